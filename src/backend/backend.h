@@ -1,0 +1,59 @@
+/* What the core asks of a kind of device. One table, two implementations: cuda and host.
+ *
+ * Thread-safety: every entry may be called from any thread. Streams order the work given to them;
+ * two threads that share a stream order their calls themselves.
+ * Errors: a failure names the device call that failed. Failures of asynchronous work surface at
+ * event_wait or stream_synchronize. */
+#ifndef GPUFI_BACKEND_BACKEND_H
+#define GPUFI_BACKEND_BACKEND_H
+
+#include "backend/strided.h"
+
+typedef struct gpufi_event gpufi_event;
+
+typedef enum gpufi_direction { GPUFI_TO_HOST, GPUFI_TO_DEVICE } gpufi_direction;
+
+typedef struct gpufi_backend {
+  gpuf_device_kind kind;
+
+  /* Number of devices (> 0), or GPUF_ERR_NO_DEVICE and why. Cheap after the first call. */
+  gpuf_status (*device_count)(int32_t *count, gpuf_error *err);
+  gpuf_status (*device_info)(int32_t device, gpuf_device_info *info, gpuf_error *err);
+
+  /* nbytes > 0 and d_ptr != NULL here; the core handles the rest. */
+  gpuf_status (*alloc)(int32_t device, size_t nbytes, void **d_ptr, gpuf_error *err);
+  gpuf_status (*free)(int32_t device, void *d_ptr, gpuf_error *err);
+
+  /* Page-lock [ptr, ptr + nbytes) for every device of this kind; `device` is one that is in use
+   * anyway, so that no other is woken for it. */
+  gpuf_status (*pin)(int32_t device, void *ptr, size_t nbytes, gpuf_error *err);
+  void (*unpin)(int32_t device, void *ptr);
+
+  gpuf_status (*stream_create)(int32_t device, gpuf_stream *stream, gpuf_error *err);
+  gpuf_status (*stream_destroy)(int32_t device, gpuf_stream stream, gpuf_error *err);
+  gpuf_status (*stream_synchronize)(int32_t device, gpuf_stream stream, gpuf_error *err);
+
+  gpuf_status (*event_create)(int32_t device, gpufi_event **event, gpuf_error *err);
+  void (*event_destroy)(int32_t device, gpufi_event *event);
+  gpuf_status (*event_record)(int32_t device, gpufi_event *event, gpuf_stream stream,
+                              gpuf_error *err);
+  /* Of an event never recorded: done. */
+  gpuf_status (*event_wait)(int32_t device, gpufi_event *event, gpuf_error *err);
+  gpuf_status (*event_query)(int32_t device, gpufi_event *event, bool *done, gpuf_error *err);
+  gpuf_status (*stream_wait_event)(int32_t device, gpuf_stream stream, gpufi_event *event,
+                                   gpuf_error *err);
+
+  /* Asynchronous from here on. The host side of a copy is pinned by `pin`. */
+  gpuf_status (*copy)(int32_t device, void *dst, const void *src, size_t nbytes,
+                      gpufi_direction direction, gpuf_stream stream, gpuf_error *err);
+  gpuf_status (*pack)(int32_t device, const gpufi_strided *layout, const void *d_base,
+                      int64_t first, int64_t count, void *d_dst, gpuf_stream stream,
+                      gpuf_error *err);
+  gpuf_status (*unpack)(int32_t device, const gpufi_strided *layout, void *d_base, int64_t first,
+                        int64_t count, const void *d_src, gpuf_stream stream, gpuf_error *err);
+} gpufi_backend;
+
+extern const gpufi_backend gpufi_backend_cuda; /* a stub in a build without CUDA */
+extern const gpufi_backend gpufi_backend_host;
+
+#endif

@@ -1,0 +1,331 @@
+/* The CUDA backend's table. Every call leaves the calling thread's current device as it was, names
+ * the CUDA call that failed, and clears CUDA's last error. */
+#include <cuda_runtime_api.h>
+#include <pthread.h>
+#include <stdio.h>
+#include <string.h>
+
+#include "backend/backend.h"
+#include "backend/cuda/kernels.h"
+#include "core/error.h"
+
+static gpuf_status cuda_fail(cudaError_t code, const char *call, gpuf_error *err) {
+  gpuf_status status = GPUF_ERR_DEVICE;
+  if (code == cudaErrorMemoryAllocation) {
+    status = GPUF_ERR_NO_DEVICE_MEMORY;
+  } else if (code == cudaErrorInsufficientDriver || code == cudaErrorNoDevice) {
+    status = GPUF_ERR_NO_DEVICE;
+  }
+  cudaGetLastError();
+  return gpufi_fail(err, status, code, "%s failed: %s (%s)", call, cudaGetErrorString(code),
+                    cudaGetErrorName(code));
+}
+
+/* Evaluates to GPUF_OK or fills `err` with the call's text and error. */
+#define CUDA_CALL(call) cuda_check((call), #call, err)
+
+static inline gpuf_status cuda_check(cudaError_t code, const char *call, gpuf_error *err) {
+  return code == cudaSuccess ? GPUF_OK : cuda_fail(code, call, err);
+}
+
+/* Make `device` current; *previous is what leave() restores. */
+static gpuf_status enter(int32_t device, int *previous, gpuf_error *err) {
+  gpuf_status status = CUDA_CALL(cudaGetDevice(previous));
+  if (status == GPUF_OK && *previous != device) {
+    status = CUDA_CALL(cudaSetDevice(device));
+  }
+  return status;
+}
+
+static void leave(int32_t device, int previous) {
+  if (previous != device) {
+    cudaSetDevice(previous);
+  }
+}
+
+/* The count does not change while a process lives; neither does the reason for having none. */
+static pthread_once_t count_once = PTHREAD_ONCE_INIT;
+static int counted;
+static cudaError_t count_code;
+
+static void count_devices(void) {
+  count_code = cudaGetDeviceCount(&counted);
+  if (count_code == cudaSuccess && counted == 0) {
+    count_code = cudaErrorNoDevice;
+  }
+  cudaGetLastError();
+}
+
+static gpuf_status device_count(int32_t *count, gpuf_error *err) {
+  pthread_once(&count_once, count_devices);
+  if (count_code == cudaErrorInsufficientDriver) {
+    return gpufi_fail(err, GPUF_ERR_NO_DEVICE, count_code,
+                      "no CUDA driver, or one too old for CUDA %d.%d; install or update the NVIDIA "
+                      "driver, or use the host backend (GPUFETCH_BACKEND=host)",
+                      CUDART_VERSION / 1000, CUDART_VERSION % 1000 / 10);
+  }
+  if (count_code != cudaSuccess) {
+    return gpufi_fail(err, GPUF_ERR_NO_DEVICE, count_code,
+                      "no usable CUDA device: %s (%s); check nvidia-smi and CUDA_VISIBLE_DEVICES, "
+                      "or use the host backend (GPUFETCH_BACKEND=host)",
+                      cudaGetErrorString(count_code), cudaGetErrorName(count_code));
+  }
+  *count = counted;
+  return GPUF_OK;
+}
+
+static gpuf_status device_info(int32_t device, gpuf_device_info *info, gpuf_error *err) {
+  struct cudaDeviceProp properties;
+  int previous, driver, runtime;
+  size_t free_nbytes, total_nbytes;
+  gpuf_status status = enter(device, &previous, err);
+  if (status != GPUF_OK) {
+    return status;
+  }
+  status = CUDA_CALL(cudaGetDeviceProperties(&properties, device));
+  if (status == GPUF_OK) {
+    status = CUDA_CALL(cudaMemGetInfo(&free_nbytes, &total_nbytes));
+  }
+  if (status == GPUF_OK) {
+    status = CUDA_CALL(cudaDriverGetVersion(&driver));
+  }
+  if (status == GPUF_OK) {
+    status = CUDA_CALL(cudaRuntimeGetVersion(&runtime));
+  }
+  leave(device, previous);
+  if (status == GPUF_OK) {
+    memset(info, 0, sizeof(*info));
+    snprintf(info->name, sizeof(info->name), "%s", properties.name);
+    info->total_nbytes = total_nbytes;
+    info->free_nbytes = free_nbytes;
+    info->compute_capability_major = properties.major;
+    info->compute_capability_minor = properties.minor;
+    info->driver_version = driver;
+    info->runtime_version = runtime;
+  }
+  return status;
+}
+
+static gpuf_status device_alloc(int32_t device, size_t nbytes, void **d_ptr, gpuf_error *err) {
+  int previous;
+  const gpuf_status status = enter(device, &previous, err);
+  if (status != GPUF_OK) {
+    return status;
+  }
+  const cudaError_t code = cudaMalloc(d_ptr, nbytes);
+  size_t free_nbytes = 0, total_nbytes = 0;
+  if (code == cudaErrorMemoryAllocation) {
+    cudaMemGetInfo(&free_nbytes, &total_nbytes);
+  }
+  leave(device, previous);
+  if (code == cudaErrorMemoryAllocation) {
+    cudaGetLastError();
+    return gpufi_fail(err, GPUF_ERR_NO_DEVICE_MEMORY, code,
+                      "cuda:%d has no memory for %zu bytes (%zu of %zu are free); free arrays, or "
+                      "empty the framework's cache (torch.cuda.empty_cache(), "
+                      "cupy.get_default_memory_pool().free_all_blocks())",
+                      (int)device, nbytes, free_nbytes, total_nbytes);
+  }
+  return cuda_check(code, "cudaMalloc", err);
+}
+
+static gpuf_status device_free(int32_t device, void *d_ptr, gpuf_error *err) {
+  int previous;
+  gpuf_status status = enter(device, &previous, err);
+  if (status == GPUF_OK) {
+    status = CUDA_CALL(cudaFree(d_ptr));
+    leave(device, previous);
+  }
+  return status;
+}
+
+static gpuf_status pin(int32_t device, void *ptr, size_t nbytes, gpuf_error *err) {
+  int previous;
+  const gpuf_status status = enter(device, &previous, err);
+  if (status != GPUF_OK) {
+    return status;
+  }
+  const cudaError_t code = cudaHostRegister(ptr, nbytes, cudaHostRegisterPortable);
+  leave(device, previous);
+  if (code == cudaErrorMemoryAllocation) {
+    cudaGetLastError();
+    return gpufi_fail(err, GPUF_ERR_NO_MEMORY, code,
+                      "the system does not page-lock %zu bytes more; raise the limit on locked "
+                      "memory (ulimit -l) or lower the pool's cap",
+                      nbytes);
+  }
+  return cuda_check(code, "cudaHostRegister", err);
+}
+
+static void unpin(int32_t device, void *ptr) {
+  int previous;
+  if (enter(device, &previous, NULL) == GPUF_OK) {
+    if (cudaHostUnregister(ptr) != cudaSuccess) {
+      cudaGetLastError();
+    }
+    leave(device, previous);
+  }
+}
+
+static gpuf_status stream_create(int32_t device, gpuf_stream *stream, gpuf_error *err) {
+  int previous;
+  cudaStream_t created = NULL;
+  gpuf_status status = enter(device, &previous, err);
+  if (status == GPUF_OK) {
+    status = CUDA_CALL(cudaStreamCreateWithFlags(&created, cudaStreamNonBlocking));
+    leave(device, previous);
+  }
+  if (status == GPUF_OK) {
+    *stream = (gpuf_stream)created;
+  }
+  return status;
+}
+
+static gpuf_status stream_synchronize(int32_t device, gpuf_stream stream, gpuf_error *err) {
+  int previous;
+  gpuf_status status = enter(device, &previous, err);
+  if (status == GPUF_OK) {
+    status = CUDA_CALL(cudaStreamSynchronize((cudaStream_t)stream));
+    leave(device, previous);
+  }
+  return status;
+}
+
+static gpuf_status stream_destroy(int32_t device, gpuf_stream stream, gpuf_error *err) {
+  const gpuf_status status = stream_synchronize(device, stream, err);
+  const gpuf_status destroyed = CUDA_CALL(cudaStreamDestroy((cudaStream_t)stream));
+  return status != GPUF_OK ? status : destroyed;
+}
+
+static gpuf_status event_create(int32_t device, gpufi_event **event, gpuf_error *err) {
+  int previous;
+  cudaEvent_t created = NULL;
+  gpuf_status status = enter(device, &previous, err);
+  if (status == GPUF_OK) {
+    status = CUDA_CALL(cudaEventCreateWithFlags(&created, cudaEventDisableTiming));
+    leave(device, previous);
+  }
+  if (status == GPUF_OK) {
+    *event = (gpufi_event *)created;
+  }
+  return status;
+}
+
+static void event_destroy(int32_t device, gpufi_event *event) {
+  if (cudaEventDestroy((cudaEvent_t)event) != cudaSuccess) {
+    cudaGetLastError();
+  }
+}
+
+static gpuf_status event_record(int32_t device, gpufi_event *event, gpuf_stream stream,
+                                gpuf_error *err) {
+  int previous;
+  gpuf_status status = enter(device, &previous, err);
+  if (status == GPUF_OK) {
+    status = CUDA_CALL(cudaEventRecord((cudaEvent_t)event, (cudaStream_t)stream));
+    leave(device, previous);
+  }
+  return status;
+}
+
+static gpuf_status event_wait(int32_t device, gpufi_event *event, gpuf_error *err) {
+  return CUDA_CALL(cudaEventSynchronize((cudaEvent_t)event));
+}
+
+static gpuf_status event_query(int32_t device, gpufi_event *event, bool *done, gpuf_error *err) {
+  const cudaError_t code = cudaEventQuery((cudaEvent_t)event);
+  *done = code == cudaSuccess;
+  if (code == cudaErrorNotReady) {
+    cudaGetLastError();
+    return GPUF_OK;
+  }
+  return cuda_check(code, "cudaEventQuery", err);
+}
+
+static gpuf_status stream_wait_event(int32_t device, gpuf_stream stream, gpufi_event *event,
+                                     gpuf_error *err) {
+  int previous;
+  gpuf_status status = enter(device, &previous, err);
+  if (status == GPUF_OK) {
+    status = CUDA_CALL(cudaStreamWaitEvent((cudaStream_t)stream, (cudaEvent_t)event, 0));
+    leave(device, previous);
+  }
+  return status;
+}
+
+static gpuf_status copy(int32_t device, void *dst, const void *src, size_t nbytes,
+                        gpufi_direction direction, gpuf_stream stream, gpuf_error *err) {
+  const enum cudaMemcpyKind kind =
+      direction == GPUFI_TO_HOST ? cudaMemcpyDeviceToHost : cudaMemcpyHostToDevice;
+  int previous;
+  gpuf_status status = enter(device, &previous, err);
+  if (status == GPUF_OK) {
+    status = CUDA_CALL(cudaMemcpyAsync(dst, src, nbytes, kind, (cudaStream_t)stream));
+    leave(device, previous);
+  }
+  return status;
+}
+
+/* Split the layout's elements, if an address is not a multiple of their size, into the largest
+ * units that every address is a multiple of. Returns the factor that counts grow by. */
+static int64_t split_unaligned(gpufi_strided *layout, const void *d_base) {
+  uintptr_t bits = (uintptr_t)d_base | layout->element_nbytes;
+  for (int32_t axis = 0; axis < layout->ndim; axis++) {
+    bits |= (uintptr_t)layout->strides_nbytes[axis];
+  }
+  const uint32_t unit_nbytes = (uint32_t)(bits & -bits);
+  const int64_t factor = layout->element_nbytes / unit_nbytes;
+  gpufi_strided_split(layout, unit_nbytes);
+  return factor;
+}
+
+static gpuf_status pack(int32_t device, const gpufi_strided *layout, const void *d_base,
+                        int64_t first, int64_t count, void *d_dst, gpuf_stream stream,
+                        gpuf_error *err) {
+  gpufi_strided split = *layout;
+  const int64_t factor = split_unaligned(&split, d_base);
+  int previous;
+  gpuf_status status = enter(device, &previous, err);
+  if (status == GPUF_OK) {
+    status = CUDA_CALL(gpufi_cuda_pack(&split, d_base, first * factor, count * factor, d_dst,
+                                       (cudaStream_t)stream));
+    leave(device, previous);
+  }
+  return status;
+}
+
+static gpuf_status unpack(int32_t device, const gpufi_strided *layout, void *d_base, int64_t first,
+                          int64_t count, const void *d_src, gpuf_stream stream, gpuf_error *err) {
+  gpufi_strided split = *layout;
+  const int64_t factor = split_unaligned(&split, d_base);
+  int previous;
+  gpuf_status status = enter(device, &previous, err);
+  if (status == GPUF_OK) {
+    status = CUDA_CALL(gpufi_cuda_unpack(&split, d_base, first * factor, count * factor, d_src,
+                                         (cudaStream_t)stream));
+    leave(device, previous);
+  }
+  return status;
+}
+
+const gpufi_backend gpufi_backend_cuda = {
+    .kind = GPUF_DEVICE_CUDA,
+    .device_count = device_count,
+    .device_info = device_info,
+    .alloc = device_alloc,
+    .free = device_free,
+    .pin = pin,
+    .unpin = unpin,
+    .stream_create = stream_create,
+    .stream_destroy = stream_destroy,
+    .stream_synchronize = stream_synchronize,
+    .event_create = event_create,
+    .event_destroy = event_destroy,
+    .event_record = event_record,
+    .event_wait = event_wait,
+    .event_query = event_query,
+    .stream_wait_event = stream_wait_event,
+    .copy = copy,
+    .pack = pack,
+    .unpack = unpack,
+};

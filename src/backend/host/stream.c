@@ -1,0 +1,364 @@
+/* Streams and events of the host backend: see host.h. */
+#include <pthread.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "backend/host/host.h"
+#include "core/error.h"
+
+/* An event remembers how often it was recorded and up to which recording its work is done. A wait
+ * is for the recordings made before it. Freed when the owner and every queued item let go. */
+struct gpufi_event {
+  pthread_mutex_t lock; /* guards all below */
+  pthread_cond_t changed;
+  uint64_t recorded_count;
+  uint64_t done_count;
+  gpuf_error error; /* of the work before the latest recording that is done */
+  int32_t reference_count;
+};
+
+typedef enum item_kind { ITEM_WORK, ITEM_RECORD, ITEM_WAIT, ITEM_STOP } item_kind;
+
+typedef struct item {
+  struct item *next;
+  item_kind kind;
+  gpufi_host_work work;
+  gpufi_event *event;
+  uint64_t event_count;
+  _Alignas(16) char args[GPUFI_HOST_ARGS_NBYTES];
+} item;
+
+typedef struct stream {
+  struct stream *next; /* guarded by streams_lock, as is `device` */
+  int32_t device;
+  pthread_t thread;
+  pthread_mutex_t lock; /* guards all below */
+  pthread_cond_t changed;
+  item *head;
+  item **tail;
+  bool busy;
+  gpuf_error error; /* first failure since the last synchronize; later work is skipped */
+} stream;
+
+/* Guards the list of live streams and the default ones. */
+static pthread_mutex_t streams_lock = PTHREAD_MUTEX_INITIALIZER;
+static stream *streams;
+static stream *default_streams[GPUFI_HOST_DEVICE_COUNT];
+
+static void event_release(gpufi_event *event) {
+  pthread_mutex_lock(&event->lock);
+  const int32_t left = --event->reference_count;
+  pthread_mutex_unlock(&event->lock);
+  if (left == 0) {
+    pthread_mutex_destroy(&event->lock);
+    pthread_cond_destroy(&event->changed);
+    free(event);
+  }
+}
+
+static void event_complete(gpufi_event *event, uint64_t count, const gpuf_error *error) {
+  pthread_mutex_lock(&event->lock);
+  if (count > event->done_count) {
+    event->done_count = count;
+    event->error = *error;
+  }
+  pthread_cond_broadcast(&event->changed);
+  pthread_mutex_unlock(&event->lock);
+}
+
+static void event_await(gpufi_event *event, uint64_t count) {
+  pthread_mutex_lock(&event->lock);
+  while (event->done_count < count) {
+    pthread_cond_wait(&event->changed, &event->lock);
+  }
+  pthread_mutex_unlock(&event->lock);
+}
+
+static item *stream_take(stream *s) {
+  pthread_mutex_lock(&s->lock);
+  s->busy = false;
+  pthread_cond_broadcast(&s->changed);
+  while (!s->head) {
+    pthread_cond_wait(&s->changed, &s->lock);
+  }
+  item *it = s->head;
+  s->head = it->next;
+  if (!s->head) {
+    s->tail = &s->head;
+  }
+  s->busy = true;
+  pthread_mutex_unlock(&s->lock);
+  return it;
+}
+
+static void run_work(stream *s, const item *it) {
+  gpuf_error error = {0};
+  pthread_mutex_lock(&s->lock);
+  const bool failed = s->error.status != GPUF_OK;
+  pthread_mutex_unlock(&s->lock);
+  if (!failed && it->work(it->args, &error) != GPUF_OK) {
+    pthread_mutex_lock(&s->lock);
+    s->error = error;
+    pthread_mutex_unlock(&s->lock);
+  }
+}
+
+static gpuf_error stream_error(stream *s) {
+  pthread_mutex_lock(&s->lock);
+  const gpuf_error error = s->error;
+  pthread_mutex_unlock(&s->lock);
+  return error;
+}
+
+static void *stream_main(void *arg) {
+  stream *s = arg;
+  for (;;) {
+    item *it = stream_take(s);
+    const item_kind kind = it->kind;
+    if (kind == ITEM_WORK) {
+      run_work(s, it);
+    } else if (kind == ITEM_RECORD) {
+      const gpuf_error error = stream_error(s);
+      event_complete(it->event, it->event_count, &error);
+      event_release(it->event);
+    } else if (kind == ITEM_WAIT) {
+      event_await(it->event, it->event_count);
+      event_release(it->event);
+    }
+    free(it);
+    if (kind == ITEM_STOP) {
+      return NULL;
+    }
+  }
+}
+
+static void stream_push(stream *s, item *it) {
+  it->next = NULL;
+  pthread_mutex_lock(&s->lock);
+  *s->tail = it;
+  s->tail = &it->next;
+  pthread_cond_broadcast(&s->changed);
+  pthread_mutex_unlock(&s->lock);
+}
+
+static void stream_drain(stream *s) {
+  pthread_mutex_lock(&s->lock);
+  while (s->head || s->busy) {
+    pthread_cond_wait(&s->changed, &s->lock);
+  }
+  pthread_mutex_unlock(&s->lock);
+}
+
+/* Called with streams_lock held. */
+static gpuf_status stream_start(int32_t device, stream **out, gpuf_error *err) {
+  stream *s = calloc(1, sizeof(*s));
+  if (!s) {
+    return gpufi_fail(err, GPUF_ERR_NO_MEMORY, 0, "no host memory for a stream");
+  }
+  s->device = device;
+  s->tail = &s->head;
+  pthread_mutex_init(&s->lock, NULL);
+  pthread_cond_init(&s->changed, NULL);
+  const int code = pthread_create(&s->thread, NULL, stream_main, s);
+  if (code != 0) {
+    free(s);
+    return gpufi_fail(err, GPUF_ERR_IO, code, "pthread_create for a stream: %s", strerror(code));
+  }
+  s->next = streams;
+  streams = s;
+  *out = s;
+  return GPUF_OK;
+}
+
+gpuf_status gpufi_host_stream_create(int32_t device, gpuf_stream *handle, gpuf_error *err) {
+  stream *s = NULL;
+  pthread_mutex_lock(&streams_lock);
+  const gpuf_status status = stream_start(device, &s, err);
+  pthread_mutex_unlock(&streams_lock);
+  if (status == GPUF_OK) {
+    *handle = (gpuf_stream)s;
+  }
+  return status;
+}
+
+/* The live stream of a handle. The two default streams of CUDA's convention are one here. */
+static gpuf_status stream_find(int32_t device, gpuf_stream handle, stream **out, gpuf_error *err) {
+  gpuf_status status = GPUF_OK;
+  stream *s = NULL;
+  pthread_mutex_lock(&streams_lock);
+  if (handle == GPUF_STREAM_LEGACY || handle == GPUF_STREAM_PER_THREAD) {
+    if (!default_streams[device]) {
+      status = stream_start(device, &default_streams[device], err);
+    }
+    s = default_streams[device];
+  } else {
+    s = streams;
+    while (s && ((gpuf_stream)s != handle || s->device != device)) {
+      s = s->next;
+    }
+    if (!s) {
+      status = gpufi_fail(err, GPUF_ERR_INVALID, 0,
+                          "0x%zx is not a live stream of host:%d; pass a handle from "
+                          "gpuf_stream_create on that device",
+                          (size_t)handle, device);
+    }
+  }
+  pthread_mutex_unlock(&streams_lock);
+  *out = s;
+  return status;
+}
+
+static gpuf_status item_create(item_kind kind, item **out, gpuf_error *err) {
+  *out = malloc(sizeof(**out));
+  if (!*out) {
+    return gpufi_fail(err, GPUF_ERR_NO_MEMORY, 0, "no host memory to enqueue work");
+  }
+  (*out)->kind = kind;
+  return GPUF_OK;
+}
+
+gpuf_status gpufi_host_stream_destroy(int32_t device, gpuf_stream handle, gpuf_error *err) {
+  stream *s;
+  item *stop;
+  gpuf_status status = stream_find(device, handle, &s, err);
+  if (status == GPUF_OK) {
+    status = item_create(ITEM_STOP, &stop, err);
+  }
+  if (status != GPUF_OK) {
+    return status;
+  }
+  pthread_mutex_lock(&streams_lock);
+  stream **link = &streams;
+  while (*link != s) {
+    link = &(*link)->next;
+  }
+  *link = s->next;
+  if (default_streams[device] == s) {
+    default_streams[device] = NULL;
+  }
+  pthread_mutex_unlock(&streams_lock);
+  stream_push(s, stop);
+  pthread_join(s->thread, NULL);
+  pthread_mutex_destroy(&s->lock);
+  pthread_cond_destroy(&s->changed);
+  free(s);
+  return GPUF_OK;
+}
+
+gpuf_status gpufi_host_stream_synchronize(int32_t device, gpuf_stream handle, gpuf_error *err) {
+  stream *s;
+  gpuf_status status = stream_find(device, handle, &s, err);
+  if (status != GPUF_OK) {
+    return status;
+  }
+  stream_drain(s);
+  pthread_mutex_lock(&s->lock);
+  const gpuf_error error = s->error;
+  s->error.status = GPUF_OK;
+  pthread_mutex_unlock(&s->lock);
+  if (error.status != GPUF_OK) {
+    return gpufi_fail(err, error.status, error.native_code, "%s", error.message);
+  }
+  return GPUF_OK;
+}
+
+void gpufi_host_device_synchronize(int32_t device) {
+  pthread_mutex_lock(&streams_lock);
+  for (stream *s = streams; s; s = s->next) {
+    if (s->device == device) {
+      stream_drain(s);
+    }
+  }
+  pthread_mutex_unlock(&streams_lock);
+}
+
+gpuf_status gpufi_host_event_create(int32_t device, gpufi_event **out, gpuf_error *err) {
+  gpufi_event *event = calloc(1, sizeof(*event));
+  if (!event) {
+    return gpufi_fail(err, GPUF_ERR_NO_MEMORY, 0, "no host memory for an event");
+  }
+  pthread_mutex_init(&event->lock, NULL);
+  pthread_cond_init(&event->changed, NULL);
+  event->reference_count = 1;
+  *out = event;
+  return GPUF_OK;
+}
+
+void gpufi_host_event_destroy(int32_t device, gpufi_event *event) { event_release(event); }
+
+static void event_refer(gpufi_event *event, item *it, bool record) {
+  pthread_mutex_lock(&event->lock);
+  event->recorded_count += record;
+  event->reference_count++;
+  it->event = event;
+  it->event_count = event->recorded_count;
+  pthread_mutex_unlock(&event->lock);
+}
+
+static gpuf_status enqueue_event(int32_t device, gpufi_event *event, gpuf_stream handle,
+                                 item_kind kind, gpuf_error *err) {
+  stream *s;
+  item *it;
+  gpuf_status status = stream_find(device, handle, &s, err);
+  if (status == GPUF_OK) {
+    status = item_create(kind, &it, err);
+  }
+  if (status == GPUF_OK) {
+    event_refer(event, it, kind == ITEM_RECORD);
+    stream_push(s, it);
+  }
+  return status;
+}
+
+gpuf_status gpufi_host_event_record(int32_t device, gpufi_event *event, gpuf_stream handle,
+                                    gpuf_error *err) {
+  return enqueue_event(device, event, handle, ITEM_RECORD, err);
+}
+
+gpuf_status gpufi_host_stream_wait_event(int32_t device, gpuf_stream handle, gpufi_event *event,
+                                         gpuf_error *err) {
+  return enqueue_event(device, event, handle, ITEM_WAIT, err);
+}
+
+gpuf_status gpufi_host_event_query(int32_t device, gpufi_event *event, bool *done,
+                                   gpuf_error *err) {
+  pthread_mutex_lock(&event->lock);
+  *done = event->done_count >= event->recorded_count;
+  pthread_mutex_unlock(&event->lock);
+  return GPUF_OK;
+}
+
+gpuf_status gpufi_host_event_wait(int32_t device, gpufi_event *event, gpuf_error *err) {
+  pthread_mutex_lock(&event->lock);
+  const uint64_t count = event->recorded_count;
+  while (event->done_count < count) {
+    pthread_cond_wait(&event->changed, &event->lock);
+  }
+  const gpuf_error error = event->error;
+  pthread_mutex_unlock(&event->lock);
+  if (error.status != GPUF_OK) {
+    return gpufi_fail(err, error.status, error.native_code, "%s", error.message);
+  }
+  return GPUF_OK;
+}
+
+gpuf_status gpufi_host_enqueue(int32_t device, gpuf_stream handle, gpufi_host_work work,
+                               const void *args, size_t args_nbytes, gpuf_error *err) {
+  stream *s;
+  item *it;
+  if (args_nbytes > GPUFI_HOST_ARGS_NBYTES) {
+    return gpufi_fail(err, GPUF_ERR_INVALID, 0,
+                      "%zu bytes of kernel arguments; at most %d: pass a pointer instead",
+                      args_nbytes, GPUFI_HOST_ARGS_NBYTES);
+  }
+  gpuf_status status = stream_find(device, handle, &s, err);
+  if (status == GPUF_OK) {
+    status = item_create(ITEM_WORK, &it, err);
+  }
+  if (status == GPUF_OK) {
+    it->work = work;
+    memcpy(it->args, args, args_nbytes);
+    stream_push(s, it);
+  }
+  return status;
+}

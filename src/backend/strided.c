@@ -1,0 +1,145 @@
+#include "backend/strided.h"
+
+#include <string.h>
+
+void gpufi_strided_init(gpufi_strided *layout, const gpuf_tensor *tensor) {
+  int32_t ndim = 0;
+  layout->element_nbytes = (uint32_t)gpuf_dtype_nbytes(tensor->dtype);
+  for (int32_t axis = 0; axis < tensor->ndim; axis++) {
+    const int64_t length = tensor->shape[axis];
+    const int64_t stride = tensor->strides_nbytes[axis];
+    if (length == 1) {
+      continue;
+    }
+    if (ndim > 0 && layout->strides_nbytes[ndim - 1] == stride * length) {
+      layout->shape[ndim - 1] *= length;
+      layout->strides_nbytes[ndim - 1] = stride;
+    } else {
+      layout->shape[ndim] = length;
+      layout->strides_nbytes[ndim] = stride;
+      ndim++;
+    }
+  }
+  if (ndim == 0) {
+    layout->shape[0] = 1;
+    layout->strides_nbytes[0] = layout->element_nbytes;
+    ndim = 1;
+  }
+  layout->ndim = ndim;
+}
+
+bool gpufi_strided_is_contiguous(const gpufi_strided *layout) {
+  return layout->ndim == 1 && layout->strides_nbytes[0] == layout->element_nbytes;
+}
+
+void gpufi_strided_split(gpufi_strided *layout, uint32_t unit_nbytes) {
+  if (unit_nbytes < layout->element_nbytes) {
+    layout->shape[layout->ndim] = layout->element_nbytes / unit_nbytes;
+    layout->strides_nbytes[layout->ndim] = unit_nbytes;
+    layout->ndim++;
+    layout->element_nbytes = unit_nbytes;
+  }
+}
+
+/* A position in a layout: the index along each axis and the byte offset it amounts to. */
+typedef struct cursor {
+  int64_t index[GPUFI_STRIDED_NDIM_MAX];
+  int64_t offset_nbytes;
+} cursor;
+
+static void cursor_seek(cursor *at, const gpufi_strided *layout, int64_t element) {
+  at->offset_nbytes = 0;
+  for (int32_t axis = layout->ndim - 1; axis >= 0; axis--) {
+    at->index[axis] = element % layout->shape[axis];
+    element /= layout->shape[axis];
+    at->offset_nbytes += at->index[axis] * layout->strides_nbytes[axis];
+  }
+}
+
+/* Move on by `count` elements, which do not pass the end of the last axis. */
+static void cursor_advance(cursor *at, const gpufi_strided *layout, int64_t count) {
+  int32_t axis = layout->ndim - 1;
+  at->index[axis] += count;
+  at->offset_nbytes += count * layout->strides_nbytes[axis];
+  while (axis > 0 && at->index[axis] == layout->shape[axis]) {
+    at->offset_nbytes -= layout->shape[axis] * layout->strides_nbytes[axis];
+    at->index[axis] = 0;
+    axis--;
+    at->index[axis]++;
+    at->offset_nbytes += layout->strides_nbytes[axis];
+  }
+}
+
+/* Copy `count` elements of size `nbytes` between two strides. A constant `nbytes` at each call
+ * site turns memcpy into one load and one store, at any alignment. */
+static inline void copy_elements(char *dst, int64_t dst_stride, const char *src, int64_t src_stride,
+                                 int64_t count, size_t nbytes) {
+  for (int64_t i = 0; i < count; i++) {
+    memcpy(dst + i * dst_stride, src + i * src_stride, nbytes);
+  }
+}
+
+static void copy_row(char *dst, int64_t dst_stride, const char *src, int64_t src_stride,
+                     int64_t count, uint32_t element_nbytes) {
+  if (dst_stride == element_nbytes && src_stride == element_nbytes) {
+    memcpy(dst, src, (size_t)count * element_nbytes);
+    return;
+  }
+  switch (element_nbytes) {
+  case 1:
+    copy_elements(dst, dst_stride, src, src_stride, count, 1);
+    break;
+  case 2:
+    copy_elements(dst, dst_stride, src, src_stride, count, 2);
+    break;
+  case 4:
+    copy_elements(dst, dst_stride, src, src_stride, count, 4);
+    break;
+  case 8:
+    copy_elements(dst, dst_stride, src, src_stride, count, 8);
+    break;
+  default:
+    copy_elements(dst, dst_stride, src, src_stride, count, 16);
+    break;
+  }
+}
+
+static int64_t row_remaining(const cursor *at, const gpufi_strided *layout, int64_t count) {
+  const int32_t last = layout->ndim - 1;
+  const int64_t remaining = layout->shape[last] - at->index[last];
+  return remaining < count ? remaining : count;
+}
+
+void gpufi_strided_pack(const gpufi_strided *layout, const void *base, int64_t first,
+                        int64_t count, void *dst) {
+  const int64_t packed_stride = layout->element_nbytes;
+  const int64_t stride = layout->strides_nbytes[layout->ndim - 1];
+  char *out = dst;
+  cursor at;
+  cursor_seek(&at, layout, first);
+  while (count > 0) {
+    const int64_t row = row_remaining(&at, layout, count);
+    copy_row(out, packed_stride, (const char *)base + at.offset_nbytes, stride, row,
+             layout->element_nbytes);
+    out += row * packed_stride;
+    count -= row;
+    cursor_advance(&at, layout, row);
+  }
+}
+
+void gpufi_strided_unpack(const gpufi_strided *layout, void *base, int64_t first, int64_t count,
+                          const void *src) {
+  const int64_t packed_stride = layout->element_nbytes;
+  const int64_t stride = layout->strides_nbytes[layout->ndim - 1];
+  const char *in = src;
+  cursor at;
+  cursor_seek(&at, layout, first);
+  while (count > 0) {
+    const int64_t row = row_remaining(&at, layout, count);
+    copy_row((char *)base + at.offset_nbytes, stride, in, packed_stride, row,
+             layout->element_nbytes);
+    in += row * packed_stride;
+    count -= row;
+    cursor_advance(&at, layout, row);
+  }
+}

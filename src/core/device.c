@@ -1,0 +1,80 @@
+/* The public calls on devices and streams: check, then ask the backend. */
+#include "backend/host/host.h"
+#include "core/error.h"
+#include "core/runtime.h"
+
+const char *gpuf_device_kind_name(gpuf_device_kind kind) {
+  switch (kind) {
+  case GPUF_DEVICE_CPU:
+    return "cpu";
+  case GPUF_DEVICE_CUDA:
+    return "cuda";
+  case GPUF_DEVICE_HOST:
+    return "host";
+  }
+  return "unknown";
+}
+
+gpuf_status gpuf_device_get_info(gpuf_device device, gpuf_device_info *info, gpuf_error *err) {
+  const gpufi_backend *backend;
+  const gpuf_status status = gpufi_backend_for(device, &backend, err);
+  return status == GPUF_OK ? backend->device_info(device.index, info, err) : status;
+}
+
+gpuf_status gpuf_alloc(gpuf_device device, size_t nbytes, void **d_ptr, gpuf_error *err) {
+  const gpufi_backend *backend;
+  const gpuf_status status = gpufi_backend_for(device, &backend, err);
+  if (status == GPUF_OK && nbytes == 0) {
+    *d_ptr = NULL;
+    return GPUF_OK;
+  }
+  return status == GPUF_OK ? backend->alloc(device.index, nbytes, d_ptr, err) : status;
+}
+
+gpuf_status gpuf_free(gpuf_device device, void *d_ptr, gpuf_error *err) {
+  const gpufi_backend *backend;
+  if (!d_ptr) {
+    return GPUF_OK;
+  }
+  const gpuf_status status = gpufi_backend_for(device, &backend, err);
+  return status == GPUF_OK ? backend->free(device.index, d_ptr, err) : status;
+}
+
+gpuf_status gpuf_stream_create(gpuf_device device, gpuf_stream *stream, gpuf_error *err) {
+  const gpufi_backend *backend;
+  const gpuf_status status = gpufi_backend_for(device, &backend, err);
+  return status == GPUF_OK ? backend->stream_create(device.index, stream, err) : status;
+}
+
+gpuf_status gpuf_stream_destroy(gpuf_device device, gpuf_stream stream, gpuf_error *err) {
+  const gpufi_backend *backend;
+  if (stream == GPUF_STREAM_NONE) {
+    return GPUF_OK;
+  }
+  const gpuf_status status = gpufi_backend_for(device, &backend, err);
+  return status == GPUF_OK ? backend->stream_destroy(device.index, stream, err) : status;
+}
+
+gpuf_status gpuf_stream_synchronize(gpuf_device device, gpuf_stream stream, gpuf_error *err) {
+  const gpufi_backend *backend;
+  const gpuf_status status = gpufi_backend_for(device, &backend, err);
+  return status == GPUF_OK ? backend->stream_synchronize(device.index, stream, err) : status;
+}
+
+gpuf_status gpuf_host_launch(gpuf_device device, gpuf_stream stream,
+                             void (*kernel)(const void *args), const void *args,
+                             size_t args_nbytes, gpuf_error *err) {
+  const gpufi_backend *backend;
+  const gpuf_status status = gpufi_backend_for(device, &backend, err);
+  if (status != GPUF_OK) {
+    return status;
+  }
+  if (device.kind != GPUF_DEVICE_HOST) {
+    return gpufi_fail(err, GPUF_ERR_INVALID, 0,
+                      "gpuf_host_launch on %s:%d: only the host backend runs host kernels",
+                      gpuf_device_kind_name(device.kind), (int)device.index);
+  }
+  return gpufi_host_launch(device.index, stream, kernel, args, args_nbytes, err);
+}
+
+void *gpuf_host_pointer(const void *d_ptr) { return gpufi_host_kernel_pointer(d_ptr); }

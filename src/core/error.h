@@ -1,0 +1,12 @@
+/* Filling a gpuf_error. */
+#ifndef GPUFI_CORE_ERROR_H
+#define GPUFI_CORE_ERROR_H
+
+#include <gpufetch/gpufetch.h>
+
+/* Fill `err` (may be NULL) and return `status`, so that a failure is one statement:
+ *   return gpufi_fail(err, GPUF_ERR_INVALID, 0, "ndim %d is negative", ndim); */
+gpuf_status gpufi_fail(gpuf_error *err, gpuf_status status, int64_t native_code, const char *format,
+                       ...) __attribute__((format(printf, 4, 5)));
+
+#endif

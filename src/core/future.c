@@ -1,0 +1,154 @@
+#include <stdlib.h>
+#include <time.h>
+
+#include "core/copy.h"
+#include "core/error.h"
+#include "core/runtime.h"
+
+#define POLL_NS 50000
+
+void gpufi_future_init(gpuf_future *future) {
+  pthread_condattr_t attributes;
+  pthread_condattr_init(&attributes);
+  pthread_condattr_setclock(&attributes, CLOCK_MONOTONIC);
+  pthread_mutex_init(&future->lock, NULL);
+  pthread_cond_init(&future->changed, &attributes);
+  pthread_condattr_destroy(&attributes);
+  future->settled = false;
+  future->status = GPUF_OK;
+  future->lane = NULL;
+  future->waiter_count = 0;
+  future->next_offset = 0;
+  future->running_count = 0;
+  future->thread_count = 0;
+}
+
+void gpufi_future_settle(gpuf_future *future) {
+  future->settled = true;
+  pthread_cond_broadcast(&future->changed);
+}
+
+static struct timespec deadline_after(int64_t timeout_ns) {
+  struct timespec t;
+  clock_gettime(CLOCK_MONOTONIC, &t);
+  const int64_t ns = t.tv_nsec + timeout_ns % 1000000000;
+  t.tv_sec += (time_t)(timeout_ns / 1000000000 + ns / 1000000000);
+  t.tv_nsec = (long)(ns % 1000000000);
+  return t;
+}
+
+static bool is_past(const struct timespec *deadline) {
+  struct timespec now;
+  clock_gettime(CLOCK_MONOTONIC, &now);
+  return now.tv_sec > deadline->tv_sec ||
+         (now.tv_sec == deadline->tv_sec && now.tv_nsec >= deadline->tv_nsec);
+}
+
+/* Wait for the event of a direct copy: blocking in the driver, or, since no driver call takes a
+ * time limit, by polling. *done false means that the time was up. */
+static gpuf_status wait_for_event(const gpufi_copy *copy, gpufi_event *event, int64_t timeout_ns,
+                                  bool *done, gpuf_error *err) {
+  gpuf_status status = GPUF_OK;
+  *done = timeout_ns < 0;
+  if (timeout_ns >= 0) {
+    const struct timespec deadline = deadline_after(timeout_ns);
+    const struct timespec pause = {0, POLL_NS};
+    status = copy->backend->event_query(copy->device.index, event, done, err);
+    while (status == GPUF_OK && !*done && !is_past(&deadline)) {
+      nanosleep(&pause, NULL);
+      status = copy->backend->event_query(copy->device.index, event, done, err);
+    }
+  }
+  if (status == GPUF_OK && *done) {
+    status = copy->backend->event_wait(copy->device.index, event, err);
+  }
+  *done |= status != GPUF_OK;
+  return status;
+}
+
+/* Called with the lock held, which is let go while the thread waits. */
+static void wait_direct(gpuf_future *future, int64_t timeout_ns) {
+  gpuf_error error;
+  bool done;
+  future->waiter_count++;
+  pthread_mutex_unlock(&future->lock);
+  const gpuf_status status =
+      wait_for_event(&future->copy, future->lane->finished, timeout_ns, &done, &error);
+  pthread_mutex_lock(&future->lock);
+  future->waiter_count--;
+  if (done && !future->settled) {
+    future->status = status;
+    if (status != GPUF_OK) {
+      future->error = error;
+    }
+    gpufi_future_settle(future);
+  }
+  if (future->settled && future->waiter_count == 0) {
+    gpufi_lane_release(future->lane, future->status != GPUF_OK);
+    future->lane = NULL;
+  }
+}
+
+/* Called with the lock held, which is let go while the thread waits. */
+static void wait_staged(gpuf_future *future, int64_t timeout_ns) {
+  if (timeout_ns < 0) {
+    while (!future->settled) {
+      pthread_cond_wait(&future->changed, &future->lock);
+    }
+    return;
+  }
+  const struct timespec deadline = deadline_after(timeout_ns);
+  while (!future->settled && !is_past(&deadline)) {
+    pthread_cond_timedwait(&future->changed, &future->lock, &deadline);
+  }
+}
+
+gpuf_status gpuf_future_wait(gpuf_future *future, int64_t timeout_ns, gpuf_error *err) {
+  if (gpufi_forked()) {
+    return gpufi_fail(err, GPUF_ERR_STATE, 0,
+                      "this copy belongs to the process that was forked; wait for it there");
+  }
+  pthread_mutex_lock(&future->lock);
+  if (!future->settled) {
+    if (future->lane) {
+      wait_direct(future, timeout_ns);
+    } else {
+      wait_staged(future, timeout_ns);
+    }
+  }
+  const bool settled = future->settled;
+  const gpuf_status status = future->status;
+  const gpuf_error error = future->error;
+  pthread_mutex_unlock(&future->lock);
+  if (!settled) {
+    return gpufi_fail(err, GPUF_ERR_TIMEOUT, 0,
+                      "a copy of %zu bytes was not done after %.3f ms; it goes on: wait again",
+                      future->copy.nbytes, (double)timeout_ns / 1e6);
+  }
+  if (status != GPUF_OK) {
+    return gpufi_fail(err, status, error.native_code, "%s", error.message);
+  }
+  return GPUF_OK;
+}
+
+bool gpuf_future_done(gpuf_future *future) {
+  const gpuf_status status = gpuf_future_wait(future, 0, NULL);
+  return status != GPUF_ERR_TIMEOUT;
+}
+
+void gpufi_future_fini(gpuf_future *future) {
+  gpuf_future_wait(future, -1, NULL);
+  for (int32_t i = 0; i < future->thread_count; i++) {
+    pthread_join(future->threads[i], NULL);
+  }
+  pthread_mutex_destroy(&future->lock);
+  pthread_cond_destroy(&future->changed);
+}
+
+void gpuf_future_destroy(gpuf_future *future) {
+  if (!future || gpufi_forked()) {
+    return; /* in a forked child its threads and device are gone: leak it */
+  }
+  gpufi_future_fini(future);
+  free(future);
+}

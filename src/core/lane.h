@@ -1,0 +1,42 @@
+/* A lane: what one thread needs to run transfers on a device. Lanes are kept for reuse, because
+ * making streams and events costs more than a small copy. */
+#ifndef GPUFI_CORE_LANE_H
+#define GPUFI_CORE_LANE_H
+
+#include "backend/backend.h"
+
+/* Bytes of a staging buffer, and of the scratch that strided device data is packed into. */
+#define GPUFI_LANE_BUFFER_NBYTES ((size_t)4 << 20)
+#define GPUFI_LANE_SLOT_COUNT 2
+
+/* A pinned buffer and the event that says when the device is done with it. */
+typedef struct gpufi_slot {
+  void *staging; /* NULL until gpufi_lane_need_staging */
+  gpufi_event *copied;
+} gpufi_slot;
+
+/* Used by one transfer, or one of its threads, at a time. */
+typedef struct gpufi_lane {
+  struct gpufi_lane *next; /* while unused */
+  const gpufi_backend *backend;
+  gpuf_device device;
+  gpuf_stream stream;
+  gpufi_event *joined;   /* recorded on a producer's stream */
+  gpufi_event *finished; /* recorded behind the last piece of a direct transfer */
+  void *d_scratch;       /* NULL until gpufi_lane_need_scratch */
+  gpufi_slot slots[GPUFI_LANE_SLOT_COUNT];
+} gpufi_lane;
+
+gpuf_status gpufi_lane_acquire(const gpufi_backend *backend, gpuf_device device,
+                               gpufi_lane **lane, gpuf_error *err);
+gpuf_status gpufi_lane_need_staging(gpufi_lane *lane, gpuf_error *err);
+gpuf_status gpufi_lane_need_scratch(gpufi_lane *lane, gpuf_error *err);
+
+/* Make later work on the lane's stream wait for what is on `producer` now. */
+gpuf_status gpufi_lane_join(gpufi_lane *lane, gpuf_stream producer, gpuf_error *err);
+
+/* Give the lane back; its stream must be idle, or `failed` true: then it is drained and
+ * destroyed. NULL is allowed. */
+void gpufi_lane_release(gpufi_lane *lane, bool failed);
+
+#endif

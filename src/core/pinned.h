@@ -1,0 +1,19 @@
+/* Mapping and page-locking host memory, without any bookkeeping. */
+#ifndef GPUFI_CORE_PINNED_H
+#define GPUFI_CORE_PINNED_H
+
+#include "backend/backend.h"
+
+/* Map `nbytes` (a multiple of 4096) aligned to 4096, or to 2 MiB from that size up, with huge
+ * pages advised. NULL when the system has no more. Release with gpufi_unmap. */
+void *gpufi_map(size_t nbytes);
+void gpufi_unmap(void *base, size_t nbytes);
+
+/* gpufi_map, then page-lock every segment of GPUFI_POOL_SEGMENT_NBYTES, several threads side by
+ * side for large sizes. On failure nothing stays mapped. */
+gpuf_status gpufi_pinned_create(const gpufi_backend *backend, int32_t device, size_t nbytes,
+                                void **base, gpuf_error *err);
+void gpufi_pinned_destroy(const gpufi_backend *backend, int32_t device, void *base,
+                          size_t nbytes);
+
+#endif

@@ -1,0 +1,374 @@
+/* The pinned pool.
+ *
+ * Memory is held in regions. A slab is a region cut into blocks of one small size class; a larger
+ * block is a region of its own. Regions stay pinned when their blocks come back, until the cap or
+ * a trim asks for the memory.
+ *
+ * Small classes are powers of two, from 64 bytes to 512 KiB. Larger blocks are rounded up by an
+ * eighth at most, and a free one serves any request that fills at least 7/8 of it. */
+#include "core/pool.h"
+
+#include <inttypes.h>
+#include <pthread.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "core/error.h"
+#include "core/pinned.h"
+#include "core/runtime.h"
+
+#define SMALL_MIN_NBYTES ((size_t)64)
+#define SMALL_MAX_NBYTES ((size_t)512 << 10)
+#define SLAB_NBYTES ((size_t)2 << 20)
+
+/* A free block of a slab holds the link to the next one in its first bytes. */
+typedef struct free_block {
+  struct free_block *next;
+} free_block;
+
+typedef struct region {
+  char *base;
+  size_t nbytes;
+  size_t block_nbytes; /* == nbytes for a block of its own */
+  size_t used_count;
+  free_block *free_blocks; /* of a slab */
+  const gpufi_backend *backend;
+  int32_t device; /* that it was pinned through; every device of the kind can use it */
+} region;
+
+/* Guards all below. Not held while memory is mapped, pinned or unpinned. */
+static pthread_mutex_t pool_lock = PTHREAD_MUTEX_INITIALIZER;
+static region **regions; /* by ascending base */
+static size_t region_count, region_capacity;
+static gpuf_pool_stats stats;
+static bool cap_is_set;
+
+static bool is_slab(const region *r) { return r->block_nbytes < r->nbytes; }
+
+/* The functions from here to add_region are called with pool_lock held. */
+
+static void ensure_cap(void) {
+  if (!cap_is_set) {
+    const int64_t physical = (int64_t)sysconf(_SC_PHYS_PAGES) * (int64_t)sysconf(_SC_PAGESIZE);
+    stats.cap_nbytes = (size_t)gpufi_env_int64("GPUFETCH_POOL_MAX_NBYTES", physical / 4);
+    cap_is_set = true;
+  }
+}
+
+/* Index of the first region whose base is above `address`. */
+static size_t upper_bound(uintptr_t address) {
+  size_t low = 0, high = region_count;
+  while (low < high) {
+    const size_t middle = low + (high - low) / 2;
+    if ((uintptr_t)regions[middle]->base <= address) {
+      low = middle + 1;
+    } else {
+      high = middle;
+    }
+  }
+  return low;
+}
+
+static region *region_at(const void *ptr) {
+  const size_t index = upper_bound((uintptr_t)ptr);
+  if (index == 0) {
+    return NULL;
+  }
+  region *r = regions[index - 1];
+  return (uintptr_t)ptr - (uintptr_t)r->base < r->nbytes ? r : NULL;
+}
+
+static void *take_block(region *r) {
+  void *ptr = r->base;
+  if (is_slab(r)) {
+    ptr = r->free_blocks;
+    r->free_blocks = r->free_blocks->next;
+  }
+  r->used_count++;
+  stats.used_nbytes += r->block_nbytes;
+  if (stats.used_nbytes > stats.peak_used_nbytes) {
+    stats.peak_used_nbytes = stats.used_nbytes;
+  }
+  return ptr;
+}
+
+static bool has_free_block(const region *r) {
+  return is_slab(r) ? r->free_blocks != NULL : r->used_count == 0;
+}
+
+/* The smallest free block that serves `nbytes` without wasting more than an eighth of itself (or,
+ * from a slab, exactly its class). */
+static region *find_free(gpuf_device_kind kind, size_t nbytes, bool small) {
+  region *best = NULL;
+  for (size_t i = 0; i < region_count; i++) {
+    region *r = regions[i];
+    const bool fits = small ? r->block_nbytes == nbytes
+                            : r->block_nbytes >= nbytes && r->block_nbytes / 8 * 7 <= nbytes;
+    if (fits && r->backend->kind == kind && is_slab(r) == small && has_free_block(r) &&
+        (!best || r->block_nbytes < best->block_nbytes)) {
+      best = r;
+      if (small) {
+        break;
+      }
+    }
+  }
+  return best;
+}
+
+/* Take out an unused region, the largest, or NULL. */
+static region *detach_unused(void) {
+  size_t found = region_count;
+  for (size_t i = 0; i < region_count; i++) {
+    if (regions[i]->used_count == 0 &&
+        (found == region_count || regions[i]->nbytes > regions[found]->nbytes)) {
+      found = i;
+    }
+  }
+  if (found == region_count) {
+    return NULL;
+  }
+  region *r = regions[found];
+  memmove(&regions[found], &regions[found + 1],
+          (region_count - found - 1) * sizeof(*regions));
+  region_count--;
+  stats.reserved_nbytes -= r->nbytes;
+  return r;
+}
+
+static bool make_room_for_region(void) {
+  if (region_count == region_capacity) {
+    const size_t capacity = region_capacity ? 2 * region_capacity : 64;
+    region **grown = realloc(regions, capacity * sizeof(*regions));
+    if (!grown) {
+      return false;
+    }
+    regions = grown;
+    region_capacity = capacity;
+  }
+  return true;
+}
+
+static bool add_region(region *r) {
+  if (!make_room_for_region()) {
+    return false;
+  }
+  const size_t index = upper_bound((uintptr_t)r->base);
+  memmove(&regions[index + 1], &regions[index], (region_count - index) * sizeof(*regions));
+  regions[index] = r;
+  region_count++;
+  return true;
+}
+
+/* Without pool_lock from here on. */
+
+static void region_destroy(region *r) {
+  gpufi_pinned_destroy(r->backend, r->device, r->base, r->nbytes);
+  free(r);
+}
+
+static void trim_to(size_t keep_nbytes) {
+  for (;;) {
+    pthread_mutex_lock(&pool_lock);
+    region *r = stats.reserved_nbytes > keep_nbytes ? detach_unused() : NULL;
+    pthread_mutex_unlock(&pool_lock);
+    if (!r) {
+      return;
+    }
+    region_destroy(r);
+  }
+}
+
+static void cut_into_blocks(region *r) {
+  for (size_t offset = r->nbytes; offset >= r->block_nbytes; offset -= r->block_nbytes) {
+    free_block *block = (free_block *)(r->base + offset - r->block_nbytes);
+    block->next = r->free_blocks;
+    r->free_blocks = block;
+  }
+}
+
+static gpuf_status region_create(const gpufi_backend *backend, int32_t device,
+                                 size_t block_nbytes, size_t nbytes, region **out,
+                                 gpuf_error *err) {
+  void *base;
+  region *r = calloc(1, sizeof(*r));
+  if (!r) {
+    return gpufi_fail(err, GPUF_ERR_NO_MEMORY, 0, "no host memory for a pool region's record");
+  }
+  const gpuf_status status = gpufi_pinned_create(backend, device, nbytes, &base, err);
+  if (status != GPUF_OK) {
+    free(r);
+    return status;
+  }
+  *r = (region){.base = base,
+                .nbytes = nbytes,
+                .block_nbytes = block_nbytes,
+                .backend = backend,
+                .device = device};
+  if (is_slab(r)) {
+    cut_into_blocks(r);
+  }
+  *out = r;
+  return GPUF_OK;
+}
+
+/* Count `nbytes` as reserved before they are pinned, so that threads growing the pool side by
+ * side keep to the cap together. */
+static gpuf_status reserve(size_t nbytes, bool staging, gpuf_error *err) {
+  gpuf_status status = GPUF_OK;
+  pthread_mutex_lock(&pool_lock);
+  ensure_cap();
+  const size_t cap = stats.cap_nbytes;
+  pthread_mutex_unlock(&pool_lock);
+  trim_to(nbytes <= cap ? cap - nbytes : (staging ? SIZE_MAX : 0));
+  pthread_mutex_lock(&pool_lock);
+  if (!staging && (nbytes > cap || stats.reserved_nbytes > cap - nbytes)) {
+    status = gpufi_fail(err, GPUF_ERR_NO_MEMORY, 0,
+                        "the pinned pool holds %zu bytes of its cap of %zu and cannot add %zu; "
+                        "raise the cap (gpuf_pool_set_cap, GPUFETCH_POOL_MAX_NBYTES) or release "
+                        "arrays that came from it",
+                        stats.reserved_nbytes, cap, nbytes);
+  } else {
+    stats.reserved_nbytes += nbytes;
+    stats.miss_count++;
+  }
+  pthread_mutex_unlock(&pool_lock);
+  return status;
+}
+
+static gpuf_status grow(const gpufi_backend *backend, int32_t device, size_t block_nbytes,
+                        bool small, bool staging, void **ptr, gpuf_error *err) {
+  const size_t nbytes = small ? SLAB_NBYTES : block_nbytes;
+  region *r = NULL;
+  gpuf_status status = reserve(nbytes, staging, err);
+  if (status != GPUF_OK) {
+    return status;
+  }
+  status = region_create(backend, device, block_nbytes, nbytes, &r, err);
+  pthread_mutex_lock(&pool_lock);
+  if (status == GPUF_OK && !add_region(r)) {
+    status = gpufi_fail(err, GPUF_ERR_NO_MEMORY, 0, "no host memory for the pool's table");
+  }
+  if (status == GPUF_OK) {
+    *ptr = take_block(r);
+  } else {
+    stats.reserved_nbytes -= nbytes;
+  }
+  pthread_mutex_unlock(&pool_lock);
+  if (status != GPUF_OK && r) {
+    region_destroy(r);
+  }
+  return status;
+}
+
+static size_t class_nbytes(size_t nbytes, bool small) {
+  if (small) {
+    size_t rounded = SMALL_MIN_NBYTES;
+    while (rounded < nbytes) {
+      rounded *= 2;
+    }
+    return rounded;
+  }
+  size_t unit = SMALL_MAX_NBYTES / 8;
+  while (unit * 16 < nbytes && unit < SLAB_NBYTES) {
+    unit *= 2;
+  }
+  return (nbytes + unit - 1) / unit * unit;
+}
+
+static gpuf_status acquire(gpuf_device device, size_t nbytes, bool staging, void **ptr,
+                           gpuf_error *err) {
+  const gpufi_backend *backend;
+  gpuf_status status = gpufi_backend_for(device, &backend, err);
+  if (status != GPUF_OK) {
+    return status;
+  }
+  if (nbytes == 0 || nbytes > PTRDIFF_MAX - SLAB_NBYTES) {
+    return gpufi_fail(err, GPUF_ERR_INVALID, 0, "a pool block of %zu bytes; ask for 1 to %td",
+                      nbytes, PTRDIFF_MAX - (ptrdiff_t)SLAB_NBYTES);
+  }
+  const bool small = nbytes <= SMALL_MAX_NBYTES;
+  const size_t wanted = class_nbytes(nbytes, small);
+  pthread_mutex_lock(&pool_lock);
+  region *r = find_free(backend->kind, small ? wanted : nbytes, small);
+  if (r) {
+    stats.hit_count++;
+    *ptr = take_block(r);
+  }
+  pthread_mutex_unlock(&pool_lock);
+  return r ? GPUF_OK : grow(backend, device.index, wanted, small, staging, ptr, err);
+}
+
+gpuf_status gpuf_pool_acquire(gpuf_device device, size_t nbytes, void **ptr, gpuf_error *err) {
+  return acquire(device, nbytes, false, ptr, err);
+}
+
+gpuf_status gpufi_pool_acquire_staging(gpuf_device device, size_t nbytes, void **ptr,
+                                       gpuf_error *err) {
+  return acquire(device, nbytes, true, ptr, err);
+}
+
+void gpuf_pool_release(void *ptr) {
+  if (!ptr || gpufi_forked()) {
+    return;
+  }
+  pthread_mutex_lock(&pool_lock);
+  region *r = region_at(ptr);
+  if (r) {
+    if (is_slab(r)) {
+      free_block *block = ptr;
+      block->next = r->free_blocks;
+      r->free_blocks = block;
+    }
+    r->used_count--;
+    stats.used_nbytes -= r->block_nbytes;
+  }
+  const bool over_cap = stats.reserved_nbytes > stats.cap_nbytes;
+  const size_t cap = stats.cap_nbytes;
+  pthread_mutex_unlock(&pool_lock);
+  if (over_cap) {
+    trim_to(cap);
+  }
+}
+
+void gpuf_pool_get_stats(gpuf_pool_stats *out) {
+  if (gpufi_forked()) {
+    memset(out, 0, sizeof(*out));
+    return;
+  }
+  pthread_mutex_lock(&pool_lock);
+  ensure_cap();
+  *out = stats;
+  pthread_mutex_unlock(&pool_lock);
+}
+
+void gpuf_pool_trim(size_t keep_nbytes) {
+  if (!gpufi_forked()) {
+    trim_to(keep_nbytes);
+  }
+}
+
+void gpuf_pool_set_cap(size_t cap_nbytes) {
+  if (gpufi_forked()) {
+    return;
+  }
+  pthread_mutex_lock(&pool_lock);
+  stats.cap_nbytes = cap_nbytes;
+  cap_is_set = true;
+  pthread_mutex_unlock(&pool_lock);
+  trim_to(cap_nbytes);
+}
+
+bool gpufi_pool_is_pinned(gpuf_device_kind kind, const void *ptr, size_t nbytes,
+                          size_t *segment_offset) {
+  bool pinned = false;
+  pthread_mutex_lock(&pool_lock);
+  const region *r = region_at(ptr);
+  if (r && r->backend->kind == kind) {
+    const size_t offset = (size_t)((uintptr_t)ptr - (uintptr_t)r->base);
+    pinned = nbytes <= r->nbytes - offset;
+    *segment_offset = offset % GPUFI_POOL_SEGMENT_NBYTES;
+  }
+  pthread_mutex_unlock(&pool_lock);
+  return pinned;
+}

@@ -1,0 +1,22 @@
+/* What is decided once per process: the backends, the default device, fork detection. */
+#ifndef GPUFI_CORE_RUNTIME_H
+#define GPUFI_CORE_RUNTIME_H
+
+#include "backend/backend.h"
+
+/* The backend of a device that exists; GPUF_ERR_NO_DEVICE, GPUF_ERR_INVALID (the CPU is no
+ * device) or, in a forked child, GPUF_ERR_STATE otherwise. */
+gpuf_status gpufi_backend_for(gpuf_device device, const gpufi_backend **backend, gpuf_error *err);
+
+/* True in a child forked after the process first used a device: locks, threads and device handles
+ * of the parent are gone, so nothing of theirs may be touched. */
+bool gpufi_forked(void);
+
+/* Value of an environment variable as a count of bytes or things; `fallback` if it is unset or
+ * not a whole number. */
+int64_t gpufi_env_int64(const char *name, int64_t fallback);
+
+/* Processors this process may run on. */
+int32_t gpufi_cpu_count(void);
+
+#endif

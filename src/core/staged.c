@@ -1,0 +1,161 @@
+#include <string.h>
+
+#include "core/copy.h"
+#include "core/error.h"
+
+/* One thread's share of a staged copy. The two slots alternate: while the device works on one,
+ * the thread moves the bytes of the other. */
+typedef struct worker {
+  gpuf_future *future;
+  const gpufi_copy *copy;
+  gpufi_lane *lane;
+  struct {
+    size_t offset;
+    size_t nbytes; /* 0 = nothing in flight */
+  } pieces[GPUFI_LANE_SLOT_COUNT];
+} worker;
+
+/* The next piece, or 0 bytes when none is left or the copy has failed. */
+static size_t take_piece(gpuf_future *future, size_t *offset) {
+  size_t nbytes = 0;
+  pthread_mutex_lock(&future->lock);
+  if (future->status == GPUF_OK) {
+    *offset = future->next_offset;
+    nbytes = future->copy.nbytes - *offset;
+    nbytes = nbytes < future->copy.piece_nbytes ? nbytes : future->copy.piece_nbytes;
+    future->next_offset += nbytes;
+  }
+  pthread_mutex_unlock(&future->lock);
+  return nbytes;
+}
+
+static void move_host_bytes(const gpufi_copy *copy, size_t offset, size_t nbytes, void *staging) {
+  const int64_t element_nbytes = copy->host_layout.element_nbytes;
+  const int64_t first = (int64_t)offset / element_nbytes;
+  const int64_t count = (int64_t)nbytes / element_nbytes;
+  if (copy->direction == GPUFI_TO_HOST) {
+    gpufi_strided_unpack(&copy->host_layout, copy->h_data, first, count, staging);
+  } else {
+    gpufi_strided_pack(&copy->host_layout, copy->h_data, first, count, staging);
+  }
+}
+
+/* Wait for the device to be done with a slot; of a fetch, also empty its staging buffer. */
+static gpuf_status slot_finish(worker *w, int index, gpuf_error *err) {
+  const size_t nbytes = w->pieces[index].nbytes;
+  gpufi_slot *slot = &w->lane->slots[index];
+  if (nbytes == 0) {
+    return GPUF_OK;
+  }
+  w->pieces[index].nbytes = 0;
+  const gpuf_status status =
+      w->copy->backend->event_wait(w->copy->device.index, slot->copied, err);
+  if (status == GPUF_OK && w->copy->direction == GPUFI_TO_HOST) {
+    move_host_bytes(w->copy, w->pieces[index].offset, nbytes, slot->staging);
+  }
+  return status;
+}
+
+static gpuf_status slot_start(worker *w, int index, size_t offset, size_t nbytes,
+                              gpuf_error *err) {
+  gpufi_slot *slot = &w->lane->slots[index];
+  if (w->copy->direction == GPUFI_TO_DEVICE) {
+    move_host_bytes(w->copy, offset, nbytes, slot->staging);
+  }
+  gpuf_status status = gpufi_piece_enqueue(w->copy, w->lane, w->lane->stream, offset, nbytes,
+                                           slot->staging, err);
+  if (status == GPUF_OK) {
+    status = w->copy->backend->event_record(w->copy->device.index, slot->copied,
+                                            w->lane->stream, err);
+  }
+  if (status == GPUF_OK) {
+    w->pieces[index].offset = offset;
+    w->pieces[index].nbytes = nbytes;
+  }
+  return status;
+}
+
+static gpuf_status worker_prepare(worker *w, gpuf_error *err) {
+  gpuf_status status = gpufi_lane_acquire(w->copy->backend, w->copy->device, &w->lane, err);
+  if (status == GPUF_OK) {
+    status = gpufi_lane_need_staging(w->lane, err);
+  }
+  if (status == GPUF_OK && !w->copy->device_contiguous) {
+    status = gpufi_lane_need_scratch(w->lane, err);
+  }
+  if (status == GPUF_OK) {
+    status = gpufi_lane_join(w->lane, w->copy->producer, err);
+  }
+  return status;
+}
+
+static gpuf_status worker_loop(worker *w, gpuf_error *err) {
+  gpuf_status status = GPUF_OK;
+  size_t offset = 0, nbytes;
+  int index = 0;
+  while (status == GPUF_OK && (nbytes = take_piece(w->future, &offset)) > 0) {
+    status = slot_finish(w, index, err); /* H2D: the slot is free only now */
+    if (status == GPUF_OK) {
+      status = slot_start(w, index, offset, nbytes, err);
+    }
+    index = (index + 1) % GPUFI_LANE_SLOT_COUNT;
+  }
+  for (int i = 0; i < GPUFI_LANE_SLOT_COUNT && status == GPUF_OK; i++) {
+    status = slot_finish(w, (index + i) % GPUFI_LANE_SLOT_COUNT, err);
+  }
+  return status;
+}
+
+/* A thread that finds no memory for its buffers leaves the pieces to the others, unless it is the
+ * last one and some are left. Called with the lock held. */
+static bool may_leave_quietly(const gpuf_future *future) {
+  return future->running_count > 1 || future->next_offset == future->copy.nbytes;
+}
+
+void gpufi_staged_run(gpuf_future *future) {
+  worker w = {.future = future, .copy = &future->copy};
+  gpuf_error error = {0};
+  gpuf_status status = worker_prepare(&w, &error);
+  const bool prepared = status == GPUF_OK;
+  if (prepared) {
+    status = worker_loop(&w, &error);
+  }
+  gpufi_lane_release(w.lane, status != GPUF_OK);
+  pthread_mutex_lock(&future->lock);
+  if (status != GPUF_OK && future->status == GPUF_OK &&
+      (prepared || !may_leave_quietly(future))) {
+    future->status = status;
+    future->error = error;
+  }
+  if (--future->running_count == 0) {
+    gpufi_future_settle(future);
+  }
+  pthread_mutex_unlock(&future->lock);
+}
+
+static void *staged_main(void *arg) {
+  gpufi_staged_run(arg);
+  return NULL;
+}
+
+gpuf_status gpufi_staged_start(gpuf_future *future, int32_t own_share_count, gpuf_error *err) {
+  const int32_t wanted = future->copy.thread_count - own_share_count;
+  int32_t started = 0;
+  int code = 0;
+  future->running_count = future->copy.thread_count; /* nobody else sees the future yet */
+  while (started < wanted && code == 0) {
+    code = pthread_create(&future->threads[started], NULL, staged_main, future);
+    started += code == 0;
+  }
+  future->thread_count = started;
+  if (started + own_share_count == 0) {
+    return gpufi_fail(err, GPUF_ERR_IO, code, "pthread_create for a copy: %s", strerror(code));
+  }
+  pthread_mutex_lock(&future->lock);
+  future->running_count -= wanted - started; /* fewer threads only cost speed */
+  if (future->running_count == 0) {
+    gpufi_future_settle(future);
+  }
+  pthread_mutex_unlock(&future->lock);
+  return GPUF_OK;
+}

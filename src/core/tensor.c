@@ -1,0 +1,196 @@
+/* Element types and tensor descriptors. */
+#include <inttypes.h>
+#include <string.h>
+
+#include "core/error.h"
+
+typedef struct dtype_row {
+  const char *name;
+  size_t nbytes;
+} dtype_row;
+
+static const dtype_row dtypes[GPUF_DTYPE_MAX + 1] = {
+    [GPUF_DTYPE_BOOL] = {"bool", 1},
+    [GPUF_DTYPE_INT8] = {"int8", 1},
+    [GPUF_DTYPE_INT16] = {"int16", 2},
+    [GPUF_DTYPE_INT32] = {"int32", 4},
+    [GPUF_DTYPE_INT64] = {"int64", 8},
+    [GPUF_DTYPE_UINT8] = {"uint8", 1},
+    [GPUF_DTYPE_UINT16] = {"uint16", 2},
+    [GPUF_DTYPE_UINT32] = {"uint32", 4},
+    [GPUF_DTYPE_UINT64] = {"uint64", 8},
+    [GPUF_DTYPE_FLOAT16] = {"float16", 2},
+    [GPUF_DTYPE_BFLOAT16] = {"bfloat16", 2},
+    [GPUF_DTYPE_FLOAT32] = {"float32", 4},
+    [GPUF_DTYPE_FLOAT64] = {"float64", 8},
+    [GPUF_DTYPE_COMPLEX64] = {"complex64", 8},
+    [GPUF_DTYPE_COMPLEX128] = {"complex128", 16},
+    [GPUF_DTYPE_FLOAT8_E3M4] = {"float8_e3m4", 1},
+    [GPUF_DTYPE_FLOAT8_E4M3] = {"float8_e4m3", 1},
+    [GPUF_DTYPE_FLOAT8_E4M3B11FNUZ] = {"float8_e4m3b11fnuz", 1},
+    [GPUF_DTYPE_FLOAT8_E4M3FN] = {"float8_e4m3fn", 1},
+    [GPUF_DTYPE_FLOAT8_E4M3FNUZ] = {"float8_e4m3fnuz", 1},
+    [GPUF_DTYPE_FLOAT8_E5M2] = {"float8_e5m2", 1},
+    [GPUF_DTYPE_FLOAT8_E5M2FNUZ] = {"float8_e5m2fnuz", 1},
+    [GPUF_DTYPE_FLOAT8_E8M0FNU] = {"float8_e8m0fnu", 1},
+};
+
+static bool dtype_known(gpuf_dtype dtype) { return dtype >= 1 && dtype <= GPUF_DTYPE_MAX; }
+
+const char *gpuf_dtype_name(gpuf_dtype dtype) {
+  return dtype_known(dtype) ? dtypes[dtype].name : "unknown";
+}
+
+size_t gpuf_dtype_nbytes(gpuf_dtype dtype) { return dtype_known(dtype) ? dtypes[dtype].nbytes : 0; }
+
+static gpuf_status check_rank(gpuf_dtype dtype, int32_t ndim, gpuf_error *err) {
+  if (!dtype_known(dtype)) {
+    return gpufi_fail(err, GPUF_ERR_INVALID, 0,
+                      "dtype %d is not an element type; use a value of gpuf_dtype", (int)dtype);
+  }
+  if (ndim < 0 || ndim > GPUF_NDIM_MAX) {
+    return gpufi_fail(err, GPUF_ERR_INVALID, 0,
+                      "ndim is %" PRId32 "; it must be 0 to %d: merge axes with a reshape", ndim,
+                      GPUF_NDIM_MAX);
+  }
+  return GPUF_OK;
+}
+
+static gpuf_status too_large(gpuf_error *err) {
+  return gpufi_fail(err, GPUF_ERR_INVALID, 0,
+                    "the shape and strides span more than %td bytes; check them for a wrong value",
+                    PTRDIFF_MAX);
+}
+
+/* Shape, total size and the reach of the strides all fit in ptrdiff_t. */
+static gpuf_status check_extent(const gpuf_tensor *tensor, gpuf_error *err) {
+  int64_t nbytes = (int64_t)gpuf_dtype_nbytes(tensor->dtype);
+  int64_t reach_nbytes = nbytes;
+  bool empty = false;
+  for (int32_t axis = 0; axis < tensor->ndim; axis++) {
+    if (tensor->shape[axis] < 0) {
+      return gpufi_fail(err, GPUF_ERR_INVALID, 0,
+                        "shape[%" PRId32 "] is %" PRId64 "; lengths are 0 or more", axis,
+                        tensor->shape[axis]);
+    }
+    empty |= tensor->shape[axis] == 0;
+  }
+  for (int32_t axis = 0; axis < tensor->ndim && !empty; axis++) {
+    const int64_t stride = tensor->strides_nbytes[axis];
+    int64_t span;
+    if (stride == INT64_MIN || __builtin_mul_overflow(nbytes, tensor->shape[axis], &nbytes) ||
+        __builtin_mul_overflow(tensor->shape[axis] - 1, stride < 0 ? -stride : stride, &span) ||
+        __builtin_add_overflow(reach_nbytes, span, &reach_nbytes)) {
+      return too_large(err);
+    }
+  }
+  return GPUF_OK;
+}
+
+gpuf_status gpuf_tensor_check(const gpuf_tensor *tensor, gpuf_error *err) {
+  gpuf_status status = check_rank(tensor->dtype, tensor->ndim, err);
+  if (status == GPUF_OK) {
+    status = check_extent(tensor, err);
+  }
+  if (status != GPUF_OK) {
+    return status;
+  }
+  if ((unsigned)tensor->device.kind > GPUF_DEVICE_HOST) {
+    return gpufi_fail(err, GPUF_ERR_INVALID, 0, "device kind %d is not one of gpuf_device_kind",
+                      (int)tensor->device.kind);
+  }
+  if (!tensor->data && gpuf_tensor_count(tensor) > 0) {
+    return gpufi_fail(err, GPUF_ERR_INVALID, 0,
+                      "data is NULL but the shape holds %" PRId64 " elements",
+                      gpuf_tensor_count(tensor));
+  }
+  return GPUF_OK;
+}
+
+gpuf_status gpuf_tensor_init(gpuf_tensor *tensor, void *data, gpuf_device device,
+                             gpuf_dtype dtype, int32_t ndim, const int64_t *shape,
+                             gpuf_error *err) {
+  gpuf_tensor t = {.data = data, .device = device, .dtype = dtype, .ndim = ndim};
+  gpuf_status status = check_rank(dtype, ndim, err);
+  if (status != GPUF_OK) {
+    return status;
+  }
+  if (ndim > 0) {
+    memcpy(t.shape, shape, (size_t)ndim * sizeof(*shape));
+  }
+  const bool empty = gpuf_tensor_count(&t) == 0; /* strides do not matter, but must not overflow */
+  int64_t stride = (int64_t)gpuf_dtype_nbytes(dtype);
+  for (int32_t axis = ndim - 1; axis >= 0; axis--) {
+    t.strides_nbytes[axis] = stride;
+    if (!empty && __builtin_mul_overflow(stride, t.shape[axis], &stride)) {
+      return too_large(err);
+    }
+  }
+  status = gpuf_tensor_check(&t, err);
+  if (status == GPUF_OK) {
+    *tensor = t;
+  }
+  return status;
+}
+
+int64_t gpuf_tensor_count(const gpuf_tensor *tensor) {
+  int64_t count = 1;
+  for (int32_t axis = 0; axis < tensor->ndim; axis++) {
+    if (tensor->shape[axis] == 0) {
+      return 0; /* before a product that an empty shape is allowed to overflow */
+    }
+  }
+  for (int32_t axis = 0; axis < tensor->ndim; axis++) {
+    count = (int64_t)((uint64_t)count * (uint64_t)tensor->shape[axis]);
+  }
+  return count;
+}
+
+size_t gpuf_tensor_nbytes(const gpuf_tensor *tensor) {
+  return (size_t)gpuf_tensor_count(tensor) * gpuf_dtype_nbytes(tensor->dtype);
+}
+
+bool gpuf_tensor_is_contiguous(const gpuf_tensor *tensor) {
+  int64_t stride = (int64_t)gpuf_dtype_nbytes(tensor->dtype);
+  if (gpuf_tensor_count(tensor) < 2) {
+    return true;
+  }
+  for (int32_t axis = tensor->ndim - 1; axis >= 0; axis--) {
+    if (tensor->shape[axis] != 1 && tensor->strides_nbytes[axis] != stride) {
+      return false;
+    }
+    stride *= tensor->shape[axis];
+  }
+  return true;
+}
+
+gpuf_status gpuf_tensor_slice(gpuf_tensor *tensor, int32_t axis, int64_t start, int64_t step,
+                              int64_t count, gpuf_error *err) {
+  gpuf_status status = gpuf_tensor_check(tensor, err);
+  if (status != GPUF_OK) {
+    return status;
+  }
+  if (axis < 0 || axis >= tensor->ndim) {
+    return gpufi_fail(err, GPUF_ERR_INVALID, 0,
+                      "axis %" PRId32 " of a tensor with %" PRId32 " axes; axes go from 0", axis,
+                      tensor->ndim);
+  }
+  const int64_t length = tensor->shape[axis];
+  int64_t last = start;
+  if (count < 0 || (count > 1 && (__builtin_mul_overflow(count - 1, step, &last) ||
+                                  __builtin_add_overflow(last, start, &last)))) {
+    last = -1;
+  }
+  if (count < 0 || (count > 0 && (start < 0 || start >= length || last < 0 || last >= length))) {
+    return gpufi_fail(err, GPUF_ERR_INVALID, 0,
+                      "slice start %" PRId64 ", step %" PRId64 ", count %" PRId64
+                      " leaves axis %" PRId32 " of length %" PRId64,
+                      start, step, count, axis, length);
+  }
+  if (count > 0) {
+    tensor->data = (char *)tensor->data + start * tensor->strides_nbytes[axis];
+  }
+  tensor->shape[axis] = count;
+  tensor->strides_nbytes[axis] *= count > 1 ? step : 1;
+  return GPUF_OK;
+}

@@ -1,0 +1,75 @@
+/* A minimal test runner that speaks TAP 13, which `meson test` reads.
+ *
+ *   static void a_closed_thing_is_refused(void) { CHECK(x == 1); }
+ *   int main(void) { TEST(a_closed_thing_is_refused); return test_finish(); }
+ *
+ * A failed CHECK ends its test (not the program). SKIP(reason) ends a test as skipped. CHECK may
+ * be used only on the thread that runs the test. */
+#ifndef GPUFI_TEST_H
+#define GPUFI_TEST_H
+
+#include <setjmp.h>
+#include <stdio.h>
+#include <stdlib.h>
+
+static int test_count, test_failed_count;
+static const char *test_skip_reason = "";
+static jmp_buf test_exit;
+
+#define CHECK(condition)                                                            \
+  do {                                                                              \
+    if (!(condition)) {                                                             \
+      printf("# %s:%d: CHECK(%s) failed\n", __FILE__, __LINE__, #condition);        \
+      longjmp(test_exit, 1);                                                        \
+    }                                                                               \
+  } while (0)
+
+/* `call` is a gpuf_ call whose last argument is &err. */
+#define CHECK_OK(call)                                                              \
+  do {                                                                              \
+    gpuf_status check_status_ = (call);                                             \
+    if (check_status_ != GPUF_OK) {                                                 \
+      printf("# %s:%d: %s gave %s: %s\n", __FILE__, __LINE__, #call,                \
+             gpuf_status_name(check_status_), err.message);                         \
+      longjmp(test_exit, 1);                                                        \
+    }                                                                               \
+  } while (0)
+
+/* `call` fails with `expected` and a message that contains `text`. */
+#define CHECK_FAILS(call, expected, text)                                           \
+  do {                                                                              \
+    gpuf_status check_status_ = (call);                                             \
+    if (check_status_ != (expected) || !strstr(err.message, (text))) {              \
+      printf("# %s:%d: %s gave %s: %s\n", __FILE__, __LINE__, #call,                \
+             gpuf_status_name(check_status_), check_status_ ? err.message : "");    \
+      longjmp(test_exit, 1);                                                        \
+    }                                                                               \
+  } while (0)
+
+#define SKIP(reason) (test_skip_reason = (reason), longjmp(test_exit, 2))
+
+#define TEST(function) test_run(#function, function)
+
+static inline void test_run(const char *name, void (*function)(void)) {
+  int outcome = setjmp(test_exit);
+  if (outcome == 0) {
+    function();
+  }
+  test_count++;
+  if (outcome == 1) {
+    test_failed_count++;
+    printf("not ok %d - %s\n", test_count, name);
+  } else if (outcome == 2) {
+    printf("ok %d - %s # SKIP %s\n", test_count, name, test_skip_reason);
+  } else {
+    printf("ok %d - %s\n", test_count, name);
+  }
+  fflush(stdout);
+}
+
+static inline int test_finish(void) {
+  printf("1..%d\n", test_count);
+  return test_failed_count != 0;
+}
+
+#endif

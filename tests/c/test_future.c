@@ -1,0 +1,184 @@
+#include <pthread.h>
+#include <semaphore.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include "backend/host/host.h"
+#include "devices.h"
+
+static gpuf_error err;
+
+typedef struct fixture {
+  gpuf_tensor d_tensor, pinned, pageable;
+  gpuf_stream stream;
+} fixture;
+
+enum { NBYTES = 9000000 };
+
+static fixture fixture_create(void) {
+  static char pageable[NBYTES];
+  const int64_t shape[1] = {NBYTES};
+  void *pinned, *d_ptr;
+  fixture f;
+  CHECK_OK(gpuf_alloc(test_device, NBYTES, &d_ptr, &err));
+  CHECK_OK(gpuf_pool_acquire(test_device, NBYTES, &pinned, &err));
+  CHECK_OK(gpuf_stream_create(test_device, &f.stream, &err));
+  CHECK_OK(gpuf_tensor_init(&f.d_tensor, d_ptr, test_device, GPUF_DTYPE_INT8, 1, shape, &err));
+  CHECK_OK(gpuf_tensor_init(&f.pinned, pinned, cpu_device, GPUF_DTYPE_INT8, 1, shape, &err));
+  CHECK_OK(gpuf_tensor_init(&f.pageable, pageable, cpu_device, GPUF_DTYPE_INT8, 1, shape, &err));
+  fill_random(pageable, NBYTES, 1);
+  CHECK_OK(gpuf_copy(&f.d_tensor, &f.pageable, NULL, &err));
+  return f;
+}
+
+static void fixture_destroy(fixture *f) {
+  CHECK_OK(gpuf_stream_destroy(test_device, f->stream, &err));
+  CHECK_OK(gpuf_free(test_device, f->d_tensor.data, &err));
+  gpuf_pool_release(f->pinned.data);
+}
+
+/* A kernel that holds the producer's stream up until the gate opens. */
+static sem_t gate;
+static void gated_kernel(const void *args) { sem_wait(&gate); }
+
+static void hold_up(fixture *f) {
+  CHECK(sem_init(&gate, 0, 0) == 0);
+  CHECK_OK(gpuf_host_launch(host_device, f->stream, gated_kernel, "", 0, &err));
+  f->d_tensor.stream = f->stream;
+}
+
+static void many_copies_in_flight_all_arrive(void) {
+  enum { COUNT = 12 };
+  fixture f = fixture_create();
+  gpuf_future *futures[COUNT];
+  gpuf_tensor outs[COUNT];
+  for (int i = 0; i < COUNT; i++) {
+    void *out = i % 2 ? malloc(NBYTES) : NULL;
+    if (!out) {
+      CHECK_OK(gpuf_pool_acquire(test_device, NBYTES, &out, &err));
+    }
+    CHECK_OK(gpuf_tensor_init(&outs[i], out, cpu_device, GPUF_DTYPE_INT8, 1, f.d_tensor.shape,
+                              &err));
+    CHECK_OK(gpuf_copy_async(&outs[i], &f.d_tensor, NULL, &futures[i], &err));
+  }
+  for (int i = COUNT - 1; i >= 0; i--) {
+    CHECK_OK(gpuf_future_wait(futures[i], -1, &err));
+    CHECK(gpuf_future_done(futures[i]));
+    CHECK(memcmp(outs[i].data, f.pageable.data, NBYTES) == 0);
+    gpuf_future_destroy(futures[i]);
+    if (i % 2) {
+      free(outs[i].data);
+    } else {
+      gpuf_pool_release(outs[i].data);
+    }
+  }
+  fixture_destroy(&f);
+}
+
+static void a_copy_waits_for_the_producers_stream_and_a_timeout_leaves_it_running(void) {
+  fixture f = fixture_create();
+  gpuf_tensor *const destinations[2] = {&f.pinned, &f.pageable};
+  for (int i = 0; i < 2; i++) {
+    gpuf_future *future;
+    hold_up(&f);
+    CHECK_OK(gpuf_copy_async(destinations[i], &f.d_tensor, NULL, &future, &err));
+    CHECK(!gpuf_future_done(future));
+    CHECK_FAILS(gpuf_future_wait(future, 2000000, &err), GPUF_ERR_TIMEOUT, "2.000 ms");
+    sem_post(&gate);
+    CHECK_OK(gpuf_future_wait(future, INT64_C(60000000000), &err));
+    gpuf_future_destroy(future);
+  }
+  fixture_destroy(&f);
+}
+
+static void *wait_for(void *future) {
+  return gpuf_future_wait(future, -1, NULL) == GPUF_OK ? future : NULL;
+}
+
+static void several_threads_may_wait_for_one_copy(void) {
+  fixture f = fixture_create();
+  pthread_t threads[3];
+  gpuf_future *future;
+  hold_up(&f);
+  CHECK_OK(gpuf_copy_async(&f.pinned, &f.d_tensor, NULL, &future, &err));
+  for (int i = 0; i < 3; i++) {
+    CHECK(pthread_create(&threads[i], NULL, wait_for, future) == 0);
+  }
+  sem_post(&gate);
+  for (int i = 0; i < 3; i++) {
+    void *result;
+    CHECK(pthread_join(threads[i], &result) == 0 && result == future);
+  }
+  gpuf_future_destroy(future);
+  fixture_destroy(&f);
+}
+
+static void an_abandoned_copy_is_finished_before_it_is_freed(void) {
+  fixture f = fixture_create();
+  gpuf_future *future;
+  memset(f.pinned.data, 0, NBYTES);
+  CHECK_OK(gpuf_copy_async(&f.pinned, &f.d_tensor, NULL, &future, &err));
+  gpuf_future_destroy(future);
+  CHECK(memcmp(f.pinned.data, f.pageable.data, NBYTES) == 0);
+  gpuf_future_destroy(NULL);
+  fixture_destroy(&f);
+}
+
+static void a_failure_is_reported_at_every_wait(void) {
+  fixture f = fixture_create();
+  gpufi_host_faults faults = GPUFI_HOST_FAULTS_NONE;
+  gpuf_tensor *const destinations[2] = {&f.pinned, &f.pageable};
+  for (int i = 0; i < 2; i++) {
+    gpuf_future *future;
+    faults.copy_fail_after_nbytes = 1000;
+    gpufi_host_faults_set(&faults);
+    CHECK_OK(gpuf_copy_async(destinations[i], &f.d_tensor, NULL, &future, &err));
+    for (int k = 0; k < 2; k++) {
+      CHECK_FAILS(gpuf_future_wait(future, -1, &err), GPUF_ERR_DEVICE, "injected");
+    }
+    gpufi_host_faults_set(&GPUFI_HOST_FAULTS_NONE);
+    gpuf_future_destroy(future);
+  }
+  fixture_destroy(&f);
+}
+
+static void a_copy_that_cannot_start_gives_no_future(void) {
+  fixture f = fixture_create();
+  gpuf_future *future = (gpuf_future *)&f;
+  f.d_tensor.dtype = GPUF_DTYPE_UINT8;
+  CHECK_FAILS(gpuf_copy_async(&f.pinned, &f.d_tensor, NULL, &future, &err), GPUF_ERR_INVALID,
+              "dtype");
+  CHECK(future == NULL);
+  fixture_destroy(&f);
+}
+
+static void a_forked_child_is_told_to_wait_in_the_parent(void) {
+  fixture f = fixture_create();
+  gpuf_future *future;
+  int outcome;
+  CHECK_OK(gpuf_copy_async(&f.pinned, &f.d_tensor, NULL, &future, &err));
+  const pid_t child = fork();
+  if (child == 0) {
+    const bool refused = gpuf_future_wait(future, -1, &err) == GPUF_ERR_STATE;
+    gpuf_future_destroy(future);
+    _exit(refused ? 0 : 1);
+  }
+  CHECK(waitpid(child, &outcome, 0) == child);
+  CHECK(WIFEXITED(outcome) && WEXITSTATUS(outcome) == 0);
+  CHECK_OK(gpuf_future_wait(future, -1, &err));
+  gpuf_future_destroy(future);
+  fixture_destroy(&f);
+}
+
+int main(void) {
+  test_device = host_device;
+  TEST_ON_DEVICES(many_copies_in_flight_all_arrive);
+  TEST_ON_DEVICES(an_abandoned_copy_is_finished_before_it_is_freed);
+  TEST_ON_DEVICES(a_copy_that_cannot_start_gives_no_future);
+  test_device = host_device;
+  TEST(a_copy_waits_for_the_producers_stream_and_a_timeout_leaves_it_running);
+  TEST(several_threads_may_wait_for_one_copy);
+  TEST(a_failure_is_reported_at_every_wait);
+  TEST(a_forked_child_is_told_to_wait_in_the_parent);
+  return test_finish();
+}

@@ -1,0 +1,155 @@
+#include <pthread.h>
+
+#include "core/pool.h"
+#include "devices.h"
+
+static gpuf_error err;
+
+static gpuf_pool_stats stats(void) {
+  gpuf_pool_stats s;
+  gpuf_pool_get_stats(&s);
+  return s;
+}
+
+static void a_block_that_came_back_is_used_again(void) {
+  const size_t sizes[] = {1, 64, 4096, 500000, 600000, 40000000};
+  for (size_t i = 0; i < sizeof(sizes) / sizeof(sizes[0]); i++) {
+    void *first, *second;
+    CHECK_OK(gpuf_pool_acquire(test_device, sizes[i], &first, &err));
+    memset(first, 1, sizes[i]);
+    gpuf_pool_release(first);
+    const uint64_t misses = stats().miss_count;
+    CHECK_OK(gpuf_pool_acquire(test_device, sizes[i], &second, &err));
+    CHECK(second == first);
+    CHECK(stats().miss_count == misses);
+    gpuf_pool_release(second);
+  }
+  CHECK(stats().used_nbytes == 0);
+}
+
+static void blocks_in_use_do_not_overlap_and_are_aligned(void) {
+  enum { COUNT = 300 };
+  void *blocks[COUNT];
+  size_t sizes[COUNT];
+  uint64_t state = 9;
+  for (int i = 0; i < COUNT; i++) {
+    sizes[i] = 1 + random_below(&state, i % 10 == 0 ? 5000000 : 20000);
+    CHECK_OK(gpuf_pool_acquire(test_device, sizes[i], &blocks[i], &err));
+    CHECK((uintptr_t)blocks[i] % (sizes[i] >= 4096 ? 4096 : 64) == 0);
+    memset(blocks[i], i & 0xff, sizes[i]);
+  }
+  for (int i = 0; i < COUNT; i++) {
+    const unsigned char *bytes = blocks[i];
+    CHECK(bytes[0] == (i & 0xff) && bytes[sizes[i] / 2] == (i & 0xff) &&
+          bytes[sizes[i] - 1] == (i & 0xff));
+    gpuf_pool_release(blocks[i]);
+  }
+  CHECK(stats().used_nbytes == 0);
+}
+
+static void a_large_block_wastes_at_most_an_eighth(void) {
+  uint64_t state = 3;
+  gpuf_pool_trim(0);
+  for (int i = 0; i < 20; i++) {
+    const size_t nbytes = 524289 + random_below(&state, 50000000);
+    void *block;
+    CHECK_OK(gpuf_pool_acquire(test_device, nbytes, &block, &err));
+    CHECK(stats().used_nbytes >= nbytes && stats().used_nbytes <= nbytes + nbytes / 7);
+    gpuf_pool_release(block);
+  }
+}
+
+static void the_cap_is_kept_and_its_error_says_how_to_raise_it(void) {
+  void *first, *second;
+  gpuf_pool_trim(0);
+  const size_t cap = stats().cap_nbytes;
+  gpuf_pool_set_cap((size_t)8 << 20);
+  CHECK_OK(gpuf_pool_acquire(test_device, (size_t)6 << 20, &first, &err));
+  CHECK_FAILS(gpuf_pool_acquire(test_device, (size_t)6 << 20, &second, &err), GPUF_ERR_NO_MEMORY,
+              "GPUFETCH_POOL_MAX_NBYTES");
+  CHECK(stats().reserved_nbytes <= (size_t)8 << 20);
+  gpuf_pool_release(first);
+  CHECK_OK(gpuf_pool_acquire(test_device, (size_t)3 << 20, &second, &err));
+  CHECK(stats().reserved_nbytes <= (size_t)8 << 20);
+  gpuf_pool_release(second);
+  gpuf_pool_set_cap(cap);
+}
+
+static void trimming_gives_unused_memory_back(void) {
+  void *kept, *returned;
+  CHECK_OK(gpuf_pool_acquire(test_device, 1000000, &kept, &err));
+  CHECK_OK(gpuf_pool_acquire(test_device, 70000000, &returned, &err));
+  gpuf_pool_release(returned);
+  gpuf_pool_trim(0);
+  CHECK(stats().reserved_nbytes == stats().used_nbytes);
+  memset(kept, 7, 1000000);
+  gpuf_pool_release(kept);
+  gpuf_pool_trim(0);
+  CHECK(stats().reserved_nbytes == 0);
+}
+
+static void a_size_of_zero_or_beyond_memory_is_refused(void) {
+  void *block;
+  CHECK_FAILS(gpuf_pool_acquire(test_device, 0, &block, &err), GPUF_ERR_INVALID, "0 bytes");
+  CHECK_FAILS(gpuf_pool_acquire(test_device, SIZE_MAX, &block, &err), GPUF_ERR_INVALID, "bytes");
+  CHECK_FAILS(gpuf_pool_acquire(test_device, (size_t)1 << 50, &block, &err), GPUF_ERR_NO_MEMORY,
+              "cap");
+}
+
+static void memory_beyond_a_block_does_not_count_as_pinned(void) {
+  char other[64];
+  size_t offset;
+  void *block;
+  CHECK_OK(gpuf_pool_acquire(test_device, 40000000, &block, &err));
+  CHECK(gpufi_pool_is_pinned(test_device.kind, block, 40000000, &offset) && offset == 0);
+  CHECK(gpufi_pool_is_pinned(test_device.kind, (char *)block + 33554440, 100, &offset));
+  CHECK(offset == 8);
+  CHECK(!gpufi_pool_is_pinned(test_device.kind, block, 80000000, &offset));
+  CHECK(!gpufi_pool_is_pinned(test_device.kind, other, sizeof(other), &offset));
+  gpuf_pool_release(block);
+}
+
+static void *use_pool(void *arg) {
+  uint64_t state = (uint64_t)(uintptr_t)arg;
+  bool ok = true;
+  for (int i = 0; i < 200 && ok; i++) {
+    const size_t nbytes = 1 + random_below(&state, i % 20 == 0 ? 3000000 : 10000);
+    const unsigned char value = (unsigned char)state;
+    void *block;
+    ok = gpuf_pool_acquire(host_device, nbytes, &block, NULL) == GPUF_OK;
+    if (ok) {
+      memset(block, value, nbytes);
+      ok = ((unsigned char *)block)[nbytes - 1] == value;
+      gpuf_pool_release(block);
+    }
+    if (i % 50 == 0) {
+      gpuf_pool_trim(0);
+    }
+  }
+  return ok ? arg : NULL;
+}
+
+static void threads_share_the_pool_without_mixing_blocks(void) {
+  pthread_t threads[4];
+  for (uintptr_t i = 0; i < 4; i++) {
+    CHECK(pthread_create(&threads[i], NULL, use_pool, (void *)(1000 * (i + 1))) == 0);
+  }
+  for (uintptr_t i = 0; i < 4; i++) {
+    void *result;
+    CHECK(pthread_join(threads[i], &result) == 0);
+    CHECK(result == (void *)(1000 * (i + 1)));
+  }
+  CHECK(stats().used_nbytes == 0);
+}
+
+int main(void) {
+  TEST_ON_DEVICES(a_block_that_came_back_is_used_again);
+  TEST_ON_DEVICES(blocks_in_use_do_not_overlap_and_are_aligned);
+  TEST_ON_DEVICES(a_large_block_wastes_at_most_an_eighth);
+  TEST_ON_DEVICES(the_cap_is_kept_and_its_error_says_how_to_raise_it);
+  TEST_ON_DEVICES(trimming_gives_unused_memory_back);
+  TEST_ON_DEVICES(a_size_of_zero_or_beyond_memory_is_refused);
+  TEST_ON_DEVICES(memory_beyond_a_block_does_not_count_as_pinned);
+  TEST(threads_share_the_pool_without_mixing_blocks);
+  return test_finish();
+}

@@ -1,0 +1,127 @@
+#include "backend/strided.h"
+#include "devices.h"
+
+static gpuf_error err;
+
+/* The address of an element by the definition of strides, axis by axis. */
+static const char *element_at(const gpuf_tensor *t, int64_t index) {
+  const char *address = t->data;
+  for (int32_t axis = t->ndim - 1; axis >= 0; axis--) {
+    address += index % t->shape[axis] * t->strides_nbytes[axis];
+    index /= t->shape[axis];
+  }
+  return address;
+}
+
+/* A random view of `memory`: random rank, lengths, order of axes, steps and directions. */
+static gpuf_tensor random_view(char *memory, size_t memory_nbytes, gpuf_dtype dtype,
+                               uint64_t *state) {
+  int64_t shape[4];
+  gpuf_tensor t;
+  const int32_t ndim = (int32_t)random_below(state, 5);
+  for (int32_t axis = 0; axis < ndim; axis++) {
+    shape[axis] = 1 + (int64_t)random_below(state, 9);
+  }
+  CHECK_OK(gpuf_tensor_init(&t, memory, cpu_device, dtype, ndim, shape, &err));
+  CHECK(gpuf_tensor_nbytes(&t) <= memory_nbytes);
+  for (int32_t axis = 0; axis < ndim; axis++) {
+    const int64_t length = t.shape[axis];
+    const int64_t step = 1 + (int64_t)random_below(state, 3);
+    const int64_t count = (length - 1) / step + 1;
+    if (random_below(state, 2)) {
+      CHECK_OK(gpuf_tensor_slice(&t, axis, (count - 1) * step, -step, count, &err));
+    } else {
+      CHECK_OK(gpuf_tensor_slice(&t, axis, 0, step, count, &err));
+    }
+    const int32_t other = (int32_t)random_below(state, (uint64_t)ndim);
+    const int64_t swap_shape = t.shape[axis], swap_stride = t.strides_nbytes[axis];
+    t.shape[axis] = t.shape[other];
+    t.strides_nbytes[axis] = t.strides_nbytes[other];
+    t.shape[other] = swap_shape;
+    t.strides_nbytes[other] = swap_stride;
+  }
+  return t;
+}
+
+static const gpuf_dtype dtypes[] = {GPUF_DTYPE_INT8, GPUF_DTYPE_BFLOAT16, GPUF_DTYPE_FLOAT32,
+                                    GPUF_DTYPE_FLOAT64, GPUF_DTYPE_COMPLEX128};
+
+static void packing_a_random_view_agrees_with_its_definition(void) {
+  static char memory[9 * 9 * 9 * 9 * 16], packed[sizeof(memory)];
+  uint64_t state = 1;
+  fill_random(memory, sizeof(memory), 2);
+  for (int round = 0; round < 2000; round++) {
+    const gpuf_dtype dtype = dtypes[round % 5];
+    const gpuf_tensor t = random_view(memory, sizeof(memory), dtype, &state);
+    const int64_t count = gpuf_tensor_count(&t);
+    const int64_t first = (int64_t)random_below(&state, (uint64_t)count);
+    const int64_t part = 1 + (int64_t)random_below(&state, (uint64_t)(count - first));
+    const size_t nbytes = gpuf_dtype_nbytes(dtype);
+    gpufi_strided layout;
+    gpufi_strided_init(&layout, &t);
+    gpufi_strided_pack(&layout, t.data, first, part, packed);
+    for (int64_t i = 0; i < part; i++) {
+      CHECK(memcmp(packed + (size_t)i * nbytes, element_at(&t, first + i), nbytes) == 0);
+    }
+  }
+}
+
+static void unpacking_writes_the_elements_and_nothing_else(void) {
+  static char memory[9 * 9 * 9 * 9 * 16], expected[sizeof(memory)], packed[sizeof(memory)];
+  uint64_t state = 77;
+  fill_random(packed, sizeof(packed), 3);
+  for (int round = 0; round < 1000; round++) {
+    const gpuf_dtype dtype = dtypes[round % 5];
+    const gpuf_tensor t = random_view(memory, sizeof(memory), dtype, &state);
+    const int64_t count = gpuf_tensor_count(&t);
+    const size_t nbytes = gpuf_dtype_nbytes(dtype);
+    gpufi_strided layout;
+    memset(memory, 0x5a, sizeof(memory));
+    memset(expected, 0x5a, sizeof(expected));
+    for (int64_t i = 0; i < count; i++) {
+      memcpy(expected + (element_at(&t, i) - memory), packed + (size_t)i * nbytes, nbytes);
+    }
+    gpufi_strided_init(&layout, &t);
+    gpufi_strided_unpack(&layout, t.data, 0, count, packed);
+    CHECK(memcmp(memory, expected, sizeof(memory)) == 0);
+  }
+}
+
+static void splitting_elements_keeps_the_bytes(void) {
+  static char memory[9 * 9 * 9 * 9 * 16], whole[sizeof(memory)], split[sizeof(memory)];
+  uint64_t state = 5;
+  fill_random(memory, sizeof(memory), 4);
+  for (int round = 0; round < 500; round++) {
+    const gpuf_tensor t = random_view(memory, sizeof(memory), GPUF_DTYPE_COMPLEX128, &state);
+    const int64_t count = gpuf_tensor_count(&t);
+    const uint32_t unit = 1u << random_below(&state, 5);
+    gpufi_strided layout;
+    gpufi_strided_init(&layout, &t);
+    gpufi_strided_pack(&layout, t.data, 0, count, whole);
+    gpufi_strided_split(&layout, unit);
+    gpufi_strided_pack(&layout, t.data, 0, count * (16 / unit), split);
+    CHECK(memcmp(whole, split, (size_t)count * 16) == 0);
+  }
+}
+
+static void mergeable_axes_become_one(void) {
+  const int64_t shape[4] = {3, 1, 4, 5};
+  char memory[4 * 60];
+  gpuf_tensor t;
+  gpufi_strided layout;
+  CHECK_OK(gpuf_tensor_init(&t, memory, cpu_device, GPUF_DTYPE_INT32, 4, shape, &err));
+  gpufi_strided_init(&layout, &t);
+  CHECK(gpufi_strided_is_contiguous(&layout) && layout.shape[0] == 60);
+  CHECK_OK(gpuf_tensor_slice(&t, 3, 0, 1, 4, &err));
+  gpufi_strided_init(&layout, &t);
+  CHECK(layout.ndim == 2 && layout.shape[0] == 12 && layout.shape[1] == 4);
+  CHECK(!gpufi_strided_is_contiguous(&layout));
+}
+
+int main(void) {
+  TEST(packing_a_random_view_agrees_with_its_definition);
+  TEST(unpacking_writes_the_elements_and_nothing_else);
+  TEST(splitting_elements_keeps_the_bytes);
+  TEST(mergeable_axes_become_one);
+  return test_finish();
+}
