@@ -10,6 +10,7 @@
 #include "core/runtime.h"
 
 #define DEFAULT_THREAD_COUNT_MAX 12
+#define DIRECT_PIECE_NBYTES ((size_t)64 << 20)
 /* Up to here the copy runs on the producer's own stream: no second stream has to be joined. */
 #define SAME_STREAM_NBYTES_MAX ((size_t)1 << 20)
 
@@ -77,13 +78,12 @@ static int32_t default_thread_count(void) {
   return cpus < DEFAULT_THREAD_COUNT_MAX ? cpus : DEFAULT_THREAD_COUNT_MAX;
 }
 
-/* Pieces of a direct contiguous copy are only bounded by the pool's segments; every other piece
- * has to fit a lane's buffers. */
+/* Pieces of a direct contiguous copy may have any size; every other piece has to fit a lane's
+ * buffers. */
 static void plan_pieces(gpufi_copy *copy, const gpuf_copy_options *options) {
-  const bool direct = copy->host_pinned;
   const size_t element_nbytes = copy->device_layout.element_nbytes;
   const size_t max_nbytes =
-      direct && copy->device_contiguous ? GPUFI_POOL_SEGMENT_NBYTES : GPUFI_LANE_BUFFER_NBYTES;
+      copy->host_pinned && copy->device_contiguous ? DIRECT_PIECE_NBYTES : GPUFI_LANE_BUFFER_NBYTES;
   size_t nbytes = options && options->chunk_nbytes > 0 ? options->chunk_nbytes : max_nbytes;
   nbytes = nbytes < max_nbytes ? nbytes : max_nbytes;
   nbytes -= nbytes % element_nbytes;
@@ -115,9 +115,7 @@ static gpuf_status plan(gpufi_copy *copy, const gpuf_tensor *dst, const gpuf_ten
   copy->host_contiguous = gpufi_strided_is_contiguous(&copy->host_layout);
   copy->host_pinned =
       copy->host_contiguous &&
-      gpufi_pool_is_pinned(copy->device.kind, copy->h_data, copy->nbytes,
-                           &copy->host_segment_offset) &&
-      copy->host_segment_offset % copy->host_layout.element_nbytes == 0;
+      gpufi_pool_is_pinned(copy->device.kind, copy->h_data, copy->nbytes);
   plan_pieces(copy, options);
   return GPUF_OK;
 }

@@ -20,7 +20,6 @@ typedef struct gpufi_copy {
   bool device_contiguous;
   bool host_contiguous;
   bool host_pinned;            /* contiguous, and pinned by the pool */
-  size_t host_segment_offset;  /* of h_data, when pinned */
   size_t nbytes;               /* in all, > 0 */
   size_t piece_nbytes;         /* a multiple of the element's size */
   gpuf_stream producer;        /* the copy starts after the work on it */

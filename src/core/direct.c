@@ -1,5 +1,4 @@
 #include "core/copy.h"
-#include "core/pool.h"
 
 gpuf_status gpufi_piece_enqueue(const gpufi_copy *copy, gpufi_lane *lane, gpuf_stream stream,
                                 size_t offset, size_t nbytes, void *staging, gpuf_error *err) {
@@ -26,20 +25,6 @@ gpuf_status gpufi_piece_enqueue(const gpufi_copy *copy, gpufi_lane *lane, gpuf_s
   return status;
 }
 
-/* Pieces end where the pool's segments do. */
-static size_t piece_nbytes_at(const gpufi_copy *copy, size_t offset) {
-  const size_t in_segment =
-      (copy->host_segment_offset + offset) % GPUFI_POOL_SEGMENT_NBYTES;
-  size_t nbytes = copy->nbytes - offset;
-  if (nbytes > copy->piece_nbytes) {
-    nbytes = copy->piece_nbytes;
-  }
-  if (nbytes > GPUFI_POOL_SEGMENT_NBYTES - in_segment) {
-    nbytes = GPUFI_POOL_SEGMENT_NBYTES - in_segment;
-  }
-  return nbytes;
-}
-
 gpuf_status gpufi_direct_enqueue(const gpufi_copy *copy, gpufi_lane *lane, gpuf_stream stream,
                                  gpuf_error *err) {
   gpuf_status status = GPUF_OK;
@@ -50,7 +35,8 @@ gpuf_status gpufi_direct_enqueue(const gpufi_copy *copy, gpufi_lane *lane, gpuf_
     status = gpufi_lane_join(lane, copy->producer, err);
   }
   for (size_t offset = 0; offset < copy->nbytes && status == GPUF_OK;) {
-    const size_t nbytes = piece_nbytes_at(copy, offset);
+    const size_t left = copy->nbytes - offset;
+    const size_t nbytes = left < copy->piece_nbytes ? left : copy->piece_nbytes;
     status = gpufi_piece_enqueue(copy, lane, stream, offset, nbytes, copy->h_data + offset, err);
     offset += nbytes;
   }

@@ -2,16 +2,16 @@
 
 #include <errno.h>
 #include <pthread.h>
-#include <stdlib.h>
+#include <stdatomic.h>
 #include <sys/mman.h>
 
 #include "core/error.h"
-#include "core/pool.h"
 #include "core/runtime.h"
 
 #define PAGE_NBYTES ((size_t)4096)
 #define HUGE_PAGE_NBYTES ((size_t)2 << 20)
-#define PIN_THREAD_COUNT 8 /* more only contend in the driver */
+#define TOUCH_NBYTES ((size_t)8 << 20) /* that a thread takes at a time */
+#define TOUCH_THREADS_MAX 16
 
 void *gpufi_map(size_t nbytes) {
   const size_t alignment = nbytes >= HUGE_PAGE_NBYTES ? HUGE_PAGE_NBYTES : PAGE_NBYTES;
@@ -41,114 +41,65 @@ void gpufi_unmap(void *base, size_t nbytes) {
   }
 }
 
-/* The segments of one mapping; threads take the next one each until none is left or one fails. */
-typedef struct pin_job {
-  const gpufi_backend *backend;
-  int32_t device;
+/* Pages of a mapping to fault in; threads take the next part each. */
+typedef struct touch_job {
   char *base;
   size_t nbytes;
-  pthread_mutex_t lock; /* guards all below */
-  size_t next_segment;
-  bool *pinned; /* by segment */
-  gpuf_status status;
-  gpuf_error error;
-} pin_job;
+  atomic_size_t next_offset;
+} touch_job;
 
-static size_t segment_count(size_t nbytes) {
-  return (nbytes + GPUFI_POOL_SEGMENT_NBYTES - 1) / GPUFI_POOL_SEGMENT_NBYTES;
-}
-
-static size_t segment_nbytes(size_t nbytes, size_t segment) {
-  const size_t left = nbytes - segment * GPUFI_POOL_SEGMENT_NBYTES;
-  return left < GPUFI_POOL_SEGMENT_NBYTES ? left : GPUFI_POOL_SEGMENT_NBYTES;
-}
-
-/* The driver pins page by page; faulting pages in beforehand, huge ones at once, is what makes
- * pinning quick. */
-static void touch(char *start, size_t nbytes) {
-  for (size_t offset = 0; offset < nbytes; offset += PAGE_NBYTES) {
-    *(volatile char *)(start + offset) = 0;
-  }
-}
-
-static void *pin_segments(void *arg) {
-  pin_job *job = arg;
-  pthread_mutex_lock(&job->lock);
-  while (job->status == GPUF_OK && job->next_segment < segment_count(job->nbytes)) {
-    const size_t segment = job->next_segment++;
-    pthread_mutex_unlock(&job->lock);
-    gpuf_error error;
-    char *start = job->base + segment * GPUFI_POOL_SEGMENT_NBYTES;
-    const size_t nbytes = segment_nbytes(job->nbytes, segment);
-    touch(start, nbytes);
-    const gpuf_status status = job->backend->pin(job->device, start, nbytes, &error);
-    pthread_mutex_lock(&job->lock);
-    job->pinned[segment] = status == GPUF_OK;
-    if (status != GPUF_OK && job->status == GPUF_OK) {
-      job->status = status;
-      job->error = error;
+static void *touch_parts(void *arg) {
+  touch_job *job = arg;
+  size_t offset;
+  while ((offset = atomic_fetch_add(&job->next_offset, TOUCH_NBYTES)) < job->nbytes) {
+    const size_t left = job->nbytes - offset;
+    const size_t end = offset + (left < TOUCH_NBYTES ? left : TOUCH_NBYTES);
+    for (; offset < end; offset += PAGE_NBYTES) {
+      *(volatile char *)(job->base + offset) = 0;
     }
   }
-  pthread_mutex_unlock(&job->lock);
   return NULL;
 }
 
-/* The calling thread takes part, so that failing to start others only costs speed. */
-static void pin_in_parallel(pin_job *job) {
-  pthread_t threads[PIN_THREAD_COUNT];
-  const size_t segments = segment_count(job->nbytes);
+/* The driver would fault pages in one by one, on one thread; huge ones, by many threads, is several
+ * times quicker. The calling thread takes part, so that failing to start others only costs speed. */
+static void touch(char *base, size_t nbytes) {
+  touch_job job = {.base = base, .nbytes = nbytes};
+  pthread_t threads[TOUCH_THREADS_MAX];
+  const size_t parts = (nbytes + TOUCH_NBYTES - 1) / TOUCH_NBYTES;
   size_t wanted = (size_t)gpufi_cpu_count();
   size_t started = 0;
-  wanted = wanted < PIN_THREAD_COUNT ? wanted : PIN_THREAD_COUNT;
-  wanted = wanted < segments ? wanted : segments;
+  wanted = wanted < TOUCH_THREADS_MAX ? wanted : TOUCH_THREADS_MAX;
+  wanted = wanted < parts ? wanted : parts;
   while (started + 1 < wanted &&
-         pthread_create(&threads[started], NULL, pin_segments, job) == 0) {
+         pthread_create(&threads[started], NULL, touch_parts, &job) == 0) {
     started++;
   }
-  pin_segments(job);
+  touch_parts(&job);
   for (size_t i = 0; i < started; i++) {
     pthread_join(threads[i], NULL);
   }
 }
 
-static void unpin_segments(const pin_job *job) {
-  for (size_t segment = 0; segment < segment_count(job->nbytes); segment++) {
-    if (job->pinned[segment]) {
-      job->backend->unpin(job->device, job->base + segment * GPUFI_POOL_SEGMENT_NBYTES);
-    }
-  }
-}
-
 gpuf_status gpufi_pinned_create(const gpufi_backend *backend, int32_t device, size_t nbytes,
-                                void **base, gpuf_error *err) {
-  pin_job job = {.backend = backend,
-                 .device = device,
-                 .nbytes = nbytes,
-                 .lock = PTHREAD_MUTEX_INITIALIZER};
-  job.base = gpufi_map(nbytes);
-  job.pinned = calloc(segment_count(nbytes), sizeof(*job.pinned));
-  if (!job.base || !job.pinned) {
-    job.status = gpufi_fail(&job.error, GPUF_ERR_NO_MEMORY, errno,
-                            "the system has no %zu bytes for a pinned block", nbytes);
-  } else {
-    pin_in_parallel(&job);
-    if (job.status != GPUF_OK) {
-      unpin_segments(&job);
-    }
+                                void **out, gpuf_error *err) {
+  void *base = gpufi_map(nbytes);
+  if (!base) {
+    return gpufi_fail(err, GPUF_ERR_NO_MEMORY, errno,
+                      "the system has no %zu bytes for a pinned block", nbytes);
   }
-  free(job.pinned);
-  if (job.status != GPUF_OK) {
-    gpufi_unmap(job.base, nbytes);
-    return gpufi_fail(err, job.status, job.error.native_code, "%s", job.error.message);
+  touch(base, nbytes);
+  const gpuf_status status = backend->pin(device, base, nbytes, err);
+  if (status != GPUF_OK) {
+    gpufi_unmap(base, nbytes);
+    return status;
   }
-  *base = job.base;
+  *out = base;
   return GPUF_OK;
 }
 
 void gpufi_pinned_destroy(const gpufi_backend *backend, int32_t device, void *base,
                           size_t nbytes) {
-  for (size_t segment = 0; segment < segment_count(nbytes); segment++) {
-    backend->unpin(device, (char *)base + segment * GPUFI_POOL_SEGMENT_NBYTES);
-  }
+  backend->unpin(device, base);
   gpufi_unmap(base, nbytes);
 }

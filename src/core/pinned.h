@@ -9,8 +9,9 @@
 void *gpufi_map(size_t nbytes);
 void gpufi_unmap(void *base, size_t nbytes);
 
-/* gpufi_map, then page-lock every segment of GPUFI_POOL_SEGMENT_NBYTES, several threads side by
- * side for large sizes. On failure nothing stays mapped. */
+/* gpufi_map, then fault the pages in, by several threads, and page-lock them. In one piece: CUDA
+ * refuses a transfer that crosses from one page-locked range into the next, and a framework that
+ * is given such an array would meet that. On failure nothing stays mapped. */
 gpuf_status gpufi_pinned_create(const gpufi_backend *backend, int32_t device, size_t nbytes,
                                 void **base, gpuf_error *err);
 void gpufi_pinned_destroy(const gpufi_backend *backend, int32_t device, void *base,

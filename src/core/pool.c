@@ -359,16 +359,11 @@ void gpuf_pool_set_cap(size_t cap_nbytes) {
   trim_to(cap_nbytes);
 }
 
-bool gpufi_pool_is_pinned(gpuf_device_kind kind, const void *ptr, size_t nbytes,
-                          size_t *segment_offset) {
-  bool pinned = false;
+bool gpufi_pool_is_pinned(gpuf_device_kind kind, const void *ptr, size_t nbytes) {
   pthread_mutex_lock(&pool_lock);
   const region *r = region_at(ptr);
-  if (r && r->backend->kind == kind) {
-    const size_t offset = (size_t)((uintptr_t)ptr - (uintptr_t)r->base);
-    pinned = nbytes <= r->nbytes - offset;
-    *segment_offset = offset % GPUFI_POOL_SEGMENT_NBYTES;
-  }
+  const bool pinned = r && r->backend->kind == kind &&
+                      nbytes <= r->nbytes - (size_t)((uintptr_t)ptr - (uintptr_t)r->base);
   pthread_mutex_unlock(&pool_lock);
   return pinned;
 }

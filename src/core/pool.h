@@ -4,18 +4,12 @@
 
 #include <gpufetch/gpufetch.h>
 
-/* Memory is page-locked piece by piece, so that threads can do it side by side. One transfer must
- * not cross from one piece into the next. */
-#define GPUFI_POOL_SEGMENT_NBYTES ((size_t)32 << 20)
-
 /* As gpuf_pool_acquire, for buffers that a copy in progress cannot do without: these may go over
  * the cap by what the copy threads need, a bounded amount. */
 gpuf_status gpufi_pool_acquire_staging(gpuf_device device, size_t nbytes, void **ptr,
                                        gpuf_error *err);
 
-/* True if [ptr, ptr + nbytes) lies in memory that the pool holds pinned for `kind`;
- * *segment_offset is then the offset of ptr in its segment. */
-bool gpufi_pool_is_pinned(gpuf_device_kind kind, const void *ptr, size_t nbytes,
-                          size_t *segment_offset);
+/* True if [ptr, ptr + nbytes) lies in one block that the pool holds pinned for `kind`. */
+bool gpufi_pool_is_pinned(gpuf_device_kind kind, const void *ptr, size_t nbytes);
 
 #endif
