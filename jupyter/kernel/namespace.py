@@ -1,0 +1,93 @@
+"""Finds the device tensors among a user's variables, copying nothing.
+
+A namespace holds anything, objects with a hostile `__getattr__` too. Whether something is a
+tensor is therefore read from its class (`__dlpack__`, `__cuda_array_interface__` in a class's own
+dictionary); only objects that pass are asked for more.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from gpufetch import _core
+from gpufetch.lazy import LazyArray
+
+__all__ = ["TensorInfo", "describe", "device_tensors", "is_device_tensor", "visible_variables"]
+
+_DLPACK_DEVICES = frozenset({2, 13})  # CUDA memory, CUDA managed memory
+_MAX_PROBLEM_LENGTH = 300
+
+
+@dataclass(frozen=True)
+class TensorInfo:
+    """What a listing says of one tensor. `problem` tells why it cannot be pulled, or is None.
+
+    With a problem, `shape` is (), `dtype` and `device` are "?" and `nbytes` is 0.
+    """
+
+    name: str
+    framework: str
+    shape: tuple[int, ...]
+    dtype: str
+    nbytes: int
+    device: str
+    problem: str | None = None
+
+
+def is_device_tensor(obj: object) -> bool:
+    """Whether `obj` is a DeviceArray, a LazyArray or a framework's tensor in GPU memory."""
+    cls = type(obj)  # isinstance would ask the object for its __class__
+    if issubclass(cls, LazyArray | _core.DeviceArray):
+        return True
+    try:
+        if _has_class_attribute(cls, "__dlpack_device__"):
+            kind, _ = obj.__dlpack_device__()  # type: ignore[attr-defined]
+            return int(kind) in _DLPACK_DEVICES
+        if _has_class_attribute(cls, "__cuda_array_interface__"):
+            return isinstance(obj.__cuda_array_interface__, dict)  # type: ignore[attr-defined]
+    except Exception:  # a tensor that cannot say where it is cannot be listed either
+        return False
+    return False
+
+
+def describe(name: str, obj: Any) -> TensorInfo:
+    """Say what a device tensor is. A tensor that cannot be taken is described by its problem."""
+    framework = _framework(obj)
+    try:
+        view = obj if isinstance(obj, LazyArray) else _core.asdevice(obj)
+        return TensorInfo(
+            name, framework, tuple(view.shape), str(view.dtype), view.nbytes, view.device
+        )
+    except Exception as error:
+        problem = str(error).strip() or type(error).__name__
+        problem = problem.splitlines()[0][:_MAX_PROBLEM_LENGTH]
+        return TensorInfo(name, framework, (), "?", 0, "?", problem)
+
+
+def visible_variables(namespace: Mapping[str, Any]) -> dict[str, Any]:
+    """Copy the namespace without names that start with an underscore, sorted by name."""
+    variables = dict(namespace)
+    names = [name for name in variables if isinstance(name, str) and not name.startswith("_")]
+    return {name: variables[name] for name in sorted(names)}
+
+
+def device_tensors(namespace: Mapping[str, Any], *, hidden: Iterable[str] = ()) -> list[TensorInfo]:
+    """Describe the visible device tensors of a namespace whose names are not in `hidden`."""
+    hidden = set(hidden)
+    return [
+        describe(name, obj)
+        for name, obj in visible_variables(namespace).items()
+        if name not in hidden and is_device_tensor(obj)
+    ]
+
+
+def _has_class_attribute(cls: type, name: str) -> bool:
+    mro = type.__dict__["__mro__"].__get__(cls)
+    return any(name in type.__dict__["__dict__"].__get__(base) for base in mro)
+
+
+def _framework(obj: Any) -> str:
+    root = str(type(obj).__module__).partition(".")[0]
+    return {"jaxlib": "jax"}.get(root, root)

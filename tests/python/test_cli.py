@@ -1,0 +1,162 @@
+"""The command line and the demo: what they print, and that their checks can fail."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import h5py
+import numpy as np
+import pytest
+
+import gpufetch as gf
+from gpufetch.__main__ import main
+
+
+def run(capsys: pytest.CaptureFixture[str], *arguments: Any) -> tuple[int, str, str]:
+    status = main(list(map(str, arguments)))
+    captured = capsys.readouterr()
+    return status, captured.out, captured.err
+
+
+def test_the_module_runs_as_a_program() -> None:
+    done = subprocess.run(
+        [sys.executable, "-m", "gpufetch", "--version"], capture_output=True, text=True, check=True
+    )
+    assert done.stdout.strip() == f"gpufetch {gf.__version__}"
+
+
+@pytest.mark.parametrize("arguments", [[], ["fetch"], ["ls"], ["info", "more"]])
+def test_wrong_usage_ends_with_2(arguments: list[str]) -> None:
+    with pytest.raises(SystemExit) as caught:
+        main(arguments)
+    assert caught.value.code == 2
+
+
+def test_info_says_version_and_backend(capsys: pytest.CaptureFixture[str]) -> None:
+    status, out, _ = run(capsys, "info")
+    assert status == 0
+    assert gf.__version__ in out
+    assert gf.to_device(np.zeros(1)).device.partition(":")[0] in out
+
+
+def test_plugin_path_is_where_the_plugin_is(capsys: pytest.CaptureFixture[str]) -> None:
+    status, out, _ = run(capsys, "plugin-path")
+    assert status == 0
+    assert (Path(out.strip()) / "libh5z_gpufetch.so").is_file()
+
+
+def test_ls_shows_a_table_of_datasets(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    path = tmp_path / "fields.h5"
+    with h5py.File(path, "w") as file:
+        gf.hdf5.write(file, "run/u", gf.to_device(np.zeros((64, 128), np.float32)))
+        file.create_dataset("plain", data=np.arange(3))
+        file.create_dataset("zipped", data=np.zeros(9000), compression="gzip", shuffle=True)
+        file.create_dataset("empty", data=h5py.Empty("f4"))
+        file.create_group("group")
+    status, out, _ = run(capsys, "ls", path)
+    assert status == 0
+    lines = out.splitlines()
+    assert lines[0].startswith(f"{path}: ")
+    assert lines[1].split() == ["dataset", "shape", "dtype", "chunks", "filter", "size", "ratio"]
+    rows = {line.split()[0]: line for line in lines[2:]}
+    assert sorted(rows) == ["empty", "plain", "run/u", "zipped"]
+    assert "(64, 128)" in rows["run/u"]
+    assert "gpufetch" in rows["run/u"]
+    assert float(rows["run/u"].split()[-1]) > 10
+    assert "shuffle+deflate" in rows["zipped"]
+
+
+def test_ls_of_a_bad_file_names_it(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    for path in (tmp_path / "missing.h5", tmp_path / "text.h5"):
+        (tmp_path / "text.h5").write_text("no HDF5 file")
+        status, _, err = run(capsys, "ls", path)
+        assert status == 1
+        assert path.name in err
+        assert "Traceback" not in err
+
+
+# --- The demo ---
+
+# Stands in for examples/gray_scott: same options and files, other physics. A restart from any
+# checkpoint adds ERROR to the result.
+SIMULATION = """#!{python}
+import sys
+import h5py, numpy as np
+options = dict(zip(sys.argv[1::2], sys.argv[2::2]))
+if {status}:
+    sys.exit("no such device")
+every, steps = int(options["--every"]), int(options["--steps"])
+error = {error} if "--restart" in options else 0
+for step in range(every, steps + 1, every) if every else [steps]:
+    with h5py.File(options["--output"] + f"/gray_scott_{{step:06}}.h5", "w") as file:
+        file.attrs["step"], file.attrs["time"] = step, float(step)
+        for name in "uv":
+            file[name] = np.full((8, 8, 8), step + error, np.float32)
+print("gray_scott on paper: done")
+"""
+
+
+def simulation(directory: Path, *, error: float = 0, status: int = 0) -> Path:
+    path = directory / "simulation"
+    path.write_text(SIMULATION.format(python=sys.executable, error=error, status=status))
+    path.chmod(0o755)
+    return path
+
+
+@pytest.mark.parametrize("with_simulation", [False, True])
+def test_the_demo_leaves_files_and_figures(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path, with_simulation: bool
+) -> None:
+    pytest.importorskip("matplotlib")
+    directory = tmp_path / "demo"
+    arguments = ["--simulation", simulation(tmp_path)] if with_simulation else []
+    status, out, err = run(capsys, "demo", "--directory", directory, *arguments)
+    assert (status, err) == (0, "")
+    assert "all checks  passed" in out
+    assert ("simulation  on paper" in out) == with_simulation
+    with h5py.File(directory / "elevation.h5") as file:
+        assert file["elevation"].shape == (344, 403)
+        assert file["elevation"].attrs["units"] == "m"
+    figures = {"elevation.png", "gray_scott.png"} if with_simulation else {"elevation.png"}
+    assert {path.name for path in directory.glob("*.png")} == figures
+    assert not list(directory.glob("restart-*"))
+
+
+def test_a_restart_with_other_bits_fails_the_demo(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    program = simulation(tmp_path, error=1e-3)
+    status, _, err = run(capsys, "demo", "--directory", tmp_path, "--simulation", program)
+    assert status == 1
+    assert "gray_scott_003000.h5: dataset u: other bits" in err
+
+
+def test_a_failing_simulation_fails_the_demo(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    program = simulation(tmp_path, status=1)
+    status, _, err = run(capsys, "demo", "--directory", tmp_path, "--simulation", program)
+    assert status == 1
+    assert "no such device" in err
+    status, _, err = run(capsys, "demo", "--directory", tmp_path, "--simulation", tmp_path / "no")
+    assert status == 1
+    assert "cannot run" in err
+
+
+def test_bits_that_differ_on_reading_fail_the_demo(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    read = gf.hdf5.read
+
+    def altered(*arguments: Any, **options: Any) -> Any:
+        values = gf.fetch(read(*arguments, **options))
+        values.flat[0] += 1
+        return gf.to_device(values)
+
+    monkeypatch.setattr(gf.hdf5, "read", altered)
+    status, _, err = run(capsys, "demo", "--directory", tmp_path)
+    assert status == 1
+    assert "elevation" in err

@@ -1,0 +1,330 @@
+"""LazyArray: what it gives, and how little it copies."""
+
+from __future__ import annotations
+
+import ctypes
+import gc
+import time
+import weakref
+from typing import Any
+
+import hypothesis
+import hypothesis.extra.numpy as hnp
+import hypothesis.strategies as st
+import ml_dtypes
+import numpy as np
+import pytest
+
+import gpufetch as gf
+from gpufetch import _core
+from gpufetch.lazy import REPR_NBYTES, LazyArray, format_nbytes
+
+
+class Traffic:
+    """Counts what passes through _core.fetch from now on."""
+
+    def __init__(self, patch: pytest.MonkeyPatch) -> None:
+        self.nbytes = 0
+        self.calls = 0
+        fetch = _core.fetch
+
+        def counted(x: Any, **options: Any) -> Any:
+            values = fetch(x, **options)
+            self.nbytes += values.nbytes
+            self.calls += 1
+            return values
+
+        patch.setattr(_core, "fetch", counted)
+
+
+@pytest.fixture
+def traffic(monkeypatch: pytest.MonkeyPatch) -> Traffic:
+    return Traffic(monkeypatch)
+
+
+def random_values(shape: tuple[int, ...], dtype: Any = np.float32, seed: int = 7) -> Any:
+    values = np.random.default_rng(seed).normal(0, 100, shape)
+    return np.asarray(values).astype(dtype)
+
+
+@pytest.fixture(scope="module")
+def field() -> Any:
+    return random_values((6, 5, 7))
+
+
+@pytest.fixture(scope="module")
+def d_field(field: Any) -> Any:
+    return gf.to_device(field)
+
+
+@hypothesis.given(key=hnp.basic_indices((6, 5, 7), allow_newaxis=True, max_dims=6))
+@hypothesis.settings(max_examples=150, deadline=None)
+def test_every_basic_index_agrees_with_numpy(field: Any, d_field: Any, key: Any) -> None:
+    expected = field[key]
+    values = gf.lazy(d_field)[key]
+    assert type(values) is type(expected)
+    assert values.dtype == expected.dtype
+    assert values.shape == expected.shape
+    assert values.tobytes() == expected.tobytes()
+
+
+@hypothesis.given(key=st.tuples(*[st.slices(n) for n in (6, 5, 7)]))
+@hypothesis.settings(max_examples=60, deadline=None)
+def test_a_slice_pulls_no_more_than_was_asked(field: Any, d_field: Any, key: Any) -> None:
+    with pytest.MonkeyPatch.context() as patch:
+        traffic = Traffic(patch)
+        gf.lazy(d_field)[key]
+    assert (traffic.calls, traffic.nbytes) == (1, field[key].nbytes)
+
+
+def test_writing_to_a_pulled_value_leaves_the_device_alone() -> None:
+    d_x = gf.to_device(np.arange(4.0))
+    values = gf.lazy(d_x)[:]
+    values[:] = -1
+    assert gf.fetch(d_x).tolist() == [0, 1, 2, 3]
+
+
+@pytest.mark.parametrize("key", [6, -7, (0, 5), (0, 0, 7), (0, 0, 0, 0), (..., ...)])
+def test_an_index_outside_the_array_is_refused(d_field: Any, key: Any) -> None:
+    with pytest.raises(IndexError):
+        gf.lazy(d_field)[key]
+
+
+@pytest.mark.parametrize("key", [True, [0, 1], np.array([0, 1]), "u", 1.0, (0, [1])])
+def test_fancy_indexing_is_refused_with_a_remedy(d_field: Any, key: Any) -> None:
+    with pytest.raises(IndexError, match=r"fetch\(\)"):
+        gf.lazy(d_field)[key]
+
+
+def test_a_zero_step_is_refused(d_field: Any) -> None:
+    with pytest.raises(ValueError, match=r"zero|step"):
+        gf.lazy(d_field)[::0]
+
+
+@pytest.mark.parametrize("dtype", [bool, np.int8, np.float64, np.complex64, ml_dtypes.bfloat16])
+@pytest.mark.parametrize("shape", [(), (0,), (3, 0, 2), (1,), (11, 13)])
+def test_facts_agree_with_numpys(shape: tuple[int, ...], dtype: Any) -> None:
+    x = random_values(shape, dtype)
+    a = gf.lazy(gf.to_device(x))
+    assert (a.shape, a.dtype, a.ndim, a.size, a.nbytes) == (
+        x.shape,
+        x.dtype,
+        x.ndim,
+        x.size,
+        x.nbytes,
+    )
+    assert a.device == gf.to_device(x).device
+    assert a.fetch().tobytes() == x.tobytes()
+    assert np.asarray(a).dtype == x.dtype
+
+
+def test_asarray_heeds_dtype_and_copy(field: Any, d_field: Any) -> None:
+    a = gf.lazy(d_field)
+    assert np.array_equal(np.asarray(a), field)
+    assert np.asarray(a, dtype=np.float64).dtype == np.float64
+    assert np.array_equal(np.array(a, copy=True), field)
+    with pytest.raises(ValueError, match="copy"):
+        np.array(a, copy=False)
+    assert np.array_equal(np.add(a, np.float32(1)), field + 1)
+
+
+def test_out_is_filled_and_returned(field: Any, d_field: Any) -> None:
+    out = np.empty_like(field)
+    assert gf.lazy(d_field).fetch(out=out) is out
+    assert np.array_equal(out, field)
+
+
+def test_iteration_pulls_one_item_at_a_time(field: Any, d_field: Any, traffic: Traffic) -> None:
+    iterator = iter(gf.lazy(d_field))
+    assert traffic.calls == 0
+    assert np.array_equal(next(iterator), field[0])
+    assert traffic.nbytes == field[0].nbytes
+    assert len(list(iterator)) == len(gf.lazy(d_field)) - 1
+    assert traffic.nbytes == field.nbytes
+
+
+def test_an_array_without_axes_has_no_length() -> None:
+    a = gf.lazy(gf.to_device(np.float32(2.5)))
+    with pytest.raises(TypeError):
+        len(a)
+    with pytest.raises(TypeError):
+        iter(a)
+    assert (float(a), int(a), bool(a), a.item()) == (2.5, 2, True, 2.5)
+
+
+def test_an_ambiguous_truth_value_is_refused(d_field: Any) -> None:
+    with pytest.raises(ValueError, match="ambiguous"):
+        bool(gf.lazy(d_field))
+    with pytest.raises(ValueError, match="one element"):
+        gf.lazy(d_field).item()
+
+
+def test_a_change_on_the_device_is_seen() -> None:
+    source = Stand(np.zeros(3, np.float32))
+    a = LazyArray(source)
+    source.replace(np.ones(3, np.float32))
+    assert a[:].tolist() == [1, 1, 1]
+
+
+def test_a_tensor_that_changed_shape_is_refused() -> None:
+    source = Stand(np.zeros(3, np.float32))
+    a = LazyArray(source)
+    source.replace(np.zeros(4, np.float32))
+    with pytest.raises(RuntimeError, match=r"\(3,\).*\(4,\).*new LazyArray"):
+        a[0]
+    assert "not readable" in repr(a)
+
+
+def test_the_source_lives_as_long_as_its_wrapper() -> None:
+    source = Stand(np.arange(3, dtype=np.float32))
+    alive = weakref.ref(source)
+    a = LazyArray(source)
+    del source
+    gc.collect()
+    assert a[:].tolist() == [0, 1, 2]
+    del a
+    gc.collect()
+    assert alive() is None
+
+
+class Stand:
+    """A framework's tensor: hands on whatever device array it holds now."""
+
+    def __init__(self, values: Any) -> None:
+        self.replace(values)
+
+    def replace(self, values: Any) -> None:
+        self._array = gf.to_device(values)
+
+    def __dlpack__(self, **options: Any) -> Any:
+        return self._array.__dlpack__(**options)
+
+    def __dlpack_device__(self) -> Any:
+        return self._array.__dlpack_device__()
+
+
+def test_wrapping_a_lazy_array_does_not_nest(d_field: Any) -> None:
+    assert gf.lazy(gf.lazy(d_field)).source is d_field
+
+
+@pytest.mark.parametrize("x", [3, "text", [1.0, 2.0], None, object()])
+def test_something_that_is_no_tensor_is_refused(x: Any) -> None:
+    with pytest.raises(TypeError):
+        LazyArray(x)
+
+
+def test_from_dlpack_of_a_lazy_array_copies_nothing(d_field: Any, traffic: Traffic) -> None:
+    shared = _core.asdevice(gf.lazy(d_field))
+    assert shared.data_ptr == _core.asdevice(d_field).data_ptr
+    assert traffic.calls == 0
+
+
+# --- Reprs ---
+
+
+@pytest.mark.parametrize(
+    "shape", [(3000, 400), (1_000_000,), (40, 30, 20), (5, 6, 7, 8, 9), (2, 100_000), (100_000, 2)]
+)
+@pytest.mark.parametrize("dtype", [np.float32, np.complex128])
+def test_a_repr_copies_a_few_kib_at_most(
+    shape: tuple[int, ...], dtype: Any, traffic: Traffic
+) -> None:
+    a = gf.lazy(gf.to_device(random_values(shape, dtype)))
+    for text in (repr(a), a._repr_html_()):
+        assert str(shape) in text
+    assert 0 < traffic.nbytes <= 2 * REPR_NBYTES
+    assert traffic.calls <= 2 * 4
+
+
+def test_a_repr_shows_the_values_that_numpy_would() -> None:
+    x = random_values((300, 400), np.float64)
+    expected = np.array2string(x, separator=", ", max_line_width=96)
+    assert repr(gf.lazy(gf.to_device(x))).split("\n", 1)[1] == expected
+    small = random_values((4, 5), np.int16)
+    expected = np.array2string(small, separator=", ")
+    assert repr(gf.lazy(gf.to_device(small))).split("\n", 1)[1] == expected
+
+
+def test_a_deep_repr_says_which_plane_it_shows() -> None:
+    x = random_values((4, 30, 40), np.float64)
+    text = repr(gf.lazy(gf.to_device(x)))
+    assert "values at [2, :, :]" in text
+    assert np.array2string(x[2], separator=", ", max_line_width=96) in text
+
+
+@pytest.mark.parametrize("shape", [(), (0,), (0, 100_000), (1, 1, 1)])
+def test_an_odd_shape_has_a_repr(shape: tuple[int, ...]) -> None:
+    a = gf.lazy(gf.to_device(np.ones(shape, np.float32)))
+    assert f"shape={shape}" in repr(a)
+    assert "<table>" in a._repr_html_()
+
+
+def test_a_repr_says_device_and_size() -> None:
+    a = gf.lazy(gf.to_device(np.zeros((1024, 256), np.float32)))
+    first = repr(a).split("\n")[0]
+    assert first == f"LazyArray(shape=(1024, 256), dtype=float32, {a.device}, 1.0 MiB)"
+
+
+class DLTensor(ctypes.Structure):
+    _fields_ = [
+        ("data", ctypes.c_void_p),
+        ("device_type", ctypes.c_int32),
+        ("device_id", ctypes.c_int32),
+        ("ndim", ctypes.c_int32),
+        ("dtype", ctypes.c_int32),
+        ("shape", ctypes.POINTER(ctypes.c_int64)),
+        ("strides", ctypes.POINTER(ctypes.c_int64)),
+        ("byte_offset", ctypes.c_uint64),
+    ]
+
+
+class Broadcast:
+    """A row of device memory seen as `count` equal rows (stride 0), as expand() makes it."""
+
+    def __init__(self, row: Any, count: int) -> None:
+        self._row = row
+        self._shape = (ctypes.c_int64 * 2)(count, row.size)
+        self._strides = (ctypes.c_int64 * 2)(0, 1)
+
+    def __dlpack__(self, **options: Any) -> Any:
+        pointer_of = ctypes.pythonapi.PyCapsule_GetPointer
+        pointer_of.restype = ctypes.c_void_p
+        pointer_of.argtypes = [ctypes.py_object, ctypes.c_char_p]
+        capsule = self._row.__dlpack__(stream=options.get("stream"))
+        tensor = DLTensor.from_address(pointer_of(capsule, b"dltensor"))
+        tensor.ndim, tensor.shape, tensor.strides = 2, self._shape, self._strides
+        return capsule
+
+    def __dlpack_device__(self) -> Any:
+        return self._row.__dlpack_device__()
+
+
+def test_the_repr_of_a_huge_array_is_quick(traffic: Traffic) -> None:
+    # 1 GiB of float32 by its shape, 256 KiB in memory.
+    row = random_values((1 << 16,))
+    d_row = gf.to_device(row)
+    a = gf.lazy(Broadcast(d_row, 1 << 12))
+    assert a.nbytes == 1 << 30
+    start = time.perf_counter()
+    text = repr(a)
+    assert time.perf_counter() - start < 1.0
+    whole = np.broadcast_to(row, (1 << 12, 1 << 16))
+    assert np.array2string(whole, separator=", ", max_line_width=96) in text
+    assert "1.0 GiB" in text
+    assert traffic.nbytes <= REPR_NBYTES
+
+
+@pytest.mark.parametrize(
+    ("nbytes", "text"),
+    [
+        (0, "0 B"),
+        (1023, "1023 B"),
+        (1024, "1.0 KiB"),
+        ((1 << 20) - 1, "1.0 MiB"),
+        (64 << 20, "64.0 MiB"),
+        (3 << 30, "3.0 GiB"),
+        (5 << 50, "5.0 PiB"),
+    ],
+)
+def test_a_size_is_written_in_the_right_unit(nbytes: int, text: str) -> None:
+    assert format_nbytes(nbytes) == text
