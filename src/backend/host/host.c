@@ -154,7 +154,7 @@ static gpuf_status pack_resolve(const pack_args *p, char **base, char **packed, 
 
 static gpuf_status pack_work(const void *args, gpuf_error *err) {
   const pack_args *p = args;
-  char *base, *packed;
+  char *base = NULL, *packed = NULL;
   gpufi_host_delay(0);
   const gpuf_status status = pack_resolve(p, &base, &packed, err);
   if (status == GPUF_OK) {
@@ -165,7 +165,7 @@ static gpuf_status pack_work(const void *args, gpuf_error *err) {
 
 static gpuf_status unpack_work(const void *args, gpuf_error *err) {
   const pack_args *p = args;
-  char *base, *packed;
+  char *base = NULL, *packed = NULL;
   gpufi_host_delay(0);
   const gpuf_status status = pack_resolve(p, &base, &packed, err);
   if (status == GPUF_OK) {
