@@ -1,0 +1,68 @@
+"""Device → NumPy, warm: each contender has fetched this size before."""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import Any
+
+import numpy as np
+
+import gpufetch as gf
+from cases import Case
+from harness import GIGABYTES, MICROSECONDS, Array, Contender, Row, Session, make_row, measure
+from peers import raw_copy
+
+KIB, MIB, GIB = 1 << 10, 1 << 20, 1 << 30
+# Size, rounds, arrays to rotate among.
+SIZES = [
+    ("4 KiB", 4 * KIB, 400, 16),
+    ("1 MiB", MIB, 100, 16),
+    ("64 MiB", 64 * MIB, 15, 4),
+    ("1 GiB", GIB, 7, 2),
+]
+QUICK_SIZES = [("4 KiB", 4 * KIB, 50, 4), ("1 MiB", MIB, 20, 4), ("16 MiB", 16 * MIB, 5, 2)]
+
+
+def cases(session: Session) -> list[Case]:
+    sizes = QUICK_SIZES if session.quick else SIZES
+    return [(f"fetch {size[0]}", partial(fetch, session, *size)) for size in sizes]
+
+
+def fetch(session: Session, label: str, nbytes: int, rounds: int, count: int) -> list[Row]:
+    rng = np.random.default_rng(nbytes)
+    expected: list[Array] = [rng.random(nbytes // 4, dtype=np.float32) for _ in range(count)]
+    inputs: dict[str, list[Any]] = {}
+    contenders: list[Contender] = []
+    for framework in session.frameworks:
+        sources = [framework.put(array) for array in expected]
+        contenders.append(Contender(framework.name, framework.get, sources, framework.fresh))
+        if framework.name in ("torch", "cupy"):
+            inputs[f"{framework.name} array"] = sources
+    inputs["DeviceArray"] = [gf.to_device(array, device=session.device) for array in expected]
+    if session.backend == "host":
+        contenders.append(Contender("numpy copy", np.copy, expected))
+    peers = [contender.name for contender in contenders]
+    raw = raw_copy(session.backend, nbytes)
+    contenders += [
+        Contender(
+            raw.name,
+            raw.to_host,
+            [raw.put(array) for array in expected],
+            answer=lambda host: host.view(np.float32),
+        ),
+        *(Contender(f"gpufetch, {name}", gf.fetch, sources) for name, sources in inputs.items()),
+    ]
+    timings = measure(contenders, expected, rounds=rounds)
+    return [
+        make_row(
+            session,
+            f"fetch {label} of float32 to NumPy, from a {name}",
+            timings,
+            nbytes=nbytes,
+            unit=MICROSECONDS if nbytes <= 64 * KIB else GIGABYTES,
+            gpufetch=f"gpufetch, {name}",
+            limit=raw.name,
+            peers=peers,
+        )
+        for name in inputs
+    ]

@@ -1,0 +1,485 @@
+/* Gray-Scott: a 3-D reaction-diffusion simulation on the device that writes HDF5 checkpoints and
+ * restarts from any of them bit for bit. Take it as the start of your own code.
+ *
+ * What gpufetch asks of a simulation is in three places:
+ *   simulation_create  describe device arrays: gpuf_alloc, gpuf_tensor_init, and the stream
+ *   checkpoint_write   gpuf_h5_write(file, "u", &u, ...) instead of H5Dwrite
+ *   checkpoint_read    gpuf_h5_read(file, "u", &u, ...) instead of H5Dread
+ * The rest is the simulation's own: kernels, HDF5 files and attributes, options.
+ *
+ * Compile it against an installed gpufetch, for the host backend alone:
+ *   cc -O3 -ffp-contract=off gray_scott.c -o gray_scott $(pkg-config --cflags --libs gpufetch hdf5)
+ * and with CUDA:
+ *   nvcc -O3 --fmad=false -c gray_scott_cuda.cu
+ *   cc -O3 -ffp-contract=off -DGRAY_SCOTT_CUDA gray_scott.c gray_scott_cuda.o -o gray_scott \
+ *     $(pkg-config --cflags --libs gpufetch hdf5) -L/usr/local/cuda/lib64 -lcudart -lstdc++
+ */
+#include "gray_scott_cell.h"
+
+#include <gpufetch/gpufetch.h>
+#include <gpufetch/hdf5.h>
+
+#include <errno.h>
+#include <fcntl.h>
+#include <hdf5.h>
+#include <inttypes.h>
+#include <math.h>
+#include <stdarg.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <time.h>
+#include <unistd.h>
+
+/* --- Errors: one line on stderr, exit status 1 --- */
+
+static gpuf_error error;      /* of the latest gpufetch call; this program has one thread */
+static char unfinished[4096]; /* the checkpoint being written, removed if that fails; or "" */
+
+static void fatal(const char *format, ...) __attribute__((format(printf, 1, 2), noreturn));
+static void fatal(const char *format, ...) {
+  va_list values;
+  va_start(values, format);
+  fputs("gray_scott: ", stderr);
+  vfprintf(stderr, format, values);
+  fputc('\n', stderr);
+  va_end(values);
+  if (unfinished[0]) {
+    unlink(unfinished);
+  }
+  exit(1); /* NOLINT(concurrency-mt-unsafe): this program has one thread */
+}
+
+/* A gpufetch call whose last argument is &error. */
+#define CHECK(call)                                                                                \
+  do {                                                                                             \
+    if ((call) != GPUF_OK) {                                                                       \
+      fatal("%s", error.message);                                                                  \
+    }                                                                                              \
+  } while (0)
+
+/* --- The simulation --- */
+
+typedef struct simulation {
+  gpuf_device device;
+  gpuf_stream stream; /* every step runs here, in order */
+  gray_scott_model model;
+  int64_t step; /* time steps done; the time is step × dt */
+  gpuf_tensor u, v, u_next, v_next;
+} simulation;
+
+static const struct {
+  const char *name;
+  size_t offset;
+} parameters[] = {{"Du", offsetof(gray_scott_model, Du)},
+                  {"Dv", offsetof(gray_scott_model, Dv)},
+                  {"F", offsetof(gray_scott_model, F)},
+                  {"k", offsetof(gray_scott_model, k)},
+                  {"dt", offsetof(gray_scott_model, dt)}};
+enum { PARAMETER_COUNT = sizeof parameters / sizeof parameters[0] };
+
+static float *parameter(gray_scott_model *model, int i) {
+  return (float *)((char *)model + parameters[i].offset);
+}
+
+/* Refuse what would grow without limit. Explicit diffusion in three dimensions is stable up to
+ * dt = 1 / (6 D); the reaction takes a part of that, so the bound here is 1 / (8 D). `source` is
+ * where the parameters come from. */
+static void model_check(gray_scott_model *m, const char *source) {
+  const float D = m->Du > m->Dv ? m->Du : m->Dv;
+  for (int i = 0; i < PARAMETER_COUNT; i++) {
+    const float value = *parameter(m, i);
+    if (!isfinite(value) || value < 0) {
+      fatal("%s: %s = %g is not a number of 0 or more", source, parameters[i].name, (double)value);
+    }
+  }
+  if (m->dt == 0 || 8 * D * m->dt > 1) {
+    fatal("%s: dt = %g is unstable with Du = %g, Dv = %g: it must be in (0, 1 / (8 D)]", source,
+          (double)m->dt, (double)m->Du, (double)m->Dv);
+  }
+}
+
+/* Allocate the arrays on the default device (GPUFETCH_BACKEND = cuda | host | auto). */
+static void simulation_create(simulation *s, const int64_t shape[3]) {
+  gpuf_tensor *tensors[] = {&s->u, &s->v, &s->u_next, &s->v_next};
+  size_t nbytes = sizeof(float);
+  for (int axis = 0; axis < 3; axis++) {
+    if (__builtin_mul_overflow(nbytes, (size_t)shape[axis], &nbytes)) {
+      fatal("a shape of %" PRId64 " x %" PRId64 " x %" PRId64 " cells is too large", shape[0],
+            shape[1], shape[2]);
+    }
+  }
+  CHECK(gpuf_device_default(&s->device, &error));
+  CHECK(gpuf_stream_create(s->device, &s->stream, &error));
+  for (int i = 0; i < 4; i++) {
+    void *d_data;
+    CHECK(gpuf_alloc(s->device, nbytes, &d_data, &error));
+    CHECK(gpuf_tensor_init(tensors[i], d_data, s->device, GPUF_DTYPE_FLOAT32, 3, shape, &error));
+    tensors[i]->stream = s->stream; /* gpufetch waits for the steps that are still running */
+  }
+}
+
+static void simulation_destroy(simulation *s) {
+  CHECK(gpuf_stream_destroy(s->device, s->stream, &error));
+  CHECK(gpuf_free(s->device, s->u.data, &error));
+  CHECK(gpuf_free(s->device, s->v.data, &error));
+  CHECK(gpuf_free(s->device, s->u_next.data, &error));
+  CHECK(gpuf_free(s->device, s->v_next.data, &error));
+}
+
+/* Uniform in [0, 1), a function of `index` alone (splitmix64 with a fixed seed). */
+static float uniform(uint64_t index) {
+  uint64_t x = (index + 2026) * 0x9E3779B97F4A7C15u;
+  x = (x ^ (x >> 30)) * 0xBF58476D1CE4E5B9u;
+  x = (x ^ (x >> 27)) * 0x94D049BB133111EBu;
+  return (float)((x ^ (x >> 31)) >> 40) * 0x1p-24f;
+}
+
+/* u = 1, v = 0 with 1 % noise and, about one in 20³ cells, cubes where the reaction starts. */
+static void simulation_seed(simulation *s) {
+  const int64_t *n = s->u.shape;
+  const int64_t count = gpuf_tensor_count(&s->u);
+  const int64_t cube_count = 1 + count / 8000;
+  float *u = malloc((size_t)count * sizeof *u);
+  float *v = malloc((size_t)count * sizeof *v);
+  gpuf_tensor from;
+  if (!u || !v) {
+    fatal("no host memory for a seed of %" PRId64 " cells", count);
+  }
+  for (int64_t i = 0; i < count; i++) {
+    u[i] = 1.0f - 0.01f * uniform((uint64_t)i);
+    v[i] = 0.01f * uniform((uint64_t)(count + i));
+  }
+  for (int64_t i = 0; i < cube_count * 216; i++) { /* 6 × 6 × 6 cells a cube */
+    const uint64_t cube = (uint64_t)(2 * count + i / 216 * 3);
+    const int64_t x = ((int64_t)(uniform(cube) * (float)n[0]) + i % 6) % n[0];
+    const int64_t y = ((int64_t)(uniform(cube + 1) * (float)n[1]) + i / 6 % 6) % n[1];
+    const int64_t z = ((int64_t)(uniform(cube + 2) * (float)n[2]) + i / 36 % 6) % n[2];
+    u[(x * n[1] + y) * n[2] + z] = 0.5f;
+    v[(x * n[1] + y) * n[2] + z] = 0.25f;
+  }
+  const gpuf_device cpu = {GPUF_DEVICE_CPU, 0};
+  CHECK(gpuf_tensor_init(&from, u, cpu, GPUF_DTYPE_FLOAT32, 3, n, &error));
+  CHECK(gpuf_copy(&s->u, &from, NULL, &error));
+  from.data = v;
+  CHECK(gpuf_copy(&s->v, &from, NULL, &error));
+  free(u);
+  free(v);
+}
+
+/* The kernel's host twin. Device memory is out of the host's reach, as on a GPU, except through
+ * gpuf_host_pointer inside a kernel that gpuf_host_launch runs. */
+static void step_on_host(const void *args) {
+  const gray_scott_step *s = args;
+  const gray_scott_model m = s->model;
+  const int64_t nx = s->shape[0], ny = s->shape[1], nz = s->shape[2];
+  const float *u = gpuf_host_pointer(s->u), *v = gpuf_host_pointer(s->v);
+  float *u_next = gpuf_host_pointer(s->u_next), *v_next = gpuf_host_pointer(s->v_next);
+  for (int64_t row = 0; row < nx * ny; row++) {
+    const int64_t x = row / ny, y = row % ny, c = row * nz, last = nz - 1;
+    const int64_t x0 = (gray_scott_before(x, nx) * ny + y) * nz;
+    const int64_t x1 = (gray_scott_after(x, nx) * ny + y) * nz;
+    const int64_t y0 = (x * ny + gray_scott_before(y, ny)) * nz;
+    const int64_t y1 = (x * ny + gray_scott_after(y, ny)) * nz;
+    /* The row's ends wrap round; between them the loop is plain enough to vectorise. */
+    gray_scott_cell(&m, u, v, u_next, v_next, c, x0, x1, y0, y1, c + last,
+                    c + gray_scott_after(0, nz));
+    for (int64_t z = 1; z < last; z++) {
+      gray_scott_cell(&m, u, v, u_next, v_next, c + z, x0 + z, x1 + z, y0 + z, y1 + z, c + z - 1,
+                      c + z + 1);
+    }
+    gray_scott_cell(&m, u, v, u_next, v_next, c + last, x0 + last, x1 + last, y0 + last, y1 + last,
+                    c + gray_scott_before(last, nz), c);
+  }
+}
+
+#ifdef GRAY_SCOTT_CUDA
+const char *gray_scott_cuda_launch(const gray_scott_step *step, int device_index, uintptr_t stream);
+#else
+static const char *gray_scott_cuda_launch(const gray_scott_step *step, int device_index,
+                                          uintptr_t stream) {
+  return "built without CUDA: set GPUFETCH_BACKEND=host, or build with gray_scott_cuda.cu";
+}
+#endif
+
+/* Enqueue one time step; returns at once. */
+static void simulation_step(simulation *s) {
+  gray_scott_step step = {.u = s->u.data, .v = s->v.data, .model = s->model};
+  step.u_next = s->u_next.data;
+  step.v_next = s->v_next.data;
+  memcpy(step.shape, s->u.shape, sizeof step.shape);
+  if (s->device.kind == GPUF_DEVICE_HOST) {
+    CHECK(gpuf_host_launch(s->device, s->stream, step_on_host, &step, sizeof step, &error));
+  } else {
+    const char *failure = gray_scott_cuda_launch(&step, s->device.index, s->stream);
+    if (failure) {
+      fatal("step %" PRId64 ": %s", s->step, failure);
+    }
+  }
+  const gpuf_tensor u = s->u, v = s->v;
+  s->u = s->u_next;
+  s->v = s->v_next;
+  s->u_next = u;
+  s->v_next = v;
+  s->step++;
+}
+
+/* --- Checkpoints --- */
+
+static void attribute_write(hid_t file, const char *name, hid_t type, const void *value) {
+  const hid_t space = H5Screate(H5S_SCALAR);
+  const hid_t attribute = H5Acreate2(file, name, type, space, H5P_DEFAULT, H5P_DEFAULT);
+  if (attribute < 0 || H5Awrite(attribute, type, value) < 0 || H5Aclose(attribute) < 0) {
+    fatal("cannot write attribute %s to %s", name, unfinished);
+  }
+  H5Sclose(space);
+}
+
+static void attribute_read(hid_t file, const char *path, const char *name, hid_t type,
+                           void *value) {
+  const hid_t attribute = H5Aopen(file, name, H5P_DEFAULT);
+  if (attribute < 0) {
+    fatal("%s has no attribute %s: not a checkpoint of gray_scott", path, name);
+  }
+  const hid_t space = H5Aget_space(attribute);
+  if (H5Sget_simple_extent_npoints(space) != 1 || H5Aread(attribute, type, value) < 0) {
+    fatal("attribute %s of %s is not one number", name, path);
+  }
+  H5Sclose(space);
+  H5Aclose(attribute);
+}
+
+static void sync_to_disk(const char *path) {
+  const int fd = open(path, O_RDONLY);
+  if (fd < 0 || fsync(fd) != 0 || close(fd) != 0) {
+    fatal("cannot sync %s: %s", path, strerror(errno));
+  }
+}
+
+/* Write DIRECTORY/gray_scott_NNNNNN.h5. The file gets that name only once it is whole and on
+ * disk, so that a kill at any moment leaves complete checkpoints and at most one `.part`. */
+static void checkpoint_write(simulation *s, const char *directory) {
+  char path[sizeof unfinished];
+  const double t = (double)s->step * (double)s->model.dt;
+  if (snprintf(path, sizeof path - 8, "%s/gray_scott_%06" PRId64 ".h5", directory, s->step) >=
+      (int)sizeof path - 8) {
+    fatal("--output: the path is longer than %zu bytes", sizeof path - 40);
+  }
+  snprintf(unfinished, sizeof unfinished, "%.*s.part", (int)sizeof unfinished - 6, path);
+  const hid_t file = H5Fcreate(unfinished, H5F_ACC_TRUNC, H5P_DEFAULT, H5P_DEFAULT);
+  if (file < 0) {
+    fatal("cannot create %s: %s", unfinished, strerror(errno));
+  }
+  /* Each returns when the file has the data, so the next step may overwrite the array. */
+  CHECK(gpuf_h5_write(file, "u", &s->u, NULL, &error));
+  CHECK(gpuf_h5_write(file, "v", &s->v, NULL, &error));
+  attribute_write(file, "step", H5T_NATIVE_INT64, &s->step);
+  attribute_write(file, "time", H5T_NATIVE_DOUBLE, &t);
+  for (int i = 0; i < PARAMETER_COUNT; i++) {
+    attribute_write(file, parameters[i].name, H5T_NATIVE_FLOAT, parameter(&s->model, i));
+  }
+  if (H5Fflush(file, H5F_SCOPE_GLOBAL) < 0 || H5Fclose(file) < 0) {
+    fatal("cannot finish %s: is the disk full?", unfinished);
+  }
+  sync_to_disk(unfinished);
+  if (rename(unfinished, path) != 0) {
+    fatal("cannot rename %s to %s: %s", unfinished, path, strerror(errno));
+  }
+  unfinished[0] = '\0';
+  sync_to_disk(directory);
+  printf("step %6" PRId64 ": %s\n", s->step, path);
+  fflush(stdout);
+}
+
+/* The shape of dataset `name`, which must be 3-D float32. */
+static void checkpoint_shape(hid_t file, const char *path, const char *name, int64_t shape[3]) {
+  gpuf_tensor found;
+  const hid_t dataset = H5Dopen2(file, name, H5P_DEFAULT);
+  if (dataset < 0) {
+    fatal("%s has no dataset %s: not a checkpoint of gray_scott", path, name);
+  }
+  CHECK(gpuf_h5_describe(dataset, &found, &error));
+  H5Dclose(dataset);
+  if (found.dtype != GPUF_DTYPE_FLOAT32 || found.ndim != 3) {
+    fatal("dataset %s of %s is %d-D %s; a checkpoint has 3-D float32", name, path, (int)found.ndim,
+          gpuf_dtype_name(found.dtype));
+  }
+  memcpy(shape, found.shape, 3 * sizeof shape[0]);
+  if (shape[0] == 0 || shape[1] == 0 || shape[2] == 0) {
+    fatal("dataset %s of %s has no cells", name, path);
+  }
+}
+
+/* Create the simulation as the checkpoint at `path` left it: arrays, step and parameters. */
+static void checkpoint_read(simulation *s, const char *path) {
+  int64_t shape[3], v_shape[3];
+  const hid_t file = H5Fopen(path, H5F_ACC_RDONLY, H5P_DEFAULT);
+  if (file < 0) {
+    fatal("cannot open %s: missing, truncated or not an HDF5 file", path);
+  }
+  checkpoint_shape(file, path, "u", shape);
+  checkpoint_shape(file, path, "v", v_shape);
+  if (memcmp(shape, v_shape, sizeof shape) != 0) {
+    fatal("%s: u and v differ in shape", path);
+  }
+  attribute_read(file, path, "step", H5T_NATIVE_INT64, &s->step);
+  for (int i = 0; i < PARAMETER_COUNT; i++) {
+    attribute_read(file, path, parameters[i].name, H5T_NATIVE_FLOAT, parameter(&s->model, i));
+  }
+  model_check(&s->model, path);
+  if (s->step < 0) {
+    fatal("%s: step %" PRId64 " is negative", path, s->step);
+  }
+  simulation_create(s, shape);
+  if (gpuf_h5_read(file, "u", &s->u, NULL, &error) != GPUF_OK ||
+      gpuf_h5_read(file, "v", &s->v, NULL, &error) != GPUF_OK) {
+    fatal("%s: %s", path, error.message);
+  }
+  H5Fclose(file);
+}
+
+/* --- Options --- */
+
+typedef struct options {
+  int64_t shape[3];
+  int64_t steps, every;
+  const char *output, *restart;
+  gray_scott_model model;
+  bool help;
+  const char *fixed_by_restart; /* the last option given that a restart file decides, or NULL */
+} options;
+
+static const char usage[] =
+    "usage: gray_scott [--shape NX NY NZ | --n N] [--steps N] [--every N] [--output DIR]\n"
+    "                  [--Du x] [--Dv x] [--F x] [--k x] [--dt x] [--restart FILE]\n"
+    "  --steps    run up to this time step, counted from the very start (1000)\n"
+    "  --every    steps between checkpoints; 0 = only the last one (100)\n"
+    "  --output   directory for gray_scott_NNNNNN.h5; made if missing (.)\n"
+    "  --restart  go on from this checkpoint, with its shape and parameters\n"
+    "GPUFETCH_BACKEND = cuda | host | auto says what it runs on.\n";
+
+/* The next value of `option`; moves `values` on. */
+static const char *take(const char *option, char ***values) {
+  if (!**values) {
+    fatal("%s needs %s", option, strcmp(option, "--shape") == 0 ? "three values" : "a value");
+  }
+  return *(*values)++;
+}
+
+static int64_t take_integer(const char *option, char ***values, int64_t least) {
+  const char *text = take(option, values);
+  char *end;
+  errno = 0;
+  const long long value = strtoll(text, &end, 10);
+  if (errno || end == text || *end || value < least || value > INT32_MAX) {
+    fatal("%s %s: expected an integer from %" PRId64 " to %d", option, text, least, INT32_MAX);
+  }
+  return value;
+}
+
+static float take_number(const char *option, char ***values) {
+  const char *text = take(option, values);
+  char *end;
+  const float value = strtof(text, &end);
+  if (end == text || *end || !isfinite(value) || value < 0) {
+    fatal("%s %s: expected a number, 0 or more", option, text);
+  }
+  return value;
+}
+
+/* An option that sets the shape or a parameter, both of which a restart file fixes. */
+static void parse_fixed(options *o, const char *option, char ***values) {
+  o->fixed_by_restart = option;
+  if (strcmp(option, "--shape") == 0) {
+    for (int axis = 0; axis < 3; axis++) {
+      o->shape[axis] = take_integer(option, values, 1);
+    }
+    return;
+  }
+  if (strcmp(option, "--n") == 0) {
+    o->shape[0] = o->shape[1] = o->shape[2] = take_integer(option, values, 1);
+    return;
+  }
+  for (int i = 0; i < PARAMETER_COUNT; i++) {
+    if (strncmp(option, "--", 2) == 0 && strcmp(option + 2, parameters[i].name) == 0) {
+      *parameter(&o->model, i) = take_number(option, values);
+      return;
+    }
+  }
+  fatal("unknown option %s (see --help)", option);
+}
+
+static void options_parse(options *o, char **values) {
+  while (*values) {
+    const char *option = *values++;
+    if (strcmp(option, "--help") == 0) {
+      o->help = true;
+    } else if (strcmp(option, "--steps") == 0) {
+      o->steps = take_integer(option, &values, 1);
+    } else if (strcmp(option, "--every") == 0) {
+      o->every = take_integer(option, &values, 0);
+    } else if (strcmp(option, "--output") == 0) {
+      o->output = take(option, &values);
+    } else if (strcmp(option, "--restart") == 0) {
+      o->restart = take(option, &values);
+    } else {
+      parse_fixed(o, option, &values);
+    }
+  }
+  if (o->restart && o->fixed_by_restart) {
+    fatal("%s: the restart file decides that; leave one of the two out", o->fixed_by_restart);
+  }
+}
+
+static void run(simulation *s, const options *o) {
+  const int64_t first = s->step, cells = gpuf_tensor_count(&s->u);
+  gpuf_device_info info;
+  struct timespec start, end;
+  CHECK(gpuf_device_get_info(s->device, &info, &error));
+  printf("gray_scott on %s:%d (%s): %" PRId64 " x %" PRId64 " x %" PRId64 " cells, steps %" PRId64
+         " to %" PRId64 "\n",
+         gpuf_device_kind_name(s->device.kind), (int)s->device.index, info.name, s->u.shape[0],
+         s->u.shape[1], s->u.shape[2], first, o->steps);
+  clock_gettime(CLOCK_MONOTONIC, &start);
+  while (s->step < o->steps) {
+    simulation_step(s);
+    if (s->step == o->steps || (o->every && s->step % o->every == 0)) {
+      checkpoint_write(s, o->output);
+    }
+  }
+  clock_gettime(CLOCK_MONOTONIC, &end);
+  const double seconds =
+      (double)(end.tv_sec - start.tv_sec) + 1e-9 * (double)(end.tv_nsec - start.tv_nsec);
+  printf("%.2f s with checkpoints, %.0f million cell updates a second\n", seconds,
+         1e-6 * (double)(o->steps - first) * (double)cells / seconds);
+}
+
+int main(int argc, char **argv) {
+  options o = {{64, 64, 64}, 1000, 100, ".", NULL, {0.12f, 0.06f, 0.035f, 0.06f, 1.0f},
+               false,        NULL};
+  simulation s = {.step = 0};
+  options_parse(&o, argv + (argc > 0));
+  if (o.help) {
+    fputs(usage, stdout);
+    return 0;
+  }
+  H5Eset_auto2(H5E_DEFAULT, NULL, NULL); /* this program reports failures in its own words */
+  if (o.restart) {
+    checkpoint_read(&s, o.restart);
+  } else {
+    s.model = o.model;
+    model_check(&s.model, "options");
+    simulation_create(&s, o.shape);
+    simulation_seed(&s);
+  }
+  if (s.step >= o.steps) {
+    fatal("%s is at step %" PRId64 " already: ask for more with --steps", o.restart, s.step);
+  }
+  if (mkdir(o.output, 0777) != 0 && errno != EEXIST) {
+    fatal("--output %s: %s", o.output, strerror(errno));
+  }
+  run(&s, &o);
+  simulation_destroy(&s);
+  return 0;
+}

@@ -1,0 +1,170 @@
+"""benchmarks/: a quick run on the host backend, and what the harness does with failures."""
+
+from __future__ import annotations
+
+import importlib
+import json
+import subprocess
+import sys
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import numpy as np
+import pytest
+
+BENCHMARKS = Path(__file__).resolve().parents[2] / "benchmarks"
+
+
+@pytest.fixture
+def harness(monkeypatch: pytest.MonkeyPatch) -> ModuleType:
+    monkeypatch.syspath_prepend(str(BENCHMARKS))
+    return importlib.import_module("harness")
+
+
+def session(harness: ModuleType, tmp_path: Path, **changes: Any) -> Any:
+    values = {
+        "backend": "host",
+        "quick": True,
+        "machine": "A CPU, host backend (no GPU)",
+        "date": "2026-01-02",
+        "commit": "abc",
+        "command": "run.py",
+        "scratch": tmp_path,
+        "frameworks": [],
+        "absent": ["cupy"],
+    }
+    return harness.Session(**{**values, **changes})
+
+
+def test_a_quick_run_writes_rows_with_the_agreed_keys(tmp_path: Path) -> None:
+    command = [sys.executable, str(BENCHMARKS / "run.py"), "--quick", "--backend", "host"]
+    done = subprocess.run(
+        [*command, "--out", str(tmp_path)], capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    assert "say nothing about a GPU" in done.stderr
+    (data,) = tmp_path.glob("*.json")
+    (table,) = tmp_path.glob("*.md")
+    rows = json.loads(data.read_text())
+    cases = [row["case"] for row in rows]
+    assert len(set(cases)) == len(cases)
+    assert {case.split()[0] for case in cases} == {"fetch", "first", "write", "read"}
+    for row in rows:
+        agreed = {"case", "machine", "date", "commit", "unit", "gpufetch", "limit", "peers"}
+        assert agreed <= row.keys()
+        assert "host backend" in row["machine"]
+        assert row["unit"] in ("µs", "GB/s")
+        assert row["gpufetch"] > 0 and row["limit"] > 0 and row["peers"]
+        assert all(value > 0 for value in row["peers"].values())
+        low, high = row["spread"]["gpufetch"]
+        assert low <= row["gpufetch"] <= high
+        assert row["case"] in table.read_text()
+
+
+def test_a_wrong_answer_and_an_exception_never_become_a_time(harness: ModuleType) -> None:
+    source = np.arange(8, dtype=np.float32)
+    wrong = np.where(source == 3, np.float32(-3), source)
+
+    def broken(array: Any) -> Any:
+        raise MemoryError("no room")
+
+    contenders = [
+        harness.Contender("right", np.copy, [source]),
+        harness.Contender("wrong", lambda array: wrong, [source]),
+        harness.Contender("other dtype", lambda array: array.view(np.int32), [source]),
+        harness.Contender("broken", broken, [source]),
+    ]
+    timings = harness.measure(contenders, [source], rounds=4, warm_up_rounds=1)
+    assert {name: len(times) for name, times in timings.seconds.items()} == {"right": 4}
+    assert timings.failures.keys() == {"wrong", "other dtype", "broken"}
+    assert "differs" in timings.failures["wrong"]
+    assert timings.failures["broken"] == "MemoryError: no room"
+
+
+def test_every_contender_is_checked_even_without_a_warm_up(harness: ModuleType) -> None:
+    source = np.arange(8, dtype=np.float32)
+    wrong = harness.Contender("wrong", lambda array: array + 1, [source], warm_up=False)
+    timings = harness.measure([wrong], [source], rounds=1)
+    assert timings.seconds == {} and "wrong" in timings.failures
+
+
+def test_a_slow_contender_leaves_when_its_budget_is_spent(harness: ModuleType) -> None:
+    source = np.arange(8, dtype=np.float32)
+    contenders = [harness.Contender(name, np.copy, [source]) for name in ("a", "b")]
+    timings = harness.measure(contenders, [source], rounds=5, budget_s=0.0)
+    assert [len(times) for times in timings.seconds.values()] == [1, 1]
+
+
+def test_sources_rotate_together(harness: ModuleType) -> None:
+    seen: dict[str, list[int]] = {"a": [], "b": []}
+    sources = [np.full(2, index, np.float32) for index in range(3)]
+
+    def recorder(name: str) -> Any:
+        def call(array: Any) -> Any:
+            seen[name].append(int(array[0]))
+            return array.copy()
+
+        return harness.Contender(name, call, sources)
+
+    harness.measure([recorder("a"), recorder("b")], sources, rounds=6, warm_up_rounds=1)
+    assert seen["a"] == seen["b"] == [2, 0, 1, 2, 0, 1, 2]
+
+
+def test_rates_come_from_the_median_time(harness: ModuleType, tmp_path: Path) -> None:
+    seconds = {"gf": [0.5, 0.25, 1.0], "raw": [0.25], "peer": [2.0], "stranger": [1.0]}
+    row = harness.make_row(
+        session(harness, tmp_path),
+        "a case",
+        harness.Timings(seconds, {"gone": "ImportError: x"}),
+        nbytes=10**9,
+        unit="GB/s",
+        gpufetch="gf",
+        limit="raw",
+        peers=["peer", "gone"],
+    )
+    assert (row["gpufetch"], row["limit"], row["peers"]) == (2.0, 4.0, {"peer": 0.5})
+    assert row["spread"]["gpufetch"] == [1.0, 4.0]
+    assert row["failed"] == {"gone": "ImportError: x"} and row["absent"] == ["cupy"]
+    assert "stranger" not in row["samples"]
+    with pytest.raises(RuntimeError, match="gpufetch failed"):
+        harness.make_row(
+            session(harness, tmp_path),
+            "a case",
+            harness.Timings({"raw": [1.0]}, {"gf": "boom"}),
+            nbytes=1,
+            unit="µs",
+            gpufetch="gf",
+            limit="raw",
+            peers=[],
+        )
+
+
+def test_a_second_run_replaces_its_own_cases_only(harness: ModuleType, tmp_path: Path) -> None:
+    def row(case: str, value: float, commit: str) -> Any:
+        return harness.make_row(
+            session(harness, tmp_path, commit=commit),
+            case,
+            harness.Timings({"gf": [1e-6 * value]}),
+            nbytes=1,
+            unit="µs",
+            gpufetch="gf",
+            limit=None,
+            peers=[],
+        )
+
+    one = session(harness, tmp_path)
+    harness.write_results([row("a", 1, "abc"), row("b", 2, "abc")], one, tmp_path / "out")
+    table, data = harness.write_results([row("b", 3, "def")], one, tmp_path / "out")
+    rows = {row["case"]: (row["gpufetch"], row["commit"]) for row in json.loads(data.read_text())}
+    assert rows == {"a": (1.0, "abc"), "b": (3.0, "def")}
+    assert "commit abc, def" in table.read_text()
+
+
+def test_an_unknown_case_is_refused(tmp_path: Path) -> None:
+    command = [sys.executable, str(BENCHMARKS / "run.py"), "--case", "fetch,fech"]
+    done = subprocess.run(
+        [*command, "--out", str(tmp_path)], capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 2 and "--case fech: there is fetch, cold, hdf5" in done.stderr
+    assert not list(tmp_path.iterdir())
