@@ -1,0 +1,234 @@
+#include "codec/format.h"
+#include "core/error.h"
+
+size_t gpufi_chunk_element_nbytes(gpuf_dtype dtype) {
+  static const uint8_t nbytes[GPUF_DTYPE_MAX + 1] = {
+      [GPUF_DTYPE_BOOL] = 1,           [GPUF_DTYPE_INT8] = 1,
+      [GPUF_DTYPE_INT16] = 2,          [GPUF_DTYPE_INT32] = 4,
+      [GPUF_DTYPE_INT64] = 8,          [GPUF_DTYPE_UINT8] = 1,
+      [GPUF_DTYPE_UINT16] = 2,         [GPUF_DTYPE_UINT32] = 4,
+      [GPUF_DTYPE_UINT64] = 8,         [GPUF_DTYPE_FLOAT16] = 2,
+      [GPUF_DTYPE_BFLOAT16] = 2,       [GPUF_DTYPE_FLOAT32] = 4,
+      [GPUF_DTYPE_FLOAT64] = 8,        [GPUF_DTYPE_COMPLEX64] = 8,
+      [GPUF_DTYPE_COMPLEX128] = 16,    [GPUF_DTYPE_FLOAT8_E3M4] = 1,
+      [GPUF_DTYPE_FLOAT8_E4M3] = 1,    [GPUF_DTYPE_FLOAT8_E4M3B11FNUZ] = 1,
+      [GPUF_DTYPE_FLOAT8_E4M3FN] = 1,  [GPUF_DTYPE_FLOAT8_E4M3FNUZ] = 1,
+      [GPUF_DTYPE_FLOAT8_E5M2] = 1,    [GPUF_DTYPE_FLOAT8_E5M2FNUZ] = 1,
+      [GPUF_DTYPE_FLOAT8_E8M0FNU] = 1,
+  };
+  const size_t index = (size_t)dtype;
+  return index <= GPUF_DTYPE_MAX ? nbytes[index] : 0;
+}
+
+/* True for the types whose top bit is a sign. */
+bool gpufi_chunk_dtype_is_float(gpuf_dtype dtype) {
+  return dtype >= GPUF_DTYPE_FLOAT16 && dtype <= GPUF_DTYPE_FLOAT8_E5M2FNUZ;
+}
+
+void gpufi_geometry_init(gpufi_geometry *g, const gpufi_chunk_shape *shape) {
+  const bool is_complex =
+      shape->dtype == GPUF_DTYPE_COMPLEX64 || shape->dtype == GPUF_DTYPE_COMPLEX128;
+  size_t stride = is_complex ? 2 : 1;
+  memset(g, 0, sizeof(*g));
+  g->component_count = stride;
+  g->value_nbytes = gpufi_chunk_element_nbytes(shape->dtype) / stride;
+  g->ndim = shape->ndim;
+  for (int32_t a = shape->ndim - 1; a >= 0; a--) {
+    g->dims[a] = shape->dims[a];
+    g->strides[a] = stride;
+    stride *= shape->dims[a];
+  }
+  g->value_count = stride;
+}
+
+uint32_t gpufi_geometry_axes(const gpufi_geometry *g) {
+  uint32_t axes = 0;
+  int32_t count = 0;
+  for (int32_t a = g->ndim - 1; a >= 0 && count < GPUFI_PREDICT_AXES; a--) {
+    if (g->dims[a] > 1) {
+      axes |= 1u << a;
+      count++;
+    }
+  }
+  return axes;
+}
+
+gpuf_status gpufi_chunk_raw_nbytes(const gpufi_chunk_shape *shape, size_t *raw_nbytes,
+                                   gpuf_error *err) {
+  uint64_t nbytes = gpufi_chunk_element_nbytes(shape->dtype);
+  if (nbytes == 0) {
+    return gpufi_fail(err, GPUF_ERR_INVALID, 0, "dtype code %d does not exist", (int)shape->dtype);
+  }
+  if (shape->ndim < 1 || shape->ndim > GPUFI_CODEC_NDIM_MAX) {
+    return gpufi_fail(err, GPUF_ERR_INVALID, 0, "a chunk has 1 to %d dimensions, not %d",
+                      GPUFI_CODEC_NDIM_MAX, (int)shape->ndim);
+  }
+  for (int32_t a = 0; a < shape->ndim; a++) {
+    if (shape->dims[a] == 0) {
+      return gpufi_fail(err, GPUF_ERR_INVALID, 0, "dimension %d of the chunk is 0", (int)a);
+    }
+    nbytes *= shape->dims[a]; /* both factors are below 2^32, so this does not wrap */
+    if (nbytes > GPUFI_CHUNK_RAW_NBYTES_MAX) {
+      return gpufi_fail(err, GPUF_ERR_INVALID, 0,
+                        "the chunk has 4 GiB or more; choose smaller chunk dimensions");
+    }
+  }
+  *raw_nbytes = (size_t)nbytes;
+  return GPUF_OK;
+}
+
+void gpufi_header_write(uint8_t *encoded, const gpufi_chunk_header *header) {
+  const uint32_t magic = GPUFI_CHUNK_MAGIC;
+  memset(encoded, 0, GPUFI_HEADER_NBYTES);
+  memcpy(encoded + GPUFI_AT_MAGIC, &magic, sizeof(magic));
+  encoded[GPUFI_AT_VERSION] = GPUFI_CHUNK_VERSION;
+  encoded[GPUFI_AT_DTYPE] = (uint8_t)header->shape.dtype;
+  encoded[GPUFI_AT_MODE] = header->mode;
+  encoded[GPUFI_AT_TRANSFORM] = header->transform;
+  encoded[GPUFI_AT_AXES] = header->axes;
+  encoded[GPUFI_AT_NDIM] = (uint8_t)header->shape.ndim;
+  encoded[GPUFI_AT_FLAGS] = header->flags;
+  memcpy(encoded + GPUFI_AT_RAW_NBYTES, &header->raw_nbytes, 8);
+  memcpy(encoded + GPUFI_AT_PAYLOAD_NBYTES, &header->payload_nbytes, 8);
+  memcpy(encoded + GPUFI_AT_DIMS, header->shape.dims, 4 * (size_t)header->shape.ndim);
+  memcpy(encoded + GPUFI_AT_SEED, header->seed, 16);
+}
+
+static gpuf_status corrupt(gpuf_error *err, size_t at, const char *what, uint64_t value) {
+  return gpufi_fail(err, GPUF_ERR_CORRUPT, 0, "corrupt chunk at byte %zu: %s (%llu)", at, what,
+                    (unsigned long long)value);
+}
+
+/* Magic, version, and that `encoded_nbytes` can be a chunk at all. */
+static gpuf_status check_frame(const uint8_t *encoded, size_t encoded_nbytes, gpuf_error *err) {
+  if (encoded_nbytes < GPUFI_HEADER_NBYTES) {
+    return corrupt(err, encoded_nbytes, "the header is cut off, bytes present", encoded_nbytes);
+  }
+  if (gpufi_load_u32(encoded + GPUFI_AT_MAGIC) != GPUFI_CHUNK_MAGIC) {
+    return corrupt(err, GPUFI_AT_MAGIC, "not a gpufetch chunk: wrong magic number",
+                   gpufi_load_u32(encoded + GPUFI_AT_MAGIC));
+  }
+  if (encoded[GPUFI_AT_VERSION] != GPUFI_CHUNK_VERSION) {
+    return gpufi_fail(err, GPUF_ERR_UNSUPPORTED, 0,
+                      "byte %d: chunk format version %d; this gpufetch reads version %d, use a "
+                      "newer one",
+                      GPUFI_AT_VERSION, encoded[GPUFI_AT_VERSION], GPUFI_CHUNK_VERSION);
+  }
+  const uint64_t payload_nbytes = gpufi_load_u64(encoded + GPUFI_AT_PAYLOAD_NBYTES);
+  if (payload_nbytes != encoded_nbytes - GPUFI_HEADER_NBYTES) {
+    return corrupt(err, GPUFI_AT_PAYLOAD_NBYTES,
+                   "the payload length does not match the bytes present", payload_nbytes);
+  }
+  if (payload_nbytes % GPUFI_CHUNK_ALIGN != 0) {
+    return corrupt(err, GPUFI_AT_PAYLOAD_NBYTES, "the payload length is not a multiple of 16",
+                   payload_nbytes);
+  }
+  return GPUF_OK;
+}
+
+static gpuf_status read_shape(const uint8_t *encoded, gpufi_chunk_header *header, gpuf_error *err) {
+  gpufi_chunk_shape *shape = &header->shape;
+  size_t raw_nbytes = 0;
+  shape->dtype = (gpuf_dtype)encoded[GPUFI_AT_DTYPE];
+  shape->ndim = encoded[GPUFI_AT_NDIM];
+  memcpy(shape->dims, encoded + GPUFI_AT_DIMS, sizeof(shape->dims));
+  if (gpufi_chunk_element_nbytes(shape->dtype) == 0) {
+    return corrupt(err, GPUFI_AT_DTYPE, "no such dtype code", (uint64_t)shape->dtype);
+  }
+  if (shape->ndim < 1 || shape->ndim > GPUFI_CODEC_NDIM_MAX) {
+    return corrupt(err, GPUFI_AT_NDIM, "the number of dimensions is not in 1 .. 8",
+                   (uint64_t)shape->ndim);
+  }
+  for (int32_t a = shape->ndim; a < GPUFI_CODEC_NDIM_MAX; a++) {
+    if (shape->dims[a] != 0) {
+      return corrupt(err, GPUFI_AT_DIMS + 4 * (size_t)a, "an unused dimension is not 0",
+                     shape->dims[a]);
+    }
+  }
+  if (gpufi_chunk_raw_nbytes(shape, &raw_nbytes, NULL) != GPUF_OK) {
+    return corrupt(err, GPUFI_AT_DIMS, "a dimension is 0 or the chunk has 4 GiB or more, last one",
+                   shape->dims[shape->ndim - 1]);
+  }
+  header->raw_nbytes = gpufi_load_u64(encoded + GPUFI_AT_RAW_NBYTES);
+  if (header->raw_nbytes != raw_nbytes) {
+    return corrupt(err, GPUFI_AT_RAW_NBYTES, "the raw length is not that of the dimensions",
+                   header->raw_nbytes);
+  }
+  return GPUF_OK;
+}
+
+/* Bytes of the seed field in use. */
+static size_t seed_nbytes(const gpufi_chunk_header *header) {
+  const bool used = header->mode == GPUFI_MODE_CONSTANT || header->axes != 0;
+  return used ? gpufi_chunk_element_nbytes(header->shape.dtype) : 0;
+}
+
+static gpuf_status read_coding(const uint8_t *encoded, gpufi_chunk_header *header,
+                               gpuf_error *err) {
+  gpufi_geometry g;
+  gpufi_geometry_init(&g, &header->shape);
+  const bool w8 = header->mode == GPUFI_MODE_W8;
+  const bool is_float = gpufi_chunk_dtype_is_float(header->shape.dtype);
+  if (header->mode > GPUFI_MODE_W8) {
+    return corrupt(err, GPUFI_AT_MODE, "no such mode", header->mode);
+  }
+  if (header->transform > (w8 && is_float ? GPUFI_TRANSFORM_ORDER : GPUFI_TRANSFORM_NONE)) {
+    return corrupt(err, GPUFI_AT_TRANSFORM, "no such transform for this mode and dtype",
+                   header->transform);
+  }
+  if (header->axes & ~(w8 ? gpufi_geometry_axes(&g) : 0)) {
+    return corrupt(err, GPUFI_AT_AXES, "an axis that cannot be predicted along", header->axes);
+  }
+  if (header->flags & ~(w8 && g.value_nbytes > 1 ? GPUFI_FLAG_BIG_ENDIAN : 0)) {
+    return corrupt(err, GPUFI_AT_FLAGS, "a flag that does not exist here", header->flags);
+  }
+  for (size_t i = GPUFI_AT_RESERVED; i < GPUFI_AT_RAW_NBYTES; i++) {
+    if (encoded[i] != 0) {
+      return corrupt(err, i, "a reserved byte is not 0", encoded[i]);
+    }
+  }
+  for (size_t i = seed_nbytes(header); i < sizeof(header->seed); i++) {
+    if (header->seed[i] != 0) {
+      return corrupt(err, GPUFI_AT_SEED + i, "an unused seed byte is not 0", header->seed[i]);
+    }
+  }
+  return GPUF_OK;
+}
+
+/* The payload length as far as the header decides it. */
+static gpuf_status check_payload(const gpufi_chunk_header *header, gpuf_error *err) {
+  gpufi_geometry g;
+  gpufi_geometry_init(&g, &header->shape);
+  const uint64_t n = header->payload_nbytes;
+  bool good;
+  if (header->mode == GPUFI_MODE_CONSTANT) {
+    good = n == 0;
+  } else if (header->mode == GPUFI_MODE_RAW) {
+    good = n == gpufi_round_up_16((size_t)header->raw_nbytes);
+  } else {
+    good = n >= gpufi_round_up_16(4 * gpufi_block_count(&g));
+  }
+  return good
+             ? GPUF_OK
+             : corrupt(err, GPUFI_AT_PAYLOAD_NBYTES, "the payload length does not fit the mode", n);
+}
+
+gpuf_status gpufi_header_read(const uint8_t *encoded, size_t encoded_nbytes,
+                              gpufi_chunk_header *header, gpuf_error *err) {
+  memset(header, 0, sizeof(*header));
+  gpuf_status status = check_frame(encoded, encoded_nbytes, err);
+  if (status != GPUF_OK) {
+    return status;
+  }
+  header->mode = encoded[GPUFI_AT_MODE];
+  header->transform = encoded[GPUFI_AT_TRANSFORM];
+  header->axes = encoded[GPUFI_AT_AXES];
+  header->flags = encoded[GPUFI_AT_FLAGS];
+  header->payload_nbytes = gpufi_load_u64(encoded + GPUFI_AT_PAYLOAD_NBYTES);
+  memcpy(header->seed, encoded + GPUFI_AT_SEED, sizeof(header->seed));
+  status = read_shape(encoded, header, err);
+  if (status == GPUF_OK) {
+    status = read_coding(encoded, header, err);
+  }
+  return status == GPUF_OK ? check_payload(header, err) : status;
+}

@@ -1,0 +1,231 @@
+#include "codec/format.h"
+
+/* Sampling: up to this many groups of a chunk, spread evenly with a jitter. */
+#define SAMPLE_GROUPS 256
+#define SUBSETS (1 << GPUFI_PREDICT_AXES)
+
+typedef struct sample_axes {
+  unsigned subset_count;
+  int32_t axis[GPUFI_PREDICT_AXES]; /* axis of each subset bit */
+  size_t offset[SUBSETS];           /* values from an element to its neighbour in the subset */
+} sample_axes;
+
+typedef struct sample_cost {
+  uint64_t residual_or[SUBSETS];
+  uint32_t width_sum[SUBSETS];
+  uint32_t nonzero_count[SUBSETS];
+} sample_cost;
+
+/* Which subset bits have an index above 0 at value `i`; and the chain rule's distance. */
+static unsigned sample_locate(const gpufi_geometry *g, const sample_axes *axes, size_t i,
+                              size_t *before) {
+  uint32_t rest = (uint32_t)(i / g->component_count);
+  unsigned nonzero = 0, inside = 0;
+  *before = 0;
+  for (int32_t a = g->ndim - 1; a >= 0 && rest != 0; a--) {
+    const uint32_t dim = (uint32_t)g->dims[a];
+    if (rest % dim != 0) {
+      nonzero |= 1u << a;
+      *before = *before ? *before : g->strides[a];
+    }
+    rest /= dim;
+  }
+  for (unsigned bit = 0; 1u << bit < axes->subset_count; bit++) {
+    inside |= (nonzero >> axes->axis[bit] & 1) << bit;
+  }
+  return inside;
+}
+
+#define T uint8_t
+#define BITS 8
+#define F(name) name##_8
+#define SWAP(x) (x)
+#include "codec/predict_impl.h"
+#undef T
+#undef BITS
+#undef F
+#undef SWAP
+#define T uint16_t
+#define BITS 16
+#define F(name) name##_16
+#define SWAP(x) __builtin_bswap16(x)
+#include "codec/predict_impl.h"
+#undef T
+#undef BITS
+#undef F
+#undef SWAP
+#define T uint32_t
+#define BITS 32
+#define F(name) name##_32
+#define SWAP(x) __builtin_bswap32(x)
+#include "codec/predict_impl.h"
+#undef T
+#undef BITS
+#undef F
+#undef SWAP
+#define T uint64_t
+#define BITS 64
+#define F(name) name##_64
+#define SWAP(x) __builtin_bswap64(x)
+#include "codec/predict_impl.h"
+
+#define BY_WIDTH(g, function, ...)                                                                 \
+  do {                                                                                             \
+    switch ((g)->value_nbytes) {                                                                   \
+    case 1:                                                                                        \
+      function##_8(__VA_ARGS__);                                                                   \
+      break;                                                                                       \
+    case 2:                                                                                        \
+      function##_16(__VA_ARGS__);                                                                  \
+      break;                                                                                       \
+    case 4:                                                                                        \
+      function##_32(__VA_ARGS__);                                                                  \
+      break;                                                                                       \
+    default:                                                                                       \
+      function##_64(__VA_ARGS__);                                                                  \
+    }                                                                                              \
+  } while (0)
+
+/* Difference (or sum) along `axis` over all of the chunk. */
+static void along_whole(const gpufi_geometry *g, uint8_t *v, int32_t axis, bool inverse) {
+  const size_t inner = g->strides[axis], slab = inner * g->dims[axis];
+  for (size_t at = 0; at < g->value_count; at += slab) {
+    BY_WIDTH(g, slabs, v + at * g->value_nbytes, g->dims[axis], inner, inverse);
+  }
+}
+
+/* The same over the part of the chunk where every axis in `fixed` has index 0. */
+static void along_face(const gpufi_geometry *g, uint8_t *v, int32_t axis, uint32_t fixed,
+                       bool inverse) {
+  size_t index[GPUFI_CODEC_NDIM_MAX] = {0};
+  size_t at = 0;
+  for (;;) {
+    for (size_t c = 0; c < g->component_count; c++) {
+      BY_WIDTH(g, line, v + (at + c) * g->value_nbytes, g->dims[axis], g->strides[axis], inverse);
+    }
+    int32_t a = g->ndim - 1;
+    for (; a >= 0; a--) {
+      if (a == axis || (fixed >> a & 1)) {
+        continue;
+      }
+      if (++index[a] < g->dims[a]) {
+        at += g->strides[a];
+        break;
+      }
+      at -= (index[a] - 1) * g->strides[a];
+      index[a] = 0;
+    }
+    if (a < 0) {
+      return;
+    }
+  }
+}
+
+/* Axes in the set: over the whole chunk. The others: over the face where all axes of the set, and
+ * all later axes outside it, have index 0. That face holds undifferenced values, so its steps
+ * come last going forward and first going back. */
+static void forward_axes(const gpufi_geometry *g, uint8_t *v, uint32_t axes) {
+  uint32_t fixed = axes;
+  for (int32_t a = 0; a < g->ndim; a++) {
+    if (axes >> a & 1) {
+      along_whole(g, v, a, false);
+    }
+  }
+  for (int32_t a = g->ndim - 1; a >= 0; a--) {
+    if (!(axes >> a & 1)) {
+      along_face(g, v, a, fixed, false);
+      fixed |= 1u << a;
+    }
+  }
+}
+
+static void inverse_axes(const gpufi_geometry *g, uint8_t *v, uint32_t axes) {
+  uint32_t fixed = (1u << g->ndim) - 1;
+  for (int32_t a = 0; a < g->ndim; a++) {
+    if (!(axes >> a & 1)) {
+      fixed &= ~(1u << a);
+      along_face(g, v, a, fixed, true);
+    }
+  }
+  for (int32_t a = 0; a < g->ndim; a++) {
+    if (axes >> a & 1) {
+      along_whole(g, v, a, true);
+    }
+  }
+}
+
+void gpufi_predict_forward(const gpufi_geometry *g, const void *raw, bool swap, uint8_t transform,
+                           uint8_t axes, void *residuals, uint8_t seed[16]) {
+  memset(seed, 0, 16);
+  BY_WIDTH(g, load, residuals, raw, g->value_count, swap, transform);
+  if (axes != 0) {
+    const size_t first_nbytes = g->component_count * g->value_nbytes;
+    forward_axes(g, residuals, axes);
+    memcpy(seed, residuals, first_nbytes);
+    memset(residuals, 0, first_nbytes);
+  }
+}
+
+void gpufi_predict_inverse(const gpufi_geometry *g, void *values, bool swap, uint8_t transform,
+                           uint8_t axes, const uint8_t seed[16]) {
+  if (axes != 0) {
+    memcpy(values, seed, g->component_count * g->value_nbytes);
+    inverse_axes(g, values, axes);
+  }
+  BY_WIDTH(g, store, values, g->value_count, swap, transform);
+}
+
+static void sample_axes_init(sample_axes *axes, const gpufi_geometry *g) {
+  const uint32_t usable = gpufi_geometry_axes(g);
+  memset(axes, 0, sizeof(*axes));
+  axes->subset_count = 1;
+  for (int32_t a = g->ndim - 1; a >= 0; a--) {
+    if (usable >> a & 1) {
+      const unsigned bit = axes->subset_count;
+      axes->axis[__builtin_ctz(bit)] = a;
+      for (unsigned s = 0; s < bit; s++) {
+        axes->offset[s | bit] = axes->offset[s] + g->strides[a];
+      }
+      axes->subset_count <<= 1;
+    }
+  }
+}
+
+static void sample_chunk(const gpufi_geometry *g, const sample_axes *axes, const void *raw,
+                         bool swap, unsigned transform, sample_cost *cost) {
+  const uint64_t group_count = (g->value_count + GPUFI_GROUP_VALUES - 1) / GPUFI_GROUP_VALUES;
+  const uint64_t take = group_count < SAMPLE_GROUPS ? group_count : SAMPLE_GROUPS;
+  memset(cost, 0, sizeof(*cost));
+  for (uint64_t k = 0; k < take; k++) {
+    const uint64_t begin = k * group_count / take, end = (k + 1) * group_count / take;
+    const uint64_t jitter = (uint32_t)(k * 2654435761u) % (end - begin);
+    const size_t first = (size_t)(begin + jitter) * GPUFI_GROUP_VALUES;
+    BY_WIDTH(g, sample, g, axes, raw, swap, transform, first, cost);
+  }
+}
+
+void gpufi_predict_choose(const gpufi_geometry *g, const void *raw, bool is_float, bool swap,
+                          uint8_t *transform, uint8_t *axes) {
+  sample_axes sampled;
+  sample_cost cost;
+  uint32_t best = UINT32_MAX;
+  sample_axes_init(&sampled, g);
+  const unsigned first = is_float ? GPUFI_TRANSFORM_ROTATE : GPUFI_TRANSFORM_NONE;
+  const unsigned last = is_float ? GPUFI_TRANSFORM_ORDER : GPUFI_TRANSFORM_NONE;
+  for (unsigned t = first; t <= last; t++) {
+    sample_chunk(g, &sampled, raw, swap, t, &cost);
+    for (unsigned s = 0; s < sampled.subset_count; s++) {
+      const uint64_t bits = cost.residual_or[s];
+      const uint32_t shift = bits ? (uint32_t)__builtin_ctzll(bits) : 0;
+      const uint32_t total = cost.width_sum[s] - shift * cost.nonzero_count[s];
+      if (total < best) {
+        best = total;
+        *transform = (uint8_t)t;
+        *axes = 0;
+        for (unsigned bit = 0; 1u << bit < sampled.subset_count; bit++) {
+          *axes |= (uint8_t)((s >> bit & 1) << sampled.axis[bit]);
+        }
+      }
+    }
+  }
+}

@@ -1,0 +1,181 @@
+"""The plugin in programs that know nothing of gpufetch: h5py, h5dump, h5ls and h5repack.
+
+Each runs in a process of its own with HDF5_PLUGIN_PATH and nothing else.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import h5py
+import numpy as np
+import pytest
+
+REPOSITORY = Path(__file__).resolve().parents[2]
+FILTER_ID = "49370"
+
+
+def plugin_folder() -> Path | None:
+    """Where libh5z_gpufetch.so is: GPUFETCH_TEST_PLUGIN_PATH, an installed gpufetch, or a build."""
+    folders = []
+    if "GPUFETCH_TEST_PLUGIN_PATH" in os.environ:
+        folders.append(Path(os.environ["GPUFETCH_TEST_PLUGIN_PATH"]))
+    try:
+        from gpufetch.hdf5 import plugin_path
+
+        folders.append(Path(plugin_path()))
+    except ImportError:
+        pass
+    folders += sorted(REPOSITORY.glob("build*/hdf5_filter"))
+    return next((f for f in folders if (f / "libh5z_gpufetch.so").exists()), None)
+
+
+@pytest.fixture
+def environment() -> dict[str, str]:
+    """The environment with HDF5_PLUGIN_PATH set to the plugin's folder."""
+    folder = plugin_folder()
+    if folder is None:
+        pytest.skip("libh5z_gpufetch.so is not built")
+    return {**os.environ, "HDF5_PLUGIN_PATH": str(folder)}
+
+
+def run(arguments: list[str], environment: dict[str, str]) -> str:
+    """Standard output of a program that must succeed; skips if it is not installed."""
+    if shutil.which(arguments[0]) is None:
+        pytest.skip(f"{arguments[0]} is not installed")
+    done = subprocess.run(
+        arguments, env=environment, capture_output=True, text=True, timeout=120, check=False
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    return done.stdout
+
+
+def python(code: str, environment: dict[str, str], *arguments: str) -> str:
+    return run([sys.executable, "-c", code, *arguments], environment)
+
+
+WRITE = """
+import sys
+import h5py
+import numpy as np
+x = np.cumsum(np.random.default_rng(5).normal(size=(40, 50, 60)), axis=2).astype(sys.argv[2])
+with h5py.File(sys.argv[1], "w") as file:
+    file.create_dataset("x", data=x, chunks=(16, 50, 32), compression=49370)
+np.save(sys.argv[1] + ".npy", x)
+assert "gpufetch" not in sys.modules
+"""
+
+READ = """
+import sys
+import h5py
+import numpy as np
+with h5py.File(sys.argv[1], "r") as file:
+    x = file["x"][...]
+assert x.tobytes() == np.load(sys.argv[1] + ".npy").astype(x.dtype).tobytes()
+assert "gpufetch" not in sys.modules
+"""
+
+
+def write(path: Path, environment: dict[str, str], dtype: str = "f4") -> None:
+    python(WRITE, environment, str(path), dtype)
+
+
+@pytest.mark.parametrize("dtype", ["f4", ">f4", "f8", "i2", "c8"])
+def test_h5py_creates_and_reads_with_the_plugin_path_alone(
+    tmp_path: Path, environment: dict[str, str], dtype: str
+) -> None:
+    path = tmp_path / "x.h5"
+    write(path, environment, dtype)
+    python(READ, environment, str(path))
+    with h5py.File(path) as file:
+        plist = file["x"].id.get_create_plist()
+        filter_id, _, cd_values, name = plist.get_filter(0)
+        assert (str(filter_id), name) == (FILTER_ID, b"gpufetch")
+        assert cd_values[0] == 0 and cd_values[3:] == (3, 16, 50, 32)
+        assert file["x"].id.get_storage_size() < file["x"].nbytes
+
+
+def test_h5dump_reads_the_same_numbers(tmp_path: Path, environment: dict[str, str]) -> None:
+    path, out = tmp_path / "x.h5", tmp_path / "x.bin"
+    write(path, environment)
+    run(["h5dump", "-d", "x", "-b", "LE", "-o", str(out), str(path)], environment)
+    expected = np.load(f"{path}.npy")
+    assert out.read_bytes() == expected.tobytes()
+
+
+def test_h5ls_names_the_filter(tmp_path: Path, environment: dict[str, str]) -> None:
+    path = tmp_path / "x.h5"
+    write(path, environment)
+    assert "gpufetch" in run(["h5ls", "-v", str(path)], environment)
+
+
+def test_h5repack_adds_and_removes_the_filter(tmp_path: Path, environment: dict[str, str]) -> None:
+    path, plain, packed = tmp_path / "x.h5", tmp_path / "plain.h5", tmp_path / "packed.h5"
+    write(path, environment)
+    run(["h5repack", "-f", "NONE", str(path), str(plain)], environment)
+    run(
+        ["h5repack", "-l", "CHUNK=8x25x60", "-f", f"UD={FILTER_ID},0,0", str(plain), str(packed)],
+        environment,
+    )
+    expected = np.load(f"{path}.npy")
+    with h5py.File(plain) as file:
+        assert file["x"].id.get_create_plist().get_nfilters() == 0
+        np.testing.assert_array_equal(file["x"][...], expected)
+    with h5py.File(packed) as file:
+        assert file["x"].id.get_create_plist().get_filter(0)[2] == (0, 12, 48000, 3, 8, 25, 60)
+        assert file["x"].id.get_storage_size() < expected.nbytes
+    np.save(f"{packed}.npy", expected)
+    python(READ, environment, str(packed))
+
+
+def test_a_missing_plugin_is_an_error_not_wrong_numbers(
+    tmp_path: Path, environment: dict[str, str]
+) -> None:
+    path = tmp_path / "x.h5"
+    write(path, environment)
+    nowhere = {**environment, "HDF5_PLUGIN_PATH": str(tmp_path)}
+    done = subprocess.run(
+        [sys.executable, "-c", READ, str(path)],
+        env=nowhere,
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=False,
+    )
+    assert done.returncode != 0
+    assert "OSError" in done.stderr
+
+
+def test_a_damaged_chunk_names_its_offset_in_h5py(
+    tmp_path: Path, environment: dict[str, str]
+) -> None:
+    path = tmp_path / "x.h5"
+    write(path, environment)
+    with h5py.File(path, "r+") as file:
+        mask, chunk = file["x"].id.read_direct_chunk((0, 0, 0))
+        damaged = bytearray(chunk)
+        damaged[len(damaged) // 2] ^= 1
+        file["x"].id.write_direct_chunk((0, 0, 0), bytes(damaged), mask)
+    done = subprocess.run(
+        [sys.executable, "-c", READ, str(path)],
+        env=environment,
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=False,
+    )
+    assert done.returncode != 0
+    assert "OSError" in done.stderr
+    dumped = subprocess.run(
+        ["h5dump", "--enable-error-stack", "-d", "x", str(path)],
+        env=environment,
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=False,
+    )
+    assert "corrupt chunk at byte 80" in dumped.stdout + dumped.stderr
