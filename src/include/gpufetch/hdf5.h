@@ -43,8 +43,10 @@ typedef enum gpuf_h5_codec {
 typedef struct gpuf_h5_options {
   gpuf_h5_codec codec;        /* for datasets that gpuf_h5_write creates */
   const int64_t *chunk_shape; /* ndim values in 1 .. shape; NULL = chosen by the library */
-  int32_t thread_count;       /* encoding or decoding threads; 0 = chosen by the library */
-  /* Held around every HDF5 call, and only there; both NULL or both set. */
+  int32_t thread_count;       /* encoding or decoding threads; 0 = chosen by the library: one a
+                                 core, at most 16 */
+  /* Held around every HDF5 call, and only there; both NULL or both set. Called only by the thread
+   * that called the library, which alone enters HDF5. */
   void (*lock)(void *lock_arg);
   void (*unlock)(void *lock_arg);
   void *lock_arg;
@@ -52,16 +54,27 @@ typedef struct gpuf_h5_options {
 
 /* Create dataset `name` (intermediate groups too) under the open file or group `location` and
  * write `src` into it. Fails if the name exists. If writing fails, the dataset is unlinked again.
- * `options` may be NULL. Returns when `src` may be overwritten and HDF5 has the data. */
+ * `options` may be NULL. Returns when `src` may be overwritten and HDF5 has the data.
+ *   - The default chunk shape takes at most 1 MiB: the tensor's shape, its longest axis
+ *     halved until it fits; the last axis counts a quarter of its length, so that rows stay long.
+ *   - A 0-d or empty tensor is stored in one piece, without chunks or filter.
+ *   - Elements are little-endian. bool is the enumeration {FALSE, TRUE} of int8, complex the
+ *     compound {r, i}, as in h5py. bfloat16, float8_e3m4, float8_e4m3 and float8_e5m2 are
+ *     floating-point types of those layouts, which HDF5 converts; the other float8 types, which
+ *     HDF5 would misread, are a compound of one uint8 member that bears the dtype's name.
+ *   - Chunks in flight take at most 256 MiB of host memory, or two chunks and their encodings
+ *     where that is more; the same when reading. */
 GPUF_API gpuf_status gpuf_h5_write(gpuf_h5_id location, const char *name, const gpuf_tensor *src,
                                    const gpuf_h5_options *options, gpuf_error *err);
 
 /* Overwrite the open dataset with `src`: same shape and dtype. The dataset's own layout and
- * filters are kept; `options` gives threads and lock only. */
+ * filters are kept; `options` gives threads and lock only. On failure it is partly overwritten. */
 GPUF_API gpuf_status gpuf_h5_write_dataset(gpuf_h5_id dataset, const gpuf_tensor *src,
                                            const gpuf_h5_options *options, gpuf_error *err);
 
-/* Set dtype, ndim and shape of `tensor` to those of the open dataset; other fields are left. */
+/* Set dtype, ndim and shape of `tensor` to those of the open dataset; other fields are left.
+ * Any byte order, layout and filter will do, and HDF5 2.0's complex type too. GPUF_ERR_UNSUPPORTED,
+ * saying what it is, for a stored type that no gpuf_dtype stands for. */
 GPUF_API gpuf_status gpuf_h5_describe(gpuf_h5_id dataset, gpuf_tensor *tensor, gpuf_error *err);
 
 /* Fill `dst` (device or CPU; same shape and dtype, any layout) from dataset `name` under

@@ -1,0 +1,70 @@
+/* The functions and identifiers of the caller's libhdf5, found at run time.
+ *
+ * <hdf5.h> is used for types and constants only: no H5 function is ever called by its own name,
+ * and libhdf5 is never linked. A field is named like the function without its "H5". */
+#ifndef GPUFI_HDF5_API_H
+#define GPUFI_HDF5_API_H
+
+#include <gpufetch/hdf5.h>
+#include <hdf5.h>
+
+/* H5T_COMPLEX of HDF5 2.0, which older headers lack. */
+#define GPUFI_H5T_COMPLEX 11
+
+/* clang-format off */
+
+/* Functions whose name and signature are the same in every libhdf5 from 1.10.3 to 2.x. */
+#define GPUFI_H5_FUNCTIONS(F)                                                               \
+  F(open) F(get_libversion) F(free_memory)                                                  \
+  F(Dcreate2) F(Dopen2) F(Dget_space) F(Dget_type) F(Dget_create_plist) F(Dread) F(Dwrite)  \
+  F(Dwrite_chunk) F(Dget_chunk_storage_size)                                                \
+  F(Eget_auto2) F(Eset_auto2) F(Ewalk2) F(Eclear2)                                          \
+  F(Fget_intent) F(Iget_file_id) F(Iget_type) F(Iget_name) F(Idec_ref) F(Lexists) F(Ldelete) \
+  F(Pcreate) F(Pset_chunk) F(Pget_chunk) F(Pset_filter) F(Pget_nfilters) F(Pget_filter2)    \
+  F(Pset_fill_time) F(Pget_layout) F(Pget_chunk_opts) F(Pset_create_intermediate_group)     \
+  F(Pset_char_encoding) F(Pset_obj_track_times)                                             \
+  F(Screate) F(Screate_simple) F(Sget_simple_extent_ndims) F(Sget_simple_extent_dims)       \
+  F(Sget_simple_extent_type) F(Sselect_hyperslab)                                           \
+  F(Tcopy) F(Tcreate) F(Tinsert) F(Tenum_create) F(Tenum_insert) F(Tset_fields)             \
+  F(Tset_size) F(Tset_precision) F(Tset_ebias) F(Tget_class) F(Tget_size) F(Tget_order)     \
+  F(Tget_sign) F(Tget_precision) F(Tget_offset) F(Tget_fields) F(Tget_ebias) F(Tget_norm)   \
+  F(Tget_super) F(Tget_nmembers) F(Tget_member_name) F(Tget_member_type)                    \
+  F(Tget_member_offset) F(Tget_member_value)                                                \
+  F(Zregister) F(Zfilter_avail)
+
+/* Variables that macros such as H5T_IEEE_F32LE and H5P_DATASET_CREATE read. */
+#define GPUFI_H5_IDS(F)                                                                     \
+  F(P_CLS_DATASET_CREATE_ID) F(P_CLS_LINK_CREATE_ID)                                        \
+  F(T_STD_I8LE) F(T_STD_I16LE) F(T_STD_I32LE) F(T_STD_I64LE)                                \
+  F(T_STD_U8LE) F(T_STD_U16LE) F(T_STD_U32LE) F(T_STD_U64LE)                                \
+  F(T_IEEE_F32LE) F(T_IEEE_F64LE)
+
+/* clang-format on */
+
+/* Thread-safety: constant once gpufi_h5_bound has returned it, except for filter_registered,
+ * which is atomic. Lives until the process ends. */
+typedef struct gpufi_h5_api {
+#define GPUFI_FIELD(name) __typeof__(H5##name) *name;
+  GPUFI_H5_FUNCTIONS(GPUFI_FIELD)
+#undef GPUFI_FIELD
+#define GPUFI_FIELD(name) const hid_t *name;
+  GPUFI_H5_IDS(GPUFI_FIELD)
+#undef GPUFI_FIELD
+  /* H5Dread_chunk of 1.10 to 1.14, H5Dread_chunk1 of 2.0: does not know the buffer's size.
+   * NULL where Dread_chunk2 is there. */
+  herr_t (*Dread_chunk1)(hid_t dataset, hid_t dxpl, const hsize_t *offset, uint32_t *filter_mask,
+                         void *buffer);
+  /* 2.0 and newer, else NULL. */
+  herr_t (*Dread_chunk2)(hid_t dataset, hid_t dxpl, const hsize_t *offset, uint32_t *filter_mask,
+                         void *buffer, size_t *buffer_nbytes);
+  /* 2.0 and newer, else NULL. */
+  hid_t (*Tcomplex_create)(hid_t part);
+  void *h5open;              /* where H5open lies: tells one libhdf5 from another */
+  struct gpufi_h5_api *next; /* the other libraries bound so far */
+  bool filter_registered;
+} gpufi_h5_api;
+
+/* The bound library; binds as gpuf_h5_bind(NULL) does where none is. NULL on failure. */
+gpufi_h5_api *gpufi_h5_bound(gpuf_error *err);
+
+#endif

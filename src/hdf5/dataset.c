@@ -1,0 +1,228 @@
+/* What an open dataset is, and by which route its elements move. */
+#include "core/error.h"
+#include "hdf5/internal.h"
+
+#include <inttypes.h>
+#include <stdio.h>
+#include <string.h>
+
+#define FILTERS_MAX 32
+
+/* Filter ids of a pipeline, in order. */
+typedef struct pipeline {
+  int count;
+  H5Z_filter_t ids[FILTERS_MAX];
+  char names[FILTERS_MAX][64];
+} pipeline;
+
+static gpuf_status read_space(gpufi_h5_dataset *dataset, gpufi_h5_session *session,
+                              gpuf_error *err) {
+  const gpufi_h5_api *api = session->api;
+  gpuf_status status = GPUF_OK;
+  hsize_t dims[GPUF_NDIM_MAX];
+  const hid_t space = api->Dget_space(dataset->id);
+  const H5S_class_t class = space < 0 ? H5S_NO_CLASS : api->Sget_simple_extent_type(space);
+  if (class == H5S_NULL) {
+    status = gpufi_fail(err, GPUF_ERR_UNSUPPORTED, 0,
+                        "dataset '%s' has a null dataspace: it has neither shape nor elements",
+                        dataset->name);
+    goto done;
+  }
+  dataset->ndim = class == H5S_NO_CLASS ? -1 : api->Sget_simple_extent_ndims(space);
+  if (dataset->ndim < 0 || dataset->ndim > GPUF_NDIM_MAX ||
+      api->Sget_simple_extent_dims(space, dims, NULL) < 0) {
+    status = gpufi_h5_fail(session, err, "reading the shape of dataset '%s' failed", dataset->name);
+    goto done;
+  }
+  for (int32_t axis = 0; axis < dataset->ndim; axis++) {
+    if (dims[axis] > INT64_MAX) {
+      status =
+          gpufi_fail(err, GPUF_ERR_UNSUPPORTED, 0,
+                     "axis %d of dataset '%s' has %" PRIu64 " elements, more than memory holds",
+                     (int)axis, dataset->name, (uint64_t)dims[axis]);
+      goto done;
+    }
+    dataset->shape[axis] = (int64_t)dims[axis];
+  }
+done:
+  gpufi_h5_close(session, space);
+  return status;
+}
+
+static gpuf_status read_type(gpufi_h5_dataset *dataset, bool *native, gpufi_h5_session *session,
+                             gpuf_error *err) {
+  gpuf_status status;
+  const hid_t type = session->api->Dget_type(dataset->id);
+  if (type < 0) {
+    return gpufi_h5_fail(session, err, "reading the type of dataset '%s' failed", dataset->name);
+  }
+  dataset->is_native_complex = (int)session->api->Tget_class(type) == GPUFI_H5T_COMPLEX;
+  status = gpufi_h5_type_match(session, type, dataset->name, &dataset->dtype, native, err);
+  gpufi_h5_close(session, type);
+  return status;
+}
+
+static gpuf_status read_pipeline(const gpufi_h5_dataset *dataset, hid_t plist, pipeline *filters,
+                                 gpufi_h5_session *session, gpuf_error *err) {
+  const int count = session->api->Pget_nfilters(plist);
+  filters->count = 0;
+  if (count < 0 || count > FILTERS_MAX) {
+    return gpufi_h5_fail(session, err, "reading the %d filters of dataset '%s' failed", count,
+                         dataset->name);
+  }
+  for (int i = 0; i < count; i++) {
+    unsigned flags = 0;
+    size_t value_count = 0;
+    filters->names[i][0] = 0;
+    filters->ids[i] =
+        session->api->Pget_filter2(plist, (unsigned)i, &flags, &value_count, NULL,
+                                   sizeof(filters->names[i]), filters->names[i], NULL);
+    filters->names[i][sizeof(filters->names[i]) - 1] = 0;
+    if (filters->ids[i] < 0) {
+      return gpufi_h5_fail(session, err, "reading filter %d of dataset '%s' failed", i,
+                           dataset->name);
+    }
+  }
+  filters->count = count;
+  return GPUF_OK;
+}
+
+/* HDF5's own message for a missing filter speaks of a folder that cannot be opened. */
+static gpuf_status check_filters(const gpufi_h5_dataset *dataset, const pipeline *filters,
+                                 gpufi_h5_session *session, gpuf_error *err) {
+  for (int i = 0; i < filters->count; i++) {
+    if (session->api->Zfilter_avail(filters->ids[i]) <= 0) {
+      session->api->Eclear2(H5E_DEFAULT);
+      return gpufi_fail(err, GPUF_ERR_HDF5, 0,
+                        "dataset '%s' is stored with HDF5 filter %d ('%s'), which this libhdf5 "
+                        "does not find: install that filter's plugin and name its folder in "
+                        "HDF5_PLUGIN_PATH (or import hdf5plugin)",
+                        dataset->name, (int)filters->ids[i], filters->names[i]);
+    }
+  }
+  return GPUF_OK;
+}
+
+/* Whole chunks go past HDF5's filters, so only a pipeline that gpufetch runs itself may. */
+static void choose_route(gpufi_h5_dataset *dataset, hid_t plist, const pipeline *filters,
+                         bool native, const gpufi_h5_session *session) {
+  unsigned edge_options = 0;
+  const bool ours = filters->count == 1 && filters->ids[0] == GPUF_H5_FILTER_ID;
+  dataset->route = GPUFI_H5_ROUTE_SLABS;
+  if (!native || !dataset->chunked || (filters->count && !ours) ||
+      session->api->Pget_chunk_opts(plist, &edge_options) < 0 || edge_options != 0 ||
+      gpufi_h5_chunk_shape(dataset->dtype, dataset->ndim, dataset->chunk, &dataset->chunk_shape,
+                           &dataset->chunk_nbytes, NULL) != GPUF_OK) {
+    return;
+  }
+  dataset->route = ours ? GPUFI_H5_ROUTE_GPUFETCH : GPUFI_H5_ROUTE_PLAIN;
+}
+
+static gpuf_status read_storage(gpufi_h5_dataset *dataset, bool native, gpufi_h5_session *session,
+                                gpuf_error *err) {
+  const gpufi_h5_api *api = session->api;
+  gpuf_status status;
+  pipeline filters;
+  hsize_t chunk[GPUF_NDIM_MAX];
+  const hid_t plist = api->Dget_create_plist(dataset->id);
+  if (plist < 0) {
+    return gpufi_h5_fail(session, err, "reading the layout of dataset '%s' failed", dataset->name);
+  }
+  dataset->chunked = api->Pget_layout(plist) == H5D_CHUNKED;
+  if (dataset->chunked && api->Pget_chunk(plist, GPUF_NDIM_MAX, chunk) != dataset->ndim) {
+    status = gpufi_h5_fail(session, err, "reading the chunk shape of dataset '%s' failed",
+                           dataset->name);
+    goto done;
+  }
+  for (int32_t axis = 0; axis < dataset->ndim; axis++) {
+    dataset->chunk[axis] = dataset->chunked ? (int64_t)chunk[axis] : 1;
+  }
+  status = read_pipeline(dataset, plist, &filters, session, err);
+  if (status == GPUF_OK) {
+    choose_route(dataset, plist, &filters, native, session);
+  }
+  if (status == GPUF_OK && dataset->route == GPUFI_H5_ROUTE_SLABS) {
+    status = check_filters(dataset, &filters, session, err);
+  }
+done:
+  gpufi_h5_close(session, plist);
+  return status;
+}
+
+static void format_shape(char *text, size_t text_nbytes, int32_t ndim, const int64_t *shape) {
+  size_t used = 0;
+  text[0] = 0;
+  for (int32_t axis = 0; axis < ndim && used < text_nbytes; axis++) {
+    const int length =
+        snprintf(text + used, text_nbytes - used, "%s%" PRId64, axis ? ", " : "", shape[axis]);
+    used += length > 0 ? (size_t)length : 0;
+  }
+}
+
+/* The shape is the file's word: it must be one that a tensor can have. */
+static gpuf_status check_size(const gpufi_h5_dataset *dataset, gpuf_error *err) {
+  const gpuf_device cpu = {GPUF_DEVICE_CPU, 0};
+  char shape[200];
+  gpuf_tensor probe;
+  if (gpuf_tensor_init(&probe, &probe, cpu, dataset->dtype, dataset->ndim, dataset->shape, NULL) ==
+      GPUF_OK) {
+    return GPUF_OK;
+  }
+  format_shape(shape, sizeof(shape), dataset->ndim, dataset->shape);
+  return gpufi_fail(err, GPUF_ERR_UNSUPPORTED, 0,
+                    "dataset '%s' of shape (%s) is larger than memory can be: read parts of it "
+                    "with HDF5 itself",
+                    dataset->name, shape);
+}
+
+gpuf_status gpufi_h5_dataset_init(gpufi_h5_dataset *dataset, gpufi_h5_session *session, hid_t id,
+                                  gpuf_error *err) {
+  gpuf_status status;
+  bool native = false;
+  memset(dataset, 0, sizeof(*dataset));
+  dataset->id = id;
+  if (session->api->Iget_type(id) != H5I_DATASET) {
+    session->api->Eclear2(H5E_DEFAULT);
+    return gpufi_fail(err, GPUF_ERR_INVALID, 0,
+                      "identifier %" PRId64 " is not an open HDF5 dataset of the bound library: "
+                      "was it closed, or its file?",
+                      (int64_t)id);
+  }
+  if (session->api->Iget_name(id, dataset->name, sizeof(dataset->name)) <= 0) {
+    snprintf(dataset->name, sizeof(dataset->name), "(anonymous)");
+  }
+  status = read_space(dataset, session, err);
+  if (status == GPUF_OK) {
+    status = read_type(dataset, &native, session, err);
+  }
+  if (status == GPUF_OK) {
+    status = check_size(dataset, err);
+  }
+  if (status == GPUF_OK) {
+    status = read_storage(dataset, native, session, err);
+  }
+  return status;
+}
+
+gpuf_status gpufi_h5_dataset_matches(const gpufi_h5_dataset *dataset, const gpuf_tensor *tensor,
+                                     const char *role, gpuf_error *err) {
+  bool same = dataset->ndim == tensor->ndim;
+  for (int32_t axis = 0; axis < tensor->ndim; axis++) {
+    same = same && dataset->shape[axis] == tensor->shape[axis];
+  }
+  if (!same) {
+    char stored[200];
+    char given[200];
+    format_shape(stored, sizeof(stored), dataset->ndim, dataset->shape);
+    format_shape(given, sizeof(given), tensor->ndim, tensor->shape);
+    return gpufi_fail(err, GPUF_ERR_INVALID, 0,
+                      "dataset '%s' has shape (%s) and the %s (%s): they must be equal",
+                      dataset->name, stored, role, given);
+  }
+  if (dataset->dtype != tensor->dtype) {
+    return gpufi_fail(err, GPUF_ERR_INVALID, 0,
+                      "dataset '%s' holds %s and the %s %s: they must be equal", dataset->name,
+                      gpuf_dtype_name(dataset->dtype), role, gpuf_dtype_name(tensor->dtype));
+  }
+  return GPUF_OK;
+}

@@ -1,0 +1,113 @@
+/* One public call's dealings with HDF5: the caller's lock, the error stack, the filter. */
+#include "../../hdf5_filter/filter.h"
+#include "core/error.h"
+#include "hdf5/internal.h"
+
+#include <stdarg.h>
+#include <stdio.h>
+#include <string.h>
+
+#define QUOTED_MAX 3
+
+gpuf_status gpufi_h5_session_init(gpufi_h5_session *session, const gpuf_h5_options *options,
+                                  gpuf_error *err) {
+  memset(session, 0, sizeof(*session));
+  if (options) {
+    session->options = *options;
+  }
+  if (!session->options.lock != !session->options.unlock) {
+    return gpufi_fail(err, GPUF_ERR_INVALID, 0,
+                      "options.lock and options.unlock must both be set or both be NULL");
+  }
+  if (session->options.codec != GPUF_H5_CODEC_GPUFETCH &&
+      session->options.codec != GPUF_H5_CODEC_NONE) {
+    return gpufi_fail(err, GPUF_ERR_INVALID, 0, "options.codec %d is not a gpuf_h5_codec",
+                      (int)session->options.codec);
+  }
+  if (session->options.thread_count < 0) {
+    return gpufi_fail(err, GPUF_ERR_INVALID, 0, "options.thread_count %d is negative",
+                      (int)session->options.thread_count);
+  }
+  session->api = gpufi_h5_bound(err);
+  return session->api ? GPUF_OK : err ? err->status : GPUF_ERR_STATE;
+}
+
+void gpufi_h5_enter(gpufi_h5_session *session) {
+  if (session->entered) {
+    return;
+  }
+  if (session->options.lock) {
+    session->options.lock(session->options.lock_arg);
+  }
+  session->entered = true;
+  /* Fails where the program set its printing by the 1.6 interface; then it stays as it is. */
+  session->printing_saved =
+      session->api->Eget_auto2(H5E_DEFAULT, &session->print, &session->print_arg) >= 0;
+  if (session->printing_saved) {
+    session->api->Eset_auto2(H5E_DEFAULT, NULL, NULL);
+  }
+}
+
+void gpufi_h5_leave(gpufi_h5_session *session) {
+  if (!session->entered) {
+    return;
+  }
+  if (session->printing_saved) {
+    session->api->Eset_auto2(H5E_DEFAULT, session->print, session->print_arg);
+  }
+  session->entered = false;
+  if (session->options.unlock) {
+    session->options.unlock(session->options.lock_arg);
+  }
+}
+
+/* The messages of the stack, innermost first: the cause before its consequences. */
+typedef struct quote {
+  int count;
+  char text[GPUF_ERROR_MESSAGE_NBYTES];
+} quote;
+
+static herr_t quote_entry(unsigned n, const H5E_error2_t *entry, void *arg) {
+  quote *quoted = arg;
+  const size_t used = strlen(quoted->text);
+  if (entry->desc && quoted->count < QUOTED_MAX) {
+    snprintf(quoted->text + used, sizeof(quoted->text) - used, "%s%s", quoted->count ? " < " : "",
+             entry->desc);
+    for (char *c = quoted->text + used; *c; c++) {
+      *c = *c == '\n' ? ' ' : *c; /* dates in messages end their line */
+    }
+    quoted->count++;
+  }
+  return 0;
+}
+
+gpuf_status gpufi_h5_fail(gpufi_h5_session *session, gpuf_error *err, const char *format, ...) {
+  char what[GPUF_ERROR_MESSAGE_NBYTES / 2];
+  quote quoted = {0};
+  va_list args;
+  va_start(args, format);
+  vsnprintf(what, sizeof(what), format, args);
+  va_end(args);
+  session->api->Ewalk2(H5E_DEFAULT, H5E_WALK_UPWARD, quote_entry, &quoted);
+  session->api->Eclear2(H5E_DEFAULT);
+  return gpufi_fail(err, GPUF_ERR_HDF5, 0, "%s; HDF5 says: %s", what,
+                    quoted.count ? quoted.text : "nothing");
+}
+
+void gpufi_h5_close(gpufi_h5_session *session, hid_t id) {
+  if (id >= 0) {
+    session->api->Idec_ref(id);
+  }
+}
+
+gpuf_status gpufi_h5_register(gpufi_h5_session *session, gpuf_error *err) {
+  gpufi_h5_api *api = session->api;
+  if (__atomic_load_n(&api->filter_registered, __ATOMIC_ACQUIRE)) {
+    return GPUF_OK;
+  }
+  if (api->Zregister(gpufi_filter_class()) < 0) {
+    return gpufi_h5_fail(session, err, "registering HDF5 filter %d failed", GPUF_H5_FILTER_ID);
+  }
+  __atomic_store_n(&api->filter_registered, true, __ATOMIC_RELEASE);
+  return GPUF_OK;
+}

@@ -1,0 +1,42 @@
+/* The HDF5 calls in a build without the HDF5 headers. */
+#include "core/error.h"
+
+#include <gpufetch/hdf5.h>
+
+static gpuf_status unsupported(gpuf_error *err) {
+  return gpufi_fail(err, GPUF_ERR_UNSUPPORTED, 0,
+                    "this gpufetch was built without HDF5: build it with -Dhdf5=enabled (needs the "
+                    "HDF5 headers, 1.10.3 or newer)");
+}
+
+gpuf_status gpuf_h5_bind(const char *object_path, gpuf_error *err) {
+  return unsupported(err);
+}
+
+gpuf_status gpuf_h5_filter_register(gpuf_error *err) {
+  return unsupported(err);
+}
+
+gpuf_status gpuf_h5_write(gpuf_h5_id location, const char *name, const gpuf_tensor *src,
+                          const gpuf_h5_options *options, gpuf_error *err) {
+  return unsupported(err);
+}
+
+gpuf_status gpuf_h5_write_dataset(gpuf_h5_id dataset, const gpuf_tensor *src,
+                                  const gpuf_h5_options *options, gpuf_error *err) {
+  return unsupported(err);
+}
+
+gpuf_status gpuf_h5_describe(gpuf_h5_id dataset, gpuf_tensor *tensor, gpuf_error *err) {
+  return unsupported(err);
+}
+
+gpuf_status gpuf_h5_read(gpuf_h5_id location, const char *name, const gpuf_tensor *dst,
+                         const gpuf_h5_options *options, gpuf_error *err) {
+  return unsupported(err);
+}
+
+gpuf_status gpuf_h5_read_dataset(gpuf_h5_id dataset, const gpuf_tensor *dst,
+                                 const gpuf_h5_options *options, gpuf_error *err) {
+  return unsupported(err);
+}

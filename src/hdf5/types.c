@@ -1,0 +1,312 @@
+/* HDF5 types for element types, and back.
+ *
+ * bool is h5py's enumeration and complex is h5py's compound {r, i}. bfloat16 and the small floats
+ * that keep IEEE's infinities and NaNs are floating-point types of their own layout, which every
+ * HDF5 converts exactly. The other small floats have no infinities, or another zero: HDF5 would
+ * misread them as numbers, so each is a compound of one uint8 member that bears its name. */
+#include "core/error.h"
+#include "hdf5/internal.h"
+
+#include <string.h>
+
+typedef struct float_layout {
+  gpuf_dtype dtype;
+  size_t nbytes;
+  size_t exponent_bits;
+  size_t mantissa_bits;
+  size_t bias;
+} float_layout;
+
+static const float_layout float_layouts[] = {
+    {GPUF_DTYPE_FLOAT16, 2, 5, 10, 15},    {GPUF_DTYPE_BFLOAT16, 2, 8, 7, 127},
+    {GPUF_DTYPE_FLOAT32, 4, 8, 23, 127},   {GPUF_DTYPE_FLOAT64, 8, 11, 52, 1023},
+    {GPUF_DTYPE_FLOAT8_E3M4, 1, 3, 4, 3},  {GPUF_DTYPE_FLOAT8_E4M3, 1, 4, 3, 7},
+    {GPUF_DTYPE_FLOAT8_E5M2, 1, 5, 2, 15},
+};
+#define FLOAT_LAYOUT_COUNT (sizeof(float_layouts) / sizeof(float_layouts[0]))
+
+static const gpuf_dtype named_bytes[] = {
+    GPUF_DTYPE_FLOAT8_E4M3B11FNUZ, GPUF_DTYPE_FLOAT8_E4M3FN,  GPUF_DTYPE_FLOAT8_E4M3FNUZ,
+    GPUF_DTYPE_FLOAT8_E5M2FNUZ,    GPUF_DTYPE_FLOAT8_E8M0FNU,
+};
+#define NAMED_BYTE_COUNT (sizeof(named_bytes) / sizeof(named_bytes[0]))
+
+bool gpufi_h5_dtype_is_named_byte(gpuf_dtype dtype) {
+  for (size_t i = 0; i < NAMED_BYTE_COUNT; i++) {
+    if (named_bytes[i] == dtype) {
+      return true;
+    }
+  }
+  return false;
+}
+
+/* --- Creating -------------------------------------------------------------- */
+
+static const float_layout *float_layout_of(gpuf_dtype dtype) {
+  for (size_t i = 0; i < FLOAT_LAYOUT_COUNT; i++) {
+    if (float_layouts[i].dtype == dtype) {
+      return &float_layouts[i];
+    }
+  }
+  return NULL;
+}
+
+static hid_t create_float(const gpufi_h5_api *api, const float_layout *layout) {
+  const size_t sign = layout->nbytes * 8 - 1;
+  const hid_t type = api->Tcopy(layout->nbytes == 8 ? *api->T_IEEE_F64LE : *api->T_IEEE_F32LE);
+  if (type < 0 || layout->nbytes >= 4) {
+    return type;
+  }
+  /* The fields shrink before the size does, since they must fit it at every step. */
+  if (api->Tset_fields(type, sign, layout->mantissa_bits, layout->exponent_bits, 0,
+                       layout->mantissa_bits) < 0 ||
+      api->Tset_ebias(type, layout->bias) < 0 || api->Tset_precision(type, sign + 1) < 0 ||
+      api->Tset_size(type, layout->nbytes) < 0) {
+    api->Idec_ref(type);
+    return H5I_INVALID_HID;
+  }
+  return type;
+}
+
+static hid_t create_bool(const gpufi_h5_api *api) {
+  const int8_t no = 0;
+  const int8_t yes = 1;
+  const hid_t type = api->Tenum_create(*api->T_STD_I8LE);
+  if (type >= 0 &&
+      (api->Tenum_insert(type, "FALSE", &no) < 0 || api->Tenum_insert(type, "TRUE", &yes) < 0)) {
+    api->Idec_ref(type);
+    return H5I_INVALID_HID;
+  }
+  return type;
+}
+
+static hid_t create_complex(const gpufi_h5_api *api, hid_t part, size_t part_nbytes) {
+  const hid_t type = api->Tcreate(H5T_COMPOUND, 2 * part_nbytes);
+  if (type >= 0 &&
+      (api->Tinsert(type, "r", 0, part) < 0 || api->Tinsert(type, "i", part_nbytes, part) < 0)) {
+    api->Idec_ref(type);
+    return H5I_INVALID_HID;
+  }
+  return type;
+}
+
+static hid_t create_named_byte(const gpufi_h5_api *api, const char *name) {
+  const hid_t type = api->Tcreate(H5T_COMPOUND, 1);
+  if (type >= 0 && api->Tinsert(type, name, 0, *api->T_STD_U8LE) < 0) {
+    api->Idec_ref(type);
+    return H5I_INVALID_HID;
+  }
+  return type;
+}
+
+static hid_t create(const gpufi_h5_api *api, gpuf_dtype dtype) {
+  switch (dtype) {
+  case GPUF_DTYPE_BOOL:
+    return create_bool(api);
+  case GPUF_DTYPE_INT8:
+    return api->Tcopy(*api->T_STD_I8LE);
+  case GPUF_DTYPE_INT16:
+    return api->Tcopy(*api->T_STD_I16LE);
+  case GPUF_DTYPE_INT32:
+    return api->Tcopy(*api->T_STD_I32LE);
+  case GPUF_DTYPE_INT64:
+    return api->Tcopy(*api->T_STD_I64LE);
+  case GPUF_DTYPE_UINT8:
+    return api->Tcopy(*api->T_STD_U8LE);
+  case GPUF_DTYPE_UINT16:
+    return api->Tcopy(*api->T_STD_U16LE);
+  case GPUF_DTYPE_UINT32:
+    return api->Tcopy(*api->T_STD_U32LE);
+  case GPUF_DTYPE_UINT64:
+    return api->Tcopy(*api->T_STD_U64LE);
+  case GPUF_DTYPE_COMPLEX64:
+    return create_complex(api, *api->T_IEEE_F32LE, 4);
+  case GPUF_DTYPE_COMPLEX128:
+    return create_complex(api, *api->T_IEEE_F64LE, 8);
+  default:
+    return float_layout_of(dtype) ? create_float(api, float_layout_of(dtype))
+                                  : create_named_byte(api, gpuf_dtype_name(dtype));
+  }
+}
+
+static gpuf_status give(gpufi_h5_session *session, gpuf_dtype dtype, hid_t created, hid_t *type,
+                        gpuf_error *err) {
+  if (created < 0) {
+    return gpufi_h5_fail(session, err, "making an HDF5 type for %s failed", gpuf_dtype_name(dtype));
+  }
+  *type = created;
+  return GPUF_OK;
+}
+
+gpuf_status gpufi_h5_type_create(gpufi_h5_session *session, gpuf_dtype dtype, hid_t *type,
+                                 gpuf_error *err) {
+  return give(session, dtype, create(session->api, dtype), type, err);
+}
+
+gpuf_status gpufi_h5_type_create_memory(gpufi_h5_session *session, const gpufi_h5_dataset *dataset,
+                                        hid_t *type, gpuf_error *err) {
+  const gpufi_h5_api *api = session->api;
+  hid_t part;
+  if (!dataset->is_native_complex || !api->Tcomplex_create) {
+    return gpufi_h5_type_create(session, dataset->dtype, type, err);
+  }
+  part = dataset->dtype == GPUF_DTYPE_COMPLEX64 ? *api->T_IEEE_F32LE : *api->T_IEEE_F64LE;
+  return give(session, dataset->dtype, api->Tcomplex_create(part), type, err);
+}
+
+/* --- Recognising ------------------------------------------------------------ */
+
+/* Each match_ function returns 0 where the type is none that it knows. */
+
+static bool is_native_number(const gpufi_h5_api *api, hid_t type, size_t nbytes) {
+  return (nbytes == 1 || api->Tget_order(type) == H5T_ORDER_LE) &&
+         api->Tget_precision(type) == nbytes * 8 && api->Tget_offset(type) == 0;
+}
+
+static gpuf_dtype match_integer(const gpufi_h5_api *api, hid_t type, bool *native) {
+  const size_t nbytes = api->Tget_size(type);
+  const bool is_signed = api->Tget_sign(type) == H5T_SGN_2;
+  *native = is_native_number(api, type, nbytes);
+  switch (nbytes) {
+  case 1:
+    return is_signed ? GPUF_DTYPE_INT8 : GPUF_DTYPE_UINT8;
+  case 2:
+    return is_signed ? GPUF_DTYPE_INT16 : GPUF_DTYPE_UINT16;
+  case 4:
+    return is_signed ? GPUF_DTYPE_INT32 : GPUF_DTYPE_UINT32;
+  case 8:
+    return is_signed ? GPUF_DTYPE_INT64 : GPUF_DTYPE_UINT64;
+  default:
+    return 0;
+  }
+}
+
+static gpuf_dtype match_float(const gpufi_h5_api *api, hid_t type, bool *native) {
+  const size_t nbytes = api->Tget_size(type);
+  size_t sign = 0;
+  size_t exponent = 0;
+  size_t exponent_bits = 0;
+  size_t mantissa = 0;
+  size_t mantissa_bits = 0;
+  if (api->Tget_fields(type, &sign, &exponent, &exponent_bits, &mantissa, &mantissa_bits) < 0 ||
+      api->Tget_norm(type) != H5T_NORM_IMPLIED || mantissa != 0) {
+    return 0;
+  }
+  *native = is_native_number(api, type, nbytes);
+  for (size_t i = 0; i < FLOAT_LAYOUT_COUNT; i++) {
+    const float_layout *layout = &float_layouts[i];
+    if (layout->nbytes == nbytes && layout->exponent_bits == exponent_bits &&
+        layout->mantissa_bits == mantissa_bits && exponent == mantissa_bits &&
+        sign == nbytes * 8 - 1 && api->Tget_ebias(type) == layout->bias) {
+      return layout->dtype;
+    }
+  }
+  return 0;
+}
+
+static bool member_is(const gpufi_h5_api *api, hid_t type, unsigned index, const char *name) {
+  char *stored = api->Tget_member_name(type, index);
+  const bool same = stored && !strcmp(stored, name);
+  api->free_memory(stored);
+  return same;
+}
+
+static gpuf_dtype match_enum(const gpufi_h5_api *api, hid_t type, bool *native) {
+  int8_t no = -1;
+  int8_t yes = -1;
+  *native = true;
+  if (api->Tget_size(type) == 1 && api->Tget_nmembers(type) == 2 &&
+      member_is(api, type, 0, "FALSE") && member_is(api, type, 1, "TRUE") &&
+      api->Tget_member_value(type, 0, &no) >= 0 && api->Tget_member_value(type, 1, &yes) >= 0 &&
+      no == 0 && yes == 1) {
+    return GPUF_DTYPE_BOOL;
+  }
+  return 0;
+}
+
+static gpuf_dtype complex_of(gpuf_dtype part) {
+  return part == GPUF_DTYPE_FLOAT32   ? GPUF_DTYPE_COMPLEX64
+         : part == GPUF_DTYPE_FLOAT64 ? GPUF_DTYPE_COMPLEX128
+                                      : 0;
+}
+
+/* Dtype of member `index` of a compound if it is a float or an integer, else 0. */
+static gpuf_dtype match_member(const gpufi_h5_api *api, hid_t type, unsigned index, bool *native) {
+  const hid_t member = api->Tget_member_type(type, index);
+  gpuf_dtype dtype = 0;
+  if (member >= 0) {
+    const H5T_class_t class = api->Tget_class(member);
+    dtype = class == H5T_FLOAT     ? match_float(api, member, native)
+            : class == H5T_INTEGER ? match_integer(api, member, native)
+                                   : 0;
+    api->Idec_ref(member);
+  }
+  return dtype;
+}
+
+static gpuf_dtype match_compound(const gpufi_h5_api *api, hid_t type, bool *native) {
+  const size_t nbytes = api->Tget_size(type);
+  const int count = api->Tget_nmembers(type);
+  bool second_native = false;
+  const gpuf_dtype first = match_member(api, type, 0, native);
+  if (count == 1 && nbytes == 1 && first == GPUF_DTYPE_UINT8) {
+    for (size_t i = 0; i < NAMED_BYTE_COUNT; i++) {
+      if (member_is(api, type, 0, gpuf_dtype_name(named_bytes[i]))) {
+        return named_bytes[i];
+      }
+    }
+  }
+  if (count != 2 || !member_is(api, type, 0, "r") || !member_is(api, type, 1, "i") || !first ||
+      match_member(api, type, 1, &second_native) != first) {
+    return 0;
+  }
+  *native = *native && second_native && nbytes == 2 * gpuf_dtype_nbytes(first) &&
+            api->Tget_member_offset(type, 0) == 0 && api->Tget_member_offset(type, 1) == nbytes / 2;
+  return complex_of(first);
+}
+
+/* HDF5 2.0's own complex type: two floats, the real part first. */
+static gpuf_dtype match_native_complex(const gpufi_h5_api *api, hid_t type, bool *native) {
+  const hid_t part = api->Tget_super(type);
+  gpuf_dtype dtype = 0;
+  if (part >= 0) {
+    dtype = complex_of(match_float(api, part, native));
+    api->Idec_ref(part);
+  }
+  return dtype;
+}
+
+static const char *class_name(int class) {
+  static const char *const names[] = {"integer",     "floating-point",  "time",     "string",
+                                      "bit field",   "opaque",          "compound", "reference",
+                                      "enumeration", "variable-length", "array",    "complex"};
+  return class >= 0 && class < (int)(sizeof(names) / sizeof(names[0])) ? names[class] : "unknown";
+}
+
+gpuf_status gpufi_h5_type_match(gpufi_h5_session *session, hid_t type, const char *name,
+                                gpuf_dtype *dtype, bool *native, gpuf_error *err) {
+  const gpufi_h5_api *api = session->api;
+  const int class = (int)api->Tget_class(type);
+  const char *want = "";
+  *dtype = 0;
+  if (class == H5T_INTEGER) {
+    *dtype = match_integer(api, type, native);
+  } else if (class == H5T_FLOAT) {
+    *dtype = match_float(api, type, native);
+  } else if (class == H5T_ENUM) {
+    *dtype = match_enum(api, type, native);
+    want = " (only h5py's {FALSE, TRUE} of int8 is an element type)";
+  } else if (class == H5T_COMPOUND) {
+    *dtype = match_compound(api, type, native);
+    want = " (only complex numbers {r, i} and gpufetch's named bytes are element types)";
+  } else if (class == GPUFI_H5T_COMPLEX) {
+    *dtype = match_native_complex(api, type, native);
+  }
+  if (*dtype) {
+    return GPUF_OK;
+  }
+  return gpufi_fail(err, GPUF_ERR_UNSUPPORTED, 0,
+                    "dataset '%s' holds elements of an HDF5 %s type of %zu bytes that no gpufetch "
+                    "dtype stands for%s: read it with HDF5 itself and convert it",
+                    name, class_name(class), api->Tget_size(type), want);
+}

@@ -1,0 +1,87 @@
+/* Writing whole chunks: device → chunk buffer → encoder → H5Dwrite_chunk. */
+#include "core/error.h"
+#include "hdf5/internal.h"
+
+#include <inttypes.h>
+#include <string.h>
+
+static const gpuf_copy_options one_thread = {.thread_count = 1};
+
+static gpuf_status begin_chunk(const gpufi_h5_ring *ring, gpufi_h5_slot *slot, gpuf_error *err) {
+  int64_t start[GPUF_NDIM_MAX];
+  int64_t extent[GPUF_NDIM_MAX];
+  gpuf_tensor part;
+  gpuf_tensor view = *ring->tensor;
+  gpuf_status status;
+  gpufi_h5_grid_box(&ring->grid, slot->index, start, extent);
+  if (memcmp(extent, ring->dataset->chunk, (size_t)ring->grid.ndim * sizeof(*extent)) != 0) {
+    memset(slot->raw, 0, ring->dataset->chunk_nbytes); /* the chunk hangs over the edge */
+  }
+  status = gpufi_h5_narrow(&view, start, extent, err);
+  if (status == GPUF_OK) {
+    status = gpufi_h5_chunk_part(ring, slot->raw, extent, &part, err);
+  }
+  return status == GPUF_OK ? gpuf_copy_async(&part, &view, &one_thread, &slot->future, err)
+                           : status;
+}
+
+static gpuf_status end_chunk(const gpufi_h5_ring *ring, gpufi_h5_slot *slot, void *scratch,
+                             gpuf_error *err) {
+  const gpufi_h5_dataset *dataset = ring->dataset;
+  const gpuf_status status = gpuf_future_wait(slot->future, -1, err);
+  gpuf_future_destroy(slot->future);
+  slot->future = NULL;
+  if (status != GPUF_OK || !slot->encoded) {
+    return status;
+  }
+  return gpufi_codec_encode(&dataset->chunk_shape, slot->raw, slot->encoded,
+                            gpufi_codec_bound(dataset->chunk_nbytes), &slot->encoded_nbytes,
+                            scratch, err);
+}
+
+static const gpufi_h5_work write_work = {begin_chunk, end_chunk, true};
+
+/* Entered. */
+static gpuf_status put_chunk(gpufi_h5_session *session, const gpufi_h5_ring *ring,
+                             const gpufi_h5_slot *slot, gpuf_error *err) {
+  int64_t start[GPUF_NDIM_MAX];
+  int64_t extent[GPUF_NDIM_MAX];
+  hsize_t offset[GPUF_NDIM_MAX];
+  const void *bytes = slot->encoded ? slot->encoded : slot->raw;
+  const size_t nbytes = slot->encoded ? slot->encoded_nbytes : ring->dataset->chunk_nbytes;
+  gpufi_h5_grid_box(&ring->grid, slot->index, start, extent);
+  for (int32_t axis = 0; axis < ring->grid.ndim; axis++) {
+    offset[axis] = (hsize_t)start[axis];
+  }
+  if (session->api->Dwrite_chunk(ring->dataset->id, H5P_DEFAULT, 0, offset, nbytes, bytes) < 0) {
+    return gpufi_h5_fail(session, err,
+                         "writing chunk %" PRId64 " of %" PRId64 " (%zu bytes) of dataset '%s' "
+                         "failed",
+                         slot->index, ring->grid.total, nbytes, ring->dataset->name);
+  }
+  return GPUF_OK;
+}
+
+gpuf_status gpufi_h5_write_chunks(gpufi_h5_session *session, const gpufi_h5_dataset *dataset,
+                                  const gpuf_tensor *src, gpuf_error *err) {
+  gpufi_h5_ring ring;
+  gpufi_h5_slot *slot;
+  gpuf_status status =
+      gpufi_h5_ring_init(&ring, dataset, src, &write_work, session->options.thread_count, err);
+  for (int64_t index = 0; status == GPUF_OK && index < ring.grid.total; index++) {
+    /* The lock is kept over chunks that are ready one after another. */
+    if (!gpufi_h5_ring_slot(&ring, index, GPUFI_H5_SLOT_READY, false, &slot)) {
+      gpufi_h5_leave(session);
+      if (!gpufi_h5_ring_slot(&ring, index, GPUFI_H5_SLOT_READY, true, &slot)) {
+        status = gpufi_h5_ring_status(&ring, err);
+        break;
+      }
+    }
+    gpufi_h5_enter(session);
+    status = put_chunk(session, &ring, slot, err);
+    gpufi_h5_ring_pass(&ring, slot, GPUFI_H5_SLOT_FREE);
+  }
+  gpufi_h5_leave(session);
+  gpufi_h5_ring_fini(&ring);
+  return status;
+}
