@@ -1,0 +1,360 @@
+/* DLPack in and out: capsules to descriptors and back. */
+#include "core.h"
+#include "dlpack_abi.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+/* --- In -------------------------------------------------------------------- */
+
+/* The destructors of a taken capsule: they run the producer's deleter, which may run any code,
+ * while an exception may be set. */
+static void taken_destroy(PyObject *capsule) {
+  gpufi_dl_managed *managed = PyCapsule_GetPointer(capsule, GPUFI_DL_NAME_USED);
+  PyObject *type, *value, *traceback;
+  PyErr_Fetch(&type, &value, &traceback);
+  if (managed && managed->deleter) {
+    managed->deleter(managed);
+  }
+  PyErr_Restore(type, value, traceback);
+}
+
+static void taken_versioned_destroy(PyObject *capsule) {
+  gpufi_dl_managed_versioned *managed = PyCapsule_GetPointer(capsule, GPUFI_DL_NAME_VERSIONED_USED);
+  PyObject *type, *value, *traceback;
+  PyErr_Fetch(&type, &value, &traceback);
+  if (managed && managed->deleter) {
+    managed->deleter(managed);
+  }
+  PyErr_Restore(type, value, traceback);
+}
+
+/* Name of a DLPack type code, for messages. */
+static const char *code_name(uint8_t code) {
+  static const char *const names[] = {"int",           "uint",         "float",  "opaque handle",
+                                      "bfloat",        "complex",      "bool",   "float8_e3m4",
+                                      "float8_e4m3",   "float8",       "float8", "float8",
+                                      "float8_e5m2",   "float8",       "float8", "float6_e2m3fn",
+                                      "float6_e3m2fn", "float4_e2m1fn"};
+  return code < sizeof(names) / sizeof(names[0]) ? names[code] : "unknown code";
+}
+
+static int refuse_dtype(gpufi_dl_dtype dtype) {
+  const char *remedy = "convert it to a supported dtype with the producer's own cast first";
+  if (dtype.bits < 8 || dtype.code >= GPUFI_DL_FLOAT6_E2M3FN) {
+    remedy = "elements smaller than a byte have no NumPy counterpart: view the memory as uint8, "
+             "or cast it to float8 or wider first";
+  } else if (dtype.lanes != 1) {
+    remedy = "view it as its scalar type with one more axis first";
+  } else if (dtype.code == GPUFI_DL_COMPLEX) {
+    remedy = "complex32 has no NumPy counterpart: cast it to complex64, or view it as pairs of "
+             "float16 (torch.view_as_real) first";
+  }
+  PyErr_Format(PyExc_TypeError,
+               "DLPack dtype %s (code %d) of %d bits, %d lanes is not supported: %s",
+               code_name(dtype.code), (int)dtype.code, (int)dtype.bits, (int)dtype.lanes, remedy);
+  return -1;
+}
+
+/* The integer type of `bits` bits in a row that starts with the 8-bit one, or 0. */
+static int integer_dtype(int first, uint8_t bits) {
+  return bits == 8    ? first
+         : bits == 16 ? first + 1
+         : bits == 32 ? first + 2
+         : bits == 64 ? first + 3
+                      : 0;
+}
+
+static int dtype_from_dlpack(gpufi_dl_dtype dtype, gpuf_dtype *result) {
+  int found = 0;
+  if (dtype.lanes == 1) {
+    switch (dtype.code) {
+    case GPUFI_DL_INT:
+      found = integer_dtype(GPUF_DTYPE_INT8, dtype.bits);
+      break;
+    case GPUFI_DL_UINT:
+      found = integer_dtype(GPUF_DTYPE_UINT8, dtype.bits);
+      break;
+    case GPUFI_DL_FLOAT:
+      found = dtype.bits == 16   ? GPUF_DTYPE_FLOAT16
+              : dtype.bits == 32 ? GPUF_DTYPE_FLOAT32
+              : dtype.bits == 64 ? GPUF_DTYPE_FLOAT64
+                                 : 0;
+      break;
+    case GPUFI_DL_BFLOAT:
+      found = dtype.bits == 16 ? GPUF_DTYPE_BFLOAT16 : 0;
+      break;
+    case GPUFI_DL_COMPLEX:
+      found = dtype.bits == 64    ? GPUF_DTYPE_COMPLEX64
+              : dtype.bits == 128 ? GPUF_DTYPE_COMPLEX128
+                                  : 0;
+      break;
+    case GPUFI_DL_BOOL:
+      found = dtype.bits == 8 ? GPUF_DTYPE_BOOL : 0;
+      break;
+    default:
+      if (dtype.code >= GPUFI_DL_FLOAT8_E3M4 && dtype.code <= GPUFI_DL_FLOAT8_E8M0FNU &&
+          dtype.bits == 8) {
+        found = GPUF_DTYPE_FLOAT8_E3M4 + (dtype.code - GPUFI_DL_FLOAT8_E3M4);
+      }
+    }
+  }
+  if (!found) {
+    return refuse_dtype(dtype);
+  }
+  *result = (gpuf_dtype)found;
+  return 0;
+}
+
+static int device_from_dlpack(gpufi_dl_device device, gpuf_device *result) {
+  static const char *const names[] = {
+      "0",         "kDLCPU",      "kDLCUDA",   "kDLCUDAHost",    "kDLOpenCL",
+      "5",         "6",           "kDLVulkan", "kDLMetal",       "kDLVPI",
+      "kDLROCM",   "kDLROCMHost", "kDLExtDev", "kDLCUDAManaged", "kDLOneAPI",
+      "kDLWebGPU", "kDLHexagon",  "kDLMAIA",   "kDLTrn"};
+  switch (device.type) {
+  case GPUFI_DL_CPU:
+  case GPUFI_DL_CUDA_HOST:
+    *result = (gpuf_device){GPUF_DEVICE_CPU, 0};
+    return 0;
+  case GPUFI_DL_CUDA:
+  case GPUFI_DL_CUDA_MANAGED:
+    *result = (gpuf_device){GPUF_DEVICE_CUDA, device.id};
+    return 0;
+  case GPUFI_DL_EXT_DEV:
+    *result = (gpuf_device){GPUF_DEVICE_HOST, device.id};
+    return 0;
+  default:
+    PyErr_Format(PyExc_TypeError,
+                 "a tensor on DLPack device %s (type %d) is not supported: copy it to the CPU or "
+                 "a CUDA device first",
+                 device.type > 0 && (size_t)device.type < sizeof(names) / sizeof(names[0])
+                     ? names[device.type]
+                     : "unknown",
+                 (int)device.type);
+    return -1;
+  }
+}
+
+/* Shape and strides; the strides in bytes must fit 64 bits. */
+static int layout_from_dlpack(const gpufi_dl_tensor *source, gpuf_tensor *tensor) {
+  const int64_t element_nbytes = (int64_t)gpuf_dtype_nbytes(tensor->dtype);
+  if (source->ndim < 0 || source->ndim > GPUF_NDIM_MAX) {
+    PyErr_Format(PyExc_ValueError,
+                 "a tensor of %d dimensions is not supported: the limit is %d; reshape it first",
+                 (int)source->ndim, GPUF_NDIM_MAX);
+    return -1;
+  }
+  if (source->ndim > 0 && !source->shape) {
+    PyErr_SetString(PyExc_ValueError, "the DLPack tensor has dimensions but no shape");
+    return -1;
+  }
+  int64_t packed = element_nbytes;
+  tensor->ndim = source->ndim;
+  for (int32_t i = source->ndim - 1; i >= 0; i--) {
+    const int64_t extent = source->shape[i];
+    int64_t stride = packed;
+    if (extent < 0) {
+      PyErr_Format(PyExc_ValueError, "the DLPack tensor's shape[%d] is %lld: negative", (int)i,
+                   (long long)extent);
+      return -1;
+    }
+    if ((source->strides && __builtin_mul_overflow(source->strides[i], element_nbytes, &stride)) ||
+        __builtin_mul_overflow(packed, extent > 0 ? extent : 1, &packed)) {
+      PyErr_Format(PyExc_ValueError, "the DLPack tensor's extent overflows at axis %d", (int)i);
+      return -1;
+    }
+    tensor->shape[i] = extent;
+    tensor->strides_nbytes[i] = stride;
+  }
+  return 0;
+}
+
+static int tensor_from_dlpack(const gpufi_dl_tensor *source, gpuf_tensor *tensor) {
+  if (dtype_from_dlpack(source->dtype, &tensor->dtype) < 0 ||
+      device_from_dlpack(source->device, &tensor->device) < 0 ||
+      layout_from_dlpack(source, tensor) < 0) {
+    return -1;
+  }
+  tensor->data = (char *)source->data + source->byte_offset;
+  /* __dlpack__ was called so that the legacy default stream waits for the producer's work. */
+  tensor->stream = tensor->device.kind == GPUF_DEVICE_CUDA ? GPUF_STREAM_LEGACY : GPUF_STREAM_NONE;
+  return 0;
+}
+
+/* From here on the capsule owns the tensor as a consumer does: renamed, so that its maker's
+ * destructor would do nothing, with ours in its place. */
+static void *take(PyObject *capsule, const char *name, const char *used_name,
+                  PyCapsule_Destructor run_deleter) {
+  void *managed = PyCapsule_GetPointer(capsule, name);
+  if (!managed || PyCapsule_SetName(capsule, used_name) != 0 ||
+      PyCapsule_SetDestructor(capsule, run_deleter) != 0) {
+    return NULL;
+  }
+  return managed;
+}
+
+int gpufi_py_dlpack_take(gpufi_py_state *state, PyObject *capsule, gpufi_py_import *import) {
+  const gpufi_dl_tensor *tensor = NULL;
+  bool readonly = false;
+  if (PyCapsule_IsValid(capsule, GPUFI_DL_NAME_VERSIONED)) {
+    const gpufi_dl_managed_versioned *managed = take(
+        capsule, GPUFI_DL_NAME_VERSIONED, GPUFI_DL_NAME_VERSIONED_USED, taken_versioned_destroy);
+    if (!managed) {
+      return -1;
+    }
+    if (managed->major != GPUFI_DLPACK_MAJOR) {
+      PyErr_Format(PyExc_BufferError, "DLPack version %u.%u is not supported: %d.x is",
+                   (unsigned)managed->major, (unsigned)managed->minor, GPUFI_DLPACK_MAJOR);
+      return -1;
+    }
+    tensor = &managed->tensor;
+    readonly = (managed->flags & GPUFI_DL_FLAG_READ_ONLY) != 0;
+  } else if (PyCapsule_IsValid(capsule, GPUFI_DL_NAME)) {
+    const gpufi_dl_managed *managed =
+        take(capsule, GPUFI_DL_NAME, GPUFI_DL_NAME_USED, taken_destroy);
+    if (!managed) {
+      return -1;
+    }
+    tensor = &managed->tensor;
+  } else {
+    PyErr_Format(PyExc_TypeError,
+                 "__dlpack__ gave %R, not an unconsumed DLPack capsule: a capsule can be used "
+                 "once only",
+                 capsule);
+    return -1;
+  }
+  if (tensor_from_dlpack(tensor, &import->tensor) < 0) {
+    return -1;
+  }
+  import->readonly = readonly;
+  Py_INCREF(capsule);
+  import->keepalive = capsule;
+  return 0;
+}
+
+/* --- Out ------------------------------------------------------------------- */
+
+void gpufi_py_dlpack_device(gpuf_device device, int32_t *type, int32_t *id) {
+  *type = device.kind == GPUF_DEVICE_CUDA   ? GPUFI_DL_CUDA
+          : device.kind == GPUF_DEVICE_HOST ? GPUFI_DL_EXT_DEV
+                                            : GPUFI_DL_CPU;
+  *id = device.kind == GPUF_DEVICE_CPU ? 0 : device.index;
+}
+
+/* One block holds the managed tensor, its owner, its shape and its strides. */
+typedef struct export_block {
+  union {
+    gpufi_dl_managed legacy;
+    gpufi_dl_managed_versioned versioned;
+  } managed;
+  PyObject *owner;
+  int64_t shape[GPUF_NDIM_MAX];
+  int64_t strides[GPUF_NDIM_MAX];
+} export_block;
+
+/* May be called by a consumer from any thread, with or without the GIL, even after Python's end
+ * (when the owner is left alone). */
+static void export_block_free(export_block *block) {
+  if (Py_IsInitialized()) {
+    const PyGILState_STATE gil = PyGILState_Ensure();
+    Py_DECREF(block->owner);
+    PyGILState_Release(gil);
+  }
+  free(block);
+}
+
+static void legacy_deleter(gpufi_dl_managed *self) {
+  export_block_free(self->manager_ctx);
+}
+
+static void versioned_deleter(gpufi_dl_managed_versioned *self) {
+  export_block_free(self->manager_ctx);
+}
+
+static void made_destroy(PyObject *capsule) {
+  PyObject *type, *value, *traceback;
+  PyErr_Fetch(&type, &value, &traceback);
+  if (PyCapsule_IsValid(capsule, GPUFI_DL_NAME)) {
+    gpufi_dl_managed *managed = PyCapsule_GetPointer(capsule, GPUFI_DL_NAME);
+    managed->deleter(managed);
+  } else if (PyCapsule_IsValid(capsule, GPUFI_DL_NAME_VERSIONED)) {
+    gpufi_dl_managed_versioned *managed = PyCapsule_GetPointer(capsule, GPUFI_DL_NAME_VERSIONED);
+    managed->deleter(managed);
+  }
+  PyErr_Restore(type, value, traceback);
+}
+
+static gpufi_dl_dtype dtype_to_dlpack(gpuf_dtype dtype) {
+  gpufi_dl_dtype result = {GPUFI_DL_FLOAT, (uint8_t)(8 * gpuf_dtype_nbytes(dtype)), 1};
+  if (dtype == GPUF_DTYPE_BOOL) {
+    result.code = GPUFI_DL_BOOL;
+  } else if (dtype <= GPUF_DTYPE_INT64) {
+    result.code = GPUFI_DL_INT;
+  } else if (dtype <= GPUF_DTYPE_UINT64) {
+    result.code = GPUFI_DL_UINT;
+  } else if (dtype == GPUF_DTYPE_BFLOAT16) {
+    result.code = GPUFI_DL_BFLOAT;
+  } else if (dtype == GPUF_DTYPE_COMPLEX64 || dtype == GPUF_DTYPE_COMPLEX128) {
+    result.code = GPUFI_DL_COMPLEX;
+  } else if (dtype >= GPUF_DTYPE_FLOAT8_E3M4) {
+    result.code = (uint8_t)(GPUFI_DL_FLOAT8_E3M4 + (dtype - GPUF_DTYPE_FLOAT8_E3M4));
+  }
+  return result;
+}
+
+/* DLPack counts strides in elements. */
+static int strides_to_dlpack(const gpuf_tensor *tensor, int64_t *strides) {
+  const int64_t element_nbytes = (int64_t)gpuf_dtype_nbytes(tensor->dtype);
+  for (int32_t i = 0; i < tensor->ndim; i++) {
+    if (tensor->strides_nbytes[i] % element_nbytes != 0) {
+      PyErr_Format(PyExc_BufferError,
+                   "stride %lld of axis %d is not a multiple of the element size %lld, which "
+                   "DLPack cannot say: fetch the array and pass it on from there",
+                   (long long)tensor->strides_nbytes[i], (int)i, (long long)element_nbytes);
+      return -1;
+    }
+    strides[i] = tensor->strides_nbytes[i] / element_nbytes;
+  }
+  return 0;
+}
+
+PyObject *gpufi_py_dlpack_make(const gpuf_tensor *tensor, PyObject *owner, bool versioned,
+                               uint64_t flags) {
+  export_block *block = calloc(1, sizeof(*block));
+  if (!block) {
+    return PyErr_NoMemory();
+  }
+  if (strides_to_dlpack(tensor, block->strides) < 0) {
+    free(block);
+    return NULL;
+  }
+  gpufi_dl_tensor *out = &block->managed.legacy.tensor;
+  if (versioned) {
+    block->managed.versioned.major = GPUFI_DLPACK_MAJOR;
+    block->managed.versioned.minor = GPUFI_DLPACK_MINOR;
+    block->managed.versioned.manager_ctx = block;
+    block->managed.versioned.deleter = versioned_deleter;
+    block->managed.versioned.flags = flags;
+    out = &block->managed.versioned.tensor;
+  } else {
+    block->managed.legacy.manager_ctx = block;
+    block->managed.legacy.deleter = legacy_deleter;
+  }
+  memcpy(block->shape, tensor->shape, sizeof(int64_t) * (size_t)tensor->ndim);
+  out->data = tensor->data;
+  gpufi_py_dlpack_device(tensor->device, &out->device.type, &out->device.id);
+  out->ndim = tensor->ndim;
+  out->dtype = dtype_to_dlpack(tensor->dtype);
+  out->shape = block->shape;
+  out->strides = block->strides;
+  PyObject *capsule = PyCapsule_New(
+      &block->managed, versioned ? GPUFI_DL_NAME_VERSIONED : GPUFI_DL_NAME, made_destroy);
+  if (!capsule) {
+    free(block);
+    return NULL;
+  }
+  Py_INCREF(owner);
+  block->owner = owner;
+  return capsule;
+}

@@ -1,0 +1,365 @@
+/* fetch and fetch_async: the destination, and the copy with the GIL released. */
+#include "core.h"
+
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+
+/* --- Destination memory ---------------------------------------------------- */
+
+/* Pageable memory from this size on is mapped, so that huge pages can back it. */
+#define MAPPED_NBYTES_MIN ((size_t)4 << 20)
+
+typedef enum block_kind { BLOCK_POOL, BLOCK_MAPPED, BLOCK_HEAP } block_kind;
+
+/* Host memory that an ndarray will own. */
+typedef struct block {
+  void *ptr;
+  size_t nbytes;
+  block_kind kind;
+} block;
+
+static void block_free(const block *memory) {
+  switch (memory->kind) {
+  case BLOCK_POOL:
+    gpuf_pool_release(memory->ptr);
+    break;
+  case BLOCK_MAPPED:
+    munmap(memory->ptr, memory->nbytes);
+    break;
+  case BLOCK_HEAP:
+    free(memory->ptr);
+    break;
+  }
+}
+
+static gpuf_status no_memory(size_t nbytes, gpuf_error *err) {
+  err->status = GPUF_ERR_NO_MEMORY;
+  err->native_code = 0;
+  PyOS_snprintf(err->message, sizeof(err->message),
+                "no host memory for an array of %zu bytes: fetch it in slices", nbytes);
+  return err->status;
+}
+
+static gpuf_status block_alloc_pageable(size_t nbytes, block *memory, gpuf_error *err) {
+  memory->nbytes = nbytes;
+  if (nbytes >= MAPPED_NBYTES_MIN) {
+    memory->kind = BLOCK_MAPPED;
+    memory->ptr = mmap(NULL, nbytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+    if (memory->ptr == MAP_FAILED) {
+      return no_memory(nbytes, err);
+    }
+    madvise(memory->ptr, nbytes, MADV_HUGEPAGE);
+    return GPUF_OK;
+  }
+  memory->kind = BLOCK_HEAP;
+  if (posix_memalign(&memory->ptr, 64, nbytes > 0 ? nbytes : 1) != 0) {
+    return no_memory(nbytes, err);
+  }
+  return GPUF_OK;
+}
+
+/* A block of the pinned pool for what comes from a device, else, or when the pool is at its cap,
+ * pageable memory. Needs no GIL. */
+static gpuf_status block_alloc(gpuf_device device, size_t nbytes, block *memory, gpuf_error *err) {
+  if (device.kind != GPUF_DEVICE_CPU && nbytes > 0) {
+    const gpuf_status status = gpuf_pool_acquire(device, nbytes, &memory->ptr, err);
+    if (status != GPUF_ERR_NO_MEMORY) {
+      memory->nbytes = nbytes;
+      memory->kind = BLOCK_POOL;
+      return status;
+    }
+  }
+  return block_alloc_pageable(nbytes, memory, err);
+}
+
+static const char *const block_names[] = {
+    [BLOCK_POOL] = "gpufetch.pool",
+    [BLOCK_MAPPED] = "gpufetch.mapped",
+    [BLOCK_HEAP] = "gpufetch.heap",
+};
+
+static void block_capsule_destroy(PyObject *capsule) {
+  const char *name = PyCapsule_GetName(capsule);
+  block memory = {PyCapsule_GetPointer(capsule, name), (size_t)PyCapsule_GetContext(capsule),
+                  BLOCK_POOL};
+  for (int kind = BLOCK_POOL; kind <= BLOCK_HEAP; kind++) {
+    if (name == block_names[kind]) {
+      memory.kind = (block_kind)kind;
+    }
+  }
+  if (memory.kind == BLOCK_MAPPED) { /* returning many pages takes milliseconds */
+    Py_BEGIN_ALLOW_THREADS block_free(&memory);
+    Py_END_ALLOW_THREADS
+  } else {
+    block_free(&memory);
+  }
+}
+
+/* An ndarray like `tensor`, in C order, that owns `memory`. Takes `memory` over, also on
+ * failure. */
+static PyObject *array_over_block(const gpufi_py_state *state, const gpuf_tensor *tensor,
+                                  const block *memory) {
+  npy_intp shape[GPUF_NDIM_MAX];
+  PyObject *descr = state->descrs[tensor->dtype];
+  PyObject *capsule = PyCapsule_New(memory->ptr, block_names[memory->kind], block_capsule_destroy);
+  if (!capsule) {
+    block_free(memory);
+    return NULL;
+  }
+  PyCapsule_SetContext(capsule, (void *)memory->nbytes);
+  for (int32_t i = 0; i < tensor->ndim; i++) {
+    shape[i] = (npy_intp)tensor->shape[i];
+  }
+  Py_INCREF(descr); /* stolen */
+  PyObject *array = PyArray_NewFromDescr(&PyArray_Type, (PyArray_Descr *)descr, tensor->ndim, shape,
+                                         NULL, memory->ptr, NPY_ARRAY_DEFAULT, NULL);
+  if (!array) {
+    Py_DECREF(capsule);
+    return NULL;
+  }
+  if (PyArray_SetBaseObject((PyArrayObject *)array, capsule) < 0) { /* steals capsule */
+    Py_DECREF(array);
+    return NULL;
+  }
+  return array;
+}
+
+/* The same shape and dtype in C order on the CPU, at `data`. */
+static void describe_block(const gpuf_tensor *tensor, void *data, gpuf_tensor *result) {
+  int64_t stride = (int64_t)gpuf_dtype_nbytes(tensor->dtype);
+  result->data = data;
+  result->device = (gpuf_device){GPUF_DEVICE_CPU, 0};
+  result->dtype = tensor->dtype;
+  result->ndim = tensor->ndim;
+  result->stream = GPUF_STREAM_NONE;
+  for (int32_t i = tensor->ndim - 1; i >= 0; i--) {
+    result->shape[i] = tensor->shape[i];
+    result->strides_nbytes[i] = stride;
+    if (tensor->shape[i] > 0) { /* no overflow: the tensor was checked */
+      stride *= tensor->shape[i];
+    }
+  }
+}
+
+PyObject *gpufi_py_fetch_tensor(gpufi_py_state *state, const gpuf_tensor *tensor) {
+  gpuf_error err;
+  gpuf_tensor target;
+  block memory;
+  gpuf_status status = gpuf_tensor_check(tensor, &err);
+  if (status != GPUF_OK) {
+    return gpufi_py_raise(state, &err);
+  }
+  Py_BEGIN_ALLOW_THREADS status =
+      block_alloc(tensor->device, gpuf_tensor_nbytes(tensor), &memory, &err);
+  if (status == GPUF_OK) {
+    describe_block(tensor, memory.ptr, &target);
+    status = gpuf_copy(&target, tensor, NULL, &err);
+    if (status != GPUF_OK) {
+      block_free(&memory);
+    }
+  }
+  Py_END_ALLOW_THREADS if (status != GPUF_OK) {
+    return gpufi_py_raise(state, &err);
+  }
+  return array_over_block(state, tensor, &memory);
+}
+
+/* --- out= ------------------------------------------------------------------ */
+
+/* The bytes [low, high) that the tensor's elements lie in; empty if it has none. The extent does
+ * not overflow: the tensor was checked. */
+static void extent_of(const gpuf_tensor *tensor, uintptr_t *low, uintptr_t *high) {
+  *low = *high = (uintptr_t)tensor->data;
+  if (gpuf_tensor_count(tensor) == 0) {
+    return;
+  }
+  for (int32_t i = 0; i < tensor->ndim; i++) {
+    const int64_t reach = (tensor->shape[i] - 1) * tensor->strides_nbytes[i];
+    if (reach < 0) {
+      *low += (uintptr_t)reach;
+    } else {
+      *high += (uintptr_t)reach;
+    }
+  }
+  *high += gpuf_dtype_nbytes(tensor->dtype);
+}
+
+static bool overlaps(const gpuf_tensor *a, const gpuf_tensor *b) {
+  uintptr_t a_low, a_high, b_low, b_high;
+  extent_of(a, &a_low, &a_high);
+  extent_of(b, &b_low, &b_high);
+  return a_low < b_high && b_low < a_high;
+}
+
+static int refuse_shape(const gpuf_tensor *source, const gpuf_tensor *out) {
+  PyObject *source_shape = gpufi_py_tuple_of(source->shape, source->ndim);
+  PyObject *out_shape = gpufi_py_tuple_of(out->shape, out->ndim);
+  if (source_shape && out_shape) {
+    PyErr_Format(PyExc_ValueError, "out has shape %S, but the tensor has shape %S", out_shape,
+                 source_shape);
+  }
+  Py_XDECREF(source_shape);
+  Py_XDECREF(out_shape);
+  return -1;
+}
+
+/* An array in which one element is in two places cannot hold a copy. */
+static bool repeats_elements(const gpuf_tensor *tensor) {
+  if (gpuf_tensor_count(tensor) == 0) { /* its strides mean nothing */
+    return false;
+  }
+  for (int32_t i = 0; i < tensor->ndim; i++) {
+    if (tensor->shape[i] > 1 && tensor->strides_nbytes[i] == 0) {
+      return true;
+    }
+  }
+  return false;
+}
+
+static int check_out(const gpufi_py_state *state, const gpuf_tensor *source, PyObject *out,
+                     gpuf_tensor *target) {
+  if (!PyArray_Check(out)) {
+    PyErr_Format(PyExc_TypeError, "out is of type %S; it must be a numpy.ndarray",
+                 (PyObject *)Py_TYPE(out));
+    return -1;
+  }
+  if (gpufi_py_tensor_from_array(state, out, target) < 0) {
+    gpufi_py_raise_from(PyExc_ValueError, "out (dtype %S) cannot take a tensor of dtype %S",
+                        (PyObject *)PyArray_DESCR((PyArrayObject *)out),
+                        state->descrs[source->dtype]);
+    return -1;
+  }
+  if (!PyArray_ISWRITEABLE((PyArrayObject *)out)) {
+    PyErr_SetString(PyExc_ValueError, "out is read-only: pass a writable array");
+    return -1;
+  }
+  if (target->dtype != source->dtype) {
+    PyErr_Format(PyExc_ValueError, "out has dtype %S, but the tensor has dtype %S",
+                 state->descrs[target->dtype], state->descrs[source->dtype]);
+    return -1;
+  }
+  if (target->ndim != source->ndim ||
+      memcmp(target->shape, source->shape, sizeof(int64_t) * (size_t)source->ndim) != 0) {
+    return refuse_shape(source, target);
+  }
+  if (repeats_elements(target)) {
+    PyErr_SetString(PyExc_ValueError,
+                    "out has a zero stride, so that several elements share memory: pass an array "
+                    "whose elements are distinct");
+    return -1;
+  }
+  if (source->device.kind == GPUF_DEVICE_CPU && overlaps(source, target)) {
+    PyErr_SetString(PyExc_ValueError,
+                    "out shares memory with the tensor: pass an array of its own");
+    return -1;
+  }
+  if (gpuf_tensor_count(target) == 0) { /* NumPy's strides of an empty array mean nothing */
+    describe_block(source, target->data, target);
+  }
+  return 0;
+}
+
+static PyObject *fetch_into(const gpufi_py_state *state, const gpuf_tensor *tensor, PyObject *out) {
+  gpuf_error err;
+  gpuf_tensor target;
+  gpuf_status status = gpuf_tensor_check(tensor, &err);
+  if (status != GPUF_OK) {
+    return gpufi_py_raise(state, &err);
+  }
+  if (check_out(state, tensor, out, &target) < 0) {
+    return NULL;
+  }
+  Py_BEGIN_ALLOW_THREADS status = gpuf_copy(&target, tensor, NULL, &err);
+  Py_END_ALLOW_THREADS if (status != GPUF_OK) {
+    return gpufi_py_raise(state, &err);
+  }
+  Py_INCREF(out);
+  return out;
+}
+
+/* --- The Python functions -------------------------------------------------- */
+
+static int parse_out(gpufi_py_state *state, const char *function, PyObject *const *args,
+                     Py_ssize_t nargs, PyObject *kwnames, PyObject **out) {
+  PyObject *const names[] = {state->names.out, NULL};
+  PyObject **values[] = {out};
+  *out = NULL;
+  if (gpufi_py_keywords(function, args, nargs, 1, kwnames, names, values) < 0) {
+    return -1;
+  }
+  if (*out == Py_None) {
+    *out = NULL;
+  }
+  return 0;
+}
+
+PyObject *gpufi_py_fetch(PyObject *module, PyObject *const *args, Py_ssize_t nargs,
+                         PyObject *kwnames) {
+  gpufi_py_state *state = gpufi_py_state_of_module(module);
+  gpufi_py_import source;
+  PyObject *out;
+  if (parse_out(state, "fetch", args, nargs, kwnames, &out) < 0 ||
+      gpufi_py_adapter_import(state, args[0], &source) < 0) {
+    return NULL;
+  }
+  PyObject *array =
+      out ? fetch_into(state, &source.tensor, out) : gpufi_py_fetch_tensor(state, &source.tensor);
+  gpufi_py_import_clear(&source);
+  return array;
+}
+
+/* Start the copy into `array`; its Future. */
+static PyObject *start(gpufi_py_state *state, const gpufi_py_import *source, PyObject *array,
+                       const gpuf_tensor *target) {
+  gpuf_error err;
+  gpuf_future *future = NULL;
+  gpuf_status status;
+  Py_BEGIN_ALLOW_THREADS status = gpuf_copy_async(target, &source->tensor, NULL, &future, &err);
+  Py_END_ALLOW_THREADS if (status != GPUF_OK) {
+    return gpufi_py_raise(state, &err);
+  }
+  return gpufi_py_future_create(state, future, array, source->keepalive);
+}
+
+static PyObject *start_fresh(gpufi_py_state *state, const gpufi_py_import *source) {
+  gpuf_error err;
+  gpuf_tensor target;
+  block memory;
+  gpuf_status status;
+  Py_BEGIN_ALLOW_THREADS status =
+      block_alloc(source->tensor.device, gpuf_tensor_nbytes(&source->tensor), &memory, &err);
+  Py_END_ALLOW_THREADS if (status != GPUF_OK) {
+    return gpufi_py_raise(state, &err);
+  }
+  describe_block(&source->tensor, memory.ptr, &target);
+  PyObject *array = array_over_block(state, &source->tensor, &memory);
+  if (!array) {
+    return NULL;
+  }
+  PyObject *future = start(state, source, array, &target);
+  Py_DECREF(array);
+  return future;
+}
+
+PyObject *gpufi_py_fetch_async(PyObject *module, PyObject *const *args, Py_ssize_t nargs,
+                               PyObject *kwnames) {
+  gpufi_py_state *state = gpufi_py_state_of_module(module);
+  gpufi_py_import source;
+  gpuf_tensor target;
+  gpuf_error err;
+  PyObject *out, *future = NULL;
+  if (parse_out(state, "fetch_async", args, nargs, kwnames, &out) < 0 ||
+      gpufi_py_adapter_import(state, args[0], &source) < 0) {
+    return NULL;
+  }
+  if (gpuf_tensor_check(&source.tensor, &err) != GPUF_OK) {
+    gpufi_py_raise(state, &err);
+  } else if (!out) {
+    future = start_fresh(state, &source);
+  } else if (check_out(state, &source.tensor, out, &target) == 0) {
+    future = start(state, &source, out, &target);
+  }
+  gpufi_py_import_clear(&source);
+  return future;
+}

@@ -1,0 +1,277 @@
+/* gpufetch.Future: a fetch in flight. It owns the destination and what keeps the source alive. */
+#include "core.h"
+
+#include <math.h>
+#include <structmember.h>
+#include <time.h>
+#include <unistd.h>
+
+typedef struct future_object {
+  PyObject_HEAD gpuf_future
+      *future;      /* NULL once the copy has ended and its result is known to be good */
+  PyObject *array;  /* the destination; handed out only when the copy has ended well */
+  PyObject *source; /* dropped when the copy has ended */
+  PyObject *weakrefs;
+  int wait_count; /* threads inside gpuf_future_wait without the GIL: the future must stay */
+  pid_t pid;      /* the process that started the copy */
+} future_object;
+
+PyObject *gpufi_py_future_create(gpufi_py_state *state, gpuf_future *future, PyObject *array,
+                                 PyObject *source) {
+  future_object *self = (future_object *)PyType_GenericAlloc(state->future_type, 0);
+  if (!self) {
+    Py_BEGIN_ALLOW_THREADS gpuf_future_destroy(future);
+    Py_END_ALLOW_THREADS return NULL;
+  }
+  Py_INCREF(array);
+  Py_INCREF(source);
+  self->future = future;
+  self->array = array;
+  self->source = source;
+  self->pid = getpid();
+  return (PyObject *)self;
+}
+
+static int future_traverse(future_object *self, visitproc visit, void *arg) {
+  Py_VISIT(Py_TYPE((PyObject *)self));
+  Py_VISIT(self->array);
+  Py_VISIT(self->source);
+  return 0;
+}
+
+/* End the copy before its memory goes. In a forked child the copy's threads do not exist: there
+ * the future, its array and its source are left as they are. */
+static int future_clear(future_object *self) {
+  if (self->pid != getpid()) {
+    self->future = NULL;
+    self->array = NULL;
+    self->source = NULL;
+    return 0;
+  }
+  if (self->future) {
+    gpuf_future *future = self->future;
+    self->future = NULL;
+    Py_BEGIN_ALLOW_THREADS gpuf_future_destroy(future);
+    Py_END_ALLOW_THREADS
+  }
+  Py_CLEAR(self->array);
+  Py_CLEAR(self->source);
+  return 0;
+}
+
+static void future_dealloc(future_object *self) {
+  PyTypeObject *type = Py_TYPE((PyObject *)self);
+  PyObject_GC_UnTrack(self);
+  if (self->weakrefs) {
+    PyObject_ClearWeakRefs((PyObject *)self);
+  }
+  PyObject *error_type, *error_value, *error_traceback;
+  PyErr_Fetch(&error_type, &error_value, &error_traceback);
+  future_clear(self);
+  PyErr_Restore(error_type, error_value, error_traceback);
+  freefunc release = (freefunc)PyType_GetSlot(type, Py_tp_free);
+  release(self);
+  Py_DECREF(type);
+}
+
+static int64_t now_ns(void) {
+  struct timespec now;
+  clock_gettime(CLOCK_MONOTONIC, &now);
+  return (int64_t)now.tv_sec * 1000000000 + now.tv_nsec;
+}
+
+/* timeout=None|seconds, by position or by name, to nanoseconds; -1 = for ever. */
+static int parse_timeout(const gpufi_py_state *state, const char *function, PyObject *const *args,
+                         Py_ssize_t nargs, PyObject *kwnames, int64_t *timeout_ns) {
+  PyObject *timeout = nargs == 1 ? args[0] : Py_None;
+  PyObject *const names[] = {state->names.timeout, NULL};
+  PyObject **values[] = {&timeout};
+  if (gpufi_py_keywords(function, args, nargs, nargs == 1 ? 1 : 0, kwnames, names, values) < 0) {
+    return -1;
+  }
+  *timeout_ns = -1;
+  if (timeout == Py_None) {
+    return 0;
+  }
+  const double seconds = PyFloat_AsDouble(timeout);
+  if (seconds == -1.0 && PyErr_Occurred()) {
+    return -1;
+  }
+  if (isnan(seconds) || seconds < 0) {
+    PyErr_Format(PyExc_ValueError, "timeout %R is not a number of seconds >= 0, or None", timeout);
+    return -1;
+  }
+  if (seconds < 1e9) { /* thirty years and more are for ever */
+    *timeout_ns = (int64_t)(seconds * 1e9);
+  }
+  return 0;
+}
+
+/* A wait is cut into pieces so that Ctrl-C gets through. */
+#define WAIT_PIECE_NS ((int64_t)50000000)
+
+/* 1 when the copy has ended (its outcome in *status and *err), 0 after a timeout, -1 with an
+ * exception set. */
+static int wait_for_end(future_object *self, int64_t timeout_ns, gpuf_status *status,
+                        gpuf_error *err) {
+  const int64_t end_ns = timeout_ns < 0 ? INT64_MAX : now_ns() + timeout_ns;
+  for (;;) {
+    int64_t piece_ns = WAIT_PIECE_NS;
+    if (timeout_ns >= 0) {
+      const int64_t left_ns = end_ns - now_ns();
+      piece_ns = left_ns < 0 ? 0 : left_ns < piece_ns ? left_ns : piece_ns;
+    }
+    if (!self->future) {
+      *status = GPUF_OK;
+      return 1;
+    }
+    self->wait_count++;
+    Py_BEGIN_ALLOW_THREADS *status = gpuf_future_wait(self->future, piece_ns, err);
+    Py_END_ALLOW_THREADS self->wait_count--;
+    if (*status != GPUF_ERR_TIMEOUT) {
+      return 1;
+    }
+    if (PyErr_CheckSignals() < 0) {
+      return -1;
+    }
+    if (timeout_ns >= 0 && now_ns() >= end_ns) {
+      return 0;
+    }
+  }
+}
+
+/* In a forked child there is nothing to wait for. */
+static int check_process(const gpufi_py_state *state, const future_object *self) {
+  gpuf_error err = {GPUF_ERR_STATE, 0,
+                    "this fetch was started before fork: only the process that started it can "
+                    "wait for it"};
+  if (self->pid == getpid()) {
+    return 0;
+  }
+  gpufi_py_raise(state, &err);
+  return -1;
+}
+
+/* After a good end only the array is needed; the source and what the copy held can go. */
+static void release_after_success(future_object *self) {
+  if (self->future && self->wait_count == 0) {
+    gpuf_future_destroy(self->future); /* the copy is done: returns at once */
+    self->future = NULL;
+  }
+  Py_CLEAR(self->source);
+}
+
+PyDoc_STRVAR(result_doc,
+             "result($self, timeout=None)\n--\n\n"
+             "Wait for the copy and return its ndarray, the same one at every call.\n\n"
+             "`timeout` is in seconds; TimeoutError leaves the copy running. A failure of the\n"
+             "copy is raised here, at every call. May be called from several threads.");
+
+static PyObject *future_result(future_object *self, PyObject *const *args, Py_ssize_t nargs,
+                               PyObject *kwnames) {
+  const gpufi_py_state *state = gpufi_py_state_of((PyObject *)self);
+  int64_t timeout_ns;
+  gpuf_error err;
+  gpuf_status status;
+  if (parse_timeout(state, "result", args, nargs, kwnames, &timeout_ns) < 0 ||
+      check_process(state, self) < 0) {
+    return NULL;
+  }
+  const int ended = wait_for_end(self, timeout_ns, &status, &err);
+  if (ended <= 0) {
+    if (ended == 0) {
+      PyErr_SetString(PyExc_TimeoutError,
+                      "the fetch is still running: wait longer, or drop the Future to let it end");
+    }
+    return NULL;
+  }
+  if (status != GPUF_OK) {
+    return gpufi_py_raise(state, &err);
+  }
+  PyObject *array = self->array;
+  Py_INCREF(array);
+  release_after_success(self);
+  return array;
+}
+
+PyDoc_STRVAR(wait_doc,
+             "wait($self, timeout=None)\n--\n\n"
+             "Wait until the copy has ended, well or not; False after `timeout` seconds.\n"
+             "A failure of the copy is raised by result(), not here.");
+
+static PyObject *future_wait(future_object *self, PyObject *const *args, Py_ssize_t nargs,
+                             PyObject *kwnames) {
+  const gpufi_py_state *state = gpufi_py_state_of((PyObject *)self);
+  int64_t timeout_ns;
+  gpuf_error err;
+  gpuf_status status;
+  if (parse_timeout(state, "wait", args, nargs, kwnames, &timeout_ns) < 0 ||
+      check_process(state, self) < 0) {
+    return NULL;
+  }
+  const int ended = wait_for_end(self, timeout_ns, &status, &err);
+  return ended < 0 ? NULL : PyBool_FromLong(ended);
+}
+
+PyDoc_STRVAR(done_doc,
+             "done($self)\n--\n\nTrue once the copy has ended, well or not; never waits.");
+
+static PyObject *future_done(future_object *self, PyObject *unused) {
+  const gpufi_py_state *state = gpufi_py_state_of((PyObject *)self);
+  if (check_process(state, self) < 0) {
+    return NULL;
+  }
+  return PyBool_FromLong(!self->future || gpuf_future_done(self->future));
+}
+
+static PyObject *future_repr(future_object *self) {
+  if (!self->array) {
+    return PyUnicode_FromString("<gpufetch.Future>");
+  }
+  PyArrayObject *array = (PyArrayObject *)self->array;
+  PyObject *shape = PyObject_GetAttrString(self->array, "shape");
+  if (!shape) {
+    return NULL;
+  }
+  const char *state = self->pid != getpid()                             ? "before fork"
+                      : !self->future || gpuf_future_done(self->future) ? "done"
+                                                                        : "running";
+  PyObject *text = PyUnicode_FromFormat("<gpufetch.Future %s: shape=%S, dtype=%S>", state, shape,
+                                        (PyObject *)PyArray_DESCR(array));
+  Py_DECREF(shape);
+  return text;
+}
+
+static PyMethodDef future_methods[] = {
+    {"result", (PyCFunction)(void (*)(void))future_result, METH_FASTCALL | METH_KEYWORDS,
+     result_doc},
+    {"wait", (PyCFunction)(void (*)(void))future_wait, METH_FASTCALL | METH_KEYWORDS, wait_doc},
+    {"done", (PyCFunction)future_done, METH_NOARGS, done_doc},
+    {0},
+};
+
+static PyMemberDef future_members[] = {
+    {"__weaklistoffset__", T_PYSSIZET, offsetof(future_object, weakrefs), READONLY, NULL},
+    {0},
+};
+
+PyDoc_STRVAR(future_doc,
+             "A fetch in flight, from fetch_async.\n\n"
+             "Keeps the source and the destination alive until the copy has ended. Dropping the\n"
+             "last reference waits for the copy. After fork, a child that inherits one gets\n"
+             "gpufetch.Error.");
+
+static PyType_Slot future_slots[] = {
+    {Py_tp_doc, (void *)future_doc},   {Py_tp_dealloc, future_dealloc},
+    {Py_tp_traverse, future_traverse}, {Py_tp_clear, future_clear},
+    {Py_tp_repr, future_repr},         {Py_tp_methods, future_methods},
+    {Py_tp_members, future_members},   {0, NULL},
+};
+
+PyType_Spec gpufi_py_future_spec = {
+    .name = "gpufetch.Future",
+    .basicsize = sizeof(future_object),
+    .flags = Py_TPFLAGS_DEFAULT | Py_TPFLAGS_HAVE_GC | Py_TPFLAGS_DISALLOW_INSTANTIATION |
+             Py_TPFLAGS_IMMUTABLETYPE,
+    .slots = future_slots,
+};

@@ -1,0 +1,231 @@
+/* What runs here: devices and the pool; and the host backend's faults, for tests. */
+#include "core.h"
+
+#include "backend/host/host.h"
+
+#include <math.h>
+
+/* Add `value` (a new reference; NULL passes the failure on) under `key`. */
+static int set(PyObject *dict, const char *key, PyObject *value) {
+  if (!value) {
+    return -1;
+  }
+  const int status = PyDict_SetItemString(dict, key, value);
+  Py_DECREF(value);
+  return status;
+}
+
+static PyObject *none(void) {
+  Py_INCREF(Py_None);
+  return Py_None;
+}
+
+/* "13.0" from CUDA's 13000; None for 0. */
+static PyObject *cuda_version(int32_t version) {
+  return version == 0
+             ? none()
+             : PyUnicode_FromFormat("%d.%d", (int)(version / 1000), (int)(version % 1000 / 10));
+}
+
+static PyObject *capability(const gpuf_device_info *info) {
+  return info->compute_capability_major == 0
+             ? none()
+             : PyUnicode_FromFormat("%d.%d", (int)info->compute_capability_major,
+                                    (int)info->compute_capability_minor);
+}
+
+static PyObject *device_info(const gpufi_py_state *state, gpuf_device device) {
+  gpuf_device_info info;
+  gpuf_error err;
+  gpuf_status status;
+  char text[32];
+  Py_BEGIN_ALLOW_THREADS status = gpuf_device_get_info(device, &info, &err);
+  Py_END_ALLOW_THREADS PyObject *dict = PyDict_New();
+  if (!dict || set(dict, "device", PyUnicode_FromString(gpufi_py_device_text(device, text))) < 0) {
+    goto fail;
+  }
+  if (status != GPUF_OK) { /* one device that does not answer must not hide the others */
+    if (set(dict, "error", PyUnicode_FromString(err.message)) < 0) {
+      goto fail;
+    }
+    return dict;
+  }
+  if (set(dict, "name", PyUnicode_FromString(info.name)) < 0 ||
+      set(dict, "total_nbytes", PyLong_FromSize_t(info.total_nbytes)) < 0 ||
+      set(dict, "free_nbytes", PyLong_FromSize_t(info.free_nbytes)) < 0 ||
+      set(dict, "compute_capability", capability(&info)) < 0 ||
+      set(dict, "driver", cuda_version(info.driver_version)) < 0 ||
+      set(dict, "runtime", cuda_version(info.runtime_version)) < 0) {
+    goto fail;
+  }
+  return dict;
+fail:
+  Py_XDECREF(dict);
+  return NULL;
+}
+
+static PyObject *devices_info(const gpufi_py_state *state, gpuf_device_kind kind, int32_t count) {
+  PyObject *list = PyList_New(0);
+  for (int32_t i = 0; list && i < count; i++) {
+    PyObject *item = device_info(state, (gpuf_device){kind, i});
+    if (!item || PyList_Append(list, item) < 0) {
+      Py_CLEAR(list);
+    }
+    Py_XDECREF(item);
+  }
+  return list;
+}
+
+static PyObject *backend_info(const gpufi_py_state *state, gpuf_device_kind kind) {
+  gpuf_error err;
+  int32_t count = 0;
+  gpuf_status status;
+  Py_BEGIN_ALLOW_THREADS status = gpuf_device_count(kind, &count, &err);
+  Py_END_ALLOW_THREADS PyObject *dict = PyDict_New();
+  if (!dict || set(dict, "available", PyBool_FromLong(status == GPUF_OK)) < 0 ||
+      set(dict, "reason", status == GPUF_OK ? none() : PyUnicode_FromString(err.message)) < 0 ||
+      set(dict, "devices", devices_info(state, kind, status == GPUF_OK ? count : 0)) < 0) {
+    Py_XDECREF(dict);
+    return NULL;
+  }
+  return dict;
+}
+
+static PyObject *pool_stats(PyObject *module, PyObject *unused) {
+  gpuf_pool_stats stats;
+  gpuf_pool_get_stats(&stats);
+  PyObject *dict = PyDict_New();
+  if (!dict || set(dict, "cap_nbytes", PyLong_FromSize_t(stats.cap_nbytes)) < 0 ||
+      set(dict, "reserved_nbytes", PyLong_FromSize_t(stats.reserved_nbytes)) < 0 ||
+      set(dict, "used_nbytes", PyLong_FromSize_t(stats.used_nbytes)) < 0 ||
+      set(dict, "peak_used_nbytes", PyLong_FromSize_t(stats.peak_used_nbytes)) < 0 ||
+      set(dict, "hit_count", PyLong_FromUnsignedLongLong(stats.hit_count)) < 0 ||
+      set(dict, "miss_count", PyLong_FromUnsignedLongLong(stats.miss_count)) < 0) {
+    Py_XDECREF(dict);
+    return NULL;
+  }
+  return dict;
+}
+
+/* The default device's name, or None where GPUFETCH_BACKEND names one that does not answer. */
+static PyObject *default_device(void) {
+  gpuf_device device;
+  gpuf_status status;
+  char text[32];
+  Py_BEGIN_ALLOW_THREADS status = gpuf_device_default(&device, NULL);
+  Py_END_ALLOW_THREADS return status == GPUF_OK
+      ? PyUnicode_FromString(gpufi_py_device_text(device, text))
+      : none();
+}
+
+PyDoc_STRVAR(info_doc, "info()\n--\n\nVersion, default device, backends with devices, pool.");
+
+static PyObject *info(PyObject *module, PyObject *unused) {
+  const gpufi_py_state *state = gpufi_py_state_of_module(module);
+  PyObject *dict = PyDict_New(), *backends = PyDict_New();
+  if (!dict || !backends || set(backends, "cuda", backend_info(state, GPUF_DEVICE_CUDA)) < 0 ||
+      set(backends, "host", backend_info(state, GPUF_DEVICE_HOST)) < 0 ||
+      set(dict, "version", PyUnicode_FromString(gpuf_version())) < 0 ||
+      set(dict, "default_device", default_device()) < 0 ||
+      PyDict_SetItemString(dict, "backends", backends) < 0 ||
+      set(dict, "pool", pool_stats(module, NULL)) < 0) {
+    Py_CLEAR(dict);
+  }
+  Py_XDECREF(backends);
+  return dict;
+}
+
+PyDoc_STRVAR(pool_stats_doc, "pool_stats()\n--\n\nThe pinned pool's counters as a dict.");
+PyDoc_STRVAR(
+    pool_trim_doc,
+    "pool_trim(keep_nbytes)\n--\n\nGive unused blocks back until at most keep_nbytes stay.");
+PyDoc_STRVAR(pool_set_cap_doc, "pool_set_cap(nbytes)\n--\n\nChange the pool's cap.");
+
+/* A size in bytes >= 0. */
+static int parse_nbytes(PyObject *object, size_t *nbytes) {
+  PyObject *index = PyNumber_Index(object);
+  if (!index) {
+    return -1;
+  }
+  *nbytes = PyLong_AsSize_t(index);
+  Py_DECREF(index);
+  if (*nbytes == (size_t)-1 && PyErr_Occurred()) {
+    PyErr_Format(PyExc_ValueError, "%R is not a size in bytes: give an integer >= 0", object);
+    return -1;
+  }
+  return 0;
+}
+
+static PyObject *pool_trim(PyObject *module, PyObject *keep) {
+  size_t keep_nbytes;
+  if (parse_nbytes(keep, &keep_nbytes) < 0) {
+    return NULL;
+  }
+  Py_BEGIN_ALLOW_THREADS gpuf_pool_trim(keep_nbytes);
+  Py_END_ALLOW_THREADS Py_RETURN_NONE;
+}
+
+static PyObject *pool_set_cap(PyObject *module, PyObject *cap) {
+  size_t cap_nbytes;
+  if (parse_nbytes(cap, &cap_nbytes) < 0) {
+    return NULL;
+  }
+  Py_BEGIN_ALLOW_THREADS gpuf_pool_set_cap(cap_nbytes);
+  Py_END_ALLOW_THREADS Py_RETURN_NONE;
+}
+
+/* --- Faults ---------------------------------------------------------------- */
+
+/* None = `off`. */
+static int parse_fault(PyObject *object, double scale, int64_t off, int64_t *value) {
+  *value = off;
+  if (object == Py_None) {
+    return 0;
+  }
+  const double number = PyFloat_AsDouble(object) * scale;
+  if (PyErr_Occurred()) {
+    return -1;
+  }
+  if (!(number >= 0 && number < 9e18)) {
+    PyErr_Format(PyExc_ValueError, "%R is not a number >= 0, or None", object);
+    return -1;
+  }
+  *value = (int64_t)number;
+  return 0;
+}
+
+PyDoc_STRVAR(
+    host_faults_doc,
+    "_host_faults(*, alloc_fail_after=None, copy_fail_after_nbytes=None, bandwidth=None,\n"
+    "             latency_us=None)\n--\n\n"
+    "Inject faults into the host backend, for tests; without arguments, none.\n\n"
+    "alloc_fail_after: allocations that still succeed. copy_fail_after_nbytes: bytes that\n"
+    "still arrive. bandwidth: of the link, bytes per second. latency_us: before each\n"
+    "copy, microseconds.");
+
+static PyObject *host_faults(PyObject *module, PyObject *args, PyObject *kwargs) {
+  static char *keywords[] = {"alloc_fail_after", "copy_fail_after_nbytes", "bandwidth",
+                             "latency_us", NULL};
+  PyObject *alloc = Py_None, *copy = Py_None, *bandwidth = Py_None, *latency = Py_None;
+  gpufi_host_faults faults;
+  if (!PyArg_ParseTupleAndKeywords(args, kwargs, "|$OOOO:_host_faults", keywords, &alloc, &copy,
+                                   &bandwidth, &latency) ||
+      parse_fault(alloc, 1, -1, &faults.alloc_fail_after) < 0 ||
+      parse_fault(copy, 1, -1, &faults.copy_fail_after_nbytes) < 0 ||
+      parse_fault(bandwidth, 1, 0, &faults.link_nbytes_per_second) < 0 ||
+      parse_fault(latency, 1000, 0, &faults.latency_ns) < 0) {
+    return NULL;
+  }
+  gpufi_host_faults_set(&faults);
+  Py_RETURN_NONE;
+}
+
+PyMethodDef gpufi_py_info_methods[] = {
+    {"info", info, METH_NOARGS, info_doc},
+    {"pool_stats", pool_stats, METH_NOARGS, pool_stats_doc},
+    {"pool_trim", pool_trim, METH_O, pool_trim_doc},
+    {"pool_set_cap", pool_set_cap, METH_O, pool_set_cap_doc},
+    {"_host_faults", (PyCFunction)(void (*)(void))host_faults, METH_VARARGS | METH_KEYWORDS,
+     host_faults_doc},
+    {0},
+};

@@ -1,0 +1,66 @@
+"""gpufetch: arrays out of GPU memory, fast, into NumPy, HDF5 and notebooks.
+
+>>> import gpufetch as gf
+>>> x_host = gf.fetch(x)            # any GPU tensor -> ndarray
+>>> gf.hdf5.write("run.h5", "x", x)  # any GPU tensor -> HDF5
+
+Importing gpufetch needs no GPU and no driver. It lets h5py in this process read datasets that
+gpufetch has encoded.
+
+Errors are ValueError and TypeError for arguments that do not fit, MemoryError for host or device
+memory, OSError for the system, TimeoutError, and `Error` for a device, HDF5 or state failure.
+Every function may be called from any thread. After fork, a child cannot use the devices of its
+parent: calls raise `Error`.
+"""
+
+from typing import Any
+
+from gpufetch import hdf5
+from gpufetch._core import (
+    DeviceArray,
+    Error,
+    Future,
+    __version__,
+    asdevice,
+    fetch,
+    fetch_async,
+    to_device,
+)
+from gpufetch._info import info
+from gpufetch._pool import Pool, pool
+from gpufetch.lazy import LazyArray, lazy
+
+__all__ = [
+    "DeviceArray",
+    "Error",
+    "Future",
+    "LazyArray",
+    "Pool",
+    "__version__",
+    "asdevice",
+    "fetch",
+    "fetch_async",
+    "hdf5",
+    "info",
+    "lazy",
+    "load_ipython_extension",
+    "pool",
+    "to_device",
+    "unload_ipython_extension",
+]
+
+hdf5._register()
+
+
+def load_ipython_extension(shell: Any) -> None:
+    """Load `%gpufetch` and the comm target into an IPython shell: `%load_ext gpufetch`."""
+    from gpufetch import jupyter  # imports IPython, which plain users do without
+
+    jupyter.load_ipython_extension(shell)
+
+
+def unload_ipython_extension(shell: Any) -> None:
+    """Take them away again: `%unload_ext gpufetch`."""
+    from gpufetch import jupyter
+
+    jupyter.unload_ipython_extension(shell)

@@ -1,0 +1,55 @@
+"""Fixtures for every test: devices, faults, and the pool left as it was found."""
+
+from __future__ import annotations
+
+import gc
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+
+import gpufetch as gf
+from gpufetch import _core
+
+
+def _devices() -> list[Any]:
+    """host:0 and every GPU; where there is none, cuda:0 as a skip that says why.
+
+    The reason starts with "no GPU:", so that skips for want of one can be counted.
+    """
+    cuda = gf.info()["backends"]["cuda"]
+    names: list[Any] = ["host:0", *(found["device"] for found in cuda["devices"])]
+    if not cuda["available"]:
+        skip = pytest.mark.skip(reason=f"no GPU: {cuda['reason']}")
+        names.append(pytest.param("cuda:0", marks=skip))
+    return names
+
+
+@pytest.fixture(params=_devices())
+def device(request: pytest.FixtureRequest) -> str:
+    """Name of a device: the test runs once on each."""
+    return str(request.param)
+
+
+@pytest.fixture(autouse=True)
+def _no_faults_left() -> Iterator[None]:
+    """Take injected faults away after each test."""
+    yield
+    _core._host_faults()
+
+
+@pytest.fixture
+def pool_cap() -> Iterator[int]:
+    """The pool's cap, which is put back after the test."""
+    cap = gf.pool.cap_nbytes
+    yield cap
+    gf.pool.cap_nbytes = cap
+
+
+def pytest_sessionfinish(session: pytest.Session, exitstatus: int) -> None:
+    """Fail a run that passed but left pinned memory in use."""
+    gc.collect()
+    used = gf.pool.stats()["used_nbytes"]
+    if exitstatus == pytest.ExitCode.OK and used != 0:
+        session.exitstatus = pytest.ExitCode.TESTS_FAILED
+        print(f"\nafter all tests {used} bytes of pinned memory are still in use: a leak")

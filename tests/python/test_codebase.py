@@ -1,0 +1,250 @@
+"""The code base itself: one version, public headers that stand alone, exported names, file sizes.
+
+Runs from a checkout. What needs compiled files looks at $GPUFETCH_BUILD_DIR (./dev sets it), else
+at the newest build directory, and is skipped if there is none.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import subprocess
+import sys
+import tomllib
+from pathlib import Path
+
+import h5py
+import numpy as np
+import pytest
+
+import gpufetch
+
+ROOT = Path(__file__).resolve().parents[2]
+INCLUDE = ROOT / "src" / "include"
+HEADERS = sorted((INCLUDE / "gpufetch").glob("*.h"))
+CODE_FOLDERS = ("src", "hdf5_filter", "jupyter", "python", "examples", "tools")
+CODE_SUFFIXES = {".c", ".h", ".cu", ".cuh", ".py", ".pyi", ".sh", ".js"}
+FILE_LINES_MAX = 500
+# Files that may be longer, each with its reason.
+LONGER_FILES: dict[str, str] = {}
+
+
+def run(*command: str | Path, cwd: Path = ROOT, **environment: str) -> str:
+    done = subprocess.run(
+        command,
+        cwd=cwd,
+        env={**os.environ, **environment},
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=300,
+    )
+    assert done.returncode == 0, f"{command}\n{done.stdout}{done.stderr}"
+    return done.stdout
+
+
+def build_directory() -> Path:
+    named = os.environ.get("GPUFETCH_BUILD_DIR")
+    built = [Path(named)] if named else [path.parent for path in ROOT.glob("build*/build.ninja")]
+    if not built:
+        pytest.skip("nothing is built here: ./dev build")
+    return max(built, key=lambda path: (path / "build.ninja").stat().st_mtime)
+
+
+def compiler(*names: str) -> str:
+    for name in names:
+        if found := shutil.which(name):
+            return found
+    pytest.skip(f"none of {', '.join(names)} is installed")
+
+
+def project_version() -> str:
+    found = re.search(r"^\s*version: '([^']+)'", (ROOT / "meson.build").read_text(), re.MULTILINE)
+    assert found
+    return found.group(1)
+
+
+def test_header_and_meson_state_one_version() -> None:
+    header = (INCLUDE / "gpufetch" / "gpufetch.h").read_text()
+    parts = [
+        re.search(rf"^#define GPUF_VERSION_{part} (\d+)$", header, re.MULTILINE)
+        for part in ("MAJOR", "MINOR", "PATCH")
+    ]
+    assert ".".join(part.group(1) for part in parts if part) == project_version()
+
+
+def test_package_and_meson_state_one_version() -> None:
+    assert gpufetch.__version__ == project_version()
+
+
+def test_pyproject_states_no_version_of_its_own() -> None:
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+    assert "version" in project["dynamic"]
+    assert "version" not in project
+
+
+def test_changelog_has_an_entry_for_the_version() -> None:
+    assert re.search(
+        rf"^## {re.escape(project_version())}\b", (ROOT / "CHANGELOG.md").read_text(), re.MULTILINE
+    )
+
+
+@pytest.mark.parametrize("header", HEADERS, ids=lambda path: path.name)
+@pytest.mark.parametrize("standard", ["c11", "c++17"])
+def test_public_header_compiles_alone(header: Path, standard: str, tmp_path: Path) -> None:
+    cplusplus = standard.startswith("c++")
+    cc = compiler("c++", "g++", "clang++") if cplusplus else compiler("cc", "gcc", "clang")
+    source = tmp_path / ("alone.cc" if cplusplus else "alone.c")
+    # Twice: the include guard is part of what must work.
+    source.write_text(f"#include <gpufetch/{header.name}>\n" * 2 + "int gpuf_unused;\n")
+    flags = ["-Wall", "-Wextra", "-Wpedantic", "-Werror", "-fsyntax-only", f"-I{INCLUDE}"]
+    run(cc, f"-std={standard}", *flags, source)
+
+
+def declared_functions() -> set[str]:
+    text = "".join(header.read_text() for header in HEADERS)
+    return set(re.findall(r"\bGPUF_API\b[^;]*?\b(gpuf_\w+)\s*\(", text))
+
+
+def exported_symbols(library: Path) -> set[str]:
+    lines = run("nm", "-D", "--defined-only", library).splitlines()
+    return {line.split()[-1].split("@")[0] for line in lines}
+
+
+def test_library_exports_what_the_headers_declare_and_no_more() -> None:
+    library = build_directory() / "src" / "libgpufetch.so"
+    exported = exported_symbols(library) - SANITIZER_SYMBOLS
+    declared = declared_functions()
+    assert len(declared) > 30
+    assert exported - declared == set(), "exported, but in no public header"
+    assert declared - exported == set(), "declared, but missing from the library"
+
+
+# Instrumented builds export these from every shared object.
+SANITIZER_SYMBOLS = {"__odr_asan_gen_", "__asan_version_mismatch_check_v8"}
+
+
+def test_plugin_exports_only_what_hdf5_asks_for() -> None:
+    plugins = list(build_directory().glob("hdf5_filter/libh5z_gpufetch.so"))
+    if not plugins:
+        pytest.skip("built without HDF5")
+    assert exported_symbols(plugins[0]) == {"H5PLget_plugin_type", "H5PLget_plugin_info"}
+
+
+def test_plugin_is_not_linked_to_hdf5_or_cuda() -> None:
+    plugins = list(build_directory().glob("hdf5_filter/libh5z_gpufetch.so"))
+    if not plugins:
+        pytest.skip("built without HDF5")
+    needed = re.findall(r"NEEDED\s+(\S+)", run("objdump", "-p", plugins[0]))
+    assert not [name for name in needed if re.match(r"lib(hdf5|cuda)", name)], needed
+
+
+def test_extension_is_not_linked_to_hdf5_or_cuda_and_exports_only_its_init() -> None:
+    extension = Path(sys.modules["gpufetch._core"].__file__ or "")
+    assert ".abi3." in extension.name
+    needed = re.findall(r"NEEDED\s+(\S+)", run("objdump", "-p", extension))
+    assert not [name for name in needed if re.match(r"lib(hdf5|cuda|gpufetch)", name)], needed
+    assert exported_symbols(extension) - SANITIZER_SYMBOLS == {"PyInit__core"}
+
+
+def code_files() -> list[Path]:
+    return [
+        path
+        for folder in CODE_FOLDERS
+        for path in sorted((ROOT / folder).rglob("*"))
+        if path.suffix in CODE_SUFFIXES
+    ]
+
+
+def test_no_file_grows_past_what_one_can_read() -> None:
+    lengths = {
+        str(path.relative_to(ROOT)): len(path.read_text().splitlines()) for path in code_files()
+    }
+    assert len(lengths) > 20
+    long = {name for name, count in lengths.items() if count > FILE_LINES_MAX}
+    assert long == set(LONGER_FILES), "split them, or give the reason in LONGER_FILES"
+
+
+def test_cuda_stays_in_its_folders() -> None:
+    cuda = re.compile(r"#include <cuda|\bcuda[A-Z]\w+\(")
+    outside = [
+        str(path.relative_to(ROOT))
+        for folder in ("src/core", "src/hdf5", "hdf5_filter", "jupyter", "python")
+        for path in (ROOT / folder).rglob("*.[ch]")
+        if cuda.search(path.read_text())
+    ]
+    assert outside == []
+
+
+def test_library_never_prints() -> None:
+    printing = re.compile(r"\b(?:printf|puts|putchar|perror|fprintf|fputs|vprintf)\s*\(")
+    found = [
+        f"{path.relative_to(ROOT)}: {line.strip()}"
+        for folder in ("src", "hdf5_filter", "python/ext")
+        for path in (ROOT / folder).rglob("*.[ch]")
+        for line in path.read_text().splitlines()
+        if printing.search(line)
+    ]
+    assert found == []
+
+
+def test_pages_name_only_files_and_commands_that_exist() -> None:
+    offered = set(re.findall(r"^  ([a-z-]+)", run("./dev", "help"), re.MULTILINE))
+    missing = []
+    for page in (ROOT / "README.md", ROOT / "CONTRIBUTING.md", *(ROOT / "docs").glob("*.md")):
+        text = page.read_text()
+        links = [link for link in re.findall(r"\]\(([^)#]+)", text) if "://" not in link]
+        missing += [f"{page.name}: {link}" for link in links if not (page.parent / link).exists()]
+        commands = re.findall(r"\./dev ([a-z-]+)", text)
+        missing += [f"{page.name}: ./dev {name}" for name in commands if name not in offered]
+    assert missing == []
+
+
+def readme_blocks(language: str) -> list[str]:
+    return re.findall(rf"^```{language}\n(.*?)^```", (ROOT / "README.md").read_text(), re.M | re.S)
+
+
+NOTEBOOK_RUNNER = """
+import sys
+from IPython.core.interactiveshell import InteractiveShell
+shell = InteractiveShell()
+for cell in sys.argv[1:]:
+    shell.run_cell(cell).raise_error()
+assert shell.user_ns["row"].shape == (16, 64), shell.user_ns["row"].shape
+"""
+
+
+def test_readme_python_examples_work(tmp_path: Path) -> None:
+    pytest.importorskip("IPython")
+    notebook, script, reader = readme_blocks("python")
+    for example in (script, reader):
+        run(sys.executable, "-c", example, cwd=tmp_path)
+    run(sys.executable, "-c", NOTEBOOK_RUNNER, script, notebook, cwd=tmp_path)
+
+
+def test_readme_c_example_works_with_an_installed_library(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Install with meson, pkg-config, compile, run, read: all that the README tells a C user."""
+    monkeypatch.delenv("LD_PRELOAD", raising=False)  # a sanitizer's runtime, unfit for build tools
+    (example,) = readme_blocks("c")
+    prefix = tmp_path / "prefix"
+    meson = [sys.executable, "-m", "mesonbuild.mesonmain"]
+    options = ["-Dcuda=disabled", "-Dlibdir=lib", f"-Dprefix={prefix}"]
+    run(*meson, "setup", tmp_path / "build", ROOT, *options)
+    run(*meson, "install", "-C", tmp_path / "build", "--quiet")
+    assert {path.name for path in (prefix / "include" / "gpufetch").iterdir()} == {
+        header.name for header in HEADERS
+    }
+    assert list(prefix.rglob("libh5z_gpufetch.so"))
+    pkg_config = ["pkg-config", "--cflags", "--libs", "gpufetch", "hdf5"]
+    flags = run(*pkg_config, PKG_CONFIG_PATH=str(prefix / "lib" / "pkgconfig")).split()
+    (tmp_path / "checkpoint.c").write_text(example)
+    rpath = f"-Wl,-rpath,{prefix / 'lib'}"
+    cc = compiler("cc", "gcc")
+    run(cc, "checkpoint.c", "-o", "checkpoint", *flags, rpath, cwd=tmp_path)
+    run(tmp_path / "checkpoint", cwd=tmp_path)
+    with h5py.File(tmp_path / "checkpoint.h5") as file:
+        assert file["u"].shape == (64, 64, 64)
+        assert file["u"][()].dtype == np.float32
