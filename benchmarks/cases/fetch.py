@@ -13,14 +13,14 @@ from harness import GIGABYTES, MICROSECONDS, Array, Contender, Row, Session, mak
 from peers import raw_copy
 
 KIB, MIB, GIB = 1 << 10, 1 << 20, 1 << 30
-# Size, rounds, arrays to rotate among.
+# Size, rounds, calls a turn, arrays to rotate among.
 SIZES = [
-    ("4 KiB", 4 * KIB, 400, 16),
-    ("1 MiB", MIB, 100, 16),
-    ("64 MiB", 64 * MIB, 15, 4),
-    ("1 GiB", GIB, 7, 2),
+    ("4 KiB", 4 * KIB, 20, 20, 16),
+    ("1 MiB", MIB, 20, 10, 16),
+    ("64 MiB", 64 * MIB, 5, 4, 4),
+    ("1 GiB", GIB, 4, 2, 2),
 ]
-QUICK_SIZES = [("4 KiB", 4 * KIB, 50, 4), ("1 MiB", MIB, 20, 4), ("16 MiB", 16 * MIB, 5, 2)]
+QUICK_SIZES = [("4 KiB", 4 * KIB, 5, 10, 4), ("1 MiB", MIB, 4, 5, 4), ("16 MiB", 16 * MIB, 5, 1, 2)]
 
 
 def cases(session: Session) -> list[Case]:
@@ -28,7 +28,9 @@ def cases(session: Session) -> list[Case]:
     return [(f"fetch {size[0]}", partial(fetch, session, *size)) for size in sizes]
 
 
-def fetch(session: Session, label: str, nbytes: int, rounds: int, count: int) -> list[Row]:
+def fetch(
+    session: Session, label: str, nbytes: int, rounds: int, calls: int, count: int
+) -> list[Row]:
     rng = np.random.default_rng(nbytes)
     expected: list[Array] = [rng.random(nbytes // 4, dtype=np.float32) for _ in range(count)]
     inputs: dict[str, list[Any]] = {}
@@ -52,7 +54,7 @@ def fetch(session: Session, label: str, nbytes: int, rounds: int, count: int) ->
         ),
         *(Contender(f"gpufetch, {name}", gf.fetch, sources) for name, sources in inputs.items()),
     ]
-    timings = measure(contenders, expected, rounds=rounds)
+    timings = measure(contenders, expected, rounds=rounds, calls=calls)
     return [
         make_row(
             session,

@@ -6,22 +6,41 @@ void gpufi_py_import_clear(gpufi_py_import *import) {
   Py_CLEAR(import->keepalive);
 }
 
-/* --- torch ----------------------------------------------------------------- */
+/* --- The producer's type ---------------------------------------------------- */
 
-/* Does `object` answer to torch.Tensor's methods? Asked once for a run of one type. */
-static bool is_torch_tensor(gpufi_py_state *state, PyObject *object) {
+/* The C exchange API of a type, in a version that is known here, or NULL. */
+static const gpufi_dl_exchange *exchange_of(const gpufi_py_state *state, PyObject *type) {
+  const gpufi_dl_exchange *exchange = NULL;
+  PyObject *capsule = PyObject_GetAttr(type, state->names.__dlpack_c_exchange_api__);
+  if (capsule && PyCapsule_IsValid(capsule, GPUFI_DL_NAME_EXCHANGE)) {
+    exchange = PyCapsule_GetPointer(capsule, GPUFI_DL_NAME_EXCHANGE);
+  }
+  while (exchange && exchange->major != GPUFI_DLPACK_MAJOR) {
+    exchange = exchange->previous;
+  }
+  PyErr_Clear();
+  Py_XDECREF(capsule); /* what it points to lives as long as the process */
+  return exchange && exchange->managed_from_object && exchange->current_work_stream ? exchange
+                                                                                    : NULL;
+}
+
+/* Look at the type of `object`, once for a run of objects of one type. */
+static void probe_producer(gpufi_py_state *state, PyObject *object) {
   PyObject *type = (PyObject *)Py_TYPE(object);
-  if (state->torch_probe_type != type) {
-    PyObject *old = state->torch_probe_type;
-    const int result = PyObject_HasAttr(type, state->names.resolve_conj) &&
-                       PyObject_HasAttr(type, state->names.requires_grad);
+  if (state->producer_type != type) {
+    PyObject *old = state->producer_type;
+    const bool is_torch = PyObject_HasAttr(type, state->names.resolve_conj) &&
+                          PyObject_HasAttr(type, state->names.requires_grad);
+    const gpufi_dl_exchange *exchange = exchange_of(state, type);
     Py_INCREF(type);
-    state->torch_probe_type = type;
-    state->torch_probe_result = result;
+    state->producer_type = type;
+    state->producer_is_torch = is_torch;
+    state->producer_exchange = exchange;
     Py_XDECREF(old);
   }
-  return state->torch_probe_result;
 }
+
+/* --- torch ----------------------------------------------------------------- */
 
 /* Truth of an attribute, or of what it returns when `call`; -1 with an exception set. */
 static int flag_of(PyObject *object, PyObject *name, bool call) {
@@ -230,30 +249,68 @@ done:
   return capsule;
 }
 
-static int import_dlpack(gpufi_py_state *state, PyObject *object, gpufi_py_import *import) {
-  const bool is_torch = is_torch_tensor(state, object);
-  PyObject *capsule = request_capsule(state, object, is_torch);
-  if (!capsule) {
-    /* torch's other interface carries no stream, so that nothing would wait for its work. */
-    const bool try_other = !is_torch && (PyErr_ExceptionMatches(PyExc_BufferError) ||
-                                         PyErr_ExceptionMatches(PyExc_TypeError));
-    if (try_other) {
-      PyObject *type, *value, *traceback;
-      PyErr_Fetch(&type, &value, &traceback);
-      const int found = gpufi_py_cai_import(state, object, import);
-      if (found != 0) {
-        Py_XDECREF(type);
-        Py_XDECREF(value);
-        Py_XDECREF(traceback);
-        return found < 0 ? -1 : 0;
-      }
-      PyErr_Restore(type, value, traceback);
+/* Through the C exchange API, several times quicker than a call of __dlpack__. Nothing waits for
+ * the producer here: the copy waits for the stream that the producer works on. */
+static int import_exchange(gpufi_py_state *state, const gpufi_dl_exchange *exchange,
+                           PyObject *object, bool is_torch, gpufi_py_import *import) {
+  gpufi_dl_managed_versioned *managed = NULL;
+  PyObject *tensor = object;
+  int status = -1;
+  Py_INCREF(tensor);
+  if ((!is_torch || torch_resolve(state, &tensor) == 0) &&
+      exchange->managed_from_object(tensor, &managed) == 0 && managed) {
+    PyObject *capsule = PyCapsule_New(managed, GPUFI_DL_NAME_VERSIONED, NULL);
+    if (capsule) {
+      status = gpufi_py_dlpack_take(state, capsule, import);
+      Py_DECREF(capsule);
+    } else if (managed->deleter) {
+      managed->deleter(managed);
     }
+  }
+  Py_DECREF(tensor);
+  if (status == 0 && import->tensor.device.kind == GPUF_DEVICE_CUDA) {
+    void *stream = NULL;
+    status = exchange->current_work_stream(GPUFI_DL_CUDA, import->tensor.device.index, &stream);
+    import->tensor.stream = stream ? (gpuf_stream)stream : GPUF_STREAM_LEGACY;
+    if (status < 0) {
+      gpufi_py_import_clear(import);
+    }
+  }
+  return status;
+}
+
+static int import_dlpack(gpufi_py_state *state, PyObject *object, gpufi_py_import *import) {
+  probe_producer(state, object);
+  const bool is_torch = state->producer_is_torch;
+  const gpufi_dl_exchange *exchange = state->producer_exchange;
+  if (exchange) {
+    if (import_exchange(state, exchange, object, is_torch, import) == 0) {
+      return 0;
+    }
+    PyErr_Clear(); /* __dlpack__ gives the better message */
+  }
+  PyObject *capsule = request_capsule(state, object, is_torch);
+  if (capsule) {
+    const int status = gpufi_py_dlpack_take(state, capsule, import);
+    Py_DECREF(capsule);
+    return status;
+  }
+  /* torch's other interface carries no stream, so that nothing would wait for its work. */
+  if (is_torch || (!PyErr_ExceptionMatches(PyExc_BufferError) &&
+                   !PyErr_ExceptionMatches(PyExc_TypeError))) {
     return -1;
   }
-  const int status = gpufi_py_dlpack_take(state, capsule, import);
-  Py_DECREF(capsule);
-  return status;
+  PyObject *type, *value, *traceback;
+  PyErr_Fetch(&type, &value, &traceback);
+  const int found = gpufi_py_cai_import(state, object, import);
+  if (found == 0) {
+    PyErr_Restore(type, value, traceback);
+    return -1;
+  }
+  Py_XDECREF(type);
+  Py_XDECREF(value);
+  Py_XDECREF(traceback);
+  return found < 0 ? -1 : 0;
 }
 
 /* --- Any tensor ------------------------------------------------------------ */

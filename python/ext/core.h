@@ -27,7 +27,7 @@
 #define GPUFI_PY_NAMES(X)                                                                          \
   X(__array__)                                                                                     \
   X(__cuda_array_interface__)                                                                      \
-  X(__dlpack__) X(__dlpack_device__) X(__enter__) X(__exit__) X(_mask) X(copy) X(cuda) X(data)     \
+  X(__dlpack__) X(__dlpack_c_exchange_api__) X(__dlpack_device__) X(__enter__) X(__exit__) X(_mask) X(copy) X(cuda) X(data)     \
       X(descr) X(detach) X(device) X(dl_device) X(dtype) X(is_conj) X(is_cuda) X(is_meta)          \
           X(is_neg) X(is_nested) X(is_quantized) X(layout) X(mask) X(max_version) X(out)           \
               X(requires_grad) X(resolve_conj) X(resolve_neg) X(shape) X(str) X(stream) X(strides) \
@@ -50,8 +50,10 @@ typedef struct gpufi_py_state {
   PyObject *dlpack_kwargs_cuda;        /* {stream: 1, max_version: (1, x)} */
   PyObject *dlpack_kwargs_cuda_legacy; /* {stream: 1} */
   PyObject *dlpack_kwargs_cpu;         /* {max_version: (1, x)} */
-  PyObject *torch_probe_type; /* the type that was asked last whether it is a torch tensor */
-  int torch_probe_result;
+  /* What was found out about the producers' type that was seen last. */
+  PyObject *producer_type;
+  bool producer_is_torch;
+  const struct gpufi_dl_exchange *producer_exchange; /* NULL = it has none */
 } gpufi_py_state;
 
 /* State of the module, or of the module that a gpufetch type (they have no subtypes) is from. */

@@ -136,7 +136,18 @@ static int device_from_dlpack(gpufi_dl_device device, gpuf_device *result) {
   }
 }
 
-/* Shape and strides; the strides in bytes must fit 64 bits. */
+/* A stride in bytes. CuPy divides its byte strides as unsigned numbers, so that a negative one
+ * arrives as 2^64 / size - k: modulo 2^64 the product is right again. */
+static int stride_nbytes(int64_t stride, int64_t element_nbytes, int64_t *result) {
+  const int64_t wrapped = (int64_t)((uint64_t)stride * (uint64_t)element_nbytes);
+  if (__builtin_mul_overflow(stride, element_nbytes, result) && (stride < 0 || wrapped >= 0)) {
+    return -1;
+  }
+  *result = wrapped;
+  return 0;
+}
+
+/* Shape and strides; both must fit 64 bits in bytes. */
 static int layout_from_dlpack(const gpufi_dl_tensor *source, gpuf_tensor *tensor) {
   const int64_t element_nbytes = (int64_t)gpuf_dtype_nbytes(tensor->dtype);
   if (source->ndim < 0 || source->ndim > GPUF_NDIM_MAX) {
@@ -159,7 +170,7 @@ static int layout_from_dlpack(const gpufi_dl_tensor *source, gpuf_tensor *tensor
                    (long long)extent);
       return -1;
     }
-    if ((source->strides && __builtin_mul_overflow(source->strides[i], element_nbytes, &stride)) ||
+    if ((source->strides && stride_nbytes(source->strides[i], element_nbytes, &stride) < 0) ||
         __builtin_mul_overflow(packed, extent > 0 ? extent : 1, &packed)) {
       PyErr_Format(PyExc_ValueError, "the DLPack tensor's extent overflows at axis %d", (int)i);
       return -1;

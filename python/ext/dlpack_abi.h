@@ -76,4 +76,20 @@ typedef struct gpufi_dl_managed_versioned {
   gpufi_dl_tensor tensor;
 } gpufi_dl_managed_versioned;
 
+/* The C exchange API: function pointers on a producer's type, in a capsule of this name, since
+ * DLPack 1.3. None of them synchronises. Each returns 0, or -1 with a Python exception set. */
+#define GPUFI_DL_EXCHANGE_ATTRIBUTE "__dlpack_c_exchange_api__"
+#define GPUFI_DL_NAME_EXCHANGE "dlpack_exchange_api"
+
+typedef struct gpufi_dl_exchange {
+  uint32_t major;
+  uint32_t minor;
+  struct gpufi_dl_exchange *previous; /* of an older major version, or NULL */
+  void *allocate;
+  int (*managed_from_object)(void *object, gpufi_dl_managed_versioned **managed);
+  void *object_from_managed;
+  void *tensor_from_object; /* optional */
+  int (*current_work_stream)(int32_t device_type, int32_t device_id, void **stream);
+} gpufi_dl_exchange;
+
 #endif

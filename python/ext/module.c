@@ -107,7 +107,7 @@ static int core_traverse(PyObject *module, visitproc visit, void *arg) {
   Py_VISIT(state->device_array_type);
   Py_VISIT(state->future_type);
   Py_VISIT(state->error_type);
-  Py_VISIT(state->torch_probe_type);
+  Py_VISIT(state->producer_type);
   for (int i = 0; i <= GPUF_DTYPE_MAX; i++) {
     Py_VISIT(state->descrs[i]);
   }
@@ -119,7 +119,7 @@ static int core_clear(PyObject *module) {
   Py_CLEAR(state->device_array_type);
   Py_CLEAR(state->future_type);
   Py_CLEAR(state->error_type);
-  Py_CLEAR(state->torch_probe_type);
+  Py_CLEAR(state->producer_type);
   for (int i = 0; i <= GPUF_DTYPE_MAX; i++) {
     Py_CLEAR(state->descrs[i]);
   }

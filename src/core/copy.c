@@ -29,6 +29,7 @@ static gpuf_status check_same_elements(const gpuf_tensor *dst, const gpuf_tensor
                       "; the shapes must be equal",
                       dst->ndim, src->ndim);
   }
+  const bool empty = gpuf_tensor_count(dst) == 0; /* its strides mean nothing */
   for (int32_t axis = 0; axis < dst->ndim; axis++) {
     if (dst->shape[axis] != src->shape[axis]) {
       return gpufi_fail(err, GPUF_ERR_INVALID, 0,
@@ -36,7 +37,7 @@ static gpuf_status check_same_elements(const gpuf_tensor *dst, const gpuf_tensor
                         " and the source's %" PRId64 "; the shapes must be equal",
                         axis, dst->shape[axis], src->shape[axis]);
     }
-    if (dst->strides_nbytes[axis] == 0 && dst->shape[axis] > 1) {
+    if (dst->strides_nbytes[axis] == 0 && dst->shape[axis] > 1 && !empty) {
       return gpufi_fail(err, GPUF_ERR_INVALID, 0,
                         "the destination repeats one element along axis %" PRId32
                         " (stride 0); give it a memory of its own",

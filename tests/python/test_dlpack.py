@@ -213,6 +213,12 @@ def test_byte_offset_and_strides_are_applied() -> None:
     np.testing.assert_array_equal(gf.fetch(producer), expected)
 
 
+def test_a_negative_stride_divided_as_unsigned_is_read_right() -> None:
+    a = np.arange(24, dtype=np.float32)  # CuPy's export of x[::-1]: 2^62 - 1 elements for -4 bytes
+    producer = Producer(a, shape=(24,), strides=((1 << 62) - 1,), byte_offset=4 * 23)
+    np.testing.assert_array_equal(gf.fetch(producer), a[::-1])
+
+
 def test_strides_null_means_c_order() -> None:
     producer = Producer(shape=(2, 3, 4))
     np.testing.assert_array_equal(gf.fetch(producer), producer.array.reshape(2, 3, 4))

@@ -259,7 +259,10 @@ def test_cupy_by_the_cuda_array_interface_alone(cupy: Any) -> None:
 @pytest.mark.parametrize("view", ["whole", "transposed", "strided", "rows", "column"])
 def test_numba_views(numba_cuda: Any, view: str) -> None:
     a = data((300, 200))
-    x = VIEWS[view](numba_cuda.to_device(a))
+    try:
+        x = VIEWS[view](numba_cuda.to_device(a))  # a transpose is a kernel of Numba's
+    except AttributeError as error:
+        pytest.skip(f"this Numba cannot compile for the GPU: {error}")
     assert_same(gf.fetch(x), np.array(VIEWS[view](a), order="C"))
 
 
