@@ -18,6 +18,7 @@ struct gpufi_share {
   gpuf_tensor tensor;
   uint64_t generation;
   const void *d_base; /* of the allocation; NULL when there is none */
+  void *d_copy;       /* memory that the share owns, or NULL */
   gpuf_share_options options;
   int32_t importer_count;
   bool withdrawn;
@@ -55,11 +56,12 @@ static void end_if_unused(gpufi_share *share) {
     return;
   }
   share->ending = true;
+  pthread_mutex_unlock(&shares_lock);
+  gpuf_free(share->tensor.device, share->d_copy, NULL); /* fails with the device, if at all */
   if (share->options.release) {
-    pthread_mutex_unlock(&shares_lock);
     share->options.release(share->options.release_arg);
-    pthread_mutex_lock(&shares_lock);
   }
+  pthread_mutex_lock(&shares_lock);
   gpufi_share **link = &shares;
   while (*link != share) {
     link = &(*link)->next;
@@ -159,7 +161,6 @@ static gpuf_status describe(const gpufi_backend *backend, const gpuf_tensor *ten
   gpufi_ipc_block block;
   fields->tensor = *tensor;
   fields->tensor.data = NULL;
-  fields->tensor.stream = GPUF_STREAM_NONE;
   gpuf_status status = backend->ipc_identity(tensor->device.index, fields->identity, err);
   *d_base = NULL;
   if (status != GPUF_OK || gpuf_tensor_count(tensor) == 0) {
@@ -168,7 +169,7 @@ static gpuf_status describe(const gpufi_backend *backend, const gpuf_tensor *ten
   if (gpufi_share_is_attached(tensor->device.kind, tensor->data)) {
     return gpufi_fail(err, GPUF_ERR_UNSUPPORTED, 0,
                       "%p is attached memory of another process; share it from that process, or "
-                      "copy it into gpuf_alloc memory and share that (Python: share(x, copy=True))",
+                      "share a copy (gpuf_share_options.copy; Python: share(x, copy=True))",
                       tensor->data);
   }
   memset(&block, 0, sizeof(block));
@@ -201,22 +202,68 @@ static gpuf_status random_bytes(void *bytes, size_t nbytes, gpuf_error *err) {
   return GPUF_OK;
 }
 
-static gpuf_status prepare(const gpuf_tensor *tensor, gpufi_share_fields *fields,
-                           const void **d_base, gpuf_error *err) {
-  const gpufi_backend *backend;
-  gpuf_status status = gpuf_tensor_check(tensor, err);
+/* The elements on a stream of their own, packed, once the tensor's work is done. */
+static gpuf_status pack(const gpufi_backend *backend, const gpuf_tensor *tensor, void *d_copy,
+                        gpuf_error *err) {
+  gpufi_strided layout;
+  gpuf_stream stream;
+  gpuf_status status = backend->stream_create(tensor->device.index, &stream, err);
+  if (status != GPUF_OK) {
+    return status;
+  }
+  gpufi_strided_init(&layout, tensor);
+  status = backend->pack(tensor->device.index, &layout, tensor->data, 0,
+                         gpuf_tensor_count(tensor), d_copy, stream, err);
+  if (status == GPUF_OK) {
+    status = backend->stream_synchronize(tensor->device.index, stream, err);
+  }
+  backend->stream_destroy(tensor->device.index, stream, NULL);
+  return status;
+}
+
+/* Let `tensor` describe a packed copy in memory of its own, *d_copy. */
+static gpuf_status copy_packed(const gpufi_backend *backend, gpuf_tensor *tensor, void **d_copy,
+                               gpuf_error *err) {
+  gpuf_tensor packed;
+  gpuf_status status = gpuf_alloc(tensor->device, gpuf_tensor_nbytes(tensor), d_copy, err);
+  if (status == GPUF_OK) {
+    status = gpuf_tensor_init(&packed, *d_copy, tensor->device, tensor->dtype, tensor->ndim,
+                              tensor->shape, err);
+  }
+  if (status == GPUF_OK && gpuf_tensor_count(tensor) > 0) {
+    status = pack(backend, tensor, *d_copy, err);
+  }
+  if (status == GPUF_OK) {
+    *tensor = packed;
+  }
+  return status;
+}
+
+static gpuf_status check_tensor(const gpuf_tensor *tensor, const gpufi_backend **backend,
+                                gpuf_error *err) {
+  const gpuf_status status = gpuf_tensor_check(tensor, err);
   if (status == GPUF_OK && tensor->device.kind == GPUF_DEVICE_CPU) {
-    status = gpufi_fail(err, GPUF_ERR_UNSUPPORTED, 0,
-                        "memory of the CPU is not shared; copy it to a device first");
+    return gpufi_fail(err, GPUF_ERR_UNSUPPORTED, 0,
+                      "memory of the CPU is not shared; copy it to a device first (Python: "
+                      "to_device)");
   }
-  if (status == GPUF_OK) {
-    status = gpufi_backend_for(tensor->device, &backend, err);
-  }
-  if (status == GPUF_OK) {
-    status = describe(backend, tensor, fields, d_base, err);
-  }
+  return status == GPUF_OK ? gpufi_backend_for(tensor->device, backend, err) : status;
+}
+
+/* Make the tensor ready and describe it: share->tensor, d_base and d_copy, and `fields`. */
+static gpuf_status prepare(gpufi_share *share, gpufi_share_fields *fields, gpuf_error *err) {
+  gpuf_tensor *tensor = &share->tensor;
+  const gpufi_backend *backend;
+  gpuf_status status = check_tensor(tensor, &backend, err);
   if (status == GPUF_OK && tensor->stream != GPUF_STREAM_NONE) {
     status = backend->stream_synchronize(tensor->device.index, tensor->stream, err);
+    tensor->stream = GPUF_STREAM_NONE;
+  }
+  if (status == GPUF_OK && share->options.copy) {
+    status = copy_packed(backend, tensor, &share->d_copy, err);
+  }
+  if (status == GPUF_OK) {
+    status = describe(backend, tensor, fields, &share->d_base, err);
   }
   if (status == GPUF_OK) {
     status = random_bytes(fields->token, sizeof(fields->token), err);
@@ -224,40 +271,44 @@ static gpuf_status prepare(const gpuf_tensor *tensor, gpufi_share_fields *fields
   return status == GPUF_OK ? gpufi_share_service_start(fields, err) : status;
 }
 
+/* Into the table, with the next generation. */
+static gpuf_status enlist(gpufi_share *share, gpufi_share_fields *fields, gpuf_error *err) {
+  pthread_mutex_lock(&shares_lock);
+  fields->generation = share->generation = last_generation + 1;
+  gpufi_share_encode(fields, &share->handle);
+  const gpuf_status status = check_handle(&share->handle, err);
+  if (status == GPUF_OK) {
+    last_generation++;
+    share->next = shares;
+    shares = share;
+  }
+  pthread_mutex_unlock(&shares_lock);
+  return status;
+}
+
 gpuf_status gpuf_share(const gpuf_tensor *tensor, const gpuf_share_options *options,
                        gpuf_share_handle *handle, gpuf_error *err) {
   gpufi_share_fields fields = {0};
-  const void *d_base;
   pthread_once(&shares_once, init_once);
-  gpuf_status status = prepare(tensor, &fields, &d_base, err);
-  if (status != GPUF_OK) {
-    return status;
-  }
   gpufi_share *share = calloc(1, sizeof(*share));
   if (!share) {
     return gpufi_fail(err, GPUF_ERR_NO_MEMORY, 0, "no host memory for a share's record");
   }
   share->tensor = *tensor;
-  share->tensor.stream = GPUF_STREAM_NONE;
-  share->d_base = d_base;
   if (options) {
     share->options = *options;
     fields.readonly = options->readonly;
   }
-  pthread_mutex_lock(&shares_lock);
-  fields.generation = share->generation = last_generation + 1;
-  gpufi_share_encode(&fields, &share->handle);
-  status = check_handle(&share->handle, err);
+  gpuf_status status = prepare(share, &fields, err);
   if (status == GPUF_OK) {
-    last_generation++;
-    share->next = shares;
-    shares = share;
-    *handle = share->handle;
+    status = enlist(share, &fields, err);
   }
-  pthread_mutex_unlock(&shares_lock);
-  if (status != GPUF_OK) {
-    free(share);
+  if (status == GPUF_OK) {
+    gpufi_share_encode(&fields, handle);
+    return GPUF_OK;
   }
+  gpuf_free(share->tensor.device, share->d_copy, NULL);
+  free(share);
   return status;
 }
 

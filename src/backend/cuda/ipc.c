@@ -104,8 +104,8 @@ gpuf_status gpufi_cuda_ipc_identity(int32_t device, uint8_t *identity, gpuf_erro
 
 static gpuf_status refuse(const char *what, gpuf_error *err) {
   return gpufi_fail(err, GPUF_ERR_UNSUPPORTED, 0,
-                    "%s cannot be passed to another process by CUDA IPC; copy it into gpuf_alloc "
-                    "or cudaMalloc memory first and share that (Python: share(x, copy=True))",
+                    "%s cannot be passed to another process by CUDA IPC; share a copy in "
+                    "gpuf_alloc memory (gpuf_share_options.copy; Python: share(x, copy=True))",
                     what);
 }
 

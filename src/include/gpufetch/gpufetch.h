@@ -319,6 +319,9 @@ typedef struct gpuf_share_info {
 
 typedef struct gpuf_share_options {
   bool readonly; /* for gpuf_share_info */
+  /* Share a copy in C order, made on the device in memory that the share owns. The tensor's own
+   * memory is needed no longer than the call, and may be of any kind that the device reads. */
+  bool copy;
   /* Called once when nobody uses the memory any more, on any thread, with no lock held. It may
    * free the memory but not wait for another share. NULL for none. */
   void (*release)(void *release_arg);
@@ -329,7 +332,8 @@ typedef struct gpuf_share_options {
  * pending on tensor->stream. The whole block that holds them becomes readable and writable for
  * importers. `options` may be NULL. GPUF_ERR_UNSUPPORTED, naming the remedy, for memory that CUDA
  * cannot pass on: managed, from cudaMallocAsync or another memory pool, from the virtual memory
- * API (cuMemMap), and for memory that is itself attached. On failure release is not called. */
+ * API (cuMemMap), and for memory that is itself attached; options->copy makes all of it fit. On
+ * failure release is not called. */
 GPUF_API gpuf_status gpuf_share(const gpuf_tensor *tensor, const gpuf_share_options *options,
                                 gpuf_share_handle *handle, gpuf_error *err);
 
