@@ -154,8 +154,7 @@ static PyObject *share_attach(PyObject *module, PyObject *bytes) {
     return raise_share(state, &err);
   }
   /* Others may be given the memory and write to it, by custom in order with the default stream. */
-  tensor.stream =
-      tensor.device.kind == GPUF_DEVICE_CUDA ? GPUF_STREAM_LEGACY : GPUF_STREAM_NONE;
+  tensor.stream = tensor.device.kind == GPUF_DEVICE_CUDA ? GPUF_STREAM_LEGACY : GPUF_STREAM_NONE;
   PyObject *capsule = PyCapsule_New(attachment, attachment_name, attachment_destroy);
   if (!capsule) {
     gpuf_detach(attachment, NULL);
@@ -209,13 +208,12 @@ static PyObject *share_describe(PyObject *module, PyObject *bytes) {
   PyObject *shape = gpufi_py_tuple_of(info.tensor.shape, info.tensor.ndim);
   PyObject *dict = NULL;
   if (shape) {
-    dict = Py_BuildValue("{s:O,s:O,s:s,s:n,s:O,s:L,s:K}", "shape", shape, "dtype",
-                         state->descrs[info.tensor.dtype], "device",
-                         gpufi_py_device_text(info.tensor.device, device), "nbytes",
-                         (Py_ssize_t)gpuf_tensor_nbytes(&info.tensor), "readonly",
-                         info.readonly ? Py_True : Py_False, "process_id",
-                         (long long)info.process_id, "generation",
-                         (unsigned long long)info.generation);
+    dict = Py_BuildValue(
+        "{s:O,s:O,s:s,s:n,s:O,s:L,s:K}", "shape", shape, "dtype", state->descrs[info.tensor.dtype],
+        "device", gpufi_py_device_text(info.tensor.device, device), "nbytes",
+        (Py_ssize_t)gpuf_tensor_nbytes(&info.tensor), "readonly",
+        info.readonly ? Py_True : Py_False, "process_id", (long long)info.process_id, "generation",
+        (unsigned long long)info.generation);
   }
   Py_XDECREF(shape);
   return dict;

@@ -18,8 +18,8 @@ typedef enum gpufi_direction { GPUFI_TO_HOST, GPUFI_TO_DEVICE } gpufi_direction;
 
 /* An allocation as another process can open it. Every byte is defined: it goes into handles. */
 typedef struct gpufi_ipc_block {
-  void *d_base;   /* exporter's address of the allocation's start */
-  size_t nbytes;  /* of the allocation */
+  void *d_base;                        /* exporter's address of the allocation's start */
+  size_t nbytes;                       /* of the allocation */
   uint8_t name[GPUFI_IPC_NAME_NBYTES]; /* the base IPC handle */
 } gpufi_ipc_block;
 

@@ -97,9 +97,9 @@ gpufi_share_answer gpufi_share_acquire(const uint8_t *bytes, size_t nbytes, gpuf
   if (!share) {
     answer = fields.generation <= last_generation ? GPUFI_SHARE_STALE : GPUFI_SHARE_FORGED;
   } else if (share->handle.nbytes == nbytes && same_bytes(share->handle.bytes, bytes, nbytes)) {
-    answer = share->withdrawn                      ? GPUFI_SHARE_STALE
+    answer = share->withdrawn                     ? GPUFI_SHARE_STALE
              : share->importer_count == INT32_MAX ? GPUFI_SHARE_FULL
-                                                   : GPUFI_SHARE_GRANTED;
+                                                  : GPUFI_SHARE_GRANTED;
   }
   if (answer == GPUFI_SHARE_GRANTED) {
     share->importer_count++;
@@ -116,13 +116,15 @@ void gpufi_share_release(gpufi_share *share) {
   pthread_mutex_unlock(&shares_lock);
 }
 
-const gpuf_tensor *gpufi_share_tensor(const gpufi_share *share) { return &share->tensor; }
+const gpuf_tensor *gpufi_share_tensor(const gpufi_share *share) {
+  return &share->tensor;
+}
 
 gpuf_status gpufi_share_allows_free(gpuf_device device, const void *d_ptr, gpuf_error *err) {
   pthread_mutex_lock(&shares_lock);
   const gpufi_share *share = shares;
-  while (share && (share->ending || share->d_base != d_ptr ||
-                   share->tensor.device.kind != device.kind)) {
+  while (share &&
+         (share->ending || share->d_base != d_ptr || share->tensor.device.kind != device.kind)) {
     share = share->next;
   }
   const int32_t importer_count = share ? share->importer_count : 0;
@@ -191,8 +193,7 @@ static gpuf_status check_handle(const gpuf_share_handle *handle, gpuf_error *err
   if (gpufi_share_decode(handle, &fields, &inner) == GPUF_OK) {
     return GPUF_OK;
   }
-  return gpufi_fail(err, GPUF_ERR_INVALID, 0, "the tensor cannot be shared: %.900s",
-                    inner.message);
+  return gpufi_fail(err, GPUF_ERR_INVALID, 0, "the tensor cannot be shared: %.900s", inner.message);
 }
 
 static gpuf_status random_bytes(void *bytes, size_t nbytes, gpuf_error *err) {
@@ -212,8 +213,8 @@ static gpuf_status pack(const gpufi_backend *backend, const gpuf_tensor *tensor,
     return status;
   }
   gpufi_strided_init(&layout, tensor);
-  status = backend->pack(tensor->device.index, &layout, tensor->data, 0,
-                         gpuf_tensor_count(tensor), d_copy, stream, err);
+  status = backend->pack(tensor->device.index, &layout, tensor->data, 0, gpuf_tensor_count(tensor),
+                         d_copy, stream, err);
   if (status == GPUF_OK) {
     status = backend->stream_synchronize(tensor->device.index, stream, err);
   }
@@ -242,18 +243,21 @@ static gpuf_status copy_packed(const gpufi_backend *backend, gpuf_tensor *tensor
 static gpuf_status check_tensor(const gpuf_tensor *tensor, const gpufi_backend **backend,
                                 gpuf_error *err) {
   const gpuf_status status = gpuf_tensor_check(tensor, err);
-  if (status == GPUF_OK && tensor->device.kind == GPUF_DEVICE_CPU) {
-    return gpufi_fail(err, GPUF_ERR_UNSUPPORTED, 0,
-                      "memory of the CPU is not shared; copy it to a device first (Python: "
-                      "to_device)");
+  if (status != GPUF_OK) {
+    return status;
   }
-  return status == GPUF_OK ? gpufi_backend_for(tensor->device, backend, err) : status;
+  if (tensor->device.kind == GPUF_DEVICE_CPU) {
+    gpufi_fail(err, GPUF_ERR_UNSUPPORTED, 0,
+               "memory of the CPU is not shared; copy it to a device first (Python: to_device)");
+    return GPUF_ERR_UNSUPPORTED;
+  }
+  return gpufi_backend_for(tensor->device, backend, err);
 }
 
 /* Make the tensor ready and describe it: share->tensor, d_base and d_copy, and `fields`. */
 static gpuf_status prepare(gpufi_share *share, gpufi_share_fields *fields, gpuf_error *err) {
   gpuf_tensor *tensor = &share->tensor;
-  const gpufi_backend *backend;
+  const gpufi_backend *backend = NULL;
   gpuf_status status = check_tensor(tensor, &backend, err);
   if (status == GPUF_OK && tensor->stream != GPUF_STREAM_NONE) {
     status = backend->stream_synchronize(tensor->device.index, tensor->stream, err);
@@ -322,13 +326,17 @@ static gpuf_status check_own(const gpuf_share_handle *handle, uint64_t *generati
     return gpufi_refuse_after_fork(err);
   }
   const gpuf_status status = gpufi_share_decode(handle, &fields, err);
-  if (status == GPUF_OK && !gpufi_share_service_is_own(fields.service)) {
-    return gpufi_fail(err, GPUF_ERR_INVALID, 0,
-                      "the share was made by process %" PRId64 "; only that process can end it, "
-                      "and importers call gpuf_detach", fields.process_id);
+  if (status != GPUF_OK) {
+    return status;
   }
   *generation = fields.generation;
-  return status;
+  if (!gpufi_share_service_is_own(fields.service)) {
+    return gpufi_fail(err, GPUF_ERR_INVALID, 0,
+                      "the share was made by process %" PRId64 "; only that process can end it, "
+                      "and importers call gpuf_detach",
+                      fields.process_id);
+  }
+  return GPUF_OK;
 }
 
 static struct timespec deadline_after(int64_t timeout_ns) {
@@ -345,7 +353,7 @@ static struct timespec deadline_after(int64_t timeout_ns) {
 
 gpuf_status gpuf_unshare(const gpuf_share_handle *handle, int64_t timeout_ns,
                          int32_t *importer_count, gpuf_error *err) {
-  uint64_t generation;
+  uint64_t generation = 0;
   const gpuf_status status = check_own(handle, &generation, err);
   if (status != GPUF_OK) {
     return status;
@@ -374,12 +382,13 @@ gpuf_status gpuf_unshare(const gpuf_share_handle *handle, int64_t timeout_ns,
   }
   return gpufi_fail(err, GPUF_ERR_TIMEOUT, 0,
                     "%" PRId32 " attachments still use the memory; keep it allocated and call "
-                    "gpuf_unshare again to wait for them", left_count);
+                    "gpuf_unshare again to wait for them",
+                    left_count);
 }
 
 gpuf_status gpuf_share_importer_count(const gpuf_share_handle *handle, int32_t *importer_count,
                                       gpuf_error *err) {
-  uint64_t generation;
+  uint64_t generation = 0;
   const gpuf_status status = check_own(handle, &generation, err);
   if (status != GPUF_OK) {
     return status;

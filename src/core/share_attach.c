@@ -21,7 +21,7 @@ typedef struct import {
 } import;
 
 struct gpuf_attachment {
-  gpufi_share *own;   /* of this process itself; then the rest is unset */
+  gpufi_share *own; /* of this process itself; then the rest is unset */
   gpufi_peer *peer;
   uint64_t reference; /* the peer's */
   import *block;      /* NULL when there are no elements */
@@ -88,7 +88,7 @@ static gpuf_status open_import(const gpufi_backend *backend, gpuf_device device,
   if (!block) {
     status = create_import(backend, device, fields, descriptor, &block, err);
   }
-  if (status == GPUF_OK) {
+  if (block) {
     block->attachment_count++;
     *out = block;
   }
@@ -136,11 +136,11 @@ static gpuf_status find_device(const gpufi_share_fields *fields, gpuf_device *de
   if (status != GPUF_OK) {
     return status;
   }
-  return gpufi_fail(err, GPUF_ERR_NO_DEVICE, 0,
-                    "the memory is on %s:%" PRId32 " of process %" PRId64 ", and none of the %"
-                    PRId32 " devices here is that one; make it visible (CUDA_VISIBLE_DEVICES)",
-                    gpuf_device_kind_name(kind), fields->tensor.device.index, fields->process_id,
-                    count);
+  gpufi_fail(err, GPUF_ERR_NO_DEVICE, 0,
+             "the memory is on %s:%" PRId32 " of process %" PRId64 ", and none of the %" PRId32
+             " devices here is that one; make it visible (CUDA_VISIBLE_DEVICES)",
+             gpuf_device_kind_name(kind), fields->tensor.device.index, fields->process_id, count);
+  return GPUF_ERR_NO_DEVICE;
 }
 
 static gpuf_status attach_own(const gpuf_share_handle *handle, gpuf_attachment *attachment,
@@ -161,9 +161,8 @@ static gpuf_status attach_own(const gpuf_share_handle *handle, gpuf_attachment *
 }
 
 static gpuf_status attach_other(const gpuf_share_handle *handle, const gpufi_share_fields *fields,
-                                gpuf_attachment *attachment, gpuf_tensor *tensor,
-                                gpuf_error *err) {
-  const gpufi_backend *backend;
+                                gpuf_attachment *attachment, gpuf_tensor *tensor, gpuf_error *err) {
+  const gpufi_backend *backend = NULL;
   gpuf_device device;
   int descriptor = -1;
   gpuf_status status = find_device(fields, &device, &backend, err);

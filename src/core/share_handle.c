@@ -101,17 +101,20 @@ static gpuf_status check_envelope(const gpuf_share_handle *handle, gpuf_error *e
   if (magic != MAGIC) {
     return gpufi_fail(err, GPUF_ERR_CORRUPT, 0,
                       "not a share handle: it begins with 0x%08" PRIx32 "; pass what gpuf_share "
-                      "gave", magic);
+                      "gave",
+                      magic);
   }
   if (version != VERSION) {
     return gpufi_fail(err, GPUF_ERR_CORRUPT, 0,
                       "the share handle has version %u and this gpufetch knows %d; use the same "
-                      "gpufetch in both processes", version, VERSION);
+                      "gpufetch in both processes",
+                      version, VERSION);
   }
   if (nbytes != handle->nbytes || nbytes != AT_AXES + 16 * handle->bytes[AT_NDIM]) {
     return gpufi_fail(err, GPUF_ERR_CORRUPT, 0,
                       "the share handle has %" PRIu32 " bytes and says %u for %u axes; copy all "
-                      "of it", handle->nbytes, nbytes, handle->bytes[AT_NDIM]);
+                      "of it",
+                      handle->nbytes, nbytes, handle->bytes[AT_NDIM]);
   }
   if (sum != checksum(handle)) {
     return gpufi_fail(err, GPUF_ERR_CORRUPT, 0,
@@ -130,20 +133,17 @@ static gpuf_status check_inside(const gpufi_share_fields *fields, gpuf_error *er
     *(span < 0 ? &below_nbytes : &above_nbytes) += (uint64_t)(span < 0 ? -span : span);
   }
   if (fields->allocation_nbytes > PTRDIFF_MAX ||
-      fields->offset_nbytes > fields->allocation_nbytes ||
-      below_nbytes > fields->offset_nbytes ||
+      fields->offset_nbytes > fields->allocation_nbytes || below_nbytes > fields->offset_nbytes ||
       above_nbytes > fields->allocation_nbytes - fields->offset_nbytes) {
     return gpufi_fail(err, GPUF_ERR_CORRUPT, 0,
                       "the share handle describes elements outside their allocation of %" PRIu64
                       " bytes (offset %" PRIu64 ", %" PRIu64 " below it and %" PRIu64 " above)",
-                      fields->allocation_nbytes, fields->offset_nbytes, below_nbytes,
-                      above_nbytes);
+                      fields->allocation_nbytes, fields->offset_nbytes, below_nbytes, above_nbytes);
   }
   return GPUF_OK;
 }
 
-static gpuf_status check_fields(const gpufi_share_fields *fields, uint8_t flags,
-                                gpuf_error *err) {
+static gpuf_status check_fields(const gpufi_share_fields *fields, uint8_t flags, gpuf_error *err) {
   gpuf_tensor tensor = fields->tensor;
   gpuf_error inner;
   if (tensor.device.kind != GPUF_DEVICE_CUDA && tensor.device.kind != GPUF_DEVICE_HOST) {
@@ -204,9 +204,12 @@ gpuf_status gpuf_share_describe(const gpuf_share_handle *handle, gpuf_share_info
   gpufi_share_fields fields;
   const gpuf_status status = gpufi_share_decode(handle, &fields, err);
   if (status == GPUF_OK) {
-    *info = (gpuf_share_info){fields.tensor,        (size_t)fields.allocation_nbytes,
-                              (size_t)fields.offset_nbytes, fields.generation,
-                              fields.process_id,    fields.readonly};
+    *info = (gpuf_share_info){fields.tensor,
+                              (size_t)fields.allocation_nbytes,
+                              (size_t)fields.offset_nbytes,
+                              fields.generation,
+                              fields.process_id,
+                              fields.readonly};
   }
   return status;
 }
@@ -216,8 +219,9 @@ gpuf_status gpuf_share_describe(const gpuf_share_handle *handle, gpuf_share_info
 static const char prefix[] = "gpufetch-share:1:";
 static const char digits[] = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-_";
 
-_Static_assert(sizeof(prefix) + (GPUF_SHARE_HANDLE_MAX_NBYTES + 2) / 3 * 4 <=
-                   GPUF_SHARE_TEXT_MAX_NBYTES, "text size");
+_Static_assert(sizeof(prefix) + (size_t)(GPUF_SHARE_HANDLE_MAX_NBYTES + 2) / 3 * 4 <=
+                   GPUF_SHARE_TEXT_MAX_NBYTES,
+               "text size");
 
 gpuf_status gpuf_share_to_text(const gpuf_share_handle *handle, char *text, gpuf_error *err) {
   gpufi_share_fields fields;
@@ -241,7 +245,9 @@ gpuf_status gpuf_share_to_text(const gpuf_share_handle *handle, char *text, gpuf
   return GPUF_OK;
 }
 
-static bool is_space(char c) { return c == ' ' || (c >= '\t' && c <= '\r'); }
+static bool is_space(char c) {
+  return c == ' ' || (c >= '\t' && c <= '\r');
+}
 
 static gpuf_status decode_digits(const char *text, gpuf_share_handle *handle, gpuf_error *err) {
   uint32_t bits = 0;
@@ -251,7 +257,8 @@ static gpuf_status decode_digits(const char *text, gpuf_share_handle *handle, gp
     if (!digit) {
       return gpufi_fail(err, GPUF_ERR_CORRUPT, 0,
                         "the share handle's text has the byte 0x%02x, which base64url has not; "
-                        "copy it again", (unsigned char)*text);
+                        "copy it again",
+                        (unsigned char)*text);
     }
     bits = (bits << 6 | (uint32_t)(digit - digits)) & 0xffff;
     bit_count += 6;
@@ -288,7 +295,8 @@ gpuf_status gpuf_share_from_text(const char *text, gpuf_share_handle *handle, gp
   if (strncmp(text, prefix, sizeof(prefix) - 1) != 0) {
     return gpufi_fail(err, GPUF_ERR_CORRUPT, 0,
                       "this text is no share handle of this version: it does not begin with "
-                      "\"%s\"; pass what gpuf_share_to_text gave", prefix);
+                      "\"%s\"; pass what gpuf_share_to_text gave",
+                      prefix);
   }
   gpuf_status status = decode_digits(text + sizeof(prefix) - 1, &decoded, err);
   if (status == GPUF_OK) {

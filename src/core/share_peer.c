@@ -18,14 +18,14 @@
 #define PATIENCE_S 10
 
 struct gpufi_peer {
-  gpufi_peer *next;     /* these four are guarded by peers_lock */
+  gpufi_peer *next; /* these four are guarded by peers_lock */
   int32_t user_count;
-  int fd;               /* -1 in a forked child; else open as long as there are users */
-  bool listed;          /* new users may find it */
+  int fd;      /* -1 in a forked child; else open as long as there are users */
+  bool listed; /* new users may find it */
   uint8_t service[GPUFI_SHARE_ID_NBYTES];
   int64_t process_id;
   uint64_t start_time;
-  atomic_bool lost; /* the exporter has gone, or does not keep to the protocol; for ever */
+  atomic_bool lost;     /* the exporter has gone, or does not keep to the protocol; for ever */
   pthread_mutex_t lock; /* held from a request to its reply; guards all below */
   bool connected;
   uint64_t last_reference;
@@ -37,7 +37,8 @@ static gpufi_peer *peers;
 static gpuf_status gone(const gpufi_peer *peer, gpuf_error *err) {
   return gpufi_fail(err, GPUF_ERR_STATE, 0,
                     "the exporting process %" PRId64 " is gone, and its memory with it; share the "
-                    "tensor again from a live process", peer->process_id);
+                    "tensor again from a live process",
+                    peer->process_id);
 }
 
 static gpuf_status lose(gpufi_peer *peer, gpuf_error *err) {
@@ -82,14 +83,14 @@ gpuf_status gpufi_peer_get(const gpufi_share_fields *fields, gpufi_peer **out, g
   gpufi_share_watch_fork();
   pthread_mutex_lock(&peers_lock);
   gpufi_peer *peer = peers;
-  while (peer && (!peer->listed ||
-                  memcmp(peer->service, fields->service, sizeof(peer->service)) != 0)) {
+  while (peer &&
+         (!peer->listed || memcmp(peer->service, fields->service, sizeof(peer->service)) != 0)) {
     peer = peer->next;
   }
   if (!peer) {
     status = create(fields, &peer, err);
   }
-  if (status == GPUF_OK) {
+  if (peer) {
     peer->user_count++;
     *out = peer;
   }
@@ -130,7 +131,8 @@ static gpuf_status nobody(gpufi_peer *peer, gpuf_error *err) {
     return gpufi_fail(err, GPUF_ERR_UNSUPPORTED, 0,
                       "process %" PRId64 " shares memory but cannot be reached from here: the two "
                       "processes must be in one network namespace (containers: --network=host or "
-                      "--network=container:NAME)", peer->process_id);
+                      "--network=container:NAME)",
+                      peer->process_id);
   }
   return lose(peer, err);
 }
@@ -144,8 +146,8 @@ static gpuf_status check_user(gpufi_peer *peer, gpuf_error *err) {
   if (other.uid != geteuid()) {
     return gpufi_fail(err, GPUF_ERR_UNSUPPORTED, 0,
                       "the exporting process %" PRId64 " runs as user %u and this one as user %u; "
-                      "attach as the same user", peer->process_id, (unsigned)other.uid,
-                      (unsigned)geteuid());
+                      "attach as the same user",
+                      peer->process_id, (unsigned)other.uid, (unsigned)geteuid());
   }
   return GPUF_OK;
 }
@@ -167,7 +169,8 @@ static gpuf_status connect_once(gpufi_peer *peer, gpuf_error *err) {
   if (code == EAGAIN) {
     return gpufi_fail(err, GPUF_ERR_TIMEOUT, code,
                       "the exporting process %" PRId64 " accepted no connection within %d s; is it "
-                      "stopped in a debugger?", peer->process_id, PATIENCE_S);
+                      "stopped in a debugger?",
+                      peer->process_id, PATIENCE_S);
   }
   if (code != 0) {
     return io_fail("connect", code, err);
@@ -186,7 +189,9 @@ static ssize_t receive(int fd, gpufi_share_reply *reply, int *descriptor) {
     char bytes[CMSG_SPACE(sizeof(int))];
   } control = {0};
   struct iovec part = {reply, sizeof(*reply)};
-  struct msghdr message = {.msg_iov = &part, .msg_iovlen = 1, .msg_control = &control,
+  struct msghdr message = {.msg_iov = &part,
+                           .msg_iovlen = 1,
+                           .msg_control = &control,
                            .msg_controllen = sizeof(control)};
   ssize_t nbytes;
   *descriptor = -1;
@@ -214,7 +219,8 @@ static gpuf_status await_reply(gpufi_peer *peer, uint64_t reference, gpufi_share
     if (nbytes < 0 && errno == EAGAIN) {
       return gpufi_fail(err, GPUF_ERR_TIMEOUT, errno,
                         "the exporting process %" PRId64 " did not answer within %d s; is it "
-                        "stopped in a debugger?", peer->process_id, PATIENCE_S);
+                        "stopped in a debugger?",
+                        peer->process_id, PATIENCE_S);
     }
     if (nbytes <= 0) {
       return lose(peer, err);
@@ -230,7 +236,8 @@ static gpuf_status await_reply(gpufi_peer *peer, uint64_t reference, gpufi_share
       atomic_store(&peer->lost, true);
       return gpufi_fail(err, GPUF_ERR_CORRUPT, 0,
                         "process %" PRId64 " does not answer as gpufetch does; use the same "
-                        "gpufetch in both processes", peer->process_id);
+                        "gpufetch in both processes",
+                        peer->process_id);
     }
   }
 }
@@ -240,16 +247,18 @@ static gpuf_status refuse(const gpufi_peer *peer, uint16_t answer, gpuf_error *e
   case GPUFI_SHARE_STALE:
     return gpufi_fail(err, GPUF_ERR_STATE, 0,
                       "the share is stale: process %" PRId64 " has withdrawn it; ask for a fresh "
-                      "handle", peer->process_id);
+                      "handle",
+                      peer->process_id);
   case GPUFI_SHARE_FORGED:
     return gpufi_fail(err, GPUF_ERR_CORRUPT, 0,
                       "process %" PRId64 " never gave out this share handle; pass the handle "
-                      "unchanged", peer->process_id);
+                      "unchanged",
+                      peer->process_id);
   case GPUFI_SHARE_FULL:
     return gpufi_fail(err, GPUF_ERR_NO_MEMORY, 0,
                       "process %" PRId64 " serves %d importing processes, or holds %d attachments "
-                      "of this one; detach some", peer->process_id, GPUFI_SHARE_CLIENTS_MAX,
-                      GPUFI_SHARE_REFERENCES_MAX);
+                      "of this one; detach some",
+                      peer->process_id, GPUFI_SHARE_CLIENTS_MAX, GPUFI_SHARE_REFERENCES_MAX);
   case GPUFI_SHARE_OTHER_USER:
     return gpufi_fail(err, GPUF_ERR_UNSUPPORTED, 0,
                       "process %" PRId64 " runs as another user; attach as the same user",
@@ -257,7 +266,8 @@ static gpuf_status refuse(const gpufi_peer *peer, uint16_t answer, gpuf_error *e
   default:
     return gpufi_fail(err, GPUF_ERR_UNSUPPORTED, 0,
                       "process %" PRId64 " has a gpufetch of another version (answer %u); use the "
-                      "same in both", peer->process_id, answer);
+                      "same in both",
+                      peer->process_id, answer);
   }
 }
 
@@ -273,8 +283,8 @@ static gpuf_status send_request(gpufi_peer *peer, const gpufi_share_request *req
 /* Called with the peer's lock held. */
 static gpuf_status ask(gpufi_peer *peer, const gpuf_share_handle *handle, uint64_t reference,
                        int *descriptor, gpuf_error *err) {
-  gpufi_share_request request = {GPUFI_SHARE_WIRE_MAGIC, GPUFI_SHARE_WIRE_VERSION,
-                                 GPUFI_SHARE_ATTACH, reference, {0}};
+  gpufi_share_request request = {
+      GPUFI_SHARE_WIRE_MAGIC, GPUFI_SHARE_WIRE_VERSION, GPUFI_SHARE_ATTACH, reference, {0}};
   gpufi_share_reply reply;
   gpuf_status status = connect_once(peer, err);
   if (status != GPUF_OK) {
@@ -320,14 +330,14 @@ gpuf_status gpufi_peer_attach(gpufi_peer *peer, const gpuf_share_handle *handle,
 }
 
 void gpufi_peer_detach(gpufi_peer *peer, uint64_t reference) {
-  const gpufi_share_request request = {GPUFI_SHARE_WIRE_MAGIC, GPUFI_SHARE_WIRE_VERSION,
-                                       GPUFI_SHARE_DETACH, reference, {0}};
+  const gpufi_share_request request = {
+      GPUFI_SHARE_WIRE_MAGIC, GPUFI_SHARE_WIRE_VERSION, GPUFI_SHARE_DETACH, reference, {0}};
   if (atomic_load(&peer->lost)) {
     return;
   }
   pthread_mutex_lock(&peer->lock);
-  if (peer->connected && send_request(peer, &request, GPUFI_SHARE_REQUEST_HEADER_NBYTES) !=
-                             GPUF_OK) {
+  if (peer->connected &&
+      send_request(peer, &request, GPUFI_SHARE_REQUEST_HEADER_NBYTES) != GPUF_OK) {
     /* Gone, or stopped with its queue full: nothing that is sent later makes up for this one. The
      * reference ends with the connection, so no new user may keep the connection alive. */
     unlist(peer);
@@ -346,8 +356,12 @@ gpuf_status gpufi_peer_check(gpufi_peer *peer, gpuf_error *err) {
 
 /* --- Fork ------------------------------------------------------------------------------- */
 
-void gpufi_peer_fork_prepare(void) { pthread_mutex_lock(&peers_lock); }
-void gpufi_peer_fork_parent(void) { pthread_mutex_unlock(&peers_lock); }
+void gpufi_peer_fork_prepare(void) {
+  pthread_mutex_lock(&peers_lock);
+}
+void gpufi_peer_fork_parent(void) {
+  pthread_mutex_unlock(&peers_lock);
+}
 
 void gpufi_peer_fork_child(void) {
   for (gpufi_peer *peer = peers; peer; peer = peer->next) {

@@ -121,8 +121,8 @@ static void drop(client *c) {
 
 static int descriptor_of(const gpufi_share *share) {
   const gpuf_tensor *tensor = gpufi_share_tensor(share);
-  const gpufi_backend *backend = tensor->device.kind == GPUF_DEVICE_CUDA ? &gpufi_backend_cuda
-                                                                         : &gpufi_backend_host;
+  const gpufi_backend *backend =
+      tensor->device.kind == GPUF_DEVICE_CUDA ? &gpufi_backend_cuda : &gpufi_backend_host;
   return gpuf_tensor_count(tensor) > 0 ? backend->ipc_descriptor() : -1;
 }
 
@@ -228,13 +228,11 @@ static void accept_one(void) {
   pthread_mutex_lock(&lock);
   const int fd = accept4(listen_fd, NULL, NULL, SOCK_CLOEXEC | SOCK_NONBLOCK);
   const int code = errno;
-  if (fd >= 0) {
-    const gpufi_share_answer answer = admit(fd);
-    if (answer != GPUFI_SHARE_GRANTED) {
-      turn_away(fd, answer);
-    }
-  }
+  const gpufi_share_answer answer = fd >= 0 ? admit(fd) : GPUFI_SHARE_GRANTED;
   pthread_mutex_unlock(&lock);
+  if (answer != GPUFI_SHARE_GRANTED) {
+    turn_away(fd, answer);
+  }
   if (fd < 0 && code != EAGAIN && code != EINTR && code != ECONNABORTED) {
     /* Out of descriptors: the importer waits in the backlog, and epoll would say so at once. */
     const struct timespec pause = {0, 10000000};
@@ -262,8 +260,7 @@ static void *service_main(void *arg) {
 /* --- Start ------------------------------------------------------------------------ */
 
 static gpuf_status io_fail(const char *call, gpuf_error *err) {
-  return gpufi_fail(err, GPUF_ERR_IO, errno, "%s for the share service: %s", call,
-                    strerror(errno));
+  return gpufi_fail(err, GPUF_ERR_IO, errno, "%s for the share service: %s", call, strerror(errno));
 }
 
 /* Called with `lock` held; what it opens before a failure is the caller's to close. */
@@ -355,8 +352,12 @@ bool gpufi_share_service_is_own(const uint8_t *service) {
 
 /* --- Fork -------------------------------------------------------------------------- */
 
-static void service_fork_prepare(void) { pthread_mutex_lock(&lock); }
-static void service_fork_parent(void) { pthread_mutex_unlock(&lock); }
+static void service_fork_prepare(void) {
+  pthread_mutex_lock(&lock);
+}
+static void service_fork_parent(void) {
+  pthread_mutex_unlock(&lock);
+}
 
 static void service_fork_child(void) {
   for (client *c = clients; c; c = c->next) {
@@ -380,7 +381,9 @@ static void fork_child(void) {
   service_fork_child();
 }
 
-static void watch_fork(void) { pthread_atfork(fork_prepare, fork_parent, fork_child); }
+static void watch_fork(void) {
+  pthread_atfork(fork_prepare, fork_parent, fork_child);
+}
 
 void gpufi_share_watch_fork(void) {
   static pthread_once_t once = PTHREAD_ONCE_INIT;

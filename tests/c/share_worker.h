@@ -35,8 +35,8 @@ static inline gpuf_status tensor_hash(const gpuf_tensor *tensor, uint64_t *hash,
   const size_t nbytes = gpuf_tensor_nbytes(tensor);
   unsigned char *bytes = malloc(nbytes + 1);
   gpuf_tensor packed;
-  gpuf_status status = gpuf_tensor_init(&packed, bytes, cpu_device, tensor->dtype, tensor->ndim,
-                                        tensor->shape, err);
+  gpuf_status status =
+      gpuf_tensor_init(&packed, bytes, cpu_device, tensor->dtype, tensor->ndim, tensor->shape, err);
   if (status == GPUF_OK) {
     status = gpuf_copy(&packed, tensor, NULL, err);
   }
@@ -292,26 +292,26 @@ static inline bool worker_says_ok(worker *w, const char *command) {
   return true;
 }
 
-#define WORKER_OK(w, ...)                                                             \
-  do {                                                                                \
-    char command_[LINE_NBYTES];                                                       \
-    snprintf(command_, sizeof(command_), __VA_ARGS__);                                \
-    if (!worker_says_ok((w), command_)) {                                             \
-      printf("# %s:%d: %.60s gave %s\n", __FILE__, __LINE__, command_, (w)->answer);  \
-      longjmp(test_exit, 1);                                                          \
-    }                                                                                 \
+#define WORKER_OK(w, ...)                                                                          \
+  do {                                                                                             \
+    char command_[LINE_NBYTES];                                                                    \
+    snprintf(command_, sizeof(command_), __VA_ARGS__);                                             \
+    if (!worker_says_ok((w), command_)) {                                                          \
+      printf("# %s:%d: %.60s gave %s\n", __FILE__, __LINE__, command_, (w)->answer);               \
+      longjmp(test_exit, 1);                                                                       \
+    }                                                                                              \
   } while (0)
 
 /* The command fails, and the status and message contain both texts. */
-#define WORKER_FAILS(w, status, text, ...)                                            \
-  do {                                                                                \
-    char command_[LINE_NBYTES];                                                       \
-    snprintf(command_, sizeof(command_), __VA_ARGS__);                                \
-    if (worker_says_ok((w), command_) || !strstr((w)->answer, (status)) ||            \
-        !strstr((w)->answer, (text))) {                                               \
-      printf("# %s:%d: %.60s gave %s\n", __FILE__, __LINE__, command_, (w)->answer);  \
-      longjmp(test_exit, 1);                                                          \
-    }                                                                                 \
+#define WORKER_FAILS(w, status, text, ...)                                                         \
+  do {                                                                                             \
+    char command_[LINE_NBYTES];                                                                    \
+    snprintf(command_, sizeof(command_), __VA_ARGS__);                                             \
+    if (worker_says_ok((w), command_) || !strstr((w)->answer, (status)) ||                         \
+        !strstr((w)->answer, (text))) {                                                            \
+      printf("# %s:%d: %.60s gave %s\n", __FILE__, __LINE__, command_, (w)->answer);               \
+      longjmp(test_exit, 1);                                                                       \
+    }                                                                                              \
   } while (0)
 
 static inline void worker_stop(worker *w) {

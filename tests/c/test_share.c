@@ -37,8 +37,8 @@ static void small_allocations_are_not_mistaken_for_each_other(void) {
   worker w = worker_start();
   for (int i = 0; i < 3; i++) {
     s[i].d_ptr = device_bytes(400, 11 + (uint64_t)i);
-    CHECK_OK(gpuf_tensor_init(&s[i].tensor, s[i].d_ptr, test_device, GPUF_DTYPE_INT32, 1, shape,
-                              &err));
+    CHECK_OK(
+        gpuf_tensor_init(&s[i].tensor, s[i].d_ptr, test_device, GPUF_DTYPE_INT32, 1, shape, &err));
     share_tensor(&s[i]);
     WORKER_OK(&w, "attach %s", s[i].text);
   }
@@ -113,7 +113,9 @@ static void two_importers_are_counted(void) {
 }
 
 static int release_count;
-static void count_release(void *arg) { __atomic_add_fetch((int *)arg, 1, __ATOMIC_SEQ_CST); }
+static void count_release(void *arg) {
+  __atomic_add_fetch((int *)arg, 1, __ATOMIC_SEQ_CST);
+}
 
 static void memory_is_released_once_and_after_the_last_importer(void) {
   shared s = share_some();
@@ -164,7 +166,8 @@ static void cycles_leave_no_descriptor_and_no_thread(void) {
   WORKER_OK(&w, "cycle %s 3", s.text);
   WORKER_OK(&w, "resources");
   strcpy(before, w.answer);
-  const int descriptors = count_entries("/proc/self/fd"), threads = count_entries("/proc/self/task");
+  const int descriptors = count_entries("/proc/self/fd"),
+            threads = count_entries("/proc/self/task");
   WORKER_OK(&w, "cycle %s 200", s.text);
   WORKER_OK(&w, "resources");
   CHECK(strcmp(before, w.answer) == 0);

@@ -86,8 +86,8 @@ static void a_client_outside_the_protocol_is_dropped(void) {
   char reply[2 * sizeof(gpufi_share_request)];
   worker w = worker_start();
   for (int i = 0; i < 5; i++) {
-    requests[i] = (gpufi_share_request){GPUFI_SHARE_WIRE_MAGIC, GPUFI_SHARE_WIRE_VERSION,
-                                        GPUFI_SHARE_ATTACH, 1, {0}};
+    requests[i] = (gpufi_share_request){
+        GPUFI_SHARE_WIRE_MAGIC, GPUFI_SHARE_WIRE_VERSION, GPUFI_SHARE_ATTACH, 1, {0}};
   }
   requests[0].magic++;
   requests[1].kind = 77;
@@ -189,17 +189,17 @@ static void memory_of_the_virtual_memory_api_is_refused_with_the_remedy(void) {
   CUdeviceptr address;
   CHECK(cudaFree(NULL) == cudaSuccess); /* makes the context */
   CUresult (*reserve)(CUdeviceptr *, size_t, size_t, CUdeviceptr, unsigned long long) =
-      (CUresult(*)(CUdeviceptr *, size_t, size_t, CUdeviceptr, unsigned long long))(uintptr_t)
-          driver_call("cuMemAddressReserve");
+      (CUresult (*)(CUdeviceptr *, size_t, size_t, CUdeviceptr, unsigned long long))(
+          uintptr_t)driver_call("cuMemAddressReserve");
   CUresult (*create)(CUmemGenericAllocationHandle *, size_t, const CUmemAllocationProp *,
                      unsigned long long) =
-      (CUresult(*)(CUmemGenericAllocationHandle *, size_t, const CUmemAllocationProp *,
-                   unsigned long long))(uintptr_t)driver_call("cuMemCreate");
+      (CUresult (*)(CUmemGenericAllocationHandle *, size_t, const CUmemAllocationProp *,
+                    unsigned long long))(uintptr_t)driver_call("cuMemCreate");
   CUresult (*map)(CUdeviceptr, size_t, size_t, CUmemGenericAllocationHandle, unsigned long long) =
-      (CUresult(*)(CUdeviceptr, size_t, size_t, CUmemGenericAllocationHandle,
-                   unsigned long long))(uintptr_t)driver_call("cuMemMap");
+      (CUresult (*)(CUdeviceptr, size_t, size_t, CUmemGenericAllocationHandle, unsigned long long))(
+          uintptr_t)driver_call("cuMemMap");
   CUresult (*set_access)(CUdeviceptr, size_t, const CUmemAccessDesc *, size_t) =
-      (CUresult(*)(CUdeviceptr, size_t, const CUmemAccessDesc *, size_t))(uintptr_t)driver_call(
+      (CUresult (*)(CUdeviceptr, size_t, const CUmemAccessDesc *, size_t))(uintptr_t)driver_call(
           "cuMemSetAccess");
   CHECK(reserve(&address, nbytes, 0, 0, 0) == CUDA_SUCCESS);
   CHECK(create(&memory, nbytes, &properties, 0) == CUDA_SUCCESS);

@@ -18,8 +18,8 @@ _Static_assert(sizeof(cudaUUID_t) == GPUFI_IPC_IDENTITY_NBYTES, "a UUID is a dev
 #define DRIVER_API_VERSION 12000
 
 typedef CUresult (*get_address_range)(CUdeviceptr *base, size_t *nbytes, CUdeviceptr ptr);
-typedef CUresult (*get_attributes)(unsigned int count, CUpointer_attribute *attributes,
-                                   void **data, CUdeviceptr ptr);
+typedef CUresult (*get_attributes)(unsigned int count, CUpointer_attribute *attributes, void **data,
+                                   CUdeviceptr ptr);
 typedef CUresult (*get_error_name)(CUresult code, const char **name);
 
 static pthread_once_t driver_once = PTHREAD_ONCE_INIT;
@@ -33,8 +33,8 @@ static void *driver_call(const char *name) {
   void *call = NULL;
   enum cudaDriverEntryPointQueryResult result = cudaDriverEntryPointSymbolNotFound;
 #if CUDART_VERSION >= 12050
-  const cudaError_t code = cudaGetDriverEntryPointByVersion(name, &call, DRIVER_API_VERSION,
-                                                            cudaEnableDefault, &result);
+  const cudaError_t code =
+      cudaGetDriverEntryPointByVersion(name, &call, DRIVER_API_VERSION, cudaEnableDefault, &result);
 #else
   const cudaError_t code = cudaGetDriverEntryPoint(name, &call, cudaEnableDefault, &result);
 #endif
@@ -188,7 +188,9 @@ gpuf_status gpufi_cuda_ipc_export(int32_t device, const void *d_ptr, gpufi_ipc_b
 }
 
 /* The name is enough. */
-int gpufi_cuda_ipc_descriptor(void) { return -1; }
+int gpufi_cuda_ipc_descriptor(void) {
+  return -1;
+}
 
 /* --- Import ----------------------------------------------------------------------- */
 

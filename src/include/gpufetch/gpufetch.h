@@ -315,7 +315,7 @@ typedef struct gpuf_share_handle {
 
 /* What a handle says of itself. Nothing of it is proven before gpuf_attach. */
 typedef struct gpuf_share_info {
-  gpuf_tensor tensor; /* data is NULL; device.index is the exporter's numbering */
+  gpuf_tensor tensor;       /* data is NULL; device.index is the exporter's numbering */
   size_t allocation_nbytes; /* of the block that the elements lie in */
   size_t offset_nbytes;     /* of element [0, ..., 0] in that block */
   uint64_t generation;      /* counts the exporter's shares, from 1 */
