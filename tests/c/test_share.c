@@ -1,4 +1,6 @@
 /* Sharing between processes: what must work, and who may die. */
+#include <pthread.h>
+
 #include "share_fixture.h"
 
 /* --- What must work ------------------------------------------------------------ */
@@ -182,6 +184,58 @@ static void cycles_leave_no_descriptor_and_no_thread(void) {
   worker_stop(&again);
 }
 
+typedef struct thread_work {
+  const gpuf_tensor *own; /* to share, attach and unshare */
+  const gpuf_share_handle *other;
+  gpuf_status status;
+  gpuf_error error;
+} thread_work;
+
+static void *share_and_attach(void *arg) {
+  thread_work *work = arg;
+  gpuf_error *const error = &work->error;
+  gpuf_share_handle handle;
+  gpuf_attachment *own, *other;
+  gpuf_tensor tensor;
+  for (int i = 0; i < 50 && work->status == GPUF_OK; i++) {
+    if ((work->status = gpuf_share(work->own, NULL, &handle, error)) != GPUF_OK ||
+        (work->status = gpuf_attach(&handle, &own, &tensor, error)) != GPUF_OK ||
+        (work->status = gpuf_attach(work->other, &other, &tensor, error)) != GPUF_OK ||
+        (work->status = gpuf_attachment_check(other, error)) != GPUF_OK ||
+        (work->status = gpuf_detach(other, error)) != GPUF_OK ||
+        (work->status = gpuf_detach(own, error)) != GPUF_OK) {
+      break;
+    }
+    work->status = gpuf_unshare(&handle, WAIT_NS, NULL, error);
+  }
+  return NULL;
+}
+
+static void threads_share_and_attach_at_once(void) {
+  shared s = share_some();
+  worker w = worker_start();
+  gpuf_share_handle other;
+  pthread_t threads[4];
+  thread_work work[4];
+  WORKER_OK(&w, "share %d 5000 3", test_device.kind);
+  CHECK_OK(gpuf_share_from_text(w.answer, &other, &err));
+  for (int i = 0; i < 4; i++) {
+    work[i] = (thread_work){&s.tensor, &other, GPUF_OK, {0}};
+    CHECK(pthread_create(&threads[i], NULL, share_and_attach, &work[i]) == 0);
+  }
+  WORKER_OK(&w, "cycle %s 50", s.text);
+  for (int i = 0; i < 4; i++) {
+    pthread_join(threads[i], NULL);
+  }
+  for (int i = 0; i < 4; i++) {
+    err = work[i].error;
+    CHECK_OK(work[i].status);
+  }
+  CHECK(importers(&s) == 0 || gpuf_unshare(&s.handle, WAIT_NS, NULL, &err) == GPUF_OK);
+  worker_stop(&w);
+  end_share(&s);
+}
+
 /* --- Who dies ------------------------------------------------------------------- */
 
 static void a_killed_importer_gives_its_references_back(void) {
@@ -286,6 +340,7 @@ int main(int argc, char **argv) {
   TEST_ON_DEVICES(memory_is_released_once_and_after_the_last_importer);
   TEST_ON_DEVICES(a_copy_is_shared_without_the_original);
   TEST_ON_DEVICES(cycles_leave_no_descriptor_and_no_thread);
+  TEST_ON_DEVICES(threads_share_and_attach_at_once);
   TEST_ON_DEVICES(a_killed_importer_gives_its_references_back);
   TEST_ON_DEVICES(an_exporter_killed_before_attach_is_gone);
   TEST_ON_DEVICES(an_exporter_killed_while_attached_is_reported);
