@@ -314,3 +314,77 @@ def test_threads_attach_and_drop_at_once(device: str, peer: Peer) -> None:
     for thread in threads:
         thread.join()
     assert not failures
+
+
+# --- Frameworks' pools on a GPU ---------------------------------------------------------------
+
+_cuda = gf.info()["backends"]["cuda"]
+needs_gpu = pytest.mark.skipif(not _cuda["available"], reason=f"no GPU: {_cuda['reason']}")
+quiet = pytest.mark.filterwarnings("ignore")  # frameworks warn of themselves
+
+
+@pytest.fixture
+def torch() -> Any:
+    torch = pytest.importorskip("torch", reason="PyTorch is not installed")
+    if not torch.cuda.is_available():
+        pytest.skip("this PyTorch cannot use the GPU")
+    return torch
+
+
+@pytest.fixture
+def cupy() -> Any:
+    return pytest.importorskip("cupy", reason="CuPy is not installed")
+
+
+@needs_gpu
+@quiet
+def test_suballocations_of_torchs_pool_are_not_mixed_up(torch: Any, peer: Peer) -> None:
+    tensors = [torch.full((100 + i, 7), float(i), device="cuda") for i in range(20)]
+    handles = [gf.share(x) for x in tensors]
+    for i, handle in enumerate(handles):
+        np.testing.assert_array_equal(
+            peer("fetch", peer("attach", handle)), np.full((100 + i, 7), float(i), np.float32)
+        )
+    assert sum(gf.unshare(handle) for handle in handles) == 20
+
+
+@needs_gpu
+@quiet
+def test_share_waits_for_torchs_pending_work(torch: Any, peer: Peer) -> None:
+    with torch.cuda.stream(torch.cuda.Stream()):
+        x = torch.zeros(1 << 22, device="cuda")
+        torch.cuda._sleep(200_000_000)
+        x += 3
+        handle = gf.share(x)
+    assert (peer("fetch", peer("attach", handle)) == 3).all()
+    gf.unshare(handle)
+
+
+@needs_gpu
+@quiet
+def test_suballocations_of_cupys_pool_are_not_mixed_up(cupy: Any, peer: Peer) -> None:
+    arrays = [cupy.arange(i, 300 + i, dtype=cupy.int16)[::-2] for i in range(20)]
+    handles = [gf.share(x) for x in arrays]
+    for x, handle in zip(arrays, handles, strict=True):
+        np.testing.assert_array_equal(peer("fetch", peer("attach", handle)), cupy.asnumpy(x))
+    assert sum(gf.unshare(handle) for handle in handles) == 20
+
+
+@needs_gpu
+@quiet
+@pytest.mark.parametrize("kind", ["managed", "async"])
+def test_cupys_other_memory_is_refused_and_its_copy_shared(
+    cupy: Any, peer: Peer, kind: str
+) -> None:
+    allocator = {
+        "managed": cupy.cuda.malloc_managed,
+        "async": cupy.cuda.malloc_async,
+    }[kind]
+    with cupy.cuda.using_allocator(allocator):
+        x = cupy.arange(1000, dtype=cupy.float32)
+    with pytest.raises(TypeError, match="copy=True"):
+        gf.share(x)
+    with gf.share(x, copy=True) as handle:
+        np.testing.assert_array_equal(
+            peer("fetch", peer("attach", handle)), np.arange(1000, dtype=np.float32)
+        )
