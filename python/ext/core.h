@@ -167,6 +167,14 @@ int gpufi_py_index(gpuf_tensor *tensor, PyObject *key);
 
 extern PyMethodDef gpufi_py_info_methods[];
 
+/* --- reduce.c -------------------------------------------------------------- */
+
+extern PyMethodDef gpufi_py_reduce_methods[];
+/* Methods of DeviceArray, by way of gpufetch._reduce. */
+PyObject *gpufi_py_array_overview(PyObject *self, PyObject *args, PyObject *kwargs);
+PyObject *gpufi_py_array_stats(PyObject *self, PyObject *args);
+PyObject *gpufi_py_array_histogram(PyObject *self, PyObject *args, PyObject *kwargs);
+
 /* --- hdf5.c ---------------------------------------------------------------- */
 
 /* h5_bind, h5_write, h5_read and their kin; ends with an empty entry. */

@@ -28,23 +28,30 @@ from gpufetch._core import (
 )
 from gpufetch._info import info
 from gpufetch._pool import Pool, pool
+from gpufetch._reduce import Histogram, Overview, Stats, histogram, overview, stats
 from gpufetch.lazy import LazyArray, lazy
 
 __all__ = [
     "DeviceArray",
     "Error",
     "Future",
+    "Histogram",
     "LazyArray",
+    "Overview",
     "Pool",
+    "Stats",
     "__version__",
     "asdevice",
     "fetch",
     "fetch_async",
     "hdf5",
+    "histogram",
     "info",
     "lazy",
     "load_ipython_extension",
+    "overview",
     "pool",
+    "stats",
     "to_device",
     "unload_ipython_extension",
 ]

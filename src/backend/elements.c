@@ -56,9 +56,8 @@ static double decode_magnitude(small_float format, uint32_t code) {
 }
 
 static double decode(small_float format, uint32_t bits) {
-  const uint32_t sign = format.special == SPECIALS_FNU
-                            ? 0
-                            : 1u << (format.exponent_bits + format.mantissa_bits);
+  const uint32_t sign =
+      format.special == SPECIALS_FNU ? 0 : 1u << (format.exponent_bits + format.mantissa_bits);
   if (format.special == SPECIALS_FNUZ && bits == sign) {
     return NAN;
   }
@@ -84,8 +83,7 @@ static uint32_t nan_code(small_float format) {
 /* The reverse of decode, for a value that the format holds exactly. */
 static uint32_t encode(small_float format, double number) {
   int exponent;
-  const uint32_t sign =
-      signbit(number) ? 1u << (format.exponent_bits + format.mantissa_bits) : 0;
+  const uint32_t sign = signbit(number) ? 1u << (format.exponent_bits + format.mantissa_bits) : 0;
   if (isnan(number)) {
     return nan_code(format);
   }
@@ -104,7 +102,7 @@ static uint32_t encode(small_float format, double number) {
     return sign | (uint32_t)ldexp(fraction, exponent + format.bias - 1 + format.mantissa_bits);
   }
   const uint32_t significand = (uint32_t)ldexp(fraction, format.mantissa_bits + 1);
-  return sign | (((uint32_t)biased - 1) << format.mantissa_bits) + significand;
+  return sign | ((((uint32_t)biased - 1) << format.mantissa_bits) + significand);
 }
 
 void gpufi_elements_byte_table(gpuf_dtype dtype, float table[256]) {

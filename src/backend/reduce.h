@@ -40,6 +40,7 @@ typedef struct gpufi_reduce {
   int32_t ndim;
   int64_t cell_count; /* 1 for statistics and histograms */
   int64_t bin_count;  /* of a histogram */
+  double bin_scale;   /* bin_count / (last edge - first edge), about: it only guesses a bin */
   gpufi_reduce_axis axes[GPUF_NDIM_MAX];
 } gpufi_reduce;
 
@@ -78,8 +79,8 @@ typedef struct gpufi_reduce_stats {
   uint64_t finite_count;
   uint64_t zero_count;
   uint64_t nan_count;
-  uint64_t low_count;  /* -inf */
-  uint64_t high_count; /* +inf */
+  uint64_t low_count;             /* -inf */
+  uint64_t high_count;            /* +inf */
   gpufi_reduce_extremes extremes; /* of the finite elements */
 } gpufi_reduce_stats;
 

@@ -24,7 +24,9 @@ static gpuf_status check_source(const gpuf_tensor *src, gpuf_error *err) {
 static bool is_signed(gpuf_dtype dtype) {
   return dtype >= GPUF_DTYPE_INT8 && dtype <= GPUF_DTYPE_INT64;
 }
-static bool is_integral(gpuf_dtype dtype) { return dtype <= GPUF_DTYPE_UINT64; }
+static bool is_integral(gpuf_dtype dtype) {
+  return dtype <= GPUF_DTYPE_UINT64;
+}
 
 /* --- Overview -------------------------------------------------------------- */
 
@@ -37,9 +39,9 @@ gpuf_dtype gpuf_overview_dtype(gpuf_dtype dtype, gpuf_overview_how how) {
 
 typedef struct overview {
   gpuf_overview_how how;
-  gpuf_dtype dtype;        /* of the source */
+  gpuf_dtype dtype; /* of the source */
   gpuf_dtype result_dtype;
-  size_t result_nbytes;    /* of one cell */
+  size_t result_nbytes; /* of one cell */
   char *result;
   char *result_max;
   gpuf_counts counts;
@@ -142,8 +144,8 @@ static gpuf_status check_cells(const gpuf_tensor *src, const int64_t *shape, int
   return GPUF_OK;
 }
 
-static gpuf_status check_overview(const gpuf_tensor *src, gpuf_overview_how how,
-                                  const void *result, const void *result_max, gpuf_error *err) {
+static gpuf_status check_overview(const gpuf_tensor *src, gpuf_overview_how how, const void *result,
+                                  const void *result_max, gpuf_error *err) {
   const gpuf_status status = check_source(src, err);
   if (status != GPUF_OK) {
     return status;
@@ -195,8 +197,7 @@ gpuf_status gpuf_reduce_overview(const gpuf_tensor *src, gpuf_overview_how how,
     gpufi_reduce job = {.kind = overview_kind(how)};
     gpufi_reduce_plan(&job, src, src->ndim > 0 ? shape : no_axes, &base);
     status = gpufi_reduce_run(&job, src, base, NULL, &sink, err);
-    o.counts.count =
-        (uint64_t)(how == GPUF_OVERVIEW_FIRST ? cell_count : gpuf_tensor_count(src));
+    o.counts.count = (uint64_t)(how == GPUF_OVERVIEW_FIRST ? cell_count : gpuf_tensor_count(src));
   }
   if (status == GPUF_OK && counts) {
     *counts = o.counts;
@@ -347,7 +348,11 @@ static gpuf_status count_bins(const gpuf_tensor *src, int64_t bin_count, const d
                               histogram *h, gpuf_error *err) {
   const gpufi_reduce_sink sink = {histogram_head, histogram_cells, h};
   const char *base;
-  gpufi_reduce job = {.kind = GPUFI_REDUCE_HISTOGRAM, .bin_count = bin_count};
+  gpufi_reduce job = {
+      .kind = GPUFI_REDUCE_HISTOGRAM,
+      .bin_count = bin_count,
+      .bin_scale = (double)bin_count / (edges[bin_count] - edges[0]),
+  };
   if (gpuf_tensor_count(src) == 0) {
     memset(h->bins, 0, (size_t)bin_count * sizeof(*h->bins));
     return GPUF_OK;
@@ -356,17 +361,16 @@ static gpuf_status count_bins(const gpuf_tensor *src, int64_t bin_count, const d
   return gpufi_reduce_run(&job, src, base, edges, &sink, err);
 }
 
-gpuf_status gpuf_reduce_histogram(const gpuf_tensor *src, int64_t bin_count,
-                                  const double range[2], uint64_t *bins, double *edges,
-                                  gpuf_histogram_rest *rest, gpuf_error *err) {
+gpuf_status gpuf_reduce_histogram(const gpuf_tensor *src, int64_t bin_count, const double range[2],
+                                  uint64_t *bins, double *edges, gpuf_histogram_rest *rest,
+                                  gpuf_error *err) {
   double limits[2];
   double *own_edges = NULL;
   histogram h = {.bins = bins};
   gpuf_status status = check_source(src, err);
   if (status == GPUF_OK && (bin_count < 1 || bin_count > GPUF_HISTOGRAM_BINS_MAX)) {
-    status = gpufi_fail(err, GPUF_ERR_INVALID, 0,
-                        "%" PRId64 " bins; a histogram has 1 to %" PRId64, bin_count,
-                        GPUF_HISTOGRAM_BINS_MAX);
+    status = gpufi_fail(err, GPUF_ERR_INVALID, 0, "%" PRId64 " bins; a histogram has 1 to %" PRId64,
+                        bin_count, GPUF_HISTOGRAM_BINS_MAX);
   }
   if (status == GPUF_OK && !range) {
     status = find_range(src, limits, err);

@@ -1,7 +1,9 @@
 /* Putting a reduction's axes into the order of memory, as few as they can be. */
 #include "core/reduce.h"
 
-static int64_t magnitude(int64_t value) { return value < 0 ? -value : value; }
+static int64_t magnitude(int64_t value) {
+  return value < 0 ? -value : value;
+}
 
 /* A repeated axis goes outermost, so that the elements are read in runs. */
 static bool belongs_before(const gpufi_reduce_axis *a, const gpufi_reduce_axis *b) {

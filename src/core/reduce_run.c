@@ -10,7 +10,9 @@
 
 #define ALIGNMENT ((size_t)256)
 
-static size_t aligned(size_t nbytes) { return (nbytes + ALIGNMENT - 1) / ALIGNMENT * ALIGNMENT; }
+static size_t aligned(size_t nbytes) {
+  return (nbytes + ALIGNMENT - 1) / ALIGNMENT * ALIGNMENT;
+}
 
 static size_t edges_nbytes(const gpufi_reduce *job) {
   return job->kind == GPUFI_REDUCE_HISTOGRAM ? ((size_t)job->bin_count + 1) * sizeof(double) : 0;
@@ -46,9 +48,9 @@ typedef struct device_run {
   char *d_result;
   size_t cell_nbytes;
   int64_t cell_count;
-  int64_t next_cell;                             /* the first that no piece has taken */
+  int64_t next_cell; /* the first that no piece has taken */
   int64_t piece_first[GPUFI_LANE_SLOT_COUNT];
-  int64_t piece_count[GPUFI_LANE_SLOT_COUNT];    /* cells under way in a slot; -1: none */
+  int64_t piece_count[GPUFI_LANE_SLOT_COUNT]; /* cells under way in a slot; -1: none */
 } device_run;
 
 /* The piece that starts at cell 0 brings the head along. */
@@ -63,8 +65,8 @@ static gpuf_status piece_start(device_run *run, int slot_index, gpuf_error *err)
   const char *d_from =
       run->d_result + sizeof(gpufi_reduce_head) - head + (size_t)first * run->cell_nbytes;
   gpuf_status status = lane->backend->copy(lane->device.index, slot->staging, d_from,
-                                           head + (size_t)count * run->cell_nbytes,
-                                           GPUFI_TO_HOST, lane->stream, err);
+                                           head + (size_t)count * run->cell_nbytes, GPUFI_TO_HOST,
+                                           lane->stream, err);
   if (status == GPUF_OK) {
     status = lane->backend->event_record(lane->device.index, slot->copied, lane->stream, err);
   }

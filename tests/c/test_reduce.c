@@ -24,21 +24,23 @@ static void upload(void *d_ptr, const void *bytes, size_t nbytes) {
 /* --- Data and the tensors that hold it ----------------------------------------- */
 
 static const gpuf_dtype real_dtypes[] = {
-    GPUF_DTYPE_BOOL,         GPUF_DTYPE_INT8,
-    GPUF_DTYPE_INT16,        GPUF_DTYPE_INT32,
-    GPUF_DTYPE_INT64,        GPUF_DTYPE_UINT8,
-    GPUF_DTYPE_UINT16,       GPUF_DTYPE_UINT32,
-    GPUF_DTYPE_UINT64,       GPUF_DTYPE_FLOAT16,
-    GPUF_DTYPE_BFLOAT16,     GPUF_DTYPE_FLOAT32,
-    GPUF_DTYPE_FLOAT64,      GPUF_DTYPE_FLOAT8_E3M4,
-    GPUF_DTYPE_FLOAT8_E4M3,  GPUF_DTYPE_FLOAT8_E4M3B11FNUZ,
-    GPUF_DTYPE_FLOAT8_E4M3FN, GPUF_DTYPE_FLOAT8_E4M3FNUZ,
-    GPUF_DTYPE_FLOAT8_E5M2,  GPUF_DTYPE_FLOAT8_E5M2FNUZ,
+    GPUF_DTYPE_BOOL,           GPUF_DTYPE_INT8,
+    GPUF_DTYPE_INT16,          GPUF_DTYPE_INT32,
+    GPUF_DTYPE_INT64,          GPUF_DTYPE_UINT8,
+    GPUF_DTYPE_UINT16,         GPUF_DTYPE_UINT32,
+    GPUF_DTYPE_UINT64,         GPUF_DTYPE_FLOAT16,
+    GPUF_DTYPE_BFLOAT16,       GPUF_DTYPE_FLOAT32,
+    GPUF_DTYPE_FLOAT64,        GPUF_DTYPE_FLOAT8_E3M4,
+    GPUF_DTYPE_FLOAT8_E4M3,    GPUF_DTYPE_FLOAT8_E4M3B11FNUZ,
+    GPUF_DTYPE_FLOAT8_E4M3FN,  GPUF_DTYPE_FLOAT8_E4M3FNUZ,
+    GPUF_DTYPE_FLOAT8_E5M2,    GPUF_DTYPE_FLOAT8_E5M2FNUZ,
     GPUF_DTYPE_FLOAT8_E8M0FNU,
 };
 enum { REAL_DTYPE_COUNT = sizeof(real_dtypes) / sizeof(real_dtypes[0]) };
 
-static bool is_integral(gpuf_dtype dtype) { return dtype <= GPUF_DTYPE_UINT64; }
+static bool is_integral(gpuf_dtype dtype) {
+  return dtype <= GPUF_DTYPE_UINT64;
+}
 static bool is_wide_integer(gpuf_dtype dtype) {
   return dtype == GPUF_DTYPE_INT64 || dtype == GPUF_DTYPE_UINT64;
 }
@@ -52,7 +54,8 @@ static void fill_elements(void *dst, gpuf_dtype dtype, int64_t count, uint64_t s
   fill_random(dst, (size_t)count * element_nbytes, seed + 1);
   for (int64_t i = 0; i < count; i++) {
     const double odd[4] = {0.0, NAN, INFINITY, -INFINITY};
-    double value = (random[i] % 1000 + random[i] / 1000 % 1000 + random[i] / 1000000 % 1000) / 500.0;
+    double value =
+        (random[i] % 1000 + random[i] / 1000 % 1000 + random[i] / 1000000 % 1000) / 500.0;
     if (random[i] % 97 < 4) {
       value = odd[random[i] % 97];
     }
@@ -216,7 +219,9 @@ static void check_sums(const reference_cell *cells, int64_t cell_count, gpuf_dty
   const long double rounding = result_dtype == GPUF_DTYPE_FLOAT32 ? 0x1p-24L : 0x1p-53L;
   for (int64_t i = 0; i < cell_count; i++) {
     const long double n = (long double)cells[i].finite_count;
-    const long double expected = n == 0 ? NAN : rms ? sqrtl(cells[i].squares / n) : cells[i].sum / n;
+    const long double expected = n == 0 ? NAN
+                                 : rms  ? sqrtl(cells[i].squares / n)
+                                        : cells[i].sum / n;
     const long double scale = rms ? expected : cells[i].magnitudes / n;
     const long double actual =
         exact_value(result_dtype, result + i * (int64_t)gpuf_dtype_nbytes(result_dtype));
@@ -282,10 +287,17 @@ static void an_overview_agrees_with_a_plain_loop(void) {
     int32_t ndim;
     int64_t shape[3], cells[3];
   } cases[] = {
-      {1, {70001}, {7}},           {1, {20000}, {2000}},       {1, {1 << 15}, {1 << 15}},
-      {2, {64, 96}, {8, 8}},       {2, {101, 203}, {10, 13}},  {2, {3, 20000}, {2, 3}},
-      {2, {9000, 3}, {11, 2}},     {2, {40, 5000}, {1, 1}},    {3, {16, 32, 48}, {1, 32, 48}},
-      {3, {20, 24, 40}, {7, 5, 9}}, {3, {5, 7, 3001}, {5, 2, 1}},
+      {1, {70001}, {7}},
+      {1, {20000}, {2000}},
+      {1, {1 << 15}, {1 << 15}},
+      {2, {64, 96}, {8, 8}},
+      {2, {101, 203}, {10, 13}},
+      {2, {3, 20000}, {2, 3}},
+      {2, {9000, 3}, {11, 2}},
+      {2, {40, 5000}, {1, 1}},
+      {3, {16, 32, 48}, {1, 32, 48}},
+      {3, {20, 24, 40}, {7, 5, 9}},
+      {3, {5, 7, 3001}, {5, 2, 1}},
   };
   for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
     for (int k = 0; k < REAL_DTYPE_COUNT; k++) {
@@ -381,7 +393,7 @@ static long double scalar_value(gpuf_dtype dtype, gpuf_scalar s) {
     return (long double)s.f64;
   }
   return dtype <= GPUF_DTYPE_INT64 && dtype != GPUF_DTYPE_BOOL ? (long double)s.i64
-                                                                : (long double)s.u64;
+                                                               : (long double)s.u64;
 }
 
 /* Two passes, in long double. */
@@ -563,8 +575,8 @@ static void a_reduction_waits_for_the_producer(void) {
   t.stream = stream;
   slow.latency_ns = 20000000;
   gpufi_host_faults_set(&slow);
-  CHECK_OK(backend->copy(test_device.index, d_ptr, pinned, COUNT * sizeof(int32_t),
-                         GPUFI_TO_DEVICE, stream, &err));
+  CHECK_OK(backend->copy(test_device.index, d_ptr, pinned, COUNT * sizeof(int32_t), GPUFI_TO_DEVICE,
+                         stream, &err));
   const gpuf_status status =
       gpuf_reduce_overview(&t, GPUF_OVERVIEW_MAX, cells, &high, NULL, NULL, &err);
   gpufi_host_faults_set(&GPUFI_HOST_FAULTS_NONE);
@@ -592,7 +604,8 @@ static void arguments_that_do_not_fit_are_refused(void) {
               GPUF_ERR_INVALID, "9");
   CHECK_FAILS(gpuf_reduce_overview(&t, GPUF_OVERVIEW_MINMAX, good, result, NULL, NULL, &err),
               GPUF_ERR_INVALID, "result_max");
-  CHECK_FAILS(gpuf_reduce_histogram(&t, 0, NULL, bins, NULL, NULL, &err), GPUF_ERR_INVALID, "0 bins");
+  CHECK_FAILS(gpuf_reduce_histogram(&t, 0, NULL, bins, NULL, NULL, &err), GPUF_ERR_INVALID,
+              "0 bins");
   CHECK_FAILS(gpuf_reduce_histogram(&t, 8, backwards, bins, NULL, NULL, &err), GPUF_ERR_INVALID,
               "range");
   CHECK_FAILS(gpuf_reduce_histogram(&t, 8, endless, bins, NULL, NULL, &err), GPUF_ERR_INVALID,

@@ -7,6 +7,7 @@
 
 #include "backend/backend.h"
 #include "backend/cuda/kernels.h"
+#include "backend/cuda/reduce.h"
 #include "core/error.h"
 
 static gpuf_status cuda_fail(cudaError_t code, const char *call, gpuf_error *err) {
@@ -308,6 +309,17 @@ static gpuf_status unpack(int32_t device, const gpufi_strided *layout, void *d_b
   return status;
 }
 
+static gpuf_status reduce(int32_t device, const gpufi_reduce *job, const void *d_base,
+                          void *d_result, void *d_scratch, gpuf_stream stream, gpuf_error *err) {
+  int previous;
+  gpuf_status status = enter(device, &previous, err);
+  if (status == GPUF_OK) {
+    status = CUDA_CALL(gpufi_cuda_reduce(job, d_base, d_result, d_scratch, (cudaStream_t)stream));
+    leave(device, previous);
+  }
+  return status;
+}
+
 const gpufi_backend gpufi_backend_cuda = {
     .kind = GPUF_DEVICE_CUDA,
     .device_count = device_count,
@@ -328,4 +340,6 @@ const gpufi_backend gpufi_backend_cuda = {
     .copy = copy,
     .pack = pack,
     .unpack = unpack,
+    .reduce_scratch_nbytes = gpufi_cuda_reduce_scratch_nbytes,
+    .reduce = reduce,
 };

@@ -21,7 +21,6 @@ typedef struct reduction {
   gpufi_reduce_head *head;
   char *cells;
   const double *edges;
-  double bin_scale;
   bool keyed;
   part part;
 } reduction;
@@ -115,8 +114,7 @@ static void add_extremes(reduction *r, gpufi_reduce_extremes *cell, int64_t firs
   for (int64_t i = first; i < end; i++) {
     extremes_add(cell, r, i);
     if (!isfinite(r->part.numbers[i])) {
-      count_odd(r->part.numbers[i], &r->head->nan_count, &r->head->low_count,
-                &r->head->high_count);
+      count_odd(r->part.numbers[i], &r->head->nan_count, &r->head->low_count, &r->head->high_count);
     }
   }
 }
@@ -174,7 +172,7 @@ static void add_bins(reduction *r, uint64_t *bins, int64_t first, int64_t end) {
   for (int64_t i = first; i < end; i++) {
     const double x = r->part.numbers[i];
     if (x >= r->edges[0] && x <= r->edges[count]) {
-      bins[gpufi_reduce_bin(x, r->edges, count, r->bin_scale)]++;
+      bins[gpufi_reduce_bin(x, r->edges, count, r->job->bin_scale)]++;
     } else if (isnan(x)) {
       r->head->nan_count++;
     } else {
@@ -262,7 +260,6 @@ void gpufi_host_reduce_compute(const gpufi_reduce *job, const void *base, void *
   }
   if (job->kind == GPUFI_REDUCE_HISTOGRAM) {
     r.edges = (const double *)((char *)result + result_nbytes);
-    r.bin_scale = (double)job->bin_count / (r.edges[job->bin_count] - r.edges[0]);
   }
   cells_init(&r);
   row_cursor at;

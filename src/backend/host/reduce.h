@@ -9,7 +9,6 @@ void gpufi_host_reduce_compute(const gpufi_reduce *job, const void *base, void *
 
 /* As the backend's entry `reduce`. */
 gpuf_status gpufi_host_reduce(int32_t device, const gpufi_reduce *job, const void *d_base,
-                              void *d_result, void *d_scratch, gpuf_stream stream,
-                              gpuf_error *err);
+                              void *d_result, void *d_scratch, gpuf_stream stream, gpuf_error *err);
 
 #endif
