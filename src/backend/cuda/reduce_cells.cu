@@ -4,15 +4,6 @@
 namespace gpufi_cuda {
 namespace {
 
-template <typename Value, int kCount> __device__ bool all_finite(const Value (&v)[kCount]) {
-  bool all = true;
-#pragma unroll
-  for (int i = 0; i < kCount; i++) {
-    all = all && is_finite(v[i]);
-  }
-  return all;
-}
-
 /* A state is what one thread keeps of the elements that it has seen. */
 
 struct sum_state {
@@ -30,10 +21,17 @@ struct sum_state {
   __device__ void add(const Reader &reader, const typename Reader::value (&v)[kCount]) {
     if (all_finite(v)) {
       double part = 0.0;
+      if (squares) { /* one branch for all */
 #pragma unroll
-      for (int i = 0; i < kCount; i++) {
-        const double x = reader.number(v[i]);
-        part += squares ? x * x : x;
+        for (int i = 0; i < kCount; i++) {
+          const double x = reader.number(v[i]);
+          part += x * x;
+        }
+      } else {
+#pragma unroll
+        for (int i = 0; i < kCount; i++) {
+          part += reader.number(v[i]);
+        }
       }
       sum += part;
       count += kCount;
@@ -68,16 +66,19 @@ template <typename Value> struct extremes_state {
 
   template <typename Reader, int kCount>
   __device__ void add(const Reader &reader, const Value (&v)[kCount]) {
+    if (all_finite(v)) {
 #pragma unroll
-    for (int i = 0; i < kCount; i++) {
-      low = lesser(low, v[i]);
-      high = greater(high, v[i]);
-    }
-    if (!all_finite(v)) {
       for (int i = 0; i < kCount; i++) {
-        if (!is_finite(v[i])) {
-          odd.add(reader.number(v[i]));
-        }
+        low = lesser(low, v[i]);
+        high = greater(high, v[i]);
+      }
+      return;
+    }
+    for (int i = 0; i < kCount; i++) {
+      low = v[i] < low ? v[i] : low; /* NaN, also a signalling one, compares false */
+      high = v[i] > high ? v[i] : high;
+      if (!is_finite(v[i])) {
+        odd.add(reader.number(v[i]));
       }
     }
   }
@@ -171,7 +172,7 @@ template <typename Value> struct stats_state {
 };
 
 template <typename Reader, typename State, bool kVector>
-__global__ void __launch_bounds__(kThreads, kVector ? 4 : 3)
+__global__ void __launch_bounds__(kThreads, kVector && sizeof(typename Reader::raw) > 1 ? 4 : 3)
     cells_kernel(const __grid_constant__ reduce_params p) {
   using result = typename State::result;
   __shared__ box b;

@@ -24,6 +24,25 @@ template <typename Value, int kCount> struct sum_columns {
   __device__ void add(const Reader &reader, const Value (&v)[kCount], unsigned mask,
                       odd_count &odd) {
     rows++;
+    if (!all_finite(v)) {
+      add_some(reader, v, mask, odd);
+    } else if (squares) { /* one branch for all */
+#pragma unroll
+      for (int j = 0; j < kCount; j++) {
+        const double x = reader.number(v[j]);
+        sum[j] += x * x;
+      }
+    } else {
+#pragma unroll
+      for (int j = 0; j < kCount; j++) {
+        sum[j] += reader.number(v[j]);
+      }
+    }
+  }
+
+  template <typename Reader>
+  __device__ void add_some(const Reader &reader, const Value (&v)[kCount], unsigned mask,
+                           odd_count &odd) {
 #pragma unroll
     for (int j = 0; j < kCount; j++) {
       const double x = reader.number(v[j]);
@@ -37,6 +56,7 @@ template <typename Value, int kCount> struct sum_columns {
       }
     }
   }
+
   template <typename Reader> __device__ result get(const Reader &, int j) const {
     return {sum[j], rows - bad[j]};
   }
@@ -56,10 +76,18 @@ template <typename Value, int kCount> struct extremes_columns {
   template <typename Reader>
   __device__ void add(const Reader &reader, const Value (&v)[kCount], unsigned mask,
                       odd_count &odd) {
+    if (all_finite(v)) {
+#pragma unroll
+      for (int j = 0; j < kCount; j++) {
+        low[j] = lesser(low[j], v[j]);
+        high[j] = greater(high[j], v[j]);
+      }
+      return;
+    }
 #pragma unroll
     for (int j = 0; j < kCount; j++) {
-      low[j] = lesser(low[j], v[j]);
-      high[j] = greater(high[j], v[j]);
+      low[j] = v[j] < low[j] ? v[j] : low[j]; /* NaN, also a signalling one, compares false */
+      high[j] = v[j] > high[j] ? v[j] : high[j];
       if (!is_finite(v[j]) && (mask >> j & 1)) {
         odd.add(reader.number(v[j]));
       }

@@ -167,7 +167,16 @@ __device__ inline bool is_finite(uint64_t) {
   return true;
 }
 
-/* The lesser and the greater; a NaN loses. */
+template <typename Value, int kCount> __device__ bool all_finite(const Value (&v)[kCount]) {
+  bool all = true;
+#pragma unroll
+  for (int i = 0; i < kCount; i++) {
+    all = all && is_finite(v[i]);
+  }
+  return all;
+}
+
+/* The lesser and the greater of two that are not NaN. */
 __device__ inline float lesser(float a, float b) {
   return fminf(a, b);
 }
