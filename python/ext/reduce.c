@@ -3,7 +3,7 @@
 
 static PyObject *new_array(const gpufi_py_state *state, gpuf_dtype dtype, int32_t ndim,
                            const int64_t *shape) {
-  npy_intp dims[GPUF_NDIM_MAX];
+  npy_intp dims[GPUF_NDIM_MAX] = {0};
   PyObject *descr = state->descrs[dtype];
   for (int32_t i = 0; i < ndim; i++) {
     dims[i] = (npy_intp)shape[i];
@@ -102,11 +102,10 @@ static PyObject *overview_of(gpufi_py_state *state, const gpuf_tensor *tensor,
                        (unsigned long long)counts.neginf_count);
 }
 
-/* Refuses complex tensors before an array for them is made. */
 static PyObject *py_overview(PyObject *module, PyObject *const *args, Py_ssize_t nargs) {
   gpufi_py_state *state = gpufi_py_state_of_module(module);
   gpufi_py_import import = {0};
-  int64_t shape[GPUF_NDIM_MAX];
+  int64_t shape[GPUF_NDIM_MAX] = {0};
   gpuf_overview_how how;
   PyObject *result = NULL;
   if (check_count("overview", nargs, 3) < 0 || parse_how(args[2], &how) < 0 ||

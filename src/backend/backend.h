@@ -57,8 +57,8 @@ typedef struct gpufi_backend {
   size_t (*reduce_scratch_nbytes)(const gpufi_reduce *job, const void *d_base);
   /* Fill the result block at `d_result` (aligned to 64 bytes; backend/reduce.h says what is in
    * it). The job stays valid until the work is done. */
-  gpuf_status (*reduce)(int32_t device, const gpufi_reduce *job, const void *d_base,
-                        void *d_result, void *d_scratch, gpuf_stream stream, gpuf_error *err);
+  gpuf_status (*reduce)(int32_t device, const gpufi_reduce *job, const void *d_base, void *d_result,
+                        void *d_scratch, gpuf_stream stream, gpuf_error *err);
 } gpufi_backend;
 
 extern const gpufi_backend gpufi_backend_cuda; /* a stub in a build without CUDA */

@@ -188,7 +188,9 @@ static gpuf_status unpack(int32_t device, const gpufi_strided *layout, void *d_b
   return gpufi_host_enqueue(device, stream, unpack_work, &args, sizeof(args), err);
 }
 
-static size_t reduce_scratch_nbytes(const gpufi_reduce *job, const void *d_base) { return 0; }
+static size_t reduce_scratch_nbytes(const gpufi_reduce *job, const void *d_base) {
+  return 0;
+}
 
 const gpufi_backend gpufi_backend_host = {
     .kind = GPUF_DEVICE_HOST,
