@@ -6,13 +6,13 @@ import html
 import itertools
 import operator
 import reprlib
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
-from gpufetch import _core
+from gpufetch import _core, _reduce
 
 __all__ = ["LazyArray", "format_nbytes", "lazy"]
 
@@ -110,6 +110,20 @@ class LazyArray:
     def fetch(self, *, out: npt.NDArray[Any] | None = None) -> npt.NDArray[Any]:
         """Pull every element; `out`, if given, receives them (same shape and dtype)."""
         return _core.fetch(self._view(), out=out)
+
+    def overview(self, shape: int | Sequence[int], how: _reduce.How = "mean") -> _reduce.Overview:
+        """Reduce on the device to at most `shape` cells: see `gpufetch.overview`."""
+        return _reduce.overview(self._view(), shape, how)
+
+    def stats(self) -> _reduce.Stats:
+        """Count, extremes, mean and variance, computed on the device: see `gpufetch.stats`."""
+        return _reduce.stats(self._view())
+
+    def histogram(
+        self, bins: int = 64, range: tuple[float, float] | None = None
+    ) -> _reduce.Histogram:
+        """Count elements in bins, on the device: see `gpufetch.histogram`."""
+        return _reduce.histogram(self._view(), bins, range)
 
     def item(self) -> Any:
         """The only element, as a Python number; ValueError if there is not exactly one."""
