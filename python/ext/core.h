@@ -163,6 +163,10 @@ PyObject *gpufi_py_asdevice(PyObject *module, PyObject *object);
 /* Narrow `tensor` by a subscript of basic indexing. */
 int gpufi_py_index(gpuf_tensor *tensor, PyObject *key);
 
+/* --- restride.c ------------------------------------------------------------ */
+
+PyObject *gpufi_py_restride(PyObject *module, PyObject *args);
+
 /* --- info.c ---------------------------------------------------------------- */
 
 extern PyMethodDef gpufi_py_info_methods[];
