@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import os
+import re
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -262,3 +264,17 @@ def test_xarray_holds_a_lazy_array_without_pulling_it(
     assert data[:5].mean().item() == pytest.approx(x[:5].mean())
     with pytest.raises(TypeError, match="does not pull"):
         data.mean()
+
+
+# --- The documentation ---
+
+
+def test_the_page_about_lazy_arrays_does_what_it_says() -> None:
+    page = (Path(__file__).parents[2] / "docs" / "lazy.md").read_text()
+    blocks = re.findall(r"^```python\n(.*?)^```", page, re.M | re.S)
+    names: dict[str, Any] = {}
+    exec("\n".join(blocks), names)
+    x = gf.fetch(names["x"])
+    assert np.array_equal(names["values"], x[10])
+    assert np.array_equal(names["future"].result(), x[-4:, ::2, :8].T)
+    assert np.array_equal(names["out"], x)
