@@ -33,8 +33,10 @@ static int fill(int64_t *values, PyObject *sequence, int32_t count, const char *
 static int parse(gpuf_tensor *tensor, PyObject *shape, PyObject *strides) {
   const Py_ssize_t ndim = PyTuple_Size(shape);
   if (ndim > GPUF_NDIM_MAX || PyTuple_Size(strides) != ndim) {
-    PyErr_Format(PyExc_ValueError, "shape %S and strides %S do not fit: at most %d axes, one "
-                 "stride each", shape, strides, GPUF_NDIM_MAX);
+    PyErr_Format(PyExc_ValueError,
+                 "shape %S and strides %S do not fit: at most %d axes, one "
+                 "stride each",
+                 shape, strides, GPUF_NDIM_MAX);
     return -1;
   }
   tensor->ndim = (int32_t)ndim;
