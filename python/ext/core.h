@@ -168,6 +168,14 @@ int gpufi_py_index(gpuf_tensor *tensor, PyObject *key);
 
 PyObject *gpufi_py_restride(PyObject *module, PyObject *args);
 
+/* --- share.c --------------------------------------------------------------- */
+
+/* share_export, share_attach and their kin; ends with an empty entry. */
+extern PyMethodDef gpufi_py_share_methods[];
+/* If `keepalive` (may be NULL) is an attachment to another process's memory: check that the
+ * process still lives. gpufetch.Error. */
+int gpufi_py_share_check(const gpufi_py_state *state, PyObject *keepalive);
+
 /* --- info.c ---------------------------------------------------------------- */
 
 extern PyMethodDef gpufi_py_info_methods[];
