@@ -84,8 +84,13 @@ def take(
     plan = _Plan(view.shape, items)
     base = view[tuple(plan.basic)]
     rest = [axis for axis in range(base.ndim) if axis not in plan.array_axes]
-    order = transposed(base, [*plan.array_axes, *rest])
-    rest_shape = order.shape[len(plan.array_axes) :]
+    # From the longest stride to the shortest: axes that are one in memory come to be neighbours.
+    by_stride = sorted(
+        zip(plan.array_axes, plan.indices, strict=True),
+        key=lambda pair: -abs(base.strides[pair[0]]),
+    )
+    ordered = transposed(base, [*(axis for axis, _ in by_stride), *rest])
+    rest_shape = ordered.shape[len(by_stride) :]
 
     lengths = iter(rest_shape)
     around = [next(lengths) if kept else 1 for kept in plan.around]
@@ -98,7 +103,7 @@ def take(
         kept_before = sum(plan.around[: plan.position])
         place = out.reshape((*rest_shape[:kept_before], count, *rest_shape[kept_before:]))
         place = np.moveaxis(place, kept_before, 0)
-        _pull_points(order, plan.indices, place, np.arange(count))
+        _pull_points(ordered, [indices for _, indices in by_stride], place, np.arange(count))
     return out
 
 
