@@ -29,11 +29,11 @@
   X(__cuda_array_interface__)                                                                      \
   X(__dlpack__)                                                                                    \
   X(__dlpack_c_exchange_api__)                                                                     \
-  X(__dlpack_device__) X(__enter__) X(__exit__) X(_mask) X(copy) X(cuda) X(data) X(descr)          \
-      X(detach) X(device) X(dl_device) X(dtype) X(is_conj) X(is_cuda) X(is_meta) X(is_neg)         \
-          X(is_nested) X(is_quantized) X(layout) X(mask) X(max_version) X(out) X(requires_grad)    \
-              X(resolve_conj) X(resolve_neg) X(shape) X(str) X(stream) X(strides) X(timeout)       \
-                  X(typestr) X(version)
+  X(__dlpack_device__)                                                                             \
+  X(__enter__) X(__exit__) X(_mask) X(copy) X(cuda) X(data) X(descr) X(detach) X(device)           \
+      X(dl_device) X(dtype) X(is_conj) X(is_cuda) X(is_meta) X(is_neg) X(is_nested)                \
+          X(is_quantized) X(layout) X(mask) X(max_version) X(out) X(requires_grad) X(resolve_conj) \
+              X(resolve_neg) X(shape) X(str) X(stream) X(strides) X(timeout) X(typestr) X(version)
 
 typedef struct gpufi_py_names {
 #define X(name) PyObject *name;
@@ -164,6 +164,10 @@ PyObject *gpufi_py_to_device(PyObject *module, PyObject *const *args, Py_ssize_t
 PyObject *gpufi_py_asdevice(PyObject *module, PyObject *object);
 /* Narrow `tensor` by a subscript of basic indexing. */
 int gpufi_py_index(gpuf_tensor *tensor, PyObject *key);
+
+/* --- restride.c ------------------------------------------------------------ */
+
+PyObject *gpufi_py_restride(PyObject *module, PyObject *args);
 
 /* --- share.c --------------------------------------------------------------- */
 
