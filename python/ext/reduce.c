@@ -1,6 +1,8 @@
 /* overview, stats and histogram: the arguments, and the call with the GIL released. */
 #include "core.h"
 
+#include <gpufetch/reduce.h>
+
 static PyObject *new_array(const gpufi_py_state *state, gpuf_dtype dtype, int32_t ndim,
                            const int64_t *shape) {
   npy_intp dims[GPUF_NDIM_MAX] = {0};

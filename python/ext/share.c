@@ -1,6 +1,8 @@
 /* Sharing between processes: gpufetch._share's calls into the library. A handle is bytes here. */
 #include "core.h"
 
+#include <gpufetch/share.h>
+
 #include <stdatomic.h>
 
 /* --- Handles ----------------------------------------------------------------- */

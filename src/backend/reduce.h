@@ -5,7 +5,7 @@
 #ifndef GPUFI_BACKEND_REDUCE_H
 #define GPUFI_BACKEND_REDUCE_H
 
-#include <gpufetch/gpufetch.h>
+#include <gpufetch/reduce.h>
 
 #ifdef __CUDACC__
 #define GPUFI_ON_BOTH __host__ __device__

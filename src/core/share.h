@@ -11,6 +11,8 @@
 #ifndef GPUFI_CORE_SHARE_H
 #define GPUFI_CORE_SHARE_H
 
+#include <gpufetch/share.h>
+
 #include "backend/backend.h"
 
 /* --- share_handle.c -------------------------------------------------------- */

@@ -1,3 +1,4 @@
+#include <gpufetch/reduce.h>
 #include <math.h>
 
 #include "backend/elements.h"
