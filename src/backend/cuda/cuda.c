@@ -308,6 +308,17 @@ static gpuf_status unpack(int32_t device, const gpufi_strided *layout, void *d_b
   return status;
 }
 
+static gpuf_status gather(int32_t device, const gpufi_piece *pieces, size_t count,
+                          gpuf_stream stream, gpuf_error *err) {
+  int previous;
+  gpuf_status status = enter(device, &previous, err);
+  if (status == GPUF_OK) {
+    status = CUDA_CALL(gpufi_cuda_gather(pieces, count, (cudaStream_t)stream));
+    leave(device, previous);
+  }
+  return status;
+}
+
 const gpufi_backend gpufi_backend_cuda = {
     .kind = GPUF_DEVICE_CUDA,
     .device_count = device_count,
@@ -328,4 +339,5 @@ const gpufi_backend gpufi_backend_cuda = {
     .copy = copy,
     .pack = pack,
     .unpack = unpack,
+    .gather = gather,
 };
