@@ -136,6 +136,18 @@ PyObject *gpufi_py_fetch_async(PyObject *module, PyObject *const *args, Py_ssize
  * tensor's memory alive. */
 PyObject *gpufi_py_fetch_tensor(gpufi_py_state *state, const gpuf_tensor *tensor);
 
+/* A capsule that owns fresh host memory for what comes from `device`: pinned, or pageable when the
+ * pool is at its cap or the device is the CPU. Releases the GIL meanwhile. */
+PyObject *gpufi_py_block_create(const gpufi_py_state *state, gpuf_device device, size_t nbytes,
+                                void **data);
+
+/* --- tree.c ---------------------------------------------------------------- */
+
+/* 1 if `object` is a container that fetch looks into, 0 if not, -1 with an exception set. */
+int gpufi_py_is_tree(gpufi_py_state *state, PyObject *object);
+/* The same containers with an ndarray for each tensor. */
+PyObject *gpufi_py_fetch_tree(gpufi_py_state *state, PyObject *object);
+
 /* --- future.c -------------------------------------------------------------- */
 
 extern PyType_Spec gpufi_py_future_spec;
