@@ -241,6 +241,12 @@ typedef struct gpuf_pool_stats {
  * thread, once no transfer uses the block. */
 GPUF_API gpuf_status gpuf_pool_acquire(gpuf_device device, size_t nbytes, void **ptr,
                                        gpuf_error *err);
+/* As gpuf_pool_acquire, for the destination of one copy that the program then keeps. A large block
+ * that the pool has just mapped is not page-locked yet: gpuf_copy fills it through staging
+ * buffers, which is quicker than page-locking it first. It is page-locked when the pool hands it
+ * out again. */
+GPUF_API gpuf_status gpuf_pool_acquire_result(gpuf_device device, size_t nbytes, void **ptr,
+                                              gpuf_error *err);
 GPUF_API void gpuf_pool_release(void *ptr);
 GPUF_API void gpuf_pool_get_stats(gpuf_pool_stats *stats);
 /* Give unused blocks back to the system until at most `keep_nbytes` stay reserved. */
