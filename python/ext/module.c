@@ -17,7 +17,7 @@ PyDoc_STRVAR(fetch_doc,
              "with an ndarray for each tensor, all copied in one batch. An OrderedDict and a\n"
              "namedtuple keep their type; any other mapping becomes a dict, any other list or\n"
              "tuple a list or tuple. What is no tensor (numbers, strings, None ...) is passed\n"
-             "through as it is. Arrays of up to 1 MiB share blocks of up to 64 MiB, which go back\n"
+             "through as it is. Arrays of up to 1 MiB share blocks of up to 16 MiB, which go back\n"
              "when the last of them has gone: copy() what you keep of a large tree. A tensor that\n"
              "occurs twice is copied twice. out cannot be given.\n\n"
              "Raises TypeError for what is no tensor or has no NumPy counterpart, ValueError for\n"

@@ -6,9 +6,10 @@
 #include <stdlib.h>
 
 /* Leaves up to this size share blocks, so that thousands of them cost one allocation; a block is
- * bounded, because one small array that is kept keeps all of it. */
+ * bounded, because one small array that is kept keeps all of it, and below the size from which the
+ * pool hands out blocks that are not page-locked yet. */
 #define SHARED_LEAF_NBYTES_MAX ((size_t)1 << 20)
-#define SHARED_BLOCK_NBYTES_MAX ((size_t)64 << 20)
+#define SHARED_BLOCK_NBYTES_MAX ((size_t)16 << 20)
 #define LEAF_ALIGN_NBYTES ((size_t)64)
 #define OPEN_BLOCKS_MAX 16
 
