@@ -111,8 +111,9 @@ static PyObject *imported(PyObject **slot, const char *module_name, const char *
 
 static bool is_tensor(const gpufi_py_state *state, PyObject *object) {
   return Py_TYPE(object) == state->device_array_type || PyArray_Check(object) ||
-         (!PyType_Check(object) && (PyObject_HasAttr(object, state->names.__dlpack__) ||
-                                    PyObject_HasAttr(object, state->names.__cuda_array_interface__)));
+         (!PyType_Check(object) &&
+          (PyObject_HasAttr(object, state->names.__dlpack__) ||
+           PyObject_HasAttr(object, state->names.__cuda_array_interface__)));
 }
 
 /* Of an object of a type that is no builtin container itself; -1 with an exception set. */
@@ -270,8 +271,8 @@ static int read_node(tree *t, PyObject *object) {
 /* Say where in the tree the exception that is set comes from. */
 static void name_failed_leaf(const tree *t) {
   PyObject *type, *value, *traceback;
-  if (!t->path || (!PyErr_ExceptionMatches(PyExc_TypeError) &&
-                   !PyErr_ExceptionMatches(PyExc_ValueError))) {
+  if (!t->path ||
+      (!PyErr_ExceptionMatches(PyExc_TypeError) && !PyErr_ExceptionMatches(PyExc_ValueError))) {
     return;
   }
   PyErr_Fetch(&type, &value, &traceback);
@@ -325,8 +326,8 @@ static int place_leaves(tree *t) {
     }
     block *b = &t->blocks[shared ? open[k] : t->block_count - 1];
     t->places[i] = (place){(size_t)(b - t->blocks), b->nbytes};
-    b->nbytes += shared ? (nbytes + LEAF_ALIGN_NBYTES - 1) / LEAF_ALIGN_NBYTES * LEAF_ALIGN_NBYTES
-                        : nbytes;
+    b->nbytes +=
+        shared ? (nbytes + LEAF_ALIGN_NBYTES - 1) / LEAF_ALIGN_NBYTES * LEAF_ALIGN_NBYTES : nbytes;
   }
   return 0;
 }
@@ -447,8 +448,8 @@ static PyObject *build_node(builder *b) {
   if (Py_EnterRecursiveCall(" while building a tree of arrays")) {
     return NULL;
   }
-  PyObject *result = n->kind == NODE_DICT || n->kind == NODE_ORDERED ? build_mapping(b, n)
-                                                                     : build_sequence(b, n);
+  PyObject *result =
+      n->kind == NODE_DICT || n->kind == NODE_ORDERED ? build_mapping(b, n) : build_sequence(b, n);
   Py_LeaveRecursiveCall();
   return result;
 }

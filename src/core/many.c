@@ -22,7 +22,7 @@ typedef struct group {
   gpuf_device device;
   gpufi_direction direction;
   gpufi_lane *lane;
-  gpuf_stream joined; /* the lane is behind the work on this producer's stream */
+  gpuf_stream joined;             /* the lane is behind the work on this producer's stream */
   size_t first_index, last_index; /* of the tensors seen */
   /* The run: piece i lies in host memory at h_run + offsets[i]. */
   char *h_run;
@@ -71,10 +71,10 @@ static gpuf_status flush_one_by_one(group *g, gpuf_error *err) {
   for (size_t i = 0; i < g->piece_count && status == GPUF_OK; i++) {
     const gpufi_piece *piece = &g->pieces[i];
     char *h_data = g->h_run + g->offsets[i];
-    status = g->direction == GPUFI_TO_HOST
-                 ? backend->copy(device, h_data, piece->src, piece->nbytes, g->direction, stream, err)
-                 : backend->copy(device, piece->dst, h_data, piece->nbytes, g->direction, stream,
-                                 err);
+    status =
+        g->direction == GPUFI_TO_HOST
+            ? backend->copy(device, h_data, piece->src, piece->nbytes, g->direction, stream, err)
+            : backend->copy(device, piece->dst, h_data, piece->nbytes, g->direction, stream, err);
   }
   return status;
 }
@@ -91,9 +91,9 @@ static gpuf_status flush_as_one(group *g, gpuf_error *err) {
       g->pieces[i].dst = d_run + g->offsets[i];
     }
     status = backend->gather(device, g->pieces, g->piece_count, stream, err);
-    return status != GPUF_OK ? status
-                             : backend->copy(device, g->h_run, d_run, g->run_nbytes, g->direction,
-                                             stream, err);
+    return status != GPUF_OK
+               ? status
+               : backend->copy(device, g->h_run, d_run, g->run_nbytes, g->direction, stream, err);
   }
   for (size_t i = 0; i < g->piece_count; i++) {
     g->pieces[i].src = d_run + g->offsets[i];
@@ -162,11 +162,10 @@ static gpuf_status add(group **groups, gpufi_copy *copy, size_t index, gpuf_erro
 
 /* `inner` into `err`, with the indices in front; returns its status. */
 static gpuf_status fail_at(gpuf_error *err, const gpuf_error *inner, size_t first, size_t last) {
-  return first == last
-             ? gpufi_fail(err, inner->status, inner->native_code, "copy %zu: %s", first,
-                          inner->message)
-             : gpufi_fail(err, inner->status, inner->native_code, "one of copies %zu to %zu: %s",
-                          first, last, inner->message);
+  return first == last ? gpufi_fail(err, inner->status, inner->native_code, "copy %zu: %s", first,
+                                    inner->message)
+                       : gpufi_fail(err, inner->status, inner->native_code,
+                                    "one of copies %zu to %zu: %s", first, last, inner->message);
 }
 
 /* Enqueue what is left of every group, so that all devices are at work before the first wait. */
@@ -176,8 +175,8 @@ static gpuf_status finish_enqueue(group *groups, gpuf_error *err) {
     gpuf_error inner;
     status = flush(g, &inner);
     if (status == GPUF_OK) {
-      status = g->backend->event_record(g->device.index, g->lane->finished, g->lane->stream,
-                                        &inner);
+      status =
+          g->backend->event_record(g->device.index, g->lane->finished, g->lane->stream, &inner);
     }
     if (status != GPUF_OK) {
       fail_at(err, &inner, g->first_index, g->last_index);
@@ -215,8 +214,8 @@ gpuf_status gpuf_copy_many(const gpuf_tensor *dsts, const gpuf_tensor *srcs, siz
     bool direct;
     status = gpufi_copy_plan(&copy, &dsts[i], &srcs[i], options, &direct, &inner);
     if (status == GPUF_OK) {
-      status = direct ? add(&groups, &copy, i, &inner)
-                      : gpuf_copy(&dsts[i], &srcs[i], options, &inner);
+      status =
+          direct ? add(&groups, &copy, i, &inner) : gpuf_copy(&dsts[i], &srcs[i], options, &inner);
     }
     if (status != GPUF_OK) {
       fail_at(err, &inner, i, i);

@@ -163,16 +163,16 @@ static void tensors_that_cannot_travel_together_are_copied_too(void) {
     if (i % 3 == 0) {
       CHECK_OK(gpuf_tensor_slice(&srcs[i], 1, COLUMNS - 1, -2, COLUMNS / 2, &err));
     }
-    CHECK_OK(gpuf_tensor_init(&dsts[i], data, cpu_device, GPUF_DTYPE_INT32, 2, srcs[i].shape,
-                              &err));
+    CHECK_OK(
+        gpuf_tensor_init(&dsts[i], data, cpu_device, GPUF_DTYPE_INT32, 2, srcs[i].shape, &err));
   }
   CHECK_OK(gpuf_copy_many(dsts, srcs, N, NULL, &err));
   for (int i = 0; i < N; i++) {
     const int32_t *got = dsts[i].data;
     for (int k = 0; k < ROWS * (i % 3 ? COLUMNS : COLUMNS / 2); k++) {
-      const int32_t expected = i % 3 ? values[k]
-                                     : values[k / (COLUMNS / 2) * COLUMNS + COLUMNS - 1 -
-                                              2 * (k % (COLUMNS / 2))];
+      const int32_t expected =
+          i % 3 ? values[k]
+                : values[k / (COLUMNS / 2) * COLUMNS + COLUMNS - 1 - 2 * (k % (COLUMNS / 2))];
       CHECK(got[k] == expected);
     }
   }
@@ -210,8 +210,8 @@ static void a_pair_that_does_not_fit_is_named(void) {
   pairs_make(&here, test_device, 64, 31);
   gpuf_pool_get_stats(&before);
   here.host_side[417].dtype = GPUF_DTYPE_INT8;
-  CHECK_FAILS(gpuf_copy_many(here.host_side, here.device_side, COUNT, NULL, &err),
-              GPUF_ERR_INVALID, "copy 417: the destination's dtype is int8");
+  CHECK_FAILS(gpuf_copy_many(here.host_side, here.device_side, COUNT, NULL, &err), GPUF_ERR_INVALID,
+              "copy 417: the destination's dtype is int8");
   here.host_side[417].dtype = GPUF_DTYPE_UINT8;
   CHECK_OK(gpuf_copy_many(here.host_side, here.device_side, COUNT, NULL, &err));
   gpuf_pool_get_stats(&after);
@@ -225,8 +225,7 @@ static void a_failure_on_the_device_is_reported(void) {
   fill_device(&here);
   faults.copy_fail_after_nbytes = 2000000;
   gpufi_host_faults_set(&faults);
-  const gpuf_status status =
-      gpuf_copy_many(here.host_side, here.device_side, COUNT, NULL, &err);
+  const gpuf_status status = gpuf_copy_many(here.host_side, here.device_side, COUNT, NULL, &err);
   gpufi_host_faults_set(&GPUFI_HOST_FAULTS_NONE);
   CHECK(status == GPUF_ERR_DEVICE);
   CHECK(strstr(err.message, "one of copies ") && strstr(err.message, "injected"));

@@ -172,7 +172,7 @@ def test_a_tree_with_out_or_async_is_refused(device: str) -> None:
     x = gf.to_device(random_array(1, (5,)), device=device)
     with pytest.raises(TypeError, match="out takes one tensor"):
         gf.fetch([x], out=np.empty(5, "f4"))
-    with pytest.raises(TypeError, match="fetch_async takes one tensor, not a .*list"):
+    with pytest.raises(TypeError, match=r"fetch_async takes one tensor, not a .*list"):
         gf.fetch_async([x])
 
 
@@ -181,7 +181,7 @@ def test_a_device_failure_names_the_copies_and_leaks_nothing() -> None:
     before = gf.pool.stats()["used_nbytes"]
     tensors = [gf.to_device(random_array(i, (4096,)), device="host:0") for i in range(100)]
     _core._host_faults(copy_fail_after_nbytes=100_000)
-    with pytest.raises(gf.Error, match="one of copies 0 to 99: .*injected"):
+    with pytest.raises(gf.Error, match=r"one of copies 0 to 99: .*injected"):
         gf.fetch(tensors)
     _core._host_faults()
     assert gf.pool.stats()["used_nbytes"] == before
