@@ -53,6 +53,7 @@ typedef struct gpufi_py_state {
   /* What was found out about the producers' type that was seen last. */
   PyObject *producer_type;
   bool producer_is_torch;
+  bool producer_is_tensorflow;
   const struct gpufi_dl_exchange *producer_exchange; /* NULL = it has none */
 } gpufi_py_state;
 
@@ -113,6 +114,17 @@ typedef struct gpufi_py_import {
  * producer's pending work. TypeError, naming what to call instead, for anything else. */
 int gpufi_py_adapter_import(gpufi_py_state *state, PyObject *object, gpufi_py_import *import);
 void gpufi_py_import_clear(gpufi_py_import *import);
+
+/* tensorflow.c: is this one of TensorFlow's types? */
+bool gpufi_py_is_tensorflow(PyObject *type);
+/* Refuse tensors without plain elements: TensorFlow ends the process if it is asked to export a
+ * string tensor. */
+int gpufi_py_tensorflow_check(PyObject *tensor);
+/* The exception that is set is TensorFlow's own: make it a TypeError with a remedy. */
+void gpufi_py_tensorflow_explain(PyObject *tensor);
+/* The value of a Variable, or NULL with a TypeError that says what to call for any other object of
+ * TensorFlow's that has no __dlpack__. */
+PyObject *gpufi_py_tensorflow_value(PyObject *object);
 
 /* Through __cuda_array_interface__: 1 when done, 0 if `object` has none, or -1. */
 int gpufi_py_cai_import(const gpufi_py_state *state, PyObject *object, gpufi_py_import *import);

@@ -109,6 +109,12 @@ static PyObject *imported(PyObject **slot, const char *module_name, const char *
   return *slot;
 }
 
+/* A Variable, or a sparse or ragged tensor: the adapter takes it or says what to call. */
+static bool is_tensorflow_tensor(PyObject *object) {
+  return gpufi_py_is_tensorflow((PyObject *)Py_TYPE(object)) &&
+         PyObject_HasAttrString(object, "dtype") && PyObject_HasAttrString(object, "shape");
+}
+
 static bool is_tensor(const gpufi_py_state *state, PyObject *object) {
   return Py_TYPE(object) == state->device_array_type || PyArray_Check(object) ||
          (!PyType_Check(object) &&
@@ -118,7 +124,7 @@ static bool is_tensor(const gpufi_py_state *state, PyObject *object) {
 
 /* Of an object of a type that is no builtin container itself; -1 with an exception set. */
 static int classify_derived(tree *t, PyObject *object) {
-  if (is_tensor(t->state, object)) {
+  if (is_tensor(t->state, object) || is_tensorflow_tensor(object)) {
     t->leaf_type = Py_TYPE(object);
     return NODE_LEAF;
   }

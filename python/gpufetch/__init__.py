@@ -24,13 +24,14 @@ from gpufetch._core import (
     asdevice,
     fetch,
     fetch_async,
-    to_device,
 )
 from gpufetch._info import info
 from gpufetch._pool import Pool, pool
+from gpufetch.frameworks import CopyWarning, convert, to_device
 from gpufetch.lazy import LazyArray, lazy
 
 __all__ = [
+    "CopyWarning",
     "DeviceArray",
     "Error",
     "Future",
@@ -38,6 +39,7 @@ __all__ = [
     "Pool",
     "__version__",
     "asdevice",
+    "convert",
     "fetch",
     "fetch_async",
     "hdf5",
