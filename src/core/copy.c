@@ -14,7 +14,9 @@
 /* Up to here the copy runs on the producer's own stream: no second stream has to be joined. */
 #define SAME_STREAM_NBYTES_MAX ((size_t)1 << 20)
 
-static bool is_cpu(const gpuf_tensor *tensor) { return tensor->device.kind == GPUF_DEVICE_CPU; }
+static bool is_cpu(const gpuf_tensor *tensor) {
+  return tensor->device.kind == GPUF_DEVICE_CPU;
+}
 
 static gpuf_status check_same_elements(const gpuf_tensor *dst, const gpuf_tensor *src,
                                        gpuf_error *err) {
@@ -90,8 +92,8 @@ static void plan_pieces(gpufi_copy *copy, const gpuf_copy_options *options) {
   nbytes -= nbytes % element_nbytes;
   copy->piece_nbytes = nbytes > 0 ? nbytes : element_nbytes;
   const size_t piece_count = (copy->nbytes + copy->piece_nbytes - 1) / copy->piece_nbytes;
-  int32_t threads = options && options->thread_count > 0 ? options->thread_count
-                                                         : default_thread_count();
+  int32_t threads =
+      options && options->thread_count > 0 ? options->thread_count : default_thread_count();
   copy->thread_count = piece_count < (size_t)threads ? (int32_t)piece_count : threads;
 }
 
@@ -115,8 +117,7 @@ static gpuf_status plan(gpufi_copy *copy, const gpuf_tensor *dst, const gpuf_ten
   copy->device_contiguous = gpufi_strided_is_contiguous(&copy->device_layout);
   copy->host_contiguous = gpufi_strided_is_contiguous(&copy->host_layout);
   copy->host_pinned =
-      copy->host_contiguous &&
-      gpufi_pool_is_pinned(copy->device.kind, copy->h_data, copy->nbytes);
+      copy->host_contiguous && gpufi_pool_is_pinned(copy->device.kind, copy->h_data, copy->nbytes);
   plan_pieces(copy, options);
   return GPUF_OK;
 }
@@ -199,8 +200,7 @@ gpuf_status gpuf_copy(const gpuf_tensor *dst, const gpuf_tensor *src,
 }
 
 gpuf_status gpuf_copy_async(const gpuf_tensor *dst, const gpuf_tensor *src,
-                            const gpuf_copy_options *options, gpuf_future **out,
-                            gpuf_error *err) {
+                            const gpuf_copy_options *options, gpuf_future **out, gpuf_error *err) {
   *out = NULL;
   gpuf_future *future = malloc(sizeof(*future));
   if (!future) {

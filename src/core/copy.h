@@ -19,11 +19,11 @@ typedef struct gpufi_copy {
   gpufi_strided host_layout;
   bool device_contiguous;
   bool host_contiguous;
-  bool host_pinned;            /* contiguous, and pinned by the pool */
-  size_t nbytes;               /* in all, > 0 */
-  size_t piece_nbytes;         /* a multiple of the element's size */
-  gpuf_stream producer;        /* the copy starts after the work on it */
-  int32_t thread_count;        /* of a staged copy */
+  bool host_pinned;     /* contiguous, and pinned by the pool */
+  size_t nbytes;        /* in all, > 0 */
+  size_t piece_nbytes;  /* a multiple of the element's size */
+  gpuf_stream producer; /* the copy starts after the work on it */
+  int32_t thread_count; /* of a staged copy */
 } gpufi_copy;
 
 /* copy.c: check and plan. *direct false = not for a lane: no elements, or a CPU side that is not

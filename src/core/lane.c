@@ -33,8 +33,8 @@ static void lane_destroy(gpufi_lane *lane) {
   free(lane);
 }
 
-static gpuf_status lane_create(const gpufi_backend *backend, gpuf_device device,
-                               gpufi_lane **out, gpuf_error *err) {
+static gpuf_status lane_create(const gpufi_backend *backend, gpuf_device device, gpufi_lane **out,
+                               gpuf_error *err) {
   gpufi_lane *lane = calloc(1, sizeof(*lane));
   if (!lane) {
     return gpufi_fail(err, GPUF_ERR_NO_MEMORY, 0, "no host memory for a transfer lane");
@@ -59,12 +59,11 @@ static gpuf_status lane_create(const gpufi_backend *backend, gpuf_device device,
   return GPUF_OK;
 }
 
-gpuf_status gpufi_lane_acquire(const gpufi_backend *backend, gpuf_device device,
-                               gpufi_lane **out, gpuf_error *err) {
+gpuf_status gpufi_lane_acquire(const gpufi_backend *backend, gpuf_device device, gpufi_lane **out,
+                               gpuf_error *err) {
   pthread_mutex_lock(&lanes_lock);
   gpufi_lane **link = &unused_lanes;
-  while (*link &&
-         ((*link)->device.kind != device.kind || (*link)->device.index != device.index)) {
+  while (*link && ((*link)->device.kind != device.kind || (*link)->device.index != device.index)) {
     link = &(*link)->next;
   }
   gpufi_lane *lane = *link;

@@ -28,8 +28,8 @@ typedef struct gpufi_lane {
   gpufi_slot slots[GPUFI_LANE_SLOT_COUNT];
 } gpufi_lane;
 
-gpuf_status gpufi_lane_acquire(const gpufi_backend *backend, gpuf_device device,
-                               gpufi_lane **lane, gpuf_error *err);
+gpuf_status gpufi_lane_acquire(const gpufi_backend *backend, gpuf_device device, gpufi_lane **lane,
+                               gpuf_error *err);
 gpuf_status gpufi_lane_need_staging(gpufi_lane *lane, gpuf_error *err);
 gpuf_status gpufi_lane_need_scratch(gpufi_lane *lane, gpuf_error *err);
 

@@ -60,7 +60,8 @@ static void *touch_parts(void *arg) {
 }
 
 /* The driver would fault pages in one by one, on one thread; huge ones, by many threads, is several
- * times quicker. The calling thread takes part, so that failing to start others only costs speed. */
+ * times quicker. The calling thread takes part, so that failing to start others only costs speed.
+ */
 static void touch(char *base, size_t nbytes) {
   touch_job job = {.base = base, .nbytes = nbytes};
   pthread_t threads[TOUCH_THREADS_MAX];
@@ -69,8 +70,7 @@ static void touch(char *base, size_t nbytes) {
   size_t started = 0;
   wanted = wanted < TOUCH_THREADS_MAX ? wanted : TOUCH_THREADS_MAX;
   wanted = wanted < parts ? wanted : parts;
-  while (started + 1 < wanted &&
-         pthread_create(&threads[started], NULL, touch_parts, &job) == 0) {
+  while (started + 1 < wanted && pthread_create(&threads[started], NULL, touch_parts, &job) == 0) {
     started++;
   }
   touch_parts(&job);

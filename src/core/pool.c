@@ -51,7 +51,9 @@ static size_t region_count, region_capacity;
 static gpuf_pool_stats stats;
 static bool cap_is_set;
 
-static bool is_slab(const region *r) { return r->block_nbytes < r->nbytes; }
+static bool is_slab(const region *r) {
+  return r->block_nbytes < r->nbytes;
+}
 
 /* The functions from here to add_region are called with pool_lock held. */
 
@@ -143,8 +145,7 @@ static region *detach_unused(void) {
     return NULL;
   }
   region *r = regions[found];
-  memmove(&regions[found], &regions[found + 1],
-          (region_count - found - 1) * sizeof(*regions));
+  memmove(&regions[found], &regions[found + 1], (region_count - found - 1) * sizeof(*regions));
   region_count--;
   stats.reserved_nbytes -= r->nbytes;
   return r;
@@ -214,31 +215,31 @@ static gpuf_status region_pin(region *r, gpuf_error *err) {
   return status;
 }
 
-static gpuf_status region_create(const gpufi_backend *backend, int32_t device,
-                                 size_t block_nbytes, size_t nbytes, bool pinned, region **out,
-                                 gpuf_error *err) {
+/* NULL with *status and `err` set on failure. */
+static region *region_create(const gpufi_backend *backend, int32_t device, size_t block_nbytes,
+                             size_t nbytes, bool pinned, gpuf_status *status, gpuf_error *err) {
   region *r = calloc(1, sizeof(*r));
   void *base = r ? gpufi_map(nbytes) : NULL;
   if (!base) {
+    *status = gpufi_fail(err, GPUF_ERR_NO_MEMORY, errno,
+                         "the system has no %zu bytes for a block of the pinned pool", nbytes);
     free(r);
-    return gpufi_fail(err, GPUF_ERR_NO_MEMORY, errno,
-                      "the system has no %zu bytes for a block of the pinned pool", nbytes);
+    return NULL;
   }
   *r = (region){.base = base,
                 .nbytes = nbytes,
                 .block_nbytes = block_nbytes,
                 .backend = backend,
                 .device = device};
-  const gpuf_status status = pinned ? region_pin(r, err) : GPUF_OK;
-  if (status != GPUF_OK) {
+  *status = pinned ? region_pin(r, err) : GPUF_OK;
+  if (*status != GPUF_OK) {
     region_destroy(r);
-    return status;
+    return NULL;
   }
   if (is_slab(r)) {
     cut_into_blocks(r);
   }
-  *out = r;
-  return GPUF_OK;
+  return r;
 }
 
 /* Count `nbytes` as reserved before they are pinned, so that threads growing the pool side by
@@ -269,24 +270,22 @@ static gpuf_status grow(const gpufi_backend *backend, int32_t device, size_t blo
                         bool small, purpose why, void **ptr, gpuf_error *err) {
   const size_t nbytes = small ? SLAB_NBYTES : block_nbytes;
   const bool pinned = why != FOR_RESULT || nbytes < UNPINNED_MIN_NBYTES;
-  region *r = NULL;
   gpuf_status status = reserve(nbytes, why, err);
   if (status != GPUF_OK) {
     return status;
   }
-  status = region_create(backend, device, block_nbytes, nbytes, pinned, &r, err);
+  region *r = region_create(backend, device, block_nbytes, nbytes, pinned, &status, err);
   pthread_mutex_lock(&pool_lock);
-  if (status == GPUF_OK && !add_region(r)) {
-    status = gpufi_fail(err, GPUF_ERR_NO_MEMORY, 0, "no host memory for the pool's table");
-  }
-  if (status == GPUF_OK) {
+  const bool added = r && add_region(r);
+  if (added) {
     *ptr = take_block(r);
   } else {
     stats.reserved_nbytes -= nbytes;
   }
   pthread_mutex_unlock(&pool_lock);
-  if (status != GPUF_OK && r) {
+  if (r && !added) {
     region_destroy(r);
+    status = gpufi_fail(err, GPUF_ERR_NO_MEMORY, 0, "no host memory for the pool's table");
   }
   return status;
 }
@@ -336,8 +335,7 @@ static gpuf_status acquire(gpuf_device device, size_t nbytes, purpose why, void 
     *ptr = take_block(r);
   }
   pthread_mutex_unlock(&pool_lock);
-  return r ? prepare(r, why, *ptr, err)
-           : grow(backend, device.index, wanted, small, why, ptr, err);
+  return r ? prepare(r, why, *ptr, err) : grow(backend, device.index, wanted, small, why, ptr, err);
 }
 
 gpuf_status gpuf_pool_acquire(gpuf_device device, size_t nbytes, void **ptr, gpuf_error *err) {

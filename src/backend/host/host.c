@@ -181,9 +181,8 @@ static gpuf_status pack(int32_t device, const gpufi_strided *layout, const void 
   return gpufi_host_enqueue(device, stream, pack_work, &args, sizeof(args), err);
 }
 
-static gpuf_status unpack(int32_t device, const gpufi_strided *layout, void *d_base,
-                          int64_t first, int64_t count, const void *d_src, gpuf_stream stream,
-                          gpuf_error *err) {
+static gpuf_status unpack(int32_t device, const gpufi_strided *layout, void *d_base, int64_t first,
+                          int64_t count, const void *d_src, gpuf_stream stream, gpuf_error *err) {
   const pack_args args = {*layout, d_base, (void *)d_src, first, count};
   return gpufi_host_enqueue(device, stream, unpack_work, &args, sizeof(args), err);
 }
