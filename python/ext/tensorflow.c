@@ -48,9 +48,9 @@ void gpufi_py_tensorflow_explain(PyObject *tensor) {
   PyErr_Restore(type, value, traceback);
   if (name) {
     gpufi_py_raise_from(PyExc_TypeError,
-                        "TensorFlow does not export this tensor of dtype %U: float8 goes as "
-                        "tf.bitcast(x, tf.uint8), a quantized one as tf.quantization.dequantize, "
-                        "and a tensor inside a tf.function only from outside",
+                        "TensorFlow does not export this tensor of dtype %U: cast float8 to "
+                        "tf.bfloat16, which is exact, call tf.quantization.dequantize for a "
+                        "quantized one, and take a tensor out of its tf.function first",
                         name);
     Py_DECREF(name);
   }

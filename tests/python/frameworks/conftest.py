@@ -6,20 +6,14 @@ import importlib
 import os
 from typing import Any
 
-import ml_dtypes
-import numpy as np
-import numpy.typing as npt
 import pytest
-
-import gpufetch as gf
+from framework_data import CUDA
 
 # Read when a framework is imported. JAX takes most of a GPU at its first use unless told
 # otherwise, TensorFlow all of it; both log to stderr.
 os.environ.setdefault("XLA_PYTHON_CLIENT_PREALLOCATE", "false")
 os.environ.setdefault("TF_FORCE_GPU_ALLOW_GROWTH", "true")
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
-
-CUDA: dict[str, Any] = gf.info()["backends"]["cuda"]
 
 
 def import_or_skip(name: str, label: str) -> Any:
@@ -36,7 +30,6 @@ def skip_without_gpu() -> None:
 
 @pytest.fixture
 def gpu() -> None:
-    """A test on a GPU, whatever framework it uses."""
     skip_without_gpu()
 
 
@@ -46,11 +39,10 @@ def torch() -> Any:
 
 
 @pytest.fixture
-def torch_cuda(torch: Any) -> Any:
+def torch_gpu(torch: Any) -> None:
     skip_without_gpu()
     if not torch.cuda.is_available():
         pytest.skip("this PyTorch cannot use the GPU")
-    return torch
 
 
 @pytest.fixture
@@ -64,11 +56,15 @@ def jax() -> Any:
 
 
 @pytest.fixture
-def jnp_cuda(jax: Any) -> Any:
+def jnp(jax: Any) -> Any:
+    return jax.numpy
+
+
+@pytest.fixture
+def jax_gpu(jax: Any) -> None:
     skip_without_gpu()
     if jax.default_backend() != "gpu":
         pytest.skip("this JAX cannot use the GPU")
-    return jax.numpy
 
 
 @pytest.fixture
@@ -84,31 +80,3 @@ def numba_cuda() -> Any:
     if not cuda.is_available():
         pytest.skip("this Numba cannot use the GPU")
     return cuda
-
-
-def data(shape: tuple[int, ...], dtype: npt.DTypeLike = np.float32) -> npt.NDArray[Any]:
-    values = np.random.default_rng(11).standard_normal(shape) * 100
-    return values.astype(dtype)
-
-
-def float8(shape: tuple[int, ...], name: str) -> npt.NDArray[Any]:
-    return data(shape).astype(getattr(ml_dtypes, name))
-
-
-def assert_same(actual: Any, expected: npt.NDArray[Any]) -> None:
-    assert isinstance(actual, np.ndarray)
-    assert actual.dtype == expected.dtype
-    assert actual.shape == expected.shape
-    assert actual.tobytes() == expected.tobytes()
-
-
-VIEWS: dict[str, Any] = {
-    "whole": lambda x: x,
-    "transposed": lambda x: x.T,
-    "strided": lambda x: x[1::2, ::3],
-    "rows": lambda x: x[:, 5:-5],
-    "column": lambda x: x[:, 3],
-    "row": lambda x: x[7],
-    "element": lambda x: x[7, 3],
-    "nothing": lambda x: x[:0],
-}
