@@ -189,6 +189,7 @@ static int add_leaf(tree *t, PyObject *object) {
   }
   t->sources[t->leaf_count] = import.tensor;
   t->keepalives[t->leaf_count] = import.keepalive;
+  t->places[t->leaf_count] = (place){0, 0};
   t->leaf_count++;
   return 0;
 }
@@ -347,7 +348,7 @@ static int allocate(tree *t) {
       return -1;
     }
   }
-  t->targets = malloc((t->leaf_count ? t->leaf_count : 1) * sizeof(*t->targets));
+  t->targets = calloc(t->leaf_count ? t->leaf_count : 1, sizeof(*t->targets));
   if (!t->targets) {
     PyErr_NoMemory();
     return -1;
@@ -355,8 +356,8 @@ static int allocate(tree *t) {
   for (size_t i = 0; i < t->leaf_count; i++) {
     const gpuf_tensor *source = &t->sources[i];
     const place *where = &t->places[i];
-    char *data =
-        gpuf_tensor_nbytes(source) > 0 ? t->blocks[where->block].data + where->offset : NULL;
+    const block *b = gpuf_tensor_nbytes(source) > 0 && t->blocks ? &t->blocks[where->block] : NULL;
+    char *data = b ? b->data + where->offset : NULL;
     gpuf_error err;
     if (gpuf_tensor_init(&t->targets[i], data, cpu, source->dtype, source->ndim, source->shape,
                          &err) != GPUF_OK) {
@@ -397,7 +398,7 @@ static PyObject *build_leaf(const tree *t, size_t index) {
   PyObject *array =
       PyArray_NewFromDescr(&PyArray_Type, (PyArray_Descr *)descr, target->ndim, shape, NULL,
                            target->data, target->data ? NPY_ARRAY_DEFAULT : 0, NULL);
-  if (array && target->data) {
+  if (array && target->data && t->blocks) {
     PyObject *capsule = t->blocks[t->places[index].block].capsule;
     Py_INCREF(capsule); /* stolen */
     if (PyArray_SetBaseObject((PyArrayObject *)array, capsule) < 0) {
@@ -443,19 +444,19 @@ static PyObject *build_sequence(builder *b, const node *n) {
 }
 
 static PyObject *build_node(builder *b) {
-  const node *n = &b->tree->nodes[b->node++];
-  if (n->kind == NODE_LEAF) {
+  const node n = b->tree->nodes[b->node++];
+  if (n.kind == NODE_LEAF) {
     return build_leaf(b->tree, b->leaf++);
   }
-  if (n->kind == NODE_OTHER) {
-    Py_INCREF(n->object);
-    return n->object;
+  if (n.kind == NODE_OTHER) {
+    Py_INCREF(n.object);
+    return n.object;
   }
   if (Py_EnterRecursiveCall(" while building a tree of arrays")) {
     return NULL;
   }
   PyObject *result =
-      n->kind == NODE_DICT || n->kind == NODE_ORDERED ? build_mapping(b, n) : build_sequence(b, n);
+      n.kind == NODE_DICT || n.kind == NODE_ORDERED ? build_mapping(b, &n) : build_sequence(b, &n);
   Py_LeaveRecursiveCall();
   return result;
 }

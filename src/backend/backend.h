@@ -54,8 +54,8 @@ typedef struct gpufi_backend {
                         int64_t count, const void *d_src, gpuf_stream stream, gpuf_error *err);
   /* Copies within the device; no piece may overlap another's destination. `pieces` is not needed
    * after the call. */
-  gpuf_status (*gather)(int32_t device, const gpufi_piece *pieces, size_t count,
-                        gpuf_stream stream, gpuf_error *err);
+  gpuf_status (*gather)(int32_t device, const gpufi_piece *pieces, size_t count, gpuf_stream stream,
+                        gpuf_error *err);
 } gpufi_backend;
 
 extern const gpufi_backend gpufi_backend_cuda; /* a stub in a build without CUDA */

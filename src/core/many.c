@@ -32,8 +32,8 @@ typedef struct group {
   gpufi_piece pieces[RUN_PIECES_MAX]; /* the device side only, until the run is flushed */
 } group;
 
-static gpuf_status group_find(group **groups, const gpufi_copy *copy, size_t index, group **out,
-                              gpuf_error *err) {
+/* The group of a copy, made if there is none; NULL with `err` filled. */
+static group *group_of(group **groups, const gpufi_copy *copy, size_t index, gpuf_error *err) {
   group *g = *groups;
   while (g && (g->device.kind != copy->device.kind || g->device.index != copy->device.index ||
                g->direction != copy->direction)) {
@@ -42,12 +42,12 @@ static gpuf_status group_find(group **groups, const gpufi_copy *copy, size_t ind
   if (!g) {
     g = calloc(1, sizeof(*g));
     if (!g) {
-      return gpufi_fail(err, GPUF_ERR_NO_MEMORY, 0, "no host memory for a batch of copies");
+      gpufi_fail(err, GPUF_ERR_NO_MEMORY, 0, "no host memory for a batch of copies");
+      return NULL;
     }
-    const gpuf_status status = gpufi_lane_acquire(copy->backend, copy->device, &g->lane, err);
-    if (status != GPUF_OK) {
+    if (gpufi_lane_acquire(copy->backend, copy->device, &g->lane, err) != GPUF_OK) {
       free(g);
-      return status;
+      return NULL;
     }
     g->backend = copy->backend;
     g->device = copy->device;
@@ -57,8 +57,7 @@ static gpuf_status group_find(group **groups, const gpufi_copy *copy, size_t ind
     *groups = g;
   }
   g->last_index = index;
-  *out = g;
-  return GPUF_OK;
+  return g;
 }
 
 /* One transfer for each piece of the run: for a run of one, and for a device that is too full for
@@ -141,17 +140,18 @@ static gpuf_status collect(group *g, const gpufi_copy *copy, gpuf_error *err) {
   return GPUF_OK;
 }
 
+/* `err` is not NULL. */
 static gpuf_status add(group **groups, gpufi_copy *copy, size_t index, gpuf_error *err) {
-  group *g = NULL;
-  gpuf_status status = group_find(groups, copy, index, &g, err);
-  if (status == GPUF_OK && copy->producer != g->joined) {
-    status = gpufi_lane_join(g->lane, copy->producer, err);
-    if (copy->producer != GPUF_STREAM_NONE) {
-      g->joined = copy->producer;
-    }
+  group *g = group_of(groups, copy, index, err);
+  if (!g) {
+    return err->status;
   }
-  if (status != GPUF_OK) {
-    return status;
+  if (copy->producer != GPUF_STREAM_NONE && copy->producer != g->joined) {
+    const gpuf_status status = gpufi_lane_join(g->lane, copy->producer, err);
+    if (status != GPUF_OK) {
+      return status;
+    }
+    g->joined = copy->producer;
   }
   if (copy->device_contiguous && copy->nbytes <= RUN_PIECE_NBYTES_MAX) {
     return collect(g, copy, err);
