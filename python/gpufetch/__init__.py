@@ -27,6 +27,7 @@ from gpufetch._core import (
 )
 from gpufetch._info import info
 from gpufetch._pool import Pool, pool
+from gpufetch._share import ShareHandle, attach, share, unshare
 from gpufetch.frameworks import CopyWarning, convert, to_device
 from gpufetch.lazy import LazyArray, lazy
 
@@ -37,8 +38,10 @@ __all__ = [
     "Future",
     "LazyArray",
     "Pool",
+    "ShareHandle",
     "__version__",
     "asdevice",
+    "attach",
     "convert",
     "fetch",
     "fetch_async",
@@ -47,8 +50,10 @@ __all__ = [
     "lazy",
     "load_ipython_extension",
     "pool",
+    "share",
     "to_device",
     "unload_ipython_extension",
+    "unshare",
 ]
 
 hdf5._register()
