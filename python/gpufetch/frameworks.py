@@ -267,7 +267,7 @@ def convert(x: Any, framework: str, *, copy: bool | None = None) -> Any:
 def _framework_of(x: Any) -> str | None:
     """Name of the framework that made `x`, if `convert` knows it."""
     package = type(x).__module__.partition(".")[0]
-    name = {"jaxlib": "jax"}.get(package, package)
+    name = {"jaxlib": "jax", "numba_cuda": "numba"}.get(package, package)
     return name if name in _TARGETS else None
 
 

@@ -289,7 +289,8 @@ GPUF_API gpuf_status gpuf_copy(const gpuf_tensor *dst, const gpuf_tensor *src,
  *   - Where dsts[i] ends in a pool block short of a multiple of 64 bytes and the next destination
  *     begins at that multiple, the bytes between the two become indeterminate.
  *   - The error names the index of the pair that failed, or of the first and last pair of those
- *     that travelled together. All work has ended by then; any destination may be partly written. */
+ *     that travelled together. All work has ended by then; any destination may be partly
+ *     written. */
 GPUF_API gpuf_status gpuf_copy_many(const gpuf_tensor *dsts, const gpuf_tensor *srcs, size_t count,
                                     const gpuf_copy_options *options, gpuf_error *err);
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib
 import os
+from collections.abc import Iterator
 from typing import Any
 
 import pytest
@@ -58,6 +59,13 @@ def jax() -> Any:
 @pytest.fixture
 def jnp(jax: Any) -> Any:
     return jax.numpy
+
+
+@pytest.fixture
+def cpu_jnp(jax: Any) -> Iterator[Any]:
+    """Arrays that are made through it are on the CPU, also where there is a GPU."""
+    with jax.default_device(jax.devices("cpu")[0]):
+        yield jax.numpy
 
 
 @pytest.fixture

@@ -27,8 +27,8 @@ def x64(jax: Any) -> Any:
 
 
 @pytest.mark.parametrize("view", VIEWS)
-def test_jax_views_on_the_cpu(jnp: Any, view: str) -> None:
-    x = VIEWS[view](jnp.asarray(data((300, 200))))
+def test_jax_views_on_the_cpu(cpu_jnp: Any, view: str) -> None:
+    x = VIEWS[view](cpu_jnp.asarray(data((300, 200))))
     assert_same(gf.fetch(x), np.asarray(x))
 
 
@@ -39,18 +39,22 @@ def test_jax_views_on_the_cpu(jnp: Any, view: str) -> None:
         *("float8_e4m3fn", "float8_e5m2", "float8_e3m4", "float8_e8m0fnu"),
     ],
 )
-def test_jax_dtypes_on_the_cpu(jnp: Any, name: str) -> None:
-    x = jnp.asarray(abs(data((500,)))).astype(name)
+def test_jax_dtypes_on_the_cpu(cpu_jnp: Any, name: str) -> None:
+    x = cpu_jnp.asarray(abs(data((500,)))).astype(name)
     assert_same(gf.fetch(x), np.asarray(x))
 
 
-def test_jax_int4_is_refused(jnp: Any) -> None:
+def test_jax_int4_is_refused(cpu_jnp: Any) -> None:
     with pytest.raises(Exception, match="S4"):
-        gf.fetch(jnp.zeros(4, jnp.int4))
+        gf.fetch(cpu_jnp.zeros(4, cpu_jnp.int4))
 
 
-def test_a_tree_of_jax_arrays(jnp: Any) -> None:
-    tree = {"w": jnp.asarray(data((30, 20))), "b": [jnp.float32(2), jnp.zeros((0, 3))], "step": 7}
+def test_a_tree_of_jax_arrays(cpu_jnp: Any) -> None:
+    tree = {
+        "w": cpu_jnp.asarray(data((30, 20))),
+        "b": [cpu_jnp.float32(2), cpu_jnp.zeros((0, 3))],
+        "step": 7,
+    }
     result: Any = gf.fetch(tree)
     assert_same(result["w"], data((30, 20)))
     assert_same(result["b"][0], np.array(2, np.float32))
@@ -100,15 +104,15 @@ def test_read_only_and_strided_memory_is_copied_for_jax(jax: Any) -> None:
     assert_same(np.array(x), np.array(data((30, 40)).T))
 
 
-def test_jax_to_numpy_shares(jnp: Any) -> None:
-    x = jnp.asarray(data((30, 40)))
+def test_jax_to_numpy_shares(cpu_jnp: Any) -> None:
+    x = cpu_jnp.asarray(data((30, 40)))
     shared = gf.convert(x, "numpy", copy=False)
     assert shared.ctypes.data == x.unsafe_buffer_pointer()
     assert_same(shared, data((30, 40)))
 
 
-def test_bfloat16_from_jax_to_torch(jnp: Any, torch: Any) -> None:
-    x = jnp.asarray(data((300,))).astype("bfloat16")
+def test_bfloat16_from_jax_to_torch(cpu_jnp: Any, torch: Any) -> None:
+    x = cpu_jnp.asarray(data((300,))).astype("bfloat16")
     t = gf.convert(x, "torch", copy=False)
     assert t.dtype == torch.bfloat16 and t.data_ptr() == x.unsafe_buffer_pointer()
     assert_same(gf.fetch(t), data((300,)).astype(ml_dtypes.bfloat16))
