@@ -5,6 +5,7 @@ from __future__ import annotations
 import gc
 import types
 from collections import OrderedDict, UserDict, defaultdict, namedtuple
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import ml_dtypes
@@ -205,3 +206,16 @@ def test_a_list_changed_by_another_leaf_is_read_as_it_was() -> None:
     tree += [Mutating(), a, Mutating()]
     for got in gf.fetch(tree):
         assert_same(got, a)
+
+
+def test_trees_fetched_by_several_threads_do_not_mix(device: str) -> None:
+    arrays = [random_array(i, (i % 90, 13)) for i in range(200)]
+    tensors = [gf.to_device(a, device=device) for a in arrays]
+
+    def fetch_part(start: int) -> bool:
+        part = slice(start, start + 100)
+        result: Any = gf.fetch({"x": tensors[part]})
+        return all(map(np.array_equal, result["x"], arrays[part]))
+
+    with ThreadPoolExecutor(4) as threads:
+        assert all(threads.map(fetch_part, range(0, 100, 5)))
