@@ -9,6 +9,14 @@
 static pthread_mutex_t lanes_lock = PTHREAD_MUTEX_INITIALIZER; /* guards the list */
 static gpufi_lane *unused_lanes;
 
+static void workspace_free(gpufi_lane *lane) {
+  if (lane->d_workspace) {
+    lane->backend->free(lane->device.index, lane->d_workspace, NULL);
+  }
+  lane->d_workspace = NULL;
+  lane->workspace_nbytes = 0;
+}
+
 static void lane_destroy(gpufi_lane *lane) {
   const gpufi_backend *backend = lane->backend;
   const int32_t device = lane->device.index;
@@ -30,6 +38,7 @@ static void lane_destroy(gpufi_lane *lane) {
   if (lane->d_scratch) {
     backend->free(device, lane->d_scratch, NULL);
   }
+  workspace_free(lane);
   free(lane);
 }
 
@@ -98,6 +107,17 @@ gpuf_status gpufi_lane_need_scratch(gpufi_lane *lane, gpuf_error *err) {
   return lane->backend->alloc(lane->device.index, GPUFI_LANE_BUFFER_NBYTES, &lane->d_scratch, err);
 }
 
+gpuf_status gpufi_lane_need_workspace(gpufi_lane *lane, size_t nbytes, gpuf_error *err) {
+  if (nbytes <= lane->workspace_nbytes) {
+    return GPUF_OK;
+  }
+  workspace_free(lane);
+  const gpuf_status status =
+      lane->backend->alloc(lane->device.index, nbytes, &lane->d_workspace, err);
+  lane->workspace_nbytes = status == GPUF_OK ? nbytes : 0;
+  return status;
+}
+
 gpuf_status gpufi_lane_join(gpufi_lane *lane, gpuf_stream producer, gpuf_error *err) {
   if (producer == GPUF_STREAM_NONE || producer == lane->stream) {
     return GPUF_OK;
@@ -121,6 +141,9 @@ void gpufi_lane_release(gpufi_lane *lane, bool failed) {
   for (int i = 0; i < GPUFI_LANE_SLOT_COUNT; i++) {
     gpuf_pool_release(lane->slots[i].staging);
     lane->slots[i].staging = NULL;
+  }
+  if (lane->workspace_nbytes > GPUFI_LANE_WORKSPACE_KEPT_NBYTES) {
+    workspace_free(lane);
   }
   pthread_mutex_lock(&lanes_lock);
   lane->next = unused_lanes;

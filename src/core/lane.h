@@ -9,6 +9,8 @@
  * a core finds what the device has just written in its cache: 4 MiB and 1 MiB are slower. */
 #define GPUFI_LANE_BUFFER_NBYTES ((size_t)2 << 20)
 #define GPUFI_LANE_SLOT_COUNT 2
+/* A larger workspace is freed when the lane is given back. */
+#define GPUFI_LANE_WORKSPACE_KEPT_NBYTES ((size_t)64 << 20)
 
 /* A pinned buffer and the event that says when the device is done with it. */
 typedef struct gpufi_slot {
@@ -25,6 +27,8 @@ typedef struct gpufi_lane {
   gpufi_event *joined;   /* recorded on a producer's stream */
   gpufi_event *finished; /* recorded behind the last piece of a direct transfer */
   void *d_scratch;       /* NULL until gpufi_lane_need_scratch */
+  void *d_workspace;     /* of a reduction; NULL until gpufi_lane_need_workspace */
+  size_t workspace_nbytes;
   gpufi_slot slots[GPUFI_LANE_SLOT_COUNT];
 } gpufi_lane;
 
@@ -32,6 +36,8 @@ gpuf_status gpufi_lane_acquire(const gpufi_backend *backend, gpuf_device device,
                                gpuf_error *err);
 gpuf_status gpufi_lane_need_staging(gpufi_lane *lane, gpuf_error *err);
 gpuf_status gpufi_lane_need_scratch(gpufi_lane *lane, gpuf_error *err);
+/* At least `nbytes` at d_workspace; its contents are lost where it has to grow. */
+gpuf_status gpufi_lane_need_workspace(gpufi_lane *lane, size_t nbytes, gpuf_error *err);
 
 /* Make later work on the lane's stream wait for what is on `producer` now. */
 gpuf_status gpufi_lane_join(gpufi_lane *lane, gpuf_stream producer, gpuf_error *err);
