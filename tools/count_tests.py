@@ -91,13 +91,19 @@ def count_pytest(report: Path) -> Count:
 def main() -> int:
     parser = argparse.ArgumentParser(description="Count the tests that ran.")
     parser.add_argument("--meson", type=Path, help="meson-logs/testlog.json")
-    parser.add_argument("--pytest", type=Path, help="what pytest --junit-xml wrote")
+    parser.add_argument(
+        "--pytest",
+        type=Path,
+        action="append",
+        help="what pytest --junit-xml wrote; may be repeated",
+    )
     parser.add_argument("--gpu-required", action="store_true", help="a missing GPU is a failure")
     parser.add_argument("--status", type=int, default=0, help="exit status of the runs counted")
     args = parser.parse_args()
 
     total = Count()
-    groups = (("C", args.meson, count_meson), ("Python", args.pytest, count_pytest))
+    groups = [("C", args.meson, count_meson)]
+    groups += [("Python", report, count_pytest) for report in args.pytest or []]
     for label, path, read in groups:
         if path is None:
             continue

@@ -193,3 +193,57 @@ c_tests() {
 }
 
 python_tests() { "${test_python:-$venv/bin/python}" -m pytest "$@"; }
+
+# --- The frameworks ------------------------------------------------------------------------------
+
+framework_venv=$root/.venv-frameworks
+
+# CPU builds of the frameworks, apart from .venv: they are large, and choose versions of what we
+# use too. What pip finds as torch may be a build for GPUs with gigabytes of libraries, so the CPU
+# build is asked for by its name, and from torch's own index where the usual one has none.
+framework_environment() {
+  want="$(checksum requirements-frameworks.txt) $("$python" -c 'import sys; print(sys.version)')"
+  if [ "$(cat "$framework_venv/dev-stamp" 2>/dev/null)" != "$want" ]; then
+    say "installing CPU builds of the frameworks into .venv-frameworks (minutes, 3 GB)"
+    quietly venv-frameworks "$python" -m venv --clear "$framework_venv"
+    torch=$(grep '^torch==' requirements-frameworks.txt)
+    set -- "$framework_venv/bin/python" -m pip install --no-input
+    "$@" "$torch+cpu" >"$logs/pip-torch.log" 2>&1 ||
+      quietly pip-torch "$@" --index-url https://download.pytorch.org/whl/cpu "$torch"
+    quietly pip-frameworks "$@" -r requirements-frameworks.txt
+    printf '%s\n' "$want" >"$framework_venv/dev-stamp"
+  fi
+}
+
+# framework_tests ARGUMENTS...: what touches the frameworks, with the package as built.
+framework_tests() {
+  install_package "$build" "$build/site-frameworks"
+  PYTHONPATH=$build/site-frameworks "$framework_venv/bin/python" -m pytest \
+    tests/python/frameworks tests/python/test_dlpack_exchange.py tests/python/test_tree.py \
+    tests/python/test_convert.py "$@"
+}
+
+# say_frameworks PYTHON: which frameworks that Python has, without importing them.
+say_frameworks() {
+  "$1" - <<'END'
+import importlib.metadata as metadata
+
+names = {
+    "PyTorch": ["torch"],
+    "TensorFlow": ["tensorflow", "tensorflow-cpu"],
+    "JAX": ["jax"],
+    "CuPy": ["cupy", "cupy-cuda12x", "cupy-cuda13x"],
+    "Numba": ["numba-cuda", "numba"],
+}
+found = {}
+for label, distributions in names.items():
+    for name in distributions:
+        try:
+            found.setdefault(label, metadata.version(name))
+        except metadata.PackageNotFoundError:
+            pass
+installed = ", ".join(f"{label} {version}" for label, version in found.items()) or "none"
+absent = ", ".join(label for label in names if label not in found) or "none"
+print(f"dev: frameworks installed: {installed}; not installed: {absent}")
+END
+}

@@ -31,10 +31,12 @@ static void probe_producer(gpufi_py_state *state, PyObject *object) {
     PyObject *old = state->producer_type;
     const bool is_torch = PyObject_HasAttr(type, state->names.resolve_conj) &&
                           PyObject_HasAttr(type, state->names.requires_grad);
+    const bool is_tensorflow = gpufi_py_is_tensorflow(type);
     const gpufi_dl_exchange *exchange = exchange_of(state, type);
     Py_INCREF(type);
     state->producer_type = type;
     state->producer_is_torch = is_torch;
+    state->producer_is_tensorflow = is_tensorflow;
     state->producer_exchange = exchange;
     Py_XDECREF(old);
   }
@@ -289,7 +291,18 @@ static int import_dlpack(gpufi_py_state *state, PyObject *object, gpufi_py_impor
     }
     PyErr_Clear(); /* __dlpack__ gives the better message */
   }
-  PyObject *capsule = request_capsule(state, object, is_torch);
+  const bool is_tensorflow = state->producer_is_tensorflow;
+  if (is_tensorflow && gpufi_py_tensorflow_check(object) < 0) {
+    return -1;
+  }
+  /* TensorFlow takes no stream: it waits for its work itself. */
+  PyObject *capsule = is_tensorflow
+                          ? PyObject_CallMethodObjArgs(object, state->names.__dlpack__, NULL)
+                          : request_capsule(state, object, is_torch);
+  if (!capsule && is_tensorflow) {
+    gpufi_py_tensorflow_explain(object);
+    return -1;
+  }
   if (capsule) {
     const int status = gpufi_py_dlpack_take(state, capsule, import);
     Py_DECREF(capsule);
@@ -349,6 +362,12 @@ int gpufi_py_adapter_import(gpufi_py_state *state, PyObject *object, gpufi_py_im
     const int found = gpufi_py_cai_import(state, object, import);
     if (found != 0) {
       return found < 0 ? -1 : 0;
+    }
+    if (gpufi_py_is_tensorflow((PyObject *)Py_TYPE(object))) {
+      PyObject *value = gpufi_py_tensorflow_value(object);
+      const int status = value ? import_dlpack(state, value, import) : -1;
+      Py_XDECREF(value);
+      return status;
     }
   }
   PyErr_Format(PyExc_TypeError,

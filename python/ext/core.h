@@ -56,6 +56,7 @@ typedef struct gpufi_py_state {
   /* What was found out about the producers' type that was seen last. */
   PyObject *producer_type;
   bool producer_is_torch;
+  bool producer_is_tensorflow;
   const struct gpufi_dl_exchange *producer_exchange; /* NULL = it has none */
 } gpufi_py_state;
 
@@ -117,6 +118,17 @@ typedef struct gpufi_py_import {
 int gpufi_py_adapter_import(gpufi_py_state *state, PyObject *object, gpufi_py_import *import);
 void gpufi_py_import_clear(gpufi_py_import *import);
 
+/* tensorflow.c: is this one of TensorFlow's types? */
+bool gpufi_py_is_tensorflow(PyObject *type);
+/* Refuse tensors without plain elements: TensorFlow ends the process if it is asked to export a
+ * string tensor. */
+int gpufi_py_tensorflow_check(PyObject *tensor);
+/* The exception that is set is TensorFlow's own: make it a TypeError with a remedy. */
+void gpufi_py_tensorflow_explain(PyObject *tensor);
+/* The value of a Variable, or NULL with a TypeError that says what to call for any other object of
+ * TensorFlow's that has no __dlpack__. */
+PyObject *gpufi_py_tensorflow_value(PyObject *object);
+
 /* Through __cuda_array_interface__: 1 when done, 0 if `object` has none, or -1. */
 int gpufi_py_cai_import(const gpufi_py_state *state, PyObject *object, gpufi_py_import *import);
 
@@ -138,6 +150,18 @@ PyObject *gpufi_py_fetch_async(PyObject *module, PyObject *const *args, Py_ssize
 /* Copy `tensor` into a fresh ndarray, with the GIL released meanwhile. The caller keeps the
  * tensor's memory alive. */
 PyObject *gpufi_py_fetch_tensor(gpufi_py_state *state, const gpuf_tensor *tensor);
+
+/* A capsule that owns fresh host memory for what comes from `device`: pinned, or pageable when the
+ * pool is at its cap or the device is the CPU. Releases the GIL meanwhile. */
+PyObject *gpufi_py_block_create(const gpufi_py_state *state, gpuf_device device, size_t nbytes,
+                                void **data);
+
+/* --- tree.c ---------------------------------------------------------------- */
+
+/* 1 if `object` is a container that fetch looks into, 0 if not, -1 with an exception set. */
+int gpufi_py_is_tree(gpufi_py_state *state, PyObject *object);
+/* The same containers with an ndarray for each tensor. */
+PyObject *gpufi_py_fetch_tree(gpufi_py_state *state, PyObject *object);
 
 /* --- future.c -------------------------------------------------------------- */
 

@@ -96,18 +96,40 @@ static void block_capsule_destroy(PyObject *capsule) {
   }
 }
 
-/* An ndarray like `tensor`, in C order, that owns `memory`. Takes `memory` over, also on
- * failure. */
-static PyObject *array_over_block(const gpufi_py_state *state, const gpuf_tensor *tensor,
-                                  const block *memory) {
-  npy_intp shape[GPUF_NDIM_MAX];
-  PyObject *descr = state->descrs[tensor->dtype];
+/* A capsule that owns `memory`. Takes it over, also on failure. */
+static PyObject *block_capsule(const block *memory) {
   PyObject *capsule = PyCapsule_New(memory->ptr, block_names[memory->kind], block_capsule_destroy);
   if (!capsule) {
     block_free(memory);
     return NULL;
   }
   PyCapsule_SetContext(capsule, (void *)memory->nbytes);
+  return capsule;
+}
+
+PyObject *gpufi_py_block_create(const gpufi_py_state *state, gpuf_device device, size_t nbytes,
+                                void **data) {
+  gpuf_error err;
+  block memory;
+  gpuf_status status;
+  Py_BEGIN_ALLOW_THREADS status = block_alloc(device, nbytes, &memory, &err);
+  Py_END_ALLOW_THREADS if (status != GPUF_OK) {
+    return gpufi_py_raise(state, &err);
+  }
+  *data = memory.ptr;
+  return block_capsule(&memory);
+}
+
+/* An ndarray like `tensor`, in C order, that owns `memory`. Takes `memory` over, also on
+ * failure. */
+static PyObject *array_over_block(const gpufi_py_state *state, const gpuf_tensor *tensor,
+                                  const block *memory) {
+  npy_intp shape[GPUF_NDIM_MAX];
+  PyObject *descr = state->descrs[tensor->dtype];
+  PyObject *capsule = block_capsule(memory);
+  if (!capsule) {
+    return NULL;
+  }
   for (int32_t i = 0; i < tensor->ndim; i++) {
     shape[i] = (npy_intp)tensor->shape[i];
   }
@@ -299,9 +321,20 @@ PyObject *gpufi_py_fetch(PyObject *module, PyObject *const *args, Py_ssize_t nar
   gpufi_py_state *state = gpufi_py_state_of_module(module);
   gpufi_py_import source;
   PyObject *out;
-  if (parse_out(state, "fetch", args, nargs, kwnames, &out) < 0 ||
-      gpufi_py_adapter_import(state, args[0], &source) < 0) {
+  if (parse_out(state, "fetch", args, nargs, kwnames, &out) < 0) {
     return NULL;
+  }
+  const int is_tree = gpufi_py_is_tree(state, args[0]);
+  if (is_tree == 0 && gpufi_py_adapter_import(state, args[0], &source) < 0) {
+    return NULL;
+  }
+  if (is_tree > 0 && out) {
+    PyErr_SetString(PyExc_TypeError, "out takes one tensor: fetch the tree's tensors one by one, "
+                                     "each with its own out");
+    return NULL;
+  }
+  if (is_tree != 0) {
+    return is_tree > 0 ? gpufi_py_fetch_tree(state, args[0]) : NULL;
   }
   PyObject *array =
       out ? fetch_into(state, &source.tensor, out) : gpufi_py_fetch_tensor(state, &source.tensor);
@@ -349,8 +382,17 @@ PyObject *gpufi_py_fetch_async(PyObject *module, PyObject *const *args, Py_ssize
   gpuf_tensor target;
   gpuf_error err;
   PyObject *out, *future = NULL;
-  if (parse_out(state, "fetch_async", args, nargs, kwnames, &out) < 0 ||
-      gpufi_py_adapter_import(state, args[0], &source) < 0) {
+  if (parse_out(state, "fetch_async", args, nargs, kwnames, &out) < 0) {
+    return NULL;
+  }
+  const int is_tree = gpufi_py_is_tree(state, args[0]);
+  if (is_tree > 0) {
+    PyErr_Format(PyExc_TypeError,
+                 "fetch_async takes one tensor, not a %S of them: call fetch_async for each, or "
+                 "fetch for all of them",
+                 (PyObject *)Py_TYPE(args[0]));
+  }
+  if (is_tree != 0 || gpufi_py_adapter_import(state, args[0], &source) < 0) {
     return NULL;
   }
   if (gpuf_tensor_check(&source.tensor, &err) != GPUF_OK) {

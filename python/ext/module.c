@@ -13,6 +13,13 @@ PyDoc_STRVAR(fetch_doc,
              "ml_dtypes' dtypes. The result's memory is pinned and goes back to a pool with the\n"
              "array; over the pool's cap it is pageable. out: a writable ndarray of x's shape and\n"
              "dtype, in any layout, that shares no memory with x; it is filled and returned.\n\n"
+             "x may also be a dict, list or tuple of tensors, nested to any depth: the same tree\n"
+             "with an ndarray for each tensor, all copied in one batch. An OrderedDict and a\n"
+             "namedtuple keep their type; any other mapping becomes a dict, any other list or\n"
+             "tuple a list or tuple. What is no tensor (numbers, strings, None ...) is passed\n"
+             "through as it is. Arrays of up to 1 MiB share blocks of up to 16 MiB, which go back\n"
+             "when the last of them has gone: copy() what you keep of a large tree. A tensor that\n"
+             "occurs twice is copied twice. out cannot be given.\n\n"
              "Raises TypeError for what is no tensor or has no NumPy counterpart, ValueError for\n"
              "an out that does not fit, MemoryError, and gpufetch.Error if the device fails (out\n"
              "is then partly written). Releases the GIL; may be called from any thread.");

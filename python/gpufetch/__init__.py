@@ -24,15 +24,16 @@ from gpufetch._core import (
     asdevice,
     fetch,
     fetch_async,
-    to_device,
 )
 from gpufetch._info import info
 from gpufetch._pool import Pool, pool
 from gpufetch._reduce import Histogram, Overview, Stats, histogram, overview, stats
 from gpufetch._share import ShareHandle, attach, share, unshare
+from gpufetch.frameworks import CopyWarning, convert, to_device
 from gpufetch.lazy import LazyArray, lazy
 
 __all__ = [
+    "CopyWarning",
     "DeviceArray",
     "Error",
     "Future",
@@ -45,6 +46,7 @@ __all__ = [
     "__version__",
     "asdevice",
     "attach",
+    "convert",
     "fetch",
     "fetch_async",
     "hdf5",

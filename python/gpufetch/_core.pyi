@@ -1,10 +1,12 @@
 from collections.abc import Sequence
-from typing import Any, final
+from typing import Any, TypeVar, final, overload
 
 import numpy as np
 import numpy.typing as npt
 
 from gpufetch._reduce import Histogram, How, Overview, Stats
+
+_K = TypeVar("_K")
 
 __version__: str
 
@@ -61,6 +63,13 @@ class DeviceArray:
     def stats(self) -> Stats: ...
     def histogram(self, bins: int = 64, range: tuple[float, float] | None = None) -> Histogram: ...
 
+@overload
+def fetch(x: dict[_K, Any], *, out: None = None) -> dict[_K, Any]: ...
+@overload
+def fetch(x: list[Any], *, out: None = None) -> list[Any]: ...
+@overload
+def fetch(x: tuple[Any, ...], *, out: None = None) -> tuple[Any, ...]: ...
+@overload
 def fetch(x: Any, *, out: npt.NDArray[Any] | None = None) -> npt.NDArray[Any]: ...
 def fetch_async(x: Any, *, out: npt.NDArray[Any] | None = None) -> Future: ...
 def to_device(array: Any, *, device: str | None = None) -> DeviceArray: ...

@@ -7,6 +7,7 @@
 #ifndef GPUFI_BACKEND_BACKEND_H
 #define GPUFI_BACKEND_BACKEND_H
 
+#include "backend/pieces.h"
 #include "backend/reduce.h"
 #include "backend/strided.h"
 
@@ -62,6 +63,10 @@ typedef struct gpufi_backend {
                       gpuf_error *err);
   gpuf_status (*unpack)(int32_t device, const gpufi_strided *layout, void *d_base, int64_t first,
                         int64_t count, const void *d_src, gpuf_stream stream, gpuf_error *err);
+  /* Copies within the device; no piece may overlap another's destination. `pieces` is not needed
+   * after the call. */
+  gpuf_status (*gather)(int32_t device, const gpufi_piece *pieces, size_t count, gpuf_stream stream,
+                        gpuf_error *err);
 
   /* Between processes (ipc.c). The identity is the same in every process of the machine. */
   gpuf_status (*ipc_identity)(int32_t device, uint8_t *identity, gpuf_error *err);

@@ -216,3 +216,14 @@ gpuf_status gpuf_copy_async(const gpuf_tensor *dst, const gpuf_tensor *src,
   }
   return status;
 }
+
+gpuf_status gpufi_copy_plan(gpufi_copy *copy, const gpuf_tensor *dst, const gpuf_tensor *src,
+                            const gpuf_copy_options *options, bool *direct, gpuf_error *err) {
+  gpuf_status status = check_arguments(dst, src, options, err);
+  *direct = false;
+  if (status == GPUF_OK && gpuf_tensor_count(src) > 0 && !(is_cpu(dst) && is_cpu(src))) {
+    status = plan(copy, dst, src, options, err);
+    *direct = status == GPUF_OK && copy->host_pinned;
+  }
+  return status;
+}

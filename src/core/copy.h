@@ -26,6 +26,11 @@ typedef struct gpufi_copy {
   int32_t thread_count; /* of a staged copy */
 } gpufi_copy;
 
+/* copy.c: check and plan. *direct false = not for a lane: no elements, or a CPU side that is not
+ * pinned and contiguous, so that gpuf_copy must do it. */
+gpuf_status gpufi_copy_plan(gpufi_copy *copy, const gpuf_tensor *dst, const gpuf_tensor *src,
+                            const gpuf_copy_options *options, bool *direct, gpuf_error *err);
+
 /* direct.c: every piece enqueued at once on one stream, no thread needed afterwards. */
 
 gpuf_status gpufi_direct_enqueue(const gpufi_copy *copy, gpufi_lane *lane, gpuf_stream stream,

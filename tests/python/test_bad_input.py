@@ -19,7 +19,7 @@ from gpufetch import _core
 # --- No tensors -------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("x", [None, 3, "x", [1, 2], (1,), {}, object(), np.float32(1), np.ndarray])
+@pytest.mark.parametrize("x", [None, 3, "x", object(), np.float32(1), np.ndarray])
 @pytest.mark.parametrize("function", [gf.fetch, gf.fetch_async, gf.asdevice])
 def test_what_is_no_tensor_is_refused(function: Any, x: Any) -> None:
     with pytest.raises(TypeError, match="is no tensor"):

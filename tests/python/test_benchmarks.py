@@ -166,5 +166,5 @@ def test_an_unknown_case_is_refused(tmp_path: Path) -> None:
     done = subprocess.run(
         [*command, "--out", str(tmp_path)], capture_output=True, text=True, check=False
     )
-    assert done.returncode == 2 and "--case fech: there is fetch, cold, hdf5" in done.stderr
+    assert done.returncode == 2 and "--case fech: there is fetch, tree, cold, hdf5" in done.stderr
     assert not list(tmp_path.iterdir())

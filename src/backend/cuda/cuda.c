@@ -277,6 +277,17 @@ static gpuf_status unpack(int32_t device, const gpufi_strided *layout, void *d_b
   return status;
 }
 
+static gpuf_status gather(int32_t device, const gpufi_piece *pieces, size_t count,
+                          gpuf_stream stream, gpuf_error *err) {
+  int previous;
+  gpuf_status status = enter(device, &previous, err);
+  if (status == GPUF_OK) {
+    status = CUDA_CALL(gpufi_cuda_gather(pieces, count, (cudaStream_t)stream));
+    leave(device, previous);
+  }
+  return status;
+}
+
 static gpuf_status reduce(int32_t device, const gpufi_reduce *job, const void *d_base,
                           void *d_result, void *d_scratch, gpuf_stream stream, gpuf_error *err) {
   int previous;
@@ -308,6 +319,7 @@ const gpufi_backend gpufi_backend_cuda = {
     .copy = copy,
     .pack = pack,
     .unpack = unpack,
+    .gather = gather,
     .ipc_identity = gpufi_cuda_ipc_identity,
     .ipc_export = gpufi_cuda_ipc_export,
     .ipc_descriptor = gpufi_cuda_ipc_descriptor,

@@ -4,6 +4,7 @@
 
 #include <cuda_runtime_api.h>
 
+#include "backend/pieces.h"
 #include "backend/strided.h"
 
 #ifdef __cplusplus
@@ -16,6 +17,9 @@ cudaError_t gpufi_cuda_pack(const gpufi_strided *layout, const void *d_base, int
                             int64_t count, void *d_packed, cudaStream_t stream);
 cudaError_t gpufi_cuda_unpack(const gpufi_strided *layout, void *d_base, int64_t first,
                               int64_t count, const void *d_packed, cudaStream_t stream);
+
+/* Copy every piece, on the current device. */
+cudaError_t gpufi_cuda_gather(const gpufi_piece *pieces, size_t count, cudaStream_t stream);
 
 #ifdef __cplusplus
 }

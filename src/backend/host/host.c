@@ -188,6 +188,40 @@ static gpuf_status unpack(int32_t device, const gpufi_strided *layout, void *d_b
   return gpufi_host_enqueue(device, stream, unpack_work, &args, sizeof(args), err);
 }
 
+#define GATHER_PIECES_MAX 40
+
+typedef struct gather_args {
+  size_t count;
+  gpufi_piece pieces[GATHER_PIECES_MAX];
+} gather_args;
+
+static gpuf_status gather_work(const void *args, gpuf_error *err) {
+  const gather_args *g = args;
+  gpufi_host_delay(0);
+  for (size_t i = 0; i < g->count; i++) {
+    const gpufi_piece *piece = &g->pieces[i];
+    void *dst = gpufi_host_alias(piece->dst, piece->nbytes);
+    const void *src = gpufi_host_alias(piece->src, piece->nbytes);
+    if (!dst || !src) {
+      return not_device_memory(dst ? piece->src : piece->dst, piece->nbytes, err);
+    }
+    memcpy(dst, src, piece->nbytes);
+  }
+  return GPUF_OK;
+}
+
+static gpuf_status gather(int32_t device, const gpufi_piece *pieces, size_t count,
+                          gpuf_stream stream, gpuf_error *err) {
+  gpuf_status status = GPUF_OK;
+  for (size_t begin = 0; begin < count && status == GPUF_OK; begin += GATHER_PIECES_MAX) {
+    gather_args args = {.count = count - begin};
+    args.count = args.count < GATHER_PIECES_MAX ? args.count : GATHER_PIECES_MAX;
+    memcpy(args.pieces, pieces + begin, args.count * sizeof(*pieces));
+    status = gpufi_host_enqueue(device, stream, gather_work, &args, sizeof(args), err);
+  }
+  return status;
+}
+
 static size_t reduce_scratch_nbytes(const gpufi_reduce *job, const void *d_base) {
   return 0;
 }
@@ -212,6 +246,7 @@ const gpufi_backend gpufi_backend_host = {
     .copy = copy,
     .pack = pack,
     .unpack = unpack,
+    .gather = gather,
     .ipc_identity = gpufi_host_ipc_identity,
     .ipc_export = gpufi_host_ipc_export,
     .ipc_descriptor = gpufi_host_memory_fd,

@@ -282,6 +282,18 @@ GPUF_API gpuf_status gpuf_copy_async(const gpuf_tensor *dst, const gpuf_tensor *
 GPUF_API gpuf_status gpuf_copy(const gpuf_tensor *dst, const gpuf_tensor *src,
                                const gpuf_copy_options *options, gpuf_error *err);
 
+/* gpuf_copy for `count` pairs in one call: dsts[i] from srcs[i]. Much faster than a loop where many
+ * are small: what is contiguous on the device and in pool blocks travels together, and devices
+ * work side by side. Each pair may have its own device and direction. No destination may overlap
+ * another tensor.
+ *   - Where dsts[i] ends in a pool block short of a multiple of 64 bytes and the next destination
+ *     begins at that multiple, the bytes between the two become indeterminate.
+ *   - The error names the index of the pair that failed, or of the first and last pair of those
+ *     that travelled together. All work has ended by then; any destination may be partly
+ *     written. */
+GPUF_API gpuf_status gpuf_copy_many(const gpuf_tensor *dsts, const gpuf_tensor *srcs, size_t count,
+                                    const gpuf_copy_options *options, gpuf_error *err);
+
 /* Block until the copy is done or failed and report which, the same at every call.
  * `timeout_ns` < 0 waits for ever; otherwise GPUF_ERR_TIMEOUT leaves the copy running. */
 GPUF_API gpuf_status gpuf_future_wait(gpuf_future *future, int64_t timeout_ns, gpuf_error *err);

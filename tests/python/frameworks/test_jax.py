@@ -1,0 +1,143 @@
+"""JAX: what fetch gives is what JAX itself gives; hand-over in both directions."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import ml_dtypes
+import numpy as np
+import pytest
+from framework_data import VIEWS, assert_same, data
+
+import gpufetch as gf
+
+# Frameworks warn of themselves, of small launches and of each other; that is not tested here.
+pytestmark = pytest.mark.filterwarnings("ignore")
+on_gpu = pytest.mark.usefixtures("jax_gpu")
+
+
+# --- On the CPU -------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def x64(jax: Any) -> Any:
+    jax.config.update("jax_enable_x64", True)
+    yield
+    jax.config.update("jax_enable_x64", False)
+
+
+@pytest.mark.parametrize("view", VIEWS)
+def test_jax_views_on_the_cpu(cpu_jnp: Any, view: str) -> None:
+    x = VIEWS[view](cpu_jnp.asarray(data((300, 200))))
+    assert_same(gf.fetch(x), np.asarray(x))
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        *("bool", "int8", "uint32", "float16", "bfloat16", "complex64"),
+        *("float8_e4m3fn", "float8_e5m2", "float8_e3m4", "float8_e8m0fnu"),
+    ],
+)
+def test_jax_dtypes_on_the_cpu(cpu_jnp: Any, name: str) -> None:
+    x = cpu_jnp.asarray(abs(data((500,)))).astype(name)
+    assert_same(gf.fetch(x), np.asarray(x))
+
+
+def test_jax_int4_is_refused(cpu_jnp: Any) -> None:
+    with pytest.raises(Exception, match="S4"):
+        gf.fetch(cpu_jnp.zeros(4, cpu_jnp.int4))
+
+
+def test_a_tree_of_jax_arrays(cpu_jnp: Any) -> None:
+    tree = {
+        "w": cpu_jnp.asarray(data((30, 20))),
+        "b": [cpu_jnp.float32(2), cpu_jnp.zeros((0, 3))],
+        "step": 7,
+    }
+    result: Any = gf.fetch(tree)
+    assert_same(result["w"], data((30, 20)))
+    assert_same(result["b"][0], np.array(2, np.float32))
+    assert_same(result["b"][1], np.zeros((0, 3), np.float32))
+    assert result["step"] == 7
+
+
+def test_jax_takes_aligned_memory_without_a_copy(jax: Any) -> None:
+    x = gf.fetch(data((64, 32)))  # a block of gpufetch's, aligned to 64 bytes
+    shared = gf.convert(x, "jax", copy=False)
+    assert isinstance(shared, jax.Array)
+    assert shared.unsafe_buffer_pointer() == x.ctypes.data
+    assert_same(np.asarray(shared), x)
+
+
+def test_jax_copies_of_its_own_are_told(jax: Any) -> None:
+    block = np.empty(1001, np.float32)
+    odd = block[1:] if block.ctypes.data % 64 == 0 else block[:1000]
+    odd[:] = data((1000,))
+    if odd.ctypes.data % 16 == 0:
+        odd = odd[1:]
+    with pytest.warns(gf.CopyWarning, match="aligned"):
+        x = gf.convert(odd, "jax")
+    assert_same(np.asarray(x), np.array(odd))
+
+
+def test_jax_would_narrow_64_bits(jax: Any) -> None:
+    for a in (np.zeros(3), np.zeros(3, np.int64), np.zeros(3, np.complex128)):
+        with pytest.raises(TypeError, match="jax_enable_x64"):
+            gf.convert(a, "jax")
+
+
+def test_jax_takes_64_bits_where_they_are_enabled(jax: Any, x64: None) -> None:
+    a = gf.fetch(data((100,), np.float64))
+    x = gf.convert(a, "jax", copy=False)
+    assert x.dtype == np.float64
+    assert_same(np.asarray(x), a)
+
+
+def test_read_only_and_strided_memory_is_copied_for_jax(jax: Any) -> None:
+    a = data((30, 40))
+    a.flags.writeable = False
+    with pytest.warns(gf.CopyWarning, match="read-only"):
+        assert_same(np.asarray(gf.convert(a, "jax")), a)
+    with pytest.warns(gf.CopyWarning, match="C-contiguous"):
+        x = gf.convert(data((30, 40)).T, "jax")
+    assert_same(np.array(x), np.array(data((30, 40)).T))
+
+
+def test_jax_to_numpy_shares(cpu_jnp: Any) -> None:
+    x = cpu_jnp.asarray(data((30, 40)))
+    shared = gf.convert(x, "numpy", copy=False)
+    assert shared.ctypes.data == x.unsafe_buffer_pointer()
+    assert_same(shared, data((30, 40)))
+
+
+def test_bfloat16_from_jax_to_torch(cpu_jnp: Any, torch: Any) -> None:
+    x = cpu_jnp.asarray(data((300,))).astype("bfloat16")
+    t = gf.convert(x, "torch", copy=False)
+    assert t.dtype == torch.bfloat16 and t.data_ptr() == x.unsafe_buffer_pointer()
+    assert_same(gf.fetch(t), data((300,)).astype(ml_dtypes.bfloat16))
+
+
+# --- On a GPU ---------------------------------------------------------------------------------
+
+
+@on_gpu
+@pytest.mark.parametrize("view", VIEWS)
+def test_jax_arrays(jnp: Any, view: str) -> None:
+    x = VIEWS[view](jnp.asarray(data((300, 200))))
+    assert_same(gf.fetch(x), np.asarray(x))
+
+
+@on_gpu
+@pytest.mark.parametrize("name", ["bool", "int8", "uint32", "float16", "bfloat16", "complex64"])
+def test_jax_dtypes(jnp: Any, name: str) -> None:
+    x = jnp.asarray(data((500,))).astype(name)
+    assert_same(gf.fetch(x), np.asarray(x))
+
+
+@on_gpu
+def test_jax_pending_work_is_waited_for(jnp: Any) -> None:
+    x = jnp.ones((2048, 2048), jnp.float32)
+    for _ in range(20):
+        x = x @ x / 2048
+    assert_same(gf.fetch(x), np.asarray(x))

@@ -1,0 +1,221 @@
+"""fetch of a tree: the same containers, each tensor an equal array, one batch of copies."""
+
+from __future__ import annotations
+
+import gc
+import types
+from collections import OrderedDict, UserDict, defaultdict, namedtuple
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+
+import ml_dtypes
+import numpy as np
+import numpy.typing as npt
+import pytest
+
+import gpufetch as gf
+from gpufetch import _core
+
+Pair = namedtuple("Pair", "left right")
+
+
+def random_array(seed: int, shape: tuple[int, ...], dtype: npt.DTypeLike = "f4") -> Any:
+    return (np.random.default_rng(seed).standard_normal(shape) * 50).astype(dtype)
+
+
+def assert_same(actual: Any, expected: Any) -> None:
+    assert isinstance(actual, np.ndarray)
+    assert actual.dtype == expected.dtype
+    assert actual.shape == expected.shape
+    assert actual.tobytes() == expected.tobytes()
+    assert actual.flags.c_contiguous and actual.flags.writeable
+
+
+def test_a_nested_tree_keeps_its_shape_and_its_other_leaves(device: str) -> None:
+    a, b, c = random_array(1, (30, 40)), random_array(2, (7,), "i2"), random_array(3, (), "c16")
+    other = object()
+    tree = {
+        "a": gf.to_device(a, device=device),
+        3: [gf.to_device(b, device=device), None, "text", 2.5, True, b"bytes", other],
+        ("k",): (Pair(gf.to_device(c, device=device), 7), [], {}, ()),
+        "cpu": b,
+    }
+    result: Any = gf.fetch(tree)
+    assert list(result) == list(tree)
+    assert_same(result["a"], a)
+    assert_same(result[3][0], b)
+    assert result[3][1:] == [None, "text", 2.5, True, b"bytes", other]
+    assert type(result[("k",)]) is tuple
+    pair = result[("k",)][0]
+    assert type(pair) is Pair and pair.right == 7
+    assert_same(pair.left, c)
+    assert result[("k",)][1:] == ([], {}, ())
+    assert_same(result["cpu"], b)
+    assert not np.shares_memory(result["cpu"], b)
+    assert isinstance(tree["a"], gf.DeviceArray)  # the caller's tree is as it was
+
+
+def test_containers_come_back_as_documented(device: str) -> None:
+    x = gf.to_device(random_array(1, (5,)), device=device)
+
+    class MyList(list[Any]):
+        pass
+
+    class MyTuple(tuple[Any, ...]):
+        pass
+
+    assert type(gf.fetch(OrderedDict(b=x, a=x))) is OrderedDict
+    assert list(gf.fetch(OrderedDict(b=x, a=x))) == ["b", "a"]
+    for mapping in (defaultdict(list, a=x), UserDict(a=x), types.MappingProxyType({"a": x})):
+        assert type(gf.fetch(mapping)) is dict
+    assert type(gf.fetch(MyList([x]))) is list
+    assert type(gf.fetch(MyTuple([x]))) is tuple
+    assert gf.fetch({}) == {} and gf.fetch([1, "a"]) == [1, "a"] and gf.fetch((1,)) == (1,)
+
+
+def test_two_thousand_small_tensors_agree_with_numpy(device: str) -> None:
+    rng = np.random.default_rng(5)
+    dtypes = ["f4", "u1", "i8", ml_dtypes.bfloat16, "?", "c8"]
+    arrays = [
+        random_array(i, tuple(rng.integers(0, 40, size=rng.integers(0, 4))), dtypes[i % 6])
+        for i in range(2000)
+    ]
+    result: Any = gf.fetch([gf.to_device(a, device=device) for a in arrays])
+    for got, expected in zip(result, arrays, strict=True):
+        assert_same(got, expected)
+        assert got.size == 0 or got.ctypes.data % 64 == 0
+    for got in result:  # no two share an element
+        got[...] = 0
+    assert all((got == 0).all() for got in result)
+
+
+def test_views_of_every_layout(device: str) -> None:
+    a = random_array(1, (60, 70))
+    x = gf.to_device(a, device=device)
+    views: dict[str, Any] = {
+        "transposed": lambda v: v.T,
+        "reversed": lambda v: v[::-1, ::-2],
+        "column": lambda v: v[:, 3],
+        "element": lambda v: v[3, 4],
+        "nothing": lambda v: v[:0],
+    }
+    result: Any = gf.fetch({name: view(x) for name, view in views.items()})
+    for name, view in views.items():
+        assert_same(result[name], np.array(view(a), order="C"))
+
+
+def test_large_and_small_leaves_together(device: str) -> None:
+    arrays = [random_array(i, (n,)) for i, n in enumerate([3, 1 << 20, 5, 300_000, 9 << 20, 1])]
+    result: Any = gf.fetch([gf.to_device(a, device=device) for a in arrays])
+    for got, expected in zip(result, arrays, strict=True):
+        assert_same(got, expected)
+
+
+def test_a_small_array_that_is_kept_does_not_keep_the_large_ones(device: str) -> None:
+    gc.collect()
+    before = gf.pool.stats()["used_nbytes"]
+    x = gf.to_device(random_array(1, (4 << 20,)), device=device)
+    result: Any = gf.fetch({"large": x, "small": x[:10], "also small": x[10:20]})
+    small = result["small"]
+    del result
+    assert 0 < gf.pool.stats()["used_nbytes"] - before < 1 << 20
+    assert_same(small, random_array(1, (4 << 20,))[:10])
+    del small
+    assert gf.pool.stats()["used_nbytes"] == before
+
+
+def test_a_pool_at_its_cap_falls_back_to_pageable_memory(device: str, pool_cap: int) -> None:
+    arrays = [random_array(i, (1000,)) for i in range(50)]
+    tensors = [gf.to_device(a, device=device) for a in arrays]
+    gf.pool.cap_nbytes = 0
+    result: Any = gf.fetch(tensors)
+    for got, expected in zip(result, arrays, strict=True):
+        assert_same(got, expected)
+
+
+def test_a_tensor_that_occurs_twice_gives_two_arrays(device: str) -> None:
+    x = gf.to_device(random_array(1, (5,)), device=device)
+    first, second = gf.fetch([x, x])
+    first[:] = 0
+    assert_same(second, random_array(1, (5,)))
+
+
+def test_two_devices_in_one_tree() -> None:
+    arrays = [random_array(i, (1000 + i,)) for i in range(40)]
+    tensors = [gf.to_device(a, device=f"host:{i % 2}") for i, a in enumerate(arrays)]
+    for got, expected in zip(gf.fetch(tensors), arrays, strict=True):
+        assert_same(got, expected)
+
+
+def test_what_cannot_be_fetched_is_named_by_its_path(device: str) -> None:
+    x = gf.to_device(random_array(1, (5,)), device=device)
+    with pytest.raises(TypeError, match=r"tree\['layers'\]\[1\]\['w'\]: .*datetime64"):
+        gf.fetch({"layers": [x, {"w": np.zeros(3, "M8[s]")}]})
+
+
+def test_a_tree_that_contains_itself_is_refused() -> None:
+    loop: list[Any] = []
+    loop.append(loop)
+    with pytest.raises(RecursionError):
+        gf.fetch(loop)
+
+
+def test_a_mapping_that_fails_raises_its_own_error() -> None:
+    class Broken(UserDict[str, Any]):
+        def items(self) -> Any:
+            raise KeyError("no items today")
+
+    with pytest.raises(KeyError, match="no items today"):
+        gf.fetch([Broken()])
+
+
+def test_a_tree_with_out_or_async_is_refused(device: str) -> None:
+    x = gf.to_device(random_array(1, (5,)), device=device)
+    with pytest.raises(TypeError, match="out takes one tensor"):
+        gf.fetch([x], out=np.empty(5, "f4"))
+    with pytest.raises(TypeError, match=r"fetch_async takes one tensor, not a .*list"):
+        gf.fetch_async([x])
+
+
+def test_a_device_failure_names_the_copies_and_leaks_nothing() -> None:
+    gc.collect()
+    before = gf.pool.stats()["used_nbytes"]
+    tensors = [gf.to_device(random_array(i, (4096,)), device="host:0") for i in range(100)]
+    _core._host_faults(copy_fail_after_nbytes=100_000)
+    with pytest.raises(gf.Error, match=r"one of copies 0 to 99: .*injected"):
+        gf.fetch(tensors)
+    _core._host_faults()
+    assert gf.pool.stats()["used_nbytes"] == before
+    for got, i in zip(gf.fetch(tensors), range(100), strict=True):
+        assert_same(got, random_array(i, (4096,)))
+
+
+def test_a_list_changed_by_another_leaf_is_read_as_it_was() -> None:
+    """Reading a leaf runs its owner's code, which may change the containers."""
+    a = random_array(1, (5,))
+    tree: list[Any] = []
+
+    class Mutating:
+        def __dlpack_device__(self) -> tuple[int, int]:
+            return (1, 0)
+
+        def __dlpack__(self, **kwargs: Any) -> Any:
+            tree.clear()
+            return a.__dlpack__()
+
+    tree += [Mutating(), a, Mutating()]
+    for got in gf.fetch(tree):
+        assert_same(got, a)
+
+
+def test_trees_fetched_by_several_threads_do_not_mix(device: str) -> None:
+    arrays = [random_array(i, (i % 90, 13)) for i in range(200)]
+    tensors = [gf.to_device(a, device=device) for a in arrays]
+
+    def fetch_part(start: int) -> bool:
+        part = slice(start, start + 100)
+        result: Any = gf.fetch({"x": tensors[part]})
+        return all(map(np.array_equal, result["x"], arrays[part]))
+
+    with ThreadPoolExecutor(4) as threads:
+        assert all(threads.map(fetch_part, range(0, 100, 5)))
