@@ -7,11 +7,22 @@
 #ifndef GPUFI_BACKEND_BACKEND_H
 #define GPUFI_BACKEND_BACKEND_H
 
+#include "backend/cast.h"
 #include "backend/strided.h"
 
 typedef struct gpufi_event gpufi_event;
 
 typedef enum gpufi_direction { GPUFI_TO_HOST, GPUFI_TO_DEVICE } gpufi_direction;
+
+/* Rows of one length at a pitch of their own on either side, each pitch >= row_nbytes > 0. */
+typedef struct gpufi_rows {
+  void *dst;
+  const void *src;
+  size_t dst_pitch_nbytes;
+  size_t src_pitch_nbytes;
+  size_t row_nbytes;
+  size_t row_count;
+} gpufi_rows;
 
 typedef struct gpufi_backend {
   gpuf_device_kind kind;
@@ -46,11 +57,17 @@ typedef struct gpufi_backend {
   /* Asynchronous from here on. The host side of a copy is pinned by `pin`. */
   gpuf_status (*copy)(int32_t device, void *dst, const void *src, size_t nbytes,
                       gpufi_direction direction, gpuf_stream stream, gpuf_error *err);
+  gpuf_status (*copy_2d)(int32_t device, const gpufi_rows *rows, gpufi_direction direction,
+                         gpuf_stream stream, gpuf_error *err);
   gpuf_status (*pack)(int32_t device, const gpufi_strided *layout, const void *d_base,
                       int64_t first, int64_t count, void *d_dst, gpuf_stream stream,
                       gpuf_error *err);
   gpuf_status (*unpack)(int32_t device, const gpufi_strided *layout, void *d_base, int64_t first,
                         int64_t count, const void *d_src, gpuf_stream stream, gpuf_error *err);
+  /* `pack`, converting elements of cast.from, which the layout describes, to cast.to. */
+  gpuf_status (*pack_cast)(int32_t device, const gpufi_strided *layout, gpufi_cast cast,
+                           const void *d_base, int64_t first, int64_t count, void *d_dst,
+                           gpuf_stream stream, gpuf_error *err);
 } gpufi_backend;
 
 extern const gpufi_backend gpufi_backend_cuda; /* a stub in a build without CUDA */

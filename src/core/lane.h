@@ -3,10 +3,10 @@
 #ifndef GPUFI_CORE_LANE_H
 #define GPUFI_CORE_LANE_H
 
-#include "backend/backend.h"
+#include "core/scratch.h"
 
 /* Bytes of a staging buffer, and of the scratch that strided device data is packed into. */
-#define GPUFI_LANE_BUFFER_NBYTES ((size_t)4 << 20)
+#define GPUFI_LANE_BUFFER_NBYTES GPUFI_SCRATCH_NBYTES
 #define GPUFI_LANE_SLOT_COUNT 2
 
 /* A pinned buffer and the event that says when the device is done with it. */
@@ -23,14 +23,21 @@ typedef struct gpufi_lane {
   gpuf_stream stream;
   gpufi_event *joined;   /* recorded on a producer's stream */
   gpufi_event *finished; /* recorded behind the last piece of a direct transfer */
-  void *d_scratch;       /* NULL until gpufi_lane_need_scratch */
+  gpufi_scratch *scratch; /* NULL until gpufi_lane_need_scratch */
+  void *d_scratch;       /* its memory */
   gpufi_slot slots[GPUFI_LANE_SLOT_COUNT];
 } gpufi_lane;
 
 gpuf_status gpufi_lane_acquire(const gpufi_backend *backend, gpuf_device device,
                                gpufi_lane **lane, gpuf_error *err);
 gpuf_status gpufi_lane_need_staging(gpufi_lane *lane, gpuf_error *err);
+/* Scratch for the work that comes next on the lane's stream, kept until gpufi_lane_give_scratch or
+ * the lane's release. `need` waits for it at the bound on scratch; a thread that has scratch for
+ * one lane already may only `try`. */
 gpuf_status gpufi_lane_need_scratch(gpufi_lane *lane, gpuf_error *err);
+gpuf_status gpufi_lane_try_scratch(gpufi_lane *lane, gpuf_error *err);
+/* No more work that uses the scratch will be enqueued; what is enqueued need not be done. */
+void gpufi_lane_give_scratch(gpufi_lane *lane);
 
 /* Make later work on the lane's stream wait for what is on `producer` now. */
 gpuf_status gpufi_lane_join(gpufi_lane *lane, gpuf_stream producer, gpuf_error *err);

@@ -80,7 +80,7 @@ static gpuf_status worker_prepare(worker *w, gpuf_error *err) {
   if (status == GPUF_OK) {
     status = gpufi_lane_need_staging(w->lane, err);
   }
-  if (status == GPUF_OK && !w->copy->device_contiguous) {
+  if (status == GPUF_OK && w->copy->route == GPUFI_ROUTE_GATHER) {
     status = gpufi_lane_need_scratch(w->lane, err);
   }
   if (status == GPUF_OK) {

@@ -4,6 +4,7 @@
 
 #include <cuda_runtime_api.h>
 
+#include "backend/cast.h"
 #include "backend/strided.h"
 
 #ifdef __cplusplus
@@ -16,6 +17,15 @@ cudaError_t gpufi_cuda_pack(const gpufi_strided *layout, const void *d_base, int
                             int64_t count, void *d_packed, cudaStream_t stream);
 cudaError_t gpufi_cuda_unpack(const gpufi_strided *layout, void *d_base, int64_t first,
                               int64_t count, const void *d_packed, cudaStream_t stream);
+
+/* gpufi_cuda_pack or gpufi_cuda_unpack by tiles, for the part of the range that `tiles` covers. */
+cudaError_t gpufi_cuda_transpose(const gpufi_strided *layout, const gpufi_tiles *tiles,
+                                 void *d_base, void *d_packed, bool unpack, cudaStream_t stream);
+
+/* As gpufi_strided_pack and then gpufi_cast_elements; `d_base` may be unaligned. */
+cudaError_t gpufi_cuda_pack_cast(const gpufi_strided *layout, gpufi_cast cast, const void *d_base,
+                                 int64_t first, int64_t count, void *d_packed,
+                                 cudaStream_t stream);
 
 #ifdef __cplusplus
 }
