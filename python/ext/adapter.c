@@ -296,8 +296,8 @@ static int import_dlpack(gpufi_py_state *state, PyObject *object, gpufi_py_impor
     return status;
   }
   /* torch's other interface carries no stream, so that nothing would wait for its work. */
-  if (is_torch || (!PyErr_ExceptionMatches(PyExc_BufferError) &&
-                   !PyErr_ExceptionMatches(PyExc_TypeError))) {
+  if (is_torch ||
+      (!PyErr_ExceptionMatches(PyExc_BufferError) && !PyErr_ExceptionMatches(PyExc_TypeError))) {
     return -1;
   }
   PyObject *type, *value, *traceback;

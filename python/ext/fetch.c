@@ -63,7 +63,7 @@ static gpuf_status block_alloc_pageable(size_t nbytes, block *memory, gpuf_error
  * pageable memory. Needs no GIL. */
 static gpuf_status block_alloc(gpuf_device device, size_t nbytes, block *memory, gpuf_error *err) {
   if (device.kind != GPUF_DEVICE_CPU && nbytes > 0) {
-    const gpuf_status status = gpuf_pool_acquire(device, nbytes, &memory->ptr, err);
+    const gpuf_status status = gpuf_pool_acquire_result(device, nbytes, &memory->ptr, err);
     if (status != GPUF_ERR_NO_MEMORY) {
       memory->nbytes = nbytes;
       memory->kind = BLOCK_POOL;

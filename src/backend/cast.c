@@ -7,8 +7,8 @@ static bool is_real(gpuf_dtype dtype) {
 }
 
 bool gpufi_cast_offered(gpufi_cast cast) {
-  return cast.from == cast.to || (is_real(cast.from) && is_real(cast.to) &&
-                                  cast.to != GPUF_DTYPE_FLOAT8_E8M0FNU);
+  return cast.from == cast.to ||
+         (is_real(cast.from) && is_real(cast.to) && cast.to != GPUF_DTYPE_FLOAT8_E8M0FNU);
 }
 
 /* Elements are in the low bytes of a word, as on every machine that has a GPU: little-endian. */

@@ -109,9 +109,9 @@ GPUFI_CAST_FUNCTION double gpufi_small_float_decode(gpufi_small_float format, ui
     const double value = (double)mantissa * unit;
     return sign ? -value : value;
   }
-  return gpufi_double_of_bits(
-      sign | gpufi_power_bits((int)exponent - format.bias) |
-      (uint64_t)mantissa << (GPUFI_DOUBLE_MANTISSA_BITS - format.mantissa_bits));
+  return gpufi_double_of_bits(sign | gpufi_power_bits((int)exponent - format.bias) |
+                              (uint64_t)mantissa
+                                  << (GPUFI_DOUBLE_MANTISSA_BITS - format.mantissa_bits));
 }
 
 /* `significand` / 2^shift to the nearest whole number, ties to even; shift > 0. */
@@ -239,9 +239,8 @@ GPUFI_CAST_FUNCTION gpufi_number gpufi_number_decode(gpuf_dtype dtype, uint64_t 
   case GPUF_DTYPE_FLOAT64:
     return gpufi_number_float(gpufi_double_of_bits(bits));
   case GPUF_DTYPE_FLOAT8_E8M0FNU: /* a power of two; no sign, no zero */
-    return gpufi_number_float(gpufi_double_of_bits((uint8_t)bits == 0xff
-                                                       ? GPUFI_DOUBLE_NAN
-                                                       : gpufi_power_bits((int)bits - 127)));
+    return gpufi_number_float(gpufi_double_of_bits(
+        (uint8_t)bits == 0xff ? GPUFI_DOUBLE_NAN : gpufi_power_bits((int)bits - 127)));
   default:
     return gpufi_number_float(
         gpufi_small_float_decode(gpufi_small_float_of(dtype), (uint32_t)bits));
@@ -276,8 +275,8 @@ GPUFI_CAST_FUNCTION uint32_t gpufi_float_bits_of(gpufi_number number) {
   if (number.kind == GPUFI_NUMBER_FLOAT) {
     return gpufi_narrow_to_float(number.real);
   }
-  const float value = number.kind == GPUFI_NUMBER_SIGNED ? (float)(int64_t)number.integer
-                                                         : (float)number.integer;
+  const float value =
+      number.kind == GPUFI_NUMBER_SIGNED ? (float)(int64_t)number.integer : (float)number.integer;
   memcpy(&bits, &value, sizeof(bits));
   return bits;
 }

@@ -187,8 +187,8 @@ static int64_t row_remaining(const cursor *at, const gpufi_strided *layout, int6
   return remaining < count ? remaining : count;
 }
 
-void gpufi_strided_pack(const gpufi_strided *layout, const void *base, int64_t first,
-                        int64_t count, void *dst) {
+void gpufi_strided_pack(const gpufi_strided *layout, const void *base, int64_t first, int64_t count,
+                        void *dst) {
   const int64_t packed_stride = layout->element_nbytes;
   const int64_t stride = layout->strides_nbytes[layout->ndim - 1];
   char *out = dst;

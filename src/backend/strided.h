@@ -57,8 +57,8 @@ bool gpufi_strided_tiles(const gpufi_strided *layout, int64_t first, int64_t cou
 void gpufi_strided_split(gpufi_strided *layout, uint32_t unit_nbytes);
 
 /* Copy elements first .. first+count-1 (in C order) of the layout at `base` to packed `dst`. */
-void gpufi_strided_pack(const gpufi_strided *layout, const void *base, int64_t first,
-                        int64_t count, void *dst);
+void gpufi_strided_pack(const gpufi_strided *layout, const void *base, int64_t first, int64_t count,
+                        void *dst);
 
 /* The reverse: packed `src` to elements first .. first+count-1 of the layout at `base`. */
 void gpufi_strided_unpack(const gpufi_strided *layout, void *base, int64_t first, int64_t count,

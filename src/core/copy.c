@@ -9,7 +9,9 @@
 /* Up to here the copy runs on the producer's own stream: no second stream has to be joined. */
 #define SAME_STREAM_NBYTES_MAX ((size_t)1 << 20)
 
-static bool is_cpu(const gpuf_tensor *tensor) { return tensor->device.kind == GPUF_DEVICE_CPU; }
+static bool is_cpu(const gpuf_tensor *tensor) {
+  return tensor->device.kind == GPUF_DEVICE_CPU;
+}
 
 static gpuf_status check_same_elements(const gpuf_tensor *dst, const gpuf_tensor *src,
                                        const gpuf_copy_options *options, gpuf_error *err) {
@@ -169,8 +171,7 @@ gpuf_status gpuf_copy(const gpuf_tensor *dst, const gpuf_tensor *src,
 }
 
 gpuf_status gpuf_copy_async(const gpuf_tensor *dst, const gpuf_tensor *src,
-                            const gpuf_copy_options *options, gpuf_future **out,
-                            gpuf_error *err) {
+                            const gpuf_copy_options *options, gpuf_future **out, gpuf_error *err) {
   *out = NULL;
   gpuf_future *future = malloc(sizeof(*future));
   if (!future) {

@@ -23,15 +23,15 @@ typedef struct gpufi_copy {
   char *d_data; /* element 0 of the device side */
   char *h_data; /* element 0 of the host side */
   gpufi_strided device_layout;
-  gpufi_strided host_layout;   /* the same elements in the same order */
+  gpufi_strided host_layout; /* the same elements in the same order */
   gpuf_dtype device_dtype;
-  gpuf_dtype host_dtype;       /* what travels; another only in a fetch that casts */
+  gpuf_dtype host_dtype; /* what travels; another only in a fetch that casts */
   gpufi_route route;
-  bool host_pinned;            /* contiguous, and pinned by the pool */
-  size_t nbytes;               /* that travel in all, > 0 */
-  size_t piece_nbytes;         /* a multiple of the size of the elements that travel */
-  gpuf_stream producer;        /* the copy starts after the work on it */
-  int32_t thread_count;        /* of a staged copy */
+  bool host_pinned;     /* contiguous, and pinned by the pool */
+  size_t nbytes;        /* that travel in all, > 0 */
+  size_t piece_nbytes;  /* a multiple of the size of the elements that travel */
+  gpuf_stream producer; /* the copy starts after the work on it */
+  int32_t thread_count; /* of a staged copy */
 } gpufi_copy;
 
 /* plan.c */

@@ -62,8 +62,8 @@ gpuf_status gpuf_stream_synchronize(gpuf_device device, gpuf_stream stream, gpuf
 }
 
 gpuf_status gpuf_host_launch(gpuf_device device, gpuf_stream stream,
-                             void (*kernel)(const void *args), const void *args,
-                             size_t args_nbytes, gpuf_error *err) {
+                             void (*kernel)(const void *args), const void *args, size_t args_nbytes,
+                             gpuf_error *err) {
   const gpufi_backend *backend;
   const gpuf_status status = gpufi_backend_for(device, &backend, err);
   if (status != GPUF_OK) {
@@ -77,4 +77,6 @@ gpuf_status gpuf_host_launch(gpuf_device device, gpuf_stream stream,
   return gpufi_host_launch(device.index, stream, kernel, args, args_nbytes, err);
 }
 
-void *gpuf_host_pointer(const void *d_ptr) { return gpufi_host_kernel_pointer(d_ptr); }
+void *gpuf_host_pointer(const void *d_ptr) {
+  return gpufi_host_kernel_pointer(d_ptr);
+}

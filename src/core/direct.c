@@ -36,8 +36,7 @@ static gpuf_status rows_piece_enqueue(const gpufi_copy *copy, gpuf_stream stream
   while (nbytes > 0 && status == GPUF_OK) {
     const size_t row = offset / row_nbytes, into_row = offset % row_nbytes;
     const size_t stretch = (size_t)layout->shape[last - 1];
-    char *d_data =
-        copy->d_data + gpufi_strided_offset(layout, (int64_t)offset / element_nbytes);
+    char *d_data = copy->d_data + gpufi_strided_offset(layout, (int64_t)offset / element_nbytes);
     size_t row_count = stretch - row % stretch;
     row_count = row_count < nbytes / row_nbytes ? row_count : nbytes / row_nbytes;
     size_t part = row_count * row_nbytes;
@@ -65,16 +64,16 @@ static gpuf_status gather_piece_enqueue(const gpufi_copy *copy, void *d_packed, 
   gpuf_status status;
   if (copy->direction == GPUFI_TO_DEVICE) {
     status = flat_enqueue(copy, d_packed, staging, nbytes, stream, err);
-    return status != GPUF_OK ? status
-                             : backend->unpack(device, layout, copy->d_data, first, count, d_packed,
-                                               stream, err);
+    return status != GPUF_OK
+               ? status
+               : backend->unpack(device, layout, copy->d_data, first, count, d_packed, stream, err);
   }
   if (copy->device_dtype == copy->host_dtype) {
     status = backend->pack(device, layout, copy->d_data, first, count, d_packed, stream, err);
   } else {
     const gpufi_cast cast = {copy->device_dtype, copy->host_dtype};
-    status = backend->pack_cast(device, layout, cast, copy->d_data, first, count, d_packed, stream,
-                                err);
+    status =
+        backend->pack_cast(device, layout, cast, copy->d_data, first, count, d_packed, stream, err);
   }
   return status != GPUF_OK ? status : flat_enqueue(copy, d_packed, staging, nbytes, stream, err);
 }
@@ -147,14 +146,14 @@ gpuf_status gpufi_gather_enqueue(const gpufi_copy *copy, gpufi_lane **lanes, int
   for (size_t offset = 0; offset < copy->nbytes && status == GPUF_OK;) {
     const size_t nbytes = piece_nbytes_at(copy, offset);
     gpufi_lane *lane = lanes[turn];
-    status = gpufi_piece_enqueue(copy, lane, lane->stream, offset, nbytes, copy->h_data + offset,
-                                 err);
+    status =
+        gpufi_piece_enqueue(copy, lane, lane->stream, offset, nbytes, copy->h_data + offset, err);
     offset += nbytes;
     turn = (turn + 1) % *count;
   }
   for (int32_t i = 0; i < *count && status == GPUF_OK; i++) {
-    status = copy->backend->event_record(copy->device.index, lanes[i]->finished, lanes[i]->stream,
-                                         err);
+    status =
+        copy->backend->event_record(copy->device.index, lanes[i]->finished, lanes[i]->stream, err);
     gpufi_lane_give_scratch(lanes[i]);
   }
   return status;

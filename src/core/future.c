@@ -73,9 +73,8 @@ static gpuf_status wait_for_lanes(const gpuf_future *future, int64_t timeout_ns,
   *done = true;
   for (int32_t i = 0; i < future->lane_count && *done; i++) {
     gpuf_error *unfilled = status == GPUF_OK ? err : NULL;
-    const gpuf_status outcome =
-        wait_for_event(&future->copy, future->lanes[i]->finished,
-                       timeout_ns < 0 ? NULL : &deadline, done, unfilled);
+    const gpuf_status outcome = wait_for_event(&future->copy, future->lanes[i]->finished,
+                                               timeout_ns < 0 ? NULL : &deadline, done, unfilled);
     status = status == GPUF_OK ? outcome : status;
   }
   return status;
@@ -94,8 +93,7 @@ static void wait_direct(gpuf_future *future, int64_t timeout_ns) {
   bool done;
   future->waiter_count++;
   pthread_mutex_unlock(&future->lock);
-  const gpuf_status status =
-      wait_for_lanes(future, timeout_ns, &done, &error);
+  const gpuf_status status = wait_for_lanes(future, timeout_ns, &done, &error);
   pthread_mutex_lock(&future->lock);
   future->waiter_count--;
   if (done && !future->settled) {

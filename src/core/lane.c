@@ -30,8 +30,8 @@ static void lane_destroy(gpufi_lane *lane) {
   free(lane);
 }
 
-static gpuf_status lane_create(const gpufi_backend *backend, gpuf_device device,
-                               gpufi_lane **out, gpuf_error *err) {
+static gpuf_status lane_create(const gpufi_backend *backend, gpuf_device device, gpufi_lane **out,
+                               gpuf_error *err) {
   gpufi_lane *lane = calloc(1, sizeof(*lane));
   if (!lane) {
     return gpufi_fail(err, GPUF_ERR_NO_MEMORY, 0, "no host memory for a transfer lane");
@@ -56,12 +56,11 @@ static gpuf_status lane_create(const gpufi_backend *backend, gpuf_device device,
   return GPUF_OK;
 }
 
-gpuf_status gpufi_lane_acquire(const gpufi_backend *backend, gpuf_device device,
-                               gpufi_lane **out, gpuf_error *err) {
+gpuf_status gpufi_lane_acquire(const gpufi_backend *backend, gpuf_device device, gpufi_lane **out,
+                               gpuf_error *err) {
   pthread_mutex_lock(&lanes_lock);
   gpufi_lane **link = &unused_lanes;
-  while (*link &&
-         ((*link)->device.kind != device.kind || (*link)->device.index != device.index)) {
+  while (*link && ((*link)->device.kind != device.kind || (*link)->device.index != device.index)) {
     link = &(*link)->next;
   }
   gpufi_lane *lane = *link;
@@ -92,8 +91,8 @@ gpuf_status gpufi_lane_need_staging(gpufi_lane *lane, gpuf_error *err) {
 static gpuf_status take_scratch(gpufi_lane *lane, bool wait, gpuf_error *err) {
   gpuf_status status = GPUF_OK;
   if (!lane->scratch) {
-    status = gpufi_scratch_take(lane->backend, lane->device, lane->stream, wait, &lane->scratch,
-                                err);
+    status =
+        gpufi_scratch_take(lane->backend, lane->device, lane->stream, wait, &lane->scratch, err);
   }
   if (status == GPUF_OK) {
     lane->d_scratch = lane->scratch->d_data;

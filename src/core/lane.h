@@ -5,8 +5,10 @@
 
 #include "core/scratch.h"
 
-/* Bytes of a staging buffer, and of the scratch that strided device data is packed into. */
-#define GPUFI_LANE_BUFFER_NBYTES GPUFI_SCRATCH_NBYTES
+/* Bytes of a staging buffer. At 2 MiB a core finds what the device has just written in its cache:
+ * 4 MiB and 1 MiB are slower. */
+#define GPUFI_LANE_BUFFER_NBYTES ((size_t)2 << 20)
+_Static_assert(GPUFI_LANE_BUFFER_NBYTES <= GPUFI_SCRATCH_NBYTES, "a staged piece fits the scratch");
 #define GPUFI_LANE_SLOT_COUNT 2
 
 /* A pinned buffer and the event that says when the device is done with it. */
@@ -21,15 +23,15 @@ typedef struct gpufi_lane {
   const gpufi_backend *backend;
   gpuf_device device;
   gpuf_stream stream;
-  gpufi_event *joined;   /* recorded on a producer's stream */
-  gpufi_event *finished; /* recorded behind the last piece of a direct transfer */
+  gpufi_event *joined;    /* recorded on a producer's stream */
+  gpufi_event *finished;  /* recorded behind the last piece of a direct transfer */
   gpufi_scratch *scratch; /* NULL until gpufi_lane_need_scratch */
-  void *d_scratch;       /* its memory */
+  void *d_scratch;        /* its memory */
   gpufi_slot slots[GPUFI_LANE_SLOT_COUNT];
 } gpufi_lane;
 
-gpuf_status gpufi_lane_acquire(const gpufi_backend *backend, gpuf_device device,
-                               gpufi_lane **lane, gpuf_error *err);
+gpuf_status gpufi_lane_acquire(const gpufi_backend *backend, gpuf_device device, gpufi_lane **lane,
+                               gpuf_error *err);
 gpuf_status gpufi_lane_need_staging(gpufi_lane *lane, gpuf_error *err);
 /* Scratch for the work that comes next on the lane's stream, kept until gpufi_lane_give_scratch or
  * the lane's release. `need` waits for it at the bound on scratch; a thread that has scratch for

@@ -1,11 +1,9 @@
 #include "core/pinned.h"
 
-#include <errno.h>
 #include <pthread.h>
 #include <stdatomic.h>
 #include <sys/mman.h>
 
-#include "core/error.h"
 #include "core/runtime.h"
 
 #define PAGE_NBYTES ((size_t)4096)
@@ -62,7 +60,8 @@ static void *touch_parts(void *arg) {
 }
 
 /* The driver would fault pages in one by one, on one thread; huge ones, by many threads, is several
- * times quicker. The calling thread takes part, so that failing to start others only costs speed. */
+ * times quicker. The calling thread takes part, so that failing to start others only costs speed.
+ */
 static void touch(char *base, size_t nbytes) {
   touch_job job = {.base = base, .nbytes = nbytes};
   pthread_t threads[TOUCH_THREADS_MAX];
@@ -71,8 +70,7 @@ static void touch(char *base, size_t nbytes) {
   size_t started = 0;
   wanted = wanted < TOUCH_THREADS_MAX ? wanted : TOUCH_THREADS_MAX;
   wanted = wanted < parts ? wanted : parts;
-  while (started + 1 < wanted &&
-         pthread_create(&threads[started], NULL, touch_parts, &job) == 0) {
+  while (started + 1 < wanted && pthread_create(&threads[started], NULL, touch_parts, &job) == 0) {
     started++;
   }
   touch_parts(&job);
@@ -81,25 +79,8 @@ static void touch(char *base, size_t nbytes) {
   }
 }
 
-gpuf_status gpufi_pinned_create(const gpufi_backend *backend, int32_t device, size_t nbytes,
-                                void **out, gpuf_error *err) {
-  void *base = gpufi_map(nbytes);
-  if (!base) {
-    return gpufi_fail(err, GPUF_ERR_NO_MEMORY, errno,
-                      "the system has no %zu bytes for a pinned block", nbytes);
-  }
+gpuf_status gpufi_pin(const gpufi_backend *backend, int32_t device, void *base, size_t nbytes,
+                      gpuf_error *err) {
   touch(base, nbytes);
-  const gpuf_status status = backend->pin(device, base, nbytes, err);
-  if (status != GPUF_OK) {
-    gpufi_unmap(base, nbytes);
-    return status;
-  }
-  *out = base;
-  return GPUF_OK;
-}
-
-void gpufi_pinned_destroy(const gpufi_backend *backend, int32_t device, void *base,
-                          size_t nbytes) {
-  backend->unpin(device, base);
-  gpufi_unmap(base, nbytes);
+  return backend->pin(device, base, nbytes, err);
 }

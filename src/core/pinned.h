@@ -9,12 +9,10 @@
 void *gpufi_map(size_t nbytes);
 void gpufi_unmap(void *base, size_t nbytes);
 
-/* gpufi_map, then fault the pages in, by several threads, and page-lock them. In one piece: CUDA
+/* Fault the pages of a mapping in, by several threads, and page-lock them. In one piece: CUDA
  * refuses a transfer that crosses from one page-locked range into the next, and a framework that
- * is given such an array would meet that. On failure nothing stays mapped. */
-gpuf_status gpufi_pinned_create(const gpufi_backend *backend, int32_t device, size_t nbytes,
-                                void **base, gpuf_error *err);
-void gpufi_pinned_destroy(const gpufi_backend *backend, int32_t device, void *base,
-                          size_t nbytes);
+ * is given such an array would meet that. `device` is one that is in use anyway. */
+gpuf_status gpufi_pin(const gpufi_backend *backend, int32_t device, void *base, size_t nbytes,
+                      gpuf_error *err);
 
 #endif

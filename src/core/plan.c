@@ -24,7 +24,9 @@
 #define ROWS_NBYTES_MIN (256 << 10)
 #define PITCH_NBYTES_MAX INT32_MAX /* CUDA's limit */
 
-static int64_t magnitude(int64_t stride) { return stride < 0 ? -stride : stride; }
+static int64_t magnitude(int64_t stride) {
+  return stride < 0 ? -stride : stride;
+}
 
 /* Whether axis `a` is to be outside axis `b`, by the strides of the leading side. A stride of 0
  * stays outermost, where it repeats whole rows. */
@@ -43,8 +45,7 @@ static void swap_axes(gpuf_tensor *tensor, int32_t a, int32_t b) {
 }
 
 static void reverse_axis(gpuf_tensor *tensor, int32_t axis) {
-  tensor->data =
-      (char *)tensor->data + (tensor->shape[axis] - 1) * tensor->strides_nbytes[axis];
+  tensor->data = (char *)tensor->data + (tensor->shape[axis] - 1) * tensor->strides_nbytes[axis];
   tensor->strides_nbytes[axis] = -tensor->strides_nbytes[axis];
 }
 
@@ -83,7 +84,9 @@ static gpufi_route choose_route(const gpufi_copy *copy) {
   return has_wide_rows(&copy->device_layout) ? GPUFI_ROUTE_ROWS : GPUFI_ROUTE_GATHER;
 }
 
-static size_t least(size_t a, size_t b) { return a < b ? a : b; }
+static size_t least(size_t a, size_t b) {
+  return a < b ? a : b;
+}
 
 /* Pieces of a direct copy that needs no scratch may have any size; every other piece has to fit a
  * lane's buffers. */
@@ -94,7 +97,7 @@ static size_t piece_limit(const gpufi_copy *copy) {
   size_t nbytes = copy->nbytes / GATHER_PIECE_COUNT_MIN;
   nbytes -= nbytes % PIECE_ALIGN_NBYTES;
   nbytes = nbytes > GATHER_PIECE_NBYTES_MIN ? nbytes : GATHER_PIECE_NBYTES_MIN;
-  return least(nbytes, GPUFI_LANE_BUFFER_NBYTES);
+  return least(nbytes, copy->host_pinned ? GPUFI_SCRATCH_NBYTES : GPUFI_LANE_BUFFER_NBYTES);
 }
 
 static void plan_pieces(gpufi_copy *copy, const gpuf_copy_options *options) {

@@ -4,11 +4,14 @@
  * block is a region of its own. Regions stay pinned when their blocks come back, until the cap or
  * a trim asks for the memory.
  *
+ * A large region may be handed out before it is page-locked, to be filled through staging buffers:
+ * the first copy into it is quicker so. It is page-locked when it is handed out again.
+ *
  * Small classes are powers of two, from 64 bytes to 512 KiB. Larger blocks are rounded up by an
  * eighth at most, and a free one serves any request that fills at least 7/8 of it. */
 #include "core/pool.h"
 
-#include <inttypes.h>
+#include <errno.h>
 #include <pthread.h>
 #include <stdlib.h>
 #include <string.h>
@@ -21,6 +24,9 @@
 #define SMALL_MIN_NBYTES ((size_t)64)
 #define SMALL_MAX_NBYTES ((size_t)512 << 10)
 #define SLAB_NBYTES ((size_t)2 << 20)
+#define UNPINNED_MIN_NBYTES ((size_t)32 << 20) /* below, page-locking costs next to nothing */
+
+typedef enum purpose { FOR_ANY, FOR_STAGING, FOR_RESULT } purpose;
 
 /* A free block of a slab holds the link to the next one in its first bytes. */
 typedef struct free_block {
@@ -32,6 +38,7 @@ typedef struct region {
   size_t nbytes;
   size_t block_nbytes; /* == nbytes for a block of its own */
   size_t used_count;
+  bool pinned;             /* changed only by the one who holds the block */
   free_block *free_blocks; /* of a slab */
   const gpufi_backend *backend;
   int32_t device; /* that it was pinned through; every device of the kind can use it */
@@ -44,7 +51,9 @@ static size_t region_count, region_capacity;
 static gpuf_pool_stats stats;
 static bool cap_is_set;
 
-static bool is_slab(const region *r) { return r->block_nbytes < r->nbytes; }
+static bool is_slab(const region *r) {
+  return r->block_nbytes < r->nbytes;
+}
 
 /* The functions from here to add_region are called with pool_lock held. */
 
@@ -97,20 +106,27 @@ static bool has_free_block(const region *r) {
   return is_slab(r) ? r->free_blocks != NULL : r->used_count == 0;
 }
 
-/* The smallest free block that serves `nbytes` without wasting more than an eighth of itself (or,
- * from a slab, exactly its class). */
+/* Does `r` serve the request, at a waste of an eighth of itself at most (a slab: exactly)? */
+static bool serves(const region *r, gpuf_device_kind kind, size_t nbytes, bool small) {
+  const bool fits = small ? r->block_nbytes == nbytes
+                          : r->block_nbytes >= nbytes && r->block_nbytes / 8 * 7 <= nbytes;
+  return fits && r->backend->kind == kind && is_slab(r) == small && has_free_block(r);
+}
+
+/* The region whose block serves best: pinned before unpinned, smaller before larger. */
 static region *find_free(gpuf_device_kind kind, size_t nbytes, bool small) {
   region *best = NULL;
   for (size_t i = 0; i < region_count; i++) {
     region *r = regions[i];
-    const bool fits = small ? r->block_nbytes == nbytes
-                            : r->block_nbytes >= nbytes && r->block_nbytes / 8 * 7 <= nbytes;
-    if (fits && r->backend->kind == kind && is_slab(r) == small && has_free_block(r) &&
-        (!best || r->block_nbytes < best->block_nbytes)) {
+    if (!serves(r, kind, nbytes, small)) {
+      continue;
+    }
+    if (small) {
+      return r;
+    }
+    if (!best || (r->pinned && !best->pinned) ||
+        (r->pinned == best->pinned && r->block_nbytes < best->block_nbytes)) {
       best = r;
-      if (small) {
-        break;
-      }
     }
   }
   return best;
@@ -129,8 +145,7 @@ static region *detach_unused(void) {
     return NULL;
   }
   region *r = regions[found];
-  memmove(&regions[found], &regions[found + 1],
-          (region_count - found - 1) * sizeof(*regions));
+  memmove(&regions[found], &regions[found + 1], (region_count - found - 1) * sizeof(*regions));
   region_count--;
   stats.reserved_nbytes -= r->nbytes;
   return r;
@@ -163,7 +178,10 @@ static bool add_region(region *r) {
 /* Without pool_lock from here on. */
 
 static void region_destroy(region *r) {
-  gpufi_pinned_destroy(r->backend, r->device, r->base, r->nbytes);
+  if (r->pinned) {
+    r->backend->unpin(r->device, r->base);
+  }
+  gpufi_unmap(r->base, r->nbytes);
   free(r);
 }
 
@@ -187,42 +205,54 @@ static void cut_into_blocks(region *r) {
   }
 }
 
-static gpuf_status region_create(const gpufi_backend *backend, int32_t device,
-                                 size_t block_nbytes, size_t nbytes, region **out,
-                                 gpuf_error *err) {
-  void *base;
-  region *r = calloc(1, sizeof(*r));
-  if (!r) {
-    return gpufi_fail(err, GPUF_ERR_NO_MEMORY, 0, "no host memory for a pool region's record");
+/* For the one who holds the region's only block; slabs are pinned from the start. */
+static gpuf_status region_pin(region *r, gpuf_error *err) {
+  if (r->pinned) {
+    return GPUF_OK;
   }
-  const gpuf_status status = gpufi_pinned_create(backend, device, nbytes, &base, err);
-  if (status != GPUF_OK) {
+  const gpuf_status status = gpufi_pin(r->backend, r->device, r->base, r->nbytes, err);
+  r->pinned = status == GPUF_OK;
+  return status;
+}
+
+/* NULL with *status and `err` set on failure. */
+static region *region_create(const gpufi_backend *backend, int32_t device, size_t block_nbytes,
+                             size_t nbytes, bool pinned, gpuf_status *status, gpuf_error *err) {
+  region *r = calloc(1, sizeof(*r));
+  void *base = r ? gpufi_map(nbytes) : NULL;
+  if (!base) {
+    *status = gpufi_fail(err, GPUF_ERR_NO_MEMORY, errno,
+                         "the system has no %zu bytes for a block of the pinned pool", nbytes);
     free(r);
-    return status;
+    return NULL;
   }
   *r = (region){.base = base,
                 .nbytes = nbytes,
                 .block_nbytes = block_nbytes,
                 .backend = backend,
                 .device = device};
+  *status = pinned ? region_pin(r, err) : GPUF_OK;
+  if (*status != GPUF_OK) {
+    region_destroy(r);
+    return NULL;
+  }
   if (is_slab(r)) {
     cut_into_blocks(r);
   }
-  *out = r;
-  return GPUF_OK;
+  return r;
 }
 
 /* Count `nbytes` as reserved before they are pinned, so that threads growing the pool side by
  * side keep to the cap together. */
-static gpuf_status reserve(size_t nbytes, bool staging, gpuf_error *err) {
+static gpuf_status reserve(size_t nbytes, purpose why, gpuf_error *err) {
   gpuf_status status = GPUF_OK;
   pthread_mutex_lock(&pool_lock);
   ensure_cap();
   const size_t cap = stats.cap_nbytes;
   pthread_mutex_unlock(&pool_lock);
-  trim_to(nbytes <= cap ? cap - nbytes : (staging ? SIZE_MAX : 0));
+  trim_to(nbytes <= cap ? cap - nbytes : (why == FOR_STAGING ? SIZE_MAX : 0));
   pthread_mutex_lock(&pool_lock);
-  if (!staging && (nbytes > cap || stats.reserved_nbytes > cap - nbytes)) {
+  if (why != FOR_STAGING && (nbytes > cap || stats.reserved_nbytes > cap - nbytes)) {
     status = gpufi_fail(err, GPUF_ERR_NO_MEMORY, 0,
                         "the pinned pool holds %zu bytes of its cap of %zu and cannot add %zu; "
                         "raise the cap (gpuf_pool_set_cap, GPUFETCH_POOL_MAX_NBYTES) or release "
@@ -237,26 +267,25 @@ static gpuf_status reserve(size_t nbytes, bool staging, gpuf_error *err) {
 }
 
 static gpuf_status grow(const gpufi_backend *backend, int32_t device, size_t block_nbytes,
-                        bool small, bool staging, void **ptr, gpuf_error *err) {
+                        bool small, purpose why, void **ptr, gpuf_error *err) {
   const size_t nbytes = small ? SLAB_NBYTES : block_nbytes;
-  region *r = NULL;
-  gpuf_status status = reserve(nbytes, staging, err);
+  const bool pinned = why != FOR_RESULT || nbytes < UNPINNED_MIN_NBYTES;
+  gpuf_status status = reserve(nbytes, why, err);
   if (status != GPUF_OK) {
     return status;
   }
-  status = region_create(backend, device, block_nbytes, nbytes, &r, err);
+  region *r = region_create(backend, device, block_nbytes, nbytes, pinned, &status, err);
   pthread_mutex_lock(&pool_lock);
-  if (status == GPUF_OK && !add_region(r)) {
-    status = gpufi_fail(err, GPUF_ERR_NO_MEMORY, 0, "no host memory for the pool's table");
-  }
-  if (status == GPUF_OK) {
+  const bool added = r && add_region(r);
+  if (added) {
     *ptr = take_block(r);
   } else {
     stats.reserved_nbytes -= nbytes;
   }
   pthread_mutex_unlock(&pool_lock);
-  if (status != GPUF_OK && r) {
+  if (r && !added) {
     region_destroy(r);
+    status = gpufi_fail(err, GPUF_ERR_NO_MEMORY, 0, "no host memory for the pool's table");
   }
   return status;
 }
@@ -276,7 +305,17 @@ static size_t class_nbytes(size_t nbytes, bool small) {
   return (nbytes + unit - 1) / unit * unit;
 }
 
-static gpuf_status acquire(gpuf_device device, size_t nbytes, bool staging, void **ptr,
+/* A block that was found free, in the state that the caller may expect. */
+static gpuf_status prepare(region *r, purpose why, void *ptr, gpuf_error *err) {
+  const gpuf_status status = region_pin(r, err);
+  if (status == GPUF_OK || why == FOR_RESULT) {
+    return GPUF_OK; /* an unpinned block is as good for a result, only slower to fill */
+  }
+  gpuf_pool_release(ptr);
+  return status;
+}
+
+static gpuf_status acquire(gpuf_device device, size_t nbytes, purpose why, void **ptr,
                            gpuf_error *err) {
   const gpufi_backend *backend;
   gpuf_status status = gpufi_backend_for(device, &backend, err);
@@ -296,16 +335,21 @@ static gpuf_status acquire(gpuf_device device, size_t nbytes, bool staging, void
     *ptr = take_block(r);
   }
   pthread_mutex_unlock(&pool_lock);
-  return r ? GPUF_OK : grow(backend, device.index, wanted, small, staging, ptr, err);
+  return r ? prepare(r, why, *ptr, err) : grow(backend, device.index, wanted, small, why, ptr, err);
 }
 
 gpuf_status gpuf_pool_acquire(gpuf_device device, size_t nbytes, void **ptr, gpuf_error *err) {
-  return acquire(device, nbytes, false, ptr, err);
+  return acquire(device, nbytes, FOR_ANY, ptr, err);
+}
+
+gpuf_status gpuf_pool_acquire_result(gpuf_device device, size_t nbytes, void **ptr,
+                                     gpuf_error *err) {
+  return acquire(device, nbytes, FOR_RESULT, ptr, err);
 }
 
 gpuf_status gpufi_pool_acquire_staging(gpuf_device device, size_t nbytes, void **ptr,
                                        gpuf_error *err) {
-  return acquire(device, nbytes, true, ptr, err);
+  return acquire(device, nbytes, FOR_STAGING, ptr, err);
 }
 
 void gpuf_pool_release(void *ptr) {
@@ -362,7 +406,7 @@ void gpuf_pool_set_cap(size_t cap_nbytes) {
 bool gpufi_pool_is_pinned(gpuf_device_kind kind, const void *ptr, size_t nbytes) {
   pthread_mutex_lock(&pool_lock);
   const region *r = region_at(ptr);
-  const bool pinned = r && r->backend->kind == kind &&
+  const bool pinned = r && r->pinned && r->backend->kind == kind &&
                       nbytes <= r->nbytes - (size_t)((uintptr_t)ptr - (uintptr_t)r->base);
   pthread_mutex_unlock(&pool_lock);
   return pinned;

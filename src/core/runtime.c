@@ -20,10 +20,16 @@ const char *gpuf_version(void) {
 static pthread_once_t fork_once = PTHREAD_ONCE_INIT;
 static atomic_bool forked;
 
-static void mark_forked(void) { atomic_store(&forked, true); }
-static void watch_fork(void) { pthread_atfork(NULL, NULL, mark_forked); }
+static void mark_forked(void) {
+  atomic_store(&forked, true);
+}
+static void watch_fork(void) {
+  pthread_atfork(NULL, NULL, mark_forked);
+}
 
-bool gpufi_forked(void) { return atomic_load_explicit(&forked, memory_order_relaxed); }
+bool gpufi_forked(void) {
+  return atomic_load_explicit(&forked, memory_order_relaxed);
+}
 
 static gpuf_status refuse_after_fork(gpuf_error *err) {
   return gpufi_fail(err, GPUF_ERR_STATE, 0,
@@ -59,14 +65,14 @@ gpuf_status gpuf_device_count(gpuf_device_kind kind, int32_t *count, gpuf_error 
 }
 
 gpuf_status gpufi_backend_for(gpuf_device device, const gpufi_backend **backend, gpuf_error *err) {
-  int32_t count;
+  int32_t count = 0;
   const gpuf_status status = gpuf_device_count(device.kind, &count, err);
   if (status != GPUF_OK) {
     return status;
   }
   if (device.index < 0 || device.index >= count) {
-    return gpufi_fail(err, GPUF_ERR_NO_DEVICE, 0, "there is no device %s:%" PRId32
-                      "; indices go from 0 to %" PRId32,
+    return gpufi_fail(err, GPUF_ERR_NO_DEVICE, 0,
+                      "there is no device %s:%" PRId32 "; indices go from 0 to %" PRId32,
                       gpuf_device_kind_name(device.kind), device.index, count - 1);
   }
   *backend = backend_of(device.kind);

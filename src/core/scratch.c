@@ -12,7 +12,7 @@
 /* Guards all below. */
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 static pthread_cond_t given = PTHREAD_COND_INITIALIZER;
-static gpufi_scratch *free_blocks; /* the longest free first */
+static gpufi_scratch *free_blocks;                              /* the longest free first */
 static int64_t block_counts[GPUF_DEVICE_HOST + 1][DEVICES_MAX]; /* that exist, free or taken */
 
 static int64_t *count_of(gpuf_device device) {
@@ -117,9 +117,8 @@ static gpuf_status take_locked(const gpufi_backend *backend, gpuf_device device,
   }
 }
 
-gpuf_status gpufi_scratch_take(const gpufi_backend *backend, gpuf_device device,
-                               gpuf_stream stream, bool wait, gpufi_scratch **out,
-                               gpuf_error *err) {
+gpuf_status gpufi_scratch_take(const gpufi_backend *backend, gpuf_device device, gpuf_stream stream,
+                               bool wait, gpufi_scratch **out, gpuf_error *err) {
   gpufi_scratch *block = NULL;
   pthread_mutex_lock(&lock);
   gpuf_status status = take_locked(backend, device, wait, &block, err);

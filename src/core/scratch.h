@@ -18,9 +18,8 @@ typedef struct gpufi_scratch {
 /* A block for work on `stream`: that work starts after what used the block before. At the bound,
  * with `wait`, waits for a block that another thread holds: for a thread that holds none, so that
  * holders wait for nothing but the device. Without, GPUF_ERR_NO_DEVICE_MEMORY. */
-gpuf_status gpufi_scratch_take(const gpufi_backend *backend, gpuf_device device,
-                               gpuf_stream stream, bool wait, gpufi_scratch **scratch,
-                               gpuf_error *err);
+gpuf_status gpufi_scratch_take(const gpufi_backend *backend, gpuf_device device, gpuf_stream stream,
+                               bool wait, gpufi_scratch **scratch, gpuf_error *err);
 
 /* Give a block back as soon as the last work that uses it is enqueued on `stream`; the work need
  * not be done. NULL is allowed. */

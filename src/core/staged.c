@@ -48,25 +48,23 @@ static gpuf_status slot_finish(worker *w, int index, gpuf_error *err) {
     return GPUF_OK;
   }
   w->pieces[index].nbytes = 0;
-  const gpuf_status status =
-      w->copy->backend->event_wait(w->copy->device.index, slot->copied, err);
+  const gpuf_status status = w->copy->backend->event_wait(w->copy->device.index, slot->copied, err);
   if (status == GPUF_OK && w->copy->direction == GPUFI_TO_HOST) {
     move_host_bytes(w->copy, w->pieces[index].offset, nbytes, slot->staging);
   }
   return status;
 }
 
-static gpuf_status slot_start(worker *w, int index, size_t offset, size_t nbytes,
-                              gpuf_error *err) {
+static gpuf_status slot_start(worker *w, int index, size_t offset, size_t nbytes, gpuf_error *err) {
   gpufi_slot *slot = &w->lane->slots[index];
   if (w->copy->direction == GPUFI_TO_DEVICE) {
     move_host_bytes(w->copy, offset, nbytes, slot->staging);
   }
-  gpuf_status status = gpufi_piece_enqueue(w->copy, w->lane, w->lane->stream, offset, nbytes,
-                                           slot->staging, err);
+  gpuf_status status =
+      gpufi_piece_enqueue(w->copy, w->lane, w->lane->stream, offset, nbytes, slot->staging, err);
   if (status == GPUF_OK) {
-    status = w->copy->backend->event_record(w->copy->device.index, slot->copied,
-                                            w->lane->stream, err);
+    status =
+        w->copy->backend->event_record(w->copy->device.index, slot->copied, w->lane->stream, err);
   }
   if (status == GPUF_OK) {
     w->pieces[index].offset = offset;
@@ -122,8 +120,7 @@ void gpufi_staged_run(gpuf_future *future) {
   }
   gpufi_lane_release(w.lane, status != GPUF_OK);
   pthread_mutex_lock(&future->lock);
-  if (status != GPUF_OK && future->status == GPUF_OK &&
-      (prepared || !may_leave_quietly(future))) {
+  if (status != GPUF_OK && future->status == GPUF_OK && (prepared || !may_leave_quietly(future))) {
     future->status = status;
     future->error = error;
   }

@@ -35,13 +35,17 @@ static const dtype_row dtypes[GPUF_DTYPE_MAX + 1] = {
     [GPUF_DTYPE_FLOAT8_E8M0FNU] = {"float8_e8m0fnu", 1},
 };
 
-static bool dtype_known(gpuf_dtype dtype) { return dtype >= 1 && dtype <= GPUF_DTYPE_MAX; }
+static bool dtype_known(gpuf_dtype dtype) {
+  return dtype >= 1 && dtype <= GPUF_DTYPE_MAX;
+}
 
 const char *gpuf_dtype_name(gpuf_dtype dtype) {
   return dtype_known(dtype) ? dtypes[dtype].name : "unknown";
 }
 
-size_t gpuf_dtype_nbytes(gpuf_dtype dtype) { return dtype_known(dtype) ? dtypes[dtype].nbytes : 0; }
+size_t gpuf_dtype_nbytes(gpuf_dtype dtype) {
+  return dtype_known(dtype) ? dtypes[dtype].nbytes : 0;
+}
 
 static gpuf_status check_rank(gpuf_dtype dtype, int32_t ndim, gpuf_error *err) {
   if (!dtype_known(dtype)) {
@@ -107,9 +111,8 @@ gpuf_status gpuf_tensor_check(const gpuf_tensor *tensor, gpuf_error *err) {
   return GPUF_OK;
 }
 
-gpuf_status gpuf_tensor_init(gpuf_tensor *tensor, void *data, gpuf_device device,
-                             gpuf_dtype dtype, int32_t ndim, const int64_t *shape,
-                             gpuf_error *err) {
+gpuf_status gpuf_tensor_init(gpuf_tensor *tensor, void *data, gpuf_device device, gpuf_dtype dtype,
+                             int32_t ndim, const int64_t *shape, gpuf_error *err) {
   gpuf_tensor t = {.data = data, .device = device, .dtype = dtype, .ndim = ndim};
   gpuf_status status = check_rank(dtype, ndim, err);
   if (status != GPUF_OK) {

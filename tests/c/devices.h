@@ -14,12 +14,12 @@ static const gpuf_device host_device __attribute__((unused)) = {GPUF_DEVICE_HOST
 /* Run a test that takes the device from `test_device`, on the host backend and on a GPU. */
 static gpuf_device test_device __attribute__((unused));
 
-#define TEST_ON_DEVICES(function)                                                   \
-  do {                                                                              \
-    test_device = host_device;                                                      \
-    test_run(#function " on host", function);                                       \
-    test_device = (gpuf_device){GPUF_DEVICE_CUDA, 0};                               \
-    test_run(#function " on cuda", gpu_is_there() ? function : skip_for_no_gpu);    \
+#define TEST_ON_DEVICES(function)                                                                  \
+  do {                                                                                             \
+    test_device = host_device;                                                                     \
+    test_run(#function " on host", function);                                                      \
+    test_device = (gpuf_device){GPUF_DEVICE_CUDA, 0};                                              \
+    test_run(#function " on cuda", gpu_is_there() ? function : skip_for_no_gpu);                   \
   } while (0)
 
 static inline bool gpu_is_there(void) {
@@ -27,7 +27,9 @@ static inline bool gpu_is_there(void) {
   return gpuf_device_count(GPUF_DEVICE_CUDA, &count, NULL) == GPUF_OK;
 }
 
-static inline void skip_for_no_gpu(void) { SKIP("no GPU: no CUDA device answers"); }
+static inline void skip_for_no_gpu(void) {
+  SKIP("no GPU: no CUDA device answers");
+}
 
 /* xorshift64*: the same bytes on every machine. */
 static inline void fill_random(void *dst, size_t nbytes, uint64_t seed) {

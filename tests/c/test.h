@@ -16,34 +16,34 @@ static int test_count, test_failed_count;
 static const char *test_skip_reason = "";
 static jmp_buf test_exit;
 
-#define CHECK(condition)                                                            \
-  do {                                                                              \
-    if (!(condition)) {                                                             \
-      printf("# %s:%d: CHECK(%s) failed\n", __FILE__, __LINE__, #condition);        \
-      longjmp(test_exit, 1);                                                        \
-    }                                                                               \
+#define CHECK(condition)                                                                           \
+  do {                                                                                             \
+    if (!(condition)) {                                                                            \
+      printf("# %s:%d: CHECK(%s) failed\n", __FILE__, __LINE__, #condition);                       \
+      longjmp(test_exit, 1);                                                                       \
+    }                                                                                              \
   } while (0)
 
 /* `call` is a gpuf_ call whose last argument is &err. */
-#define CHECK_OK(call)                                                              \
-  do {                                                                              \
-    gpuf_status check_status_ = (call);                                             \
-    if (check_status_ != GPUF_OK) {                                                 \
-      printf("# %s:%d: %s gave %s: %s\n", __FILE__, __LINE__, #call,                \
-             gpuf_status_name(check_status_), err.message);                         \
-      longjmp(test_exit, 1);                                                        \
-    }                                                                               \
+#define CHECK_OK(call)                                                                             \
+  do {                                                                                             \
+    gpuf_status check_status_ = (call);                                                            \
+    if (check_status_ != GPUF_OK) {                                                                \
+      printf("# %s:%d: %s gave %s: %s\n", __FILE__, __LINE__, #call,                               \
+             gpuf_status_name(check_status_), err.message);                                        \
+      longjmp(test_exit, 1);                                                                       \
+    }                                                                                              \
   } while (0)
 
 /* `call` fails with `expected` and a message that contains `text`. */
-#define CHECK_FAILS(call, expected, text)                                           \
-  do {                                                                              \
-    gpuf_status check_status_ = (call);                                             \
-    if (check_status_ != (expected) || !strstr(err.message, (text))) {              \
-      printf("# %s:%d: %s gave %s: %s\n", __FILE__, __LINE__, #call,                \
-             gpuf_status_name(check_status_), check_status_ ? err.message : "");    \
-      longjmp(test_exit, 1);                                                        \
-    }                                                                               \
+#define CHECK_FAILS(call, expected, text)                                                          \
+  do {                                                                                             \
+    gpuf_status check_status_ = (call);                                                            \
+    if (check_status_ != (expected) || !strstr(err.message, (text))) {                             \
+      printf("# %s:%d: %s gave %s: %s\n", __FILE__, __LINE__, #call,                               \
+             gpuf_status_name(check_status_), check_status_ ? err.message : "");                   \
+      longjmp(test_exit, 1);                                                                       \
+    }                                                                                              \
   } while (0)
 
 #define SKIP(reason) (test_skip_reason = (reason), longjmp(test_exit, 2))

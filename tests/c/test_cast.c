@@ -46,8 +46,8 @@ static void every_pair_of_types_agrees_with_the_reference(void) {
     gpufi_cast_elements(cast, packed, COUNT, expected);
     src.data = (char *)d_ptr + ((char *)src.data - source);
     src.device = test_device;
-    CHECK_OK(gpuf_tensor_init(&dst, pair % 4 ? pinned : packed, cpu_device, cast.to, 2, shape,
-                              &err));
+    CHECK_OK(
+        gpuf_tensor_init(&dst, pair % 4 ? pinned : packed, cpu_device, cast.to, 2, shape, &err));
     CHECK_OK(gpuf_copy(&dst, &src, &options, &err));
     CHECK(memcmp(dst.data, expected, gpuf_tensor_nbytes(&dst)) == 0);
   }

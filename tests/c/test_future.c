@@ -39,7 +39,9 @@ static void fixture_destroy(fixture *f) {
 
 /* A kernel that holds the producer's stream up until the gate opens. */
 static sem_t gate;
-static void gated_kernel(const void *args) { sem_wait(&gate); }
+static void gated_kernel(const void *args) {
+  sem_wait(&gate);
+}
 
 static void hold_up(fixture *f) {
   CHECK(sem_init(&gate, 0, 0) == 0);
@@ -57,8 +59,8 @@ static void many_copies_in_flight_all_arrive(void) {
     if (!out) {
       CHECK_OK(gpuf_pool_acquire(test_device, NBYTES, &out, &err));
     }
-    CHECK_OK(gpuf_tensor_init(&outs[i], out, cpu_device, GPUF_DTYPE_INT8, 1, f.d_tensor.shape,
-                              &err));
+    CHECK_OK(
+        gpuf_tensor_init(&outs[i], out, cpu_device, GPUF_DTYPE_INT8, 1, f.d_tensor.shape, &err));
     CHECK_OK(gpuf_copy_async(&outs[i], &f.d_tensor, NULL, &futures[i], &err));
   }
   for (int i = COUNT - 1; i >= 0; i--) {

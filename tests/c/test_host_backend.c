@@ -147,8 +147,8 @@ static void more_memory_than_there_is_is_refused(void) {
 
 static void too_many_kernel_arguments_are_refused(void) {
   static const char args[2048];
-  CHECK_FAILS(gpuf_host_launch(host_device, GPUF_STREAM_LEGACY, gated_fill_kernel, args, sizeof(args),
-                               &err),
+  CHECK_FAILS(gpuf_host_launch(host_device, GPUF_STREAM_LEGACY, gated_fill_kernel, args,
+                               sizeof(args), &err),
               GPUF_ERR_INVALID, "2048 bytes of kernel arguments");
 }
 

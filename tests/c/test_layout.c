@@ -99,7 +99,7 @@ static gpuf_dtype random_dtype(int32_t ndim, const int64_t *shape, uint64_t *sta
     count *= shape[axis];
   }
   return count * (int64_t)gpuf_dtype_nbytes(dtype) * 3 < MEMORY_NBYTES - 64 ? dtype
-                                                                           : GPUF_DTYPE_INT8;
+                                                                            : GPUF_DTYPE_INT8;
 }
 
 static void a_random_view_is_fetched_right(void) {
@@ -118,9 +118,9 @@ static void a_random_view_is_fetched_right(void) {
       view.strides_nbytes[random_below(&state, (uint64_t)ndim)] = 0;
     }
     const gpuf_tensor src = moved(view, memory, d_ptr, test_device);
-    const gpuf_copy_options options = {
-        .chunk_nbytes = random_below(&state, 2) * (1 + random_below(&state, 60000)),
-        .thread_count = 1 + (int32_t)random_below(&state, 3)};
+    const gpuf_copy_options options = {.chunk_nbytes = random_below(&state, 2) *
+                                                       (1 + random_below(&state, 60000)),
+                                       .thread_count = 1 + (int32_t)random_below(&state, 3)};
     gpuf_tensor dst;
     const size_t nbytes = gpuf_tensor_nbytes(&view);
     packed_reference(&view, expected);
@@ -151,8 +151,8 @@ static void a_random_view_is_written_right_and_nothing_else(void) {
     const uint64_t shift = random_below(&state, 2) * random_below(&state, 16);
     const gpuf_tensor view = random_layout(memory + shift, cpu_device, dtype, ndim, shape, &state);
     const gpuf_tensor dst = moved(view, memory, d_ptr, test_device);
-    const gpuf_copy_options options = {
-        .chunk_nbytes = random_below(&state, 2) * (1 + random_below(&state, 60000))};
+    const gpuf_copy_options options = {.chunk_nbytes = random_below(&state, 2) *
+                                                       (1 + random_below(&state, 60000))};
     gpuf_tensor src = random_layout(pinned, cpu_device, dtype, ndim, shape, &state);
     if (random_below(&state, 5) == 0) {
       src.strides_nbytes[random_below(&state, (uint64_t)ndim)] = 0;
@@ -235,8 +235,8 @@ static void wide_rows_and_like_layouts_need_no_scratch(void) {
   CHECK_OK(gpuf_free(second, d_ptr, &err));
 }
 
-/* Gathers that are all in flight at once, waited for in the reverse order, with no more scratch than
- * `bound_nbytes` on the device. */
+/* Gathers that are all in flight at once, waited for in the reverse order, with no more scratch
+ * than `bound_nbytes` on the device. */
 static void gather_many(size_t bound_nbytes, bool pinned) {
   enum { FUTURES = 24, COUNT = 3 << 20 };
   const int64_t shape[1] = {COUNT / 2};

@@ -108,6 +108,34 @@ static void memory_beyond_a_block_does_not_count_as_pinned(void) {
   gpuf_pool_release(block);
 }
 
+static void a_result_is_pinned_when_it_is_used_again(void) {
+  const size_t nbytes = (size_t)40 << 20;
+  const int64_t shape[1] = {(int64_t)nbytes};
+  gpuf_tensor d_tensor, result;
+  void *d_ptr, *first, *second;
+  gpuf_pool_trim(0);
+  CHECK_OK(gpuf_alloc(test_device, nbytes, &d_ptr, &err));
+  CHECK_OK(gpuf_tensor_init(&d_tensor, d_ptr, test_device, GPUF_DTYPE_INT8, 1, shape, &err));
+  CHECK_OK(gpuf_pool_acquire_result(test_device, nbytes, &first, &err));
+  CHECK(!gpufi_pool_is_pinned(test_device.kind, first, nbytes));
+  fill_random(first, nbytes, 1);
+  CHECK_OK(gpuf_tensor_init(&result, first, cpu_device, GPUF_DTYPE_INT8, 1, shape, &err));
+  CHECK_OK(gpuf_copy(&d_tensor, &result, NULL, &err));
+  memset(first, 0, nbytes);
+  CHECK_OK(gpuf_copy(&result, &d_tensor, NULL, &err)); /* staged */
+  void *copy = malloc(nbytes);
+  memcpy(copy, first, nbytes);
+  gpuf_pool_release(first);
+  CHECK_OK(gpuf_pool_acquire_result(test_device, nbytes, &second, &err));
+  CHECK(second == first && gpufi_pool_is_pinned(test_device.kind, second, nbytes));
+  memset(second, 0, nbytes);
+  CHECK_OK(gpuf_copy(&result, &d_tensor, NULL, &err)); /* in place */
+  CHECK(memcmp(copy, second, nbytes) == 0);
+  gpuf_pool_release(second);
+  CHECK_OK(gpuf_free(test_device, d_ptr, &err));
+  free(copy);
+}
+
 static void *use_pool(void *arg) {
   uint64_t state = (uint64_t)(uintptr_t)arg;
   bool ok = true;
@@ -149,6 +177,7 @@ int main(void) {
   TEST_ON_DEVICES(trimming_gives_unused_memory_back);
   TEST_ON_DEVICES(a_size_of_zero_or_beyond_memory_is_refused);
   TEST_ON_DEVICES(memory_beyond_a_block_does_not_count_as_pinned);
+  TEST_ON_DEVICES(a_result_is_pinned_when_it_is_used_again);
   TEST(threads_share_the_pool_without_mixing_blocks);
   return test_finish();
 }

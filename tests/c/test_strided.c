@@ -106,7 +106,8 @@ static void splitting_elements_keeps_the_bytes(void) {
 
 /* By whatever units, from wherever: the same bytes. */
 static void refitting_units_keeps_the_bytes(void) {
-  static _Alignas(16) char memory[9 * 9 * 9 * 9 * 16 + 16], whole[sizeof(memory)], refit[sizeof(memory)];
+  static _Alignas(16) char memory[9 * 9 * 9 * 9 * 16 + 16], whole[sizeof(memory)],
+      refit[sizeof(memory)];
   uint64_t state = 15;
   int wider = 0, narrower = 0;
   fill_random(memory, sizeof(memory), 6);

@@ -30,9 +30,9 @@ static void a_bad_rank_shape_or_dtype_is_refused(void) {
   gpuf_tensor t;
   int64_t shape[GPUF_NDIM_MAX + 1] = {1};
   char memory[4];
-  CHECK_FAILS(gpuf_tensor_init(&t, memory, cpu_device, GPUF_DTYPE_INT8, GPUF_NDIM_MAX + 1, shape,
-                               &err),
-              GPUF_ERR_INVALID, "ndim is 33");
+  CHECK_FAILS(
+      gpuf_tensor_init(&t, memory, cpu_device, GPUF_DTYPE_INT8, GPUF_NDIM_MAX + 1, shape, &err),
+      GPUF_ERR_INVALID, "ndim is 33");
   CHECK_FAILS(gpuf_tensor_init(&t, memory, cpu_device, GPUF_DTYPE_INT8, -1, shape, &err),
               GPUF_ERR_INVALID, "ndim is -1");
   CHECK_FAILS(gpuf_tensor_init(&t, memory, cpu_device, (gpuf_dtype)0, 0, NULL, &err),

@@ -53,15 +53,12 @@ __device__ void store_bits(char *packed, int64_t index, uint32_t nbytes, uint64_
 }
 
 /* The types are the same for every thread, so that the branches on them do not diverge. */
-template <typename Index>
-__global__ void pack_cast_kernel(const __grid_constant__ cast_args args) {
+template <typename Index> __global__ void pack_cast_kernel(const __grid_constant__ cast_args args) {
   const int64_t step = static_cast<int64_t>(gridDim.x) * blockDim.x;
   for (int64_t i = static_cast<int64_t>(blockIdx.x) * blockDim.x + threadIdx.x; i < args.count;
        i += step) {
-    const int64_t offset =
-        gpufi::strided_offset(args.layout, static_cast<Index>(args.first + i));
-    const uint64_t bits =
-        load_bits(args.base + offset, args.layout.element_nbytes, args.aligned);
+    const int64_t offset = gpufi::strided_offset(args.layout, static_cast<Index>(args.first + i));
+    const uint64_t bits = load_bits(args.base + offset, args.layout.element_nbytes, args.aligned);
     store_bits(args.packed, i, args.to_nbytes, gpufi_cast_bits(args.cast, bits));
   }
 }

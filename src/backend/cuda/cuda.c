@@ -346,8 +346,8 @@ static gpuf_status pack_cast(int32_t device, const gpufi_strided *layout, gpufi_
   int previous;
   gpuf_status status = enter(device, &previous, err);
   if (status == GPUF_OK) {
-    status = CUDA_CALL(gpufi_cuda_pack_cast(layout, cast, d_base, first, count, d_dst,
-                                            (cudaStream_t)stream));
+    status = CUDA_CALL(
+        gpufi_cuda_pack_cast(layout, cast, d_base, first, count, d_dst, (cudaStream_t)stream));
     leave(device, previous);
   }
   return status;

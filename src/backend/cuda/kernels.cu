@@ -84,7 +84,8 @@ cudaError_t gpufi_cuda_pack(const gpufi_strided *layout, const void *d_base, int
 
 cudaError_t gpufi_cuda_unpack(const gpufi_strided *layout, void *d_base, int64_t first,
                               int64_t count, const void *d_packed, cudaStream_t stream) {
-  return launch{*layout,  static_cast<char *>(d_base), first, count, const_cast<void *>(d_packed),
-                true,     stream}
+  return launch{*layout, static_cast<char *>(d_base),  first,
+                count,   const_cast<void *>(d_packed), true,
+                stream}
       .with_element();
 }

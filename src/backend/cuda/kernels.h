@@ -24,8 +24,7 @@ cudaError_t gpufi_cuda_transpose(const gpufi_strided *layout, const gpufi_tiles 
 
 /* As gpufi_strided_pack and then gpufi_cast_elements; `d_base` may be unaligned. */
 cudaError_t gpufi_cuda_pack_cast(const gpufi_strided *layout, gpufi_cast cast, const void *d_base,
-                                 int64_t first, int64_t count, void *d_packed,
-                                 cudaStream_t stream);
+                                 int64_t first, int64_t count, void *d_packed, cudaStream_t stream);
 
 #ifdef __cplusplus
 }

@@ -39,10 +39,11 @@ __global__ void transpose_kernel(const __grid_constant__ transpose_args args) {
     const int64_t first_slice = rest / args.middle_count * kTile;
     /* In the strided memory this thread's slice goes with threadIdx.x. */
     const int64_t slice = first_slice + threadIdx.x;
-    char *strided = args.base + gpufi::offset_within<uint64_t>(layout, tiles.axis + 1, last, middle);
+    char *strided =
+        args.base + gpufi::offset_within<uint64_t>(layout, tiles.axis + 1, last, middle);
     if (slice < tiles.slice_count) {
-      strided += gpufi::offset_within<uint64_t>(layout, 0, tiles.axis + 1,
-                                                tiles.first_slice + slice);
+      strided +=
+          gpufi::offset_within<uint64_t>(layout, 0, tiles.axis + 1, tiles.first_slice + slice);
     }
     /* In the packed memory its column does. */
     const int64_t column = first_column + threadIdx.x;

@@ -177,7 +177,7 @@ static void strided_extent(const gpufi_strided *layout, int64_t *low, int64_t *h
 }
 
 /* `element_nbytes` is the packed elements' size. */
-static gpuf_status pack_resolve(const pack_args *p, size_t element_nbytes, char **base, 
+static gpuf_status pack_resolve(const pack_args *p, size_t element_nbytes, char **base,
                                 char **packed, gpuf_error *err) {
   int64_t low, high;
   strided_extent(&p->layout, &low, &high);
@@ -227,9 +227,8 @@ static gpuf_status pack(int32_t device, const gpufi_strided *layout, const void 
   return gpufi_host_enqueue(device, stream, pack_work, &args, sizeof(args), err);
 }
 
-static gpuf_status unpack(int32_t device, const gpufi_strided *layout, void *d_base,
-                          int64_t first, int64_t count, const void *d_src, gpuf_stream stream,
-                          gpuf_error *err) {
+static gpuf_status unpack(int32_t device, const gpufi_strided *layout, void *d_base, int64_t first,
+                          int64_t count, const void *d_src, gpuf_stream stream, gpuf_error *err) {
   const pack_args args = {.layout = *layout,
                           .d_base = d_base,
                           .d_packed = (void *)d_src,

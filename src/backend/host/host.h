@@ -52,8 +52,7 @@ void gpufi_host_event_destroy(int32_t device, gpufi_event *event);
 gpuf_status gpufi_host_event_record(int32_t device, gpufi_event *event, gpuf_stream stream,
                                     gpuf_error *err);
 gpuf_status gpufi_host_event_wait(int32_t device, gpufi_event *event, gpuf_error *err);
-gpuf_status gpufi_host_event_query(int32_t device, gpufi_event *event, bool *done,
-                                   gpuf_error *err);
+gpuf_status gpufi_host_event_query(int32_t device, gpufi_event *event, bool *done, gpuf_error *err);
 gpuf_status gpufi_host_stream_wait_event(int32_t device, gpuf_stream stream, gpufi_event *event,
                                          gpuf_error *err);
 

@@ -284,7 +284,9 @@ gpuf_status gpufi_host_event_create(int32_t device, gpufi_event **out, gpuf_erro
   return GPUF_OK;
 }
 
-void gpufi_host_event_destroy(int32_t device, gpufi_event *event) { event_release(event); }
+void gpufi_host_event_destroy(int32_t device, gpufi_event *event) {
+  event_release(event);
+}
 
 static void event_refer(gpufi_event *event, item *it, bool record) {
   pthread_mutex_lock(&event->lock);

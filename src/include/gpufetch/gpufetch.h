@@ -52,12 +52,12 @@ typedef enum gpuf_status {
   GPUF_ERR_UNSUPPORTED = 2, /* valid, but not offered: the message names what to do instead */
   GPUF_ERR_NO_MEMORY = 3,   /* host memory, pinned or pageable */
   GPUF_ERR_NO_DEVICE_MEMORY = 4,
-  GPUF_ERR_NO_DEVICE = 5,  /* no driver, no such device, or built without the backend */
-  GPUF_ERR_DEVICE = 6,     /* a device call failed; native_code is the backend's own code */
-  GPUF_ERR_HDF5 = 7,       /* an HDF5 call failed; the message quotes HDF5's error stack */
-  GPUF_ERR_IO = 8,         /* a system call failed; native_code is errno */
-  GPUF_ERR_CORRUPT = 9,    /* bytes from a file or a peer are not what they claim to be */
-  GPUF_ERR_STATE = 10,     /* called at a wrong time: after fork, closed, twice */
+  GPUF_ERR_NO_DEVICE = 5, /* no driver, no such device, or built without the backend */
+  GPUF_ERR_DEVICE = 6,    /* a device call failed; native_code is the backend's own code */
+  GPUF_ERR_HDF5 = 7,      /* an HDF5 call failed; the message quotes HDF5's error stack */
+  GPUF_ERR_IO = 8,        /* a system call failed; native_code is errno */
+  GPUF_ERR_CORRUPT = 9,   /* bytes from a file or a peer are not what they claim to be */
+  GPUF_ERR_STATE = 10,    /* called at a wrong time: after fork, closed, twice */
   GPUF_ERR_TIMEOUT = 11,
 } gpuf_status;
 
@@ -88,8 +88,8 @@ typedef struct gpuf_device {
 
 typedef struct gpuf_device_info {
   char name[256];
-  size_t total_nbytes; /* device memory */
-  size_t free_nbytes;  /* device memory, at the time of the call */
+  size_t total_nbytes;              /* device memory */
+  size_t free_nbytes;               /* device memory, at the time of the call */
   int32_t compute_capability_major; /* 0 on the host backend */
   int32_t compute_capability_minor;
   int32_t driver_version;  /* as CUDA writes it, 13000 = 13.0; 0 on the host backend */
@@ -194,8 +194,8 @@ typedef struct gpuf_tensor {
   void *data; /* element [0, ..., 0], any byte offset already added; device or host pointer */
   gpuf_device device;
   gpuf_dtype dtype;
-  int32_t ndim;                        /* 0 (one element) to GPUF_NDIM_MAX */
-  int64_t shape[GPUF_NDIM_MAX];        /* each >= 0 */
+  int32_t ndim;                          /* 0 (one element) to GPUF_NDIM_MAX */
+  int64_t shape[GPUF_NDIM_MAX];          /* each >= 0 */
   int64_t strides_nbytes[GPUF_NDIM_MAX]; /* signed; 0 repeats an element */
   gpuf_stream stream; /* stream with pending work on the memory, or GPUF_STREAM_NONE */
 } gpuf_tensor;
@@ -241,6 +241,12 @@ typedef struct gpuf_pool_stats {
  * thread, once no transfer uses the block. */
 GPUF_API gpuf_status gpuf_pool_acquire(gpuf_device device, size_t nbytes, void **ptr,
                                        gpuf_error *err);
+/* As gpuf_pool_acquire, for the destination of one copy that the program then keeps. A large block
+ * that the pool has just mapped is not page-locked yet: gpuf_copy fills it through staging
+ * buffers, which is quicker than page-locking it first. It is page-locked when the pool hands it
+ * out again. */
+GPUF_API gpuf_status gpuf_pool_acquire_result(gpuf_device device, size_t nbytes, void **ptr,
+                                              gpuf_error *err);
 GPUF_API void gpuf_pool_release(void *ptr);
 GPUF_API void gpuf_pool_get_stats(gpuf_pool_stats *stats);
 /* Give unused blocks back to the system until at most `keep_nbytes` stay reserved. */
@@ -252,9 +258,9 @@ GPUF_API void gpuf_pool_set_cap(size_t cap_nbytes);
 /* --- Copies -------------------------------------------------------------- */
 
 typedef struct gpuf_copy_options {
-  size_t chunk_nbytes; /* bytes a chunk; 0 = chosen by the library */
+  size_t chunk_nbytes;  /* bytes a chunk; 0 = chosen by the library */
   int32_t thread_count; /* threads that drain staging buffers; 0 = chosen by the library */
-  bool cast; /* dtypes may differ: see gpuf_copy_async */
+  bool cast;            /* dtypes may differ: see gpuf_copy_async */
 } gpuf_copy_options;
 
 /* A copy in flight. wait and done may be called from several threads at once; destroy must be

@@ -1,0 +1,150 @@
+# Sourced by ./dev: gpu-bundle and gpu-test, for GPU nodes without a network (docs/gpu-nodes.md).
+# shellcheck shell=sh disable=SC2154
+
+# What such a node lacks, besides what any machine set up for GPU computing with Python has.
+bundle_packages='meson-python pyproject-metadata packaging ipykernel comm
+  jupyter_client jupyter_core pyzmq tornado traitlets matplotlib-inline nest-asyncio2 psutil
+  ipython ipython_pygments_lexers Pygments asttokens executing pure_eval stack-data jedi parso
+  prompt_toolkit wcwidth pexpect ptyprocess python-dateutil tzdata platformdirs
+  typing_extensions nbclient nbformat fastjsonschema jsonschema jsonschema-specifications
+  referencing rpds-py attrs'
+
+gpu_bundle() {
+  set_up
+  version=$("$venv/bin/python" -c 'import sys; print("%d.%d" % sys.version_info[:2])')
+  if [ "${1:-}" = --python ]; then version=${2:?--python needs a version, such as 3.12}; fi
+  bundle=$root/.gpu-bundle
+  rm -rf "$bundle"
+  mkdir -p "$bundle"
+  for package in $bundle_packages; do
+    grep -i "^$package==" requirements-dev.txt || die "requirements-dev.txt does not pin $package"
+  done >"$bundle/requirements.txt"
+  set -- --python-version "$version" --implementation cp --abi "cp$(printf %s "$version" | tr -d .)" \
+    --abi abi3 --abi none
+  for glibc in 34 31 28 27 24 17 12 5; do
+    set -- "$@" --platform "manylinux_2_${glibc}_$(uname -m)"
+  done
+  set -- "$@" --platform "manylinux2014_$(uname -m)"
+  say "downloading wheels for Python $version"
+  quietly gpu-bundle "$venv/bin/python" -m pip download --no-input --no-deps \
+    --only-binary=:all: "$@" -d "$bundle" -r "$bundle/requirements.txt"
+  say "$(find "$bundle" -name '*.whl' | wc -l) wheels, $(du -sm "$bundle" | cut -f1) MiB in .gpu-bundle/"
+}
+
+# step NAME COMMAND...: one stage of gpu-test, timed; a failure ends the run or, with
+# --keep-going, is remembered.
+step() {
+  name=$1
+  shift
+  began=$(date +%s)
+  # In a child process, so that a failing stage cannot end the run by itself.
+  if ("$@"); then
+    outcome=ok
+  else
+    outcome=FAILED
+    failed="$failed $name"
+  fi
+  say "$name: $outcome, $(($(date +%s) - began)) s"
+  [ "$outcome" = ok ] || [ -n "$keep_going" ] || finish_gpu_test
+}
+
+finish_gpu_test() {
+  say "gpu-test: logs in $out"
+  cp "$logs"/gpu-*.log "$out" 2>/dev/null || true
+  if [ -f "$out/counts.txt" ]; then cat "$out/counts.txt"; fi
+  [ -z "$failed" ] || die "gpu-test FAILED:$failed"
+  say 'gpu-test: passed'
+  exit 0
+}
+
+gpu_site() {
+  "$test_python" - "$root/.gpu-bundle" <<'END' >"$logs/gpu-wheels"
+import importlib.metadata, pathlib, sys
+for wheel in sorted(pathlib.Path(sys.argv[1]).glob("*.whl")):
+    try:
+        importlib.metadata.distribution(wheel.name.split("-")[0])
+    except importlib.metadata.PackageNotFoundError:
+        print(wheel)
+END
+  [ -s "$logs/gpu-wheels" ] || return 0
+  # shellcheck disable=SC2046 # a list of files, without spaces: pip made the names
+  quietly gpu-site "$test_python" -m pip install --no-index --no-deps --no-compile --no-input \
+    --target "$site" $(cat "$logs/gpu-wheels")
+}
+
+gpu_answers() {
+  "$test_python" -m gpufetch info &&
+    "$test_python" -c 'import sys, gpufetch
+sys.exit(not gpufetch.info()["default_device"].startswith("cuda"))'
+}
+
+# logged NAME COMMAND...: output goes to build-logs/NAME.log, whose end is shown on failure.
+logged() {
+  log=$logs/$1.log
+  shift
+  "$@" >"$log" 2>&1 || {
+    tail -n 40 "$log"
+    return 1
+  }
+}
+
+gpu_counts() {
+  "$test_python" tools/count_tests.py --gpu-required --meson "$build/meson-logs/testlog.json" \
+    --pytest "$out/pytest.xml" >"$out/counts.txt"
+}
+
+# compute_sanitizer TOOL: the C tests and the Python tests that use the GPU. API errors are not
+# reported: tests provoke them, out of memory for one.
+compute_sanitizer() {
+  wrapper="compute-sanitizer --tool $1 --error-exitcode 99 --report-api-errors no"
+  wrapper="$wrapper --target-processes all --log-file $out/$1-%p.txt"
+  logged "gpu-$1-c" meson test -C "$build" --no-rebuild --timeout-multiplier 20 \
+    --print-errorlogs --logbase "$1" --wrapper "$wrapper" || return 1
+  # shellcheck disable=SC2086 # the wrapper is a list of words
+  logged "gpu-$1-python" $wrapper "$test_python" -m pytest -q -k "$gpu_python_subset"
+}
+# The frameworks' own kernels are not ours to check.
+gpu_python_subset='(gpu or cuda) and not frameworks and not benchmarks'
+
+gpu_test() {
+  keep_going='' sanitizers='' failed=''
+  build=$root/build-gpu
+  out=$build-report # no part of the build directory, which a change of options removes
+  while [ $# -gt 0 ]; do
+    case $1 in
+      --keep-going) keep_going=yes ;;
+      --sanitize) sanitizers='memcheck racecheck' ;;
+      --out) out=${2:?--out needs a directory} && shift ;;
+      *) die "gpu-test: unknown argument $1" ;;
+    esac
+    shift
+  done
+  test_python=${PYTHON:-python3}
+  pip_python=$test_python
+  site=$build-site
+  mkdir -p "$out" "$logs"
+  out=$(cd "$out" && pwd)
+  rm -f "$logs"/gpu-* "$out/counts.txt" "$out/pytest.xml"
+  find_nvcc
+  PYTHONPATH=$build/site:$site${PYTHONPATH:+:$PYTHONPATH}
+  PATH=$site/bin:$PATH
+  PIP_NO_INDEX=1
+  export PYTHONPATH PATH PIP_NO_INDEX
+  use_build "$build"
+
+  architecture=$(nvidia-smi --query-gpu=compute_cap --format=csv,noheader 2>/dev/null | head -n 1 | tr -d .) ||
+    architecture=''
+  step 'wheels from .gpu-bundle' gpu_site
+  step build compile "$build" "$cuda" ${architecture:+-Dgpu_architectures="$architecture"}
+  step install install_package "$build" "$build/site"
+  step 'gpufetch info' gpu_answers
+  step 'C tests' logged gpu-c-tests c_tests "$build"
+  step 'Python tests' logged gpu-pytest python_tests -q --junit-xml="$out/pytest.xml"
+  step 'no test skipped for want of a GPU' gpu_counts
+  step simulation logged gpu-simulation "$GPUFETCH_GRAY_SCOTT" --n 64 --steps 200 --every 100 \
+    --output "$out/gray_scott"
+  for tool in $sanitizers; do
+    step "compute-sanitizer $tool" compute_sanitizer "$tool"
+  done
+  finish_gpu_test
+}

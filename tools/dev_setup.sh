@@ -1,0 +1,195 @@
+# Sourced by ./dev: system packages, the Python environment, builds, and running tests.
+# Uses say, die, quietly and the variables that ./dev sets.
+# shellcheck shell=sh disable=SC2154
+
+# --- What the system must have -------------------------------------------------------------------
+
+# A Python that can do what we need: 3.11 or newer, makes virtual environments, has headers.
+python_works() {
+  "$1" -c 'import os, sys, sysconfig, venv, ensurepip
+header = os.path.join(sysconfig.get_path("include"), "Python.h")
+sys.exit(sys.version_info < (3, 11) or not os.path.exists(header))' >/dev/null 2>&1
+}
+
+find_python() {
+  for candidate in ${PYTHON:-python3 /usr/bin/python3 python3.13 python3.12 python3.11}; do
+    if python_works "$candidate"; then
+      python=$candidate
+      return 0
+    fi
+  done
+  return 1
+}
+
+# compiles COMPILER EXTENSION [FLAGS]: can it build and link a program?
+compiles() {
+  compiler=$1 extension=$2
+  shift 2
+  directory=$(mktemp -d)
+  printf '#include <stdio.h>\nint main(void) { return puts("") < 0; }\n' >"$directory/a.$extension"
+  status=0
+  "$compiler" "$@" -o "$directory/a" "$directory/a.$extension" >/dev/null 2>&1 || status=1
+  rm -rf "$directory"
+  return "$status"
+}
+
+fuzzer_compiles() {
+  directory=$(mktemp -d)
+  printf 'int LLVMFuzzerTestOneInput(const char *p, long n) { return !p && n; }\n' >"$directory/a.c"
+  status=0
+  clang -fsanitize=fuzzer,address -o "$directory/a" "$directory/a.c" >/dev/null 2>&1 || status=1
+  rm -rf "$directory"
+  return "$status"
+}
+
+# missing_packages [fuzz]: Debian names of what this system lacks.
+missing_packages() {
+  compiles "${CC:-cc}" c || printf 'gcc libc6-dev '
+  compiles "${CXX:-c++}" cc || printf 'g++ '
+  command -v pkg-config >/dev/null || printf 'pkg-config '
+  pkg-config --exists hdf5 2>/dev/null || printf 'libhdf5-dev '
+  { command -v h5dump && command -v h5ls; } >/dev/null || printf 'hdf5-tools '
+  find_python || printf 'python3 python3-venv python3-dev '
+  if [ "${1:-}" = fuzz ]; then
+    fuzzer_compiles || printf 'clang '
+  fi
+}
+
+is_debian_like() {
+  # shellcheck disable=SC1091 # read where it exists
+  command -v apt-get >/dev/null && [ -r /etc/os-release ] &&
+    case "$(. /etc/os-release && printf '%s' "$ID")" in
+      debian | ubuntu) true ;;
+      *) false ;;
+    esac
+}
+
+as_root() {
+  if [ "$(id -u)" -eq 0 ]; then
+    "$@"
+  elif [ -t 0 ] && [ -z "${CI:-}" ]; then
+    sudo "$@" # may ask for a password
+  else
+    sudo -n "$@"
+  fi
+}
+
+need_by_hand() {
+  cat >&2 <<END
+dev: install these, then run this again (names as in Debian):
+  $1
+That is: a C and a C++ compiler, pkg-config, the HDF5 headers (1.10.3 or newer), h5dump and h5ls,
+Python 3.11 or newer with venv and headers; for ./dev fuzz also clang with libFuzzer.
+END
+  exit 2
+}
+
+system_packages() {
+  missing=$(missing_packages "${1:-}")
+  if [ -n "$missing" ]; then
+    is_debian_like || need_by_hand "$missing"
+    [ "$(id -u)" -eq 0 ] || command -v sudo >/dev/null || need_by_hand "$missing"
+    say "missing system packages, installing with apt-get: $missing"
+    quietly apt-update as_root apt-get update -q
+    # shellcheck disable=SC2086 # a list of words
+    quietly apt-install as_root env DEBIAN_FRONTEND=noninteractive apt-get install -q -y $missing
+    if [ "${1:-}" = fuzz ] && ! fuzzer_compiles; then
+      runtime=libclang-rt-$(clang -dumpversion | cut -d. -f1)-dev
+      quietly apt-install as_root env DEBIAN_FRONTEND=noninteractive apt-get install -q -y "$runtime"
+    fi
+    missing=$(missing_packages "${1:-}")
+    [ -z "$missing" ] || need_by_hand "$missing"
+  fi
+  find_python
+}
+
+find_nvcc() {
+  if ! command -v nvcc >/dev/null && [ -x /usr/local/cuda/bin/nvcc ]; then
+    PATH=$PATH:/usr/local/cuda/bin
+  fi
+  if command -v nvcc >/dev/null; then
+    cuda=-Dcuda=enabled
+  else
+    cuda=-Dcuda=disabled
+    say "no nvcc on this machine: building without the CUDA backend"
+  fi
+}
+
+# --- Python environment and builds ---------------------------------------------------------------
+
+checksum() { cat "$@" | sha256sum | cut -c1-32; }
+
+python_environment() {
+  want="$(checksum requirements-dev.txt) $("$python" -c 'import sys; print(sys.version)')"
+  if [ ! -x "$venv/bin/python" ] || [ "$(cat "$venv/dev-stamp" 2>/dev/null)" != "$want" ]; then
+    say "installing the pinned Python packages into .venv"
+    python_works "$venv/bin/python" || quietly venv "$python" -m venv --clear "$venv"
+    quietly pip "$venv/bin/python" -m pip install --no-input -r requirements-dev.txt
+    printf '%s\n' "$want" >"$venv/dev-stamp"
+  fi
+  PATH=$venv/bin:$PATH
+  export PATH
+}
+
+set_up() {
+  system_packages "${1:-}"
+  find_nvcc
+  python_environment
+}
+
+# compile DIRECTORY OPTIONS...: everything there is, for C and Python.
+compile() {
+  directory=$1
+  shift
+  name=$(basename "$directory")
+  set -- -Dpython=enabled -Dtests=true -Dexamples=true "$@"
+  if [ "$(cat "$directory/dev-options" 2>/dev/null)" != "$*" ]; then
+    rm -rf "$directory"
+    quietly "$name-setup" meson setup "$directory" "$@"
+    printf '%s\n' "$*" >"$directory/dev-options"
+  fi
+  quietly "$name" meson compile -C "$directory"
+}
+
+# install_package DIRECTORY WHERE: the Python package, from what compile built in DIRECTORY.
+# WHERE is .venv or, for a package with other build options, a folder for PYTHONPATH.
+install_package() {
+  directory=$1 where=$2
+  name=$(basename "$directory")
+  options=$(cat "$directory/dev-options")
+  want="$(find meson.build meson.options pyproject.toml src hdf5_filter python jupyter -type f \
+    ! -path '*/__pycache__/*' | LC_ALL=C sort | xargs sha256sum | checksum -) $options"
+  [ "$(cat "$where/gpufetch-stamp" 2>/dev/null)" != "$want" ] || return 0
+  set -- --no-deps --no-build-isolation --no-input "-Cbuild-dir=$directory"
+  for option in $options; do
+    set -- "$@" "-Csetup-args=$option"
+  done
+  if [ "$where" != "$venv" ]; then
+    rm -rf "$where"
+    set -- "$@" --target "$where"
+  fi
+  quietly "$name-install" "${pip_python:-$venv/bin/python}" -m pip install "$@" .
+  printf '%s\n' "$want" >"$where/gpufetch-stamp"
+}
+
+everyday_build() {
+  set_up
+  say "building in ${build##*/}/"
+  compile "$build" "$cuda"
+  use_build "$build"
+}
+
+# Where the tests look for compiled programs.
+use_build() {
+  export GPUFETCH_BUILD_DIR="$1" GPUFETCH_GRAY_SCOTT="$1/examples/gray_scott"
+}
+
+# c_tests DIRECTORY [ARGUMENTS]: results in DIRECTORY/meson-logs/testlog.json.
+c_tests() {
+  directory=$1
+  shift
+  rm -f "$directory/meson-logs/testlog.json"
+  meson test -C "$directory" --no-rebuild --print-errorlogs "$@"
+}
+
+python_tests() { "${test_python:-$venv/bin/python}" -m pytest "$@"; }
