@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: BSD-3-Clause
-"""Run the benchmarks: `python benchmarks/run.py [--case fetch,cold,hdf5] [--quick] [--out DIR]`.
+"""Run the benchmarks: `python benchmarks/run.py [--case fetch,cold] [--quick] [--out DIR]`.
 
 Prints a table for people and writes it, and JSON for programs, to DIR. Exits with 1 if any case
 or any peer failed; the others have run all the same. See README.md beside this file.
@@ -19,10 +19,10 @@ from types import ModuleType
 
 import gpufetch as gf
 import peers
-from cases import cold, fetch, hdf5
+from cases import cold, fetch, hdf5, layout
 from harness import Row, Session, commit, cpu_name, markdown, report, today, write_results
 
-CASES: dict[str, ModuleType] = {"fetch": fetch, "cold": cold, "hdf5": hdf5}
+CASES: dict[str, ModuleType] = {"fetch": fetch, "cold": cold, "hdf5": hdf5, "layout": layout}
 
 
 def parse(argv: list[str]) -> argparse.Namespace:

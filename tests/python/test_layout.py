@@ -166,7 +166,7 @@ def test_what_cannot_be_cast_or_ordered_is_refused(device: str) -> None:
         gf.fetch(x, dtype="no such type")
     with pytest.raises(TypeError, match="not supported"):
         gf.fetch(x, dtype="U3")
-    with pytest.raises(ValueError, match='order is \'X\'; it must be "C"'):
+    with pytest.raises(ValueError, match="order is 'X'; it must be \"C\""):
         gf.fetch(x, order="X")  # type: ignore[arg-type]
     with pytest.raises(TypeError, match="order is 3"):
         gf.fetch(x, order=3)  # type: ignore[arg-type]
