@@ -329,6 +329,9 @@ int gpufi_py_adapter_import(gpufi_py_state *state, PyObject *object, gpufi_py_im
   import->keepalive = NULL;
   if (Py_TYPE(object) == state->device_array_type) {
     const gpufi_py_device_array *array = (gpufi_py_device_array *)object;
+    if (gpufi_py_share_check(state, array->keepalive) < 0) {
+      return -1;
+    }
     import->tensor = array->tensor;
     import->readonly = array->readonly;
     Py_INCREF(object);

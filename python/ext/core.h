@@ -164,6 +164,14 @@ PyObject *gpufi_py_asdevice(PyObject *module, PyObject *object);
 /* Narrow `tensor` by a subscript of basic indexing. */
 int gpufi_py_index(gpuf_tensor *tensor, PyObject *key);
 
+/* --- share.c --------------------------------------------------------------- */
+
+/* share_export, share_attach and their kin; ends with an empty entry. */
+extern PyMethodDef gpufi_py_share_methods[];
+/* If `keepalive` (may be NULL) is an attachment to another process's memory: check that the
+ * process still lives. gpufetch.Error. */
+int gpufi_py_share_check(const gpufi_py_state *state, PyObject *keepalive);
+
 /* --- info.c ---------------------------------------------------------------- */
 
 extern PyMethodDef gpufi_py_info_methods[];

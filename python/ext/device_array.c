@@ -193,6 +193,9 @@ static PyObject *array_array(gpufi_py_device_array *self, PyObject *const *args,
                     "a DeviceArray cannot become an ndarray without a copy: leave copy=False out");
     return NULL;
   }
+  if (gpufi_py_share_check(state, self->keepalive) < 0) {
+    return NULL;
+  }
   PyObject *array = gpufi_py_fetch_tensor(state, &self->tensor);
   if (!array || dtype == Py_None) {
     return array;

@@ -28,6 +28,7 @@ from gpufetch._core import (
 )
 from gpufetch._info import info
 from gpufetch._pool import Pool, pool
+from gpufetch._share import ShareHandle, attach, share, unshare
 from gpufetch.lazy import LazyArray, lazy
 
 __all__ = [
@@ -36,8 +37,10 @@ __all__ = [
     "Future",
     "LazyArray",
     "Pool",
+    "ShareHandle",
     "__version__",
     "asdevice",
+    "attach",
     "fetch",
     "fetch_async",
     "hdf5",
@@ -45,8 +48,10 @@ __all__ = [
     "lazy",
     "load_ipython_extension",
     "pool",
+    "share",
     "to_device",
     "unload_ipython_extension",
+    "unshare",
 ]
 
 hdf5._register()

@@ -2,6 +2,7 @@
 #include "backend/host/host.h"
 #include "core/error.h"
 #include "core/runtime.h"
+#include "core/share.h"
 
 const char *gpuf_device_kind_name(gpuf_device_kind kind) {
   switch (kind) {
@@ -36,7 +37,15 @@ gpuf_status gpuf_free(gpuf_device device, void *d_ptr, gpuf_error *err) {
   if (!d_ptr) {
     return GPUF_OK;
   }
-  const gpuf_status status = gpufi_backend_for(device, &backend, err);
+  gpuf_status status = gpufi_backend_for(device, &backend, err);
+  if (status == GPUF_OK && gpufi_share_is_attached(device.kind, d_ptr)) {
+    return gpufi_fail(err, GPUF_ERR_INVALID, 0,
+                      "%p is attached memory of another process; give it back with gpuf_detach",
+                      d_ptr);
+  }
+  if (status == GPUF_OK) {
+    status = gpufi_share_allows_free(device, d_ptr, err);
+  }
   return status == GPUF_OK ? backend->free(device.index, d_ptr, err) : status;
 }
 

@@ -31,7 +31,7 @@ bool gpufi_forked(void) {
   return atomic_load_explicit(&forked, memory_order_relaxed);
 }
 
-static gpuf_status refuse_after_fork(gpuf_error *err) {
+gpuf_status gpufi_refuse_after_fork(gpuf_error *err) {
   return gpufi_fail(err, GPUF_ERR_STATE, 0,
                     "this process was forked after gpufetch had used a device; devices do not "
                     "survive fork: start workers with spawn (multiprocessing's "
@@ -58,7 +58,7 @@ gpuf_status gpuf_device_count(gpuf_device_kind kind, int32_t *count, gpuf_error 
                       (int)kind);
   }
   if (gpufi_forked()) {
-    return refuse_after_fork(err);
+    return gpufi_refuse_after_fork(err);
   }
   pthread_once(&fork_once, watch_fork);
   return backend->device_count(count, err);

@@ -11,6 +11,8 @@ gpuf_status gpufi_backend_for(gpuf_device device, const gpufi_backend **backend,
 /* True in a child forked after the process first used a device: locks, threads and device handles
  * of the parent are gone, so nothing of theirs may be touched. */
 bool gpufi_forked(void);
+/* Fails with GPUF_ERR_STATE and says so. */
+gpuf_status gpufi_refuse_after_fork(gpuf_error *err);
 
 /* Value of an environment variable as a count of bytes or things; `fallback` if it is unset or
  * not a whole number. */

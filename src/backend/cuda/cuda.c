@@ -6,42 +6,10 @@
 #include <string.h>
 
 #include "backend/backend.h"
+#include "backend/cuda/calls.h"
+#include "backend/cuda/ipc.h"
 #include "backend/cuda/kernels.h"
 #include "core/error.h"
-
-static gpuf_status cuda_fail(cudaError_t code, const char *call, gpuf_error *err) {
-  gpuf_status status = GPUF_ERR_DEVICE;
-  if (code == cudaErrorMemoryAllocation) {
-    status = GPUF_ERR_NO_DEVICE_MEMORY;
-  } else if (code == cudaErrorInsufficientDriver || code == cudaErrorNoDevice) {
-    status = GPUF_ERR_NO_DEVICE;
-  }
-  cudaGetLastError();
-  return gpufi_fail(err, status, code, "%s failed: %s (%s)", call, cudaGetErrorString(code),
-                    cudaGetErrorName(code));
-}
-
-/* Evaluates to GPUF_OK or fills `err` with the call's text and error. */
-#define CUDA_CALL(call) cuda_check((call), #call, err)
-
-static inline gpuf_status cuda_check(cudaError_t code, const char *call, gpuf_error *err) {
-  return code == cudaSuccess ? GPUF_OK : cuda_fail(code, call, err);
-}
-
-/* Make `device` current; *previous is what leave() restores. */
-static gpuf_status enter(int32_t device, int *previous, gpuf_error *err) {
-  gpuf_status status = CUDA_CALL(cudaGetDevice(previous));
-  if (status == GPUF_OK && *previous != device) {
-    status = CUDA_CALL(cudaSetDevice(device));
-  }
-  return status;
-}
-
-static void leave(int32_t device, int previous) {
-  if (previous != device) {
-    cudaSetDevice(previous);
-  }
-}
 
 /* The count does not change while a process lives; neither does the reason for having none. */
 static pthread_once_t count_once = PTHREAD_ONCE_INIT;
@@ -375,4 +343,9 @@ const gpufi_backend gpufi_backend_cuda = {
     .pack = pack,
     .unpack = unpack,
     .pack_cast = pack_cast,
+    .ipc_identity = gpufi_cuda_ipc_identity,
+    .ipc_export = gpufi_cuda_ipc_export,
+    .ipc_descriptor = gpufi_cuda_ipc_descriptor,
+    .ipc_open = gpufi_cuda_ipc_open,
+    .ipc_close = gpufi_cuda_ipc_close,
 };

@@ -290,6 +290,11 @@ const gpufi_backend gpufi_backend_host = {
     .pack = pack,
     .unpack = unpack,
     .pack_cast = pack_cast,
+    .ipc_identity = gpufi_host_ipc_identity,
+    .ipc_export = gpufi_host_ipc_export,
+    .ipc_descriptor = gpufi_host_memory_fd,
+    .ipc_open = gpufi_host_ipc_open,
+    .ipc_close = gpufi_host_close,
 };
 
 /* True on a stream thread while it runs a kernel of the program. */

@@ -39,6 +39,30 @@ size_t gpufi_host_allocated_nbytes(int32_t device);
 /* Where [d_ptr, d_ptr + nbytes) may be touched; NULL if it is not inside one live allocation. */
 void *gpufi_host_alias(const void *d_ptr, size_t nbytes);
 
+/* Part of the file that device memory lies in; `offset` names an allocation for ever. */
+typedef struct gpufi_host_range {
+  void *d_base;
+  size_t nbytes;
+  int64_t offset;
+} gpufi_host_range;
+
+/* The file itself; -1 before the first allocation. */
+int gpufi_host_memory_fd(void);
+/* The allocation of this process that d_ptr lies in. */
+gpuf_status gpufi_host_locate(const void *d_ptr, gpufi_host_range *range, gpuf_error *err);
+/* Map a range of another process's file as device memory; and end that. d_base is not used. */
+gpuf_status gpufi_host_import(int32_t device, int fd, const gpufi_host_range *range, void **d_ptr,
+                              gpuf_error *err);
+gpuf_status gpufi_host_close(int32_t device, void *d_ptr, gpuf_error *err);
+
+/* ipc.c: the table's entries */
+
+gpuf_status gpufi_host_ipc_identity(int32_t device, uint8_t *identity, gpuf_error *err);
+gpuf_status gpufi_host_ipc_export(int32_t device, const void *d_ptr, gpufi_ipc_block *block,
+                                  gpuf_error *err);
+gpuf_status gpufi_host_ipc_open(int32_t device, const gpufi_ipc_block *block, int descriptor,
+                                void **d_base, gpuf_error *err);
+
 /* stream.c */
 
 /* Wait until no stream of the device has work. */

@@ -2,10 +2,12 @@
 #include "backend/host/host.h"
 
 #include <errno.h>
+#include <fcntl.h>
 #include <pthread.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
+#include <sys/stat.h>
 #include <sys/sysinfo.h>
 #include <unistd.h>
 
@@ -17,31 +19,53 @@ typedef struct allocation {
   char *alias; /* readable and writable, same pages */
   size_t nbytes;
   size_t mapped_nbytes;
+  off_t offset; /* in memory_fd */
   int32_t device;
+  bool imported; /* the pages are another process's; `offset` is in its file */
 } allocation;
 
-/* Guards the list and what hangs on it. */
+/* Guards the list and what hangs on it, and all below. */
 static pthread_mutex_t allocations_lock = PTHREAD_MUTEX_INITIALIZER;
 static allocation *allocations;
+
+/* All device memory of this process is one file without a name, so that one descriptor serves any
+ * number of allocations. Offsets are not used twice: they name allocations to other processes.
+ * The file never shrinks, which is sealed: an importer's pages stay. */
+static int memory_fd = -1;
+static off_t memory_end;
 
 static size_t page_round(size_t nbytes) {
   const size_t page = (size_t)sysconf(_SC_PAGESIZE);
   return (nbytes + page - 1) / page * page;
 }
 
-/* Map the same fresh pages at two addresses. */
-static bool map_twice(allocation *a) {
-  const int fd = memfd_create("gpufetch-host-device-memory", MFD_CLOEXEC);
-  a->d_ptr = MAP_FAILED;
-  a->alias = MAP_FAILED;
-  if (fd >= 0 && ftruncate(fd, (off_t)a->mapped_nbytes) == 0) {
-    a->d_ptr = mmap(NULL, a->mapped_nbytes, PROT_NONE, MAP_SHARED, fd, 0);
-    a->alias = mmap(NULL, a->mapped_nbytes, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
+/* Take the next mapped_nbytes of the file. Called with the lock held. */
+static bool extend_memory(allocation *a) {
+  if (memory_fd < 0) {
+    memory_fd = memfd_create("gpufetch-host-device-memory", MFD_CLOEXEC | MFD_ALLOW_SEALING);
+    if (memory_fd < 0 || fcntl(memory_fd, F_ADD_SEALS, F_SEAL_SHRINK) != 0) {
+      return false;
+    }
   }
-  if (fd >= 0) {
-    close(fd);
+  if (ftruncate(memory_fd, memory_end + (off_t)a->mapped_nbytes) != 0) {
+    return false;
   }
+  a->offset = memory_end;
+  memory_end += (off_t)a->mapped_nbytes;
+  return true;
+}
+
+/* Map the same pages at two addresses. */
+static bool map_twice(allocation *a, int fd) {
+  a->d_ptr = mmap(NULL, a->mapped_nbytes, PROT_NONE, MAP_SHARED, fd, a->offset);
+  a->alias = mmap(NULL, a->mapped_nbytes, PROT_READ | PROT_WRITE, MAP_SHARED, fd, a->offset);
   return a->d_ptr != MAP_FAILED && a->alias != MAP_FAILED;
+}
+
+/* Give the pages of one's own allocation back to the system. */
+static void punch(const allocation *a) {
+  fallocate(memory_fd, FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, a->offset,
+            (off_t)a->mapped_nbytes);
 }
 
 static void unmap(allocation *a) {
@@ -52,6 +76,13 @@ static void unmap(allocation *a) {
     munmap(a->alias, a->mapped_nbytes);
   }
   free(a);
+}
+
+static void enlist(allocation *a) {
+  pthread_mutex_lock(&allocations_lock);
+  a->next = allocations;
+  allocations = a;
+  pthread_mutex_unlock(&allocations_lock);
 }
 
 gpuf_status gpufi_host_alloc(int32_t device, size_t nbytes, void **d_ptr, gpuf_error *err) {
@@ -68,15 +99,16 @@ gpuf_status gpufi_host_alloc(int32_t device, size_t nbytes, void **d_ptr, gpuf_e
   a->nbytes = nbytes;
   a->mapped_nbytes = page_round(nbytes);
   a->device = device;
-  if (!map_twice(a)) {
+  a->d_ptr = a->alias = MAP_FAILED;
+  pthread_mutex_lock(&allocations_lock);
+  const bool extended = extend_memory(a);
+  pthread_mutex_unlock(&allocations_lock);
+  if (!extended || !map_twice(a, memory_fd)) {
     unmap(a);
     goto fail;
   }
   memset(a->alias, GPUFI_HOST_POISON, a->mapped_nbytes);
-  pthread_mutex_lock(&allocations_lock);
-  a->next = allocations;
-  allocations = a;
-  pthread_mutex_unlock(&allocations_lock);
+  enlist(a);
   *d_ptr = a->d_ptr;
   return GPUF_OK;
 
@@ -86,11 +118,12 @@ fail:
                     device, nbytes);
 }
 
-gpuf_status gpufi_host_free(int32_t device, void *d_ptr, gpuf_error *err) {
+/* Free one's own allocation, or close an imported one. */
+static gpuf_status release(int32_t device, void *d_ptr, bool imported, gpuf_error *err) {
   gpufi_host_device_synchronize(device);
   pthread_mutex_lock(&allocations_lock);
   allocation **link = &allocations;
-  while (*link && (*link)->d_ptr != d_ptr) {
+  while (*link && ((*link)->d_ptr != d_ptr || (*link)->imported != imported)) {
     link = &(*link)->next;
   }
   allocation *a = *link;
@@ -102,15 +135,91 @@ gpuf_status gpufi_host_free(int32_t device, void *d_ptr, gpuf_error *err) {
     return gpufi_fail(err, GPUF_ERR_INVALID, 0,
                       "%p is not the start of a live allocation on host:%d", d_ptr, device);
   }
+  if (!imported) {
+    punch(a);
+  }
   unmap(a);
   return GPUF_OK;
+}
+
+gpuf_status gpufi_host_free(int32_t device, void *d_ptr, gpuf_error *err) {
+  return release(device, d_ptr, false, err);
+}
+
+int gpufi_host_memory_fd(void) {
+  pthread_mutex_lock(&allocations_lock);
+  const int fd = memory_fd;
+  pthread_mutex_unlock(&allocations_lock);
+  return fd;
+}
+
+gpuf_status gpufi_host_locate(const void *d_ptr, gpufi_host_range *range, gpuf_error *err) {
+  const uintptr_t address = (uintptr_t)d_ptr;
+  bool found = false;
+  pthread_mutex_lock(&allocations_lock);
+  for (const allocation *a = allocations; a && !found; a = a->next) {
+    const uintptr_t start = (uintptr_t)a->d_ptr;
+    if (address >= start && address - start < a->nbytes) {
+      *range = (gpufi_host_range){a->d_ptr, a->nbytes, a->offset};
+      found = true;
+    }
+  }
+  pthread_mutex_unlock(&allocations_lock);
+  if (!found) {
+    return gpufi_fail(err, GPUF_ERR_INVALID, 0,
+                      "%p is not inside a live allocation of the host backend", d_ptr);
+  }
+  return GPUF_OK;
+}
+
+/* The file holds the range, on whole pages, and cannot shrink under it. */
+static bool is_memory_file(int fd, const gpufi_host_range *range) {
+  struct stat file;
+  const int seals = fcntl(fd, F_GET_SEALS);
+  const size_t limit = (size_t)PTRDIFF_MAX - (size_t)sysconf(_SC_PAGESIZE);
+  return seals >= 0 && (seals & F_SEAL_SHRINK) && fstat(fd, &file) == 0 && range->nbytes > 0 &&
+         range->nbytes < limit && range->offset >= 0 && range->offset <= file.st_size &&
+         range->offset % sysconf(_SC_PAGESIZE) == 0 &&
+         page_round(range->nbytes) <= (size_t)(file.st_size - range->offset);
+}
+
+gpuf_status gpufi_host_import(int32_t device, int fd, const gpufi_host_range *range, void **d_ptr,
+                              gpuf_error *err) {
+  if (!is_memory_file(fd, range)) {
+    return gpufi_fail(err, GPUF_ERR_CORRUPT, 0,
+                      "the exporting process passed on no memory of %zu bytes at offset %lld",
+                      range->nbytes, (long long)range->offset);
+  }
+  allocation *a = calloc(1, sizeof(*a));
+  if (!a) {
+    return gpufi_fail(err, GPUF_ERR_NO_MEMORY, 0, "no host memory for an allocation's record");
+  }
+  a->nbytes = range->nbytes;
+  a->mapped_nbytes = page_round(range->nbytes);
+  a->offset = range->offset;
+  a->device = device;
+  a->imported = true;
+  if (!map_twice(a, fd)) {
+    const int code = errno;
+    unmap(a);
+    return gpufi_fail(err, GPUF_ERR_NO_DEVICE_MEMORY, code,
+                      "host:%d has no room to map %zu bytes of another process", device,
+                      range->nbytes);
+  }
+  enlist(a);
+  *d_ptr = a->d_ptr;
+  return GPUF_OK;
+}
+
+gpuf_status gpufi_host_close(int32_t device, void *d_ptr, gpuf_error *err) {
+  return release(device, d_ptr, true, err);
 }
 
 size_t gpufi_host_allocated_nbytes(int32_t device) {
   size_t total = 0;
   pthread_mutex_lock(&allocations_lock);
   for (const allocation *a = allocations; a; a = a->next) {
-    total += a->device == device ? a->nbytes : 0;
+    total += a->device == device && !a->imported ? a->nbytes : 0;
   }
   pthread_mutex_unlock(&allocations_lock);
   return total;

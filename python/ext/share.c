@@ -1,0 +1,233 @@
+/* Sharing between processes: gpufetch._share's calls into the library. A handle is bytes here. */
+#include "core.h"
+
+#include <stdatomic.h>
+
+/* --- Handles ----------------------------------------------------------------- */
+
+static int handle_from_bytes(PyObject *object, gpuf_share_handle *handle) {
+  char *bytes;
+  Py_ssize_t nbytes;
+  if (PyBytes_AsStringAndSize(object, &bytes, &nbytes) < 0) {
+    return -1;
+  }
+  if ((size_t)nbytes > sizeof(handle->bytes)) {
+    PyErr_Format(PyExc_ValueError, "a share handle of %zd bytes; it has at most %zu: copy it alone",
+                 nbytes, sizeof(handle->bytes));
+    return -1;
+  }
+  memset(handle, 0, sizeof(*handle));
+  memcpy(handle->bytes, bytes, (size_t)nbytes);
+  handle->nbytes = (uint32_t)nbytes;
+  return 0;
+}
+
+static PyObject *handle_to_bytes(const gpuf_share_handle *handle) {
+  return PyBytes_FromStringAndSize((const char *)handle->bytes, (Py_ssize_t)handle->nbytes);
+}
+
+/* A handle that is not what it claims to be is an argument that does not fit. */
+static PyObject *raise_share(const gpufi_py_state *state, gpuf_error *err) {
+  if (err->status == GPUF_ERR_CORRUPT) {
+    err->status = GPUF_ERR_INVALID;
+  }
+  return gpufi_py_raise(state, err);
+}
+
+/* --- The exporter -------------------------------------------------------------- */
+
+/* Set when the interpreter ends: from then on its objects are left as they are. */
+static atomic_bool stopped;
+
+/* The last user of a share's memory is gone. Runs on any thread, without the GIL. */
+static void release_owner(void *owner) {
+  if (!atomic_load(&stopped)) {
+    const PyGILState_STATE gil = PyGILState_Ensure();
+    Py_DECREF((PyObject *)owner);
+    PyGILState_Release(gil);
+  }
+}
+
+static PyObject *share_export(PyObject *module, PyObject *args) {
+  gpufi_py_state *state = gpufi_py_state_of_module(module);
+  gpufi_py_import source;
+  gpuf_share_handle handle;
+  gpuf_error err;
+  PyObject *x;
+  int copy;
+  gpuf_status status;
+  if (!PyArg_ParseTuple(args, "Op:share_export", &x, &copy) ||
+      gpufi_py_adapter_import(state, x, &source) < 0) {
+    return NULL;
+  }
+  const gpuf_share_options options = {
+      .readonly = source.readonly,
+      .copy = copy,
+      .release = copy ? NULL : release_owner,
+      .release_arg = source.keepalive,
+  };
+  Py_BEGIN_ALLOW_THREADS status = gpuf_share(&source.tensor, &options, &handle, &err);
+  Py_END_ALLOW_THREADS if (status != GPUF_OK) {
+    gpufi_py_import_clear(&source);
+    return raise_share(state, &err);
+  }
+  if (copy) {
+    gpufi_py_import_clear(&source);
+  } /* else the reference is the share's: release_owner gives it back */
+  return handle_to_bytes(&handle);
+}
+
+static PyObject *share_withdraw(PyObject *module, PyObject *args) {
+  PyObject *bytes;
+  long long timeout_ns;
+  gpuf_share_handle handle;
+  gpuf_error err;
+  int32_t importer_count = 0;
+  gpuf_status status;
+  if (!PyArg_ParseTuple(args, "OL:share_withdraw", &bytes, &timeout_ns) ||
+      handle_from_bytes(bytes, &handle) < 0) {
+    return NULL;
+  }
+  Py_BEGIN_ALLOW_THREADS status = gpuf_unshare(&handle, timeout_ns, &importer_count, &err);
+  Py_END_ALLOW_THREADS if (status != GPUF_OK && status != GPUF_ERR_TIMEOUT) {
+    return raise_share(gpufi_py_state_of_module(module), &err);
+  }
+  return PyLong_FromLong(importer_count);
+}
+
+static PyObject *share_importers(PyObject *module, PyObject *bytes) {
+  gpuf_share_handle handle;
+  gpuf_error err;
+  int32_t importer_count;
+  if (handle_from_bytes(bytes, &handle) < 0) {
+    return NULL;
+  }
+  if (gpuf_share_importer_count(&handle, &importer_count, &err) != GPUF_OK) {
+    return raise_share(gpufi_py_state_of_module(module), &err);
+  }
+  return PyLong_FromLong(importer_count);
+}
+
+static PyObject *share_stop(PyObject *module, PyObject *unused) {
+  atomic_store(&stopped, true);
+  Py_RETURN_NONE;
+}
+
+/* --- The importer ---------------------------------------------------------------- */
+
+static const char attachment_name[] = "gpufetch.attachment";
+
+/* A failure has nobody to go to: after fork, or when the device is lost, nothing is to be given
+ * back. */
+static void attachment_destroy(PyObject *capsule) {
+  gpuf_attachment *attachment = PyCapsule_GetPointer(capsule, attachment_name);
+  Py_BEGIN_ALLOW_THREADS gpuf_detach(attachment, NULL);
+  Py_END_ALLOW_THREADS
+}
+
+int gpufi_py_share_check(const gpufi_py_state *state, PyObject *keepalive) {
+  gpuf_error err;
+  if (!keepalive || !PyCapsule_IsValid(keepalive, attachment_name) ||
+      gpuf_attachment_check(PyCapsule_GetPointer(keepalive, attachment_name), &err) == GPUF_OK) {
+    return 0;
+  }
+  gpufi_py_raise(state, &err);
+  return -1;
+}
+
+static PyObject *share_attach(PyObject *module, PyObject *bytes) {
+  const gpufi_py_state *state = gpufi_py_state_of_module(module);
+  gpuf_share_handle handle;
+  gpuf_share_info info;
+  gpuf_attachment *attachment;
+  gpuf_tensor tensor;
+  gpuf_error err;
+  gpuf_status status;
+  if (handle_from_bytes(bytes, &handle) < 0) {
+    return NULL;
+  }
+  Py_BEGIN_ALLOW_THREADS status = gpuf_share_describe(&handle, &info, &err);
+  if (status == GPUF_OK) {
+    status = gpuf_attach(&handle, &attachment, &tensor, &err);
+  }
+  Py_END_ALLOW_THREADS if (status != GPUF_OK) {
+    return raise_share(state, &err);
+  }
+  /* Others may be given the memory and write to it, by custom in order with the default stream. */
+  tensor.stream = tensor.device.kind == GPUF_DEVICE_CUDA ? GPUF_STREAM_LEGACY : GPUF_STREAM_NONE;
+  PyObject *capsule = PyCapsule_New(attachment, attachment_name, attachment_destroy);
+  if (!capsule) {
+    gpuf_detach(attachment, NULL);
+    return NULL;
+  }
+  PyObject *array = gpufi_py_device_array_create(state, &tensor, info.readonly, capsule);
+  Py_DECREF(capsule);
+  return array;
+}
+
+/* --- Text and description ----------------------------------------------------------- */
+
+static PyObject *share_text(PyObject *module, PyObject *bytes) {
+  gpuf_share_handle handle;
+  gpuf_error err;
+  char text[GPUF_SHARE_TEXT_MAX_NBYTES];
+  if (handle_from_bytes(bytes, &handle) < 0) {
+    return NULL;
+  }
+  if (gpuf_share_to_text(&handle, text, &err) != GPUF_OK) {
+    return raise_share(gpufi_py_state_of_module(module), &err);
+  }
+  return PyUnicode_FromString(text);
+}
+
+static PyObject *share_parse(PyObject *module, PyObject *args) {
+  const char *text;
+  gpuf_share_handle handle;
+  gpuf_error err;
+  if (!PyArg_ParseTuple(args, "s:share_parse", &text)) {
+    return NULL;
+  }
+  if (gpuf_share_from_text(text, &handle, &err) != GPUF_OK) {
+    return raise_share(gpufi_py_state_of_module(module), &err);
+  }
+  return handle_to_bytes(&handle);
+}
+
+static PyObject *share_describe(PyObject *module, PyObject *bytes) {
+  const gpufi_py_state *state = gpufi_py_state_of_module(module);
+  gpuf_share_handle handle;
+  gpuf_share_info info;
+  gpuf_error err;
+  char device[32];
+  if (handle_from_bytes(bytes, &handle) < 0) {
+    return NULL;
+  }
+  if (gpuf_share_describe(&handle, &info, &err) != GPUF_OK) {
+    return raise_share(state, &err);
+  }
+  PyObject *shape = gpufi_py_tuple_of(info.tensor.shape, info.tensor.ndim);
+  PyObject *dict = NULL;
+  if (shape) {
+    dict = Py_BuildValue(
+        "{s:O,s:O,s:s,s:n,s:O,s:L,s:K}", "shape", shape, "dtype", state->descrs[info.tensor.dtype],
+        "device", gpufi_py_device_text(info.tensor.device, device), "nbytes",
+        (Py_ssize_t)gpuf_tensor_nbytes(&info.tensor), "readonly",
+        info.readonly ? Py_True : Py_False, "process_id", (long long)info.process_id, "generation",
+        (unsigned long long)info.generation);
+  }
+  Py_XDECREF(shape);
+  return dict;
+}
+
+PyMethodDef gpufi_py_share_methods[] = {
+    {"share_export", share_export, METH_VARARGS, "See gpufetch.share: the handle's bytes."},
+    {"share_attach", share_attach, METH_O, "See gpufetch.attach; from a handle's bytes."},
+    {"share_withdraw", share_withdraw, METH_VARARGS,
+     "Withdraw a share and wait for at most timeout_ns: attachments that are left."},
+    {"share_importers", share_importers, METH_O, "Attachments to a share that exist now."},
+    {"share_text", share_text, METH_O, "A handle's text, from its bytes."},
+    {"share_parse", share_parse, METH_VARARGS, "A handle's bytes, from its text."},
+    {"share_describe", share_describe, METH_O, "What a handle's bytes say of the tensor."},
+    {"share_stop", share_stop, METH_NOARGS, "The interpreter ends: release no objects any more."},
+    {0},
+};

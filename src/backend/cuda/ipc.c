@@ -1,0 +1,252 @@
+/* Passing CUDA memory to other processes by CUDA IPC. A handle covers a whole cudaMalloc block, so
+ * the block's start and size are looked up; only the driver's API tells them, and it is found at
+ * run time so that the library loads without a driver. */
+#include "backend/cuda/ipc.h"
+
+#include <cuda.h>
+#include <pthread.h>
+#include <string.h>
+
+#include "backend/cuda/calls.h"
+
+_Static_assert(sizeof(cudaIpcMemHandle_t) == GPUFI_IPC_NAME_NBYTES, "a handle is a block's name");
+_Static_assert(sizeof(cudaUUID_t) == GPUFI_IPC_IDENTITY_NBYTES, "a UUID is a device's identity");
+
+/* --- The driver's calls ------------------------------------------------------ */
+
+/* The version whose signatures are declared here, whatever newer one the driver has. */
+#define DRIVER_API_VERSION 12000
+
+typedef CUresult (*get_address_range)(CUdeviceptr *base, size_t *nbytes, CUdeviceptr ptr);
+typedef CUresult (*get_attributes)(unsigned int count, CUpointer_attribute *attributes, void **data,
+                                   CUdeviceptr ptr);
+typedef CUresult (*get_error_name)(CUresult code, const char **name);
+
+static pthread_once_t driver_once = PTHREAD_ONCE_INIT;
+static struct {
+  get_address_range address_range;
+  get_attributes attributes;
+  get_error_name error_name;
+} driver;
+
+static void *driver_call(const char *name) {
+  void *call = NULL;
+  enum cudaDriverEntryPointQueryResult result = cudaDriverEntryPointSymbolNotFound;
+#if CUDART_VERSION >= 12050
+  const cudaError_t code =
+      cudaGetDriverEntryPointByVersion(name, &call, DRIVER_API_VERSION, cudaEnableDefault, &result);
+#else
+  const cudaError_t code = cudaGetDriverEntryPoint(name, &call, cudaEnableDefault, &result);
+#endif
+  if (code != cudaSuccess) {
+    cudaGetLastError();
+  }
+  return code == cudaSuccess && result == cudaDriverEntryPointSuccess ? call : NULL;
+}
+
+static void find_driver(void) {
+  driver.address_range = (get_address_range)(uintptr_t)driver_call("cuMemGetAddressRange");
+  driver.attributes = (get_attributes)(uintptr_t)driver_call("cuPointerGetAttributes");
+  driver.error_name = (get_error_name)(uintptr_t)driver_call("cuGetErrorName");
+}
+
+static gpuf_status require_driver(gpuf_error *err) {
+  pthread_once(&driver_once, find_driver);
+  if (!driver.address_range || !driver.attributes || !driver.error_name) {
+    return gpufi_fail(err, GPUF_ERR_UNSUPPORTED, 0,
+                      "the CUDA driver offers no cuMemGetAddressRange or cuPointerGetAttributes; "
+                      "update the driver, or fetch the array and pass it through host memory");
+  }
+  return GPUF_OK;
+}
+
+static gpuf_status driver_check(CUresult code, const char *call, gpuf_error *err) {
+  const char *name = "unknown error";
+  if (code == CUDA_SUCCESS) {
+    return GPUF_OK;
+  }
+  driver.error_name(code, &name);
+  return gpufi_fail(err, GPUF_ERR_DEVICE, code, "%s failed: %s", call, name);
+}
+
+/* --- Identity ------------------------------------------------------------------ */
+
+#define DEVICES_MAX 64
+
+/* UUIDs that were asked for already; asking takes the runtime milliseconds. */
+static pthread_mutex_t identities_lock = PTHREAD_MUTEX_INITIALIZER;
+static struct {
+  bool known;
+  cudaUUID_t uuid;
+} identities[DEVICES_MAX];
+
+gpuf_status gpufi_cuda_ipc_identity(int32_t device, uint8_t *identity, gpuf_error *err) {
+  struct cudaDeviceProp properties;
+  gpuf_status status = GPUF_OK;
+  pthread_mutex_lock(&identities_lock);
+  if (device < DEVICES_MAX && identities[device].known) {
+    memcpy(identity, &identities[device].uuid, GPUFI_IPC_IDENTITY_NBYTES);
+  } else {
+    status = CUDA_CALL(cudaGetDeviceProperties(&properties, device));
+    if (status == GPUF_OK) {
+      memcpy(identity, &properties.uuid, GPUFI_IPC_IDENTITY_NBYTES);
+    }
+    if (status == GPUF_OK && device < DEVICES_MAX) {
+      identities[device].uuid = properties.uuid;
+      identities[device].known = true;
+    }
+  }
+  pthread_mutex_unlock(&identities_lock);
+  return status;
+}
+
+/* --- Export --------------------------------------------------------------------- */
+
+static gpuf_status refuse(const char *what, gpuf_error *err) {
+  return gpufi_fail(err, GPUF_ERR_UNSUPPORTED, 0,
+                    "%s cannot be passed to another process by CUDA IPC; share a copy in "
+                    "gpuf_alloc memory (gpuf_share_options.copy; Python: share(x, copy=True))",
+                    what);
+}
+
+/* Only cudaMalloc'ed memory of this device can be passed on. */
+static gpuf_status check_pointer(int32_t device, const void *d_ptr, gpuf_error *err) {
+  CUpointer_attribute wanted[] = {
+      CU_POINTER_ATTRIBUTE_MEMORY_TYPE,    CU_POINTER_ATTRIBUTE_IS_MANAGED,
+      CU_POINTER_ATTRIBUTE_MEMPOOL_HANDLE, CU_POINTER_ATTRIBUTE_IS_LEGACY_CUDA_IPC_CAPABLE,
+      CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL,
+  };
+  /* The driver writes as many bytes as the attribute's type has; a boolean's are not documented. */
+  uint64_t memory_type = 0, managed = 0, pool = 0, ipc_capable = 0;
+  int ordinal = -1;
+  void *values[] = {&memory_type, &managed, &pool, &ipc_capable, &ordinal};
+  const gpuf_status status =
+      driver_check(driver.attributes(sizeof(wanted) / sizeof(wanted[0]), wanted, values,
+                                     (CUdeviceptr)(uintptr_t)d_ptr),
+                   "cuPointerGetAttributes", err);
+  if (status != GPUF_OK) {
+    return status;
+  }
+  if (managed) {
+    return refuse("managed memory (cudaMallocManaged)", err);
+  }
+  if (memory_type != CU_MEMORYTYPE_DEVICE) {
+    return gpufi_fail(err, GPUF_ERR_INVALID, 0,
+                      "%p is not device memory of cuda:%d; share a GPU array", d_ptr, (int)device);
+  }
+  if (pool) {
+    return refuse("memory from a CUDA memory pool (cudaMallocAsync)", err);
+  }
+  if (!ipc_capable) {
+    return refuse("memory from the virtual memory API (cuMemMap; torch's expandable_segments)",
+                  err);
+  }
+  if (ordinal != device) {
+    return gpufi_fail(err, GPUF_ERR_INVALID, 0, "%p is memory of cuda:%d, not of cuda:%d", d_ptr,
+                      ordinal, (int)device);
+  }
+  return GPUF_OK;
+}
+
+/* Called with the device current. */
+static gpuf_status export_block(int32_t device, const void *d_ptr, gpufi_ipc_block *block,
+                                gpuf_error *err) {
+  CUdeviceptr base = 0;
+  size_t nbytes = 0;
+  cudaIpcMemHandle_t handle;
+  gpuf_status status = check_pointer(device, d_ptr, err);
+  if (status == GPUF_OK) {
+    status = driver_check(driver.address_range(&base, &nbytes, (CUdeviceptr)(uintptr_t)d_ptr),
+                          "cuMemGetAddressRange", err);
+  }
+  if (status != GPUF_OK) {
+    return status;
+  }
+  memset(&handle, 0, sizeof(handle));
+  status = CUDA_CALL(cudaIpcGetMemHandle(&handle, (void *)(uintptr_t)base));
+  if (status == GPUF_OK) {
+    memset(block, 0, sizeof(*block));
+    memcpy(block->name, &handle, sizeof(handle));
+    block->d_base = (void *)(uintptr_t)base;
+    block->nbytes = nbytes;
+  }
+  return status;
+}
+
+gpuf_status gpufi_cuda_ipc_export(int32_t device, const void *d_ptr, gpufi_ipc_block *block,
+                                  gpuf_error *err) {
+  int previous;
+  gpuf_status status = require_driver(err);
+  if (status == GPUF_OK) {
+    status = enter(device, &previous, err);
+  }
+  if (status == GPUF_OK) {
+    status = export_block(device, d_ptr, block, err);
+    leave(device, previous);
+  }
+  return status;
+}
+
+/* The name is enough. */
+int gpufi_cuda_ipc_descriptor(void) {
+  return -1;
+}
+
+/* --- Import ----------------------------------------------------------------------- */
+
+/* The block that was opened holds `nbytes` from d_base on, where the driver tells. */
+static gpuf_status check_opened(const void *d_base, size_t nbytes, gpuf_error *err) {
+  CUdeviceptr base;
+  size_t there_nbytes;
+  const CUdeviceptr wanted = (CUdeviceptr)(uintptr_t)d_base;
+  if (driver.address_range(&base, &there_nbytes, wanted) != CUDA_SUCCESS ||
+      (wanted >= base && wanted - base <= there_nbytes &&
+       nbytes <= there_nbytes - (wanted - base))) {
+    return GPUF_OK;
+  }
+  return gpufi_fail(err, GPUF_ERR_CORRUPT, 0,
+                    "the share handle says that its block has %zu bytes, and it has %zu", nbytes,
+                    there_nbytes);
+}
+
+gpuf_status gpufi_cuda_ipc_open(int32_t device, const gpufi_ipc_block *block, int descriptor,
+                                void **d_base, gpuf_error *err) {
+  cudaIpcMemHandle_t handle;
+  void *opened = NULL;
+  int previous;
+  gpuf_status status = require_driver(err);
+  if (status == GPUF_OK) {
+    status = enter(device, &previous, err);
+  }
+  if (status != GPUF_OK) {
+    return status;
+  }
+  memcpy(&handle, block->name, sizeof(handle));
+  status = CUDA_CALL(cudaIpcOpenMemHandle(&opened, handle, cudaIpcMemLazyEnablePeerAccess));
+  if (status == GPUF_OK) {
+    status = check_opened(opened, block->nbytes, err);
+    if (status != GPUF_OK && cudaIpcCloseMemHandle(opened) != cudaSuccess) {
+      cudaGetLastError();
+    }
+  }
+  leave(device, previous);
+  if (status == GPUF_OK) {
+    *d_base = opened;
+  }
+  return status;
+}
+
+gpuf_status gpufi_cuda_ipc_close(int32_t device, void *d_base, gpuf_error *err) {
+  int previous;
+  gpuf_status status = enter(device, &previous, err);
+  if (status != GPUF_OK) {
+    return status;
+  }
+  status = CUDA_CALL(cudaDeviceSynchronize());
+  if (status != GPUF_OK) {
+    err = NULL; /* holds the first failure, which is the one to tell */
+  }
+  const gpuf_status closed = CUDA_CALL(cudaIpcCloseMemHandle(d_base));
+  leave(device, previous);
+  return status != GPUF_OK ? status : closed;
+}

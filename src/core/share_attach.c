@@ -1,0 +1,252 @@
+/* Attachments to other processes' shares: see share.h. */
+#include <inttypes.h>
+#include <pthread.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "core/error.h"
+#include "core/runtime.h"
+#include "core/share.h"
+
+/* Another process's allocation, opened here: once, however many attachments lie in it. */
+typedef struct import {
+  struct import *next;
+  uint8_t service[GPUFI_SHARE_ID_NBYTES];
+  uint8_t name[GPUFI_IPC_NAME_NBYTES];
+  size_t nbytes;
+  gpuf_device device;
+  void *d_base;
+  int32_t attachment_count;
+} import;
+
+struct gpuf_attachment {
+  gpufi_share *own; /* of this process itself; then the rest is unset */
+  gpufi_peer *peer;
+  uint64_t reference; /* the peer's */
+  import *block;      /* NULL when there are no elements */
+};
+
+/* Guards the list. Held while a block is opened or closed, so that it is open once. */
+static pthread_mutex_t imports_lock = PTHREAD_MUTEX_INITIALIZER;
+static import *imports;
+
+static import *find_import(const gpufi_share_fields *fields, gpuf_device device) {
+  import *block = imports;
+  while (block && (memcmp(block->service, fields->service, sizeof(block->service)) != 0 ||
+                   memcmp(block->name, fields->name, sizeof(block->name)) != 0 ||
+                   block->nbytes != fields->allocation_nbytes ||
+                   block->device.kind != device.kind || block->device.index != device.index)) {
+    block = block->next;
+  }
+  return block;
+}
+
+bool gpufi_share_is_attached(gpuf_device_kind kind, const void *d_ptr) {
+  const uintptr_t address = (uintptr_t)d_ptr;
+  pthread_mutex_lock(&imports_lock);
+  const import *block = imports;
+  while (block && (block->device.kind != kind || address < (uintptr_t)block->d_base ||
+                   address - (uintptr_t)block->d_base >= block->nbytes)) {
+    block = block->next;
+  }
+  pthread_mutex_unlock(&imports_lock);
+  return block != NULL;
+}
+
+static gpuf_status create_import(const gpufi_backend *backend, gpuf_device device,
+                                 const gpufi_share_fields *fields, int descriptor, import **out,
+                                 gpuf_error *err) {
+  gpufi_ipc_block block = {.nbytes = (size_t)fields->allocation_nbytes};
+  import *created = calloc(1, sizeof(*created));
+  if (!created) {
+    return gpufi_fail(err, GPUF_ERR_NO_MEMORY, 0, "no host memory for an import's record");
+  }
+  memcpy(block.name, fields->name, sizeof(block.name));
+  const gpuf_status status =
+      backend->ipc_open(device.index, &block, descriptor, &created->d_base, err);
+  if (status != GPUF_OK) {
+    free(created);
+    return status;
+  }
+  memcpy(created->service, fields->service, sizeof(created->service));
+  memcpy(created->name, fields->name, sizeof(created->name));
+  created->nbytes = block.nbytes;
+  created->device = device;
+  created->next = imports;
+  imports = created;
+  *out = created;
+  return GPUF_OK;
+}
+
+static gpuf_status open_import(const gpufi_backend *backend, gpuf_device device,
+                               const gpufi_share_fields *fields, int descriptor, import **out,
+                               gpuf_error *err) {
+  gpuf_status status = GPUF_OK;
+  pthread_mutex_lock(&imports_lock);
+  import *block = find_import(fields, device);
+  if (!block) {
+    status = create_import(backend, device, fields, descriptor, &block, err);
+  }
+  if (block) {
+    block->attachment_count++;
+    *out = block;
+  }
+  pthread_mutex_unlock(&imports_lock);
+  return status;
+}
+
+static gpuf_status close_import(import *block, gpuf_error *err) {
+  gpuf_status status = GPUF_OK;
+  pthread_mutex_lock(&imports_lock);
+  if (--block->attachment_count == 0) {
+    const gpufi_backend *backend;
+    import **link = &imports;
+    while (*link != block) {
+      link = &(*link)->next;
+    }
+    *link = block->next;
+    status = gpufi_backend_for(block->device, &backend, err);
+    if (status == GPUF_OK) {
+      status = backend->ipc_close(block->device.index, block->d_base, err);
+    }
+    free(block);
+  }
+  pthread_mutex_unlock(&imports_lock);
+  return status;
+}
+
+/* The device of this process that is the exporter's. */
+static gpuf_status find_device(const gpufi_share_fields *fields, gpuf_device *device,
+                               const gpufi_backend **backend, gpuf_error *err) {
+  uint8_t identity[GPUFI_IPC_IDENTITY_NBYTES];
+  int32_t count = 0;
+  const gpuf_device_kind kind = fields->tensor.device.kind;
+  gpuf_status status = gpuf_device_count(kind, &count, err);
+  for (int32_t index = 0; index < count && status == GPUF_OK; index++) {
+    *device = (gpuf_device){kind, index};
+    status = gpufi_backend_for(*device, backend, err);
+    if (status == GPUF_OK) {
+      status = (*backend)->ipc_identity(index, identity, err);
+    }
+    if (status == GPUF_OK && memcmp(identity, fields->identity, sizeof(identity)) == 0) {
+      return GPUF_OK;
+    }
+  }
+  if (status != GPUF_OK) {
+    return status;
+  }
+  gpufi_fail(err, GPUF_ERR_NO_DEVICE, 0,
+             "the memory is on %s:%" PRId32 " of process %" PRId64 ", and none of the %" PRId32
+             " devices here is that one; make it visible (CUDA_VISIBLE_DEVICES)",
+             gpuf_device_kind_name(kind), fields->tensor.device.index, fields->process_id, count);
+  return GPUF_ERR_NO_DEVICE;
+}
+
+static gpuf_status attach_own(const gpuf_share_handle *handle, gpuf_attachment *attachment,
+                              gpuf_tensor *tensor, gpuf_error *err) {
+  switch (gpufi_share_acquire(handle->bytes, handle->nbytes, &attachment->own)) {
+  case GPUFI_SHARE_GRANTED:
+    *tensor = *gpufi_share_tensor(attachment->own);
+    return GPUF_OK;
+  case GPUFI_SHARE_STALE:
+    return gpufi_fail(err, GPUF_ERR_STATE, 0,
+                      "the share is stale: this process has withdrawn it; share the tensor again");
+  case GPUFI_SHARE_FULL:
+    return gpufi_fail(err, GPUF_ERR_NO_MEMORY, 0, "the share has too many attachments");
+  default:
+    return gpufi_fail(err, GPUF_ERR_CORRUPT, 0,
+                      "this process never gave out this share handle; pass the handle unchanged");
+  }
+}
+
+static gpuf_status attach_other(const gpuf_share_handle *handle, const gpufi_share_fields *fields,
+                                gpuf_attachment *attachment, gpuf_tensor *tensor, gpuf_error *err) {
+  const gpufi_backend *backend = NULL;
+  gpuf_device device;
+  int descriptor = -1;
+  gpuf_status status = find_device(fields, &device, &backend, err);
+  if (status == GPUF_OK) {
+    status = gpufi_peer_get(fields, &attachment->peer, err);
+  }
+  if (status != GPUF_OK) {
+    return status;
+  }
+  status = gpufi_peer_attach(attachment->peer, handle, &attachment->reference, &descriptor, err);
+  if (status != GPUF_OK) {
+    goto done;
+  }
+  if (gpuf_tensor_count(&fields->tensor) > 0) {
+    status = open_import(backend, device, fields, descriptor, &attachment->block, err);
+  }
+  if (status != GPUF_OK) {
+    gpufi_peer_detach(attachment->peer, attachment->reference);
+    goto done;
+  }
+  *tensor = fields->tensor;
+  tensor->device = device;
+  tensor->data =
+      attachment->block ? (char *)attachment->block->d_base + fields->offset_nbytes : NULL;
+
+done:
+  if (descriptor >= 0) {
+    close(descriptor);
+  }
+  if (status != GPUF_OK) {
+    gpufi_peer_put(attachment->peer);
+  }
+  return status;
+}
+
+gpuf_status gpuf_attach(const gpuf_share_handle *handle, gpuf_attachment **attachment,
+                        gpuf_tensor *tensor, gpuf_error *err) {
+  gpufi_share_fields fields;
+  if (gpufi_forked()) {
+    return gpufi_refuse_after_fork(err);
+  }
+  gpuf_status status = gpufi_share_decode(handle, &fields, err);
+  if (status != GPUF_OK) {
+    return status;
+  }
+  gpuf_attachment *created = calloc(1, sizeof(*created));
+  if (!created) {
+    return gpufi_fail(err, GPUF_ERR_NO_MEMORY, 0, "no host memory for an attachment's record");
+  }
+  status = gpufi_share_service_is_own(fields.service)
+               ? attach_own(handle, created, tensor, err)
+               : attach_other(handle, &fields, created, tensor, err);
+  if (status != GPUF_OK) {
+    free(created);
+    return status;
+  }
+  *attachment = created;
+  return GPUF_OK;
+}
+
+gpuf_status gpuf_detach(gpuf_attachment *attachment, gpuf_error *err) {
+  gpuf_status status = GPUF_OK;
+  if (!attachment) {
+    return GPUF_OK;
+  }
+  if (gpufi_forked()) {
+    return gpufi_refuse_after_fork(err);
+  }
+  if (attachment->own) {
+    gpufi_share_release(attachment->own);
+  } else {
+    if (attachment->block) {
+      status = close_import(attachment->block, err);
+    }
+    gpufi_peer_detach(attachment->peer, attachment->reference);
+    gpufi_peer_put(attachment->peer);
+  }
+  free(attachment);
+  return status;
+}
+
+gpuf_status gpuf_attachment_check(gpuf_attachment *attachment, gpuf_error *err) {
+  if (gpufi_forked()) {
+    return gpufi_refuse_after_fork(err);
+  }
+  return attachment->own ? GPUF_OK : gpufi_peer_check(attachment->peer, err);
+}

@@ -1,0 +1,373 @@
+/* The importer's connections, one to each exporting process: see share.h. */
+#include <errno.h>
+#include <inttypes.h>
+#include <poll.h>
+#include <pthread.h>
+#include <stdatomic.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/socket.h>
+#include <sys/time.h>
+#include <sys/un.h>
+#include <unistd.h>
+
+#include "core/error.h"
+#include "core/share.h"
+
+/* An exporter that runs answers within microseconds; one that is stopped must not hang us. */
+#define PATIENCE_S 10
+
+struct gpufi_peer {
+  gpufi_peer *next; /* these four are guarded by peers_lock */
+  int32_t user_count;
+  int fd;      /* -1 in a forked child; else open as long as there are users */
+  bool listed; /* new users may find it */
+  uint8_t service[GPUFI_SHARE_ID_NBYTES];
+  int64_t process_id;
+  uint64_t start_time;
+  atomic_bool lost;     /* the exporter has gone, or does not keep to the protocol; for ever */
+  pthread_mutex_t lock; /* held from a request to its reply; guards all below */
+  bool connected;
+  uint64_t last_reference;
+};
+
+static pthread_mutex_t peers_lock = PTHREAD_MUTEX_INITIALIZER;
+static gpufi_peer *peers;
+
+static gpuf_status gone(const gpufi_peer *peer, gpuf_error *err) {
+  return gpufi_fail(err, GPUF_ERR_STATE, 0,
+                    "the exporting process %" PRId64 " is gone, and its memory with it; share the "
+                    "tensor again from a live process",
+                    peer->process_id);
+}
+
+static gpuf_status lose(gpufi_peer *peer, gpuf_error *err) {
+  atomic_store(&peer->lost, true);
+  return gone(peer, err);
+}
+
+static gpuf_status io_fail(const char *call, int code, gpuf_error *err) {
+  return gpufi_fail(err, GPUF_ERR_IO, code, "%s for an attachment: %s", call, strerror(code));
+}
+
+/* --- Get and put ------------------------------------------------------------------ */
+
+/* Called with peers_lock held, so that no fork happens between the socket and its record. */
+static gpuf_status create(const gpufi_share_fields *fields, gpufi_peer **out, gpuf_error *err) {
+  const struct timeval patience = {PATIENCE_S, 0};
+  gpufi_peer *peer = calloc(1, sizeof(*peer));
+  if (!peer) {
+    return gpufi_fail(err, GPUF_ERR_NO_MEMORY, 0, "no host memory for a connection's record");
+  }
+  peer->fd = socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0);
+  if (peer->fd < 0) {
+    const int code = errno;
+    free(peer);
+    return io_fail("socket", code, err);
+  }
+  setsockopt(peer->fd, SOL_SOCKET, SO_RCVTIMEO, &patience, sizeof(patience));
+  setsockopt(peer->fd, SOL_SOCKET, SO_SNDTIMEO, &patience, sizeof(patience));
+  memcpy(peer->service, fields->service, sizeof(peer->service));
+  peer->process_id = fields->process_id;
+  peer->start_time = fields->start_time;
+  pthread_mutex_init(&peer->lock, NULL);
+  peer->listed = true;
+  peer->next = peers;
+  peers = peer;
+  *out = peer;
+  return GPUF_OK;
+}
+
+gpuf_status gpufi_peer_get(const gpufi_share_fields *fields, gpufi_peer **out, gpuf_error *err) {
+  gpuf_status status = GPUF_OK;
+  gpufi_share_watch_fork();
+  pthread_mutex_lock(&peers_lock);
+  gpufi_peer *peer = peers;
+  while (peer &&
+         (!peer->listed || memcmp(peer->service, fields->service, sizeof(peer->service)) != 0)) {
+    peer = peer->next;
+  }
+  if (!peer) {
+    status = create(fields, &peer, err);
+  }
+  if (peer) {
+    peer->user_count++;
+    *out = peer;
+  }
+  pthread_mutex_unlock(&peers_lock);
+  return status;
+}
+
+void gpufi_peer_put(gpufi_peer *peer) {
+  pthread_mutex_lock(&peers_lock);
+  const bool last = --peer->user_count == 0;
+  if (last) {
+    gpufi_peer **link = &peers;
+    while (*link != peer) {
+      link = &(*link)->next;
+    }
+    *link = peer->next;
+    close(peer->fd);
+  }
+  pthread_mutex_unlock(&peers_lock);
+  if (last) {
+    pthread_mutex_destroy(&peer->lock);
+    free(peer);
+  }
+}
+
+/* A connection that was refused is no use to others: let them try again. */
+static void unlist(gpufi_peer *peer) {
+  pthread_mutex_lock(&peers_lock);
+  peer->listed = false;
+  pthread_mutex_unlock(&peers_lock);
+}
+
+/* --- Connect ------------------------------------------------------------------------ */
+
+/* Nobody listens. The handle says which process did. */
+static gpuf_status nobody(gpufi_peer *peer, gpuf_error *err) {
+  if (peer->start_time != 0 && gpufi_process_start_time(peer->process_id) == peer->start_time) {
+    return gpufi_fail(err, GPUF_ERR_UNSUPPORTED, 0,
+                      "process %" PRId64 " shares memory but cannot be reached from here: the two "
+                      "processes must be in one network namespace (containers: --network=host or "
+                      "--network=container:NAME)",
+                      peer->process_id);
+  }
+  return lose(peer, err);
+}
+
+static gpuf_status check_user(gpufi_peer *peer, gpuf_error *err) {
+  struct ucred other;
+  socklen_t nbytes = sizeof(other);
+  if (getsockopt(peer->fd, SOL_SOCKET, SO_PEERCRED, &other, &nbytes) != 0) {
+    return io_fail("SO_PEERCRED", errno, err);
+  }
+  if (other.uid != geteuid()) {
+    return gpufi_fail(err, GPUF_ERR_UNSUPPORTED, 0,
+                      "the exporting process %" PRId64 " runs as user %u and this one as user %u; "
+                      "attach as the same user",
+                      peer->process_id, (unsigned)other.uid, (unsigned)geteuid());
+  }
+  return GPUF_OK;
+}
+
+/* Called with the peer's lock held. */
+static gpuf_status connect_once(gpufi_peer *peer, gpuf_error *err) {
+  struct sockaddr_un address;
+  int code;
+  if (peer->connected) {
+    return GPUF_OK;
+  }
+  const socklen_t nbytes = gpufi_share_address(peer->service, &address);
+  do {
+    code = connect(peer->fd, (struct sockaddr *)&address, nbytes) == 0 ? 0 : errno;
+  } while (code == EINTR);
+  if (code == ECONNREFUSED) {
+    return nobody(peer, err);
+  }
+  if (code == EAGAIN) {
+    return gpufi_fail(err, GPUF_ERR_TIMEOUT, code,
+                      "the exporting process %" PRId64 " accepted no connection within %d s; is it "
+                      "stopped in a debugger?",
+                      peer->process_id, PATIENCE_S);
+  }
+  if (code != 0) {
+    return io_fail("connect", code, err);
+  }
+  const gpuf_status status = check_user(peer, err);
+  peer->connected = status == GPUF_OK;
+  return status;
+}
+
+/* --- Requests ------------------------------------------------------------------------- */
+
+/* One message, whole, and the descriptor that came with it or -1. 0: the exporter has gone. */
+static ssize_t receive(int fd, gpufi_share_reply *reply, int *descriptor) {
+  union {
+    struct cmsghdr header;
+    char bytes[CMSG_SPACE(sizeof(int))];
+  } control = {0};
+  struct iovec part = {reply, sizeof(*reply)};
+  struct msghdr message = {.msg_iov = &part,
+                           .msg_iovlen = 1,
+                           .msg_control = &control,
+                           .msg_controllen = sizeof(control)};
+  ssize_t nbytes;
+  *descriptor = -1;
+  do {
+    nbytes = recvmsg(fd, &message, MSG_CMSG_CLOEXEC);
+  } while (nbytes < 0 && errno == EINTR);
+  if (nbytes >= 0) {
+    const struct cmsghdr *header = CMSG_FIRSTHDR(&message);
+    if (header && header->cmsg_level == SOL_SOCKET && header->cmsg_type == SCM_RIGHTS &&
+        header->cmsg_len == CMSG_LEN(sizeof(int))) {
+      memcpy(descriptor, CMSG_DATA(header), sizeof(int));
+    }
+    if (message.msg_flags & MSG_TRUNC) {
+      nbytes = 1; /* no reply of ours */
+    }
+  }
+  return nbytes;
+}
+
+/* The reply to `reference`; an earlier one that came too late is dropped. */
+static gpuf_status await_reply(gpufi_peer *peer, uint64_t reference, gpufi_share_reply *reply,
+                               int *descriptor, gpuf_error *err) {
+  for (;;) {
+    const ssize_t nbytes = receive(peer->fd, reply, descriptor);
+    if (nbytes < 0 && errno == EAGAIN) {
+      return gpufi_fail(err, GPUF_ERR_TIMEOUT, errno,
+                        "the exporting process %" PRId64 " did not answer within %d s; is it "
+                        "stopped in a debugger?",
+                        peer->process_id, PATIENCE_S);
+    }
+    if (nbytes <= 0) {
+      return lose(peer, err);
+    }
+    if (nbytes == sizeof(*reply) && reply->magic == GPUFI_SHARE_WIRE_MAGIC &&
+        (reply->reference == 0 || reply->reference == reference)) {
+      return GPUF_OK;
+    }
+    if (*descriptor >= 0) {
+      close(*descriptor);
+    }
+    if (nbytes != sizeof(*reply) || reply->magic != GPUFI_SHARE_WIRE_MAGIC) {
+      atomic_store(&peer->lost, true);
+      return gpufi_fail(err, GPUF_ERR_CORRUPT, 0,
+                        "process %" PRId64 " does not answer as gpufetch does; use the same "
+                        "gpufetch in both processes",
+                        peer->process_id);
+    }
+  }
+}
+
+static gpuf_status refuse(const gpufi_peer *peer, uint16_t answer, gpuf_error *err) {
+  switch ((gpufi_share_answer)answer) {
+  case GPUFI_SHARE_STALE:
+    return gpufi_fail(err, GPUF_ERR_STATE, 0,
+                      "the share is stale: process %" PRId64 " has withdrawn it; ask for a fresh "
+                      "handle",
+                      peer->process_id);
+  case GPUFI_SHARE_FORGED:
+    return gpufi_fail(err, GPUF_ERR_CORRUPT, 0,
+                      "process %" PRId64 " never gave out this share handle; pass the handle "
+                      "unchanged",
+                      peer->process_id);
+  case GPUFI_SHARE_FULL:
+    return gpufi_fail(err, GPUF_ERR_NO_MEMORY, 0,
+                      "process %" PRId64 " serves %d importing processes, or holds %d attachments "
+                      "of this one; detach some",
+                      peer->process_id, GPUFI_SHARE_CLIENTS_MAX, GPUFI_SHARE_REFERENCES_MAX);
+  case GPUFI_SHARE_OTHER_USER:
+    return gpufi_fail(err, GPUF_ERR_UNSUPPORTED, 0,
+                      "process %" PRId64 " runs as another user; attach as the same user",
+                      peer->process_id);
+  default:
+    return gpufi_fail(err, GPUF_ERR_UNSUPPORTED, 0,
+                      "process %" PRId64 " has a gpufetch of another version (answer %u); use the "
+                      "same in both",
+                      peer->process_id, answer);
+  }
+}
+
+static gpuf_status send_request(gpufi_peer *peer, const gpufi_share_request *request,
+                                size_t nbytes) {
+  ssize_t sent;
+  do {
+    sent = send(peer->fd, request, nbytes, MSG_NOSIGNAL);
+  } while (sent < 0 && errno == EINTR);
+  return sent == (ssize_t)nbytes ? GPUF_OK : GPUF_ERR_IO;
+}
+
+/* Called with the peer's lock held. */
+static gpuf_status ask(gpufi_peer *peer, const gpuf_share_handle *handle, uint64_t reference,
+                       int *descriptor, gpuf_error *err) {
+  gpufi_share_request request = {
+      GPUFI_SHARE_WIRE_MAGIC, GPUFI_SHARE_WIRE_VERSION, GPUFI_SHARE_ATTACH, reference, {0}};
+  gpufi_share_reply reply;
+  gpuf_status status = connect_once(peer, err);
+  if (status != GPUF_OK) {
+    return status;
+  }
+  memcpy(request.handle, handle->bytes, handle->nbytes);
+  /* A connection that is refused says why before it closes: read even if sending fails. */
+  send_request(peer, &request, GPUFI_SHARE_REQUEST_HEADER_NBYTES + handle->nbytes);
+  status = await_reply(peer, reference, &reply, descriptor, err);
+  if (status == GPUF_OK && reply.answer != GPUFI_SHARE_GRANTED) {
+    if (*descriptor >= 0) {
+      close(*descriptor);
+    }
+    if (reply.reference == 0) {
+      unlist(peer);
+    }
+    status = refuse(peer, reply.answer, err);
+  }
+  return status;
+}
+
+gpuf_status gpufi_peer_attach(gpufi_peer *peer, const gpuf_share_handle *handle,
+                              uint64_t *reference, int *descriptor, gpuf_error *err) {
+  if (atomic_load(&peer->lost)) {
+    return gone(peer, err);
+  }
+  pthread_mutex_lock(&peer->lock);
+  const uint64_t mine = ++peer->last_reference;
+  const gpuf_status status = ask(peer, handle, mine, descriptor, err);
+  if (!peer->connected) {
+    unlist(peer);
+  }
+  pthread_mutex_unlock(&peer->lock);
+  if (status == GPUF_OK) {
+    *reference = mine;
+  } else {
+    *descriptor = -1;
+  }
+  if (status == GPUF_ERR_TIMEOUT) {
+    gpufi_peer_detach(peer, mine); /* the exporter may still grant it */
+  }
+  return status;
+}
+
+void gpufi_peer_detach(gpufi_peer *peer, uint64_t reference) {
+  const gpufi_share_request request = {
+      GPUFI_SHARE_WIRE_MAGIC, GPUFI_SHARE_WIRE_VERSION, GPUFI_SHARE_DETACH, reference, {0}};
+  if (atomic_load(&peer->lost)) {
+    return;
+  }
+  pthread_mutex_lock(&peer->lock);
+  if (peer->connected &&
+      send_request(peer, &request, GPUFI_SHARE_REQUEST_HEADER_NBYTES) != GPUF_OK) {
+    /* Gone, or stopped with its queue full: nothing that is sent later makes up for this one. The
+     * reference ends with the connection, so no new user may keep the connection alive. */
+    unlist(peer);
+  }
+  pthread_mutex_unlock(&peer->lock);
+}
+
+gpuf_status gpufi_peer_check(gpufi_peer *peer, gpuf_error *err) {
+  struct pollfd state = {.fd = peer->fd, .events = POLLRDHUP};
+  if (!atomic_load(&peer->lost) && poll(&state, 1, 0) >= 0 &&
+      !(state.revents & (POLLHUP | POLLRDHUP | POLLERR))) {
+    return GPUF_OK;
+  }
+  return lose(peer, err);
+}
+
+/* --- Fork ------------------------------------------------------------------------------- */
+
+void gpufi_peer_fork_prepare(void) {
+  pthread_mutex_lock(&peers_lock);
+}
+void gpufi_peer_fork_parent(void) {
+  pthread_mutex_unlock(&peers_lock);
+}
+
+void gpufi_peer_fork_child(void) {
+  for (gpufi_peer *peer = peers; peer; peer = peer->next) {
+    close(peer->fd);
+    peer->fd = -1;
+  }
+  peers = NULL; /* the child leaves their memory as it is */
+  pthread_mutex_unlock(&peers_lock);
+}

@@ -1,0 +1,391 @@
+/* The exporter's service: one thread that answers importers over an abstract Unix socket. It never
+ * waits for an importer: one that does not read its replies is dropped. */
+#include <errno.h>
+#include <inttypes.h>
+#include <pthread.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/epoll.h>
+#include <sys/random.h>
+#include <sys/socket.h>
+#include <sys/un.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "core/error.h"
+#include "core/runtime.h"
+#include "core/share.h"
+
+typedef struct reference {
+  struct reference *next;
+  uint64_t id;
+  gpufi_share *share;
+} reference;
+
+typedef struct client {
+  struct client *next; /* guarded by `lock`, as is fd; the rest is the thread's */
+  int fd;
+  reference *references;
+  int32_t reference_count;
+} client;
+
+/* Guards what a forked child must close. Changed by the service's thread once it runs. */
+static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
+static int listen_fd = -1;
+static int epoll_fd = -1;
+static client *clients;
+static int32_t client_count;
+
+/* Set once, before `started`. */
+static pthread_mutex_t start_lock = PTHREAD_MUTEX_INITIALIZER; /* guards all below */
+static bool started;
+static uint8_t own_service[GPUFI_SHARE_ID_NBYTES];
+static uint64_t own_start_time;
+
+uint64_t gpufi_process_start_time(int64_t process_id) {
+  char path[64], text[1024];
+  uint64_t start_time = 0;
+  snprintf(path, sizeof(path), "/proc/%" PRId64 "/stat", process_id);
+  FILE *file = fopen(path, "re");
+  if (!file) {
+    return 0;
+  }
+  const size_t nbytes = fread(text, 1, sizeof(text) - 1, file);
+  fclose(file);
+  text[nbytes] = '\0';
+  const char *field = strrchr(text, ')'); /* the name before it may hold anything */
+  for (int i = 0; field && i < 20; i++) {
+    field = strchr(field + 1, ' ');
+  }
+  if (field) {
+    start_time = strtoull(field, NULL, 10);
+  }
+  return start_time;
+}
+
+uint32_t gpufi_share_address(const uint8_t *service, struct sockaddr_un *address) {
+  static const char name[] = "gpufetch-share-";
+  memset(address, 0, sizeof(*address));
+  address->sun_family = AF_UNIX;
+  char *text = address->sun_path + 1; /* after a NUL: an abstract address */
+  text += sprintf(text, "%s", name);
+  for (int i = 0; i < GPUFI_SHARE_ID_NBYTES; i++) {
+    text += sprintf(text, "%02x", service[i]);
+  }
+  return (uint32_t)(text - (char *)address);
+}
+
+/* --- Clients ------------------------------------------------------------------ */
+
+static bool send_reply(int fd, gpufi_share_answer answer, uint64_t id, int descriptor) {
+  gpufi_share_reply reply = {GPUFI_SHARE_WIRE_MAGIC, GPUFI_SHARE_WIRE_VERSION, (uint16_t)answer,
+                             id};
+  union {
+    struct cmsghdr header;
+    char bytes[CMSG_SPACE(sizeof(int))];
+  } control = {0};
+  struct iovec part = {&reply, sizeof(reply)};
+  struct msghdr message = {.msg_iov = &part, .msg_iovlen = 1};
+  if (descriptor >= 0) {
+    message.msg_control = &control;
+    message.msg_controllen = sizeof(control);
+    struct cmsghdr *header = CMSG_FIRSTHDR(&message);
+    header->cmsg_level = SOL_SOCKET;
+    header->cmsg_type = SCM_RIGHTS;
+    header->cmsg_len = CMSG_LEN(sizeof(int));
+    memcpy(CMSG_DATA(header), &descriptor, sizeof(int));
+  }
+  return sendmsg(fd, &message, MSG_DONTWAIT | MSG_NOSIGNAL) == (ssize_t)sizeof(reply);
+}
+
+static void drop(client *c) {
+  pthread_mutex_lock(&lock);
+  client **link = &clients;
+  while (*link != c) {
+    link = &(*link)->next;
+  }
+  *link = c->next;
+  client_count--;
+  close(c->fd); /* leaves the epoll set by itself */
+  pthread_mutex_unlock(&lock);
+  while (c->references) {
+    reference *r = c->references;
+    c->references = r->next;
+    gpufi_share_release(r->share);
+    free(r);
+  }
+  free(c);
+}
+
+static int descriptor_of(const gpufi_share *share) {
+  const gpuf_tensor *tensor = gpufi_share_tensor(share);
+  const gpufi_backend *backend =
+      tensor->device.kind == GPUF_DEVICE_CUDA ? &gpufi_backend_cuda : &gpufi_backend_host;
+  return gpuf_tensor_count(tensor) > 0 ? backend->ipc_descriptor() : -1;
+}
+
+static bool attach(client *c, const gpufi_share_request *request, size_t handle_nbytes) {
+  gpufi_share *share = NULL;
+  reference *r = NULL;
+  gpufi_share_answer answer = GPUFI_SHARE_FULL;
+  if (c->reference_count < GPUFI_SHARE_REFERENCES_MAX) {
+    r = malloc(sizeof(*r));
+  }
+  if (r) {
+    answer = gpufi_share_acquire(request->handle, handle_nbytes, &share);
+  }
+  if (!share) {
+    free(r);
+    return send_reply(c->fd, answer, request->reference, -1);
+  }
+  *r = (reference){c->references, request->reference, share};
+  c->references = r;
+  c->reference_count++;
+  return send_reply(c->fd, answer, request->reference, descriptor_of(share));
+}
+
+/* A reference that the client does not hold is what remains of an ATTACH that was refused. */
+static void detach(client *c, uint64_t id) {
+  reference **link = &c->references;
+  while (*link && (*link)->id != id) {
+    link = &(*link)->next;
+  }
+  reference *r = *link;
+  if (r) {
+    *link = r->next;
+    c->reference_count--;
+    gpufi_share_release(r->share);
+    free(r);
+  }
+}
+
+/* False when the client has gone or does not keep to the protocol. */
+static bool serve(client *c) {
+  gpufi_share_request request;
+  const ssize_t received = recv(c->fd, &request, sizeof(request), MSG_DONTWAIT | MSG_TRUNC);
+  if (received < 0) {
+    return errno == EAGAIN || errno == EINTR;
+  }
+  const size_t nbytes = (size_t)received;
+  if (nbytes < GPUFI_SHARE_REQUEST_HEADER_NBYTES || nbytes > sizeof(request) ||
+      request.magic != GPUFI_SHARE_WIRE_MAGIC) {
+    return false;
+  }
+  if (request.version != GPUFI_SHARE_WIRE_VERSION) {
+    send_reply(c->fd, GPUFI_SHARE_OTHER_VERSION, 0, -1);
+    return false;
+  }
+  if (request.kind == GPUFI_SHARE_ATTACH) {
+    return attach(c, &request, nbytes - GPUFI_SHARE_REQUEST_HEADER_NBYTES);
+  }
+  if (request.kind != GPUFI_SHARE_DETACH) {
+    return false;
+  }
+  detach(c, request.reference);
+  return true;
+}
+
+/* --- The thread ----------------------------------------------------------------- */
+
+static bool is_same_user(int fd) {
+  struct ucred peer;
+  socklen_t nbytes = sizeof(peer);
+  return getsockopt(fd, SOL_SOCKET, SO_PEERCRED, &peer, &nbytes) == 0 && peer.uid == geteuid();
+}
+
+/* Called with the lock held. */
+static gpufi_share_answer admit(int fd) {
+  if (!is_same_user(fd)) {
+    return GPUFI_SHARE_OTHER_USER;
+  }
+  client *c = client_count < GPUFI_SHARE_CLIENTS_MAX ? calloc(1, sizeof(*c)) : NULL;
+  struct epoll_event event = {.events = EPOLLIN, .data.ptr = c};
+  if (!c || epoll_ctl(epoll_fd, EPOLL_CTL_ADD, fd, &event) != 0) {
+    free(c);
+    return GPUFI_SHARE_FULL;
+  }
+  c->fd = fd;
+  c->next = clients;
+  clients = c;
+  client_count++;
+  return GPUFI_SHARE_GRANTED;
+}
+
+/* Tell an importer why, and close. What it has sent already is taken first, and no more let in:
+ * bytes that stay unread would reset the connection before the reply is read. */
+static void turn_away(int fd, gpufi_share_answer answer) {
+  gpufi_share_request unread;
+  shutdown(fd, SHUT_RD);
+  while (recv(fd, &unread, sizeof(unread), MSG_DONTWAIT) > 0) {
+  }
+  send_reply(fd, answer, 0, -1);
+  close(fd);
+}
+
+static void accept_one(void) {
+  pthread_mutex_lock(&lock);
+  const int fd = accept4(listen_fd, NULL, NULL, SOCK_CLOEXEC | SOCK_NONBLOCK);
+  const int code = errno;
+  const gpufi_share_answer answer = fd >= 0 ? admit(fd) : GPUFI_SHARE_GRANTED;
+  pthread_mutex_unlock(&lock);
+  if (answer != GPUFI_SHARE_GRANTED) {
+    turn_away(fd, answer);
+  }
+  if (fd < 0 && code != EAGAIN && code != EINTR && code != ECONNABORTED) {
+    /* Out of descriptors: the importer waits in the backlog, and epoll would say so at once. */
+    const struct timespec pause = {0, 10000000};
+    nanosleep(&pause, NULL);
+  }
+}
+
+static void *service_main(void *arg) {
+  struct epoll_event events[16];
+  const int fd = (int)(intptr_t)arg;
+  for (;;) {
+    const int count = epoll_wait(fd, events, 16, -1);
+    for (int i = 0; i < count; i++) {
+      client *c = events[i].data.ptr;
+      if (!c) {
+        accept_one();
+      } else if (!serve(c)) {
+        drop(c);
+      }
+    }
+  }
+  return NULL;
+}
+
+/* --- Start ------------------------------------------------------------------------ */
+
+static gpuf_status io_fail(const char *call, gpuf_error *err) {
+  return gpufi_fail(err, GPUF_ERR_IO, errno, "%s for the share service: %s", call, strerror(errno));
+}
+
+/* Called with `lock` held; what it opens before a failure is the caller's to close. */
+static gpuf_status open_sockets(gpuf_error *err) {
+  struct sockaddr_un address;
+  struct epoll_event event = {.events = EPOLLIN, .data.ptr = NULL};
+  const socklen_t nbytes = gpufi_share_address(own_service, &address);
+  listen_fd = socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
+  epoll_fd = epoll_create1(EPOLL_CLOEXEC);
+  if (listen_fd < 0 || epoll_fd < 0) {
+    return io_fail("socket or epoll_create1", err);
+  }
+  if (bind(listen_fd, (struct sockaddr *)&address, nbytes) != 0 || listen(listen_fd, 128) != 0) {
+    return io_fail("bind or listen", err);
+  }
+  if (epoll_ctl(epoll_fd, EPOLL_CTL_ADD, listen_fd, &event) != 0) {
+    return io_fail("epoll_ctl", err);
+  }
+  return GPUF_OK;
+}
+
+/* The program's signal handlers are not for this thread. */
+static int start_thread(void) {
+  pthread_t thread;
+  sigset_t all, previous;
+  sigfillset(&all);
+  pthread_sigmask(SIG_SETMASK, &all, &previous);
+  const int code = pthread_create(&thread, NULL, service_main, (void *)(intptr_t)epoll_fd);
+  pthread_sigmask(SIG_SETMASK, &previous, NULL);
+  if (code == 0) {
+    pthread_setname_np(thread, "gpufetch-share");
+    pthread_detach(thread);
+  }
+  return code;
+}
+
+static void close_sockets(void) {
+  if (listen_fd >= 0) {
+    close(listen_fd);
+  }
+  if (epoll_fd >= 0) {
+    close(epoll_fd);
+  }
+  listen_fd = epoll_fd = -1;
+}
+
+static gpuf_status start(gpuf_error *err) {
+  if (getrandom(own_service, sizeof(own_service), 0) != (ssize_t)sizeof(own_service)) {
+    return io_fail("getrandom", err);
+  }
+  own_start_time = gpufi_process_start_time(getpid());
+  gpufi_share_watch_fork();
+  pthread_mutex_lock(&lock);
+  gpuf_status status = open_sockets(err);
+  if (status == GPUF_OK) {
+    const int code = start_thread();
+    if (code != 0) {
+      errno = code;
+      status = io_fail("pthread_create", err);
+    }
+  }
+  if (status != GPUF_OK) {
+    close_sockets();
+  }
+  pthread_mutex_unlock(&lock);
+  return status;
+}
+
+gpuf_status gpufi_share_service_start(gpufi_share_fields *fields, gpuf_error *err) {
+  gpuf_status status = GPUF_OK;
+  pthread_mutex_lock(&start_lock);
+  if (!started) {
+    status = start(err);
+    started = status == GPUF_OK;
+  }
+  memcpy(fields->service, own_service, sizeof(own_service));
+  fields->process_id = getpid();
+  fields->start_time = own_start_time;
+  pthread_mutex_unlock(&start_lock);
+  return status;
+}
+
+bool gpufi_share_service_is_own(const uint8_t *service) {
+  pthread_mutex_lock(&start_lock);
+  const bool own = started && memcmp(service, own_service, sizeof(own_service)) == 0;
+  pthread_mutex_unlock(&start_lock);
+  return own;
+}
+
+/* --- Fork -------------------------------------------------------------------------- */
+
+static void service_fork_prepare(void) {
+  pthread_mutex_lock(&lock);
+}
+static void service_fork_parent(void) {
+  pthread_mutex_unlock(&lock);
+}
+
+static void service_fork_child(void) {
+  for (client *c = clients; c; c = c->next) {
+    close(c->fd);
+  }
+  clients = NULL; /* the child leaves their memory as it is */
+  close_sockets();
+  pthread_mutex_unlock(&lock);
+}
+
+static void fork_prepare(void) {
+  service_fork_prepare();
+  gpufi_peer_fork_prepare();
+}
+static void fork_parent(void) {
+  gpufi_peer_fork_parent();
+  service_fork_parent();
+}
+static void fork_child(void) {
+  gpufi_peer_fork_child();
+  service_fork_child();
+}
+
+static void watch_fork(void) {
+  pthread_atfork(fork_prepare, fork_parent, fork_child);
+}
+
+void gpufi_share_watch_fork(void) {
+  static pthread_once_t once = PTHREAD_ONCE_INIT;
+  pthread_once(&once, watch_fork);
+}

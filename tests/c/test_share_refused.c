@@ -1,0 +1,230 @@
+/* Sharing between processes: who and what must be refused. */
+#include "share_fixture.h"
+
+#include "config.h"
+#if GPUFI_WITH_CUDA
+#include <cuda.h>
+#include <cuda_runtime_api.h>
+#endif
+
+/* --- Who must be refused ----------------------------------------------------------- */
+
+static void a_stale_handle_is_refused(void) {
+  shared s = share_some();
+  gpuf_attachment *attachment;
+  gpuf_tensor tensor;
+  worker w = worker_start();
+  char old[GPUF_SHARE_TEXT_MAX_NBYTES];
+  const gpuf_share_handle old_handle = s.handle;
+  strcpy(old, s.text);
+  WORKER_OK(&w, "attach %s", old);
+  CHECK_FAILS(gpuf_unshare(&s.handle, 0, NULL, &err), GPUF_ERR_TIMEOUT, "1 attachments");
+  share_tensor(&s); /* the same address, in a later generation */
+  WORKER_FAILS(&w, "GPUF_ERR_STATE", "stale", "attach %s", old);
+  CHECK_FAILS(gpuf_attach(&old_handle, &attachment, &tensor, &err), GPUF_ERR_STATE, "stale");
+  WORKER_OK(&w, "detach 0");
+  CHECK_OK(gpuf_unshare(&old_handle, WAIT_NS, NULL, &err));
+  CHECK_OK(gpuf_unshare(&old_handle, 0, NULL, &err));
+  WORKER_FAILS(&w, "GPUF_ERR_STATE", "stale", "attach %s", old);
+  WORKER_OK(&w, "attach %s", s.text);
+  check_hash(&w, 1, &s.tensor);
+  worker_stop(&w);
+  end_share(&s);
+}
+
+/* Every byte of the handle, with the checksum made right again. */
+static void a_forged_handle_is_refused(void) {
+  shared s = share_some();
+  gpuf_attachment *attachment;
+  gpuf_tensor tensor;
+  worker w = worker_start();
+  for (uint32_t i = 0; i < s.handle.nbytes; i++) {
+    char text[GPUF_SHARE_TEXT_MAX_NBYTES];
+    gpuf_share_handle forged = s.handle;
+    forged.bytes[i] ^= (uint8_t)(1u << i % 8);
+    gpufi_share_seal(&forged);
+    if (memcmp(&forged, &s.handle, sizeof(forged)) == 0) {
+      continue; /* a byte of the checksum itself */
+    }
+    CHECK(gpuf_attach(&forged, &attachment, &tensor, &err) != GPUF_OK);
+    if (gpuf_share_to_text(&forged, text, &err) == GPUF_OK) {
+      CHECK(!worker_says_ok(&w, strcat(strcpy((char[LINE_NBYTES]){0}, "attach "), text)));
+    }
+  }
+  gpuf_share_handle forged = s.handle;
+  forged.bytes[70] ^= 1; /* in the token */
+  gpufi_share_seal(&forged);
+  CHECK_FAILS(gpuf_attach(&forged, &attachment, &tensor, &err), GPUF_ERR_CORRUPT, "never gave");
+  CHECK_OK(gpuf_share_to_text(&forged, s.text, &err));
+  WORKER_FAILS(&w, "GPUF_ERR_CORRUPT", "never gave", "attach %s", s.text);
+  CHECK(importers(&s) == 0);
+  worker_stop(&w);
+  end_share(&s);
+}
+
+static void another_users_process_is_refused_on_both_sides(void) {
+  if (geteuid() != 0) {
+    SKIP("only root can become another user");
+  }
+  shared s = share_some();
+  worker w = worker_start();
+  WORKER_OK(&w, "setuid 65534");
+  CHECK(strcmp(w.answer, "0") == 0);
+  WORKER_FAILS(&w, "GPUF_ERR_UNSUPPORTED", "runs as user 0", "attach %s", s.text);
+  WORKER_OK(&w, "ask %s", s.text);
+  CHECK(atoi(w.answer) == GPUFI_SHARE_OTHER_USER);
+  CHECK(importers(&s) == 0);
+  worker_stop(&w);
+  end_share(&s);
+}
+
+static void a_client_outside_the_protocol_is_dropped(void) {
+  shared s = share_some();
+  gpufi_share_request requests[5];
+  const size_t header = GPUFI_SHARE_REQUEST_HEADER_NBYTES;
+  const size_t sizes[5] = {header, header, header - 1, sizeof(requests[0]), header};
+  char reply[2 * sizeof(gpufi_share_request)];
+  worker w = worker_start();
+  for (int i = 0; i < 5; i++) {
+    requests[i] = (gpufi_share_request){
+        GPUFI_SHARE_WIRE_MAGIC, GPUFI_SHARE_WIRE_VERSION, GPUFI_SHARE_ATTACH, 1, {0}};
+  }
+  requests[0].magic++;
+  requests[1].kind = 77;
+  requests[4].version++;
+  for (int i = 0; i < 5; i++) {
+    const int fd = raw_connect(&s.handle);
+    CHECK(fd >= 0 && send(fd, &requests[i], sizes[i], MSG_NOSIGNAL) == (ssize_t)sizes[i]);
+    const ssize_t nbytes = recv(fd, reply, sizeof(reply), 0);
+    CHECK(i < 3 ? nbytes == 0 : nbytes == (ssize_t)sizeof(gpufi_share_reply));
+    CHECK(i < 3 || ((gpufi_share_reply *)reply)->answer ==
+                       (i == 3 ? GPUFI_SHARE_FORGED : GPUFI_SHARE_OTHER_VERSION));
+    close(fd);
+  }
+  const int fd = raw_connect(&s.handle);
+  memset(reply, 0, sizeof(reply));
+  memcpy(reply, &requests[2], header);
+  CHECK(send(fd, reply, sizeof(reply), MSG_NOSIGNAL) == (ssize_t)sizeof(reply));
+  CHECK(recv(fd, reply, sizeof(reply), 0) == 0);
+  close(fd);
+  WORKER_OK(&w, "attach %s", s.text);
+  worker_stop(&w);
+  end_share(&s);
+}
+
+static void attached_memory_is_neither_freed_nor_shared_again(void) {
+  worker w = worker_start();
+  gpuf_share_handle handle;
+  gpuf_attachment *attachment;
+  gpuf_tensor tensor;
+  WORKER_OK(&w, "share %d 5000 3", test_device.kind);
+  CHECK_OK(gpuf_share_from_text(w.answer, &handle, &err));
+  CHECK_FAILS(gpuf_unshare(&handle, 0, NULL, &err), GPUF_ERR_INVALID, "only that process");
+  CHECK_OK(gpuf_attach(&handle, &attachment, &tensor, &err));
+  CHECK_FAILS(gpuf_share(&tensor, NULL, &handle, &err), GPUF_ERR_UNSUPPORTED, "another process");
+  CHECK_FAILS(gpuf_free(test_device, tensor.data, &err), GPUF_ERR_INVALID, "gpuf_detach");
+  CHECK_OK(gpuf_detach(attachment, &err));
+  worker_stop(&w);
+}
+
+static void memory_that_is_no_allocation_is_refused(void) {
+  const int64_t shape[1] = {10};
+  char bytes[40];
+  gpuf_share_handle handle;
+  gpuf_tensor tensor;
+  CHECK_OK(gpuf_tensor_init(&tensor, bytes, test_device, GPUF_DTYPE_INT32, 1, shape, &err));
+  CHECK(gpuf_share(&tensor, NULL, &handle, &err) == GPUF_ERR_INVALID);
+  tensor.device = cpu_device;
+  CHECK_FAILS(gpuf_share(&tensor, NULL, &handle, &err), GPUF_ERR_UNSUPPORTED, "CPU");
+  shared s = share_some();
+  s.tensor.shape[0] = 100000;
+  CHECK_FAILS(gpuf_share(&s.tensor, NULL, &handle, &err), GPUF_ERR_INVALID, "outside");
+  end_share(&s);
+}
+
+/* --- Memory that CUDA cannot pass on -------------------------------------------------- */
+
+#if GPUFI_WITH_CUDA
+static void check_unsupported(void *d_ptr, const char *text) {
+  const int64_t shape[1] = {1024};
+  const gpuf_device device = {GPUF_DEVICE_CUDA, 0};
+  gpuf_share_handle handle;
+  gpuf_tensor tensor;
+  CHECK_OK(gpuf_tensor_init(&tensor, d_ptr, device, GPUF_DTYPE_INT32, 1, shape, &err));
+  CHECK_FAILS(gpuf_share(&tensor, NULL, &handle, &err), GPUF_ERR_UNSUPPORTED, text);
+  CHECK(strstr(err.message, "copy=True"));
+  const gpuf_share_options options = {.copy = true};
+  CHECK_OK(gpuf_share(&tensor, &options, &handle, &err));
+  CHECK_OK(gpuf_unshare(&handle, 0, NULL, &err));
+}
+
+static void managed_memory_is_refused_with_the_remedy(void) {
+  void *d_ptr;
+  CHECK(cudaMallocManaged(&d_ptr, 4096, cudaMemAttachGlobal) == cudaSuccess);
+  check_unsupported(d_ptr, "managed");
+  CHECK(cudaFree(d_ptr) == cudaSuccess);
+}
+
+static void memory_of_a_cuda_pool_is_refused_with_the_remedy(void) {
+  void *d_ptr;
+  CHECK(cudaMallocAsync(&d_ptr, 4096, cudaStreamPerThread) == cudaSuccess);
+  check_unsupported(d_ptr, "memory pool");
+  CHECK(cudaFreeAsync(d_ptr, cudaStreamPerThread) == cudaSuccess);
+}
+
+static void *driver_call(const char *name) {
+  void *call = NULL;
+  enum cudaDriverEntryPointQueryResult result;
+  CHECK(cudaGetDriverEntryPointByVersion(name, &call, 12000, cudaEnableDefault, &result) ==
+        cudaSuccess);
+  return call;
+}
+
+static void memory_of_the_virtual_memory_api_is_refused_with_the_remedy(void) {
+  const size_t nbytes = 2 << 20; /* the granularity on every device so far */
+  CUmemAllocationProp properties = {.type = CU_MEM_ALLOCATION_TYPE_PINNED,
+                                    .location = {.type = CU_MEM_LOCATION_TYPE_DEVICE, .id = 0}};
+  const CUmemAccessDesc access = {properties.location, CU_MEM_ACCESS_FLAGS_PROT_READWRITE};
+  CUmemGenericAllocationHandle memory;
+  CUdeviceptr address;
+  CHECK(cudaFree(NULL) == cudaSuccess); /* makes the context */
+  CUresult (*reserve)(CUdeviceptr *, size_t, size_t, CUdeviceptr, unsigned long long) =
+      (CUresult (*)(CUdeviceptr *, size_t, size_t, CUdeviceptr, unsigned long long))(
+          uintptr_t)driver_call("cuMemAddressReserve");
+  CUresult (*create)(CUmemGenericAllocationHandle *, size_t, const CUmemAllocationProp *,
+                     unsigned long long) =
+      (CUresult (*)(CUmemGenericAllocationHandle *, size_t, const CUmemAllocationProp *,
+                    unsigned long long))(uintptr_t)driver_call("cuMemCreate");
+  CUresult (*map)(CUdeviceptr, size_t, size_t, CUmemGenericAllocationHandle, unsigned long long) =
+      (CUresult (*)(CUdeviceptr, size_t, size_t, CUmemGenericAllocationHandle, unsigned long long))(
+          uintptr_t)driver_call("cuMemMap");
+  CUresult (*set_access)(CUdeviceptr, size_t, const CUmemAccessDesc *, size_t) =
+      (CUresult (*)(CUdeviceptr, size_t, const CUmemAccessDesc *, size_t))(uintptr_t)driver_call(
+          "cuMemSetAccess");
+  CHECK(reserve(&address, nbytes, 0, 0, 0) == CUDA_SUCCESS);
+  CHECK(create(&memory, nbytes, &properties, 0) == CUDA_SUCCESS);
+  CHECK(map(address, nbytes, 0, memory, 0) == CUDA_SUCCESS);
+  CHECK(set_access(address, nbytes, &access, 1) == CUDA_SUCCESS);
+  check_unsupported((void *)(uintptr_t)address, "virtual memory");
+}
+
+#define TEST_ON_GPU(function) test_run(#function, gpu_is_there() ? function : skip_for_no_gpu)
+#endif
+
+int main(int argc, char **argv) {
+  if (argc == 2 && strcmp(argv[1], "--worker") == 0) {
+    return worker_main();
+  }
+  TEST_ON_DEVICES(a_stale_handle_is_refused);
+  TEST_ON_DEVICES(a_forged_handle_is_refused);
+  TEST_ON_DEVICES(another_users_process_is_refused_on_both_sides);
+  TEST_ON_DEVICES(a_client_outside_the_protocol_is_dropped);
+  TEST_ON_DEVICES(attached_memory_is_neither_freed_nor_shared_again);
+  TEST_ON_DEVICES(memory_that_is_no_allocation_is_refused);
+#if GPUFI_WITH_CUDA
+  TEST_ON_GPU(managed_memory_is_refused_with_the_remedy);
+  TEST_ON_GPU(memory_of_a_cuda_pool_is_refused_with_the_remedy);
+  TEST_ON_GPU(memory_of_the_virtual_memory_api_is_refused_with_the_remedy);
+#endif
+  return test_finish();
+}
