@@ -168,22 +168,23 @@ static int64_t magnitude(int64_t stride) {
   return stride < 0 ? -stride : stride;
 }
 
-/* The axes from the outermost in memory to the innermost, as NumPy's order='K' has them: by stride,
- * and as they are where strides are equal. */
-static void axes_by_stride(const gpuf_tensor *tensor, int32_t *axes) {
-  for (int32_t i = 0; i < tensor->ndim; i++) {
+/* Sort the axes from the outermost in memory to the innermost, as NumPy's order='K' has them: by
+ * stride, and as they are where strides are equal. */
+static void sort_by_stride(const gpuf_tensor *tensor, int32_t *axes) {
+  for (int32_t i = 1; i < tensor->ndim; i++) {
+    const int32_t axis = axes[i];
+    const int64_t stride = magnitude(tensor->strides_nbytes[axis]);
     int32_t at = i;
-    const int64_t stride = magnitude(tensor->strides_nbytes[i]);
     for (; at > 0 && magnitude(tensor->strides_nbytes[axes[at - 1]]) < stride; at--) {
       axes[at] = axes[at - 1];
     }
-    axes[at] = i;
+    axes[at] = axis;
   }
 }
 
 /* A fresh result for `tensor`, without its memory. `tensor` was checked. */
 static void describe_result(const gpuf_tensor *tensor, const request *wanted, gpuf_tensor *result) {
-  int32_t axes[GPUF_NDIM_MAX]; /* from the outermost to the innermost */
+  int32_t axes[GPUF_NDIM_MAX] = {0}; /* from the outermost to the innermost */
   describe_block(tensor, NULL, result);
   result->dtype = wanted->dtype ? wanted->dtype : tensor->dtype;
   const bool in_c_order = gpuf_tensor_is_contiguous(tensor), in_f_order = is_f_contiguous(tensor);
@@ -193,7 +194,7 @@ static void describe_result(const gpuf_tensor *tensor, const request *wanted, gp
     axes[i] = to_f_order ? tensor->ndim - 1 - i : i;
   }
   if (wanted->order == 'K' && !in_c_order && !in_f_order) {
-    axes_by_stride(tensor, axes);
+    sort_by_stride(tensor, axes);
   }
   int64_t stride = (int64_t)gpuf_dtype_nbytes(result->dtype);
   for (int32_t i = tensor->ndim - 1; i >= 0; i--) {

@@ -137,7 +137,7 @@ gpuf_status gpufi_gather_enqueue(const gpufi_copy *copy, gpufi_lane **lanes, int
   while (status == GPUF_OK && *count < GPUFI_DIRECT_LANES_MAX && (size_t)*count < piece_count) {
     gpufi_lane *lane = NULL;
     if (gather_lane(copy, false, &lane, NULL) != GPUF_OK) {
-      gpufi_lane_release(lane, true); /* fewer lanes only cost speed */
+      gpufi_lane_release(lane, false); /* fewer lanes only cost speed */
       break;
     }
     lanes[(*count)++] = lane;

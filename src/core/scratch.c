@@ -56,62 +56,65 @@ static void block_destroy(const gpufi_backend *backend, gpufi_scratch *block) {
   free(block);
 }
 
-static gpuf_status block_create(const gpufi_backend *backend, gpuf_device device,
-                                gpufi_scratch **out, gpuf_error *err) {
+/* NULL with *status and `err` set on failure, here and below. */
+static gpufi_scratch *block_create(const gpufi_backend *backend, gpuf_device device,
+                                   gpuf_status *status, gpuf_error *err) {
   gpufi_scratch *block = calloc(1, sizeof(*block));
   if (!block) {
-    return gpufi_fail(err, GPUF_ERR_NO_MEMORY, 0, "no host memory for a scratch block's record");
+    *status = gpufi_fail(err, GPUF_ERR_NO_MEMORY, 0, "no host memory for a scratch block's record");
+    return NULL;
   }
   block->device = device;
-  gpuf_status status = backend->event_create(device.index, &block->idle, err);
-  if (status == GPUF_OK) {
-    status = backend->alloc(device.index, GPUFI_SCRATCH_NBYTES, &block->d_data, err);
+  *status = backend->event_create(device.index, &block->idle, err);
+  if (*status == GPUF_OK) {
+    *status = backend->alloc(device.index, GPUFI_SCRATCH_NBYTES, &block->d_data, err);
   }
-  if (status != GPUF_OK) {
+  if (*status != GPUF_OK) {
     block_destroy(backend, block);
-    return status;
+    return NULL;
   }
-  *out = block;
-  return GPUF_OK;
+  return block;
 }
 
 /* Called with the lock held, which is let go while memory is allocated. */
-static gpuf_status create_counted(const gpufi_backend *backend, gpuf_device device,
-                                  gpufi_scratch **out, gpuf_error *err) {
+static gpufi_scratch *create_counted(const gpufi_backend *backend, gpuf_device device,
+                                     gpuf_status *status, gpuf_error *err) {
   ++*count_of(device);
   pthread_mutex_unlock(&lock);
-  const gpuf_status status = block_create(backend, device, out, err);
+  gpufi_scratch *block = block_create(backend, device, status, err);
   pthread_mutex_lock(&lock);
-  if (status != GPUF_OK) {
+  if (!block) {
     --*count_of(device);
     pthread_cond_broadcast(&given); /* those who wait at the bound may try themselves */
   }
-  return status;
+  return block;
 }
 
 /* A block that nobody else holds. Called with the lock held. */
-static gpuf_status take_locked(const gpufi_backend *backend, gpuf_device device, bool wait,
-                               gpufi_scratch **out, gpuf_error *err) {
+static gpufi_scratch *take_locked(const gpufi_backend *backend, gpuf_device device, bool wait,
+                                  gpuf_status *status, gpuf_error *err) {
   for (;;) {
-    gpuf_status status = GPUF_OK;
+    gpufi_scratch *block = NULL;
     gpufi_scratch **link = find(backend, device, true);
+    *status = GPUF_OK;
     if (!link && *count_of(device) < count_max()) {
-      status = create_counted(backend, device, out, err);
-      if (status == GPUF_OK) {
-        return GPUF_OK;
-      }
+      block = create_counted(backend, device, status, err);
+    }
+    if (block) {
+      return block;
     }
     link = link ? link : find(backend, device, false);
     if (link) {
-      *out = take_from(link);
-      return GPUF_OK;
+      *status = GPUF_OK;
+      return take_from(link);
     }
-    if (status != GPUF_OK) {
-      return status;
+    if (*status == GPUF_OK && !wait) {
+      *status =
+          gpufi_fail(err, GPUF_ERR_NO_DEVICE_MEMORY, 0,
+                     "all scratch of the device is in use; raise GPUFETCH_SCRATCH_MAX_NBYTES");
     }
-    if (!wait) {
-      return gpufi_fail(err, GPUF_ERR_NO_DEVICE_MEMORY, 0,
-                        "all scratch of the device is in use; raise GPUFETCH_SCRATCH_MAX_NBYTES");
+    if (*status != GPUF_OK) {
+      return NULL;
     }
     pthread_cond_wait(&given, &lock);
   }
@@ -119,11 +122,11 @@ static gpuf_status take_locked(const gpufi_backend *backend, gpuf_device device,
 
 gpuf_status gpufi_scratch_take(const gpufi_backend *backend, gpuf_device device, gpuf_stream stream,
                                bool wait, gpufi_scratch **out, gpuf_error *err) {
-  gpufi_scratch *block = NULL;
+  gpuf_status status;
   pthread_mutex_lock(&lock);
-  gpuf_status status = take_locked(backend, device, wait, &block, err);
+  gpufi_scratch *block = take_locked(backend, device, wait, &status, err);
   pthread_mutex_unlock(&lock);
-  if (status != GPUF_OK) {
+  if (!block) {
     return status;
   }
   status = backend->stream_wait_event(device.index, stream, block->idle, err);
