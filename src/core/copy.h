@@ -79,10 +79,11 @@ struct gpuf_future {
   /* Of a direct copy, until it is settled and no thread waits on them. */
   gpufi_lane *lanes[GPUFI_DIRECT_LANES_MAX];
   int32_t lane_count;
-  int32_t waiter_count;  /* threads that wait on the lanes' events */
-  size_t next_offset;    /* of a staged copy: the next piece to take */
-  int32_t running_count; /* threads of a staged copy that have not finished */
-  int32_t thread_count;  /* started, to be joined by fini; constant once started */
+  int32_t waiter_count;    /* threads that wait on the lanes' events */
+  size_t next_offset;      /* of a staged copy: the next piece to take */
+  bool has_scratch_waiter; /* of a staged gather */
+  int32_t running_count;   /* threads of a staged copy that have not finished */
+  int32_t thread_count;    /* started, to be joined by fini; constant once started */
   pthread_t threads[GPUFI_COPY_THREADS_MAX];
 };
 

@@ -19,6 +19,7 @@ void gpufi_future_init(gpuf_future *future) {
   future->lane_count = 0;
   future->waiter_count = 0;
   future->next_offset = 0;
+  future->has_scratch_waiter = false;
   future->running_count = 0;
   future->thread_count = 0;
 }
