@@ -1,5 +1,5 @@
 # Sourced by ./dev: gpu-bundle and gpu-test, for GPU nodes without a network (docs/gpu-nodes.md).
-# shellcheck shell=sh disable=SC2154
+# shellcheck shell=sh disable=SC2154,SC2034
 
 # What such a node lacks, besides what any machine set up for GPU computing with Python has.
 bundle_packages='meson-python pyproject-metadata packaging ipykernel comm

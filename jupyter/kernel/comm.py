@@ -43,7 +43,7 @@ from gpufetch.jupyter.namespace import (
     is_device_tensor,
     visible_variables,
 )
-from gpufetch.lazy import LazyArray, format_nbytes
+from gpufetch.lazy import format_nbytes
 
 if TYPE_CHECKING:
     from IPython.core.interactiveshell import InteractiveShell
@@ -132,7 +132,7 @@ class Dispatcher:
         name = _checked_name(request.get("name"))
         key = _checked_slices(request.get("slices", []))
         try:
-            view = _core.asdevice(_unwrap(self._find(name)))
+            view = _core.asdevice(self._find(name))
         except RequestError:
             raise
         except Exception as error:
@@ -260,10 +260,6 @@ def _check_bounds(name: str, shape: tuple[int, ...], key: tuple[int | slice, ...
                 "bad_slice",
                 f"slices[{axis}] {item} is outside axis {axis} of {name}, of length {length}",
             )
-
-
-def _unwrap(obj: Any) -> Any:
-    return obj.source if isinstance(obj, LazyArray) else obj
 
 
 def _wire(tensor: TensorInfo) -> Json:

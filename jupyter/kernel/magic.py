@@ -112,8 +112,9 @@ class GpufetchMagics(Magics):
 
         x_host = %gpufetch x
         w_host = %gpufetch model.weight[0]
-            Evaluates the expression and gives a gpufetch.LazyArray of it. Index it as a NumPy
-            array: x_host[0, ::4]. Only what you index is copied.
+            Evaluates the expression and gives a gpufetch.LazyArray of it. x_host[0, ::4] is a view
+            that copies nothing; plot it, or take x_host[0, ::4].fetch() as a NumPy array, and
+            only what you indexed is copied.
         """
         expression = line.strip()
         if not expression:

@@ -28,11 +28,13 @@
   X(__array__)                                                                                     \
   X(__cuda_array_interface__)                                                                      \
   X(__dlpack__)                                                                                    \
-  X(__dlpack_c_exchange_api__) X(__dlpack_device__) X(__enter__) X(__exit__) X(_mask) X(copy)      \
-      X(cuda) X(data) X(descr) X(detach) X(device) X(dl_device) X(dtype) X(is_conj) X(is_cuda)     \
-          X(is_meta) X(is_neg) X(is_nested) X(is_quantized) X(layout) X(mask) X(max_version)       \
-              X(order) X(out) X(requires_grad) X(resolve_conj) X(resolve_neg) X(shape) X(str) X(stream)     \
-                  X(strides) X(timeout) X(typestr) X(version)
+  X(__dlpack_c_exchange_api__)                                                                     \
+  X(__dlpack_device__)                                                                             \
+  X(__enter__)                                                                                     \
+  X(__exit__) X(_mask) X(copy) X(cuda) X(data) X(descr) X(detach) X(device) X(dl_device) X(dtype)  \
+      X(is_conj) X(is_cuda) X(is_meta) X(is_neg) X(is_nested) X(is_quantized) X(layout) X(mask)    \
+          X(max_version) X(order) X(out) X(requires_grad) X(resolve_conj) X(resolve_neg) X(shape)  \
+              X(str) X(stream) X(strides) X(timeout) X(typestr) X(version)
 
 typedef struct gpufi_py_names {
 #define X(name) PyObject *name;
@@ -164,6 +166,10 @@ PyObject *gpufi_py_asdevice(PyObject *module, PyObject *object);
 /* Narrow `tensor` by a subscript of basic indexing. */
 int gpufi_py_index(gpuf_tensor *tensor, PyObject *key);
 
+/* --- restride.c ------------------------------------------------------------ */
+
+PyObject *gpufi_py_restride(PyObject *module, PyObject *args);
+
 /* --- share.c --------------------------------------------------------------- */
 
 /* share_export, share_attach and their kin; ends with an empty entry. */
@@ -175,6 +181,14 @@ int gpufi_py_share_check(const gpufi_py_state *state, PyObject *keepalive);
 /* --- info.c ---------------------------------------------------------------- */
 
 extern PyMethodDef gpufi_py_info_methods[];
+
+/* --- reduce.c -------------------------------------------------------------- */
+
+extern PyMethodDef gpufi_py_reduce_methods[];
+/* Methods of DeviceArray, by way of gpufetch._reduce. */
+PyObject *gpufi_py_array_overview(PyObject *self, PyObject *args, PyObject *kwargs);
+PyObject *gpufi_py_array_stats(PyObject *self, PyObject *args);
+PyObject *gpufi_py_array_histogram(PyObject *self, PyObject *args, PyObject *kwargs);
 
 /* --- hdf5.c ---------------------------------------------------------------- */
 

@@ -41,6 +41,11 @@ PyDoc_STRVAR(asdevice_doc,
              "the device's default stream; for later work on other streams wrap x again, or\n"
              "synchronise.");
 
+PyDoc_STRVAR(restride_doc,
+             "_restride(array, shape, strides, /)\n--\n\n"
+             "View of a DeviceArray with the same first element and the given shape and strides\n"
+             "in bytes (tuples). ValueError if it would reach outside the array's own extent.");
+
 static PyMethodDef core_methods[] = {
     {"fetch", (PyCFunction)(void (*)(void))gpufi_py_fetch, METH_FASTCALL | METH_KEYWORDS,
      fetch_doc},
@@ -49,6 +54,7 @@ static PyMethodDef core_methods[] = {
     {"to_device", (PyCFunction)(void (*)(void))gpufi_py_to_device, METH_FASTCALL | METH_KEYWORDS,
      to_device_doc},
     {"asdevice", gpufi_py_asdevice, METH_O, asdevice_doc},
+    {"_restride", gpufi_py_restride, METH_VARARGS, restride_doc},
     {0},
 };
 
@@ -103,6 +109,7 @@ static int core_exec(PyObject *module) {
       PyModule_AddStringConstant(module, "__version__", gpuf_version()) < 0 ||
       PyModule_AddFunctions(module, gpufi_py_info_methods) < 0 ||
       PyModule_AddFunctions(module, gpufi_py_share_methods) < 0 ||
+      PyModule_AddFunctions(module, gpufi_py_reduce_methods) < 0 ||
       PyModule_AddFunctions(module, gpufi_py_hdf5_methods) < 0) {
     return -1;
   }

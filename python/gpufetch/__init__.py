@@ -28,6 +28,7 @@ from gpufetch._core import (
 )
 from gpufetch._info import info
 from gpufetch._pool import Pool, pool
+from gpufetch._reduce import Histogram, Overview, Stats, histogram, overview, stats
 from gpufetch._share import ShareHandle, attach, share, unshare
 from gpufetch.lazy import LazyArray, lazy
 
@@ -35,20 +36,26 @@ __all__ = [
     "DeviceArray",
     "Error",
     "Future",
+    "Histogram",
     "LazyArray",
+    "Overview",
     "Pool",
     "ShareHandle",
+    "Stats",
     "__version__",
     "asdevice",
     "attach",
     "fetch",
     "fetch_async",
     "hdf5",
+    "histogram",
     "info",
     "lazy",
     "load_ipython_extension",
+    "overview",
     "pool",
     "share",
+    "stats",
     "to_device",
     "unload_ipython_extension",
     "unshare",

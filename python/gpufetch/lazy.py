@@ -3,75 +3,128 @@
 from __future__ import annotations
 
 import html
-import itertools
-import operator
-import reprlib
-from collections.abc import Iterator
-from typing import Any
+import uuid
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any, ClassVar
 
 import numpy as np
 import numpy.typing as npt
 
-from gpufetch import _core
+from gpufetch import _chunks, _core, _guard, _reduce, _take, _views
+from gpufetch._text import REPR_NBYTES, format_nbytes, values_text
 
-__all__ = ["LazyArray", "format_nbytes", "lazy"]
+__all__ = ["REPR_NBYTES", "LazyArray", "format_nbytes", "lazy"]
 
-# A repr shows this many values at both ends of the last two axes, in the middle of the others: at
-# most 36 values, and an array of up to _REPR_SIZE values in full.
-_EDGE_COUNT = 3
-_REPR_NDIM = 2
-REPR_NBYTES = 4096
-_REPR_SIZE = 200
-_LINE_WIDTH = 96
+_ITERATION_NBYTES = 1 << 20
 
+# One step from the wrapped tensor to a view of it: what is done, and with what.
+_Step = tuple[str, tuple[Any, ...]]
 
-def format_nbytes(nbytes: int) -> str:
-    """Write a size in bytes for people: "0 B", "960 B", "64.0 MiB"."""
-    if nbytes < 1024:
-        return f"{nbytes} B"
-    size = float(nbytes)
-    for unit in ("KiB", "MiB", "GiB", "TiB"):
-        size /= 1024
-        if size < 1023.95:
-            return f"{size:.1f} {unit}"
-    return f"{size / 1024:.1f} PiB"
+_STEPS: dict[str, Callable[[_core.DeviceArray, tuple[Any, ...]], _core.DeviceArray]] = {
+    "index": lambda view, key: view[key],
+    "transpose": _views.transposed,
+    "reshape": _views.reshaped,
+}
 
 
-def lazy(x: Any) -> LazyArray:
+def lazy(x: Any, *, max_fetch_nbytes: int | None = None) -> LazyArray:
     """Wrap a device tensor, copying nothing: the same as `LazyArray(x)`."""
-    return LazyArray(x)
+    return LazyArray(x, max_fetch_nbytes=max_fetch_nbytes)
 
 
-class LazyArray:
-    """A device tensor seen from the host: elements travel when they are indexed, not before.
+class LazyArray(np.lib.mixins.NDArrayOperatorsMixin):
+    """A device tensor seen from the host: elements travel when they are asked for, not before.
 
     `x` is anything that `gpufetch.fetch` takes: a PyTorch, CuPy, JAX, Numba … tensor, a
     `DeviceArray`, or another LazyArray. The wrapper keeps `x` alive and copies nothing.
 
-    `a[...]` takes integers, slices of either sign, `...` and `None` as NumPy does, pulls exactly
-    those elements and returns a new NumPy array in C order (a NumPy scalar where NumPy gives
-    one). `numpy.asarray(a)` and `a.fetch()` pull everything.
+    Views copy nothing either: `a[...]` with slices of either sign, integers, `...` and `None`,
+    `a.T`, `transpose`, `reshape`, `squeeze` and `ravel` give a LazyArray. What pulls the
+    elements of an array or view, and nothing but these:
+
+    - `fetch()`, into a new array or into `out`, and `fetch_async()`;
+    - `numpy.asarray(a)`, so that plotting takes an `a[0]` as it takes an array;
+    - NumPy functions and operators on a view that an index has narrowed: `a[0] + 1`. On the whole
+      of a tensor, `a + 1`, they raise TypeError instead: say `a[...]` or `a.fetch()`;
+    - an integer for each axis, `a[3, 4]`, which gives a NumPy scalar;
+    - integer arrays and boolean masks among the indices, which give a NumPy array as NumPy
+      arranges it, in C order. Little more than the named elements travels;
+    - `iter_chunks()`, piece by piece, for tensors that are larger than the host's memory.
+
+    All but the explicit `fetch()`, `fetch_async()` and `iter_chunks()` refuse with ValueError to
+    pull more than `max_fetch_nbytes` bytes at once. If it is None or not given,
+    `LazyArray.default_max_fetch_nbytes` counts: a quarter of the host's memory, at most 8 GiB.
 
     The contents are live: each access reads what the tensor holds at that time, after the work
     that its framework has enqueued so far. Nothing is cached and nothing is a snapshot. If the
     tensor's shape or dtype has changed since, access raises RuntimeError.
 
     Raises TypeError if `x` is no tensor, and what `gpufetch.fetch` raises for a tensor that it
-    cannot take. May be used from any thread.
+    cannot take. May be used from any thread. Not hashable, like an ndarray.
     """
 
-    __slots__ = ("__weakref__", "_device", "_dtype", "_shape", "_source")
+    __slots__ = (
+        "__weakref__",
+        "_device",
+        "_dtype",
+        "_is_narrowed",
+        "_max_fetch_nbytes",
+        "_shape",
+        "_source",
+        "_source_facts",
+        "_steps",
+        "_token",
+    )
 
-    def __init__(self, x: Any) -> None:
-        self._source: Any = x._source if isinstance(x, LazyArray) else x
-        view = _core.asdevice(self._source)
-        self._shape: tuple[int, ...] = tuple(view.shape)
+    default_max_fetch_nbytes: ClassVar[int] = _guard.default_max_fetch_nbytes()
+
+    # _source_facts : shape and dtype that the source had when it was wrapped.
+    # _steps : from the source to this view.
+    # _is_narrowed : whether an index is among the steps; only then do NumPy functions pull.
+    # _token : names the wrapping of the source; shared by its views.
+
+    def __init__(self, x: Any, *, max_fetch_nbytes: int | None = None) -> None:
+        if isinstance(x, LazyArray):
+            self._copy_origin(x)
+            self._set_facts(x._view())
+        else:
+            self._source: Any = x
+            self._steps: tuple[_Step, ...] = ()
+            self._is_narrowed = False
+            self._token = uuid.uuid4().hex
+            self._max_fetch_nbytes: int | None = None
+            view = _core.asdevice(x)
+            self._source_facts: tuple[tuple[int, ...], np.dtype[Any]] = (view.shape, view.dtype)
+            self._set_facts(view)
+        if max_fetch_nbytes is not None:
+            if max_fetch_nbytes < 0:
+                raise ValueError(f"max_fetch_nbytes is {max_fetch_nbytes}, below 0")
+            self._max_fetch_nbytes = max_fetch_nbytes
+
+    def _copy_origin(self, other: LazyArray) -> None:
+        self._source = other._source
+        self._source_facts = other._source_facts
+        self._steps = other._steps
+        self._is_narrowed = other._is_narrowed
+        self._token = other._token
+        self._max_fetch_nbytes = other._max_fetch_nbytes
+
+    def _set_facts(self, view: _core.DeviceArray) -> None:
+        self._shape: tuple[int, ...] = view.shape
         self._dtype: np.dtype[Any] = view.dtype
         self._device: str = view.device
 
+    def _step(self, kind: str, argument: tuple[Any, ...]) -> LazyArray:
+        """Make the view that one more step gives; the step's errors are raised here."""
+        child = LazyArray.__new__(LazyArray)
+        child._copy_origin(self)
+        child._steps = (*self._steps, (kind, argument))
+        child._set_facts(_STEPS[kind](self._view(), argument))
+        return child
+
     @property
     def source(self) -> Any:
-        """The wrapped tensor itself."""
+        """The wrapped tensor itself, of a view too."""
         return self._source
 
     @property
@@ -107,9 +160,106 @@ class LazyArray:
         """Bytes that the whole array takes on the host, packed."""
         return self.size * self._dtype.itemsize
 
+    @property
+    def max_fetch_nbytes(self) -> int:
+        """Most bytes that are pulled at once without an explicit fetch."""
+        if self._max_fetch_nbytes is None:
+            return self.default_max_fetch_nbytes
+        return self._max_fetch_nbytes
+
+    # --- Views ---
+
+    @property
+    def T(self) -> LazyArray:  # noqa: N802  (NumPy's name)
+        """View with the axes reversed."""
+        return self.transpose()
+
+    def transpose(self, *axes: Any) -> LazyArray:
+        """View with axis i taken from `axes[i]`; without arguments the axes reversed."""
+        return self._step("transpose", _views.axis_order(axes, self.ndim))
+
+    def reshape(self, *shape: Any) -> LazyArray:
+        """View with another shape in C order; one length may be -1.
+
+        Raises ValueError where the strides make it impossible without a copy: fetch first then.
+        """
+        return self._step("reshape", _views.resolve_shape(shape, self.size))
+
+    def ravel(self) -> LazyArray:
+        """View with one axis; ValueError where that takes a copy."""
+        return self.reshape(-1)
+
+    def squeeze(self, axis: int | Sequence[int] | None = None) -> LazyArray:
+        """View without the axes of length 1, or without those named."""
+        gone = _views.squeezed_axes(axis, self._shape)
+        return self._step("reshape", tuple(n for i, n in enumerate(self._shape) if i not in gone))
+
+    def __getitem__(self, key: Any) -> Any:
+        items = _take.index_items(key)
+        if not _take.is_basic(items):
+            return _take.take(self._view(), items, self._check_nbytes)
+        if len(items) == self.ndim and all(isinstance(item, int) for item in items):
+            return _core.fetch(self._view()[items])[()]
+        child = self._step("index", items)
+        child._is_narrowed = True
+        return child
+
+    # --- Pulling ---
+
     def fetch(self, *, out: npt.NDArray[Any] | None = None) -> npt.NDArray[Any]:
         """Pull every element; `out`, if given, receives them (same shape and dtype)."""
         return _core.fetch(self._view(), out=out)
+
+    def overview(self, shape: int | Sequence[int], how: _reduce.How = "mean") -> _reduce.Overview:
+        """Reduce on the device to at most `shape` cells: see `gpufetch.overview`."""
+        return _reduce.overview(self._view(), shape, how)
+
+    def stats(self) -> _reduce.Stats:
+        """Count, extremes, mean and variance, computed on the device: see `gpufetch.stats`."""
+        return _reduce.stats(self._view())
+
+    def histogram(
+        self, bins: int = 64, range: tuple[float, float] | None = None
+    ) -> _reduce.Histogram:
+        """Count elements in bins, on the device: see `gpufetch.histogram`."""
+        return _reduce.histogram(self._view(), bins, range)
+
+    def fetch_async(self, *, out: npt.NDArray[Any] | None = None) -> _core.Future:
+        """Start to pull every element; the future's result() gives the array."""
+        return _core.fetch_async(self._view(), out=out)
+
+    def iter_chunks(
+        self, nbytes: int = _chunks.CHUNK_NBYTES, *, progress: bool = False
+    ) -> Iterator[tuple[tuple[slice, ...], npt.NDArray[Any]]]:
+        """Pull everything in pieces of at most `nbytes` bytes; yield (index, values).
+
+        `index` is a tuple of slices, one an axis: `target[index] = values` fills an array or a
+        dataset of the same shape. The pieces are boxes in C order; nothing comes of an array
+        without elements. The next piece is on its way while the consumer has one, so that memory
+        for two is taken, besides what the consumer keeps. Contents are live: a tensor that is
+        written to meanwhile comes from several moments.
+
+        progress=True shows a tqdm bar: the notebook's with ipywidgets, the terminal's without,
+        none where tqdm is not installed. Raises ValueError if `nbytes` cannot hold one element.
+        """
+        return _chunks.iter_chunks(self, nbytes, progress)
+
+    def tolist(self) -> Any:
+        """Pull everything as nested lists of Python numbers, within `max_fetch_nbytes`."""
+        return np.asarray(self).tolist()
+
+    def to_dask(self, chunks: Any = "auto") -> Any:
+        """Wrap as a dask.array whose blocks are pulled when they are computed.
+
+        `chunks` is as dask.array.from_array takes it. The blocks are live as everything here:
+        persist() what is to stay. For schedulers in this process (threads, synchronous).
+        Raises ImportError without Dask.
+        """
+        return _chunks.to_dask(self, chunks)
+
+    def to_numpy(self) -> npt.NDArray[Any]:
+        """The same as `numpy.asarray(a)`: Matplotlib and pandas ask for it by this name."""
+        return np.asarray(self)
 
     def item(self) -> Any:
         """The only element, as a Python number; ValueError if there is not exactly one."""
@@ -117,23 +267,18 @@ class LazyArray:
             raise ValueError(f"item() needs one element; shape {self._shape} has {self.size}")
         return self.fetch().item()
 
-    def __getitem__(self, key: Any) -> Any:
-        key = _checked_key(key)
-        values = _core.fetch(self._view()[key])
-        if values.ndim == 0 and not any(item is Ellipsis for item in key):
-            return values[()]
-        return values
-
     def __len__(self) -> int:
         if not self._shape:
             raise TypeError("len() of a LazyArray with no axes (shape ())")
         return self._shape[0]
 
     def __iter__(self) -> Iterator[Any]:
-        """Pull `a[0]`, `a[1]`, … one at a time."""
+        """Give the views `a[0]`, `a[1]`, …; the scalars, pulled in blocks, of a single axis."""
         if not self._shape:
             raise TypeError("iteration over a LazyArray with no axes (shape ())")
-        return (self[i] for i in range(self._shape[0]))
+        if self.ndim > 1:
+            return (self[i] for i in range(self._shape[0]))
+        return (value for _, values in self.iter_chunks(_ITERATION_NBYTES) for value in values)
 
     def __bool__(self) -> bool:
         if self.size != 1:
@@ -149,17 +294,51 @@ class LazyArray:
     def __float__(self) -> float:
         return float(self.item())
 
+    def __getattr__(self, name: str) -> Any:
+        if hasattr(np.ndarray, name):
+            raise AttributeError(
+                f"a LazyArray has no {name}: the array that fetch() gives has it",
+                name=name,
+                obj=self,
+            )
+        raise AttributeError(f"a LazyArray has no attribute {name}", name=name, obj=self)
+
+    # --- Protocols ---
+
     def __array__(
         self, dtype: npt.DTypeLike | None = None, copy: bool | None = None
     ) -> npt.NDArray[Any]:
-        """Pull everything, for `numpy.asarray(a)`. `copy=False` raises ValueError."""
+        """Pull everything, for `numpy.asarray(a)`.
+
+        ValueError for `copy=False` and for more than `max_fetch_nbytes`.
+        """
         if copy is False:
             raise ValueError(
                 f"a LazyArray on {self._device} cannot become a NumPy array without a copy: "
                 "leave out copy=False"
             )
+        self._check_nbytes(self.nbytes)
         values = self.fetch()
         return values if dtype is None else values.astype(dtype, copy=False)
+
+    def __array_ufunc__(self, ufunc: np.ufunc, method: str, *inputs: Any, **options: Any) -> Any:
+        return _guard.call_ufunc(ufunc, method, inputs, options)
+
+    def __array_function__(
+        self,
+        function: Callable[..., Any],
+        types: Sequence[type],
+        arguments: tuple[Any, ...],
+        options: Mapping[str, Any],
+    ) -> Any:
+        return _guard.call_function(function, arguments, options)
+
+    def __dask_tokenize__(self) -> tuple[str, ...]:
+        """Name this view of this wrapping of the tensor; the data are not looked at.
+
+        Two wrappings of one tensor have different names: its contents may differ between them.
+        """
+        return ("gpufetch.LazyArray", self._token, repr(self._steps))
 
     def __dlpack__(self, **kwargs: Any) -> Any:
         """The wrapped tensor's memory, shared, for `from_dlpack` of a framework."""
@@ -196,16 +375,26 @@ class LazyArray:
             f"<tbody><tr>{row}</tr></tbody></table><pre>{html.escape(self._values_text())}</pre>"
         )
 
+    def _repr_inline_(self, max_width: int) -> str:
+        """The repr inside an xarray one: facts alone."""
+        return f"LazyArray {self._device} {format_nbytes(self.nbytes)}"[:max_width]
+
+    def _check_nbytes(self, nbytes: int) -> None:
+        what = f"what is asked of this LazyArray of shape {self._shape}"
+        _guard.check_nbytes(nbytes, self.max_fetch_nbytes, what)
+
     def _view(self) -> _core.DeviceArray:
         # Asked for anew at every access: so the framework orders this read after the work that
         # it has enqueued by now.
         view = _core.asdevice(self._source)
-        if tuple(view.shape) != self._shape or view.dtype != self._dtype:
+        if (view.shape, view.dtype) != self._source_facts:
+            shape, dtype = self._source_facts
             raise RuntimeError(
-                f"the tensor behind this LazyArray changed from shape {self._shape}, dtype "
-                f"{self._dtype} to shape {tuple(view.shape)}, dtype {view.dtype}: "
-                "make a new LazyArray"
+                f"the tensor behind this LazyArray changed from shape {shape}, dtype {dtype} to "
+                f"shape {view.shape}, dtype {view.dtype}: make a new LazyArray"
             )
+        for kind, argument in self._steps:
+            view = _STEPS[kind](view, argument)
         return view
 
     def _summary(self) -> str:
@@ -216,58 +405,6 @@ class LazyArray:
 
     def _values_text(self) -> str:
         try:
-            return _values_text(self._view())
+            return values_text(self._view())
         except Exception as error:  # a repr that raises hides the object that is to be debugged
             return f"values not readable: {type(error).__name__}: {error}"
-
-
-def _checked_key(key: Any) -> tuple[Any, ...]:
-    """Return the index as a tuple of int, slice, Ellipsis and None; IndexError for the rest."""
-    items = key if isinstance(key, tuple) else (key,)
-    return tuple(_checked_item(item) for item in items)
-
-
-def _checked_item(item: Any) -> Any:
-    if item is None or item is Ellipsis or isinstance(item, slice):
-        return item
-    if not isinstance(item, bool | np.bool_):
-        try:
-            return operator.index(item)
-        except TypeError:
-            pass
-    raise IndexError(
-        f"index {reprlib.repr(item)} of type {type(item).__name__} is not pulled lazily: use "
-        "integers, slices, ... and None, or index the whole array with fetch()[...]"
-    )
-
-
-def _values_text(view: _core.DeviceArray) -> str:
-    """Format the values as NumPy does, pulling at most REPR_NBYTES from the device."""
-    if view.size <= _REPR_SIZE and view.nbytes <= REPR_NBYTES:
-        return np.array2string(_core.fetch(view), separator=", ", max_line_width=_LINE_WIDTH)
-    middle = tuple(length // 2 for length in view.shape[: max(0, view.ndim - _REPR_NDIM)])
-    text = np.array2string(
-        _corners(view[middle] if middle else view),
-        separator=", ",
-        max_line_width=_LINE_WIDTH,
-        threshold=0,
-        edgeitems=_EDGE_COUNT,
-    )
-    if not middle:
-        return text
-    where = ", ".join([*map(str, middle), *":" * _REPR_NDIM])
-    return f"values at [{where}]:\n{text}"
-
-
-def _corners(view: _core.DeviceArray) -> npt.NDArray[Any]:
-    """Pull the ends of each long axis into an array one element longer than the ends.
-
-    The element between the ends is never printed: array2string puts "..." in its place.
-    """
-    ends = slice(0, _EDGE_COUNT), slice(-_EDGE_COUNT, None)
-    limit = 2 * _EDGE_COUNT
-    values = np.zeros([min(length, limit + 1) for length in view.shape], view.dtype)
-    axes = [ends if length > limit else (slice(None),) for length in view.shape]
-    for key in itertools.product(*axes):
-        values[key] = _core.fetch(view[key])
-    return values

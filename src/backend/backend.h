@@ -8,6 +8,7 @@
 #define GPUFI_BACKEND_BACKEND_H
 
 #include "backend/cast.h"
+#include "backend/reduce.h"
 #include "backend/strided.h"
 
 typedef struct gpufi_event gpufi_event;
@@ -93,6 +94,13 @@ typedef struct gpufi_backend {
                           void **d_base, gpuf_error *err);
   /* Waits for the device's work first. */
   gpuf_status (*ipc_close)(int32_t device, void *d_base, gpuf_error *err);
+
+  /* What a reduction needs beside its result. */
+  size_t (*reduce_scratch_nbytes)(const gpufi_reduce *job, const void *d_base);
+  /* Fill the result block at `d_result` (aligned to 64 bytes; backend/reduce.h says what is in
+   * it). The job stays valid until the work is done. */
+  gpuf_status (*reduce)(int32_t device, const gpufi_reduce *job, const void *d_base, void *d_result,
+                        void *d_scratch, gpuf_stream stream, gpuf_error *err);
 } gpufi_backend;
 
 extern const gpufi_backend gpufi_backend_cuda; /* a stub in a build without CUDA */

@@ -9,6 +9,14 @@
 static pthread_mutex_t lanes_lock = PTHREAD_MUTEX_INITIALIZER; /* guards the list */
 static gpufi_lane *unused_lanes;
 
+static void workspace_free(gpufi_lane *lane) {
+  if (lane->d_workspace) {
+    lane->backend->free(lane->device.index, lane->d_workspace, NULL);
+  }
+  lane->d_workspace = NULL;
+  lane->workspace_nbytes = 0;
+}
+
 static void lane_destroy(gpufi_lane *lane) {
   const gpufi_backend *backend = lane->backend;
   const int32_t device = lane->device.index;
@@ -27,6 +35,7 @@ static void lane_destroy(gpufi_lane *lane) {
   if (lane->finished) {
     backend->event_destroy(device, lane->finished);
   }
+  workspace_free(lane);
   free(lane);
 }
 
@@ -114,6 +123,17 @@ void gpufi_lane_give_scratch(gpufi_lane *lane) {
   lane->d_scratch = NULL;
 }
 
+gpuf_status gpufi_lane_need_workspace(gpufi_lane *lane, size_t nbytes, gpuf_error *err) {
+  if (nbytes <= lane->workspace_nbytes) {
+    return GPUF_OK;
+  }
+  workspace_free(lane);
+  const gpuf_status status =
+      lane->backend->alloc(lane->device.index, nbytes, &lane->d_workspace, err);
+  lane->workspace_nbytes = status == GPUF_OK ? nbytes : 0;
+  return status;
+}
+
 gpuf_status gpufi_lane_join(gpufi_lane *lane, gpuf_stream producer, gpuf_error *err) {
   if (producer == GPUF_STREAM_NONE || producer == lane->stream) {
     return GPUF_OK;
@@ -138,6 +158,9 @@ void gpufi_lane_release(gpufi_lane *lane, bool failed) {
   for (int i = 0; i < GPUFI_LANE_SLOT_COUNT; i++) {
     gpuf_pool_release(lane->slots[i].staging);
     lane->slots[i].staging = NULL;
+  }
+  if (lane->workspace_nbytes > GPUFI_LANE_WORKSPACE_KEPT_NBYTES) {
+    workspace_free(lane);
   }
   pthread_mutex_lock(&lanes_lock);
   lane->next = unused_lanes;

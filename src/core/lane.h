@@ -10,6 +10,8 @@
 #define GPUFI_LANE_BUFFER_NBYTES ((size_t)2 << 20)
 _Static_assert(GPUFI_LANE_BUFFER_NBYTES <= GPUFI_SCRATCH_NBYTES, "a staged piece fits the scratch");
 #define GPUFI_LANE_SLOT_COUNT 2
+/* A larger workspace is freed when the lane is given back. */
+#define GPUFI_LANE_WORKSPACE_KEPT_NBYTES ((size_t)64 << 20)
 
 /* A pinned buffer and the event that says when the device is done with it. */
 typedef struct gpufi_slot {
@@ -27,6 +29,8 @@ typedef struct gpufi_lane {
   gpufi_event *finished;  /* recorded behind the last piece of a direct transfer */
   gpufi_scratch *scratch; /* NULL until gpufi_lane_need_scratch */
   void *d_scratch;        /* its memory */
+  void *d_workspace;      /* of a reduction; NULL until gpufi_lane_need_workspace */
+  size_t workspace_nbytes;
   gpufi_slot slots[GPUFI_LANE_SLOT_COUNT];
 } gpufi_lane;
 
@@ -40,6 +44,8 @@ gpuf_status gpufi_lane_need_scratch(gpufi_lane *lane, gpuf_error *err);
 gpuf_status gpufi_lane_try_scratch(gpufi_lane *lane, gpuf_error *err);
 /* No more work that uses the scratch will be enqueued; what is enqueued need not be done. */
 void gpufi_lane_give_scratch(gpufi_lane *lane);
+/* At least `nbytes` at d_workspace; its contents are lost where it has to grow. */
+gpuf_status gpufi_lane_need_workspace(gpufi_lane *lane, size_t nbytes, gpuf_error *err);
 
 /* Make later work on the lane's stream wait for what is on `producer` now. */
 gpuf_status gpufi_lane_join(gpufi_lane *lane, gpuf_stream producer, gpuf_error *err);

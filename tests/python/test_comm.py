@@ -50,6 +50,7 @@ def dispatcher(field: Any) -> Dispatcher:
     namespace = {
         "d_field": d_field,
         "lazy": gf.lazy(d_field),
+        "lazy_view": gf.lazy(d_field)[1:, ::-1].T,
         "d_half": gf.to_device(np.arange(5, dtype=ml_dtypes.bfloat16)),
         "d_empty": gf.to_device(np.zeros((0, 3), np.int8)),
         "d_point": gf.to_device(np.float64(2.5)),
@@ -85,7 +86,7 @@ def test_a_list_names_the_device_tensors_alone(dispatcher: Dispatcher) -> None:
     reply, buffers = dispatcher.handle({"op": "list", "id": 3})
     assert (reply["id"], reply["op"], reply["truncated"], buffers) == (3, "list", False, [])
     tensors = {tensor.pop("name"): tensor for tensor in reply["tensors"]}
-    names = ["d_empty", "d_field", "d_half", "d_large", "d_point", "lazy", "sparse"]
+    names = ["d_empty", "d_field", "d_half", "d_large", "d_point", "lazy", "lazy_view", "sparse"]
     assert sorted(tensors) == names
     assert "problem" in tensors["sparse"]
     assert tensors["d_field"] == {
@@ -118,6 +119,11 @@ def test_a_read_agrees_with_numpy(
         assert values.tobytes() == field[key].tobytes()
         assert values.shape == field[key].shape
         json.dumps(reply, allow_nan=False)
+
+
+def test_a_lazy_view_is_read_as_the_view(dispatcher: Dispatcher, field: Any) -> None:
+    reply, buffers = dispatcher.handle({"op": "read", "name": "lazy_view", "slices": [[1, 5, 2]]})
+    assert np.array_equal(values_of(reply, buffers), field[1:, ::-1].T[1:5:2])
 
 
 @pytest.mark.parametrize(

@@ -62,10 +62,10 @@ def d_field(field: Any) -> Any:
 def test_every_basic_index_agrees_with_numpy(field: Any, d_field: Any, key: Any) -> None:
     expected = field[key]
     values = gf.lazy(d_field)[key]
-    assert type(values) is type(expected)
+    assert isinstance(values, LazyArray) == isinstance(expected, np.ndarray)
     assert values.dtype == expected.dtype
     assert values.shape == expected.shape
-    assert values.tobytes() == expected.tobytes()
+    assert np.asarray(values).tobytes() == expected.tobytes()
 
 
 @hypothesis.given(key=st.tuples(*[st.slices(n) for n in (6, 5, 7)]))
@@ -73,13 +73,15 @@ def test_every_basic_index_agrees_with_numpy(field: Any, d_field: Any, key: Any)
 def test_a_slice_pulls_no_more_than_was_asked(field: Any, d_field: Any, key: Any) -> None:
     with pytest.MonkeyPatch.context() as patch:
         traffic = Traffic(patch)
-        gf.lazy(d_field)[key]
+        view = gf.lazy(d_field)[key]
+        assert traffic.calls == 0
+        view.fetch()
     assert (traffic.calls, traffic.nbytes) == (1, field[key].nbytes)
 
 
 def test_writing_to_a_pulled_value_leaves_the_device_alone() -> None:
     d_x = gf.to_device(np.arange(4.0))
-    values = gf.lazy(d_x)[:]
+    values = gf.lazy(d_x)[:].fetch()
     values[:] = -1
     assert gf.fetch(d_x).tolist() == [0, 1, 2, 3]
 
@@ -90,9 +92,9 @@ def test_an_index_outside_the_array_is_refused(d_field: Any, key: Any) -> None:
         gf.lazy(d_field)[key]
 
 
-@pytest.mark.parametrize("key", [True, [0, 1], np.array([0, 1]), "u", 1.0, (0, [1])])
-def test_fancy_indexing_is_refused_with_a_remedy(d_field: Any, key: Any) -> None:
-    with pytest.raises(IndexError, match=r"fetch\(\)"):
+@pytest.mark.parametrize("key", [True, np.False_, np.array(True), "u", b"u", 1.0, (0, [1.5])])
+def test_an_index_of_another_kind_is_refused(d_field: Any, key: Any) -> None:
+    with pytest.raises(IndexError, match="integers, slices"):
         gf.lazy(d_field)[key]
 
 
@@ -125,7 +127,6 @@ def test_asarray_heeds_dtype_and_copy(field: Any, d_field: Any) -> None:
     assert np.array_equal(np.array(a, copy=True), field)
     with pytest.raises(ValueError, match="copy"):
         np.array(a, copy=False)
-    assert np.array_equal(np.add(a, np.float32(1)), field + 1)
 
 
 def test_out_is_filled_and_returned(field: Any, d_field: Any) -> None:
@@ -134,17 +135,20 @@ def test_out_is_filled_and_returned(field: Any, d_field: Any) -> None:
     assert np.array_equal(out, field)
 
 
-def test_iteration_pulls_one_item_at_a_time(field: Any, d_field: Any, traffic: Traffic) -> None:
+def test_iteration_pulls_nothing_that_is_not_looked_at(
+    field: Any, d_field: Any, traffic: Traffic
+) -> None:
     iterator = iter(gf.lazy(d_field))
     assert traffic.calls == 0
-    assert np.array_equal(next(iterator), field[0])
+    assert np.array_equal(next(iterator).fetch(), field[0])
     assert traffic.nbytes == field[0].nbytes
-    assert len(list(iterator)) == len(gf.lazy(d_field)) - 1
-    assert traffic.nbytes == field.nbytes
+    assert [len(item) for item in iterator] == [5] * (len(gf.lazy(d_field)) - 1)
+    assert traffic.nbytes == field[0].nbytes
 
 
 def test_an_array_without_axes_has_no_length() -> None:
     a = gf.lazy(gf.to_device(np.float32(2.5)))
+    assert isinstance(a[()], np.float32)
     with pytest.raises(TypeError):
         len(a)
     with pytest.raises(TypeError):

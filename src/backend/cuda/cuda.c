@@ -9,6 +9,7 @@
 #include "backend/cuda/calls.h"
 #include "backend/cuda/ipc.h"
 #include "backend/cuda/kernels.h"
+#include "backend/cuda/reduce.h"
 #include "core/error.h"
 
 /* The count does not change while a process lives; neither does the reason for having none. */
@@ -321,6 +322,17 @@ static gpuf_status pack_cast(int32_t device, const gpufi_strided *layout, gpufi_
   return status;
 }
 
+static gpuf_status reduce(int32_t device, const gpufi_reduce *job, const void *d_base,
+                          void *d_result, void *d_scratch, gpuf_stream stream, gpuf_error *err) {
+  int previous;
+  gpuf_status status = enter(device, &previous, err);
+  if (status == GPUF_OK) {
+    status = CUDA_CALL(gpufi_cuda_reduce(job, d_base, d_result, d_scratch, (cudaStream_t)stream));
+    leave(device, previous);
+  }
+  return status;
+}
+
 const gpufi_backend gpufi_backend_cuda = {
     .kind = GPUF_DEVICE_CUDA,
     .device_count = device_count,
@@ -348,4 +360,6 @@ const gpufi_backend gpufi_backend_cuda = {
     .ipc_descriptor = gpufi_cuda_ipc_descriptor,
     .ipc_open = gpufi_cuda_ipc_open,
     .ipc_close = gpufi_cuda_ipc_close,
+    .reduce_scratch_nbytes = gpufi_cuda_reduce_scratch_nbytes,
+    .reduce = reduce,
 };

@@ -181,6 +181,11 @@ gpuf_status gpufi_cuda_ipc_export(int32_t device, const void *d_ptr, gpufi_ipc_b
     status = enter(device, &previous, err);
   }
   if (status == GPUF_OK) {
+    /* A thread that is new to CUDA has a device but no context yet, which the driver's calls need.
+     */
+    status = CUDA_CALL(cudaSetDevice(device));
+  }
+  if (status == GPUF_OK) {
     status = export_block(device, d_ptr, block, err);
     leave(device, previous);
   }

@@ -7,6 +7,7 @@
 #include <sys/sysinfo.h>
 #include <time.h>
 
+#include "backend/host/reduce.h"
 #include "core/error.h"
 
 static pthread_mutex_t faults_lock = PTHREAD_MUTEX_INITIALIZER; /* guards `faults` */
@@ -268,6 +269,10 @@ static gpuf_status pack_cast(int32_t device, const gpufi_strided *layout, gpufi_
   return gpufi_host_enqueue(device, stream, pack_cast_work, &args, sizeof(args), err);
 }
 
+static size_t reduce_scratch_nbytes(const gpufi_reduce *job, const void *d_base) {
+  return 0;
+}
+
 const gpufi_backend gpufi_backend_host = {
     .kind = GPUF_DEVICE_HOST,
     .device_count = device_count,
@@ -295,6 +300,8 @@ const gpufi_backend gpufi_backend_host = {
     .ipc_descriptor = gpufi_host_memory_fd,
     .ipc_open = gpufi_host_ipc_open,
     .ipc_close = gpufi_host_close,
+    .reduce_scratch_nbytes = reduce_scratch_nbytes,
+    .reduce = gpufi_host_reduce,
 };
 
 /* True on a stream thread while it runs a kernel of the program. */

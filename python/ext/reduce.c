@@ -1,0 +1,273 @@
+/* overview, stats and histogram: the arguments, and the call with the GIL released. */
+#include "core.h"
+
+static PyObject *new_array(const gpufi_py_state *state, gpuf_dtype dtype, int32_t ndim,
+                           const int64_t *shape) {
+  npy_intp dims[GPUF_NDIM_MAX] = {0};
+  PyObject *descr = state->descrs[dtype];
+  for (int32_t i = 0; i < ndim; i++) {
+    dims[i] = (npy_intp)shape[i];
+  }
+  Py_INCREF(descr); /* stolen */
+  return PyArray_NewFromDescr(&PyArray_Type, (PyArray_Descr *)descr, ndim, dims, NULL, NULL, 0,
+                              NULL);
+}
+
+static int check_count(const char *function, Py_ssize_t nargs, Py_ssize_t wanted) {
+  if (nargs != wanted) {
+    PyErr_Format(PyExc_TypeError, "%s() takes %zd arguments, %zd given", function, wanted, nargs);
+    return -1;
+  }
+  return 0;
+}
+
+/* --- overview ---------------------------------------------------------------- */
+
+static const struct {
+  const char *name;
+  gpuf_overview_how how;
+} hows[] = {
+    {"mean", GPUF_OVERVIEW_MEAN}, {"rms", GPUF_OVERVIEW_RMS},       {"min", GPUF_OVERVIEW_MIN},
+    {"max", GPUF_OVERVIEW_MAX},   {"minmax", GPUF_OVERVIEW_MINMAX}, {"first", GPUF_OVERVIEW_FIRST},
+};
+
+static int parse_how(PyObject *object, gpuf_overview_how *how) {
+  const char *text = PyUnicode_Check(object) ? PyUnicode_AsUTF8AndSize(object, NULL) : NULL;
+  if (PyErr_Occurred()) {
+    return -1;
+  }
+  for (size_t i = 0; text && i < sizeof(hows) / sizeof(hows[0]); i++) {
+    if (strcmp(text, hows[i].name) == 0) {
+      *how = hows[i].how;
+      return 0;
+    }
+  }
+  PyErr_Format(PyExc_ValueError,
+               "how is %R; it must be \"mean\", \"rms\", \"min\", \"max\", \"minmax\" or \"first\"",
+               object);
+  return -1;
+}
+
+/* A tuple of as many ints as the tensor has axes; none is longer than its axis. */
+static int parse_shape(PyObject *object, const gpuf_tensor *tensor, int64_t *shape) {
+  const Py_ssize_t count = PyTuple_Check(object) ? PyTuple_Size(object) : -1;
+  if (count != tensor->ndim) {
+    PyErr_Format(PyExc_ValueError,
+                 "the overview's shape is %R; the tensor has %d axes: give a tuple of as many "
+                 "lengths",
+                 object, (int)tensor->ndim);
+    return -1;
+  }
+  for (Py_ssize_t i = 0; i < count; i++) {
+    shape[i] = PyLong_AsLongLong(PyTuple_GetItem(object, i));
+    if (shape[i] == -1 && PyErr_Occurred()) {
+      return -1;
+    }
+    if (shape[i] < 1) {
+      PyErr_Format(PyExc_ValueError, "the overview's shape is %R; lengths are 1 or more", object);
+      return -1;
+    }
+    shape[i] = shape[i] < tensor->shape[i] ? shape[i] : tensor->shape[i];
+  }
+  return 0;
+}
+
+/* With the counts of the elements: all, NaN, +inf, -inf. */
+static PyObject *overview_of(gpufi_py_state *state, const gpuf_tensor *tensor,
+                             gpuf_overview_how how, const int64_t *shape) {
+  const gpuf_dtype dtype = gpuf_overview_dtype(tensor->dtype, how);
+  gpuf_counts counts;
+  gpuf_error err;
+  gpuf_status status;
+  PyObject *low = new_array(state, dtype, tensor->ndim, shape);
+  PyObject *high = how == GPUF_OVERVIEW_MINMAX && low ? new_array(state, dtype, tensor->ndim, shape)
+                                                      : Py_NewRef(Py_None);
+  if (!low || !high) {
+    Py_XDECREF(low);
+    Py_XDECREF(high);
+    return NULL;
+  }
+  void *low_data = PyArray_DATA((PyArrayObject *)low);
+  void *high_data = high == Py_None ? NULL : PyArray_DATA((PyArrayObject *)high);
+  Py_BEGIN_ALLOW_THREADS status =
+      gpuf_reduce_overview(tensor, how, shape, low_data, high_data, &counts, &err);
+  Py_END_ALLOW_THREADS if (status != GPUF_OK) {
+    Py_DECREF(low);
+    Py_DECREF(high);
+    return gpufi_py_raise(state, &err);
+  }
+  return Py_BuildValue("(NN(KKKK))", low, high, (unsigned long long)counts.count,
+                       (unsigned long long)counts.nan_count,
+                       (unsigned long long)counts.posinf_count,
+                       (unsigned long long)counts.neginf_count);
+}
+
+static PyObject *py_overview(PyObject *module, PyObject *const *args, Py_ssize_t nargs) {
+  gpufi_py_state *state = gpufi_py_state_of_module(module);
+  gpufi_py_import import = {0};
+  int64_t shape[GPUF_NDIM_MAX] = {0};
+  gpuf_overview_how how;
+  PyObject *result = NULL;
+  if (check_count("overview", nargs, 3) < 0 || parse_how(args[2], &how) < 0 ||
+      gpufi_py_adapter_import(state, args[0], &import) < 0) {
+    return NULL;
+  }
+  if (parse_shape(args[1], &import.tensor, shape) == 0) {
+    result = overview_of(state, &import.tensor, how, shape);
+  }
+  gpufi_py_import_clear(&import);
+  return result;
+}
+
+/* --- stats ------------------------------------------------------------------- */
+
+static PyObject *scalar(gpuf_dtype dtype, gpuf_scalar value) {
+  if (dtype > GPUF_DTYPE_UINT64) {
+    return PyFloat_FromDouble(value.f64);
+  }
+  return dtype >= GPUF_DTYPE_INT8 && dtype <= GPUF_DTYPE_INT64
+             ? PyLong_FromLongLong(value.i64)
+             : PyLong_FromUnsignedLongLong(value.u64);
+}
+
+static PyObject *stats_dict(gpuf_dtype dtype, const gpuf_stats *s) {
+  return Py_BuildValue("{sKsKsKsKsKsKsNsNsNsNsdsd}", "count", (unsigned long long)s->counts.count,
+                       "nan_count", (unsigned long long)s->counts.nan_count, "posinf_count",
+                       (unsigned long long)s->counts.posinf_count, "neginf_count",
+                       (unsigned long long)s->counts.neginf_count, "finite_count",
+                       (unsigned long long)s->finite_count, "zero_count",
+                       (unsigned long long)s->zero_count, "min", scalar(dtype, s->min), "max",
+                       scalar(dtype, s->max), "finite_min", scalar(dtype, s->finite_min),
+                       "finite_max", scalar(dtype, s->finite_max), "mean", s->mean, "variance",
+                       s->variance);
+}
+
+static PyObject *py_stats(PyObject *module, PyObject *object) {
+  gpufi_py_state *state = gpufi_py_state_of_module(module);
+  gpufi_py_import import = {0};
+  gpuf_stats stats;
+  gpuf_error err;
+  gpuf_status status;
+  if (gpufi_py_adapter_import(state, object, &import) < 0) {
+    return NULL;
+  }
+  Py_BEGIN_ALLOW_THREADS status = gpuf_reduce_stats(&import.tensor, &stats, &err);
+  Py_END_ALLOW_THREADS PyObject *result =
+      status == GPUF_OK ? stats_dict(import.tensor.dtype, &stats) : gpufi_py_raise(state, &err);
+  gpufi_py_import_clear(&import);
+  return result;
+}
+
+/* --- histogram --------------------------------------------------------------- */
+
+static int parse_range(PyObject *object, double *range) {
+  for (Py_ssize_t i = 0; i < 2; i++) {
+    PyObject *limit =
+        PyTuple_Check(object) && PyTuple_Size(object) == 2 ? PyTuple_GetItem(object, i) : NULL;
+    if (!limit) {
+      PyErr_Format(PyExc_TypeError, "range is %R; it must be None or a tuple (low, high)", object);
+      return -1;
+    }
+    range[i] = PyFloat_AsDouble(limit);
+    if (range[i] == -1.0 && PyErr_Occurred()) {
+      return -1;
+    }
+  }
+  return 0;
+}
+
+/* With the counts of the elements outside the bins: NaN, under, over. */
+static PyObject *histogram_of(gpufi_py_state *state, const gpuf_tensor *tensor, int64_t bin_count,
+                              const double *range) {
+  const int64_t edge_count = bin_count + 1;
+  gpuf_histogram_rest rest;
+  gpuf_error err;
+  gpuf_status status;
+  PyObject *bins = new_array(state, GPUF_DTYPE_UINT64, 1, &bin_count);
+  PyObject *edges = bins ? new_array(state, GPUF_DTYPE_FLOAT64, 1, &edge_count) : NULL;
+  if (!edges) {
+    Py_XDECREF(bins);
+    return NULL;
+  }
+  void *bins_data = PyArray_DATA((PyArrayObject *)bins);
+  void *edges_data = PyArray_DATA((PyArrayObject *)edges);
+  Py_BEGIN_ALLOW_THREADS status =
+      gpuf_reduce_histogram(tensor, bin_count, range, bins_data, edges_data, &rest, &err);
+  Py_END_ALLOW_THREADS if (status != GPUF_OK) {
+    Py_DECREF(bins);
+    Py_DECREF(edges);
+    return gpufi_py_raise(state, &err);
+  }
+  return Py_BuildValue("(NN(KKK))", bins, edges, (unsigned long long)rest.nan_count,
+                       (unsigned long long)rest.under_count, (unsigned long long)rest.over_count);
+}
+
+static PyObject *py_histogram(PyObject *module, PyObject *const *args, Py_ssize_t nargs) {
+  gpufi_py_state *state = gpufi_py_state_of_module(module);
+  gpufi_py_import import = {0};
+  double range[2];
+  if (check_count("histogram", nargs, 3) < 0) {
+    return NULL;
+  }
+  const bool whole = args[2] == Py_None;
+  const int64_t bin_count = PyLong_AsLongLong(args[1]);
+  if (PyErr_Occurred() || (!whole && parse_range(args[2], range) < 0)) {
+    return NULL;
+  }
+  if (bin_count < 1 || bin_count > GPUF_HISTOGRAM_BINS_MAX) {
+    PyErr_Format(PyExc_ValueError, "bins is %lld; a histogram has 1 to %lld", (long long)bin_count,
+                 (long long)GPUF_HISTOGRAM_BINS_MAX);
+    return NULL;
+  }
+  if (gpufi_py_adapter_import(state, args[0], &import) < 0) {
+    return NULL;
+  }
+  PyObject *result = histogram_of(state, &import.tensor, bin_count, whole ? NULL : range);
+  gpufi_py_import_clear(&import);
+  return result;
+}
+
+PyMethodDef gpufi_py_reduce_methods[] = {
+    {"overview", (PyCFunction)(void (*)(void))py_overview, METH_FASTCALL,
+     "overview(x, shape, how, /)\n--\n\nValues, the maxima of minmax or None, and counts: all, "
+     "NaN, +inf, -inf."},
+    {"stats", py_stats, METH_O, "stats(x, /)\n--\n\nStatistics of all elements, as a dict."},
+    {"histogram", (PyCFunction)(void (*)(void))py_histogram, METH_FASTCALL,
+     "histogram(x, bins, range, /)\n--\n\nCounts, edges, and what is outside: NaN, under, over."},
+    {0},
+};
+
+/* --- Methods of DeviceArray ---------------------------------------------------- */
+
+/* gpufetch._reduce.<name>(self, *args, **kwargs) */
+static PyObject *call_python(const char *name, PyObject *self, PyObject *args, PyObject *kwargs) {
+  PyObject *result = NULL, *function = NULL, *self_tuple = NULL, *all_args = NULL;
+  PyObject *module = PyImport_ImportModule("gpufetch._reduce");
+  if (module) {
+    function = PyObject_GetAttrString(module, name);
+    self_tuple = PyTuple_Pack(1, self);
+  }
+  if (function && self_tuple) {
+    all_args = PySequence_Concat(self_tuple, args);
+  }
+  if (all_args) {
+    result = PyObject_Call(function, all_args, kwargs);
+  }
+  Py_XDECREF(module);
+  Py_XDECREF(function);
+  Py_XDECREF(self_tuple);
+  Py_XDECREF(all_args);
+  return result;
+}
+
+PyObject *gpufi_py_array_overview(PyObject *self, PyObject *args, PyObject *kwargs) {
+  return call_python("overview", self, args, kwargs);
+}
+
+PyObject *gpufi_py_array_stats(PyObject *self, PyObject *args) {
+  return call_python("stats", self, args, NULL);
+}
+
+PyObject *gpufi_py_array_histogram(PyObject *self, PyObject *args, PyObject *kwargs) {
+  return call_python("histogram", self, args, kwargs);
+}

@@ -1,0 +1,263 @@
+/* Planning a reduction's launches, and the two small kernels round the large ones. */
+#include "backend/cuda/reduce.h"
+
+#include "backend/cuda/reduce_device.cuh"
+#include "backend/cuda/reduce_walk.cuh"
+#include "backend/elements.h"
+
+namespace gpufi_cuda {
+namespace {
+
+constexpr int64_t kWantedBlocks = 8192;          /* a dozen waves: no long last one */
+constexpr int64_t kWantedHistogramBlocks = 2048; /* each ends with an addition a bin */
+constexpr int64_t kWantedColumnBlocks = 4096;
+constexpr int64_t kRowsPerSplit = 16; /* at least */
+constexpr int64_t kPartialsNbytesMax = int64_t{64} << 20;
+constexpr size_t kSharedNbytesMax = 40 << 10;
+
+/* Results of a cell's parts, added up in the order of the parts by one warp a cell. */
+template <typename Result>
+__global__ void __launch_bounds__(kThreads)
+    combine_kernel(const Result *partials, Result *out, int64_t cell_count, int64_t splits,
+                   bool keyed) {
+  const int64_t cell = static_cast<int64_t>(blockIdx.x) * kWarps + threadIdx.x / 32;
+  if (cell >= cell_count) {
+    return;
+  }
+  Result r;
+  set_empty(r, keyed);
+  for (int64_t s = threadIdx.x % 32; s < splits; s += 32) {
+    merge(r, partials[s * cell_count + cell], keyed);
+  }
+  merge_lanes(r, 32, keyed);
+  if (threadIdx.x % 32 == 0) {
+    out[cell] = r;
+  }
+}
+
+__global__ void __launch_bounds__(kThreads) first_kernel(const __grid_constant__ reduce_params p) {
+  int64_t cell = static_cast<int64_t>(blockIdx.x) * kThreads + threadIdx.x;
+  if (cell >= p.job.cell_count) {
+    return;
+  }
+  const uint32_t nbytes = p.job.element_nbytes;
+  int64_t offset = 0, out = 0;
+  for (int axis = p.job.ndim - 1; axis >= 0; axis--) {
+    const gpufi_reduce_axis &a = p.job.axes[axis];
+    const int64_t outer = cell / a.cell_count;
+    const int64_t i = cell - outer * a.cell_count;
+    cell = outer;
+    offset += gpufi_reduce_bound(&a, i) * a.stride_nbytes;
+    out += i * a.cell_stride;
+  }
+  for (uint32_t k = 0; k < nbytes; k++) {
+    static_cast<char *>(p.out)[out * nbytes + k] = p.base[offset + k];
+  }
+}
+
+/* How a job is carried out. */
+struct plan {
+  enum { kCells, kColumns, kFirst, kHistogram } kernel;
+  reduce_params params; /* without the pointers but the base, and without the byte table */
+  int64_t blocks;
+};
+
+int64_t at_least_one(int64_t value) {
+  return value > 1 ? value : 1;
+}
+int64_t lesser_of(int64_t a, int64_t b) {
+  return a < b ? a : b;
+}
+
+/* Every element's address is a multiple of `nbytes`, where that is said of the base, of the
+ * strides of the outer axes and of `inner_nbytes`. */
+bool all_multiples(const gpufi_reduce *job, const void *base, int64_t inner_nbytes,
+                   uint64_t nbytes) {
+  uint64_t bits = reinterpret_cast<uintptr_t>(base) | static_cast<uint64_t>(inner_nbytes);
+  for (int axis = 0; axis < job->ndim - 1; axis++) {
+    bits |= static_cast<uint64_t>(job->axes[axis].stride_nbytes);
+  }
+  return bits % nbytes == 0;
+}
+
+const gpufi_reduce_axis &last_axis(const gpufi_reduce *job) {
+  return job->axes[job->ndim - 1];
+}
+
+int64_t element_count(const gpufi_reduce *job) {
+  int64_t count = 1;
+  for (int axis = 0; axis < job->ndim; axis++) {
+    count *= job->axes[axis].length;
+  }
+  return count;
+}
+
+void plan_cells(plan *plan, const gpufi_reduce *job, int64_t wanted_blocks) {
+  reduce_params &p = plan->params;
+  const gpufi_reduce_axis &inner = last_axis(job);
+  const int64_t size = job->element_nbytes;
+  const int64_t length = inner.length / inner.cell_count;
+  const int64_t per_cell = element_count(job) / job->cell_count;
+  const int64_t chunk = kChunkNbytes / size;
+  p.vector =
+      p.aligned && inner.stride_nbytes == size && (length * size >= 1024 || per_cell == length);
+  const int64_t rows = at_least_one(per_cell / length);
+  const int64_t pieces =
+      p.vector ? rows * ((length + chunk - 1) / chunk) : per_cell / (8 * kThreads);
+  p.splits = lesser_of(at_least_one(wanted_blocks / job->cell_count), at_least_one(pieces));
+  plan->blocks = job->cell_count * p.splits;
+}
+
+/* False if a cell is too long for a tile. */
+bool plan_columns(plan *plan, const gpufi_reduce *job) {
+  reduce_params &p = plan->params;
+  const gpufi_reduce_axis &inner = last_axis(job);
+  const int64_t size = job->element_nbytes, columns = size == 8 ? 2 : 4;
+  const int64_t cell_length = (inner.length + inner.cell_count - 1) / inner.cell_count;
+  p.vector = inner.stride_nbytes == size &&
+             all_multiples(job, p.base, inner.length * size, columns * size);
+  const int64_t slack = p.vector ? 2 * (columns - 1) : 0; /* of other tiles, at the ends */
+  const int64_t fitting = (kThreads * columns - slack) / cell_length;
+  if (fitting < 1) {
+    return false;
+  }
+  p.cells_per_tile = lesser_of(fitting, inner.cell_count);
+  p.tiles = (inner.cell_count + p.cells_per_tile - 1) / p.cells_per_tile;
+  p.columns_log2 = 0;
+  while ((columns << p.columns_log2) < p.cells_per_tile * cell_length + slack) {
+    p.columns_log2++;
+  }
+  p.lanes = 1;
+  while (p.lanes < 32 && 2 * p.lanes * p.cells_per_tile <= kThreads) {
+    p.lanes *= 2;
+  }
+  const int64_t outer_cells = job->cell_count / inner.cell_count;
+  const int64_t rows = element_count(job) / inner.length / outer_cells;
+  const int64_t blocks = outer_cells * p.tiles;
+  const int64_t cell_nbytes = static_cast<int64_t>(gpufi_reduce_cell_nbytes(job));
+  p.splits = 1;
+  if (blocks < kWantedColumnBlocks / 2) {
+    p.splits = lesser_of(kWantedColumnBlocks / blocks, rows / kRowsPerSplit);
+    p.splits = lesser_of(p.splits, kPartialsNbytesMax / (job->cell_count * cell_nbytes));
+    p.splits = at_least_one(p.splits);
+  }
+  plan->blocks = blocks * p.splits;
+  return true;
+}
+
+void plan_histogram(plan *plan, const gpufi_reduce *job) {
+  reduce_params &p = plan->params;
+  const size_t edges = static_cast<size_t>(job->bin_count + 1) * sizeof(double);
+  const size_t bins = static_cast<size_t>(job->bin_count) * sizeof(uint32_t);
+  plan_cells(plan, job, kWantedHistogramBlocks);
+  p.edges_shared = edges <= kSharedNbytesMax / 2;
+  const size_t left = kSharedNbytesMax - (p.edges_shared ? edges : 0);
+  p.copies = static_cast<int32_t>(lesser_of(static_cast<int64_t>(left / bins), kWarps));
+}
+
+void make_plan(plan *plan, const gpufi_reduce *job, const void *base) {
+  reduce_params &p = plan->params;
+  const gpufi_reduce_axis &inner = last_axis(job);
+  p.job = *job;
+  p.base = static_cast<const char *>(base);
+  p.splits = 1;
+  p.copies = 0;
+  p.edges_shared = false;
+  p.aligned = all_multiples(job, base, inner.stride_nbytes, job->element_nbytes);
+  if (job->kind == GPUFI_REDUCE_FIRST) {
+    plan->kernel = plan::kFirst;
+    plan->blocks = (job->cell_count + kThreads - 1) / kThreads;
+  } else if (job->kind == GPUFI_REDUCE_HISTOGRAM) {
+    plan->kernel = plan::kHistogram;
+    plan_histogram(plan, job);
+  } else if (job->kind != GPUFI_REDUCE_STATS && plan_columns(plan, job)) {
+    plan->kernel = plan::kColumns;
+  } else {
+    plan->kernel = plan::kCells;
+    plan_cells(plan, job, kWantedBlocks);
+  }
+}
+
+/* The partial results of kinds that have them; a histogram's blocks add to one. */
+size_t partials_nbytes(const plan &plan) {
+  const gpufi_reduce &job = plan.params.job;
+  return plan.params.splits > 1 && job.kind != GPUFI_REDUCE_HISTOGRAM
+             ? static_cast<size_t>(plan.params.splits * job.cell_count) *
+                   gpufi_reduce_cell_nbytes(&job)
+             : 0;
+}
+
+template <typename Result> cudaError_t combine(const plan &plan, void *cells, cudaStream_t stream) {
+  const reduce_params &p = plan.params;
+  const int64_t blocks = (p.job.cell_count + kWarps - 1) / kWarps;
+  combine_kernel<Result><<<static_cast<unsigned>(blocks), kThreads, 0, stream>>>(
+      static_cast<const Result *>(p.out), static_cast<Result *>(cells), p.job.cell_count, p.splits,
+      gpufi_reduce_is_keyed(p.job.dtype));
+  return cudaGetLastError();
+}
+
+cudaError_t combine_by_kind(const plan &plan, void *cells, cudaStream_t stream) {
+  switch (plan.params.job.kind) {
+  case GPUFI_REDUCE_STATS:
+    return combine<gpufi_reduce_stats>(plan, cells, stream);
+  case GPUFI_REDUCE_EXTREMES:
+    return combine<gpufi_reduce_extremes>(plan, cells, stream);
+  default:
+    return combine<gpufi_reduce_sum>(plan, cells, stream);
+  }
+}
+
+cudaError_t launch_plan(const plan &plan, cudaStream_t stream) {
+  const unsigned blocks = static_cast<unsigned>(plan.blocks);
+  switch (plan.kernel) {
+  case plan::kCells:
+    return launch_cells(plan.params, blocks, stream);
+  case plan::kColumns:
+    return launch_columns(plan.params, blocks, stream);
+  case plan::kHistogram:
+    return launch_histogram(plan.params, blocks, stream);
+  case plan::kFirst:
+    first_kernel<<<blocks, kThreads, 0, stream>>>(plan.params);
+  }
+  return cudaGetLastError();
+}
+
+} // namespace
+} // namespace gpufi_cuda
+
+using namespace gpufi_cuda;
+
+size_t gpufi_cuda_reduce_scratch_nbytes(const gpufi_reduce *job, const void *d_base) {
+  plan plan;
+  make_plan(&plan, job, d_base);
+  return partials_nbytes(plan);
+}
+
+cudaError_t gpufi_cuda_reduce(const gpufi_reduce *job, const void *d_base, void *d_result,
+                              void *d_scratch, cudaStream_t stream) {
+  plan plan;
+  make_plan(&plan, job, d_base);
+  reduce_params &p = plan.params;
+  const size_t result_nbytes = gpufi_reduce_result_nbytes(job);
+  char *cells = static_cast<char *>(d_result) + sizeof(gpufi_reduce_head);
+  const bool histogram = job->kind == GPUFI_REDUCE_HISTOGRAM;
+  const bool partial = partials_nbytes(plan) > 0;
+  p.head = static_cast<gpufi_reduce_head *>(d_result);
+  p.out = partial ? d_scratch : cells;
+  if (histogram) {
+    p.edges = reinterpret_cast<const double *>(static_cast<char *>(d_result) + result_nbytes);
+    p.bin_scale = job->bin_scale;
+  }
+  if (job->element_nbytes == 1) {
+    gpufi_elements_byte_table(job->dtype, p.byte_table);
+  }
+  cudaError_t code =
+      cudaMemsetAsync(d_result, 0, histogram ? result_nbytes : sizeof(*p.head), stream);
+  if (code == cudaSuccess) {
+    code = launch_plan(plan, stream);
+  }
+  if (code == cudaSuccess && partial) {
+    code = combine_by_kind(plan, cells, stream);
+  }
+  return code;
+}
