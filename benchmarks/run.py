@@ -19,7 +19,7 @@ from types import ModuleType
 
 import gpufetch as gf
 import peers
-from cases import cold, fetch, hdf5, tree
+from cases import cold, fetch, hdf5, layout, tree
 from harness import Row, Session, commit, cpu_name, markdown, report, today, write_results
 
 CASES: dict[str, ModuleType] = {
@@ -27,6 +27,7 @@ CASES: dict[str, ModuleType] = {
     "tree": tree,
     "cold": cold,
     "hdf5": hdf5,
+    "layout": layout,
 }
 
 

@@ -31,10 +31,13 @@
   X(__dlpack_c_exchange_api__)                                                                     \
   X(__dlpack_device__)                                                                             \
   X(__enter__)                                                                                     \
-  X(__exit__) X(_mask) X(copy) X(cuda) X(data) X(descr) X(detach) X(device) X(dl_device) X(dtype)  \
-      X(is_conj) X(is_cuda) X(is_meta) X(is_neg) X(is_nested) X(is_quantized) X(layout) X(mask)    \
-          X(max_version) X(out) X(requires_grad) X(resolve_conj) X(resolve_neg) X(shape) X(str)    \
-              X(stream) X(strides) X(timeout) X(typestr) X(version)
+  X(__exit__)                                                                                      \
+  X(_mask)                                                                                         \
+  X(copy)                                                                                          \
+  X(cuda) X(data) X(descr) X(detach) X(device) X(dl_device) X(dtype) X(is_conj) X(is_cuda)         \
+      X(is_meta) X(is_neg) X(is_nested) X(is_quantized) X(layout) X(mask) X(max_version) X(order)  \
+          X(out) X(requires_grad) X(resolve_conj) X(resolve_neg) X(shape) X(str) X(stream)         \
+              X(strides) X(timeout) X(typestr) X(version)
 
 typedef struct gpufi_py_names {
 #define X(name) PyObject *name;
@@ -151,10 +154,28 @@ PyObject *gpufi_py_fetch_async(PyObject *module, PyObject *const *args, Py_ssize
  * tensor's memory alive. */
 PyObject *gpufi_py_fetch_tensor(gpufi_py_state *state, const gpuf_tensor *tensor);
 
-/* A capsule that owns fresh host memory for what comes from `device`: pinned, or pageable when the
- * pool is at its cap or the device is the CPU. Releases the GIL meanwhile. */
+/* --- block.c --------------------------------------------------------------- */
+
+typedef enum gpufi_py_block_kind { BLOCK_POOL, BLOCK_MAPPED, BLOCK_HEAP } gpufi_py_block_kind;
+
+/* Host memory that an ndarray will own. */
+typedef struct gpufi_py_block {
+  void *ptr;
+  size_t nbytes;
+  gpufi_py_block_kind kind;
+} gpufi_py_block;
+
+/* A block of the pinned pool for what comes from a device, else, or when the pool is at its cap,
+ * pageable memory. These two need no GIL. */
+gpuf_status gpufi_py_block_alloc(gpuf_device device, size_t nbytes, gpufi_py_block *memory,
+                                 gpuf_error *err);
+void gpufi_py_block_free(const gpufi_py_block *memory);
+/* A capsule that owns a fresh block. Releases the GIL meanwhile. */
 PyObject *gpufi_py_block_create(const gpufi_py_state *state, gpuf_device device, size_t nbytes,
                                 void **data);
+/* An ndarray as `tensor` describes it, that owns `memory`. Takes `memory` over, also on failure. */
+PyObject *gpufi_py_array_over_block(const gpufi_py_state *state, const gpuf_tensor *tensor,
+                                    const gpufi_py_block *memory);
 
 /* --- tree.c ---------------------------------------------------------------- */
 

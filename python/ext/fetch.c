@@ -1,151 +1,9 @@
 /* fetch and fetch_async: the destination, and the copy with the GIL released. */
 #include "core.h"
 
-#include <stdlib.h>
 #include <string.h>
-#include <sys/mman.h>
 
-/* --- Destination memory ---------------------------------------------------- */
-
-/* Pageable memory from this size on is mapped, so that huge pages can back it. */
-#define MAPPED_NBYTES_MIN ((size_t)4 << 20)
-
-typedef enum block_kind { BLOCK_POOL, BLOCK_MAPPED, BLOCK_HEAP } block_kind;
-
-/* Host memory that an ndarray will own. */
-typedef struct block {
-  void *ptr;
-  size_t nbytes;
-  block_kind kind;
-} block;
-
-static void block_free(const block *memory) {
-  switch (memory->kind) {
-  case BLOCK_POOL:
-    gpuf_pool_release(memory->ptr);
-    break;
-  case BLOCK_MAPPED:
-    munmap(memory->ptr, memory->nbytes);
-    break;
-  case BLOCK_HEAP:
-    free(memory->ptr);
-    break;
-  }
-}
-
-static gpuf_status no_memory(size_t nbytes, gpuf_error *err) {
-  err->status = GPUF_ERR_NO_MEMORY;
-  err->native_code = 0;
-  PyOS_snprintf(err->message, sizeof(err->message),
-                "no host memory for an array of %zu bytes: fetch it in slices", nbytes);
-  return err->status;
-}
-
-static gpuf_status block_alloc_pageable(size_t nbytes, block *memory, gpuf_error *err) {
-  memory->nbytes = nbytes;
-  if (nbytes >= MAPPED_NBYTES_MIN) {
-    memory->kind = BLOCK_MAPPED;
-    memory->ptr = mmap(NULL, nbytes, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
-    if (memory->ptr == MAP_FAILED) {
-      return no_memory(nbytes, err);
-    }
-    madvise(memory->ptr, nbytes, MADV_HUGEPAGE);
-    return GPUF_OK;
-  }
-  memory->kind = BLOCK_HEAP;
-  if (posix_memalign(&memory->ptr, 64, nbytes > 0 ? nbytes : 1) != 0) {
-    return no_memory(nbytes, err);
-  }
-  return GPUF_OK;
-}
-
-/* A block of the pinned pool for what comes from a device, else, or when the pool is at its cap,
- * pageable memory. Needs no GIL. */
-static gpuf_status block_alloc(gpuf_device device, size_t nbytes, block *memory, gpuf_error *err) {
-  if (device.kind != GPUF_DEVICE_CPU && nbytes > 0) {
-    const gpuf_status status = gpuf_pool_acquire_result(device, nbytes, &memory->ptr, err);
-    if (status != GPUF_ERR_NO_MEMORY) {
-      memory->nbytes = nbytes;
-      memory->kind = BLOCK_POOL;
-      return status;
-    }
-  }
-  return block_alloc_pageable(nbytes, memory, err);
-}
-
-static const char *const block_names[] = {
-    [BLOCK_POOL] = "gpufetch.pool",
-    [BLOCK_MAPPED] = "gpufetch.mapped",
-    [BLOCK_HEAP] = "gpufetch.heap",
-};
-
-static void block_capsule_destroy(PyObject *capsule) {
-  const char *name = PyCapsule_GetName(capsule);
-  block memory = {PyCapsule_GetPointer(capsule, name), (size_t)PyCapsule_GetContext(capsule),
-                  BLOCK_POOL};
-  for (int kind = BLOCK_POOL; kind <= BLOCK_HEAP; kind++) {
-    if (name == block_names[kind]) {
-      memory.kind = (block_kind)kind;
-    }
-  }
-  if (memory.kind == BLOCK_MAPPED) { /* returning many pages takes milliseconds */
-    Py_BEGIN_ALLOW_THREADS block_free(&memory);
-    Py_END_ALLOW_THREADS
-  } else {
-    block_free(&memory);
-  }
-}
-
-/* A capsule that owns `memory`. Takes it over, also on failure. */
-static PyObject *block_capsule(const block *memory) {
-  PyObject *capsule = PyCapsule_New(memory->ptr, block_names[memory->kind], block_capsule_destroy);
-  if (!capsule) {
-    block_free(memory);
-    return NULL;
-  }
-  PyCapsule_SetContext(capsule, (void *)memory->nbytes);
-  return capsule;
-}
-
-PyObject *gpufi_py_block_create(const gpufi_py_state *state, gpuf_device device, size_t nbytes,
-                                void **data) {
-  gpuf_error err;
-  block memory;
-  gpuf_status status;
-  Py_BEGIN_ALLOW_THREADS status = block_alloc(device, nbytes, &memory, &err);
-  Py_END_ALLOW_THREADS if (status != GPUF_OK) {
-    return gpufi_py_raise(state, &err);
-  }
-  *data = memory.ptr;
-  return block_capsule(&memory);
-}
-
-/* An ndarray like `tensor`, in C order, that owns `memory`. Takes `memory` over, also on
- * failure. */
-static PyObject *array_over_block(const gpufi_py_state *state, const gpuf_tensor *tensor,
-                                  const block *memory) {
-  npy_intp shape[GPUF_NDIM_MAX];
-  PyObject *descr = state->descrs[tensor->dtype];
-  PyObject *capsule = block_capsule(memory);
-  if (!capsule) {
-    return NULL;
-  }
-  for (int32_t i = 0; i < tensor->ndim; i++) {
-    shape[i] = (npy_intp)tensor->shape[i];
-  }
-  Py_INCREF(descr); /* stolen */
-  PyObject *array = PyArray_NewFromDescr(&PyArray_Type, (PyArray_Descr *)descr, tensor->ndim, shape,
-                                         NULL, memory->ptr, NPY_ARRAY_DEFAULT, NULL);
-  if (!array) {
-    Py_DECREF(capsule);
-    return NULL;
-  }
-  if (PyArray_SetBaseObject((PyArrayObject *)array, capsule) < 0) { /* steals capsule */
-    Py_DECREF(array);
-    return NULL;
-  }
-  return array;
-}
+/* --- The result ------------------------------------------------------------ */
 
 /* The same shape and dtype in C order on the CPU, at `data`. */
 static void describe_block(const gpuf_tensor *tensor, void *data, gpuf_tensor *result) {
@@ -164,27 +22,111 @@ static void describe_block(const gpuf_tensor *tensor, void *data, gpuf_tensor *r
   }
 }
 
-PyObject *gpufi_py_fetch_tensor(gpufi_py_state *state, const gpuf_tensor *tensor) {
+/* --- dtype= and order= ----------------------------------------------------- */
+
+/* How the caller wants the result. */
+typedef struct request {
+  PyObject *out;    /* borrowed; NULL = a fresh array */
+  gpuf_dtype dtype; /* 0 = the tensor's */
+  char order;       /* 'C', 'F', 'A' or 'K'; 0 = not given, so C */
+} request;
+
+static const request default_request = {NULL, 0, 0};
+
+static bool is_f_contiguous(const gpuf_tensor *tensor) {
+  gpuf_tensor reversed = *tensor;
+  for (int32_t i = 0; i < tensor->ndim; i++) {
+    reversed.shape[i] = tensor->shape[tensor->ndim - 1 - i];
+    reversed.strides_nbytes[i] = tensor->strides_nbytes[tensor->ndim - 1 - i];
+  }
+  return gpuf_tensor_is_contiguous(&reversed);
+}
+
+static int64_t magnitude(int64_t stride) {
+  return stride < 0 ? -stride : stride;
+}
+
+/* Sort the axes from the outermost in memory to the innermost, as NumPy's order='K' has them: by
+ * stride, and as they are where strides are equal. */
+static void sort_by_stride(const gpuf_tensor *tensor, int32_t *axes) {
+  for (int32_t i = 1; i < tensor->ndim; i++) {
+    const int32_t axis = axes[i];
+    const int64_t stride = magnitude(tensor->strides_nbytes[axis]);
+    int32_t at = i;
+    for (; at > 0 && magnitude(tensor->strides_nbytes[axes[at - 1]]) < stride; at--) {
+      axes[at] = axes[at - 1];
+    }
+    axes[at] = axis;
+  }
+}
+
+/* A fresh result for `tensor`, without its memory. `tensor` was checked. */
+static void describe_result(const gpuf_tensor *tensor, const request *wanted, gpuf_tensor *result) {
+  int32_t axes[GPUF_NDIM_MAX] = {0}; /* from the outermost to the innermost */
+  describe_block(tensor, NULL, result);
+  result->dtype = wanted->dtype ? wanted->dtype : tensor->dtype;
+  const bool in_c_order = gpuf_tensor_is_contiguous(tensor), in_f_order = is_f_contiguous(tensor);
+  const bool keep = wanted->order == 'A' || wanted->order == 'K';
+  const bool to_f_order = wanted->order == 'F' || (keep && in_f_order && !in_c_order);
+  for (int32_t i = 0; i < tensor->ndim; i++) {
+    axes[i] = to_f_order ? tensor->ndim - 1 - i : i;
+  }
+  if (wanted->order == 'K' && !in_c_order && !in_f_order) {
+    sort_by_stride(tensor, axes);
+  }
+  int64_t stride = (int64_t)gpuf_dtype_nbytes(result->dtype);
+  for (int32_t i = tensor->ndim - 1; i >= 0; i--) {
+    result->strides_nbytes[axes[i]] = stride;
+    if (tensor->shape[axes[i]] > 0) {
+      stride *= tensor->shape[axes[i]];
+    }
+  }
+}
+
+/* A wider dtype may not fit where the tensor did. */
+static gpuf_status check_request(const gpuf_tensor *tensor, const request *wanted,
+                                 gpuf_error *err) {
+  gpuf_tensor result;
+  gpuf_status status = gpuf_tensor_check(tensor, err);
+  if (status == GPUF_OK && wanted->dtype) {
+    status = gpuf_tensor_init(&result, (void *)1, (gpuf_device){GPUF_DEVICE_CPU, 0}, wanted->dtype,
+                              tensor->ndim, tensor->shape, err);
+  }
+  return status;
+}
+
+static gpuf_copy_options copy_options(const request *wanted) {
+  return (gpuf_copy_options){.cast = wanted->dtype != 0};
+}
+
+static PyObject *fetch_fresh(gpufi_py_state *state, const gpuf_tensor *tensor,
+                             const request *wanted) {
+  const gpuf_copy_options options = copy_options(wanted);
   gpuf_error err;
   gpuf_tensor target;
-  block memory;
-  gpuf_status status = gpuf_tensor_check(tensor, &err);
+  gpufi_py_block memory;
+  gpuf_status status = check_request(tensor, wanted, &err);
   if (status != GPUF_OK) {
     return gpufi_py_raise(state, &err);
   }
+  describe_result(tensor, wanted, &target);
   Py_BEGIN_ALLOW_THREADS status =
-      block_alloc(tensor->device, gpuf_tensor_nbytes(tensor), &memory, &err);
+      gpufi_py_block_alloc(tensor->device, gpuf_tensor_nbytes(&target), &memory, &err);
   if (status == GPUF_OK) {
-    describe_block(tensor, memory.ptr, &target);
-    status = gpuf_copy(&target, tensor, NULL, &err);
+    target.data = memory.ptr;
+    status = gpuf_copy(&target, tensor, &options, &err);
     if (status != GPUF_OK) {
-      block_free(&memory);
+      gpufi_py_block_free(&memory);
     }
   }
   Py_END_ALLOW_THREADS if (status != GPUF_OK) {
     return gpufi_py_raise(state, &err);
   }
-  return array_over_block(state, tensor, &memory);
+  return gpufi_py_array_over_block(state, &target, &memory);
+}
+
+PyObject *gpufi_py_fetch_tensor(gpufi_py_state *state, const gpuf_tensor *tensor) {
+  return fetch_fresh(state, tensor, &default_request);
 }
 
 /* --- out= ------------------------------------------------------------------ */
@@ -239,8 +181,10 @@ static bool repeats_elements(const gpuf_tensor *tensor) {
   return false;
 }
 
-static int check_out(const gpufi_py_state *state, const gpuf_tensor *source, PyObject *out,
+static int check_out(const gpufi_py_state *state, const gpuf_tensor *source, const request *wanted,
                      gpuf_tensor *target) {
+  PyObject *out = wanted->out;
+  const gpuf_dtype dtype = wanted->dtype ? wanted->dtype : source->dtype;
   if (!PyArray_Check(out)) {
     PyErr_Format(PyExc_TypeError, "out is of type %S; it must be a numpy.ndarray",
                  (PyObject *)Py_TYPE(out));
@@ -248,17 +192,17 @@ static int check_out(const gpufi_py_state *state, const gpuf_tensor *source, PyO
   }
   if (gpufi_py_tensor_from_array(state, out, target) < 0) {
     gpufi_py_raise_from(PyExc_ValueError, "out (dtype %S) cannot take a tensor of dtype %S",
-                        (PyObject *)PyArray_DESCR((PyArrayObject *)out),
-                        state->descrs[source->dtype]);
+                        (PyObject *)PyArray_DESCR((PyArrayObject *)out), state->descrs[dtype]);
     return -1;
   }
   if (!PyArray_ISWRITEABLE((PyArrayObject *)out)) {
     PyErr_SetString(PyExc_ValueError, "out is read-only: pass a writable array");
     return -1;
   }
-  if (target->dtype != source->dtype) {
-    PyErr_Format(PyExc_ValueError, "out has dtype %S, but the tensor has dtype %S",
-                 state->descrs[target->dtype], state->descrs[source->dtype]);
+  if (target->dtype != dtype) {
+    PyErr_Format(PyExc_ValueError, "out has dtype %S, but %s %S; pass dtype=out.dtype to convert",
+                 state->descrs[target->dtype], wanted->dtype ? "dtype is" : "the tensor has dtype",
+                 state->descrs[dtype]);
     return -1;
   }
   if (target->ndim != source->ndim ||
@@ -282,36 +226,77 @@ static int check_out(const gpufi_py_state *state, const gpuf_tensor *source, PyO
   return 0;
 }
 
-static PyObject *fetch_into(const gpufi_py_state *state, const gpuf_tensor *tensor, PyObject *out) {
+static PyObject *fetch_into(const gpufi_py_state *state, const gpuf_tensor *tensor,
+                            const request *wanted) {
+  const gpuf_copy_options options = copy_options(wanted);
   gpuf_error err;
   gpuf_tensor target;
   gpuf_status status = gpuf_tensor_check(tensor, &err);
   if (status != GPUF_OK) {
     return gpufi_py_raise(state, &err);
   }
-  if (check_out(state, tensor, out, &target) < 0) {
+  if (check_out(state, tensor, wanted, &target) < 0) {
     return NULL;
   }
-  Py_BEGIN_ALLOW_THREADS status = gpuf_copy(&target, tensor, NULL, &err);
+  Py_BEGIN_ALLOW_THREADS status = gpuf_copy(&target, tensor, &options, &err);
   Py_END_ALLOW_THREADS if (status != GPUF_OK) {
     return gpufi_py_raise(state, &err);
   }
-  Py_INCREF(out);
-  return out;
+  Py_INCREF(wanted->out);
+  return wanted->out;
 }
 
 /* --- The Python functions -------------------------------------------------- */
 
-static int parse_out(gpufi_py_state *state, const char *function, PyObject *const *args,
-                     Py_ssize_t nargs, PyObject *kwnames, PyObject **out) {
-  PyObject *const names[] = {state->names.out, NULL};
-  PyObject **values[] = {out};
-  *out = NULL;
-  if (gpufi_py_keywords(function, args, nargs, 1, kwnames, names, values) < 0) {
+static int parse_order(PyObject *object, char *order) {
+  const char *text = PyUnicode_Check(object) ? PyUnicode_AsUTF8AndSize(object, NULL) : NULL;
+  if (PyErr_Occurred()) {
     return -1;
   }
-  if (*out == Py_None) {
-    *out = NULL;
+  if (!text || strlen(text) != 1 || !strchr("CFAKcfak", text[0])) {
+    PyErr_Format(text ? PyExc_ValueError : PyExc_TypeError,
+                 "order is %R; it must be \"C\", \"F\", \"A\" or \"K\"", object);
+    return -1;
+  }
+  *order = (char)(text[0] & ~0x20); /* upper case */
+  return 0;
+}
+
+static int parse_dtype(const gpufi_py_state *state, PyObject *object, gpuf_dtype *dtype) {
+  PyArray_Descr *descr = NULL;
+  if (PyArray_DescrConverter(object, &descr) != NPY_SUCCEED) {
+    return -1;
+  }
+  const int status = gpufi_py_dtype_from_descr(state, (PyObject *)descr, dtype);
+  Py_DECREF(descr);
+  return status;
+}
+
+static int parse_request(gpufi_py_state *state, const char *function, PyObject *const *args,
+                         Py_ssize_t nargs, PyObject *kwnames, request *wanted) {
+  PyObject *out = Py_None, *dtype = Py_None, *order = Py_None;
+  PyObject *const names[] = {state->names.out, state->names.dtype, state->names.order, NULL};
+  PyObject **values[] = {&out, &dtype, &order};
+  *wanted = default_request;
+  if (gpufi_py_keywords(function, args, nargs, 1, kwnames, names, values) < 0 ||
+      (dtype != Py_None && parse_dtype(state, dtype, &wanted->dtype) < 0) ||
+      (order != Py_None && parse_order(order, &wanted->order) < 0)) {
+    return -1;
+  }
+  if (out != Py_None && order != Py_None) {
+    PyErr_SetString(PyExc_ValueError, "out has a layout of its own: leave order out");
+    return -1;
+  }
+  wanted->out = out == Py_None ? NULL : out;
+  return 0;
+}
+
+static int check_tree_request(const request *wanted) {
+  if (wanted->out || wanted->dtype || wanted->order) {
+    PyErr_SetString(PyExc_TypeError,
+                    "out, dtype and order take one tensor: fetch the tree's tensors "
+                    "one by one, each with its own");
+    return -1;
   }
   return 0;
 }
@@ -320,57 +305,56 @@ PyObject *gpufi_py_fetch(PyObject *module, PyObject *const *args, Py_ssize_t nar
                          PyObject *kwnames) {
   gpufi_py_state *state = gpufi_py_state_of_module(module);
   gpufi_py_import source;
-  PyObject *out;
-  if (parse_out(state, "fetch", args, nargs, kwnames, &out) < 0) {
+  request wanted;
+  if (parse_request(state, "fetch", args, nargs, kwnames, &wanted) < 0) {
     return NULL;
   }
   const int is_tree = gpufi_py_is_tree(state, args[0]);
   if (is_tree == 0 && gpufi_py_adapter_import(state, args[0], &source) < 0) {
     return NULL;
   }
-  if (is_tree > 0 && out) {
-    PyErr_SetString(PyExc_TypeError, "out takes one tensor: fetch the tree's tensors one by one, "
-                                     "each with its own out");
-    return NULL;
-  }
   if (is_tree != 0) {
-    return is_tree > 0 ? gpufi_py_fetch_tree(state, args[0]) : NULL;
+    return is_tree > 0 && check_tree_request(&wanted) == 0 ? gpufi_py_fetch_tree(state, args[0])
+                                                           : NULL;
   }
-  PyObject *array =
-      out ? fetch_into(state, &source.tensor, out) : gpufi_py_fetch_tensor(state, &source.tensor);
+  PyObject *array = wanted.out ? fetch_into(state, &source.tensor, &wanted)
+                               : fetch_fresh(state, &source.tensor, &wanted);
   gpufi_py_import_clear(&source);
   return array;
 }
 
 /* Start the copy into `array`; its Future. */
-static PyObject *start(gpufi_py_state *state, const gpufi_py_import *source, PyObject *array,
-                       const gpuf_tensor *target) {
+static PyObject *start(gpufi_py_state *state, const gpufi_py_import *source, const request *wanted,
+                       PyObject *array, const gpuf_tensor *target) {
+  const gpuf_copy_options options = copy_options(wanted);
   gpuf_error err;
   gpuf_future *future = NULL;
   gpuf_status status;
-  Py_BEGIN_ALLOW_THREADS status = gpuf_copy_async(target, &source->tensor, NULL, &future, &err);
+  Py_BEGIN_ALLOW_THREADS status = gpuf_copy_async(target, &source->tensor, &options, &future, &err);
   Py_END_ALLOW_THREADS if (status != GPUF_OK) {
     return gpufi_py_raise(state, &err);
   }
   return gpufi_py_future_create(state, future, array, source->keepalive);
 }
 
-static PyObject *start_fresh(gpufi_py_state *state, const gpufi_py_import *source) {
+static PyObject *start_fresh(gpufi_py_state *state, const gpufi_py_import *source,
+                             const request *wanted) {
   gpuf_error err;
   gpuf_tensor target;
-  block memory;
+  gpufi_py_block memory;
   gpuf_status status;
+  describe_result(&source->tensor, wanted, &target);
   Py_BEGIN_ALLOW_THREADS status =
-      block_alloc(source->tensor.device, gpuf_tensor_nbytes(&source->tensor), &memory, &err);
+      gpufi_py_block_alloc(source->tensor.device, gpuf_tensor_nbytes(&target), &memory, &err);
   Py_END_ALLOW_THREADS if (status != GPUF_OK) {
     return gpufi_py_raise(state, &err);
   }
-  describe_block(&source->tensor, memory.ptr, &target);
-  PyObject *array = array_over_block(state, &source->tensor, &memory);
+  target.data = memory.ptr;
+  PyObject *array = gpufi_py_array_over_block(state, &target, &memory);
   if (!array) {
     return NULL;
   }
-  PyObject *future = start(state, source, array, &target);
+  PyObject *future = start(state, source, wanted, array, &target);
   Py_DECREF(array);
   return future;
 }
@@ -381,8 +365,9 @@ PyObject *gpufi_py_fetch_async(PyObject *module, PyObject *const *args, Py_ssize
   gpufi_py_import source;
   gpuf_tensor target;
   gpuf_error err;
-  PyObject *out, *future = NULL;
-  if (parse_out(state, "fetch_async", args, nargs, kwnames, &out) < 0) {
+  request wanted;
+  PyObject *future = NULL;
+  if (parse_request(state, "fetch_async", args, nargs, kwnames, &wanted) < 0) {
     return NULL;
   }
   const int is_tree = gpufi_py_is_tree(state, args[0]);
@@ -395,12 +380,12 @@ PyObject *gpufi_py_fetch_async(PyObject *module, PyObject *const *args, Py_ssize
   if (is_tree != 0 || gpufi_py_adapter_import(state, args[0], &source) < 0) {
     return NULL;
   }
-  if (gpuf_tensor_check(&source.tensor, &err) != GPUF_OK) {
+  if (check_request(&source.tensor, &wanted, &err) != GPUF_OK) {
     gpufi_py_raise(state, &err);
-  } else if (!out) {
-    future = start_fresh(state, &source);
-  } else if (check_out(state, &source.tensor, out, &target) == 0) {
-    future = start(state, &source, out, &target);
+  } else if (!wanted.out) {
+    future = start_fresh(state, &source, &wanted);
+  } else if (check_out(state, &source.tensor, &wanted, &target) == 0) {
+    future = start(state, &source, &wanted, wanted.out, &target);
   }
   gpufi_py_import_clear(&source);
   return future;

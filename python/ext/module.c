@@ -5,7 +5,7 @@
 #include "dlpack_abi.h"
 
 PyDoc_STRVAR(fetch_doc,
-             "fetch(x, *, out=None)\n--\n\n"
+             "fetch(x, *, out=None, dtype=None, order=None)\n--\n\n"
              "Copy a tensor to the host: a writable ndarray of its shape and dtype in C order.\n\n"
              "x is a tensor of PyTorch, CuPy, Numba, JAX ..., a DeviceArray, or anything with\n"
              "__dlpack__ or __cuda_array_interface__; an array on the CPU is copied too. The\n"
@@ -13,19 +13,25 @@ PyDoc_STRVAR(fetch_doc,
              "ml_dtypes' dtypes. The result's memory is pinned and goes back to a pool with the\n"
              "array; over the pool's cap it is pageable. out: a writable ndarray of x's shape and\n"
              "dtype, in any layout, that shares no memory with x; it is filled and returned.\n\n"
+             "dtype: convert on the device, between any real dtypes but to float8_e8m0fnu; what\n"
+             "travels is the result, so float32 to float16 halves the bytes and bfloat16 to\n"
+             "float32 doubles them. Rounds as astype does; a NaN's payload is not kept, and a\n"
+             "float that the integer cannot hold gives an unspecified one. out then has dtype.\n"
+             "order: the result's layout, as numpy.array's: C (the default), F, A or K. With K a\n"
+             "tensor that fills its memory in any order of the axes travels without packing.\n\n"
              "x may also be a dict, list or tuple of tensors, nested to any depth: the same tree\n"
              "with an ndarray for each tensor, all copied in one batch. An OrderedDict and a\n"
              "namedtuple keep their type; any other mapping becomes a dict, any other list or\n"
              "tuple a list or tuple. What is no tensor (numbers, strings, None ...) is passed\n"
              "through as it is. Arrays of up to 1 MiB share blocks of up to 16 MiB, which go back\n"
              "when the last of them has gone: copy() what you keep of a large tree. A tensor that\n"
-             "occurs twice is copied twice. out cannot be given.\n\n"
+             "occurs twice is copied twice. out, dtype and order cannot be given.\n\n"
              "Raises TypeError for what is no tensor or has no NumPy counterpart, ValueError for\n"
              "an out that does not fit, MemoryError, and gpufetch.Error if the device fails (out\n"
              "is then partly written). Releases the GIL; may be called from any thread.");
 
 PyDoc_STRVAR(fetch_async_doc,
-             "fetch_async(x, *, out=None)\n--\n\n"
+             "fetch_async(x, *, out=None, dtype=None, order=None)\n--\n\n"
              "Start fetch and return a Future, which keeps x and the destination alive.\n\n"
              "Do not change x, nor read out, until the Future is done.");
 

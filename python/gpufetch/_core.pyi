@@ -1,5 +1,5 @@
 from collections.abc import Sequence
-from typing import Any, TypeVar, final, overload
+from typing import Any, Literal, TypeVar, final, overload
 
 import numpy as np
 import numpy.typing as npt
@@ -70,8 +70,20 @@ def fetch(x: list[Any], *, out: None = None) -> list[Any]: ...
 @overload
 def fetch(x: tuple[Any, ...], *, out: None = None) -> tuple[Any, ...]: ...
 @overload
-def fetch(x: Any, *, out: npt.NDArray[Any] | None = None) -> npt.NDArray[Any]: ...
-def fetch_async(x: Any, *, out: npt.NDArray[Any] | None = None) -> Future: ...
+def fetch(
+    x: Any,
+    *,
+    out: npt.NDArray[Any] | None = None,
+    dtype: npt.DTypeLike | None = None,
+    order: Literal["C", "F", "A", "K"] | None = None,
+) -> npt.NDArray[Any]: ...
+def fetch_async(
+    x: Any,
+    *,
+    out: npt.NDArray[Any] | None = None,
+    dtype: npt.DTypeLike | None = None,
+    order: Literal["C", "F", "A", "K"] | None = None,
+) -> Future: ...
 def to_device(array: Any, *, device: str | None = None) -> DeviceArray: ...
 def asdevice(x: Any, /) -> DeviceArray: ...
 def overview(

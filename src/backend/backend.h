@@ -7,6 +7,7 @@
 #ifndef GPUFI_BACKEND_BACKEND_H
 #define GPUFI_BACKEND_BACKEND_H
 
+#include "backend/cast.h"
 #include "backend/pieces.h"
 #include "backend/reduce.h"
 #include "backend/strided.h"
@@ -14,6 +15,16 @@
 typedef struct gpufi_event gpufi_event;
 
 typedef enum gpufi_direction { GPUFI_TO_HOST, GPUFI_TO_DEVICE } gpufi_direction;
+
+/* Rows of one length at a pitch of their own on either side, each pitch >= row_nbytes > 0. */
+typedef struct gpufi_rows {
+  void *dst;
+  const void *src;
+  size_t dst_pitch_nbytes;
+  size_t src_pitch_nbytes;
+  size_t row_nbytes;
+  size_t row_count;
+} gpufi_rows;
 
 #define GPUFI_IPC_NAME_NBYTES 64
 #define GPUFI_IPC_IDENTITY_NBYTES 16
@@ -58,6 +69,8 @@ typedef struct gpufi_backend {
   /* Asynchronous from here on. The host side of a copy is pinned by `pin`. */
   gpuf_status (*copy)(int32_t device, void *dst, const void *src, size_t nbytes,
                       gpufi_direction direction, gpuf_stream stream, gpuf_error *err);
+  gpuf_status (*copy_2d)(int32_t device, const gpufi_rows *rows, gpufi_direction direction,
+                         gpuf_stream stream, gpuf_error *err);
   gpuf_status (*pack)(int32_t device, const gpufi_strided *layout, const void *d_base,
                       int64_t first, int64_t count, void *d_dst, gpuf_stream stream,
                       gpuf_error *err);
@@ -67,6 +80,10 @@ typedef struct gpufi_backend {
    * after the call. */
   gpuf_status (*gather)(int32_t device, const gpufi_piece *pieces, size_t count, gpuf_stream stream,
                         gpuf_error *err);
+  /* `pack`, converting elements of cast.from, which the layout describes, to cast.to. */
+  gpuf_status (*pack_cast)(int32_t device, const gpufi_strided *layout, gpufi_cast cast,
+                           const void *d_base, int64_t first, int64_t count, void *d_dst,
+                           gpuf_stream stream, gpuf_error *err);
 
   /* Between processes (ipc.c). The identity is the same in every process of the machine. */
   gpuf_status (*ipc_identity)(int32_t device, uint8_t *identity, gpuf_error *err);

@@ -1,6 +1,10 @@
 #include "backend/strided.h"
 
+#include <stdlib.h>
 #include <string.h>
+
+/* Of a tile's 32 × 32 elements, at least a quarter is used. */
+#define TILE_EDGE_MIN 16
 
 void gpufi_strided_init(gpufi_strided *layout, const gpuf_tensor *tensor) {
   int32_t ndim = 0;
@@ -39,6 +43,79 @@ void gpufi_strided_split(gpufi_strided *layout, uint32_t unit_nbytes) {
     layout->ndim++;
     layout->element_nbytes = unit_nbytes;
   }
+}
+
+static void merge_elements(gpufi_strided *layout, uint32_t unit_nbytes) {
+  const int32_t last = layout->ndim - 1;
+  layout->shape[last] /= unit_nbytes / layout->element_nbytes;
+  layout->strides_nbytes[last] = unit_nbytes;
+  layout->element_nbytes = unit_nbytes;
+}
+
+void gpufi_strided_refit(gpufi_strided *layout, const void *base, int64_t *first, int64_t *count) {
+  const int32_t last = layout->ndim - 1;
+  const int64_t nbytes = layout->element_nbytes;
+  const bool runs = layout->strides_nbytes[last] == nbytes;
+  uintptr_t bits = (uintptr_t)base | GPUFI_STRIDED_UNIT_NBYTES_MAX;
+  if (runs) {
+    bits |= (uintptr_t)(layout->shape[last] * nbytes) | (uintptr_t)(*first * nbytes) |
+            (uintptr_t)(*count * nbytes);
+  } else {
+    bits |= (uintptr_t)nbytes | (uintptr_t)layout->strides_nbytes[last];
+  }
+  for (int32_t axis = 0; axis < last; axis++) {
+    bits |= (uintptr_t)layout->strides_nbytes[axis];
+  }
+  const uint32_t unit_nbytes = (uint32_t)(bits & -bits);
+  *first = *first * nbytes / unit_nbytes;
+  *count = *count * nbytes / unit_nbytes;
+  if (unit_nbytes > nbytes) {
+    merge_elements(layout, unit_nbytes);
+  } else {
+    gpufi_strided_split(layout, unit_nbytes);
+  }
+}
+
+/* The axis, other than the last, whose neighbours are neighbours in memory; -1 if there is none. */
+static int32_t contiguous_axis(const gpufi_strided *layout) {
+  for (int32_t axis = 0; axis < layout->ndim - 1; axis++) {
+    if (llabs(layout->strides_nbytes[axis]) == layout->element_nbytes &&
+        layout->shape[axis] >= TILE_EDGE_MIN) {
+      return axis;
+    }
+  }
+  return -1;
+}
+
+bool gpufi_strided_tiles(const gpufi_strided *layout, int64_t first, int64_t count,
+                         gpufi_tiles *tiles) {
+  const int32_t last = layout->ndim - 1;
+  const int32_t axis = contiguous_axis(layout);
+  if (axis < 0 || layout->shape[last] < TILE_EDGE_MIN ||
+      llabs(layout->strides_nbytes[last]) == layout->element_nbytes) {
+    return false;
+  }
+  int64_t slice_elements = 1;
+  for (int32_t i = axis + 1; i <= last; i++) {
+    slice_elements *= layout->shape[i];
+  }
+  const int64_t end_slice = (first + count) / slice_elements;
+  tiles->axis = axis;
+  tiles->slice_elements = slice_elements;
+  tiles->first_slice = first / slice_elements + (first % slice_elements > 0);
+  tiles->slice_count = end_slice - tiles->first_slice;
+  tiles->head_count = tiles->first_slice * slice_elements - first;
+  tiles->tail_count = first + count - end_slice * slice_elements;
+  return tiles->slice_count >= TILE_EDGE_MIN;
+}
+
+int64_t gpufi_strided_offset(const gpufi_strided *layout, int64_t element) {
+  int64_t offset_nbytes = 0;
+  for (int32_t axis = layout->ndim - 1; axis >= 0; axis--) {
+    offset_nbytes += element % layout->shape[axis] * layout->strides_nbytes[axis];
+    element /= layout->shape[axis];
+  }
+  return offset_nbytes;
 }
 
 /* A position in a layout: the index along each axis and the byte offset it amounts to. */

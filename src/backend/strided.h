@@ -10,6 +10,8 @@
 /* One more axis than a tensor: see gpufi_strided_split. */
 #define GPUFI_STRIDED_NDIM_MAX (GPUF_NDIM_MAX + 1)
 
+#define GPUFI_STRIDED_UNIT_NBYTES_MAX 16
+
 /* A layout with its axes merged as far as they go: ndim >= 1, no axis of length 1 unless it is
  * the only one. Holds no pointer; small enough to be a kernel's argument. */
 typedef struct gpufi_strided {
@@ -24,6 +26,31 @@ void gpufi_strided_init(gpufi_strided *layout, const gpuf_tensor *tensor);
 
 /* True if the elements are packed in C order. */
 bool gpufi_strided_is_contiguous(const gpufi_strided *layout);
+
+/* Byte offset, from the base, of an element by its index in C order. */
+int64_t gpufi_strided_offset(const gpufi_strided *layout, int64_t element);
+
+/* Describe elements first .. first+count-1 of the layout at `base` by the widest units, of at most
+ * 16 bytes, that every address is a multiple of: parts of an element if it is unaligned, several
+ * elements where the last axis is contiguous. Counts in *first and *count become units. */
+void gpufi_strided_refit(gpufi_strided *layout, const void *base, int64_t *first, int64_t *count);
+
+/* Elements first .. first+count-1 of a layout whose last axis is strided while another, `axis`, is
+ * contiguous: a kernel moves them by tiles of these two axes. A slice is what has one index along
+ * `axis` and the axes outside of it. The range is head_count elements, slice_count whole slices,
+ * tail_count elements. */
+typedef struct gpufi_tiles {
+  int32_t axis;
+  int64_t slice_elements;
+  int64_t first_slice;
+  int64_t slice_count;
+  int64_t head_count;
+  int64_t tail_count;
+} gpufi_tiles;
+
+/* False where tiles would not pay. */
+bool gpufi_strided_tiles(const gpufi_strided *layout, int64_t first, int64_t count,
+                         gpufi_tiles *tiles);
 
 /* Describe the same bytes as elements of `unit_nbytes`, a power of two that divides the element's
  * size: each old element becomes a last axis of several new ones. */

@@ -8,6 +8,13 @@
 
 #define GPUFI_COPY_THREADS_MAX 64
 
+/* How the device side travels; plan.c chooses. */
+typedef enum gpufi_route {
+  GPUFI_ROUTE_FLAT,   /* contiguous: one range of bytes a piece */
+  GPUFI_ROUTE_ROWS,   /* wide rows: 2-D copies */
+  GPUFI_ROUTE_GATHER, /* a kernel packs (or unpacks) each piece in scratch, and casts if need be */
+} gpufi_route;
+
 /* What to copy. Constant once planned. */
 typedef struct gpufi_copy {
   const gpufi_backend *backend;
@@ -16,12 +23,13 @@ typedef struct gpufi_copy {
   char *d_data; /* element 0 of the device side */
   char *h_data; /* element 0 of the host side */
   gpufi_strided device_layout;
-  gpufi_strided host_layout;
-  bool device_contiguous;
-  bool host_contiguous;
+  gpufi_strided host_layout; /* the same elements in the same order */
+  gpuf_dtype device_dtype;
+  gpuf_dtype host_dtype; /* what travels; another only in a fetch that casts */
+  gpufi_route route;
   bool host_pinned;     /* contiguous, and pinned by the pool */
-  size_t nbytes;        /* in all, > 0 */
-  size_t piece_nbytes;  /* a multiple of the element's size */
+  size_t nbytes;        /* that travel in all, > 0 */
+  size_t piece_nbytes;  /* a multiple of the size of the elements that travel */
   gpuf_stream producer; /* the copy starts after the work on it */
   int32_t thread_count; /* of a staged copy */
 } gpufi_copy;
@@ -31,12 +39,29 @@ typedef struct gpufi_copy {
 gpuf_status gpufi_copy_plan(gpufi_copy *copy, const gpuf_tensor *dst, const gpuf_tensor *src,
                             const gpuf_copy_options *options, bool *direct, gpuf_error *err);
 
-/* direct.c: every piece enqueued at once on one stream, no thread needed afterwards. */
+/* plan.c */
 
+/* For checked tensors of equal shape with at least one element, one of them on the CPU. */
+gpuf_status gpufi_plan(gpufi_copy *copy, const gpuf_tensor *dst, const gpuf_tensor *src,
+                       const gpuf_copy_options *options, gpuf_error *err);
+/* Permute and reverse the axes of both tensors alike, so that `lead` ascends in memory as far as
+ * it can: elements then lie in it in C order where any order makes them. */
+void gpufi_plan_order(gpuf_tensor *lead, gpuf_tensor *other);
+
+/* direct.c: every piece enqueued at once, no thread needed afterwards. */
+
+#define GPUFI_DIRECT_LANES_MAX 3
+
+/* On one stream. */
 gpuf_status gpufi_direct_enqueue(const gpufi_copy *copy, gpufi_lane *lane, gpuf_stream stream,
                                  gpuf_error *err);
-/* Enqueue the transfer of bytes [offset, offset + nbytes) (in packed order) between the device
- * side and pinned `staging`, through the lane's scratch if the device side is strided. */
+/* A gather from several lanes in turns: one packs while another transfers. Takes as many more of
+ * them, up to GPUFI_DIRECT_LANES_MAX, as there are pieces and scratch for; *count lanes are the
+ * caller's afterwards, also on failure. */
+gpuf_status gpufi_gather_enqueue(const gpufi_copy *copy, gpufi_lane **lanes, int32_t *count,
+                                 gpuf_error *err);
+/* Enqueue the transfer of bytes [offset, offset + nbytes) (as they travel) between the device side
+ * and pinned `staging`, by the copy's route; a gather needs the lane's scratch. */
 gpuf_status gpufi_piece_enqueue(const gpufi_copy *copy, gpufi_lane *lane, gpuf_stream stream,
                                 size_t offset, size_t nbytes, void *staging, gpuf_error *err);
 
@@ -56,17 +81,22 @@ struct gpuf_future {
   bool settled;           /* status and error are final */
   gpuf_status status;     /* of a staged copy: the first failure so far */
   gpuf_error error;
-  gpufi_lane *lane;      /* of a direct copy, until it is settled and no thread waits on it */
-  int32_t waiter_count;  /* threads that wait on the lane's event */
-  size_t next_offset;    /* of a staged copy: the next piece to take */
-  int32_t running_count; /* threads of a staged copy that have not finished */
-  int32_t thread_count;  /* started, to be joined by fini; constant once started */
+  /* Of a direct copy, until it is settled and no thread waits on them. */
+  gpufi_lane *lanes[GPUFI_DIRECT_LANES_MAX];
+  int32_t lane_count;
+  int32_t waiter_count;    /* threads that wait on the lanes' events */
+  size_t next_offset;      /* of a staged copy: the next piece to take */
+  bool has_scratch_waiter; /* of a staged gather */
+  int32_t running_count;   /* threads of a staged copy that have not finished */
+  int32_t thread_count;    /* started, to be joined by fini; constant once started */
   pthread_t threads[GPUFI_COPY_THREADS_MAX];
 };
 
 void gpufi_future_init(gpuf_future *future);
 /* Waits, then releases what the future holds. */
 void gpufi_future_fini(gpuf_future *future);
+/* Give a direct copy's lanes back; after a failure, once their work is done. */
+void gpufi_future_release_lanes(gpuf_future *future, bool failed);
 /* The outcome is final. Called with the lock held. */
 void gpufi_future_settle(gpuf_future *future);
 

@@ -1,47 +1,160 @@
 #include "core/copy.h"
 
-gpuf_status gpufi_piece_enqueue(const gpufi_copy *copy, gpufi_lane *lane, gpuf_stream stream,
-                                size_t offset, size_t nbytes, void *staging, gpuf_error *err) {
+static gpuf_status flat_enqueue(const gpufi_copy *copy, char *d_data, void *staging, size_t nbytes,
+                                gpuf_stream stream, gpuf_error *err) {
+  const bool to_host = copy->direction == GPUFI_TO_HOST;
+  return copy->backend->copy(copy->device.index, to_host ? staging : d_data,
+                             to_host ? d_data : staging, nbytes, copy->direction, stream, err);
+}
+
+static gpuf_status rows_enqueue(const gpufi_copy *copy, char *d_data, void *staging,
+                                size_t row_count, gpuf_stream stream, gpuf_error *err) {
+  const gpufi_strided *layout = &copy->device_layout;
+  const size_t row_nbytes = (size_t)layout->shape[layout->ndim - 1] * layout->element_nbytes;
+  const size_t pitch = (size_t)layout->strides_nbytes[layout->ndim - 2];
+  const bool to_host = copy->direction == GPUFI_TO_HOST;
+  const gpufi_rows rows = {
+      .dst = to_host ? staging : d_data,
+      .src = to_host ? d_data : staging,
+      .dst_pitch_nbytes = to_host ? row_nbytes : pitch,
+      .src_pitch_nbytes = to_host ? pitch : row_nbytes,
+      .row_nbytes = row_nbytes,
+      .row_count = row_count,
+  };
+  return copy->backend->copy_2d(copy->device.index, &rows, copy->direction, stream, err);
+}
+
+/* One 2-D copy for the whole rows of each stretch along the last axis but one, and flat copies for
+ * parts of a row at the ends of the piece. */
+static gpuf_status rows_piece_enqueue(const gpufi_copy *copy, gpuf_stream stream, size_t offset,
+                                      size_t nbytes, char *staging, gpuf_error *err) {
+  const gpufi_strided *layout = &copy->device_layout;
+  const int32_t last = layout->ndim - 1;
+  const int64_t element_nbytes = layout->element_nbytes;
+  const size_t row_nbytes = (size_t)(layout->shape[last] * element_nbytes);
+  gpuf_status status = GPUF_OK;
+  while (nbytes > 0 && status == GPUF_OK) {
+    const size_t row = offset / row_nbytes, into_row = offset % row_nbytes;
+    const size_t stretch = (size_t)layout->shape[last - 1];
+    char *d_data = copy->d_data + gpufi_strided_offset(layout, (int64_t)offset / element_nbytes);
+    size_t row_count = stretch - row % stretch;
+    row_count = row_count < nbytes / row_nbytes ? row_count : nbytes / row_nbytes;
+    size_t part = row_count * row_nbytes;
+    if (into_row > 0 || row_count == 0) {
+      part = row_nbytes - into_row < nbytes ? row_nbytes - into_row : nbytes;
+      status = flat_enqueue(copy, d_data, staging, part, stream, err);
+    } else {
+      status = rows_enqueue(copy, d_data, staging, row_count, stream, err);
+    }
+    offset += part;
+    nbytes -= part;
+    staging += part;
+  }
+  return status;
+}
+
+static gpuf_status gather_piece_enqueue(const gpufi_copy *copy, void *d_packed, gpuf_stream stream,
+                                        size_t offset, size_t nbytes, void *staging,
+                                        gpuf_error *err) {
   const gpufi_backend *backend = copy->backend;
   const int32_t device = copy->device.index;
   const gpufi_strided *layout = &copy->device_layout;
-  const int64_t first = (int64_t)(offset / layout->element_nbytes);
-  const int64_t count = (int64_t)(nbytes / layout->element_nbytes);
-  void *d_packed = copy->device_contiguous ? copy->d_data + offset : lane->d_scratch;
-  gpuf_status status = GPUF_OK;
-  if (copy->direction == GPUFI_TO_HOST) {
-    if (!copy->device_contiguous) {
-      status = backend->pack(device, layout, copy->d_data, first, count, d_packed, stream, err);
-    }
-    if (status == GPUF_OK) {
-      status = backend->copy(device, staging, d_packed, nbytes, GPUFI_TO_HOST, stream, err);
-    }
-  } else {
-    status = backend->copy(device, d_packed, staging, nbytes, GPUFI_TO_DEVICE, stream, err);
-    if (status == GPUF_OK && !copy->device_contiguous) {
-      status = backend->unpack(device, layout, copy->d_data, first, count, d_packed, stream, err);
-    }
+  const int64_t first = (int64_t)(offset / copy->host_layout.element_nbytes);
+  const int64_t count = (int64_t)(nbytes / copy->host_layout.element_nbytes);
+  gpuf_status status;
+  if (copy->direction == GPUFI_TO_DEVICE) {
+    status = flat_enqueue(copy, d_packed, staging, nbytes, stream, err);
+    return status != GPUF_OK
+               ? status
+               : backend->unpack(device, layout, copy->d_data, first, count, d_packed, stream, err);
   }
-  return status;
+  if (copy->device_dtype == copy->host_dtype) {
+    status = backend->pack(device, layout, copy->d_data, first, count, d_packed, stream, err);
+  } else {
+    const gpufi_cast cast = {copy->device_dtype, copy->host_dtype};
+    status =
+        backend->pack_cast(device, layout, cast, copy->d_data, first, count, d_packed, stream, err);
+  }
+  return status != GPUF_OK ? status : flat_enqueue(copy, d_packed, staging, nbytes, stream, err);
+}
+
+gpuf_status gpufi_piece_enqueue(const gpufi_copy *copy, gpufi_lane *lane, gpuf_stream stream,
+                                size_t offset, size_t nbytes, void *staging, gpuf_error *err) {
+  switch (copy->route) {
+  case GPUFI_ROUTE_FLAT:
+    return flat_enqueue(copy, copy->d_data + offset, staging, nbytes, stream, err);
+  case GPUFI_ROUTE_ROWS:
+    return rows_piece_enqueue(copy, stream, offset, nbytes, staging, err);
+  case GPUFI_ROUTE_GATHER:
+    break;
+  }
+  return gather_piece_enqueue(copy, lane->d_scratch, stream, offset, nbytes, staging, err);
+}
+
+static size_t piece_nbytes_at(const gpufi_copy *copy, size_t offset) {
+  const size_t left = copy->nbytes - offset;
+  return left < copy->piece_nbytes ? left : copy->piece_nbytes;
 }
 
 gpuf_status gpufi_direct_enqueue(const gpufi_copy *copy, gpufi_lane *lane, gpuf_stream stream,
                                  gpuf_error *err) {
   gpuf_status status = GPUF_OK;
-  if (!copy->device_contiguous) {
+  if (copy->route == GPUFI_ROUTE_GATHER) {
     status = gpufi_lane_need_scratch(lane, err);
   }
   if (status == GPUF_OK && stream != copy->producer) {
     status = gpufi_lane_join(lane, copy->producer, err);
   }
   for (size_t offset = 0; offset < copy->nbytes && status == GPUF_OK;) {
-    const size_t left = copy->nbytes - offset;
-    const size_t nbytes = left < copy->piece_nbytes ? left : copy->piece_nbytes;
+    const size_t nbytes = piece_nbytes_at(copy, offset);
     status = gpufi_piece_enqueue(copy, lane, stream, offset, nbytes, copy->h_data + offset, err);
     offset += nbytes;
   }
   if (status == GPUF_OK) {
     status = copy->backend->event_record(copy->device.index, lane->finished, stream, err);
+  }
+  return status;
+}
+
+/* A lane with scratch, behind the producer. Only the first waits for scratch: a thread that holds
+ * some must not. */
+static gpuf_status gather_lane(const gpufi_copy *copy, bool wait, gpufi_lane **lane,
+                               gpuf_error *err) {
+  gpuf_status status = GPUF_OK;
+  if (!*lane) {
+    status = gpufi_lane_acquire(copy->backend, copy->device, lane, err);
+  }
+  if (status == GPUF_OK) {
+    status = wait ? gpufi_lane_need_scratch(*lane, err) : gpufi_lane_try_scratch(*lane, err);
+  }
+  return status == GPUF_OK ? gpufi_lane_join(*lane, copy->producer, err) : status;
+}
+
+gpuf_status gpufi_gather_enqueue(const gpufi_copy *copy, gpufi_lane **lanes, int32_t *count,
+                                 gpuf_error *err) {
+  const size_t piece_count = (copy->nbytes + copy->piece_nbytes - 1) / copy->piece_nbytes;
+  gpuf_status status = gather_lane(copy, true, &lanes[0], err);
+  while (status == GPUF_OK && *count < GPUFI_DIRECT_LANES_MAX && (size_t)*count < piece_count) {
+    gpufi_lane *lane = NULL;
+    if (gather_lane(copy, false, &lane, NULL) != GPUF_OK) {
+      gpufi_lane_release(lane, false); /* fewer lanes only cost speed */
+      break;
+    }
+    lanes[(*count)++] = lane;
+  }
+  int32_t turn = 0;
+  for (size_t offset = 0; offset < copy->nbytes && status == GPUF_OK;) {
+    const size_t nbytes = piece_nbytes_at(copy, offset);
+    gpufi_lane *lane = lanes[turn];
+    status =
+        gpufi_piece_enqueue(copy, lane, lane->stream, offset, nbytes, copy->h_data + offset, err);
+    offset += nbytes;
+    turn = (turn + 1) % *count;
+  }
+  for (int32_t i = 0; i < *count && status == GPUF_OK; i++) {
+    status =
+        copy->backend->event_record(copy->device.index, lanes[i]->finished, lanes[i]->stream, err);
+    gpufi_lane_give_scratch(lanes[i]);
   }
   return status;
 }

@@ -16,9 +16,10 @@ void gpufi_future_init(gpuf_future *future) {
   pthread_condattr_destroy(&attributes);
   future->settled = false;
   future->status = GPUF_OK;
-  future->lane = NULL;
+  future->lane_count = 0;
   future->waiter_count = 0;
   future->next_offset = 0;
+  future->has_scratch_waiter = false;
   future->running_count = 0;
   future->thread_count = 0;
 }
@@ -46,15 +47,14 @@ static bool is_past(const struct timespec *deadline) {
 
 /* Wait for the event of a direct copy: blocking in the driver, or, since no driver call takes a
  * time limit, by polling. *done false means that the time was up. */
-static gpuf_status wait_for_event(const gpufi_copy *copy, gpufi_event *event, int64_t timeout_ns,
-                                  bool *done, gpuf_error *err) {
+static gpuf_status wait_for_event(const gpufi_copy *copy, gpufi_event *event,
+                                  const struct timespec *deadline, bool *done, gpuf_error *err) {
   gpuf_status status = GPUF_OK;
-  *done = timeout_ns < 0;
-  if (timeout_ns >= 0) {
-    const struct timespec deadline = deadline_after(timeout_ns);
+  *done = !deadline;
+  if (deadline) {
     const struct timespec pause = {0, POLL_NS};
     status = copy->backend->event_query(copy->device.index, event, done, err);
-    while (status == GPUF_OK && !*done && !is_past(&deadline)) {
+    while (status == GPUF_OK && !*done && !is_past(deadline)) {
       nanosleep(&pause, NULL);
       status = copy->backend->event_query(copy->device.index, event, done, err);
     }
@@ -66,14 +66,35 @@ static gpuf_status wait_for_event(const gpufi_copy *copy, gpufi_event *event, in
   return status;
 }
 
+/* For every lane, also after one has failed: the others still write. The first failure counts. */
+static gpuf_status wait_for_lanes(const gpuf_future *future, int64_t timeout_ns, bool *done,
+                                  gpuf_error *err) {
+  const struct timespec deadline = deadline_after(timeout_ns < 0 ? 0 : timeout_ns);
+  gpuf_status status = GPUF_OK;
+  *done = true;
+  for (int32_t i = 0; i < future->lane_count && *done; i++) {
+    gpuf_error *unfilled = status == GPUF_OK ? err : NULL;
+    const gpuf_status outcome = wait_for_event(&future->copy, future->lanes[i]->finished,
+                                               timeout_ns < 0 ? NULL : &deadline, done, unfilled);
+    status = status == GPUF_OK ? outcome : status;
+  }
+  return status;
+}
+
+void gpufi_future_release_lanes(gpuf_future *future, bool failed) {
+  for (int32_t i = 0; i < future->lane_count; i++) {
+    gpufi_lane_release(future->lanes[i], failed);
+  }
+  future->lane_count = 0;
+}
+
 /* Called with the lock held, which is let go while the thread waits. */
 static void wait_direct(gpuf_future *future, int64_t timeout_ns) {
   gpuf_error error;
   bool done;
   future->waiter_count++;
   pthread_mutex_unlock(&future->lock);
-  const gpuf_status status =
-      wait_for_event(&future->copy, future->lane->finished, timeout_ns, &done, &error);
+  const gpuf_status status = wait_for_lanes(future, timeout_ns, &done, &error);
   pthread_mutex_lock(&future->lock);
   future->waiter_count--;
   if (done && !future->settled) {
@@ -84,8 +105,7 @@ static void wait_direct(gpuf_future *future, int64_t timeout_ns) {
     gpufi_future_settle(future);
   }
   if (future->settled && future->waiter_count == 0) {
-    gpufi_lane_release(future->lane, future->status != GPUF_OK);
-    future->lane = NULL;
+    gpufi_future_release_lanes(future, future->status != GPUF_OK);
   }
 }
 
@@ -110,7 +130,7 @@ gpuf_status gpuf_future_wait(gpuf_future *future, int64_t timeout_ns, gpuf_error
   }
   pthread_mutex_lock(&future->lock);
   if (!future->settled) {
-    if (future->lane) {
+    if (future->lane_count > 0) {
       wait_direct(future, timeout_ns);
     } else {
       wait_staged(future, timeout_ns);

@@ -35,9 +35,6 @@ static void lane_destroy(gpufi_lane *lane) {
   if (lane->finished) {
     backend->event_destroy(device, lane->finished);
   }
-  if (lane->d_scratch) {
-    backend->free(device, lane->d_scratch, NULL);
-  }
   workspace_free(lane);
   free(lane);
 }
@@ -100,11 +97,30 @@ gpuf_status gpufi_lane_need_staging(gpufi_lane *lane, gpuf_error *err) {
   return GPUF_OK;
 }
 
-gpuf_status gpufi_lane_need_scratch(gpufi_lane *lane, gpuf_error *err) {
-  if (lane->d_scratch) {
-    return GPUF_OK;
+static gpuf_status take_scratch(gpufi_lane *lane, bool wait, gpuf_error *err) {
+  gpuf_status status = GPUF_OK;
+  if (!lane->scratch) {
+    status =
+        gpufi_scratch_take(lane->backend, lane->device, lane->stream, wait, &lane->scratch, err);
   }
-  return lane->backend->alloc(lane->device.index, GPUFI_LANE_BUFFER_NBYTES, &lane->d_scratch, err);
+  if (status == GPUF_OK) {
+    lane->d_scratch = lane->scratch->d_data;
+  }
+  return status;
+}
+
+gpuf_status gpufi_lane_need_scratch(gpufi_lane *lane, gpuf_error *err) {
+  return take_scratch(lane, true, err);
+}
+
+gpuf_status gpufi_lane_try_scratch(gpufi_lane *lane, gpuf_error *err) {
+  return take_scratch(lane, false, err);
+}
+
+void gpufi_lane_give_scratch(gpufi_lane *lane) {
+  gpufi_scratch_give(lane->backend, lane->scratch, lane->stream);
+  lane->scratch = NULL;
+  lane->d_scratch = NULL;
 }
 
 gpuf_status gpufi_lane_need_workspace(gpufi_lane *lane, size_t nbytes, gpuf_error *err) {
@@ -133,6 +149,7 @@ void gpufi_lane_release(gpufi_lane *lane, bool failed) {
   if (!lane) {
     return;
   }
+  gpufi_lane_give_scratch(lane);
   if (failed) {
     lane->backend->stream_synchronize(lane->device.index, lane->stream, NULL);
     lane_destroy(lane);

@@ -104,7 +104,7 @@ static gpuf_status flush_as_one(group *g, gpuf_error *err) {
 
 /* Enqueue the run that was collected. */
 static gpuf_status flush(group *g, gpuf_error *err) {
-  const bool as_one = g->piece_count > 1 && gpufi_lane_need_scratch(g->lane, NULL) == GPUF_OK;
+  const bool as_one = g->piece_count > 1 && gpufi_lane_try_scratch(g->lane, NULL) == GPUF_OK;
   const gpuf_status status = as_one ? flush_as_one(g, err) : flush_one_by_one(g, err);
   g->piece_count = 0;
   return status;
@@ -153,7 +153,7 @@ static gpuf_status add(group **groups, gpufi_copy *copy, size_t index, gpuf_erro
     }
     g->joined = copy->producer;
   }
-  if (copy->device_contiguous && copy->nbytes <= RUN_PIECE_NBYTES_MAX) {
+  if (copy->route == GPUFI_ROUTE_FLAT && copy->nbytes <= RUN_PIECE_NBYTES_MAX) {
     return collect(g, copy, err);
   }
   copy->producer = GPUF_STREAM_NONE; /* joined above */

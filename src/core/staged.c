@@ -73,13 +73,23 @@ static gpuf_status slot_start(worker *w, int index, size_t offset, size_t nbytes
   return status;
 }
 
+/* One thread of the copy waits for scratch if there is none left; the others do without, and leave
+ * their share to it. */
+static gpuf_status worker_scratch(worker *w, gpuf_error *err) {
+  pthread_mutex_lock(&w->future->lock);
+  const bool waits = !w->future->has_scratch_waiter;
+  w->future->has_scratch_waiter = true;
+  pthread_mutex_unlock(&w->future->lock);
+  return waits ? gpufi_lane_need_scratch(w->lane, err) : gpufi_lane_try_scratch(w->lane, err);
+}
+
 static gpuf_status worker_prepare(worker *w, gpuf_error *err) {
   gpuf_status status = gpufi_lane_acquire(w->copy->backend, w->copy->device, &w->lane, err);
   if (status == GPUF_OK) {
     status = gpufi_lane_need_staging(w->lane, err);
   }
-  if (status == GPUF_OK && !w->copy->device_contiguous) {
-    status = gpufi_lane_need_scratch(w->lane, err);
+  if (status == GPUF_OK && w->copy->route == GPUFI_ROUTE_GATHER) {
+    status = worker_scratch(w, err);
   }
   if (status == GPUF_OK) {
     status = gpufi_lane_join(w->lane, w->copy->producer, err);

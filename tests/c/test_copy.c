@@ -81,7 +81,9 @@ static void packed_reference(const gpuf_tensor *view, void *packed) {
 static void a_strided_fetch_agrees_with_the_reference(void) {
   enum { COUNT = 6 * 50 * 70 };
   static char source[COUNT * 16], expected[COUNT * 16], out[COUNT * 16], packed[COUNT * 16];
-  const gpuf_copy_options options[] = {{0, 0}, {1000, 3}, {1, 1}};
+  const gpuf_copy_options options[] = {{.chunk_nbytes = 0},
+                                       {.chunk_nbytes = 1000, .thread_count = 3},
+                                       {.chunk_nbytes = 1, .thread_count = 1}};
   fill_random(source, sizeof(source), 11);
   for (int i = 0; i < 15; i++) {
     const gpuf_dtype dtype = dtypes[i % 5];
@@ -218,7 +220,7 @@ static void sides_that_do_not_fit_are_refused(void) {
   b.device = cpu_device;
   CHECK_FAILS(gpuf_copy(&b, &a, NULL, &err), GPUF_ERR_NO_DEVICE, ":77");
   a.device = test_device;
-  CHECK_FAILS(gpuf_copy(&b, &a, &(gpuf_copy_options){0, 1000}, &err), GPUF_ERR_INVALID,
+  CHECK_FAILS(gpuf_copy(&b, &a, &(gpuf_copy_options){.thread_count = 1000}, &err), GPUF_ERR_INVALID,
               "thread_count is 1000");
 }
 

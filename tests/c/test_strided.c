@@ -104,6 +104,60 @@ static void splitting_elements_keeps_the_bytes(void) {
   }
 }
 
+/* By whatever units, from wherever: the same bytes. */
+static void refitting_units_keeps_the_bytes(void) {
+  static _Alignas(16) char memory[9 * 9 * 9 * 9 * 16 + 16], whole[sizeof(memory)],
+      refit[sizeof(memory)];
+  uint64_t state = 15;
+  int wider = 0, narrower = 0;
+  fill_random(memory, sizeof(memory), 6);
+  for (int round = 0; round < 2000; round++) {
+    char *base = memory + random_below(&state, 2) * random_below(&state, 17);
+    const gpuf_tensor t = random_view(base, sizeof(memory) - 16, dtypes[round % 5], &state);
+    int64_t first = (int64_t)random_below(&state, (uint64_t)gpuf_tensor_count(&t));
+    int64_t count = gpuf_tensor_count(&t) - first;
+    gpufi_strided layout;
+    gpufi_strided_init(&layout, &t);
+    const uint32_t element_nbytes = layout.element_nbytes;
+    gpufi_strided_pack(&layout, t.data, first, count, whole);
+    const size_t nbytes = (size_t)count * element_nbytes;
+    gpufi_strided_refit(&layout, t.data, &first, &count);
+    CHECK((size_t)count * layout.element_nbytes == nbytes);
+    CHECK((uintptr_t)t.data % layout.element_nbytes == 0);
+    wider += layout.element_nbytes > element_nbytes;
+    narrower += layout.element_nbytes < element_nbytes;
+    gpufi_strided_pack(&layout, t.data, first, count, refit);
+    CHECK(memcmp(whole, refit, nbytes) == 0);
+  }
+  CHECK(wider > 10 && narrower > 50);
+}
+
+/* Head, slices and tail make up the range, and the slices are neighbours in memory. */
+static void tiles_cover_the_range_exactly(void) {
+  const gpufi_strided layout = {.ndim = 4,
+                                .element_nbytes = 4,
+                                .shape = {3, 40, 5, 30},
+                                .strides_nbytes = {1 << 20, -4, 160, 800}};
+  uint64_t state = 19;
+  int tiled = 0;
+  for (int round = 0; round < 500; round++) {
+    const int64_t first = (int64_t)random_below(&state, 3 * 40 * 150);
+    const int64_t count = 1 + (int64_t)random_below(&state, (uint64_t)(3 * 40 * 150 - first));
+    gpufi_tiles tiles;
+    if (!gpufi_strided_tiles(&layout, first, count, &tiles)) {
+      CHECK(count < 17 * 150);
+      continue;
+    }
+    tiled++;
+    CHECK(tiles.axis == 1 && tiles.slice_elements == 150);
+    CHECK(tiles.head_count >= 0 && tiles.head_count < 150);
+    CHECK(tiles.tail_count >= 0 && tiles.tail_count < 150);
+    CHECK(tiles.first_slice * 150 == first + tiles.head_count);
+    CHECK(tiles.head_count + tiles.slice_count * 150 + tiles.tail_count == count);
+  }
+  CHECK(tiled > 100);
+}
+
 static void mergeable_axes_become_one(void) {
   const int64_t shape[4] = {3, 1, 4, 5};
   char memory[4 * 60];
@@ -122,6 +176,8 @@ int main(void) {
   TEST(packing_a_random_view_agrees_with_its_definition);
   TEST(unpacking_writes_the_elements_and_nothing_else);
   TEST(splitting_elements_keeps_the_bytes);
+  TEST(refitting_units_keeps_the_bytes);
+  TEST(tiles_cover_the_range_exactly);
   TEST(mergeable_axes_become_one);
   return test_finish();
 }

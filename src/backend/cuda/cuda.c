@@ -235,29 +235,62 @@ static gpuf_status copy(int32_t device, void *dst, const void *src, size_t nbyte
   return status;
 }
 
-/* Split the layout's elements, if an address is not a multiple of their size, into the largest
- * units that every address is a multiple of. Returns the factor that counts grow by. */
-static int64_t split_unaligned(gpufi_strided *layout, const void *d_base) {
-  uintptr_t bits = (uintptr_t)d_base | layout->element_nbytes;
-  for (int32_t axis = 0; axis < layout->ndim; axis++) {
-    bits |= (uintptr_t)layout->strides_nbytes[axis];
+static gpuf_status copy_2d(int32_t device, const gpufi_rows *rows, gpufi_direction direction,
+                           gpuf_stream stream, gpuf_error *err) {
+  const enum cudaMemcpyKind kind =
+      direction == GPUFI_TO_HOST ? cudaMemcpyDeviceToHost : cudaMemcpyHostToDevice;
+  int previous;
+  gpuf_status status = enter(device, &previous, err);
+  if (status == GPUF_OK) {
+    status = CUDA_CALL(cudaMemcpy2DAsync(rows->dst, rows->dst_pitch_nbytes, rows->src,
+                                         rows->src_pitch_nbytes, rows->row_nbytes, rows->row_count,
+                                         kind, (cudaStream_t)stream));
+    leave(device, previous);
   }
-  const uint32_t unit_nbytes = (uint32_t)(bits & -bits);
-  const int64_t factor = layout->element_nbytes / unit_nbytes;
-  gpufi_strided_split(layout, unit_nbytes);
-  return factor;
+  return status;
+}
+
+static cudaError_t move_range(const gpufi_strided *layout, void *d_base, int64_t first,
+                              int64_t count, void *d_packed, bool to_packed, cudaStream_t stream) {
+  if (count == 0) {
+    return cudaSuccess;
+  }
+  return to_packed ? gpufi_cuda_pack(layout, d_base, first, count, d_packed, stream)
+                   : gpufi_cuda_unpack(layout, d_base, first, count, d_packed, stream);
+}
+
+/* Pack or unpack on the current device, by tiles where they pay. */
+static cudaError_t move(const gpufi_strided *layout, void *d_base, int64_t first, int64_t count,
+                        char *d_packed, bool to_packed, cudaStream_t stream) {
+  gpufi_strided units = *layout;
+  gpufi_tiles tiles;
+  gpufi_strided_refit(&units, d_base, &first, &count);
+  if (!gpufi_strided_tiles(&units, first, count, &tiles)) {
+    return move_range(&units, d_base, first, count, d_packed, to_packed, stream);
+  }
+  char *d_middle = d_packed + tiles.head_count * units.element_nbytes;
+  char *d_tail = d_packed + (count - tiles.tail_count) * units.element_nbytes;
+  cudaError_t code =
+      move_range(&units, d_base, first, tiles.head_count, d_packed, to_packed, stream);
+  if (code == cudaSuccess) {
+    code = gpufi_cuda_transpose(&units, &tiles, d_base, d_middle, !to_packed, stream);
+  }
+  if (code == cudaSuccess) {
+    code = move_range(&units, d_base, first + count - tiles.tail_count, tiles.tail_count, d_tail,
+                      to_packed, stream);
+  }
+  return code;
 }
 
 static gpuf_status pack(int32_t device, const gpufi_strided *layout, const void *d_base,
                         int64_t first, int64_t count, void *d_dst, gpuf_stream stream,
                         gpuf_error *err) {
-  gpufi_strided split = *layout;
-  const int64_t factor = split_unaligned(&split, d_base);
   int previous;
   gpuf_status status = enter(device, &previous, err);
   if (status == GPUF_OK) {
-    status = CUDA_CALL(gpufi_cuda_pack(&split, d_base, first * factor, count * factor, d_dst,
-                                       (cudaStream_t)stream));
+    const cudaError_t code =
+        move(layout, (void *)d_base, first, count, d_dst, true, (cudaStream_t)stream);
+    status = cuda_check(code, "the launch of a packing kernel", err);
     leave(device, previous);
   }
   return status;
@@ -265,13 +298,25 @@ static gpuf_status pack(int32_t device, const gpufi_strided *layout, const void 
 
 static gpuf_status unpack(int32_t device, const gpufi_strided *layout, void *d_base, int64_t first,
                           int64_t count, const void *d_src, gpuf_stream stream, gpuf_error *err) {
-  gpufi_strided split = *layout;
-  const int64_t factor = split_unaligned(&split, d_base);
   int previous;
   gpuf_status status = enter(device, &previous, err);
   if (status == GPUF_OK) {
-    status = CUDA_CALL(gpufi_cuda_unpack(&split, d_base, first * factor, count * factor, d_src,
-                                         (cudaStream_t)stream));
+    const cudaError_t code =
+        move(layout, d_base, first, count, (void *)d_src, false, (cudaStream_t)stream);
+    status = cuda_check(code, "the launch of an unpacking kernel", err);
+    leave(device, previous);
+  }
+  return status;
+}
+
+static gpuf_status pack_cast(int32_t device, const gpufi_strided *layout, gpufi_cast cast,
+                             const void *d_base, int64_t first, int64_t count, void *d_dst,
+                             gpuf_stream stream, gpuf_error *err) {
+  int previous;
+  gpuf_status status = enter(device, &previous, err);
+  if (status == GPUF_OK) {
+    status = CUDA_CALL(
+        gpufi_cuda_pack_cast(layout, cast, d_base, first, count, d_dst, (cudaStream_t)stream));
     leave(device, previous);
   }
   return status;
@@ -317,9 +362,11 @@ const gpufi_backend gpufi_backend_cuda = {
     .event_query = event_query,
     .stream_wait_event = stream_wait_event,
     .copy = copy,
+    .copy_2d = copy_2d,
     .pack = pack,
     .unpack = unpack,
     .gather = gather,
+    .pack_cast = pack_cast,
     .ipc_identity = gpufi_cuda_ipc_identity,
     .ipc_export = gpufi_cuda_ipc_export,
     .ipc_descriptor = gpufi_cuda_ipc_descriptor,

@@ -1,28 +1,12 @@
 /* CUDA kernels. Each has a twin in C that is its reference: strided.c. */
 #include "backend/cuda/kernels.h"
+#include "backend/cuda/strided.cuh"
 
 namespace {
 
-constexpr int kBlockThreads = 256;
-constexpr int64_t kGridBlocksMax = 1 << 20;
-
-struct alignas(16) bytes16 {
-  uint64_t low, high;
-};
-
-/* Byte offset, from the base, of an element by its index in C order. Index is the narrowest type
- * that holds the layout's element count: 64-bit division costs several times the 32-bit one. */
-template <typename Index>
-__device__ int64_t strided_offset(const gpufi_strided &layout, Index element) {
-  int64_t offset = 0;
-  for (int axis = layout.ndim - 1; axis > 0; axis--) {
-    const Index length = static_cast<Index>(layout.shape[axis]);
-    const Index outer = element / length;
-    offset += static_cast<int64_t>(element - outer * length) * layout.strides_nbytes[axis];
-    element = outer;
-  }
-  return offset + static_cast<int64_t>(element) * layout.strides_nbytes[0];
-}
+using gpufi::bytes16;
+using gpufi::kBlockThreads;
+using gpufi::strided_offset;
 
 template <typename Element, typename Index>
 __global__ void pack_kernel(const __grid_constant__ gpufi_strided layout, const char *base,
@@ -58,7 +42,7 @@ struct launch {
 
   template <typename Element, typename Index> cudaError_t run() const {
     const int64_t blocks = (count + kBlockThreads - 1) / kBlockThreads;
-    const unsigned grid = static_cast<unsigned>(blocks < kGridBlocksMax ? blocks : kGridBlocksMax);
+    const unsigned grid = gpufi::grid_of(blocks);
     Element *elements = static_cast<Element *>(packed);
     if (unpack) {
       unpack_kernel<Element, Index>

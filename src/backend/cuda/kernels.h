@@ -4,6 +4,7 @@
 
 #include <cuda_runtime_api.h>
 
+#include "backend/cast.h"
 #include "backend/pieces.h"
 #include "backend/strided.h"
 
@@ -20,6 +21,13 @@ cudaError_t gpufi_cuda_unpack(const gpufi_strided *layout, void *d_base, int64_t
 
 /* Copy every piece, on the current device. */
 cudaError_t gpufi_cuda_gather(const gpufi_piece *pieces, size_t count, cudaStream_t stream);
+/* gpufi_cuda_pack or gpufi_cuda_unpack by tiles, for the part of the range that `tiles` covers. */
+cudaError_t gpufi_cuda_transpose(const gpufi_strided *layout, const gpufi_tiles *tiles,
+                                 void *d_base, void *d_packed, bool unpack, cudaStream_t stream);
+
+/* As gpufi_strided_pack and then gpufi_cast_elements; `d_base` may be unaligned. */
+cudaError_t gpufi_cuda_pack_cast(const gpufi_strided *layout, gpufi_cast cast, const void *d_base,
+                                 int64_t first, int64_t count, void *d_packed, cudaStream_t stream);
 
 #ifdef __cplusplus
 }

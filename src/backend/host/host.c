@@ -119,8 +119,48 @@ static gpuf_status copy(int32_t device, void *dst, const void *src, size_t nbyte
   return gpufi_host_enqueue(device, stream, copy_work, &args, sizeof(args), err);
 }
 
+typedef struct rows_args {
+  gpufi_rows rows;
+  gpufi_direction direction;
+} rows_args;
+
+/* Bytes from a side's first row to the end of its last. */
+static size_t rows_extent(const gpufi_rows *rows, size_t pitch_nbytes) {
+  return (rows->row_count - 1) * pitch_nbytes + rows->row_nbytes;
+}
+
+static gpuf_status copy_2d_work(const void *args, gpuf_error *err) {
+  const rows_args *a = args;
+  const gpufi_rows *r = &a->rows;
+  const bool to_host = a->direction == GPUFI_TO_HOST;
+  const size_t nbytes = rows_extent(r, to_host ? r->src_pitch_nbytes : r->dst_pitch_nbytes);
+  char *dst = to_host ? r->dst : gpufi_host_alias(r->dst, nbytes);
+  const char *src = to_host ? gpufi_host_alias(r->src, nbytes) : r->src;
+  gpufi_host_delay(r->row_count * r->row_nbytes);
+  if (!dst || !src) {
+    return not_device_memory(to_host ? r->src : r->dst, nbytes, err);
+  }
+  for (size_t row = 0; row < r->row_count; row++) {
+    const size_t granted = gpufi_host_take_copy(r->row_nbytes);
+    memcpy(dst + row * r->dst_pitch_nbytes, src + row * r->src_pitch_nbytes, granted);
+    if (granted < r->row_nbytes) {
+      return gpufi_fail(err, GPUF_ERR_DEVICE, 0,
+                        "a copy of %zu rows of %zu bytes failed in row %zu (injected fault)",
+                        r->row_count, r->row_nbytes, row);
+    }
+  }
+  return GPUF_OK;
+}
+
+static gpuf_status copy_2d(int32_t device, const gpufi_rows *rows, gpufi_direction direction,
+                           gpuf_stream stream, gpuf_error *err) {
+  const rows_args args = {*rows, direction};
+  return gpufi_host_enqueue(device, stream, copy_2d_work, &args, sizeof(args), err);
+}
+
 typedef struct pack_args {
   gpufi_strided layout;
+  gpufi_cast cast; /* of pack_cast */
   void *d_base;
   void *d_packed;
   int64_t first;
@@ -137,10 +177,12 @@ static void strided_extent(const gpufi_strided *layout, int64_t *low, int64_t *h
   }
 }
 
-static gpuf_status pack_resolve(const pack_args *p, char **base, char **packed, gpuf_error *err) {
+/* `element_nbytes` is the packed elements' size. */
+static gpuf_status pack_resolve(const pack_args *p, size_t element_nbytes, char **base,
+                                char **packed, gpuf_error *err) {
   int64_t low, high;
   strided_extent(&p->layout, &low, &high);
-  const size_t packed_nbytes = (size_t)p->count * p->layout.element_nbytes;
+  const size_t packed_nbytes = (size_t)p->count * element_nbytes;
   char *first_byte = gpufi_host_alias((char *)p->d_base + low, (size_t)(high - low));
   *packed = gpufi_host_alias(p->d_packed, packed_nbytes);
   if (!first_byte) {
@@ -157,7 +199,7 @@ static gpuf_status pack_work(const void *args, gpuf_error *err) {
   const pack_args *p = args;
   char *base = NULL, *packed = NULL;
   gpufi_host_delay(0);
-  const gpuf_status status = pack_resolve(p, &base, &packed, err);
+  const gpuf_status status = pack_resolve(p, p->layout.element_nbytes, &base, &packed, err);
   if (status == GPUF_OK) {
     gpufi_strided_pack(&p->layout, base, p->first, p->count, packed);
   }
@@ -168,7 +210,7 @@ static gpuf_status unpack_work(const void *args, gpuf_error *err) {
   const pack_args *p = args;
   char *base = NULL, *packed = NULL;
   gpufi_host_delay(0);
-  const gpuf_status status = pack_resolve(p, &base, &packed, err);
+  const gpuf_status status = pack_resolve(p, p->layout.element_nbytes, &base, &packed, err);
   if (status == GPUF_OK) {
     gpufi_strided_unpack(&p->layout, base, p->first, p->count, packed);
   }
@@ -178,13 +220,21 @@ static gpuf_status unpack_work(const void *args, gpuf_error *err) {
 static gpuf_status pack(int32_t device, const gpufi_strided *layout, const void *d_base,
                         int64_t first, int64_t count, void *d_dst, gpuf_stream stream,
                         gpuf_error *err) {
-  const pack_args args = {*layout, (void *)d_base, d_dst, first, count};
+  const pack_args args = {.layout = *layout,
+                          .d_base = (void *)d_base,
+                          .d_packed = d_dst,
+                          .first = first,
+                          .count = count};
   return gpufi_host_enqueue(device, stream, pack_work, &args, sizeof(args), err);
 }
 
 static gpuf_status unpack(int32_t device, const gpufi_strided *layout, void *d_base, int64_t first,
                           int64_t count, const void *d_src, gpuf_stream stream, gpuf_error *err) {
-  const pack_args args = {*layout, d_base, (void *)d_src, first, count};
+  const pack_args args = {.layout = *layout,
+                          .d_base = d_base,
+                          .d_packed = (void *)d_src,
+                          .first = first,
+                          .count = count};
   return gpufi_host_enqueue(device, stream, unpack_work, &args, sizeof(args), err);
 }
 
@@ -222,6 +272,37 @@ static gpuf_status gather(int32_t device, const gpufi_piece *pieces, size_t coun
   return status;
 }
 
+static gpuf_status pack_cast_work(const void *args, gpuf_error *err) {
+  const pack_args *p = args;
+  const size_t to_nbytes = gpuf_dtype_nbytes(p->cast.to);
+  char buffer[4096];
+  char *base = NULL, *packed = NULL;
+  gpufi_host_delay(0);
+  const gpuf_status status = pack_resolve(p, to_nbytes, &base, &packed, err);
+  if (status != GPUF_OK) {
+    return status;
+  }
+  const int64_t step = (int64_t)(sizeof(buffer) / p->layout.element_nbytes);
+  for (int64_t at = 0; at < p->count; at += step) {
+    const int64_t part = p->count - at < step ? p->count - at : step;
+    gpufi_strided_pack(&p->layout, base, p->first + at, part, buffer);
+    gpufi_cast_elements(p->cast, buffer, part, packed + (size_t)at * to_nbytes);
+  }
+  return GPUF_OK;
+}
+
+static gpuf_status pack_cast(int32_t device, const gpufi_strided *layout, gpufi_cast cast,
+                             const void *d_base, int64_t first, int64_t count, void *d_dst,
+                             gpuf_stream stream, gpuf_error *err) {
+  const pack_args args = {.layout = *layout,
+                          .cast = cast,
+                          .d_base = (void *)d_base,
+                          .d_packed = d_dst,
+                          .first = first,
+                          .count = count};
+  return gpufi_host_enqueue(device, stream, pack_cast_work, &args, sizeof(args), err);
+}
+
 static size_t reduce_scratch_nbytes(const gpufi_reduce *job, const void *d_base) {
   return 0;
 }
@@ -244,9 +325,11 @@ const gpufi_backend gpufi_backend_host = {
     .event_query = gpufi_host_event_query,
     .stream_wait_event = gpufi_host_stream_wait_event,
     .copy = copy,
+    .copy_2d = copy_2d,
     .pack = pack,
     .unpack = unpack,
     .gather = gather,
+    .pack_cast = pack_cast,
     .ipc_identity = gpufi_host_ipc_identity,
     .ipc_export = gpufi_host_ipc_export,
     .ipc_descriptor = gpufi_host_memory_fd,

@@ -260,6 +260,7 @@ GPUF_API void gpuf_pool_set_cap(size_t cap_nbytes);
 typedef struct gpuf_copy_options {
   size_t chunk_nbytes;  /* bytes a chunk; 0 = chosen by the library */
   int32_t thread_count; /* threads that drain staging buffers; 0 = chosen by the library */
+  bool cast;            /* dtypes may differ: see gpuf_copy_async */
 } gpuf_copy_options;
 
 /* A copy in flight. wait and done may be called from several threads at once; destroy must be
@@ -272,7 +273,17 @@ typedef struct gpuf_future gpuf_future;
  * Both memories must stay valid, `src` unchanged and `dst` unread, until the future is done.
  *   - A CPU side that came from gpuf_pool_acquire and is contiguous is transferred in place;
  *     any other is staged through pinned chunks by several threads.
- *   - A device side that is not contiguous is packed on the device, through bounded scratch.
+ *   - Which order of the axes both sides are in does not matter: two arrays that lie in memory
+ *     alike, in Fortran order say, are copied flat.
+ *   - A device side that is not contiguous travels as rows where those are wide, and is packed on
+ *     the device otherwise, through scratch: at most 64 MiB a device in all (or the environment
+ *     variable GPUFETCH_SCRATCH_MAX_NBYTES), however large the tensors.
+ *   - With options->cast, elements of `src` (on a device or on the CPU) are converted to the
+ *     dtype of `dst` (on the CPU), from any real dtype to any but float8_e8m0fnu, as NumPy's and
+ *     ml_dtypes' astype do: to floats by rounding to nearest, ties to even; to bool, true for
+ *     what is not 0; between integers modulo 2^bits. A float that the integer type cannot hold
+ *     gives an unspecified integer; a NaN stays one, but not its payload. What comes from a
+ *     device is converted there: elements of dst's dtype travel.
  * `options` may be NULL. On failure to start, nothing is in flight and *future is NULL. */
 GPUF_API gpuf_status gpuf_copy_async(const gpuf_tensor *dst, const gpuf_tensor *src,
                                      const gpuf_copy_options *options, gpuf_future **future,

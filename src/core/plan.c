@@ -1,0 +1,162 @@
+/* How a copy travels. Its two sides are walked in the order of host memory, and then
+ *
+ *   the device side is contiguous      flat copies
+ *   it consists of wide rows           2-D copies
+ *   anything else, and casts           a kernel packs each piece in scratch (or unpacks it there)
+ *
+ * Whichever it is, the host side is either a pinned block, to which the device transfers directly,
+ * or goes through pinned staging buffers. */
+#include <stdlib.h>
+
+#include "core/copy.h"
+#include "core/error.h"
+#include "core/pool.h"
+#include "core/runtime.h"
+
+#define DEFAULT_THREAD_COUNT_MAX 12
+#define DIRECT_PIECE_NBYTES ((size_t)64 << 20)
+/* A gather of several such pieces packs one while another travels. */
+#define GATHER_PIECE_NBYTES_MIN ((size_t)1 << 20)
+#define GATHER_PIECE_COUNT_MIN 4
+#define PIECE_ALIGN_NBYTES ((size_t)4096)
+/* Rows from here on travel at link speed in a 2-D copy, if enough of them make one copy. */
+#define ROW_NBYTES_MIN 4096
+#define ROWS_NBYTES_MIN (256 << 10)
+#define PITCH_NBYTES_MAX INT32_MAX /* CUDA's limit */
+
+static int64_t magnitude(int64_t stride) {
+  return stride < 0 ? -stride : stride;
+}
+
+/* Whether axis `a` is to be outside axis `b`, by the strides of the leading side. A stride of 0
+ * stays outermost, where it repeats whole rows. */
+static bool is_outer(const gpuf_tensor *lead, int32_t a, int32_t b) {
+  const int64_t stride_a = lead->shape[a] > 1 ? magnitude(lead->strides_nbytes[a]) : 0;
+  const int64_t stride_b = lead->shape[b] > 1 ? magnitude(lead->strides_nbytes[b]) : 0;
+  return stride_b != 0 && (stride_a == 0 || stride_a > stride_b);
+}
+
+static void swap_axes(gpuf_tensor *tensor, int32_t a, int32_t b) {
+  const int64_t length = tensor->shape[a], stride = tensor->strides_nbytes[a];
+  tensor->shape[a] = tensor->shape[b];
+  tensor->strides_nbytes[a] = tensor->strides_nbytes[b];
+  tensor->shape[b] = length;
+  tensor->strides_nbytes[b] = stride;
+}
+
+static void reverse_axis(gpuf_tensor *tensor, int32_t axis) {
+  tensor->data = (char *)tensor->data + (tensor->shape[axis] - 1) * tensor->strides_nbytes[axis];
+  tensor->strides_nbytes[axis] = -tensor->strides_nbytes[axis];
+}
+
+void gpufi_plan_order(gpuf_tensor *lead, gpuf_tensor *other) {
+  for (int32_t axis = 0; axis < lead->ndim; axis++) {
+    if (lead->strides_nbytes[axis] < 0) {
+      reverse_axis(lead, axis);
+      reverse_axis(other, axis);
+    }
+    for (int32_t at = axis; at > 0 && is_outer(lead, at, at - 1); at--) {
+      swap_axes(lead, at, at - 1);
+      swap_axes(other, at, at - 1);
+    }
+  }
+}
+
+/* True if the innermost two axes of the device side are rows that a 2-D copy takes well. */
+static bool has_wide_rows(const gpufi_strided *layout) {
+  const int32_t last = layout->ndim - 1;
+  if (last < 1 || layout->strides_nbytes[last] != layout->element_nbytes) {
+    return false;
+  }
+  const int64_t row_nbytes = layout->shape[last] * layout->element_nbytes;
+  const int64_t pitch = layout->strides_nbytes[last - 1];
+  return row_nbytes >= ROW_NBYTES_MIN && pitch >= row_nbytes && pitch <= PITCH_NBYTES_MAX &&
+         (last == 1 || layout->shape[last - 1] >= ROWS_NBYTES_MIN / row_nbytes);
+}
+
+static gpufi_route choose_route(const gpufi_copy *copy) {
+  if (copy->device_dtype != copy->host_dtype) {
+    return GPUFI_ROUTE_GATHER;
+  }
+  if (gpufi_strided_is_contiguous(&copy->device_layout)) {
+    return GPUFI_ROUTE_FLAT;
+  }
+  return has_wide_rows(&copy->device_layout) ? GPUFI_ROUTE_ROWS : GPUFI_ROUTE_GATHER;
+}
+
+static size_t least(size_t a, size_t b) {
+  return a < b ? a : b;
+}
+
+/* Pieces of a direct copy that needs no scratch may have any size; every other piece has to fit a
+ * lane's buffers. */
+static size_t piece_limit(const gpufi_copy *copy) {
+  if (copy->route != GPUFI_ROUTE_GATHER) {
+    return copy->host_pinned ? DIRECT_PIECE_NBYTES : GPUFI_LANE_BUFFER_NBYTES;
+  }
+  size_t nbytes = copy->nbytes / GATHER_PIECE_COUNT_MIN;
+  nbytes -= nbytes % PIECE_ALIGN_NBYTES;
+  nbytes = nbytes > GATHER_PIECE_NBYTES_MIN ? nbytes : GATHER_PIECE_NBYTES_MIN;
+  return least(nbytes, copy->host_pinned ? GPUFI_SCRATCH_NBYTES : GPUFI_LANE_BUFFER_NBYTES);
+}
+
+static void plan_pieces(gpufi_copy *copy, const gpuf_copy_options *options) {
+  const size_t element_nbytes = copy->host_layout.element_nbytes;
+  const gpufi_strided *layout = &copy->device_layout;
+  size_t nbytes = piece_limit(copy);
+  if (options && options->chunk_nbytes > 0) {
+    nbytes = least(options->chunk_nbytes, nbytes);
+  }
+  nbytes -= nbytes % element_nbytes;
+  if (copy->route == GPUFI_ROUTE_ROWS) { /* whole rows, unless they are larger than a piece */
+    const size_t row_nbytes = (size_t)layout->shape[layout->ndim - 1] * element_nbytes;
+    nbytes -= row_nbytes <= nbytes ? nbytes % row_nbytes : 0;
+  }
+  copy->piece_nbytes = nbytes > 0 ? nbytes : element_nbytes;
+  const size_t piece_count = (copy->nbytes + copy->piece_nbytes - 1) / copy->piece_nbytes;
+  int32_t threads = options ? options->thread_count : 0;
+  if (threads == 0) {
+    threads = (int32_t)least((size_t)gpufi_cpu_count(), DEFAULT_THREAD_COUNT_MAX);
+  }
+  copy->thread_count = (int32_t)least(piece_count, (size_t)threads);
+}
+
+static gpuf_status check_cast(const gpufi_copy *copy, gpuf_error *err) {
+  if (copy->device_dtype == copy->host_dtype || copy->direction == GPUFI_TO_HOST) {
+    return GPUF_OK;
+  }
+  return gpufi_fail(err, GPUF_ERR_UNSUPPORTED, 0,
+                    "a cast from %s to %s on the way to a device is not offered; convert on the "
+                    "host first",
+                    gpuf_dtype_name(copy->host_dtype), gpuf_dtype_name(copy->device_dtype));
+}
+
+gpuf_status gpufi_plan(gpufi_copy *copy, const gpuf_tensor *dst, const gpuf_tensor *src,
+                       const gpuf_copy_options *options, gpuf_error *err) {
+  const bool upload = src->device.kind == GPUF_DEVICE_CPU;
+  gpuf_tensor device_side = upload ? *dst : *src;
+  gpuf_tensor host_side = upload ? *src : *dst;
+  gpuf_status status = gpufi_backend_for(device_side.device, &copy->backend, err);
+  if (status != GPUF_OK) {
+    return status;
+  }
+  gpufi_plan_order(&host_side, &device_side);
+  copy->device = device_side.device;
+  copy->direction = upload ? GPUFI_TO_DEVICE : GPUFI_TO_HOST;
+  copy->d_data = device_side.data;
+  copy->h_data = host_side.data;
+  copy->device_dtype = device_side.dtype;
+  copy->host_dtype = host_side.dtype;
+  copy->producer = device_side.stream;
+  copy->nbytes = gpuf_tensor_nbytes(&host_side);
+  gpufi_strided_init(&copy->device_layout, &device_side);
+  gpufi_strided_init(&copy->host_layout, &host_side);
+  copy->route = choose_route(copy);
+  copy->host_pinned = gpufi_strided_is_contiguous(&copy->host_layout) &&
+                      gpufi_pool_is_pinned(copy->device.kind, copy->h_data, copy->nbytes);
+  status = check_cast(copy, err);
+  if (status == GPUF_OK) {
+    plan_pieces(copy, options);
+  }
+  return status;
+}
