@@ -146,11 +146,11 @@ static gpuf_status start(gpuf_future *future, const gpuf_tensor *dst, const gpuf
     return GPUF_OK;
   }
   status = gpufi_plan(&future->copy, dst, src, options, err);
-  if (status != GPUF_OK) {
-    return status;
+  if (status != GPUF_OK || future->copy.host_pinned) {
+    return status == GPUF_OK ? start_direct(future, blocking, err) : status;
   }
-  return future->copy.host_pinned ? start_direct(future, blocking, err)
-                                  : gpufi_staged_start(future, blocking ? 1 : 0, err);
+  gpufi_staged_start(future, blocking ? 1 : 0);
+  return GPUF_OK;
 }
 
 gpuf_status gpuf_copy(const gpuf_tensor *dst, const gpuf_tensor *src,

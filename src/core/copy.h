@@ -67,8 +67,9 @@ gpuf_status gpufi_piece_enqueue(const gpufi_copy *copy, gpufi_lane *lane, gpuf_s
 
 /* staged.c: threads that take the next piece each and move it between staging and host memory. */
 
-/* Start all threads of the plan but `own_share_count` (0 or 1), which the caller runs itself. */
-gpuf_status gpufi_staged_start(gpuf_future *future, int32_t own_share_count, gpuf_error *err);
+/* Start all threads of the plan but `own_share_count` (0 or 1), which the caller runs itself. If
+ * none can be started and the caller runs none, the copy is done when this returns. */
+void gpufi_staged_start(gpuf_future *future, int32_t own_share_count);
 /* Be one of the threads, to the end. */
 void gpufi_staged_run(gpuf_future *future);
 

@@ -1,7 +1,7 @@
-#include <string.h>
-
 #include "core/copy.h"
-#include "core/error.h"
+
+/* Plenty for what runs here, and much less address space than the default takes. */
+#define THREAD_STACK_NBYTES ((size_t)512 << 10)
 
 /* One thread's share of a staged copy. The two slots alternate: while the device works on one,
  * the thread moves the bytes of the other. */
@@ -145,18 +145,24 @@ static void *staged_main(void *arg) {
   return NULL;
 }
 
-gpuf_status gpufi_staged_start(gpuf_future *future, int32_t own_share_count, gpuf_error *err) {
+void gpufi_staged_start(gpuf_future *future, int32_t own_share_count) {
   const int32_t wanted = future->copy.thread_count - own_share_count;
   int32_t started = 0;
   int code = 0;
+  pthread_attr_t attributes;
+  pthread_attr_init(&attributes);
+  pthread_attr_setstacksize(&attributes, THREAD_STACK_NBYTES);
   future->running_count = future->copy.thread_count; /* nobody else sees the future yet */
   while (started < wanted && code == 0) {
-    code = pthread_create(&future->threads[started], NULL, staged_main, future);
+    code = pthread_create(&future->threads[started], &attributes, staged_main, future);
     started += code == 0;
   }
+  pthread_attr_destroy(&attributes);
   future->thread_count = started;
-  if (started + own_share_count == 0) {
-    return gpufi_fail(err, GPUF_ERR_IO, code, "pthread_create for a copy: %s", strerror(code));
+  if (started + own_share_count == 0) { /* no thread is to be had: then it is no background copy */
+    future->running_count = 1;
+    gpufi_staged_run(future);
+    return;
   }
   pthread_mutex_lock(&future->lock);
   future->running_count -= wanted - started; /* fewer threads only cost speed */
@@ -164,5 +170,4 @@ gpuf_status gpufi_staged_start(gpuf_future *future, int32_t own_share_count, gpu
     gpufi_future_settle(future);
   }
   pthread_mutex_unlock(&future->lock);
-  return GPUF_OK;
 }
