@@ -34,10 +34,34 @@
   X(__exit__)                                                                                      \
   X(_mask)                                                                                         \
   X(copy)                                                                                          \
-  X(cuda) X(data) X(descr) X(detach) X(device) X(dl_device) X(dtype) X(is_conj) X(is_cuda)         \
-      X(is_meta) X(is_neg) X(is_nested) X(is_quantized) X(layout) X(mask) X(max_version) X(order)  \
-          X(out) X(requires_grad) X(resolve_conj) X(resolve_neg) X(shape) X(str) X(stream)         \
-              X(strides) X(timeout) X(typestr) X(version)
+  X(cuda)                                                                                          \
+  X(data)                                                                                          \
+  X(descr)                                                                                         \
+  X(detach)                                                                                        \
+  X(device)                                                                                        \
+  X(dl_device)                                                                                     \
+  X(dtype)                                                                                         \
+  X(is_conj)                                                                                       \
+  X(is_cuda)                                                                                       \
+  X(is_meta)                                                                                       \
+  X(is_neg)                                                                                        \
+  X(is_nested)                                                                                     \
+  X(is_quantized)                                                                                  \
+  X(layout)                                                                                        \
+  X(mask)                                                                                          \
+  X(max_version)                                                                                   \
+  X(order)                                                                                         \
+  X(out)                                                                                           \
+  X(requires_grad)                                                                                 \
+  X(resolve_conj)                                                                                  \
+  X(resolve_neg)                                                                                   \
+  X(shape)                                                                                         \
+  X(str)                                                                                           \
+  X(stream)                                                                                        \
+  X(strides)                                                                                       \
+  X(timeout)                                                                                       \
+  X(typestr)                                                                                       \
+  X(version)
 
 typedef struct gpufi_py_names {
 #define X(name) PyObject *name;
