@@ -11,6 +11,7 @@ import numpy as np
 from IPython.core.error import UsageError
 from IPython.core.magic import Magics, line_magic, magics_class, needs_local_scope, no_var_expand
 
+from gpufetch._text import print_lines
 from gpufetch.jupyter.namespace import (
     TensorInfo,
     device_tensors,
@@ -50,10 +51,7 @@ class TensorListing:
         return "\n".join([*lines, self._footer()])
 
     def _repr_pretty_(self, printer: Any, cycle: bool) -> None:
-        for index, line in enumerate(repr(self).split("\n")):
-            if index:
-                printer.break_()
-            printer.text(line)
+        print_lines(repr(self), printer)
 
     def _repr_html_(self) -> str:
         if not self.tensors:

@@ -10,7 +10,7 @@ import numpy.typing as npt
 
 from gpufetch import _core
 
-__all__ = ["REPR_NBYTES", "format_nbytes", "values_text"]
+__all__ = ["REPR_NBYTES", "format_nbytes", "print_lines", "values_text"]
 
 # A repr shows this many values at both ends of the last two axes, in the middle of the others: at
 # most 36 values, and an array of up to _REPR_SIZE values in full.
@@ -31,6 +31,14 @@ def format_nbytes(nbytes: int) -> str:
         if size < 1023.95:
             return f"{size:.1f} {unit}"
     return f"{size / 1024:.1f} PiB"
+
+
+def print_lines(text: str, printer: Any) -> None:
+    """Give a text of several lines to IPython's pretty printer, as `_repr_pretty_` must."""
+    for index, line in enumerate(text.split("\n")):
+        if index:
+            printer.break_()
+        printer.text(line)
 
 
 def values_text(view: _core.DeviceArray) -> str:

@@ -11,7 +11,7 @@ import numpy as np
 import numpy.typing as npt
 
 from gpufetch import _chunks, _core, _guard, _reduce, _take, _views
-from gpufetch._text import REPR_NBYTES, format_nbytes, values_text
+from gpufetch._text import REPR_NBYTES, format_nbytes, print_lines, values_text
 
 __all__ = ["REPR_NBYTES", "LazyArray", "format_nbytes", "lazy"]
 
@@ -352,10 +352,7 @@ class LazyArray(np.lib.mixins.NDArrayOperatorsMixin):
         return f"{self._summary()}\n{self._values_text()}"
 
     def _repr_pretty_(self, printer: Any, cycle: bool) -> None:
-        for index, line in enumerate(repr(self).split("\n")):
-            if index:
-                printer.break_()
-            printer.text(line)
+        print_lines(repr(self), printer)
 
     def _repr_html_(self) -> str:
         facts = {

@@ -14,8 +14,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-
-REPOSITORY = Path(__file__).resolve().parents[2]
+from plugin_files import REPOSITORY, plugin_folder
 
 MAGIC = b"GPFC"
 HEADER_NBYTES = 96
@@ -179,21 +178,6 @@ with h5py.File(folder + "/out.h5", "r") as file:
         assert dataset[...].tobytes() == arrays[name].tobytes(), name
 assert "gpufetch" not in sys.modules
 """
-
-
-def plugin_folder() -> Path | None:
-    """Where libh5z_gpufetch.so is: GPUFETCH_TEST_PLUGIN_PATH, an installed gpufetch, or a build."""
-    folders = []
-    if "GPUFETCH_TEST_PLUGIN_PATH" in os.environ:
-        folders.append(Path(os.environ["GPUFETCH_TEST_PLUGIN_PATH"]))
-    try:
-        from gpufetch.hdf5 import plugin_path
-
-        folders.append(Path(plugin_path()))
-    except ImportError:
-        pass
-    folders += sorted(REPOSITORY.glob("build*/hdf5_filter"))
-    return next((f for f in folders if (f / "libh5z_gpufetch.so").exists()), None)
 
 
 def encode(arrays: dict[str, np.ndarray], folder: Path) -> dict[str, bytes]:

@@ -14,24 +14,9 @@ from pathlib import Path
 import h5py
 import numpy as np
 import pytest
+from plugin_files import plugin_folder
 
-REPOSITORY = Path(__file__).resolve().parents[2]
 FILTER_ID = "49370"
-
-
-def plugin_folder() -> Path | None:
-    """Where libh5z_gpufetch.so is: GPUFETCH_TEST_PLUGIN_PATH, an installed gpufetch, or a build."""
-    folders = []
-    if "GPUFETCH_TEST_PLUGIN_PATH" in os.environ:
-        folders.append(Path(os.environ["GPUFETCH_TEST_PLUGIN_PATH"]))
-    try:
-        from gpufetch.hdf5 import plugin_path
-
-        folders.append(Path(plugin_path()))
-    except ImportError:
-        pass
-    folders += sorted(REPOSITORY.glob("build*/hdf5_filter"))
-    return next((f for f in folders if (f / "libh5z_gpufetch.so").exists()), None)
 
 
 @pytest.fixture
