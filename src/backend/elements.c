@@ -196,46 +196,49 @@ void gpufi_elements_widen(gpuf_dtype dtype, const void *src, int64_t stride_nbyt
   }
 }
 
-#define NARROW(type)                                                                               \
-  {                                                                                                \
-    const type value = isnan(number) ? 0 : (type)number;                                           \
-    memcpy(element, &value, sizeof(value));                                                        \
+static void narrow_small_floats(small_float format, const double *numbers, int64_t count,
+                                size_t nbytes, char *to) {
+  for (int64_t i = 0; i < count; i++) {
+    const uint32_t bits = encode(format, numbers[i]); /* little-endian: the low bytes come first */
+    memcpy(to + (size_t)i * nbytes, &bits, nbytes);
+  }
+}
+
+static inline double zero_if_nan(double number) {
+  return isnan(number) ? 0.0 : number;
+}
+
+#define NARROW(type, convert)                                                                      \
+  for (int64_t i = 0; i < count; i++) {                                                            \
+    const type element = (type)convert(numbers[i]);                                                \
+    memcpy(to + (size_t)i * sizeof(element), &element, sizeof(element));                           \
   }                                                                                                \
   break
 
-void gpufi_elements_narrow(gpuf_dtype dtype, double number, void *element) {
+void gpufi_elements_narrow(gpuf_dtype dtype, const double *numbers, int64_t count, void *elements) {
   const small_float format = small_float_of(dtype);
+  char *to = elements;
   if (format.exponent_bits > 0) {
-    const uint32_t bits = encode(format, number);
-    const uint16_t wide = (uint16_t)bits;
-    const uint8_t narrow = (uint8_t)bits;
-    if (gpuf_dtype_nbytes(dtype) == 1) {
-      memcpy(element, &narrow, sizeof(narrow));
-    } else {
-      memcpy(element, &wide, sizeof(wide));
-    }
+    narrow_small_floats(format, numbers, count, gpuf_dtype_nbytes(dtype), to);
     return;
   }
   switch (dtype) {
   case GPUF_DTYPE_INT8:
-    NARROW(int8_t);
+    NARROW(int8_t, zero_if_nan);
   case GPUF_DTYPE_INT16:
-    NARROW(int16_t);
+    NARROW(int16_t, zero_if_nan);
   case GPUF_DTYPE_INT32:
-    NARROW(int32_t);
+    NARROW(int32_t, zero_if_nan);
   case GPUF_DTYPE_UINT16:
-    NARROW(uint16_t);
+    NARROW(uint16_t, zero_if_nan);
   case GPUF_DTYPE_UINT32:
-    NARROW(uint32_t);
+    NARROW(uint32_t, zero_if_nan);
   case GPUF_DTYPE_FLOAT64:
-    memcpy(element, &number, sizeof(number));
+    memcpy(to, numbers, (size_t)count * sizeof(*numbers));
     break;
-  case GPUF_DTYPE_FLOAT32: {
-    const float value = (float)number;
-    memcpy(element, &value, sizeof(value));
-    break;
-  }
+  case GPUF_DTYPE_FLOAT32:
+    NARROW(float, );
   default:
-    NARROW(uint8_t); /* uint8 and bool */
+    NARROW(uint8_t, zero_if_nan); /* uint8 and bool */
   }
 }

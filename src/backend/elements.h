@@ -16,9 +16,9 @@ void gpufi_elements_byte_table(gpuf_dtype dtype, float table[256]);
 void gpufi_elements_widen(gpuf_dtype dtype, const void *src, int64_t stride_nbytes, int64_t count,
                           double *numbers);
 
-/* Write a value of a type other than a 64-bit integer, as widening gave it. NaN becomes the
- * type's quiet NaN, and 0 where it has none. */
-void gpufi_elements_narrow(gpuf_dtype dtype, double number, void *element);
+/* Write `count` values of a type other than a 64-bit integer, as widening gave them, one after the
+ * other. NaN becomes the type's quiet NaN, and 0 where it has none. */
+void gpufi_elements_narrow(gpuf_dtype dtype, const double *numbers, int64_t count, void *elements);
 
 #ifdef __cplusplus
 }

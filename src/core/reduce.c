@@ -41,6 +41,7 @@ typedef struct overview {
   gpuf_overview_how how;
   gpuf_dtype dtype; /* of the source */
   gpuf_dtype result_dtype;
+  size_t cell_nbytes;   /* as the backend leaves it */
   size_t result_nbytes; /* of one cell */
   char *result;
   char *result_max;
@@ -54,65 +55,81 @@ static void overview_head(void *context, const gpufi_reduce_head *head) {
   o->counts.posinf_count = head->high_count;
 }
 
-static void finish_sums(overview *o, const gpufi_reduce_sum *cells, int64_t first, int64_t count) {
+/* Cells are finished so many at a time, so that each step is one plain loop. */
+#define BATCH 512
+
+static void finish_sums(overview *o, const gpufi_reduce_sum *cells, int64_t count, char *to) {
+  double numbers[BATCH];
   for (int64_t i = 0; i < count; i++) {
-    double value = cells[i].count > 0 ? cells[i].sum / (double)cells[i].count : NAN;
-    if (o->how == GPUF_OVERVIEW_RMS) {
-      value = sqrt(value);
-    }
-    gpufi_elements_narrow(o->result_dtype, value, o->result + (first + i) * o->result_nbytes);
+    numbers[i] = cells[i].count > 0 ? cells[i].sum / (double)cells[i].count : NAN;
   }
+  for (int64_t i = 0; i < count && o->how == GPUF_OVERVIEW_RMS; i++) {
+    numbers[i] = sqrt(numbers[i]);
+  }
+  gpufi_elements_narrow(o->result_dtype, numbers, count, to);
 }
 
-static void finish_extreme(const overview *o, const gpufi_reduce_extremes *cell, bool high,
-                           char *element) {
-  const gpufi_reduce_number *value = high ? &cell->high : &cell->low;
+static void finish_extreme(const overview *o, const gpufi_reduce_extremes *cells, int64_t count,
+                           bool high, char *to) {
+  double numbers[BATCH];
   if (gpufi_reduce_is_keyed(o->dtype)) {
-    const uint64_t bits = value->key ^ gpufi_reduce_key_flip(o->dtype);
-    memcpy(element, &bits, sizeof(bits));
-  } else {
-    const bool none = cell->low.number > cell->high.number;
-    gpufi_elements_narrow(o->dtype, none ? NAN : value->number, element);
-  }
-}
-
-static void finish_extremes(overview *o, const gpufi_reduce_extremes *cells, int64_t first,
-                            int64_t count) {
-  for (int64_t i = 0; i < count; i++) {
-    const size_t offset = (size_t)(first + i) * o->result_nbytes;
-    finish_extreme(o, &cells[i], o->how == GPUF_OVERVIEW_MAX, o->result + offset);
-    if (o->how == GPUF_OVERVIEW_MINMAX) {
-      finish_extreme(o, &cells[i], true, o->result_max + offset);
+    for (int64_t i = 0; i < count; i++) {
+      const uint64_t key = high ? cells[i].high.key : cells[i].low.key;
+      const uint64_t bits = key ^ gpufi_reduce_key_flip(o->dtype);
+      memcpy(to + (size_t)i * sizeof(bits), &bits, sizeof(bits));
     }
+    return;
+  }
+  for (int64_t i = 0; i < count; i++) {
+    const double low = cells[i].low.number, top = cells[i].high.number;
+    const double number = high ? top : low;
+    numbers[i] = low > top ? NAN : number;
+  }
+  gpufi_elements_narrow(o->dtype, numbers, count, to);
+}
+
+static void finish_first(overview *o, const char *cells, int64_t count, char *to) {
+  double numbers[BATCH];
+  memcpy(to, cells, (size_t)count * o->result_nbytes);
+  if (is_integral(o->dtype)) {
+    return;
+  }
+  gpufi_elements_widen(o->dtype, cells, (int64_t)o->result_nbytes, count, numbers);
+  for (int64_t i = 0; i < count; i++) {
+    o->counts.nan_count += isnan(numbers[i]);
+    o->counts.posinf_count += numbers[i] == INFINITY;
+    o->counts.neginf_count += numbers[i] == -INFINITY;
   }
 }
 
-static void finish_first(overview *o, const char *cells, int64_t first, int64_t count) {
-  memcpy(o->result + (size_t)first * o->result_nbytes, cells, (size_t)count * o->result_nbytes);
-  for (int64_t i = 0; i < count && !is_integral(o->dtype); i++) {
-    double number;
-    gpufi_elements_widen(o->dtype, cells + i * o->result_nbytes, 0, 1, &number);
-    o->counts.nan_count += isnan(number);
-    o->counts.posinf_count += number == INFINITY;
-    o->counts.neginf_count += number == -INFINITY;
+/* At most BATCH cells, to `offset` bytes into the result. */
+static void finish_batch(overview *o, const void *cells, int64_t count, size_t offset) {
+  switch (o->how) {
+  case GPUF_OVERVIEW_MEAN:
+  case GPUF_OVERVIEW_RMS:
+    finish_sums(o, cells, count, o->result + offset);
+    break;
+  case GPUF_OVERVIEW_MINMAX:
+    finish_extreme(o, cells, count, true, o->result_max + offset);
+    finish_extreme(o, cells, count, false, o->result + offset);
+    break;
+  case GPUF_OVERVIEW_MIN:
+  case GPUF_OVERVIEW_MAX:
+    finish_extreme(o, cells, count, o->how == GPUF_OVERVIEW_MAX, o->result + offset);
+    break;
+  case GPUF_OVERVIEW_FIRST:
+    finish_first(o, cells, count, o->result + offset);
+    break;
   }
 }
 
 static void overview_cells(void *context, const void *cells, int64_t first, int64_t count) {
   overview *o = context;
-  switch (o->how) {
-  case GPUF_OVERVIEW_MEAN:
-  case GPUF_OVERVIEW_RMS:
-    finish_sums(o, cells, first, count);
-    break;
-  case GPUF_OVERVIEW_MIN:
-  case GPUF_OVERVIEW_MAX:
-  case GPUF_OVERVIEW_MINMAX:
-    finish_extremes(o, cells, first, count);
-    break;
-  case GPUF_OVERVIEW_FIRST:
-    finish_first(o, cells, first, count);
-    break;
+  const char *from = cells;
+  for (int64_t done = 0; done < count; done += BATCH) {
+    const int64_t batch = count - done < BATCH ? count - done : BATCH;
+    finish_batch(o, from + (size_t)done * o->cell_nbytes, batch,
+                 (size_t)(first + done) * o->result_nbytes);
   }
 }
 
@@ -196,6 +213,7 @@ gpuf_status gpuf_reduce_overview(const gpuf_tensor *src, gpuf_overview_how how,
     const char *base;
     gpufi_reduce job = {.kind = overview_kind(how)};
     gpufi_reduce_plan(&job, src, src->ndim > 0 ? shape : no_axes, &base);
+    o.cell_nbytes = gpufi_reduce_cell_nbytes(&job);
     status = gpufi_reduce_run(&job, src, base, NULL, &sink, err);
     o.counts.count = (uint64_t)(how == GPUF_OVERVIEW_FIRST ? cell_count : gpuf_tensor_count(src));
   }

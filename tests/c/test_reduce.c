@@ -541,6 +541,33 @@ static void a_large_histogram_counts_every_element(void) {
   pair_destroy(&p);
 }
 
+/* A GPU guesses a float's bin in float arithmetic: values on the edges, next to them, and of so
+ * narrow a range that the guess is off by many bins. */
+static void a_value_next_to_an_edge_falls_on_its_side(void) {
+  const double ranges[][2] = {{0.0, 1.0}, {1e6, 1e6 + 8.0}, {-3.0, 1e-3}, {-1e30, 1e30}};
+  enum { BINS = 100, PER_EDGE = 5, COUNT = PER_EDGE * (BINS + 1) };
+  for (int r = 0; r < 4; r++) {
+    const int64_t shape[1] = {COUNT};
+    float values[COUNT];
+    gpuf_tensor t, on_cpu;
+    for (int i = 0; i < COUNT; i++) {
+      const double step = (ranges[r][1] - ranges[r][0]) / BINS;
+      float value = (float)(ranges[r][0] + i / PER_EDGE * step);
+      for (int k = i % PER_EDGE; k != 2; k += k < 2 ? 1 : -1) {
+        value = nextafterf(value, k < 2 ? -INFINITY : INFINITY);
+      }
+      values[i] = value;
+    }
+    void *d_ptr = device_alloc(sizeof(values));
+    upload(d_ptr, values, sizeof(values));
+    CHECK_OK(gpuf_tensor_init(&t, d_ptr, test_device, GPUF_DTYPE_FLOAT32, 1, shape, &err));
+    CHECK_OK(gpuf_tensor_init(&on_cpu, values, (gpuf_device){GPUF_DEVICE_CPU, 0},
+                              GPUF_DTYPE_FLOAT32, 1, shape, &err));
+    check_histogram(&t, &on_cpu, BINS, ranges[r]);
+    CHECK_OK(gpuf_free(test_device, d_ptr, &err));
+  }
+}
+
 static void a_range_of_one_value_is_widened(void) {
   const float values[3] = {4.0f, 4.0f, 4.0f};
   const int64_t shape[1] = {3};
@@ -644,6 +671,7 @@ int main(void) {
   TEST_ON_DEVICES(statistics_are_the_same_at_every_run);
   TEST_ON_DEVICES(a_histogram_agrees_with_a_plain_loop);
   TEST_ON_DEVICES(a_large_histogram_counts_every_element);
+  TEST_ON_DEVICES(a_value_next_to_an_edge_falls_on_its_side);
   TEST_ON_DEVICES(a_range_of_one_value_is_widened);
   TEST_ON_DEVICES(a_reduction_waits_for_the_producer);
   TEST(arguments_that_do_not_fit_are_refused);

@@ -9,6 +9,7 @@ namespace gpufi_cuda {
 namespace {
 
 constexpr int64_t kWantedBlocks = 8192;          /* a dozen waves: no long last one */
+constexpr int64_t kWarpCells = 16384;            /* from here on a cell has a warp, not a block */
 constexpr int64_t kWantedHistogramBlocks = 2048; /* each ends with an addition a bin */
 constexpr int64_t kWantedColumnBlocks = 4096;
 constexpr int64_t kRowsPerSplit = 16; /* at least */
@@ -105,7 +106,33 @@ void plan_cells(plan *plan, const gpufi_reduce *job, int64_t wanted_blocks) {
   const int64_t pieces =
       p.vector ? rows * ((length + chunk - 1) / chunk) : per_cell / (8 * kThreads);
   p.splits = lesser_of(at_least_one(wanted_blocks / job->cell_count), at_least_one(pieces));
-  plan->blocks = job->cell_count * p.splits;
+  p.warps = p.vector && job->cell_count >= kWarpCells;
+  plan->blocks = p.warps ? (job->cell_count + kWarps - 1) / kWarps : job->cell_count * p.splits;
+}
+
+int64_t divide_up(int64_t a, int64_t b) {
+  return (a + b - 1) / b;
+}
+
+/* Cells of a tile, and the columns by which it may begin and end off a thread's `columns`. Tiles
+ * of equal cells begin on a thread's first column where a few cells fill whole threads. */
+void plan_tiles(reduce_params *p, const gpufi_reduce_axis &inner, int64_t columns, int64_t *slack) {
+  const int64_t cell_length = divide_up(inner.length, inner.cell_count);
+  int64_t step = 1; /* cells that fill whole threads */
+  while (p->vector && step < columns && step * cell_length % columns != 0) {
+    step *= 2;
+  }
+  const bool even =
+      inner.length % inner.cell_count == 0 && step * cell_length <= kThreads * columns;
+  step = even ? step : 1;
+  *slack = p->vector && !even ? 2 * (columns - 1) : 0;
+  const int64_t fitting = (kThreads * columns - *slack) / cell_length / step * step;
+  p->cells_per_tile = 0;
+  if (fitting > 0) {
+    p->tiles = divide_up(inner.cell_count, fitting);
+    p->cells_per_tile = divide_up(divide_up(inner.cell_count, p->tiles), step) * step;
+    p->tiles = divide_up(inner.cell_count, p->cells_per_tile);
+  }
 }
 
 /* False if a cell is too long for a tile. */
@@ -113,16 +140,14 @@ bool plan_columns(plan *plan, const gpufi_reduce *job) {
   reduce_params &p = plan->params;
   const gpufi_reduce_axis &inner = last_axis(job);
   const int64_t size = job->element_nbytes, columns = size == 8 ? 2 : 4;
-  const int64_t cell_length = (inner.length + inner.cell_count - 1) / inner.cell_count;
+  int64_t slack;
   p.vector = inner.stride_nbytes == size &&
              all_multiples(job, p.base, inner.length * size, columns * size);
-  const int64_t slack = p.vector ? 2 * (columns - 1) : 0; /* of other tiles, at the ends */
-  const int64_t fitting = (kThreads * columns - slack) / cell_length;
-  if (fitting < 1) {
+  plan_tiles(&p, inner, columns, &slack);
+  if (p.cells_per_tile == 0) {
     return false;
   }
-  p.cells_per_tile = lesser_of(fitting, inner.cell_count);
-  p.tiles = (inner.cell_count + p.cells_per_tile - 1) / p.cells_per_tile;
+  const int64_t cell_length = divide_up(inner.length, inner.cell_count);
   p.columns_log2 = 0;
   while ((columns << p.columns_log2) < p.cells_per_tile * cell_length + slack) {
     p.columns_log2++;
@@ -161,6 +186,7 @@ void make_plan(plan *plan, const gpufi_reduce *job, const void *base) {
   p.job = *job;
   p.base = static_cast<const char *>(base);
   p.splits = 1;
+  p.warps = false;
   p.copies = 0;
   p.edges_shared = false;
   p.aligned = all_multiples(job, base, inner.stride_nbytes, job->element_nbytes);

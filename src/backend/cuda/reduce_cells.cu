@@ -171,29 +171,41 @@ template <typename Value> struct stats_state {
   }
 };
 
-template <typename Reader, typename State, bool kVector>
+/* kTeam threads for each part of a cell: a block, or, of many cells, a warp. */
+template <typename Reader, typename State, bool kVector, int kTeam>
 __global__ void __launch_bounds__(kThreads, kVector && sizeof(typename Reader::raw) > 1 ? 4 : 3)
     cells_kernel(const __grid_constant__ reduce_params p) {
   using result = typename State::result;
-  __shared__ box b;
+  constexpr bool kKeyed = std::is_same_v<typename Reader::value, uint64_t>;
+  constexpr int kTeams = kThreads / kTeam;
+  __shared__ box boxes[kTeams];
   __shared__ float table[kThreads];
   __shared__ result parts[kWarps];
-  const int64_t cell = blockIdx.x / p.splits;
-  const int64_t split = blockIdx.x - cell * p.splits;
-  if (threadIdx.x == 0) {
+  box &b = boxes[threadIdx.x / kTeam];
+  const int64_t part = static_cast<int64_t>(blockIdx.x) * kTeams + threadIdx.x / kTeam;
+  const int64_t cell = kTeam == kThreads ? part / p.splits : part;
+  const int64_t split = part - cell * p.splits;
+  if (threadIdx.x % kTeam == 0 && cell < p.job.cell_count) {
     find_box(p.job, cell, p.job.ndim, &b);
   }
   __syncthreads();
   const Reader reader(p, table);
+  if (cell >= p.job.cell_count) { /* a warp of the last block */
+    return;
+  }
   State state(p);
   if (kVector) {
-    walk_rows(p, b, split, reader, state);
+    walk_rows<kTeam>(p, b, split, reader, state);
   } else {
     walk_elements(p, b, split, reader, state);
   }
   result r = state.get(reader);
-  merge_block(r, parts, std::is_same_v<typename Reader::value, uint64_t>);
-  if (threadIdx.x == 0) {
+  if (kTeam == kThreads) {
+    merge_block(r, parts, kKeyed);
+  } else {
+    merge_lanes(r, kTeam, kKeyed);
+  }
+  if (threadIdx.x % kTeam == 0) {
     static_cast<result *>(p.out)[split * p.job.cell_count + b.out] = r;
   }
   if (State::kOddInHead) {
@@ -207,10 +219,12 @@ struct launch {
   cudaStream_t stream;
 
   template <typename Reader, typename State> void start() const {
-    if (p.vector) {
-      cells_kernel<Reader, State, true><<<blocks, kThreads, 0, stream>>>(p);
+    if (p.warps) {
+      cells_kernel<Reader, State, true, 32><<<blocks, kThreads, 0, stream>>>(p);
+    } else if (p.vector) {
+      cells_kernel<Reader, State, true, kThreads><<<blocks, kThreads, 0, stream>>>(p);
     } else {
-      cells_kernel<Reader, State, false><<<blocks, kThreads, 0, stream>>>(p);
+      cells_kernel<Reader, State, false, kThreads><<<blocks, kThreads, 0, stream>>>(p);
     }
   }
 

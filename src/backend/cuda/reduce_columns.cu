@@ -223,7 +223,7 @@ __device__ void merge_cells(const reduce_params &p, const gpufi_reduce_axis &inn
 }
 
 template <typename Reader, typename State, bool kVector>
-__global__ void __launch_bounds__(kThreads, 3)
+__global__ void __launch_bounds__(kThreads, 4)
     columns_kernel(const __grid_constant__ reduce_params p) {
   using result = typename State::result;
   constexpr int kCount = kColumns<Reader>;

@@ -26,6 +26,7 @@ struct reduce_params {
   void *out;
   int64_t splits;
   bool vector;  /* 16-byte (columns: wide enough) loads along the last axis */
+  bool warps;   /* a warp for each cell, not a block; only with `vector` and one split */
   bool aligned; /* every address is a multiple of the element's size */
   /* Columns: */
   int64_t tiles;          /* along the last axis */

@@ -11,25 +11,58 @@ struct histogram_sink {
   uint32_t *shared;         /* or NULL */
   unsigned long long *bins; /* of the result */
   odd_count odd;
+  float low_float, scale_float;
+  float slack; /* how far off, in bins, a guess in float may be */
+
+  __device__ histogram_sink(const reduce_params &p, const double *edges, uint32_t *shared)
+      : edges(edges), low(p.edges[0]), high(p.edges[p.job.bin_count]), scale(p.bin_scale),
+        bin_count(static_cast<int>(p.job.bin_count)), shared(shared),
+        bins(static_cast<unsigned long long *>(p.out)), low_float(static_cast<float>(low)),
+        scale_float(static_cast<float>(scale)) {
+    const double off = scale * (fabs(low) + fabs(high)) + 2.0 * bin_count;
+    slack = static_cast<float>(off * 0x1p-22); /* more than the roundings' sum */
+  }
+
+  __device__ void count(int bin) {
+    if (shared) {
+      atomicAdd(&shared[bin], 1u);
+    } else {
+      atomicAdd(&bins[bin], 1ull);
+    }
+  }
+
+  /* False: too near an edge, or no bin at all. */
+  __device__ bool guess(float v, int *bin) const {
+    const float place = (v - low_float) * scale_float, whole = floorf(place);
+    *bin = static_cast<int>(whole);
+    return place - whole > slack && place - whole < 1.0f - slack && place > 0.0f &&
+           place < static_cast<float>(bin_count);
+  }
+  template <typename Value> __device__ bool guess(Value, int *) const {
+    return false;
+  }
+
+  __device__ void add_exactly(double x) {
+    if (x >= low && x <= high) {
+      count(static_cast<int>(gpufi_reduce_bin(x, edges, bin_count, scale)));
+    } else if (x != x) {
+      odd.nan++;
+    } else if (x < low) {
+      odd.low++;
+    } else {
+      odd.high++;
+    }
+  }
 
   template <typename Reader, int kCount>
   __device__ void add(const Reader &reader, const typename Reader::value (&v)[kCount]) {
 #pragma unroll
     for (int i = 0; i < kCount; i++) {
-      const double x = reader.number(v[i]);
-      if (x >= low && x <= high) {
-        const int bin = static_cast<int>(gpufi_reduce_bin(x, edges, bin_count, scale));
-        if (shared) {
-          atomicAdd(&shared[bin], 1u);
-        } else {
-          atomicAdd(&bins[bin], 1ull);
-        }
-      } else if (x != x) {
-        odd.nan++;
-      } else if (x < low) {
-        odd.low++;
+      int bin;
+      if (guess(v[i], &bin)) {
+        count(bin);
       } else {
-        odd.high++;
+        add_exactly(reader.number(v[i]));
       }
     }
   }
@@ -56,16 +89,10 @@ __global__ void __launch_bounds__(kThreads, 4)
   __syncthreads();
   const Reader reader(p, table);
   const int warp = static_cast<int>(threadIdx.x) / 32;
-  histogram_sink sink = {p.edges_shared ? dynamic : p.edges,
-                         p.edges[0],
-                         p.edges[bin_count],
-                         p.bin_scale,
-                         bin_count,
-                         p.copies > 0 ? copies + warp % p.copies * bin_count : nullptr,
-                         static_cast<unsigned long long *>(p.out),
-                         {}};
+  histogram_sink sink(p, p.edges_shared ? dynamic : p.edges,
+                      p.copies > 0 ? copies + warp % p.copies * bin_count : nullptr);
   if (kVector) {
-    walk_rows(p, b, blockIdx.x, reader, sink);
+    walk_rows<kThreads>(p, b, blockIdx.x, reader, sink);
   } else {
     walk_elements(p, b, blockIdx.x, reader, sink);
   }

@@ -1,4 +1,4 @@
-/* Handing a block the elements of its part of a cell. */
+/* Handing a team of threads, a block or a warp, the elements of its part of a cell. */
 #ifndef GPUFI_BACKEND_CUDA_REDUCE_WALK_CUH
 #define GPUFI_BACKEND_CUDA_REDUCE_WALK_CUH
 
@@ -19,11 +19,11 @@ __device__ void add_one(const Reader &reader, const char *from, bool aligned, Si
 }
 
 /* `count` elements that follow each other, at an address that is a multiple of their size. */
-template <typename Reader, typename Sink>
+template <int kTeam, typename Reader, typename Sink>
 __device__ void walk_run(const Reader &reader, const char *from, int count, Sink &sink) {
   using raw = typename Reader::raw;
   constexpr int kSize = sizeof(raw), kPer = 16 / kSize, kUnroll = 4;
-  const int tid = threadIdx.x;
+  const int tid = static_cast<int>(threadIdx.x) % kTeam;
   int head = static_cast<int>((16 - reinterpret_cast<uintptr_t>(from) % 16) % 16) / kSize;
   head = head < count ? head : count;
   const int packs = (count - head) / kPer;
@@ -32,11 +32,11 @@ __device__ void walk_run(const Reader &reader, const char *from, int count, Sink
     add_one(reader, from + tid * kSize, true, sink);
   }
   int i = tid;
-  for (; i + (kUnroll - 1) * kThreads < packs; i += kUnroll * kThreads) {
+  for (; i + (kUnroll - 1) * kTeam < packs; i += kUnroll * kTeam) {
     word_pack<4> pack[kUnroll];
 #pragma unroll
     for (int k = 0; k < kUnroll; k++) {
-      pack[k].load(body + (i + k * kThreads) * 16);
+      pack[k].load(body + (i + k * kTeam) * 16);
     }
 #pragma unroll
     for (int k = 0; k < kUnroll; k++) {
@@ -48,7 +48,7 @@ __device__ void walk_run(const Reader &reader, const char *from, int count, Sink
       sink.add(reader, v);
     }
   }
-  for (; i < packs; i += kThreads) {
+  for (; i < packs; i += kTeam) {
     word_pack<4> pack;
     pack.load(body + i * 16);
     typename Reader::value v[kPer];
@@ -65,7 +65,7 @@ __device__ void walk_run(const Reader &reader, const char *from, int count, Sink
 }
 
 /* Rows whose elements follow each other, in chunks; the parts of a cell take them in turn. */
-template <typename Reader, typename Sink>
+template <int kTeam, typename Reader, typename Sink>
 __device__ void walk_rows(const reduce_params &p, const box &b, int64_t split, const Reader &reader,
                           Sink &sink) {
   constexpr int kSize = sizeof(typename Reader::raw), kChunk = kChunkNbytes / kSize;
@@ -76,8 +76,8 @@ __device__ void walk_rows(const reduce_params &p, const box &b, int64_t split, c
     const int64_t start = (t - row * per_row) * kChunk;
     const int64_t left = b.length - start;
     const int64_t offset = b.rows == 1 ? 0 : box_offset_of(p.job, b, row, b.rows, p.job.ndim - 1);
-    walk_run(reader, p.base + b.offset + offset + start * kSize,
-             static_cast<int>(left < kChunk ? left : kChunk), sink);
+    walk_run<kTeam>(reader, p.base + b.offset + offset + start * kSize,
+                    static_cast<int>(left < kChunk ? left : kChunk), sink);
     sink.settle();
   }
 }
