@@ -36,7 +36,8 @@ class Contender:
 
     `call(source)` is timed, and nothing else is: neither `prepare(source)`, which makes what call
     is given, nor the release of the result. Round r uses sources[r % len(sources)], so that no
-    cache holds the bytes of the round before. `answer(result)` gives the array to compare.
+    cache holds the bytes of the round before. `answer(result)` gives the array to compare; with
+    `expected`, if that is given, where the contenders' answers are not all of a kind.
     """
 
     name: str
@@ -45,6 +46,7 @@ class Contender:
     prepare: Callable[[Any], Any] = lambda source: source
     answer: Callable[[Any], Array] = lambda result: np.asarray(result)
     warm_up: bool = True  # False where a first run is as fast as any and takes long
+    expected: Array | None = None
 
 
 @dataclass(frozen=True)
@@ -63,7 +65,10 @@ class Framework:
 
     @property
     def label(self) -> str:
-        return f"{self.name} {self.version}: {self.get_is}"
+        return self.label_of(self.get_is)
+
+    def label_of(self, call: str) -> str:
+        return f"{self.name} {self.version}: {call}"
 
 
 @dataclass
@@ -159,7 +164,8 @@ def time_once(
     finally:
         gc.enable()
     if contender.name not in checked:
-        if not same_bits(expected[index], contender.answer(result)):
+        wanted = expected[index] if contender.expected is None else contender.expected
+        if not same_bits(wanted, contender.answer(result)):
             raise ValueError("the answer differs from the source")
         checked.add(contender.name)
     return (stop - start) * 1e-9
@@ -175,9 +181,13 @@ def make_row(
     gpufetch: str,
     limit: str | None,
     peers: Sequence[str],
+    labels: Mapping[str, str] | None = None,
     **extra: Any,
 ) -> Row:
-    """A result: medians in `unit`. `gpufetch`, `limit` and `peers` name contenders."""
+    """A result: medians in `unit`. `gpufetch`, `limit` and `peers` name contenders.
+
+    `labels` says what the frameworks among the peers called; without it, their way to NumPy.
+    """
     if gpufetch not in timings.seconds:
         raise RuntimeError(f"{case}: gpufetch failed: {timings.failures.get(gpufetch, 'not run')}")
 
@@ -211,7 +221,9 @@ def make_row(
         },
         "absent": list(session.absent),
         "failed": {name: why for name, why in timings.failures.items() if name in named},
-        "labels": {one.name: one.label for one in session.frameworks if one.name in peers},
+        "labels": dict(labels)
+        if labels is not None
+        else {one.name: one.label for one in session.frameworks if one.name in peers},
         "command": session.command,
         **extra,
     }

@@ -1,4 +1,4 @@
-"""The peers: frameworks that put arrays on the GPU and get them back, and the raw pinned copy."""
+"""The peers: frameworks that put arrays on the GPU and get them back, and raw copies and reads."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from harness import Array, Framework
+from harness import Array, Contender, Framework
 
 # Before jax is imported: by default it would take most of the GPU's memory.
 os.environ.setdefault("XLA_PYTHON_CLIENT_PREALLOCATE", "false")
@@ -84,6 +84,12 @@ def load_all() -> tuple[list[Framework], list[str]]:
     return loaded, absent
 
 
+def random_arrays(nbytes: int, count: int) -> list[Array]:
+    """Arrays of float32 with other contents each."""
+    rng = np.random.default_rng(nbytes)
+    return [rng.random(nbytes // 4, dtype=np.float32) for _ in range(count)]
+
+
 class RawPinnedCopy:
     """cudaMemcpyAsync between device memory and one preallocated pinned buffer, then a wait.
 
@@ -93,12 +99,15 @@ class RawPinnedCopy:
 
     name = "raw pinned copy"
 
-    def __init__(self, nbytes: int) -> None:
+    def __init__(self, nbytes: int, device: int = 0) -> None:
         self.nbytes = nbytes
+        self._number = device
         try:
             cupy: Any = importlib.import_module("cupy")
             self._runtime = cupy.cuda.runtime
-            self._stream = cupy.cuda.Stream(non_blocking=True)
+            self._device = cupy.cuda.Device(device)
+            with self._device:
+                self._stream = cupy.cuda.Stream(non_blocking=True)
             self._buffer = cupy.cuda.alloc_pinned_memory(nbytes)
             self.host: Array = np.frombuffer(self._buffer, np.uint8, nbytes)
             self._torch = None
@@ -111,12 +120,15 @@ class RawPinnedCopy:
     def put(self, array: Array) -> Any:
         """Device memory with the bytes of `array`, for `to_host` and `to_device`."""
         flat = np.ascontiguousarray(array).view(np.uint8).reshape(-1)
-        return load("torch" if self._torch else "cupy").put(flat)
+        if self._torch:
+            return self._torch.from_numpy(flat).to(f"cuda:{self._number}")
+        with self._device:
+            return load("cupy").put(flat)
 
     def to_host(self, source: Any) -> Array:
         if self._torch:
             self._pinned.copy_(source, non_blocking=True)
-            self._torch.cuda.current_stream().synchronize()
+            self._torch.cuda.current_stream(self._number).synchronize()
         else:
             self._copy(self._buffer.ptr, source.data.ptr, self._runtime.memcpyDeviceToHost)
         return self.host
@@ -124,7 +136,7 @@ class RawPinnedCopy:
     def to_device(self, target: Any) -> Any:
         if self._torch:
             target.copy_(self._pinned, non_blocking=True)
-            self._torch.cuda.current_stream().synchronize()
+            self._torch.cuda.current_stream(self._number).synchronize()
         else:
             self._copy(target.data.ptr, self._buffer.ptr, self._runtime.memcpyHostToDevice)
         return target
@@ -154,5 +166,90 @@ class HostCopy:
         return target
 
 
-def raw_copy(backend: str, nbytes: int) -> RawPinnedCopy | HostCopy:
-    return RawPinnedCopy(nbytes) if backend == "cuda" else HostCopy(nbytes)
+def raw_copy(backend: str, nbytes: int, device: int = 0) -> RawPinnedCopy | HostCopy:
+    return RawPinnedCopy(nbytes, device) if backend == "cuda" else HostCopy(nbytes)
+
+
+# --- What device memory carries -----------------------------------------------
+
+READ, COPY = "raw read", "copy on the device, bytes read and written"
+
+# The maximum of positive floats, as of their bits: four loads are under way at a time, and the
+# answer shows that every word was read.
+_READ_SOURCE = r"""
+extern "C" __global__ void read(const uint4 *x, size_t count, unsigned *result) {
+  const size_t step = (size_t)gridDim.x * blockDim.x;
+  size_t i = (size_t)blockIdx.x * blockDim.x + threadIdx.x;
+  unsigned top = 0;
+  for (; i + 3 * step < count; i += 4 * step) {
+    const uint4 part[4] = {x[i], x[i + step], x[i + 2 * step], x[i + 3 * step]};
+    for (int k = 0; k < 4; k++) {
+      top = max(max(top, max(part[k].x, part[k].y)), max(part[k].z, part[k].w));
+    }
+  }
+  for (; i < count; i += step) top = max(max(top, max(x[i].x, x[i].y)), max(x[i].z, x[i].w));
+  for (int lane = 16; lane > 0; lane /= 2) top = max(top, __shfl_xor_sync(~0u, top, lane));
+  if (threadIdx.x % 32 == 0) atomicMax(result, top);
+}
+"""
+
+
+def bandwidths(views: dict[str, Any], top: np.float32) -> list[Contender]:
+    """Contenders that read one large float32 tensor and do next to nothing with it.
+
+    `views` are the tensor as frameworks (or "numpy") hold it; `top` is its largest element, and
+    that of its second half. The first contender is the limit: a kernel that only loads, or the
+    framework's own maximum where there is no cupy.
+    """
+    expected = np.array([top])
+    if "numpy" in views:
+        whole = views["numpy"]
+        return [Contender(READ, lambda x: x.max(keepdims=True), [whole], expected=expected)]
+    contenders = []
+    if "cupy" in views:
+        contenders.append(_cupy_read(views["cupy"], expected))
+    if "torch" in views:
+        contenders += _torch_bandwidths(views["torch"], expected)
+    return contenders
+
+
+def _cupy_read(whole: Any, expected: Array) -> Contender:
+    cupy: Any = importlib.import_module("cupy")
+    kernel = cupy.RawKernel(_READ_SOURCE, "read")
+    device = cupy.cuda.Device()
+    blocks = 8 * device.attributes["MultiProcessorCount"]
+
+    def read(x: Any) -> Any:
+        result = cupy.zeros(1, cupy.uint32)
+        kernel((blocks,), (256,), (x, np.uint64(x.size // 4), result))
+        device.synchronize()
+        return result
+
+    def answer(result: Any) -> Array:
+        return cupy.asnumpy(result).view(np.float32)
+
+    return Contender(READ, read, [whole], answer=answer, expected=expected)
+
+
+def _torch_bandwidths(whole: Any, expected: Array) -> list[Contender]:
+    torch: Any = importlib.import_module("torch")
+    half = whole.shape[0] // 2
+    target = torch.empty_like(whole[:half])
+
+    def read(x: Any) -> Any:
+        top = x.amax()
+        torch.cuda.synchronize()
+        return top
+
+    def copy(x: Any) -> Any:
+        target.copy_(x)
+        torch.cuda.synchronize()
+        return target
+
+    def answer(x: Any) -> Array:
+        return x.amax().reshape(1).cpu().numpy()
+
+    return [
+        Contender("torch amax", read, [whole], answer=answer, expected=expected),
+        Contender(COPY, copy, [whole[half:]], answer=answer, expected=expected),
+    ]

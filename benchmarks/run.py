@@ -19,7 +19,7 @@ from types import ModuleType
 
 import gpufetch as gf
 import peers
-from cases import cold, fetch, hdf5, layout, tree
+from cases import cold, fetch, gpus, hdf5, layout, out, reduce, share, tree, upload
 from harness import Row, Session, commit, cpu_name, markdown, report, today, write_results
 
 CASES: dict[str, ModuleType] = {
@@ -28,6 +28,11 @@ CASES: dict[str, ModuleType] = {
     "cold": cold,
     "hdf5": hdf5,
     "layout": layout,
+    "out": out,
+    "upload": upload,
+    "reduce": reduce,
+    "share": share,
+    "gpus": gpus,
 }
 
 

@@ -9,8 +9,8 @@ import numpy as np
 
 import gpufetch as gf
 from cases import Case
-from harness import GIGABYTES, MICROSECONDS, Array, Contender, Row, Session, make_row, measure
-from peers import raw_copy
+from harness import GIGABYTES, MICROSECONDS, Contender, Row, Session, make_row, measure
+from peers import random_arrays, raw_copy
 
 KIB, MIB, GIB = 1 << 10, 1 << 20, 1 << 30
 # Size, rounds, calls a turn, arrays to rotate among.
@@ -31,8 +31,7 @@ def cases(session: Session) -> list[Case]:
 def fetch(
     session: Session, label: str, nbytes: int, rounds: int, calls: int, count: int
 ) -> list[Row]:
-    rng = np.random.default_rng(nbytes)
-    expected: list[Array] = [rng.random(nbytes // 4, dtype=np.float32) for _ in range(count)]
+    expected = random_arrays(nbytes, count)
     inputs: dict[str, list[Any]] = {}
     contenders: list[Contender] = []
     for framework in session.frameworks:

@@ -78,6 +78,22 @@ static gpuf_status check_arguments(const gpuf_tensor *dst, const gpuf_tensor *sr
   return GPUF_OK;
 }
 
+gpuf_status gpufi_copy_plan(gpufi_copy *copy, const gpuf_tensor *dst, const gpuf_tensor *src,
+                            const gpuf_copy_options *options, gpufi_carrier *carrier,
+                            gpuf_error *err) {
+  gpuf_status status = check_arguments(dst, src, options, err);
+  if (status != GPUF_OK) {
+    return status;
+  }
+  if (gpuf_tensor_count(src) == 0 || (is_cpu(dst) && is_cpu(src))) {
+    *carrier = gpuf_tensor_count(src) == 0 ? GPUFI_CARRIER_NONE : GPUFI_CARRIER_CPU;
+    return GPUF_OK;
+  }
+  status = gpufi_plan(copy, dst, src, options, err);
+  *carrier = status == GPUF_OK && copy->host_pinned ? GPUFI_CARRIER_DIRECT : GPUFI_CARRIER_STAGED;
+  return status;
+}
+
 /* Memory to memory, on the calling thread; through a small buffer if both sides are strided or the
  * elements are cast. */
 static void copy_on_cpu(gpuf_tensor dst, gpuf_tensor src) {
@@ -134,22 +150,24 @@ static gpuf_status start_direct(gpuf_future *future, bool blocking, gpuf_error *
  * stream, and the caller takes part in a staged one. */
 static gpuf_status start(gpuf_future *future, const gpuf_tensor *dst, const gpuf_tensor *src,
                          const gpuf_copy_options *options, bool blocking, gpuf_error *err) {
-  gpuf_status status = check_arguments(dst, src, options, err);
+  gpufi_carrier carrier;
+  const gpuf_status status = gpufi_copy_plan(&future->copy, dst, src, options, &carrier, err);
   if (status != GPUF_OK) {
     return status;
   }
-  if (gpuf_tensor_count(src) == 0 || (is_cpu(dst) && is_cpu(src))) {
-    if (gpuf_tensor_count(src) > 0) {
-      copy_on_cpu(*dst, *src);
-    }
-    future->settled = true;
+  switch (carrier) {
+  case GPUFI_CARRIER_DIRECT:
+    return start_direct(future, blocking, err);
+  case GPUFI_CARRIER_STAGED:
+    gpufi_staged_start(future, blocking ? 1 : 0);
     return GPUF_OK;
+  case GPUFI_CARRIER_CPU:
+    copy_on_cpu(*dst, *src);
+    break;
+  case GPUFI_CARRIER_NONE:
+    break;
   }
-  status = gpufi_plan(&future->copy, dst, src, options, err);
-  if (status != GPUF_OK || future->copy.host_pinned) {
-    return status == GPUF_OK ? start_direct(future, blocking, err) : status;
-  }
-  gpufi_staged_start(future, blocking ? 1 : 0);
+  future->settled = true;
   return GPUF_OK;
 }
 
@@ -184,17 +202,6 @@ gpuf_status gpuf_copy_async(const gpuf_tensor *dst, const gpuf_tensor *src,
   } else {
     future->settled = true;
     gpuf_future_destroy(future);
-  }
-  return status;
-}
-
-gpuf_status gpufi_copy_plan(gpufi_copy *copy, const gpuf_tensor *dst, const gpuf_tensor *src,
-                            const gpuf_copy_options *options, bool *direct, gpuf_error *err) {
-  gpuf_status status = check_arguments(dst, src, options, err);
-  *direct = false;
-  if (status == GPUF_OK && gpuf_tensor_count(src) > 0 && !(is_cpu(dst) && is_cpu(src))) {
-    status = gpufi_plan(copy, dst, src, options, err);
-    *direct = status == GPUF_OK && copy->host_pinned;
   }
   return status;
 }

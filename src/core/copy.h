@@ -34,10 +34,18 @@ typedef struct gpufi_copy {
   int32_t thread_count; /* of a staged copy */
 } gpufi_copy;
 
-/* copy.c: check and plan. *direct false = not for a lane: no elements, or a CPU side that is not
- * pinned and contiguous, so that gpuf_copy must do it. */
+/* Who carries a copy out. */
+typedef enum gpufi_carrier {
+  GPUFI_CARRIER_NONE,   /* there are no elements */
+  GPUFI_CARRIER_CPU,    /* both sides are on the CPU */
+  GPUFI_CARRIER_DIRECT, /* the device alone: the CPU side is pinned and contiguous */
+  GPUFI_CARRIER_STAGED, /* the device and threads */
+} gpufi_carrier;
+
+/* copy.c: check, and plan what a device takes part in; *copy is filled for that only. */
 gpuf_status gpufi_copy_plan(gpufi_copy *copy, const gpuf_tensor *dst, const gpuf_tensor *src,
-                            const gpuf_copy_options *options, bool *direct, gpuf_error *err);
+                            const gpuf_copy_options *options, gpufi_carrier *carrier,
+                            gpuf_error *err);
 
 /* plan.c */
 
@@ -52,7 +60,7 @@ void gpufi_plan_order(gpuf_tensor *lead, gpuf_tensor *other);
 
 #define GPUFI_DIRECT_LANES_MAX 3
 
-/* On one stream. */
+/* On one stream; a gather needs the lane's scratch. */
 gpuf_status gpufi_direct_enqueue(const gpufi_copy *copy, gpufi_lane *lane, gpuf_stream stream,
                                  gpuf_error *err);
 /* A gather from several lanes in turns: one packs while another transfers. Takes as many more of

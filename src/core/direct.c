@@ -99,10 +99,7 @@ static size_t piece_nbytes_at(const gpufi_copy *copy, size_t offset) {
 gpuf_status gpufi_direct_enqueue(const gpufi_copy *copy, gpufi_lane *lane, gpuf_stream stream,
                                  gpuf_error *err) {
   gpuf_status status = GPUF_OK;
-  if (copy->route == GPUFI_ROUTE_GATHER) {
-    status = gpufi_lane_need_scratch(lane, err);
-  }
-  if (status == GPUF_OK && stream != copy->producer) {
+  if (stream != copy->producer) {
     status = gpufi_lane_join(lane, copy->producer, err);
   }
   for (size_t offset = 0; offset < copy->nbytes && status == GPUF_OK;) {

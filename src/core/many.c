@@ -140,6 +140,23 @@ static gpuf_status collect(group *g, const gpufi_copy *copy, gpuf_error *err) {
   return GPUF_OK;
 }
 
+/* Before a wait for scratch: two threads that hold some, of any device, could wait for each other.
+ */
+static void give_scratch(group *groups) {
+  for (group *g = groups; g; g = g->next) {
+    gpufi_lane_give_scratch(g->lane);
+  }
+}
+
+static gpuf_status enqueue_gather(group *groups, const group *g, const gpufi_copy *copy,
+                                  gpuf_error *err) {
+  if (!g->lane->scratch) {
+    give_scratch(groups);
+  }
+  const gpuf_status status = gpufi_lane_need_scratch(g->lane, err);
+  return status == GPUF_OK ? gpufi_direct_enqueue(copy, g->lane, g->lane->stream, err) : status;
+}
+
 /* `err` is not NULL. */
 static gpuf_status add(group **groups, gpufi_copy *copy, size_t index, gpuf_error *err) {
   group *g = group_of(groups, copy, index, err);
@@ -157,7 +174,9 @@ static gpuf_status add(group **groups, gpufi_copy *copy, size_t index, gpuf_erro
     return collect(g, copy, err);
   }
   copy->producer = GPUF_STREAM_NONE; /* joined above */
-  return gpufi_direct_enqueue(copy, g->lane, g->lane->stream, err);
+  return copy->route == GPUFI_ROUTE_GATHER
+             ? enqueue_gather(*groups, g, copy, err)
+             : gpufi_direct_enqueue(copy, g->lane, g->lane->stream, err);
 }
 
 /* `inner` into `err`, with the indices in front; returns its status. */
@@ -211,11 +230,13 @@ gpuf_status gpuf_copy_many(const gpuf_tensor *dsts, const gpuf_tensor *srcs, siz
   for (size_t i = 0; i < count && status == GPUF_OK; i++) {
     gpufi_copy copy;
     gpuf_error inner;
-    bool direct;
-    status = gpufi_copy_plan(&copy, &dsts[i], &srcs[i], options, &direct, &inner);
-    if (status == GPUF_OK) {
-      status =
-          direct ? add(&groups, &copy, i, &inner) : gpuf_copy(&dsts[i], &srcs[i], options, &inner);
+    gpufi_carrier carrier;
+    status = gpufi_copy_plan(&copy, &dsts[i], &srcs[i], options, &carrier, &inner);
+    if (status == GPUF_OK && carrier == GPUFI_CARRIER_DIRECT) {
+      status = add(&groups, &copy, i, &inner);
+    } else if (status == GPUF_OK) {
+      give_scratch(groups);
+      status = gpuf_copy(&dsts[i], &srcs[i], options, &inner);
     }
     if (status != GPUF_OK) {
       fail_at(err, &inner, i, i);

@@ -274,12 +274,56 @@ static void work_pending_on_a_stream_is_waited_for(void) {
   CHECK_OK(gpuf_stream_destroy(host_device, stream, &err));
 }
 
+/* Every other element of 2 MiB: a fetch and an upload by a pinned block, a fetch to pageable
+ * memory. Each needs the scratch that the one before has used. */
+static void a_batch_does_not_wait_for_scratch_that_it_holds(void) {
+  enum { ELEMENTS = 1 << 19, NBYTES = 2 << 20 };
+  char *expected = malloc(NBYTES), *pageable = malloc(NBYTES);
+  gpuf_tensor dsts[3], srcs[3];
+  void *d_data[2], *block;
+  fill_random(expected, NBYTES, 5);
+  CHECK_OK(gpuf_pool_acquire(test_device, NBYTES, &block, &err));
+  memcpy(block, expected, NBYTES);
+  for (int i = 0; i < 2; i++) {
+    CHECK_OK(gpuf_alloc(test_device, NBYTES, &d_data[i], &err));
+  }
+  const gpuf_tensor whole = bytes_at(d_data[0], test_device, NBYTES);
+  const gpuf_tensor bytes = bytes_at(expected, cpu_device, NBYTES);
+  CHECK_OK(gpuf_copy(&whole, &bytes, NULL, &err));
+  for (int i = 0; i < 3; i++) {
+    const int64_t shape[1] = {ELEMENTS / 2};
+    char *const h_data = i == 2 ? pageable : (char *)block + i * (NBYTES / 2);
+    gpuf_tensor *const device_side = i == 1 ? &dsts[i] : &srcs[i];
+    gpuf_tensor *const host_side = i == 1 ? &srcs[i] : &dsts[i];
+    CHECK_OK(gpuf_tensor_init(device_side, d_data[i == 1], test_device, GPUF_DTYPE_FLOAT32, 1,
+                              shape, &err));
+    device_side->strides_nbytes[0] = 8;
+    CHECK_OK(gpuf_tensor_init(host_side, h_data, cpu_device, GPUF_DTYPE_FLOAT32, 1, shape, &err));
+  }
+  setenv("GPUFETCH_SCRATCH_MAX_NBYTES", "1", 1); /* one block */
+  CHECK_OK(gpuf_copy_many(dsts, srcs, 3, NULL, &err));
+  unsetenv("GPUFETCH_SCRATCH_MAX_NBYTES");
+  for (size_t i = 0; i < ELEMENTS / 2; i++) {
+    CHECK(memcmp((char *)block + 4 * i, expected + 8 * i, 4) == 0);
+    CHECK(memcmp(pageable + 4 * i, expected + 8 * i, 4) == 0);
+  }
+  CHECK_OK(gpuf_copy(&dsts[2], &dsts[1], NULL, &err)); /* what was uploaded */
+  CHECK(memcmp(pageable, (char *)block + NBYTES / 2, NBYTES / 2) == 0);
+  gpuf_pool_release(block);
+  for (int i = 0; i < 2; i++) {
+    CHECK_OK(gpuf_free(test_device, d_data[i], &err));
+  }
+  free(expected);
+  free(pageable);
+}
+
 static void no_copies_at_all_are_fine(void) {
   CHECK_OK(gpuf_copy_many(NULL, NULL, 0, NULL, &err));
 }
 
 int main(void) {
   TEST(two_devices_drain_in_one_call); /* first: no lane has scratch yet */
+  TEST_ON_DEVICES(a_batch_does_not_wait_for_scratch_that_it_holds); /* a block exists at most */
   TEST_ON_DEVICES(many_fetches_agree_with_the_device);
   TEST_ON_DEVICES(many_uploads_write_their_bytes_only);
   TEST_ON_DEVICES(bytes_between_destinations_are_left_alone);

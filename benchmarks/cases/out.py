@@ -1,0 +1,101 @@
+"""Device → the caller's own array (`out=`): one that was written before, and a fresh one.
+
+Pageable memory both times. What has never been written has no pages yet: they come while the
+bytes arrive.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import partial
+from typing import Any
+
+import numpy as np
+
+import gpufetch as gf
+from cases import Case
+from harness import GIGABYTES, Array, Contender, Row, Session, make_row, measure
+from peers import random_arrays, raw_copy
+
+MIB, GIB = 1 << 20, 1 << 30
+SIZES = [("64 MiB", 64 * MIB, 4), ("1 GiB", GIB, 2)]  # arrays to rotate among
+QUICK_SIZES = [("4 MiB", 4 * MIB, 2)]
+# How a peer fills an array of the caller's, and that call in words. jax has none.
+PEERS: dict[str, tuple[str, Callable[[Any, Array], Any]]] = {
+    "torch": ("from_numpy(out).copy_", lambda x, out: _torch().from_numpy(out).copy_(x).numpy()),
+    "cupy": ("get(out=)", lambda x, out: x.get(out=out)),
+    "numba": ("copy_to_host(out)", lambda x, out: x.copy_to_host(out)),
+}
+
+Into = tuple[Any, Array]  # a source, and the array to fill
+
+
+def _torch() -> Any:
+    import torch
+
+    return torch
+
+
+def cases(session: Session) -> list[Case]:
+    sizes = QUICK_SIZES if session.quick else SIZES
+    return [
+        (f"out {label}, {memory}", partial(fetch_into, session, memory, label, nbytes, count))
+        for label, nbytes, count in sizes
+        for memory in ("written before", "fresh")
+    ]
+
+
+def contender(
+    name: str, fill: Callable[[Any, Array], Any], sources: list[Any], like: Array, fresh: bool
+) -> Contender:
+    """Each contender has an array of its own, so that none passes with another's answer."""
+    warm = np.zeros_like(like)
+    warm.fill(1)  # zeros alone have no pages
+
+    def prepare(source: Any) -> Into:
+        return source, np.empty_like(like) if fresh else warm
+
+    return Contender(name, lambda into: fill(*into), sources, prepare)
+
+
+def fetch_into(session: Session, memory: str, label: str, nbytes: int, count: int) -> list[Row]:
+    expected = random_arrays(nbytes, count)
+    into = partial(contender, like=expected[0], fresh=memory == "fresh")
+    frameworks = [one for one in session.frameworks if one.name in PEERS]
+    contenders = [
+        into(one.name, PEERS[one.name][1], [one.put(array) for array in expected])
+        for one in frameworks
+    ]
+    if session.backend == "host":
+        contenders.append(
+            into("numpy copyto", lambda x, out: (np.copyto(out, x), out)[1], expected)
+        )
+    peers = [one.name for one in contenders]
+    raw = raw_copy(session.backend, nbytes)
+    contenders += [
+        Contender(
+            raw.name,
+            raw.to_host,
+            [raw.put(array) for array in expected],
+            answer=lambda host: host.view(np.float32),
+        ),
+        into(
+            "gpufetch",
+            lambda x, out: gf.fetch(x, out=out),
+            [gf.to_device(array, device=session.device) for array in expected],
+        ),
+    ]
+    timings = measure(contenders, expected, rounds=8, budget_s=2.0)
+    return [
+        make_row(
+            session,
+            f"fetch {label} of float32 into an array (out=), {memory}",
+            timings,
+            nbytes=nbytes,
+            unit=GIGABYTES,
+            gpufetch="gpufetch",
+            limit=raw.name,
+            peers=peers,
+            labels={one.name: one.label_of(PEERS[one.name][0]) for one in frameworks},
+        )
+    ]

@@ -1,0 +1,74 @@
+"""NumPy array → new device tensor, from pageable and from page-locked memory; warm."""
+
+from __future__ import annotations
+
+from functools import partial
+
+import numpy as np
+
+import gpufetch as gf
+from cases import Case
+from harness import GIGABYTES, Array, Contender, Row, Session, make_row, measure
+from peers import random_arrays, raw_copy
+
+MIB, GIB = 1 << 20, 1 << 30
+SIZES = [("64 MiB", 64 * MIB, 4), ("1 GiB", GIB, 2)]  # arrays to rotate among
+QUICK_SIZES = [("4 MiB", 4 * MIB, 2)]
+CALLS = {
+    "torch": "from_numpy().to",
+    "cupy": "asarray",
+    "numba": "to_device",
+    "jax": "device_put",
+}
+
+
+def cases(session: Session) -> list[Case]:
+    sizes = QUICK_SIZES if session.quick else SIZES
+    return [
+        (f"upload {label}, {memory}", partial(upload, session, memory, label, nbytes, count))
+        for label, nbytes, count in sizes
+        for memory in ("pageable", "page-locked")
+    ]
+
+
+def upload(session: Session, memory: str, label: str, nbytes: int, count: int) -> list[Row]:
+    raw = raw_copy(session.backend, nbytes)
+    sources: list[Array] = random_arrays(nbytes, count)
+    raw.host.view(np.float32)[:] = sources[0]
+    if memory == "page-locked":
+        sources = [raw.host.view(np.float32)]
+    contenders = [
+        Contender(one.name, one.put, sources, answer=one.get) for one in session.frameworks
+    ]
+    if session.backend == "host":
+        contenders.append(Contender("numpy copy", np.copy, sources))
+    peers = [one.name for one in contenders]
+    # The limit goes from one buffer to memory at hand, and so answers with one array.
+    target = raw.put(np.zeros(nbytes // 4, np.float32))
+    check = raw_copy(session.backend, nbytes)
+    contenders += [
+        Contender(
+            raw.name,
+            raw.to_device,
+            [target],
+            answer=lambda there: check.to_host(there).view(np.float32),
+            expected=raw.host.view(np.float32),
+        ),
+        Contender(
+            "gpufetch", partial(gf.to_device, device=session.device), sources, answer=gf.fetch
+        ),
+    ]
+    timings = measure(contenders, sources, rounds=8, budget_s=2.0)
+    return [
+        make_row(
+            session,
+            f"upload {label} of float32 from {memory} memory, to_device",
+            timings,
+            nbytes=nbytes,
+            unit=GIGABYTES,
+            gpufetch="gpufetch",
+            limit=raw.name,
+            peers=peers,
+            labels={one.name: one.label_of(CALLS[one.name]) for one in session.frameworks},
+        )
+    ]
