@@ -16,23 +16,66 @@ static gpuf_status check_padding(const uint8_t *encoded, size_t begin, size_t en
   return GPUF_OK;
 }
 
+/* What the tables and the header say about a W8 or ranked chunk. */
+typedef struct coding {
+  gpufi_geometry geometry; /* of what is packed */
+  bool ranked;
+  gpufi_dictionary dictionary;
+  gpufi_ranks ranks;
+  size_t descriptors_at, blocks_at;
+} coding;
+
+static gpuf_status read_coding(const gpufi_chunk_header *header, const uint8_t *encoded, coding *c,
+                               gpuf_error *err) {
+  size_t dictionary_nbytes, symbols_nbytes;
+  gpufi_geometry values;
+  const size_t tables = gpufi_header_tables(header, &dictionary_nbytes, &symbols_nbytes);
+  const size_t symbols_at = GPUFI_HEADER_NBYTES + gpufi_round_up_16(dictionary_nbytes);
+  gpufi_geometry_init(&values, &header->shape);
+  gpufi_header_geometry(header, &c->geometry);
+  c->ranked = header->mode == GPUFI_MODE_RANKED;
+  c->descriptors_at = GPUFI_HEADER_NBYTES + tables;
+  const size_t descriptors_end = c->descriptors_at + 4 * gpufi_block_count(&c->geometry);
+  c->blocks_at = gpufi_round_up_16(descriptors_end);
+  c->dictionary.dtype = header->shape.dtype;
+  c->dictionary.value_nbytes = values.value_nbytes;
+  c->dictionary.count = dictionary_nbytes / values.value_nbytes;
+  const size_t sorted = gpufi_dictionary_read(&c->dictionary, encoded + GPUFI_HEADER_NBYTES);
+  if (sorted != c->dictionary.count) {
+    return corrupt(err, GPUFI_HEADER_NBYTES + sorted * values.value_nbytes,
+                   "an entry of the dictionary is not above the one before");
+  }
+  if (c->ranked) {
+    gpufi_header_ranks(header, &c->ranks);
+    const size_t good = gpufi_ranks_read(&c->ranks, encoded + symbols_at);
+    if (good != gpufi_ranks_count(&c->ranks)) {
+      return corrupt(err, symbols_at, "an entry of the symbol table is out of range");
+    }
+  }
+  gpuf_status status =
+      check_padding(encoded, GPUFI_HEADER_NBYTES + dictionary_nbytes, symbols_at, err);
+  if (status == GPUF_OK) {
+    status = check_padding(encoded, symbols_at + symbols_nbytes, c->descriptors_at, err);
+  }
+  return status == GPUF_OK ? check_padding(encoded, descriptors_end, c->blocks_at, err) : status;
+}
+
 /* One block at *at, which moves past it and past the padding where a run ends there. */
-static gpuf_status decode_block(const gpufi_geometry *g, const uint8_t *encoded,
-                                size_t encoded_nbytes, size_t b, size_t *at, uint8_t *residuals,
-                                gpuf_error *err) {
-  const size_t descriptor_at = GPUFI_HEADER_NBYTES + 4 * b;
-  const uint32_t word = gpufi_load_u32(encoded + descriptor_at);
-  const gpufi_block block = gpufi_block_from_word(word);
+static gpuf_status decode_block(const coding *c, const uint8_t *encoded, size_t encoded_nbytes,
+                                size_t b, size_t *at, uint8_t *residuals, gpuf_error *err) {
+  const gpufi_geometry *const g = &c->geometry;
+  const size_t descriptor_at = c->descriptors_at + 4 * b;
+  const gpufi_block block = gpufi_block_from_word(gpufi_load_u32(encoded + descriptor_at));
   const size_t first = b * GPUFI_BLOCK_VALUES, left = g->value_count - first;
   const size_t count = left < GPUFI_BLOCK_VALUES ? left : GPUFI_BLOCK_VALUES;
-  if (word & GPUFI_BLOCK_UNUSED_BITS) {
-    return corrupt(err, descriptor_at, "an unused bit of a block descriptor is not 0");
-  }
   if (block.nbytes > encoded_nbytes - *at) {
     return corrupt(err, descriptor_at, "the block runs past the end of the chunk");
   }
-  gpuf_status status = gpufi_block_unpack(g->value_nbytes, encoded + *at, *at, block,
-                                          residuals + first * g->value_nbytes, count, err);
+  residuals += first * g->value_nbytes;
+  gpuf_status status = c->ranked ? gpufi_ranked_unpack(&c->ranks, g->value_nbytes, encoded + *at,
+                                                       *at, block, residuals, count, err)
+                                 : gpufi_block_unpack(g->value_nbytes, encoded + *at, *at, block,
+                                                      residuals, count, err);
   if (status != GPUF_OK) {
     return status;
   }
@@ -45,35 +88,49 @@ static gpuf_status decode_block(const gpufi_geometry *g, const uint8_t *encoded,
   return status;
 }
 
-static gpuf_status decode_w8(const gpufi_chunk_header *header, const uint8_t *encoded,
-                             size_t encoded_nbytes, uint8_t *raw, gpuf_error *err) {
-  gpufi_geometry g;
-  gpufi_geometry_init(&g, &header->shape);
-  const size_t block_count = gpufi_block_count(&g);
-  const size_t table_end = GPUFI_HEADER_NBYTES + 4 * block_count;
-  size_t at = gpufi_round_up_16(table_end);
-  gpuf_status status = check_padding(encoded, table_end, at, err);
+static gpuf_status decode_blocks(const coding *c, const uint8_t *encoded, size_t encoded_nbytes,
+                                 uint8_t *raw, gpuf_error *err) {
+  const size_t block_count = gpufi_block_count(&c->geometry);
+  size_t at = c->blocks_at;
+  gpuf_status status = GPUF_OK;
   for (size_t b = 0; b < block_count && status == GPUF_OK; b++) {
-    status = decode_block(&g, encoded, encoded_nbytes, b, &at, raw, err);
+    status = decode_block(c, encoded, encoded_nbytes, b, &at, raw, err);
+  }
+  if (status == GPUF_OK && at != encoded_nbytes) {
+    return corrupt(err, at, "bytes are left over after the last block");
+  }
+  return status;
+}
+
+static gpuf_status decode_coded(const gpufi_chunk_header *header, const uint8_t *encoded,
+                                size_t encoded_nbytes, uint8_t *raw, gpuf_error *err) {
+  coding c;
+  gpuf_status status = read_coding(header, encoded, &c, err);
+  if (status == GPUF_OK) {
+    status = decode_blocks(&c, encoded, encoded_nbytes, raw, err);
   }
   if (status != GPUF_OK) {
     return status;
   }
-  if (at != encoded_nbytes) {
-    return corrupt(err, at, "bytes are left over after the last block");
-  }
+  const gpufi_geometry *const g = &c.geometry;
   if (header->axes != 0) { /* the seed stands in for the first element's residual, which is 0 */
-    const size_t element_nbytes = g.value_nbytes * g.component_count;
-    for (size_t i = 0; i < element_nbytes; i++) {
+    for (size_t i = 0; i < g->value_nbytes * g->component_count; i++) {
       if (raw[i] != 0) {
-        return corrupt(err, gpufi_round_up_16(table_end),
-                       "the first element has both a seed and a residual");
+        return corrupt(err, c.blocks_at, "the first element has both a seed and a residual");
       }
     }
   }
-  gpufi_predict_inverse(&g, raw, (header->flags & GPUFI_FLAG_BIG_ENDIAN) != 0, header->transform,
-                        header->axes, header->seed);
-  return GPUF_OK;
+  const bool swap = (header->flags & GPUFI_FLAG_BIG_ENDIAN) != 0;
+  if (header->transform != GPUFI_TRANSFORM_DICTIONARY) {
+    gpufi_predict_inverse(g, raw, swap, header->transform, header->axes, header->offset,
+                          header->seed);
+    return GPUF_OK;
+  }
+  gpufi_predict_inverse(g, raw, false, GPUFI_TRANSFORM_NONE, header->axes, header->offset,
+                        header->seed);
+  return gpufi_dictionary_expand(&c.dictionary, g->value_count, swap, raw)
+             ? GPUF_OK
+             : corrupt(err, c.blocks_at, "a value is outside the dictionary");
 }
 
 static void fill_constant(uint8_t *raw, size_t raw_nbytes, const uint8_t *element,
@@ -124,5 +181,5 @@ gpuf_status gpufi_codec_decode(const void *encoded, size_t encoded_nbytes, void 
     memcpy(raw, bytes + GPUFI_HEADER_NBYTES, raw_nbytes);
     return check_padding(bytes, GPUFI_HEADER_NBYTES + raw_nbytes, encoded_nbytes, err);
   }
-  return decode_w8(&header, bytes, encoded_nbytes, raw, err);
+  return decode_coded(&header, bytes, encoded_nbytes, raw, err);
 }

@@ -14,26 +14,125 @@ static bool is_constant(const uint8_t *raw, size_t raw_nbytes, size_t element_nb
   return memcmp(raw, raw + element_nbytes, raw_nbytes - element_nbytes) == 0;
 }
 
-/* Descriptors, then the blocks, from the residuals. Returns the payload's bytes, or 0 if it takes
- * more than `capacity` (a multiple of 16). */
-static size_t write_blocks(const gpufi_geometry *g, const uint8_t *residuals, uint8_t *payload,
-                           size_t capacity) {
+/* How a chunk is to be encoded: the header's coding fields, and what belongs to them. */
+typedef struct coding {
+  gpufi_geometry geometry; /* of what is packed: one byte a value where there is a dictionary */
+  const uint8_t *values;   /* the raw values, or their places in the dictionary */
+  uint8_t *residuals;      /* room for what is packed */
+  bool swap;               /* `values` are big-endian */
+  gpufi_dictionary dictionary;
+  gpufi_ranks ranks;
+} coding;
+
+/* Choose between W8 and ranked for values as they are; returns the payload's estimate in bits. */
+static uint64_t choose_mode(const coding *c, gpuf_dtype dtype, gpufi_chunk_header *header,
+                            gpufi_ranks *ranks) {
+  const gpufi_geometry *const g = &c->geometry;
+  const uint64_t sampled =
+      gpufi_predict_choose(g, c->values, gpufi_chunk_dtype_is_float(dtype), c->swap,
+                           &header->transform, &header->axes, &header->offset);
+  const uint64_t bits = sampled * gpufi_group_count(g) / gpufi_sample_count(g);
+  header->mode = GPUFI_MODE_W8;
+  if (gpufi_ranks_init(ranks, dtype, g->value_nbytes)) {
+    const uint64_t ranked = gpufi_ranks_choose(ranks, g, c->values, c->swap);
+    if (ranked + ranked / 64 < bits) { /* W8 decodes faster */
+      header->mode = GPUFI_MODE_RANKED;
+      header->transform = GPUFI_TRANSFORM_NONE;
+      header->axes = 0;
+      header->offset = 0;
+      header->levels = (uint8_t)(ranks->first_bits | ranks->second_bits << 4);
+      return ranked;
+    }
+  }
+  return bits;
+}
+
+/* The same for places in a dictionary, if there is one; it is taken if that is cheaper. The places
+ * take the first half of `scratch` at most, and the residuals what follows. */
+static void choose_dictionary(coding *c, gpuf_dtype dtype, uint64_t bits,
+                              gpufi_chunk_header *header, uint8_t *scratch) {
+  coding other;
+  gpufi_chunk_header tried = *header;
+  if (!gpufi_dictionary_collect(&other.dictionary, dtype, &c->geometry, c->values, c->swap)) {
+    return;
+  }
+  gpufi_dictionary_lookup(&other.dictionary, &c->geometry, c->values, c->swap, scratch);
+  other.geometry = c->geometry;
+  other.geometry.value_nbytes = 1;
+  other.values = scratch;
+  other.residuals = scratch + c->geometry.value_count;
+  other.swap = false;
+  tried.levels = 0;
+  const uint64_t table = 8 * other.dictionary.count * c->geometry.value_nbytes;
+  if (choose_mode(&other, GPUF_DTYPE_UINT8, &tried, &other.ranks) + table < bits) {
+    tried.transform = GPUFI_TRANSFORM_DICTIONARY;
+    tried.entries_less1 = (uint8_t)(other.dictionary.count - 1);
+    *header = tried;
+    *c = other;
+  }
+}
+
+/* A table of `nbytes` at *at, zeros up to a multiple of 16 included. False if it does not fit. */
+static bool begin_table(uint8_t *payload, size_t capacity, size_t nbytes, size_t *at,
+                        uint8_t **table) {
+  const size_t padded = gpufi_round_up_16(nbytes);
+  if (padded > capacity - *at) {
+    return false;
+  }
+  *table = payload + *at;
+  memset(*table + nbytes, 0, padded - nbytes);
+  *at += padded;
+  return true;
+}
+
+static bool write_tables(const coding *c, const gpufi_chunk_header *header, uint8_t *payload,
+                         size_t capacity, size_t *at) {
+  uint8_t *table;
+  if (header->transform == GPUFI_TRANSFORM_DICTIONARY) {
+    const gpufi_dictionary *const d = &c->dictionary;
+    if (!begin_table(payload, capacity, d->count * d->value_nbytes, at, &table)) {
+      return false;
+    }
+    gpufi_dictionary_write(d, table);
+  }
+  if (header->mode == GPUFI_MODE_RANKED) {
+    if (!begin_table(payload, capacity, gpufi_ranks_table_nbytes(&c->ranks), at, &table)) {
+      return false;
+    }
+    gpufi_ranks_write(&c->ranks, table);
+  }
+  return true;
+}
+
+/* Tables, descriptors, then the blocks. Returns the payload's bytes, or 0 if it takes more than
+ * `capacity` (a multiple of 16). */
+static size_t write_payload(const coding *c, const gpufi_chunk_header *header, uint8_t *payload,
+                            size_t capacity) {
+  const gpufi_geometry *const g = &c->geometry;
   const size_t block_count = gpufi_block_count(g);
-  size_t at = gpufi_round_up_16(4 * block_count);
-  if (at > capacity) {
+  const bool ranked = header->mode == GPUFI_MODE_RANKED;
+  uint8_t index[1 << GPUFI_SYMBOL_BITS_MAX], *descriptors;
+  size_t at = 0;
+  if (!write_tables(c, header, payload, capacity, &at) ||
+      !begin_table(payload, capacity, 4 * block_count, &at, &descriptors)) {
     return 0;
   }
-  memset(payload + 4 * block_count, 0, at - 4 * block_count);
+  if (ranked) {
+    gpufi_ranks_index(&c->ranks, index);
+  }
   for (size_t b = 0; b < block_count; b++) {
     const size_t first = b * GPUFI_BLOCK_VALUES, left = g->value_count - first;
     const size_t count = left < GPUFI_BLOCK_VALUES ? left : GPUFI_BLOCK_VALUES;
+    const uint8_t *const residuals = c->residuals + first * g->value_nbytes;
     gpufi_block block;
-    if (!gpufi_block_pack(g->value_nbytes, residuals + first * g->value_nbytes, count, payload + at,
-                          capacity - at, &block)) {
+    if (!(ranked ? gpufi_ranked_pack(&c->ranks, index, g->value_nbytes, residuals, count,
+                                     payload + at, capacity - at, &block)
+                 : gpufi_block_pack(g->value_nbytes, residuals, count, payload + at, capacity - at,
+                                    &block))) {
       return 0;
     }
     const uint32_t word = gpufi_block_to_word(block);
-    memcpy(payload + 4 * b, &word, sizeof(word));
+    memcpy(descriptors + 4 * b, &word, sizeof(word));
     at += block.nbytes;
     if (b + 1 == block_count || (b + 1) % GPUFI_RUN_BLOCKS == 0) {
       const size_t padded = gpufi_round_up_16(at); /* capacity is a multiple of 16, so it fits */
@@ -44,7 +143,32 @@ static size_t write_blocks(const gpufi_geometry *g, const uint8_t *residuals, ui
   return at;
 }
 
-/* Fill in mode, coding fields and payload of `header`, and write the payload. */
+/* Fill in the coding fields of `header`, and write the payload of mode W8 or ranked. */
+static void encode_coded(gpufi_chunk_header *header, const gpufi_geometry *g, const uint8_t *raw,
+                         bool swap, uint8_t *payload, size_t capacity, uint8_t *scratch) {
+  coding c = {.geometry = *g, .values = raw, .residuals = scratch, .swap = swap};
+  const gpuf_dtype dtype = header->shape.dtype;
+  const uint64_t bits = choose_mode(&c, dtype, header, &c.ranks);
+  choose_dictionary(&c, dtype, bits, header, scratch);
+  header->flags = swap ? GPUFI_FLAG_BIG_ENDIAN : 0;
+  const bool predicts = header->transform != GPUFI_TRANSFORM_DICTIONARY;
+  gpufi_predict_forward(&c.geometry, c.values, c.swap,
+                        predicts ? header->transform : GPUFI_TRANSFORM_NONE, header->axes,
+                        header->offset, c.residuals, header->seed);
+  header->payload_nbytes = write_payload(&c, header, payload, capacity);
+}
+
+static void encode_raw(gpufi_chunk_header *header, const uint8_t *raw, uint8_t *payload,
+                       size_t capacity) {
+  const size_t raw_nbytes = (size_t)header->raw_nbytes;
+  *header = (gpufi_chunk_header){.shape = header->shape,
+                                 .mode = GPUFI_MODE_RAW,
+                                 .raw_nbytes = header->raw_nbytes,
+                                 .payload_nbytes = capacity};
+  memcpy(payload, raw, raw_nbytes);
+  memset(payload + raw_nbytes, 0, capacity - raw_nbytes);
+}
+
 static void encode_payload(gpufi_chunk_header *header, const uint8_t *raw, bool swap,
                            uint8_t *payload, void *scratch) {
   gpufi_geometry g;
@@ -57,20 +181,9 @@ static void encode_payload(gpufi_chunk_header *header, const uint8_t *raw, bool 
     memcpy(header->seed, raw, element_nbytes);
     return;
   }
-  swap = swap && g.value_nbytes > 1;
-  header->mode = GPUFI_MODE_W8;
-  header->flags = swap ? GPUFI_FLAG_BIG_ENDIAN : 0;
-  gpufi_predict_choose(&g, raw, gpufi_chunk_dtype_is_float(header->shape.dtype), swap,
-                       &header->transform, &header->axes);
-  gpufi_predict_forward(&g, raw, swap, header->transform, header->axes, scratch, header->seed);
-  header->payload_nbytes = write_blocks(&g, scratch, payload, capacity);
+  encode_coded(header, &g, raw, swap && g.value_nbytes > 1, payload, capacity, scratch);
   if (header->payload_nbytes == 0 || header->payload_nbytes >= capacity) {
-    header->mode = GPUFI_MODE_RAW;
-    header->flags = header->transform = header->axes = 0;
-    memset(header->seed, 0, sizeof(header->seed));
-    header->payload_nbytes = capacity;
-    memcpy(payload, raw, raw_nbytes);
-    memset(payload + raw_nbytes, 0, capacity - raw_nbytes);
+    encode_raw(header, raw, payload, capacity);
   }
 }
 

@@ -88,10 +88,15 @@ void gpufi_header_write(uint8_t *encoded, const gpufi_chunk_header *header) {
   encoded[GPUFI_AT_AXES] = header->axes;
   encoded[GPUFI_AT_NDIM] = (uint8_t)header->shape.ndim;
   encoded[GPUFI_AT_FLAGS] = header->flags;
+  encoded[GPUFI_AT_LEVELS] = header->levels;
+  encoded[GPUFI_AT_ENTRIES] = header->entries_less1;
   memcpy(encoded + GPUFI_AT_RAW_NBYTES, &header->raw_nbytes, 8);
   memcpy(encoded + GPUFI_AT_PAYLOAD_NBYTES, &header->payload_nbytes, 8);
   memcpy(encoded + GPUFI_AT_DIMS, header->shape.dims, 4 * (size_t)header->shape.ndim);
   memcpy(encoded + GPUFI_AT_SEED, header->seed, 16);
+  if (header->offset != 0) {
+    memcpy(encoded + GPUFI_AT_OFFSET, &header->offset, 8);
+  }
 }
 
 static gpuf_status corrupt(gpuf_error *err, size_t at, const char *what, uint64_t value) {
@@ -110,9 +115,11 @@ static gpuf_status check_frame(const uint8_t *encoded, size_t encoded_nbytes, gp
   }
   if (encoded[GPUFI_AT_VERSION] != GPUFI_CHUNK_VERSION) {
     return gpufi_fail(err, GPUF_ERR_UNSUPPORTED, 0,
-                      "byte %d: chunk format version %d; this gpufetch reads version %d, use a "
-                      "newer one",
-                      GPUFI_AT_VERSION, encoded[GPUFI_AT_VERSION], GPUFI_CHUNK_VERSION);
+                      "byte %d: chunk format version %d; this gpufetch reads version %d, %s",
+                      GPUFI_AT_VERSION, encoded[GPUFI_AT_VERSION], GPUFI_CHUNK_VERSION,
+                      encoded[GPUFI_AT_VERSION] < GPUFI_CHUNK_VERSION
+                          ? "and no release wrote an older one; write the file again"
+                          : "use a newer one");
   }
   const uint64_t payload_nbytes = gpufi_load_u64(encoded + GPUFI_AT_PAYLOAD_NBYTES);
   if (payload_nbytes != encoded_nbytes - GPUFI_HEADER_NBYTES) {
@@ -157,42 +164,119 @@ static gpuf_status read_shape(const uint8_t *encoded, gpufi_chunk_header *header
   return GPUF_OK;
 }
 
+void gpufi_header_geometry(const gpufi_chunk_header *header, gpufi_geometry *g) {
+  gpufi_geometry_init(g, &header->shape);
+  if (header->transform == GPUFI_TRANSFORM_DICTIONARY) {
+    g->value_nbytes = 1;
+  }
+}
+
+bool gpufi_header_ranks(const gpufi_chunk_header *header, gpufi_ranks *ranks) {
+  gpufi_geometry g;
+  gpufi_header_geometry(header, &g);
+  const bool dictionary = header->transform == GPUFI_TRANSFORM_DICTIONARY;
+  const gpuf_dtype dtype = dictionary ? GPUF_DTYPE_UINT8 : header->shape.dtype;
+  if (!gpufi_ranks_init(ranks, dtype, g.value_nbytes)) {
+    return false;
+  }
+  ranks->first_bits = header->levels & 15;
+  ranks->second_bits = header->levels >> 4;
+  return ranks->first_bits >= 1 && ranks->first_bits <= GPUFI_FIRST_BITS_MAX &&
+         ranks->second_bits <= GPUFI_SECOND_BITS_MAX &&
+         gpufi_ranks_count(ranks) <= (size_t)1 << ranks->symbol_bits;
+}
+
 /* Bytes of the seed field in use. */
 static size_t seed_nbytes(const gpufi_chunk_header *header) {
+  gpufi_geometry g;
+  gpufi_header_geometry(header, &g);
   const bool used = header->mode == GPUFI_MODE_CONSTANT || header->axes != 0;
-  return used ? gpufi_chunk_element_nbytes(header->shape.dtype) : 0;
+  return used ? g.component_count * g.value_nbytes : 0;
+}
+
+static gpuf_status check_zeros(const uint8_t *encoded, size_t begin, size_t end, const char *what,
+                               gpuf_error *err) {
+  for (size_t i = begin; i < end; i++) {
+    if (encoded[i] != 0) {
+      return corrupt(err, i, what, encoded[i]);
+    }
+  }
+  return GPUF_OK;
+}
+
+static bool transform_fits(const gpufi_chunk_header *header, size_t value_nbytes) {
+  const bool w8 = header->mode == GPUFI_MODE_W8, ranked = header->mode == GPUFI_MODE_RANKED;
+  switch (header->transform) {
+  case GPUFI_TRANSFORM_NONE:
+    return true;
+  case GPUFI_TRANSFORM_ROTATE:
+  case GPUFI_TRANSFORM_ORDER:
+    return w8 && gpufi_chunk_dtype_is_float(header->shape.dtype);
+  case GPUFI_TRANSFORM_DICTIONARY:
+    return (w8 || ranked) && value_nbytes > 1;
+  default:
+    return false;
+  }
+}
+
+/* Integers, and places in a dictionary: theirs leave the second half of the seed free. */
+static bool has_offset(const gpufi_chunk_header *header) {
+  return header->mode == GPUFI_MODE_W8 && (header->transform == GPUFI_TRANSFORM_DICTIONARY ||
+                                           !gpufi_chunk_dtype_is_float(header->shape.dtype));
 }
 
 static gpuf_status read_coding(const uint8_t *encoded, gpufi_chunk_header *header,
                                gpuf_error *err) {
   gpufi_geometry g;
+  gpufi_ranks ranks;
   gpufi_geometry_init(&g, &header->shape);
-  const bool w8 = header->mode == GPUFI_MODE_W8;
-  const bool is_float = gpufi_chunk_dtype_is_float(header->shape.dtype);
-  if (header->mode > GPUFI_MODE_W8) {
+  const bool w8 = header->mode == GPUFI_MODE_W8, ranked = header->mode == GPUFI_MODE_RANKED;
+  if (header->mode > GPUFI_MODE_MAX) {
     return corrupt(err, GPUFI_AT_MODE, "no such mode", header->mode);
   }
-  if (header->transform > (w8 && is_float ? GPUFI_TRANSFORM_ORDER : GPUFI_TRANSFORM_NONE)) {
+  if (!transform_fits(header, g.value_nbytes)) {
     return corrupt(err, GPUFI_AT_TRANSFORM, "no such transform for this mode and dtype",
                    header->transform);
   }
   if (header->axes & ~(w8 ? gpufi_geometry_axes(&g) : 0)) {
     return corrupt(err, GPUFI_AT_AXES, "an axis that cannot be predicted along", header->axes);
   }
-  if (header->flags & ~(w8 && g.value_nbytes > 1 ? GPUFI_FLAG_BIG_ENDIAN : 0)) {
+  if (header->flags & ~((w8 || ranked) && g.value_nbytes > 1 ? GPUFI_FLAG_BIG_ENDIAN : 0)) {
     return corrupt(err, GPUFI_AT_FLAGS, "a flag that does not exist here", header->flags);
   }
-  for (size_t i = GPUFI_AT_RESERVED; i < GPUFI_AT_RAW_NBYTES; i++) {
-    if (encoded[i] != 0) {
-      return corrupt(err, i, "a reserved byte is not 0", encoded[i]);
-    }
+  if (ranked ? !gpufi_header_ranks(header, &ranks) : header->levels != 0) {
+    return corrupt(err, GPUFI_AT_LEVELS, "no such code lengths for this mode and dtype",
+                   header->levels);
   }
-  for (size_t i = seed_nbytes(header); i < sizeof(header->seed); i++) {
-    if (header->seed[i] != 0) {
-      return corrupt(err, GPUFI_AT_SEED + i, "an unused seed byte is not 0", header->seed[i]);
-    }
+  if (header->transform != GPUFI_TRANSFORM_DICTIONARY && header->entries_less1 != 0) {
+    return corrupt(err, GPUFI_AT_ENTRIES, "entries of a dictionary that is not there",
+                   header->entries_less1);
   }
-  return GPUF_OK;
+  size_t seed_end = GPUFI_AT_SEED + seed_nbytes(header);
+  gpuf_status status =
+      check_zeros(encoded, GPUFI_AT_RESERVED, GPUFI_AT_RAW_NBYTES, "a reserved byte is not 0", err);
+  if (status == GPUF_OK && has_offset(header)) {
+    gpufi_header_geometry(header, &g);
+    header->offset = gpufi_load_value(encoded + GPUFI_AT_OFFSET, g.value_nbytes);
+    status = check_zeros(encoded, seed_end, GPUFI_AT_OFFSET, "an unused seed byte is not 0", err);
+    seed_end = GPUFI_AT_OFFSET + g.value_nbytes;
+  }
+  return status != GPUF_OK ? status
+                           : check_zeros(encoded, seed_end, GPUFI_AT_CHECKSUM,
+                                         "an unused seed byte is not 0", err);
+}
+
+size_t gpufi_header_tables(const gpufi_chunk_header *header, size_t *dictionary, size_t *symbols) {
+  gpufi_geometry g;
+  gpufi_ranks ranks;
+  gpufi_geometry_init(&g, &header->shape);
+  *dictionary = header->transform == GPUFI_TRANSFORM_DICTIONARY
+                    ? (header->entries_less1 + (size_t)1) * g.value_nbytes
+                    : 0;
+  *symbols = header->mode == GPUFI_MODE_RANKED && gpufi_header_ranks(header, &ranks)
+                 ? gpufi_ranks_table_nbytes(&ranks)
+                 : 0;
+  return gpufi_round_up_16(*dictionary) + gpufi_round_up_16(*symbols);
 }
 
 /* The payload length as far as the header decides it. */
@@ -200,13 +284,15 @@ static gpuf_status check_payload(const gpufi_chunk_header *header, gpuf_error *e
   gpufi_geometry g;
   gpufi_geometry_init(&g, &header->shape);
   const uint64_t n = header->payload_nbytes;
+  size_t dictionary, symbols;
   bool good;
   if (header->mode == GPUFI_MODE_CONSTANT) {
     good = n == 0;
   } else if (header->mode == GPUFI_MODE_RAW) {
     good = n == gpufi_round_up_16((size_t)header->raw_nbytes);
   } else {
-    good = n >= gpufi_round_up_16(4 * gpufi_block_count(&g));
+    good = n >= gpufi_header_tables(header, &dictionary, &symbols) +
+                    gpufi_round_up_16(4 * gpufi_block_count(&g));
   }
   return good
              ? GPUF_OK
@@ -224,6 +310,8 @@ gpuf_status gpufi_header_read(const uint8_t *encoded, size_t encoded_nbytes,
   header->transform = encoded[GPUFI_AT_TRANSFORM];
   header->axes = encoded[GPUFI_AT_AXES];
   header->flags = encoded[GPUFI_AT_FLAGS];
+  header->levels = encoded[GPUFI_AT_LEVELS];
+  header->entries_less1 = encoded[GPUFI_AT_ENTRIES];
   header->payload_nbytes = gpufi_load_u64(encoded + GPUFI_AT_PAYLOAD_NBYTES);
   memcpy(header->seed, encoded + GPUFI_AT_SEED, sizeof(header->seed));
   status = read_shape(encoded, header, err);

@@ -36,30 +36,41 @@ static size_t packed_nbytes(const uint8_t *widths, size_t groups, uint32_t wides
   return nbytes;
 }
 
-/* Set kind, width and nbytes of the block, and `widths` to the widths it is packed at. */
+/* The least size wins, among equals the earlier of 3-bit codes, 4-bit codes and none; raw if it is
+ * no larger. Sets kind, width and nbytes of the block, and `widths` to the widths it is packed
+ * at. */
 static void choose_codes(uint8_t *widths, size_t groups, size_t raw_nbytes, gpufi_block *block) {
-  uint32_t widest = 0;
+  uint32_t widest = 0, narrowest;
   for (size_t k = 0; k < groups; k++) {
     widest = widths[k] > widest ? widths[k] : widest;
   }
+  block->width = widest;
   if (widest == 0) {
-    *block = (gpufi_block){0, 0, 0, GPUFI_BLOCK_ZERO};
+    const bool sparse = (block->form & GPUFI_FORM_SPARSE) != 0;
+    *block =
+        (gpufi_block){0, 0, sparse ? block->shift : 0, sparse ? block->form : 0, GPUFI_BLOCK_ZERO};
     return;
   }
   const size_t with3 = packed_nbytes(widths, groups, widest, GPUFI_BLOCK_CODE3);
   const size_t with4 = packed_nbytes(widths, groups, widest, GPUFI_BLOCK_CODE4);
-  const uint32_t kind = with4 < with3 ? GPUFI_BLOCK_CODE4 : GPUFI_BLOCK_CODE3;
-  const size_t nbytes = with4 < with3 ? with4 : with3;
+  size_t nbytes = with4 < with3 ? with4 : with3;
+  block->kind = with4 < with3 ? GPUFI_BLOCK_CODE4 : GPUFI_BLOCK_CODE3;
+  narrowest = narrowest_width(widest, block->kind);
+  if (groups * widest < nbytes) {
+    block->kind = GPUFI_BLOCK_CODE3;
+    block->form |= GPUFI_FORM_EVEN;
+    narrowest = widest;
+    nbytes = groups * widest;
+  }
   if (nbytes >= raw_nbytes) {
-    *block = (gpufi_block){(uint32_t)raw_nbytes, 0, 0, GPUFI_BLOCK_RAW};
+    *block =
+        (gpufi_block){(uint32_t)raw_nbytes, 0, 0, block->form & GPUFI_FORM_SPARSE, GPUFI_BLOCK_RAW};
     return;
   }
-  block->kind = kind;
-  block->width = widest;
   block->nbytes = (uint32_t)nbytes;
-  const uint32_t narrowest = narrowest_width(widest, kind);
   for (size_t k = 0; k < groups; k++) {
-    widths[k] = (uint8_t)packed_width(widths[k], narrowest);
+    const uint32_t packed = packed_width(widths[k], narrowest);
+    widths[k] = (uint8_t)(block->form & GPUFI_FORM_EVEN ? widest : packed);
   }
 }
 
@@ -69,6 +80,9 @@ static size_t write_codes(const uint8_t *widths, size_t groups, const gpufi_bloc
   const uint32_t bits = code_bits(block->kind);
   const size_t nbytes = codes_nbytes(block->kind, groups);
   uint32_t pending = 0, fill = 0;
+  if (block->form & GPUFI_FORM_EVEN) {
+    return 0;
+  }
   for (size_t k = 0; k < groups; k++) {
     const uint32_t code = widths[k] ? block->width - widths[k] : (1u << bits) - 1;
     pending |= code << fill;
@@ -141,6 +155,36 @@ static bool read_codes(const uint8_t *in, const gpufi_block *block, size_t group
 #define F(name) name##_64
 #include "codec/pack_impl.h"
 
+void gpufi_fixed_pack(const uint64_t *values, size_t count, unsigned width, uint8_t *bytes) {
+  for (size_t i = 0; i < count && width != 0; i += GPUFI_GROUP_VALUES) {
+    uint64_t group[GPUFI_GROUP_VALUES] = {0};
+    const size_t left = count - i;
+    memcpy(group, values + i, (left < GPUFI_GROUP_VALUES ? left : GPUFI_GROUP_VALUES) * 8);
+    pack_group_64(group, width, bytes);
+    bytes += width;
+  }
+}
+
+bool gpufi_fixed_unpack(const uint8_t *bytes, size_t count, unsigned width, uint64_t *values) {
+  uint64_t beyond = 0;
+  for (size_t i = 0; i < count; i += GPUFI_GROUP_VALUES) {
+    const size_t left = count - i;
+    const size_t here = left < GPUFI_GROUP_VALUES ? left : GPUFI_GROUP_VALUES;
+    uint8_t in[GROUP_READ_NBYTES] = {0};
+    uint64_t group[GPUFI_GROUP_VALUES] = {0};
+    memcpy(in, bytes, width);
+    if (width != 0) {
+      unpack_group_64(in, width, group);
+    }
+    memcpy(values + i, group, here * 8);
+    for (size_t j = here; j < GPUFI_GROUP_VALUES; j++) {
+      beyond |= group[j];
+    }
+    bytes += width;
+  }
+  return beyond == 0;
+}
+
 bool gpufi_block_pack(size_t value_nbytes, const void *residuals, size_t count, uint8_t *out,
                       size_t capacity, gpufi_block *block) {
   switch (value_nbytes) {
@@ -159,52 +203,118 @@ static gpuf_status corrupt(gpuf_error *err, size_t at, const char *what) {
   return gpufi_fail(err, GPUF_ERR_CORRUPT, 0, "corrupt chunk at byte %zu: %s", at, what);
 }
 
+/* The width of each group, from the codes if there are any. Sets the bytes of these. */
+static gpuf_status read_widths(const uint8_t *in, size_t at, const gpufi_block *block,
+                               size_t groups, uint8_t *widths, size_t *codes, gpuf_error *err) {
+  size_t total = groups * block->width;
+  *codes = 0;
+  if (block->form & GPUFI_FORM_EVEN) {
+    memset(widths, (int)block->width, groups);
+  } else {
+    *codes = codes_nbytes(block->kind, groups);
+    if (block->nbytes < *codes) {
+      return corrupt(err, at, "the block is shorter than its code table");
+    }
+    if (!read_codes(in, block, groups, widths, &total)) {
+      return corrupt(err, at, "a code of the block is out of range");
+    }
+  }
+  return *codes + total == block->nbytes
+             ? GPUF_OK
+             : corrupt(err, at, "the widths of the groups do not add up to the block's size");
+}
+
 /* A block of coded groups. */
 static gpuf_status unpack_coded(size_t value_nbytes, const uint8_t *in, size_t at,
                                 gpufi_block block, void *residuals, size_t count, gpuf_error *err) {
   uint8_t widths[GPUFI_BLOCK_GROUPS] = {0};
-  const size_t groups = group_count(count), codes = codes_nbytes(block.kind, groups);
-  size_t total;
-  if (block.width == 0 || block.width > 8 * value_nbytes || block.shift >= 8 * value_nbytes) {
-    return corrupt(err, at, "the block's width or shift does not fit the value");
+  size_t codes;
+  if (block.width == 0 || block.width > 8 * value_nbytes ||
+      (block.kind == GPUFI_BLOCK_CODE4 && (block.form & GPUFI_FORM_EVEN))) {
+    return corrupt(err, at, "the block's width or form does not fit the value or the kind");
   }
-  if (block.nbytes < codes) {
-    return corrupt(err, at, "the block is shorter than its code table");
-  }
-  if (!read_codes(in, &block, groups, widths, &total)) {
-    return corrupt(err, at, "a code of the block is out of range");
-  }
-  if (codes + total != block.nbytes) {
-    return corrupt(err, at, "the widths of the groups do not add up to the block's size");
+  const gpuf_status status = read_widths(in, at, &block, group_count(count), widths, &codes, err);
+  if (status != GPUF_OK) {
+    return status;
   }
   in += codes;
   at += codes;
+  const size_t nbytes = block.nbytes - codes;
   switch (value_nbytes) {
   case 1:
-    return unpack_8(in, total, at, widths, block.shift, residuals, count, err);
+    return unpack_8(in, nbytes, at, widths, &block, residuals, count, err);
   case 2:
-    return unpack_16(in, total, at, widths, block.shift, residuals, count, err);
+    return unpack_16(in, nbytes, at, widths, &block, residuals, count, err);
   case 4:
-    return unpack_32(in, total, at, widths, block.shift, residuals, count, err);
+    return unpack_32(in, nbytes, at, widths, &block, residuals, count, err);
   default:
-    return unpack_64(in, total, at, widths, block.shift, residuals, count, err);
+    return unpack_64(in, nbytes, at, widths, &block, residuals, count, err);
   }
 }
 
-gpuf_status gpufi_block_unpack(size_t value_nbytes, const uint8_t *in, size_t at, gpufi_block block,
+/* Every packed value is 0: the residuals are 0, or, in a sparse block, the least there is. */
+static void fill_zero(size_t value_nbytes, const gpufi_block *block, void *residuals,
+                      size_t count) {
+  memset(residuals, 0, count * value_nbytes);
+  if (!(block->form & GPUFI_FORM_SPARSE)) {
+    return;
+  }
+  switch (value_nbytes) {
+  case 1:
+    restore_8(residuals, count, block);
+    break;
+  case 2:
+    restore_16(residuals, count, block);
+    break;
+  case 4:
+    restore_32(residuals, count, block);
+    break;
+  default:
+    restore_64(residuals, count, block);
+  }
+}
+
+/* All residuals of a block, or those of a sparse one that are not 0. */
+static gpuf_status unpack_list(size_t value_nbytes, const uint8_t *in, size_t at, gpufi_block block,
                                void *residuals, size_t count, gpuf_error *err) {
   const size_t raw_nbytes = count * value_nbytes;
+  const bool sparse = (block.form & GPUFI_FORM_SPARSE) != 0;
+  if (block.shift >= 8 * value_nbytes) {
+    return corrupt(err, at, "the block's shift does not fit the value");
+  }
   if (block.kind == GPUFI_BLOCK_CODE3 || block.kind == GPUFI_BLOCK_CODE4) {
     return unpack_coded(value_nbytes, in, at, block, residuals, count, err);
   }
-  const bool zero = block.kind == GPUFI_BLOCK_ZERO;
-  if (block.width != 0 || block.shift != 0 || block.nbytes != (zero ? 0 : raw_nbytes)) {
+  const bool zero = block.kind == GPUFI_BLOCK_ZERO, restored = zero && sparse;
+  const uint32_t extra = block.form & ~(uint32_t)GPUFI_FORM_SPARSE;
+  if (block.width != 0 || block.nbytes != (zero ? 0 : raw_nbytes) ||
+      (restored ? extra & GPUFI_FORM_EVEN : block.shift | extra)) {
     return corrupt(err, at, "the descriptor of a zero or raw block does not fit it");
   }
   if (zero) {
-    memset(residuals, 0, raw_nbytes);
+    fill_zero(value_nbytes, &block, residuals, count);
   } else {
     memcpy(residuals, in, raw_nbytes);
   }
   return GPUF_OK;
+}
+
+gpuf_status gpufi_block_unpack(size_t value_nbytes, const uint8_t *in, size_t at, gpufi_block block,
+                               void *residuals, size_t count, gpuf_error *err) {
+  uint64_t used[GPUFI_BLOCK_VALUES];
+  gpufi_mask mask;
+  if (!(block.form & GPUFI_FORM_SPARSE)) {
+    return unpack_list(value_nbytes, in, at, block, residuals, count, err);
+  }
+  gpuf_status status = gpufi_mask_read(in, block.nbytes, at, count, &mask, err);
+  if (status != GPUF_OK) {
+    return status;
+  }
+  block.nbytes -= (uint32_t)mask.nbytes;
+  status = unpack_list(value_nbytes, in + mask.nbytes, at + mask.nbytes, block, used,
+                       mask.used_count, err);
+  if (status == GPUF_OK) {
+    gpufi_mask_expand(value_nbytes, &mask, (const uint8_t *)used, count, residuals);
+  }
+  return status;
 }

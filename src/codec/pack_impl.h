@@ -1,27 +1,35 @@
 /* Packing for one width of value; included by pack.c once a width, with
  *   T the unsigned type, S the signed one, BITS their width, F(name) the function's name. */
 
-/* Zigzag of the residuals, shifted down by the trailing zeros they share; padded with zeros to
- * whole groups. Returns the shift; the widths of the groups go to `widths`. */
-static uint32_t F(zigzag)(const uint8_t *residuals, size_t count, T *z, uint8_t *widths) {
+/* Plan a block, or the residuals of a sparse one that are not 0. In: residuals in `z`, the form so
+ * far in block->form. Out: packed values in `z`, filled up to whole groups with zeros, the widths
+ * that the groups are packed at, and the descriptor. */
+static void F(plan)(T *z, size_t count, uint8_t *widths, gpufi_block *block) {
+  const T bias = block->form & GPUFI_FORM_SPARSE ? 1 : 0;
+  const size_t groups = group_count(count);
   T all = 0;
-  memcpy(z, residuals, count * sizeof(T));
   for (size_t i = 0; i < count; i++) {
     all |= z[i];
   }
-  const uint32_t shift = all ? (uint32_t)__builtin_ctzll(all) : 0;
-  for (size_t i = 0; i < count; i++) {
-    const S r = (S)((S)z[i] >> shift);
-    z[i] = (T)((T)((T)r << 1) ^ (T)(r >> (BITS - 1)));
+  block->shift = all ? (uint32_t)__builtin_ctzll(all) : 0;
+  if (all >> (BITS - 1)) { /* one of them is negative */
+    for (size_t i = 0; i < count; i++) {
+      const S r = (S)((S)z[i] >> block->shift);
+      z[i] = (T)((T)((T)((T)r << 1) ^ (T)(r >> (BITS - 1))) - bias);
+    }
+  } else {
+    block->form |= GPUFI_FORM_PLAIN;
+    for (size_t i = 0; i < count; i++) {
+      z[i] = (T)((T)(z[i] >> block->shift) - bias);
+    }
   }
-  const size_t groups = group_count(count);
   memset(z + count, 0, (groups * GPUFI_GROUP_VALUES - count) * sizeof(T));
   for (size_t k = 0; k < groups; k++) {
     const T *v = z + k * GPUFI_GROUP_VALUES;
     const T any = v[0] | v[1] | v[2] | v[3] | v[4] | v[5] | v[6] | v[7];
     widths[k] = any ? (uint8_t)(64 - __builtin_clzll(any)) : 0;
   }
-  return shift;
+  choose_codes(widths, groups, count * sizeof(T), block);
 }
 
 /* Eight values of `width` bits (1 .. BITS) into exactly `width` bytes, lowest bits first. */
@@ -42,8 +50,8 @@ static void F(pack_group)(const T *z, unsigned width, uint8_t *out) {
   memcpy(out, &pending, fill / 8);
 }
 
-/* Residuals of a group from `width` bytes; `in` is readable for 72 bytes. */
-static void F(unpack_group)(const uint8_t *in, unsigned width, unsigned shift, T *r) {
+/* Packed values of a group from `width` bytes; `in` is readable for 72 bytes. */
+static void F(unpack_group)(const uint8_t *in, unsigned width, T *z) {
   const uint64_t mask = width == 64 ? UINT64_MAX : (UINT64_C(1) << width) - 1;
   for (unsigned i = 0; i < GPUFI_GROUP_VALUES; i++) {
     const unsigned bit = i * width, low = bit & 7;
@@ -51,24 +59,31 @@ static void F(unpack_group)(const uint8_t *in, unsigned width, unsigned shift, T
     if (BITS == 64 && low + width > 64) {
       x |= (uint64_t)in[(bit >> 3) + 8] << (64 - low);
     }
-    x &= mask;
-    r[i] = (T)((T)((x >> 1) ^ (0 - (x & 1))) << shift);
+    z[i] = (T)(x & mask);
   }
 }
 
-static bool F(pack)(const uint8_t *residuals, size_t count, uint8_t *out, size_t capacity,
-                    gpufi_block *block) {
-  T z[GPUFI_BLOCK_VALUES];
-  uint8_t widths[GPUFI_BLOCK_GROUPS];
-  const size_t groups = group_count(count);
-  block->shift = F(zigzag)(residuals, count, z, widths);
-  choose_codes(widths, groups, count * sizeof(T), block);
-  if (block->nbytes > capacity) {
-    return false;
+/* Packed values to residuals, in place. */
+static void F(restore)(T *z, size_t count, const gpufi_block *block) {
+  const T bias = block->form & GPUFI_FORM_SPARSE ? 1 : 0;
+  if (block->form & GPUFI_FORM_PLAIN) {
+    for (size_t i = 0; i < count; i++) {
+      z[i] = (T)((T)(z[i] + bias) << block->shift);
+    }
+    return;
   }
+  for (size_t i = 0; i < count; i++) {
+    const T x = (T)(z[i] + bias);
+    z[i] = (T)((T)((x >> 1) ^ (T)(0 - (x & 1))) << block->shift);
+  }
+}
+
+static void F(write)(const uint8_t *residuals, const T *z, size_t count, const uint8_t *widths,
+                     const gpufi_block *block, uint8_t *out) {
   if (block->kind == GPUFI_BLOCK_RAW) {
-    memcpy(out, residuals, block->nbytes);
+    memcpy(out, residuals, count * sizeof(T));
   } else if (block->kind != GPUFI_BLOCK_ZERO) {
+    const size_t groups = group_count(count);
     out += write_codes(widths, groups, block, out);
     for (size_t k = 0; k < groups; k++) {
       if (widths[k] != 0) {
@@ -77,18 +92,61 @@ static bool F(pack)(const uint8_t *residuals, size_t count, uint8_t *out, size_t
       }
     }
   }
+}
+
+/* The sparse form of a block; false, with nothing written, if it takes more than `limit` bytes. */
+static bool F(pack_sparse)(const uint8_t *residuals, size_t count, uint8_t *out, size_t limit,
+                           gpufi_block *block) {
+  T used[GPUFI_BLOCK_VALUES], z[GPUFI_BLOCK_VALUES];
+  uint8_t widths[GPUFI_BLOCK_GROUPS];
+  gpufi_mask mask;
+  gpufi_mask_of(sizeof(T), residuals, count, &mask);
+  gpufi_mask_compact(sizeof(T), residuals, count, (uint8_t *)used);
+  memcpy(z, used, mask.used_count * sizeof(T));
+  block->form = GPUFI_FORM_SPARSE;
+  F(plan)(z, mask.used_count, widths, block);
+  mask.nbytes = gpufi_mask_nbytes(&mask, count);
+  if (block->nbytes + mask.nbytes > limit) {
+    return false;
+  }
+  block->nbytes += (uint32_t)mask.nbytes;
+  gpufi_mask_write(&mask, count, out);
+  F(write)((const uint8_t *)used, z, mask.used_count, widths, block, out + mask.nbytes);
+  return true;
+}
+
+static bool F(pack)(const uint8_t *residuals, size_t count, uint8_t *out, size_t capacity,
+                    gpufi_block *block) {
+  T z[GPUFI_BLOCK_VALUES];
+  uint8_t widths[GPUFI_BLOCK_GROUPS];
+  memcpy(z, residuals, count * sizeof(T));
+  block->form = 0;
+  F(plan)(z, count, widths, block);
+  if (gpufi_mask_pays(gpufi_used_count(sizeof(T), residuals, count), count)) {
+    gpufi_block sparse;
+    const size_t smaller = block->nbytes - 1;
+    if (F(pack_sparse)(residuals, count, out, smaller < capacity ? smaller : capacity, &sparse)) {
+      *block = sparse;
+      return true;
+    }
+  }
+  if (block->nbytes > capacity) {
+    return false;
+  }
+  F(write)(residuals, z, count, widths, block, out);
   return true;
 }
 
 /* Groups of a block whose codes are in `widths`; `at` is the chunk offset of `in`. */
 static gpuf_status F(unpack)(const uint8_t *in, size_t in_nbytes, size_t at, const uint8_t *widths,
-                             unsigned shift, uint8_t *residuals, size_t count, gpuf_error *err) {
+                             const gpufi_block *block, uint8_t *residuals, size_t count,
+                             gpuf_error *err) {
   const uint8_t *const end = in + in_nbytes;
   for (size_t k = 0; k * GPUFI_GROUP_VALUES < count; k++) {
     const size_t first = k * GPUFI_GROUP_VALUES;
     const size_t here = count - first < GPUFI_GROUP_VALUES ? count - first : GPUFI_GROUP_VALUES;
     uint8_t tail[GROUP_READ_NBYTES];
-    T r[GPUFI_GROUP_VALUES] = {0};
+    T z[GPUFI_GROUP_VALUES] = {0};
     const uint8_t *from = in;
     if ((size_t)(end - in) < GROUP_READ_NBYTES) {
       memset(tail, 0, sizeof(tail));
@@ -96,17 +154,18 @@ static gpuf_status F(unpack)(const uint8_t *in, size_t in_nbytes, size_t at, con
       from = tail;
     }
     if (widths[k] != 0) {
-      F(unpack_group)(from, widths[k], shift, r);
+      F(unpack_group)(from, widths[k], z);
     }
-    memcpy(residuals + first * sizeof(T), r, here * sizeof(T));
     for (size_t i = here; i < GPUFI_GROUP_VALUES; i++) {
-      if (r[i] != 0) {
+      if (z[i] != 0) {
         return gpufi_fail(err, GPUF_ERR_CORRUPT, 0,
                           "corrupt chunk at byte %zu: value %zu of a group that ends at %zu is "
                           "not 0",
                           at + (size_t)(in - (end - in_nbytes)), i, here);
       }
     }
+    F(restore)(z, here, block);
+    memcpy(residuals + first * sizeof(T), z, here * sizeof(T));
     in += widths[k];
   }
   return GPUF_OK;

@@ -1,7 +1,5 @@
 #include "codec/format.h"
 
-/* Sampling: up to this many groups of a chunk, spread evenly with a jitter. */
-#define SAMPLE_GROUPS 256
 #define SUBSETS (1 << GPUFI_PREDICT_AXES)
 
 typedef struct sample_axes {
@@ -12,8 +10,10 @@ typedef struct sample_axes {
 
 typedef struct sample_cost {
   uint64_t residual_or[SUBSETS];
-  uint32_t width_sum[SUBSETS];
-  uint32_t nonzero_count[SUBSETS];
+  uint32_t width_sum[SUBSETS];      /* of the widest zigzagged residual of each group */
+  uint32_t group_count[SUBSETS];    /* groups that are not all 0 */
+  uint32_t used_width_sum[SUBSETS]; /* as width_sum, times the group's residuals that are not 0 */
+  uint32_t used_count[SUBSETS];     /* residuals that are not 0 */
 } sample_cost;
 
 /* Which subset bits have an index above 0 at value `i`; and the chain rule's distance. */
@@ -155,19 +155,26 @@ static void inverse_axes(const gpufi_geometry *g, uint8_t *v, uint32_t axes) {
 }
 
 void gpufi_predict_forward(const gpufi_geometry *g, const void *raw, bool swap, uint8_t transform,
-                           uint8_t axes, void *residuals, uint8_t seed[16]) {
+                           uint8_t axes, uint64_t offset, void *residuals, uint8_t seed[16]) {
   memset(seed, 0, 16);
   BY_WIDTH(g, load, residuals, raw, g->value_count, swap, transform);
   if (axes != 0) {
-    const size_t first_nbytes = g->component_count * g->value_nbytes;
     forward_axes(g, residuals, axes);
-    memcpy(seed, residuals, first_nbytes);
-    memset(residuals, 0, first_nbytes);
+    memcpy(seed, residuals, g->component_count * g->value_nbytes);
+  }
+  if (offset != 0) {
+    BY_WIDTH(g, add, residuals, g->value_count, 0 - offset);
+  }
+  if (axes != 0) {
+    memset(residuals, 0, g->component_count * g->value_nbytes);
   }
 }
 
 void gpufi_predict_inverse(const gpufi_geometry *g, void *values, bool swap, uint8_t transform,
-                           uint8_t axes, const uint8_t seed[16]) {
+                           uint8_t axes, uint64_t offset, const uint8_t seed[16]) {
+  if (offset != 0) {
+    BY_WIDTH(g, add, values, g->value_count, offset);
+  }
   if (axes != 0) {
     memcpy(values, seed, g->component_count * g->value_nbytes);
     inverse_axes(g, values, axes);
@@ -192,40 +199,77 @@ static void sample_axes_init(sample_axes *axes, const gpufi_geometry *g) {
 }
 
 static void sample_chunk(const gpufi_geometry *g, const sample_axes *axes, const void *raw,
-                         bool swap, unsigned transform, sample_cost *cost) {
-  const uint64_t group_count = (g->value_count + GPUFI_GROUP_VALUES - 1) / GPUFI_GROUP_VALUES;
-  const uint64_t take = group_count < SAMPLE_GROUPS ? group_count : SAMPLE_GROUPS;
+                         bool swap, unsigned transform, uint64_t offset, sample_cost *cost) {
+  const size_t take = gpufi_sample_count(g);
   memset(cost, 0, sizeof(*cost));
-  for (uint64_t k = 0; k < take; k++) {
-    const uint64_t begin = k * group_count / take, end = (k + 1) * group_count / take;
-    const uint64_t jitter = (uint32_t)(k * 2654435761u) % (end - begin);
-    const size_t first = (size_t)(begin + jitter) * GPUFI_GROUP_VALUES;
-    BY_WIDTH(g, sample, g, axes, raw, swap, transform, first, cost);
+  for (size_t k = 0; k < take; k++) {
+    const size_t first = gpufi_sample_first(g, k);
+    BY_WIDTH(g, sample, g, axes, raw, swap, transform, offset, first, cost);
   }
 }
 
-void gpufi_predict_choose(const gpufi_geometry *g, const void *raw, bool is_float, bool swap,
-                          uint8_t *transform, uint8_t *axes) {
+/* Bits of the sampled groups with subset `s`: three of a code and the values, or, sparse, the
+ * mask's and only the values that are not 0. */
+static uint64_t sampled_bits(const gpufi_geometry *g, const sample_cost *cost, unsigned s) {
+  const uint64_t bits = cost->residual_or[s], take = gpufi_sample_count(g);
+  const uint64_t shift = bits ? (uint64_t)__builtin_ctzll(bits) : 0;
+  const uint64_t plain = !(bits >> (8 * g->value_nbytes - 1));
+  const uint64_t less = shift + plain;
+  const uint64_t dense =
+      3 * take + GPUFI_GROUP_VALUES * (cost->width_sum[s] - less * cost->group_count[s]);
+  const uint64_t sparse = take + GPUFI_GROUP_VALUES * cost->group_count[s] +
+                          cost->used_width_sum[s] - less * cost->used_count[s];
+  return dense < sparse ? dense : sparse;
+}
+
+/* The median of the first residuals of some sampled groups, with subset `s`. */
+static uint64_t sample_median(const gpufi_geometry *g, const sample_axes *axes, const void *raw,
+                              bool swap, unsigned s) {
+  int64_t sorted[GPUFI_OFFSET_GROUPS];
+  for (size_t n = 0; n < GPUFI_OFFSET_GROUPS; n++) {
+    const size_t k = n * gpufi_sample_count(g) / GPUFI_OFFSET_GROUPS;
+    int64_t r = 0;
+    BY_WIDTH(g, residual, g, axes, raw, swap, gpufi_sample_first(g, k), s, &r);
+    size_t at = n;
+    for (; at > 0 && sorted[at - 1] > r; at--) {
+      sorted[at] = sorted[at - 1];
+    }
+    sorted[at] = r;
+  }
+  const uint64_t median = (uint64_t)sorted[GPUFI_OFFSET_GROUPS / 2];
+  return median & (UINT64_MAX >> (64 - 8 * g->value_nbytes));
+}
+
+uint64_t gpufi_predict_choose(const gpufi_geometry *g, const void *raw, bool is_float, bool swap,
+                              uint8_t *transform, uint8_t *axes, uint64_t *offset) {
   sample_axes sampled;
   sample_cost cost;
-  uint32_t best = UINT32_MAX;
+  uint64_t best = UINT64_MAX;
+  unsigned best_subset = 0;
   sample_axes_init(&sampled, g);
   const unsigned first = is_float ? GPUFI_TRANSFORM_ROTATE : GPUFI_TRANSFORM_NONE;
   const unsigned last = is_float ? GPUFI_TRANSFORM_ORDER : GPUFI_TRANSFORM_NONE;
   for (unsigned t = first; t <= last; t++) {
-    sample_chunk(g, &sampled, raw, swap, t, &cost);
+    sample_chunk(g, &sampled, raw, swap, t, 0, &cost);
     for (unsigned s = 0; s < sampled.subset_count; s++) {
-      const uint64_t bits = cost.residual_or[s];
-      const uint32_t shift = bits ? (uint32_t)__builtin_ctzll(bits) : 0;
-      const uint32_t total = cost.width_sum[s] - shift * cost.nonzero_count[s];
+      const uint64_t total = sampled_bits(g, &cost, s);
       if (total < best) {
         best = total;
+        best_subset = s;
         *transform = (uint8_t)t;
-        *axes = 0;
-        for (unsigned bit = 0; 1u << bit < sampled.subset_count; bit++) {
-          *axes |= (uint8_t)((s >> bit & 1) << sampled.axis[bit]);
-        }
       }
     }
   }
+  *axes = 0;
+  for (unsigned bit = 0; 1u << bit < sampled.subset_count; bit++) {
+    *axes |= (uint8_t)((best_subset >> bit & 1) << sampled.axis[bit]);
+  }
+  *offset = is_float ? 0 : sample_median(g, &sampled, raw, swap, best_subset);
+  if (*offset != 0) {
+    sample_chunk(g, &sampled, raw, swap, GPUFI_TRANSFORM_NONE, *offset, &cost);
+    const uint64_t total = sampled_bits(g, &cost, best_subset);
+    *offset = total < best ? *offset : 0;
+    best = total < best ? total : best;
+  }
+  return best;
 }

@@ -104,41 +104,71 @@ static void F(slabs)(uint8_t *v, size_t count, size_t inner, bool inverse) {
   }
 }
 
+/* v[i] += offset */
+static void F(add)(uint8_t *v, size_t count, uint64_t offset) {
+  for (size_t i = 0; i < count; i++) {
+    F(put)(v, i, (T)(F(get)(v, i) + (T)offset));
+  }
+}
+
+/* The residual of value `i` with each axes subset; the first element is predicted as 0. */
+static void F(residuals)(const gpufi_geometry *g, const sample_axes *axes, const uint8_t *raw,
+                         bool swap, unsigned transform, size_t i, T r[SUBSETS]) {
+  size_t before; /* distance to the value that the chain rule predicts from; 0 = none */
+  const unsigned inside = sample_locate(g, axes, i, &before);
+  for (unsigned s = 0; s < axes->subset_count; s++) {
+    T x = 0;
+    if ((s & ~inside) == 0) {
+      x = F(get)(raw, i - axes->offset[s]);
+      x = F(apply)(swap ? SWAP(x) : x, transform);
+    }
+    r[s] = x;
+  }
+  T chained = 0;
+  if (before != 0) {
+    chained = F(get)(raw, i - before);
+    chained = (T)(r[0] - F(apply)(swap ? SWAP(chained) : chained, transform));
+  }
+  for (unsigned bit = 1; bit < axes->subset_count; bit <<= 1) {
+    for (unsigned s = 0; s < axes->subset_count; s++) {
+      r[s] = (s & bit) ? (T)(r[s ^ bit] - r[s]) : r[s];
+    }
+  }
+  for (unsigned s = 1; s < axes->subset_count; s++) {
+    r[s] = (s & inside) == 0 ? chained : r[s];
+  }
+}
+
 /* Cost of each axes subset over group `first` .. first + 7, added to `cost`. */
 static void F(sample)(const gpufi_geometry *g, const sample_axes *axes, const uint8_t *raw,
-                      bool swap, unsigned transform, size_t first, sample_cost *cost) {
-  T zigzags[SUBSETS] = {0};
+                      bool swap, unsigned transform, uint64_t offset, size_t first,
+                      sample_cost *cost) {
+  T zigzags[SUBSETS] = {0}, residuals[SUBSETS] = {0};
+  uint32_t used[SUBSETS] = {0};
   const size_t end = first + GPUFI_GROUP_VALUES;
   for (size_t i = first; i < end && i < g->value_count; i++) {
-    T f[SUBSETS];
-    size_t before; /* distance to the value that the chain rule predicts from; 0 = none */
-    const unsigned inside = sample_locate(g, axes, i, &before);
+    F(residuals)(g, axes, raw, swap, transform, i, residuals);
     for (unsigned s = 0; s < axes->subset_count; s++) {
-      T x = 0;
-      if ((s & ~inside) == 0) {
-        x = F(get)(raw, i - axes->offset[s]);
-        x = F(apply)(swap ? SWAP(x) : x, transform);
-      }
-      f[s] = x;
-    }
-    T chained = 0;
-    if (before != 0) {
-      chained = F(get)(raw, i - before);
-      chained = (T)(f[0] - F(apply)(swap ? SWAP(chained) : chained, transform));
-    }
-    for (unsigned bit = 1; bit < axes->subset_count; bit <<= 1) {
-      for (unsigned s = 0; s < axes->subset_count; s++) {
-        f[s] = (s & bit) ? (T)(f[s ^ bit] - f[s]) : f[s];
-      }
-    }
-    for (unsigned s = 0; s < axes->subset_count; s++) {
-      const T r = (s != 0 && (s & inside) == 0) ? chained : f[s];
+      const T r = (T)(residuals[s] - (T)offset);
       cost->residual_or[s] |= r;
       zigzags[s] |= (T)((T)(r << 1) ^ (T)(0 - (T)(r >> (BITS - 1))));
+      used[s] += r != 0;
     }
   }
   for (unsigned s = 0; s < axes->subset_count; s++) {
-    cost->width_sum[s] += zigzags[s] ? 64 - (uint32_t)__builtin_clzll(zigzags[s]) : 0;
-    cost->nonzero_count[s] += zigzags[s] != 0;
+    const uint32_t width = zigzags[s] ? 64 - (uint32_t)__builtin_clzll(zigzags[s]) : 0;
+    cost->width_sum[s] += width;
+    cost->group_count[s] += zigzags[s] != 0;
+    cost->used_width_sum[s] += used[s] * width;
+    cost->used_count[s] += used[s];
   }
+}
+
+/* The residual of value `i` with subset `s`, as a number. */
+static void F(residual)(const gpufi_geometry *g, const sample_axes *axes, const uint8_t *raw,
+                        bool swap, size_t i, unsigned s, int64_t *number) {
+  T residuals[SUBSETS] = {0};
+  F(residuals)(g, axes, raw, swap, GPUFI_TRANSFORM_NONE, i, residuals);
+  const uint64_t top = UINT64_C(1) << (BITS - 1);
+  *number = (int64_t)((residuals[s] ^ top) - top);
 }

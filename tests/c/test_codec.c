@@ -188,8 +188,9 @@ static void every_predictor_is_undone_exactly(void) {
     for (uint8_t transform = 0; transform < 3; transform++) {
       for (unsigned axes = 0; axes < 64; axes++) {
         for (int swap = 0; swap < 2; swap++) {
-          gpufi_predict_forward(&g, raw, swap, transform, (uint8_t)axes, out, seed);
-          gpufi_predict_inverse(&g, out, swap, transform, (uint8_t)axes, seed);
+          const uint64_t offset = swap ? random_u64() : 0;
+          gpufi_predict_forward(&g, raw, swap, transform, (uint8_t)axes, offset, out, seed);
+          gpufi_predict_inverse(&g, out, swap, transform, (uint8_t)axes, offset, seed);
           CHECK(memcmp(raw, out, nbytes) == 0);
         }
       }
@@ -421,9 +422,9 @@ static void each_false_header_field_is_named(void) {
     gpuf_status status;
     const char *text;
   } cases[] = {
-      {0, 'X', GPUF_ERR_CORRUPT, "byte 0:"}, {4, 1, GPUF_ERR_UNSUPPORTED, "byte 4:"},
+      {0, 'X', GPUF_ERR_CORRUPT, "byte 0:"}, {4, 0, GPUF_ERR_UNSUPPORTED, "byte 4:"},
       {5, 0, GPUF_ERR_CORRUPT, "byte 5:"},   {5, 24, GPUF_ERR_CORRUPT, "byte 5:"},
-      {5, 255, GPUF_ERR_CORRUPT, "byte 5:"}, {6, 3, GPUF_ERR_CORRUPT, "byte 6:"},
+      {5, 255, GPUF_ERR_CORRUPT, "byte 5:"}, {6, 4, GPUF_ERR_CORRUPT, "byte 6:"},
       {7, 1, GPUF_ERR_CORRUPT, "byte 7:"},   {8, 4, GPUF_ERR_CORRUPT, "byte 8:"},
       {9, 0, GPUF_ERR_CORRUPT, "byte 9:"},   {9, 9, GPUF_ERR_CORRUPT, "byte 9:"},
       {10, 2, GPUF_ERR_CORRUPT, "byte 10:"}, {11, 1, GPUF_ERR_CORRUPT, "byte 11:"},
@@ -473,10 +474,11 @@ static void a_false_block_descriptor_is_refused(void) {
   check_descriptor(1, 0x3fff, 0x3fff, "byte 100: the block runs past the end");
   check_descriptor(0, 0x3fff, 3, "byte 112: the block is shorter than its code table");
   check_descriptor(0, 0x3fff, 100, "byte 112: the widths of the groups do not add up");
-  check_descriptor(0, 0x7fu << 14, 0, "byte 112: the block's width or shift");
-  check_descriptor(0, 0x7fu << 14, 33u << 14, "byte 112: the block's width or shift");
-  check_descriptor(0, 0x3fu << 21, 32u << 21, "byte 112: the block's width or shift");
-  check_descriptor(0, 0, 1u << 27, "byte 96: an unused bit");
+  check_descriptor(0, 0x7fu << 14, 0, "byte 112: the block's width or form");
+  check_descriptor(0, 0x7fu << 14, 33u << 14, "byte 112: the block's width or form");
+  check_descriptor(0, 0x3fu << 21, 32u << 21, "byte 112: the block's shift");
+  check_descriptor(0, 0, 1u << 27, "corrupt chunk at byte 1");
+  check_descriptor(0, 0, 1u << 29, "byte 112: the");
   check_descriptor(0, 3u << 30, 3u << 30, "byte 112: the descriptor of a zero or raw block");
   check_descriptor(0, 3u << 30, 0, "byte 112: the descriptor of a zero or raw block");
 }

@@ -43,57 +43,180 @@ def checksum(chunk: bytes) -> bytes:
     return b"".join(s.to_bytes(8, "little") for s in sums)
 
 
-def unpack_group(data: bytes, width: int, value_bits: int, shift: int) -> list[int]:
-    """Eight residuals modulo 2**value_bits from `width` bytes."""
+def bit_fields(data: bytes, count: int, width: int) -> list[int]:
+    """`count` unsigned numbers of `width` bits each, lowest bits first."""
     number = int.from_bytes(data, "little")
+    return [number >> (k * width) & ((1 << width) - 1) for k in range(count)]
+
+
+def used_bytes(data: bytes, at: int, flags: list[int]) -> tuple[bytes, int]:
+    """One stored byte for each flag that is set and 0 for the others; where the next byte is."""
+    level = bytearray(len(flags))
+    for k, flag in enumerate(flags):
+        if flag:
+            level[k] = data[at]
+            assert level[k] != 0
+            at += 1
+    return bytes(level), at
+
+
+def read_mask(data: bytes, count: int) -> tuple[list[int], int]:
+    """Indices of the residuals that are not 0, and the bytes that the mask takes."""
+    lowest_nbytes = -(-count // 8)
+    middle_nbytes = -(-lowest_nbytes // 8)
+    at = -(-middle_nbytes // 8)
+    top = bit_fields(data[:at], 8 * at, 1)
+    assert any(top) and not any(top[middle_nbytes:])
+    middle, at = used_bytes(data, at, top[:middle_nbytes])
+    flags = bit_fields(middle, 8 * middle_nbytes, 1)
+    assert not any(flags[lowest_nbytes:])
+    lowest, at = used_bytes(data, at, flags[:lowest_nbytes])
+    bits = bit_fields(lowest, 8 * lowest_nbytes, 1)
+    assert not any(bits[count:])
+    return [i for i in range(count) if bits[i]], at
+
+
+def fixed_groups(data: bytes, at: int, count: int, width: int) -> tuple[list[int], int]:
+    """`count` packed values in groups of eight, all of one width; where the next byte is."""
+    values: list[int] = []
+    for _ in range(-(-count // 8)):
+        values += bit_fields(data[at : at + width], 8, width)
+        at += width
+    assert at <= len(data) and not any(values[count:])
+    return values[:count], at
+
+
+def unpack_w8(data: bytes, descriptor: int, count: int, bits: int) -> list[int]:
+    """The residuals of a block of kind 0, 1 or 2, those of 0 left out if it is sparse."""
+    width, shift, kind = descriptor >> 14 & 0x7F, descriptor >> 21 & 0x3F, descriptor >> 30
+    sparse, plain, even = (descriptor >> b & 1 for b in (27, 28, 29))
+    groups, at = -(-count // 8), 0
+    if kind == 0:
+        assert width == 0 and not even and (sparse or descriptor == 0)
+        widths = [0] * groups
+    elif even:
+        assert kind == 1
+        widths = [width] * groups
+    else:
+        code_bits = 3 if kind == 1 else 4
+        at = -(-groups * code_bits // 8)
+        zero = (1 << code_bits) - 1
+        codes = bit_fields(data[:at], groups, code_bits)
+        widths = [0 if code == zero else width - code for code in codes]
+    packed: list[int] = []
+    for group_width in widths:
+        group, at = fixed_groups(data, at, 8, group_width)
+        packed += group
+    assert at == len(data)
+    assert not any(packed[count:])
     residuals = []
-    for j in range(8):
-        z = number >> (j * width) & ((1 << width) - 1)
-        r = z // 2 if z % 2 == 0 else -(z + 1) // 2
-        residuals.append((r << shift) % (1 << value_bits))
+    for p in packed[:count]:
+        z = (p + sparse) % (1 << bits)
+        r = z if plain else z // 2 if z % 2 == 0 else -(z + 1) // 2
+        residuals.append((r << shift) % (1 << bits))
     return residuals
 
 
-def unpack_block(data: bytes, descriptor: int, count: int, value_nbytes: int) -> list[int]:
-    """`count` residuals of one block."""
-    width, shift, kind = descriptor >> 14 & 0x7F, descriptor >> 21 & 0x3F, descriptor >> 30
-    if kind == 0:
-        assert not data
-        return [0] * count
+class Ranks:
+    """How a ranked chunk codes its symbols."""
+
+    def __init__(self, code: int, levels: int, places: bool) -> None:
+        low, bits = {
+            10: (10, 5),
+            11: (7, 8),
+            12: (23, 8),
+            13: (52, 11),
+            14: (23, 8),
+            15: (52, 11),
+            16: (4, 3),
+            **dict.fromkeys((17, 18, 19, 20), (3, 4)),
+            **dict.fromkeys((21, 22), (2, 5)),
+        }.get(code, (0, 8))
+        self.symbol_at, self.symbol_bits = (0, 8) if places else (low, bits)
+        self.first_bits, self.second_bits = levels & 15, levels >> 4
+        assert 1 <= self.first_bits <= 6 and self.second_bits <= 4
+        self.first_count = (1 << self.first_bits) - 1
+        self.second_count = (1 << self.second_bits) - 1
+        self.symbol_nbytes = 2 if self.symbol_bits > 8 else 1
+        self.table_nbytes = (self.first_count + self.second_count) * self.symbol_nbytes
+        self.symbols: list[int] = []
+
+    def read_table(self, data: bytes) -> None:
+        self.symbols = [int(s) for s in np.frombuffer(data, f"<u{self.symbol_nbytes}")]
+        assert all(s >> self.symbol_bits == 0 for s in self.symbols)
+
+    def unpack(self, data: bytes, count: int, value_bits: int) -> list[int]:
+        """The values of a block of kind 1."""
+        rests, at = fixed_groups(data, 0, count, value_bits - self.symbol_bits)
+        first, at = fixed_groups(data, at, count, self.first_bits)
+        second_total = first.count(self.first_count)
+        second, at = fixed_groups(data, at, second_total, self.second_bits)
+        stored = iter(np.frombuffer(data[at:], f"<u{self.symbol_nbytes}").tolist())
+        seconds = iter(second)
+        values = []
+        for rest, code in zip(rests, first, strict=True):
+            if code < self.first_count:
+                symbol = self.symbols[code]
+            else:
+                code = next(seconds)
+                known = code < self.second_count
+                symbol = self.symbols[self.first_count + code] if known else next(stored)
+            below = rest & ((1 << self.symbol_at) - 1)
+            above = rest >> self.symbol_at << (self.symbol_at + self.symbol_bits)
+            values.append(above | symbol << self.symbol_at | below)
+        assert next(stored, None) is None
+        return values
+
+
+def unpack_block(
+    data: bytes, descriptor: int, count: int, value_nbytes: int, ranks: Ranks | None
+) -> list[int]:
+    """`count` residuals of one block, or values where the chunk is ranked."""
+    kind, sparse = descriptor >> 30, descriptor >> 27 & 1
+    where = list(range(count))
+    if sparse:
+        where, at = read_mask(data, count)
+        data = data[at:]
     if kind == 3:
-        assert len(data) == count * value_nbytes
-        return [int(v) for v in np.frombuffer(data, f"<u{value_nbytes}")]
-    code_bits = 3 if kind == 1 else 4
-    groups = -(-count // 8)
-    at = -(-groups * code_bits // 8)
-    codes = int.from_bytes(data[:at], "little")
-    residuals: list[int] = []
-    for k in range(groups):
-        code = codes >> (k * code_bits) & ((1 << code_bits) - 1)
-        group_width = 0 if code == (1 << code_bits) - 1 else width - code
-        group = data[at : at + group_width]
-        residuals += unpack_group(group, group_width, 8 * value_nbytes, shift)
-        at += group_width
-    assert at == len(data)
-    assert not any(residuals[count:])
-    return residuals[:count]
+        assert descriptor >> 14 & 0xDFFF == 0 and len(data) == len(where) * value_nbytes
+        found = [int(v) for v in np.frombuffer(data, f"<u{value_nbytes}")]
+    elif ranks is None:
+        found = unpack_w8(data, descriptor, len(where), 8 * value_nbytes)
+    elif kind == 1:
+        assert descriptor >> 14 & 0xDFFF == 0
+        found = ranks.unpack(data, len(where), 8 * value_nbytes)
+    else:
+        assert descriptor == 0 and not data
+        found = [0] * count
+    residuals = [0] * count
+    for i, residual in zip(where, found, strict=True):
+        residuals[i] = residual
+    return residuals
 
 
-def unpack_payload(chunk: bytes, count: int, value_nbytes: int) -> np.ndarray:
-    """All residuals, shape (count,), unsigned."""
+def padded(chunk: bytes, at: int) -> int:
+    """The next multiple of 16 from `at` on, after zeros."""
+    end = -(-at // 16) * 16
+    assert not any(chunk[at:end])
+    return end
+
+
+def unpack_blocks(
+    chunk: bytes, at: int, count: int, value_nbytes: int, ranks: Ranks | None
+) -> np.ndarray:
+    """All residuals of the descriptors and blocks that begin at `at`; shape (count,), unsigned."""
     blocks = -(-count // BLOCK_VALUES)
-    descriptors = np.frombuffer(chunk, "<u4", blocks, HEADER_NBYTES)
-    at = -(-(HEADER_NBYTES + 4 * blocks) // 16) * 16
+    descriptors = np.frombuffer(chunk, "<u4", blocks, at)
+    at = padded(chunk, at + 4 * blocks)
     residuals: list[int] = []
     for b, descriptor in enumerate(int(d) for d in descriptors):
         size = descriptor & 0x3FFF
         here = min(BLOCK_VALUES, count - b * BLOCK_VALUES)
-        residuals += unpack_block(chunk[at : at + size], descriptor, here, value_nbytes)
+        block = chunk[at : at + size]
+        residuals += unpack_block(block, descriptor, here, value_nbytes, ranks)
         at += size
         if b % 8 == 7 or b == blocks - 1:
-            padded = -(-at // 16) * 16
-            assert not any(chunk[at:padded])
-            at = padded
+            at = padded(chunk, at)
     assert at == len(chunk)
     return np.array(residuals, f"<u{value_nbytes}")
 
@@ -131,10 +254,20 @@ def undo_transform(values: np.ndarray, transform: int) -> np.ndarray:
     return values
 
 
+def in_order(table: np.ndarray, code: int) -> bool:
+    """Whether a dictionary ascends strictly."""
+    if 10 <= code <= 22:
+        table = undo_transform(table, 2)
+    if 2 <= code <= 5 or 10 <= code <= 22:
+        table = table.view(f"<i{table.itemsize}")
+    return bool(np.all(table[1:] > table[:-1]))
+
+
 def decode(chunk: bytes) -> bytes:
     """The raw bytes of a chunk that is not damaged."""
-    assert chunk[:4] == MAGIC and chunk[4] == 0
-    code, mode, transform, axes, ndim, flags = chunk[5:11]
+    assert chunk[:4] == MAGIC and chunk[4] == 1
+    code, mode, transform, axes, ndim, flags, levels, entries = chunk[5:13]
+    assert not any(chunk[13:16])
     raw_nbytes = int.from_bytes(chunk[16:24], "little")
     assert int.from_bytes(chunk[24:32], "little") == len(chunk) - HEADER_NBYTES
     dims = [int(d) for d in np.frombuffer(chunk, "<u4", 8, 32)]
@@ -148,11 +281,26 @@ def decode(chunk: bytes) -> bytes:
         assert len(chunk) == HEADER_NBYTES
         return chunk[64 : 64 + element_nbytes] * (raw_nbytes // element_nbytes)
     components = 2 if code in COMPLEX_CODES else 1
-    value_nbytes = element_nbytes // components
-    seed = np.frombuffer(chunk, f"<u{value_nbytes}", components, 64)
-    residuals = unpack_payload(chunk, raw_nbytes // value_nbytes, value_nbytes)
+    value_nbytes = packed_nbytes = element_nbytes // components
+    count, at = raw_nbytes // value_nbytes, HEADER_NBYTES
+    table = None
+    if transform == 3:
+        table = np.frombuffer(chunk, f"<u{value_nbytes}", entries + 1, at)
+        assert in_order(table, code)
+        at = padded(chunk, at + table.nbytes)
+        packed_nbytes = 1
+    ranks = None
+    if mode == 3:
+        ranks = Ranks(code, levels, table is not None)
+        ranks.read_table(chunk[at : at + ranks.table_nbytes])
+        at = padded(chunk, at + ranks.table_nbytes)
+    residuals = unpack_blocks(chunk, at, count, packed_nbytes, ranks)
     residuals = residuals.reshape(*dims[:ndim], components)
-    values = undo_transform(undo_prediction(residuals, axes, seed), transform)
+    if table is not None or not 10 <= code <= 22:
+        residuals = residuals + np.frombuffer(chunk, f"<u{packed_nbytes}", 1, 72)
+    seed = np.frombuffer(chunk, f"<u{packed_nbytes}", components, 64)
+    values = undo_prediction(residuals, axes, seed)
+    values = undo_transform(values, transform) if table is None else table[values]
     return (values.byteswap() if flags & 1 else values).tobytes()
 
 
@@ -200,6 +348,26 @@ def check_agreement(arrays: dict[str, np.ndarray], folder: Path) -> dict[str, by
     for name, array in arrays.items():
         assert decode(chunks[name]) == array.tobytes(), f"{name}: {array.dtype} {array.shape}"
     return chunks
+
+
+def block_kinds(chunk: bytes, array: np.ndarray) -> list[str]:
+    """The kind of each block, with its form."""
+    code, mode, transform, levels, entries = chunk[5], chunk[6], chunk[7], chunk[11], chunk[12]
+    if mode < 2:
+        return []
+    components = 2 if code in COMPLEX_CODES else 1
+    at = HEADER_NBYTES
+    if transform == 3:
+        at += -(-(entries + 1) * array.itemsize // components // 16) * 16
+    if mode == 3:
+        at += -(-Ranks(code, levels, transform == 3).table_nbytes // 16) * 16
+    words = np.frombuffer(chunk, "<u4", -(-array.size * components // BLOCK_VALUES), at).tolist()
+    forms = ((27, " sparse"), (28, " plain"), (29, " even"))
+    start = "ranked " if mode == 3 else ""
+    return [
+        start + str(word >> 30) + "".join(name for bit, name in forms if word >> bit & 1)
+        for word in words
+    ]
 
 
 DTYPES = ["?", "i1", "u1", "i2", "u2", "i4", "u4", "i8", "u8", "f2", "f4", "f8", "c8", "c16"]
@@ -255,15 +423,31 @@ def test_a_decoder_written_from_the_document_reads_every_rank_and_mode(tmp_path:
         "f4"
     )
     chunks = check_agreement(arrays, tmp_path)
-    assert {chunk[6] for chunk in chunks.values()} == {0, 1, 2}
-    assert {chunk[7] for chunk in chunks.values()} == {0, 1, 2}
+    arrays["bits"] = rng.integers(0, 2, 5000).astype("u1")
+    arrays["rare"] = (rng.random(9000) < 0.002).astype("?")
+    arrays["weights"] = (rng.normal(size=(60, 70)) * 0.02).astype("f4")
+    arrays["half"] = (rng.normal(size=9000) * 0.02).astype("f2")
+    arrays["wide"] = (rng.normal(size=9000) * np.exp(4 * rng.normal(size=9000))).astype("f8")
+    arrays["pruned"] = np.where(rng.random(9000) < 0.3, rng.normal(size=9000), 0).astype("f4")
+    arrays["counts"] = rng.poisson(5, 9000).astype("i4")
+    arrays["camera"] = rng.normal(1000, 30, (70, 80)).round().astype("u2")
+    arrays["times"] = np.cumsum(rng.integers(900, 1100, 5000))
+    arrays["steps"] = np.arange(5000) * 12345
+    arrays["quantised"] = np.round(smooth((60, 61), "f8") / 4) / 3
+    arrays["amounts"] = np.exp(rng.normal(9, 1, 5000)).astype("i8")
+    arrays["few"] = rng.normal(size=20)[rng.integers(0, 20, 5000)]
+    chunks = check_agreement(arrays, tmp_path)
+    assert {chunk[6] for chunk in chunks.values()} == {0, 1, 2, 3}
+    assert {(chunk[6], chunk[7]) for chunk in chunks.values()} >= {
+        *((2, transform) for transform in range(4)),
+        *((3, transform) for transform in (0, 3)),
+    }
     kinds = set()
     for name, chunk in chunks.items():
-        if chunk[6] == 2:
-            values = arrays[name].size
-            words = np.frombuffer(chunk, "<u4", -(-values // BLOCK_VALUES), HEADER_NBYTES)
-            kinds |= {int(word) >> 30 for word in words}
-    assert kinds >= {0, 1, 2}
+        kinds |= set(block_kinds(chunk, arrays[name]))
+    assert kinds >= {"0", "1", "2", "0 sparse plain", "1 sparse", "1 plain", "1 plain even"}
+    assert kinds >= {"ranked 1", "ranked 1 sparse"}
+    assert any(chunk[6] == 2 and any(chunk[72:80]) for chunk in chunks.values())
 
 
 def test_a_decoder_written_from_the_document_reads_real_fields(tmp_path: Path) -> None:

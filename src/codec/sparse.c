@@ -1,0 +1,159 @@
+#include "codec/format.h"
+#include "core/error.h"
+
+/* Bytes of a mask over `count` things: those of `bits` that are not 0, in order. */
+static size_t used_bytes(const uint8_t *bits, size_t count) {
+  size_t used = 0;
+  for (size_t i = 0; i < (count + 7) / 8; i++) {
+    used += bits[i] != 0;
+  }
+  return used;
+}
+
+/* upper[i / 8] bit i % 8: byte i of `lower` is not 0. */
+static void summarize(const uint8_t *lower, size_t lower_nbytes, uint8_t *upper) {
+  memset(upper, 0, (lower_nbytes + 7) / 8);
+  for (size_t i = 0; i < lower_nbytes; i++) {
+    upper[i / 8] |= (uint8_t)((lower[i] != 0) << (i % 8));
+  }
+}
+
+static size_t write_used(const uint8_t *bytes, size_t nbytes, uint8_t *out) {
+  size_t n = 0;
+  for (size_t i = 0; i < nbytes; i++) {
+    if (bytes[i] != 0) {
+      out[n++] = bytes[i];
+    }
+  }
+  return n;
+}
+
+size_t gpufi_mask_nbytes(const gpufi_mask *mask, size_t count) {
+  const size_t groups = (count + 7) / 8, sets = (groups + 7) / 8;
+  uint8_t middle[GPUFI_MASK_MIDDLE_NBYTES];
+  summarize(mask->bits, groups, middle);
+  return (sets + 7) / 8 + used_bytes(middle, groups) + used_bytes(mask->bits, count);
+}
+
+void gpufi_mask_write(const gpufi_mask *mask, size_t count, uint8_t *out) {
+  const size_t groups = (count + 7) / 8, sets = (groups + 7) / 8;
+  uint8_t middle[GPUFI_MASK_MIDDLE_NBYTES];
+  summarize(mask->bits, groups, middle);
+  summarize(middle, sets, out);
+  out += (sets + 7) / 8;
+  out += write_used(middle, sets, out);
+  write_used(mask->bits, groups, out);
+}
+
+/* The bytes of one level, `count` bits, from those that the level above names. False if they run
+ * past the end, one of them is 0, or a bit from `count` on is set. */
+static bool read_level(const uint8_t **in, const uint8_t *end, const uint8_t *upper, size_t count,
+                       uint8_t *level) {
+  const size_t nbytes = (count + 7) / 8;
+  for (size_t i = 0; i < nbytes; i++) {
+    level[i] = 0;
+    if (upper[i / 8] >> (i % 8) & 1) {
+      if (*in == end || **in == 0) {
+        return false;
+      }
+      level[i] = *(*in)++;
+    }
+  }
+  return count % 8 == 0 || level[nbytes - 1] >> (count % 8) == 0;
+}
+
+gpuf_status gpufi_mask_read(const uint8_t *in, size_t in_nbytes, size_t at, size_t count,
+                            gpufi_mask *mask, gpuf_error *err) {
+  const size_t groups = (count + 7) / 8, sets = (groups + 7) / 8, top_nbytes = (sets + 7) / 8;
+  const uint8_t *const begin = in, *const end = in + in_nbytes;
+  uint8_t middle[GPUFI_MASK_MIDDLE_NBYTES];
+  bool good = in_nbytes >= top_nbytes && (sets % 8 == 0 || in[top_nbytes - 1] >> (sets % 8) == 0);
+  if (good) {
+    in += top_nbytes;
+    good = read_level(&in, end, begin, groups, middle) &&
+           read_level(&in, end, middle, count, mask->bits) && (size_t)(in - begin) > top_nbytes;
+  }
+  if (!good) {
+    return gpufi_fail(err, GPUF_ERR_CORRUPT, 0,
+                      "corrupt chunk at byte %zu: the mask of a sparse block is cut off or has a "
+                      "bit too many, a byte that is 0, or nothing in it",
+                      at);
+  }
+  mask->nbytes = (size_t)(in - begin);
+  mask->used_count = 0;
+  for (size_t k = 0; k < groups; k++) {
+    mask->used_count += (size_t)__builtin_popcount(mask->bits[k]);
+  }
+  return GPUF_OK;
+}
+
+/* The values are handled in pieces of a fixed size, so that the compiler sees plain moves. */
+#define BY_NBYTES(nbytes, statement)                                                               \
+  do {                                                                                             \
+    switch (nbytes) {                                                                              \
+    case 1: {                                                                                      \
+      typedef uint8_t T;                                                                           \
+      statement;                                                                                   \
+    } break;                                                                                       \
+    case 2: {                                                                                      \
+      typedef uint16_t T;                                                                          \
+      statement;                                                                                   \
+    } break;                                                                                       \
+    case 4: {                                                                                      \
+      typedef uint32_t T;                                                                          \
+      statement;                                                                                   \
+    } break;                                                                                       \
+    default: {                                                                                     \
+      typedef uint64_t T;                                                                          \
+      statement;                                                                                   \
+    }                                                                                              \
+    }                                                                                              \
+  } while (0)
+
+size_t gpufi_used_count(size_t value_nbytes, const uint8_t *values, size_t count) {
+  size_t used = 0;
+  BY_NBYTES(
+      value_nbytes, for (size_t i = 0; i < count; i++) {
+        T x;
+        memcpy(&x, values + i * sizeof(T), sizeof(T));
+        used += x != 0;
+      });
+  return used;
+}
+
+void gpufi_mask_of(size_t value_nbytes, const uint8_t *values, size_t count, gpufi_mask *mask) {
+  memset(mask->bits, 0, sizeof(mask->bits));
+  BY_NBYTES(
+      value_nbytes, for (size_t i = 0; i < count; i++) {
+        T x;
+        memcpy(&x, values + i * sizeof(T), sizeof(T));
+        mask->bits[i / 8] |= (uint8_t)((x != 0) << (i % 8));
+      });
+  mask->used_count = 0;
+  for (size_t k = 0; k < (count + 7) / 8; k++) {
+    mask->used_count += (size_t)__builtin_popcount(mask->bits[k]);
+  }
+}
+
+void gpufi_mask_compact(size_t value_nbytes, const uint8_t *values, size_t count, uint8_t *used) {
+  BY_NBYTES(
+      value_nbytes, for (size_t i = 0; i < count; i++) {
+        T x;
+        memcpy(&x, values + i * sizeof(T), sizeof(T));
+        memcpy(used, &x, sizeof(T));
+        used += x != 0 ? sizeof(T) : 0;
+      });
+}
+
+void gpufi_mask_expand(size_t value_nbytes, const gpufi_mask *mask, const uint8_t *used,
+                       size_t count, uint8_t *values) {
+  BY_NBYTES(
+      value_nbytes, for (size_t i = 0; i < count; i++) {
+        T x = 0;
+        if (mask->bits[i / 8] >> (i % 8) & 1) {
+          memcpy(&x, used, sizeof(T));
+          used += sizeof(T);
+        }
+        memcpy(values + i * sizeof(T), &x, sizeof(T));
+      });
+}
