@@ -84,6 +84,10 @@ typedef struct gpufi_backend {
   gpuf_status (*pack_cast)(int32_t device, const gpufi_strided *layout, gpufi_cast cast,
                            const void *d_base, int64_t first, int64_t count, void *d_dst,
                            gpuf_stream stream, gpuf_error *err);
+  /* `unpack`, converting packed elements of cast.from to cast.to, which the layout describes. */
+  gpuf_status (*unpack_cast)(int32_t device, const gpufi_strided *layout, gpufi_cast cast,
+                             void *d_base, int64_t first, int64_t count, const void *d_src,
+                             gpuf_stream stream, gpuf_error *err);
 
   /* Between processes (ipc.c). The identity is the same in every process of the machine. */
   gpuf_status (*ipc_identity)(int32_t device, uint8_t *identity, gpuf_error *err);

@@ -309,17 +309,29 @@ static gpuf_status unpack(int32_t device, const gpufi_strided *layout, void *d_b
   return status;
 }
 
-static gpuf_status pack_cast(int32_t device, const gpufi_strided *layout, gpufi_cast cast,
-                             const void *d_base, int64_t first, int64_t count, void *d_dst,
-                             gpuf_stream stream, gpuf_error *err) {
+static gpuf_status move_cast(int32_t device, const gpufi_strided *layout, gpufi_cast cast,
+                             void *d_base, int64_t first, int64_t count, void *d_packed,
+                             bool is_unpack, gpuf_stream stream, gpuf_error *err) {
   int previous;
   gpuf_status status = enter(device, &previous, err);
   if (status == GPUF_OK) {
-    status = CUDA_CALL(
-        gpufi_cuda_pack_cast(layout, cast, d_base, first, count, d_dst, (cudaStream_t)stream));
+    status = CUDA_CALL(gpufi_cuda_move_cast(layout, cast, d_base, first, count, d_packed, is_unpack,
+                                            (cudaStream_t)stream));
     leave(device, previous);
   }
   return status;
+}
+
+static gpuf_status pack_cast(int32_t device, const gpufi_strided *layout, gpufi_cast cast,
+                             const void *d_base, int64_t first, int64_t count, void *d_dst,
+                             gpuf_stream stream, gpuf_error *err) {
+  return move_cast(device, layout, cast, (void *)d_base, first, count, d_dst, false, stream, err);
+}
+
+static gpuf_status unpack_cast(int32_t device, const gpufi_strided *layout, gpufi_cast cast,
+                               void *d_base, int64_t first, int64_t count, const void *d_src,
+                               gpuf_stream stream, gpuf_error *err) {
+  return move_cast(device, layout, cast, d_base, first, count, (void *)d_src, true, stream, err);
 }
 
 static gpuf_status gather(int32_t device, const gpufi_piece *pieces, size_t count,
@@ -367,6 +379,7 @@ const gpufi_backend gpufi_backend_cuda = {
     .unpack = unpack,
     .gather = gather,
     .pack_cast = pack_cast,
+    .unpack_cast = unpack_cast,
     .ipc_identity = gpufi_cuda_ipc_identity,
     .ipc_export = gpufi_cuda_ipc_export,
     .ipc_descriptor = gpufi_cuda_ipc_descriptor,

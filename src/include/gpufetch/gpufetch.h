@@ -278,12 +278,12 @@ typedef struct gpuf_future gpuf_future;
  *   - A device side that is not contiguous travels as rows where those are wide, and is packed on
  *     the device otherwise, through scratch: at most 64 MiB a device in all (or the environment
  *     variable GPUFETCH_SCRATCH_MAX_NBYTES), however large the tensors.
- *   - With options->cast, elements of `src` (on a device or on the CPU) are converted to the
- *     dtype of `dst` (on the CPU), from any real dtype to any but float8_e8m0fnu, as NumPy's and
- *     ml_dtypes' astype do: to floats by rounding to nearest, ties to even; to bool, true for
- *     what is not 0; between integers modulo 2^bits. A float that the integer type cannot hold
- *     gives an unspecified integer; a NaN stays one, but not its payload. What comes from a
- *     device is converted there: elements of dst's dtype travel.
+ *   - With options->cast, elements of `src` are converted to the dtype of `dst`, from any real
+ *     dtype to any but float8_e8m0fnu, as NumPy's and ml_dtypes' astype do: to floats by rounding
+ *     to nearest, ties to even; to bool, true for what is not 0; between integers modulo 2^bits.
+ *     A float that the integer type cannot hold gives an unspecified integer; a NaN stays one, but
+ *     not its payload. Where one side is on a device, that device converts, by way of scratch:
+ *     elements of the CPU side's dtype travel.
  * `options` may be NULL. On failure to start, nothing is in flight and *future is NULL. */
 GPUF_API gpuf_status gpuf_copy_async(const gpuf_tensor *dst, const gpuf_tensor *src,
                                      const gpuf_copy_options *options, gpuf_future **future,
