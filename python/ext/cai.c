@@ -12,7 +12,6 @@ static PyObject *entry(PyObject *dict, PyObject *name) {
 
 /* "<f4" and so on; NumPy knows the rest of the type strings, which are refused. */
 static int parse_typestr(const gpufi_py_state *state, PyObject *typestr, gpuf_dtype *dtype) {
-  PyArray_Descr *descr = NULL;
   if (!typestr || !PyUnicode_Check(typestr)) {
     PyErr_SetString(PyExc_TypeError, "__cuda_array_interface__ has no typestr");
     return -1;
@@ -28,12 +27,7 @@ static int parse_typestr(const gpufi_py_state *state, PyObject *typestr, gpuf_dt
                  typestr);
     return -1;
   }
-  if (PyArray_DescrConverter(typestr, &descr) != NPY_SUCCEED) {
-    return -1;
-  }
-  const int status = gpufi_py_dtype_from_descr(state, (PyObject *)descr, dtype);
-  Py_DECREF(descr);
-  return status;
+  return gpufi_py_dtype_parse(state, typestr, dtype);
 }
 
 /* A tuple of ints into `values`; its length, or -1. */
