@@ -75,6 +75,19 @@ static gpuf_status device_info(int32_t device, gpuf_device_info *info, gpuf_erro
   return status;
 }
 
+static gpuf_status device_of(const void *ptr, int32_t *device, gpuf_error *err) {
+  struct cudaPointerAttributes found;
+  const gpuf_status status = CUDA_CALL(cudaPointerGetAttributes(&found, ptr));
+  if (status != GPUF_OK) {
+    return status;
+  }
+  if (found.type != cudaMemoryTypeDevice && found.type != cudaMemoryTypeManaged) {
+    return gpufi_fail(err, GPUF_ERR_INVALID, 0, "%p is not in the memory of a CUDA device", ptr);
+  }
+  *device = found.device;
+  return GPUF_OK;
+}
+
 static gpuf_status device_alloc(int32_t device, size_t nbytes, void **d_ptr, gpuf_error *err) {
   int previous;
   const gpuf_status status = enter(device, &previous, err);
@@ -360,6 +373,7 @@ const gpufi_backend gpufi_backend_cuda = {
     .kind = GPUF_DEVICE_CUDA,
     .device_count = device_count,
     .device_info = device_info,
+    .device_of = device_of,
     .alloc = device_alloc,
     .free = device_free,
     .pin = pin,

@@ -342,6 +342,7 @@ const gpufi_backend gpufi_backend_host = {
     .kind = GPUF_DEVICE_HOST,
     .device_count = device_count,
     .device_info = device_info,
+    .device_of = gpufi_host_device_of,
     .alloc = gpufi_host_alloc,
     .free = gpufi_host_free,
     .pin = pin,

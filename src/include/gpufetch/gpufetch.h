@@ -111,6 +111,10 @@ GPUF_API gpuf_status gpuf_device_get_info(gpuf_device device, gpuf_device_info *
  * index 0. Read once per process. */
 GPUF_API gpuf_status gpuf_device_default(gpuf_device *device, gpuf_error *err);
 
+/* The device whose memory `d_ptr` points into, managed memory's too, whoever allocated it.
+ * GPUF_ERR_INVALID for any other pointer. */
+GPUF_API gpuf_status gpuf_device_of(const void *d_ptr, gpuf_device *device, gpuf_error *err);
+
 /* Device memory, aligned to 256 bytes or more. `nbytes` 0 gives NULL. Contents are
  * indeterminate (the host backend fills them with a poison pattern).
  * gpuf_free waits for work in flight that may use the memory; NULL is allowed. */
