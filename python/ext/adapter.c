@@ -2,6 +2,8 @@
 #include "core.h"
 #include "dlpack_abi.h"
 
+#include <stdio.h>
+
 void gpufi_py_import_clear(gpufi_py_import *import) {
   Py_CLEAR(import->keepalive);
 }
@@ -125,6 +127,35 @@ static void torch_explain(const gpufi_py_state *state, PyObject *tensor) {
   if (reason) {
     gpufi_py_raise_from(PyExc_TypeError, "this torch tensor has no plain elements: %s", reason);
   }
+}
+
+/* torch exports int1 to int7 and uint1 to uint7, which its own operations do not know, as integers
+ * of 8 bits. Refuse them, and clear the import. */
+static int torch_check_dtype(const gpufi_py_state *state, PyObject *tensor,
+                             gpufi_py_import *import) {
+  const gpuf_dtype imported = import->tensor.dtype;
+  if (imported != GPUF_DTYPE_INT8 && imported != GPUF_DTYPE_UINT8) {
+    return 0;
+  }
+  PyObject *dtype = PyObject_GetAttr(tensor, state->names.dtype);
+  PyObject *text = dtype ? PyObject_Str(dtype) : NULL;
+  const char *name = text ? PyUnicode_AsUTF8AndSize(text, NULL) : NULL;
+  char digit = '8', end;
+  const bool narrow = name &&
+                      (sscanf(name, "torch.int%c%c", &digit, &end) == 1 ||
+                       sscanf(name, "torch.uint%c%c", &digit, &end) == 1) &&
+                      digit < '8';
+  PyErr_Clear();
+  if (narrow) {
+    PyErr_Format(PyExc_TypeError,
+                 "%S has no NumPy counterpart: x.view(torch.uint8) gives the bytes that hold its "
+                 "elements",
+                 text);
+    gpufi_py_import_clear(import);
+  }
+  Py_XDECREF(text);
+  Py_XDECREF(dtype);
+  return narrow ? -1 : 0;
 }
 
 /* --- DLPack ---------------------------------------------------------------- */
@@ -357,7 +388,9 @@ int gpufi_py_adapter_import(gpufi_py_state *state, PyObject *object, gpufi_py_im
   /* A class has the methods of its instances, but no elements. */
   if (!PyType_Check(object)) {
     if (PyObject_HasAttr(object, state->names.__dlpack__)) {
-      return import_dlpack(state, object, import);
+      const int status = import_dlpack(state, object, import);
+      return status == 0 && state->producer_is_torch ? torch_check_dtype(state, object, import)
+                                                     : status;
     }
     const int found = gpufi_py_cai_import(state, object, import);
     if (found != 0) {

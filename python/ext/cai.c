@@ -12,7 +12,6 @@ static PyObject *entry(PyObject *dict, PyObject *name) {
 
 /* "<f4" and so on; NumPy knows the rest of the type strings, which are refused. */
 static int parse_typestr(const gpufi_py_state *state, PyObject *typestr, gpuf_dtype *dtype) {
-  PyArray_Descr *descr = NULL;
   if (!typestr || !PyUnicode_Check(typestr)) {
     PyErr_SetString(PyExc_TypeError, "__cuda_array_interface__ has no typestr");
     return -1;
@@ -28,12 +27,7 @@ static int parse_typestr(const gpufi_py_state *state, PyObject *typestr, gpuf_dt
                  typestr);
     return -1;
   }
-  if (PyArray_DescrConverter(typestr, &descr) != NPY_SUCCEED) {
-    return -1;
-  }
-  const int status = gpufi_py_dtype_from_descr(state, (PyObject *)descr, dtype);
-  Py_DECREF(descr);
-  return status;
+  return gpufi_py_dtype_parse(state, typestr, dtype);
 }
 
 /* A tuple of ints into `values`; its length, or -1. */
@@ -122,6 +116,17 @@ static int parse_stream(PyObject *stream, gpuf_stream *result) {
   return 0;
 }
 
+/* The interface does not name the device, but the pointer does. One that nobody knows is left to
+ * the first GPU to refuse; an empty array has none. */
+static void find_device(gpuf_tensor *tensor) {
+  if (!tensor->data || gpuf_device_of(tensor->data, &tensor->device, NULL) != GPUF_OK) {
+    tensor->device = (gpuf_device){GPUF_DEVICE_CUDA, 0};
+  }
+  if (tensor->device.kind != GPUF_DEVICE_CUDA) {
+    tensor->stream = GPUF_STREAM_NONE; /* the interface's streams are CUDA's */
+  }
+}
+
 static int parse(const gpufi_py_state *state, PyObject *dict, gpufi_py_import *import) {
   gpuf_tensor *tensor = &import->tensor;
   if (!PyDict_Check(dict)) {
@@ -133,14 +138,14 @@ static int parse(const gpufi_py_state *state, PyObject *dict, gpufi_py_import *i
                     "a masked array is not supported: pass the data and the mask apart");
     return -1;
   }
-  /* The interface does not say which device; unified addressing makes the pointer enough. */
-  tensor->device = (gpuf_device){GPUF_DEVICE_CUDA, 0};
-  return parse_typestr(state, entry(dict, state->names.typestr), &tensor->dtype) < 0 ||
-                 parse_layout(dict, state, tensor) < 0 ||
-                 parse_data(entry(dict, state->names.data), import) < 0 ||
-                 parse_stream(entry(dict, state->names.stream), &tensor->stream) < 0
-             ? -1
-             : 0;
+  if (parse_typestr(state, entry(dict, state->names.typestr), &tensor->dtype) < 0 ||
+      parse_layout(dict, state, tensor) < 0 ||
+      parse_data(entry(dict, state->names.data), import) < 0 ||
+      parse_stream(entry(dict, state->names.stream), &tensor->stream) < 0) {
+    return -1;
+  }
+  find_device(tensor);
+  return 0;
 }
 
 int gpufi_py_cai_import(const gpufi_py_state *state, PyObject *object, gpufi_py_import *import) {

@@ -119,6 +119,8 @@ int gpufi_py_keywords(const char *function, PyObject *const *args, Py_ssize_t na
 int gpufi_py_dtypes_init(gpufi_py_state *state);
 /* The gpuf_dtype of a NumPy dtype. TypeError, naming it and a remedy, where there is none. */
 int gpufi_py_dtype_from_descr(const gpufi_py_state *state, PyObject *descr, gpuf_dtype *dtype);
+/* The same of anything that numpy.dtype takes. */
+int gpufi_py_dtype_parse(const gpufi_py_state *state, PyObject *object, gpuf_dtype *dtype);
 /* Describe the memory of `array` (an ndarray): device cpu, stream none. */
 int gpufi_py_tensor_from_array(const gpufi_py_state *state, PyObject *array, gpuf_tensor *tensor);
 /* "cuda:1"; `text` holds at least 32 bytes. */

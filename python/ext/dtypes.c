@@ -95,6 +95,16 @@ static int refuse_masked(PyObject *array) {
   return -1;
 }
 
+int gpufi_py_dtype_parse(const gpufi_py_state *state, PyObject *object, gpuf_dtype *dtype) {
+  PyArray_Descr *descr = NULL;
+  if (PyArray_DescrConverter(object, &descr) != NPY_SUCCEED) {
+    return -1;
+  }
+  const int status = gpufi_py_dtype_from_descr(state, (PyObject *)descr, dtype);
+  Py_DECREF(descr);
+  return status;
+}
+
 int gpufi_py_tensor_from_array(const gpufi_py_state *state, PyObject *object, gpuf_tensor *tensor) {
   PyArrayObject *array = (PyArrayObject *)object;
   const int ndim = PyArray_NDIM(array);

@@ -262,16 +262,6 @@ static int parse_order(PyObject *object, char *order) {
   return 0;
 }
 
-static int parse_dtype(const gpufi_py_state *state, PyObject *object, gpuf_dtype *dtype) {
-  PyArray_Descr *descr = NULL;
-  if (PyArray_DescrConverter(object, &descr) != NPY_SUCCEED) {
-    return -1;
-  }
-  const int status = gpufi_py_dtype_from_descr(state, (PyObject *)descr, dtype);
-  Py_DECREF(descr);
-  return status;
-}
-
 static int parse_request(gpufi_py_state *state, const char *function, PyObject *const *args,
                          Py_ssize_t nargs, PyObject *kwnames, request *wanted) {
   PyObject *out = Py_None, *dtype = Py_None, *order = Py_None;
@@ -279,7 +269,7 @@ static int parse_request(gpufi_py_state *state, const char *function, PyObject *
   PyObject **values[] = {&out, &dtype, &order};
   *wanted = default_request;
   if (gpufi_py_keywords(function, args, nargs, 1, kwnames, names, values) < 0 ||
-      (dtype != Py_None && parse_dtype(state, dtype, &wanted->dtype) < 0) ||
+      (dtype != Py_None && gpufi_py_dtype_parse(state, dtype, &wanted->dtype) < 0) ||
       (order != Py_None && parse_order(order, &wanted->order) < 0)) {
     return -1;
   }

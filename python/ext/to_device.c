@@ -24,24 +24,31 @@ static int import_source(gpufi_py_state *state, PyObject *object, gpufi_py_impor
   return status;
 }
 
-/* The memory on `device` and the copy into it. */
-static PyObject *upload(const gpufi_py_state *state, const gpuf_tensor *source,
-                        gpuf_device device) {
+/* The memory on `device` and the copy into it. `target` is filled. */
+static gpuf_status alloc_and_copy(const gpuf_tensor *source, gpuf_device device, gpuf_dtype dtype,
+                                  gpuf_tensor *target, void **d_data, gpuf_error *err) {
+  const gpuf_copy_options options = {.cast = true};
+  gpuf_status status = gpuf_tensor_check(source, err);
+  if (status == GPUF_OK) { /* with the right size, before there is memory */
+    status = gpuf_tensor_init(target, (void *)1, device, dtype, source->ndim, source->shape, err);
+  }
+  if (status == GPUF_OK) {
+    status = gpuf_alloc(device, gpuf_tensor_nbytes(target), d_data, err);
+  }
+  if (status == GPUF_OK) {
+    target->data = *d_data;
+    status = gpuf_copy(target, source, &options, err);
+  }
+  return status;
+}
+
+static PyObject *upload(const gpufi_py_state *state, const gpuf_tensor *source, gpuf_device device,
+                        gpuf_dtype dtype) {
   gpuf_error err;
   gpuf_tensor target;
   void *d_data = NULL;
   gpuf_status status;
-  Py_BEGIN_ALLOW_THREADS status = gpuf_tensor_check(source, &err);
-  if (status == GPUF_OK) {
-    status = gpuf_alloc(device, gpuf_tensor_nbytes(source), &d_data, &err);
-  }
-  if (status == GPUF_OK) {
-    status =
-        gpuf_tensor_init(&target, d_data, device, source->dtype, source->ndim, source->shape, &err);
-  }
-  if (status == GPUF_OK) {
-    status = gpuf_copy(&target, source, NULL, &err);
-  }
+  Py_BEGIN_ALLOW_THREADS status = alloc_and_copy(source, device, dtype, &target, &d_data, &err);
   if (status != GPUF_OK) {
     gpuf_free(device, d_data, NULL);
   }
@@ -64,11 +71,13 @@ PyObject *gpufi_py_to_device(PyObject *module, PyObject *const *args, Py_ssize_t
   gpufi_py_state *state = gpufi_py_state_of_module(module);
   gpufi_py_import source;
   gpuf_device device;
-  PyObject *device_name = Py_None;
-  PyObject *const names[] = {state->names.device, NULL};
-  PyObject **values[] = {&device_name};
+  gpuf_dtype dtype = 0;
+  PyObject *device_name = Py_None, *dtype_name = Py_None;
+  PyObject *const names[] = {state->names.device, state->names.dtype, NULL};
+  PyObject **values[] = {&device_name, &dtype_name};
   if (gpufi_py_keywords("to_device", args, nargs, 1, kwnames, names, values) < 0 ||
-      gpufi_py_device_parse(state, device_name, &device) < 0) {
+      gpufi_py_device_parse(state, device_name, &device) < 0 ||
+      (dtype_name != Py_None && gpufi_py_dtype_parse(state, dtype_name, &dtype) < 0)) {
     return NULL;
   }
   if (device.kind == GPUF_DEVICE_CPU) {
@@ -79,7 +88,7 @@ PyObject *gpufi_py_to_device(PyObject *module, PyObject *const *args, Py_ssize_t
     return NULL;
   }
   PyObject *array = source.tensor.device.kind == GPUF_DEVICE_CPU
-                        ? upload(state, &source.tensor, device)
+                        ? upload(state, &source.tensor, device, dtype ? dtype : source.tensor.dtype)
                         : refuse_device_source(&source.tensor);
   gpufi_py_import_clear(&source);
   return array;

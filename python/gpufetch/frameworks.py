@@ -271,26 +271,31 @@ def _framework_of(x: Any) -> str | None:
     return name if name in _TARGETS else None
 
 
-def to_device(array: Any, *, device: str | None = None, like: Any = None) -> Any:
+def to_device(
+    array: Any, *, device: str | None = None, dtype: npt.DTypeLike | None = None, like: Any = None
+) -> Any:
     """Copy an array on the CPU (of any layout) to a device.
 
     `device` is "cuda:0", "host:0" or None, the default device; the result is a DeviceArray in C
     order. `like` in its place is a device name, or a tensor: the result is then on the tensor's
     device, and a tensor of the same framework (a DeviceArray if `convert` does not know it).
 
-    Raises MemoryError if the device is full, TypeError for an array that is on a device already
-    and for a dtype that the framework of `like` has not, ValueError if `device` and `like` are
-    both given. Releases the GIL; may be called from any thread.
+    `dtype` converts, as `fetch` does: the elements travel as they are and the device makes the
+    others of them, so that a narrower dtype saves memory there but no time on the way.
+
+    Raises MemoryError if the device is full, TypeError for an array that is on a device already,
+    for a dtype that the framework of `like` has not and for a conversion that is not offered,
+    ValueError if `device` and `like` are both given. Releases the GIL; may be called from any
+    thread.
     """
+    if device is not None and like is not None:
+        raise ValueError(f"device {device!r} and like {like!r} are both given: use one")
     if like is None or isinstance(like, str):
-        if like is not None and device is not None:
-            raise ValueError(f"device {device!r} and like {like!r} are both given: use one")
-        return _core.to_device(array, device=like if device is None else device)
-    if device is not None:
-        raise ValueError(f"device {device!r} and like are both given: use one")
+        return _core.to_device(array, device=device if like is None else like, dtype=dtype)
     model = _core.asdevice(like)
     framework = _framework_of(like)
     if model.device == "cpu":
-        return convert(array, framework or "numpy", copy=True)
-    uploaded = _core.to_device(array, device=model.device)
+        source = array if dtype is None else _core.fetch(array, dtype=dtype)
+        return convert(source, framework or "numpy", copy=True)
+    uploaded = _core.to_device(array, device=model.device, dtype=dtype)
     return convert(uploaded, framework, copy=False) if framework else uploaded

@@ -42,6 +42,8 @@ typedef struct gpufi_backend {
   /* Number of devices (> 0), or GPUF_ERR_NO_DEVICE and why. Cheap after the first call. */
   gpuf_status (*device_count)(int32_t *count, gpuf_error *err);
   gpuf_status (*device_info)(int32_t device, gpuf_device_info *info, gpuf_error *err);
+  /* The device whose memory `ptr` points into; GPUF_ERR_INVALID if it is none's. */
+  gpuf_status (*device_of)(const void *ptr, int32_t *device, gpuf_error *err);
 
   /* nbytes > 0 and d_ptr != NULL here; the core handles the rest. */
   gpuf_status (*alloc)(int32_t device, size_t nbytes, void **d_ptr, gpuf_error *err);
@@ -84,6 +86,10 @@ typedef struct gpufi_backend {
   gpuf_status (*pack_cast)(int32_t device, const gpufi_strided *layout, gpufi_cast cast,
                            const void *d_base, int64_t first, int64_t count, void *d_dst,
                            gpuf_stream stream, gpuf_error *err);
+  /* `unpack`, converting packed elements of cast.from to cast.to, which the layout describes. */
+  gpuf_status (*unpack_cast)(int32_t device, const gpufi_strided *layout, gpufi_cast cast,
+                             void *d_base, int64_t first, int64_t count, const void *d_src,
+                             gpuf_stream stream, gpuf_error *err);
 
   /* Between processes (ipc.c). The identity is the same in every process of the machine. */
   gpuf_status (*ipc_identity)(int32_t device, uint8_t *identity, gpuf_error *err);

@@ -25,7 +25,7 @@ typedef struct gpufi_copy {
   gpufi_strided device_layout;
   gpufi_strided host_layout; /* the same elements in the same order */
   gpuf_dtype device_dtype;
-  gpuf_dtype host_dtype; /* what travels; another only in a fetch that casts */
+  gpuf_dtype host_dtype; /* what travels; another only in a copy that casts */
   gpufi_route route;
   bool host_pinned;     /* contiguous, and pinned by the pool */
   size_t nbytes;        /* that travel in all, > 0 */

@@ -22,6 +22,22 @@ gpuf_status gpuf_device_get_info(gpuf_device device, gpuf_device_info *info, gpu
   return status == GPUF_OK ? backend->device_info(device.index, info, err) : status;
 }
 
+gpuf_status gpuf_device_of(const void *d_ptr, gpuf_device *device, gpuf_error *err) {
+  static const gpuf_device_kind kinds[] = {GPUF_DEVICE_HOST, GPUF_DEVICE_CUDA};
+  for (size_t i = 0; i < sizeof(kinds) / sizeof(kinds[0]); i++) {
+    const gpufi_backend *backend;
+    gpuf_device found = {kinds[i], 0};
+    if (gpufi_backend_for(found, &backend, NULL) == GPUF_OK &&
+        backend->device_of(d_ptr, &found.index, NULL) == GPUF_OK) {
+      *device = found;
+      return GPUF_OK;
+    }
+  }
+  return gpufi_forked() ? gpufi_refuse_after_fork(err)
+                        : gpufi_fail(err, GPUF_ERR_INVALID, 0,
+                                     "%p is in the memory of no device that answers here", d_ptr);
+}
+
 gpuf_status gpuf_alloc(gpuf_device device, size_t nbytes, void **d_ptr, gpuf_error *err) {
   const gpufi_backend *backend;
   const gpuf_status status = gpufi_backend_for(device, &backend, err);

@@ -53,29 +53,38 @@ static gpuf_status rows_piece_enqueue(const gpufi_copy *copy, gpuf_stream stream
   return status;
 }
 
-static gpuf_status gather_piece_enqueue(const gpufi_copy *copy, void *d_packed, gpuf_stream stream,
-                                        size_t offset, size_t nbytes, void *staging,
-                                        gpuf_error *err) {
+/* From a packed piece in scratch to its elements, or back. */
+static gpuf_status repack_enqueue(const gpufi_copy *copy, void *d_packed, gpuf_stream stream,
+                                  int64_t first, int64_t count, gpuf_error *err) {
   const gpufi_backend *backend = copy->backend;
   const int32_t device = copy->device.index;
   const gpufi_strided *layout = &copy->device_layout;
+  char *d_data = copy->d_data;
+  const bool casts = copy->device_dtype != copy->host_dtype;
+  if (copy->direction == GPUFI_TO_DEVICE) {
+    const gpufi_cast cast = {copy->host_dtype, copy->device_dtype};
+    return casts ? backend->unpack_cast(device, layout, cast, d_data, first, count, d_packed,
+                                        stream, err)
+                 : backend->unpack(device, layout, d_data, first, count, d_packed, stream, err);
+  }
+  const gpufi_cast cast = {copy->device_dtype, copy->host_dtype};
+  return casts
+             ? backend->pack_cast(device, layout, cast, d_data, first, count, d_packed, stream, err)
+             : backend->pack(device, layout, d_data, first, count, d_packed, stream, err);
+}
+
+static gpuf_status gather_piece_enqueue(const gpufi_copy *copy, void *d_packed, gpuf_stream stream,
+                                        size_t offset, size_t nbytes, void *staging,
+                                        gpuf_error *err) {
   const int64_t first = (int64_t)(offset / copy->host_layout.element_nbytes);
   const int64_t count = (int64_t)(nbytes / copy->host_layout.element_nbytes);
   gpuf_status status;
   if (copy->direction == GPUFI_TO_DEVICE) {
     status = flat_enqueue(copy, d_packed, staging, nbytes, stream, err);
-    return status != GPUF_OK
-               ? status
-               : backend->unpack(device, layout, copy->d_data, first, count, d_packed, stream, err);
+    return status == GPUF_OK ? repack_enqueue(copy, d_packed, stream, first, count, err) : status;
   }
-  if (copy->device_dtype == copy->host_dtype) {
-    status = backend->pack(device, layout, copy->d_data, first, count, d_packed, stream, err);
-  } else {
-    const gpufi_cast cast = {copy->device_dtype, copy->host_dtype};
-    status =
-        backend->pack_cast(device, layout, cast, copy->d_data, first, count, d_packed, stream, err);
-  }
-  return status != GPUF_OK ? status : flat_enqueue(copy, d_packed, staging, nbytes, stream, err);
+  status = repack_enqueue(copy, d_packed, stream, first, count, err);
+  return status == GPUF_OK ? flat_enqueue(copy, d_packed, staging, nbytes, stream, err) : status;
 }
 
 gpuf_status gpufi_piece_enqueue(const gpufi_copy *copy, gpufi_lane *lane, gpuf_stream stream,

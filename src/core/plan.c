@@ -121,22 +121,12 @@ static void plan_pieces(gpufi_copy *copy, const gpuf_copy_options *options) {
   copy->thread_count = (int32_t)least(piece_count, (size_t)threads);
 }
 
-static gpuf_status check_cast(const gpufi_copy *copy, gpuf_error *err) {
-  if (copy->device_dtype == copy->host_dtype || copy->direction == GPUFI_TO_HOST) {
-    return GPUF_OK;
-  }
-  return gpufi_fail(err, GPUF_ERR_UNSUPPORTED, 0,
-                    "a cast from %s to %s on the way to a device is not offered; convert on the "
-                    "host first",
-                    gpuf_dtype_name(copy->host_dtype), gpuf_dtype_name(copy->device_dtype));
-}
-
 gpuf_status gpufi_plan(gpufi_copy *copy, const gpuf_tensor *dst, const gpuf_tensor *src,
                        const gpuf_copy_options *options, gpuf_error *err) {
   const bool upload = src->device.kind == GPUF_DEVICE_CPU;
   gpuf_tensor device_side = upload ? *dst : *src;
   gpuf_tensor host_side = upload ? *src : *dst;
-  gpuf_status status = gpufi_backend_for(device_side.device, &copy->backend, err);
+  const gpuf_status status = gpufi_backend_for(device_side.device, &copy->backend, err);
   if (status != GPUF_OK) {
     return status;
   }
@@ -154,9 +144,6 @@ gpuf_status gpufi_plan(gpufi_copy *copy, const gpuf_tensor *dst, const gpuf_tens
   copy->route = choose_route(copy);
   copy->host_pinned = gpufi_strided_is_contiguous(&copy->host_layout) &&
                       gpufi_pool_is_pinned(copy->device.kind, copy->h_data, copy->nbytes);
-  status = check_cast(copy, err);
-  if (status == GPUF_OK) {
-    plan_pieces(copy, options);
-  }
-  return status;
+  plan_pieces(copy, options);
+  return GPUF_OK;
 }

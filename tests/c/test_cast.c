@@ -1,5 +1,5 @@
-/* Conversion on the way from a device, against the reference of cast.c. That the reference itself
- * agrees with NumPy and ml_dtypes is tested from Python. */
+/* Conversion on the way from and to a device, against the reference of cast.c. That the reference
+ * itself agrees with NumPy and ml_dtypes is tested from Python. */
 #include <math.h>
 
 #include "backend/cast.h"
@@ -11,35 +11,47 @@ static gpuf_error err;
 #define COUNT 20000
 
 static char source[COUNT * 8 + 16], packed[COUNT * 8], expected[COUNT * 8];
+static char uploaded[sizeof(source)], wanted[sizeof(source)];
 
 static bool is_real(gpuf_dtype dtype) {
   return dtype != GPUF_DTYPE_COMPLEX64 && dtype != GPUF_DTYPE_COMPLEX128;
 }
 
-/* All pairs, from a reversed, transposed, unaligned view, to pinned and to pageable memory. */
+/* A reversed, transposed, unaligned view into `bytes` of the size of `source`. */
+static gpuf_tensor awkward_view(char *bytes, gpuf_dtype dtype, int pair) {
+  const int64_t shape[2] = {100, 200}, element_nbytes = (int64_t)gpuf_dtype_nbytes(dtype);
+  gpuf_tensor view;
+  CHECK_OK(gpuf_tensor_init(&view, bytes + pair % 2, cpu_device, dtype, 2, shape, &err));
+  view.strides_nbytes[0] = element_nbytes;
+  view.strides_nbytes[1] = -element_nbytes * shape[0];
+  view.data = (char *)view.data + 199 * 100 * element_nbytes;
+  return view;
+}
+
+/* All bytes between the device and host memory. */
+static void transfer(void *d_ptr, char *bytes, bool upload) {
+  const int64_t nbytes[1] = {sizeof(source)};
+  gpuf_tensor whole, host;
+  CHECK_OK(gpuf_tensor_init(&whole, d_ptr, test_device, GPUF_DTYPE_INT8, 1, nbytes, &err));
+  CHECK_OK(gpuf_tensor_init(&host, bytes, cpu_device, GPUF_DTYPE_INT8, 1, nbytes, &err));
+  CHECK_OK(upload ? gpuf_copy(&whole, &host, NULL, &err) : gpuf_copy(&host, &whole, NULL, &err));
+}
+
+/* All pairs, from such a view, to pinned and to pageable memory. */
 static void every_pair_of_types_agrees_with_the_reference(void) {
   const int64_t shape[2] = {100, 200};
   void *pinned, *d_ptr;
   CHECK_OK(gpuf_alloc(test_device, sizeof(source), &d_ptr, &err));
   CHECK_OK(gpuf_pool_acquire(test_device, COUNT * 8, &pinned, &err));
   fill_random(source, sizeof(source), 3);
-  const int64_t nbytes[1] = {sizeof(source)};
-  gpuf_tensor whole, bytes;
-  CHECK_OK(gpuf_tensor_init(&whole, d_ptr, test_device, GPUF_DTYPE_INT8, 1, nbytes, &err));
-  CHECK_OK(gpuf_tensor_init(&bytes, source, cpu_device, GPUF_DTYPE_INT8, 1, nbytes, &err));
-  CHECK_OK(gpuf_copy(&whole, &bytes, NULL, &err));
+  transfer(d_ptr, source, true);
   for (int pair = 0; pair < GPUF_DTYPE_MAX * GPUF_DTYPE_MAX; pair++) {
     const gpufi_cast cast = {1 + pair / GPUF_DTYPE_MAX, 1 + pair % GPUF_DTYPE_MAX};
-    const int64_t element_nbytes = (int64_t)gpuf_dtype_nbytes(cast.from);
     const gpuf_copy_options options = {.cast = true, .chunk_nbytes = pair % 3 ? 0 : 5000};
     if (cast.from == cast.to || !is_real(cast.from) || !gpufi_cast_offered(cast)) {
       continue;
     }
-    gpuf_tensor src, dst;
-    CHECK_OK(gpuf_tensor_init(&src, source + pair % 2, cpu_device, cast.from, 2, shape, &err));
-    src.strides_nbytes[0] = element_nbytes;
-    src.strides_nbytes[1] = -element_nbytes * shape[0];
-    src.data = (char *)src.data + 199 * 100 * element_nbytes;
+    gpuf_tensor src = awkward_view(source, cast.from, pair), dst;
     gpufi_strided layout;
     gpufi_strided_init(&layout, &src);
     gpufi_strided_pack(&layout, src.data, 0, COUNT, packed);
@@ -50,6 +62,40 @@ static void every_pair_of_types_agrees_with_the_reference(void) {
         gpuf_tensor_init(&dst, pair % 4 ? pinned : packed, cpu_device, cast.to, 2, shape, &err));
     CHECK_OK(gpuf_copy(&dst, &src, &options, &err));
     CHECK(memcmp(dst.data, expected, gpuf_tensor_nbytes(&dst)) == 0);
+  }
+  gpuf_pool_release(pinned);
+  CHECK_OK(gpuf_free(test_device, d_ptr, &err));
+}
+
+/* All pairs, from pinned and from pageable memory, to such a view, and nothing beside it. */
+static void every_pair_of_types_is_cast_on_the_way_to_a_device(void) {
+  const int64_t shape[2] = {100, 200};
+  void *pinned, *d_ptr;
+  CHECK_OK(gpuf_alloc(test_device, sizeof(source), &d_ptr, &err));
+  CHECK_OK(gpuf_pool_acquire(test_device, COUNT * 8, &pinned, &err));
+  fill_random(pinned, COUNT * 8, 4);
+  memcpy(packed, pinned, COUNT * 8);
+  fill_random(source, sizeof(source), 3);
+  for (int pair = 0; pair < GPUF_DTYPE_MAX * GPUF_DTYPE_MAX; pair++) {
+    const gpufi_cast cast = {1 + pair / GPUF_DTYPE_MAX, 1 + pair % GPUF_DTYPE_MAX};
+    const gpuf_copy_options options = {.cast = true, .chunk_nbytes = pair % 3 ? 0 : 5000};
+    if (cast.from == cast.to || !is_real(cast.from) || !gpufi_cast_offered(cast)) {
+      continue;
+    }
+    gpuf_tensor dst = awkward_view(wanted, cast.to, pair), src;
+    gpufi_strided layout;
+    gpufi_strided_init(&layout, &dst);
+    memcpy(wanted, source, sizeof(wanted));
+    gpufi_cast_elements(cast, packed, COUNT, expected);
+    gpufi_strided_unpack(&layout, dst.data, 0, COUNT, expected);
+    dst.data = (char *)d_ptr + ((char *)dst.data - wanted);
+    dst.device = test_device;
+    CHECK_OK(
+        gpuf_tensor_init(&src, pair % 4 ? pinned : packed, cpu_device, cast.from, 2, shape, &err));
+    transfer(d_ptr, source, true);
+    CHECK_OK(gpuf_copy(&dst, &src, &options, &err));
+    transfer(d_ptr, uploaded, false);
+    CHECK(memcmp(uploaded, wanted, sizeof(wanted)) == 0);
   }
   gpuf_pool_release(pinned);
   CHECK_OK(gpuf_free(test_device, d_ptr, &err));
@@ -90,7 +136,7 @@ static void casts_that_are_not_asked_for_or_not_offered_are_refused(void) {
   CHECK_FAILS(gpuf_copy(&dst, &src, &casts, &err), GPUF_ERR_UNSUPPORTED, "complex64 to float32");
   src.dtype = GPUF_DTYPE_FLOAT16;
   src.strides_nbytes[0] = 2;
-  CHECK_FAILS(gpuf_copy(&src, &dst, &casts, &err), GPUF_ERR_UNSUPPORTED, "on the host first");
+  CHECK_FAILS(gpuf_copy(&src, &dst, NULL, &err), GPUF_ERR_INVALID, "unless options.cast is set");
   dst.dtype = GPUF_DTYPE_FLOAT8_E8M0FNU;
   CHECK_FAILS(gpuf_copy(&dst, &src, &casts, &err), GPUF_ERR_UNSUPPORTED, "float8_e8m0fnu");
   CHECK_OK(gpuf_free(test_device, d_ptr, &err));
@@ -116,6 +162,7 @@ static void arrays_on_the_cpu_are_cast_too(void) {
 
 int main(void) {
   TEST_ON_DEVICES(every_pair_of_types_agrees_with_the_reference);
+  TEST_ON_DEVICES(every_pair_of_types_is_cast_on_the_way_to_a_device);
   TEST(ties_go_to_even_and_too_much_to_infinity);
   TEST_ON_DEVICES(casts_that_are_not_asked_for_or_not_offered_are_refused);
   TEST(arrays_on_the_cpu_are_cast_too);

@@ -167,6 +167,34 @@ static void a_forked_child_is_refused_and_does_not_hang(void) {
   CHECK_OK(gpuf_free(host_device, d_ptr, &err));
 }
 
+static void a_pointer_tells_its_device(void) {
+  const gpuf_device second = {GPUF_DEVICE_HOST, 1};
+  gpuf_device found = {GPUF_DEVICE_CPU, -1};
+  void *d_ptr;
+  int on_the_stack;
+  CHECK_OK(gpuf_alloc(second, 100, &d_ptr, &err));
+  CHECK_OK(gpuf_device_of((char *)d_ptr + 99, &found, &err));
+  CHECK(found.kind == GPUF_DEVICE_HOST && found.index == 1);
+  CHECK_FAILS(gpuf_device_of((char *)d_ptr - 1, &found, &err), GPUF_ERR_INVALID, "no device");
+  CHECK_OK(gpuf_free(second, d_ptr, &err));
+  CHECK_FAILS(gpuf_device_of(d_ptr, &found, &err), GPUF_ERR_INVALID, "no device");
+  CHECK_FAILS(gpuf_device_of(&on_the_stack, &found, &err), GPUF_ERR_INVALID, "no device");
+}
+
+static void a_pointer_tells_its_gpu(void) {
+  int32_t count;
+  CHECK_OK(gpuf_device_count(GPUF_DEVICE_CUDA, &count, &err));
+  for (int32_t i = 0; i < count; i++) {
+    const gpuf_device device = {GPUF_DEVICE_CUDA, i};
+    gpuf_device found = {GPUF_DEVICE_CPU, -1};
+    void *d_ptr;
+    CHECK_OK(gpuf_alloc(device, 100, &d_ptr, &err));
+    CHECK_OK(gpuf_device_of((char *)d_ptr + 50, &found, &err));
+    CHECK(found.kind == GPUF_DEVICE_CUDA && found.index == i);
+    CHECK_OK(gpuf_free(device, d_ptr, &err));
+  }
+}
+
 int main(void) {
   TEST(a_host_read_of_a_device_pointer_faults);
   TEST(a_missing_wait_shows_the_old_bytes);
@@ -175,6 +203,8 @@ int main(void) {
   TEST(device_memory_is_out_of_reach_outside_a_kernel);
   TEST(a_stale_or_foreign_stream_is_refused);
   TEST(a_device_that_is_not_there_is_refused);
+  TEST(a_pointer_tells_its_device);
+  test_run("a_pointer_tells_its_gpu", gpu_is_there() ? a_pointer_tells_its_gpu : skip_for_no_gpu);
   TEST(more_memory_than_there_is_is_refused);
   TEST(too_many_kernel_arguments_are_refused);
   TEST(a_forked_child_is_refused_and_does_not_hang);

@@ -22,13 +22,6 @@ def float8(shape: tuple[int, ...], name: str) -> npt.NDArray[Any]:
     return data(shape).astype(getattr(ml_dtypes, name))
 
 
-def assert_same(actual: Any, expected: npt.NDArray[Any]) -> None:
-    assert isinstance(actual, np.ndarray)
-    assert actual.dtype == expected.dtype
-    assert actual.shape == expected.shape
-    assert actual.tobytes() == expected.tobytes()
-
-
 VIEWS: dict[str, Any] = {
     "whole": lambda x: x,
     "transposed": lambda x: x.T,

@@ -285,6 +285,7 @@ class Torch:
     """Answers as a torch.Tensor does, as far as the adapter asks."""
 
     layout = "torch.strided"
+    dtype: str
     is_cuda = is_meta = is_quantized = is_nested = requires_grad = False
 
     def __init__(self, array: Any, *, requires_grad: bool = False, **flags: Any) -> None:
@@ -320,6 +321,19 @@ class Torch:
         if self.requires_grad or self.conj or odd or self.layout != "torch.strided":
             raise BufferError("cannot export this")
         return self.array.__dlpack__(**options)
+
+
+def test_integers_of_less_than_a_byte_are_refused_although_torch_calls_them_int8() -> None:
+    for name, code in [("int4", "i1"), ("uint1", "u1"), ("uint7", "u1")]:
+        x = Torch(np.zeros(3, code))
+        x.dtype = f"torch.{name}"
+        with pytest.raises(TypeError, match=f"torch.{name} has no NumPy counterpart.*uint8"):
+            gf.fetch(x)
+    for name, code in [("int8", "i1"), ("uint8", "u1"), ("uint16", "u2"), ("int4x", "i1")]:
+        x = Torch(np.zeros(3, code))
+        x.dtype = f"torch.{name}"
+        assert gf.fetch(x).dtype == code
+    assert gf.fetch(Torch(np.zeros(3, "i1"))).dtype == np.int8  # it need not have a dtype
 
 
 def test_gradients_are_detached_and_lazy_bits_resolved() -> None:

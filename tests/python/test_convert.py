@@ -7,7 +7,8 @@ import warnings
 import ml_dtypes
 import numpy as np
 import pytest
-from framework_data import VIEWS, assert_same, data
+from arrays import assert_same
+from framework_data import VIEWS, data
 
 import gpufetch as gf
 

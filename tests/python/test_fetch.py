@@ -9,51 +9,12 @@ import sys
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
-import ml_dtypes
 import numpy as np
-import numpy.typing as npt
 import pytest
+from arrays import DTYPES, assert_same, free_nbytes, random_array
 
 import gpufetch as gf
 from gpufetch import _core
-
-DTYPES = [
-    *map(np.dtype, ["?", "i1", "i2", "i4", "i8", "u1", "u2", "u4", "u8"]),
-    *map(np.dtype, ["f2", "f4", "f8", "c8", "c16"]),
-    np.dtype(ml_dtypes.bfloat16),
-    np.dtype(ml_dtypes.float8_e3m4),
-    np.dtype(ml_dtypes.float8_e4m3),
-    np.dtype(ml_dtypes.float8_e4m3b11fnuz),
-    np.dtype(ml_dtypes.float8_e4m3fn),
-    np.dtype(ml_dtypes.float8_e4m3fnuz),
-    np.dtype(ml_dtypes.float8_e5m2),
-    np.dtype(ml_dtypes.float8_e5m2fnuz),
-    np.dtype(ml_dtypes.float8_e8m0fnu),
-]
-
-
-def random_array(shape: tuple[int, ...], dtype: npt.DTypeLike, seed: int = 7) -> npt.NDArray[Any]:
-    """Elements of every bit pattern (of 0 and 1 for bool)."""
-    dtype = np.dtype(dtype)
-    generator = np.random.default_rng(seed)
-    if dtype == np.bool_:
-        return generator.integers(0, 2, shape, np.uint8).astype(np.bool_)
-    data = generator.integers(0, 256, (int(np.prod(shape)) * dtype.itemsize,), np.uint8)
-    return data.view(dtype).reshape(shape)
-
-
-def assert_same(actual: npt.NDArray[Any], expected: npt.NDArray[Any]) -> None:
-    assert type(actual) is np.ndarray
-    assert actual.dtype == expected.dtype
-    assert actual.shape == expected.shape
-    assert actual.tobytes() == expected.tobytes()
-
-
-def free_nbytes(device: str) -> int:
-    kind, _, index = device.partition(":")
-    found = gf.info()["backends"][kind]["devices"][int(index)]["free_nbytes"]
-    assert isinstance(found, int)
-    return found
 
 
 @pytest.mark.parametrize("dtype", DTYPES, ids=str)

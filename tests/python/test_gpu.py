@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from framework_data import CUDA, assert_same, data
+from arrays import assert_same
+from framework_data import CUDA, data
 
 import gpufetch as gf
 

@@ -5,32 +5,14 @@ from __future__ import annotations
 import itertools
 from typing import Any
 
-import ml_dtypes
 import numpy as np
-import numpy.typing as npt
 import pytest
+from arrays import CASTABLE, E8M0, Array, assert_same
 
 import gpufetch as gf
 
-Array = npt.NDArray[Any]
-
-INTEGERS = [np.dtype(code) for code in ("i1", "i2", "i4", "i8", "u1", "u2", "u4", "u8")]
-SMALL_FLOATS = [
-    np.dtype(np.float16),
-    np.dtype(ml_dtypes.bfloat16),
-    np.dtype(ml_dtypes.float8_e3m4),
-    np.dtype(ml_dtypes.float8_e4m3),
-    np.dtype(ml_dtypes.float8_e4m3b11fnuz),
-    np.dtype(ml_dtypes.float8_e4m3fn),
-    np.dtype(ml_dtypes.float8_e4m3fnuz),
-    np.dtype(ml_dtypes.float8_e5m2),
-    np.dtype(ml_dtypes.float8_e5m2fnuz),
-]
-FLOATS = [*SMALL_FLOATS, np.dtype("f4"), np.dtype("f8")]
-E8M0 = np.dtype(ml_dtypes.float8_e8m0fnu)
-TARGETS = [np.dtype("?"), *INTEGERS, *FLOATS]
-SOURCES = [*TARGETS, E8M0]
-PAIRS = [(a, b) for a, b in itertools.product(SOURCES, TARGETS) if a != b]
+SOURCES = [*CASTABLE, E8M0]
+PAIRS = [(a, b) for a, b in itertools.product(SOURCES, CASTABLE) if a != b]
 
 
 def views() -> dict[str, Array]:
@@ -144,6 +126,38 @@ def test_a_view_is_cast_in_any_order_and_into_out(device: str) -> None:
     np.testing.assert_array_equal(out, expected)
     assert gf.fetch_async(view, dtype=np.float64).result().dtype == np.float64
     np.testing.assert_array_equal(gf.fetch(a, dtype=np.float16), a.astype(np.float16))
+
+
+@pytest.mark.filterwarnings("ignore::RuntimeWarning")
+@pytest.mark.parametrize(("dtype", "target"), PAIRS, ids=str)
+def test_an_upload_casts_as_a_fetch_does(
+    device: str, dtype: np.dtype[Any], target: np.dtype[Any]
+) -> None:
+    a = samples(dtype, target)
+    for source in (a, gf.fetch(gf.to_device(a, device=device))[::-1]):  # pageable, page-locked
+        x = gf.to_device(source, device=device, dtype=target)
+        assert x.dtype == target
+        assert_same(gf.fetch(x), gf.fetch(gf.to_device(source, device=device), dtype=target))
+
+
+def test_a_large_view_is_cast_on_its_way_to_a_device(device: str) -> None:
+    a = np.random.default_rng(3).standard_normal((300, 40, 170)).astype(np.float32)
+    view = a[::-1, 1::3].T
+    for dtype in ("f2", "f8"):
+        assert_same(gf.fetch(gf.to_device(view, device=device, dtype=dtype)), view.astype(dtype))
+    like = gf.to_device(np.zeros(1), device=device)
+    assert gf.to_device(a, like=like, dtype="f2").dtype == np.float16
+    assert gf.to_device(a, like=a, dtype="f2").dtype == np.float16
+    assert gf.to_device(np.zeros((0, 3)), device=device, dtype="f4").shape == (0, 3)
+
+
+def test_an_upload_that_cannot_be_cast_is_refused(device: str) -> None:
+    with pytest.raises(TypeError, match="complex64 to float32"):
+        gf.to_device(np.ones(3, np.complex64), device=device, dtype=np.float32)
+    with pytest.raises(TypeError, match="float8_e8m0fnu"):
+        gf.to_device(np.ones(3), device=device, dtype=E8M0)
+    with pytest.raises(TypeError, match="not supported"):
+        gf.to_device(np.ones(3), device=device, dtype="U3")
 
 
 def test_the_tensors_own_dtype_is_no_cast(device: str) -> None:

@@ -1,4 +1,5 @@
-/* Packing with conversion. The twin in C: gpufi_strided_pack, then gpufi_cast_elements. */
+/* Packing and unpacking with conversion. The twins in C: gpufi_strided_pack, then
+ * gpufi_cast_elements; and the reverse. */
 #include "backend/cast_impl.h"
 #include "backend/cuda/kernels.h"
 #include "backend/cuda/strided.cuh"
@@ -8,12 +9,12 @@ namespace {
 struct cast_args {
   gpufi_strided layout;
   gpufi_cast cast;
-  const char *base;
+  char *base;
   char *packed;
   int64_t first;
   int64_t count;
-  uint32_t to_nbytes;
-  bool aligned; /* every address of the layout, to its element */
+  uint32_t packed_nbytes; /* an element's */
+  bool aligned;           /* every address of the layout, to its element */
 };
 
 __device__ uint64_t load_bits(const char *address, uint32_t nbytes, bool aligned) {
@@ -36,30 +37,45 @@ __device__ uint64_t load_bits(const char *address, uint32_t nbytes, bool aligned
   }
 }
 
-__device__ void store_bits(char *packed, int64_t index, uint32_t nbytes, uint64_t bits) {
+__device__ void store_bits(char *address, uint32_t nbytes, bool aligned, uint64_t bits) {
+  if (!aligned) {
+    for (uint32_t i = 0; i < nbytes; i++) {
+      address[i] = static_cast<char>(bits >> (8 * i));
+    }
+    return;
+  }
   switch (nbytes) {
   case 1:
-    reinterpret_cast<uint8_t *>(packed)[index] = static_cast<uint8_t>(bits);
+    *reinterpret_cast<uint8_t *>(address) = static_cast<uint8_t>(bits);
     break;
   case 2:
-    reinterpret_cast<uint16_t *>(packed)[index] = static_cast<uint16_t>(bits);
+    *reinterpret_cast<uint16_t *>(address) = static_cast<uint16_t>(bits);
     break;
   case 4:
-    reinterpret_cast<uint32_t *>(packed)[index] = static_cast<uint32_t>(bits);
+    *reinterpret_cast<uint32_t *>(address) = static_cast<uint32_t>(bits);
     break;
   default:
-    reinterpret_cast<uint64_t *>(packed)[index] = bits;
+    *reinterpret_cast<uint64_t *>(address) = bits;
   }
 }
 
 /* The types are the same for every thread, so that the branches on them do not diverge. */
-template <typename Index> __global__ void pack_cast_kernel(const __grid_constant__ cast_args args) {
+template <typename Index, bool Unpack>
+__global__ void cast_kernel(const __grid_constant__ cast_args args) {
+  const uint32_t element_nbytes = args.layout.element_nbytes;
   const int64_t step = static_cast<int64_t>(gridDim.x) * blockDim.x;
   for (int64_t i = static_cast<int64_t>(blockIdx.x) * blockDim.x + threadIdx.x; i < args.count;
        i += step) {
-    const int64_t offset = gpufi::strided_offset(args.layout, static_cast<Index>(args.first + i));
-    const uint64_t bits = load_bits(args.base + offset, args.layout.element_nbytes, args.aligned);
-    store_bits(args.packed, i, args.to_nbytes, gpufi_cast_bits(args.cast, bits));
+    char *const element =
+        args.base + gpufi::strided_offset(args.layout, static_cast<Index>(args.first + i));
+    char *const packed = args.packed + i * args.packed_nbytes;
+    if (Unpack) {
+      const uint64_t bits = load_bits(packed, args.packed_nbytes, true);
+      store_bits(element, element_nbytes, args.aligned, gpufi_cast_bits(args.cast, bits));
+    } else {
+      const uint64_t bits = load_bits(element, element_nbytes, args.aligned);
+      store_bits(packed, args.packed_nbytes, true, gpufi_cast_bits(args.cast, bits));
+    }
   }
 }
 
@@ -71,25 +87,30 @@ bool is_aligned(const gpufi_strided &layout, const void *base) {
   return bits % layout.element_nbytes == 0;
 }
 
+template <bool Unpack> cudaError_t launch(const cast_args &args, cudaStream_t stream) {
+  const int64_t blocks = (args.count + gpufi::kBlockThreads - 1) / gpufi::kBlockThreads;
+  const unsigned grid = gpufi::grid_of(blocks);
+  if (args.first + args.count <= UINT32_MAX) {
+    cast_kernel<uint32_t, Unpack><<<grid, gpufi::kBlockThreads, 0, stream>>>(args);
+  } else {
+    cast_kernel<uint64_t, Unpack><<<grid, gpufi::kBlockThreads, 0, stream>>>(args);
+  }
+  return cudaGetLastError();
+}
+
 } // namespace
 
-cudaError_t gpufi_cuda_pack_cast(const gpufi_strided *layout, gpufi_cast cast, const void *d_base,
-                                 int64_t first, int64_t count, void *d_packed,
+cudaError_t gpufi_cuda_move_cast(const gpufi_strided *layout, gpufi_cast cast, void *d_base,
+                                 int64_t first, int64_t count, void *d_packed, bool unpack,
                                  cudaStream_t stream) {
   cast_args args = {};
   args.layout = *layout;
   args.cast = cast;
-  args.base = static_cast<const char *>(d_base);
+  args.base = static_cast<char *>(d_base);
   args.packed = static_cast<char *>(d_packed);
   args.first = first;
   args.count = count;
-  args.to_nbytes = static_cast<uint32_t>(gpuf_dtype_nbytes(cast.to));
+  args.packed_nbytes = static_cast<uint32_t>(gpuf_dtype_nbytes(unpack ? cast.from : cast.to));
   args.aligned = is_aligned(*layout, d_base);
-  const unsigned grid = gpufi::grid_of((count + gpufi::kBlockThreads - 1) / gpufi::kBlockThreads);
-  if (first + count <= UINT32_MAX) {
-    pack_cast_kernel<uint32_t><<<grid, gpufi::kBlockThreads, 0, stream>>>(args);
-  } else {
-    pack_cast_kernel<uint64_t><<<grid, gpufi::kBlockThreads, 0, stream>>>(args);
-  }
-  return cudaGetLastError();
+  return unpack ? launch<true>(args, stream) : launch<false>(args, stream);
 }

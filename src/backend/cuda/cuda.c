@@ -75,6 +75,19 @@ static gpuf_status device_info(int32_t device, gpuf_device_info *info, gpuf_erro
   return status;
 }
 
+static gpuf_status device_of(const void *ptr, int32_t *device, gpuf_error *err) {
+  struct cudaPointerAttributes found;
+  const gpuf_status status = CUDA_CALL(cudaPointerGetAttributes(&found, ptr));
+  if (status != GPUF_OK) {
+    return status;
+  }
+  if (found.type != cudaMemoryTypeDevice && found.type != cudaMemoryTypeManaged) {
+    return gpufi_fail(err, GPUF_ERR_INVALID, 0, "%p is not in the memory of a CUDA device", ptr);
+  }
+  *device = found.device;
+  return GPUF_OK;
+}
+
 static gpuf_status device_alloc(int32_t device, size_t nbytes, void **d_ptr, gpuf_error *err) {
   int previous;
   const gpuf_status status = enter(device, &previous, err);
@@ -309,17 +322,29 @@ static gpuf_status unpack(int32_t device, const gpufi_strided *layout, void *d_b
   return status;
 }
 
-static gpuf_status pack_cast(int32_t device, const gpufi_strided *layout, gpufi_cast cast,
-                             const void *d_base, int64_t first, int64_t count, void *d_dst,
-                             gpuf_stream stream, gpuf_error *err) {
+static gpuf_status move_cast(int32_t device, const gpufi_strided *layout, gpufi_cast cast,
+                             void *d_base, int64_t first, int64_t count, void *d_packed,
+                             bool is_unpack, gpuf_stream stream, gpuf_error *err) {
   int previous;
   gpuf_status status = enter(device, &previous, err);
   if (status == GPUF_OK) {
-    status = CUDA_CALL(
-        gpufi_cuda_pack_cast(layout, cast, d_base, first, count, d_dst, (cudaStream_t)stream));
+    status = CUDA_CALL(gpufi_cuda_move_cast(layout, cast, d_base, first, count, d_packed, is_unpack,
+                                            (cudaStream_t)stream));
     leave(device, previous);
   }
   return status;
+}
+
+static gpuf_status pack_cast(int32_t device, const gpufi_strided *layout, gpufi_cast cast,
+                             const void *d_base, int64_t first, int64_t count, void *d_dst,
+                             gpuf_stream stream, gpuf_error *err) {
+  return move_cast(device, layout, cast, (void *)d_base, first, count, d_dst, false, stream, err);
+}
+
+static gpuf_status unpack_cast(int32_t device, const gpufi_strided *layout, gpufi_cast cast,
+                               void *d_base, int64_t first, int64_t count, const void *d_src,
+                               gpuf_stream stream, gpuf_error *err) {
+  return move_cast(device, layout, cast, d_base, first, count, (void *)d_src, true, stream, err);
 }
 
 static gpuf_status gather(int32_t device, const gpufi_piece *pieces, size_t count,
@@ -348,6 +373,7 @@ const gpufi_backend gpufi_backend_cuda = {
     .kind = GPUF_DEVICE_CUDA,
     .device_count = device_count,
     .device_info = device_info,
+    .device_of = device_of,
     .alloc = device_alloc,
     .free = device_free,
     .pin = pin,
@@ -367,6 +393,7 @@ const gpufi_backend gpufi_backend_cuda = {
     .unpack = unpack,
     .gather = gather,
     .pack_cast = pack_cast,
+    .unpack_cast = unpack_cast,
     .ipc_identity = gpufi_cuda_ipc_identity,
     .ipc_export = gpufi_cuda_ipc_export,
     .ipc_descriptor = gpufi_cuda_ipc_descriptor,

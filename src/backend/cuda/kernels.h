@@ -25,9 +25,11 @@ cudaError_t gpufi_cuda_gather(const gpufi_piece *pieces, size_t count, cudaStrea
 cudaError_t gpufi_cuda_transpose(const gpufi_strided *layout, const gpufi_tiles *tiles,
                                  void *d_base, void *d_packed, bool unpack, cudaStream_t stream);
 
-/* As gpufi_strided_pack and then gpufi_cast_elements; `d_base` may be unaligned. */
-cudaError_t gpufi_cuda_pack_cast(const gpufi_strided *layout, gpufi_cast cast, const void *d_base,
-                                 int64_t first, int64_t count, void *d_packed, cudaStream_t stream);
+/* As gpufi_strided_pack and then gpufi_cast_elements, or with `unpack` as gpufi_cast_elements and
+ * then gpufi_strided_unpack. `d_base` may be unaligned. */
+cudaError_t gpufi_cuda_move_cast(const gpufi_strided *layout, gpufi_cast cast, void *d_base,
+                                 int64_t first, int64_t count, void *d_packed, bool unpack,
+                                 cudaStream_t stream);
 
 #ifdef __cplusplus
 }

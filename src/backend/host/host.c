@@ -160,7 +160,7 @@ static gpuf_status copy_2d(int32_t device, const gpufi_rows *rows, gpufi_directi
 
 typedef struct pack_args {
   gpufi_strided layout;
-  gpufi_cast cast; /* of pack_cast */
+  gpufi_cast cast; /* of pack_cast and unpack_cast */
   void *d_base;
   void *d_packed;
   int64_t first;
@@ -303,6 +303,37 @@ static gpuf_status pack_cast(int32_t device, const gpufi_strided *layout, gpufi_
   return gpufi_host_enqueue(device, stream, pack_cast_work, &args, sizeof(args), err);
 }
 
+static gpuf_status unpack_cast_work(const void *args, gpuf_error *err) {
+  const pack_args *p = args;
+  const size_t from_nbytes = gpuf_dtype_nbytes(p->cast.from);
+  char buffer[4096];
+  char *base = NULL, *packed = NULL;
+  gpufi_host_delay(0);
+  const gpuf_status status = pack_resolve(p, from_nbytes, &base, &packed, err);
+  if (status != GPUF_OK) {
+    return status;
+  }
+  const int64_t step = (int64_t)(sizeof(buffer) / p->layout.element_nbytes);
+  for (int64_t at = 0; at < p->count; at += step) {
+    const int64_t part = p->count - at < step ? p->count - at : step;
+    gpufi_cast_elements(p->cast, packed + (size_t)at * from_nbytes, part, buffer);
+    gpufi_strided_unpack(&p->layout, base, p->first + at, part, buffer);
+  }
+  return GPUF_OK;
+}
+
+static gpuf_status unpack_cast(int32_t device, const gpufi_strided *layout, gpufi_cast cast,
+                               void *d_base, int64_t first, int64_t count, const void *d_src,
+                               gpuf_stream stream, gpuf_error *err) {
+  const pack_args args = {.layout = *layout,
+                          .cast = cast,
+                          .d_base = d_base,
+                          .d_packed = (void *)d_src,
+                          .first = first,
+                          .count = count};
+  return gpufi_host_enqueue(device, stream, unpack_cast_work, &args, sizeof(args), err);
+}
+
 static size_t reduce_scratch_nbytes(const gpufi_reduce *job, const void *d_base) {
   return 0;
 }
@@ -311,6 +342,7 @@ const gpufi_backend gpufi_backend_host = {
     .kind = GPUF_DEVICE_HOST,
     .device_count = device_count,
     .device_info = device_info,
+    .device_of = gpufi_host_device_of,
     .alloc = gpufi_host_alloc,
     .free = gpufi_host_free,
     .pin = pin,
@@ -330,6 +362,7 @@ const gpufi_backend gpufi_backend_host = {
     .unpack = unpack,
     .gather = gather,
     .pack_cast = pack_cast,
+    .unpack_cast = unpack_cast,
     .ipc_identity = gpufi_host_ipc_identity,
     .ipc_export = gpufi_host_ipc_export,
     .ipc_descriptor = gpufi_host_memory_fd,

@@ -48,6 +48,7 @@ typedef struct gpufi_host_range {
 
 /* The file itself; -1 before the first allocation. */
 int gpufi_host_memory_fd(void);
+gpuf_status gpufi_host_device_of(const void *d_ptr, int32_t *device, gpuf_error *err);
 /* The allocation of this process that d_ptr lies in. */
 gpuf_status gpufi_host_locate(const void *d_ptr, gpufi_host_range *range, gpuf_error *err);
 /* Map a range of another process's file as device memory; and end that. d_base is not used. */

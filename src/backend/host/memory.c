@@ -153,23 +153,39 @@ int gpufi_host_memory_fd(void) {
   return fd;
 }
 
-gpuf_status gpufi_host_locate(const void *d_ptr, gpufi_host_range *range, gpuf_error *err) {
+/* The allocation that d_ptr lies in, or NULL. Called with the lock held. */
+static const allocation *find(const void *d_ptr) {
   const uintptr_t address = (uintptr_t)d_ptr;
-  bool found = false;
+  const allocation *a = allocations;
+  while (a && (address < (uintptr_t)a->d_ptr || address - (uintptr_t)a->d_ptr >= a->nbytes)) {
+    a = a->next;
+  }
+  return a;
+}
+
+/* What the allocation says of itself, taken under the lock: either may be NULL. */
+static gpuf_status locate(const void *d_ptr, gpufi_host_range *range, int32_t *device,
+                          gpuf_error *err) {
   pthread_mutex_lock(&allocations_lock);
-  for (const allocation *a = allocations; a && !found; a = a->next) {
-    const uintptr_t start = (uintptr_t)a->d_ptr;
-    if (address >= start && address - start < a->nbytes) {
-      *range = (gpufi_host_range){a->d_ptr, a->nbytes, a->offset};
-      found = true;
-    }
+  const allocation *a = find(d_ptr);
+  if (a && range) {
+    *range = (gpufi_host_range){a->d_ptr, a->nbytes, a->offset};
+  }
+  if (a && device) {
+    *device = a->device;
   }
   pthread_mutex_unlock(&allocations_lock);
-  if (!found) {
-    return gpufi_fail(err, GPUF_ERR_INVALID, 0,
-                      "%p is not inside a live allocation of the host backend", d_ptr);
-  }
-  return GPUF_OK;
+  return a ? GPUF_OK
+           : gpufi_fail(err, GPUF_ERR_INVALID, 0,
+                        "%p is not inside a live allocation of the host backend", d_ptr);
+}
+
+gpuf_status gpufi_host_locate(const void *d_ptr, gpufi_host_range *range, gpuf_error *err) {
+  return locate(d_ptr, range, NULL, err);
+}
+
+gpuf_status gpufi_host_device_of(const void *d_ptr, int32_t *device, gpuf_error *err) {
+  return locate(d_ptr, NULL, device, err);
 }
 
 /* The file holds the range, on whole pages, and cannot shrink under it. */

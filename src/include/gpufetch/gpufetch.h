@@ -111,6 +111,10 @@ GPUF_API gpuf_status gpuf_device_get_info(gpuf_device device, gpuf_device_info *
  * index 0. Read once per process. */
 GPUF_API gpuf_status gpuf_device_default(gpuf_device *device, gpuf_error *err);
 
+/* The device whose memory `d_ptr` points into, managed memory's too, whoever allocated it.
+ * GPUF_ERR_INVALID for any other pointer. */
+GPUF_API gpuf_status gpuf_device_of(const void *d_ptr, gpuf_device *device, gpuf_error *err);
+
 /* Device memory, aligned to 256 bytes or more. `nbytes` 0 gives NULL. Contents are
  * indeterminate (the host backend fills them with a poison pattern).
  * gpuf_free waits for work in flight that may use the memory; NULL is allowed. */
@@ -278,12 +282,12 @@ typedef struct gpuf_future gpuf_future;
  *   - A device side that is not contiguous travels as rows where those are wide, and is packed on
  *     the device otherwise, through scratch: at most 64 MiB a device in all (or the environment
  *     variable GPUFETCH_SCRATCH_MAX_NBYTES), however large the tensors.
- *   - With options->cast, elements of `src` (on a device or on the CPU) are converted to the
- *     dtype of `dst` (on the CPU), from any real dtype to any but float8_e8m0fnu, as NumPy's and
- *     ml_dtypes' astype do: to floats by rounding to nearest, ties to even; to bool, true for
- *     what is not 0; between integers modulo 2^bits. A float that the integer type cannot hold
- *     gives an unspecified integer; a NaN stays one, but not its payload. What comes from a
- *     device is converted there: elements of dst's dtype travel.
+ *   - With options->cast, elements of `src` are converted to the dtype of `dst`, from any real
+ *     dtype to any but float8_e8m0fnu, as NumPy's and ml_dtypes' astype do: to floats by rounding
+ *     to nearest, ties to even; to bool, true for what is not 0; between integers modulo 2^bits.
+ *     A float that the integer type cannot hold gives an unspecified integer; a NaN stays one, but
+ *     not its payload. Where one side is on a device, that device converts, by way of scratch:
+ *     elements of the CPU side's dtype travel.
  * `options` may be NULL. On failure to start, nothing is in flight and *future is NULL. */
 GPUF_API gpuf_status gpuf_copy_async(const gpuf_tensor *dst, const gpuf_tensor *src,
                                      const gpuf_copy_options *options, gpuf_future **future,

@@ -7,7 +7,8 @@ from typing import Any
 import ml_dtypes
 import numpy as np
 import pytest
-from framework_data import VIEWS, assert_same, data, float8
+from arrays import assert_same
+from framework_data import VIEWS, data, float8
 
 import gpufetch as gf
 
@@ -79,8 +80,21 @@ def test_torch_gradients_conj_and_neg_on_the_cpu(torch: Any) -> None:
         ),
         (lambda torch: torch.zeros(3, dtype=torch.complex32), "view_as_real"),
         (lambda torch: torch.zeros(3, dtype=torch.uint8).view(torch.float4_e2m1fn_x2), "uint8"),
+        (lambda torch: torch.zeros(3, dtype=torch.uint8).view(torch.int4), "torch.int4.*uint8"),
+        (lambda torch: torch.zeros(3, dtype=torch.uint8).view(torch.uint1), "torch.uint1.*uint8"),
     ],
-    ids=["sparse", "csr", "mkldnn", "meta", "nested", "quantized", "complex32", "float4"],
+    ids=[
+        "sparse",
+        "csr",
+        "mkldnn",
+        "meta",
+        "nested",
+        "quantized",
+        "complex32",
+        "float4",
+        "int4",
+        "uint1",
+    ],
 )
 def test_torch_tensors_without_plain_elements_say_what_to_call(
     torch: Any, make: Any, remedy: str
