@@ -138,7 +138,8 @@ static PyObject *info(PyObject *module, PyObject *unused) {
 PyDoc_STRVAR(pool_stats_doc, "pool_stats()\n--\n\nThe pinned pool's counters as a dict.");
 PyDoc_STRVAR(
     pool_trim_doc,
-    "pool_trim(keep_nbytes)\n--\n\nGive unused blocks back until at most keep_nbytes stay.");
+    "pool_trim(keep_nbytes)\n--\n\nGive unused blocks back until at most keep_nbytes stay, and "
+    "kept device memory.");
 PyDoc_STRVAR(pool_set_cap_doc, "pool_set_cap(nbytes)\n--\n\nChange the pool's cap.");
 
 /* A size in bytes >= 0. */
@@ -162,6 +163,7 @@ static PyObject *pool_trim(PyObject *module, PyObject *keep) {
     return NULL;
   }
   Py_BEGIN_ALLOW_THREADS gpuf_pool_trim(keep_nbytes);
+  gpuf_device_trim();
   Py_END_ALLOW_THREADS Py_RETURN_NONE;
 }
 

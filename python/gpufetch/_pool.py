@@ -37,7 +37,11 @@ class Pool:
         return _core.pool_stats()
 
     def trim(self, keep_nbytes: int = 0) -> None:
-        """Give unused blocks back to the system until at most `keep_nbytes` stay pinned."""
+        """Give unused blocks back to the system until at most `keep_nbytes` stay pinned.
+
+        Device memory of freed `DeviceArray`s, which is kept for reuse (at most 2 GiB, or
+        GPUFETCH_DEVICE_KEEP_MAX_NBYTES), goes back to the driver, all of it.
+        """
         _core.pool_trim(keep_nbytes)
 
     def __repr__(self) -> str:

@@ -48,7 +48,12 @@ typedef struct gpufi_backend {
   /* nbytes > 0 and d_ptr != NULL here; the core handles the rest. */
   gpuf_status (*alloc)(int32_t device, size_t nbytes, void **d_ptr, gpuf_error *err);
   gpuf_status (*free)(int32_t device, void *d_ptr, gpuf_error *err);
+  /* Give back freed memory that is kept for reuse. NULL: none ever is. */
+  void (*trim)(void);
 
+  /* Whether [ptr, ptr + nbytes) is page-locked in one piece, by whomever: a framework's pinned
+   * memory, say. NULL: nobody but the pool page-locks. */
+  bool (*is_pinned)(int32_t device, const void *ptr, size_t nbytes);
   /* Page-lock [ptr, ptr + nbytes) for every device of this kind; `device` is one that is in use
    * anyway, so that no other is woken for it. */
   gpuf_status (*pin)(int32_t device, void *ptr, size_t nbytes, gpuf_error *err);
@@ -68,7 +73,7 @@ typedef struct gpufi_backend {
   gpuf_status (*stream_wait_event)(int32_t device, gpuf_stream stream, gpufi_event *event,
                                    gpuf_error *err);
 
-  /* Asynchronous from here on. The host side of a copy is pinned by `pin`. */
+  /* Asynchronous from here on. The host side of a copy is pinned. */
   gpuf_status (*copy)(int32_t device, void *dst, const void *src, size_t nbytes,
                       gpufi_direction direction, gpuf_stream stream, gpuf_error *err);
   gpuf_status (*copy_2d)(int32_t device, const gpufi_rows *rows, gpufi_direction direction,

@@ -65,6 +65,12 @@ gpuf_status gpuf_free(gpuf_device device, void *d_ptr, gpuf_error *err) {
   return status == GPUF_OK ? backend->free(device.index, d_ptr, err) : status;
 }
 
+void gpuf_device_trim(void) {
+  if (gpufi_backend_cuda.trim && !gpufi_forked()) {
+    gpufi_backend_cuda.trim();
+  }
+}
+
 gpuf_status gpuf_stream_create(gpuf_device device, gpuf_stream *stream, gpuf_error *err) {
   const gpufi_backend *backend;
   const gpuf_status status = gpufi_backend_for(device, &backend, err);

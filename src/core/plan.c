@@ -22,6 +22,8 @@
 /* Rows from here on travel at link speed in a 2-D copy, if enough of them make one copy. */
 #define ROW_NBYTES_MIN 4096
 #define ROWS_NBYTES_MIN (256 << 10)
+/* Below it staging costs no more than asking. */
+#define FOREIGN_PINNED_NBYTES_MIN ((size_t)64 << 10)
 #define PITCH_NBYTES_MAX INT32_MAX /* CUDA's limit */
 
 static int64_t magnitude(int64_t stride) {
@@ -121,6 +123,13 @@ static void plan_pieces(gpufi_copy *copy, const gpuf_copy_options *options) {
   copy->thread_count = (int32_t)least(piece_count, (size_t)threads);
 }
 
+/* By the pool, or, which takes a question to the driver, by others. */
+static bool is_pinned(const gpufi_copy *copy) {
+  return gpufi_pool_is_pinned(copy->device.kind, copy->h_data, copy->nbytes) ||
+         (copy->nbytes >= FOREIGN_PINNED_NBYTES_MIN && copy->backend->is_pinned &&
+          copy->backend->is_pinned(copy->device.index, copy->h_data, copy->nbytes));
+}
+
 gpuf_status gpufi_plan(gpufi_copy *copy, const gpuf_tensor *dst, const gpuf_tensor *src,
                        const gpuf_copy_options *options, gpuf_error *err) {
   const bool upload = src->device.kind == GPUF_DEVICE_CPU;
@@ -142,8 +151,7 @@ gpuf_status gpufi_plan(gpufi_copy *copy, const gpuf_tensor *dst, const gpuf_tens
   gpufi_strided_init(&copy->device_layout, &device_side);
   gpufi_strided_init(&copy->host_layout, &host_side);
   copy->route = choose_route(copy);
-  copy->host_pinned = gpufi_strided_is_contiguous(&copy->host_layout) &&
-                      gpufi_pool_is_pinned(copy->device.kind, copy->h_data, copy->nbytes);
+  copy->host_pinned = gpufi_strided_is_contiguous(&copy->host_layout) && is_pinned(copy);
   plan_pieces(copy, options);
   return GPUF_OK;
 }

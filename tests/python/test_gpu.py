@@ -24,3 +24,33 @@ def test_a_device_that_does_not_exist_is_named() -> None:
     count = len(CUDA["devices"])
     with pytest.raises(ValueError, match=f"cuda:{count} does not exist"):
         gf.to_device(np.zeros(1), device=f"cuda:{count}")
+
+
+def test_page_locked_memory_of_others_is_read_and_written_in_place() -> None:
+    torch = pytest.importorskip("torch")
+    locked = torch.empty(1 << 20, dtype=torch.float32, pin_memory=True).numpy()
+    for part in (locked, locked[3:], locked[1000:50_000], locked[::2]):
+        a = data(part.shape).astype(np.float32)
+        part[...] = a
+        there = gf.to_device(part, device="cuda:0")
+        part[...] = 0
+        gf.fetch(there, out=part)
+        assert_same(part.copy(), a)
+
+
+def test_memory_that_is_page_locked_in_two_pieces_is_copied_whole() -> None:
+    torch = pytest.importorskip("torch")
+    cudart, piece = torch.cuda.cudart(), 1 << 20
+    room = np.zeros(3 * piece, np.uint8)
+    start = -room.ctypes.data % 4096
+    first = room.ctypes.data + start
+    for at in (first, first + piece):
+        assert int(cudart.cudaHostRegister(at, piece, 0)) == 0
+    try:
+        for part in (room[start : start + 2 * piece], room[start + 100 : start + 2 * piece + 99]):
+            a = data(part.shape).astype(np.uint8)
+            gf.fetch(gf.to_device(a, device="cuda:0"), out=part)
+            assert_same(part.copy(), a)
+    finally:
+        for at in (first, first + piece):
+            cudart.cudaHostUnregister(at)

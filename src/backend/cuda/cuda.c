@@ -9,6 +9,7 @@
 #include "backend/cuda/calls.h"
 #include "backend/cuda/ipc.h"
 #include "backend/cuda/kernels.h"
+#include "backend/cuda/memory.h"
 #include "backend/cuda/reduce.h"
 #include "core/error.h"
 
@@ -86,39 +87,6 @@ static gpuf_status device_of(const void *ptr, int32_t *device, gpuf_error *err) 
   }
   *device = found.device;
   return GPUF_OK;
-}
-
-static gpuf_status device_alloc(int32_t device, size_t nbytes, void **d_ptr, gpuf_error *err) {
-  int previous;
-  const gpuf_status status = enter(device, &previous, err);
-  if (status != GPUF_OK) {
-    return status;
-  }
-  const cudaError_t code = cudaMalloc(d_ptr, nbytes);
-  size_t free_nbytes = 0, total_nbytes = 0;
-  if (code == cudaErrorMemoryAllocation) {
-    cudaMemGetInfo(&free_nbytes, &total_nbytes);
-  }
-  leave(device, previous);
-  if (code == cudaErrorMemoryAllocation) {
-    cudaGetLastError();
-    return gpufi_fail(err, GPUF_ERR_NO_DEVICE_MEMORY, code,
-                      "cuda:%d has no memory for %zu bytes (%zu of %zu are free); free arrays, or "
-                      "empty the framework's cache (torch.cuda.empty_cache(), "
-                      "cupy.get_default_memory_pool().free_all_blocks())",
-                      (int)device, nbytes, free_nbytes, total_nbytes);
-  }
-  return cuda_check(code, "cudaMalloc", err);
-}
-
-static gpuf_status device_free(int32_t device, void *d_ptr, gpuf_error *err) {
-  int previous;
-  gpuf_status status = enter(device, &previous, err);
-  if (status == GPUF_OK) {
-    status = CUDA_CALL(cudaFree(d_ptr));
-    leave(device, previous);
-  }
-  return status;
 }
 
 static gpuf_status pin(int32_t device, void *ptr, size_t nbytes, gpuf_error *err) {
@@ -374,8 +342,10 @@ const gpufi_backend gpufi_backend_cuda = {
     .device_count = device_count,
     .device_info = device_info,
     .device_of = device_of,
-    .alloc = device_alloc,
-    .free = device_free,
+    .alloc = gpufi_cuda_alloc,
+    .free = gpufi_cuda_free,
+    .trim = gpufi_cuda_memory_trim,
+    .is_pinned = gpufi_cuda_is_pinned,
     .pin = pin,
     .unpin = unpin,
     .stream_create = stream_create,

@@ -1,73 +1,15 @@
 /* Passing CUDA memory to other processes by CUDA IPC. A handle covers a whole cudaMalloc block, so
- * the block's start and size are looked up; only the driver's API tells them, and it is found at
- * run time so that the library loads without a driver. */
+ * the block's start and size are looked up. */
 #include "backend/cuda/ipc.h"
 
-#include <cuda.h>
 #include <pthread.h>
 #include <string.h>
 
 #include "backend/cuda/calls.h"
+#include "backend/cuda/driver.h"
 
 _Static_assert(sizeof(cudaIpcMemHandle_t) == GPUFI_IPC_NAME_NBYTES, "a handle is a block's name");
 _Static_assert(sizeof(cudaUUID_t) == GPUFI_IPC_IDENTITY_NBYTES, "a UUID is a device's identity");
-
-/* --- The driver's calls ------------------------------------------------------ */
-
-/* The version whose signatures are declared here, whatever newer one the driver has. */
-#define DRIVER_API_VERSION 12000
-
-typedef CUresult (*get_address_range)(CUdeviceptr *base, size_t *nbytes, CUdeviceptr ptr);
-typedef CUresult (*get_attributes)(unsigned int count, CUpointer_attribute *attributes, void **data,
-                                   CUdeviceptr ptr);
-typedef CUresult (*get_error_name)(CUresult code, const char **name);
-
-static pthread_once_t driver_once = PTHREAD_ONCE_INIT;
-static struct {
-  get_address_range address_range;
-  get_attributes attributes;
-  get_error_name error_name;
-} driver;
-
-static void *driver_call(const char *name) {
-  void *call = NULL;
-  enum cudaDriverEntryPointQueryResult result = cudaDriverEntryPointSymbolNotFound;
-#if CUDART_VERSION >= 12050
-  const cudaError_t code =
-      cudaGetDriverEntryPointByVersion(name, &call, DRIVER_API_VERSION, cudaEnableDefault, &result);
-#else
-  const cudaError_t code = cudaGetDriverEntryPoint(name, &call, cudaEnableDefault, &result);
-#endif
-  if (code != cudaSuccess) {
-    cudaGetLastError();
-  }
-  return code == cudaSuccess && result == cudaDriverEntryPointSuccess ? call : NULL;
-}
-
-static void find_driver(void) {
-  driver.address_range = (get_address_range)(uintptr_t)driver_call("cuMemGetAddressRange");
-  driver.attributes = (get_attributes)(uintptr_t)driver_call("cuPointerGetAttributes");
-  driver.error_name = (get_error_name)(uintptr_t)driver_call("cuGetErrorName");
-}
-
-static gpuf_status require_driver(gpuf_error *err) {
-  pthread_once(&driver_once, find_driver);
-  if (!driver.address_range || !driver.attributes || !driver.error_name) {
-    return gpufi_fail(err, GPUF_ERR_UNSUPPORTED, 0,
-                      "the CUDA driver offers no cuMemGetAddressRange or cuPointerGetAttributes; "
-                      "update the driver, or fetch the array and pass it through host memory");
-  }
-  return GPUF_OK;
-}
-
-static gpuf_status driver_check(CUresult code, const char *call, gpuf_error *err) {
-  const char *name = "unknown error";
-  if (code == CUDA_SUCCESS) {
-    return GPUF_OK;
-  }
-  driver.error_name(code, &name);
-  return gpufi_fail(err, GPUF_ERR_DEVICE, code, "%s failed: %s", call, name);
-}
 
 /* --- Identity ------------------------------------------------------------------ */
 
@@ -120,10 +62,10 @@ static gpuf_status check_pointer(int32_t device, const void *d_ptr, gpuf_error *
   uint64_t memory_type = 0, managed = 0, pool = 0, ipc_capable = 0;
   int ordinal = -1;
   void *values[] = {&memory_type, &managed, &pool, &ipc_capable, &ordinal};
-  const gpuf_status status =
-      driver_check(driver.attributes(sizeof(wanted) / sizeof(wanted[0]), wanted, values,
-                                     (CUdeviceptr)(uintptr_t)d_ptr),
-                   "cuPointerGetAttributes", err);
+  const gpuf_status status = gpufi_cuda_driver_check(
+      gpufi_cuda_driver.attributes(sizeof(wanted) / sizeof(wanted[0]), wanted, values,
+                                   (CUdeviceptr)(uintptr_t)d_ptr),
+      "cuPointerGetAttributes", err);
   if (status != GPUF_OK) {
     return status;
   }
@@ -156,8 +98,9 @@ static gpuf_status export_block(int32_t device, const void *d_ptr, gpufi_ipc_blo
   cudaIpcMemHandle_t handle;
   gpuf_status status = check_pointer(device, d_ptr, err);
   if (status == GPUF_OK) {
-    status = driver_check(driver.address_range(&base, &nbytes, (CUdeviceptr)(uintptr_t)d_ptr),
-                          "cuMemGetAddressRange", err);
+    status = gpufi_cuda_driver_check(
+        gpufi_cuda_driver.address_range(&base, &nbytes, (CUdeviceptr)(uintptr_t)d_ptr),
+        "cuMemGetAddressRange", err);
   }
   if (status != GPUF_OK) {
     return status;
@@ -176,7 +119,7 @@ static gpuf_status export_block(int32_t device, const void *d_ptr, gpufi_ipc_blo
 gpuf_status gpufi_cuda_ipc_export(int32_t device, const void *d_ptr, gpufi_ipc_block *block,
                                   gpuf_error *err) {
   int previous;
-  gpuf_status status = require_driver(err);
+  gpuf_status status = gpufi_cuda_require_driver(err);
   if (status == GPUF_OK) {
     status = enter(device, &previous, err);
   }
@@ -204,7 +147,7 @@ static gpuf_status check_opened(const void *d_base, size_t nbytes, gpuf_error *e
   CUdeviceptr base;
   size_t there_nbytes;
   const CUdeviceptr wanted = (CUdeviceptr)(uintptr_t)d_base;
-  if (driver.address_range(&base, &there_nbytes, wanted) != CUDA_SUCCESS ||
+  if (gpufi_cuda_driver.address_range(&base, &there_nbytes, wanted) != CUDA_SUCCESS ||
       (wanted >= base && wanted - base <= there_nbytes &&
        nbytes <= there_nbytes - (wanted - base))) {
     return GPUF_OK;
@@ -219,7 +162,7 @@ gpuf_status gpufi_cuda_ipc_open(int32_t device, const gpufi_ipc_block *block, in
   cudaIpcMemHandle_t handle;
   void *opened = NULL;
   int previous;
-  gpuf_status status = require_driver(err);
+  gpuf_status status = gpufi_cuda_require_driver(err);
   if (status == GPUF_OK) {
     status = enter(device, &previous, err);
   }

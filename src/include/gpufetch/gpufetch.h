@@ -117,9 +117,13 @@ GPUF_API gpuf_status gpuf_device_of(const void *d_ptr, gpuf_device *device, gpuf
 
 /* Device memory, aligned to 256 bytes or more. `nbytes` 0 gives NULL. Contents are
  * indeterminate (the host backend fills them with a poison pattern).
- * gpuf_free waits for work in flight that may use the memory; NULL is allowed. */
+ * gpuf_free waits for work in flight that may use the memory; NULL is allowed. On CUDA it keeps
+ * blocks of 1 MiB or more for the next gpuf_alloc of their size, 2 GiB in all (or the environment
+ * variable GPUFETCH_DEVICE_KEEP_MAX_NBYTES); a gpuf_alloc that finds no memory, and
+ * gpuf_device_trim, give them back to the driver. Any thread. */
 GPUF_API gpuf_status gpuf_alloc(gpuf_device device, size_t nbytes, void **d_ptr, gpuf_error *err);
 GPUF_API gpuf_status gpuf_free(gpuf_device device, void *d_ptr, gpuf_error *err);
+GPUF_API void gpuf_device_trim(void);
 
 /* --- Streams ------------------------------------------------------------- */
 
