@@ -1,4 +1,5 @@
 #include "codec/format.h"
+#include "codec/widths.h"
 
 static uint64_t load(const gpufi_dictionary *d, const uint8_t *raw, size_t i, bool swap) {
   const uint8_t *const at = raw + i * d->value_nbytes;
@@ -66,6 +67,13 @@ static bool collect_sample(gpufi_dictionary *d, const gpufi_geometry *g, const u
   return true;
 }
 
+/* The loops below look a value up only where it differs from the one before it: what has few
+ * distinct values often has them in runs. */
+
+static uint64_t native(uint64_t value, size_t nbytes, bool swap) {
+  return swap ? __builtin_bswap64(value) >> (64 - 8 * nbytes) : value;
+}
+
 bool gpufi_dictionary_collect(gpufi_dictionary *d, gpuf_dtype dtype, const gpufi_geometry *g,
                               const uint8_t *raw, bool swap) {
   memset(d, 0, sizeof(*d));
@@ -74,20 +82,37 @@ bool gpufi_dictionary_collect(gpufi_dictionary *d, gpuf_dtype dtype, const gpufi
   if (g->value_nbytes == 1 || !collect_sample(d, g, raw, swap)) {
     return false;
   }
-  for (size_t i = 0; i < g->value_count; i++) {
-    if (!add(d, load(d, raw, i, swap), GPUFI_DICTIONARY_ENTRIES_MAX)) {
-      return false;
+  GPUFI_BY_NBYTES(g->value_nbytes, {
+    T before = 0;
+    for (size_t i = 0; i < g->value_count; i++) {
+      T x;
+      memcpy(&x, raw + i * sizeof(T), sizeof(T));
+      if ((x != before || i == 0) &&
+          !add(d, native(x, sizeof(T), swap), GPUFI_DICTIONARY_ENTRIES_MAX)) {
+        return false;
+      }
+      before = x;
     }
-  }
+  });
   sort(d);
   return true;
 }
 
 void gpufi_dictionary_lookup(const gpufi_dictionary *d, const gpufi_geometry *g, const uint8_t *raw,
                              bool swap, uint8_t *places) {
-  for (size_t i = 0; i < g->value_count; i++) {
-    places[i] = (uint8_t)(*find(d, load(d, raw, i, swap)) - 1);
-  }
+  GPUFI_BY_NBYTES(g->value_nbytes, {
+    T before = 0;
+    uint8_t place = 0;
+    for (size_t i = 0; i < g->value_count; i++) {
+      T x;
+      memcpy(&x, raw + i * sizeof(T), sizeof(T));
+      if (x != before || i == 0) {
+        place = (uint8_t)(*find(d, native(x, sizeof(T), swap)) - 1);
+      }
+      before = x;
+      places[i] = place;
+    }
+  });
 }
 
 void gpufi_dictionary_write(const gpufi_dictionary *d, uint8_t *table) {
@@ -114,11 +139,17 @@ bool gpufi_dictionary_expand(const gpufi_dictionary *d, size_t value_count, bool
     const uint64_t value = swap ? gpufi_load_swapped(at, d->value_nbytes) : d->values[i];
     memcpy(table[i], &value, sizeof(value));
   }
-  for (size_t i = value_count; i-- > 0;) { /* from the end: a value takes more room than a place */
-    if (values[i] >= d->count) {
-      return false;
-    }
-    memcpy(values + i * d->value_nbytes, table[values[i]], d->value_nbytes);
+  uint8_t greatest = 0;
+  for (size_t i = 0; i < value_count; i++) {
+    greatest = values[i] > greatest ? values[i] : greatest;
   }
+  if (greatest >= d->count) {
+    return false;
+  }
+  GPUFI_BY_NBYTES(d->value_nbytes, {
+    for (size_t i = value_count; i-- > 0;) {
+      memcpy(values + i * sizeof(T), table[values[i]], sizeof(T)); /* from the end: it takes more */
+    }
+  });
   return true;
 }

@@ -4,6 +4,7 @@
 
 #include "codec/codec.h"
 
+#include <assert.h>
 #include <string.h>
 
 _Static_assert(__BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__, "the codec reads and writes in place");
@@ -195,6 +196,7 @@ static inline size_t gpufi_sample_count(const gpufi_geometry *g) {
 /* First value of the k-th sampled group. */
 static inline size_t gpufi_sample_first(const gpufi_geometry *g, size_t k) {
   const uint64_t groups = gpufi_group_count(g), take = gpufi_sample_count(g);
+  assert(take != 0 && take <= groups);
   const uint64_t begin = k * groups / take, end = (k + 1) * groups / take;
   const uint64_t jitter = (uint32_t)(k * 2654435761u) % (end - begin);
   return (size_t)(begin + jitter) * GPUFI_GROUP_VALUES;
@@ -244,13 +246,16 @@ bool gpufi_block_pack(size_t value_nbytes, const void *residuals, size_t count, 
 gpuf_status gpufi_block_unpack(size_t value_nbytes, const uint8_t *in, size_t at, gpufi_block block,
                                void *residuals, size_t count, gpuf_error *err);
 
-/* Values to `bytes` and back at one width, 0 to 64, in groups of 8: the last is filled up with
- * zeros. gpufi_fixed_unpack reads, and says whether they are zeros. */
+/* `count` values of value_nbytes at one width, 0 to 8 * value_nbytes bits, in groups of 8: the last
+ * is filled up with zeros. `values` has room for whole groups. gpufi_fixed_unpack says whether
+ * what it was filled up with is zeros. */
 static inline size_t gpufi_fixed_nbytes(size_t count, unsigned width) {
   return (count + GPUFI_GROUP_VALUES - 1) / GPUFI_GROUP_VALUES * width;
 }
-void gpufi_fixed_pack(const uint64_t *values, size_t count, unsigned width, uint8_t *bytes);
-bool gpufi_fixed_unpack(const uint8_t *bytes, size_t count, unsigned width, uint64_t *values);
+void gpufi_fixed_pack(size_t value_nbytes, void *values, size_t count, unsigned width,
+                      uint8_t *bytes);
+bool gpufi_fixed_unpack(size_t value_nbytes, const uint8_t *bytes, size_t count, unsigned width,
+                        void *values);
 
 /* --- ranked chunks --- */
 

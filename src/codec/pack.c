@@ -155,34 +155,42 @@ static bool read_codes(const uint8_t *in, const gpufi_block *block, size_t group
 #define F(name) name##_64
 #include "codec/pack_impl.h"
 
-void gpufi_fixed_pack(const uint64_t *values, size_t count, unsigned width, uint8_t *bytes) {
-  for (size_t i = 0; i < count && width != 0; i += GPUFI_GROUP_VALUES) {
-    uint64_t group[GPUFI_GROUP_VALUES] = {0};
-    const size_t left = count - i;
-    memcpy(group, values + i, (left < GPUFI_GROUP_VALUES ? left : GPUFI_GROUP_VALUES) * 8);
-    pack_group_64(group, width, bytes);
-    bytes += width;
+void gpufi_fixed_pack(size_t value_nbytes, void *values, size_t count, unsigned width,
+                      uint8_t *bytes) {
+  if (width == 0) {
+    return;
+  }
+  switch (value_nbytes) {
+  case 1:
+    fixed_pack_8(values, count, width, bytes);
+    break;
+  case 2:
+    fixed_pack_16(values, count, width, bytes);
+    break;
+  case 4:
+    fixed_pack_32(values, count, width, bytes);
+    break;
+  default:
+    fixed_pack_64(values, count, width, bytes);
   }
 }
 
-bool gpufi_fixed_unpack(const uint8_t *bytes, size_t count, unsigned width, uint64_t *values) {
-  uint64_t beyond = 0;
-  for (size_t i = 0; i < count; i += GPUFI_GROUP_VALUES) {
-    const size_t left = count - i;
-    const size_t here = left < GPUFI_GROUP_VALUES ? left : GPUFI_GROUP_VALUES;
-    uint8_t in[GROUP_READ_NBYTES] = {0};
-    uint64_t group[GPUFI_GROUP_VALUES] = {0};
-    memcpy(in, bytes, width);
-    if (width != 0) {
-      unpack_group_64(in, width, group);
-    }
-    memcpy(values + i, group, here * 8);
-    for (size_t j = here; j < GPUFI_GROUP_VALUES; j++) {
-      beyond |= group[j];
-    }
-    bytes += width;
+bool gpufi_fixed_unpack(size_t value_nbytes, const uint8_t *bytes, size_t count, unsigned width,
+                        void *values) {
+  if (width == 0) {
+    memset(values, 0, count * value_nbytes);
+    return true;
   }
-  return beyond == 0;
+  switch (value_nbytes) {
+  case 1:
+    return fixed_unpack_8(bytes, count, width, values);
+  case 2:
+    return fixed_unpack_16(bytes, count, width, values);
+  case 4:
+    return fixed_unpack_32(bytes, count, width, values);
+  default:
+    return fixed_unpack_64(bytes, count, width, values);
+  }
 }
 
 bool gpufi_block_pack(size_t value_nbytes, const void *residuals, size_t count, uint8_t *out,

@@ -63,6 +63,33 @@ static void F(unpack_group)(const uint8_t *in, unsigned width, T *z) {
   }
 }
 
+/* Groups of one width: `z` to bytes, and back, where the width is not 0. */
+static void F(fixed_pack)(T *z, size_t count, unsigned width, uint8_t *out) {
+  const size_t groups = group_count(count);
+  memset(z + count, 0, (groups * GPUFI_GROUP_VALUES - count) * sizeof(T));
+  for (size_t k = 0; k < groups; k++) {
+    F(pack_group)(z + k * GPUFI_GROUP_VALUES, width, out + k * width);
+  }
+}
+
+static bool F(fixed_unpack)(const uint8_t *in, size_t count, unsigned width, T *z) {
+  const size_t groups = group_count(count);
+  for (size_t k = 0; k < groups; k++) {
+    uint8_t tail[GROUP_READ_NBYTES] = {0};
+    const uint8_t *from = in + k * width;
+    if ((groups - k) * width < GROUP_READ_NBYTES) {
+      memcpy(tail, from, width);
+      from = tail;
+    }
+    F(unpack_group)(from, width, z + k * GPUFI_GROUP_VALUES);
+  }
+  T beyond = 0;
+  for (size_t i = count; i < groups * GPUFI_GROUP_VALUES; i++) {
+    beyond |= z[i];
+  }
+  return beyond == 0;
+}
+
 /* Packed values to residuals, in place. */
 static void F(restore)(T *z, size_t count, const gpufi_block *block) {
   const T bias = block->form & GPUFI_FORM_SPARSE ? 1 : 0;

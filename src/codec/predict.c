@@ -217,7 +217,7 @@ static uint64_t sampled_bits(const gpufi_geometry *g, const sample_cost *cost, u
   const uint64_t less = shift + plain;
   const uint64_t dense =
       3 * take + GPUFI_GROUP_VALUES * (cost->width_sum[s] - less * cost->group_count[s]);
-  const uint64_t sparse = take + GPUFI_GROUP_VALUES * cost->group_count[s] +
+  const uint64_t sparse = take + (uint64_t)GPUFI_GROUP_VALUES * cost->group_count[s] +
                           cost->used_width_sum[s] - less * cost->used_count[s];
   return dense < sparse ? dense : sparse;
 }

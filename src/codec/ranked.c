@@ -1,5 +1,8 @@
 #include "codec/format.h"
+#include "codec/widths.h"
 #include "core/error.h"
+
+#include <assert.h>
 
 #define SYMBOLS (1 << GPUFI_SYMBOL_BITS_MAX)
 #define NO_PLACE 255
@@ -70,19 +73,6 @@ size_t gpufi_ranks_read(gpufi_ranks *ranks, const uint8_t *table) {
 
 static unsigned symbol_of(const gpufi_ranks *ranks, uint64_t value) {
   return (unsigned)(value >> ranks->symbol_at) & ((1u << ranks->symbol_bits) - 1);
-}
-
-/* The value without its symbol: what is above that moves down. */
-static uint64_t rest_of(const gpufi_ranks *ranks, uint64_t value) {
-  const uint64_t low = value & ((UINT64_C(1) << ranks->symbol_at) - 1);
-  const unsigned above = ranks->symbol_at + ranks->symbol_bits;
-  return above == 64 ? low : low | value >> above << ranks->symbol_at;
-}
-
-static uint64_t join(const gpufi_ranks *ranks, uint64_t rest, unsigned symbol) {
-  const uint64_t low = rest & ((UINT64_C(1) << ranks->symbol_at) - 1);
-  const uint64_t high = rest >> ranks->symbol_at << ranks->symbol_bits;
-  return low | (high | symbol) << ranks->symbol_at;
 }
 
 /* --- choosing by the sample --- */
@@ -165,6 +155,7 @@ uint64_t gpufi_ranks_choose(gpufi_ranks *ranks, const gpufi_geometry *g, const u
   take_sample(ranks, g, raw, swap, &s);
   const size_t symbol_count = (size_t)1 << ranks->symbol_bits;
   const uint64_t groups = gpufi_group_count(g), take = gpufi_sample_count(g);
+  assert(take != 0);
   const bool sparse = gpufi_mask_pays(s.used_count, s.value_count);
   const uint16_t *const counts = sparse ? s.used_counts : s.counts;
   const uint64_t total = sparse ? s.used_count : s.value_count;
@@ -184,53 +175,62 @@ void gpufi_ranks_index(const gpufi_ranks *ranks, uint8_t index[SYMBOLS]) {
   }
 }
 
-/* A block's values taken apart. */
+/* A block's values taken apart. Lists have room for whole groups. */
 typedef struct parts {
-  size_t count, second_count, escaped_count;
-  uint64_t rests[GPUFI_BLOCK_VALUES];
-  uint64_t first[GPUFI_BLOCK_VALUES], second[GPUFI_BLOCK_VALUES];
-  uint64_t escaped[GPUFI_BLOCK_VALUES];
+  size_t count, second_count, stored_count;
+  uint64_t rests[GPUFI_BLOCK_VALUES];         /* of the values' type, not of this one */
+  uint8_t first[GPUFI_BLOCK_VALUES + 1];      /* codes */
+  uint8_t second[GPUFI_BLOCK_VALUES + 1];     /* codes; room for one more, as in `stored` */
+  uint8_t stored[2 * GPUFI_BLOCK_VALUES + 2]; /* symbols without a code, as in the block */
 } parts;
 
+/* The rest is the value with what is above the symbol moved down. */
 static void take_apart(const gpufi_ranks *ranks, const uint8_t *index, size_t value_nbytes,
                        const uint8_t *values, size_t count, parts *p) {
-  const size_t n1 = first_count(ranks), n2 = second_count(ranks);
+  const size_t n1 = first_count(ranks), coded = gpufi_ranks_count(ranks);
+  const unsigned at = ranks->symbol_at, bits = ranks->symbol_bits;
+  const size_t each = symbol_nbytes(ranks);
+  size_t second_count = 0, stored_count = 0;
+  GPUFI_BY_NBYTES(value_nbytes, {
+    T *const rests = (T *)p->rests;
+    for (size_t i = 0; i < count; i++) {
+      T value;
+      memcpy(&value, values + i * sizeof(T), sizeof(T));
+      const T low = (T)(value & (((uint64_t)1 << at) - 1));
+      const uint16_t symbol = (uint16_t)(value >> at & (((uint64_t)1 << bits) - 1));
+      const size_t place = index[symbol];
+      rests[i] = (T)(low | (T)((T)((uint64_t)value >> at >> bits) << at));
+      p->first[i] = (uint8_t)(place < n1 ? place : n1);
+      p->second[second_count] = (uint8_t)((place < coded ? place : coded) - n1);
+      memcpy(p->stored + stored_count * each, &symbol, each);
+      second_count += place >= n1;
+      stored_count += place >= coded;
+    }
+  });
   p->count = count;
-  p->second_count = p->escaped_count = 0;
-  for (size_t i = 0; i < count; i++) {
-    const uint64_t value = gpufi_load_value(values + i * value_nbytes, value_nbytes);
-    const unsigned symbol = symbol_of(ranks, value);
-    const size_t place = index[symbol];
-    p->rests[i] = rest_of(ranks, value);
-    p->first[i] = place < n1 ? place : n1;
-    if (place >= n1) {
-      p->second[p->second_count++] = place < n1 + n2 ? place - n1 : n2;
-    }
-    if (place >= n1 + n2) {
-      p->escaped[p->escaped_count++] = symbol;
-    }
-  }
+  p->second_count = second_count;
+  p->stored_count = stored_count;
 }
 
 static size_t parts_nbytes(const gpufi_ranks *ranks, size_t value_nbytes, const parts *p) {
   return gpufi_fixed_nbytes(p->count, rest_bits(ranks, value_nbytes)) +
          gpufi_fixed_nbytes(p->count, ranks->first_bits) +
          gpufi_fixed_nbytes(p->second_count, ranks->second_bits) +
-         p->escaped_count * symbol_nbytes(ranks);
+         p->stored_count * symbol_nbytes(ranks);
 }
 
-static void parts_write(const gpufi_ranks *ranks, size_t value_nbytes, const parts *p,
-                        uint8_t *out) {
-  const unsigned widths[] = {rest_bits(ranks, value_nbytes), ranks->first_bits, ranks->second_bits};
-  const uint64_t *const lists[] = {p->rests, p->first, p->second};
-  const size_t counts[] = {p->count, p->count, p->second_count};
-  for (int k = 0; k < 3; k++) {
-    gpufi_fixed_pack(lists[k], counts[k], widths[k], out);
-    out += gpufi_fixed_nbytes(counts[k], widths[k]);
-  }
-  for (size_t i = 0; i < p->escaped_count; i++) {
-    memcpy(out + i * symbol_nbytes(ranks), &p->escaped[i], symbol_nbytes(ranks));
-  }
+static uint8_t *write_section(size_t value_nbytes, void *values, size_t count, unsigned width,
+                              uint8_t *out) {
+  gpufi_fixed_pack(value_nbytes, values, count, width, out);
+  return out + gpufi_fixed_nbytes(count, width);
+}
+
+static void parts_write(const gpufi_ranks *ranks, size_t value_nbytes, parts *p, uint8_t *out) {
+  const unsigned rest = rest_bits(ranks, value_nbytes);
+  out = write_section(value_nbytes, p->rests, p->count, rest, out);
+  out = write_section(1, p->first, p->count, ranks->first_bits, out);
+  out = write_section(1, p->second, p->second_count, ranks->second_bits, out);
+  memcpy(out, p->stored, p->stored_count * symbol_nbytes(ranks));
 }
 
 bool gpufi_ranked_pack(const gpufi_ranks *ranks, const uint8_t *index, size_t value_nbytes,
@@ -281,68 +281,95 @@ static gpuf_status corrupt(gpuf_error *err, size_t at, const char *what) {
   return gpufi_fail(err, GPUF_ERR_CORRUPT, 0, "corrupt chunk at byte %zu: %s", at, what);
 }
 
-static size_t count_equal(const uint64_t *values, size_t count, uint64_t value) {
+static size_t count_equal(const uint8_t *codes, size_t count, size_t code) {
   size_t equal = 0;
   for (size_t i = 0; i < count; i++) {
-    equal += values[i] == value;
+    equal += codes[i] == code;
   }
   return equal;
+}
+
+/* A section at *in, which moves past it; false if it does not end before `end`, or is filled up
+ * with anything but zeros. */
+static bool read_section(size_t value_nbytes, const uint8_t **in, const uint8_t *end, size_t count,
+                         unsigned width, void *values) {
+  const size_t nbytes = gpufi_fixed_nbytes(count, width);
+  if (nbytes > (size_t)(end - *in) ||
+      !gpufi_fixed_unpack(value_nbytes, *in, count, width, values)) {
+    return false;
+  }
+  *in += nbytes;
+  return true;
 }
 
 /* The sections of a ranked block; false if they do not fill it exactly. */
 static bool parts_read(const gpufi_ranks *ranks, size_t value_nbytes, const uint8_t *in,
                        size_t in_nbytes, parts *p) {
-  const unsigned widths[] = {rest_bits(ranks, value_nbytes), ranks->first_bits, ranks->second_bits};
-  uint64_t *const lists[] = {p->rests, p->first, p->second};
-  size_t count = p->count;
-  bool zeros = true;
-  for (int k = 0; k < 3; k++) {
-    const size_t nbytes = gpufi_fixed_nbytes(count, widths[k]);
-    if (nbytes > in_nbytes) {
-      return false;
-    }
-    zeros = gpufi_fixed_unpack(in, count, widths[k], lists[k]) && zeros;
-    in += nbytes;
-    in_nbytes -= nbytes;
-    if (k == 1) {
-      count = p->second_count = count_equal(p->first, count, first_count(ranks));
-    }
-  }
+  const uint8_t *const end = in + in_nbytes;
   const size_t each = symbol_nbytes(ranks);
-  p->escaped_count = count_equal(p->second, count, second_count(ranks));
-  if (in_nbytes != p->escaped_count * each) {
+  if (!read_section(value_nbytes, &in, end, p->count, rest_bits(ranks, value_nbytes), p->rests) ||
+      !read_section(1, &in, end, p->count, ranks->first_bits, p->first)) {
     return false;
   }
-  for (size_t i = 0; i < p->escaped_count; i++) {
-    p->escaped[i] = gpufi_load_value(in + i * each, each);
-    zeros = zeros && p->escaped[i] >> ranks->symbol_bits == 0;
+  p->second_count = count_equal(p->first, p->count, first_count(ranks));
+  if (!read_section(1, &in, end, p->second_count, ranks->second_bits, p->second)) {
+    return false;
   }
-  return zeros;
+  p->stored_count = count_equal(p->second, p->second_count, second_count(ranks));
+  if ((size_t)(end - in) != p->stored_count * each) {
+    return false;
+  }
+  memcpy(p->stored, in, p->stored_count * each);
+  for (size_t i = 0; i < p->stored_count; i++) {
+    if (gpufi_load_value(in + i * each, each) >> ranks->symbol_bits) {
+      return false;
+    }
+  }
+  return true;
+}
+
+/* The symbols of the values whose first code is the last one. */
+static void second_symbols(const gpufi_ranks *ranks, const parts *p, uint16_t *symbols) {
+  const size_t n1 = first_count(ranks), n2 = second_count(ranks), each = symbol_nbytes(ranks);
+  const uint8_t *stored = p->stored;
+  for (size_t i = 0; i < p->second_count; i++) {
+    uint16_t symbol = 0;
+    memcpy(&symbol, stored, each);
+    const bool has_code = p->second[i] < n2;
+    symbols[i] = has_code ? ranks->symbols[n1 + p->second[i]] : symbol;
+    stored += has_code ? 0 : each;
+  }
 }
 
 static void put_together(const gpufi_ranks *ranks, size_t value_nbytes, const parts *p,
                          uint8_t *values) {
-  const size_t n1 = first_count(ranks), n2 = second_count(ranks);
-  const uint64_t *second = p->second, *escaped = p->escaped;
-  for (size_t i = 0; i < p->count; i++) {
-    unsigned symbol;
-    if (p->first[i] < n1) {
-      symbol = ranks->symbols[p->first[i]];
-    } else {
-      const uint64_t place = *second++;
-      symbol = place < n2 ? ranks->symbols[n1 + place] : (unsigned)*escaped++;
+  const size_t n1 = first_count(ranks);
+  const unsigned at = ranks->symbol_at, bits = ranks->symbol_bits;
+  uint16_t seconds[GPUFI_BLOCK_VALUES + 1] = {0};
+  const uint16_t *next = seconds;
+  second_symbols(ranks, p, seconds);
+  GPUFI_BY_NBYTES(value_nbytes, {
+    const T *const rests = (const T *)p->rests;
+    for (size_t i = 0; i < p->count; i++) {
+      const bool has_code = p->first[i] < n1;
+      const T symbol = (T)(has_code ? ranks->symbols[p->first[i]] : *next);
+      const T low = (T)(rests[i] & (((uint64_t)1 << at) - 1));
+      const uint64_t high = (uint64_t)(rests[i] >> at) << bits;
+      const T value = (T)(low | (T)((T)(high | symbol) << at));
+      next += !has_code;
+      memcpy(values + i * sizeof(T), &value, sizeof(T));
     }
-    const uint64_t value = join(ranks, p->rests[i], symbol);
-    memcpy(values + i * value_nbytes, &value, value_nbytes);
-  }
+  });
 }
 
 /* All values of a block, or those of a sparse one that are not 0. */
 static gpuf_status unpack_list(const gpufi_ranks *ranks, size_t value_nbytes, const uint8_t *in,
                                size_t at, const gpufi_block *block, uint8_t *values, size_t count,
                                gpuf_error *err) {
-  parts p = {.count = count};
   if (block->kind == GPUFI_BLOCK_CODED) {
+    parts p;
+    p.count = count;
+    p.stored[0] = p.stored[1] = 0; /* read, though not used, where nothing is stored */
     if (!parts_read(ranks, value_nbytes, in, block->nbytes, &p)) {
       return corrupt(err, at, "the sections of a ranked block do not fit it");
     }

@@ -1,5 +1,8 @@
 #include "codec/format.h"
+#include "codec/widths.h"
 #include "core/error.h"
+
+#include <assert.h>
 
 /* Bytes of a mask over `count` things: those of `bits` that are not 0, in order. */
 static size_t used_bytes(const uint8_t *bits, size_t count) {
@@ -50,6 +53,7 @@ void gpufi_mask_write(const gpufi_mask *mask, size_t count, uint8_t *out) {
 static bool read_level(const uint8_t **in, const uint8_t *end, const uint8_t *upper, size_t count,
                        uint8_t *level) {
   const size_t nbytes = (count + 7) / 8;
+  assert(nbytes != 0);
   for (size_t i = 0; i < nbytes; i++) {
     level[i] = 0;
     if (upper[i / 8] >> (i % 8) & 1) {
@@ -87,48 +91,27 @@ gpuf_status gpufi_mask_read(const uint8_t *in, size_t in_nbytes, size_t at, size
   return GPUF_OK;
 }
 
-/* The values are handled in pieces of a fixed size, so that the compiler sees plain moves. */
-#define BY_NBYTES(nbytes, statement)                                                               \
-  do {                                                                                             \
-    switch (nbytes) {                                                                              \
-    case 1: {                                                                                      \
-      typedef uint8_t T;                                                                           \
-      statement;                                                                                   \
-    } break;                                                                                       \
-    case 2: {                                                                                      \
-      typedef uint16_t T;                                                                          \
-      statement;                                                                                   \
-    } break;                                                                                       \
-    case 4: {                                                                                      \
-      typedef uint32_t T;                                                                          \
-      statement;                                                                                   \
-    } break;                                                                                       \
-    default: {                                                                                     \
-      typedef uint64_t T;                                                                          \
-      statement;                                                                                   \
-    }                                                                                              \
-    }                                                                                              \
-  } while (0)
-
 size_t gpufi_used_count(size_t value_nbytes, const uint8_t *values, size_t count) {
   size_t used = 0;
-  BY_NBYTES(
-      value_nbytes, for (size_t i = 0; i < count; i++) {
-        T x;
-        memcpy(&x, values + i * sizeof(T), sizeof(T));
-        used += x != 0;
-      });
+  GPUFI_BY_NBYTES(value_nbytes, {
+    for (size_t i = 0; i < count; i++) {
+      T x;
+      memcpy(&x, values + i * sizeof(T), sizeof(T));
+      used += x != 0;
+    }
+  });
   return used;
 }
 
 void gpufi_mask_of(size_t value_nbytes, const uint8_t *values, size_t count, gpufi_mask *mask) {
   memset(mask->bits, 0, sizeof(mask->bits));
-  BY_NBYTES(
-      value_nbytes, for (size_t i = 0; i < count; i++) {
-        T x;
-        memcpy(&x, values + i * sizeof(T), sizeof(T));
-        mask->bits[i / 8] |= (uint8_t)((x != 0) << (i % 8));
-      });
+  GPUFI_BY_NBYTES(value_nbytes, {
+    for (size_t i = 0; i < count; i++) {
+      T x;
+      memcpy(&x, values + i * sizeof(T), sizeof(T));
+      mask->bits[i / 8] |= (uint8_t)((x != 0) << (i % 8));
+    }
+  });
   mask->used_count = 0;
   for (size_t k = 0; k < (count + 7) / 8; k++) {
     mask->used_count += (size_t)__builtin_popcount(mask->bits[k]);
@@ -136,24 +119,26 @@ void gpufi_mask_of(size_t value_nbytes, const uint8_t *values, size_t count, gpu
 }
 
 void gpufi_mask_compact(size_t value_nbytes, const uint8_t *values, size_t count, uint8_t *used) {
-  BY_NBYTES(
-      value_nbytes, for (size_t i = 0; i < count; i++) {
-        T x;
-        memcpy(&x, values + i * sizeof(T), sizeof(T));
-        memcpy(used, &x, sizeof(T));
-        used += x != 0 ? sizeof(T) : 0;
-      });
+  GPUFI_BY_NBYTES(value_nbytes, {
+    for (size_t i = 0; i < count; i++) {
+      T x;
+      memcpy(&x, values + i * sizeof(T), sizeof(T));
+      memcpy(used, &x, sizeof(T));
+      used += x != 0 ? sizeof(T) : 0;
+    }
+  });
 }
 
 void gpufi_mask_expand(size_t value_nbytes, const gpufi_mask *mask, const uint8_t *used,
                        size_t count, uint8_t *values) {
-  BY_NBYTES(
-      value_nbytes, for (size_t i = 0; i < count; i++) {
-        T x = 0;
-        if (mask->bits[i / 8] >> (i % 8) & 1) {
-          memcpy(&x, used, sizeof(T));
-          used += sizeof(T);
-        }
-        memcpy(values + i * sizeof(T), &x, sizeof(T));
-      });
+  GPUFI_BY_NBYTES(value_nbytes, {
+    for (size_t i = 0; i < count; i++) {
+      T x = 0;
+      if (mask->bits[i / 8] >> (i % 8) & 1) {
+        memcpy(&x, used, sizeof(T));
+        used += sizeof(T);
+      }
+      memcpy(values + i * sizeof(T), &x, sizeof(T));
+    }
+  });
 }
