@@ -93,27 +93,42 @@ gpu_counts() {
     --pytest "$out/pytest.xml" >"$out/counts.txt"
 }
 
-# compute_sanitizer TOOL: the C tests and the Python tests that use the GPU. API errors are not
-# reported: tests provoke them, out of memory for one.
+# compute_sanitizer TOOL: memcheck over the C tests and the Python tests that use the GPU; racecheck,
+# which looks at shared memory alone and is much slower, over some cases of the C tests whose kernels
+# have any. API errors are not reported: tests provoke them, out of memory for one.
 compute_sanitizer() {
   wrapper="compute-sanitizer --tool $1 --error-exitcode 99 --report-api-errors no"
   wrapper="$wrapper --target-processes all --log-file $out/$1-%p.txt"
-  logged "gpu-$1-c" meson test -C "$build" --no-rebuild --timeout-multiplier 20 \
-    --print-errorlogs --logbase "$1" --wrapper "$wrapper" || return 1
-  # shellcheck disable=SC2086 # the wrapper is a list of words
-  logged "gpu-$1-python" $wrapper "$test_python" -m pytest -q -k "$gpu_python_subset"
+  some='' every=1
+  if [ "$1" = racecheck ]; then some='copy layout many reduce' every=5; fi
+  # shellcheck disable=SC2086 # lists of words, here and below
+  logged "gpu-$1-c" env GPUFETCH_TEST_EVERY="$every" meson test -C "$build" --no-rebuild \
+    --timeout-multiplier 5 --print-errorlogs --logbase "$1" --wrapper "$wrapper" $some || return 1
+  [ "$1" = memcheck ] || return 0
+  # shellcheck disable=SC2086
+  logged "gpu-$1-python" env GPUFETCH_STRESS_SECONDS=5 timeout 1800 $wrapper "$test_python" \
+    -m pytest -q -k "$gpu_python_subset"
 }
 # The frameworks' own kernels are not ours to check.
 gpu_python_subset='(gpu or cuda) and not frameworks and not benchmarks'
 
+gpu_tests() {
+  step 'C tests' logged gpu-c-tests c_tests "$build"
+  step 'Python tests' logged gpu-pytest python_tests -q --junit-xml="$out/pytest.xml"
+  step 'no test skipped for want of a GPU' gpu_counts
+  step simulation logged gpu-simulation "$GPUFETCH_GRAY_SCOTT" --n 64 --steps 200 --every 100 \
+    --output "$out/gray_scott"
+}
+
 gpu_test() {
-  keep_going='' sanitizers='' failed=''
+  keep_going='' sanitizers='' tests=yes failed=''
   build=$root/build-gpu
   out=$build-report # no part of the build directory, which a change of options removes
   while [ $# -gt 0 ]; do
     case $1 in
       --keep-going) keep_going=yes ;;
       --sanitize) sanitizers='memcheck racecheck' ;;
+      --sanitize=memcheck | --sanitize=racecheck) sanitizers=${1#*=} tests='' ;;
       --out) out=${2:?--out needs a directory} && shift ;;
       *) die "gpu-test: unknown argument $1" ;;
     esac
@@ -138,11 +153,7 @@ gpu_test() {
   step build compile "$build" "$cuda" ${architecture:+-Dgpu_architectures="$architecture"}
   step install install_package "$build" "$build/site"
   step 'gpufetch info' gpu_answers
-  step 'C tests' logged gpu-c-tests c_tests "$build"
-  step 'Python tests' logged gpu-pytest python_tests -q --junit-xml="$out/pytest.xml"
-  step 'no test skipped for want of a GPU' gpu_counts
-  step simulation logged gpu-simulation "$GPUFETCH_GRAY_SCOTT" --n 64 --steps 200 --every 100 \
-    --output "$out/gray_scott"
+  if [ -n "$tests" ]; then gpu_tests; fi
   for tool in $sanitizers; do
     step "compute-sanitizer $tool" compute_sanitizer "$tool"
   done

@@ -4,6 +4,7 @@
 
 #include <gpufetch/gpufetch.h>
 #include <stdint.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include "test.h"
@@ -21,6 +22,14 @@ static gpuf_device test_device __attribute__((unused));
     test_device = (gpuf_device){GPUF_DEVICE_CUDA, 0};                                              \
     test_run(#function " on cuda", gpu_is_there() ? function : skip_for_no_gpu);                   \
   } while (0)
+
+/* Loops over many cases of a kind take every n-th: all of them, unless GPUFETCH_TEST_EVERY says
+ * otherwise, for tools that slow a kernel down a hundredfold. */
+static inline int test_every(void) {
+  const char *text = getenv("GPUFETCH_TEST_EVERY");
+  const int every = text ? atoi(text) : 1;
+  return every > 0 ? every : 1;
+}
 
 static inline bool gpu_is_there(void) {
   int32_t count;

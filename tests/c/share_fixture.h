@@ -27,8 +27,9 @@ static inline void *device_bytes(size_t nbytes, uint64_t seed) {
   return d_ptr;
 }
 
-static inline void share_tensor(shared *s) {
-  CHECK_OK(gpuf_share(&s->tensor, NULL, &s->handle, &err));
+/* `options` may be NULL. */
+static inline void share_tensor(shared *s, const gpuf_share_options *options) {
+  CHECK_OK(gpuf_share(&s->tensor, options, &s->handle, &err));
   CHECK_OK(gpuf_share_to_text(&s->handle, s->text, &err));
 }
 
@@ -38,7 +39,7 @@ static inline shared share_floats(int32_t ndim, const int64_t *shape, size_t off
   s.d_ptr = device_bytes(300000, 7 + offset_nbytes);
   CHECK_OK(gpuf_tensor_init(&s.tensor, (char *)s.d_ptr + offset_nbytes, test_device,
                             GPUF_DTYPE_FLOAT32, ndim, shape, &err));
-  share_tensor(&s);
+  share_tensor(&s, NULL);
   return s;
 }
 
@@ -52,6 +53,29 @@ static inline shared share_some(void) {
 static inline void end_share(shared *s) {
   CHECK_OK(gpuf_unshare(&s->handle, WAIT_NS, NULL, &err));
   CHECK_OK(gpuf_free(test_device, s->d_ptr, &err));
+}
+
+/* The other way round: bytes that a worker shares. */
+static inline gpuf_share_handle share_of_worker(worker *w) {
+  gpuf_share_handle handle;
+  WORKER_OK(w, "share %d 5000 3", test_device.kind);
+  CHECK_OK(gpuf_share_from_text(w->answer, &handle, &err));
+  return handle;
+}
+
+/* A worker that shares some, and this process's attachment to it. */
+typedef struct attached {
+  worker w;
+  gpuf_share_handle handle;
+  gpuf_attachment *attachment;
+  gpuf_tensor tensor;
+} attached;
+
+static inline attached attach_to_worker(void) {
+  attached a = {.w = worker_start()};
+  a.handle = share_of_worker(&a.w);
+  CHECK_OK(gpuf_attach(&a.handle, &a.attachment, &a.tensor, &err));
+  return a;
 }
 
 static inline void check_hash(worker *w, int slot, const gpuf_tensor *tensor) {

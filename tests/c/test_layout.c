@@ -108,7 +108,7 @@ static void a_random_view_is_fetched_right(void) {
   CHECK_OK(gpuf_pool_acquire(test_device, MEMORY_NBYTES, &pinned, &err));
   fill_random(memory, sizeof(memory), 7);
   transfer(d_ptr, memory, sizeof(memory), true);
-  for (int round = 0; round < 250; round++) {
+  for (int round = 0; round < 250; round += test_every()) {
     int64_t shape[4];
     const int32_t ndim = random_shape(shape, &state);
     const gpuf_dtype dtype = random_dtype(ndim, shape, &state);
@@ -144,7 +144,7 @@ static void a_random_view_is_written_right_and_nothing_else(void) {
   void *pinned, *d_ptr = device_alloc(MEMORY_NBYTES);
   CHECK_OK(gpuf_pool_acquire(test_device, MEMORY_NBYTES, &pinned, &err));
   fill_random(pinned, MEMORY_NBYTES, 8);
-  for (int round = 0; round < 80; round++) {
+  for (int round = 0; round < 80; round += test_every()) {
     int64_t shape[4];
     const int32_t ndim = random_shape(shape, &state);
     const gpuf_dtype dtype = random_dtype(ndim, shape, &state);

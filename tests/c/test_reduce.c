@@ -301,7 +301,7 @@ static void an_overview_agrees_with_a_plain_loop(void) {
       {3, {5, 7, 3001}, {5, 2, 1}},
   };
   for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
-    for (int k = 0; k < REAL_DTYPE_COUNT; k++) {
+    for (int k = (int)i % test_every(); k < REAL_DTYPE_COUNT; k += test_every()) {
       run_overviews(real_dtypes[k], cases[i].ndim, cases[i].shape, cases[i].cells, LAYOUT_PACKED,
                     100 * i + (size_t)k);
     }
@@ -339,7 +339,7 @@ static void a_large_overview_arrives_whole(void) {
 
 static void an_overview_of_random_shapes_agrees(void) {
   uint64_t state = 77;
-  for (int i = 0; i < 120; i++) {
+  for (int i = 0; i < 120; i += test_every()) {
     int64_t shape[5], cells[5];
     const int32_t ndim = (int32_t)random_below(&state, 6);
     for (int32_t axis = 0; axis < ndim; axis++) {
@@ -443,7 +443,7 @@ static void check_stats(const gpuf_tensor *t, const gpuf_tensor *on_cpu) {
 static void statistics_agree_with_a_plain_loop(void) {
   const int64_t shapes[][3] = {{1, 1, 1}, {3, 5, 7}, {1, 1, 100003}, {40, 30, 500}, {4000, 30, 1}};
   for (size_t i = 0; i < sizeof(shapes) / sizeof(shapes[0]); i++) {
-    for (int k = 0; k < REAL_DTYPE_COUNT; k++) {
+    for (int k = (int)i % test_every(); k < REAL_DTYPE_COUNT; k += test_every()) {
       pair p = pair_create(real_dtypes[k], 3, shapes[i], (layout)((i + (size_t)k) % LAYOUT_COUNT),
                            200 * i + (size_t)k);
       check_stats(&p.device, &p.cpu);
@@ -522,7 +522,7 @@ static void a_histogram_agrees_with_a_plain_loop(void) {
   const int64_t shape[2] = {70, 83}, bin_counts[] = {1, 10, 300, 3000, 20000};
   const double range[2] = {0.5, 4.25};
   for (int i = 0; i < 5; i++) {
-    for (int k = 0; k < REAL_DTYPE_COUNT; k++) {
+    for (int k = (int)i % test_every(); k < REAL_DTYPE_COUNT; k += test_every()) {
       pair p = pair_create(real_dtypes[k], 2, shape, (layout)((i + k) % LAYOUT_COUNT),
                            300 * (uint64_t)i + (uint64_t)k);
       check_histogram(&p.device, &p.cpu, bin_counts[i], range);

@@ -24,7 +24,7 @@ static void a_view_of_a_suballocation_arrives_as_that_view(void) {
   CHECK_OK(gpuf_unshare(&s.handle, 0, NULL, &err));
   CHECK_OK(gpuf_tensor_slice(&s.tensor, 1, 28, -3, 9, &err));
   CHECK_OK(gpuf_tensor_slice(&s.tensor, 2, 1, 2, 20, &err));
-  share_tensor(&s);
+  share_tensor(&s, NULL);
   worker w = worker_start();
   WORKER_OK(&w, "attach %s", s.text);
   check_hash(&w, 0, &s.tensor);
@@ -41,7 +41,7 @@ static void small_allocations_are_not_mistaken_for_each_other(void) {
     s[i].d_ptr = device_bytes(400, 11 + (uint64_t)i);
     CHECK_OK(
         gpuf_tensor_init(&s[i].tensor, s[i].d_ptr, test_device, GPUF_DTYPE_INT32, 1, shape, &err));
-    share_tensor(&s[i]);
+    share_tensor(&s[i], NULL);
     WORKER_OK(&w, "attach %s", s[i].text);
   }
   for (int i = 0; i < 3; i++) {
@@ -59,7 +59,7 @@ static void two_shares_of_one_block_are_open_at_once(void) {
   const int64_t shape[1] = {1000};
   shared first = share_floats(1, shape, 0), second = first;
   second.tensor.data = (char *)first.tensor.data + 100000;
-  share_tensor(&second);
+  share_tensor(&second, NULL);
   worker w = worker_start();
   WORKER_OK(&w, "attach %s", first.text);
   WORKER_OK(&w, "attach %s", second.text);
@@ -76,7 +76,7 @@ static void a_tensor_without_elements_can_be_shared(void) {
   const int64_t shape[2] = {0, 7};
   shared s = {0};
   CHECK_OK(gpuf_tensor_init(&s.tensor, NULL, test_device, GPUF_DTYPE_BFLOAT16, 2, shape, &err));
-  share_tensor(&s);
+  share_tensor(&s, NULL);
   worker w = worker_start();
   WORKER_OK(&w, "attach %s", s.text);
   check_hash(&w, 0, &s.tensor);
@@ -124,8 +124,7 @@ static void memory_is_released_once_and_after_the_last_importer(void) {
   const gpuf_share_options options = {.release = count_release, .release_arg = &release_count};
   worker w = worker_start();
   CHECK_OK(gpuf_unshare(&s.handle, 0, NULL, &err));
-  CHECK_OK(gpuf_share(&s.tensor, &options, &s.handle, &err));
-  CHECK_OK(gpuf_share_to_text(&s.handle, s.text, &err));
+  share_tensor(&s, &options);
   release_count = 0;
   WORKER_OK(&w, "attach %s", s.text);
   CHECK_FAILS(gpuf_free(test_device, s.d_ptr, &err), GPUF_ERR_STATE, "1 attached");
@@ -150,8 +149,7 @@ static void a_copy_is_shared_without_the_original(void) {
   CHECK_OK(gpuf_tensor_slice(&s.tensor, 1, 99, -7, 12, &err));
   CHECK_OK(tensor_hash(&s.tensor, &hash, &err));
   snprintf(text, sizeof(text), "%llx", (unsigned long long)hash);
-  CHECK_OK(gpuf_share(&s.tensor, &options, &s.handle, &err));
-  CHECK_OK(gpuf_share_to_text(&s.handle, s.text, &err));
+  share_tensor(&s, &options);
   CHECK_OK(gpuf_free(test_device, s.d_ptr, &err));
   worker w = worker_start();
   WORKER_OK(&w, "attach %s", s.text);
@@ -214,11 +212,9 @@ static void *share_and_attach(void *arg) {
 static void threads_share_and_attach_at_once(void) {
   shared s = share_some();
   worker w = worker_start();
-  gpuf_share_handle other;
+  const gpuf_share_handle other = share_of_worker(&w);
   pthread_t threads[4];
   thread_work work[4];
-  WORKER_OK(&w, "share %d 5000 3", test_device.kind);
-  CHECK_OK(gpuf_share_from_text(w.answer, &other, &err));
   for (int i = 0; i < 4; i++) {
     work[i] = (thread_work){&s.tensor, &other, GPUF_OK, {0}};
     CHECK(pthread_create(&threads[i], NULL, share_and_attach, &work[i]) == 0);
@@ -250,48 +246,34 @@ static void a_killed_importer_gives_its_references_back(void) {
 
 static void an_exporter_killed_before_attach_is_gone(void) {
   worker w = worker_start();
-  gpuf_share_handle handle;
+  const gpuf_share_handle handle = share_of_worker(&w);
   gpuf_attachment *attachment;
   gpuf_tensor tensor;
-  WORKER_OK(&w, "share %d 5000 3", test_device.kind);
-  CHECK_OK(gpuf_share_from_text(w.answer, &handle, &err));
   worker_kill(&w);
   CHECK_FAILS(gpuf_attach(&handle, &attachment, &tensor, &err), GPUF_ERR_STATE, "is gone");
 }
 
 static void an_exporter_killed_while_attached_is_reported(void) {
-  worker w = worker_start();
-  gpuf_share_handle handle;
-  gpuf_attachment *attachment;
-  gpuf_tensor tensor;
-  WORKER_OK(&w, "share %d 5000 3", test_device.kind);
-  CHECK_OK(gpuf_share_from_text(w.answer, &handle, &err));
-  CHECK_OK(gpuf_attach(&handle, &attachment, &tensor, &err));
-  CHECK_OK(gpuf_attachment_check(attachment, &err));
-  worker_kill(&w);
-  CHECK_FAILS(gpuf_attachment_check(attachment, &err), GPUF_ERR_STATE, "is gone");
+  attached a = attach_to_worker();
+  CHECK_OK(gpuf_attachment_check(a.attachment, &err));
+  worker_kill(&a.w);
+  CHECK_FAILS(gpuf_attachment_check(a.attachment, &err), GPUF_ERR_STATE, "is gone");
   gpuf_attachment *second;
-  CHECK_FAILS(gpuf_attach(&handle, &second, &tensor, &err), GPUF_ERR_STATE, "is gone");
-  CHECK_OK(gpuf_detach(attachment, &err));
+  CHECK_FAILS(gpuf_attach(&a.handle, &second, &a.tensor, &err), GPUF_ERR_STATE, "is gone");
+  CHECK_OK(gpuf_detach(a.attachment, &err));
 }
 
 /* The child has the sockets' descriptors when it is forked; it must not keep them. */
 static void a_forked_child_does_not_keep_a_dead_exporter_alive(void) {
-  worker w = worker_start();
-  gpuf_share_handle handle;
-  gpuf_attachment *attachment;
-  gpuf_tensor tensor;
-  WORKER_OK(&w, "share %d 5000 3", test_device.kind);
-  CHECK_OK(gpuf_share_from_text(w.answer, &handle, &err));
-  CHECK_OK(gpuf_attach(&handle, &attachment, &tensor, &err));
-  WORKER_OK(&w, "fork");
-  const pid_t child = atoi(w.answer);
+  attached a = attach_to_worker();
+  WORKER_OK(&a.w, "fork");
+  const pid_t child = atoi(a.w.answer);
   CHECK(child > 0);
-  worker_kill(&w);
-  const gpuf_status status = gpuf_attachment_check(attachment, &err);
+  worker_kill(&a.w);
+  const gpuf_status status = gpuf_attachment_check(a.attachment, &err);
   kill(child, SIGKILL);
   CHECK(status == GPUF_ERR_STATE);
-  CHECK_OK(gpuf_detach(attachment, &err));
+  CHECK_OK(gpuf_detach(a.attachment, &err));
 }
 
 static void a_forked_child_does_not_keep_a_dead_importers_references(void) {
@@ -309,21 +291,16 @@ static void a_forked_child_does_not_keep_a_dead_importers_references(void) {
 }
 
 static void a_stopped_exporter_is_a_timeout_and_may_come_back(void) {
-  worker w = worker_start();
-  gpuf_share_handle handle;
-  gpuf_attachment *attachment, *second;
-  gpuf_tensor tensor;
-  WORKER_OK(&w, "share %d 5000 3", test_device.kind);
-  CHECK_OK(gpuf_share_from_text(w.answer, &handle, &err));
-  CHECK_OK(gpuf_attach(&handle, &attachment, &tensor, &err));
-  kill(w.pid, SIGSTOP);
-  waitpid(w.pid, NULL, WUNTRACED); /* until it has stopped */
-  CHECK_FAILS(gpuf_attach(&handle, &second, &tensor, &err), GPUF_ERR_TIMEOUT, "did not answer");
-  kill(w.pid, SIGCONT);
-  CHECK_OK(gpuf_attach(&handle, &second, &tensor, &err));
+  attached a = attach_to_worker();
+  gpuf_attachment *second;
+  kill(a.w.pid, SIGSTOP);
+  waitpid(a.w.pid, NULL, WUNTRACED); /* until it has stopped */
+  CHECK_FAILS(gpuf_attach(&a.handle, &second, &a.tensor, &err), GPUF_ERR_TIMEOUT, "did not answer");
+  kill(a.w.pid, SIGCONT);
+  CHECK_OK(gpuf_attach(&a.handle, &second, &a.tensor, &err));
   CHECK_OK(gpuf_detach(second, &err));
-  CHECK_OK(gpuf_detach(attachment, &err));
-  worker_stop(&w);
+  CHECK_OK(gpuf_detach(a.attachment, &err));
+  worker_stop(&a.w);
 }
 
 int main(int argc, char **argv) {

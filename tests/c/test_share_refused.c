@@ -19,7 +19,7 @@ static void a_stale_handle_is_refused(void) {
   strcpy(old, s.text);
   WORKER_OK(&w, "attach %s", old);
   CHECK_FAILS(gpuf_unshare(&s.handle, 0, NULL, &err), GPUF_ERR_TIMEOUT, "1 attachments");
-  share_tensor(&s); /* the same address, in a later generation */
+  share_tensor(&s, NULL); /* the same address, in a later generation */
   WORKER_FAILS(&w, "GPUF_ERR_STATE", "stale", "attach %s", old);
   CHECK_FAILS(gpuf_attach(&old_handle, &attachment, &tensor, &err), GPUF_ERR_STATE, "stale");
   WORKER_OK(&w, "detach 0");
@@ -113,18 +113,13 @@ static void a_client_outside_the_protocol_is_dropped(void) {
 }
 
 static void attached_memory_is_neither_freed_nor_shared_again(void) {
-  worker w = worker_start();
-  gpuf_share_handle handle;
-  gpuf_attachment *attachment;
-  gpuf_tensor tensor;
-  WORKER_OK(&w, "share %d 5000 3", test_device.kind);
-  CHECK_OK(gpuf_share_from_text(w.answer, &handle, &err));
-  CHECK_FAILS(gpuf_unshare(&handle, 0, NULL, &err), GPUF_ERR_INVALID, "only that process");
-  CHECK_OK(gpuf_attach(&handle, &attachment, &tensor, &err));
-  CHECK_FAILS(gpuf_share(&tensor, NULL, &handle, &err), GPUF_ERR_UNSUPPORTED, "another process");
-  CHECK_FAILS(gpuf_free(test_device, tensor.data, &err), GPUF_ERR_INVALID, "gpuf_detach");
-  CHECK_OK(gpuf_detach(attachment, &err));
-  worker_stop(&w);
+  attached a = attach_to_worker();
+  gpuf_share_handle own;
+  CHECK_FAILS(gpuf_unshare(&a.handle, 0, NULL, &err), GPUF_ERR_INVALID, "only that process");
+  CHECK_FAILS(gpuf_share(&a.tensor, NULL, &own, &err), GPUF_ERR_UNSUPPORTED, "another process");
+  CHECK_FAILS(gpuf_free(test_device, a.tensor.data, &err), GPUF_ERR_INVALID, "gpuf_detach");
+  CHECK_OK(gpuf_detach(a.attachment, &err));
+  worker_stop(&a.w);
 }
 
 static void memory_that_is_no_allocation_is_refused(void) {
