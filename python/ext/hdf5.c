@@ -211,35 +211,42 @@ static void region_narrow(const region *part, gpuf_tensor *tensor) {
   }
 }
 
+static int32_t region_missing_count(const region *part) {
+  int32_t count = 0;
+  for (int32_t axis = 0; axis < part->ndim; axis++) {
+    count += part->shape[axis] < 0;
+  }
+  return count;
+}
+
 /* Put the missing axes back into `tensor`, which must have the result's shape. */
 static int region_widen(const region *part, gpuf_tensor *tensor) {
   gpuf_tensor wide = *tensor;
   int32_t used = 0;
-  for (int32_t axis = 0; axis < part->ndim; axis++) {
-    const bool missing = part->shape[axis] < 0;
-    if (!missing && used == tensor->ndim) {
-      used++;
-      break;
-    }
-    if (!missing && tensor->shape[used] != part->shape[axis]) {
-      PyErr_Format(PyExc_ValueError, "axis %d of out has %lld elements, and the selection %lld",
-                   (int)used, (long long)tensor->shape[used], (long long)part->shape[axis]);
-      return -1;
-    }
-    wide.shape[axis] = missing ? 1 : tensor->shape[used];
-    wide.strides_nbytes[axis] =
-        missing ? (int64_t)gpuf_dtype_nbytes(tensor->dtype) : tensor->strides_nbytes[used];
-    used += !missing;
+  if (!part->given) {
+    return 0;
   }
-  if (part->given && used != tensor->ndim) {
+  if (tensor->ndim != part->ndim - region_missing_count(part)) {
     PyErr_Format(PyExc_ValueError, "out has %d axes, which is not what the selection gives",
                  (int)tensor->ndim);
     return -1;
   }
-  if (part->given) {
-    wide.ndim = part->ndim;
-    *tensor = wide;
+  for (int32_t axis = 0; axis < part->ndim; axis++) {
+    if (part->shape[axis] < 0) {
+      wide.shape[axis] = 1;
+      wide.strides_nbytes[axis] = (int64_t)gpuf_dtype_nbytes(tensor->dtype);
+      continue;
+    }
+    wide.shape[axis] = tensor->shape[used];
+    wide.strides_nbytes[axis] = tensor->strides_nbytes[used++];
+    if (wide.shape[axis] != part->shape[axis]) {
+      PyErr_Format(PyExc_ValueError, "axis %d of out has %lld elements, and the selection %lld",
+                   (int)used - 1, (long long)wide.shape[axis], (long long)part->shape[axis]);
+      return -1;
+    }
   }
+  wide.ndim = part->ndim;
+  *tensor = wide;
   return 0;
 }
 

@@ -118,6 +118,41 @@ def versions():
         print("netCDF4", netCDF4.__hdf5libversion__)
 
 
+# --- hdf5plugin --------------------------------------------------------------------------------
+
+
+def plugin_write(path):
+    """Bitshuffle with LZ4 as hdf5plugin writes it, at its own block size and at others."""
+    import hdf5plugin
+
+    with h5py.File(path, "w") as file:
+        for dtype in DTYPES:
+            for block in (0, 64, 1024):
+                options = hdf5plugin.Bitshuffle(nelems=block, cname="lz4")
+                name = f"{name_of(dtype)}_{block}"
+                file.create_dataset(name, data=field(dtype), chunks=(7, 50, 33), **options)
+        noise = np.frombuffer(np.random.default_rng(1).bytes(100_001), "u1")
+        file.create_dataset("noise", data=noise, chunks=(4099,), **hdf5plugin.Bitshuffle(nelems=8))
+        file.create_dataset("zstd", data=noise, **hdf5plugin.Bitshuffle(cname="zstd"))
+
+
+def plugin_read(path):
+    """Read what gpufetch wrote with codec="bitshuffle-lz4", by hdf5plugin."""
+    import hdf5plugin
+
+    with h5py.File(path, "r") as file:
+        assert len(file) == len(DTYPES)
+        for name, dataset in file.items():
+            filter_id, _, cd_values, _ = dataset.id.get_create_plist().get_filter(0)
+            assert filter_id == hdf5plugin.BSHUF_ID and cd_values[2:5] == (
+                dataset.dtype.itemsize,
+                0,
+                2,
+            )
+            assert same(dataset[...], field(NAMES[name])), name
+            assert dataset.id.get_storage_size() < dataset.nbytes
+
+
 # --- netCDF4 and xarray ----------------------------------------------------------------------
 
 
@@ -208,7 +243,7 @@ def two_libraries(path):
 
 if __name__ == "__main__":
     COMMANDS = (
-        write, read, threads, damage, versions,
+        write, read, threads, damage, versions, plugin_write, plugin_read,
         netcdf_write, netcdf_read, xarray_write, xarray_read, two_libraries,
     )  # fmt: skip
     {command.__name__: command for command in COMMANDS}[sys.argv[1]](*sys.argv[2:])

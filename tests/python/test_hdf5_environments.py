@@ -9,12 +9,20 @@ from __future__ import annotations
 import os
 import shutil
 import subprocess
+import sys
 from pathlib import Path
 
+import h5py
+import numpy as np
 import pytest
 from plugin_files import REPOSITORY, plugin_folder
 
+import gpufetch as gf
+
 HERE = REPOSITORY / "tests" / "hdf5"
+sys.path.append(str(HERE))
+import exchange as exchange_module  # noqa: E402
+
 NAMES = sorted(path.stem for path in HERE.glob("*.txt"))
 SYSTEM_LIBHDF5 = Path("/usr/lib/x86_64-linux-gnu/hdf5/serial")
 
@@ -125,6 +133,37 @@ def test_h5py_says_what_is_wrong_with_a_damaged_chunk(
 ) -> None:
     message = exchange(environment, name, "damage", folder / f"{name}.damaged.h5")
     assert "gpufetch: corrupt chunk at byte 80: the checksum does not match" in message
+
+
+def test_hdf5plugin_reads_our_bitshuffle(environment: dict[str, str], folder: Path) -> None:
+    python_of("h5py-2.0")
+    path = folder / "ours.h5"
+    for dtype in exchange_module.DTYPES:
+        x = exchange_module.field(dtype).astype(np.dtype(dtype).newbyteorder("="))
+        name = exchange_module.name_of(dtype)
+        gf.hdf5.write(path, name, gf.to_device(x), chunks=(7, 50, 33), codec="bitshuffle-lz4")
+    exchange(environment, "h5py-2.0", "plugin_read", path)
+
+
+@pytest.mark.parametrize("device", ["cpu", "host:0"])
+def test_we_read_hdf5plugins_bitshuffle(
+    environment: dict[str, str], tmp_path: Path, device: str
+) -> None:
+    path = tmp_path / "theirs.h5"
+    exchange(environment, "h5py-2.0", "plugin_write", path)
+    with h5py.File(path) as file:
+        for name in file:
+            # HDF5 converts big-endian elements, and needs the plugin for that.
+            if not name.startswith(("noise", "zstd", "be_")):
+                dtype = exchange_module.NAMES[name.rpartition("_")[0]]
+                values = gf.fetch(gf.hdf5.read(file, name, device=device))
+                assert values.shape == exchange_module.SHAPE
+                assert (values == exchange_module.field(dtype)).all()
+        with pytest.raises(gf.Error, match="HDF5_PLUGIN_PATH"):
+            gf.hdf5.read(file, "zstd")
+        # Blocks of 8 noisy elements take more than any that gpufetch writes: left to the plugin.
+        with pytest.raises(gf.Error, match=r"reading dataset '/noise' failed"):
+            gf.hdf5.read(file, "noise")
 
 
 def test_netcdf4_and_xarray_read_and_write(environment: dict[str, str], folder: Path) -> None:
