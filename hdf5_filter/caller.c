@@ -65,21 +65,60 @@ bool gpufi_caller_find(const void *return_address, gpufi_caller *caller) {
   return found;
 }
 
+/* The functions that put an entry on the error stack. From 1.14.5 on HDF5 pauses its stack while a
+ * filter runs and drops what is pushed then, but not a whole stack that takes its place. */
+typedef struct error_api {
+  herr_t (*push)(hid_t, const char *, const char *, unsigned, hid_t, hid_t, hid_t, const char *,
+                 ...);
+  hid_t (*create_stack)(void);
+  herr_t (*set_current_stack)(hid_t);
+  herr_t (*is_paused)(hid_t, bool *); /* NULL in older releases, which do not pause */
+  const hid_t *class_id, *major, *minor;
+} error_api;
+
+static bool find_error_api(const owner *o, error_api *api) {
+  const struct {
+    const char *name;
+    void *slot;
+  } wanted[] = {
+      {"H5Epush2", &api->push},
+      {"H5Ecreate_stack", &api->create_stack},
+      {"H5Eset_current_stack", &api->set_current_stack},
+      {"H5Eis_paused", &api->is_paused},
+      {"H5E_ERR_CLS_g", &api->class_id},
+      {"H5E_PLINE_g", &api->major},
+      {"H5E_CANTFILTER_g", &api->minor},
+  };
+  for (size_t i = 0; i < sizeof(wanted) / sizeof(wanted[0]); i++) {
+    void *address = owner_symbol(o, wanted[i].name);
+    memcpy(wanted[i].slot, &address, sizeof(address));
+  }
+  return api->push && api->create_stack && api->set_current_stack && api->class_id && api->major &&
+         api->minor;
+}
+
+static void push(const error_api *api, hid_t stack, const char *text) {
+  api->push(stack, "gpufetch", "gpufetch filter", 0, *api->class_id, *api->major, *api->minor, "%s",
+            text);
+}
+
 void gpufi_caller_push_error(const void *return_address, const char *text) {
-  typedef herr_t (*push_function)(hid_t, const char *, const char *, unsigned, hid_t, hid_t, hid_t,
-                                  const char *, ...);
+  error_api api;
   owner o;
+  bool paused = false;
   if (!owner_open(&o, return_address)) {
     return;
   }
-  void *address = owner_symbol(&o, "H5Epush2");
-  const hid_t *class_id = owner_symbol(&o, "H5E_ERR_CLS_g");
-  const hid_t *major = owner_symbol(&o, "H5E_PLINE_g");
-  const hid_t *minor = owner_symbol(&o, "H5E_CANTFILTER_g");
-  if (address && class_id && major && minor) {
-    push_function push;
-    memcpy(&push, &address, sizeof(push));
-    push(H5E_DEFAULT, "gpufetch", "gpufetch filter", 0, *class_id, *major, *minor, "%s", text);
+  if (find_error_api(&o, &api)) {
+    if (!api.is_paused || api.is_paused(H5E_DEFAULT, &paused) < 0 || !paused) {
+      push(&api, H5E_DEFAULT, text);
+    } else {
+      const hid_t stack = api.create_stack();
+      if (stack >= 0) {
+        push(&api, stack, text);
+        api.set_current_stack(stack); /* closes it */
+      }
+    }
   }
   dlclose(o.handle);
 }

@@ -223,6 +223,25 @@ framework_tests() {
     tests/python/test_convert.py "$@"
 }
 
+# --- Other HDF5 ----------------------------------------------------------------------------------
+
+# Environments without gpufetch, one for each list in tests/hdf5, where the plugin alone must do.
+# Wheels only: what counts is the libhdf5 that they bundle.
+hdf5_environments() {
+  export GPUFETCH_HDF5_ENVIRONMENTS="$root/.venv-hdf5"
+  for list in tests/hdf5/*.txt; do
+    name=$(basename "$list" .txt)
+    environment=$GPUFETCH_HDF5_ENVIRONMENTS/$name
+    want="$(checksum "$list") $("$python" -c 'import sys; print(sys.version)')"
+    [ "$(cat "$environment/dev-stamp" 2>/dev/null)" != "$want" ] || continue
+    say "installing the packages of $list into .venv-hdf5/$name"
+    quietly "venv-$name" "$python" -m venv --clear "$environment"
+    quietly "pip-$name" "$environment/bin/python" -m pip install --no-input --only-binary :all: \
+      -r "$list"
+    printf '%s\n' "$want" >"$environment/dev-stamp"
+  done
+}
+
 # say_frameworks PYTHON: which frameworks that Python has, without importing them.
 say_frameworks() {
   "$1" - <<'END'

@@ -62,25 +62,25 @@ static PyObject *h5_bind(PyObject *module, PyObject *args) {
 
 /* --- Writing ------------------------------------------------------------------- */
 
-/* Fill `chunk` from a tuple of ints, one for each of the tensor's axes. */
-static int parse_chunks(PyObject *chunks, int32_t ndim, int64_t *chunk) {
-  const Py_ssize_t count = PyTuple_Size(chunks);
+/* Fill `values` from a tuple of ints, one for each axis. */
+static int parse_axes(PyObject *tuple, const char *name, int32_t ndim, int64_t *values) {
+  const Py_ssize_t count = PyTuple_Size(tuple);
   if (count < 0) {
     return -1;
   }
   if (count != ndim) {
-    PyErr_Format(PyExc_ValueError, "chunks has %zd values but x has %d axes: give one for each",
-                 count, (int)ndim);
+    PyErr_Format(PyExc_ValueError, "%s has %zd values but there are %d axes: give one for each",
+                 name, count, (int)ndim);
     return -1;
   }
   for (Py_ssize_t axis = 0; axis < count; axis++) {
-    PyObject *item = PyNumber_Index(PyTuple_GetItem(chunks, axis));
+    PyObject *item = PyNumber_Index(PyTuple_GetItem(tuple, axis));
     if (!item) {
       return -1;
     }
-    chunk[axis] = PyLong_AsLongLong(item);
+    values[axis] = PyLong_AsLongLong(item);
     Py_DECREF(item);
-    if (chunk[axis] == -1 && PyErr_Occurred()) {
+    if (values[axis] == -1 && PyErr_Occurred()) {
       return -1;
     }
   }
@@ -92,20 +92,20 @@ static PyObject *h5_write(PyObject *module, PyObject *args) {
   long long location;
   const char *name;
   PyObject *x, *chunks, *phil;
-  int plain;
+  int codec;
   int64_t chunk[GPUF_NDIM_MAX];
   gpuf_h5_options options = {0};
   gpufi_py_h5_lock lock = {0};
   gpufi_py_import import = {0};
   gpuf_status status;
   gpuf_error err;
-  if (!PyArg_ParseTuple(args, "LsOOpO:h5_write", &location, &name, &x, &chunks, &plain, &phil) ||
+  if (!PyArg_ParseTuple(args, "LsOOiO:h5_write", &location, &name, &x, &chunks, &codec, &phil) ||
       gpufi_py_adapter_import(state, x, &import) < 0) {
     return NULL;
   }
-  options.codec = plain ? GPUF_H5_CODEC_NONE : GPUF_H5_CODEC_GPUFETCH;
+  options.codec = (gpuf_h5_codec)codec;
   options.chunk_shape = chunks == Py_None ? NULL : chunk;
-  if ((options.chunk_shape && parse_chunks(chunks, import.tensor.ndim, chunk) < 0) ||
+  if ((options.chunk_shape && parse_axes(chunks, "chunks", import.tensor.ndim, chunk) < 0) ||
       lock_init(&lock, &options, phil) < 0) {
     gpufi_py_import_clear(&import);
     return NULL;
@@ -174,8 +174,85 @@ static int import_out(gpufi_py_state *state, PyObject *out, gpufi_py_import *imp
   return 0;
 }
 
-static PyObject *describe_and_create(gpufi_py_state *state, long long dataset, PyObject *device,
-                                     const gpufi_py_h5_lock *lock, gpuf_tensor *tensor) {
+/* A part of the dataset: an axis whose length is -1 has one element, and the result lacks it. */
+typedef struct region {
+  bool given; /* else all of the dataset */
+  int32_t ndim;
+  int64_t start[GPUF_NDIM_MAX];
+  int64_t shape[GPUF_NDIM_MAX];
+} region;
+
+static int region_parse(PyObject *arg, region *part) {
+  PyObject *start, *shape;
+  memset(part, 0, sizeof(*part));
+  if (arg == Py_None) {
+    return 0;
+  }
+  if (!PyArg_ParseTuple(arg, "O!O!:region", &PyTuple_Type, &start, &PyTuple_Type, &shape)) {
+    return -1;
+  }
+  part->given = true;
+  part->ndim = PyTuple_Size(shape) <= GPUF_NDIM_MAX ? (int32_t)PyTuple_Size(shape) : 0;
+  return parse_axes(start, "start", part->ndim, part->start) < 0 ||
+                 parse_axes(shape, "shape", part->ndim, part->shape) < 0
+             ? -1
+             : 0;
+}
+
+/* Make `tensor` of the result's shape, which lacks the region's axes of -1. */
+static void region_narrow(const region *part, gpuf_tensor *tensor) {
+  if (part->given) {
+    tensor->ndim = 0;
+    for (int32_t axis = 0; axis < part->ndim; axis++) {
+      if (part->shape[axis] >= 0) {
+        tensor->shape[tensor->ndim++] = part->shape[axis];
+      }
+    }
+  }
+}
+
+static int32_t region_missing_count(const region *part) {
+  int32_t count = 0;
+  for (int32_t axis = 0; axis < part->ndim; axis++) {
+    count += part->shape[axis] < 0;
+  }
+  return count;
+}
+
+/* Put the missing axes back into `tensor`, which must have the result's shape. */
+static int region_widen(const region *part, gpuf_tensor *tensor) {
+  gpuf_tensor wide = *tensor;
+  int32_t used = 0;
+  if (!part->given) {
+    return 0;
+  }
+  if (tensor->ndim != part->ndim - region_missing_count(part)) {
+    PyErr_Format(PyExc_ValueError, "out has %d axes, which is not what the selection gives",
+                 (int)tensor->ndim);
+    return -1;
+  }
+  for (int32_t axis = 0; axis < part->ndim; axis++) {
+    if (part->shape[axis] < 0) {
+      wide.shape[axis] = 1;
+      wide.strides_nbytes[axis] = (int64_t)gpuf_dtype_nbytes(tensor->dtype);
+      continue;
+    }
+    wide.shape[axis] = tensor->shape[used];
+    wide.strides_nbytes[axis] = tensor->strides_nbytes[used++];
+    if (wide.shape[axis] != part->shape[axis]) {
+      PyErr_Format(PyExc_ValueError, "axis %d of out has %lld elements, and the selection %lld",
+                   (int)used - 1, (long long)wide.shape[axis], (long long)part->shape[axis]);
+      return -1;
+    }
+  }
+  wide.ndim = part->ndim;
+  *tensor = wide;
+  return 0;
+}
+
+static PyObject *describe_and_create(gpufi_py_state *state, long long dataset, const region *part,
+                                     PyObject *device, const gpufi_py_h5_lock *lock,
+                                     gpuf_tensor *tensor) {
   gpuf_device where;
   gpuf_status status;
   gpuf_error err;
@@ -189,6 +266,7 @@ static PyObject *describe_and_create(gpufi_py_state *state, long long dataset, P
   if (status != GPUF_OK) {
     return gpufi_py_raise(state, &err);
   }
+  region_narrow(part, tensor);
   return where.kind == GPUF_DEVICE_CPU ? create_array(state, tensor)
                                        : create_device_array(state, tensor, where);
 }
@@ -196,33 +274,39 @@ static PyObject *describe_and_create(gpufi_py_state *state, long long dataset, P
 static PyObject *h5_read(PyObject *module, PyObject *args) {
   gpufi_py_state *state = gpufi_py_state_of_module(module);
   long long dataset;
-  PyObject *device, *out, *phil;
+  PyObject *region_arg, *device, *out, *phil;
   PyObject *result = NULL;
+  region part;
   gpuf_tensor tensor;
   gpuf_h5_options options = {0};
   gpufi_py_h5_lock lock = {0};
   gpufi_py_import import = {0};
   gpuf_status status;
   gpuf_error err;
-  if (!PyArg_ParseTuple(args, "LOOO:h5_read", &dataset, &device, &out, &phil)) {
+  if (!PyArg_ParseTuple(args, "LOOOO:h5_read", &dataset, &region_arg, &device, &out, &phil) ||
+      region_parse(region_arg, &part) < 0) {
     return NULL;
   }
   if (lock_init(&lock, &options, phil) < 0) {
     return NULL;
   }
   if (out == Py_None) {
-    result = describe_and_create(state, dataset, device, &lock, &tensor);
+    result = describe_and_create(state, dataset, &part, device, &lock, &tensor);
   } else if (import_out(state, out, &import) == 0) {
     tensor = import.tensor;
     result = out;
     Py_INCREF(result);
+  }
+  if (result && region_widen(&part, &tensor) < 0) {
+    gpufi_py_import_clear(&import);
+    Py_CLEAR(result);
   }
   if (!result) {
     lock_fini(&lock);
     return NULL;
   }
   lock.thread = PyEval_SaveThread();
-  status = gpuf_h5_read_dataset(dataset, &tensor, &options, &err);
+  status = gpuf_h5_read_region(dataset, part.given ? part.start : NULL, &tensor, &options, &err);
   PyEval_RestoreThread(lock.thread);
   lock_fini(&lock);
   gpufi_py_import_clear(&import);
@@ -238,8 +322,9 @@ PyMethodDef gpufi_py_hdf5_methods[] = {
      "h5_bind(path, /)\n--\n\nUse the libhdf5 that the extension module at `path` uses, and "
      "register the filter with it."},
     {"h5_write", h5_write, METH_VARARGS,
-     "h5_write(location, name, x, chunks, plain, phil, /)\n--\n\nCreate a dataset."},
+     "h5_write(location, name, x, chunks, codec, phil, /)\n--\n\nCreate a dataset."},
     {"h5_read", h5_read, METH_VARARGS,
-     "h5_read(dataset, device, out, phil, /)\n--\n\nRead a whole dataset."},
+     "h5_read(dataset, region, device, out, phil, /)\n--\n\nRead a dataset, or its region (start, "
+     "shape)."},
     {NULL, NULL, 0, NULL},
 };

@@ -16,9 +16,12 @@ from pathlib import Path
 from typing import Any, Literal, TypeAlias
 
 import h5py
+import numpy as np
+import numpy.typing as npt
 from h5py import _objects
 
 from gpufetch import _core
+from gpufetch._select import select
 
 __all__ = ["FILTER_ID", "filter_options", "plugin_path", "read", "write"]
 
@@ -28,6 +31,11 @@ FILTER_ID = 49370
 PLUGIN_NAME = "libh5z_gpufetch.so"
 
 FilePath: TypeAlias = "str | os.PathLike[str]"
+
+Codec: TypeAlias = Literal["gpufetch", "bitshuffle-lz4"] | None
+
+# As in gpufetch/hdf5.h.
+_CODECS: dict[str | None, int] = {"gpufetch": 0, None: 1, "bitshuffle-lz4": 2}
 
 _binding_error: Exception | None = None
 
@@ -60,7 +68,7 @@ def write(
     x: Any,
     *,
     chunks: tuple[int, ...] | None = None,
-    codec: Literal["gpufetch"] | None = "gpufetch",
+    codec: Codec = "gpufetch",
     attrs: Mapping[str, Any] | None = None,
 ) -> h5py.Dataset | None:
     """Create dataset `name` under `dest` and write every element of `x` into it.
@@ -80,7 +88,8 @@ def write(
         of elements, with long rows. A 0-d or empty `x` is stored in one piece.
     codec
         ``"gpufetch"`` encodes chunks losslessly; ``None`` stores plain chunks, which any HDF5
-        reads without a plugin.
+        reads without a plugin; ``"bitshuffle-lz4"`` is HDF5's filter 32008, larger, for readers
+        that have hdf5plugin and not gpufetch.
     attrs
         Attributes to set on the dataset.
 
@@ -100,17 +109,20 @@ def write(
         again, and so is a file that this call made.
     """
     _require_binding()
-    if codec not in ("gpufetch", None):
-        raise ValueError(f"codec {codec!r} is unknown: give 'gpufetch', or None for plain chunks")
+    if codec not in _CODECS:
+        raise ValueError(
+            f"codec {codec!r} is unknown: give 'gpufetch', 'bitshuffle-lz4', or None for plain "
+            "chunks"
+        )
     if chunks is not None:
         chunks = tuple(chunks)
     if isinstance(dest, h5py.Group):
-        return _write(dest, name, x, chunks, codec is None, attrs)
+        return _write(dest, name, x, chunks, codec, attrs)
     path = Path(_as_path(dest, "dest"))
     is_new = not path.exists()
     try:
         with h5py.File(path, "a") as file:
-            _write(file, name, x, chunks, codec is None, attrs)
+            _write(file, name, x, chunks, codec, attrs)
     except BaseException:
         if is_new:
             path.unlink(missing_ok=True)
@@ -123,12 +135,12 @@ def _write(
     name: str,
     x: Any,
     chunks: tuple[int, ...] | None,
-    plain: bool,
+    codec: Codec,
     attrs: Mapping[str, Any] | None,
 ) -> h5py.Dataset:
     if not group:
         raise ValueError(f"dest is closed ({group!r}): open the file again")
-    _core.h5_write(group.id.id, name, x, chunks, plain, _objects.phil)
+    _core.h5_write(group.id.id, name, x, chunks, _CODECS[codec], _objects.phil)
     dataset = group[name]
     try:
         for key, value in (attrs or {}).items():
@@ -143,35 +155,47 @@ def read(
     src: h5py.Dataset | h5py.Group | FilePath,
     name: str | None = None,
     *,
+    selection: Any = None,
     device: str | None = None,
     out: Any = None,
 ) -> Any:
-    """Read a whole dataset, of any layout and filter, into device or host memory.
+    """Read a dataset, or a part of one, of any layout and filter, into device or host memory.
+
+    Chunks of gpufetch, of bitshuffle with LZ4 and plain ones are read and decoded by several
+    threads at once, everything else by HDF5.
 
     Parameters
     ----------
     src
         An open ``h5py.Dataset``; or an ``h5py.File``, ``h5py.Group`` or path of a file, with the
         dataset's `name` in it.
+    selection
+        What to read of it, as NumPy indexes: integers, slices, ``...``, arrays of integers, masks;
+        by default all. Only the box around it is read; steps and arrays are applied in host
+        memory.
     device
         ``"cuda:0"``, ``"host:0"``; ``"cpu"`` for an ndarray; by default the default device.
     out
         Where to read to instead of a fresh array: a writable ndarray or device tensor of the
-        dataset's shape and dtype, in any layout. On failure it may be partly overwritten.
+        result's shape and dtype, in any layout. On failure it may be partly overwritten.
 
     Returns
     -------
     DeviceArray or numpy.ndarray
-        Of the dataset's shape, in C order and of native byte order; or `out`.
+        Of the selection's shape, in C order and of native byte order; or `out`. Enumerations
+        come as their integers. With ``device="cpu"`` what no dtype here stands for (strings,
+        compounds, opaque bytes, ``h5py.Empty``, ...) comes as h5py gives it.
 
     Raises
     ------
     ValueError
         `src` is closed, or `out` does not fit or is read-only.
+    IndexError
+        `selection` does not fit.
     KeyError
         There is no `name` in `src`.
     TypeError
-        The dataset's type has no dtype here; the message says what it is.
+        The dataset's type has no dtype on a device; the message says what it is.
     gpufetch.Error
         HDF5 or the device failed, or a chunk is damaged; the message names the chunk.
     """
@@ -181,13 +205,13 @@ def read(
     if isinstance(src, h5py.Dataset):
         if name is not None:
             raise ValueError(f"name {name!r} was given, but src is a dataset already")
-        return _read(src, device, out)
+        return _read(src, selection, device, out)
     if name is None:
         raise ValueError("name the dataset to read: src is a file or group")
     if isinstance(src, h5py.Group):
-        return _read(_dataset(src, name), device, out)
+        return _read(_dataset(src, name), selection, device, out)
     with h5py.File(_as_path(src, "src"), "r") as file:
-        return _read(_dataset(file, name), device, out)
+        return _read(_dataset(file, name), selection, device, out)
 
 
 def _dataset(group: h5py.Group, name: str) -> h5py.Dataset:
@@ -201,12 +225,41 @@ def _dataset(group: h5py.Group, name: str) -> h5py.Dataset:
     return found
 
 
-def _read(dataset: h5py.Dataset, device: str | None, out: Any) -> Any:
+def _read(dataset: h5py.Dataset, selection: Any, device: str | None, out: Any) -> Any:
     if not dataset:
         raise ValueError(f"src is closed ({dataset!r}): open the file again")
     with _objects.phil:
         dataset_id = dataset.id.id
-    return _core.h5_read(dataset_id, device, out, _objects.phil)
+    try:
+        if selection is None:
+            return _core.h5_read(dataset_id, None, device, out, _objects.phil)
+        if dataset.shape is None:
+            raise TypeError(f"{dataset.name!r} has a null dataspace: nothing in it can be selected")
+        box = select(dataset.shape, selection)
+        if box.rest is None:
+            return _core.h5_read(dataset_id, box.region, device, out, _objects.phil)
+        around = _core.h5_read(dataset_id, box.region, "cpu", None, _objects.phil)
+    except TypeError:
+        if device != "cpu":
+            raise
+        return dataset[() if selection is None else selection]
+    return _deliver(around[box.rest], device, out)
+
+
+def _deliver(values: npt.NDArray[Any], device: str | None, out: Any) -> Any:
+    """Put selected elements where the caller wants them."""
+    if out is None:
+        values = np.ascontiguousarray(values).reshape(values.shape)
+        return values if device == "cpu" else _core.to_device(values, device=device)
+    if not isinstance(out, np.ndarray):
+        raise ValueError("steps, arrays and masks in selection need an ndarray as out")
+    if (out.shape, out.dtype) != (values.shape, values.dtype):
+        raise ValueError(
+            f"the selection has shape {values.shape} and dtype {values.dtype}, out {out.shape} and "
+            f"{out.dtype}: they must be equal"
+        )
+    out[...] = values
+    return out
 
 
 def _as_path(value: Any, role: str) -> str:

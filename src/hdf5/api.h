@@ -19,7 +19,9 @@
   F(Dcreate2) F(Dopen2) F(Dget_space) F(Dget_type) F(Dget_create_plist) F(Dread) F(Dwrite)  \
   F(Dwrite_chunk) F(Dget_chunk_storage_size)                                                \
   F(Eget_auto2) F(Eset_auto2) F(Ewalk2) F(Eclear2)                                          \
-  F(Fget_intent) F(Iget_file_id) F(Iget_type) F(Iget_name) F(Idec_ref) F(Lexists) F(Ldelete) \
+  F(Fget_intent) F(Fget_access_plist) F(Fget_create_plist) F(Fget_vfd_handle)               \
+  F(Iget_file_id) F(Iget_type) F(Iget_name) F(Idec_ref) F(Lexists) F(Ldelete)               \
+  F(Pget_driver) F(Pget_userblock)                                                          \
   F(Pcreate) F(Pset_chunk) F(Pget_chunk) F(Pset_filter) F(Pget_nfilters) F(Pget_filter2)    \
   F(Pset_fill_time) F(Pget_layout) F(Pget_chunk_opts) F(Pset_create_intermediate_group)     \
   F(Pset_char_encoding) F(Pset_obj_track_times)                                             \
@@ -41,6 +43,9 @@
 
 /* clang-format on */
 
+typedef int (*gpufi_h5_chunk_visitor)(const hsize_t *offset, unsigned filter_mask, haddr_t address,
+                                      hsize_t nbytes, void *arg);
+
 /* Thread-safety: constant once gpufi_h5_bound has returned it, except for filter_registered,
  * which is atomic. Lives until the process ends. */
 typedef struct gpufi_h5_api {
@@ -59,6 +64,11 @@ typedef struct gpufi_h5_api {
                          void *buffer, size_t *buffer_nbytes);
   /* 2.0 and newer, else NULL. */
   hid_t (*Tcomplex_create)(hid_t part);
+  /* 1.14 and newer, else NULL: older ones lack it, or count the offset in chunks. */
+  herr_t (*Dchunk_iter)(hid_t dataset, hid_t dxpl, gpufi_h5_chunk_visitor visit, void *arg);
+  /* The driver of plain files: a variable from 2.0 on, a function before. One of them is NULL. */
+  const hid_t *FD_SEC2_id;
+  hid_t (*FD_sec2_init)(void);
   void *h5open;              /* where H5open lies: tells one libhdf5 from another */
   struct gpufi_h5_api *next; /* the other libraries bound so far */
   bool filter_registered;

@@ -51,6 +51,9 @@ static gpuf_status resolve(gpufi_h5_api *api, void *handle, gpuf_error *err) {
   GPUFI_H5_IDS(GPUFI_RESOLVE)
 #undef GPUFI_RESOLVE
   *(void **)&api->Tcomplex_create = dlsym(handle, "H5Tcomplex_create");
+  *(void **)&api->Dchunk_iter = dlsym(handle, "H5Dchunk_iter");
+  *(void **)&api->FD_sec2_init = dlsym(handle, "H5FD_sec2_init");
+  api->FD_SEC2_id = dlsym(scope, "H5FD_SEC2_id_g");
   *(void **)&api->Dread_chunk2 = dlsym(handle, "H5Dread_chunk2");
   if (!api->Dread_chunk2 && !(*(void **)&api->Dread_chunk1 = dlsym(handle, "H5Dread_chunk"))) {
     missing = "H5Dread_chunk";
@@ -63,7 +66,7 @@ static gpuf_status resolve(gpufi_h5_api *api, void *handle, gpuf_error *err) {
   return GPUF_OK;
 }
 
-static gpuf_status initialise(const gpufi_h5_api *api, gpuf_error *err) {
+static gpuf_status initialise(gpufi_h5_api *api, gpuf_error *err) {
   unsigned major = 0;
   unsigned minor = 0;
   unsigned patch = 0;
@@ -75,6 +78,9 @@ static gpuf_status initialise(const gpufi_h5_api *api, gpuf_error *err) {
     return gpufi_fail(err, GPUF_ERR_UNSUPPORTED, 0,
                       "%s is HDF5 %u.%u.%u: gpufetch needs 1.10.3 or newer",
                       library_path(api->h5open), major, minor, patch);
+  }
+  if (major == 1 && minor < 14) {
+    api->Dchunk_iter = NULL;
   }
   if (api->Iget_type(*api->T_IEEE_F32LE) != H5I_DATATYPE) {
     return gpufi_fail(err, GPUF_ERR_STATE, 0,

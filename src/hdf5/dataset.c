@@ -7,12 +7,19 @@
 #include <string.h>
 
 #define FILTERS_MAX 32
+/* cd_values of bitshuffle: version, version, element size, block size, compression. */
+#define BITSHUFFLE_AT_ELEMENT_NBYTES 2
+#define BITSHUFFLE_AT_COMPRESSION 4
+#define BITSHUFFLE_LZ4 2
+#define VALUES_MAX 16
 
-/* Filter ids of a pipeline, in order. */
+/* The filters of a pipeline, in order. */
 typedef struct pipeline {
   int count;
   H5Z_filter_t ids[FILTERS_MAX];
   char names[FILTERS_MAX][64];
+  /* cd_values of the first filter; those beyond its count are 0. */
+  unsigned values[VALUES_MAX];
 } pipeline;
 
 static gpuf_status read_space(gpufi_h5_dataset *dataset, gpufi_h5_session *session,
@@ -65,18 +72,18 @@ static gpuf_status read_type(gpufi_h5_dataset *dataset, bool *native, gpufi_h5_s
 static gpuf_status read_pipeline(const gpufi_h5_dataset *dataset, hid_t plist, pipeline *filters,
                                  gpufi_h5_session *session, gpuf_error *err) {
   const int count = session->api->Pget_nfilters(plist);
-  filters->count = 0;
+  memset(filters, 0, sizeof(*filters));
   if (count < 0 || count > FILTERS_MAX) {
     return gpufi_h5_fail(session, err, "reading the %d filters of dataset '%s' failed", count,
                          dataset->name);
   }
   for (int i = 0; i < count; i++) {
     unsigned flags = 0;
-    size_t value_count = 0;
+    size_t value_count = i ? 0 : VALUES_MAX;
     filters->names[i][0] = 0;
-    filters->ids[i] =
-        session->api->Pget_filter2(plist, (unsigned)i, &flags, &value_count, NULL,
-                                   sizeof(filters->names[i]), filters->names[i], NULL);
+    filters->ids[i] = session->api->Pget_filter2(
+        plist, (unsigned)i, &flags, &value_count, i ? NULL : filters->values,
+        sizeof(filters->names[i]), filters->names[i], NULL);
     filters->names[i][sizeof(filters->names[i]) - 1] = 0;
     if (filters->ids[i] < 0) {
       return gpufi_h5_fail(session, err, "reading filter %d of dataset '%s' failed", i,
@@ -103,19 +110,56 @@ static gpuf_status check_filters(const gpufi_h5_dataset *dataset, const pipeline
   return GPUF_OK;
 }
 
+/* The route of chunks that gpufetch codes itself, or ROUTE_SLABS for any other pipeline. */
+static gpufi_h5_route route_of(const pipeline *filters, gpuf_dtype dtype) {
+  if (filters->count == 0) {
+    return GPUFI_H5_ROUTE_PLAIN;
+  }
+  if (filters->count == 1 && filters->ids[0] == GPUF_H5_FILTER_ID) {
+    return GPUFI_H5_ROUTE_GPUFETCH;
+  }
+  if (filters->count == 1 && filters->ids[0] == GPUFI_BITSHUFFLE_FILTER_ID &&
+      filters->values[BITSHUFFLE_AT_ELEMENT_NBYTES] == gpuf_dtype_nbytes(dtype) &&
+      filters->values[BITSHUFFLE_AT_COMPRESSION] == BITSHUFFLE_LZ4) {
+    return GPUFI_H5_ROUTE_BITSHUFFLE;
+  }
+  return GPUFI_H5_ROUTE_SLABS;
+}
+
+size_t gpufi_h5_encoded_bound(const gpufi_h5_dataset *dataset) {
+  switch (dataset->route) {
+  case GPUFI_H5_ROUTE_GPUFETCH:
+    return gpufi_codec_bound(dataset->chunk_nbytes);
+  case GPUFI_H5_ROUTE_BITSHUFFLE:
+    return gpufi_bitshuffle_bound(gpuf_dtype_nbytes(dataset->dtype), dataset->chunk_nbytes);
+  default:
+    return 0;
+  }
+}
+
+size_t gpufi_h5_scratch_nbytes(const gpufi_h5_dataset *dataset) {
+  switch (dataset->route) {
+  case GPUFI_H5_ROUTE_GPUFETCH:
+    return gpufi_codec_scratch_nbytes(&dataset->chunk_shape);
+  case GPUFI_H5_ROUTE_BITSHUFFLE:
+    return gpufi_bitshuffle_scratch_nbytes(dataset->chunk_nbytes);
+  default:
+    return 0;
+  }
+}
+
 /* Whole chunks go past HDF5's filters, so only a pipeline that gpufetch runs itself may. */
 static void choose_route(gpufi_h5_dataset *dataset, hid_t plist, const pipeline *filters,
                          bool native, const gpufi_h5_session *session) {
   unsigned edge_options = 0;
-  const bool ours = filters->count == 1 && filters->ids[0] == GPUF_H5_FILTER_ID;
   dataset->route = GPUFI_H5_ROUTE_SLABS;
-  if (!native || !dataset->chunked || (filters->count && !ours) ||
-      session->api->Pget_chunk_opts(plist, &edge_options) < 0 || edge_options != 0 ||
+  if (!native || !dataset->chunked || session->api->Pget_chunk_opts(plist, &edge_options) < 0 ||
+      edge_options != 0 ||
       gpufi_h5_chunk_shape(dataset->dtype, dataset->ndim, dataset->chunk, &dataset->chunk_shape,
                            &dataset->chunk_nbytes, NULL) != GPUF_OK) {
     return;
   }
-  dataset->route = ours ? GPUFI_H5_ROUTE_GPUFETCH : GPUFI_H5_ROUTE_PLAIN;
+  dataset->route = route_of(filters, dataset->dtype);
 }
 
 static gpuf_status read_storage(gpufi_h5_dataset *dataset, bool native, gpufi_h5_session *session,
@@ -225,4 +269,30 @@ gpuf_status gpufi_h5_dataset_matches(const gpufi_h5_dataset *dataset, const gpuf
                       gpuf_dtype_name(dataset->dtype), role, gpuf_dtype_name(tensor->dtype));
   }
   return GPUF_OK;
+}
+
+gpufi_h5_region gpufi_h5_dataset_all(const gpufi_h5_dataset *dataset) {
+  gpufi_h5_region region = {0};
+  memcpy(region.shape, dataset->shape, sizeof(region.shape));
+  return region;
+}
+
+gpuf_status gpufi_h5_dataset_region(const gpufi_h5_dataset *dataset, const int64_t *start,
+                                    const gpuf_tensor *tensor, gpufi_h5_region *region,
+                                    gpuf_error *err) {
+  gpufi_h5_dataset part = *dataset;
+  *region = gpufi_h5_dataset_all(dataset);
+  for (int32_t axis = 0; start && axis < dataset->ndim && dataset->ndim == tensor->ndim; axis++) {
+    if (start[axis] < 0 || tensor->shape[axis] > dataset->shape[axis] ||
+        start[axis] > dataset->shape[axis] - tensor->shape[axis]) {
+      return gpufi_fail(err, GPUF_ERR_INVALID, 0,
+                        "%" PRId64 " elements from %" PRId64 " on do not lie in axis %d of dataset "
+                        "'%s', which has %" PRId64,
+                        tensor->shape[axis], start[axis], (int)axis, dataset->name,
+                        dataset->shape[axis]);
+    }
+    region->start[axis] = start[axis];
+    region->shape[axis] = part.shape[axis] = tensor->shape[axis];
+  }
+  return gpufi_h5_dataset_matches(&part, tensor, "destination", err);
 }

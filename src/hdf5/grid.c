@@ -11,27 +11,42 @@
  * row lie side by side in device memory, so long rows move in few pieces. */
 #define ROW_WEIGHT 4
 
-void gpufi_h5_grid_init(gpufi_h5_grid *grid, int32_t ndim, const int64_t *shape,
-                        const int64_t *box) {
+void gpufi_h5_grid_init(gpufi_h5_grid *grid, int32_t ndim, const gpufi_h5_region *region,
+                        const int64_t *align, const int64_t *box) {
   memset(grid, 0, sizeof(*grid));
   grid->ndim = ndim;
+  grid->region = *region;
   grid->total = 1;
   for (int32_t axis = 0; axis < ndim; axis++) {
-    grid->shape[axis] = shape[axis];
+    const int64_t first = region->start[axis] / align[axis] * align[axis];
+    const int64_t span =
+        region->shape[axis] ? region->start[axis] - first + region->shape[axis] : 0;
+    grid->first[axis] = first;
     grid->box[axis] = box[axis];
-    grid->counts[axis] = shape[axis] / box[axis] + (shape[axis] % box[axis] != 0);
+    grid->counts[axis] = span / box[axis] + (span % box[axis] != 0);
     grid->total *= grid->counts[axis]; /* at most the number of elements */
   }
 }
 
-void gpufi_h5_grid_box(const gpufi_h5_grid *grid, int64_t index, int64_t *start, int64_t *extent) {
+void gpufi_h5_grid_origin(const gpufi_h5_grid *grid, int64_t index, int64_t *origin) {
   for (int32_t axis = grid->ndim - 1; axis >= 0; axis--) {
-    start[axis] = index % grid->counts[axis] * grid->box[axis];
-    extent[axis] = grid->shape[axis] - start[axis];
-    if (extent[axis] > grid->box[axis]) {
-      extent[axis] = grid->box[axis];
-    }
+    origin[axis] = grid->first[axis] + index % grid->counts[axis] * grid->box[axis];
     index /= grid->counts[axis];
+  }
+}
+
+void gpufi_h5_grid_box(const gpufi_h5_grid *grid, int64_t index, int64_t *start, int64_t *extent) {
+  const gpufi_h5_region *region = &grid->region;
+  gpufi_h5_grid_origin(grid, index, start);
+  for (int32_t axis = 0; axis < grid->ndim; axis++) {
+    /* The last box may end where 64 bits do, so ends are never added up. */
+    const int64_t before =
+        start[axis] < region->start[axis] ? region->start[axis] - start[axis] : 0;
+    start[axis] += before;
+    extent[axis] = region->shape[axis] - (start[axis] - region->start[axis]);
+    if (extent[axis] > grid->box[axis] - before) {
+      extent[axis] = grid->box[axis] - before;
+    }
   }
 }
 

@@ -2,6 +2,7 @@
 #ifndef GPUFI_HDF5_INTERNAL_H
 #define GPUFI_HDF5_INTERNAL_H
 
+#include "codec/bitshuffle.h"
 #include "codec/codec.h"
 #include "hdf5/api.h"
 
@@ -61,19 +62,29 @@ bool gpufi_h5_dtype_is_named_byte(gpuf_dtype dtype);
 
 /* --- grid.c: boxes that tile a dataset ------------------------------------ */
 
+/* A part of a dataset; inside it. */
+typedef struct gpufi_h5_region {
+  int64_t start[GPUF_NDIM_MAX];
+  int64_t shape[GPUF_NDIM_MAX];
+} gpufi_h5_region;
+
 typedef struct gpufi_h5_grid {
   int32_t ndim;
-  int64_t shape[GPUF_NDIM_MAX];
-  int64_t box[GPUF_NDIM_MAX]; /* >= 1 */
+  gpufi_h5_region region;       /* what the boxes cover */
+  int64_t first[GPUF_NDIM_MAX]; /* where the first box starts, at or before the region */
+  int64_t box[GPUF_NDIM_MAX];   /* >= 1 */
   int64_t counts[GPUF_NDIM_MAX];
-  int64_t total; /* boxes, the last axis fastest; 0 when the shape has a zero */
+  int64_t total; /* boxes, the last axis fastest; 0 when the region has no elements */
 } gpufi_h5_grid;
 
-void gpufi_h5_grid_init(gpufi_h5_grid *grid, int32_t ndim, const int64_t *shape,
-                        const int64_t *box);
-/* Where box `index` starts, and its extent inside the shape. */
+/* Boxes start at multiples of `align`, counted from the region's first such. */
+void gpufi_h5_grid_init(gpufi_h5_grid *grid, int32_t ndim, const gpufi_h5_region *region,
+                        const int64_t *align, const int64_t *box);
+/* Where box `index` starts. */
+void gpufi_h5_grid_origin(const gpufi_h5_grid *grid, int64_t index, int64_t *origin);
+/* The part of box `index` that lies inside the region. */
 void gpufi_h5_grid_box(const gpufi_h5_grid *grid, int64_t index, int64_t *start, int64_t *extent);
-/* Narrow `tensor` (of the grid's shape) to start and extent. */
+/* Narrow `tensor` to start and extent. */
 gpuf_status gpufi_h5_narrow(gpuf_tensor *tensor, const int64_t *start, const int64_t *extent,
                             gpuf_error *err);
 /* Chunk shape for a tensor of at least one axis and one element: about 1 MiB. */
@@ -87,9 +98,10 @@ gpuf_status gpufi_h5_chunk_shape(gpuf_dtype dtype, int32_t ndim, const int64_t *
 /* --- dataset.c: an open dataset ------------------------------------------- */
 
 typedef enum gpufi_h5_route {
-  GPUFI_H5_ROUTE_SLABS,    /* through H5Dread and H5Dwrite, in bounded pieces */
-  GPUFI_H5_ROUTE_PLAIN,    /* whole chunks, no filter */
-  GPUFI_H5_ROUTE_GPUFETCH, /* whole chunks, the gpufetch filter alone */
+  GPUFI_H5_ROUTE_SLABS,      /* through H5Dread and H5Dwrite, in bounded pieces */
+  GPUFI_H5_ROUTE_PLAIN,      /* whole chunks, no filter */
+  GPUFI_H5_ROUTE_GPUFETCH,   /* whole chunks, the gpufetch filter alone */
+  GPUFI_H5_ROUTE_BITSHUFFLE, /* whole chunks, filter 32008 alone, with LZ4 */
 } gpufi_h5_route;
 
 typedef struct gpufi_h5_dataset {
@@ -102,10 +114,14 @@ typedef struct gpufi_h5_dataset {
   gpufi_h5_route route;
   bool chunked;
   int64_t chunk[GPUF_NDIM_MAX]; /* all 1 unless chunked */
-  /* Set for the two chunk routes only. */
+  /* Set for the chunk routes only. */
   gpufi_chunk_shape chunk_shape;
   size_t chunk_nbytes;
 } gpufi_h5_dataset;
+
+/* Largest size of an encoded chunk, and what coding one needs beside; 0 for plain chunks. */
+size_t gpufi_h5_encoded_bound(const gpufi_h5_dataset *dataset);
+size_t gpufi_h5_scratch_nbytes(const gpufi_h5_dataset *dataset);
 
 /* Inspect an open dataset. Entered. */
 gpuf_status gpufi_h5_dataset_init(gpufi_h5_dataset *dataset, gpufi_h5_session *session, hid_t id,
@@ -114,6 +130,12 @@ gpuf_status gpufi_h5_dataset_init(gpufi_h5_dataset *dataset, gpufi_h5_session *s
  * "destination". */
 gpuf_status gpufi_h5_dataset_matches(const gpufi_h5_dataset *dataset, const gpuf_tensor *tensor,
                                      const char *role, gpuf_error *err);
+gpufi_h5_region gpufi_h5_dataset_all(const gpufi_h5_dataset *dataset);
+/* The region of the tensor's shape that begins at `start`, or all for NULL; GPUF_ERR_INVALID if it
+ * does not lie in the dataset, or for another dtype. */
+gpuf_status gpufi_h5_dataset_region(const gpufi_h5_dataset *dataset, const int64_t *start,
+                                    const gpuf_tensor *tensor, gpufi_h5_region *region,
+                                    gpuf_error *err);
 
 /* --- ring.c: chunks in flight between the calling thread and its workers --- */
 
@@ -129,10 +151,12 @@ typedef struct gpufi_h5_slot {
   int64_t index;             /* of the chunk */
   void *raw;                 /* one whole chunk; pinned where the pool had room */
   bool raw_pooled;
-  void *encoded; /* gpufi_codec_bound() bytes; NULL where the route encodes nothing */
+  void *encoded; /* gpufi_h5_encoded_bound() bytes; NULL where the route encodes nothing */
   size_t encoded_nbytes;
   uint32_t filter_mask;
   bool is_raw; /* reading: the elements are in `raw` already */
+  /* Reading: the worker reads the chunk, which takes encoded_nbytes, from here; else negative. */
+  int64_t file_offset;
   gpuf_future *future;
 } gpufi_h5_slot;
 
@@ -141,7 +165,8 @@ typedef struct gpufi_h5_ring gpufi_h5_ring;
 /* What a worker does with the chunk in `slot`: `begin` may leave a copy in flight, which `end`
  * waits for. `scratch` is the worker's own. */
 typedef struct gpufi_h5_work {
-  gpuf_status (*begin)(const gpufi_h5_ring *ring, gpufi_h5_slot *slot, gpuf_error *err);
+  gpuf_status (*begin)(const gpufi_h5_ring *ring, gpufi_h5_slot *slot, void *scratch,
+                       gpuf_error *err);
   gpuf_status (*end)(const gpufi_h5_ring *ring, gpufi_h5_slot *slot, void *scratch,
                      gpuf_error *err);
   /* True when workers produce (writing a file), false when they consume (reading one). */
@@ -153,6 +178,7 @@ struct gpufi_h5_ring {
   const gpufi_h5_dataset *dataset;
   const gpuf_tensor *tensor; /* the whole source or destination */
   const gpufi_h5_work *work;
+  int fd; /* the file for workers that read it; not the ring's own */
   gpufi_h5_grid grid;
   gpufi_h5_slot *slots;
   int slot_count;
@@ -168,8 +194,9 @@ struct gpufi_h5_ring {
 
 /* Allocates the slots and starts the workers. Destroy it even when this fails. */
 gpuf_status gpufi_h5_ring_init(gpufi_h5_ring *ring, const gpufi_h5_dataset *dataset,
-                               const gpuf_tensor *tensor, const gpufi_h5_work *work,
-                               int32_t thread_count, gpuf_error *err);
+                               const gpufi_h5_region *region, const gpuf_tensor *tensor,
+                               const gpufi_h5_work *work, int fd, int32_t thread_count,
+                               gpuf_error *err);
 /* For the calling thread: true if the slot of chunk `index` is in `state` now, or once `wait` has
  * ended. False after a failure, which gpufi_h5_ring_status reports. */
 bool gpufi_h5_ring_slot(gpufi_h5_ring *ring, int64_t index, gpufi_h5_slot_state state, bool wait,
@@ -180,9 +207,34 @@ gpuf_status gpufi_h5_ring_status(gpufi_h5_ring *ring, gpuf_error *err);
 /* Stops and joins the workers, waits for copies in flight, frees everything. */
 void gpufi_h5_ring_fini(gpufi_h5_ring *ring);
 
-/* Describe the part of a whole chunk at `raw` that lies inside the dataset. */
-gpuf_status gpufi_h5_chunk_part(const gpufi_h5_ring *ring, void *raw, const int64_t *extent,
-                                gpuf_tensor *part, gpuf_error *err);
+/* What the chunk in `slot` and the ring's tensor have in common: `part` of the whole chunk at
+ * slot->raw, and `view` of the tensor. */
+gpuf_status gpufi_h5_chunk_parts(const gpufi_h5_ring *ring, const gpufi_h5_slot *slot,
+                                 gpuf_tensor *part, gpuf_tensor *view, gpuf_error *err);
+
+/* --- direct.c: where the chunks lie in a plain file ------------------------- */
+
+/* A chunk's place in the file; nbytes is 0 for one that was never written. */
+typedef struct gpufi_h5_place {
+  int64_t offset;
+  uint32_t nbytes;
+  uint32_t filter_mask;
+} gpufi_h5_place;
+
+/* For reading past HDF5: `places` has one for each chunk of the grid; NULL, and fd -1, where the
+ * chunks must be had from HDF5. */
+typedef struct gpufi_h5_direct {
+  int fd;
+  gpufi_h5_place *places;
+} gpufi_h5_direct;
+
+/* Entered. Never fails: what cannot be read directly is read through HDF5. */
+void gpufi_h5_direct_init(gpufi_h5_direct *direct, gpufi_h5_session *session,
+                          const gpufi_h5_dataset *dataset, const gpufi_h5_grid *grid);
+void gpufi_h5_direct_fini(gpufi_h5_direct *direct);
+/* Read exactly `nbytes`. */
+gpuf_status gpufi_h5_direct_read(int fd, int64_t offset, void *bytes, size_t nbytes,
+                                 gpuf_error *err);
 
 /* --- the routes ------------------------------------------------------------ */
 
@@ -190,7 +242,8 @@ gpuf_status gpufi_h5_chunk_part(const gpufi_h5_ring *ring, void *raw, const int6
 gpuf_status gpufi_h5_write_chunks(gpufi_h5_session *session, const gpufi_h5_dataset *dataset,
                                   const gpuf_tensor *src, gpuf_error *err);
 gpuf_status gpufi_h5_read_chunks(gpufi_h5_session *session, const gpufi_h5_dataset *dataset,
-                                 const gpuf_tensor *dst, gpuf_error *err);
+                                 const gpufi_h5_region *region, const gpuf_tensor *dst,
+                                 gpuf_error *err);
 /* H5Dread or H5Dwrite of the box at `start`, from or to the origin of a buffer of
  * `buffer_shape`. Entered. */
 gpuf_status gpufi_h5_transfer(gpufi_h5_session *session, const gpufi_h5_dataset *dataset,
@@ -199,6 +252,7 @@ gpuf_status gpufi_h5_transfer(gpufi_h5_session *session, const gpufi_h5_dataset 
 gpuf_status gpufi_h5_write_slabs(gpufi_h5_session *session, const gpufi_h5_dataset *dataset,
                                  const gpuf_tensor *src, gpuf_error *err);
 gpuf_status gpufi_h5_read_slabs(gpufi_h5_session *session, const gpufi_h5_dataset *dataset,
-                                const gpuf_tensor *dst, gpuf_error *err);
+                                const gpufi_h5_region *region, const gpuf_tensor *dst,
+                                gpuf_error *err);
 
 #endif

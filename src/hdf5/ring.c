@@ -30,7 +30,7 @@ static void slot_fini(gpufi_h5_slot *slot) {
 /* Pageable memory does where the pool is at its cap: copies are staged then. */
 static bool slot_init(gpufi_h5_slot *slot, const gpufi_h5_ring *ring) {
   const gpufi_h5_dataset *dataset = ring->dataset;
-  const bool encodes = dataset->route == GPUFI_H5_ROUTE_GPUFETCH;
+  const size_t encoded_nbytes = gpufi_h5_encoded_bound(dataset);
   if (ring->tensor->device.kind != GPUF_DEVICE_CPU) {
     slot->raw_pooled =
         gpuf_pool_acquire(ring->tensor->device, dataset->chunk_nbytes, &slot->raw, NULL) == GPUF_OK;
@@ -41,10 +41,10 @@ static bool slot_init(gpufi_h5_slot *slot, const gpufi_h5_ring *ring) {
       slot->raw = NULL;
     }
   }
-  if (encodes) {
-    slot->encoded = malloc(gpufi_codec_bound(dataset->chunk_nbytes));
+  if (encoded_nbytes) {
+    slot->encoded = malloc(encoded_nbytes);
   }
-  if (!slot->raw || (encodes && !slot->encoded)) {
+  if (!slot->raw || (encoded_nbytes && !slot->encoded)) {
     slot_fini(slot);
     return false;
   }
@@ -53,7 +53,7 @@ static bool slot_init(gpufi_h5_slot *slot, const gpufi_h5_ring *ring) {
 
 static gpuf_status init_slots(gpufi_h5_ring *ring, gpuf_error *err) {
   const size_t chunk_nbytes = ring->dataset->chunk_nbytes;
-  const size_t slot_nbytes = chunk_nbytes + gpufi_codec_bound(chunk_nbytes);
+  const size_t slot_nbytes = chunk_nbytes + gpufi_h5_encoded_bound(ring->dataset);
   size_t count = MEMORY_NBYTES / slot_nbytes;
   if (count > (size_t)ring->thread_count * SLOTS_PER_THREAD) {
     count = (size_t)ring->thread_count * SLOTS_PER_THREAD;
@@ -122,7 +122,7 @@ static void *worker(void *arg) {
   gpuf_error error = {0};
   gpuf_status status = GPUF_OK;
   void *scratch = NULL;
-  if (posix_memalign(&scratch, 64, gpufi_codec_scratch_nbytes(&ring->dataset->chunk_shape) + 64)) {
+  if (posix_memalign(&scratch, 64, gpufi_h5_scratch_nbytes(ring->dataset) + 64)) {
     scratch = NULL;
     status = gpufi_fail(&error, GPUF_ERR_NO_MEMORY, 0, "no memory for the encoder's scratch");
   }
@@ -132,7 +132,7 @@ static void *worker(void *arg) {
       break;
     }
     if (next != NOTHING) {
-      status = ring->work->begin(ring, &ring->slots[next % ring->slot_count], &error);
+      status = ring->work->begin(ring, &ring->slots[next % ring->slot_count], scratch, &error);
     }
     if (status == GPUF_OK && held != NOTHING) {
       gpufi_h5_slot *slot = &ring->slots[held % ring->slot_count];
@@ -179,8 +179,9 @@ static gpuf_status start_threads(gpufi_h5_ring *ring, gpuf_error *err) {
 /* --- The ring ---------------------------------------------------------------- */
 
 gpuf_status gpufi_h5_ring_init(gpufi_h5_ring *ring, const gpufi_h5_dataset *dataset,
-                               const gpuf_tensor *tensor, const gpufi_h5_work *work,
-                               int32_t thread_count, gpuf_error *err) {
+                               const gpufi_h5_region *region, const gpuf_tensor *tensor,
+                               const gpufi_h5_work *work, int fd, int32_t thread_count,
+                               gpuf_error *err) {
   gpuf_status status;
   memset(ring, 0, sizeof(*ring));
   pthread_mutex_init(&ring->mutex, NULL);
@@ -188,7 +189,8 @@ gpuf_status gpufi_h5_ring_init(gpufi_h5_ring *ring, const gpufi_h5_dataset *data
   ring->dataset = dataset;
   ring->tensor = tensor;
   ring->work = work;
-  gpufi_h5_grid_init(&ring->grid, dataset->ndim, dataset->shape, dataset->chunk);
+  ring->fd = fd;
+  gpufi_h5_grid_init(&ring->grid, dataset->ndim, region, dataset->chunk, dataset->chunk);
   ring->thread_count = thread_count ? thread_count : default_thread_count();
   if (ring->thread_count > THREADS_MAX) {
     ring->thread_count = THREADS_MAX;
@@ -248,12 +250,26 @@ void gpufi_h5_ring_fini(gpufi_h5_ring *ring) {
   pthread_mutex_destroy(&ring->mutex);
 }
 
-gpuf_status gpufi_h5_chunk_part(const gpufi_h5_ring *ring, void *raw, const int64_t *extent,
-                                gpuf_tensor *part, gpuf_error *err) {
-  static const int64_t origin[GPUF_NDIM_MAX];
+gpuf_status gpufi_h5_chunk_parts(const gpufi_h5_ring *ring, const gpufi_h5_slot *slot,
+                                 gpuf_tensor *part, gpuf_tensor *view, gpuf_error *err) {
   const gpufi_h5_dataset *dataset = ring->dataset;
   const gpuf_device cpu = {GPUF_DEVICE_CPU, 0};
-  const gpuf_status status =
-      gpuf_tensor_init(part, raw, cpu, dataset->dtype, dataset->ndim, dataset->chunk, err);
-  return status == GPUF_OK ? gpufi_h5_narrow(part, origin, extent, err) : status;
+  int64_t origin[GPUF_NDIM_MAX];
+  int64_t start[GPUF_NDIM_MAX];
+  int64_t extent[GPUF_NDIM_MAX];
+  int64_t in_chunk[GPUF_NDIM_MAX];
+  int64_t in_tensor[GPUF_NDIM_MAX];
+  gpuf_status status =
+      gpuf_tensor_init(part, slot->raw, cpu, dataset->dtype, dataset->ndim, dataset->chunk, err);
+  gpufi_h5_grid_origin(&ring->grid, slot->index, origin);
+  gpufi_h5_grid_box(&ring->grid, slot->index, start, extent);
+  for (int32_t axis = 0; axis < dataset->ndim; axis++) {
+    in_chunk[axis] = start[axis] - origin[axis];
+    in_tensor[axis] = start[axis] - ring->grid.region.start[axis];
+  }
+  *view = *ring->tensor;
+  if (status == GPUF_OK) {
+    status = gpufi_h5_narrow(part, in_chunk, extent, err);
+  }
+  return status == GPUF_OK ? gpufi_h5_narrow(view, in_tensor, extent, err) : status;
 }

@@ -19,8 +19,8 @@ gpuf_status gpufi_h5_session_init(gpufi_h5_session *session, const gpuf_h5_optio
     return gpufi_fail(err, GPUF_ERR_INVALID, 0,
                       "options.lock and options.unlock must both be set or both be NULL");
   }
-  if (session->options.codec != GPUF_H5_CODEC_GPUFETCH &&
-      session->options.codec != GPUF_H5_CODEC_NONE) {
+  if (session->options.codec < GPUF_H5_CODEC_GPUFETCH ||
+      session->options.codec > GPUF_H5_CODEC_BITSHUFFLE_LZ4) {
     return gpufi_fail(err, GPUF_ERR_INVALID, 0, "options.codec %d is not a gpuf_h5_codec",
                       (int)session->options.codec);
   }

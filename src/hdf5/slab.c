@@ -17,32 +17,34 @@ typedef struct slabs {
 } slabs;
 
 /* Whole chunks, as many as fit, the last axis first: no chunk is decoded twice. */
-static void choose_slab(const gpufi_h5_dataset *dataset, int64_t *slab) {
+static void choose_slab(const gpufi_h5_dataset *dataset, const gpufi_h5_region *region,
+                        int64_t *slab) {
   int64_t nbytes = (int64_t)gpuf_dtype_nbytes(dataset->dtype);
   for (int32_t axis = 0; axis < dataset->ndim; axis++) {
     slab[axis] =
         dataset->chunk[axis] < dataset->shape[axis] ? dataset->chunk[axis] : dataset->shape[axis];
-    nbytes *= slab[axis]; /* at most the tensor's size */
+    nbytes *= slab[axis] < region->shape[axis] ? slab[axis] : region->shape[axis];
   }
   for (int32_t axis = dataset->ndim - 1; axis >= 0; axis--) {
-    const int64_t fit = SLAB_NBYTES / nbytes;
     const int64_t chunk = slab[axis];
-    const int64_t needed = (dataset->shape[axis] - 1) / chunk + 1;
+    const int64_t before = region->start[axis] % chunk;
+    const int64_t needed = (before + region->shape[axis] - 1) / chunk + 1;
+    const int64_t fit = SLAB_NBYTES / nbytes;
     const int64_t count = fit < 1 ? 1 : fit < needed ? fit : needed;
     nbytes *= count;
-    slab[axis] = count == needed ? dataset->shape[axis] : chunk * count;
+    slab[axis] = chunk * count;
   }
 }
 
-static gpuf_status slabs_init(slabs *all, const gpufi_h5_dataset *dataset, gpuf_device device,
-                              gpuf_error *err) {
+static gpuf_status slabs_init(slabs *all, const gpufi_h5_dataset *dataset,
+                              const gpufi_h5_region *region, gpuf_device device, gpuf_error *err) {
   int64_t slab[GPUF_NDIM_MAX];
   size_t nbytes = gpuf_dtype_nbytes(dataset->dtype);
   memset(all, 0, sizeof(*all));
-  choose_slab(dataset, slab);
-  gpufi_h5_grid_init(&all->grid, dataset->ndim, dataset->shape, slab);
-  for (int32_t axis = 0; axis < dataset->ndim; axis++) {
-    nbytes *= (size_t)slab[axis];
+  choose_slab(dataset, region, slab);
+  gpufi_h5_grid_init(&all->grid, dataset->ndim, region, dataset->chunk, slab);
+  for (int32_t axis = 0; axis < dataset->ndim; axis++) { /* at most the tensor's size */
+    nbytes *= (size_t)(slab[axis] < region->shape[axis] ? slab[axis] : region->shape[axis]);
   }
   all->pooled = device.kind != GPUF_DEVICE_CPU &&
                 gpuf_pool_acquire(device, nbytes, &all->buffer, NULL) == GPUF_OK;
@@ -119,11 +121,15 @@ static gpuf_status move_slab(gpufi_h5_session *session, const gpufi_h5_dataset *
   const gpuf_device cpu = {GPUF_DEVICE_CPU, 0};
   int64_t start[GPUF_NDIM_MAX];
   int64_t extent[GPUF_NDIM_MAX];
+  int64_t in_tensor[GPUF_NDIM_MAX];
   gpuf_tensor slab;
   gpuf_tensor view = *tensor;
   gpuf_status status;
   gpufi_h5_grid_box(&all->grid, index, start, extent);
-  status = gpufi_h5_narrow(&view, start, extent, err);
+  for (int32_t axis = 0; axis < dataset->ndim; axis++) {
+    in_tensor[axis] = start[axis] - all->grid.region.start[axis];
+  }
+  status = gpufi_h5_narrow(&view, in_tensor, extent, err);
   if (status == GPUF_OK) {
     status = gpuf_tensor_init(&slab, all->buffer, cpu, dataset->dtype, dataset->ndim, extent, err);
   }
@@ -142,9 +148,10 @@ static gpuf_status move_slab(gpufi_h5_session *session, const gpufi_h5_dataset *
 }
 
 static gpuf_status move_slabs(gpufi_h5_session *session, const gpufi_h5_dataset *dataset,
-                              const gpuf_tensor *tensor, bool writes, gpuf_error *err) {
+                              const gpufi_h5_region *region, const gpuf_tensor *tensor, bool writes,
+                              gpuf_error *err) {
   slabs all;
-  gpuf_status status = slabs_init(&all, dataset, tensor->device, err);
+  gpuf_status status = slabs_init(&all, dataset, region, tensor->device, err);
   for (int64_t index = 0; status == GPUF_OK && index < all.grid.total; index++) {
     status = move_slab(session, dataset, &all, index, tensor, writes, err);
   }
@@ -154,10 +161,12 @@ static gpuf_status move_slabs(gpufi_h5_session *session, const gpufi_h5_dataset 
 
 gpuf_status gpufi_h5_write_slabs(gpufi_h5_session *session, const gpufi_h5_dataset *dataset,
                                  const gpuf_tensor *src, gpuf_error *err) {
-  return move_slabs(session, dataset, src, true, err);
+  const gpufi_h5_region all = gpufi_h5_dataset_all(dataset);
+  return move_slabs(session, dataset, &all, src, true, err);
 }
 
 gpuf_status gpufi_h5_read_slabs(gpufi_h5_session *session, const gpufi_h5_dataset *dataset,
-                                const gpuf_tensor *dst, gpuf_error *err) {
-  return move_slabs(session, dataset, dst, false, err);
+                                const gpufi_h5_region *region, const gpuf_tensor *dst,
+                                gpuf_error *err) {
+  return move_slabs(session, dataset, region, dst, false, err);
 }

@@ -36,6 +36,11 @@ gpuf_status gpuf_h5_read(gpuf_h5_id location, const char *name, const gpuf_tenso
   return unsupported(err);
 }
 
+gpuf_status gpuf_h5_read_region(gpuf_h5_id dataset, const int64_t *start, const gpuf_tensor *dst,
+                                const gpuf_h5_options *options, gpuf_error *err) {
+  return unsupported(err);
+}
+
 gpuf_status gpuf_h5_read_dataset(gpuf_h5_id dataset, const gpuf_tensor *dst,
                                  const gpuf_h5_options *options, gpuf_error *err) {
   return unsupported(err);

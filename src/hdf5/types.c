@@ -214,14 +214,19 @@ static bool member_is(const gpufi_h5_api *api, hid_t type, unsigned index, const
 static gpuf_dtype match_enum(const gpufi_h5_api *api, hid_t type, bool *native) {
   int8_t no = -1;
   int8_t yes = -1;
-  *native = true;
+  const hid_t base = api->Tget_super(type);
+  gpuf_dtype dtype = 0;
+  if (base >= 0) {
+    dtype = match_integer(api, base, native);
+    api->Idec_ref(base);
+  }
   if (api->Tget_size(type) == 1 && api->Tget_nmembers(type) == 2 &&
       member_is(api, type, 0, "FALSE") && member_is(api, type, 1, "TRUE") &&
       api->Tget_member_value(type, 0, &no) >= 0 && api->Tget_member_value(type, 1, &yes) >= 0 &&
       no == 0 && yes == 1) {
     return GPUF_DTYPE_BOOL;
   }
-  return 0;
+  return dtype; /* the values without their names */
 }
 
 static gpuf_dtype complex_of(gpuf_dtype part) {
@@ -295,7 +300,6 @@ gpuf_status gpufi_h5_type_match(gpufi_h5_session *session, hid_t type, const cha
     *dtype = match_float(api, type, native);
   } else if (class == H5T_ENUM) {
     *dtype = match_enum(api, type, native);
-    want = " (only h5py's {FALSE, TRUE} of int8 is an element type)";
   } else if (class == H5T_COMPOUND) {
     *dtype = match_compound(api, type, native);
     want = " (only complex numbers {r, i} and gpufetch's named bytes are element types)";

@@ -7,20 +7,18 @@
 
 static const gpuf_copy_options one_thread = {.thread_count = 1};
 
-static gpuf_status begin_chunk(const gpufi_h5_ring *ring, gpufi_h5_slot *slot, gpuf_error *err) {
+static gpuf_status begin_chunk(const gpufi_h5_ring *ring, gpufi_h5_slot *slot, void *scratch,
+                               gpuf_error *err) {
   int64_t start[GPUF_NDIM_MAX];
   int64_t extent[GPUF_NDIM_MAX];
   gpuf_tensor part;
-  gpuf_tensor view = *ring->tensor;
+  gpuf_tensor view;
   gpuf_status status;
   gpufi_h5_grid_box(&ring->grid, slot->index, start, extent);
   if (memcmp(extent, ring->dataset->chunk, (size_t)ring->grid.ndim * sizeof(*extent)) != 0) {
     memset(slot->raw, 0, ring->dataset->chunk_nbytes); /* the chunk hangs over the edge */
   }
-  status = gpufi_h5_narrow(&view, start, extent, err);
-  if (status == GPUF_OK) {
-    status = gpufi_h5_chunk_part(ring, slot->raw, extent, &part, err);
-  }
+  status = gpufi_h5_chunk_parts(ring, slot, &part, &view, err);
   return status == GPUF_OK ? gpuf_copy_async(&part, &view, &one_thread, &slot->future, err)
                            : status;
 }
@@ -33,6 +31,11 @@ static gpuf_status end_chunk(const gpufi_h5_ring *ring, gpufi_h5_slot *slot, voi
   slot->future = NULL;
   if (status != GPUF_OK || !slot->encoded) {
     return status;
+  }
+  if (dataset->route == GPUFI_H5_ROUTE_BITSHUFFLE) {
+    slot->encoded_nbytes = gpufi_bitshuffle_encode(gpuf_dtype_nbytes(dataset->dtype), slot->raw,
+                                                   dataset->chunk_nbytes, slot->encoded, scratch);
+    return GPUF_OK;
   }
   return gpufi_codec_encode(&dataset->chunk_shape, slot->raw, slot->encoded,
                             gpufi_codec_bound(dataset->chunk_nbytes), &slot->encoded_nbytes,
@@ -66,8 +69,9 @@ gpuf_status gpufi_h5_write_chunks(gpufi_h5_session *session, const gpufi_h5_data
                                   const gpuf_tensor *src, gpuf_error *err) {
   gpufi_h5_ring ring;
   gpufi_h5_slot *slot;
-  gpuf_status status =
-      gpufi_h5_ring_init(&ring, dataset, src, &write_work, session->options.thread_count, err);
+  const gpufi_h5_region all = gpufi_h5_dataset_all(dataset);
+  gpuf_status status = gpufi_h5_ring_init(&ring, dataset, &all, src, &write_work, -1,
+                                          session->options.thread_count, err);
   for (int64_t index = 0; status == GPUF_OK && index < ring.grid.total; index++) {
     /* The lock is kept over chunks that are ready one after another. */
     if (!gpufi_h5_ring_slot(&ring, index, GPUFI_H5_SLOT_READY, false, &slot)) {

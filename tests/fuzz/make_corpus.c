@@ -1,6 +1,8 @@
-/* Writes the seed corpora: make_corpus FOLDER fills FOLDER/corpus_codec and FOLDER/corpus_filter.
+/* Writes the seed corpora: make_corpus FOLDER fills FOLDER/corpus_codec, FOLDER/corpus_filter and
+ * FOLDER/corpus_bitshuffle.
  * The files are committed; run this again when the format changes. */
 #include "../../hdf5_filter/filter.h"
+#include "codec/bitshuffle.h"
 #include "codec/codec.h"
 
 #include <stdio.h>
@@ -85,6 +87,11 @@ static int write_seed(const char *folder, const seed *s) {
   head[0] = 3; /* decode, sealed */
   snprintf(name, sizeof(name), "decode_%s", s->name);
   failed |= write_file(folder, "corpus_filter", name, head, 2 + 4 * cd_count, chunk, nbytes);
+  const size_t count = raw_nbytes / width;
+  const uint8_t decoded[] = {(uint8_t)(2 * (width - 1)), (uint8_t)count, (uint8_t)(count >> 8)};
+  uint8_t shuffled[20000];
+  failed |= write_file(folder, "corpus_bitshuffle", s->name, decoded, sizeof(decoded), shuffled,
+                       gpufi_bitshuffle_encode(width, raw, raw_nbytes, shuffled, scratch));
   head[0] = 0; /* encode */
   snprintf(name, sizeof(name), "encode_%s", s->name);
   failed |= write_file(folder, "corpus_filter", name, head, 2 + 4 * cd_count, raw, raw_nbytes);

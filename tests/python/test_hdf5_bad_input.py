@@ -100,7 +100,7 @@ def test_a_destination_of_another_type_is_refused(dest: Any) -> None:
 @pytest.mark.parametrize(
     ("chunks", "message"),
     [
-        ((10,), "chunks has 1 values but x has 2 axes"),
+        ((10,), "chunks has 1 values but there are 2 axes"),
         ((10, 21), "chunk length 21 of axis 1 does not fit: choose 1 to 20"),
         ((0, 20), "chunk length 0 of axis 0"),
         ((-1, 20), "chunk length -1 of axis 0"),
@@ -188,7 +188,6 @@ def test_a_device_that_does_not_exist_is_refused(file: h5py.File, device: str) -
         ("S5", "string"),
         (h5py.vlen_dtype("i4"), "variable-length"),
         (np.dtype([("a", "i4"), ("b", "f8")]), "compound"),
-        (h5py.enum_dtype({"A": 0, "B": 1}), "enumeration"),
         ("longdouble", "floating-point type of 16 bytes"),
         (np.dtype((np.int32, (3,))), "array"),
         (np.dtype("V3"), "opaque"),
@@ -295,7 +294,7 @@ def test_a_chunk_of_another_shape_or_dtype_is_refused(
     with h5py.File(path, "r+") as opened:
         _, encoded = opened["other"].id.read_direct_chunk((0, 0))
         opened["x"].id.write_direct_chunk((0, 0), encoded)
-    with pytest.raises(gf.Error, match=r"chunk at \(0, 0\) of dataset '/x' (holds|takes)"):
+    with pytest.raises(gf.Error, match=r"chunk at \(0, 0\) of dataset '/x'(: it holds| takes)"):
         gf.hdf5.read(path, "x")
 
 

@@ -1,0 +1,199 @@
+#include "codec/lz4.h"
+#include "core/error.h"
+
+#include <string.h>
+
+#define MATCH_NBYTES_MIN 4
+/* What every decoder may rely on: the last bytes are literals, and no match starts near the end. */
+#define LAST_LITERALS 5
+#define MATCH_START_MARGIN 12
+#define NIBBLE_MAX 15
+#define HASH_BITS 12
+
+static uint32_t load_u32(const uint8_t *at) {
+  uint32_t value;
+  memcpy(&value, at, sizeof(value));
+  return value;
+}
+
+/* --- Encoding ------------------------------------------------------------------ */
+
+static uint32_t hash(uint32_t four_bytes) {
+  return four_bytes * 2654435761u >> (32 - HASH_BITS);
+}
+
+/* What of a length does not fit its nibble. */
+static uint8_t *put_length(uint8_t *out, size_t length) {
+  for (; length >= 255; length -= 255) {
+    *out++ = 255;
+  }
+  *out++ = (uint8_t)length;
+  return out;
+}
+
+/* Literals, and the match after them unless its length is 0. */
+static uint8_t *put_sequence(uint8_t *out, const uint8_t *literals, size_t literal_count,
+                             size_t offset, size_t match_nbytes) {
+  const size_t extra = match_nbytes ? match_nbytes - MATCH_NBYTES_MIN : 0;
+  const size_t high = literal_count < NIBBLE_MAX ? literal_count : NIBBLE_MAX;
+  const size_t low = extra < NIBBLE_MAX ? extra : NIBBLE_MAX;
+  *out++ = (uint8_t)(high << 4 | low);
+  if (high == NIBBLE_MAX) {
+    out = put_length(out, literal_count - NIBBLE_MAX);
+  }
+  memcpy(out, literals, literal_count);
+  out += literal_count;
+  if (match_nbytes) {
+    *out++ = (uint8_t)offset;
+    *out++ = (uint8_t)(offset >> 8);
+    if (low == NIBBLE_MAX) {
+      out = put_length(out, extra - NIBBLE_MAX);
+    }
+  }
+  return out;
+}
+
+/* How many bytes from `a` and from `b` on are the same; `b` comes later and ends at `end`. */
+static size_t match_length(const uint8_t *a, const uint8_t *b, const uint8_t *end) {
+  const uint8_t *const begin = b;
+  while (end - b >= 8) {
+    uint64_t x;
+    uint64_t y;
+    memcpy(&x, a, sizeof(x));
+    memcpy(&y, b, sizeof(y));
+    if (x != y) {
+      return (size_t)(b - begin) + (size_t)__builtin_ctzll(x ^ y) / 8;
+    }
+    a += 8;
+    b += 8;
+  }
+  while (b < end && *a == *b) {
+    a++;
+    b++;
+  }
+  return (size_t)(b - begin);
+}
+
+size_t gpufi_lz4_encode(const uint8_t *raw, size_t raw_nbytes, uint8_t *encoded) {
+  uint16_t last[1 << HASH_BITS] = {0}; /* position of the last four bytes with a hash */
+  uint8_t *out = encoded;
+  size_t anchor = 0; /* where the literals that are not written yet begin */
+  size_t at = 1;
+  while (at + MATCH_START_MARGIN <= raw_nbytes) {
+    const uint32_t four_bytes = load_u32(raw + at);
+    uint16_t *const slot = &last[hash(four_bytes)];
+    const size_t candidate = *slot;
+    *slot = (uint16_t)at;
+    if (load_u32(raw + candidate) != four_bytes) {
+      at++;
+      continue;
+    }
+    const size_t nbytes = match_length(raw + candidate, raw + at, raw + raw_nbytes - LAST_LITERALS);
+    out = put_sequence(out, raw + anchor, at - anchor, at - candidate, nbytes);
+    at += nbytes;
+    anchor = at;
+  }
+  out = put_sequence(out, raw + anchor, raw_nbytes - anchor, 0, 0);
+  return (size_t)(out - encoded);
+}
+
+/* --- Decoding ------------------------------------------------------------------ */
+
+typedef struct cursor {
+  const uint8_t *in;
+  const uint8_t *in_end;
+  uint8_t *out;
+  uint8_t *out_end;
+} cursor;
+
+/* The rest of a length whose nibble is full. False at the input's end, and for lengths that no
+ * block has, before they could wrap. */
+static bool get_length(cursor *c, size_t *length) {
+  uint8_t byte;
+  do {
+    if (c->in == c->in_end || *length > UINT32_MAX) {
+      return false;
+    }
+    byte = *c->in++;
+    *length += byte;
+  } while (byte == 255);
+  return true;
+}
+
+static const char *get_literals(cursor *c, size_t count) {
+  if (count == NIBBLE_MAX && !get_length(c, &count)) {
+    return "a length runs past the end of the block";
+  }
+  if (count > (size_t)(c->in_end - c->in)) {
+    return "literals run past the end of the block";
+  }
+  if (count > (size_t)(c->out_end - c->out)) {
+    return "literals run past the end of the decoded block";
+  }
+  memcpy(c->out, c->in, count);
+  c->in += count;
+  c->out += count;
+  return NULL;
+}
+
+/* The bytes from `offset` back on, which may be bytes that this very copy writes. */
+static void repeat(uint8_t *out, size_t offset, size_t nbytes) {
+  const uint8_t *const from = out - offset;
+  size_t done = offset < nbytes ? offset : nbytes;
+  if (offset == 1) {
+    memset(out, *from, nbytes);
+    return;
+  }
+  memcpy(out, from, done);
+  while (done < nbytes) { /* what is there from `from` on doubles */
+    const size_t left = nbytes - done;
+    const size_t step = done + offset < left ? done + offset : left;
+    memcpy(out + done, from, step);
+    done += step;
+  }
+}
+
+static const char *get_match(cursor *c, size_t nbytes, const uint8_t *raw) {
+  if (c->in_end - c->in < 2) {
+    return "an offset runs past the end of the block";
+  }
+  const size_t offset = (size_t)c->in[0] | (size_t)c->in[1] << 8;
+  c->in += 2;
+  if (nbytes == NIBBLE_MAX && !get_length(c, &nbytes)) {
+    return "a length runs past the end of the block";
+  }
+  nbytes += MATCH_NBYTES_MIN;
+  if (offset == 0 || offset > (size_t)(c->out - raw)) {
+    return "an offset points before the block";
+  }
+  if (nbytes > (size_t)(c->out_end - c->out)) {
+    return "a match runs past the end of the decoded block";
+  }
+  repeat(c->out, offset, nbytes);
+  c->out += nbytes;
+  return NULL;
+}
+
+gpuf_status gpufi_lz4_decode(const uint8_t *encoded, size_t encoded_nbytes, size_t at, uint8_t *raw,
+                             size_t raw_nbytes, gpuf_error *err) {
+  cursor c = {encoded, encoded + encoded_nbytes, raw, raw + raw_nbytes};
+  const char *wrong = encoded_nbytes ? NULL : "the block is empty";
+  while (!wrong && c.in < c.in_end) {
+    const uint8_t token = *c.in++;
+    wrong = get_literals(&c, token >> 4);
+    if (!wrong && c.in < c.in_end) {
+      wrong = get_match(&c, token & NIBBLE_MAX, raw);
+      if (!wrong && c.in == c.in_end) {
+        wrong = "the block ends with a match";
+      }
+    }
+  }
+  if (!wrong && c.out != c.out_end) {
+    wrong = "the block ends too early";
+  }
+  if (wrong) {
+    return gpufi_fail(err, GPUF_ERR_CORRUPT, 0, "corrupt chunk at byte %zu: %s",
+                      at + (size_t)(c.in - encoded), wrong);
+  }
+  return GPUF_OK;
+}

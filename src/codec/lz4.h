@@ -1,0 +1,29 @@
+/* Blocks of the LZ4 block format, as any LZ4 decoder reads them.
+ *
+ * Thread-safety: every function is re-entrant and holds no state. */
+#ifndef GPUFI_CODEC_LZ4_H
+#define GPUFI_CODEC_LZ4_H
+
+#include <gpufetch/gpufetch.h>
+
+/* The encoder takes blocks of at most this size: positions fit 16 bits. */
+#define GPUFI_LZ4_RAW_NBYTES_MAX 65535
+
+/* Largest encoded size of `raw_nbytes`. */
+static inline size_t gpufi_lz4_bound(size_t raw_nbytes) {
+  return raw_nbytes + raw_nbytes / 255 + 16;
+}
+
+/* Encode 1 to GPUFI_LZ4_RAW_NBYTES_MAX bytes into `encoded`, which holds gpufi_lz4_bound() bytes;
+ * returns the bytes used. The same input always gives the same bytes: at each position the last
+ * one with the same hash of four bytes is tried, the first match is taken as long as it goes, and
+ * positions inside a match are not remembered. */
+size_t gpufi_lz4_encode(const uint8_t *raw, size_t raw_nbytes, uint8_t *encoded);
+
+/* Decode one block into exactly `raw_nbytes` bytes. `encoded` is hostile. GPUF_ERR_CORRUPT, naming
+ * the offset counted from `at`, for a block that is not whole or gives another size; nothing is
+ * written outside `raw`, whose contents are then indeterminate. */
+gpuf_status gpufi_lz4_decode(const uint8_t *encoded, size_t encoded_nbytes, size_t at, uint8_t *raw,
+                             size_t raw_nbytes, gpuf_error *err);
+
+#endif

@@ -1,0 +1,135 @@
+/* Where chunks lie in a plain file, so that workers read them at once, past HDF5 and its lock. */
+#include "core/error.h"
+#include "hdf5/internal.h"
+
+#include <errno.h>
+#include <inttypes.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+/* Fewer chunks than this are not worth the look at all of the dataset's. */
+#define CHUNKS_MIN 4
+/* The table has at most this many places, 256 MiB. */
+#define CHUNKS_MAX ((int64_t)1 << 24)
+
+typedef struct table {
+  const gpufi_h5_grid *grid;
+  gpufi_h5_place *places;
+} table;
+
+/* What the file says of a chunk: outside the grid it is none of ours, and a place that cannot be
+ * is left to HDF5, which says what is wrong with it. */
+static int note_place(const hsize_t *offset, unsigned filter_mask, haddr_t address, hsize_t nbytes,
+                      void *arg) {
+  const table *t = arg;
+  int64_t index = 0;
+  for (int32_t axis = 0; axis < t->grid->ndim; axis++) {
+    const int64_t first = t->grid->first[axis];
+    const int64_t box = t->grid->box[axis];
+    if (offset[axis] > INT64_MAX || (int64_t)offset[axis] < first ||
+        ((int64_t)offset[axis] - first) % box != 0 ||
+        ((int64_t)offset[axis] - first) / box >= t->grid->counts[axis]) {
+      return 0;
+    }
+    index = index * t->grid->counts[axis] + ((int64_t)offset[axis] - first) / box;
+  }
+  if (nbytes <= UINT32_MAX && address <= INT64_MAX - nbytes) {
+    t->places[index] = (gpufi_h5_place){(int64_t)address, (uint32_t)nbytes, (uint32_t)filter_mask};
+  }
+  return 0;
+}
+
+/* Opened read-only, through the driver of plain files, with addresses that count from its start:
+ * what the file holds is what HDF5 would give. */
+static bool is_plain(const gpufi_h5_api *api, hid_t file) {
+  unsigned intent = 0;
+  hsize_t userblock = 1;
+  hid_t driver = H5I_INVALID_HID;
+  const hid_t sec2 = api->FD_SEC2_id     ? *api->FD_SEC2_id
+                     : api->FD_sec2_init ? api->FD_sec2_init()
+                                         : H5I_INVALID_HID;
+  const hid_t access = api->Fget_access_plist(file);
+  const hid_t create = api->Fget_create_plist(file);
+  const bool known = api->Fget_intent(file, &intent) >= 0 && access >= 0 && create >= 0 &&
+                     (driver = api->Pget_driver(access)) >= 0 &&
+                     api->Pget_userblock(create, &userblock) >= 0;
+  if (access >= 0) {
+    api->Idec_ref(access);
+  }
+  if (create >= 0) {
+    api->Idec_ref(create);
+  }
+  return known && intent == 0 && userblock == 0 && driver == sec2;
+}
+
+/* A descriptor of our own: another thread may close the file meanwhile. */
+static int open_again(const gpufi_h5_api *api, hid_t dataset) {
+  void *handle = NULL;
+  int fd = -1;
+  const hid_t file = api->Iget_file_id(dataset);
+  if (file < 0) {
+    return -1;
+  }
+  if (is_plain(api, file) && api->Fget_vfd_handle(file, H5P_DEFAULT, &handle) >= 0 && handle) {
+    fd = dup(*(const int *)handle);
+  }
+  api->Idec_ref(file);
+  return fd;
+}
+
+void gpufi_h5_direct_init(gpufi_h5_direct *direct, gpufi_h5_session *session,
+                          const gpufi_h5_dataset *dataset, const gpufi_h5_grid *grid) {
+  const gpufi_h5_api *api = session->api;
+  table t = {grid, NULL};
+  direct->places = NULL;
+  direct->fd = -1;
+  if (!api->Dchunk_iter || grid->total < CHUNKS_MIN || grid->total > CHUNKS_MAX) {
+    return;
+  }
+  direct->fd = open_again(api, dataset->id);
+  if (direct->fd >= 0) {
+    t.places = calloc((size_t)grid->total, sizeof(*t.places));
+  }
+  if (t.places && api->Dchunk_iter(dataset->id, H5P_DEFAULT, note_place, &t) < 0) {
+    free(t.places);
+    t.places = NULL;
+  }
+  api->Eclear2(H5E_DEFAULT);
+  direct->places = t.places;
+  if (!t.places) {
+    gpufi_h5_direct_fini(direct);
+  }
+}
+
+void gpufi_h5_direct_fini(gpufi_h5_direct *direct) {
+  if (direct->fd >= 0) {
+    close(direct->fd);
+  }
+  free(direct->places);
+  direct->places = NULL;
+  direct->fd = -1;
+}
+
+gpuf_status gpufi_h5_direct_read(int fd, int64_t offset, void *bytes, size_t nbytes,
+                                 gpuf_error *err) {
+  size_t done = 0;
+  while (done < nbytes) {
+    const ssize_t count =
+        pread(fd, (char *)bytes + done, nbytes - done, (off_t)(offset + (int64_t)done));
+    if (count < 0 && errno == EINTR) {
+      continue;
+    }
+    if (count < 0) {
+      return gpufi_fail(err, GPUF_ERR_HDF5, errno, "reading %zu bytes at %" PRId64 " failed: %s",
+                        nbytes, offset, strerror(errno));
+    }
+    if (count == 0) {
+      return gpufi_fail(err, GPUF_ERR_CORRUPT, 0,
+                        "the file ends before its %zu bytes at %" PRId64 ": it was cut short",
+                        nbytes, offset);
+    }
+    done += (size_t)count;
+  }
+  return GPUF_OK;
+}

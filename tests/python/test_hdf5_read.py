@@ -1,0 +1,290 @@
+"""gpufetch.hdf5.read: everything that h5py reads, parts of it, and by every route to the chunks."""
+
+from __future__ import annotations
+
+import io
+from pathlib import Path
+from typing import Any
+
+import h5py
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import gpufetch as gf
+
+CODECS = ["gpufetch", "bitshuffle-lz4", None]
+
+
+def field(shape: tuple[int, ...], dtype: str = "f4") -> np.ndarray[Any, Any]:
+    rng = np.random.default_rng(7)
+    return (rng.normal(0, 3, shape).cumsum(axis=-1)).astype(dtype)
+
+
+def read(source: Any, *arguments: Any, **options: Any) -> Any:
+    return gf.hdf5.read(source, *arguments, device="cpu", **options)
+
+
+# --- Selections -------------------------------------------------------------------------------
+
+SELECTIONS: list[Any] = [
+    ...,
+    (),
+    5,
+    -1,
+    np.s_[3:17],
+    np.s_[:, 4],
+    np.s_[..., 2],
+    np.s_[2:2],
+    np.s_[7, 20:31, 3],
+    np.s_[7, 8, 9],
+    np.s_[-9:-3, ..., 1:],
+    np.s_[1000:],
+    np.s_[::3],
+    np.s_[::-1, 5:2:-1],
+    np.s_[2:20:5, 30, ::-7],
+    np.s_[[1, 8, 8, 30]],
+    np.s_[:, np.array([-1, 0, 5]), 3:9],
+    np.s_[[2, 3], [4, 40], 1],
+    np.s_[[]],
+    np.s_[np.arange(40) % 7 == 2],
+]
+
+
+@pytest.mark.parametrize("codec", CODECS)
+@pytest.mark.parametrize("key", SELECTIONS, ids=repr)
+def test_a_selection_is_what_numpy_indexes(tmp_path: Path, key: Any, codec: Any) -> None:
+    x = field((40, 50, 12))
+    gf.hdf5.write(tmp_path / "x.h5", "x", x, chunks=(16, 50, 5), codec=codec)
+    selected = read(tmp_path / "x.h5", "x", selection=key)
+    expected = x[key]
+    assert selected.dtype == x.dtype and selected.shape == expected.shape
+    assert selected.flags.c_contiguous and (selected == expected).all()
+    on_device = gf.hdf5.read(tmp_path / "x.h5", "x", selection=key, device="host:0")
+    assert isinstance(on_device, gf.DeviceArray) and (gf.fetch(on_device) == expected).all()
+    out = np.zeros(expected.shape, "f4")
+    assert read_into(tmp_path / "x.h5", key, out) is out and (out == expected).all()
+
+
+def read_into(path: Path, key: Any, out: Any) -> Any:
+    return gf.hdf5.read(path, "x", selection=key, out=out)
+
+
+@settings(max_examples=60, deadline=None)
+@given(data=st.data(), shape=st.lists(st.integers(1, 12), min_size=1, max_size=4))
+def test_any_box_of_any_layout_is_read(data: st.DataObject, shape: list[int]) -> None:
+    x = np.arange(np.prod(shape)).reshape(shape).astype(data.draw(st.sampled_from(["<f4", ">i8"])))
+    options: dict[str, Any] = data.draw(
+        st.sampled_from([{}, {"chunks": True}, {"compression": "gzip"}, gf.hdf5.filter_options()])
+    )
+    if options:
+        options["chunks"] = tuple(data.draw(st.integers(1, n)) for n in shape)
+    bounds = [sorted(data.draw(st.tuples(st.integers(0, n), st.integers(0, n)))) for n in shape]
+    key = tuple(slice(low, high) for low, high in bounds)
+    with h5py.File(io.BytesIO(), "w") as file:
+        dataset = file.create_dataset("x", data=x, **options)
+        assert (read(dataset, selection=key) == x[key]).all()
+
+
+def test_out_on_a_device_takes_a_box(tmp_path: Path) -> None:
+    x = field((40, 50))
+    gf.hdf5.write(tmp_path / "x.h5", "x", x, chunks=(16, 16))
+    out = gf.to_device(np.zeros((50, 50), "f4"))
+    read_into(tmp_path / "x.h5", np.s_[10:35], out[::2])
+    assert (gf.fetch(out)[::2] == x[10:35]).all() and not gf.fetch(out)[1::2].any()
+    read_into(tmp_path / "x.h5", np.s_[3], out[1])
+    assert (gf.fetch(out)[1] == x[3]).all()
+
+
+@pytest.mark.parametrize(
+    ("key", "message"),
+    [
+        (40, "index 40 does not fit axis 0, which has 40 elements"),
+        (np.s_[0, -51], "index -51 does not fit axis 1"),
+        (np.s_[:, [3, 50]], "index 50 does not fit axis 1"),
+        (np.s_[1, 2, 3], "selection has 3 indices, but the dataset 2 axes"),
+        (np.s_[..., 0, ...], "more than one"),
+        (np.s_[None, 3], "None adds an axis"),
+        ("x", "index 'x' of type str"),
+    ],
+)
+def test_a_selection_that_does_not_fit_is_refused(tmp_path: Path, key: Any, message: str) -> None:
+    gf.hdf5.write(tmp_path / "x.h5", "x", field((40, 50)))
+    with pytest.raises(IndexError, match=message):
+        gf.hdf5.read(tmp_path / "x.h5", "x", selection=key)
+
+
+@pytest.mark.parametrize(
+    ("key", "out", "message"),
+    [
+        (np.s_[3:5], np.zeros((3, 50), "f4"), "axis 0 of out has 3 elements, and the selection 2"),
+        (np.s_[3], np.zeros((2, 50), "f4"), "out has 2 axes"),
+        (np.s_[::2], np.zeros((40, 50), "f4"), r"shape \(20, 50\)"),
+        (np.s_[::2], np.zeros((20, 50), "f8"), "float32.*float64"),
+    ],
+)
+def test_out_that_the_selection_does_not_fit_is_refused(
+    tmp_path: Path, key: Any, out: Any, message: str
+) -> None:
+    gf.hdf5.write(tmp_path / "x.h5", "x", field((40, 50)))
+    with pytest.raises(ValueError, match=message):
+        read_into(tmp_path / "x.h5", key, out)
+    assert not out.any()
+
+
+def test_steps_into_device_memory_are_refused(tmp_path: Path) -> None:
+    gf.hdf5.write(tmp_path / "x.h5", "x", field((40, 50)))
+    with pytest.raises(ValueError, match="need an ndarray as out"):
+        read_into(tmp_path / "x.h5", np.s_[::2], gf.to_device(np.zeros((20, 50), "f4")))
+
+
+# --- Everything that h5py reads ------------------------------------------------------------------
+
+DATASETS: dict[str, dict[str, Any]] = {
+    "contiguous": {"data": field((9, 7))},
+    "big_endian": {"data": field((9, 7), ">f8"), "chunks": (4, 7)},
+    "half": {"data": field((9, 7), "f2"), "compression": "gzip"},
+    "complex": {"data": (1j * field((9, 7))).astype("c16"), "shuffle": True},
+    "bool": {"data": field((9, 7)) > 0, "compression": "lzf"},
+    "enum": {"data": np.array([2, 0, 1]), "dtype": h5py.enum_dtype({"a": 0, "b": 1, "c": 2}, "u2")},
+    "big_enum": {"data": np.array([2, 0, 1]), "dtype": h5py.enum_dtype({"a": 0, "c": 2}, ">i4")},
+    "scaled": {"data": np.arange(50), "scaleoffset": True, "chunks": (10,)},
+    "checked": {"data": np.arange(50), "fletcher32": True, "chunks": (10,)},
+    "extensible": {"data": np.arange(50), "maxshape": (None,)},
+    "scalar": {"data": 3.5},
+    "empty_axis": {"data": np.zeros((0, 4))},
+    "never_written": {"shape": (30, 4), "dtype": "i2", "chunks": (4, 4), "fillvalue": 9},
+}
+AS_H5PY_GIVES: dict[str, dict[str, Any]] = {
+    "text": {"data": ["one", "three"], "dtype": h5py.string_dtype()},
+    "fixed_text": {"data": np.array([b"ab", b"c"])},
+    "ragged": {"data": [1], "dtype": "i4"},
+    "compound": {"data": np.array([(1, 2.5)], [("a", "i4"), ("b", "f8")])},
+    "opaque": {"data": np.array([b"abc"], "V3")},
+    "vectors": {"shape": (2,), "dtype": np.dtype((np.int32, (3,)))},
+    "long": {"data": np.ones(3, "longdouble")},
+    "null": {"data": h5py.Empty("f4")},
+    "reference": {"shape": (2,), "dtype": h5py.ref_dtype},
+}
+
+
+@pytest.mark.parametrize("name", DATASETS)
+def test_numbers_of_every_layout_come_as_numpy_has_them(tmp_path: Path, name: str) -> None:
+    with h5py.File(tmp_path / "x.h5", "w") as file:
+        dataset = file.create_dataset(name, **DATASETS[name])
+        expected = np.asarray(dataset[()])
+        values = read(dataset)
+        assert values.dtype == expected.dtype.newbyteorder("=") and values.shape == expected.shape
+        assert (values == expected).all()
+        assert (gf.fetch(gf.hdf5.read(dataset, device="host:0")) == expected).all()
+
+
+@pytest.mark.parametrize("name", AS_H5PY_GIVES)
+def test_other_elements_come_as_h5py_gives_them(tmp_path: Path, name: str) -> None:
+    with h5py.File(tmp_path / "x.h5", "w") as file:
+        dataset = file.create_dataset(name, **AS_H5PY_GIVES[name])
+        if name == "ragged":
+            dataset = file.create_dataset("r", (2,), h5py.vlen_dtype("i4"))
+            dataset[0] = [1, 2, 3]
+        given = read(dataset)
+        assert repr(given) == repr(dataset[()])
+        with pytest.raises(TypeError, match=r"null dataspace|HDF5 itself"):
+            gf.hdf5.read(dataset, device="host:0")
+        if name != "null":
+            assert repr(read(dataset, selection=0)) == repr(dataset[0])
+
+
+# --- Routes to the chunks ------------------------------------------------------------------------
+
+
+def many_chunks(path: Path, codec: Any, **options: Any) -> np.ndarray[Any, Any]:
+    x = field((64, 60, 10))
+    with h5py.File(path, "w", **options) as file:
+        gf.hdf5.write(file, "x", x, chunks=(7, 60, 4), codec=codec)
+        if codec is not None:  # a chunk stored past its filter
+            chunk = np.ascontiguousarray(x[7:14, :, 4:8]) + 1
+            file["x"].id.write_direct_chunk((7, 0, 4), chunk.tobytes(), filter_mask=1)
+            x[7:14, :, 4:8] += 1
+        sparse = file.create_dataset(
+            "sparse", x.shape, "f4", chunks=(7, 60, 4), fillvalue=-1, **gf.hdf5.filter_options()
+        )
+        sparse[20:30] = x[20:30]
+    return x
+
+
+@pytest.mark.parametrize("codec", CODECS)
+@pytest.mark.parametrize(
+    ("mode", "options"),
+    [
+        ("r", {}),
+        ("r+", {}),
+        ("r", {"driver": "core"}),
+        ("r", {"driver": "stdio"}),
+        ("r", {"rdcc_nbytes": 0}),
+    ],
+    ids=str,
+)
+def test_chunks_are_the_same_by_every_route(
+    tmp_path: Path, codec: Any, mode: str, options: dict[str, Any]
+) -> None:
+    x = many_chunks(tmp_path / "x.h5", codec)
+    with h5py.File(tmp_path / "x.h5", mode, **options) as file:
+        assert (read(file, "x") == x).all()
+        assert (read(file, "x", selection=np.s_[5:40, 3, 2:9]) == x[5:40, 3, 2:9]).all()
+        sparse = read(file, "sparse")
+        assert (sparse[20:30] == x[20:30]).all()
+        assert (sparse[:20] == -1).all() and (sparse[30:] == -1).all()
+
+
+@pytest.mark.parametrize("codec", CODECS)
+def test_a_user_block_moves_every_chunk(tmp_path: Path, codec: Any) -> None:
+    x = many_chunks(tmp_path / "x.h5", codec, userblock_size=4096)
+    assert (read(tmp_path / "x.h5", "x") == x).all()
+
+
+@pytest.mark.parametrize("libver", ["earliest", "v110", "latest"])
+def test_every_chunk_index_is_read(tmp_path: Path, libver: str) -> None:
+    x = field((50, 40))
+    with h5py.File(tmp_path / "x.h5", "w", libver=libver) as file:
+        for name, maxshape in [("fixed", None), ("one", (None, 40)), ("two", (None, None))]:
+            options = {"chunks": (8, 16), "maxshape": maxshape, **gf.hdf5.filter_options()}
+            file.create_dataset(name, data=x, **options)
+        file["two"].resize((70, 40))
+        file["one"].resize((20, 40))
+    for name, expected in [("fixed", x), ("one", x[:20]), ("two", np.r_[x, np.zeros((20, 40))])]:
+        assert (read(tmp_path / "x.h5", name) == expected).all()
+
+
+def test_chunks_not_flushed_yet_are_read(tmp_path: Path) -> None:
+    x = field((64, 60))
+    with h5py.File(tmp_path / "x.h5", "w") as file:
+        dataset = file.create_dataset("x", data=x, chunks=(8, 60), **gf.hdf5.filter_options())
+        dataset[3] = 7
+        x[3] = 7
+        with h5py.File(tmp_path / "x.h5", "r") as again:
+            assert (read(again, "x") == x).all()
+
+
+@pytest.mark.parametrize("codec", CODECS)
+def test_a_file_cut_short_behind_an_open_reader_is_an_error(tmp_path: Path, codec: Any) -> None:
+    path = tmp_path / "x.h5"
+    many_chunks(path, codec)
+    with h5py.File(path) as file:
+        offsets = [
+            file["x"].id.get_chunk_info(i).byte_offset for i in range(file["x"].id.get_num_chunks())
+        ]
+        with path.open("r+b") as raw:
+            raw.truncate(sorted(offsets)[len(offsets) // 2] + 100)
+        with pytest.raises(gf.Error, match=r"chunk at \(.*\) of dataset '/x'") as caught:
+            read(file, "x")
+    assert caught.value.status in ("GPUF_ERR_CORRUPT", "GPUF_ERR_HDF5")
+
+
+def test_reading_leaves_no_descriptor_open(tmp_path: Path) -> None:
+    many_chunks(tmp_path / "x.h5", "gpufetch")
+    with h5py.File(tmp_path / "x.h5") as file:
+        before = len(list(Path("/proc/self/fd").iterdir()))
+        for _ in range(3):
+            read(file, "x")
+        assert len(list(Path("/proc/self/fd").iterdir())) == before
