@@ -1,4 +1,5 @@
-#include "codec/format.h"
+#include "codec/cpu.h"
+#include "codec/lines.h"
 #include "core/error.h"
 
 static gpuf_status corrupt(gpuf_error *err, size_t at, const char *what) {
@@ -60,75 +61,103 @@ static gpuf_status read_coding(const gpufi_chunk_header *header, const uint8_t *
   return status == GPUF_OK ? check_padding(encoded, descriptors_end, c->blocks_at, err) : status;
 }
 
-/* One block at *at, which moves past it and past the padding where a run ends there. */
+/* Where in the chunk decoding is: block number, and byte. */
+typedef struct position {
+  size_t block, at;
+} position;
+
+/* The next block's residuals, or values if ranked, and past the padding where a run ends there. */
 static gpuf_status decode_block(const coding *c, const uint8_t *encoded, size_t encoded_nbytes,
-                                size_t b, size_t *at, uint8_t *residuals, gpuf_error *err) {
+                                position *p, size_t count, uint8_t *residuals, gpuf_error *err) {
   const gpufi_geometry *const g = &c->geometry;
-  const size_t descriptor_at = c->descriptors_at + 4 * b;
+  const size_t descriptor_at = c->descriptors_at + 4 * p->block;
   const gpufi_block block = gpufi_block_from_word(gpufi_load_u32(encoded + descriptor_at));
-  const size_t first = b * GPUFI_BLOCK_VALUES, left = g->value_count - first;
-  const size_t count = left < GPUFI_BLOCK_VALUES ? left : GPUFI_BLOCK_VALUES;
-  if (block.nbytes > encoded_nbytes - *at) {
+  const uint8_t *const in = encoded + p->at;
+  const size_t left = encoded_nbytes - p->at;
+  if (block.nbytes > left) {
     return corrupt(err, descriptor_at, "the block runs past the end of the chunk");
   }
-  residuals += first * g->value_nbytes;
-  gpuf_status status = c->ranked ? gpufi_ranked_unpack(&c->ranks, g->value_nbytes, encoded + *at,
-                                                       *at, block, residuals, count, err)
-                                 : gpufi_block_unpack(g->value_nbytes, encoded + *at, *at, block,
-                                                      residuals, count, err);
+  gpuf_status status =
+      c->ranked
+          ? gpufi_ranked_unpack(&c->ranks, g->value_nbytes, in, p->at, block, residuals, count, err)
+          : gpufi_block_unpack(g->value_nbytes, in, left, p->at, block, residuals, count, err);
   if (status != GPUF_OK) {
     return status;
   }
-  *at += block.nbytes;
-  if (left <= GPUFI_BLOCK_VALUES || (b + 1) % GPUFI_RUN_BLOCKS == 0) {
-    const size_t padded = gpufi_round_up_16(*at); /* encoded_nbytes is a multiple of 16 too */
-    status = check_padding(encoded, *at, padded, err);
-    *at = padded;
+  p->at += block.nbytes;
+  p->block++;
+  if (p->block % GPUFI_RUN_BLOCKS == 0 || p->block == gpufi_block_count(g)) {
+    const size_t padded = gpufi_round_up_16(p->at); /* encoded_nbytes is a multiple of 16 too */
+    status = check_padding(encoded, p->at, padded, err);
+    p->at = padded;
   }
   return status;
 }
 
+static bool all_zero(const uint8_t *bytes, size_t nbytes) {
+  size_t i = 0;
+  while (i < nbytes && bytes[i] == 0) {
+    i++;
+  }
+  return i == nbytes;
+}
+
+/* All blocks: to values by way of `lines`, or, if that is null, to residuals (values if ranked) in
+ * `raw`. `seed_nbytes` of the first residuals must be 0: the seed stands in for them. */
 static gpuf_status decode_blocks(const coding *c, const uint8_t *encoded, size_t encoded_nbytes,
-                                 uint8_t *raw, gpuf_error *err) {
-  const size_t block_count = gpufi_block_count(&c->geometry);
-  size_t at = c->blocks_at;
-  gpuf_status status = GPUF_OK;
-  for (size_t b = 0; b < block_count && status == GPUF_OK; b++) {
-    status = decode_block(c, encoded, encoded_nbytes, b, &at, raw, err);
+                                 size_t seed_nbytes, gpufi_lines *lines, uint8_t *raw,
+                                 gpuf_error *err) {
+  uint8_t space[8 * GPUFI_BLOCK_VALUES + GPUFI_LINE_READ_NBYTES];
+  const gpufi_geometry *const g = &c->geometry;
+  position p = {0, c->blocks_at};
+  bool seeded = true;
+  for (size_t first = 0; first < g->value_count; first += GPUFI_BLOCK_VALUES) {
+    const size_t left = g->value_count - first;
+    const size_t count = left < GPUFI_BLOCK_VALUES ? left : GPUFI_BLOCK_VALUES;
+    uint8_t *const residuals = lines != NULL ? space : raw + first * g->value_nbytes;
+    const gpuf_status status = decode_block(c, encoded, encoded_nbytes, &p, count, residuals, err);
+    if (status != GPUF_OK) {
+      return status;
+    }
+    seeded = seeded && (first != 0 || all_zero(residuals, seed_nbytes));
+    if (lines != NULL) {
+      gpufi_lines_inverse(lines, space, count, raw);
+    }
   }
-  if (status == GPUF_OK && at != encoded_nbytes) {
-    return corrupt(err, at, "bytes are left over after the last block");
+  if (p.at != encoded_nbytes) {
+    return corrupt(err, p.at, "bytes are left over after the last block");
   }
-  return status;
+  return seeded ? GPUF_OK
+                : corrupt(err, c->blocks_at, "the first element has both a seed and a residual");
 }
 
 static gpuf_status decode_coded(const gpufi_chunk_header *header, const uint8_t *encoded,
                                 size_t encoded_nbytes, uint8_t *raw, gpuf_error *err) {
   coding c;
+  gpufi_lines lines;
   gpuf_status status = read_coding(header, encoded, &c, err);
-  if (status == GPUF_OK) {
-    status = decode_blocks(&c, encoded, encoded_nbytes, raw, err);
-  }
   if (status != GPUF_OK) {
     return status;
   }
   const gpufi_geometry *const g = &c.geometry;
-  if (header->axes != 0) { /* the seed stands in for the first element's residual, which is 0 */
-    for (size_t i = 0; i < g->value_nbytes * g->component_count; i++) {
-      if (raw[i] != 0) {
-        return corrupt(err, c.blocks_at, "the first element has both a seed and a residual");
-      }
-    }
+  const bool dictionary = header->transform == GPUFI_TRANSFORM_DICTIONARY;
+  const bool swap = !dictionary && (header->flags & GPUFI_FLAG_BIG_ENDIAN) != 0;
+  const uint8_t transform = dictionary ? GPUFI_TRANSFORM_NONE : header->transform;
+  const size_t seed_nbytes = header->axes != 0 ? g->value_nbytes * g->component_count : 0;
+  const bool by_lines = !c.ranked && gpufi_lines_init(&lines, g, transform, header->axes,
+                                                      header->offset, header->seed);
+  status =
+      decode_blocks(&c, encoded, encoded_nbytes, seed_nbytes, by_lines ? &lines : NULL, raw, err);
+  if (status != GPUF_OK) {
+    return status;
   }
-  const bool swap = (header->flags & GPUFI_FLAG_BIG_ENDIAN) != 0;
-  if (header->transform != GPUFI_TRANSFORM_DICTIONARY) {
-    gpufi_predict_inverse(g, raw, swap, header->transform, header->axes, header->offset,
-                          header->seed);
-    return GPUF_OK;
+  if (!by_lines) {
+    gpufi_predict_inverse(g, raw, swap, transform, header->axes, header->offset, header->seed);
+  } else if (swap) {
+    gpufi_predict_inverse(g, raw, true, GPUFI_TRANSFORM_NONE, 0, 0, header->seed);
   }
-  gpufi_predict_inverse(g, raw, false, GPUFI_TRANSFORM_NONE, header->axes, header->offset,
-                        header->seed);
-  return gpufi_dictionary_expand(&c.dictionary, g->value_count, swap, raw)
+  return !dictionary || gpufi_dictionary_expand(&c.dictionary, g->value_count,
+                                                (header->flags & GPUFI_FLAG_BIG_ENDIAN) != 0, raw)
              ? GPUF_OK
              : corrupt(err, c.blocks_at, "a value is outside the dictionary");
 }
@@ -160,7 +189,10 @@ gpuf_status gpufi_codec_decode(const void *encoded, size_t encoded_nbytes, void 
   const uint8_t *const bytes = encoded;
   gpufi_chunk_header header;
   uint64_t sums[2];
-  const gpuf_status status = gpufi_header_read(bytes, encoded_nbytes, &header, err);
+  gpuf_status status = gpufi_cpu_check(err);
+  if (status == GPUF_OK) {
+    status = gpufi_header_read(bytes, encoded_nbytes, &header, err);
+  }
   if (status != GPUF_OK) {
     return status;
   }

@@ -1,4 +1,5 @@
-#include "codec/format.h"
+#include "codec/cpu.h"
+#include "codec/lines.h"
 #include "core/error.h"
 
 size_t gpufi_codec_bound(size_t raw_nbytes) {
@@ -19,6 +20,7 @@ typedef struct coding {
   gpufi_geometry geometry; /* of what is packed: one byte a value where there is a dictionary */
   const uint8_t *values;   /* the raw values, or their places in the dictionary */
   uint8_t *residuals;      /* room for what is packed */
+  gpufi_lines *lines;      /* gives the residuals of `values` block by block; or null */
   bool swap;               /* `values` are big-endian */
   gpufi_dictionary dictionary;
   gpufi_ranks ranks;
@@ -62,6 +64,7 @@ static void choose_dictionary(coding *c, gpuf_dtype dtype, uint64_t bits,
   other.values = scratch;
   other.residuals = scratch + c->geometry.value_count;
   other.swap = false;
+  other.lines = NULL;
   tried.levels = 0;
   const uint64_t table = 8 * other.dictionary.count * c->geometry.value_nbytes;
   if (choose_mode(&other, GPUF_DTYPE_UINT8, &tried, &other.ranks) + table < bits) {
@@ -104,6 +107,15 @@ static bool write_tables(const coding *c, const gpufi_chunk_header *header, uint
   return true;
 }
 
+/* The next `count` residuals, which begin with number `first`; `block` has room for them. */
+static const uint8_t *next_residuals(const coding *c, size_t first, size_t count, uint8_t *block) {
+  if (c->lines == NULL) {
+    return c->residuals + first * c->geometry.value_nbytes;
+  }
+  gpufi_lines_forward(c->lines, c->values, count, block);
+  return block;
+}
+
 /* Tables, descriptors, then the blocks. Returns the payload's bytes, or 0 if it takes more than
  * `capacity` (a multiple of 16). */
 static size_t write_payload(const coding *c, const gpufi_chunk_header *header, uint8_t *payload,
@@ -111,6 +123,7 @@ static size_t write_payload(const coding *c, const gpufi_chunk_header *header, u
   const gpufi_geometry *const g = &c->geometry;
   const size_t block_count = gpufi_block_count(g);
   const bool ranked = header->mode == GPUFI_MODE_RANKED;
+  uint8_t space[8 * GPUFI_BLOCK_VALUES];
   uint8_t index[1 << GPUFI_SYMBOL_BITS_MAX], *descriptors;
   size_t at = 0;
   if (!write_tables(c, header, payload, capacity, &at) ||
@@ -123,7 +136,7 @@ static size_t write_payload(const coding *c, const gpufi_chunk_header *header, u
   for (size_t b = 0; b < block_count; b++) {
     const size_t first = b * GPUFI_BLOCK_VALUES, left = g->value_count - first;
     const size_t count = left < GPUFI_BLOCK_VALUES ? left : GPUFI_BLOCK_VALUES;
-    const uint8_t *const residuals = c->residuals + first * g->value_nbytes;
+    const uint8_t *const residuals = next_residuals(c, first, count, space);
     gpufi_block block;
     if (!(ranked ? gpufi_ranked_pack(&c->ranks, index, g->value_nbytes, residuals, count,
                                      payload + at, capacity - at, &block)
@@ -143,18 +156,35 @@ static size_t write_payload(const coding *c, const gpufi_chunk_header *header, u
   return at;
 }
 
+/* Prepare the residuals: a walk that gives them, or all of them in c->residuals. Sets the seed. */
+static void predict(coding *c, gpufi_lines *lines, gpufi_chunk_header *header) {
+  const bool dictionary = header->transform == GPUFI_TRANSFORM_DICTIONARY;
+  const uint8_t transform = dictionary ? GPUFI_TRANSFORM_NONE : header->transform;
+  if (header->mode == GPUFI_MODE_W8 &&
+      gpufi_lines_init(lines, &c->geometry, transform, header->axes, header->offset, NULL)) {
+    if (c->swap) {
+      gpufi_predict_forward(&c->geometry, c->values, true, GPUFI_TRANSFORM_NONE, 0, 0, c->residuals,
+                            header->seed);
+      c->values = c->residuals;
+    }
+    gpufi_lines_seed(lines, c->values, header->seed);
+    c->lines = lines;
+    return;
+  }
+  gpufi_predict_forward(&c->geometry, c->values, c->swap, transform, header->axes, header->offset,
+                        c->residuals, header->seed);
+}
+
 /* Fill in the coding fields of `header`, and write the payload of mode W8 or ranked. */
 static void encode_coded(gpufi_chunk_header *header, const gpufi_geometry *g, const uint8_t *raw,
                          bool swap, uint8_t *payload, size_t capacity, uint8_t *scratch) {
   coding c = {.geometry = *g, .values = raw, .residuals = scratch, .swap = swap};
   const gpuf_dtype dtype = header->shape.dtype;
+  gpufi_lines lines;
   const uint64_t bits = choose_mode(&c, dtype, header, &c.ranks);
   choose_dictionary(&c, dtype, bits, header, scratch);
   header->flags = swap ? GPUFI_FLAG_BIG_ENDIAN : 0;
-  const bool predicts = header->transform != GPUFI_TRANSFORM_DICTIONARY;
-  gpufi_predict_forward(&c.geometry, c.values, c.swap,
-                        predicts ? header->transform : GPUFI_TRANSFORM_NONE, header->axes,
-                        header->offset, c.residuals, header->seed);
+  predict(&c, &lines, header);
   header->payload_nbytes = write_payload(&c, header, payload, capacity);
 }
 
@@ -192,7 +222,10 @@ static gpuf_status encode(const gpufi_chunk_shape *shape, bool swap, const void 
                           void *scratch, gpuf_error *err) {
   gpufi_chunk_header header = {.shape = *shape};
   size_t raw_nbytes;
-  const gpuf_status status = gpufi_chunk_raw_nbytes(shape, &raw_nbytes, err);
+  gpuf_status status = gpufi_cpu_check(err);
+  if (status == GPUF_OK) {
+    status = gpufi_chunk_raw_nbytes(shape, &raw_nbytes, err);
+  }
   if (status != GPUF_OK) {
     return status;
   }

@@ -242,9 +242,10 @@ static inline bool gpufi_mask_pays(size_t used_count, size_t count) {
  * than `capacity` bytes. Writes nothing past out + block->nbytes. */
 bool gpufi_block_pack(size_t value_nbytes, const void *residuals, size_t count, uint8_t *out,
                       size_t capacity, gpufi_block *block);
-/* Unpack a block whose nbytes are readable at `in`, at chunk offset `at` (for the message). */
-gpuf_status gpufi_block_unpack(size_t value_nbytes, const uint8_t *in, size_t at, gpufi_block block,
-                               void *residuals, size_t count, gpuf_error *err);
+/* Unpack the block at `in`, where `in_nbytes` >= block.nbytes are readable, at chunk offset `at`
+ * (for the message). */
+gpuf_status gpufi_block_unpack(size_t value_nbytes, const uint8_t *in, size_t in_nbytes, size_t at,
+                               gpufi_block block, void *residuals, size_t count, gpuf_error *err);
 
 /* `count` values of value_nbytes at one width, 0 to 8 * value_nbytes bits, in groups of 8: the last
  * is filled up with zeros. `values` has room for whole groups. gpufi_fixed_unpack says whether

@@ -1,8 +1,5 @@
-#include "codec/format.h"
+#include "codec/cpu.h"
 #include "core/error.h"
-
-/* What unpack_group may read: 64 bytes of values, and a 64-bit load that starts in the last. */
-#define GROUP_READ_NBYTES 72
 
 static inline size_t group_count(size_t count) {
   return (count + GPUFI_GROUP_VALUES - 1) / GPUFI_GROUP_VALUES;
@@ -99,9 +96,8 @@ static size_t write_codes(const uint8_t *widths, size_t groups, const gpufi_bloc
   return nbytes;
 }
 
-/* Codes to widths; false if a code is below width 1 or the unused bits are not 0. */
-static bool read_codes(const uint8_t *in, const gpufi_block *block, size_t groups, uint8_t *widths,
-                       size_t *total) {
+bool gpufi_read_codes_scalar(const uint8_t *in, const gpufi_block *block, size_t groups,
+                             uint8_t *widths, size_t *total) {
   const uint32_t bits = code_bits(block->kind), zero = (1u << bits) - 1;
   uint32_t pending = 0, fill = 0;
   *total = 0;
@@ -126,33 +122,40 @@ static bool read_codes(const uint8_t *in, const gpufi_block *block, size_t group
 #define S int8_t
 #define BITS 8
 #define F(name) name##_8
+#define SCALAR(name) name##_8_scalar
 #include "codec/pack_impl.h"
 #undef T
 #undef S
 #undef BITS
 #undef F
+#undef SCALAR
 #define T uint16_t
 #define S int16_t
 #define BITS 16
 #define F(name) name##_16
+#define SCALAR(name) name##_16_scalar
 #include "codec/pack_impl.h"
 #undef T
 #undef S
 #undef BITS
 #undef F
+#undef SCALAR
 #define T uint32_t
 #define S int32_t
 #define BITS 32
 #define F(name) name##_32
+#define SCALAR(name) name##_32_scalar
 #include "codec/pack_impl.h"
 #undef T
 #undef S
 #undef BITS
 #undef F
+#undef SCALAR
 #define T uint64_t
 #define S int64_t
 #define BITS 64
 #define F(name) name##_64
+#define SCALAR(name) name##_64_scalar
 #include "codec/pack_impl.h"
 
 void gpufi_fixed_pack(size_t value_nbytes, void *values, size_t count, unsigned width,
@@ -211,9 +214,11 @@ static gpuf_status corrupt(gpuf_error *err, size_t at, const char *what) {
   return gpufi_fail(err, GPUF_ERR_CORRUPT, 0, "corrupt chunk at byte %zu: %s", at, what);
 }
 
-/* The width of each group, from the codes if there are any. Sets the bytes of these. */
-static gpuf_status read_widths(const uint8_t *in, size_t at, const gpufi_block *block,
+/* The width of each group, from the codes if there are any. Sets the bytes of these. `at_end`: no
+ * more than the block is readable. */
+static gpuf_status read_widths(const uint8_t *in, bool at_end, size_t at, const gpufi_block *block,
                                size_t groups, uint8_t *widths, size_t *codes, gpuf_error *err) {
+  const gpufi_cpu *const cpu = at_end ? &gpufi_cpu_scalar : gpufi_cpu_get();
   size_t total = groups * block->width;
   *codes = 0;
   if (block->form & GPUFI_FORM_EVEN) {
@@ -223,7 +228,7 @@ static gpuf_status read_widths(const uint8_t *in, size_t at, const gpufi_block *
     if (block->nbytes < *codes) {
       return corrupt(err, at, "the block is shorter than its code table");
     }
-    if (!read_codes(in, block, groups, widths, &total)) {
+    if (!cpu->read_codes(in, block, groups, widths, &total)) {
       return corrupt(err, at, "a code of the block is out of range");
     }
   }
@@ -232,32 +237,61 @@ static gpuf_status read_widths(const uint8_t *in, size_t at, const gpufi_block *
              : corrupt(err, at, "the widths of the groups do not add up to the block's size");
 }
 
-/* A block of coded groups. */
-static gpuf_status unpack_coded(size_t value_nbytes, const uint8_t *in, size_t at,
+/* The values that fill up the last group of a list are 0; `in` is where the group's bytes are. */
+static gpuf_status check_fill(const uint8_t *in, unsigned width, size_t here, size_t at,
+                              gpuf_error *err) {
+  uint64_t z[GPUFI_GROUP_VALUES] = {0};
+  if (width != 0) {
+    unpack_group_64(in, width, z);
+  }
+  for (size_t i = here; i < GPUFI_GROUP_VALUES; i++) {
+    if (z[i] != 0) {
+      return gpufi_fail(err, GPUF_ERR_CORRUPT, 0,
+                        "corrupt chunk at byte %zu: value %zu of a group that ends at %zu is not 0",
+                        at, i, here);
+    }
+  }
+  return GPUF_OK;
+}
+
+/* The groups of a list by way of buffers that hold whole groups and what unpacking may read. */
+static gpuf_status unpack_padded(size_t value_nbytes, const uint8_t *in, size_t in_nbytes,
+                                 size_t at, const uint8_t *widths, const gpufi_block *block,
+                                 void *residuals, size_t count, gpuf_error *err) {
+  uint8_t padded[8 * GPUFI_BLOCK_VALUES + GPUFI_GROUP_READ_NBYTES];
+  uint8_t whole[8 * GPUFI_BLOCK_VALUES];
+  const size_t groups = group_count(count), rest = count % GPUFI_GROUP_VALUES;
+  const unsigned last = widths[groups - 1];
+  memcpy(padded, in, in_nbytes);
+  memset(padded + in_nbytes, 0, GPUFI_GROUP_READ_NBYTES);
+  gpufi_cpu_get()->unpack[gpufi_value_index(value_nbytes)](padded, widths, groups, block, whole);
+  memcpy(residuals, whole, count * value_nbytes);
+  return rest == 0 ? GPUF_OK
+                   : check_fill(padded + in_nbytes - last, last, rest, at + in_nbytes - last, err);
+}
+
+/* A list of coded groups. */
+static gpuf_status unpack_coded(size_t value_nbytes, const uint8_t *in, size_t in_nbytes, size_t at,
                                 gpufi_block block, void *residuals, size_t count, gpuf_error *err) {
-  uint8_t widths[GPUFI_BLOCK_GROUPS] = {0};
+  uint8_t widths[GPUFI_BLOCK_GROUPS];
+  const size_t groups = group_count(count);
+  const bool at_end = in_nbytes - block.nbytes < GPUFI_GROUP_READ_NBYTES;
   size_t codes;
   if (block.width == 0 || block.width > 8 * value_nbytes ||
       (block.kind == GPUFI_BLOCK_CODE4 && (block.form & GPUFI_FORM_EVEN))) {
     return corrupt(err, at, "the block's width or form does not fit the value or the kind");
   }
-  const gpuf_status status = read_widths(in, at, &block, group_count(count), widths, &codes, err);
+  const gpuf_status status = read_widths(in, at_end, at, &block, groups, widths, &codes, err);
   if (status != GPUF_OK) {
     return status;
   }
-  in += codes;
-  at += codes;
-  const size_t nbytes = block.nbytes - codes;
-  switch (value_nbytes) {
-  case 1:
-    return unpack_8(in, nbytes, at, widths, &block, residuals, count, err);
-  case 2:
-    return unpack_16(in, nbytes, at, widths, &block, residuals, count, err);
-  case 4:
-    return unpack_32(in, nbytes, at, widths, &block, residuals, count, err);
-  default:
-    return unpack_64(in, nbytes, at, widths, &block, residuals, count, err);
+  if (at_end || count % GPUFI_GROUP_VALUES != 0) {
+    return unpack_padded(value_nbytes, in + codes, block.nbytes - codes, at + codes, widths, &block,
+                         residuals, count, err);
   }
+  gpufi_cpu_get()->unpack[gpufi_value_index(value_nbytes)](in + codes, widths, groups, &block,
+                                                           residuals);
+  return GPUF_OK;
 }
 
 /* Every packed value is 0: the residuals are 0, or, in a sparse block, the least there is. */
@@ -283,15 +317,15 @@ static void fill_zero(size_t value_nbytes, const gpufi_block *block, void *resid
 }
 
 /* All residuals of a block, or those of a sparse one that are not 0. */
-static gpuf_status unpack_list(size_t value_nbytes, const uint8_t *in, size_t at, gpufi_block block,
-                               void *residuals, size_t count, gpuf_error *err) {
+static gpuf_status unpack_list(size_t value_nbytes, const uint8_t *in, size_t in_nbytes, size_t at,
+                               gpufi_block block, void *residuals, size_t count, gpuf_error *err) {
   const size_t raw_nbytes = count * value_nbytes;
   const bool sparse = (block.form & GPUFI_FORM_SPARSE) != 0;
   if (block.shift >= 8 * value_nbytes) {
     return corrupt(err, at, "the block's shift does not fit the value");
   }
   if (block.kind == GPUFI_BLOCK_CODE3 || block.kind == GPUFI_BLOCK_CODE4) {
-    return unpack_coded(value_nbytes, in, at, block, residuals, count, err);
+    return unpack_coded(value_nbytes, in, in_nbytes, at, block, residuals, count, err);
   }
   const bool zero = block.kind == GPUFI_BLOCK_ZERO, restored = zero && sparse;
   const uint32_t extra = block.form & ~(uint32_t)GPUFI_FORM_SPARSE;
@@ -307,20 +341,20 @@ static gpuf_status unpack_list(size_t value_nbytes, const uint8_t *in, size_t at
   return GPUF_OK;
 }
 
-gpuf_status gpufi_block_unpack(size_t value_nbytes, const uint8_t *in, size_t at, gpufi_block block,
-                               void *residuals, size_t count, gpuf_error *err) {
+gpuf_status gpufi_block_unpack(size_t value_nbytes, const uint8_t *in, size_t in_nbytes, size_t at,
+                               gpufi_block block, void *residuals, size_t count, gpuf_error *err) {
   uint64_t used[GPUFI_BLOCK_VALUES];
   gpufi_mask mask;
   if (!(block.form & GPUFI_FORM_SPARSE)) {
-    return unpack_list(value_nbytes, in, at, block, residuals, count, err);
+    return unpack_list(value_nbytes, in, in_nbytes, at, block, residuals, count, err);
   }
   gpuf_status status = gpufi_mask_read(in, block.nbytes, at, count, &mask, err);
   if (status != GPUF_OK) {
     return status;
   }
   block.nbytes -= (uint32_t)mask.nbytes;
-  status = unpack_list(value_nbytes, in + mask.nbytes, at + mask.nbytes, block, used,
-                       mask.used_count, err);
+  status = unpack_list(value_nbytes, in + mask.nbytes, in_nbytes - mask.nbytes, at + mask.nbytes,
+                       block, used, mask.used_count, err);
   if (status == GPUF_OK) {
     gpufi_mask_expand(value_nbytes, &mask, (const uint8_t *)used, count, residuals);
   }

@@ -1,5 +1,6 @@
 /* Packing for one width of value; included by pack.c once a width, with
- *   T the unsigned type, S the signed one, BITS their width, F(name) the function's name. */
+ *   T the unsigned type, S the signed one, BITS their width, F(name) and SCALAR(name) the
+ * functions' names. */
 
 /* Plan a block, or the residuals of a sparse one that are not 0. In: residuals in `z`, the form so
  * far in block->form. Out: packed values in `z`, filled up to whole groups with zeros, the widths
@@ -50,7 +51,7 @@ static void F(pack_group)(const T *z, unsigned width, uint8_t *out) {
   memcpy(out, &pending, fill / 8);
 }
 
-/* Packed values of a group from `width` bytes; `in` is readable for 72 bytes. */
+/* Packed values of a group from `width` bytes. */
 static void F(unpack_group)(const uint8_t *in, unsigned width, T *z) {
   const uint64_t mask = width == 64 ? UINT64_MAX : (UINT64_C(1) << width) - 1;
   for (unsigned i = 0; i < GPUFI_GROUP_VALUES; i++) {
@@ -75,9 +76,9 @@ static void F(fixed_pack)(T *z, size_t count, unsigned width, uint8_t *out) {
 static bool F(fixed_unpack)(const uint8_t *in, size_t count, unsigned width, T *z) {
   const size_t groups = group_count(count);
   for (size_t k = 0; k < groups; k++) {
-    uint8_t tail[GROUP_READ_NBYTES] = {0};
+    uint8_t tail[GPUFI_GROUP_READ_NBYTES] = {0};
     const uint8_t *from = in + k * width;
-    if ((groups - k) * width < GROUP_READ_NBYTES) {
+    if ((groups - k) * width < GPUFI_GROUP_READ_NBYTES) {
       memcpy(tail, from, width);
       from = tail;
     }
@@ -164,36 +165,15 @@ static bool F(pack)(const uint8_t *residuals, size_t count, uint8_t *out, size_t
   return true;
 }
 
-/* Groups of a block whose codes are in `widths`; `at` is the chunk offset of `in`. */
-static gpuf_status F(unpack)(const uint8_t *in, size_t in_nbytes, size_t at, const uint8_t *widths,
-                             const gpufi_block *block, uint8_t *residuals, size_t count,
-                             gpuf_error *err) {
-  const uint8_t *const end = in + in_nbytes;
-  for (size_t k = 0; k * GPUFI_GROUP_VALUES < count; k++) {
-    const size_t first = k * GPUFI_GROUP_VALUES;
-    const size_t here = count - first < GPUFI_GROUP_VALUES ? count - first : GPUFI_GROUP_VALUES;
-    uint8_t tail[GROUP_READ_NBYTES];
+void SCALAR(gpufi_unpack)(const uint8_t *in, const uint8_t *widths, size_t groups,
+                          const gpufi_block *block, uint8_t *residuals) {
+  for (size_t k = 0; k < groups; k++) {
     T z[GPUFI_GROUP_VALUES] = {0};
-    const uint8_t *from = in;
-    if ((size_t)(end - in) < GROUP_READ_NBYTES) {
-      memset(tail, 0, sizeof(tail));
-      memcpy(tail, in, widths[k]);
-      from = tail;
-    }
     if (widths[k] != 0) {
-      F(unpack_group)(from, widths[k], z);
+      F(unpack_group)(in, widths[k], z);
     }
-    for (size_t i = here; i < GPUFI_GROUP_VALUES; i++) {
-      if (z[i] != 0) {
-        return gpufi_fail(err, GPUF_ERR_CORRUPT, 0,
-                          "corrupt chunk at byte %zu: value %zu of a group that ends at %zu is "
-                          "not 0",
-                          at + (size_t)(in - (end - in_nbytes)), i, here);
-      }
-    }
-    F(restore)(z, here, block);
-    memcpy(residuals + first * sizeof(T), z, here * sizeof(T));
+    F(restore)(z, GPUFI_GROUP_VALUES, block);
+    memcpy(residuals + k * sizeof(z), z, sizeof(z));
     in += widths[k];
   }
-  return GPUF_OK;
 }

@@ -1,0 +1,413 @@
+/* The codec's inner loops for x86-64 with AVX-512 (F, BW, DQ, VL, CD, VBMI, VBMI2). */
+#if defined(__x86_64__)
+
+#include "codec/cpu.h"
+#include "codec/unpack_tables.h"
+
+#include <immintrin.h>
+
+#if defined(__clang__)
+#pragma clang attribute push(                                                                      \
+    __attribute__((target("avx2,bmi,bmi2,avx512f,avx512bw,avx512dq,avx512vl,avx512cd,avx512vbmi,"  \
+                          "avx512vbmi2"))),                                                        \
+    apply_to = function)
+#else
+#pragma GCC push_options
+#pragma GCC target(                                                                                \
+    "avx2,bmi,bmi2,avx512f,avx512bw,avx512dq,avx512vl,avx512cd,avx512vbmi,avx512vbmi2,prefer-vector-width=512")
+#endif
+
+/* --- running sums ----------------------------------------------------------------------------- */
+
+typedef uint8_t v8 __attribute__((vector_size(64)));
+typedef uint16_t v16 __attribute__((vector_size(64)));
+typedef uint32_t v32 __attribute__((vector_size(64)));
+typedef uint64_t v64 __attribute__((vector_size(64)));
+
+#define INLINE static inline __attribute__((always_inline))
+
+/* x moved up by `count` 32-bit elements, zeros below. */
+#define UP_32(x, count) _mm512_alignr_epi32(x, _mm512_setzero_si512(), 16 - (count))
+
+INLINE v64 prefix_64(v64 v, unsigned step) {
+  __m512i x = (__m512i)v;
+  if (step == 1) {
+    x = _mm512_add_epi64(x, UP_32(x, 2));
+  }
+  x = _mm512_add_epi64(x, UP_32(x, 4));
+  return (v64)_mm512_add_epi64(x, UP_32(x, 8));
+}
+
+INLINE v64 last_64(v64 v, unsigned step) {
+  return step == 1 ? (v64)_mm512_permutexvar_epi64(_mm512_set1_epi64(7), (__m512i)v)
+                   : (v64)_mm512_shuffle_i64x2((__m512i)v, (__m512i)v, 0xff);
+}
+
+INLINE v32 prefix_32(v32 v, unsigned step) {
+  __m512i x = (__m512i)v;
+  if (step == 1) {
+    x = _mm512_add_epi32(x, UP_32(x, 1));
+  }
+  x = _mm512_add_epi32(x, UP_32(x, 2));
+  x = _mm512_add_epi32(x, UP_32(x, 4));
+  return (v32)_mm512_add_epi32(x, UP_32(x, 8));
+}
+
+INLINE v32 last_32(v32 v, unsigned step) {
+  return step == 1 ? (v32)_mm512_permutexvar_epi32(_mm512_set1_epi32(15), (__m512i)v)
+                   : (v32)_mm512_permutexvar_epi64(_mm512_set1_epi64(7), (__m512i)v);
+}
+
+INLINE v16 prefix_16(v16 v, unsigned step) {
+  __m512i x = (__m512i)v;
+  (void)step;
+  x = _mm512_add_epi16(x, _mm512_bslli_epi128(x, 2));
+  x = _mm512_add_epi16(x, _mm512_bslli_epi128(x, 4));
+  x = _mm512_add_epi16(x, _mm512_bslli_epi128(x, 8));
+  __m512i ends = _mm512_shuffle_epi8(x, _mm512_set1_epi16(0x0f0e));
+  ends = UP_32(ends, 4);
+  ends = _mm512_add_epi16(ends, UP_32(ends, 4));
+  return (v16)_mm512_add_epi16(x, _mm512_add_epi16(ends, UP_32(ends, 8)));
+}
+
+INLINE v16 last_16(v16 v, unsigned step) {
+  (void)step;
+  return (v16)_mm512_permutexvar_epi16(_mm512_set1_epi16(31), (__m512i)v);
+}
+
+INLINE v8 prefix_8(v8 v, unsigned step) {
+  __m512i x = (__m512i)v;
+  if (step == 1) {
+    x = _mm512_add_epi8(x, _mm512_bslli_epi128(x, 1));
+  }
+  x = _mm512_add_epi8(x, _mm512_bslli_epi128(x, 2));
+  x = _mm512_add_epi8(x, _mm512_bslli_epi128(x, 4));
+  x = _mm512_add_epi8(x, _mm512_bslli_epi128(x, 8));
+  __m512i ends = _mm512_shuffle_epi8(x, _mm512_set1_epi16(step == 1 ? 0x0f0f : 0x0f0e));
+  ends = UP_32(ends, 4);
+  ends = _mm512_add_epi8(ends, UP_32(ends, 4));
+  return (v8)_mm512_add_epi8(x, _mm512_add_epi8(ends, UP_32(ends, 8)));
+}
+
+INLINE v8 last_8(v8 v, unsigned step) {
+  return step == 1 ? (v8)_mm512_permutexvar_epi8(_mm512_set1_epi8(63), (__m512i)v)
+                   : (v8)_mm512_permutexvar_epi16(_mm512_set1_epi16(31), (__m512i)v);
+}
+
+#define T uint8_t
+#define BITS 8
+#define V v8
+#define F(name) name##_8
+#define PREFIX prefix_8
+#define LAST last_8
+#include "codec/line_impl.h"
+#undef T
+#undef BITS
+#undef V
+#undef F
+#undef PREFIX
+#undef LAST
+#define T uint16_t
+#define BITS 16
+#define V v16
+#define F(name) name##_16
+#define PREFIX prefix_16
+#define LAST last_16
+#include "codec/line_impl.h"
+#undef T
+#undef BITS
+#undef V
+#undef F
+#undef PREFIX
+#undef LAST
+#define T uint32_t
+#define BITS 32
+#define V v32
+#define F(name) name##_32
+#define PREFIX prefix_32
+#define LAST last_32
+#include "codec/line_impl.h"
+#undef T
+#undef BITS
+#undef V
+#undef F
+#undef PREFIX
+#undef LAST
+#define T uint64_t
+#define BITS 64
+#define V v64
+#define F(name) name##_64
+#define PREFIX prefix_64
+#define LAST last_64
+#include "codec/line_impl.h"
+
+/* --- checksum --------------------------------------------------------------------------------- */
+
+static void add_words(const uint8_t *encoded, size_t begin, size_t end, uint64_t sums[2]) {
+  __m512i plain = _mm512_setzero_si512(), mixed = plain;
+  const v64 index = {1, 2, 3, 4, 5, 6, 7, 8};
+  __m512i key = (__m512i)((index + begin) * GPUFI_WORD_KEY);
+  const __m512i next = _mm512_set1_epi64((int64_t)(8 * GPUFI_WORD_KEY));
+  size_t i = begin;
+  for (; i + 8 <= end; i += 8) {
+    const __m512i words = _mm512_loadu_si512(encoded + 8 * i);
+    const __m512i x = _mm512_xor_si512(words, key);
+    plain = _mm512_add_epi64(plain, words);
+    mixed = _mm512_add_epi64(mixed, _mm512_mul_epu32(x, _mm512_srli_epi64(x, 32)));
+    key = _mm512_add_epi64(key, next);
+  }
+  sums[0] += (uint64_t)_mm512_reduce_add_epi64(plain);
+  sums[1] += (uint64_t)_mm512_reduce_add_epi64(mixed);
+  gpufi_add_words_scalar(encoded, i, end, sums);
+}
+
+/* --- codes ------------------------------------------------------------------------------------ */
+
+/* 64 codes of 3 (24 bytes) or 4 bits (32 bytes), a byte each; reads 32. Each 64-bit lane gets the
+ * bytes that hold 8 codes, of which a multishift picks one a byte. */
+INLINE __m512i spread_codes(const uint8_t *in, unsigned bits) {
+  const __m512i x = _mm512_castsi256_si512(_mm256_loadu_si256((const __m256i *)in));
+  const __m512i lane = _mm512_set_epi64(7, 6, 5, 4, 3, 2, 1, 0);
+  const __m512i first = _mm512_mullo_epi64(lane, _mm512_set1_epi64(bits));
+  const __m512i broadcast =
+      _mm512_shuffle_epi8(first, _mm512_broadcast_i32x4(_mm_set_epi64x(0x0808080808080808, 0)));
+  const __m512i bytes = _mm512_add_epi8(broadcast, _mm512_set1_epi64(0x0706050403020100));
+  const __m512i shifts = _mm512_set1_epi64(bits == 3 ? 0x15120f0c09060300 : 0x1c1814100c080400);
+  return _mm512_and_si512(_mm512_multishift_epi64_epi8(shifts, _mm512_permutexvar_epi8(bytes, x)),
+                          _mm512_set1_epi8((char)((1 << bits) - 1)));
+}
+
+static bool read_codes(const uint8_t *in, const gpufi_block *block, size_t groups, uint8_t *widths,
+                       size_t *total) {
+  if (groups != GPUFI_BLOCK_GROUPS) {
+    return gpufi_read_codes_scalar(in, block, groups, widths, total);
+  }
+  const unsigned bits = block->kind == GPUFI_BLOCK_CODE3 ? 3 : 4;
+  const __m512i zero = _mm512_set1_epi8((char)((1 << bits) - 1));
+  const __m512i widest = _mm512_set1_epi8((char)block->width);
+  __m512i sum = _mm512_setzero_si512();
+  __mmask64 bad = 0;
+  for (size_t k = 0; k < GPUFI_BLOCK_GROUPS; k += 64) {
+    const __m512i codes = spread_codes(in + k / 8 * bits, bits);
+    const __mmask64 some = _mm512_cmpneq_epi8_mask(codes, zero);
+    const __m512i width = _mm512_maskz_sub_epi8(some, widest, codes);
+    bad |= _mm512_mask_cmpge_epu8_mask(some, codes, widest);
+    sum = _mm512_add_epi64(sum, _mm512_sad_epu8(width, _mm512_setzero_si512()));
+    _mm512_storeu_si512(widths + k, width);
+  }
+  *total = (size_t)_mm512_reduce_add_epi64(sum);
+  return bad == 0;
+}
+
+/* --- unpacking -------------------------------------------------------------------------------- */
+
+INLINE __m128i load_128(const void *p) {
+  return _mm_loadu_si128((const __m128i *)p);
+}
+
+INLINE __m256i load_256(const void *p) {
+  return _mm256_loadu_si256((const __m256i *)p);
+}
+
+/* How packed values become residuals: plus `bias`, down by one bit if the lowest is a sign, and up
+ * by the shift. */
+typedef struct restoring {
+  unsigned bias, sign, shift;
+  __m128i down, up; /* `sign` and `shift` again */
+} restoring;
+
+INLINE restoring restoring_of(const gpufi_block *block) {
+  const unsigned zigzag = block->form & GPUFI_FORM_PLAIN ? 0 : 1;
+  return (restoring){block->form & GPUFI_FORM_SPARSE ? 1 : 0, zigzag, block->shift,
+                     _mm_cvtsi32_si128((int)zigzag), _mm_cvtsi32_si128((int)block->shift)};
+}
+
+/* 8 values of 32 bits as 4 pairs: a pair's bytes into a 64-bit lane, and a multishift that takes
+ * the two values out of it. Only for a width of 31 may a pair need a ninth byte. */
+#define BYTE(w, bit, k) (uint8_t)(((bit) >> 3) + (k))
+#define BYTES_4(w, bit) BYTE(w, bit, 0), BYTE(w, bit, 1), BYTE(w, bit, 2), BYTE(w, bit, 3)
+#define BYTES_8(w, bit) BYTES_4(w, bit), BYTES_4(w, (bit) + 32)
+#define SHIFTS_2(bit) (uint8_t)(bit), (uint8_t)((bit) + 8)
+#define SHIFTS_4(bit) SHIFTS_2(bit), SHIFTS_2((bit) + 16)
+#define PAIR(w, j) ((w) * 2 * (j))
+#define PAIR_BYTES(w, j) BYTES_8(w, PAIR(w, j))
+#define PAIR_SHIFTS(w, j) SHIFTS_4(PAIR(w, j) & 7), SHIFTS_4((PAIR(w, j) & 7) + (w))
+#define ROW_PAIR_BYTES(w) {PAIR_BYTES(w, 0), PAIR_BYTES(w, 1), PAIR_BYTES(w, 2), PAIR_BYTES(w, 3)}
+#define ROW_PAIR_SHIFTS(w)                                                                         \
+  {PAIR_SHIFTS(w, 0), PAIR_SHIFTS(w, 1), PAIR_SHIFTS(w, 2), PAIR_SHIFTS(w, 3)}
+#define MASK_32(w) (uint32_t)((UINT64_C(1) << (w)) - 1)
+
+static const uint8_t pair_bytes[33][32] = {ROWS_32(ROW_PAIR_BYTES)};
+static const uint8_t pair_shifts[33][32] = {ROWS_32(ROW_PAIR_SHIFTS)};
+static const uint32_t mask_32[33] = {ROWS_32(MASK_32)};
+
+/* And one by one, with a funnel shift, for all widths. */
+#define VALUE_BYTES_32(w, j) BYTES_4(w, BIT(w, j))
+#define ROW_BYTES_32(w) {EACH_8(VALUE_BYTES_32, w)}
+#define ROW_LOW(w) {EACH_8(LOW, w)}
+
+static const uint8_t bytes_32[33][32] = {ROWS_32(ROW_BYTES_32)};
+static const uint32_t low_32[33][8] = {ROWS_32(ROW_LOW)};
+
+INLINE __m256i spread_32(const uint8_t *in, unsigned width, bool by_pairs) {
+  const __m256i x = load_256(in);
+  __m256i z;
+  if (by_pairs) {
+    z = _mm256_multishift_epi64_epi8(load_256(pair_shifts[width]),
+                                     _mm256_permutexvar_epi8(load_256(pair_bytes[width]), x));
+  } else {
+    const __m256i bytes = load_256(bytes_32[width]);
+    const __m256i after = _mm256_add_epi8(bytes, _mm256_set1_epi8(4));
+    z = _mm256_shrdv_epi32(_mm256_permutexvar_epi8(bytes, x), _mm256_permutexvar_epi8(after, x),
+                           load_256(low_32[width]));
+  }
+  return _mm256_and_si256(z, _mm256_set1_epi32((int)mask_32[width]));
+}
+
+INLINE __m256i restore_32(__m256i z, restoring how) {
+  z = _mm256_add_epi32(z, _mm256_set1_epi32((int)how.bias));
+  const __m256i sign = _mm256_and_si256(z, _mm256_set1_epi32((int)how.sign));
+  const __m256i flips = _mm256_sub_epi32(_mm256_setzero_si256(), sign);
+  return _mm256_sll_epi32(_mm256_xor_si256(_mm256_srl_epi32(z, how.down), flips), how.up);
+}
+
+INLINE void unpack_32_groups(const uint8_t *in, const uint8_t *widths, size_t groups, bool by_pairs,
+                             const gpufi_block *block, uint8_t *residuals) {
+  const restoring how = restoring_of(block);
+  for (size_t k = 0; k < groups; k++) {
+    const __m256i r = restore_32(spread_32(in, widths[k], by_pairs), how);
+    _mm256_storeu_si256((__m256i *)(residuals + 32 * k), r);
+    in += widths[k];
+  }
+}
+
+static void unpack_32(const uint8_t *in, const uint8_t *widths, size_t groups,
+                      const gpufi_block *block, uint8_t *residuals) {
+  if (block->width < 31) {
+    unpack_32_groups(in, widths, groups, true, block, residuals);
+  } else {
+    unpack_32_groups(in, widths, groups, false, block, residuals);
+  }
+}
+
+/* 8 values of 16 bits as 2 quadruples. */
+#define QUAD(w, j) ((w) * 4 * (j))
+#define QUAD_SHIFTS(w, j)                                                                          \
+  SHIFTS_2(QUAD(w, j) & 7), SHIFTS_2((QUAD(w, j) & 7) + (w)),                                      \
+      SHIFTS_2((QUAD(w, j) & 7) + 2 * (w)), SHIFTS_2((QUAD(w, j) & 7) + 3 * (w))
+#define ROW_QUAD_BYTES(w) {BYTES_8(w, 0), BYTES_8(w, QUAD(w, 1))}
+#define ROW_QUAD_SHIFTS(w) {QUAD_SHIFTS(w, 0), QUAD_SHIFTS(w, 1)}
+#define MASK_16(w) (uint16_t)((1u << (w)) - 1)
+
+static const uint8_t quad_bytes[17][16] = {ROWS_16(ROW_QUAD_BYTES)};
+static const uint8_t quad_shifts[17][16] = {ROWS_16(ROW_QUAD_SHIFTS)};
+static const uint16_t mask_16[17] = {ROWS_16(MASK_16)};
+
+INLINE __m128i spread_16(const uint8_t *in, unsigned width) {
+  const __m128i x = _mm_shuffle_epi8(load_128(in), load_128(quad_bytes[width]));
+  return _mm_and_si128(_mm_multishift_epi64_epi8(load_128(quad_shifts[width]), x),
+                       _mm_set1_epi16((short)mask_16[width]));
+}
+
+INLINE __m256i restore_16(__m256i z, restoring how) {
+  z = _mm256_add_epi16(z, _mm256_set1_epi16((short)how.bias));
+  const __m256i sign = _mm256_and_si256(z, _mm256_set1_epi16((short)how.sign));
+  const __m256i flips = _mm256_sub_epi16(_mm256_setzero_si256(), sign);
+  return _mm256_sll_epi16(_mm256_xor_si256(_mm256_srl_epi16(z, how.down), flips), how.up);
+}
+
+static void unpack_16(const uint8_t *in, const uint8_t *widths, size_t groups,
+                      const gpufi_block *block, uint8_t *residuals) {
+  const restoring how = restoring_of(block);
+  for (size_t k = 0; k < groups; k += 2) {
+    const unsigned width = widths[k], next = k + 1 < groups ? widths[k + 1] : 0;
+    const __m256i z = _mm256_inserti128_si256(_mm256_castsi128_si256(spread_16(in, width)),
+                                              spread_16(in + width, next), 1);
+    const __m256i r = restore_16(z, how);
+    if (k + 1 < groups) {
+      _mm256_storeu_si256((__m256i *)(residuals + 16 * k), r);
+    } else {
+      _mm_storeu_si128((__m128i *)(residuals + 16 * k), _mm256_castsi256_si128(r));
+    }
+    in += width + next;
+  }
+}
+
+/* There are no shifts of 8 bits: what crosses into the next byte is cut off. */
+INLINE __m512i restore_8(__m512i z, restoring how) {
+  z = _mm512_add_epi8(z, _mm512_set1_epi8((char)how.bias));
+  const __m512i sign = _mm512_and_si512(z, _mm512_set1_epi8((char)how.sign));
+  const __m512i flips = _mm512_sub_epi8(_mm512_setzero_si512(), sign);
+  const __m512i low = _mm512_set1_epi8((char)(0xff >> how.sign));
+  const __m512i r = _mm512_xor_si512(_mm512_and_si512(_mm512_srl_epi16(z, how.down), low), flips);
+  return _mm512_and_si512(_mm512_sll_epi16(r, how.up), _mm512_set1_epi8((char)(0xff << how.shift)));
+}
+
+/* 8 values of 8 bits: a bit deposit, of which every CPU with VBMI has a fast one. */
+#define MASK_8(w) (((UINT64_C(1) << (w)) - 1) * UINT64_C(0x0101010101010101))
+
+static const uint64_t mask_8[9] = {ROWS_8(MASK_8)};
+
+static void unpack_8(const uint8_t *in, const uint8_t *widths, size_t groups,
+                     const gpufi_block *block, uint8_t *residuals) {
+  const restoring how = restoring_of(block);
+  for (size_t k = 0; k < groups; k++) {
+    const uint64_t z = _pdep_u64(gpufi_load_u64(in), mask_8[widths[k]]);
+    memcpy(residuals + 8 * k, &z, sizeof(z));
+    in += widths[k];
+  }
+  for (size_t i = 0; i < 8 * groups; i += 64) {
+    const size_t left = 8 * groups - i;
+    const __mmask64 here = _bzhi_u64(UINT64_MAX, left < 64 ? (unsigned)left : 64);
+    const __m512i z = _mm512_maskz_loadu_epi8(here, residuals + i);
+    _mm512_mask_storeu_epi8(residuals + i, here, restore_8(z, how));
+  }
+}
+
+/* 8 values of 64 bits, with a funnel shift. */
+#define BYTES_64(w, j) BYTES_8(w, BIT(w, j))
+#define ROW_BYTES_64(w) {EACH_8(BYTES_64, w)}
+
+static const uint8_t bytes_64[65][64] = {ROWS_64(ROW_BYTES_64)};
+static const uint64_t low_64[65][8] = {ROWS_64(ROW_LOW)};
+
+INLINE __m512i restore_64(__m512i z, restoring how) {
+  z = _mm512_add_epi64(z, _mm512_set1_epi64(how.bias));
+  const __m512i sign = _mm512_and_si512(z, _mm512_set1_epi64(how.sign));
+  const __m512i flips = _mm512_sub_epi64(_mm512_setzero_si512(), sign);
+  return _mm512_sll_epi64(_mm512_xor_si512(_mm512_srl_epi64(z, how.down), flips), how.up);
+}
+
+static void unpack_64(const uint8_t *in, const uint8_t *widths, size_t groups,
+                      const gpufi_block *block, uint8_t *residuals) {
+  const restoring how = restoring_of(block);
+  for (size_t k = 0; k < groups; k++) {
+    const unsigned width = widths[k];
+    const __m512i x = _mm512_loadu_si512(in), bytes = _mm512_loadu_si512(bytes_64[width]);
+    const __m512i after = _mm512_add_epi8(bytes, _mm512_set1_epi8(8));
+    const __m512i all =
+        _mm512_shrdv_epi64(_mm512_permutexvar_epi8(bytes, x), _mm512_permutexvar_epi8(after, x),
+                           _mm512_loadu_si512(low_64[width]));
+    const uint64_t mask = _bzhi_u64(UINT64_MAX, width);
+    const __m512i z = _mm512_and_si512(all, _mm512_set1_epi64((int64_t)mask));
+    _mm512_storeu_si512(residuals + 64 * k, restore_64(z, how));
+    in += width;
+  }
+}
+
+const gpufi_cpu gpufi_cpu_avx512 = {
+    .name = "avx512",
+    .add_words = add_words,
+    .read_codes = read_codes,
+    .unpack = {unpack_8, unpack_16, unpack_32, unpack_64},
+    .inverse = {inverse_8, inverse_16, inverse_32, inverse_64},
+    .forward = {forward_8, forward_16, forward_32, forward_64},
+};
+
+#if defined(__clang__)
+#pragma clang attribute pop
+#else
+#pragma GCC pop_options
+#endif
+
+#endif
