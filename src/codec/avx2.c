@@ -41,7 +41,8 @@ INLINE v64 prefix_64(v64 v, unsigned step) {
 }
 
 INLINE v64 last_64(v64 v, unsigned step) {
-  return (v64)_mm256_permute4x64_epi64((__m256i)v, step == 1 ? 0xff : 0xee);
+  return step == 1 ? (v64)_mm256_permute4x64_epi64((__m256i)v, 0xff)
+                   : (v64)_mm256_permute4x64_epi64((__m256i)v, 0xee);
 }
 
 INLINE v32 prefix_32(v32 v, unsigned step) {
@@ -397,7 +398,7 @@ INLINE void unpack_64_groups(const uint8_t *in, const uint8_t *widths, size_t gr
   for (size_t k = 0; k < groups; k++) {
     for (unsigned j = 0; j < 8; j += 4) {
       const __m256i z = spread_64(in, widths[k], j, wide);
-      _mm256_storeu_si256((__m256i *)(residuals + 64 * k + 8 * j), restore_64(z, how));
+      _mm256_storeu_si256((__m256i *)(residuals + 64 * k + (size_t)8 * j), restore_64(z, how));
     }
     in += widths[k];
   }
