@@ -121,6 +121,37 @@ static PyObject *h5_write(PyObject *module, PyObject *args) {
   Py_RETURN_NONE;
 }
 
+static PyObject *h5_write_region(PyObject *module, PyObject *args) {
+  gpufi_py_state *state = gpufi_py_state_of_module(module);
+  long long dataset;
+  PyObject *start_arg, *x, *phil;
+  int64_t start[GPUF_NDIM_MAX];
+  gpuf_h5_options options = {0};
+  gpufi_py_h5_lock lock = {0};
+  gpufi_py_import import = {0};
+  gpuf_status status;
+  gpuf_error err;
+  if (!PyArg_ParseTuple(args, "LO!OO:h5_write_region", &dataset, &PyTuple_Type, &start_arg, &x,
+                        &phil) ||
+      gpufi_py_adapter_import(state, x, &import) < 0) {
+    return NULL;
+  }
+  if (parse_axes(start_arg, "start", import.tensor.ndim, start) < 0 ||
+      lock_init(&lock, &options, phil) < 0) {
+    gpufi_py_import_clear(&import);
+    return NULL;
+  }
+  lock.thread = PyEval_SaveThread();
+  status = gpuf_h5_write_region(dataset, start, &import.tensor, &options, &err);
+  PyEval_RestoreThread(lock.thread);
+  lock_fini(&lock);
+  gpufi_py_import_clear(&import);
+  if (status != GPUF_OK) {
+    return gpufi_py_raise(state, &err);
+  }
+  Py_RETURN_NONE;
+}
+
 /* --- Reading -------------------------------------------------------------------- */
 
 /* A fresh ndarray, or DeviceArray, for what `tensor` describes; sets its data and strides. */
@@ -323,6 +354,8 @@ PyMethodDef gpufi_py_hdf5_methods[] = {
      "register the filter with it."},
     {"h5_write", h5_write, METH_VARARGS,
      "h5_write(location, name, x, chunks, codec, phil, /)\n--\n\nCreate a dataset."},
+    {"h5_write_region", h5_write_region, METH_VARARGS,
+     "h5_write_region(dataset, start, x, phil, /)\n--\n\nOverwrite a part of a dataset."},
     {"h5_read", h5_read, METH_VARARGS,
      "h5_read(dataset, region, device, out, phil, /)\n--\n\nRead a dataset, or its region (start, "
      "shape)."},

@@ -1,4 +1,4 @@
-"""The command line: `gpufetch info | demo | ls | plugin-path`."""
+"""The command line: `gpufetch info | demo | ls | repack | plugin-path`."""
 
 from __future__ import annotations
 
@@ -9,10 +9,10 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
-import h5py
-
 import gpufetch as gf
-from gpufetch.lazy import format_nbytes
+from gpufetch._ls import ls_lines
+from gpufetch._repack import CODECS
+from gpufetch._text import format_nbytes
 
 __all__ = ["main"]
 
@@ -41,9 +41,23 @@ def _parser() -> argparse.ArgumentParser:
     info = commands.add_parser("info", help="say what gpufetch was built with and runs on")
     info.set_defaults(run=_info)
 
-    ls = commands.add_parser("ls", help="list the datasets of HDF5 files")
+    ls = commands.add_parser("ls", help="list HDF5 files: datasets, filters, what reading needs")
     ls.add_argument("file", type=Path, nargs="+")
     ls.set_defaults(run=_ls)
+
+    repack = commands.add_parser(
+        "repack", help="copy an HDF5 file, its datasets stored another way"
+    )
+    repack.add_argument("source", type=Path, metavar="IN")
+    repack.add_argument("dest", type=Path, metavar="OUT")
+    repack.add_argument(
+        "--codec",
+        choices=CODECS,
+        default="gpufetch",
+        help="none and gzip: any HDF5 reads it; bitshuffle-lz4: hdf5plugin does (%(default)s)",
+    )
+    repack.add_argument("--overwrite", action="store_true", help="replace OUT if it exists")
+    repack.set_defaults(run=_repack)
 
     plugin_path = commands.add_parser(
         "plugin-path", help="print the directory to put into HDF5_PLUGIN_PATH"
@@ -90,56 +104,22 @@ def _plugin_path(arguments: argparse.Namespace) -> int:
 
 def _ls(arguments: argparse.Namespace) -> int:
     for path in arguments.file:
-        rows = [_LS_COLUMNS, *_ls_rows(path)]
-        widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
-        print(f"{path}: {format_nbytes(path.stat().st_size)}")
-        for row in rows:
-            cells = (cell.ljust(width) for cell, width in zip(row, widths, strict=True))
-            print("  " + "  ".join(cells).rstrip())
+        for line in ls_lines(path):
+            print(line)
     return 0
 
 
-_LS_COLUMNS = ("dataset", "shape", "dtype", "chunks", "filter", "size", "ratio")
-_FILTER_NAMES = {1: "deflate", 2: "shuffle", 3: "fletcher32", 4: "szip", 5: "nbit"}
-
-
-def _ls_rows(path: Path) -> list[tuple[str, ...]]:
-    rows = []
-
-    def visit(name: str, item: h5py.Group | h5py.Dataset) -> None:
-        if isinstance(item, h5py.Dataset):
-            rows.append(_ls_row(name, item))
-
-    try:
-        with h5py.File(path, "r") as file:
-            file.visititems(visit)
-    except OSError as error:
-        raise OSError(f"{path}: {error}") from error
-    return rows
-
-
-def _ls_row(name: str, dataset: h5py.Dataset) -> tuple[str, ...]:
-    stored = dataset.id.get_storage_size()
-    nbytes = dataset.nbytes if dataset.shape is not None else 0
-    return (
-        name,
-        "empty" if dataset.shape is None else str(dataset.shape),
-        str(dataset.dtype),
-        "-" if dataset.chunks is None else str(dataset.chunks),
-        "+".join(_filter_names(dataset)) or "-",
-        format_nbytes(nbytes),
-        f"{nbytes / stored:.2f}" if stored else "-",
+def _repack(arguments: argparse.Namespace) -> int:
+    gf.hdf5.repack(
+        arguments.source,
+        arguments.dest,
+        codec=arguments.codec,
+        overwrite=arguments.overwrite,
+        progress=True,
     )
-
-
-def _filter_names(dataset: h5py.Dataset) -> list[str]:
-    properties = dataset.id.get_create_plist()
-    names = []
-    for index in range(properties.get_nfilters()):
-        number, _, _, name = properties.get_filter(index)
-        known = "gpufetch" if number == gf.hdf5.FILTER_ID else _FILTER_NAMES.get(number)
-        names.append(known or name.decode(errors="replace").split(";")[0] or str(number))
-    return names
+    before, after = arguments.source.stat().st_size, arguments.dest.stat().st_size
+    print(f"{arguments.dest}: {format_nbytes(after)}, was {format_nbytes(before)}")
+    return 0
 
 
 def _demo(arguments: argparse.Namespace) -> int:

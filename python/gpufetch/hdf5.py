@@ -21,9 +21,10 @@ import numpy.typing as npt
 from h5py import _objects
 
 from gpufetch import _core
+from gpufetch._repack import repack
 from gpufetch._select import select
 
-__all__ = ["FILTER_ID", "filter_options", "plugin_path", "read", "write"]
+__all__ = ["FILTER_ID", "filter_options", "plugin_path", "read", "repack", "write"]
 
 FILTER_ID = 49370
 """Identifier of the gpufetch filter, in HDF5's range for private use."""

@@ -248,8 +248,8 @@ gpuf_status gpufi_h5_dataset_init(gpufi_h5_dataset *dataset, gpufi_h5_session *s
   return status;
 }
 
-gpuf_status gpufi_h5_dataset_matches(const gpufi_h5_dataset *dataset, const gpuf_tensor *tensor,
-                                     const char *role, gpuf_error *err) {
+static gpuf_status check_match(const gpufi_h5_dataset *dataset, const gpuf_tensor *tensor,
+                               const char *role, gpuf_error *err) {
   bool same = dataset->ndim == tensor->ndim;
   for (int32_t axis = 0; axis < tensor->ndim; axis++) {
     same = same && dataset->shape[axis] == tensor->shape[axis];
@@ -271,17 +271,12 @@ gpuf_status gpufi_h5_dataset_matches(const gpufi_h5_dataset *dataset, const gpuf
   return GPUF_OK;
 }
 
-gpufi_h5_region gpufi_h5_dataset_all(const gpufi_h5_dataset *dataset) {
-  gpufi_h5_region region = {0};
-  memcpy(region.shape, dataset->shape, sizeof(region.shape));
-  return region;
-}
-
 gpuf_status gpufi_h5_dataset_region(const gpufi_h5_dataset *dataset, const int64_t *start,
-                                    const gpuf_tensor *tensor, gpufi_h5_region *region,
-                                    gpuf_error *err) {
+                                    const gpuf_tensor *tensor, const char *role,
+                                    gpufi_h5_region *region, gpuf_error *err) {
   gpufi_h5_dataset part = *dataset;
-  *region = gpufi_h5_dataset_all(dataset);
+  memset(region, 0, sizeof(*region));
+  memcpy(region->shape, dataset->shape, sizeof(region->shape));
   for (int32_t axis = 0; start && axis < dataset->ndim && dataset->ndim == tensor->ndim; axis++) {
     if (start[axis] < 0 || tensor->shape[axis] > dataset->shape[axis] ||
         start[axis] > dataset->shape[axis] - tensor->shape[axis]) {
@@ -294,5 +289,16 @@ gpuf_status gpufi_h5_dataset_region(const gpufi_h5_dataset *dataset, const int64
     region->start[axis] = start[axis];
     region->shape[axis] = part.shape[axis] = tensor->shape[axis];
   }
-  return gpufi_h5_dataset_matches(&part, tensor, "destination", err);
+  return check_match(&part, tensor, role, err);
+}
+
+bool gpufi_h5_dataset_is_aligned(const gpufi_h5_dataset *dataset, const gpufi_h5_region *region) {
+  for (int32_t axis = 0; axis < dataset->ndim; axis++) {
+    const int64_t end = region->start[axis] + region->shape[axis];
+    if (region->start[axis] % dataset->chunk[axis] != 0 ||
+        (end % dataset->chunk[axis] != 0 && end != dataset->shape[axis])) {
+      return false;
+    }
+  }
+  return true;
 }

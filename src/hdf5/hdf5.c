@@ -11,19 +11,22 @@
 /* --- Moving elements ------------------------------------------------------- */
 
 static gpuf_status write_elements(gpufi_h5_session *session, const gpufi_h5_dataset *dataset,
-                                  const gpuf_tensor *src, gpuf_error *err) {
-  const gpuf_status status = gpufi_h5_dataset_matches(dataset, src, "source", err);
+                                  const int64_t *start, const gpuf_tensor *src, gpuf_error *err) {
+  gpufi_h5_region region;
+  const gpuf_status status = gpufi_h5_dataset_region(dataset, start, src, "source", &region, err);
   if (status != GPUF_OK || gpuf_tensor_count(src) == 0) {
     return status;
   }
-  return dataset->route == GPUFI_H5_ROUTE_SLABS ? gpufi_h5_write_slabs(session, dataset, src, err)
-                                                : gpufi_h5_write_chunks(session, dataset, src, err);
+  return dataset->route == GPUFI_H5_ROUTE_SLABS || !gpufi_h5_dataset_is_aligned(dataset, &region)
+             ? gpufi_h5_write_slabs(session, dataset, &region, src, err)
+             : gpufi_h5_write_chunks(session, dataset, &region, src, err);
 }
 
 static gpuf_status read_elements(gpufi_h5_session *session, const gpufi_h5_dataset *dataset,
                                  const int64_t *start, const gpuf_tensor *dst, gpuf_error *err) {
   gpufi_h5_region region;
-  const gpuf_status status = gpufi_h5_dataset_region(dataset, start, dst, &region, err);
+  const gpuf_status status =
+      gpufi_h5_dataset_region(dataset, start, dst, "destination", &region, err);
   if (status != GPUF_OK || gpuf_tensor_count(dst) == 0) {
     return status;
   }
@@ -233,7 +236,7 @@ gpuf_status gpuf_h5_write(gpuf_h5_id location, const char *name, const gpuf_tens
     return status;
   }
   if (status == GPUF_OK) {
-    status = write_elements(&session, &dataset, src, err);
+    status = write_elements(&session, &dataset, NULL, src, err);
   }
   return finish_dataset(&session, location, name, id, status, err);
 }
@@ -242,6 +245,11 @@ gpuf_status gpuf_h5_write(gpuf_h5_id location, const char *name, const gpuf_tens
 
 gpuf_status gpuf_h5_write_dataset(gpuf_h5_id id, const gpuf_tensor *src,
                                   const gpuf_h5_options *options, gpuf_error *err) {
+  return gpuf_h5_write_region(id, NULL, src, options, err);
+}
+
+gpuf_status gpuf_h5_write_region(gpuf_h5_id id, const int64_t *start, const gpuf_tensor *src,
+                                 const gpuf_h5_options *options, gpuf_error *err) {
   gpufi_h5_session session;
   gpufi_h5_dataset dataset;
   gpuf_status status = gpuf_tensor_check(src, err);
@@ -249,7 +257,7 @@ gpuf_status gpuf_h5_write_dataset(gpuf_h5_id id, const gpuf_tensor *src,
       (status = open_dataset(&dataset, &session, id, err)) != GPUF_OK) {
     return status;
   }
-  return write_elements(&session, &dataset, src, err);
+  return write_elements(&session, &dataset, start, src, err);
 }
 
 gpuf_status gpuf_h5_read_dataset(gpuf_h5_id id, const gpuf_tensor *dst,

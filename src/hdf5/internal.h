@@ -126,16 +126,14 @@ size_t gpufi_h5_scratch_nbytes(const gpufi_h5_dataset *dataset);
 /* Inspect an open dataset. Entered. */
 gpuf_status gpufi_h5_dataset_init(gpufi_h5_dataset *dataset, gpufi_h5_session *session, hid_t id,
                                   gpuf_error *err);
-/* GPUF_ERR_INVALID unless `tensor` has the dataset's shape and dtype. `role` is "source" or
+/* The region of the tensor's shape that begins at `start`, or all for NULL. GPUF_ERR_INVALID if it
+ * does not lie in the dataset, is not all of it, or for another dtype. `role` is "source" or
  * "destination". */
-gpuf_status gpufi_h5_dataset_matches(const gpufi_h5_dataset *dataset, const gpuf_tensor *tensor,
-                                     const char *role, gpuf_error *err);
-gpufi_h5_region gpufi_h5_dataset_all(const gpufi_h5_dataset *dataset);
-/* The region of the tensor's shape that begins at `start`, or all for NULL; GPUF_ERR_INVALID if it
- * does not lie in the dataset, or for another dtype. */
 gpuf_status gpufi_h5_dataset_region(const gpufi_h5_dataset *dataset, const int64_t *start,
-                                    const gpuf_tensor *tensor, gpufi_h5_region *region,
-                                    gpuf_error *err);
+                                    const gpuf_tensor *tensor, const char *role,
+                                    gpufi_h5_region *region, gpuf_error *err);
+/* Whether the region consists of whole chunks, as far as the dataset goes. */
+bool gpufi_h5_dataset_is_aligned(const gpufi_h5_dataset *dataset, const gpufi_h5_region *region);
 
 /* --- ring.c: chunks in flight between the calling thread and its workers --- */
 
@@ -240,7 +238,8 @@ gpuf_status gpufi_h5_direct_read(int fd, int64_t offset, void *bytes, size_t nby
 
 /* Not entered when called, nor after. The dataset matches the tensor and has elements. */
 gpuf_status gpufi_h5_write_chunks(gpufi_h5_session *session, const gpufi_h5_dataset *dataset,
-                                  const gpuf_tensor *src, gpuf_error *err);
+                                  const gpufi_h5_region *region, const gpuf_tensor *src,
+                                  gpuf_error *err);
 gpuf_status gpufi_h5_read_chunks(gpufi_h5_session *session, const gpufi_h5_dataset *dataset,
                                  const gpufi_h5_region *region, const gpuf_tensor *dst,
                                  gpuf_error *err);
@@ -250,7 +249,8 @@ gpuf_status gpufi_h5_transfer(gpufi_h5_session *session, const gpufi_h5_dataset 
                               const int64_t *start, const int64_t *extent, void *buffer,
                               const int64_t *buffer_shape, bool writes, gpuf_error *err);
 gpuf_status gpufi_h5_write_slabs(gpufi_h5_session *session, const gpufi_h5_dataset *dataset,
-                                 const gpuf_tensor *src, gpuf_error *err);
+                                 const gpufi_h5_region *region, const gpuf_tensor *src,
+                                 gpuf_error *err);
 gpuf_status gpufi_h5_read_slabs(gpufi_h5_session *session, const gpufi_h5_dataset *dataset,
                                 const gpufi_h5_region *region, const gpuf_tensor *dst,
                                 gpuf_error *err);

@@ -160,9 +160,9 @@ static gpuf_status move_slabs(gpufi_h5_session *session, const gpufi_h5_dataset 
 }
 
 gpuf_status gpufi_h5_write_slabs(gpufi_h5_session *session, const gpufi_h5_dataset *dataset,
-                                 const gpuf_tensor *src, gpuf_error *err) {
-  const gpufi_h5_region all = gpufi_h5_dataset_all(dataset);
-  return move_slabs(session, dataset, &all, src, true, err);
+                                 const gpufi_h5_region *region, const gpuf_tensor *src,
+                                 gpuf_error *err) {
+  return move_slabs(session, dataset, region, src, true, err);
 }
 
 gpuf_status gpufi_h5_read_slabs(gpufi_h5_session *session, const gpufi_h5_dataset *dataset,

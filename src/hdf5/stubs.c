@@ -27,6 +27,11 @@ gpuf_status gpuf_h5_write_dataset(gpuf_h5_id dataset, const gpuf_tensor *src,
   return unsupported(err);
 }
 
+gpuf_status gpuf_h5_write_region(gpuf_h5_id dataset, const int64_t *start, const gpuf_tensor *src,
+                                 const gpuf_h5_options *options, gpuf_error *err) {
+  return unsupported(err);
+}
+
 gpuf_status gpuf_h5_describe(gpuf_h5_id dataset, gpuf_tensor *tensor, gpuf_error *err) {
   return unsupported(err);
 }

@@ -66,11 +66,11 @@ static gpuf_status put_chunk(gpufi_h5_session *session, const gpufi_h5_ring *rin
 }
 
 gpuf_status gpufi_h5_write_chunks(gpufi_h5_session *session, const gpufi_h5_dataset *dataset,
-                                  const gpuf_tensor *src, gpuf_error *err) {
+                                  const gpufi_h5_region *region, const gpuf_tensor *src,
+                                  gpuf_error *err) {
   gpufi_h5_ring ring;
   gpufi_h5_slot *slot;
-  const gpufi_h5_region all = gpufi_h5_dataset_all(dataset);
-  gpuf_status status = gpufi_h5_ring_init(&ring, dataset, &all, src, &write_work, -1,
+  gpuf_status status = gpufi_h5_ring_init(&ring, dataset, region, src, &write_work, -1,
                                           session->options.thread_count, err);
   for (int64_t index = 0; status == GPUF_OK && index < ring.grid.total; index++) {
     /* The lock is kept over chunks that are ready one after another. */

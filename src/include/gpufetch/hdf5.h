@@ -75,6 +75,13 @@ GPUF_API gpuf_status gpuf_h5_write(gpuf_h5_id location, const char *name, const 
 GPUF_API gpuf_status gpuf_h5_write_dataset(gpuf_h5_id dataset, const gpuf_tensor *src,
                                            const gpuf_h5_options *options, gpuf_error *err);
 
+/* The same for the part of the open dataset that begins at `start` (one value an axis; NULL: at its
+ * origin, and all of it) and has the shape of `src`. A part that begins and ends where chunks do,
+ * or where the dataset does, is encoded by several threads; any other by HDF5. */
+GPUF_API gpuf_status gpuf_h5_write_region(gpuf_h5_id dataset, const int64_t *start,
+                                          const gpuf_tensor *src, const gpuf_h5_options *options,
+                                          gpuf_error *err);
+
 /* Set dtype, ndim and shape of `tensor` to those of the open dataset; other fields are left.
  * Any byte order, layout and filter will do, and HDF5 2.0's complex type too. GPUF_ERR_UNSUPPORTED,
  * saying what it is, for a stored type that no gpuf_dtype stands for. */

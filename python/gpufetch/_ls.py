@@ -1,0 +1,185 @@
+"""What `gpufetch ls` prints: each link of an HDF5 file, how it is stored, what reading it needs."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import h5py
+from h5py import h5d, h5z
+
+from gpufetch._h5tree import Dataset, Entry, Tree
+from gpufetch._text import format_nbytes
+
+__all__ = ["ls_lines"]
+
+_COLUMNS = ("name", "shape", "dtype", "chunks", "filter", "size", "stored", "ratio", "needs")
+
+# Names of filters, and what brings them where it is not HDF5 itself.
+_FILTERS = {
+    1: ("deflate", ""),
+    2: ("shuffle", ""),
+    3: ("fletcher32", ""),
+    4: ("szip", ""),
+    5: ("nbit", ""),
+    6: ("scaleoffset", ""),
+    305: ("lzo", "its plugin"),
+    307: ("bzip2", "hdf5plugin"),
+    32000: ("lzf", "h5py"),
+    32001: ("blosc", "hdf5plugin"),
+    32002: ("mafisc", "its plugin"),
+    32003: ("snappy", "its plugin"),
+    32004: ("lz4", "hdf5plugin"),
+    32008: ("bitshuffle", "hdf5plugin"),
+    32009: ("spdp", "its plugin"),
+    32010: ("lpc-rice", "its plugin"),
+    32011: ("ccsds-123", "its plugin"),
+    32012: ("jpeg-ls", "its plugin"),
+    32013: ("zfp", "hdf5plugin"),
+    32014: ("fpzip", "its plugin"),
+    32015: ("zstd", "hdf5plugin"),
+    32017: ("sz", "hdf5plugin"),
+    32018: ("fcidecomp", "hdf5plugin"),
+    32019: ("jpeg", "its plugin"),
+    32022: ("bitgroom", "its plugin"),
+    32023: ("granular-bitround", "its plugin"),
+    32024: ("sz3", "hdf5plugin"),
+    32026: ("blosc2", "hdf5plugin"),
+    32028: ("sperr", "hdf5plugin"),
+    49370: ("gpufetch", "gpufetch"),
+}
+_BITSHUFFLE = {2: "bitshuffle-lz4", 3: "bitshuffle-zstd"}  # by cd_values[4]
+
+
+def ls_lines(path: Path) -> Iterator[str]:
+    """List a file; OSError, naming it, where it is no HDF5 file."""
+    try:
+        with h5py.File(path, "r") as file:
+            tree = Tree(file)
+            table = _Table(tree)
+            rows = [_COLUMNS, *map(table.row, tree.entries)]
+    except OSError as error:
+        raise OSError(f"{path}: {error}") from error
+    yield f"{path}: {format_nbytes(path.stat().st_size)}"
+    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+    for row in rows:
+        cells = (cell.ljust(width) for cell, width in zip(row, widths, strict=True))
+        yield "  " + "  ".join(cells).rstrip()
+    yield from table.summary()
+
+
+class _Table:
+    """Rows, and what they sum up to."""
+
+    def __init__(self, tree: Tree) -> None:
+        self._tree = tree
+        self._nbytes = self._stored = 0
+        self._needs: dict[str, bool] = {}  # and whether it is here
+
+    def row(self, entry: Entry) -> tuple[str, ...]:
+        """Describe a link in as many cells as there are columns."""
+        name = entry.path.decode(errors="replace").lstrip("/")
+        if entry.kind == "soft":
+            return _padded(name, f"-> {entry.target.decode(errors='replace')}")
+        if entry.kind == "external":
+            target = ":".join(part.decode(errors="replace") for part in entry.target)
+            return _padded(name, f"-> {target}")
+        if entry.kind == "hard":
+            return _padded(name, f"= {entry.target.decode(errors='replace')}")
+        if entry.kind == "other":
+            return _padded(name, f"link of user-defined type {entry.target}")
+        try:
+            found = self._tree.open(entry.path)
+            if entry.kind == "dataset":
+                return self._dataset(name, Dataset(found, memory="bytes"))
+            if entry.kind == "type":
+                return _padded(name, "type", _dtype(found))
+            return _padded(f"{name}/", "group")
+        except (KeyError, OSError, RuntimeError, ValueError) as error:
+            return _padded(name, f"unreadable: {error}")
+
+    def _dataset(self, name: str, dataset: Dataset) -> tuple[str, ...]:
+        stored = dataset.id.get_storage_size()
+        needs = [_need(number) for number, *_ in dataset.filters]
+        for (number, *_), need in zip(dataset.filters, needs, strict=True):
+            if need:
+                self._needs[need] = self._needs.get(need, True) and bool(h5z.filter_avail(number))
+        is_virtual = dataset.layout == h5d.VIRTUAL
+        self._nbytes += 0 if is_virtual else dataset.nbytes
+        self._stored += stored
+        return (
+            name,
+            "null" if dataset.is_null else str(dataset.shape),
+            _dtype(dataset.tid),
+            str(dataset.plist.get_chunk()) if dataset.layout == h5d.CHUNKED else _layout(dataset),
+            "+".join(_filter_name(f) for f in dataset.filters) or "-",
+            format_nbytes(dataset.nbytes),
+            "-" if is_virtual else format_nbytes(stored),
+            f"{dataset.nbytes / stored:.2f}" if stored and not is_virtual else "-",
+            ", ".join(dict.fromkeys(filter(None, needs))) or "-",
+        )
+
+    def summary(self) -> Iterator[str]:
+        """Say what reading every dataset needs, and what of it is not here."""
+        if self._stored:
+            yield (
+                f"  {format_nbytes(self._nbytes)} in {format_nbytes(self._stored)}: "
+                f"ratio {self._nbytes / self._stored:.2f}"
+            )
+        if not self._needs:
+            yield "  any HDF5 reads every dataset"
+        for need, is_here in self._needs.items():
+            missing = "" if is_here else "; it is not found here"
+            if need == "gpufetch":
+                yield (
+                    "  needs gpufetch: import it, or set HDF5_PLUGIN_PATH to what "
+                    f"`gpufetch plugin-path` prints{missing}"
+                )
+            else:
+                yield f"  needs {need}{missing}"
+
+
+def _padded(*cells: str) -> tuple[str, ...]:
+    return (*cells, *("",) * (len(_COLUMNS) - len(cells)))
+
+
+def _need(number: int) -> str:
+    return _FILTERS.get(number, ("", f"the plugin of filter {number}"))[1].replace(
+        "its plugin", f"the plugin of filter {number}"
+    )
+
+
+def _filter_name(found: tuple[int, int, tuple[int, ...], bytes]) -> str:
+    number, _, values, label = found
+    if number == 32008 and len(values) > 4:
+        return _BITSHUFFLE.get(values[4], "bitshuffle")
+    if number in _FILTERS:
+        return _FILTERS[number][0]
+    text = label.decode(errors="replace").split(";")[0].strip()
+    return f"{text} ({number})" if text else str(number)
+
+
+def _layout(dataset: Dataset) -> str:
+    if dataset.layout == h5d.VIRTUAL:
+        return f"virtual of {dataset.plist.get_virtual_count()}"
+    if dataset.plist.get_external_count():
+        return "external"
+    return "compact" if dataset.layout == h5d.COMPACT else "-"
+
+
+def _dtype(tid: Any) -> str:
+    try:
+        dtype = tid.dtype
+    except (TypeError, ValueError):
+        return f"HDF5 type of class {tid.get_class()}, {tid.get_size()} bytes"
+    text = h5py.check_string_dtype(dtype)
+    if text is not None:
+        return f"{text.encoding} text" + (f" of {text.length}" if text.length else "")
+    if h5py.check_vlen_dtype(dtype) is not None:
+        return f"{h5py.check_vlen_dtype(dtype)}[]"
+    if h5py.check_ref_dtype(dtype) is not None:
+        return h5py.check_ref_dtype(dtype).__name__
+    if h5py.check_enum_dtype(dtype) is not None:
+        return f"enum of {dtype}"
+    return str(dtype)

@@ -1,0 +1,364 @@
+"""gpufetch repack: the copy has other filters and nothing else that is different."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import h5py
+import numpy as np
+import pytest
+
+import gpufetch as gf
+from gpufetch import _repack
+from gpufetch.__main__ import main
+
+CODECS = list(_repack.CODECS)
+FILTERS = {"gpufetch": [49370], "bitshuffle-lz4": [32008], "gzip": [2, 1], "none": []}
+
+
+def field() -> np.ndarray[Any, Any]:
+    return np.random.default_rng(0).normal(size=(60, 50)).cumsum(axis=1).astype("f4")
+
+
+def fill_numbers(group: h5py.Group, x: np.ndarray[Any, Any]) -> None:
+    gf.hdf5.write(group, "ours", x, chunks=(16, 50))
+    gf.hdf5.write(group, "bits", x, chunks=(16, 16), codec="bitshuffle-lz4")
+    group.create_dataset("be", data=x.astype(">f8"), compression="gzip", shuffle=True)
+    group.create_dataset("plain", data=x)
+    group.create_dataset("bool", data=x > 0, chunks=(10, 50))
+    group.create_dataset("complex", data=x + 1j, chunks=(10, 50))
+    group.create_dataset("tiny", data=[1, 2])
+    group.create_dataset("scalar", data=3.5)
+    group.create_dataset("null", data=h5py.Empty("f4"))
+    group.create_dataset("empty", data=np.zeros((0, 3)))
+    group.create_dataset("long", data=np.ones(500, "longdouble"), chunks=(100,))
+    sparse = group.create_dataset(
+        "sparse", (1000, 1000), "i4", chunks=(100, 100), fillvalue=7, maxshape=(None, 2000)
+    )
+    sparse[250:300, 10] = 1
+
+
+def fill_others(group: h5py.Group) -> None:
+    group.create_dataset("text", data=["a", "bcd", ""], dtype=h5py.string_dtype())
+    group.create_dataset("fixed", data=np.array([b"ab", b"c"] * 2000))
+    ragged = group.create_dataset("ragged", (3,), h5py.vlen_dtype("i4"), chunks=(2,))
+    ragged[0], ragged[2] = [1, 2], [5]
+    mixed = [("a", "<i4"), ("b", ">f8"), ("c", "S3")]
+    group.create_dataset("mixed", data=np.array([(1, 2.5, b"ab")] * 900, mixed), chunks=(100,))
+    group.create_dataset("opaque", data=np.array([b"abc"] * 3000, "V3"))
+    enum = h5py.enum_dtype({"a": 0, "b": 1, "c": 2}, "u1")
+    group.create_dataset("enum", data=np.arange(9000) % 3, dtype=enum, chunks=(1000,))
+
+
+def fill_references(file: h5py.File) -> None:
+    """Everything that holds addresses: references, links, scales, committed types."""
+    a, x = file["a"], file["a/ours"]
+    references = a.create_dataset("references", (4,), h5py.ref_dtype)
+    references[0], references[1], references[2] = x.ref, file["z"].ref, file.ref
+    regions = a.create_dataset("regions", (2,), h5py.regionref_dtype)
+    regions[0] = x.regionref[2:5, ::3]
+    pair = a.create_dataset("pair", (2,), np.dtype([("r", h5py.ref_dtype), ("i", "i4")]))
+    pair[0] = (x.ref, 3)
+    a.attrs["reference"] = x.ref
+    file["alias"], file["loop"] = x, file["z"]
+    file["soft"], file["gone"] = h5py.SoftLink("/z/b"), h5py.SoftLink("/nowhere")
+    file["outside"] = h5py.ExternalLink("other.h5", "/q")
+    file["type"] = np.dtype([("a", "i4"), ("b", "f4")])
+    file["type"].attrs["reference"] = file["z"].ref
+    a.create_dataset("committed", (50,), file["type"], chunks=(10,))[3] = (1, 2)
+    for axis, name in enumerate(["lat", "lon"]):
+        file[name] = np.arange(float(x.shape[axis]))
+        file[name].make_scale(name)
+        x.dims[axis].attach_scale(file[name])
+    x.dims[0].label = "y"
+
+
+def make(path: Path, **options: Any) -> None:
+    with h5py.File(path, "w", track_order=True, **options) as file:
+        file.attrs["title"], file.attrs["n"] = "x", np.arange(3, dtype=">i2")
+        file.attrs["none"] = h5py.Empty("f8")
+        file.create_group("z/b/c", track_order=True).attrs["names"] = ["é", "b"]
+        fill_numbers(file.create_group("a"), field())
+        fill_others(file["a"])
+        fill_references(file)
+        layout = h5py.VirtualLayout((120, 50), "f4")
+        layout[:60] = h5py.VirtualSource(".", "/a/plain", (60, 50))
+        file["a"].create_virtual_dataset("virtual", layout, fillvalue=-5)
+        outside = [(str(path.with_suffix(".raw")), 0, h5py.h5f.UNLIMITED)]
+        file["a"].create_dataset("external", data=field(), external=outside)
+
+
+def filters(dataset: h5py.Dataset) -> list[int]:
+    plist = dataset.id.get_create_plist()
+    return [plist.get_filter(i)[0] for i in range(plist.get_nfilters())]
+
+
+@pytest.fixture(scope="module")
+def source(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    path = tmp_path_factory.mktemp("repack") / "in.h5"
+    make(path)
+    return path
+
+
+def check_numbers(file: h5py.File, names: set[str]) -> None:
+    x = field()
+    expected = {
+        "ours": x, "bits": x, "plain": x, "be": x.astype(">f8"), "bool": x > 0, "complex": x + 1j,
+        "virtual": np.concatenate([x, np.full((60, 50), -5)]), "external": x,
+        "enum": np.arange(9000) % 3,
+    }  # fmt: skip
+    for name in names & expected.keys():
+        assert (gf.hdf5.read(file["a"], name, device="cpu") == expected[name]).all(), name
+
+
+def check_references(file: h5py.File) -> None:
+    a, x = file["a"], file["a/ours"]
+    assert file[a["references"][0]] == x and file[a["references"][1]] == file["z"]
+    assert file[a["references"][2]] == file["/"] and not a["references"][3]
+    assert x.regionref.selection(a["regions"][0]) == (3, 17) and not a["regions"][1]
+    assert file[a["pair"][0]["r"]] == x and a["pair"][0]["i"] == 3
+    assert file[a.attrs["reference"]] == x
+    assert file["alias"] == x and file["loop"] == file["z"]
+    assert file.get("soft", getlink=True).path == "/z/b"
+    assert file.get("outside", getlink=True).filename == "other.h5"
+    assert a["committed"].id.get_type().committed() and a["committed"][3]["b"] == 2
+    assert file[file["type"].attrs["reference"]] == file["z"]
+    assert [x.dims[i][0].name for i in (0, 1)] == ["/lat", "/lon"] and x.dims[0].label == "y"
+    assert file["lat"].is_scale
+
+
+@pytest.mark.parametrize("codec", CODECS)
+def test_a_repacked_file_has_everything_and_the_filter(
+    source: Path, tmp_path: Path, codec: Any
+) -> None:
+    before = source.read_bytes()
+    gf.hdf5.repack(source, tmp_path / "out.h5", codec=codec)
+    assert source.read_bytes() == before
+    assert [path.name for path in tmp_path.iterdir()] == ["out.h5"]
+    with h5py.File(source) as old, h5py.File(tmp_path / "out.h5") as new:
+        names = set(old["a"])
+        assert list(new) == list(old) and list(new["a"]) == list(old["a"])
+        assert list(new.attrs) == ["title", "n", "none"] and new.attrs["n"].dtype == ">i2"
+        check_numbers(new, names)
+        check_references(new)
+        for name in ("ours", "bits", "plain", "bool", "complex", "virtual", "external", "enum"):
+            one_byte = name in ("bool", "enum")  # which shuffling does nothing for
+            expected = [f for f in FILTERS[codec] if not (one_byte and f == 2)]
+            assert filters(new["a"][name]) == expected, name
+        for name in ("text", "ragged", "references", "tiny", "scalar", "null"):
+            assert filters(new["a"][name]) == [], name
+        assert new["a/ours"].chunks == (16, 50) and new["a/bits"].chunks == (16, 16)
+        assert new["a/plain"].chunks == (None if codec == "none" else (60, 50))
+        assert new["a/sparse"].maxshape == (None, 2000) and new["a/sparse"].fillvalue == 7
+        assert new["a/sparse"].id.get_num_chunks() == old["a/sparse"].id.get_num_chunks() == 1
+        assert list(new["a/ragged"][0]) == [1, 2] and new["a/text"].asstr()[1] == "bcd"
+        assert new["z/b/c"].attrs["names"].tolist() == ["é", "b"]
+
+
+@pytest.mark.parametrize("codec", CODECS)
+def test_there_and_back_gives_the_same_file(source: Path, tmp_path: Path, codec: Any) -> None:
+    gf.hdf5.repack(source, tmp_path / "there.h5", codec=codec)
+    gf.hdf5.repack(tmp_path / "there.h5", tmp_path / "back.h5", codec="gpufetch")
+    gf.hdf5.repack(source, tmp_path / "straight.h5", codec="gpufetch")
+    with h5py.File(tmp_path / "back.h5") as back, h5py.File(tmp_path / "straight.h5") as straight:
+        check_references(back)
+        for name, dataset in straight["a"].items():
+            assert filters(back["a"][name]) == filters(dataset)
+            assert repr(back["a"][name][()]) == repr(dataset[()])
+
+
+@pytest.mark.parametrize("codec", ["none", "gzip"])
+def test_any_hdf5_reads_the_plain_form(source: Path, tmp_path: Path, codec: Any) -> None:
+    gf.hdf5.repack(source, tmp_path / "out.h5", codec=codec)
+    program = (
+        "import sys, h5py\n"
+        "with h5py.File(sys.argv[1]) as file:\n"
+        "    print(sum(dataset[()] is not None for dataset in file['a'].values()))\n"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", program, str(tmp_path / "out.h5")],
+        env={k: v for k, v in os.environ.items() if k != "HDF5_PLUGIN_PATH"},
+        capture_output=True,
+        text=True,
+    )
+    assert done.returncode == 0, done.stderr
+    assert int(done.stdout) > 20
+    if shutil.which("h5dump"):
+        dumped = subprocess.run(["h5dump", str(tmp_path / "out.h5")], capture_output=True)
+        assert dumped.returncode == 0
+
+
+def test_old_and_new_superblocks_and_a_user_block_are_kept(tmp_path: Path) -> None:
+    for libver in ("earliest", "latest"):
+        path, out = tmp_path / f"{libver}.h5", tmp_path / f"{libver}.out.h5"
+        with h5py.File(path, "w", libver=libver, userblock_size=1024) as file:
+            gf.hdf5.write(file, "x", field(), chunks=(7, 50))
+            file.attrs["many"] = np.zeros(3000)
+        with path.open("r+b") as raw:
+            raw.write(b"#!/bin/sh\n")
+        gf.hdf5.repack(path, out, codec="none")
+        assert out.read_bytes()[:10] == b"#!/bin/sh\n"
+        with h5py.File(path) as old, h5py.File(out) as new:
+            versions = [f.id.get_create_plist().get_version()[0] for f in (old, new)]
+            assert (versions[0] >= 2) == (versions[1] >= 2) == (libver == "latest")
+            assert (new["x"][:] == field()).all() and new.userblock_size == 1024
+
+
+def test_elements_larger_than_the_boxes_are_copied(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from gpufetch import _h5tree
+
+    monkeypatch.setattr(_h5tree, "BOX_NBYTES", 5000)
+    make(tmp_path / "in.h5")
+    gf.hdf5.repack(tmp_path / "in.h5", tmp_path / "out.h5", codec="gzip")
+    with h5py.File(tmp_path / "out.h5") as file:
+        check_numbers(file, {"ours", "bits", "be", "virtual", "external"})
+
+
+def test_boxes_tile_the_shape_along_the_chunks() -> None:
+    from gpufetch._h5tree import boxes, chunk_shape
+
+    for shape, chunk in [((10, 7), (4, 3)), ((5,), (8,)), ((3, 4, 5), (1, 1, 1)), ((), ())]:
+        for nbytes in (0, 40, 200, 10**6):
+            seen = np.zeros(shape, int)
+            for start, extent in boxes(shape, chunk, 8, nbytes):
+                seen[tuple(slice(s, s + n) for s, n in zip(start, extent, strict=True))] += 1
+                assert all(s % c == 0 for s, c in zip(start, chunk, strict=True))
+            assert (seen == 1).all()
+    for shape in [(1 << 22,), (3000, 3000), (1, 1 << 24), (1 << 24, 1)]:
+        chunk = chunk_shape(shape, 4)
+        assert 1 << 18 <= 4 * int(np.prod(chunk)) <= 1 << 20
+        assert all(c <= n for c, n in zip(chunk, shape, strict=True))
+
+
+# --- What does not fit ----------------------------------------------------------------------------
+
+
+def test_an_existing_file_is_kept_unless_told(source: Path, tmp_path: Path) -> None:
+    out = tmp_path / "out.h5"
+    out.write_text("mine")
+    with pytest.raises(FileExistsError, match=r"out\.h5 exists already"):
+        gf.hdf5.repack(source, out)
+    assert out.read_text() == "mine"
+    gf.hdf5.repack(source, out, overwrite=True)
+    assert h5py.is_hdf5(out)
+
+
+def test_the_source_itself_is_refused(tmp_path: Path) -> None:
+    path = tmp_path / "in.h5"
+    gf.hdf5.write(path, "x", field())
+    (tmp_path / "link.h5").symlink_to(path)
+    for dest in (path, tmp_path / "link.h5"):
+        with pytest.raises(ValueError, match="is the source itself"):
+            gf.hdf5.repack(path, dest, overwrite=True)
+
+
+def test_a_copy_that_differs_is_never_given_its_name(
+    source: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    real = _repack.Dataset.write
+
+    def altered(self: Any, start: Any, values: Any) -> None:
+        if values.dtype == np.float32:
+            values = values.copy()
+            values.flat[-1] += 1
+        real(self, start, values)
+
+    monkeypatch.setattr(_repack.Dataset, "write", altered)
+    with pytest.raises(RuntimeError, match="differs from the source: an element .* of /"):
+        gf.hdf5.repack(source, tmp_path / "out.h5")
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_damaged_chunk_leaves_nothing_behind(tmp_path: Path) -> None:
+    path = tmp_path / "in.h5"
+    gf.hdf5.write(path, "x", field(), chunks=(16, 50))
+    with h5py.File(path, "r+") as file:
+        file["x"].id.write_direct_chunk((16, 0), b"nonsense")
+    with pytest.raises((OSError, gf.Error), match="chunk"):
+        gf.hdf5.repack(path, tmp_path / "out.h5")
+    assert [p.name for p in tmp_path.iterdir()] == ["in.h5"]
+
+
+def test_what_cannot_be_repacked_is_named(tmp_path: Path) -> None:
+    with pytest.raises(ValueError, match="codec 'zip' is unknown: give one of gpufetch"):
+        gf.hdf5.repack(tmp_path / "in.h5", tmp_path / "out.h5", codec="zip")  # type: ignore[arg-type]
+    with pytest.raises(FileNotFoundError):
+        gf.hdf5.repack(tmp_path / "in.h5", tmp_path / "out.h5")
+    (tmp_path / "text.h5").write_text("no HDF5")
+    with pytest.raises(OSError, match="signature"):
+        gf.hdf5.repack(tmp_path / "text.h5", tmp_path / "out.h5")
+    assert not (tmp_path / "out.h5").exists()
+
+
+def test_a_missing_filter_is_named(tmp_path: Path) -> None:
+    path = tmp_path / "in.h5"
+    with h5py.File(path, "w") as file:
+        plist = h5py.h5p.create(h5py.h5p.DATASET_CREATE)
+        plist.set_chunk((4,))
+        plist.set_filter(32099, h5py.h5z.FLAG_OPTIONAL, ())
+        space = h5py.h5s.create_simple((4,))
+        h5py.h5d.create(file.id, b"odd", h5py.h5t.IEEE_F32LE, space, plist)
+    with pytest.raises(OSError, match="dataset /odd is stored with filter 32099"):
+        gf.hdf5.repack(path, tmp_path / "out.h5")
+
+
+# --- The command line -----------------------------------------------------------------------------
+
+
+def test_the_command_repacks_and_says_what_it_gained(
+    source: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    out = tmp_path / "out.h5"
+    assert main(["repack", "--codec", "none", str(source), str(out)]) == 0
+    assert capsys.readouterr().out.startswith(f"{out}: ")
+    assert main(["repack", str(source), str(out)]) == 1
+    assert "exists already" in capsys.readouterr().err
+    assert main(["repack", "--overwrite", str(source), str(out)]) == 0
+    with pytest.raises(SystemExit):
+        main(["repack", "--codec", "zip", str(source), str(out)])
+
+
+def test_ls_names_every_kind_of_link_layout_and_filter(
+    source: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    gf.hdf5.repack(source, tmp_path / "gzip.h5", codec="gzip")
+    assert main(["ls", str(source), str(tmp_path / "gzip.h5")]) == 0
+    ours, gzip = capsys.readouterr().out.split(f"{tmp_path / 'gzip.h5'}: ")
+    rows = {line.split()[0]: line.split() for line in ours.splitlines()[1:]}
+    assert rows["a/"] == ["a/", "group"]
+    assert rows["soft"] == ["soft", "->", "/z/b"]
+    assert rows["outside"] == ["outside", "->", "other.h5:/q"]
+    assert rows["alias"][:2] == ["alias", "(60,"] and rows["alias"][-1] == "gpufetch"
+    assert rows["a/ours"] == ["a/ours", "=", "/alias"]
+    assert "bitshuffle-lz4" in rows["a/bits"] and rows["a/bits"][-1] == "hdf5plugin"
+    assert "shuffle+deflate" in rows["a/be"] and rows["a/be"][-1] == "-"
+    assert "virtual" in rows["a/virtual"] and "external" in rows["a/external"]
+    assert "utf-8" in rows["a/text"] and "int32[]" in rows["a/ragged"]
+    assert "enum" in rows["a/enum"] and "Reference" in rows["a/references"]
+    assert "null" in rows["a/null"]
+    assert "needs gpufetch: import it" in ours and "needs hdf5plugin" in ours
+    assert "any HDF5 reads every dataset" in gzip
+
+
+def test_ls_names_a_filter_that_it_does_not_know(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = tmp_path / "x.h5"
+    with h5py.File(path, "w") as file:
+        for name, number in [(b"odd", 32099), (b"zfp", 32013)]:
+            plist = h5py.h5p.create(h5py.h5p.DATASET_CREATE)
+            plist.set_chunk((4,))
+            plist.set_filter(number, h5py.h5z.FLAG_OPTIONAL, ())
+            space = h5py.h5s.create_simple((4,))
+            h5py.h5d.create(file.id, name, h5py.h5t.IEEE_F32LE, space, plist)
+    assert main(["ls", str(path)]) == 0
+    out = capsys.readouterr().out
+    assert "needs the plugin of filter 32099; it is not found here" in out
+    assert "needs hdf5plugin" in out and " zfp " in out
