@@ -1,6 +1,6 @@
 """Threads that fetch, upload and index random views agree with NumPy, and leave nothing behind.
 
-GPUFETCH_STRESS_SECONDS says how long each device is kept busy; 15 by default.
+GPUFETCH_STRESS_SECONDS says how long each device is kept busy; 10 by default.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from arrays import CASTABLE, DTYPES, Array, assert_same, free_nbytes, random_arr
 import gpufetch as gf
 from gpufetch import _core
 
-SECONDS = float(os.environ.get("GPUFETCH_STRESS_SECONDS", "15"))
+SECONDS = float(os.environ.get("GPUFETCH_STRESS_SECONDS", "10"))
 THREADS = 6
 TURNS = 8  # a thread goes through its jobs so often: to think a program up takes longer
 MIB = 1 << 20
