@@ -2,10 +2,15 @@
  * and the answers to what clients ask about them. It knows no transport: requests come in by
  * gpufi_comm_message, replies go out by a callback.
  *
- *   comm.c       the dispatcher: clients, their waiting requests, who runs what when
- *   registry.c   published tensors and values, and how long they live
+ *   comm.c       creation, clients
+ *   registry.c   published tensors, and how long they live
  *   request.c    a request's JSON, checked: the one parser of what comes from outside
- *   operation.c  the operations, and replies with buffers
+ *   member.c     the members of requests, one by one
+ *   queue.c      messages: what is answered at once, what waits, and running it
+ *   operation.c  the operations
+ *   select.c     slices, and parts of what is too large for one reply
+ *   reply.c      replies and their memory
+ *   list.c       published values, and the listing
  *   shares.c     tensors that are shared with clients
  *
  * Everything a client sends is untrusted. Memory is bounded by the options: requests that wait,
@@ -27,7 +32,7 @@
 #define GPUFI_COMM_REPLY_JSON_MAX_NBYTES ((size_t)256 << 10)
 #define GPUFI_COMM_REQUEST_MAX_NBYTES ((size_t)16 << 10) /* JSON; requests have no buffers */
 #define GPUFI_COMM_NAME_MAX_NBYTES 200
-#define GPUFI_COMM_TEXT_MAX_NBYTES 1024
+#define GPUFI_COMM_TEXT_MAX_NBYTES 4096
 #define GPUFI_COMM_BUFFERS_MAX 2
 
 typedef struct gpufi_comm gpufi_comm;
@@ -65,7 +70,8 @@ typedef struct gpufi_comm_options {
    * each gpufi_comm_message and successful gpufi_comm_client_open, except that what waits when its
    * client is closed is dropped. Runs on the thread that did the work: in gpufi_comm_message,
    * gpufi_comm_run or gpufi_comm_step; it should only hand over. A reply that another thread was
-   * making while the client was closed may still come: look `client` up. Required. */
+   * making while the client was closed may still come: look `client` up. `reply` is NULL when there
+   * is no memory even for an error: nothing to send. Required. */
   void (*reply)(void *arg, uint64_t client, uint64_t tag, gpufi_comm_reply *reply);
   /* Says something once for each kind of failure. May be NULL. */
   void (*log)(void *arg, const char *text);
