@@ -10,6 +10,7 @@
 #include <jansson.h>
 #include <pthread.h>
 #include <stdatomic.h>
+#include <stdio.h>
 
 /* --- Failures ----------------------------------------------------------------- */
 
@@ -35,6 +36,9 @@ typedef enum gpufi_comm_code {
 /* Fill `err`, the text that goes with a code, and give the code:
  *   return COMM_FAIL(err, COMM_BAD_SLICE, "slices[%d] has step 0", axis); */
 #define COMM_FAIL(err, code, ...) (gpufi_fail((err), GPUF_ERR_INVALID, 0, __VA_ARGS__), (code))
+
+/* Copy a string whose length has been checked into an array. */
+#define COMM_SET_TEXT(array, text) snprintf((array), sizeof(array), "%s", (text))
 
 /* --- request.c, member.c --------------------------------------------------------- */
 

@@ -48,7 +48,7 @@ static gpuf_status publish_value(gpufi_comm *comm, const char *name, json_t *jso
                         "%" PRId32 " values are published; unpublish some before %s",
                         comm->options.value_max, name);
   } else {
-    strcpy(fresh->name, name);
+    COMM_SET_TEXT(fresh->name, name);
     fresh->json = json;
     fresh->next = *link;
     *link = fresh;

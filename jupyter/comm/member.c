@@ -55,7 +55,7 @@ gpufi_comm_code gpufi_comm_token_parse(const char *what, const json_t *value,
     token->integer = json_integer_value(value);
   } else if (is_plain(value, COMM_TOKEN_MAX_NBYTES)) {
     token->kind = COMM_TOKEN_TEXT;
-    strcpy(token->text, json_string_value(value));
+    COMM_SET_TEXT(token->text, json_string_value(value));
   } else {
     return COMM_FAIL(err, COMM_BAD_REQUEST,
                      "%s %s is neither a 64-bit integer nor an ASCII string of 1 to %d characters",
@@ -75,7 +75,7 @@ static gpufi_comm_code parse_name(const json_t *value, gpufi_comm_request *reque
                      "name %s is not a string of 1 to %d bytes without control characters",
                      gpufi_comm_show(value, shown), GPUFI_COMM_NAME_MAX_NBYTES);
   }
-  strcpy(request->name, json_string_value(value));
+  COMM_SET_TEXT(request->name, json_string_value(value));
   return COMM_OK;
 }
 
@@ -145,7 +145,7 @@ static gpufi_comm_code parse_supersede(const json_t *value, gpufi_comm_request *
                      "supersede %s is not an ASCII string of 1 to %d characters",
                      gpufi_comm_show(value, shown), COMM_TOKEN_MAX_NBYTES);
   }
-  strcpy(request->supersede, json_string_value(value));
+  COMM_SET_TEXT(request->supersede, json_string_value(value));
   return COMM_OK;
 }
 

@@ -41,7 +41,7 @@ static gpufi_comm_entry *entry_create(gpufi_comm *comm, const char *name,
   if (entry) {
     entry->comm = comm;
     entry->source = *source;
-    strcpy(entry->name, name);
+    COMM_SET_TEXT(entry->name, name);
     atomic_fetch_add(&comm->reference_count, 1);
   }
   return entry;

@@ -39,7 +39,7 @@ const char *gpufi_comm_show(const json_t *value, char *text) {
   shown_text shown = {.text = text, .room = COMM_SHOWN_NBYTES - 4};
   const size_t flags = JSON_ENCODE_ANY | JSON_ENSURE_ASCII | JSON_COMPACT;
   const bool whole = json_dump_callback(value, show_piece, &shown, flags) == 0;
-  strcpy(text + shown.used, whole ? "" : "...");
+  memcpy(text + shown.used, whole ? "" : "...", whole ? 1 : 4);
   return text;
 }
 

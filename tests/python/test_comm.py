@@ -125,9 +125,7 @@ def test_a_list_names_the_device_tensors_alone(dispatcher: Asker) -> None:
         ([[-(1 << 63), (1 << 63) - 1, (1 << 63) - 1]], np.s_[:: (1 << 63) - 1]),
     ],
 )
-def test_a_read_agrees_with_numpy(
-    dispatcher: Asker, field: Any, slices: Any, key: Any
-) -> None:
+def test_a_read_agrees_with_numpy(dispatcher: Asker, field: Any, slices: Any, key: Any) -> None:
     for name in ("d_field", "lazy"):
         reply, buffers = dispatcher.handle({"op": "read", "name": name, "slices": slices})
         values = values_of(reply, buffers)
@@ -145,9 +143,7 @@ def test_a_lazy_view_is_read_as_the_view(dispatcher: Asker, field: Any) -> None:
     ("name", "dtype", "shape"),
     [("d_half", "bfloat16", [5]), ("d_empty", "int8", [0, 3]), ("d_point", "float64", [])],
 )
-def test_an_odd_tensor_is_read(
-    dispatcher: Asker, name: str, dtype: str, shape: list[int]
-) -> None:
+def test_an_odd_tensor_is_read(dispatcher: Asker, name: str, dtype: str, shape: list[int]) -> None:
     reply, buffers = dispatcher.handle({"op": "read", "name": name})
     values_of(reply, buffers)
     assert (reply["dtype"], reply["shape"], reply["byteorder"]) == (dtype, shape, "little")
@@ -294,7 +290,7 @@ def test_threads_are_answered_each_by_itself(namespace: Any, field: Any) -> None
     asker = Asker(Dispatcher(lambda: namespace))
 
     def ask(i: int) -> bool:
-        reply, (buffer,) = asker.handle({"op": "read", "name": "d_field", "slices": [i % 6]})
+        _, (buffer,) = asker.handle({"op": "read", "name": "d_field", "slices": [i % 6]})
         return bytes(buffer) == field[i % 6].tobytes()
 
     with ThreadPoolExecutor(8) as pool:
