@@ -54,7 +54,7 @@ def _load_comm_target() -> None:
     """Load the comm target if this is an IPython kernel."""
     ipython = sys.modules.get("IPython")
     shell = ipython.get_ipython() if ipython is not None else None
-    if getattr(shell, "kernel", None) is not None:
+    if shell is not None and getattr(shell, "kernel", None) is not None:
         from gpufetch.jupyter import comm  # imports IPython
 
         comm.load(shell)
