@@ -123,9 +123,10 @@ typedef struct gpufi_comm_publish_options {
 
 /* Offer a tensor (device or CPU memory) under a name; one that has it already is replaced, as if
  * it were unpublished without waiting. The memory must stay valid until gpufi_comm_unpublish
- * returns GPUF_OK or release is called. Live reads read it at any time, on a stream of the
- * dispatcher's own, with no regard to tensor->stream; reads at a step come after the work that is
- * pending on tensor->stream. `options` may be NULL. */
+ * returns GPUF_OK or release is called. The same memory under the same name again, with another
+ * stream or owner, costs a lock: shares of it go on, and the old owner's release is called. Live
+ * reads read it at any time, on a stream of the dispatcher's own, with no regard to tensor->stream;
+ * reads at a step come after the work that is pending on tensor->stream. `options` may be NULL. */
 gpuf_status gpufi_comm_publish(gpufi_comm *comm, const char *name, const gpuf_tensor *tensor,
                                const gpufi_comm_publish_options *options, gpuf_error *err);
 
@@ -169,11 +170,12 @@ void gpufi_comm_client_close(gpufi_comm *comm, uint64_t client);
  * buffers that came with it (a request has none; they are not looked at). `tag` comes back with
  * the reply. Answers at once what needs no device, keeps the rest for gpufi_comm_run or
  * gpufi_comm_step. Whatever comes in is answered, with an error if need be; false for an unknown
- * client, which gets no answer. */
+ * client, which gets no answer. Replies that are errors count in reply_memory_nbytes but are never
+ * held back: a transport reads no more messages while it cannot send. */
 bool gpufi_comm_message(gpufi_comm *comm, uint64_t client, const char *json, size_t json_nbytes,
                         size_t buffer_count, uint64_t tag);
 
-/* Run one live request that waits, in turn of the clients. True if more wait that could be run
+/* Run the live request that has waited longest. True if more wait that could be run
  * now; false also while replies that are not freed fill reply_memory_nbytes. */
 bool gpufi_comm_run(gpufi_comm *comm);
 

@@ -125,8 +125,8 @@ bool gpufi_comm_name_valid(const char *name, size_t nbytes);
 /* --- registry.c ----------------------------------------------------------------- */
 
 /* A tensor that can be read. Counts are guarded by the dispatcher's lock; the rest does not change
- * while anyone holds a reference, but for `next`, `published` and source.tensor.stream, which the
- * lock guards too. */
+ * while anyone holds a reference, but for `next`, `published` and, of a published entry, the stream
+ * and the owner in `source`, which the lock guards too. */
 typedef struct gpufi_comm_entry {
   struct gpufi_comm_entry *next;
   gpufi_comm *comm;

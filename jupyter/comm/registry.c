@@ -193,18 +193,21 @@ static bool entry_install(gpufi_comm *comm, gpufi_comm_entry *entry, gpufi_comm_
   return true;
 }
 
-/* A tensor that is published every step, unchanged but for its stream, stays the same entry. */
-static bool republish(gpufi_comm *comm, const char *name, const gpuf_tensor *tensor,
-                      const gpufi_comm_source *source) {
+/* A tensor that is published every step, unchanged but for its stream and owner, stays the same
+ * entry, so that shares of it go on. */
+static bool republish(gpufi_comm *comm, const char *name, const gpufi_comm_source *source) {
+  gpufi_comm_source old = {0};
   pthread_mutex_lock(&comm->lock);
   gpufi_comm_entry *entry = entry_find(comm, name);
-  const bool same = entry && gpufi_comm_same_memory(&entry->source.tensor, tensor) &&
-                    !source->release && !entry->source.release &&
-                    strcmp(entry->source.framework, source->framework) == 0;
+  const bool same = entry && gpufi_comm_same_memory(&entry->source.tensor, &source->tensor);
   if (same) {
-    entry->source.tensor.stream = tensor->stream;
+    old = entry->source;
+    entry->source = *source;
   }
   pthread_mutex_unlock(&comm->lock);
+  if (old.release) {
+    old.release(old.release_arg); /* the new owner keeps the memory for those who read it */
+  }
   return same;
 }
 
@@ -238,7 +241,7 @@ gpuf_status gpufi_comm_publish(gpufi_comm *comm, const char *name, const gpuf_te
     source.release = options->release;
     source.release_arg = options->release_arg;
   }
-  if (republish(comm, name, tensor, &source)) {
+  if (republish(comm, name, &source)) {
     return GPUF_OK;
   }
   gpufi_comm_entry *entry = entry_create(comm, name, &source);

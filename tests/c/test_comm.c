@@ -334,6 +334,26 @@ static void a_share_ends_with_its_tensor(void) {
   drop(&tensor);
 }
 
+static void publishing_the_same_memory_again_leaves_its_shares(void) {
+  gpufi_comm_counts counts;
+  int releases[2] = {0, 0};
+  start_with_field((gpufi_comm_options){0});
+  gpufi_comm_publish_options options = {.release = count_release, .release_arg = &releases[0]};
+  CHECK_OK(gpufi_comm_publish(comm, "field", &d_field, &options, &err));
+  ask_code("{\"op\": \"share\", \"name\": \"field\"}", "");
+  options.release_arg = &releases[1];
+  CHECK_OK(gpufi_comm_publish(comm, "field", &d_field, &options, &err));
+  CHECK(releases[0] == 1 && releases[1] == 0);
+  gpufi_comm_get_counts(comm, &counts);
+  CHECK(counts.share_count == 1);
+  gpuf_tensor other = put(field, GPUF_DTYPE_FLOAT32, 3, field_shape);
+  CHECK_OK(gpufi_comm_publish(comm, "field", &other, NULL, &err));
+  gpufi_comm_get_counts(comm, &counts);
+  CHECK(releases[1] == 1 && counts.share_count == 0);
+  finish_with_field();
+  drop(&other);
+}
+
 static void a_share_ends_with_its_client_or_by_unshare(void) {
   gpufi_comm_counts counts;
   start_with_field((gpufi_comm_options){0});
@@ -428,6 +448,7 @@ int main(void) {
   TEST_ON_DEVICES(a_listing_has_tensors_and_values_and_goes_on_where_it_was_cut);
   TEST_ON_DEVICES(a_generation_tells_when_the_shape_has_changed);
   TEST_ON_DEVICES(a_share_ends_with_its_tensor);
+  TEST_ON_DEVICES(publishing_the_same_memory_again_leaves_its_shares);
   TEST_ON_DEVICES(a_share_ends_with_its_client_or_by_unshare);
   TEST_ON_DEVICES(tensors_in_host_memory_can_be_read_but_not_shared);
   TEST_ON_DEVICES(a_resolver_finds_what_is_not_published);
