@@ -1,49 +1,26 @@
 """The comm target `gpufetch`: what a front end may ask a kernel about its device tensors.
 
-Protocol 0. Every message is a JSON object, answered by exactly one; nothing is sent unasked. An
-`id` in a request (ASCII string of at most 64 characters, or integer) comes back in its reply.
+The protocol is docs/protocol.md; the dispatcher is the one in C (jupyter/comm). Here are its
+transport over Jupyter comms, and the look-up of tensors: what `gpufetch.publish` offers, then the
+visible variables of the user's namespace. Names are looked up and never evaluated, and only device
+tensors can be read.
 
-comm_open, any data
-    {"op": "hello", "protocol": 0, "version": str, "operations": [str],
-     "max_reply_nbytes": int}
-{"op": "list"}
-    {"op": "list", "tensors": [{"name", "framework", "shape", "dtype", "nbytes", "device"}],
-     "truncated": bool}; a tensor that cannot be pulled has "problem" as well.
-{"op": "read", "name": str, "slices": [item, ...]}
-    An item is an integer (takes that index, drops the axis) or [start, stop, step], each an
-    integer or null, with the meaning of a Python slice. Axes without an item are taken whole.
-    {"op": "read", "name": str, "dtype": str, "shape": [int], "nbytes": int,
-     "byteorder": "little"} and one binary buffer: the elements in C order.
-
-A request that fails is answered {"op", "id", "error": {"code": str, "message": str}}, where code
-is bad_request, unknown_op, unknown_name, bad_slice, too_large, unreadable or internal.
-
-What a client sends is untrusted: types, sizes, names and bounds are checked, names are looked up
-and never evaluated, and only device tensors can be read. A read of more than `max_reply_nbytes`
-is refused before anything is copied: the client asks for it in parts.
-
-The dispatcher knows nothing of Jupyter; `CommTarget` is its transport. Handlers may run on
-several threads at once (a front end that uses subshells): the dispatcher holds no state.
+A kernel handles messages where it likes, on its main thread or, for a front end that uses
+subshells, on several threads at once, also for one comm. Each is answered on the thread that brings
+it, before its handler returns, so that the reply belongs to the message that asked for it.
 """
 
 from __future__ import annotations
 
-import reprlib
+import json
 import threading
+import warnings
 from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING, Any, TypeGuard
+from typing import TYPE_CHECKING, Any
 
-import numpy as np
-
-import gpufetch
 from gpufetch import _core
-from gpufetch.jupyter.namespace import (
-    TensorInfo,
-    describe,
-    is_device_tensor,
-    visible_variables,
-)
-from gpufetch.lazy import format_nbytes
+from gpufetch._publish import published
+from gpufetch.jupyter.namespace import framework_of, is_device_tensor, problem_of, visible_variables
 
 if TYPE_CHECKING:
     from IPython.core.interactiveshell import InteractiveShell
@@ -51,229 +28,96 @@ if TYPE_CHECKING:
 __all__ = ["MAX_REPLY_NBYTES", "PROTOCOL", "TARGET_NAME", "CommTarget", "Dispatcher"]
 
 TARGET_NAME = "gpufetch"
-PROTOCOL = 0
+PROTOCOL = 1
 MAX_REPLY_NBYTES = 4 << 20
-
-_MAX_NAME_LENGTH = 200
-_MAX_ID_LENGTH = 64
-_MAX_NDIM = 32
-_MAX_LISTED = 1000
-_INT64_MAX = (1 << 63) - 1
-
-_shortener = reprlib.Repr()
-_shortener.maxlevel = 2
-_shortener.maxstring = _shortener.maxother = 80
 
 Json = dict[str, Any]
 Reply = tuple[Json, list[memoryview]]
 
 
-class RequestError(Exception):
-    """A request that is answered by an error; `code` is one of those in the module's text."""
-
-    def __init__(self, code: str, message: str) -> None:
-        super().__init__(message)
-        self.code = code
-
-
 class Dispatcher:
-    """Answers requests about the tensors of a namespace. Never raises; holds no state.
+    """Answers requests about published tensors and those of a namespace, from any thread.
 
     `namespace` returns the variables to look in; it is called at each request, from the thread
     that handles it.
     """
 
     def __init__(self, namespace: Callable[[], Mapping[str, Any]]) -> None:
+        finder = _Finder(namespace)  # not self: the dispatcher in C holds it
+        self._comm = _core.comm_create(finder.find, finder.list)
+
+    def open(self, data: object = None) -> tuple[int, Reply]:
+        """Answer comm_open: the client's number, 0 if it is refused, and the reply."""
+        client, reply = _core.comm_open(self._comm, b"" if data is None else _encode(data))
+        return client, _decode(reply)
+
+    def handle(self, client: int, request: object, buffer_count: int = 0) -> Reply | None:
+        """Answer one request of a client: the reply and its binary buffers; None if it is gone."""
+        reply = _core.comm_message(self._comm, client, _encode(request), buffer_count)
+        return None if reply is None else _decode(reply)
+
+    def close(self, client: int) -> None:
+        """Forget a client, and withdraw the memory that is shared with it."""
+        _core.comm_close(self._comm, client)
+
+
+class _Finder:
+    """Looks tensors up for a dispatcher."""
+
+    def __init__(self, namespace: Callable[[], Mapping[str, Any]]) -> None:
         self._namespace = namespace
-        self._operations: dict[str, Callable[[Json], Reply]] = {
-            "list": self._list,
-            "read": self._read,
-        }
 
-    def hello(self) -> Json:
-        """Return the answer to comm_open."""
-        return {
-            "op": "hello",
-            "protocol": PROTOCOL,
-            "version": gpufetch.__version__,
-            "operations": sorted(self._operations),
-            "max_reply_nbytes": MAX_REPLY_NBYTES,
-        }
-
-    def handle(self, request: object) -> Reply:
-        """Answer one request: the reply and its binary buffers."""
-        envelope: Json = {}
-        try:
-            if not isinstance(request, dict):
-                raise RequestError("bad_request", f"a request is an object, not {_show(request)}")
-            if "id" in request:
-                envelope["id"] = _checked_id(request["id"])
-            operation = request.get("op")
-            if not isinstance(operation, str) or operation not in self._operations:
-                raise RequestError(
-                    "unknown_op",
-                    f"op {_show(operation)} is not one of {', '.join(sorted(self._operations))}",
-                )
-            envelope["op"] = operation
-            reply, buffers = self._operations[operation](request)
-        except RequestError as error:
-            return {**envelope, "error": _error(error.code, str(error))}, []
-        except Exception as error:
-            return {**envelope, "error": _error("internal", f"{type(error).__name__}: {error}")}, []
-        return {**envelope, **reply}, buffers
-
-    def _list(self, request: Json) -> Reply:
-        variables = self._variables()
-        names = [name for name, obj in variables.items() if is_device_tensor(obj)]
-        tensors = [_wire(describe(name, variables[name])) for name in names[:_MAX_LISTED]]
-        return {"tensors": tensors, "truncated": len(names) > _MAX_LISTED}, []
-
-    def _read(self, request: Json) -> Reply:
-        name = _checked_name(request.get("name"))
-        key = _checked_slices(request.get("slices", []))
-        try:
-            view = _core.asdevice(self._find(name))
-        except RequestError:
-            raise
-        except Exception as error:
-            raise RequestError("unreadable", f"{name} cannot be read: {error}") from error
-        _check_bounds(name, view.shape, key)
-        view = view[key]
-        if view.nbytes > MAX_REPLY_NBYTES:
-            raise RequestError(
-                "too_large",
-                f"{name} with these slices has shape {tuple(view.shape)} and {view.nbytes} bytes; "
-                f"a reply holds at most {MAX_REPLY_NBYTES} ({format_nbytes(MAX_REPLY_NBYTES)}): "
-                "ask for narrower slices or a larger step, and for large reads in parts",
+    def find(self, name: str) -> tuple[_core.DeviceArray, str]:
+        """Return a tensor and its framework. LookupError for an unknown name."""
+        candidates = published()
+        if name not in candidates:
+            candidates = visible_variables(self._namespace())
+        if name not in candidates:
+            raise LookupError("there is no such variable; the operation list gives the names")
+        obj = candidates[name]
+        if not is_device_tensor(obj) and name not in published():
+            raise LookupError(
+                f"it is not a device tensor but a {type(obj).__name__}; the operation list gives "
+                "the names"
             )
-        try:
-            values = _core.fetch(view)
-        except Exception as error:
-            raise RequestError("unreadable", f"{name} cannot be read: {error}") from error
-        header = {
-            "name": name,
-            "dtype": str(values.dtype),
-            "shape": list(values.shape),
-            "nbytes": values.nbytes,
-            "byteorder": "little",
-        }
-        return header, [values.reshape(-1).view(np.uint8).data]
+        return _core.asdevice(obj), framework_of(obj)
 
-    def _variables(self) -> dict[str, Any]:
-        return visible_variables(self._namespace())
-
-    def _find(self, name: str) -> Any:
-        variables = self._variables()
-        if name not in variables:
-            raise RequestError(
-                "unknown_name", f"no variable {name}: the operation list gives the names"
-            )
-        obj = variables[name]
-        if not is_device_tensor(obj):
-            raise RequestError(
-                "unknown_name",
-                f"{name} is not a device tensor but a {type(obj).__name__}: the operation list "
-                "gives the names",
-            )
-        return obj
+    def list(self) -> list[tuple[str, str, _core.DeviceArray | None, str | None]]:
+        """Return name, framework, tensor and, instead of a tensor, the problem with it."""
+        variables = visible_variables(self._namespace())
+        tensors = {name: obj for name, obj in variables.items() if is_device_tensor(obj)}
+        return [
+            _listed(name, obj) for name, obj in (published() | tensors).items() if _is_text(name)
+        ]
 
 
-def _error(code: str, message: str) -> Json:
-    # A lone surrogate cannot be sent as UTF-8.
-    return {"code": code, "message": message.encode(errors="backslashreplace").decode()}
+def _listed(name: str, obj: Any) -> tuple[str, str, _core.DeviceArray | None, str | None]:
+    try:
+        return name, framework_of(obj), _core.asdevice(obj), None
+    except Exception as error:  # of any framework
+        return name, framework_of(obj), None, problem_of(error)
 
 
-def _show(value: object) -> str:
-    """Quote what a client sent, cut to a length that is safe to send back."""
-    return _shortener.repr(value)
+def _is_text(name: str) -> bool:
+    """Whether a name can be sent: a lone surrogate cannot."""
+    try:
+        name.encode()
+    except UnicodeEncodeError:
+        return False
+    return True
 
 
-def _checked_id(value: object) -> str | int:
-    if isinstance(value, str) and len(value) <= _MAX_ID_LENGTH and value.isascii():
-        return value
-    if _is_int64(value):
-        return value
-    raise RequestError(
-        "bad_request",
-        f"id {_show(value)} is neither a 64-bit integer nor an ASCII string of at most "
-        f"{_MAX_ID_LENGTH} characters",
-    )
+def _encode(data: object) -> bytes:
+    """Return a message's data as the JSON that it came as; what is none is refused in C."""
+    try:
+        return json.dumps(data).encode()
+    except (TypeError, ValueError, RecursionError):
+        return b"(no JSON)"
 
 
-def _checked_name(value: object) -> str:
-    if (
-        isinstance(value, str)
-        and len(value) <= _MAX_NAME_LENGTH
-        and value.isidentifier()
-        and not value.startswith("_")
-    ):
-        return value
-    raise RequestError(
-        "bad_request",
-        f"name {_show(value)} is not a variable's name: plain identifiers only, no expression, "
-        f"no leading underscore, at most {_MAX_NAME_LENGTH} characters",
-    )
-
-
-def _checked_slices(value: object) -> tuple[int | slice, ...]:
-    if not isinstance(value, list) or len(value) > _MAX_NDIM:
-        raise RequestError(
-            "bad_slice", f"slices {_show(value)} is not a list of at most {_MAX_NDIM} items"
-        )
-    return tuple(_checked_slice(axis, item) for axis, item in enumerate(value))
-
-
-def _checked_slice(axis: int, item: object) -> int | slice:
-    if _is_int64(item):
-        return item
-    if (
-        isinstance(item, list)
-        and len(item) == 3
-        and all(part is None or _is_int64(part) for part in item)
-    ):
-        if item[2] == 0:
-            raise RequestError("bad_slice", f"slices[{axis}] {_show(item)} has step 0")
-        return slice(*item)
-    raise RequestError(
-        "bad_slice",
-        f"slices[{axis}] {_show(item)} is neither a 64-bit integer nor [start, stop, step] of "
-        "64-bit integers and nulls",
-    )
-
-
-def _is_int64(value: object) -> TypeGuard[int]:
-    return (
-        isinstance(value, int)
-        and not isinstance(value, bool)
-        and -_INT64_MAX - 1 <= value <= _INT64_MAX
-    )
-
-
-def _check_bounds(name: str, shape: tuple[int, ...], key: tuple[int | slice, ...]) -> None:
-    if len(key) > len(shape):
-        raise RequestError(
-            "bad_slice", f"{len(key)} slices for {name}, which has shape {tuple(shape)}"
-        )
-    for axis, (length, item) in enumerate(zip(shape, key, strict=False)):
-        if isinstance(item, int) and not -length <= item < length:
-            raise RequestError(
-                "bad_slice",
-                f"slices[{axis}] {item} is outside axis {axis} of {name}, of length {length}",
-            )
-
-
-def _wire(tensor: TensorInfo) -> Json:
-    wire: Json = {
-        "name": tensor.name,
-        "framework": tensor.framework,
-        "shape": list(tensor.shape),
-        "dtype": tensor.dtype,
-        "nbytes": tensor.nbytes,
-        "device": tensor.device,
-    }
-    if tensor.problem is not None:
-        wire["problem"] = tensor.problem
-    return wire
+def _decode(reply: tuple[bytes, list[Any]]) -> Reply:
+    text, buffers = reply
+    return json.loads(text), [buffer.data for buffer in buffers]
 
 
 class CommTarget:
@@ -286,7 +130,7 @@ class CommTarget:
         self._dispatcher = dispatcher
         self._manager = manager
         self._lock = threading.Lock()
-        self._comms: dict[str, Any] = {}  # open comms by id; guarded by _lock
+        self._comms: dict[str, tuple[Any, int]] = {}  # open comms, their clients; under _lock
 
     def register(self) -> None:
         """Answer comm_open for the target from now on."""
@@ -298,44 +142,61 @@ class CommTarget:
         with self._lock:
             comms = list(self._comms.values())
             self._comms.clear()
-        for comm in comms:
+        for comm, client in comms:
+            self._dispatcher.close(client)
             comm.close()
 
     def _opened(self, comm: Any, message: Mapping[str, Any]) -> None:
-        with self._lock:
-            self._comms[comm.comm_id] = comm
-        comm.on_msg(lambda message: self._received(comm, message))
-        comm.on_close(lambda message: self._closed(comm))
-        comm.send(self._dispatcher.hello())
+        client, (reply, _) = self._dispatcher.open(message["content"].get("data"))
+        if client != 0:
+            with self._lock:
+                self._comms[comm.comm_id] = comm, client
+            comm.on_msg(lambda message: self._received(comm, client, message))
+            comm.on_close(lambda message: self._closed(comm))
+        comm.send(reply)
+        if client == 0:
+            comm.close()
 
-    def _received(self, comm: Any, message: Mapping[str, Any]) -> None:
-        if message.get("buffers"):
-            comm.send({"error": _error("bad_request", "requests carry no binary buffers")})
-            return
-        reply, buffers = self._dispatcher.handle(message["content"].get("data"))
-        comm.send(reply, buffers=buffers)
+    def _received(self, comm: Any, client: int, message: Mapping[str, Any]) -> None:
+        buffer_count = len(message.get("buffers") or ())
+        answer = self._dispatcher.handle(client, message["content"].get("data"), buffer_count)
+        if answer is not None:
+            reply, buffers = answer
+            comm.send(reply, buffers=buffers)
 
     def _closed(self, comm: Any) -> None:
         with self._lock:
-            self._comms.pop(comm.comm_id, None)
+            _, client = self._comms.pop(comm.comm_id, (None, 0))
+        self._dispatcher.close(client)
 
 
-_targets: dict[int, CommTarget] = {}  # loaded targets by id of their shell
+_lock = threading.Lock()
+_targets: dict[int, CommTarget] = {}  # loaded targets by id of their shell; guarded by _lock
 
 
 def load(shell: InteractiveShell) -> None:
-    """Register the target with the shell's kernel; does nothing in a shell without one."""
+    """Register the target with the shell's kernel; does nothing in a shell without one.
+
+    Warns where gpufetch was built without the comm.
+    """
     kernel = getattr(shell, "kernel", None)
     manager = getattr(kernel, "comm_manager", None)
-    if manager is None or id(shell) in _targets:
-        return
-    target = CommTarget(Dispatcher(lambda: shell.user_ns), manager)
-    target.register()
-    _targets[id(shell)] = target
+    with _lock:
+        if manager is None or id(shell) in _targets:
+            return
+        try:
+            dispatcher = Dispatcher(lambda: shell.user_ns)
+        except TypeError as error:
+            warnings.warn(f"no comm target: {error}", stacklevel=2)
+            return
+        target = CommTarget(dispatcher, manager)
+        target.register()
+        _targets[id(shell)] = target
 
 
 def unload(shell: InteractiveShell) -> None:
     """Take the target away; does nothing where it is not loaded."""
-    target = _targets.pop(id(shell), None)
+    with _lock:
+        target = _targets.pop(id(shell), None)
     if target is not None:
         target.unregister()

@@ -14,7 +14,15 @@ from typing import Any
 from gpufetch import _core
 from gpufetch.lazy import LazyArray
 
-__all__ = ["TensorInfo", "describe", "device_tensors", "is_device_tensor", "visible_variables"]
+__all__ = [
+    "TensorInfo",
+    "describe",
+    "device_tensors",
+    "framework_of",
+    "is_device_tensor",
+    "problem_of",
+    "visible_variables",
+]
 
 _DLPACK_DEVICES = frozenset({2, 13})  # CUDA memory, CUDA managed memory
 _MAX_PROBLEM_LENGTH = 300
@@ -54,16 +62,20 @@ def is_device_tensor(obj: object) -> bool:
 
 def describe(name: str, obj: Any) -> TensorInfo:
     """Say what a device tensor is. A tensor that cannot be taken is described by its problem."""
-    framework = _framework(obj)
+    framework = framework_of(obj)
     try:
         view = obj if isinstance(obj, LazyArray) else _core.asdevice(obj)
         return TensorInfo(
             name, framework, tuple(view.shape), str(view.dtype), view.nbytes, view.device
         )
     except Exception as error:
-        problem = str(error).strip() or type(error).__name__
-        problem = problem.splitlines()[0][:_MAX_PROBLEM_LENGTH]
-        return TensorInfo(name, framework, (), "?", 0, "?", problem)
+        return TensorInfo(name, framework, (), "?", 0, "?", problem_of(error))
+
+
+def problem_of(error: Exception) -> str:
+    """Say in one line why a tensor cannot be taken."""
+    problem = str(error).strip() or type(error).__name__
+    return problem.splitlines()[0][:_MAX_PROBLEM_LENGTH]
 
 
 def visible_variables(namespace: Mapping[str, Any]) -> dict[str, Any]:
@@ -88,6 +100,7 @@ def _has_class_attribute(cls: type, name: str) -> bool:
     return any(name in type.__dict__["__dict__"].__get__(base) for base in mro)
 
 
-def _framework(obj: Any) -> str:
+def framework_of(obj: Any) -> str:
+    """Return the name of the package that the object's type is from."""
     root = str(type(obj).__module__).partition(".")[0]
     return {"jaxlib": "jax"}.get(root, root)

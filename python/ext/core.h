@@ -249,6 +249,12 @@ extern PyMethodDef gpufi_py_share_methods[];
  * process still lives. gpufetch.Error. */
 int gpufi_py_share_check(const gpufi_py_state *state, PyObject *keepalive);
 
+/* The last user of a tensor's memory is gone: give back the reference to its owner. Runs on any
+ * thread, without the GIL; does nothing once the interpreter ends. */
+void gpufi_py_release_owner(void *owner);
+/* True once the interpreter ends: nothing of Python's may be touched from other threads. */
+bool gpufi_py_is_stopped(void);
+
 /* --- info.c ---------------------------------------------------------------- */
 
 extern PyMethodDef gpufi_py_info_methods[];
@@ -260,6 +266,11 @@ extern PyMethodDef gpufi_py_reduce_methods[];
 PyObject *gpufi_py_array_overview(PyObject *self, PyObject *args, PyObject *kwargs);
 PyObject *gpufi_py_array_stats(PyObject *self, PyObject *args);
 PyObject *gpufi_py_array_histogram(PyObject *self, PyObject *args, PyObject *kwargs);
+
+/* --- comm.c ---------------------------------------------------------------- */
+
+/* comm_create, comm_message and their kin; ends with an empty entry. */
+extern PyMethodDef gpufi_py_comm_methods[];
 
 /* --- hdf5.c ---------------------------------------------------------------- */
 

@@ -41,9 +41,12 @@ static PyObject *raise_share(const gpufi_py_state *state, gpuf_error *err) {
 /* Set when the interpreter ends: from then on its objects are left as they are. */
 static atomic_bool stopped;
 
-/* The last user of a share's memory is gone. Runs on any thread, without the GIL. */
-static void release_owner(void *owner) {
-  if (!atomic_load(&stopped)) {
+bool gpufi_py_is_stopped(void) {
+  return atomic_load(&stopped);
+}
+
+void gpufi_py_release_owner(void *owner) {
+  if (!gpufi_py_is_stopped()) {
     const PyGILState_STATE gil = PyGILState_Ensure();
     Py_DECREF((PyObject *)owner);
     PyGILState_Release(gil);
@@ -65,7 +68,7 @@ static PyObject *share_export(PyObject *module, PyObject *args) {
   const gpuf_share_options options = {
       .readonly = source.readonly,
       .copy = copy,
-      .release = copy ? NULL : release_owner,
+      .release = copy ? NULL : gpufi_py_release_owner,
       .release_arg = source.keepalive,
   };
   Py_BEGIN_ALLOW_THREADS status = gpuf_share(&source.tensor, &options, &handle, &err);
@@ -75,7 +78,7 @@ static PyObject *share_export(PyObject *module, PyObject *args) {
   }
   if (copy) {
     gpufi_py_import_clear(&source);
-  } /* else the reference is the share's: release_owner gives it back */
+  } /* else the reference is the share's: gpufi_py_release_owner gives it back */
   return handle_to_bytes(&handle);
 }
 

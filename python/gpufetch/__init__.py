@@ -27,6 +27,7 @@ from gpufetch._core import (
 )
 from gpufetch._info import info
 from gpufetch._pool import Pool, pool
+from gpufetch._publish import publish, unpublish
 from gpufetch._reduce import Histogram, Overview, Stats, histogram, overview, stats
 from gpufetch._share import ShareHandle, attach, share, unshare
 from gpufetch.frameworks import CopyWarning, convert, to_device
@@ -56,10 +57,12 @@ __all__ = [
     "load_ipython_extension",
     "overview",
     "pool",
+    "publish",
     "share",
     "stats",
     "to_device",
     "unload_ipython_extension",
+    "unpublish",
     "unshare",
 ]
 

@@ -1,0 +1,307 @@
+/* The operations, run on the calling thread through the core library. */
+#include "internal.h"
+
+#include <inttypes.h>
+#include <math.h>
+#include <string.h>
+
+_Static_assert(__BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__,
+               "replies say that they are little-endian");
+
+/* What an operation on a tensor works with. */
+typedef struct operation {
+  gpufi_comm *comm;
+  const gpufi_comm_request *request;
+  gpufi_comm_entry *entry;
+  gpuf_tensor view; /* the tensor, narrowed by the slices */
+  gpufi_comm_draft *draft;
+} operation;
+
+static void set(const operation *o, const char *key, json_t *value) {
+  json_object_set_new(o->draft->json, key, value);
+}
+
+static const gpuf_device cpu = {GPUF_DEVICE_CPU, 0};
+
+/* --- read --------------------------------------------------------------------------------- */
+
+static gpufi_comm_code check_cast(const operation *o, gpuf_dtype dtype, gpuf_error *err) {
+  const gpuf_dtype from = o->view.dtype;
+  const bool is_complex = from == GPUF_DTYPE_COMPLEX64 || from == GPUF_DTYPE_COMPLEX128 ||
+                          dtype == GPUF_DTYPE_COMPLEX64 || dtype == GPUF_DTYPE_COMPLEX128;
+  if (dtype != from && (is_complex || dtype == GPUF_DTYPE_FLOAT8_E8M0FNU)) {
+    return COMM_FAIL(err, COMM_UNSUPPORTED, "%s of %s cannot be read as %s: leave out dtype",
+                     o->request->name, gpuf_dtype_name(from), gpuf_dtype_name(dtype));
+  }
+  return COMM_OK;
+}
+
+static gpufi_comm_code copy_out(const operation *o, const gpuf_tensor *src, gpuf_dtype dtype,
+                                gpuf_error *err) {
+  const size_t nbytes = (size_t)gpuf_tensor_count(src) * gpuf_dtype_nbytes(dtype);
+  const gpuf_copy_options options = {.cast = dtype != src->dtype};
+  gpuf_tensor dst;
+  gpuf_error cause;
+  void *data;
+  const gpufi_comm_code code = gpufi_comm_draft_buffer(o->draft, src->device, nbytes, &data, err);
+  if (code != COMM_OK || nbytes == 0) {
+    return code;
+  }
+  gpuf_status status = gpuf_tensor_init(&dst, data, cpu, dtype, src->ndim, src->shape, &cause);
+  if (status == GPUF_OK) {
+    status = gpuf_copy(&dst, src, &options, &cause);
+  }
+  return gpufi_comm_core_failure(status, "read", o->request->name, &cause, err);
+}
+
+static gpufi_comm_code run_read(operation *o, gpuf_error *err) {
+  const gpuf_dtype dtype = o->request->dtype ? o->request->dtype : o->view.dtype;
+  const size_t element_nbytes = gpuf_dtype_nbytes(dtype);
+  const int64_t index = o->request->part < 0 ? 0 : o->request->part;
+  gpuf_tensor piece = o->view;
+  gpufi_comm_part part;
+  gpufi_comm_code code = check_cast(o, dtype, err);
+  if (code == COMM_OK) {
+    code = gpufi_comm_select_part(&piece, element_nbytes, index, &part, err);
+  }
+  if (code != COMM_OK) {
+    return code;
+  }
+  const int64_t total = gpuf_tensor_count(&o->view) * (int64_t)element_nbytes;
+  if (part.count > 1 && o->request->part < 0) {
+    return COMM_FAIL(err, COMM_TOO_LARGE,
+                     "this selection of %s has %" PRId64 " bytes; a reply holds at most %zu: ask "
+                     "for it in parts, with \"part\" from 0 to %" PRId64 ", or for less",
+                     o->request->name, total, GPUFI_COMM_REPLY_MAX_NBYTES, part.count - 1);
+  }
+  set(o, "dtype", json_string(gpuf_dtype_name(dtype)));
+  set(o, "shape", gpufi_comm_json_shape(o->view.shape, o->view.ndim));
+  set(o, "nbytes", json_integer(total));
+  set(o, "byteorder", json_string("little"));
+  set(o, "part", json_integer(index));
+  set(o, "parts", json_integer(part.count));
+  set(o, "offset", json_integer((json_int_t)part.offset_nbytes));
+  return copy_out(o, &piece, dtype, err);
+}
+
+/* --- reduce ------------------------------------------------------------------------------- */
+
+static json_t *counts_json(const gpuf_counts *counts) {
+  json_t *object = json_object();
+  json_object_set_new(object, "count", gpufi_comm_json_u64(counts->count));
+  json_object_set_new(object, "nan", gpufi_comm_json_u64(counts->nan_count));
+  json_object_set_new(object, "posinf", gpufi_comm_json_u64(counts->posinf_count));
+  json_object_set_new(object, "neginf", gpufi_comm_json_u64(counts->neginf_count));
+  return object;
+}
+
+/* The cells that are asked for: no more than there are elements, and no more than a reply holds. */
+static gpufi_comm_code reduced_shape(const operation *o, size_t cell_nbytes, int64_t *shape,
+                                     int64_t *count, gpuf_error *err) {
+  const gpufi_comm_request *request = o->request;
+  const int64_t limit = (int64_t)(GPUFI_COMM_REPLY_MAX_NBYTES / cell_nbytes);
+  if (request->shape_count != o->view.ndim) {
+    return COMM_FAIL(err, COMM_BAD_REQUEST,
+                     "shape has %" PRId32 " lengths, but the selection of %s has %" PRId32 " axes",
+                     request->shape_count, request->name, o->view.ndim);
+  }
+  *count = 1;
+  for (int32_t axis = 0; axis < o->view.ndim; axis++) {
+    const int64_t length = o->view.shape[axis];
+    shape[axis] = request->shape[axis] < length ? request->shape[axis] : length;
+  }
+  for (int32_t axis = 0; axis < o->view.ndim && *count > 0; axis++) {
+    if (shape[axis] > limit / *count && gpuf_tensor_count(&o->view) > 0) {
+      return COMM_FAIL(err, COMM_TOO_LARGE,
+                       "an overview of %s with so many cells; a reply holds %" PRId64
+                       " of them: shorten shape",
+                       request->name, limit);
+    }
+    *count *= shape[axis];
+  }
+  *count = gpuf_tensor_count(&o->view) > 0 ? *count : 0;
+  return COMM_OK;
+}
+
+static gpufi_comm_code run_reduce(operation *o, gpuf_error *err) {
+  const gpuf_overview_how how = o->request->how;
+  const gpuf_dtype dtype = gpuf_overview_dtype(o->view.dtype, how);
+  const size_t cell_nbytes = gpuf_dtype_nbytes(dtype);
+  const size_t array_count = how == GPUF_OVERVIEW_MINMAX ? 2 : 1;
+  void *results[2] = {NULL, NULL};
+  int64_t shape[GPUF_NDIM_MAX], count;
+  gpuf_counts counts;
+  gpuf_error cause;
+  gpufi_comm_code code = reduced_shape(o, cell_nbytes * array_count, shape, &count, err);
+  for (size_t i = 0; i < array_count && code == COMM_OK; i++) {
+    code = gpufi_comm_draft_buffer(o->draft, cpu, (size_t)count * cell_nbytes, &results[i], err);
+  }
+  if (code == COMM_OK) {
+    const gpuf_status status =
+        gpuf_reduce_overview(&o->view, how, shape, results[0], results[1], &counts, &cause);
+    code = gpufi_comm_core_failure(status, "reduce", o->request->name, &cause, err);
+  }
+  if (code != COMM_OK) {
+    return code;
+  }
+  set(o, "how", json_string(gpufi_comm_how_names[how]));
+  set(o, "dtype", json_string(gpuf_dtype_name(dtype)));
+  set(o, "shape", gpufi_comm_json_shape(shape, o->view.ndim));
+  set(o, "source_shape", gpufi_comm_json_shape(o->view.shape, o->view.ndim));
+  set(o, "byteorder", json_string("little"));
+  set(o, "counts", counts_json(&counts));
+  return COMM_OK;
+}
+
+/* --- stats, histogram ------------------------------------------------------------------------ */
+
+static json_t *scalar_json(gpuf_dtype dtype, gpuf_scalar value) {
+  switch (dtype) {
+  case GPUF_DTYPE_INT8:
+  case GPUF_DTYPE_INT16:
+  case GPUF_DTYPE_INT32:
+  case GPUF_DTYPE_INT64:
+    return json_integer(value.i64);
+  case GPUF_DTYPE_BOOL:
+  case GPUF_DTYPE_UINT8:
+  case GPUF_DTYPE_UINT16:
+  case GPUF_DTYPE_UINT32:
+  case GPUF_DTYPE_UINT64:
+    return gpufi_comm_json_u64(value.u64);
+  default:
+    return gpufi_comm_json_f64(value.f64);
+  }
+}
+
+static gpufi_comm_code run_stats(operation *o, gpuf_error *err) {
+  const gpuf_dtype dtype = o->view.dtype;
+  gpuf_stats stats;
+  gpuf_error cause;
+  const gpuf_status status = gpuf_reduce_stats(&o->view, &stats, &cause);
+  if (status != GPUF_OK) {
+    return gpufi_comm_core_failure(status, "reduce", o->request->name, &cause, err);
+  }
+  set(o, "dtype", json_string(gpuf_dtype_name(dtype)));
+  set(o, "shape", gpufi_comm_json_shape(o->view.shape, o->view.ndim));
+  set(o, "counts", counts_json(&stats.counts));
+  set(o, "finite", gpufi_comm_json_u64(stats.finite_count));
+  set(o, "zero", gpufi_comm_json_u64(stats.zero_count));
+  set(o, "min", scalar_json(dtype, stats.min));
+  set(o, "max", scalar_json(dtype, stats.max));
+  set(o, "finite_min", scalar_json(dtype, stats.finite_min));
+  set(o, "finite_max", scalar_json(dtype, stats.finite_max));
+  set(o, "mean", gpufi_comm_json_f64(stats.mean));
+  set(o, "variance", gpufi_comm_json_f64(stats.variance));
+  return COMM_OK;
+}
+
+static gpufi_comm_code run_histogram(operation *o, gpuf_error *err) {
+  const size_t bins = (size_t)o->request->bins;
+  gpuf_histogram_rest rest;
+  gpuf_error cause;
+  void *counts, *edges = NULL;
+  gpufi_comm_code code =
+      gpufi_comm_draft_buffer(o->draft, cpu, bins * sizeof(uint64_t), &counts, err);
+  if (code == COMM_OK) {
+    code = gpufi_comm_draft_buffer(o->draft, cpu, (bins + 1) * sizeof(double), &edges, err);
+  }
+  if (code == COMM_OK) {
+    const gpuf_status status = gpuf_reduce_histogram(
+        &o->view, o->request->bins, o->request->has_range ? o->request->range : NULL, counts, edges,
+        &rest, &cause);
+    code = gpufi_comm_core_failure(status, "count", o->request->name, &cause, err);
+  }
+  if (code != COMM_OK) {
+    return code;
+  }
+  set(o, "shape", gpufi_comm_json_shape(o->view.shape, o->view.ndim));
+  set(o, "bins", json_integer(o->request->bins));
+  set(o, "byteorder", json_string("little"));
+  set(o, "nan", gpufi_comm_json_u64(rest.nan_count));
+  set(o, "under", gpufi_comm_json_u64(rest.under_count));
+  set(o, "over", gpufi_comm_json_u64(rest.over_count));
+  return COMM_OK;
+}
+
+/* --- share ------------------------------------------------------------------------------------ */
+
+static gpufi_comm_code run_share(operation *o, gpuf_error *err) {
+  char text[GPUF_SHARE_TEXT_MAX_NBYTES];
+  gpuf_share_handle handle;
+  gpufi_comm_code code =
+      gpufi_comm_share_make(o->comm, o->request, o->entry, &o->view, &handle, err);
+  if (code == COMM_OK && gpuf_share_to_text(&handle, text, err) != GPUF_OK) {
+    code = COMM_INTERNAL;
+  }
+  if (code == COMM_OK) {
+    set(o, "dtype", json_string(gpuf_dtype_name(o->view.dtype)));
+    set(o, "shape", gpufi_comm_json_shape(o->view.shape, o->view.ndim));
+    set(o, "handle", json_string(text));
+  }
+  return code;
+}
+
+static gpufi_comm_code run_unshare(gpufi_comm *comm, const gpufi_comm_request *request,
+                                   gpufi_comm_draft *draft, gpuf_error *err) {
+  const int32_t count = gpufi_comm_shares_withdraw(comm, request->client, request->name, NULL);
+  json_object_set_new(draft->json, "name", json_string(request->name));
+  return count > 0
+             ? COMM_OK
+             : COMM_FAIL(err, COMM_UNKNOWN_NAME, "this client has no share of %s", request->name);
+}
+
+/* --- All -----------------------------------------------------------------------------------------
+ */
+
+static gpufi_comm_code run_on_tensor(gpufi_comm *comm, const gpufi_comm_request *request,
+                                     gpufi_comm_draft *draft, gpuf_error *err) {
+  static gpufi_comm_code (*const runs[COMM_OP_MAX + 1])(operation *, gpuf_error *) = {
+      [COMM_OP_READ] = run_read,   [COMM_OP_REDUCE] = run_reduce,
+      [COMM_OP_STATS] = run_stats, [COMM_OP_HISTOGRAM] = run_histogram,
+      [COMM_OP_SHARE] = run_share,
+  };
+  operation o = {.comm = comm, .request = request, .draft = draft};
+  gpufi_comm_code code = gpufi_comm_entry_acquire(comm, request, &o.entry, &o.view, err);
+  if (code != COMM_OK) {
+    return code;
+  }
+  json_object_set_new(draft->json, "name", json_string(request->name));
+  if (o.entry->generation > 0) {
+    json_object_set_new(draft->json, "generation", gpufi_comm_json_u64(o.entry->generation));
+  }
+  gpufi_comm_set_step(comm, draft->json);
+  code = gpufi_comm_select(request, &o.view, err);
+  if (code == COMM_OK) {
+    code = runs[request->op](&o, err);
+  }
+  gpufi_comm_entry_release(o.entry);
+  return code;
+}
+
+gpufi_comm_reply *gpufi_comm_execute(gpufi_comm *comm, const gpufi_comm_request *request,
+                                     gpufi_comm_code *code) {
+  gpufi_comm_draft draft = {.json = gpufi_comm_envelope(request)};
+  gpuf_error err = {0};
+  switch (request->op) {
+  case COMM_OP_LIST:
+    gpufi_comm_set_step(comm, draft.json);
+    *code = gpufi_comm_list(comm, request->skip, draft.json, &err);
+    break;
+  case COMM_OP_SUBSCRIBE:
+    gpufi_comm_set_step(comm, draft.json);
+    *code = COMM_OK;
+    break;
+  case COMM_OP_UNSHARE:
+    *code = run_unshare(comm, request, &draft, &err);
+    break;
+  default:
+    *code = run_on_tensor(comm, request, &draft, &err);
+    break;
+  }
+  if (*code == COMM_OK) {
+    return gpufi_comm_draft_finish(comm, &draft);
+  }
+  gpufi_comm_draft_clear(&draft);
+  gpufi_comm_log(comm, *code, err.message);
+  return gpufi_comm_error_reply(comm, request, *code, &err);
+}

@@ -1,0 +1,286 @@
+/* The comm protocol's dispatcher for an IPython kernel: it looks tensors up in Python and answers
+ * each message on the thread that brings it. A dispatcher is a capsule here. */
+#include "core.h"
+
+#include "../../jupyter/comm/comm.h"
+
+#include <stdio.h>
+
+static const char comm_name[] = "gpufetch.comm";
+
+/* Behind a capsule. */
+typedef struct held_comm {
+  gpufi_comm *comm;
+  PyObject *module;  /* whose state is used */
+  PyObject *resolve; /* name -> (tensor, framework) */
+  PyObject *list;    /* () -> [(name, framework, tensor or None, problem or None)] */
+} held_comm;
+
+static held_comm *held_of(PyObject *capsule) {
+  return PyCapsule_GetPointer(capsule, comm_name);
+}
+
+/* --- Callbacks ------------------------------------------------------------------------------ */
+
+/* The answer to the message that the calling thread is in: its tag is where the answer goes. */
+static void take_reply(void *held, uint64_t client, uint64_t tag, gpufi_comm_reply *reply) {
+  *(gpufi_comm_reply **)(uintptr_t)tag = reply;
+}
+
+/* Turn the exception that is set into a failure: GPUF_ERR_INVALID for a LookupError. */
+static gpuf_status take_exception(gpuf_error *err) {
+  PyObject *type, *value, *traceback;
+  const bool unknown = PyErr_ExceptionMatches(PyExc_LookupError);
+  PyErr_Fetch(&type, &value, &traceback);
+  PyErr_NormalizeException(&type, &value, &traceback);
+  /* str() of a KeyError quotes its message. */
+  PyObject *args = value ? PyObject_GetAttrString(value, "args") : NULL;
+  PyObject *text = args && PyTuple_Check(args) && PyTuple_Size(args) == 1
+                       ? PyObject_Str(PyTuple_GetItem(args, 0))
+                   : value ? PyObject_Str(value)
+                           : NULL;
+  PyObject *plain = text ? PyUnicode_AsEncodedString(text, "utf-8", "backslashreplace") : NULL;
+  const char *message = plain ? PyBytes_AsString(plain) : NULL;
+  memset(err, 0, sizeof(*err));
+  err->status = unknown ? GPUF_ERR_INVALID : GPUF_ERR_UNSUPPORTED;
+  snprintf(err->message, sizeof(err->message), "%s", message ? message : "an exception");
+  PyErr_Clear();
+  Py_XDECREF(plain);
+  Py_XDECREF(text);
+  Py_XDECREF(args);
+  Py_XDECREF(type);
+  Py_XDECREF(value);
+  Py_XDECREF(traceback);
+  return err->status;
+}
+
+/* Describe what `resolve` has returned. */
+static int take_source(gpufi_py_state *state, PyObject *found, gpufi_comm_source *source) {
+  gpufi_py_import import = {0};
+  const char *framework;
+  PyObject *tensor;
+  if (!PyArg_ParseTuple(found, "Os", &tensor, &framework) ||
+      gpufi_py_adapter_import(state, tensor, &import) < 0) {
+    return -1;
+  }
+  source->tensor = import.tensor;
+  source->release = gpufi_py_release_owner; /* the import's reference is the source's */
+  source->release_arg = import.keepalive;
+  snprintf(source->framework, sizeof(source->framework), "%s", framework);
+  return 0;
+}
+
+static gpuf_status resolve(void *arg, const char *name, gpufi_comm_source *source,
+                           gpuf_error *err) {
+  const held_comm *held = arg;
+  gpuf_status status = GPUF_OK;
+  const PyGILState_STATE gil = PyGILState_Ensure();
+  PyObject *found = PyObject_CallFunction(held->resolve, "s", name);
+  if (!found || take_source(gpufi_py_state_of_module(held->module), found, source) < 0) {
+    status = take_exception(err);
+  }
+  Py_XDECREF(found);
+  PyGILState_Release(gil);
+  return status;
+}
+
+/* 1 to go on, 0 when the listing is full. */
+static int list_item(gpufi_py_state *state, PyObject *item, gpufi_comm_listing *listing) {
+  gpufi_py_import import = {0};
+  const char *name, *framework, *problem;
+  PyObject *tensor;
+  if (!PyArg_ParseTuple(item, "ssOz", &name, &framework, &tensor, &problem) ||
+      (tensor != Py_None && gpufi_py_adapter_import(state, tensor, &import) < 0)) {
+    return -1;
+  }
+  const bool more = gpufi_comm_listing_add(listing, name, framework,
+                                           tensor == Py_None ? NULL : &import.tensor, problem);
+  gpufi_py_import_clear(&import);
+  return more;
+}
+
+static gpuf_status list(void *arg, gpufi_comm_listing *listing, gpuf_error *err) {
+  const held_comm *held = arg;
+  gpuf_status status = GPUF_OK;
+  int more = 1;
+  const PyGILState_STATE gil = PyGILState_Ensure();
+  PyObject *items = PyObject_CallFunction(held->list, NULL);
+  const Py_ssize_t count = items ? PyList_Size(items) : -1;
+  for (Py_ssize_t i = 0; i < count && more == 1; i++) {
+    more = list_item(gpufi_py_state_of_module(held->module), PyList_GetItem(items, i), listing);
+  }
+  if (count < 0 || more < 0) {
+    status = take_exception(err);
+  }
+  Py_XDECREF(items);
+  PyGILState_Release(gil);
+  return status;
+}
+
+/* --- Life ------------------------------------------------------------------------------------- */
+
+static void held_free(held_comm *held) {
+  Py_BEGIN_ALLOW_THREADS gpufi_comm_destroy(held->comm, 0, NULL);
+  Py_END_ALLOW_THREADS Py_XDECREF(held->module);
+  Py_XDECREF(held->resolve);
+  Py_XDECREF(held->list);
+  PyMem_Free(held);
+}
+
+static void comm_destroy(PyObject *capsule) {
+  held_free(held_of(capsule));
+}
+
+static PyObject *comm_create(PyObject *module, PyObject *args) {
+  PyObject *resolver, *lister;
+  gpuf_error err;
+  if (!PyArg_ParseTuple(args, "OO:comm_create", &resolver, &lister)) {
+    return NULL;
+  }
+  held_comm *held = PyMem_Calloc(1, sizeof(*held));
+  if (!held) {
+    return PyErr_NoMemory();
+  }
+  held->module = Py_NewRef(module);
+  held->resolve = Py_NewRef(resolver);
+  held->list = Py_NewRef(lister);
+  const gpufi_comm_options options = {
+      .reply = take_reply,
+      .resolve = resolve,
+      .list = list,
+      .arg = held,
+      .server_name = "ipython",
+      .run_in_message = true,
+      .no_steps = true,
+  };
+  if (gpufi_comm_create(&options, &held->comm, &err) != GPUF_OK) {
+    held_free(held);
+    return gpufi_py_raise(gpufi_py_state_of_module(module), &err);
+  }
+  PyObject *capsule = PyCapsule_New(held, comm_name, comm_destroy);
+  if (!capsule) {
+    held_free(held);
+  }
+  return capsule;
+}
+
+/* --- Replies ------------------------------------------------------------------------------------
+ */
+
+static const char reply_name[] = "gpufetch.comm_reply";
+
+static void reply_destroy(PyObject *capsule) {
+  gpufi_comm_reply_free(PyCapsule_GetPointer(capsule, reply_name));
+}
+
+/* A read-only ndarray of bytes over one of the reply's buffers. */
+static PyObject *buffer_of(const gpufi_comm_reply *reply, size_t i, PyObject *owner) {
+  npy_intp nbytes = (npy_intp)reply->buffer_nbytes[i];
+  PyObject *array = PyArray_New(&PyArray_Type, 1, &nbytes, NPY_UINT8, NULL,
+                                (void *)reply->buffers[i], 0, NPY_ARRAY_CARRAY_RO, NULL);
+  if (array && PyArray_SetBaseObject((PyArrayObject *)array, Py_NewRef(owner)) < 0) {
+    Py_CLEAR(array);
+  }
+  return array;
+}
+
+/* (JSON as bytes, list of ndarrays). Takes the reply over; NULL is one there was no memory for. */
+static PyObject *reply_to_python(gpufi_comm_reply *reply) {
+  if (!reply) {
+    return PyErr_NoMemory();
+  }
+  PyObject *owner = PyCapsule_New(reply, reply_name, reply_destroy);
+  if (!owner) {
+    gpufi_comm_reply_free(reply);
+    return NULL;
+  }
+  PyObject *buffers = PyList_New(0);
+  for (size_t i = 0; buffers && i < reply->buffer_count; i++) {
+    PyObject *buffer = buffer_of(reply, i, owner);
+    if (!buffer || PyList_Append(buffers, buffer) < 0) {
+      Py_CLEAR(buffers);
+    }
+    Py_XDECREF(buffer);
+  }
+  PyObject *result =
+      buffers ? Py_BuildValue("y#O", reply->json, (Py_ssize_t)reply->json_nbytes, buffers) : NULL;
+  Py_XDECREF(buffers);
+  Py_DECREF(owner);
+  return result;
+}
+
+/* --- Messages -----------------------------------------------------------------------------------
+ */
+
+static PyObject *comm_open(PyObject *module, PyObject *args) {
+  PyObject *capsule;
+  const char *data;
+  Py_ssize_t nbytes;
+  uint64_t client = 0;
+  gpufi_comm_reply *answer = NULL, *refusal = NULL;
+  if (!PyArg_ParseTuple(args, "Oy#:comm_open", &capsule, &data, &nbytes)) {
+    return NULL;
+  }
+  const held_comm *held = held_of(capsule);
+  if (!held) {
+    return NULL;
+  }
+  Py_BEGIN_ALLOW_THREADS gpufi_comm_client_open(held->comm, data, (size_t)nbytes,
+                                                (uintptr_t)&answer, &client, &refusal, NULL);
+  Py_END_ALLOW_THREADS PyObject *reply = reply_to_python(client != 0 ? answer : refusal);
+  if (!reply) {
+    gpufi_comm_client_close(held->comm, client);
+    return NULL;
+  }
+  return Py_BuildValue("KN", (unsigned long long)client, reply);
+}
+
+static PyObject *comm_message(PyObject *module, PyObject *args) {
+  PyObject *capsule;
+  unsigned long long client;
+  const char *data;
+  Py_ssize_t nbytes, buffer_count;
+  gpufi_comm_reply *answer = NULL;
+  bool known;
+  if (!PyArg_ParseTuple(args, "OKy#n:comm_message", &capsule, &client, &data, &nbytes,
+                        &buffer_count)) {
+    return NULL;
+  }
+  const held_comm *held = held_of(capsule);
+  if (!held) {
+    return NULL;
+  }
+  Py_BEGIN_ALLOW_THREADS known = gpufi_comm_message(held->comm, client, data, (size_t)nbytes,
+                                                    (size_t)buffer_count, (uintptr_t)&answer);
+  Py_END_ALLOW_THREADS if (!known) {
+    Py_RETURN_NONE;
+  }
+  return reply_to_python(answer);
+}
+
+static PyObject *comm_close(PyObject *module, PyObject *args) {
+  PyObject *capsule;
+  unsigned long long client;
+  if (!PyArg_ParseTuple(args, "OK:comm_close", &capsule, &client)) {
+    return NULL;
+  }
+  const held_comm *held = held_of(capsule);
+  if (!held) {
+    return NULL;
+  }
+  Py_BEGIN_ALLOW_THREADS gpufi_comm_client_close(held->comm, client);
+  Py_END_ALLOW_THREADS Py_RETURN_NONE;
+}
+
+PyMethodDef gpufi_py_comm_methods[] = {
+    {"comm_create", comm_create, METH_VARARGS,
+     "comm_create(resolve, list, /)\n--\n\nA dispatcher that finds tensors by these callables."},
+    {"comm_open", comm_open, METH_VARARGS,
+     "comm_open(comm, data, /)\n--\n\nA client's id, 0 if it is refused, and the reply."},
+    {"comm_message", comm_message, METH_VARARGS,
+     "comm_message(comm, client, data, buffer_count, /)\n--\n\nThe reply to a request, as JSON and "
+     "buffers; None for an unknown client."},
+    {"comm_close", comm_close, METH_VARARGS,
+     "comm_close(comm, client, /)\n--\n\nForget a client and withdraw its shares."},
+    {0},
+};

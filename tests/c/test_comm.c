@@ -1,0 +1,456 @@
+/* The dispatcher's operations: what comes back is what the tensors hold. */
+#include "comm_fixture.h"
+
+#include <math.h>
+
+#define NX 6
+#define NY 5
+#define NZ 7
+
+static const int64_t field_shape[3] = {NX, NY, NZ};
+static float field[NX][NY][NZ];
+static gpuf_tensor d_field;
+
+static void start_with_field(gpufi_comm_options options) {
+  for (int i = 0; i < NX * NY * NZ; i++) {
+    (&field[0][0][0])[i] = (float)(i * 37 % 101) - 50;
+  }
+  start(options);
+  d_field = put(field, GPUF_DTYPE_FLOAT32, 3, field_shape);
+  CHECK_OK(gpufi_comm_publish(comm, "field", &d_field, NULL, &err));
+}
+
+static void finish_with_field(void) {
+  finish();
+  drop(&d_field);
+}
+
+static const float *floats_of(const answer *a, size_t count) {
+  CHECK(a->reply->buffer_count == 1);
+  CHECK(a->reply->buffer_nbytes[0] == count * sizeof(float));
+  return a->reply->buffers[0];
+}
+
+static void the_hello_states_protocol_and_limits(void) {
+  gpufi_comm_reply *refusal;
+  uint64_t other;
+  start((gpufi_comm_options){.server_name = "sim", .client_max = 2});
+  const char *data = "{\"protocol\": 1}";
+  CHECK_OK(gpufi_comm_client_open(comm, data, strlen(data), 77, &other, &refusal, &err));
+  answer a = next_answer();
+  CHECK(a.client == other && a.tag == 77 && other != client);
+  json_t *hello = json_of(&a);
+  CHECK(text_is(hello, "op", "hello") && text_is(hello, "server", "sim"));
+  CHECK(int_of(hello, "protocol") == 1);
+  CHECK(json_array_size(json_object_get(hello, "operations")) == 9);
+  CHECK(int_of(json_object_get(hello, "limits"), "reply_nbytes") == 4 << 20);
+  json_decref(hello);
+  gpufi_comm_reply_free(a.reply);
+  finish();
+}
+
+static void a_live_read_gives_the_elements_of_the_slice(void) {
+  start_with_field((gpufi_comm_options){0});
+  answer a = ask("{\"op\": \"read\", \"name\": \"field\", \"id\": \"x7\", \"slices\": "
+                 "[[1, 100, 2], 3, [null, null, -1]]}");
+  json_t *json = json_of(&a);
+  CHECK(text_is(json, "id", "x7") && text_is(json, "dtype", "float32"));
+  CHECK(json_array_size(json_object_get(json, "shape")) == 2);
+  CHECK(int_of(json, "nbytes") == 3 * NZ * 4 && int_of(json, "parts") == 1);
+  const float *values = floats_of(&a, 3 * NZ);
+  for (int i = 0; i < 3; i++) {
+    for (int k = 0; k < NZ; k++) {
+      CHECK(values[i * NZ + k] == field[1 + 2 * i][3][NZ - 1 - k]);
+    }
+  }
+  json_decref(json);
+  gpufi_comm_reply_free(a.reply);
+  finish_with_field();
+}
+
+static void slices_with_any_64_bit_integers_mean_what_python_means(void) {
+  static const struct {
+    const char *slice;
+    int count, first, step;
+  } cases[] = {
+      {"[-9223372036854775808, 9223372036854775807, 9223372036854775807]", 1, 0, 1},
+      {"[9223372036854775807, -9223372036854775808, -9223372036854775808]", 1, 5, -1},
+      {"[null, null, -9223372036854775807]", 1, 5, -1},
+      {"[5, 1, 1]", 0, 0, 1},
+      {"[1, 5, -1]", 0, 0, 1},
+      {"[-1, null, -2]", 3, 5, -2},
+      {"[-100, -4, null]", 2, 0, 1},
+      {"[null, -7, -1]", 6, 5, -1},
+      {"[6, 9, 1]", 0, 0, 1},
+      {"[null, 0, -1]", 5, 5, -1},
+  };
+  start_with_field((gpufi_comm_options){0});
+  for (size_t c = 0; c < sizeof(cases) / sizeof(cases[0]); c++) {
+    char request[200];
+    snprintf(request, sizeof(request),
+             "{\"op\": \"read\", \"name\": \"field\", \"slices\": [%s, 0, 0]}", cases[c].slice);
+    answer a = ask(request);
+    const float *values = floats_of(&a, (size_t)cases[c].count);
+    for (int i = 0; i < cases[c].count; i++) {
+      CHECK(values[i] == field[cases[c].first + i * cases[c].step][0][0]);
+    }
+    gpufi_comm_reply_free(a.reply);
+  }
+  finish_with_field();
+}
+
+static void a_read_can_convert(void) {
+  start_with_field((gpufi_comm_options){0});
+  answer a = ask("{\"op\": \"read\", \"name\": \"field\", \"dtype\": \"int16\", \"slices\": [2]}");
+  CHECK(a.reply->buffer_nbytes[0] == NY * NZ * 2);
+  for (int i = 0; i < NY * NZ; i++) {
+    CHECK(((const int16_t *)a.reply->buffers[0])[i] == (int16_t)(&field[2][0][0])[i]);
+  }
+  gpufi_comm_reply_free(a.reply);
+  ask_code("{\"op\": \"read\", \"name\": \"field\", \"dtype\": \"complex64\"}", "unsupported");
+  finish_with_field();
+}
+
+/* Every part of a large read, put together, is the whole. */
+static void parts_tile_the_whole(void) {
+  enum { ROWS = 700, COLUMNS = 1500, LAYERS = 3 };
+  const int64_t shape[3] = {LAYERS, ROWS, COLUMNS};
+  const size_t nbytes = (size_t)ROWS * COLUMNS * LAYERS * 4;
+  uint8_t *bytes = malloc(nbytes), *whole = calloc(1, nbytes);
+  char request[120];
+  fill_random(bytes, nbytes, 3);
+  start((gpufi_comm_options){0});
+  gpuf_tensor tensor = put(bytes, GPUF_DTYPE_UINT32, 3, shape);
+  CHECK_OK(gpufi_comm_publish(comm, "large", &tensor, NULL, &err));
+  ask_code("{\"op\": \"read\", \"name\": \"large\"}", "too_large");
+  int64_t parts = 1;
+  for (int64_t part = 0; part < parts; part++) {
+    snprintf(request, sizeof(request), "{\"op\": \"read\", \"name\": \"large\", \"part\": %d}",
+             (int)part);
+    answer a = ask(request);
+    json_t *json = json_of(&a);
+    parts = int_of(json, "parts");
+    CHECK((size_t)int_of(json, "nbytes") == nbytes && parts >= 4 && parts <= 6);
+    const size_t offset = (size_t)int_of(json, "offset");
+    CHECK(offset + a.reply->buffer_nbytes[0] <= nbytes);
+    memcpy(whole + offset, a.reply->buffers[0], a.reply->buffer_nbytes[0]);
+    json_decref(json);
+    gpufi_comm_reply_free(a.reply);
+  }
+  CHECK(memcmp(whole, bytes, nbytes) == 0);
+  snprintf(request, sizeof(request), "{\"op\": \"read\", \"name\": \"large\", \"part\": %d}",
+           (int)parts);
+  ask_code(request, "bad_request");
+  free(bytes);
+  free(whole);
+  finish();
+  drop(&tensor);
+}
+
+static void an_empty_selection_is_an_empty_buffer(void) {
+  start_with_field((gpufi_comm_options){0});
+  answer a = ask("{\"op\": \"read\", \"name\": \"field\", \"slices\": [[3, 3, 1]], \"part\": 0}");
+  json_t *json = json_of(&a);
+  CHECK(int_of(json, "nbytes") == 0 && int_of(json, "parts") == 1);
+  CHECK(a.reply->buffer_count == 1 && a.reply->buffer_nbytes[0] == 0);
+  json_decref(json);
+  gpufi_comm_reply_free(a.reply);
+  finish_with_field();
+}
+
+static void a_reduce_is_the_overview_of_the_slice(void) {
+  const int64_t shape[2] = {2, NZ};
+  float low[2 * NZ], high[2 * NZ];
+  start_with_field((gpufi_comm_options){0});
+  answer a = ask("{\"op\": \"reduce\", \"name\": \"field\", \"slices\": [[null, null, 1], 1], "
+                 "\"shape\": [2, 1000], \"how\": \"minmax\"}");
+  json_t *json = json_of(&a);
+  gpuf_tensor view;
+  CHECK_OK(gpuf_tensor_init(&view, &field[0][1][0], cpu_device, GPUF_DTYPE_FLOAT32, 2,
+                            (const int64_t[]){NX, NZ}, &err));
+  view.strides_nbytes[0] = (int64_t)sizeof(field[0]);
+  CHECK_OK(gpuf_reduce_overview(&view, GPUF_OVERVIEW_MINMAX, shape, low, high, NULL, &err));
+  CHECK(a.reply->buffer_count == 2 && a.reply->buffer_nbytes[1] == sizeof(high));
+  CHECK(memcmp(a.reply->buffers[0], low, sizeof(low)) == 0);
+  CHECK(memcmp(a.reply->buffers[1], high, sizeof(high)) == 0);
+  CHECK(int_of(json_object_get(json, "counts"), "count") == NX * NZ);
+  CHECK(json_integer_value(json_array_get(json_object_get(json, "shape"), 1)) == NZ);
+  json_decref(json);
+  gpufi_comm_reply_free(a.reply);
+  finish_with_field();
+}
+
+static void an_overview_of_1024_by_1024_fits_a_reply(void) {
+  const int64_t shape[2] = {1024, 2048};
+  float *values = calloc(1024 * 2048, sizeof(float));
+  start((gpufi_comm_options){0});
+  gpuf_tensor tensor = put(values, GPUF_DTYPE_FLOAT32, 2, shape);
+  CHECK_OK(gpufi_comm_publish(comm, "u", &tensor, NULL, &err));
+  ask_code("{\"op\": \"reduce\", \"name\": \"u\", \"shape\": [1024, 1024]}", "");
+  ask_code("{\"op\": \"reduce\", \"name\": \"u\", \"shape\": [1024, 1025]}", "too_large");
+  ask_code("{\"op\": \"reduce\", \"name\": \"u\", \"shape\": [1024, 1024], \"how\": \"minmax\"}",
+           "too_large");
+  free(values);
+  finish();
+  drop(&tensor);
+}
+
+static void statistics_that_json_cannot_say_are_strings(void) {
+  const float values[6] = {1, 2, NAN, INFINITY, -INFINITY, 0};
+  const uint64_t large[2] = {UINT64_MAX, 3};
+  const int64_t six = 6, two = 2;
+  start((gpufi_comm_options){0});
+  gpuf_tensor f = put(values, GPUF_DTYPE_FLOAT32, 1, &six);
+  gpuf_tensor u = put(large, GPUF_DTYPE_UINT64, 1, &two);
+  CHECK_OK(gpufi_comm_publish(comm, "f", &f, NULL, &err));
+  CHECK_OK(gpufi_comm_publish(comm, "u", &u, NULL, &err));
+  answer a = ask("{\"op\": \"stats\", \"name\": \"f\"}");
+  json_t *json = json_of(&a);
+  CHECK(text_is(json, "min", "-inf") && text_is(json, "max", "inf"));
+  CHECK(int_of(json, "finite") == 3 && int_of(json, "zero") == 1);
+  CHECK(int_of(json_object_get(json, "counts"), "nan") == 1);
+  CHECK(json_real_value(json_object_get(json, "mean")) == 1.0);
+  CHECK(json_real_value(json_object_get(json, "finite_max")) == 2.0);
+  json_decref(json);
+  gpufi_comm_reply_free(a.reply);
+  a = ask("{\"op\": \"stats\", \"name\": \"u\"}");
+  json = json_of(&a);
+  CHECK(text_is(json, "max", "18446744073709551615") && int_of(json, "min") == 3);
+  json_decref(json);
+  gpufi_comm_reply_free(a.reply);
+  finish();
+  drop(&f);
+  drop(&u);
+}
+
+static void a_histogram_has_counts_and_edges(void) {
+  start_with_field((gpufi_comm_options){0});
+  answer a =
+      ask("{\"op\": \"histogram\", \"name\": \"field\", \"bins\": 4, \"range\": [-20, 20.0]}");
+  uint64_t bins[4], total = 0;
+  const double range[2] = {-20, 20};
+  gpuf_tensor view;
+  CHECK_OK(gpuf_tensor_init(&view, field, cpu_device, GPUF_DTYPE_FLOAT32, 3, field_shape, &err));
+  CHECK_OK(gpuf_reduce_histogram(&view, 4, range, bins, NULL, NULL, &err));
+  CHECK(a.reply->buffer_count == 2 && a.reply->buffer_nbytes[0] == sizeof(bins));
+  CHECK(memcmp(a.reply->buffers[0], bins, sizeof(bins)) == 0);
+  CHECK(((const double *)a.reply->buffers[1])[1] == -10.0);
+  json_t *json = json_of(&a);
+  for (int i = 0; i < 4; i++) {
+    total += bins[i];
+  }
+  CHECK(total + (uint64_t)int_of(json, "under") + (uint64_t)int_of(json, "over") == NX * NY * NZ);
+  json_decref(json);
+  gpufi_comm_reply_free(a.reply);
+  ask_code("{\"op\": \"histogram\", \"name\": \"field\", \"range\": [2, 1]}", "bad_request");
+  finish_with_field();
+}
+
+static void a_listing_has_tensors_and_values_and_goes_on_where_it_was_cut(void) {
+  char name[GPUFI_COMM_NAME_MAX_NBYTES + 1], request[80];
+  start_with_field((gpufi_comm_options){0});
+  memset(name, 'n', sizeof(name) - 1);
+  name[sizeof(name) - 1] = '\0';
+  CHECK_OK(gpufi_comm_publish_float64(comm, "F", 0.04, &err));
+  CHECK_OK(gpufi_comm_publish_float64(comm, "rate", NAN, &err));
+  CHECK_OK(gpufi_comm_publish_int64(comm, "seed", 11, &err));
+  CHECK_OK(gpufi_comm_publish_text(comm, "run", "first", &err));
+  CHECK_OK(gpufi_comm_publish_text(comm, "run", "second \"quoted\"", &err));
+  for (int i = 0; i < 400; i++) {
+    snprintf(name, 8, "%07d", i);
+    name[7] = 'x';
+    CHECK_OK(gpufi_comm_publish(comm, name, &d_field, NULL, &err));
+  }
+  int tensors = 0, values = 0, pages = 0;
+  for (bool more = true; more; pages++) {
+    snprintf(request, sizeof(request), "{\"op\": \"list\", \"skip\": %d}", tensors + values);
+    answer a = ask(request);
+    json_t *json = json_of(&a);
+    json_t *some = json_object_get(json, "values");
+    if (pages == 0) {
+      CHECK(json_real_value(json_object_get(some, "F")) == 0.04);
+      CHECK(text_is(some, "rate", "nan") && text_is(some, "run", "second \"quoted\""));
+      CHECK(int_of(some, "seed") == 11);
+    }
+    values += (int)json_object_size(some);
+    tensors += (int)json_array_size(json_object_get(json, "tensors"));
+    more = json_is_true(json_object_get(json, "truncated"));
+    json_decref(json);
+    gpufi_comm_reply_free(a.reply);
+  }
+  CHECK(values == 4 && tensors == 401 && pages > 1);
+  finish_with_field();
+}
+
+static void a_generation_tells_when_the_shape_has_changed(void) {
+  char request[100];
+  start_with_field((gpufi_comm_options){0});
+  answer a = ask("{\"op\": \"read\", \"name\": \"field\", \"slices\": [0]}");
+  json_t *json = json_of(&a);
+  snprintf(request, sizeof(request), "{\"op\": \"stats\", \"name\": \"field\", \"generation\": %d}",
+           (int)int_of(json, "generation"));
+  json_decref(json);
+  gpufi_comm_reply_free(a.reply);
+  gpuf_tensor other = put(field, GPUF_DTYPE_FLOAT32, 3, field_shape);
+  CHECK_OK(gpufi_comm_publish(comm, "field", &other, NULL, &err)); /* another buffer, as shaped */
+  ask_code(request, "");
+  CHECK_OK(gpuf_tensor_slice(&other, 0, 0, 1, 2, &err));
+  CHECK_OK(gpufi_comm_publish(comm, "field", &other, NULL, &err));
+  ask_code(request, "stale");
+  finish_with_field();
+  drop(&other);
+}
+
+static int released;
+
+static void count_release(void *arg) {
+  __atomic_fetch_add((int *)arg, 1, __ATOMIC_SEQ_CST);
+}
+
+static void a_share_ends_with_its_tensor(void) {
+  gpuf_share_handle handle;
+  gpuf_attachment *attachment;
+  gpuf_tensor attached;
+  released = 0;
+  start((gpufi_comm_options){0});
+  gpuf_tensor tensor = put(field, GPUF_DTYPE_FLOAT32, 3, field_shape);
+  const gpufi_comm_publish_options options = {.release = count_release, .release_arg = &released};
+  CHECK_OK(gpufi_comm_publish(comm, "shared", &tensor, &options, &err));
+  answer a = ask("{\"op\": \"share\", \"name\": \"shared\"}");
+  json_t *json = json_of(&a);
+  CHECK_OK(gpuf_share_from_text(json_string_value(json_object_get(json, "handle")), &handle, &err));
+  answer again = ask("{\"op\": \"share\", \"name\": \"shared\"}");
+  CHECK(strcmp(again.reply->json, a.reply->json) == 0); /* one share a client */
+  gpufi_comm_reply_free(again.reply);
+  json_decref(json);
+  gpufi_comm_reply_free(a.reply);
+  CHECK_OK(gpuf_attach(&handle, &attachment, &attached, &err));
+  CHECK_FAILS(gpufi_comm_unpublish(comm, "shared", 1000000, &err), GPUF_ERR_TIMEOUT, "1 shares");
+  CHECK(released == 0);
+  ask_code("{\"op\": \"stats\", \"name\": \"shared\"}", "unknown_name");
+  CHECK_OK(gpuf_detach(attachment, &err));
+  CHECK(released == 1);
+  finish();
+  drop(&tensor);
+}
+
+static void publishing_the_same_memory_again_leaves_its_shares(void) {
+  gpufi_comm_counts counts;
+  int releases[2] = {0, 0};
+  start_with_field((gpufi_comm_options){0});
+  gpufi_comm_publish_options options = {.release = count_release, .release_arg = &releases[0]};
+  CHECK_OK(gpufi_comm_publish(comm, "field", &d_field, &options, &err));
+  ask_code("{\"op\": \"share\", \"name\": \"field\"}", "");
+  options.release_arg = &releases[1];
+  CHECK_OK(gpufi_comm_publish(comm, "field", &d_field, &options, &err));
+  CHECK(releases[0] == 1 && releases[1] == 0);
+  gpufi_comm_get_counts(comm, &counts);
+  CHECK(counts.share_count == 1);
+  gpuf_tensor other = put(field, GPUF_DTYPE_FLOAT32, 3, field_shape);
+  CHECK_OK(gpufi_comm_publish(comm, "field", &other, NULL, &err));
+  gpufi_comm_get_counts(comm, &counts);
+  CHECK(releases[1] == 1 && counts.share_count == 0);
+  finish_with_field();
+  drop(&other);
+}
+
+static void a_share_ends_with_its_client_or_by_unshare(void) {
+  gpufi_comm_counts counts;
+  start_with_field((gpufi_comm_options){0});
+  ask_code("{\"op\": \"unshare\", \"name\": \"field\"}", "unknown_name");
+  ask_code("{\"op\": \"share\", \"name\": \"field\"}", "");
+  ask_code("{\"op\": \"unshare\", \"name\": \"field\"}", "");
+  ask_code("{\"op\": \"share\", \"name\": \"field\"}", "");
+  gpufi_comm_get_counts(comm, &counts);
+  CHECK(counts.share_count == 1);
+  gpufi_comm_client_close(comm, client);
+  gpufi_comm_get_counts(comm, &counts);
+  CHECK(counts.share_count == 0 && counts.client_count == 0);
+  CHECK_OK(gpufi_comm_unpublish(comm, "field", 0, &err));
+  finish_with_field();
+}
+
+static void tensors_in_host_memory_can_be_read_but_not_shared(void) {
+  const int64_t two = 2;
+  double values[2] = {1.5, 2.5};
+  gpuf_tensor tensor;
+  start((gpufi_comm_options){0});
+  CHECK_OK(gpuf_tensor_init(&tensor, values, cpu_device, GPUF_DTYPE_FLOAT64, 1, &two, &err));
+  CHECK_OK(gpufi_comm_publish(comm, "v", &tensor, NULL, &err));
+  answer a = ask("{\"op\": \"read\", \"name\": \"v\"}");
+  CHECK(memcmp(a.reply->buffers[0], values, sizeof(values)) == 0);
+  gpufi_comm_reply_free(a.reply);
+  send("{\"op\": \"share\", \"name\": \"v\"}");
+  while (gpufi_comm_run(comm)) {
+  }
+  a = next_answer();
+  CHECK(strstr(a.reply->json, "\"error\"") != NULL);
+  gpufi_comm_reply_free(a.reply);
+  finish();
+}
+
+static gpuf_status resolve_one(void *arg, const char *name, gpufi_comm_source *source,
+                               gpuf_error *error) {
+  if (strcmp(name, "broken") == 0) {
+    snprintf(error->message, sizeof(error->message), "sparse: call to_dense() first");
+    return GPUF_ERR_UNSUPPORTED;
+  }
+  if (strcmp(name, "mine") != 0) {
+    snprintf(error->message, sizeof(error->message), "no variable of that name");
+    return GPUF_ERR_INVALID;
+  }
+  *source =
+      (gpufi_comm_source){.tensor = d_field, .release = count_release, .release_arg = &released};
+  return GPUF_OK;
+}
+
+static gpuf_status list_one(void *arg, gpufi_comm_listing *listing, gpuf_error *error) {
+  gpufi_comm_listing_add(listing, "mine", "torch", &d_field, NULL);
+  gpufi_comm_listing_add(listing, "broken", "torch", NULL, "sparse: call to_dense() first");
+  gpufi_comm_listing_add(listing, "line\nfeed", "torch", &d_field, NULL);
+  return GPUF_OK;
+}
+
+static void a_resolver_finds_what_is_not_published(void) {
+  released = 0;
+  start_with_field((gpufi_comm_options){.resolve = resolve_one, .list = list_one});
+  ask_code("{\"op\": \"stats\", \"name\": \"mine\"}", "");
+  CHECK(released == 1);
+  ask_code("{\"op\": \"stats\", \"name\": \"field\"}", "");
+  CHECK(released == 1);
+  ask_code("{\"op\": \"stats\", \"name\": \"broken\"}", "unreadable");
+  ask_code("{\"op\": \"stats\", \"name\": \"nobody\"}", "unknown_name");
+  answer a = ask("{\"op\": \"list\"}");
+  json_t *json = json_of(&a);
+  const json_t *tensors = json_object_get(json, "tensors");
+  CHECK(json_array_size(tensors) == 3);
+  CHECK(text_is(json_array_get(tensors, 2), "problem", "sparse: call to_dense() first"));
+  json_decref(json);
+  gpufi_comm_reply_free(a.reply);
+  ask_code("{\"op\": \"share\", \"name\": \"mine\"}", "");
+  ask_code("{\"op\": \"share\", \"name\": \"mine\"}", "");
+  gpufi_comm_client_close(comm, client);
+  CHECK(released == 3);
+  finish_with_field();
+}
+
+int main(void) {
+  TEST_ON_DEVICES(the_hello_states_protocol_and_limits);
+  TEST_ON_DEVICES(a_live_read_gives_the_elements_of_the_slice);
+  TEST_ON_DEVICES(slices_with_any_64_bit_integers_mean_what_python_means);
+  TEST_ON_DEVICES(a_read_can_convert);
+  TEST_ON_DEVICES(parts_tile_the_whole);
+  TEST_ON_DEVICES(an_empty_selection_is_an_empty_buffer);
+  TEST_ON_DEVICES(a_reduce_is_the_overview_of_the_slice);
+  TEST_ON_DEVICES(an_overview_of_1024_by_1024_fits_a_reply);
+  TEST_ON_DEVICES(statistics_that_json_cannot_say_are_strings);
+  TEST_ON_DEVICES(a_histogram_has_counts_and_edges);
+  TEST_ON_DEVICES(a_listing_has_tensors_and_values_and_goes_on_where_it_was_cut);
+  TEST_ON_DEVICES(a_generation_tells_when_the_shape_has_changed);
+  TEST_ON_DEVICES(a_share_ends_with_its_tensor);
+  TEST_ON_DEVICES(publishing_the_same_memory_again_leaves_its_shares);
+  TEST_ON_DEVICES(a_share_ends_with_its_client_or_by_unshare);
+  TEST_ON_DEVICES(tensors_in_host_memory_can_be_read_but_not_shared);
+  TEST_ON_DEVICES(a_resolver_finds_what_is_not_published);
+  return test_finish();
+}

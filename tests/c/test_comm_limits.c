@@ -1,0 +1,450 @@
+/* The dispatcher's limits: hostile requests, clients that ask too much, steps, threads. */
+#include "comm_fixture.h"
+
+#include <stdatomic.h>
+
+static float values[600];
+static const int64_t shape[2] = {20, 30};
+static gpuf_tensor tensor;
+
+static void start_with_tensor(gpufi_comm_options options) {
+  start(options);
+  fill_random(values, sizeof(values), 5);
+  tensor = put(values, GPUF_DTYPE_FLOAT32, 2, shape);
+  CHECK_OK(gpufi_comm_publish(comm, "x", &tensor, NULL, &err));
+}
+
+static void finish_with_tensor(void) {
+  finish();
+  drop(&tensor);
+}
+
+/* --- Hostile requests -------------------------------------------------------------- */
+
+static void what_is_no_request_is_answered_by_an_error(void) {
+  static const struct {
+    const char *json, *code;
+  } cases[] = {
+      {"", "bad_request"},
+      {"null", "bad_request"},
+      {"[]", "bad_request"},
+      {"{", "bad_request"},
+      {"{\"op\": \"list\"} x", "bad_request"},
+      {"{\"op\": \"list\", \"op\": \"read\"}", "bad_request"},
+      {"{\"op\": \"\\u0000\"}", "bad_request"},
+      {"{\"op\": \"\xff\xfe\"}", "bad_request"},
+      {"{}", "unknown_op"},
+      {"{\"op\": 7}", "unknown_op"},
+      {"{\"op\": \"eval\"}", "unknown_op"},
+      {"{\"op\": \"list\", \"id\": 1.5}", "bad_request"},
+      {"{\"op\": \"list\", \"id\": \"\"}", "bad_request"},
+      {"{\"op\": \"list\", \"id\": \"\\u00e9\"}", "bad_request"},
+      {"{\"op\": \"list\", \"id\": 99999999999999999999}", "bad_request"},
+      {"{\"op\": \"list\", \"slices\": []}", "bad_request"},
+      {"{\"op\": \"list\", \"skip\": -1}", "bad_request"},
+      {"{\"op\": \"read\"}", "bad_request"},
+      {"{\"op\": \"read\", \"name\": 3}", "bad_request"},
+      {"{\"op\": \"read\", \"name\": \"\"}", "bad_request"},
+      {"{\"op\": \"read\", \"name\": \"a\\nb\"}", "bad_request"},
+      {"{\"op\": \"read\", \"name\": \"x.__class__\"}", "unknown_name"},
+      {"{\"op\": \"read\", \"name\": \"X\"}", "unknown_name"},
+      {"{\"op\": \"read\", \"name\": \"x\", \"slices\": {}}", "bad_slice"},
+      {"{\"op\": \"read\", \"name\": \"x\", \"slices\": [true]}", "bad_slice"},
+      {"{\"op\": \"read\", \"name\": \"x\", \"slices\": [[0, 1]]}", "bad_slice"},
+      {"{\"op\": \"read\", \"name\": \"x\", \"slices\": [[0, 1, 0]]}", "bad_slice"},
+      {"{\"op\": \"read\", \"name\": \"x\", \"slices\": [[0, 1, 1.0]]}", "bad_slice"},
+      {"{\"op\": \"read\", \"name\": \"x\", \"slices\": [20]}", "bad_slice"},
+      {"{\"op\": \"read\", \"name\": \"x\", \"slices\": [-21]}", "bad_slice"},
+      {"{\"op\": \"read\", \"name\": \"x\", \"slices\": [-9223372036854775808]}", "bad_slice"},
+      {"{\"op\": \"read\", \"name\": \"x\", \"slices\": [0, 0, 0]}", "bad_slice"},
+      {"{\"op\": \"read\", \"name\": \"x\", \"part\": 1}", "bad_request"},
+      {"{\"op\": \"read\", \"name\": \"x\", \"part\": -1}", "bad_request"},
+      {"{\"op\": \"read\", \"name\": \"x\", \"at\": \"once\"}", "bad_request"},
+      {"{\"op\": \"read\", \"name\": \"x\", \"dtype\": \"float31\"}", "bad_request"},
+      {"{\"op\": \"read\", \"name\": \"x\", \"dtype\": \"float8_e8m0fnu\"}", "unsupported"},
+      {"{\"op\": \"read\", \"name\": \"x\", \"generation\": 0}", "bad_request"},
+      {"{\"op\": \"read\", \"name\": \"x\", \"generation\": 2}", "stale"},
+      {"{\"op\": \"read\", \"name\": \"x\", \"how\": \"mean\"}", "bad_request"},
+      {"{\"op\": \"reduce\", \"name\": \"x\"}", "bad_request"},
+      {"{\"op\": \"reduce\", \"name\": \"x\", \"shape\": [2]}", "bad_request"},
+      {"{\"op\": \"reduce\", \"name\": \"x\", \"shape\": [0, 2]}", "bad_request"},
+      {"{\"op\": \"reduce\", \"name\": \"x\", \"shape\": [2, 2], \"how\": \"sum\"}", "bad_request"},
+      {"{\"op\": \"histogram\", \"name\": \"x\", \"bins\": 0}", "bad_request"},
+      {"{\"op\": \"histogram\", \"name\": \"x\", \"bins\": 65537}", "bad_request"},
+      {"{\"op\": \"histogram\", \"name\": \"x\", \"range\": [1]}", "bad_request"},
+      {"{\"op\": \"histogram\", \"name\": \"x\", \"range\": [\"nan\", 1]}", "bad_request"},
+      {"{\"op\": \"cancel\"}", "bad_request"},
+  };
+  start_with_tensor((gpufi_comm_options){0});
+  for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
+    ask_code(cases[i].json, cases[i].code);
+  }
+  ask_code("{\"op\": \"read\", \"name\": \"x\"}", "");
+  CHECK(outbox.log_count >= 5 && outbox.log_count <= 10); /* once for each code */
+  finish_with_tensor();
+}
+
+static void an_error_names_the_id_and_the_value(void) {
+  start_with_tensor((gpufi_comm_options){0});
+  answer a = ask("{\"id\": 41, \"op\": \"read\", \"name\": \"x\", \"slices\": [[0, 1, 0]]}");
+  json_t *json = json_of(&a);
+  CHECK(int_of(json, "id") == 41 && text_is(json, "op", "read"));
+  CHECK(text_is(json_object_get(json, "error"), "message", "slices[0] [0,1,0] has step 0"));
+  json_decref(json);
+  gpufi_comm_reply_free(a.reply);
+  finish_with_tensor();
+}
+
+/* `text` around many copies of `piece`. */
+static char *repeated(const char *before, const char *piece, size_t count, const char *after) {
+  const size_t nbytes = strlen(piece);
+  char *text = malloc(strlen(before) + nbytes * count + strlen(after) + 1), *end = text;
+  end = stpcpy(end, before);
+  for (size_t i = 0; i < count; i++) {
+    end = stpcpy(end, piece);
+  }
+  strcpy(end, after);
+  return text;
+}
+
+static void bombs_are_refused_before_they_are_parsed(void) {
+  start_with_tensor((gpufi_comm_options){0});
+  char *bombs[] = {
+      repeated("", "[", 16000, ""),
+      repeated("{\"op\": ", "{\"op\": ", 2000, ""),
+      repeated("{\"op\": \"", "a", 1000000, "\"}"),
+      repeated("{\"op\": \"read\", \"name\": \"x\", \"slices\": [", "0,", 5000, "0]}"),
+      repeated("{\"op\": \"read\", \"name\": \"", "n", 5000, "\"}"),
+      repeated("{\"op\": \"reduce\", \"name\": \"x\", \"shape\": [", "1,", 5000, "1]}"),
+  };
+  for (size_t i = 0; i < sizeof(bombs) / sizeof(bombs[0]); i++) {
+    send(bombs[i]);
+    check_code(i == 3 ? "bad_slice" : "bad_request");
+    free(bombs[i]);
+  }
+  finish_with_tensor();
+}
+
+static void requests_have_no_buffers(void) {
+  const char *json = "{\"op\": \"list\"}";
+  start_with_tensor((gpufi_comm_options){0});
+  CHECK(gpufi_comm_message(comm, client, json, strlen(json), 1, 0));
+  check_code("bad_request");
+  CHECK(!gpufi_comm_message(comm, client + 1, json, strlen(json), 0, 0));
+  CHECK(pending_replies() == 0);
+  finish_with_tensor();
+}
+
+static void another_protocol_and_one_client_too_many_are_refused(void) {
+  gpufi_comm_reply *refusal;
+  uint64_t other = 99;
+  const char *data = "{\"protocol\": 2}";
+  start((gpufi_comm_options){.client_max = 1});
+  CHECK_FAILS(gpufi_comm_client_open(comm, data, strlen(data), 0, &other, &refusal, &err),
+              GPUF_ERR_INVALID, "protocol 2");
+  CHECK(strstr(refusal->json, "unsupported_protocol") != NULL);
+  gpufi_comm_reply_free(refusal);
+  CHECK_FAILS(gpufi_comm_client_open(comm, "[", 1, 0, &other, &refusal, &err), GPUF_ERR_INVALID,
+              "not JSON");
+  gpufi_comm_reply_free(refusal);
+  CHECK_FAILS(gpufi_comm_client_open(comm, "", 0, 0, &other, &refusal, &err), GPUF_ERR_STATE,
+              "1 clients");
+  CHECK(strstr(refusal->json, "too_many_clients") != NULL);
+  gpufi_comm_reply_free(refusal);
+  CHECK(other == 99 && pending_replies() == 0);
+  gpufi_comm_client_close(comm, client);
+  open_client(&other);
+  CHECK(other != client);
+  finish();
+}
+
+static void options_and_names_of_the_program_are_checked(void) {
+  const gpufi_comm_options no_reply = {0};
+  gpufi_comm_options small = {.reply = take_reply, .reply_memory_nbytes = 1000};
+  gpufi_comm *none = NULL;
+  CHECK_FAILS(gpufi_comm_create(&no_reply, &none, &err), GPUF_ERR_INVALID, "reply");
+  CHECK_FAILS(gpufi_comm_create(&small, &none, &err), GPUF_ERR_INVALID, "1000 bytes");
+  start_with_tensor((gpufi_comm_options){.tensor_max = 2, .value_max = 1});
+  CHECK_FAILS(gpufi_comm_publish(comm, "", &tensor, NULL, &err), GPUF_ERR_INVALID, "0 bytes");
+  CHECK_FAILS(gpufi_comm_publish(comm, "a\tb", &tensor, NULL, &err), GPUF_ERR_INVALID, "control");
+  CHECK_FAILS(gpufi_comm_publish(comm, "\xc3", &tensor, NULL, &err), GPUF_ERR_INVALID, "UTF-8");
+  CHECK_OK(gpufi_comm_publish(comm, "y", &tensor, NULL, &err));
+  CHECK_OK(gpufi_comm_publish(comm, "y", &tensor, NULL, &err));
+  CHECK_FAILS(gpufi_comm_publish(comm, "z", &tensor, NULL, &err), GPUF_ERR_STATE, "2 tensors");
+  CHECK_OK(gpufi_comm_publish_int64(comm, "n", 1, &err));
+  CHECK_FAILS(gpufi_comm_publish_int64(comm, "m", 1, &err), GPUF_ERR_STATE, "1 values");
+  CHECK_FAILS(gpufi_comm_publish_text(comm, "n", "\xff", &err), GPUF_ERR_INVALID, "UTF-8");
+  CHECK_FAILS(gpufi_comm_unpublish(comm, "q", 0, &err), GPUF_ERR_INVALID, "nothing");
+  CHECK_OK(gpufi_comm_unpublish(comm, "y", 0, &err));
+  CHECK_OK(gpufi_comm_unpublish(comm, "n", 0, &err));
+  finish_with_tensor();
+}
+
+/* --- Waiting requests ------------------------------------------------------------------ */
+
+static void a_client_has_few_requests_waiting(void) {
+  uint64_t other;
+  start_with_tensor((gpufi_comm_options){.waiting_max = 2});
+  open_client(&other);
+  for (int i = 0; i < 3; i++) {
+    send("{\"op\": \"stats\", \"name\": \"x\"}");
+  }
+  check_code("busy");
+  send_as(other, "{\"op\": \"stats\", \"name\": \"x\"}", 0);
+  CHECK(pending_replies() == 0);
+  while (gpufi_comm_run(comm)) {
+  }
+  CHECK(pending_replies() == 3);
+  finish_with_tensor();
+}
+
+static void the_newest_request_wins(void) {
+  start_with_tensor((gpufi_comm_options){.waiting_max = 2});
+  send_as(client, "{\"op\": \"stats\", \"name\": \"x\", \"supersede\": \"view\"}", 1);
+  send_as(client, "{\"op\": \"stats\", \"name\": \"x\", \"supersede\": \"other\"}", 2);
+  send_as(client, "{\"op\": \"stats\", \"name\": \"x\", \"supersede\": \"view\"}", 3);
+  CHECK(outbox.answers[outbox.taken].tag == 1);
+  check_code("superseded");
+  while (gpufi_comm_run(comm)) {
+  }
+  CHECK(outbox.answers[outbox.taken].tag == 2);
+  check_code("");
+  CHECK(outbox.answers[outbox.taken].tag == 3);
+  check_code("");
+  finish_with_tensor();
+}
+
+static void a_waiting_request_can_be_cancelled(void) {
+  start_with_tensor((gpufi_comm_options){0});
+  send_as(client, "{\"op\": \"stats\", \"name\": \"x\", \"id\": \"a\"}", 1);
+  send_as(client, "{\"op\": \"stats\", \"name\": \"x\", \"id\": 1, \"at\": \"step\"}", 2);
+  send_as(client, "{\"op\": \"cancel\", \"request\": \"a\"}", 3);
+  CHECK(outbox.answers[outbox.taken].tag == 1);
+  check_code("cancelled");
+  answer a = next_answer();
+  json_t *json = json_of(&a);
+  CHECK(int_of(json, "cancelled") == 1);
+  json_decref(json);
+  gpufi_comm_reply_free(a.reply);
+  send_as(client, "{\"op\": \"cancel\", \"request\": 1}", 4);
+  check_code("cancelled");
+  check_code("");
+  a = ask("{\"op\": \"cancel\", \"request\": \"a\"}");
+  CHECK(strstr(a.reply->json, "\"cancelled\":0") != NULL);
+  gpufi_comm_reply_free(a.reply);
+  finish_with_tensor();
+}
+
+static void what_waits_is_dropped_with_its_client(void) {
+  gpufi_comm_counts counts;
+  start_with_tensor((gpufi_comm_options){0});
+  send("{\"op\": \"stats\", \"name\": \"x\"}");
+  send("{\"op\": \"stats\", \"name\": \"x\", \"at\": \"step\"}");
+  gpufi_comm_client_close(comm, client);
+  CHECK(!gpufi_comm_run(comm));
+  gpufi_comm_step(comm, 1, 0.5);
+  gpufi_comm_get_counts(comm, &counts);
+  CHECK(counts.waiting_count == 0 && counts.client_count == 0 && pending_replies() == 0);
+  finish_with_tensor();
+}
+
+static void replies_that_are_not_freed_hold_back_more(void) {
+  const int64_t count = (4 << 20) / 4;
+  gpufi_comm_counts counts;
+  int ran = 0;
+  start((gpufi_comm_options){.reply_memory_nbytes = (size_t)16 << 20, .waiting_max = 100});
+  float *large = calloc((size_t)count, sizeof(float));
+  gpuf_tensor block = put(large, GPUF_DTYPE_FLOAT32, 1, &count);
+  CHECK_OK(gpufi_comm_publish(comm, "large", &block, NULL, &err));
+  for (int i = 0; i < 10; i++) {
+    send("{\"op\": \"read\", \"name\": \"large\"}");
+  }
+  while (gpufi_comm_run(comm)) {
+  }
+  CHECK(pending_replies() == 3);
+  gpufi_comm_get_counts(comm, &counts);
+  CHECK(counts.reply_nbytes <= (size_t)16 << 20 && counts.waiting_count == 7);
+  for (; pending_replies() > 0; ran++) {
+    gpufi_comm_reply_free(next_answer().reply);
+    gpufi_comm_run(comm);
+  }
+  CHECK(ran == 10);
+  free(large);
+  finish();
+  drop(&block);
+}
+
+static void replies_outlive_the_dispatcher(void) {
+  start_with_tensor((gpufi_comm_options){0});
+  answer a = ask("{\"op\": \"read\", \"name\": \"x\"}");
+  CHECK_OK(gpufi_comm_destroy(comm, 0, &err));
+  CHECK(memcmp(a.reply->buffers[0], values, sizeof(values)) == 0);
+  gpufi_comm_reply_free(a.reply);
+  drop(&tensor);
+}
+
+static void requests_can_run_inside_the_message(void) {
+  start_with_tensor(
+      (gpufi_comm_options){.run_in_message = true, .no_steps = true, .no_share = true});
+  send("{\"op\": \"stats\", \"name\": \"x\"}");
+  check_code("");
+  CHECK(!gpufi_comm_run(comm));
+  send("{\"op\": \"stats\", \"name\": \"x\", \"at\": \"step\"}");
+  check_code("unsupported");
+  send("{\"op\": \"subscribe\"}");
+  check_code("unsupported");
+  send("{\"op\": \"share\", \"name\": \"x\"}");
+  check_code("unsupported");
+  finish_with_tensor();
+}
+
+/* --- Steps -------------------------------------------------------------------------------- */
+
+static void a_read_at_a_step_waits_for_it(void) {
+  start_with_tensor((gpufi_comm_options){.step_share = 1});
+  gpufi_comm_step(comm, 1, 0.25);
+  send("{\"op\": \"read\", \"name\": \"x\", \"at\": \"step\"}");
+  CHECK(!gpufi_comm_run(comm) && pending_replies() == 0);
+  gpufi_comm_step(comm, 2, 0.5);
+  CHECK(pending_replies() == 1);
+  answer a = next_answer();
+  json_t *json = json_of(&a);
+  CHECK(int_of(json, "step") == 2 && json_real_value(json_object_get(json, "time")) == 0.5);
+  CHECK(memcmp(a.reply->buffers[0], values, sizeof(values)) == 0);
+  json_decref(json);
+  gpufi_comm_reply_free(a.reply);
+  finish_with_tensor();
+}
+
+static void a_subscription_is_answered_once_by_the_next_step(void) {
+  start_with_tensor((gpufi_comm_options){.step_share = 1});
+  send("{\"op\": \"subscribe\"}");
+  CHECK(pending_replies() == 0);
+  gpufi_comm_step(comm, 10, 1.0);
+  check_code("");
+  gpufi_comm_step(comm, 11, 1.1);
+  CHECK(pending_replies() == 0);
+  send("{\"op\": \"subscribe\", \"after\": 10}"); /* that one is over */
+  answer a = next_answer();
+  CHECK(strstr(a.reply->json, "\"step\":11") != NULL);
+  gpufi_comm_reply_free(a.reply);
+  send("{\"op\": \"subscribe\", \"after\": 11}");
+  CHECK(pending_replies() == 0);
+  gpufi_comm_step(comm, 12, 1.2);
+  check_code("");
+  finish_with_tensor();
+}
+
+/* However much clients ask, the stepping thread serves them for a share of its time. */
+static void serving_takes_no_more_than_its_share_of_the_steps(void) {
+  int served = 0;
+  start_with_tensor((gpufi_comm_options){.step_share = 1e-6});
+  for (int step = 0; step < 50; step++) {
+    send("{\"op\": \"stats\", \"name\": \"x\", \"at\": \"step\", \"supersede\": \"s\"}");
+    gpufi_comm_step(comm, step, 0);
+    while (pending_replies() > 0) {
+      answer a = next_answer();
+      served += strstr(a.reply->json, "\"error\"") == NULL;
+      gpufi_comm_reply_free(a.reply);
+    }
+  }
+  CHECK(served == 1);
+  finish_with_tensor();
+}
+
+/* --- Threads ------------------------------------------------------------------------------- */
+
+static atomic_bool stop;
+
+static void *run_requests(void *arg) {
+  while (!atomic_load(&stop)) {
+    if (!gpufi_comm_run(comm)) {
+      sched_yield();
+    }
+  }
+  return NULL;
+}
+
+static void *step_on(void *arg) {
+  for (int64_t step = 0; !atomic_load(&stop); step++) {
+    gpufi_comm_step(comm, step, (double)step);
+    sched_yield();
+  }
+  return NULL;
+}
+
+static void *publish_again_and_again(void *arg) {
+  gpuf_error error;
+  while (!atomic_load(&stop)) {
+    gpuf_tensor mine = tensor;
+    mine.shape[0] = 10;
+    gpufi_comm_publish(comm, "y", &mine, NULL, &error);
+    gpufi_comm_publish(comm, "y", &tensor, NULL, &error);
+    gpufi_comm_publish_float64(comm, "v", 0.5, &error);
+    gpufi_comm_unpublish(comm, "y", -1, &error);
+  }
+  return NULL;
+}
+
+/* Every message has one reply, whoever runs it, while tensors come and go. */
+static void threads_answer_every_message_once(void) {
+  static const char *const requests[] = {
+      "{\"op\": \"read\", \"name\": \"y\"}",
+      "{\"op\": \"stats\", \"name\": \"x\", \"at\": \"step\"}",
+      "{\"op\": \"subscribe\"}",
+      "{\"op\": \"list\"}",
+      "{\"op\": \"share\", \"name\": \"y\"}",
+      "{\"op\": \"reduce\", \"name\": \"y\", \"shape\": [2, 2], \"at\": \"step\"}",
+  };
+  void *(*const bodies[4])(void *) = {run_requests, run_requests, step_on, publish_again_and_again};
+  enum { CLIENTS = 4, ROUNDS = 120 };
+  uint64_t clients[CLIENTS];
+  pthread_t threads[4];
+  int replies = 0;
+  start_with_tensor((gpufi_comm_options){.step_share = 1});
+  atomic_store(&stop, false);
+  for (int i = 0; i < CLIENTS; i++) {
+    open_client(&clients[i]);
+  }
+  for (int i = 0; i < 4; i++) {
+    CHECK(pthread_create(&threads[i], NULL, bodies[i], NULL) == 0);
+  }
+  for (int round = 0; round < ROUNDS; round++) {
+    send_as(clients[round % CLIENTS], requests[round % 6], (uint64_t)round);
+  }
+  while (replies < ROUNDS) {
+    if (pending_replies() > 0) {
+      gpufi_comm_reply_free(next_answer().reply);
+      replies++;
+    } else {
+      sched_yield();
+    }
+  }
+  atomic_store(&stop, true);
+  for (int i = 0; i < 4; i++) {
+    pthread_join(threads[i], NULL);
+  }
+  CHECK(pending_replies() == 0);
+  finish_with_tensor();
+}
+
+int main(void) {
+  TEST_ON_DEVICES(what_is_no_request_is_answered_by_an_error);
+  TEST_ON_DEVICES(an_error_names_the_id_and_the_value);
+  TEST_ON_DEVICES(bombs_are_refused_before_they_are_parsed);
+  TEST_ON_DEVICES(requests_have_no_buffers);
+  TEST_ON_DEVICES(another_protocol_and_one_client_too_many_are_refused);
+  TEST_ON_DEVICES(options_and_names_of_the_program_are_checked);
+  TEST_ON_DEVICES(a_client_has_few_requests_waiting);
+  TEST_ON_DEVICES(the_newest_request_wins);
+  TEST_ON_DEVICES(a_waiting_request_can_be_cancelled);
+  TEST_ON_DEVICES(what_waits_is_dropped_with_its_client);
+  TEST_ON_DEVICES(replies_that_are_not_freed_hold_back_more);
+  TEST_ON_DEVICES(replies_outlive_the_dispatcher);
+  TEST_ON_DEVICES(requests_can_run_inside_the_message);
+  TEST_ON_DEVICES(a_read_at_a_step_waits_for_it);
+  TEST_ON_DEVICES(a_subscription_is_answered_once_by_the_next_step);
+  TEST_ON_DEVICES(serving_takes_no_more_than_its_share_of_the_steps);
+  TEST_ON_DEVICES(threads_answer_every_message_once);
+  return test_finish();
+}

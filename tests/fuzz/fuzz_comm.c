@@ -1,0 +1,116 @@
+/* Any bytes as the messages of two clients: a line each, its first character saying what it is. The
+ * dispatcher must answer every message once, with JSON and buffers inside the limits, and hold
+ * nothing at the end. */
+#include "../../jupyter/comm/comm.h"
+
+#include <jansson.h>
+#include <stdlib.h>
+#include <string.h>
+
+int LLVMFuzzerTestOneInput(const uint8_t *data, size_t nbytes);
+
+static int reply_count;
+
+static void take_reply(void *arg, uint64_t client, uint64_t tag, gpufi_comm_reply *reply) {
+  size_t total = 0;
+  reply_count++;
+  json_t *json = json_loadb(reply->json, reply->json_nbytes, JSON_REJECT_DUPLICATES, NULL);
+  if (!json_is_object(json) || reply->json_nbytes > GPUFI_COMM_REPLY_JSON_MAX_NBYTES) {
+    abort();
+  }
+  for (size_t i = 0; i < reply->buffer_count; i++) {
+    total += reply->buffer_nbytes[i];
+  }
+  const json_t *part = json_object_get(json, "offset");
+  if (total > GPUFI_COMM_REPLY_MAX_NBYTES ||
+      (part && json_integer_value(part) + (int64_t)total >
+                   json_integer_value(json_object_get(json, "nbytes")))) {
+    abort();
+  }
+  json_decref(json);
+  gpufi_comm_reply_free(reply);
+}
+
+/* Tensors in host memory of many shapes; one is far larger than its memory. */
+static void publish(gpufi_comm *comm) {
+  static double values[6 * 5 * 4];
+  const gpuf_device cpu = {GPUF_DEVICE_CPU, 0};
+  const int64_t shape[3] = {6, 5, 4}, empty[2] = {0, 3}, wide[3] = {3, 700, 1000};
+  gpuf_tensor x, e, w, p;
+  gpuf_tensor_init(&x, values, cpu, GPUF_DTYPE_FLOAT64, 3, shape, NULL);
+  gpuf_tensor_init(&e, values, cpu, GPUF_DTYPE_INT8, 2, empty, NULL);
+  gpuf_tensor_init(&w, values, cpu, GPUF_DTYPE_UINT16, 3, wide, NULL);
+  memset(w.strides_nbytes, 0, sizeof(w.strides_nbytes)); /* one element, again and again */
+  gpuf_tensor_init(&p, values, cpu, GPUF_DTYPE_COMPLEX64, 0, NULL, NULL);
+  if (gpufi_comm_publish(comm, "x", &x, NULL, NULL) != GPUF_OK ||
+      gpufi_comm_publish(comm, "e", &e, NULL, NULL) != GPUF_OK ||
+      gpufi_comm_publish(comm, "w", &w, NULL, NULL) != GPUF_OK ||
+      gpufi_comm_publish(comm, "p", &p, NULL, NULL) != GPUF_OK ||
+      gpufi_comm_publish_text(comm, "text", "value", NULL) != GPUF_OK) {
+    abort();
+  }
+}
+
+static uint64_t open_client(gpufi_comm *comm, const char *text, size_t nbytes) {
+  gpufi_comm_reply *refusal;
+  uint64_t client = 0;
+  if (gpufi_comm_client_open(comm, text, nbytes, 0, &client, &refusal, NULL) != GPUF_OK) {
+    gpufi_comm_reply_free(refusal);
+  }
+  return client;
+}
+
+int LLVMFuzzerTestOneInput(const uint8_t *data, size_t nbytes) {
+  const gpufi_comm_options options = {.reply = take_reply, .client_max = 8, .step_share = 1};
+  gpufi_comm_counts counts;
+  gpufi_comm *comm;
+  int messages = 0, dropped = 0;
+  reply_count = 0;
+  if (gpufi_comm_create(&options, &comm, NULL) != GPUF_OK) {
+    abort();
+  }
+  publish(comm);
+  uint64_t clients[2] = {open_client(comm, "", 0), open_client(comm, "", 0)};
+  messages += 2;
+  for (const uint8_t *line = data, *end = data + nbytes; line < end;) {
+    const uint8_t *stop = memchr(line, '\n', (size_t)(end - line));
+    const size_t length = (size_t)((stop ? stop : end) - line);
+    const char *text = (const char *)line + 1;
+    switch (length > 0 ? line[0] : 0) {
+    case 0:
+      break;
+    case 'o':
+      messages += open_client(comm, text, length - 1) != 0;
+      break;
+    case 'r':
+      gpufi_comm_run(comm);
+      break;
+    case 's':
+      gpufi_comm_step(comm, (int64_t)length, 0.5);
+      break;
+    case 'c': /* another client in its place */
+      gpufi_comm_get_counts(comm, &counts);
+      dropped += counts.waiting_count;
+      gpufi_comm_client_close(comm, clients[0]);
+      gpufi_comm_get_counts(comm, &counts);
+      dropped -= counts.waiting_count;
+      clients[0] = open_client(comm, "", 0);
+      messages += clients[0] != 0;
+      break;
+    default:
+      messages += gpufi_comm_message(comm, clients[line[0] % 2], text, length - 1, 0, 7);
+      break;
+    }
+    line += length + 1;
+  }
+  while (gpufi_comm_run(comm)) {
+  }
+  gpufi_comm_get_counts(comm, &counts);
+  if (reply_count + dropped + counts.waiting_count != messages || counts.reply_nbytes != 0) {
+    abort();
+  }
+  if (gpufi_comm_destroy(comm, 0, NULL) != GPUF_OK) {
+    abort();
+  }
+  return 0;
+}

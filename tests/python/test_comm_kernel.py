@@ -1,0 +1,195 @@
+"""The comm target end to end, in a real kernel: on its main thread, in subshells, beside a cell."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+import pytest
+
+pytest.importorskip("ipykernel")
+pytest.importorskip("jupyter_client")
+
+from jupyter_client.manager import start_new_kernel
+
+import gpufetch as gf
+
+TIMEOUT_S = 60
+SHAPE = (3, 4, 5)
+
+SETUP = """
+import time
+import numpy as np
+import gpufetch as gf
+%load_ext gpufetch
+d_field = gf.to_device(np.arange(60, dtype=np.float32).reshape(3, 4, 5))
+d_large = gf.to_device(np.zeros((3, 1 << 22), np.uint8))
+gf.publish("model/weight", gf.to_device(np.ones(7)))
+"""
+
+
+class Client:
+    """A front end with one comm: sends a message, returns the comm messages up to idle."""
+
+    def __init__(self, channels: Any, comm_id: str = "test-comm") -> None:
+        self.channels = channels
+        self.comm_id = comm_id
+
+    def send(
+        self, kind: str, content: dict[str, Any], subshell: str | None = None, buffers: Any = None
+    ) -> list[Any]:
+        message = self.channels.session.msg(kind, {"comm_id": self.comm_id, **content})
+        message["buffers"] = buffers or []
+        if subshell is not None:
+            message["header"]["subshell_id"] = subshell
+        self.channels.shell_channel.send(message)
+        answers = []
+        while True:
+            answer = self.channels.get_iopub_msg(timeout=TIMEOUT_S)
+            if answer["parent_header"].get("msg_id") != message["header"]["msg_id"]:
+                assert not answer["msg_type"].startswith("comm_"), "sent unasked"
+            elif answer["msg_type"].startswith("comm_"):
+                answers.append(answer)
+            elif answer["content"].get("execution_state") == "idle":
+                return answers
+
+    def open(self, data: Any = None, subshell: str | None = None) -> list[Any]:
+        return self.send("comm_open", {"target_name": "gpufetch", "data": data or {}}, subshell)
+
+    def close(self) -> list[Any]:
+        return self.send("comm_close", {"data": {}})
+
+    def ask(self, request: Any, subshell: str | None = None) -> tuple[dict[str, Any], list[Any]]:
+        (answer,) = self.send("comm_msg", {"data": request}, subshell)
+        assert answer["msg_type"] == "comm_msg"
+        assert answer["content"]["comm_id"] == self.comm_id
+        return answer["content"]["data"], [bytes(buffer) for buffer in answer["buffers"]]
+
+
+@pytest.fixture(scope="module")
+def channels() -> Iterator[Any]:
+    kernel, channels = start_new_kernel(kernel_name="python3", startup_timeout=TIMEOUT_S)
+    try:
+        reply = channels.execute_interactive(SETUP, timeout=TIMEOUT_S)
+        assert reply["content"]["status"] == "ok", reply["content"]
+        yield channels
+    finally:
+        channels.stop_channels()
+        kernel.shutdown_kernel(now=True)
+
+
+@pytest.fixture(scope="module")
+def subshell(channels: Any) -> str:
+    """The id of a subshell, that is, of another thread that handles messages."""
+    info = channels.kernel_info(reply=True, timeout=TIMEOUT_S)["content"]
+    if "kernel subshells" not in info.get("supported_features", []):
+        pytest.skip("this ipykernel has no subshells")
+    message = channels.session.msg("create_subshell_request", {})
+    channels.control_channel.send(message)
+    while True:
+        reply = channels.get_control_msg(timeout=TIMEOUT_S)
+        if reply["parent_header"].get("msg_id") == message["header"]["msg_id"]:
+            return str(reply["content"]["subshell_id"])
+
+
+def field_of(reply: dict[str, Any], buffers: list[bytes]) -> Any:
+    assert "error" not in reply, reply
+    return np.frombuffer(buffers[0], reply["dtype"]).reshape(reply["shape"])
+
+
+FIELD = np.arange(60, dtype=np.float32).reshape(SHAPE)
+
+
+def test_a_kernel_answers_a_front_end(channels: Any) -> None:
+    client = Client(channels)
+    (hello,) = client.open()
+    data = hello["content"]["data"]
+    assert (data["op"], data["protocol"], data["version"]) == ("hello", 1, gf.__version__)
+    assert "subscribe" not in data["operations"]
+    assert not data["steps"]
+
+    reply, _ = client.ask({"op": "list", "id": "a"})
+    assert reply["id"] == "a"
+    assert [t["name"] for t in reply["tensors"]] == ["model/weight", "d_field", "d_large"]
+
+    request = {"op": "read", "name": "d_field", "slices": [1, [None, None, -2]]}
+    assert np.array_equal(field_of(*client.ask(request)), FIELD[1, ::-2])
+    assert np.array_equal(field_of(*client.ask({"op": "read", "name": "model/weight"})), np.ones(7))
+    reply, (part,) = client.ask({"op": "read", "name": "d_large", "part": 2})
+    assert (reply["parts"], len(part)) == (3, 4 << 20)
+    reply, _ = client.ask({"op": "stats", "name": "d_field"})
+    assert reply["mean"] == FIELD.mean()
+    assert client.close() == []
+
+
+def test_a_kernel_refuses_what_does_not_fit(channels: Any) -> None:
+    client = Client(channels)
+    refusal, close = client.open({"protocol": 2})
+    assert refusal["content"]["data"]["error"]["code"] == "unsupported_protocol"
+    assert close["msg_type"] == "comm_close"
+    client.open()
+    refused = [
+        ({"op": "read", "name": "nobody"}, "unknown_name"),
+        ({"op": "read", "name": "d_field", "slices": [[0, 1, 0]]}, "bad_slice"),
+        ({"op": "read", "name": "d_field", "at": "step"}, "unsupported"),
+        ({"op": "read", "name": "d_large"}, "too_large"),
+        ("list", "bad_request"),
+    ]
+    for request, code in refused:
+        reply, buffers = client.ask(request)
+        assert (reply["error"]["code"], buffers) == (code, [])
+    (answer,) = client.send("comm_msg", {"data": {"op": "list"}}, buffers=[b"junk"])
+    assert answer["content"]["data"]["error"]["code"] == "bad_request"
+    assert client.close() == []
+    assert client.send("comm_msg", {"data": {"op": "list"}}) == []
+    (hello,) = client.open()
+    assert hello["content"]["data"]["op"] == "hello"
+    assert client.close() == []
+
+
+def test_comms_are_served_from_the_main_thread_and_a_subshell(channels: Any, subshell: str) -> None:
+    clients = [(Client(channels, "main"), None), (Client(channels, "aside"), subshell)]
+    for client, thread in clients:
+        client.open(subshell=thread)
+    for i in range(6):
+        for client, thread in clients:
+            request = {"op": "read", "name": "d_field", "slices": [i % 3]}
+            assert np.array_equal(field_of(*client.ask(request, thread)), FIELD[i % 3])
+    for client, _ in clients:
+        client.close()
+
+
+def test_a_subshell_answers_while_a_cell_runs(channels: Any, subshell: str) -> None:
+    client = Client(channels, "busy")
+    client.open(subshell=subshell)  # ipykernel 7.4 keeps a comm where it was answered last
+    cell = "running = True\nwhile running:\n    time.sleep(0.01)\n"
+    message_id = channels.execute(cell)
+    reply, buffers = client.ask({"op": "read", "name": "d_field"}, subshell)
+    assert np.array_equal(field_of(reply, buffers), FIELD)
+    reply, _ = client.ask({"op": "stats", "name": "model/weight"}, subshell)
+    assert reply["mean"] == 1.0
+
+    stop = channels.session.msg("execute_request", {"code": "running = False", "silent": False})
+    stop["header"]["subshell_id"] = subshell
+    channels.shell_channel.send(stop)
+    ended = {}
+    while message_id not in ended:
+        reply = channels.get_shell_msg(timeout=TIMEOUT_S)
+        ended[reply["parent_header"]["msg_id"]] = reply["content"]["status"]
+    assert set(ended.values()) == {"ok"}
+    client.close()
+
+
+def test_publishing_alone_makes_a_comm_target() -> None:
+    kernel, channels = start_new_kernel(kernel_name="python3", startup_timeout=TIMEOUT_S)
+    try:
+        code = "import gpufetch as gf, numpy as np\ngf.publish('w', gf.to_device(np.ones(3)))"
+        reply = channels.execute_interactive(code, timeout=TIMEOUT_S)
+        assert reply["content"]["status"] == "ok", reply["content"]
+        client = Client(channels)
+        client.open()
+        assert np.array_equal(field_of(*client.ask({"op": "read", "name": "w"})), np.ones(3))
+    finally:
+        channels.stop_channels()
+        kernel.shutdown_kernel(now=True)
