@@ -15,6 +15,45 @@ static PyObject *new_array(const gpufi_py_state *state, gpuf_dtype dtype, int32_
                               NULL);
 }
 
+/* Smaller results come quicker from NumPy's own cache, and their pages are few. */
+#define POOLED_NBYTES_MIN ((size_t)64 << 10)
+
+/* `count` elements in memory of the pinned pool: the device writes straight into it, and no page of
+ * it is touched for the first time. */
+static PyObject *new_pooled(const gpufi_py_state *state, gpuf_device device, gpuf_dtype dtype,
+                            int32_t ndim, const int64_t *shape, int64_t count) {
+  gpuf_tensor result;
+  gpufi_py_block memory;
+  gpuf_error err;
+  gpuf_status status;
+  Py_BEGIN_ALLOW_THREADS status =
+      gpufi_py_block_alloc(device, (size_t)count * gpuf_dtype_nbytes(dtype), &memory, &err);
+  Py_END_ALLOW_THREADS if (status != GPUF_OK) {
+    return gpufi_py_raise(state, &err);
+  }
+  status = gpuf_tensor_init(&result, memory.ptr, (gpuf_device){GPUF_DEVICE_CPU, 0}, dtype, ndim,
+                            shape, &err);
+  if (status != GPUF_OK) {
+    gpufi_py_block_free(&memory);
+    return gpufi_py_raise(state, &err);
+  }
+  return gpufi_py_array_over_block(state, &result, &memory);
+}
+
+/* An array for the overview of `source`, which has at least as many elements. */
+static PyObject *new_overview(const gpufi_py_state *state, const gpuf_tensor *source,
+                              gpuf_dtype dtype, const int64_t *shape) {
+  int64_t count = 1;
+  for (int32_t i = 0; i < source->ndim; i++) {
+    count *= shape[i];
+  }
+  const bool pooled = source->device.kind != GPUF_DEVICE_CPU &&
+                      count <= GPUF_OVERVIEW_CELLS_MAX && /* more are refused */
+                      (size_t)count * gpuf_dtype_nbytes(dtype) >= POOLED_NBYTES_MIN;
+  return pooled ? new_pooled(state, source->device, dtype, source->ndim, shape, count)
+                : new_array(state, dtype, source->ndim, shape);
+}
+
 static int check_count(const char *function, Py_ssize_t nargs, Py_ssize_t wanted) {
   if (nargs != wanted) {
     PyErr_Format(PyExc_TypeError, "%s() takes %zd arguments, %zd given", function, wanted, nargs);
@@ -81,8 +120,8 @@ static PyObject *overview_of(gpufi_py_state *state, const gpuf_tensor *tensor,
   gpuf_counts counts;
   gpuf_error err;
   gpuf_status status;
-  PyObject *low = new_array(state, dtype, tensor->ndim, shape);
-  PyObject *high = how == GPUF_OVERVIEW_MINMAX && low ? new_array(state, dtype, tensor->ndim, shape)
+  PyObject *low = new_overview(state, tensor, dtype, shape);
+  PyObject *high = how == GPUF_OVERVIEW_MINMAX && low ? new_overview(state, tensor, dtype, shape)
                                                       : Py_NewRef(Py_None);
   if (!low || !high) {
     Py_XDECREF(low);

@@ -8,7 +8,7 @@ __all__ = ["Pool", "pool"]
 
 
 class Pool:
-    """Page-locked host memory that fetched arrays live in, and that goes back with them.
+    """Page-locked host memory of fetched arrays and large overviews; it goes back with them.
 
     There is one, `gpufetch.pool`. Its methods may be called from any thread.
     """

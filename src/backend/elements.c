@@ -65,46 +65,6 @@ static double decode(small_float format, uint32_t bits) {
   return bits & sign ? -magnitude : magnitude;
 }
 
-/* The type's NaN, as NumPy and ml_dtypes write it. */
-static uint32_t nan_code(small_float format) {
-  const int bits = format.exponent_bits + format.mantissa_bits;
-  switch (format.special) {
-  case SPECIALS_FNUZ:
-    return 1u << bits;
-  case SPECIALS_FN:
-  case SPECIALS_FNU:
-    return (1u << bits) - 1;
-  case SPECIALS_IEEE:
-    break;
-  }
-  return ((1u << (format.exponent_bits + 1)) - 1) << (format.mantissa_bits - 1);
-}
-
-/* The reverse of decode, for a value that the format holds exactly. */
-static uint32_t encode(small_float format, double number) {
-  int exponent;
-  const uint32_t sign = signbit(number) ? 1u << (format.exponent_bits + format.mantissa_bits) : 0;
-  if (isnan(number)) {
-    return nan_code(format);
-  }
-  if (isinf(number)) {
-    return sign | ((1u << format.exponent_bits) - 1) << format.mantissa_bits;
-  }
-  if (number == 0.0) {
-    return format.special == SPECIALS_FNUZ ? 0 : sign;
-  }
-  const double fraction = frexp(fabs(number), &exponent); /* in [0.5, 1) */
-  int biased = exponent - 1 + format.bias;
-  if (format.special == SPECIALS_FNU) {
-    return (uint32_t)biased;
-  }
-  if (biased < 1) {
-    return sign | (uint32_t)ldexp(fraction, exponent + format.bias - 1 + format.mantissa_bits);
-  }
-  const uint32_t significand = (uint32_t)ldexp(fraction, format.mantissa_bits + 1);
-  return sign | ((((uint32_t)biased - 1) << format.mantissa_bits) + significand);
-}
-
 void gpufi_elements_byte_table(gpuf_dtype dtype, float table[256]) {
   const small_float format = small_float_of(dtype);
   for (int bits = 0; bits < 256; bits++) {
@@ -193,52 +153,5 @@ void gpufi_elements_widen(gpuf_dtype dtype, const void *src, int64_t stride_nbyt
       numbers[i] = (double)byte_tables[dtype][*(const uint8_t *)(from + i * stride_nbytes)];
     }
   }
-  }
-}
-
-static void narrow_small_floats(small_float format, const double *numbers, int64_t count,
-                                size_t nbytes, char *to) {
-  for (int64_t i = 0; i < count; i++) {
-    const uint32_t bits = encode(format, numbers[i]); /* little-endian: the low bytes come first */
-    memcpy(to + (size_t)i * nbytes, &bits, nbytes);
-  }
-}
-
-static inline double zero_if_nan(double number) {
-  return isnan(number) ? 0.0 : number;
-}
-
-#define NARROW(type, convert)                                                                      \
-  for (int64_t i = 0; i < count; i++) {                                                            \
-    const type element = (type)convert(numbers[i]);                                                \
-    memcpy(to + (size_t)i * sizeof(element), &element, sizeof(element));                           \
-  }                                                                                                \
-  break
-
-void gpufi_elements_narrow(gpuf_dtype dtype, const double *numbers, int64_t count, void *elements) {
-  const small_float format = small_float_of(dtype);
-  char *to = elements;
-  if (format.exponent_bits > 0) {
-    narrow_small_floats(format, numbers, count, gpuf_dtype_nbytes(dtype), to);
-    return;
-  }
-  switch (dtype) {
-  case GPUF_DTYPE_INT8:
-    NARROW(int8_t, zero_if_nan);
-  case GPUF_DTYPE_INT16:
-    NARROW(int16_t, zero_if_nan);
-  case GPUF_DTYPE_INT32:
-    NARROW(int32_t, zero_if_nan);
-  case GPUF_DTYPE_UINT16:
-    NARROW(uint16_t, zero_if_nan);
-  case GPUF_DTYPE_UINT32:
-    NARROW(uint32_t, zero_if_nan);
-  case GPUF_DTYPE_FLOAT64:
-    memcpy(to, numbers, (size_t)count * sizeof(*numbers));
-    break;
-  case GPUF_DTYPE_FLOAT32:
-    NARROW(float, );
-  default:
-    NARROW(uint8_t, zero_if_nan); /* uint8 and bool */
   }
 }

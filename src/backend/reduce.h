@@ -1,7 +1,5 @@
-/* A reduction as the backends see it: its plan and the block of results that it leaves.
- *
- * A backend leaves accumulators; dividing, rounding and narrowing is done once, on the host, by
- * the core. Thread-safety: plain values and pure functions. C and CUDA. */
+/* A reduction as the backends see it: its plan and the block of results that they leave, which
+ * needs no further work. Thread-safety: plain values and pure functions. C and CUDA. */
 #ifndef GPUFI_BACKEND_REDUCE_H
 #define GPUFI_BACKEND_REDUCE_H
 
@@ -15,9 +13,11 @@
 
 typedef enum gpufi_reduce_kind {
   GPUFI_REDUCE_STATS,
-  GPUFI_REDUCE_SUM,
-  GPUFI_REDUCE_SQUARES,
-  GPUFI_REDUCE_EXTREMES,
+  GPUFI_REDUCE_MEAN,
+  GPUFI_REDUCE_RMS,
+  GPUFI_REDUCE_MIN,
+  GPUFI_REDUCE_MAX,
+  GPUFI_REDUCE_MINMAX,
   GPUFI_REDUCE_FIRST,
   GPUFI_REDUCE_HISTOGRAM,
 } gpufi_reduce_kind;
@@ -36,7 +36,8 @@ typedef struct gpufi_reduce_axis {
 typedef struct gpufi_reduce {
   gpufi_reduce_kind kind;
   gpuf_dtype dtype;
-  uint32_t element_nbytes;
+  gpuf_dtype result_dtype; /* of an overview's cells and a histogram's bins */
+  uint32_t element_nbytes; /* of dtype */
   int32_t ndim;
   int64_t cell_count; /* 1 for statistics and histograms */
   int64_t bin_count;  /* of a histogram */
@@ -51,23 +52,20 @@ typedef union gpufi_reduce_number {
   uint64_t key;
 } gpufi_reduce_number;
 
-/* The result block: this head, then by kind
- *   FIRST       an element for each cell;
- *   HISTOGRAM   uint64_t for each bin, then its edges (bin_count + 1 float64, an input);
- *   else        one of the structs below for each cell. */
+/* The result block is this head, then a plane of results (of MINMAX two: lows, then highs), one
+ * behind the other without padding:
+ *   STATS       one gpufi_reduce_stats;
+ *   HISTOGRAM   a uint64_t for each bin, and behind the block its edges (bin_count + 1 float64, an
+ *               input);
+ *   else        an element of result_dtype for each cell. */
 typedef struct gpufi_reduce_head {
-  uint64_t nan_count;  /* STATS and FIRST leave these 0 */
+  uint64_t nan_count;  /* STATS leaves these 0 */
   uint64_t low_count;  /* -inf; HISTOGRAM: below the first edge */
   uint64_t high_count; /* +inf; HISTOGRAM: above the last edge */
   uint64_t unused[5];
 } gpufi_reduce_head;
 
-typedef struct gpufi_reduce_sum {
-  double sum;     /* of the finite elements, or of their squares */
-  uint64_t count; /* of finite elements */
-} gpufi_reduce_sum;
-
-/* Of the elements that are not NaN. low > high if there is none. */
+/* low > high if they are of no element. */
 typedef struct gpufi_reduce_extremes {
   gpufi_reduce_number low;
   gpufi_reduce_number high;
@@ -84,28 +82,22 @@ typedef struct gpufi_reduce_stats {
   gpufi_reduce_extremes extremes; /* of the finite elements */
 } gpufi_reduce_stats;
 
-/* Bytes that a cell (of a histogram: a bin) takes in the block. */
-static inline size_t gpufi_reduce_cell_nbytes(const gpufi_reduce *job) {
-  switch (job->kind) {
-  case GPUFI_REDUCE_STATS:
-    return sizeof(gpufi_reduce_stats);
-  case GPUFI_REDUCE_SUM:
-  case GPUFI_REDUCE_SQUARES:
-    return sizeof(gpufi_reduce_sum);
-  case GPUFI_REDUCE_EXTREMES:
-    return sizeof(gpufi_reduce_extremes);
-  case GPUFI_REDUCE_HISTOGRAM:
-    return sizeof(uint64_t);
-  case GPUFI_REDUCE_FIRST:
-    break;
-  }
-  return job->element_nbytes;
+static inline int gpufi_reduce_plane_count(const gpufi_reduce *job) {
+  return job->kind == GPUFI_REDUCE_MINMAX ? 2 : 1;
 }
 
-/* What the backend writes of the block; behind it come a histogram's edges. */
+static inline size_t gpufi_reduce_plane_nbytes(const gpufi_reduce *job) {
+  if (job->kind == GPUFI_REDUCE_STATS) {
+    return sizeof(gpufi_reduce_stats);
+  }
+  const int64_t count = job->kind == GPUFI_REDUCE_HISTOGRAM ? job->bin_count : job->cell_count;
+  return (size_t)count * gpuf_dtype_nbytes(job->result_dtype);
+}
+
+/* Of the block: the head and the planes. */
 static inline size_t gpufi_reduce_result_nbytes(const gpufi_reduce *job) {
-  const int64_t cells = job->kind == GPUFI_REDUCE_HISTOGRAM ? job->bin_count : job->cell_count;
-  return sizeof(gpufi_reduce_head) + (size_t)cells * gpufi_reduce_cell_nbytes(job);
+  return sizeof(gpufi_reduce_head) +
+         (size_t)gpufi_reduce_plane_count(job) * gpufi_reduce_plane_nbytes(job);
 }
 
 /* Where a 64-bit integer's bits are turned so that unsigned comparison orders them. */

@@ -10,8 +10,9 @@
 #define GPUFI_LANE_BUFFER_NBYTES ((size_t)2 << 20)
 _Static_assert(GPUFI_LANE_BUFFER_NBYTES <= GPUFI_SCRATCH_NBYTES, "a staged piece fits the scratch");
 #define GPUFI_LANE_SLOT_COUNT 2
-/* A larger workspace is freed when the lane is given back. */
-#define GPUFI_LANE_WORKSPACE_KEPT_NBYTES ((size_t)64 << 20)
+/* A larger workspace is freed when the lane is given back. An overview of 2^21 cells needs 64 MiB
+ * and its head at most, where no cell is split: 16 bytes, and two elements of 8, for each. */
+#define GPUFI_LANE_WORKSPACE_KEPT_NBYTES ((size_t)96 << 20)
 
 /* A pinned buffer and the event that says when the device is done with it. */
 typedef struct gpufi_slot {

@@ -1,4 +1,4 @@
-/* The public reductions: checking, and finishing what the backends accumulate. */
+/* The public reductions: checking, and what is left to do for statistics. */
 #include "core/reduce.h"
 
 #include <inttypes.h>
@@ -6,7 +6,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "backend/elements.h"
 #include "core/error.h"
 
 static gpuf_status check_source(const gpuf_tensor *src, gpuf_error *err) {
@@ -35,102 +34,6 @@ gpuf_dtype gpuf_overview_dtype(gpuf_dtype dtype, gpuf_overview_how how) {
     return dtype;
   }
   return gpuf_dtype_nbytes(dtype) == 8 ? GPUF_DTYPE_FLOAT64 : GPUF_DTYPE_FLOAT32;
-}
-
-typedef struct overview {
-  gpuf_overview_how how;
-  gpuf_dtype dtype; /* of the source */
-  gpuf_dtype result_dtype;
-  size_t cell_nbytes;   /* as the backend leaves it */
-  size_t result_nbytes; /* of one cell */
-  char *result;
-  char *result_max;
-  gpuf_counts counts;
-} overview;
-
-static void overview_head(void *context, const gpufi_reduce_head *head) {
-  overview *o = context;
-  o->counts.nan_count = head->nan_count;
-  o->counts.neginf_count = head->low_count;
-  o->counts.posinf_count = head->high_count;
-}
-
-/* Cells are finished so many at a time, so that each step is one plain loop. */
-#define BATCH 512
-
-static void finish_sums(overview *o, const gpufi_reduce_sum *cells, int64_t count, char *to) {
-  double numbers[BATCH];
-  for (int64_t i = 0; i < count; i++) {
-    numbers[i] = cells[i].count > 0 ? cells[i].sum / (double)cells[i].count : NAN;
-  }
-  for (int64_t i = 0; i < count && o->how == GPUF_OVERVIEW_RMS; i++) {
-    numbers[i] = sqrt(numbers[i]);
-  }
-  gpufi_elements_narrow(o->result_dtype, numbers, count, to);
-}
-
-static void finish_extreme(const overview *o, const gpufi_reduce_extremes *cells, int64_t count,
-                           bool high, char *to) {
-  double numbers[BATCH];
-  if (gpufi_reduce_is_keyed(o->dtype)) {
-    for (int64_t i = 0; i < count; i++) {
-      const uint64_t key = high ? cells[i].high.key : cells[i].low.key;
-      const uint64_t bits = key ^ gpufi_reduce_key_flip(o->dtype);
-      memcpy(to + (size_t)i * sizeof(bits), &bits, sizeof(bits));
-    }
-    return;
-  }
-  for (int64_t i = 0; i < count; i++) {
-    const double low = cells[i].low.number, top = cells[i].high.number;
-    const double number = high ? top : low;
-    numbers[i] = low > top ? NAN : number;
-  }
-  gpufi_elements_narrow(o->dtype, numbers, count, to);
-}
-
-static void finish_first(overview *o, const char *cells, int64_t count, char *to) {
-  double numbers[BATCH];
-  memcpy(to, cells, (size_t)count * o->result_nbytes);
-  if (is_integral(o->dtype)) {
-    return;
-  }
-  gpufi_elements_widen(o->dtype, cells, (int64_t)o->result_nbytes, count, numbers);
-  for (int64_t i = 0; i < count; i++) {
-    o->counts.nan_count += isnan(numbers[i]);
-    o->counts.posinf_count += numbers[i] == INFINITY;
-    o->counts.neginf_count += numbers[i] == -INFINITY;
-  }
-}
-
-/* At most BATCH cells, to `offset` bytes into the result. */
-static void finish_batch(overview *o, const void *cells, int64_t count, size_t offset) {
-  switch (o->how) {
-  case GPUF_OVERVIEW_MEAN:
-  case GPUF_OVERVIEW_RMS:
-    finish_sums(o, cells, count, o->result + offset);
-    break;
-  case GPUF_OVERVIEW_MINMAX:
-    finish_extreme(o, cells, count, true, o->result_max + offset);
-    finish_extreme(o, cells, count, false, o->result + offset);
-    break;
-  case GPUF_OVERVIEW_MIN:
-  case GPUF_OVERVIEW_MAX:
-    finish_extreme(o, cells, count, o->how == GPUF_OVERVIEW_MAX, o->result + offset);
-    break;
-  case GPUF_OVERVIEW_FIRST:
-    finish_first(o, cells, count, o->result + offset);
-    break;
-  }
-}
-
-static void overview_cells(void *context, const void *cells, int64_t first, int64_t count) {
-  overview *o = context;
-  const char *from = cells;
-  for (int64_t done = 0; done < count; done += BATCH) {
-    const int64_t batch = count - done < BATCH ? count - done : BATCH;
-    finish_batch(o, from + (size_t)done * o->cell_nbytes, batch,
-                 (size_t)(first + done) * o->result_nbytes);
-  }
 }
 
 static gpuf_status check_cells(const gpuf_tensor *src, const int64_t *shape, int64_t *cell_count,
@@ -177,18 +80,11 @@ static gpuf_status check_overview(const gpuf_tensor *src, gpuf_overview_how how,
   return GPUF_OK;
 }
 
-static gpufi_reduce_kind overview_kind(gpuf_overview_how how) {
-  switch (how) {
-  case GPUF_OVERVIEW_MEAN:
-    return GPUFI_REDUCE_SUM;
-  case GPUF_OVERVIEW_RMS:
-    return GPUFI_REDUCE_SQUARES;
-  case GPUF_OVERVIEW_FIRST:
-    return GPUFI_REDUCE_FIRST;
-  default:
-    return GPUFI_REDUCE_EXTREMES;
-  }
-}
+static const gpufi_reduce_kind overview_kinds[] = {
+    [GPUF_OVERVIEW_MEAN] = GPUFI_REDUCE_MEAN,     [GPUF_OVERVIEW_RMS] = GPUFI_REDUCE_RMS,
+    [GPUF_OVERVIEW_MIN] = GPUFI_REDUCE_MIN,       [GPUF_OVERVIEW_MAX] = GPUFI_REDUCE_MAX,
+    [GPUF_OVERVIEW_MINMAX] = GPUFI_REDUCE_MINMAX, [GPUF_OVERVIEW_FIRST] = GPUFI_REDUCE_FIRST,
+};
 
 gpuf_status gpuf_reduce_overview(const gpuf_tensor *src, gpuf_overview_how how,
                                  const int64_t *shape, void *result, void *result_max,
@@ -201,35 +97,27 @@ gpuf_status gpuf_reduce_overview(const gpuf_tensor *src, gpuf_overview_how how,
   if (status != GPUF_OK) {
     return status;
   }
-  overview o = {.how = how,
-                .dtype = src->dtype,
-                .result_dtype = gpuf_overview_dtype(src->dtype, how),
-                .result = result,
-                .result_max = result_max};
-  o.result_nbytes = gpuf_dtype_nbytes(o.result_dtype);
+  gpufi_reduce_head head = {0};
   if (cell_count > 0) {
     const int64_t no_axes[1] = {1};
-    const gpufi_reduce_sink sink = {overview_head, overview_cells, &o};
+    void *const planes[2] = {result, result_max};
     const char *base;
-    gpufi_reduce job = {.kind = overview_kind(how)};
+    gpufi_reduce job = {.kind = overview_kinds[how],
+                        .result_dtype = gpuf_overview_dtype(src->dtype, how)};
     gpufi_reduce_plan(&job, src, src->ndim > 0 ? shape : no_axes, &base);
-    o.cell_nbytes = gpufi_reduce_cell_nbytes(&job);
-    status = gpufi_reduce_run(&job, src, base, NULL, &sink, err);
-    o.counts.count = (uint64_t)(how == GPUF_OVERVIEW_FIRST ? cell_count : gpuf_tensor_count(src));
+    status = gpufi_reduce_run(&job, src, base, NULL, &head, planes, err);
   }
   if (status == GPUF_OK && counts) {
-    *counts = o.counts;
+    const int64_t taken = how == GPUF_OVERVIEW_FIRST ? cell_count : gpuf_tensor_count(src);
+    *counts = (gpuf_counts){.count = (uint64_t)taken,
+                            .nan_count = head.nan_count,
+                            .posinf_count = head.high_count,
+                            .neginf_count = head.low_count};
   }
   return status;
 }
 
 /* --- Statistics ------------------------------------------------------------ */
-
-static void no_head(void *context, const gpufi_reduce_head *head) {}
-
-static void keep_stats(void *context, const void *cells, int64_t first, int64_t count) {
-  memcpy(context, cells, sizeof(gpufi_reduce_stats));
-}
 
 static gpuf_scalar scalar_of(gpuf_dtype dtype, gpufi_reduce_number value) {
   if (gpufi_reduce_is_keyed(dtype)) {
@@ -284,12 +172,13 @@ gpuf_status gpuf_reduce_stats(const gpuf_tensor *src, gpuf_stats *stats, gpuf_er
     *stats = stats_of_none(src->dtype);
     return GPUF_OK;
   }
+  gpufi_reduce_head head;
   gpufi_reduce_stats raw;
-  const gpufi_reduce_sink sink = {no_head, keep_stats, &raw};
+  void *const planes[2] = {&raw};
   const char *base;
   gpufi_reduce job = {.kind = GPUFI_REDUCE_STATS};
   gpufi_reduce_plan(&job, src, NULL, &base);
-  status = gpufi_reduce_run(&job, src, base, NULL, &sink, err);
+  status = gpufi_reduce_run(&job, src, base, NULL, &head, planes, err);
   if (status == GPUF_OK) {
     *stats = stats_from(src->dtype, &raw);
   }
@@ -297,21 +186,6 @@ gpuf_status gpuf_reduce_stats(const gpuf_tensor *src, gpuf_stats *stats, gpuf_er
 }
 
 /* --- Histogram ------------------------------------------------------------- */
-
-typedef struct histogram {
-  uint64_t *bins;
-  gpuf_histogram_rest rest;
-} histogram;
-
-static void histogram_head(void *context, const gpufi_reduce_head *head) {
-  histogram *h = context;
-  h->rest = (gpuf_histogram_rest){head->nan_count, head->low_count, head->high_count};
-}
-
-static void histogram_cells(void *context, const void *cells, int64_t first, int64_t count) {
-  histogram *h = context;
-  memcpy(h->bins + first, cells, (size_t)count * sizeof(uint64_t));
-}
 
 static double scalar_number(gpuf_dtype dtype, gpuf_scalar value) {
   if (!is_integral(dtype)) {
@@ -363,20 +237,25 @@ static gpuf_status check_range(double *lo, double *hi, gpuf_error *err) {
 }
 
 static gpuf_status count_bins(const gpuf_tensor *src, int64_t bin_count, const double *edges,
-                              histogram *h, gpuf_error *err) {
-  const gpufi_reduce_sink sink = {histogram_head, histogram_cells, h};
+                              uint64_t *bins, gpuf_histogram_rest *rest, gpuf_error *err) {
+  void *const planes[2] = {bins};
   const char *base;
+  gpufi_reduce_head head = {0};
   gpufi_reduce job = {
       .kind = GPUFI_REDUCE_HISTOGRAM,
+      .result_dtype = GPUF_DTYPE_UINT64,
       .bin_count = bin_count,
       .bin_scale = (double)bin_count / (edges[bin_count] - edges[0]),
   };
+  gpuf_status status = GPUF_OK;
   if (gpuf_tensor_count(src) == 0) {
-    memset(h->bins, 0, (size_t)bin_count * sizeof(*h->bins));
-    return GPUF_OK;
+    memset(bins, 0, (size_t)bin_count * sizeof(*bins));
+  } else {
+    gpufi_reduce_plan(&job, src, NULL, &base);
+    status = gpufi_reduce_run(&job, src, base, edges, &head, planes, err);
   }
-  gpufi_reduce_plan(&job, src, NULL, &base);
-  return gpufi_reduce_run(&job, src, base, edges, &sink, err);
+  *rest = (gpuf_histogram_rest){head.nan_count, head.low_count, head.high_count};
+  return status;
 }
 
 gpuf_status gpuf_reduce_histogram(const gpuf_tensor *src, int64_t bin_count, const double range[2],
@@ -384,7 +263,7 @@ gpuf_status gpuf_reduce_histogram(const gpuf_tensor *src, int64_t bin_count, con
                                   gpuf_error *err) {
   double limits[2];
   double *own_edges = NULL;
-  histogram h = {.bins = bins};
+  gpuf_histogram_rest outside;
   gpuf_status status = check_source(src, err);
   if (status == GPUF_OK && (bin_count < 1 || bin_count > GPUF_HISTOGRAM_BINS_MAX)) {
     status = gpufi_fail(err, GPUF_ERR_INVALID, 0, "%" PRId64 " bins; a histogram has 1 to %" PRId64,
@@ -407,13 +286,13 @@ gpuf_status gpuf_reduce_histogram(const gpuf_tensor *src, int64_t bin_count, con
   }
   status = fill_edges(own_edges, bin_count, limits[0], limits[1], err);
   if (status == GPUF_OK) {
-    status = count_bins(src, bin_count, own_edges, &h, err);
+    status = count_bins(src, bin_count, own_edges, bins, &outside, err);
   }
   if (status == GPUF_OK && edges) {
     memcpy(edges, own_edges, ((size_t)bin_count + 1) * sizeof(*edges));
   }
   if (status == GPUF_OK && rest) {
-    *rest = h.rest;
+    *rest = outside;
   }
   free(own_edges);
   return status;

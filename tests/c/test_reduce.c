@@ -4,40 +4,9 @@
 #include "backend/elements.h"
 #include "backend/host/host.h"
 #include "core/runtime.h"
-#include "devices.h"
-
-static gpuf_error err;
-
-static void *device_alloc(size_t nbytes) {
-  void *d_ptr;
-  CHECK_OK(gpuf_alloc(test_device, nbytes, &d_ptr, &err));
-  return d_ptr;
-}
-
-static void upload(void *d_ptr, const void *bytes, size_t nbytes) {
-  const int64_t shape[1] = {(int64_t)nbytes};
-  gpuf_tensor dst, src;
-  CHECK_OK(gpuf_tensor_init(&dst, d_ptr, test_device, GPUF_DTYPE_UINT8, 1, shape, &err));
-  CHECK_OK(gpuf_tensor_init(&src, (void *)bytes, cpu_device, GPUF_DTYPE_UINT8, 1, shape, &err));
-  CHECK_OK(gpuf_copy(&dst, &src, NULL, &err));
-}
+#include "reductions.h"
 
 /* --- Data and the tensors that hold it ----------------------------------------- */
-
-static const gpuf_dtype real_dtypes[] = {
-    GPUF_DTYPE_BOOL,           GPUF_DTYPE_INT8,
-    GPUF_DTYPE_INT16,          GPUF_DTYPE_INT32,
-    GPUF_DTYPE_INT64,          GPUF_DTYPE_UINT8,
-    GPUF_DTYPE_UINT16,         GPUF_DTYPE_UINT32,
-    GPUF_DTYPE_UINT64,         GPUF_DTYPE_FLOAT16,
-    GPUF_DTYPE_BFLOAT16,       GPUF_DTYPE_FLOAT32,
-    GPUF_DTYPE_FLOAT64,        GPUF_DTYPE_FLOAT8_E3M4,
-    GPUF_DTYPE_FLOAT8_E4M3,    GPUF_DTYPE_FLOAT8_E4M3B11FNUZ,
-    GPUF_DTYPE_FLOAT8_E4M3FN,  GPUF_DTYPE_FLOAT8_E4M3FNUZ,
-    GPUF_DTYPE_FLOAT8_E5M2,    GPUF_DTYPE_FLOAT8_E5M2FNUZ,
-    GPUF_DTYPE_FLOAT8_E8M0FNU,
-};
-enum { REAL_DTYPE_COUNT = sizeof(real_dtypes) / sizeof(real_dtypes[0]) };
 
 static bool is_integral(gpuf_dtype dtype) {
   return dtype <= GPUF_DTYPE_UINT64;
@@ -230,12 +199,26 @@ static void check_sums(const reference_cell *cells, int64_t cell_count, gpuf_dty
   }
 }
 
+static gpuf_counts counts_of_firsts(const reference_cell *cells, int64_t cell_count,
+                                    gpuf_dtype dtype) {
+  gpuf_counts counts = {.count = (uint64_t)cell_count};
+  for (int64_t i = 0; i < cell_count; i++) {
+    const long double x = exact_value(dtype, cells[i].first);
+    counts.nan_count += isnan(x) != 0;
+    counts.posinf_count += x == INFINITY;
+    counts.neginf_count += x == -INFINITY;
+  }
+  return counts;
+}
+
 static void check_overviews(const gpuf_tensor *device, const int64_t *shape,
                             const reference_cell *cells, int64_t cell_count,
                             const gpuf_counts *counts) {
   const gpuf_dtype dtype = device->dtype;
   const size_t nbytes = gpuf_dtype_nbytes(dtype);
   char *low = malloc((size_t)cell_count * 8), *high = malloc((size_t)cell_count * 8);
+  char *one = malloc((size_t)cell_count * 8);
+  const gpuf_counts of_firsts = counts_of_firsts(cells, cell_count, dtype);
   gpuf_counts got;
   CHECK_OK(gpuf_reduce_overview(device, GPUF_OVERVIEW_MEAN, shape, low, NULL, &got, &err));
   CHECK(memcmp(&got, counts, sizeof(got)) == 0);
@@ -249,17 +232,18 @@ static void check_overviews(const gpuf_tensor *device, const int64_t *shape,
     CHECK(same(none ? NAN : cells[i].min, exact_value(dtype, low + i * nbytes)));
     CHECK(same(none ? NAN : cells[i].max, exact_value(dtype, high + i * nbytes)));
   }
-  CHECK_OK(gpuf_reduce_overview(device, GPUF_OVERVIEW_MAX, shape, low, NULL, NULL, &err));
-  for (size_t i = 0; i < (size_t)cell_count; i++) {
-    CHECK(same(exact_value(dtype, high + i * nbytes), exact_value(dtype, low + i * nbytes)));
-  }
+  CHECK_OK(gpuf_reduce_overview(device, GPUF_OVERVIEW_MIN, shape, one, NULL, NULL, &err));
+  CHECK(memcmp(one, low, (size_t)cell_count * nbytes) == 0);
+  CHECK_OK(gpuf_reduce_overview(device, GPUF_OVERVIEW_MAX, shape, one, NULL, NULL, &err));
+  CHECK(memcmp(one, high, (size_t)cell_count * nbytes) == 0);
   CHECK_OK(gpuf_reduce_overview(device, GPUF_OVERVIEW_FIRST, shape, low, NULL, &got, &err));
-  CHECK(got.count == (uint64_t)cell_count);
+  CHECK(memcmp(&got, &of_firsts, sizeof(got)) == 0);
   for (size_t i = 0; i < (size_t)cell_count; i++) {
     CHECK(memcmp(low + i * nbytes, cells[i].first, nbytes) == 0);
   }
   free(low);
   free(high);
+  free(one);
 }
 
 static void run_overviews(gpuf_dtype dtype, int32_t ndim, const int64_t *shape,
@@ -472,6 +456,24 @@ static void a_small_variance_round_a_large_mean_survives(void) {
   free(values);
 }
 
+/* The square of these values is infinite. */
+static void the_variance_of_huge_equal_values_is_zero(void) {
+  enum { COUNT = 5000 };
+  double values[COUNT];
+  const int64_t shape[1] = {COUNT};
+  gpuf_tensor t;
+  gpuf_stats stats;
+  void *d_ptr = device_alloc(sizeof(values));
+  for (int i = 0; i < COUNT; i++) {
+    values[i] = 0x1p700;
+  }
+  upload(d_ptr, values, sizeof(values));
+  CHECK_OK(gpuf_tensor_init(&t, d_ptr, test_device, GPUF_DTYPE_FLOAT64, 1, shape, &err));
+  CHECK_OK(gpuf_reduce_stats(&t, &stats, &err));
+  CHECK(stats.mean == 0x1p700 && stats.variance == 0.0);
+  CHECK_OK(gpuf_free(test_device, d_ptr, &err));
+}
+
 static void statistics_are_the_same_at_every_run(void) {
   const int64_t shape[2] = {3000, 401};
   pair p = pair_create(GPUF_DTYPE_FLOAT32, 2, shape, LAYOUT_PACKED, 3);
@@ -668,6 +670,7 @@ int main(void) {
   TEST_ON_DEVICES(an_empty_tensor_has_an_empty_overview);
   TEST_ON_DEVICES(statistics_agree_with_a_plain_loop);
   TEST_ON_DEVICES(a_small_variance_round_a_large_mean_survives);
+  TEST_ON_DEVICES(the_variance_of_huge_equal_values_is_zero);
   TEST_ON_DEVICES(statistics_are_the_same_at_every_run);
   TEST_ON_DEVICES(a_histogram_agrees_with_a_plain_loop);
   TEST_ON_DEVICES(a_large_histogram_counts_every_element);

@@ -290,6 +290,38 @@ def test_minmax_becomes_one_array_of_both(device: str) -> None:
     assert repr(x.overview(3, "minmax")) == "Overview(minmax of (12,) in (3,), dtype=float64)"
 
 
+@pytest.mark.parametrize("how", HOWS)
+def test_large_overviews_own_memory_of_the_pool(device: str, how: Any) -> None:
+    array = np.random.default_rng(10).integers(-99, 99, (1200, 700)).astype(np.float64)
+    x = gf.to_device(array, device=device)
+    before = gf.pool.stats()["used_nbytes"]
+    one, other = x.overview((1200, 350), how), x.overview((1200, 350), how)
+    assert not np.shares_memory(one.values, other.values)
+    assert gf.pool.stats()["used_nbytes"] >= before + one.values.nbytes + other.values.nbytes
+    pairs = array.reshape(1200, 350, 2)
+    expected = {
+        "mean": pairs.mean(2),
+        "rms": np.sqrt((pairs**2).mean(2)),
+        "max": pairs.max(2),
+        "first": pairs[..., 0],
+    }.get(how, pairs.min(2))
+    for got in (one, other):
+        assert got.values.flags.c_contiguous and got.values.flags.writeable
+        np.testing.assert_array_equal(got.values, expected)
+        if got.high is not None:
+            np.testing.assert_array_equal(got.high, pairs.max(2))
+    del one, other, got
+    assert gf.pool.stats()["used_nbytes"] <= before
+
+
+def test_an_overview_over_the_cap_of_the_pool_is_pageable(device: str, pool_cap: int) -> None:
+    array = np.random.default_rng(11).normal(size=(600, 1500)).astype(np.float32)
+    x = gf.to_device(array, device=device)
+    gf.pool.trim()
+    gf.pool.cap_nbytes = 0
+    np.testing.assert_array_equal(x.overview((600, 1500), "max").values, array)
+
+
 def test_arguments_that_do_not_fit_are_refused(device: str) -> None:
     x = gf.to_device(np.ones((4, 4), np.float32), device=device)
     how: Any = "median"

@@ -1,6 +1,7 @@
 /* Packing and unpacking with conversion. The twins in C: gpufi_strided_pack, then
  * gpufi_cast_elements; and the reverse. */
 #include "backend/cast_impl.h"
+#include "backend/cuda/bits.cuh"
 #include "backend/cuda/kernels.h"
 #include "backend/cuda/strided.cuh"
 
@@ -17,48 +18,6 @@ struct cast_args {
   bool aligned;           /* every address of the layout, to its element */
 };
 
-__device__ uint64_t load_bits(const char *address, uint32_t nbytes, bool aligned) {
-  if (!aligned) {
-    uint64_t bits = 0;
-    for (uint32_t i = 0; i < nbytes; i++) {
-      bits |= static_cast<uint64_t>(static_cast<uint8_t>(address[i])) << (8 * i);
-    }
-    return bits;
-  }
-  switch (nbytes) {
-  case 1:
-    return *reinterpret_cast<const uint8_t *>(address);
-  case 2:
-    return *reinterpret_cast<const uint16_t *>(address);
-  case 4:
-    return *reinterpret_cast<const uint32_t *>(address);
-  default:
-    return *reinterpret_cast<const uint64_t *>(address);
-  }
-}
-
-__device__ void store_bits(char *address, uint32_t nbytes, bool aligned, uint64_t bits) {
-  if (!aligned) {
-    for (uint32_t i = 0; i < nbytes; i++) {
-      address[i] = static_cast<char>(bits >> (8 * i));
-    }
-    return;
-  }
-  switch (nbytes) {
-  case 1:
-    *reinterpret_cast<uint8_t *>(address) = static_cast<uint8_t>(bits);
-    break;
-  case 2:
-    *reinterpret_cast<uint16_t *>(address) = static_cast<uint16_t>(bits);
-    break;
-  case 4:
-    *reinterpret_cast<uint32_t *>(address) = static_cast<uint32_t>(bits);
-    break;
-  default:
-    *reinterpret_cast<uint64_t *>(address) = bits;
-  }
-}
-
 /* The types are the same for every thread, so that the branches on them do not diverge. */
 template <typename Index, bool Unpack>
 __global__ void cast_kernel(const __grid_constant__ cast_args args) {
@@ -70,11 +29,11 @@ __global__ void cast_kernel(const __grid_constant__ cast_args args) {
         args.base + gpufi::strided_offset(args.layout, static_cast<Index>(args.first + i));
     char *const packed = args.packed + i * args.packed_nbytes;
     if (Unpack) {
-      const uint64_t bits = load_bits(packed, args.packed_nbytes, true);
-      store_bits(element, element_nbytes, args.aligned, gpufi_cast_bits(args.cast, bits));
+      const uint64_t bits = gpufi::load_bits(packed, args.packed_nbytes, true);
+      gpufi::store_bits(element, element_nbytes, args.aligned, gpufi_cast_bits(args.cast, bits));
     } else {
-      const uint64_t bits = load_bits(element, element_nbytes, args.aligned);
-      store_bits(packed, args.packed_nbytes, true, gpufi_cast_bits(args.cast, bits));
+      const uint64_t bits = gpufi::load_bits(element, element_nbytes, args.aligned);
+      gpufi::store_bits(packed, args.packed_nbytes, true, gpufi_cast_bits(args.cast, bits));
     }
   }
 }

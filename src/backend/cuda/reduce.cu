@@ -1,6 +1,7 @@
 /* Planning a reduction's launches, and the two small kernels round the large ones. */
 #include "backend/cuda/reduce.h"
 
+#include "backend/cuda/bits.cuh"
 #include "backend/cuda/reduce_device.cuh"
 #include "backend/cuda/reduce_walk.cuh"
 #include "backend/elements.h"
@@ -13,47 +14,76 @@ constexpr int64_t kWarpCells = 16384;            /* from here on a cell has a wa
 constexpr int64_t kWantedHistogramBlocks = 2048; /* each ends with an addition a bin */
 constexpr int64_t kWantedColumnBlocks = 4096;
 constexpr int64_t kRowsPerSplit = 16; /* at least */
-constexpr int64_t kPartialsNbytesMax = int64_t{64} << 20;
+constexpr int64_t kPartsNbytesMax = int64_t{64} << 20;
 constexpr size_t kSharedNbytesMax = 40 << 10;
 
-/* Results of a cell's parts, added up in the order of the parts by one warp a cell. */
-template <typename Result>
+/* Where the results of cells go. */
+struct planes {
+  char *low;  /* or the only one */
+  char *high; /* of MINMAX */
+  gpufi_reduce_kind kind;
+  gpuf_dtype dtype;
+  uint32_t nbytes; /* of an element */
+
+  __device__ void store(int64_t cell, const gpufi_reduce_sum &kept) const {
+    store(low, cell, gpufi_reduce_mean_bits(&kept, kind == GPUFI_REDUCE_RMS, dtype));
+  }
+  __device__ void store(int64_t cell, const gpufi_reduce_extremes &kept) const {
+    store(low, cell, gpufi_reduce_extreme_bits(&kept, kind == GPUFI_REDUCE_MAX, dtype));
+    if (kind == GPUFI_REDUCE_MINMAX) {
+      store(high, cell, gpufi_reduce_extreme_bits(&kept, true, dtype));
+    }
+  }
+  __device__ void store(char *plane, int64_t cell, uint64_t bits) const {
+    gpufi::store_bits(plane + cell * nbytes, nbytes, true, bits);
+  }
+  __device__ void store(int64_t cell, const gpufi_reduce_stats &kept) const {
+    reinterpret_cast<gpufi_reduce_stats *>(low)[cell] = kept;
+  }
+};
+
+/* What was kept of a cell's parts, put together in the order of the parts by kTeam threads, becomes
+ * the cell's result. */
+template <typename Kept, int kTeam>
 __global__ void __launch_bounds__(kThreads)
-    combine_kernel(const Result *partials, Result *out, int64_t cell_count, int64_t splits,
-                   bool keyed) {
-  const int64_t cell = static_cast<int64_t>(blockIdx.x) * kWarps + threadIdx.x / 32;
+    finish_kernel(const Kept *parts, planes to, int64_t cell_count, int64_t splits, bool keyed) {
+  const int64_t cell = static_cast<int64_t>(blockIdx.x) * (kThreads / kTeam) + threadIdx.x / kTeam;
   if (cell >= cell_count) {
     return;
   }
-  Result r;
-  set_empty(r, keyed);
-  for (int64_t s = threadIdx.x % 32; s < splits; s += 32) {
-    merge(r, partials[s * cell_count + cell], keyed);
+  Kept kept;
+  set_empty(kept, keyed);
+  for (int64_t s = threadIdx.x % kTeam; s < splits; s += kTeam) {
+    merge(kept, parts[s * cell_count + cell], keyed);
   }
-  merge_lanes(r, 32, keyed);
-  if (threadIdx.x % 32 == 0) {
-    out[cell] = r;
+  merge_lanes(kept, kTeam, keyed);
+  if (threadIdx.x % kTeam == 0) {
+    to.store(cell, kept);
   }
 }
 
 __global__ void __launch_bounds__(kThreads) first_kernel(const __grid_constant__ reduce_params p) {
   int64_t cell = static_cast<int64_t>(blockIdx.x) * kThreads + threadIdx.x;
-  if (cell >= p.job.cell_count) {
-    return;
+  odd_count odd;
+  if (cell < p.job.cell_count) {
+    int64_t offset = 0, out = 0;
+    for (int axis = p.job.ndim - 1; axis >= 0; axis--) {
+      const gpufi_reduce_axis &a = p.job.axes[axis];
+      const int64_t outer = cell / a.cell_count;
+      const int64_t i = cell - outer * a.cell_count;
+      cell = outer;
+      offset += gpufi_reduce_bound(&a, i) * a.stride_nbytes;
+      out += i * a.cell_stride;
+    }
+    const uint32_t nbytes = p.job.element_nbytes;
+    const uint64_t bits = gpufi::load_bits(p.base + offset, nbytes, p.aligned);
+    const double number = gpufi_double_of(gpufi_number_decode(p.job.dtype, bits));
+    gpufi::store_bits(static_cast<char *>(p.out) + out * nbytes, nbytes, true, bits);
+    if (!is_finite(number)) {
+      odd.add(number);
+    }
   }
-  const uint32_t nbytes = p.job.element_nbytes;
-  int64_t offset = 0, out = 0;
-  for (int axis = p.job.ndim - 1; axis >= 0; axis--) {
-    const gpufi_reduce_axis &a = p.job.axes[axis];
-    const int64_t outer = cell / a.cell_count;
-    const int64_t i = cell - outer * a.cell_count;
-    cell = outer;
-    offset += gpufi_reduce_bound(&a, i) * a.stride_nbytes;
-    out += i * a.cell_stride;
-  }
-  for (uint32_t k = 0; k < nbytes; k++) {
-    static_cast<char *>(p.out)[out * nbytes + k] = p.base[offset + k];
-  }
+  odd.add_to(p.head);
 }
 
 /* How a job is carried out. */
@@ -68,6 +98,9 @@ int64_t at_least_one(int64_t value) {
 }
 int64_t lesser_of(int64_t a, int64_t b) {
   return a < b ? a : b;
+}
+int64_t divide_up(int64_t a, int64_t b) {
+  return (a + b - 1) / b;
 }
 
 /* Every element's address is a multiple of `nbytes`, where that is said of the base, of the
@@ -108,10 +141,6 @@ void plan_cells(plan *plan, const gpufi_reduce *job, int64_t wanted_blocks) {
   p.splits = lesser_of(at_least_one(wanted_blocks / job->cell_count), at_least_one(pieces));
   p.warps = p.vector && job->cell_count >= kWarpCells;
   plan->blocks = p.warps ? (job->cell_count + kWarps - 1) / kWarps : job->cell_count * p.splits;
-}
-
-int64_t divide_up(int64_t a, int64_t b) {
-  return (a + b - 1) / b;
 }
 
 /* Cells of a tile, and the columns by which it may begin and end off a thread's `columns`. Tiles
@@ -159,11 +188,11 @@ bool plan_columns(plan *plan, const gpufi_reduce *job) {
   const int64_t outer_cells = job->cell_count / inner.cell_count;
   const int64_t rows = element_count(job) / inner.length / outer_cells;
   const int64_t blocks = outer_cells * p.tiles;
-  const int64_t cell_nbytes = static_cast<int64_t>(gpufi_reduce_cell_nbytes(job));
+  const int64_t kept_nbytes = static_cast<int64_t>(gpufi_reduce_kept_nbytes(job->kind));
   p.splits = 1;
   if (blocks < kWantedColumnBlocks / 2) {
     p.splits = lesser_of(kWantedColumnBlocks / blocks, rows / kRowsPerSplit);
-    p.splits = lesser_of(p.splits, kPartialsNbytesMax / (job->cell_count * cell_nbytes));
+    p.splits = lesser_of(p.splits, kPartsNbytesMax / (job->cell_count * kept_nbytes));
     p.splits = at_least_one(p.splits);
   }
   plan->blocks = blocks * p.splits;
@@ -204,33 +233,41 @@ void make_plan(plan *plan, const gpufi_reduce *job, const void *base) {
   }
 }
 
-/* The partial results of kinds that have them; a histogram's blocks add to one. */
-size_t partials_nbytes(const plan &plan) {
+size_t parts_nbytes(const plan &plan) {
   const gpufi_reduce &job = plan.params.job;
-  return plan.params.splits > 1 && job.kind != GPUFI_REDUCE_HISTOGRAM
-             ? static_cast<size_t>(plan.params.splits * job.cell_count) *
-                   gpufi_reduce_cell_nbytes(&job)
-             : 0;
+  const size_t kept_nbytes = gpufi_reduce_kept_nbytes(job.kind);
+  return kept_nbytes > 0 ? static_cast<size_t>(plan.params.splits * job.cell_count) * kept_nbytes
+                         : 0;
 }
 
-template <typename Result> cudaError_t combine(const plan &plan, void *cells, cudaStream_t stream) {
+template <typename Kept> void finish(const plan &plan, const planes &to, cudaStream_t stream) {
   const reduce_params &p = plan.params;
-  const int64_t blocks = (p.job.cell_count + kWarps - 1) / kWarps;
-  combine_kernel<Result><<<static_cast<unsigned>(blocks), kThreads, 0, stream>>>(
-      static_cast<const Result *>(p.out), static_cast<Result *>(cells), p.job.cell_count, p.splits,
-      gpufi_reduce_is_keyed(p.job.dtype));
-  return cudaGetLastError();
+  const Kept *parts = static_cast<const Kept *>(p.out);
+  const int64_t count = p.job.cell_count;
+  const bool keyed = gpufi_reduce_is_keyed(p.job.dtype);
+  if (p.splits == 1) {
+    finish_kernel<Kept, 1>
+        <<<static_cast<unsigned>(divide_up(count, kThreads)), kThreads, 0, stream>>>(
+            parts, to, count, 1, keyed);
+  } else {
+    finish_kernel<Kept, 32>
+        <<<static_cast<unsigned>(divide_up(count, kWarps)), kThreads, 0, stream>>>(parts, to, count,
+                                                                                   p.splits, keyed);
+  }
 }
 
-cudaError_t combine_by_kind(const plan &plan, void *cells, cudaStream_t stream) {
-  switch (plan.params.job.kind) {
-  case GPUFI_REDUCE_STATS:
-    return combine<gpufi_reduce_stats>(plan, cells, stream);
-  case GPUFI_REDUCE_EXTREMES:
-    return combine<gpufi_reduce_extremes>(plan, cells, stream);
-  default:
-    return combine<gpufi_reduce_sum>(plan, cells, stream);
+cudaError_t finish_by_kind(const plan &plan, char *cells, cudaStream_t stream) {
+  const gpufi_reduce &job = plan.params.job;
+  const planes to = {cells, cells + gpufi_reduce_plane_nbytes(&job), job.kind, job.result_dtype,
+                     static_cast<uint32_t>(gpuf_dtype_nbytes(job.result_dtype))};
+  if (job.kind == GPUFI_REDUCE_STATS) {
+    finish<gpufi_reduce_stats>(plan, to, stream);
+  } else if (gpufi_reduce_is_extreme(job.kind)) {
+    finish<gpufi_reduce_extremes>(plan, to, stream);
+  } else {
+    finish<gpufi_reduce_sum>(plan, to, stream);
   }
+  return cudaGetLastError();
 }
 
 cudaError_t launch_plan(const plan &plan, cudaStream_t stream) {
@@ -256,7 +293,7 @@ using namespace gpufi_cuda;
 size_t gpufi_cuda_reduce_scratch_nbytes(const gpufi_reduce *job, const void *d_base) {
   plan plan;
   make_plan(&plan, job, d_base);
-  return partials_nbytes(plan);
+  return parts_nbytes(plan);
 }
 
 cudaError_t gpufi_cuda_reduce(const gpufi_reduce *job, const void *d_base, void *d_result,
@@ -267,9 +304,9 @@ cudaError_t gpufi_cuda_reduce(const gpufi_reduce *job, const void *d_base, void 
   const size_t result_nbytes = gpufi_reduce_result_nbytes(job);
   char *cells = static_cast<char *>(d_result) + sizeof(gpufi_reduce_head);
   const bool histogram = job->kind == GPUFI_REDUCE_HISTOGRAM;
-  const bool partial = partials_nbytes(plan) > 0;
+  const bool keeps = gpufi_reduce_kept_nbytes(job->kind) > 0;
   p.head = static_cast<gpufi_reduce_head *>(d_result);
-  p.out = partial ? d_scratch : cells;
+  p.out = keeps ? d_scratch : cells;
   if (histogram) {
     p.edges = reinterpret_cast<const double *>(static_cast<char *>(d_result) + result_nbytes);
     p.bin_scale = job->bin_scale;
@@ -282,8 +319,8 @@ cudaError_t gpufi_cuda_reduce(const gpufi_reduce *job, const void *d_base, void 
   if (code == cudaSuccess) {
     code = launch_plan(plan, stream);
   }
-  if (code == cudaSuccess && partial) {
-    code = combine_by_kind(plan, cells, stream);
+  if (code == cudaSuccess && keeps) {
+    code = finish_by_kind(plan, cells, stream);
   }
   return code;
 }

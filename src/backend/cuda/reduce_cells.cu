@@ -14,8 +14,7 @@ struct sum_state {
   uint64_t count = 0;
   odd_count odd;
 
-  __device__ explicit sum_state(const reduce_params &p)
-      : squares(p.job.kind == GPUFI_REDUCE_SQUARES) {}
+  __device__ explicit sum_state(const reduce_params &p) : squares(p.job.kind == GPUFI_REDUCE_RMS) {}
 
   template <typename Reader, int kCount>
   __device__ void add(const Reader &reader, const typename Reader::value (&v)[kCount]) {
@@ -232,7 +231,7 @@ struct launch {
     using value = typename Reader::value;
     if (p.job.kind == GPUFI_REDUCE_STATS) {
       start<Reader, stats_state<value>>();
-    } else if (p.job.kind == GPUFI_REDUCE_EXTREMES) {
+    } else if (gpufi_reduce_is_extreme(p.job.kind)) {
       start<Reader, extremes_state<value>>();
     } else {
       start<Reader, sum_state>();

@@ -18,7 +18,7 @@ template <typename Value, int kCount> struct sum_columns {
   uint32_t rows = 0;
 
   __device__ explicit sum_columns(const reduce_params &p)
-      : squares(p.job.kind == GPUFI_REDUCE_SQUARES) {}
+      : squares(p.job.kind == GPUFI_REDUCE_RMS) {}
 
   template <typename Reader>
   __device__ void add(const Reader &reader, const Value (&v)[kCount], unsigned mask,
@@ -280,7 +280,7 @@ struct launch {
 
   template <typename Reader> cudaError_t run() const {
     using value = typename Reader::value;
-    if (p.job.kind == GPUFI_REDUCE_EXTREMES) {
+    if (gpufi_reduce_is_extreme(p.job.kind)) {
       start<Reader, extremes_columns<value, kColumns<Reader>>>();
     } else {
       start<Reader, sum_columns<value, kColumns<Reader>>>();

@@ -9,7 +9,7 @@
 #include <cstring>
 #include <type_traits>
 
-#include "backend/reduce.h"
+#include "backend/reduce_impl.h"
 
 namespace gpufi_cuda {
 
@@ -18,12 +18,12 @@ constexpr int kWarps = kThreads / 32;
 constexpr unsigned kAllLanes = 0xffffffffu;
 
 /* A launch. The first block index runs over cells (or tiles of them) and, within each, `splits`
- * parts of its elements; part s of cell c leaves its result at out[s * cell_count + c]. */
+ * parts of its elements; part s of cell c leaves what it keeps at out[s * cell_count + c]. */
 struct reduce_params {
   gpufi_reduce job;
   const char *base;
   gpufi_reduce_head *head;
-  void *out;
+  void *out; /* of kinds that keep nothing: the result's plane */
   int64_t splits;
   bool vector;  /* 16-byte (columns: wide enough) loads along the last axis */
   bool warps;   /* a warp for each cell, not a block; only with `vector` and one split */
@@ -228,7 +228,7 @@ __device__ inline void set_bottom(uint64_t &v) {
   v = 0;
 }
 
-/* A compared value as the result block holds it. */
+/* A compared value as it is kept. */
 template <typename Reader>
 __device__ gpufi_reduce_number stored(const Reader &reader, typename Reader::value v) {
   gpufi_reduce_number n;
@@ -417,7 +417,7 @@ __device__ inline void merge_moments(uint64_t &count, double &mean, double &m2, 
   if (count_b > 0) {
     const double distance = mean_b - mean;
     const double share = static_cast<double>(count_b) / static_cast<double>(count + count_b);
-    m2 += m2_b + distance * distance * (static_cast<double>(count) * share);
+    m2 += m2_b + distance * (distance * (static_cast<double>(count) * share));
     mean = count > 0 ? mean + distance * share : mean_b;
     count += count_b;
   }

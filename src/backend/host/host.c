@@ -335,7 +335,7 @@ static gpuf_status unpack_cast(int32_t device, const gpufi_strided *layout, gpuf
 }
 
 static size_t reduce_scratch_nbytes(const gpufi_reduce *job, const void *d_base) {
-  return 0;
+  return gpufi_host_reduce_scratch_nbytes(job);
 }
 
 const gpufi_backend gpufi_backend_host = {

@@ -6,6 +6,7 @@
 
 #include "backend/elements.h"
 #include "backend/host/host.h"
+#include "backend/reduce_impl.h"
 #include "core/error.h"
 
 #define PART_COUNT 512
@@ -19,7 +20,8 @@ typedef struct part {
 typedef struct reduction {
   const gpufi_reduce *job;
   gpufi_reduce_head *head;
-  char *cells;
+  char *planes;
+  void *kept; /* of each cell: see reduce_impl.h */
   const double *edges;
   bool keyed;
   part part;
@@ -120,7 +122,7 @@ static void add_extremes(reduction *r, gpufi_reduce_extremes *cell, int64_t firs
 }
 
 static void add_sum(reduction *r, gpufi_reduce_sum *cell, int64_t first, int64_t end) {
-  const bool squares = r->job->kind == GPUFI_REDUCE_SQUARES;
+  const bool squares = r->job->kind == GPUFI_REDUCE_RMS;
   for (int64_t i = first; i < end; i++) {
     const double x = r->part.numbers[i];
     if (isfinite(x)) {
@@ -137,7 +139,7 @@ static void moments_merge(gpufi_reduce_stats *to, uint64_t count, double mean, d
   const double total = (double)(to->finite_count + count);
   const double distance = mean - to->mean;
   if (count > 0) {
-    to->m2 += m2 + distance * distance * ((double)to->finite_count * ((double)count / total));
+    to->m2 += m2 + distance * (distance * ((double)to->finite_count * ((double)count / total)));
     to->mean += distance * ((double)count / total);
     to->finite_count += count;
   }
@@ -185,17 +187,19 @@ static void add_bins(reduction *r, uint64_t *bins, int64_t first, int64_t end) {
 static void add(reduction *r, int64_t index, int64_t first, int64_t end) {
   switch (r->job->kind) {
   case GPUFI_REDUCE_STATS:
-    add_stats(r, (gpufi_reduce_stats *)r->cells + index, first, end);
+    add_stats(r, (gpufi_reduce_stats *)r->kept + index, first, end);
     break;
-  case GPUFI_REDUCE_SUM:
-  case GPUFI_REDUCE_SQUARES:
-    add_sum(r, (gpufi_reduce_sum *)r->cells + index, first, end);
+  case GPUFI_REDUCE_MEAN:
+  case GPUFI_REDUCE_RMS:
+    add_sum(r, (gpufi_reduce_sum *)r->kept + index, first, end);
     break;
-  case GPUFI_REDUCE_EXTREMES:
-    add_extremes(r, (gpufi_reduce_extremes *)r->cells + index, first, end);
+  case GPUFI_REDUCE_MIN:
+  case GPUFI_REDUCE_MAX:
+  case GPUFI_REDUCE_MINMAX:
+    add_extremes(r, (gpufi_reduce_extremes *)r->kept + index, first, end);
     break;
   case GPUFI_REDUCE_HISTOGRAM:
-    add_bins(r, (uint64_t *)r->cells, first, end);
+    add_bins(r, (uint64_t *)r->planes, first, end);
     break;
   case GPUFI_REDUCE_FIRST:
     break;
@@ -221,9 +225,11 @@ static void add_row(reduction *r, const char *row, int64_t result_index) {
   }
 }
 
-static void take_first(const gpufi_reduce *job, const char *base, char *cells) {
+static void take_first(const reduction *r, const char *base) {
+  const gpufi_reduce *job = r->job;
   for (int64_t i = 0; i < job->cell_count; i++) {
     int64_t rest = i, offset = 0, index = 0;
+    uint64_t bits = 0;
     for (int32_t axis = job->ndim - 1; axis >= 0; axis--) {
       const gpufi_reduce_axis *a = &job->axes[axis];
       const int64_t cell = rest % a->cell_count;
@@ -231,48 +237,94 @@ static void take_first(const gpufi_reduce *job, const char *base, char *cells) {
       offset += gpufi_reduce_bound(a, cell) * a->stride_nbytes;
       index += cell * a->cell_stride;
     }
-    memcpy(cells + index * job->element_nbytes, base + offset, job->element_nbytes);
-  }
-}
-
-static void cells_init(const reduction *r) {
-  for (int64_t i = 0; i < r->job->cell_count; i++) {
-    if (r->job->kind == GPUFI_REDUCE_EXTREMES) {
-      extremes_init((gpufi_reduce_extremes *)r->cells + i, r->keyed);
-    } else if (r->job->kind == GPUFI_REDUCE_STATS) {
-      extremes_init(&((gpufi_reduce_stats *)r->cells)[i].extremes, r->keyed);
+    memcpy(&bits, base + offset, job->element_nbytes);
+    memcpy(r->planes + index * job->element_nbytes, &bits, job->element_nbytes);
+    const double number = gpufi_double_of(gpufi_number_decode(job->dtype, bits));
+    if (!isfinite(number)) {
+      count_odd(number, &r->head->nan_count, &r->head->low_count, &r->head->high_count);
     }
   }
 }
 
-void gpufi_host_reduce_compute(const gpufi_reduce *job, const void *base, void *result) {
+static void kept_init(const reduction *r) {
+  memset(r->kept, 0, gpufi_host_reduce_scratch_nbytes(r->job));
+  for (int64_t i = 0; i < r->job->cell_count; i++) {
+    if (gpufi_reduce_is_extreme(r->job->kind)) {
+      extremes_init((gpufi_reduce_extremes *)r->kept + i, r->keyed);
+    } else if (r->job->kind == GPUFI_REDUCE_STATS) {
+      extremes_init(&((gpufi_reduce_stats *)r->kept)[i].extremes, r->keyed);
+    }
+  }
+}
+
+/* Fill a plane from what was kept; plane 1 holds the highs of MINMAX. */
+static void finish_plane(const reduction *r, int plane) {
+  const gpufi_reduce *job = r->job;
+  const bool high = plane == 1 || job->kind == GPUFI_REDUCE_MAX;
+  const size_t nbytes = gpuf_dtype_nbytes(job->result_dtype);
+  char *to = r->planes + (size_t)plane * gpufi_reduce_plane_nbytes(job);
+  for (int64_t i = 0; i < job->cell_count; i++) {
+    const uint64_t bits =
+        gpufi_reduce_is_extreme(job->kind)
+            ? gpufi_reduce_extreme_bits((const gpufi_reduce_extremes *)r->kept + i, high,
+                                        job->result_dtype)
+            : gpufi_reduce_mean_bits((const gpufi_reduce_sum *)r->kept + i,
+                                     job->kind == GPUFI_REDUCE_RMS, job->result_dtype);
+    memcpy(to + (size_t)i * nbytes, &bits, nbytes); /* little-endian: the low bytes come first */
+  }
+}
+
+static void finish(const reduction *r) {
+  if (r->job->kind == GPUFI_REDUCE_STATS) {
+    memcpy(r->planes, r->kept, sizeof(gpufi_reduce_stats));
+    return;
+  }
+  for (int plane = 0; plane < gpufi_reduce_plane_count(r->job); plane++) {
+    finish_plane(r, plane);
+  }
+}
+
+size_t gpufi_host_reduce_scratch_nbytes(const gpufi_reduce *job) {
+  return (size_t)job->cell_count * gpufi_reduce_kept_nbytes(job->kind);
+}
+
+void gpufi_host_reduce_compute(const gpufi_reduce *job, const void *base, void *result,
+                               void *scratch) {
   const size_t result_nbytes = gpufi_reduce_result_nbytes(job);
+  const bool keeps = gpufi_reduce_kept_nbytes(job->kind) > 0;
   reduction r = {
       .job = job,
       .head = result,
-      .cells = (char *)result + sizeof(gpufi_reduce_head),
+      .planes = (char *)result + sizeof(gpufi_reduce_head),
+      .kept = scratch,
       .keyed = gpufi_reduce_is_keyed(job->dtype),
   };
-  memset(result, 0, result_nbytes);
+  memset(result, 0, keeps ? sizeof(gpufi_reduce_head) : result_nbytes);
   if (job->kind == GPUFI_REDUCE_FIRST) {
-    take_first(job, base, r.cells);
+    take_first(&r, base);
     return;
   }
   if (job->kind == GPUFI_REDUCE_HISTOGRAM) {
     r.edges = (const double *)((char *)result + result_nbytes);
   }
-  cells_init(&r);
+  if (keeps) {
+    kept_init(&r);
+  }
   row_cursor at;
   cursor_init(&at, job);
   do {
     add_row(&r, (const char *)base + at.offset_nbytes, at.result_index);
   } while (cursor_advance(&at, job));
+  if (keeps) {
+    finish(&r);
+  }
 }
 
 typedef struct reduce_args {
   const gpufi_reduce *job;
   const void *d_base;
   void *d_result;
+  void *d_scratch;
 } reduce_args;
 
 static gpuf_status reduce_work(const void *args, gpuf_error *err) {
@@ -284,21 +336,23 @@ static gpuf_status reduce_work(const void *args, gpuf_error *err) {
     *(span < 0 ? &low : &high) += span;
   }
   gpufi_host_delay(0);
+  const size_t scratch_nbytes = gpufi_host_reduce_scratch_nbytes(job);
   const char *first = gpufi_host_alias((const char *)a->d_base + low, (size_t)(high - low));
   void *result = gpufi_host_alias(a->d_result, gpufi_reduce_result_nbytes(job));
-  if (!first || !result) {
+  void *scratch = scratch_nbytes > 0 ? gpufi_host_alias(a->d_scratch, scratch_nbytes) : NULL;
+  if (!first || !result || (scratch_nbytes > 0 && !scratch)) {
     return gpufi_fail(err, GPUF_ERR_DEVICE, 0,
                       "%lld bytes at %p are not inside a live allocation of the host backend; "
                       "keep the memory allocated until the reduction is done",
                       (long long)(high - low), (const void *)((const char *)a->d_base + low));
   }
-  gpufi_host_reduce_compute(job, first - low, result);
+  gpufi_host_reduce_compute(job, first - low, result, scratch);
   return GPUF_OK;
 }
 
 gpuf_status gpufi_host_reduce(int32_t device, const gpufi_reduce *job, const void *d_base,
                               void *d_result, void *d_scratch, gpuf_stream stream,
                               gpuf_error *err) {
-  const reduce_args args = {job, d_base, d_result};
+  const reduce_args args = {job, d_base, d_result, d_scratch};
   return gpufi_host_enqueue(device, stream, reduce_work, &args, sizeof(args), err);
 }

@@ -26,8 +26,8 @@ extern "C" {
  * add in another order, agree within the bounds stated with each call. Counts, minima, maxima and
  * histograms are exact and the same everywhere (of zeros, the sign is left open).
  *
- * Device scratch: 16 bytes (or one element, where `how` is first) for each cell of an overview,
- * and beyond that at most 64 MiB; up to 64 MiB of it stay allocated for the next call. */
+ * Device scratch: the result, 16 bytes for each cell of an overview (none where `how` is first),
+ * and beyond that at most 64 MiB; up to 96 MiB of it stay allocated for the next call. */
 
 /* A number of a tensor's type: i64 for signed integers, u64 for unsigned ones and bool, f64 for
  * floating-point types (each of their values is one of float64 too). */
