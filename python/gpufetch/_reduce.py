@@ -111,7 +111,8 @@ def overview(x: Any, shape: int | Sequence[int], how: How = "mean") -> Overview:
 
     how : "mean" and "rms" are of the finite elements of a cell (float64 for 8-byte types, else
     float32); "min", "max" and "minmax" of those that are not NaN, in the tensor's dtype; "first"
-    is the element at the cell's lowest indices. A cell with nothing to take is NaN.
+    is the element at the cell's lowest indices. A cell with nothing to take is NaN. Arrays from
+    64 KiB on lie in the pinned pool, as fetched ones do.
 
     Takes what `fetch` takes, in any layout, of every real dtype. Raises ValueError for a shape
     that does not fit and TypeError for a complex tensor. Releases the GIL.

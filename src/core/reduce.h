@@ -11,6 +11,10 @@
 void gpufi_reduce_plan(gpufi_reduce *job, const gpuf_tensor *src, const int64_t *shape,
                        const char **base);
 
+/* A result block up to this size comes through a staging buffer as a whole; above it, copying the
+ * planes out of there would take longer than a transfer of their own. */
+#define GPUFI_REDUCE_STAGED_NBYTES_MAX ((size_t)512 << 10)
+
 /* Run the job where the tensor lies, and wait. `edges`: of a histogram, else NULL. The result
  * block goes to *head and, a plane each, to `planes` (the second of a MINMAX only), in host memory
  * of any kind; after a failure they are partly written. */

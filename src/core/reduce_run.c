@@ -8,6 +8,8 @@
 #include "core/reduce.h"
 #include "core/runtime.h"
 
+_Static_assert(GPUFI_REDUCE_STAGED_NBYTES_MAX <= GPUFI_LANE_BUFFER_NBYTES, "a block fits a buffer");
+
 #define ALIGNMENT ((size_t)256)
 
 static size_t aligned(size_t nbytes) {
@@ -81,28 +83,28 @@ static gpuf_status receive_plane(gpufi_lane *lane, const char *d_plane, size_t n
   return status == GPUF_OK ? gpuf_copy(&dst, &src, NULL, err) : status;
 }
 
-/* The block by one copy if it fits a staging buffer; else only its head. */
+/* A small block by one copy; of another only its head, and each plane by a copy of its own. */
 static gpuf_status receive(const gpufi_reduce *job, gpufi_lane *lane, const target *to,
                            gpuf_error *err) {
   gpufi_slot *slot = &lane->slots[0];
   const size_t result_nbytes = gpufi_reduce_result_nbytes(job);
   const size_t plane_nbytes = gpufi_reduce_plane_nbytes(job);
-  const bool fits = result_nbytes <= GPUFI_LANE_BUFFER_NBYTES;
+  const bool staged = result_nbytes <= GPUFI_REDUCE_STAGED_NBYTES_MAX;
   const char *d_planes = (const char *)lane->d_workspace + sizeof(*to->head);
   gpuf_status status = lane->backend->copy(lane->device.index, slot->staging, lane->d_workspace,
-                                           fits ? result_nbytes : sizeof(*to->head), GPUFI_TO_HOST,
-                                           lane->stream, err);
+                                           staged ? result_nbytes : sizeof(*to->head),
+                                           GPUFI_TO_HOST, lane->stream, err);
   if (status == GPUF_OK) {
     status = lane->backend->event_record(lane->device.index, slot->copied, lane->stream, err);
   }
-  for (int i = 0; i < gpufi_reduce_plane_count(job) && !fits && status == GPUF_OK; i++) {
+  for (int i = 0; i < gpufi_reduce_plane_count(job) && !staged && status == GPUF_OK; i++) {
     status =
         receive_plane(lane, d_planes + (size_t)i * plane_nbytes, plane_nbytes, to->planes[i], err);
   }
   if (status == GPUF_OK) {
     status = lane->backend->event_wait(lane->device.index, slot->copied, err);
   }
-  if (status == GPUF_OK && fits) {
+  if (status == GPUF_OK && staged) {
     take_block(job, slot->staging, to);
   } else if (status == GPUF_OK) {
     memcpy(to->head, slot->staging, sizeof(*to->head));

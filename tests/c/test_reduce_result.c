@@ -5,6 +5,7 @@
 #include "backend/elements.h"
 #include "backend/host/host.h"
 #include "core/lane.h"
+#include "core/reduce.h"
 #include "reductions.h"
 
 #define HEAD_NBYTES sizeof(gpufi_reduce_head)
@@ -189,15 +190,18 @@ static void check_arrival(gpuf_dtype dtype, int64_t count) {
   free(elements);
 }
 
-/* One and two planes, on either side of what fits a staging buffer with the head; then planes that
- * start at no round address. */
+/* One and two planes, on either side of what is staged as a whole and of a staging buffer; then
+ * planes that start at no round address. */
 static void a_result_of_any_size_arrives_whole(void) {
-  const int64_t room = (int64_t)(GPUFI_LANE_BUFFER_NBYTES - HEAD_NBYTES);
-  check_arrival(GPUF_DTYPE_INT8, room / 2);
-  check_arrival(GPUF_DTYPE_INT8, room / 2 + 1);
-  check_arrival(GPUF_DTYPE_UINT8, room);
-  check_arrival(GPUF_DTYPE_UINT8, room + 1);
-  check_arrival(GPUF_DTYPE_UINT16, room / 4 + 1);
+  const size_t limits[] = {GPUFI_REDUCE_STAGED_NBYTES_MAX, GPUFI_LANE_BUFFER_NBYTES};
+  for (int i = 0; i < 2; i++) {
+    const int64_t room = (int64_t)(limits[i] - HEAD_NBYTES);
+    check_arrival(GPUF_DTYPE_INT8, room / 2);
+    check_arrival(GPUF_DTYPE_INT8, room / 2 + 1);
+    check_arrival(GPUF_DTYPE_UINT8, room);
+    check_arrival(GPUF_DTYPE_UINT8, room + 1);
+    check_arrival(GPUF_DTYPE_UINT16, room / 4 + 1);
+  }
   check_arrival(GPUF_DTYPE_INT16, 1600001);
   check_arrival(GPUF_DTYPE_INT32, 777777);
   check_arrival(GPUF_DTYPE_UINT64, 300001);
