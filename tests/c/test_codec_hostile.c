@@ -1,0 +1,320 @@
+#include "codec_fixture.h"
+
+/* A small chunk of each mode, and of W8 with each kind of block. */
+typedef struct specimen {
+  gpufi_chunk_shape shape;
+  pattern kind;
+  int mode, transform;
+} specimen;
+
+static const specimen specimens[] = {
+    {{GPUF_DTYPE_FLOAT32, 2, {5, 21}}, NOISE, GPUFI_MODE_RAW, 0},
+    {{GPUF_DTYPE_FLOAT64, 1, {50}}, CONSTANT, GPUFI_MODE_CONSTANT, 0},
+    {{GPUF_DTYPE_INT32, 2, {20, 61}}, SMOOTH, GPUFI_MODE_W8, 0},
+    {{GPUF_DTYPE_UINT64, 1, {1100}}, SPARSE, GPUFI_MODE_W8, 0},
+    {{GPUF_DTYPE_COMPLEX64, 2, {9, 31}}, SMOOTH, GPUFI_MODE_W8, 1},
+    {{GPUF_DTYPE_INT16, 3, {3, 5, 70}}, COARSE, GPUFI_MODE_W8, 0},
+    {{GPUF_DTYPE_INT64, 1, {300}}, STEPS, GPUFI_MODE_W8, 0},
+    {{GPUF_DTYPE_BOOL, 1, {3000}}, RARE, GPUFI_MODE_W8, 0},
+    {{GPUF_DTYPE_BFLOAT16, 1, {1100}}, WEIGHTS, GPUFI_MODE_RANKED, 0},
+    {{GPUF_DTYPE_FLOAT64, 1, {1100}}, PRUNED, GPUFI_MODE_RANKED, 0},
+    {{GPUF_DTYPE_FLOAT32, 1, {1500}}, FEW, GPUFI_MODE_RANKED, GPUFI_TRANSFORM_DICTIONARY},
+    {{GPUF_DTYPE_FLOAT64, 1, {1700}}, LEVELS, GPUFI_MODE_W8, GPUFI_TRANSFORM_DICTIONARY},
+};
+#define SPECIMEN_COUNT (sizeof(specimens) / sizeof(specimens[0]))
+
+static guarded make_specimen(const specimen *s, size_t *raw_nbytes, size_t *encoded_nbytes) {
+  CHECK_OK(gpufi_chunk_raw_nbytes(&s->shape, raw_nbytes, &err));
+  uint8_t *raw = malloc(*raw_nbytes);
+  fill(raw, *raw_nbytes, value_nbytes_of(s->shape.dtype), s->kind);
+  guarded encoded = encode(&s->shape, raw, false, encoded_nbytes, 1);
+  free(raw);
+  CHECK(encoded.data[GPUFI_AT_MODE] == s->mode);
+  CHECK(encoded.data[GPUFI_AT_TRANSFORM] == s->transform);
+  return encoded;
+}
+
+static void a_truncated_chunk_is_refused(void) {
+  for (size_t s = 0; s < SPECIMEN_COUNT; s++) {
+    size_t raw_nbytes, nbytes;
+    guarded chunk = make_specimen(&specimens[s], &raw_nbytes, &nbytes);
+    for (size_t cut = 0; cut < nbytes; cut++) {
+      CHECK(decode(chunk.data, cut, raw_nbytes) == GPUF_ERR_CORRUPT);
+      CHECK(strstr(err.message, "byte"));
+    }
+    guarded_free(&chunk);
+  }
+}
+
+/* Also with the payload length and the checksum made to fit. */
+static void a_truncated_and_resealed_chunk_is_refused(void) {
+  for (size_t s = 0; s < SPECIMEN_COUNT; s++) {
+    size_t raw_nbytes, nbytes;
+    guarded chunk = make_specimen(&specimens[s], &raw_nbytes, &nbytes);
+    for (size_t cut = 96; cut < nbytes; cut += 16) {
+      const uint64_t payload_nbytes = cut - 96;
+      memcpy(chunk.data + GPUFI_AT_PAYLOAD_NBYTES, &payload_nbytes, 8);
+      gpufi_codec_seal(chunk.data, cut);
+      CHECK(decode(chunk.data, cut, raw_nbytes) == GPUF_ERR_CORRUPT);
+    }
+    guarded_free(&chunk);
+  }
+}
+
+static void bytes_after_the_chunk_are_refused(void) {
+  for (size_t s = 0; s < SPECIMEN_COUNT; s++) {
+    size_t raw_nbytes, nbytes;
+    guarded chunk = make_specimen(&specimens[s], &raw_nbytes, &nbytes);
+    uint8_t *longer = calloc(1, nbytes + 16);
+    memcpy(longer, chunk.data, nbytes);
+    CHECK(decode(longer, nbytes + 1, raw_nbytes) == GPUF_ERR_CORRUPT);
+    const uint64_t payload_nbytes = nbytes + 16 - 96;
+    memcpy(longer + GPUFI_AT_PAYLOAD_NBYTES, &payload_nbytes, 8);
+    gpufi_codec_seal(longer, nbytes + 16);
+    CHECK(decode(longer, nbytes + 16, raw_nbytes) == GPUF_ERR_CORRUPT);
+    free(longer);
+    guarded_free(&chunk);
+  }
+}
+
+static void every_flipped_bit_is_refused(void) {
+  for (size_t s = 0; s < SPECIMEN_COUNT; s++) {
+    size_t raw_nbytes, nbytes;
+    guarded chunk = make_specimen(&specimens[s], &raw_nbytes, &nbytes);
+    guarded out = guarded_alloc(raw_nbytes, 1);
+    for (size_t bit = 0; bit < 8 * nbytes; bit++) {
+      chunk.data[bit / 8] ^= (uint8_t)(1 << bit % 8);
+      CHECK(gpufi_codec_decode(chunk.data, nbytes, out.data, raw_nbytes, &err) != GPUF_OK);
+      chunk.data[bit / 8] ^= (uint8_t)(1 << bit % 8);
+    }
+    CHECK_OK(gpufi_codec_decode(chunk.data, nbytes, out.data, raw_nbytes, &err));
+    guarded_free(&chunk);
+    guarded_free(&out);
+  }
+}
+
+/* Damage that someone sealed with a right checksum: whatever decode answers, the guard pages
+ * around input and output stay untouched. */
+static void sealed_damage_stays_inside_the_buffers(void) {
+  size_t refused_count = 0;
+  for (size_t s = 0; s < SPECIMEN_COUNT; s++) {
+    size_t raw_nbytes, nbytes;
+    guarded chunk = make_specimen(&specimens[s], &raw_nbytes, &nbytes);
+    guarded work = guarded_alloc(nbytes, 1);
+    for (int round = 0; round < 4000; round++) {
+      guarded out = guarded_alloc(raw_nbytes, round & 1);
+      memcpy(work.data, chunk.data, nbytes);
+      for (uint64_t hits = 1 + random_u64() % 3; hits > 0; hits--) {
+        const size_t reach = round % 3 && nbytes > 160 ? 160 : nbytes;
+        work.data[random_u64() % reach] = (uint8_t)random_u64();
+      }
+      gpufi_codec_seal(work.data, nbytes);
+      refused_count += gpufi_codec_decode(work.data, nbytes, out.data, raw_nbytes, &err) != GPUF_OK;
+      guarded_free(&out);
+    }
+    guarded_free(&work);
+    guarded_free(&chunk);
+  }
+  CHECK(refused_count > 1000);
+}
+
+static void each_false_header_field_is_named(void) {
+  static const struct {
+    size_t at;
+    uint8_t value;
+    gpuf_status status;
+    const char *text;
+  } cases[] = {
+      {0, 'X', GPUF_ERR_CORRUPT, "byte 0:"}, {4, 0, GPUF_ERR_UNSUPPORTED, "byte 4:"},
+      {5, 0, GPUF_ERR_CORRUPT, "byte 5:"},   {5, 24, GPUF_ERR_CORRUPT, "byte 5:"},
+      {5, 255, GPUF_ERR_CORRUPT, "byte 5:"}, {6, 4, GPUF_ERR_CORRUPT, "byte 6:"},
+      {7, 1, GPUF_ERR_CORRUPT, "byte 7:"},   {8, 4, GPUF_ERR_CORRUPT, "byte 8:"},
+      {9, 0, GPUF_ERR_CORRUPT, "byte 9:"},   {9, 9, GPUF_ERR_CORRUPT, "byte 9:"},
+      {10, 2, GPUF_ERR_CORRUPT, "byte 10:"}, {11, 1, GPUF_ERR_CORRUPT, "byte 11:"},
+      {15, 1, GPUF_ERR_CORRUPT, "byte 15:"}, {16, 1, GPUF_ERR_CORRUPT, "byte 16:"},
+      {23, 1, GPUF_ERR_CORRUPT, "byte 16:"}, {24, 1, GPUF_ERR_CORRUPT, "byte 24:"},
+      {31, 1, GPUF_ERR_CORRUPT, "byte 24:"}, {32, 21, GPUF_ERR_CORRUPT, "byte 16:"},
+      {32, 0, GPUF_ERR_CORRUPT, "byte 32:"}, {39, 255, GPUF_ERR_CORRUPT, "byte 32:"},
+      {40, 1, GPUF_ERR_CORRUPT, "byte 40:"}, {63, 1, GPUF_ERR_CORRUPT, "byte 60:"},
+      {79, 1, GPUF_ERR_CORRUPT, "byte 79:"}, {80, 1, GPUF_ERR_CORRUPT, "byte 80:"},
+  };
+  const specimen s = {{GPUF_DTYPE_INT32, 2, {20, 61}}, SMOOTH, GPUFI_MODE_W8, 0};
+  for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
+    size_t raw_nbytes, nbytes;
+    guarded chunk = make_specimen(&s, &raw_nbytes, &nbytes);
+    chunk.data[cases[i].at] = cases[i].value;
+    if (cases[i].at < GPUFI_AT_CHECKSUM) {
+      gpufi_codec_seal(chunk.data, nbytes);
+    }
+    CHECK_FAILS(decode(chunk.data, nbytes, raw_nbytes), cases[i].status, cases[i].text);
+    guarded_free(&chunk);
+  }
+}
+
+static void a_wrong_output_size_is_refused(void) {
+  size_t raw_nbytes, nbytes;
+  guarded chunk = make_specimen(&specimens[1], &raw_nbytes, &nbytes);
+  CHECK_FAILS(decode(chunk.data, nbytes, raw_nbytes - 8), GPUF_ERR_CORRUPT, "400");
+  CHECK_FAILS(decode(chunk.data, nbytes, raw_nbytes + 8), GPUF_ERR_CORRUPT, "400");
+  guarded_free(&chunk);
+}
+
+/* Change one descriptor of a W8 chunk of two blocks, seal it, and decode. */
+static void check_descriptor(size_t index, uint32_t clear, uint32_t set, const char *text) {
+  const specimen s = {{GPUF_DTYPE_INT32, 2, {20, 61}}, SMOOTH, GPUFI_MODE_W8, 0};
+  size_t raw_nbytes, nbytes;
+  guarded chunk = make_specimen(&s, &raw_nbytes, &nbytes);
+  uint8_t *const at = chunk.data + GPUFI_HEADER_NBYTES + 4 * index;
+  const uint32_t word = (gpufi_load_u32(at) & ~clear) | set;
+  memcpy(at, &word, 4);
+  gpufi_codec_seal(chunk.data, nbytes);
+  CHECK_FAILS(decode(chunk.data, nbytes, raw_nbytes), GPUF_ERR_CORRUPT, text);
+  guarded_free(&chunk);
+}
+
+static void a_false_block_descriptor_is_refused(void) {
+  check_descriptor(0, 0x3fff, 0x3fff, "byte 96: the block runs past the end");
+  check_descriptor(1, 0x3fff, 0x3fff, "byte 100: the block runs past the end");
+  check_descriptor(0, 0x3fff, 3, "byte 112: the block is shorter than its code table");
+  check_descriptor(0, 0x3fff, 100, "byte 112: the widths of the groups do not add up");
+  check_descriptor(0, 0x7fu << 14, 0, "byte 112: the block's width or form");
+  check_descriptor(0, 0x7fu << 14, 33u << 14, "byte 112: the block's width or form");
+  check_descriptor(0, 0x3fu << 21, 32u << 21, "byte 112: the block's shift");
+  check_descriptor(0, 0, 1u << 27, "corrupt chunk at byte 1");
+  check_descriptor(0, 0, 1u << 29, "byte 112: the");
+  check_descriptor(0, 3u << 30, 3u << 30, "byte 112: the descriptor of a zero or raw block");
+  check_descriptor(0, 3u << 30, 0, "byte 112: the descriptor of a zero or raw block");
+}
+
+static void padding_that_is_not_zero_is_refused(void) {
+  size_t raw_nbytes, nbytes;
+  guarded chunk = make_specimen(&specimens[2], &raw_nbytes, &nbytes);
+  chunk.data[96 + 8] = 1; /* two descriptors, then eight bytes of padding */
+  gpufi_codec_seal(chunk.data, nbytes);
+  CHECK_FAILS(decode(chunk.data, nbytes, raw_nbytes), GPUF_ERR_CORRUPT, "byte 104: a padding");
+  guarded_free(&chunk);
+  chunk = make_specimen(&specimens[0], &raw_nbytes, &nbytes);
+  CHECK(chunk.data[GPUFI_AT_MODE] == GPUFI_MODE_RAW && raw_nbytes % 16 != 0);
+  chunk.data[nbytes - 1] = 1;
+  gpufi_codec_seal(chunk.data, nbytes);
+  CHECK_FAILS(decode(chunk.data, nbytes, raw_nbytes), GPUF_ERR_CORRUPT, "a padding byte");
+  guarded_free(&chunk);
+}
+
+/* Change one byte of specimen `index`, seal it, and decode. */
+static void check_byte(size_t index, size_t at, uint8_t value, const char *text) {
+  size_t raw_nbytes, nbytes;
+  guarded chunk = make_specimen(&specimens[index], &raw_nbytes, &nbytes);
+  CHECK(chunk.data[at] != value);
+  chunk.data[at] = value;
+  gpufi_codec_seal(chunk.data, nbytes);
+  CHECK_FAILS(decode(chunk.data, nbytes, raw_nbytes), GPUF_ERR_CORRUPT, text);
+  guarded_free(&chunk);
+}
+
+enum {
+  INT64_STEPS = 6,
+  BFLOAT16_RANKED = 8,
+  FLOAT64_RANKED = 9,
+  FLOAT32_PLACES = 10,
+  FLOAT64_PLACES = 11
+};
+
+static void fields_that_belong_to_another_mode_are_refused(void) {
+  check_byte(INT64_STEPS, GPUFI_AT_LEVELS, 2, "byte 11: no such code lengths");
+  check_byte(INT64_STEPS, GPUFI_AT_ENTRIES, 2, "byte 12: entries of a dictionary");
+  check_byte(INT64_STEPS, GPUFI_AT_TRANSFORM, 1, "byte 7: no such transform");
+  check_byte(INT64_STEPS, GPUFI_AT_MODE, 3, "byte 8: an axis");
+  check_byte(BFLOAT16_RANKED, GPUFI_AT_ENTRIES, 2, "byte 12: entries of a dictionary");
+  check_byte(BFLOAT16_RANKED, GPUFI_AT_TRANSFORM, 1, "byte 7: no such transform");
+  check_byte(BFLOAT16_RANKED, GPUFI_AT_TRANSFORM, 4, "byte 7: no such transform");
+  check_byte(BFLOAT16_RANKED, GPUFI_AT_AXES, 1, "byte 8: an axis");
+  check_byte(BFLOAT16_RANKED, GPUFI_AT_SEED, 1, "byte 64: an unused seed byte");
+  check_byte(BFLOAT16_RANKED, GPUFI_AT_OFFSET, 1, "byte 72: an unused seed byte");
+  check_byte(FLOAT64_PLACES, GPUFI_AT_SEED + 1, 1, "byte 65: an unused seed byte");
+  check_byte(FLOAT64_PLACES, GPUFI_AT_OFFSET + 1, 1, "byte 73: an unused seed byte");
+}
+
+static void impossible_code_lengths_are_refused(void) {
+  check_byte(BFLOAT16_RANKED, GPUFI_AT_LEVELS, 0x20, "byte 11: no such code lengths");
+  check_byte(BFLOAT16_RANKED, GPUFI_AT_LEVELS, 0x07, "byte 11: no such code lengths");
+  check_byte(BFLOAT16_RANKED, GPUFI_AT_LEVELS, 0x52, "byte 11: no such code lengths");
+  size_t raw_nbytes, nbytes;
+  guarded chunk = make_specimen(&specimens[BFLOAT16_RANKED], &raw_nbytes, &nbytes);
+  chunk.data[GPUFI_AT_DTYPE] = GPUF_DTYPE_FLOAT16;
+  chunk.data[GPUFI_AT_LEVELS] = 0x46; /* 63 + 15 symbols, where there are only 32 */
+  gpufi_codec_seal(chunk.data, nbytes);
+  CHECK_FAILS(decode(chunk.data, nbytes, raw_nbytes), GPUF_ERR_CORRUPT, "byte 11: no such code");
+  guarded_free(&chunk);
+}
+
+static void false_tables_are_refused(void) {
+  check_byte(FLOAT32_PLACES, 96 + 7, 0xff, "an entry of the dictionary is not above");
+  check_byte(FLOAT64_PLACES, GPUFI_AT_ENTRIES, 255, "byte 24: the payload length");
+  check_byte(FLOAT64_PLACES, GPUFI_AT_ENTRIES, 24, "an entry of the dictionary is not above");
+  check_byte(FLOAT64_RANKED, 96 + 1, 0x08, "byte 96: an entry of the symbol table");
+  size_t raw_nbytes, nbytes;
+  guarded chunk = make_specimen(&specimens[FLOAT32_PLACES], &raw_nbytes, &nbytes);
+  const size_t entries = chunk.data[GPUFI_AT_ENTRIES] + 1u, table = 96 + 4 * entries;
+  CHECK(entries % 4 != 0);
+  chunk.data[table] = 1;
+  gpufi_codec_seal(chunk.data, nbytes);
+  CHECK_FAILS(decode(chunk.data, nbytes, raw_nbytes), GPUF_ERR_CORRUPT, "a padding byte");
+  guarded_free(&chunk);
+}
+
+static void a_place_outside_the_dictionary_is_refused(void) {
+  size_t raw_nbytes, nbytes;
+  guarded chunk = make_specimen(&specimens[FLOAT64_PLACES], &raw_nbytes, &nbytes);
+  chunk.data[GPUFI_AT_SEED] = 250; /* the first place; the others count from it */
+  gpufi_codec_seal(chunk.data, nbytes);
+  CHECK_FAILS(decode(chunk.data, nbytes, raw_nbytes), GPUF_ERR_CORRUPT,
+              "a value is outside the dictionary");
+  guarded_free(&chunk);
+}
+
+/* Clear and set bits of the first descriptor of a ranked chunk; bytes 96 .. are its table. */
+static void check_ranked_descriptor(uint32_t clear, uint32_t set, const char *text) {
+  size_t raw_nbytes, nbytes;
+  guarded chunk = make_specimen(&specimens[BFLOAT16_RANKED], &raw_nbytes, &nbytes);
+  const uint8_t levels = chunk.data[GPUFI_AT_LEVELS];
+  const size_t symbols = (1u << (levels & 15)) + (1u << (levels >> 4)) - 2;
+  uint8_t *const at = chunk.data + 96 + gpufi_round_up_16(symbols);
+  const uint32_t word = (gpufi_load_u32(at) & ~clear) | set;
+  memcpy(at, &word, 4);
+  gpufi_codec_seal(chunk.data, nbytes);
+  CHECK_FAILS(decode(chunk.data, nbytes, raw_nbytes), GPUF_ERR_CORRUPT, text);
+  guarded_free(&chunk);
+}
+
+static void a_false_descriptor_of_a_ranked_block_is_refused(void) {
+  check_ranked_descriptor(0, 1u << 14, "none of those allowed");
+  check_ranked_descriptor(0, 1u << 21, "none of those allowed");
+  check_ranked_descriptor(0, 1u << 28, "none of those allowed");
+  check_ranked_descriptor(0, 1u << 29, "none of those allowed");
+  check_ranked_descriptor(3u << 30, 2u << 30, "none of those allowed");
+  check_ranked_descriptor(3u << 30, 1u << 27, "none of those allowed");
+  check_ranked_descriptor(3u << 30, 0, "a zero or raw block does not fit");
+  check_ranked_descriptor(0, 3u << 30, "a zero or raw block does not fit");
+  check_ranked_descriptor(0x3fff, 0x3fff, "runs past the end");
+  check_ranked_descriptor(0x3fff, 1400, "sections of a ranked block");
+  check_ranked_descriptor(0x3fff, 100, "sections of a ranked block");
+}
+
+int main(void) {
+  TEST(a_truncated_chunk_is_refused);
+  TEST(a_truncated_and_resealed_chunk_is_refused);
+  TEST(bytes_after_the_chunk_are_refused);
+  TEST(every_flipped_bit_is_refused);
+  TEST(sealed_damage_stays_inside_the_buffers);
+  TEST(each_false_header_field_is_named);
+  TEST(a_wrong_output_size_is_refused);
+  TEST(a_false_block_descriptor_is_refused);
+  TEST(padding_that_is_not_zero_is_refused);
+  TEST(fields_that_belong_to_another_mode_are_refused);
+  TEST(impossible_code_lengths_are_refused);
+  TEST(false_tables_are_refused);
+  TEST(a_place_outside_the_dictionary_is_refused);
+  TEST(a_false_descriptor_of_a_ranked_block_is_refused);
+  return test_finish();
+}

@@ -1,0 +1,177 @@
+"""What the files in tests/data hold: values made by integer arithmetic alone, the same for ever.
+
+A released format stays readable, and this module says what is to be read; so a case or a formula
+that a committed file was made with is never changed, only added to.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from typing import NamedTuple
+
+import ml_dtypes
+import numpy as np
+
+WEYL = np.uint64(0x9E3779B97F4A7C15)
+MIXER = np.uint64(0xBF58476D1CE4E5B9)
+
+
+class Layout(NamedTuple):
+    """Bits of one value, and where the exponent of a float is in it."""
+
+    bits: int
+    exponent_at: int = 0
+    exponent_bits: int = 0
+
+
+LAYOUTS = {
+    "bool": Layout(1),
+    "int8": Layout(8),
+    "int16": Layout(16),
+    "int32": Layout(32),
+    "int64": Layout(64),
+    "uint8": Layout(8),
+    "uint16": Layout(16),
+    "uint32": Layout(32),
+    "uint64": Layout(64),
+    "float16": Layout(16, 10, 5),
+    "bfloat16": Layout(16, 7, 8),
+    "float32": Layout(32, 23, 8),
+    "float64": Layout(64, 52, 11),
+    "complex64": Layout(32, 23, 8),
+    "complex128": Layout(64, 52, 11),
+    "float8_e3m4": Layout(8, 4, 3),
+    "float8_e4m3": Layout(8, 3, 4),
+    "float8_e4m3b11fnuz": Layout(8, 3, 4),
+    "float8_e4m3fn": Layout(8, 3, 4),
+    "float8_e4m3fnuz": Layout(8, 3, 4),
+    "float8_e5m2": Layout(8, 2, 5),
+    "float8_e5m2fnuz": Layout(8, 2, 5),
+    "float8_e8m0fnu": Layout(8),
+}
+
+
+def noise(i: np.ndarray) -> np.ndarray:
+    x = (i + np.uint64(1)) * WEYL
+    mixed: np.ndarray = (x ^ (x >> np.uint64(29))) * MIXER
+    return mixed ^ (mixed >> np.uint64(32))
+
+
+def below(i: np.ndarray, limit: int) -> np.ndarray:
+    """Numbers from 0 to limit - 1, without order."""
+    picked: np.ndarray = (noise(i) >> np.uint64(11)) % np.uint64(limit)
+    return picked
+
+
+def weights(i: np.ndarray, layout: Layout) -> np.ndarray:
+    """Floats of either sign whose exponents are the rarer the smaller they are."""
+    top = min(3 * 2**layout.exponent_bits // 4, 2**layout.exponent_bits - 3)
+    rare = noise(i + np.uint64(1 << 20)) | np.uint64(1 << min(top, 40))
+    fall = np.log2((rare & -rare).astype(np.float64)).astype(np.uint64)  # exact: powers of two
+    exponent_mask = np.uint64((2**layout.exponent_bits - 1) << layout.exponent_at)
+    value: np.ndarray = (noise(i) & ~exponent_mask) | (
+        (np.uint64(top) - fall) << np.uint64(layout.exponent_at)
+    )
+    return value
+
+
+def where(condition: np.ndarray, values: np.ndarray) -> np.ndarray:
+    return np.where(condition, values, np.uint64(0))
+
+
+SPECIAL = np.array(
+    [0, 1 << 63, 0x7FF8000000000001, 0xFFF0000000000000, 0x7F8000007FC00001, 2**64 - 1, 1, 0x7FFF],
+    np.uint64,
+)
+
+U = np.uint64
+CONTENTS: dict[str, Callable[[np.ndarray, Layout], np.ndarray]] = {
+    "noise": lambda i, _: noise(i),
+    "constant": lambda i, _: np.full_like(i, 0x8877665544332211),
+    "special": lambda i, _: SPECIAL[below(i, 8)],
+    "smooth": lambda i, _: U(1000) + U(3) * i + i * i // U(700) + below(i, 4),
+    "coarse": lambda i, _: (i % U(90) + below(i, 3)) << U(4),
+    "sparse": lambda i, _: where(below(i, 40) == 0, noise(i + U(7))),
+    "rare": lambda i, _: where(below(i, 60) == 0, U(4)),
+    "falls": lambda i, _: where(below(i, 60) == 0, ~U(3)),
+    "grows": lambda i, layout: where(i >= 1024, weights(i, layout)),
+    "counts": lambda i, _: where(below(i, 4) == 0, below(i + U(7), 5000)),
+    "torn": lambda i, _: np.where(i % U(3072) < 1024, noise(i), below(i, 4)),
+    "worn": lambda i, layout: np.where(i < 1024, noise(i), weights(i, layout)),
+    "late": lambda i, _: where(i > 1500, U(1000) + U(3) * i + below(i, 4)),
+    "bits": lambda i, _: below(i, 2),
+    "amounts": lambda i, _: below(i, 256) >> below(i + U(999), 7),
+    "steps": lambda i, _: U(1234567) * i + below(i, 3),
+    "pedestal": lambda i, _: U(1000) + below(i, 25) + below(i + U(5000), 25),
+    "few": lambda i, _: (below(i, 21) + U(1)) * WEYL,
+    "runs": lambda i, _: (below(i // U(40), 21) + U(1)) * WEYL,
+    "weights": lambda i, layout: weights(i, layout),
+    "pruned": lambda i, layout: where(below(i, 4) == 0, weights(i, layout)),
+}
+
+
+class Case(NamedTuple):
+    dtype: str
+    content: str
+    shape: tuple[int, ...]
+    big_endian: bool = False
+
+    @property
+    def name(self) -> str:
+        order = "_be" if self.big_endian else ""
+        return f"{self.dtype}{order}_{self.content}_{'x'.join(map(str, self.shape))}"
+
+    def values(self) -> np.ndarray:
+        layout = LAYOUTS[self.dtype]
+        dtype = np.dtype(getattr(ml_dtypes, self.dtype, self.dtype))
+        parts = 2 if dtype.kind == "c" else 1
+        count = int(np.prod(self.shape)) * parts
+        with np.errstate(over="ignore"):
+            bits = CONTENTS[self.content](np.arange(count, dtype=np.uint64), layout)
+        if layout.bits < 64:
+            bits = bits & np.uint64((1 << layout.bits) - 1)
+        order = ">" if self.big_endian else "<"
+        stored = bits.astype(f"{order}u{max(layout.bits, 8) // 8}")
+        if self.big_endian:
+            dtype = dtype.newbyteorder(">")
+        return stored.view(dtype).reshape(self.shape)
+
+
+def version_1() -> Iterator[Case]:
+    """What tests/data/format-1.h5 holds."""
+    for dtype, layout in LAYOUTS.items():
+        yield Case(dtype, "smooth", (13, 31))
+        yield Case(dtype, "special", (77,))
+        yield Case(dtype, "constant", (3, 5, 7))
+        if layout.exponent_bits:
+            yield Case(dtype, "weights", (1500,))
+            yield Case(dtype, "pruned", (1500,))
+        if layout.bits >= 8 and dtype in ("int8", "int64", "uint16", "uint32", "float32"):
+            yield Case(dtype, "noise", (23,))
+            for content in ("coarse", "sparse", "rare", "steps", "few", "runs", "amounts"):
+                yield Case(dtype, content, (1100,))
+    for content in ("bits", "rare"):
+        yield Case("bool", content, (1100,))
+    yield Case("uint8", "bits", (1100,))
+    yield Case("uint8", "few", (1100,))
+    yield Case("uint16", "pedestal", (40, 40))
+    yield Case("int32", "late", (2500,))
+    yield Case("float64", "few", (600,))
+    yield Case("int16", "falls", (1100,))
+    yield Case("int32", "counts", (2500,))
+    yield Case("uint32", "torn", (4000,))
+    yield Case("bfloat16", "worn", (5000,))
+    yield Case("bfloat16", "grows", (2048,))
+    yield Case("complex64", "runs", (17, 41))
+    yield Case("int16", "smooth", (2, 3, 2, 3, 2, 3, 2, 5))
+    yield Case("float32", "smooth", (9000,))
+    for dtype in ("int16", "uint32", "int64", "float16", "float32", "float64", "complex64"):
+        yield Case(dtype, "smooth", (13, 31), big_endian=True)
+        yield Case(dtype, "runs", (1100,), big_endian=True)
+        yield Case(dtype, "few", (600,), big_endian=True)
+        if LAYOUTS[dtype].exponent_bits:
+            yield Case(dtype, "weights", (1500,), big_endian=True)
+    yield Case("int64", "steps", (300,), big_endian=True)
+    yield Case("uint16", "sparse", (1100,), big_endian=True)
+    yield Case("complex128", "constant", (4, 4), big_endian=True)
+    yield Case("float32", "noise", (29,), big_endian=True)
