@@ -17,6 +17,8 @@
     "avx2,bmi,bmi2,avx512f,avx512bw,avx512dq,avx512vl,avx512cd,avx512vbmi,avx512vbmi2,prefer-vector-width=512")
 #endif
 
+#include "codec/codes_impl.h"
+
 /* --- running sums ----------------------------------------------------------------------------- */
 
 typedef uint8_t v8 __attribute__((vector_size(64)));
@@ -140,6 +142,12 @@ INLINE v8 last_8(v8 v, unsigned step) {
 #define PREFIX prefix_64
 #define LAST last_64
 #include "codec/line_impl.h"
+#undef T
+#undef BITS
+#undef V
+#undef F
+#undef PREFIX
+#undef LAST
 
 /* --- checksum --------------------------------------------------------------------------------- */
 
@@ -395,11 +403,16 @@ static void unpack_64(const uint8_t *in, const uint8_t *widths, size_t groups,
   }
 }
 
+/* --- packing ---------------------------------------------------------------------------------- */
+
+#include "codec/pack_x86_impl.h"
+
 const gpufi_cpu gpufi_cpu_avx512 = {
     .name = "avx512",
     .add_words = add_words,
     .read_codes = read_codes,
     .unpack = {unpack_8, unpack_16, unpack_32, unpack_64},
+    .pack = {pack_8, pack_16, pack_32, pack_64},
     .inverse = {inverse_8, inverse_16, inverse_32, inverse_64},
     .forward = {forward_8, forward_16, forward_32, forward_64},
 };

@@ -10,6 +10,7 @@ const gpufi_cpu gpufi_cpu_scalar = {
     .read_codes = gpufi_read_codes_scalar,
     .unpack = {gpufi_unpack_8_scalar, gpufi_unpack_16_scalar, gpufi_unpack_32_scalar,
                gpufi_unpack_64_scalar},
+    .pack = {gpufi_pack_8_scalar, gpufi_pack_16_scalar, gpufi_pack_32_scalar, gpufi_pack_64_scalar},
 };
 
 /* From the slowest to the fastest. */

@@ -239,7 +239,7 @@ static inline bool gpufi_mask_pays(size_t used_count, size_t count) {
 }
 
 /* Pack `count` (1 .. 1024) residuals into `out` and return true, or false if that takes more
- * than `capacity` bytes. Writes nothing past out + block->nbytes. */
+ * than `capacity` bytes. What follows block->nbytes, up to `capacity`, is indeterminate. */
 bool gpufi_block_pack(size_t value_nbytes, const void *residuals, size_t count, uint8_t *out,
                       size_t capacity, gpufi_block *block);
 /* Unpack the block at `in`, where `in_nbytes` >= block.nbytes are readable, at chunk offset `at`
