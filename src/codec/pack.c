@@ -261,7 +261,7 @@ static gpuf_status unpack_list(size_t value_nbytes, const uint8_t *in, size_t in
 
 gpuf_status gpufi_block_unpack(size_t value_nbytes, const uint8_t *in, size_t in_nbytes, size_t at,
                                gpufi_block block, void *residuals, size_t count, gpuf_error *err) {
-  uint64_t used[GPUFI_BLOCK_VALUES];
+  uint64_t used[GPUFI_BLOCK_VALUES + GPUFI_EXPAND_READ_NBYTES / 8];
   gpufi_mask mask;
   if (!(block.form & GPUFI_FORM_SPARSE)) {
     return unpack_list(value_nbytes, in, in_nbytes, at, block, residuals, count, err);
