@@ -7,11 +7,13 @@
 #include <immintrin.h>
 
 #if defined(__clang__)
-#pragma clang attribute push(__attribute__((target("avx2,bmi,bmi2"))), apply_to = function)
+#pragma clang attribute push(__attribute__((target("avx2,bmi,bmi2,popcnt"))), apply_to = function)
 #else
 #pragma GCC push_options
-#pragma GCC target("avx2,bmi,bmi2")
+#pragma GCC target("avx2,bmi,bmi2,popcnt")
 #endif
+
+#include "codec/codes_impl.h"
 
 /* --- running sums ----------------------------------------------------------------------------- */
 
@@ -138,6 +140,12 @@ INLINE v8 last_8(v8 v, unsigned step) {
 #define PREFIX prefix_64
 #define LAST last_64
 #include "codec/line_impl.h"
+#undef T
+#undef BITS
+#undef V
+#undef F
+#undef PREFIX
+#undef LAST
 
 /* --- checksum --------------------------------------------------------------------------------- */
 
@@ -194,25 +202,28 @@ INLINE __m256i spread_3(const uint8_t *in) {
 
 static bool read_codes(const uint8_t *in, const gpufi_block *block, size_t groups, uint8_t *widths,
                        size_t *total) {
-  if (groups != GPUFI_BLOCK_GROUPS) {
-    return gpufi_read_codes_scalar(in, block, groups, widths, total);
-  }
-  const bool three = block->kind == GPUFI_BLOCK_CODE3;
-  const __m256i zero = _mm256_set1_epi8(three ? 7 : 15);
+  const unsigned bits = block->kind == GPUFI_BLOCK_CODE3 ? 3 : 4;
+  const __m256i zero = _mm256_set1_epi8((char)((1 << bits) - 1));
   const __m256i widest = _mm256_set1_epi8((char)block->width);
+  const __m256i number =
+      _mm256_setr_epi8(0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15, 16, 17, 18, 19, 20, 21,
+                       22, 23, 24, 25, 26, 27, 28, 29, 30, 31);
   __m256i sum = _mm256_setzero_si256(), bad = sum;
-  for (size_t k = 0; k < GPUFI_BLOCK_GROUPS; k += 32) {
-    const __m256i codes = three ? spread_3(in + k / 8 * 3) : spread_4(in + k / 2);
-    const __m256i none = _mm256_cmpeq_epi8(codes, zero);
-    const __m256i width = _mm256_andnot_si256(none, _mm256_sub_epi8(widest, codes));
+  for (size_t k = 0; k < groups; k += 32) {
+    const size_t left = groups - k;
+    const __m256i codes = bits == 3 ? spread_3(in + k / 8 * 3) : spread_4(in + k / 2);
+    const __m256i here = _mm256_cmpgt_epi8(_mm256_set1_epi8(left < 32 ? (char)left : 32), number);
+    const __m256i some = _mm256_andnot_si256(_mm256_cmpeq_epi8(codes, zero), here);
+    const __m256i width = _mm256_and_si256(some, _mm256_sub_epi8(widest, codes));
     /* not above 0: both are below 128 */
     const __m256i low = _mm256_cmpgt_epi8(_mm256_set1_epi8(1), _mm256_sub_epi8(widest, codes));
-    bad = _mm256_or_si256(bad, _mm256_andnot_si256(none, low));
+    bad = _mm256_or_si256(bad, _mm256_and_si256(some, low));
     sum = _mm256_add_epi64(sum, _mm256_sad_epu8(width, _mm256_setzero_si256()));
     _mm256_storeu_si256((__m256i *)(widths + k), width);
   }
   *total = sum_of_64(sum);
-  return _mm256_testz_si256(bad, bad);
+  const size_t end = groups * bits;
+  return _mm256_testz_si256(bad, bad) && (end % 8 == 0 || in[end / 8] >> (end % 8) == 0);
 }
 
 /* --- unpacking -------------------------------------------------------------------------------- */
@@ -413,11 +424,85 @@ static void unpack_64(const uint8_t *in, const uint8_t *widths, size_t groups,
   }
 }
 
+/* --- sparse blocks ---------------------------------------------------------------------------- */
+
+/* For each mask of 8 bits: where the value of each bit is among those used; 0x80 where it is 0. */
+#define RANK(m, j) (uint8_t)((m) >> (j) & 1 ? __builtin_popcount((m) & ((1 << (j)) - 1)) : 0x80)
+#define RANKS(m)                                                                                   \
+  {RANK(m, 0), RANK(m, 1), RANK(m, 2), RANK(m, 3), RANK(m, 4), RANK(m, 5), RANK(m, 6), RANK(m, 7)}
+#define RANKS_4(m) RANKS(m), RANKS((m) + 1), RANKS((m) + 2), RANKS((m) + 3)
+#define RANKS_16(m) RANKS_4(m), RANKS_4((m) + 4), RANKS_4((m) + 8), RANKS_4((m) + 12)
+#define RANKS_64(m) RANKS_16(m), RANKS_16((m) + 16), RANKS_16((m) + 32), RANKS_16((m) + 48)
+
+static const uint8_t ranks[256][8] = {RANKS_64(0), RANKS_64(64), RANKS_64(128), RANKS_64(192)};
+
+INLINE __m128i ranks_of(unsigned mask) {
+  return _mm_loadl_epi64((const __m128i *)ranks[mask]);
+}
+
+INLINE void expand_group_8(unsigned mask, const uint8_t *used, uint8_t *values) {
+  const __m128i x = _mm_loadl_epi64((const __m128i *)used);
+  _mm_storel_epi64((__m128i *)values, _mm_shuffle_epi8(x, ranks_of(mask)));
+}
+
+INLINE void expand_group_16(unsigned mask, const uint8_t *used, uint8_t *values) {
+  const __m128i x = _mm_loadu_si128((const __m128i *)used);
+  const __m128i rank = _mm_cvtepi8_epi16(ranks_of(mask));
+  const __m128i bytes =
+      _mm_add_epi16(_mm_mullo_epi16(rank, _mm_set1_epi16(0x0202)), _mm_set1_epi16(0x0100));
+  const __m128i none = _mm_srai_epi16(rank, 15);
+  _mm_storeu_si128((__m128i *)values, _mm_shuffle_epi8(x, _mm_or_si128(bytes, none)));
+}
+
+INLINE void expand_group_32(unsigned mask, const uint8_t *used, uint8_t *values) {
+  const __m256i rank = _mm256_cvtepi8_epi32(ranks_of(mask));
+  const __m256i x = _mm256_permutevar8x32_epi32(load_256(used), rank);
+  _mm256_storeu_si256((__m256i *)values, _mm256_andnot_si256(_mm256_srai_epi32(rank, 31), x));
+}
+
+INLINE void expand_half_64(unsigned mask, const uint8_t *used, uint8_t *values) {
+  const __m256i rank = _mm256_cvtepi8_epi64(ranks_of(mask));
+  const __m256i low = _mm256_add_epi64(rank, rank); /* the value as two of 32 bits */
+  const __m256i high = _mm256_slli_epi64(_mm256_add_epi64(low, _mm256_set1_epi64x(1)), 32);
+  const __m256i pair = _mm256_blend_epi32(low, high, 0xaa);
+  const __m256i x = _mm256_permutevar8x32_epi32(load_256(used), pair);
+  const __m256i none = _mm256_cmpgt_epi64(_mm256_setzero_si256(), rank);
+  _mm256_storeu_si256((__m256i *)values, _mm256_andnot_si256(none, x));
+}
+
+INLINE void expand_group_64(unsigned mask, const uint8_t *used, uint8_t *values) {
+  const unsigned low = mask & 15;
+  expand_half_64(low, used, values);
+  expand_half_64(mask >> 4, used + (size_t)8 * (unsigned)__builtin_popcount(low), values + 32);
+}
+
+#define EXPAND(BITS)                                                                               \
+  static void expand_##BITS(const uint8_t *bits, const uint8_t *used, size_t count,                \
+                            uint8_t *values) {                                                     \
+    size_t i = 0;                                                                                  \
+    for (; i + 8 <= count; i += 8) {                                                               \
+      expand_group_##BITS(bits[i / 8], used, values + i * (BITS / 8));                             \
+      used += (size_t)(BITS / 8) * (unsigned)__builtin_popcount(bits[i / 8]);                      \
+    }                                                                                              \
+    gpufi_expand_##BITS##_scalar(bits + i / 8, used, count - i, values + i * (BITS / 8));          \
+  }
+
+EXPAND(8)
+EXPAND(16)
+EXPAND(32)
+EXPAND(64)
+
+/* --- packing ---------------------------------------------------------------------------------- */
+
+#include "codec/pack_x86_impl.h"
+
 const gpufi_cpu gpufi_cpu_avx2 = {
     .name = "avx2",
     .add_words = add_words,
     .read_codes = read_codes,
     .unpack = {unpack_8, unpack_16, unpack_32, unpack_64},
+    .pack = {pack_8, pack_16, pack_32, pack_64},
+    .expand = {expand_8, expand_16, expand_32, expand_64},
     .inverse = {inverse_8, inverse_16, inverse_32, inverse_64},
     .forward = {forward_8, forward_16, forward_32, forward_64},
 };

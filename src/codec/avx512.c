@@ -8,14 +8,17 @@
 
 #if defined(__clang__)
 #pragma clang attribute push(                                                                      \
-    __attribute__((target("avx2,bmi,bmi2,avx512f,avx512bw,avx512dq,avx512vl,avx512cd,avx512vbmi,"  \
-                          "avx512vbmi2"))),                                                        \
+    __attribute__((                                                                                \
+        target("avx2,bmi,bmi2,popcnt,avx512f,avx512bw,avx512dq,avx512vl,avx512cd,avx512vbmi,"      \
+               "avx512vbmi2"))),                                                                   \
     apply_to = function)
 #else
 #pragma GCC push_options
 #pragma GCC target(                                                                                \
-    "avx2,bmi,bmi2,avx512f,avx512bw,avx512dq,avx512vl,avx512cd,avx512vbmi,avx512vbmi2,prefer-vector-width=512")
+    "avx2,bmi,bmi2,popcnt,avx512f,avx512bw,avx512dq,avx512vl,avx512cd,avx512vbmi,avx512vbmi2,prefer-vector-width=512")
 #endif
+
+#include "codec/codes_impl.h"
 
 /* --- running sums ----------------------------------------------------------------------------- */
 
@@ -140,6 +143,12 @@ INLINE v8 last_8(v8 v, unsigned step) {
 #define PREFIX prefix_64
 #define LAST last_64
 #include "codec/line_impl.h"
+#undef T
+#undef BITS
+#undef V
+#undef F
+#undef PREFIX
+#undef LAST
 
 /* --- checksum --------------------------------------------------------------------------------- */
 
@@ -179,24 +188,23 @@ INLINE __m512i spread_codes(const uint8_t *in, unsigned bits) {
 
 static bool read_codes(const uint8_t *in, const gpufi_block *block, size_t groups, uint8_t *widths,
                        size_t *total) {
-  if (groups != GPUFI_BLOCK_GROUPS) {
-    return gpufi_read_codes_scalar(in, block, groups, widths, total);
-  }
   const unsigned bits = block->kind == GPUFI_BLOCK_CODE3 ? 3 : 4;
   const __m512i zero = _mm512_set1_epi8((char)((1 << bits) - 1));
   const __m512i widest = _mm512_set1_epi8((char)block->width);
   __m512i sum = _mm512_setzero_si512();
   __mmask64 bad = 0;
-  for (size_t k = 0; k < GPUFI_BLOCK_GROUPS; k += 64) {
+  for (size_t k = 0; k < groups; k += 64) {
+    const __mmask64 here = _bzhi_u64(UINT64_MAX, groups - k < 64 ? (unsigned)(groups - k) : 64);
     const __m512i codes = spread_codes(in + k / 8 * bits, bits);
-    const __mmask64 some = _mm512_cmpneq_epi8_mask(codes, zero);
+    const __mmask64 some = _mm512_mask_cmpneq_epi8_mask(here, codes, zero);
     const __m512i width = _mm512_maskz_sub_epi8(some, widest, codes);
     bad |= _mm512_mask_cmpge_epu8_mask(some, codes, widest);
     sum = _mm512_add_epi64(sum, _mm512_sad_epu8(width, _mm512_setzero_si512()));
     _mm512_storeu_si512(widths + k, width);
   }
   *total = (size_t)_mm512_reduce_add_epi64(sum);
-  return bad == 0;
+  const size_t end = groups * bits;
+  return bad == 0 && (end % 8 == 0 || in[end / 8] >> (end % 8) == 0);
 }
 
 /* --- unpacking -------------------------------------------------------------------------------- */
@@ -395,11 +403,50 @@ static void unpack_64(const uint8_t *in, const uint8_t *widths, size_t groups,
   }
 }
 
+/* --- sparse blocks ---------------------------------------------------------------------------- */
+
+/* Bits i .. i + 63 of a mask over `count` values, and of those that exist. */
+INLINE uint64_t mask_word(const uint8_t *bits, size_t i, size_t count) {
+  const size_t left = (count - i + 7) / 8;
+  return gpufi_load_value(bits + i / 8, left < 8 ? left : 8);
+}
+
+INLINE uint64_t first_bits(size_t count) {
+  return _bzhi_u64(UINT64_MAX, count < 64 ? (unsigned)count : 64);
+}
+
+#define EXPAND(BITS, MASK)                                                                         \
+  static void expand_##BITS(const uint8_t *bits, const uint8_t *used, size_t count,                \
+                            uint8_t *values) {                                                     \
+    for (size_t i = 0; i < count; i += 64) {                                                       \
+      uint64_t word = mask_word(bits, i, count), here = first_bits(count - i);                     \
+      for (size_t j = 0; j < 64 && here != 0; j += 512 / BITS) {                                   \
+        const MASK some = (MASK)word;                                                              \
+        const __m512i x = _mm512_maskz_expand_epi##BITS(some, _mm512_loadu_si512(used));           \
+        _mm512_mask_storeu_epi##BITS(values + (i + j) * BITS / 8, (MASK)here, x);                  \
+        used += (size_t)_mm_popcnt_u64(some) * BITS / 8;                                           \
+        word = BITS == 8 ? 0 : word >> (512 / BITS & 63);                                          \
+        here = BITS == 8 ? 0 : here >> (512 / BITS & 63);                                          \
+      }                                                                                            \
+    }                                                                                              \
+  }
+
+EXPAND(8, __mmask64)
+EXPAND(16, __mmask32)
+EXPAND(32, __mmask16)
+EXPAND(64, __mmask8)
+
+/* --- packing ---------------------------------------------------------------------------------- */
+
+#include "codec/pack_x86_impl.h"
+
 const gpufi_cpu gpufi_cpu_avx512 = {
     .name = "avx512",
     .add_words = add_words,
     .read_codes = read_codes,
     .unpack = {unpack_8, unpack_16, unpack_32, unpack_64},
+    .pack = {pack_8, pack_16, pack_32, pack_64},
+    .expand = {expand_8, expand_16, expand_32, expand_64},
     .inverse = {inverse_8, inverse_16, inverse_32, inverse_64},
     .forward = {forward_8, forward_16, forward_32, forward_64},
 };

@@ -10,6 +10,9 @@ const gpufi_cpu gpufi_cpu_scalar = {
     .read_codes = gpufi_read_codes_scalar,
     .unpack = {gpufi_unpack_8_scalar, gpufi_unpack_16_scalar, gpufi_unpack_32_scalar,
                gpufi_unpack_64_scalar},
+    .pack = {gpufi_pack_8_scalar, gpufi_pack_16_scalar, gpufi_pack_32_scalar, gpufi_pack_64_scalar},
+    .expand = {gpufi_expand_8_scalar, gpufi_expand_16_scalar, gpufi_expand_32_scalar,
+               gpufi_expand_64_scalar},
 };
 
 /* From the slowest to the fastest. */
@@ -28,7 +31,7 @@ static const gpufi_cpu *const all[] = {
 static bool can_run(const gpufi_cpu *cpu) {
 #if defined(__x86_64__)
   const bool avx2 = __builtin_cpu_supports("avx2") && __builtin_cpu_supports("bmi") &&
-                    __builtin_cpu_supports("bmi2");
+                    __builtin_cpu_supports("bmi2") && __builtin_cpu_supports("popcnt");
   if (cpu == &gpufi_cpu_avx512) {
     return avx2 && __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
            __builtin_cpu_supports("avx512dq") && __builtin_cpu_supports("avx512vl") &&

@@ -52,6 +52,15 @@ typedef void gpufi_line_forward_fn(const uint8_t *raw, size_t count, gpufi_line 
 typedef void gpufi_unpack_fn(const uint8_t *in, const uint8_t *widths, size_t groups,
                              const gpufi_block *block, uint8_t *residuals);
 
+/* As gpufi_block_pack. */
+typedef bool gpufi_pack_fn(const uint8_t *residuals, size_t count, uint8_t *out, size_t capacity,
+                           gpufi_block *block);
+
+/* `count` values: the next of `used` where the bit is set, else 0. `used` is readable for
+ * GPUFI_EXPAND_READ_NBYTES more, and bits from `count` on are 0. */
+typedef void gpufi_expand_fn(const uint8_t *bits, const uint8_t *used, size_t count,
+                             uint8_t *values);
+
 typedef struct gpufi_cpu {
   const char *name;
   /* Adds the terms of words begin .. end - 1 of a chunk to its checksum. */
@@ -60,6 +69,8 @@ typedef struct gpufi_cpu {
   bool (*read_codes)(const uint8_t *in, const gpufi_block *block, size_t groups, uint8_t *widths,
                      size_t *total);
   gpufi_unpack_fn *unpack[GPUFI_VALUE_WIDTHS];
+  gpufi_pack_fn *pack[GPUFI_VALUE_WIDTHS];
+  gpufi_expand_fn *expand[GPUFI_VALUE_WIDTHS];
   /* Null: whole chunks at a time, by gpufi_predict_inverse and gpufi_predict_forward. */
   gpufi_line_inverse_fn *inverse[GPUFI_VALUE_WIDTHS];
   gpufi_line_forward_fn *forward[GPUFI_VALUE_WIDTHS];
@@ -92,5 +103,10 @@ bool gpufi_read_codes_scalar(const uint8_t *in, const gpufi_block *block, size_t
                              uint8_t *widths, size_t *total);
 gpufi_unpack_fn gpufi_unpack_8_scalar, gpufi_unpack_16_scalar, gpufi_unpack_32_scalar,
     gpufi_unpack_64_scalar;
+
+gpufi_pack_fn gpufi_pack_8_scalar, gpufi_pack_16_scalar, gpufi_pack_32_scalar, gpufi_pack_64_scalar;
+
+gpufi_expand_fn gpufi_expand_8_scalar, gpufi_expand_16_scalar, gpufi_expand_32_scalar,
+    gpufi_expand_64_scalar;
 
 #endif

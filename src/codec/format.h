@@ -231,6 +231,8 @@ gpuf_status gpufi_mask_read(const uint8_t *in, size_t in_nbytes, size_t at, size
                             gpufi_mask *mask, gpuf_error *err);
 /* `used` holds used_count values, and has room for one more. */
 void gpufi_mask_compact(size_t value_nbytes, const uint8_t *values, size_t count, uint8_t *used);
+/* `used` is readable for GPUFI_EXPAND_READ_NBYTES more. */
+#define GPUFI_EXPAND_READ_NBYTES 64
 void gpufi_mask_expand(size_t value_nbytes, const gpufi_mask *mask, const uint8_t *used,
                        size_t count, uint8_t *values);
 /* Worth trying: at least a quarter of the values are 0, but not all. */
@@ -239,7 +241,7 @@ static inline bool gpufi_mask_pays(size_t used_count, size_t count) {
 }
 
 /* Pack `count` (1 .. 1024) residuals into `out` and return true, or false if that takes more
- * than `capacity` bytes. Writes nothing past out + block->nbytes. */
+ * than `capacity` bytes. What follows block->nbytes, up to `capacity`, is indeterminate. */
 bool gpufi_block_pack(size_t value_nbytes, const void *residuals, size_t count, uint8_t *out,
                       size_t capacity, gpufi_block *block);
 /* Unpack the block at `in`, where `in_nbytes` >= block.nbytes are readable, at chunk offset `at`

@@ -1,100 +1,6 @@
+#include "codec/codes_impl.h"
 #include "codec/cpu.h"
 #include "core/error.h"
-
-static inline size_t group_count(size_t count) {
-  return (count + GPUFI_GROUP_VALUES - 1) / GPUFI_GROUP_VALUES;
-}
-
-static inline uint32_t code_bits(uint32_t kind) {
-  return kind == GPUFI_BLOCK_CODE3 ? 3 : 4;
-}
-
-static inline size_t codes_nbytes(uint32_t kind, size_t groups) {
-  return (groups * code_bits(kind) + 7) / 8;
-}
-
-/* The width that a group of `width` bits is packed at, given the narrowest but zero. */
-static inline uint32_t packed_width(uint32_t width, uint32_t narrowest) {
-  return width == 0 || width > narrowest ? width : narrowest;
-}
-
-/* Codes count down from the widest; the last one stands for width 0. */
-static inline uint32_t narrowest_width(uint32_t widest, uint32_t kind) {
-  const uint32_t reach = (1u << code_bits(kind)) - 2;
-  return widest > reach ? widest - reach : 1;
-}
-
-static size_t packed_nbytes(const uint8_t *widths, size_t groups, uint32_t widest, uint32_t kind) {
-  const uint32_t narrowest = narrowest_width(widest, kind);
-  size_t nbytes = codes_nbytes(kind, groups);
-  for (size_t k = 0; k < groups; k++) {
-    nbytes += packed_width(widths[k], narrowest);
-  }
-  return nbytes;
-}
-
-/* The least size wins, among equals the earlier of 3-bit codes, 4-bit codes and none; raw if it is
- * no larger. Sets kind, width and nbytes of the block, and `widths` to the widths it is packed
- * at. */
-static void choose_codes(uint8_t *widths, size_t groups, size_t raw_nbytes, gpufi_block *block) {
-  uint32_t widest = 0, narrowest;
-  for (size_t k = 0; k < groups; k++) {
-    widest = widths[k] > widest ? widths[k] : widest;
-  }
-  block->width = widest;
-  if (widest == 0) {
-    const bool sparse = (block->form & GPUFI_FORM_SPARSE) != 0;
-    *block =
-        (gpufi_block){0, 0, sparse ? block->shift : 0, sparse ? block->form : 0, GPUFI_BLOCK_ZERO};
-    return;
-  }
-  const size_t with3 = packed_nbytes(widths, groups, widest, GPUFI_BLOCK_CODE3);
-  const size_t with4 = packed_nbytes(widths, groups, widest, GPUFI_BLOCK_CODE4);
-  size_t nbytes = with4 < with3 ? with4 : with3;
-  block->kind = with4 < with3 ? GPUFI_BLOCK_CODE4 : GPUFI_BLOCK_CODE3;
-  narrowest = narrowest_width(widest, block->kind);
-  if (groups * widest < nbytes) {
-    block->kind = GPUFI_BLOCK_CODE3;
-    block->form |= GPUFI_FORM_EVEN;
-    narrowest = widest;
-    nbytes = groups * widest;
-  }
-  if (nbytes >= raw_nbytes) {
-    *block =
-        (gpufi_block){(uint32_t)raw_nbytes, 0, 0, block->form & GPUFI_FORM_SPARSE, GPUFI_BLOCK_RAW};
-    return;
-  }
-  block->nbytes = (uint32_t)nbytes;
-  for (size_t k = 0; k < groups; k++) {
-    const uint32_t packed = packed_width(widths[k], narrowest);
-    widths[k] = (uint8_t)(block->form & GPUFI_FORM_EVEN ? widest : packed);
-  }
-}
-
-/* Returns the bytes written. */
-static size_t write_codes(const uint8_t *widths, size_t groups, const gpufi_block *block,
-                          uint8_t *out) {
-  const uint32_t bits = code_bits(block->kind);
-  const size_t nbytes = codes_nbytes(block->kind, groups);
-  uint32_t pending = 0, fill = 0;
-  if (block->form & GPUFI_FORM_EVEN) {
-    return 0;
-  }
-  for (size_t k = 0; k < groups; k++) {
-    const uint32_t code = widths[k] ? block->width - widths[k] : (1u << bits) - 1;
-    pending |= code << fill;
-    fill += bits;
-    if (fill >= 8) {
-      *out++ = (uint8_t)pending;
-      pending >>= 8;
-      fill -= 8;
-    }
-  }
-  if (fill != 0) {
-    *out = (uint8_t)pending;
-  }
-  return nbytes;
-}
 
 bool gpufi_read_codes_scalar(const uint8_t *in, const gpufi_block *block, size_t groups,
                              uint8_t *widths, size_t *total) {
@@ -123,7 +29,12 @@ bool gpufi_read_codes_scalar(const uint8_t *in, const gpufi_block *block, size_t
 #define BITS 8
 #define F(name) name##_8
 #define SCALAR(name) name##_8_scalar
+#include "codec/group_impl.h"
 #include "codec/pack_impl.h"
+bool gpufi_pack_8_scalar(const uint8_t *residuals, size_t count, uint8_t *out, size_t capacity,
+                         gpufi_block *block) {
+  return pack_8(residuals, count, out, capacity, block);
+}
 #undef T
 #undef S
 #undef BITS
@@ -134,7 +45,12 @@ bool gpufi_read_codes_scalar(const uint8_t *in, const gpufi_block *block, size_t
 #define BITS 16
 #define F(name) name##_16
 #define SCALAR(name) name##_16_scalar
+#include "codec/group_impl.h"
 #include "codec/pack_impl.h"
+bool gpufi_pack_16_scalar(const uint8_t *residuals, size_t count, uint8_t *out, size_t capacity,
+                          gpufi_block *block) {
+  return pack_16(residuals, count, out, capacity, block);
+}
 #undef T
 #undef S
 #undef BITS
@@ -145,7 +61,12 @@ bool gpufi_read_codes_scalar(const uint8_t *in, const gpufi_block *block, size_t
 #define BITS 32
 #define F(name) name##_32
 #define SCALAR(name) name##_32_scalar
+#include "codec/group_impl.h"
 #include "codec/pack_impl.h"
+bool gpufi_pack_32_scalar(const uint8_t *residuals, size_t count, uint8_t *out, size_t capacity,
+                          gpufi_block *block) {
+  return pack_32(residuals, count, out, capacity, block);
+}
 #undef T
 #undef S
 #undef BITS
@@ -156,7 +77,12 @@ bool gpufi_read_codes_scalar(const uint8_t *in, const gpufi_block *block, size_t
 #define BITS 64
 #define F(name) name##_64
 #define SCALAR(name) name##_64_scalar
+#include "codec/group_impl.h"
 #include "codec/pack_impl.h"
+bool gpufi_pack_64_scalar(const uint8_t *residuals, size_t count, uint8_t *out, size_t capacity,
+                          gpufi_block *block) {
+  return pack_64(residuals, count, out, capacity, block);
+}
 
 void gpufi_fixed_pack(size_t value_nbytes, void *values, size_t count, unsigned width,
                       uint8_t *bytes) {
@@ -198,16 +124,8 @@ bool gpufi_fixed_unpack(size_t value_nbytes, const uint8_t *bytes, size_t count,
 
 bool gpufi_block_pack(size_t value_nbytes, const void *residuals, size_t count, uint8_t *out,
                       size_t capacity, gpufi_block *block) {
-  switch (value_nbytes) {
-  case 1:
-    return pack_8(residuals, count, out, capacity, block);
-  case 2:
-    return pack_16(residuals, count, out, capacity, block);
-  case 4:
-    return pack_32(residuals, count, out, capacity, block);
-  default:
-    return pack_64(residuals, count, out, capacity, block);
-  }
+  const gpufi_cpu *const cpu = gpufi_cpu_get();
+  return cpu->pack[gpufi_value_index(value_nbytes)](residuals, count, out, capacity, block);
 }
 
 static gpuf_status corrupt(gpuf_error *err, size_t at, const char *what) {
@@ -343,7 +261,7 @@ static gpuf_status unpack_list(size_t value_nbytes, const uint8_t *in, size_t in
 
 gpuf_status gpufi_block_unpack(size_t value_nbytes, const uint8_t *in, size_t in_nbytes, size_t at,
                                gpufi_block block, void *residuals, size_t count, gpuf_error *err) {
-  uint64_t used[GPUFI_BLOCK_VALUES];
+  uint64_t used[GPUFI_BLOCK_VALUES + GPUFI_EXPAND_READ_NBYTES / 8];
   gpufi_mask mask;
   if (!(block.form & GPUFI_FORM_SPARSE)) {
     return unpack_list(value_nbytes, in, in_nbytes, at, block, residuals, count, err);

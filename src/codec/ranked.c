@@ -236,7 +236,7 @@ static void parts_write(const gpufi_ranks *ranks, size_t value_nbytes, parts *p,
 bool gpufi_ranked_pack(const gpufi_ranks *ranks, const uint8_t *index, size_t value_nbytes,
                        const uint8_t *values, size_t count, uint8_t *out, size_t capacity,
                        gpufi_block *block) {
-  uint64_t used[GPUFI_BLOCK_VALUES];
+  uint64_t used[GPUFI_BLOCK_VALUES + GPUFI_EXPAND_READ_NBYTES / 8];
   gpufi_mask mask;
   parts p;
   const uint8_t *list = values;
@@ -391,7 +391,7 @@ static gpuf_status unpack_list(const gpufi_ranks *ranks, size_t value_nbytes, co
 gpuf_status gpufi_ranked_unpack(const gpufi_ranks *ranks, size_t value_nbytes, const uint8_t *in,
                                 size_t at, gpufi_block block, uint8_t *values, size_t count,
                                 gpuf_error *err) {
-  uint64_t used[GPUFI_BLOCK_VALUES];
+  uint64_t used[GPUFI_BLOCK_VALUES + GPUFI_EXPAND_READ_NBYTES / 8];
   gpufi_mask mask;
   const bool sparse = block.form == GPUFI_FORM_SPARSE;
   const bool has_list = block.kind == GPUFI_BLOCK_CODED || block.kind == GPUFI_BLOCK_RAW;

@@ -1,4 +1,4 @@
-#include "codec/format.h"
+#include "codec/cpu.h"
 #include "codec/widths.h"
 #include "core/error.h"
 
@@ -48,13 +48,28 @@ void gpufi_mask_write(const gpufi_mask *mask, size_t count, uint8_t *out) {
   write_used(mask->bits, groups, out);
 }
 
+static bool has_zero_byte(uint64_t x) {
+  return ((x - UINT64_C(0x0101010101010101)) & ~x & UINT64_C(0x8080808080808080)) != 0;
+}
+
 /* The bytes of one level, `count` bits, from those that the level above names. False if they run
  * past the end, one of them is 0, or a bit from `count` on is set. */
 static bool read_level(const uint8_t **in, const uint8_t *end, const uint8_t *upper, size_t count,
                        uint8_t *level) {
   const size_t nbytes = (count + 7) / 8;
+  size_t i = 0;
   assert(nbytes != 0);
-  for (size_t i = 0; i < nbytes; i++) {
+  while (i < nbytes) {
+    const bool whole = i % 8 == 0 && i + 8 <= nbytes;
+    if (whole && upper[i / 8] == 0xff && end - *in >= 8) {
+      memcpy(level + i, *in, 8);
+      if (has_zero_byte(gpufi_load_u64(*in))) {
+        return false;
+      }
+      *in += 8;
+      i += 8;
+      continue;
+    }
     level[i] = 0;
     if (upper[i / 8] >> (i % 8) & 1) {
       if (*in == end || **in == 0) {
@@ -62,8 +77,18 @@ static bool read_level(const uint8_t **in, const uint8_t *end, const uint8_t *up
       }
       level[i] = *(*in)++;
     }
+    i++;
   }
   return count % 8 == 0 || level[nbytes - 1] >> (count % 8) == 0;
+}
+
+static size_t bit_count(const uint8_t *bytes, size_t nbytes) {
+  size_t total = 0;
+  for (size_t i = 0; i < nbytes; i += 8) {
+    const size_t left = nbytes - i;
+    total += (size_t)__builtin_popcountll(gpufi_load_value(bytes + i, left < 8 ? left : 8));
+  }
+  return total;
 }
 
 gpuf_status gpufi_mask_read(const uint8_t *in, size_t in_nbytes, size_t at, size_t count,
@@ -84,10 +109,7 @@ gpuf_status gpufi_mask_read(const uint8_t *in, size_t in_nbytes, size_t at, size
                       at);
   }
   mask->nbytes = (size_t)(in - begin);
-  mask->used_count = 0;
-  for (size_t k = 0; k < groups; k++) {
-    mask->used_count += (size_t)__builtin_popcount(mask->bits[k]);
-  }
+  mask->used_count = bit_count(mask->bits, groups);
   return GPUF_OK;
 }
 
@@ -112,10 +134,7 @@ void gpufi_mask_of(size_t value_nbytes, const uint8_t *values, size_t count, gpu
       mask->bits[i / 8] |= (uint8_t)((x != 0) << (i % 8));
     }
   });
-  mask->used_count = 0;
-  for (size_t k = 0; k < (count + 7) / 8; k++) {
-    mask->used_count += (size_t)__builtin_popcount(mask->bits[k]);
-  }
+  mask->used_count = bit_count(mask->bits, (count + 7) / 8);
 }
 
 void gpufi_mask_compact(size_t value_nbytes, const uint8_t *values, size_t count, uint8_t *used) {
@@ -131,14 +150,23 @@ void gpufi_mask_compact(size_t value_nbytes, const uint8_t *values, size_t count
 
 void gpufi_mask_expand(size_t value_nbytes, const gpufi_mask *mask, const uint8_t *used,
                        size_t count, uint8_t *values) {
-  GPUFI_BY_NBYTES(value_nbytes, {
-    for (size_t i = 0; i < count; i++) {
-      T x = 0;
-      if (mask->bits[i / 8] >> (i % 8) & 1) {
-        memcpy(&x, used, sizeof(T));
-        used += sizeof(T);
-      }
-      memcpy(values + i * sizeof(T), &x, sizeof(T));
-    }
-  });
+  const gpufi_cpu *const cpu = gpufi_cpu_get();
+  cpu->expand[gpufi_value_index(value_nbytes)](mask->bits, used, count, values);
 }
+
+#define EXPAND_SCALAR(name, T)                                                                     \
+  void name(const uint8_t *bits, const uint8_t *used, size_t count, uint8_t *values) {             \
+    for (size_t i = 0; i < count; i++) {                                                           \
+      T x = 0;                                                                                     \
+      if (bits[i / 8] >> (i % 8) & 1) {                                                            \
+        memcpy(&x, used, sizeof(T));                                                               \
+        used += sizeof(T);                                                                         \
+      }                                                                                            \
+      memcpy(values + i * sizeof(T), &x, sizeof(T));                                               \
+    }                                                                                              \
+  }
+
+EXPAND_SCALAR(gpufi_expand_8_scalar, uint8_t)
+EXPAND_SCALAR(gpufi_expand_16_scalar, uint16_t)
+EXPAND_SCALAR(gpufi_expand_32_scalar, uint32_t)
+EXPAND_SCALAR(gpufi_expand_64_scalar, uint64_t)

@@ -1,0 +1,108 @@
+/* Groups of 8 values for one width of value, in plain C; included by pack.c once a width, with
+ *   T the unsigned type, BITS its width, F(name) and SCALAR(name) the functions' names. */
+
+static void F(group_widths)(const T *z, size_t groups, uint8_t *widths) {
+  for (size_t k = 0; k < groups; k++) {
+    const T *v = z + k * GPUFI_GROUP_VALUES;
+    const T any = v[0] | v[1] | v[2] | v[3] | v[4] | v[5] | v[6] | v[7];
+    widths[k] = any ? (uint8_t)(64 - __builtin_clzll(any)) : 0;
+  }
+}
+
+/* Eight values of `width` bits (1 .. BITS) into exactly `width` bytes, lowest bits first. */
+static void F(pack_group)(const T *z, unsigned width, uint8_t *out) {
+  uint64_t pending = 0; /* the lowest `fill` bits are not written yet; fill < 64 */
+  unsigned fill = 0;
+  for (int i = 0; i < GPUFI_GROUP_VALUES; i++) {
+    const uint64_t value = z[i];
+    pending |= value << fill;
+    fill += width;
+    if (fill >= 64) {
+      memcpy(out, &pending, 8);
+      out += 8;
+      fill -= 64;
+      pending = fill ? value >> (width - fill) : 0;
+    }
+  }
+  memcpy(out, &pending, fill / 8);
+}
+
+/* Packed values of a group from `width` bytes. */
+static void F(unpack_group)(const uint8_t *in, unsigned width, T *z) {
+  const uint64_t mask = width == 64 ? UINT64_MAX : (UINT64_C(1) << width) - 1;
+  for (unsigned i = 0; i < GPUFI_GROUP_VALUES; i++) {
+    const unsigned bit = i * width, low = bit & 7;
+    uint64_t x = gpufi_load_u64(in + (bit >> 3)) >> low;
+    if (BITS == 64 && low + width > 64) {
+      x |= (uint64_t)in[(bit >> 3) + 8] << (64 - low);
+    }
+    z[i] = (T)(x & mask);
+  }
+}
+
+/* Groups of one width: `z` to bytes, and back, where the width is not 0. */
+static void F(fixed_pack)(T *z, size_t count, unsigned width, uint8_t *out) {
+  const size_t groups = group_count(count);
+  memset(z + count, 0, (groups * GPUFI_GROUP_VALUES - count) * sizeof(T));
+  for (size_t k = 0; k < groups; k++) {
+    F(pack_group)(z + k * GPUFI_GROUP_VALUES, width, out + k * width);
+  }
+}
+
+static bool F(fixed_unpack)(const uint8_t *in, size_t count, unsigned width, T *z) {
+  const size_t groups = group_count(count);
+  for (size_t k = 0; k < groups; k++) {
+    uint8_t tail[GPUFI_GROUP_READ_NBYTES] = {0};
+    const uint8_t *from = in + k * width;
+    if ((groups - k) * width < GPUFI_GROUP_READ_NBYTES) {
+      memcpy(tail, from, width);
+      from = tail;
+    }
+    F(unpack_group)(from, width, z + k * GPUFI_GROUP_VALUES);
+  }
+  T beyond = 0;
+  for (size_t i = count; i < groups * GPUFI_GROUP_VALUES; i++) {
+    beyond |= z[i];
+  }
+  return beyond == 0;
+}
+
+/* Packed values to residuals, in place. */
+static void F(restore)(T *z, size_t count, const gpufi_block *block) {
+  const T bias = block->form & GPUFI_FORM_SPARSE ? 1 : 0;
+  if (block->form & GPUFI_FORM_PLAIN) {
+    for (size_t i = 0; i < count; i++) {
+      z[i] = (T)((T)(z[i] + bias) << block->shift);
+    }
+    return;
+  }
+  for (size_t i = 0; i < count; i++) {
+    const T x = (T)(z[i] + bias);
+    z[i] = (T)((T)((x >> 1) ^ (T)(0 - (x & 1))) << block->shift);
+  }
+}
+
+/* Whole groups of one block. */
+static uint8_t *F(pack_groups)(const T *z, const uint8_t *widths, size_t groups, unsigned widest,
+                               uint8_t *out) {
+  for (size_t k = 0; k < groups; k++) {
+    if (widths[k] != 0) {
+      F(pack_group)(z + k * GPUFI_GROUP_VALUES, widths[k], out);
+      out += widths[k];
+    }
+  }
+  return out;
+}
+
+void SCALAR(gpufi_unpack)(const uint8_t *in, const uint8_t *widths, size_t groups,
+                          const gpufi_block *block, uint8_t *residuals) {
+  for (size_t k = 0; k < groups; k++) {
+    T z[GPUFI_GROUP_VALUES] = {0};
+    if (widths[k] != 0) {
+      F(unpack_group)(in, widths[k], z);
+    }
+    F(restore)(z, GPUFI_GROUP_VALUES, block);
+    memcpy(residuals + k * sizeof(z), z, sizeof(z));
+    in += widths[k];
+  }
+}
