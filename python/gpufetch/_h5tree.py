@@ -143,7 +143,7 @@ def is_native(tid: Any) -> bool:
         return False
     nbytes = tid.get_size()
     is_whole = tid.get_precision() == 8 * nbytes and tid.get_offset() == 0
-    return is_whole and (nbytes == 1 or tid.get_order() == h5t.ORDER_LE)
+    return bool(is_whole and (nbytes == 1 or tid.get_order() == h5t.ORDER_LE))
 
 
 # --- Elements ---------------------------------------------------------------------------------

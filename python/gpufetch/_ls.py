@@ -179,7 +179,7 @@ def _dtype(tid: Any) -> str:
     if h5py.check_vlen_dtype(dtype) is not None:
         return f"{h5py.check_vlen_dtype(dtype)}[]"
     if h5py.check_ref_dtype(dtype) is not None:
-        return h5py.check_ref_dtype(dtype).__name__
+        return str(h5py.check_ref_dtype(dtype).__name__)
     if h5py.check_enum_dtype(dtype) is not None:
         return f"enum of {dtype}"
     return str(dtype)

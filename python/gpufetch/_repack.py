@@ -427,7 +427,7 @@ def _same(old: Tree, new: Tree, a: Any, b: Any) -> bool:
         return all(_same(old, new, a[name], b[name]) for name in a.dtype.names)
     if a.dtype == object:
         return all(_same(old, new, x, y) for x, y in zip(a.flat, b.flat, strict=True))
-    return a.tobytes() == b.tobytes()
+    return bool(a.tobytes() == b.tobytes())
 
 
 def _difference(path: bytes, what: str) -> RuntimeError:

@@ -227,9 +227,122 @@ static void chunks_never_written_read_as_the_fill_value(void) {
   close_file(file);
 }
 
-/* Rewrite the chunk at (0, 0) of dataset "x" as its first `keep` bytes. */
-/* Write `view` as "x" with one more device allocation allowed at each try, until it succeeds;
- * return how many were needed. */
+static const gpuf_h5_codec all_codecs[] = {GPUF_H5_CODEC_GPUFETCH, GPUF_H5_CODEC_NONE,
+                                           GPUF_H5_CODEC_BITSHUFFLE_LZ4};
+
+/* Read the box of `whole` at `start` into device memory, and compare. */
+static void check_region(hid_t dataset, const gpuf_tensor *whole, const int64_t *start,
+                         const int64_t *extent) {
+  gpuf_tensor view = *whole;
+  gpuf_tensor expected = create_cpu(whole->dtype, whole->ndim, extent, 1);
+  gpuf_tensor part = create_on_device(&expected);
+  for (int32_t axis = 0; axis < whole->ndim; axis++) {
+    CHECK_OK(gpuf_tensor_slice(&view, axis, start[axis], 1, extent[axis], &err));
+  }
+  CHECK_OK(gpuf_copy(&expected, &view, NULL, &err));
+  CHECK_OK(gpuf_h5_read_region(dataset, start, &part, NULL, &err));
+  check_equal(&part, &expected);
+  destroy(&part);
+  destroy(&expected);
+}
+
+/* Both with the file open for writing, when HDF5 reads the chunks, and for reading. */
+static void parts_of_a_dataset_are_read(void) {
+  static const int64_t boxes[][2][2] = {
+      {{0, 0}, {70, 50}}, {{16, 20}, {16, 20}}, {{17, 3}, {1, 1}},   {{69, 49}, {1, 1}},
+      {{15, 0}, {40, 7}}, {{3, 39}, {66, 11}},  {{64, 40}, {6, 10}}, {{5, 5}, {0, 9}},
+  };
+  gpuf_tensor src = create_cpu(GPUF_DTYPE_FLOAT32, 2, (int64_t[]){70, 50}, 31);
+  for (size_t c = 0; c < 3; c++) {
+    const gpuf_h5_options options = {.codec = all_codecs[c], .chunk_shape = (int64_t[]){16, 20}};
+    hid_t file = create_file();
+    CHECK_OK(gpuf_h5_write(file, "x", &src, &options, &err));
+    for (int turn = 0; turn < 2; turn++) {
+      const hid_t dataset = H5Dopen2(file, "x", H5P_DEFAULT);
+      for (size_t i = 0; i < sizeof(boxes) / sizeof(boxes[0]); i++) {
+        check_region(dataset, &src, boxes[i][0], boxes[i][1]);
+      }
+      H5Dclose(dataset);
+      if (turn == 0) {
+        H5Fclose(file);
+        file = H5Fopen(file_path, H5F_ACC_RDONLY, H5P_DEFAULT);
+      }
+    }
+    close_file(file);
+  }
+  destroy(&src);
+}
+
+static void parts_of_a_dataset_are_written(void) {
+  /* Whole chunks, up to the edge, and a box that no chunk begins or ends with. */
+  static const int64_t boxes[][2][2] = {
+      {{16, 20}, {32, 20}}, {{64, 40}, {6, 10}}, {{0, 0}, {70, 20}}, {{5, 7}, {30, 29}}};
+  for (size_t c = 0; c < 2; c++) {
+    const gpuf_h5_options options = {.codec = all_codecs[c], .chunk_shape = (int64_t[]){16, 20}};
+    gpuf_tensor whole = create_cpu(GPUF_DTYPE_INT16, 2, (int64_t[]){70, 50}, 32);
+    const hid_t file = create_file();
+    CHECK_OK(gpuf_h5_write(file, "x", &whole, &options, &err));
+    const hid_t dataset = H5Dopen2(file, "x", H5P_DEFAULT);
+    for (size_t i = 0; i < sizeof(boxes) / sizeof(boxes[0]); i++) {
+      gpuf_tensor part = create_cpu(GPUF_DTYPE_INT16, 2, boxes[i][1], 40 + i);
+      gpuf_tensor on_device = copy_to_device(&part);
+      gpuf_tensor view = whole;
+      CHECK_OK(gpuf_h5_write_region(dataset, boxes[i][0], &on_device, NULL, &err));
+      for (int32_t axis = 0; axis < 2; axis++) {
+        CHECK_OK(gpuf_tensor_slice(&view, axis, boxes[i][0][axis], 1, boxes[i][1][axis], &err));
+      }
+      CHECK_OK(gpuf_copy(&view, &part, NULL, &err));
+      check_stored(file, "x", &whole);
+      destroy(&on_device);
+      destroy(&part);
+    }
+    H5Dclose(dataset);
+    destroy(&whole);
+    close_file(file);
+  }
+}
+
+static void a_part_outside_the_dataset_is_refused(void) {
+  const hid_t file = create_file();
+  gpuf_tensor src = create_cpu(GPUF_DTYPE_INT8, 2, (int64_t[]){10, 6}, 33);
+  gpuf_tensor part = create_cpu(GPUF_DTYPE_INT8, 2, (int64_t[]){4, 6}, 34);
+  CHECK_OK(gpuf_h5_write(file, "x", &src, NULL, &err));
+  const hid_t dataset = H5Dopen2(file, "x", H5P_DEFAULT);
+  CHECK_FAILS(gpuf_h5_read_region(dataset, (int64_t[]){7, 0}, &part, NULL, &err), GPUF_ERR_INVALID,
+              "4 elements from 7 on do not lie in axis 0");
+  CHECK_FAILS(gpuf_h5_write_region(dataset, (int64_t[]){0, -1}, &part, NULL, &err),
+              GPUF_ERR_INVALID, "6 elements from -1 on");
+  CHECK_FAILS(gpuf_h5_read_region(dataset, (int64_t[]){INT64_MAX, 0}, &part, NULL, &err),
+              GPUF_ERR_INVALID, "do not lie in axis 0");
+  CHECK_FAILS(gpuf_h5_read_region(dataset, NULL, &part, NULL, &err), GPUF_ERR_INVALID, "(10, 6)");
+  check_stored(file, "x", &src);
+  H5Dclose(dataset);
+  destroy(&src);
+  destroy(&part);
+  close_file(file);
+}
+
+static void bitshuffle_is_written_and_read_without_its_plugin(void) {
+  const gpuf_h5_options options = {.codec = GPUF_H5_CODEC_BITSHUFFLE_LZ4,
+                                   .chunk_shape = (int64_t[]){33, 50}};
+  unsigned cd_values[8] = {0}, flags = 0;
+  size_t count = 8;
+  const hid_t file = create_file();
+  gpuf_tensor src = create_cpu(GPUF_DTYPE_FLOAT32, 2, (int64_t[]){70, 50}, 35);
+  gpuf_tensor on_device = copy_to_device(&src);
+  CHECK_OK(gpuf_h5_write(file, "x", &on_device, &options, &err));
+  check_stored(file, "x", &src);
+  const hid_t dataset = H5Dopen2(file, "x", H5P_DEFAULT);
+  const hid_t plist = H5Dget_create_plist(dataset);
+  CHECK(H5Pget_filter_by_id2(plist, 32008, &flags, &count, cd_values, 0, NULL, NULL) >= 0);
+  CHECK(count == 5 && cd_values[2] == 4 && cd_values[3] == 0 && cd_values[4] == 2);
+  H5Pclose(plist);
+  H5Dclose(dataset);
+  destroy(&src);
+  destroy(&on_device);
+  close_file(file);
+}
+
 static int lock_depth, lock_count;
 static void lock(void *arg) {
   CHECK(lock_depth++ == 0);
@@ -268,7 +381,11 @@ int main(void) {
   TEST_ON_DEVICES(big_endian_elements_are_converted);
   TEST_ON_DEVICES(an_existing_dataset_of_ours_is_overwritten);
   TEST_ON_DEVICES(chunks_never_written_read_as_the_fill_value);
+  TEST_ON_DEVICES(parts_of_a_dataset_are_read);
+  TEST_ON_DEVICES(parts_of_a_dataset_are_written);
+  TEST_ON_DEVICES(bitshuffle_is_written_and_read_without_its_plugin);
   test_device = host_device;
+  TEST(a_part_outside_the_dataset_is_refused);
   TEST(the_callers_lock_is_taken_and_given_back);
   return test_finish();
 }

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import re
 from pathlib import Path
 from typing import Any
 
@@ -288,3 +289,13 @@ def test_reading_leaves_no_descriptor_open(tmp_path: Path) -> None:
         for _ in range(3):
             read(file, "x")
         assert len(list(Path("/proc/self/fd").iterdir())) == before
+
+
+def test_the_examples_of_the_page_work(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    page = Path(__file__).parents[2] / "docs" / "reading.md"
+    names: dict[str, Any] = {}
+    for block in re.findall(r"^```python\n(.*?)^```", page.read_text(), re.M | re.S):
+        exec(block, names)
+    assert names["rows"].shape == (10, 500) and (names["values"][10:20, ::2] == names["rows"]).all()
+    assert isinstance(names["on_device"], gf.DeviceArray)

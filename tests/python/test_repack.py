@@ -271,7 +271,7 @@ def test_a_copy_that_differs_is_never_given_its_name(
         real(self, start, values)
 
     monkeypatch.setattr(_repack.Dataset, "write", altered)
-    with pytest.raises(RuntimeError, match="differs from the source: an element .* of /"):
+    with pytest.raises(RuntimeError, match=r"differs from the source: an element .* of /"):
         gf.hdf5.repack(source, tmp_path / "out.h5")
     assert list(tmp_path.iterdir()) == []
 
