@@ -13,6 +13,7 @@ it, before its handler returns, so that the reply belongs to the message that as
 from __future__ import annotations
 
 import json
+import logging
 import threading
 import warnings
 from collections.abc import Callable, Mapping
@@ -31,6 +32,8 @@ TARGET_NAME = "gpufetch"
 PROTOCOL = 1
 MAX_REPLY_NBYTES = 4 << 20
 
+_logger = logging.getLogger("gpufetch.comm")
+
 Json = dict[str, Any]
 Reply = tuple[Json, list[memoryview]]
 
@@ -39,12 +42,12 @@ class Dispatcher:
     """Answers requests about published tensors and those of a namespace, from any thread.
 
     `namespace` returns the variables to look in; it is called at each request, from the thread
-    that handles it.
+    that handles it. The first failure of each kind is logged, to "gpufetch.comm".
     """
 
     def __init__(self, namespace: Callable[[], Mapping[str, Any]]) -> None:
         finder = _Finder(namespace)  # not self: the dispatcher in C holds it
-        self._comm = _core.comm_create(finder.find, finder.list)
+        self._comm = _core.comm_create(finder.find, finder.list, _logger.info)
 
     def open(self, data: object = None) -> tuple[int, Reply]:
         """Answer comm_open: the client's number, 0 if it is refused, and the reply."""

@@ -14,6 +14,7 @@ typedef struct held_comm {
   PyObject *module;  /* whose state is used */
   PyObject *resolve; /* name -> (tensor, framework) */
   PyObject *list;    /* () -> [(name, framework, tensor or None, problem or None)] */
+  PyObject *log;     /* text -> anything */
 } held_comm;
 
 static held_comm *held_of(PyObject *capsule) {
@@ -117,6 +118,20 @@ static gpuf_status list(void *arg, gpufi_comm_listing *listing, gpuf_error *err)
   return status;
 }
 
+/* What the callable raises has nowhere to go but sys.unraisablehook. */
+static void log_text(void *arg, const char *text) {
+  const held_comm *held = arg;
+  const PyGILState_STATE gil = PyGILState_Ensure();
+  PyObject *line = PyUnicode_DecodeUTF8(text, (Py_ssize_t)strlen(text), "replace");
+  PyObject *result = line ? PyObject_CallFunctionObjArgs(held->log, line, NULL) : NULL;
+  if (!result) {
+    PyErr_WriteUnraisable(held->log);
+  }
+  Py_XDECREF(line);
+  Py_XDECREF(result);
+  PyGILState_Release(gil);
+}
+
 /* --- Life ------------------------------------------------------------------------------------- */
 
 static void held_free(held_comm *held) {
@@ -124,6 +139,7 @@ static void held_free(held_comm *held) {
   Py_END_ALLOW_THREADS Py_XDECREF(held->module);
   Py_XDECREF(held->resolve);
   Py_XDECREF(held->list);
+  Py_XDECREF(held->log);
   PyMem_Free(held);
 }
 
@@ -132,9 +148,9 @@ static void comm_destroy(PyObject *capsule) {
 }
 
 static PyObject *comm_create(PyObject *module, PyObject *args) {
-  PyObject *resolver, *lister;
+  PyObject *resolver, *lister, *logger;
   gpuf_error err;
-  if (!PyArg_ParseTuple(args, "OO:comm_create", &resolver, &lister)) {
+  if (!PyArg_ParseTuple(args, "OOO:comm_create", &resolver, &lister, &logger)) {
     return NULL;
   }
   held_comm *held = PyMem_Calloc(1, sizeof(*held));
@@ -144,8 +160,10 @@ static PyObject *comm_create(PyObject *module, PyObject *args) {
   held->module = Py_NewRef(module);
   held->resolve = Py_NewRef(resolver);
   held->list = Py_NewRef(lister);
+  held->log = Py_NewRef(logger);
   const gpufi_comm_options options = {
       .reply = take_reply,
+      .log = log_text,
       .resolve = resolve,
       .list = list,
       .arg = held,
@@ -274,7 +292,8 @@ static PyObject *comm_close(PyObject *module, PyObject *args) {
 
 PyMethodDef gpufi_py_comm_methods[] = {
     {"comm_create", comm_create, METH_VARARGS,
-     "comm_create(resolve, list, /)\n--\n\nA dispatcher that finds tensors by these callables."},
+     "comm_create(resolve, list, log, /)\n--\n\nA dispatcher that finds tensors by these "
+     "callables."},
     {"comm_open", comm_open, METH_VARARGS,
      "comm_open(comm, data, /)\n--\n\nA client's id, 0 if it is refused, and the reply."},
     {"comm_message", comm_message, METH_VARARGS,

@@ -113,6 +113,7 @@ def share_stop() -> None: ...
 def comm_create(
     resolve: Callable[[str], tuple[Any, str]],
     list: Callable[[], list[tuple[str, str, Any, str | None]]],
+    log: Callable[[str], object],
     /,
 ) -> object: ...
 def comm_open(

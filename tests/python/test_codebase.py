@@ -65,6 +65,20 @@ def project_version() -> str:
     return found.group(1)
 
 
+def test_the_protocol_is_described_as_it_is() -> None:
+    described = (ROOT / "docs" / "protocol.md").read_text()
+    for file, table, pattern in (
+        ("request.c", "gpufi_comm_op_names", r"\[COMM_OP_\w+\] = \"(\w+)\""),
+        ("reply.c", "code_names", r"\[COMM_\w+\] = \"(\w+)\""),
+        ("member.c", "members", r"^    \{\"(\w+)\", parse_"),
+    ):
+        source = (ROOT / "jupyter" / "comm" / file).read_text()
+        names = re.findall(pattern, source, re.MULTILINE)
+        assert len(names) > 8, table
+        for name in names:
+            assert f'"{name}"' in described or f"`{name}`" in described, name
+
+
 def test_header_and_meson_state_one_version() -> None:
     header = (INCLUDE / "gpufetch" / "gpufetch.h").read_text()
     parts = [

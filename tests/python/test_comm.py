@@ -286,6 +286,15 @@ def test_another_protocol_is_refused(namespace: Any) -> None:
     assert reply["error"]["code"] == "unsupported_protocol"
 
 
+def test_a_failure_is_logged_once_a_kind(namespace: Any, caplog: pytest.LogCaptureFixture) -> None:
+    asker = Asker(Dispatcher(lambda: namespace))
+    with caplog.at_level("INFO", logger="gpufetch.comm"):
+        for _ in range(5):
+            asker.handle({"op": "read", "name": "nobody"})
+            asker.handle([])
+    assert [record.name for record in caplog.records] == ["gpufetch.comm"] * 2
+
+
 def test_threads_are_answered_each_by_itself(namespace: Any, field: Any) -> None:
     asker = Asker(Dispatcher(lambda: namespace))
 
