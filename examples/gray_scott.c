@@ -5,6 +5,7 @@
  *   simulation_create  describe device arrays: gpuf_alloc, gpuf_tensor_init, and the stream
  *   checkpoint_write   gpuf_h5_write(file, "u", &u, ...) instead of H5Dwrite
  *   checkpoint_read    gpuf_h5_read(file, "u", &u, ...) instead of H5Dread
+ * and, for notebooks that watch it run (--serve), gpuf_serve_start in main and serve_step.
  * The rest is the simulation's own: kernels, HDF5 files and attributes, options.
  *
  * Compile it against an installed gpufetch, for the host backend alone:
@@ -18,6 +19,7 @@
 
 #include <gpufetch/gpufetch.h>
 #include <gpufetch/hdf5.h>
+#include <gpufetch/serve.h>
 
 #include <errno.h>
 #include <fcntl.h>
@@ -339,12 +341,41 @@ static void checkpoint_read(simulation *s, const char *path) {
   H5Fclose(file);
 }
 
+/* --- Serving --- */
+
+/* Let notebooks see the step that was just enqueued. The buffers change places every step. The
+ * program must not run far ahead of its device, or what it says is long before what is true. */
+static void serve_step(gpuf_server *server, const simulation *s) {
+  if (s->step % 16 == 0) {
+    CHECK(gpuf_stream_synchronize(s->device, s->stream, &error));
+  }
+  CHECK(gpuf_publish(server, "u", &s->u, NULL, &error));
+  CHECK(gpuf_publish(server, "v", &s->v, NULL, &error));
+  CHECK(gpuf_publish_step(server, s->step, (double)s->step * (double)s->model.dt, &error));
+}
+
+static gpuf_server *serve_start(simulation *s, const char *name) {
+  const gpuf_serve_options serve_options = {.name = name};
+  gpuf_server *server;
+  CHECK(gpuf_serve_start(&serve_options, &server, &error));
+  for (int i = 0; i < PARAMETER_COUNT; i++) {
+    const double value = (double)*parameter(&s->model, i);
+    CHECK(gpuf_publish_float64(server, parameters[i].name, value, &error));
+  }
+  serve_step(server, s);
+  printf("serving: gpufetch.connect(\"%s\"), or jupyter console --existing %s\n",
+         gpuf_serve_name(server), gpuf_serve_connection_file(server));
+  fflush(stdout);
+  return server;
+}
+
 /* --- Options --- */
 
 typedef struct options {
   int64_t shape[3];
   int64_t steps, every;
   const char *output, *restart;
+  const char *serve; /* the server's name, or NULL */
   gray_scott_model model;
   bool help;
   const char *fixed_by_restart; /* the last option given that a restart file decides, or NULL */
@@ -353,10 +384,12 @@ typedef struct options {
 static const char usage[] =
     "usage: gray_scott [--shape NX NY NZ | --n N] [--steps N] [--every N] [--output DIR]\n"
     "                  [--Du x] [--Dv x] [--F x] [--k x] [--dt x] [--restart FILE]\n"
+    "                  [--serve NAME]\n"
     "  --steps    run up to this time step, counted from the very start (1000)\n"
     "  --every    steps between checkpoints; 0 = only the last one (100)\n"
     "  --output   directory for gray_scott_NNNNNN.h5; made if missing (.)\n"
     "  --restart  go on from this checkpoint, with its shape and parameters\n"
+    "  --serve    let notebooks attach: gpufetch.connect(\"NAME\")\n"
     "GPUFETCH_BACKEND = cuda | host | auto says what it runs on.\n";
 
 /* The next value of `option`; moves `values` on. */
@@ -421,6 +454,8 @@ static void options_parse(options *o, char **values) {
       o->every = take_integer(option, &values, 0);
     } else if (strcmp(option, "--output") == 0) {
       o->output = take(option, &values);
+    } else if (strcmp(option, "--serve") == 0) {
+      o->serve = take(option, &values);
     } else if (strcmp(option, "--restart") == 0) {
       o->restart = take(option, &values);
     } else {
@@ -432,7 +467,8 @@ static void options_parse(options *o, char **values) {
   }
 }
 
-static void run(simulation *s, const options *o) {
+/* `server` NULL: nobody watches. */
+static void run(simulation *s, const options *o, gpuf_server *server) {
   const int64_t first = s->step, cells = gpuf_tensor_count(&s->u);
   gpuf_device_info info;
   struct timespec start, end;
@@ -444,6 +480,9 @@ static void run(simulation *s, const options *o) {
   clock_gettime(CLOCK_MONOTONIC, &start);
   while (s->step < o->steps) {
     simulation_step(s);
+    if (server) {
+      serve_step(server, s);
+    }
     if (s->step == o->steps || (o->every && s->step % o->every == 0)) {
       checkpoint_write(s, o->output);
     }
@@ -456,8 +495,11 @@ static void run(simulation *s, const options *o) {
 }
 
 int main(int argc, char **argv) {
-  options o = {{64, 64, 64}, 1000, 100, ".", NULL, {0.12f, 0.06f, 0.035f, 0.06f, 1.0f},
-               false,        NULL};
+  options o = {.shape = {64, 64, 64},
+               .steps = 1000,
+               .every = 100,
+               .output = ".",
+               .model = {0.12f, 0.06f, 0.035f, 0.06f, 1.0f}};
   simulation s = {.step = 0};
   options_parse(&o, argv + (argc > 0));
   if (o.help) {
@@ -479,7 +521,9 @@ int main(int argc, char **argv) {
   if (mkdir(o.output, 0777) != 0 && errno != EEXIST) {
     fatal("--output %s: %s", o.output, strerror(errno));
   }
-  run(&s, &o);
+  gpuf_server *server = o.serve ? serve_start(&s, o.serve) : NULL;
+  run(&s, &o, server);
+  CHECK(gpuf_serve_stop(server, &error));
   simulation_destroy(&s);
   return 0;
 }

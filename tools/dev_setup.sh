@@ -48,7 +48,9 @@ missing_packages() {
   compiles "${CXX:-c++}" cc || printf 'g++ '
   command -v pkg-config >/dev/null || printf 'pkg-config '
   pkg-config --exists hdf5 2>/dev/null || printf 'libhdf5-dev '
+  pkg-config --exists libzmq 2>/dev/null || printf 'libzmq3-dev '
   pkg-config --exists 'jansson >= 2.11' 2>/dev/null || printf 'libjansson-dev '
+  pkg-config --exists 'libcrypto >= 3' 2>/dev/null || printf 'libssl-dev '
   { command -v h5dump && command -v h5ls; } >/dev/null || printf 'hdf5-tools '
   find_python || printf 'python3 python3-venv python3-dev '
   if [ "${1:-}" = fuzz ]; then
@@ -80,7 +82,8 @@ need_by_hand() {
 dev: install these, then run this again (names as in Debian):
   $1
 That is: a C and a C++ compiler, pkg-config, the HDF5 headers (1.10.3 or newer), h5dump and h5ls,
-jansson (2.11 or newer),Python 3.11 or newer with venv and headers; for ./dev fuzz also clang with libFuzzer.
+libzmq 4.3, jansson 2.11 and OpenSSL's libcrypto 3 or newer with headers,
+Python 3.11 or newer with venv and headers; for ./dev fuzz also clang with libFuzzer.
 END
   exit 2
 }

@@ -255,6 +255,11 @@ void gpufi_py_release_owner(void *owner);
 /* True once the interpreter ends: nothing of Python's may be touched from other threads. */
 bool gpufi_py_is_stopped(void);
 
+/* --- serve.c --------------------------------------------------------------- */
+
+/* serve_start, serve_publish and their kin; ends with an empty entry. */
+extern PyMethodDef gpufi_py_serve_methods[];
+
 /* --- info.c ---------------------------------------------------------------- */
 
 extern PyMethodDef gpufi_py_info_methods[];

@@ -115,6 +115,7 @@ static int core_exec(PyObject *module) {
       PyModule_AddObjectRef(module, "Error", state->error_type) < 0 ||
       PyModule_AddStringConstant(module, "__version__", gpuf_version()) < 0 ||
       PyModule_AddFunctions(module, gpufi_py_info_methods) < 0 ||
+      PyModule_AddFunctions(module, gpufi_py_serve_methods) < 0 ||
       PyModule_AddFunctions(module, gpufi_py_share_methods) < 0 ||
       PyModule_AddFunctions(module, gpufi_py_reduce_methods) < 0 ||
       PyModule_AddFunctions(module, gpufi_py_comm_methods) < 0 ||

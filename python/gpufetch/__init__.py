@@ -16,6 +16,7 @@ parent: calls raise `Error`.
 from typing import Any
 
 from gpufetch import hdf5
+from gpufetch._connect import Connection, connect
 from gpufetch._core import (
     DeviceArray,
     Error,
@@ -29,11 +30,13 @@ from gpufetch._info import info
 from gpufetch._pool import Pool, pool
 from gpufetch._publish import publish, unpublish
 from gpufetch._reduce import Histogram, Overview, Stats, histogram, overview, stats
+from gpufetch._serve import Server, serve
 from gpufetch._share import ShareHandle, attach, share, unshare
 from gpufetch.frameworks import CopyWarning, convert, to_device
 from gpufetch.lazy import LazyArray, lazy
 
 __all__ = [
+    "Connection",
     "CopyWarning",
     "DeviceArray",
     "Error",
@@ -42,11 +45,13 @@ __all__ = [
     "LazyArray",
     "Overview",
     "Pool",
+    "Server",
     "ShareHandle",
     "Stats",
     "__version__",
     "asdevice",
     "attach",
+    "connect",
     "convert",
     "fetch",
     "fetch_async",
@@ -58,6 +63,7 @@ __all__ = [
     "overview",
     "pool",
     "publish",
+    "serve",
     "share",
     "stats",
     "to_device",

@@ -1,4 +1,4 @@
-"""The command line: `gpufetch info | demo | ls | repack | plugin-path`."""
+"""The command line: `gpufetch info | demo | ls | repack | plugin-path | attach`."""
 
 from __future__ import annotations
 
@@ -71,6 +71,13 @@ def _parser() -> argparse.ArgumentParser:
     )
     demo.add_argument("--notebook", type=Path, help="a notebook to execute on the demo's files")
     demo.set_defaults(run=_demo)
+
+    attach = commands.add_parser("attach", help="watch a program that serves its tensors")
+    attach.add_argument("server", nargs="?", help="its name or connection file; without: list all")
+    attach.add_argument("--interval", type=float, default=1.0, help="seconds (%(default)s)")
+    attach.add_argument("--once", action="store_true", help="print once, and end")
+    attach.add_argument("--no-stats", action="store_true", help="do not reduce the tensors")
+    attach.set_defaults(run=_attach)
     return parser
 
 
@@ -119,6 +126,19 @@ def _repack(arguments: argparse.Namespace) -> int:
     )
     before, after = arguments.source.stat().st_size, arguments.dest.stat().st_size
     print(f"{arguments.dest}: {format_nbytes(after)}, was {format_nbytes(before)}")
+    return 0
+
+
+def _attach(arguments: argparse.Namespace) -> int:
+    from gpufetch import _watch
+
+    if arguments.server is None:
+        for line in _watch.server_lines():
+            print(line)
+    elif arguments.once:
+        _watch.show_once(arguments.server, with_stats=not arguments.no_stats)
+    else:
+        _watch.watch(arguments.server, arguments.interval, with_stats=not arguments.no_stats)
     return 0
 
 

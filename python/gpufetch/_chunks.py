@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import numpy.typing as npt
 
-from gpufetch import _core
+from gpufetch import _pull
 
 if TYPE_CHECKING:
     from gpufetch.lazy import LazyArray
@@ -40,10 +40,10 @@ def _chunks(
 ) -> Iterator[tuple[Key, npt.NDArray[Any]]]:
     # One chunk is on its way while the consumer has another; none is held here meanwhile.
     try:
-        pending: tuple[Key, _core.Future] | None = None
+        pending: tuple[Key, _pull.Future] | None = None
         for key in itertools.chain(keys, [None]):
             arrived = pending
-            pending = None if key is None else (key, _core.fetch_async(array._view()[key]))
+            pending = None if key is None else (key, _pull.fetch_async(array._view()[key]))
             if arrived is None:
                 continue
             values = [arrived[1].result()]

@@ -11,7 +11,7 @@ from typing import Any, Literal
 import numpy as np
 import numpy.typing as npt
 
-from gpufetch import _core
+from gpufetch import _pull
 
 __all__ = ["Histogram", "How", "Overview", "Stats", "histogram", "overview", "stats"]
 
@@ -118,8 +118,8 @@ def overview(x: Any, shape: int | Sequence[int], how: How = "mean") -> Overview:
     that does not fit and TypeError for a complex tensor. Releases the GIL.
     """
     lengths = tuple(shape) if isinstance(shape, Sequence) else (operator.index(shape),)
-    view = _core.asdevice(x)
-    values, high, counts = _core.overview(view, tuple(map(operator.index, lengths)), how)
+    view = _pull.as_view(x)
+    values, high, counts = _pull.overview(view, tuple(map(operator.index, lengths)), how)
     return Overview(values, high, how, view.shape, *counts)
 
 
@@ -128,7 +128,7 @@ def stats(x: Any) -> Stats:
 
     Takes what `fetch` takes, of every real dtype. The result is the same at every run.
     """
-    return Stats(**_core.stats(x))
+    return Stats(**_pull.stats(_pull.as_view(x)))
 
 
 def histogram(x: Any, bins: int = 64, range: tuple[float, float] | None = None) -> Histogram:
@@ -139,5 +139,5 @@ def histogram(x: Any, bins: int = 64, range: tuple[float, float] | None = None) 
     a range that is not finite or too narrow for so many bins (at most 65536).
     """
     limits = None if range is None else (float(range[0]), float(range[1]))
-    counts, edges, rest = _core.histogram(x, operator.index(bins), limits)
+    counts, edges, rest = _pull.histogram(_pull.as_view(x), operator.index(bins), limits)
     return Histogram(counts, edges, *rest)

@@ -20,7 +20,8 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from gpufetch import _core
+from gpufetch import _core, _pull
+from gpufetch._remote_view import RemoteView
 from gpufetch._views import transposed
 
 __all__ = ["GAP_NBYTES", "RUN_NBYTES", "index_items", "is_basic", "take"]
@@ -74,7 +75,7 @@ def _index_array(item: Any) -> npt.NDArray[Any] | None:
 
 
 def take(
-    view: _core.DeviceArray, items: tuple[Any, ...], check: Callable[[int], None]
+    view: _pull.View, items: tuple[Any, ...], check: Callable[[int], None]
 ) -> npt.NDArray[Any]:
     """Index `view` by items of which one at least is an array; a new array in C order.
 
@@ -203,7 +204,7 @@ def _checked_indices(array: Indices, axis: int, length: int) -> Indices:
 
 
 def _pull_points(
-    view: _core.DeviceArray, indices: list[Indices], place: npt.NDArray[Any], rows: Indices
+    view: _pull.View, indices: list[Indices], place: npt.NDArray[Any], rows: Indices
 ) -> None:
     """Put view[indices[0][i], indices[1][i], ...] into place[rows[i]] for each i."""
     if len(indices) == 1:
@@ -221,8 +222,10 @@ def _pull_points(
         _pull_points(view[int(value)], others, place, rows[chosen])
 
 
-def _joined_axes(view: _core.DeviceArray) -> _core.DeviceArray | None:
+def _joined_axes(view: _pull.View) -> _pull.View | None:
     """The view with its first two axes as one, or None where they are not one in memory."""
+    if isinstance(view, RemoteView):
+        return None
     (length, inner_length, *shape), (stride, inner_stride, *strides) = view.shape, view.strides
     if inner_length == 1:
         inner_stride = stride
@@ -231,9 +234,7 @@ def _joined_axes(view: _core.DeviceArray) -> _core.DeviceArray | None:
     return _core._restride(view, (length * inner_length, *shape), (inner_stride, *strides))
 
 
-def _pull_rows(
-    view: _core.DeviceArray, indices: Indices, place: npt.NDArray[Any], rows: Indices
-) -> None:
+def _pull_rows(view: _pull.View, indices: Indices, place: npt.NDArray[Any], rows: Indices) -> None:
     """Put view[indices[i]] into place[rows[i]] for each i."""
     row_nbytes = view.nbytes // view.shape[0]
     order = np.argsort(indices, kind="stable")
@@ -245,11 +246,11 @@ def _pull_rows(
         chosen = slice(bounds[first], bounds[last + 1])
         targets = rows[chosen]
         if first == last and view.ndim > 1 and row_nbytes >= _DIRECT_NBYTES:
-            _core.fetch(view[start], out=place[targets[0]])
+            _pull.fetch(view[start], out=place[targets[0]])
             for target in targets[1:]:
                 place[target] = place[targets[0]]
             continue
-        block = _core.fetch(view[start:stop:step])
+        block = _pull.fetch(view[start:stop:step])
         if len(block) == len(targets) == last - first + 1:
             place[targets] = block
         else:

@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import itertools
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
-from gpufetch import _core
+from gpufetch import _pull
 
-__all__ = ["REPR_NBYTES", "format_nbytes", "print_lines", "values_text"]
+__all__ = ["REPR_NBYTES", "format_nbytes", "print_lines", "table_lines", "values_text"]
 
 # A repr shows this many values at both ends of the last two axes, in the middle of the others: at
 # most 36 values, and an array of up to _REPR_SIZE values in full.
@@ -33,6 +34,15 @@ def format_nbytes(nbytes: int) -> str:
     return f"{size / 1024:.1f} PiB"
 
 
+def table_lines(rows: Sequence[Sequence[str]]) -> list[str]:
+    """Write rows of cells in columns."""
+    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+    return [
+        "  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip()
+        for row in rows
+    ]
+
+
 def print_lines(text: str, printer: Any) -> None:
     """Give a text of several lines to IPython's pretty printer, as `_repr_pretty_` must."""
     for index, line in enumerate(text.split("\n")):
@@ -41,10 +51,10 @@ def print_lines(text: str, printer: Any) -> None:
         printer.text(line)
 
 
-def values_text(view: _core.DeviceArray) -> str:
+def values_text(view: _pull.View) -> str:
     """Format the values as NumPy does, pulling at most REPR_NBYTES from the device."""
     if view.size <= _REPR_SIZE and view.nbytes <= REPR_NBYTES:
-        return np.array2string(_core.fetch(view), separator=", ", max_line_width=_LINE_WIDTH)
+        return np.array2string(_pull.fetch(view), separator=", ", max_line_width=_LINE_WIDTH)
     middle = tuple(length // 2 for length in view.shape[: max(0, view.ndim - _REPR_NDIM)])
     text = np.array2string(
         _corners(view[middle] if middle else view),
@@ -59,7 +69,7 @@ def values_text(view: _core.DeviceArray) -> str:
     return f"values at [{where}]:\n{text}"
 
 
-def _corners(view: _core.DeviceArray) -> npt.NDArray[Any]:
+def _corners(view: _pull.View) -> npt.NDArray[Any]:
     """Pull the ends of each long axis into an array one element longer than the ends.
 
     The element between the ends is never printed: array2string puts "..." in its place.
@@ -69,5 +79,5 @@ def _corners(view: _core.DeviceArray) -> npt.NDArray[Any]:
     values = np.zeros([min(length, limit + 1) for length in view.shape], view.dtype)
     axes = [ends if length > limit else (slice(None),) for length in view.shape]
     for key in itertools.product(*axes):
-        values[key] = _core.fetch(view[key])
+        values[key] = _pull.fetch(view[key])
     return values

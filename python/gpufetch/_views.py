@@ -11,6 +11,8 @@ from collections.abc import Sequence
 from typing import Any
 
 from gpufetch import _core
+from gpufetch._pull import View
+from gpufetch._remote_view import RemoteView
 
 __all__ = ["axis_order", "reshaped", "resolve_shape", "squeezed_axes", "transposed"]
 
@@ -62,16 +64,20 @@ def squeezed_axes(axis: int | Sequence[int] | None, shape: tuple[int, ...]) -> t
     return axes
 
 
-def transposed(view: _core.DeviceArray, order: Sequence[int]) -> _core.DeviceArray:
+def transposed(view: View, order: Sequence[int]) -> View:
     """View with axis i taken from axis order[i]."""
+    if isinstance(view, RemoteView):
+        return view.transposed(order)
     shape, strides = view.shape, view.strides
     return _core._restride(
         view, tuple(shape[axis] for axis in order), tuple(strides[axis] for axis in order)
     )
 
 
-def reshaped(view: _core.DeviceArray, shape: tuple[int, ...]) -> _core.DeviceArray:
+def reshaped(view: View, shape: tuple[int, ...]) -> View:
     """View with another shape of as many elements; ValueError where that takes a copy."""
+    if isinstance(view, RemoteView):
+        return view.reshaped(shape)
     strides = _reshaped_strides(view.shape, view.strides, shape, view.dtype.itemsize)
     if strides is None:
         raise ValueError(

@@ -10,7 +10,7 @@ from typing import Any, ClassVar
 import numpy as np
 import numpy.typing as npt
 
-from gpufetch import _chunks, _core, _guard, _reduce, _take, _views
+from gpufetch import _chunks, _guard, _pull, _reduce, _take, _views
 from gpufetch._text import REPR_NBYTES, format_nbytes, print_lines, values_text
 
 __all__ = ["REPR_NBYTES", "LazyArray", "format_nbytes", "lazy"]
@@ -20,7 +20,7 @@ _ITERATION_NBYTES = 1 << 20
 # One step from the wrapped tensor to a view of it: what is done, and with what.
 _Step = tuple[str, tuple[Any, ...]]
 
-_STEPS: dict[str, Callable[[_core.DeviceArray, tuple[Any, ...]], _core.DeviceArray]] = {
+_STEPS: dict[str, Callable[[_pull.View, tuple[Any, ...]], _pull.View]] = {
     "index": lambda view, key: view[key],
     "transpose": _views.transposed,
     "reshape": _views.reshaped,
@@ -93,7 +93,7 @@ class LazyArray(np.lib.mixins.NDArrayOperatorsMixin):
             self._is_narrowed = False
             self._token = uuid.uuid4().hex
             self._max_fetch_nbytes: int | None = None
-            view = _core.asdevice(x)
+            view = _pull.as_view(x)
             self._source_facts: tuple[tuple[int, ...], np.dtype[Any]] = (view.shape, view.dtype)
             self._set_facts(view)
         if max_fetch_nbytes is not None:
@@ -109,7 +109,7 @@ class LazyArray(np.lib.mixins.NDArrayOperatorsMixin):
         self._token = other._token
         self._max_fetch_nbytes = other._max_fetch_nbytes
 
-    def _set_facts(self, view: _core.DeviceArray) -> None:
+    def _set_facts(self, view: _pull.View) -> None:
         self._shape: tuple[int, ...] = view.shape
         self._dtype: np.dtype[Any] = view.dtype
         self._device: str = view.device
@@ -199,7 +199,7 @@ class LazyArray(np.lib.mixins.NDArrayOperatorsMixin):
         if not _take.is_basic(items):
             return _take.take(self._view(), items, self._check_nbytes)
         if len(items) == self.ndim and all(isinstance(item, int) for item in items):
-            return _core.fetch(self._view()[items])[()]
+            return _pull.fetch(self._view()[items])[()]
         child = self._step("index", items)
         child._is_narrowed = True
         return child
@@ -208,7 +208,7 @@ class LazyArray(np.lib.mixins.NDArrayOperatorsMixin):
 
     def fetch(self, *, out: npt.NDArray[Any] | None = None) -> npt.NDArray[Any]:
         """Pull every element; `out`, if given, receives them (same shape and dtype)."""
-        return _core.fetch(self._view(), out=out)
+        return _pull.fetch(self._view(), out=out)
 
     def overview(self, shape: int | Sequence[int], how: _reduce.How = "mean") -> _reduce.Overview:
         """Reduce on the device to at most `shape` cells: see `gpufetch.overview`."""
@@ -224,9 +224,9 @@ class LazyArray(np.lib.mixins.NDArrayOperatorsMixin):
         """Count elements in bins, on the device: see `gpufetch.histogram`."""
         return _reduce.histogram(self._view(), bins, range)
 
-    def fetch_async(self, *, out: npt.NDArray[Any] | None = None) -> _core.Future:
+    def fetch_async(self, *, out: npt.NDArray[Any] | None = None) -> _pull.Future:
         """Start to pull every element; the future's result() gives the array."""
-        return _core.fetch_async(self._view(), out=out)
+        return _pull.fetch_async(self._view(), out=out)
 
     def iter_chunks(
         self, nbytes: int = _chunks.CHUNK_NBYTES, *, progress: bool = False
@@ -380,10 +380,10 @@ class LazyArray(np.lib.mixins.NDArrayOperatorsMixin):
         what = f"what is asked of this LazyArray of shape {self._shape}"
         _guard.check_nbytes(nbytes, self.max_fetch_nbytes, what)
 
-    def _view(self) -> _core.DeviceArray:
+    def _view(self) -> _pull.View:
         # Asked for anew at every access: so the framework orders this read after the work that
         # it has enqueued by now.
-        view = _core.asdevice(self._source)
+        view = _pull.as_view(self._source)
         if (view.shape, view.dtype) != self._source_facts:
             shape, dtype = self._source_facts
             raise RuntimeError(

@@ -1,0 +1,410 @@
+#include "server/connection.h"
+
+#include "core/error.h"
+#include "core/share.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <inttypes.h>
+#include <pwd.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/file.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#define SAME_NAME_MAX 99
+#define FILE_MAX_NBYTES 65536
+
+const char *const gpufi_channel_names[GPUFI_CHANNEL_COUNT] = {
+    [GPUFI_SHELL] = "shell",     [GPUFI_IOPUB] = "iopub",  [GPUFI_STDIN] = "stdin",
+    [GPUFI_CONTROL] = "control", [GPUFI_HEARTBEAT] = "hb",
+};
+
+static gpuf_status too_long(gpuf_error *err, const char *path) {
+  return gpufi_fail(err, GPUF_ERR_INVALID, 0, "the path '%.200s...' is too long", path);
+}
+
+/* --- The runtime folder ----------------------------------------------------------- */
+
+static bool from_environment(const char *name, const char *tail, char *folder, int *length) {
+  const char *value = getenv(name);
+  if (!value || !*value) {
+    return false;
+  }
+  *length = snprintf(folder, PATH_MAX, "%s%s", value, tail);
+  return true;
+}
+
+/* As jupyter_core.paths.jupyter_runtime_dir gives it on Linux. */
+static gpuf_status runtime_folder(char *folder, gpuf_error *err) {
+  int length = 0;
+  if (!from_environment("JUPYTER_RUNTIME_DIR", "", folder, &length) &&
+      !from_environment("JUPYTER_DATA_DIR", "/runtime", folder, &length) &&
+      !from_environment("XDG_DATA_HOME", "/jupyter/runtime", folder, &length) &&
+      !from_environment("HOME", "/.local/share/jupyter/runtime", folder, &length)) {
+    struct passwd entry, *found = NULL;
+    char strings[4096];
+    if (getpwuid_r(geteuid(), &entry, strings, sizeof(strings), &found) != 0 || !found) {
+      return gpufi_fail(err, GPUF_ERR_IO, errno,
+                        "this user has no home folder for Jupyter's runtime files: set "
+                        "JUPYTER_RUNTIME_DIR");
+    }
+    length = snprintf(folder, PATH_MAX, "%s/.local/share/jupyter/runtime", entry.pw_dir);
+  }
+  return length < PATH_MAX ? GPUF_OK : too_long(err, folder);
+}
+
+/* mkdir -p; only its owner may look into what is made. */
+static gpuf_status make_folder(const char *folder, gpuf_error *err) {
+  char path[PATH_MAX];
+  snprintf(path, sizeof(path), "%s", folder);
+  for (char *slash = strchr(path + 1, '/');; slash = strchr(slash + 1, '/')) {
+    if (slash) {
+      *slash = '\0';
+    }
+    if (mkdir(path, 0700) != 0 && errno != EEXIST && (!slash || errno != EROFS)) {
+      return gpufi_fail(err, GPUF_ERR_IO, errno,
+                        "cannot make the folder %s for the connection file: %s; set "
+                        "JUPYTER_RUNTIME_DIR to a folder that can be written",
+                        path, strerror(errno));
+    }
+    if (!slash) {
+      return GPUF_OK;
+    }
+    *slash = '/';
+  }
+}
+
+/* The folder part of a path; "." without a slash. */
+static void folder_of(const char *path, char folder[PATH_MAX]) {
+  const char *slash = strrchr(path, '/');
+  const int nbytes = slash ? (int)(slash - path) : 0;
+  snprintf(folder, PATH_MAX, "%.*s", nbytes, path);
+  if (nbytes == 0) {
+    snprintf(folder, PATH_MAX, "%s", slash ? "/" : ".");
+  }
+}
+
+/* Two servers that start at once take turns. A file system without locks loses only that. */
+static gpuf_status lock_folder(gpufi_connection *connection, const char *folder, gpuf_error *err) {
+  connection->lock_fd = open(folder, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+  if (connection->lock_fd < 0) {
+    return gpufi_fail(err, GPUF_ERR_IO, errno, "cannot open the folder %s: %s", folder,
+                      strerror(errno));
+  }
+  while (flock(connection->lock_fd, LOCK_EX) != 0 && errno == EINTR) {
+  }
+  return GPUF_OK;
+}
+
+static void unlock_folder(gpufi_connection *connection) {
+  if (connection->lock_fd >= 0) {
+    close(connection->lock_fd);
+    connection->lock_fd = -1;
+  }
+}
+
+/* --- Files that exist ---------------------------------------------------------------- */
+
+/* The file's object; NULL if there is no file or it is no connection file. */
+static json_t *load_file(const char *path) {
+  json_t *object = NULL;
+  struct stat info;
+  char *text = malloc(FILE_MAX_NBYTES);
+  const int fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
+  if (text && fd >= 0 && fstat(fd, &info) == 0 && S_ISREG(info.st_mode)) {
+    const ssize_t nbytes = read(fd, text, FILE_MAX_NBYTES);
+    object = nbytes > 0 ? json_loadb(text, (size_t)nbytes, 0, NULL) : NULL;
+  }
+  if (fd >= 0) {
+    close(fd);
+  }
+  free(text);
+  return object;
+}
+
+static void host_name(char name[HOST_NAME_MAX + 1]) {
+  if (gethostname(name, HOST_NAME_MAX + 1) != 0) {
+    name[0] = '\0';
+  }
+  name[HOST_NAME_MAX] = '\0';
+}
+
+/* True for a file of a server whose process still lives, or lives on another machine, which cannot
+ * be told from here. */
+static bool is_alive(const json_t *file) {
+  char host[HOST_NAME_MAX + 1];
+  const json_t *server = json_object_get(file, "gpufetch");
+  const json_t *there = json_object_get(server, "host");
+  const int64_t process_id = json_integer_value(json_object_get(server, "process_id"));
+  const int64_t start_time = json_integer_value(json_object_get(server, "start_time"));
+  host_name(host);
+  if (!json_is_object(server) || process_id <= 0) {
+    return false;
+  }
+  if (json_is_string(there) && strcmp(json_string_value(there), host) != 0) {
+    return true;
+  }
+  return gpufi_process_start_time(process_id) == (uint64_t)start_time && start_time != 0;
+}
+
+static bool take_text(const json_t *file, const char *name, char *text, size_t nbytes) {
+  const json_t *value = json_object_get(file, name);
+  if (value && (!json_is_string(value) || json_string_length(value) >= nbytes)) {
+    return false;
+  }
+  if (value) {
+    memcpy(text, json_string_value(value), json_string_length(value) + 1);
+  }
+  return true;
+}
+
+static bool take_ports(const json_t *file, gpufi_connection *connection) {
+  bool fits = true;
+  for (int i = 0; i < GPUFI_CHANNEL_COUNT; i++) {
+    char name[32];
+    snprintf(name, sizeof(name), "%s_port", gpufi_channel_names[i]);
+    const json_t *value = json_object_get(file, name);
+    fits = fits && (!value || (json_is_integer(value) && json_integer_value(value) >= 0 &&
+                               json_integer_value(value) <= 65535));
+    connection->ports[i] = fits ? (int32_t)json_integer_value(value) : 0;
+  }
+  return fits;
+}
+
+/* Settings that a kernel manager wrote for the kernel it is about to start. */
+static gpuf_status take_settings(gpufi_connection *connection, const json_t *file,
+                                 gpuf_error *err) {
+  char transport[8] = "tcp", scheme[16] = "hmac-sha256";
+  if (!json_is_object(file) || !take_text(file, "transport", transport, sizeof(transport)) ||
+      !take_text(file, "signature_scheme", scheme, sizeof(scheme)) ||
+      !take_text(file, "ip", connection->ip, sizeof(connection->ip)) ||
+      !take_text(file, "key", connection->key, sizeof(connection->key)) ||
+      !take_text(file, "curve_publickey", connection->curve_publickey, GPUFI_CURVE_KEY_NBYTES) ||
+      !take_text(file, "curve_secretkey", connection->curve_secretkey, GPUFI_CURVE_KEY_NBYTES) ||
+      !take_ports(file, connection) || strcmp(scheme, "hmac-sha256") != 0 ||
+      (strcmp(transport, "tcp") != 0 && strcmp(transport, "ipc") != 0)) {
+    return gpufi_fail(err, GPUF_ERR_INVALID, 0,
+                      "%s exists and is no connection file that can be served (tcp or ipc, "
+                      "hmac-sha256): name another file or remove it",
+                      connection->path);
+  }
+  connection->is_ipc = strcmp(transport, "ipc") == 0;
+  return GPUF_OK;
+}
+
+/* --- Claim --------------------------------------------------------------------------- */
+
+static gpuf_status claim_file(gpufi_connection *connection, const char *file, gpuf_error *err) {
+  char folder[PATH_MAX];
+  if (snprintf(connection->path, PATH_MAX, "%s", file) >= PATH_MAX) {
+    return too_long(err, file);
+  }
+  folder_of(file, folder);
+  gpuf_status status = lock_folder(connection, folder, err);
+  if (status != GPUF_OK || access(file, F_OK) != 0) {
+    return status;
+  }
+  json_t *old = load_file(file);
+  if (is_alive(old)) {
+    status = gpufi_fail(err, GPUF_ERR_STATE, 0,
+                        "%s belongs to a server that runs (process %" PRId64
+                        "): stop it or name another file",
+                        file,
+                        (int64_t)json_integer_value(
+                            json_object_get(json_object_get(old, "gpufetch"), "process_id")));
+  } else if (!json_object_get(old, "gpufetch")) {
+    status = take_settings(connection, old, err);
+  }
+  json_decref(old);
+  return status;
+}
+
+static gpuf_status claim_name(gpufi_connection *connection, const char *name, gpuf_error *err) {
+  char folder[PATH_MAX];
+  gpuf_status status = runtime_folder(folder, err);
+  if (status == GPUF_OK) {
+    status = make_folder(folder, err);
+  }
+  if (status == GPUF_OK) {
+    status = lock_folder(connection, folder, err);
+  }
+  for (int number = 1; status == GPUF_OK && number <= SAME_NAME_MAX; number++) {
+    char suffix[8] = "";
+    if (number > 1) {
+      snprintf(suffix, sizeof(suffix), "-%d", number);
+    }
+    const int name_nbytes =
+        snprintf(connection->name, sizeof(connection->name), "%s%s", name, suffix);
+    const int length =
+        snprintf(connection->path, PATH_MAX, "%s/kernel-%s%s.json", folder, name, suffix);
+    if (length >= PATH_MAX || name_nbytes >= (int)sizeof(connection->name)) {
+      return too_long(err, connection->path);
+    }
+    json_t *old = load_file(connection->path);
+    const bool taken =
+        access(connection->path, F_OK) == 0 && (is_alive(old) || !json_object_get(old, "gpufetch"));
+    json_decref(old);
+    if (!taken) {
+      return GPUF_OK;
+    }
+  }
+  return status != GPUF_OK ? status
+                           : gpufi_fail(err, GPUF_ERR_STATE, 0,
+                                        "%d servers are named %s already: choose another name",
+                                        SAME_NAME_MAX, name);
+}
+
+gpuf_status gpufi_connection_claim(gpufi_connection *connection, const char *name, const char *file,
+                                   gpuf_error *err) {
+  connection->lock_fd = -1;
+  connection->process_id = getpid();
+  snprintf(connection->name, sizeof(connection->name), "%s", name);
+  return file ? claim_file(connection, file, err) : claim_name(connection, name, err);
+}
+
+void gpufi_connection_url(const gpufi_connection *connection, gpufi_channel channel, char *url) {
+  const int32_t port = connection->ports[channel];
+  if (connection->is_ipc) {
+    snprintf(url, PATH_MAX + 64, "ipc://%s-%d", connection->ip, (int)port);
+  } else if (port == 0) {
+    snprintf(url, PATH_MAX + 64, "tcp://%s:*", connection->ip);
+  } else {
+    snprintf(url, PATH_MAX + 64, "tcp://%s:%d", connection->ip, (int)port);
+  }
+}
+
+/* --- Write and remove ------------------------------------------------------------------ */
+
+static json_t *describe(const gpufi_connection *connection) {
+  char host[HOST_NAME_MAX + 1];
+  host_name(host);
+  json_t *server =
+      json_pack("{ss ss ss sI sI}", "name", connection->name, "version", gpuf_version(), "host",
+                host, "process_id", (json_int_t)connection->process_id, "start_time",
+                (json_int_t)gpufi_process_start_time(connection->process_id));
+  json_t *file = json_pack("{ss ss ss ss ss so}", "transport", connection->is_ipc ? "ipc" : "tcp",
+                           "ip", connection->ip, "key", connection->key, "signature_scheme",
+                           "hmac-sha256", "kernel_name", "gpufetch", "gpufetch", server);
+  for (int i = 0; i < GPUFI_CHANNEL_COUNT && file; i++) {
+    char name[32];
+    snprintf(name, sizeof(name), "%s_port", gpufi_channel_names[i]);
+    json_object_set_new(file, name, json_integer(connection->ports[i]));
+  }
+  if (file && connection->curve_secretkey[0]) {
+    json_object_set_new(file, "curve_publickey", json_string(connection->curve_publickey));
+    json_object_set_new(file, "curve_secretkey", json_string(connection->curve_secretkey));
+  }
+  return file;
+}
+
+static bool write_all(int fd, const char *text, size_t nbytes) {
+  while (nbytes > 0) {
+    const ssize_t written = write(fd, text, nbytes);
+    if (written < 0 && errno != EINTR) {
+      return false;
+    }
+    text += written > 0 ? written : 0;
+    nbytes -= written > 0 ? (size_t)written : 0;
+  }
+  return true;
+}
+
+/* Write `text` to a new file beside `path`, then give it that name. */
+static bool replace_file(const char *path, const char *text, uint64_t *inode) {
+  char part[PATH_MAX + 32];
+  struct stat info;
+  snprintf(part, sizeof(part), "%s.%ld.part", path, (long)getpid());
+  unlink(part);
+  const int fd = open(part, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC | O_NOFOLLOW, 0600);
+  if (fd < 0) {
+    return false;
+  }
+  bool done = fchmod(fd, 0600) == 0 && write_all(fd, text, strlen(text)) && fstat(fd, &info) == 0;
+  int code = errno;
+  if (close(fd) != 0 || !done || rename(part, path) != 0) {
+    code = done ? errno : code;
+    unlink(part);
+    errno = code;
+    return false;
+  }
+  *inode = info.st_ino;
+  return true;
+}
+
+/* external_kernels/kernel-NAME.json beside the file. */
+static bool external_path(const gpufi_connection *connection, char path[PATH_MAX]) {
+  char folder[PATH_MAX];
+  folder_of(connection->path, folder);
+  const char *slash = strrchr(connection->path, '/');
+  return snprintf(path, PATH_MAX, "%s/external_kernels/%s", folder,
+                  slash ? slash + 1 : connection->path) < PATH_MAX;
+}
+
+static bool write_external(gpufi_connection *connection, const char *text) {
+  char path[PATH_MAX], folder[PATH_MAX];
+  if (!external_path(connection, path)) {
+    errno = ENAMETOOLONG;
+    return false;
+  }
+  folder_of(path, folder);
+  return make_folder(folder, NULL) == GPUF_OK &&
+         replace_file(path, text, &connection->external_inode);
+}
+
+gpuf_status gpufi_connection_write(gpufi_connection *connection, bool external, gpuf_error *err) {
+  gpuf_status status = GPUF_OK;
+  json_t *file = describe(connection);
+  char *text = file ? json_dumps(file, JSON_INDENT(2)) : NULL;
+  if (!text) {
+    status = gpufi_fail(err, GPUF_ERR_NO_MEMORY, 0, "no memory for a connection file");
+  } else if (!replace_file(connection->path, text, &connection->inode) ||
+             (external && !write_external(connection, text))) {
+    status = gpufi_fail(err, GPUF_ERR_IO, errno,
+                        "cannot write the connection file %s: %s; set JUPYTER_RUNTIME_DIR to a "
+                        "folder that can be written, or name a file in the options",
+                        connection->path, strerror(errno));
+  }
+  json_decref(file);
+  free(text);
+  unlock_folder(connection);
+  return status;
+}
+
+static void remove_own(const char *path, uint64_t *inode) {
+  struct stat info;
+  if (*inode && stat(path, &info) == 0 && info.st_ino == *inode) {
+    unlink(path);
+  }
+  *inode = 0;
+}
+
+/* libzmq leaves the sockets of ipc behind. */
+static void remove_ipc_sockets(const gpufi_connection *connection) {
+  char url[PATH_MAX + 64];
+  for (int i = 0; i < GPUFI_CHANNEL_COUNT; i++) {
+    gpufi_connection_url(connection, (gpufi_channel)i, url);
+    unlink(url + strlen("ipc://"));
+  }
+}
+
+void gpufi_connection_remove(gpufi_connection *connection) {
+  char path[PATH_MAX];
+  if (connection->process_id != getpid()) {
+    return; /* a forked child: the files are its parent's */
+  }
+  if (connection->is_ipc && connection->inode) {
+    remove_ipc_sockets(connection);
+  }
+  remove_own(connection->path, &connection->inode);
+  if (external_path(connection, path)) {
+    remove_own(path, &connection->external_inode);
+  }
+}
+
+void gpufi_connection_fini(gpufi_connection *connection) {
+  gpufi_connection_remove(connection);
+  unlock_folder(connection);
+}

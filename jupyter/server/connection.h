@@ -1,0 +1,57 @@
+/* Connection files: how clients find a server, and how a server finds what it is to listen on. */
+#ifndef GPUFI_SERVER_CONNECTION_H
+#define GPUFI_SERVER_CONNECTION_H
+
+#include "server/wire.h"
+
+#include <limits.h>
+
+typedef enum gpufi_channel {
+  GPUFI_SHELL,
+  GPUFI_IOPUB,
+  GPUFI_STDIN,
+  GPUFI_CONTROL,
+  GPUFI_HEARTBEAT,
+  GPUFI_CHANNEL_COUNT,
+} gpufi_channel;
+
+#define GPUFI_NAME_MAX_NBYTES 64
+#define GPUFI_CURVE_KEY_NBYTES 41 /* Z85 text and NUL */
+
+typedef struct gpufi_connection {
+  char name[GPUFI_NAME_MAX_NBYTES + 1]; /* of the server, numbered where it was taken */
+  char path[PATH_MAX];                  /* of the connection file, absolute or as it was given */
+  bool is_ipc;
+  char ip[PATH_MAX]; /* address, or with ipc what the paths of the sockets begin with */
+  int32_t ports[GPUFI_CHANNEL_COUNT]; /* 0 = any that is free */
+  char key[GPUFI_WIRE_KEY_MAX_NBYTES + 1];
+  char curve_publickey[GPUFI_CURVE_KEY_NBYTES]; /* both "" without CurveZMQ */
+  char curve_secretkey[GPUFI_CURVE_KEY_NBYTES];
+  int lock_fd;             /* of the folder, between claim and write; else -1 */
+  uint64_t inode;          /* of the file that was written; 0 = none */
+  uint64_t external_inode; /* of its link in the folder external_kernels; 0 = none */
+  int64_t process_id;
+} gpufi_connection;
+
+extern const char *const gpufi_channel_names[GPUFI_CHANNEL_COUNT]; /* "shell", ... */
+
+/* Find the file's path and name. `file` NULL: kernel-NAME.json in Jupyter's runtime folder, which
+ * is made if it is missing, with NAME numbered while a living server has it. Otherwise exactly that
+ * file: if a living server wrote it, the call fails; if a kernel manager did, its settings are
+ * taken. Holds the folder's lock until gpufi_connection_write or _fini. */
+gpuf_status gpufi_connection_claim(gpufi_connection *connection, const char *name, const char *file,
+                                   gpuf_error *err);
+
+/* URL of a channel; with port 0 one that asks for any port. `url` holds PATH_MAX + 64 bytes. */
+void gpufi_connection_url(const gpufi_connection *connection, gpufi_channel channel, char *url);
+
+/* Write the file, readable by its owner alone, in one step. `external`: also as
+ * external_kernels/kernel-NAME.json beside it, where JupyterLab looks for kernels. */
+gpuf_status gpufi_connection_write(gpufi_connection *connection, bool external, gpuf_error *err);
+
+/* Remove the files if they are still the ones that this process wrote. Safe to repeat. */
+void gpufi_connection_remove(gpufi_connection *connection);
+/* gpufi_connection_remove, and give up the lock. */
+void gpufi_connection_fini(gpufi_connection *connection);
+
+#endif

@@ -1,0 +1,180 @@
+/* The requests of Jupyter's messaging protocol, other than comms. */
+#include "server/server.h"
+
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+typedef void handler(gpuf_server *server, gpufi_channel channel, const gpufi_message *message);
+
+#define BANNER_NBYTES 512
+
+static void banner(const gpuf_server *server, char text[BANNER_NBYTES]) {
+  snprintf(text, BANNER_NBYTES,
+           "gpufetch %s serves the tensors of '%s' (process %" PRId64 ").\n"
+           "It runs no code. In a notebook: import gpufetch; run = gpufetch.connect('%s')\n",
+           gpuf_version(), server->connection.name, server->connection.process_id,
+           server->connection.name);
+}
+
+static void kernel_info(gpuf_server *server, gpufi_channel channel, const gpufi_message *message) {
+  char text[BANNER_NBYTES];
+  banner(server, text);
+  gpufi_server_reply(server, channel, message, "kernel_info_reply",
+                     json_pack("{ss ss ss ss s{ss ss ss ss} ss s[]s[]}", "status", "ok",
+                               "protocol_version", "5.4", "implementation", "gpufetch",
+                               "implementation_version", gpuf_version(), "language_info", "name",
+                               "gpufetch", "version", gpuf_version(), "mimetype", "text/plain",
+                               "file_extension", ".txt", "banner", text, "help_links",
+                               "supported_features"));
+}
+
+static void connect_info(gpuf_server *server, gpufi_channel channel, const gpufi_message *message) {
+  json_t *content = json_pack("{ss}", "status", "ok");
+  for (int i = 0; i < GPUFI_CHANNEL_COUNT && content; i++) {
+    char name[32];
+    snprintf(name, sizeof(name), "%s_port", gpufi_channel_names[i]);
+    json_object_set_new(content, name, json_integer(server->connection.ports[i]));
+  }
+  gpufi_server_reply(server, channel, message, "connect_reply", content);
+}
+
+static void comm_info(gpuf_server *server, gpufi_channel channel, const gpufi_message *message) {
+  const json_t *target = json_object_get(message->content, "target_name");
+  gpufi_server_reply(server, channel, message, "comm_info_reply",
+                     json_pack("{ss so}", "status", "ok", "comms",
+                               gpufi_comms_list(&server->comms, json_string_value(target))));
+}
+
+static void is_complete(gpuf_server *server, gpufi_channel channel, const gpufi_message *message) {
+  gpufi_server_reply(server, channel, message, "is_complete_reply",
+                     json_pack("{ss}", "status", "complete"));
+}
+
+static void history(gpuf_server *server, gpufi_channel channel, const gpufi_message *message) {
+  gpufi_server_reply(server, channel, message, "history_reply",
+                     json_pack("{ss s[]}", "status", "ok", "history"));
+}
+
+static void complete(gpuf_server *server, gpufi_channel channel, const gpufi_message *message) {
+  json_int_t cursor = json_integer_value(json_object_get(message->content, "cursor_pos"));
+  gpufi_server_reply(server, channel, message, "complete_reply",
+                     json_pack("{ss s[] sI sI s{}}", "status", "ok", "matches", "cursor_start",
+                               cursor, "cursor_end", cursor, "metadata"));
+}
+
+static void inspect(gpuf_server *server, gpufi_channel channel, const gpufi_message *message) {
+  gpufi_server_reply(server, channel, message, "inspect_reply",
+                     json_pack("{ss sb s{} s{}}", "status", "ok", "found", 0, "data", "metadata"));
+}
+
+static void interrupt(gpuf_server *server, gpufi_channel channel, const gpufi_message *message) {
+  gpufi_server_reply(server, channel, message, "interrupt_reply",
+                     json_pack("{ss}", "status", "ok"));
+}
+
+/* The program ends only if it said that it wants to be ended so. */
+static void shut_down(gpuf_server *server, gpufi_channel channel, const gpufi_message *message) {
+  const bool restart = json_is_true(json_object_get(message->content, "restart"));
+  gpufi_server_reply(server, channel, message, "shutdown_reply",
+                     json_pack("{ss sb}", "status", "ok", "restart", restart));
+  gpufi_comms_close_session(&server->comms, message);
+  if (server->shutdown && !restart && !server->was_shut_down) {
+    server->was_shut_down = true;
+    server->shutdown(server->shutdown_arg);
+  }
+}
+
+/* --- Execute ------------------------------------------------------------------------------ */
+
+/* `exit`, `quit`, as they are or called. */
+static bool asks_to_leave(const char *code) {
+  static const char *const words[] = {"exit", "quit", "exit()", "quit()"};
+  const size_t start = strspn(code, " \t\n");
+  const size_t nbytes = strcspn(code + start, " \t\n;");
+  const bool ends = code[start + nbytes + strspn(code + start + nbytes, " \t\n;")] == '\0';
+  for (size_t i = 0; i < sizeof(words) / sizeof(words[0]) && ends; i++) {
+    if (nbytes == strlen(words[i]) && strncmp(code + start, words[i], nbytes) == 0) {
+      return true;
+    }
+  }
+  return false;
+}
+
+/* Whatever the code is, a console shows what this kernel is. */
+static void show_execution(gpuf_server *server, const gpufi_message *message, const char *code) {
+  char text[BANNER_NBYTES + 64];
+  gpufi_comm_counts counts;
+  banner(server, text);
+  gpufi_comm_get_counts(server->comms.dispatcher, &counts);
+  snprintf(text + strlen(text), 64, "Tensors published: %d. `exit` detaches.\n",
+           (int)counts.tensor_count);
+  gpufi_server_publish(
+      server, "execute_input", "execute_input", message->header,
+      json_pack("{ss sI}", "code", code, "execution_count", (json_int_t)server->execution_count));
+  gpufi_server_publish(server, "stream.stdout", "stream", message->header,
+                       json_pack("{ss ss}", "name", "stdout", "text", text));
+}
+
+static void execute(gpuf_server *server, gpufi_channel channel, const gpufi_message *message) {
+  const json_t *silent = json_object_get(message->content, "silent");
+  const json_t *store = json_object_get(message->content, "store_history");
+  const char *code = json_string_value(json_object_get(message->content, "code"));
+  const bool leaves = code && asks_to_leave(code);
+  json_t *payload =
+      leaves ? json_pack("[{ss sb}]", "source", "ask_exit", "keepkernel", 1) : json_array();
+  if (!json_is_true(silent)) {
+    server->execution_count += !json_is_false(store);
+    if (code && !leaves && code[strspn(code, " \t\n")]) {
+      show_execution(server, message, code);
+    }
+  }
+  gpufi_server_reply(server, channel, message, "execute_reply",
+                     json_pack("{ss sI so s{}}", "status", "ok", "execution_count",
+                               (json_int_t)server->execution_count, "payload", payload,
+                               "user_expressions"));
+}
+
+/* --- Dispatch ------------------------------------------------------------------------------- */
+
+static const struct {
+  const char *type;
+  handler *handle;
+} handlers[] = {
+    {"kernel_info_request", kernel_info}, {"comm_info_request", comm_info},
+    {"execute_request", execute},         {"is_complete_request", is_complete},
+    {"history_request", history},         {"complete_request", complete},
+    {"inspect_request", inspect},         {"interrupt_request", interrupt},
+    {"shutdown_request", shut_down},      {"connect_request", connect_info},
+};
+
+static const struct {
+  const char *type;
+  bool (*handle)(gpufi_comms *comms, gpufi_message *message);
+} comm_handlers[] = {
+    {"comm_open", gpufi_comms_open},
+    {"comm_msg", gpufi_comms_submit},
+    {"comm_close", gpufi_comms_close},
+};
+
+#define COUNT(array) (sizeof(array) / sizeof((array)[0]))
+
+/* As ipykernel does, an unknown type is busy and idle and nothing else. */
+void gpufi_kernel_handle(gpuf_server *server, gpufi_channel channel, gpufi_message *message) {
+  bool is_answered_later = false;
+  gpufi_server_status(server, message->header, "busy");
+  for (size_t i = 0; i < COUNT(handlers); i++) {
+    if (strcmp(message->type, handlers[i].type) == 0) {
+      handlers[i].handle(server, channel, message);
+    }
+  }
+  for (size_t i = 0; i < COUNT(comm_handlers); i++) {
+    if (strcmp(message->type, comm_handlers[i].type) == 0) {
+      is_answered_later = comm_handlers[i].handle(&server->comms, message);
+    }
+  }
+  if (!is_answered_later) {
+    gpufi_server_status(server, message->header, "idle");
+  }
+}

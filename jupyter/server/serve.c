@@ -1,0 +1,312 @@
+/* Starting and stopping servers, and what a program calls on one. */
+#include "core/error.h"
+#include "core/runtime.h"
+#include "server/server.h"
+
+#include <errno.h>
+#include <inttypes.h>
+#include <signal.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/eventfd.h>
+#include <unistd.h>
+
+#define NAME_MAX_NBYTES 48
+#define REPLY_MAX_NBYTES ((size_t)256 << 20)
+#define REPLY_MAX_LEAST_NBYTES ((size_t)16 << 20)
+#define COMMS_MAX 1024
+#define COMMS_MOST 65536
+
+/* Those that run, whose files are removed at exit. */
+static pthread_mutex_t running_lock = PTHREAD_MUTEX_INITIALIZER;
+static gpuf_server *running;
+
+/* --- At exit --------------------------------------------------------------------------------- */
+
+static void remove_files(void) {
+  if (pthread_mutex_trylock(&running_lock) ==
+      0) { /* a thread in the middle of it has its reasons */
+    for (gpuf_server *server = running; server; server = server->next) {
+      gpufi_connection_remove(&server->connection);
+    }
+    pthread_mutex_unlock(&running_lock);
+  }
+}
+
+static void remove_files_at_exit(void) {
+  atexit(remove_files);
+}
+
+static void add_running(gpuf_server *server) {
+  static pthread_once_t once = PTHREAD_ONCE_INIT;
+  pthread_once(&once, remove_files_at_exit);
+  pthread_mutex_lock(&running_lock);
+  server->next = running;
+  running = server;
+  pthread_mutex_unlock(&running_lock);
+}
+
+static void remove_running(gpuf_server *server) {
+  pthread_mutex_lock(&running_lock);
+  gpuf_server **link = &running;
+  while (*link && *link != server) {
+    link = &(*link)->next;
+  }
+  if (*link) {
+    *link = server->next;
+  }
+  pthread_mutex_unlock(&running_lock);
+}
+
+/* --- Options ---------------------------------------------------------------------------------- */
+
+static gpuf_status check_name(const char *name, gpuf_error *err) {
+  static const char allowed[] = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789_.-";
+  const size_t nbytes = strlen(name);
+  if (nbytes == 0 || nbytes > NAME_MAX_NBYTES || strspn(name, allowed) != nbytes) {
+    return gpufi_fail(err, GPUF_ERR_INVALID, 0,
+                      "the server's name '%.*s' is not 1 to %d of A-Z a-z 0-9 _ . -",
+                      NAME_MAX_NBYTES, name, NAME_MAX_NBYTES);
+  }
+  return GPUF_OK;
+}
+
+static gpuf_status check_options(const gpuf_serve_options *options, gpuf_error *err) {
+  if (options->transport && strcmp(options->transport, "tcp") != 0 &&
+      strcmp(options->transport, "ipc") != 0) {
+    return gpufi_fail(err, GPUF_ERR_INVALID, 0, "transport '%.20s' is neither tcp nor ipc",
+                      options->transport);
+  }
+  if (options->first_port < 0 || options->first_port > 65535 - GPUFI_CHANNEL_COUNT) {
+    return gpufi_fail(err, GPUF_ERR_INVALID, 0,
+                      "first_port %" PRId32 " is not 0 or the first of five ports",
+                      options->first_port);
+  }
+  if (options->ip && strlen(options->ip) > 255) {
+    return gpufi_fail(err, GPUF_ERR_INVALID, 0, "ip '%.40s...' is no address", options->ip);
+  }
+  if (options->reply_max_nbytes && options->reply_max_nbytes < REPLY_MAX_LEAST_NBYTES) {
+    return gpufi_fail(err, GPUF_ERR_INVALID, 0,
+                      "reply_max_nbytes %zu holds no replies: take %zu or more, or 0",
+                      options->reply_max_nbytes, REPLY_MAX_LEAST_NBYTES);
+  }
+  if (!(options->step_share >= 0 && options->step_share <= 1)) {
+    return gpufi_fail(err, GPUF_ERR_INVALID, 0, "step_share %g is not in 0 to 1",
+                      options->step_share);
+  }
+  if (options->comms_max < 0 || options->comms_max > COMMS_MOST) {
+    return gpufi_fail(err, GPUF_ERR_INVALID, 0, "comms_max %" PRId32 " is not in 0 to %d",
+                      options->comms_max, COMMS_MOST);
+  }
+  return GPUF_OK;
+}
+
+/* The program's name, as far as it can be a server's. */
+static void default_name(char name[NAME_MAX_NBYTES + 1]) {
+  snprintf(name, NAME_MAX_NBYTES + 1, "%s", program_invocation_short_name);
+  for (char *c = name; *c; c++) {
+    const bool fits = (*c >= 'a' && *c <= 'z') || (*c >= 'A' && *c <= 'Z') ||
+                      (*c >= '0' && *c <= '9') || *c == '_' || *c == '.' || *c == '-';
+    *c = fits ? *c : '_';
+  }
+  if (!*name) {
+    snprintf(name, NAME_MAX_NBYTES + 1, "gpufetch");
+  }
+}
+
+/* What neither the options nor a kernel manager's file have set. */
+static gpuf_status complete_connection(gpufi_connection *connection,
+                                       const gpuf_serve_options *options, gpuf_error *err) {
+  const bool is_given = connection->key[0] != '\0'; /* by a kernel manager */
+  gpuf_status status = GPUF_OK;
+  if (!is_given) {
+    connection->is_ipc = options->transport && strcmp(options->transport, "ipc") == 0;
+    for (int i = 0; i < GPUFI_CHANNEL_COUNT; i++) {
+      connection->ports[i] = connection->is_ipc    ? i + 1
+                             : options->first_port ? options->first_port + i
+                                                   : 0;
+    }
+    snprintf(connection->ip, sizeof(connection->ip), "%s", options->ip ? options->ip : "127.0.0.1");
+    status = gpufi_random_hex(connection->key, 32, err);
+  }
+  if (connection->is_ipc && !is_given) {
+    const size_t stem_nbytes = strlen(connection->path) - strlen(".json");
+    const bool is_json =
+        strlen(connection->path) > 5 && strcmp(connection->path + stem_nbytes, ".json") == 0;
+    snprintf(connection->ip, sizeof(connection->ip), "%.*s-ipc",
+             is_json ? (int)stem_nbytes : PATH_MAX - 8, connection->path);
+  }
+  if (options->curve && !connection->curve_secretkey[0] &&
+      zmq_curve_keypair(connection->curve_publickey, connection->curve_secretkey) != 0) {
+    connection->curve_publickey[0] = connection->curve_secretkey[0] = '\0';
+    status = gpufi_fail(err, GPUF_ERR_UNSUPPORTED, 0,
+                        "this libzmq has no CurveZMQ: leave out curve, or use ipc");
+  }
+  return status;
+}
+
+/* --- Start -------------------------------------------------------------------------------------
+ */
+
+/* The program's signal handlers are not for threads of the server. */
+static gpuf_status start_thread(gpuf_server *server, gpuf_error *err) {
+  sigset_t all, previous;
+  sigfillset(&all);
+  pthread_sigmask(SIG_SETMASK, &all, &previous);
+  gpuf_status status = gpufi_comms_start(&server->comms, err);
+  if (status == GPUF_OK) {
+    const int code = pthread_create(&server->thread, NULL, gpufi_server_main, server);
+    if (code != 0) {
+      status = gpufi_fail(err, GPUF_ERR_IO, code, "no thread for the server: %s", strerror(code));
+      gpufi_comms_stop(&server->comms);
+    } else {
+      pthread_setname_np(server->thread, "gpufetch-serve");
+    }
+  }
+  pthread_sigmask(SIG_SETMASK, &previous, NULL);
+  return status;
+}
+
+static gpuf_status start_comms(gpuf_server *server, const gpuf_serve_options *options,
+                               gpuf_error *err) {
+  const gpufi_comm_options comm_options = {
+      .server_name = server->connection.name,
+      .client_max = options->comms_max ? options->comms_max : COMMS_MAX,
+      .reply_memory_nbytes =
+          options->reply_max_nbytes ? options->reply_max_nbytes : REPLY_MAX_NBYTES,
+      .step_share = options->step_share,
+  };
+  return gpufi_comms_init(&server->comms, server, &comm_options, err);
+}
+
+/* All of it can be released when this fails. */
+static gpuf_status start(gpuf_server *server, const gpuf_serve_options *options, const char *name,
+                         gpuf_error *err) {
+  gpufi_connection *connection = &server->connection;
+  gpuf_status status = gpufi_connection_claim(connection, name, options->connection_file, err);
+  if (status == GPUF_OK) {
+    status = complete_connection(connection, options, err);
+  }
+  if (status == GPUF_OK) {
+    status = start_comms(server, options, err);
+  }
+  if (status == GPUF_OK) {
+    status = gpufi_session_create(connection->key, &server->session, err);
+  }
+  if (status == GPUF_OK && (server->wake_fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)) < 0) {
+    status = gpufi_fail(err, GPUF_ERR_IO, errno, "eventfd: %s", strerror(errno));
+  }
+  if (status == GPUF_OK) {
+    status = gpufi_sockets_open(&server->sockets, connection, err);
+  }
+  if (status == GPUF_OK) {
+    status = gpufi_connection_write(connection, options->jupyterlab, err);
+  }
+  return status == GPUF_OK ? start_thread(server, err) : status;
+}
+
+static gpuf_status release(gpuf_server *server, gpuf_error *err) {
+  gpufi_connection_fini(&server->connection);
+  gpufi_sockets_close(&server->sockets);
+  gpufi_session_destroy(server->session);
+  const gpuf_status status = gpufi_comms_fini(&server->comms, err);
+  if (server->wake_fd >= 0) {
+    close(server->wake_fd);
+  }
+  free(server);
+  return status;
+}
+
+gpuf_status gpuf_serve_start(const gpuf_serve_options *options, gpuf_server **server,
+                             gpuf_error *err) {
+  static const gpuf_serve_options defaults;
+  char name[NAME_MAX_NBYTES + 1];
+  default_name(name);
+  options = options ? options : &defaults;
+  gpuf_status status = gpufi_forked() ? gpufi_refuse_after_fork(err) : check_options(options, err);
+  if (status == GPUF_OK && options->name) {
+    status = check_name(options->name, err);
+  }
+  if (status != GPUF_OK) {
+    return status;
+  }
+  gpuf_server *created = calloc(1, sizeof(*created));
+  if (!created) {
+    return gpufi_fail(err, GPUF_ERR_NO_MEMORY, 0, "no memory for a server");
+  }
+  created->wake_fd = created->connection.lock_fd = -1;
+  created->shutdown = options->shutdown;
+  created->shutdown_arg = options->shutdown_arg;
+  created->log = options->log;
+  created->log_arg = options->log_arg;
+  status = start(created, options, options->name ? options->name : name, err);
+  if (status != GPUF_OK) {
+    release(created, NULL);
+    return status;
+  }
+  add_running(created);
+  *server = created;
+  return GPUF_OK;
+}
+
+gpuf_status gpuf_serve_stop(gpuf_server *server, gpuf_error *err) {
+  if (!server) {
+    return GPUF_OK;
+  }
+  if (server->connection.process_id != getpid()) {
+    return gpufi_fail(err, GPUF_ERR_STATE, 0,
+                      "this server belongs to the parent of this process, which stops it");
+  }
+  remove_running(server);
+  gpufi_comms_stop(&server->comms);
+  atomic_store(&server->is_stopping, true);
+  gpufi_server_wake(server);
+  pthread_join(server->thread, NULL);
+  return release(server, err);
+}
+
+/* --- What a program calls on it
+ * ------------------------------------------------------------------- */
+
+const char *gpuf_serve_connection_file(const gpuf_server *server) {
+  return server->connection.path;
+}
+const char *gpuf_serve_name(const gpuf_server *server) {
+  return server->connection.name;
+}
+
+gpuf_status gpuf_publish(gpuf_server *server, const char *name, const gpuf_tensor *tensor,
+                         const gpuf_publish_options *options, gpuf_error *err) {
+  gpufi_comm_publish_options own = {0};
+  if (options) {
+    own.release = options->release;
+    own.release_arg = options->release_arg;
+  }
+  return gpufi_comm_publish(server->comms.dispatcher, name, tensor, &own, err);
+}
+
+gpuf_status gpuf_publish_int64(gpuf_server *server, const char *name, int64_t value,
+                               gpuf_error *err) {
+  return gpufi_comm_publish_int64(server->comms.dispatcher, name, value, err);
+}
+
+gpuf_status gpuf_publish_float64(gpuf_server *server, const char *name, double value,
+                                 gpuf_error *err) {
+  return gpufi_comm_publish_float64(server->comms.dispatcher, name, value, err);
+}
+
+gpuf_status gpuf_publish_text(gpuf_server *server, const char *name, const char *text,
+                              gpuf_error *err) {
+  return gpufi_comm_publish_text(server->comms.dispatcher, name, text, err);
+}
+
+gpuf_status gpuf_unpublish(gpuf_server *server, const char *name, int64_t timeout_ns,
+                           gpuf_error *err) {
+  return gpufi_comm_unpublish(server->comms.dispatcher, name, timeout_ns, err);
+}
+
+gpuf_status gpuf_publish_step(gpuf_server *server, int64_t step, double time, gpuf_error *err) {
+  gpufi_comm_step(server->comms.dispatcher, step, time);
+  return GPUF_OK;
+}

@@ -1,0 +1,207 @@
+#include "server/sockets.h"
+
+#include "core/error.h"
+
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#define LINGER_MS 1000
+/* Messages that wait for one client, in or out. Those of iopub may be large. */
+#define CLIENT_QUEUE_COUNT 64
+#define SUBSCRIBER_QUEUE_COUNT 256
+/* A peer that answers no ping, or takes nothing of what is sent, is gone, and so is its queue. */
+#define PING_INTERVAL_MS 3000
+#define PING_TIMEOUT_MS 9000
+#define STALL_MAX_MS 6000
+
+/* --- Open ------------------------------------------------------------------------------ */
+
+static const int socket_types[GPUFI_CHANNEL_COUNT] = {
+    [GPUFI_SHELL] = ZMQ_ROUTER,   [GPUFI_IOPUB] = ZMQ_XPUB,       [GPUFI_STDIN] = ZMQ_ROUTER,
+    [GPUFI_CONTROL] = ZMQ_ROUTER, [GPUFI_HEARTBEAT] = ZMQ_ROUTER,
+};
+
+static bool set_int(void *socket, int option, int value) {
+  return zmq_setsockopt(socket, option, &value, sizeof(value)) == 0;
+}
+
+static bool set_limits(void *socket, int type) {
+  const int queue = type == ZMQ_XPUB ? SUBSCRIBER_QUEUE_COUNT : CLIENT_QUEUE_COUNT;
+  const int64_t frame_max_nbytes = GPUFI_WIRE_FRAME_MAX_NBYTES;
+  bool set =
+      set_int(socket, ZMQ_LINGER, LINGER_MS) && set_int(socket, ZMQ_SNDHWM, queue) &&
+      set_int(socket, ZMQ_RCVHWM, queue) && set_int(socket, ZMQ_HEARTBEAT_IVL, PING_INTERVAL_MS) &&
+      set_int(socket, ZMQ_HEARTBEAT_TIMEOUT, PING_TIMEOUT_MS) &&
+      set_int(socket, ZMQ_TCP_MAXRT, STALL_MAX_MS) &&
+      zmq_setsockopt(socket, ZMQ_MAXMSGSIZE, &frame_max_nbytes, sizeof(frame_max_nbytes)) == 0;
+  if (type == ZMQ_ROUTER) {
+    set = set && set_int(socket, ZMQ_ROUTER_HANDOVER, 1);
+  } else if (type == ZMQ_XPUB) {
+    set = set && set_int(socket, ZMQ_XPUB_VERBOSE, 1);
+  }
+  return set;
+}
+
+static bool set_curve(void *socket, const gpufi_connection *connection) {
+  return !connection->curve_secretkey[0] ||
+         (set_int(socket, ZMQ_CURVE_SERVER, 1) &&
+          zmq_setsockopt(socket, ZMQ_CURVE_SECRETKEY, connection->curve_secretkey,
+                         GPUFI_CURVE_KEY_NBYTES) == 0);
+}
+
+/* The port that the system chose, from "tcp://127.0.0.1:40000". */
+static int32_t port_of(const char *endpoint) {
+  const char *colon = strrchr(endpoint, ':');
+  return colon ? (int32_t)strtol(colon + 1, NULL, 10) : 0;
+}
+
+static gpuf_status bind_channel(gpufi_sockets *sockets, gpufi_connection *connection,
+                                gpufi_channel channel, gpuf_error *err) {
+  char endpoint[PATH_MAX + 64];
+  size_t endpoint_nbytes = sizeof(endpoint);
+  void *socket = sockets->sockets[channel];
+  gpufi_connection_url(connection, channel, endpoint);
+  if (zmq_bind(socket, endpoint) != 0) {
+    const int code = zmq_errno();
+    const char *remedy =
+        code == EADDRINUSE     ? "another process uses it: choose another port, or 0 for any"
+        : code == ENAMETOOLONG ? "use a shorter JUPYTER_RUNTIME_DIR, or tcp"
+                               : "check the address and the permissions in the options";
+    return gpufi_fail(err, GPUF_ERR_IO, code, "cannot listen on %.300s for %s: %s; %s", endpoint,
+                      gpufi_channel_names[channel], zmq_strerror(code), remedy);
+  }
+  if (zmq_getsockopt(socket, ZMQ_LAST_ENDPOINT, endpoint, &endpoint_nbytes) == 0 &&
+      !connection->is_ipc) {
+    connection->ports[channel] = port_of(endpoint);
+  }
+  if (connection->is_ipc) {
+    chmod(endpoint + strlen("ipc://"), 0600); /* whatever the umask */
+  }
+  return GPUF_OK;
+}
+
+static gpuf_status open_channel(gpufi_sockets *sockets, gpufi_connection *connection,
+                                gpufi_channel channel, gpuf_error *err) {
+  void *socket = zmq_socket(sockets->context, socket_types[channel]);
+  sockets->sockets[channel] = socket;
+  if (!socket || !set_limits(socket, socket_types[channel]) || !set_curve(socket, connection)) {
+    return gpufi_fail(err, GPUF_ERR_IO, zmq_errno(), "cannot open a ZeroMQ socket for %s: %s",
+                      gpufi_channel_names[channel], zmq_strerror(zmq_errno()));
+  }
+  return bind_channel(sockets, connection, channel, err);
+}
+
+gpuf_status gpufi_sockets_open(gpufi_sockets *sockets, gpufi_connection *connection,
+                               gpuf_error *err) {
+  gpuf_status status = GPUF_OK;
+  memset(sockets, 0, sizeof(*sockets));
+  sockets->context = zmq_ctx_new();
+  if (!sockets->context) {
+    return gpufi_fail(err, GPUF_ERR_NO_MEMORY, 0, "no memory for a ZeroMQ context");
+  }
+  for (int i = 0; i < GPUFI_CHANNEL_COUNT && status == GPUF_OK; i++) {
+    status = open_channel(sockets, connection, (gpufi_channel)i, err);
+  }
+  if (status != GPUF_OK) {
+    gpufi_sockets_close(sockets);
+  }
+  return status;
+}
+
+void gpufi_sockets_close(gpufi_sockets *sockets) {
+  for (int i = 0; i < GPUFI_CHANNEL_COUNT; i++) {
+    if (sockets->sockets[i]) {
+      zmq_close(sockets->sockets[i]);
+    }
+  }
+  if (sockets->context) {
+    zmq_ctx_term(sockets->context);
+  }
+  memset(sockets, 0, sizeof(*sockets));
+}
+
+/* --- Messages ------------------------------------------------------------------------------- */
+
+size_t gpufi_sockets_receive(void *socket, zmq_msg_t *parts, gpufi_frame *frames) {
+  size_t count = 0;
+  bool more = true;
+  while (more) {
+    zmq_msg_t *part = &parts[count];
+    zmq_msg_init(part);
+    if (zmq_msg_recv(part, socket, ZMQ_DONTWAIT) < 0) {
+      zmq_msg_close(part);
+      return count;
+    }
+    more = zmq_msg_more(part);
+    frames[count] = (gpufi_frame){zmq_msg_data(part), zmq_msg_size(part)};
+    if (count == GPUFI_WIRE_FRAMES_MAX && more) {
+      zmq_msg_close(part); /* the last frame takes this place */
+    } else {
+      count++;
+    }
+  }
+  return count;
+}
+
+void gpufi_sockets_release(zmq_msg_t *parts, size_t count) {
+  for (size_t i = 0; i < count; i++) {
+    zmq_msg_close(&parts[i]);
+  }
+}
+
+/* Hands `part` over whatever happens. After a failed first part the rest must not follow. */
+static bool send_part(void *socket, zmq_msg_t *part, bool more) {
+  const int flags = ZMQ_DONTWAIT | (more ? ZMQ_SNDMORE : 0);
+  if (zmq_msg_send(part, socket, flags) < 0) {
+    zmq_msg_close(part);
+    return false;
+  }
+  return true;
+}
+
+static bool send_copy(void *socket, const void *data, size_t nbytes, bool more) {
+  zmq_msg_t part;
+  if (zmq_msg_init_size(&part, nbytes) != 0) {
+    return false;
+  }
+  if (nbytes > 0) {
+    memcpy(zmq_msg_data(&part), data, nbytes);
+  }
+  return send_part(socket, &part, more);
+}
+
+static bool send_payload(void *socket, gpufi_payload *payload, bool more) {
+  zmq_msg_t part;
+  if (zmq_msg_init_data(&part, payload->data, payload->nbytes, payload->release, payload->arg) !=
+      0) {
+    payload->release(payload->data, payload->arg);
+    return false;
+  }
+  return send_part(socket, &part, more);
+}
+
+void gpufi_sockets_send(void *socket, const gpufi_frame *identities, size_t identity_count,
+                        gpufi_packed *packed, gpufi_payload *payloads, size_t payload_count) {
+  bool sent = true;
+  for (size_t i = 0; i < identity_count && sent; i++) {
+    sent = send_copy(socket, identities[i].data, identities[i].nbytes, true);
+  }
+  sent = sent && send_copy(socket, GPUFI_WIRE_DELIMITER, strlen(GPUFI_WIRE_DELIMITER), true) &&
+         send_copy(socket, packed->signature, sizeof(packed->signature) - 1, true);
+  for (int i = 0; i < 4 && sent; i++) {
+    sent = send_copy(socket, packed->parts[i].data, packed->parts[i].nbytes,
+                     i < 3 || payload_count > 0);
+  }
+  for (size_t i = 0; i < payload_count; i++) {
+    if (sent) {
+      sent = send_payload(socket, &payloads[i], i + 1 < payload_count);
+    } else {
+      payloads[i].release(payloads[i].data, payloads[i].arg);
+    }
+  }
+  gpufi_packed_fini(packed);
+}

@@ -1,0 +1,39 @@
+/* The five sockets of a kernel. They belong to the thread that serves them. */
+#ifndef GPUFI_SERVER_SOCKETS_H
+#define GPUFI_SERVER_SOCKETS_H
+
+#include "server/connection.h"
+
+#include <zmq.h>
+
+typedef struct gpufi_sockets {
+  void *context;
+  void *sockets[GPUFI_CHANNEL_COUNT];
+} gpufi_sockets;
+
+/* Bind all of them and fill in the connection's ports. On failure *sockets holds nothing. */
+gpuf_status gpufi_sockets_open(gpufi_sockets *sockets, gpufi_connection *connection,
+                               gpuf_error *err);
+void gpufi_sockets_close(gpufi_sockets *sockets); /* of all zero: does nothing */
+
+/* One message, without waiting. `frames` point into `parts`, both of GPUFI_WIRE_FRAMES_MAX + 1,
+ * which the caller gives back to gpufi_sockets_release. 0 when nothing has come; frames past the
+ * array are dropped, so that the count then says that there are too many. */
+size_t gpufi_sockets_receive(void *socket, zmq_msg_t *parts, gpufi_frame *frames);
+void gpufi_sockets_release(zmq_msg_t *parts, size_t count);
+
+/* A buffer that follows the four parts. */
+typedef struct gpufi_payload {
+  void *data;
+  size_t nbytes;
+  void (*release)(void *data, void *arg); /* called once, on any thread */
+  void *arg;
+} gpufi_payload;
+
+/* Send to the identities in front (for iopub: under one topic). Consumes `packed` and releases the
+ * payloads when they are not needed any more. What the receiver's queue has no room for is dropped,
+ * as is what cannot be allocated. */
+void gpufi_sockets_send(void *socket, const gpufi_frame *identities, size_t identity_count,
+                        gpufi_packed *packed, gpufi_payload *payloads, size_t payload_count);
+
+#endif

@@ -1,0 +1,322 @@
+#include "server/wire.h"
+
+#include "core/error.h"
+#include "server/replay.h"
+
+#include <errno.h>
+#include <inttypes.h>
+#include <openssl/crypto.h>
+#include <openssl/evp.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/random.h>
+#include <time.h>
+#include <unistd.h>
+
+#define DIGEST_NBYTES GPUFI_DIGEST_NBYTES
+#define PROTOCOL_VERSION "5.4"
+
+struct gpufi_session {
+  EVP_MAC *mac;
+  EVP_MAC_CTX *keyed; /* copied for each message */
+  char id[33];
+  uint64_t sent_count;
+  gpufi_replay replay;
+};
+
+static gpuf_status refuse(gpuf_error *err, const char *reason) {
+  return gpufi_fail(err, GPUF_ERR_CORRUPT, 0, "message refused: %s", reason);
+}
+
+static gpuf_status no_memory(gpuf_error *err) {
+  return gpufi_fail(err, GPUF_ERR_NO_MEMORY, 0, "no memory for a message");
+}
+
+/* --- Session ---------------------------------------------------------------------- */
+
+gpuf_status gpufi_random_hex(char *text, size_t count, gpuf_error *err) {
+  static const char digits[] = "0123456789abcdef";
+  uint8_t bytes[64] = {0};
+  if (count > sizeof(bytes) || getrandom(bytes, count, 0) != (ssize_t)count) {
+    return gpufi_fail(err, GPUF_ERR_IO, errno, "getrandom: %s", strerror(errno));
+  }
+  for (size_t i = 0; i < count; i++) {
+    text[2 * i] = digits[bytes[i] >> 4];
+    text[2 * i + 1] = digits[bytes[i] & 15];
+  }
+  text[2 * count] = '\0';
+  return GPUF_OK;
+}
+
+static bool key_mac(gpufi_session *session, const char *key) {
+  char digest[] = "SHA256";
+  const OSSL_PARAM parameters[] = {
+      OSSL_PARAM_construct_utf8_string("digest", digest, 0),
+      OSSL_PARAM_construct_end(),
+  };
+  session->mac = EVP_MAC_fetch(NULL, "HMAC", NULL);
+  session->keyed = session->mac ? EVP_MAC_CTX_new(session->mac) : NULL;
+  return session->keyed &&
+         EVP_MAC_init(session->keyed, (const unsigned char *)key, strlen(key), parameters) == 1;
+}
+
+gpuf_status gpufi_session_create(const char *key, gpufi_session **session, gpuf_error *err) {
+  const size_t key_nbytes = strlen(key);
+  if (key_nbytes == 0 || key_nbytes > GPUFI_WIRE_KEY_MAX_NBYTES) {
+    return gpufi_fail(err, GPUF_ERR_INVALID, 0, "the key has %zu bytes: 1 to %d are allowed",
+                      key_nbytes, GPUFI_WIRE_KEY_MAX_NBYTES);
+  }
+  gpufi_session *created = calloc(1, sizeof(*created));
+  if (!created) {
+    return no_memory(err);
+  }
+  gpuf_status status = gpufi_random_hex(created->id, 16, err);
+  if (status == GPUF_OK) {
+    status = gpufi_replay_init(&created->replay, GPUFI_WIRE_REPLAY_COUNT, err);
+  }
+  if (status == GPUF_OK && !key_mac(created, key)) {
+    status = gpufi_fail(err, GPUF_ERR_UNSUPPORTED, 0,
+                        "this libcrypto offers no HMAC-SHA256, by which Jupyter's messages are "
+                        "signed: is it restricted by a policy?");
+  }
+  if (status != GPUF_OK) {
+    gpufi_session_destroy(created);
+    return status;
+  }
+  *session = created;
+  return GPUF_OK;
+}
+
+void gpufi_session_destroy(gpufi_session *session) {
+  if (session) {
+    EVP_MAC_CTX_free(session->keyed);
+    EVP_MAC_free(session->mac);
+    gpufi_replay_fini(&session->replay);
+    free(session);
+  }
+}
+
+const char *gpufi_session_id(const gpufi_session *session) {
+  return session->id;
+}
+
+static gpuf_status digest_of(gpufi_session *session, const gpufi_frame parts[4],
+                             uint8_t digest[DIGEST_NBYTES], gpuf_error *err) {
+  size_t nbytes = 0;
+  EVP_MAC_CTX *mac = EVP_MAC_CTX_dup(session->keyed);
+  bool done = mac != NULL;
+  for (int i = 0; i < 4 && done; i++) {
+    done = EVP_MAC_update(mac, parts[i].data, parts[i].nbytes) == 1;
+  }
+  done = done && EVP_MAC_final(mac, digest, &nbytes, DIGEST_NBYTES) == 1;
+  EVP_MAC_CTX_free(mac);
+  return done && nbytes == DIGEST_NBYTES ? GPUF_OK : no_memory(err);
+}
+
+static void digest_to_text(const uint8_t digest[DIGEST_NBYTES], char *text) {
+  static const char digits[] = "0123456789abcdef";
+  for (int i = 0; i < DIGEST_NBYTES; i++) {
+    *text++ = digits[digest[i] >> 4];
+    *text++ = digits[digest[i] & 15];
+  }
+  *text = '\0';
+}
+
+gpuf_status gpufi_session_sign(gpufi_session *session, const gpufi_frame parts[4],
+                               char signature[GPUFI_WIRE_SIGNATURE_NBYTES], gpuf_error *err) {
+  uint8_t digest[DIGEST_NBYTES] = {0};
+  const gpuf_status status = digest_of(session, parts, digest, err);
+  if (status == GPUF_OK) {
+    digest_to_text(digest, signature);
+  }
+  return status;
+}
+
+/* --- Receiving -------------------------------------------------------------------- */
+
+/* The parser recurses as deep as its input nests, so this looks first. Text in which brackets do
+ * not match is the parser's to refuse. */
+static bool nests_too_deep(const char *text, size_t nbytes) {
+  int depth = 0;
+  bool in_string = false;
+  for (size_t i = 0; i < nbytes; i++) {
+    const char c = text[i];
+    if (in_string) {
+      i += c == '\\';
+      in_string = c != '"';
+    } else if (c == '"') {
+      in_string = true;
+    } else if (c == '[' || c == '{') {
+      if (++depth > GPUFI_WIRE_JSON_DEPTH_MAX) {
+        return true;
+      }
+    } else if (c == ']' || c == '}') {
+      depth--;
+    }
+  }
+  return false;
+}
+
+static gpuf_status load_object(const gpufi_frame *frame, json_t **object, gpuf_error *err) {
+  if (nests_too_deep(frame->data, frame->nbytes)) {
+    return refuse(err, "its JSON nests too deep");
+  }
+  *object = json_loadb(frame->data, frame->nbytes, 0, NULL);
+  if (!json_is_object(*object)) {
+    return refuse(err, "one of its four parts is no JSON object");
+  }
+  return GPUF_OK;
+}
+
+/* A string of 1 to `max_nbytes` bytes, or NULL. */
+static const char *header_text(const json_t *header, const char *name, size_t max_nbytes) {
+  const json_t *value = json_object_get(header, name);
+  const size_t nbytes = json_string_length(value); /* 0 if it is no string */
+  return nbytes > 0 && nbytes <= max_nbytes ? json_string_value(value) : NULL;
+}
+
+static gpuf_status read_header(gpufi_message *message, gpuf_error *err) {
+  const json_t *header = message->header;
+  const json_t *version = json_object_get(header, "version");
+  message->id = header_text(header, "msg_id", GPUFI_WIRE_ID_MAX_NBYTES);
+  message->type = header_text(header, "msg_type", GPUFI_WIRE_ID_MAX_NBYTES);
+  message->session = header_text(header, "session", GPUFI_WIRE_ID_MAX_NBYTES);
+  if (!message->id || !message->type || !message->session) {
+    return refuse(err, "its header lacks a msg_id, msg_type or session of 1 to 128 bytes");
+  }
+  if (version && (!json_is_string(version) || json_string_value(version)[0] != '5' ||
+                  json_string_value(version)[1] != '.')) {
+    return refuse(err, "its protocol version is not 5.x");
+  }
+  return GPUF_OK;
+}
+
+/* Index of the delimiter, or `count`. */
+static size_t find_delimiter(const gpufi_frame *frames, size_t count) {
+  const size_t nbytes = strlen(GPUFI_WIRE_DELIMITER);
+  size_t i = 0;
+  while (i < count && (frames[i].nbytes != nbytes ||
+                       memcmp(frames[i].data, GPUFI_WIRE_DELIMITER, nbytes) != 0)) {
+    i++;
+  }
+  return i;
+}
+
+static gpuf_status check_frames(const gpufi_frame *frames, size_t count, size_t *delimiter,
+                                gpuf_error *err) {
+  if (count > GPUFI_WIRE_FRAMES_MAX) {
+    return refuse(err, "it has too many frames");
+  }
+  for (size_t i = 0; i < count; i++) {
+    if (frames[i].nbytes > GPUFI_WIRE_FRAME_MAX_NBYTES) {
+      return refuse(err, "one of its frames is too large");
+    }
+  }
+  *delimiter = find_delimiter(frames, count);
+  if (count - *delimiter < 6) {
+    return refuse(err, "it is not a delimiter, a signature and four parts");
+  }
+  return GPUF_OK;
+}
+
+static gpuf_status check_signature(gpufi_session *session, const gpufi_frame *signature,
+                                   gpuf_error *err) {
+  uint8_t digest[DIGEST_NBYTES] = {0};
+  char expected[GPUFI_WIRE_SIGNATURE_NBYTES];
+  const gpuf_status status = digest_of(session, signature + 1, digest, err);
+  if (status != GPUF_OK) {
+    return status;
+  }
+  digest_to_text(digest, expected);
+  if (signature->nbytes != sizeof(expected) - 1 ||
+      CRYPTO_memcmp(signature->data, expected, sizeof(expected) - 1) != 0) {
+    return refuse(err, "its signature is wrong (another key?)");
+  }
+  /* Only what the key's holder signed is remembered: nobody else can fill the memory. */
+  return gpufi_replay_note(&session->replay, digest) ? GPUF_OK
+                                                     : refuse(err, "its signature is a repetition");
+}
+
+gpuf_status gpufi_message_parse(gpufi_session *session, const gpufi_frame *frames, size_t count,
+                                gpufi_message *message, gpuf_error *err) {
+  size_t delimiter = 0;
+  memset(message, 0, sizeof(*message));
+  gpuf_status status = check_frames(frames, count, &delimiter, err);
+  if (status != GPUF_OK) {
+    return status;
+  }
+  const gpufi_frame *parts = frames + delimiter + 2;
+  json_t **objects[] = {&message->header, &message->parent, &message->metadata, &message->content};
+  status = check_signature(session, parts - 1, err);
+  for (int i = 0; i < 4 && status == GPUF_OK; i++) {
+    status = load_object(&parts[i], objects[i], err);
+  }
+  if (status == GPUF_OK) {
+    status = read_header(message, err);
+  }
+  if (status != GPUF_OK) {
+    gpufi_message_fini(message);
+    return status;
+  }
+  message->identities = frames;
+  message->identity_count = delimiter;
+  message->buffers = parts + 4;
+  message->buffer_count = count - delimiter - 6;
+  return GPUF_OK;
+}
+
+void gpufi_message_fini(gpufi_message *message) {
+  json_decref(message->header);
+  json_decref(message->parent);
+  json_decref(message->metadata);
+  json_decref(message->content);
+  memset(message, 0, sizeof(*message));
+}
+
+/* --- Sending ---------------------------------------------------------------------- */
+
+static json_t *make_header(gpufi_session *session, const char *type) {
+  char id[96], date[64];
+  struct timespec now;
+  struct tm utc;
+  clock_gettime(CLOCK_REALTIME, &now);
+  gmtime_r(&now.tv_sec, &utc);
+  const size_t used = strftime(date, sizeof(date), "%Y-%m-%dT%H:%M:%S", &utc);
+  snprintf(date + used, sizeof(date) - used, ".%06ldZ", now.tv_nsec / 1000);
+  snprintf(id, sizeof(id), "%s_%ld_%" PRIu64, session->id, (long)getpid(), session->sent_count++);
+  return json_pack("{ss ss ss ss ss ss}", "msg_id", id, "msg_type", type, "username", "gpufetch",
+                   "session", session->id, "date", date, "version", PROTOCOL_VERSION);
+}
+
+static void set_part(gpufi_frame *part, char *text) {
+  *part = (gpufi_frame){text, text ? strlen(text) : 0};
+}
+
+gpuf_status gpufi_message_pack(gpufi_session *session, const char *type, json_t *parent,
+                               char *content, gpufi_packed *packed, gpuf_error *err) {
+  json_t *header = make_header(session, type);
+  gpuf_status status = GPUF_OK;
+  set_part(&packed->parts[0], header ? json_dumps(header, JSON_COMPACT) : NULL);
+  set_part(&packed->parts[1], parent ? json_dumps(parent, JSON_COMPACT) : strdup("{}"));
+  set_part(&packed->parts[2], strdup("{}"));
+  set_part(&packed->parts[3], content);
+  json_decref(header);
+  for (int i = 0; i < 4 && status == GPUF_OK; i++) {
+    status = packed->parts[i].data ? GPUF_OK : no_memory(err);
+  }
+  if (status == GPUF_OK) {
+    status = gpufi_session_sign(session, packed->parts, packed->signature, err);
+  }
+  if (status != GPUF_OK) {
+    gpufi_packed_fini(packed);
+  }
+  return status;
+}
+
+void gpufi_packed_fini(gpufi_packed *packed) {
+  for (int i = 0; i < 4; i++) {
+    free((void *)packed->parts[i].data);
+  }
+  memset(packed, 0, sizeof(*packed));
+}

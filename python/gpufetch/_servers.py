@@ -1,0 +1,110 @@
+"""Finding servers: their connection files, and whether the processes behind them still live."""
+
+from __future__ import annotations
+
+import json
+import os
+import socket
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+__all__ = ["ServerInfo", "find", "running", "runtime_folder"]
+
+_FILE_MAX_NBYTES = 65536
+
+
+@dataclass(frozen=True)
+class ServerInfo:
+    """What a connection file says of a server.
+
+    is_alive is None for a server on another machine, which cannot be told from here.
+    """
+
+    name: str
+    connection_file: Path
+    process_id: int
+    host: str
+    transport: str
+    version: str
+    is_alive: bool | None
+
+
+def runtime_folder() -> Path:
+    """Jupyter's runtime folder."""
+    if folder := os.environ.get("JUPYTER_RUNTIME_DIR"):
+        return Path(folder)
+    if folder := os.environ.get("JUPYTER_DATA_DIR"):
+        return Path(folder, "runtime")
+    data = os.environ.get("XDG_DATA_HOME") or Path.home() / ".local" / "share"
+    return Path(data, "jupyter", "runtime")
+
+
+def _start_time(process_id: int) -> int:
+    """When a process began, in clock ticks since boot; 0 if there is none."""
+    try:
+        text = Path(f"/proc/{process_id}/stat").read_text(errors="replace")
+        return int(text.rpartition(")")[2].split()[19])
+    except (OSError, IndexError, ValueError):
+        return 0
+
+
+def is_alive(server: Mapping[str, Any]) -> bool | None:
+    """Whether the process that wrote this into a connection file lives."""
+    if server.get("host") != socket.gethostname():
+        return None
+    start_time = _start_time(int(server.get("process_id", 0)))
+    return start_time != 0 and start_time == server.get("start_time")
+
+
+def load(path: Path) -> dict[str, Any] | None:
+    """Read a connection file; None for what is none."""
+    try:
+        with path.open("rb") as file:
+            content = json.loads(file.read(_FILE_MAX_NBYTES))
+    except (OSError, ValueError, RecursionError):
+        return None
+    return content if isinstance(content, dict) else None
+
+
+def describe(path: Path) -> ServerInfo | None:
+    """Say what the server behind a connection file is; None if gpufetch did not write it."""
+    content = load(path)
+    server = (content or {}).get("gpufetch")
+    if content is None or not isinstance(server, dict):
+        return None
+    try:
+        return ServerInfo(
+            name=str(server["name"]),
+            connection_file=path,
+            process_id=int(server["process_id"]),
+            host=str(server["host"]),
+            transport=str(content["transport"]),
+            version=str(server["version"]),
+            is_alive=is_alive(server),
+        )
+    except (KeyError, TypeError, ValueError):
+        return None
+
+
+def running() -> list[ServerInfo]:
+    """Servers whose connection files lie in Jupyter's runtime folder, stale ones too."""
+    found = (describe(path) for path in sorted(runtime_folder().glob("kernel-*.json")))
+    return [server for server in found if server is not None]
+
+
+def find(name: str | os.PathLike[str]) -> Path:
+    """The connection file that is named, or that of the server of that name.
+
+    FileNotFoundError, with the names that there are.
+    """
+    path = Path(name)
+    if path.is_file():
+        return path.resolve()
+    in_folder = runtime_folder() / f"kernel-{name}.json"
+    if in_folder.is_file():
+        return in_folder
+    names = [server.name for server in running() if server.is_alive is not False]
+    there = f"these are: {', '.join(names)}" if names else "none is"
+    raise FileNotFoundError(f"no server or connection file {name!s} is running: {there}")

@@ -1,0 +1,92 @@
+"""`gpufetch attach`: which servers run, and what one of them publishes, in a terminal."""
+
+from __future__ import annotations
+
+import shutil
+import sys
+import time
+
+from gpufetch import _servers
+from gpufetch._connect import Connection, connect
+from gpufetch._text import format_nbytes, table_lines
+
+__all__ = ["server_lines", "show_once", "watch"]
+
+_STATES = {True: "running", False: "ended (stale file)", None: "on another machine"}
+_FACTS = ("tensor", "dtype", "shape", "device", "size")
+_STATS = ("min", "mean", "max", "not finite")
+_CLEAR = "\x1b[H\x1b[J"
+_TIMEOUT_S = 10.0
+
+
+def server_lines() -> list[str]:
+    """List the servers whose connection files are in Jupyter's runtime folder."""
+    servers = _servers.running()
+    if not servers:
+        return [f"no servers in {_servers.runtime_folder()}"]
+    rows = [
+        (
+            server.name,
+            _STATES[server.is_alive],
+            str(server.process_id),
+            server.host,
+            str(server.connection_file),
+        )
+        for server in servers
+    ]
+    return table_lines([("name", "state", "process", "host", "connection file"), *rows])
+
+
+def _columns(with_stats: bool) -> tuple[str, ...]:
+    return _FACTS + _STATS if with_stats else _FACTS
+
+
+def _tensor_row(run: Connection, name: str, with_stats: bool) -> tuple[str, ...]:
+    try:
+        array = run[name]
+    except RuntimeError as error:
+        return (name, str(error), *[""] * (len(_columns(with_stats)) - 2))
+    facts = (name, str(array.dtype), str(array.shape), array.device, format_nbytes(array.nbytes))
+    if not with_stats:
+        return facts
+    try:
+        stats = array.stats()
+    except TypeError:  # a complex tensor has none
+        return (*facts, "", "", "", "")
+    odd = stats.count - stats.finite_count
+    return (*facts, f"{stats.min:.6g}", f"{stats.mean:.6g}", f"{stats.max:.6g}", str(odd or ""))
+
+
+def _screen(run: Connection, with_stats: bool) -> list[str]:
+    names = list(run)
+    step = "no step yet" if run.step is None else f"step {run.step}, time {run.time:g}"
+    lines = [f"{run.name}: {step}", ""]
+    lines += table_lines(
+        [_columns(with_stats), *(_tensor_row(run, name, with_stats) for name in names)]
+    )
+    values = run.scalars
+    if values:
+        lines += ["", *table_lines([(name, str(value)) for name, value in values.items()])]
+    return lines
+
+
+def show_once(server: str, *, with_stats: bool) -> None:
+    """Print what a server publishes."""
+    with connect(server, timeout=_TIMEOUT_S) as run:
+        print("\n".join(_screen(run, with_stats)))
+
+
+def watch(server: str, interval: float, *, with_stats: bool) -> None:
+    """Show what a server publishes, anew every `interval` seconds, until Ctrl-C."""
+    if not interval > 0:
+        raise ValueError(f"--interval {interval:g} is not above 0")
+    with connect(server, timeout=_TIMEOUT_S) as run:
+        try:
+            while True:
+                size = shutil.get_terminal_size()
+                lines = [line[: size.columns] for line in _screen(run, with_stats)]
+                clear = _CLEAR if sys.stdout.isatty() else ""
+                print(clear + "\n".join(lines[: size.lines - 1]), flush=True)
+                time.sleep(interval)
+        except KeyboardInterrupt:
+            print()

@@ -1,0 +1,253 @@
+/* The Jupyter wire protocol's parser: what it takes, and that it takes nothing else. */
+#include "server/replay.h"
+#include "server/wire.h"
+
+#include <string.h>
+
+#include "test.h"
+
+#define KEY "5ca1ab1e"
+#define HEADER                                                                                     \
+  "{\"msg_id\": \"m1\", \"msg_type\": \"kernel_info_request\", \"session\": \"s\", "               \
+  "\"username\": \"\", \"date\": \"2026-01-01T00:00:00Z\", \"version\": \"5.3\"}"
+
+static gpufi_session *session;
+static gpuf_error err;
+
+/* A message of one identity, delimiter, signature, four parts and one buffer. */
+typedef struct wired {
+  gpufi_frame frames[8];
+  char signature[GPUFI_WIRE_SIGNATURE_NBYTES];
+} wired;
+
+static gpufi_frame frame_of(const char *text) {
+  return (gpufi_frame){text, strlen(text)};
+}
+
+static void wire(wired *w, const char *header, const char *content) {
+  const char *texts[8] = {"client", GPUFI_WIRE_DELIMITER, "", header, "{}", "{}", content, "xyz"};
+  for (int i = 0; i < 8; i++) {
+    w->frames[i] = frame_of(texts[i]);
+  }
+  CHECK_OK(gpufi_session_sign(session, &w->frames[3], w->signature, &err));
+  w->frames[2] = frame_of(w->signature);
+}
+
+static void open_session(void) {
+  gpufi_session_destroy(session);
+  session = NULL;
+  CHECK_OK(gpufi_session_create(KEY, &session, &err));
+}
+
+#define CHECK_REFUSED(w, count, reason)                                                            \
+  do {                                                                                             \
+    gpufi_message refused_;                                                                        \
+    CHECK_FAILS(gpufi_message_parse(session, (w)->frames, count, &refused_, &err),                 \
+                GPUF_ERR_CORRUPT, reason);                                                         \
+    CHECK(!refused_.header && !refused_.content);                                                  \
+  } while (0)
+
+static void a_signed_message_is_taken_apart(void) {
+  wired w;
+  gpufi_message message;
+  open_session();
+  wire(&w, HEADER, "{\"code\": \"1\"}");
+  CHECK_OK(gpufi_message_parse(session, w.frames, 8, &message, &err));
+  CHECK(message.identity_count == 1 && message.buffer_count == 1);
+  CHECK(memcmp(message.buffers[0].data, "xyz", 3) == 0);
+  CHECK(strcmp(message.type, "kernel_info_request") == 0 && strcmp(message.id, "m1") == 0);
+  CHECK(strcmp(json_string_value(json_object_get(message.content, "code")), "1") == 0);
+  gpufi_message_fini(&message);
+}
+
+/* By Python: hmac.new(b"5ca1ab1e", b'{"a":1}{}{}{"b":2}', "sha256").hexdigest() */
+static void signatures_are_those_of_jupyter_client(void) {
+  const gpufi_frame parts[4] = {frame_of("{\"a\":1}"), frame_of("{}"), frame_of("{}"),
+                                frame_of("{\"b\":2}")};
+  char signature[GPUFI_WIRE_SIGNATURE_NBYTES];
+  open_session();
+  CHECK_OK(gpufi_session_sign(session, parts, signature, &err));
+  CHECK(strcmp(signature, "f7d2aa381ddce000750215873f0050cfcdcd64a95fba3e17b5dd5f57b9791271") == 0);
+}
+
+static void a_wrong_signature_is_refused(void) {
+  wired w;
+  open_session();
+  wire(&w, HEADER, "{}");
+  w.signature[63] = w.signature[63] == '0' ? '1' : '0';
+  CHECK_REFUSED(&w, 8, "signature is wrong");
+  wire(&w, HEADER, "{}");
+  w.frames[2] = frame_of("");
+  CHECK_REFUSED(&w, 8, "signature is wrong");
+  wire(&w, HEADER, "{}");
+  w.frames[2].nbytes--;
+  CHECK_REFUSED(&w, 8, "signature is wrong");
+}
+
+static void a_part_that_was_changed_is_refused(void) {
+  wired w;
+  open_session();
+  for (int i = 3; i < 7; i++) {
+    wire(&w, HEADER, "{}");
+    w.frames[i] = frame_of("{\"x\": 1}");
+    CHECK_REFUSED(&w, 8, "signature is wrong");
+  }
+}
+
+static void a_repetition_is_refused(void) {
+  wired w;
+  gpufi_message message;
+  open_session();
+  wire(&w, HEADER, "{}");
+  CHECK_OK(gpufi_message_parse(session, w.frames, 8, &message, &err));
+  gpufi_message_fini(&message);
+  CHECK_REFUSED(&w, 8, "repetition");
+}
+
+static void a_refused_signature_takes_no_place_among_the_remembered(void) {
+  wired w;
+  gpufi_message message;
+  open_session();
+  wire(&w, HEADER, "{}");
+  for (int i = 0; i < 2 * GPUFI_WIRE_REPLAY_COUNT; i++) {
+    wired forged = w;
+    forged.frames[6] = frame_of("{\"forged\": 1}");
+    CHECK_REFUSED(&forged, 8, "signature is wrong");
+    if (i == 0) {
+      CHECK_OK(gpufi_message_parse(session, w.frames, 8, &message, &err));
+      gpufi_message_fini(&message);
+    }
+  }
+  CHECK_REFUSED(&w, 8, "repetition");
+}
+
+static void malformed_frames_are_refused(void) {
+  wired w;
+  gpufi_frame many[GPUFI_WIRE_FRAMES_MAX + 1];
+  open_session();
+  wire(&w, HEADER, "{}");
+  for (size_t count = 0; count < 7; count++) {
+    CHECK_REFUSED(&w, count, "delimiter");
+  }
+  w.frames[1] = frame_of("<IDS|MSG");
+  CHECK_REFUSED(&w, 8, "delimiter");
+  wire(&w, HEADER, "{}");
+  for (size_t i = 0; i <= GPUFI_WIRE_FRAMES_MAX; i++) {
+    many[i] = i < 8 ? w.frames[i] : frame_of("");
+  }
+  gpufi_message message;
+  CHECK_FAILS(gpufi_message_parse(session, many, GPUFI_WIRE_FRAMES_MAX + 1, &message, &err),
+              GPUF_ERR_CORRUPT, "too many frames");
+  w.frames[7] = (gpufi_frame){"", GPUFI_WIRE_FRAME_MAX_NBYTES + 1};
+  CHECK_REFUSED(&w, 8, "too large");
+}
+
+static void json_that_is_no_object_is_refused(void) {
+  static const char *const bad[] = {
+      "", "[]", "1", "{", "{\"a\": }", "{}{}", "{\"\xff\": 1}", "{\"a\": NaN}"};
+  wired w;
+  open_session();
+  for (size_t i = 0; i < sizeof(bad) / sizeof(bad[0]); i++) {
+    wire(&w, HEADER, bad[i]);
+    CHECK_REFUSED(&w, 8, "no JSON object");
+  }
+}
+
+static void json_that_nests_too_deep_is_refused_before_it_is_parsed(void) {
+  static char text[GPUFI_WIRE_FRAME_MAX_NBYTES];
+  wired w;
+  gpufi_message message;
+  open_session();
+  memset(text, '[', sizeof(text) - 1);
+  wire(&w, HEADER, text);
+  CHECK_REFUSED(&w, 8, "nests too deep");
+  wire(&w, HEADER, "{\"\\\"[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[[\": [[[[]]]]}");
+  CHECK_OK(gpufi_message_parse(session, w.frames, 8, &message, &err));
+  gpufi_message_fini(&message);
+}
+
+static void headers_that_lack_something_are_refused(void) {
+  static const char *const bad[] = {
+      "{}",
+      "{\"msg_id\": \"\", \"msg_type\": \"t\", \"session\": \"s\"}",
+      "{\"msg_id\": \"m\", \"msg_type\": 1, \"session\": \"s\"}",
+      "{\"msg_id\": \"m\", \"msg_type\": \"t\", \"session\": {}}",
+  };
+  wired w;
+  open_session();
+  for (size_t i = 0; i < sizeof(bad) / sizeof(bad[0]); i++) {
+    wire(&w, bad[i], "{}");
+    CHECK_REFUSED(&w, 8, "header lacks");
+  }
+  wire(&w, "{\"msg_id\": \"m\", \"msg_type\": \"t\", \"session\": \"s\", \"version\": \"4.1\"}",
+       "{}");
+  CHECK_REFUSED(&w, 8, "version");
+}
+
+static void what_is_packed_can_be_parsed(void) {
+  gpufi_packed packed;
+  gpufi_message message;
+  gpufi_session *other = NULL;
+  gpufi_frame frames[6];
+  open_session();
+  CHECK_OK(gpufi_session_create(KEY, &other, &err));
+  json_t *parent = json_pack("{ss}", "msg_id", "before");
+  CHECK_OK(gpufi_message_pack(session, "status", parent, strdup("{\"x\":1}"), &packed, &err));
+  frames[0] = frame_of(GPUFI_WIRE_DELIMITER);
+  frames[1] = frame_of(packed.signature);
+  memcpy(frames + 2, packed.parts, sizeof(packed.parts));
+  CHECK_OK(gpufi_message_parse(other, frames, 6, &message, &err));
+  CHECK(strcmp(message.type, "status") == 0);
+  CHECK(json_equal(message.parent, parent));
+  CHECK(json_integer_value(json_object_get(message.content, "x")) == 1);
+  gpufi_message_fini(&message);
+  gpufi_packed_fini(&packed);
+  gpufi_session_destroy(other);
+  json_decref(parent);
+}
+
+static void keys_that_sign_nothing_are_refused(void) {
+  static char longer[GPUFI_WIRE_KEY_MAX_NBYTES + 2];
+  gpufi_session *none = NULL;
+  memset(longer, 'k', sizeof(longer) - 1);
+  CHECK_FAILS(gpufi_session_create("", &none, &err), GPUF_ERR_INVALID, "0 bytes");
+  CHECK_FAILS(gpufi_session_create(longer, &none, &err), GPUF_ERR_INVALID, "257 bytes");
+}
+
+static void the_oldest_digest_is_forgotten_and_no_other(void) {
+  gpufi_replay replay;
+  uint8_t digest[GPUFI_DIGEST_NBYTES] = {0};
+  CHECK_OK(gpufi_replay_init(&replay, 8, &err));
+  for (uint8_t i = 0; i < 50; i++) {
+    digest[0] = i & 1; /* two chains */
+    digest[31] = i;
+    CHECK(gpufi_replay_note(&replay, digest));
+    for (uint8_t known = i < 7 ? 0 : i - 7; known <= i; known++) {
+      digest[0] = known & 1;
+      digest[31] = known;
+      CHECK(!gpufi_replay_note(&replay, digest));
+    }
+  }
+  digest[0] = 0;
+  digest[31] = 42 - 2;
+  CHECK(gpufi_replay_note(&replay, digest));
+  gpufi_replay_fini(&replay);
+}
+
+int main(void) {
+  TEST(a_signed_message_is_taken_apart);
+  TEST(signatures_are_those_of_jupyter_client);
+  TEST(a_wrong_signature_is_refused);
+  TEST(a_part_that_was_changed_is_refused);
+  TEST(a_repetition_is_refused);
+  TEST(a_refused_signature_takes_no_place_among_the_remembered);
+  TEST(malformed_frames_are_refused);
+  TEST(json_that_is_no_object_is_refused);
+  TEST(json_that_nests_too_deep_is_refused_before_it_is_parsed);
+  TEST(headers_that_lack_something_are_refused);
+  TEST(what_is_packed_can_be_parsed);
+  TEST(keys_that_sign_nothing_are_refused);
+  TEST(the_oldest_digest_is_forgotten_and_no_other);
+  gpufi_session_destroy(session);
+  return test_finish();
+}

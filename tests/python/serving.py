@@ -1,0 +1,141 @@
+"""What the tests of the server share: servers, clients, and messages by hand."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import queue
+import subprocess
+import sys
+import textwrap
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+pytest.importorskip("jupyter_client")
+
+import zmq
+from jupyter_client.blocking.client import BlockingKernelClient
+
+import gpufetch as gf
+
+
+def built_with_server() -> bool:
+    try:
+        with gf.serve("probe", connection_file="/nonexistent/kernel.json"):
+            return True
+    except TypeError:
+        return False
+    except OSError:
+        return True
+
+
+needs_server = pytest.mark.skipif(
+    not built_with_server(), reason="built without libzmq, jansson or libcrypto"
+)
+
+
+@contextlib.contextmanager
+def client(connection_file: str | Path, **channels: bool) -> Iterator[BlockingKernelClient]:
+    """A client of jupyter_client's, attached as its users attach it."""
+    attached = BlockingKernelClient(connection_file=str(connection_file))
+    attached.load_connection_file()
+    attached.start_channels(**channels)
+    try:
+        yield attached
+    finally:
+        attached.stop_channels()
+
+
+def drain(attached: BlockingKernelClient, timeout: float = 0.3) -> list[dict[str, Any]]:
+    """What has come on iopub, until it is silent."""
+    messages = []
+    with contextlib.suppress(queue.Empty):
+        while True:
+            messages.append(attached.get_iopub_msg(timeout=timeout))
+    return messages
+
+
+def until_idle(
+    attached: BlockingKernelClient, sent: dict[str, Any], timeout: float = 10
+) -> list[dict[str, Any]]:
+    """What is published for the message that was sent, up to its idle."""
+    mine = []
+    while True:
+        message = attached.get_iopub_msg(timeout=timeout)
+        if message["parent_header"].get("msg_id") != sent["header"]["msg_id"]:
+            continue
+        mine.append(message)
+        if message["content"].get("execution_state") == "idle":
+            return mine
+
+
+def send(
+    attached: BlockingKernelClient, kind: str, content: dict[str, Any], channel: str = "shell"
+) -> dict[str, Any]:
+    """Send a message of any kind."""
+    message: dict[str, Any] = attached.session.msg(kind, content)
+    getattr(attached, f"{channel}_channel").send(message)
+    return message
+
+
+def ask(
+    attached: BlockingKernelClient, comm_id: str, request: dict[str, Any]
+) -> tuple[dict[str, Any], list[Any]]:
+    """Send a request on a comm; its reply."""
+    sent = send(attached, "comm_msg", {"comm_id": comm_id, "data": request})
+    (reply,) = (m for m in until_idle(attached, sent) if m["msg_type"] == "comm_msg")
+    return reply["content"]["data"], reply["buffers"]
+
+
+def open_comm(attached: BlockingKernelClient, comm_id: str, target: str = "gpufetch") -> list[str]:
+    """Open a comm; the types of what was published for it."""
+    sent = send(attached, "comm_open", {"comm_id": comm_id, "target_name": target, "data": {}})
+    return [message["msg_type"] for message in until_idle(attached, sent)]
+
+
+@contextlib.contextmanager
+def raw_socket(connection_file: str | Path, channel: str, kind: int) -> Iterator[zmq.Socket[bytes]]:
+    """A socket that knows where the server listens, and no key."""
+    info = json.loads(Path(connection_file).read_text())
+    with zmq.Context() as context, context.socket(kind) as socket:
+        socket.linger = 0
+        socket.connect(f"tcp://{info['ip']}:{info[channel + '_port']}")
+        yield socket
+
+
+@contextlib.contextmanager
+def process(code: str, *arguments: str) -> Iterator[subprocess.Popen[str]]:
+    """A Python process that serves; its first line of output says that it is ready."""
+    source = "import sys, time\nimport numpy as np\nimport gpufetch as gf\n" + textwrap.dedent(code)
+    started = subprocess.Popen(
+        [sys.executable, "-c", source, *arguments],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
+        env={**os.environ, "GPUFETCH_BACKEND": "host"},
+    )
+    try:
+        assert started.stdout is not None
+        assert started.stdout.readline() == "ready\n"
+        yield started
+    finally:
+        started.kill()
+        started.communicate()
+
+
+def resident_nbytes(process_id: int) -> int:
+    fields = Path(f"/proc/{process_id}/statm").read_text().split()
+    return int(fields[1]) * os.sysconf("SC_PAGE_SIZE")
+
+
+def eventually(condition: Any, timeout: float = 10) -> None:
+    """Wait until `condition()` is true."""
+    deadline = time.monotonic() + timeout
+    while not condition():
+        assert time.monotonic() < deadline, "it did not come true"
+        time.sleep(0.02)

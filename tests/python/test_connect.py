@@ -1,0 +1,421 @@
+"""Connections: what another process serves behaves as what lies in this one."""
+
+from __future__ import annotations
+
+import gc
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import ml_dtypes
+import numpy as np
+import pytest
+
+pytest.importorskip("jupyter_client")
+
+from serving import eventually, needs_server, process
+
+import gpufetch as gf
+from gpufetch._remote_view import RemoteView
+
+pytestmark = needs_server
+
+RNG = np.random.default_rng(7)
+CUBE = RNG.normal(size=(5, 6, 7)).astype(np.float32)
+
+
+@pytest.fixture(autouse=True)
+def runtime(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.setenv("JUPYTER_RUNTIME_DIR", str(tmp_path))
+    return tmp_path
+
+
+@pytest.fixture
+def server() -> Iterator[gf.Server]:
+    with gf.serve("test") as started:
+        yield started
+
+
+@pytest.fixture
+def run(server: gf.Server) -> Iterator[gf.Connection]:
+    server.publish("cube", gf.to_device(CUBE, device="host:0"))
+    with gf.connect("test", timeout=10) as connection:
+        yield connection
+
+
+# --- As a local LazyArray ---
+
+
+@pytest.mark.parametrize(
+    "key",
+    [
+        (),
+        0,
+        -1,
+        (1, 2),
+        (1, 2, 3),
+        (slice(1, 4), slice(None), slice(None, None, 2)),
+        (slice(None, None, -1), slice(4, 1, -2)),
+        (slice(3, 3),),
+        (..., 2),
+        (None, 1, ..., None),
+        (slice(-3, 100), slice(None), -7),
+        ([0, 2, 2],),
+        (slice(None), [5, 0], [1, 1]),
+        (CUBE[:, 0, 0] > 0,),
+        (CUBE > 0.5,),
+    ],
+)
+def test_indices_give_what_numpy_gives(run: gf.Connection, key: Any) -> None:
+    got = run["cube"][key]
+    expected = CUBE[key]
+    np.testing.assert_array_equal(np.asarray(got), expected)
+    assert got.shape == expected.shape and got.dtype == expected.dtype
+
+
+def test_views_of_views_and_other_orders_of_axes(run: gf.Connection) -> None:
+    array = run["cube"]
+    np.testing.assert_array_equal(array.T.fetch(), CUBE.T)
+    np.testing.assert_array_equal(
+        array[1:, ::-1].transpose(2, 0, 1)[::3, 1].fetch(),
+        CUBE[1:, ::-1].transpose(2, 0, 1)[::3, 1],
+    )
+    np.testing.assert_array_equal(array[:, 1:2].squeeze().fetch(), CUBE[:, 1])
+    np.testing.assert_array_equal(array[2:3].reshape(6, 1, 7, 1).fetch()[:, 0, :, 0], CUBE[2])
+    np.testing.assert_array_equal(array[::-2][1:].T[..., 0].fetch(), CUBE[::-2][1:].T[..., 0])
+    out = np.zeros((7, 6, 5), np.float32)
+    assert array.T.fetch(out=out) is out
+    np.testing.assert_array_equal(out, CUBE.T)
+    with pytest.raises(ValueError, match="without a copy"):
+        array.reshape(30, 7)
+
+
+def test_numpy_dask_and_chunks(run: gf.Connection) -> None:
+    array = run["cube"]
+    np.testing.assert_allclose(np.mean(array[1]), CUBE[1].mean(), rtol=1e-6)
+    np.testing.assert_array_equal(array[0] + 1, CUBE[0] + 1)
+    assert array[1, 2, 3] == CUBE[1, 2, 3]
+    pieces = np.zeros_like(CUBE)
+    for key, values in array.iter_chunks(200):
+        pieces[key] = values
+    np.testing.assert_array_equal(pieces, CUBE)
+    np.testing.assert_array_equal(array.fetch_async().result(10), CUBE)
+    pytest.importorskip("dask")
+    np.testing.assert_allclose(array.to_dask((2, 3, 7)).sum().compute(), CUBE.sum(), rtol=1e-5)
+
+
+def test_reductions_are_those_of_the_tensor_where_it_lies(run: gf.Connection) -> None:
+    array, local = run["cube"], gf.lazy(gf.to_device(CUBE, device="host:0"))
+    assert array.stats() == local.stats()
+    assert array[1:, 2].stats() == local[1:, 2].stats()
+    for how in ("mean", "minmax", "first"):
+        far, near = array.overview((2, 3, 100), how), local.overview((2, 3, 100), how)
+        np.testing.assert_array_equal(np.asarray(far), np.asarray(near))
+        assert (far.count, far.source_shape) == (near.count, near.source_shape)
+    np.testing.assert_array_equal(
+        array.T[:, 1, :, None].overview((2, 3, 1)).values,
+        local.T[:, 1, :].overview((2, 3)).values[..., None],
+    )
+    far_bins, near_bins = array.histogram(9, (-1, 1)), local.histogram(9, (-1, 1))
+    np.testing.assert_array_equal(far_bins.counts, near_bins.counts)
+    np.testing.assert_array_equal(far_bins.edges, near_bins.edges)
+    assert far_bins.under_count == near_bins.under_count
+    with pytest.raises(ValueError, match="each of 3 axes"):
+        array.overview((2, 3))
+
+
+@pytest.mark.parametrize(
+    "values",
+    [
+        np.array([True, False]),
+        np.array([2**64 - 1, 0], np.uint64),
+        np.array([-(2**63), 2**63 - 1]),
+        np.array([np.nan, np.inf, -np.inf, -0.0]),
+        np.array([1.5, -2.0], ml_dtypes.bfloat16),
+        np.array([1 + 2j]),
+        np.array(3.25, np.float16),
+        np.zeros((3, 0, 2), np.int8),
+    ],
+    ids=lambda values: f"{values.dtype}{values.shape}",
+)
+def test_every_type_and_value_comes_as_it_is(server: gf.Server, values: Any) -> None:
+    server.publish("x", gf.to_device(values, device="host:0"))
+    with gf.connect("test") as run:
+        got = run["x"].fetch()
+        assert got.dtype == values.dtype and got.shape == values.shape
+        assert got.tobytes() == values.tobytes()
+        if values.dtype.kind != "c":
+            assert repr(run["x"].stats()) == repr(gf.stats(gf.to_device(values, device="host:0")))
+
+
+def test_what_is_larger_than_a_reply_comes_in_parts(
+    server: gf.Server, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    values = RNG.integers(0, 1 << 30, (3, 1 << 20, 2), dtype=np.int64)
+    server.publish("x", gf.to_device(values, device="host:0"))
+    with gf.connect("test") as run:
+        run._sharing = "not in this test"
+        np.testing.assert_array_equal(run["x"].fetch(), values)
+        np.testing.assert_array_equal(run["x"][:, ::-3, 1].fetch(), values[:, ::-3, 1])
+        assert run.data_path == "messages: not in this test"
+
+
+def test_large_reads_on_one_machine_go_through_shared_memory() -> None:
+    code = """
+    with gf.serve("other") as server:
+        server.publish("x", gf.to_device(np.arange(6 << 20, dtype=np.float32).reshape(6, -1)))
+        print("ready", flush=True)
+        sys.stdin.read()
+    """
+    expected = np.arange(6 << 20, dtype=np.float32).reshape(6, -1)
+    with process(code), gf.connect("other") as run:
+        np.testing.assert_array_equal(run["x"].fetch(), expected)
+        np.testing.assert_array_equal(run["x"][1:, ::2].T.fetch(), expected[1:, ::2].T)
+        assert run.data_path == "shared memory" and len(run._attached) == 1
+
+
+def test_a_framework_is_told_that_the_memory_is_elsewhere(run: gf.Connection) -> None:
+    with pytest.raises(BufferError, match="another process"):
+        np.from_dlpack(run["cube"])
+
+
+def test_a_views_slices_stay_inside_the_tensor() -> None:
+    class Tensor:
+        name, shape, dtype, device = "x", (4, 5), np.dtype("f4"), "host:0"
+
+    view = RemoteView(Tensor())  # type: ignore[arg-type]
+    assert view[::-1].slices() == [[3, None, -1], [0, 5, 1]]
+    assert view[3:0:-2, 4].slices() == [[3, None, -2], 4]
+    assert view[4:, None].slices() == [[0, 0, 1], [0, 5, 1]]
+    assert view[::-1].strides == (-20, 4)
+    for key in ((4,), (0, 0, 0), (..., ...), (0, -6)):
+        with pytest.raises(IndexError):
+            view[key]
+
+
+# --- The program's side ---
+
+
+def test_scalars_and_steps_are_beside_the_tensors(server: gf.Server, run: gf.Connection) -> None:
+    assert run.step is None and run.scalars == {}
+    server.set("dt", 0.5)
+    server.set("file", "out_1.h5")
+    server.set("count", -3)
+    server.set("dt", 0.25)
+    server.step(7, 1.75)
+    assert run.scalars == {"dt": 0.25, "file": "out_1.h5", "count": -3}
+    assert (run.step, run.time) == (7, 1.75)
+    server.unpublish("count")
+    assert "count" not in run.scalars
+    with pytest.raises(TypeError, match="int, float or str"):
+        server.set("bad", None)  # type: ignore[arg-type]
+
+
+def test_reads_at_a_step_wait_for_it_and_see_no_half(server: gf.Server) -> None:
+    x = gf.to_device(np.zeros(1000), device="host:0")
+    server.publish("x", x)
+    stop = threading.Event()
+
+    def simulate() -> None:
+        step = 0
+        while not stop.is_set():
+            step += 1
+            server.publish("x", gf.to_device(np.full(1000, float(step)), device="host:0"))
+            server.step(step, step / 2)
+            time.sleep(0.002)
+
+    thread = threading.Thread(target=simulate)
+    thread.start()
+    try:
+        with gf.connect("test", at="step") as run:
+            for _ in range(5):
+                values = run["x"].fetch()
+                assert np.all(values == run._step) and run._time == run._step / 2
+            first = run.wait_step()
+            assert run.wait_step() > first
+    finally:
+        stop.set()
+        thread.join()
+
+
+def test_a_read_at_a_step_that_never_comes_times_out(run: gf.Connection) -> None:
+    array = run["cube"]
+    run.at = "step"
+    run._timeout = 0.3
+    with pytest.raises(TimeoutError):
+        array.fetch()
+    run.at = "live"
+    run._timeout = 10
+    assert array.fetch().shape == CUBE.shape
+
+
+def test_a_step_consistent_read_of_several_parts_is_refused(server: gf.Server) -> None:
+    server.publish("x", gf.to_device(np.zeros(1 << 20), device="host:0"))
+    with gf.connect("test", at="step") as run:
+        stepper = threading.Timer(0.1, lambda: server.step(1))
+        stepper.start()
+        with pytest.raises(ValueError, match="several steps"):
+            run["x"].fetch()
+        stepper.join()
+
+
+def test_withdrawn_and_changed_tensors_are_told(server: gf.Server, run: gf.Connection) -> None:
+    array = run["cube"]
+    server.publish("cube", gf.to_device(np.zeros(3), device="host:0"))
+    with pytest.raises((RuntimeError, IndexError)):
+        array.fetch()
+    server.unpublish("cube")
+    with pytest.raises(KeyError, match="cube"):
+        array.fetch()
+    assert "cube" not in run
+    with pytest.raises(KeyError):
+        run["cube"]
+    with pytest.raises(ValueError, match="cube"):
+        server.unpublish("cube")
+
+
+def test_many_names_are_listed_whole(server: gf.Server) -> None:
+    x = gf.to_device(np.zeros(1), device="host:0")
+    names = {f"{'n' * 150}{number:04}" for number in range(1500)}
+    for name in names:
+        server.publish(name, x)
+    with gf.connect("test") as run:
+        assert set(run) == names and len(run) == 1500
+
+
+# --- Life ---
+
+SERVE_VALUE = """
+    with gf.serve("again") as server:
+        server.publish("x", gf.to_device(np.full(4, float(sys.argv[1]))))
+        print("ready", flush=True)
+        sys.stdin.read()
+"""
+
+
+def test_a_client_reconnects_after_the_server_restarts() -> None:
+    with process(SERVE_VALUE, "1") as first:
+        run = gf.connect("again", timeout=20)
+        array = run["x"]
+        assert array.fetch().tolist() == [1] * 4
+        first.kill()
+        first.wait()
+        with process(SERVE_VALUE, "2"):
+            assert array.fetch().tolist() == [2] * 4
+        run.close()
+    with pytest.raises(ValueError, match="closed"):
+        array.fetch()
+
+
+def test_an_end_in_the_middle_of_a_read_is_an_error_in_time() -> None:
+    with process(SERVE_VALUE, "1") as running, gf.connect("again", timeout=1.5) as run:
+        array = run["x"]
+        array.fetch()
+        running.kill()
+        running.wait()
+        began = time.monotonic()
+        with pytest.raises(TimeoutError, match="ended"):
+            array.fetch()
+        assert time.monotonic() - began < 10
+
+
+def test_several_threads_and_connections_read_at_once(server: gf.Server) -> None:
+    server.publish("cube", gf.to_device(CUBE, device="host:0"))
+    wrong: list[Any] = []
+
+    def read(run: gf.Connection, number: int) -> None:
+        array = run["cube"]
+        for i in range(20):
+            row = (number + i) % 5
+            if not np.array_equal(array[row].fetch(), CUBE[row]):
+                wrong.append((number, i))
+
+    connections = [gf.connect("test") for _ in range(4)]
+    threads = [
+        threading.Thread(target=read, args=(connections[number % 4], number)) for number in range(8)
+    ]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    for connection in connections:
+        connection.close()
+    assert wrong == []
+
+
+def test_a_name_that_nobody_has_is_an_error_that_lists_those_there_are(server: gf.Server) -> None:
+    with pytest.raises(FileNotFoundError, match="these are: test"):
+        gf.connect("missing")
+    with pytest.raises(ValueError, match="live"):
+        gf.connect("test", at="never")  # type: ignore[arg-type]
+
+
+def test_closing_and_forgetting_tell_the_server(server: gf.Server) -> None:
+    from serving import client
+
+    server.publish("cube", gf.to_device(CUBE, device="host:0"))
+    with client(server.connection_file) as attached:
+        attached.wait_for_ready(timeout=10)
+
+        def count() -> int:
+            return len(attached.comm_info(reply=True, timeout=5)["content"]["comms"])
+
+        with gf.connect("test"):
+            assert count() == 1
+        eventually(lambda: count() == 0)
+        array = gf.connect("test")["cube"]
+        assert array[0, 0, 0] == CUBE[0, 0, 0] and count() == 1
+        del array
+        gc.collect()
+        eventually(lambda: count() == 0)
+
+
+def test_a_program_ends_well_with_a_connection_open(server: gf.Server) -> None:
+    server.publish("cube", gf.to_device(CUBE, device="host:0"))
+    code = """
+import gpufetch as gf
+array = gf.connect("test")["cube"]
+print(array[1, 2, 3])
+"""
+    done = subprocess.run(
+        [sys.executable, "-X", "dev", "-W", "error", "-c", code],
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=False,
+    )
+    assert (done.returncode, done.stderr) == (0, "")
+
+
+# --- The command line ---
+
+
+def attach(*arguments: str) -> str:
+    done = subprocess.run(
+        [sys.executable, "-m", "gpufetch", "attach", *arguments],
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    return done.stdout
+
+
+def test_attach_lists_servers_and_shows_one(server: gf.Server, run: gf.Connection) -> None:
+    server.set("dt", 0.25)
+    server.step(12, 3.0)
+    listed = attach()
+    assert "test" in listed and "running" in listed and server.connection_file in listed
+    shown = attach("test", "--once")
+    assert "step 12, time 3" in shown and "dt" in shown
+    assert f"{CUBE.min():.6g}" in shown and "float32  (5, 6, 7)" in shown
+    assert f"{CUBE.min():.6g}" not in attach("test", "--once", "--no-stats")
+
+
+def test_attach_without_servers_says_where_it_looked(runtime: Path) -> None:
+    assert str(runtime) in attach()

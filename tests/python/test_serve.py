@@ -1,0 +1,639 @@
+"""The server as Jupyter's own tools see it, and what it does not let them do."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import stat
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+pytest.importorskip("jupyter_client")
+
+import zmq
+from serving import (
+    ask,
+    client,
+    drain,
+    eventually,
+    needs_server,
+    open_comm,
+    process,
+    raw_socket,
+    resident_nbytes,
+    send,
+    until_idle,
+)
+from test_gray_scott import find_program
+
+import gpufetch as gf
+
+pytestmark = needs_server
+
+MIB = 1 << 20
+
+
+@pytest.fixture(autouse=True)
+def runtime(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    folder = tmp_path / "runtime"
+    monkeypatch.setenv("JUPYTER_RUNTIME_DIR", str(folder))
+    return folder
+
+
+@pytest.fixture
+def server() -> Iterator[gf.Server]:
+    with gf.serve("test") as started:
+        started.publish("x", gf.to_device(np.arange(24, dtype=np.float32).reshape(4, 6)))
+        yield started
+
+
+@pytest.fixture
+def simulation(tmp_path: Path) -> Iterator[tuple[subprocess.Popen[str], str]]:
+    """The C example, running; and its connection file."""
+    arguments = ["--n", "32", "--steps", "100000000", "--every", "0", "--serve", "gs"]
+    started = subprocess.Popen(
+        [find_program(), *arguments, "--output", str(tmp_path)],
+        stdout=subprocess.PIPE,
+        text=True,
+        env={**os.environ, "GPUFETCH_BACKEND": "host"},
+    )
+    assert started.stdout is not None
+    line = started.stdout.readline()
+    assert "gpufetch.connect" in line
+    yield started, line.split()[-1]
+    started.kill()
+    started.communicate()
+
+
+# --- Jupyter's tools, unmodified ---
+
+
+def test_wait_for_ready_and_a_comm_round_trip_with_a_c_simulation(
+    simulation: tuple[subprocess.Popen[str], str],
+) -> None:
+    running, connection_file = simulation
+    with client(connection_file) as attached:
+        began = time.monotonic()
+        attached.wait_for_ready(timeout=10)
+        assert time.monotonic() - began < 2
+        assert open_comm(attached, "c1") == ["status", "comm_msg", "status"]
+        reply, buffers = ask(attached, "c1", {"op": "read", "name": "u", "slices": [0, 0]})
+        assert reply["shape"] == [32] and len(buffers[0]) == 128
+    assert running.poll() is None
+
+
+def test_console_attaches_to_a_c_simulation_and_detaches_without_ending_it(
+    simulation: tuple[subprocess.Popen[str], str],
+) -> None:
+    pytest.importorskip("jupyter_console")
+    pexpect = pytest.importorskip("pexpect")
+    running, connection_file = simulation
+    command = ["-m", "jupyter_console", "--simple-prompt", "--existing", connection_file]
+    console = pexpect.spawn(
+        sys.executable, command, timeout=60, encoding="utf8", env={**os.environ, "TERM": "dumb"}
+    )
+    try:
+        console.expect(r"In \[\d+\]: ")
+        assert "serves the tensors of 'gs'" in console.before
+        console.sendline("u.mean()")
+        console.expect("It runs no code")
+        console.expect(r"In \[\d+\]: ")
+        console.sendline("exit")
+        console.expect("keeping kernel alive")
+        console.expect(pexpect.EOF)
+    finally:
+        console.close(force=True)
+    assert running.poll() is None
+    with gf.connect("gs") as run:
+        assert set(run) == {"u", "v"}
+
+
+def test_requests_of_a_front_end_are_answered(server: gf.Server) -> None:
+    with client(server.connection_file) as attached:
+        attached.wait_for_ready(timeout=10)
+        info = attached.kernel_info(reply=True, timeout=5)["content"]
+        assert info["status"] == "ok" and info["protocol_version"].startswith("5.")
+        assert attached.history(reply=True, timeout=1)["content"]["history"] == []
+        assert attached.complete("ex", reply=True, timeout=5)["content"]["matches"] == []
+        assert attached.inspect("x", reply=True, timeout=5)["content"]["found"] is False
+        assert attached.comm_info(reply=True, timeout=5)["content"]["comms"] == {}
+        for kind in ("is_complete", "connect", "interrupt"):
+            send(attached, f"{kind}_request", {"code": "1"}, "control")
+            reply = attached.get_control_msg(timeout=5)
+            assert reply["msg_type"] == f"{kind}_reply"
+        assert reply["content"] == {"status": "ok"}
+
+
+def test_execute_says_what_this_kernel_is_and_exit_keeps_it(server: gf.Server) -> None:
+    with client(server.connection_file) as attached:
+        attached.wait_for_ready(timeout=10)
+        first = attached.execute_interactive("x.sum()", timeout=5, output_hook=lambda message: None)
+        assert first["content"]["execution_count"] == 1
+        sent = send(attached, "execute_request", {"code": "x", "silent": False})
+        (stream,) = (m for m in until_idle(attached, sent) if m["msg_type"] == "stream")
+        assert "It runs no code" in stream["content"]["text"]
+        for code in ("exit", " quit() ", "exit;"):
+            reply = attached.execute(code, reply=True, timeout=5)["content"]
+            assert reply["payload"] == [{"source": "ask_exit", "keepkernel": True}]
+        for code in ("exited", "exit(1)", ""):
+            assert attached.execute(code, reply=True, timeout=5)["content"]["payload"] == []
+
+
+def test_every_message_is_busy_and_idle_and_nothing_comes_unasked(server: gf.Server) -> None:
+    with client(server.connection_file) as attached:
+        attached.wait_for_ready(timeout=10)
+        drain(attached)
+        for kind in ("kernel_info_request", "no_such_request", "comm_msg", "comm_close"):
+            sent = send(attached, kind, {"comm_id": "unknown", "data": {}})
+            states = [m["content"].get("execution_state") for m in until_idle(attached, sent)]
+            assert states[0] == "busy" and states[-1] == "idle"
+        server.step(1, 0.5)
+        assert drain(attached) == []
+
+
+def test_iopub_welcomes_each_subscriber_by_its_topic(server: gf.Server) -> None:
+    with raw_socket(server.connection_file, "iopub", zmq.SUB) as socket:
+        socket.subscribe(b"comm-abc")
+        assert socket.poll(5000)
+        frames = socket.recv_multipart()
+        assert frames[0] == b"comm-abc"
+        assert json.loads(frames[3])["msg_type"] == "iopub_welcome"
+        assert json.loads(frames[6]) == {"subscription": "comm-abc"}
+
+
+def test_unknown_comm_targets_are_closed_at_once(server: gf.Server) -> None:
+    with client(server.connection_file) as attached:
+        attached.wait_for_ready(timeout=10)
+        assert open_comm(attached, "c1", "jupyter.widget") == ["status", "comm_close", "status"]
+        assert open_comm(attached, "c2") == ["status", "comm_msg", "status"]
+        comms = attached.comm_info(reply=True, timeout=5)["content"]["comms"]
+        assert comms == {"c2": {"target_name": "gpufetch"}}
+        sent = send(attached, "comm_msg", {"comm_id": "c3", "data": {}})
+        assert "comm_close" in [message["msg_type"] for message in until_idle(attached, sent)]
+
+
+@pytest.mark.parametrize("comm_id", ["", "a" * 129, 'a"b', "a\\b", "a b", "é", 7, None])
+def test_comm_ids_that_are_no_plain_text_are_refused(server: gf.Server, comm_id: Any) -> None:
+    with client(server.connection_file) as attached:
+        attached.wait_for_ready(timeout=10)
+        sent = send(attached, "comm_open", {"comm_id": comm_id, "target_name": "gpufetch"})
+        assert [m["msg_type"] for m in until_idle(attached, sent)] == ["status", "status"]
+        assert open_comm(attached, "good")[1] == "comm_msg"
+
+
+def test_a_heartbeat_comes_back_as_it_was(server: gf.Server) -> None:
+    with raw_socket(server.connection_file, "hb", zmq.REQ) as socket:
+        socket.send_multipart([b"ping", b"", b"pong"])
+        assert socket.poll(5000)
+        assert socket.recv_multipart() == [b"ping", b"", b"pong"]
+
+
+# --- Ending ---
+
+
+def test_shutdown_detaches_and_the_program_goes_on(server: gf.Server) -> None:
+    with client(server.connection_file) as attached, client(server.connection_file) as other:
+        attached.wait_for_ready(timeout=10)
+        other.wait_for_ready(timeout=10)
+        open_comm(attached, "mine")
+        open_comm(other, "other")
+        assert attached.shutdown(reply=True, timeout=5)["content"]["status"] == "ok"
+        closed = [m["content"]["comm_id"] for m in drain(attached) if m["msg_type"] == "comm_close"]
+        assert closed == ["mine"]
+        assert ask(other, "other", {"op": "list"})[0]["tensors"][0]["name"] == "x"
+
+
+def test_shutdown_tells_a_program_that_wants_to_know() -> None:
+    asked: list[bool] = []
+    with (
+        gf.serve("test", on_shutdown=lambda: asked.append(True)) as server,
+        client(server.connection_file) as attached,
+    ):
+        attached.wait_for_ready(timeout=10)
+        attached.shutdown(restart=True, reply=True, timeout=5)
+        assert asked == []
+        attached.shutdown(reply=True, timeout=5)
+        attached.shutdown(reply=True, timeout=5)
+        eventually(lambda: asked == [True])
+
+
+def test_stopping_closes_comms_and_frees_what_was_published() -> None:
+    import weakref
+
+    server = gf.serve("test")
+    array = gf.to_device(np.zeros(10))
+    gone = weakref.ref(array)
+    server.publish("x", array)
+    del array
+    with client(server.connection_file) as attached:
+        attached.wait_for_ready(timeout=10)
+        open_comm(attached, "c")
+        assert gone() is not None
+        server.stop()
+        assert [m["msg_type"] for m in drain(attached, 1)][-1] == "comm_close"
+    assert gone() is None
+    server.stop()
+    with pytest.raises(gf.Error, match="stopped"):
+        server.step(1)
+
+
+# --- What is refused ---
+
+
+def frames_of(attached: Any, kind: str = "kernel_info_request", **content: Any) -> list[bytes]:
+    frames: list[bytes] = attached.session.serialize(attached.session.msg(kind, content))
+    return frames
+
+
+def answers(socket: zmq.Socket[bytes], timeout_ms: int = 300) -> list[list[bytes]]:
+    received = []
+    while socket.poll(timeout_ms):
+        received.append(socket.recv_multipart())
+    return received
+
+
+def test_nothing_is_served_without_a_valid_signature(server: gf.Server) -> None:
+    with (
+        client(server.connection_file) as attached,
+        raw_socket(server.connection_file, "shell", zmq.DEALER) as shell,
+        raw_socket(server.connection_file, "control", zmq.DEALER) as control,
+    ):
+        attached.wait_for_ready(timeout=10)
+        drain(attached)
+        for socket in (shell, control):
+            good = frames_of(attached)
+            socket.send_multipart([good[0], b"", *good[2:]])
+            socket.send_multipart([good[0], b"0" * 64, *good[2:]])
+            socket.send_multipart([good[0], good[1][:-1], *good[2:]])
+            socket.send_multipart([*good[:2], good[2].replace(b"kernel", b"Kernel"), *good[3:]])
+            socket.send_multipart([*good[:5], b'{"changed": 1}'])
+            assert answers(socket) == []
+            socket.send_multipart(good)
+            assert len(answers(socket)) == 1
+        replies = [m for m in drain(attached) if m["msg_type"] != "status"]
+        assert replies == []
+
+
+def test_a_replayed_message_is_refused(server: gf.Server) -> None:
+    with (
+        client(server.connection_file) as attached,
+        raw_socket(server.connection_file, "shell", zmq.DEALER) as first,
+        raw_socket(server.connection_file, "control", zmq.DEALER) as second,
+    ):
+        message = frames_of(attached)
+        first.send_multipart(message)
+        assert len(answers(first)) == 1
+        first.send_multipart(message)
+        second.send_multipart(message)
+        assert answers(first) == [] and answers(second) == []
+
+
+def test_malformed_messages_are_dropped_and_the_server_goes_on(server: gf.Server) -> None:
+    with (
+        client(server.connection_file) as attached,
+        raw_socket(server.connection_file, "shell", zmq.DEALER) as socket,
+    ):
+        good = frames_of(attached)
+        for count in range(len(good)):
+            if count:
+                socket.send_multipart(good[:count])
+        socket.send_multipart([b""] * 200)
+        socket.send_multipart([b"x"] * 60 + good)
+        session = attached.session
+        for part in (b"[]", b"1", b"", b"{", b"\xff\xfe", b"[" * 100_000, b'{"a":' * 1000):
+            parts = [good[2], b"{}", b"{}", part]
+            socket.send_multipart([good[0], session.sign(parts), *parts])
+            parts = [part, b"{}", b"{}", b"{}"]
+            socket.send_multipart([good[0], session.sign(parts), *parts])
+        assert answers(socket) == []
+        assert attached.kernel_info(reply=True, timeout=5)
+
+
+def test_a_frame_that_is_too_large_costs_its_sender_the_connection(server: gf.Server) -> None:
+    with (
+        client(server.connection_file) as attached,
+        raw_socket(server.connection_file, "shell", zmq.DEALER) as socket,
+    ):
+        attached.wait_for_ready(timeout=10)
+        socket.send_multipart([*frames_of(attached), bytes(MIB)])
+        assert answers(socket) == []
+        assert attached.kernel_info(reply=True, timeout=5)
+        socket.send_multipart(frames_of(attached))
+        assert len(answers(socket, 2000)) == 1
+
+
+def test_what_is_refused_is_logged_once(
+    server: gf.Server, caplog: pytest.LogCaptureFixture
+) -> None:
+    with (
+        client(server.connection_file) as attached,
+        raw_socket(server.connection_file, "shell", zmq.DEALER) as socket,
+    ):
+        for _ in range(50):
+            socket.send_multipart([b"<IDS|MSG>", b"0" * 64, b"{}", b"{}", b"{}", b"{}"])
+        socket.send_multipart([b"junk"])
+        assert attached.kernel_info(reply=True, timeout=5)
+        eventually(lambda: len(caplog.records) == 2)
+    lines = [record.getMessage() for record in caplog.records]
+    assert "signature is wrong" in lines[0] and "delimiter" in lines[1]
+
+
+# --- Crowds, and those that do not read ---
+
+SERVE_LARGE = """
+    with gf.serve("large") as server:
+        server.publish("x", gf.to_device(np.zeros((64, 1 << 20), np.float32)))
+        print("ready", flush=True)
+        sys.stdin.read()
+"""
+
+
+def test_a_thousand_clients_are_served_and_leave_nothing_behind() -> None:
+    with process(SERVE_LARGE) as running:
+        file = gf._servers.find("large")
+        with client(file) as attached:
+            attached.wait_for_ready(timeout=10)
+        descriptors = Path(f"/proc/{running.pid}/fd")
+        before = len(list(descriptors.iterdir())), resident_nbytes(running.pid)
+        info = json.loads(file.read_text())
+        with zmq.Context() as context:
+            context.max_sockets = 2000
+            sockets = []
+            for _ in range(1000):
+                socket = context.socket(zmq.DEALER)
+                socket.linger = 0
+                socket.connect(f"tcp://{info['ip']}:{info['shell_port']}")
+                sockets.append(socket)
+            for number, socket in enumerate(sockets):
+                opened = {"comm_id": f"c{number}", "target_name": "gpufetch", "data": {}}
+                socket.send_multipart(frames_of(attached, "comm_open", **opened))
+                socket.send_multipart(frames_of(attached))
+            assert all(socket.poll(30_000) for socket in sockets)
+            for socket in sockets:
+                socket.close()
+        eventually(lambda: len(list(descriptors.iterdir())) <= before[0] + 3)
+        assert resident_nbytes(running.pid) - before[1] < 128 * MIB
+        with gf.connect("large") as run:
+            assert run["x"].shape == (64, 1 << 20)
+
+
+def test_clients_past_the_limit_take_the_place_of_the_longest_unused(server: gf.Server) -> None:
+    with client(server.connection_file) as attached:
+        attached.wait_for_ready(timeout=10)
+        open_comm(attached, "kept")
+        for number in range(1100):
+            opened = {"comm_id": f"c{number}", "target_name": "gpufetch", "data": {}}
+            send(attached, "comm_open", opened)
+            if number % 100 == 0:
+                ask(attached, "kept", {"op": "list"})
+        comms = attached.comm_info(reply=True, timeout=20)["content"]["comms"]
+        assert len(comms) == 1024 and {"kept", "c1099"} <= set(comms) and "c0" not in comms
+
+
+SUBSCRIBER = """
+import json, signal, sys, zmq
+info = json.load(open(sys.argv[1]))
+socket = zmq.Context().socket(zmq.SUB)
+socket.subscribe(b"")
+socket.connect(f"tcp://{info['ip']}:{info['iopub_port']}")
+assert socket.poll(10000)
+print("ready", flush=True)
+signal.pause()
+"""
+
+
+def test_a_subscriber_that_stops_reading_bounds_memory_and_stops_nobody_for_long() -> None:
+    with process(SERVE_LARGE) as running:
+        file = gf._servers.find("large")
+        stalled = subprocess.Popen(
+            [sys.executable, "-c", SUBSCRIBER, str(file)], stdout=subprocess.PIPE, text=True
+        )
+        try:
+            assert stalled.stdout is not None
+            assert stalled.stdout.readline() == "ready\n"
+            with gf.connect("large") as run:
+                array = run["x"]
+                array[0].fetch()
+                before = resident_nbytes(running.pid)
+                stalled.send_signal(signal.SIGSTOP)
+                most = 0
+                for _ in range(3):
+                    for row in range(64):
+                        array[row, : 1 << 18].fetch()
+                        array[row].fetch()
+                        most = max(most, resident_nbytes(running.pid))
+                assert most - before < 400 * MIB
+        finally:
+            stalled.kill()
+            stalled.communicate()
+
+
+def test_a_client_that_vanishes_in_the_middle_of_a_read_is_forgotten() -> None:
+    code = """
+import sys, gpufetch as gf
+run = gf.connect("large", timeout=20)
+array = run["x"]
+run._sharing = "not wanted here"
+array[0].fetch()
+print("ready", flush=True)
+while True:
+    array.fetch()
+"""
+    with process(SERVE_LARGE):
+        for _ in range(3):
+            reader = subprocess.Popen(
+                [sys.executable, "-c", code], stdout=subprocess.PIPE, text=True
+            )
+            assert reader.stdout is not None
+            assert reader.stdout.readline() == "ready\n"
+            time.sleep(0.1)
+            reader.kill()
+            reader.communicate()
+        with gf.connect("large") as run:
+            assert run["x"][3, :5].fetch().tolist() == [0] * 5
+
+
+# --- The connection file ---
+
+
+def test_the_file_is_the_owners_and_goes_with_the_server(runtime: Path) -> None:
+    with gf.serve("run") as server:
+        path = Path(server.connection_file)
+        assert path == runtime / "kernel-run.json"
+        assert stat.S_IMODE(path.stat().st_mode) == 0o600
+        assert stat.S_IMODE(runtime.stat().st_mode) == 0o700
+        info = json.loads(path.read_text())
+        assert info["kernel_name"] == "gpufetch" and len(info["key"]) == 64
+        assert [p.name for p in runtime.iterdir()] == ["kernel-run.json"]
+    assert list(runtime.iterdir()) == []
+
+
+def test_a_second_server_of_a_name_is_numbered() -> None:
+    with gf.serve("run") as first, gf.serve("run") as second:
+        assert (first.name, second.name) == ("run", "run-2")
+        first.set("who", 1)
+        second.set("who", 2)
+        with gf.connect("run") as one, gf.connect("run-2") as two:
+            assert (one.scalars["who"], two.scalars["who"]) == (1, 2)
+
+
+def test_a_crashed_servers_file_is_known_to_be_stale_and_replaced(runtime: Path) -> None:
+    with process(SERVE_LARGE) as running:
+        running.kill()
+        running.wait()
+        assert (runtime / "kernel-large.json").exists()
+        (found,) = gf._servers.running()
+        assert found.name == "large" and found.is_alive is False
+        with pytest.raises(TimeoutError, match="ended"):
+            gf.connect("large", timeout=0.3)
+        with gf.serve("large") as server:
+            assert server.name == "large"
+
+
+def test_the_file_goes_when_the_program_exits_without_stopping(runtime: Path) -> None:
+    code = 'import gpufetch as gf; server = gf.serve("run"); gf._core.keep = server._handle'
+    subprocess.run([sys.executable, "-c", code], check=True, timeout=60)
+    assert list(runtime.iterdir()) == []
+
+
+def test_a_file_in_use_is_refused(server: gf.Server) -> None:
+    with pytest.raises(gf.Error, match=f"process {os.getpid()}"):
+        gf.serve("other", connection_file=server.connection_file)
+    assert Path(server.connection_file).exists()
+
+
+def test_a_file_of_a_kernel_manager_is_obeyed(tmp_path: Path) -> None:
+    from jupyter_client.connect import write_connection_file
+
+    path = str(tmp_path / "given.json")
+    path, given = write_connection_file(path, key=b"their key", kernel_name="sim")
+    with gf.serve("run", connection_file=path) as server:
+        written = json.loads(Path(path).read_text())
+        assert written["key"] == "their key"
+        assert written["shell_port"] == given["shell_port"]
+        with client(server.connection_file) as attached:
+            attached.wait_for_ready(timeout=10)
+
+
+@pytest.mark.parametrize("content", ["", "[]", '{"transport": "udp"}', '{"shell_port": -1}'])
+def test_a_file_that_is_something_else_is_refused(tmp_path: Path, content: str) -> None:
+    path = tmp_path / "mine.json"
+    path.write_text(content)
+    with pytest.raises(ValueError, match="no connection file"):
+        gf.serve("run", connection_file=str(path))
+    assert path.read_text() == content
+
+
+def test_a_folder_that_cannot_be_made_is_an_error_with_a_remedy(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "file").write_text("")
+    monkeypatch.setenv("JUPYTER_RUNTIME_DIR", str(tmp_path / "file" / "runtime"))
+    with pytest.raises(OSError, match="JUPYTER_RUNTIME_DIR"):
+        gf.serve("run")
+
+
+@pytest.mark.skipif(os.geteuid() == 0, reason="root writes anywhere")
+def test_a_read_only_folder_is_an_error_with_a_remedy(runtime: Path) -> None:
+    runtime.mkdir(mode=0o500)
+    with pytest.raises(OSError, match="JUPYTER_RUNTIME_DIR"):
+        gf.serve("run")
+
+
+def test_a_port_in_use_is_an_error_with_a_remedy(server: gf.Server, runtime: Path) -> None:
+    port = json.loads(Path(server.connection_file).read_text())["shell_port"]
+    with pytest.raises(OSError, match="choose another port"):
+        gf.serve("other", port=port)
+    assert not (runtime / "kernel-other.json").exists()
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"name": ""}, "name"),
+        ({"name": "a/b"}, "name"),
+        ({"name": "n" * 49}, "name"),
+        ({"transport": "udp"}, "transport"),
+        ({"port": 65533}, "first_port"),
+        ({"port": -1}, "first_port"),
+        ({"step_share": 1.5}, "step_share"),
+        ({"step_share": float("nan")}, "step_share"),
+    ],
+)
+def test_options_out_of_range_are_refused(options: dict[str, Any], message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        gf.serve(**{"name": "run", **options})
+
+
+def test_a_forked_child_leaves_the_server_to_its_parent(runtime: Path) -> None:
+    code = """
+import os, sys, gpufetch as gf
+server = gf.serve("run")
+child = os.fork()
+if child == 0:
+    sys.exit(0)
+os.waitpid(child, 0)
+print(os.path.exists(server.connection_file))
+"""
+    done = subprocess.run(
+        [sys.executable, "-W", "ignore", "-c", code],
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=True,
+    )
+    assert done.stdout == "True\n"
+
+
+# --- Transports ---
+
+
+def test_ipc_sockets_are_the_owners_and_go_with_the_server(runtime: Path) -> None:
+    old = os.umask(0)
+    try:
+        server = gf.serve("run", transport="ipc")
+    finally:
+        os.umask(old)
+    with server:
+        modes = {p.name: stat.S_IMODE(p.stat().st_mode) for p in runtime.iterdir()}
+        assert len(modes) == 6 and set(modes.values()) == {0o600}
+        with client(server.connection_file) as attached:
+            attached.wait_for_ready(timeout=10)
+            open_comm(attached, "c")
+    assert list(runtime.iterdir()) == []
+
+
+def test_an_ipc_path_that_is_too_long_is_an_error_with_a_remedy(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("JUPYTER_RUNTIME_DIR", str(tmp_path / ("long" * 30)))
+    with pytest.raises(OSError, match="shorter"):
+        gf.serve("run", transport="ipc")
+
+
+def test_curve_keeps_out_who_does_not_know_the_key() -> None:
+    if not zmq.has("curve"):
+        pytest.skip("this pyzmq has no CurveZMQ")
+    with gf.serve("run", curve=True) as server:
+        with client(server.connection_file) as attached:
+            attached.wait_for_ready(timeout=10)
+            open_comm(attached, "c")
+        with raw_socket(server.connection_file, "iopub", zmq.SUB) as plain:
+            plain.subscribe(b"")
+            assert not plain.poll(500)
+
+
+def test_jupyterlab_finds_the_file_among_external_kernels(runtime: Path) -> None:
+    with gf.serve("run", jupyterlab=True) as server:
+        linked = runtime / "external_kernels" / "kernel-run.json"
+        assert linked.read_text() == Path(server.connection_file).read_text()
+        assert stat.S_IMODE(linked.stat().st_mode) == 0o600
+    assert not linked.exists()
