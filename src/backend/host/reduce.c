@@ -1,6 +1,7 @@
 /* Reductions in plain C: see reduce.h. */
 #include "backend/host/reduce.h"
 
+#include <assert.h>
 #include <math.h>
 #include <string.h>
 
@@ -292,6 +293,7 @@ void gpufi_host_reduce_compute(const gpufi_reduce *job, const void *base, void *
                                void *scratch) {
   const size_t result_nbytes = gpufi_reduce_result_nbytes(job);
   const bool keeps = gpufi_reduce_kept_nbytes(job->kind) > 0;
+  assert(scratch || !keeps);
   reduction r = {
       .job = job,
       .head = result,
