@@ -1,6 +1,4 @@
 /* The codec's inner loops for x86-64 with AVX2. */
-#if defined(__x86_64__)
-
 #include "codec/cpu.h"
 #include "codec/unpack_tables.h"
 
@@ -511,6 +509,4 @@ const gpufi_cpu gpufi_cpu_avx2 = {
 #pragma clang attribute pop
 #else
 #pragma GCC pop_options
-#endif
-
 #endif

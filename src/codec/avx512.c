@@ -1,6 +1,4 @@
 /* The codec's inner loops for x86-64 with AVX-512 (F, BW, DQ, VL, CD, VBMI, VBMI2). */
-#if defined(__x86_64__)
-
 #include "codec/cpu.h"
 #include "codec/unpack_tables.h"
 
@@ -455,6 +453,4 @@ const gpufi_cpu gpufi_cpu_avx512 = {
 #pragma clang attribute pop
 #else
 #pragma GCC pop_options
-#endif
-
 #endif

@@ -1,0 +1,237 @@
+/* The codec's inner loops for 64-bit Arm: prediction, checksum and the unpacking of values of up to
+ * 32 bits. Packing, sparse blocks, code tables and values of 64 bits are the plain C. */
+#include "codec/cpu.h"
+#include "codec/unpack_tables.h"
+
+#include <arm_neon.h>
+
+#define INLINE static inline __attribute__((always_inline))
+
+/* --- running sums ----------------------------------------------------------------------------- */
+
+/* x moved up by `nbytes`, zeros below. */
+#define UP(x, nbytes) vextq_u8(vdupq_n_u8(0), x, 16 - (nbytes))
+
+INLINE uint8x16_t prefix_8(uint8x16_t x, unsigned step) {
+  if (step == 1) {
+    x = vaddq_u8(x, UP(x, 1));
+  }
+  x = vaddq_u8(x, UP(x, 2));
+  x = vaddq_u8(x, UP(x, 4));
+  return vaddq_u8(x, UP(x, 8));
+}
+
+INLINE uint8x16_t last_8(uint8x16_t x, unsigned step) {
+  return step == 1 ? vdupq_laneq_u8(x, 15)
+                   : vreinterpretq_u8_u16(vdupq_laneq_u16(vreinterpretq_u16_u8(x), 7));
+}
+
+INLINE uint16x8_t up_16(uint16x8_t x, unsigned count) {
+  const uint16x8_t zero = vdupq_n_u16(0);
+  return count == 1   ? vextq_u16(zero, x, 7)
+         : count == 2 ? vextq_u16(zero, x, 6)
+                      : vextq_u16(zero, x, 4);
+}
+
+INLINE uint16x8_t prefix_16(uint16x8_t x, unsigned step) {
+  (void)step;
+  x = vaddq_u16(x, up_16(x, 1));
+  x = vaddq_u16(x, up_16(x, 2));
+  return vaddq_u16(x, up_16(x, 4));
+}
+
+INLINE uint16x8_t last_16(uint16x8_t x, unsigned step) {
+  (void)step;
+  return vdupq_laneq_u16(x, 7);
+}
+
+INLINE uint32x4_t prefix_32(uint32x4_t x, unsigned step) {
+  const uint32x4_t zero = vdupq_n_u32(0);
+  if (step == 1) {
+    x = vaddq_u32(x, vextq_u32(zero, x, 3));
+  }
+  return vaddq_u32(x, vextq_u32(zero, x, 2));
+}
+
+INLINE uint32x4_t last_32(uint32x4_t x, unsigned step) {
+  return step == 1 ? vdupq_laneq_u32(x, 3)
+                   : vreinterpretq_u32_u64(vdupq_laneq_u64(vreinterpretq_u64_u32(x), 1));
+}
+
+INLINE uint64x2_t prefix_64(uint64x2_t x, unsigned step) {
+  return step == 1 ? vaddq_u64(x, vextq_u64(vdupq_n_u64(0), x, 1)) : x;
+}
+
+INLINE uint64x2_t last_64(uint64x2_t x, unsigned step) {
+  return step == 1 ? vdupq_laneq_u64(x, 1) : x;
+}
+
+#define T uint8_t
+#define BITS 8
+#define V uint8x16_t
+#define F(name) name##_8
+#define PREFIX prefix_8
+#define LAST last_8
+#include "codec/line_impl.h"
+#undef T
+#undef BITS
+#undef V
+#undef F
+#undef PREFIX
+#undef LAST
+#define T uint16_t
+#define BITS 16
+#define V uint16x8_t
+#define F(name) name##_16
+#define PREFIX prefix_16
+#define LAST last_16
+#include "codec/line_impl.h"
+#undef T
+#undef BITS
+#undef V
+#undef F
+#undef PREFIX
+#undef LAST
+#define T uint32_t
+#define BITS 32
+#define V uint32x4_t
+#define F(name) name##_32
+#define PREFIX prefix_32
+#define LAST last_32
+#include "codec/line_impl.h"
+#undef T
+#undef BITS
+#undef V
+#undef F
+#undef PREFIX
+#undef LAST
+#define T uint64_t
+#define BITS 64
+#define V uint64x2_t
+#define F(name) name##_64
+#define PREFIX prefix_64
+#define LAST last_64
+#include "codec/line_impl.h"
+
+/* --- checksum --------------------------------------------------------------------------------- */
+
+static void add_words(const uint8_t *encoded, size_t begin, size_t end, uint64_t sums[2]) {
+  uint64x2_t plain = vdupq_n_u64(0), mixed = plain;
+  uint64x2_t key = {(begin + 1) * GPUFI_WORD_KEY, (begin + 2) * GPUFI_WORD_KEY};
+  const uint64x2_t next = vdupq_n_u64(2 * GPUFI_WORD_KEY);
+  size_t i = begin;
+  for (; i + 2 <= end; i += 2) {
+    const uint64x2_t words = vreinterpretq_u64_u8(vld1q_u8(encoded + 8 * i));
+    const uint64x2_t x = veorq_u64(words, key);
+    plain = vaddq_u64(plain, words);
+    mixed = vmlal_u32(mixed, vmovn_u64(x), vshrn_n_u64(x, 32));
+    key = vaddq_u64(key, next);
+  }
+  sums[0] += vaddvq_u64(plain);
+  sums[1] += vaddvq_u64(mixed);
+  gpufi_add_words_scalar(encoded, i, end, sums);
+}
+
+/* --- unpacking -------------------------------------------------------------------------------- */
+
+/* 8 values of 32 bits, in halves of 4: those of the upper half come from the 16 bytes that start
+ * half the width later. A value may reach into a fifth byte, which is looked up on its own; where
+ * the table names a byte past the 16th, it gives 0, and no bit of the value is there. */
+#define BASE(w, j) ((j) < 4 ? 0 : (w) >> 1)
+#define BYTE(w, j, k) (uint8_t)((BIT(w, j) >> 3) - BASE(w, j) + (k))
+#define BYTES(w, j) BYTE(w, j, 0), BYTE(w, j, 1), BYTE(w, j, 2), BYTE(w, j, 3)
+#define ROW_BYTES(w) {EACH_8(BYTES, w)}
+#define DOWN(w, j) -LOW(w, j)
+#define ROW_DOWN(w) {EACH_8(DOWN, w)}
+#define MASK(w) (uint32_t)((UINT64_C(1) << (w)) - 1)
+
+static const uint8_t bytes_32[33][32] = {ROWS_32(ROW_BYTES)};
+static const int32_t down_32[33][8] = {ROWS_32(ROW_DOWN)};
+static const uint32_t mask_32[33] = {ROWS_32(MASK)};
+
+/* How packed values become residuals: plus `bias`, down by one bit if the lowest is a sign, and up
+ * by the shift. */
+typedef struct restoring {
+  uint32_t bias, sign;
+  int32_t shift;
+} restoring;
+
+INLINE restoring restoring_of(const gpufi_block *block) {
+  return (restoring){block->form & GPUFI_FORM_SPARSE ? 1 : 0,
+                     block->form & GPUFI_FORM_PLAIN ? 0 : 1, (int32_t)block->shift};
+}
+
+/* Values 4h .. 4h + 3 of a group. */
+INLINE uint32x4_t spread(const uint8_t *in, unsigned width, unsigned h) {
+  const uint8x16_t x = vld1q_u8(in + (h != 0 ? width >> 1 : 0));
+  const uint8x16_t bytes = vld1q_u8(bytes_32[width] + (size_t)16 * h);
+  const int32x4_t down = vld1q_s32(down_32[width] + (size_t)4 * h);
+  const uint32x4_t low = vreinterpretq_u32_u8(vqtbl1q_u8(x, bytes));
+  const uint32x4_t high = vreinterpretq_u32_u8(vqtbl1q_u8(x, vaddq_u8(bytes, vdupq_n_u8(4))));
+  const uint32x4_t z =
+      vorrq_u32(vshlq_u32(low, down), vshlq_u32(high, vaddq_s32(down, vdupq_n_s32(32))));
+  return vandq_u32(z, vdupq_n_u32(mask_32[width]));
+}
+
+INLINE uint32x4_t restore_32(uint32x4_t z, restoring how) {
+  z = vaddq_u32(z, vdupq_n_u32(how.bias));
+  const uint32x4_t flips = vsubq_u32(vdupq_n_u32(0), vandq_u32(z, vdupq_n_u32(how.sign)));
+  const uint32x4_t half = vshlq_u32(z, vdupq_n_s32(-(int32_t)how.sign));
+  return vshlq_u32(veorq_u32(half, flips), vdupq_n_s32(how.shift));
+}
+
+static void unpack_32(const uint8_t *in, const uint8_t *widths, size_t groups,
+                      const gpufi_block *block, uint8_t *residuals) {
+  const restoring how = restoring_of(block);
+  for (size_t k = 0; k < groups; k++) {
+    for (unsigned h = 0; h < 2; h++) {
+      const uint32x4_t r = restore_32(spread(in, widths[k], h), how);
+      vst1q_u8(residuals + 32 * k + (size_t)16 * h, vreinterpretq_u8_u32(r));
+    }
+    in += widths[k];
+  }
+}
+
+/* Narrower values by way of 32 bits. */
+static void unpack_16(const uint8_t *in, const uint8_t *widths, size_t groups,
+                      const gpufi_block *block, uint8_t *residuals) {
+  const restoring how = restoring_of(block);
+  for (size_t k = 0; k < groups; k++) {
+    const uint16x4_t lower = vmovn_u32(spread(in, widths[k], 0));
+    const uint16x8_t all = vmovn_high_u32(lower, spread(in, widths[k], 1));
+    const uint16x8_t z = vaddq_u16(all, vdupq_n_u16((uint16_t)how.bias));
+    const uint16x8_t sign = vandq_u16(z, vdupq_n_u16((uint16_t)how.sign));
+    const uint16x8_t half = vshlq_u16(z, vdupq_n_s16((int16_t)-(int32_t)how.sign));
+    const uint16x8_t r = veorq_u16(half, vsubq_u16(vdupq_n_u16(0), sign));
+    vst1q_u8(residuals + 16 * k,
+             vreinterpretq_u8_u16(vshlq_u16(r, vdupq_n_s16((int16_t)how.shift))));
+    in += widths[k];
+  }
+}
+
+static void unpack_8(const uint8_t *in, const uint8_t *widths, size_t groups,
+                     const gpufi_block *block, uint8_t *residuals) {
+  const restoring how = restoring_of(block);
+  for (size_t k = 0; k < groups; k++) {
+    const uint16x4_t lower = vmovn_u32(spread(in, widths[k], 0));
+    const uint16x8_t all = vmovn_high_u32(lower, spread(in, widths[k], 1));
+    const uint8x8_t z = vadd_u8(vmovn_u16(all), vdup_n_u8((uint8_t)how.bias));
+    const uint8x8_t sign = vand_u8(z, vdup_n_u8((uint8_t)how.sign));
+    const uint8x8_t half = vshl_u8(z, vdup_n_s8((int8_t)-(int32_t)how.sign));
+    const uint8x8_t r = veor_u8(half, vsub_u8(vdup_n_u8(0), sign));
+    vst1_u8(residuals + 8 * k, vshl_u8(r, vdup_n_s8((int8_t)how.shift)));
+    in += widths[k];
+  }
+}
+
+const gpufi_cpu gpufi_cpu_neon = {
+    .name = "neon",
+    .add_words = add_words,
+    .read_codes = gpufi_read_codes_scalar,
+    .unpack = {unpack_8, unpack_16, unpack_32, gpufi_unpack_64_scalar},
+    .pack = {gpufi_pack_8_scalar, gpufi_pack_16_scalar, gpufi_pack_32_scalar, gpufi_pack_64_scalar},
+    .expand = {gpufi_expand_8_scalar, gpufi_expand_16_scalar, gpufi_expand_32_scalar,
+               gpufi_expand_64_scalar},
+    .inverse = {inverse_8, inverse_16, inverse_32, inverse_64},
+    .forward = {forward_8, forward_16, forward_32, forward_64},
+};
