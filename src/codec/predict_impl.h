@@ -111,7 +111,7 @@ static void F(add)(uint8_t *v, size_t count, uint64_t offset) {
   }
 }
 
-/* The residual of value `i` with each axes subset; the first element is predicted as 0. */
+/* The residual of value `i` with each axes subset; the first element's is 0 with all but none. */
 static void F(residuals)(const gpufi_geometry *g, const sample_axes *axes, const uint8_t *raw,
                          bool swap, unsigned transform, size_t i, T r[SUBSETS]) {
   size_t before; /* distance to the value that the chain rule predicts from; 0 = none */
