@@ -43,8 +43,8 @@ def repack(
     Groups, links and their order, attributes, types, fill values, extensible shapes, dimension
     scales, references and a user block are kept, chunk shapes where there are any. What is read
     from `dest` is compared with `source`, bit for bit, before `dest` gets its name, so that `dest`
-    is whole or not there. `source` is only read. Memory holds about 32 MiB of elements, or one
-    chunk where that is more.
+    is whole or not there. `source` is only read. Elements are in memory in boxes of 32 MiB, or of
+    one chunk where that is more, and a few times as much beside.
 
     Virtual datasets, and those whose elements are in other files, become ordinary ones with the
     elements that they show. External links stay links. Text and elements of variable length, and
