@@ -336,6 +336,7 @@ def footprint(device: str) -> Footprint:
         else:
             module.get_default_memory_pool().free_all_blocks()
     pool = gf.pool.stats()
+    gf.pool.trim()  # also device memory that is kept for reuse
     return Footprint(
         pool["used_nbytes"],
         pool["reserved_nbytes"],

@@ -54,7 +54,7 @@ static void put(block **list, block *b) {
 /* Kept blocks go back to the driver, the oldest first, until at most `limit` bytes stay. */
 static void trim(size_t limit) {
   pthread_mutex_lock(&blocks_lock);
-  while (kept_nbytes > limit) {
+  while (kept && kept_nbytes > limit) {
     block **oldest = &kept;
     while ((*oldest)->next) {
       oldest = &(*oldest)->next;
