@@ -134,7 +134,8 @@ static gpufi_comm_code run_reduce(operation *o, gpuf_error *err) {
   gpuf_error cause;
   gpufi_comm_code code = reduced_shape(o, cell_nbytes * array_count, shape, &count, err);
   for (size_t i = 0; i < array_count && code == COMM_OK; i++) {
-    code = gpufi_comm_draft_buffer(o->draft, cpu, (size_t)count * cell_nbytes, &results[i], err);
+    code = gpufi_comm_draft_buffer(o->draft, o->view.device, (size_t)count * cell_nbytes,
+                                   &results[i], err);
   }
   if (code == COMM_OK) {
     const gpuf_status status =

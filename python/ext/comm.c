@@ -28,18 +28,32 @@ static void take_reply(void *held, uint64_t client, uint64_t tag, gpufi_comm_rep
   *(gpufi_comm_reply **)(uintptr_t)tag = reply;
 }
 
+/* What an exception says: its only argument (str() of a KeyError would quote it), else its str(),
+ * else, if that is empty, the name of its type. */
+static PyObject *exception_text(PyObject *type, PyObject *value) {
+  PyObject *args = value ? PyObject_GetAttrString(value, "args") : NULL;
+  PyObject *text = NULL;
+  if (args && PyTuple_Check(args) && PyTuple_Size(args) == 1) {
+    text = PyObject_Str(PyTuple_GetItem(args, 0));
+  } else if (value) {
+    text = PyObject_Str(value);
+  }
+  Py_XDECREF(args);
+  if (!text || PyUnicode_GetLength(text) == 0) {
+    PyErr_Clear();
+    Py_XDECREF(text);
+    text = PyObject_GetAttrString(type, "__name__");
+  }
+  return text;
+}
+
 /* Turn the exception that is set into a failure: GPUF_ERR_INVALID for a LookupError. */
 static gpuf_status take_exception(gpuf_error *err) {
   PyObject *type, *value, *traceback;
   const bool unknown = PyErr_ExceptionMatches(PyExc_LookupError);
   PyErr_Fetch(&type, &value, &traceback);
   PyErr_NormalizeException(&type, &value, &traceback);
-  /* str() of a KeyError quotes its message. */
-  PyObject *args = value ? PyObject_GetAttrString(value, "args") : NULL;
-  PyObject *text = args && PyTuple_Check(args) && PyTuple_Size(args) == 1
-                       ? PyObject_Str(PyTuple_GetItem(args, 0))
-                   : value ? PyObject_Str(value)
-                           : NULL;
+  PyObject *text = exception_text(type, value);
   PyObject *plain = text ? PyUnicode_AsEncodedString(text, "utf-8", "backslashreplace") : NULL;
   const char *message = plain ? PyBytes_AsString(plain) : NULL;
   memset(err, 0, sizeof(*err));
@@ -48,7 +62,6 @@ static gpuf_status take_exception(gpuf_error *err) {
   PyErr_Clear();
   Py_XDECREF(plain);
   Py_XDECREF(text);
-  Py_XDECREF(args);
   Py_XDECREF(type);
   Py_XDECREF(value);
   Py_XDECREF(traceback);

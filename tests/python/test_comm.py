@@ -286,6 +286,24 @@ def test_another_protocol_is_refused(namespace: Any) -> None:
     assert reply["error"]["code"] == "unsupported_protocol"
 
 
+@pytest.mark.parametrize(
+    ("error", "message"),
+    [
+        (RuntimeError("the device is gone \udc80"), "the device is gone \\udc80"),
+        (MemoryError(), "MemoryError"),
+        (KeyboardInterrupt(), "KeyboardInterrupt"),
+        (OSError(5, "two arguments"), "two arguments"),
+    ],
+)
+def test_whatever_a_look_up_raises_is_answered(error: BaseException, message: str) -> None:
+    def fail() -> Any:
+        raise error
+
+    answer = Asker(Dispatcher(fail)).handle({"op": "read", "name": "x"})
+    assert error_of(answer)["code"] == "unreadable"
+    assert message in answer[0]["error"]["message"]
+
+
 def test_a_failure_is_logged_once_a_kind(namespace: Any, caplog: pytest.LogCaptureFixture) -> None:
     asker = Asker(Dispatcher(lambda: namespace))
     with caplog.at_level("INFO", logger="gpufetch.comm"):
