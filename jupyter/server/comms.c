@@ -13,6 +13,10 @@
 /* How long gpuf_serve_stop waits for other processes that use shared memory. */
 #define IMPORTERS_WAIT_NS 5000000000
 
+_Static_assert(GPUF_PUBLISH_NAME_MAX_NBYTES == GPUFI_COMM_NAME_MAX_NBYTES &&
+                   GPUF_PUBLISH_TEXT_MAX_NBYTES == GPUFI_COMM_TEXT_MAX_NBYTES,
+               "serve.h says what the dispatcher takes");
+
 /* A message that waits for its reply. */
 typedef struct request {
   struct request *next;

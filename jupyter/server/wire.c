@@ -101,7 +101,7 @@ const char *gpufi_session_id(const gpufi_session *session) {
   return session->id;
 }
 
-static gpuf_status digest_of(gpufi_session *session, const gpufi_frame parts[4],
+static gpuf_status digest_of(gpufi_session *session, const gpufi_frame *parts,
                              uint8_t digest[DIGEST_NBYTES], gpuf_error *err) {
   size_t nbytes = 0;
   EVP_MAC_CTX *mac = EVP_MAC_CTX_dup(session->keyed);
@@ -123,7 +123,7 @@ static void digest_to_text(const uint8_t digest[DIGEST_NBYTES], char *text) {
   *text = '\0';
 }
 
-gpuf_status gpufi_session_sign(gpufi_session *session, const gpufi_frame parts[4],
+gpuf_status gpufi_session_sign(gpufi_session *session, const gpufi_frame *parts,
                                char signature[GPUFI_WIRE_SIGNATURE_NBYTES], gpuf_error *err) {
   uint8_t digest[DIGEST_NBYTES] = {0};
   const gpuf_status status = digest_of(session, parts, digest, err);

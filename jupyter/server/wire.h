@@ -36,7 +36,7 @@ const char *gpufi_session_id(const gpufi_session *session);
 gpuf_status gpufi_random_hex(char *text, size_t count, gpuf_error *err);
 
 /* Signature of four frames: header, parent header, metadata, content. */
-gpuf_status gpufi_session_sign(gpufi_session *session, const gpufi_frame parts[4],
+gpuf_status gpufi_session_sign(gpufi_session *session, const gpufi_frame *parts,
                                char signature[GPUFI_WIRE_SIGNATURE_NBYTES], gpuf_error *err);
 
 /* A received message. Frames point to what was parsed and must outlive it; the JSON is owned. */

@@ -316,8 +316,12 @@ class Connection(Mapping[str, LazyArray]):
                     self._attached.clear()
                     shared = self._attached[handle] = _share.attach(handle)
             except KeyError:
-                raise
-            except (ReplyError, TypeError, MemoryError, OSError, RuntimeError) as error:
+                return None  # withdrawn, or another buffer took its name meanwhile
+            except _core.Error as error:
+                if error.status != "GPUF_ERR_STATE":  # which says the same
+                    self._sharing = str(error)
+                return None
+            except (ReplyError, TypeError, MemoryError, OSError) as error:
                 self._sharing = str(error)
                 return None
         if (shared.shape, shared.dtype) != (tensor.shape, tensor.dtype):

@@ -10,7 +10,7 @@ import h5py
 from h5py import h5d, h5z
 
 from gpufetch._h5tree import Dataset, Entry, Tree
-from gpufetch._text import format_nbytes
+from gpufetch._text import format_nbytes, table_lines
 
 __all__ = ["ls_lines"]
 
@@ -62,10 +62,7 @@ def ls_lines(path: Path) -> Iterator[str]:
     except OSError as error:
         raise OSError(f"{path}: {error}") from error
     yield f"{path}: {format_nbytes(path.stat().st_size)}"
-    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
-    for row in rows:
-        cells = (cell.ljust(width) for cell, width in zip(row, widths, strict=True))
-        yield "  " + "  ".join(cells).rstrip()
+    yield from (f"  {line}" for line in table_lines(rows))
     yield from table.summary()
 
 

@@ -178,6 +178,22 @@ def test_large_reads_on_one_machine_go_through_shared_memory() -> None:
         assert run.data_path == "shared memory" and len(run._attached) == 1
 
 
+def test_large_reads_of_buffers_that_change_places_find_a_way() -> None:
+    code = """
+    buffers = [gf.to_device(np.full(4 << 20, value, np.float32)) for value in (1, 2)]
+    with gf.serve("swapping") as server:
+        server.publish("x", buffers[0])
+        print("ready", flush=True)
+        while True:
+            buffers.reverse()
+            server.publish("x", buffers[0])
+    """
+    with process(code), gf.connect("swapping") as run:
+        array = run["x"]
+        for _ in range(5):
+            assert set(np.unique(array.fetch())) <= {1, 2}
+
+
 def test_a_framework_is_told_that_the_memory_is_elsewhere(run: gf.Connection) -> None:
     with pytest.raises(BufferError, match="another process"):
         np.from_dlpack(run["cube"])

@@ -78,7 +78,7 @@ GPUF_API const char *gpuf_serve_connection_file(const gpuf_server *server);
 GPUF_API const char *gpuf_serve_name(const gpuf_server *server);
 
 #define GPUF_PUBLISH_NAME_MAX_NBYTES 200
-#define GPUF_PUBLISH_TEXT_MAX_NBYTES 1024
+#define GPUF_PUBLISH_TEXT_MAX_NBYTES 4096
 
 typedef struct gpuf_publish_options {
   /* Called once when the tensor is withdrawn or replaced and nobody reads it any more, on any
@@ -99,7 +99,7 @@ GPUF_API gpuf_status gpuf_publish(gpuf_server *server, const char *name, const g
 
 /* Offer a value beside the tensors: a parameter, an energy, the file that was written last. One
  * that has the name is replaced; tensors and values have names of their own. `text` is UTF-8 of at
- * most 1024 bytes. At most 256 values. */
+ * most 4096 bytes. At most 256 values. */
 GPUF_API gpuf_status gpuf_publish_int64(gpuf_server *server, const char *name, int64_t value,
                                         gpuf_error *err);
 GPUF_API gpuf_status gpuf_publish_float64(gpuf_server *server, const char *name, double value,
