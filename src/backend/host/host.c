@@ -7,6 +7,7 @@
 #include <sys/sysinfo.h>
 #include <time.h>
 
+#include "backend/host/codec.h"
 #include "backend/host/reduce.h"
 #include "core/error.h"
 
@@ -370,6 +371,10 @@ const gpufi_backend gpufi_backend_host = {
     .ipc_close = gpufi_host_close,
     .reduce_scratch_nbytes = reduce_scratch_nbytes,
     .reduce = gpufi_host_reduce,
+    .encode_scratch_nbytes = gpufi_host_encode_scratch_nbytes,
+    .decode_scratch_nbytes = gpufi_host_decode_scratch_nbytes,
+    .encode = gpufi_host_encode,
+    .decode = gpufi_host_decode,
 };
 
 /* True on a stream thread while it runs a kernel of the program. */
