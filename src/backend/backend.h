@@ -79,6 +79,9 @@ typedef struct gpufi_backend {
                       gpufi_direction direction, gpuf_stream stream, gpuf_error *err);
   gpuf_status (*copy_2d)(int32_t device, const gpufi_rows *rows, gpufi_direction direction,
                          gpuf_stream stream, gpuf_error *err);
+  /* All bytes to 0. */
+  gpuf_status (*clear)(int32_t device, void *d_ptr, size_t nbytes, gpuf_stream stream,
+                       gpuf_error *err);
   gpuf_status (*pack)(int32_t device, const gpufi_strided *layout, const void *d_base,
                       int64_t first, int64_t count, void *d_dst, gpuf_stream stream,
                       gpuf_error *err);

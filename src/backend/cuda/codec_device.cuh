@@ -225,7 +225,8 @@ struct loading {
 };
 
 /* `count` values; the branches are the same for a whole warp. */
-template <typename T, int count> __device__ inline void transform_values(T *v, loading how) {
+template <typename T, int count>
+__device__ __forceinline__ void transform_values(T *v, loading how) {
   if (how.swap) {
 #pragma unroll
     for (int t = 0; t < count; t++) {
@@ -245,7 +246,7 @@ template <typename T, int count> __device__ inline void transform_values(T *v, l
   }
 }
 
-template <typename T, int count> __device__ inline void restore_values(T *v, loading how) {
+template <typename T, int count> __device__ __forceinline__ void restore_values(T *v, loading how) {
   if (how.transform == GPUFI_TRANSFORM_ROTATE) {
 #pragma unroll
     for (int t = 0; t < count; t++) {
@@ -278,7 +279,23 @@ template <typename T> struct group_words {
   static constexpr int kVector = kCount < 4 ? kCount : 4; /* words of a load */
 };
 
-template <typename T> __device__ inline void words_to_values(const uint32_t *words, T *v) {
+/* All bits set if `is`, else 0: picks from registers by index where a conditional expression would
+ * have the compiler move them to memory. */
+template <typename T> __device__ __forceinline__ T mask_if(bool is) {
+  return static_cast<T>(0 - static_cast<T>(is ? 1 : 0));
+}
+
+template <typename T> __device__ __forceinline__ void clear_groups(T r[kLaneGroups][kGroup]) {
+#pragma unroll
+  for (int j = 0; j < kLaneGroups; j++) {
+#pragma unroll
+    for (int t = 0; t < kGroup; t++) {
+      r[j][t] = 0;
+    }
+  }
+}
+
+template <typename T> __device__ __forceinline__ void words_to_values(const uint32_t *words, T *v) {
   if constexpr (sizeof(T) == 8) {
 #pragma unroll
     for (int t = 0; t < kGroup; t++) {
@@ -293,7 +310,7 @@ template <typename T> __device__ inline void words_to_values(const uint32_t *wor
   }
 }
 
-template <typename T> __device__ inline void values_to_words(const T *v, uint32_t *words) {
+template <typename T> __device__ __forceinline__ void values_to_words(const T *v, uint32_t *words) {
   if constexpr (sizeof(T) == 8) {
 #pragma unroll
     for (int t = 0; t < kGroup; t++) {
@@ -335,7 +352,7 @@ __device__ inline void load_vector(const void *from, uint32_t *words) {
 /* The eight values from raw[index] on, as they are, in aligned vectors: `raw` is aligned to 16
  * bytes, `index` to nothing. Reads whole vectors, each of which holds a byte that is asked for. */
 template <typename T, bool kDone = false>
-__device__ inline void load_group(const T *raw, uint32_t index, T *v) {
+__device__ __forceinline__ void load_group(const T *raw, uint32_t index, T *v) {
   constexpr int kCount = group_words<T>::kCount, kVector = group_words<T>::kVector;
   const uintptr_t address = reinterpret_cast<uintptr_t>(raw + index);
   const uintptr_t past = address % (4 * kVector);
@@ -371,7 +388,8 @@ __device__ inline void load_group(const T *raw, uint32_t index, T *v) {
 }
 
 /* To raw[index], a multiple of eight. */
-template <typename T> __device__ inline void store_group(T *raw, uint32_t index, const T *v) {
+template <typename T>
+__device__ __forceinline__ void store_group(T *raw, uint32_t index, const T *v) {
   constexpr int kCount = group_words<T>::kCount;
   uint32_t words[kCount];
   values_to_words<T>(v, words);

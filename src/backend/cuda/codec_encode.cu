@@ -16,8 +16,8 @@ using namespace gpufi;
 
 constexpr int kPackWarps = GPUFI_RUN_BLOCKS;
 constexpr int kThreads = (kPackWarps + 1) * kWarp;
-/* Behind the run's bytes, for writers that touch whole words. */
-constexpr size_t kSlackNbytes = 32;
+/* Behind the run's bytes, for writers of whole groups. */
+constexpr size_t kSlackNbytes = 80;
 
 /* Thread blocks that share a multiprocessor: bounds the registers. */
 #ifndef ENC_BLOCKS
@@ -235,8 +235,8 @@ __device__ chunk_sum write_run(const encode_job &job, const run_shared &shared, 
 /* Of the block's residuals, which are 0 from `count` on; not of the first element's where the seed
  * stands in for it. */
 template <typename T, int C>
-__device__ void subtract_offset(T values[kLaneGroups][kGroup], T offset, uint32_t count,
-                                bool has_seed, int lane) {
+__device__ __forceinline__ void subtract_offset(T values[kLaneGroups][kGroup], T offset,
+                                                uint32_t count, bool has_seed, int lane) {
 #pragma unroll
   for (int j = 0; j < kLaneGroups; j++) {
 #pragma unroll
@@ -271,7 +271,8 @@ __global__ void __launch_bounds__(kThreads, kBlocksPerSm<T>)
   const uint32_t run = blockIdx.x - chunk * grid.run_count;
   encode_state *const state = &job.states[chunk];
   const uint32_t block = run * GPUFI_RUN_BLOCKS + static_cast<uint32_t>(warp);
-  packed_block<T> packed = {};
+  packed_block<T> packed;
+  packed.clear();
   if (warp < kPackWarps && block < grid.block_count) {
     const residual_source<T> from = {
         grid,

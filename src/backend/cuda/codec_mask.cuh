@@ -29,7 +29,7 @@ struct warp_mask {
     uint32_t word = 0;
 #pragma unroll
     for (uint32_t j = 0; j < kLaneGroups; j++) {
-      word = m / 4 == j ? middle[j] : word;
+      word |= middle[j] & mask_if<uint32_t>(m / 4 == j);
     }
     return word >> m % 4 * 8 & 0xff;
   }
@@ -85,7 +85,8 @@ struct warp_mask {
   }
 };
 
-template <typename T> __device__ inline warp_mask mask_of(const T values[kLaneGroups][kGroup]) {
+template <typename T>
+__device__ __forceinline__ warp_mask mask_of(const T values[kLaneGroups][kGroup]) {
   warp_mask mask;
   mask.used = 0;
 #pragma unroll
@@ -100,8 +101,8 @@ template <typename T> __device__ inline warp_mask mask_of(const T values[kLaneGr
 
 /* The values that are not 0 to `list`, `mask.used_count()` of them, in order. All lanes. */
 template <typename T>
-__device__ inline void compact_values(const warp_mask &mask, const T values[kLaneGroups][kGroup],
-                                      int lane, T *list) {
+__device__ __forceinline__ void
+compact_values(const warp_mask &mask, const T values[kLaneGroups][kGroup], int lane, T *list) {
   uint32_t at[kLaneGroups];
   mask.list_starts(lane, at);
 #pragma unroll
@@ -118,8 +119,8 @@ __device__ inline void compact_values(const warp_mask &mask, const T values[kLan
 
 /* The inverse. All lanes. */
 template <typename T>
-__device__ inline void expand_values(const warp_mask &mask, const T *list, int lane,
-                                     T values[kLaneGroups][kGroup]) {
+__device__ __forceinline__ void expand_values(const warp_mask &mask, const T *list, int lane,
+                                              T values[kLaneGroups][kGroup]) {
   uint32_t at[kLaneGroups];
   mask.list_starts(lane, at);
 #pragma unroll
@@ -133,8 +134,8 @@ __device__ inline void expand_values(const warp_mask &mask, const T *list, int l
 
 /* The list itself as groups, zeros behind it; and back. All lanes. */
 template <typename T>
-__device__ inline void load_list(const T *list, uint32_t count, int lane,
-                                 T values[kLaneGroups][kGroup]) {
+__device__ __forceinline__ void load_list(const T *list, uint32_t count, int lane,
+                                          T values[kLaneGroups][kGroup]) {
 #pragma unroll
   for (int j = 0; j < kLaneGroups; j++) {
     const uint32_t first = static_cast<uint32_t>(j * kWarp + lane) * kGroup;
@@ -147,8 +148,8 @@ __device__ inline void load_list(const T *list, uint32_t count, int lane,
 }
 
 template <typename T>
-__device__ inline void store_list(const T values[kLaneGroups][kGroup], uint32_t count, int lane,
-                                  T *list) {
+__device__ __forceinline__ void store_list(const T values[kLaneGroups][kGroup], uint32_t count,
+                                           int lane, T *list) {
 #pragma unroll
   for (int j = 0; j < kLaneGroups; j++) {
     const uint32_t first = static_cast<uint32_t>(j * kWarp + lane) * kGroup;

@@ -7,35 +7,36 @@
 
 namespace gpufi {
 
-/* Appends bits to shared memory that is zero. The first and the last word may be shared with other
- * writers, those between are this one's alone. */
+/* Appends bits to shared memory that is zero. Other writers may share the first and the last word,
+ * which are put there by `finish`; the words between are this one's alone. No branches: the lanes
+ * of a warp come to the ends of words at different times. */
 struct bit_writer {
-  uint32_t *at;
+  uint32_t *first, *at;
+  uint32_t head;          /* the first word, once it is full */
   uint32_t pending, fill; /* the lowest `fill` bits of `pending` are not stored yet; fill < 32 */
-  bool is_first;
 
   __device__ bit_writer(uint32_t *words, uint32_t byte)
-      : at(words + byte / 4), pending(0), fill(byte % 4 * 8), is_first(true) {}
+      : first(words + byte / 4), at(words + byte / 4), head(0), pending(0), fill(byte % 4 * 8) {}
 
   /* The lowest `bits` bits of `value`, the others being 0; bits <= 32. */
-  __device__ void put(uint32_t value, uint32_t bits) {
+  __device__ __forceinline__ void put(uint32_t value, uint32_t bits) {
     pending |= value << fill;
     const uint32_t rest = __funnelshift_l(value, 0, fill);
     fill += bits;
-    if (fill >= 32) {
-      if (is_first) {
-        atomicOr(at, pending);
-      } else {
-        *at = pending;
-      }
-      is_first = false;
-      at++;
-      pending = rest;
-      fill -= 32;
+    const bool is_full = fill >= 32, is_first = at == first;
+    if (is_full && !is_first) {
+      *at = pending;
     }
+    head = is_full && is_first ? pending : head;
+    pending = is_full ? rest : pending;
+    at += is_full ? 1 : 0;
+    fill %= 32;
   }
 
-  __device__ void finish() {
+  __device__ __forceinline__ void finish() {
+    if (at != first) {
+      atomicOr(first, head);
+    }
     if (fill != 0) {
       atomicOr(at, pending);
     }
@@ -48,7 +49,7 @@ __device__ inline void put_byte(uint32_t *words, uint32_t at, uint32_t byte) {
 
 /* All of a group, `width` bits a value. */
 template <typename T>
-__device__ inline void put_group(bit_writer *writer, const T *v, uint32_t width) {
+__device__ __forceinline__ void put_group(bit_writer *writer, const T *v, uint32_t width) {
   if constexpr (sizeof(T) == 8) {
 #pragma unroll
     for (int t = 0; t < kGroup; t++) {
@@ -68,6 +69,23 @@ __device__ inline void put_group(bit_writer *writer, const T *v, uint32_t width)
       }
       writer->put(several, width * kAtOnce);
     }
+  }
+}
+
+/* A group as it is, in words that others may share: what fills the last group of a list up is 0,
+ * and is not to be stored over what follows. */
+template <typename T>
+__device__ __forceinline__ void put_raw_group(uint32_t *words, uint32_t byte, const T *v) {
+  constexpr int kCount = group_words<T>::kCount;
+  uint32_t group[kCount];
+  values_to_words<T>(v, group);
+  const uint32_t fill = byte % 4 * 8;
+  uint32_t below = 0;
+#pragma unroll
+  for (int k = 0; k <= kCount; k++) {
+    const uint32_t above = k < kCount ? group[k < kCount ? k : 0] : 0;
+    atomicOr(words + byte / 4 + k, __funnelshift_l(below, above, fill));
+    below = above;
   }
 }
 
@@ -92,6 +110,16 @@ template <typename T> struct packed_block {
   uint32_t kind, width, shift, form;
   uint32_t mask_nbytes, nbytes; /* of the mask; of all of it */
 
+  /* Of no values at all. */
+  __device__ __forceinline__ void clear() {
+    clear_groups(values);
+#pragma unroll
+    for (int j = 0; j < kLaneGroups; j++) {
+      widths[j] = 0;
+    }
+    total = count = kind = width = shift = form = mask_nbytes = nbytes = 0;
+  }
+
   __device__ uint32_t descriptor() const {
     return nbytes | width << 14 | shift << 21 | form << 27 | kind << 30;
   }
@@ -105,7 +133,7 @@ template <typename T> struct packed_block {
   }
 
   /* Residuals to packed values, and the widths of the groups. */
-  __device__ void to_packed(int lane) {
+  __device__ __forceinline__ void to_packed(int lane) {
     using S = typename signed_of<T>::type;
     T any = 0;
 #pragma unroll
@@ -151,7 +179,7 @@ template <typename T> struct packed_block {
   }
 
   /* The inverse, given `shift` and `form`. */
-  __device__ void to_residuals(int lane) {
+  __device__ __forceinline__ void to_residuals(int lane) {
 #pragma unroll
     for (int j = 0; j < kLaneGroups; j++) {
 #pragma unroll
@@ -165,8 +193,9 @@ template <typename T> struct packed_block {
     }
   }
 
-  /* Set everything from `values`, `count` residuals, and `form`, either 0 or sparse. */
-  __device__ void plan(int lane) {
+  /* Set everything from `values`, `count` residuals, and `form`, either 0 or sparse. A raw block is
+   * left as packed values, its form, width and shift theirs. */
+  __device__ __forceinline__ void plan(int lane) {
     to_packed(lane);
     uint32_t widest = 0;
 #pragma unroll
@@ -203,11 +232,8 @@ template <typename T> struct packed_block {
       fixed = true;
     }
     if (nbytes >= count * sizeof(T)) {
-      to_residuals(lane);
       kind = GPUFI_BLOCK_RAW;
       nbytes = count * static_cast<uint32_t>(sizeof(T));
-      form &= GPUFI_FORM_SPARSE;
-      width = shift = 0;
       narrowest = kBits<T>;
       fixed = true;
     }
@@ -220,37 +246,49 @@ template <typename T> struct packed_block {
   }
 
   /* The same for all residuals of a block of `value_count`: the smaller of dense and sparse.
-   * `list` has room for as many values. */
-  __device__ void measure(uint32_t value_count, int lane, T *list) {
+   * `list` has room for as many values. Up to three turns: dense, sparse, and dense again. */
+  __device__ __forceinline__ void measure(uint32_t value_count, int lane, T *list) {
     total = count = value_count;
     form = mask_nbytes = 0;
     mask = mask_of(values);
-    plan(lane);
     const uint32_t used_count = mask.used_count();
-    if (used_count == 0 || 4 * used_count > 3 * value_count) {
-      return;
-    }
-    const uint32_t dense_nbytes = nbytes;
-    if (kind != GPUFI_BLOCK_RAW) {
-      to_residuals(lane);
-    }
-    compact_values(mask, values, lane, list);
-    load_list(list, used_count, lane, values);
-    count = used_count;
-    form = GPUFI_FORM_SPARSE;
-    plan(lane);
-    mask.summarize();
-    mask_nbytes = mask.nbytes(mask_shape(value_count));
-    nbytes += mask_nbytes;
-    if (nbytes >= dense_nbytes) {
+    bool tries_sparse = used_count != 0 && 4 * used_count <= 3 * value_count;
+    uint32_t dense_nbytes = 0;
+    for (;;) {
+      plan(lane);
+      const bool sparse = form & GPUFI_FORM_SPARSE;
+      if (kind == GPUFI_BLOCK_RAW || (tries_sparse && !sparse)) {
+        to_residuals(lane);
+      }
+      if (kind == GPUFI_BLOCK_RAW) {
+        form &= GPUFI_FORM_SPARSE;
+        width = shift = 0;
+      }
+      if (!tries_sparse) {
+        return;
+      }
+      if (!sparse) {
+        dense_nbytes = nbytes;
+        compact_values(mask, values, lane, list);
+        load_list(list, used_count, lane, values);
+        count = used_count;
+        form = GPUFI_FORM_SPARSE;
+        continue;
+      }
+      mask.summarize();
+      mask_nbytes = mask.nbytes(mask_shape(value_count));
+      nbytes += mask_nbytes;
+      if (nbytes < dense_nbytes) {
+        return;
+      }
       expand_values(mask, list, lane, values);
       count = value_count;
       form = mask_nbytes = 0;
-      plan(lane);
+      tries_sparse = false;
     }
   }
 
-  __device__ void write_mask(uint32_t *words, uint32_t at, int lane) const {
+  __device__ __forceinline__ void write_mask(uint32_t *words, uint32_t at, int lane) const {
     const mask_shape shape(total);
     if (static_cast<uint32_t>(lane) < shape.top_nbytes) {
       put_byte(words, at + static_cast<uint32_t>(lane), mask.top >> 8 * lane & 0xff);
@@ -273,7 +311,8 @@ template <typename T> struct packed_block {
   }
 
   /* The code table, to byte `at`: eight lanes put their codes together. */
-  __device__ void write_codes(uint32_t *words, uint32_t at, uint32_t bits, int lane) const {
+  __device__ __forceinline__ void write_codes(uint32_t *words, uint32_t at, uint32_t bits,
+                                              int lane) const {
 #pragma unroll
     for (int j = 0; j < kLaneGroups; j++) {
       const uint32_t k = index_of(j, lane);
@@ -291,7 +330,7 @@ template <typename T> struct packed_block {
   }
 
   /* All of the block, to byte `at` of words that are zero. */
-  __device__ void write(uint32_t *words, uint32_t at, int lane) const {
+  __device__ __forceinline__ void write(uint32_t *words, uint32_t at, int lane) const {
     if (form & GPUFI_FORM_SPARSE) {
       write_mask(words, at, lane);
       at += mask_nbytes;
@@ -306,25 +345,22 @@ template <typename T> struct packed_block {
     }
     uint32_t starts[kLaneGroups];
     scan_groups(widths, lane, starts);
-    const bool cuts = kind == GPUFI_BLOCK_RAW && count % kGroup != 0;
+    if (kind == GPUFI_BLOCK_RAW) {
+#pragma unroll
+      for (int j = 0; j < kLaneGroups; j++) {
+        if (widths[j] != 0) {
+          put_raw_group(words, at + starts[j], values[j]);
+        }
+      }
+      return;
+    }
 #pragma unroll
     for (int j = 0; j < kLaneGroups; j++) {
-      if (widths[j] == 0) {
-        continue;
+      if (widths[j] != 0) {
+        bit_writer writer(words, at + starts[j]);
+        put_group(&writer, values[j], widths[j]);
+        writer.finish();
       }
-      if (cuts && index_of(j, lane) == count / kGroup) { /* stored without what fills it up */
-#pragma unroll
-        for (uint32_t t = 0; t < kGroup * sizeof(T); t++) {
-          if (t < count % kGroup * sizeof(T)) {
-            put_byte(words, at + starts[j] + t,
-                     static_cast<uint32_t>(values[j][t / sizeof(T)] >> t % sizeof(T) * 8) & 0xff);
-          }
-        }
-        continue;
-      }
-      bit_writer writer(words, at + starts[j]);
-      put_group(&writer, values[j], widths[j]);
-      writer.finish();
     }
   }
 };

@@ -80,7 +80,7 @@ struct group_place {
 };
 
 template <typename T>
-__device__ inline group_place place_group(const residual_source<T> &from, uint32_t i) {
+__device__ __forceinline__ group_place place_group(const residual_source<T> &from, uint32_t i) {
   group_place at;
   const uint32_t row = divide(i, from.grid.row);
   at.column = i - row * from.grid.row_values;
@@ -93,8 +93,8 @@ __device__ inline group_place place_group(const residual_source<T> &from, uint32
 
 /* Add to `sums`, which holds the group's values, those of their neighbours in other rows. */
 template <typename T>
-__device__ inline void add_other_rows(const residual_source<T> &from, uint32_t i,
-                                      const group_place &at, T *sums) {
+__device__ __forceinline__ void add_other_rows(const residual_source<T> &from, uint32_t i,
+                                               const group_place &at, T *sums) {
   for (uint32_t s = from.outer; s != 0; s = (s - 1) & from.outer) {
     const bool first = (s & ~at.inside) == 0, next = (s & ~at.inside_next) == 0;
     const uint32_t offset = from.grid.offsets[s];
@@ -122,12 +122,17 @@ __device__ inline void add_other_rows(const residual_source<T> &from, uint32_t i
 /* Start of a row at values t0 .. t0 + C - 1 of the group, that has no neighbour in another row: the
  * chain rule. */
 template <typename T, int C>
-__device__ inline void chain_row_start(const residual_source<T> &from, uint32_t i, uint32_t t0,
-                                       T *sums) {
+__device__ __forceinline__ void chain_row_start(const residual_source<T> &from, uint32_t i,
+                                                uint32_t t0, T *sums) {
+  const uint32_t before = from.distance_before(i + t0);
 #pragma unroll
-  for (int t = 0; t < kGroup; t++) {
-    if (static_cast<uint32_t>(t) - t0 < C) {
-      sums[t] = from.chained(i + static_cast<uint32_t>(t), sums[t]);
+  for (uint32_t c = 0; c < C; c++) {
+    const T v = before != 0 ? from.value(i + t0 + c - before) : static_cast<T>(0);
+    const T keeps = mask_if<T>(before != 0); /* the first element is 0 */
+#pragma unroll
+    for (uint32_t t = 0; t < kGroup; t++) {
+      const T all = mask_if<T>(t == t0 + c);
+      sums[t] = static_cast<T>((sums[t] - (v & all)) & (keeps | ~all));
     }
   }
 }
@@ -135,8 +140,8 @@ __device__ inline void chain_row_start(const residual_source<T> &from, uint32_t 
 /* Subtract from each sum the one before it in its row: `before` holds those of the last C values
  * in front of the group. */
 template <typename T, int C>
-__device__ inline void subtract_along_row(const residual_source<T> &from, uint32_t i,
-                                          const group_place &at, T *before, T *sums) {
+__device__ __forceinline__ void subtract_along_row(const residual_source<T> &from, uint32_t i,
+                                                   const group_place &at, T *before, T *sums) {
   if (from.grid.row_values % kGroup == 0) { /* a row starts with a group */
 #pragma unroll
     for (int t = kGroup - 1; t >= 0; t--) {
@@ -168,8 +173,8 @@ __device__ inline void subtract_along_row(const residual_source<T> &from, uint32
 /* The sums of the C values in front of value i, which is not the first of its row: what the lane
  * before would hold. */
 template <typename T, int C>
-__device__ inline void sums_before(const residual_source<T> &from, uint32_t i, uint32_t inside,
-                                   T *before) {
+__device__ __forceinline__ void sums_before(const residual_source<T> &from, uint32_t i,
+                                            uint32_t inside, T *before) {
 #pragma unroll
   for (int t = 0; t < C; t++) {
     before[t] = from.alternating(i - C + static_cast<uint32_t>(t), inside);
@@ -177,7 +182,8 @@ __device__ inline void sums_before(const residual_source<T> &from, uint32_t i, u
 }
 
 template <typename T, int C>
-__device__ inline void group_residuals_slow(const residual_source<T> &from, uint32_t i, T *r) {
+__device__ __forceinline__ void group_residuals_slow(const residual_source<T> &from, uint32_t i,
+                                                     T *r) {
 #pragma unroll
   for (int t = 0; t < kGroup; t++) {
     const uint32_t at = i + static_cast<uint32_t>(t);
@@ -187,8 +193,8 @@ __device__ inline void group_residuals_slow(const residual_source<T> &from, uint
 
 /* Residuals of the block that starts at value `first`, zeros behind the chunk's end. All lanes. */
 template <typename T, int C>
-__device__ void block_residuals(const residual_source<T> &from, uint32_t first, int lane,
-                                T r[kLaneGroups][kGroup]) {
+__device__ __forceinline__ void block_residuals(const residual_source<T> &from, uint32_t first,
+                                                int lane, T r[kLaneGroups][kGroup]) {
   const chunk_grid &grid = from.grid;
   const uint32_t count = grid.value_count - first; /* of values from the block's first on */
 #pragma unroll
@@ -209,7 +215,11 @@ __device__ void block_residuals(const residual_source<T> &from, uint32_t first, 
     return;
   }
   const bool rows_too_short = grid.row_values < kGroup;
-  T carry[C] = {}; /* of lane 0: the sums in front of its group */
+  T carry[C]; /* of lane 0: the sums in front of its group */
+#pragma unroll
+  for (int c = 0; c < C; c++) {
+    carry[c] = 0;
+  }
 #pragma unroll
   for (int j = 0; j < kLaneGroups; j++) {
     const uint32_t past = static_cast<uint32_t>(j * kWarp + lane) * kGroup, i = first + past;

@@ -38,7 +38,8 @@ struct bit_reader {
 
 /* Eight values of `width` > 0 bits. */
 template <typename T>
-__device__ inline void take_group(const uint32_t *words, uint32_t byte, uint32_t width, T *v) {
+__device__ __forceinline__ void take_group(const uint32_t *words, uint32_t byte, uint32_t width,
+                                           T *v) {
   bit_reader reader(words, byte);
   if constexpr (sizeof(T) == 8) {
 #pragma unroll
@@ -93,8 +94,9 @@ __device__ __forceinline__ void restore_group(T *v, uint32_t first, uint32_t cou
 
 /* Widths of the groups of a coded block; false, on some lane at least, if a code is not right. */
 template <typename T>
-__device__ inline bool read_widths(const uint8_t *bytes, uint32_t kind, uint32_t width, bool even,
-                                   uint32_t groups, int lane, uint32_t widths[kLaneGroups]) {
+__device__ __forceinline__ bool read_widths(const uint8_t *bytes, uint32_t kind, uint32_t width,
+                                            bool even, uint32_t groups, int lane,
+                                            uint32_t widths[kLaneGroups]) {
   const uint32_t bits = kind == GPUFI_BLOCK_CODE3 ? 3 : 4, zero = (1u << bits) - 1;
   const uint32_t over = groups * bits % 8;
   bool good = even || over == 0 || bytes[groups * bits / 8] >> over == 0;

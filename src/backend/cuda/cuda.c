@@ -232,6 +232,17 @@ static gpuf_status copy_2d(int32_t device, const gpufi_rows *rows, gpufi_directi
   return status;
 }
 
+static gpuf_status clear(int32_t device, void *d_ptr, size_t nbytes, gpuf_stream stream,
+                         gpuf_error *err) {
+  int previous;
+  gpuf_status status = enter(device, &previous, err);
+  if (status == GPUF_OK) {
+    status = CUDA_CALL(cudaMemsetAsync(d_ptr, 0, nbytes, (cudaStream_t)stream));
+    leave(device, previous);
+  }
+  return status;
+}
+
 static cudaError_t move_range(const gpufi_strided *layout, void *d_base, int64_t first,
                               int64_t count, void *d_packed, bool to_packed, cudaStream_t stream) {
   if (count == 0) {
@@ -387,6 +398,7 @@ const gpufi_backend gpufi_backend_cuda = {
     .stream_wait_event = stream_wait_event,
     .copy = copy,
     .copy_2d = copy_2d,
+    .clear = clear,
     .pack = pack,
     .unpack = unpack,
     .gather = gather,
