@@ -8,6 +8,7 @@
 #define GPUFI_BACKEND_BACKEND_H
 
 #include "backend/cast.h"
+#include "backend/codec.h"
 #include "backend/pieces.h"
 #include "backend/reduce.h"
 #include "backend/strided.h"
@@ -78,6 +79,9 @@ typedef struct gpufi_backend {
                       gpufi_direction direction, gpuf_stream stream, gpuf_error *err);
   gpuf_status (*copy_2d)(int32_t device, const gpufi_rows *rows, gpufi_direction direction,
                          gpuf_stream stream, gpuf_error *err);
+  /* All bytes to 0. */
+  gpuf_status (*clear)(int32_t device, void *d_ptr, size_t nbytes, gpuf_stream stream,
+                       gpuf_error *err);
   gpuf_status (*pack)(int32_t device, const gpufi_strided *layout, const void *d_base,
                       int64_t first, int64_t count, void *d_dst, gpuf_stream stream,
                       gpuf_error *err);
@@ -117,6 +121,21 @@ typedef struct gpufi_backend {
    * are aligned to 64 bytes. The job stays valid until the work is done. */
   gpuf_status (*reduce)(int32_t device, const gpufi_reduce *job, const void *d_base, void *d_result,
                         void *d_scratch, gpuf_stream stream, gpuf_error *err);
+
+  /* Batches of chunks (backend/codec.h). What either needs beside its result; at an address that
+   * is a multiple of 64, as are those of the raw and the encoded chunks. */
+  size_t (*encode_scratch_nbytes)(const gpufi_chunks *chunks);
+  size_t (*decode_scratch_nbytes)(const gpufi_chunks *chunks);
+  /* Encode into gpufi_chunks_encoded_nbytes() bytes. Fills in GPUFI_CHUNKS_PLACE_COUNT places; one
+   * of 0 bytes is of a chunk in a form that is left to gpufi_codec_encode. */
+  gpuf_status (*encode)(int32_t device, const gpufi_chunks *chunks, const void *d_raw,
+                        void *d_encoded, gpufi_chunk_place *d_places, void *d_scratch,
+                        gpuf_stream stream, gpuf_error *err);
+  /* Decode `count` chunks, all of which is hostile, places included, and say what became of each:
+   * GPUFI_CHUNK_... A chunk's raw bytes are indeterminate unless it is done. */
+  gpuf_status (*decode)(int32_t device, const gpufi_chunks *chunks, const void *d_encoded,
+                        size_t encoded_nbytes, const gpufi_chunk_place *d_places, void *d_raw,
+                        uint32_t *d_verdicts, void *d_scratch, gpuf_stream stream, gpuf_error *err);
 } gpufi_backend;
 
 extern const gpufi_backend gpufi_backend_cuda; /* a stub in a build without CUDA */

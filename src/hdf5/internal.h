@@ -190,11 +190,12 @@ struct gpufi_h5_ring {
   gpuf_error error;
 };
 
-/* Allocates the slots and starts the workers. Destroy it even when this fails. */
+/* Allocates the slots and starts the workers, from chunk `first` on. Destroy it even when this
+ * fails. */
 gpuf_status gpufi_h5_ring_init(gpufi_h5_ring *ring, const gpufi_h5_dataset *dataset,
                                const gpufi_h5_region *region, const gpuf_tensor *tensor,
-                               const gpufi_h5_work *work, int fd, int32_t thread_count,
-                               gpuf_error *err);
+                               const gpufi_h5_work *work, int64_t first, int fd,
+                               int32_t thread_count, gpuf_error *err);
 /* For the calling thread: true if the slot of chunk `index` is in `state` now, or once `wait` has
  * ended. False after a failure, which gpufi_h5_ring_status reports. */
 bool gpufi_h5_ring_slot(gpufi_h5_ring *ring, int64_t index, gpufi_h5_slot_state state, bool wait,
@@ -240,6 +241,14 @@ gpuf_status gpufi_h5_direct_read(int fd, int64_t offset, void *bytes, size_t nby
 gpuf_status gpufi_h5_write_chunks(gpufi_h5_session *session, const gpufi_h5_dataset *dataset,
                                   const gpufi_h5_region *region, const gpuf_tensor *src,
                                   gpuf_error *err);
+/* The same by the device's encoder, as far as that goes: chunks [0, *done) are written. */
+gpuf_status gpufi_h5_write_batches(gpufi_h5_session *session, const gpufi_h5_dataset *dataset,
+                                   const gpufi_h5_region *region, const gpuf_tensor *src,
+                                   int64_t *done, gpuf_error *err);
+/* H5Dwrite_chunk of chunk `index`. Entered. */
+gpuf_status gpufi_h5_put_chunk(gpufi_h5_session *session, const gpufi_h5_dataset *dataset,
+                               const gpufi_h5_grid *grid, int64_t index, const void *bytes,
+                               size_t nbytes, gpuf_error *err);
 gpuf_status gpufi_h5_read_chunks(gpufi_h5_session *session, const gpufi_h5_dataset *dataset,
                                  const gpufi_h5_region *region, const gpuf_tensor *dst,
                                  gpuf_error *err);

@@ -267,7 +267,7 @@ static gpuf_status read_chunks(gpufi_h5_session *session, const gpufi_h5_dataset
                                const gpufi_h5_direct *direct, gpuf_error *err) {
   gpufi_h5_ring ring;
   gpufi_h5_slot *slot;
-  gpuf_status status = gpufi_h5_ring_init(&ring, dataset, region, dst, &read_work, direct->fd,
+  gpuf_status status = gpufi_h5_ring_init(&ring, dataset, region, dst, &read_work, 0, direct->fd,
                                           session->options.thread_count, err);
   for (int64_t index = 0; status == GPUF_OK && index < ring.grid.total; index++) {
     /* The lock is kept over slots that are free one after another. */

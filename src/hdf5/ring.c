@@ -180,8 +180,8 @@ static gpuf_status start_threads(gpufi_h5_ring *ring, gpuf_error *err) {
 
 gpuf_status gpufi_h5_ring_init(gpufi_h5_ring *ring, const gpufi_h5_dataset *dataset,
                                const gpufi_h5_region *region, const gpuf_tensor *tensor,
-                               const gpufi_h5_work *work, int fd, int32_t thread_count,
-                               gpuf_error *err) {
+                               const gpufi_h5_work *work, int64_t first, int fd,
+                               int32_t thread_count, gpuf_error *err) {
   gpuf_status status;
   memset(ring, 0, sizeof(*ring));
   pthread_mutex_init(&ring->mutex, NULL);
@@ -189,6 +189,7 @@ gpuf_status gpufi_h5_ring_init(gpufi_h5_ring *ring, const gpufi_h5_dataset *data
   ring->dataset = dataset;
   ring->tensor = tensor;
   ring->work = work;
+  ring->next_claim = first;
   ring->fd = fd;
   gpufi_h5_grid_init(&ring->grid, dataset->ndim, region, dataset->chunk, dataset->chunk);
   ring->thread_count = thread_count ? thread_count : default_thread_count();

@@ -44,35 +44,41 @@ static gpuf_status end_chunk(const gpufi_h5_ring *ring, gpufi_h5_slot *slot, voi
 
 static const gpufi_h5_work write_work = {begin_chunk, end_chunk, true};
 
-/* Entered. */
-static gpuf_status put_chunk(gpufi_h5_session *session, const gpufi_h5_ring *ring,
-                             const gpufi_h5_slot *slot, gpuf_error *err) {
+gpuf_status gpufi_h5_put_chunk(gpufi_h5_session *session, const gpufi_h5_dataset *dataset,
+                               const gpufi_h5_grid *grid, int64_t index, const void *bytes,
+                               size_t nbytes, gpuf_error *err) {
   int64_t start[GPUF_NDIM_MAX];
   int64_t extent[GPUF_NDIM_MAX];
   hsize_t offset[GPUF_NDIM_MAX];
-  const void *bytes = slot->encoded ? slot->encoded : slot->raw;
-  const size_t nbytes = slot->encoded ? slot->encoded_nbytes : ring->dataset->chunk_nbytes;
-  gpufi_h5_grid_box(&ring->grid, slot->index, start, extent);
-  for (int32_t axis = 0; axis < ring->grid.ndim; axis++) {
+  gpufi_h5_grid_box(grid, index, start, extent);
+  for (int32_t axis = 0; axis < grid->ndim; axis++) {
     offset[axis] = (hsize_t)start[axis];
   }
-  if (session->api->Dwrite_chunk(ring->dataset->id, H5P_DEFAULT, 0, offset, nbytes, bytes) < 0) {
+  if (session->api->Dwrite_chunk(dataset->id, H5P_DEFAULT, 0, offset, nbytes, bytes) < 0) {
     return gpufi_h5_fail(session, err,
                          "writing chunk %" PRId64 " of %" PRId64 " (%zu bytes) of dataset '%s' "
                          "failed",
-                         slot->index, ring->grid.total, nbytes, ring->dataset->name);
+                         index, grid->total, nbytes, dataset->name);
   }
   return GPUF_OK;
 }
 
-gpuf_status gpufi_h5_write_chunks(gpufi_h5_session *session, const gpufi_h5_dataset *dataset,
-                                  const gpufi_h5_region *region, const gpuf_tensor *src,
-                                  gpuf_error *err) {
+static gpuf_status put_slot(gpufi_h5_session *session, const gpufi_h5_ring *ring,
+                            const gpufi_h5_slot *slot, gpuf_error *err) {
+  const void *bytes = slot->encoded ? slot->encoded : slot->raw;
+  const size_t nbytes = slot->encoded ? slot->encoded_nbytes : ring->dataset->chunk_nbytes;
+  return gpufi_h5_put_chunk(session, ring->dataset, &ring->grid, slot->index, bytes, nbytes, err);
+}
+
+/* Chunks from `first` on by the ring's workers. */
+static gpuf_status write_by_ring(gpufi_h5_session *session, const gpufi_h5_dataset *dataset,
+                                 const gpufi_h5_region *region, const gpuf_tensor *src,
+                                 int64_t first, gpuf_error *err) {
   gpufi_h5_ring ring;
   gpufi_h5_slot *slot;
-  gpuf_status status = gpufi_h5_ring_init(&ring, dataset, region, src, &write_work, -1,
+  gpuf_status status = gpufi_h5_ring_init(&ring, dataset, region, src, &write_work, first, -1,
                                           session->options.thread_count, err);
-  for (int64_t index = 0; status == GPUF_OK && index < ring.grid.total; index++) {
+  for (int64_t index = first; status == GPUF_OK && index < ring.grid.total; index++) {
     /* The lock is kept over chunks that are ready one after another. */
     if (!gpufi_h5_ring_slot(&ring, index, GPUFI_H5_SLOT_READY, false, &slot)) {
       gpufi_h5_leave(session);
@@ -82,10 +88,23 @@ gpuf_status gpufi_h5_write_chunks(gpufi_h5_session *session, const gpufi_h5_data
       }
     }
     gpufi_h5_enter(session);
-    status = put_chunk(session, &ring, slot, err);
+    status = put_slot(session, &ring, slot, err);
     gpufi_h5_ring_pass(&ring, slot, GPUFI_H5_SLOT_FREE);
   }
   gpufi_h5_leave(session);
   gpufi_h5_ring_fini(&ring);
+  return status;
+}
+
+gpuf_status gpufi_h5_write_chunks(gpufi_h5_session *session, const gpufi_h5_dataset *dataset,
+                                  const gpufi_h5_region *region, const gpuf_tensor *src,
+                                  gpuf_error *err) {
+  gpufi_h5_grid grid;
+  int64_t done;
+  gpuf_status status = gpufi_h5_write_batches(session, dataset, region, src, &done, err);
+  gpufi_h5_grid_init(&grid, dataset->ndim, region, dataset->chunk, dataset->chunk);
+  if (status == GPUF_OK && done < grid.total) {
+    status = write_by_ring(session, dataset, region, src, done, err);
+  }
   return status;
 }

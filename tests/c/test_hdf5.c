@@ -43,6 +43,49 @@ static void every_dtype_keeps_its_bits_and_its_name(void) {
   }
 }
 
+/* More than the device encodes ahead, with edge chunks among them. */
+static void a_long_tensor_is_written_in_its_order(void) {
+  const int64_t shape[] = {1900, 10000};
+  const int64_t chunk[] = {256, 1024};
+  const gpuf_h5_options options = {.chunk_shape = chunk};
+  const hid_t file = create_file();
+  gpuf_tensor expected = create_cpu(GPUF_DTYPE_FLOAT32, 2, shape, 11);
+  gpuf_tensor src = copy_to_device(&expected);
+  CHECK_OK(gpuf_h5_write(file, "x", &src, &options, &err));
+  check_stored(file, "x", &expected);
+  destroy(&src);
+  destroy(&expected);
+  close_file(file);
+}
+
+/* bfloat16 noise about 0 is ranked, an image of few shades has a dictionary: forms that a device
+ * may leave to the CPU. */
+static void forms_for_the_cpu_are_written_too(void) {
+  const int64_t shape[] = {700, 2048};
+  const int64_t chunk[] = {64, 1024};
+  const gpuf_h5_options options = {.chunk_shape = chunk};
+  const hid_t file = create_file();
+  gpuf_tensor ranked = create_cpu(GPUF_DTYPE_BFLOAT16, 2, shape, 12);
+  gpuf_tensor shades = create_cpu(GPUF_DTYPE_INT32, 2, shape, 13);
+  uint16_t *const weights = ranked.data;
+  int32_t *const image = shades.data;
+  for (int64_t i = 0; i < shape[0] * shape[1]; i++) {
+    const uint16_t bits = weights[i];
+    weights[i] = (uint16_t)((bits & 0x807f) | (0x3f80 - (__builtin_ctz(bits | 0x80) << 7)));
+    image[i] = image[i] % 7 * 1000003;
+  }
+  gpuf_tensor d_ranked = copy_to_device(&ranked), d_shades = copy_to_device(&shades);
+  CHECK_OK(gpuf_h5_write(file, "ranked", &d_ranked, &options, &err));
+  CHECK_OK(gpuf_h5_write(file, "shades", &d_shades, &options, &err));
+  check_stored(file, "ranked", &ranked);
+  check_stored(file, "shades", &shades);
+  destroy(&d_ranked);
+  destroy(&d_shades);
+  destroy(&ranked);
+  destroy(&shades);
+  close_file(file);
+}
+
 static void strided_views_are_written_and_filled(void) {
   const int64_t shape[] = {24, 40, 31};
   const int64_t chunk[] = {5, 8, 16};
@@ -374,6 +417,8 @@ int main(void) {
   H5Eset_auto2(H5E_DEFAULT, NULL, NULL);
   TEST_ON_DEVICES(a_device_tensor_comes_back_bit_for_bit);
   TEST_ON_DEVICES(every_dtype_keeps_its_bits_and_its_name);
+  TEST_ON_DEVICES(a_long_tensor_is_written_in_its_order);
+  TEST_ON_DEVICES(forms_for_the_cpu_are_written_too);
   TEST_ON_DEVICES(strided_views_are_written_and_filled);
   TEST_ON_DEVICES(scalars_and_empty_tensors_keep_their_shape);
   TEST_ON_DEVICES(nine_axes_fit_the_codecs_eight);

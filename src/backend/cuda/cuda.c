@@ -7,6 +7,7 @@
 
 #include "backend/backend.h"
 #include "backend/cuda/calls.h"
+#include "backend/cuda/codec.h"
 #include "backend/cuda/ipc.h"
 #include "backend/cuda/kernels.h"
 #include "backend/cuda/memory.h"
@@ -231,6 +232,17 @@ static gpuf_status copy_2d(int32_t device, const gpufi_rows *rows, gpufi_directi
   return status;
 }
 
+static gpuf_status clear(int32_t device, void *d_ptr, size_t nbytes, gpuf_stream stream,
+                         gpuf_error *err) {
+  int previous;
+  gpuf_status status = enter(device, &previous, err);
+  if (status == GPUF_OK) {
+    status = CUDA_CALL(cudaMemsetAsync(d_ptr, 0, nbytes, (cudaStream_t)stream));
+    leave(device, previous);
+  }
+  return status;
+}
+
 static cudaError_t move_range(const gpufi_strided *layout, void *d_base, int64_t first,
                               int64_t count, void *d_packed, bool to_packed, cudaStream_t stream) {
   if (count == 0) {
@@ -337,6 +349,33 @@ static gpuf_status reduce(int32_t device, const gpufi_reduce *job, const void *d
   return status;
 }
 
+static gpuf_status encode(int32_t device, const gpufi_chunks *chunks, const void *d_raw,
+                          void *d_encoded, gpufi_chunk_place *d_places, void *d_scratch,
+                          gpuf_stream stream, gpuf_error *err) {
+  int previous;
+  gpuf_status status = enter(device, &previous, err);
+  if (status == GPUF_OK) {
+    status = CUDA_CALL(
+        gpufi_cuda_encode(chunks, d_raw, d_encoded, d_places, d_scratch, (cudaStream_t)stream));
+    leave(device, previous);
+  }
+  return status;
+}
+
+static gpuf_status decode(int32_t device, const gpufi_chunks *chunks, const void *d_encoded,
+                          size_t encoded_nbytes, const gpufi_chunk_place *d_places, void *d_raw,
+                          uint32_t *d_verdicts, void *d_scratch, gpuf_stream stream,
+                          gpuf_error *err) {
+  int previous;
+  gpuf_status status = enter(device, &previous, err);
+  if (status == GPUF_OK) {
+    status = CUDA_CALL(gpufi_cuda_decode(chunks, d_encoded, encoded_nbytes, d_places, d_raw,
+                                         d_verdicts, d_scratch, (cudaStream_t)stream));
+    leave(device, previous);
+  }
+  return status;
+}
+
 const gpufi_backend gpufi_backend_cuda = {
     .kind = GPUF_DEVICE_CUDA,
     .device_count = device_count,
@@ -359,6 +398,7 @@ const gpufi_backend gpufi_backend_cuda = {
     .stream_wait_event = stream_wait_event,
     .copy = copy,
     .copy_2d = copy_2d,
+    .clear = clear,
     .pack = pack,
     .unpack = unpack,
     .gather = gather,
@@ -371,4 +411,8 @@ const gpufi_backend gpufi_backend_cuda = {
     .ipc_close = gpufi_cuda_ipc_close,
     .reduce_scratch_nbytes = gpufi_cuda_reduce_scratch_nbytes,
     .reduce = reduce,
+    .encode_scratch_nbytes = gpufi_cuda_encode_scratch_nbytes,
+    .decode_scratch_nbytes = gpufi_cuda_decode_scratch_nbytes,
+    .encode = encode,
+    .decode = decode,
 };

@@ -7,6 +7,7 @@
 #include <sys/sysinfo.h>
 #include <time.h>
 
+#include "backend/host/codec.h"
 #include "backend/host/reduce.h"
 #include "core/error.h"
 
@@ -156,6 +157,28 @@ static gpuf_status copy_2d(int32_t device, const gpufi_rows *rows, gpufi_directi
                            gpuf_stream stream, gpuf_error *err) {
   const rows_args args = {*rows, direction};
   return gpufi_host_enqueue(device, stream, copy_2d_work, &args, sizeof(args), err);
+}
+
+typedef struct clear_args {
+  void *d_ptr;
+  size_t nbytes;
+} clear_args;
+
+static gpuf_status clear_work(const void *args, gpuf_error *err) {
+  const clear_args *a = args;
+  void *const ptr = gpufi_host_alias(a->d_ptr, a->nbytes);
+  gpufi_host_delay(0);
+  if (!ptr) {
+    return not_device_memory(a->d_ptr, a->nbytes, err);
+  }
+  memset(ptr, 0, a->nbytes);
+  return GPUF_OK;
+}
+
+static gpuf_status clear(int32_t device, void *d_ptr, size_t nbytes, gpuf_stream stream,
+                         gpuf_error *err) {
+  const clear_args args = {d_ptr, nbytes};
+  return gpufi_host_enqueue(device, stream, clear_work, &args, sizeof(args), err);
 }
 
 typedef struct pack_args {
@@ -358,6 +381,7 @@ const gpufi_backend gpufi_backend_host = {
     .stream_wait_event = gpufi_host_stream_wait_event,
     .copy = copy,
     .copy_2d = copy_2d,
+    .clear = clear,
     .pack = pack,
     .unpack = unpack,
     .gather = gather,
@@ -370,6 +394,10 @@ const gpufi_backend gpufi_backend_host = {
     .ipc_close = gpufi_host_close,
     .reduce_scratch_nbytes = reduce_scratch_nbytes,
     .reduce = gpufi_host_reduce,
+    .encode_scratch_nbytes = gpufi_host_encode_scratch_nbytes,
+    .decode_scratch_nbytes = gpufi_host_decode_scratch_nbytes,
+    .encode = gpufi_host_encode,
+    .decode = gpufi_host_decode,
 };
 
 /* True on a stream thread while it runs a kernel of the program. */

@@ -1,0 +1,20 @@
+#include "backend/codec.h"
+
+#include "codec/format.h"
+
+gpuf_status gpufi_chunks_init(gpufi_chunks *chunks, const gpufi_chunk_shape *shape, size_t count,
+                              gpuf_error *err) {
+  memset(chunks, 0, sizeof(*chunks));
+  chunks->shape = *shape;
+  chunks->count = count;
+  const gpuf_status status = gpufi_chunk_raw_nbytes(shape, &chunks->raw_nbytes, err);
+  chunks->raw_pitch_nbytes = gpufi_round_up_16(chunks->raw_nbytes);
+  return status;
+}
+
+size_t gpufi_chunks_encoded_nbytes(const gpufi_chunks *chunks) {
+  gpufi_geometry g;
+  gpufi_geometry_init(&g, &chunks->shape);
+  const size_t descriptors_nbytes = gpufi_round_up_16(4 * gpufi_block_count(&g));
+  return chunks->count * (gpufi_codec_bound(chunks->raw_nbytes) + descriptors_nbytes);
+}

@@ -1,0 +1,49 @@
+/* Batches of chunks, encoded and decoded on the device: see codec/codec.h for one chunk on the
+ * CPU, whose bytes are the same. */
+#ifndef GPUFI_BACKEND_CODEC_H
+#define GPUFI_BACKEND_CODEC_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+#include "codec/codec.h"
+
+/* Chunks of one shape. Chunk i's raw bytes are the raw_nbytes from i * raw_pitch_nbytes on: a
+ * multiple of 16, and so is the address of the first. */
+typedef struct gpufi_chunks {
+  gpufi_chunk_shape shape;
+  bool big_endian; /* encoding only: the raw bytes are; a chunk to decode says so itself */
+  size_t raw_nbytes;
+  size_t raw_pitch_nbytes;
+  size_t count; /* > 0 */
+} gpufi_chunks;
+
+/* Where a chunk lies in the encoded buffer; the offset is a multiple of 16. */
+typedef struct gpufi_chunk_place {
+  uint64_t offset;
+  uint64_t nbytes;
+} gpufi_chunk_place;
+
+static inline size_t gpufi_round_up(size_t nbytes, size_t step) {
+  return (nbytes + step - 1) / step * step;
+}
+
+/* Check the shape and fill in `chunks`, with the least pitch. */
+gpuf_status gpufi_chunks_init(gpufi_chunks *chunks, const gpufi_chunk_shape *shape, size_t count,
+                              gpuf_error *err);
+
+/* What became of a chunk. */
+enum {
+  GPUFI_CHUNK_DONE = 0,
+  GPUFI_CHUNK_REFUSED = 1, /* not a chunk of the batch's shape, or a damaged one */
+  GPUFI_CHUNK_LEFT = 2,    /* in a form that is for gpufi_codec_decode to read */
+};
+
+/* The most bytes that the batch takes encoded. A device encoder lays chunks end to end by what
+ * mode W8 takes; one that ends up shorter in another mode leaves a gap behind it. */
+size_t gpufi_chunks_encoded_nbytes(const gpufi_chunks *chunks);
+
+/* Entry `count` of the places is {end of the last chunk, 0}. */
+#define GPUFI_CHUNKS_PLACE_COUNT(count) ((count) + 1)
+
+#endif

@@ -1,0 +1,302 @@
+/* Decoding a batch of chunks; codec/decode.c is the reference.
+ *
+ * A thread block decodes a run: its bytes go to shared memory, a warp unpacks a block of residuals
+ * into registers, and where the chunk is predicted along its rows, they are summed up at once:
+ *   1. along the rows, by a prefix sum over the run from which each row's start is subtracted;
+ *   2. what the values before the run contribute is read from the output, so that a run waits for
+ *      those runs of its chunk to be done;
+ *   3. along the other axes, within the run, in shared memory. An axis whose neighbours are all
+ *      before the run is done by 2.
+ * This works because a run is a contiguous range of the chunk: leaving out neighbours before it
+ * leaves sums along each axis by itself. Thread blocks start in the order of their numbers, so
+ * that whoever waits, waits for thread blocks that run already; neighbours in that order belong to
+ * different chunks, so that they seldom wait for each other. */
+#include "backend/cuda/codec.h"
+#include "backend/cuda/codec_sums.cuh"
+#include "backend/cuda/codec_unpack.cuh"
+
+namespace {
+
+using namespace gpufi;
+
+constexpr uint32_t kChunksAtOnce = 256; /* that take turns in the order of thread blocks */
+
+/* Thread blocks that share a multiprocessor: bounds the registers. */
+#ifndef DEC_BLOCKS
+#define DEC_BLOCKS 3
+#endif
+template <typename T> constexpr int kBlocksPerSm = sizeof(T) == 8 ? 1 : DEC_BLOCKS;
+
+template <typename T> constexpr size_t kRunNbytes = GPUFI_RUN_BLOCKS * kBlockNbytesMax<T>;
+template <typename T>
+constexpr size_t kSharedNbytes = (kRunNbytes<T> + kMaskNbytesMax + 31) / 16 * 16;
+
+/* The run's bytes, checked for their padding and added to the sum. */
+__device__ bool load_run(const decode_state &state, uint32_t begin, uint32_t end, uint32_t nbytes,
+                         uint4 *to, chunk_sum *sum) {
+  const uint4 *const from = reinterpret_cast<const uint4 *>(state.chunk) + begin;
+  bool good = true;
+  for (uint32_t u = threadIdx.x; u < end - begin; u += kThreads) {
+    const uint4 unit = from[u];
+    sum->add(2 * static_cast<uint64_t>(begin + u), unit);
+    to[u] = unit;
+    if (16 * u + 16 > nbytes) {
+      const uint8_t *const bytes = reinterpret_cast<const uint8_t *>(to + u);
+      for (uint32_t k = nbytes - 16 * u; k < 16; k++) {
+        good = good && bytes[k] == 0;
+      }
+    }
+  }
+  return good;
+}
+
+/* A run of a chunk in mode W8. All threads. */
+template <typename T, int C>
+__device__ __forceinline__ void decode_run(const decode_job &job, uint32_t chunk,
+                                           const run_place<T> &at, uint4 *run_bytes,
+                                           run_shared<T, C> *shared, chunk_sum *sum) {
+  const chunk_grid &grid = job.grid;
+  decode_state *const state = &job.states[chunk];
+  const int lane = threadIdx.x % kWarp, warp = static_cast<int>(threadIdx.x) / kWarp;
+  const uint32_t *const runs =
+      job.run_offsets + static_cast<size_t>(chunk) * (grid.run_count + 1) + at.run;
+  if (warp == 0) {
+    const uint32_t block = at.run * GPUFI_RUN_BLOCKS + static_cast<uint32_t>(lane);
+    const uint32_t *const table =
+        reinterpret_cast<const uint32_t *>(state->chunk + GPUFI_HEADER_NBYTES);
+    const bool there = lane < GPUFI_RUN_BLOCKS && block < grid.block_count;
+    const uint32_t word = there ? table[block] : 0;
+    const uint32_t ends = warp_scan(word & 0x3fff, lane);
+    if (lane < GPUFI_RUN_BLOCKS) {
+      shared->descriptors[lane] = word;
+      shared->offsets[lane + 1] = ends;
+    }
+    if (lane == 0) {
+      shared->offsets[0] = 0;
+    }
+  }
+  __syncthreads();
+  const uint32_t nbytes = shared->offsets[GPUFI_RUN_BLOCKS];
+  T r[kLaneGroups][kGroup];
+  clear_groups(r);
+  bool good = nbytes <= kRunNbytes<T>;
+  bool sparse = false;
+  warp_mask mask;
+  uint32_t list_count = 0;
+  if (good) {
+    good = load_run(*state, runs[0], runs[1], nbytes, run_bytes, sum);
+    __syncthreads();
+    const uint32_t past = static_cast<uint32_t>(warp) * GPUFI_BLOCK_VALUES;
+    if (past < at.count) {
+      const uint32_t left = at.count - past, word = shared->descriptors[warp];
+      const bool unpacked = unpack_block<T>(
+          reinterpret_cast<const uint32_t *>(run_bytes), shared->offsets[warp], word,
+          left < GPUFI_BLOCK_VALUES ? left : GPUFI_BLOCK_VALUES, lane, &mask, &list_count, r);
+      good = __all_sync(kFull, good && unpacked);
+      sparse = good && block_fields(word).form & GPUFI_FORM_SPARSE;
+    }
+  }
+  if (__syncthreads_or(!good) != 0 && threadIdx.x == 0) {
+    state->is_bad = 1;
+  }
+  if (sparse) { /* the run's bytes are read */
+    T *const list = reinterpret_cast<T *>(run_bytes) + warp * GPUFI_BLOCK_VALUES;
+    store_list(r, list_count, lane, list);
+    expand_values(mask, list, lane, r);
+  }
+  const T offset = static_cast<T>(state->offset);
+  const bool has_first = at.first == 0 && threadIdx.x == 0 && state->subset != 0;
+  const T first = r[0][0], second = r[0][C - 1];
+  if (offset != 0) {
+#pragma unroll
+    for (int j = 0; j < kLaneGroups; j++) {
+#pragma unroll
+      for (int t = 0; t < kGroup; t++) {
+        r[j][t] = static_cast<T>(r[j][t] + offset);
+      }
+    }
+  }
+  if (has_first) { /* the seed stands in for the first element's residual */
+    if (first != 0 || second != 0) {
+      state->is_bad = 1;
+    }
+#pragma unroll
+    for (int c = 0; c < C; c++) {
+      r[0][c] = static_cast<T>(state->seed[c * kBits<T> / 64] >> (c * kBits<T> % 64));
+    }
+  }
+  const loading how = {state->transform, state->swap != 0};
+  if (state->subset != 0 && !state->is_separate) {
+    const done_values<T> from = {grid, at.raw, how, state->subset, state->subset & ~1u};
+    undo_prediction<T, C>(job, chunk, from, at, shared, reinterpret_cast<T *>(run_bytes), r);
+  }
+#pragma unroll
+  for (int j = 0; j < kLaneGroups; j++) {
+    const uint32_t past =
+        static_cast<uint32_t>(warp * GPUFI_BLOCK_VALUES + (j * kWarp + lane) * kGroup);
+    if (!state->is_separate) {
+      restore_values<T, kGroup>(r[j], how);
+    }
+    if (past + kGroup <= at.count) {
+      store_group(at.raw, at.first + past, r[j]);
+    } else {
+#pragma unroll
+      for (int t = 0; t < kGroup; t++) {
+        if (past + static_cast<uint32_t>(t) < at.count) {
+          at.raw[at.first + past + static_cast<uint32_t>(t)] = r[j][t];
+        }
+      }
+    }
+  }
+}
+
+/* The part of a raw or constant chunk that a run would cover. */
+template <typename T, int C>
+__device__ bool fill_run(const chunk_grid &grid, const decode_state &state, const run_place<T> &at,
+                         chunk_sum *sum) {
+  uint8_t *const to = reinterpret_cast<uint8_t *>(at.raw);
+  const uint64_t begin = static_cast<uint64_t>(at.first) * sizeof(T);
+  const uint64_t end = begin + static_cast<uint64_t>(at.count) * sizeof(T);
+  bool good = true;
+  for (uint64_t b = begin + threadIdx.x * 16; b < end; b += kThreads * 16) {
+    uint4 unit;
+    if (state.mode == GPUFI_MODE_RAW) {
+      unit = *reinterpret_cast<const uint4 *>(state.chunk + GPUFI_HEADER_NBYTES + b);
+      sum->add((GPUFI_HEADER_NBYTES + b) / 8, unit);
+    } else {
+      uint8_t bytes[16];
+#pragma unroll
+      for (uint32_t k = 0; k < 16; k++) {
+        constexpr uint32_t kElement = C * sizeof(T);
+        const uint32_t bit = k % kElement * 8;
+        bytes[k] = static_cast<uint8_t>(state.seed[bit / 64] >> bit % 64);
+      }
+      memcpy(&unit, bytes, 16);
+    }
+    if (b + 16 <= end) {
+      *reinterpret_cast<uint4 *>(to + b) = unit;
+    } else {
+      const uint8_t *const bytes = reinterpret_cast<const uint8_t *>(&unit);
+      for (uint32_t k = 0; k < 16; k++) {
+        if (b + k < end) {
+          to[b + k] = bytes[k];
+        } else {
+          good = good && (state.mode != GPUFI_MODE_RAW || bytes[k] == 0);
+        }
+      }
+    }
+  }
+  return good;
+}
+
+template <typename T, int C>
+__global__ void __launch_bounds__(kThreads, kBlocksPerSm<T>)
+    decode_kernel(const __grid_constant__ decode_job job) {
+  extern __shared__ uint4 run_bytes[];
+  __shared__ run_shared<T, C> shared;
+  const chunk_grid &grid = job.grid;
+  /* Thread blocks of kChunksAtOnce chunks in turns: the first run of each, the second, ... */
+  const uint32_t turn_nblocks = kChunksAtOnce * grid.run_count, turn = blockIdx.x / turn_nblocks;
+  const uint32_t first_chunk = turn * kChunksAtOnce, in_turn = blockIdx.x - turn * turn_nblocks;
+  const uint32_t left = job.chunk_count - first_chunk;
+  const uint32_t width = left < kChunksAtOnce ? left : kChunksAtOnce;
+  const uint32_t chunk = first_chunk + in_turn % width;
+  decode_state *const state = &job.states[chunk];
+  if (!state->is_open) {
+    return;
+  }
+  run_place<T> at;
+  at.run = in_turn / width;
+  at.first = at.run * kRunValues;
+  at.count = grid.value_count - at.first < kRunValues ? grid.value_count - at.first : kRunValues;
+  at.row = divide(at.first, grid.row);
+  at.column = at.first - at.row * grid.row_values;
+  at.raw = reinterpret_cast<T *>(job.raw + chunk * grid.raw_pitch_nbytes);
+  chunk_sum share = {0, 0};
+  if (state->mode == GPUFI_MODE_W8) {
+    decode_run<T, C>(job, chunk, at, run_bytes, &shared, &share);
+  } else if (!fill_run<T, C>(grid, *state, at, &share)) {
+    state->is_bad = 1;
+  }
+  const chunk_sum sum = block_sum<kWarps>(share, shared.partial);
+  if (threadIdx.x == 0) {
+    __threadfence();
+    *static_cast<volatile uint32_t *>(job.run_done + static_cast<size_t>(chunk) * grid.run_count +
+                                      at.run) = 1;
+    if (sum.plain != 0 || sum.mixed != 0) {
+      atomicAdd(&state->plain, static_cast<unsigned long long>(sum.plain));
+      atomicAdd(&state->mixed, static_cast<unsigned long long>(sum.mixed));
+    }
+  }
+}
+
+/* --- launching ----------------------------------------------------------------------------------
+ */
+
+template <typename T, int C> cudaError_t launch(const decode_job &job, cudaStream_t stream) {
+  constexpr int kShared = static_cast<int>(kSharedNbytes<T>);
+  cudaError_t code = cudaFuncSetAttribute(decode_kernel<T, C>,
+                                          cudaFuncAttributeMaxDynamicSharedMemorySize, kShared);
+  if (code == cudaSuccess) {
+    code = open_chunks(job, stream);
+  }
+  if (code == cudaSuccess) {
+    decode_kernel<T, C><<<job.chunk_count * job.grid.run_count, kThreads, kShared, stream>>>(job);
+    code = cudaGetLastError();
+  }
+  return code == cudaSuccess ? restore_chunks(job, stream) : code;
+}
+
+cudaError_t launch_by_width(const decode_job &job, cudaStream_t stream) {
+  const bool is_complex = job.grid.component_count == 2;
+  switch (job.grid.value_nbytes) {
+  case 1:
+    return launch<uint8_t, 1>(job, stream);
+  case 2:
+    return launch<uint16_t, 1>(job, stream);
+  case 4:
+    return is_complex ? launch<uint32_t, 2>(job, stream) : launch<uint32_t, 1>(job, stream);
+  default:
+    return is_complex ? launch<uint64_t, 2>(job, stream) : launch<uint64_t, 1>(job, stream);
+  }
+}
+
+/* The scratch in its order; each part's size is a multiple of 16. */
+struct decode_scratch {
+  size_t states, done, offsets;
+
+  decode_scratch(const gpufi_chunks *chunks, const chunk_grid &grid)
+      : states(gpufi_round_up_16(sizeof(decode_state) * chunks->count)),
+        done(gpufi_round_up_16(sizeof(uint32_t) * chunks->count * grid.run_count)),
+        offsets(gpufi_round_up_16(sizeof(uint32_t) * chunks->count * (grid.run_count + 1))) {}
+
+  size_t total() const {
+    return states + done + offsets;
+  }
+};
+
+} // namespace
+
+size_t gpufi_cuda_decode_scratch_nbytes(const gpufi_chunks *chunks) {
+  return decode_scratch(chunks, make_grid(chunks)).total();
+}
+
+cudaError_t gpufi_cuda_decode(const gpufi_chunks *chunks, const void *d_encoded,
+                              size_t encoded_nbytes, const gpufi_chunk_place *d_places, void *d_raw,
+                              uint32_t *d_verdicts, void *d_scratch, cudaStream_t stream) {
+  decode_job job = {};
+  job.grid = make_grid(chunks);
+  const decode_scratch sizes(chunks, job.grid);
+  uint8_t *at = static_cast<uint8_t *>(d_scratch);
+  job.chunk_count = static_cast<uint32_t>(chunks->count);
+  job.encoded = static_cast<const uint8_t *>(d_encoded);
+  job.encoded_nbytes = encoded_nbytes;
+  job.places = d_places;
+  job.raw = static_cast<uint8_t *>(d_raw);
+  job.verdicts = d_verdicts;
+  job.states = reinterpret_cast<decode_state *>(at);
+  job.run_done = reinterpret_cast<uint32_t *>(at += sizes.states);
+  job.run_offsets = reinterpret_cast<uint32_t *>(at + sizes.done);
+  const cudaError_t code = cudaMemsetAsync(d_scratch, 0, sizes.states + sizes.done, stream);
+  return code == cudaSuccess ? launch_by_width(job, stream) : code;
+}

@@ -1,0 +1,74 @@
+/* What the encoder's kernels pass to each other. All of the scratch is zero at the start. */
+#ifndef GPUFI_BACKEND_CUDA_CODEC_ENCODE_CUH
+#define GPUFI_BACKEND_CUDA_CODEC_ENCODE_CUH
+
+#include <cuda_runtime_api.h>
+
+#include "backend/cuda/codec_device.cuh"
+
+namespace gpufi {
+
+constexpr int kTransforms = 2; /* that compete: rotate and order, or none alone */
+
+/* Of some sampled residuals. */
+struct residual_cost {
+  unsigned long long residual_or;
+  uint32_t width_sum;      /* of the widest zigzagged residual of each group */
+  uint32_t group_count;    /* groups that are not all 0 */
+  uint32_t used_width_sum; /* as width_sum, times the group's residuals that are not 0 */
+  uint32_t used_count;     /* residuals that are not 0 */
+
+  __device__ void add(const residual_cost &other) {
+    residual_or |= other.residual_or;
+    width_sum += other.width_sum;
+    group_count += other.group_count;
+    used_width_sum += other.used_width_sum;
+    used_count += other.used_count;
+  }
+
+  __device__ void add_to(residual_cost *sum) const {
+    atomicOr(&sum->residual_or, residual_or);
+    atomicAdd(&sum->width_sum, width_sum);
+    atomicAdd(&sum->group_count, group_count);
+    atomicAdd(&sum->used_width_sum, used_width_sum);
+    atomicAdd(&sum->used_count, used_count);
+  }
+};
+
+/* Of a chunk, while its coding is chosen: the cost of transform t and subset s at 16t + s. */
+struct sample_cost {
+  residual_cost of[kTransforms * kSubsetsMax];
+  uint32_t done_count;
+};
+
+/* Of a chunk, while it is encoded. */
+struct encode_state {
+  uint8_t transform, subset; /* chosen */
+  bool is_left; /* to the CPU, unless it is constant: a mode or a transform that is not done here */
+  bool is_raw;
+  uint32_t done_count;             /* runs, or pieces of a raw chunk, that are written and summed */
+  unsigned long long offset;       /* that each residual is less by */
+  unsigned long long start;        /* of the chunk in the batch, plus one; 0 = not known yet */
+  unsigned long long end;          /* set by the last run */
+  unsigned long long plain, mixed; /* checksum, without the header */
+};
+
+struct encode_job {
+  chunk_grid grid;
+  bool swap;
+  uint8_t symbol_at, symbol_bits; /* of a value, for the cost of ranked; no bits: never ranked */
+  uint32_t chunk_count;
+  const uint8_t *raw;
+  uint8_t *encoded;
+  gpufi_chunk_place *places;
+  sample_cost *costs;
+  encode_state *states;
+  unsigned long long *prefixes; /* one a run of the batch: see look_back */
+};
+
+/* In codec_choose.cu: set transform, subset, offset and is_left of every chunk. */
+cudaError_t choose_predictions(const encode_job &job, cudaStream_t stream);
+
+} // namespace gpufi
+
+#endif

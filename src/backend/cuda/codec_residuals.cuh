@@ -1,0 +1,257 @@
+/* Residuals of a block, from the raw values: see docs/format.md, Prediction. */
+#ifndef GPUFI_BACKEND_CUDA_CODEC_RESIDUALS_CUH
+#define GPUFI_BACKEND_CUDA_CODEC_RESIDUALS_CUH
+
+#include "backend/cuda/codec_device.cuh"
+
+namespace gpufi {
+
+/* One chunk as a source of residuals. `outer` is the subset without axis 0. */
+template <typename T> struct residual_source {
+  const chunk_grid &grid;
+  const T *raw;
+  loading how;
+  uint32_t subset, outer;
+
+  __device__ T value(uint32_t i) const {
+    return load_value(raw, i, how);
+  }
+
+  /* Axes 1 and up of the subset along which row `row` has a neighbour. */
+  __device__ uint32_t rows_before(uint32_t row) const {
+    uint32_t inside = 0;
+    for (int k = 1; outer >> k != 0; k++) {
+      const uint32_t rest = divide(row, grid.dims[k]);
+      inside |= (row != rest * grid.dims[k].d ? 1u : 0u) << k;
+      row = rest;
+    }
+    return inside & outer;
+  }
+
+  /* Distance to the value before value i along the last axis whose index is not 0; 0 if none. */
+  __device__ uint32_t distance_before(uint32_t i) const {
+    uint32_t rest = i / grid.component_count;
+    for (int k = 0; k < grid.axis_count; k++) {
+      const uint32_t above = divide(rest, grid.dims[k]);
+      if (rest != above * grid.dims[k].d) {
+        return grid.strides[k];
+      }
+      rest = above;
+    }
+    return 0;
+  }
+
+  /* Value i where all indices along the subset are 0: the chain rule. */
+  __device__ T chained(uint32_t i, T v) const {
+    const uint32_t before = distance_before(i);
+    return before ? static_cast<T>(v - value(i - before)) : static_cast<T>(0);
+  }
+
+  /* Alternating sum over the neighbours along the subsets of `inside`, value i included. */
+  __device__ T alternating(uint32_t i, uint32_t inside) const {
+    T sum = value(i);
+    for (uint32_t s = inside; s != 0; s = (s - 1) & inside) {
+      const T v = value(i - grid.offsets[s]);
+      sum = static_cast<T>(__popc(s) & 1 ? sum - v : sum + v);
+    }
+    return sum;
+  }
+
+  /* Any value, at the price of a division for each axis. */
+  __device__ T residual(uint32_t i) const {
+    if (subset == 0) {
+      return value(i);
+    }
+    const uint32_t row = divide(i, grid.row);
+    uint32_t inside = rows_before(row);
+    if ((subset & 1) && i - row * grid.row_values >= grid.component_count) {
+      inside |= 1;
+    }
+    return inside != 0 ? alternating(i, inside) : chained(i, value(i));
+  }
+};
+
+/* Where a group lies among the rows; it is in one row or, if wrap < 8, in two. */
+struct group_place {
+  uint32_t column; /* of its first value */
+  uint32_t wrap;   /* its value `wrap` and those behind it are in the next row */
+  uint32_t inside; /* rows_before of the first row and of the next */
+  uint32_t inside_next;
+};
+
+template <typename T>
+__device__ __forceinline__ group_place place_group(const residual_source<T> &from, uint32_t i) {
+  group_place at;
+  const uint32_t row = divide(i, from.grid.row);
+  at.column = i - row * from.grid.row_values;
+  const uint32_t left = from.grid.row_values - at.column;
+  at.wrap = left < kGroup ? left : kGroup;
+  at.inside = from.rows_before(row);
+  at.inside_next = left < kGroup ? from.rows_before(row + 1) : at.inside;
+  return at;
+}
+
+/* Add to `sums`, which holds the group's values, those of their neighbours in other rows. */
+template <typename T>
+__device__ __forceinline__ void add_other_rows(const residual_source<T> &from, uint32_t i,
+                                               const group_place &at, T *sums) {
+  for (uint32_t s = from.outer; s != 0; s = (s - 1) & from.outer) {
+    const bool first = (s & ~at.inside) == 0, next = (s & ~at.inside_next) == 0;
+    const uint32_t offset = from.grid.offsets[s];
+    const bool minus = __popc(s) & 1;
+    if (first && next) {
+      T v[kGroup];
+      load_group(from.raw, i - offset, v);
+      transform_values<T, kGroup>(v, from.how);
+#pragma unroll
+      for (int t = 0; t < kGroup; t++) {
+        sums[t] = static_cast<T>(minus ? sums[t] - v[t] : sums[t] + v[t]);
+      }
+    } else if (first || next) {
+#pragma unroll
+      for (int t = 0; t < kGroup; t++) {
+        if (static_cast<uint32_t>(t) < at.wrap ? first : next) {
+          const T v = from.value(i + static_cast<uint32_t>(t) - offset);
+          sums[t] = static_cast<T>(minus ? sums[t] - v : sums[t] + v);
+        }
+      }
+    }
+  }
+}
+
+/* Start of a row at values t0 .. t0 + C - 1 of the group, that has no neighbour in another row: the
+ * chain rule. */
+template <typename T, int C>
+__device__ __forceinline__ void chain_row_start(const residual_source<T> &from, uint32_t i,
+                                                uint32_t t0, T *sums) {
+  const uint32_t before = from.distance_before(i + t0);
+#pragma unroll
+  for (uint32_t c = 0; c < C; c++) {
+    const T v = before != 0 ? from.value(i + t0 + c - before) : static_cast<T>(0);
+    const T keeps = mask_if<T>(before != 0); /* the first element is 0 */
+#pragma unroll
+    for (uint32_t t = 0; t < kGroup; t++) {
+      const T all = mask_if<T>(t == t0 + c);
+      sums[t] = static_cast<T>((sums[t] - (v & all)) & (keeps | ~all));
+    }
+  }
+}
+
+/* Subtract from each sum the one before it in its row: `before` holds those of the last C values
+ * in front of the group. */
+template <typename T, int C>
+__device__ __forceinline__ void subtract_along_row(const residual_source<T> &from, uint32_t i,
+                                                   const group_place &at, T *before, T *sums) {
+  if (from.grid.row_values % kGroup == 0) { /* a row starts with a group */
+#pragma unroll
+    for (int t = kGroup - 1; t >= 0; t--) {
+      const T below = t >= C ? sums[t >= C ? t - C : 0]
+                             : (at.column < C ? static_cast<T>(0) : before[t < C ? t : 0]);
+      sums[t] = static_cast<T>(sums[t] - below);
+    }
+    if (at.column < C && at.inside == 0) {
+      chain_row_start<T, C>(from, i, 0, sums);
+    }
+    return;
+  }
+#pragma unroll
+  for (int t = kGroup - 1; t >= 0; t--) {
+    const uint32_t column = static_cast<uint32_t>(t) < at.wrap
+                                ? at.column + static_cast<uint32_t>(t)
+                                : static_cast<uint32_t>(t) - at.wrap;
+    if (column >= C) {
+      sums[t] =
+          static_cast<T>(sums[t] - (t >= C ? sums[t >= C ? t - C : 0] : before[t < C ? t : 0]));
+    }
+  }
+  const bool starts = at.column < C && at.inside == 0;
+  if (starts || (at.wrap < kGroup && at.inside_next == 0)) {
+    chain_row_start<T, C>(from, i, starts ? 0 : at.wrap, sums);
+  }
+}
+
+/* The sums of the C values in front of value i, which is not the first of its row: what the lane
+ * before would hold. */
+template <typename T, int C>
+__device__ __forceinline__ void sums_before(const residual_source<T> &from, uint32_t i,
+                                            uint32_t inside, T *before) {
+#pragma unroll
+  for (int t = 0; t < C; t++) {
+    before[t] = from.alternating(i - C + static_cast<uint32_t>(t), inside);
+  }
+}
+
+template <typename T, int C>
+__device__ __forceinline__ void group_residuals_slow(const residual_source<T> &from, uint32_t i,
+                                                     T *r) {
+#pragma unroll
+  for (int t = 0; t < kGroup; t++) {
+    const uint32_t at = i + static_cast<uint32_t>(t);
+    r[t] = at >= i && at < from.grid.value_count ? from.residual(at) : static_cast<T>(0);
+  }
+}
+
+/* Residuals of the block that starts at value `first`, zeros behind the chunk's end. All lanes. */
+template <typename T, int C>
+__device__ __forceinline__ void block_residuals(const residual_source<T> &from, uint32_t first,
+                                                int lane, T r[kLaneGroups][kGroup]) {
+  const chunk_grid &grid = from.grid;
+  const uint32_t count = grid.value_count - first; /* of values from the block's first on */
+#pragma unroll
+  for (int j = 0; j < kLaneGroups; j++) {
+    const uint32_t past = static_cast<uint32_t>(j * kWarp + lane) * kGroup;
+    if (past + kGroup <= count) {
+      load_group(from.raw, first + past, r[j]);
+    } else {
+#pragma unroll
+      for (int t = 0; t < kGroup; t++) {
+        const uint32_t at = past + static_cast<uint32_t>(t);
+        r[j][t] = at < count ? from.raw[first + at] : static_cast<T>(0);
+      }
+    }
+    transform_values<T, kGroup>(r[j], from.how);
+  }
+  if (from.subset == 0) {
+    return;
+  }
+  const bool rows_too_short = grid.row_values < kGroup;
+  T carry[C]; /* of lane 0: the sums in front of its group */
+#pragma unroll
+  for (int c = 0; c < C; c++) {
+    carry[c] = 0;
+  }
+#pragma unroll
+  for (int j = 0; j < kLaneGroups; j++) {
+    const uint32_t past = static_cast<uint32_t>(j * kWarp + lane) * kGroup, i = first + past;
+    const bool whole = past + kGroup <= count;
+    group_place at = {};
+    if (whole && !rows_too_short) {
+      at = place_group(from, i);
+      add_other_rows(from, i, at, r[j]);
+    }
+    T before[C];
+#pragma unroll
+    for (int c = 0; c < C; c++) {
+      const T last = r[j][kGroup - C + c];
+      const T rotated = static_cast<T>(__shfl_sync(kFull, last, (lane + kWarp - 1) % kWarp));
+      before[c] = lane == 0 ? carry[c] : rotated;
+      carry[c] = rotated;
+    }
+    if (!whole || rows_too_short) {
+      if (past < count) {
+        group_residuals_slow<T, C>(from, i, r[j]);
+      }
+    } else if (from.subset & 1) {
+      if (j == 0 && lane == 0 && at.column >= C) {
+        sums_before<T, C>(from, i, at.inside, before);
+      }
+      subtract_along_row<T, C>(from, i, at, before, r[j]);
+    } else if (at.inside == 0 || at.inside_next == 0) {
+      group_residuals_slow<T, C>(from, i, r[j]);
+    }
+  }
+}
+
+} // namespace gpufi
+
+#endif

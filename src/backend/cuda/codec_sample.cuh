@@ -1,0 +1,258 @@
+/* The sample of a chunk that all choices of the encoder rest on, and what things cost by it: see
+ * docs/format.md, What the encoder chooses. */
+#ifndef GPUFI_BACKEND_CUDA_CODEC_SAMPLE_CUH
+#define GPUFI_BACKEND_CUDA_CODEC_SAMPLE_CUH
+
+#include "backend/cuda/codec_encode.cuh"
+#include "backend/cuda/codec_residuals.cuh"
+
+namespace gpufi {
+
+constexpr uint32_t kSampleParts = 4; /* thread blocks that share a chunk */
+constexpr uint32_t kSampleThreads = 256;
+constexpr uint32_t kPartGroups = GPUFI_SAMPLE_GROUPS / kSampleParts;
+constexpr uint32_t kSymbolsMax = 1 << GPUFI_SYMBOL_BITS_MAX;
+constexpr uint32_t kSlots = GPUFI_DICTIONARY_SLOTS;
+
+/* Of the thread block that decides. */
+struct sample_shared {
+  residual_cost costs[kWarp];
+  residual_cost cost;
+  unsigned long long offset;
+  uint32_t bits, subset;
+  bool is_last;
+  /* Of ranked: how often each symbol occurs and, from bit 16 on, with a value that is not 0. */
+  uint32_t counts[kSymbolsMax];
+  uint32_t keys[kSymbolsMax]; /* count and symbol of those that occur */
+  uint32_t key_count;
+  uint32_t sorted[GPUFI_SYMBOLS_MAX + 2]; /* the highest keys, falling */
+  uint32_t covered[GPUFI_SYMBOLS_MAX + 1];
+  uint32_t value_count, used_count, used_groups;
+  /* Of a dictionary: the distinct values, by hash. */
+  unsigned long long slots[kSlots];
+  uint32_t distinct_count;
+  bool has_free_value; /* the one that marks a free slot */
+};
+
+__device__ inline uint32_t group_count(const chunk_grid &grid) {
+  return (grid.value_count - 1) / kGroup + 1;
+}
+
+__device__ inline uint32_t sample_take(const chunk_grid &grid) {
+  const uint32_t groups = group_count(grid);
+  return groups < GPUFI_SAMPLE_GROUPS ? groups : GPUFI_SAMPLE_GROUPS;
+}
+
+/* First value of sampled group k. */
+__device__ inline uint32_t sampled_group(const chunk_grid &grid, uint32_t k) {
+  const uint64_t groups = group_count(grid);
+  if (groups <= GPUFI_SAMPLE_GROUPS) {
+    return k * kGroup;
+  }
+  const uint32_t begin = static_cast<uint32_t>(k * groups / GPUFI_SAMPLE_GROUPS);
+  const uint32_t end = static_cast<uint32_t>((k + 1) * groups / GPUFI_SAMPLE_GROUPS);
+  return (begin + k * 2654435761u % (end - begin)) * kGroup;
+}
+
+struct sampled_value {
+  uint32_t i;
+  bool valid;
+};
+
+/* This lane's value of sampled group k; eight lanes share a group. */
+__device__ inline sampled_value sample_value(const chunk_grid &grid, uint32_t k) {
+  const uint32_t t = threadIdx.x % kGroup;
+  const bool there = k < sample_take(grid);
+  const uint32_t i = (there ? sampled_group(grid, k) : 0) + t;
+  return {i, there && i >= t && i < grid.value_count};
+}
+
+__device__ inline uint8_t transform_of(const chunk_grid &grid, int t) {
+  return !grid.is_float ? GPUFI_TRANSFORM_NONE
+         : t == 0       ? GPUFI_TRANSFORM_ROTATE
+                        : GPUFI_TRANSFORM_ORDER;
+}
+
+/* Costs of one residual of each lane, four groups. All lanes, the same answer. */
+template <typename T> __device__ inline residual_cost warp_cost(T r) {
+  residual_cost cost;
+  T z = static_cast<T>(static_cast<T>(r << 1) ^ static_cast<T>(0 - (r >> (kBits<T> - 1))));
+  for (int step = 1; step < kGroup; step *= 2) {
+    z |= static_cast<T>(__shfl_xor_sync(kFull, z, step));
+  }
+  /* Every lane of a group has its width, at most 64: three sums of 32 of them fit a word. */
+  const uint32_t width = bit_length(z);
+  const uint32_t sums = warp_add(width | (z != 0 ? 1u << 12 : 0u) | (r != 0 ? width << 19 : 0u));
+  cost.residual_or = warp_or(r);
+  cost.width_sum = (sums & 0xfff) / kGroup;
+  cost.group_count = (sums >> 12 & 0x7f) / kGroup;
+  cost.used_width_sum = sums >> 19;
+  cost.used_count = static_cast<uint32_t>(__popc(__ballot_sync(kFull, r != 0)));
+  return cost;
+}
+
+/* Bits of the sampled groups: three of a code and the values, or, sparse, the mask's and only the
+ * values that are not 0. */
+__device__ inline uint32_t sampled_bits(const residual_cost &cost, uint32_t take, int value_bits) {
+  const uint64_t bits = cost.residual_or;
+  const uint32_t less = trailing_zeros(bits) + (bits >> (value_bits - 1) & 1 ? 0 : 1);
+  const uint32_t dense = 3 * take + kGroup * (cost.width_sum - less * cost.group_count);
+  const uint32_t sparse =
+      take + kGroup * cost.group_count + cost.used_width_sum - less * cost.used_count;
+  return dense < sparse ? dense : sparse;
+}
+
+/* Where the symbol is in a value; bits 0 if values of this kind are not ranked. */
+struct symbol_place {
+  uint8_t at, bits;
+};
+
+/* Histogram of the sample's symbols. All threads. */
+template <typename T>
+__device__ void count_symbols(const encode_job &job, const T *raw, symbol_place place,
+                              sample_shared *shared) {
+  for (uint32_t s = threadIdx.x; s < 1u << place.bits; s += kSampleThreads) {
+    shared->counts[s] = 0;
+  }
+  if (threadIdx.x == 0) {
+    shared->value_count = shared->used_count = shared->used_groups = shared->key_count = 0;
+  }
+  __syncthreads();
+  for (uint32_t k = threadIdx.x / kGroup; k < GPUFI_SAMPLE_GROUPS; k += kSampleThreads / kGroup) {
+    const sampled_value here = sample_value(job.grid, k);
+    const T v = here.valid ? load_value(raw, here.i, {GPUFI_TRANSFORM_NONE, job.swap}) : 0;
+    if (here.valid) {
+      const uint32_t symbol = static_cast<uint32_t>(v >> place.at) & ((1u << place.bits) - 1);
+      atomicAdd(&shared->counts[symbol], v != 0 ? 0x10001u : 1u);
+    }
+    const uint32_t used = __ballot_sync(kFull, v != 0), valid = __ballot_sync(kFull, here.valid);
+    if (threadIdx.x % kWarp == 0) {
+      uint32_t groups = 0;
+      for (int g = 0; g < kWarp / kGroup; g++) {
+        groups += used >> g * kGroup & 0xff ? 1 : 0;
+      }
+      atomicAdd(&shared->value_count, static_cast<uint32_t>(__popc(valid)));
+      atomicAdd(&shared->used_count, static_cast<uint32_t>(__popc(used)));
+      atomicAdd(&shared->used_groups, groups);
+    }
+  }
+  __syncthreads();
+}
+
+/* The most frequent symbols, equal ones by rising symbol, and how many values the first so many of
+ * them cover. All threads. */
+__device__ inline void sort_symbols(symbol_place place, bool sparse, sample_shared *shared) {
+  for (uint32_t i = threadIdx.x; i < GPUFI_SYMBOLS_MAX + 2; i += kSampleThreads) {
+    shared->sorted[i] = 0;
+  }
+  for (uint32_t s = threadIdx.x; s < 1u << place.bits; s += kSampleThreads) {
+    const uint32_t count = sparse ? shared->counts[s] >> 16 : shared->counts[s] & 0xffff;
+    if (count != 0) {
+      shared->keys[atomicAdd(&shared->key_count, 1u)] = count * kSymbolsMax + (kSymbolsMax - 1 - s);
+    }
+  }
+  __syncthreads();
+  for (uint32_t i = threadIdx.x; i < shared->key_count; i += kSampleThreads) {
+    const uint32_t key = shared->keys[i];
+    uint32_t rank = 0;
+    for (uint32_t k = 0; k < shared->key_count; k++) {
+      rank += shared->keys[k] > key ? 1 : 0;
+    }
+    if (rank < GPUFI_SYMBOLS_MAX) {
+      shared->sorted[rank] = key;
+    }
+  }
+  __syncthreads();
+  if (threadIdx.x < kWarp) {
+    uint32_t base = 0;
+    for (uint32_t first = 0; first < GPUFI_SYMBOLS_MAX; first += kWarp) {
+      const uint32_t i = first + threadIdx.x;
+      const uint32_t count = i < GPUFI_SYMBOLS_MAX ? shared->sorted[i] / kSymbolsMax : 0;
+      const uint32_t ends = base + warp_scan(count, static_cast<int>(threadIdx.x));
+      if (i < GPUFI_SYMBOLS_MAX) {
+        shared->covered[i + 1] = ends;
+      }
+      base = __shfl_sync(kFull, ends, kWarp - 1);
+    }
+    if (threadIdx.x == 0) {
+      shared->covered[0] = 0;
+    }
+  }
+  __syncthreads();
+}
+
+/* True if ranked is cheaper than `bits`, by enough. All threads, the same answer. */
+template <typename T>
+__device__ bool rank_is_cheaper(const encode_job &job, const T *raw, uint64_t bits,
+                                sample_shared *shared) {
+  const chunk_grid &grid = job.grid;
+  const symbol_place place = {job.symbol_at, job.symbol_bits};
+  if (place.bits == 0) {
+    return false;
+  }
+  count_symbols(job, raw, place, shared);
+  const uint64_t groups = group_count(grid), take = sample_take(grid);
+  const bool sparse = shared->used_count != 0 && 4 * shared->used_count <= 3 * shared->value_count;
+  sort_symbols(place, sparse, shared);
+  const uint64_t total = sparse ? shared->used_count : shared->value_count;
+  const uint64_t mask = sparse ? take + static_cast<uint64_t>(kGroup) * shared->used_groups : 0;
+  const uint32_t symbol_nbytes = place.bits > 8 ? 2 : 1;
+  /* Each lane of the first warp tries one pair of levels. */
+  uint64_t cost = UINT64_MAX;
+  const uint32_t lane = threadIdx.x;
+  const uint32_t a = lane / (GPUFI_SECOND_BITS_MAX + 1) + 1, b = lane % (GPUFI_SECOND_BITS_MAX + 1);
+  const uint32_t n1 = (1u << (a <= GPUFI_FIRST_BITS_MAX ? a : 0)) - 1, n2 = (1u << b) - 1;
+  if (n1 != 0 && n1 + n2 <= 1u << place.bits) {
+    const uint64_t second = total - shared->covered[n1], escaped = total - shared->covered[n1 + n2];
+    const uint64_t coded = total * a + second * b + escaped * 8 * symbol_nbytes;
+    cost = coded * groups / take + 8 * static_cast<uint64_t>(n1 + n2) * symbol_nbytes;
+  }
+  const uint64_t rest = total * (static_cast<uint64_t>(kBits<T>) - place.bits);
+  const uint64_t ranked = (mask + rest) * groups / take + cost;
+  const bool cheaper = cost != UINT64_MAX && ranked + ranked / 64 < bits;
+  return __syncthreads_or(cheaper) != 0; /* the cheapest pair decides */
+}
+
+/* True if the sample has no more distinct values than a dictionary holds: whether the chunk has is
+ * not known yet. All threads, the same answer. */
+template <typename T>
+__device__ bool has_few_values(const encode_job &job, const T *raw, sample_shared *shared) {
+  constexpr unsigned long long kFree = UINT64_MAX;
+  if (sizeof(T) == 1) {
+    return false;
+  }
+  for (uint32_t s = threadIdx.x; s < kSlots; s += kSampleThreads) {
+    shared->slots[s] = kFree;
+  }
+  if (threadIdx.x == 0) {
+    shared->distinct_count = 0;
+    shared->has_free_value = false;
+  }
+  __syncthreads();
+  for (uint32_t k = threadIdx.x / kGroup; k < GPUFI_SAMPLE_GROUPS; k += kSampleThreads / kGroup) {
+    const sampled_value here = sample_value(job.grid, k);
+    const unsigned long long v = here.valid ? raw[here.i] : 0;
+    bool is_new = here.valid && v != kFree;
+    if (here.valid && v == kFree) {
+      shared->has_free_value = true;
+    }
+    uint32_t slot = static_cast<uint32_t>(v * UINT64_C(0x9e3779b97f4a7c15) >> 32) % kSlots;
+    while (is_new) { /* there is a free one: a turn adds at most 256 to at most 256 */
+      const unsigned long long there = atomicCAS(&shared->slots[slot], kFree, v);
+      if (there == kFree) {
+        atomicAdd(&shared->distinct_count, 1u);
+        break;
+      }
+      is_new = there != v;
+      slot = (slot + 1) % kSlots;
+    }
+    if (__syncthreads_or(shared->distinct_count > GPUFI_DICTIONARY_ENTRIES_MAX)) {
+      return false;
+    }
+  }
+  return shared->distinct_count + (shared->has_free_value ? 1 : 0) <= GPUFI_DICTIONARY_ENTRIES_MAX;
+}
+
+} // namespace gpufi
+
+#endif

@@ -1,0 +1,364 @@
+/* Batches of chunks encoded and decoded by a device, against the codec for one chunk on the CPU. */
+#include <math.h>
+
+#include "backend/backend.h"
+#include "codec/format.h"
+#include "core/runtime.h"
+#include "devices.h"
+
+static gpuf_error err;
+static uint64_t random_state = 7;
+
+static uint64_t below(uint64_t limit) {
+  return random_below(&random_state, limit);
+}
+
+/* --- data ---------------------------------------------------------------- */
+
+typedef enum pattern {
+  NOISE,
+  CONSTANT,
+  SPARSE,
+  RAMP,
+  FEW_BITS,
+  WAVES,
+  ROWS_ALIKE,
+  SPECIAL,
+  PATTERN_COUNT,
+} pattern;
+
+static uint64_t wave(const gpufi_chunk_shape *shape, size_t element, size_t value_nbytes) {
+  double sum = 1.5;
+  uint64_t bits = 0;
+  for (int32_t a = shape->ndim - 1; a >= 0; a--) {
+    sum += sin(0.05 * (double)(element % shape->dims[a]) + a);
+    element /= shape->dims[a];
+  }
+  sum += 1e-4 * (double)below(1000);
+  if (value_nbytes == 8) {
+    memcpy(&bits, &sum, 8);
+    return bits;
+  }
+  const float single = (float)sum;
+  memcpy(&bits, &single, 4);
+  return bits >> (32 - 8 * value_nbytes);
+}
+
+static uint64_t pattern_value(pattern kind, const gpufi_chunk_shape *shape, size_t element,
+                              size_t value_nbytes) {
+  static const uint64_t special[] = {0, 0x8000000000000000u, 0x7ff8000000000001u,
+                                     0xff80000080000000u, UINT64_MAX};
+  uint64_t noise;
+  fill_random(&noise, sizeof(noise), ++random_state);
+  switch (kind) {
+  case NOISE:
+    return noise;
+  case CONSTANT:
+    return 0x8877665544332211u;
+  case SPARSE:
+    return below(40) == 0 ? noise : 0;
+  case RAMP:
+    return 1000000 + 3 * element + below(5);
+  case FEW_BITS:
+    return (element % 200 + below(3)) << 5;
+  case WAVES:
+    return wave(shape, element, value_nbytes);
+  case ROWS_ALIKE:
+    return element % shape->dims[shape->ndim - 1] * 0x9e3779b97f4a7c15u >> 9;
+  default:
+    return special[below(5)] >> (64 - 8 * value_nbytes);
+  }
+}
+
+static void fill_chunk(uint8_t *raw, const gpufi_chunk_shape *shape, pattern kind) {
+  gpufi_geometry g;
+  gpufi_geometry_init(&g, shape);
+  for (size_t i = 0; i < g.value_count; i++) {
+    const uint64_t value = pattern_value(kind, shape, i / g.component_count, g.value_nbytes);
+    memcpy(raw + i * g.value_nbytes, &value, g.value_nbytes);
+  }
+}
+
+static gpufi_chunk_shape random_shape(uint64_t most) {
+  static const uint32_t usual[] = {1, 2, 3, 7, 8, 9, 16, 31, 32, 33, 64, 100, 256};
+  gpufi_chunk_shape shape = {.dtype = (gpuf_dtype)(1 + below(GPUF_DTYPE_MAX)),
+                             .ndim = 1 + (int32_t)below(below(3) ? 4 : GPUFI_CODEC_NDIM_MAX)};
+  uint64_t left = 1 + below(below(4) ? most : 300);
+  for (int32_t a = shape.ndim - 1; a >= 0; a--) {
+    uint64_t length = below(2) ? usual[below(13)] : 1 + below(200);
+    length = a == 0 || length > left ? left : length;
+    shape.dims[a] = (uint32_t)length;
+    left = left / length > 0 ? left / length : 1;
+  }
+  return shape;
+}
+
+/* --- a batch on the device ------------------------------------------------- */
+
+typedef struct fixture {
+  const gpufi_backend *backend;
+  gpuf_stream stream;
+  gpufi_chunks chunks;
+  size_t raw_nbytes, encoded_nbytes;
+  uint8_t *raw, *encoded; /* on the host, as are the places and the verdicts */
+  gpufi_chunk_place *places;
+  uint32_t *verdicts;
+  void *d_raw, *d_encoded, *d_places, *d_verdicts, *d_encode_scratch, *d_decode_scratch;
+} fixture;
+
+static void *allocate(size_t nbytes) {
+  void *d_ptr;
+  CHECK_OK(gpuf_alloc(test_device, nbytes, &d_ptr, &err));
+  return d_ptr;
+}
+
+static void fixture_init(fixture *f, const gpufi_chunk_shape *shape, size_t count,
+                         bool big_endian) {
+  memset(f, 0, sizeof(*f));
+  CHECK_OK(gpufi_backend_for(test_device, &f->backend, &err));
+  CHECK_OK(f->backend->stream_create(test_device.index, &f->stream, &err));
+  CHECK_OK(gpufi_chunks_init(&f->chunks, shape, count, &err));
+  f->chunks.big_endian = big_endian;
+  f->raw_nbytes = count * f->chunks.raw_pitch_nbytes;
+  f->encoded_nbytes = gpufi_chunks_encoded_nbytes(&f->chunks);
+  f->raw = calloc(1, f->raw_nbytes);
+  f->encoded = calloc(1, f->encoded_nbytes);
+  f->places = calloc(GPUFI_CHUNKS_PLACE_COUNT(count), sizeof(*f->places));
+  f->verdicts = calloc(count, sizeof(*f->verdicts));
+  f->d_raw = allocate(f->raw_nbytes);
+  f->d_encoded = allocate(f->encoded_nbytes);
+  f->d_places = allocate(GPUFI_CHUNKS_PLACE_COUNT(count) * sizeof(*f->places));
+  f->d_verdicts = allocate(count * sizeof(*f->verdicts));
+  f->d_encode_scratch = allocate(f->backend->encode_scratch_nbytes(&f->chunks));
+  f->d_decode_scratch = allocate(f->backend->decode_scratch_nbytes(&f->chunks));
+}
+
+static void fixture_fini(fixture *f) {
+  void *const d_ptrs[] = {f->d_raw,      f->d_encoded,        f->d_places,
+                          f->d_verdicts, f->d_encode_scratch, f->d_decode_scratch};
+  for (size_t i = 0; i < sizeof(d_ptrs) / sizeof(d_ptrs[0]); i++) {
+    CHECK_OK(gpuf_free(test_device, d_ptrs[i], &err));
+  }
+  CHECK_OK(f->backend->stream_destroy(test_device.index, f->stream, &err));
+  free(f->raw);
+  free(f->encoded);
+  free(f->places);
+  free(f->verdicts);
+}
+
+static void transfer(void *h_ptr, void *d_ptr, size_t nbytes, bool upload) {
+  const int64_t shape[1] = {(int64_t)nbytes};
+  gpuf_tensor device, host;
+  CHECK_OK(gpuf_tensor_init(&device, d_ptr, test_device, GPUF_DTYPE_UINT8, 1, shape, &err));
+  CHECK_OK(gpuf_tensor_init(&host, h_ptr, cpu_device, GPUF_DTYPE_UINT8, 1, shape, &err));
+  CHECK_OK(upload ? gpuf_copy(&device, &host, NULL, &err) : gpuf_copy(&host, &device, NULL, &err));
+}
+
+static void fill(fixture *f) {
+  for (size_t i = 0; i < f->chunks.count; i++) {
+    fill_chunk(f->raw + i * f->chunks.raw_pitch_nbytes, &f->chunks.shape,
+               (pattern)below(PATTERN_COUNT));
+  }
+}
+
+static void encode(fixture *f) {
+  const size_t places_nbytes = GPUFI_CHUNKS_PLACE_COUNT(f->chunks.count) * sizeof(*f->places);
+  transfer(f->raw, f->d_raw, f->raw_nbytes, true);
+  CHECK_OK(f->backend->encode(test_device.index, &f->chunks, f->d_raw, f->d_encoded, f->d_places,
+                              f->d_encode_scratch, f->stream, &err));
+  CHECK_OK(f->backend->stream_synchronize(test_device.index, f->stream, &err));
+  transfer(f->places, f->d_places, places_nbytes, false);
+  CHECK(f->places[f->chunks.count].offset <= f->encoded_nbytes);
+  transfer(f->encoded, f->d_encoded, f->encoded_nbytes, false);
+}
+
+static void decode(fixture *f) {
+  memset(f->raw, 0xa5, f->raw_nbytes);
+  transfer(f->raw, f->d_raw, f->raw_nbytes, true);
+  transfer(f->encoded, f->d_encoded, f->encoded_nbytes, true);
+  transfer(f->places, f->d_places, f->chunks.count * sizeof(*f->places), true);
+  CHECK_OK(f->backend->decode(test_device.index, &f->chunks, f->d_encoded, f->encoded_nbytes,
+                              f->d_places, f->d_raw, f->d_verdicts, f->d_decode_scratch, f->stream,
+                              &err));
+  CHECK_OK(f->backend->stream_synchronize(test_device.index, f->stream, &err));
+  transfer(f->raw, f->d_raw, f->raw_nbytes, false);
+  transfer(f->verdicts, f->d_verdicts, f->chunks.count * sizeof(*f->verdicts), false);
+}
+
+/* The CPU's encoding of chunk i. */
+static size_t encode_on_cpu(const fixture *f, size_t i, uint8_t *encoded) {
+  const size_t bound = gpufi_codec_bound(f->chunks.raw_nbytes);
+  const uint8_t *const raw = f->raw + i * f->chunks.raw_pitch_nbytes;
+  void *scratch = aligned_alloc(64, gpufi_round_up(f->chunks.raw_nbytes, 64));
+  size_t nbytes;
+  CHECK_OK((f->chunks.big_endian ? gpufi_codec_encode_big_endian : gpufi_codec_encode)(
+      &f->chunks.shape, raw, encoded, bound, &nbytes, scratch, &err));
+  free(scratch);
+  return nbytes;
+}
+
+/* Fill the encoded buffer and the places with the CPU's chunks. */
+static void encode_all_on_cpu(fixture *f) {
+  uint64_t at = 0;
+  for (size_t i = 0; i < f->chunks.count; i++) {
+    const size_t nbytes = encode_on_cpu(f, i, f->encoded + at);
+    f->places[i] = (gpufi_chunk_place){at, nbytes};
+    at += nbytes;
+  }
+}
+
+static bool is_for_the_cpu(const uint8_t *chunk) {
+  return chunk[GPUFI_AT_MODE] == GPUFI_MODE_RANKED ||
+         chunk[GPUFI_AT_TRANSFORM] == GPUFI_TRANSFORM_DICTIONARY;
+}
+
+/* --- tests ----------------------------------------------------------------- */
+
+static void check_encoding(fixture *f) {
+  uint8_t *const expected = malloc(gpufi_codec_bound(f->chunks.raw_nbytes));
+  fill(f);
+  encode(f);
+  for (size_t i = 0; i < f->chunks.count; i++) {
+    const gpufi_chunk_place place = f->places[i];
+    const size_t nbytes = encode_on_cpu(f, i, expected);
+    CHECK(place.offset % 16 == 0 && place.offset + place.nbytes <= f->encoded_nbytes);
+    CHECK(place.nbytes == 0 ||
+          (place.nbytes == nbytes && memcmp(f->encoded + place.offset, expected, nbytes) == 0));
+    CHECK(place.nbytes != 0 || test_device.kind == GPUF_DEVICE_CUDA);
+  }
+  free(expected);
+}
+
+static void check_decoding(fixture *f) {
+  uint8_t *const raw = malloc(f->raw_nbytes);
+  fill(f);
+  memcpy(raw, f->raw, f->raw_nbytes);
+  encode_all_on_cpu(f);
+  decode(f);
+  for (size_t i = 0; i < f->chunks.count; i++) {
+    const size_t at = i * f->chunks.raw_pitch_nbytes;
+    if (f->verdicts[i] == GPUFI_CHUNK_LEFT) {
+      CHECK(is_for_the_cpu(f->encoded + f->places[i].offset));
+      continue;
+    }
+    CHECK(f->verdicts[i] == GPUFI_CHUNK_DONE);
+    CHECK(memcmp(f->raw + at, raw + at, f->chunks.raw_nbytes) == 0);
+  }
+  free(raw);
+}
+
+static void with_random_batches(void (*check)(fixture *f), int rounds) {
+  for (int round = 0; round < rounds; round++) {
+    const gpufi_chunk_shape shape = random_shape(round % 8 ? 5000 : 50000);
+    fixture f;
+    fixture_init(&f, &shape, 1 + below(4), below(4) == 0);
+    check(&f);
+    fixture_fini(&f);
+  }
+}
+
+static void the_bytes_are_those_of_the_cpu(void) {
+  with_random_batches(check_encoding, 150);
+}
+
+static void every_chunk_decodes_to_what_it_was(void) {
+  with_random_batches(check_decoding, 150);
+}
+
+/* Rows that start anywhere in a block, in chunks of several runs, predicted along every axis. */
+static void rows_of_every_alignment_keep_their_bits(void) {
+  static const gpuf_dtype dtypes[] = {GPUF_DTYPE_UINT8, GPUF_DTYPE_BFLOAT16, GPUF_DTYPE_FLOAT32,
+                                      GPUF_DTYPE_INT64, GPUF_DTYPE_COMPLEX64};
+  for (uint32_t row = 30; row < 46; row++) {
+    const gpufi_chunk_shape shape = {dtypes[row % 5], 3, {3, 230 + row, row}};
+    fixture f;
+    fixture_init(&f, &shape, 3, false);
+    check_encoding(&f);
+    check_decoding(&f);
+    fixture_fini(&f);
+  }
+}
+
+/* Damage one chunk; sealed with a right checksum or not. The CPU's answer is the device's, and the
+ * other chunks are as they were. */
+static void check_damage(fixture *f) {
+  uint8_t *const raw = malloc(f->raw_nbytes), *const out = malloc(f->chunks.raw_nbytes);
+  fill(f);
+  memcpy(raw, f->raw, f->raw_nbytes);
+  encode_all_on_cpu(f);
+  const size_t hurt = below(f->chunks.count), nbytes = f->places[hurt].nbytes;
+  uint8_t *const chunk = f->encoded + f->places[hurt].offset;
+  for (uint64_t hits = 1 + below(3); hits > 0; hits--) {
+    chunk[below(below(3) && nbytes > 160 ? 160 : nbytes)] ^= (uint8_t)(1 << below(8));
+  }
+  if (below(3)) {
+    gpufi_codec_seal(chunk, nbytes);
+  }
+  decode(f);
+  for (size_t i = 0; i < f->chunks.count; i++) {
+    const size_t at = i * f->chunks.raw_pitch_nbytes;
+    gpufi_chunk_shape shape;
+    size_t raw_nbytes;
+    bool good = i != hurt;
+    memcpy(out, raw + at, f->chunks.raw_nbytes);
+    if (i == hurt && gpufi_codec_inspect(chunk, nbytes, &shape, &raw_nbytes, NULL) == GPUF_OK) {
+      good = memcmp(&shape, &f->chunks.shape, sizeof(shape)) == 0 &&
+             gpufi_codec_decode(chunk, nbytes, out, raw_nbytes, NULL) == GPUF_OK;
+    }
+    if (f->verdicts[i] != GPUFI_CHUNK_LEFT) {
+      CHECK(f->verdicts[i] == (good ? GPUFI_CHUNK_DONE : GPUFI_CHUNK_REFUSED));
+      CHECK(!good || memcmp(f->raw + at, out, f->chunks.raw_nbytes) == 0);
+    }
+  }
+  free(raw);
+  free(out);
+}
+
+static void damage_is_refused_and_hurts_no_other_chunk(void) {
+  with_random_batches(check_damage, 150);
+}
+
+static void a_place_outside_the_buffer_is_refused(void) {
+  static const gpufi_chunk_place wrong[] = {
+      {0, 95},          {8, 4096},           {UINT64_MAX - 15, 112}, {0, UINT64_MAX},
+      {1u << 30, 4096}, {UINT64_MAX / 2, 0}, {16, UINT64_MAX - 16},  {0, 0}};
+  const size_t count = sizeof(wrong) / sizeof(wrong[0]);
+  const gpufi_chunk_shape shape = {GPUF_DTYPE_FLOAT32, 2, {40, 50}};
+  fixture f;
+  fixture_init(&f, &shape, count, false);
+  fill(&f);
+  encode_all_on_cpu(&f);
+  memcpy(f.places, wrong, sizeof(wrong));
+  decode(&f);
+  for (size_t i = 0; i < count; i++) {
+    CHECK(f.verdicts[i] == GPUFI_CHUNK_REFUSED);
+  }
+  fixture_fini(&f);
+}
+
+static void a_chunk_of_another_shape_is_refused(void) {
+  const gpufi_chunk_shape shape = {GPUF_DTYPE_FLOAT32, 2, {40, 50}};
+  static const gpufi_chunk_shape others[] = {{GPUF_DTYPE_INT32, 2, {40, 50}},
+                                             {GPUF_DTYPE_FLOAT32, 2, {50, 40}},
+                                             {GPUF_DTYPE_FLOAT32, 1, {2000}}};
+  fixture f;
+  for (size_t i = 0; i < sizeof(others) / sizeof(others[0]); i++) {
+    fixture_init(&f, &shape, 1, false);
+    fill(&f);
+    encode_all_on_cpu(&f);
+    f.chunks.shape = others[i];
+    decode(&f);
+    CHECK(f.verdicts[0] == GPUFI_CHUNK_REFUSED);
+    fixture_fini(&f);
+  }
+}
+
+int main(void) {
+  TEST_ON_DEVICES(the_bytes_are_those_of_the_cpu);
+  TEST_ON_DEVICES(every_chunk_decodes_to_what_it_was);
+  TEST_ON_DEVICES(rows_of_every_alignment_keep_their_bits);
+  TEST_ON_DEVICES(damage_is_refused_and_hurts_no_other_chunk);
+  TEST_ON_DEVICES(a_place_outside_the_buffer_is_refused);
+  TEST_ON_DEVICES(a_chunk_of_another_shape_is_refused);
+  return test_finish();
+}
