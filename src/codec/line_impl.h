@@ -99,7 +99,7 @@ F(inverse_vectors)(const uint8_t *residuals, size_t count, size_t room, gpufi_li
   if (splits && i > count) {
     memcpy(above + count * sizeof(T), &beyond, sizeof(beyond));
   }
-  if (step != 0 && i != 0) {
+  if (step != 0 && i != 0 && (i < count || count < line->left)) { /* the line goes on */
     const size_t last = (i < count ? i : count) - 1 + VALUES - i; /* place in the last vector */
     T ends[VALUES];
     memcpy(ends, &sums, sizeof(ends));

@@ -172,44 +172,48 @@ static gpuf_status check_fill(const uint8_t *in, unsigned width, size_t here, si
   return GPUF_OK;
 }
 
-/* The groups of a list by way of buffers that hold whole groups and what unpacking may read. */
-static gpuf_status unpack_padded(size_t value_nbytes, const uint8_t *in, size_t in_nbytes,
-                                 size_t at, const uint8_t *widths, const gpufi_block *block,
-                                 void *residuals, size_t count, gpuf_error *err) {
+/* The groups of a list, by way of buffers where unpacking would read or write too far. `residuals`
+ * has `room` for so many values. */
+static gpuf_status unpack_groups(size_t value_nbytes, const uint8_t *in, size_t in_nbytes,
+                                 bool at_end, size_t at, const uint8_t *widths,
+                                 const gpufi_block *block, uint8_t *residuals, size_t count,
+                                 size_t room, gpuf_error *err) {
   uint8_t padded[8 * GPUFI_BLOCK_VALUES + GPUFI_GROUP_READ_NBYTES];
   uint8_t whole[8 * GPUFI_BLOCK_VALUES];
   const size_t groups = group_count(count), rest = count % GPUFI_GROUP_VALUES;
   const unsigned last = widths[groups - 1];
-  memcpy(padded, in, in_nbytes);
-  memset(padded + in_nbytes, 0, GPUFI_GROUP_READ_NBYTES);
-  gpufi_cpu_get()->unpack[gpufi_value_index(value_nbytes)](padded, widths, groups, block, whole);
-  memcpy(residuals, whole, count * value_nbytes);
+  uint8_t *const out = room >= groups * GPUFI_GROUP_VALUES ? residuals : whole;
+  if (at_end) {
+    memcpy(padded, in, in_nbytes);
+    memset(padded + in_nbytes, 0, GPUFI_GROUP_READ_NBYTES);
+    in = padded;
+  }
+  gpufi_cpu_get()->unpack[gpufi_value_index(value_nbytes)](in, widths, groups, block, out);
+  if (out == whole) {
+    memcpy(residuals, whole, count * value_nbytes);
+  }
   return rest == 0 ? GPUF_OK
-                   : check_fill(padded + in_nbytes - last, last, rest, at + in_nbytes - last, err);
+                   : check_fill(in + in_nbytes - last, last, rest, at + in_nbytes - last, err);
 }
 
 /* A list of coded groups. */
 static gpuf_status unpack_coded(size_t value_nbytes, const uint8_t *in, size_t in_nbytes, size_t at,
-                                gpufi_block block, void *residuals, size_t count, gpuf_error *err) {
+                                gpufi_block block, void *residuals, size_t count, size_t room,
+                                gpuf_error *err) {
   uint8_t widths[GPUFI_BLOCK_GROUPS];
-  const size_t groups = group_count(count);
   const bool at_end = in_nbytes - block.nbytes < GPUFI_GROUP_READ_NBYTES;
   size_t codes;
   if (block.width == 0 || block.width > 8 * value_nbytes ||
       (block.kind == GPUFI_BLOCK_CODE4 && (block.form & GPUFI_FORM_EVEN))) {
     return corrupt(err, at, "the block's width or form does not fit the value or the kind");
   }
-  const gpuf_status status = read_widths(in, at_end, at, &block, groups, widths, &codes, err);
+  const gpuf_status status =
+      read_widths(in, at_end, at, &block, group_count(count), widths, &codes, err);
   if (status != GPUF_OK) {
     return status;
   }
-  if (at_end || count % GPUFI_GROUP_VALUES != 0) {
-    return unpack_padded(value_nbytes, in + codes, block.nbytes - codes, at + codes, widths, &block,
-                         residuals, count, err);
-  }
-  gpufi_cpu_get()->unpack[gpufi_value_index(value_nbytes)](in + codes, widths, groups, &block,
-                                                           residuals);
-  return GPUF_OK;
+  return unpack_groups(value_nbytes, in + codes, block.nbytes - codes, at_end, at + codes, widths,
+                       &block, residuals, count, room, err);
 }
 
 /* Every packed value is 0: the residuals are 0, or, in a sparse block, the least there is. */
@@ -234,16 +238,17 @@ static void fill_zero(size_t value_nbytes, const gpufi_block *block, void *resid
   }
 }
 
-/* All residuals of a block, or those of a sparse one that are not 0. */
+/* All residuals of a block, or those of a sparse one that are not 0; `residuals` has `room`. */
 static gpuf_status unpack_list(size_t value_nbytes, const uint8_t *in, size_t in_nbytes, size_t at,
-                               gpufi_block block, void *residuals, size_t count, gpuf_error *err) {
+                               gpufi_block block, void *residuals, size_t count, size_t room,
+                               gpuf_error *err) {
   const size_t raw_nbytes = count * value_nbytes;
   const bool sparse = (block.form & GPUFI_FORM_SPARSE) != 0;
   if (block.shift >= 8 * value_nbytes) {
     return corrupt(err, at, "the block's shift does not fit the value");
   }
   if (block.kind == GPUFI_BLOCK_CODE3 || block.kind == GPUFI_BLOCK_CODE4) {
-    return unpack_coded(value_nbytes, in, in_nbytes, at, block, residuals, count, err);
+    return unpack_coded(value_nbytes, in, in_nbytes, at, block, residuals, count, room, err);
   }
   const bool zero = block.kind == GPUFI_BLOCK_ZERO, restored = zero && sparse;
   const uint32_t extra = block.form & ~(uint32_t)GPUFI_FORM_SPARSE;
@@ -264,7 +269,7 @@ gpuf_status gpufi_block_unpack(size_t value_nbytes, const uint8_t *in, size_t in
   uint64_t used[GPUFI_BLOCK_VALUES + GPUFI_EXPAND_READ_NBYTES / 8];
   gpufi_mask mask;
   if (!(block.form & GPUFI_FORM_SPARSE)) {
-    return unpack_list(value_nbytes, in, in_nbytes, at, block, residuals, count, err);
+    return unpack_list(value_nbytes, in, in_nbytes, at, block, residuals, count, count, err);
   }
   gpuf_status status = gpufi_mask_read(in, block.nbytes, at, count, &mask, err);
   if (status != GPUF_OK) {
@@ -272,7 +277,7 @@ gpuf_status gpufi_block_unpack(size_t value_nbytes, const uint8_t *in, size_t in
   }
   block.nbytes -= (uint32_t)mask.nbytes;
   status = unpack_list(value_nbytes, in + mask.nbytes, in_nbytes - mask.nbytes, at + mask.nbytes,
-                       block, used, mask.used_count, err);
+                       block, used, mask.used_count, GPUFI_BLOCK_VALUES, err);
   if (status == GPUF_OK) {
     gpufi_mask_expand(value_nbytes, &mask, (const uint8_t *)used, count, residuals);
   }
