@@ -42,19 +42,27 @@ static gpufi_chunk_shape random_shape(void) {
   return shape;
 }
 
-/* Sums of ramps along the array, noise of a width that changes, zeros, and common trailing zeros:
- * between them all kinds of block, all widths of group and most predictors. */
+/* Noise under a top byte of few, uneven values, as floats of one magnitude have. */
+static uint64_t skewed(unsigned bits) {
+  const uint64_t top = 0x3f - (uint64_t)__builtin_ctzll(random_u64() | 1u << 6);
+  return (random_u64() >> 8 | top << 56) >> (64 - bits);
+}
+
+/* Sums of ramps along the array, noise of a width that changes, zeros, and common trailing zeros;
+ * or noise as of floats: between them all modes and kinds of block, and most predictors. */
 static void fill_random(uint8_t *raw, size_t raw_nbytes, size_t value_nbytes) {
   const unsigned bits = 8 * (unsigned)value_nbytes;
   const unsigned trailing = random_below(3) == 0 ? (unsigned)random_below(bits) : 0;
   const unsigned noise = (unsigned)random_below(bits + 1), period = 1 + (unsigned)random_below(400);
   const uint64_t slope = random_below(3) == 0 ? 0 : random_u64() >> random_below(64);
   const unsigned gap = (unsigned)random_below(5) == 0 ? 700 : 0;
-  const bool varies = random_below(2) == 0;
+  const bool varies = random_below(2) == 0, floats = random_below(6) == 0;
+  const uint64_t zeros = random_below(4) == 0 ? 1 + random_below(20) : 1;
   for (size_t i = 0; i * value_nbytes < raw_nbytes; i++) {
     const unsigned here = varies ? (unsigned)(i / 8 % (noise + 1)) : noise;
     uint64_t x = i % period * slope + (here ? random_u64() >> (64 - here) : 0);
-    x = gap && i / gap % 3 == 1 ? 0 : x << trailing;
+    x = floats ? skewed(bits) : (gap && i / gap % 3 == 1) ? 0 : x << trailing;
+    x = random_u64() % zeros == 0 ? x : 0;
     memcpy(raw + i * value_nbytes, &x, value_nbytes);
   }
 }
@@ -145,13 +153,33 @@ static void check_decoders(const uint8_t *encoded, size_t nbytes, size_t raw_nby
 
 /* --- tests ------------------------------------------------------------------------------------ */
 
+/* Bits for the modes, and for the forms of blocks of W8 without a dictionary. */
+static unsigned features(const chunk *c) {
+  const unsigned mode = c->encoded[GPUFI_AT_MODE];
+  const bool dictionary = c->encoded[GPUFI_AT_TRANSFORM] == GPUFI_TRANSFORM_DICTIONARY;
+  unsigned seen = 1u << mode | (unsigned)dictionary << 4;
+  if (mode == GPUFI_MODE_W8 && !dictionary) {
+    gpufi_geometry g;
+    gpufi_geometry_init(&g, &c->shape);
+    for (size_t b = 0; b < gpufi_block_count(&g); b++) {
+      const gpufi_block block =
+          gpufi_block_from_word(gpufi_load_u32(c->encoded + GPUFI_HEADER_NBYTES + 4 * b));
+      seen |= block.form << 5 | 1u << (8 + block.kind);
+    }
+  }
+  return seen;
+}
+
 static void random_chunks_encode_to_the_same_bytes_and_back(void) {
+  unsigned seen = 0;
   for (int round = 0; round < 2000; round++) {
     chunk c = random_chunk();
+    seen |= features(&c);
     check_encoders(&c);
     check_decoders(c.encoded, c.nbytes, c.raw_nbytes);
     free_chunk(&c);
   }
+  CHECK(seen == 0xfff); /* four modes, dictionaries, three forms, four kinds of block */
 }
 
 /* Set transform and axes of a W8 chunk to others that its header allows. What it then decodes to
