@@ -95,7 +95,7 @@ gpuf_status gpufi_mask_read(const uint8_t *in, size_t in_nbytes, size_t at, size
                             gpufi_mask *mask, gpuf_error *err) {
   const size_t groups = (count + 7) / 8, sets = (groups + 7) / 8, top_nbytes = (sets + 7) / 8;
   const uint8_t *const begin = in, *const end = in + in_nbytes;
-  uint8_t middle[GPUFI_MASK_MIDDLE_NBYTES];
+  uint8_t middle[GPUFI_MASK_MIDDLE_NBYTES] = {0};
   bool good = in_nbytes >= top_nbytes && (sets % 8 == 0 || in[top_nbytes - 1] >> (sets % 8) == 0);
   if (good) {
     in += top_nbytes;
