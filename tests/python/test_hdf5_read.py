@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import re
+import threading
 from pathlib import Path
 from typing import Any
 
@@ -280,6 +281,27 @@ def test_a_file_cut_short_behind_an_open_reader_is_an_error(tmp_path: Path, code
         with pytest.raises(gf.Error, match=r"chunk at \(.*\) of dataset '/x'") as caught:
             read(file, "x")
     assert caught.value.status in ("GPUF_ERR_CORRUPT", "GPUF_ERR_HDF5")
+
+
+@pytest.mark.parametrize("codec", CODECS)
+def test_threads_read_one_plain_file_while_others_close_it(tmp_path: Path, codec: Any) -> None:
+    x = many_chunks(tmp_path / "x.h5", codec)
+    failures: list[BaseException] = []
+
+    def work() -> None:
+        try:
+            for _ in range(5):
+                with h5py.File(tmp_path / "x.h5") as file:
+                    assert (read(file, "x") == x).all()
+        except BaseException as error:
+            failures.append(error)
+
+    threads = [threading.Thread(target=work) for _ in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert failures == []
 
 
 def test_reading_leaves_no_descriptor_open(tmp_path: Path) -> None:

@@ -83,8 +83,9 @@ GPUF_API gpuf_status gpuf_h5_write_region(gpuf_h5_id dataset, const int64_t *sta
                                           gpuf_error *err);
 
 /* Set dtype, ndim and shape of `tensor` to those of the open dataset; other fields are left.
- * Any byte order, layout and filter will do, and HDF5 2.0's complex type too. GPUF_ERR_UNSUPPORTED,
- * saying what it is, for a stored type that no gpuf_dtype stands for. */
+ * Any byte order, layout and filter will do, and HDF5 2.0's complex type too; an enumeration other
+ * than bool is its integers. GPUF_ERR_UNSUPPORTED, saying what it is, for a stored type that no
+ * gpuf_dtype stands for. */
 GPUF_API gpuf_status gpuf_h5_describe(gpuf_h5_id dataset, gpuf_tensor *tensor, gpuf_error *err);
 
 /* Fill `dst` (device or CPU; same shape and dtype, any layout) from dataset `name` under
