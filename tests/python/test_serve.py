@@ -635,7 +635,18 @@ def test_curve_keeps_out_who_does_not_know_the_key() -> None:
 
 
 def test_jupyterlab_finds_the_file_among_external_kernels(runtime: Path) -> None:
+    """By the manager of jupyter_client that JupyterLab's server builds on."""
+    from jupyter_client.multikernelmanager import MultiKernelManager
+
     with gf.serve("run", jupyterlab=True) as server:
+        manager = MultiKernelManager(external_connection_dir=str(runtime / "external_kernels"))
+        (kernel_id,) = manager.list_kernel_ids()
+        kernel = manager.get_kernel(kernel_id)
+        assert kernel.kernel_name == "gpufetch" and not kernel.owns_kernel
+        attached = kernel.blocking_client()
+        attached.start_channels()
+        attached.wait_for_ready(timeout=10)
+        attached.stop_channels()
         linked = runtime / "external_kernels" / "kernel-run.json"
         assert linked.read_text() == Path(server.connection_file).read_text()
         assert stat.S_IMODE(linked.stat().st_mode) == 0o600
