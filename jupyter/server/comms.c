@@ -3,15 +3,19 @@
 #include "core/error.h"
 #include "server/server.h"
 
-#include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <time.h>
 
 #define COMM_ID_MAX_NBYTES 128
 #define TOPIC_NBYTES (COMM_ID_MAX_NBYTES + 8)
 /* How long gpuf_serve_stop waits for other processes that use shared memory. */
 #define IMPORTERS_WAIT_NS 5000000000
+/* Longer than sockets.c waits for one subscriber that takes nothing. */
+#define STUCK_NS 8000000000
+/* In which subscribers connect anew after all were dropped: replies wait for them. */
+#define RECONNECT_NS 1000000000
 
 _Static_assert(GPUF_PUBLISH_NAME_MAX_NBYTES == GPUFI_COMM_NAME_MAX_NBYTES &&
                    GPUF_PUBLISH_TEXT_MAX_NBYTES == GPUFI_COMM_TEXT_MAX_NBYTES,
@@ -95,6 +99,7 @@ gpuf_status gpufi_comms_init(gpufi_comms *comms, struct gpuf_server *server,
   comms->server = server;
   comms->answers_end = &comms->answers;
   comms->open_max = options->client_max;
+  comms->full_nbytes = options->reply_memory_nbytes - 2 * GPUFI_COMM_REPLY_MAX_NBYTES;
   pthread_mutex_init(&comms->lock, NULL);
   pthread_cond_init(&comms->changed, NULL);
   own.reply = take_answer;
@@ -186,6 +191,15 @@ static void send_close(gpufi_comms *comms, const char *id, json_t *parent) {
                        json_pack("{ss s{}}", "comm_id", id, "data"));
 }
 
+/* Take the request at *link out of its list and free it. */
+static void end_request(gpufi_comms *comms, request **link) {
+  request *ended = *link;
+  *link = ended->next;
+  comms->request_count--;
+  json_decref(ended->header);
+  free(ended);
+}
+
 /* What waits gets no reply any more, but its idle. */
 static void drop_comm(gpufi_comms *comms, open_comm **link) {
   open_comm *comm = *link;
@@ -193,11 +207,8 @@ static void drop_comm(gpufi_comms *comms, open_comm **link) {
   comms->open_count--;
   gpufi_comm_client_close(comms->dispatcher, comm->client);
   while (comm->requests) {
-    request *dropped = comm->requests;
-    comm->requests = dropped->next;
-    gpufi_server_status(comms->server, dropped->header, "idle");
-    json_decref(dropped->header);
-    free(dropped);
+    gpufi_server_status(comms->server, comm->requests->header, "idle");
+    end_request(comms, &comm->requests);
   }
   free(comm);
 }
@@ -222,8 +233,15 @@ static request *add_request(gpufi_comms *comms, open_comm *comm, json_t *header)
   if (added) {
     *added = (request){comm->requests, ++comms->tag_count, json_incref(header)};
     comm->requests = added;
+    comms->request_count++;
   }
   return added;
+}
+
+static int64_t clock_ns(void) {
+  struct timespec now;
+  clock_gettime(CLOCK_MONOTONIC, &now);
+  return (int64_t)now.tv_sec * 1000000000 + now.tv_nsec;
 }
 
 /* --- Replies ---------------------------------------------------------------------------------- */
@@ -240,6 +258,7 @@ static void release_buffer(void *data, void *arg) {
   if (atomic_fetch_sub(&held->buffer_count, 1) == 1) {
     gpufi_comms *comms = held->comms;
     gpufi_comm_reply_free(held->reply);
+    atomic_fetch_add(&comms->release_count, 1);
     free(held);
     set_work(comms); /* it may have waited for the memory */
   }
@@ -301,15 +320,33 @@ static void send_answer(gpufi_comms *comms, const answer *sent) {
     set_work(comms);
     return;
   }
-  request *answered = *link;
-  *link = answered->next;
-  send_reply(comms, comm->id, answered->header, sent->reply);
-  gpufi_server_status(comms->server, answered->header, "idle");
-  json_decref(answered->header);
-  free(answered);
+  send_reply(comms, comm->id, (*link)->header, sent->reply);
+  gpufi_server_status(comms->server, (*link)->header, "idle");
+  end_request(comms, link);
+}
+
+bool gpufi_comms_are_stuck(gpufi_comms *comms) {
+  const uint64_t count = atomic_load(&comms->release_count);
+  const int64_t now_ns = clock_ns();
+  gpufi_comm_counts counts;
+  gpufi_comm_get_counts(comms->dispatcher, &counts);
+  if (counts.reply_nbytes < comms->full_nbytes || comms->watched_release_count != count) {
+    comms->watched_ns = 0;
+  }
+  comms->watched_release_count = count;
+  comms->watched_ns = comms->watched_ns ? comms->watched_ns : now_ns;
+  const bool stuck = now_ns - comms->watched_ns > STUCK_NS;
+  if (stuck) {
+    comms->watched_ns = now_ns;
+    comms->held_until_ns = now_ns + RECONNECT_NS;
+  }
+  return stuck;
 }
 
 void gpufi_comms_send_answers(gpufi_comms *comms) {
+  if (comms->held_until_ns > clock_ns()) {
+    return;
+  }
   pthread_mutex_lock(&comms->lock);
   answer *first = comms->answers;
   comms->answers = NULL;
@@ -371,10 +408,7 @@ bool gpufi_comms_open(gpufi_comms *comms, gpufi_message *message) {
   if (!open_client(comms, comm, message)) {
     send_close(comms, id, message->header);
     while (comm->requests) {
-      request *opening = comm->requests;
-      comm->requests = opening->next;
-      json_decref(opening->header);
-      free(opening);
+      end_request(comms, &comm->requests);
     }
     free(comm);
     return false;
@@ -408,9 +442,7 @@ bool gpufi_comms_submit(gpufi_comms *comms, gpufi_message *message) {
   char *data = submitted ? data_text(message) : NULL;
   if (!data) {
     if (submitted) {
-      comm->requests = submitted->next;
-      json_decref(submitted->header);
-      free(submitted);
+      end_request(comms, &comm->requests);
     }
     return false;
   }

@@ -7,6 +7,7 @@
 #include "server/wire.h"
 
 #include <pthread.h>
+#include <stdatomic.h>
 
 struct gpufi_answer;
 struct gpufi_open_comm;
@@ -24,7 +25,14 @@ typedef struct gpufi_comms {
   /* The server's thread's. */
   struct gpufi_open_comm *open; /* the one used last comes first */
   int32_t open_count, open_max;
+  size_t full_nbytes; /* with so many in replies under way, requests may have to wait */
   uint64_t tag_count;
+  int32_t request_count; /* that wait for a reply */
+  uint64_t watched_release_count;
+  int64_t held_until_ns; /* no answers are sent before */
+  int64_t watched_ns;    /* since when that many replies have been released; 0 = not watched */
+
+  atomic_uint_least64_t release_count; /* of replies that ZeroMQ has sent or dropped */
 } gpufi_comms;
 
 /* Make the dispatcher. */
@@ -47,7 +55,11 @@ void gpufi_comms_close_session(gpufi_comms *comms, const gpufi_message *message)
 void gpufi_comms_close_all(gpufi_comms *comms);
 /* {comm_id: {"target_name": ...}}, of one target or, if it is NULL, all. */
 json_t *gpufi_comms_list(const gpufi_comms *comms, const char *target);
-/* Send what the dispatcher has answered. */
+/* Send what the dispatcher has answered, if anything. */
 void gpufi_comms_send_answers(gpufi_comms *comms);
+/* True once requests wait and no reply has gone out for long: subscribers that read nothing hold
+ * all the memory that replies may take, and are to be dropped. To be asked every second while
+ * request_count > 0. */
+bool gpufi_comms_are_stuck(gpufi_comms *comms);
 
 #endif

@@ -7,6 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
+#include <time.h>
 #include <unistd.h>
 
 #define LINGER_MS 1000
@@ -17,6 +18,7 @@
 #define PING_INTERVAL_MS 3000
 #define PING_TIMEOUT_MS 9000
 #define STALL_MAX_MS 6000
+#define REBIND_TRIES 200
 
 /* --- Open ------------------------------------------------------------------------------ */
 
@@ -122,6 +124,21 @@ void gpufi_sockets_close(gpufi_sockets *sockets) {
     zmq_ctx_term(sockets->context);
   }
   memset(sockets, 0, sizeof(*sockets));
+}
+
+/* For ipc the name of the socket must be free before it is taken again; so must a port. */
+void gpufi_sockets_drop_subscribers(gpufi_sockets *sockets, const gpufi_connection *connection) {
+  void *socket = sockets->sockets[GPUFI_IOPUB];
+  char url[PATH_MAX + 64];
+  gpufi_connection_url(connection, GPUFI_IOPUB, url);
+  zmq_unbind(socket, url);
+  for (int i = 0; i < REBIND_TRIES && zmq_bind(socket, url) != 0; i++) {
+    const struct timespec pause = {0, 10000000};
+    nanosleep(&pause, NULL);
+  }
+  if (connection->is_ipc) {
+    chmod(url + strlen("ipc://"), 0600); /* whatever the umask */
+  }
 }
 
 /* --- Messages ------------------------------------------------------------------------------- */

@@ -15,6 +15,9 @@ typedef struct gpufi_sockets {
 gpuf_status gpufi_sockets_open(gpufi_sockets *sockets, gpufi_connection *connection,
                                gpuf_error *err);
 void gpufi_sockets_close(gpufi_sockets *sockets); /* of all zero: does nothing */
+/* Close the connections of all subscribers, and with them their queues. Who still reads connects
+ * anew by itself. */
+void gpufi_sockets_drop_subscribers(gpufi_sockets *sockets, const gpufi_connection *connection);
 
 /* One message, without waiting. `frames` point into `parts`, both of GPUFI_WIRE_FRAMES_MAX + 1,
  * which the caller gives back to gpufi_sockets_release. 0 when nothing has come; frames past the

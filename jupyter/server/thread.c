@@ -11,6 +11,7 @@
 /* Messages of one socket in a row, so that a busy client does not starve the other sockets. */
 #define MESSAGES_IN_A_ROW 32
 #define TOPIC_MAX_NBYTES 256
+#define WATCH_MS 1000 /* while requests wait for replies */
 
 void gpufi_server_wake(gpuf_server *server) {
   const uint64_t one = 1;
@@ -167,8 +168,13 @@ void *gpufi_server_main(void *arg) {
   }
   items[GPUFI_CHANNEL_COUNT] = (zmq_pollitem_t){NULL, server->wake_fd, ZMQ_POLLIN, 0};
   while (!atomic_load(&server->is_stopping)) {
-    if (zmq_poll(items, GPUFI_CHANNEL_COUNT + 1, -1) < 0) {
+    const long timeout_ms = server->comms.request_count > 0 ? WATCH_MS : -1;
+    if (zmq_poll(items, GPUFI_CHANNEL_COUNT + 1, timeout_ms) < 0) {
       continue;
+    }
+    if (timeout_ms > 0 && gpufi_comms_are_stuck(&server->comms)) {
+      gpufi_server_log(server, "subscribers that read nothing were disconnected");
+      gpufi_sockets_drop_subscribers(&server->sockets, &server->connection);
     }
     for (int i = 0; i < GPUFI_CHANNEL_COUNT; i++) {
       if (items[i].revents) {
@@ -177,8 +183,8 @@ void *gpufi_server_main(void *arg) {
     }
     if (items[GPUFI_CHANNEL_COUNT].revents) {
       drain(server->wake_fd);
-      gpufi_comms_send_answers(&server->comms);
     }
+    gpufi_comms_send_answers(&server->comms);
   }
   gpufi_comms_close_all(&server->comms);
   return NULL;
