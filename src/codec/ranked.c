@@ -236,7 +236,7 @@ static void parts_write(const gpufi_ranks *ranks, size_t value_nbytes, parts *p,
 bool gpufi_ranked_pack(const gpufi_ranks *ranks, const uint8_t *index, size_t value_nbytes,
                        const uint8_t *values, size_t count, uint8_t *out, size_t capacity,
                        gpufi_block *block) {
-  uint64_t used[GPUFI_BLOCK_VALUES + GPUFI_EXPAND_READ_NBYTES / 8];
+  uint64_t used[GPUFI_BLOCK_VALUES];
   gpufi_mask mask;
   parts p;
   const uint8_t *list = values;
