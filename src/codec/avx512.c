@@ -150,6 +150,12 @@ INLINE v8 last_8(v8 v, unsigned step) {
 
 /* --- checksum --------------------------------------------------------------------------------- */
 
+/* Modulo 2^64: the compiler's own reduction adds signed numbers, which must not overflow. */
+static uint64_t sum_of(__m512i x) {
+  const v64 v = (v64)x;
+  return v[0] + v[1] + v[2] + v[3] + v[4] + v[5] + v[6] + v[7];
+}
+
 static void add_words(const uint8_t *encoded, size_t begin, size_t end, uint64_t sums[2]) {
   __m512i plain = _mm512_setzero_si512(), mixed = plain;
   const v64 index = {1, 2, 3, 4, 5, 6, 7, 8};
@@ -163,8 +169,8 @@ static void add_words(const uint8_t *encoded, size_t begin, size_t end, uint64_t
     mixed = _mm512_add_epi64(mixed, _mm512_mul_epu32(x, _mm512_srli_epi64(x, 32)));
     key = _mm512_add_epi64(key, next);
   }
-  sums[0] += (uint64_t)_mm512_reduce_add_epi64(plain);
-  sums[1] += (uint64_t)_mm512_reduce_add_epi64(mixed);
+  sums[0] += sum_of(plain);
+  sums[1] += sum_of(mixed);
   gpufi_add_words_scalar(encoded, i, end, sums);
 }
 
@@ -200,7 +206,7 @@ static bool read_codes(const uint8_t *in, const gpufi_block *block, size_t group
     sum = _mm512_add_epi64(sum, _mm512_sad_epu8(width, _mm512_setzero_si512()));
     _mm512_storeu_si512(widths + k, width);
   }
-  *total = (size_t)_mm512_reduce_add_epi64(sum);
+  *total = (size_t)sum_of(sum);
   const size_t end = groups * bits;
   return bad == 0 && (end % 8 == 0 || in[end / 8] >> (end % 8) == 0);
 }

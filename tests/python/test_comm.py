@@ -16,8 +16,12 @@ import pytest
 
 pytest.importorskip("IPython")
 
+from comm_build import needs_comm
+
 import gpufetch as gf
 from gpufetch.jupyter.comm import MAX_REPLY_NBYTES, TARGET_NAME, CommTarget, Dispatcher
+
+pytestmark = needs_comm
 
 SHAPE = (6, 5, 7)
 

@@ -11,9 +11,12 @@ import pytest
 pytest.importorskip("ipykernel")
 pytest.importorskip("jupyter_client")
 
+from comm_build import needs_comm
 from jupyter_client.manager import start_new_kernel
 
 import gpufetch as gf
+
+pytestmark = needs_comm
 
 TIMEOUT_S = 60
 SHAPE = (3, 4, 5)
