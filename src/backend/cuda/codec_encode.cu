@@ -18,7 +18,6 @@ constexpr int kPackWarps = GPUFI_RUN_BLOCKS;
 constexpr int kThreads = (kPackWarps + 1) * kWarp;
 /* Behind the run's bytes, for writers of whole groups. */
 constexpr size_t kSlackNbytes = 80;
-constexpr size_t kSinkNbytes = 4 * kWarp; /* behind that */
 
 /* Thread blocks that share a multiprocessor: bounds the registers. */
 #ifndef ENC_BLOCKS
@@ -299,8 +298,7 @@ __global__ void __launch_bounds__(kThreads, kBlocksPerSm<T>)
   if (warp == kPackWarps) {
     place_run(job, &shared, chunk, run, lane);
   } else {
-    packed.write(reinterpret_cast<uint32_t *>(run_bytes), offset_in_run(shared, warp),
-                 (kRunValues * sizeof(T) + kSlackNbytes) / 4, lane);
+    packed.write(reinterpret_cast<uint32_t *>(run_bytes), offset_in_run(shared, warp), lane);
   }
   __syncthreads();
   const chunk_sum share = write_run(job, shared, run_bytes, run);
@@ -365,7 +363,7 @@ __global__ void __launch_bounds__(kRawThreads)
  */
 
 template <typename T, int C> cudaError_t launch(const encode_job &job, cudaStream_t stream) {
-  constexpr int kShared = static_cast<int>(kRunValues * sizeof(T) + kSlackNbytes + kSinkNbytes);
+  constexpr int kShared = static_cast<int>(kRunValues * sizeof(T) + kSlackNbytes);
   cudaError_t code = cudaFuncSetAttribute(encode_kernel<T, C>,
                                           cudaFuncAttributeMaxDynamicSharedMemorySize, kShared);
   if (code == cudaSuccess) {

@@ -8,18 +8,15 @@
 namespace gpufi {
 
 /* Appends bits to shared memory that is zero. Other writers may share the first and the last word,
- * which are put there by `finish`; the words between are this one's alone. No branches, as the
- * lanes of a warp come to the ends of words at different times: what is not to be stored goes to
- * the lane's word of a sink behind the run. */
+ * which are put there by `finish`; the words between are this one's alone. No branches: the lanes
+ * of a warp come to the ends of words at different times. */
 struct bit_writer {
-  uint32_t *words;
-  uint32_t first, at, sink; /* indices */
-  uint32_t head;            /* the first word, once it is full */
-  uint32_t pending, fill;   /* the lowest `fill` bits of `pending` are not stored yet; fill < 32 */
+  uint32_t *first, *at;
+  uint32_t head;          /* the first word, once it is full */
+  uint32_t pending, fill; /* the lowest `fill` bits of `pending` are not stored yet; fill < 32 */
 
-  __device__ bit_writer(uint32_t *words, uint32_t byte, uint32_t sink)
-      : words(words), first(byte / 4), at(byte / 4), sink(sink), head(0), pending(0),
-        fill(byte % 4 * 8) {}
+  __device__ bit_writer(uint32_t *words, uint32_t byte)
+      : first(words + byte / 4), at(words + byte / 4), head(0), pending(0), fill(byte % 4 * 8) {}
 
   /* The lowest `bits` bits of `value`, the others being 0; bits <= 32. */
   __device__ __forceinline__ void put(uint32_t value, uint32_t bits) {
@@ -27,7 +24,9 @@ struct bit_writer {
     const uint32_t rest = __funnelshift_l(value, 0, fill);
     fill += bits;
     const bool is_full = fill >= 32, is_first = at == first;
-    words[is_full && !is_first ? at : sink] = pending;
+    if (is_full && !is_first) {
+      *at = pending;
+    }
     head = is_full && is_first ? pending : head;
     pending = is_full ? rest : pending;
     at += is_full ? 1 : 0;
@@ -36,25 +35,16 @@ struct bit_writer {
 
   __device__ __forceinline__ void finish() {
     if (at != first) {
-      atomicOr(words + first, head);
+      atomicOr(first, head);
     }
     if (fill != 0) {
-      atomicOr(words + at, pending);
+      atomicOr(at, pending);
     }
   }
 };
 
 __device__ inline void put_byte(uint32_t *words, uint32_t at, uint32_t byte) {
   atomicOr(words + at / 4, byte << at % 4 * 8);
-}
-
-/* At any byte. */
-__device__ inline void put_word(uint32_t *words, uint32_t at, uint32_t word) {
-  const uint32_t fill = at % 4 * 8, rest = __funnelshift_l(word, 0, fill);
-  atomicOr(words + at / 4, word << fill);
-  if (rest != 0) {
-    atomicOr(words + at / 4 + 1, rest);
-  }
 }
 
 /* All of a group, `width` bits a value. */
@@ -332,15 +322,15 @@ template <typename T> struct packed_block {
       codes |= __shfl_xor_sync(kFull, codes, 2);
       codes |= __shfl_xor_sync(kFull, codes, 4);
       if (lane % 8 == 0 && k < group_count()) {
-        put_word(words, at + k / 8 * bits, codes);
+        bit_writer writer(words, at + k / 8 * bits);
+        writer.put(codes, 8 * bits);
+        writer.finish();
       }
     }
   }
 
-  /* All of the block, to byte `at` of words that are zero. From index `sink` on there are 32 words
-   * for nothing. */
-  __device__ __forceinline__ void write(uint32_t *words, uint32_t at, uint32_t sink,
-                                        int lane) const {
+  /* All of the block, to byte `at` of words that are zero. */
+  __device__ __forceinline__ void write(uint32_t *words, uint32_t at, int lane) const {
     if (form & GPUFI_FORM_SPARSE) {
       write_mask(words, at, lane);
       at += mask_nbytes;
@@ -367,7 +357,7 @@ template <typename T> struct packed_block {
 #pragma unroll
     for (int j = 0; j < kLaneGroups; j++) {
       if (widths[j] != 0) {
-        bit_writer writer(words, at + starts[j], sink + static_cast<uint32_t>(lane));
+        bit_writer writer(words, at + starts[j]);
         put_group(&writer, values[j], widths[j]);
         writer.finish();
       }
