@@ -147,8 +147,7 @@ gpu_test() {
   export PYTHONPATH PATH PIP_NO_INDEX
   use_build "$build"
 
-  architecture=$(nvidia-smi --query-gpu=compute_cap --format=csv,noheader 2>/dev/null | head -n 1 | tr -d .) ||
-    architecture=''
+  architecture=$(gpu_architecture)
   step 'wheels from .gpu-bundle' gpu_site
   step build compile "$build" "$cuda" ${architecture:+-Dgpu_architectures="$architecture"}
   step install install_package "$build" "$build/site"

@@ -176,10 +176,17 @@ install_package() {
   printf '%s\n' "$want" >"$where/gpufetch-stamp"
 }
 
+# Compute capability of the first GPU, without the dot; nothing where there is none.
+gpu_architecture() {
+  nvidia-smi --query-gpu=compute_cap --format=csv,noheader 2>/dev/null | head -n 1 | tr -d .
+}
+
+# For the GPU that is here, or one architecture for none: each takes minutes of nvcc.
 everyday_build() {
   set_up
   say "building in ${build##*/}/"
-  compile "$build" "$cuda"
+  architecture=$(gpu_architecture)
+  compile "$build" "$cuda" -Dgpu_architectures="${architecture:-90}"
   use_build "$build"
 }
 

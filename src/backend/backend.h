@@ -127,7 +127,8 @@ typedef struct gpufi_backend {
   size_t (*encode_scratch_nbytes)(const gpufi_chunks *chunks);
   size_t (*decode_scratch_nbytes)(const gpufi_chunks *chunks);
   /* Encode into gpufi_chunks_encoded_nbytes() bytes. Fills in GPUFI_CHUNKS_PLACE_COUNT places; one
-   * of 0 bytes is of a chunk in a form that is left to gpufi_codec_encode. */
+   * of 0 bytes is of a chunk in a form that is left to gpufi_codec_encode. GPUF_ERR_UNSUPPORTED
+   * where the device is too small for it. */
   gpuf_status (*encode)(int32_t device, const gpufi_chunks *chunks, const void *d_raw,
                         void *d_encoded, gpufi_chunk_place *d_places, void *d_scratch,
                         gpuf_stream stream, gpuf_error *err);

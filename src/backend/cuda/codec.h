@@ -10,6 +10,8 @@
 extern "C" {
 #endif
 
+/* Shared memory that a thread block of the encoder takes: more than the smallest GPUs have. */
+size_t gpufi_cuda_encode_shared_nbytes(const gpufi_chunks *chunks);
 size_t gpufi_cuda_encode_scratch_nbytes(const gpufi_chunks *chunks);
 cudaError_t gpufi_cuda_encode(const gpufi_chunks *chunks, const void *d_raw, void *d_encoded,
                               gpufi_chunk_place *d_places, void *d_scratch, cudaStream_t stream);

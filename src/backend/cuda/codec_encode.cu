@@ -362,8 +362,12 @@ __global__ void __launch_bounds__(kRawThreads)
 /* --- launching ----------------------------------------------------------------------------------
  */
 
+constexpr size_t shared_nbytes(size_t value_nbytes) {
+  return kRunValues * value_nbytes + kSlackNbytes;
+}
+
 template <typename T, int C> cudaError_t launch(const encode_job &job, cudaStream_t stream) {
-  constexpr int kShared = static_cast<int>(kRunValues * sizeof(T) + kSlackNbytes);
+  constexpr int kShared = static_cast<int>(shared_nbytes(sizeof(T)));
   cudaError_t code = cudaFuncSetAttribute(encode_kernel<T, C>,
                                           cudaFuncAttributeMaxDynamicSharedMemorySize, kShared);
   if (code == cudaSuccess) {
@@ -448,6 +452,10 @@ chunk_grid make_grid(const gpufi_chunks *chunks) {
 }
 
 } // namespace gpufi
+
+size_t gpufi_cuda_encode_shared_nbytes(const gpufi_chunks *chunks) {
+  return sizeof(run_shared) + shared_nbytes(make_grid(chunks).value_nbytes);
+}
 
 size_t gpufi_cuda_encode_scratch_nbytes(const gpufi_chunks *chunks) {
   return encode_scratch(chunks, make_grid(chunks)).total();

@@ -349,11 +349,28 @@ static gpuf_status reduce(int32_t device, const gpufi_reduce *job, const void *d
   return status;
 }
 
+static gpuf_status check_encode(int32_t device, const gpufi_chunks *chunks, gpuf_error *err) {
+  int there = 0;
+  const size_t needed = gpufi_cuda_encode_shared_nbytes(chunks);
+  const gpuf_status status =
+      CUDA_CALL(cudaDeviceGetAttribute(&there, cudaDevAttrMaxSharedMemoryPerBlockOptin, device));
+  if (status == GPUF_OK && (size_t)there < needed) {
+    return gpufi_fail(err, GPUF_ERR_UNSUPPORTED, 0,
+                      "the encoder takes %zu bytes of shared memory a thread block for these "
+                      "chunks, and cuda:%d has %d; encode on the CPU",
+                      needed, (int)device, there);
+  }
+  return status;
+}
+
 static gpuf_status encode(int32_t device, const gpufi_chunks *chunks, const void *d_raw,
                           void *d_encoded, gpufi_chunk_place *d_places, void *d_scratch,
                           gpuf_stream stream, gpuf_error *err) {
   int previous;
-  gpuf_status status = enter(device, &previous, err);
+  gpuf_status status = check_encode(device, chunks, err);
+  if (status == GPUF_OK) {
+    status = enter(device, &previous, err);
+  }
   if (status == GPUF_OK) {
     status = CUDA_CALL(
         gpufi_cuda_encode(chunks, d_raw, d_encoded, d_places, d_scratch, (cudaStream_t)stream));
