@@ -102,12 +102,7 @@ INLINE v8 last_8(v8 v, unsigned step) {
 #define PREFIX prefix_8
 #define LAST last_8
 #include "codec/line_impl.h"
-#undef T
-#undef BITS
-#undef V
-#undef F
-#undef PREFIX
-#undef LAST
+
 #define T uint16_t
 #define BITS 16
 #define V v16
@@ -115,12 +110,7 @@ INLINE v8 last_8(v8 v, unsigned step) {
 #define PREFIX prefix_16
 #define LAST last_16
 #include "codec/line_impl.h"
-#undef T
-#undef BITS
-#undef V
-#undef F
-#undef PREFIX
-#undef LAST
+
 #define T uint32_t
 #define BITS 32
 #define V v32
@@ -128,12 +118,7 @@ INLINE v8 last_8(v8 v, unsigned step) {
 #define PREFIX prefix_32
 #define LAST last_32
 #include "codec/line_impl.h"
-#undef T
-#undef BITS
-#undef V
-#undef F
-#undef PREFIX
-#undef LAST
+
 #define T uint64_t
 #define BITS 64
 #define V v64
@@ -141,12 +126,6 @@ INLINE v8 last_8(v8 v, unsigned step) {
 #define PREFIX prefix_64
 #define LAST last_64
 #include "codec/line_impl.h"
-#undef T
-#undef BITS
-#undef V
-#undef F
-#undef PREFIX
-#undef LAST
 
 /* --- checksum --------------------------------------------------------------------------------- */
 

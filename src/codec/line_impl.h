@@ -5,7 +5,8 @@
  *   V               a vector of T
  *   PREFIX(x, step) running sums of x's elements, in steps of 1 or 2 (a constant)
  *   LAST(x, step)   x's last `step` elements, over and over
- * Loops over whole arrays are plain C that the compiler vectorizes. */
+ * which it undefines at its end. Loops over whole arrays are plain C that the compiler
+ * vectorizes. */
 
 #define VALUES (sizeof(V) / sizeof(T))
 
@@ -269,3 +270,9 @@ static void F(forward)(const uint8_t *raw, size_t count, gpufi_line *line, uint8
 #undef VALUES
 #undef APPLY
 #undef UNDO
+#undef T
+#undef BITS
+#undef V
+#undef F
+#undef PREFIX
+#undef LAST

@@ -73,12 +73,7 @@ INLINE uint64x2_t last_64(uint64x2_t x, unsigned step) {
 #define PREFIX prefix_8
 #define LAST last_8
 #include "codec/line_impl.h"
-#undef T
-#undef BITS
-#undef V
-#undef F
-#undef PREFIX
-#undef LAST
+
 #define T uint16_t
 #define BITS 16
 #define V uint16x8_t
@@ -86,12 +81,7 @@ INLINE uint64x2_t last_64(uint64x2_t x, unsigned step) {
 #define PREFIX prefix_16
 #define LAST last_16
 #include "codec/line_impl.h"
-#undef T
-#undef BITS
-#undef V
-#undef F
-#undef PREFIX
-#undef LAST
+
 #define T uint32_t
 #define BITS 32
 #define V uint32x4_t
@@ -99,12 +89,7 @@ INLINE uint64x2_t last_64(uint64x2_t x, unsigned step) {
 #define PREFIX prefix_32
 #define LAST last_32
 #include "codec/line_impl.h"
-#undef T
-#undef BITS
-#undef V
-#undef F
-#undef PREFIX
-#undef LAST
+
 #define T uint64_t
 #define BITS 64
 #define V uint64x2_t
