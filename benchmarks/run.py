@@ -19,7 +19,7 @@ from types import ModuleType
 
 import gpufetch as gf
 import peers
-from cases import cold, fetch, gpus, hdf5, layout, out, reduce, share, tree, upload
+from cases import codec, cold, fetch, gpus, hdf5, layout, out, reduce, share, tree, upload
 from harness import Row, Session, commit, cpu_name, markdown, report, today, write_results
 
 CASES: dict[str, ModuleType] = {
@@ -32,6 +32,7 @@ CASES: dict[str, ModuleType] = {
     "upload": upload,
     "reduce": reduce,
     "share": share,
+    "codec": codec,
     "gpus": gpus,
 }
 
