@@ -217,9 +217,6 @@ class _Copy:
             group.links.create_hard(name, self._root, self._committed(found), links)
         else:
             self._create_dataset(Dataset(found), group, name, links)
-        comment = h5o.get_comment(found, b".")
-        if comment:
-            h5o.set_comment(h5o.open(group, name), comment)
 
     def _committed(self, tid: Any) -> bytes:
         """Where the copy of a committed type is until all links are made."""

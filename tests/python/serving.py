@@ -49,6 +49,7 @@ def client(connection_file: str | Path, **channels: bool) -> Iterator[BlockingKe
         yield attached
     finally:
         attached.stop_channels()
+        attached.context.destroy(linger=0)
 
 
 def drain(attached: BlockingKernelClient, timeout: float = 0.3) -> list[dict[str, Any]]:

@@ -647,6 +647,8 @@ def test_jupyterlab_finds_the_file_among_external_kernels(runtime: Path) -> None
         attached.start_channels()
         attached.wait_for_ready(timeout=10)
         attached.stop_channels()
+        for context in (attached.context, manager.context):
+            context.destroy(linger=0)
         linked = runtime / "external_kernels" / "kernel-run.json"
         assert linked.read_text() == Path(server.connection_file).read_text()
         assert stat.S_IMODE(linked.stat().st_mode) == 0o600
