@@ -66,8 +66,8 @@ bool gpufi_caller_find(const void *return_address, gpufi_caller *caller) {
 }
 
 /* The functions that put an entry on the error stack. Newer releases (seen: 1.14.6, 2.0, 2.2) pause
- * their stack while a filter runs and drop what is pushed then, but not a whole stack that takes its
- * place. */
+ * their stack while a filter runs and drop what is pushed then, but not a whole stack that takes
+ * its place. */
 typedef struct error_api {
   herr_t (*push)(hid_t, const char *, const char *, unsigned, hid_t, hid_t, hid_t, const char *,
                  ...);
