@@ -87,6 +87,18 @@ static int parse_axes(PyObject *tuple, const char *name, int32_t ndim, int64_t *
   return 0;
 }
 
+/* Back from the library: the GIL, what was held for the call, and its outcome. */
+static PyObject *write_end(const gpufi_py_state *state, gpufi_py_h5_lock *lock,
+                           gpufi_py_import *import, gpuf_status status, const gpuf_error *err) {
+  PyEval_RestoreThread(lock->thread);
+  lock_fini(lock);
+  gpufi_py_import_clear(import);
+  if (status != GPUF_OK) {
+    return gpufi_py_raise(state, err);
+  }
+  Py_RETURN_NONE;
+}
+
 static PyObject *h5_write(PyObject *module, PyObject *args) {
   gpufi_py_state *state = gpufi_py_state_of_module(module);
   long long location;
@@ -112,13 +124,7 @@ static PyObject *h5_write(PyObject *module, PyObject *args) {
   }
   lock.thread = PyEval_SaveThread();
   status = gpuf_h5_write(location, name, &import.tensor, &options, &err);
-  PyEval_RestoreThread(lock.thread);
-  lock_fini(&lock);
-  gpufi_py_import_clear(&import);
-  if (status != GPUF_OK) {
-    return gpufi_py_raise(state, &err);
-  }
-  Py_RETURN_NONE;
+  return write_end(state, &lock, &import, status, &err);
 }
 
 static PyObject *h5_write_region(PyObject *module, PyObject *args) {
@@ -143,13 +149,7 @@ static PyObject *h5_write_region(PyObject *module, PyObject *args) {
   }
   lock.thread = PyEval_SaveThread();
   status = gpuf_h5_write_region(dataset, start, &import.tensor, &options, &err);
-  PyEval_RestoreThread(lock.thread);
-  lock_fini(&lock);
-  gpufi_py_import_clear(&import);
-  if (status != GPUF_OK) {
-    return gpufi_py_raise(state, &err);
-  }
-  Py_RETURN_NONE;
+  return write_end(state, &lock, &import, status, &err);
 }
 
 /* --- Reading -------------------------------------------------------------------- */

@@ -7,7 +7,6 @@ import logging
 import threading
 import weakref
 from collections.abc import Callable
-from types import TracebackType
 from typing import Any, Literal, final
 
 from gpufetch import _core, _share  # noqa: F401  (the order of what runs at exit)
@@ -85,12 +84,7 @@ class Server:
     def __enter__(self) -> Server:
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        value: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *reason: object) -> None:
         self.stop()
 
     def __repr__(self) -> str:

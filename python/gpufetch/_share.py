@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import atexit
 import time
-from types import TracebackType
 from typing import Any, final
 
 from gpufetch import _core
@@ -106,12 +105,7 @@ class ShareHandle:
     def __enter__(self) -> ShareHandle:
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        value: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *reason: object) -> None:
         unshare(self)
 
 

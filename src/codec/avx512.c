@@ -95,37 +95,7 @@ INLINE v8 last_8(v8 v, unsigned step) {
                    : (v8)_mm512_permutexvar_epi16(_mm512_set1_epi16(31), (__m512i)v);
 }
 
-#define T uint8_t
-#define BITS 8
-#define V v8
-#define F(name) name##_8
-#define PREFIX prefix_8
-#define LAST last_8
-#include "codec/line_impl.h"
-
-#define T uint16_t
-#define BITS 16
-#define V v16
-#define F(name) name##_16
-#define PREFIX prefix_16
-#define LAST last_16
-#include "codec/line_impl.h"
-
-#define T uint32_t
-#define BITS 32
-#define V v32
-#define F(name) name##_32
-#define PREFIX prefix_32
-#define LAST last_32
-#include "codec/line_impl.h"
-
-#define T uint64_t
-#define BITS 64
-#define V v64
-#define F(name) name##_64
-#define PREFIX prefix_64
-#define LAST last_64
-#include "codec/line_impl.h"
+#include "codec/line_widths_impl.h"
 
 /* --- checksum --------------------------------------------------------------------------------- */
 

@@ -5,6 +5,11 @@
 
 #include <arm_neon.h>
 
+typedef uint8x16_t v8;
+typedef uint16x8_t v16;
+typedef uint32x4_t v32;
+typedef uint64x2_t v64;
+
 #define INLINE static inline __attribute__((always_inline))
 
 /* --- running sums ----------------------------------------------------------------------------- */
@@ -66,37 +71,7 @@ INLINE uint64x2_t last_64(uint64x2_t x, unsigned step) {
   return step == 1 ? vdupq_laneq_u64(x, 1) : x;
 }
 
-#define T uint8_t
-#define BITS 8
-#define V uint8x16_t
-#define F(name) name##_8
-#define PREFIX prefix_8
-#define LAST last_8
-#include "codec/line_impl.h"
-
-#define T uint16_t
-#define BITS 16
-#define V uint16x8_t
-#define F(name) name##_16
-#define PREFIX prefix_16
-#define LAST last_16
-#include "codec/line_impl.h"
-
-#define T uint32_t
-#define BITS 32
-#define V uint32x4_t
-#define F(name) name##_32
-#define PREFIX prefix_32
-#define LAST last_32
-#include "codec/line_impl.h"
-
-#define T uint64_t
-#define BITS 64
-#define V uint64x2_t
-#define F(name) name##_64
-#define PREFIX prefix_64
-#define LAST last_64
-#include "codec/line_impl.h"
+#include "codec/line_widths_impl.h"
 
 /* --- checksum --------------------------------------------------------------------------------- */
 

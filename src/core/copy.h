@@ -27,7 +27,7 @@ typedef struct gpufi_copy {
   gpuf_dtype device_dtype;
   gpuf_dtype host_dtype; /* what travels; another only in a copy that casts */
   gpufi_route route;
-  bool host_pinned;     /* contiguous, and pinned by the pool */
+  bool host_pinned;     /* contiguous, and page-locked in one piece */
   size_t nbytes;        /* that travel in all, > 0 */
   size_t piece_nbytes;  /* a multiple of the size of the elements that travel */
   gpuf_stream producer; /* the copy starts after the work on it */

@@ -233,33 +233,24 @@ __global__ void __launch_bounds__(kThreads, kBlocksPerSm<T>)
 /* --- launching ----------------------------------------------------------------------------------
  */
 
-template <typename T, int C> cudaError_t launch(const decode_job &job, cudaStream_t stream) {
-  constexpr int kShared = static_cast<int>(kSharedNbytes<T>);
-  cudaError_t code = cudaFuncSetAttribute(decode_kernel<T, C>,
-                                          cudaFuncAttributeMaxDynamicSharedMemorySize, kShared);
-  if (code == cudaSuccess) {
-    code = open_chunks(job, stream);
-  }
-  if (code == cudaSuccess) {
-    decode_kernel<T, C><<<job.chunk_count * job.grid.run_count, kThreads, kShared, stream>>>(job);
-    code = cudaGetLastError();
-  }
-  return code == cudaSuccess ? restore_chunks(job, stream) : code;
-}
+struct launch {
+  const decode_job &job;
+  cudaStream_t stream;
 
-cudaError_t launch_by_width(const decode_job &job, cudaStream_t stream) {
-  const bool is_complex = job.grid.component_count == 2;
-  switch (job.grid.value_nbytes) {
-  case 1:
-    return launch<uint8_t, 1>(job, stream);
-  case 2:
-    return launch<uint16_t, 1>(job, stream);
-  case 4:
-    return is_complex ? launch<uint32_t, 2>(job, stream) : launch<uint32_t, 1>(job, stream);
-  default:
-    return is_complex ? launch<uint64_t, 2>(job, stream) : launch<uint64_t, 1>(job, stream);
+  template <typename T, int C> cudaError_t run() const {
+    constexpr int kShared = static_cast<int>(kSharedNbytes<T>);
+    cudaError_t code = cudaFuncSetAttribute(decode_kernel<T, C>,
+                                            cudaFuncAttributeMaxDynamicSharedMemorySize, kShared);
+    if (code == cudaSuccess) {
+      code = open_chunks(job, stream);
+    }
+    if (code == cudaSuccess) {
+      decode_kernel<T, C><<<job.chunk_count * job.grid.run_count, kThreads, kShared, stream>>>(job);
+      code = cudaGetLastError();
+    }
+    return code == cudaSuccess ? restore_chunks(job, stream) : code;
   }
-}
+};
 
 /* The scratch in its order; each part's size is a multiple of 16. */
 struct decode_scratch {
@@ -298,5 +289,5 @@ cudaError_t gpufi_cuda_decode(const gpufi_chunks *chunks, const void *d_encoded,
   job.run_done = reinterpret_cast<uint32_t *>(at += sizes.states);
   job.run_offsets = reinterpret_cast<uint32_t *>(at + sizes.done);
   const cudaError_t code = cudaMemsetAsync(d_scratch, 0, sizes.states + sizes.done, stream);
-  return code == cudaSuccess ? launch_by_width(job, stream) : code;
+  return code == cudaSuccess ? with_values(job.grid, launch{job, stream}) : code;
 }

@@ -440,6 +440,21 @@ template <int kWarps> __device__ inline chunk_sum block_sum(chunk_sum sum, chunk
   return sum;
 }
 
+/* Call f.run<T, C>() with the unsigned type of the chunks' values and their number an element. */
+template <typename Function> cudaError_t with_values(const chunk_grid &grid, const Function &f) {
+  const bool is_complex = grid.component_count == 2;
+  switch (grid.value_nbytes) {
+  case 1:
+    return f.template run<uint8_t, 1>();
+  case 2:
+    return f.template run<uint16_t, 1>();
+  case 4:
+    return is_complex ? f.template run<uint32_t, 2>() : f.template run<uint32_t, 1>();
+  default:
+    return is_complex ? f.template run<uint64_t, 2>() : f.template run<uint64_t, 1>();
+  }
+}
+
 } // namespace gpufi
 
 #endif

@@ -366,39 +366,30 @@ constexpr size_t shared_nbytes(size_t value_nbytes) {
   return kRunValues * value_nbytes + kSlackNbytes;
 }
 
-template <typename T, int C> cudaError_t launch(const encode_job &job, cudaStream_t stream) {
-  constexpr int kShared = static_cast<int>(shared_nbytes(sizeof(T)));
-  cudaError_t code = cudaFuncSetAttribute(encode_kernel<T, C>,
-                                          cudaFuncAttributeMaxDynamicSharedMemorySize, kShared);
-  if (code == cudaSuccess) {
-    code = choose_predictions(job, stream);
-  }
-  if (code == cudaSuccess) {
-    encode_kernel<T, C><<<job.chunk_count * job.grid.run_count, kThreads, kShared, stream>>>(job);
-    code = cudaGetLastError();
-  }
-  if (code == cudaSuccess) {
-    const uint32_t piece_count =
-        static_cast<uint32_t>((job.grid.raw_nbytes + kPieceNbytes - 1) / kPieceNbytes);
-    raw_kernel<<<job.chunk_count * piece_count, kRawThreads, 0, stream>>>(job, piece_count);
-    code = cudaGetLastError();
-  }
-  return code;
-}
+struct launch {
+  const encode_job &job;
+  cudaStream_t stream;
 
-cudaError_t launch_by_width(const encode_job &job, cudaStream_t stream) {
-  const bool is_complex = job.grid.component_count == 2;
-  switch (job.grid.value_nbytes) {
-  case 1:
-    return launch<uint8_t, 1>(job, stream);
-  case 2:
-    return launch<uint16_t, 1>(job, stream);
-  case 4:
-    return is_complex ? launch<uint32_t, 2>(job, stream) : launch<uint32_t, 1>(job, stream);
-  default:
-    return is_complex ? launch<uint64_t, 2>(job, stream) : launch<uint64_t, 1>(job, stream);
+  template <typename T, int C> cudaError_t run() const {
+    constexpr int kShared = static_cast<int>(shared_nbytes(sizeof(T)));
+    cudaError_t code = cudaFuncSetAttribute(encode_kernel<T, C>,
+                                            cudaFuncAttributeMaxDynamicSharedMemorySize, kShared);
+    if (code == cudaSuccess) {
+      code = choose_predictions(job, stream);
+    }
+    if (code == cudaSuccess) {
+      encode_kernel<T, C><<<job.chunk_count * job.grid.run_count, kThreads, kShared, stream>>>(job);
+      code = cudaGetLastError();
+    }
+    if (code == cudaSuccess) {
+      const uint32_t piece_count =
+          static_cast<uint32_t>((job.grid.raw_nbytes + kPieceNbytes - 1) / kPieceNbytes);
+      raw_kernel<<<job.chunk_count * piece_count, kRawThreads, 0, stream>>>(job, piece_count);
+      code = cudaGetLastError();
+    }
+    return code;
   }
-}
+};
 
 /* The scratch in its order; each part's size is a multiple of 16. */
 struct encode_scratch {
@@ -480,5 +471,5 @@ cudaError_t gpufi_cuda_encode(const gpufi_chunks *chunks, const void *d_raw, voi
   job.states = reinterpret_cast<encode_state *>(at += sizes.costs);
   job.prefixes = reinterpret_cast<unsigned long long *>(at + sizes.states);
   const cudaError_t code = cudaMemsetAsync(d_scratch, 0, sizes.total(), stream);
-  return code == cudaSuccess ? launch_by_width(job, stream) : code;
+  return code == cudaSuccess ? with_values(job.grid, launch{job, stream}) : code;
 }
