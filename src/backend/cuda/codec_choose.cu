@@ -217,20 +217,19 @@ namespace gpufi {
 
 cudaError_t choose_predictions(const encode_job &job, cudaStream_t stream) {
   const uint32_t grid = job.chunk_count * kSampleParts;
+  const auto choose = [&](void (*kernel)(encode_job)) {
+    return launch_kernel(kernel, grid, kSampleThreads, 0, stream, job);
+  };
   switch (job.grid.value_nbytes) {
   case 1:
-    choose_kernel<uint8_t><<<grid, kSampleThreads, 0, stream>>>(job);
-    break;
+    return choose(choose_kernel<uint8_t>);
   case 2:
-    choose_kernel<uint16_t><<<grid, kSampleThreads, 0, stream>>>(job);
-    break;
+    return choose(choose_kernel<uint16_t>);
   case 4:
-    choose_kernel<uint32_t><<<grid, kSampleThreads, 0, stream>>>(job);
-    break;
+    return choose(choose_kernel<uint32_t>);
   default:
-    choose_kernel<uint64_t><<<grid, kSampleThreads, 0, stream>>>(job);
+    return choose(choose_kernel<uint64_t>);
   }
-  return cudaGetLastError();
 }
 
 } // namespace gpufi

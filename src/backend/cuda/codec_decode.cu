@@ -152,8 +152,7 @@ __device__ __forceinline__ void decode_run(const decode_job &job, uint32_t chunk
 
 /* The part of a raw or constant chunk that a run would cover. */
 template <typename T, int C>
-__device__ bool fill_run(const chunk_grid &grid, const decode_state &state, const run_place<T> &at,
-                         chunk_sum *sum) {
+__device__ bool fill_run(const decode_state &state, const run_place<T> &at, chunk_sum *sum) {
   uint8_t *const to = reinterpret_cast<uint8_t *>(at.raw);
   const uint64_t begin = static_cast<uint64_t>(at.first) * sizeof(T);
   const uint64_t end = begin + static_cast<uint64_t>(at.count) * sizeof(T);
@@ -192,7 +191,7 @@ __device__ bool fill_run(const chunk_grid &grid, const decode_state &state, cons
 template <typename T, int C>
 __global__ void __launch_bounds__(kThreads, kBlocksPerSm<T>)
     decode_kernel(const __grid_constant__ decode_job job) {
-  extern __shared__ uint4 run_bytes[];
+  uint4 *const run_bytes = dynamic_shared();
   __shared__ run_shared<T, C> shared;
   const chunk_grid &grid = job.grid;
   /* Thread blocks of kChunksAtOnce chunks in turns: the first run of each, the second, ... */
@@ -215,7 +214,7 @@ __global__ void __launch_bounds__(kThreads, kBlocksPerSm<T>)
   chunk_sum share = {0, 0};
   if (state->mode == GPUFI_MODE_W8) {
     decode_run<T, C>(job, chunk, at, run_bytes, &shared, &share);
-  } else if (!fill_run<T, C>(grid, *state, at, &share)) {
+  } else if (!fill_run<T, C>(*state, at, &share)) {
     state->is_bad = 1;
   }
   const chunk_sum sum = block_sum<kWarps>(share, shared.partial);
@@ -245,8 +244,8 @@ struct launch {
       code = open_chunks(job, stream);
     }
     if (code == cudaSuccess) {
-      decode_kernel<T, C><<<job.chunk_count * job.grid.run_count, kThreads, kShared, stream>>>(job);
-      code = cudaGetLastError();
+      code = launch_kernel(decode_kernel<T, C>, job.chunk_count * job.grid.run_count, kThreads,
+                           kShared, stream, job);
     }
     return code == cudaSuccess ? restore_chunks(job, stream) : code;
   }

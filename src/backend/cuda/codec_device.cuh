@@ -79,6 +79,12 @@ __device__ inline uint32_t header_axes(const chunk_grid &grid, uint32_t subset) 
   return axes;
 }
 
+/* The thread block's dynamic shared memory. */
+__device__ inline uint4 *dynamic_shared() {
+  extern __shared__ uint4 dynamic_shared_bytes[];
+  return dynamic_shared_bytes;
+}
+
 /* --- warp-wide ----------------------------------------------------------------- */
 
 __device__ inline uint32_t warp_or(uint32_t x) {
@@ -438,6 +444,19 @@ template <int kWarps> __device__ inline chunk_sum block_sum(chunk_sum sum, chunk
     }
   }
   return sum;
+}
+
+/* --- launching ------------------------------------------------------------------- */
+
+template <typename... P, typename... A>
+cudaError_t launch_kernel(void (*kernel)(P...), uint32_t blocks, uint32_t threads,
+                          size_t shared_nbytes, cudaStream_t stream, const A &...arguments) {
+  cudaLaunchConfig_t config = {};
+  config.gridDim.x = blocks;
+  config.blockDim.x = threads;
+  config.dynamicSmemBytes = shared_nbytes;
+  config.stream = stream;
+  return cudaLaunchKernelEx(&config, kernel, arguments...);
 }
 
 /* Call f.run<T, C>() with the unsigned type of the chunks' values and their number an element. */

@@ -263,7 +263,7 @@ __device__ void clear_share(uint4 *run_bytes, uint32_t units, int warp, int lane
 template <typename T, int C>
 __global__ void __launch_bounds__(kThreads, kBlocksPerSm<T>)
     encode_kernel(const __grid_constant__ encode_job job) {
-  extern __shared__ uint4 run_bytes[];
+  uint4 *const run_bytes = dynamic_shared();
   __shared__ run_shared shared;
   const chunk_grid &grid = job.grid;
   const int warp = static_cast<int>(threadIdx.x) / kWarp, lane = threadIdx.x % kWarp;
@@ -378,14 +378,14 @@ struct launch {
       code = choose_predictions(job, stream);
     }
     if (code == cudaSuccess) {
-      encode_kernel<T, C><<<job.chunk_count * job.grid.run_count, kThreads, kShared, stream>>>(job);
-      code = cudaGetLastError();
+      code = launch_kernel(encode_kernel<T, C>, job.chunk_count * job.grid.run_count, kThreads,
+                           kShared, stream, job);
     }
     if (code == cudaSuccess) {
       const uint32_t piece_count =
           static_cast<uint32_t>((job.grid.raw_nbytes + kPieceNbytes - 1) / kPieceNbytes);
-      raw_kernel<<<job.chunk_count * piece_count, kRawThreads, 0, stream>>>(job, piece_count);
-      code = cudaGetLastError();
+      code = launch_kernel(raw_kernel, job.chunk_count * piece_count, kRawThreads, 0, stream, job,
+                           piece_count);
     }
     return code;
   }

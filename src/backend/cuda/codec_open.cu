@@ -158,8 +158,7 @@ __global__ void __launch_bounds__(kThreads) open_kernel(const __grid_constant__ 
 namespace gpufi {
 
 cudaError_t open_chunks(const decode_job &job, cudaStream_t stream) {
-  open_kernel<<<job.chunk_count, kThreads, 0, stream>>>(job);
-  return cudaGetLastError();
+  return launch_kernel(open_kernel, job.chunk_count, kThreads, 0, stream, job);
 }
 
 } // namespace gpufi

@@ -121,20 +121,19 @@ __global__ void __launch_bounds__(kThreads) restore_kernel(const __grid_constant
 namespace gpufi {
 
 cudaError_t restore_chunks(const decode_job &job, cudaStream_t stream) {
+  const auto restore = [&](void (*kernel)(decode_job)) {
+    return launch_kernel(kernel, job.chunk_count, kThreads, 0, stream, job);
+  };
   switch (job.grid.value_nbytes) {
   case 1:
-    restore_kernel<uint8_t><<<job.chunk_count, kThreads, 0, stream>>>(job);
-    break;
+    return restore(restore_kernel<uint8_t>);
   case 2:
-    restore_kernel<uint16_t><<<job.chunk_count, kThreads, 0, stream>>>(job);
-    break;
+    return restore(restore_kernel<uint16_t>);
   case 4:
-    restore_kernel<uint32_t><<<job.chunk_count, kThreads, 0, stream>>>(job);
-    break;
+    return restore(restore_kernel<uint32_t>);
   default:
-    restore_kernel<uint64_t><<<job.chunk_count, kThreads, 0, stream>>>(job);
+    return restore(restore_kernel<uint64_t>);
   }
-  return cudaGetLastError();
 }
 
 } // namespace gpufi
