@@ -82,6 +82,7 @@ typedef struct gpufi_backend {
   /* All bytes to 0. */
   gpuf_status (*clear)(int32_t device, void *d_ptr, size_t nbytes, gpuf_stream stream,
                        gpuf_error *err);
+  /* Packed elements, d_dst here and d_src below, begin at a multiple of 16. */
   gpuf_status (*pack)(int32_t device, const gpufi_strided *layout, const void *d_base,
                       int64_t first, int64_t count, void *d_dst, gpuf_stream stream,
                       gpuf_error *err);

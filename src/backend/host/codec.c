@@ -3,6 +3,7 @@
 #include <string.h>
 
 #include "backend/host/host.h"
+#include "codec/format.h"
 #include "core/error.h"
 
 size_t gpufi_host_encode_scratch_nbytes(const gpufi_chunks *chunks) {
@@ -49,6 +50,13 @@ static gpuf_status resolve_batch(const batch_args *a, size_t place_count, size_t
              : status;
 }
 
+/* The forms that a GPU leaves to the CPU. */
+static bool is_left(const uint8_t *chunk) {
+  return chunk[GPUFI_AT_MODE] == GPUFI_MODE_RANKED ||
+         (chunk[GPUFI_AT_MODE] == GPUFI_MODE_W8 &&
+          chunk[GPUFI_AT_TRANSFORM] == GPUFI_TRANSFORM_DICTIONARY);
+}
+
 static gpuf_status encode_work(const void *args, gpuf_error *err) {
   const batch_args *const a = args;
   const gpufi_chunks *const chunks = &a->chunks;
@@ -66,6 +74,7 @@ static gpuf_status encode_work(const void *args, gpuf_error *err) {
     size_t nbytes = 0;
     status = (chunks->big_endian ? gpufi_codec_encode_big_endian : gpufi_codec_encode)(
         &chunks->shape, raw, b.encoded + at, bound, &nbytes, b.scratch, err);
+    nbytes = status == GPUF_OK && !is_left(b.encoded + at) ? nbytes : 0;
     b.places[i] = (gpufi_chunk_place){at, nbytes};
     at += nbytes;
   }
@@ -91,19 +100,23 @@ static bool same_shape(const gpufi_chunk_shape *a, const gpufi_chunk_shape *b) {
          memcmp(a->dims, b->dims, (size_t)a->ndim * sizeof(*a->dims)) == 0;
 }
 
-static bool decode_one(const gpufi_chunks *chunks, const gpufi_chunk_place *place,
-                       const uint8_t *encoded, size_t encoded_nbytes, uint8_t *raw) {
+static uint32_t decode_one(const gpufi_chunks *chunks, const gpufi_chunk_place *place,
+                           const uint8_t *encoded, size_t encoded_nbytes, uint8_t *raw) {
   gpufi_chunk_shape shape;
   size_t raw_nbytes;
   if (place->offset % 16 != 0 || place->offset > encoded_nbytes ||
-      place->nbytes > encoded_nbytes - place->offset) {
-    return false;
+      place->nbytes > encoded_nbytes - place->offset || place->nbytes < GPUFI_HEADER_NBYTES) {
+    return GPUFI_CHUNK_REFUSED;
   }
   encoded += place->offset;
-  return gpufi_codec_inspect(encoded, (size_t)place->nbytes, &shape, &raw_nbytes, NULL) ==
-             GPUF_OK &&
-         same_shape(&shape, &chunks->shape) &&
-         gpufi_codec_decode(encoded, (size_t)place->nbytes, raw, raw_nbytes, NULL) == GPUF_OK;
+  if (is_left(encoded)) {
+    return GPUFI_CHUNK_LEFT;
+  }
+  const bool good =
+      gpufi_codec_inspect(encoded, (size_t)place->nbytes, &shape, &raw_nbytes, NULL) == GPUF_OK &&
+      same_shape(&shape, &chunks->shape) &&
+      gpufi_codec_decode(encoded, (size_t)place->nbytes, raw, raw_nbytes, NULL) == GPUF_OK;
+  return good ? GPUFI_CHUNK_DONE : GPUFI_CHUNK_REFUSED;
 }
 
 static gpuf_status decode_work(const void *args, gpuf_error *err) {
@@ -116,9 +129,8 @@ static gpuf_status decode_work(const void *args, gpuf_error *err) {
     status = resolve(a->d_verdicts, chunks->count * sizeof(*b.verdicts), &b.verdicts, err);
   }
   for (size_t i = 0; i < chunks->count && status == GPUF_OK; i++) {
-    const bool good = decode_one(chunks, &b.places[i], b.encoded, a->encoded_nbytes,
-                                 b.raw + i * chunks->raw_pitch_nbytes);
-    b.verdicts[i] = good ? GPUFI_CHUNK_DONE : GPUFI_CHUNK_REFUSED;
+    b.verdicts[i] = decode_one(chunks, &b.places[i], b.encoded, a->encoded_nbytes,
+                               b.raw + i * chunks->raw_pitch_nbytes);
   }
   return status;
 }

@@ -214,6 +214,11 @@ static gpuf_status pack_resolve(const pack_args *p, size_t element_nbytes, char 
   if (!*packed) {
     return not_device_memory(p->d_packed, packed_nbytes, err);
   }
+  if ((uintptr_t)p->d_packed % GPUFI_STRIDED_UNIT_NBYTES_MAX != 0) {
+    return gpufi_fail(err, GPUF_ERR_DEVICE, 0,
+                      "packed elements at %p do not begin at a multiple of %d", p->d_packed,
+                      GPUFI_STRIDED_UNIT_NBYTES_MAX);
+  }
   *base = first_byte - low;
   return GPUF_OK;
 }
