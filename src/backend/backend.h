@@ -134,7 +134,8 @@ typedef struct gpufi_backend {
                         void *d_encoded, gpufi_chunk_place *d_places, void *d_scratch,
                         gpuf_stream stream, gpuf_error *err);
   /* Decode `count` chunks, all of which is hostile, places included, and say what became of each:
-   * GPUFI_CHUNK_... A chunk's raw bytes are indeterminate unless it is done. */
+   * GPUFI_CHUNK_... A chunk's raw bytes are indeterminate unless it is done. GPUF_ERR_UNSUPPORTED
+   * where the device is too small for it. */
   gpuf_status (*decode)(int32_t device, const gpufi_chunks *chunks, const void *d_encoded,
                         size_t encoded_nbytes, const gpufi_chunk_place *d_places, void *d_raw,
                         uint32_t *d_verdicts, void *d_scratch, gpuf_stream stream, gpuf_error *err);

@@ -10,12 +10,13 @@
 extern "C" {
 #endif
 
-/* Shared memory that a thread block of the encoder takes: more than the smallest GPUs have. */
+/* Shared memory that a thread block takes: more than the smallest GPUs have. */
 size_t gpufi_cuda_encode_shared_nbytes(const gpufi_chunks *chunks);
 size_t gpufi_cuda_encode_scratch_nbytes(const gpufi_chunks *chunks);
 cudaError_t gpufi_cuda_encode(const gpufi_chunks *chunks, const void *d_raw, void *d_encoded,
                               gpufi_chunk_place *d_places, void *d_scratch, cudaStream_t stream);
 
+size_t gpufi_cuda_decode_shared_nbytes(const gpufi_chunks *chunks);
 size_t gpufi_cuda_decode_scratch_nbytes(const gpufi_chunks *chunks);
 cudaError_t gpufi_cuda_decode(const gpufi_chunks *chunks, const void *d_encoded,
                               size_t encoded_nbytes, const gpufi_chunk_place *d_places, void *d_raw,

@@ -251,6 +251,12 @@ struct launch {
   }
 };
 
+struct shared_nbytes {
+  template <typename T, int C> size_t run() const {
+    return sizeof(run_shared<T, C>) + kSharedNbytes<T>;
+  }
+};
+
 /* The scratch in its order; each part's size is a multiple of 16. */
 struct decode_scratch {
   size_t states, done, offsets;
@@ -266,6 +272,10 @@ struct decode_scratch {
 };
 
 } // namespace
+
+size_t gpufi_cuda_decode_shared_nbytes(const gpufi_chunks *chunks) {
+  return with_values(make_grid(chunks), shared_nbytes{});
+}
 
 size_t gpufi_cuda_decode_scratch_nbytes(const gpufi_chunks *chunks) {
   return decode_scratch(chunks, make_grid(chunks)).total();

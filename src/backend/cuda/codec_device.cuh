@@ -460,7 +460,7 @@ cudaError_t launch_kernel(void (*kernel)(P...), uint32_t blocks, uint32_t thread
 }
 
 /* Call f.run<T, C>() with the unsigned type of the chunks' values and their number an element. */
-template <typename Function> cudaError_t with_values(const chunk_grid &grid, const Function &f) {
+template <typename Function> auto with_values(const chunk_grid &grid, const Function &f) {
   const bool is_complex = grid.component_count == 2;
   switch (grid.value_nbytes) {
   case 1:

@@ -349,16 +349,16 @@ static gpuf_status reduce(int32_t device, const gpufi_reduce *job, const void *d
   return status;
 }
 
-static gpuf_status check_encode(int32_t device, const gpufi_chunks *chunks, gpuf_error *err) {
+/* Whether a thread block may have `needed` bytes of shared memory. */
+static gpuf_status check_shared(int32_t device, size_t needed, const char *verb, gpuf_error *err) {
   int there = 0;
-  const size_t needed = gpufi_cuda_encode_shared_nbytes(chunks);
   const gpuf_status status =
       CUDA_CALL(cudaDeviceGetAttribute(&there, cudaDevAttrMaxSharedMemoryPerBlockOptin, device));
   if (status == GPUF_OK && (size_t)there < needed) {
     return gpufi_fail(err, GPUF_ERR_UNSUPPORTED, 0,
-                      "the encoder takes %zu bytes of shared memory a thread block for these "
-                      "chunks, and cuda:%d has %d; encode on the CPU",
-                      needed, (int)device, there);
+                      "to %s these chunks takes %zu bytes of shared memory a thread block, and "
+                      "cuda:%d has %d; %s them on the CPU",
+                      verb, needed, (int)device, there, verb);
   }
   return status;
 }
@@ -367,7 +367,7 @@ static gpuf_status encode(int32_t device, const gpufi_chunks *chunks, const void
                           void *d_encoded, gpufi_chunk_place *d_places, void *d_scratch,
                           gpuf_stream stream, gpuf_error *err) {
   int previous;
-  gpuf_status status = check_encode(device, chunks, err);
+  gpuf_status status = check_shared(device, gpufi_cuda_encode_shared_nbytes(chunks), "encode", err);
   if (status == GPUF_OK) {
     status = enter(device, &previous, err);
   }
@@ -384,7 +384,10 @@ static gpuf_status decode(int32_t device, const gpufi_chunks *chunks, const void
                           uint32_t *d_verdicts, void *d_scratch, gpuf_stream stream,
                           gpuf_error *err) {
   int previous;
-  gpuf_status status = enter(device, &previous, err);
+  gpuf_status status = check_shared(device, gpufi_cuda_decode_shared_nbytes(chunks), "decode", err);
+  if (status == GPUF_OK) {
+    status = enter(device, &previous, err);
+  }
   if (status == GPUF_OK) {
     status = CUDA_CALL(gpufi_cuda_decode(chunks, d_encoded, encoded_nbytes, d_places, d_raw,
                                          d_verdicts, d_scratch, (cudaStream_t)stream));
