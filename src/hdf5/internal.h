@@ -135,82 +135,6 @@ gpuf_status gpufi_h5_dataset_region(const gpufi_h5_dataset *dataset, const int64
 /* Whether the region consists of whole chunks, as far as the dataset goes. */
 bool gpufi_h5_dataset_is_aligned(const gpufi_h5_dataset *dataset, const gpufi_h5_region *region);
 
-/* --- ring.c: chunks in flight between the calling thread and its workers --- */
-
-typedef enum gpufi_h5_slot_state {
-  GPUFI_H5_SLOT_FREE,
-  GPUFI_H5_SLOT_READY, /* filled by its producer, not yet seen by its consumer */
-  GPUFI_H5_SLOT_BUSY,  /* a worker has it */
-} gpufi_h5_slot_state;
-
-/* Owned by the thread whose turn the state says it is. */
-typedef struct gpufi_h5_slot {
-  gpufi_h5_slot_state state; /* under the ring's mutex */
-  int64_t index;             /* of the chunk */
-  void *raw;                 /* one whole chunk; pinned where the pool had room */
-  bool raw_pooled;
-  void *encoded; /* gpufi_h5_encoded_bound() bytes; NULL where the route encodes nothing */
-  size_t encoded_nbytes;
-  uint32_t filter_mask;
-  bool is_raw; /* reading: the elements are in `raw` already */
-  /* Reading: the worker reads the chunk, which takes encoded_nbytes, from here; else negative. */
-  int64_t file_offset;
-  gpuf_future *future;
-} gpufi_h5_slot;
-
-typedef struct gpufi_h5_ring gpufi_h5_ring;
-
-/* What a worker does with the chunk in `slot`: `begin` may leave a copy in flight, which `end`
- * waits for. `scratch` is the worker's own. */
-typedef struct gpufi_h5_work {
-  gpuf_status (*begin)(const gpufi_h5_ring *ring, gpufi_h5_slot *slot, void *scratch,
-                       gpuf_error *err);
-  gpuf_status (*end)(const gpufi_h5_ring *ring, gpufi_h5_slot *slot, void *scratch,
-                     gpuf_error *err);
-  /* True when workers produce (writing a file), false when they consume (reading one). */
-  bool produces;
-} gpufi_h5_work;
-
-/* Chunk i uses slot i % slot_count, so chunks pass through in order. */
-struct gpufi_h5_ring {
-  const gpufi_h5_dataset *dataset;
-  const gpuf_tensor *tensor; /* the whole source or destination */
-  const gpufi_h5_work *work;
-  int fd; /* the file for workers that read it; not the ring's own */
-  gpufi_h5_grid grid;
-  gpufi_h5_slot *slots;
-  int slot_count;
-  pthread_t *threads;
-  int thread_count;
-  pthread_mutex_t mutex; /* guards slot states and what follows */
-  pthread_cond_t changed;
-  int64_t next_claim; /* the chunk that the next free worker takes */
-  bool stop;
-  gpuf_status status; /* of the first failure in a worker */
-  gpuf_error error;
-};
-
-/* Allocates the slots and starts the workers, from chunk `first` on. Destroy it even when this
- * fails. */
-gpuf_status gpufi_h5_ring_init(gpufi_h5_ring *ring, const gpufi_h5_dataset *dataset,
-                               const gpufi_h5_region *region, const gpuf_tensor *tensor,
-                               const gpufi_h5_work *work, int64_t first, int fd,
-                               int32_t thread_count, gpuf_error *err);
-/* For the calling thread: true if the slot of chunk `index` is in `state` now, or once `wait` has
- * ended. False after a failure, which gpufi_h5_ring_status reports. */
-bool gpufi_h5_ring_slot(gpufi_h5_ring *ring, int64_t index, gpufi_h5_slot_state state, bool wait,
-                        gpufi_h5_slot **slot);
-void gpufi_h5_ring_pass(gpufi_h5_ring *ring, gpufi_h5_slot *slot, gpufi_h5_slot_state state);
-/* The first failure of a worker, or GPUF_OK. */
-gpuf_status gpufi_h5_ring_status(gpufi_h5_ring *ring, gpuf_error *err);
-/* Stops and joins the workers, waits for copies in flight, frees everything. */
-void gpufi_h5_ring_fini(gpufi_h5_ring *ring);
-
-/* What the chunk in `slot` and the ring's tensor have in common: `part` of the whole chunk at
- * slot->raw, and `view` of the tensor. */
-gpuf_status gpufi_h5_chunk_parts(const gpufi_h5_ring *ring, const gpufi_h5_slot *slot,
-                                 gpuf_tensor *part, gpuf_tensor *view, gpuf_error *err);
-
 /* --- direct.c: where the chunks lie in a plain file ------------------------- */
 
 /* A chunk's place in the file; nbytes is 0 for one that was never written. */
@@ -235,6 +159,109 @@ void gpufi_h5_direct_fini(gpufi_h5_direct *direct);
 gpuf_status gpufi_h5_direct_read(int fd, int64_t offset, void *bytes, size_t nbytes,
                                  gpuf_error *err);
 
+/* --- chunk.c: chunks between a dataset and a tensor ------------------------- */
+
+/* What moves: a box of a dataset, chunk by chunk, from or to a tensor of its shape. Constant while
+ * it does. */
+typedef struct gpufi_h5_move {
+  const gpufi_h5_dataset *dataset;
+  const gpuf_tensor *tensor;
+  gpufi_h5_grid grid;     /* the chunks that the box touches */
+  gpufi_h5_direct direct; /* for reading; gpufi_h5_direct_fini */
+} gpufi_h5_move;
+
+void gpufi_h5_move_init(gpufi_h5_move *move, const gpufi_h5_dataset *dataset,
+                        const gpufi_h5_region *region, const gpuf_tensor *tensor);
+
+/* What chunk `index` and the tensor have in common: `part` of the whole chunk, which is at `raw` on
+ * `device`, and `view` of the tensor. */
+gpuf_status gpufi_h5_chunk_parts(const gpufi_h5_move *move, int64_t index, void *raw,
+                                 gpuf_device device, gpuf_tensor *part, gpuf_tensor *view,
+                                 gpuf_error *err);
+
+typedef enum gpufi_h5_slot_state {
+  GPUFI_H5_SLOT_FREE,
+  GPUFI_H5_SLOT_READY, /* filled by its producer, not yet seen by its consumer */
+  GPUFI_H5_SLOT_BUSY,  /* a worker has it */
+} gpufi_h5_slot_state;
+
+/* A chunk on its way. Owned by the thread whose turn the state says it is. */
+typedef struct gpufi_h5_slot {
+  gpufi_h5_slot_state state; /* under the ring's mutex */
+  int64_t index;             /* of the chunk */
+  void *raw;                 /* one whole chunk; pinned where the pool had room */
+  bool raw_pooled;
+  void *encoded; /* gpufi_h5_encoded_bound() bytes; NULL where the route encodes nothing */
+  size_t encoded_nbytes;
+  uint32_t filter_mask;
+  bool is_raw; /* reading: the elements are in `raw` already, and encoded_nbytes is 0 */
+  /* Reading: gpufi_h5_chunk_load reads the chunk, which takes encoded_nbytes, from here; else
+   * negative. */
+  int64_t file_offset;
+  gpuf_future *future;
+} gpufi_h5_slot;
+
+/* Bit of the filter mask that says that the first filter was skipped. */
+#define GPUFI_H5_FILTER_SKIPPED 1u
+
+/* Reading a chunk takes three steps. `get` sets its place in the file, or enters and has HDF5 read
+ * its bytes, or its elements where only HDF5 knows them: those of chunks never written. */
+gpuf_status gpufi_h5_chunk_get(gpufi_h5_session *session, const gpufi_h5_move *move,
+                               gpufi_h5_slot *slot, int64_t index, gpuf_error *err);
+/* Read what `get` left in the file, on any thread. */
+gpuf_status gpufi_h5_chunk_load(const gpufi_h5_move *move, const gpufi_h5_slot *slot,
+                                gpuf_error *err);
+/* The elements to slot->raw, on any thread. `scratch` is of gpufi_h5_scratch_nbytes(); NULL will do
+ * for chunks of gpufetch. */
+gpuf_status gpufi_h5_chunk_decode(const gpufi_h5_move *move, gpufi_h5_slot *slot, void *scratch,
+                                  gpuf_error *err);
+
+/* --- ring.c: chunks in flight between the calling thread and its workers --- */
+
+/* What a worker does with the chunk in `slot`: `begin` may leave a copy in flight, which `end`, if
+ * there is one, waits for. `scratch` is the worker's own. */
+typedef struct gpufi_h5_work {
+  gpuf_status (*begin)(const gpufi_h5_move *move, gpufi_h5_slot *slot, void *scratch,
+                       gpuf_error *err);
+  gpuf_status (*end)(const gpufi_h5_move *move, gpufi_h5_slot *slot, void *scratch,
+                     gpuf_error *err);
+  /* True when workers produce (writing a file), false when they consume (reading one). */
+  bool produces;
+} gpufi_h5_work;
+
+/* Chunk i uses slot i % slot_count, so chunks pass through in order. */
+typedef struct gpufi_h5_ring {
+  const gpufi_h5_move *move;
+  const gpufi_h5_work *work;
+  gpufi_h5_slot *slots;
+  int64_t slot_count;
+  bool has_own_slots;
+  pthread_t *threads;
+  int thread_count;
+  pthread_mutex_t mutex; /* guards slot states and what follows */
+  pthread_cond_t changed;
+  int64_t next_claim; /* the chunk that the next free worker takes */
+  bool stop;
+  gpuf_status status; /* of the first failure in a worker */
+  gpuf_error error;
+} gpufi_h5_ring;
+
+/* Allocates slots and starts the workers, from chunk `first` on; 0 threads = as many as there are
+ * cores. Or uses `slot_count` free slots of the caller, who keeps them and their memory, where
+ * `slots` is not NULL. Destroy it even when this fails. */
+gpuf_status gpufi_h5_ring_init(gpufi_h5_ring *ring, const gpufi_h5_move *move,
+                               const gpufi_h5_work *work, int64_t first, int32_t thread_count,
+                               gpufi_h5_slot *slots, int64_t slot_count, gpuf_error *err);
+/* For the calling thread: true if the slot of chunk `index` is in `state` now, or once `wait` has
+ * ended. False after a failure, which gpufi_h5_ring_status reports. */
+bool gpufi_h5_ring_slot(gpufi_h5_ring *ring, int64_t index, gpufi_h5_slot_state state, bool wait,
+                        gpufi_h5_slot **slot);
+void gpufi_h5_ring_pass(gpufi_h5_ring *ring, gpufi_h5_slot *slot, gpufi_h5_slot_state state);
+/* The first failure of a worker, or GPUF_OK. */
+gpuf_status gpufi_h5_ring_status(gpufi_h5_ring *ring, gpuf_error *err);
+/* Stops and joins the workers, waits for copies in flight, frees what is its own. */
+void gpufi_h5_ring_fini(gpufi_h5_ring *ring);
+
 /* --- the routes ------------------------------------------------------------ */
 
 /* Not entered when called, nor after. The dataset matches the tensor and has elements. */
@@ -242,16 +269,17 @@ gpuf_status gpufi_h5_write_chunks(gpufi_h5_session *session, const gpufi_h5_data
                                   const gpufi_h5_region *region, const gpuf_tensor *src,
                                   gpuf_error *err);
 /* The same by the device's encoder, as far as that goes: chunks [0, *done) are written. */
-gpuf_status gpufi_h5_write_batches(gpufi_h5_session *session, const gpufi_h5_dataset *dataset,
-                                   const gpufi_h5_region *region, const gpuf_tensor *src,
+gpuf_status gpufi_h5_write_batches(gpufi_h5_session *session, const gpufi_h5_move *move,
                                    int64_t *done, gpuf_error *err);
 /* H5Dwrite_chunk of chunk `index`. Entered. */
-gpuf_status gpufi_h5_put_chunk(gpufi_h5_session *session, const gpufi_h5_dataset *dataset,
-                               const gpufi_h5_grid *grid, int64_t index, const void *bytes,
-                               size_t nbytes, gpuf_error *err);
+gpuf_status gpufi_h5_chunk_put(gpufi_h5_session *session, const gpufi_h5_move *move, int64_t index,
+                               const void *bytes, size_t nbytes, gpuf_error *err);
 gpuf_status gpufi_h5_read_chunks(gpufi_h5_session *session, const gpufi_h5_dataset *dataset,
                                  const gpufi_h5_region *region, const gpuf_tensor *dst,
                                  gpuf_error *err);
+/* The same by the device's decoder, as far as that goes: chunks [0, *done) are in place. */
+gpuf_status gpufi_h5_read_batches(gpufi_h5_session *session, const gpufi_h5_move *move,
+                                  int64_t *done, gpuf_error *err);
 /* H5Dread or H5Dwrite of the box at `start`, from or to the origin of a buffer of
  * `buffer_shape`. Entered. */
 gpuf_status gpufi_h5_transfer(gpufi_h5_session *session, const gpufi_h5_dataset *dataset,

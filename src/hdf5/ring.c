@@ -29,11 +29,12 @@ static void slot_fini(gpufi_h5_slot *slot) {
 
 /* Pageable memory does where the pool is at its cap: copies are staged then. */
 static bool slot_init(gpufi_h5_slot *slot, const gpufi_h5_ring *ring) {
-  const gpufi_h5_dataset *dataset = ring->dataset;
+  const gpufi_h5_dataset *dataset = ring->move->dataset;
+  const gpuf_device device = ring->move->tensor->device;
   const size_t encoded_nbytes = gpufi_h5_encoded_bound(dataset);
-  if (ring->tensor->device.kind != GPUF_DEVICE_CPU) {
+  if (device.kind != GPUF_DEVICE_CPU) {
     slot->raw_pooled =
-        gpuf_pool_acquire(ring->tensor->device, dataset->chunk_nbytes, &slot->raw, NULL) == GPUF_OK;
+        gpuf_pool_acquire(device, dataset->chunk_nbytes, &slot->raw, NULL) == GPUF_OK;
   }
   if (!slot->raw_pooled) {
     slot->raw = NULL;
@@ -52,8 +53,8 @@ static bool slot_init(gpufi_h5_slot *slot, const gpufi_h5_ring *ring) {
 }
 
 static gpuf_status init_slots(gpufi_h5_ring *ring, gpuf_error *err) {
-  const size_t chunk_nbytes = ring->dataset->chunk_nbytes;
-  const size_t slot_nbytes = chunk_nbytes + gpufi_h5_encoded_bound(ring->dataset);
+  const size_t chunk_nbytes = ring->move->dataset->chunk_nbytes;
+  const size_t slot_nbytes = chunk_nbytes + gpufi_h5_encoded_bound(ring->move->dataset);
   size_t count = MEMORY_NBYTES / slot_nbytes;
   if (count > (size_t)ring->thread_count * SLOTS_PER_THREAD) {
     count = (size_t)ring->thread_count * SLOTS_PER_THREAD;
@@ -61,8 +62,8 @@ static gpuf_status init_slots(gpufi_h5_ring *ring, gpuf_error *err) {
   if (count < 2) {
     count = 2;
   }
-  if (count > (size_t)ring->grid.total) {
-    count = (size_t)ring->grid.total;
+  if (count > (size_t)ring->move->grid.total) {
+    count = (size_t)ring->move->grid.total;
   }
   ring->slots = calloc(count, sizeof(*ring->slots));
   while (ring->slots && (size_t)ring->slot_count < count &&
@@ -84,7 +85,7 @@ static gpuf_status init_slots(gpufi_h5_ring *ring, gpuf_error *err) {
 static int64_t claim(gpufi_h5_ring *ring, gpufi_h5_slot_state from, bool wait) {
   int64_t index = NOTHING;
   pthread_mutex_lock(&ring->mutex);
-  while (!ring->stop && ring->next_claim < ring->grid.total) {
+  while (!ring->stop && ring->next_claim < ring->move->grid.total) {
     gpufi_h5_slot *slot = &ring->slots[ring->next_claim % ring->slot_count];
     /* A reader's slot is READY with the chunk that is next; a writer's is FREE for it. */
     if (slot->state == from) {
@@ -122,7 +123,7 @@ static void *worker(void *arg) {
   gpuf_error error = {0};
   gpuf_status status = GPUF_OK;
   void *scratch = NULL;
-  if (posix_memalign(&scratch, 64, gpufi_h5_scratch_nbytes(ring->dataset) + 64)) {
+  if (posix_memalign(&scratch, 64, gpufi_h5_scratch_nbytes(ring->move->dataset) + 64)) {
     scratch = NULL;
     status = gpufi_fail(&error, GPUF_ERR_NO_MEMORY, 0, "no memory for the encoder's scratch");
   }
@@ -132,11 +133,14 @@ static void *worker(void *arg) {
       break;
     }
     if (next != NOTHING) {
-      status = ring->work->begin(ring, &ring->slots[next % ring->slot_count], scratch, &error);
+      status =
+          ring->work->begin(ring->move, &ring->slots[next % ring->slot_count], scratch, &error);
     }
     if (status == GPUF_OK && held != NOTHING) {
       gpufi_h5_slot *slot = &ring->slots[held % ring->slot_count];
-      status = ring->work->end(ring, slot, scratch, &error);
+      if (ring->work->end) {
+        status = ring->work->end(ring->move, slot, scratch, &error);
+      }
       if (status == GPUF_OK) {
         gpufi_h5_ring_pass(ring, slot, to);
       }
@@ -178,28 +182,30 @@ static gpuf_status start_threads(gpufi_h5_ring *ring, gpuf_error *err) {
 
 /* --- The ring ---------------------------------------------------------------- */
 
-gpuf_status gpufi_h5_ring_init(gpufi_h5_ring *ring, const gpufi_h5_dataset *dataset,
-                               const gpufi_h5_region *region, const gpuf_tensor *tensor,
-                               const gpufi_h5_work *work, int64_t first, int fd,
-                               int32_t thread_count, gpuf_error *err) {
-  gpuf_status status;
+gpuf_status gpufi_h5_ring_init(gpufi_h5_ring *ring, const gpufi_h5_move *move,
+                               const gpufi_h5_work *work, int64_t first, int32_t thread_count,
+                               gpufi_h5_slot *slots, int64_t slot_count, gpuf_error *err) {
+  gpuf_status status = GPUF_OK;
   memset(ring, 0, sizeof(*ring));
   pthread_mutex_init(&ring->mutex, NULL);
   pthread_cond_init(&ring->changed, NULL);
-  ring->dataset = dataset;
-  ring->tensor = tensor;
+  ring->move = move;
   ring->work = work;
   ring->next_claim = first;
-  ring->fd = fd;
-  gpufi_h5_grid_init(&ring->grid, dataset->ndim, region, dataset->chunk, dataset->chunk);
   ring->thread_count = thread_count ? thread_count : default_thread_count();
   if (ring->thread_count > THREADS_MAX) {
     ring->thread_count = THREADS_MAX;
   }
-  if (ring->thread_count > ring->grid.total) {
-    ring->thread_count = (int)ring->grid.total;
+  if (ring->thread_count > move->grid.total - first) {
+    ring->thread_count = (int)(move->grid.total - first);
   }
-  status = init_slots(ring, err);
+  ring->slots = slots;
+  ring->slot_count = slot_count;
+  ring->has_own_slots = !slots;
+  if (!slots) {
+    ring->slot_count = 0;
+    status = init_slots(ring, err);
+  }
   return status == GPUF_OK ? start_threads(ring, err) : status;
 }
 
@@ -242,35 +248,13 @@ void gpufi_h5_ring_fini(gpufi_h5_ring *ring) {
   for (int i = 0; i < ring->thread_count && ring->threads; i++) {
     pthread_join(ring->threads[i], NULL);
   }
-  for (int i = 0; i < ring->slot_count; i++) {
+  for (int64_t i = 0; ring->has_own_slots && i < ring->slot_count; i++) {
     slot_fini(&ring->slots[i]);
   }
+  if (ring->has_own_slots) {
+    free(ring->slots);
+  }
   free(ring->threads);
-  free(ring->slots);
   pthread_cond_destroy(&ring->changed);
   pthread_mutex_destroy(&ring->mutex);
-}
-
-gpuf_status gpufi_h5_chunk_parts(const gpufi_h5_ring *ring, const gpufi_h5_slot *slot,
-                                 gpuf_tensor *part, gpuf_tensor *view, gpuf_error *err) {
-  const gpufi_h5_dataset *dataset = ring->dataset;
-  const gpuf_device cpu = {GPUF_DEVICE_CPU, 0};
-  int64_t origin[GPUF_NDIM_MAX];
-  int64_t start[GPUF_NDIM_MAX];
-  int64_t extent[GPUF_NDIM_MAX];
-  int64_t in_chunk[GPUF_NDIM_MAX];
-  int64_t in_tensor[GPUF_NDIM_MAX];
-  gpuf_status status =
-      gpuf_tensor_init(part, slot->raw, cpu, dataset->dtype, dataset->ndim, dataset->chunk, err);
-  gpufi_h5_grid_origin(&ring->grid, slot->index, origin);
-  gpufi_h5_grid_box(&ring->grid, slot->index, start, extent);
-  for (int32_t axis = 0; axis < dataset->ndim; axis++) {
-    in_chunk[axis] = start[axis] - origin[axis];
-    in_tensor[axis] = start[axis] - ring->grid.region.start[axis];
-  }
-  *view = *ring->tensor;
-  if (status == GPUF_OK) {
-    status = gpufi_h5_narrow(part, in_chunk, extent, err);
-  }
-  return status == GPUF_OK ? gpufi_h5_narrow(view, in_tensor, extent, err) : status;
 }

@@ -7,25 +7,25 @@
 
 static const gpuf_copy_options one_thread = {.thread_count = 1};
 
-static gpuf_status begin_chunk(const gpufi_h5_ring *ring, gpufi_h5_slot *slot, void *scratch,
+static gpuf_status begin_chunk(const gpufi_h5_move *move, gpufi_h5_slot *slot, void *scratch,
                                gpuf_error *err) {
-  int64_t start[GPUF_NDIM_MAX];
-  int64_t extent[GPUF_NDIM_MAX];
+  const gpuf_device cpu = {GPUF_DEVICE_CPU, 0};
   gpuf_tensor part;
   gpuf_tensor view;
-  gpuf_status status;
-  gpufi_h5_grid_box(&ring->grid, slot->index, start, extent);
-  if (memcmp(extent, ring->dataset->chunk, (size_t)ring->grid.ndim * sizeof(*extent)) != 0) {
-    memset(slot->raw, 0, ring->dataset->chunk_nbytes); /* the chunk hangs over the edge */
+  const gpuf_status status =
+      gpufi_h5_chunk_parts(move, slot->index, slot->raw, cpu, &part, &view, err);
+  if (status != GPUF_OK) {
+    return status;
   }
-  status = gpufi_h5_chunk_parts(ring, slot, &part, &view, err);
-  return status == GPUF_OK ? gpuf_copy_async(&part, &view, &one_thread, &slot->future, err)
-                           : status;
+  if (gpuf_tensor_nbytes(&part) != move->dataset->chunk_nbytes) {
+    memset(slot->raw, 0, move->dataset->chunk_nbytes); /* the chunk hangs over the edge */
+  }
+  return gpuf_copy_async(&part, &view, &one_thread, &slot->future, err);
 }
 
-static gpuf_status end_chunk(const gpufi_h5_ring *ring, gpufi_h5_slot *slot, void *scratch,
+static gpuf_status end_chunk(const gpufi_h5_move *move, gpufi_h5_slot *slot, void *scratch,
                              gpuf_error *err) {
-  const gpufi_h5_dataset *dataset = ring->dataset;
+  const gpufi_h5_dataset *dataset = move->dataset;
   const gpuf_status status = gpuf_future_wait(slot->future, -1, err);
   gpuf_future_destroy(slot->future);
   slot->future = NULL;
@@ -44,41 +44,38 @@ static gpuf_status end_chunk(const gpufi_h5_ring *ring, gpufi_h5_slot *slot, voi
 
 static const gpufi_h5_work write_work = {begin_chunk, end_chunk, true};
 
-gpuf_status gpufi_h5_put_chunk(gpufi_h5_session *session, const gpufi_h5_dataset *dataset,
-                               const gpufi_h5_grid *grid, int64_t index, const void *bytes,
-                               size_t nbytes, gpuf_error *err) {
+gpuf_status gpufi_h5_chunk_put(gpufi_h5_session *session, const gpufi_h5_move *move, int64_t index,
+                               const void *bytes, size_t nbytes, gpuf_error *err) {
   int64_t start[GPUF_NDIM_MAX];
-  int64_t extent[GPUF_NDIM_MAX];
   hsize_t offset[GPUF_NDIM_MAX];
-  gpufi_h5_grid_box(grid, index, start, extent);
-  for (int32_t axis = 0; axis < grid->ndim; axis++) {
+  gpufi_h5_grid_origin(&move->grid, index, start);
+  for (int32_t axis = 0; axis < move->grid.ndim; axis++) {
     offset[axis] = (hsize_t)start[axis];
   }
-  if (session->api->Dwrite_chunk(dataset->id, H5P_DEFAULT, 0, offset, nbytes, bytes) < 0) {
+  if (session->api->Dwrite_chunk(move->dataset->id, H5P_DEFAULT, 0, offset, nbytes, bytes) < 0) {
     return gpufi_h5_fail(session, err,
                          "writing chunk %" PRId64 " of %" PRId64 " (%zu bytes) of dataset '%s' "
                          "failed",
-                         index, grid->total, nbytes, dataset->name);
+                         index, move->grid.total, nbytes, move->dataset->name);
   }
   return GPUF_OK;
 }
 
-static gpuf_status put_slot(gpufi_h5_session *session, const gpufi_h5_ring *ring,
+static gpuf_status put_slot(gpufi_h5_session *session, const gpufi_h5_move *move,
                             const gpufi_h5_slot *slot, gpuf_error *err) {
   const void *bytes = slot->encoded ? slot->encoded : slot->raw;
-  const size_t nbytes = slot->encoded ? slot->encoded_nbytes : ring->dataset->chunk_nbytes;
-  return gpufi_h5_put_chunk(session, ring->dataset, &ring->grid, slot->index, bytes, nbytes, err);
+  const size_t nbytes = slot->encoded ? slot->encoded_nbytes : move->dataset->chunk_nbytes;
+  return gpufi_h5_chunk_put(session, move, slot->index, bytes, nbytes, err);
 }
 
 /* Chunks from `first` on by the ring's workers. */
-static gpuf_status write_by_ring(gpufi_h5_session *session, const gpufi_h5_dataset *dataset,
-                                 const gpufi_h5_region *region, const gpuf_tensor *src,
+static gpuf_status write_by_ring(gpufi_h5_session *session, const gpufi_h5_move *move,
                                  int64_t first, gpuf_error *err) {
   gpufi_h5_ring ring;
   gpufi_h5_slot *slot;
-  gpuf_status status = gpufi_h5_ring_init(&ring, dataset, region, src, &write_work, first, -1,
-                                          session->options.thread_count, err);
-  for (int64_t index = first; status == GPUF_OK && index < ring.grid.total; index++) {
+  gpuf_status status = gpufi_h5_ring_init(&ring, move, &write_work, first,
+                                          session->options.thread_count, NULL, 0, err);
+  for (int64_t index = first; status == GPUF_OK && index < move->grid.total; index++) {
     /* The lock is kept over chunks that are ready one after another. */
     if (!gpufi_h5_ring_slot(&ring, index, GPUFI_H5_SLOT_READY, false, &slot)) {
       gpufi_h5_leave(session);
@@ -88,7 +85,7 @@ static gpuf_status write_by_ring(gpufi_h5_session *session, const gpufi_h5_datas
       }
     }
     gpufi_h5_enter(session);
-    status = put_slot(session, &ring, slot, err);
+    status = put_slot(session, move, slot, err);
     gpufi_h5_ring_pass(&ring, slot, GPUFI_H5_SLOT_FREE);
   }
   gpufi_h5_leave(session);
@@ -99,12 +96,10 @@ static gpuf_status write_by_ring(gpufi_h5_session *session, const gpufi_h5_datas
 gpuf_status gpufi_h5_write_chunks(gpufi_h5_session *session, const gpufi_h5_dataset *dataset,
                                   const gpufi_h5_region *region, const gpuf_tensor *src,
                                   gpuf_error *err) {
-  gpufi_h5_grid grid;
+  gpufi_h5_move move;
   int64_t done;
-  gpuf_status status = gpufi_h5_write_batches(session, dataset, region, src, &done, err);
-  gpufi_h5_grid_init(&grid, dataset->ndim, region, dataset->chunk, dataset->chunk);
-  if (status == GPUF_OK && done < grid.total) {
-    status = write_by_ring(session, dataset, region, src, done, err);
-  }
-  return status;
+  gpufi_h5_move_init(&move, dataset, region, src);
+  const gpuf_status status = gpufi_h5_write_batches(session, &move, &done, err);
+  return status == GPUF_OK && done < move.grid.total ? write_by_ring(session, &move, done, err)
+                                                     : status;
 }

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import h5py
+import ml_dtypes
 import numpy as np
 import pytest
 from hypothesis import given, settings
@@ -215,6 +216,17 @@ def many_chunks(path: Path, codec: Any, **options: Any) -> np.ndarray[Any, Any]:
     return x
 
 
+def on_host(source: Any, *arguments: Any, device: str, **options: Any) -> np.ndarray[Any, Any]:
+    """Read onto a device, or not, and fetch what is there."""
+    values = gf.hdf5.read(source, *arguments, device=device, **options)
+    fetched: np.ndarray[Any, Any] = values if device == "cpu" else gf.fetch(values)
+    return fetched
+
+
+DEVICES = ["cpu", "host:0"]
+
+
+@pytest.mark.parametrize("device", DEVICES)
 @pytest.mark.parametrize("codec", CODECS)
 @pytest.mark.parametrize(
     ("mode", "options"),
@@ -228,21 +240,80 @@ def many_chunks(path: Path, codec: Any, **options: Any) -> np.ndarray[Any, Any]:
     ids=str,
 )
 def test_chunks_are_the_same_by_every_route(
-    tmp_path: Path, codec: Any, mode: str, options: dict[str, Any]
+    tmp_path: Path, codec: Any, mode: str, options: dict[str, Any], device: str
 ) -> None:
     x = many_chunks(tmp_path / "x.h5", codec)
+    part = np.s_[5:40, 3, 2:9]
     with h5py.File(tmp_path / "x.h5", mode, **options) as file:
-        assert (read(file, "x") == x).all()
-        assert (read(file, "x", selection=np.s_[5:40, 3, 2:9]) == x[5:40, 3, 2:9]).all()
-        sparse = read(file, "sparse")
+        assert (on_host(file, "x", device=device) == x).all()
+        assert (on_host(file, "x", device=device, selection=part) == x[part]).all()
+        sparse = on_host(file, "sparse", device=device)
         assert (sparse[20:30] == x[20:30]).all()
         assert (sparse[:20] == -1).all() and (sparse[30:] == -1).all()
 
 
+@pytest.mark.parametrize("device", DEVICES)
 @pytest.mark.parametrize("codec", CODECS)
-def test_a_user_block_moves_every_chunk(tmp_path: Path, codec: Any) -> None:
+def test_a_user_block_moves_every_chunk(tmp_path: Path, codec: Any, device: str) -> None:
     x = many_chunks(tmp_path / "x.h5", codec, userblock_size=4096)
-    assert (read(tmp_path / "x.h5", "x") == x).all()
+    assert (on_host(tmp_path / "x.h5", "x", device=device) == x).all()
+
+
+DTYPES = ["?", "i1", "u2", "i4", "u8", "f2", "f4", "f8", "c8", "c16", "bfloat16", "float8_e4m3fn"]
+
+
+@settings(max_examples=60, deadline=None)
+@given(data=st.data(), shape=st.lists(st.integers(1, 30), min_size=1, max_size=4))
+def test_workers_read_any_box_for_a_device(
+    tmp_path_factory: pytest.TempPathFactory, data: st.DataObject, shape: list[int]
+) -> None:
+    dtype = np.dtype(getattr(ml_dtypes, name := data.draw(st.sampled_from(DTYPES)), name))
+    rng = np.random.default_rng(len(shape))
+    x = rng.integers(0, 2 if dtype.kind == "b" else 50, shape).astype(dtype)
+    path = tmp_path_factory.mktemp("box") / "x.h5"
+    gf.hdf5.write(path, "x", x, chunks=tuple(data.draw(st.integers(1, n)) for n in shape))
+    bounds = [sorted(data.draw(st.tuples(st.integers(0, n), st.integers(0, n)))) for n in shape]
+    key = tuple(slice(low, high) for low, high in bounds)
+    step = tuple(data.draw(st.sampled_from([1, 2, -1, -3])) for _ in shape)
+    room = tuple((high - low) * abs(s) for (low, high), s in zip(bounds, step, strict=True))
+    expected = np.zeros(room, dtype)
+    out = gf.to_device(expected, device="host:0")
+    steps = tuple(slice(None, None, s) for s in step)
+    expected[steps] = x[key]
+    gf.hdf5.read(path, "x", selection=key, out=out[steps])
+    assert gf.fetch(out).tobytes() == expected.tobytes()
+
+
+def test_more_chunks_than_are_in_flight_are_decoded_on_the_device(tmp_path: Path) -> None:
+    x = field((1500, 12000))  # 72 MB; batches are of 16 MiB
+    x[300:310] = np.round(x[300:310] % 3)
+    gf.hdf5.write(tmp_path / "x.h5", "x", x, chunks=(100, 2000))
+    with h5py.File(tmp_path / "x.h5", "r+") as file:
+        chunk = np.ascontiguousarray(x[700:800, 4000:6000])
+        file["x"].id.write_direct_chunk((700, 4000), chunk.tobytes(), filter_mask=1)
+    with h5py.File(tmp_path / "x.h5") as file:
+        assert (on_host(file, "x", device="host:0") == x).all()
+        part = np.s_[150:1450, 1000:11001]
+        assert (on_host(file, "x", device="host:0", selection=part) == x[part]).all()
+
+
+@pytest.mark.parametrize("chunk", [(0, 0), (1200, 0)], ids=str)
+def test_the_error_of_a_damaged_chunk_is_the_same_on_a_device(
+    tmp_path: Path, chunk: tuple[int, ...]
+) -> None:
+    path = tmp_path / "x.h5"
+    gf.hdf5.write(path, "x", field((1500, 500)), chunks=(100, 500))
+    with h5py.File(path) as file:
+        place = file["x"].id.get_chunk_info_by_coord(chunk)
+    with path.open("r+b") as raw:
+        raw.seek(place.byte_offset + 500)
+        raw.write(b"damage")
+    messages = []
+    for device in DEVICES:
+        with h5py.File(path) as file, pytest.raises(gf.Error, match="checksum") as caught:
+            gf.hdf5.read(file, "x", device=device)
+        messages.append(str(caught.value))
+    assert messages[0] == messages[1]
 
 
 @pytest.mark.parametrize("libver", ["earliest", "v110", "latest"])
@@ -268,8 +339,11 @@ def test_chunks_not_flushed_yet_are_read(tmp_path: Path) -> None:
             assert (read(again, "x") == x).all()
 
 
+@pytest.mark.parametrize("device", DEVICES)
 @pytest.mark.parametrize("codec", CODECS)
-def test_a_file_cut_short_behind_an_open_reader_is_an_error(tmp_path: Path, codec: Any) -> None:
+def test_a_file_cut_short_behind_an_open_reader_is_an_error(
+    tmp_path: Path, codec: Any, device: str
+) -> None:
     path = tmp_path / "x.h5"
     many_chunks(path, codec)
     with h5py.File(path) as file:
@@ -279,12 +353,15 @@ def test_a_file_cut_short_behind_an_open_reader_is_an_error(tmp_path: Path, code
         with path.open("r+b") as raw:
             raw.truncate(sorted(offsets)[len(offsets) // 2] + 100)
         with pytest.raises(gf.Error, match=r"chunk at \(.*\) of dataset '/x'") as caught:
-            read(file, "x")
+            gf.hdf5.read(file, "x", device=device)
     assert caught.value.status in ("GPUF_ERR_CORRUPT", "GPUF_ERR_HDF5")
 
 
+@pytest.mark.parametrize("device", DEVICES)
 @pytest.mark.parametrize("codec", CODECS)
-def test_threads_read_one_plain_file_while_others_close_it(tmp_path: Path, codec: Any) -> None:
+def test_threads_read_one_plain_file_while_others_close_it(
+    tmp_path: Path, codec: Any, device: str
+) -> None:
     x = many_chunks(tmp_path / "x.h5", codec)
     failures: list[BaseException] = []
 
@@ -292,7 +369,7 @@ def test_threads_read_one_plain_file_while_others_close_it(tmp_path: Path, codec
         try:
             for _ in range(5):
                 with h5py.File(tmp_path / "x.h5") as file:
-                    assert (read(file, "x") == x).all()
+                    assert (on_host(file, "x", device=device) == x).all()
         except BaseException as error:
             failures.append(error)
 
@@ -308,8 +385,8 @@ def test_reading_leaves_no_descriptor_open(tmp_path: Path) -> None:
     many_chunks(tmp_path / "x.h5", "gpufetch")
     with h5py.File(tmp_path / "x.h5") as file:
         before = len(list(Path("/proc/self/fd").iterdir()))
-        for _ in range(3):
-            read(file, "x")
+        for device in DEVICES * 2:
+            gf.hdf5.read(file, "x", device=device)
         assert len(list(Path("/proc/self/fd").iterdir())) == before
 
 

@@ -97,8 +97,11 @@ GPUF_API gpuf_status gpuf_h5_read_dataset(gpuf_h5_id dataset, const gpuf_tensor 
 
 /* The same for the part of the open dataset that begins at `start` (one value an axis; NULL: at its
  * origin, and all of it) and has the shape of `dst`. Only chunks that it touches are read.
- *   - Chunks of a file that is a plain one and open read-only are read and decoded by several
- *     threads at once (HDF5 1.14 or newer); other files by one, and decoded by several. */
+ *   - Chunks of a file that is a plain one and open read-only are read by several threads at once
+ *     (HDF5 1.14 or newer), those of other files by one. They are decoded by several threads, or on
+ *     the device of `dst` where they are gpufetch's and of 32 MiB or less: they cross the link
+ *     encoded then. Forms that the device does not decode (docs/reading.md) are left to the
+ *     threads, as is everything where it lacks the memory: 100 MiB, 300 for chunks of 32 MiB. */
 GPUF_API gpuf_status gpuf_h5_read_region(gpuf_h5_id dataset, const int64_t *start,
                                          const gpuf_tensor *dst, const gpuf_h5_options *options,
                                          gpuf_error *err);

@@ -1,0 +1,61 @@
+/* Chunks that a device encodes or decodes, a batch at a time: what writing and reading share. */
+#ifndef GPUFI_HDF5_BATCH_H
+#define GPUFI_HDF5_BATCH_H
+
+#include "core/lane.h"
+#include "hdf5/internal.h"
+
+#define GPUFI_H5_BATCH_COUNT 3
+
+/* Chunks [first, first + count) of the grid. Its memory is the lane's workspace on the device and a
+ * pinned block on the host. Places and encoded chunks lie alike in both, with nothing else between
+ * them, so that one copy takes them to the device. */
+typedef struct gpufi_h5_batch {
+  gpufi_lane *lane;
+  void *pinned;
+  uint32_t *verdicts, *d_verdicts; /* of decoding */
+  gpufi_chunk_place *places, *d_places;
+  uint8_t *encoded, *d_encoded;
+  uint8_t *d_raw, *d_scratch, *d_spare; /* d_spare: one chunk */
+  int64_t first;
+  size_t count;
+  size_t encoded_nbytes; /* reading: in use */
+} gpufi_h5_batch;
+
+typedef struct gpufi_h5_batches {
+  const gpufi_h5_move *move;
+  const gpufi_backend *backend;
+  gpufi_chunks chunks; /* a full batch */
+  int64_t total;       /* batches of the grid */
+  int count;           /* in flight at once, at most; batch i is batches[i % count] */
+  gpufi_h5_batch batches[GPUFI_H5_BATCH_COUNT];
+} gpufi_h5_batches;
+
+/* The three steps that each batch takes; while it takes one, the next batches take those before.
+ * `end` counts the chunks that the device left to the calling thread. */
+typedef struct gpufi_h5_batch_steps {
+  gpuf_status (*begin)(void *by, gpufi_h5_batch *b, gpuf_error *err);
+  gpuf_status (*middle)(void *by, gpufi_h5_batch *b, gpuf_error *err);
+  gpuf_status (*end)(void *by, gpufi_h5_batch *b, size_t *left_count, gpuf_error *err);
+} gpufi_h5_batch_steps;
+
+/* Whether a device could do it; if not, the workers say what is wrong. */
+bool gpufi_h5_batches_suit(const gpufi_h5_move *move);
+/* GPUF_ERR_NO_DEVICE_MEMORY or GPUF_ERR_NO_MEMORY where there is too little for it. Work on the
+ * batches' lanes comes after what is pending on the tensor's stream. Destroy it even when this
+ * fails. */
+gpuf_status gpufi_h5_batches_init(gpufi_h5_batches *all, const gpufi_h5_move *move, bool encodes,
+                                  gpuf_error *err);
+/* Waits for the device. */
+void gpufi_h5_batches_fini(gpufi_h5_batches *all);
+/* All batches, or until the device leaves too many chunks of one, or is too small; chunks
+ * [0, *done) have taken all steps. `by` is for the steps. */
+gpuf_status gpufi_h5_batches_run(gpufi_h5_batches *all, const gpufi_h5_batch_steps *steps, void *by,
+                                 int64_t *done, gpuf_error *err);
+/* The chunks of a batch. */
+gpufi_chunks gpufi_h5_batch_chunks(const gpufi_h5_batches *all, const gpufi_h5_batch *b);
+/* Copy between two tensors of one shape on the device, in the batch's lane. */
+gpuf_status gpufi_h5_batch_copy(const gpufi_h5_batches *all, const gpufi_h5_batch *b,
+                                const gpuf_tensor *dst, const gpuf_tensor *src, gpuf_error *err);
+
+#endif
