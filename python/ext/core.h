@@ -61,7 +61,8 @@
   X(strides)                                                                                       \
   X(timeout)                                                                                       \
   X(typestr)                                                                                       \
-  X(version)
+  X(version)                                                                                       \
+  X(via)
 
 typedef struct gpufi_py_names {
 #define X(name) PyObject *name;

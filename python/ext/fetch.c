@@ -22,16 +22,17 @@ static void describe_block(const gpuf_tensor *tensor, void *data, gpuf_tensor *r
   }
 }
 
-/* --- dtype= and order= ----------------------------------------------------- */
+/* --- dtype=, order= and via= ----------------------------------------------------- */
 
 /* How the caller wants the result. */
 typedef struct request {
   PyObject *out;    /* borrowed; NULL = a fresh array */
   gpuf_dtype dtype; /* 0 = the tensor's */
   char order;       /* 'C', 'F', 'A' or 'K'; 0 = not given, so C */
+  gpuf_via via;
 } request;
 
-static const request default_request = {NULL, 0, 0};
+static const request default_request = {NULL, 0, 0, GPUF_VIA_AUTO};
 
 static bool is_f_contiguous(const gpuf_tensor *tensor) {
   gpuf_tensor reversed = *tensor;
@@ -96,7 +97,7 @@ static gpuf_status check_request(const gpuf_tensor *tensor, const request *wante
 }
 
 static gpuf_copy_options copy_options(const request *wanted) {
-  return (gpuf_copy_options){.cast = wanted->dtype != 0};
+  return (gpuf_copy_options){.cast = wanted->dtype != 0, .via = wanted->via};
 }
 
 static PyObject *fetch_fresh(gpufi_py_state *state, const gpuf_tensor *tensor,
@@ -262,15 +263,34 @@ static int parse_order(PyObject *object, char *order) {
   return 0;
 }
 
+static int parse_via(PyObject *object, gpuf_via *via) {
+  static const char *const names[] = {
+      [GPUF_VIA_AUTO] = "auto", [GPUF_VIA_LINK] = "link", [GPUF_VIA_CODEC] = "codec"};
+  const char *text = PyUnicode_Check(object) ? PyUnicode_AsUTF8AndSize(object, NULL) : NULL;
+  for (int i = GPUF_VIA_AUTO; text && i <= GPUF_VIA_CODEC; i++) {
+    if (strcmp(text, names[i]) == 0) {
+      *via = (gpuf_via)i;
+      return 0;
+    }
+  }
+  if (!PyErr_Occurred()) {
+    PyErr_Format(text ? PyExc_ValueError : PyExc_TypeError,
+                 "via is %R; it must be \"auto\", \"link\" or \"codec\"", object);
+  }
+  return -1;
+}
+
 static int parse_request(gpufi_py_state *state, const char *function, PyObject *const *args,
                          Py_ssize_t nargs, PyObject *kwnames, request *wanted) {
-  PyObject *out = Py_None, *dtype = Py_None, *order = Py_None;
-  PyObject *const names[] = {state->names.out, state->names.dtype, state->names.order, NULL};
-  PyObject **values[] = {&out, &dtype, &order};
+  PyObject *out = Py_None, *dtype = Py_None, *order = Py_None, *via = NULL;
+  PyObject *const names[] = {state->names.out, state->names.dtype, state->names.order,
+                             state->names.via, NULL};
+  PyObject **values[] = {&out, &dtype, &order, &via};
   *wanted = default_request;
   if (gpufi_py_keywords(function, args, nargs, 1, kwnames, names, values) < 0 ||
       (dtype != Py_None && gpufi_py_dtype_parse(state, dtype, &wanted->dtype) < 0) ||
-      (order != Py_None && parse_order(order, &wanted->order) < 0)) {
+      (order != Py_None && parse_order(order, &wanted->order) < 0) ||
+      (via && parse_via(via, &wanted->via) < 0)) {
     return -1;
   }
   if (out != Py_None && order != Py_None) {
@@ -282,9 +302,9 @@ static int parse_request(gpufi_py_state *state, const char *function, PyObject *
 }
 
 static int check_tree_request(const request *wanted) {
-  if (wanted->out || wanted->dtype || wanted->order) {
+  if (wanted->out || wanted->dtype || wanted->order || wanted->via == GPUF_VIA_CODEC) {
     PyErr_SetString(PyExc_TypeError,
-                    "out, dtype and order take one tensor: fetch the tree's tensors "
+                    "out, dtype, order and via=\"codec\" take one tensor: fetch the tree's tensors "
                     "one by one, each with its own");
     return -1;
   }

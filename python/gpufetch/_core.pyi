@@ -7,6 +7,7 @@ import numpy.typing as npt
 from gpufetch._reduce import Histogram, How, Overview, Stats
 
 _K = TypeVar("_K")
+_Via = Literal["auto", "link", "codec"]
 
 __version__: str
 
@@ -76,6 +77,7 @@ def fetch(
     out: npt.NDArray[Any] | None = None,
     dtype: npt.DTypeLike | None = None,
     order: Literal["C", "F", "A", "K"] | None = None,
+    via: _Via = "auto",
 ) -> npt.NDArray[Any]: ...
 def fetch_async(
     x: Any,
@@ -83,6 +85,7 @@ def fetch_async(
     out: npt.NDArray[Any] | None = None,
     dtype: npt.DTypeLike | None = None,
     order: Literal["C", "F", "A", "K"] | None = None,
+    via: _Via = "auto",
 ) -> Future: ...
 def to_device(
     array: Any, *, device: str | None = None, dtype: npt.DTypeLike | None = None

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from concurrent.futures import Future as ThreadFuture
 from concurrent.futures import ThreadPoolExecutor
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 import numpy.typing as npt
@@ -12,9 +12,20 @@ import numpy.typing as npt
 from gpufetch import _core
 from gpufetch._remote_view import Counts, RemoteView
 
-__all__ = ["Future", "View", "as_view", "fetch", "fetch_async", "histogram", "overview", "stats"]
+__all__ = [
+    "Future",
+    "Via",
+    "View",
+    "as_view",
+    "fetch",
+    "fetch_async",
+    "histogram",
+    "overview",
+    "stats",
+]
 
 View = _core.DeviceArray | RemoteView
+Via = Literal["auto", "link", "codec"]
 
 
 class RemoteFuture:
@@ -56,16 +67,30 @@ def as_view(x: Any) -> View:
     return x if isinstance(x, RemoteView) else _core.asdevice(x)
 
 
-def fetch(view: View, *, out: npt.NDArray[Any] | None = None) -> npt.NDArray[Any]:
+def fetch(
+    view: View, *, out: npt.NDArray[Any] | None = None, via: Via = "auto"
+) -> npt.NDArray[Any]:
     """Pull every element."""
-    return view.fetch(out) if isinstance(view, RemoteView) else _core.fetch(view, out=out)
+    if isinstance(view, RemoteView):
+        _check_remote_via(via)
+        return view.fetch(out)
+    return _core.fetch(view, out=out, via=via)
 
 
-def fetch_async(view: View, *, out: npt.NDArray[Any] | None = None) -> Future:
+def fetch_async(view: View, *, out: npt.NDArray[Any] | None = None, via: Via = "auto") -> Future:
     """Start to pull every element."""
     if isinstance(view, RemoteView):
+        _check_remote_via(via)
         return RemoteFuture(_executor.submit(view.fetch, out))
-    return _core.fetch_async(view, out=out)
+    return _core.fetch_async(view, out=out, via=via)
+
+
+def _check_remote_via(via: Via) -> None:
+    if via != "auto":
+        raise ValueError(
+            f"via={via!r}: this tensor is in another process and comes through a connection to it; "
+            "leave via out"
+        )
 
 
 def overview(

@@ -206,9 +206,14 @@ class LazyArray(np.lib.mixins.NDArrayOperatorsMixin):
 
     # --- Pulling ---
 
-    def fetch(self, *, out: npt.NDArray[Any] | None = None) -> npt.NDArray[Any]:
-        """Pull every element; `out`, if given, receives them (same shape and dtype)."""
-        return _pull.fetch(self._view(), out=out)
+    def fetch(
+        self, *, out: npt.NDArray[Any] | None = None, via: _pull.Via = "auto"
+    ) -> npt.NDArray[Any]:
+        """Pull every element; `out`, if given, receives them (same shape and dtype).
+
+        `via` is as in `gpufetch.fetch`; ValueError for a tensor of another process's.
+        """
+        return _pull.fetch(self._view(), out=out, via=via)
 
     def overview(self, shape: int | Sequence[int], how: _reduce.How = "mean") -> _reduce.Overview:
         """Reduce on the device to at most `shape` cells: see `gpufetch.overview`."""
@@ -224,9 +229,11 @@ class LazyArray(np.lib.mixins.NDArrayOperatorsMixin):
         """Count elements in bins, on the device: see `gpufetch.histogram`."""
         return _reduce.histogram(self._view(), bins, range)
 
-    def fetch_async(self, *, out: npt.NDArray[Any] | None = None) -> _pull.Future:
-        """Start to pull every element; the future's result() gives the array."""
-        return _pull.fetch_async(self._view(), out=out)
+    def fetch_async(
+        self, *, out: npt.NDArray[Any] | None = None, via: _pull.Via = "auto"
+    ) -> _pull.Future:
+        """Start to pull every element, as `fetch`; the future's result() gives the array."""
+        return _pull.fetch_async(self._view(), out=out, via=via)
 
     def iter_chunks(
         self, nbytes: int = _chunks.CHUNK_NBYTES, *, progress: bool = False

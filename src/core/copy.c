@@ -51,6 +51,19 @@ static gpuf_status check_same_elements(const gpuf_tensor *dst, const gpuf_tensor
   return GPUF_OK;
 }
 
+static gpuf_status check_via(gpuf_via via, bool from_cpu, bool to_cpu, gpuf_error *err) {
+  if (via != GPUF_VIA_AUTO && via != GPUF_VIA_LINK && via != GPUF_VIA_CODEC) {
+    return gpufi_fail(err, GPUF_ERR_INVALID, 0,
+                      "options.via is %d; it must be GPUF_VIA_AUTO, _LINK or _CODEC", (int)via);
+  }
+  if (via == GPUF_VIA_CODEC && from_cpu && !to_cpu) {
+    return gpufi_fail(err, GPUF_ERR_UNSUPPORTED, 0,
+                      "options.via is GPUF_VIA_CODEC, but the copy is to a device; nothing is "
+                      "encoded that way: leave it out");
+  }
+  return GPUF_OK;
+}
+
 static gpuf_status check_arguments(const gpuf_tensor *dst, const gpuf_tensor *src,
                                    const gpuf_copy_options *options, gpuf_error *err) {
   gpuf_status status = gpuf_tensor_check(dst, err);
@@ -75,7 +88,7 @@ static gpuf_status check_arguments(const gpuf_tensor *dst, const gpuf_tensor *sr
                       "options.thread_count is %" PRId32 "; it must be 0 to %d",
                       options->thread_count, GPUFI_COPY_THREADS_MAX);
   }
-  return GPUF_OK;
+  return options ? check_via(options->via, is_cpu(src), is_cpu(dst), err) : GPUF_OK;
 }
 
 gpuf_status gpufi_copy_plan(gpufi_copy *copy, const gpuf_tensor *dst, const gpuf_tensor *src,
@@ -90,7 +103,11 @@ gpuf_status gpufi_copy_plan(gpufi_copy *copy, const gpuf_tensor *dst, const gpuf
     return GPUF_OK;
   }
   status = gpufi_plan(copy, dst, src, options, err);
-  *carrier = status == GPUF_OK && copy->host_pinned ? GPUFI_CARRIER_DIRECT : GPUFI_CARRIER_STAGED;
+  if (status == GPUF_OK) {
+    *carrier = options && options->via == GPUF_VIA_CODEC ? GPUFI_CARRIER_CODED
+               : copy->host_pinned                       ? GPUFI_CARRIER_DIRECT
+                                                         : GPUFI_CARRIER_STAGED;
+  }
   return status;
 }
 
@@ -151,15 +168,24 @@ static gpuf_status start_direct(gpuf_future *future, bool blocking, gpuf_error *
 static gpuf_status start(gpuf_future *future, const gpuf_tensor *dst, const gpuf_tensor *src,
                          const gpuf_copy_options *options, bool blocking, gpuf_error *err) {
   gpufi_carrier carrier;
-  const gpuf_status status = gpufi_copy_plan(&future->copy, dst, src, options, &carrier, err);
+  gpuf_status status = gpufi_copy_plan(&future->copy, dst, src, options, &carrier, err);
   if (status != GPUF_OK) {
     return status;
   }
   switch (carrier) {
   case GPUFI_CARRIER_DIRECT:
     return start_direct(future, blocking, err);
+  case GPUFI_CARRIER_CODED:
+    status = gpufi_coded_create(&future->copy, &future->coded, err);
+    if (status != GPUF_OK) {
+      return status;
+    }
+    future->run = gpufi_coded_run;
+    gpufi_future_start_threads(future, blocking ? 1 : 0);
+    return GPUF_OK;
   case GPUFI_CARRIER_STAGED:
-    gpufi_staged_start(future, blocking ? 1 : 0);
+    future->run = gpufi_staged_run;
+    gpufi_future_start_threads(future, blocking ? 1 : 0);
     return GPUF_OK;
   case GPUFI_CARRIER_CPU:
     copy_on_cpu(*dst, *src);
@@ -177,8 +203,8 @@ gpuf_status gpuf_copy(const gpuf_tensor *dst, const gpuf_tensor *src,
   gpufi_future_init(&future);
   gpuf_status status = start(&future, dst, src, options, true, err);
   if (status == GPUF_OK) {
-    if (!future.settled && future.lane_count == 0) {
-      gpufi_staged_run(&future);
+    if (future.run) {
+      future.run(&future);
     }
     status = gpuf_future_wait(&future, -1, err);
   } else {

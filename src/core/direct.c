@@ -54,8 +54,8 @@ static gpuf_status rows_piece_enqueue(const gpufi_copy *copy, gpuf_stream stream
 }
 
 /* From a packed piece in scratch to its elements, or back. */
-static gpuf_status repack_enqueue(const gpufi_copy *copy, void *d_packed, gpuf_stream stream,
-                                  int64_t first, int64_t count, gpuf_error *err) {
+gpuf_status gpufi_repack_enqueue(const gpufi_copy *copy, void *d_packed, gpuf_stream stream,
+                                 int64_t first, int64_t count, gpuf_error *err) {
   const gpufi_backend *backend = copy->backend;
   const int32_t device = copy->device.index;
   const gpufi_strided *layout = &copy->device_layout;
@@ -81,9 +81,10 @@ static gpuf_status gather_piece_enqueue(const gpufi_copy *copy, void *d_packed, 
   gpuf_status status;
   if (copy->direction == GPUFI_TO_DEVICE) {
     status = flat_enqueue(copy, d_packed, staging, nbytes, stream, err);
-    return status == GPUF_OK ? repack_enqueue(copy, d_packed, stream, first, count, err) : status;
+    return status == GPUF_OK ? gpufi_repack_enqueue(copy, d_packed, stream, first, count, err)
+                             : status;
   }
-  status = repack_enqueue(copy, d_packed, stream, first, count, err);
+  status = gpufi_repack_enqueue(copy, d_packed, stream, first, count, err);
   return status == GPUF_OK ? flat_enqueue(copy, d_packed, staging, nbytes, stream, err) : status;
 }
 

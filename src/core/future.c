@@ -6,6 +6,8 @@
 #include "core/runtime.h"
 
 #define POLL_NS 50000
+/* Plenty for what runs here, and much less address space than the default takes. */
+#define THREAD_STACK_NBYTES ((size_t)512 << 10)
 
 void gpufi_future_init(gpuf_future *future) {
   pthread_condattr_t attributes;
@@ -20,13 +22,65 @@ void gpufi_future_init(gpuf_future *future) {
   future->waiter_count = 0;
   future->next_offset = 0;
   future->has_scratch_waiter = false;
+  future->coded = NULL;
+  future->run = NULL;
   future->running_count = 0;
   future->thread_count = 0;
 }
 
-void gpufi_future_settle(gpuf_future *future) {
+/* The outcome is final. Called with the lock held. */
+static void settle(gpuf_future *future) {
   future->settled = true;
   pthread_cond_broadcast(&future->changed);
+}
+
+void gpufi_future_fail(gpuf_future *future, gpuf_status status, const gpuf_error *error) {
+  if (status != GPUF_OK && future->status == GPUF_OK) {
+    future->status = status;
+    future->error = *error;
+  }
+}
+
+void gpufi_future_leave(gpuf_future *future, int32_t count) {
+  pthread_mutex_lock(&future->lock);
+  future->running_count -= count;
+  const bool last = future->running_count == 0;
+  pthread_mutex_unlock(&future->lock);
+  if (!last) {
+    return;
+  }
+  gpufi_coded_destroy(future->coded);
+  pthread_mutex_lock(&future->lock);
+  settle(future);
+  pthread_mutex_unlock(&future->lock);
+}
+
+static void *thread_main(void *arg) {
+  gpuf_future *const future = arg;
+  future->run(future);
+  return NULL;
+}
+
+void gpufi_future_start_threads(gpuf_future *future, int32_t own_share_count) {
+  const int32_t wanted = future->copy.thread_count - own_share_count;
+  int32_t started = 0;
+  int code = 0;
+  pthread_attr_t attributes;
+  pthread_attr_init(&attributes);
+  pthread_attr_setstacksize(&attributes, THREAD_STACK_NBYTES);
+  future->running_count = future->copy.thread_count; /* nobody else sees the future yet */
+  while (started < wanted && code == 0) {
+    code = pthread_create(&future->threads[started], &attributes, thread_main, future);
+    started += code == 0;
+  }
+  pthread_attr_destroy(&attributes);
+  future->thread_count = started;
+  if (started + own_share_count == 0) { /* no thread is to be had: then it is no background copy */
+    future->running_count = 1;
+    future->run(future);
+  } else if (started < wanted) { /* fewer threads only cost speed */
+    gpufi_future_leave(future, wanted - started);
+  }
 }
 
 static struct timespec deadline_after(int64_t timeout_ns) {
@@ -102,7 +156,7 @@ static void wait_direct(gpuf_future *future, int64_t timeout_ns) {
     if (status != GPUF_OK) {
       future->error = error;
     }
-    gpufi_future_settle(future);
+    settle(future);
   }
   if (future->settled && future->waiter_count == 0) {
     gpufi_future_release_lanes(future, future->status != GPUF_OK);

@@ -153,5 +153,7 @@ gpuf_status gpufi_plan(gpufi_copy *copy, const gpuf_tensor *dst, const gpuf_tens
   copy->route = choose_route(copy);
   copy->host_pinned = gpufi_strided_is_contiguous(&copy->host_layout) && is_pinned(copy);
   plan_pieces(copy, options);
-  return GPUF_OK;
+  return options && options->via == GPUF_VIA_CODEC
+             ? gpufi_coded_plan(copy, &host_side, options, err)
+             : GPUF_OK;
 }

@@ -1,8 +1,5 @@
 #include "core/copy.h"
 
-/* Plenty for what runs here, and much less address space than the default takes. */
-#define THREAD_STACK_NBYTES ((size_t)512 << 10)
-
 /* One thread's share of a staged copy. The two slots alternate: while the device works on one,
  * the thread moves the bytes of the other. */
 typedef struct worker {
@@ -130,44 +127,9 @@ void gpufi_staged_run(gpuf_future *future) {
   }
   gpufi_lane_release(w.lane, status != GPUF_OK);
   pthread_mutex_lock(&future->lock);
-  if (status != GPUF_OK && future->status == GPUF_OK && (prepared || !may_leave_quietly(future))) {
-    future->status = status;
-    future->error = error;
-  }
-  if (--future->running_count == 0) {
-    gpufi_future_settle(future);
+  if (prepared || !may_leave_quietly(future)) {
+    gpufi_future_fail(future, status, &error);
   }
   pthread_mutex_unlock(&future->lock);
-}
-
-static void *staged_main(void *arg) {
-  gpufi_staged_run(arg);
-  return NULL;
-}
-
-void gpufi_staged_start(gpuf_future *future, int32_t own_share_count) {
-  const int32_t wanted = future->copy.thread_count - own_share_count;
-  int32_t started = 0;
-  int code = 0;
-  pthread_attr_t attributes;
-  pthread_attr_init(&attributes);
-  pthread_attr_setstacksize(&attributes, THREAD_STACK_NBYTES);
-  future->running_count = future->copy.thread_count; /* nobody else sees the future yet */
-  while (started < wanted && code == 0) {
-    code = pthread_create(&future->threads[started], &attributes, staged_main, future);
-    started += code == 0;
-  }
-  pthread_attr_destroy(&attributes);
-  future->thread_count = started;
-  if (started + own_share_count == 0) { /* no thread is to be had: then it is no background copy */
-    future->running_count = 1;
-    gpufi_staged_run(future);
-    return;
-  }
-  pthread_mutex_lock(&future->lock);
-  future->running_count -= wanted - started; /* fewer threads only cost speed */
-  if (future->running_count == 0) {
-    gpufi_future_settle(future);
-  }
-  pthread_mutex_unlock(&future->lock);
+  gpufi_future_leave(future, 1);
 }

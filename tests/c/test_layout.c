@@ -120,7 +120,8 @@ static void a_random_view_is_fetched_right(void) {
     const gpuf_tensor src = moved(view, memory, d_ptr, test_device);
     const gpuf_copy_options options = {.chunk_nbytes = random_below(&state, 2) *
                                                        (1 + random_below(&state, 60000)),
-                                       .thread_count = 1 + (int32_t)random_below(&state, 3)};
+                                       .thread_count = 1 + (int32_t)random_below(&state, 3),
+                                       .via = (gpuf_via)random_below(&state, 3)};
     gpuf_tensor dst;
     const size_t nbytes = gpuf_tensor_nbytes(&view);
     packed_reference(&view, expected);

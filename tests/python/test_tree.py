@@ -171,7 +171,7 @@ def test_a_mapping_that_fails_raises_its_own_error() -> None:
 
 def test_a_tree_with_out_or_async_is_refused(device: str) -> None:
     x = gf.to_device(random_array(1, (5,)), device=device)
-    with pytest.raises(TypeError, match="out, dtype and order take one tensor"):
+    with pytest.raises(TypeError, match="out, dtype, order and via"):
         gf.fetch([x], out=np.empty(5, "f4"))
     with pytest.raises(TypeError, match=r"fetch_async takes one tensor, not a .*list"):
         gf.fetch_async([x])

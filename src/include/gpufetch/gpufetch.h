@@ -265,10 +265,19 @@ GPUF_API void gpuf_pool_set_cap(size_t cap_nbytes);
 
 /* --- Copies -------------------------------------------------------------- */
 
+/* How elements cross from a device to the CPU. The result is the same, bit for bit. */
+typedef enum gpuf_via {
+  GPUF_VIA_AUTO = 0,  /* as the link: nothing measured so far has the codec ahead of it */
+  GPUF_VIA_LINK = 1,  /* as they are */
+  GPUF_VIA_CODEC = 2, /* encoded on the device, decoded by threads: see gpuf_copy_async */
+} gpuf_via;
+
 typedef struct gpuf_copy_options {
   size_t chunk_nbytes;  /* bytes a chunk; 0 = chosen by the library */
-  int32_t thread_count; /* threads that drain staging buffers; 0 = chosen by the library */
+  int32_t thread_count; /* threads that drain staging buffers or decode, at most 64; 0 = chosen by
+                           the library */
   bool cast;            /* dtypes may differ: see gpuf_copy_async */
+  gpuf_via via;         /* GPUF_VIA_CODEC: from a device only */
 } gpuf_copy_options;
 
 /* A copy in flight. wait and done may be called from several threads at once; destroy must be
@@ -292,6 +301,12 @@ typedef struct gpuf_future gpuf_future;
  *     A float that the integer type cannot hold gives an unspecified integer; a NaN stays one, but
  *     not its payload. Where one side is on a device, that device converts, by way of scratch:
  *     elements of the CPU side's dtype travel.
+ *   - With options->via GPUF_VIA_CODEC, the source's device encodes (docs/codec.md) and threads of
+ *     the CPU decode into any layout, by default one a processor: for a link that is slower than
+ *     they are. Takes up to 140 MiB of the device's memory and 70 MiB of pinned memory besides, and
+ *     more for chunks longer than the default 1 MiB, of at most 32 MiB. Chunks that the device
+ *     leaves to the CPU to encode cross as they are. Between two CPU sides it changes nothing; to a
+ *     device it is GPUF_ERR_UNSUPPORTED.
  * `options` may be NULL. On failure to start, nothing is in flight and *future is NULL. */
 GPUF_API gpuf_status gpuf_copy_async(const gpuf_tensor *dst, const gpuf_tensor *src,
                                      const gpuf_copy_options *options, gpuf_future **future,

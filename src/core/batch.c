@@ -1,0 +1,115 @@
+#include "core/batch.h"
+
+#include "core/pool.h"
+
+/* A part of `nbytes` of the workspace, whose parts begin at multiples of 256. */
+static size_t take(size_t *at, size_t nbytes) {
+  const size_t begin = *at;
+  *at = gpufi_round_up(begin + nbytes, 256);
+  return begin;
+}
+
+gpuf_status gpufi_batch_init(gpufi_batch *b, const gpufi_backend *backend, gpuf_device device,
+                             const gpufi_chunks *chunks, size_t room_nbytes, gpuf_error *err) {
+  const size_t places_nbytes = GPUFI_CHUNKS_PLACE_COUNT(chunks->count) * sizeof(*b->places);
+  const size_t encoded_nbytes = gpufi_chunks_encoded_nbytes(chunks);
+  size_t all = 0;
+  const size_t room_at = take(&all, room_nbytes);
+  const size_t encoded_at = take(&all, encoded_nbytes);
+  const size_t places_at = take(&all, places_nbytes);
+  const size_t scratch_at = take(&all, backend->encode_scratch_nbytes(chunks));
+  void *places = NULL, *bytes = NULL;
+  gpuf_status status = gpufi_lane_acquire(backend, device, &b->lane, err);
+  if (status == GPUF_OK) {
+    status = gpufi_lane_need_workspace(b->lane, all, err);
+  }
+  if (status == GPUF_OK) {
+    status = gpufi_pool_acquire_staging(device, places_nbytes, &places, err);
+    b->places = places;
+  }
+  if (status == GPUF_OK) {
+    status = gpufi_pool_acquire_staging(device, encoded_nbytes, &bytes, err);
+    b->bytes = bytes;
+  }
+  if (status == GPUF_OK) {
+    uint8_t *const d_base = b->lane->d_workspace;
+    b->d_room = d_base + room_at;
+    b->d_encoded = d_base + encoded_at;
+    b->d_places = (gpufi_chunk_place *)(d_base + places_at);
+    b->d_scratch = d_base + scratch_at;
+  }
+  return status;
+}
+
+void gpufi_batch_fini(gpufi_batch *b) {
+  gpufi_lane *const lane = b->lane;
+  if (lane) {
+    const bool failed =
+        lane->backend->stream_synchronize(lane->device.index, lane->stream, NULL) != GPUF_OK;
+    gpufi_lane_release(lane, failed);
+  }
+  gpuf_pool_release(b->places);
+  gpuf_pool_release(b->bytes);
+}
+
+static gpuf_status copy_to_host(const gpufi_batch *b, void *dst, const void *d_src, size_t nbytes,
+                                gpuf_error *err) {
+  return b->lane->backend->copy(b->lane->device.index, dst, d_src, nbytes, GPUFI_TO_HOST,
+                                b->lane->stream, err);
+}
+
+static gpuf_status mark_end(const gpufi_batch *b, gpuf_error *err) {
+  const gpufi_lane *const lane = b->lane;
+  return lane->backend->event_record(lane->device.index, lane->finished, lane->stream, err);
+}
+
+gpuf_status gpufi_batch_encode(gpufi_batch *b, const gpufi_chunks *chunks, const void *d_raw,
+                               gpuf_error *err) {
+  b->chunks = *chunks;
+  b->d_raw = d_raw;
+  gpuf_status status =
+      b->lane->backend->encode(b->lane->device.index, &b->chunks, d_raw, b->d_encoded, b->d_places,
+                               b->d_scratch, b->lane->stream, err);
+  if (status == GPUF_OK) {
+    status = copy_to_host(b, b->places, b->d_places,
+                          GPUFI_CHUNKS_PLACE_COUNT(chunks->count) * sizeof(*b->places), err);
+  }
+  return status == GPUF_OK ? mark_end(b, err) : status;
+}
+
+/* Chunks first to end-1, which are all encoded or all left, to bytes + *at in one transfer. They
+ * take no more there than the encoder reserved for them. */
+static gpuf_status send_run(gpufi_batch *b, size_t first, size_t end, size_t *at, gpuf_error *err) {
+  gpufi_chunk_place *const places = b->places;
+  const size_t pitch = b->chunks.raw_pitch_nbytes;
+  const uint64_t base = places[first].offset;
+  const bool raw = places[first].nbytes == 0;
+  const uint8_t *const d_src = raw ? b->d_raw + first * pitch : b->d_encoded + base;
+  const size_t nbytes = raw ? (end - first - 1) * pitch + b->chunks.raw_nbytes
+                            : (size_t)(places[end - 1].offset + places[end - 1].nbytes - base);
+  const gpuf_status status = copy_to_host(b, b->bytes + *at, d_src, nbytes, err);
+  for (size_t i = first; i < end; i++) {
+    places[i].offset = *at + (raw ? (i - first) * pitch : places[i].offset - base);
+  }
+  *at = gpufi_round_up(*at + nbytes, 16);
+  return status;
+}
+
+gpuf_status gpufi_batch_send(gpufi_batch *b, gpuf_error *err) {
+  const size_t count = b->chunks.count;
+  size_t at = 0;
+  gpuf_status status = gpufi_batch_wait(b, err);
+  for (size_t first = 0, end; first < count && status == GPUF_OK; first = end) {
+    end = first + 1;
+    while (end < count && (b->places[end].nbytes == 0) == (b->places[first].nbytes == 0)) {
+      end++;
+    }
+    status = send_run(b, first, end, &at, err);
+  }
+  return status == GPUF_OK ? mark_end(b, err) : status;
+}
+
+gpuf_status gpufi_batch_wait(const gpufi_batch *b, gpuf_error *err) {
+  const gpufi_lane *const lane = b->lane;
+  return lane->backend->event_wait(lane->device.index, lane->finished, err);
+}

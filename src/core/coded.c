@@ -1,0 +1,311 @@
+/* A copy to the host that crosses the link encoded.
+ *
+ * The elements, in the order of host memory, are cut into chunks that are contiguous there. The
+ * device encodes a batch of them at a time (after packing them, where they are not contiguous on
+ * its side too); the bytes cross into pinned memory, and the threads of the copy decode one chunk
+ * each into place. Whichever thread finds that the device could do more drives it on: there is no
+ * thread for that alone, so that one thread suffices. */
+#include <stdlib.h>
+
+#include "core/batch.h"
+#include "core/copy.h"
+#include "core/error.h"
+#include "core/runtime.h"
+
+#define CHUNK_NBYTES ((size_t)1 << 20)
+#define CHUNK_NBYTES_MAX ((size_t)32 << 20) /* the batches of longer ones would fill the device */
+#define CHUNK_ALIGN_NBYTES 16               /* between the raw chunks of a batch */
+#define BATCH_CHUNKS_MAX 16
+/* A small tensor is cut into as many batches, so that the steps overlap. */
+#define BATCH_COUNT_MIN 4
+/* One is encoded, one crosses, and two are decoded. */
+#define SLOT_COUNT 4
+/* Encodings on their way, and transfers: the next one is there before the end of one is noticed. */
+#define AHEAD_COUNT_MAX 2
+
+/* --- The plan ---------------------------------------------------------------- */
+
+static size_t least(size_t a, size_t b) {
+  return a < b ? a : b;
+}
+
+/* How many rows of `row_nbytes` make the next one begin at a multiple of 16 bytes. */
+static size_t align_rows(size_t row_nbytes) {
+  size_t rows = 1;
+  while (rows * row_nbytes % CHUNK_ALIGN_NBYTES != 0) {
+    rows *= 2;
+  }
+  return rows;
+}
+
+/* A chunk is some rows, a row being as many of the innermost axes as fit; the axes outside of them
+ * count as one. Only the last chunk has fewer rows. */
+gpuf_status gpufi_coded_plan(gpufi_copy *copy, const gpuf_tensor *host_side,
+                             const gpuf_copy_options *options, gpuf_error *err) {
+  const size_t asked = options->chunk_nbytes ? options->chunk_nbytes : CHUNK_NBYTES;
+  const size_t target = least(asked, CHUNK_NBYTES_MAX);
+  uint32_t inner[GPUFI_CODEC_NDIM_MAX];
+  gpufi_chunk_shape shape = {.dtype = copy->host_dtype, .ndim = 1};
+  size_t row_nbytes = copy->host_layout.element_nbytes;
+  int32_t axis = host_side->ndim - 1;
+  for (; axis >= 0 && shape.ndim < GPUFI_CODEC_NDIM_MAX; axis--) {
+    const size_t length = (size_t)host_side->shape[axis];
+    if (length > target / row_nbytes ||
+        length * row_nbytes * align_rows(length * row_nbytes) > target) {
+      break;
+    }
+    if (length > 1) {
+      inner[shape.ndim++] = (uint32_t)length;
+      row_nbytes *= length;
+    }
+  }
+  const size_t step = align_rows(row_nbytes), row_count = copy->nbytes / row_nbytes;
+  const size_t rows = target / row_nbytes / step * step;
+  shape.dims[0] = (uint32_t)least(rows > 0 ? rows : step, row_count);
+  for (int32_t i = 1; i < shape.ndim; i++) {
+    shape.dims[i] = inner[shape.ndim - i];
+  }
+  const gpuf_status status = gpufi_chunks_init(&copy->chunks, &shape, 1, err);
+  if (status == GPUF_OK) {
+    const size_t chunk_count = (copy->nbytes - 1) / copy->chunks.raw_nbytes + 1;
+    copy->chunks.count = least((chunk_count - 1) / BATCH_COUNT_MIN + 1, BATCH_CHUNKS_MAX);
+    copy->thread_count = options->thread_count ? options->thread_count : gpufi_cpu_count();
+    copy->thread_count =
+        (int32_t)least((size_t)copy->thread_count, least(chunk_count, GPUFI_COPY_THREADS_MAX));
+  }
+  return status;
+}
+
+/* --- Batches and slots --------------------------------------------------------- */
+
+typedef struct slot {
+  gpufi_batch batch;
+  size_t offset;    /* of its first chunk, in bytes as the host has them */
+  size_t taken;     /* chunks that threads have begun to decode */
+  size_t undecoded; /* chunks that are not decoded yet; 0 = the slot is free */
+} slot;
+
+/* Guarded by the future's lock; a slot's batch is used without it, by the thread whose turn it is.
+ * Batch i is in slot i % slot_count. */
+struct gpufi_coded {
+  const gpufi_copy *copy;
+  pthread_cond_t moved; /* a thread that found nothing to do may find something */
+  slot slots[SLOT_COUNT];
+  int64_t slot_count;
+  size_t next_offset; /* of the first chunk that no batch has yet */
+  /* Batches 0 to n-1: encoding has started, the transfer has, they have arrived, and threads have
+   * taken their chunks. */
+  int64_t encoded, sent, arrived, taken;
+  bool driven; /* a thread is at the device's next step */
+};
+
+typedef enum step { STEP_NONE, STEP_ENCODE, STEP_SEND, STEP_AWAIT } step;
+
+static slot *slot_of(gpufi_coded *c, int64_t batch) {
+  return &c->slots[batch % c->slot_count];
+}
+
+/* What the device could do next. Called with the lock held. */
+static step next_step(gpufi_coded *c) {
+  if (c->next_offset < c->copy->nbytes && c->encoded - c->sent < AHEAD_COUNT_MAX &&
+      slot_of(c, c->encoded)->undecoded == 0) {
+    return STEP_ENCODE;
+  }
+  if (c->sent < c->encoded && c->sent - c->arrived < AHEAD_COUNT_MAX) {
+    return STEP_SEND;
+  }
+  return c->arrived < c->sent ? STEP_AWAIT : STEP_NONE;
+}
+
+/* The next chunks, up to a batch: whole ones, or what is left over as one of fewer rows. */
+static void choose_chunks(const gpufi_copy *copy, size_t offset, gpufi_chunks *chunks) {
+  const size_t left = copy->nbytes - offset, whole = left / copy->chunks.raw_nbytes;
+  *chunks = copy->chunks;
+  if (whole > 0) {
+    chunks->count = least(whole, chunks->count);
+    return;
+  }
+  const size_t row_nbytes = chunks->raw_nbytes / chunks->shape.dims[0];
+  chunks->count = 1;
+  chunks->shape.dims[0] = (uint32_t)(left / row_nbytes);
+  chunks->raw_nbytes = left;
+  chunks->raw_pitch_nbytes = gpufi_round_up(left, CHUNK_ALIGN_NBYTES);
+}
+
+/* Whether the raw chunks can be encoded where they lie, as the backend wants them. */
+static bool lie_right(const gpufi_copy *copy, const gpufi_chunks *chunks) {
+  return copy->route == GPUFI_ROUTE_FLAT && (uintptr_t)copy->d_data % CHUNK_ALIGN_NBYTES == 0 &&
+         chunks->raw_pitch_nbytes == chunks->raw_nbytes;
+}
+
+static gpuf_status start_encoding(const gpufi_copy *copy, slot *s, gpuf_error *err) {
+  const int64_t element_nbytes = copy->host_layout.element_nbytes;
+  const void *d_raw = copy->d_data + s->offset;
+  gpuf_status status = GPUF_OK;
+  gpufi_chunks chunks;
+  choose_chunks(copy, s->offset, &chunks);
+  if (!lie_right(copy, &chunks)) {
+    const int64_t first = (int64_t)s->offset / element_nbytes;
+    const int64_t count = (int64_t)(chunks.count * chunks.raw_nbytes) / element_nbytes;
+    d_raw = s->batch.d_room;
+    status = gpufi_repack_enqueue(copy, s->batch.d_room, s->batch.lane->stream, first, count, err);
+  }
+  if (status != GPUF_OK) {
+    return status;
+  }
+  gpuf_error inner;
+  status = gpufi_batch_encode(&s->batch, &chunks, d_raw, &inner);
+  const bool unable = status == GPUF_ERR_UNSUPPORTED;
+  return status == GPUF_OK ? status
+                           : gpufi_fail(err, status, inner.native_code, "%s%s", inner.message,
+                                        unable ? "; or copy it over the link as it is" : "");
+}
+
+/* --- Threads --------------------------------------------------------------------- */
+
+/* Called with the lock held, which is let go while the device is asked. */
+static void drive(gpuf_future *future, step what) {
+  gpufi_coded *const c = future->coded;
+  slot *const s = slot_of(c, what == STEP_ENCODE ? c->encoded
+                             : what == STEP_SEND ? c->sent
+                                                 : c->arrived);
+  gpuf_error error;
+  gpuf_status status;
+  c->driven = true;
+  if (what == STEP_ENCODE) {
+    s->offset = c->next_offset;
+    s->taken = 0;
+    s->undecoded = 1; /* not free, whatever its count will be */
+  }
+  pthread_mutex_unlock(&future->lock);
+  switch (what) {
+  case STEP_ENCODE:
+    status = start_encoding(c->copy, s, &error);
+    break;
+  case STEP_SEND:
+    status = gpufi_batch_send(&s->batch, &error);
+    break;
+  default:
+    status = gpufi_batch_wait(&s->batch, &error);
+  }
+  pthread_mutex_lock(&future->lock);
+  c->driven = false;
+  if (status == GPUF_OK && what == STEP_ENCODE) {
+    s->undecoded = s->batch.chunks.count;
+    c->next_offset += s->batch.chunks.count * s->batch.chunks.raw_nbytes;
+  }
+  c->encoded += status == GPUF_OK && what == STEP_ENCODE;
+  c->sent += status == GPUF_OK && what == STEP_SEND;
+  c->arrived += status == GPUF_OK && what == STEP_AWAIT;
+  gpufi_future_fail(future, status, &error);
+  pthread_cond_broadcast(&c->moved);
+}
+
+/* Chunk `index` of a batch that has arrived, into place. `*scratch` is the thread's own. */
+static gpuf_status decode(const gpufi_copy *copy, const slot *s, size_t index, void **scratch,
+                          gpuf_error *err) {
+  const gpufi_batch *const b = &s->batch;
+  const gpufi_strided *const layout = &copy->host_layout;
+  const size_t raw_nbytes = b->chunks.raw_nbytes, offset = s->offset + index * raw_nbytes;
+  const int64_t first = (int64_t)offset / layout->element_nbytes;
+  const int64_t count = (int64_t)raw_nbytes / layout->element_nbytes;
+  const uint8_t *const bytes = b->bytes + b->places[index].offset;
+  const size_t nbytes = (size_t)b->places[index].nbytes;
+  if (nbytes == 0) {
+    gpufi_strided_unpack(layout, copy->h_data, first, count, bytes);
+    return GPUF_OK;
+  }
+  if (gpufi_strided_is_contiguous(layout)) {
+    return gpufi_codec_decode(bytes, nbytes, copy->h_data + offset, raw_nbytes, err);
+  }
+  if (!*scratch) {
+    *scratch = malloc(copy->chunks.raw_nbytes);
+  }
+  if (!*scratch) {
+    return gpufi_fail(err, GPUF_ERR_NO_MEMORY, 0,
+                      "no memory for a chunk of %zu bytes; copy into a contiguous array, or choose "
+                      "a smaller options.chunk_nbytes",
+                      copy->chunks.raw_nbytes);
+  }
+  const gpuf_status status = gpufi_codec_decode(bytes, nbytes, *scratch, raw_nbytes, err);
+  if (status == GPUF_OK) {
+    gpufi_strided_unpack(layout, copy->h_data, first, count, *scratch);
+  }
+  return status;
+}
+
+/* Take the next chunk that has arrived and decode it. Called with the lock held, which is let go
+ * meanwhile. */
+static void decode_next(gpuf_future *future, void **scratch) {
+  gpufi_coded *const c = future->coded;
+  slot *const s = slot_of(c, c->taken);
+  const size_t index = s->taken++;
+  c->taken += s->taken == s->batch.chunks.count;
+  gpuf_error error;
+  pthread_mutex_unlock(&future->lock);
+  const gpuf_status status = decode(c->copy, s, index, scratch, &error);
+  pthread_mutex_lock(&future->lock);
+  gpufi_future_fail(future, status, &error);
+  if (--s->undecoded == 0 || status != GPUF_OK) {
+    pthread_cond_broadcast(&c->moved);
+  }
+}
+
+void gpufi_coded_destroy(gpufi_coded *c) {
+  if (!c) {
+    return;
+  }
+  for (int64_t i = 0; i < SLOT_COUNT; i++) {
+    gpufi_batch_fini(&c->slots[i].batch);
+  }
+  pthread_cond_destroy(&c->moved);
+  free(c);
+}
+
+void gpufi_coded_run(gpuf_future *future) {
+  gpufi_coded *const c = future->coded;
+  void *scratch = NULL;
+  pthread_mutex_lock(&future->lock);
+  while (future->status == GPUF_OK && (c->next_offset < c->copy->nbytes || c->taken < c->encoded)) {
+    const step next = c->driven ? STEP_NONE : next_step(c);
+    if (next != STEP_NONE) {
+      drive(future, next);
+    } else if (c->taken < c->arrived) {
+      decode_next(future, &scratch);
+    } else {
+      pthread_cond_wait(&c->moved, &future->lock);
+    }
+  }
+  pthread_cond_broadcast(&c->moved); /* the others may end, too */
+  pthread_mutex_unlock(&future->lock);
+  free(scratch);
+  gpufi_future_leave(future, 1);
+}
+
+gpuf_status gpufi_coded_create(const gpufi_copy *copy, gpufi_coded **out, gpuf_error *err) {
+  gpufi_coded *const c = calloc(1, sizeof(*c));
+  if (!c) {
+    return gpufi_fail(err, GPUF_ERR_NO_MEMORY, 0, "no host memory for a copy by way of the codec");
+  }
+  pthread_cond_init(&c->moved, NULL);
+  c->copy = copy;
+  const size_t room_chunks = lie_right(copy, &copy->chunks) ? 1 : copy->chunks.count;
+  const size_t batch_nbytes = copy->chunks.count * copy->chunks.raw_nbytes;
+  const int64_t wanted = (int64_t)least((copy->nbytes - 1) / batch_nbytes + 1, SLOT_COUNT);
+  gpuf_status status = GPUF_OK;
+  while (c->slot_count < wanted && status == GPUF_OK) {
+    gpufi_batch *const b = &c->slots[c->slot_count].batch;
+    status = gpufi_batch_init(b, copy->backend, copy->device, &copy->chunks,
+                              room_chunks * copy->chunks.raw_pitch_nbytes, err);
+    if (status == GPUF_OK) {
+      status = gpufi_lane_join(b->lane, copy->producer, err);
+    }
+    c->slot_count += status == GPUF_OK;
+  }
+  if (c->slot_count == 0) {
+    gpufi_coded_destroy(c);
+    return status;
+  }
+  *out = c; /* fewer slots than wanted only cost speed */
+  return GPUF_OK;
+}
