@@ -19,7 +19,7 @@ from types import ModuleType
 
 import gpufetch as gf
 import peers
-from cases import codec, cold, fetch, gpus, hdf5, layout, out, reduce, share, tree, upload
+from cases import codec, cold, fetch, gpus, hdf5, layout, out, reduce, share, tree, upload, via
 from harness import Row, Session, commit, cpu_name, markdown, report, today, write_results
 
 CASES: dict[str, ModuleType] = {
@@ -33,6 +33,7 @@ CASES: dict[str, ModuleType] = {
     "reduce": reduce,
     "share": share,
     "codec": codec,
+    "via": via,
     "gpus": gpus,
 }
 

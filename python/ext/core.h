@@ -273,6 +273,11 @@ PyObject *gpufi_py_array_overview(PyObject *self, PyObject *args, PyObject *kwar
 PyObject *gpufi_py_array_stats(PyObject *self, PyObject *args);
 PyObject *gpufi_py_array_histogram(PyObject *self, PyObject *args, PyObject *kwargs);
 
+/* --- codec.c -------------------------------------------------------------- */
+
+/* The codec on a device, for benchmarks; ends with an empty entry. */
+extern PyMethodDef gpufi_py_codec_methods[];
+
 /* --- comm.c ---------------------------------------------------------------- */
 
 /* comm_create, comm_message and their kin; ends with an empty entry. */

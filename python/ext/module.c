@@ -122,6 +122,7 @@ static int core_exec(PyObject *module) {
       PyModule_AddFunctions(module, gpufi_py_serve_methods) < 0 ||
       PyModule_AddFunctions(module, gpufi_py_share_methods) < 0 ||
       PyModule_AddFunctions(module, gpufi_py_reduce_methods) < 0 ||
+      PyModule_AddFunctions(module, gpufi_py_codec_methods) < 0 ||
       PyModule_AddFunctions(module, gpufi_py_comm_methods) < 0 ||
       PyModule_AddFunctions(module, gpufi_py_hdf5_methods) < 0) {
     return -1;

@@ -29,7 +29,7 @@ gpuf_status gpufi_batch_init(gpufi_batch *b, const gpufi_backend *backend, gpuf_
   }
   if (status == GPUF_OK) {
     status = gpufi_pool_acquire_staging(device, encoded_nbytes, &bytes, err);
-    b->bytes = bytes;
+    b->own_bytes = bytes;
   }
   if (status == GPUF_OK) {
     uint8_t *const d_base = b->lane->d_workspace;
@@ -49,7 +49,7 @@ void gpufi_batch_fini(gpufi_batch *b) {
     gpufi_lane_release(lane, failed);
   }
   gpuf_pool_release(b->places);
-  gpuf_pool_release(b->bytes);
+  gpuf_pool_release(b->own_bytes);
 }
 
 static gpuf_status copy_to_host(const gpufi_batch *b, void *dst, const void *d_src, size_t nbytes,
@@ -77,9 +77,9 @@ gpuf_status gpufi_batch_encode(gpufi_batch *b, const gpufi_chunks *chunks, const
   return status == GPUF_OK ? mark_end(b, err) : status;
 }
 
-/* Chunks first to end-1, which are all encoded or all left, to bytes + *at in one transfer. They
- * take no more there than the encoder reserved for them. */
-static gpuf_status send_run(gpufi_batch *b, size_t first, size_t end, size_t *at, gpuf_error *err) {
+/* Chunks first to end-1, which are all encoded or all left, in one transfer to where those before
+ * end. They take no more there than the encoder reserved for them. */
+static gpuf_status send_run(gpufi_batch *b, size_t first, size_t end, gpuf_error *err) {
   gpufi_chunk_place *const places = b->places;
   const size_t pitch = b->chunks.raw_pitch_nbytes;
   const uint64_t base = places[first].offset;
@@ -87,24 +87,25 @@ static gpuf_status send_run(gpufi_batch *b, size_t first, size_t end, size_t *at
   const uint8_t *const d_src = raw ? b->d_raw + first * pitch : b->d_encoded + base;
   const size_t nbytes = raw ? (end - first - 1) * pitch + b->chunks.raw_nbytes
                             : (size_t)(places[end - 1].offset + places[end - 1].nbytes - base);
-  const gpuf_status status = copy_to_host(b, b->bytes + *at, d_src, nbytes, err);
+  const gpuf_status status = copy_to_host(b, b->bytes + b->nbytes, d_src, nbytes, err);
   for (size_t i = first; i < end; i++) {
-    places[i].offset = *at + (raw ? (i - first) * pitch : places[i].offset - base);
+    places[i].offset = b->nbytes + (raw ? (i - first) * pitch : places[i].offset - base);
   }
-  *at = gpufi_round_up(*at + nbytes, 16);
+  b->nbytes = gpufi_round_up(b->nbytes + nbytes, 16);
   return status;
 }
 
-gpuf_status gpufi_batch_send(gpufi_batch *b, gpuf_error *err) {
+gpuf_status gpufi_batch_send(gpufi_batch *b, uint8_t *bytes, gpuf_error *err) {
   const size_t count = b->chunks.count;
-  size_t at = 0;
+  b->bytes = bytes ? bytes : b->own_bytes;
+  b->nbytes = 0;
   gpuf_status status = gpufi_batch_wait(b, err);
   for (size_t first = 0, end; first < count && status == GPUF_OK; first = end) {
     end = first + 1;
     while (end < count && (b->places[end].nbytes == 0) == (b->places[first].nbytes == 0)) {
       end++;
     }
-    status = send_run(b, first, end, &at, err);
+    status = send_run(b, first, end, err);
   }
   return status == GPUF_OK ? mark_end(b, err) : status;
 }

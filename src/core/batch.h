@@ -14,10 +14,12 @@ typedef struct gpufi_batch {
   uint8_t *d_encoded;
   uint8_t *d_scratch;
   gpufi_chunk_place *d_places;
-  /* Pinned. Chunk i is at bytes + places[i].offset; where places[i].nbytes is 0 it came as it is,
+  uint8_t *own_bytes; /* pinned, as are the next two */
+  /* Chunk i is at bytes + places[i].offset; where places[i].nbytes is 0 it came as it is,
    * chunks.raw_nbytes of it, since the encoder leaves its form to the CPU. */
   uint8_t *bytes;
   gpufi_chunk_place *places;
+  size_t nbytes; /* that are there in all, rounded up to 16 */
 } gpufi_batch;
 
 /* Memory for rounds of at most `chunks`, and a room of `room_nbytes`. Its pinned part may go over
@@ -31,8 +33,9 @@ void gpufi_batch_fini(gpufi_batch *batch);
  * they are until the round has ended. */
 gpuf_status gpufi_batch_encode(gpufi_batch *batch, const gpufi_chunks *chunks, const void *d_raw,
                                gpuf_error *err);
-/* Once it is encoded, which this waits for: enqueue the transfer. */
-gpuf_status gpufi_batch_send(gpufi_batch *batch, gpuf_error *err);
+/* Once it is encoded, which this waits for: enqueue the transfer to pinned memory of
+ * gpufi_chunks_encoded_nbytes() at `bytes`, or, NULL, of the batch's own. Sets `nbytes`. */
+gpuf_status gpufi_batch_send(gpufi_batch *batch, uint8_t *bytes, gpuf_error *err);
 /* Wait for that: `bytes` and `places` hold the batch. */
 gpuf_status gpufi_batch_wait(const gpufi_batch *batch, gpuf_error *err);
 

@@ -183,7 +183,7 @@ static void drive(gpuf_future *future, step what) {
     status = start_encoding(c->copy, s, &error);
     break;
   case STEP_SEND:
-    status = gpufi_batch_send(&s->batch, &error);
+    status = gpufi_batch_send(&s->batch, NULL, &error);
     break;
   default:
     status = gpufi_batch_wait(&s->batch, &error);

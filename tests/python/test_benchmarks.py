@@ -50,7 +50,7 @@ def test_a_quick_run_writes_rows_with_the_agreed_keys(tmp_path: Path) -> None:
     cases = [row["case"] for row in rows]
     assert len(set(cases)) == len(cases)
     words = ["fetch", "first", "write", "read", "upload", "stats", "histogram", "overview", "share"]
-    words += ["decode", "encode"]
+    words += ["decode", "encode", "send", 'fetch(via="codec"),']
     assert {case.split()[0] for case in cases} == set(words)
     for row in rows:
         agreed = {"case", "machine", "date", "commit", "unit", "gpufetch", "limit", "peers"}

@@ -1,0 +1,224 @@
+"""The codec on the device: by itself, with the link, and in fetch.
+
+The first axis of a tensor counts its chunks. On the device alone one call does the work several
+times over, so that starting it does not count; with the link a call is one pass.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+from dataclasses import dataclass
+from functools import partial
+from typing import Any
+
+import numpy as np
+
+import gpufetch as gf
+from cases import Case
+from gpufetch import _core
+from harness import GIGABYTES, Array, Contender, Row, Session, Timings, make_row, measure
+from peers import raw_copy
+
+MIB, GIB = 1 << 20, 1 << 30
+SMOOTH, NOISE = "smooth", "noise"
+COPY, LINK = "copy on the device", 'fetch(via="link")'
+TILE = 32  # chunks that differ; more repeat them
+
+
+@dataclass(frozen=True)
+class Data:
+    """Chunks of one shape and dtype."""
+
+    what: str
+    dtype: str
+    chunk: tuple[int, ...]
+
+    @property
+    def label(self) -> str:
+        name = np.dtype(self.dtype).name
+        return f"{name} ({self.what}) in chunks of {'×'.join(map(str, self.chunk))}"
+
+    def make(self, nbytes: int) -> Array:
+        count = max(1, nbytes // (int(np.prod(self.chunk)) * np.dtype(self.dtype).itemsize))
+        shape = (min(count, TILE), *self.chunk)
+        if self.what == NOISE:
+            tile = random_bits(shape, self.dtype)
+        else:
+            scale = 30 if self.dtype == "u1" else 1
+            tile = (scale * smooth(shape) + 3 * scale).astype(self.dtype)
+        return np.resize(tile, (count, *self.chunk))
+
+
+def random_bits(shape: tuple[int, ...], dtype: str) -> Array:
+    nbytes = int(np.prod(shape)) * np.dtype(dtype).itemsize
+    return np.frombuffer(np.random.default_rng(7).bytes(nbytes), dtype).reshape(shape)
+
+
+def smooth(shape: tuple[int, ...]) -> Array:
+    """A wave along each axis, and noise 10⁴ times smaller."""
+    field = 1e-4 * np.random.default_rng(7).random(shape)
+    for axis, length in enumerate(shape):
+        wave = np.sin(np.linspace(axis, axis + 1, length))
+        field += wave.reshape(-1, *[1] * (len(shape) - 1 - axis))
+    return field
+
+
+DATA = [
+    Data(SMOOTH, "f4", (64, 64, 64)),
+    Data(SMOOTH, "f4", (1, 1024, 256)),
+    Data(SMOOTH, "f4", (8192, 32)),
+    Data(SMOOTH, "f4", (52428, 5)),
+    Data(SMOOTH, "f8", (32, 64, 64)),
+    Data(SMOOTH, "u1", (1024, 1024)),
+    Data(NOISE, "f4", (64, 64, 64)),
+]
+QUICK_DATA = [Data(SMOOTH, "f4", (16, 32, 32)), Data(NOISE, "f4", (16, 32, 32))]
+
+
+def cases(session: Session) -> list[Case]:
+    if session.quick:
+        return [
+            (f"via, {one.what}", partial(via, session, one, [("2 MiB", 2 * MIB)]))
+            for one in QUICK_DATA
+        ]
+    sizes = [("64 MiB", 64 * MIB), ("1 GiB", GIB)]
+    return [(f"via, {one.label}", partial(via, session, one, sizes)) for one in DATA]
+
+
+def via(session: Session, data: Data, sizes: list[tuple[str, int]]) -> list[Row]:
+    rows: list[Row] = []
+    for size, nbytes in sizes:
+        bench = Bench(session, f"{size} of {data.label}", data.make(nbytes))
+        rows += bench.on_device()
+        if nbytes == sizes[-1][1]:
+            rows += bench.with_link()
+    return rows
+
+
+class Bench:
+    """One array on the device; its chunks encoded there and on the host."""
+
+    def __init__(self, session: Session, label: str, array: Array) -> None:
+        self.session, self.label, self.array = session, label, array
+        self.x = gf.to_device(array, device=session.device)
+        self.codec = _core._codec_open(self.x)
+        self.ratio = array.nbytes / _core._codec_nbytes(self.codec)
+
+    def contender(self, what: str, repeats: int = 1) -> Contender:
+        """A step of the codec; it has answered right if what it encodes decodes to the array."""
+        inverse = {"encode": "decode", "to_host": "to_device"}.get(what)
+
+        def answer(codec: Any) -> Array:
+            if inverse:
+                _core._codec_run(codec, inverse, 1)
+            return gf.fetch(_core._codec_decoded(codec))
+
+        def call(codec: Any) -> Any:
+            return _core._codec_run(codec, what, repeats)
+
+        return Contender(what, call, [self.codec], answer=answer)
+
+    def on_device(self) -> list[Row]:
+        repeats = 1 if self.session.backend == "host" else max(1, 4 * GIB // self.array.nbytes)
+        copy = device_copy(self.session, self.array, repeats)
+        contenders = [self.contender("encode", repeats), self.contender("decode", repeats), copy]
+        timings = measure(contenders, [self.array], rounds=8, budget_s=1.0)
+        per_pass = {name: [one / repeats for one in s] for name, s in timings.seconds.items()}
+        timings = Timings(per_pass, timings.failures)
+        return [
+            self.row(f"{name} on the device, {self.label}", timings, name, None, [COPY])
+            for name in ("encode", "decode")
+        ]
+
+    def with_link(self) -> list[Row]:
+        raw = raw_copy(self.session.backend, self.array.nbytes)
+        there = raw.put(self.array)
+
+        def raw_answer(_: Any) -> Array:
+            return raw.to_host(there).view(self.array.dtype).reshape(self.array.shape)
+
+        def limit(call: Any) -> Contender:
+            return Contender(raw.name, call, [there], answer=raw_answer)
+
+        to_device = partial(gf.to_device, device=self.session.device)
+        fetches = [
+            Contender(name, partial(gf.fetch, via=name), [self.x]) for name in ("link", "codec")
+        ]
+        groups = [
+            ("encode and bring over, {}", self.contender("to_host"), raw.to_host, fetches[:1]),
+            (
+                "send over and decode, {}",
+                self.contender("to_device"),
+                raw.to_device,
+                [Contender("gpufetch.to_device", to_device, [self.array], answer=gf.fetch)],
+            ),
+            ('fetch(via="codec"), {}', fetches[1], raw.to_host, fetches[:1]),
+        ]
+        rows = []
+        for case, mine, raw_call, peers in groups:
+            contenders = [limit(raw_call), mine, *peers]
+            timings = measure(contenders, [self.array], rounds=8, budget_s=2.0)
+            names = [peer.name for peer in peers]
+            rows.append(self.row(case.format(self.label), timings, mine.name, raw.name, names))
+        return rows
+
+    def row(
+        self, case: str, timings: Timings, name: str, limit: str | None, peers: list[str]
+    ) -> Row:
+        row = make_row(
+            self.session,
+            case,
+            timings,
+            nbytes=self.array.nbytes,
+            unit=GIGABYTES,
+            gpufetch=name,
+            limit=limit,
+            peers=peers,
+            labels={"link": LINK},
+            ratio=round(self.ratio, 4),
+        )
+        note = f"ratio {self.ratio:.3f}"
+        if limit and row["limit"]:
+            note += f"; {row['gpufetch'] / (self.ratio * row['limit']):.3f} of ratio × {limit}"
+        return {**row, "note": note}
+
+
+def device_copy(session: Session, array: Array, repeats: int) -> Contender:
+    """As many copies of the same bytes within the device's memory."""
+    if session.backend == "host":
+        target = np.empty_like(array)
+
+        def copy(source: Array) -> Array:
+            np.copyto(target, source)
+            return target
+
+        return Contender(COPY, copy, [array])
+    make = torch_copy if importlib.util.find_spec("cupy") is None else cupy_copy
+    return make(array, repeats)
+
+
+def cupy_copy(array: Array, repeats: int) -> Contender:
+    cupy: Any = importlib.import_module("cupy")
+    source, target = cupy.asarray(array), cupy.empty_like(array)
+
+    def copy(_: Any) -> Any:
+        for _ in range(repeats):
+            cupy.copyto(target, source)
+        cupy.cuda.Device().synchronize()
+        return target
+
+    return Contender(COPY, copy, [None], answer=cupy.asnumpy)
+
+
+def torch_copy(array: Array, repeats: int) -> Contender:
+    torch: Any = importlib.import_module("torch")
+    source = torch.from_numpy(array).to("cuda:0")
+    target = torch.empty_like(source)
+
+    def copy(_: Any) -> Any:
+        for _ in range(repeats):
+            target.copy_(source)
+        torch.cuda.synchronize()
+        return target
+
+    return Contender(COPY, copy, [None], answer=lambda there: there.cpu().numpy())
