@@ -114,3 +114,8 @@ gpuf_status gpufi_batch_wait(const gpufi_batch *b, gpuf_error *err) {
   const gpufi_lane *const lane = b->lane;
   return lane->backend->event_wait(lane->device.index, lane->finished, err);
 }
+
+gpuf_status gpufi_batch_ready(const gpufi_batch *b, bool *ready, gpuf_error *err) {
+  const gpufi_lane *const lane = b->lane;
+  return lane->backend->event_query(lane->device.index, lane->finished, ready, err);
+}

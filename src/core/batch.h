@@ -38,5 +38,7 @@ gpuf_status gpufi_batch_encode(gpufi_batch *batch, const gpufi_chunks *chunks, c
 gpuf_status gpufi_batch_send(gpufi_batch *batch, uint8_t *bytes, gpuf_error *err);
 /* Wait for that: `bytes` and `places` hold the batch. */
 gpuf_status gpufi_batch_wait(const gpufi_batch *batch, gpuf_error *err);
+/* Whether gpufi_batch_send, then gpufi_batch_wait, would find the device done. */
+gpuf_status gpufi_batch_ready(const gpufi_batch *batch, bool *ready, gpuf_error *err);
 
 #endif

@@ -163,14 +163,26 @@ static gpuf_status start_encoding(const gpufi_copy *copy, slot *s, gpuf_error *e
 
 /* --- Threads --------------------------------------------------------------------- */
 
-/* Called with the lock held, which is let go while the device is asked. */
-static void drive(gpuf_future *future, step what) {
+static gpuf_status take_step(const gpufi_copy *copy, slot *s, step what, gpuf_error *err) {
+  switch (what) {
+  case STEP_ENCODE:
+    return start_encoding(copy, s, err);
+  case STEP_SEND:
+    return gpufi_batch_send(&s->batch, NULL, err);
+  default:
+    return gpufi_batch_wait(&s->batch, err);
+  }
+}
+
+/* Take the device's next step; false if that would have to wait for it, which a thread `may_wait`
+ * for only when it has nothing else to do. Called with the lock held, which is let go meanwhile. */
+static bool drive(gpuf_future *future, step what, bool may_wait) {
   gpufi_coded *const c = future->coded;
-  slot *const s = slot_of(c, what == STEP_ENCODE ? c->encoded
-                             : what == STEP_SEND ? c->sent
-                                                 : c->arrived);
+  int64_t *const counts[] = {NULL, &c->encoded, &c->sent, &c->arrived}; /* by step */
+  slot *const s = slot_of(c, *counts[what]);
+  gpuf_status status = GPUF_OK;
   gpuf_error error;
-  gpuf_status status;
+  bool ready = what == STEP_ENCODE || may_wait;
   c->driven = true;
   if (what == STEP_ENCODE) {
     s->offset = c->next_offset;
@@ -178,27 +190,25 @@ static void drive(gpuf_future *future, step what) {
     s->undecoded = 1; /* not free, whatever its count will be */
   }
   pthread_mutex_unlock(&future->lock);
-  switch (what) {
-  case STEP_ENCODE:
-    status = start_encoding(c->copy, s, &error);
-    break;
-  case STEP_SEND:
-    status = gpufi_batch_send(&s->batch, NULL, &error);
-    break;
-  default:
-    status = gpufi_batch_wait(&s->batch, &error);
+  if (!ready) {
+    status = gpufi_batch_ready(&s->batch, &ready, &error);
+  }
+  if (ready && status == GPUF_OK) {
+    status = take_step(c->copy, s, what, &error);
   }
   pthread_mutex_lock(&future->lock);
   c->driven = false;
-  if (status == GPUF_OK && what == STEP_ENCODE) {
+  gpufi_future_fail(future, status, &error);
+  if (!ready || status != GPUF_OK) {
+    return status != GPUF_OK;
+  }
+  if (what == STEP_ENCODE) {
     s->undecoded = s->batch.chunks.count;
     c->next_offset += s->batch.chunks.count * s->batch.chunks.raw_nbytes;
   }
-  c->encoded += status == GPUF_OK && what == STEP_ENCODE;
-  c->sent += status == GPUF_OK && what == STEP_SEND;
-  c->arrived += status == GPUF_OK && what == STEP_AWAIT;
-  gpufi_future_fail(future, status, &error);
+  ++*counts[what];
   pthread_cond_broadcast(&c->moved);
+  return true;
 }
 
 /* Chunk `index` of a batch that has arrived, into place. `*scratch` is the thread's own. */
@@ -268,11 +278,12 @@ void gpufi_coded_run(gpuf_future *future) {
   pthread_mutex_lock(&future->lock);
   while (future->status == GPUF_OK && (c->next_offset < c->copy->nbytes || c->taken < c->encoded)) {
     const step next = c->driven ? STEP_NONE : next_step(c);
-    if (next != STEP_NONE) {
-      drive(future, next);
-    } else if (c->taken < c->arrived) {
+    if (next != STEP_NONE && drive(future, next, c->taken == c->arrived)) {
+      continue;
+    }
+    if (c->taken < c->arrived) {
       decode_next(future, &scratch);
-    } else {
+    } else if (next == STEP_NONE) {
       pthread_cond_wait(&c->moved, &future->lock);
     }
   }
