@@ -1,5 +1,6 @@
 #include "backend/codec.h"
 
+#include "codec/bitshuffle.h"
 #include "codec/format.h"
 
 gpuf_status gpufi_chunks_init(gpufi_chunks *chunks, const gpufi_chunk_shape *shape, size_t count,
@@ -14,6 +15,11 @@ gpuf_status gpufi_chunks_init(gpufi_chunks *chunks, const gpufi_chunk_shape *sha
 
 size_t gpufi_chunks_encoded_nbytes(const gpufi_chunks *chunks) {
   gpufi_geometry g;
+  if (chunks->coding == GPUFI_CODING_BITSHUFFLE) {
+    const size_t element_nbytes = gpufi_chunk_element_nbytes(chunks->shape.dtype);
+    return chunks->count *
+           gpufi_round_up_16(gpufi_bitshuffle_bound(element_nbytes, chunks->raw_nbytes));
+  }
   gpufi_geometry_init(&g, &chunks->shape);
   const size_t descriptors_nbytes = gpufi_round_up_16(4 * gpufi_block_count(&g));
   return chunks->count * (gpufi_codec_bound(chunks->raw_nbytes) + descriptors_nbytes);

@@ -8,10 +8,17 @@
 
 #include "codec/codec.h"
 
+/* The bytes that chunks are encoded to. */
+typedef enum gpufi_coding {
+  GPUFI_CODING_GPUFETCH,   /* docs/format.md */
+  GPUFI_CODING_BITSHUFFLE, /* codec/bitshuffle.h; for encoding only */
+} gpufi_coding;
+
 /* Chunks of one shape. Chunk i's raw bytes are the raw_nbytes from i * raw_pitch_nbytes on: a
  * multiple of 16, and so is the address of the first. */
 typedef struct gpufi_chunks {
   gpufi_chunk_shape shape;
+  gpufi_coding coding;
   bool big_endian; /* encoding only: the raw bytes are; a chunk to decode says so itself */
   size_t raw_nbytes;
   size_t raw_pitch_nbytes;
@@ -28,7 +35,7 @@ static inline size_t gpufi_round_up(size_t nbytes, size_t step) {
   return (nbytes + step - 1) / step * step;
 }
 
-/* Check the shape and fill in `chunks`, with the least pitch. */
+/* Check the shape and fill in `chunks`, with the least pitch; to be coded as gpufetch does. */
 gpuf_status gpufi_chunks_init(gpufi_chunks *chunks, const gpufi_chunk_shape *shape, size_t count,
                               gpuf_error *err);
 
@@ -39,8 +46,8 @@ enum {
   GPUFI_CHUNK_LEFT = 2,    /* in a form that is for gpufi_codec_decode to read */
 };
 
-/* The most bytes that the batch takes encoded. A device encoder lays chunks end to end by what
- * mode W8 takes; one that ends up shorter in another mode leaves a gap behind it. */
+/* The most bytes that the batch takes encoded. A device encoder lays gpufetch's chunks end to end
+ * by what mode W8 takes; one that ends up shorter in another mode leaves a gap behind it. */
 size_t gpufi_chunks_encoded_nbytes(const gpufi_chunks *chunks);
 
 /* Entry `count` of the places is {end of the last chunk, 0}. */

@@ -4,11 +4,8 @@
 
 #include <string.h>
 
-#define BLOCK_NBYTES 8192
 #define BLOCK_ELEMENTS_MIN 128
 #define GROUP 8 /* elements that share a byte of each bit plane */
-#define HEADER_NBYTES 12
-#define SIZE_NBYTES 4
 
 _Static_assert(BLOCK_ELEMENTS_MIN *GPUFI_BITSHUFFLE_ELEMENT_NBYTES_MAX <= GPUFI_LZ4_RAW_NBYTES_MAX,
                "the LZ4 encoder takes every block");
@@ -78,7 +75,7 @@ static uint64_t load_be(const uint8_t *at, size_t nbytes) {
 }
 
 size_t gpufi_bitshuffle_block_elements(size_t element_nbytes) {
-  const size_t fit = BLOCK_NBYTES / element_nbytes / GROUP * GROUP;
+  const size_t fit = GPUFI_BITSHUFFLE_BLOCK_NBYTES / element_nbytes / GROUP * GROUP;
   return fit > BLOCK_ELEMENTS_MIN ? fit : BLOCK_ELEMENTS_MIN;
 }
 
@@ -90,7 +87,8 @@ static size_t grouped_nbytes(size_t element_nbytes, size_t raw_nbytes) {
 size_t gpufi_bitshuffle_bound(size_t element_nbytes, size_t raw_nbytes) {
   const size_t block_nbytes = gpufi_bitshuffle_block_elements(element_nbytes) * element_nbytes;
   const size_t block_count = raw_nbytes / block_nbytes + 1;
-  return HEADER_NBYTES + block_count * (SIZE_NBYTES + gpufi_lz4_bound(0)) + raw_nbytes +
+  return GPUFI_BITSHUFFLE_HEADER_NBYTES +
+         block_count * (GPUFI_BITSHUFFLE_SIZE_NBYTES + gpufi_lz4_bound(0)) + raw_nbytes +
          raw_nbytes / 255;
 }
 
@@ -108,13 +106,14 @@ size_t gpufi_bitshuffle_encode(size_t element_nbytes, const void *raw, size_t ra
   uint8_t *out = encoded;
   store_be(out, raw_nbytes, 8);
   store_be(out + 8, block_nbytes, 4);
-  out += HEADER_NBYTES;
+  out += GPUFI_BITSHUFFLE_HEADER_NBYTES;
   for (size_t at = 0; at < grouped;) {
     const size_t nbytes = grouped - at < block_nbytes ? grouped - at : block_nbytes;
     shuffle(element_nbytes, bytes + at, nbytes / element_nbytes, scratch);
-    const size_t encoded_nbytes = gpufi_lz4_encode(scratch, nbytes, out + SIZE_NBYTES);
-    store_be(out, encoded_nbytes, SIZE_NBYTES);
-    out += SIZE_NBYTES + encoded_nbytes;
+    const size_t encoded_nbytes =
+        gpufi_lz4_encode(scratch, nbytes, out + GPUFI_BITSHUFFLE_SIZE_NBYTES);
+    store_be(out, encoded_nbytes, GPUFI_BITSHUFFLE_SIZE_NBYTES);
+    out += GPUFI_BITSHUFFLE_SIZE_NBYTES + encoded_nbytes;
     at += nbytes;
   }
   memcpy(out, bytes + grouped, raw_nbytes - grouped);
@@ -125,10 +124,10 @@ size_t gpufi_bitshuffle_encode(size_t element_nbytes, const void *raw, size_t ra
 static gpuf_status read_header(size_t element_nbytes, const uint8_t *in, size_t encoded_nbytes,
                                size_t raw_nbytes, size_t *block_nbytes, gpuf_error *err) {
   const size_t grouped = grouped_nbytes(element_nbytes, raw_nbytes);
-  if (encoded_nbytes < HEADER_NBYTES) {
+  if (encoded_nbytes < GPUFI_BITSHUFFLE_HEADER_NBYTES) {
     return gpufi_fail(err, GPUF_ERR_CORRUPT, 0,
                       "corrupt chunk: %zu bytes are too few for the header of %d", encoded_nbytes,
-                      HEADER_NBYTES);
+                      GPUFI_BITSHUFFLE_HEADER_NBYTES);
   }
   if (load_be(in, 8) != raw_nbytes) {
     return gpufi_fail(err, GPUF_ERR_CORRUPT, 0,
@@ -154,19 +153,20 @@ gpuf_status gpufi_bitshuffle_decode(size_t element_nbytes, const void *encoded,
   const uint8_t *const in = encoded;
   uint8_t *const out = raw;
   const size_t grouped = grouped_nbytes(element_nbytes, raw_nbytes);
-  size_t at = HEADER_NBYTES;
+  size_t at = GPUFI_BITSHUFFLE_HEADER_NBYTES;
   size_t block_nbytes = 0;
   gpuf_status status =
       read_header(element_nbytes, in, encoded_nbytes, raw_nbytes, &block_nbytes, err);
   for (size_t done = 0; status == GPUF_OK && done < grouped;) {
     const size_t nbytes = grouped - done < block_nbytes ? grouped - done : block_nbytes;
-    if (encoded_nbytes - at < SIZE_NBYTES ||
-        load_be(in + at, SIZE_NBYTES) > encoded_nbytes - at - SIZE_NBYTES) {
+    if (encoded_nbytes - at < GPUFI_BITSHUFFLE_SIZE_NBYTES ||
+        load_be(in + at, GPUFI_BITSHUFFLE_SIZE_NBYTES) >
+            encoded_nbytes - at - GPUFI_BITSHUFFLE_SIZE_NBYTES) {
       return gpufi_fail(err, GPUF_ERR_CORRUPT, 0,
                         "corrupt chunk at byte %zu: the block runs past the end of the chunk", at);
     }
-    const size_t size = (size_t)load_be(in + at, SIZE_NBYTES);
-    at += SIZE_NBYTES;
+    const size_t size = (size_t)load_be(in + at, GPUFI_BITSHUFFLE_SIZE_NBYTES);
+    at += GPUFI_BITSHUFFLE_SIZE_NBYTES;
     status = gpufi_lz4_decode(in + at, size, at, scratch, nbytes, err);
     if (status == GPUF_OK) {
       unshuffle(element_nbytes, scratch, nbytes / element_nbytes, out + done);

@@ -14,6 +14,10 @@
 
 #define GPUFI_BITSHUFFLE_FILTER_ID 32008
 
+#define GPUFI_BITSHUFFLE_HEADER_NBYTES 12
+#define GPUFI_BITSHUFFLE_SIZE_NBYTES 4     /* before each block */
+#define GPUFI_BITSHUFFLE_BLOCK_NBYTES 8192 /* or less, but for elements of more than 64 bytes */
+
 /* Elements in a block that the encoder writes, about 8 KiB, from 8 to 8,192. The element has 1 to
  * GPUFI_BITSHUFFLE_ELEMENT_NBYTES_MAX bytes. */
 #define GPUFI_BITSHUFFLE_ELEMENT_NBYTES_MAX 64

@@ -3,12 +3,7 @@
 
 #include <string.h>
 
-#define MATCH_NBYTES_MIN 4
-/* What every decoder may rely on: the last bytes are literals, and no match starts near the end. */
-#define LAST_LITERALS 5
-#define MATCH_START_MARGIN 12
 #define NIBBLE_MAX 15
-#define HASH_BITS 12
 
 static uint32_t load_u32(const uint8_t *at) {
   uint32_t value;
@@ -17,10 +12,6 @@ static uint32_t load_u32(const uint8_t *at) {
 }
 
 /* --- Encoding ------------------------------------------------------------------ */
-
-static uint32_t hash(uint32_t four_bytes) {
-  return four_bytes * 2654435761u >> (32 - HASH_BITS);
-}
 
 /* What of a length does not fit its nibble. */
 static uint8_t *put_length(uint8_t *out, size_t length) {
@@ -34,7 +25,7 @@ static uint8_t *put_length(uint8_t *out, size_t length) {
 /* Literals, and the match after them unless its length is 0. */
 static uint8_t *put_sequence(uint8_t *out, const uint8_t *literals, size_t literal_count,
                              size_t offset, size_t match_nbytes) {
-  const size_t extra = match_nbytes ? match_nbytes - MATCH_NBYTES_MIN : 0;
+  const size_t extra = match_nbytes ? match_nbytes - GPUFI_LZ4_MATCH_NBYTES_MIN : 0;
   const size_t high = literal_count < NIBBLE_MAX ? literal_count : NIBBLE_MAX;
   const size_t low = extra < NIBBLE_MAX ? extra : NIBBLE_MAX;
   *out++ = (uint8_t)(high << 4 | low);
@@ -75,20 +66,21 @@ static size_t match_length(const uint8_t *a, const uint8_t *b, const uint8_t *en
 }
 
 size_t gpufi_lz4_encode(const uint8_t *raw, size_t raw_nbytes, uint8_t *encoded) {
-  uint16_t last[1 << HASH_BITS] = {0}; /* position of the last four bytes with a hash */
+  uint16_t last[1 << GPUFI_LZ4_HASH_BITS] = {0}; /* position of the last four bytes with a hash */
   uint8_t *out = encoded;
   size_t anchor = 0; /* where the literals that are not written yet begin */
   size_t at = 1;
-  while (at + MATCH_START_MARGIN <= raw_nbytes) {
+  while (at + GPUFI_LZ4_MATCH_START_MARGIN <= raw_nbytes) {
     const uint32_t four_bytes = load_u32(raw + at);
-    uint16_t *const slot = &last[hash(four_bytes)];
+    uint16_t *const slot = &last[GPUFI_LZ4_HASH(four_bytes)];
     const size_t candidate = *slot;
     *slot = (uint16_t)at;
     if (load_u32(raw + candidate) != four_bytes) {
       at++;
       continue;
     }
-    const size_t nbytes = match_length(raw + candidate, raw + at, raw + raw_nbytes - LAST_LITERALS);
+    const size_t nbytes =
+        match_length(raw + candidate, raw + at, raw + raw_nbytes - GPUFI_LZ4_LAST_LITERALS);
     out = put_sequence(out, raw + anchor, at - anchor, at - candidate, nbytes);
     at += nbytes;
     anchor = at;
@@ -162,7 +154,7 @@ static const char *get_match(cursor *c, size_t nbytes, const uint8_t *raw) {
   if (nbytes == NIBBLE_MAX && !get_length(c, &nbytes)) {
     return "a length runs past the end of the block";
   }
-  nbytes += MATCH_NBYTES_MIN;
+  nbytes += GPUFI_LZ4_MATCH_NBYTES_MIN;
   if (offset == 0 || offset > (size_t)(c->out - raw)) {
     return "an offset points before the block";
   }

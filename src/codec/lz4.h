@@ -9,6 +9,16 @@
 /* The encoder takes blocks of at most this size: positions fit 16 bits. */
 #define GPUFI_LZ4_RAW_NBYTES_MAX 65535
 
+/* What every decoder may rely on: the last bytes are literals, no match starts near the end, and
+ * none is shorter. */
+#define GPUFI_LZ4_LAST_LITERALS 5
+#define GPUFI_LZ4_MATCH_START_MARGIN 12
+#define GPUFI_LZ4_MATCH_NBYTES_MIN 4
+
+/* Of the four bytes at a position, for encoders. */
+#define GPUFI_LZ4_HASH_BITS 12
+#define GPUFI_LZ4_HASH(four_bytes) ((four_bytes) * 2654435761u >> (32 - GPUFI_LZ4_HASH_BITS))
+
 /* Largest encoded size of `raw_nbytes`. */
 static inline size_t gpufi_lz4_bound(size_t raw_nbytes) {
   return raw_nbytes + raw_nbytes / 255 + 16;

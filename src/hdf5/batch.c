@@ -14,11 +14,13 @@
  */
 #define LEFT_RATIO 8
 
-bool gpufi_h5_batches_suit(const gpufi_h5_move *move) {
+bool gpufi_h5_batches_suit(const gpufi_h5_move *move, bool encodes) {
   const gpuf_tensor *const tensor = move->tensor;
   const size_t element_nbytes = gpuf_dtype_nbytes(tensor->dtype);
+  const gpufi_h5_route route = move->dataset->route;
   bool suits =
-      tensor->device.kind != GPUF_DEVICE_CPU && move->dataset->route == GPUFI_H5_ROUTE_GPUFETCH &&
+      tensor->device.kind != GPUF_DEVICE_CPU &&
+      (route == GPUFI_H5_ROUTE_GPUFETCH || (route == GPUFI_H5_ROUTE_BITSHUFFLE && encodes)) &&
       move->dataset->chunk_nbytes <= CHUNK_NBYTES_MAX &&
       gpuf_tensor_check(tensor, NULL) == GPUF_OK && (uintptr_t)tensor->data % element_nbytes == 0;
   for (int32_t axis = 0; axis < tensor->ndim; axis++) {
@@ -83,6 +85,9 @@ gpuf_status gpufi_h5_batches_init(gpufi_h5_batches *all, const gpufi_h5_move *mo
   }
   if (status != GPUF_OK) {
     return status;
+  }
+  if (move->dataset->route == GPUFI_H5_ROUTE_BITSHUFFLE) {
+    all->chunks.coding = GPUFI_CODING_BITSHUFFLE;
   }
   size_t count = BATCH_NBYTES / all->chunks.raw_pitch_nbytes;
   count = count < 1 ? 1 : count > BATCH_CHUNKS_MAX ? BATCH_CHUNKS_MAX : count;

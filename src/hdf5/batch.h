@@ -39,8 +39,8 @@ typedef struct gpufi_h5_batch_steps {
   gpuf_status (*end)(void *by, gpufi_h5_batch *b, size_t *left_count, gpuf_error *err);
 } gpufi_h5_batch_steps;
 
-/* Whether a device could do it; if not, the workers say what is wrong. */
-bool gpufi_h5_batches_suit(const gpufi_h5_move *move);
+/* Whether a device could encode or decode; if not, the workers say what is wrong. */
+bool gpufi_h5_batches_suit(const gpufi_h5_move *move, bool encodes);
 /* GPUF_ERR_NO_DEVICE_MEMORY or GPUF_ERR_NO_MEMORY where there is too little for it. Work on the
  * batches' lanes comes after what is pending on the tensor's stream. Destroy it even when this
  * fails. */

@@ -178,7 +178,7 @@ gpuf_status gpufi_h5_read_batches(gpufi_h5_session *session, const gpufi_h5_move
                                   int64_t *done, gpuf_error *err) {
   reader r = {.session = session};
   *done = 0;
-  if (!gpufi_h5_batches_suit(move) || repeats_elements(move->tensor)) {
+  if (!gpufi_h5_batches_suit(move, false) || repeats_elements(move->tensor)) {
     return GPUF_OK;
   }
   gpuf_status status = reader_init(&r, move, err);

@@ -129,7 +129,7 @@ gpuf_status gpufi_h5_write_batches(gpufi_h5_session *session, const gpufi_h5_mov
                                    int64_t *done, gpuf_error *err) {
   writer w = {.session = session};
   *done = 0;
-  if (!gpufi_h5_batches_suit(move)) {
+  if (!gpufi_h5_batches_suit(move, true)) {
     return GPUF_OK;
   }
   gpuf_status status = gpufi_h5_batches_init(&w.all, move, true, err);

@@ -2,6 +2,7 @@
 #include <math.h>
 
 #include "backend/backend.h"
+#include "codec/bitshuffle.h"
 #include "codec/format.h"
 #include "core/runtime.h"
 #include "devices.h"
@@ -134,13 +135,14 @@ static void *allocate(size_t nbytes) {
   return d_ptr;
 }
 
-static void fixture_init(fixture *f, const gpufi_chunk_shape *shape, size_t count,
-                         bool big_endian) {
+static void fixture_init(fixture *f, const gpufi_chunk_shape *shape, size_t count, bool big_endian,
+                         gpufi_coding coding) {
   memset(f, 0, sizeof(*f));
   f->backend = find_backend();
   CHECK_OK(f->backend->stream_create(test_device.index, &f->stream, &err));
   CHECK_OK(gpufi_chunks_init(&f->chunks, shape, count, &err));
   f->chunks.big_endian = big_endian;
+  f->chunks.coding = coding;
   f->raw_nbytes = count * f->chunks.raw_pitch_nbytes;
   f->encoded_nbytes = gpufi_chunks_encoded_nbytes(&f->chunks);
   f->raw = calloc(1, f->raw_nbytes);
@@ -269,22 +271,40 @@ static void check_decoding(fixture *f) {
   free(raw);
 }
 
-static void with_random_batches(void (*check)(fixture *f), int rounds) {
+static void check_bitshuffle(fixture *f) {
+  const size_t element_nbytes = gpufi_chunk_element_nbytes(f->chunks.shape.dtype);
+  uint8_t *const expected = malloc(gpufi_bitshuffle_bound(element_nbytes, f->chunks.raw_nbytes));
+  void *const scratch = malloc(gpufi_bitshuffle_scratch_nbytes(f->chunks.raw_nbytes));
+  fill(f);
+  encode(f);
+  for (size_t i = 0; i < f->chunks.count; i++) {
+    const gpufi_chunk_place place = f->places[i];
+    const size_t nbytes =
+        gpufi_bitshuffle_encode(element_nbytes, f->raw + i * f->chunks.raw_pitch_nbytes,
+                                f->chunks.raw_nbytes, expected, scratch);
+    CHECK(place.offset % 16 == 0 && place.offset + place.nbytes <= f->encoded_nbytes);
+    CHECK(place.nbytes == nbytes && memcmp(f->encoded + place.offset, expected, nbytes) == 0);
+  }
+  free(expected);
+  free(scratch);
+}
+
+static void with_random_batches(void (*check)(fixture *f), gpufi_coding coding, int rounds) {
   for (int round = 0; round < rounds; round++) {
     const gpufi_chunk_shape shape = random_shape(round % 8 ? 5000 : 50000);
     fixture f;
-    fixture_init(&f, &shape, 1 + below(4), below(4) == 0);
+    fixture_init(&f, &shape, 1 + below(4), below(4) == 0, coding);
     check(&f);
     fixture_fini(&f);
   }
 }
 
 static void the_bytes_are_those_of_the_cpu(void) {
-  with_random_batches(check_encoding, 150);
+  with_random_batches(check_encoding, GPUFI_CODING_GPUFETCH, 150);
 }
 
 static void every_chunk_decodes_to_what_it_was(void) {
-  with_random_batches(check_decoding, 150);
+  with_random_batches(check_decoding, GPUFI_CODING_GPUFETCH, 150);
 }
 
 /* Rows that start anywhere in a block, in chunks of several runs, predicted along every axis. */
@@ -294,7 +314,7 @@ static void rows_of_every_alignment_keep_their_bits(void) {
   for (uint32_t row = 30; row < 46; row++) {
     const gpufi_chunk_shape shape = {dtypes[row % 5], 3, {3, 230 + row, row}};
     fixture f;
-    fixture_init(&f, &shape, 3, false);
+    fixture_init(&f, &shape, 3, false, GPUFI_CODING_GPUFETCH);
     check_encoding(&f);
     check_decoding(&f);
     fixture_fini(&f);
@@ -337,7 +357,7 @@ static void check_damage(fixture *f) {
 }
 
 static void damage_is_refused_and_hurts_no_other_chunk(void) {
-  with_random_batches(check_damage, 150);
+  with_random_batches(check_damage, GPUFI_CODING_GPUFETCH, 150);
 }
 
 static void a_place_outside_the_buffer_is_refused(void) {
@@ -347,7 +367,7 @@ static void a_place_outside_the_buffer_is_refused(void) {
   const size_t count = sizeof(wrong) / sizeof(wrong[0]);
   const gpufi_chunk_shape shape = {GPUF_DTYPE_FLOAT32, 2, {40, 50}};
   fixture f;
-  fixture_init(&f, &shape, count, false);
+  fixture_init(&f, &shape, count, false, GPUFI_CODING_GPUFETCH);
   fill(&f);
   encode_all_on_cpu(&f);
   memcpy(f.places, wrong, sizeof(wrong));
@@ -365,7 +385,7 @@ static void a_chunk_of_another_shape_is_refused(void) {
                                              {GPUF_DTYPE_FLOAT32, 1, {2000}}};
   fixture f;
   for (size_t i = 0; i < sizeof(others) / sizeof(others[0]); i++) {
-    fixture_init(&f, &shape, 1, false);
+    fixture_init(&f, &shape, 1, false, GPUFI_CODING_GPUFETCH);
     fill(&f);
     encode_all_on_cpu(&f);
     f.chunks.shape = others[i];
@@ -373,6 +393,10 @@ static void a_chunk_of_another_shape_is_refused(void) {
     CHECK(f.verdicts[0] == GPUFI_CHUNK_REFUSED);
     fixture_fini(&f);
   }
+}
+
+static void bitshuffle_chunks_are_those_of_the_cpu(void) {
+  with_random_batches(check_bitshuffle, GPUFI_CODING_BITSHUFFLE, 150);
 }
 
 #ifdef TEST_KERNELS_ON_CPU
@@ -392,5 +416,6 @@ int main(void) {
   TEST_BATCHES(damage_is_refused_and_hurts_no_other_chunk);
   TEST_BATCHES(a_place_outside_the_buffer_is_refused);
   TEST_BATCHES(a_chunk_of_another_shape_is_refused);
+  TEST_BATCHES(bitshuffle_chunks_are_those_of_the_cpu);
   return test_finish();
 }

@@ -81,6 +81,13 @@ inline int __any_sync(uint32_t mask, int predicate) {
 inline int __all_sync(uint32_t mask, int predicate) {
   return __ballot_sync(mask, predicate) == mask;
 }
+/* The lanes that have this lane's value. */
+template <typename T> uint32_t __match_any_sync(uint32_t mask, T value) {
+  const simt::values &all = simt::exchange("__match_any_sync", mask, value);
+  return all.fold([value](uint64_t sum, uint64_t other, uint32_t lane) {
+    return sum | static_cast<uint64_t>(other == value) << lane;
+  });
+}
 inline uint32_t __reduce_or_sync(uint32_t mask, uint32_t value) {
   const simt::values &all = simt::exchange("__reduce_or_sync", mask, value);
   return all.fold([](uint64_t a, uint64_t b, uint32_t) { return a | b; });

@@ -3,11 +3,14 @@
 #include <string.h>
 
 #include "backend/host/host.h"
+#include "codec/bitshuffle.h"
 #include "codec/format.h"
 #include "core/error.h"
 
 size_t gpufi_host_encode_scratch_nbytes(const gpufi_chunks *chunks) {
-  return gpufi_codec_scratch_nbytes(&chunks->shape);
+  return chunks->coding == GPUFI_CODING_BITSHUFFLE
+             ? gpufi_bitshuffle_scratch_nbytes(chunks->raw_nbytes)
+             : gpufi_codec_scratch_nbytes(&chunks->shape);
 }
 
 size_t gpufi_host_decode_scratch_nbytes(const gpufi_chunks *chunks) {
@@ -57,10 +60,25 @@ static bool is_left(const uint8_t *chunk) {
           chunk[GPUFI_AT_TRANSFORM] == GPUFI_TRANSFORM_DICTIONARY);
 }
 
+/* Into what is left of the encoded buffer. *nbytes is set on success: 0 for a chunk that is left.
+ */
+static gpuf_status encode_one(const gpufi_chunks *chunks, const uint8_t *raw, uint8_t *encoded,
+                              size_t *nbytes, uint8_t *scratch, gpuf_error *err) {
+  if (chunks->coding == GPUFI_CODING_BITSHUFFLE) {
+    *nbytes = gpufi_bitshuffle_encode(gpufi_chunk_element_nbytes(chunks->shape.dtype), raw,
+                                      chunks->raw_nbytes, encoded, scratch);
+    return GPUF_OK;
+  }
+  const gpuf_status status = (chunks->big_endian ? gpufi_codec_encode_big_endian
+                                                 : gpufi_codec_encode)(
+      &chunks->shape, raw, encoded, gpufi_codec_bound(chunks->raw_nbytes), nbytes, scratch, err);
+  *nbytes = status == GPUF_OK && !is_left(encoded) ? *nbytes : 0;
+  return status;
+}
+
 static gpuf_status encode_work(const void *args, gpuf_error *err) {
   const batch_args *const a = args;
   const gpufi_chunks *const chunks = &a->chunks;
-  const size_t bound = gpufi_codec_bound(chunks->raw_nbytes);
   uint64_t at = 0;
   batch b;
   gpufi_host_delay(0);
@@ -70,13 +88,11 @@ static gpuf_status encode_work(const void *args, gpuf_error *err) {
     status = resolve(a->d_scratch, gpufi_host_encode_scratch_nbytes(chunks), &b.scratch, err);
   }
   for (size_t i = 0; i < chunks->count && status == GPUF_OK; i++) {
-    const uint8_t *const raw = b.raw + i * chunks->raw_pitch_nbytes;
     size_t nbytes = 0;
-    status = (chunks->big_endian ? gpufi_codec_encode_big_endian : gpufi_codec_encode)(
-        &chunks->shape, raw, b.encoded + at, bound, &nbytes, b.scratch, err);
-    nbytes = status == GPUF_OK && !is_left(b.encoded + at) ? nbytes : 0;
+    status = encode_one(chunks, b.raw + i * chunks->raw_pitch_nbytes, b.encoded + at, &nbytes,
+                        b.scratch, err);
     b.places[i] = (gpufi_chunk_place){at, nbytes};
-    at += nbytes;
+    at = gpufi_round_up(at + nbytes, 16);
   }
   if (status == GPUF_OK) {
     b.places[chunks->count] = (gpufi_chunk_place){at, 0};
