@@ -39,7 +39,7 @@ def cases(session: Session) -> list[Case]:
 def shape_of(session: Session) -> tuple[int, int, int]:
     if session.quick:
         return 2, 64, 64
-    return (32, 2048, 2048) if session.backend == "cuda" else (4, 1024, 1024)
+    return (32, 2048, 2048) if session.backend == "cuda" else (2, 1024, 1024)
 
 
 class Simulation:

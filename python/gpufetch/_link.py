@@ -124,7 +124,7 @@ class Link:
         if "error" in hello:
             _raise(hello["error"])
         self.max_reply_nbytes = int(hello["limits"]["reply_nbytes"])
-        self._in_flight = int(hello["limits"]["in_flight"])
+        self._in_flight = max(1, int(hello["limits"]["in_flight"]))
 
     def close(self) -> None:
         """Close the comm; the server forgets this client."""

@@ -48,7 +48,8 @@ SERVER = """
 import ctypes, gc, json, os, re, select
 
 class MallInfo2(ctypes.Structure):
-    _fields_ = [(f"field_{i}", ctypes.c_size_t) for i in range(1, 11)]
+    _fields_ = [(name, ctypes.c_size_t) for name in (
+        "arena ordblks smblks hblks hblkhd usmblks fsmblks uordblks fordblks keepcost").split()]
 
 libc = ctypes.CDLL(None)
 mallinfo2 = getattr(libc, "mallinfo2", None)
@@ -63,7 +64,7 @@ def footprint():
         pages = int(file.read().split()[1])
     return {
         "replies": pool["used_nbytes"],
-        "heap": heap.field_2 + heap.field_8,
+        "heap": heap.hblkhd + heap.uordblks,
         "resident": pages * os.sysconf("SC_PAGE_SIZE"),
         "descriptors": sorted(link(f"/proc/self/fd/{fd}") for fd in os.listdir("/proc/self/fd")),
         "threads": sorted(name(task) for task in os.listdir("/proc/self/task")),
