@@ -19,7 +19,22 @@ from types import ModuleType
 
 import gpufetch as gf
 import peers
-from cases import codec, cold, fetch, gpus, hdf5, layout, out, reduce, share, tree, upload, via
+from cases import (
+    codec,
+    cold,
+    comm,
+    fetch,
+    gpus,
+    hdf5,
+    layout,
+    out,
+    reduce,
+    share,
+    simulation,
+    tree,
+    upload,
+    via,
+)
 from harness import Row, Session, commit, cpu_name, markdown, report, today, write_results
 
 CASES: dict[str, ModuleType] = {
@@ -32,6 +47,8 @@ CASES: dict[str, ModuleType] = {
     "upload": upload,
     "reduce": reduce,
     "share": share,
+    "comm": comm,
+    "simulation": simulation,
     "codec": codec,
     "via": via,
     "gpus": gpus,

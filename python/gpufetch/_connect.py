@@ -43,15 +43,19 @@ class _Tensor:
     def __repr__(self) -> str:
         return f"<tensor {self.name} of {self._connection.name}>"
 
-    def read(self, slices: Slices, shape: tuple[int, ...]) -> npt.NDArray[Any]:
+    def read(
+        self, slices: Slices, shape: tuple[int, ...], out: npt.NDArray[Any] | None
+    ) -> npt.NDArray[Any]:
         """Pull a part: through shared memory where that pays and works, else in messages."""
         nbytes = int(np.prod(shape, dtype=np.int64)) * self.dtype.itemsize
         if nbytes >= _SHARE_NBYTES:
             shared = self._connection._shared(self)
             if shared is not None:
                 key = tuple(i if isinstance(i, int) else slice(*i) for i in slices)
-                return _core.fetch(shared[key])
-        return self._connection._read(self, slices, shape)
+                return _core.fetch(shared[key], out=out)
+        values = np.empty(shape, self.dtype) if out is None else out
+        self._connection._read(self, slices, values)
+        return values
 
     def _reduce(self, op: str, slices: Slices, **more: Any) -> tuple[dict[str, Any], list[Any]]:
         return self._connection._request({"op": op, "name": self.name, "slices": slices, **more})
@@ -269,9 +273,9 @@ class Connection(Mapping[str, LazyArray]):
             listing["truncated"] = more["truncated"]
         return listing
 
-    def _read(self, tensor: _Tensor, slices: Slices, shape: tuple[int, ...]) -> npt.NDArray[Any]:
-        values = np.empty(shape, tensor.dtype)
-        flat = values.reshape(-1).view(np.uint8)
+    def _read(self, tensor: _Tensor, slices: Slices, values: npt.NDArray[Any]) -> None:
+        """Pull a part in messages into `values`, which is in C order."""
+        flat, shape = values.reshape(-1).view(np.uint8), values.shape
         with self._lock:
             most = self._live_link(time.monotonic() + self._timeout).max_reply_nbytes
             request = {"op": "read", "name": tensor.name, "slices": slices, "part": 0}
@@ -292,7 +296,6 @@ class Connection(Mapping[str, LazyArray]):
             for reply, (buffer,) in self._request_many(rest):
                 start = reply["offset"]
                 flat[start : start + len(buffer)] = np.frombuffer(buffer, np.uint8)
-        return values
 
     def _shared(self, tensor: _Tensor) -> _core.DeviceArray | None:
         """The tensor's memory itself, where this process can open it."""

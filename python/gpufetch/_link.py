@@ -17,7 +17,6 @@ from gpufetch import _servers
 __all__ = ["Link", "LinkLostError", "ReplyError", "dtype_of", "number"]
 
 PROTOCOL = 1
-_IN_FLIGHT = 3  # requests; a server lets four wait
 _LOOK_S = 0.25  # how often a wait looks whether the server still lives
 _BUSY_PAUSE_S = 0.05
 
@@ -125,6 +124,7 @@ class Link:
         if "error" in hello:
             _raise(hello["error"])
         self.max_reply_nbytes = int(hello["limits"]["reply_nbytes"])
+        self._in_flight = max(1, int(hello["limits"]["in_flight"]))
 
     def close(self) -> None:
         """Close the comm; the server forgets this client."""
@@ -169,17 +169,21 @@ class Link:
         return self._last_id
 
     def request(self, requests: list[dict[str, Any]], timeout: float) -> Iterator[Reply]:
-        """Send all, a few ahead of their replies; give those in order. `timeout` is for each."""
+        """Send all, give the replies in order. `timeout` is for each.
+
+        As many are under way as the server allows, also while the caller works on a reply: the next
+        is asked for before it is handed out.
+        """
         self._ready.clear()
-        ids: list[int] = []
-        for done in range(len(requests)):
-            while len(ids) < min(len(requests), done + _IN_FLIGHT):
-                ids.append(self._ask(requests[len(ids)]))
+        ids = [self._ask(request) for request in requests[: self._in_flight]]
+        for done, request in enumerate(requests):
             deadline = time.monotonic() + timeout
             reply = self._reply(ids[done], deadline)
             while reply[0].get("error", {}).get("code") == "busy" and time.monotonic() < deadline:
                 time.sleep(_BUSY_PAUSE_S)
-                reply = self._reply(self._ask(requests[done]), deadline)
+                reply = self._reply(self._ask(request), deadline)
             if "error" in reply[0]:
                 _raise(reply[0]["error"])
+            if len(ids) < len(requests):
+                ids.append(self._ask(requests[len(ids)]))
             yield reply

@@ -25,6 +25,7 @@ class RemoteTensor(Protocol):
     """What a view is of: answers requests for the slices of one tensor.
 
     Arrays come and go with their axes in the tensor's order, without those that an index took.
+    `out` is None or an array in C order of that shape and the tensor's dtype, which is filled.
     """
 
     @property
@@ -35,7 +36,9 @@ class RemoteTensor(Protocol):
     def dtype(self) -> np.dtype[Any]: ...
     @property
     def device(self) -> str: ...
-    def read(self, slices: Slices, shape: tuple[int, ...]) -> npt.NDArray[Any]: ...
+    def read(
+        self, slices: Slices, shape: tuple[int, ...], out: npt.NDArray[Any] | None
+    ) -> npt.NDArray[Any]: ...
     def reduce(
         self, slices: Slices, shape: tuple[int, ...], how: str
     ) -> tuple[npt.NDArray[Any], npt.NDArray[Any] | None, Counts]: ...
@@ -198,7 +201,12 @@ class RemoteView:
                 f"out has shape {out.shape}, dtype {out.dtype}; the source has shape "
                 f"{self.shape}, dtype {self.dtype}"
             )
-        values = self._arranged(self.tensor.read(self.slices(), self._in_source_order(self.shape)))
+        shape = self._in_source_order(self.shape)
+        sources = [axis.source for axis in self._axes if axis.source >= 0]
+        if out is not None and out.flags.c_contiguous and sources == sorted(sources):
+            self.tensor.read(self.slices(), shape, out.reshape(shape))
+            return out
+        values = self._arranged(self.tensor.read(self.slices(), shape, None))
         if out is None:
             return np.ascontiguousarray(values).reshape(self.shape)
         out[...] = values

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import importlib
+import importlib.util
 import json
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -37,6 +39,13 @@ def session(harness: ModuleType, tmp_path: Path, **changes: Any) -> Any:
     return harness.Session(**{**values, **changes})
 
 
+def serves() -> bool:
+    if importlib.util.find_spec("jupyter_client") is None:
+        return False
+    built: bool = importlib.import_module("serving").built_with_server()
+    return built
+
+
 def test_a_quick_run_writes_rows_with_the_agreed_keys(tmp_path: Path) -> None:
     command = [sys.executable, str(BENCHMARKS / "run.py"), "--quick", "--backend", "host"]
     done = subprocess.run(
@@ -51,13 +60,15 @@ def test_a_quick_run_writes_rows_with_the_agreed_keys(tmp_path: Path) -> None:
     assert len(set(cases)) == len(cases)
     words = ["fetch", "first", "write", "read", "upload", "stats", "histogram", "overview", "share"]
     words += ["decode", "encode", "send", 'fetch(via="codec"),']
+    words += ["comm"] if serves() else []
+    words += ["simulation"] if serves() and "GPUFETCH_GRAY_SCOTT" in os.environ else []
     assert {case.split()[0] for case in cases} == set(words)
     for row in rows:
         agreed = {"case", "machine", "date", "commit", "unit", "gpufetch", "limit", "peers"}
         assert agreed <= row.keys()
         assert "host backend" in row["machine"]
         assert row["unit"] in ("µs", "GB/s")
-        assert row["gpufetch"] > 0 and row["peers"]
+        assert row["gpufetch"] > 0 and (row["peers"] or row["limit_is"])
         assert (row["limit"] or 0) > 0 or row["limit_is"] is None
         assert all(value > 0 for value in row["peers"].values())
         low, high = row["spread"]["gpufetch"]

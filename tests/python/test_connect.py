@@ -20,6 +20,7 @@ pytest.importorskip("jupyter_client")
 from serving import eventually, needs_server, process
 
 import gpufetch as gf
+from gpufetch._link import Link
 from gpufetch._remote_view import RemoteView
 
 pytestmark = needs_server
@@ -90,6 +91,12 @@ def test_views_of_views_and_other_orders_of_axes(run: gf.Connection) -> None:
     out = np.zeros((7, 6, 5), np.float32)
     assert array.T.fetch(out=out) is out
     np.testing.assert_array_equal(out, CUBE.T)
+    plane = np.zeros((1, 6, 7), np.float32)
+    assert array[2, None].fetch(out=plane) is plane
+    np.testing.assert_array_equal(plane[0], CUBE[2])
+    rows = np.zeros((6, 14), np.float32)[:, ::2]
+    assert array[3].fetch(out=rows) is rows
+    np.testing.assert_array_equal(rows, CUBE[3])
     with pytest.raises(ValueError, match="without a copy"):
         array.reshape(30, 7)
 
@@ -162,6 +169,31 @@ def test_what_is_larger_than_a_reply_comes_in_parts(
         np.testing.assert_array_equal(run["x"].fetch(), values)
         np.testing.assert_array_equal(run["x"][:, ::-3, 1].fetch(), values[:, ::-3, 1])
         assert run.data_path == "messages: not in this test"
+
+
+def test_no_more_requests_are_under_way_than_the_server_allows(
+    server: gf.Server, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    under_way: list[int] = []
+    ask, reply = Link._ask, Link._reply
+
+    def counted_ask(link: Link, request: dict[str, Any]) -> int:
+        under_way.append(under_way[-1] + 1 if under_way else 1)
+        return ask(link, request)
+
+    def counted_reply(link: Link, request_id: int, deadline: float) -> Any:
+        got = reply(link, request_id, deadline)
+        under_way.append(under_way[-1] - 1)
+        return got
+
+    server.publish("x", gf.to_device(np.zeros(6 << 20, np.float32), device="host:0"))
+    with gf.connect("test") as run:
+        run._sharing = "not in this test"
+        x = run["x"]
+        monkeypatch.setattr(Link, "_ask", counted_ask)
+        monkeypatch.setattr(Link, "_reply", counted_reply)
+        x.fetch()
+    assert max(under_way) == 2 and under_way[-1] == 0 and len(under_way) == 2 * 6
 
 
 def test_large_reads_on_one_machine_go_through_shared_memory() -> None:
