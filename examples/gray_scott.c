@@ -355,7 +355,7 @@ static void serve_step(gpuf_server *server, const simulation *s) {
 }
 
 static gpuf_server *serve_start(simulation *s, const char *name) {
-  const gpuf_serve_options serve_options = {.name = name};
+  const gpuf_serve_options serve_options = {.name = name, .jupyterlab = true};
   gpuf_server *server;
   CHECK(gpuf_serve_start(&serve_options, &server, &error));
   for (int i = 0; i < PARAMETER_COUNT; i++) {

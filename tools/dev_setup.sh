@@ -253,6 +253,29 @@ hdf5_environments() {
   done
 }
 
+# --- JupyterLab ----------------------------------------------------------------------------------
+
+# JupyterLab in an environment of its own, and the browser that opens its page: Debian has one; where
+# there is none, as on Ubuntu without snaps, the test of the page is skipped.
+jupyterlab_environment() {
+  export GPUFETCH_JUPYTERLAB="$root/.venv-jupyterlab"
+  list=tests/jupyterlab/requirements.txt
+  want="$(checksum "$list") $("$python" -c 'import sys; print(sys.version)')"
+  if [ "$(cat "$GPUFETCH_JUPYTERLAB/dev-stamp" 2>/dev/null)" != "$want" ]; then
+    say "installing the packages of $list into .venv-jupyterlab"
+    quietly venv-jupyterlab "$python" -m venv --clear "$GPUFETCH_JUPYTERLAB"
+    quietly pip-jupyterlab "$GPUFETCH_JUPYTERLAB/bin/python" -m pip install --no-input -r "$list"
+    printf '%s\n' "$want" >"$GPUFETCH_JUPYTERLAB/dev-stamp"
+  fi
+  if { ! command -v chromium || ! command -v chromedriver; } >/dev/null && [ -r /etc/debian_version ] &&
+    grep -q '^ID=debian' /etc/os-release; then
+    say 'missing system packages, installing with apt-get: chromium chromium-driver'
+    quietly apt-update as_root apt-get update -q
+    quietly apt-chromium as_root env DEBIAN_FRONTEND=noninteractive apt-get install -q -y \
+      --no-install-recommends chromium chromium-driver
+  fi
+}
+
 # say_frameworks PYTHON: which frameworks that Python has, without importing them.
 say_frameworks() {
   "$1" - <<'END'

@@ -3,6 +3,7 @@
 #include "core/error.h"
 #include "core/share.h"
 
+#include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <inttypes.h>
@@ -279,15 +280,17 @@ void gpufi_connection_url(const gpufi_connection *connection, gpufi_channel chan
 /* --- Write and remove ------------------------------------------------------------------ */
 
 static json_t *describe(const gpufi_connection *connection) {
-  char host[HOST_NAME_MAX + 1];
+  char host[HOST_NAME_MAX + 1], kernel_name[sizeof("gpufetch-") + GPUFI_NAME_MAX_NBYTES];
   host_name(host);
+  /* What JupyterLab lists it by: no kernel specification has this name. */
+  snprintf(kernel_name, sizeof(kernel_name), "gpufetch-%s", connection->name);
   json_t *server =
       json_pack("{ss ss ss sI sI}", "name", connection->name, "version", gpuf_version(), "host",
                 host, "process_id", (json_int_t)connection->process_id, "start_time",
                 (json_int_t)gpufi_process_start_time(connection->process_id));
   json_t *file = json_pack("{ss ss ss ss ss so}", "transport", connection->is_ipc ? "ipc" : "tcp",
                            "ip", connection->ip, "key", connection->key, "signature_scheme",
-                           "hmac-sha256", "kernel_name", "gpufetch", "gpufetch", server);
+                           "hmac-sha256", "kernel_name", kernel_name, "gpufetch", server);
   for (int i = 0; i < GPUFI_CHANNEL_COUNT && file; i++) {
     char name[32];
     snprintf(name, sizeof(name), "%s_port", gpufi_channel_names[i]);
@@ -343,6 +346,26 @@ static bool external_path(const gpufi_connection *connection, char path[PATH_MAX
                   slash ? slash + 1 : connection->path) < PATH_MAX;
 }
 
+/* JupyterLab would list what killed programs left in the folder for ever. */
+static void remove_stale(const char *folder) {
+  char path[PATH_MAX];
+  DIR *entries = opendir(folder);
+  for (struct dirent *entry; entries && (entry = readdir(entries)) != NULL;) {
+    if (strncmp(entry->d_name, "kernel-", strlen("kernel-")) != 0 ||
+        snprintf(path, PATH_MAX, "%s/%s", folder, entry->d_name) >= PATH_MAX) {
+      continue;
+    }
+    json_t *file = load_file(path);
+    if (json_object_get(file, "gpufetch") && !is_alive(file)) {
+      unlink(path);
+    }
+    json_decref(file);
+  }
+  if (entries) {
+    closedir(entries);
+  }
+}
+
 static bool write_external(gpufi_connection *connection, const char *text) {
   char path[PATH_MAX], folder[PATH_MAX];
   if (!external_path(connection, path)) {
@@ -350,8 +373,11 @@ static bool write_external(gpufi_connection *connection, const char *text) {
     return false;
   }
   folder_of(path, folder);
-  return make_folder(folder, NULL) == GPUF_OK &&
-         replace_file(path, text, &connection->external_inode);
+  if (make_folder(folder, NULL) != GPUF_OK) {
+    return false;
+  }
+  remove_stale(folder);
+  return replace_file(path, text, &connection->external_inode);
 }
 
 gpuf_status gpufi_connection_write(gpufi_connection *connection, bool external, gpuf_error *err) {

@@ -46,7 +46,8 @@ gpuf_status gpufi_connection_claim(gpufi_connection *connection, const char *nam
 void gpufi_connection_url(const gpufi_connection *connection, gpufi_channel channel, char *url);
 
 /* Write the file, readable by its owner alone, in one step. `external`: also as
- * external_kernels/kernel-NAME.json beside it, where JupyterLab looks for kernels. */
+ * external_kernels/kernel-NAME.json beside it, where JupyterLab looks for kernels; files there of
+ * servers that have ended are removed. */
 gpuf_status gpufi_connection_write(gpufi_connection *connection, bool external, gpuf_error *err);
 
 /* Remove the files if they are still the ones that this process wrote. Safe to repeat. */

@@ -474,7 +474,7 @@ def test_the_file_is_the_owners_and_goes_with_the_server(runtime: Path) -> None:
         assert stat.S_IMODE(path.stat().st_mode) == 0o600
         assert stat.S_IMODE(runtime.stat().st_mode) == 0o700
         info = json.loads(path.read_text())
-        assert info["kernel_name"] == "gpufetch" and len(info["key"]) == 64
+        assert info["kernel_name"] == "gpufetch-run" and len(info["key"]) == 64
         assert [p.name for p in runtime.iterdir()] == ["kernel-run.json"]
     assert list(runtime.iterdir()) == []
 
@@ -642,7 +642,7 @@ def test_jupyterlab_finds_the_file_among_external_kernels(runtime: Path) -> None
         manager = MultiKernelManager(external_connection_dir=str(runtime / "external_kernels"))
         (kernel_id,) = manager.list_kernel_ids()
         kernel = manager.get_kernel(kernel_id)
-        assert kernel.kernel_name == "gpufetch" and not kernel.owns_kernel
+        assert kernel.kernel_name == "gpufetch-run" and not kernel.owns_kernel
         attached = kernel.blocking_client()
         attached.start_channels()
         attached.wait_for_ready(timeout=10)
@@ -653,3 +653,19 @@ def test_jupyterlab_finds_the_file_among_external_kernels(runtime: Path) -> None
         assert linked.read_text() == Path(server.connection_file).read_text()
         assert stat.S_IMODE(linked.stat().st_mode) == 0o600
     assert not linked.exists()
+
+
+def test_what_killed_servers_left_for_jupyterlab_goes_with_the_next_start(runtime: Path) -> None:
+    code = """
+    server = gf.serve(sys.argv[1], jupyterlab=True)
+    print("ready", flush=True)
+    sys.stdin.read()
+    """
+    folder = runtime / "external_kernels"
+    with process(code, "killed"):
+        pass
+    (folder / "kernel-other.json").write_text('{"kernel_name": "other", "key": ""}')
+    (folder / "kernel-broken.json").write_text("{")
+    with process(code, "lives"), gf.serve("run", jupyterlab=True):
+        left = {path.stem.removeprefix("kernel-") for path in folder.iterdir()}
+        assert left == {"other", "broken", "lives", "run"}
