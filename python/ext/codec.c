@@ -20,7 +20,7 @@ typedef struct coder {
   void *d_encoded, *d_decoded, *d_places, *d_verdicts, *d_scratch;
   /* Pinned: what has crossed, and where; nbytes 0 = as it is. */
   void *bytes, *places;
-  void *local_places; /* the same, of each batch by itself */
+  void *device_places; /* of what lies encoded on the device */
   void *verdicts;
 } coder;
 
@@ -52,7 +52,7 @@ static gpuf_status acquire(coder *c, gpuf_error *err) {
       {&c->d_scratch, scratch_nbytes, false},
       {&c->bytes, c->encoded_nbytes, true},
       {&c->places, places_nbytes, true},
-      {&c->local_places, places_nbytes, true},
+      {&c->device_places, places_nbytes, true},
       {&c->verdicts, count * sizeof(uint32_t), true},
   };
   gpuf_status status = gpuf_stream_create(device, &c->stream, err);
@@ -65,7 +65,7 @@ static gpuf_status acquire(coder *c, gpuf_error *err) {
 
 static void release(coder *c) {
   void *const d_parts[] = {c->d_encoded, c->d_decoded, c->d_places, c->d_verdicts, c->d_scratch};
-  void *const parts[] = {c->bytes, c->places, c->local_places, c->verdicts};
+  void *const parts[] = {c->bytes, c->places, c->device_places, c->verdicts};
   gpuf_stream_destroy(c->tensor.device, c->stream, NULL);
   for (size_t i = 0; i < sizeof(d_parts) / sizeof(d_parts[0]); i++) {
     gpuf_free(c->tensor.device, d_parts[i], NULL);
@@ -94,10 +94,9 @@ static gpuf_status encode(coder *c, int64_t repeats, gpuf_error *err) {
   return status == GPUF_OK ? gpuf_stream_synchronize(c->tensor.device, c->stream, err) : status;
 }
 
-static gpuf_status check_verdicts(const coder *c, const gpufi_chunk_place *places,
-                                  gpuf_error *err) {
-  const uint32_t *const verdicts = c->verdicts;
-  for (size_t i = 0; i < c->chunks.count; i++) {
+static gpuf_status check_verdicts(size_t count, const gpufi_chunk_place *places,
+                                  const uint32_t *verdicts, gpuf_error *err) {
+  for (size_t i = 0; i < count; i++) {
     if (places[i].nbytes != 0 && verdicts[i] != GPUFI_CHUNK_DONE) {
       return gpufi_fail(err, GPUF_ERR_CORRUPT, 0, "chunk %zu was encoded and is not decoded (%u)",
                         i, (unsigned)verdicts[i]);
@@ -110,7 +109,7 @@ static gpuf_status check_verdicts(const coder *c, const gpufi_chunk_place *place
 static gpuf_status decode(coder *c, int64_t repeats, gpuf_error *err) {
   const int32_t device = c->tensor.device.index;
   const gpufi_backend *const backend = c->backend;
-  gpufi_chunk_place *const places = c->local_places;
+  gpufi_chunk_place *const places = c->device_places;
   const size_t count = c->chunks.count, raw_nbytes = c->chunks.raw_nbytes;
   gpuf_status status = GPUF_OK;
   for (int64_t i = 0; i < repeats && status == GPUF_OK; i++) {
@@ -136,7 +135,7 @@ static gpuf_status decode(coder *c, int64_t repeats, gpuf_error *err) {
   if (status == GPUF_OK) {
     status = gpuf_stream_synchronize(c->tensor.device, c->stream, err);
   }
-  return status == GPUF_OK ? check_verdicts(c, places, err) : status;
+  return status == GPUF_OK ? check_verdicts(count, places, c->verdicts, err) : status;
 }
 
 /* --- With the link ------------------------------------------------------------------- */
@@ -157,10 +156,13 @@ static gpufi_chunks batch_at(const coder *c, size_t i, size_t *first) {
 
 static gpuf_status start_batch(const coder *c, gpufi_batch *slots, size_t i, gpuf_error *err) {
   size_t first;
+  gpufi_batch *const b = &slots[i % SLOT_COUNT];
   const gpufi_chunks chunks = batch_at(c, i, &first);
-  const char *const d_raw = (const char *)c->tensor.data + first * chunks.raw_nbytes;
-  return chunks.count > 0 ? gpufi_batch_encode(&slots[i % SLOT_COUNT], &chunks, d_raw, err)
-                          : GPUF_OK;
+  if (chunks.count == 0) {
+    return GPUF_OK;
+  }
+  b->chunks = chunks;
+  return gpufi_batch_encode(b, (const char *)c->tensor.data + first * chunks.raw_nbytes, err);
 }
 
 /* Batch i to c->bytes + *at. */
@@ -178,16 +180,28 @@ static gpuf_status send_batch(const coder *c, gpufi_batch *slots, size_t i, size
   return status;
 }
 
+static gpuf_status init_slots(const coder *c, gpufi_batch *slots, bool encodes, gpuf_error *err) {
+  gpuf_status status = GPUF_OK;
+  size_t first;
+  const gpufi_chunks full = batch_at(c, 0, &first);
+  for (size_t i = 0; i < SLOT_COUNT && status == GPUF_OK; i++) {
+    status = gpufi_batch_init(&slots[i], c->backend, c->tensor.device, &full, encodes, 0, err);
+  }
+  return status;
+}
+
+static void fini_slots(gpufi_batch *slots) {
+  for (size_t i = 0; i < SLOT_COUNT; i++) {
+    gpufi_batch_fini(&slots[i]);
+  }
+}
+
 /* Encode and transfer everything, batch by batch. */
 static gpuf_status to_host(coder *c, gpuf_error *err) {
   gpufi_batch slots[SLOT_COUNT] = {0};
-  gpuf_status status = GPUF_OK;
-  size_t first = 0, at = 0;
-  const gpufi_chunks full = batch_at(c, 0, &first);
   const size_t total = (c->chunks.count - 1) / batch_count_max(c) + 1;
-  for (size_t i = 0; i < SLOT_COUNT && status == GPUF_OK; i++) {
-    status = gpufi_batch_init(&slots[i], c->backend, c->tensor.device, &full, 0, err);
-  }
+  size_t at = 0;
+  gpuf_status status = init_slots(c, slots, true, err);
   /* Two are encoded and two cross at a time: nothing waits while the end of one is noticed. */
   for (size_t i = 0; i < total + 3 && status == GPUF_OK; i++) {
     status = start_batch(c, slots, i, err);
@@ -198,92 +212,55 @@ static gpuf_status to_host(coder *c, gpuf_error *err) {
       status = gpufi_batch_wait(&slots[(i - 3) % SLOT_COUNT], err);
     }
   }
-  for (size_t i = 0; i < SLOT_COUNT; i++) {
-    gpufi_batch_fini(&slots[i]);
-  }
+  fini_slots(slots);
   return status;
 }
 
-/* What a batch takes on its way back, in the order in which it lies in a lane's workspace. */
-static size_t encoded_room(const gpufi_chunks *chunks) {
-  return gpufi_round_up(gpufi_chunks_encoded_nbytes(chunks), 256);
-}
-
-static size_t places_room(const gpufi_chunks *chunks) {
-  return gpufi_round_up(chunks->count * sizeof(gpufi_chunk_place), 256);
-}
-
-/* Enqueue transfer and decoding of chunks [first, first + chunks->count). */
-static gpuf_status return_batch(const coder *c, const gpufi_lane *lane, const gpufi_chunks *chunks,
-                                size_t first, gpuf_error *err) {
-  const gpufi_backend *const backend = c->backend;
-  const int32_t device = lane->device.index;
-  const size_t count = chunks->count, raw_nbytes = chunks->raw_nbytes;
-  const gpufi_chunk_place *const places = places_of(c) + first;
-  gpufi_chunk_place *const local = (gpufi_chunk_place *)c->local_places + first;
-  uint8_t *const bytes = (uint8_t *)c->bytes + places[0].offset;
+/* Enqueue transfer and decoding of batch i. */
+static gpuf_status return_batch(const coder *c, gpufi_batch *b, size_t first, gpuf_error *err) {
+  const size_t count = b->chunks.count, raw_nbytes = b->chunks.raw_nbytes;
+  const gpufi_chunk_place *const places = places_of(c) + first, last = places[count - 1];
   uint8_t *const d_raw = (uint8_t *)c->d_decoded + first * raw_nbytes;
-  uint8_t *const d_encoded = lane->d_workspace;
-  gpufi_chunk_place *const d_places = (gpufi_chunk_place *)(d_encoded + encoded_room(chunks));
-  uint8_t *const d_scratch = (uint8_t *)d_places + places_room(chunks);
-  const gpufi_chunk_place last = places[count - 1];
   const size_t nbytes =
       (size_t)(last.offset - places[0].offset) + (last.nbytes ? (size_t)last.nbytes : raw_nbytes);
   for (size_t i = 0; i < count; i++) {
-    local[i] = (gpufi_chunk_place){places[i].offset - places[0].offset, places[i].nbytes};
+    b->places[i] = (gpufi_chunk_place){places[i].offset - places[0].offset, places[i].nbytes};
   }
-  gpuf_status status = backend->copy(device, d_places, local, count * sizeof(*local),
-                                     GPUFI_TO_DEVICE, lane->stream, err);
-  if (status == GPUF_OK) {
-    status = backend->copy(device, d_encoded, bytes, nbytes, GPUFI_TO_DEVICE, lane->stream, err);
-  }
-  if (status == GPUF_OK) {
-    status = backend->decode(device, chunks, d_encoded, nbytes, d_places, d_raw,
-                             (uint32_t *)c->d_verdicts + first, d_scratch, lane->stream, err);
-  }
+  gpuf_status status =
+      gpufi_batch_decode(b, (uint8_t *)c->bytes + places[0].offset, nbytes, d_raw, err);
   for (size_t i = 0; i < count && status == GPUF_OK; i++) {
-    const gpufi_piece piece = {d_raw + i * raw_nbytes, d_encoded + local[i].offset, raw_nbytes};
-    status = local[i].nbytes == 0 ? backend->gather(device, &piece, 1, lane->stream, err) : GPUF_OK;
+    const gpufi_piece piece = {d_raw + i * raw_nbytes, b->d_encoded + b->places[i].offset,
+                               raw_nbytes};
+    if (b->places[i].nbytes == 0) {
+      status = c->backend->gather(b->lane->device.index, &piece, 1, b->lane->stream, err);
+    }
   }
-  return status;
+  return status == GPUF_OK ? gpufi_batch_mark(b, err) : status;
+}
+
+static gpuf_status end_batch(const gpufi_batch *b, gpuf_error *err) {
+  const gpuf_status status = gpufi_batch_wait(b, err);
+  return status == GPUF_OK ? check_verdicts(b->chunks.count, b->places, b->verdicts, err) : status;
 }
 
 /* Transfer what has crossed back and decode it, batch by batch. */
 static gpuf_status to_device(coder *c, gpuf_error *err) {
-  gpufi_lane *lanes[SLOT_COUNT] = {NULL};
-  gpuf_status status = GPUF_OK;
-  size_t first;
-  const gpufi_chunks full = batch_at(c, 0, &first);
-  const size_t workspace_nbytes =
-      encoded_room(&full) + places_room(&full) + c->backend->decode_scratch_nbytes(&full);
-  for (size_t i = 0; i < SLOT_COUNT && status == GPUF_OK; i++) {
-    status = gpufi_lane_acquire(c->backend, c->tensor.device, &lanes[i], err);
-    if (status == GPUF_OK) {
-      status = gpufi_lane_need_workspace(lanes[i], workspace_nbytes, err);
+  gpufi_batch slots[SLOT_COUNT] = {0};
+  const size_t total = (c->chunks.count - 1) / batch_count_max(c) + 1;
+  gpuf_status status = init_slots(c, slots, false, err);
+  for (size_t i = 0; i < total + SLOT_COUNT && status == GPUF_OK; i++) {
+    gpufi_batch *const b = &slots[i % SLOT_COUNT];
+    size_t first;
+    if (i >= SLOT_COUNT && i - SLOT_COUNT < total) {
+      status = end_batch(b, err);
+    }
+    if (status == GPUF_OK && i < total) {
+      b->chunks = batch_at(c, i, &first);
+      status = return_batch(c, b, first, err);
     }
   }
-  for (size_t i = 0; status == GPUF_OK; i++) {
-    const gpufi_chunks chunks = batch_at(c, i, &first);
-    if (chunks.count == 0) {
-      break;
-    }
-    status = return_batch(c, lanes[i % SLOT_COUNT], &chunks, first, err);
-  }
-  for (size_t i = 0; i < SLOT_COUNT; i++) {
-    gpuf_error *const unfilled = status == GPUF_OK ? err : NULL;
-    const gpuf_status ended =
-        lanes[i] ? gpuf_stream_synchronize(c->tensor.device, lanes[i]->stream, unfilled) : GPUF_OK;
-    status = status == GPUF_OK ? ended : status;
-    gpufi_lane_release(lanes[i], status != GPUF_OK);
-  }
-  if (status == GPUF_OK) {
-    status = c->backend->copy(c->tensor.device.index, c->verdicts, c->d_verdicts,
-                              c->chunks.count * sizeof(uint32_t), GPUFI_TO_HOST, c->stream, err);
-  }
-  if (status == GPUF_OK) {
-    status = gpuf_stream_synchronize(c->tensor.device, c->stream, err);
-  }
-  return status == GPUF_OK ? check_verdicts(c, places_of(c), err) : status;
+  fini_slots(slots);
+  return status;
 }
 
 /* --- The Python functions ---------------------------------------------------------- */

@@ -2,7 +2,7 @@
 
 #include "core/pool.h"
 
-/* A part of `nbytes` of the workspace, whose parts begin at multiples of 256. */
+/* A part of `nbytes` of a block whose parts begin at multiples of 256. */
 static size_t take(size_t *at, size_t nbytes) {
   const size_t begin = *at;
   *at = gpufi_round_up(begin + nbytes, 256);
@@ -10,35 +10,38 @@ static size_t take(size_t *at, size_t nbytes) {
 }
 
 gpuf_status gpufi_batch_init(gpufi_batch *b, const gpufi_backend *backend, gpuf_device device,
-                             const gpufi_chunks *chunks, size_t room_nbytes, gpuf_error *err) {
-  const size_t places_nbytes = GPUFI_CHUNKS_PLACE_COUNT(chunks->count) * sizeof(*b->places);
-  const size_t encoded_nbytes = gpufi_chunks_encoded_nbytes(chunks);
-  size_t all = 0;
-  const size_t room_at = take(&all, room_nbytes);
-  const size_t encoded_at = take(&all, encoded_nbytes);
-  const size_t places_at = take(&all, places_nbytes);
-  const size_t scratch_at = take(&all, backend->encode_scratch_nbytes(chunks));
-  void *places = NULL, *bytes = NULL;
+                             const gpufi_chunks *chunks, bool encodes, size_t room_nbytes,
+                             gpuf_error *err) {
+  size_t nbytes = 0;
+  const size_t verdicts_at = take(&nbytes, chunks->count * sizeof(*b->verdicts));
+  const size_t places_at =
+      take(&nbytes, GPUFI_CHUNKS_PLACE_COUNT(chunks->count) * sizeof(*b->places));
+  const size_t encoded_at = take(&nbytes, gpufi_chunks_encoded_nbytes(chunks));
+  const size_t pinned_nbytes = nbytes;
+  const size_t room_at = take(&nbytes, room_nbytes);
+  const size_t scratch_at = take(&nbytes, encodes ? backend->encode_scratch_nbytes(chunks)
+                                                  : backend->decode_scratch_nbytes(chunks));
   gpuf_status status = gpufi_lane_acquire(backend, device, &b->lane, err);
   if (status == GPUF_OK) {
-    status = gpufi_lane_need_workspace(b->lane, all, err);
+    status = gpufi_lane_need_workspace(b->lane, nbytes, err);
   }
   if (status == GPUF_OK) {
-    status = gpufi_pool_acquire_staging(device, places_nbytes, &places, err);
-    b->places = places;
+    status = gpufi_pool_acquire_staging(device, pinned_nbytes, &b->pinned, err);
   }
-  if (status == GPUF_OK) {
-    status = gpufi_pool_acquire_staging(device, encoded_nbytes, &bytes, err);
-    b->own_bytes = bytes;
+  if (status != GPUF_OK) {
+    return status;
   }
-  if (status == GPUF_OK) {
-    uint8_t *const d_base = b->lane->d_workspace;
-    b->d_room = d_base + room_at;
-    b->d_encoded = d_base + encoded_at;
-    b->d_places = (gpufi_chunk_place *)(d_base + places_at);
-    b->d_scratch = d_base + scratch_at;
-  }
-  return status;
+  uint8_t *const base = b->pinned, *const d_base = b->lane->d_workspace;
+  b->chunks = *chunks;
+  b->verdicts = (uint32_t *)(base + verdicts_at);
+  b->places = (gpufi_chunk_place *)(base + places_at);
+  b->own_bytes = base + encoded_at;
+  b->d_verdicts = (uint32_t *)(d_base + verdicts_at);
+  b->d_places = (gpufi_chunk_place *)(d_base + places_at);
+  b->d_encoded = d_base + encoded_at;
+  b->d_room = d_base + room_at;
+  b->d_scratch = d_base + scratch_at;
+  return GPUF_OK;
 }
 
 void gpufi_batch_fini(gpufi_batch *b) {
@@ -48,33 +51,43 @@ void gpufi_batch_fini(gpufi_batch *b) {
         lane->backend->stream_synchronize(lane->device.index, lane->stream, NULL) != GPUF_OK;
     gpufi_lane_release(lane, failed);
   }
-  gpuf_pool_release(b->places);
-  gpuf_pool_release(b->own_bytes);
+  gpuf_pool_release(b->pinned);
 }
 
-static gpuf_status copy_to_host(const gpufi_batch *b, void *dst, const void *d_src, size_t nbytes,
-                                gpuf_error *err) {
-  return b->lane->backend->copy(b->lane->device.index, dst, d_src, nbytes, GPUFI_TO_HOST,
-                                b->lane->stream, err);
+static gpuf_status copy(const gpufi_batch *b, void *dst, const void *src, size_t nbytes,
+                        gpufi_direction direction, gpuf_error *err) {
+  return b->lane->backend->copy(b->lane->device.index, dst, src, nbytes, direction, b->lane->stream,
+                                err);
 }
 
-static gpuf_status mark_end(const gpufi_batch *b, gpuf_error *err) {
+gpuf_status gpufi_batch_mark(const gpufi_batch *b, gpuf_error *err) {
   const gpufi_lane *const lane = b->lane;
   return lane->backend->event_record(lane->device.index, lane->finished, lane->stream, err);
 }
 
-gpuf_status gpufi_batch_encode(gpufi_batch *b, const gpufi_chunks *chunks, const void *d_raw,
-                               gpuf_error *err) {
-  b->chunks = *chunks;
+gpuf_status gpufi_batch_wait(const gpufi_batch *b, gpuf_error *err) {
+  const gpufi_lane *const lane = b->lane;
+  return lane->backend->event_wait(lane->device.index, lane->finished, err);
+}
+
+gpuf_status gpufi_batch_ready(const gpufi_batch *b, bool *ready, gpuf_error *err) {
+  const gpufi_lane *const lane = b->lane;
+  return lane->backend->event_query(lane->device.index, lane->finished, ready, err);
+}
+
+/* --- Encoding ------------------------------------------------------------------ */
+
+gpuf_status gpufi_batch_encode(gpufi_batch *b, const void *d_raw, gpuf_error *err) {
   b->d_raw = d_raw;
   gpuf_status status =
       b->lane->backend->encode(b->lane->device.index, &b->chunks, d_raw, b->d_encoded, b->d_places,
                                b->d_scratch, b->lane->stream, err);
   if (status == GPUF_OK) {
-    status = copy_to_host(b, b->places, b->d_places,
-                          GPUFI_CHUNKS_PLACE_COUNT(chunks->count) * sizeof(*b->places), err);
+    status =
+        copy(b, b->places, b->d_places,
+             GPUFI_CHUNKS_PLACE_COUNT(b->chunks.count) * sizeof(*b->places), GPUFI_TO_HOST, err);
   }
-  return status == GPUF_OK ? mark_end(b, err) : status;
+  return status == GPUF_OK ? gpufi_batch_mark(b, err) : status;
 }
 
 /* Chunks first to end-1, which are all encoded or all left, in one transfer to where those before
@@ -87,7 +100,7 @@ static gpuf_status send_run(gpufi_batch *b, size_t first, size_t end, gpuf_error
   const uint8_t *const d_src = raw ? b->d_raw + first * pitch : b->d_encoded + base;
   const size_t nbytes = raw ? (end - first - 1) * pitch + b->chunks.raw_nbytes
                             : (size_t)(places[end - 1].offset + places[end - 1].nbytes - base);
-  const gpuf_status status = copy_to_host(b, b->bytes + b->nbytes, d_src, nbytes, err);
+  const gpuf_status status = copy(b, b->bytes + b->nbytes, d_src, nbytes, GPUFI_TO_HOST, err);
   for (size_t i = first; i < end; i++) {
     places[i].offset = b->nbytes + (raw ? (i - first) * pitch : places[i].offset - base);
   }
@@ -97,9 +110,9 @@ static gpuf_status send_run(gpufi_batch *b, size_t first, size_t end, gpuf_error
 
 gpuf_status gpufi_batch_send(gpufi_batch *b, uint8_t *bytes, gpuf_error *err) {
   const size_t count = b->chunks.count;
+  gpuf_status status = gpufi_batch_wait(b, err);
   b->bytes = bytes ? bytes : b->own_bytes;
   b->nbytes = 0;
-  gpuf_status status = gpufi_batch_wait(b, err);
   for (size_t first = 0, end; first < count && status == GPUF_OK; first = end) {
     end = first + 1;
     while (end < count && (b->places[end].nbytes == 0) == (b->places[first].nbytes == 0)) {
@@ -107,15 +120,31 @@ gpuf_status gpufi_batch_send(gpufi_batch *b, uint8_t *bytes, gpuf_error *err) {
     }
     status = send_run(b, first, end, err);
   }
-  return status == GPUF_OK ? mark_end(b, err) : status;
+  return status == GPUF_OK ? gpufi_batch_mark(b, err) : status;
 }
 
-gpuf_status gpufi_batch_wait(const gpufi_batch *b, gpuf_error *err) {
-  const gpufi_lane *const lane = b->lane;
-  return lane->backend->event_wait(lane->device.index, lane->finished, err);
+/* --- Decoding ------------------------------------------------------------------ */
+
+static gpuf_status copy_to_device(const gpufi_batch *b, const uint8_t *bytes, size_t nbytes,
+                                  gpuf_error *err) {
+  if (bytes == b->own_bytes) {
+    const size_t gap = (size_t)(b->own_bytes - (const uint8_t *)b->places);
+    return copy(b, b->d_places, b->places, gap + nbytes, GPUFI_TO_DEVICE, err);
+  }
+  const gpuf_status status =
+      copy(b, b->d_places, b->places, b->chunks.count * sizeof(*b->places), GPUFI_TO_DEVICE, err);
+  return status == GPUF_OK ? copy(b, b->d_encoded, bytes, nbytes, GPUFI_TO_DEVICE, err) : status;
 }
 
-gpuf_status gpufi_batch_ready(const gpufi_batch *b, bool *ready, gpuf_error *err) {
-  const gpufi_lane *const lane = b->lane;
-  return lane->backend->event_query(lane->device.index, lane->finished, ready, err);
+gpuf_status gpufi_batch_decode(gpufi_batch *b, const uint8_t *bytes, size_t nbytes, void *d_raw,
+                               gpuf_error *err) {
+  gpuf_status status = copy_to_device(b, bytes, nbytes, err);
+  if (status == GPUF_OK) {
+    status = b->lane->backend->decode(b->lane->device.index, &b->chunks, b->d_encoded, nbytes,
+                                      b->d_places, d_raw, b->d_verdicts, b->d_scratch,
+                                      b->lane->stream, err);
+  }
+  return status == GPUF_OK ? copy(b, b->verdicts, b->d_verdicts,
+                                  b->chunks.count * sizeof(*b->verdicts), GPUFI_TO_HOST, err)
+                           : status;
 }

@@ -142,11 +142,11 @@ static gpuf_status start_encoding(const gpufi_copy *copy, slot *s, gpuf_error *e
   const int64_t element_nbytes = copy->host_layout.element_nbytes;
   const void *d_raw = copy->d_data + s->offset;
   gpuf_status status = GPUF_OK;
-  gpufi_chunks chunks;
-  choose_chunks(copy, s->offset, &chunks);
-  if (!lie_right(copy, &chunks)) {
+  gpufi_chunks *const chunks = &s->batch.chunks;
+  choose_chunks(copy, s->offset, chunks);
+  if (!lie_right(copy, chunks)) {
     const int64_t first = (int64_t)s->offset / element_nbytes;
-    const int64_t count = (int64_t)(chunks.count * chunks.raw_nbytes) / element_nbytes;
+    const int64_t count = (int64_t)(chunks->count * chunks->raw_nbytes) / element_nbytes;
     d_raw = s->batch.d_room;
     status = gpufi_repack_enqueue(copy, s->batch.d_room, s->batch.lane->stream, first, count, err);
   }
@@ -154,7 +154,7 @@ static gpuf_status start_encoding(const gpufi_copy *copy, slot *s, gpuf_error *e
     return status;
   }
   gpuf_error inner;
-  status = gpufi_batch_encode(&s->batch, &chunks, d_raw, &inner);
+  status = gpufi_batch_encode(&s->batch, d_raw, &inner);
   const bool unable = status == GPUF_ERR_UNSUPPORTED;
   return status == GPUF_OK ? status
                            : gpufi_fail(err, status, inner.native_code, "%s%s", inner.message,
@@ -306,7 +306,7 @@ gpuf_status gpufi_coded_create(const gpufi_copy *copy, gpufi_coded **out, gpuf_e
   gpuf_status status = GPUF_OK;
   while (c->slot_count < wanted && status == GPUF_OK) {
     gpufi_batch *const b = &c->slots[c->slot_count].batch;
-    status = gpufi_batch_init(b, copy->backend, copy->device, &copy->chunks,
+    status = gpufi_batch_init(b, copy->backend, copy->device, &copy->chunks, true,
                               room_chunks * copy->chunks.raw_pitch_nbytes, err);
     if (status == GPUF_OK) {
       status = gpufi_lane_join(b->lane, copy->producer, err);

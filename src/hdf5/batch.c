@@ -31,48 +31,18 @@ bool gpufi_h5_batches_suit(const gpufi_h5_move *move, bool encodes) {
 
 /* --- Memory -------------------------------------------------------------------- */
 
-/* A part of `nbytes` of a block whose parts begin at multiples of 256. */
-static size_t take(size_t *at, size_t nbytes) {
-  const size_t begin = *at;
-  *at = gpufi_round_up(begin + nbytes, 256);
-  return begin;
-}
-
 static gpuf_status batch_init(gpufi_h5_batch *b, const gpufi_h5_batches *all, bool encodes,
                               gpuf_error *err) {
   const gpufi_chunks *const chunks = &all->chunks;
   const gpuf_tensor *const tensor = all->move->tensor;
-  size_t nbytes = 0;
-  const size_t verdicts_at = take(&nbytes, chunks->count * sizeof(*b->verdicts));
-  const size_t places_at =
-      take(&nbytes, GPUFI_CHUNKS_PLACE_COUNT(chunks->count) * sizeof(*b->places));
-  const size_t encoded_at = take(&nbytes, gpufi_chunks_encoded_nbytes(chunks));
-  const size_t pinned_nbytes = nbytes;
-  const size_t raw_at = take(&nbytes, chunks->count * chunks->raw_pitch_nbytes);
-  const size_t scratch_at = take(&nbytes, encodes ? all->backend->encode_scratch_nbytes(chunks)
-                                                  : all->backend->decode_scratch_nbytes(chunks));
-  const size_t spare_at = take(&nbytes, chunks->raw_nbytes);
-  gpuf_status status = gpufi_lane_acquire(all->backend, tensor->device, &b->lane, err);
-  if (status == GPUF_OK) {
-    status = gpufi_lane_need_workspace(b->lane, nbytes, err);
-  }
-  if (status == GPUF_OK) {
-    status = gpuf_pool_acquire(tensor->device, pinned_nbytes, &b->pinned, err);
-  }
+  const size_t raw_nbytes = gpufi_round_up(chunks->count * chunks->raw_pitch_nbytes, 256);
+  const gpuf_status status = gpufi_batch_init(&b->on, all->backend, tensor->device, chunks, encodes,
+                                              raw_nbytes + chunks->raw_nbytes, err);
   if (status != GPUF_OK) {
     return status;
   }
-  uint8_t *const base = b->pinned, *const d_base = b->lane->d_workspace;
-  b->verdicts = (uint32_t *)(base + verdicts_at);
-  b->places = (gpufi_chunk_place *)(base + places_at);
-  b->encoded = base + encoded_at;
-  b->d_verdicts = (uint32_t *)(d_base + verdicts_at);
-  b->d_places = (gpufi_chunk_place *)(d_base + places_at);
-  b->d_encoded = d_base + encoded_at;
-  b->d_raw = d_base + raw_at;
-  b->d_scratch = d_base + scratch_at;
-  b->d_spare = d_base + spare_at;
-  return gpufi_lane_join(b->lane, tensor->stream, err);
+  b->d_spare = b->on.d_room + raw_nbytes;
+  return gpufi_lane_join(b->on.lane, tensor->stream, err);
 }
 
 gpuf_status gpufi_h5_batches_init(gpufi_h5_batches *all, const gpufi_h5_move *move, bool encodes,
@@ -101,23 +71,11 @@ gpuf_status gpufi_h5_batches_init(gpufi_h5_batches *all, const gpufi_h5_move *mo
 
 void gpufi_h5_batches_fini(gpufi_h5_batches *all) {
   for (int i = 0; i < all->count; i++) {
-    gpufi_lane *const lane = all->batches[i].lane;
-    if (lane) {
-      const bool failed =
-          all->backend->stream_synchronize(lane->device.index, lane->stream, NULL) != GPUF_OK;
-      gpufi_lane_release(lane, failed);
-    }
-    gpuf_pool_release(all->batches[i].pinned);
+    gpufi_batch_fini(&all->batches[i].on);
   }
 }
 
 /* --- Work ---------------------------------------------------------------------- */
-
-gpufi_chunks gpufi_h5_batch_chunks(const gpufi_h5_batches *all, const gpufi_h5_batch *b) {
-  gpufi_chunks chunks = all->chunks;
-  chunks.count = b->count;
-  return chunks;
-}
 
 static bool is_packed(const gpufi_strided *layout, const gpuf_tensor *tensor) {
   return gpufi_strided_is_contiguous(layout) &&
@@ -129,7 +87,7 @@ gpuf_status gpufi_h5_batch_copy(const gpufi_h5_batches *all, const gpufi_h5_batc
   const gpufi_backend *const backend = all->backend;
   const int32_t device = dst->device.index;
   const int64_t count = gpuf_tensor_count(src);
-  const gpuf_stream stream = b->lane->stream;
+  const gpuf_stream stream = b->on.lane->stream;
   const void *d_packed = src->data;
   gpufi_strided to, from;
   gpuf_status status = GPUF_OK;
@@ -159,7 +117,7 @@ gpuf_status gpufi_h5_batches_run(gpufi_h5_batches *all, const gpufi_h5_batch_ste
     if (i < all->total) {
       gpufi_h5_batch *const b = batch_at(all, i);
       b->first = i * full;
-      b->count = (size_t)(chunk_total - b->first < full ? chunk_total - b->first : full);
+      b->on.chunks.count = (size_t)(chunk_total - b->first < full ? chunk_total - b->first : full);
       status = steps->begin(by, b, err);
     }
     if (status == GPUF_OK && i >= 1 && i <= all->total) {
@@ -170,9 +128,9 @@ gpuf_status gpufi_h5_batches_run(gpufi_h5_batches *all, const gpufi_h5_batch_ste
       size_t left_count = 0;
       status = steps->end(by, b, &left_count, err);
       if (status == GPUF_OK) {
-        *done = b->first + (int64_t)b->count;
+        *done = b->first + (int64_t)b->on.chunks.count;
       }
-      if (left_count > b->count / LEFT_RATIO) {
+      if (left_count > b->on.chunks.count / LEFT_RATIO) {
         break;
       }
     }

@@ -2,24 +2,17 @@
 #ifndef GPUFI_HDF5_BATCH_H
 #define GPUFI_HDF5_BATCH_H
 
-#include "core/lane.h"
+#include "core/batch.h"
 #include "hdf5/internal.h"
 
 #define GPUFI_H5_BATCH_COUNT 3
 
-/* Chunks [first, first + count) of the grid. Its memory is the lane's workspace on the device and a
- * pinned block on the host. Places and encoded chunks lie alike in both, with nothing else between
- * them, so that one copy takes them to the device. */
+/* Chunks `first` and following of the grid. The room is for raw chunks. */
 typedef struct gpufi_h5_batch {
-  gpufi_lane *lane;
-  void *pinned;
-  uint32_t *verdicts, *d_verdicts; /* of decoding */
-  gpufi_chunk_place *places, *d_places;
-  uint8_t *encoded, *d_encoded;
-  uint8_t *d_raw, *d_scratch, *d_spare; /* d_spare: one chunk */
+  gpufi_batch on;
+  uint8_t *d_spare; /* one chunk */
   int64_t first;
-  size_t count;
-  size_t encoded_nbytes; /* reading: in use */
+  size_t encoded_nbytes; /* reading: of on.own_bytes, in use */
 } gpufi_h5_batch;
 
 typedef struct gpufi_h5_batches {
@@ -52,8 +45,6 @@ void gpufi_h5_batches_fini(gpufi_h5_batches *all);
  * [0, *done) have taken all steps. `by` is for the steps. */
 gpuf_status gpufi_h5_batches_run(gpufi_h5_batches *all, const gpufi_h5_batch_steps *steps, void *by,
                                  int64_t *done, gpuf_error *err);
-/* The chunks of a batch. */
-gpufi_chunks gpufi_h5_batch_chunks(const gpufi_h5_batches *all, const gpufi_h5_batch *b);
 /* Copy between two tensors of one shape on the device, in the batch's lane. */
 gpuf_status gpufi_h5_batch_copy(const gpufi_h5_batches *all, const gpufi_h5_batch *b,
                                 const gpuf_tensor *dst, const gpuf_tensor *src, gpuf_error *err);

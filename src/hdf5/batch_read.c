@@ -43,10 +43,10 @@ static gpuf_status fill_batch(void *by, gpufi_h5_batch *b, gpuf_error *err) {
   reader *const r = by;
   gpuf_status status = GPUF_OK;
   b->encoded_nbytes = 0;
-  for (size_t i = 0; i < b->count && status == GPUF_OK; i++) {
+  for (size_t i = 0; i < b->on.chunks.count && status == GPUF_OK; i++) {
     gpufi_h5_slot *const slot = slot_of(r, b, i);
     slot->raw = r->raw;
-    slot->encoded = b->encoded + b->encoded_nbytes;
+    slot->encoded = b->on.own_bytes + b->encoded_nbytes;
     status = gpufi_h5_chunk_get(r->session, r->all.move, slot, b->first + (int64_t)i, err);
     if (status == GPUF_OK && slot->is_raw) {
       gpufi_h5_leave(r->session);
@@ -54,7 +54,8 @@ static gpuf_status fill_batch(void *by, gpufi_h5_batch *b, gpuf_error *err) {
     }
     if (status == GPUF_OK) {
       const bool is_filtered = !(slot->filter_mask & GPUFI_H5_FILTER_SKIPPED);
-      b->places[i] = (gpufi_chunk_place){b->encoded_nbytes, is_filtered ? slot->encoded_nbytes : 0};
+      b->on.places[i] =
+          (gpufi_chunk_place){b->encoded_nbytes, is_filtered ? slot->encoded_nbytes : 0};
       b->encoded_nbytes += gpufi_round_up(slot->encoded_nbytes, 16);
     }
     if (status == GPUF_OK && r->has_workers) {
@@ -68,7 +69,7 @@ static gpuf_status fill_batch(void *by, gpufi_h5_batch *b, gpuf_error *err) {
 /* Wait for the workers. */
 static gpuf_status await_batch(reader *r, const gpufi_h5_batch *b, gpuf_error *err) {
   gpufi_h5_slot *slot;
-  for (size_t i = 0; i < b->count && r->has_workers; i++) {
+  for (size_t i = 0; i < b->on.chunks.count && r->has_workers; i++) {
     if (!gpufi_h5_ring_slot(&r->ring, b->first + (int64_t)i, GPUFI_H5_SLOT_FREE, true, &slot)) {
       return gpufi_h5_ring_status(&r->ring, err);
     }
@@ -80,10 +81,10 @@ static gpuf_status await_batch(reader *r, const gpufi_h5_batch *b, gpuf_error *e
 
 static gpuf_status scatter_chunk(const reader *r, const gpufi_h5_batch *b, size_t i,
                                  gpuf_error *err) {
-  uint8_t *const d_raw = b->d_raw + i * r->all.chunks.raw_pitch_nbytes;
+  uint8_t *const d_raw = b->on.d_room + i * r->all.chunks.raw_pitch_nbytes;
   gpuf_tensor part, view;
   const gpuf_status status = gpufi_h5_chunk_parts(r->all.move, b->first + (int64_t)i, d_raw,
-                                                  b->lane->device, &part, &view, err);
+                                                  b->on.lane->device, &part, &view, err);
   return status == GPUF_OK ? gpufi_h5_batch_copy(&r->all, b, &view, &part, err) : status;
 }
 
@@ -91,38 +92,25 @@ static gpuf_status scatter_chunk(const reader *r, const gpufi_h5_batch *b, size_
  * are not, end_batch does it again. */
 static gpuf_status decode_batch(void *by, gpufi_h5_batch *b, gpuf_error *err) {
   reader *const r = by;
-  const gpufi_backend *const backend = r->all.backend;
-  const gpufi_chunks chunks = gpufi_h5_batch_chunks(&r->all, b);
-  const int32_t device = b->lane->device.index;
-  const gpuf_stream stream = b->lane->stream;
   gpuf_status status = await_batch(r, b, err);
   if (status != GPUF_OK || b->encoded_nbytes == 0) {
     return status;
   }
-  const size_t nbytes = (size_t)(b->encoded - (uint8_t *)b->places) + b->encoded_nbytes;
-  status = backend->copy(device, b->d_places, b->places, nbytes, GPUFI_TO_DEVICE, stream, err);
-  if (status == GPUF_OK) {
-    status = backend->decode(device, &chunks, b->d_encoded, b->encoded_nbytes, b->d_places,
-                             b->d_raw, b->d_verdicts, b->d_scratch, stream, err);
+  status = gpufi_batch_decode(&b->on, b->on.own_bytes, b->encoded_nbytes, b->on.d_room, err);
+  for (size_t i = 0; i < b->on.chunks.count && status == GPUF_OK; i++) {
+    status = b->on.places[i].nbytes != 0 ? scatter_chunk(r, b, i, err) : GPUF_OK;
   }
-  if (status == GPUF_OK) {
-    status = backend->copy(device, b->verdicts, b->d_verdicts, b->count * sizeof(*b->verdicts),
-                           GPUFI_TO_HOST, stream, err);
-  }
-  for (size_t i = 0; i < b->count && status == GPUF_OK; i++) {
-    status = b->places[i].nbytes != 0 ? scatter_chunk(r, b, i, err) : GPUF_OK;
-  }
-  return status == GPUF_OK ? backend->event_record(device, b->lane->finished, stream, err) : status;
+  return status == GPUF_OK ? gpufi_batch_mark(&b->on, err) : status;
 }
 
 /* Chunks that the device did not decode are for the CPU: it has all forms, and its words for what
  * is wrong with a chunk. */
 static gpuf_status end_batch(void *by, gpufi_h5_batch *b, size_t *left_count, gpuf_error *err) {
   reader *const r = by;
-  gpuf_status status = r->all.backend->event_wait(b->lane->device.index, b->lane->finished, err);
-  for (size_t i = 0; i < b->count && status == GPUF_OK; i++) {
+  gpuf_status status = gpufi_batch_wait(&b->on, err);
+  for (size_t i = 0; i < b->on.chunks.count && status == GPUF_OK; i++) {
     gpufi_h5_slot *const slot = slot_of(r, b, i);
-    if (b->places[i].nbytes != 0 && b->verdicts[i] == GPUFI_CHUNK_DONE) {
+    if (b->on.places[i].nbytes != 0 && b->on.verdicts[i] == GPUFI_CHUNK_DONE) {
       continue;
     }
     ++*left_count;

@@ -57,7 +57,7 @@ static void fixture_destroy(fixture *f) {
 
 /* --- Chunks that the encoder leaves ------------------------------------------------ */
 
-/* The host backend's encoder leaves none; this one leaves those whose bit is set. */
+/* This encoder leaves the chunks whose bit is set, whatever their form. */
 static uint32_t left;
 
 typedef struct leave_args {

@@ -167,3 +167,38 @@ def test_other_ways_and_trees_are_refused() -> None:
     with pytest.raises(TypeError, match=r'via="codec" take one tensor'):
         gf.fetch(tree, via="codec")
     assert_same(gf.fetch(tree, via="link")[0], np.zeros(3))
+
+
+def mixed_forms() -> Array:
+    """Chunks of labels and of weights, which the device leaves to the CPU, among others."""
+    rng = np.random.default_rng(5)
+    parts = [waves((256, 1024)), rng.choice(np.float32([0.1, 7, 1e9, -3]), (256, 1024))]
+    weights = rng.standard_normal((256, 1024), np.float32)
+    parts.append((weights.view(np.uint32) & 0xFFFF0000).view(np.float32))
+    return np.stack([parts[i] for i in (0, 1, 0, 0, 2, 2, 1, 0, 1)])
+
+
+def test_forms_that_the_device_leaves_cross_as_they_are(device: str) -> None:
+    expected = mixed_forms()
+    assert_same(gf.fetch(gf.to_device(expected, device=device), via="codec"), expected)
+    for dtype in (BFLOAT16, np.float16):
+        weights = np.random.default_rng(6).standard_normal((3 * MIB,), np.float32).astype(dtype)
+        assert_same(gf.fetch(gf.to_device(weights, device=device), via="codec"), weights)
+
+
+def test_the_benchmarked_codec_gives_every_chunk_back(device: str) -> None:
+    expected = mixed_forms()
+    codec = _core._codec_open(gf.to_device(expected, device=device))
+    assert 96 * len(expected) < _core._codec_nbytes(codec) < expected.nbytes
+    for steps in (["decode"], ["to_device"], ["encode", "decode"], ["to_host", "to_device"]):
+        for step in steps:
+            _core._codec_run(codec, step, 2)
+        assert_same(gf.fetch(_core._codec_decoded(codec)), expected)
+    with pytest.raises(ValueError, match="encoded"):
+        _core._codec_run(codec, "encoded", 1)
+
+
+@pytest.mark.parametrize("shape", [(5,), (0, 4), (3, 5, 5)])
+def test_the_benchmarked_codec_refuses_what_it_does_not_time(shape: tuple[int, ...]) -> None:
+    with pytest.raises(ValueError, match=r"axes|multiple of 16"):
+        _core._codec_open(gf.to_device(np.zeros(shape, np.float32), device="host:0"))
