@@ -13,6 +13,9 @@ gpuf_status gpufi_chunks_init(gpufi_chunks *chunks, const gpufi_chunk_shape *sha
   return status;
 }
 
+/* A symbol table, and what a short block with a mask takes above its values. */
+#define RANKED_NBYTES (2 * GPUFI_SYMBOLS_MAX / 16 * 16 + 16 + 32)
+
 size_t gpufi_chunks_encoded_nbytes(const gpufi_chunks *chunks) {
   gpufi_geometry g;
   if (chunks->coding == GPUFI_CODING_BITSHUFFLE) {
@@ -22,5 +25,6 @@ size_t gpufi_chunks_encoded_nbytes(const gpufi_chunks *chunks) {
   }
   gpufi_geometry_init(&g, &chunks->shape);
   const size_t descriptors_nbytes = gpufi_round_up_16(4 * gpufi_block_count(&g));
-  return chunks->count * (gpufi_codec_bound(chunks->raw_nbytes) + descriptors_nbytes);
+  return chunks->count *
+         (gpufi_codec_bound(chunks->raw_nbytes) + descriptors_nbytes + RANKED_NBYTES);
 }

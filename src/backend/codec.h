@@ -47,7 +47,8 @@ enum {
 };
 
 /* The most bytes that the batch takes encoded. A device encoder lays gpufetch's chunks end to end
- * by what mode W8 takes; one that ends up shorter in another mode leaves a gap behind it. */
+ * by what modes W8 and ranked take; one that ends up shorter in another mode leaves a gap behind
+ * it. */
 size_t gpufi_chunks_encoded_nbytes(const gpufi_chunks *chunks);
 
 /* Entry `count` of the places is {end of the last chunk, 0}. */

@@ -31,6 +31,14 @@ static inline int test_every(void) {
   return every > 0 ? every : 1;
 }
 
+/* Loops over random cases go on for so many times as many: 1, unless GPUFETCH_TEST_TIMES says
+ * otherwise. */
+static inline int test_times(void) {
+  const char *text = getenv("GPUFETCH_TEST_TIMES");
+  const int times = text ? atoi(text) : 1;
+  return times > 0 ? times : 1;
+}
+
 static inline bool gpu_is_there(void) {
   int32_t count;
   return gpuf_device_count(GPUF_DEVICE_CUDA, &count, NULL) == GPUF_OK;

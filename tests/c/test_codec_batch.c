@@ -28,6 +28,8 @@ typedef enum pattern {
   WAVES,
   ROWS_ALIKE,
   SPECIAL,
+  WEIGHTS, /* floats with a bell-shaped distribution */
+  PRUNED,  /* the same, most of them 0 */
   PATTERN_COUNT,
 } pattern;
 
@@ -46,6 +48,22 @@ static uint64_t wave(const gpufi_chunk_shape *shape, size_t element, size_t valu
   const float single = (float)sum;
   memcpy(&bits, &single, 4);
   return bits >> (32 - 8 * value_nbytes);
+}
+
+/* Roughly normal, in the bits of a float of `value_nbytes`; of two bytes, bfloat16. */
+static uint64_t weight(size_t value_nbytes) {
+  double sum = -6;
+  uint64_t bits = 0;
+  for (int i = 0; i < 12; i++) {
+    sum += (double)below(1 << 20) / (1 << 20);
+  }
+  if (value_nbytes == 8) {
+    memcpy(&bits, &sum, 8);
+    return bits;
+  }
+  const float narrow = (float)sum;
+  memcpy(&bits, &narrow, 4);
+  return bits >> (value_nbytes == 4 ? 0 : value_nbytes == 2 ? 16 : 20);
 }
 
 static uint64_t pattern_value(pattern kind, const gpufi_chunk_shape *shape, size_t element,
@@ -69,6 +87,10 @@ static uint64_t pattern_value(pattern kind, const gpufi_chunk_shape *shape, size
     return wave(shape, element, value_nbytes);
   case ROWS_ALIKE:
     return element % shape->dims[shape->ndim - 1] * 0x9e3779b97f4a7c15u >> 9;
+  case WEIGHTS:
+    return weight(value_nbytes);
+  case PRUNED:
+    return below(4) == 0 ? weight(value_nbytes) : 0;
   default:
     return special[below(5)] >> (64 - 8 * value_nbytes);
   }
@@ -178,10 +200,11 @@ static void transfer(void *h_ptr, void *d_ptr, size_t nbytes, bool upload) {
   CHECK_OK(upload ? gpuf_copy(&device, &host, NULL, &err) : gpuf_copy(&host, &device, NULL, &err));
 }
 
-static void fill(fixture *f) {
+/* With chunks of one pattern, or of any. */
+static void fill(fixture *f, pattern kind) {
   for (size_t i = 0; i < f->chunks.count; i++) {
     fill_chunk(f->raw + i * f->chunks.raw_pitch_nbytes, &f->chunks.shape,
-               (pattern)below(PATTERN_COUNT));
+               kind == PATTERN_COUNT ? (pattern)below(PATTERN_COUNT) : kind);
   }
 }
 
@@ -232,15 +255,14 @@ static void encode_all_on_cpu(fixture *f) {
 }
 
 static bool is_for_the_cpu(const uint8_t *chunk) {
-  return chunk[GPUFI_AT_MODE] == GPUFI_MODE_RANKED ||
-         chunk[GPUFI_AT_TRANSFORM] == GPUFI_TRANSFORM_DICTIONARY;
+  return chunk[GPUFI_AT_TRANSFORM] == GPUFI_TRANSFORM_DICTIONARY;
 }
 
 /* --- tests ----------------------------------------------------------------- */
 
-static void check_encoding(fixture *f) {
+static void check_encoding_of(fixture *f, pattern kind) {
   uint8_t *const expected = malloc(gpufi_codec_bound(f->chunks.raw_nbytes));
-  fill(f);
+  fill(f, kind);
   encode(f);
   for (size_t i = 0; i < f->chunks.count; i++) {
     const gpufi_chunk_place place = f->places[i];
@@ -253,9 +275,13 @@ static void check_encoding(fixture *f) {
   free(expected);
 }
 
-static void check_decoding(fixture *f) {
+static void check_encoding(fixture *f) {
+  check_encoding_of(f, PATTERN_COUNT);
+}
+
+static void check_decoding_of(fixture *f, pattern kind) {
   uint8_t *const raw = malloc(f->raw_nbytes);
-  fill(f);
+  fill(f, kind);
   memcpy(raw, f->raw, f->raw_nbytes);
   encode_all_on_cpu(f);
   decode(f);
@@ -271,11 +297,15 @@ static void check_decoding(fixture *f) {
   free(raw);
 }
 
+static void check_decoding(fixture *f) {
+  check_decoding_of(f, PATTERN_COUNT);
+}
+
 static void check_bitshuffle(fixture *f) {
   const size_t element_nbytes = gpufi_chunk_element_nbytes(f->chunks.shape.dtype);
   uint8_t *const expected = malloc(gpufi_bitshuffle_bound(element_nbytes, f->chunks.raw_nbytes));
   void *const scratch = malloc(gpufi_bitshuffle_scratch_nbytes(f->chunks.raw_nbytes));
-  fill(f);
+  fill(f, PATTERN_COUNT);
   encode(f);
   for (size_t i = 0; i < f->chunks.count; i++) {
     const gpufi_chunk_place place = f->places[i];
@@ -290,7 +320,7 @@ static void check_bitshuffle(fixture *f) {
 }
 
 static void with_random_batches(void (*check)(fixture *f), gpufi_coding coding, int rounds) {
-  for (int round = 0; round < rounds; round++) {
+  for (int round = 0; round < rounds * test_times(); round++) {
     const gpufi_chunk_shape shape = random_shape(round % 8 ? 5000 : 50000);
     fixture f;
     fixture_init(&f, &shape, 1 + below(4), below(4) == 0, coding);
@@ -325,7 +355,7 @@ static void rows_of_every_alignment_keep_their_bits(void) {
  * other chunks are as they were. */
 static void check_damage(fixture *f) {
   uint8_t *const raw = malloc(f->raw_nbytes), *const out = malloc(f->chunks.raw_nbytes);
-  fill(f);
+  fill(f, PATTERN_COUNT);
   memcpy(raw, f->raw, f->raw_nbytes);
   encode_all_on_cpu(f);
   const size_t hurt = below(f->chunks.count), nbytes = f->places[hurt].nbytes;
@@ -368,7 +398,7 @@ static void a_place_outside_the_buffer_is_refused(void) {
   const gpufi_chunk_shape shape = {GPUF_DTYPE_FLOAT32, 2, {40, 50}};
   fixture f;
   fixture_init(&f, &shape, count, false, GPUFI_CODING_GPUFETCH);
-  fill(&f);
+  fill(&f, PATTERN_COUNT);
   encode_all_on_cpu(&f);
   memcpy(f.places, wrong, sizeof(wrong));
   decode(&f);
@@ -386,13 +416,34 @@ static void a_chunk_of_another_shape_is_refused(void) {
   fixture f;
   for (size_t i = 0; i < sizeof(others) / sizeof(others[0]); i++) {
     fixture_init(&f, &shape, 1, false, GPUFI_CODING_GPUFETCH);
-    fill(&f);
+    fill(&f, PATTERN_COUNT);
     encode_all_on_cpu(&f);
     f.chunks.shape = others[i];
     decode(&f);
     CHECK(f.verdicts[0] == GPUFI_CHUNK_REFUSED);
     fixture_fini(&f);
   }
+}
+
+/* Weights in every type that is ranked, in chunks of one and of several runs. */
+static void ranked_chunks_keep_their_bits(void) {
+  static const gpuf_dtype dtypes[] = {
+      GPUF_DTYPE_UINT8,   GPUF_DTYPE_FLOAT16,   GPUF_DTYPE_BFLOAT16,      GPUF_DTYPE_FLOAT32,
+      GPUF_DTYPE_FLOAT64, GPUF_DTYPE_COMPLEX64, GPUF_DTYPE_FLOAT8_E4M3FN, GPUF_DTYPE_FLOAT8_E5M2};
+  size_t ranked_count = 0;
+  for (size_t k = 0; k < 2 * sizeof(dtypes) / sizeof(dtypes[0]); k++) {
+    const gpufi_chunk_shape shape = {dtypes[k / 2], 2, {k % 2 ? 7 : 70, 301}};
+    fixture f;
+    fixture_init(&f, &shape, 3, k % 3 == 0, GPUFI_CODING_GPUFETCH);
+    check_encoding_of(&f, k % 4 < 2 ? WEIGHTS : PRUNED);
+    for (size_t i = 0; i < f.chunks.count; i++) {
+      const uint8_t *const chunk = f.encoded + f.places[i].offset;
+      ranked_count += f.places[i].nbytes != 0 && chunk[GPUFI_AT_MODE] == GPUFI_MODE_RANKED;
+    }
+    check_decoding_of(&f, k % 4 < 2 ? WEIGHTS : PRUNED);
+    fixture_fini(&f);
+  }
+  CHECK(ranked_count > 20);
 }
 
 static void bitshuffle_chunks_are_those_of_the_cpu(void) {
@@ -416,6 +467,7 @@ int main(void) {
   TEST_BATCHES(damage_is_refused_and_hurts_no_other_chunk);
   TEST_BATCHES(a_place_outside_the_buffer_is_refused);
   TEST_BATCHES(a_chunk_of_another_shape_is_refused);
+  TEST_BATCHES(ranked_chunks_keep_their_bits);
   TEST_BATCHES(bitshuffle_chunks_are_those_of_the_cpu);
   return test_finish();
 }

@@ -58,9 +58,9 @@ static void a_long_tensor_is_written_in_its_order(void) {
   close_file(file);
 }
 
-/* bfloat16 noise about 0 is ranked, an image of few shades has a dictionary: forms that a device
- * may leave to the CPU. */
-static void forms_for_the_cpu_are_written_too(void) {
+/* bfloat16 noise about 0 is ranked; an image of few shades has a dictionary, which a device leaves
+ * to the CPU. */
+static void forms_without_prediction_are_written_too(void) {
   const int64_t shape[] = {700, 2048};
   const int64_t chunk[] = {64, 1024};
   const gpuf_h5_options options = {.chunk_shape = chunk};
@@ -418,7 +418,7 @@ int main(void) {
   TEST_ON_DEVICES(a_device_tensor_comes_back_bit_for_bit);
   TEST_ON_DEVICES(every_dtype_keeps_its_bits_and_its_name);
   TEST_ON_DEVICES(a_long_tensor_is_written_in_its_order);
-  TEST_ON_DEVICES(forms_for_the_cpu_are_written_too);
+  TEST_ON_DEVICES(forms_without_prediction_are_written_too);
   TEST_ON_DEVICES(strided_views_are_written_and_filled);
   TEST_ON_DEVICES(scalars_and_empty_tensors_keep_their_shape);
   TEST_ON_DEVICES(nine_axes_fit_the_codecs_eight);

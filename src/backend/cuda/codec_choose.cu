@@ -204,10 +204,17 @@ __global__ void __launch_bounds__(kSampleThreads)
     bits = choose_offset(from, shared.bits, state, &shared);
   }
   bits = bits * group_count(grid) / sample_take(grid);
-  const bool is_left =
-      rank_is_cheaper(job, raw, bits, &shared) || has_few_values(job, raw, &shared);
+  const bool is_ranked = rank_is_cheaper(job, raw, bits, state, &shared);
+  const bool is_left = has_few_values(job, raw, &shared);
   if (threadIdx.x == 0) {
     state->is_left = is_left;
+    if (is_ranked && !is_left) {
+      state->is_ranked = true;
+      state->transform = GPUFI_TRANSFORM_NONE;
+      state->subset = 0;
+      state->offset = 0;
+      atomicAdd(job.ranked_count, 1u);
+    }
   }
 }
 

@@ -12,8 +12,8 @@
  * that whoever waits, waits for thread blocks that run already; neighbours in that order belong to
  * different chunks, so that they seldom wait for each other. */
 #include "backend/cuda/codec.h"
+#include "backend/cuda/codec_run.cuh"
 #include "backend/cuda/codec_sums.cuh"
-#include "backend/cuda/codec_unpack.cuh"
 
 namespace {
 
@@ -27,29 +27,6 @@ constexpr uint32_t kChunksAtOnce = 256; /* that take turns in the order of threa
 #endif
 template <typename T> constexpr int kBlocksPerSm = sizeof(T) == 8 ? 1 : DEC_BLOCKS;
 
-template <typename T> constexpr size_t kRunNbytes = GPUFI_RUN_BLOCKS * kBlockNbytesMax<T>;
-template <typename T>
-constexpr size_t kSharedNbytes = (kRunNbytes<T> + kMaskNbytesMax + 31) / 16 * 16;
-
-/* The run's bytes, checked for their padding and added to the sum. */
-__device__ bool load_run(const decode_state &state, uint32_t begin, uint32_t end, uint32_t nbytes,
-                         uint4 *to, chunk_sum *sum) {
-  const uint4 *const from = reinterpret_cast<const uint4 *>(state.chunk) + begin;
-  bool good = true;
-  for (uint32_t u = threadIdx.x; u < end - begin; u += kThreads) {
-    const uint4 unit = from[u];
-    sum->add(2 * static_cast<uint64_t>(begin + u), unit);
-    to[u] = unit;
-    if (16 * u + 16 > nbytes) {
-      const uint8_t *const bytes = reinterpret_cast<const uint8_t *>(to + u);
-      for (uint32_t k = nbytes - 16 * u; k < 16; k++) {
-        good = good && bytes[k] == 0;
-      }
-    }
-  }
-  return good;
-}
-
 /* A run of a chunk in mode W8. All threads. */
 template <typename T, int C>
 __device__ __forceinline__ void decode_run(const decode_job &job, uint32_t chunk,
@@ -60,23 +37,8 @@ __device__ __forceinline__ void decode_run(const decode_job &job, uint32_t chunk
   const int lane = threadIdx.x % kWarp, warp = static_cast<int>(threadIdx.x) / kWarp;
   const uint32_t *const runs =
       job.run_offsets + static_cast<size_t>(chunk) * (grid.run_count + 1) + at.run;
-  if (warp == 0) {
-    const uint32_t block = at.run * GPUFI_RUN_BLOCKS + static_cast<uint32_t>(lane);
-    const uint32_t *const table =
-        reinterpret_cast<const uint32_t *>(state->chunk + GPUFI_HEADER_NBYTES);
-    const bool there = lane < GPUFI_RUN_BLOCKS && block < grid.block_count;
-    const uint32_t word = there ? table[block] : 0;
-    const uint32_t ends = warp_scan(word & 0x3fff, lane);
-    if (lane < GPUFI_RUN_BLOCKS) {
-      shared->descriptors[lane] = word;
-      shared->offsets[lane + 1] = ends;
-    }
-    if (lane == 0) {
-      shared->offsets[0] = 0;
-    }
-  }
-  __syncthreads();
-  const uint32_t nbytes = shared->offsets[GPUFI_RUN_BLOCKS];
+  load_descriptors(grid, *state, at.run, &shared->blocks);
+  const uint32_t nbytes = shared->blocks.offsets[GPUFI_RUN_BLOCKS];
   T r[kLaneGroups][kGroup];
   clear_groups(r);
   bool good = nbytes <= kRunNbytes<T>;
@@ -88,9 +50,9 @@ __device__ __forceinline__ void decode_run(const decode_job &job, uint32_t chunk
     __syncthreads();
     const uint32_t past = static_cast<uint32_t>(warp) * GPUFI_BLOCK_VALUES;
     if (past < at.count) {
-      const uint32_t left = at.count - past, word = shared->descriptors[warp];
+      const uint32_t left = at.count - past, word = shared->blocks.descriptors[warp];
       const bool unpacked = unpack_block<T>(
-          reinterpret_cast<const uint32_t *>(run_bytes), shared->offsets[warp], word,
+          reinterpret_cast<const uint32_t *>(run_bytes), shared->blocks.offsets[warp], word,
           left < GPUFI_BLOCK_VALUES ? left : GPUFI_BLOCK_VALUES, lane, &mask, &list_count, r);
       good = __all_sync(kFull, good && unpacked);
       sparse = good && block_fields(word).form & GPUFI_FORM_SPARSE;
@@ -130,24 +92,7 @@ __device__ __forceinline__ void decode_run(const decode_job &job, uint32_t chunk
     const done_values<T> from = {grid, at.raw, how, state->subset, state->subset & ~1u};
     undo_prediction<T, C>(job, chunk, from, at, shared, reinterpret_cast<T *>(run_bytes), r);
   }
-#pragma unroll
-  for (int j = 0; j < kLaneGroups; j++) {
-    const uint32_t past =
-        static_cast<uint32_t>(warp * GPUFI_BLOCK_VALUES + (j * kWarp + lane) * kGroup);
-    if (!state->is_separate) {
-      restore_values<T, kGroup>(r[j], how);
-    }
-    if (past + kGroup <= at.count) {
-      store_group(at.raw, at.first + past, r[j]);
-    } else {
-#pragma unroll
-      for (int t = 0; t < kGroup; t++) {
-        if (past + static_cast<uint32_t>(t) < at.count) {
-          at.raw[at.first + past + static_cast<uint32_t>(t)] = r[j][t];
-        }
-      }
-    }
-  }
+  store_block(at, warp, lane, state->is_separate ? loading{GPUFI_TRANSFORM_NONE, false} : how, r);
 }
 
 /* The part of a raw or constant chunk that a run would cover. */
@@ -201,7 +146,7 @@ __global__ void __launch_bounds__(kThreads, kBlocksPerSm<T>)
   const uint32_t width = left < kChunksAtOnce ? left : kChunksAtOnce;
   const uint32_t chunk = first_chunk + in_turn % width;
   decode_state *const state = &job.states[chunk];
-  if (!state->is_open) {
+  if (!state->is_open || state->mode == GPUFI_MODE_RANKED) {
     return;
   }
   run_place<T> at;
@@ -247,6 +192,9 @@ struct launch {
       code = launch_kernel(decode_kernel<T, C>, job.chunk_count * job.grid.run_count, kThreads,
                            kShared, stream, job);
     }
+    if (code == cudaSuccess && job.place.bits != 0) {
+      code = decode_ranked_chunks(job, stream);
+    }
     return code == cudaSuccess ? restore_chunks(job, stream) : code;
   }
 };
@@ -274,7 +222,9 @@ struct decode_scratch {
 } // namespace
 
 size_t gpufi_cuda_decode_shared_nbytes(const gpufi_chunks *chunks) {
-  return with_values(make_grid(chunks), shared_nbytes{});
+  const chunk_grid grid = make_grid(chunks);
+  const size_t ranked = ranked_shared_nbytes(grid), other = with_values(grid, shared_nbytes{});
+  return ranked > other ? ranked : other;
 }
 
 size_t gpufi_cuda_decode_scratch_nbytes(const gpufi_chunks *chunks) {
@@ -288,6 +238,9 @@ cudaError_t gpufi_cuda_decode(const gpufi_chunks *chunks, const void *d_encoded,
   job.grid = make_grid(chunks);
   const decode_scratch sizes(chunks, job.grid);
   uint8_t *at = static_cast<uint8_t *>(d_scratch);
+  gpufi_ranks ranks;
+  gpufi_ranks_init(&ranks, chunks->shape.dtype, job.grid.value_nbytes);
+  job.place = {ranks.symbol_at, ranks.symbol_bits};
   job.chunk_count = static_cast<uint32_t>(chunks->count);
   job.encoded = static_cast<const uint8_t *>(d_encoded);
   job.encoded_nbytes = encoded_nbytes;

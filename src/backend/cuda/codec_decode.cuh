@@ -4,7 +4,7 @@
 
 #include <cuda_runtime_api.h>
 
-#include "backend/cuda/codec_device.cuh"
+#include "backend/cuda/codec_ranks.cuh"
 
 namespace gpufi {
 
@@ -16,7 +16,9 @@ struct decode_state {
   uint64_t wanted[2]; /* the checksum that the header gives */
   uint64_t offset;    /* that each residual is less by */
   uint8_t mode, transform, subset, swap;
-  bool is_left;                    /* to the CPU: a mode or a transform that is not done here */
+  uint8_t levels;                  /* of a ranked chunk */
+  uint32_t descriptors_at;         /* in the chunk */
+  bool is_left;                    /* to the CPU: there is a dictionary */
   bool is_open;                    /* the header and the sizes of the blocks are right */
   bool is_separate;                /* the prediction is undone by the restoring kernel */
   uint32_t is_bad;                 /* a block is not right */
@@ -25,6 +27,7 @@ struct decode_state {
 
 struct decode_job {
   chunk_grid grid;
+  symbol_place place; /* in values that may be ranked */
   uint32_t chunk_count;
   const uint8_t *encoded;
   uint64_t encoded_nbytes;
@@ -38,6 +41,10 @@ struct decode_job {
 
 /* In codec_open.cu: check headers and find the runs. */
 cudaError_t open_chunks(const decode_job &job, cudaStream_t stream);
+/* In codec_ranked.cu: decode the ranked ones. The shared memory that a thread block takes for it.
+ */
+cudaError_t decode_ranked_chunks(const decode_job &job, cudaStream_t stream);
+size_t ranked_shared_nbytes(const chunk_grid &grid);
 /* In codec_restore.cu: undo the prediction of chunks that are separate; compare the checksums. */
 cudaError_t restore_chunks(const decode_job &job, cudaStream_t stream);
 

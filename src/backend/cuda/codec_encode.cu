@@ -4,11 +4,19 @@
  * registers, packed into shared memory, from where they leave in one piece. The ninth warp finds
  * the run's place in the batch meanwhile, by a decoupled look-back over the sizes of the runs
  * before it. Thread blocks start in the order of their numbers, so whoever waits, waits for thread
- * blocks that run already. */
+ * blocks that run already.
+ *
+ * Ranked chunks, whose blocks are packed in another way, are encoded by a second launch, behind all
+ * others. */
 #include "backend/cuda/codec.h"
 #include "backend/cuda/codec_encode.cuh"
+#include "backend/cuda/codec_header.cuh"
+#include "backend/cuda/codec_lookback.cuh"
 #include "backend/cuda/codec_pack.cuh"
+#include "backend/cuda/codec_ranked_pack.cuh"
 #include "backend/cuda/codec_residuals.cuh"
+
+#include <type_traits>
 
 namespace {
 
@@ -27,42 +35,6 @@ template <typename T> constexpr int kBlocksPerSm = sizeof(T) == 8 ? 1 : ENC_BLOC
 
 /* --- the header ------------------------------------------------------------------------ */
 
-struct header_coding {
-  uint8_t mode, transform, axes, flags;
-  uint64_t payload_nbytes;
-  uint64_t seed[2]; /* the offset included */
-};
-
-/* `sum` is that of the payload. */
-__device__ void write_header(const chunk_grid &grid, uint8_t *chunk, const header_coding &coding,
-                             chunk_sum sum) {
-  uint64_t words[GPUFI_HEADER_NBYTES / 8] = {};
-  words[0] = GPUFI_CHUNK_MAGIC | static_cast<uint64_t>(GPUFI_CHUNK_VERSION) << 32 |
-             static_cast<uint64_t>(grid.dtype) << 40 | static_cast<uint64_t>(coding.mode) << 48 |
-             static_cast<uint64_t>(coding.transform) << 56;
-  words[1] = coding.axes | static_cast<uint64_t>(grid.ndim) << 8 |
-             static_cast<uint64_t>(coding.flags) << 16;
-  words[2] = grid.raw_nbytes;
-  words[3] = coding.payload_nbytes;
-#pragma unroll
-  for (int k = 0; k < GPUFI_CODEC_NDIM_MAX / 2; k++) {
-    words[4 + k] =
-        static_cast<uint64_t>(grid.header_dims[2 * k + 1]) << 32 | grid.header_dims[2 * k];
-  }
-  words[8] = coding.seed[0];
-  words[9] = coding.seed[1];
-#pragma unroll
-  for (int i = 0; i < GPUFI_AT_CHECKSUM / 8; i++) {
-    sum.add(static_cast<uint64_t>(i), words[i]);
-  }
-  words[10] = sum.plain;
-  words[11] = sum.mixed;
-#pragma unroll
-  for (int i = 0; i < GPUFI_HEADER_NBYTES / 8; i++) {
-    reinterpret_cast<uint64_t *>(chunk)[i] = words[i];
-  }
-}
-
 /* The first element's values as the header has them: lowest byte first. */
 template <typename T, int C>
 __device__ void read_seed(const T *raw, loading how, uint64_t seed[2]) {
@@ -76,7 +48,7 @@ __device__ void read_seed(const T *raw, loading how, uint64_t seed[2]) {
 
 /* Once every run of the chunk is written: decide its mode, and write the header unless it has to
  * be raw. One thread. */
-template <typename T, int C>
+template <typename T, int C, bool kRanked>
 __device__ void finish_chunk(const encode_job &job, uint32_t chunk, encode_state *state) {
   const chunk_grid &grid = job.grid;
   const T *const raw = reinterpret_cast<const T *>(job.raw + chunk * grid.raw_pitch_nbytes);
@@ -86,10 +58,15 @@ __device__ void finish_chunk(const encode_job &job, uint32_t chunk, encode_state
   header_coding coding = {};
   coding.payload_nbytes = end - start - GPUFI_HEADER_NBYTES;
   const bool all_zero = coding.payload_nbytes == grid.descriptors_nbytes && state->offset == 0;
-  if (all_zero || grid.axis_count == 0) {
+  coding.flags = job.swap ? GPUFI_FLAG_BIG_ENDIAN : 0;
+  if (kRanked && coding.payload_nbytes < capacity) {
+    coding.mode = GPUFI_MODE_RANKED;
+    coding.levels = state->levels;
+  } else if (!kRanked && (all_zero || grid.axis_count == 0)) {
     /* Every residual is 0 just where all elements equal the first, which may be the only one. */
     coding.mode = GPUFI_MODE_CONSTANT;
     coding.payload_nbytes = 0;
+    coding.flags = 0;
     sum = {0, 0};
     read_seed<T, C>(raw, {GPUFI_TRANSFORM_NONE, false}, coding.seed);
   } else if (state->is_left) {
@@ -98,7 +75,6 @@ __device__ void finish_chunk(const encode_job &job, uint32_t chunk, encode_state
     coding.mode = GPUFI_MODE_W8;
     coding.transform = state->transform;
     coding.axes = static_cast<uint8_t>(header_axes(grid, state->subset));
-    coding.flags = job.swap ? GPUFI_FLAG_BIG_ENDIAN : 0;
     if (state->subset != 0) {
       read_seed<T, C>(raw, {state->transform, job.swap}, coding.seed);
     }
@@ -116,53 +92,6 @@ __device__ void finish_chunk(const encode_job &job, uint32_t chunk, encode_state
   if (!(state->is_left && coding.mode != GPUFI_MODE_CONSTANT)) {
     job.places[chunk] = {start, GPUFI_HEADER_NBYTES + coding.payload_nbytes};
   }
-  if (chunk == job.chunk_count - 1) {
-    job.places[job.chunk_count] = {end, 0};
-  }
-}
-
-/* --- the place of a run ------------------------------------------------------------------ */
-
-/* A prefix word: bit 0 set = the run's own size, bit 1 set = the end of the run in the batch. */
-constexpr unsigned kFlagBits = 2;
-constexpr unsigned long long kIsSize = 1, kIsEnd = 2;
-
-__device__ inline unsigned long long load_relaxed(const unsigned long long *p) {
-  return *static_cast<const volatile unsigned long long *>(p);
-}
-
-__device__ inline void store_relaxed(unsigned long long *p, unsigned long long value) {
-  *static_cast<volatile unsigned long long *>(p) = value;
-}
-
-/* Publish that run `index` of the batch takes `nbytes`, and return where it starts. A whole warp.
- */
-__device__ unsigned long long look_back(unsigned long long *prefixes, uint32_t index,
-                                        unsigned long long nbytes, int lane) {
-  unsigned long long start = 0;
-  if (lane == 0 && index != 0) {
-    store_relaxed(&prefixes[index], nbytes << kFlagBits | kIsSize);
-  }
-  for (int64_t window = static_cast<int64_t>(index) - 1; window >= 0; window -= kWarp) {
-    const int64_t at = window - lane;
-    unsigned long long word = at >= 0 ? load_relaxed(&prefixes[at]) : kIsEnd;
-    while (__any_sync(kFull, word == 0)) {
-      if (word == 0) {
-        word = load_relaxed(&prefixes[at]);
-      }
-    }
-    const uint32_t ends = __ballot_sync(kFull, (word & kIsEnd) != 0);
-    const int last = ends ? __ffs(static_cast<int>(ends)) - 1 : kWarp - 1;
-    const uint64_t part = lane <= last ? word >> kFlagBits : 0;
-    start += warp_add(part);
-    if (ends) {
-      break;
-    }
-  }
-  if (lane == 0) {
-    store_relaxed(&prefixes[index], (start + nbytes) << kFlagBits | kIsEnd);
-  }
-  return start;
 }
 
 /* --- a run --------------------------------------------------------------------------------- */
@@ -184,13 +113,29 @@ __device__ inline uint32_t offset_in_run(const run_shared &shared, int warp) {
   return offset;
 }
 
-/* By the ninth warp. */
+/* Take the next `nbytes` of the batch, and return where they are; the last run of all tells where
+ * the batch ends. By a whole warp. */
+template <bool kRanked>
+__device__ unsigned long long take_place(const encode_job &job, uint32_t nbytes, int lane) {
+  const uint32_t last = job.chunk_count * job.grid.run_count - 1;
+  const unsigned long long front = kRanked ? load_relaxed(&job.prefixes[last]) >> kFlagBits : 0;
+  const unsigned long long start =
+      front + look_back(kRanked ? job.ranked_prefixes : job.prefixes, blockIdx.x, nbytes, lane);
+  if (blockIdx.x == last && lane == 0) {
+    job.places[job.chunk_count] = {start + nbytes, 0};
+  }
+  return start;
+}
+
+/* By the ninth warp. `tables_nbytes` is what lies between the header and the descriptors. */
+template <bool kRanked>
 __device__ void place_run(const encode_job &job, run_shared *shared, uint32_t chunk, uint32_t run,
-                          int lane) {
+                          uint32_t tables_nbytes, int lane) {
   encode_state *const state = &job.states[chunk];
-  const uint32_t front = run == 0 ? GPUFI_HEADER_NBYTES + job.grid.descriptors_nbytes : 0;
+  const uint32_t front =
+      run == 0 ? GPUFI_HEADER_NBYTES + tables_nbytes + job.grid.descriptors_nbytes : 0;
   const uint32_t nbytes = (offset_in_run(*shared, GPUFI_RUN_BLOCKS) + 15) / 16 * 16;
-  const unsigned long long start = look_back(job.prefixes, blockIdx.x, front + nbytes, lane);
+  const unsigned long long start = take_place<kRanked>(job, front + nbytes, lane);
   if (lane == 0) {
     if (run == 0) {
       store_relaxed(&state->start, start + 1);
@@ -212,7 +157,7 @@ __device__ void place_run(const encode_job &job, run_shared *shared, uint32_t ch
 /* The run's bytes and descriptors from shared memory to their place. Returns this thread's share
  * of the checksum. */
 __device__ chunk_sum write_run(const encode_job &job, const run_shared &shared, const uint4 *bytes,
-                               uint32_t run) {
+                               uint32_t run, uint32_t descriptors_at) {
   chunk_sum sum = {0, 0};
   const uint32_t units = (offset_in_run(shared, GPUFI_RUN_BLOCKS) + 15) / 16;
   const uint64_t index = (shared.start - shared.chunk_start) / 8;
@@ -226,7 +171,27 @@ __device__ chunk_sum write_run(const encode_job &job, const run_shared &shared, 
   if (threadIdx.x < GPUFI_RUN_BLOCKS / 4 && at < job.grid.descriptors_nbytes) {
     const uint32_t *const d = shared.descriptors + 4 * threadIdx.x;
     const uint4 unit = make_uint4(d[0], d[1], d[2], d[3]);
-    *reinterpret_cast<uint4 *>(job.encoded + shared.chunk_start + GPUFI_HEADER_NBYTES + at) = unit;
+    *reinterpret_cast<uint4 *>(job.encoded + shared.chunk_start + descriptors_at + at) = unit;
+    sum.add((descriptors_at + at) / 8, unit);
+  }
+  return sum;
+}
+
+/* The symbol table, behind the header of the chunk at `chunk`. Returns this thread's share of the
+ * checksum. */
+__device__ chunk_sum write_table(const rank_levels &ranks, const uint16_t *symbols,
+                                 uint8_t *chunk) {
+  chunk_sum sum = {0, 0};
+  const uint32_t at = threadIdx.x * 16, each = ranks.place.nbytes();
+  if (at < ranks.padded_nbytes()) {
+    uint32_t words[4] = {};
+    for (uint32_t k = 0; k < 16; k++) {
+      const uint32_t i = (at + k) / each;
+      const uint32_t byte = i < ranks.count() ? symbols[i] >> ((at + k) % each * 8) & 0xff : 0;
+      words[k / 4] |= byte << (k % 4 * 8);
+    }
+    const uint4 unit = make_uint4(words[0], words[1], words[2], words[3]);
+    *reinterpret_cast<uint4 *>(chunk + GPUFI_HEADER_NBYTES + at) = unit;
     sum.add((GPUFI_HEADER_NBYTES + at) / 8, unit);
   }
   return sum;
@@ -260,34 +225,64 @@ __device__ void clear_share(uint4 *run_bytes, uint32_t units, int warp, int lane
   }
 }
 
+/* The residuals of the block that begins at value `first`, or its values if there is no subset. */
 template <typename T, int C>
+__device__ __forceinline__ void load_block(const encode_job &job, uint32_t chunk, uint32_t first,
+                                           uint32_t count, int lane,
+                                           T values[kLaneGroups][kGroup]) {
+  const encode_state &state = job.states[chunk];
+  const residual_source<T> from = {
+      job.grid,
+      reinterpret_cast<const T *>(job.raw + chunk * job.grid.raw_pitch_nbytes),
+      {state.transform, job.swap},
+      state.subset,
+      state.subset & ~1u};
+  block_residuals<T, C>(from, first, lane, values);
+  if (state.offset != 0) {
+    subtract_offset<T, C>(values, static_cast<T>(state.offset), count,
+                          first == 0 && state.subset != 0, lane);
+  }
+}
+
+/* The chunks that are ranked, or those that are not. */
+template <typename T, int C, bool kRanked>
 __global__ void __launch_bounds__(kThreads, kBlocksPerSm<T>)
     encode_kernel(const __grid_constant__ encode_job job) {
   uint4 *const run_bytes = dynamic_shared();
   __shared__ run_shared shared;
+  __shared__ std::conditional_t<kRanked, rank_tables, uint32_t> tables;
   const chunk_grid &grid = job.grid;
   const int warp = static_cast<int>(threadIdx.x) / kWarp, lane = threadIdx.x % kWarp;
   const uint32_t chunk = blockIdx.x / grid.run_count;
   const uint32_t run = blockIdx.x - chunk * grid.run_count;
   encode_state *const state = &job.states[chunk];
+  if (kRanked && *job.ranked_count == 0) {
+    return;
+  }
+  if (state->is_ranked != kRanked) {
+    if (warp == kPackWarps) {
+      take_place<kRanked>(job, 0, lane);
+    }
+    return;
+  }
+  const rank_levels ranks = {{job.symbol_at, job.symbol_bits}, state->levels};
+  const uint32_t tables_nbytes = kRanked ? ranks.padded_nbytes() : 0;
   const uint32_t block = run * GPUFI_RUN_BLOCKS + static_cast<uint32_t>(warp);
-  packed_block<T> packed;
+  std::conditional_t<kRanked, ranked_block<T>, packed_block<T>> packed;
   packed.clear();
+  if constexpr (kRanked) {
+    fill_tables(ranks, state->symbols, kThreads, &tables);
+  }
   if (warp < kPackWarps && block < grid.block_count) {
-    const residual_source<T> from = {
-        grid,
-        reinterpret_cast<const T *>(job.raw + chunk * grid.raw_pitch_nbytes),
-        {state->transform, job.swap},
-        state->subset,
-        state->subset & ~1u};
     const uint32_t first = block * GPUFI_BLOCK_VALUES, left = grid.value_count - first;
     const uint32_t count = left < GPUFI_BLOCK_VALUES ? left : GPUFI_BLOCK_VALUES;
-    block_residuals<T, C>(from, first, lane, packed.values);
-    if (state->offset != 0) {
-      subtract_offset<T, C>(packed.values, static_cast<T>(state->offset), count,
-                            block == 0 && from.subset != 0, lane);
+    T *const list = reinterpret_cast<T *>(run_bytes) + warp * GPUFI_BLOCK_VALUES;
+    load_block<T, C>(job, chunk, first, count, lane, packed.values);
+    if constexpr (kRanked) {
+      packed.measure(tables, count, lane, list);
+    } else {
+      packed.measure(count, lane, list);
     }
-    packed.measure(count, lane, reinterpret_cast<T *>(run_bytes) + warp * GPUFI_BLOCK_VALUES);
   }
   clear_share(run_bytes, kRunValues * sizeof(T) / 16, warp, lane);
   if (warp < kPackWarps && lane == 0) {
@@ -296,12 +291,22 @@ __global__ void __launch_bounds__(kThreads, kBlocksPerSm<T>)
   }
   __syncthreads();
   if (warp == kPackWarps) {
-    place_run(job, &shared, chunk, run, lane);
+    place_run<kRanked>(job, &shared, chunk, run, tables_nbytes, lane);
   } else {
-    packed.write(reinterpret_cast<uint32_t *>(run_bytes), offset_in_run(shared, warp), lane);
+    uint32_t *const words = reinterpret_cast<uint32_t *>(run_bytes);
+    if constexpr (kRanked) {
+      packed.write(tables, tables.seconds[warp], words, offset_in_run(shared, warp), lane);
+    } else {
+      packed.write(words, offset_in_run(shared, warp), lane);
+    }
   }
   __syncthreads();
-  const chunk_sum share = write_run(job, shared, run_bytes, run);
+  chunk_sum share = write_run(job, shared, run_bytes, run, GPUFI_HEADER_NBYTES + tables_nbytes);
+  if (kRanked && run == 0) {
+    const chunk_sum more = write_table(ranks, state->symbols, job.encoded + shared.chunk_start);
+    share.plain += more.plain;
+    share.mixed += more.mixed;
+  }
   const chunk_sum sum = block_sum<kPackWarps + 1>(share, shared.partial);
   if (threadIdx.x == 0) {
     atomicAdd(&state->plain, sum.plain);
@@ -309,12 +314,12 @@ __global__ void __launch_bounds__(kThreads, kBlocksPerSm<T>)
     __threadfence();
     if (atomicAdd(&state->done_count, 1u) == grid.run_count - 1) {
       __threadfence();
-      finish_chunk<T, C>(job, chunk, state);
+      finish_chunk<T, C, kRanked>(job, chunk, state);
     }
   }
 }
 
-/* --- chunks that W8 does not make smaller ------------------------------------------------------
+/* --- chunks that do not become smaller --------------------------------------------------------
  */
 
 constexpr uint32_t kRawThreads = 256;
@@ -371,15 +376,12 @@ struct launch {
   cudaStream_t stream;
 
   template <typename T, int C> cudaError_t run() const {
-    constexpr int kShared = static_cast<int>(shared_nbytes(sizeof(T)));
-    cudaError_t code = cudaFuncSetAttribute(encode_kernel<T, C>,
-                                            cudaFuncAttributeMaxDynamicSharedMemorySize, kShared);
+    cudaError_t code = choose_predictions(job, stream);
     if (code == cudaSuccess) {
-      code = choose_predictions(job, stream);
+      code = encode<T>(encode_kernel<T, C, false>);
     }
-    if (code == cudaSuccess) {
-      code = launch_kernel(encode_kernel<T, C>, job.chunk_count * job.grid.run_count, kThreads,
-                           kShared, stream, job);
+    if (code == cudaSuccess && job.symbol_bits != 0) {
+      code = encode<T>(encode_kernel<T, 1, true>);
     }
     if (code == cudaSuccess) {
       const uint32_t piece_count =
@@ -389,19 +391,29 @@ struct launch {
     }
     return code;
   }
+
+  template <typename T> cudaError_t encode(void (*kernel)(encode_job)) const {
+    constexpr int kShared = static_cast<int>(shared_nbytes(sizeof(T)));
+    const cudaError_t code =
+        cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, kShared);
+    return code == cudaSuccess ? launch_kernel(kernel, job.chunk_count * job.grid.run_count,
+                                               kThreads, kShared, stream, job)
+                               : code;
+  }
 };
 
 /* The scratch in its order; each part's size is a multiple of 16. */
 struct encode_scratch {
-  size_t costs, states, prefixes;
+  size_t costs, states, prefixes, ranked_prefixes, ranked_count;
 
   encode_scratch(const gpufi_chunks *chunks, const chunk_grid &grid)
       : costs(gpufi_round_up_16(sizeof(sample_cost) * chunks->count)),
         states(gpufi_round_up_16(sizeof(encode_state) * chunks->count)),
-        prefixes(gpufi_round_up_16(sizeof(unsigned long long) * grid.run_count * chunks->count)) {}
+        prefixes(gpufi_round_up_16(sizeof(unsigned long long) * grid.run_count * chunks->count)),
+        ranked_prefixes(prefixes), ranked_count(16) {}
 
   size_t total() const {
-    return costs + states + prefixes;
+    return costs + states + prefixes + ranked_prefixes + ranked_count;
   }
 };
 
@@ -445,7 +457,7 @@ chunk_grid make_grid(const gpufi_chunks *chunks) {
 } // namespace gpufi
 
 size_t gpufi_cuda_encode_shared_nbytes(const gpufi_chunks *chunks) {
-  return sizeof(run_shared) + shared_nbytes(make_grid(chunks).value_nbytes);
+  return sizeof(run_shared) + sizeof(rank_tables) + shared_nbytes(make_grid(chunks).value_nbytes);
 }
 
 size_t gpufi_cuda_encode_scratch_nbytes(const gpufi_chunks *chunks) {
@@ -469,7 +481,9 @@ cudaError_t gpufi_cuda_encode(const gpufi_chunks *chunks, const void *d_raw, voi
   job.places = d_places;
   job.costs = reinterpret_cast<sample_cost *>(at);
   job.states = reinterpret_cast<encode_state *>(at += sizes.costs);
-  job.prefixes = reinterpret_cast<unsigned long long *>(at + sizes.states);
+  job.prefixes = reinterpret_cast<unsigned long long *>(at += sizes.states);
+  job.ranked_prefixes = reinterpret_cast<unsigned long long *>(at += sizes.prefixes);
+  job.ranked_count = reinterpret_cast<uint32_t *>(at + sizes.ranked_prefixes);
   const cudaError_t code = cudaMemsetAsync(d_scratch, 0, sizes.total(), stream);
   return code == cudaSuccess ? with_values(job.grid, launch{job, stream}) : code;
 }

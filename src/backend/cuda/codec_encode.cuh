@@ -44,7 +44,10 @@ struct sample_cost {
 /* Of a chunk, while it is encoded. */
 struct encode_state {
   uint8_t transform, subset; /* chosen */
-  bool is_left; /* to the CPU, unless it is constant: a mode or a transform that is not done here */
+  bool is_left;              /* to the CPU, unless it is constant: it may be one for a dictionary */
+  bool is_ranked;
+  uint8_t levels; /* of a ranked chunk, as in its header; and its symbol table */
+  uint16_t symbols[GPUFI_SYMBOLS_MAX];
   bool is_raw;
   uint32_t done_count;             /* runs, or pieces of a raw chunk, that are written and summed */
   unsigned long long offset;       /* that each residual is less by */
@@ -56,7 +59,7 @@ struct encode_state {
 struct encode_job {
   chunk_grid grid;
   bool swap;
-  uint8_t symbol_at, symbol_bits; /* of a value, for the cost of ranked; no bits: never ranked */
+  uint8_t symbol_at, symbol_bits; /* in a value that may be ranked; no bits: never ranked */
   uint32_t chunk_count;
   const uint8_t *raw;
   uint8_t *encoded;
@@ -64,6 +67,10 @@ struct encode_job {
   sample_cost *costs;
   encode_state *states;
   unsigned long long *prefixes; /* one a run of the batch: see look_back */
+  /* Where values may be ranked: another one a run, for the ranked chunks, which come behind all
+   * others; and how many there are. */
+  unsigned long long *ranked_prefixes;
+  uint32_t *ranked_count;
 };
 
 /* In codec_choose.cu: set transform, subset, offset and is_left of every chunk. */

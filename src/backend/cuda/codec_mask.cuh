@@ -160,6 +160,35 @@ __device__ __forceinline__ void store_list(const T values[kLaneGroups][kGroup], 
   __syncwarp();
 }
 
+/* A byte of words that are zero there, and that others may share. */
+__device__ inline void put_byte(uint32_t *words, uint32_t at, uint32_t byte) {
+  atomicOr(words + at / 4, byte << at % 4 * 8);
+}
+
+/* The mask of a block of `count` values, to byte `at` of words that are zero. All lanes. */
+__device__ inline void write_mask(const warp_mask &mask, uint32_t count, uint32_t *words,
+                                  uint32_t at, int lane) {
+  const mask_shape shape(count);
+  if (static_cast<uint32_t>(lane) < shape.top_nbytes) {
+    put_byte(words, at + static_cast<uint32_t>(lane), mask.top >> 8 * lane & 0xff);
+  }
+  at += shape.top_nbytes;
+  const uint32_t m = static_cast<uint32_t>(lane);
+  if (m < 16 && (mask.top >> m & 1)) {
+    put_byte(words, at + static_cast<uint32_t>(__popc(mask.top & ((1u << m) - 1))),
+             mask.middle_byte(m));
+  }
+  at += static_cast<uint32_t>(__popc(mask.top));
+  uint32_t ranks[kLaneGroups];
+  mask.ranks(lane, ranks);
+#pragma unroll
+  for (int j = 0; j < kLaneGroups; j++) {
+    if (mask.byte(j) != 0) {
+      put_byte(words, at + ranks[j], mask.byte(j));
+    }
+  }
+}
+
 /* The mask of a block of `count` values from `bytes`, which may hold anything and of which
  * `in_nbytes` belong to the block; as many as a whole mask takes can be read. False if it is not
  * right. All lanes, the same answer. */

@@ -43,10 +43,6 @@ struct bit_writer {
   }
 };
 
-__device__ inline void put_byte(uint32_t *words, uint32_t at, uint32_t byte) {
-  atomicOr(words + at / 4, byte << at % 4 * 8);
-}
-
 /* All of a group, `width` bits a value. */
 template <typename T>
 __device__ __forceinline__ void put_group(bit_writer *writer, const T *v, uint32_t width) {
@@ -288,28 +284,6 @@ template <typename T> struct packed_block {
     }
   }
 
-  __device__ __forceinline__ void write_mask(uint32_t *words, uint32_t at, int lane) const {
-    const mask_shape shape(total);
-    if (static_cast<uint32_t>(lane) < shape.top_nbytes) {
-      put_byte(words, at + static_cast<uint32_t>(lane), mask.top >> 8 * lane & 0xff);
-    }
-    at += shape.top_nbytes;
-    const uint32_t m = static_cast<uint32_t>(lane);
-    if (m < 16 && (mask.top >> m & 1)) {
-      put_byte(words, at + static_cast<uint32_t>(__popc(mask.top & ((1u << m) - 1))),
-               mask.middle_byte(m));
-    }
-    at += static_cast<uint32_t>(__popc(mask.top));
-    uint32_t ranks[kLaneGroups];
-    mask.ranks(lane, ranks);
-#pragma unroll
-    for (int j = 0; j < kLaneGroups; j++) {
-      if (mask.byte(j) != 0) {
-        put_byte(words, at + ranks[j], mask.byte(j));
-      }
-    }
-  }
-
   /* The code table, to byte `at`: eight lanes put their codes together. */
   __device__ __forceinline__ void write_codes(uint32_t *words, uint32_t at, uint32_t bits,
                                               int lane) const {
@@ -332,7 +306,7 @@ template <typename T> struct packed_block {
   /* All of the block, to byte `at` of words that are zero. */
   __device__ __forceinline__ void write(uint32_t *words, uint32_t at, int lane) const {
     if (form & GPUFI_FORM_SPARSE) {
-      write_mask(words, at, lane);
+      write_mask(mask, total, words, at, lane);
       at += mask_nbytes;
     }
     if (kind == GPUFI_BLOCK_ZERO) {

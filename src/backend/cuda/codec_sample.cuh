@@ -4,6 +4,7 @@
 #define GPUFI_BACKEND_CUDA_CODEC_SAMPLE_CUH
 
 #include "backend/cuda/codec_encode.cuh"
+#include "backend/cuda/codec_ranks.cuh"
 #include "backend/cuda/codec_residuals.cuh"
 
 namespace gpufi {
@@ -11,7 +12,6 @@ namespace gpufi {
 constexpr uint32_t kSampleParts = 4; /* thread blocks that share a chunk */
 constexpr uint32_t kSampleThreads = 256;
 constexpr uint32_t kPartGroups = GPUFI_SAMPLE_GROUPS / kSampleParts;
-constexpr uint32_t kSymbolsMax = 1 << GPUFI_SYMBOL_BITS_MAX;
 constexpr uint32_t kSlots = GPUFI_DICTIONARY_SLOTS;
 
 /* Of the thread block that decides. */
@@ -102,11 +102,6 @@ __device__ inline uint32_t sampled_bits(const residual_cost &cost, uint32_t take
   return dense < sparse ? dense : sparse;
 }
 
-/* Where the symbol is in a value; bits 0 if values of this kind are not ranked. */
-struct symbol_place {
-  uint8_t at, bits;
-};
-
 /* Histogram of the sample's symbols. All threads. */
 template <typename T>
 __device__ void count_symbols(const encode_job &job, const T *raw, symbol_place place,
@@ -181,10 +176,57 @@ __device__ inline void sort_symbols(symbol_place place, bool sparse, sample_shar
   __syncthreads();
 }
 
-/* True if ranked is cheaper than `bits`, by enough. All threads, the same answer. */
+/* The table of symbols: those that occur, by falling count, then those that do not. All threads. */
+__device__ inline void write_symbols(symbol_place place, bool sparse, const sample_shared &shared,
+                                     encode_state *state) {
+  const rank_levels ranks = {place, state->levels};
+  const uint32_t count = ranks.count();
+  for (uint32_t i = threadIdx.x; i < count && i < shared.key_count; i += kSampleThreads) {
+    state->symbols[i] = static_cast<uint16_t>(kSymbolsMax - 1 - shared.sorted[i] % kSymbolsMax);
+  }
+  if (threadIdx.x == 0) {
+    uint32_t i = shared.key_count;
+    for (uint32_t s = 0; i < count; s++) {
+      const bool occurs = sparse ? shared.counts[s] >> 16 : shared.counts[s] & 0xffff;
+      if (!occurs) {
+        state->symbols[i++] = static_cast<uint16_t>(s);
+      }
+    }
+  }
+}
+
+/* The cheapest pair of code lengths, the first of equals, for `total` values: sets *levels, and
+ * returns the cost in bits, the table's included. By one warp; each lane tries a pair. */
+__device__ inline uint64_t choose_levels(symbol_place place, uint64_t total, uint64_t groups,
+                                         uint64_t take, const sample_shared &shared,
+                                         uint8_t *levels) {
+  constexpr uint32_t kSeconds = GPUFI_SECOND_BITS_MAX + 1;
+  static_assert(GPUFI_FIRST_BITS_MAX * kSeconds <= kWarp, "a lane a pair");
+  const uint32_t lane = threadIdx.x, a = lane / kSeconds + 1, b = lane % kSeconds;
+  const rank_levels ranks = {place, static_cast<uint8_t>(a | b << 4)};
+  uint64_t cost = UINT64_MAX;
+  if (a <= GPUFI_FIRST_BITS_MAX && ranks.count() <= 1u << place.bits) {
+    const uint64_t second = total - shared.covered[ranks.first_count()];
+    const uint64_t escaped = total - shared.covered[ranks.count()];
+    const uint64_t coded = total * a + second * b + escaped * 8 * place.nbytes();
+    cost = coded * groups / take + 8 * static_cast<uint64_t>(ranks.table_nbytes());
+  }
+  uint64_t least = cost;
+  for (int step = 16; step > 0; step /= 2) {
+    const uint64_t other = __shfl_xor_sync(kFull, least, step);
+    least = other < least ? other : least;
+  }
+  const uint32_t winners = __ballot_sync(kFull, cost == least);
+  *levels =
+      static_cast<uint8_t>(__shfl_sync(kFull, a | b << 4, __ffs(static_cast<int>(winners)) - 1));
+  return least;
+}
+
+/* True if ranked is cheaper than `bits`, by enough; then the levels and the symbols are set. All
+ * threads, the same answer. */
 template <typename T>
 __device__ bool rank_is_cheaper(const encode_job &job, const T *raw, uint64_t bits,
-                                sample_shared *shared) {
+                                encode_state *state, sample_shared *shared) {
   const chunk_grid &grid = job.grid;
   const symbol_place place = {job.symbol_at, job.symbol_bits};
   if (place.bits == 0) {
@@ -194,23 +236,24 @@ __device__ bool rank_is_cheaper(const encode_job &job, const T *raw, uint64_t bi
   const uint64_t groups = group_count(grid), take = sample_take(grid);
   const bool sparse = shared->used_count != 0 && 4 * shared->used_count <= 3 * shared->value_count;
   sort_symbols(place, sparse, shared);
-  const uint64_t total = sparse ? shared->used_count : shared->value_count;
-  const uint64_t mask = sparse ? take + static_cast<uint64_t>(kGroup) * shared->used_groups : 0;
-  const uint32_t symbol_nbytes = place.bits > 8 ? 2 : 1;
-  /* Each lane of the first warp tries one pair of levels. */
-  uint64_t cost = UINT64_MAX;
-  const uint32_t lane = threadIdx.x;
-  const uint32_t a = lane / (GPUFI_SECOND_BITS_MAX + 1) + 1, b = lane % (GPUFI_SECOND_BITS_MAX + 1);
-  const uint32_t n1 = (1u << (a <= GPUFI_FIRST_BITS_MAX ? a : 0)) - 1, n2 = (1u << b) - 1;
-  if (n1 != 0 && n1 + n2 <= 1u << place.bits) {
-    const uint64_t second = total - shared->covered[n1], escaped = total - shared->covered[n1 + n2];
-    const uint64_t coded = total * a + second * b + escaped * 8 * symbol_nbytes;
-    cost = coded * groups / take + 8 * static_cast<uint64_t>(n1 + n2) * symbol_nbytes;
+  bool cheaper = false;
+  if (threadIdx.x < kWarp) {
+    const uint64_t total = sparse ? shared->used_count : shared->value_count;
+    const uint64_t mask = sparse ? take + static_cast<uint64_t>(kGroup) * shared->used_groups : 0;
+    const uint64_t rest = total * (static_cast<uint64_t>(kBits<T>) - place.bits);
+    uint8_t levels;
+    const uint64_t ranked =
+        (mask + rest) * groups / take + choose_levels(place, total, groups, take, *shared, &levels);
+    cheaper = ranked + ranked / 64 < bits;
+    if (threadIdx.x == 0) {
+      state->levels = levels;
+    }
   }
-  const uint64_t rest = total * (static_cast<uint64_t>(kBits<T>) - place.bits);
-  const uint64_t ranked = (mask + rest) * groups / take + cost;
-  const bool cheaper = cost != UINT64_MAX && ranked + ranked / 64 < bits;
-  return __syncthreads_or(cheaper) != 0; /* the cheapest pair decides */
+  if (__syncthreads_or(cheaper) == 0) {
+    return false;
+  }
+  write_symbols(place, sparse, *shared, state);
+  return true;
 }
 
 /* True if the sample has no more distinct values than a dictionary holds: whether the chunk has is

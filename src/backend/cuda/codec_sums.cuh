@@ -3,12 +3,10 @@
 #ifndef GPUFI_BACKEND_CUDA_CODEC_SUMS_CUH
 #define GPUFI_BACKEND_CUDA_CODEC_SUMS_CUH
 
-#include "backend/cuda/codec_decode.cuh"
+#include "backend/cuda/codec_run.cuh"
 
 namespace gpufi {
 
-constexpr int kWarps = GPUFI_RUN_BLOCKS;
-constexpr int kThreads = kWarps * kWarp;
 constexpr uint32_t kRowsMax = kRunValues / kRowValuesMin + 1; /* that a run touches */
 static_assert(kRowsMax - 1 <= kThreads, "a thread takes a row's start");
 
@@ -67,8 +65,7 @@ template <typename T> struct done_values {
  */
 
 template <typename T, int C> struct run_shared {
-  uint32_t offsets[GPUFI_RUN_BLOCKS + 1]; /* of the blocks in the run */
-  uint32_t descriptors[GPUFI_RUN_BLOCKS];
+  run_blocks blocks;
   chunk_sum partial[kWarps];
   T warp_sums[kWarps][C];
   /* Of each row that the run touches: the sum in front of it; the residual of its first value,
@@ -76,13 +73,6 @@ template <typename T, int C> struct run_shared {
   T fronts[kRowsMax + 1][C];
   T starts[kRowsMax + 1][C];
   int32_t parents[kRowsMax + 1];
-};
-
-/* A run as its thread block sees it. */
-template <typename T> struct run_place {
-  uint32_t run, first, count; /* values [first, first + count) of the chunk */
-  uint32_t row, column;       /* of the first */
-  T *raw;
 };
 
 /* Prefix sums over the run, components apart, from residuals: r becomes the sum of all residuals

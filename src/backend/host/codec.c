@@ -53,11 +53,9 @@ static gpuf_status resolve_batch(const batch_args *a, size_t place_count, size_t
              : status;
 }
 
-/* The forms that a GPU leaves to the CPU. */
+/* What a GPU leaves to the CPU. */
 static bool is_left(const uint8_t *chunk) {
-  return chunk[GPUFI_AT_MODE] == GPUFI_MODE_RANKED ||
-         (chunk[GPUFI_AT_MODE] == GPUFI_MODE_W8 &&
-          chunk[GPUFI_AT_TRANSFORM] == GPUFI_TRANSFORM_DICTIONARY);
+  return chunk[GPUFI_AT_TRANSFORM] == GPUFI_TRANSFORM_DICTIONARY;
 }
 
 /* Into what is left of the encoded buffer. *nbytes is set on success: 0 for a chunk that is left.
