@@ -36,11 +36,90 @@ static void scatter(uint64_t x, uint8_t *to, size_t stride) {
   }
 }
 
+/* Bytes of this many groups side by side: a byte of each of eight groups a lane. */
+#define LANES 2
+#define STEP ((size_t)GROUP * LANES) /* groups at once */
+typedef uint64_t words __attribute__((vector_size(8 * LANES)));
+
+/* In each lane an 8x8 matrix, with a row a word, of units of so many bits: 1, and then one matrix
+ * for each byte of the words, or 8. */
+static inline void transpose(words w[GROUP], int unit) {
+  static const uint64_t masks[2][3] = {
+      {0x5555555555555555u, 0x3333333333333333u, 0x0f0f0f0f0f0f0f0fu},
+      {0x00ff00ff00ff00ffu, 0x0000ffff0000ffffu, 0x00000000ffffffffu},
+  };
+  for (int stage = 0; stage < 3; stage++) {
+    const uint64_t mask = masks[unit == 8][stage];
+    const int apart = 1 << stage, by = unit << stage;
+    for (int k = 0; k < GROUP; k++) {
+      if (k & apart) {
+        continue;
+      }
+      const words t = (w[k] >> by ^ w[k + apart]) & mask;
+      w[k] ^= t << by;
+      w[k + apart] ^= t;
+    }
+  }
+}
+
+static inline words load_words(const uint8_t *from, size_t stride) {
+  words w;
+  for (size_t lane = 0; lane < LANES; lane++) {
+    uint64_t word;
+    memcpy(&word, from + lane * stride, sizeof(word));
+    w[lane] = word;
+  }
+  return w;
+}
+
+static inline void store_words(words w, uint8_t *to, size_t stride) {
+  for (size_t lane = 0; lane < LANES; lane++) {
+    const uint64_t word = w[lane];
+    memcpy(to + lane * stride, &word, sizeof(word));
+  }
+}
+
+/* The bytes of STEP groups of elements to w, and back: word j * element_nbytes + b is byte b of
+ * element j of each group. */
+static void load_groups(size_t element_nbytes, const uint8_t *elements, words *w) {
+  const size_t group_nbytes = GROUP * element_nbytes;
+  for (size_t i = 0; i < group_nbytes; i += GROUP) {
+    for (size_t t = 0; t < GROUP; t++) {
+      w[i + t] = load_words(elements + t * group_nbytes + i, GROUP * group_nbytes);
+    }
+    transpose(w + i, 8);
+  }
+}
+
+static void store_groups(size_t element_nbytes, words *w, uint8_t *elements) {
+  const size_t group_nbytes = GROUP * element_nbytes;
+  for (size_t i = 0; i < group_nbytes; i += GROUP) {
+    transpose(w + i, 8);
+    for (size_t t = 0; t < GROUP; t++) {
+      store_words(w[i + t], elements + t * group_nbytes + i, GROUP * group_nbytes);
+    }
+  }
+}
+
 /* `count`, a multiple of 8, elements to their bit planes, each of count / 8 bytes. */
 static void shuffle(size_t element_nbytes, const uint8_t *elements, size_t count, uint8_t *planes) {
   const size_t plane_nbytes = count / GROUP;
-  for (size_t b = 0; b < element_nbytes; b++) {
-    for (size_t g = 0; g < plane_nbytes; g++) {
+  words w[GROUP * GPUFI_BITSHUFFLE_ELEMENT_NBYTES_MAX], bits[GROUP];
+  size_t g = 0;
+  for (; plane_nbytes - g >= STEP; g += STEP) {
+    load_groups(element_nbytes, elements + g * GROUP * element_nbytes, w);
+    for (size_t b = 0; b < element_nbytes; b++) {
+      for (size_t j = 0; j < GROUP; j++) {
+        bits[j] = w[j * element_nbytes + b];
+      }
+      transpose(bits, 1);
+      for (size_t k = 0; k < GROUP; k++) {
+        store_words(bits[k], planes + (b * 8 + k) * plane_nbytes + g, GROUP);
+      }
+    }
+  }
+  for (; g < plane_nbytes; g++) {
+    for (size_t b = 0; b < element_nbytes; b++) {
       const uint64_t x = gather(elements + g * GROUP * element_nbytes + b, element_nbytes);
       scatter(transpose_8x8(x), planes + b * 8 * plane_nbytes + g, plane_nbytes);
     }
@@ -50,8 +129,22 @@ static void shuffle(size_t element_nbytes, const uint8_t *elements, size_t count
 static void unshuffle(size_t element_nbytes, const uint8_t *planes, size_t count,
                       uint8_t *elements) {
   const size_t plane_nbytes = count / GROUP;
-  for (size_t b = 0; b < element_nbytes; b++) {
-    for (size_t g = 0; g < plane_nbytes; g++) {
+  words w[GROUP * GPUFI_BITSHUFFLE_ELEMENT_NBYTES_MAX], bits[GROUP];
+  size_t g = 0;
+  for (; plane_nbytes - g >= STEP; g += STEP) {
+    for (size_t b = 0; b < element_nbytes; b++) {
+      for (size_t k = 0; k < GROUP; k++) {
+        bits[k] = load_words(planes + (b * 8 + k) * plane_nbytes + g, GROUP);
+      }
+      transpose(bits, 1);
+      for (size_t j = 0; j < GROUP; j++) {
+        w[j * element_nbytes + b] = bits[j];
+      }
+    }
+    store_groups(element_nbytes, w, elements + g * GROUP * element_nbytes);
+  }
+  for (; g < plane_nbytes; g++) {
+    for (size_t b = 0; b < element_nbytes; b++) {
       const uint64_t x = gather(planes + b * 8 * plane_nbytes + g, plane_nbytes);
       scatter(transpose_8x8(x), elements + g * GROUP * element_nbytes + b, element_nbytes);
     }

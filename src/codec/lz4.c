@@ -4,6 +4,10 @@
 #include <string.h>
 
 #define NIBBLE_MAX 15
+/* Decoding: so many bytes are copied at once, where that stays inside the buffers, whatever their
+ * number: what is too much is overwritten. */
+#define COPY_NBYTES 16
+#define SHORT_NBYTES 64
 
 static uint32_t load_u32(const uint8_t *at) {
   uint32_t value;
@@ -122,7 +126,12 @@ static const char *get_literals(cursor *c, size_t count) {
   if (count > (size_t)(c->out_end - c->out)) {
     return "literals run past the end of the decoded block";
   }
-  memcpy(c->out, c->in, count);
+  if (count <= COPY_NBYTES && c->in_end - c->in >= COPY_NBYTES &&
+      c->out_end - c->out >= COPY_NBYTES) {
+    memcpy(c->out, c->in, COPY_NBYTES);
+  } else {
+    memcpy(c->out, c->in, count);
+  }
   c->in += count;
   c->out += count;
   return NULL;
@@ -161,7 +170,13 @@ static const char *get_match(cursor *c, size_t nbytes, const uint8_t *raw) {
   if (nbytes > (size_t)(c->out_end - c->out)) {
     return "a match runs past the end of the decoded block";
   }
-  repeat(c->out, offset, nbytes);
+  if (offset >= COPY_NBYTES && nbytes <= SHORT_NBYTES && c->out_end - c->out >= SHORT_NBYTES) {
+    for (size_t done = 0; done < nbytes; done += COPY_NBYTES) {
+      memcpy(c->out + done, c->out + done - offset, COPY_NBYTES);
+    }
+  } else {
+    repeat(c->out, offset, nbytes);
+  }
   c->out += nbytes;
   return NULL;
 }

@@ -12,7 +12,8 @@
 
 typedef struct slabs {
   gpufi_h5_grid grid;
-  void *buffer;
+  bool in_place; /* HDF5 itself reads or writes the tensor: it is packed, on the CPU */
+  void *buffer;  /* one slab, else NULL */
   bool pooled;
 } slabs;
 
@@ -37,7 +38,8 @@ static void choose_slab(const gpufi_h5_dataset *dataset, const gpufi_h5_region *
 }
 
 static gpuf_status slabs_init(slabs *all, const gpufi_h5_dataset *dataset,
-                              const gpufi_h5_region *region, gpuf_device device, gpuf_error *err) {
+                              const gpufi_h5_region *region, const gpuf_tensor *tensor,
+                              gpuf_error *err) {
   int64_t slab[GPUF_NDIM_MAX];
   size_t nbytes = gpuf_dtype_nbytes(dataset->dtype);
   memset(all, 0, sizeof(*all));
@@ -46,8 +48,12 @@ static gpuf_status slabs_init(slabs *all, const gpufi_h5_dataset *dataset,
   for (int32_t axis = 0; axis < dataset->ndim; axis++) { /* at most the tensor's size */
     nbytes *= (size_t)(slab[axis] < region->shape[axis] ? slab[axis] : region->shape[axis]);
   }
-  all->pooled = device.kind != GPUF_DEVICE_CPU &&
-                gpuf_pool_acquire(device, nbytes, &all->buffer, NULL) == GPUF_OK;
+  all->in_place = tensor->device.kind == GPUF_DEVICE_CPU && gpuf_tensor_is_contiguous(tensor);
+  if (all->in_place) {
+    return GPUF_OK;
+  }
+  all->pooled = tensor->device.kind != GPUF_DEVICE_CPU &&
+                gpuf_pool_acquire(tensor->device, nbytes, &all->buffer, NULL) == GPUF_OK;
   if (!all->pooled && !(all->buffer = malloc(nbytes))) {
     return gpufi_fail(err, GPUF_ERR_NO_MEMORY, 0, "no memory for a slab of %zu bytes", nbytes);
   }
@@ -115,6 +121,17 @@ gpuf_status gpufi_h5_transfer(gpufi_h5_session *session, const gpufi_h5_dataset 
   return status;
 }
 
+/* Between the file and a buffer of `buffer_shape`. */
+static gpuf_status transfer_slab(gpufi_h5_session *session, const gpufi_h5_dataset *dataset,
+                                 const int64_t *start, const int64_t *extent, void *buffer,
+                                 const int64_t *buffer_shape, bool writes, gpuf_error *err) {
+  gpufi_h5_enter(session);
+  const gpuf_status status =
+      gpufi_h5_transfer(session, dataset, start, extent, buffer, buffer_shape, writes, err);
+  gpufi_h5_leave(session);
+  return status;
+}
+
 static gpuf_status move_slab(gpufi_h5_session *session, const gpufi_h5_dataset *dataset,
                              const slabs *all, int64_t index, const gpuf_tensor *tensor,
                              bool writes, gpuf_error *err) {
@@ -130,6 +147,9 @@ static gpuf_status move_slab(gpufi_h5_session *session, const gpufi_h5_dataset *
     in_tensor[axis] = start[axis] - all->grid.region.start[axis];
   }
   status = gpufi_h5_narrow(&view, in_tensor, extent, err);
+  if (status == GPUF_OK && all->in_place) {
+    return transfer_slab(session, dataset, start, extent, view.data, tensor->shape, writes, err);
+  }
   if (status == GPUF_OK) {
     status = gpuf_tensor_init(&slab, all->buffer, cpu, dataset->dtype, dataset->ndim, extent, err);
   }
@@ -137,9 +157,7 @@ static gpuf_status move_slab(gpufi_h5_session *session, const gpufi_h5_dataset *
     status = gpuf_copy(&slab, &view, NULL, err);
   }
   if (status == GPUF_OK) {
-    gpufi_h5_enter(session);
-    status = gpufi_h5_transfer(session, dataset, start, extent, all->buffer, extent, writes, err);
-    gpufi_h5_leave(session);
+    status = transfer_slab(session, dataset, start, extent, all->buffer, extent, writes, err);
   }
   if (status == GPUF_OK && !writes) {
     status = gpuf_copy(&view, &slab, NULL, err);
@@ -151,7 +169,7 @@ static gpuf_status move_slabs(gpufi_h5_session *session, const gpufi_h5_dataset 
                               const gpufi_h5_region *region, const gpuf_tensor *tensor, bool writes,
                               gpuf_error *err) {
   slabs all;
-  gpuf_status status = slabs_init(&all, dataset, region, tensor->device, err);
+  gpuf_status status = slabs_init(&all, dataset, region, tensor, err);
   for (int64_t index = 0; status == GPUF_OK && index < all.grid.total; index++) {
     status = move_slab(session, dataset, &all, index, tensor, writes, err);
   }

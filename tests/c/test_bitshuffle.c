@@ -160,6 +160,25 @@ static void bit_planes_are_where_the_filter_has_them(void) {
   }
 }
 
+/* The same bit by bit, for numbers of groups that vectors of them do and do not divide. */
+static void every_bit_of_every_group_is_in_its_plane(void) {
+  static const size_t elements[] = {1, 2, 4, 8, 12, 16};
+  for (size_t e = 0; e < sizeof(elements) / sizeof(elements[0]); e++) {
+    for (size_t groups = 1; groups < 64; groups += 6) {
+      const size_t size = elements[e], nbytes = 8 * groups * size;
+      uint8_t planes[64 * 8 * 16];
+      coded c = encode(size, 8 * groups, 0);
+      CHECK_OK(gpufi_lz4_decode(c.encoded.data + 16, c.used - 16, 16, planes, nbytes, &err));
+      for (size_t bit = 0; bit < 8 * nbytes; bit++) {
+        const size_t element = bit / (8 * size), in_element = bit % (8 * size);
+        const int is_set = planes[in_element * groups + element / 8] >> element % 8 & 1;
+        CHECK(is_set == (c.raw.data[bit / 8] >> bit % 8 & 1));
+      }
+      coded_free(&c);
+    }
+  }
+}
+
 static void every_truncation_is_refused(void) {
   coded c = encode(4, 3001, 2);
   for (size_t nbytes = 0; nbytes < c.used; nbytes += nbytes < 40 || nbytes > c.used - 40 ? 1 : 61) {
@@ -217,6 +236,7 @@ int main(void) {
   TEST(false_blocks_are_refused_with_their_offset);
   TEST(chunks_of_every_element_size_come_back);
   TEST(bit_planes_are_where_the_filter_has_them);
+  TEST(every_bit_of_every_group_is_in_its_plane);
   TEST(every_truncation_is_refused);
   TEST(altered_bytes_stay_inside_the_buffers);
   TEST(false_headers_are_refused);

@@ -259,6 +259,21 @@ def test_a_user_block_moves_every_chunk(tmp_path: Path, codec: Any, device: str)
     assert (on_host(tmp_path / "x.h5", "x", device=device) == x).all()
 
 
+@pytest.mark.parametrize("layout", [{}, {"chunks": (2, 700, 900), "shuffle": True}], ids=str)
+def test_more_than_hdf5_is_asked_for_at_once_is_read(tmp_path: Path, layout: Any) -> None:
+    x = np.arange(3 * 4000 * 3000, dtype="u4").reshape(3, 4000, 3000).astype("u1")  # 36 MB
+    with h5py.File(tmp_path / "x.h5", "w") as file:
+        dataset = file.create_dataset("x", data=x, **layout)
+        assert (read(dataset) == x).all()
+        packed, strided = (
+            np.zeros((2, 3999, 2998), "u1"),
+            np.zeros((2, 3999, 2998, 2), "u1")[..., 1],
+        )
+        for out in (packed, strided):
+            gf.hdf5.read(dataset, selection=np.s_[1:, 1:, 2:], out=out)
+            assert (out == x[1:, 1:, 2:]).all()
+
+
 DTYPES = ["?", "i1", "u2", "i4", "u8", "f2", "f4", "f8", "c8", "c16", "bfloat16", "float8_e4m3fn"]
 
 
