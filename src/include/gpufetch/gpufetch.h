@@ -268,7 +268,7 @@ GPUF_API void gpuf_pool_set_cap(size_t cap_nbytes);
 
 /* How elements cross from a device to the CPU. The result is the same, bit for bit. */
 typedef enum gpuf_via {
-  GPUF_VIA_AUTO = 0,  /* as the link: nothing measured so far has the codec ahead of it */
+  GPUF_VIA_AUTO = 0,  /* as the link: no measurement has the codec ahead of it */
   GPUF_VIA_LINK = 1,  /* as they are */
   GPUF_VIA_CODEC = 2, /* encoded on the device, decoded by threads: see gpuf_copy_async */
 } gpuf_via;
