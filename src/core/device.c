@@ -1,6 +1,7 @@
 /* The public calls on devices and streams: check, then ask the backend. */
 #include "backend/host/host.h"
 #include "core/error.h"
+#include "core/lane.h"
 #include "core/runtime.h"
 #include "core/share.h"
 
@@ -66,7 +67,11 @@ gpuf_status gpuf_free(gpuf_device device, void *d_ptr, gpuf_error *err) {
 }
 
 void gpuf_device_trim(void) {
-  if (gpufi_backend_cuda.trim && !gpufi_forked()) {
+  if (gpufi_forked()) {
+    return;
+  }
+  gpufi_lanes_trim();
+  if (gpufi_backend_cuda.trim) {
     gpufi_backend_cuda.trim();
   }
 }

@@ -145,6 +145,24 @@ gpuf_status gpufi_lane_join(gpufi_lane *lane, gpuf_stream producer, gpuf_error *
              : status;
 }
 
+void gpufi_lanes_trim(void) {
+  pthread_mutex_lock(&lanes_lock);
+  gpufi_lane *const trimmed = unused_lanes;
+  unused_lanes = NULL;
+  pthread_mutex_unlock(&lanes_lock);
+  gpufi_lane *last = NULL;
+  for (gpufi_lane *lane = trimmed; lane; lane = lane->next) {
+    workspace_free(lane);
+    last = lane;
+  }
+  if (last) {
+    pthread_mutex_lock(&lanes_lock);
+    last->next = unused_lanes;
+    unused_lanes = trimmed;
+    pthread_mutex_unlock(&lanes_lock);
+  }
+}
+
 void gpufi_lane_release(gpufi_lane *lane, bool failed) {
   if (!lane) {
     return;

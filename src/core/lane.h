@@ -30,7 +30,7 @@ typedef struct gpufi_lane {
   gpufi_event *finished;  /* recorded behind the last piece of a direct transfer */
   gpufi_scratch *scratch; /* NULL until gpufi_lane_need_scratch */
   void *d_scratch;        /* its memory */
-  void *d_workspace;      /* of a reduction; NULL until gpufi_lane_need_workspace */
+  void *d_workspace;      /* of a reduction or a batch; NULL until gpufi_lane_need_workspace */
   size_t workspace_nbytes;
   gpufi_slot slots[GPUFI_LANE_SLOT_COUNT];
 } gpufi_lane;
@@ -47,6 +47,9 @@ gpuf_status gpufi_lane_try_scratch(gpufi_lane *lane, gpuf_error *err);
 void gpufi_lane_give_scratch(gpufi_lane *lane);
 /* At least `nbytes` at d_workspace; its contents are lost where it has to grow. */
 gpuf_status gpufi_lane_need_workspace(gpufi_lane *lane, size_t nbytes, gpuf_error *err);
+
+/* Free the workspaces of lanes that nobody uses. */
+void gpufi_lanes_trim(void);
 
 /* Make later work on the lane's stream wait for what is on `producer` now. */
 gpuf_status gpufi_lane_join(gpufi_lane *lane, gpuf_stream producer, gpuf_error *err);

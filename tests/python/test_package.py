@@ -92,8 +92,8 @@ IMPLICIT = {"__doc__", "__module__", "__new__", "__repr__"}
 @pytest.mark.parametrize(
     ("function", "signature"),
     [
-        (gf.fetch, "(x, *, out=None, dtype=None, order=None)"),
-        (gf.fetch_async, "(x, *, out=None, dtype=None, order=None)"),
+        (gf.fetch, "(x, *, out=None, dtype=None, order=None, via='auto')"),
+        (gf.fetch_async, "(x, *, out=None, dtype=None, order=None, via='auto')"),
         (_core.to_device, "(array, *, device=None)"),
         (gf.asdevice, "(x, /)"),
         (gf.DeviceArray.__array__, "(self, /, dtype=None, copy=None)"),

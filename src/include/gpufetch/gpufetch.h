@@ -120,7 +120,8 @@ GPUF_API gpuf_status gpuf_device_of(const void *d_ptr, gpuf_device *device, gpuf
  * gpuf_free waits for work in flight that may use the memory; NULL is allowed. On CUDA it keeps
  * blocks of 1 MiB or more for the next gpuf_alloc of their size, 2 GiB in all (or the environment
  * variable GPUFETCH_DEVICE_KEEP_MAX_NBYTES); a gpuf_alloc that finds no memory, and
- * gpuf_device_trim, give them back to the driver. Any thread. */
+ * gpuf_device_trim, give them back to the driver. gpuf_device_trim also frees what reductions and
+ * the codec keep between calls. Any thread. */
 GPUF_API gpuf_status gpuf_alloc(gpuf_device device, size_t nbytes, void **d_ptr, gpuf_error *err);
 GPUF_API gpuf_status gpuf_free(gpuf_device device, void *d_ptr, gpuf_error *err);
 GPUF_API void gpuf_device_trim(void);
@@ -267,7 +268,7 @@ GPUF_API void gpuf_pool_set_cap(size_t cap_nbytes);
 
 /* How elements cross from a device to the CPU. The result is the same, bit for bit. */
 typedef enum gpuf_via {
-  GPUF_VIA_AUTO = 0,  /* as the link: nothing measured so far has the codec ahead of it */
+  GPUF_VIA_AUTO = 0,  /* as the link: no measurement has the codec ahead of it */
   GPUF_VIA_LINK = 1,  /* as they are */
   GPUF_VIA_CODEC = 2, /* encoded on the device, decoded by threads: see gpuf_copy_async */
 } gpuf_via;
