@@ -439,6 +439,39 @@ EXPAND(16)
 EXPAND(32)
 EXPAND(64)
 
+/* --- ranked chunks ---------------------------------------------------------------------------- */
+
+/* table[code] for 32 codes up to `last`: 16 entries at a time, those of other codes 0. */
+INLINE __m256i look_up(__m256i code, const uint8_t *table, unsigned last) {
+  const __m256i part = _mm256_and_si256(_mm256_srli_epi16(code, 4), _mm256_set1_epi8(15));
+  __m256i found = _mm256_setzero_si256();
+  for (unsigned k = 0; k <= last >> 4; k++) {
+    const __m128i some = _mm_loadu_si128((const __m128i *)(table + (size_t)16 * k));
+    const __m256i x = _mm256_shuffle_epi8(_mm256_broadcastsi128_si256(some), code);
+    const __m256i here = _mm256_cmpeq_epi8(part, _mm256_set1_epi8((char)k));
+    found = _mm256_or_si256(found, _mm256_and_si256(here, x));
+  }
+  return found;
+}
+
+static void symbols(const uint8_t *codes, size_t count, const uint8_t *table, unsigned last,
+                    const uint8_t *escaped, uint8_t *out) {
+  size_t i = 0;
+  for (; i + 32 <= count; i += 32) {
+    const __m256i code = load_256(codes + i);
+    const __m256i escapes = _mm256_cmpeq_epi8(code, _mm256_set1_epi8((char)last));
+    uint32_t mask = (uint32_t)_mm256_movemask_epi8(escapes);
+    uint8_t more[32];
+    for (size_t k = 0; k < 32; k += 8, mask >>= 8) {
+      expand_group_8(mask & 255, escaped, more + k);
+      escaped += __builtin_popcount(mask & 255);
+    }
+    const __m256i x = _mm256_or_si256(look_up(code, table, last), load_256(more));
+    _mm256_storeu_si256((__m256i *)(out + i), x);
+  }
+  gpufi_symbols_scalar(codes + i, count - i, table, last, escaped, out + i);
+}
+
 /* --- packing ---------------------------------------------------------------------------------- */
 
 #include "codec/pack_x86_impl.h"
@@ -449,7 +482,9 @@ const gpufi_cpu gpufi_cpu_avx2 = {
     .read_codes = read_codes,
     .unpack = {unpack_8, unpack_16, unpack_32, unpack_64},
     .pack = {pack_8, pack_16, pack_32, pack_64},
+    .pack_groups = {pack_groups_8, pack_groups_16, pack_groups_32, pack_groups_64},
     .expand = {expand_8, expand_16, expand_32, expand_64},
+    .symbols = symbols,
     .inverse = {inverse_8, inverse_16, inverse_32, inverse_64},
     .forward = {forward_8, forward_16, forward_32, forward_64},
 };

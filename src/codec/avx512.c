@@ -389,6 +389,22 @@ EXPAND(16, __mmask32)
 EXPAND(32, __mmask16)
 EXPAND(64, __mmask8)
 
+/* --- ranked chunks ---------------------------------------------------------------------------- */
+
+static void symbols(const uint8_t *codes, size_t count, const uint8_t *table, unsigned last,
+                    const uint8_t *escaped, uint8_t *out) {
+  const __m512i all = _mm512_loadu_si512(table), escape = _mm512_set1_epi8((char)last);
+  for (size_t i = 0; i < count; i += 64) {
+    const __mmask64 here = first_bits(count - i);
+    const __m512i code = _mm512_maskz_loadu_epi8(here, codes + i);
+    const __mmask64 escapes = _mm512_mask_cmpeq_epi8_mask(here, code, escape);
+    const __m512i found = _mm512_permutexvar_epi8(code, all);
+    const __m512i next = _mm512_loadu_si512(escaped);
+    _mm512_mask_storeu_epi8(out + i, here, _mm512_mask_expand_epi8(found, escapes, next));
+    escaped += _mm_popcnt_u64(escapes);
+  }
+}
+
 /* --- packing ---------------------------------------------------------------------------------- */
 
 #include "codec/pack_x86_impl.h"
@@ -399,7 +415,9 @@ const gpufi_cpu gpufi_cpu_avx512 = {
     .read_codes = read_codes,
     .unpack = {unpack_8, unpack_16, unpack_32, unpack_64},
     .pack = {pack_8, pack_16, pack_32, pack_64},
+    .pack_groups = {pack_groups_8, pack_groups_16, pack_groups_32, pack_groups_64},
     .expand = {expand_8, expand_16, expand_32, expand_64},
+    .symbols = symbols,
     .inverse = {inverse_8, inverse_16, inverse_32, inverse_64},
     .forward = {forward_8, forward_16, forward_32, forward_64},
 };

@@ -56,10 +56,21 @@ typedef void gpufi_unpack_fn(const uint8_t *in, const uint8_t *widths, size_t gr
 typedef bool gpufi_pack_fn(const uint8_t *residuals, size_t count, uint8_t *out, size_t capacity,
                            gpufi_block *block);
 
+/* Groups of 8 values, the k-th to `widths[k]` bytes. Returns where they end, and may write
+ * GPUFI_GROUP_WRITE_NBYTES more. */
+typedef uint8_t *gpufi_pack_groups_fn(const void *values, const uint8_t *widths, size_t groups,
+                                      uint8_t *out);
+
 /* `count` values: the next of `used` where the bit is set, else 0. `used` is readable for
  * GPUFI_EXPAND_READ_NBYTES more, and bits from `count` on are 0. */
 typedef void gpufi_expand_fn(const uint8_t *bits, const uint8_t *used, size_t count,
                              uint8_t *values);
+
+/* For each code, none above `last`: table[code], or the next of `escaped` where it is `last`, for
+ * which the table of GPUFI_CODES_MAX has 0. `escaped` is readable for GPUFI_EXPAND_READ_NBYTES
+ * more. */
+typedef void gpufi_symbols_fn(const uint8_t *codes, size_t count, const uint8_t *table,
+                              unsigned last, const uint8_t *escaped, uint8_t *symbols);
 
 typedef struct gpufi_cpu {
   const char *name;
@@ -70,7 +81,9 @@ typedef struct gpufi_cpu {
                      size_t *total);
   gpufi_unpack_fn *unpack[GPUFI_VALUE_WIDTHS];
   gpufi_pack_fn *pack[GPUFI_VALUE_WIDTHS];
+  gpufi_pack_groups_fn *pack_groups[GPUFI_VALUE_WIDTHS];
   gpufi_expand_fn *expand[GPUFI_VALUE_WIDTHS];
+  gpufi_symbols_fn *symbols;
   /* Null: whole chunks at a time, by gpufi_predict_inverse and gpufi_predict_forward. */
   gpufi_line_inverse_fn *inverse[GPUFI_VALUE_WIDTHS];
   gpufi_line_forward_fn *forward[GPUFI_VALUE_WIDTHS];
@@ -105,6 +118,11 @@ gpufi_unpack_fn gpufi_unpack_8_scalar, gpufi_unpack_16_scalar, gpufi_unpack_32_s
     gpufi_unpack_64_scalar;
 
 gpufi_pack_fn gpufi_pack_8_scalar, gpufi_pack_16_scalar, gpufi_pack_32_scalar, gpufi_pack_64_scalar;
+
+gpufi_pack_groups_fn gpufi_pack_groups_8_scalar, gpufi_pack_groups_16_scalar,
+    gpufi_pack_groups_32_scalar, gpufi_pack_groups_64_scalar;
+
+gpufi_symbols_fn gpufi_symbols_scalar;
 
 gpufi_expand_fn gpufi_expand_8_scalar, gpufi_expand_16_scalar, gpufi_expand_32_scalar,
     gpufi_expand_64_scalar;

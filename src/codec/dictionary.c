@@ -6,26 +6,22 @@ static uint64_t load(const gpufi_dictionary *d, const uint8_t *raw, size_t i, bo
   return swap ? gpufi_load_swapped(at, d->value_nbytes) : gpufi_load_value(at, d->value_nbytes);
 }
 
-/* The slot that holds `value`, or the free one where it belongs. There is always a free one. */
-static uint16_t *find(const gpufi_dictionary *d, uint64_t value) {
-  size_t slot = (size_t)(value * 0x9e3779b97f4a7c15u >> 32) % GPUFI_DICTIONARY_SLOTS;
+static size_t first_slot(uint64_t value) {
+  return (size_t)(value * 0x9e3779b97f4a7c15u >> 32) % GPUFI_DICTIONARY_SLOTS;
+}
+
+/* The number of the entry that holds `value`, plus 1; of a new one, if need be, but 0 if there are
+ * GPUFI_DICTIONARY_ENTRIES_MAX already. There is always a free slot. */
+static size_t find_or_add(gpufi_dictionary *d, uint64_t value) {
+  size_t slot = first_slot(value);
   while (d->slots[slot] != 0 && d->values[d->slots[slot] - 1] != value) {
     slot = (slot + 1) % GPUFI_DICTIONARY_SLOTS;
   }
-  return (uint16_t *)&d->slots[slot];
-}
-
-/* False if `value` is new and there are `limit` entries already. */
-static bool add(gpufi_dictionary *d, uint64_t value, size_t limit) {
-  uint16_t *const slot = find(d, value);
-  if (*slot == 0) {
-    if (d->count == limit) {
-      return false;
-    }
+  if (d->slots[slot] == 0 && d->count < GPUFI_DICTIONARY_ENTRIES_MAX) {
     d->values[d->count++] = value;
-    *slot = (uint16_t)d->count;
+    d->slots[slot] = (uint16_t)d->count;
   }
-  return true;
+  return d->slots[slot];
 }
 
 /* Rises with the value as a number; for floats, with the order transform read as signed. */
@@ -39,18 +35,22 @@ static uint64_t sort_key(const gpufi_dictionary *d, uint64_t value) {
   return is_signed ? value ^ top : value;
 }
 
-static void sort(gpufi_dictionary *d) {
-  for (size_t i = 1; i < d->count; i++) {
-    const uint64_t value = d->values[i], key = sort_key(d, value);
-    size_t at = i;
-    for (; at > 0 && sort_key(d, d->values[at - 1]) > key; at--) {
-      d->values[at] = d->values[at - 1];
-    }
-    d->values[at] = value;
-  }
-  memset(d->slots, 0, sizeof(d->slots));
+/* place[i] is where entry i goes to. */
+static void sort(gpufi_dictionary *d, uint8_t place[GPUFI_DICTIONARY_ENTRIES_MAX]) {
+  uint8_t order[GPUFI_DICTIONARY_ENTRIES_MAX];
+  uint64_t values[GPUFI_DICTIONARY_ENTRIES_MAX];
+  memcpy(values, d->values, d->count * sizeof(values[0]));
   for (size_t i = 0; i < d->count; i++) {
-    *find(d, d->values[i]) = (uint16_t)(i + 1);
+    const uint64_t key = sort_key(d, values[i]);
+    size_t at = i;
+    for (; at > 0 && sort_key(d, values[order[at - 1]]) > key; at--) {
+      order[at] = order[at - 1];
+    }
+    order[at] = (uint8_t)i;
+  }
+  for (size_t i = 0; i < d->count; i++) {
+    d->values[i] = values[order[i]];
+    place[order[i]] = (uint8_t)i;
   }
 }
 
@@ -59,60 +59,54 @@ static bool collect_sample(gpufi_dictionary *d, const gpufi_geometry *g, const u
   for (size_t k = 0; k < gpufi_sample_count(g); k++) {
     const size_t first = gpufi_sample_first(g, k);
     for (size_t i = first; i < first + GPUFI_GROUP_VALUES && i < g->value_count; i++) {
-      if (!add(d, load(d, raw, i, swap), GPUFI_DICTIONARY_ENTRIES_MAX)) {
+      if (find_or_add(d, load(d, raw, i, swap)) == 0) {
         return false;
       }
     }
   }
   return true;
 }
-
-/* The loops below look a value up only where it differs from the one before it: what has few
- * distinct values often has them in runs. */
 
 static uint64_t native(uint64_t value, size_t nbytes, bool swap) {
   return swap ? __builtin_bswap64(value) >> (64 - 8 * nbytes) : value;
 }
 
-bool gpufi_dictionary_collect(gpufi_dictionary *d, gpuf_dtype dtype, const gpufi_geometry *g,
-                              const uint8_t *raw, bool swap) {
-  memset(d, 0, sizeof(*d));
-  d->dtype = dtype;
-  d->value_nbytes = g->value_nbytes;
-  if (g->value_nbytes == 1 || !collect_sample(d, g, raw, swap)) {
-    return false;
-  }
+/* The entry of each value in the order of their coming. */
+static bool collect_all(gpufi_dictionary *d, const gpufi_geometry *g, const uint8_t *raw, bool swap,
+                        uint8_t *places) {
   GPUFI_BY_NBYTES(g->value_nbytes, {
-    T before = 0;
     for (size_t i = 0; i < g->value_count; i++) {
       T x;
       memcpy(&x, raw + i * sizeof(T), sizeof(T));
-      if ((x != before || i == 0) &&
-          !add(d, native(x, sizeof(T), swap), GPUFI_DICTIONARY_ENTRIES_MAX)) {
-        return false;
+      const uint64_t value = native(x, sizeof(T), swap);
+      size_t found = d->slots[first_slot(value)]; /* most are where they belong */
+      if (found == 0 || d->values[found - 1] != value) {
+        found = find_or_add(d, value);
+        if (found == 0) {
+          return false;
+        }
       }
-      before = x;
+      places[i] = (uint8_t)(found - 1);
     }
   });
-  sort(d);
   return true;
 }
 
-void gpufi_dictionary_lookup(const gpufi_dictionary *d, const gpufi_geometry *g, const uint8_t *raw,
-                             bool swap, uint8_t *places) {
-  GPUFI_BY_NBYTES(g->value_nbytes, {
-    T before = 0;
-    uint8_t place = 0;
-    for (size_t i = 0; i < g->value_count; i++) {
-      T x;
-      memcpy(&x, raw + i * sizeof(T), sizeof(T));
-      if (x != before || i == 0) {
-        place = (uint8_t)(*find(d, native(x, sizeof(T), swap)) - 1);
-      }
-      before = x;
-      places[i] = place;
-    }
-  });
+bool gpufi_dictionary_collect(gpufi_dictionary *d, gpuf_dtype dtype, const gpufi_geometry *g,
+                              const uint8_t *raw, bool swap, uint8_t *places) {
+  uint8_t sorted[GPUFI_DICTIONARY_ENTRIES_MAX];
+  memset(d, 0, sizeof(*d));
+  d->dtype = dtype;
+  d->value_nbytes = g->value_nbytes;
+  if (g->value_nbytes == 1 || !collect_sample(d, g, raw, swap) ||
+      !collect_all(d, g, raw, swap, places)) {
+    return false;
+  }
+  sort(d, sorted);
+  for (size_t i = 0; i < g->value_count; i++) {
+    places[i] = sorted[places[i]];
+  }
+  return true;
 }
 
 void gpufi_dictionary_write(const gpufi_dictionary *d, uint8_t *table) {

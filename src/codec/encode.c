@@ -55,10 +55,10 @@ static void choose_dictionary(coding *c, gpuf_dtype dtype, uint64_t bits,
                               gpufi_chunk_header *header, uint8_t *scratch) {
   coding other;
   gpufi_chunk_header tried = *header;
-  if (!gpufi_dictionary_collect(&other.dictionary, dtype, &c->geometry, c->values, c->swap)) {
+  if (!gpufi_dictionary_collect(&other.dictionary, dtype, &c->geometry, c->values, c->swap,
+                                scratch)) {
     return;
   }
-  gpufi_dictionary_lookup(&other.dictionary, &c->geometry, c->values, c->swap, scratch);
   other.geometry = c->geometry;
   other.geometry.value_nbytes = 1;
   other.values = scratch;

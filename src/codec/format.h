@@ -255,12 +255,33 @@ gpuf_status gpufi_block_unpack(size_t value_nbytes, const uint8_t *in, size_t in
 static inline size_t gpufi_fixed_nbytes(size_t count, unsigned width) {
   return (count + GPUFI_GROUP_VALUES - 1) / GPUFI_GROUP_VALUES * width;
 }
-void gpufi_fixed_pack(size_t value_nbytes, void *values, size_t count, unsigned width,
-                      uint8_t *bytes);
+/* Returns where the bytes end, and may write GPUFI_GROUP_WRITE_NBYTES more. */
+uint8_t *gpufi_fixed_pack(size_t value_nbytes, void *values, size_t count, unsigned width,
+                          uint8_t *bytes);
 bool gpufi_fixed_unpack(size_t value_nbytes, const uint8_t *bytes, size_t count, unsigned width,
                         void *values);
 
 /* --- ranked chunks --- */
+
+#define GPUFI_CODES_MAX (1 << GPUFI_FIRST_BITS_MAX)
+
+/* Symbols that have a first code, or a second one: the last code means that it has none. */
+static inline size_t gpufi_first_count(const gpufi_ranks *ranks) {
+  return ((size_t)1 << ranks->first_bits) - 1;
+}
+
+static inline size_t gpufi_second_count(const gpufi_ranks *ranks) {
+  return ((size_t)1 << ranks->second_bits) - 1;
+}
+
+static inline size_t gpufi_symbol_nbytes(const gpufi_ranks *ranks) {
+  return ranks->symbol_bits > 8 ? 2 : 1; /* 2 only in values of 8 bytes */
+}
+
+/* Bits of a value that are not its symbol. */
+static inline unsigned gpufi_rest_bits(const gpufi_ranks *ranks, size_t value_nbytes) {
+  return (unsigned)(8 * value_nbytes - ranks->symbol_bits);
+}
 
 /* Where the symbol is in a value; false if values of this kind are not ranked. */
 bool gpufi_ranks_init(gpufi_ranks *ranks, gpuf_dtype dtype, size_t value_nbytes);
@@ -284,7 +305,7 @@ gpuf_status gpufi_ranked_unpack(const gpufi_ranks *ranks, size_t value_nbytes, c
 
 /* --- dictionaries --- */
 
-#define GPUFI_DICTIONARY_SLOTS 1024 /* a power of two */
+#define GPUFI_DICTIONARY_SLOTS 4096 /* a power of two */
 
 typedef struct gpufi_dictionary {
   gpuf_dtype dtype; /* decides the order of the entries */
@@ -294,12 +315,10 @@ typedef struct gpufi_dictionary {
   uint16_t slots[GPUFI_DICTIONARY_SLOTS]; /* index + 1 of an entry, 0 if free; by hash */
 } gpufi_dictionary;
 
-/* The distinct values of a chunk, in order. False if there are too many to be worth it. */
+/* The distinct values of a chunk, in order, and the place of each value among them. False, with
+ * `places` (value_count bytes) indeterminate, if there are too many to be worth it. */
 bool gpufi_dictionary_collect(gpufi_dictionary *d, gpuf_dtype dtype, const gpufi_geometry *g,
-                              const uint8_t *raw, bool swap);
-/* The place of each of the chunk's values in the dictionary. */
-void gpufi_dictionary_lookup(const gpufi_dictionary *d, const gpufi_geometry *g, const uint8_t *raw,
-                             bool swap, uint8_t *places);
+                              const uint8_t *raw, bool swap, uint8_t *places);
 void gpufi_dictionary_write(const gpufi_dictionary *d, uint8_t *table);
 /* Reads dtype, value_nbytes and count entries; returns the first that is not above the one before,
  * or `count`. */

@@ -40,33 +40,6 @@ static void F(unpack_group)(const uint8_t *in, unsigned width, T *z) {
   }
 }
 
-/* Groups of one width: `z` to bytes, and back, where the width is not 0. */
-static void F(fixed_pack)(T *z, size_t count, unsigned width, uint8_t *out) {
-  const size_t groups = group_count(count);
-  memset(z + count, 0, (groups * GPUFI_GROUP_VALUES - count) * sizeof(T));
-  for (size_t k = 0; k < groups; k++) {
-    F(pack_group)(z + k * GPUFI_GROUP_VALUES, width, out + k * width);
-  }
-}
-
-static bool F(fixed_unpack)(const uint8_t *in, size_t count, unsigned width, T *z) {
-  const size_t groups = group_count(count);
-  for (size_t k = 0; k < groups; k++) {
-    uint8_t tail[GPUFI_GROUP_READ_NBYTES] = {0};
-    const uint8_t *from = in + k * width;
-    if ((groups - k) * width < GPUFI_GROUP_READ_NBYTES) {
-      memcpy(tail, from, width);
-      from = tail;
-    }
-    F(unpack_group)(from, width, z + k * GPUFI_GROUP_VALUES);
-  }
-  T beyond = 0;
-  for (size_t i = count; i < groups * GPUFI_GROUP_VALUES; i++) {
-    beyond |= z[i];
-  }
-  return beyond == 0;
-}
-
 /* Packed values to residuals, in place. */
 static void F(restore)(T *z, size_t count, const gpufi_block *block) {
   const T bias = block->form & GPUFI_FORM_SPARSE ? 1 : 0;
@@ -83,8 +56,9 @@ static void F(restore)(T *z, size_t count, const gpufi_block *block) {
 }
 
 /* Whole groups of one block. */
-static uint8_t *F(pack_groups)(const T *z, const uint8_t *widths, size_t groups, unsigned widest,
+static uint8_t *F(pack_groups)(const void *values, const uint8_t *widths, size_t groups,
                                uint8_t *out) {
+  const T *const z = values;
   for (size_t k = 0; k < groups; k++) {
     if (widths[k] != 0) {
       F(pack_group)(z + k * GPUFI_GROUP_VALUES, widths[k], out);
@@ -92,6 +66,11 @@ static uint8_t *F(pack_groups)(const T *z, const uint8_t *widths, size_t groups,
     }
   }
   return out;
+}
+
+uint8_t *SCALAR(gpufi_pack_groups)(const void *values, const uint8_t *widths, size_t groups,
+                                   uint8_t *out) {
+  return F(pack_groups)(values, widths, groups, out);
 }
 
 void SCALAR(gpufi_unpack)(const uint8_t *in, const uint8_t *widths, size_t groups,

@@ -68,7 +68,7 @@ F(inverse_vectors)(const uint8_t *residuals, size_t count, size_t room, gpufi_li
                    uint8_t *raw, uint8_t *above, const unsigned transform, const unsigned step,
                    const unsigned plus_count, const unsigned minus_count) {
   V carry = F(steps)(line->carry, step), sums = {0}, beyond = {0};
-  const T offset = (T)line->offset;
+  const T offset = transform == GPUFI_TRANSFORM_NONE ? (T)line->offset : 0; /* floats have none */
   const bool splits = above != NULL && count < line->left;
   size_t i = 0;
   if (splits) {

@@ -25,7 +25,7 @@ typedef struct gpufi_lines {
   size_t index[GPUFI_CODEC_NDIM_MAX]; /* of the line, along all axes but the last */
   const uint8_t *seed;
   gpufi_line line;
-  uint8_t above[8 * GPUFI_BLOCK_VALUES + GPUFI_LINE_READ_NBYTES]; /* for line.above */
+  _Alignas(64) uint8_t above[8 * GPUFI_BLOCK_VALUES + GPUFI_LINE_READ_NBYTES]; /* for line.above */
 } gpufi_lines;
 
 /* False if this chunk is better done as a whole by gpufi_predict_*. `g` and `seed` (null when

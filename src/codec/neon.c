@@ -190,8 +190,11 @@ const gpufi_cpu gpufi_cpu_neon = {
     .read_codes = gpufi_read_codes_scalar,
     .unpack = {unpack_8, unpack_16, unpack_32, gpufi_unpack_64_scalar},
     .pack = {gpufi_pack_8_scalar, gpufi_pack_16_scalar, gpufi_pack_32_scalar, gpufi_pack_64_scalar},
+    .pack_groups = {gpufi_pack_groups_8_scalar, gpufi_pack_groups_16_scalar,
+                    gpufi_pack_groups_32_scalar, gpufi_pack_groups_64_scalar},
     .expand = {gpufi_expand_8_scalar, gpufi_expand_16_scalar, gpufi_expand_32_scalar,
                gpufi_expand_64_scalar},
+    .symbols = gpufi_symbols_scalar,
     .inverse = {inverse_8, inverse_16, inverse_32, inverse_64},
     .forward = {forward_8, forward_16, forward_32, forward_64},
 };

@@ -84,42 +84,44 @@ bool gpufi_pack_64_scalar(const uint8_t *residuals, size_t count, uint8_t *out, 
   return pack_64(residuals, count, out, capacity, block);
 }
 
-void gpufi_fixed_pack(size_t value_nbytes, void *values, size_t count, unsigned width,
-                      uint8_t *bytes) {
+uint8_t *gpufi_fixed_pack(size_t value_nbytes, void *values, size_t count, unsigned width,
+                          uint8_t *bytes) {
+  const size_t groups = group_count(count), whole = groups * GPUFI_GROUP_VALUES;
+  uint8_t widths[GPUFI_BLOCK_GROUPS];
   if (width == 0) {
-    return;
+    return bytes;
   }
-  switch (value_nbytes) {
-  case 1:
-    fixed_pack_8(values, count, width, bytes);
-    break;
-  case 2:
-    fixed_pack_16(values, count, width, bytes);
-    break;
-  case 4:
-    fixed_pack_32(values, count, width, bytes);
-    break;
-  default:
-    fixed_pack_64(values, count, width, bytes);
-  }
+  memset((uint8_t *)values + count * value_nbytes, 0, (whole - count) * value_nbytes);
+  memset(widths, (int)width, groups);
+  return gpufi_cpu_get()->pack_groups[gpufi_value_index(value_nbytes)](values, widths, groups,
+                                                                       bytes);
 }
 
 bool gpufi_fixed_unpack(size_t value_nbytes, const uint8_t *bytes, size_t count, unsigned width,
                         void *values) {
+  const gpufi_block block = {.width = width, .form = GPUFI_FORM_PLAIN};
+  const size_t groups = group_count(count), nbytes = groups * width;
+  const size_t end = groups * GPUFI_GROUP_VALUES * value_nbytes;
+  uint8_t widths[GPUFI_BLOCK_GROUPS], last[2 * GPUFI_GROUP_READ_NBYTES + 64];
+  uint8_t *const out = values;
+  uint8_t beyond = 0;
   if (width == 0) {
     memset(values, 0, count * value_nbytes);
     return true;
   }
-  switch (value_nbytes) {
-  case 1:
-    return fixed_unpack_8(bytes, count, width, values);
-  case 2:
-    return fixed_unpack_16(bytes, count, width, values);
-  case 4:
-    return fixed_unpack_32(bytes, count, width, values);
-  default:
-    return fixed_unpack_64(bytes, count, width, values);
+  gpufi_unpack_fn *const unpack = gpufi_cpu_get()->unpack[gpufi_value_index(value_nbytes)];
+  /* the groups that can be unpacked where they are, and those whose reads need a copy */
+  const size_t far =
+      nbytes > GPUFI_GROUP_READ_NBYTES ? (nbytes - GPUFI_GROUP_READ_NBYTES) / width : 0;
+  memset(widths, (int)width, groups);
+  memcpy(last, bytes + far * width, nbytes - far * width);
+  memset(last + nbytes - far * width, 0, GPUFI_GROUP_READ_NBYTES);
+  unpack(bytes, widths, far, &block, out);
+  unpack(last, widths, groups - far, &block, out + far * GPUFI_GROUP_VALUES * value_nbytes);
+  for (size_t i = count * value_nbytes; i < end; i++) {
+    beyond |= out[i];
   }
+  return beyond == 0;
 }
 
 bool gpufi_block_pack(size_t value_nbytes, const void *residuals, size_t count, uint8_t *out,

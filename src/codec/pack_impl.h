@@ -3,10 +3,7 @@
  * after
  *   void F(group_widths)(const T *z, size_t groups, uint8_t *widths)
  *     the bits of the widest of each 8 values
- *   uint8_t *F(pack_groups)(const T *z, const uint8_t *widths, size_t groups, unsigned widest,
- *                           uint8_t *out)
- *     8 values at each width, at most `widest`; returns where they end, and may write
- *     GPUFI_GROUP_WRITE_NBYTES more. */
+ *   F(pack_groups), a gpufi_pack_groups_fn */
 
 /* Plan a block, or the residuals of a sparse one that are not 0. In: residuals in `z`, the form so
  * far in block->form. Out: packed values in `z`, filled up to whole groups with zeros, the widths
@@ -43,10 +40,10 @@ static void F(write)(const uint8_t *residuals, const T *z, size_t count, const u
     const size_t groups = group_count(count);
     const size_t codes = write_codes(widths, groups, block, out);
     if (room - codes >= groups * block->width + GPUFI_GROUP_WRITE_NBYTES) {
-      F(pack_groups)(z, widths, groups, block->width, out + codes);
+      F(pack_groups)(z, widths, groups, out + codes);
     } else {
       uint8_t space[8 * GPUFI_BLOCK_VALUES + GPUFI_GROUP_WRITE_NBYTES];
-      const uint8_t *const end = F(pack_groups)(z, widths, groups, block->width, space);
+      const uint8_t *const end = F(pack_groups)(z, widths, groups, space);
       memcpy(out + codes, space, (size_t)(end - space));
     }
   }

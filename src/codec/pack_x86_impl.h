@@ -116,8 +116,9 @@ static void group_widths_64(const uint64_t *z, size_t groups, uint8_t *widths) {
   }
 }
 
-static uint8_t *pack_groups_8(const uint8_t *z, const uint8_t *widths, size_t groups,
-                              unsigned widest, uint8_t *out) {
+static uint8_t *pack_groups_8(const void *values, const uint8_t *widths, size_t groups,
+                              uint8_t *out) {
+  const uint8_t *const z = values;
   for (size_t k = 0; k < groups; k++) {
     const __m128i x = _mm_loadl_epi64((const __m128i *)(z + 8 * k));
     out = pack_values(_mm256_cvtepu8_epi32(x), widths[k], out);
@@ -125,8 +126,9 @@ static uint8_t *pack_groups_8(const uint8_t *z, const uint8_t *widths, size_t gr
   return out;
 }
 
-static uint8_t *pack_groups_16(const uint16_t *z, const uint8_t *widths, size_t groups,
-                               unsigned widest, uint8_t *out) {
+static uint8_t *pack_groups_16(const void *values, const uint8_t *widths, size_t groups,
+                               uint8_t *out) {
+  const uint16_t *const z = values;
   for (size_t k = 0; k < groups; k++) {
     const __m128i x = _mm_loadu_si128((const __m128i *)(z + 8 * k));
     out = pack_values(_mm256_cvtepu16_epi32(x), widths[k], out);
@@ -134,16 +136,18 @@ static uint8_t *pack_groups_16(const uint16_t *z, const uint8_t *widths, size_t 
   return out;
 }
 
-static uint8_t *pack_groups_32(const uint32_t *z, const uint8_t *widths, size_t groups,
-                               unsigned widest, uint8_t *out) {
+static uint8_t *pack_groups_32(const void *values, const uint8_t *widths, size_t groups,
+                               uint8_t *out) {
+  const uint32_t *const z = values;
   for (size_t k = 0; k < groups; k++) {
     out = pack_values(load_256(z + 8 * k), widths[k], out);
   }
   return out;
 }
 
-static uint8_t *pack_groups_64(const uint64_t *z, const uint8_t *widths, size_t groups,
-                               unsigned widest, uint8_t *out) {
+static uint8_t *pack_groups_64(const void *values, const uint8_t *widths, size_t groups,
+                               uint8_t *out) {
+  const uint64_t *const z = values;
   for (size_t k = 0; k < groups; k++) {
     if (widths[k] > 32) {
       out = pack_wide(z + 8 * k, widths[k], out);

@@ -126,12 +126,16 @@ size_t gpufi_used_count(size_t value_nbytes, const uint8_t *values, size_t count
 }
 
 void gpufi_mask_of(size_t value_nbytes, const uint8_t *values, size_t count, gpufi_mask *mask) {
-  memset(mask->bits, 0, sizeof(mask->bits));
   GPUFI_BY_NBYTES(value_nbytes, {
-    for (size_t i = 0; i < count; i++) {
-      T x;
-      memcpy(&x, values + i * sizeof(T), sizeof(T));
-      mask->bits[i / 8] |= (uint8_t)((x != 0) << (i % 8));
+    for (size_t i = 0; i < count; i += 8) {
+      const size_t end = count - i < 8 ? count - i : 8;
+      unsigned bits = 0;
+      for (size_t j = 0; j < end; j++) {
+        T x;
+        memcpy(&x, values + (i + j) * sizeof(T), sizeof(T));
+        bits |= (unsigned)(x != 0) << j;
+      }
+      mask->bits[i / 8] = (uint8_t)bits;
     }
   });
   mask->used_count = bit_count(mask->bits, (count + 7) / 8);

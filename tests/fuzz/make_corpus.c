@@ -98,6 +98,11 @@ static uint64_t wide(size_t i) {
   return noise(i) >> 4;
 }
 
+/* Groups of all bits, and of far fewer. */
+static uint64_t uneven(size_t i) {
+  return noise(i) >> i / 8 % 2 * 36;
+}
+
 static const seed seeds[] = {
     {"raw", {GPUF_DTYPE_UINT8, 1, {50}}, noise, false},
     {"constant", {GPUF_DTYPE_FLOAT64, 2, {9, 5}}, constant, false},
@@ -115,6 +120,12 @@ static const seed seeds[] = {
     {"rare_i32", {GPUF_DTYPE_INT32, 1, {1100}}, rare, false},
     {"rare_i64", {GPUF_DTYPE_INT64, 1, {1100}}, rare, false},
     {"wide_u64", {GPUF_DTYPE_UINT64, 1, {60}}, wide, false},
+    {"uneven_u16", {GPUF_DTYPE_UINT16, 1, {2200}}, uneven, false},
+    {"uneven_u32", {GPUF_DTYPE_UINT32, 1, {2200}}, uneven, false},
+    {"uneven_u64", {GPUF_DTYPE_UINT64, 1, {1100}}, uneven, false},
+    {"smooth_f64", {GPUF_DTYPE_FLOAT64, 3, {6, 9, 21}}, smooth, false},
+    {"smooth_c128", {GPUF_DTYPE_COMPLEX128, 2, {20, 25}}, smooth, false},
+    {"smooth_i8_thin", {GPUF_DTYPE_INT8, 4, {6, 13, 1, 20}}, smooth, false},
     {"bits_u8", {GPUF_DTYPE_UINT8, 1, {1100}}, bits, false},
     {"steps_i64", {GPUF_DTYPE_INT64, 1, {300}}, steps, false},
     {"few_f32", {GPUF_DTYPE_FLOAT32, 1, {1100}}, few, false},
