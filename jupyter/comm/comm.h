@@ -54,11 +54,19 @@ void gpufi_comm_reply_free(gpufi_comm_reply *reply);
 
 /* --- Creation --------------------------------------------------------------- */
 
+/* Where a tensor lies in an array that several servers hold together, a block each: the array's
+ * shape, and the block's first index along each of its axes, which are the tensor's. */
+typedef struct gpufi_comm_block {
+  bool is_given;
+  int64_t global_shape[GPUF_NDIM_MAX], start[GPUF_NDIM_MAX];
+} gpufi_comm_block;
+
 /* A tensor that a resolver found. `release` (may be NULL) is called once when the dispatcher needs
  * the tensor no more, on any thread. */
 typedef struct gpufi_comm_source {
   gpuf_tensor tensor;
-  char framework[32]; /* NUL-terminated; "" = leave it out of replies */
+  gpufi_comm_block block; /* all 0 for what is no block */
+  char framework[32];     /* NUL-terminated; "" = leave it out of replies */
   void (*release)(void *release_arg);
   void *release_arg;
 } gpufi_comm_source;
@@ -115,6 +123,8 @@ gpuf_status gpufi_comm_destroy(gpufi_comm *comm, int64_t timeout_ns, gpuf_error 
 
 typedef struct gpufi_comm_publish_options {
   const char *framework; /* as in gpufi_comm_source; NULL = "" */
+  /* As in gpufi_comm_block, a number an axis of the tensor's, copied; both NULL for no block. */
+  const int64_t *global_shape, *start;
   /* Called once when the tensor is unpublished or replaced and nobody reads or imports it any
    * more, on any thread, with no lock held; not if publishing fails. NULL for none. */
   void (*release)(void *release_arg);

@@ -154,7 +154,8 @@ static void list_values(const gpufi_comm *comm, gpufi_comm_listing *listing) {
 }
 
 static void add_tensor(gpufi_comm_listing *listing, const char *name, const char *framework,
-                       const gpuf_tensor *tensor, uint64_t generation, const char *problem) {
+                       const gpuf_tensor *tensor, const gpufi_comm_block *block,
+                       uint64_t generation, const char *problem) {
   char device[32] = "?";
   json_t *item = json_object();
   int failed = 0;
@@ -172,6 +173,11 @@ static void add_tensor(gpufi_comm_listing *listing, const char *name, const char
   failed |= json_object_set_new(item, "nbytes",
                                 gpufi_comm_json_u64(tensor ? gpuf_tensor_nbytes(tensor) : 0));
   failed |= json_object_set_new(item, "device", json_string(device));
+  if (block && block->is_given) {
+    failed |= json_object_set_new(item, "global_shape",
+                                  gpufi_comm_json_shape(block->global_shape, tensor->ndim));
+    failed |= json_object_set_new(item, "start", gpufi_comm_json_shape(block->start, tensor->ndim));
+  }
   if (generation > 0) {
     failed |= json_object_set_new(item, "generation", gpufi_comm_json_u64(generation));
   }
@@ -183,15 +189,16 @@ static void add_tensor(gpufi_comm_listing *listing, const char *name, const char
 }
 
 static bool list_tensor(gpufi_comm_listing *listing, const char *name, const char *framework,
-                        const gpuf_tensor *tensor, uint64_t generation, const char *problem) {
+                        const gpuf_tensor *tensor, const gpufi_comm_block *block,
+                        uint64_t generation, const char *problem) {
   char cut[PROBLEM_MAX_NBYTES + 1] = "";
   char family[sizeof(((gpufi_comm_source *)0)->framework)] = "";
   snprintf(cut, sizeof(cut), "%s", problem ? problem : "");
   snprintf(family, sizeof(family), "%s", framework ? framework : "");
   const size_t nbytes = 256 + quoted_nbytes(strlen(name)) + quoted_nbytes(strlen(family)) +
-                        quoted_nbytes(strlen(cut)) + (tensor ? 21 * (size_t)tensor->ndim : 0);
+                        quoted_nbytes(strlen(cut)) + (tensor ? 3 * 21 * (size_t)tensor->ndim : 0);
   if (admit(listing, nbytes)) {
-    add_tensor(listing, name, family, tensor, generation, problem ? cut : NULL);
+    add_tensor(listing, name, family, tensor, block, generation, problem ? cut : NULL);
   }
   return !listing->truncated && !listing->failed;
 }
@@ -201,7 +208,7 @@ bool gpufi_comm_listing_add(gpufi_comm_listing *listing, const char *name, const
   if (!gpufi_comm_name_valid(name, strlen(name))) {
     return !listing->truncated; /* it could not be asked for */
   }
-  return list_tensor(listing, name, framework, tensor, 0, problem);
+  return list_tensor(listing, name, framework, tensor, NULL, 0, problem);
 }
 
 gpufi_comm_code gpufi_comm_list(gpufi_comm *comm, int64_t skip, json_t *object, gpuf_error *err) {
@@ -213,7 +220,7 @@ gpufi_comm_code gpufi_comm_list(gpufi_comm *comm, int64_t skip, json_t *object, 
   for (const gpufi_comm_entry *entry = comm->entries; entry; entry = entry->next) {
     if (entry->published) {
       list_tensor(&listing, entry->name, entry->source.framework, &entry->source.tensor,
-                  entry->generation, NULL);
+                  &entry->source.block, entry->generation, NULL);
     }
   }
   pthread_mutex_unlock(&comm->lock);

@@ -147,7 +147,7 @@ gpufi_comm_code gpufi_comm_entry_acquire(gpufi_comm *comm, const gpufi_comm_requ
   if (code == COMM_OK && request->has_generation && found->generation != request->generation) {
     code = COMM_FAIL(err, COMM_STALE,
                      "%s is of generation %" PRIu64 ", not %" PRIu64
-                     ": its shape or type has changed, look at it again with list",
+                     ": its shape, type or place has changed, look at it again with list",
                      request->name, found->generation, request->generation);
     gpufi_comm_entry_release(found);
   }
@@ -169,6 +169,44 @@ bool gpufi_comm_same_memory(const gpuf_tensor *a, const gpuf_tensor *b) {
                 (size_t)a->ndim * sizeof(a->strides_nbytes[0])) == 0;
 }
 
+static bool same_block(const gpufi_comm_source *a, const gpufi_comm_source *b) {
+  const size_t nbytes = (size_t)a->tensor.ndim * sizeof(a->block.start[0]);
+  return a->block.is_given == b->block.is_given &&
+         memcmp(a->block.global_shape, b->block.global_shape, nbytes) == 0 &&
+         memcmp(a->block.start, b->block.start, nbytes) == 0;
+}
+
+/* The block that the options give, checked: it lies inside an array whose size can be told. */
+static gpuf_status take_block(const gpufi_comm_publish_options *options, const char *name,
+                              const gpuf_tensor *tensor, gpufi_comm_block *block, gpuf_error *err) {
+  int64_t nbytes = (int64_t)gpuf_dtype_nbytes(tensor->dtype);
+  if (!options->global_shape && !options->start) {
+    return GPUF_OK;
+  }
+  if (!options->global_shape || !options->start) {
+    return gpufi_fail(
+        err, GPUF_ERR_INVALID, 0, "%s has %s and no %s: give both, or neither for a whole array",
+        name, options->start ? "start" : "global_shape", options->start ? "global_shape" : "start");
+  }
+  block->is_given = true;
+  for (int32_t axis = 0; axis < tensor->ndim; axis++) {
+    const int64_t length = options->global_shape[axis], start = options->start[axis];
+    if (start < 0 || tensor->shape[axis] > length || start > length - tensor->shape[axis]) {
+      return gpufi_fail(err, GPUF_ERR_INVALID, 0,
+                        "axis %" PRId32 " of %s covers %" PRId64 " indices from start %" PRId64
+                        ", which are not inside the global length %" PRId64,
+                        axis, name, tensor->shape[axis], start, length);
+    }
+    if (length > 0 && __builtin_mul_overflow(nbytes, length, &nbytes)) {
+      return gpufi_fail(err, GPUF_ERR_INVALID, 0, "the global shape of %s has over 2^63 bytes",
+                        name);
+    }
+    block->global_shape[axis] = length;
+    block->start[axis] = start;
+  }
+  return GPUF_OK;
+}
+
 /* Under the lock: put `entry` in place of the one that has the name, which goes to *old. False if
  * there are too many. */
 static bool entry_install(gpufi_comm *comm, gpufi_comm_entry *entry, gpufi_comm_entry **old) {
@@ -177,7 +215,8 @@ static bool entry_install(gpufi_comm *comm, gpufi_comm_entry *entry, gpufi_comm_
   if (!*old && comm->counts.tensor_count >= comm->options.tensor_max) {
     return false;
   }
-  if (*old && same_type(&(*old)->source.tensor, &entry->source.tensor)) {
+  if (*old && same_type(&(*old)->source.tensor, &entry->source.tensor) &&
+      same_block(&(*old)->source, &entry->source)) {
     entry->generation = (*old)->generation;
   } else {
     entry->generation = ++comm->last_generation;
@@ -199,7 +238,8 @@ static bool republish(gpufi_comm *comm, const char *name, const gpufi_comm_sourc
   gpufi_comm_source old = {0};
   pthread_mutex_lock(&comm->lock);
   gpufi_comm_entry *entry = entry_find(comm, name);
-  const bool same = entry && gpufi_comm_same_memory(&entry->source.tensor, &source->tensor);
+  const bool same = entry && gpufi_comm_same_memory(&entry->source.tensor, &source->tensor) &&
+                    same_block(&entry->source, source);
   if (same) {
     old = entry->source;
     entry->source = *source;
@@ -231,6 +271,9 @@ gpuf_status gpufi_comm_publish(gpufi_comm *comm, const char *name, const gpuf_te
   gpuf_status status = gpufi_comm_name_check(name, err);
   if (status == GPUF_OK) {
     status = gpuf_tensor_check(tensor, err);
+  }
+  if (status == GPUF_OK && options) {
+    status = take_block(options, name, tensor, &source.block, err);
   }
   if (status != GPUF_OK) {
     return status;

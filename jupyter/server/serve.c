@@ -280,6 +280,8 @@ gpuf_status gpuf_publish(gpuf_server *server, const char *name, const gpuf_tenso
                          const gpuf_publish_options *options, gpuf_error *err) {
   gpufi_comm_publish_options own = {0};
   if (options) {
+    own.global_shape = options->global_shape;
+    own.start = options->start;
     own.release = options->release;
     own.release_arg = options->release_arg;
   }

@@ -130,23 +130,49 @@ static PyObject *serve_stop(PyObject *module, PyObject *capsule) {
 /* --- Publishing ---------------------------------------------------------------------------------
  */
 
+/* A tuple of integers, one for each axis. */
+static bool parse_axes(const char *what, PyObject *tuple, int32_t ndim, int64_t *values) {
+  if (PyTuple_Size(tuple) != ndim) {
+    if (!PyErr_Occurred()) {
+      PyErr_Format(PyExc_ValueError, "%s %R has not one number for each of %d axes", what, tuple,
+                   (int)ndim);
+    }
+    return false;
+  }
+  for (int32_t axis = 0; axis < ndim; axis++) {
+    values[axis] = PyLong_AsLongLong(PyTuple_GetItem(tuple, axis));
+  }
+  return !PyErr_Occurred();
+}
+
+/* `start` and `shape`: tuples, or both None. */
 static PyObject *serve_publish(PyObject *module, PyObject *args) {
   gpufi_py_state *state = gpufi_py_state_of_module(module);
   gpufi_py_import source;
   gpuf_error err;
-  PyObject *capsule, *x;
+  PyObject *capsule, *x, *start, *shape;
   const char *name;
+  int64_t block_start[GPUF_NDIM_MAX], global_shape[GPUF_NDIM_MAX];
   gpuf_status status;
-  if (!PyArg_ParseTuple(args, "OsO:serve_publish", &capsule, &name, &x)) {
+  if (!PyArg_ParseTuple(args, "OsOOO:serve_publish", &capsule, &name, &x, &start, &shape)) {
     return NULL;
   }
   gpuf_server *server = server_of(state, capsule);
   if (!server || gpufi_py_adapter_import(state, x, &source) < 0) {
     return NULL;
   }
+  const bool is_block = start != Py_None;
+  const int32_t ndim = source.tensor.ndim;
+  if (is_block && !(parse_axes("start", start, ndim, block_start) &&
+                    parse_axes("global_shape", shape, ndim, global_shape))) {
+    gpufi_py_import_clear(&source);
+    return NULL;
+  }
   const gpuf_publish_options options = {
       .release = gpufi_py_release_owner,
       .release_arg = source.keepalive,
+      .start = is_block ? block_start : NULL,
+      .global_shape = is_block ? global_shape : NULL,
   };
   Py_BEGIN_ALLOW_THREADS status = gpuf_publish(server, name, &source.tensor, &options, &err);
   Py_END_ALLOW_THREADS if (status != GPUF_OK) {

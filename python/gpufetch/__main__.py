@@ -73,7 +73,11 @@ def _parser() -> argparse.ArgumentParser:
     demo.set_defaults(run=_demo)
 
     attach = commands.add_parser("attach", help="watch a program that serves its tensors")
-    attach.add_argument("server", nargs="?", help="its name or connection file; without: list all")
+    attach.add_argument(
+        "server",
+        nargs="*",
+        help="its name or connection file; several, or a pattern: as one; without: list all",
+    )
     attach.add_argument("--interval", type=float, default=1.0, help="seconds (%(default)s)")
     attach.add_argument("--once", action="store_true", help="print once, and end")
     attach.add_argument("--no-stats", action="store_true", help="do not reduce the tensors")
@@ -132,13 +136,14 @@ def _repack(arguments: argparse.Namespace) -> int:
 def _attach(arguments: argparse.Namespace) -> int:
     from gpufetch import _watch
 
-    if arguments.server is None:
+    servers = arguments.server[0] if len(arguments.server) == 1 else arguments.server
+    if not servers:
         for line in _watch.server_lines():
             print(line)
     elif arguments.once:
-        _watch.show_once(arguments.server, with_stats=not arguments.no_stats)
+        _watch.show_once(servers, with_stats=not arguments.no_stats)
     else:
-        _watch.watch(arguments.server, arguments.interval, with_stats=not arguments.no_stats)
+        _watch.watch(servers, arguments.interval, with_stats=not arguments.no_stats)
     return 0
 
 

@@ -5,37 +5,43 @@ from __future__ import annotations
 import os
 import threading
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any, Literal, final
+from typing import Any, final
 
 import numpy as np
 import numpy.typing as npt
 
 from gpufetch import _core, _servers, _share
+from gpufetch._connection import At, Connection, Value
+from gpufetch._joint import JointConnection
 from gpufetch._link import Link, LinkLostError, ReplyError, dtype_of, number
 from gpufetch._remote_view import Counts, RemoteView, Slices
 from gpufetch._text import format_nbytes
 from gpufetch.lazy import LazyArray
 
-__all__ = ["Connection", "connect"]
-
-At = Literal["live", "step"]
+__all__ = ["Connection", "ServerConnection", "connect"]
 
 # Below this, messages are as quick as opening shared memory.
 _SHARE_NBYTES = 8 << 20
 
 
 @final
-class _Tensor:
-    """One published tensor, as the listing described it; what a LazyArray of it wraps."""
+class PublishedTensor:
+    """One published tensor, as the listing described it; what a LazyArray of it wraps.
 
-    def __init__(self, connection: Connection, item: Mapping[str, Any]) -> None:
+    The place of a block in its array was listed too, and must still be true: requests for a block
+    name the generation, and the server must not have started anew.
+    """
+
+    def __init__(self, connection: ServerConnection, item: Mapping[str, Any]) -> None:
         self._connection = connection
         self.name: str = item["name"]
         self.shape: tuple[int, ...] = tuple(item["shape"])
         self.dtype: np.dtype[Any] = dtype_of(item["dtype"])
         self.device: str = item["device"]
+        self.generation: int | None = item["generation"] if "global_shape" in item else None
+        self._instance = connection._instance
 
     def _gpufetch_view(self) -> RemoteView:
         return RemoteView(self)
@@ -52,13 +58,35 @@ class _Tensor:
             shared = self._connection._shared(self)
             if shared is not None:
                 key = tuple(i if isinstance(i, int) else slice(*i) for i in slices)
-                return _core.fetch(shared[key], out=out)
+                values = _core.fetch(shared[key], out=out)
+                self._check_instance()
+                return values
         values = np.empty(shape, self.dtype) if out is None else out
         self._connection._read(self, slices, values)
+        self._check_instance()
         return values
 
+    def request(self, op: str, slices: Slices, **more: Any) -> dict[str, Any]:
+        """A request for a part."""
+        if self.generation is not None:
+            more["generation"] = self.generation
+        return {"op": op, "name": self.name, "slices": slices, **more}
+
+    @property
+    def is_read_at_steps(self) -> bool:
+        """Whether each request is of a step of its own."""
+        return self._connection.at == "step"
+
+    def _check_instance(self) -> None:
+        if self.generation is not None and self._instance != self._connection._instance:
+            raise RuntimeError(
+                f"{self._connection.name} has started anew: look {self.name} up again"
+            )
+
     def _reduce(self, op: str, slices: Slices, **more: Any) -> tuple[dict[str, Any], list[Any]]:
-        return self._connection._request({"op": op, "name": self.name, "slices": slices, **more})
+        reply = self._connection._request(self.request(op, slices, **more))
+        self._check_instance()
+        return reply
 
     def reduce(
         self, slices: Slices, shape: tuple[int, ...], how: str
@@ -108,22 +136,13 @@ class _Tensor:
 
 
 @final
-class Connection(Mapping[str, LazyArray]):
-    """What a server publishes: a mapping from names to LazyArrays; from `connect`.
-
-    `run["u"]` is a LazyArray like a local one: slices, `overview`, `stats`, `histogram`, NumPy
-    functions and Dask pull what they need, when they need it. Contents are live; with
-    `at="step"` each read is done where the program has completed a step (`gpuf_publish_step`,
-    `Server.step`), one read at most 4 MiB.
-
-    When the server restarts, or the network fails, the next access connects anew.
-
-    May be used from any thread; requests go one after the other. As a context manager it closes at
-    the end of the block.
-    """
+class ServerConnection(Connection):
+    """A connection to one server."""
 
     def __init__(self, path: Path, timeout: float, at: At) -> None:
         self._path = path
+        server = _servers.describe(path)
+        self.label = server.name if server else path.stem  # of several, what tells them apart
         self._timeout = timeout
         self._lock = threading.RLock()  # guards all below
         self._link: Link | None = None
@@ -132,6 +151,8 @@ class Connection(Mapping[str, LazyArray]):
         self._sharing: str | None = None  # why large reads go by messages; None: they need not
         self._step: int | None = None
         self._time: float | None = None
+        self._instance = ""  # tells one start of the server from the next
+        self._seen = threading.local()  # .step: that of the last reply to this thread
         self.at: At = at
 
     # --- The mapping ---
@@ -139,10 +160,13 @@ class Connection(Mapping[str, LazyArray]):
     def __getitem__(self, name: str) -> LazyArray:
         for item in self._list()["tensors"]:
             if item["name"] == name:
-                if problem := item.get("problem"):
-                    raise ReplyError("unreadable", f"{name} cannot be read: {problem}")
-                return LazyArray(_Tensor(self, item))
+                return LazyArray(self._tensor(item))
         raise KeyError(name)
+
+    def _tensor(self, item: Mapping[str, Any]) -> PublishedTensor:
+        if problem := item.get("problem"):
+            raise ReplyError("unreadable", f"{item['name']} cannot be read: {problem}")
+        return PublishedTensor(self, item)
 
     def __iter__(self) -> Iterator[str]:
         return iter([item["name"] for item in self._list()["tensors"]])
@@ -152,68 +176,50 @@ class Connection(Mapping[str, LazyArray]):
 
     @property
     def name(self) -> str:
-        """The server's name."""
-        server = _servers.describe(self._path)
-        return server.name if server else self._path.stem
+        return self.label
 
     @property
-    def scalars(self) -> dict[str, int | float | str]:
-        """The values that are published beside the tensors."""
-        values: dict[str, int | float | str] = self._list()["values"]
+    def servers(self) -> Mapping[str, Connection]:
+        return {self.name: self}
+
+    @property
+    def scalars(self) -> dict[str, Value]:
+        values: dict[str, Value] = self._list()["values"]
         return values
 
     @property
-    def step(self) -> int | None:
-        """The step that the program completed last; None if it has said none."""
+    def steps(self) -> dict[str, int | None]:
         self._list()
-        return self._step
+        return {self.name: self._step}
 
     @property
     def time(self) -> float | None:
-        """The simulated time of that step."""
         self._list()
         return self._time
 
     def wait_step(self, timeout: float | None = None) -> int:
-        """Wait until the program completes a step that it has not yet, and return its number.
-
-        TimeoutError after `timeout` seconds (None: as `connect` was told).
-        """
         reply, _ = self._request({"op": "subscribe"}, timeout=timeout)
         return int(reply["step"])
 
     @property
     def data_path(self) -> str:
-        """How large reads travel: "shared memory", or "messages" and why."""
         return "shared memory" if self._sharing is None else f"messages: {self._sharing}"
 
     def close(self) -> None:
-        """Detach. The arrays that came from here cannot be read any more."""
         with self._lock:
             self._is_closed = True
             self._drop()
 
-    def __enter__(self) -> Connection:
-        return self
-
-    def __exit__(self, *reason: object) -> None:
-        self.close()
-
-    def __repr__(self) -> str:
+    def _describe(self) -> list[str]:
         if self._is_closed:
-            return f"<connection to {self._path.stem}, closed>"
-        try:
-            listing = self._list()
-        except Exception as error:  # a repr that raises hides the object
-            return f"<connection to {self._path.stem}: {error}>"
+            return [f"<connection to {self._path.stem}, closed>"]
+        listing = self._list()
         lines = [f"<connection to {self.name}, step {self._step}, time {self._time}>"]
         lines += [
-            f"  {item['name']}: {item['dtype']} {tuple(item['shape'])}, {item['device']}, "
-            f"{format_nbytes(int(item['nbytes']))}"
+            self._listing_line(item, format_nbytes(int(item["nbytes"])))
             for item in listing["tensors"]
         ]
-        lines += [f"  {name} = {value!r}" for name, value in listing["values"].items()]
-        return "\n".join(lines)
+        return lines + [f"  {name} = {value!r}" for name, value in listing["values"].items()]
 
     # --- Requests ---
 
@@ -229,6 +235,7 @@ class Connection(Mapping[str, LazyArray]):
         while self._link is None:
             try:
                 self._link = Link(self._path, max(0.2, deadline - time.monotonic()))
+                self._instance = self._link.instance
             except LinkLostError as error:
                 if time.monotonic() >= deadline:
                     raise TimeoutError(str(error)) from error
@@ -246,7 +253,7 @@ class Connection(Mapping[str, LazyArray]):
                 link = self._live_link(deadline)
                 try:
                     for reply in link.request(requests[done:], timeout or self._timeout):
-                        self._step = reply[0].get("step", self._step)
+                        self._step = self._seen.step = reply[0].get("step", self._step)
                         self._time = reply[0].get("time", self._time)
                         done += 1
                         yield reply
@@ -273,12 +280,12 @@ class Connection(Mapping[str, LazyArray]):
             listing["truncated"] = more["truncated"]
         return listing
 
-    def _read(self, tensor: _Tensor, slices: Slices, values: npt.NDArray[Any]) -> None:
+    def _read(self, tensor: PublishedTensor, slices: Slices, values: npt.NDArray[Any]) -> None:
         """Pull a part in messages into `values`, which is in C order."""
         flat, shape = values.reshape(-1).view(np.uint8), values.shape
         with self._lock:
             most = self._live_link(time.monotonic() + self._timeout).max_reply_nbytes
-            request = {"op": "read", "name": tensor.name, "slices": slices, "part": 0}
+            request = tensor.request("read", slices, part=0)
             first, (buffer,) = self._request(request)
             if (tuple(first["shape"]), dtype_of(first["dtype"])) != (shape, tensor.dtype):
                 raise RuntimeError(
@@ -297,7 +304,7 @@ class Connection(Mapping[str, LazyArray]):
                 start = reply["offset"]
                 flat[start : start + len(buffer)] = np.frombuffer(buffer, np.uint8)
 
-    def _shared(self, tensor: _Tensor) -> _core.DeviceArray | None:
+    def _shared(self, tensor: PublishedTensor) -> _core.DeviceArray | None:
         """The tensor's memory itself, where this process can open it."""
         if self._sharing is not None or self.at == "step" or tensor.device == "cpu:0":
             return None
@@ -307,6 +314,8 @@ class Connection(Mapping[str, LazyArray]):
                 return None
             try:
                 reply, _ = self._request({"op": "share", "name": tensor.name})
+                if tensor.generation not in (None, reply["generation"]):
+                    return None  # the read that follows is told so
                 handle = str(reply["handle"])
                 shared = self._attached.get(handle)
                 if shared is None:
@@ -330,24 +339,33 @@ class Connection(Mapping[str, LazyArray]):
 
 
 def connect(
-    server: str | os.PathLike[str], *, timeout: float = 30.0, at: At = "live"
+    server: str | os.PathLike[str] | Sequence[str | os.PathLike[str]],
+    *,
+    timeout: float = 30.0,
+    at: At = "live",
 ) -> Connection:
     """Attach to a program that serves tensors: a C simulation, or a Python one with `serve`.
 
     `server` is the server's name (`gpufetch attach` lists them) or the path of its connection file.
     The program is not stopped, and does not notice.
 
+    A list of these, or a pattern of names or paths ("run-*"), attaches to all of them: what each
+    has published as its block of a larger array (`start` and `global_shape` of `Server.publish` and
+    `gpuf_publish`) is one array here. A read goes to the servers whose blocks it touches.
+
     timeout : seconds that a request, with a connection anew if need be, may take.
-    at : "live" or "step", see `Connection.at`.
+    at : "live" or "step", see `Connection`.
 
     Raises FileNotFoundError if there is no such server, TimeoutError if it does not answer, and
     ImportError without jupyter_client.
     """
     if at not in ("live", "step"):
         raise ValueError(f'at={at!r} is neither "live" nor "step"')
-    connection = Connection(_servers.find(server), timeout, at)
+    attached = [ServerConnection(path, timeout, at) for path in _servers.find_all(server)]
+    several = _servers.is_several(server)
+    connection = JointConnection(attached) if several else attached[0]
     try:
-        connection._list()
+        len(connection)  # asks each server
     except BaseException:
         connection.close()
         raise

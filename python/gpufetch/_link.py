@@ -125,6 +125,7 @@ class Link:
             _raise(hello["error"])
         self.max_reply_nbytes = int(hello["limits"]["reply_nbytes"])
         self._in_flight = max(1, int(hello["limits"]["in_flight"]))
+        self.instance = str(hello["instance"])
 
     def close(self) -> None:
         """Close the comm; the server forgets this client."""

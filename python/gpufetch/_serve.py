@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import atexit
 import logging
+import operator
 import threading
 import weakref
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any, Literal, final
 
 from gpufetch import _core, _share  # noqa: F401  (the order of what runs at exit)
@@ -42,14 +43,34 @@ class Server:
         """What `jupyter console --existing` takes."""
         return self._connection_file
 
-    def publish(self, name: str, x: Any) -> None:
+    def publish(
+        self,
+        name: str,
+        x: Any,
+        *,
+        start: Sequence[int] | None = None,
+        global_shape: Sequence[int] | None = None,
+    ) -> None:
         """Offer the tensor `x` under `name`; one that has the name is replaced.
 
         x is any tensor that `fetch` takes, and is kept alive until it is withdrawn or replaced and
         nobody reads it any more. Clients read what it holds at that time: nothing is copied now.
+
+        Of a program of several ranks that each serve their own block of an array, `global_shape` is
+        the array's and `start` the block's first index along each axis; `connect([...])` then shows
+        one array. Blocks must not overlap: publish a view without ghost cells.
+
+        Raises ValueError for one of `start` and `global_shape` without the other, and for a block
+        that is not inside its array.
         """
+        if (start is None) != (global_shape is None):
+            raise ValueError(f"start={start}, global_shape={global_shape}: give both or neither")
+        block = [
+            None if numbers is None else tuple(map(operator.index, numbers))
+            for numbers in (start, global_shape)
+        ]
         with self._lock:
-            _core.serve_publish(self._handle, name, x)
+            _core.serve_publish(self._handle, name, x, *block)
 
     def unpublish(self, name: str, *, timeout: float | None = 0) -> None:
         """Withdraw a tensor or value.

@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import fnmatch
+import glob
 import json
 import os
+import re
 import socket
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-__all__ = ["ServerInfo", "find", "running", "runtime_folder"]
+__all__ = ["ServerInfo", "find", "find_all", "is_several", "running", "runtime_folder"]
 
 _FILE_MAX_NBYTES = 65536
 
@@ -105,6 +108,49 @@ def find(name: str | os.PathLike[str]) -> Path:
     in_folder = runtime_folder() / f"kernel-{name}.json"
     if in_folder.is_file():
         return in_folder
+    raise _not_found(name)
+
+
+def _not_found(name: str | os.PathLike[str]) -> FileNotFoundError:
     names = [server.name for server in running() if server.is_alive is not False]
     there = f"these are: {', '.join(names)}" if names else "none is"
-    raise FileNotFoundError(f"no server or connection file {name!s} is running: {there}")
+    return FileNotFoundError(f"no server or connection file {name!s} is running: {there}")
+
+
+Names = str | os.PathLike[str] | Sequence[str | os.PathLike[str]]
+
+
+def is_several(name: Names) -> bool:
+    """Whether several servers are meant: by a list, or a pattern with *, ? or [...]."""
+    if isinstance(name, str | os.PathLike):
+        return glob.has_magic(os.fspath(name)) and not Path(name).is_file()
+    return True
+
+
+def _by_number(path: Path) -> list[tuple[str, int]]:
+    """A key for sorting, by which run-10 comes after run-2."""
+    return [(text, int(digits or 0)) for text, digits in re.findall(r"(\D*)(\d*)", path.stem)]
+
+
+def _matching(pattern: str) -> list[Path]:
+    if "/" in pattern:
+        found = [Path(path) for path in glob.glob(os.path.expanduser(pattern))]
+    else:
+        found = [
+            server.connection_file
+            for server in running()
+            if server.is_alive is not False and fnmatch.fnmatchcase(server.name, pattern)
+        ]
+    if not found:
+        raise _not_found(pattern)
+    return sorted((path.resolve() for path in found), key=_by_number)
+
+
+def find_all(name: Names) -> list[Path]:
+    """The connection files of a name, of a pattern, or of each of a list; each file once."""
+    if isinstance(name, str | os.PathLike):
+        return _matching(os.fspath(name)) if is_several(name) else [find(name)]
+    paths = [path.resolve() for one in name for path in find_all(one)]
+    if not paths:
+        raise ValueError("no server is named: the list is empty")
+    return list(dict.fromkeys(paths))

@@ -8,6 +8,7 @@ import time
 
 from gpufetch import _servers
 from gpufetch._connect import Connection, connect
+from gpufetch._joint import listed
 from gpufetch._text import format_nbytes, table_lines
 
 __all__ = ["server_lines", "show_once", "watch"]
@@ -53,30 +54,41 @@ def _tensor_row(run: Connection, name: str, with_stats: bool) -> tuple[str, ...]
         stats = array.stats()
     except TypeError:  # a complex tensor has none
         return (*facts, "", "", "", "")
+    except RuntimeError as error:  # a block is missing
+        return (*facts, str(error), "", "", "")
     odd = stats.count - stats.finite_count
     return (*facts, f"{stats.min:.6g}", f"{stats.mean:.6g}", f"{stats.max:.6g}", str(odd or ""))
 
 
 def _screen(run: Connection, with_stats: bool) -> list[str]:
     names = list(run)
-    step = "no step yet" if run.step is None else f"step {run.step}, time {run.time:g}"
-    lines = [f"{run.name}: {step}", ""]
+    lines = [f"{run.name}: {_step_text(run)}", ""]
     lines += table_lines(
         [_columns(with_stats), *(_tensor_row(run, name, with_stats) for name in names)]
     )
-    values = run.scalars
-    if values:
-        lines += ["", *table_lines([(name, str(value)) for name, value in values.items()])]
-    return lines
+    differences = run.differences
+    values = [
+        (name, listed(differences[name]) if name in differences else str(value))
+        for name, value in run.scalars.items()
+    ]
+    return [*lines, "", *table_lines(values)] if values else lines
 
 
-def show_once(server: str, *, with_stats: bool) -> None:
+def _step_text(run: Connection) -> str:
+    steps = run.steps
+    if len(set(steps.values())) > 1:
+        return f"step {listed(steps)}"
+    step = next(iter(steps.values()))
+    return "no step yet" if step is None else f"step {step}, time {run.time:g}"
+
+
+def show_once(server: str | list[str], *, with_stats: bool) -> None:
     """Print what a server publishes."""
     with connect(server, timeout=_TIMEOUT_S) as run:
         print("\n".join(_screen(run, with_stats)))
 
 
-def watch(server: str, interval: float, *, with_stats: bool) -> None:
+def watch(server: str | list[str], interval: float, *, with_stats: bool) -> None:
     """Show what a server publishes, anew every `interval` seconds, until Ctrl-C."""
     if not interval > 0:
         raise ValueError(f"--interval {interval:g} is not above 0")

@@ -282,6 +282,68 @@ static void a_listing_has_tensors_and_values_and_goes_on_where_it_was_cut(void) 
   finish_with_field();
 }
 
+/* Whether member `key` of the only tensor of a listing holds these three numbers. */
+static bool listed_axes_are(const char *key, const int64_t *expected) {
+  answer a = ask("{\"op\": \"list\"}");
+  json_t *json = json_of(&a);
+  const json_t *item = json_array_get(json_object_get(json, "tensors"), 0);
+  const json_t *found = json_object_get(item, key);
+  bool equal = expected ? json_array_size(found) == 3 : !found;
+  for (size_t axis = 0; axis < 3 && expected; axis++) {
+    equal &= json_integer_value(json_array_get(found, axis)) == expected[axis];
+  }
+  json_decref(json);
+  gpufi_comm_reply_free(a.reply);
+  return equal;
+}
+
+static void a_block_is_listed_with_its_place_in_the_whole(void) {
+  const int64_t global_shape[] = {field_shape[0] + 7, field_shape[1], INT32_MAX};
+  const int64_t start[] = {7, 0, 100}, moved[] = {6, 0, 100};
+  gpufi_comm_publish_options options = {.global_shape = global_shape, .start = start};
+  start_with_field((gpufi_comm_options){0});
+  CHECK(listed_axes_are("global_shape", NULL) && listed_axes_are("start", NULL));
+  CHECK_OK(gpufi_comm_publish(comm, "field", &d_field, &options, &err));
+  CHECK(listed_axes_are("global_shape", global_shape) && listed_axes_are("start", start));
+  CHECK(listed_axes_are("shape", field_shape));
+  ask_code("{\"op\": \"stats\", \"name\": \"field\", \"generation\": 2}", "");
+  CHECK_OK(gpufi_comm_publish(comm, "field", &d_field, &options, &err));
+  ask_code("{\"op\": \"stats\", \"name\": \"field\", \"generation\": 2}", "");
+  options.start = moved;
+  CHECK_OK(gpufi_comm_publish(comm, "field", &d_field, &options, &err));
+  CHECK(listed_axes_are("start", moved));
+  ask_code("{\"op\": \"stats\", \"name\": \"field\", \"generation\": 2}", "stale");
+  CHECK_OK(gpufi_comm_publish(comm, "field", &d_field, NULL, &err));
+  CHECK(listed_axes_are("start", NULL));
+  finish_with_field();
+}
+
+static void a_block_outside_its_array_is_refused(void) {
+  const int64_t large = INT64_MAX / 8;
+  const struct {
+    int64_t start[3], global_shape[3];
+    const char *text;
+  } bad[] = {
+      {{-1, 0, 0}, {100, 100, 100}, "axis 0"},
+      {{0, 0, 1}, {field_shape[0], field_shape[1], field_shape[2]}, "axis 2"},
+      {{0, INT64_MAX, 0}, {100, INT64_MAX, 100}, "axis 1"},
+      {{0, 0, 0}, {field_shape[0], field_shape[1] - 1, field_shape[2]}, "axis 1"},
+      {{0, 0, 0}, {large, large, large}, "2^63"},
+  };
+  start_with_field((gpufi_comm_options){0});
+  for (size_t i = 0; i < sizeof(bad) / sizeof(bad[0]); i++) {
+    const gpufi_comm_publish_options options = {.global_shape = bad[i].global_shape,
+                                                .start = bad[i].start};
+    CHECK_FAILS(gpufi_comm_publish(comm, "b", &d_field, &options, &err), GPUF_ERR_INVALID,
+                bad[i].text);
+  }
+  const gpufi_comm_publish_options no_start = {.global_shape = field_shape};
+  const gpufi_comm_publish_options no_shape = {.start = field_shape};
+  CHECK_FAILS(gpufi_comm_publish(comm, "b", &d_field, &no_start, &err), GPUF_ERR_INVALID, "start");
+  CHECK_FAILS(gpufi_comm_publish(comm, "b", &d_field, &no_shape, &err), GPUF_ERR_INVALID, "both");
+  finish_with_field();
+}
+
 static void a_generation_tells_when_the_shape_has_changed(void) {
   char request[100];
   start_with_field((gpufi_comm_options){0});
@@ -446,6 +508,8 @@ int main(void) {
   TEST_ON_DEVICES(statistics_that_json_cannot_say_are_strings);
   TEST_ON_DEVICES(a_histogram_has_counts_and_edges);
   TEST_ON_DEVICES(a_listing_has_tensors_and_values_and_goes_on_where_it_was_cut);
+  TEST_ON_DEVICES(a_block_is_listed_with_its_place_in_the_whole);
+  TEST_ON_DEVICES(a_block_outside_its_array_is_refused);
   TEST_ON_DEVICES(a_generation_tells_when_the_shape_has_changed);
   TEST_ON_DEVICES(a_share_ends_with_its_tensor);
   TEST_ON_DEVICES(publishing_the_same_memory_again_leaves_its_shares);

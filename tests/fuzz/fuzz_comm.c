@@ -36,13 +36,15 @@ static void publish(gpufi_comm *comm) {
   static double values[6 * 5 * 4];
   const gpuf_device cpu = {GPUF_DEVICE_CPU, 0};
   const int64_t shape[3] = {6, 5, 4}, empty[2] = {0, 3}, wide[3] = {3, 700, 1000};
+  const int64_t global_shape[3] = {INT32_MAX, 5, 8}, start[3] = {INT32_MAX - 6, 0, 4};
+  const gpufi_comm_publish_options block = {.global_shape = global_shape, .start = start};
   gpuf_tensor x, e, w, p;
   gpuf_tensor_init(&x, values, cpu, GPUF_DTYPE_FLOAT64, 3, shape, NULL);
   gpuf_tensor_init(&e, values, cpu, GPUF_DTYPE_INT8, 2, empty, NULL);
   gpuf_tensor_init(&w, values, cpu, GPUF_DTYPE_UINT16, 3, wide, NULL);
   memset(w.strides_nbytes, 0, sizeof(w.strides_nbytes)); /* one element, again and again */
   gpuf_tensor_init(&p, values, cpu, GPUF_DTYPE_COMPLEX64, 0, NULL, NULL);
-  if (gpufi_comm_publish(comm, "x", &x, NULL, NULL) != GPUF_OK ||
+  if (gpufi_comm_publish(comm, "x", &x, &block, NULL) != GPUF_OK ||
       gpufi_comm_publish(comm, "e", &e, NULL, NULL) != GPUF_OK ||
       gpufi_comm_publish(comm, "w", &w, NULL, NULL) != GPUF_OK ||
       gpufi_comm_publish(comm, "p", &p, NULL, NULL) != GPUF_OK ||

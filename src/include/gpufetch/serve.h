@@ -85,6 +85,12 @@ typedef struct gpuf_publish_options {
    * thread, with no lock held; not if publishing fails. NULL for none. */
   void (*release)(void *release_arg);
   void *release_arg;
+  /* Of a program of several ranks that each serve their own block of an array: the array's shape,
+   * and the block's first index along each axis, as many numbers as the tensor has axes. Then
+   * `gpufetch.connect([...])` shows one array. Blocks must not overlap: leave ghost cells out of
+   * `tensor` by its pointer, shape and strides. Copied. Both NULL for an array that is whole. */
+  const int64_t *global_shape;
+  const int64_t *start;
 } gpuf_publish_options;
 
 /* Offer `tensor` (a device's or the CPU's, any layout) to clients under `name`: 1 to 200 bytes of

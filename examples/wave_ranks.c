@@ -1,0 +1,150 @@
+/* One rank of a program that is spread over several: each computes its rows of a travelling wave
+ * and serves them, and a notebook sees one array. Take it as the start of serving your own ranks.
+ *
+ *   ./wave_ranks --rank 0 --ranks 2 &
+ *   ./wave_ranks --rank 1 --ranks 2 &
+ *   python -c 'import gpufetch as gf; print(gf.connect("wave-*")["u"].overview((4, 4)).values)'
+ *
+ * With MPI, rank and ranks are what MPI_Comm_rank and MPI_Comm_size say; nothing else changes, for
+ * gpufetch knows no MPI. On several machines, let serve_options.ip be this machine's address, and
+ * JUPYTER_RUNTIME_DIR a folder that all share.
+ *
+ * Compile it against an installed gpufetch:
+ *   cc -O2 wave_ranks.c -o wave_ranks $(pkg-config --cflags --libs gpufetch) -lm
+ */
+#include <gpufetch/gpufetch.h>
+#include <gpufetch/serve.h>
+
+#include <inttypes.h>
+#include <math.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <time.h>
+
+static gpuf_error error; /* of the latest gpufetch call; this program has one thread */
+
+/* A gpufetch call whose last argument is &error. */
+#define CHECK(call)                                                                                \
+  do {                                                                                             \
+    if ((call) != GPUF_OK) {                                                                       \
+      fprintf(stderr, "wave_ranks: %s\n", error.message);                                          \
+      exit(1); /* NOLINT(concurrency-mt-unsafe): this program has one thread */                    \
+    }                                                                                              \
+  } while (0)
+
+/* Rows of the wave that a rank has: those that it computes, and a ghost row before and after, as a
+ * stencil would need them. */
+typedef struct slab {
+  int64_t shape[2];        /* of the whole wave */
+  int64_t first_row, rows; /* that this rank computes */
+  float *values;           /* rows + 2, on the host */
+  gpuf_tensor field;       /* rows + 2, on the device */
+} slab;
+
+static void slab_create(slab *s, int64_t rank, int64_t ranks) {
+  gpuf_device device;
+  void *data;
+  s->first_row = rank * s->shape[0] / ranks;
+  s->rows = (rank + 1) * s->shape[0] / ranks - s->first_row;
+  const int64_t shape[2] = {s->rows + 2, s->shape[1]};
+  const size_t nbytes = (size_t)(shape[0] * shape[1]) * sizeof(float);
+  s->values = malloc(nbytes);
+  if (!s->values) {
+    fprintf(stderr, "wave_ranks: no memory for %zu bytes\n", nbytes);
+    exit(1); /* NOLINT(concurrency-mt-unsafe): this program has one thread */
+  }
+  CHECK(gpuf_device_default(&device, &error));
+  CHECK(gpuf_alloc(device, nbytes, &data, &error));
+  CHECK(gpuf_tensor_init(&s->field, data, device, GPUF_DTYPE_FLOAT32, 2, shape, &error));
+}
+
+static void slab_destroy(slab *s) {
+  CHECK(gpuf_free(s->field.device, s->field.data, &error));
+  free(s->values);
+}
+
+/* The wave at a time, from -1 to 1; a period is 1 along each axis, and in time. */
+static void slab_compute(slab *s, double at) {
+  const double turn = 2 * acos(-1.0);
+  const gpuf_device cpu = {GPUF_DEVICE_CPU, 0};
+  gpuf_tensor from;
+  for (int64_t row = 0; row < s->rows + 2; row++) {
+    const double x = (double)(s->first_row + row - 1) / (double)s->shape[0];
+    for (int64_t column = 0; column < s->shape[1]; column++) {
+      const double y = (double)column / (double)s->shape[1];
+      s->values[row * s->shape[1] + column] = (float)sin(turn * (x + y - at));
+    }
+  }
+  CHECK(gpuf_tensor_init(&from, s->values, cpu, GPUF_DTYPE_FLOAT32, 2, s->field.shape, &error));
+  CHECK(gpuf_copy(&s->field, &from, NULL, &error));
+}
+
+/* What a rank serves of itself: its rows without the ghosts, and where they lie in the wave. */
+static void slab_publish(const slab *s, gpuf_server *server) {
+  const int64_t start[2] = {s->first_row, 0};
+  const gpuf_publish_options options = {.global_shape = s->shape, .start = start};
+  gpuf_tensor own = s->field;
+  CHECK(gpuf_tensor_slice(&own, 0, 1, 1, s->rows, &error));
+  CHECK(gpuf_publish(server, "u", &own, &options, &error));
+}
+
+static int64_t take(const char *option, const char *text, int64_t least) {
+  char *end = NULL;
+  const long long value = text ? strtoll(text, &end, 10) : -1;
+  if (!text || end == text || *end || value < least || value > INT32_MAX) {
+    fprintf(stderr, "wave_ranks: %s %s: expected an integer from %" PRId64 " to %d\n", option,
+            text ? text : "", least, INT32_MAX);
+    exit(1); /* NOLINT(concurrency-mt-unsafe): this program has one thread */
+  }
+  return value;
+}
+
+int main(int argc, char **argv) {
+  struct {
+    const char *name;
+    int64_t value, least;
+  } options[] = {{"--rank", 0, 0},       {"--ranks", 1, 1},  {"--rows", 1000, 1},
+                 {"--columns", 1000, 1}, {"--steps", -1, 0}, {"--ms", 10, 0}};
+  enum { RANK, RANKS, ROWS, COLUMNS, STEPS, MS, COUNT };
+  for (int i = 1; i < argc; i += 2) {
+    int found = 0;
+    while (found < COUNT && strcmp(argv[i], options[found].name) != 0) {
+      found++;
+    }
+    if (found == COUNT) {
+      fputs("usage: wave_ranks --rank R --ranks N [--rows N] [--columns N] [--steps N] [--ms N]\n"
+            "Without --steps it goes on until it is stopped; a step takes --ms milliseconds.\n",
+            stderr);
+      return 1;
+    }
+    options[found].value = take(argv[i], argv[i + 1], options[found].least);
+  }
+  const int64_t rank = options[RANK].value, ranks = options[RANKS].value;
+  slab s = {.shape = {options[ROWS].value, options[COLUMNS].value}};
+  if (rank >= ranks || ranks > s.shape[0]) {
+    fprintf(stderr, "wave_ranks: rank %" PRId64 " of %" PRId64 " has none of %" PRId64 " rows\n",
+            rank, ranks, s.shape[0]);
+    return 1;
+  }
+  slab_create(&s, rank, ranks);
+
+  char name[32];
+  gpuf_server *server;
+  const gpuf_serve_options serve_options = {.name = name, .jupyterlab = true};
+  snprintf(name, sizeof(name), "wave-%" PRId64, rank);
+  CHECK(gpuf_serve_start(&serve_options, &server, &error));
+  printf("serving: %s\n", gpuf_serve_connection_file(server));
+  fflush(stdout);
+
+  const struct timespec pause = {options[MS].value / 1000, options[MS].value % 1000 * 1000000};
+  for (int64_t step = 0; options[STEPS].value < 0 || step <= options[STEPS].value; step++) {
+    slab_compute(&s, 0.001 * (double)step);
+    slab_publish(&s, server);
+    CHECK(gpuf_publish_step(server, step, 0.001 * (double)step, &error));
+    nanosleep(&pause, NULL);
+  }
+  CHECK(gpuf_serve_stop(server, &error)); /* before the memory is freed */
+  slab_destroy(&s);
+  return 0;
+}
