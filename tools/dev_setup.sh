@@ -256,7 +256,7 @@ hdf5_environments() {
 # --- JupyterLab ----------------------------------------------------------------------------------
 
 # JupyterLab in an environment of its own, and the browser that opens its page: Debian has one; where
-# there is none, as on Ubuntu without snaps, the test of the page is skipped.
+# it cannot be had, as on Ubuntu without snaps, the test of the page is skipped.
 jupyterlab_environment() {
   export GPUFETCH_JUPYTERLAB="$root/.venv-jupyterlab"
   list=tests/jupyterlab/requirements.txt
@@ -270,10 +270,14 @@ jupyterlab_environment() {
   if { ! command -v chromium || ! command -v chromedriver; } >/dev/null && [ -r /etc/debian_version ] &&
     grep -q '^ID=debian' /etc/os-release; then
     say 'missing system packages, installing with apt-get: chromium chromium-driver'
-    quietly apt-update as_root apt-get update -q
-    quietly apt-chromium as_root env DEBIAN_FRONTEND=noninteractive apt-get install -q -y \
-      --no-install-recommends chromium chromium-driver
+    (install_chromium) || say 'no Chromium: the test of the page is skipped'
   fi
+}
+
+install_chromium() {
+  quietly apt-update as_root apt-get update -q
+  quietly apt-chromium as_root env DEBIAN_FRONTEND=noninteractive apt-get install -q -y \
+    --no-install-recommends chromium chromium-driver
 }
 
 # say_frameworks PYTHON: which frameworks that Python has, without importing them.

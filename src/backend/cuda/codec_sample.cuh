@@ -12,7 +12,7 @@ namespace gpufi {
 constexpr uint32_t kSampleParts = 4; /* thread blocks that share a chunk */
 constexpr uint32_t kSampleThreads = 256;
 constexpr uint32_t kPartGroups = GPUFI_SAMPLE_GROUPS / kSampleParts;
-constexpr uint32_t kSlots = GPUFI_DICTIONARY_SLOTS;
+constexpr uint32_t kSlots = 1024; /* a power of two, above 512 */
 
 /* Of the thread block that decides. */
 struct sample_shared {
