@@ -15,9 +15,10 @@
 #define CHUNK_NBYTES ((size_t)1 << 20)
 #define CHUNK_NBYTES_MAX ((size_t)32 << 20) /* the batches of longer ones would fill the device */
 #define CHUNK_ALIGN_NBYTES 16               /* between the raw chunks of a batch */
-#define BATCH_CHUNKS_MAX 16
+#define BATCH_NBYTES ((size_t)16 << 20)
+#define BATCH_CHUNKS_MAX 4096 /* what comes with each takes more memory than smaller chunks */
 /* A small tensor is cut into as many batches, so that the steps overlap. */
-#define BATCH_COUNT_MIN 4
+#define BATCH_COUNT_MIN 8
 /* One is encoded, one crosses, and two are decoded. */
 #define SLOT_COUNT 4
 /* Encodings on their way, and transfers: the next one is there before the end of one is noticed. */
@@ -68,7 +69,9 @@ gpuf_status gpufi_coded_plan(gpufi_copy *copy, const gpuf_tensor *host_side,
   const gpuf_status status = gpufi_chunks_init(&copy->chunks, &shape, 1, err);
   if (status == GPUF_OK) {
     const size_t chunk_count = (copy->nbytes - 1) / copy->chunks.raw_nbytes + 1;
-    copy->chunks.count = least((chunk_count - 1) / BATCH_COUNT_MIN + 1, BATCH_CHUNKS_MAX);
+    const size_t fitting = least(BATCH_NBYTES / copy->chunks.raw_nbytes, BATCH_CHUNKS_MAX);
+    const size_t wanted = (chunk_count - 1) / BATCH_COUNT_MIN + 1;
+    copy->chunks.count = fitting > 1 ? least(wanted, fitting) : 1;
     copy->thread_count = options->thread_count ? options->thread_count : gpufi_cpu_count();
     copy->thread_count =
         (int32_t)least((size_t)copy->thread_count, least(chunk_count, GPUFI_COPY_THREADS_MAX));

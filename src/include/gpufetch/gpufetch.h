@@ -304,10 +304,10 @@ typedef struct gpuf_future gpuf_future;
  *     elements of the CPU side's dtype travel.
  *   - With options->via GPUF_VIA_CODEC, the source's device encodes (docs/codec.md) and threads of
  *     the CPU decode into any layout, by default one a processor: for a link that is slower than
- *     they are. Takes up to 140 MiB of the device's memory and 70 MiB of pinned memory besides, and
- *     more for chunks longer than the default 1 MiB, of at most 32 MiB. Chunks that the device
- *     leaves to the CPU to encode cross as they are. Between two CPU sides it changes nothing; to a
- *     device it is GPUF_ERR_UNSUPPORTED.
+ *     they are. Takes up to 140 MiB of the device's memory and 70 MiB of pinned memory besides; for
+ *     chunks of 32 MiB, the longest that there are, twice that. Chunks that the device leaves to
+ *     the CPU to encode cross as they are. Between two CPU sides it changes nothing; to a device it
+ *     is GPUF_ERR_UNSUPPORTED.
  * `options` may be NULL. On failure to start, nothing is in flight and *future is NULL. */
 GPUF_API gpuf_status gpuf_copy_async(const gpuf_tensor *dst, const gpuf_tensor *src,
                                      const gpuf_copy_options *options, gpuf_future **future,
