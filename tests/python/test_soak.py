@@ -1,6 +1,6 @@
 """A server under clients of every kind, good and bad, ends with what it held at the start.
 
-GPUFETCH_SOAK_SECONDS says for how long; 3 by default.
+GPUFETCH_SOAK_SECONDS says for how long; 2 by default.
 """
 
 from __future__ import annotations
@@ -14,10 +14,10 @@ import socket
 import struct
 import subprocess
 import sys
-import threading
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -36,7 +36,7 @@ from gpufetch._link import LinkLostError
 
 pytestmark = needs_server
 
-SECONDS = float(os.environ.get("GPUFETCH_SOAK_SECONDS", "3"))
+SECONDS = float(os.environ.get("GPUFETCH_SOAK_SECONDS", "2"))
 THREADS = 4
 RESTART_S = 20.0
 MIB = 1 << 20
@@ -59,13 +59,14 @@ if mallinfo2:
 def footprint():
     gc.collect()
     pool = gf.pool.stats()
+    gf.pool.trim()
     heap = mallinfo2() if mallinfo2 else MallInfo2()
     with open("/proc/self/statm") as file:
         pages = int(file.read().split()[1])
     return {
         "replies": pool["used_nbytes"],
         "heap": heap.hblkhd + heap.uordblks,
-        "resident": pages * os.sysconf("SC_PAGE_SIZE"),
+        "resident": pages * os.sysconf("SC_PAGE_SIZE") - heap.fordblks,
         "descriptors": sorted(link(f"/proc/self/fd/{fd}") for fd in os.listdir("/proc/self/fd")),
         "threads": sorted(name(task) for task in os.listdir("/proc/self/task")),
     }
@@ -391,17 +392,14 @@ def busy(soak: Soak, seed: int, deadline: float) -> None:
 
 def soak_for(soak: Soak, seconds: float) -> None:
     deadline = time.monotonic() + seconds
-    threads = [
-        threading.Thread(target=busy, args=(soak, seed, deadline)) for seed in range(THREADS)
-    ]
-    for thread in threads:
-        thread.start()
-    # A client that a restart catches waits until its patience ends: too long for a short run.
-    while time.monotonic() + RESTART_S < deadline:
-        time.sleep(RESTART_S)
-        soak.restart()
-    for thread in threads:
-        thread.join()
+    with ThreadPoolExecutor(THREADS) as threads:
+        busy_ones = [threads.submit(busy, soak, seed, deadline) for seed in range(THREADS)]
+        # A client that a restart catches waits until its patience ends: too long for a short run.
+        while time.monotonic() + RESTART_S < deadline:
+            time.sleep(RESTART_S)
+            soak.restart()
+    for one in busy_ones:
+        one.result()
 
 
 @pytest.fixture
@@ -411,21 +409,38 @@ def soak(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Soak]:
         yield Soak(running)
 
 
+def short(held: Any) -> Any:
+    return dict(Counter(held)) if isinstance(held, list) else held
+
+
+def kinds(held: dict[str, Any]) -> tuple[Counter[str], int]:
+    """The threads by name, without those of streams, and the number of those.
+
+    A stream is made where reads meet that are not at the same time as a rule, and kept.
+    """
+    names = Counter(held["threads"])
+    return names, names.pop("gpufetch-stream")
+
+
+# jupyter_client's thread for heartbeats may come to its socket after the context is gone.
+@pytest.mark.filterwarnings("ignore::pytest.PytestUnhandledThreadExceptionWarning")
 def test_a_server_under_good_and_bad_clients_ends_as_it_began(soak: Soak) -> None:
     for deed in DEEDS:  # what is kept from a first time on
         attempt(soak, deed, random.Random(1))
     soak.restart()
+    soak_for(soak, min(SECONDS, 10))
     before = soak.settled()
     soak_for(soak, SECONDS)
-    soak.restart()
     after = soak.settled()
     print(f"\n{dict(soak.done)}, lost {dict(soak.lost)}, {soak.restarts // 2} restarts")
-    print(f"before {before}\nafter  {after}")
+    for name in before:
+        print(f"{name}: {short(before[name])} before, {short(after[name])} after")
     assert soak.failures == []
     assert set(soak.done) == {deed.__name__ for deed in DEEDS}
     assert after["replies"] == before["replies"] == 0
-    assert after["descriptors"] <= before["descriptors"]
-    assert after["threads"] <= before["threads"]
+    assert after["descriptors"] == before["descriptors"]
+    (threads, streams), (threads_before, streams_before) = kinds(after), kinds(before)
+    assert threads == threads_before and streams - streams_before < 8
     if "san.so" not in os.environ.get("LD_PRELOAD", ""):  # sanitizers keep what was freed
         assert after["heap"] - before["heap"] < 8 * MIB
-        assert after["resident"] - before["resident"] < 128 * MIB
+        assert after["resident"] - before["resident"] < 64 * MIB

@@ -164,6 +164,7 @@ static gpuf_status stream_start(int32_t device, stream **out, gpuf_error *err) {
     free(s);
     return gpufi_fail(err, GPUF_ERR_IO, code, "pthread_create for a stream: %s", strerror(code));
   }
+  pthread_setname_np(s->thread, "gpufetch-stream");
   s->next = streams;
   streams = s;
   *out = s;
