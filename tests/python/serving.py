@@ -93,10 +93,12 @@ def ask(
     return reply["content"]["data"], reply["buffers"]
 
 
-def open_comm(attached: BlockingKernelClient, comm_id: str, target: str = "gpufetch") -> list[str]:
+def open_comm(
+    attached: BlockingKernelClient, comm_id: str, target: str = "gpufetch", timeout: float = 10
+) -> list[str]:
     """Open a comm; the types of what was published for it."""
     sent = send(attached, "comm_open", {"comm_id": comm_id, "target_name": target, "data": {}})
-    return [message["msg_type"] for message in until_idle(attached, sent)]
+    return [message["msg_type"] for message in until_idle(attached, sent, timeout)]
 
 
 @contextlib.contextmanager
