@@ -114,8 +114,9 @@ bool gpufi_fixed_unpack(size_t value_nbytes, const uint8_t *bytes, size_t count,
   const size_t far =
       nbytes > GPUFI_GROUP_READ_NBYTES ? (nbytes - GPUFI_GROUP_READ_NBYTES) / width : 0;
   memset(widths, (int)width, groups);
-  memcpy(last, bytes + far * width, nbytes - far * width);
-  memset(last + nbytes - far * width, 0, GPUFI_GROUP_READ_NBYTES);
+  const size_t near = nbytes - far * width;
+  memcpy(last, bytes + far * width, near);
+  memset(last + near, 0, GPUFI_GROUP_READ_NBYTES);
   unpack(bytes, widths, far, &block, out);
   unpack(last, widths, groups - far, &block, out + far * GPUFI_GROUP_VALUES * value_nbytes);
   for (size_t i = count * value_nbytes; i < end; i++) {
