@@ -25,7 +25,8 @@ typedef struct gpufi_chunks {
   size_t count; /* > 0 */
 } gpufi_chunks;
 
-/* Where a chunk lies in the encoded buffer; the offset is a multiple of 16. */
+/* Where a chunk lies in the encoded buffer; the offset is a multiple of 16. Chunks of a batch may
+ * lie in any order. */
 typedef struct gpufi_chunk_place {
   uint64_t offset;
   uint64_t nbytes;

@@ -90,8 +90,8 @@ gpuf_status gpufi_batch_encode(gpufi_batch *b, const void *d_raw, gpuf_error *er
   return status == GPUF_OK ? gpufi_batch_mark(b, err) : status;
 }
 
-/* Chunks first to end-1, which are all encoded or all left, in one transfer to where those before
- * end. They take no more there than the encoder reserved for them. */
+/* Chunks first to end-1, each of which follows the one before it, in one transfer to where those
+ * before end. They take no more there than the encoder reserved for them. */
 static gpuf_status send_run(gpufi_batch *b, size_t first, size_t end, gpuf_error *err) {
   gpufi_chunk_place *const places = b->places;
   const size_t pitch = b->chunks.raw_pitch_nbytes;
@@ -108,6 +108,17 @@ static gpuf_status send_run(gpufi_batch *b, size_t first, size_t end, gpuf_error
   return status;
 }
 
+/* Whether chunk i can cross with the one before it: both left, or both encoded, with no more from
+ * one to the other than the encoder reserved for a chunk. */
+static bool follows(const gpufi_batch *b, size_t i) {
+  const gpufi_chunk_place before = b->places[i - 1], here = b->places[i];
+  if (before.nbytes == 0 || here.nbytes == 0) {
+    return before.nbytes == here.nbytes;
+  }
+  const size_t reserved = gpufi_chunks_encoded_nbytes(&b->chunks) / b->chunks.count;
+  return here.offset > before.offset && here.offset - before.offset <= reserved;
+}
+
 gpuf_status gpufi_batch_send(gpufi_batch *b, uint8_t *bytes, gpuf_error *err) {
   const size_t count = b->chunks.count;
   gpuf_status status = gpufi_batch_wait(b, err);
@@ -115,7 +126,7 @@ gpuf_status gpufi_batch_send(gpufi_batch *b, uint8_t *bytes, gpuf_error *err) {
   b->nbytes = 0;
   for (size_t first = 0, end; first < count && status == GPUF_OK; first = end) {
     end = first + 1;
-    while (end < count && (b->places[end].nbytes == 0) == (b->places[first].nbytes == 0)) {
+    while (end < count && follows(b, end)) {
       end++;
     }
     status = send_run(b, first, end, err);

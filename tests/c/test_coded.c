@@ -143,6 +143,25 @@ static void every_dtype_and_size_keeps_its_bits(void) {
   }
 }
 
+/* Ramps, which are predicted, between weights, which are ranked and lie behind them on the device.
+ */
+static void chunks_of_several_forms_arrive_in_order(void) {
+  const int64_t shape[2] = {400, 2048};
+  const gpuf_copy_options options = {.chunk_nbytes = 32 << 10, .via = GPUF_VIA_CODEC};
+  fixture f = fixture_create(GPUF_DTYPE_FLOAT16, 2, shape);
+  fill(&f, false, 17);
+  uint16_t *const values = f.sent.data;
+  for (size_t i = 0; i < f.nbytes / sizeof(*values); i++) {
+    const int exponent = 15 - __builtin_ctz(values[i] | 0x1000U);
+    const bool is_ramp = i / 2048 % 40 < 16;
+    values[i] = (uint16_t)(is_ramp ? i % 2048 : (values[i] & 0x83ffU) | (unsigned)exponent << 10);
+  }
+  CHECK_OK(gpuf_copy(&f.d_tensor, &f.sent, NULL, &err));
+  CHECK_OK(gpuf_copy(&f.received, &f.d_tensor, &options, &err));
+  CHECK(arrived(&f));
+  fixture_destroy(&f);
+}
+
 static void scalars_and_empty_tensors_are_copied(void) {
   const int64_t empty[2] = {3, 0};
   fixture f = fixture_create(GPUF_DTYPE_COMPLEX128, 0, NULL);
@@ -370,6 +389,7 @@ int main(void) {
   test_device = host_device;
   TEST(chunks_that_the_encoder_leaves_cross_as_they_are);
   TEST_ON_DEVICES(every_dtype_and_size_keeps_its_bits);
+  TEST_ON_DEVICES(chunks_of_several_forms_arrive_in_order);
   TEST_ON_DEVICES(scalars_and_empty_tensors_are_copied);
   TEST_ON_DEVICES(a_large_tensor_passes_through_every_slot);
   TEST_ON_DEVICES(a_cast_is_encoded_as_what_it_gives);

@@ -74,6 +74,12 @@ static gpuf_status encode_one(const gpufi_chunks *chunks, const uint8_t *raw, ui
   return status;
 }
 
+/* As a GPU does: the ranked chunks behind all others. */
+static bool comes_later(const gpufi_chunks *chunks, const uint8_t *encoded, size_t nbytes) {
+  return chunks->coding == GPUFI_CODING_GPUFETCH && nbytes != 0 &&
+         encoded[GPUFI_AT_MODE] == GPUFI_MODE_RANKED;
+}
+
 static gpuf_status encode_work(const void *args, gpuf_error *err) {
   const batch_args *const a = args;
   const gpufi_chunks *const chunks = &a->chunks;
@@ -85,12 +91,22 @@ static gpuf_status encode_work(const void *args, gpuf_error *err) {
   if (status == GPUF_OK) {
     status = resolve(a->d_scratch, gpufi_host_encode_scratch_nbytes(chunks), &b.scratch, err);
   }
-  for (size_t i = 0; i < chunks->count && status == GPUF_OK; i++) {
+  const uint64_t later = UINT64_MAX; /* the place of a chunk that comes in the second round */
+  for (size_t k = 0; k < 2 * chunks->count && status == GPUF_OK; k++) {
+    const size_t i = k % chunks->count;
+    const bool is_first = k < chunks->count;
+    if (!is_first && b.places[i].offset != later) {
+      continue;
+    }
     size_t nbytes = 0;
     status = encode_one(chunks, b.raw + i * chunks->raw_pitch_nbytes, b.encoded + at, &nbytes,
                         b.scratch, err);
-    b.places[i] = (gpufi_chunk_place){at, nbytes};
-    at = gpufi_round_up(at + nbytes, 16);
+    if (is_first && comes_later(chunks, b.encoded + at, nbytes)) {
+      b.places[i] = (gpufi_chunk_place){later, 0};
+    } else {
+      b.places[i] = (gpufi_chunk_place){at, nbytes};
+      at = gpufi_round_up(at + nbytes, 16);
+    }
   }
   if (status == GPUF_OK) {
     b.places[chunks->count] = (gpufi_chunk_place){at, 0};
