@@ -100,10 +100,11 @@ compute_sanitizer() {
   wrapper="compute-sanitizer --tool $1 --error-exitcode 99 --report-api-errors no"
   wrapper="$wrapper --target-processes all --log-file $out/$1-%p.txt"
   some='' every=1
-  if [ "$1" = racecheck ]; then some='copy layout many reduce' every=5; fi
+  if [ "$1" = racecheck ]; then some='codec_batch copy layout many reduce' every=5; fi
   # shellcheck disable=SC2086 # lists of words, here and below
   logged "gpu-$1-c" env GPUFETCH_TEST_EVERY="$every" meson test -C "$build" --no-rebuild \
-    --timeout-multiplier 5 --print-errorlogs --logbase "$1" --wrapper "$wrapper" $some || return 1
+    --timeout-multiplier 5 --print-errorlogs --logbase "$1" --wrapper "$wrapper" \
+    --no-suite cpu $some || return 1
   [ "$1" = memcheck ] || return 0
   # shellcheck disable=SC2086
   logged "gpu-$1-python" env GPUFETCH_STRESS_SECONDS=5 timeout 1800 $wrapper "$test_python" \
