@@ -425,6 +425,18 @@ static void a_chunk_of_another_shape_is_refused(void) {
   }
 }
 
+static void one_element_is_a_chunk_in_every_dtype(void) {
+  for (int dtype = 1; dtype <= GPUF_DTYPE_MAX; dtype++) {
+    const gpufi_chunk_shape shape = {(gpuf_dtype)dtype, 1, {1}};
+    fixture f;
+    fixture_init(&f, &shape, 2, false, GPUFI_CODING_GPUFETCH);
+    check_encoding_of(&f, CONSTANT);
+    check_encoding_of(&f, NOISE);
+    check_decoding_of(&f, NOISE);
+    fixture_fini(&f);
+  }
+}
+
 /* Weights in every type that is ranked, in chunks of one and of several runs. */
 static void ranked_chunks_keep_their_bits(void) {
   static const gpuf_dtype dtypes[] = {
@@ -467,6 +479,7 @@ int main(void) {
   TEST_BATCHES(damage_is_refused_and_hurts_no_other_chunk);
   TEST_BATCHES(a_place_outside_the_buffer_is_refused);
   TEST_BATCHES(a_chunk_of_another_shape_is_refused);
+  TEST_BATCHES(one_element_is_a_chunk_in_every_dtype);
   TEST_BATCHES(ranked_chunks_keep_their_bits);
   TEST_BATCHES(bitshuffle_chunks_are_those_of_the_cpu);
   return test_finish();

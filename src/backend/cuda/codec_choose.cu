@@ -208,7 +208,7 @@ __global__ void __launch_bounds__(kSampleThreads)
   const bool is_left = has_few_values(job, raw, &shared);
   if (threadIdx.x == 0) {
     state->is_left = is_left;
-    if (is_ranked && !is_left) {
+    if (is_ranked && !is_left && grid.axis_count != 0) { /* one element is always constant */
       state->is_ranked = true;
       state->transform = GPUFI_TRANSFORM_NONE;
       state->subset = 0;
