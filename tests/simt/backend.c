@@ -1,6 +1,5 @@
 #include "backend.h"
 
-#include "backend/cuda/bitshuffle.h"
 #include "backend/cuda/codec.h"
 #include "backend/host/host.h"
 #include "core/error.h"
@@ -34,8 +33,7 @@ static gpuf_status encode_work(const void *args, gpuf_error *err) {
   void *bytes[PART_COUNT];
   const gpuf_status status = resolve(j, bytes, err);
   if (status == GPUF_OK) {
-    (j->chunks.coding == GPUFI_CODING_BITSHUFFLE ? gpufi_cuda_bitshuffle : gpufi_cuda_encode)(
-        &j->chunks, bytes[RAW], bytes[ENCODED], bytes[PLACES], bytes[SCRATCH], NULL);
+    gpufi_cuda_encode(&j->chunks, bytes[RAW], bytes[ENCODED], bytes[PLACES], bytes[SCRATCH], NULL);
   }
   return status;
 }
@@ -55,11 +53,6 @@ static size_t raw_nbytes(const gpufi_chunks *chunks) {
   return chunks->count * chunks->raw_pitch_nbytes;
 }
 
-static size_t encode_scratch_nbytes(const gpufi_chunks *chunks) {
-  return chunks->coding == GPUFI_CODING_BITSHUFFLE ? gpufi_cuda_bitshuffle_scratch_nbytes(chunks)
-                                                   : gpufi_cuda_encode_scratch_nbytes(chunks);
-}
-
 static gpuf_status encode(int32_t device, const gpufi_chunks *chunks, const void *d_raw,
                           void *d_encoded, gpufi_chunk_place *d_places, void *d_scratch,
                           gpuf_stream stream, gpuf_error *err) {
@@ -68,7 +61,7 @@ static gpuf_status encode(int32_t device, const gpufi_chunks *chunks, const void
       {[RAW] = {(void *)d_raw, raw_nbytes(chunks)},
        [ENCODED] = {d_encoded, gpufi_chunks_encoded_nbytes(chunks)},
        [PLACES] = {d_places, GPUFI_CHUNKS_PLACE_COUNT(chunks->count) * sizeof(*d_places)},
-       [SCRATCH] = {d_scratch, encode_scratch_nbytes(chunks)}}};
+       [SCRATCH] = {d_scratch, gpufi_cuda_encode_scratch_nbytes(chunks)}}};
   return gpufi_host_enqueue(device, stream, encode_work, &j, sizeof(j), err);
 }
 
@@ -88,7 +81,7 @@ static gpuf_status decode(int32_t device, const gpufi_chunks *chunks, const void
 const gpufi_backend *simt_backend(void) {
   static gpufi_backend backend;
   backend = gpufi_backend_host;
-  backend.encode_scratch_nbytes = encode_scratch_nbytes;
+  backend.encode_scratch_nbytes = gpufi_cuda_encode_scratch_nbytes;
   backend.decode_scratch_nbytes = gpufi_cuda_decode_scratch_nbytes;
   backend.encode = encode;
   backend.decode = decode;

@@ -8,6 +8,7 @@
  *
  * Ranked chunks, whose blocks are packed in another way, are encoded by a second launch, behind all
  * others. */
+#include "backend/cuda/bitshuffle.h"
 #include "backend/cuda/codec.h"
 #include "backend/cuda/codec_encode.cuh"
 #include "backend/cuda/codec_header.cuh"
@@ -457,15 +458,24 @@ chunk_grid make_grid(const gpufi_chunks *chunks) {
 } // namespace gpufi
 
 size_t gpufi_cuda_encode_shared_nbytes(const gpufi_chunks *chunks) {
+  if (chunks->coding == GPUFI_CODING_BITSHUFFLE) {
+    return 0; /* as much as every GPU has */
+  }
   return sizeof(run_shared) + sizeof(rank_tables) + shared_nbytes(make_grid(chunks).value_nbytes);
 }
 
 size_t gpufi_cuda_encode_scratch_nbytes(const gpufi_chunks *chunks) {
+  if (chunks->coding == GPUFI_CODING_BITSHUFFLE) {
+    return gpufi_cuda_bitshuffle_scratch_nbytes(chunks);
+  }
   return encode_scratch(chunks, make_grid(chunks)).total();
 }
 
 cudaError_t gpufi_cuda_encode(const gpufi_chunks *chunks, const void *d_raw, void *d_encoded,
                               gpufi_chunk_place *d_places, void *d_scratch, cudaStream_t stream) {
+  if (chunks->coding == GPUFI_CODING_BITSHUFFLE) {
+    return gpufi_cuda_bitshuffle(chunks, d_raw, d_encoded, d_places, d_scratch, stream);
+  }
   encode_job job = {};
   job.grid = make_grid(chunks);
   const encode_scratch sizes(chunks, job.grid);

@@ -30,40 +30,17 @@ template <typename T>
 __device__ __forceinline__ void decode_run(const decode_job &job, uint32_t chunk,
                                            const run_place<T> &at, uint4 *run_bytes,
                                            ranked_shared *shared, chunk_sum *sum) {
-  decode_state *const state = &job.states[chunk];
+  const decode_state *const state = &job.states[chunk];
   const int lane = threadIdx.x % kWarp, warp = static_cast<int>(threadIdx.x) / kWarp;
-  const uint32_t *const runs =
-      job.run_offsets + static_cast<size_t>(chunk) * (job.grid.run_count + 1) + at.run;
   load_table({job.place, state->levels}, state->chunk + GPUFI_HEADER_NBYTES, &shared->tables);
-  load_descriptors(job.grid, *state, at.run, &shared->blocks);
-  const uint32_t nbytes = shared->blocks.offsets[GPUFI_RUN_BLOCKS];
   T r[kLaneGroups][kGroup];
-  clear_groups(r);
-  bool good = nbytes <= kRunNbytes<T>, sparse = false;
-  warp_mask mask;
-  uint32_t list_count = 0;
-  if (good) {
-    good = load_run(*state, runs[0], runs[1], nbytes, run_bytes, sum);
-    __syncthreads();
-    const uint32_t past = static_cast<uint32_t>(warp) * GPUFI_BLOCK_VALUES;
-    if (past < at.count) {
-      const uint32_t left = at.count - past, word = shared->blocks.descriptors[warp];
-      const bool unpacked = unpack_ranked<T>(
-          shared->tables, reinterpret_cast<const uint32_t *>(run_bytes),
-          shared->blocks.offsets[warp], word, left < GPUFI_BLOCK_VALUES ? left : GPUFI_BLOCK_VALUES,
-          lane, shared->tables.seconds[warp], &mask, &list_count, r);
-      good = __all_sync(kFull, good && unpacked);
-      sparse = good && block_fields(word).form & GPUFI_FORM_SPARSE;
-    }
-  }
-  if (__syncthreads_or(!good) != 0 && threadIdx.x == 0) {
-    state->is_bad = 1;
-  }
-  if (sparse) { /* the run's bytes are read */
-    T *const list = reinterpret_cast<T *>(run_bytes) + warp * GPUFI_BLOCK_VALUES;
-    store_list(r, list_count, lane, list);
-    expand_values(mask, list, lane, r);
-  }
+  unpack_run(
+      job, chunk, at, run_bytes, &shared->blocks, sum, r,
+      [&](uint32_t block_at, uint32_t word, uint32_t count, warp_mask *mask, uint32_t *list_count) {
+        return unpack_ranked<T>(shared->tables, reinterpret_cast<const uint32_t *>(run_bytes),
+                                block_at, word, count, lane, shared->tables.seconds[warp], mask,
+                                list_count, r);
+      });
   store_block(at, warp, lane, {GPUFI_TRANSFORM_NONE, state->swap != 0}, r);
 }
 

@@ -68,6 +68,47 @@ __device__ inline bool load_run(const decode_state &state, uint32_t begin, uint3
   return good;
 }
 
+/* What the run's blocks hold: each warp's into `r`, sparse ones spread out. `unpack` takes a
+ * block's place in `run_bytes`, its descriptor and the number of its values, and sets `r`, the mask
+ * and the length of the list as unpack_block does. Marks the chunk if anything is not right. All
+ * threads, which are then synchronized. */
+template <typename T, typename Unpack>
+__device__ __forceinline__ void
+unpack_run(const decode_job &job, uint32_t chunk, const run_place<T> &at, uint4 *run_bytes,
+           run_blocks *blocks, chunk_sum *sum, T r[kLaneGroups][kGroup], const Unpack &unpack) {
+  decode_state *const state = &job.states[chunk];
+  const int lane = threadIdx.x % kWarp, warp = static_cast<int>(threadIdx.x) / kWarp;
+  const uint32_t *const runs =
+      job.run_offsets + static_cast<size_t>(chunk) * (job.grid.run_count + 1) + at.run;
+  load_descriptors(job.grid, *state, at.run, blocks);
+  const uint32_t nbytes = blocks->offsets[GPUFI_RUN_BLOCKS];
+  clear_groups(r);
+  bool good = nbytes <= kRunNbytes<T>, sparse = false;
+  warp_mask mask;
+  uint32_t list_count = 0;
+  if (good) {
+    good = load_run(*state, runs[0], runs[1], nbytes, run_bytes, sum);
+    __syncthreads();
+    const uint32_t past = static_cast<uint32_t>(warp) * GPUFI_BLOCK_VALUES;
+    if (past < at.count) {
+      const uint32_t left = at.count - past, word = blocks->descriptors[warp];
+      const bool unpacked =
+          unpack(blocks->offsets[warp], word, left < GPUFI_BLOCK_VALUES ? left : GPUFI_BLOCK_VALUES,
+                 &mask, &list_count);
+      good = __all_sync(kFull, good && unpacked);
+      sparse = good && block_fields(word).form & GPUFI_FORM_SPARSE;
+    }
+  }
+  if (__syncthreads_or(!good) != 0 && threadIdx.x == 0) {
+    state->is_bad = 1;
+  }
+  if (sparse) { /* the run's bytes are read */
+    T *const list = reinterpret_cast<T *>(run_bytes) + warp * GPUFI_BLOCK_VALUES;
+    store_list(r, list_count, lane, list);
+    expand_values(mask, list, lane, r);
+  }
+}
+
 /* A warp's block of the run to the chunk's values. */
 template <typename T>
 __device__ __forceinline__ void store_block(const run_place<T> &at, int warp, int lane, loading how,

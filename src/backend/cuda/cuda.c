@@ -6,7 +6,6 @@
 #include <string.h>
 
 #include "backend/backend.h"
-#include "backend/cuda/bitshuffle.h"
 #include "backend/cuda/calls.h"
 #include "backend/cuda/codec.h"
 #include "backend/cuda/ipc.h"
@@ -350,11 +349,6 @@ static gpuf_status reduce(int32_t device, const gpufi_reduce *job, const void *d
   return status;
 }
 
-static size_t encode_scratch_nbytes(const gpufi_chunks *chunks) {
-  return chunks->coding == GPUFI_CODING_BITSHUFFLE ? gpufi_cuda_bitshuffle_scratch_nbytes(chunks)
-                                                   : gpufi_cuda_encode_scratch_nbytes(chunks);
-}
-
 /* Whether a thread block may have `needed` bytes of shared memory. */
 static gpuf_status check_shared(int32_t device, size_t needed, const char *verb, gpuf_error *err) {
   int there = 0;
@@ -373,17 +367,13 @@ static gpuf_status encode(int32_t device, const gpufi_chunks *chunks, const void
                           void *d_encoded, gpufi_chunk_place *d_places, void *d_scratch,
                           gpuf_stream stream, gpuf_error *err) {
   int previous;
-  const size_t needed = chunks->coding == GPUFI_CODING_BITSHUFFLE
-                            ? 0 /* as much as every GPU has */
-                            : gpufi_cuda_encode_shared_nbytes(chunks);
-  gpuf_status status = check_shared(device, needed, "encode", err);
+  gpuf_status status = check_shared(device, gpufi_cuda_encode_shared_nbytes(chunks), "encode", err);
   if (status == GPUF_OK) {
     status = enter(device, &previous, err);
   }
   if (status == GPUF_OK) {
     status = CUDA_CALL(
-        (chunks->coding == GPUFI_CODING_BITSHUFFLE ? gpufi_cuda_bitshuffle : gpufi_cuda_encode)(
-            chunks, d_raw, d_encoded, d_places, d_scratch, (cudaStream_t)stream));
+        gpufi_cuda_encode(chunks, d_raw, d_encoded, d_places, d_scratch, (cudaStream_t)stream));
     leave(device, previous);
   }
   return status;
@@ -441,7 +431,7 @@ const gpufi_backend gpufi_backend_cuda = {
     .ipc_close = gpufi_cuda_ipc_close,
     .reduce_scratch_nbytes = gpufi_cuda_reduce_scratch_nbytes,
     .reduce = reduce,
-    .encode_scratch_nbytes = encode_scratch_nbytes,
+    .encode_scratch_nbytes = gpufi_cuda_encode_scratch_nbytes,
     .decode_scratch_nbytes = gpufi_cuda_decode_scratch_nbytes,
     .encode = encode,
     .decode = decode,
