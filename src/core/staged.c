@@ -12,14 +12,29 @@ typedef struct worker {
   } pieces[GPUFI_LANE_SLOT_COUNT];
 } worker;
 
+/* The least of a fetch's last pieces; the next smaller ones cost more to start than they save. */
+#define LAST_PIECE_NBYTES ((size_t)1 << 20)
+
+/* A fetch ends with threads that move bytes while the link is idle: the pieces become smaller
+ * towards the end, so that the threads finish together. */
+static size_t next_piece_nbytes(const gpufi_copy *copy, size_t left) {
+  size_t nbytes = copy->piece_nbytes;
+  if (copy->direction == GPUFI_TO_HOST && copy->route == GPUFI_ROUTE_FLAT) {
+    size_t share = left / (2 * (size_t)copy->thread_count);
+    share -= share % copy->host_layout.element_nbytes;
+    share = share > LAST_PIECE_NBYTES ? share : LAST_PIECE_NBYTES;
+    nbytes = share < nbytes ? share : nbytes;
+  }
+  return left < nbytes ? left : nbytes;
+}
+
 /* The next piece, or 0 bytes when none is left or the copy has failed. */
 static size_t take_piece(gpuf_future *future, size_t *offset) {
   size_t nbytes = 0;
   pthread_mutex_lock(&future->lock);
   if (future->status == GPUF_OK) {
     *offset = future->next_offset;
-    nbytes = future->copy.nbytes - *offset;
-    nbytes = nbytes < future->copy.piece_nbytes ? nbytes : future->copy.piece_nbytes;
+    nbytes = next_piece_nbytes(&future->copy, future->copy.nbytes - *offset);
     future->next_offset += nbytes;
   }
   pthread_mutex_unlock(&future->lock);
