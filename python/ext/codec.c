@@ -6,7 +6,7 @@
 #include "core/runtime.h"
 
 #define CAPSULE "gpufetch._core.codec"
-#define BATCH_NBYTES ((size_t)16 << 20)
+#define BATCH_NBYTES ((size_t)32 << 20)
 #define SLOT_COUNT 4
 
 /* A tensor's chunks, one an index of its first axis. Used by one thread at a time. */
