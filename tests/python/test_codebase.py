@@ -245,7 +245,7 @@ def test_readme_c_example_works_with_an_installed_library(
     (example,) = readme_blocks("c")
     prefix = tmp_path / "prefix"
     meson = [sys.executable, "-m", "mesonbuild.mesonmain"]
-    options = ["-Dcuda=disabled", "-Dlibdir=lib", f"-Dprefix={prefix}"]
+    options = ["-Dcuda=disabled", "-Dbuildtype=debug", "-Dlibdir=lib", f"-Dprefix={prefix}"]
     run(*meson, "setup", tmp_path / "build", ROOT, *options)
     run(*meson, "install", "-C", tmp_path / "build", "--quiet")
     assert {path.name for path in (prefix / "include" / "gpufetch").iterdir()} == {
