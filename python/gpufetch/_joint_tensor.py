@@ -225,10 +225,12 @@ def joined_stats(parts: Sequence[dict[str, Any]]) -> dict[str, Any]:
     if n == 0:
         return {**total, "mean": parts[0]["mean"], "variance": parts[0]["variance"]}
     weights = [part["finite_count"] / n for part in finite]
-    mean = math.fsum(w * part["mean"] for w, part in zip(weights, finite, strict=True))
+    means = [part["mean"] for part in finite]
+    mean = math.fsum(w * m for w, m in zip(weights, means, strict=True))
+    mean = min(max(mean, min(means)), max(means))  # the weights are rounded
     variance = math.fsum(
-        w * (part["variance"] + (part["mean"] - mean) ** 2)
-        for w, part in zip(weights, finite, strict=True)
+        w * (part["variance"] + (m - mean) * (m - mean))
+        for w, m, part in zip(weights, means, finite, strict=True)
     )
     return {**total, "mean": mean, "variance": variance}
 

@@ -209,6 +209,19 @@ def test_reductions_are_those_of_one_server(whole: Any) -> None:
             assert repr(far_bins) == repr(near_bins)
 
 
+@pytest.mark.parametrize(
+    ("first", "rest", "mean", "variance"), [(7, 7, 7, 0), (3e200, 0, 1e200, np.inf)]
+)
+def test_a_mean_stays_within_the_values_and_a_variance_may_be_infinite(
+    first: float, rest: float, mean: float, variance: float
+) -> None:
+    whole = np.array([first] * 4 + [rest] * 8, np.float64)
+    with ranks(whole, cut(whole.shape, [[4]])), gf.connect("rank-*") as run:
+        stats = run["u"].stats()
+        assert min(first, rest) <= stats.mean <= max(first, rest)
+        assert stats.mean == pytest.approx(mean, rel=1e-15) and stats.variance == variance
+
+
 def test_equal_blocks_take_one_request_each(monkeypatch: pytest.MonkeyPatch) -> None:
     whole = RNG.normal(size=(1000, 30)).astype(np.float32)
     with ranks(whole, cut(whole.shape, [[250, 500, 750], []])), gf.connect("rank-*") as run:
