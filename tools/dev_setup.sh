@@ -123,12 +123,14 @@ find_nvcc() {
 
 checksum() { cat "$@" | sha256sum | cut -c1-32; }
 
+# Python compiles what it imports; pip would compile all, which takes longer than installing.
 python_environment() {
   want="$(checksum requirements-dev.txt) $("$python" -c 'import sys; print(sys.version)')"
   if [ ! -x "$venv/bin/python" ] || [ "$(cat "$venv/dev-stamp" 2>/dev/null)" != "$want" ]; then
     say "installing the pinned Python packages into .venv"
     python_works "$venv/bin/python" || quietly venv "$python" -m venv --clear "$venv"
-    quietly pip "$venv/bin/python" -m pip install --no-input -r requirements-dev.txt
+    quietly pip "$venv/bin/python" -m pip install --no-input --no-compile \
+      -r requirements-dev.txt
     printf '%s\n' "$want" >"$venv/dev-stamp"
   fi
   PATH=$venv/bin:$PATH
@@ -181,12 +183,13 @@ gpu_architecture() {
   nvidia-smi --query-gpu=compute_cap --format=csv,noheader 2>/dev/null | head -n 1 | tr -d .
 }
 
-# For the GPU that is here, or one architecture for none: each takes minutes of nvcc.
+# For the GPU that is here, or one architecture for none: each takes minutes of nvcc. In CI warnings
+# are errors in this build, so that lint needs none of its own.
 everyday_build() {
   set_up
   say "building in ${build##*/}/"
   architecture=$(gpu_architecture)
-  compile "$build" "$cuda" -Dgpu_architectures="${architecture:-90}"
+  compile "$build" "$cuda" -Dgpu_architectures="${architecture:-90}" ${CI:+-Dwerror=true}
   use_build "$build"
 }
 
@@ -218,7 +221,7 @@ framework_environment() {
     say "installing CPU builds of the frameworks into .venv-frameworks (minutes, 3 GB)"
     quietly venv-frameworks "$python" -m venv --clear "$framework_venv"
     torch=$(grep '^torch==' requirements-frameworks.txt)
-    set -- "$framework_venv/bin/python" -m pip install --no-input
+    set -- "$framework_venv/bin/python" -m pip install --no-input --no-compile
     "$@" "$torch+cpu" >"$logs/pip-torch.log" 2>&1 ||
       quietly pip-torch "$@" --index-url https://download.pytorch.org/whl/cpu "$torch"
     quietly pip-frameworks "$@" -r requirements-frameworks.txt
@@ -247,8 +250,8 @@ hdf5_environments() {
     [ "$(cat "$environment/dev-stamp" 2>/dev/null)" != "$want" ] || continue
     say "installing the packages of $list into .venv-hdf5/$name"
     quietly "venv-$name" "$python" -m venv --clear "$environment"
-    quietly "pip-$name" "$environment/bin/python" -m pip install --no-input --only-binary :all: \
-      -r "$list"
+    quietly "pip-$name" "$environment/bin/python" -m pip install --no-input --no-compile \
+      --only-binary :all: -r "$list"
     printf '%s\n' "$want" >"$environment/dev-stamp"
   done
 }
@@ -264,7 +267,8 @@ jupyterlab_environment() {
   if [ "$(cat "$GPUFETCH_JUPYTERLAB/dev-stamp" 2>/dev/null)" != "$want" ]; then
     say "installing the packages of $list into .venv-jupyterlab"
     quietly venv-jupyterlab "$python" -m venv --clear "$GPUFETCH_JUPYTERLAB"
-    quietly pip-jupyterlab "$GPUFETCH_JUPYTERLAB/bin/python" -m pip install --no-input -r "$list"
+    quietly pip-jupyterlab "$GPUFETCH_JUPYTERLAB/bin/python" -m pip install --no-input --no-compile \
+      -r "$list"
     printf '%s\n' "$want" >"$GPUFETCH_JUPYTERLAB/dev-stamp"
   fi
   if { ! command -v chromium || ! command -v chromedriver; } >/dev/null && [ -r /etc/debian_version ] &&
