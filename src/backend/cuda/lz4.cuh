@@ -113,7 +113,7 @@ __device__ uint32_t lz4_encode(lz4_shared<kRawNbytes> *shared, uint32_t nbytes, 
     const uint32_t matches = __ballot_sync(kFull, found);
     const int first = matches ? __ffs(static_cast<int>(matches)) - 1 : kWarp - 1;
     const uint32_t seen = kFull >> (kWarp - 1 - first); /* lanes up to the first match */
-    __syncwarp(); /* the table is read */
+    __syncwarp();                                       /* the table is read */
     if (counts && (seen >> lane & 1) && (alike & seen & ~((2u << lane) - 1)) == 0) {
       shared->last[hash] = static_cast<uint16_t>(here);
     }
