@@ -1,264 +1,6 @@
 /* Batches of chunks encoded and decoded by a device, against the codec for one chunk on the CPU. */
-#include <math.h>
-
-#include "backend/backend.h"
 #include "codec/bitshuffle.h"
-#include "codec/format.h"
-#include "core/runtime.h"
-#include "devices.h"
-#ifdef TEST_KERNELS_ON_CPU
-#include "backend.h"
-#endif
-
-static gpuf_error err;
-static uint64_t random_state = 7;
-
-static uint64_t below(uint64_t limit) {
-  return random_below(&random_state, limit);
-}
-
-/* --- data ---------------------------------------------------------------- */
-
-typedef enum pattern {
-  NOISE,
-  CONSTANT,
-  SPARSE,
-  RAMP,
-  FEW_BITS,
-  WAVES,
-  ROWS_ALIKE,
-  SPECIAL,
-  WEIGHTS, /* floats with a bell-shaped distribution */
-  PRUNED,  /* the same, most of them 0 */
-  PATTERN_COUNT,
-} pattern;
-
-static uint64_t wave(const gpufi_chunk_shape *shape, size_t element, size_t value_nbytes) {
-  double sum = 1.5;
-  uint64_t bits = 0;
-  for (int32_t a = shape->ndim - 1; a >= 0; a--) {
-    sum += sin(0.05 * (double)(element % shape->dims[a]) + a);
-    element /= shape->dims[a];
-  }
-  sum += 1e-4 * (double)below(1000);
-  if (value_nbytes == 8) {
-    memcpy(&bits, &sum, 8);
-    return bits;
-  }
-  const float single = (float)sum;
-  memcpy(&bits, &single, 4);
-  return bits >> (32 - 8 * value_nbytes);
-}
-
-/* Roughly normal, in the bits of a float of `value_nbytes`; of two bytes, bfloat16. */
-static uint64_t weight(size_t value_nbytes) {
-  double sum = -6;
-  uint64_t bits = 0;
-  for (int i = 0; i < 12; i++) {
-    sum += (double)below(1 << 20) / (1 << 20);
-  }
-  if (value_nbytes == 8) {
-    memcpy(&bits, &sum, 8);
-    return bits;
-  }
-  const float narrow = (float)sum;
-  memcpy(&bits, &narrow, 4);
-  return bits >> (value_nbytes == 4 ? 0 : value_nbytes == 2 ? 16 : 20);
-}
-
-static uint64_t pattern_value(pattern kind, const gpufi_chunk_shape *shape, size_t element,
-                              size_t value_nbytes) {
-  static const uint64_t special[] = {0, 0x8000000000000000u, 0x7ff8000000000001u,
-                                     0xff80000080000000u, UINT64_MAX};
-  uint64_t noise;
-  fill_random(&noise, sizeof(noise), ++random_state);
-  switch (kind) {
-  case NOISE:
-    return noise;
-  case CONSTANT:
-    return 0x8877665544332211u;
-  case SPARSE:
-    return below(40) == 0 ? noise : 0;
-  case RAMP:
-    return 1000000 + 3 * element + below(5);
-  case FEW_BITS:
-    return (element % 200 + below(3)) << 5;
-  case WAVES:
-    return wave(shape, element, value_nbytes);
-  case ROWS_ALIKE:
-    return element % shape->dims[shape->ndim - 1] * 0x9e3779b97f4a7c15u >> 9;
-  case WEIGHTS:
-    return weight(value_nbytes);
-  case PRUNED:
-    return below(4) == 0 ? weight(value_nbytes) : 0;
-  default:
-    return special[below(5)] >> (64 - 8 * value_nbytes);
-  }
-}
-
-static void fill_chunk(uint8_t *raw, const gpufi_chunk_shape *shape, pattern kind) {
-  gpufi_geometry g;
-  gpufi_geometry_init(&g, shape);
-  for (size_t i = 0; i < g.value_count; i++) {
-    const uint64_t value = pattern_value(kind, shape, i / g.component_count, g.value_nbytes);
-    memcpy(raw + i * g.value_nbytes, &value, g.value_nbytes);
-  }
-}
-
-static gpufi_chunk_shape random_shape(uint64_t most) {
-  static const uint32_t usual[] = {1, 2, 3, 7, 8, 9, 16, 31, 32, 33, 64, 100, 256};
-  gpufi_chunk_shape shape = {.dtype = (gpuf_dtype)(1 + below(GPUF_DTYPE_MAX)),
-                             .ndim = 1 + (int32_t)below(below(3) ? 4 : GPUFI_CODEC_NDIM_MAX)};
-  uint64_t left = 1 + below(below(4) ? most : 300);
-  for (int32_t a = shape.ndim - 1; a >= 0; a--) {
-    uint64_t length = below(2) ? usual[below(13)] : 1 + below(200);
-    length = a == 0 || length > left ? left : length;
-    shape.dims[a] = (uint32_t)length;
-    left = left / length > 0 ? left / length : 1;
-  }
-  return shape;
-}
-
-/* --- a batch on the device ------------------------------------------------- */
-
-typedef struct fixture {
-  const gpufi_backend *backend;
-  gpuf_stream stream;
-  gpufi_chunks chunks;
-  size_t raw_nbytes, encoded_nbytes;
-  uint8_t *raw, *encoded; /* on the host, as are the places and the verdicts */
-  gpufi_chunk_place *places;
-  uint32_t *verdicts;
-  void *d_raw, *d_encoded, *d_places, *d_verdicts, *d_encode_scratch, *d_decode_scratch;
-} fixture;
-
-/* Whether the CUDA kernels run: on a GPU, or on the CPU in the program that is made for it. */
-static bool kernels_run(void) {
-#ifdef TEST_KERNELS_ON_CPU
-  return true;
-#else
-  return test_device.kind == GPUF_DEVICE_CUDA;
-#endif
-}
-
-static const gpufi_backend *find_backend(void) {
-#ifdef TEST_KERNELS_ON_CPU
-  return simt_backend();
-#else
-  const gpufi_backend *backend;
-  CHECK_OK(gpufi_backend_for(test_device, &backend, &err));
-  return backend;
-#endif
-}
-
-static void *allocate(size_t nbytes) {
-  void *d_ptr;
-  CHECK_OK(gpuf_alloc(test_device, nbytes, &d_ptr, &err));
-  return d_ptr;
-}
-
-static void fixture_init(fixture *f, const gpufi_chunk_shape *shape, size_t count, bool big_endian,
-                         gpufi_coding coding) {
-  memset(f, 0, sizeof(*f));
-  f->backend = find_backend();
-  CHECK_OK(f->backend->stream_create(test_device.index, &f->stream, &err));
-  CHECK_OK(gpufi_chunks_init(&f->chunks, shape, count, &err));
-  f->chunks.big_endian = big_endian;
-  f->chunks.coding = coding;
-  f->raw_nbytes = count * f->chunks.raw_pitch_nbytes;
-  f->encoded_nbytes = gpufi_chunks_encoded_nbytes(&f->chunks);
-  f->raw = calloc(1, f->raw_nbytes);
-  f->encoded = calloc(1, f->encoded_nbytes);
-  f->places = calloc(GPUFI_CHUNKS_PLACE_COUNT(count), sizeof(*f->places));
-  f->verdicts = calloc(count, sizeof(*f->verdicts));
-  f->d_raw = allocate(f->raw_nbytes);
-  f->d_encoded = allocate(f->encoded_nbytes);
-  f->d_places = allocate(GPUFI_CHUNKS_PLACE_COUNT(count) * sizeof(*f->places));
-  f->d_verdicts = allocate(count * sizeof(*f->verdicts));
-  f->d_encode_scratch = allocate(f->backend->encode_scratch_nbytes(&f->chunks));
-  f->d_decode_scratch = allocate(f->backend->decode_scratch_nbytes(&f->chunks));
-}
-
-static void fixture_fini(fixture *f) {
-  void *const d_ptrs[] = {f->d_raw,      f->d_encoded,        f->d_places,
-                          f->d_verdicts, f->d_encode_scratch, f->d_decode_scratch};
-  for (size_t i = 0; i < sizeof(d_ptrs) / sizeof(d_ptrs[0]); i++) {
-    CHECK_OK(gpuf_free(test_device, d_ptrs[i], &err));
-  }
-  CHECK_OK(f->backend->stream_destroy(test_device.index, f->stream, &err));
-  free(f->raw);
-  free(f->encoded);
-  free(f->places);
-  free(f->verdicts);
-}
-
-static void transfer(void *h_ptr, void *d_ptr, size_t nbytes, bool upload) {
-  const int64_t shape[1] = {(int64_t)nbytes};
-  gpuf_tensor device, host;
-  CHECK_OK(gpuf_tensor_init(&device, d_ptr, test_device, GPUF_DTYPE_UINT8, 1, shape, &err));
-  CHECK_OK(gpuf_tensor_init(&host, h_ptr, cpu_device, GPUF_DTYPE_UINT8, 1, shape, &err));
-  CHECK_OK(upload ? gpuf_copy(&device, &host, NULL, &err) : gpuf_copy(&host, &device, NULL, &err));
-}
-
-/* With chunks of one pattern, or of any. */
-static void fill(fixture *f, pattern kind) {
-  for (size_t i = 0; i < f->chunks.count; i++) {
-    fill_chunk(f->raw + i * f->chunks.raw_pitch_nbytes, &f->chunks.shape,
-               kind == PATTERN_COUNT ? (pattern)below(PATTERN_COUNT) : kind);
-  }
-}
-
-static void encode(fixture *f) {
-  const size_t places_nbytes = GPUFI_CHUNKS_PLACE_COUNT(f->chunks.count) * sizeof(*f->places);
-  transfer(f->raw, f->d_raw, f->raw_nbytes, true);
-  CHECK_OK(f->backend->encode(test_device.index, &f->chunks, f->d_raw, f->d_encoded, f->d_places,
-                              f->d_encode_scratch, f->stream, &err));
-  CHECK_OK(f->backend->stream_synchronize(test_device.index, f->stream, &err));
-  transfer(f->places, f->d_places, places_nbytes, false);
-  CHECK(f->places[f->chunks.count].offset <= f->encoded_nbytes);
-  transfer(f->encoded, f->d_encoded, f->encoded_nbytes, false);
-}
-
-static void decode(fixture *f) {
-  memset(f->raw, 0xa5, f->raw_nbytes);
-  transfer(f->raw, f->d_raw, f->raw_nbytes, true);
-  transfer(f->encoded, f->d_encoded, f->encoded_nbytes, true);
-  transfer(f->places, f->d_places, f->chunks.count * sizeof(*f->places), true);
-  CHECK_OK(f->backend->decode(test_device.index, &f->chunks, f->d_encoded, f->encoded_nbytes,
-                              f->d_places, f->d_raw, f->d_verdicts, f->d_decode_scratch, f->stream,
-                              &err));
-  CHECK_OK(f->backend->stream_synchronize(test_device.index, f->stream, &err));
-  transfer(f->raw, f->d_raw, f->raw_nbytes, false);
-  transfer(f->verdicts, f->d_verdicts, f->chunks.count * sizeof(*f->verdicts), false);
-}
-
-/* The CPU's encoding of chunk i. */
-static size_t encode_on_cpu(const fixture *f, size_t i, uint8_t *encoded) {
-  const size_t bound = gpufi_codec_bound(f->chunks.raw_nbytes);
-  const uint8_t *const raw = f->raw + i * f->chunks.raw_pitch_nbytes;
-  void *scratch = aligned_alloc(64, gpufi_round_up(f->chunks.raw_nbytes, 64));
-  size_t nbytes;
-  CHECK_OK((f->chunks.big_endian ? gpufi_codec_encode_big_endian : gpufi_codec_encode)(
-      &f->chunks.shape, raw, encoded, bound, &nbytes, scratch, &err));
-  free(scratch);
-  return nbytes;
-}
-
-/* Fill the encoded buffer and the places with the CPU's chunks. */
-static void encode_all_on_cpu(fixture *f) {
-  uint64_t at = 0;
-  for (size_t i = 0; i < f->chunks.count; i++) {
-    const size_t nbytes = encode_on_cpu(f, i, f->encoded + at);
-    f->places[i] = (gpufi_chunk_place){at, nbytes};
-    at += nbytes;
-  }
-}
-
-static bool is_for_the_cpu(const uint8_t *chunk) {
-  return chunk[GPUFI_AT_TRANSFORM] == GPUFI_TRANSFORM_DICTIONARY;
-}
-
-/* --- tests ----------------------------------------------------------------- */
+#include "codec_batch.h"
 
 static void check_encoding_of(fixture *f, pattern kind) {
   uint8_t *const expected = malloc(gpufi_codec_bound(f->chunks.raw_nbytes));
@@ -279,9 +21,8 @@ static void check_encoding(fixture *f) {
   check_encoding_of(f, PATTERN_COUNT);
 }
 
-static void check_decoding_of(fixture *f, pattern kind) {
+static void check_decoding_as_filled(fixture *f) {
   uint8_t *const raw = malloc(f->raw_nbytes);
-  fill(f, kind);
   memcpy(raw, f->raw, f->raw_nbytes);
   encode_all_on_cpu(f);
   decode(f);
@@ -295,6 +36,11 @@ static void check_decoding_of(fixture *f, pattern kind) {
     CHECK(memcmp(f->raw + at, raw + at, f->chunks.raw_nbytes) == 0);
   }
   free(raw);
+}
+
+static void check_decoding_of(fixture *f, pattern kind) {
+  fill(f, kind);
+  check_decoding_as_filled(f);
 }
 
 static void check_decoding(fixture *f) {
@@ -349,6 +95,49 @@ static void rows_of_every_alignment_keep_their_bits(void) {
     check_decoding(&f);
     fixture_fini(&f);
   }
+}
+
+/* Of a chunk that prediction along the axes of `subset` (bit a for axis a), and no others, gets
+ * nearly right: for each of them a random function of the indices along all others. */
+static uint64_t value_along(uint32_t subset, const gpufi_geometry *g, size_t value) {
+  const size_t element = value / g->component_count;
+  uint64_t sum = below(2);
+  for (int32_t a = 0; a < g->ndim; a++) {
+    const size_t stride = g->strides[a] / g->component_count;
+    if (subset >> a & 1) {
+      uint64_t random;
+      fill_random(&random, sizeof(random),
+                  value - element / stride % g->dims[a] * g->strides[a] + 1 +
+                      (uint64_t)a * g->value_count);
+      sum += random >> (64 - 8 * g->value_nbytes + 4);
+    }
+  }
+  return sum;
+}
+
+/* In chunks of several runs, which begin anywhere in a row, a plane and what the planes make up. */
+static void every_set_of_axes_is_undone(void) {
+  static const gpufi_chunk_shape shapes[] = {
+      {GPUF_DTYPE_UINT16, 4, {6, 9, 11, 45}}, {GPUF_DTYPE_FLOAT32, 4, {8, 9, 10, 33}},
+      {GPUF_DTYPE_INT64, 4, {7, 6, 16, 32}},  {GPUF_DTYPE_COMPLEX64, 4, {7, 8, 10, 19}},
+      {GPUF_DTYPE_UINT32, 4, {5, 7, 13, 24}}, {GPUF_DTYPE_FLOAT64, 4, {30, 40, 2, 5}}};
+  uint32_t seen[2] = {0, 0}; /* of short and of long rows */
+  for (size_t k = 0; k < 15 * sizeof(shapes) / sizeof(shapes[0]); k++) {
+    const gpufi_chunk_shape *const shape = &shapes[k / 15];
+    gpufi_geometry g;
+    fixture f;
+    gpufi_geometry_init(&g, shape);
+    fixture_init(&f, shape, 1, k % 2, GPUFI_CODING_GPUFETCH);
+    for (size_t i = 0; i < g.value_count; i++) {
+      const uint64_t value = value_along(1 + k % 15, &g, i);
+      memcpy(f.raw + i * g.value_nbytes, &value, g.value_nbytes);
+    }
+    check_decoding_as_filled(&f);
+    const uint8_t *const chunk = f.encoded;
+    seen[shape->dims[3] >= 32] |= 1u << chunk[GPUFI_AT_AXES];
+    fixture_fini(&f);
+  }
+  CHECK((seen[0] & seen[1] & 0xfffe) == 0xfffe);
 }
 
 /* Damage one chunk; sealed with a right checksum or not. The CPU's answer is the device's, and the
@@ -476,6 +265,7 @@ int main(void) {
   TEST_BATCHES(the_bytes_are_those_of_the_cpu);
   TEST_BATCHES(every_chunk_decodes_to_what_it_was);
   TEST_BATCHES(rows_of_every_alignment_keep_their_bits);
+  TEST_BATCHES(every_set_of_axes_is_undone);
   TEST_BATCHES(damage_is_refused_and_hurts_no_other_chunk);
   TEST_BATCHES(a_place_outside_the_buffer_is_refused);
   TEST_BATCHES(a_chunk_of_another_shape_is_refused);

@@ -1,15 +1,15 @@
 /* Decoding a batch of chunks; codec/decode.c is the reference.
  *
  * A thread block decodes a run: its bytes go to shared memory, a warp unpacks a block of residuals
- * into registers, and where the chunk is predicted along its rows, they are summed up at once:
- *   1. along the rows, by a prefix sum over the run from which each row's start is subtracted;
- *   2. what the values before the run contribute is read from the output, so that a run waits for
- *      those runs of its chunk to be done;
- *   3. along the other axes, within the run, in shared memory. An axis whose neighbours are all
- *      before the run is done by 2.
- * This works because a run is a contiguous range of the chunk: leaving out neighbours before it
- * leaves sums along each axis by itself. Thread blocks start in the order of their numbers, so
- * that whoever waits, waits for thread blocks that run already; neighbours in that order belong to
+ * into registers, and where the chunk is predicted, they are summed up at once:
+ *   1. along rows that are not short, by a prefix sum over the run from which each row's start is
+ *      subtracted (codec_sums.cuh);
+ *   2. along the other axes in shared memory (codec_axes.cuh).
+ * What the values before the run contribute is read from the output, so that a run waits for those
+ * runs of its chunk to be done. This works because a run is a contiguous range of the chunk: a sum
+ * along an axis goes on from the value one step back along it, less what the axes that are not
+ * summed up yet have to do with it. Thread blocks start in the order of their numbers, so that
+ * whoever waits, waits for thread blocks that run already; neighbours in that order belong to
  * different chunks, so that they seldom wait for each other. */
 #include "backend/cuda/codec.h"
 #include "backend/cuda/codec_run.cuh"
@@ -64,11 +64,12 @@ __device__ __forceinline__ void decode_run(const decode_job &job, uint32_t chunk
     }
   }
   const loading how = {state->transform, state->swap != 0};
-  if (state->subset != 0 && !state->is_separate) {
-    const done_values<T> from = {grid, at.raw, how, state->subset, state->subset & ~1u};
-    undo_prediction<T, C>(job, chunk, from, at, shared, reinterpret_cast<T *>(run_bytes), r);
+  if (state->subset != 0) {
+    const uint32_t *const run_done = job.run_done + static_cast<size_t>(chunk) * grid.run_count;
+    const done_values<T> from = {grid, at.raw, run_done, how, state->subset};
+    undo_prediction<T, C>(from, at, shared, reinterpret_cast<T *>(run_bytes), r);
   }
-  store_block(at, warp, lane, state->is_separate ? loading{GPUFI_TRANSFORM_NONE, false} : how, r);
+  store_block(at, warp, lane, how, r);
 }
 
 /* The part of a raw or constant chunk that a run would cover. */
@@ -171,7 +172,7 @@ struct launch {
     if (code == cudaSuccess && job.place.bits != 0) {
       code = decode_ranked_chunks(job, stream);
     }
-    return code == cudaSuccess ? restore_chunks(job, stream) : code;
+    return code == cudaSuccess ? judge_chunks(job, stream) : code;
   }
 };
 

@@ -20,7 +20,6 @@ struct decode_state {
   uint32_t descriptors_at;         /* in the chunk */
   bool is_left;                    /* to the CPU: there is a dictionary */
   bool is_open;                    /* the header and the sizes of the blocks are right */
-  bool is_separate;                /* the prediction is undone by the restoring kernel */
   uint32_t is_bad;                 /* a block is not right */
   unsigned long long plain, mixed; /* checksum so far */
 };
@@ -39,17 +38,13 @@ struct decode_job {
   uint32_t *run_done;    /* not 0: the run's values are written */
 };
 
-/* In codec_open.cu: check headers and find the runs. */
+/* In codec_open.cu: check headers and find the runs; at the end, compare the checksums. */
 cudaError_t open_chunks(const decode_job &job, cudaStream_t stream);
+cudaError_t judge_chunks(const decode_job &job, cudaStream_t stream);
 /* In codec_ranked.cu: decode the ranked ones. The shared memory that a thread block takes for it.
  */
 cudaError_t decode_ranked_chunks(const decode_job &job, cudaStream_t stream);
 size_t ranked_shared_nbytes(const chunk_grid &grid);
-/* In codec_restore.cu: undo the prediction of chunks that are separate; compare the checksums. */
-cudaError_t restore_chunks(const decode_job &job, cudaStream_t stream);
-
-/* Chunks whose rows are shorter than this, or that are not predicted along axis 0, are separate. */
-constexpr uint32_t kRowValuesMin = 32;
 
 } // namespace gpufi
 

@@ -1,5 +1,5 @@
 /* Reading the headers and block descriptors of a batch, which may hold anything:
- * codec/header.c and docs/format.md say what has to be checked. */
+ * codec/header.c and docs/format.md say what has to be checked. The verdict on each chunk. */
 #include "backend/cuda/codec_decode.cuh"
 
 namespace {
@@ -72,7 +72,6 @@ __device__ bool read_header(const decode_job &job, const uint8_t *chunk, uint64_
   state->levels = ranks.levels;
   state->descriptors_at = GPUFI_HEADER_NBYTES + tables_nbytes;
   state->swap = flags;
-  state->is_separate = w8 && subset != 0 && ((subset & 1) == 0 || grid.row_values < kRowValuesMin);
   state->seed[0] = words[8];
   state->seed[1] = words[9];
   state->offset = has_offset ? words[9] : 0;
@@ -184,12 +183,29 @@ __global__ void __launch_bounds__(kThreads) open_kernel(const __grid_constant__ 
   }
 }
 
+__global__ void __launch_bounds__(kThreads) judge_kernel(const __grid_constant__ decode_job job) {
+  const uint32_t chunk = blockIdx.x * kThreads + threadIdx.x;
+  if (chunk < job.chunk_count) {
+    const decode_state &state = job.states[chunk];
+    const bool good = state.is_open && state.is_bad == 0 && state.plain == state.wanted[0] &&
+                      state.mixed == state.wanted[1];
+    job.verdicts[chunk] = state.is_left ? GPUFI_CHUNK_LEFT
+                          : good        ? GPUFI_CHUNK_DONE
+                                        : GPUFI_CHUNK_REFUSED;
+  }
+}
+
 } // namespace
 
 namespace gpufi {
 
 cudaError_t open_chunks(const decode_job &job, cudaStream_t stream) {
   return launch_kernel(open_kernel, job.chunk_count, kThreads, 0, stream, job);
+}
+
+cudaError_t judge_chunks(const decode_job &job, cudaStream_t stream) {
+  return launch_kernel(judge_kernel, (job.chunk_count + kThreads - 1) / kThreads, kThreads, 0,
+                       stream, job);
 }
 
 } // namespace gpufi
