@@ -79,11 +79,15 @@ template <typename T> struct line_parts {
 };
 
 /* The columns of a run whose values follow each other along an axis: those that begin at values
- * [first, first + column_count) of the run, and go on every `stride` values. A column is lines one
- * after the other. */
+ * [first, first + count) of the run, and go on every `stride` values. A column is lines one after
+ * the other. */
 struct run_columns {
-  uint32_t stride, length; /* of a line */
-  uint32_t first, column_count, step_count;
+  uint32_t stride, first, count, step_count;
+  uint32_t step, past; /* along the axis, of the first value in the chunk; rest of that division */
+
+  __device__ uint32_t step_of(uint32_t column) const {
+    return step + (past + column >= stride ? 1 : 0);
+  }
 };
 
 /* Of the face where the chain rule predicts along the axis, only the first element of each index
@@ -93,53 +97,69 @@ __device__ inline run_columns columns_along(const chunk_grid &grid, const run_pl
                                             int axis) {
   run_columns c = {};
   c.stride = grid.strides[axis];
-  c.length = grid.dims[axis].d;
+  c.step = at.first / c.stride;
+  c.past = at.first - c.step * c.stride;
+  c.count = c.stride < at.count ? c.stride : at.count;
   if (kFace) {
-    const uint32_t past = at.first % c.stride;
-    c.first = past != 0 ? c.stride - past : 0;
-    c.column_count = grid.component_count;
-  } else {
-    c.column_count = c.stride < at.count ? c.stride : at.count;
+    c.first = c.past != 0 ? c.stride - c.past : 0;
+    c.step += c.past != 0 ? 1 : 0;
+    c.past = 0;
+    c.count = grid.component_count;
   }
   c.step_count = c.first < at.count ? (at.count - c.first + c.stride - 1) / c.stride : 0;
   return c;
 }
 
-/* Sum up steps [begin, end) of the column that begins at value `i` of the run, each line by itself,
- * the one that goes on from before `begin` from `sum` on. Returns the last line's sum. */
-template <bool kFace, bool kStore, typename T>
-__device__ __forceinline__ T sum_steps(const done_values<T> &from, const run_place<T> &at, int axis,
-                                       const run_columns &columns, uint32_t i, uint32_t begin,
-                                       uint32_t end, T sum, T *values, bool *restarts) {
-  constexpr uint32_t kAhead = 8; /* loads in flight */
-  const uint32_t step = (at.first + i) / columns.stride + begin;
-  uint32_t line = divide(step, from.grid.dims[axis]), index = step - line * columns.length;
-  bool stores = kStore && (!kFace || from.axes_before(line, axis) == 0), restarted = false;
-  for (uint32_t k = begin; k < end; k += kAhead) {
-    T v[kAhead];
+/* Sum up steps [begin, end) of columns, each line by itself, those that go on from before `begin`
+ * from `sum` on, which becomes the last line's. A thread has kAcross columns, kThreads apart, and
+ * kAhead steps of each in flight. Returns whether a line begins in the first. */
+template <bool kFace, bool kStore, int kAcross, int kAhead, typename T>
+__device__ __forceinline__ bool sum_steps(const done_values<T> &from, const run_place<T> &at,
+                                          int axis, const run_columns &columns, uint32_t column,
+                                          uint32_t begin, uint32_t end, T *values, T *sum) {
+  const divisor &length = from.grid.dims[axis];
+  uint32_t line[kAcross], index[kAcross];
+  uint32_t value = columns.first + column + begin * columns.stride;
+  bool stores[kAcross], restarts = false;
 #pragma unroll
-    for (uint32_t j = 0; j < kAhead; j++) {
-      const uint32_t value = i + (k + j) * columns.stride;
-      v[j] = k + j < end && value < at.count ? values[value] : static_cast<T>(0);
-    }
-#pragma unroll
-    for (uint32_t j = 0; j < kAhead; j++) {
-      const uint32_t value = i + (k + j) * columns.stride;
-      const bool there = k + j < end, starts = index == 0 && there;
-      restarted = restarted || starts;
-      sum = static_cast<T>((starts ? static_cast<T>(0) : sum) + v[j]);
-      if (stores && there && value < at.count) {
-        values[value] = sum;
-      }
-      if (++index == columns.length) {
-        index = 0;
-        line++;
-        stores = kStore && (!kFace || from.axes_before(line, axis) == 0);
-      }
-    }
+  for (uint32_t j = 0; j < kAcross; j++) {
+    const uint32_t c = column + j * kThreads, step = columns.step_of(c) + begin;
+    line[j] = divide(step, length);
+    index[j] = step - line[j] * length.d;
+    stores[j] = kStore && c < columns.count && (!kFace || from.axes_before(line[j], axis) == 0);
   }
-  *restarts = restarted;
-  return sum;
+  for (uint32_t k = begin; k < end; k += kAhead) {
+    T v[kAcross][kAhead];
+    bool there[kAcross][kAhead];
+#pragma unroll
+    for (uint32_t j = 0; j < kAcross; j++) {
+#pragma unroll
+      for (uint32_t t = 0; t < kAhead; t++) {
+        const uint32_t i = value + j * kThreads + t * columns.stride;
+        there[j][t] = k + t < end && i < at.count;
+        v[j][t] = there[j][t] ? values[i] : static_cast<T>(0);
+      }
+    }
+#pragma unroll
+    for (uint32_t j = 0; j < kAcross; j++) {
+#pragma unroll
+      for (uint32_t t = 0; t < kAhead; t++) {
+        const bool starts = index[j] == 0 && there[j][t];
+        restarts = restarts || (starts && j == 0);
+        sum[j] = static_cast<T>((starts ? static_cast<T>(0) : sum[j]) + v[j][t]);
+        if (stores[j] && there[j][t]) {
+          values[value + j * kThreads + t * columns.stride] = sum[j];
+        }
+        if (++index[j] == length.d) {
+          index[j] = 0;
+          line[j]++;
+          stores[j] = kFace ? kStore && from.axes_before(line[j], axis) == 0 : stores[j];
+        }
+      }
+    }
+    value += kAhead * columns.stride;
+  }
+  return restarts;
 }
 
 /* Whether the columns go on from values before the run; if so, those are waited for. `later` are
@@ -147,39 +167,105 @@ __device__ __forceinline__ T sum_steps(const done_values<T> &from, const run_pla
 template <bool kFace, typename T>
 __device__ bool wait_for_columns(const done_values<T> &from, const run_place<T> &at, int axis,
                                  const run_columns &columns, uint32_t later) {
-  const uint32_t first = at.first + columns.first, last = first + columns.column_count - 1;
+  const uint32_t first = at.first + columns.first, last = first + columns.count - 1;
   const divisor &length = from.grid.dims[axis];
-  const uint32_t step = first / columns.stride, last_step = last / columns.stride;
+  const uint32_t step = columns.step_of(0), last_step = columns.step_of(columns.count - 1);
   const uint32_t line = divide(step, length), last_line = divide(last_step, length);
   const bool starts = step == line * length.d && last_step == last_line * length.d;
   if (at.run == 0 || starts || (kFace && from.axes_before(line, axis) != 0)) {
     return false;
   }
-  const uint32_t inside =
-      kFace ? 0 : later & (from.axes_before(line, axis) | from.axes_before(last_line, axis));
+  const uint32_t inside = from.axes_before(line, axis) | from.axes_before(last_line, axis);
   const uint32_t begin = first > columns.stride ? first - columns.stride : 0;
-  from.wait_for_all(begin, last - columns.stride + 1 - begin, inside);
+  from.wait_for_all(begin, last - columns.stride + 1 - begin, inside & later);
   return true;
 }
 
-/* What the column that begins at value `i` of the run goes on from. */
+/* Add what columns go on from. */
+template <bool kFace, int kAcross, typename T>
+__device__ __forceinline__ void add_before(const done_values<T> &from, const run_place<T> &at,
+                                           int axis, const run_columns &columns, uint32_t later,
+                                           uint32_t column, T *sum) {
+  const T *const raw = from.raw + at.first + columns.first - columns.stride;
+  uint32_t inside[kAcross]; /* with bit `axis` set if there is anything */
+#pragma unroll
+  for (uint32_t j = 0; j < kAcross; j++) {
+    const uint32_t c = column + j * kThreads, step = columns.step_of(c);
+    const uint32_t line = divide(step, from.grid.dims[axis]);
+    const uint32_t axes = from.axes_before(line, axis);
+    const bool there = c < columns.count && step != line * from.grid.dims[axis].d;
+    inside[j] = there && (!kFace || axes == 0) ? axes | 1u << axis : 0;
+  }
+  for (uint32_t s = kFace ? 0 : later;; s = (s - 1) & later) {
+    const uint32_t offset = s == 0 ? 0 : from.grid.offsets[s];
+    T v[kAcross];
+#pragma unroll
+    for (uint32_t j = 0; j < kAcross; j++) {
+      const bool there = ((s | 1u << axis) & ~inside[j]) == 0;
+      v[j] = there ? __ldcg(raw + column + j * kThreads - offset) : static_cast<T>(0);
+    }
+    transform_values<T, kAcross>(v, from.how); /* maps 0 to 0 */
+#pragma unroll
+    for (uint32_t j = 0; j < kAcross; j++) {
+      sum[j] = static_cast<T>(__popc(s) & 1 ? sum[j] - v[j] : sum[j] + v[j]);
+    }
+    if (s == 0) {
+      break;
+    }
+  }
+}
+
+/* Columns of which a thread has one or more. */
+template <int kAcross, int kAhead, typename T>
+__device__ void sum_columns(const done_values<T> &from, const run_place<T> &at, int axis,
+                            const run_columns &columns, uint32_t later, bool goes_on, T *values) {
+  for (uint32_t c = threadIdx.x; c < columns.count; c += kAcross * kThreads) {
+    T sum[kAcross] = {};
+    if (goes_on) {
+      add_before<false, kAcross>(from, at, axis, columns, later, c, sum);
+    }
+    sum_steps<false, true, kAcross, kAhead>(from, at, axis, columns, c, 0, columns.step_count,
+                                            values, sum);
+  }
+}
+
+/* Columns that several threads share, each a part of its own. */
 template <bool kFace, typename T>
-__device__ T sum_before(const done_values<T> &from, const run_place<T> &at, int axis,
-                        const run_columns &columns, uint32_t later, uint32_t i) {
-  const uint32_t step = (at.first + i) / columns.stride, line = divide(step, from.grid.dims[axis]);
-  if (step == line * columns.length) {
-    return 0;
+__device__ void sum_parts(const done_values<T> &from, const run_place<T> &at, int axis,
+                          const run_columns &columns, uint32_t later, T *values,
+                          line_parts<T> *shared) {
+  constexpr int kAhead = 8;
+  const uint32_t count = columns.count, parts = kThreads / count, part = threadIdx.x / count;
+  const uint32_t column = threadIdx.x - part * count;
+  /* An odd number, so that parts do not begin in the same bank. */
+  const uint32_t steps = (columns.step_count + parts - 1) / parts | 1, begin = part * steps;
+  const uint32_t end = part == parts                        ? begin
+                       : begin + steps < columns.step_count ? begin + steps
+                                                            : columns.step_count;
+  T sum = 0, carry = 0;
+  const bool restarts =
+      sum_steps<kFace, false, 1, kAhead>(from, at, axis, columns, column, begin, end, values, &sum);
+  shared->sums[threadIdx.x] = sum;
+  shared->restart[threadIdx.x] = restarts;
+  __syncthreads();
+  const bool goes_on = wait_for_columns<kFace>(from, at, axis, columns, later);
+  if (goes_on) {
+    add_before<kFace, 1>(from, at, axis, columns, later, column, &carry);
   }
-  const uint32_t inside = from.axes_before(line, axis);
-  if (kFace) {
-    return inside != 0 ? static_cast<T>(0) : from.value(at.first + i - columns.stride);
+  sum = 0;
+  bool restarted = false;
+  for (uint32_t i = threadIdx.x; i >= count && !restarted;) {
+    i -= count;
+    sum = static_cast<T>(sum + shared->sums[i]);
+    restarted = shared->restart[i];
   }
-  return from.alternating(at.first + i - columns.stride, inside & later);
+  sum = static_cast<T>(restarted ? sum : sum + carry);
+  sum_steps<kFace, true, 1, kAhead>(from, at, axis, columns, column, begin, end, values, &sum);
 }
 
 /* Sums along `axis` over the run's values in shared memory, or, with kFace, over those of them that
  * the chain rule predicts along it. `later` are the axes of the subset that are not summed up yet.
- * Where there are fewer columns than threads, several threads share one. All threads. */
+ * All threads. */
 template <bool kFace, typename T>
 __device__ void sum_axis(const done_values<T> &from, const run_place<T> &at, int axis,
                          uint32_t later, T *values, line_parts<T> *shared) {
@@ -187,39 +273,19 @@ __device__ void sum_axis(const done_values<T> &from, const run_place<T> &at, int
   if (columns.step_count == 0) {
     return;
   }
-  const uint32_t count = columns.column_count, parts = count < kThreads ? kThreads / count : 1;
-  const uint32_t part = parts > 1 ? threadIdx.x / count : 0;
-  /* An odd number, so that parts do not begin in the same bank. */
-  const uint32_t part_steps = (columns.step_count + parts - 1) / parts | 1;
-  const uint32_t begin = part * part_steps;
-  const uint32_t end =
-      begin + part_steps < columns.step_count ? begin + part_steps : columns.step_count;
-  uint32_t column = threadIdx.x - part * count;
-  bool restarts = false;
-  if (parts > 1) {
-    if (part < parts) {
-      shared->sums[threadIdx.x] =
-          sum_steps<kFace, false>(from, at, axis, columns, columns.first + column, begin, end,
-                                  static_cast<T>(0), values, &restarts);
-      shared->restart[threadIdx.x] = restarts;
+  if (columns.count <= kThreads / 2) {
+    sum_parts<kFace>(from, at, axis, columns, later, values, shared);
+  } else if (!kFace) {
+    const bool goes_on = wait_for_columns<kFace>(from, at, axis, columns, later);
+    if (columns.count <= kThreads) {
+      sum_columns<1, 8>(from, at, axis, columns, later, goes_on, values);
+    } else if (columns.count <= 2 * kThreads) {
+      sum_columns<2, 4>(from, at, axis, columns, later, goes_on, values);
+    } else if (columns.count <= 4 * kThreads) {
+      sum_columns<4, 2>(from, at, axis, columns, later, goes_on, values);
+    } else {
+      sum_columns<8, 1>(from, at, axis, columns, later, goes_on, values);
     }
-    __syncthreads();
-  }
-  const bool goes_on = wait_for_columns<kFace>(from, at, axis, columns, later);
-  for (; part < parts && column < count; column += kThreads) {
-    const uint32_t i = columns.first + column;
-    T sum = 0;
-    uint32_t p = part;
-    while (p > 0) {
-      sum = static_cast<T>(sum + shared->sums[--p * count + column]);
-      if (shared->restart[p * count + column]) {
-        break;
-      }
-    }
-    if (goes_on && (part == 0 || (p == 0 && !shared->restart[column]))) {
-      sum = static_cast<T>(sum + sum_before<kFace>(from, at, axis, columns, later, i));
-    }
-    sum_steps<kFace, true>(from, at, axis, columns, i, begin, end, sum, values, &restarts);
   }
   __syncthreads();
 }

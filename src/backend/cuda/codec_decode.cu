@@ -22,10 +22,7 @@ using namespace gpufi;
 constexpr uint32_t kChunksAtOnce = 256; /* that take turns in the order of thread blocks */
 
 /* Thread blocks that share a multiprocessor: bounds the registers. */
-#ifndef DEC_BLOCKS
-#define DEC_BLOCKS 3
-#endif
-template <typename T> constexpr int kBlocksPerSm = sizeof(T) == 8 ? 1 : DEC_BLOCKS;
+template <typename T> constexpr int kBlocksPerSm = sizeof(T) == 8 ? 2 : 3;
 
 /* A run of a chunk in mode W8. All threads. */
 template <typename T, int C>
@@ -64,12 +61,19 @@ __device__ __forceinline__ void decode_run(const decode_job &job, uint32_t chunk
     }
   }
   const loading how = {state->transform, state->swap != 0};
+  uint32_t *const run_done = job.run_done + static_cast<size_t>(chunk) * grid.run_count;
   if (state->subset != 0) {
-    const uint32_t *const run_done = job.run_done + static_cast<size_t>(chunk) * grid.run_count;
     const done_values<T> from = {grid, at.raw, run_done, how, state->subset};
     undo_prediction<T, C>(from, at, shared, reinterpret_cast<T *>(run_bytes), r);
   }
   store_block(at, warp, lane, how, r);
+  if (state->subset != 0) {
+    __syncthreads();
+    if (threadIdx.x == 0) {
+      __threadfence();
+      *static_cast<volatile uint32_t *>(run_done + at.run) = 1;
+    }
+  }
 }
 
 /* The part of a raw or constant chunk that a run would cover. */
@@ -140,14 +144,9 @@ __global__ void __launch_bounds__(kThreads, kBlocksPerSm<T>)
     state->is_bad = 1;
   }
   const chunk_sum sum = block_sum<kWarps>(share, shared.partial);
-  if (threadIdx.x == 0) {
-    __threadfence();
-    *static_cast<volatile uint32_t *>(job.run_done + static_cast<size_t>(chunk) * grid.run_count +
-                                      at.run) = 1;
-    if (sum.plain != 0 || sum.mixed != 0) {
-      atomicAdd(&state->plain, static_cast<unsigned long long>(sum.plain));
-      atomicAdd(&state->mixed, static_cast<unsigned long long>(sum.mixed));
-    }
+  if (threadIdx.x == 0 && (sum.plain != 0 || sum.mixed != 0)) {
+    atomicAdd(&state->plain, static_cast<unsigned long long>(sum.plain));
+    atomicAdd(&state->mixed, static_cast<unsigned long long>(sum.mixed));
   }
 }
 
