@@ -72,17 +72,88 @@ template <typename T> struct done_values {
 
 /* --- lines along an axis --------------------------------------------------------------------- */
 
+/* Values side by side, which a thread sums up at once: along an axis, what holds of one holds of
+ * the others. The functions are the same for one value. */
+template <typename T> struct value_pack {
+  uint4 words;
+};
+
+template <typename V> struct pack_of {
+  using value = V;
+  static constexpr uint32_t kCount = 1;
+};
+template <typename T> struct pack_of<value_pack<T>> {
+  using value = T;
+  static constexpr uint32_t kCount = 16 / sizeof(T);
+};
+
+/* The values of a word, each by itself. */
+template <typename T> __device__ inline uint32_t add_in_word(uint32_t a, uint32_t b) {
+  constexpr uint32_t kTops = sizeof(T) == 1 ? 0x80808080u : sizeof(T) == 2 ? 0x80008000u : 0;
+  return kTops == 0 ? a + b : ((a & ~kTops) + (b & ~kTops)) ^ ((a ^ b) & kTops);
+}
+
+template <typename V> __device__ inline V add(V a, V b) {
+  return static_cast<V>(a + b);
+}
+template <typename T> __device__ inline value_pack<T> add(value_pack<T> a, value_pack<T> b) {
+  const uint4 x = a.words, y = b.words;
+  if constexpr (sizeof(T) == 8) {
+    const uint64_t low =
+        (static_cast<uint64_t>(x.y) << 32 | x.x) + (static_cast<uint64_t>(y.y) << 32 | y.x);
+    const uint64_t high =
+        (static_cast<uint64_t>(x.w) << 32 | x.z) + (static_cast<uint64_t>(y.w) << 32 | y.z);
+    return {make_uint4(static_cast<uint32_t>(low), static_cast<uint32_t>(low >> 32),
+                       static_cast<uint32_t>(high), static_cast<uint32_t>(high >> 32))};
+  } else {
+    return {make_uint4(add_in_word<T>(x.x, y.x), add_in_word<T>(x.y, y.y), add_in_word<T>(x.z, y.z),
+                       add_in_word<T>(x.w, y.w))};
+  }
+}
+
+template <typename V> __device__ inline V negative(V a) {
+  return static_cast<V>(0 - a);
+}
+template <typename T> __device__ inline value_pack<T> negative(value_pack<T> a) {
+  T v[pack_of<value_pack<T>>::kCount];
+  memcpy(v, &a, sizeof(a));
+#pragma unroll
+  for (uint32_t k = 0; k < pack_of<value_pack<T>>::kCount; k++) {
+    v[k] = static_cast<T>(0 - v[k]);
+  }
+  memcpy(&a, v, sizeof(a));
+  return a;
+}
+
+template <typename V> __device__ inline V load_done(const V *p, loading how) {
+  V v = __ldcg(p);
+  transform_values<V, 1>(&v, how);
+  return v;
+}
+template <typename T>
+__device__ inline value_pack<T> load_done(const value_pack<T> *p, loading how) {
+  constexpr int kCount = pack_of<value_pack<T>>::kCount;
+  value_pack<T> pack = {__ldcg(&p->words)};
+  if (how.swap || how.transform != GPUFI_TRANSFORM_NONE) {
+    T v[kCount];
+    memcpy(v, &pack, sizeof(pack));
+    transform_values<T, kCount>(v, how);
+    memcpy(&pack, v, sizeof(pack));
+  }
+  return pack;
+}
+
 /* What sums along an axis start from where threads share a line: those of the threads before. */
 template <typename T> struct line_parts {
-  T sums[kThreads];
-  bool restart[kThreads]; /* a line begins in the part */
+  value_pack<T> sums[kThreads]; /* or single values */
+  bool restart[kThreads];       /* a line begins in the part */
 };
 
 /* The columns of a run whose values follow each other along an axis: those that begin at values
- * [first, first + count) of the run, and go on every `stride` values. A column is lines one after
- * the other. */
+ * [first, first + count) of the run, and go on every `stride` values up to `limit`. A column is
+ * lines one after the other. All of this is in packs where these are summed up. */
 struct run_columns {
-  uint32_t stride, first, count, step_count;
+  uint32_t stride, first, count, step_count, limit;
   uint32_t step, past; /* along the axis, of the first value in the chunk; rest of that division */
 
   __device__ uint32_t step_of(uint32_t column) const {
@@ -92,31 +163,33 @@ struct run_columns {
 
 /* Of the face where the chain rule predicts along the axis, only the first element of each index
  * along the axis is left. */
-template <bool kFace, typename T>
+template <bool kFace, typename V, typename T>
 __device__ inline run_columns columns_along(const chunk_grid &grid, const run_place<T> &at,
                                             int axis) {
+  constexpr uint32_t kCount = pack_of<V>::kCount;
   run_columns c = {};
-  c.stride = grid.strides[axis];
-  c.step = at.first / c.stride;
-  c.past = at.first - c.step * c.stride;
-  c.count = c.stride < at.count ? c.stride : at.count;
+  c.stride = grid.strides[axis] / kCount;
+  c.step = at.first / kCount / c.stride;
+  c.past = at.first / kCount - c.step * c.stride;
+  c.limit = at.count / kCount;
+  c.count = c.stride < c.limit ? c.stride : c.limit;
   if (kFace) {
     c.first = c.past != 0 ? c.stride - c.past : 0;
     c.step += c.past != 0 ? 1 : 0;
     c.past = 0;
     c.count = grid.component_count;
   }
-  c.step_count = c.first < at.count ? (at.count - c.first + c.stride - 1) / c.stride : 0;
+  c.step_count = c.first < c.limit ? (c.limit - c.first + c.stride - 1) / c.stride : 0;
   return c;
 }
 
 /* Sum up steps [begin, end) of columns, each line by itself, those that go on from before `begin`
  * from `sum` on, which becomes the last line's. A thread has kAcross columns, kThreads apart, and
  * kAhead steps of each in flight. Returns whether a line begins in the first. */
-template <bool kFace, bool kStore, int kAcross, int kAhead, typename T>
-__device__ __forceinline__ bool sum_steps(const done_values<T> &from, const run_place<T> &at,
-                                          int axis, const run_columns &columns, uint32_t column,
-                                          uint32_t begin, uint32_t end, T *values, T *sum) {
+template <bool kFace, bool kStore, int kAcross, int kAhead, typename V, typename T>
+__device__ __forceinline__ bool sum_steps(const done_values<T> &from, int axis,
+                                          const run_columns &columns, uint32_t column,
+                                          uint32_t begin, uint32_t end, V *values, V *sum) {
   const divisor &length = from.grid.dims[axis];
   uint32_t line[kAcross], index[kAcross];
   uint32_t value = columns.first + column + begin * columns.stride;
@@ -129,15 +202,15 @@ __device__ __forceinline__ bool sum_steps(const done_values<T> &from, const run_
     stores[j] = kStore && c < columns.count && (!kFace || from.axes_before(line[j], axis) == 0);
   }
   for (uint32_t k = begin; k < end; k += kAhead) {
-    T v[kAcross][kAhead];
+    V v[kAcross][kAhead];
     bool there[kAcross][kAhead];
 #pragma unroll
     for (uint32_t j = 0; j < kAcross; j++) {
 #pragma unroll
       for (uint32_t t = 0; t < kAhead; t++) {
         const uint32_t i = value + j * kThreads + t * columns.stride;
-        there[j][t] = k + t < end && i < at.count;
-        v[j][t] = there[j][t] ? values[i] : static_cast<T>(0);
+        there[j][t] = k + t < end && i < columns.limit;
+        v[j][t] = there[j][t] ? values[i] : V{};
       }
     }
 #pragma unroll
@@ -146,7 +219,7 @@ __device__ __forceinline__ bool sum_steps(const done_values<T> &from, const run_
       for (uint32_t t = 0; t < kAhead; t++) {
         const bool starts = index[j] == 0 && there[j][t];
         restarts = restarts || (starts && j == 0);
-        sum[j] = static_cast<T>((starts ? static_cast<T>(0) : sum[j]) + v[j][t]);
+        sum[j] = add(starts ? V{} : sum[j], v[j][t]);
         if (stores[j] && there[j][t]) {
           values[value + j * kThreads + t * columns.stride] = sum[j];
         }
@@ -164,10 +237,12 @@ __device__ __forceinline__ bool sum_steps(const done_values<T> &from, const run_
 
 /* Whether the columns go on from values before the run; if so, those are waited for. `later` are
  * the axes that are not summed up yet. All threads. */
-template <bool kFace, typename T>
+template <bool kFace, typename V, typename T>
 __device__ bool wait_for_columns(const done_values<T> &from, const run_place<T> &at, int axis,
                                  const run_columns &columns, uint32_t later) {
-  const uint32_t first = at.first + columns.first, last = first + columns.count - 1;
+  constexpr uint32_t kCount = pack_of<V>::kCount;
+  const uint32_t first = at.first + columns.first * kCount;
+  const uint32_t end = first + columns.count * kCount, stride = from.grid.strides[axis];
   const divisor &length = from.grid.dims[axis];
   const uint32_t step = columns.step_of(0), last_step = columns.step_of(columns.count - 1);
   const uint32_t line = divide(step, length), last_line = divide(last_step, length);
@@ -176,17 +251,18 @@ __device__ bool wait_for_columns(const done_values<T> &from, const run_place<T> 
     return false;
   }
   const uint32_t inside = from.axes_before(line, axis) | from.axes_before(last_line, axis);
-  const uint32_t begin = first > columns.stride ? first - columns.stride : 0;
-  from.wait_for_all(begin, last - columns.stride + 1 - begin, inside & later);
+  const uint32_t begin = first > stride ? first - stride : 0;
+  from.wait_for_all(begin, end - stride - begin, inside & later);
   return true;
 }
 
 /* Add what columns go on from. */
-template <bool kFace, int kAcross, typename T>
+template <bool kFace, int kAcross, typename V, typename T>
 __device__ __forceinline__ void add_before(const done_values<T> &from, const run_place<T> &at,
                                            int axis, const run_columns &columns, uint32_t later,
-                                           uint32_t column, T *sum) {
-  const T *const raw = from.raw + at.first + columns.first - columns.stride;
+                                           uint32_t column, V *sum) {
+  constexpr uint32_t kCount = pack_of<V>::kCount;
+  const V *const raw = reinterpret_cast<const V *>(from.raw + at.first) + columns.first;
   uint32_t inside[kAcross]; /* with bit `axis` set if there is anything */
 #pragma unroll
   for (uint32_t j = 0; j < kAcross; j++) {
@@ -197,17 +273,16 @@ __device__ __forceinline__ void add_before(const done_values<T> &from, const run
     inside[j] = there && (!kFace || axes == 0) ? axes | 1u << axis : 0;
   }
   for (uint32_t s = kFace ? 0 : later;; s = (s - 1) & later) {
-    const uint32_t offset = s == 0 ? 0 : from.grid.offsets[s];
-    T v[kAcross];
+    const uint32_t offset = columns.stride + (s == 0 ? 0 : from.grid.offsets[s] / kCount);
+    V v[kAcross];
 #pragma unroll
     for (uint32_t j = 0; j < kAcross; j++) {
       const bool there = ((s | 1u << axis) & ~inside[j]) == 0;
-      v[j] = there ? __ldcg(raw + column + j * kThreads - offset) : static_cast<T>(0);
+      v[j] = there ? load_done(raw + column + j * kThreads - offset, from.how) : V{};
     }
-    transform_values<T, kAcross>(v, from.how); /* maps 0 to 0 */
 #pragma unroll
     for (uint32_t j = 0; j < kAcross; j++) {
-      sum[j] = static_cast<T>(__popc(s) & 1 ? sum[j] - v[j] : sum[j] + v[j]);
+      sum[j] = add(sum[j], __popc(s) & 1 ? negative(v[j]) : v[j]);
     }
     if (s == 0) {
       break;
@@ -216,25 +291,26 @@ __device__ __forceinline__ void add_before(const done_values<T> &from, const run
 }
 
 /* Columns of which a thread has one or more. */
-template <int kAcross, int kAhead, typename T>
-__device__ void sum_columns(const done_values<T> &from, const run_place<T> &at, int axis,
-                            const run_columns &columns, uint32_t later, bool goes_on, T *values) {
+template <int kAcross, int kAhead, typename V, typename T>
+__device__ __forceinline__ void sum_columns(const done_values<T> &from, const run_place<T> &at,
+                                            int axis, const run_columns &columns, uint32_t later,
+                                            bool goes_on, V *values) {
   for (uint32_t c = threadIdx.x; c < columns.count; c += kAcross * kThreads) {
-    T sum[kAcross] = {};
+    V sum[kAcross] = {};
     if (goes_on) {
       add_before<false, kAcross>(from, at, axis, columns, later, c, sum);
     }
-    sum_steps<false, true, kAcross, kAhead>(from, at, axis, columns, c, 0, columns.step_count,
-                                            values, sum);
+    sum_steps<false, true, kAcross, kAhead>(from, axis, columns, c, 0, columns.step_count, values,
+                                            sum);
   }
 }
 
 /* Columns that several threads share, each a part of its own. */
-template <bool kFace, typename T>
+template <bool kFace, typename V, typename T>
 __device__ void sum_parts(const done_values<T> &from, const run_place<T> &at, int axis,
-                          const run_columns &columns, uint32_t later, T *values,
+                          const run_columns &columns, uint32_t later, V *values,
                           line_parts<T> *shared) {
-  constexpr int kAhead = 8;
+  constexpr int kAhead = pack_of<V>::kCount == 1 ? 8 : 4;
   const uint32_t count = columns.count, parts = kThreads / count, part = threadIdx.x / count;
   const uint32_t column = threadIdx.x - part * count;
   /* An odd number, so that parts do not begin in the same bank. */
@@ -242,25 +318,48 @@ __device__ void sum_parts(const done_values<T> &from, const run_place<T> &at, in
   const uint32_t end = part == parts                        ? begin
                        : begin + steps < columns.step_count ? begin + steps
                                                             : columns.step_count;
-  T sum = 0, carry = 0;
+  V *const sums = reinterpret_cast<V *>(shared->sums);
+  V sum = {}, carry = {};
   const bool restarts =
-      sum_steps<kFace, false, 1, kAhead>(from, at, axis, columns, column, begin, end, values, &sum);
-  shared->sums[threadIdx.x] = sum;
+      sum_steps<kFace, false, 1, kAhead>(from, axis, columns, column, begin, end, values, &sum);
+  sums[threadIdx.x] = sum;
   shared->restart[threadIdx.x] = restarts;
   __syncthreads();
-  const bool goes_on = wait_for_columns<kFace>(from, at, axis, columns, later);
-  if (goes_on) {
-    add_before<kFace, 1>(from, at, axis, columns, later, column, &carry);
-  }
-  sum = 0;
+  sum = {};
   bool restarted = false;
   for (uint32_t i = threadIdx.x; i >= count && !restarted;) {
     i -= count;
-    sum = static_cast<T>(sum + shared->sums[i]);
+    sum = add(sum, sums[i]);
     restarted = shared->restart[i];
   }
-  sum = static_cast<T>(restarted ? sum : sum + carry);
-  sum_steps<kFace, true, 1, kAhead>(from, at, axis, columns, column, begin, end, values, &sum);
+  if (wait_for_columns<kFace, V>(from, at, axis, columns, later) && !restarted) {
+    add_before<kFace, 1>(from, at, axis, columns, later, column, &carry);
+    sum = add(sum, carry);
+  }
+  sum_steps<kFace, true, 1, kAhead>(from, axis, columns, column, begin, end, values, &sum);
+}
+
+template <bool kFace, typename V, typename T>
+__device__ void sum_packs(const done_values<T> &from, const run_place<T> &at, int axis,
+                          uint32_t later, V *values, line_parts<T> *shared) {
+  const run_columns columns = columns_along<kFace, V>(from.grid, at, axis);
+  if (columns.step_count == 0) {
+    return;
+  }
+  if (kFace || columns.count <= kThreads / 2) {
+    sum_parts<kFace>(from, at, axis, columns, later, values, shared);
+  } else {
+    constexpr int kFlight = pack_of<V>::kCount == 1 ? 8 : 4;
+    const bool goes_on = wait_for_columns<kFace, V>(from, at, axis, columns, later);
+    if (columns.count <= kThreads) {
+      sum_columns<1, kFlight>(from, at, axis, columns, later, goes_on, values);
+    } else if (columns.count <= 2 * kThreads) {
+      sum_columns<2, kFlight / 2>(from, at, axis, columns, later, goes_on, values);
+    } else {
+      sum_columns<4, kFlight / 4>(from, at, axis, columns, later, goes_on, values);
+    }
+  }
+  __syncthreads();
 }
 
 /* Sums along `axis` over the run's values in shared memory, or, with kFace, over those of them that
@@ -269,25 +368,12 @@ __device__ void sum_parts(const done_values<T> &from, const run_place<T> &at, in
 template <bool kFace, typename T>
 __device__ void sum_axis(const done_values<T> &from, const run_place<T> &at, int axis,
                          uint32_t later, T *values, line_parts<T> *shared) {
-  const run_columns columns = columns_along<kFace>(from.grid, at, axis);
-  if (columns.step_count == 0) {
-    return;
+  using pack = value_pack<T>;
+  if (!kFace && from.grid.strides[axis] % pack_of<pack>::kCount == 0) {
+    sum_packs<false>(from, at, axis, later, reinterpret_cast<pack *>(values), shared);
+  } else {
+    sum_packs<kFace>(from, at, axis, later, values, shared);
   }
-  if (columns.count <= kThreads / 2) {
-    sum_parts<kFace>(from, at, axis, columns, later, values, shared);
-  } else if (!kFace) {
-    const bool goes_on = wait_for_columns<kFace>(from, at, axis, columns, later);
-    if (columns.count <= kThreads) {
-      sum_columns<1, 8>(from, at, axis, columns, later, goes_on, values);
-    } else if (columns.count <= 2 * kThreads) {
-      sum_columns<2, 4>(from, at, axis, columns, later, goes_on, values);
-    } else if (columns.count <= 4 * kThreads) {
-      sum_columns<4, 2>(from, at, axis, columns, later, goes_on, values);
-    } else {
-      sum_columns<8, 1>(from, at, axis, columns, later, goes_on, values);
-    }
-  }
-  __syncthreads();
 }
 
 /* --- the whole prediction ----------------------------------------------------------------------
