@@ -220,8 +220,9 @@ __device__ inline uint64_t swap_bytes(uint64_t x) {
 }
 
 template <typename T> __device__ inline T order(T x) {
-  const T sign = static_cast<T>(x >> (kBits<T> - 1));
-  return static_cast<T>(x ^ static_cast<T>(static_cast<T>(0 - sign) >> 1));
+  using S = typename signed_of<T>::type;
+  const T signs = static_cast<T>(static_cast<S>(x) >> (kBits<T> - 1));
+  return static_cast<T>(x ^ (signs & static_cast<T>(static_cast<T>(~static_cast<T>(0)) >> 1)));
 }
 
 /* How the raw bytes of a chunk become values. */
@@ -389,6 +390,18 @@ __device__ __forceinline__ void load_group(const T *raw, uint32_t index, T *v) {
         words[k] = __funnelshift_r(words[k], words[k + 1], bits);
       }
     }
+  }
+  words_to_values<T>(words, v);
+}
+
+/* The same from an index that is a multiple of eight. */
+template <typename T>
+__device__ __forceinline__ void load_aligned_group(const T *raw, uint32_t index, T *v) {
+  constexpr int kCount = group_words<T>::kCount, kVector = group_words<T>::kVector;
+  uint32_t words[kCount];
+#pragma unroll
+  for (int k = 0; k < kCount; k += kVector) {
+    load_vector<kVector, false>(reinterpret_cast<const char *>(raw + index) + 4 * k, words + k);
   }
   words_to_values<T>(words, v);
 }

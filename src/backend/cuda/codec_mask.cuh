@@ -57,14 +57,15 @@ struct warp_mask {
     return warp_add(static_cast<uint32_t>(__popc(used)));
   }
 
-  /* Where the lane's groups' values are in the list of those that are not 0. All lanes. */
-  __device__ void list_starts(int lane, uint32_t starts[kLaneGroups]) const {
+  /* Where the lane's groups' values are in the list of those that are not 0. Returns the list's
+   * end. All lanes. */
+  __device__ uint32_t list_starts(int lane, uint32_t starts[kLaneGroups]) const {
     uint32_t sizes[kLaneGroups];
 #pragma unroll
     for (int j = 0; j < kLaneGroups; j++) {
       sizes[j] = static_cast<uint32_t>(__popc(byte(j)));
     }
-    scan_groups(sizes, lane, starts);
+    return scan_groups(sizes, lane, starts);
   }
 
   /* The upper levels from `used`. All lanes. */
@@ -99,12 +100,16 @@ __device__ __forceinline__ warp_mask mask_of(const T values[kLaneGroups][kGroup]
   return mask;
 }
 
-/* The values that are not 0 to `list`, `mask.used_count()` of them, in order. All lanes. */
+/* The values that are not 0 to `list`, `mask.used_count()` of them, in order, and zeros that fill
+ * the last group up. All lanes. */
 template <typename T>
 __device__ __forceinline__ void
 compact_values(const warp_mask &mask, const T values[kLaneGroups][kGroup], int lane, T *list) {
   uint32_t at[kLaneGroups];
-  mask.list_starts(lane, at);
+  const uint32_t end = mask.list_starts(lane, at);
+  if (static_cast<uint32_t>(lane) < (kGroup - end % kGroup) % kGroup) {
+    list[end + static_cast<uint32_t>(lane)] = 0;
+  }
 #pragma unroll
   for (int j = 0; j < kLaneGroups; j++) {
 #pragma unroll
@@ -132,16 +137,16 @@ __device__ __forceinline__ void expand_values(const warp_mask &mask, const T *li
   }
 }
 
-/* The list itself as groups, zeros behind it; and back. All lanes. */
+/* The list itself as groups, zeros behind it, as compact_values left it; and back. All lanes. */
 template <typename T>
 __device__ __forceinline__ void load_list(const T *list, uint32_t count, int lane,
                                           T values[kLaneGroups][kGroup]) {
+  clear_groups(values);
 #pragma unroll
   for (int j = 0; j < kLaneGroups; j++) {
     const uint32_t first = static_cast<uint32_t>(j * kWarp + lane) * kGroup;
-#pragma unroll
-    for (uint32_t t = 0; t < kGroup; t++) {
-      values[j][t] = first + t < count ? list[first + t] : static_cast<T>(0);
+    if (first < count) {
+      load_aligned_group(list, first, values[j]);
     }
   }
   __syncwarp();

@@ -52,10 +52,6 @@ template <typename T> struct ranked_block {
     return nbytes | form << 27 | kind << 30;
   }
 
-  __device__ uint32_t index_of(int j, int lane) const {
-    return static_cast<uint32_t>(j * kWarp + lane);
-  }
-
   __device__ bool is_there(int j, int lane, int t) const {
     return index_of(j, lane) * kGroup + static_cast<uint32_t>(t) < count;
   }
@@ -155,13 +151,9 @@ template <typename T> struct ranked_block {
       const uint32_t k = index_of(j, lane);
       if (k * kGroup < count) {
         if (rest_bits != 0) {
-          bit_writer writer(words, at + k * rest_bits);
-          put_group(&writer, rests, rest_bits);
-          writer.finish();
+          put_group(words, at + k * rest_bits, rests, rest_bits);
         }
-        bit_writer writer(words, firsts_at + k * first_bits);
-        put_group(&writer, firsts, first_bits);
-        writer.finish();
+        put_group(words, firsts_at + k * first_bits, firsts, first_bits);
       }
     }
     if (lane < kGroup) {
@@ -170,9 +162,7 @@ template <typename T> struct ranked_block {
     __syncwarp();
     for (uint32_t k = static_cast<uint32_t>(lane); k * kGroup < second_count && second_bits != 0;
          k += kWarp) {
-      bit_writer writer(words, seconds_at + k * second_bits);
-      put_group(&writer, second_codes + k * kGroup, second_bits);
-      writer.finish();
+      put_group(words, seconds_at + k * second_bits, second_codes + k * kGroup, second_bits);
     }
   }
 
