@@ -193,13 +193,14 @@ __device__ __forceinline__ bool sum_steps(const done_values<T> &from, int axis,
   const divisor &length = from.grid.dims[axis];
   uint32_t line[kAcross], index[kAcross];
   uint32_t value = columns.first + column + begin * columns.stride;
-  bool stores[kAcross], restarts = false;
+  bool own[kAcross], stores[kAcross], restarts = false; /* the first column is always there */
 #pragma unroll
   for (uint32_t j = 0; j < kAcross; j++) {
     const uint32_t c = column + j * kThreads, step = columns.step_of(c) + begin;
     line[j] = divide(step, length);
     index[j] = step - line[j] * length.d;
-    stores[j] = kStore && c < columns.count && (!kFace || from.axes_before(line[j], axis) == 0);
+    own[j] = j == 0 || c < columns.count;
+    stores[j] = kStore && own[j] && (!kFace || from.axes_before(line[j], axis) == 0);
   }
   for (uint32_t k = begin; k < end; k += kAhead) {
     V v[kAcross][kAhead];
@@ -209,7 +210,7 @@ __device__ __forceinline__ bool sum_steps(const done_values<T> &from, int axis,
 #pragma unroll
       for (uint32_t t = 0; t < kAhead; t++) {
         const uint32_t i = value + j * kThreads + t * columns.stride;
-        there[j][t] = k + t < end && i < columns.limit;
+        there[j][t] = own[j] && k + t < end && i < columns.limit;
         v[j][t] = there[j][t] ? values[i] : V{};
       }
     }

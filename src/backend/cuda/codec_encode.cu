@@ -29,10 +29,7 @@ constexpr int kThreads = (kPackWarps + 1) * kWarp;
 constexpr size_t kSlackNbytes = 80;
 
 /* Thread blocks that share a multiprocessor: bounds the registers. */
-#ifndef ENC_BLOCKS
-#define ENC_BLOCKS 3
-#endif
-template <typename T> constexpr int kBlocksPerSm = sizeof(T) == 8 ? 1 : ENC_BLOCKS;
+template <typename T> constexpr int kBlocksPerSm = sizeof(T) == 8 ? 1 : 3;
 
 /* --- the header ------------------------------------------------------------------------ */
 

@@ -257,6 +257,7 @@ template <typename T> struct packed_block {
     mask.summarize();
     const uint32_t before = mask.nbytes(mask_shape(total));
     const packing sparse = plan_list(list, used_count, shift, dense_form | GPUFI_FORM_SPARSE, lane);
+    __syncwarp(); /* the list is read */
     if (before + sparse.nbytes >= nbytes) {
       return;
     }
