@@ -3,6 +3,7 @@
 #ifndef GPUFI_BACKEND_CUDA_CODEC_AXES_CUH
 #define GPUFI_BACKEND_CUDA_CODEC_AXES_CUH
 
+#include "backend/cuda/codec_neighbours.cuh"
 #include "backend/cuda/codec_run.cuh"
 
 namespace gpufi {
@@ -11,41 +12,8 @@ namespace gpufi {
  */
 
 /* The chunk's output as the source of neighbours, and which of its runs are done. */
-template <typename T> struct done_values {
-  const chunk_grid &grid;
-  const T *raw;
+template <typename T> struct done_values : chunk_values<T, true> {
   const uint32_t *run_done;
-  loading how;
-  uint32_t subset;
-
-  /* Not through the first cache. */
-  __device__ T value(uint32_t i) const {
-    T v = __ldcg(raw + i);
-    transform_values<T, 1>(&v, how);
-    return v;
-  }
-
-  /* The axes of the subset beyond `axis` along which a line has an index other than 0; lines along
-   * `axis` (and all that is inside it) are numbered as they lie. */
-  __device__ uint32_t axes_before(uint32_t line, int axis) const {
-    uint32_t inside = 0;
-    for (int k = axis + 1; subset >> k != 0; k++) {
-      const uint32_t rest = divide(line, grid.dims[k]);
-      inside |= (line != rest * grid.dims[k].d ? 1u : 0u) << k;
-      line = rest;
-    }
-    return inside & subset;
-  }
-
-  /* The residual of a value along the axes `inside` alone. */
-  __device__ T alternating(uint32_t i, uint32_t inside) const {
-    T sum = value(i);
-    for (uint32_t s = inside; s != 0; s = (s - 1) & inside) {
-      const T v = value(i - grid.offsets[s]);
-      sum = static_cast<T>(__popc(s) & 1 ? sum - v : sum + v);
-    }
-    return sum;
-  }
 
   /* Wait until the runs that hold the values [begin, end) of the chunk are done. One thread. */
   __device__ void wait_for(uint32_t begin, uint32_t end) const {
@@ -60,7 +28,7 @@ template <typename T> struct done_values {
   __device__ void wait_for_all(uint32_t i, uint32_t count, uint32_t inside) const {
     const uint32_t s = threadIdx.x; /* a lane a subset */
     if (s < kSubsetsMax && (s & ~inside) == 0) {
-      const uint32_t last = i + count - 1, offset = s == 0 ? 0 : grid.offsets[s];
+      const uint32_t last = i + count - 1, offset = s == 0 ? 0 : this->grid.offsets[s];
       if (last >= offset) {
         wait_for(i > offset ? i - offset : 0, last - offset + 1);
       }
@@ -125,11 +93,6 @@ template <typename T> __device__ inline value_pack<T> negative(value_pack<T> a) 
   return a;
 }
 
-template <typename V> __device__ inline V load_done(const V *p, loading how) {
-  V v = __ldcg(p);
-  transform_values<V, 1>(&v, how);
-  return v;
-}
 template <typename T>
 __device__ inline value_pack<T> load_done(const value_pack<T> *p, loading how) {
   constexpr int kCount = pack_of<value_pack<T>>::kCount;

@@ -199,8 +199,7 @@ __global__ void __launch_bounds__(kSampleThreads)
   __syncthreads();
   uint64_t bits = shared.bits;
   if (!grid.is_float) {
-    const residual_source<T> from = {
-        grid, raw, {GPUFI_TRANSFORM_NONE, job.swap}, shared.subset, shared.subset & ~1u};
+    const residual_source<T> from = {{grid, raw, {GPUFI_TRANSFORM_NONE, job.swap}, shared.subset}};
     bits = choose_offset(from, shared.bits, state, &shared);
   }
   bits = bits * group_count(grid) / sample_take(grid);

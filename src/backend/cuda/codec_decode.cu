@@ -63,7 +63,7 @@ __device__ __forceinline__ void decode_run(const decode_job &job, uint32_t chunk
   const loading how = {state->transform, state->swap != 0};
   uint32_t *const run_done = job.run_done + static_cast<size_t>(chunk) * grid.run_count;
   if (state->subset != 0) {
-    const done_values<T> from = {grid, at.raw, run_done, how, state->subset};
+    const done_values<T> from = {{grid, at.raw, how, state->subset}, run_done};
     undo_prediction<T, C>(from, at, shared, reinterpret_cast<T *>(run_bytes), r);
   }
   store_block(at, warp, lane, how, r);

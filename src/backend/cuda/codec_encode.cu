@@ -230,11 +230,10 @@ __device__ __forceinline__ void load_block(const encode_job &job, uint32_t chunk
                                            T values[kLaneGroups][kGroup]) {
   const encode_state &state = job.states[chunk];
   const residual_source<T> from = {
-      job.grid,
-      reinterpret_cast<const T *>(job.raw + chunk * job.grid.raw_pitch_nbytes),
-      {state.transform, job.swap},
-      state.subset,
-      state.subset & ~1u};
+      {job.grid,
+       reinterpret_cast<const T *>(job.raw + chunk * job.grid.raw_pitch_nbytes),
+       {state.transform, job.swap},
+       state.subset}};
   block_residuals<T, C>(from, first, lane, values);
   if (state.offset != 0) {
     subtract_offset<T, C>(values, static_cast<T>(state.offset), count,

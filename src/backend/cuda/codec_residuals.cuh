@@ -2,72 +2,31 @@
 #ifndef GPUFI_BACKEND_CUDA_CODEC_RESIDUALS_CUH
 #define GPUFI_BACKEND_CUDA_CODEC_RESIDUALS_CUH
 
-#include "backend/cuda/codec_device.cuh"
+#include "backend/cuda/codec_neighbours.cuh"
 
 namespace gpufi {
 
-/* One chunk as a source of residuals. `outer` is the subset without axis 0. */
-template <typename T> struct residual_source {
-  const chunk_grid &grid;
-  const T *raw;
-  loading how;
-  uint32_t subset, outer;
-
-  __device__ T value(uint32_t i) const {
-    return load_value(raw, i, how);
-  }
-
-  /* Axes 1 and up of the subset along which row `row` has a neighbour. */
-  __device__ uint32_t rows_before(uint32_t row) const {
-    uint32_t inside = 0;
-    for (int k = 1; outer >> k != 0; k++) {
-      const uint32_t rest = divide(row, grid.dims[k]);
-      inside |= (row != rest * grid.dims[k].d ? 1u : 0u) << k;
-      row = rest;
-    }
-    return inside & outer;
-  }
-
-  /* Distance to the value before value i along the last axis whose index is not 0; 0 if none. */
-  __device__ uint32_t distance_before(uint32_t i) const {
-    uint32_t rest = i / grid.component_count;
-    for (int k = 0; k < grid.axis_count; k++) {
-      const uint32_t above = divide(rest, grid.dims[k]);
-      if (rest != above * grid.dims[k].d) {
-        return grid.strides[k];
-      }
-      rest = above;
-    }
-    return 0;
-  }
-
+/* One chunk as a source of residuals. */
+template <typename T> struct residual_source : chunk_values<T, false> {
   /* Value i where all indices along the subset are 0: the chain rule. */
   __device__ T chained(uint32_t i, T v) const {
-    const uint32_t before = distance_before(i);
-    return before ? static_cast<T>(v - value(i - before)) : static_cast<T>(0);
-  }
-
-  /* Alternating sum over the neighbours along the subsets of `inside`, value i included. */
-  __device__ T alternating(uint32_t i, uint32_t inside) const {
-    T sum = value(i);
-    for (uint32_t s = inside; s != 0; s = (s - 1) & inside) {
-      const T v = value(i - grid.offsets[s]);
-      sum = static_cast<T>(__popc(s) & 1 ? sum - v : sum + v);
-    }
-    return sum;
+    const chunk_grid &grid = this->grid;
+    const uint32_t before = distance_before(grid, i / grid.component_count, 0);
+    return before ? static_cast<T>(v - this->value(i - before)) : static_cast<T>(0);
   }
 
   /* Any value, at the price of a division for each axis. */
   __device__ T residual(uint32_t i) const {
-    if (subset == 0) {
-      return value(i);
+    const chunk_grid &grid = this->grid;
+    if (this->subset == 0) {
+      return this->value(i);
     }
     const uint32_t row = divide(i, grid.row);
-    uint32_t inside = rows_before(row);
-    if ((subset & 1) && i - row * grid.row_values >= grid.component_count) {
+    uint32_t inside = this->axes_before(row, 0);
+    if ((this->subset & 1) && i - row * grid.row_values >= grid.component_count) {
       inside |= 1;
     }
-    return inside != 0 ? alternating(i, inside) : chained(i, value(i));
+    return inside != 0 ? this->alternating(i, inside) : chained(i, this->value(i));
   }
 };
 
@@ -75,7 +34,7 @@ template <typename T> struct residual_source {
 struct group_place {
   uint32_t column; /* of its first value */
   uint32_t wrap;   /* its value `wrap` and those behind it are in the next row */
-  uint32_t inside; /* rows_before of the first row and of the next */
+  uint32_t inside; /* axes_before of the first row and of the next */
   uint32_t inside_next;
 };
 
@@ -86,8 +45,8 @@ __device__ __forceinline__ group_place place_group(const residual_source<T> &fro
   at.column = i - row * from.grid.row_values;
   const uint32_t left = from.grid.row_values - at.column;
   at.wrap = left < kGroup ? left : kGroup;
-  at.inside = from.rows_before(row);
-  at.inside_next = left < kGroup ? from.rows_before(row + 1) : at.inside;
+  at.inside = from.axes_before(row, 0);
+  at.inside_next = left < kGroup ? from.axes_before(row + 1, 0) : at.inside;
   return at;
 }
 
@@ -95,7 +54,8 @@ __device__ __forceinline__ group_place place_group(const residual_source<T> &fro
 template <typename T>
 __device__ __forceinline__ void add_other_rows(const residual_source<T> &from, uint32_t i,
                                                const group_place &at, T *sums) {
-  for (uint32_t s = from.outer; s != 0; s = (s - 1) & from.outer) {
+  const uint32_t outer = from.subset & ~1u;
+  for (uint32_t s = outer; s != 0; s = (s - 1) & outer) {
     const bool first = (s & ~at.inside) == 0, next = (s & ~at.inside_next) == 0;
     const uint32_t offset = from.grid.offsets[s];
     const bool minus = __popc(s) & 1;
@@ -124,7 +84,7 @@ __device__ __forceinline__ void add_other_rows(const residual_source<T> &from, u
 template <typename T, int C>
 __device__ __forceinline__ void chain_row_start(const residual_source<T> &from, uint32_t i,
                                                 uint32_t t0, T *sums) {
-  const uint32_t before = from.distance_before(i + t0);
+  const uint32_t before = distance_before(from.grid, (i + t0) / from.grid.component_count, 0);
 #pragma unroll
   for (uint32_t c = 0; c < C; c++) {
     const T v = before != 0 ? from.value(i + t0 + c - before) : static_cast<T>(0);

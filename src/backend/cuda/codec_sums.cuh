@@ -108,18 +108,6 @@ __device__ __forceinline__ void sum_run(const chunk_grid &grid, const run_place<
   }
 }
 
-/* From the start of a row to that of the row before it in the chain rule; 0 for the first. */
-__device__ inline uint32_t distance_before(const chunk_grid &grid, uint32_t row) {
-  for (int k = 1; k < grid.axis_count; k++) {
-    const uint32_t rest = divide(row, grid.dims[k]);
-    if (row != rest * grid.dims[k].d) {
-      return grid.strides[k];
-    }
-    row = rest;
-  }
-  return 0;
-}
-
 /* The values at the starts of the rows that the chain rule predicts. Each knows the row that
  * predicts it; following these pointers twice as far each time takes log2(rows) steps. */
 template <typename T, int C>
@@ -132,7 +120,7 @@ __device__ __forceinline__ void chain_rows(const done_values<T> &from, const run
   int32_t parent = -1;
   T before[C] = {};
   if (is_start) {
-    const uint32_t distance = distance_before(grid, at.row + k);
+    const uint32_t distance = distance_before(grid, at.row + k, 1);
     const uint32_t first = at.first - at.column + k * grid.row_values; /* of the row */
     if (distance != 0 && first - distance >= at.first) {
       parent = static_cast<int32_t>(k - distance / grid.row_values);
