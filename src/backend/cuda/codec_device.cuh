@@ -337,20 +337,15 @@ template <typename T> __device__ __forceinline__ void values_to_words(const T *v
   }
 }
 
-/* `kDone`: written by other thread blocks of the same launch, so not to be had from the first
- * cache. */
-template <int kVector, bool kDone>
-__device__ inline void load_vector(const void *from, uint32_t *words) {
+template <int kVector> __device__ inline void load_vector(const void *from, uint32_t *words) {
   if constexpr (kVector == 4) {
-    const uint4 *const p = static_cast<const uint4 *>(from);
-    const uint4 w = kDone ? __ldcg(p) : *p;
+    const uint4 w = *static_cast<const uint4 *>(from);
     words[0] = w.x;
     words[1] = w.y;
     words[2] = w.z;
     words[3] = w.w;
   } else {
-    const uint2 *const p = static_cast<const uint2 *>(from);
-    const uint2 w = kDone ? __ldcg(p) : *p;
+    const uint2 w = *static_cast<const uint2 *>(from);
     words[0] = w.x;
     words[1] = w.y;
   }
@@ -358,7 +353,7 @@ __device__ inline void load_vector(const void *from, uint32_t *words) {
 
 /* The eight values from raw[index] on, as they are, in aligned vectors: `raw` is aligned to 16
  * bytes, `index` to nothing. Reads whole vectors, each of which holds a byte that is asked for. */
-template <typename T, bool kDone = false>
+template <typename T>
 __device__ __forceinline__ void load_group(const T *raw, uint32_t index, T *v) {
   constexpr int kCount = group_words<T>::kCount, kVector = group_words<T>::kVector;
   const uintptr_t address = reinterpret_cast<uintptr_t>(raw + index);
@@ -367,10 +362,10 @@ __device__ __forceinline__ void load_group(const T *raw, uint32_t index, T *v) {
   uint32_t words[kCount + kVector];
 #pragma unroll
   for (int k = 0; k < kCount; k += kVector) {
-    load_vector<kVector, kDone>(from + 4 * k, words + k);
+    load_vector<kVector>(from + 4 * k, words + k);
   }
   if (past != 0) {
-    load_vector<kVector, kDone>(from + 4 * kCount, words + kCount);
+    load_vector<kVector>(from + 4 * kCount, words + kCount);
     if (kVector == 4 && (past & 8)) {
 #pragma unroll
       for (int k = 0; k < kCount + kVector - 2; k++) {
@@ -401,7 +396,7 @@ __device__ __forceinline__ void load_aligned_group(const T *raw, uint32_t index,
   uint32_t words[kCount];
 #pragma unroll
   for (int k = 0; k < kCount; k += kVector) {
-    load_vector<kVector, false>(reinterpret_cast<const char *>(raw + index) + 4 * k, words + k);
+    load_vector<kVector>(reinterpret_cast<const char *>(raw + index) + 4 * k, words + k);
   }
   words_to_values<T>(words, v);
 }

@@ -243,7 +243,7 @@ __device__ __forceinline__ void undo_prediction(const done_values<T> &from, cons
   sum_axes(from, at, by_rows ? from.subset & ~1u : from.subset, values, &shared->parts);
 #pragma unroll
   for (int j = 0; j < kLaneGroups; j++) {
-    load_group(values, first + static_cast<uint32_t>(j * kWarp) * kGroup, r[j]);
+    load_aligned_group(values, first + static_cast<uint32_t>(j * kWarp) * kGroup, r[j]);
   }
 }
 
