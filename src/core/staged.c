@@ -12,7 +12,7 @@ typedef struct worker {
   } pieces[GPUFI_LANE_SLOT_COUNT];
 } worker;
 
-/* The least of a fetch's last pieces; the next smaller ones cost more to start than they save. */
+/* The least of a fetch's last pieces: smaller ones cost more to start than they save. */
 #define LAST_PIECE_NBYTES ((size_t)1 << 20)
 
 /* A fetch ends with threads that move bytes while the link is idle: the pieces become smaller
