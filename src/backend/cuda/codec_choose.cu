@@ -1,6 +1,5 @@
 /* Choosing how a chunk is encoded by the cost of a sample, exactly as codec/predict.c and
- * codec/ranked.c. A few thread blocks share a chunk's sample; the last of them to finish decides.
- */
+ * codec/ranked.c. A thread block takes a chunk, and each of its threads a group of the sample. */
 #include "backend/cuda/codec_sample.cuh"
 
 namespace {
@@ -10,7 +9,7 @@ using namespace gpufi;
 /* The usable axes along which value i has a neighbour; and the distance to the value that stands
  * before it along the last axis whose index is not 0, or 0. */
 __device__ uint32_t neighbours_of(const chunk_grid &grid, uint32_t i, uint32_t *before) {
-  uint32_t rest = i / grid.component_count, inside = 0;
+  uint32_t rest = i >> (grid.component_count - 1), inside = 0; /* one component or two */
   *before = 0;
   for (int k = 0; k < grid.axis_count; k++) {
     const uint32_t outer = divide(rest, grid.dims[k]);
@@ -23,62 +22,142 @@ __device__ uint32_t neighbours_of(const chunk_grid &grid, uint32_t i, uint32_t *
   return inside & ((1u << grid.usable_count) - 1);
 }
 
-/* Costs of all subsets for one value of each lane and one transform; lane 16t + s adds up those of
- * transform t and subset s. f[s] is the value's neighbour along all of s, 0 if there is none. */
-template <typename T>
-__device__ void add_costs(T *f, T before, uint32_t inside, bool has_before, bool valid,
-                          uint32_t subset_count, int t, residual_cost *mine) {
-  const T chained = has_before ? static_cast<T>(f[0] - before) : 0;
+/* What is known of a group's residuals by one transform, along each subset. */
+template <typename T, uint32_t kSubsets> struct group_tallies {
+  group_tally<T> of[kSubsets];
+
+  /* Add one value. values[s] is its neighbour along all of s, 0 if there is none. */
+  __device__ __forceinline__ void add(const T values[kSubsets], T before, uint32_t inside,
+                                      bool has_before, loading how) {
+    T f[kSubsets];
 #pragma unroll
-  for (uint32_t bit = 1; bit < kSubsetsMax; bit *= 2) {
-    if (bit < subset_count) {
+    for (uint32_t s = 0; s < kSubsets; s++) {
+      f[s] = values[s];
+    }
+    transform_values<T, kSubsets>(f, how); /* which maps 0 to 0 */
+    transform_values<T, 1>(&before, how);
+    const T chained = has_before ? static_cast<T>(f[0] - before) : 0;
 #pragma unroll
-      for (uint32_t s = 0; s < kSubsetsMax; s++) {
+    for (uint32_t bit = 1; bit < kSubsets; bit *= 2) {
+#pragma unroll
+      for (uint32_t s = 0; s < kSubsets; s++) {
         f[s] = (s & bit) ? static_cast<T>(f[s ^ bit] - f[s]) : f[s];
       }
     }
-  }
 #pragma unroll
-  for (uint32_t s = 0; s < kSubsetsMax; s++) {
-    if (s < subset_count) {
-      const T r = s != 0 && (s & inside) == 0 ? chained : f[s];
-      const residual_cost cost = warp_cost(valid ? r : static_cast<T>(0));
-      if (threadIdx.x % kWarp == static_cast<uint32_t>(t) * kSubsetsMax + s) {
-        mine->add(cost);
-      }
+    for (uint32_t s = 0; s < kSubsets; s++) {
+      of[s].add(s != 0 && (s & inside) == 0 ? chained : f[s]);
     }
   }
-}
+};
 
-/* This thread block's part of the sample. */
-template <typename T>
-__device__ residual_cost cost_part(const encode_job &job, const T *raw, uint32_t part) {
-  const chunk_grid &grid = job.grid;
-  const uint32_t subset_count = 1u << grid.usable_count;
-  residual_cost mine = {};
-  for (uint32_t at = threadIdx.x / kGroup; at < kPartGroups; at += kSampleThreads / kGroup) {
-    const sampled_value here = sample_value(grid, part * kPartGroups + at);
-    T values[kSubsetsMax], f[kSubsetsMax];
-    uint32_t before = 0, inside = 0;
-    if (here.valid) {
-      inside = neighbours_of(grid, here.i, &before);
-    }
+/* The group of one thread. There are kSubsets, of which those along axes that are not there are not
+ * to be chosen. */
+template <typename T, uint32_t kSubsets> struct sampled_residuals {
+  group_tallies<T, kSubsets> tallies[kTransforms];
+
+  __device__ __forceinline__ void add(const encode_job &job, const T values[kSubsets], T before,
+                                      uint32_t inside, bool has_before) {
 #pragma unroll
-    for (uint32_t s = 0; s < kSubsetsMax; s++) {
-      const bool there = here.valid && s < subset_count && (s & ~inside) == 0;
-      values[s] = there ? raw[here.i - grid.offsets[s]] : static_cast<T>(0);
-    }
-    const T value_before = before != 0 ? raw[here.i - before] : static_cast<T>(0);
-    for (int t = 0; t < (grid.is_float ? kTransforms : 1); t++) {
-      const loading how = {transform_of(grid, t), job.swap};
-#pragma unroll
-      for (uint32_t s = 0; s < kSubsetsMax; s++) {
-        f[s] = values[s]; /* every transform maps 0 to 0 */
+    for (int t = 0; t < kTransforms; t++) {
+      if (t == 0 || job.grid.is_float) {
+        tallies[t].add(values, before, inside, has_before, {transform_of(job.grid, t), job.swap});
       }
-      T b = value_before;
-      transform_values<T, kSubsetsMax>(f, how);
-      transform_values<T, 1>(&b, how);
-      add_costs(f, b, inside, before != 0, here.valid, subset_count, t, &mine);
+    }
+  }
+
+  /* Sampled group k, in any shape. */
+  __device__ __forceinline__ void take_group(const encode_job &job, const T *raw, uint32_t k) {
+    const chunk_grid &grid = job.grid;
+    for (uint32_t t = 0; t < kGroup; t++) {
+      const sampled_value here = sample_value(grid, k, t);
+      if (here.valid) {
+        uint32_t before;
+        const uint32_t inside = neighbours_of(grid, here.i, &before);
+        T values[kSubsets];
+#pragma unroll
+        for (uint32_t s = 0; s < kSubsets; s++) {
+          values[s] = (s & ~inside) == 0 ? raw[here.i - grid.offsets[s]] : static_cast<T>(0);
+        }
+        add(job, values, before != 0 ? raw[here.i - before] : static_cast<T>(0), inside,
+            before != 0);
+      }
+    }
+  }
+
+  /* The same where rows start with a group and elements have one component: the neighbours in each
+   * row are loaded side by side. */
+  __device__ __forceinline__ void take_aligned_group(const encode_job &job, const T *raw,
+                                                     uint32_t k) {
+    constexpr uint32_t kOuter = kSubsets / 2; /* subsets without axis 0 */
+    constexpr uint32_t kSide = kGroup / 2;
+    const chunk_grid &grid = job.grid;
+    if (!sample_value(grid, k, 0).valid) {
+      return;
+    }
+    const uint32_t i = sampled_group(grid, k);
+    uint32_t distance;
+    const uint32_t first_inside = neighbours_of(grid, i, &distance);
+    const bool starts_row = (first_inside & 1) == 0;
+    T last[kOuter]; /* the values before, in the same rows */
+#pragma unroll
+    for (uint32_t o = 0; o < kOuter; o++) {
+      const bool there = (2 * o & ~first_inside) == 0 && !starts_row;
+      last[o] = there ? raw[i - 1 - grid.offsets[2 * o]] : static_cast<T>(0);
+    }
+    /* What stands before the group: in its row, or where its row has no neighbours. */
+    T before = starts_row && distance != 0 ? raw[i - distance] : last[0];
+    bool has_before = distance != 0;
+    uint32_t inside = first_inside;
+    for (uint32_t side = 0; side < kGroup; side += kSide) {
+      T row[kOuter][kSide];
+#pragma unroll
+      for (uint32_t o = 0; o < kOuter; o++) {
+        if ((2 * o & ~first_inside) == 0) {
+          load_values<kSide>(raw + (i + side - grid.offsets[2 * o]), row[o]);
+        } else {
+#pragma unroll
+          for (uint32_t t = 0; t < kSide; t++) {
+            row[o][t] = 0;
+          }
+        }
+      }
+#pragma unroll
+      for (uint32_t t = 0; t < kSide; t++) {
+        T values[kSubsets];
+#pragma unroll
+        for (uint32_t o = 0; o < kOuter; o++) {
+          values[2 * o] = row[o][t];
+          values[2 * o + 1] = last[o];
+          last[o] = row[o][t];
+        }
+        add(job, values, before, inside, has_before);
+        before = row[0][t];
+        has_before = true;
+        inside |= 1;
+      }
+    }
+  }
+};
+
+/* Costs for the groups of a warp: lane 16t + s has those of transform t and subset s. */
+template <typename T, uint32_t kSubsets>
+__device__ residual_cost cost_groups(const encode_job &job, const T *raw) {
+  sampled_residuals<T, kSubsets> group = {};
+  if (job.grid.row_values % kGroup == 0 && job.grid.component_count == 1) {
+    group.take_aligned_group(job, raw, threadIdx.x);
+  } else {
+    group.take_group(job, raw, threadIdx.x);
+  }
+  residual_cost mine = {};
+#pragma unroll
+  for (int t = 0; t < kTransforms; t++) {
+#pragma unroll
+    for (uint32_t s = 0; s < kSubsets; s++) {
+      const residual_cost cost = warp_cost(group.tallies[t].of[s]);
+      if (threadIdx.x % kWarp == static_cast<uint32_t>(t) * kSubsetsMax + s) {
+        mine = cost;
+      }
     }
   }
   return mine;
@@ -86,19 +165,13 @@ __device__ residual_cost cost_part(const encode_job &job, const T *raw, uint32_t
 
 /* By one warp, from the costs of the whole sample: lane 16t + s takes transform t and subset s.
  * Returns the sample's bits. */
-__device__ uint32_t pick(const encode_job &job, const sample_cost *cost, encode_state *state,
+__device__ uint32_t pick(const encode_job &job, const residual_cost *costs, encode_state *state,
                          int value_bits) {
   const chunk_grid &grid = job.grid;
   const uint32_t lane = threadIdx.x, t = lane / kSubsetsMax, s = lane % kSubsetsMax;
   uint32_t key = UINT32_MAX;
   if (s < 1u << grid.usable_count && (t == 0 || grid.is_float)) {
-    residual_cost sum;
-    sum.residual_or = __ldcg(&cost->of[lane].residual_or);
-    sum.width_sum = __ldcg(&cost->of[lane].width_sum);
-    sum.group_count = __ldcg(&cost->of[lane].group_count);
-    sum.used_width_sum = __ldcg(&cost->of[lane].used_width_sum);
-    sum.used_count = __ldcg(&cost->of[lane].used_count);
-    key = sampled_bits(sum, sample_take(grid), value_bits) * kWarp + lane;
+    key = sampled_bits(costs[lane], sample_take(grid), value_bits) * kWarp + lane;
   }
   key = UINT32_MAX - warp_max(UINT32_MAX - key);
   if (lane == 0) {
@@ -144,12 +217,12 @@ __device__ uint32_t choose_offset(const residual_source<T> &from, uint32_t bits,
   if (offset == 0) {
     return bits;
   }
-  residual_cost mine = {};
-  for (uint32_t k = threadIdx.x / kGroup; k < GPUFI_SAMPLE_GROUPS; k += kSampleThreads / kGroup) {
-    const sampled_value here = sample_value(from.grid, k);
-    const T r = here.valid ? static_cast<T>(from.residual(here.i) - offset) : static_cast<T>(0);
-    mine.add(warp_cost(r));
+  group_tally<T> tally = {};
+  for (uint32_t t = 0; t < kGroup; t++) {
+    const sampled_value here = sample_value(from.grid, threadIdx.x, t);
+    tally.add(here.valid ? static_cast<T>(from.residual(here.i) - offset) : static_cast<T>(0));
   }
+  const residual_cost mine = warp_cost(tally);
   if (threadIdx.x % kWarp == 0) {
     mine.add_to(&shared->cost);
   }
@@ -161,36 +234,23 @@ __device__ uint32_t choose_offset(const residual_source<T> &from, uint32_t bits,
   return with < bits ? with : bits;
 }
 
-template <typename T>
-__global__ void __launch_bounds__(kSampleThreads)
+/* `kSubsets`: at least as many as there are. */
+template <typename T, uint32_t kSubsets>
+__global__ void __launch_bounds__(kSampleThreads, sizeof(T) == 8 || kSubsets == kSubsetsMax ? 1 : 2)
     choose_kernel(const __grid_constant__ encode_job job) {
   __shared__ sample_shared shared;
   const chunk_grid &grid = job.grid;
-  const uint32_t chunk = blockIdx.x / kSampleParts, part = blockIdx.x % kSampleParts;
+  const uint32_t chunk = blockIdx.x;
   const T *const raw = reinterpret_cast<const T *>(job.raw + chunk * grid.raw_pitch_nbytes);
   encode_state *const state = &job.states[chunk];
-  sample_cost *const total = &job.costs[chunk];
   if (threadIdx.x < kWarp) {
     shared.costs[threadIdx.x] = {};
   }
   __syncthreads();
-  cost_part(job, raw, part).add_to(&shared.costs[threadIdx.x % kWarp]);
+  cost_groups<T, kSubsets>(job, raw).add_to(&shared.costs[threadIdx.x % kWarp]);
   __syncthreads();
   if (threadIdx.x < kWarp) {
-    shared.costs[threadIdx.x].add_to(&total->of[threadIdx.x]);
-    __threadfence();
-  }
-  __syncthreads();
-  if (threadIdx.x == 0) {
-    shared.is_last = atomicAdd(&total->done_count, 1u) == kSampleParts - 1;
-    __threadfence();
-  }
-  __syncthreads();
-  if (!shared.is_last) {
-    return;
-  }
-  if (threadIdx.x < kWarp) {
-    const uint32_t bits = pick(job, total, state, kBits<T>);
+    const uint32_t bits = pick(job, shared.costs, state, kBits<T>);
     if (threadIdx.x == 0) {
       shared.bits = bits;
       shared.subset = state->subset;
@@ -222,19 +282,20 @@ __global__ void __launch_bounds__(kSampleThreads)
 namespace gpufi {
 
 cudaError_t choose_predictions(const encode_job &job, cudaStream_t stream) {
-  const uint32_t grid = job.chunk_count * kSampleParts;
   const auto choose = [&](void (*kernel)(encode_job)) {
-    return launch_kernel(kernel, grid, kSampleThreads, 0, stream, job);
+    return launch_kernel(kernel, job.chunk_count, kSampleThreads, 0, stream, job);
   };
+  const bool few = job.grid.usable_count < GPUFI_PREDICT_AXES;
+  constexpr uint32_t kFew = kSubsetsMax / 2;
   switch (job.grid.value_nbytes) {
   case 1:
-    return choose(choose_kernel<uint8_t>);
+    return choose(few ? choose_kernel<uint8_t, kFew> : choose_kernel<uint8_t, kSubsetsMax>);
   case 2:
-    return choose(choose_kernel<uint16_t>);
+    return choose(few ? choose_kernel<uint16_t, kFew> : choose_kernel<uint16_t, kSubsetsMax>);
   case 4:
-    return choose(choose_kernel<uint32_t>);
+    return choose(few ? choose_kernel<uint32_t, kFew> : choose_kernel<uint32_t, kSubsetsMax>);
   default:
-    return choose(choose_kernel<uint64_t>);
+    return choose(few ? choose_kernel<uint64_t, kFew> : choose_kernel<uint64_t, kSubsetsMax>);
   }
 }
 

@@ -6,6 +6,8 @@
 #include <stdint.h>
 #include <string.h>
 
+#include <type_traits>
+
 #define _Static_assert static_assert
 extern "C" {
 #include "backend/codec.h"
@@ -23,6 +25,11 @@ constexpr uint32_t kRunValues = GPUFI_RUN_BLOCKS * GPUFI_BLOCK_VALUES;
 /* Groups of a block that one lane holds: lane l has groups l, l + 32, l + 64 and l + 96, so that a
  * warp's loads are contiguous. */
 constexpr int kLaneGroups = GPUFI_BLOCK_GROUPS / kWarp;
+
+/* In the block, of the lane's group j. */
+__device__ inline uint32_t index_of(int j, int lane) {
+  return static_cast<uint32_t>(j * kWarp + lane);
+}
 
 /* Division by a number that is known when the kernel is launched. */
 struct divisor {
@@ -399,6 +406,20 @@ __device__ __forceinline__ void load_aligned_group(const T *raw, uint32_t index,
     load_vector<kVector>(reinterpret_cast<const char *>(raw + index) + 4 * k, words + k);
   }
   words_to_values<T>(words, v);
+}
+
+/* kCount values that are aligned to all of them, or to 16 bytes if that is less. */
+template <uint32_t kCount, typename T>
+__device__ __forceinline__ void load_values(const T *from, T *v) {
+  constexpr size_t kNbytes = kCount * sizeof(T);
+  using unit =
+      std::conditional_t<kNbytes == 4, uint32_t, std::conditional_t<kNbytes == 8, uint2, uint4>>;
+  unit units[kNbytes / sizeof(unit)];
+#pragma unroll
+  for (size_t k = 0; k < kNbytes / sizeof(unit); k++) {
+    units[k] = reinterpret_cast<const unit *>(from)[k];
+  }
+  memcpy(v, units, kNbytes);
 }
 
 /* To raw[index], a multiple of eight. */

@@ -35,12 +35,6 @@ struct residual_cost {
   }
 };
 
-/* Of a chunk, while its coding is chosen: the cost of transform t and subset s at 16t + s. */
-struct sample_cost {
-  residual_cost of[kTransforms * kSubsetsMax];
-  uint32_t done_count;
-};
-
 /* Of a chunk, while it is encoded. */
 struct encode_state {
   uint8_t transform, subset; /* chosen */
@@ -56,6 +50,13 @@ struct encode_state {
   unsigned long long plain, mixed; /* checksum, without the header */
 };
 
+/* What a launch knows of the runs of the batch: see codec_lookback.cuh. */
+struct run_sizes {
+  uint32_t *sizes;            /* of each run, plus one; 0 = not known yet */
+  unsigned long long *sums;   /* of each stretch of runs */
+  unsigned long long *starts; /* of each stretch in the batch, plus one; 0 = not known yet */
+};
+
 struct encode_job {
   chunk_grid grid;
   bool swap;
@@ -64,13 +65,13 @@ struct encode_job {
   const uint8_t *raw;
   uint8_t *encoded;
   gpufi_chunk_place *places;
-  sample_cost *costs;
   encode_state *states;
-  unsigned long long *prefixes; /* one a run of the batch: see look_back */
-  /* Where values may be ranked: another one a run, for the ranked chunks, which come behind all
-   * others; and how many there are. */
-  unsigned long long *ranked_prefixes;
-  uint32_t *ranked_count;
+  /* Of the chunks that are not ranked; where values may be ranked, of the ranked chunks, which come
+   * behind all others; and how many of those there are. */
+  run_sizes runs_of[2];
+  unsigned long long *ends;              /* of those and of these in the batch */
+  uint32_t *ranked_count, *ranked_taken; /* ranked chunks; runs that have been begun for them */
+  divisor runs;                          /* of a chunk */
 };
 
 /* In codec_choose.cu: set transform, subset, offset and is_left of every chunk. */

@@ -1,51 +1,62 @@
-/* The place of a run in the batch: a decoupled look-back over the sizes of the runs before it. */
+/* The place of a run in the batch: a decoupled look-back over the sizes of the runs before it, on
+ * two levels, so that one look reaches over all runs that are under way. */
 #ifndef GPUFI_BACKEND_CUDA_CODEC_LOOKBACK_CUH
 #define GPUFI_BACKEND_CUDA_CODEC_LOOKBACK_CUH
 
-#include "backend/cuda/codec_device.cuh"
+#include "backend/cuda/codec_encode.cuh"
 
 namespace gpufi {
 
-/* A prefix word: bit 0 set = the run's own size, bit 1 set = the end of the run in the batch. */
-constexpr unsigned kFlagBits = 2;
-constexpr unsigned long long kIsSize = 1, kIsEnd = 2;
+constexpr uint32_t kStretch = 32; /* runs of the batch, one a lane */
+/* A stretch's sum: bytes of its runs whose sizes are known; from this bit on, how many are. */
+constexpr int kCountAt = 48;
 
-__device__ inline unsigned long long load_relaxed(const unsigned long long *p) {
-  return *static_cast<const volatile unsigned long long *>(p);
+template <typename T> __device__ inline T load_relaxed(const T *p) {
+  return *static_cast<const volatile T *>(p);
 }
 
-__device__ inline void store_relaxed(unsigned long long *p, unsigned long long value) {
-  *static_cast<volatile unsigned long long *>(p) = value;
+template <typename T> __device__ inline void store_relaxed(T *p, T value) {
+  *static_cast<volatile T *>(p) = value;
 }
 
-/* Publish that run `index` of the batch takes `nbytes`, and return where it starts. A whole warp.
- */
-__device__ inline unsigned long long look_back(unsigned long long *prefixes, uint32_t index,
-                                               unsigned long long nbytes, int lane) {
-  unsigned long long start = 0;
-  if (lane == 0 && index != 0) {
-    store_relaxed(&prefixes[index], nbytes << kFlagBits | kIsSize);
-  }
-  for (int64_t window = static_cast<int64_t>(index) - 1; window >= 0; window -= kWarp) {
-    const int64_t at = window - lane;
-    unsigned long long word = at >= 0 ? load_relaxed(&prefixes[at]) : kIsEnd;
-    while (__any_sync(kFull, word == 0)) {
-      if (word == 0) {
-        word = load_relaxed(&prefixes[at]);
-      }
+/* Publish that run `index` takes `nbytes`. One thread. */
+__device__ inline void publish_size(const run_sizes &runs, uint32_t index, uint32_t nbytes) {
+  store_relaxed(&runs.sizes[index], nbytes + 1);
+  atomicAdd(&runs.sums[index / kStretch], 1ull << kCountAt | nbytes);
+}
+
+/* Where run `index` starts. Waits for the sizes of the runs before it. A whole warp. */
+__device__ inline unsigned long long look_back(const run_sizes &runs, uint32_t index, int lane) {
+  const uint32_t stretch = index / kStretch, first = stretch * kStretch;
+  const uint32_t back = static_cast<uint32_t>(lane);
+  uint32_t size = first + back < index ? load_relaxed(&runs.sizes[first + back]) : 1;
+  unsigned long long start = 0, sum = 0; /* of the stretch that is `back` before this one */
+  uint32_t reach;                        /* as far back as a start is known */
+  for (;;) {
+    if (back <= stretch) {
+      start = back == stretch ? 1 : load_relaxed(&runs.starts[stretch - back]);
+      sum = back == 0 ? 0 : load_relaxed(&runs.sums[stretch - back]);
     }
-    const uint32_t ends = __ballot_sync(kFull, (word & kIsEnd) != 0);
-    const int last = ends ? __ffs(static_cast<int>(ends)) - 1 : kWarp - 1;
-    const uint64_t part = lane <= last ? word >> kFlagBits : 0;
-    start += warp_add(part);
-    if (ends) {
+    const uint32_t known = __ballot_sync(kFull, start != 0);
+    const uint32_t whole = __ballot_sync(kFull, back == 0 || sum >> kCountAt == kStretch);
+    reach = static_cast<uint32_t>(__ffs(static_cast<int>(known))) - 1;
+    if (known != 0 && (~whole & ((2u << reach) - 1)) == 0) {
       break;
     }
   }
-  if (lane == 0) {
-    store_relaxed(&prefixes[index], (start + nbytes) << kFlagBits | kIsEnd);
+  while (__any_sync(kFull, size == 0)) {
+    if (size == 0) {
+      size = load_relaxed(&runs.sizes[first + back]);
+    }
   }
-  return start;
+  const unsigned long long in_stretch = warp_add(static_cast<uint32_t>(size - 1));
+  const uint64_t bytes = sum & ((1ull << kCountAt) - 1);
+  const uint64_t part = back < reach ? bytes : back == reach ? bytes + start - 1 : 0;
+  const unsigned long long at = warp_add(part);
+  if (index == first && lane == 0) {
+    store_relaxed(&runs.starts[stretch], at + 1);
+  }
+  return at + in_stretch;
 }
 
 } // namespace gpufi

@@ -17,17 +17,18 @@ struct bit_writer {
   __device__ bit_writer(uint32_t *words, uint32_t byte)
       : at(words + byte / 4), pending(0), end(byte % 4 * 8) {}
 
-  /* The lowest `bits` bits of `value`, the others being 0; bits <= 32. If `shares`, others do not
+  /* The lowest `bits` bits of `value`, the others being 0; bits <= 32. If kShares, others do not
    * wait before they put bits into the word `shared`. */
-  __device__ __forceinline__ void put(uint32_t value, uint32_t bits, bool shares,
-                                      const uint32_t *shared) {
+  template <bool kShares = false>
+  __device__ __forceinline__ void put(uint32_t value, uint32_t bits,
+                                      const uint32_t *shared = nullptr) {
     const uint32_t begin = end;
     const uint32_t word = pending | __funnelshift_l(0, value, begin);
     const uint32_t rest = __funnelshift_l(value, 0, begin);
     end += bits;
     const bool is_full = ((begin ^ end) & 32) != 0;
     if (is_full) {
-      if (shares && at == shared) {
+      if (kShares && at == shared) {
         atomicOr(at, word);
       } else {
         *at = word;
@@ -45,9 +46,9 @@ struct bit_writer {
 };
 
 /* All of a group, `width` bits a value, kAtOnce values at once: as many as fit 32 bits. */
-template <int kAtOnce, typename T>
+template <int kAtOnce, bool kShares = false, typename T>
 __device__ __forceinline__ void put_values(bit_writer *writer, const T *v, uint32_t width,
-                                           bool shares, const uint32_t *shared) {
+                                           const uint32_t *shared = nullptr) {
 #pragma unroll
   for (int t = 0; t < kGroup; t += kAtOnce) {
     uint32_t several = 0;
@@ -56,12 +57,12 @@ __device__ __forceinline__ void put_values(bit_writer *writer, const T *v, uint3
       several = (kAtOnce > 1 ? several << width : 0u) | static_cast<uint32_t>(v[t + k]);
     }
     if constexpr (sizeof(T) == 8 && kAtOnce == 1) {
-      writer->put(several, width < 32 ? width : 32, shares, shared);
+      writer->template put<kShares>(several, width < 32 ? width : 32, shared);
       if (width > 32) {
-        writer->put(static_cast<uint32_t>(v[t] >> 32), width - 32, shares, shared);
+        writer->template put<kShares>(static_cast<uint32_t>(v[t] >> 32), width - 32, shared);
       }
     } else {
-      writer->put(several, width * kAtOnce, shares, shared);
+      writer->template put<kShares>(several, width * kAtOnce, shared);
     }
   }
 }
@@ -75,7 +76,7 @@ template <typename T>
 __device__ __forceinline__ void put_group(uint32_t *words, uint32_t byte, const T *v,
                                           uint32_t width) {
   bit_writer writer(words, byte);
-  put_values<kAlwaysAtOnce<T>>(&writer, v, width, true, words + byte / 4);
+  put_values<kAlwaysAtOnce<T>, true>(&writer, v, width, writer.at);
   writer.finish();
 }
 
@@ -116,10 +117,6 @@ struct packing {
     return widths >> 8 * j & 0xff;
   }
 };
-
-__device__ inline uint32_t index_of(int j, int lane) {
-  return static_cast<uint32_t>(j * kWarp + lane);
-}
 
 /* The smallest packing of `count` values, of which `widest` is what the lane's groups need. */
 template <typename T>
@@ -328,16 +325,16 @@ template <typename T> struct packed_block {
     const uint32_t k = index_of(j, lane - lane % kGroup);
     if (lane % kGroup < kLaneGroups && k < group_count()) {
       bit_writer writer(words, at + k / 8 * bits);
-      writer.put(own, 8 * bits, true, writer.at);
+      writer.put<true>(own, 8 * bits, writer.at);
       writer.finish();
     }
   }
 
-  /* The groups, to byte `at`; `shared` is the word that the block before may end in. */
+  /* The groups, to byte `at`. Their words are stored before anybody adds codes or a mask to them.
+   */
   template <int kAtOnce>
   __device__ __forceinline__ void write_groups(uint32_t *words, uint32_t at,
-                                               const uint32_t starts[kLaneGroups],
-                                               const uint32_t *shared) const {
+                                               const uint32_t starts[kLaneGroups]) const {
     bit_writer writers[kLaneGroups] = {{words, at + starts[0]},
                                        {words, at + starts[1]},
                                        {words, at + starts[2]},
@@ -345,10 +342,10 @@ template <typename T> struct packed_block {
 #pragma unroll
     for (int j = 0; j < kLaneGroups; j++) {
       const uint32_t width = how.group_width(j);
-      if (width != 0) { /* 32 groups end behind the first word */
+      if (width != 0) {
         T packed[kGroup];
         to_packed(values[j], how.shift, how.form, packed);
-        put_values<kAtOnce>(&writers[j], packed, width, j == 0, shared);
+        put_values<kAtOnce>(&writers[j], packed, width);
       }
     }
     __syncwarp();
@@ -370,10 +367,9 @@ template <typename T> struct packed_block {
     }
   }
 
-  /* All of the block, to byte `at` of words that are zero. */
-  __device__ __forceinline__ void write(uint32_t *words, uint32_t at, int lane) const {
-    const uint32_t mask_at = at;
-    at += mask_nbytes;
+  /* All of the block, to words that are zero and that nobody else writes. */
+  __device__ __forceinline__ void write(uint32_t *words, int lane) const {
+    uint32_t at = mask_nbytes;
     if (how.kind == GPUFI_BLOCK_RAW) {
       write_raw(words, at, lane);
     } else if (how.kind != GPUFI_BLOCK_ZERO) {
@@ -388,18 +384,18 @@ template <typename T> struct packed_block {
       }
       scan_groups(sizes, lane, starts);
       if (how.width <= 8) {
-        write_groups<4>(words, at, starts, words + mask_at / 4);
+        write_groups<4>(words, at, starts);
       } else if (how.width <= 16) {
-        write_groups<2>(words, at, starts, words + mask_at / 4);
+        write_groups<2>(words, at, starts);
       } else {
-        write_groups<1>(words, at, starts, words + mask_at / 4);
+        write_groups<1>(words, at, starts);
       }
       if (has_codes) {
         write_codes(words, codes_at, bits, lane);
       }
     }
     if (how.form & GPUFI_FORM_SPARSE) {
-      write_mask(mask, total, words, mask_at, lane);
+      write_mask(mask, total, words, 0, lane);
     }
   }
 };

@@ -33,6 +33,24 @@ __device__ inline void fill_tables(const rank_levels &ranks, const uint16_t *sym
   __syncthreads();
 }
 
+/* The symbol table, behind the header of the chunk at `chunk`; adds this thread's share to `sum`.
+ */
+__device__ inline void write_table(const rank_levels &ranks, const uint16_t *symbols,
+                                   uint8_t *chunk, chunk_sum *sum) {
+  const uint32_t at = threadIdx.x * 16, each = ranks.place.nbytes();
+  if (at < ranks.padded_nbytes()) {
+    uint32_t words[4] = {};
+    for (uint32_t k = 0; k < 16; k++) {
+      const uint32_t i = (at + k) / each;
+      const uint32_t byte = i < ranks.count() ? symbols[i] >> ((at + k) % each * 8) & 0xff : 0;
+      words[k / 4] |= byte << (k % 4 * 8);
+    }
+    const uint4 unit = make_uint4(words[0], words[1], words[2], words[3]);
+    *reinterpret_cast<uint4 *>(chunk + GPUFI_HEADER_NBYTES + at) = unit;
+    sum->add((GPUFI_HEADER_NBYTES + at) / 8, unit);
+  }
+}
+
 /* One block. Every method is for a whole warp. */
 template <typename T> struct ranked_block {
   T values[kLaneGroups][kGroup]; /* all, or those that are not 0 in a sparse block; then zeros */
@@ -166,12 +184,12 @@ template <typename T> struct ranked_block {
     }
   }
 
-  /* All of the block, to byte `at` of words that are zero. */
+  /* All of the block, to words that are zero and that nobody else writes. */
   __device__ __forceinline__ void write(const rank_tables &tables, uint8_t *second_codes,
-                                        uint32_t *words, uint32_t at, int lane) const {
+                                        uint32_t *words, int lane) const {
+    const uint32_t at = mask_nbytes;
     if (form & GPUFI_FORM_SPARSE) {
-      write_mask(mask, total, words, at, lane);
-      at += mask_nbytes;
+      write_mask(mask, total, words, 0, lane);
     }
     if (kind == GPUFI_BLOCK_CODED) {
       write_sections(tables, second_codes, words, at, lane);

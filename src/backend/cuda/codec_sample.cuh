@@ -9,18 +9,15 @@
 
 namespace gpufi {
 
-constexpr uint32_t kSampleParts = 4; /* thread blocks that share a chunk */
-constexpr uint32_t kSampleThreads = 256;
-constexpr uint32_t kPartGroups = GPUFI_SAMPLE_GROUPS / kSampleParts;
+constexpr uint32_t kSampleThreads = GPUFI_SAMPLE_GROUPS;
 constexpr uint32_t kSlots = 1024; /* a power of two, above 512 */
 
-/* Of the thread block that decides. */
+/* Of a thread block. */
 struct sample_shared {
   residual_cost costs[kWarp];
   residual_cost cost;
   unsigned long long offset;
   uint32_t bits, subset;
-  bool is_last;
   /* Of ranked: how often each symbol occurs and, from bit 16 on, with a value that is not 0. */
   uint32_t counts[kSymbolsMax];
   uint32_t keys[kSymbolsMax]; /* count and symbol of those that occur */
@@ -59,12 +56,16 @@ struct sampled_value {
   bool valid;
 };
 
-/* This lane's value of sampled group k; eight lanes share a group. */
-__device__ inline sampled_value sample_value(const chunk_grid &grid, uint32_t k) {
-  const uint32_t t = threadIdx.x % kGroup;
+/* Value t of sampled group k. */
+__device__ inline sampled_value sample_value(const chunk_grid &grid, uint32_t k, uint32_t t) {
   const bool there = k < sample_take(grid);
   const uint32_t i = (there ? sampled_group(grid, k) : 0) + t;
   return {i, there && i >= t && i < grid.value_count};
+}
+
+/* This lane's; eight lanes share a group. */
+__device__ inline sampled_value sample_value(const chunk_grid &grid, uint32_t k) {
+  return sample_value(grid, k, threadIdx.x % kGroup);
 }
 
 __device__ inline uint8_t transform_of(const chunk_grid &grid, int t) {
@@ -73,21 +74,29 @@ __device__ inline uint8_t transform_of(const chunk_grid &grid, int t) {
                         : GPUFI_TRANSFORM_ORDER;
 }
 
-/* Costs of one residual of each lane, four groups. All lanes, the same answer. */
-template <typename T> __device__ inline residual_cost warp_cost(T r) {
-  residual_cost cost;
-  T z = static_cast<T>(static_cast<T>(r << 1) ^ static_cast<T>(0 - (r >> (kBits<T> - 1))));
-  for (int step = 1; step < kGroup; step *= 2) {
-    z |= static_cast<T>(__shfl_xor_sync(kFull, z, step));
+/* What a group's residuals have together. */
+template <typename T> struct group_tally {
+  T any, zigzagged;
+  uint32_t used_count; /* that are not 0 */
+
+  __device__ __forceinline__ void add(T r) {
+    any |= r;
+    zigzagged |= static_cast<T>(static_cast<T>(r << 1) ^ static_cast<T>(0 - (r >> (kBits<T> - 1))));
+    used_count += r != 0 ? 1 : 0;
   }
-  /* Every lane of a group has its width, at most 64: three sums of 32 of them fit a word. */
-  const uint32_t width = bit_length(z);
-  const uint32_t sums = warp_add(width | (z != 0 ? 1u << 12 : 0u) | (r != 0 ? width << 19 : 0u));
-  cost.residual_or = warp_or(r);
-  cost.width_sum = (sums & 0xfff) / kGroup;
-  cost.group_count = (sums >> 12 & 0x7f) / kGroup;
-  cost.used_width_sum = sums >> 19;
-  cost.used_count = static_cast<uint32_t>(__popc(__ballot_sync(kFull, r != 0)));
+};
+
+/* Costs of one group of each lane. All lanes, the same answer. */
+template <typename T> __device__ inline residual_cost warp_cost(const group_tally<T> &group) {
+  residual_cost cost;
+  const uint32_t width = bit_length(group.zigzagged); /* at most 64: sums of 32 fit the words */
+  const uint32_t widths = warp_add(width | (width != 0 ? 1u << 16 : 0u));
+  const uint32_t used = warp_add(width * group.used_count | group.used_count << 16);
+  cost.residual_or = warp_or(group.any);
+  cost.width_sum = widths & 0xffff;
+  cost.group_count = widths >> 16;
+  cost.used_width_sum = used & 0xffff;
+  cost.used_count = used >> 16;
   return cost;
 }
 
