@@ -1,12 +1,10 @@
-/* What the codec's kernels share: a batch's geometry as the device needs it, loads of groups of
- * eight values, warp-wide reductions, the checksum. */
+/* What the codec's kernels share: a batch's geometry as the device needs it, warp-wide reductions,
+ * values, the checksum. */
 #ifndef GPUFI_BACKEND_CUDA_CODEC_DEVICE_CUH
 #define GPUFI_BACKEND_CUDA_CODEC_DEVICE_CUH
 
 #include <stdint.h>
 #include <string.h>
-
-#include <type_traits>
 
 #define _Static_assert static_assert
 extern "C" {
@@ -284,159 +282,6 @@ template <typename T> __device__ inline T load_value(const T *raw, uint32_t inde
   T v = raw[index];
   transform_values<T, 1>(&v, how);
   return v;
-}
-
-/* --- groups: eight values as 32-bit words --------------------------------------------- */
-
-template <typename T> struct group_words {
-  static constexpr int kCount = 2 * static_cast<int>(sizeof(T));
-  static constexpr int kVector = kCount < 4 ? kCount : 4; /* words of a load */
-};
-
-/* All bits set if `is`, else 0: picks from registers by index where a conditional expression would
- * have the compiler move them to memory. */
-template <typename T> __device__ __forceinline__ T mask_if(bool is) {
-  return static_cast<T>(0 - static_cast<T>(is ? 1 : 0));
-}
-
-template <typename T> __device__ __forceinline__ void clear_groups(T r[kLaneGroups][kGroup]) {
-#pragma unroll
-  for (int j = 0; j < kLaneGroups; j++) {
-#pragma unroll
-    for (int t = 0; t < kGroup; t++) {
-      r[j][t] = 0;
-    }
-  }
-}
-
-template <typename T> __device__ __forceinline__ void words_to_values(const uint32_t *words, T *v) {
-  if constexpr (sizeof(T) == 8) {
-#pragma unroll
-    for (int t = 0; t < kGroup; t++) {
-      v[t] = static_cast<uint64_t>(words[2 * t + 1]) << 32 | words[2 * t];
-    }
-  } else {
-    constexpr int kPerWord = 4 / static_cast<int>(sizeof(T));
-#pragma unroll
-    for (int t = 0; t < kGroup; t++) {
-      v[t] = static_cast<T>(words[t / kPerWord] >> (t % kPerWord * kBits<T>));
-    }
-  }
-}
-
-template <typename T> __device__ __forceinline__ void values_to_words(const T *v, uint32_t *words) {
-  if constexpr (sizeof(T) == 8) {
-#pragma unroll
-    for (int t = 0; t < kGroup; t++) {
-      words[2 * t] = static_cast<uint32_t>(v[t]);
-      words[2 * t + 1] = static_cast<uint32_t>(v[t] >> 32);
-    }
-  } else {
-    constexpr int kPerWord = 4 / static_cast<int>(sizeof(T));
-#pragma unroll
-    for (int k = 0; k < group_words<T>::kCount; k++) {
-      words[k] = 0;
-#pragma unroll
-      for (int t = 0; t < kPerWord; t++) {
-        words[k] |= static_cast<uint32_t>(v[k * kPerWord + t]) << (t * kBits<T>);
-      }
-    }
-  }
-}
-
-template <int kVector> __device__ inline void load_vector(const void *from, uint32_t *words) {
-  if constexpr (kVector == 4) {
-    const uint4 w = *static_cast<const uint4 *>(from);
-    words[0] = w.x;
-    words[1] = w.y;
-    words[2] = w.z;
-    words[3] = w.w;
-  } else {
-    const uint2 w = *static_cast<const uint2 *>(from);
-    words[0] = w.x;
-    words[1] = w.y;
-  }
-}
-
-/* The eight values from raw[index] on, as they are, in aligned vectors: `raw` is aligned to 16
- * bytes, `index` to nothing. Reads whole vectors, each of which holds a byte that is asked for. */
-template <typename T>
-__device__ __forceinline__ void load_group(const T *raw, uint32_t index, T *v) {
-  constexpr int kCount = group_words<T>::kCount, kVector = group_words<T>::kVector;
-  const uintptr_t address = reinterpret_cast<uintptr_t>(raw + index);
-  const uintptr_t past = address % (4 * kVector);
-  const char *const from = reinterpret_cast<const char *>(address - past);
-  uint32_t words[kCount + kVector];
-#pragma unroll
-  for (int k = 0; k < kCount; k += kVector) {
-    load_vector<kVector>(from + 4 * k, words + k);
-  }
-  if (past != 0) {
-    load_vector<kVector>(from + 4 * kCount, words + kCount);
-    if (kVector == 4 && (past & 8)) {
-#pragma unroll
-      for (int k = 0; k < kCount + kVector - 2; k++) {
-        words[k] = words[k + 2];
-      }
-    }
-    if (past & 4) {
-#pragma unroll
-      for (int k = 0; k < kCount + kVector - 1; k++) {
-        words[k] = words[k + 1];
-      }
-    }
-    if constexpr (sizeof(T) < 4) {
-      const uint32_t bits = 8 * static_cast<uint32_t>(past % 4);
-#pragma unroll
-      for (int k = 0; k < kCount; k++) {
-        words[k] = __funnelshift_r(words[k], words[k + 1], bits);
-      }
-    }
-  }
-  words_to_values<T>(words, v);
-}
-
-/* The same from an index that is a multiple of eight. */
-template <typename T>
-__device__ __forceinline__ void load_aligned_group(const T *raw, uint32_t index, T *v) {
-  constexpr int kCount = group_words<T>::kCount, kVector = group_words<T>::kVector;
-  uint32_t words[kCount];
-#pragma unroll
-  for (int k = 0; k < kCount; k += kVector) {
-    load_vector<kVector>(reinterpret_cast<const char *>(raw + index) + 4 * k, words + k);
-  }
-  words_to_values<T>(words, v);
-}
-
-/* kCount values that are aligned to all of them, or to 16 bytes if that is less. */
-template <uint32_t kCount, typename T>
-__device__ __forceinline__ void load_values(const T *from, T *v) {
-  constexpr size_t kNbytes = kCount * sizeof(T);
-  using unit =
-      std::conditional_t<kNbytes == 4, uint32_t, std::conditional_t<kNbytes == 8, uint2, uint4>>;
-  unit units[kNbytes / sizeof(unit)];
-#pragma unroll
-  for (size_t k = 0; k < kNbytes / sizeof(unit); k++) {
-    units[k] = reinterpret_cast<const unit *>(from)[k];
-  }
-  memcpy(v, units, kNbytes);
-}
-
-/* To raw[index], a multiple of eight. */
-template <typename T>
-__device__ __forceinline__ void store_group(T *raw, uint32_t index, const T *v) {
-  constexpr int kCount = group_words<T>::kCount;
-  uint32_t words[kCount];
-  values_to_words<T>(v, words);
-  if constexpr (kCount == 2) {
-    *reinterpret_cast<uint2 *>(raw + index) = make_uint2(words[0], words[1]);
-  } else {
-#pragma unroll
-    for (int k = 0; k < kCount; k += 4) {
-      reinterpret_cast<uint4 *>(raw + index)[k / 4] =
-          make_uint4(words[k], words[k + 1], words[k + 2], words[k + 3]);
-    }
-  }
 }
 
 /* --- checksum ---------------------------------------------------------------------------- */

@@ -3,7 +3,7 @@
 #ifndef GPUFI_BACKEND_CUDA_CODEC_MASK_CUH
 #define GPUFI_BACKEND_CUDA_CODEC_MASK_CUH
 
-#include "backend/cuda/codec_device.cuh"
+#include "backend/cuda/codec_groups.cuh"
 
 namespace gpufi {
 

@@ -2,6 +2,7 @@
 #ifndef GPUFI_BACKEND_CUDA_CODEC_RESIDUALS_CUH
 #define GPUFI_BACKEND_CUDA_CODEC_RESIDUALS_CUH
 
+#include "backend/cuda/codec_groups.cuh"
 #include "backend/cuda/codec_neighbours.cuh"
 
 namespace gpufi {
