@@ -418,7 +418,8 @@ size_t gpufi_cuda_encode_shared_nbytes(const gpufi_chunks *chunks) {
   if (chunks->coding == GPUFI_CODING_BITSHUFFLE) {
     return 0; /* as much as every GPU has */
   }
-  return sizeof(run_shared<true>) + slots_nbytes(make_grid(chunks).value_nbytes);
+  const size_t of_ranked_kernel = sizeof(run_shared<true>) + sizeof(uint32_t);
+  return of_ranked_kernel + slots_nbytes(make_grid(chunks).value_nbytes);
 }
 
 size_t gpufi_cuda_encode_scratch_nbytes(const gpufi_chunks *chunks) {
