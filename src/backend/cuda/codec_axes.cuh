@@ -67,12 +67,7 @@ template <typename V> __device__ inline V add(V a, V b) {
 template <typename T> __device__ inline value_pack<T> add(value_pack<T> a, value_pack<T> b) {
   const uint4 x = a.words, y = b.words;
   if constexpr (sizeof(T) == 8) {
-    const uint64_t low =
-        (static_cast<uint64_t>(x.y) << 32 | x.x) + (static_cast<uint64_t>(y.y) << 32 | y.x);
-    const uint64_t high =
-        (static_cast<uint64_t>(x.w) << 32 | x.z) + (static_cast<uint64_t>(y.w) << 32 | y.z);
-    return {make_uint4(static_cast<uint32_t>(low), static_cast<uint32_t>(low >> 32),
-                       static_cast<uint32_t>(high), static_cast<uint32_t>(high >> 32))};
+    return {unit_of(low_of(x) + low_of(y), high_of(x) + high_of(y))};
   } else {
     return {make_uint4(add_in_word<T>(x.x, y.x), add_in_word<T>(x.y, y.y), add_in_word<T>(x.z, y.z),
                        add_in_word<T>(x.w, y.w))};

@@ -92,10 +92,11 @@ template <typename T, uint32_t kSubsets> struct sampled_residuals {
     constexpr uint32_t kOuter = kSubsets / 2; /* subsets without axis 0 */
     constexpr uint32_t kSide = kGroup / 2;
     const chunk_grid &grid = job.grid;
-    if (!sample_value(grid, k, 0).valid) {
+    const sampled_value first = sample_value(grid, k, 0);
+    if (!first.valid) {
       return;
     }
-    const uint32_t i = sampled_group(grid, k);
+    const uint32_t i = first.i;
     uint32_t distance;
     const uint32_t first_inside = neighbours_of(grid, i, &distance);
     const bool starts_row = (first_inside & 1) == 0;

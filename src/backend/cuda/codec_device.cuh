@@ -84,6 +84,18 @@ __device__ inline uint32_t header_axes(const chunk_grid &grid, uint32_t subset) 
   return axes;
 }
 
+/* The halves of 16 bytes, and back. */
+__device__ inline uint64_t low_of(uint4 unit) {
+  return static_cast<uint64_t>(unit.y) << 32 | unit.x;
+}
+__device__ inline uint64_t high_of(uint4 unit) {
+  return static_cast<uint64_t>(unit.w) << 32 | unit.z;
+}
+__device__ inline uint4 unit_of(uint64_t low, uint64_t high) {
+  return make_uint4(static_cast<uint32_t>(low), static_cast<uint32_t>(low >> 32),
+                    static_cast<uint32_t>(high), static_cast<uint32_t>(high >> 32));
+}
+
 /* The thread block's dynamic shared memory. */
 __device__ inline uint4 *dynamic_shared() {
   extern __shared__ uint4 dynamic_shared_bytes[];
@@ -297,8 +309,8 @@ struct chunk_sum {
   }
 
   __device__ void add(uint64_t index, uint4 unit) {
-    add(index, static_cast<uint64_t>(unit.y) << 32 | unit.x);
-    add(index + 1, static_cast<uint64_t>(unit.w) << 32 | unit.z);
+    add(index, low_of(unit));
+    add(index + 1, high_of(unit));
   }
 };
 

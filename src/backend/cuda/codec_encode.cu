@@ -322,7 +322,7 @@ __global__ void __launch_bounds__(kRawThreads)
 
 /* The slots of a run. */
 constexpr size_t slots_nbytes(size_t value_nbytes) {
-  return GPUFI_RUN_BLOCKS * (GPUFI_BLOCK_VALUES * value_nbytes + kSlackNbytes);
+  return GPUFI_RUN_BLOCKS * slot_nbytes(value_nbytes);
 }
 
 struct launch {

@@ -18,14 +18,6 @@ struct residual_cost {
   uint32_t used_width_sum; /* as width_sum, times the group's residuals that are not 0 */
   uint32_t used_count;     /* residuals that are not 0 */
 
-  __device__ void add(const residual_cost &other) {
-    residual_or |= other.residual_or;
-    width_sum += other.width_sum;
-    group_count += other.group_count;
-    used_width_sum += other.used_width_sum;
-    used_count += other.used_count;
-  }
-
   __device__ void add_to(residual_cost *sum) const {
     atomicOr(&sum->residual_or, residual_or);
     atomicAdd(&sum->width_sum, width_sum);

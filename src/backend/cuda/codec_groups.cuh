@@ -4,8 +4,6 @@
 
 #include "backend/cuda/codec_device.cuh"
 
-#include <type_traits>
-
 namespace gpufi {
 
 template <typename T> struct group_words {
@@ -29,16 +27,17 @@ template <typename T> __device__ __forceinline__ void clear_groups(T r[kLaneGrou
   }
 }
 
-template <typename T> __device__ __forceinline__ void words_to_values(const uint32_t *words, T *v) {
+template <typename T, int kCount = kGroup>
+__device__ __forceinline__ void words_to_values(const uint32_t *words, T *v) {
   if constexpr (sizeof(T) == 8) {
 #pragma unroll
-    for (int t = 0; t < kGroup; t++) {
+    for (int t = 0; t < kCount; t++) {
       v[t] = static_cast<uint64_t>(words[2 * t + 1]) << 32 | words[2 * t];
     }
   } else {
     constexpr int kPerWord = 4 / static_cast<int>(sizeof(T));
 #pragma unroll
-    for (int t = 0; t < kGroup; t++) {
+    for (int t = 0; t < kCount; t++) {
       v[t] = static_cast<T>(words[t / kPerWord] >> (t % kPerWord * kBits<T>));
     }
   }
@@ -71,6 +70,8 @@ template <int kVector> __device__ inline void load_vector(const void *from, uint
     words[1] = w.y;
     words[2] = w.z;
     words[3] = w.w;
+  } else if constexpr (kVector == 1) {
+    words[0] = *static_cast<const uint32_t *>(from);
   } else {
     const uint2 w = *static_cast<const uint2 *>(from);
     words[0] = w.x;
@@ -116,30 +117,22 @@ __device__ __forceinline__ void load_group(const T *raw, uint32_t index, T *v) {
   words_to_values<T>(words, v);
 }
 
-/* The same from an index that is a multiple of eight. */
-template <typename T>
-__device__ __forceinline__ void load_aligned_group(const T *raw, uint32_t index, T *v) {
-  constexpr int kCount = group_words<T>::kCount, kVector = group_words<T>::kVector;
-  uint32_t words[kCount];
+/* kCount values that are aligned to all of them, or to 16 bytes if that is less. */
+template <int kCount, typename T> __device__ __forceinline__ void load_values(const T *from, T *v) {
+  constexpr int kWords = kCount * static_cast<int>(sizeof(T)) / 4;
+  constexpr int kVector = kWords < 4 ? kWords : 4;
+  uint32_t words[kWords];
 #pragma unroll
-  for (int k = 0; k < kCount; k += kVector) {
-    load_vector<kVector>(reinterpret_cast<const char *>(raw + index) + 4 * k, words + k);
+  for (int k = 0; k < kWords; k += kVector) {
+    load_vector<kVector>(reinterpret_cast<const char *>(from) + 4 * k, words + k);
   }
-  words_to_values<T>(words, v);
+  words_to_values<T, kCount>(words, v);
 }
 
-/* kCount values that are aligned to all of them, or to 16 bytes if that is less. */
-template <uint32_t kCount, typename T>
-__device__ __forceinline__ void load_values(const T *from, T *v) {
-  constexpr size_t kNbytes = kCount * sizeof(T);
-  using unit =
-      std::conditional_t<kNbytes == 4, uint32_t, std::conditional_t<kNbytes == 8, uint2, uint4>>;
-  unit units[kNbytes / sizeof(unit)];
-#pragma unroll
-  for (size_t k = 0; k < kNbytes / sizeof(unit); k++) {
-    units[k] = reinterpret_cast<const unit *>(from)[k];
-  }
-  memcpy(v, units, kNbytes);
+/* Eight values from raw[index] on, a multiple of eight. */
+template <typename T>
+__device__ __forceinline__ void load_aligned_group(const T *raw, uint32_t index, T *v) {
+  load_values<kGroup>(raw + index, v);
 }
 
 /* To raw[index], a multiple of eight. */

@@ -144,7 +144,7 @@ __device__ __forceinline__ void load_list(const T *list, uint32_t count, int lan
   clear_groups(values);
 #pragma unroll
   for (int j = 0; j < kLaneGroups; j++) {
-    const uint32_t first = static_cast<uint32_t>(j * kWarp + lane) * kGroup;
+    const uint32_t first = index_of(j, lane) * kGroup;
     if (first < count) {
       load_aligned_group(list, first, values[j]);
     }
@@ -157,7 +157,7 @@ __device__ __forceinline__ void store_list(const T values[kLaneGroups][kGroup], 
                                            int lane, T *list) {
 #pragma unroll
   for (int j = 0; j < kLaneGroups; j++) {
-    const uint32_t first = static_cast<uint32_t>(j * kWarp + lane) * kGroup;
+    const uint32_t first = index_of(j, lane) * kGroup;
     if (first < count) {
       store_group(list, first, values[j]);
     }
@@ -222,7 +222,7 @@ __device__ inline bool read_mask(const uint8_t *bytes, uint32_t in_nbytes, uint3
   mask->used = 0;
 #pragma unroll
   for (int j = 0; j < kLaneGroups; j++) {
-    const uint32_t k = static_cast<uint32_t>(j * kWarp + lane);
+    const uint32_t k = index_of(j, lane);
     if (mask->middle[j] >> lane & 1) {
       own = bytes[lowest_at + ranks[j]];
       good = good && own != 0 && (k != count / kGroup || own >> count % kGroup == 0);

@@ -52,7 +52,7 @@ __device__ inline bool take_seconds(const rank_symbols &tables, const uint32_t *
   bool good = true;
 #pragma unroll
   for (int j = 0; j < kLaneGroups; j++) {
-    const uint32_t first = static_cast<uint32_t>(j * kWarp + lane) * kGroup;
+    const uint32_t first = index_of(j, lane) * kGroup;
     good = take_fixed(words, at, first, count, width, codes[j]) && good;
     sizes[j] = 0;
 #pragma unroll
@@ -66,7 +66,7 @@ __device__ inline bool take_seconds(const rank_symbols &tables, const uint32_t *
   }
 #pragma unroll
   for (int j = 0; j < kLaneGroups; j++) {
-    const uint32_t first = static_cast<uint32_t>(j * kWarp + lane) * kGroup;
+    const uint32_t first = index_of(j, lane) * kGroup;
 #pragma unroll
     for (uint32_t t = 0; t < kGroup; t++) {
       if (first + t < count) {
@@ -104,7 +104,7 @@ __device__ __forceinline__ bool unpack_sections(const rank_symbols &tables, cons
   bool good = true;
 #pragma unroll
   for (int j = 0; j < kLaneGroups; j++) {
-    const uint32_t first = static_cast<uint32_t>(j * kWarp + lane) * kGroup;
+    const uint32_t first = index_of(j, lane) * kGroup;
     good = take_fixed(words, at, first, count, rest_bits, r[j]) && good;
     good = take_fixed(words, firsts_at, first, count, ranks.first_bits(), codes[j]) && good;
     sizes[j] = 0;
@@ -120,7 +120,7 @@ __device__ __forceinline__ bool unpack_sections(const rank_symbols &tables, cons
   }
 #pragma unroll
   for (int j = 0; j < kLaneGroups; j++) {
-    const uint32_t first = static_cast<uint32_t>(j * kWarp + lane) * kGroup;
+    const uint32_t first = index_of(j, lane) * kGroup;
 #pragma unroll
     for (uint32_t t = 0; t < kGroup; t++) {
       if (first + t < count) {

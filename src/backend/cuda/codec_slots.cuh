@@ -12,8 +12,10 @@ namespace gpufi {
 constexpr int kMeasuredAt = 24; /* above the bytes of any run */
 /* Behind a block's bytes: for writers of whole groups, and for who reads beyond a unit's end. */
 constexpr uint32_t kSlackNbytes = 80;
-template <typename T>
-constexpr uint32_t kSlotUnits = (GPUFI_BLOCK_VALUES * sizeof(T) + kSlackNbytes) / 16;
+constexpr size_t slot_nbytes(size_t value_nbytes) {
+  return GPUFI_BLOCK_VALUES * value_nbytes + kSlackNbytes;
+}
+template <typename T> constexpr uint32_t kSlotUnits = slot_nbytes(sizeof(T)) / 16;
 
 /* A run as it is packed. */
 struct held_run {
@@ -55,12 +57,9 @@ __device__ __forceinline__ uint4 load_unit(const uint32_t *words, uint32_t at) {
 /* Put the blocks behind `block` into its last unit, from byte `at` on. */
 __device__ inline void complete_unit(const held_run &held, uint32_t block, uint32_t at,
                                      uint4 *unit) {
-  uint64_t low = static_cast<uint64_t>(unit->y) << 32 | unit->x;
-  uint64_t high = static_cast<uint64_t>(unit->w) << 32 | unit->z;
+  uint64_t low = low_of(*unit), high = high_of(*unit);
   for (uint32_t b = block + 1; b < GPUFI_RUN_BLOCKS && at < 16; b++) {
-    const uint4 head = held.heads[b];
-    const uint64_t first = static_cast<uint64_t>(head.y) << 32 | head.x;
-    const uint64_t second = static_cast<uint64_t>(head.w) << 32 | head.z;
+    const uint64_t first = low_of(held.heads[b]), second = high_of(held.heads[b]);
     const uint32_t bits = 8 * at; /* at least 8 */
     if (bits < 64) {
       low |= first << bits;
@@ -70,8 +69,7 @@ __device__ inline void complete_unit(const held_run &held, uint32_t block, uint3
     }
     at += held.nbytes[b];
   }
-  *unit = make_uint4(static_cast<uint32_t>(low), static_cast<uint32_t>(low >> 32),
-                     static_cast<uint32_t>(high), static_cast<uint32_t>(high >> 32));
+  *unit = unit_of(low, high);
 }
 
 /* A block to its place: the units of 16 bytes that begin in it. Adds this lane's share to `sum`. */

@@ -102,7 +102,7 @@ __device__ __forceinline__ bool read_widths(const uint8_t *bytes, uint32_t kind,
   bool good = even || over == 0 || bytes[groups * bits / 8] >> over == 0;
 #pragma unroll
   for (int j = 0; j < kLaneGroups; j++) {
-    const uint32_t k = static_cast<uint32_t>(j * kWarp + lane);
+    const uint32_t k = index_of(j, lane);
     uint32_t code = k < groups ? 0 : zero;
     if (!even && k < groups) {
       code = take_code(bytes, k * bits, bits);
@@ -148,7 +148,7 @@ __device__ __forceinline__ bool unpack_list(const uint32_t *words, uint32_t at, 
            (zero && sparse ? !even : (block.shift | extra) == 0);
 #pragma unroll
     for (int j = 0; j < kLaneGroups; j++) {
-      widths[j] = !zero && static_cast<uint32_t>(j * kWarp + lane) < groups ? kBits<T> : 0;
+      widths[j] = !zero && index_of(j, lane) < groups ? kBits<T> : 0;
     }
   }
   uint32_t starts[kLaneGroups];
@@ -161,7 +161,7 @@ __device__ __forceinline__ bool unpack_list(const uint32_t *words, uint32_t at, 
   }
 #pragma unroll
   for (int j = 0; j < kLaneGroups; j++) {
-    const uint32_t first = static_cast<uint32_t>(j * kWarp + lane) * kGroup;
+    const uint32_t first = index_of(j, lane) * kGroup;
 #pragma unroll
     for (int t = 0; t < kGroup; t++) {
       r[j][t] = 0;
