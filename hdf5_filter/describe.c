@@ -1,5 +1,5 @@
 #include "describe.h"
-#include "core/error.h"
+#include "base/error.h"
 
 #include <string.h>
 

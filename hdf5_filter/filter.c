@@ -1,6 +1,6 @@
 #include "filter.h"
+#include "base/error.h"
 #include "caller.h"
-#include "core/error.h"
 #include "describe.h"
 
 #include <stdio.h>

@@ -2,8 +2,8 @@
 #ifndef GPUFI_COMM_INTERNAL_H
 #define GPUFI_COMM_INTERNAL_H
 
+#include "base/error.h"
 #include "comm.h"
-#include "core/error.h"
 
 #include <gpufetch/reduce.h>
 #include <gpufetch/share.h>

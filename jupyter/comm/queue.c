@@ -1,5 +1,6 @@
 /* Messages: what is answered at once, what waits, and the running of what waits, live or when a
  * step is complete. */
+#include "base/clock.h"
 #include "internal.h"
 
 #include <inttypes.h>
@@ -299,15 +300,9 @@ bool gpufi_comm_last_step(gpufi_comm *comm, int64_t *step, double *time) {
   return before > 0;
 }
 
-static int64_t now_ns(void) {
-  struct timespec now;
-  clock_gettime(CLOCK_MONOTONIC, &now);
-  return (int64_t)now.tv_sec * 1000000000 + now.tv_nsec;
-}
-
 /* Run requests that wait for a step, then none for so long that step_share is kept. */
 static void serve_step(gpufi_comm *comm) {
-  const int64_t began_ns = now_ns();
+  const int64_t began_ns = gpufi_clock_ns();
   const int count = atomic_load(&comm->step_waiting_count); /* what comes later waits */
   if (began_ns < comm->step_next_ns) {
     return;
@@ -319,7 +314,7 @@ static void serve_step(gpufi_comm *comm) {
       break;
     }
     run_taken(comm, request);
-    took_ns = now_ns() - began_ns;
+    took_ns = gpufi_clock_ns() - began_ns;
   }
   const double share = comm->options.step_share;
   comm->step_next_ns = began_ns + (int64_t)((double)took_ns / share);

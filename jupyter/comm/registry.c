@@ -1,5 +1,6 @@
 /* Published tensors. An entry lives until it is not published any more and nobody reads or imports
  * it; then its owner's release is called. */
+#include "base/clock.h"
 #include "internal.h"
 
 #include <errno.h>
@@ -322,19 +323,10 @@ static int32_t count_uses(const gpufi_comm *comm, const char *name, bool of_shar
   return count;
 }
 
-static struct timespec deadline_after(int64_t timeout_ns) {
-  struct timespec deadline;
-  clock_gettime(CLOCK_MONOTONIC, &deadline);
-  const int64_t ns = deadline.tv_nsec + timeout_ns % 1000000000;
-  deadline.tv_sec += timeout_ns / 1000000000 + ns / 1000000000;
-  deadline.tv_nsec = ns % 1000000000;
-  return deadline;
-}
-
 /* Under the lock. */
 static gpuf_status wait_for_uses(gpufi_comm *comm, const char *name, int64_t timeout_ns,
                                  gpuf_error *err) {
-  const struct timespec deadline = deadline_after(timeout_ns < 0 ? 0 : timeout_ns);
+  const struct timespec deadline = gpufi_deadline_after(timeout_ns < 0 ? 0 : timeout_ns);
   int waited = 0;
   while (count_uses(comm, name, false) > 0) {
     pthread_cond_wait(&comm->changed, &comm->lock);

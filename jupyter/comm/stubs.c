@@ -1,7 +1,7 @@
 /* The dispatcher in a build without jansson: there is none, so nothing but its creation can be
  * called. */
+#include "base/error.h"
 #include "comm.h"
-#include "core/error.h"
 
 gpuf_status gpufi_comm_create(const gpufi_comm_options *options, gpufi_comm **comm,
                               gpuf_error *err) {

@@ -1,6 +1,7 @@
 #include "server/comms.h"
 
-#include "core/error.h"
+#include "base/clock.h"
+#include "base/error.h"
 #include "server/server.h"
 
 #include <stdio.h>
@@ -238,12 +239,6 @@ static request *add_request(gpufi_comms *comms, open_comm *comm, json_t *header)
   return added;
 }
 
-static int64_t clock_ns(void) {
-  struct timespec now;
-  clock_gettime(CLOCK_MONOTONIC, &now);
-  return (int64_t)now.tv_sec * 1000000000 + now.tv_nsec;
-}
-
 /* --- Replies ---------------------------------------------------------------------------------- */
 
 /* A reply whose buffers ZeroMQ holds. */
@@ -327,7 +322,7 @@ static void send_answer(gpufi_comms *comms, const answer *sent) {
 
 bool gpufi_comms_are_stuck(gpufi_comms *comms) {
   const uint64_t count = atomic_load(&comms->release_count);
-  const int64_t now_ns = clock_ns();
+  const int64_t now_ns = gpufi_clock_ns();
   gpufi_comm_counts counts;
   gpufi_comm_get_counts(comms->dispatcher, &counts);
   if (counts.reply_nbytes < comms->full_nbytes || comms->watched_release_count != count) {
@@ -344,7 +339,7 @@ bool gpufi_comms_are_stuck(gpufi_comms *comms) {
 }
 
 void gpufi_comms_send_answers(gpufi_comms *comms) {
-  if (comms->held_until_ns > clock_ns()) {
+  if (comms->held_until_ns > gpufi_clock_ns()) {
     return;
   }
   pthread_mutex_lock(&comms->lock);

@@ -1,6 +1,7 @@
 #include "server/connection.h"
 
-#include "core/error.h"
+#include "base/error.h"
+#include "base/system.h"
 #include "core/share.h"
 
 #include <dirent.h>

@@ -1,6 +1,6 @@
 #include "server/replay.h"
 
-#include "core/error.h"
+#include "base/error.h"
 
 #include <stdlib.h>
 #include <string.h>

@@ -1,5 +1,5 @@
 /* Starting and stopping servers, and what a program calls on one. */
-#include "core/error.h"
+#include "base/error.h"
 #include "core/runtime.h"
 #include "server/server.h"
 

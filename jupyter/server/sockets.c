@@ -1,6 +1,6 @@
 #include "server/sockets.h"
 
-#include "core/error.h"
+#include "base/error.h"
 
 #include <errno.h>
 #include <stdio.h>

@@ -1,5 +1,5 @@
 /* The calls of serve.h in a build without libzmq, jansson or libcrypto. */
-#include "core/error.h"
+#include "base/error.h"
 
 #include <gpufetch/serve.h>
 

@@ -1,6 +1,6 @@
 #include "server/wire.h"
 
-#include "core/error.h"
+#include "base/error.h"
 #include "server/replay.h"
 
 #include <errno.h>

@@ -1,8 +1,8 @@
 /* The device's encoder and decoder by themselves, and with the link: for benchmarks. */
 #include "core.h"
 
+#include "base/error.h"
 #include "core/batch.h"
-#include "core/error.h"
 #include "core/runtime.h"
 
 #define CAPSULE "gpufetch._core.codec"

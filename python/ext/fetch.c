@@ -1,4 +1,5 @@
 /* fetch and fetch_async: the destination, and the copy with the GIL released. */
+#include "base/arithmetic.h"
 #include "core.h"
 
 #include <string.h>
@@ -43,18 +44,14 @@ static bool is_f_contiguous(const gpuf_tensor *tensor) {
   return gpuf_tensor_is_contiguous(&reversed);
 }
 
-static int64_t magnitude(int64_t stride) {
-  return stride < 0 ? -stride : stride;
-}
-
 /* Sort the axes from the outermost in memory to the innermost, as NumPy's order='K' has them: by
  * stride, and as they are where strides are equal. */
 static void sort_by_stride(const gpuf_tensor *tensor, int32_t *axes) {
   for (int32_t i = 1; i < tensor->ndim; i++) {
     const int32_t axis = axes[i];
-    const int64_t stride = magnitude(tensor->strides_nbytes[axis]);
+    const int64_t stride = gpufi_magnitude(tensor->strides_nbytes[axis]);
     int32_t at = i;
-    for (; at > 0 && magnitude(tensor->strides_nbytes[axes[at - 1]]) < stride; at--) {
+    for (; at > 0 && gpufi_magnitude(tensor->strides_nbytes[axes[at - 1]]) < stride; at--) {
       axes[at] = axes[at - 1];
     }
     axes[at] = axis;

@@ -1,4 +1,5 @@
 /* gpufetch.Future: a fetch in flight. It owns the destination and what keeps the source alive. */
+#include "base/clock.h"
 #include "core.h"
 
 #include <math.h>
@@ -74,12 +75,6 @@ static void future_dealloc(future_object *self) {
   Py_DECREF(type);
 }
 
-static int64_t now_ns(void) {
-  struct timespec now;
-  clock_gettime(CLOCK_MONOTONIC, &now);
-  return (int64_t)now.tv_sec * 1000000000 + now.tv_nsec;
-}
-
 /* timeout=None|seconds, by position or by name, to nanoseconds; -1 = for ever. */
 static int parse_timeout(const gpufi_py_state *state, const char *function, PyObject *const *args,
                          Py_ssize_t nargs, PyObject *kwnames, int64_t *timeout_ns) {
@@ -114,11 +109,11 @@ static int parse_timeout(const gpufi_py_state *state, const char *function, PyOb
  * exception set. */
 static int wait_for_end(future_object *self, int64_t timeout_ns, gpuf_status *status,
                         gpuf_error *err) {
-  const int64_t end_ns = timeout_ns < 0 ? INT64_MAX : now_ns() + timeout_ns;
+  const int64_t end_ns = timeout_ns < 0 ? INT64_MAX : gpufi_clock_ns() + timeout_ns;
   for (;;) {
     int64_t piece_ns = WAIT_PIECE_NS;
     if (timeout_ns >= 0) {
-      const int64_t left_ns = end_ns - now_ns();
+      const int64_t left_ns = end_ns - gpufi_clock_ns();
       piece_ns = left_ns < 0 ? 0 : left_ns < piece_ns ? left_ns : piece_ns;
     }
     if (!self->future) {
@@ -134,7 +129,7 @@ static int wait_for_end(future_object *self, int64_t timeout_ns, gpuf_status *st
     if (PyErr_CheckSignals() < 0) {
       return -1;
     }
-    if (timeout_ns >= 0 && now_ns() >= end_ns) {
+    if (timeout_ns >= 0 && gpufi_clock_ns() >= end_ns) {
       return 0;
     }
   }

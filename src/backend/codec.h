@@ -6,6 +6,7 @@
 #include <stddef.h>
 #include <stdint.h>
 
+#include "base/arithmetic.h"
 #include "codec/codec.h"
 
 /* The bytes that chunks are encoded to. */
@@ -31,10 +32,6 @@ typedef struct gpufi_chunk_place {
   uint64_t offset;
   uint64_t nbytes;
 } gpufi_chunk_place;
-
-static inline size_t gpufi_round_up(size_t nbytes, size_t step) {
-  return (nbytes + step - 1) / step * step;
-}
 
 /* Check the shape and fill in `chunks`, with the least pitch; to be coded as gpufetch does. */
 gpuf_status gpufi_chunks_init(gpufi_chunks *chunks, const gpufi_chunk_shape *shape, size_t count,

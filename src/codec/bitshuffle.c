@@ -1,6 +1,6 @@
 #include "codec/bitshuffle.h"
+#include "base/error.h"
 #include "codec/lz4.h"
-#include "core/error.h"
 
 #include <string.h>
 

@@ -1,5 +1,5 @@
 #include "codec/cpu.h"
-#include "core/error.h"
+#include "base/error.h"
 
 #include <stdatomic.h>
 #include <stdlib.h>

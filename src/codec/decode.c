@@ -1,6 +1,6 @@
+#include "base/error.h"
 #include "codec/cpu.h"
 #include "codec/lines.h"
-#include "core/error.h"
 
 static gpuf_status corrupt(gpuf_error *err, size_t at, const char *what) {
   return gpufi_fail(err, GPUF_ERR_CORRUPT, 0, "corrupt chunk at byte %zu: %s", at, what);

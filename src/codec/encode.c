@@ -1,6 +1,6 @@
+#include "base/error.h"
 #include "codec/cpu.h"
 #include "codec/lines.h"
-#include "core/error.h"
 
 size_t gpufi_codec_bound(size_t raw_nbytes) {
   return GPUFI_HEADER_NBYTES + gpufi_round_up_16(raw_nbytes);

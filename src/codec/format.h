@@ -2,6 +2,7 @@
 #ifndef GPUFI_CODEC_FORMAT_H
 #define GPUFI_CODEC_FORMAT_H
 
+#include "base/arithmetic.h"
 #include "codec/codec.h"
 
 #include <assert.h>
@@ -124,10 +125,6 @@ typedef struct gpufi_geometry {
   size_t dims[GPUFI_CODEC_NDIM_MAX];
   size_t strides[GPUFI_CODEC_NDIM_MAX];
 } gpufi_geometry;
-
-static inline size_t gpufi_round_up_16(size_t nbytes) {
-  return (nbytes + 15) & ~(size_t)15;
-}
 
 static inline uint32_t gpufi_load_u32(const uint8_t *p) {
   uint32_t x;

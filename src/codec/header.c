@@ -1,5 +1,5 @@
+#include "base/error.h"
 #include "codec/format.h"
-#include "core/error.h"
 
 size_t gpufi_chunk_element_nbytes(gpuf_dtype dtype) {
   static const uint8_t nbytes[GPUF_DTYPE_MAX + 1] = {

@@ -1,5 +1,5 @@
 #include "codec/lz4.h"
-#include "core/error.h"
+#include "base/error.h"
 
 #include <string.h>
 

@@ -1,6 +1,6 @@
+#include "base/error.h"
 #include "codec/codes_impl.h"
 #include "codec/cpu.h"
-#include "core/error.h"
 
 bool gpufi_read_codes_scalar(const uint8_t *in, const gpufi_block *block, size_t groups,
                              uint8_t *widths, size_t *total) {

@@ -1,7 +1,7 @@
 /* Blocks of ranked chunks: docs/format.md, mode 3. */
+#include "base/error.h"
 #include "codec/cpu.h"
 #include "codec/widths.h"
-#include "core/error.h"
 
 #define NO_PLACE 255
 

@@ -1,6 +1,6 @@
+#include "base/error.h"
 #include "codec/cpu.h"
 #include "codec/widths.h"
-#include "core/error.h"
 
 #include <assert.h>
 

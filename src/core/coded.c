@@ -7,9 +7,11 @@
  * thread for that alone, so that one thread suffices. */
 #include <stdlib.h>
 
+#include "base/arithmetic.h"
+#include "base/error.h"
+#include "base/system.h"
 #include "core/batch.h"
 #include "core/copy.h"
-#include "core/error.h"
 #include "core/runtime.h"
 
 #define CHUNK_NBYTES ((size_t)1 << 20)
@@ -26,10 +28,6 @@
 
 /* --- The plan ---------------------------------------------------------------- */
 
-static size_t least(size_t a, size_t b) {
-  return a < b ? a : b;
-}
-
 /* How many rows of `row_nbytes` make the next one begin at a multiple of 16 bytes. */
 static size_t align_rows(size_t row_nbytes) {
   size_t rows = 1;
@@ -44,7 +42,7 @@ static size_t align_rows(size_t row_nbytes) {
 gpuf_status gpufi_coded_plan(gpufi_copy *copy, const gpuf_tensor *host_side,
                              const gpuf_copy_options *options, gpuf_error *err) {
   const size_t asked = options->chunk_nbytes ? options->chunk_nbytes : CHUNK_NBYTES;
-  const size_t target = least(asked, CHUNK_NBYTES_MAX);
+  const size_t target = gpufi_min_nbytes(asked, CHUNK_NBYTES_MAX);
   uint32_t inner[GPUFI_CODEC_NDIM_MAX];
   gpufi_chunk_shape shape = {.dtype = copy->host_dtype, .ndim = 1};
   size_t row_nbytes = copy->host_layout.element_nbytes;
@@ -62,19 +60,20 @@ gpuf_status gpufi_coded_plan(gpufi_copy *copy, const gpuf_tensor *host_side,
   }
   const size_t step = align_rows(row_nbytes), row_count = copy->nbytes / row_nbytes;
   const size_t rows = target / row_nbytes / step * step;
-  shape.dims[0] = (uint32_t)least(rows > 0 ? rows : step, row_count);
+  shape.dims[0] = (uint32_t)gpufi_min_nbytes(rows > 0 ? rows : step, row_count);
   for (int32_t i = 1; i < shape.ndim; i++) {
     shape.dims[i] = inner[shape.ndim - i];
   }
   const gpuf_status status = gpufi_chunks_init(&copy->chunks, &shape, 1, err);
   if (status == GPUF_OK) {
     const size_t chunk_count = (copy->nbytes - 1) / copy->chunks.raw_nbytes + 1;
-    const size_t fitting = least(BATCH_NBYTES / copy->chunks.raw_nbytes, BATCH_CHUNKS_MAX);
+    const size_t fitting =
+        gpufi_min_nbytes(BATCH_NBYTES / copy->chunks.raw_nbytes, BATCH_CHUNKS_MAX);
     const size_t wanted = (chunk_count - 1) / BATCH_COUNT_MIN + 1;
-    copy->chunks.count = fitting > 1 ? least(wanted, fitting) : 1;
+    copy->chunks.count = fitting > 1 ? gpufi_min_nbytes(wanted, fitting) : 1;
     copy->thread_count = options->thread_count ? options->thread_count : gpufi_cpu_count();
-    copy->thread_count =
-        (int32_t)least((size_t)copy->thread_count, least(chunk_count, GPUFI_COPY_THREADS_MAX));
+    copy->thread_count = (int32_t)gpufi_min_nbytes(
+        (size_t)copy->thread_count, gpufi_min_nbytes(chunk_count, GPUFI_COPY_THREADS_MAX));
   }
   return status;
 }
@@ -125,7 +124,7 @@ static void choose_chunks(const gpufi_copy *copy, size_t offset, gpufi_chunks *c
   const size_t left = copy->nbytes - offset, whole = left / copy->chunks.raw_nbytes;
   *chunks = copy->chunks;
   if (whole > 0) {
-    chunks->count = least(whole, chunks->count);
+    chunks->count = gpufi_min_nbytes(whole, chunks->count);
     return;
   }
   const size_t row_nbytes = chunks->raw_nbytes / chunks->shape.dims[0];
@@ -305,7 +304,8 @@ gpuf_status gpufi_coded_create(const gpufi_copy *copy, gpufi_coded **out, gpuf_e
   c->copy = copy;
   const size_t room_chunks = lie_right(copy, &copy->chunks) ? 1 : copy->chunks.count;
   const size_t batch_nbytes = copy->chunks.count * copy->chunks.raw_nbytes;
-  const int64_t wanted = (int64_t)least((copy->nbytes - 1) / batch_nbytes + 1, SLOT_COUNT);
+  const int64_t wanted =
+      (int64_t)gpufi_min_nbytes((copy->nbytes - 1) / batch_nbytes + 1, SLOT_COUNT);
   gpuf_status status = GPUF_OK;
   while (c->slot_count < wanted && status == GPUF_OK) {
     gpufi_batch *const b = &c->slots[c->slot_count].batch;

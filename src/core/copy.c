@@ -4,7 +4,7 @@
 #include <inttypes.h>
 #include <stdlib.h>
 
-#include "core/error.h"
+#include "base/error.h"
 
 /* Up to here the copy runs on the producer's own stream: no second stream has to be joined. */
 #define SAME_STREAM_NBYTES_MAX ((size_t)1 << 20)

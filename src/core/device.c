@@ -1,6 +1,6 @@
 /* The public calls on devices and streams: check, then ask the backend. */
 #include "backend/host/host.h"
-#include "core/error.h"
+#include "base/error.h"
 #include "core/lane.h"
 #include "core/runtime.h"
 #include "core/share.h"

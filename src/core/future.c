@@ -1,8 +1,9 @@
 #include <stdlib.h>
 #include <time.h>
 
+#include "base/clock.h"
+#include "base/error.h"
 #include "core/copy.h"
-#include "core/error.h"
 #include "core/runtime.h"
 
 #define POLL_NS 50000
@@ -83,15 +84,6 @@ void gpufi_future_start_threads(gpuf_future *future, int32_t own_share_count) {
   }
 }
 
-static struct timespec deadline_after(int64_t timeout_ns) {
-  struct timespec t;
-  clock_gettime(CLOCK_MONOTONIC, &t);
-  const int64_t ns = t.tv_nsec + timeout_ns % 1000000000;
-  t.tv_sec += (time_t)(timeout_ns / 1000000000 + ns / 1000000000);
-  t.tv_nsec = (long)(ns % 1000000000);
-  return t;
-}
-
 static bool is_past(const struct timespec *deadline) {
   struct timespec now;
   clock_gettime(CLOCK_MONOTONIC, &now);
@@ -123,7 +115,7 @@ static gpuf_status wait_for_event(const gpufi_copy *copy, gpufi_event *event,
 /* For every lane, also after one has failed: the others still write. The first failure counts. */
 static gpuf_status wait_for_lanes(const gpuf_future *future, int64_t timeout_ns, bool *done,
                                   gpuf_error *err) {
-  const struct timespec deadline = deadline_after(timeout_ns < 0 ? 0 : timeout_ns);
+  const struct timespec deadline = gpufi_deadline_after(timeout_ns < 0 ? 0 : timeout_ns);
   gpuf_status status = GPUF_OK;
   *done = true;
   for (int32_t i = 0; i < future->lane_count && *done; i++) {
@@ -171,7 +163,7 @@ static void wait_staged(gpuf_future *future, int64_t timeout_ns) {
     }
     return;
   }
-  const struct timespec deadline = deadline_after(timeout_ns);
+  const struct timespec deadline = gpufi_deadline_after(timeout_ns);
   while (!future->settled && !is_past(&deadline)) {
     pthread_cond_timedwait(&future->changed, &future->lock, &deadline);
   }

@@ -3,7 +3,7 @@
 #include <pthread.h>
 #include <stdlib.h>
 
-#include "core/error.h"
+#include "base/error.h"
 #include "core/pool.h"
 
 static pthread_mutex_t lanes_lock = PTHREAD_MUTEX_INITIALIZER; /* guards the list */

@@ -6,8 +6,8 @@
  * of its own costs a small tensor several times what its bytes take. */
 #include <stdlib.h>
 
+#include "base/error.h"
 #include "core/copy.h"
-#include "core/error.h"
 #include "core/pool.h"
 
 /* From here on a transfer of its own runs at link speed. */

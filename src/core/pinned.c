@@ -4,6 +4,7 @@
 #include <stdatomic.h>
 #include <sys/mman.h>
 
+#include "base/system.h"
 #include "core/runtime.h"
 
 #define PAGE_NBYTES ((size_t)4096)

@@ -8,8 +8,10 @@
  * or goes through pinned staging buffers. */
 #include <stdlib.h>
 
+#include "base/arithmetic.h"
+#include "base/error.h"
+#include "base/system.h"
 #include "core/copy.h"
-#include "core/error.h"
 #include "core/pool.h"
 #include "core/runtime.h"
 
@@ -26,15 +28,11 @@
 #define FOREIGN_PINNED_NBYTES_MIN ((size_t)64 << 10)
 #define PITCH_NBYTES_MAX INT32_MAX /* CUDA's limit */
 
-static int64_t magnitude(int64_t stride) {
-  return stride < 0 ? -stride : stride;
-}
-
 /* Whether axis `a` is to be outside axis `b`, by the strides of the leading side. A stride of 0
  * stays outermost, where it repeats whole rows. */
 static bool is_outer(const gpuf_tensor *lead, int32_t a, int32_t b) {
-  const int64_t stride_a = lead->shape[a] > 1 ? magnitude(lead->strides_nbytes[a]) : 0;
-  const int64_t stride_b = lead->shape[b] > 1 ? magnitude(lead->strides_nbytes[b]) : 0;
+  const int64_t stride_a = lead->shape[a] > 1 ? gpufi_magnitude(lead->strides_nbytes[a]) : 0;
+  const int64_t stride_b = lead->shape[b] > 1 ? gpufi_magnitude(lead->strides_nbytes[b]) : 0;
   return stride_b != 0 && (stride_a == 0 || stride_a > stride_b);
 }
 
@@ -86,10 +84,6 @@ static gpufi_route choose_route(const gpufi_copy *copy) {
   return has_wide_rows(&copy->device_layout) ? GPUFI_ROUTE_ROWS : GPUFI_ROUTE_GATHER;
 }
 
-static size_t least(size_t a, size_t b) {
-  return a < b ? a : b;
-}
-
 /* Pieces of a direct copy that needs no scratch may have any size; every other piece has to fit a
  * lane's buffers. */
 static size_t piece_limit(const gpufi_copy *copy) {
@@ -99,7 +93,8 @@ static size_t piece_limit(const gpufi_copy *copy) {
   size_t nbytes = copy->nbytes / GATHER_PIECE_COUNT_MIN;
   nbytes -= nbytes % PIECE_ALIGN_NBYTES;
   nbytes = nbytes > GATHER_PIECE_NBYTES_MIN ? nbytes : GATHER_PIECE_NBYTES_MIN;
-  return least(nbytes, copy->host_pinned ? GPUFI_SCRATCH_NBYTES : GPUFI_LANE_BUFFER_NBYTES);
+  return gpufi_min_nbytes(nbytes,
+                          copy->host_pinned ? GPUFI_SCRATCH_NBYTES : GPUFI_LANE_BUFFER_NBYTES);
 }
 
 static void plan_pieces(gpufi_copy *copy, const gpuf_copy_options *options) {
@@ -107,7 +102,7 @@ static void plan_pieces(gpufi_copy *copy, const gpuf_copy_options *options) {
   const gpufi_strided *layout = &copy->device_layout;
   size_t nbytes = piece_limit(copy);
   if (options && options->chunk_nbytes > 0) {
-    nbytes = least(options->chunk_nbytes, nbytes);
+    nbytes = gpufi_min_nbytes(options->chunk_nbytes, nbytes);
   }
   nbytes -= nbytes % element_nbytes;
   if (copy->route == GPUFI_ROUTE_ROWS) { /* whole rows, unless they are larger than a piece */
@@ -118,9 +113,9 @@ static void plan_pieces(gpufi_copy *copy, const gpuf_copy_options *options) {
   const size_t piece_count = (copy->nbytes + copy->piece_nbytes - 1) / copy->piece_nbytes;
   int32_t threads = options ? options->thread_count : 0;
   if (threads == 0) {
-    threads = (int32_t)least((size_t)gpufi_cpu_count(), DEFAULT_THREAD_COUNT_MAX);
+    threads = (int32_t)gpufi_min_nbytes((size_t)gpufi_cpu_count(), DEFAULT_THREAD_COUNT_MAX);
   }
-  copy->thread_count = (int32_t)least(piece_count, (size_t)threads);
+  copy->thread_count = (int32_t)gpufi_min_nbytes(piece_count, (size_t)threads);
 }
 
 /* By the pool, or, which takes a question to the driver, by others. */

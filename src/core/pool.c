@@ -17,7 +17,8 @@
 #include <string.h>
 #include <unistd.h>
 
-#include "core/error.h"
+#include "base/error.h"
+#include "base/system.h"
 #include "core/pinned.h"
 #include "core/runtime.h"
 

@@ -6,7 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "core/error.h"
+#include "base/error.h"
 
 static gpuf_status check_source(const gpuf_tensor *src, gpuf_error *err) {
   const gpuf_status status = gpuf_tensor_check(src, err);

@@ -1,16 +1,14 @@
 /* Putting a reduction's axes into the order of memory, as few as they can be. */
+#include "base/arithmetic.h"
 #include "core/reduce.h"
-
-static int64_t magnitude(int64_t value) {
-  return value < 0 ? -value : value;
-}
 
 /* A repeated axis goes outermost, so that the elements are read in runs. */
 static bool belongs_before(const gpufi_reduce_axis *a, const gpufi_reduce_axis *b) {
   if (b->stride_nbytes == 0) {
     return false;
   }
-  return a->stride_nbytes == 0 || magnitude(a->stride_nbytes) > magnitude(b->stride_nbytes);
+  return a->stride_nbytes == 0 ||
+         gpufi_magnitude(a->stride_nbytes) > gpufi_magnitude(b->stride_nbytes);
 }
 
 static void sort_axes(gpufi_reduce *job) {

@@ -3,18 +3,15 @@
 #include <string.h>
 
 #include "backend/host/reduce.h"
-#include "core/error.h"
+#include "base/arithmetic.h"
+#include "base/error.h"
 #include "core/lane.h"
 #include "core/reduce.h"
 #include "core/runtime.h"
 
 _Static_assert(GPUFI_REDUCE_STAGED_NBYTES_MAX <= GPUFI_LANE_BUFFER_NBYTES, "a block fits a buffer");
 
-#define ALIGNMENT ((size_t)256)
-
-static size_t aligned(size_t nbytes) {
-  return (nbytes + ALIGNMENT - 1) / ALIGNMENT * ALIGNMENT;
-}
+#define SCRATCH_ALIGN_NBYTES ((size_t)256)
 
 static size_t edges_nbytes(const gpufi_reduce *job) {
   return job->kind == GPUFI_REDUCE_HISTOGRAM ? ((size_t)job->bin_count + 1) * sizeof(double) : 0;
@@ -39,7 +36,8 @@ static void take_block(const gpufi_reduce *job, const char *block, const target 
 static gpuf_status run_on_cpu(const gpufi_reduce *job, const char *base, const double *edges,
                               const target *to, gpuf_error *err) {
   const size_t result_nbytes = gpufi_reduce_result_nbytes(job);
-  const size_t block_nbytes = aligned(result_nbytes + edges_nbytes(job));
+  const size_t block_nbytes =
+      gpufi_round_up(result_nbytes + edges_nbytes(job), SCRATCH_ALIGN_NBYTES);
   const size_t nbytes = block_nbytes + gpufi_host_reduce_scratch_nbytes(job);
   char *block = malloc(nbytes);
   if (!block) {
@@ -116,7 +114,8 @@ static gpuf_status run_on_lane(const gpufi_reduce *job, gpufi_lane *lane, const 
                                const char *base, const double *edges, const target *to,
                                gpuf_error *err) {
   const gpufi_backend *backend = lane->backend;
-  const size_t block_nbytes = aligned(gpufi_reduce_result_nbytes(job) + edges_nbytes(job));
+  const size_t block_nbytes =
+      gpufi_round_up(gpufi_reduce_result_nbytes(job) + edges_nbytes(job), SCRATCH_ALIGN_NBYTES);
   const size_t scratch_nbytes = backend->reduce_scratch_nbytes(job, base);
   gpuf_status status = gpufi_lane_need_staging(lane, err);
   if (status == GPUF_OK) {

@@ -1,14 +1,12 @@
 #include "core/runtime.h"
 
-#include <errno.h>
 #include <inttypes.h>
 #include <pthread.h>
-#include <sched.h>
 #include <stdatomic.h>
 #include <stdlib.h>
 #include <string.h>
 
-#include "core/error.h"
+#include "base/error.h"
 
 #define STRINGIFY(x) #x
 #define STRING(x) STRINGIFY(x)
@@ -98,21 +96,4 @@ gpuf_status gpuf_device_default(gpuf_device *device, gpuf_error *err) {
     *device = (gpuf_device){kind, 0};
   }
   return status;
-}
-
-int64_t gpufi_env_int64(const char *name, int64_t fallback) {
-  const char *text = getenv(name);
-  char *end;
-  if (!text || !*text) {
-    return fallback;
-  }
-  errno = 0;
-  const long long value = strtoll(text, &end, 10);
-  return errno != 0 || *end != '\0' || value < 0 ? fallback : (int64_t)value;
-}
-
-int32_t gpufi_cpu_count(void) {
-  cpu_set_t set;
-  const int count = sched_getaffinity(0, sizeof(set), &set) == 0 ? CPU_COUNT(&set) : 1;
-  return count > 0 ? count : 1;
 }

@@ -14,11 +14,4 @@ bool gpufi_forked(void);
 /* Fails with GPUF_ERR_STATE and says so. */
 gpuf_status gpufi_refuse_after_fork(gpuf_error *err);
 
-/* Value of an environment variable as a count of bytes or things; `fallback` if it is unset or
- * not a whole number. */
-int64_t gpufi_env_int64(const char *name, int64_t fallback);
-
-/* Processors this process may run on. */
-int32_t gpufi_cpu_count(void);
-
 #endif

@@ -3,7 +3,8 @@
 #include <pthread.h>
 #include <stdlib.h>
 
-#include "core/error.h"
+#include "base/error.h"
+#include "base/system.h"
 #include "core/runtime.h"
 
 #define DEFAULT_MAX_NBYTES ((int64_t)64 << 20)

@@ -9,7 +9,8 @@
 #include <sys/random.h>
 #include <time.h>
 
-#include "core/error.h"
+#include "base/clock.h"
+#include "base/error.h"
 #include "core/runtime.h"
 
 struct gpufi_share {
@@ -339,18 +340,6 @@ static gpuf_status check_own(const gpuf_share_handle *handle, uint64_t *generati
   return GPUF_OK;
 }
 
-static struct timespec deadline_after(int64_t timeout_ns) {
-  struct timespec deadline;
-  clock_gettime(CLOCK_MONOTONIC, &deadline);
-  deadline.tv_sec += (time_t)(timeout_ns / 1000000000);
-  deadline.tv_nsec += (long)(timeout_ns % 1000000000);
-  if (deadline.tv_nsec >= 1000000000) {
-    deadline.tv_sec++;
-    deadline.tv_nsec -= 1000000000;
-  }
-  return deadline;
-}
-
 gpuf_status gpuf_unshare(const gpuf_share_handle *handle, int64_t timeout_ns,
                          int32_t *importer_count, gpuf_error *err) {
   uint64_t generation = 0;
@@ -358,7 +347,7 @@ gpuf_status gpuf_unshare(const gpuf_share_handle *handle, int64_t timeout_ns,
   if (status != GPUF_OK) {
     return status;
   }
-  const struct timespec deadline = deadline_after(timeout_ns < 0 ? 0 : timeout_ns);
+  const struct timespec deadline = gpufi_deadline_after(timeout_ns < 0 ? 0 : timeout_ns);
   int code = 0;
   pthread_mutex_lock(&shares_lock);
   gpufi_share *share = find(generation);

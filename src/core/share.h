@@ -106,8 +106,6 @@ bool gpufi_share_service_is_own(const uint8_t *service);
 struct sockaddr_un;
 /* The address of a service; returns its length. */
 uint32_t gpufi_share_address(const uint8_t *service, struct sockaddr_un *address);
-/* Clock ticks since boot at which a process started; 0 if there is no such process. */
-uint64_t gpufi_process_start_time(int64_t process_id);
 
 /* --- share_attach.c ---------------------------------------------------------- */
 

@@ -4,7 +4,7 @@
 #include <stdio.h>
 #include <string.h>
 
-#include "core/error.h"
+#include "base/error.h"
 #include "core/share.h"
 
 #define MAGIC 0x48534647u /* "GFSH" */

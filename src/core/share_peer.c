@@ -11,7 +11,8 @@
 #include <sys/un.h>
 #include <unistd.h>
 
-#include "core/error.h"
+#include "base/error.h"
+#include "base/system.h"
 #include "core/share.h"
 
 /* An exporter that runs answers within microseconds; one that is stopped must not hang us. */

@@ -14,7 +14,8 @@
 #include <time.h>
 #include <unistd.h>
 
-#include "core/error.h"
+#include "base/error.h"
+#include "base/system.h"
 #include "core/runtime.h"
 #include "core/share.h"
 
@@ -43,27 +44,6 @@ static pthread_mutex_t start_lock = PTHREAD_MUTEX_INITIALIZER; /* guards all bel
 static bool started;
 static uint8_t own_service[GPUFI_SHARE_ID_NBYTES];
 static uint64_t own_start_time;
-
-uint64_t gpufi_process_start_time(int64_t process_id) {
-  char path[64], text[1024];
-  uint64_t start_time = 0;
-  snprintf(path, sizeof(path), "/proc/%" PRId64 "/stat", process_id);
-  FILE *file = fopen(path, "re");
-  if (!file) {
-    return 0;
-  }
-  const size_t nbytes = fread(text, 1, sizeof(text) - 1, file);
-  fclose(file);
-  text[nbytes] = '\0';
-  const char *field = strrchr(text, ')'); /* the name before it may hold anything */
-  for (int i = 0; field && i < 20; i++) {
-    field = strchr(field + 1, ' ');
-  }
-  if (field) {
-    start_time = strtoull(field, NULL, 10);
-  }
-  return start_time;
-}
 
 uint32_t gpufi_share_address(const uint8_t *service, struct sockaddr_un *address) {
   static const char name[] = "gpufetch-share-";

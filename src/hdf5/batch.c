@@ -1,6 +1,6 @@
 #include "hdf5/batch.h"
 
-#include "core/error.h"
+#include "base/error.h"
 #include "core/runtime.h"
 
 #include <string.h>

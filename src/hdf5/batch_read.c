@@ -1,7 +1,7 @@
 /* Reading whole chunks into a tensor on a device: they cross the link encoded, a batch at a time,
  * are decoded there and put in place. While one batch is decoded the next one is read, by workers
  * where the file is a plain one, else through HDF5. */
-#include "core/error.h"
+#include "base/error.h"
 #include "hdf5/batch.h"
 
 #include <stdlib.h>

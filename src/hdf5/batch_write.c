@@ -1,7 +1,7 @@
 /* Writing whole chunks of a tensor on a device: they are gathered and encoded there, a batch at a
  * time, cross the link encoded, and go to H5Dwrite_chunk. While one batch is written the next one
  * crosses and the one after that is encoded. */
-#include "core/error.h"
+#include "base/error.h"
 #include "hdf5/batch.h"
 
 #include <stdlib.h>

@@ -1,5 +1,5 @@
 /* Finding the caller's libhdf5 among the objects that are loaded. */
-#include "core/error.h"
+#include "base/error.h"
 #include "hdf5/api.h"
 
 #include <dlfcn.h>

@@ -1,6 +1,6 @@
 /* Chunks between a dataset and a tensor: where each belongs, and reading it: from a plain file that
  * nobody writes to, by any thread, else through HDF5. */
-#include "core/error.h"
+#include "base/error.h"
 #include "hdf5/internal.h"
 
 #include <inttypes.h>

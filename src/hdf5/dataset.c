@@ -1,5 +1,5 @@
 /* What an open dataset is, and by which route its elements move. */
-#include "core/error.h"
+#include "base/error.h"
 #include "hdf5/internal.h"
 
 #include <inttypes.h>

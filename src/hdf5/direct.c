@@ -1,5 +1,5 @@
 /* Where chunks lie in a plain file, so that workers read them at once, past HDF5 and its lock. */
-#include "core/error.h"
+#include "base/error.h"
 #include "hdf5/internal.h"
 
 #include <errno.h>

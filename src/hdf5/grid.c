@@ -1,5 +1,5 @@
 /* Boxes that tile a dataset: its chunks, or the slabs in which it is read and written. */
-#include "core/error.h"
+#include "base/error.h"
 #include "hdf5/internal.h"
 
 #include <inttypes.h>

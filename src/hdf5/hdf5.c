@@ -1,5 +1,5 @@
 /* The public HDF5 calls. */
-#include "core/error.h"
+#include "base/error.h"
 #include "hdf5/internal.h"
 
 #include <inttypes.h>

@@ -1,6 +1,6 @@
 /* Reading whole chunks: on a device, as far as it decodes them; else file → decoder → chunk buffer
  * → device or host memory, by workers. */
-#include "core/error.h"
+#include "base/error.h"
 #include "hdf5/internal.h"
 
 static const gpuf_copy_options one_thread = {.thread_count = 1};

@@ -1,6 +1,6 @@
 /* Chunks in flight between the calling thread, which alone enters HDF5, and worker threads, which
  * copy, encode and decode. */
-#include "core/error.h"
+#include "base/error.h"
 #include "hdf5/internal.h"
 
 #include <sched.h>

@@ -1,6 +1,6 @@
 /* One public call's dealings with HDF5: the caller's lock, the error stack, the filter. */
 #include "../../hdf5_filter/filter.h"
-#include "core/error.h"
+#include "base/error.h"
 #include "hdf5/internal.h"
 
 #include <stdarg.h>

@@ -1,6 +1,6 @@
 /* Reading and writing through H5Dread and H5Dwrite, a bounded slab at a time: for layouts, types
  * and filters that only HDF5 itself handles. */
-#include "core/error.h"
+#include "base/error.h"
 #include "hdf5/internal.h"
 
 #include <inttypes.h>

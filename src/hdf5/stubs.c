@@ -1,5 +1,5 @@
 /* The HDF5 calls in a build without the HDF5 headers. */
-#include "core/error.h"
+#include "base/error.h"
 
 #include <gpufetch/hdf5.h>
 

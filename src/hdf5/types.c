@@ -4,7 +4,7 @@
  * that keep IEEE's infinities and NaNs are floating-point types of their own layout, which every
  * HDF5 converts exactly. The other small floats have no infinities, or another zero: HDF5 would
  * misread them as numbers, so each is a compound of one uint8 member that bears its name. */
-#include "core/error.h"
+#include "base/error.h"
 #include "hdf5/internal.h"
 
 #include <string.h>

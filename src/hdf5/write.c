@@ -1,5 +1,5 @@
 /* Writing whole chunks: device → chunk buffer → encoder → H5Dwrite_chunk. */
-#include "core/error.h"
+#include "base/error.h"
 #include "hdf5/internal.h"
 
 #include <inttypes.h>

@@ -1,7 +1,7 @@
 #include <gpufetch/gpufetch.h>
 #include <string.h>
 
-#include "core/error.h"
+#include "base/error.h"
 #include "test.h"
 
 static void a_null_error_is_allowed(void) {

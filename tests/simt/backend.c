@@ -2,7 +2,7 @@
 
 #include "backend/cuda/codec.h"
 #include "backend/host/host.h"
-#include "core/error.h"
+#include "base/error.h"
 
 typedef struct part {
   void *d_ptr;

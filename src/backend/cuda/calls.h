@@ -5,7 +5,7 @@
 
 #include <cuda_runtime_api.h>
 
-#include "core/error.h"
+#include "base/error.h"
 
 static inline gpuf_status cuda_fail(cudaError_t code, const char *call, gpuf_error *err) {
   gpuf_status status = GPUF_ERR_DEVICE;

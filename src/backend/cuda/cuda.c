@@ -12,7 +12,7 @@
 #include "backend/cuda/kernels.h"
 #include "backend/cuda/memory.h"
 #include "backend/cuda/reduce.h"
-#include "core/error.h"
+#include "base/error.h"
 
 /* The count does not change while a process lives; neither does the reason for having none. */
 static pthread_once_t count_once = PTHREAD_ONCE_INIT;

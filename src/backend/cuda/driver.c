@@ -3,7 +3,7 @@
 #include <cuda_runtime_api.h>
 #include <pthread.h>
 
-#include "core/error.h"
+#include "base/error.h"
 
 /* The version whose signatures are declared here, whatever newer one the driver has. */
 #define DRIVER_API_VERSION 12000

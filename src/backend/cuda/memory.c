@@ -8,7 +8,7 @@
 
 #include "backend/cuda/calls.h"
 #include "backend/cuda/driver.h"
-#include "core/runtime.h"
+#include "base/system.h"
 
 #define LARGE_NBYTES ((size_t)1 << 20)
 #define LARGE_STEP_NBYTES ((size_t)2 << 20) /* the driver maps no less */

@@ -1,6 +1,6 @@
 /* The CUDA backend of a build without CUDA: it has no devices, and says why. */
 #include "backend/backend.h"
-#include "core/error.h"
+#include "base/error.h"
 
 static gpuf_status device_count(int32_t *count, gpuf_error *err) {
   return gpufi_fail(err, GPUF_ERR_NO_DEVICE, 0,

@@ -3,9 +3,9 @@
 #include <string.h>
 
 #include "backend/host/host.h"
+#include "base/error.h"
 #include "codec/bitshuffle.h"
 #include "codec/format.h"
-#include "core/error.h"
 
 size_t gpufi_host_encode_scratch_nbytes(const gpufi_chunks *chunks) {
   return chunks->coding == GPUFI_CODING_BITSHUFFLE

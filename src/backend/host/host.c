@@ -9,7 +9,7 @@
 
 #include "backend/host/codec.h"
 #include "backend/host/reduce.h"
-#include "core/error.h"
+#include "base/error.h"
 
 static pthread_mutex_t faults_lock = PTHREAD_MUTEX_INITIALIZER; /* guards `faults` */
 static gpufi_host_faults faults = {-1, -1, 0, 0};

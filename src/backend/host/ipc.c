@@ -3,7 +3,7 @@
 #include <string.h>
 
 #include "backend/host/host.h"
-#include "core/error.h"
+#include "base/error.h"
 
 /* In an ipc block's name; the rest of it is zero. */
 typedef struct host_name {

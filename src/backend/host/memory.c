@@ -11,7 +11,7 @@
 #include <sys/sysinfo.h>
 #include <unistd.h>
 
-#include "core/error.h"
+#include "base/error.h"
 
 typedef struct allocation {
   struct allocation *next;

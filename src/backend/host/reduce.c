@@ -8,7 +8,7 @@
 #include "backend/elements.h"
 #include "backend/host/host.h"
 #include "backend/reduce_impl.h"
-#include "core/error.h"
+#include "base/error.h"
 
 #define PART_COUNT 512
 

@@ -4,7 +4,7 @@
 #include <string.h>
 
 #include "backend/host/host.h"
-#include "core/error.h"
+#include "base/error.h"
 
 /* An event remembers how often it was recorded and up to which recording its work is done. A wait
  * is for the recordings made before it. Freed when the owner and every queued item let go. */

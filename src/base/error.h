@@ -1,6 +1,6 @@
 /* Filling a gpuf_error. */
-#ifndef GPUFI_CORE_ERROR_H
-#define GPUFI_CORE_ERROR_H
+#ifndef GPUFI_BASE_ERROR_H
+#define GPUFI_BASE_ERROR_H
 
 #include <gpufetch/gpufetch.h>
 

@@ -1,0 +1,28 @@
+/* Whole-number helpers that every folder needs. Plain C, and C++ for the CUDA sources. */
+#ifndef GPUFI_BASE_ARITHMETIC_H
+#define GPUFI_BASE_ARITHMETIC_H
+
+#include <stddef.h>
+#include <stdint.h>
+
+/* The magnitude of a stride; INT64_MIN, which no checked tensor has, is not allowed. */
+static inline int64_t gpufi_magnitude(int64_t value) {
+  return value < 0 ? -value : value;
+}
+
+static inline size_t gpufi_min_nbytes(size_t a, size_t b) {
+  return a < b ? a : b;
+}
+
+/* The least multiple of `multiple`, a power of two, that is not below `nbytes`; the sum must not
+ * overflow. */
+static inline size_t gpufi_round_up(size_t nbytes, size_t multiple) {
+  return (nbytes + multiple - 1) & ~(multiple - 1);
+}
+
+/* Payloads of the chunk format and transfers of batches are aligned to 16 bytes. */
+static inline size_t gpufi_round_up_16(size_t nbytes) {
+  return gpufi_round_up(nbytes, 16);
+}
+
+#endif

@@ -1,0 +1,16 @@
+#include "base/clock.h"
+
+int64_t gpufi_clock_ns(void) {
+  struct timespec now;
+  clock_gettime(CLOCK_MONOTONIC, &now);
+  return (int64_t)now.tv_sec * GPUFI_NS_PER_S + now.tv_nsec;
+}
+
+struct timespec gpufi_deadline_after(int64_t timeout_ns) {
+  struct timespec deadline;
+  clock_gettime(CLOCK_MONOTONIC, &deadline);
+  const int64_t ns = deadline.tv_nsec + timeout_ns % GPUFI_NS_PER_S;
+  deadline.tv_sec += (time_t)(timeout_ns / GPUFI_NS_PER_S + ns / GPUFI_NS_PER_S);
+  deadline.tv_nsec = (long)(ns % GPUFI_NS_PER_S);
+  return deadline;
+}

@@ -1,0 +1,17 @@
+/* The monotonic clock, and deadlines on it. Thread-safety: any thread. */
+#ifndef GPUFI_BASE_CLOCK_H
+#define GPUFI_BASE_CLOCK_H
+
+#include <stdint.h>
+#include <time.h>
+
+#define GPUFI_NS_PER_S INT64_C(1000000000)
+
+/* Nanoseconds of CLOCK_MONOTONIC. */
+int64_t gpufi_clock_ns(void);
+
+/* The time `timeout_ns` (>= 0) from now on CLOCK_MONOTONIC, as pthread_cond_timedwait takes it for
+ * a condition whose clock that is. */
+struct timespec gpufi_deadline_after(int64_t timeout_ns);
+
+#endif
