@@ -5,7 +5,7 @@
  *   simulation_create  describe device arrays: gpuf_alloc, gpuf_tensor_init, and the stream
  *   checkpoint_write   gpuf_h5_write(file, "u", &u, ...) instead of H5Dwrite
  *   checkpoint_read    gpuf_h5_read(file, "u", &u, ...) instead of H5Dread
- * and, for notebooks that watch it run (--serve), gpuf_serve_start in main and serve_step.
+ * and, for notebooks that watch it run (--serve), gpuf_server_start in main and serve_step.
  * The rest is the simulation's own: kernels, HDF5 files and attributes, options.
  *
  * Compile it against an installed gpufetch, for the host backend alone:
@@ -349,22 +349,22 @@ static void serve_step(gpuf_server *server, const simulation *s) {
   if (s->step % 16 == 0) {
     CHECK(gpuf_stream_synchronize(s->device, s->stream, &error));
   }
-  CHECK(gpuf_publish(server, "u", &s->u, NULL, &error));
-  CHECK(gpuf_publish(server, "v", &s->v, NULL, &error));
-  CHECK(gpuf_publish_step(server, s->step, (double)s->step * (double)s->model.dt, &error));
+  CHECK(gpuf_server_publish(server, "u", &s->u, NULL, &error));
+  CHECK(gpuf_server_publish(server, "v", &s->v, NULL, &error));
+  CHECK(gpuf_server_publish_step(server, s->step, (double)s->step * (double)s->model.dt, &error));
 }
 
 static gpuf_server *serve_start(simulation *s, const char *name) {
-  const gpuf_serve_options serve_options = {.name = name, .jupyterlab = true};
+  const gpuf_server_options serve_options = {.name = name, .jupyterlab = true};
   gpuf_server *server;
-  CHECK(gpuf_serve_start(&serve_options, &server, &error));
+  CHECK(gpuf_server_start(&serve_options, &server, &error));
   for (int i = 0; i < PARAMETER_COUNT; i++) {
     const double value = (double)*parameter(&s->model, i);
-    CHECK(gpuf_publish_float64(server, parameters[i].name, value, &error));
+    CHECK(gpuf_server_publish_float64(server, parameters[i].name, value, &error));
   }
   serve_step(server, s);
   printf("serving: gpufetch.connect(\"%s\"), or jupyter console --existing %s\n",
-         gpuf_serve_name(server), gpuf_serve_connection_file(server));
+         gpuf_server_name(server), gpuf_server_connection_file(server));
   fflush(stdout);
   return server;
 }
@@ -530,7 +530,7 @@ int main(int argc, char **argv) {
   }
   gpuf_server *server = o.serve ? serve_start(&s, o.serve) : NULL;
   run(&s, &o, server);
-  CHECK(gpuf_serve_stop(server, &error));
+  CHECK(gpuf_server_stop(server, &error));
   simulation_destroy(&s);
   return 0;
 }

@@ -86,7 +86,7 @@ static void slab_publish(const slab *s, gpuf_server *server) {
   const gpuf_publish_options options = {.global_shape = s->shape, .start = start};
   gpuf_tensor own = s->field;
   CHECK(gpuf_tensor_slice(&own, 0, 1, 1, s->rows, &error));
-  CHECK(gpuf_publish(server, "u", &own, &options, &error));
+  CHECK(gpuf_server_publish(server, "u", &own, &options, &error));
 }
 
 static int64_t take(const char *option, const char *text, int64_t least) {
@@ -131,20 +131,20 @@ int main(int argc, char **argv) {
 
   char name[32];
   gpuf_server *server;
-  const gpuf_serve_options serve_options = {.name = name, .jupyterlab = true};
+  const gpuf_server_options serve_options = {.name = name, .jupyterlab = true};
   snprintf(name, sizeof(name), "wave-%" PRId64, rank);
-  CHECK(gpuf_serve_start(&serve_options, &server, &error));
-  printf("serving: %s\n", gpuf_serve_connection_file(server));
+  CHECK(gpuf_server_start(&serve_options, &server, &error));
+  printf("serving: %s\n", gpuf_server_connection_file(server));
   fflush(stdout);
 
   const struct timespec pause = {options[MS].value / 1000, options[MS].value % 1000 * 1000000};
   for (int64_t step = 0; options[STEPS].value < 0 || step <= options[STEPS].value; step++) {
     slab_compute(&s, 0.001 * (double)step);
     slab_publish(&s, server);
-    CHECK(gpuf_publish_step(server, step, 0.001 * (double)step, &error));
+    CHECK(gpuf_server_publish_step(server, step, 0.001 * (double)step, &error));
     nanosleep(&pause, NULL);
   }
-  CHECK(gpuf_serve_stop(server, &error)); /* before the memory is freed */
+  CHECK(gpuf_server_stop(server, &error)); /* before the memory is freed */
   slab_destroy(&s);
   return 0;
 }

@@ -28,7 +28,7 @@ PERIOD_S = 0.1  # between a client's requests
 
 REQUESTS: dict[str, dict[str, Any]] = {
     f"tile of {TILE}²": {"op": "read", "name": "image", "slices": [[0, TILE, 1], [0, TILE, 1]]},
-    f"overview of {TILE}²": {"op": "reduce", "name": "image", "shape": [TILE, TILE]},
+    f"overview of {TILE}²": {"op": "overview", "name": "image", "shape": [TILE, TILE]},
 }
 
 

@@ -17,7 +17,7 @@ CONNECT, ARRAY = "gpufetch.connect", f"{BARE}, laid into a new array"
 
 
 def read_part(client: CommClient, number: int) -> None:
-    client.ask({"op": "read", "name": "flat", "part": number})
+    client.ask({"op": "read", "name": "flat", "fragment": number})
 
 
 def read_by_client(nbytes: int, client: CommClient) -> Any:

@@ -49,7 +49,7 @@ typedef enum gpufi_comm_op {
   COMM_OP_NONE = 0,
   COMM_OP_LIST,
   COMM_OP_READ,
-  COMM_OP_REDUCE,
+  COMM_OP_OVERVIEW,
   COMM_OP_STATS,
   COMM_OP_HISTOGRAM,
   COMM_OP_SUBSCRIBE,
@@ -61,7 +61,7 @@ typedef enum gpufi_comm_op {
 #define COMM_OP_MAX COMM_OP_CANCEL
 
 extern const char *const gpufi_comm_op_names[COMM_OP_MAX + 1];
-extern const char *const gpufi_comm_how_names[GPUF_OVERVIEW_FIRST + 1];
+extern const char *const gpufi_comm_method_names[GPUF_OVERVIEW_FIRST + 1];
 
 /* An id as the client wrote it. */
 typedef struct gpufi_comm_token {
@@ -87,15 +87,15 @@ typedef struct gpufi_comm_request {
   bool at_step;
   bool has_generation, has_after, has_range;
   uint64_t generation;
-  int64_t after; /* subscribe: a step */
-  int64_t skip;  /* list */
-  int64_t part;  /* read; -1 = not given */
+  int64_t after;    /* subscribe: a step */
+  int64_t skip;     /* list */
+  int64_t fragment; /* read; -1 = not given */
   int64_t bins;
   double range[2];
   gpuf_dtype dtype; /* read; 0 = the tensor's */
-  gpuf_overview_how how;
+  gpuf_overview_how method;
   int32_t slice_count;
-  int32_t shape_count; /* reduce; -1 = not given */
+  int32_t shape_count; /* overview; -1 = not given */
   int64_t shape[GPUF_NDIM_MAX];
   gpufi_comm_slice slices[GPUF_NDIM_MAX];
 } gpufi_comm_request;
@@ -247,15 +247,16 @@ gpufi_comm_reply *gpufi_comm_execute(gpufi_comm *comm, const gpufi_comm_request 
 /* Narrow `tensor` by the slices. */
 gpufi_comm_code gpufi_comm_select(const gpufi_comm_request *request, gpuf_tensor *tensor,
                                   gpuf_error *err);
-/* Where a part of a selection lies. */
-typedef struct gpufi_comm_part {
-  int64_t count;        /* parts of the whole */
-  size_t offset_nbytes; /* of the part in the whole, in C order */
-} gpufi_comm_part;
-/* Narrow `tensor` to part number `index` of the fewest parts that are packed runs of the whole in
- * C order and fit a reply. */
-gpufi_comm_code gpufi_comm_select_part(gpuf_tensor *tensor, size_t element_nbytes, int64_t index,
-                                       gpufi_comm_part *part, gpuf_error *err);
+/* Where a fragment of a selection lies. */
+typedef struct gpufi_comm_fragment {
+  int64_t count;        /* fragments of the whole */
+  size_t offset_nbytes; /* of the fragment in the whole, in C order */
+} gpufi_comm_fragment;
+/* Narrow `tensor` to fragment number `index` of the fewest fragments that are packed runs of the
+ * whole in C order and fit a reply. */
+gpufi_comm_code gpufi_comm_select_fragment(gpuf_tensor *tensor, size_t element_nbytes,
+                                           int64_t index, gpufi_comm_fragment *fragment,
+                                           gpuf_error *err);
 
 /* --- comm.c, queue.c ----------------------------------------------------------------------- */
 

@@ -173,9 +173,9 @@ static gpufi_comm_code parse_dtype(const json_t *value, gpufi_comm_request *requ
                    gpufi_comm_show(value, shown));
 }
 
-static gpufi_comm_code parse_part(const json_t *value, gpufi_comm_request *request,
-                                  gpuf_error *err) {
-  return parse_int("part", value, 0, INT64_MAX, &request->part, err);
+static gpufi_comm_code parse_fragment(const json_t *value, gpufi_comm_request *request,
+                                      gpuf_error *err) {
+  return parse_int("fragment", value, 0, INT64_MAX, &request->fragment, err);
 }
 
 static gpufi_comm_code parse_skip(const json_t *value, gpufi_comm_request *request,
@@ -210,7 +210,7 @@ static gpufi_comm_code parse_shape(const json_t *value, gpufi_comm_request *requ
   return code;
 }
 
-const char *const gpufi_comm_how_names[GPUF_OVERVIEW_FIRST + 1] = {
+const char *const gpufi_comm_method_names[GPUF_OVERVIEW_FIRST + 1] = {
     [0] = "",
     [GPUF_OVERVIEW_MEAN] = "mean",
     [GPUF_OVERVIEW_RMS] = "rms",
@@ -220,17 +220,18 @@ const char *const gpufi_comm_how_names[GPUF_OVERVIEW_FIRST + 1] = {
     [GPUF_OVERVIEW_FIRST] = "first",
 };
 
-static gpufi_comm_code parse_how(const json_t *value, gpufi_comm_request *request,
-                                 gpuf_error *err) {
+static gpufi_comm_code parse_method(const json_t *value, gpufi_comm_request *request,
+                                    gpuf_error *err) {
   char shown[COMM_SHOWN_NBYTES];
   const char *text = json_string_value(value);
-  for (int how = GPUF_OVERVIEW_MEAN; text && how <= GPUF_OVERVIEW_FIRST; how++) {
-    if (strcmp(text, gpufi_comm_how_names[how]) == 0) {
-      request->how = (gpuf_overview_how)how;
+  for (int method = GPUF_OVERVIEW_MEAN; text && method <= GPUF_OVERVIEW_FIRST; method++) {
+    if (strcmp(text, gpufi_comm_method_names[method]) == 0) {
+      request->method = (gpuf_overview_how)method;
       return COMM_OK;
     }
   }
-  return COMM_FAIL(err, COMM_BAD_REQUEST, "how %s is not one of mean, rms, min, max, minmax, first",
+  return COMM_FAIL(err, COMM_BAD_REQUEST,
+                   "method %s is not one of mean, rms, min, max, minmax, first",
                    gpufi_comm_show(value, shown));
 }
 
@@ -257,7 +258,7 @@ static gpufi_comm_code parse_target(const json_t *value, gpufi_comm_request *req
 /* --- The table ------------------------------------------------------------------- */
 
 #define OP(op) (1u << COMM_OP_##op)
-#define READS (OP(READ) | OP(REDUCE) | OP(STATS) | OP(HISTOGRAM))
+#define READS (OP(READ) | OP(OVERVIEW) | OP(STATS) | OP(HISTOGRAM))
 
 typedef struct member_row {
   const char *name;
@@ -272,9 +273,9 @@ static const member_row members[] = {
     {"supersede", parse_supersede, READS},
     {"generation", parse_generation, READS | OP(SHARE)},
     {"dtype", parse_dtype, OP(READ)},
-    {"part", parse_part, OP(READ)},
-    {"shape", parse_shape, OP(REDUCE)},
-    {"how", parse_how, OP(REDUCE)},
+    {"fragment", parse_fragment, OP(READ)},
+    {"shape", parse_shape, OP(OVERVIEW)},
+    {"method", parse_method, OP(OVERVIEW)},
     {"bins", parse_bins, OP(HISTOGRAM)},
     {"range", parse_range, OP(HISTOGRAM)},
     {"skip", parse_skip, OP(LIST)},
@@ -299,9 +300,9 @@ gpufi_comm_code gpufi_comm_members_check(const gpufi_comm_request *request, gpuf
   if (has_name && request->name[0] == '\0') {
     return COMM_FAIL(err, COMM_BAD_REQUEST, "%s needs the member name: what list gives", op);
   }
-  if (request->op == COMM_OP_REDUCE && request->shape_count < 0) {
+  if (request->op == COMM_OP_OVERVIEW && request->shape_count < 0) {
     return COMM_FAIL(err, COMM_BAD_REQUEST,
-                     "reduce needs the member shape: the number of cells along each axis");
+                     "overview needs the member shape: the number of cells along each axis");
   }
   if (request->op == COMM_OP_CANCEL && request->target.kind == COMM_TOKEN_NONE) {
     return COMM_FAIL(err, COMM_BAD_REQUEST,

@@ -57,41 +57,41 @@ static gpufi_comm_code copy_out(const operation *o, const gpuf_tensor *src, gpuf
 static gpufi_comm_code run_read(operation *o, gpuf_error *err) {
   const gpuf_dtype dtype = o->request->dtype ? o->request->dtype : o->view.dtype;
   const size_t element_nbytes = gpuf_dtype_nbytes(dtype);
-  const int64_t index = o->request->part < 0 ? 0 : o->request->part;
+  const int64_t index = o->request->fragment < 0 ? 0 : o->request->fragment;
   gpuf_tensor piece = o->view;
-  gpufi_comm_part part;
+  gpufi_comm_fragment fragment;
   gpufi_comm_code code = check_cast(o, dtype, err);
   if (code == COMM_OK) {
-    code = gpufi_comm_select_part(&piece, element_nbytes, index, &part, err);
+    code = gpufi_comm_select_fragment(&piece, element_nbytes, index, &fragment, err);
   }
   if (code != COMM_OK) {
     return code;
   }
   const int64_t total = gpuf_tensor_count(&o->view) * (int64_t)element_nbytes;
-  if (part.count > 1 && o->request->part < 0) {
+  if (fragment.count > 1 && o->request->fragment < 0) {
     return COMM_FAIL(err, COMM_TOO_LARGE,
                      "this selection of %s has %" PRId64 " bytes; a reply holds at most %zu: ask "
-                     "for it in parts, with \"part\" from 0 to %" PRId64 ", or for less",
-                     o->request->name, total, GPUFI_COMM_REPLY_MAX_NBYTES, part.count - 1);
+                     "for it in fragments, with \"fragment\" from 0 to %" PRId64 ", or for less",
+                     o->request->name, total, GPUFI_COMM_REPLY_MAX_NBYTES, fragment.count - 1);
   }
   set(o, "dtype", json_string(gpuf_dtype_name(dtype)));
   set(o, "shape", gpufi_comm_json_shape(o->view.shape, o->view.ndim));
   set(o, "nbytes", json_integer(total));
   set(o, "byteorder", json_string("little"));
-  set(o, "part", json_integer(index));
-  set(o, "parts", json_integer(part.count));
-  set(o, "offset", json_integer((json_int_t)part.offset_nbytes));
+  set(o, "fragment", json_integer(index));
+  set(o, "fragments", json_integer(fragment.count));
+  set(o, "offset", json_integer((json_int_t)fragment.offset_nbytes));
   return copy_out(o, &piece, dtype, err);
 }
 
-/* --- reduce ------------------------------------------------------------------------------- */
+/* --- overview ------------------------------------------------------------------------------- */
 
 static json_t *counts_json(const gpuf_counts *counts) {
   json_t *object = json_object();
   json_object_set_new(object, "count", gpufi_comm_json_u64(counts->count));
-  json_object_set_new(object, "nan", gpufi_comm_json_u64(counts->nan_count));
-  json_object_set_new(object, "posinf", gpufi_comm_json_u64(counts->posinf_count));
-  json_object_set_new(object, "neginf", gpufi_comm_json_u64(counts->neginf_count));
+  json_object_set_new(object, "nan_count", gpufi_comm_json_u64(counts->nan_count));
+  json_object_set_new(object, "posinf_count", gpufi_comm_json_u64(counts->posinf_count));
+  json_object_set_new(object, "neginf_count", gpufi_comm_json_u64(counts->neginf_count));
   return object;
 }
 
@@ -123,11 +123,11 @@ static gpufi_comm_code reduced_shape(const operation *o, size_t cell_nbytes, int
   return COMM_OK;
 }
 
-static gpufi_comm_code run_reduce(operation *o, gpuf_error *err) {
-  const gpuf_overview_how how = o->request->how;
-  const gpuf_dtype dtype = gpuf_overview_dtype(o->view.dtype, how);
+static gpufi_comm_code run_overview(operation *o, gpuf_error *err) {
+  const gpuf_overview_how method = o->request->method;
+  const gpuf_dtype dtype = gpuf_overview_dtype(o->view.dtype, method);
   const size_t cell_nbytes = gpuf_dtype_nbytes(dtype);
-  const size_t array_count = how == GPUF_OVERVIEW_MINMAX ? 2 : 1;
+  const size_t array_count = method == GPUF_OVERVIEW_MINMAX ? 2 : 1;
   void *results[2] = {NULL, NULL};
   int64_t shape[GPUF_NDIM_MAX], count;
   gpuf_counts counts;
@@ -139,13 +139,13 @@ static gpufi_comm_code run_reduce(operation *o, gpuf_error *err) {
   }
   if (code == COMM_OK) {
     const gpuf_status status =
-        gpuf_reduce_overview(&o->view, how, shape, results[0], results[1], &counts, &cause);
+        gpuf_reduce_overview(&o->view, method, shape, results[0], results[1], &counts, &cause);
     code = gpufi_comm_core_failure(status, "reduce", o->request->name, &cause, err);
   }
   if (code != COMM_OK) {
     return code;
   }
-  set(o, "how", json_string(gpufi_comm_how_names[how]));
+  set(o, "method", json_string(gpufi_comm_method_names[method]));
   set(o, "dtype", json_string(gpuf_dtype_name(dtype)));
   set(o, "shape", gpufi_comm_json_shape(shape, o->view.ndim));
   set(o, "source_shape", gpufi_comm_json_shape(o->view.shape, o->view.ndim));
@@ -185,8 +185,8 @@ static gpufi_comm_code run_stats(operation *o, gpuf_error *err) {
   set(o, "dtype", json_string(gpuf_dtype_name(dtype)));
   set(o, "shape", gpufi_comm_json_shape(o->view.shape, o->view.ndim));
   set(o, "counts", counts_json(&stats.counts));
-  set(o, "finite", gpufi_comm_json_u64(stats.finite_count));
-  set(o, "zero", gpufi_comm_json_u64(stats.zero_count));
+  set(o, "finite_count", gpufi_comm_json_u64(stats.finite_count));
+  set(o, "zero_count", gpufi_comm_json_u64(stats.zero_count));
   set(o, "min", scalar_json(dtype, stats.min));
   set(o, "max", scalar_json(dtype, stats.max));
   set(o, "finite_min", scalar_json(dtype, stats.finite_min));
@@ -218,9 +218,9 @@ static gpufi_comm_code run_histogram(operation *o, gpuf_error *err) {
   set(o, "shape", gpufi_comm_json_shape(o->view.shape, o->view.ndim));
   set(o, "bins", json_integer(o->request->bins));
   set(o, "byteorder", json_string("little"));
-  set(o, "nan", gpufi_comm_json_u64(rest.nan_count));
-  set(o, "under", gpufi_comm_json_u64(rest.under_count));
-  set(o, "over", gpufi_comm_json_u64(rest.over_count));
+  set(o, "nan_count", gpufi_comm_json_u64(rest.nan_count));
+  set(o, "under_count", gpufi_comm_json_u64(rest.under_count));
+  set(o, "over_count", gpufi_comm_json_u64(rest.over_count));
   return COMM_OK;
 }
 
@@ -257,7 +257,7 @@ static gpufi_comm_code run_unshare(gpufi_comm *comm, const gpufi_comm_request *r
 static gpufi_comm_code run_on_tensor(gpufi_comm *comm, const gpufi_comm_request *request,
                                      gpufi_comm_draft *draft, gpuf_error *err) {
   static gpufi_comm_code (*const runs[COMM_OP_MAX + 1])(operation *, gpuf_error *) = {
-      [COMM_OP_READ] = run_read,   [COMM_OP_REDUCE] = run_reduce,
+      [COMM_OP_READ] = run_read,   [COMM_OP_OVERVIEW] = run_overview,
       [COMM_OP_STATS] = run_stats, [COMM_OP_HISTOGRAM] = run_histogram,
       [COMM_OP_SHARE] = run_share,
   };

@@ -11,7 +11,7 @@ const char *const gpufi_comm_op_names[COMM_OP_MAX + 1] = {
     [COMM_OP_NONE] = "",
     [COMM_OP_LIST] = "list",
     [COMM_OP_READ] = "read",
-    [COMM_OP_REDUCE] = "reduce",
+    [COMM_OP_OVERVIEW] = "overview",
     [COMM_OP_STATS] = "stats",
     [COMM_OP_HISTOGRAM] = "histogram",
     [COMM_OP_SUBSCRIBE] = "subscribe",
@@ -145,8 +145,8 @@ static gpufi_comm_code parse_members(json_t *object, gpufi_comm_request *request
 
 gpufi_comm_code gpufi_comm_request_parse(const char *text, size_t nbytes,
                                          gpufi_comm_request *request, gpuf_error *err) {
-  *request =
-      (gpufi_comm_request){.part = -1, .shape_count = -1, .bins = 64, .how = GPUF_OVERVIEW_MEAN};
+  *request = (gpufi_comm_request){
+      .fragment = -1, .shape_count = -1, .bins = 64, .method = GPUF_OVERVIEW_MEAN};
   json_t *object = parse_object(text, nbytes, err);
   if (!object) {
     return COMM_BAD_REQUEST;

@@ -1,5 +1,5 @@
-/* Slices of a tensor, with the meaning of Python's, and parts of what is too large for one reply.
- * The values are any 64-bit integers: nothing here may overflow. */
+/* Slices of a tensor, with the meaning of Python's, and fragments of what is too large for one
+ * reply. The values are any 64-bit integers: nothing here may overflow. */
 #include "internal.h"
 
 #include <inttypes.h>
@@ -67,8 +67,9 @@ gpufi_comm_code gpufi_comm_select(const gpufi_comm_request *request, gpuf_tensor
   return COMM_OK;
 }
 
-gpufi_comm_code gpufi_comm_select_part(gpuf_tensor *tensor, size_t element_nbytes, int64_t index,
-                                       gpufi_comm_part *part, gpuf_error *err) {
+gpufi_comm_code gpufi_comm_select_fragment(gpuf_tensor *tensor, size_t element_nbytes,
+                                           int64_t index, gpufi_comm_fragment *fragment,
+                                           gpuf_error *err) {
   const int64_t limit = (int64_t)(GPUFI_COMM_REPLY_MAX_NBYTES / element_nbytes);
   const bool empty = gpuf_tensor_count(tensor) == 0;
   int32_t axis = tensor->ndim; /* axes from here on fit a reply */
@@ -76,29 +77,29 @@ gpufi_comm_code gpufi_comm_select_part(gpuf_tensor *tensor, size_t element_nbyte
   while (!empty && axis > 0 && tensor->shape[axis - 1] <= limit / inner) {
     inner *= tensor->shape[--axis];
   }
-  *part = (gpufi_comm_part){.count = 1};
+  *fragment = (gpufi_comm_fragment){.count = 1};
   if (__builtin_mul_overflow(gpuf_tensor_count(tensor), (int64_t)element_nbytes, &total)) {
     return COMM_FAIL(err, COMM_TOO_LARGE, "a selection of more than %" PRId64 " bytes", INT64_MAX);
   }
   const bool split = !empty && axis > 0;
-  const int64_t rows = split ? limit / inner : 1; /* of the axis before, in one part */
+  const int64_t rows = split ? limit / inner : 1; /* of the axis before, in one fragment */
   const int64_t length = split ? tensor->shape[axis - 1] : 1;
-  const int64_t chunks = (length - 1) / rows + 1;
+  const int64_t per_row = (length - 1) / rows + 1;
   for (int32_t i = 0; split && i < axis - 1; i++) {
     outer *= tensor->shape[i];
   }
-  part->count = outer * chunks;
-  if (index >= part->count) {
+  fragment->count = outer * per_row;
+  if (index >= fragment->count) {
     return COMM_FAIL(err, COMM_BAD_REQUEST,
-                     "part %" PRId64 " of a selection that has %" PRId64 " parts", index,
-                     part->count);
+                     "fragment %" PRId64 " of a selection that has %" PRId64 " fragments", index,
+                     fragment->count);
   }
   if (!split) {
     return COMM_OK;
   }
-  const int64_t first = index % chunks * rows;
-  int64_t which = index / chunks;
-  part->offset_nbytes = (size_t)((which * length + first) * inner) * element_nbytes;
+  const int64_t first = index % per_row * rows;
+  int64_t which = index / per_row;
+  fragment->offset_nbytes = (size_t)((which * length + first) * inner) * element_nbytes;
   gpuf_status status = gpuf_tensor_slice(tensor, axis - 1, first, 1,
                                          length - first < rows ? length - first : rows, err);
   for (int32_t i = axis - 2; i >= 0 && status == GPUF_OK; i--) {

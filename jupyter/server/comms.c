@@ -11,7 +11,7 @@
 
 #define COMM_ID_MAX_NBYTES 128
 #define TOPIC_NBYTES (COMM_ID_MAX_NBYTES + 8)
-/* How long gpuf_serve_stop waits for other processes that use shared memory. */
+/* How long gpuf_server_stop waits for other processes that use shared memory. */
 #define IMPORTERS_WAIT_NS 5000000000
 /* Longer than sockets.c waits for one subscriber that takes nothing. */
 #define STUCK_NS 8000000000

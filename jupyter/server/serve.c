@@ -72,7 +72,7 @@ static gpuf_status check_name(const char *name, gpuf_error *err) {
   return GPUF_OK;
 }
 
-static gpuf_status check_options(const gpuf_serve_options *options, gpuf_error *err) {
+static gpuf_status check_options(const gpuf_server_options *options, gpuf_error *err) {
   if (options->transport && strcmp(options->transport, "tcp") != 0 &&
       strcmp(options->transport, "ipc") != 0) {
     return gpufi_fail(err, GPUF_ERR_INVALID, 0, "transport '%.20s' is neither tcp nor ipc",
@@ -117,7 +117,7 @@ static void default_name(char name[NAME_MAX_NBYTES + 1]) {
 
 /* What neither the options nor a kernel manager's file have set. */
 static gpuf_status complete_connection(gpufi_connection *connection,
-                                       const gpuf_serve_options *options, gpuf_error *err) {
+                                       const gpuf_server_options *options, gpuf_error *err) {
   const bool is_given = connection->key[0] != '\0'; /* by a kernel manager */
   gpuf_status status = GPUF_OK;
   if (!is_given) {
@@ -168,7 +168,7 @@ static gpuf_status start_thread(gpuf_server *server, gpuf_error *err) {
   return status;
 }
 
-static gpuf_status start_comms(gpuf_server *server, const gpuf_serve_options *options,
+static gpuf_status start_comms(gpuf_server *server, const gpuf_server_options *options,
                                gpuf_error *err) {
   const gpufi_comm_options comm_options = {
       .server_name = server->connection.name,
@@ -181,7 +181,7 @@ static gpuf_status start_comms(gpuf_server *server, const gpuf_serve_options *op
 }
 
 /* All of it can be released when this fails. */
-static gpuf_status start(gpuf_server *server, const gpuf_serve_options *options, const char *name,
+static gpuf_status start(gpuf_server *server, const gpuf_server_options *options, const char *name,
                          gpuf_error *err) {
   gpufi_connection *connection = &server->connection;
   gpuf_status status = gpufi_connection_claim(connection, name, options->connection_file, err);
@@ -218,9 +218,9 @@ static gpuf_status release(gpuf_server *server, gpuf_error *err) {
   return status;
 }
 
-gpuf_status gpuf_serve_start(const gpuf_serve_options *options, gpuf_server **server,
-                             gpuf_error *err) {
-  static const gpuf_serve_options defaults;
+gpuf_status gpuf_server_start(const gpuf_server_options *options, gpuf_server **server,
+                              gpuf_error *err) {
+  static const gpuf_server_options defaults;
   char name[NAME_MAX_NBYTES + 1];
   default_name(name);
   options = options ? options : &defaults;
@@ -250,7 +250,7 @@ gpuf_status gpuf_serve_start(const gpuf_serve_options *options, gpuf_server **se
   return GPUF_OK;
 }
 
-gpuf_status gpuf_serve_stop(gpuf_server *server, gpuf_error *err) {
+gpuf_status gpuf_server_stop(gpuf_server *server, gpuf_error *err) {
   if (!server) {
     return GPUF_OK;
   }
@@ -269,15 +269,15 @@ gpuf_status gpuf_serve_stop(gpuf_server *server, gpuf_error *err) {
 /* --- What a program calls on it
  * ------------------------------------------------------------------- */
 
-const char *gpuf_serve_connection_file(const gpuf_server *server) {
+const char *gpuf_server_connection_file(const gpuf_server *server) {
   return server->connection.path;
 }
-const char *gpuf_serve_name(const gpuf_server *server) {
+const char *gpuf_server_name(const gpuf_server *server) {
   return server->connection.name;
 }
 
-gpuf_status gpuf_publish(gpuf_server *server, const char *name, const gpuf_tensor *tensor,
-                         const gpuf_publish_options *options, gpuf_error *err) {
+gpuf_status gpuf_server_publish(gpuf_server *server, const char *name, const gpuf_tensor *tensor,
+                                const gpuf_publish_options *options, gpuf_error *err) {
   gpufi_comm_publish_options own = {0};
   if (options) {
     own.global_shape = options->global_shape;
@@ -288,27 +288,28 @@ gpuf_status gpuf_publish(gpuf_server *server, const char *name, const gpuf_tenso
   return gpufi_comm_publish(server->comms.dispatcher, name, tensor, &own, err);
 }
 
-gpuf_status gpuf_publish_int64(gpuf_server *server, const char *name, int64_t value,
-                               gpuf_error *err) {
+gpuf_status gpuf_server_publish_int64(gpuf_server *server, const char *name, int64_t value,
+                                      gpuf_error *err) {
   return gpufi_comm_publish_int64(server->comms.dispatcher, name, value, err);
 }
 
-gpuf_status gpuf_publish_float64(gpuf_server *server, const char *name, double value,
-                                 gpuf_error *err) {
+gpuf_status gpuf_server_publish_float64(gpuf_server *server, const char *name, double value,
+                                        gpuf_error *err) {
   return gpufi_comm_publish_float64(server->comms.dispatcher, name, value, err);
 }
 
-gpuf_status gpuf_publish_text(gpuf_server *server, const char *name, const char *text,
-                              gpuf_error *err) {
+gpuf_status gpuf_server_publish_text(gpuf_server *server, const char *name, const char *text,
+                                     gpuf_error *err) {
   return gpufi_comm_publish_text(server->comms.dispatcher, name, text, err);
 }
 
-gpuf_status gpuf_unpublish(gpuf_server *server, const char *name, int64_t timeout_ns,
-                           gpuf_error *err) {
+gpuf_status gpuf_server_unpublish(gpuf_server *server, const char *name, int64_t timeout_ns,
+                                  gpuf_error *err) {
   return gpufi_comm_unpublish(server->comms.dispatcher, name, timeout_ns, err);
 }
 
-gpuf_status gpuf_publish_step(gpuf_server *server, int64_t step, double time, gpuf_error *err) {
+gpuf_status gpuf_server_publish_step(gpuf_server *server, int64_t step, double time,
+                                     gpuf_error *err) {
   gpufi_comm_step(server->comms.dispatcher, step, time);
   return GPUF_OK;
 }

@@ -9,47 +9,48 @@ static gpuf_status unsupported(gpuf_error *err) {
                     "(needs libzmq, jansson and OpenSSL's libcrypto 3 or newer)");
 }
 
-gpuf_status gpuf_serve_start(const gpuf_serve_options *options, gpuf_server **server,
-                             gpuf_error *err) {
-  return unsupported(err);
-}
-
-gpuf_status gpuf_serve_stop(gpuf_server *server, gpuf_error *err) {
-  return server ? unsupported(err) : GPUF_OK;
-}
-
-const char *gpuf_serve_connection_file(const gpuf_server *server) {
-  return "";
-}
-const char *gpuf_serve_name(const gpuf_server *server) {
-  return "";
-}
-
-gpuf_status gpuf_publish(gpuf_server *server, const char *name, const gpuf_tensor *tensor,
-                         const gpuf_publish_options *options, gpuf_error *err) {
-  return unsupported(err);
-}
-
-gpuf_status gpuf_publish_int64(gpuf_server *server, const char *name, int64_t value,
-                               gpuf_error *err) {
-  return unsupported(err);
-}
-
-gpuf_status gpuf_publish_float64(gpuf_server *server, const char *name, double value,
-                                 gpuf_error *err) {
-  return unsupported(err);
-}
-
-gpuf_status gpuf_publish_text(gpuf_server *server, const char *name, const char *text,
+gpuf_status gpuf_server_start(const gpuf_server_options *options, gpuf_server **server,
                               gpuf_error *err) {
   return unsupported(err);
 }
 
-gpuf_status gpuf_unpublish(gpuf_server *server, const char *name, int64_t timeout_ns,
-                           gpuf_error *err) {
+gpuf_status gpuf_server_stop(gpuf_server *server, gpuf_error *err) {
+  return server ? unsupported(err) : GPUF_OK;
+}
+
+const char *gpuf_server_connection_file(const gpuf_server *server) {
+  return "";
+}
+const char *gpuf_server_name(const gpuf_server *server) {
+  return "";
+}
+
+gpuf_status gpuf_server_publish(gpuf_server *server, const char *name, const gpuf_tensor *tensor,
+                                const gpuf_publish_options *options, gpuf_error *err) {
   return unsupported(err);
 }
 
-gpuf_status gpuf_publish_step(gpuf_server *server, int64_t step, double time, gpuf_error *err) {
+gpuf_status gpuf_server_publish_int64(gpuf_server *server, const char *name, int64_t value,
+                                      gpuf_error *err) {
+  return unsupported(err);
+}
+
+gpuf_status gpuf_server_publish_float64(gpuf_server *server, const char *name, double value,
+                                        gpuf_error *err) {
+  return unsupported(err);
+}
+
+gpuf_status gpuf_server_publish_text(gpuf_server *server, const char *name, const char *text,
+                                     gpuf_error *err) {
+  return unsupported(err);
+}
+
+gpuf_status gpuf_server_unpublish(gpuf_server *server, const char *name, int64_t timeout_ns,
+                                  gpuf_error *err) {
+  return unsupported(err);
+}
+
+gpuf_status gpuf_server_publish_step(gpuf_server *server, int64_t step, double time,
+                                     gpuf_error *err) {
   return unsupported(err);
 }

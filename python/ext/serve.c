@@ -54,7 +54,7 @@ static gpuf_status stop(held_server *held, gpuf_error *err) {
   gpuf_server *server = held->server;
   gpuf_status status;
   held->server = NULL;
-  Py_BEGIN_ALLOW_THREADS status = gpuf_serve_stop(server, err);
+  Py_BEGIN_ALLOW_THREADS status = gpuf_server_stop(server, err);
   Py_END_ALLOW_THREADS return status;
 }
 
@@ -66,7 +66,7 @@ static void server_destroy(PyObject *capsule) {
   PyMem_Free(held);
 }
 
-static PyObject *hold(gpuf_serve_options *options, PyObject *log, PyObject *shutdown) {
+static PyObject *hold(gpuf_server_options *options, PyObject *log, PyObject *shutdown) {
   held_server *held = PyMem_Calloc(1, sizeof(*held));
   if (!held) {
     return PyErr_NoMemory();
@@ -89,7 +89,7 @@ static PyObject *hold(gpuf_serve_options *options, PyObject *log, PyObject *shut
 }
 
 static PyObject *serve_start(PyObject *module, PyObject *args) {
-  gpuf_serve_options options = {0};
+  gpuf_server_options options = {0};
   PyObject *log, *shutdown;
   gpuf_error err;
   gpuf_status status;
@@ -106,13 +106,13 @@ static PyObject *serve_start(PyObject *module, PyObject *args) {
     return NULL;
   }
   held_server *held = held_of(capsule);
-  Py_BEGIN_ALLOW_THREADS status = gpuf_serve_start(&options, &held->server, &err);
+  Py_BEGIN_ALLOW_THREADS status = gpuf_server_start(&options, &held->server, &err);
   Py_END_ALLOW_THREADS if (status != GPUF_OK) {
     Py_DECREF(capsule);
     return gpufi_py_raise(gpufi_py_state_of_module(module), &err);
   }
-  return Py_BuildValue("Nss", capsule, gpuf_serve_name(held->server),
-                       gpuf_serve_connection_file(held->server));
+  return Py_BuildValue("Nss", capsule, gpuf_server_name(held->server),
+                       gpuf_server_connection_file(held->server));
 }
 
 static PyObject *serve_stop(PyObject *module, PyObject *capsule) {
@@ -174,7 +174,7 @@ static PyObject *serve_publish(PyObject *module, PyObject *args) {
       .start = is_block ? block_start : NULL,
       .global_shape = is_block ? global_shape : NULL,
   };
-  Py_BEGIN_ALLOW_THREADS status = gpuf_publish(server, name, &source.tensor, &options, &err);
+  Py_BEGIN_ALLOW_THREADS status = gpuf_server_publish(server, name, &source.tensor, &options, &err);
   Py_END_ALLOW_THREADS if (status != GPUF_OK) {
     gpufi_py_import_clear(&source);
     return gpufi_py_raise(state, &err);
@@ -197,13 +197,14 @@ static PyObject *serve_value(PyObject *module, PyObject *args) {
   }
   if (PyUnicode_Check(value)) {
     const char *text = PyUnicode_AsUTF8AndSize(value, NULL);
-    status = text ? gpuf_publish_text(server, name, text, &err) : GPUF_ERR_INVALID;
+    status = text ? gpuf_server_publish_text(server, name, text, &err) : GPUF_ERR_INVALID;
   } else if (PyFloat_Check(value)) {
-    status = gpuf_publish_float64(server, name, PyFloat_AsDouble(value), &err);
+    status = gpuf_server_publish_float64(server, name, PyFloat_AsDouble(value), &err);
   } else {
     const long long integer = PyLong_AsLongLong(value);
-    status = integer == -1 && PyErr_Occurred() ? GPUF_ERR_INVALID
-                                               : gpuf_publish_int64(server, name, integer, &err);
+    status = integer == -1 && PyErr_Occurred()
+                 ? GPUF_ERR_INVALID
+                 : gpuf_server_publish_int64(server, name, integer, &err);
   }
   if (status != GPUF_OK) {
     return PyErr_Occurred() ? NULL : gpufi_py_raise(state, &err);
@@ -225,7 +226,7 @@ static PyObject *serve_withdraw(PyObject *module, PyObject *args) {
   if (!server) {
     return NULL;
   }
-  Py_BEGIN_ALLOW_THREADS status = gpuf_unpublish(server, name, timeout_ns, &err);
+  Py_BEGIN_ALLOW_THREADS status = gpuf_server_unpublish(server, name, timeout_ns, &err);
   Py_END_ALLOW_THREADS return status == GPUF_OK ? Py_NewRef(Py_None) : gpufi_py_raise(state, &err);
 }
 
@@ -243,7 +244,7 @@ static PyObject *serve_step(PyObject *module, PyObject *args) {
   if (!server) {
     return NULL;
   }
-  Py_BEGIN_ALLOW_THREADS status = gpuf_publish_step(server, step, time, &err);
+  Py_BEGIN_ALLOW_THREADS status = gpuf_server_publish_step(server, step, time, &err);
   Py_END_ALLOW_THREADS return status == GPUF_OK ? Py_NewRef(Py_None) : gpufi_py_raise(state, &err);
 }
 

@@ -92,7 +92,7 @@ class PublishedTensor:
         self, slices: Slices, shape: tuple[int, ...], how: str
     ) -> tuple[npt.NDArray[Any], npt.NDArray[Any] | None, Counts]:
         """An overview of a part."""
-        reply, buffers = self._reduce("reduce", slices, shape=list(shape), how=how)
+        reply, buffers = self._reduce("overview", slices, shape=list(shape), method=how)
         dtype, cells = dtype_of(reply["dtype"]), tuple(reply["shape"])
         arrays = [np.frombuffer(buffer, dtype).reshape(cells).copy() for buffer in buffers]
         counts = reply["counts"]
@@ -101,9 +101,9 @@ class PublishedTensor:
             arrays[1] if len(arrays) > 1 else None,
             (
                 int(counts["count"]),
-                int(counts["nan"]),
-                int(counts["posinf"]),
-                int(counts["neginf"]),
+                int(counts["nan_count"]),
+                int(counts["posinf_count"]),
+                int(counts["neginf_count"]),
             ),
         )
 
@@ -115,11 +115,11 @@ class PublishedTensor:
         extremes = ("min", "max", "finite_min", "finite_max")
         return {
             "count": int(counts["count"]),
-            "nan_count": int(counts["nan"]),
-            "posinf_count": int(counts["posinf"]),
-            "neginf_count": int(counts["neginf"]),
-            "finite_count": int(reply["finite"]),
-            "zero_count": int(reply["zero"]),
+            "nan_count": int(counts["nan_count"]),
+            "posinf_count": int(counts["posinf_count"]),
+            "neginf_count": int(counts["neginf_count"]),
+            "finite_count": int(reply["finite_count"]),
+            "zero_count": int(reply["zero_count"]),
             **{name: number(reply[name], exact) for name in extremes},
             "mean": float(reply["mean"]),
             "variance": float(reply["variance"]),
@@ -131,7 +131,7 @@ class PublishedTensor:
         """A histogram of a part."""
         more = {} if limits is None else {"range": list(limits)}
         reply, (counts, edges) = self._reduce("histogram", slices, bins=bins, **more)
-        rest = (int(reply["nan"]), int(reply["under"]), int(reply["over"]))
+        rest = (int(reply["nan_count"]), int(reply["under_count"]), int(reply["over_count"]))
         return np.frombuffer(counts, np.uint64), np.frombuffer(edges, np.float64), rest
 
 
@@ -265,7 +265,7 @@ class ServerConnection(Connection):
     def _request(
         self, request: dict[str, Any], timeout: float | None = None
     ) -> tuple[dict[str, Any], list[Any]]:
-        if self.at == "step" and request["op"] in ("read", "reduce", "stats", "histogram"):
+        if self.at == "step" and request["op"] in ("read", "overview", "stats", "histogram"):
             request["at"] = "step"
         (reply,) = self._request_many([request], timeout)
         return reply
@@ -285,21 +285,21 @@ class ServerConnection(Connection):
         flat, shape = values.reshape(-1).view(np.uint8), values.shape
         with self._lock:
             most = self._live_link(time.monotonic() + self._timeout).max_reply_nbytes
-            request = tensor.request("read", slices, part=0)
+            request = tensor.request("read", slices, fragment=0)
             first, (buffer,) = self._request(request)
             if (tuple(first["shape"]), dtype_of(first["dtype"])) != (shape, tensor.dtype):
                 raise RuntimeError(
                     f"{tensor.name} is {first['dtype']} {tuple(first['shape'])} there now, not "
                     f"{tensor.dtype} {shape}: look it up anew"
                 )
-            if first["parts"] > 1 and self.at == "step":
+            if first["fragments"] > 1 and self.at == "step":
                 raise ValueError(
                     f"{format_nbytes(values.nbytes)} of {tensor.name} do not fit one reply, and "
-                    f"parts would be of several steps: index {format_nbytes(most)} at most, take "
-                    'an overview, or read live (at = "live")'
+                    f"fragments would be of several steps: index {format_nbytes(most)} at most, "
+                    'take an overview, or read live (at = "live")'
                 )
             flat[: len(buffer)] = np.frombuffer(buffer, np.uint8)
-            rest = [{**request, "part": part} for part in range(1, first["parts"])]
+            rest = [{**request, "fragment": i} for i in range(1, first["fragments"])]
             for reply, (buffer,) in self._request_many(rest):
                 start = reply["offset"]
                 flat[start : start + len(buffer)] = np.frombuffer(buffer, np.uint8)
@@ -351,7 +351,7 @@ def connect(
 
     A list of these, or a pattern of names or paths ("run-*"), attaches to all of them: what each
     has published as its block of a larger array (`start` and `global_shape` of `Server.publish` and
-    `gpuf_publish`) is one array here. A read goes to the servers whose blocks it touches.
+    `gpuf_server_publish`) is one array here. A read goes to the servers whose blocks it touches.
 
     timeout : seconds that a request, with a connection anew if need be, may take.
     at : "live" or "step", see `Connection`.

@@ -19,8 +19,8 @@ class Connection(Mapping[str, LazyArray], ABC):
 
     From `connect`. `run["u"]` is a LazyArray like a local one: slices, `overview`, `stats`,
     `histogram`, NumPy functions and Dask pull what they need, when they need it. Contents are live;
-    with `at="step"` each read is done where the program has completed a step (`gpuf_publish_step`,
-    `Server.step`), one read at most 4 MiB from each server.
+    with `at="step"` each read is done where the program has completed a step
+    (`gpuf_server_publish_step`, `Server.step`), one read at most 4 MiB from each server.
 
     When a server restarts, or the network fails, the next access connects anew.
 

@@ -56,7 +56,7 @@ static void a_live_read_gives_the_elements_of_the_slice(void) {
   json_t *json = json_of(&a);
   CHECK(text_is(json, "id", "x7") && text_is(json, "dtype", "float32"));
   CHECK(json_array_size(json_object_get(json, "shape")) == 2);
-  CHECK(int_of(json, "nbytes") == 3 * NZ * 4 && int_of(json, "parts") == 1);
+  CHECK(int_of(json, "nbytes") == 3 * NZ * 4 && int_of(json, "fragments") == 1);
   const float *values = floats_of(&a, 3 * NZ);
   for (int i = 0; i < 3; i++) {
     for (int k = 0; k < NZ; k++) {
@@ -111,8 +111,8 @@ static void a_read_can_convert(void) {
   finish_with_field();
 }
 
-/* Every part of a large read, put together, is the whole. */
-static void parts_tile_the_whole(void) {
+/* Every fragment of a large read, put together, is the whole. */
+static void fragments_tile_the_whole(void) {
   enum { ROWS = 700, COLUMNS = 1500, LAYERS = 3 };
   const int64_t shape[3] = {LAYERS, ROWS, COLUMNS};
   const size_t nbytes = (size_t)ROWS * COLUMNS * LAYERS * 4;
@@ -123,14 +123,14 @@ static void parts_tile_the_whole(void) {
   gpuf_tensor tensor = put(bytes, GPUF_DTYPE_UINT32, 3, shape);
   CHECK_OK(gpufi_comm_publish(comm, "large", &tensor, NULL, &err));
   ask_code("{\"op\": \"read\", \"name\": \"large\"}", "too_large");
-  int64_t parts = 1;
-  for (int64_t part = 0; part < parts; part++) {
-    snprintf(request, sizeof(request), "{\"op\": \"read\", \"name\": \"large\", \"part\": %d}",
-             (int)part);
+  int64_t fragments = 1;
+  for (int64_t fragment = 0; fragment < fragments; fragment++) {
+    snprintf(request, sizeof(request), "{\"op\": \"read\", \"name\": \"large\", \"fragment\": %d}",
+             (int)fragment);
     answer a = ask(request);
     json_t *json = json_of(&a);
-    parts = int_of(json, "parts");
-    CHECK((size_t)int_of(json, "nbytes") == nbytes && parts >= 4 && parts <= 6);
+    fragments = int_of(json, "fragments");
+    CHECK((size_t)int_of(json, "nbytes") == nbytes && fragments >= 4 && fragments <= 6);
     const size_t offset = (size_t)int_of(json, "offset");
     CHECK(offset + a.reply->buffer_nbytes[0] <= nbytes);
     memcpy(whole + offset, a.reply->buffers[0], a.reply->buffer_nbytes[0]);
@@ -138,8 +138,8 @@ static void parts_tile_the_whole(void) {
     gpufi_comm_reply_free(a.reply);
   }
   CHECK(memcmp(whole, bytes, nbytes) == 0);
-  snprintf(request, sizeof(request), "{\"op\": \"read\", \"name\": \"large\", \"part\": %d}",
-           (int)parts);
+  snprintf(request, sizeof(request), "{\"op\": \"read\", \"name\": \"large\", \"fragment\": %d}",
+           (int)fragments);
   ask_code(request, "bad_request");
   free(bytes);
   free(whole);
@@ -149,21 +149,22 @@ static void parts_tile_the_whole(void) {
 
 static void an_empty_selection_is_an_empty_buffer(void) {
   start_with_field((gpufi_comm_options){0});
-  answer a = ask("{\"op\": \"read\", \"name\": \"field\", \"slices\": [[3, 3, 1]], \"part\": 0}");
+  answer a =
+      ask("{\"op\": \"read\", \"name\": \"field\", \"slices\": [[3, 3, 1]], \"fragment\": 0}");
   json_t *json = json_of(&a);
-  CHECK(int_of(json, "nbytes") == 0 && int_of(json, "parts") == 1);
+  CHECK(int_of(json, "nbytes") == 0 && int_of(json, "fragments") == 1);
   CHECK(a.reply->buffer_count == 1 && a.reply->buffer_nbytes[0] == 0);
   json_decref(json);
   gpufi_comm_reply_free(a.reply);
   finish_with_field();
 }
 
-static void a_reduce_is_the_overview_of_the_slice(void) {
+static void an_overview_is_that_of_the_slice(void) {
   const int64_t shape[2] = {2, NZ};
   float low[2 * NZ], high[2 * NZ];
   start_with_field((gpufi_comm_options){0});
-  answer a = ask("{\"op\": \"reduce\", \"name\": \"field\", \"slices\": [[null, null, 1], 1], "
-                 "\"shape\": [2, 1000], \"how\": \"minmax\"}");
+  answer a = ask("{\"op\": \"overview\", \"name\": \"field\", \"slices\": [[null, null, 1], 1], "
+                 "\"shape\": [2, 1000], \"method\": \"minmax\"}");
   json_t *json = json_of(&a);
   gpuf_tensor view;
   CHECK_OK(gpuf_tensor_init(&view, &field[0][1][0], cpu_device, GPUF_DTYPE_FLOAT32, 2,
@@ -186,10 +187,11 @@ static void an_overview_of_1024_by_1024_fits_a_reply(void) {
   start((gpufi_comm_options){0});
   gpuf_tensor tensor = put(values, GPUF_DTYPE_FLOAT32, 2, shape);
   CHECK_OK(gpufi_comm_publish(comm, "u", &tensor, NULL, &err));
-  ask_code("{\"op\": \"reduce\", \"name\": \"u\", \"shape\": [1024, 1024]}", "");
-  ask_code("{\"op\": \"reduce\", \"name\": \"u\", \"shape\": [1024, 1025]}", "too_large");
-  ask_code("{\"op\": \"reduce\", \"name\": \"u\", \"shape\": [1024, 1024], \"how\": \"minmax\"}",
-           "too_large");
+  ask_code("{\"op\": \"overview\", \"name\": \"u\", \"shape\": [1024, 1024]}", "");
+  ask_code("{\"op\": \"overview\", \"name\": \"u\", \"shape\": [1024, 1025]}", "too_large");
+  ask_code(
+      "{\"op\": \"overview\", \"name\": \"u\", \"shape\": [1024, 1024], \"method\": \"minmax\"}",
+      "too_large");
   free(values);
   finish();
   drop(&tensor);
@@ -207,8 +209,8 @@ static void statistics_that_json_cannot_say_are_strings(void) {
   answer a = ask("{\"op\": \"stats\", \"name\": \"f\"}");
   json_t *json = json_of(&a);
   CHECK(text_is(json, "min", "-inf") && text_is(json, "max", "inf"));
-  CHECK(int_of(json, "finite") == 3 && int_of(json, "zero") == 1);
-  CHECK(int_of(json_object_get(json, "counts"), "nan") == 1);
+  CHECK(int_of(json, "finite_count") == 3 && int_of(json, "zero_count") == 1);
+  CHECK(int_of(json_object_get(json, "counts"), "nan_count") == 1);
   CHECK(json_real_value(json_object_get(json, "mean")) == 1.0);
   CHECK(json_real_value(json_object_get(json, "finite_max")) == 2.0);
   json_decref(json);
@@ -239,7 +241,8 @@ static void a_histogram_has_counts_and_edges(void) {
   for (int i = 0; i < 4; i++) {
     total += bins[i];
   }
-  CHECK(total + (uint64_t)int_of(json, "under") + (uint64_t)int_of(json, "over") == NX * NY * NZ);
+  CHECK(total + (uint64_t)int_of(json, "under_count") + (uint64_t)int_of(json, "over_count") ==
+        NX * NY * NZ);
   json_decref(json);
   gpufi_comm_reply_free(a.reply);
   ask_code("{\"op\": \"histogram\", \"name\": \"field\", \"range\": [2, 1]}", "bad_request");
@@ -501,9 +504,9 @@ int main(void) {
   TEST_ON_DEVICES(a_live_read_gives_the_elements_of_the_slice);
   TEST_ON_DEVICES(slices_with_any_64_bit_integers_mean_what_python_means);
   TEST_ON_DEVICES(a_read_can_convert);
-  TEST_ON_DEVICES(parts_tile_the_whole);
+  TEST_ON_DEVICES(fragments_tile_the_whole);
   TEST_ON_DEVICES(an_empty_selection_is_an_empty_buffer);
-  TEST_ON_DEVICES(a_reduce_is_the_overview_of_the_slice);
+  TEST_ON_DEVICES(an_overview_is_that_of_the_slice);
   TEST_ON_DEVICES(an_overview_of_1024_by_1024_fits_a_reply);
   TEST_ON_DEVICES(statistics_that_json_cannot_say_are_strings);
   TEST_ON_DEVICES(a_histogram_has_counts_and_edges);

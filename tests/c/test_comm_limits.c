@@ -57,18 +57,19 @@ static void what_is_no_request_is_answered_by_an_error(void) {
       {"{\"op\": \"read\", \"name\": \"x\", \"slices\": [-21]}", "bad_slice"},
       {"{\"op\": \"read\", \"name\": \"x\", \"slices\": [-9223372036854775808]}", "bad_slice"},
       {"{\"op\": \"read\", \"name\": \"x\", \"slices\": [0, 0, 0]}", "bad_slice"},
-      {"{\"op\": \"read\", \"name\": \"x\", \"part\": 1}", "bad_request"},
-      {"{\"op\": \"read\", \"name\": \"x\", \"part\": -1}", "bad_request"},
+      {"{\"op\": \"read\", \"name\": \"x\", \"fragment\": 1}", "bad_request"},
+      {"{\"op\": \"read\", \"name\": \"x\", \"fragment\": -1}", "bad_request"},
       {"{\"op\": \"read\", \"name\": \"x\", \"at\": \"once\"}", "bad_request"},
       {"{\"op\": \"read\", \"name\": \"x\", \"dtype\": \"float31\"}", "bad_request"},
       {"{\"op\": \"read\", \"name\": \"x\", \"dtype\": \"float8_e8m0fnu\"}", "unsupported"},
       {"{\"op\": \"read\", \"name\": \"x\", \"generation\": 0}", "bad_request"},
       {"{\"op\": \"read\", \"name\": \"x\", \"generation\": 2}", "stale"},
-      {"{\"op\": \"read\", \"name\": \"x\", \"how\": \"mean\"}", "bad_request"},
-      {"{\"op\": \"reduce\", \"name\": \"x\"}", "bad_request"},
-      {"{\"op\": \"reduce\", \"name\": \"x\", \"shape\": [2]}", "bad_request"},
-      {"{\"op\": \"reduce\", \"name\": \"x\", \"shape\": [0, 2]}", "bad_request"},
-      {"{\"op\": \"reduce\", \"name\": \"x\", \"shape\": [2, 2], \"how\": \"sum\"}", "bad_request"},
+      {"{\"op\": \"read\", \"name\": \"x\", \"method\": \"mean\"}", "bad_request"},
+      {"{\"op\": \"overview\", \"name\": \"x\"}", "bad_request"},
+      {"{\"op\": \"overview\", \"name\": \"x\", \"shape\": [2]}", "bad_request"},
+      {"{\"op\": \"overview\", \"name\": \"x\", \"shape\": [0, 2]}", "bad_request"},
+      {"{\"op\": \"overview\", \"name\": \"x\", \"shape\": [2, 2], \"method\": \"sum\"}",
+       "bad_request"},
       {"{\"op\": \"histogram\", \"name\": \"x\", \"bins\": 0}", "bad_request"},
       {"{\"op\": \"histogram\", \"name\": \"x\", \"bins\": 65537}", "bad_request"},
       {"{\"op\": \"histogram\", \"name\": \"x\", \"range\": [1]}", "bad_request"},
@@ -115,7 +116,7 @@ static void bombs_are_refused_before_they_are_parsed(void) {
       repeated("{\"op\": \"", "a", 1000000, "\"}"),
       repeated("{\"op\": \"read\", \"name\": \"x\", \"slices\": [", "0,", 5000, "0]}"),
       repeated("{\"op\": \"read\", \"name\": \"", "n", 5000, "\"}"),
-      repeated("{\"op\": \"reduce\", \"name\": \"x\", \"shape\": [", "1,", 5000, "1]}"),
+      repeated("{\"op\": \"overview\", \"name\": \"x\", \"shape\": [", "1,", 5000, "1]}"),
   };
   for (size_t i = 0; i < sizeof(bombs) / sizeof(bombs[0]); i++) {
     send(bombs[i]);
@@ -394,7 +395,7 @@ static void threads_answer_every_message_once(void) {
       "{\"op\": \"subscribe\"}",
       "{\"op\": \"list\"}",
       "{\"op\": \"share\", \"name\": \"y\"}",
-      "{\"op\": \"reduce\", \"name\": \"y\", \"shape\": [2, 2], \"at\": \"step\"}",
+      "{\"op\": \"overview\", \"name\": \"y\", \"shape\": [2, 2], \"at\": \"step\"}",
   };
   void *(*const bodies[4])(void *) = {run_requests, run_requests, step_on, publish_again_and_again};
   enum { CLIENTS = 4, ROUNDS = 120 };

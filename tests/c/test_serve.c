@@ -14,9 +14,9 @@
 static gpuf_error err;
 static char folder[] = "/tmp/gpufetch-test-XXXXXX";
 
-static gpuf_server *start(const gpuf_serve_options *options) {
+static gpuf_server *start(const gpuf_server_options *options) {
   gpuf_server *server = NULL;
-  CHECK_OK(gpuf_serve_start(options, &server, &err));
+  CHECK_OK(gpuf_server_start(options, &server, &err));
   return server;
 }
 
@@ -32,14 +32,14 @@ static int count_entries(const char *path) {
 }
 
 static void a_server_leaves_no_file_descriptor_or_thread(void) {
-  gpuf_serve_stop(start(NULL), &err);
+  gpuf_server_stop(start(NULL), &err);
   const int files = count_entries(folder), descriptors = count_entries("/proc/self/fd");
   const int threads = count_entries("/proc/self/task");
   for (int i = 0; i < 10; i++) {
-    const gpuf_serve_options options = {.transport = i % 2 ? "ipc" : "tcp"};
+    const gpuf_server_options options = {.transport = i % 2 ? "ipc" : "tcp"};
     gpuf_server *server = start(&options);
-    CHECK(access(gpuf_serve_connection_file(server), F_OK) == 0);
-    CHECK_OK(gpuf_serve_stop(server, &err));
+    CHECK(access(gpuf_server_connection_file(server), F_OK) == 0);
+    CHECK_OK(gpuf_server_stop(server, &err));
   }
   CHECK(count_entries(folder) == files);
   CHECK(count_entries("/proc/self/fd") == descriptors);
@@ -48,15 +48,15 @@ static void a_server_leaves_no_file_descriptor_or_thread(void) {
 
 static void a_server_is_named_after_the_program_or_numbered(void) {
   gpuf_server *first = start(NULL), *second = start(NULL);
-  CHECK(strcmp(gpuf_serve_name(first), "test_serve") == 0);
-  CHECK(strcmp(gpuf_serve_name(second), "test_serve-2") == 0);
-  CHECK_OK(gpuf_serve_stop(first, &err));
-  CHECK_OK(gpuf_serve_stop(second, &err));
+  CHECK(strcmp(gpuf_server_name(first), "test_serve") == 0);
+  CHECK(strcmp(gpuf_server_name(second), "test_serve-2") == 0);
+  CHECK_OK(gpuf_server_stop(first, &err));
+  CHECK_OK(gpuf_server_stop(second, &err));
 }
 
 static void options_that_do_not_fit_are_refused(void) {
   static const struct {
-    gpuf_serve_options options;
+    gpuf_server_options options;
     const char *text;
   } bad[] = {
       {{.name = ""}, "name"},
@@ -69,19 +69,19 @@ static void options_that_do_not_fit_are_refused(void) {
   };
   gpuf_server *server = NULL;
   for (size_t i = 0; i < sizeof(bad) / sizeof(bad[0]); i++) {
-    CHECK_FAILS(gpuf_serve_start(&bad[i].options, &server, &err), GPUF_ERR_INVALID, bad[i].text);
+    CHECK_FAILS(gpuf_server_start(&bad[i].options, &server, &err), GPUF_ERR_INVALID, bad[i].text);
     CHECK(!server);
   }
-  CHECK_OK(gpuf_serve_stop(NULL, &err));
+  CHECK_OK(gpuf_server_stop(NULL, &err));
 }
 
 static void a_failed_start_leaves_nothing(void) {
-  const gpuf_serve_options nowhere = {.connection_file = "/nonexistent/kernel.json"};
-  const gpuf_serve_options no_address = {.ip = "203.0.113.1"};
+  const gpuf_server_options nowhere = {.connection_file = "/nonexistent/kernel.json"};
+  const gpuf_server_options no_address = {.ip = "203.0.113.1"};
   gpuf_server *server = NULL;
   const int files = count_entries(folder), descriptors = count_entries("/proc/self/fd");
-  CHECK_FAILS(gpuf_serve_start(&nowhere, &server, &err), GPUF_ERR_IO, "/nonexistent");
-  CHECK_FAILS(gpuf_serve_start(&no_address, &server, &err), GPUF_ERR_IO, "203.0.113.1");
+  CHECK_FAILS(gpuf_server_start(&nowhere, &server, &err), GPUF_ERR_IO, "/nonexistent");
+  CHECK_FAILS(gpuf_server_start(&no_address, &server, &err), GPUF_ERR_IO, "203.0.113.1");
   CHECK(count_entries(folder) == files);
   CHECK(count_entries("/proc/self/fd") == descriptors);
 }
@@ -101,15 +101,15 @@ static void a_published_tensor_is_released_once_replaced_withdrawn_or_stopped(vo
   const gpuf_publish_options options = {.release = count_release, .release_arg = &count};
   gpuf_server *server = start(NULL);
   CHECK_OK(gpuf_tensor_init(&tensor, values, cpu_device, GPUF_DTYPE_FLOAT32, 1, shape, &err));
-  CHECK_OK(gpuf_publish(server, "x", &tensor, &options, &err));
-  CHECK_OK(gpuf_publish(server, "y", &tensor, &options, &err));
+  CHECK_OK(gpuf_server_publish(server, "x", &tensor, &options, &err));
+  CHECK_OK(gpuf_server_publish(server, "y", &tensor, &options, &err));
   CHECK(atomic_load(&count) == 0);
-  CHECK_OK(gpuf_publish(server, "x", &tensor, &options, &err));
+  CHECK_OK(gpuf_server_publish(server, "x", &tensor, &options, &err));
   CHECK(atomic_load(&count) == 1);
-  CHECK_OK(gpuf_unpublish(server, "x", 0, &err));
+  CHECK_OK(gpuf_server_unpublish(server, "x", 0, &err));
   CHECK(atomic_load(&count) == 2);
-  CHECK_FAILS(gpuf_unpublish(server, "x", 0, &err), GPUF_ERR_INVALID, "x");
-  CHECK_OK(gpuf_serve_stop(server, &err));
+  CHECK_FAILS(gpuf_server_unpublish(server, "x", 0, &err), GPUF_ERR_INVALID, "x");
+  CHECK_OK(gpuf_server_stop(server, &err));
   CHECK(atomic_load(&count) == 3);
 }
 
@@ -121,13 +121,13 @@ static void what_cannot_be_published_is_refused(void) {
   longer[sizeof(longer) - 1] = '\0';
   memset(text, 't', sizeof(text) - 1);
   text[sizeof(text) - 1] = '\0';
-  CHECK_FAILS(gpuf_publish(server, "x", &tensor, NULL, &err), GPUF_ERR_INVALID, "");
-  CHECK_FAILS(gpuf_publish_int64(server, "", 1, &err), GPUF_ERR_INVALID, "name");
-  CHECK_FAILS(gpuf_publish_float64(server, longer, 1, &err), GPUF_ERR_INVALID, "name");
-  CHECK_FAILS(gpuf_publish_text(server, "note", text, &err), GPUF_ERR_INVALID, "4096");
-  CHECK_FAILS(gpuf_publish_text(server, "note", "\xff", &err), GPUF_ERR_INVALID, "UTF-8");
-  CHECK_OK(gpuf_publish_text(server, "note", text + 1, &err));
-  CHECK_OK(gpuf_serve_stop(server, &err));
+  CHECK_FAILS(gpuf_server_publish(server, "x", &tensor, NULL, &err), GPUF_ERR_INVALID, "");
+  CHECK_FAILS(gpuf_server_publish_int64(server, "", 1, &err), GPUF_ERR_INVALID, "name");
+  CHECK_FAILS(gpuf_server_publish_float64(server, longer, 1, &err), GPUF_ERR_INVALID, "name");
+  CHECK_FAILS(gpuf_server_publish_text(server, "note", text, &err), GPUF_ERR_INVALID, "4096");
+  CHECK_FAILS(gpuf_server_publish_text(server, "note", "\xff", &err), GPUF_ERR_INVALID, "UTF-8");
+  CHECK_OK(gpuf_server_publish_text(server, "note", text + 1, &err));
+  CHECK_OK(gpuf_server_stop(server, &err));
 }
 
 static atomic_bool is_over;
@@ -139,10 +139,10 @@ static void *publish_and_step(void *server) {
   bool done =
       gpuf_tensor_init(&tensor, values, cpu_device, GPUF_DTYPE_FLOAT32, 1, shape, NULL) == GPUF_OK;
   for (int64_t step = 0; !atomic_load(&is_over) && done; step++) {
-    done = gpuf_publish(server, "x", &tensor, NULL, NULL) == GPUF_OK &&
-           gpuf_publish_int64(server, "step", step, NULL) == GPUF_OK &&
-           gpuf_publish_step(server, step, (double)step, NULL) == GPUF_OK &&
-           gpuf_unpublish(server, "x", -1, NULL) == GPUF_OK;
+    done = gpuf_server_publish(server, "x", &tensor, NULL, NULL) == GPUF_OK &&
+           gpuf_server_publish_int64(server, "step", step, NULL) == GPUF_OK &&
+           gpuf_server_publish_step(server, step, (double)step, NULL) == GPUF_OK &&
+           gpuf_server_unpublish(server, "x", -1, NULL) == GPUF_OK;
   }
   return done ? server : NULL;
 }
@@ -154,12 +154,12 @@ static void names_come_and_go_while_servers_start_and_stop(void) {
   atomic_store(&is_over, false);
   CHECK(pthread_create(&thread, NULL, publish_and_step, server) == 0);
   for (int i = 0; i < 5; i++) {
-    gpuf_serve_stop(start(NULL), NULL);
+    gpuf_server_stop(start(NULL), NULL);
   }
   atomic_store(&is_over, true);
   pthread_join(thread, &result);
   CHECK(result == server);
-  CHECK_OK(gpuf_serve_stop(server, &err));
+  CHECK_OK(gpuf_server_stop(server, &err));
 }
 
 int main(void) {

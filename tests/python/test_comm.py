@@ -207,17 +207,17 @@ def test_a_large_read_comes_in_parts(dispatcher: Asker) -> None:
     error = error_of(dispatcher.handle(request))
     assert error["code"] == "too_large"
     assert str(3 * MAX_REPLY_NBYTES) in error["message"]
-    assert "in parts" in error["message"]
-    offsets = [dispatcher.handle({**request, "part": part})[0]["offset"] for part in range(3)]
+    assert "in fragments" in error["message"]
+    offsets = [dispatcher.handle({**request, "fragment": i})[0]["offset"] for i in range(3)]
     assert offsets == [0, MAX_REPLY_NBYTES, 2 * MAX_REPLY_NBYTES]
     reply, _ = dispatcher.handle({**request, "slices": [1]})
-    assert (reply["nbytes"], reply["parts"]) == (MAX_REPLY_NBYTES, 1)
+    assert (reply["nbytes"], reply["fragments"]) == (MAX_REPLY_NBYTES, 1)
 
 
 def test_reductions_are_those_of_the_package(dispatcher: Asker, field: Any) -> None:
     d_field = gf.to_device(field)
     reply, (low, high) = dispatcher.handle(
-        {"op": "reduce", "name": "d_field", "shape": [2, 2, 2], "how": "minmax"}
+        {"op": "overview", "name": "d_field", "shape": [2, 2, 2], "method": "minmax"}
     )
     overview = gf.overview(d_field, (2, 2, 2), "minmax")
     assert (reply["shape"], reply["source_shape"]) == ([2, 2, 2], list(SHAPE))
@@ -274,7 +274,7 @@ def test_a_published_tensor_comes_before_a_variable(dispatcher: Asker) -> None:
 
 
 def test_replies_that_are_kept_are_limited(dispatcher: Asker) -> None:
-    request = {"op": "read", "name": "d_large", "part": 0}
+    request = {"op": "read", "name": "d_large", "fragment": 0}
     kept = [dispatcher.handle(request) for _ in range(20)]
     answers = ["error" in reply for reply, _ in kept]
     assert answers == sorted(answers)
@@ -349,14 +349,14 @@ plausible_slices = st.lists(
 requests = json_values | st.fixed_dictionaries(
     {},
     optional={
-        "op": st.sampled_from(["list", "read", "reduce", "stats", "histogram", "cancel"])
+        "op": st.sampled_from(["list", "read", "overview", "stats", "histogram", "cancel"])
         | json_values,
         "id": st.integers() | st.text() | json_values,
         "name": st.sampled_from(["d_field", "d_large", "d_point", "_hidden", "poisoned"])
         | json_values,
         "slices": plausible_slices | json_values,
         "shape": st.lists(st.integers(), max_size=4) | json_values,
-        "part": st.integers() | json_values,
+        "fragment": st.integers() | json_values,
         "range": st.lists(st.floats() | st.integers(), max_size=3),
     },
 )
@@ -373,7 +373,7 @@ def test_a_hostile_request_is_answered(namespace: Any, request: Any) -> None:
         assert reply["error"]["code"] != "internal"
     else:
         assert reply["op"] == request["op"]
-        assert len(buffers) == {"read": 1, "reduce": 1, "histogram": 2}.get(reply["op"], 0)
+        assert len(buffers) == {"read": 1, "overview": 1, "histogram": 2}.get(reply["op"], 0)
     if isinstance(request, dict) and "id" in reply:
         assert reply["id"] == request["id"]
 

@@ -119,8 +119,8 @@ def test_a_kernel_answers_a_front_end(channels: Any) -> None:
     request = {"op": "read", "name": "d_field", "slices": [1, [None, None, -2]]}
     assert np.array_equal(field_of(*client.ask(request)), FIELD[1, ::-2])
     assert np.array_equal(field_of(*client.ask({"op": "read", "name": "model/weight"})), np.ones(7))
-    reply, (part,) = client.ask({"op": "read", "name": "d_large", "part": 2})
-    assert (reply["parts"], len(part)) == (3, 4 << 20)
+    reply, (part,) = client.ask({"op": "read", "name": "d_large", "fragment": 2})
+    assert (reply["fragments"], len(part)) == (3, 4 << 20)
     reply, _ = client.ask({"op": "stats", "name": "d_field"})
     assert reply["mean"] == FIELD.mean()
     assert client.close() == []

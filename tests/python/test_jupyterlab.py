@@ -213,7 +213,7 @@ async def use_channels(lab: Lab, kernel_id: str) -> None:
     sent = await channels.send("comm_open", {"comm_id": "page", "target_name": "gpufetch"})
     hello, _ = await channels.receive(sent, "comm_msg")
     assert hello["data"]["op"] == "hello"
-    request = {"op": "reduce", "name": "u", "shape": [4, 4, 4], "how": "max"}
+    request = {"op": "overview", "name": "u", "shape": [4, 4, 4], "method": "max"}
     sent = await channels.send("comm_msg", {"comm_id": "page", "data": request})
     tile, (cells,) = await channels.receive(sent, "comm_msg")
     assert tile["data"]["shape"] == [4, 4, 4]

@@ -43,7 +43,7 @@ THREADS = 4
 RESTART_S = 20.0
 PATIENCE_S = 30  # a client that stops reading may hold up the others for some seconds
 MIB = 1 << 20
-FIXED = np.arange(6 << 20, dtype=np.float32).reshape(6, 1 << 20)  # six parts of 4 MiB
+FIXED = np.arange(6 << 20, dtype=np.float32).reshape(6, 1 << 20)  # six fragments of 4 MiB
 
 # "fixed" stands still; all of "u" is the number of the step that was completed last, or, live, of
 # the one after that.
@@ -244,8 +244,8 @@ def vanishes(rng: random.Random) -> None:
     with client(connection_file()) as attached:
         comm_id = f"gone-{rng.getrandbits(60)}"
         send(attached, "comm_open", {"comm_id": comm_id, "target_name": "gpufetch", "data": {}})
-        for part in range(4):
-            data = {"op": "read", "name": "fixed", "part": part, "id": part}
+        for fragment in range(4):
+            data = {"op": "read", "name": "fixed", "fragment": fragment, "id": fragment}
             send(attached, "comm_msg", {"comm_id": comm_id, "data": data})
         if rng.random() < 0.5:
             data = {"op": "share", "name": "fixed"}
@@ -264,7 +264,7 @@ def stops_reading(rng: random.Random) -> None:
         comm_id = f"full-{rng.getrandbits(60)}"
         send(attached, "comm_open", {"comm_id": comm_id, "target_name": "gpufetch", "data": {}})
         for number in range(rng.randrange(10, 120)):
-            data = {"op": "read", "name": "fixed", "part": number % 6}
+            data = {"op": "read", "name": "fixed", "fragment": number % 6}
             send(attached, "comm_msg", {"comm_id": comm_id, "data": data})
             time.sleep(0.005)
         time.sleep(rng.choice([0.1, 0.5, 2]))
@@ -331,8 +331,9 @@ def asks_for_nonsense(rng: random.Random) -> None:
         huge = 1 << 62
         for data in [
             {"op": "read", "name": "fixed", "slices": [[-huge, huge, rng.choice([1, -huge])]]},
-            {"op": "read", "name": "fixed", "slices": [rng.choice([6, -7, huge])], "part": huge},
-            {"op": "reduce", "name": "fixed", "shape": [huge, huge]},
+            {"op": "read", "name": "fixed", "slices": [rng.choice([6, -7, huge])]},
+            {"op": "read", "name": "fixed", "fragment": huge},
+            {"op": "overview", "name": "fixed", "shape": [huge, huge]},
             {"op": "histogram", "name": "fixed", "bins": rng.choice([0, -1, 65537, huge])},
             {"op": rng.choice(["read", "share", "unshare", "stats"]), "name": "x" * 300},
             {"op": "read", "name": "u", "dtype": "complex128", "generation": huge},

@@ -20,8 +20,8 @@ extern "C" {
  *
  * The program is not waited for and does not wait: threads of the server's own answer, with no
  * signal unblocked. Reads are live, that is, of the memory as it is at that moment, perhaps in the
- * middle of a step; or, where a client asks for it, at the next gpuf_publish_step, where the memory
- * stands still.
+ * middle of a step; or, where a client asks for it, at the next gpuf_server_publish_step, where the
+ * memory stands still.
  *
  * Who can attach: whoever can read the connection file, which is for the owner alone. Requests
  * without a valid signature by its key are dropped. Replies travel to every subscriber, as with
@@ -32,7 +32,7 @@ extern "C" {
  * replies, and its connection after some seconds. */
 typedef struct gpuf_server gpuf_server;
 
-typedef struct gpuf_serve_options {
+typedef struct gpuf_server_options {
   const char *name; /* 1 to 48 of A-Z a-z 0-9 _ . -, numbered (NAME-2) while another living server
                        has it; NULL = the program's name */
   const char *connection_file; /* NULL = kernel-NAME.json in Jupyter's runtime folder. A file that
@@ -45,8 +45,8 @@ typedef struct gpuf_serve_options {
                       JupyterLab lists with --ServerApp.allow_external_kernels=True */
   size_t reply_max_nbytes; /* of data under way to clients, in all; 0 = 256 MiB */
   int32_t comms_max; /* attached clients; the longest unused is closed for a new one; 0 = 1024 */
-  double step_share; /* the most of the program's time that gpuf_publish_step may take for clients,
-                        as a fraction up to 1; 0 = 0.05 */
+  double step_share; /* the most of the program's time that gpuf_server_publish_step may take for
+                        clients, as a fraction up to 1; 0 = 0.05 */
   /* A client's shutdown request ends nothing but its own attachment, unless this is set: it is
    * then called once, on a thread of the server, and must not stop the server itself. */
   void (*shutdown)(void *shutdown_arg);
@@ -55,27 +55,27 @@ typedef struct gpuf_serve_options {
    * server. One line, no newline. */
   void (*log)(void *log_arg, const char *line);
   void *log_arg;
-} gpuf_serve_options;
+} gpuf_server_options;
 
 /* Start serving; writes the connection file. `options` may be NULL. Fails with
  *   GPUF_ERR_INVALID      an option is out of range
  *   GPUF_ERR_IO           a port is in use, the runtime folder cannot be written
  *   GPUF_ERR_STATE        a living server has the connection file, or the process has forked
  *   GPUF_ERR_UNSUPPORTED  built without libzmq, jansson or libcrypto */
-GPUF_API gpuf_status gpuf_serve_start(const gpuf_serve_options *options, gpuf_server **server,
-                                      gpuf_error *err);
+GPUF_API gpuf_status gpuf_server_start(const gpuf_server_options *options, gpuf_server **server,
+                                       gpuf_error *err);
 
 /* Close the comms, stop, remove the connection file and free the server. Waits for reads that are
  * under way, and for up to 5 seconds for other processes that have attached to published memory:
  * GPUF_ERR_TIMEOUT says that some are left, and the server is freed all the same. NULL is allowed.
  * A server that still runs when the program exits loses its connection file only. A forked child
  * has no server: GPUF_ERR_STATE, and nothing is freed. */
-GPUF_API gpuf_status gpuf_serve_stop(gpuf_server *server, gpuf_error *err);
+GPUF_API gpuf_status gpuf_server_stop(gpuf_server *server, gpuf_error *err);
 
 /* Path of the connection file; lives as long as the server. */
-GPUF_API const char *gpuf_serve_connection_file(const gpuf_server *server);
+GPUF_API const char *gpuf_server_connection_file(const gpuf_server *server);
 /* The name, numbered where the wanted one was taken; lives as long as the server. */
-GPUF_API const char *gpuf_serve_name(const gpuf_server *server);
+GPUF_API const char *gpuf_server_name(const gpuf_server *server);
 
 #define GPUF_PUBLISH_NAME_MAX_NBYTES 200
 #define GPUF_PUBLISH_TEXT_MAX_NBYTES 4096
@@ -98,33 +98,34 @@ typedef struct gpuf_publish_options {
  * two buffers publishes the current one every step. Copies the descriptor and takes a lock, no
  * more. tensor->stream is the one that the program works on: step-consistent reads come after the
  * work that is on it then; live reads leave it alone. The memory must stay allocated until
- * gpuf_unpublish of the name, or gpuf_serve_stop, has returned GPUF_OK, or release was called.
- * `options` may be NULL. */
-GPUF_API gpuf_status gpuf_publish(gpuf_server *server, const char *name, const gpuf_tensor *tensor,
-                                  const gpuf_publish_options *options, gpuf_error *err);
+ * gpuf_server_unpublish of the name, or gpuf_server_stop, has returned GPUF_OK, or release was
+ * called. `options` may be NULL. */
+GPUF_API gpuf_status gpuf_server_publish(gpuf_server *server, const char *name,
+                                         const gpuf_tensor *tensor,
+                                         const gpuf_publish_options *options, gpuf_error *err);
 
 /* Offer a value beside the tensors: a parameter, an energy, the file that was written last. One
  * that has the name is replaced; tensors and values have names of their own. `text` is UTF-8 of at
  * most 4096 bytes. At most 256 values. */
-GPUF_API gpuf_status gpuf_publish_int64(gpuf_server *server, const char *name, int64_t value,
-                                        gpuf_error *err);
-GPUF_API gpuf_status gpuf_publish_float64(gpuf_server *server, const char *name, double value,
-                                          gpuf_error *err);
-GPUF_API gpuf_status gpuf_publish_text(gpuf_server *server, const char *name, const char *text,
-                                       gpuf_error *err);
+GPUF_API gpuf_status gpuf_server_publish_int64(gpuf_server *server, const char *name, int64_t value,
+                                               gpuf_error *err);
+GPUF_API gpuf_status gpuf_server_publish_float64(gpuf_server *server, const char *name,
+                                                 double value, gpuf_error *err);
+GPUF_API gpuf_status gpuf_server_publish_text(gpuf_server *server, const char *name,
+                                              const char *text, gpuf_error *err);
 
 /* Withdraw a tensor or value: its name is unknown from now on. Waits for reads that are under way,
  * and then for up to `timeout_ns` (< 0 = for ever) for other processes that have attached to the
  * tensor's memory: GPUF_ERR_TIMEOUT while some are left. GPUF_ERR_INVALID for an unknown name. */
-GPUF_API gpuf_status gpuf_unpublish(gpuf_server *server, const char *name, int64_t timeout_ns,
-                                    gpuf_error *err);
+GPUF_API gpuf_status gpuf_server_unpublish(gpuf_server *server, const char *name,
+                                           int64_t timeout_ns, gpuf_error *err);
 
 /* Say that time step `step` is done, at simulated time `time`; the work that makes it up is on the
  * published tensors' streams. When nobody asked, it costs a few atomic operations. Reads that wait
  * for a step are done on this thread, after that work, before the call returns, as far as
  * step_share allows; the rest wait on. Call it from one thread at a time. */
-GPUF_API gpuf_status gpuf_publish_step(gpuf_server *server, int64_t step, double time,
-                                       gpuf_error *err);
+GPUF_API gpuf_status gpuf_server_publish_step(gpuf_server *server, int64_t step, double time,
+                                              gpuf_error *err);
 
 #ifdef __cplusplus
 }
