@@ -2,7 +2,6 @@
 
 #include "base/error.h"
 #include "base/system.h"
-#include "core/share.h"
 
 #include <dirent.h>
 #include <errno.h>

@@ -14,3 +14,11 @@ struct timespec gpufi_deadline_after(int64_t timeout_ns) {
   deadline.tv_nsec = (long)(ns % GPUFI_NS_PER_S);
   return deadline;
 }
+
+void gpufi_condition_init(pthread_cond_t *condition) {
+  pthread_condattr_t attributes;
+  pthread_condattr_init(&attributes);
+  pthread_condattr_setclock(&attributes, CLOCK_MONOTONIC);
+  pthread_cond_init(condition, &attributes);
+  pthread_condattr_destroy(&attributes);
+}

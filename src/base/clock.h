@@ -2,6 +2,7 @@
 #ifndef GPUFI_BASE_CLOCK_H
 #define GPUFI_BASE_CLOCK_H
 
+#include <pthread.h>
 #include <stdint.h>
 #include <time.h>
 
@@ -13,5 +14,8 @@ int64_t gpufi_clock_ns(void);
 /* The time `timeout_ns` (>= 0) from now on CLOCK_MONOTONIC, as pthread_cond_timedwait takes it for
  * a condition whose clock that is. */
 struct timespec gpufi_deadline_after(int64_t timeout_ns);
+
+/* Make a condition whose clock is CLOCK_MONOTONIC. */
+void gpufi_condition_init(pthread_cond_t *condition);
 
 #endif

@@ -1,9 +1,14 @@
 /* The public calls on devices and streams: check, then ask the backend. */
+#include "core/device.h"
+
+#include <stdatomic.h>
+
 #include "backend/host/host.h"
 #include "base/error.h"
 #include "core/lane.h"
 #include "core/runtime.h"
-#include "core/share.h"
+
+static _Atomic(gpufi_free_guard *) free_guards; /* a list; guards are only added */
 
 const char *gpuf_device_kind_name(gpuf_device_kind kind) {
   switch (kind) {
@@ -49,19 +54,21 @@ gpuf_status gpuf_alloc(gpuf_device device, size_t nbytes, void **d_ptr, gpuf_err
   return status == GPUF_OK ? backend->alloc(device.index, nbytes, d_ptr, err) : status;
 }
 
+void gpufi_free_guard_add(gpufi_free_guard *guard) {
+  guard->next = atomic_load(&free_guards);
+  while (!atomic_compare_exchange_weak(&free_guards, &guard->next, guard)) {
+  }
+}
+
 gpuf_status gpuf_free(gpuf_device device, void *d_ptr, gpuf_error *err) {
   const gpufi_backend *backend;
   if (!d_ptr) {
     return GPUF_OK;
   }
   gpuf_status status = gpufi_backend_for(device, &backend, err);
-  if (status == GPUF_OK && gpufi_share_is_attached(device.kind, d_ptr)) {
-    return gpufi_fail(err, GPUF_ERR_INVALID, 0,
-                      "%p is attached memory of another process; give it back with gpuf_detach",
-                      d_ptr);
-  }
-  if (status == GPUF_OK) {
-    status = gpufi_share_allows_free(device, d_ptr, err);
+  for (const gpufi_free_guard *guard = atomic_load(&free_guards); guard && status == GPUF_OK;
+       guard = guard->next) {
+    status = guard->check(device, d_ptr, err);
   }
   return status == GPUF_OK ? backend->free(device.index, d_ptr, err) : status;
 }

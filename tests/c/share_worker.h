@@ -24,7 +24,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include "core/share.h"
+#include "share/wire.h"
 #include "devices.h"
 
 #define LINE_NBYTES (GPUF_SHARE_TEXT_MAX_NBYTES + GPUF_ERROR_MESSAGE_NBYTES)

@@ -1,5 +1,5 @@
 /* The bytes and the text of a share's handle, as an importer must distrust them. */
-#include "core/share.h"
+#include "share/handle.h"
 #include "devices.h"
 
 static gpuf_error err;

@@ -1,6 +1,6 @@
 /* Any bytes into the parser of share handles: as they are, with the checksum made right, and as
  * text. What it accepts must come back from its own text, and lie inside its allocation. */
-#include "core/share.h"
+#include "share/handle.h"
 
 #include <stdlib.h>
 #include <string.h>

@@ -184,7 +184,7 @@ def test_cuda_stays_in_its_folders() -> None:
     cuda = re.compile(r"#include <cuda|\bcuda[A-Z]\w+\(")
     outside = [
         str(path.relative_to(ROOT))
-        for folder in ("src/core", "src/hdf5", "hdf5_filter", "jupyter", "python")
+        for folder in ("src/core", "src/share", "src/hdf5", "hdf5_filter", "jupyter", "python")
         for path in (ROOT / folder).rglob("*.[ch]")
         if cuda.search(path.read_text())
     ]

@@ -213,7 +213,6 @@ CIRCLES_LEFT = {
     "python/ext/adapter",
     "src/backend/host/host",
     "src/core/coded",
-    "src/core/share",
     "src/hdf5/batch_write",
     "gpufetch._chunks",
     "gpufetch._connect",

@@ -1,4 +1,5 @@
-/* The importer's connections, one to each exporting process: see share.h. */
+#include "share/peer.h"
+
 #include <errno.h>
 #include <inttypes.h>
 #include <poll.h>
@@ -13,7 +14,7 @@
 
 #include "base/error.h"
 #include "base/system.h"
-#include "core/share.h"
+#include "share/wire.h"
 
 /* An exporter that runs answers within microseconds; one that is stopped must not hang us. */
 #define PATIENCE_S 10
@@ -79,9 +80,30 @@ static gpuf_status create(const gpufi_share_fields *fields, gpufi_peer **out, gp
   return GPUF_OK;
 }
 
+static void fork_prepare(void) {
+  pthread_mutex_lock(&peers_lock);
+}
+static void fork_parent(void) {
+  pthread_mutex_unlock(&peers_lock);
+}
+
+static void fork_child(void) {
+  for (gpufi_peer *peer = peers; peer; peer = peer->next) {
+    close(peer->fd);
+    peer->fd = -1;
+  }
+  peers = NULL; /* the child leaves their memory as it is */
+  pthread_mutex_unlock(&peers_lock);
+}
+
+static void watch_fork(void) {
+  pthread_atfork(fork_prepare, fork_parent, fork_child);
+}
+
 gpuf_status gpufi_peer_get(const gpufi_share_fields *fields, gpufi_peer **out, gpuf_error *err) {
+  static pthread_once_t fork_once = PTHREAD_ONCE_INIT;
   gpuf_status status = GPUF_OK;
-  gpufi_share_watch_fork();
+  pthread_once(&fork_once, watch_fork);
   pthread_mutex_lock(&peers_lock);
   gpufi_peer *peer = peers;
   while (peer &&
@@ -183,40 +205,11 @@ static gpuf_status connect_once(gpufi_peer *peer, gpuf_error *err) {
 
 /* --- Requests ------------------------------------------------------------------------- */
 
-/* One message, whole, and the descriptor that came with it or -1. 0: the exporter has gone. */
-static ssize_t receive(int fd, gpufi_share_reply *reply, int *descriptor) {
-  union {
-    struct cmsghdr header;
-    char bytes[CMSG_SPACE(sizeof(int))];
-  } control = {0};
-  struct iovec part = {reply, sizeof(*reply)};
-  struct msghdr message = {.msg_iov = &part,
-                           .msg_iovlen = 1,
-                           .msg_control = &control,
-                           .msg_controllen = sizeof(control)};
-  ssize_t nbytes;
-  *descriptor = -1;
-  do {
-    nbytes = recvmsg(fd, &message, MSG_CMSG_CLOEXEC);
-  } while (nbytes < 0 && errno == EINTR);
-  if (nbytes >= 0) {
-    const struct cmsghdr *header = CMSG_FIRSTHDR(&message);
-    if (header && header->cmsg_level == SOL_SOCKET && header->cmsg_type == SCM_RIGHTS &&
-        header->cmsg_len == CMSG_LEN(sizeof(int))) {
-      memcpy(descriptor, CMSG_DATA(header), sizeof(int));
-    }
-    if (message.msg_flags & MSG_TRUNC) {
-      nbytes = 1; /* no reply of ours */
-    }
-  }
-  return nbytes;
-}
-
 /* The reply to `reference`; an earlier one that came too late is dropped. */
 static gpuf_status await_reply(gpufi_peer *peer, uint64_t reference, gpufi_share_reply *reply,
                                int *descriptor, gpuf_error *err) {
   for (;;) {
-    const ssize_t nbytes = receive(peer->fd, reply, descriptor);
+    const ssize_t nbytes = gpufi_share_receive_reply(peer->fd, reply, descriptor);
     if (nbytes < 0 && errno == EAGAIN) {
       return gpufi_fail(err, GPUF_ERR_TIMEOUT, errno,
                         "the exporting process %" PRId64 " did not answer within %d s; is it "
@@ -353,22 +346,4 @@ gpuf_status gpufi_peer_check(gpufi_peer *peer, gpuf_error *err) {
     return GPUF_OK;
   }
   return lose(peer, err);
-}
-
-/* --- Fork ------------------------------------------------------------------------------- */
-
-void gpufi_peer_fork_prepare(void) {
-  pthread_mutex_lock(&peers_lock);
-}
-void gpufi_peer_fork_parent(void) {
-  pthread_mutex_unlock(&peers_lock);
-}
-
-void gpufi_peer_fork_child(void) {
-  for (gpufi_peer *peer = peers; peer; peer = peer->next) {
-    close(peer->fd);
-    peer->fd = -1;
-  }
-  peers = NULL; /* the child leaves their memory as it is */
-  pthread_mutex_unlock(&peers_lock);
 }

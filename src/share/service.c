@@ -1,23 +1,18 @@
-/* The exporter's service: one thread that answers importers over an abstract Unix socket. It never
- * waits for an importer: one that does not read its replies is dropped. */
+#include "share/service.h"
+
 #include <errno.h>
-#include <inttypes.h>
 #include <pthread.h>
 #include <signal.h>
-#include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/epoll.h>
-#include <sys/random.h>
 #include <sys/socket.h>
 #include <sys/un.h>
 #include <time.h>
 #include <unistd.h>
 
 #include "base/error.h"
-#include "base/system.h"
-#include "core/runtime.h"
-#include "core/share.h"
+#include "share/table.h"
 
 typedef struct reference {
   struct reference *next;
@@ -39,46 +34,10 @@ static int epoll_fd = -1;
 static client *clients;
 static int32_t client_count;
 
-/* Set once, before `started`. */
-static pthread_mutex_t start_lock = PTHREAD_MUTEX_INITIALIZER; /* guards all below */
+static pthread_mutex_t start_lock = PTHREAD_MUTEX_INITIALIZER; /* guards `started` */
 static bool started;
-static uint8_t own_service[GPUFI_SHARE_ID_NBYTES];
-static uint64_t own_start_time;
-
-uint32_t gpufi_share_address(const uint8_t *service, struct sockaddr_un *address) {
-  static const char name[] = "gpufetch-share-";
-  memset(address, 0, sizeof(*address));
-  address->sun_family = AF_UNIX;
-  char *text = address->sun_path + 1; /* after a NUL: an abstract address */
-  text += sprintf(text, "%s", name);
-  for (int i = 0; i < GPUFI_SHARE_ID_NBYTES; i++) {
-    text += sprintf(text, "%02x", service[i]);
-  }
-  return (uint32_t)(text - (char *)address);
-}
 
 /* --- Clients ------------------------------------------------------------------ */
-
-static bool send_reply(int fd, gpufi_share_answer answer, uint64_t id, int descriptor) {
-  gpufi_share_reply reply = {GPUFI_SHARE_WIRE_MAGIC, GPUFI_SHARE_WIRE_VERSION, (uint16_t)answer,
-                             id};
-  union {
-    struct cmsghdr header;
-    char bytes[CMSG_SPACE(sizeof(int))];
-  } control = {0};
-  struct iovec part = {&reply, sizeof(reply)};
-  struct msghdr message = {.msg_iov = &part, .msg_iovlen = 1};
-  if (descriptor >= 0) {
-    message.msg_control = &control;
-    message.msg_controllen = sizeof(control);
-    struct cmsghdr *header = CMSG_FIRSTHDR(&message);
-    header->cmsg_level = SOL_SOCKET;
-    header->cmsg_type = SCM_RIGHTS;
-    header->cmsg_len = CMSG_LEN(sizeof(int));
-    memcpy(CMSG_DATA(header), &descriptor, sizeof(int));
-  }
-  return sendmsg(fd, &message, MSG_DONTWAIT | MSG_NOSIGNAL) == (ssize_t)sizeof(reply);
-}
 
 static void drop(client *c) {
   pthread_mutex_lock(&lock);
@@ -118,12 +77,12 @@ static bool attach(client *c, const gpufi_share_request *request, size_t handle_
   }
   if (!share) {
     free(r);
-    return send_reply(c->fd, answer, request->reference, -1);
+    return gpufi_share_send_reply(c->fd, answer, request->reference, -1);
   }
   *r = (reference){c->references, request->reference, share};
   c->references = r;
   c->reference_count++;
-  return send_reply(c->fd, answer, request->reference, descriptor_of(share));
+  return gpufi_share_send_reply(c->fd, answer, request->reference, descriptor_of(share));
 }
 
 /* A reference that the client does not hold is what remains of an ATTACH that was refused. */
@@ -154,7 +113,7 @@ static bool serve(client *c) {
     return false;
   }
   if (request.version != GPUFI_SHARE_WIRE_VERSION) {
-    send_reply(c->fd, GPUFI_SHARE_OTHER_VERSION, 0, -1);
+    gpufi_share_send_reply(c->fd, GPUFI_SHARE_OTHER_VERSION, 0, -1);
     return false;
   }
   if (request.kind == GPUFI_SHARE_ATTACH) {
@@ -200,7 +159,7 @@ static void turn_away(int fd, gpufi_share_answer answer) {
   shutdown(fd, SHUT_RD);
   while (recv(fd, &unread, sizeof(unread), MSG_DONTWAIT) > 0) {
   }
-  send_reply(fd, answer, 0, -1);
+  gpufi_share_send_reply(fd, answer, 0, -1);
   close(fd);
 }
 
@@ -244,10 +203,10 @@ static gpuf_status io_fail(const char *call, gpuf_error *err) {
 }
 
 /* Called with `lock` held; what it opens before a failure is the caller's to close. */
-static gpuf_status open_sockets(gpuf_error *err) {
+static gpuf_status open_sockets(const uint8_t *service, gpuf_error *err) {
   struct sockaddr_un address;
   struct epoll_event event = {.events = EPOLLIN, .data.ptr = NULL};
-  const socklen_t nbytes = gpufi_share_address(own_service, &address);
+  const socklen_t nbytes = gpufi_share_address(service, &address);
   listen_fd = socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
   epoll_fd = epoll_create1(EPOLL_CLOEXEC);
   if (listen_fd < 0 || epoll_fd < 0) {
@@ -287,14 +246,31 @@ static void close_sockets(void) {
   listen_fd = epoll_fd = -1;
 }
 
-static gpuf_status start(gpuf_error *err) {
-  if (getrandom(own_service, sizeof(own_service), 0) != (ssize_t)sizeof(own_service)) {
-    return io_fail("getrandom", err);
-  }
-  own_start_time = gpufi_process_start_time(getpid());
-  gpufi_share_watch_fork();
+static void fork_prepare(void) {
   pthread_mutex_lock(&lock);
-  gpuf_status status = open_sockets(err);
+}
+static void fork_parent(void) {
+  pthread_mutex_unlock(&lock);
+}
+
+static void fork_child(void) {
+  for (client *c = clients; c; c = c->next) {
+    close(c->fd);
+  }
+  clients = NULL; /* the child leaves their memory as it is */
+  close_sockets();
+  pthread_mutex_unlock(&lock);
+}
+
+static void watch_fork(void) {
+  pthread_atfork(fork_prepare, fork_parent, fork_child);
+}
+
+static gpuf_status start(const uint8_t *service, gpuf_error *err) {
+  static pthread_once_t fork_once = PTHREAD_ONCE_INIT;
+  pthread_once(&fork_once, watch_fork);
+  pthread_mutex_lock(&lock);
+  gpuf_status status = open_sockets(service, err);
   if (status == GPUF_OK) {
     const int code = start_thread();
     if (code != 0) {
@@ -310,62 +286,12 @@ static gpuf_status start(gpuf_error *err) {
 }
 
 gpuf_status gpufi_share_service_start(gpufi_share_fields *fields, gpuf_error *err) {
-  gpuf_status status = GPUF_OK;
+  gpuf_status status = gpufi_share_own_identity(fields, err);
   pthread_mutex_lock(&start_lock);
-  if (!started) {
-    status = start(err);
+  if (status == GPUF_OK && !started) {
+    status = start(fields->service, err);
     started = status == GPUF_OK;
   }
-  memcpy(fields->service, own_service, sizeof(own_service));
-  fields->process_id = getpid();
-  fields->start_time = own_start_time;
   pthread_mutex_unlock(&start_lock);
   return status;
-}
-
-bool gpufi_share_service_is_own(const uint8_t *service) {
-  pthread_mutex_lock(&start_lock);
-  const bool own = started && memcmp(service, own_service, sizeof(own_service)) == 0;
-  pthread_mutex_unlock(&start_lock);
-  return own;
-}
-
-/* --- Fork -------------------------------------------------------------------------- */
-
-static void service_fork_prepare(void) {
-  pthread_mutex_lock(&lock);
-}
-static void service_fork_parent(void) {
-  pthread_mutex_unlock(&lock);
-}
-
-static void service_fork_child(void) {
-  for (client *c = clients; c; c = c->next) {
-    close(c->fd);
-  }
-  clients = NULL; /* the child leaves their memory as it is */
-  close_sockets();
-  pthread_mutex_unlock(&lock);
-}
-
-static void fork_prepare(void) {
-  service_fork_prepare();
-  gpufi_peer_fork_prepare();
-}
-static void fork_parent(void) {
-  gpufi_peer_fork_parent();
-  service_fork_parent();
-}
-static void fork_child(void) {
-  gpufi_peer_fork_child();
-  service_fork_child();
-}
-
-static void watch_fork(void) {
-  pthread_atfork(fork_prepare, fork_parent, fork_child);
-}
-
-void gpufi_share_watch_fork(void) {
-  static pthread_once_t once = PTHREAD_ONCE_INIT;
-  pthread_once(&once, watch_fork);
 }

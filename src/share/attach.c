@@ -1,4 +1,5 @@
-/* Attachments to other processes' shares: see share.h. */
+#include "share/attach.h"
+
 #include <inttypes.h>
 #include <pthread.h>
 #include <stdlib.h>
@@ -6,8 +7,10 @@
 #include <unistd.h>
 
 #include "base/error.h"
+#include "core/device.h"
 #include "core/runtime.h"
-#include "core/share.h"
+#include "share/peer.h"
+#include "share/table.h"
 
 /* Another process's allocation, opened here: once, however many attachments lie in it. */
 typedef struct import {
@@ -54,6 +57,20 @@ bool gpufi_share_is_attached(gpuf_device_kind kind, const void *d_ptr) {
   return block != NULL;
 }
 
+static gpuf_status check_free(gpuf_device device, const void *d_ptr, gpuf_error *err) {
+  if (!gpufi_share_is_attached(device.kind, d_ptr)) {
+    return GPUF_OK;
+  }
+  return gpufi_fail(err, GPUF_ERR_INVALID, 0,
+                    "%p is attached memory of another process; give it back with gpuf_detach",
+                    d_ptr);
+}
+
+static void guard_frees(void) {
+  static gpufi_free_guard guard = {.check = check_free};
+  gpufi_free_guard_add(&guard);
+}
+
 static gpuf_status create_import(const gpufi_backend *backend, gpuf_device device,
                                  const gpufi_share_fields *fields, int descriptor, import **out,
                                  gpuf_error *err) {
@@ -82,7 +99,9 @@ static gpuf_status create_import(const gpufi_backend *backend, gpuf_device devic
 static gpuf_status open_import(const gpufi_backend *backend, gpuf_device device,
                                const gpufi_share_fields *fields, int descriptor, import **out,
                                gpuf_error *err) {
+  static pthread_once_t guard_once = PTHREAD_ONCE_INIT;
   gpuf_status status = GPUF_OK;
+  pthread_once(&guard_once, guard_frees);
   pthread_mutex_lock(&imports_lock);
   import *block = find_import(fields, device);
   if (!block) {
@@ -212,9 +231,8 @@ gpuf_status gpuf_attach(const gpuf_share_handle *handle, gpuf_attachment **attac
   if (!created) {
     return gpufi_fail(err, GPUF_ERR_NO_MEMORY, 0, "no host memory for an attachment's record");
   }
-  status = gpufi_share_service_is_own(fields.service)
-               ? attach_own(handle, created, tensor, err)
-               : attach_other(handle, &fields, created, tensor, err);
+  status = gpufi_share_is_own(fields.service) ? attach_own(handle, created, tensor, err)
+                                              : attach_other(handle, &fields, created, tensor, err);
   if (status != GPUF_OK) {
     free(created);
     return status;

@@ -1,0 +1,18 @@
+/* Refusing gpuf_free. Memory that another process uses must not be freed, and src/share, which
+ * knows of it, lies above the core: so it registers guards here. Thread-safety: any thread. */
+#ifndef GPUFI_CORE_DEVICE_H
+#define GPUFI_CORE_DEVICE_H
+
+#include <gpufetch/gpufetch.h>
+
+typedef struct gpufi_free_guard {
+  /* GPUF_OK if the memory at `d_ptr` may be freed. Called with no lock held. */
+  gpuf_status (*check)(gpuf_device device, const void *d_ptr, gpuf_error *err);
+  struct gpufi_free_guard *next; /* the registry's */
+} gpufi_free_guard;
+
+/* Ask `guard`, which must live as long as the process, at every gpuf_free from now on. To be called
+ * once for each guard. */
+void gpufi_free_guard_add(gpufi_free_guard *guard);
+
+#endif

@@ -1,0 +1,66 @@
+#include "share/wire.h"
+
+#include <errno.h>
+#include <stdio.h>
+#include <string.h>
+#include <sys/socket.h>
+#include <sys/un.h>
+
+/* Room for the one descriptor that a packet carries. */
+typedef union control_data {
+  struct cmsghdr header;
+  char bytes[CMSG_SPACE(sizeof(int))];
+} control_data;
+
+uint32_t gpufi_share_address(const uint8_t *service, struct sockaddr_un *address) {
+  static const char name[] = "gpufetch-share-";
+  memset(address, 0, sizeof(*address));
+  address->sun_family = AF_UNIX;
+  char *text = address->sun_path + 1; /* after a NUL: an abstract address */
+  text += sprintf(text, "%s", name);
+  for (int i = 0; i < GPUFI_SHARE_ID_NBYTES; i++) {
+    text += sprintf(text, "%02x", service[i]);
+  }
+  return (uint32_t)(text - (char *)address);
+}
+
+bool gpufi_share_send_reply(int fd, gpufi_share_answer answer, uint64_t reference, int descriptor) {
+  gpufi_share_reply reply = {GPUFI_SHARE_WIRE_MAGIC, GPUFI_SHARE_WIRE_VERSION, (uint16_t)answer,
+                             reference};
+  control_data control = {0};
+  struct iovec content = {&reply, sizeof(reply)};
+  struct msghdr message = {.msg_iov = &content, .msg_iovlen = 1};
+  if (descriptor >= 0) {
+    message.msg_control = &control;
+    message.msg_controllen = sizeof(control);
+    struct cmsghdr *header = CMSG_FIRSTHDR(&message);
+    header->cmsg_level = SOL_SOCKET;
+    header->cmsg_type = SCM_RIGHTS;
+    header->cmsg_len = CMSG_LEN(sizeof(int));
+    memcpy(CMSG_DATA(header), &descriptor, sizeof(int));
+  }
+  return sendmsg(fd, &message, MSG_DONTWAIT | MSG_NOSIGNAL) == (ssize_t)sizeof(reply);
+}
+
+ssize_t gpufi_share_receive_reply(int fd, gpufi_share_reply *reply, int *descriptor) {
+  control_data control = {0};
+  struct iovec content = {reply, sizeof(*reply)};
+  struct msghdr message = {.msg_iov = &content,
+                           .msg_iovlen = 1,
+                           .msg_control = &control,
+                           .msg_controllen = sizeof(control)};
+  ssize_t nbytes;
+  *descriptor = -1;
+  do {
+    nbytes = recvmsg(fd, &message, MSG_CMSG_CLOEXEC);
+  } while (nbytes < 0 && errno == EINTR);
+  if (nbytes < 0) {
+    return nbytes;
+  }
+  const struct cmsghdr *header = CMSG_FIRSTHDR(&message);
+  if (header && header->cmsg_level == SOL_SOCKET && header->cmsg_type == SCM_RIGHTS &&
+      header->cmsg_len == CMSG_LEN(sizeof(int))) {
+    memcpy(descriptor, CMSG_DATA(header), sizeof(int));
+  }
+  return message.msg_flags & MSG_TRUNC ? 1 : nbytes;
+}
