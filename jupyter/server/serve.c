@@ -1,6 +1,5 @@
 /* Starting and stopping servers, and what a program calls on one. */
 #include "base/error.h"
-#include "core/runtime.h"
 #include "server/server.h"
 
 #include <errno.h>
@@ -18,9 +17,11 @@
 #define COMMS_MAX 1024
 #define COMMS_MOST 65536
 
-/* Those that run, whose files are removed at exit. */
+/* Servers that run, whose files are removed at exit. */
 static pthread_mutex_t running_lock = PTHREAD_MUTEX_INITIALIZER;
 static gpuf_server *running;
+/* The process that started the first server; 0 before that. */
+static atomic_int_least64_t serving_process_id;
 
 /* --- At exit --------------------------------------------------------------------------------- */
 
@@ -57,6 +58,19 @@ static void remove_running(gpuf_server *server) {
     *link = server->next;
   }
   pthread_mutex_unlock(&running_lock);
+}
+
+/* A forked child has its parent's servers without their threads: it must not start or stop any. */
+static gpuf_status check_not_forked(gpuf_error *err) {
+  int_least64_t process_id = 0;
+  if (!atomic_compare_exchange_strong(&serving_process_id, &process_id, getpid()) &&
+      process_id != getpid()) {
+    return gpufi_fail(err, GPUF_ERR_STATE, 0,
+                      "this process was forked from process %" PRId64
+                      ", which had started a server: start it after the fork, or with spawn",
+                      (int64_t)process_id);
+  }
+  return GPUF_OK;
 }
 
 /* --- Options ---------------------------------------------------------------------------------- */
@@ -224,7 +238,10 @@ gpuf_status gpuf_server_start(const gpuf_server_options *options, gpuf_server **
   char name[NAME_MAX_NBYTES + 1];
   default_name(name);
   options = options ? options : &defaults;
-  gpuf_status status = gpufi_forked() ? gpufi_refuse_after_fork(err) : check_options(options, err);
+  gpuf_status status = check_not_forked(err);
+  if (status == GPUF_OK) {
+    status = check_options(options, err);
+  }
   if (status == GPUF_OK && options->name) {
     status = check_name(options->name, err);
   }

@@ -88,19 +88,32 @@ static PyObject *hold(gpuf_server_options *options, PyObject *log, PyObject *shu
   return capsule;
 }
 
-static PyObject *serve_start(PyObject *module, PyObject *args) {
+/* Fill the options from keyword arguments, of which `log` and `shutdown` are callables or None. */
+static bool parse_options(PyObject *args, PyObject *kwargs, gpuf_server_options *options,
+                          PyObject **log, PyObject **shutdown) {
+  static char *names[] = {"name",       "connection_file", "transport",  "ip",
+                          "first_port", "curve",           "jupyterlab", "step_share",
+                          "log",        "shutdown",        NULL};
+  int curve = 0, jupyterlab = 0;
+  if (!PyArg_ParseTupleAndKeywords(args, kwargs, "|$zzzzippdOO:serve_start", names, &options->name,
+                                   &options->connection_file, &options->transport, &options->ip,
+                                   &options->first_port, &curve, &jupyterlab, &options->step_share,
+                                   log, shutdown)) {
+    return false;
+  }
+  options->curve = curve;
+  options->jupyterlab = jupyterlab;
+  return true;
+}
+
+static PyObject *serve_start(PyObject *module, PyObject *args, PyObject *kwargs) {
   gpuf_server_options options = {0};
-  PyObject *log, *shutdown;
+  PyObject *log = Py_None, *shutdown = Py_None;
   gpuf_error err;
   gpuf_status status;
-  int curve, jupyterlab;
-  if (!PyArg_ParseTuple(args, "zzzzippdOO:serve_start", &options.name, &options.connection_file,
-                        &options.transport, &options.ip, &options.first_port, &curve, &jupyterlab,
-                        &options.step_share, &log, &shutdown)) {
+  if (!parse_options(args, kwargs, &options, &log, &shutdown)) {
     return NULL;
   }
-  options.curve = curve;
-  options.jupyterlab = jupyterlab;
   PyObject *capsule = hold(&options, log, shutdown);
   if (!capsule) {
     return NULL;
@@ -152,7 +165,7 @@ static PyObject *serve_publish(PyObject *module, PyObject *args) {
   gpuf_error err;
   PyObject *capsule, *x, *start, *shape;
   const char *name;
-  int64_t block_start[GPUF_NDIM_MAX], global_shape[GPUF_NDIM_MAX];
+  int64_t part_start[GPUF_NDIM_MAX], global_shape[GPUF_NDIM_MAX];
   gpuf_status status;
   if (!PyArg_ParseTuple(args, "OsOOO:serve_publish", &capsule, &name, &x, &start, &shape)) {
     return NULL;
@@ -161,9 +174,9 @@ static PyObject *serve_publish(PyObject *module, PyObject *args) {
   if (!server || gpufi_py_adapter_import(state, x, &source) < 0) {
     return NULL;
   }
-  const bool is_block = start != Py_None;
+  const bool is_part = start != Py_None;
   const int32_t ndim = source.tensor.ndim;
-  if (is_block && !(parse_axes("start", start, ndim, block_start) &&
+  if (is_part && !(parse_axes("start", start, ndim, part_start) &&
                     parse_axes("global_shape", shape, ndim, global_shape))) {
     gpufi_py_import_clear(&source);
     return NULL;
@@ -171,8 +184,8 @@ static PyObject *serve_publish(PyObject *module, PyObject *args) {
   const gpuf_publish_options options = {
       .release = gpufi_py_release_owner,
       .release_arg = source.keepalive,
-      .start = is_block ? block_start : NULL,
-      .global_shape = is_block ? global_shape : NULL,
+      .start = is_part ? part_start : NULL,
+      .global_shape = is_part ? global_shape : NULL,
   };
   Py_BEGIN_ALLOW_THREADS status = gpuf_server_publish(server, name, &source.tensor, &options, &err);
   Py_END_ALLOW_THREADS if (status != GPUF_OK) {
@@ -182,13 +195,13 @@ static PyObject *serve_publish(PyObject *module, PyObject *args) {
   Py_RETURN_NONE; /* the reference is the server's: gpufi_py_release_owner gives it back */
 }
 
-static PyObject *serve_value(PyObject *module, PyObject *args) {
+static PyObject *serve_publish_value(PyObject *module, PyObject *args) {
   const gpufi_py_state *state = gpufi_py_state_of_module(module);
   PyObject *capsule, *value;
   const char *name;
   gpuf_error err;
   gpuf_status status;
-  if (!PyArg_ParseTuple(args, "OsO:serve_value", &capsule, &name, &value)) {
+  if (!PyArg_ParseTuple(args, "OsO:serve_publish_value", &capsule, &name, &value)) {
     return NULL;
   }
   gpuf_server *server = server_of(state, capsule);
@@ -212,14 +225,14 @@ static PyObject *serve_value(PyObject *module, PyObject *args) {
   Py_RETURN_NONE;
 }
 
-static PyObject *serve_withdraw(PyObject *module, PyObject *args) {
+static PyObject *serve_unpublish(PyObject *module, PyObject *args) {
   const gpufi_py_state *state = gpufi_py_state_of_module(module);
   PyObject *capsule;
   const char *name;
   long long timeout_ns;
   gpuf_error err;
   gpuf_status status;
-  if (!PyArg_ParseTuple(args, "OsL:serve_withdraw", &capsule, &name, &timeout_ns)) {
+  if (!PyArg_ParseTuple(args, "OsL:serve_unpublish", &capsule, &name, &timeout_ns)) {
     return NULL;
   }
   gpuf_server *server = server_of(state, capsule);
@@ -249,11 +262,13 @@ static PyObject *serve_step(PyObject *module, PyObject *args) {
 }
 
 PyMethodDef gpufi_py_serve_methods[] = {
-    {"serve_start", serve_start, METH_VARARGS, "See gpufetch.serve: (server, name, file)."},
+    {"serve_start", (PyCFunction)(void (*)(void))serve_start, METH_VARARGS | METH_KEYWORDS,
+     "See gpufetch.serve: (server, name, file)."},
     {"serve_stop", serve_stop, METH_O, "Stop a server; again: does nothing."},
     {"serve_publish", serve_publish, METH_VARARGS, "Offer a tensor under a name."},
-    {"serve_value", serve_value, METH_VARARGS, "Offer an int, float or str under a name."},
-    {"serve_withdraw", serve_withdraw, METH_VARARGS, "Withdraw a name, waiting for timeout_ns."},
+    {"serve_publish_value", serve_publish_value, METH_VARARGS,
+     "Offer an int, float or str under a name."},
+    {"serve_unpublish", serve_unpublish, METH_VARARGS, "Withdraw a name, waiting for timeout_ns."},
     {"serve_step", serve_step, METH_VARARGS, "Say that a step is done."},
     {0},
 };

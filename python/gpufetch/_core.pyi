@@ -114,17 +114,17 @@ def share_parse(text: str, /) -> bytes: ...
 def share_describe(handle: bytes, /) -> dict[str, Any]: ...
 def share_stop() -> None: ...
 def serve_start(
-    name: str | None,
-    connection_file: str | None,
-    transport: str | None,
-    ip: str | None,
-    first_port: int,
-    curve: bool,
-    jupyterlab: bool,
-    step_share: float,
-    log: Callable[[str], object] | None,
-    shutdown: Callable[[], object] | None,
-    /,
+    *,
+    name: str | None = ...,
+    connection_file: str | None = ...,
+    transport: str | None = ...,
+    ip: str | None = ...,
+    first_port: int = ...,
+    curve: bool = ...,
+    jupyterlab: bool = ...,
+    step_share: float = ...,
+    log: Callable[[str], object] | None = ...,
+    shutdown: Callable[[], object] | None = ...,
 ) -> tuple[Any, str, str]: ...
 def serve_stop(server: Any, /) -> None: ...
 def serve_publish(
@@ -135,8 +135,8 @@ def serve_publish(
     global_shape: tuple[int, ...] | None,
     /,
 ) -> None: ...
-def serve_value(server: Any, name: str, value: int | float | str, /) -> None: ...
-def serve_withdraw(server: Any, name: str, timeout_ns: int, /) -> None: ...
+def serve_publish_value(server: Any, name: str, value: int | float | str, /) -> None: ...
+def serve_unpublish(server: Any, name: str, timeout_ns: int, /) -> None: ...
 def serve_step(server: Any, step: int, time: float, /) -> None: ...
 def comm_create(
     resolve: Callable[[str], tuple[Any, str]],

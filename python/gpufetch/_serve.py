@@ -80,14 +80,14 @@ class Server:
         ValueError for an unknown name.
         """
         with self._lock:
-            _core.serve_withdraw(self._handle, name, -1 if timeout is None else int(timeout * 1e9))
+            _core.serve_unpublish(self._handle, name, -1 if timeout is None else int(timeout * 1e9))
 
     def set(self, name: str, value: int | float | str) -> None:
         """Offer a value beside the tensors: a parameter, a loss, the file that was written last."""
         if not isinstance(value, int | float | str):
             raise TypeError(f"value {name} is a {type(value).__name__}: give an int, float or str")
         with self._lock:
-            _core.serve_value(self._handle, name, value)
+            _core.serve_publish_value(self._handle, name, value)
 
     def step(self, step: int, time: float = 0.0) -> None:
         """Say that a step is done; clients that asked for it read now, before this returns."""
@@ -155,16 +155,16 @@ def serve(
     has the connection file.
     """
     handle, name, connection_file = _core.serve_start(
-        name,
-        connection_file,
-        transport,
-        ip,
-        port,
-        curve,
-        jupyterlab,
-        step_share,
-        _logger.warning,
-        on_shutdown,
+        name=name,
+        connection_file=connection_file,
+        transport=transport,
+        ip=ip,
+        first_port=port,
+        curve=curve,
+        jupyterlab=jupyterlab,
+        step_share=step_share,
+        log=_logger.warning,
+        shutdown=on_shutdown,
     )
     return Server(handle, name, connection_file)
 

@@ -582,9 +582,13 @@ import os, sys, gpufetch as gf
 server = gf.serve("run")
 child = os.fork()
 if child == 0:
-    sys.exit(0)
-os.waitpid(child, 0)
-print(os.path.exists(server.connection_file))
+    try:
+        gf.serve("child")
+    except gf.Error as error:
+        sys.exit(0 if "was forked" in str(error) else 1)
+    sys.exit(1)
+_, status = os.waitpid(child, 0)
+print(os.path.exists(server.connection_file), status)
 """
     done = subprocess.run(
         [sys.executable, "-W", "ignore", "-c", code],
@@ -593,7 +597,7 @@ print(os.path.exists(server.connection_file))
         timeout=60,
         check=True,
     )
-    assert done.stdout == "True\n"
+    assert done.stdout == "True 0\n"
 
 
 # --- Transports ---

@@ -24,8 +24,8 @@ MAY_INCLUDE = {
     "src/core": {"src/backend", "src/codec", "src/base"},
     "src/share": {"src/core", "src/backend", "src/base"},
     "src/hdf5": {"src/core", "src/backend", "src/codec", "hdf5_filter", "src/base"},
-    "jupyter/comm": {"src/core", "src/share", "src/base"},
-    "jupyter/server": {"jupyter/comm", "src/core", "src/share", "src/base"},
+    "jupyter/comm": {"src/base"},
+    "jupyter/server": {"jupyter/comm", "src/base"},
     "python/ext": {
         "src/base",
         "src/codec",

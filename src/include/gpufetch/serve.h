@@ -60,7 +60,8 @@ typedef struct gpuf_server_options {
 /* Start serving; writes the connection file. `options` may be NULL. Fails with
  *   GPUF_ERR_INVALID      an option is out of range
  *   GPUF_ERR_IO           a port is in use, the runtime folder cannot be written
- *   GPUF_ERR_STATE        a living server has the connection file, or the process has forked
+ *   GPUF_ERR_STATE        a living server has the connection file, or this process was forked
+ *                         from one that had started a server
  *   GPUF_ERR_UNSUPPORTED  built without libzmq, jansson or libcrypto */
 GPUF_API gpuf_status gpuf_server_start(const gpuf_server_options *options, gpuf_server **server,
                                        gpuf_error *err);
