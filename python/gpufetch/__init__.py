@@ -33,6 +33,7 @@ from gpufetch._reduce import Histogram, Overview, Stats, histogram, overview, st
 from gpufetch._serve import Server, serve
 from gpufetch._share import ShareHandle, attach, share, unshare
 from gpufetch.frameworks import CopyWarning, convert, to_device
+from gpufetch.hdf5._binding import register
 from gpufetch.lazy import LazyArray, lazy
 
 __all__ = [
@@ -72,7 +73,12 @@ __all__ = [
     "unshare",
 ]
 
-hdf5._register()
+register()
+
+
+def __dir__() -> list[str]:
+    """Names that completion shows: the public ones."""
+    return __all__
 
 
 def load_ipython_extension(shell: Any) -> None:

@@ -10,9 +10,9 @@ from pathlib import Path
 from typing import Any
 
 import gpufetch as gf
-from gpufetch._ls import ls_lines
-from gpufetch._repack import CODECS
 from gpufetch._text import format_nbytes
+from gpufetch.hdf5._copy import CODECS
+from gpufetch.hdf5._ls import ls_lines
 
 __all__ = ["main"]
 

@@ -11,6 +11,7 @@ import numpy as np
 import numpy.typing as npt
 
 from gpufetch import _pull
+from gpufetch._progress import ProgressBar
 
 if TYPE_CHECKING:
     from gpufetch.lazy import LazyArray
@@ -31,12 +32,12 @@ def iter_chunks(
         raise ValueError(
             f"chunks of {nbytes} bytes cannot hold an element of {array.dtype.itemsize}"
         )
-    bar = _progress_bar(array.nbytes) if progress else None
+    bar = ProgressBar(array.nbytes, is_wanted=progress)
     return _chunks(array, _chunk_keys(array.shape, array.dtype.itemsize, nbytes), bar)
 
 
 def _chunks(
-    array: LazyArray, keys: Iterator[Key], bar: Any
+    array: LazyArray, keys: Iterator[Key], bar: ProgressBar
 ) -> Iterator[tuple[Key, npt.NDArray[Any]]]:
     # One chunk is on its way while the consumer has another; none is held here meanwhile.
     try:
@@ -50,11 +51,9 @@ def _chunks(
             chunk_nbytes, chunk_key = values[0].nbytes, arrived[0]
             del arrived
             yield chunk_key, values.pop()
-            if bar is not None:
-                bar.update(chunk_nbytes)
+            bar.advance(chunk_nbytes)
     finally:
-        if bar is not None:
-            bar.close()
+        bar.close()
 
 
 def _chunk_keys(shape: tuple[int, ...], itemsize: int, nbytes: int) -> Iterator[Key]:
@@ -74,29 +73,6 @@ def _chunk_keys(shape: tuple[int, ...], itemsize: int, nbytes: int) -> Iterator[
         single = tuple(slice(i, i + 1) for i in outer)
         for start in range(0, length, step):
             yield (*single, slice(start, min(start + step, length)), *whole)
-
-
-def _progress_bar(nbytes: int) -> Any:
-    """A tqdm bar that counts bytes: for a notebook, for a terminal, or None without tqdm."""
-    options: dict[str, Any] = {
-        "total": nbytes,
-        "unit": "B",
-        "unit_scale": True,
-        "unit_divisor": 1024,
-    }
-    try:
-        from tqdm import std
-    except ImportError:
-        return None
-    try:
-        import warnings
-
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # tqdm.auto warns where ipywidgets is missing
-            from tqdm.auto import tqdm
-        return tqdm(**options)
-    except ImportError:
-        return std.tqdm(**options)
 
 
 class _DaskSource:

@@ -7,7 +7,9 @@ from typing import Any
 import h5py
 import numpy as np
 
-from gpufetch import _core, hdf5
+from gpufetch import _core
+from gpufetch.hdf5 import plugin_path
+from gpufetch.hdf5._binding import binding_error
 
 __all__ = ["info"]
 
@@ -28,15 +30,15 @@ def info() -> dict[str, Any]:
 
 
 def _hdf5_info() -> dict[str, Any]:
-    error = hdf5._binding_error
+    error = binding_error()
     try:
-        plugin_path = hdf5.plugin_path()
+        folder = plugin_path()
     except FileNotFoundError:
-        plugin_path = None
+        folder = None
     return {
         "h5py": h5py.__version__,
         "library": h5py.version.hdf5_version,
         "bound": error is None,
         "reason": None if error is None else str(error),
-        "plugin_path": plugin_path,
+        "plugin_path": folder,
     }

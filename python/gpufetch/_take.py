@@ -12,8 +12,6 @@ one; where not, the points are grouped by their first index.
 from __future__ import annotations
 
 import math
-import operator
-import reprlib
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -22,56 +20,15 @@ import numpy.typing as npt
 
 from gpufetch import _core, _pull
 from gpufetch._remote_view import RemoteView
+from gpufetch._subscript import Indices, checked_indices, expanded
 from gpufetch._views import transposed
 
-__all__ = ["GAP_NBYTES", "RUN_NBYTES", "index_items", "is_basic", "take"]
+__all__ = ["GAP_NBYTES", "RUN_NBYTES", "take"]
 
 GAP_NBYTES = 64 << 10
 RUN_NBYTES = 16 << 20
 # From this size on a single row goes straight to its place, without scratch.
 _DIRECT_NBYTES = 1 << 20
-
-Indices = npt.NDArray[np.intp]
-
-
-def index_items(key: Any) -> tuple[Any, ...]:
-    """Check a subscript: a tuple of int, slice, Ellipsis, None and arrays of intp or bool."""
-    items = key if isinstance(key, tuple) else (key,)
-    return tuple(_index_item(item) for item in items)
-
-
-def is_basic(items: tuple[Any, ...]) -> bool:
-    """Whether a view can answer the subscript."""
-    return not any(isinstance(item, np.ndarray) for item in items)
-
-
-def _index_item(item: Any) -> Any:
-    if item is None or item is Ellipsis or isinstance(item, slice):
-        return item
-    if not isinstance(item, bool | np.bool_ | str | bytes):
-        try:
-            return operator.index(item)
-        except TypeError:
-            pass
-        array = _index_array(item)
-        if array is not None:
-            return array
-    raise IndexError(
-        f"index {reprlib.repr(item)} of type {type(item).__name__} is not known: use integers, "
-        "slices, ..., None, arrays of integers, and boolean masks with at least one axis"
-    )
-
-
-def _index_array(item: Any) -> npt.NDArray[Any] | None:
-    try:
-        array = np.asarray(item)
-    except (TypeError, ValueError):
-        return None
-    if array.size == 0 and not isinstance(item, np.ndarray):
-        return array.astype(np.intp)
-    if array.dtype.kind in "iu":
-        return array.astype(np.intp, copy=False)
-    return array if array.dtype.kind == "b" and array.ndim > 0 else None
 
 
 def take(
@@ -126,7 +83,7 @@ class _Plan:
         arrays: list[Indices] = []
         positions: list[int] = []  # of the result's axis that follows each integer or array
         ends: list[int] = []  # number of the item
-        for number, item in enumerate(_expanded(items, shape)):
+        for number, item in enumerate(expanded(items, shape)):
             axis = len(self.basic)
             if item is Ellipsis:  # separates arrays, as in NumPy, even where it stands for no axis
                 continue
@@ -137,7 +94,7 @@ class _Plan:
                 ends.append(number)
             if isinstance(item, np.ndarray):
                 self.array_axes.append(sum(isinstance(kept, slice) for kept in self.basic))
-                arrays.append(_checked_indices(item, axis, shape[axis]))
+                arrays.append(checked_indices(item, axis, shape[axis]))
                 self.basic.append(slice(None))
             elif item is not None:
                 self.basic.append(item)
@@ -152,55 +109,6 @@ class _Plan:
             ) from None
         self.points_shape = joined[0].shape
         self.indices = [array.reshape(-1) for array in joined]
-
-
-def _expanded(items: tuple[Any, ...], shape: tuple[int, ...]) -> Iterator[Any]:
-    """Write ... out as slices after it, masks as index arrays, and fill up to one item an axis."""
-    used = sum(
-        item.ndim if isinstance(item, np.ndarray) and item.dtype == bool else 1
-        for item in items
-        if item is not None and item is not Ellipsis
-    )
-    ellipsis_count = sum(item is Ellipsis for item in items)
-    if ellipsis_count > 1:
-        raise IndexError("an index can have only one ellipsis ('...')")
-    if used > len(shape):
-        raise IndexError(f"too many indices: the array has {len(shape)} axes, {used} were indexed")
-    if ellipsis_count == 0:
-        items = (*items, Ellipsis)
-    axis = 0
-    for item in items:
-        if item is Ellipsis:
-            yield item
-            yield from [slice(None)] * (len(shape) - used)
-            axis += len(shape) - used
-        elif isinstance(item, np.ndarray) and item.dtype == bool:
-            _check_mask(item, axis, shape)
-            yield from item.nonzero()
-            axis += item.ndim
-        else:
-            yield item
-            axis += item is not None
-
-
-def _check_mask(mask: npt.NDArray[Any], axis: int, shape: tuple[int, ...]) -> None:
-    for i, length in enumerate(mask.shape):
-        if length != shape[axis + i]:
-            raise IndexError(
-                f"a boolean mask of shape {mask.shape} does not fit axis {axis + i} of length "
-                f"{shape[axis + i]}"
-            )
-
-
-def _checked_indices(array: Indices, axis: int, length: int) -> Indices:
-    if array.size > 0:
-        low, high = int(array.min()), int(array.max())
-        if low < -length or high >= length:
-            wrong = high if high >= length else low
-            raise IndexError(f"index {wrong} is out of bounds for axis {axis} with size {length}")
-        if low < 0:
-            return np.where(array < 0, array + length, array)
-    return array
 
 
 def _pull_points(

@@ -11,6 +11,7 @@ import numpy as np
 import numpy.typing as npt
 
 from gpufetch import _chunks, _guard, _pull, _reduce, _take, _views
+from gpufetch._subscript import index_items, is_basic
 from gpufetch._text import REPR_NBYTES, format_nbytes, print_lines, values_text
 
 __all__ = ["REPR_NBYTES", "LazyArray", "format_nbytes", "lazy"]
@@ -195,8 +196,8 @@ class LazyArray(np.lib.mixins.NDArrayOperatorsMixin):
         return self._step("reshape", tuple(n for i, n in enumerate(self._shape) if i not in gone))
 
     def __getitem__(self, key: Any) -> Any:
-        items = _take.index_items(key)
-        if not _take.is_basic(items):
+        items = index_items(key)
+        if not is_basic(items):
             return _take.take(self._view(), items, self._check_nbytes)
         if len(items) == self.ndim and all(isinstance(item, int) for item in items):
             return _pull.fetch(self._view()[items])[()]

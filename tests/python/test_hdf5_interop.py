@@ -15,6 +15,7 @@ import numpy as np
 import pytest
 
 import gpufetch as gf
+from gpufetch.hdf5 import _plugin
 
 
 def plugin_path() -> str:
@@ -214,6 +215,6 @@ def test_plugin_path_holds_the_plugin() -> None:
 
 
 def test_a_missing_plugin_is_named(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    monkeypatch.setattr(gf.hdf5, "__file__", str(tmp_path / "hdf5.py"))
+    monkeypatch.setattr(_plugin, "_FOLDER", tmp_path / "plugins")
     with pytest.raises(FileNotFoundError, match=str(tmp_path / "plugins")):
         gf.hdf5.plugin_path()

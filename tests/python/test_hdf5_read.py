@@ -103,11 +103,11 @@ def test_out_on_a_device_takes_a_box(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("key", "message"),
     [
-        (40, "index 40 does not fit axis 0, which has 40 elements"),
-        (np.s_[0, -51], "index -51 does not fit axis 1"),
-        (np.s_[:, [3, 50]], "index 50 does not fit axis 1"),
-        (np.s_[1, 2, 3], "selection has 3 indices, but the dataset 2 axes"),
-        (np.s_[..., 0, ...], "more than one"),
+        (40, "index 40 is out of bounds for axis 0 with size 40"),
+        (np.s_[0, -51], "index -51 is out of bounds for axis 1"),
+        (np.s_[:, [3, 50]], "index 50 is out of bounds for axis 1"),
+        (np.s_[1, 2, 3], "too many indices: the array has 2 axes, 3 were indexed"),
+        (np.s_[..., 0, ...], "only one ellipsis"),
         (np.s_[None, 3], "None adds an axis"),
         ("x", "index 'x' of type str"),
     ],

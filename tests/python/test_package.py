@@ -111,8 +111,23 @@ def test_the_types_belong_to_the_package() -> None:
     assert (gf.Error("x").status, gf.Error("x").native_code) == ("", 0)
 
 
-def test_the_package_is_typed() -> None:
-    assert Path(gf.__file__).with_name("py.typed").is_file()
+def python_files(folder: Path) -> set[str]:
+    suffixes = {".py", ".pyi", ".typed"}
+    return {str(p.relative_to(folder)) for p in folder.rglob("*") if p.suffix in suffixes}
+
+
+def test_every_file_of_the_package_is_installed() -> None:
+    folders = {"": ROOT / "python" / "gpufetch", "jupyter/": ROOT / "jupyter" / "kernel"}
+    expected = {at + name for at, folder in folders.items() for name in python_files(folder)}
+    assert len(expected) > 30 and "py.typed" in expected
+    assert python_files(Path(gf.__file__).parent) == expected, "name them in python/meson.build"
+
+
+@pytest.mark.parametrize("module", [gf, gf.hdf5], ids=lambda module: module.__name__)
+def test_completion_shows_public_names_only(module: Any) -> None:
+    assert [name for name in dir(module) if not name.startswith("_")] == [
+        name for name in module.__all__ if not name.startswith("_")
+    ]
 
 
 def test_the_extension_is_abi3_and_keeps_its_symbols() -> None:

@@ -14,10 +14,11 @@ import numpy as np
 import pytest
 
 import gpufetch as gf
-from gpufetch import _repack
 from gpufetch.__main__ import main
+from gpufetch.hdf5 import _copy, _dataset
+from gpufetch.hdf5._boxes import boxes, chunk_shape
 
-CODECS = list(_repack.CODECS)
+CODECS = list(_copy.CODECS)
 FILTERS = {"gpufetch": [49370], "bitshuffle-lz4": [32008], "gzip": [2, 1], "none": []}
 
 
@@ -212,9 +213,7 @@ def test_old_and_new_superblocks_and_a_user_block_are_kept(tmp_path: Path) -> No
 def test_elements_larger_than_the_boxes_are_copied(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from gpufetch import _h5tree
-
-    monkeypatch.setattr(_h5tree, "BOX_NBYTES", 5000)
+    monkeypatch.setattr(_dataset, "BOX_NBYTES", 5000)
     make(tmp_path / "in.h5")
     gf.hdf5.repack(tmp_path / "in.h5", tmp_path / "out.h5", codec="gzip")
     with h5py.File(tmp_path / "out.h5") as file:
@@ -222,8 +221,6 @@ def test_elements_larger_than_the_boxes_are_copied(
 
 
 def test_boxes_tile_the_shape_along_the_chunks() -> None:
-    from gpufetch._h5tree import boxes, chunk_shape
-
     for shape, chunk in [((10, 7), (4, 3)), ((5,), (8,)), ((3, 4, 5), (1, 1, 1)), ((), ())]:
         for nbytes in (0, 40, 200, 10**6):
             seen = np.zeros(shape, int)
@@ -262,7 +259,7 @@ def test_the_source_itself_is_refused(tmp_path: Path) -> None:
 def test_a_copy_that_differs_is_never_given_its_name(
     source: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    real = _repack.Dataset.write
+    real = _dataset.Dataset.write
 
     def altered(self: Any, start: Any, values: Any) -> None:
         if values.dtype == np.float32:
@@ -270,7 +267,7 @@ def test_a_copy_that_differs_is_never_given_its_name(
             values.flat[-1] += 1
         real(self, start, values)
 
-    monkeypatch.setattr(_repack.Dataset, "write", altered)
+    monkeypatch.setattr(_dataset.Dataset, "write", altered)
     with pytest.raises(RuntimeError, match=r"differs from the source: an element .* of /"):
         gf.hdf5.repack(source, tmp_path / "out.h5")
     assert list(tmp_path.iterdir()) == []

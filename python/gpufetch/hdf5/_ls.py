@@ -1,4 +1,4 @@
-"""What `gpufetch ls` prints: each link of an HDF5 file, how it is stored, what reading it needs."""
+"""The listing that `gpufetch ls` prints: how each dataset is stored, and what reading it needs."""
 
 from __future__ import annotations
 
@@ -9,51 +9,18 @@ from typing import Any
 import h5py
 from h5py import h5d, h5z
 
-from gpufetch._h5tree import Dataset, Entry, Tree
 from gpufetch._text import format_nbytes, table_lines
+from gpufetch.hdf5._dataset import Dataset
+from gpufetch.hdf5._filters import filter_name, provider
+from gpufetch.hdf5._tree import Entry, Tree
 
 __all__ = ["ls_lines"]
 
 _COLUMNS = ("name", "shape", "dtype", "chunks", "filter", "size", "stored", "ratio", "needs")
 
-# Names of filters, and what brings them where it is not HDF5 itself.
-_FILTERS = {
-    1: ("deflate", ""),
-    2: ("shuffle", ""),
-    3: ("fletcher32", ""),
-    4: ("szip", ""),
-    5: ("nbit", ""),
-    6: ("scaleoffset", ""),
-    305: ("lzo", "its plugin"),
-    307: ("bzip2", "hdf5plugin"),
-    32000: ("lzf", "h5py"),
-    32001: ("blosc", "hdf5plugin"),
-    32002: ("mafisc", "its plugin"),
-    32003: ("snappy", "its plugin"),
-    32004: ("lz4", "hdf5plugin"),
-    32008: ("bitshuffle", "hdf5plugin"),
-    32009: ("spdp", "its plugin"),
-    32010: ("lpc-rice", "its plugin"),
-    32011: ("ccsds-123", "its plugin"),
-    32012: ("jpeg-ls", "its plugin"),
-    32013: ("zfp", "hdf5plugin"),
-    32014: ("fpzip", "its plugin"),
-    32015: ("zstd", "hdf5plugin"),
-    32017: ("sz", "hdf5plugin"),
-    32018: ("fcidecomp", "hdf5plugin"),
-    32019: ("jpeg", "its plugin"),
-    32022: ("bitgroom", "its plugin"),
-    32023: ("granular-bitround", "its plugin"),
-    32024: ("sz3", "hdf5plugin"),
-    32026: ("blosc2", "hdf5plugin"),
-    32028: ("sperr", "hdf5plugin"),
-    49370: ("gpufetch", "gpufetch"),
-}
-_BITSHUFFLE = {2: "bitshuffle-lz4", 3: "bitshuffle-zstd"}  # by cd_values[4]
-
 
 def ls_lines(path: Path) -> Iterator[str]:
-    """List a file; OSError, naming it, where it is no HDF5 file."""
+    """Describe every link of a file; OSError, which names it, if it is no HDF5 file."""
     try:
         with h5py.File(path, "r") as file:
             tree = Tree(file)
@@ -67,15 +34,15 @@ def ls_lines(path: Path) -> Iterator[str]:
 
 
 class _Table:
-    """Rows, and what they sum up to."""
+    """The rows of the listing, and the sums of their sizes."""
 
     def __init__(self, tree: Tree) -> None:
         self._tree = tree
         self._nbytes = self._stored = 0
-        self._needs: dict[str, bool] = {}  # and whether it is here
+        self._needs: dict[str, bool] = {}  # what reading needs, and whether HDF5 finds it here
 
     def row(self, entry: Entry) -> tuple[str, ...]:
-        """Describe a link in as many cells as there are columns."""
+        """Describe a link, in a text for each column."""
         name = entry.path.decode(errors="replace").lstrip("/")
         if entry.kind == "soft":
             return _padded(name, f"-> {entry.target.decode(errors='replace')}")
@@ -98,7 +65,7 @@ class _Table:
 
     def _dataset(self, name: str, dataset: Dataset) -> tuple[str, ...]:
         stored = dataset.id.get_storage_size()
-        needs = [_need(number) for number, *_ in dataset.filters]
+        needs = [provider(number) for number, *_ in dataset.filters]
         for (number, *_), need in zip(dataset.filters, needs, strict=True):
             if need:
                 self._needs[need] = self._needs.get(need, True) and bool(h5z.filter_avail(number))
@@ -110,7 +77,7 @@ class _Table:
             "null" if dataset.is_null else str(dataset.shape),
             _dtype(dataset.tid),
             str(dataset.plist.get_chunk()) if dataset.layout == h5d.CHUNKED else _layout(dataset),
-            "+".join(_filter_name(f) for f in dataset.filters) or "-",
+            "+".join(filter_name(f) for f in dataset.filters) or "-",
             format_nbytes(dataset.nbytes),
             "-" if is_virtual else format_nbytes(stored),
             f"{dataset.nbytes / stored:.2f}" if stored and not is_virtual else "-",
@@ -118,7 +85,7 @@ class _Table:
         )
 
     def summary(self) -> Iterator[str]:
-        """Say what reading every dataset needs, and what of it is not here."""
+        """Say what reading every dataset needs, and whether it is missing here."""
         if self._stored:
             yield (
                 f"  {format_nbytes(self._nbytes)} in {format_nbytes(self._stored)}: "
@@ -137,24 +104,8 @@ class _Table:
                 yield f"  needs {need}{missing}"
 
 
-def _padded(*cells: str) -> tuple[str, ...]:
-    return (*cells, *("",) * (len(_COLUMNS) - len(cells)))
-
-
-def _need(number: int) -> str:
-    return _FILTERS.get(number, ("", f"the plugin of filter {number}"))[1].replace(
-        "its plugin", f"the plugin of filter {number}"
-    )
-
-
-def _filter_name(found: tuple[int, int, tuple[int, ...], bytes]) -> str:
-    number, _, values, label = found
-    if number == 32008 and len(values) > 4:
-        return _BITSHUFFLE.get(values[4], "bitshuffle")
-    if number in _FILTERS:
-        return _FILTERS[number][0]
-    text = label.decode(errors="replace").split(";")[0].strip()
-    return f"{text} ({number})" if text else str(number)
+def _padded(*texts: str) -> tuple[str, ...]:
+    return (*texts, *("",) * (len(_COLUMNS) - len(texts)))
 
 
 def _layout(dataset: Dataset) -> str:

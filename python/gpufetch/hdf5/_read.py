@@ -1,0 +1,119 @@
+"""Reading a dataset, or a selection of it, into device or host memory."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import h5py
+import numpy as np
+import numpy.typing as npt
+
+from gpufetch import _core
+from gpufetch.hdf5._binding import phil, require_binding
+from gpufetch.hdf5._location import FilePath, as_path, check_open, dataset_in
+from gpufetch.hdf5._selection import select
+
+__all__ = ["read"]
+
+
+def read(
+    src: h5py.Dataset | h5py.Group | FilePath,
+    name: str | None = None,
+    *,
+    selection: Any = None,
+    device: str | None = None,
+    out: Any = None,
+) -> Any:
+    """Read a dataset, or a selection of it, into device or host memory.
+
+    The dataset may have any layout and any filter that HDF5 finds. Plain chunks and those encoded
+    by gpufetch or by bitshuffle with LZ4 are read and decoded by several threads at once; HDF5
+    itself reads everything else.
+
+    Parameters
+    ----------
+    src
+        An open ``h5py.Dataset``; or an ``h5py.File``, ``h5py.Group`` or the path of a file that
+        holds the dataset `name`.
+    name
+        Path of the dataset below `src`; left out if `src` is the dataset.
+    selection
+        What to read, as NumPy indexes: integers, slices, ``...``, arrays of integers, masks. By
+        default everything. Only the box around the selection is read; steps and arrays are then
+        applied in host memory.
+    device
+        ``"cuda:0"`` or ``"host:0"`` for a DeviceArray there, ``"cpu"`` for an ndarray. By default
+        the default device.
+    out
+        Where to read to instead of a new array: a writable ndarray or device tensor of the
+        result's shape and dtype, in any layout. On failure it may be partly overwritten.
+
+    Returns
+    -------
+    DeviceArray or numpy.ndarray
+        The elements, with the selection's shape, in C order and in native byte order; or `out`.
+        Enumerations come as their integers. With ``device="cpu"``, a type that has no dtype on a
+        device (strings, compounds, opaque bytes, ``h5py.Empty``, ...) comes as h5py gives it.
+
+    Raises
+    ------
+    ValueError
+        `src` is closed, or `out` does not fit or is read-only.
+    IndexError
+        `selection` does not fit.
+    KeyError
+        There is no `name` in `src`.
+    TypeError
+        The dataset's type has no dtype on a device; the message says what it is.
+    gpufetch.Error
+        HDF5 or the device failed, or a chunk is damaged; the message names the chunk.
+    """
+    require_binding()
+    if device is not None and out is not None:
+        raise ValueError("give device or out, not both: out is on a device already")
+    if isinstance(src, h5py.Dataset):
+        if name is not None:
+            raise ValueError(f"name {name!r} was given, but src is a dataset already")
+        return _read(src, selection, device, out)
+    if name is None:
+        raise ValueError("name the dataset to read: src is a file or group")
+    if isinstance(src, h5py.Group):
+        return _read(dataset_in(src, name), selection, device, out)
+    with h5py.File(as_path(src, "src"), "r") as file:
+        return _read(dataset_in(file, name), selection, device, out)
+
+
+def _read(dataset: h5py.Dataset, selection: Any, device: str | None, out: Any) -> Any:
+    check_open(dataset, "src")
+    with phil:
+        dataset_id = dataset.id.id
+    try:
+        if selection is None:
+            return _core.h5_read(dataset_id, None, device, out, phil)
+        if dataset.shape is None:
+            raise TypeError(f"{dataset.name!r} has a null dataspace: nothing in it can be selected")
+        selected = select(dataset.shape, selection)
+        if selected.rest is None:
+            return _core.h5_read(dataset_id, selected.box, device, out, phil)
+        around = _core.h5_read(dataset_id, selected.box, "cpu", None, phil)
+    except TypeError:
+        if device != "cpu":
+            raise
+        return dataset[() if selection is None else selection]
+    return _delivered(around[selected.rest], device, out)
+
+
+def _delivered(values: npt.NDArray[Any], device: str | None, out: Any) -> Any:
+    """Put selected elements, which are in host memory, where the caller wants them."""
+    if out is None:
+        values = np.ascontiguousarray(values).reshape(values.shape)
+        return values if device == "cpu" else _core.to_device(values, device=device)
+    if not isinstance(out, np.ndarray):
+        raise ValueError("steps, arrays and masks in selection need an ndarray as out")
+    if (out.shape, out.dtype) != (values.shape, values.dtype):
+        raise ValueError(
+            f"the selection has shape {values.shape} and dtype {values.dtype}, out {out.shape} and "
+            f"{out.dtype}: they must be equal"
+        )
+    out[...] = values
+    return out

@@ -1,0 +1,117 @@
+"""Copying an HDF5 file with its datasets stored another way; the copy is checked bit for bit."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import tempfile
+from pathlib import Path
+
+import h5py
+
+from gpufetch._progress import ProgressBar
+from gpufetch.hdf5._compare import compare_files
+from gpufetch.hdf5._copy import CODECS, RepackCodec, copy_file
+from gpufetch.hdf5._dataset import Dataset
+from gpufetch.hdf5._tree import Tree
+
+__all__ = ["repack"]
+
+
+def repack(
+    source: str | os.PathLike[str],
+    dest: str | os.PathLike[str],
+    *,
+    codec: RepackCodec = "gpufetch",
+    overwrite: bool = False,
+    progress: bool = False,
+) -> None:
+    """Copy the HDF5 file `source` to `dest` with every dataset stored by `codec`.
+
+    The copy keeps groups, links and their order, attributes, types, fill values, extensible
+    shapes, dimension scales, references, a user block, and the chunk shapes of chunked datasets.
+    It is read again and compared with `source`, bit for bit, before it gets its name: `dest` is
+    complete or does not exist. `source` is only read. Elements are in memory in boxes of 32 MiB,
+    or of one chunk where that is more; all of it takes a few times as much memory.
+
+    Virtual datasets, and those whose elements are in other files, become ordinary ones with the
+    elements that they show. External links stay links. Text and elements of variable length, and
+    references, are stored without a filter. With ``"bitshuffle-lz4"``, elements that gpufetch has
+    no dtype for, or of the other byte order, are compressed by gzip unless hdf5plugin is imported.
+
+    Parameters
+    ----------
+    source, dest
+        Paths of the file to copy and of the copy.
+    codec
+        ``"gpufetch"``; ``"bitshuffle-lz4"``, which hdf5plugin reads; ``"gzip"`` (with shuffle) and
+        ``"none"``, which every HDF5 reads.
+    overwrite
+        Whether `dest` may exist. It is replaced at the end.
+    progress
+        Whether to show a tqdm bar, if tqdm is installed.
+
+    Raises
+    ------
+    FileExistsError
+        `dest` exists and `overwrite` is false.
+    ValueError
+        `codec` is unknown, `dest` is `source`, or something in `source` cannot be copied: the
+        message says what.
+    OSError
+        `source` cannot be read (the message names a filter whose plugin is missing), or `dest`
+        cannot be written.
+    """
+    if codec not in CODECS:
+        raise ValueError(f"codec {codec!r} is unknown: give one of {', '.join(CODECS)}")
+    source, dest = Path(source), Path(dest)
+    if dest.exists():
+        if dest.samefile(source):
+            raise ValueError(f"{dest} is the source itself: give another name")
+        if not overwrite:
+            raise FileExistsError(f"{dest} exists already: choose another name, or overwrite it")
+    bar = ProgressBar(2 * _elements_nbytes(source) if progress else 0, is_wanted=progress)
+    handle, name = tempfile.mkstemp(prefix=f".{dest.name}.", suffix=".part", dir=dest.parent)
+    os.close(handle)
+    unnamed = Path(name)
+    try:
+        copy_file(source, unnamed, codec, bar)
+        compare_files(source, unnamed, bar)
+        shutil.copymode(source, unnamed)
+        _sync(unnamed)
+        _give_name(unnamed, dest, overwrite)
+        _sync(dest.parent)
+    finally:
+        bar.close()
+        unnamed.unlink(missing_ok=True)
+
+
+def _elements_nbytes(path: Path) -> int:
+    """Bytes that the elements of all datasets of a file take when they are decoded."""
+    with h5py.File(path, "r") as file:
+        tree = Tree(file)
+        found = [Dataset(tree.open(name), memory="bytes") for name in tree.paths("dataset")]
+        return sum(dataset.nbytes for dataset in found)
+
+
+def _sync(path: Path) -> None:
+    descriptor = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+def _give_name(unnamed: Path, dest: Path, overwrite: bool) -> None:
+    """Rename; if `dest` may not be overwritten, a file created there meanwhile is kept."""
+    if not overwrite:
+        try:
+            os.link(unnamed, dest)
+        except FileExistsError:
+            raise FileExistsError(f"{dest} was made by someone else meanwhile") from None
+        except OSError:  # a file system without hard links
+            if dest.exists():
+                raise FileExistsError(f"{dest} was made by someone else meanwhile") from None
+        else:
+            return
+    os.replace(unnamed, dest)
