@@ -191,11 +191,11 @@ static herr_t set_local(hid_t dcpl, hid_t type, hid_t space) {
   }
   gpuf_status status = gpufi_describe_chunk(&caller, dcpl, type, &shape, &big_endian, &err);
   if (status == GPUF_OK &&
-      caller.get_filter(dcpl, GPUFI_FILTER_ID, &flags, &cd_count, NULL, 0, NULL, NULL) < 0) {
+      caller.get_filter(dcpl, GPUF_H5_FILTER_ID, &flags, &cd_count, NULL, 0, NULL, NULL) < 0) {
     status = gpufi_fail(&err, GPUF_ERR_HDF5, 0, "the filter is not in the property list");
   }
   if (status == GPUF_OK &&
-      caller.modify_filter(dcpl, GPUFI_FILTER_ID, flags,
+      caller.modify_filter(dcpl, GPUF_H5_FILTER_ID, flags,
                            gpufi_filter_cd_values(&shape, big_endian, cd_values), cd_values) < 0) {
     status = gpufi_fail(&err, GPUF_ERR_HDF5, 0, "cd_values cannot be stored");
   }
@@ -209,7 +209,7 @@ static herr_t set_local(hid_t dcpl, hid_t type, hid_t space) {
 const void *gpufi_filter_class(void) {
   static const H5Z_class2_t filter_class = {
       .version = H5Z_CLASS_T_VERS,
-      .id = GPUFI_FILTER_ID,
+      .id = GPUF_H5_FILTER_ID,
       .encoder_present = 1,
       .decoder_present = 1,
       .name = GPUFI_FILTER_NAME,

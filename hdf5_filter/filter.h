@@ -7,7 +7,8 @@
 
 #include "codec/codec.h"
 
-#define GPUFI_FILTER_ID 49370
+#include <gpufetch/hdf5.h>
+
 #define GPUFI_FILTER_NAME "gpufetch"
 
 /* Layout of cd_values, version 0 (docs/format.md). */

@@ -1,7 +1,10 @@
 #include "backend/codec.h"
 
+#include <string.h>
+
+#include "base/arithmetic.h"
 #include "codec/bitshuffle.h"
-#include "codec/format.h"
+#include "codec/geometry.h"
 
 gpuf_status gpufi_chunks_init(gpufi_chunks *chunks, const gpufi_chunk_shape *shape, size_t count,
                               gpuf_error *err) {

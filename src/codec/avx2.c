@@ -1,5 +1,7 @@
 /* The codec's inner loops for x86-64 with AVX2. */
-#include "codec/cpu.h"
+#include "codec/bytes.h"
+#include "codec/scalar.h"
+#include "codec/sparse.h"
 #include "codec/unpack_tables.h"
 
 #include <immintrin.h>
@@ -92,7 +94,8 @@ INLINE v8 last_8(v8 v, unsigned step) {
   return (v8)_mm256_shuffle_epi8(last, _mm256_set1_epi16(step == 1 ? 0x0707 : 0x0706));
 }
 
-#include "codec/line_widths_impl.h"
+#define GPUFI_EACH_WIDTH "codec/line_impl.h"
+#include "codec/each_width.h"
 
 /* --- checksum --------------------------------------------------------------------------------- */
 

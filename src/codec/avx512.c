@@ -1,5 +1,7 @@
 /* The codec's inner loops for x86-64 with AVX-512 (F, BW, DQ, VL, CD, VBMI, VBMI2). */
-#include "codec/cpu.h"
+#include "codec/bytes.h"
+#include "codec/scalar.h"
+#include "codec/sparse.h"
 #include "codec/unpack_tables.h"
 
 #include <immintrin.h>
@@ -95,7 +97,8 @@ INLINE v8 last_8(v8 v, unsigned step) {
                    : (v8)_mm512_permutexvar_epi16(_mm512_set1_epi16(31), (__m512i)v);
 }
 
-#include "codec/line_widths_impl.h"
+#define GPUFI_EACH_WIDTH "codec/line_impl.h"
+#include "codec/each_width.h"
 
 /* --- checksum --------------------------------------------------------------------------------- */
 

@@ -4,20 +4,6 @@
 #include <stdatomic.h>
 #include <stdlib.h>
 
-const gpufi_cpu gpufi_cpu_scalar = {
-    .name = "scalar",
-    .add_words = gpufi_add_words_scalar,
-    .read_codes = gpufi_read_codes_scalar,
-    .unpack = {gpufi_unpack_8_scalar, gpufi_unpack_16_scalar, gpufi_unpack_32_scalar,
-               gpufi_unpack_64_scalar},
-    .pack = {gpufi_pack_8_scalar, gpufi_pack_16_scalar, gpufi_pack_32_scalar, gpufi_pack_64_scalar},
-    .pack_groups = {gpufi_pack_groups_8_scalar, gpufi_pack_groups_16_scalar,
-                    gpufi_pack_groups_32_scalar, gpufi_pack_groups_64_scalar},
-    .expand = {gpufi_expand_8_scalar, gpufi_expand_16_scalar, gpufi_expand_32_scalar,
-               gpufi_expand_64_scalar},
-    .symbols = gpufi_symbols_scalar,
-};
-
 /* From the slowest to the fastest. */
 static const gpufi_cpu *const all[] = {
     &gpufi_cpu_scalar,

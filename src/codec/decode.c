@@ -1,6 +1,15 @@
+#include "base/arithmetic.h"
 #include "base/error.h"
+#include "codec/block.h"
+#include "codec/bytes.h"
+#include "codec/checksum.h"
+#include "codec/codec.h"
 #include "codec/cpu.h"
+#include "codec/dictionary.h"
+#include "codec/header.h"
 #include "codec/lines.h"
+#include "codec/predict.h"
+#include "codec/ranked_block.h"
 
 static gpuf_status corrupt(gpuf_error *err, size_t at, const char *what) {
   return gpufi_fail(err, GPUF_ERR_CORRUPT, 0, "corrupt chunk at byte %zu: %s", at, what);

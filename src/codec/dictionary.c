@@ -1,4 +1,6 @@
-#include "codec/format.h"
+#include "codec/dictionary.h"
+#include "codec/bytes.h"
+#include "codec/sample.h"
 #include "codec/widths.h"
 
 static uint64_t load(const gpufi_dictionary *d, const uint8_t *raw, size_t i, bool swap) {
@@ -6,22 +8,22 @@ static uint64_t load(const gpufi_dictionary *d, const uint8_t *raw, size_t i, bo
   return swap ? gpufi_load_swapped(at, d->value_nbytes) : gpufi_load_value(at, d->value_nbytes);
 }
 
-static size_t first_slot(uint64_t value) {
-  return (size_t)(value * 0x9e3779b97f4a7c15u >> 32) % GPUFI_DICTIONARY_SLOTS;
+static size_t first_bucket(uint64_t value) {
+  return (size_t)(value * 0x9e3779b97f4a7c15u >> 32) % GPUFI_DICTIONARY_BUCKETS;
 }
 
 /* The number of the entry that holds `value`, plus 1; of a new one, if need be, but 0 if there are
- * GPUFI_DICTIONARY_ENTRIES_MAX already. There is always a free slot. */
+ * GPUFI_DICTIONARY_ENTRIES_MAX already. There is always a free bucket. */
 static size_t find_or_add(gpufi_dictionary *d, uint64_t value) {
-  size_t slot = first_slot(value);
-  while (d->slots[slot] != 0 && d->values[d->slots[slot] - 1] != value) {
-    slot = (slot + 1) % GPUFI_DICTIONARY_SLOTS;
+  size_t bucket = first_bucket(value);
+  while (d->buckets[bucket] != 0 && d->values[d->buckets[bucket] - 1] != value) {
+    bucket = (bucket + 1) % GPUFI_DICTIONARY_BUCKETS;
   }
-  if (d->slots[slot] == 0 && d->count < GPUFI_DICTIONARY_ENTRIES_MAX) {
+  if (d->buckets[bucket] == 0 && d->count < GPUFI_DICTIONARY_ENTRIES_MAX) {
     d->values[d->count++] = value;
-    d->slots[slot] = (uint16_t)d->count;
+    d->buckets[bucket] = (uint16_t)d->count;
   }
-  return d->slots[slot];
+  return d->buckets[bucket];
 }
 
 /* Rises with the value as a number; for floats, with the order transform read as signed. */
@@ -79,7 +81,7 @@ static bool collect_all(gpufi_dictionary *d, const gpufi_geometry *g, const uint
       T x;
       memcpy(&x, raw + i * sizeof(T), sizeof(T));
       const uint64_t value = native(x, sizeof(T), swap);
-      size_t found = d->slots[first_slot(value)]; /* most are where they belong */
+      size_t found = d->buckets[first_bucket(value)]; /* most are where they belong */
       if (found == 0 || d->values[found - 1] != value) {
         found = find_or_add(d, value);
         if (found == 0) {

@@ -1,6 +1,14 @@
+#include "base/arithmetic.h"
 #include "base/error.h"
+#include "codec/block.h"
+#include "codec/codec.h"
 #include "codec/cpu.h"
+#include "codec/dictionary.h"
+#include "codec/header.h"
 #include "codec/lines.h"
+#include "codec/predict.h"
+#include "codec/ranked_block.h"
+#include "codec/sample.h"
 
 size_t gpufi_codec_bound(size_t raw_nbytes) {
   return GPUFI_HEADER_NBYTES + gpufi_round_up_16(raw_nbytes);

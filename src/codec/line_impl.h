@@ -3,11 +3,12 @@
  *   T, BITS         the unsigned type and its width
  *   F(name)         the function's name
  *   V               a vector of T
- *   PREFIX(x, step) running sums of x's elements, in steps of 1 or 2 (a constant)
+ *   F(prefix)(x, step) running sums of x's elements, in steps of 1 or 2 (a constant)
  *   LAST(x, step)   x's last `step` elements, over and over
  * which it undefines at its end. Loops over whole arrays are plain C that the compiler
  * vectorizes. */
 
+#define V JOIN(v, BITS, )
 #define VALUES (sizeof(V) / sizeof(T))
 
 static inline __attribute__((always_inline)) V F(load)(const uint8_t *p) {
@@ -78,9 +79,9 @@ F(inverse_vectors)(const uint8_t *residuals, size_t count, size_t room, gpufi_li
     uint8_t *const at = raw + i * sizeof(T);
     V x = F(load)(residuals + i * sizeof(T)) + offset;
     if (step != 0) {
-      const V prefix = PREFIX(x, step);
+      const V prefix = F(prefix)(x, step);
       sums = x = prefix + carry;
-      carry += LAST(prefix, step);
+      carry += F(last)(prefix, step);
     }
     if (above != NULL) {
       x += F(load)(above + i * sizeof(T));
@@ -270,9 +271,4 @@ static void F(forward)(const uint8_t *raw, size_t count, gpufi_line *line, uint8
 #undef VALUES
 #undef APPLY
 #undef UNDO
-#undef T
-#undef BITS
 #undef V
-#undef F
-#undef PREFIX
-#undef LAST

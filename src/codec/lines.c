@@ -1,4 +1,6 @@
 #include "codec/lines.h"
+#include "codec/bytes.h"
+#include "codec/cpu.h"
 
 #include <stddef.h>
 

@@ -11,7 +11,8 @@
 #ifndef GPUFI_CODEC_LINES_H
 #define GPUFI_CODEC_LINES_H
 
-#include "codec/cpu.h"
+#include "codec/geometry.h"
+#include "codec/kernels.h"
 
 typedef struct gpufi_lines {
   const gpufi_geometry *g;

@@ -1,6 +1,7 @@
 /* The codec's inner loops for 64-bit Arm: prediction, checksum and the unpacking of values of up to
  * 32 bits. Packing, sparse blocks, code tables and values of 64 bits are the plain C. */
-#include "codec/cpu.h"
+#include "codec/bytes.h"
+#include "codec/scalar.h"
 #include "codec/unpack_tables.h"
 
 #include <arm_neon.h>
@@ -71,7 +72,8 @@ INLINE uint64x2_t last_64(uint64x2_t x, unsigned step) {
   return step == 1 ? vdupq_laneq_u64(x, 1) : x;
 }
 
-#include "codec/line_widths_impl.h"
+#define GPUFI_EACH_WIDTH "codec/line_impl.h"
+#include "codec/each_width.h"
 
 /* --- checksum --------------------------------------------------------------------------------- */
 

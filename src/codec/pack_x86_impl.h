@@ -162,39 +162,5 @@ static uint8_t *pack_groups_64(const void *values, const uint8_t *widths, size_t
   return out;
 }
 
-#define T uint8_t
-#define S int8_t
-#define BITS 8
-#define F(name) name##_8
-#include "codec/pack_impl.h"
-#undef T
-#undef S
-#undef BITS
-#undef F
-#define T uint16_t
-#define S int16_t
-#define BITS 16
-#define F(name) name##_16
-#include "codec/pack_impl.h"
-#undef T
-#undef S
-#undef BITS
-#undef F
-#define T uint32_t
-#define S int32_t
-#define BITS 32
-#define F(name) name##_32
-#include "codec/pack_impl.h"
-#undef T
-#undef S
-#undef BITS
-#undef F
-#define T uint64_t
-#define S int64_t
-#define BITS 64
-#define F(name) name##_64
-#include "codec/pack_impl.h"
-#undef T
-#undef S
-#undef BITS
-#undef F
+#define GPUFI_EACH_WIDTH "codec/pack_impl.h"
+#include "codec/each_width.h"

@@ -1,4 +1,7 @@
-#include "codec/format.h"
+#include "codec/predict.h"
+#include "codec/sample.h"
+
+#include <string.h>
 
 #define SUBSETS (1 << GPUFI_PREDICT_AXES)
 
@@ -36,38 +39,16 @@ static unsigned sample_locate(const gpufi_geometry *g, const sample_axes *axes, 
   return inside;
 }
 
-#define T uint8_t
-#define BITS 8
-#define F(name) name##_8
-#define SWAP(x) (x)
-#include "codec/predict_impl.h"
-#undef T
-#undef BITS
-#undef F
-#undef SWAP
-#define T uint16_t
-#define BITS 16
-#define F(name) name##_16
-#define SWAP(x) __builtin_bswap16(x)
-#include "codec/predict_impl.h"
-#undef T
-#undef BITS
-#undef F
-#undef SWAP
-#define T uint32_t
-#define BITS 32
-#define F(name) name##_32
-#define SWAP(x) __builtin_bswap32(x)
-#include "codec/predict_impl.h"
-#undef T
-#undef BITS
-#undef F
-#undef SWAP
-#define T uint64_t
-#define BITS 64
-#define F(name) name##_64
-#define SWAP(x) __builtin_bswap64(x)
-#include "codec/predict_impl.h"
+static inline uint8_t bswap_8(uint8_t x) {
+  return x;
+}
+
+#define bswap_16 __builtin_bswap16
+#define bswap_32 __builtin_bswap32
+#define bswap_64 __builtin_bswap64
+
+#define GPUFI_EACH_WIDTH "codec/predict_impl.h"
+#include "codec/each_width.h"
 
 #define BY_WIDTH(g, function, ...)                                                                 \
   do {                                                                                             \

@@ -1,6 +1,6 @@
 /* Prediction for one width of value; included by predict.c once a width, with
  *   T        the unsigned type      BITS     its width
- *   F(name)  the function's name    SWAP(x)  its bytes reversed */
+ *   F(name)  the function's name    F(bswap)(x)  its bytes reversed */
 
 static inline T F(apply)(T x, unsigned transform) {
   const T sign = (T)(x >> (BITS - 1));
@@ -25,7 +25,7 @@ static void F(load)(T *restrict v, const uint8_t *restrict raw, size_t count, bo
   memcpy(v, raw, count * sizeof(T));
   if (swap) {
     for (size_t i = 0; i < count; i++) {
-      v[i] = SWAP(v[i]);
+      v[i] = F(bswap)(v[i]);
     }
   }
   if (transform == GPUFI_TRANSFORM_ROTATE) {
@@ -44,7 +44,7 @@ static void F(store)(uint8_t *raw, size_t count, bool swap, unsigned transform) 
     T x;
     memcpy(&x, raw + i * sizeof(T), sizeof(T));
     x = F(undo)(x, transform);
-    x = swap ? SWAP(x) : x;
+    x = swap ? F(bswap)(x) : x;
     memcpy(raw + i * sizeof(T), &x, sizeof(T));
   }
 }
@@ -120,14 +120,14 @@ static void F(residuals)(const gpufi_geometry *g, const sample_axes *axes, const
     T x = 0;
     if ((s & ~inside) == 0) {
       x = F(get)(raw, i - axes->offset[s]);
-      x = F(apply)(swap ? SWAP(x) : x, transform);
+      x = F(apply)(swap ? F(bswap)(x) : x, transform);
     }
     r[s] = x;
   }
   T chained = 0;
   if (before != 0) {
     chained = F(get)(raw, i - before);
-    chained = (T)(r[0] - F(apply)(swap ? SWAP(chained) : chained, transform));
+    chained = (T)(r[0] - F(apply)(swap ? F(bswap)(chained) : chained, transform));
   }
   for (unsigned bit = 1; bit < axes->subset_count; bit <<= 1) {
     for (unsigned s = 0; s < axes->subset_count; s++) {

@@ -1,4 +1,7 @@
-#include "codec/format.h"
+#include "codec/ranked.h"
+#include "codec/bytes.h"
+#include "codec/sample.h"
+#include "codec/sparse.h"
 
 #include <assert.h>
 

@@ -1,7 +1,10 @@
 /* Blocks of ranked chunks: docs/format.md, mode 3. */
+#include "codec/ranked_block.h"
 #include "base/error.h"
+#include "codec/block.h"
+#include "codec/bytes.h"
 #include "codec/cpu.h"
-#include "codec/widths.h"
+#include "codec/sparse.h"
 
 #define NO_PLACE 255
 
@@ -185,15 +188,6 @@ static bool parts_read(const gpufi_ranks *ranks, size_t value_nbytes, const uint
     }
   }
   return true;
-}
-
-void gpufi_symbols_scalar(const uint8_t *codes, size_t count, const uint8_t *table, unsigned last,
-                          const uint8_t *escaped, uint8_t *symbols) {
-  for (size_t i = 0; i < count; i++) { /* without a branch, which nobody could predict */
-    const bool escapes = codes[i] == last;
-    symbols[i] = (uint8_t)(table[codes[i]] | (*escaped & (0 - (unsigned)escapes)));
-    escaped += escapes;
-  }
 }
 
 /* Byte `k` of the symbol of each value, by way of those whose first code is the last one. */

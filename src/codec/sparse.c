@@ -1,5 +1,6 @@
+#include "codec/sparse.h"
 #include "base/error.h"
-#include "codec/cpu.h"
+#include "codec/bytes.h"
 #include "codec/widths.h"
 
 #include <assert.h>
@@ -151,26 +152,3 @@ void gpufi_mask_compact(size_t value_nbytes, const uint8_t *values, size_t count
     }
   });
 }
-
-void gpufi_mask_expand(size_t value_nbytes, const gpufi_mask *mask, const uint8_t *used,
-                       size_t count, uint8_t *values) {
-  const gpufi_cpu *const cpu = gpufi_cpu_get();
-  cpu->expand[gpufi_value_index(value_nbytes)](mask->bits, used, count, values);
-}
-
-#define EXPAND_SCALAR(name, T)                                                                     \
-  void name(const uint8_t *bits, const uint8_t *used, size_t count, uint8_t *values) {             \
-    for (size_t i = 0; i < count; i++) {                                                           \
-      T x = 0;                                                                                     \
-      if (bits[i / 8] >> (i % 8) & 1) {                                                            \
-        memcpy(&x, used, sizeof(T));                                                               \
-        used += sizeof(T);                                                                         \
-      }                                                                                            \
-      memcpy(values + i * sizeof(T), &x, sizeof(T));                                               \
-    }                                                                                              \
-  }
-
-EXPAND_SCALAR(gpufi_expand_8_scalar, uint8_t)
-EXPAND_SCALAR(gpufi_expand_16_scalar, uint16_t)
-EXPAND_SCALAR(gpufi_expand_32_scalar, uint32_t)
-EXPAND_SCALAR(gpufi_expand_64_scalar, uint64_t)

@@ -1,10 +1,18 @@
 /* One piece of code for each width of value, so that the compiler sees loads, stores and loops of
- * a fixed size. */
+ * a fixed size. each_width.h does the same for whole files. */
 #ifndef GPUFI_CODEC_WIDTHS_H
 #define GPUFI_CODEC_WIDTHS_H
 
+#include <stddef.h>
 #include <stdint.h>
 #include <string.h>
+
+/* Widths of value: 8, 16, 32 and 64 bits, as an index. */
+#define GPUFI_VALUE_WIDTHS 4
+
+static inline unsigned gpufi_value_index(size_t value_nbytes) {
+  return (unsigned)__builtin_ctzll(value_nbytes);
+}
 
 /* Run the statement with T as the unsigned type of `nbytes` bytes. */
 #define GPUFI_BY_NBYTES(nbytes, ...)                                                               \

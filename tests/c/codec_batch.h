@@ -5,7 +5,7 @@
 #include <math.h>
 
 #include "backend/backend.h"
-#include "codec/format.h"
+#include "codec/geometry.h"
 #include "core/runtime.h"
 #include "devices.h"
 #ifdef TEST_KERNELS_ON_CPU

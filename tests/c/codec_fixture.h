@@ -2,8 +2,9 @@
 #ifndef GPUFI_TEST_CODEC_FIXTURE_H
 #define GPUFI_TEST_CODEC_FIXTURE_H
 
+#include "codec/bytes.h"
 #include "codec/codec.h"
-#include "codec/format.h"
+#include "codec/geometry.h"
 #include "guarded.h"
 #include "test.h"
 

@@ -1,3 +1,4 @@
+#include "codec/predict.h"
 #include "codec_fixture.h"
 
 /* --- round trips --- */

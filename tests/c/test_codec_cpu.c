@@ -1,7 +1,9 @@
 /* Every implementation of the codec that this CPU can run, against the scalar one: the same bytes
  * when encoding, the same verdict, message and bytes when decoding. */
+#include "codec/bytes.h"
 #include "codec/codec.h"
 #include "codec/cpu.h"
+#include "codec/geometry.h"
 #include "guarded.h"
 #include "test.h"
 

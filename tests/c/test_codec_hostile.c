@@ -1,3 +1,4 @@
+#include "base/arithmetic.h"
 #include "codec_fixture.h"
 
 /* A small chunk of each mode, and of W8 with each kind of block. */

@@ -3,6 +3,7 @@
  * right; and what decodes, or the input itself as values, encodes to the same bytes. */
 #include "codec/codec.h"
 #include "codec/cpu.h"
+#include "codec/geometry.h"
 
 #include <stdio.h>
 #include <stdlib.h>

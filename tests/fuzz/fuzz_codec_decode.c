@@ -5,6 +5,7 @@
 #include "codec/format.h"
 
 #include <stdlib.h>
+#include <string.h>
 
 #define RAW_NBYTES_MAX (1u << 20)
 

@@ -5,6 +5,7 @@
 #include "codec/format.h"
 
 #include <stdlib.h>
+#include <string.h>
 
 #include <hdf5.h>
 

@@ -2,8 +2,9 @@
  * FOLDER/corpus_bitshuffle. The files are committed; run this again when the format changes. */
 #include "../../hdf5_filter/filter.h"
 #include "codec/bitshuffle.h"
+#include "codec/bytes.h"
 #include "codec/codec.h"
-#include "codec/format.h"
+#include "codec/geometry.h"
 
 #include <stdio.h>
 #include <stdlib.h>

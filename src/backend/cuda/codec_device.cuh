@@ -10,6 +10,8 @@
 extern "C" {
 #include "backend/codec.h"
 #include "codec/format.h"
+#include "codec/geometry.h"
+#include "codec/ranked.h"
 }
 #undef _Static_assert
 

@@ -5,7 +5,7 @@
 #include "backend/host/host.h"
 #include "base/error.h"
 #include "codec/bitshuffle.h"
-#include "codec/format.h"
+#include "codec/geometry.h"
 
 size_t gpufi_host_encode_scratch_nbytes(const gpufi_chunks *chunks) {
   return chunks->coding == GPUFI_CODING_BITSHUFFLE

@@ -85,3 +85,21 @@ void SCALAR(gpufi_unpack)(const uint8_t *in, const uint8_t *widths, size_t group
     in += widths[k];
   }
 }
+
+#include "codec/pack_impl.h"
+
+bool SCALAR(gpufi_pack)(const uint8_t *residuals, size_t count, uint8_t *out, size_t capacity,
+                        gpufi_block *block) {
+  return F(pack)(residuals, count, out, capacity, block);
+}
+
+void SCALAR(gpufi_expand)(const uint8_t *bits, const uint8_t *used, size_t count, uint8_t *values) {
+  for (size_t i = 0; i < count; i++) {
+    T x = 0;
+    if (bits[i / 8] >> (i % 8) & 1) {
+      memcpy(&x, used, sizeof(T));
+      used += sizeof(T);
+    }
+    memcpy(values + i * sizeof(T), &x, sizeof(T));
+  }
+}

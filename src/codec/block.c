@@ -1,88 +1,8 @@
+#include "codec/block.h"
 #include "base/error.h"
 #include "codec/codes_impl.h"
 #include "codec/cpu.h"
-
-bool gpufi_read_codes_scalar(const uint8_t *in, const gpufi_block *block, size_t groups,
-                             uint8_t *widths, size_t *total) {
-  const uint32_t bits = code_bits(block->kind), zero = (1u << bits) - 1;
-  uint32_t pending = 0, fill = 0;
-  *total = 0;
-  for (size_t k = 0; k < groups; k++) {
-    if (fill < bits) {
-      pending |= (uint32_t)*in++ << fill;
-      fill += 8;
-    }
-    const uint32_t code = pending & zero;
-    pending >>= bits;
-    fill -= bits;
-    if (code != zero && code >= block->width) {
-      return false;
-    }
-    widths[k] = code == zero ? 0 : (uint8_t)(block->width - code);
-    *total += widths[k];
-  }
-  return pending == 0;
-}
-
-#define T uint8_t
-#define S int8_t
-#define BITS 8
-#define F(name) name##_8
-#define SCALAR(name) name##_8_scalar
-#include "codec/group_impl.h"
-#include "codec/pack_impl.h"
-bool gpufi_pack_8_scalar(const uint8_t *residuals, size_t count, uint8_t *out, size_t capacity,
-                         gpufi_block *block) {
-  return pack_8(residuals, count, out, capacity, block);
-}
-#undef T
-#undef S
-#undef BITS
-#undef F
-#undef SCALAR
-#define T uint16_t
-#define S int16_t
-#define BITS 16
-#define F(name) name##_16
-#define SCALAR(name) name##_16_scalar
-#include "codec/group_impl.h"
-#include "codec/pack_impl.h"
-bool gpufi_pack_16_scalar(const uint8_t *residuals, size_t count, uint8_t *out, size_t capacity,
-                          gpufi_block *block) {
-  return pack_16(residuals, count, out, capacity, block);
-}
-#undef T
-#undef S
-#undef BITS
-#undef F
-#undef SCALAR
-#define T uint32_t
-#define S int32_t
-#define BITS 32
-#define F(name) name##_32
-#define SCALAR(name) name##_32_scalar
-#include "codec/group_impl.h"
-#include "codec/pack_impl.h"
-bool gpufi_pack_32_scalar(const uint8_t *residuals, size_t count, uint8_t *out, size_t capacity,
-                          gpufi_block *block) {
-  return pack_32(residuals, count, out, capacity, block);
-}
-#undef T
-#undef S
-#undef BITS
-#undef F
-#undef SCALAR
-#define T uint64_t
-#define S int64_t
-#define BITS 64
-#define F(name) name##_64
-#define SCALAR(name) name##_64_scalar
-#include "codec/group_impl.h"
-#include "codec/pack_impl.h"
-bool gpufi_pack_64_scalar(const uint8_t *residuals, size_t count, uint8_t *out, size_t capacity,
-                          gpufi_block *block) {
-  return pack_64(residuals, count, out, capacity, block);
-}
+#include "codec/scalar.h"
 
 uint8_t *gpufi_fixed_pack(size_t value_nbytes, void *values, size_t count, unsigned width,
                           uint8_t *bytes) {
@@ -131,6 +51,12 @@ bool gpufi_block_pack(size_t value_nbytes, const void *residuals, size_t count, 
   return cpu->pack[gpufi_value_index(value_nbytes)](residuals, count, out, capacity, block);
 }
 
+void gpufi_mask_expand(size_t value_nbytes, const gpufi_mask *mask, const uint8_t *used,
+                       size_t count, uint8_t *values) {
+  const gpufi_cpu *const cpu = gpufi_cpu_get();
+  cpu->expand[gpufi_value_index(value_nbytes)](mask->bits, used, count, values);
+}
+
 static gpuf_status corrupt(gpuf_error *err, size_t at, const char *what) {
   return gpufi_fail(err, GPUF_ERR_CORRUPT, 0, "corrupt chunk at byte %zu: %s", at, what);
 }
@@ -161,10 +87,10 @@ static gpuf_status read_widths(const uint8_t *in, bool at_end, size_t at, const 
 /* The values that fill up the last group of a list are 0; `in` is where the group's bytes are. */
 static gpuf_status check_fill(const uint8_t *in, unsigned width, size_t here, size_t at,
                               gpuf_error *err) {
-  uint64_t z[GPUFI_GROUP_VALUES] = {0};
-  if (width != 0) {
-    unpack_group_64(in, width, z);
-  }
+  const gpufi_block plain = {.width = width, .form = GPUFI_FORM_PLAIN};
+  const uint8_t widths[1] = {(uint8_t)width};
+  uint64_t z[GPUFI_GROUP_VALUES];
+  gpufi_unpack_64_scalar(in, widths, 1, &plain, (uint8_t *)z);
   for (size_t i = here; i < GPUFI_GROUP_VALUES; i++) {
     if (z[i] != 0) {
       return gpufi_fail(err, GPUF_ERR_CORRUPT, 0,
@@ -220,25 +146,18 @@ static gpuf_status unpack_coded(size_t value_nbytes, const uint8_t *in, size_t i
                        &block, residuals, count, room, err);
 }
 
-/* Every packed value is 0: the residuals are 0, or, in a sparse block, the least there is. */
-static void fill_zero(size_t value_nbytes, const gpufi_block *block, void *residuals,
+/* Every packed value is 0. So is every residual, but in a sparse block, where the packed value 0
+ * stands for 1 if plain, else for -1 (it is 1 less than the zigzagged residual), times 2^shift. */
+static void fill_zero(size_t value_nbytes, const gpufi_block *block, uint8_t *residuals,
                       size_t count) {
-  memset(residuals, 0, count * value_nbytes);
   if (!(block->form & GPUFI_FORM_SPARSE)) {
+    memset(residuals, 0, count * value_nbytes);
     return;
   }
-  switch (value_nbytes) {
-  case 1:
-    restore_8(residuals, count, block);
-    break;
-  case 2:
-    restore_16(residuals, count, block);
-    break;
-  case 4:
-    restore_32(residuals, count, block);
-    break;
-  default:
-    restore_64(residuals, count, block);
+  const uint64_t one = block->form & GPUFI_FORM_PLAIN ? 1 : UINT64_MAX;
+  const uint64_t residual = one << block->shift;
+  for (size_t i = 0; i < count; i++) {
+    memcpy(residuals + i * value_nbytes, &residual, value_nbytes);
   }
 }
 

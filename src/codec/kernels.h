@@ -1,0 +1,111 @@
+/* The codec's inner loops, of which there is one table for each instruction set. All tables give
+ * the same bytes and the same verdicts; only the scalar one is complete by itself, and the others
+ * take from it what they have no faster version of.
+ *
+ * Vector loads and stores are of a fixed size, whatever the width of what they are for, so the
+ * functions say how far beyond their operands they may read (GPUFI_*_READ_NBYTES) or write
+ * (GPUFI_*_WRITE_NBYTES); whoever calls them provides for it, with copies at the ends of buffers
+ * that do not have so many bytes more. What is read too far is never used. */
+#ifndef GPUFI_CODEC_KERNELS_H
+#define GPUFI_CODEC_KERNELS_H
+
+#include "codec/format.h"
+#include "codec/widths.h"
+
+#include <stdbool.h>
+#include <stddef.h>
+
+/* Unpacking a group may read so many bytes from its first one on, whatever its width. */
+#define GPUFI_GROUP_READ_NBYTES 80
+
+/* Packing a group may write so many bytes from its first one on. */
+#define GPUFI_GROUP_WRITE_NBYTES 80
+
+/* The inverse prediction may read so many bytes past the last residual. */
+#define GPUFI_LINE_READ_NBYTES 64
+
+/* Expanding a list may read so many bytes past its last value. */
+#define GPUFI_EXPAND_READ_NBYTES 64
+
+/* How the next values are predicted. They may span several lines (lines.h) whose neighbours are the
+ * same; in the first of them they begin anywhere, in the others where the line starts. */
+typedef struct gpufi_line {
+  unsigned transform;
+  unsigned step;       /* values from one to the next along the line, 1 or 2; 0: not along it */
+  uint64_t offset;     /* what each residual is less by */
+  uint64_t carry[2];   /* the `step` values before (less their neighbours); 0 in later lines */
+  size_t left, length; /* values from here to the end of the line, and of each line after it */
+  uint8_t *above; /* inverse: null, or per value of the line the sum of all in the lines before it
+                     that are alike, to which these are added; one vector longer than the line */
+  unsigned plus_count, minus_count;
+  size_t plus[4], minus[3]; /* bytes back to the neighbours in earlier lines, and their signs */
+} gpufi_line;
+
+/* `count` residuals to raw values at `raw`, where earlier lines are already. The residuals are
+ * readable for GPUFI_LINE_READ_NBYTES more; `capacity` (>= count) values from `raw` on may be
+ * written, and those from `count` on are indeterminate. Advances `line` past the values. */
+typedef void gpufi_line_inverse_fn(const uint8_t *residuals, size_t count, size_t capacity,
+                                   gpufi_line *line, uint8_t *raw);
+
+/* Up to a block of raw values to residuals. Advances `line` past the values. */
+typedef void gpufi_line_forward_fn(const uint8_t *raw, size_t count, gpufi_line *line,
+                                   uint8_t *residuals);
+
+/* Whole groups of 8, the k-th `widths[k]` bytes, none wider than block->width, to residuals. Reads
+ * up to GPUFI_GROUP_READ_NBYTES from the first byte of each group on. */
+typedef void gpufi_unpack_fn(const uint8_t *in, const uint8_t *widths, size_t groups,
+                             const gpufi_block *block, uint8_t *residuals);
+
+/* As gpufi_block_pack. */
+typedef bool gpufi_pack_fn(const uint8_t *residuals, size_t count, uint8_t *out, size_t capacity,
+                           gpufi_block *block);
+
+/* Groups of 8 values, the k-th to `widths[k]` bytes. Returns where they end, and may write
+ * GPUFI_GROUP_WRITE_NBYTES more. */
+typedef uint8_t *gpufi_pack_groups_fn(const void *values, const uint8_t *widths, size_t groups,
+                                      uint8_t *out);
+
+/* `count` values: the next of `used` where the bit is set, else 0. `used` is readable for
+ * GPUFI_EXPAND_READ_NBYTES more, and bits from `count` on are 0. */
+typedef void gpufi_expand_fn(const uint8_t *bits, const uint8_t *used, size_t count,
+                             uint8_t *values);
+
+/* For each code, none above `last`: table[code], or the next of `escaped` where it is `last`, for
+ * which the table of GPUFI_CODES_MAX has 0. `escaped` is readable for GPUFI_EXPAND_READ_NBYTES
+ * more. */
+typedef void gpufi_symbols_fn(const uint8_t *codes, size_t count, const uint8_t *table,
+                              unsigned last, const uint8_t *escaped, uint8_t *symbols);
+
+/* The codes of a block to the widths of its groups and their total; `widths` has capacity for
+ * GPUFI_BLOCK_GROUPS. False if one is below width 1 or unused bits are not 0. May read 32 bytes
+ * past the codes. */
+typedef bool gpufi_read_codes_fn(const uint8_t *in, const gpufi_block *block, size_t groups,
+                                 uint8_t *widths, size_t *total);
+
+/* Adds the terms of words begin .. end - 1 of a chunk to its checksum. */
+typedef void gpufi_add_words_fn(const uint8_t *encoded, size_t begin, size_t end, uint64_t sums[2]);
+
+/* Arrays have an entry for each width of value: gpufi_value_index(). */
+typedef struct gpufi_cpu {
+  const char *name;
+  gpufi_add_words_fn *add_words;
+  gpufi_read_codes_fn *read_codes;
+  gpufi_unpack_fn *unpack[GPUFI_VALUE_WIDTHS];
+  gpufi_pack_fn *pack[GPUFI_VALUE_WIDTHS];
+  gpufi_pack_groups_fn *pack_groups[GPUFI_VALUE_WIDTHS];
+  gpufi_expand_fn *expand[GPUFI_VALUE_WIDTHS];
+  gpufi_symbols_fn *symbols;
+  /* Null: whole chunks at a time, by gpufi_predict_inverse and gpufi_predict_forward. */
+  gpufi_line_inverse_fn *inverse[GPUFI_VALUE_WIDTHS];
+  gpufi_line_forward_fn *forward[GPUFI_VALUE_WIDTHS];
+} gpufi_cpu;
+
+/* Each in the file of its name. */
+extern const gpufi_cpu gpufi_cpu_scalar;
+#if defined(__x86_64__)
+extern const gpufi_cpu gpufi_cpu_avx2, gpufi_cpu_avx512;
+#elif defined(__aarch64__)
+extern const gpufi_cpu gpufi_cpu_neon;
+#endif
+
+#endif

@@ -1,0 +1,24 @@
+/* The inner loops in plain C: the reference for all others, which take from here what they have no
+ * faster version of, and the ends of arrays that do not fill a vector. Thread-safety: re-entrant.
+ */
+#ifndef GPUFI_CODEC_SCALAR_H
+#define GPUFI_CODEC_SCALAR_H
+
+#include "codec/kernels.h"
+
+gpufi_add_words_fn gpufi_add_words_scalar;
+gpufi_read_codes_fn gpufi_read_codes_scalar;
+gpufi_symbols_fn gpufi_symbols_scalar;
+
+gpufi_unpack_fn gpufi_unpack_8_scalar, gpufi_unpack_16_scalar, gpufi_unpack_32_scalar,
+    gpufi_unpack_64_scalar;
+
+gpufi_pack_fn gpufi_pack_8_scalar, gpufi_pack_16_scalar, gpufi_pack_32_scalar, gpufi_pack_64_scalar;
+
+gpufi_pack_groups_fn gpufi_pack_groups_8_scalar, gpufi_pack_groups_16_scalar,
+    gpufi_pack_groups_32_scalar, gpufi_pack_groups_64_scalar;
+
+gpufi_expand_fn gpufi_expand_8_scalar, gpufi_expand_16_scalar, gpufi_expand_32_scalar,
+    gpufi_expand_64_scalar;
+
+#endif

@@ -1,0 +1,41 @@
+/* The mask of a sparse block: which of up to 1,024 values are not 0.
+ *
+ * Thread-safety: every function is re-entrant and holds no state. */
+#ifndef GPUFI_CODEC_SPARSE_H
+#define GPUFI_CODEC_SPARSE_H
+
+#include "codec/format.h"
+
+#include <gpufetch/gpufetch.h>
+
+typedef struct gpufi_mask {
+  uint8_t bits[GPUFI_BLOCK_GROUPS]; /* bit i % 8 of byte i / 8: value i is not 0 */
+  size_t used_count;                /* bits set */
+  size_t nbytes;                    /* as read; gpufi_mask_nbytes() before it is written */
+} gpufi_mask;
+
+/* How many of the values are not 0. */
+size_t gpufi_used_count(size_t value_nbytes, const uint8_t *values, size_t count);
+
+/* Bits and used_count of `count` (1 .. 1024) values. */
+void gpufi_mask_of(size_t value_nbytes, const uint8_t *values, size_t count, gpufi_mask *mask);
+
+/* Bytes of the mask in a block. */
+size_t gpufi_mask_nbytes(const gpufi_mask *mask, size_t count);
+
+void gpufi_mask_write(const gpufi_mask *mask, size_t count, uint8_t *out);
+
+/* Read the mask over `count` values at `in`, of which `in_nbytes` are readable, at chunk offset
+ * `at` (for the message). `in` is untrusted. */
+gpuf_status gpufi_mask_read(const uint8_t *in, size_t in_nbytes, size_t at, size_t count,
+                            gpufi_mask *mask, gpuf_error *err);
+
+/* The values that are not 0, to `used`, which has capacity for one more than these. */
+void gpufi_mask_compact(size_t value_nbytes, const uint8_t *values, size_t count, uint8_t *used);
+
+/* Worth trying: at least a quarter of the values are 0, but not all. */
+static inline bool gpufi_mask_pays(size_t used_count, size_t count) {
+  return used_count != 0 && 4 * used_count <= 3 * count;
+}
+
+#endif
