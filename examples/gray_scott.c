@@ -355,7 +355,8 @@ static void serve_step(gpuf_server *server, const simulation *s) {
 }
 
 static gpuf_server *serve_start(simulation *s, const char *name) {
-  const gpuf_server_options serve_options = {.name = name, .jupyterlab = true};
+  const gpuf_server_options serve_options = {
+      .struct_nbytes = sizeof(serve_options), .name = name, .jupyterlab = true};
   gpuf_server *server;
   CHECK(gpuf_server_start(&serve_options, &server, &error));
   for (int i = 0; i < PARAMETER_COUNT; i++) {
@@ -476,7 +477,7 @@ static double seconds_now(void) {
 /* `server` NULL: nobody watches. */
 static void run(simulation *s, const options *o, gpuf_server *server) {
   const int64_t first = s->step, cells = gpuf_tensor_count(&s->u);
-  gpuf_device_info info;
+  gpuf_device_info info = GPUF_DEVICE_INFO_INIT;
   double checkpoints = 0; /* seconds */
   CHECK(gpuf_device_get_info(s->device, &info, &error));
   printf("gray_scott on %s:%d (%s): %" PRId64 " x %" PRId64 " x %" PRId64 " cells, steps %" PRId64

@@ -83,7 +83,8 @@ static void slab_compute(slab *s, double at) {
 /* What a rank serves of itself: its rows without the ghosts, and where they lie in the wave. */
 static void slab_publish(const slab *s, gpuf_server *server) {
   const int64_t start[2] = {s->first_row, 0};
-  const gpuf_publish_options options = {.global_shape = s->shape, .start = start};
+  const gpuf_publish_options options = {
+      .struct_nbytes = sizeof(options), .global_shape = s->shape, .start = start};
   gpuf_tensor own = s->field;
   CHECK(gpuf_tensor_slice(&own, 0, 1, 1, s->rows, &error));
   CHECK(gpuf_server_publish(server, "u", &own, &options, &error));
@@ -131,7 +132,8 @@ int main(int argc, char **argv) {
 
   char name[32];
   gpuf_server *server;
-  const gpuf_server_options serve_options = {.name = name, .jupyterlab = true};
+  const gpuf_server_options serve_options = {
+      .struct_nbytes = sizeof(serve_options), .name = name, .jupyterlab = true};
   snprintf(name, sizeof(name), "wave-%" PRId64, rank);
   CHECK(gpuf_server_start(&serve_options, &server, &error));
   printf("serving: %s\n", gpuf_server_connection_file(server));

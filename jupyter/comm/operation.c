@@ -39,7 +39,7 @@ static gpufi_comm_code check_cast(const operation *o, gpuf_dtype dtype, gpuf_err
 static gpufi_comm_code copy_out(const operation *o, const gpuf_tensor *src, gpuf_dtype dtype,
                                 gpuf_error *err) {
   const size_t nbytes = (size_t)gpuf_tensor_count(src) * gpuf_dtype_nbytes(dtype);
-  const gpuf_copy_options options = {.cast = dtype != src->dtype};
+  const gpuf_copy_options options = {.struct_nbytes = sizeof(options), .cast = dtype != src->dtype};
   gpuf_tensor dst;
   gpuf_error cause;
   void *data;
@@ -130,7 +130,7 @@ static gpufi_comm_code run_overview(operation *o, gpuf_error *err) {
   const size_t array_count = method == GPUF_OVERVIEW_MINMAX ? 2 : 1;
   void *results[2] = {NULL, NULL};
   int64_t shape[GPUF_NDIM_MAX], count;
-  gpuf_counts counts;
+  gpuf_counts counts = GPUF_COUNTS_INIT;
   gpuf_error cause;
   gpufi_comm_code code = reduced_shape(o, cell_nbytes * array_count, shape, &count, err);
   for (size_t i = 0; i < array_count && code == COMM_OK; i++) {
@@ -176,15 +176,20 @@ static json_t *scalar_json(gpuf_dtype dtype, gpuf_scalar value) {
 
 static gpufi_comm_code run_stats(operation *o, gpuf_error *err) {
   const gpuf_dtype dtype = o->view.dtype;
-  gpuf_stats stats;
+  gpuf_stats stats = GPUF_STATS_INIT;
   gpuf_error cause;
   const gpuf_status status = gpuf_reduce_stats(&o->view, &stats, &cause);
   if (status != GPUF_OK) {
     return gpufi_comm_core_failure(status, "reduce", o->request->name, &cause, err);
   }
+  const gpuf_counts counts = {.struct_nbytes = sizeof(counts),
+                              .count = stats.count,
+                              .nan_count = stats.nan_count,
+                              .posinf_count = stats.posinf_count,
+                              .neginf_count = stats.neginf_count};
   set(o, "dtype", json_string(gpuf_dtype_name(dtype)));
   set(o, "shape", gpufi_comm_json_shape(o->view.shape, o->view.ndim));
-  set(o, "counts", counts_json(&stats.counts));
+  set(o, "counts", counts_json(&counts));
   set(o, "finite_count", gpufi_comm_json_u64(stats.finite_count));
   set(o, "zero_count", gpufi_comm_json_u64(stats.zero_count));
   set(o, "min", scalar_json(dtype, stats.min));
@@ -198,7 +203,7 @@ static gpufi_comm_code run_stats(operation *o, gpuf_error *err) {
 
 static gpufi_comm_code run_histogram(operation *o, gpuf_error *err) {
   const size_t bins = (size_t)o->request->bins;
-  gpuf_histogram_rest rest;
+  gpuf_histogram_rest rest = GPUF_HISTOGRAM_REST_INIT;
   gpuf_error cause;
   void *counts, *edges = NULL;
   gpufi_comm_code code =

@@ -64,7 +64,9 @@ gpufi_comm_code gpufi_comm_share_make(gpufi_comm *comm, const gpufi_comm_request
   if (!share) {
     return COMM_FAIL(err, COMM_BUSY, "no memory for a share: ask again later");
   }
-  const gpuf_share_options options = {.release = gpufi_comm_entry_share_end, .release_arg = entry};
+  const gpuf_share_options options = {.struct_nbytes = sizeof(options),
+                                      .release = gpufi_comm_entry_share_end,
+                                      .release_arg = entry};
   share->client = request->client;
   share->entry = entry;
   gpufi_comm_entry_share_begin(entry);

@@ -1,5 +1,6 @@
 /* Starting and stopping servers, and what a program calls on one. */
 #include "base/error.h"
+#include "base/struct.h"
 #include "server/server.h"
 
 #include <errno.h>
@@ -234,16 +235,18 @@ static gpuf_status release(gpuf_server *server, gpuf_error *err) {
 
 gpuf_status gpuf_server_start(const gpuf_server_options *options, gpuf_server **server,
                               gpuf_error *err) {
-  static const gpuf_server_options defaults;
+  gpuf_server_options own;
   char name[NAME_MAX_NBYTES + 1];
   default_name(name);
-  options = options ? options : &defaults;
   gpuf_status status = check_not_forked(err);
   if (status == GPUF_OK) {
-    status = check_options(options, err);
+    status = gpufi_struct_read(&own, sizeof(own), options, "GPUF_SERVER_OPTIONS_INIT", err);
   }
-  if (status == GPUF_OK && options->name) {
-    status = check_name(options->name, err);
+  if (status == GPUF_OK) {
+    status = check_options(&own, err);
+  }
+  if (status == GPUF_OK && own.name) {
+    status = check_name(own.name, err);
   }
   if (status != GPUF_OK) {
     return status;
@@ -253,11 +256,11 @@ gpuf_status gpuf_server_start(const gpuf_server_options *options, gpuf_server **
     return gpufi_fail(err, GPUF_ERR_NO_MEMORY, 0, "no memory for a server");
   }
   created->wake_fd = created->connection.lock_fd = -1;
-  created->shutdown = options->shutdown;
-  created->shutdown_arg = options->shutdown_arg;
-  created->log = options->log;
-  created->log_arg = options->log_arg;
-  status = start(created, options, options->name ? options->name : name, err);
+  created->shutdown = own.shutdown;
+  created->shutdown_arg = own.shutdown_arg;
+  created->log = own.log;
+  created->log_arg = own.log_arg;
+  status = start(created, &own, own.name ? own.name : name, err);
   if (status != GPUF_OK) {
     release(created, NULL);
     return status;
@@ -295,14 +298,17 @@ const char *gpuf_server_name(const gpuf_server *server) {
 
 gpuf_status gpuf_server_publish(gpuf_server *server, const char *name, const gpuf_tensor *tensor,
                                 const gpuf_publish_options *options, gpuf_error *err) {
-  gpufi_comm_publish_options own = {0};
-  if (options) {
-    own.global_shape = options->global_shape;
-    own.start = options->start;
-    own.release = options->release;
-    own.release_arg = options->release_arg;
+  gpuf_publish_options own;
+  const gpuf_status status =
+      gpufi_struct_read(&own, sizeof(own), options, "GPUF_PUBLISH_OPTIONS_INIT", err);
+  if (status != GPUF_OK) {
+    return status;
   }
-  return gpufi_comm_publish(server->comms.dispatcher, name, tensor, &own, err);
+  const gpufi_comm_publish_options entry = {.global_shape = own.global_shape,
+                                            .start = own.start,
+                                            .release = own.release,
+                                            .release_arg = own.release_arg};
+  return gpufi_comm_publish(server->comms.dispatcher, name, tensor, &entry, err);
 }
 
 gpuf_status gpuf_server_publish_int64(gpuf_server *server, const char *name, int64_t value,

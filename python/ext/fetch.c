@@ -94,7 +94,8 @@ static gpuf_status check_request(const gpuf_tensor *tensor, const request *wante
 }
 
 static gpuf_copy_options copy_options(const request *wanted) {
-  return (gpuf_copy_options){.cast = wanted->dtype != 0, .via = wanted->via};
+  return (gpuf_copy_options){
+      .struct_nbytes = sizeof(gpuf_copy_options), .cast = wanted->dtype != 0, .via = wanted->via};
 }
 
 static PyObject *fetch_fresh(gpufi_py_state *state, const gpuf_tensor *tensor,

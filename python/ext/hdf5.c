@@ -106,7 +106,7 @@ static PyObject *h5_write(PyObject *module, PyObject *args) {
   PyObject *x, *chunks, *phil;
   int codec;
   int64_t chunk[GPUF_NDIM_MAX];
-  gpuf_h5_options options = {0};
+  gpuf_h5_options options = GPUF_H5_OPTIONS_INIT;
   gpufi_py_h5_lock lock = {0};
   gpufi_py_import import = {0};
   gpuf_status status;
@@ -132,7 +132,7 @@ static PyObject *h5_write_region(PyObject *module, PyObject *args) {
   long long dataset;
   PyObject *start_arg, *x, *phil;
   int64_t start[GPUF_NDIM_MAX];
-  gpuf_h5_options options = {0};
+  gpuf_h5_options options = GPUF_H5_OPTIONS_INIT;
   gpufi_py_h5_lock lock = {0};
   gpufi_py_import import = {0};
   gpuf_status status;
@@ -309,7 +309,7 @@ static PyObject *h5_read(PyObject *module, PyObject *args) {
   PyObject *result = NULL;
   region part;
   gpuf_tensor tensor;
-  gpuf_h5_options options = {0};
+  gpuf_h5_options options = GPUF_H5_OPTIONS_INIT;
   gpufi_py_h5_lock lock = {0};
   gpufi_py_import import = {0};
   gpuf_status status;

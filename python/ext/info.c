@@ -35,7 +35,7 @@ static PyObject *capability(const gpuf_device_info *info) {
 }
 
 static PyObject *device_info(const gpufi_py_state *state, gpuf_device device) {
-  gpuf_device_info info;
+  gpuf_device_info info = GPUF_DEVICE_INFO_INIT;
   gpuf_error err;
   gpuf_status status;
   char text[32];
@@ -92,8 +92,8 @@ static PyObject *backend_info(const gpufi_py_state *state, gpuf_device_kind kind
 }
 
 static PyObject *pool_stats(PyObject *module, PyObject *unused) {
-  gpuf_pool_stats stats;
-  gpuf_pool_get_stats(&stats);
+  gpuf_pool_stats stats = GPUF_POOL_STATS_INIT;
+  gpuf_pool_get_stats(&stats, NULL);
   PyObject *dict = PyDict_New();
   if (!dict || set(dict, "cap_nbytes", PyLong_FromSize_t(stats.cap_nbytes)) < 0 ||
       set(dict, "reserved_nbytes", PyLong_FromSize_t(stats.reserved_nbytes)) < 0 ||

@@ -117,7 +117,7 @@ static int parse_shape(PyObject *object, const gpuf_tensor *tensor, int64_t *sha
 static PyObject *overview_of(gpufi_py_state *state, const gpuf_tensor *tensor,
                              gpuf_overview_how how, const int64_t *shape) {
   const gpuf_dtype dtype = gpuf_overview_dtype(tensor->dtype, how);
-  gpuf_counts counts;
+  gpuf_counts counts = GPUF_COUNTS_INIT;
   gpuf_error err;
   gpuf_status status;
   PyObject *low = new_overview(state, tensor, dtype, shape);
@@ -172,21 +172,20 @@ static PyObject *scalar(gpuf_dtype dtype, gpuf_scalar value) {
 }
 
 static PyObject *stats_dict(gpuf_dtype dtype, const gpuf_stats *s) {
-  return Py_BuildValue("{sKsKsKsKsKsKsNsNsNsNsdsd}", "count", (unsigned long long)s->counts.count,
-                       "nan_count", (unsigned long long)s->counts.nan_count, "posinf_count",
-                       (unsigned long long)s->counts.posinf_count, "neginf_count",
-                       (unsigned long long)s->counts.neginf_count, "finite_count",
-                       (unsigned long long)s->finite_count, "zero_count",
-                       (unsigned long long)s->zero_count, "min", scalar(dtype, s->min), "max",
-                       scalar(dtype, s->max), "finite_min", scalar(dtype, s->finite_min),
-                       "finite_max", scalar(dtype, s->finite_max), "mean", s->mean, "variance",
-                       s->variance);
+  return Py_BuildValue(
+      "{sKsKsKsKsKsKsNsNsNsNsdsd}", "count", (unsigned long long)s->count, "nan_count",
+      (unsigned long long)s->nan_count, "posinf_count", (unsigned long long)s->posinf_count,
+      "neginf_count", (unsigned long long)s->neginf_count, "finite_count",
+      (unsigned long long)s->finite_count, "zero_count", (unsigned long long)s->zero_count, "min",
+      scalar(dtype, s->min), "max", scalar(dtype, s->max), "finite_min",
+      scalar(dtype, s->finite_min), "finite_max", scalar(dtype, s->finite_max), "mean", s->mean,
+      "variance", s->variance);
 }
 
 static PyObject *py_stats(PyObject *module, PyObject *object) {
   gpufi_py_state *state = gpufi_py_state_of_module(module);
   gpufi_py_import import = {0};
-  gpuf_stats stats;
+  gpuf_stats stats = GPUF_STATS_INIT;
   gpuf_error err;
   gpuf_status status;
   if (gpufi_py_adapter_import(state, object, &import) < 0) {
@@ -221,7 +220,7 @@ static int parse_range(PyObject *object, double *range) {
 static PyObject *histogram_of(gpufi_py_state *state, const gpuf_tensor *tensor, int64_t bin_count,
                               const double *range) {
   const int64_t edge_count = bin_count + 1;
-  gpuf_histogram_rest rest;
+  gpuf_histogram_rest rest = GPUF_HISTOGRAM_REST_INIT;
   gpuf_error err;
   gpuf_status status;
   PyObject *bins = new_array(state, GPUF_DTYPE_UINT64, 1, &bin_count);

@@ -107,7 +107,7 @@ static bool parse_options(PyObject *args, PyObject *kwargs, gpuf_server_options 
 }
 
 static PyObject *serve_start(PyObject *module, PyObject *args, PyObject *kwargs) {
-  gpuf_server_options options = {0};
+  gpuf_server_options options = GPUF_SERVER_OPTIONS_INIT;
   PyObject *log = Py_None, *shutdown = Py_None;
   gpuf_error err;
   gpuf_status status;
@@ -182,6 +182,7 @@ static PyObject *serve_publish(PyObject *module, PyObject *args) {
     return NULL;
   }
   const gpuf_publish_options options = {
+      .struct_nbytes = sizeof(options),
       .release = gpufi_py_release_owner,
       .release_arg = source.keepalive,
       .start = is_part ? part_start : NULL,

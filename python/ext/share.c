@@ -66,6 +66,7 @@ static PyObject *share_export(PyObject *module, PyObject *args) {
     return NULL;
   }
   const gpuf_share_options options = {
+      .struct_nbytes = sizeof(options),
       .readonly = source.readonly,
       .copy = copy,
       .release = copy ? NULL : gpufi_py_release_owner,
@@ -143,7 +144,7 @@ int gpufi_py_share_check(const gpufi_py_state *state, PyObject *keepalive) {
 static PyObject *share_attach(PyObject *module, PyObject *bytes) {
   const gpufi_py_state *state = gpufi_py_state_of_module(module);
   gpuf_share_handle handle;
-  gpuf_share_info info;
+  gpuf_share_info info = GPUF_SHARE_INFO_INIT;
   gpuf_attachment *attachment;
   gpuf_tensor tensor;
   gpuf_error err;
@@ -201,7 +202,7 @@ static PyObject *share_parse(PyObject *module, PyObject *args) {
 static PyObject *share_describe(PyObject *module, PyObject *bytes) {
   const gpufi_py_state *state = gpufi_py_state_of_module(module);
   gpuf_share_handle handle;
-  gpuf_share_info info;
+  gpuf_share_info info = GPUF_SHARE_INFO_INIT;
   gpuf_error err;
   char device[32];
   if (handle_from_bytes(bytes, &handle) < 0) {

@@ -27,7 +27,7 @@ static int import_source(gpufi_py_state *state, PyObject *object, gpufi_py_impor
 /* The memory on `device` and the copy into it. `target` is filled. */
 static gpuf_status alloc_and_copy(const gpuf_tensor *source, gpuf_device device, gpuf_dtype dtype,
                                   gpuf_tensor *target, void **d_data, gpuf_error *err) {
-  const gpuf_copy_options options = {.cast = true};
+  const gpuf_copy_options options = {.struct_nbytes = sizeof(options), .cast = true};
   gpuf_status status = gpuf_tensor_check(source, err);
   if (status == GPUF_OK) { /* with the right size, before there is memory */
     status = gpuf_tensor_init(target, (void *)1, device, dtype, source->ndim, source->shape, err);

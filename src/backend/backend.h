@@ -42,6 +42,7 @@ typedef struct gpufi_backend {
 
   /* Number of devices (> 0), or GPUF_ERR_NO_DEVICE and why. Cheap after the first call. */
   gpuf_status (*device_count)(int32_t *count, gpuf_error *err);
+  /* *info is all zeros before; struct_nbytes is the caller's. */
   gpuf_status (*device_info)(int32_t device, gpuf_device_info *info, gpuf_error *err);
   /* The device whose memory `ptr` points into; GPUF_ERR_INVALID if it is none's. */
   gpuf_status (*device_of)(const void *ptr, int32_t *device, gpuf_error *err);

@@ -5,6 +5,7 @@
 #include <stdlib.h>
 
 #include "base/error.h"
+#include "base/struct.h"
 
 /* Up to here the copy runs on the producer's own stream: no second stream has to be joined. */
 #define SAME_STREAM_NBYTES_MAX ((size_t)1 << 20)
@@ -15,7 +16,7 @@ static bool is_cpu(const gpuf_tensor *tensor) {
 
 static gpuf_status check_same_elements(const gpuf_tensor *dst, const gpuf_tensor *src,
                                        const gpuf_copy_options *options, gpuf_error *err) {
-  if (dst->dtype != src->dtype && !(options && options->cast)) {
+  if (dst->dtype != src->dtype && !options->cast) {
     return gpufi_fail(err, GPUF_ERR_INVALID, 0,
                       "the destination's dtype is %s and the source's %s; they must be equal, "
                       "unless options.cast is set",
@@ -83,12 +84,17 @@ static gpuf_status check_arguments(const gpuf_tensor *dst, const gpuf_tensor *sr
                       gpuf_device_kind_name(dst->device.kind), dst->device.index,
                       gpuf_device_kind_name(src->device.kind), src->device.index);
   }
-  if (options && (options->thread_count < 0 || options->thread_count > GPUFI_COPY_THREADS_MAX)) {
+  if (options->thread_count < 0 || options->thread_count > GPUFI_COPY_THREADS_MAX) {
     return gpufi_fail(err, GPUF_ERR_INVALID, 0,
                       "options.thread_count is %" PRId32 "; it must be 0 to %d",
                       options->thread_count, GPUFI_COPY_THREADS_MAX);
   }
-  return options ? check_via(options->via, is_cpu(src), is_cpu(dst), err) : GPUF_OK;
+  return check_via(options->via, is_cpu(src), is_cpu(dst), err);
+}
+
+gpuf_status gpufi_copy_options_read(gpuf_copy_options *own, const gpuf_copy_options *given,
+                                    gpuf_error *err) {
+  return gpufi_struct_read(own, sizeof(*own), given, "GPUF_COPY_OPTIONS_INIT", err);
 }
 
 gpuf_status gpufi_copy_plan(gpufi_copy *copy, const gpuf_tensor *dst, const gpuf_tensor *src,
@@ -104,9 +110,9 @@ gpuf_status gpufi_copy_plan(gpufi_copy *copy, const gpuf_tensor *dst, const gpuf
   }
   status = gpufi_plan(copy, dst, src, options, err);
   if (status == GPUF_OK) {
-    *carrier = options && options->via == GPUF_VIA_CODEC ? GPUFI_CARRIER_CODED
-               : copy->host_pinned                       ? GPUFI_CARRIER_DIRECT
-                                                         : GPUFI_CARRIER_STAGED;
+    *carrier = options->via == GPUF_VIA_CODEC ? GPUFI_CARRIER_CODED
+               : copy->host_pinned            ? GPUFI_CARRIER_DIRECT
+                                              : GPUFI_CARRIER_STAGED;
   }
   return status;
 }
@@ -200,8 +206,13 @@ static gpuf_status start(gpuf_future *future, const gpuf_tensor *dst, const gpuf
 gpuf_status gpuf_copy(const gpuf_tensor *dst, const gpuf_tensor *src,
                       const gpuf_copy_options *options, gpuf_error *err) {
   gpuf_future future;
+  gpuf_copy_options own;
+  gpuf_status status = gpufi_copy_options_read(&own, options, err);
+  if (status != GPUF_OK) {
+    return status;
+  }
   gpufi_future_init(&future);
-  gpuf_status status = start(&future, dst, src, options, true, err);
+  status = start(&future, dst, src, &own, true, err);
   if (status == GPUF_OK) {
     if (future.run) {
       future.run(&future);
@@ -216,13 +227,18 @@ gpuf_status gpuf_copy(const gpuf_tensor *dst, const gpuf_tensor *src,
 
 gpuf_status gpuf_copy_async(const gpuf_tensor *dst, const gpuf_tensor *src,
                             const gpuf_copy_options *options, gpuf_future **out, gpuf_error *err) {
+  gpuf_copy_options own;
   *out = NULL;
+  gpuf_status status = gpufi_copy_options_read(&own, options, err);
+  if (status != GPUF_OK) {
+    return status;
+  }
   gpuf_future *future = malloc(sizeof(*future));
   if (!future) {
     return gpufi_fail(err, GPUF_ERR_NO_MEMORY, 0, "no host memory for a future");
   }
   gpufi_future_init(future);
-  const gpuf_status status = start(future, dst, src, options, false, err);
+  status = start(future, dst, src, &own, false, err);
   if (status == GPUF_OK) {
     *out = future;
   } else {

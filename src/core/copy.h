@@ -44,6 +44,9 @@ typedef enum gpufi_carrier {
   GPUFI_CARRIER_CODED,  /* the same, by way of the codec */
 } gpufi_carrier;
 
+/* copy.c: the caller's options (NULL: the defaults), complete. Everything below takes those. */
+gpuf_status gpufi_copy_options_read(gpuf_copy_options *own, const gpuf_copy_options *given,
+                                    gpuf_error *err);
 /* copy.c: check, and plan what a device takes part in; *copy is filled for that only. */
 gpuf_status gpufi_copy_plan(gpufi_copy *copy, const gpuf_tensor *dst, const gpuf_tensor *src,
                             const gpuf_copy_options *options, gpufi_carrier *carrier,

@@ -5,6 +5,7 @@
 
 #include "backend/host/host.h"
 #include "base/error.h"
+#include "base/struct.h"
 #include "core/lane.h"
 #include "core/runtime.h"
 
@@ -24,8 +25,18 @@ const char *gpuf_device_kind_name(gpuf_device_kind kind) {
 
 gpuf_status gpuf_device_get_info(gpuf_device device, gpuf_device_info *info, gpuf_error *err) {
   const gpufi_backend *backend;
-  const gpuf_status status = gpufi_backend_for(device, &backend, err);
-  return status == GPUF_OK ? backend->device_info(device.index, info, err) : status;
+  gpuf_device_info own = {0};
+  gpuf_status status = gpufi_struct_check(info, sizeof(own), "GPUF_DEVICE_INFO_INIT", err);
+  if (status == GPUF_OK) {
+    status = gpufi_backend_for(device, &backend, err);
+  }
+  if (status == GPUF_OK) {
+    status = backend->device_info(device.index, &own, err);
+  }
+  if (status == GPUF_OK) {
+    gpufi_struct_write(info, &own, sizeof(own));
+  }
+  return status;
 }
 
 gpuf_status gpuf_device_of(const void *d_ptr, gpuf_device *device, gpuf_error *err) {

@@ -226,17 +226,21 @@ static gpuf_status finish(group *groups, gpuf_status status, gpuf_error *err) {
 gpuf_status gpuf_copy_many(const gpuf_tensor *dsts, const gpuf_tensor *srcs, size_t count,
                            const gpuf_copy_options *options, gpuf_error *err) {
   group *groups = NULL;
-  gpuf_status status = GPUF_OK;
+  gpuf_copy_options own;
+  gpuf_status status = gpufi_copy_options_read(&own, options, err);
+  if (status != GPUF_OK) {
+    return status;
+  }
   for (size_t i = 0; i < count && status == GPUF_OK; i++) {
     gpufi_copy copy;
     gpuf_error inner;
     gpufi_carrier carrier;
-    status = gpufi_copy_plan(&copy, &dsts[i], &srcs[i], options, &carrier, &inner);
+    status = gpufi_copy_plan(&copy, &dsts[i], &srcs[i], &own, &carrier, &inner);
     if (status == GPUF_OK && carrier == GPUFI_CARRIER_DIRECT) {
       status = add(&groups, &copy, i, &inner);
     } else if (status == GPUF_OK) {
       give_scratch(groups);
-      status = gpuf_copy(&dsts[i], &srcs[i], options, &inner);
+      status = gpuf_copy(&dsts[i], &srcs[i], &own, &inner);
     }
     if (status != GPUF_OK) {
       fail_at(err, &inner, i, i);

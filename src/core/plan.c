@@ -101,7 +101,7 @@ static void plan_pieces(gpufi_copy *copy, const gpuf_copy_options *options) {
   const size_t element_nbytes = copy->host_layout.element_nbytes;
   const gpufi_strided *layout = &copy->device_layout;
   size_t nbytes = piece_limit(copy);
-  if (options && options->chunk_nbytes > 0) {
+  if (options->chunk_nbytes > 0) {
     nbytes = gpufi_min_nbytes(options->chunk_nbytes, nbytes);
   }
   nbytes -= nbytes % element_nbytes;
@@ -111,7 +111,7 @@ static void plan_pieces(gpufi_copy *copy, const gpuf_copy_options *options) {
   }
   copy->piece_nbytes = nbytes > 0 ? nbytes : element_nbytes;
   const size_t piece_count = (copy->nbytes + copy->piece_nbytes - 1) / copy->piece_nbytes;
-  int32_t threads = options ? options->thread_count : 0;
+  int32_t threads = options->thread_count;
   if (threads == 0) {
     threads = (int32_t)gpufi_min_nbytes((size_t)gpufi_cpu_count(), DEFAULT_THREAD_COUNT_MAX);
   }
@@ -148,7 +148,6 @@ gpuf_status gpufi_plan(gpufi_copy *copy, const gpuf_tensor *dst, const gpuf_tens
   copy->route = choose_route(copy);
   copy->host_pinned = gpufi_strided_is_contiguous(&copy->host_layout) && is_pinned(copy);
   plan_pieces(copy, options);
-  return options && options->via == GPUF_VIA_CODEC
-             ? gpufi_coded_plan(copy, &host_side, options, err)
-             : GPUF_OK;
+  return options->via == GPUF_VIA_CODEC ? gpufi_coded_plan(copy, &host_side, options, err)
+                                        : GPUF_OK;
 }

@@ -18,6 +18,7 @@
 #include <unistd.h>
 
 #include "base/error.h"
+#include "base/struct.h"
 #include "base/system.h"
 #include "core/pinned.h"
 #include "core/runtime.h"
@@ -376,15 +377,20 @@ void gpuf_pool_release(void *ptr) {
   }
 }
 
-void gpuf_pool_get_stats(gpuf_pool_stats *out) {
-  if (gpufi_forked()) {
-    memset(out, 0, sizeof(*out));
-    return;
+gpuf_status gpuf_pool_get_stats(gpuf_pool_stats *out, gpuf_error *err) {
+  gpuf_pool_stats own = {0}; /* after fork() the pool is the parent's: there is nothing to count */
+  const gpuf_status status = gpufi_struct_check(out, sizeof(own), "GPUF_POOL_STATS_INIT", err);
+  if (status != GPUF_OK) {
+    return status;
   }
-  pthread_mutex_lock(&pool_lock);
-  ensure_cap();
-  *out = stats;
-  pthread_mutex_unlock(&pool_lock);
+  if (!gpufi_forked()) {
+    pthread_mutex_lock(&pool_lock);
+    ensure_cap();
+    own = stats;
+    pthread_mutex_unlock(&pool_lock);
+  }
+  gpufi_struct_write(out, &own, sizeof(own));
+  return GPUF_OK;
 }
 
 void gpuf_pool_trim(size_t keep_nbytes) {

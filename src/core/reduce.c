@@ -7,6 +7,7 @@
 #include <string.h>
 
 #include "base/error.h"
+#include "base/struct.h"
 
 static gpuf_status check_source(const gpuf_tensor *src, gpuf_error *err) {
   const gpuf_status status = gpuf_tensor_check(src, err);
@@ -90,7 +91,11 @@ gpuf_status gpuf_reduce_overview(const gpuf_tensor *src, gpuf_overview_how how,
                                  const int64_t *shape, void *result, void *result_max,
                                  gpuf_counts *counts, gpuf_error *err) {
   int64_t cell_count;
-  gpuf_status status = check_overview(src, how, result, result_max, err);
+  gpuf_status status =
+      counts ? gpufi_struct_check(counts, sizeof(*counts), "GPUF_COUNTS_INIT", err) : GPUF_OK;
+  if (status == GPUF_OK) {
+    status = check_overview(src, how, result, result_max, err);
+  }
   if (status == GPUF_OK) {
     status = check_cells(src, shape, &cell_count, err);
   }
@@ -109,10 +114,11 @@ gpuf_status gpuf_reduce_overview(const gpuf_tensor *src, gpuf_overview_how how,
   }
   if (status == GPUF_OK && counts) {
     const int64_t taken = how == GPUF_OVERVIEW_FIRST ? cell_count : gpuf_tensor_count(src);
-    *counts = (gpuf_counts){.count = (uint64_t)taken,
-                            .nan_count = head.nan_count,
-                            .posinf_count = head.high_count,
-                            .neginf_count = head.low_count};
+    const gpuf_counts own = {.count = (uint64_t)taken,
+                             .nan_count = head.nan_count,
+                             .posinf_count = head.high_count,
+                             .neginf_count = head.low_count};
+    gpufi_struct_write(counts, &own, sizeof(own));
   }
   return status;
 }
@@ -131,7 +137,7 @@ static gpuf_scalar scalar_of(gpuf_dtype dtype, gpufi_reduce_number value) {
 }
 
 static gpuf_stats stats_of_none(gpuf_dtype dtype) {
-  gpuf_stats stats = {.mean = NAN, .variance = NAN};
+  gpuf_stats stats = {.struct_nbytes = sizeof(stats), .mean = NAN, .variance = NAN};
   if (!is_integral(dtype)) {
     stats.min.f64 = stats.max.f64 = stats.finite_min.f64 = stats.finite_max.f64 = NAN;
   }
@@ -142,10 +148,10 @@ static gpuf_stats stats_from(gpuf_dtype dtype, const gpufi_reduce_stats *raw) {
   gpuf_stats stats = stats_of_none(dtype);
   stats.finite_count = raw->finite_count;
   stats.zero_count = raw->zero_count;
-  stats.counts.nan_count = raw->nan_count;
-  stats.counts.neginf_count = raw->low_count;
-  stats.counts.posinf_count = raw->high_count;
-  stats.counts.count = raw->finite_count + raw->nan_count + raw->low_count + raw->high_count;
+  stats.nan_count = raw->nan_count;
+  stats.neginf_count = raw->low_count;
+  stats.posinf_count = raw->high_count;
+  stats.count = raw->finite_count + raw->nan_count + raw->low_count + raw->high_count;
   if (raw->finite_count > 0) {
     stats.finite_min = stats.min = scalar_of(dtype, raw->extremes.low);
     stats.finite_max = stats.max = scalar_of(dtype, raw->extremes.high);
@@ -163,7 +169,7 @@ static gpuf_stats stats_from(gpuf_dtype dtype, const gpufi_reduce_stats *raw) {
   return stats;
 }
 
-gpuf_status gpuf_reduce_stats(const gpuf_tensor *src, gpuf_stats *stats, gpuf_error *err) {
+static gpuf_status take_stats(const gpuf_tensor *src, gpuf_stats *stats, gpuf_error *err) {
   gpuf_status status = check_source(src, err);
   if (status != GPUF_OK) {
     return status;
@@ -185,6 +191,18 @@ gpuf_status gpuf_reduce_stats(const gpuf_tensor *src, gpuf_stats *stats, gpuf_er
   return status;
 }
 
+gpuf_status gpuf_reduce_stats(const gpuf_tensor *src, gpuf_stats *stats, gpuf_error *err) {
+  gpuf_stats own;
+  gpuf_status status = gpufi_struct_check(stats, sizeof(own), "GPUF_STATS_INIT", err);
+  if (status == GPUF_OK) {
+    status = take_stats(src, &own, err);
+  }
+  if (status == GPUF_OK) {
+    gpufi_struct_write(stats, &own, sizeof(own));
+  }
+  return status;
+}
+
 /* --- Histogram ------------------------------------------------------------- */
 
 static double scalar_number(gpuf_dtype dtype, gpuf_scalar value) {
@@ -196,7 +214,7 @@ static double scalar_number(gpuf_dtype dtype, gpuf_scalar value) {
 
 static gpuf_status find_range(const gpuf_tensor *src, double range[2], gpuf_error *err) {
   gpuf_stats stats;
-  const gpuf_status status = gpuf_reduce_stats(src, &stats, err);
+  const gpuf_status status = take_stats(src, &stats, err);
   if (status == GPUF_OK) {
     const bool some = stats.finite_count > 0;
     range[0] = some ? scalar_number(src->dtype, stats.finite_min) : 0.0;
@@ -254,7 +272,8 @@ static gpuf_status count_bins(const gpuf_tensor *src, int64_t bin_count, const d
     gpufi_reduce_plan(&job, src, NULL, &base);
     status = gpufi_reduce_run(&job, src, base, edges, &head, planes, err);
   }
-  *rest = (gpuf_histogram_rest){head.nan_count, head.low_count, head.high_count};
+  *rest = (gpuf_histogram_rest){
+      .nan_count = head.nan_count, .under_count = head.low_count, .over_count = head.high_count};
   return status;
 }
 
@@ -264,7 +283,11 @@ gpuf_status gpuf_reduce_histogram(const gpuf_tensor *src, int64_t bin_count, con
   double limits[2];
   double *own_edges = NULL;
   gpuf_histogram_rest outside;
-  gpuf_status status = check_source(src, err);
+  gpuf_status status =
+      rest ? gpufi_struct_check(rest, sizeof(*rest), "GPUF_HISTOGRAM_REST_INIT", err) : GPUF_OK;
+  if (status == GPUF_OK) {
+    status = check_source(src, err);
+  }
   if (status == GPUF_OK && (bin_count < 1 || bin_count > GPUF_HISTOGRAM_BINS_MAX)) {
     status = gpufi_fail(err, GPUF_ERR_INVALID, 0, "%" PRId64 " bins; a histogram has 1 to %" PRId64,
                         bin_count, GPUF_HISTOGRAM_BINS_MAX);
@@ -292,7 +315,7 @@ gpuf_status gpuf_reduce_histogram(const gpuf_tensor *src, int64_t bin_count, con
     memcpy(edges, own_edges, ((size_t)bin_count + 1) * sizeof(*edges));
   }
   if (status == GPUF_OK && rest) {
-    *rest = outside;
+    gpufi_struct_write(rest, &outside, sizeof(outside));
   }
   free(own_edges);
   return status;

@@ -3,7 +3,8 @@
 #include "base/error.h"
 #include "hdf5/internal.h"
 
-static const gpuf_copy_options one_thread = {.thread_count = 1};
+static const gpuf_copy_options one_thread = {.struct_nbytes = sizeof(one_thread),
+                                             .thread_count = 1};
 
 static gpuf_status begin_chunk(const gpufi_h5_move *move, gpufi_h5_slot *slot, void *scratch,
                                gpuf_error *err) {

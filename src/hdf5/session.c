@@ -1,6 +1,7 @@
 /* One public call's dealings with HDF5: the caller's lock, the error stack, the filter. */
 #include "../../hdf5_filter/filter.h"
 #include "base/error.h"
+#include "base/struct.h"
 #include "hdf5/internal.h"
 
 #include <stdarg.h>
@@ -12,8 +13,10 @@
 gpuf_status gpufi_h5_session_init(gpufi_h5_session *session, const gpuf_h5_options *options,
                                   gpuf_error *err) {
   memset(session, 0, sizeof(*session));
-  if (options) {
-    session->options = *options;
+  const gpuf_status status = gpufi_struct_read(&session->options, sizeof(session->options), options,
+                                               "GPUF_H5_OPTIONS_INIT", err);
+  if (status != GPUF_OK) {
+    return status;
   }
   if (!session->options.lock != !session->options.unlock) {
     return gpufi_fail(err, GPUF_ERR_INVALID, 0,

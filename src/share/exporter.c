@@ -5,6 +5,7 @@
 #include <sys/random.h>
 
 #include "base/error.h"
+#include "base/struct.h"
 #include "core/runtime.h"
 #include "share/attach.h"
 #include "share/service.h"
@@ -126,11 +127,12 @@ gpuf_status gpuf_share(const gpuf_tensor *tensor, const gpuf_share_options *opti
                        gpuf_share_handle *handle, gpuf_error *err) {
   gpufi_share_memory memory = {.tensor = *tensor};
   gpufi_share_fields fields = {0};
-  if (options) {
-    memory.options = *options;
-    fields.readonly = options->readonly;
+  gpuf_status status = gpufi_struct_read(&memory.options, sizeof(memory.options), options,
+                                         "GPUF_SHARE_OPTIONS_INIT", err);
+  if (status == GPUF_OK) {
+    fields.readonly = memory.options.readonly;
+    status = prepare(&memory, &fields, err);
   }
-  gpuf_status status = prepare(&memory, &fields, err);
   if (status == GPUF_OK) {
     status = gpufi_share_add(&memory, &fields, handle, err);
   }

@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include "base/error.h"
+#include "base/struct.h"
 
 #define MAGIC 0x48534647u /* "GFSH" */
 #define VERSION 1
@@ -201,14 +202,18 @@ gpuf_status gpufi_share_decode(const gpuf_share_handle *handle, gpufi_share_fiel
 gpuf_status gpuf_share_describe(const gpuf_share_handle *handle, gpuf_share_info *info,
                                 gpuf_error *err) {
   gpufi_share_fields fields;
-  const gpuf_status status = gpufi_share_decode(handle, &fields, err);
+  gpuf_status status = gpufi_struct_check(info, sizeof(*info), "GPUF_SHARE_INFO_INIT", err);
   if (status == GPUF_OK) {
-    *info = (gpuf_share_info){fields.tensor,
-                              (size_t)fields.allocation_nbytes,
-                              (size_t)fields.offset_nbytes,
-                              fields.generation,
-                              fields.process_id,
-                              fields.readonly};
+    status = gpufi_share_decode(handle, &fields, err);
+  }
+  if (status == GPUF_OK) {
+    const gpuf_share_info own = {.tensor = fields.tensor,
+                                 .allocation_nbytes = (size_t)fields.allocation_nbytes,
+                                 .offset_nbytes = (size_t)fields.offset_nbytes,
+                                 .generation = fields.generation,
+                                 .process_id = fields.process_id,
+                                 .readonly = fields.readonly};
+    gpufi_struct_write(info, &own, sizeof(own));
   }
   return status;
 }

@@ -47,7 +47,8 @@ static void every_pair_of_types_agrees_with_the_reference(void) {
   transfer(d_ptr, source, true);
   for (int pair = 0; pair < GPUF_DTYPE_MAX * GPUF_DTYPE_MAX; pair++) {
     const gpufi_cast cast = {1 + pair / GPUF_DTYPE_MAX, 1 + pair % GPUF_DTYPE_MAX};
-    const gpuf_copy_options options = {.cast = true, .chunk_nbytes = pair % 3 ? 0 : 5000};
+    const gpuf_copy_options options = {
+        .struct_nbytes = sizeof(options), .cast = true, .chunk_nbytes = pair % 3 ? 0 : 5000};
     if (cast.from == cast.to || !is_real(cast.from) || !gpufi_cast_offered(cast)) {
       continue;
     }
@@ -78,7 +79,8 @@ static void every_pair_of_types_is_cast_on_the_way_to_a_device(void) {
   fill_random(source, sizeof(source), 3);
   for (int pair = 0; pair < GPUF_DTYPE_MAX * GPUF_DTYPE_MAX; pair++) {
     const gpufi_cast cast = {1 + pair / GPUF_DTYPE_MAX, 1 + pair % GPUF_DTYPE_MAX};
-    const gpuf_copy_options options = {.cast = true, .chunk_nbytes = pair % 3 ? 0 : 5000};
+    const gpuf_copy_options options = {
+        .struct_nbytes = sizeof(options), .cast = true, .chunk_nbytes = pair % 3 ? 0 : 5000};
     if (cast.from == cast.to || !is_real(cast.from) || !gpufi_cast_offered(cast)) {
       continue;
     }
@@ -125,7 +127,7 @@ static void ties_go_to_even_and_too_much_to_infinity(void) {
 
 static void casts_that_are_not_asked_for_or_not_offered_are_refused(void) {
   const int64_t shape[1] = {4};
-  const gpuf_copy_options casts = {.cast = true};
+  const gpuf_copy_options casts = {.struct_nbytes = sizeof(casts), .cast = true};
   gpuf_tensor src, dst;
   void *d_ptr;
   float values[8] = {0};
@@ -146,7 +148,7 @@ static void arrays_on_the_cpu_are_cast_too(void) {
   static double values[3000];
   static float narrow[3000];
   const int64_t shape[1] = {1500};
-  const gpuf_copy_options casts = {.cast = true};
+  const gpuf_copy_options casts = {.struct_nbytes = sizeof(casts), .cast = true};
   gpuf_tensor src, dst;
   for (int i = 0; i < 3000; i++) {
     values[i] = i * 1.1;

@@ -10,7 +10,8 @@
 
 static gpuf_error err;
 
-static const gpuf_copy_options by_codec = {.via = GPUF_VIA_CODEC};
+static const gpuf_copy_options by_codec = {.struct_nbytes = sizeof(by_codec),
+                                           .via = GPUF_VIA_CODEC};
 
 /* A tensor on the device, and the same elements on the CPU. */
 typedef struct fixture {
@@ -47,11 +48,11 @@ static bool arrived(const fixture *f) {
 }
 
 static void fixture_destroy(fixture *f) {
-  gpuf_pool_stats stats;
+  gpuf_pool_stats stats = GPUF_POOL_STATS_INIT;
   CHECK_OK(gpuf_free(f->d_tensor.device, f->d_tensor.data, &err));
   free(f->sent.data);
   free(f->received.data);
-  gpuf_pool_get_stats(&stats);
+  gpuf_pool_get_stats(&stats, NULL);
   CHECK(stats.used_nbytes == 0);
 }
 
@@ -108,7 +109,8 @@ static void copy_with(const gpufi_backend *backend, const fixture *f,
 static void chunks_that_the_encoder_leaves_cross_as_they_are(void) {
   static const uint32_t patterns[] = {0, ~0U, 0x55555555, 0x80000001, 0x00fff000, 0x7fffffff};
   const int64_t shape[2] = {401, 1021};
-  const gpuf_copy_options options = {.chunk_nbytes = 9000, .via = GPUF_VIA_CODEC};
+  const gpuf_copy_options options = {
+      .struct_nbytes = sizeof(options), .chunk_nbytes = 9000, .via = GPUF_VIA_CODEC};
   static gpufi_backend backend;
   backend = gpufi_backend_host;
   backend.encode = encode_some;
@@ -131,7 +133,8 @@ static void every_dtype_and_size_keeps_its_bits(void) {
                                       {1, 1, 5000}, {70, 64, 32}, {17, 100, 129}, {4, 9001, 3}};
   for (int dtype = 1; dtype <= GPUF_DTYPE_MAX; dtype++) {
     for (size_t i = 0; i < sizeof(shapes) / sizeof(shapes[0]); i += (size_t)test_every()) {
-      const gpuf_copy_options options = {.chunk_nbytes = i % 3 ? 3000 * i : 0,
+      const gpuf_copy_options options = {.struct_nbytes = sizeof(options),
+                                         .chunk_nbytes = i % 3 ? 3000 * i : 0,
                                          .thread_count = (int32_t)(i % 4),
                                          .via = GPUF_VIA_CODEC};
       fixture f = fixture_create((gpuf_dtype)dtype, 3, shapes[i]);
@@ -147,7 +150,8 @@ static void every_dtype_and_size_keeps_its_bits(void) {
  */
 static void chunks_of_several_forms_arrive_in_order(void) {
   const int64_t shape[2] = {400, 2048};
-  const gpuf_copy_options options = {.chunk_nbytes = 32 << 10, .via = GPUF_VIA_CODEC};
+  const gpuf_copy_options options = {
+      .struct_nbytes = sizeof(options), .chunk_nbytes = 32 << 10, .via = GPUF_VIA_CODEC};
   fixture f = fixture_create(GPUF_DTYPE_FLOAT16, 2, shape);
   fill(&f, false, 17);
   uint16_t *const values = f.sent.data;
@@ -207,14 +211,17 @@ static void what_compresses_takes_less_of_the_link(void) {
 }
 
 static void a_cast_is_encoded_as_what_it_gives(void) {
-  const gpuf_copy_options options = {.chunk_nbytes = 20000, .cast = true, .via = GPUF_VIA_CODEC};
+  const gpuf_copy_options options = {
+      .struct_nbytes = sizeof(options), .chunk_nbytes = 20000, .cast = true, .via = GPUF_VIA_CODEC};
   const int64_t shape[2] = {300, 701};
   fixture f = fixture_create(GPUF_DTYPE_FLOAT32, 2, shape);
   static double wide[300 * 701], expected[300 * 701];
   gpuf_tensor dst;
   fill(&f, true, 1);
   CHECK_OK(gpuf_tensor_init(&dst, expected, cpu_device, GPUF_DTYPE_FLOAT64, 2, shape, &err));
-  CHECK_OK(gpuf_copy(&dst, &f.sent, &(gpuf_copy_options){.cast = true}, &err));
+  CHECK_OK(gpuf_copy(&dst, &f.sent,
+                     &(gpuf_copy_options){.struct_nbytes = sizeof(gpuf_copy_options), .cast = true},
+                     &err));
   dst.data = wide;
   CHECK_OK(gpuf_copy(&dst, &f.d_tensor, &options, &err));
   CHECK(memcmp(wide, expected, sizeof(wide)) == 0);
@@ -254,7 +261,10 @@ static void pairs_of_one_call_go_by_the_codec_too(void) {
 static void many_copies_in_flight_all_arrive(void) {
   enum { COUNT = 9 };
   const int64_t shape[2] = {500, 1024};
-  const gpuf_copy_options options = {.chunk_nbytes = 50000, .thread_count = 3, .via = by_codec.via};
+  const gpuf_copy_options options = {.struct_nbytes = sizeof(options),
+                                     .chunk_nbytes = 50000,
+                                     .thread_count = 3,
+                                     .via = by_codec.via};
   fixture fixtures[COUNT];
   gpuf_future *futures[COUNT];
   for (int i = 0; i < COUNT; i++) {
@@ -302,7 +312,8 @@ static void a_copy_waits_for_its_producer_and_a_timeout_leaves_it_running(void) 
 
 static void an_abandoned_copy_over_a_slow_link_is_finished(void) {
   const int64_t shape[2] = {300, 1024};
-  const gpuf_copy_options options = {.chunk_nbytes = 100000, .via = GPUF_VIA_CODEC};
+  const gpuf_copy_options options = {
+      .struct_nbytes = sizeof(options), .chunk_nbytes = 100000, .via = GPUF_VIA_CODEC};
   gpufi_host_faults faults = GPUFI_HOST_FAULTS_NONE;
   fixture f = fixture_create(GPUF_DTYPE_FLOAT32, 2, shape);
   gpuf_future *future;
@@ -321,7 +332,8 @@ static void an_abandoned_copy_over_a_slow_link_is_finished(void) {
 
 static void a_link_that_fails_midway_is_an_error_at_every_wait(void) {
   const int64_t shape[2] = {800, 1024};
-  const gpuf_copy_options options = {.chunk_nbytes = 100000, .via = GPUF_VIA_CODEC};
+  const gpuf_copy_options options = {
+      .struct_nbytes = sizeof(options), .chunk_nbytes = 100000, .via = GPUF_VIA_CODEC};
   gpufi_host_faults faults = GPUFI_HOST_FAULTS_NONE;
   fixture f = fixture_create(GPUF_DTYPE_FLOAT32, 2, shape);
   fill(&f, false, 4); /* noise: more than its own size crosses */
@@ -345,7 +357,8 @@ static void a_link_that_fails_midway_is_an_error_at_every_wait(void) {
 /* With less memory than it would like a copy takes longer; with none it fails before it starts. */
 static void device_memory_for_one_batch_suffices(void) {
   const int64_t shape[2] = {800, 1024};
-  const gpuf_copy_options options = {.chunk_nbytes = 50000, .via = GPUF_VIA_CODEC};
+  const gpuf_copy_options options = {
+      .struct_nbytes = sizeof(options), .chunk_nbytes = 50000, .via = GPUF_VIA_CODEC};
   gpufi_host_faults faults = GPUFI_HOST_FAULTS_NONE;
   test_device.index = 1; /* no lane has memory there yet */
   fixture f = fixture_create(GPUF_DTYPE_FLOAT32, 2, shape);
@@ -373,9 +386,9 @@ static void device_memory_for_one_batch_suffices(void) {
 static void a_copy_works_with_the_pool_at_its_cap(void) {
   const int64_t shape[2] = {800, 1024};
   fixture f = fixture_create(GPUF_DTYPE_FLOAT32, 2, shape);
-  gpuf_pool_stats stats;
+  gpuf_pool_stats stats = GPUF_POOL_STATS_INIT;
   fill(&f, true, 7);
-  gpuf_pool_get_stats(&stats);
+  gpuf_pool_get_stats(&stats, NULL);
   gpuf_pool_trim(0);
   gpuf_pool_set_cap(0);
   const gpuf_status status = gpuf_copy(&f.received, &f.d_tensor, &by_codec, &err);

@@ -81,9 +81,10 @@ static void packed_reference(const gpuf_tensor *view, void *packed) {
 static void a_strided_fetch_agrees_with_the_reference(void) {
   enum { COUNT = 6 * 50 * 70 };
   static char source[COUNT * 16], expected[COUNT * 16], out[COUNT * 16], packed[COUNT * 16];
-  const gpuf_copy_options options[] = {{.chunk_nbytes = 0},
-                                       {.chunk_nbytes = 1000, .thread_count = 3},
-                                       {.chunk_nbytes = 1, .thread_count = 1}};
+  const gpuf_copy_options options[] = {
+      GPUF_COPY_OPTIONS_INIT,
+      {sizeof(options[0]), .chunk_nbytes = 1000, .thread_count = 3},
+      {sizeof(options[0]), .chunk_nbytes = 1, .thread_count = 1}};
   fill_random(source, sizeof(source), 11);
   for (int i = 0; i < 15; i++) {
     const gpuf_dtype dtype = dtypes[i % 5];
@@ -220,8 +221,11 @@ static void sides_that_do_not_fit_are_refused(void) {
   b.device = cpu_device;
   CHECK_FAILS(gpuf_copy(&b, &a, NULL, &err), GPUF_ERR_NO_DEVICE, ":77");
   a.device = test_device;
-  CHECK_FAILS(gpuf_copy(&b, &a, &(gpuf_copy_options){.thread_count = 1000}, &err), GPUF_ERR_INVALID,
-              "thread_count is 1000");
+  CHECK_FAILS(gpuf_copy(&b, &a,
+                        &(gpuf_copy_options){.struct_nbytes = sizeof(gpuf_copy_options),
+                                             .thread_count = 1000},
+                        &err),
+              GPUF_ERR_INVALID, "thread_count is 1000");
 }
 
 static void copies_on_the_cpu_take_any_layout(void) {
@@ -266,8 +270,8 @@ static void a_link_that_fails_midway_is_an_error_and_leaves_no_trace(void) {
   gpuf_pool_release(pinned);
   CHECK_OK(gpuf_free(host_device, d_ptr, &err));
   free(pageable);
-  gpuf_pool_stats stats;
-  gpuf_pool_get_stats(&stats);
+  gpuf_pool_stats stats = GPUF_POOL_STATS_INIT;
+  gpuf_pool_get_stats(&stats, NULL);
   CHECK(stats.used_nbytes == 0);
 }
 
@@ -289,9 +293,9 @@ static void no_device_memory_for_scratch_is_an_error(void) {
 static void a_copy_works_with_the_pool_at_its_cap(void) {
   const size_t nbytes = 9000001;
   char *sent = malloc(nbytes), *received = malloc(nbytes);
-  gpuf_pool_stats stats;
+  gpuf_pool_stats stats = GPUF_POOL_STATS_INIT;
   void *d_ptr = device_alloc(nbytes);
-  gpuf_pool_get_stats(&stats);
+  gpuf_pool_get_stats(&stats, NULL);
   gpuf_pool_trim(0);
   gpuf_pool_set_cap(0);
   fill_random(sent, nbytes, 51);
@@ -300,7 +304,7 @@ static void a_copy_works_with_the_pool_at_its_cap(void) {
   gpuf_pool_set_cap(stats.cap_nbytes);
   CHECK(memcmp(sent, received, nbytes) == 0);
   CHECK_OK(gpuf_free(test_device, d_ptr, &err));
-  gpuf_pool_get_stats(&stats);
+  gpuf_pool_get_stats(&stats, NULL);
   CHECK(stats.used_nbytes == 0);
   free(sent);
   free(received);

@@ -4,7 +4,8 @@
 static void a_device_tensor_comes_back_bit_for_bit(void) {
   const int64_t shape[] = {70, 33, 129};
   const int64_t chunk[] = {32, 16, 64}; /* edge chunks on every axis */
-  const gpuf_h5_options options = {.chunk_shape = chunk, .thread_count = 3};
+  const gpuf_h5_options options = {
+      .struct_nbytes = sizeof(options), .chunk_shape = chunk, .thread_count = 3};
   const hid_t file = create_file();
   gpuf_tensor expected = create_cpu(GPUF_DTYPE_FLOAT32, 3, shape, 1);
   gpuf_tensor src = copy_to_device(&expected);
@@ -20,7 +21,8 @@ static void every_dtype_keeps_its_bits_and_its_name(void) {
   const int64_t shape[] = {37, 53};
   const int64_t chunk[] = {20, 53};
   for (int codec = 0; codec < 2; codec++) {
-    const gpuf_h5_options options = {.codec = (gpuf_h5_codec)codec, .chunk_shape = chunk};
+    const gpuf_h5_options options = {
+        .struct_nbytes = sizeof(options), .codec = (gpuf_h5_codec)codec, .chunk_shape = chunk};
     const hid_t file = create_file();
     for (gpuf_dtype dtype = GPUF_DTYPE_BOOL; dtype <= GPUF_DTYPE_MAX; dtype++) {
       const char *name = gpuf_dtype_name(dtype);
@@ -47,7 +49,7 @@ static void every_dtype_keeps_its_bits_and_its_name(void) {
 static void a_long_tensor_is_written_in_its_order(void) {
   const int64_t shape[] = {1900, 10000};
   const int64_t chunk[] = {256, 1024};
-  const gpuf_h5_options options = {.chunk_shape = chunk};
+  const gpuf_h5_options options = {.struct_nbytes = sizeof(options), .chunk_shape = chunk};
   const hid_t file = create_file();
   gpuf_tensor expected = create_cpu(GPUF_DTYPE_FLOAT32, 2, shape, 11);
   gpuf_tensor src = copy_to_device(&expected);
@@ -63,7 +65,7 @@ static void a_long_tensor_is_written_in_its_order(void) {
 static void forms_without_prediction_are_written_too(void) {
   const int64_t shape[] = {700, 2048};
   const int64_t chunk[] = {64, 1024};
-  const gpuf_h5_options options = {.chunk_shape = chunk};
+  const gpuf_h5_options options = {.struct_nbytes = sizeof(options), .chunk_shape = chunk};
   const hid_t file = create_file();
   gpuf_tensor ranked = create_cpu(GPUF_DTYPE_BFLOAT16, 2, shape, 12);
   gpuf_tensor shades = create_cpu(GPUF_DTYPE_INT32, 2, shape, 13);
@@ -89,7 +91,8 @@ static void forms_without_prediction_are_written_too(void) {
 static void strided_views_are_written_and_filled(void) {
   const int64_t shape[] = {24, 40, 31};
   const int64_t chunk[] = {5, 8, 16};
-  const gpuf_h5_options options = {.chunk_shape = chunk, .thread_count = 2};
+  const gpuf_h5_options options = {
+      .struct_nbytes = sizeof(options), .chunk_shape = chunk, .thread_count = 2};
   const hid_t file = create_file();
   gpuf_tensor whole = create_cpu(GPUF_DTYPE_INT16, 3, shape, 4);
   gpuf_tensor d_whole = copy_to_device(&whole);
@@ -153,7 +156,7 @@ static void scalars_and_empty_tensors_keep_their_shape(void) {
 static void nine_axes_fit_the_codecs_eight(void) {
   const int64_t shape[] = {2, 3, 2, 1, 2, 3, 2, 2, 5};
   const int64_t chunk[] = {2, 2, 2, 1, 1, 3, 2, 2, 3};
-  const gpuf_h5_options options = {.chunk_shape = chunk};
+  const gpuf_h5_options options = {.struct_nbytes = sizeof(options), .chunk_shape = chunk};
   const hid_t file = create_file();
   gpuf_tensor expected = create_cpu(GPUF_DTYPE_UINT32, 9, shape, 9);
   CHECK_OK(gpuf_h5_write(file, "x", &expected, &options, &err));
@@ -297,7 +300,9 @@ static void parts_of_a_dataset_are_read(void) {
   };
   gpuf_tensor src = create_cpu(GPUF_DTYPE_FLOAT32, 2, (int64_t[]){70, 50}, 31);
   for (size_t c = 0; c < 3; c++) {
-    const gpuf_h5_options options = {.codec = all_codecs[c], .chunk_shape = (int64_t[]){16, 20}};
+    const gpuf_h5_options options = {.struct_nbytes = sizeof(options),
+                                     .codec = all_codecs[c],
+                                     .chunk_shape = (int64_t[]){16, 20}};
     hid_t file = create_file();
     CHECK_OK(gpuf_h5_write(file, "x", &src, &options, &err));
     for (int turn = 0; turn < 2; turn++) {
@@ -321,7 +326,9 @@ static void parts_of_a_dataset_are_written(void) {
   static const int64_t boxes[][2][2] = {
       {{16, 20}, {32, 20}}, {{64, 40}, {6, 10}}, {{0, 0}, {70, 20}}, {{5, 7}, {30, 29}}};
   for (size_t c = 0; c < 2; c++) {
-    const gpuf_h5_options options = {.codec = all_codecs[c], .chunk_shape = (int64_t[]){16, 20}};
+    const gpuf_h5_options options = {.struct_nbytes = sizeof(options),
+                                     .codec = all_codecs[c],
+                                     .chunk_shape = (int64_t[]){16, 20}};
     gpuf_tensor whole = create_cpu(GPUF_DTYPE_INT16, 2, (int64_t[]){70, 50}, 32);
     const hid_t file = create_file();
     CHECK_OK(gpuf_h5_write(file, "x", &whole, &options, &err));
@@ -366,7 +373,8 @@ static void a_part_outside_the_dataset_is_refused(void) {
 }
 
 static void bitshuffle_is_written_and_read_without_its_plugin(void) {
-  const gpuf_h5_options options = {.codec = GPUF_H5_CODEC_BITSHUFFLE_LZ4,
+  const gpuf_h5_options options = {.struct_nbytes = sizeof(options),
+                                   .codec = GPUF_H5_CODEC_BITSHUFFLE_LZ4,
                                    .chunk_shape = (int64_t[]){33, 50}};
   unsigned cd_values[8] = {0}, flags = 0;
   size_t count = 8;
@@ -396,8 +404,10 @@ static void unlock(void *arg) {
 }
 
 static void the_callers_lock_is_taken_and_given_back(void) {
-  const gpuf_h5_options options = {
-      .chunk_shape = (int64_t[]){16, 300}, .lock = lock, .unlock = unlock};
+  const gpuf_h5_options options = {.struct_nbytes = sizeof(options),
+                                   .chunk_shape = (int64_t[]){16, 300},
+                                   .lock = lock,
+                                   .unlock = unlock};
   gpuf_h5_options half = options;
   const hid_t file = create_file();
   gpuf_tensor src = create_cpu(GPUF_DTYPE_FLOAT32, 2, (int64_t[]){500, 300}, 27);

@@ -5,11 +5,12 @@
 #include <sys/resource.h>
 
 #include "backend/host/host.h"
+#include "structs.h"
 
 static void a_chunk_shape_that_does_not_fit_is_refused(void) {
   const hid_t file = create_file();
   gpuf_tensor src = create_cpu(GPUF_DTYPE_FLOAT32, 2, (int64_t[]){30, 40}, 15);
-  gpuf_h5_options options = {.chunk_shape = (int64_t[]){16, 41}};
+  gpuf_h5_options options = {.struct_nbytes = sizeof(options), .chunk_shape = (int64_t[]){16, 41}};
   CHECK_FAILS(gpuf_h5_write(file, "x", &src, &options, &err), GPUF_ERR_INVALID, "41 of axis 1");
   options.chunk_shape = (int64_t[]){0, 40};
   CHECK_FAILS(gpuf_h5_write(file, "x", &src, &options, &err), GPUF_ERR_INVALID, "0 of axis 0");
@@ -24,6 +25,25 @@ static void a_chunk_shape_that_does_not_fit_is_refused(void) {
   CHECK_FAILS(gpuf_h5_write(file, "x", &src, &options, &err), GPUF_ERR_INVALID, "4 GiB");
   destroy(&src);
   close_file(file);
+}
+
+static hid_t written_file;
+static int written_count;
+
+static gpuf_status write_some(void *given) {
+  char name[32];
+  gpuf_tensor src = create_cpu(GPUF_DTYPE_INT8, 1, (int64_t[]){10}, 16);
+  snprintf(name, sizeof(name), "x%d", written_count++);
+  const gpuf_status status = gpuf_h5_write(written_file, name, &src, given, &err);
+  destroy(&src);
+  return status;
+}
+
+static void structs_of_other_versions_are_taken(void) {
+  const versioned options = {sizeof(gpuf_h5_options), "GPUF_H5_OPTIONS_INIT", write_some};
+  written_file = create_file();
+  check_versions(&options);
+  close_file(written_file);
 }
 
 static void what_is_closed_or_not_there_is_refused(void) {
@@ -120,7 +140,7 @@ static void a_truncated_or_altered_chunk_is_refused(void) {
   const size_t keeps[] = {1, 15, 40, 200, 100000, 100000};
   const size_t flips[] = {0, 0, 0, 0, 3, 500};
   for (int i = 0; i < 6; i++) {
-    const gpuf_h5_options options = {.chunk_shape = chunk};
+    const gpuf_h5_options options = {.struct_nbytes = sizeof(options), .chunk_shape = chunk};
     const hid_t file = create_file();
     gpuf_tensor src = create_cpu(GPUF_DTYPE_FLOAT32, 2, (int64_t[]){64, 64}, 19);
     gpuf_tensor dst = create_on_device(&src);
@@ -140,7 +160,7 @@ static void a_chunk_of_another_dataset_is_refused(void) {
   const hid_t file = create_file();
   gpuf_tensor small = create_cpu(GPUF_DTYPE_FLOAT32, 2, shape, 20);
   gpuf_tensor other = create_cpu(GPUF_DTYPE_INT32, 2, shape, 21);
-  gpuf_h5_options options = {.chunk_shape = (int64_t[]){32, 64}};
+  gpuf_h5_options options = {.struct_nbytes = sizeof(options), .chunk_shape = (int64_t[]){32, 64}};
   unsigned char bytes[32 * 64 * 4 * 2];
   hsize_t nbytes = 0;
   uint32_t mask;
@@ -229,8 +249,8 @@ static int64_t write_with_scarce_memory(hid_t file, const gpuf_tensor *view) {
 
 static void device_memory_running_out_at_any_point_loses_nothing(void) {
   const hid_t file = create_file();
-  gpuf_pool_stats before;
-  gpuf_pool_stats after;
+  gpuf_pool_stats before = GPUF_POOL_STATS_INIT;
+  gpuf_pool_stats after = GPUF_POOL_STATS_INIT;
   size_t allocated;
   gpuf_tensor whole = create_cpu(GPUF_DTYPE_FLOAT32, 2, (int64_t[]){400, 700}, 25);
   gpuf_tensor src;
@@ -239,11 +259,11 @@ static void device_memory_running_out_at_any_point_loses_nothing(void) {
   test_device = (gpuf_device){GPUF_DEVICE_HOST, 1};
   src = view = copy_to_device(&whole);
   CHECK_OK(gpuf_tensor_slice(&view, 1, 699, -2, 350, &err)); /* packed through device scratch */
-  gpuf_pool_get_stats(&before);
+  gpuf_pool_get_stats(&before, NULL);
   CHECK(write_with_scarce_memory(file, &view) > 0);
   allocated = gpufi_host_allocated_nbytes(1);
   write_with_scarce_memory(file, &view);
-  gpuf_pool_get_stats(&after);
+  gpuf_pool_get_stats(&after, NULL);
   CHECK(after.used_nbytes == before.used_nbytes);
   CHECK(gpufi_host_allocated_nbytes(1) == allocated);
   destroy(&src);
@@ -252,11 +272,11 @@ static void device_memory_running_out_at_any_point_loses_nothing(void) {
 }
 
 static void a_full_pool_still_writes_and_reads(void) {
-  gpuf_pool_stats stats;
+  gpuf_pool_stats stats = GPUF_POOL_STATS_INIT;
   const hid_t file = create_file();
   gpuf_tensor expected = create_cpu(GPUF_DTYPE_FLOAT32, 2, (int64_t[]){700, 900}, 26);
   gpuf_tensor src = copy_to_device(&expected);
-  gpuf_pool_get_stats(&stats);
+  gpuf_pool_get_stats(&stats, NULL);
   gpuf_pool_set_cap(1 << 16);
   const gpuf_status status = gpuf_h5_write(file, "x", &src, NULL, &err);
   gpuf_pool_set_cap(stats.cap_nbytes);
@@ -301,6 +321,7 @@ int main(void) {
   TEST_ON_DEVICES(a_full_pool_still_writes_and_reads);
   test_device = host_device;
   TEST(a_chunk_shape_that_does_not_fit_is_refused);
+  TEST(structs_of_other_versions_are_taken);
   TEST(what_is_closed_or_not_there_is_refused);
   TEST(a_tensor_that_does_not_match_is_refused);
   TEST(a_read_only_file_is_refused);

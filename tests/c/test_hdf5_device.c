@@ -81,7 +81,7 @@ static void any_box_goes_to_any_layout(void) {
       shape[axis] = between(1, longest[ndim]);
       chunk[axis] = between((shape[axis] + 3) / 4, shape[axis]);
     }
-    const gpuf_h5_options options = {.chunk_shape = chunk};
+    const gpuf_h5_options options = {.struct_nbytes = sizeof(options), .chunk_shape = chunk};
     const hid_t file = create_file();
     gpuf_tensor src = create_cpu(dtype, ndim, shape, (uint64_t)round);
     CHECK_OK(gpuf_h5_write(file, "x", &src, &options, &err));
@@ -306,13 +306,13 @@ static void a_failed_copy_to_the_device_is_an_error(void) {
 static void without_device_memory_the_cpu_decodes(void) {
   gpufi_host_faults faults = GPUFI_HOST_FAULTS_NONE;
   const hid_t file = create_file();
-  gpuf_pool_stats before, after;
+  gpuf_pool_stats before = GPUF_POOL_STATS_INIT, after = GPUF_POOL_STATS_INIT;
   gpuf_tensor expected;
   /* A device that no other test has used keeps no memory yet. */
   test_device = (gpuf_device){GPUF_DEVICE_HOST, 1};
   write_kinds(file, 40, few_for_the_cpu, &expected);
   gpuf_tensor dst = create_on_device(&expected);
-  gpuf_pool_get_stats(&before);
+  gpuf_pool_get_stats(&before, NULL);
   for (faults.alloc_fail_after = 0; faults.alloc_fail_after < 5; faults.alloc_fail_after++) {
     gpufi_host_faults_set(&faults);
     const gpuf_status status = gpuf_h5_read(file, "x", &dst, NULL, &err);
@@ -321,7 +321,7 @@ static void without_device_memory_the_cpu_decodes(void) {
     check_equal(&dst, &expected);
     CHECK(H5Fget_obj_count(file, H5F_OBJ_ALL) == 1);
   }
-  gpuf_pool_get_stats(&after);
+  gpuf_pool_get_stats(&after, NULL);
   CHECK(after.used_nbytes == before.used_nbytes);
   destroy(&dst);
   destroy(&expected);
@@ -330,12 +330,12 @@ static void without_device_memory_the_cpu_decodes(void) {
 }
 
 static void a_full_pool_leaves_it_to_the_cpu(void) {
-  gpuf_pool_stats stats;
+  gpuf_pool_stats stats = GPUF_POOL_STATS_INIT;
   const hid_t file = create_file();
   gpuf_tensor expected;
   write_kinds(file, 40, few_for_the_cpu, &expected);
   gpuf_tensor dst = create_on_device(&expected);
-  gpuf_pool_get_stats(&stats);
+  gpuf_pool_get_stats(&stats, NULL);
   gpuf_pool_trim(0);
   gpuf_pool_set_cap(1 << 20);
   const gpuf_status status = gpuf_h5_read(file, "x", &dst, NULL, &err);
@@ -356,7 +356,8 @@ static void unlock(void *arg) {
 }
 
 static void the_lock_is_given_back(void) {
-  const gpuf_h5_options options = {.lock = lock, .unlock = unlock};
+  const gpuf_h5_options options = {
+      .struct_nbytes = sizeof(options), .lock = lock, .unlock = unlock};
   const hid_t file = create_file();
   gpuf_tensor expected;
   write_kinds(file, 70, few_for_the_cpu, &expected);

@@ -206,15 +206,15 @@ static void two_devices_drain_in_one_call(void) {
 }
 
 static void a_pair_that_does_not_fit_is_named(void) {
-  gpuf_pool_stats before, after;
+  gpuf_pool_stats before = GPUF_POOL_STATS_INIT, after = GPUF_POOL_STATS_INIT;
   pairs_make(&here, test_device, 64, 31);
-  gpuf_pool_get_stats(&before);
+  gpuf_pool_get_stats(&before, NULL);
   here.host_side[417].dtype = GPUF_DTYPE_INT8;
   CHECK_FAILS(gpuf_copy_many(here.host_side, here.device_side, COUNT, NULL, &err), GPUF_ERR_INVALID,
               "copy 417: the destination's dtype is int8");
   here.host_side[417].dtype = GPUF_DTYPE_UINT8;
   CHECK_OK(gpuf_copy_many(here.host_side, here.device_side, COUNT, NULL, &err));
-  gpuf_pool_get_stats(&after);
+  gpuf_pool_get_stats(&after, NULL);
   CHECK(before.used_nbytes == after.used_nbytes);
   pairs_free(&here);
 }

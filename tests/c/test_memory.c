@@ -8,7 +8,7 @@
 static gpuf_error err;
 
 static size_t free_nbytes(void) {
-  gpuf_device_info info;
+  gpuf_device_info info = GPUF_DEVICE_INFO_INIT;
   CHECK_OK(gpuf_device_get_info(test_device, &info, &err));
   return info.free_nbytes;
 }
@@ -28,7 +28,8 @@ static void trim_gives_all_freed_memory_back(void) {
 }
 
 static void trim_gives_back_what_the_codec_keeps(void) {
-  const gpuf_copy_options options = {.chunk_nbytes = 1 << 16, .via = GPUF_VIA_CODEC};
+  const gpuf_copy_options options = {
+      .struct_nbytes = sizeof(options), .chunk_nbytes = 1 << 16, .via = GPUF_VIA_CODEC};
   const int64_t shape[1] = {4 << 20};
   static uint8_t out[4 << 20];
   gpuf_tensor src, dst;

@@ -6,8 +6,8 @@
 static gpuf_error err;
 
 static gpuf_pool_stats stats(void) {
-  gpuf_pool_stats s;
-  gpuf_pool_get_stats(&s);
+  gpuf_pool_stats s = GPUF_POOL_STATS_INIT;
+  gpuf_pool_get_stats(&s, NULL);
   return s;
 }
 

@@ -59,7 +59,7 @@ static void check_bits(const row *r, int64_t count) {
     expected[i] = calloc((size_t)count, 8);
   }
   for (int h = 0; h < HOW_COUNT; h++) {
-    gpuf_counts got_counts, expected_counts;
+    gpuf_counts got_counts = GPUF_COUNTS_INIT, expected_counts = GPUF_COUNTS_INIT;
     CHECK_OK(gpuf_reduce_overview(&r->device, hows[h], &count, got[0], got[1], &got_counts, &err));
     CHECK_OK(gpuf_reduce_overview(&r->cpu, hows[h], &count, expected[0], expected[1],
                                   &expected_counts, &err));
@@ -110,7 +110,7 @@ static void a_cell_of_nothing_but_nan_is_nan_in_every_type(void) {
                              ? 0x80
                              : 0xff;
     char elements[COUNT * 8], low[CELLS * 8], high[CELLS * 8];
-    gpuf_counts counts;
+    gpuf_counts counts = GPUF_COUNTS_INIT;
     if (!has_nan(dtype)) {
       continue;
     }

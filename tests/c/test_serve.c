@@ -9,7 +9,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include "devices.h"
+#include "structs.h"
 
 static gpuf_error err;
 static char folder[] = "/tmp/gpufetch-test-XXXXXX";
@@ -36,7 +36,8 @@ static void a_server_leaves_no_file_descriptor_or_thread(void) {
   const int files = count_entries(folder), descriptors = count_entries("/proc/self/fd");
   const int threads = count_entries("/proc/self/task");
   for (int i = 0; i < 10; i++) {
-    const gpuf_server_options options = {.transport = i % 2 ? "ipc" : "tcp"};
+    const gpuf_server_options options = {.struct_nbytes = sizeof(options),
+                                         .transport = i % 2 ? "ipc" : "tcp"};
     gpuf_server *server = start(&options);
     CHECK(access(gpuf_server_connection_file(server), F_OK) == 0);
     CHECK_OK(gpuf_server_stop(server, &err));
@@ -59,13 +60,13 @@ static void options_that_do_not_fit_are_refused(void) {
     gpuf_server_options options;
     const char *text;
   } bad[] = {
-      {{.name = ""}, "name"},
-      {{.name = "../up"}, "name"},
-      {{.transport = "pgm"}, "transport"},
-      {{.first_port = 65531}, "first_port"},
-      {{.reply_max_nbytes = 1000}, "reply_max_nbytes"},
-      {{.comms_max = -1}, "comms_max"},
-      {{.step_share = 2}, "step_share"},
+      {{sizeof(gpuf_server_options), .name = ""}, "name"},
+      {{sizeof(gpuf_server_options), .name = "../up"}, "name"},
+      {{sizeof(gpuf_server_options), .transport = "pgm"}, "transport"},
+      {{sizeof(gpuf_server_options), .first_port = 65531}, "first_port"},
+      {{sizeof(gpuf_server_options), .reply_max_nbytes = 1000}, "reply_max_nbytes"},
+      {{sizeof(gpuf_server_options), .comms_max = -1}, "comms_max"},
+      {{sizeof(gpuf_server_options), .step_share = 2}, "step_share"},
   };
   gpuf_server *server = NULL;
   for (size_t i = 0; i < sizeof(bad) / sizeof(bad[0]); i++) {
@@ -75,9 +76,37 @@ static void options_that_do_not_fit_are_refused(void) {
   CHECK_OK(gpuf_server_stop(NULL, &err));
 }
 
+static gpuf_status start_and_stop(void *given) {
+  gpuf_server *server = NULL;
+  const gpuf_status status = gpuf_server_start(given, &server, &err);
+  CHECK((server != NULL) == (status == GPUF_OK));
+  return status == GPUF_OK ? gpuf_server_stop(server, &err) : status;
+}
+
+static gpuf_server *publisher;
+
+static gpuf_status publish_some(void *given) {
+  static float values[4];
+  const int64_t shape[1] = {4};
+  gpuf_tensor tensor;
+  CHECK_OK(gpuf_tensor_init(&tensor, values, cpu_device, GPUF_DTYPE_FLOAT32, 1, shape, &err));
+  return gpuf_server_publish(publisher, "x", &tensor, given, &err);
+}
+
+static void structs_of_other_versions_are_taken(void) {
+  const versioned serve = {sizeof(gpuf_server_options), "GPUF_SERVER_OPTIONS_INIT", start_and_stop};
+  const versioned publish = {sizeof(gpuf_publish_options), "GPUF_PUBLISH_OPTIONS_INIT",
+                             publish_some};
+  check_versions(&serve);
+  publisher = start(NULL);
+  check_versions(&publish);
+  CHECK_OK(gpuf_server_stop(publisher, &err));
+}
+
 static void a_failed_start_leaves_nothing(void) {
-  const gpuf_server_options nowhere = {.connection_file = "/nonexistent/kernel.json"};
-  const gpuf_server_options no_address = {.ip = "203.0.113.1"};
+  const gpuf_server_options nowhere = {.struct_nbytes = sizeof(nowhere),
+                                       .connection_file = "/nonexistent/kernel.json"};
+  const gpuf_server_options no_address = {.struct_nbytes = sizeof(no_address), .ip = "203.0.113.1"};
   gpuf_server *server = NULL;
   const int files = count_entries(folder), descriptors = count_entries("/proc/self/fd");
   CHECK_FAILS(gpuf_server_start(&nowhere, &server, &err), GPUF_ERR_IO, "/nonexistent");
@@ -98,7 +127,8 @@ static void a_published_tensor_is_released_once_replaced_withdrawn_or_stopped(vo
   gpuf_tensor tensor;
   atomic_int count;
   atomic_init(&count, 0);
-  const gpuf_publish_options options = {.release = count_release, .release_arg = &count};
+  const gpuf_publish_options options = {
+      .struct_nbytes = sizeof(options), .release = count_release, .release_arg = &count};
   gpuf_server *server = start(NULL);
   CHECK_OK(gpuf_tensor_init(&tensor, values, cpu_device, GPUF_DTYPE_FLOAT32, 1, shape, &err));
   CHECK_OK(gpuf_server_publish(server, "x", &tensor, &options, &err));
@@ -169,6 +199,7 @@ int main(void) {
   TEST(a_server_leaves_no_file_descriptor_or_thread);
   TEST(a_server_is_named_after_the_program_or_numbered);
   TEST(options_that_do_not_fit_are_refused);
+  TEST(structs_of_other_versions_are_taken);
   TEST(a_failed_start_leaves_nothing);
   TEST(a_published_tensor_is_released_once_replaced_withdrawn_or_stopped);
   TEST(what_cannot_be_published_is_refused);

@@ -121,7 +121,8 @@ static void count_release(void *arg) {
 
 static void memory_is_released_once_and_after_the_last_importer(void) {
   shared s = share_some();
-  const gpuf_share_options options = {.release = count_release, .release_arg = &release_count};
+  const gpuf_share_options options = {
+      .struct_nbytes = sizeof(options), .release = count_release, .release_arg = &release_count};
   worker w = worker_start();
   CHECK_OK(gpuf_unshare(&s.handle, 0, NULL, &err));
   share_tensor(&s, &options);
@@ -141,7 +142,7 @@ static void memory_is_released_once_and_after_the_last_importer(void) {
 
 static void a_copy_is_shared_without_the_original(void) {
   const int64_t shape[2] = {30, 100};
-  const gpuf_share_options options = {.copy = true};
+  const gpuf_share_options options = {.struct_nbytes = sizeof(options), .copy = true};
   shared s = share_floats(2, shape, 40);
   uint64_t hash;
   char text[32];

@@ -1,6 +1,6 @@
 /* The bytes and the text of a share's handle, as an importer must distrust them. */
-#include "share/handle.h"
 #include "devices.h"
+#include "share/handle.h"
 
 static gpuf_error err;
 
@@ -48,7 +48,7 @@ static void fields_come_back_from_bytes_and_text(void) {
 
 static void a_handle_describes_itself(void) {
   const gpuf_share_handle handle = handle_of_a_view();
-  gpuf_share_info info;
+  gpuf_share_info info = GPUF_SHARE_INFO_INIT;
   CHECK_OK(gpuf_share_describe(&handle, &info, &err));
   CHECK(info.process_id == 4711 && info.generation == 3 && info.offset_nbytes == 36);
   CHECK(info.tensor.data == NULL && info.tensor.shape[0] == 10 && !info.readonly);

@@ -148,7 +148,7 @@ static void check_unsupported(void *d_ptr, const char *text) {
   CHECK_OK(gpuf_tensor_init(&tensor, d_ptr, device, GPUF_DTYPE_INT32, 1, shape, &err));
   CHECK_FAILS(gpuf_share(&tensor, NULL, &handle, &err), GPUF_ERR_UNSUPPORTED, text);
   CHECK(strstr(err.message, "copy=True"));
-  const gpuf_share_options options = {.copy = true};
+  const gpuf_share_options options = {.struct_nbytes = sizeof(options), .copy = true};
   CHECK_OK(gpuf_share(&tensor, &options, &handle, &err));
   CHECK_OK(gpuf_unshare(&handle, 0, NULL, &err));
 }

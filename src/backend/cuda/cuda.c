@@ -65,7 +65,6 @@ static gpuf_status device_info(int32_t device, gpuf_device_info *info, gpuf_erro
   }
   leave(device, previous);
   if (status == GPUF_OK) {
-    memset(info, 0, sizeof(*info));
     snprintf(info->name, sizeof(info->name), "%s", properties.name);
     info->total_nbytes = total_nbytes;
     info->free_nbytes = free_nbytes;

@@ -69,7 +69,6 @@ static gpuf_status device_info(int32_t device, gpuf_device_info *info, gpuf_erro
   sysinfo(&system);
   const size_t total = (size_t)system.totalram * system.mem_unit;
   const size_t allocated = gpufi_host_allocated_nbytes(device);
-  memset(info, 0, sizeof(*info));
   snprintf(info->name, sizeof(info->name), "host backend (a fake GPU on this machine's CPU)");
   info->total_nbytes = total;
   info->free_nbytes = allocated < total ? total - allocated : 0;

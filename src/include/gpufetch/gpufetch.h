@@ -8,6 +8,11 @@
  *     On failure the error holds the values that matter and the remedy, and
  *     output parameters are untouched unless said otherwise.
  *   - Sizes are bytes and end in `_nbytes`; counts end in `_count`.
+ *   - A struct that may get members later begins with `struct_nbytes`. Initialize it with its macro
+ *     (gpuf_copy_options: GPUF_COPY_OPTIONS_INIT) before a call, also where the call fills it; then
+ *     a program that was compiled against an older header runs with a newer library. A newer
+ *     struct than the library knows is accepted while its newer members are zero, their default,
+ *     and is GPUF_ERR_UNSUPPORTED otherwise; one whose struct_nbytes is not set, GPUF_ERR_INVALID.
  *   - `d_` marks a device pointer: the host must not dereference it.
  *   - Every function may be called from any thread. An object passed to a call
  *     must not be destroyed by another thread during that call; further limits
@@ -87,6 +92,7 @@ typedef struct gpuf_device {
 } gpuf_device;
 
 typedef struct gpuf_device_info {
+  size_t struct_nbytes;
   char name[256];
   size_t total_nbytes;              /* device memory */
   size_t free_nbytes;               /* device memory, at the time of the call */
@@ -95,6 +101,8 @@ typedef struct gpuf_device_info {
   int32_t driver_version;  /* as CUDA writes it, 13000 = 13.0; 0 on the host backend */
   int32_t runtime_version; /* of the cudart inside gpufetch; 0 on the host backend */
 } gpuf_device_info;
+
+#define GPUF_DEVICE_INFO_INIT {sizeof(gpuf_device_info), {0}, 0, 0, 0, 0, 0, 0}
 
 /* "cpu", "cuda" or "host"; static storage. */
 GPUF_API const char *gpuf_device_kind_name(gpuf_device_kind kind);
@@ -236,6 +244,7 @@ GPUF_API gpuf_status gpuf_tensor_slice(gpuf_tensor *tensor, int32_t axis, int64_
 /* Page-locked host memory that any device can transfer to at link speed. Blocks come from a
  * process-wide pool and go back to it; nothing is torn down at exit. */
 typedef struct gpuf_pool_stats {
+  size_t struct_nbytes;
   size_t cap_nbytes;      /* limit on reserved_nbytes */
   size_t reserved_nbytes; /* pinned now: in use or ready for reuse */
   size_t used_nbytes;     /* handed out now */
@@ -243,6 +252,8 @@ typedef struct gpuf_pool_stats {
   uint64_t hit_count;  /* acquisitions served without pinning anything new */
   uint64_t miss_count; /* acquisitions that pinned memory */
 } gpuf_pool_stats;
+
+#define GPUF_POOL_STATS_INIT {sizeof(gpuf_pool_stats), 0, 0, 0, 0, 0, 0}
 
 /* Take a block of at least `nbytes` (> 0) for transfers with `device`. Aligned to 4096 bytes from
  * 4096 bytes up, to 64 below; contents indeterminate. GPUF_ERR_NO_MEMORY when the cap would be
@@ -257,7 +268,7 @@ GPUF_API gpuf_status gpuf_pool_acquire(gpuf_device device, size_t nbytes, void *
 GPUF_API gpuf_status gpuf_pool_acquire_result(gpuf_device device, size_t nbytes, void **ptr,
                                               gpuf_error *err);
 GPUF_API void gpuf_pool_release(void *ptr);
-GPUF_API void gpuf_pool_get_stats(gpuf_pool_stats *stats);
+GPUF_API gpuf_status gpuf_pool_get_stats(gpuf_pool_stats *stats, gpuf_error *err);
 /* Give unused blocks back to the system until at most `keep_nbytes` stay reserved. */
 GPUF_API void gpuf_pool_trim(size_t keep_nbytes);
 /* Change the cap (default: a quarter of physical memory, or the environment variable
@@ -274,12 +285,15 @@ typedef enum gpuf_via {
 } gpuf_via;
 
 typedef struct gpuf_copy_options {
+  size_t struct_nbytes;
   size_t chunk_nbytes;  /* bytes a chunk; 0 = chosen by the library */
   int32_t thread_count; /* threads that drain staging buffers or decode, at most 64; 0 = chosen by
                            the library */
   bool cast;            /* dtypes may differ: see gpuf_copy_async */
   gpuf_via via;         /* GPUF_VIA_CODEC: from a device only */
 } gpuf_copy_options;
+
+#define GPUF_COPY_OPTIONS_INIT {sizeof(gpuf_copy_options), 0, 0, false, GPUF_VIA_AUTO}
 
 /* A copy in flight. wait and done may be called from several threads at once; destroy must be
  * the last call. */

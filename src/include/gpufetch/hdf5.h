@@ -44,6 +44,7 @@ typedef enum gpuf_h5_codec {
 } gpuf_h5_codec;
 
 typedef struct gpuf_h5_options {
+  size_t struct_nbytes;
   gpuf_h5_codec codec;        /* for datasets that gpuf_h5_write creates */
   const int64_t *chunk_shape; /* ndim values in 1 .. shape; NULL = chosen by the library */
   int32_t thread_count;       /* encoding or decoding threads; 0 = chosen by the library: one a
@@ -54,6 +55,9 @@ typedef struct gpuf_h5_options {
   void (*unlock)(void *lock_arg);
   void *lock_arg;
 } gpuf_h5_options;
+
+#define GPUF_H5_OPTIONS_INIT                                                                       \
+  {sizeof(gpuf_h5_options), GPUF_H5_CODEC_GPUFETCH, NULL, 0, NULL, NULL, NULL}
 
 /* Create dataset `name` (intermediate groups too) under the open file or group `location` and
  * write `src` into it. Fails if the name exists. If writing fails, the dataset is unlinked again.

@@ -39,11 +39,14 @@ typedef union gpuf_scalar {
 
 /* Elements by kind. Integers have no NaN and no infinity. */
 typedef struct gpuf_counts {
+  size_t struct_nbytes;
   uint64_t count; /* all that were read */
   uint64_t nan_count;
   uint64_t posinf_count;
   uint64_t neginf_count;
 } gpuf_counts;
+
+#define GPUF_COUNTS_INIT {sizeof(gpuf_counts), 0, 0, 0, 0}
 
 typedef enum gpuf_overview_how {
   GPUF_OVERVIEW_MEAN = 1, /* of the finite elements */
@@ -81,7 +84,11 @@ GPUF_API gpuf_status gpuf_reduce_overview(const gpuf_tensor *src, gpuf_overview_
 /* Of no element (of none but NaN; of no finite one) the floating-point min and max (mean,
  * variance, finite_min, finite_max) are NaN, those of integers 0. */
 typedef struct gpuf_stats {
-  gpuf_counts counts;
+  size_t struct_nbytes;
+  uint64_t count; /* all that were read */
+  uint64_t nan_count;
+  uint64_t posinf_count;
+  uint64_t neginf_count;
   uint64_t finite_count;
   uint64_t zero_count; /* +0 and -0 */
   gpuf_scalar min;     /* of the elements that are not NaN, infinities included */
@@ -93,16 +100,21 @@ typedef struct gpuf_stats {
                       error is at most 1e-11 * (1 + |mean| / standard deviation) */
 } gpuf_stats;
 
+#define GPUF_STATS_INIT {sizeof(gpuf_stats), 0, 0, 0, 0, 0, 0, {0}, {0}, {0}, {0}, 0, 0}
+
 GPUF_API gpuf_status gpuf_reduce_stats(const gpuf_tensor *src, gpuf_stats *stats, gpuf_error *err);
 
 #define GPUF_HISTOGRAM_BINS_MAX ((int64_t)1 << 16)
 
 /* What fell outside the bins. */
 typedef struct gpuf_histogram_rest {
+  size_t struct_nbytes;
   uint64_t nan_count;
   uint64_t under_count; /* below the first edge, -inf included */
   uint64_t over_count;  /* above the last edge, +inf included */
 } gpuf_histogram_rest;
+
+#define GPUF_HISTOGRAM_REST_INIT {sizeof(gpuf_histogram_rest), 0, 0, 0}
 
 /* Count elements in `bin_count` (1 to GPUF_HISTOGRAM_BINS_MAX) bins of equal width, by
  * numpy.histogram's rules in float64: edge i is lo + i * ((hi - lo) / bin_count), the last is hi;

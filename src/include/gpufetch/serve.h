@@ -33,6 +33,7 @@ extern "C" {
 typedef struct gpuf_server gpuf_server;
 
 typedef struct gpuf_server_options {
+  size_t struct_nbytes;
   const char *name; /* 1 to 48 of A-Z a-z 0-9 _ . -, numbered (NAME-2) while another living server
                        has it; NULL = the program's name */
   const char *connection_file; /* NULL = kernel-NAME.json in Jupyter's runtime folder. A file that
@@ -56,6 +57,12 @@ typedef struct gpuf_server_options {
   void (*log)(void *log_arg, const char *line);
   void *log_arg;
 } gpuf_server_options;
+
+/* clang-format off */
+#define GPUF_SERVER_OPTIONS_INIT \
+  {sizeof(gpuf_server_options), NULL, NULL, NULL, NULL, 0, false, false, 0, 0, 0, NULL, NULL, NULL, \
+   NULL}
+/* clang-format on */
 
 /* Start serving; writes the connection file. `options` may be NULL. Fails with
  *   GPUF_ERR_INVALID      an option is out of range
@@ -82,6 +89,7 @@ GPUF_API const char *gpuf_server_name(const gpuf_server *server);
 #define GPUF_PUBLISH_TEXT_MAX_NBYTES 4096
 
 typedef struct gpuf_publish_options {
+  size_t struct_nbytes;
   /* Called once when the tensor is withdrawn or replaced and nobody reads it any more, on any
    * thread, with no lock held; not if publishing fails. NULL for none. */
   void (*release)(void *release_arg);
@@ -93,6 +101,8 @@ typedef struct gpuf_publish_options {
   const int64_t *global_shape;
   const int64_t *start;
 } gpuf_publish_options;
+
+#define GPUF_PUBLISH_OPTIONS_INIT {sizeof(gpuf_publish_options), NULL, NULL, NULL, NULL}
 
 /* Offer `tensor` (a device's or the CPU's, any layout) to clients under `name`: 1 to 200 bytes of
  * UTF-8 without control characters. A tensor that has the name is replaced, so a program that swaps

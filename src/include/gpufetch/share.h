@@ -36,6 +36,7 @@ typedef struct gpuf_share_handle {
 
 /* What a handle says of itself. Nothing of it is proven before gpuf_attach. */
 typedef struct gpuf_share_info {
+  size_t struct_nbytes;
   gpuf_tensor tensor;       /* data is NULL; device.index is the exporter's numbering */
   size_t allocation_nbytes; /* of the block that the elements lie in */
   size_t offset_nbytes;     /* of element [0, ..., 0] in that block */
@@ -44,7 +45,14 @@ typedef struct gpuf_share_info {
   bool readonly;            /* the exporter asks for no writes; nothing enforces it */
 } gpuf_share_info;
 
+/* clang-format off */
+#define GPUF_SHARE_INFO_INIT \
+  {sizeof(gpuf_share_info), \
+   {NULL, {GPUF_DEVICE_CPU, 0}, (gpuf_dtype)0, 0, {0}, {0}, GPUF_STREAM_NONE}, 0, 0, 0, 0, false}
+/* clang-format on */
+
 typedef struct gpuf_share_options {
+  size_t struct_nbytes;
   bool readonly; /* for gpuf_share_info */
   /* Share a copy in C order, made on the device in memory that the share owns. The tensor's own
    * memory is needed no longer than the call, and may be of any kind that the device reads. */
@@ -54,6 +62,8 @@ typedef struct gpuf_share_options {
   void (*release)(void *release_arg);
   void *release_arg;
 } gpuf_share_options;
+
+#define GPUF_SHARE_OPTIONS_INIT {sizeof(gpuf_share_options), false, false, NULL, NULL}
 
 /* Share the elements that `tensor` describes, in any layout, after waiting for the work that is
  * pending on tensor->stream. The whole block that holds them becomes readable and writable for
