@@ -5,78 +5,19 @@
  * its side too); the bytes cross into pinned memory, and the threads of the copy decode one chunk
  * each into place. Whichever thread finds that the device could do more drives it on: there is no
  * thread for that alone, so that one thread suffices. */
+#include "core/coded.h"
+
 #include <stdlib.h>
 
 #include "base/arithmetic.h"
 #include "base/error.h"
-#include "base/system.h"
 #include "core/batch.h"
-#include "core/copy.h"
-#include "core/runtime.h"
+#include "core/coded_plan.h"
 
-#define CHUNK_NBYTES ((size_t)1 << 20)
-#define CHUNK_NBYTES_MAX ((size_t)32 << 20) /* the batches of longer ones would fill the device */
-#define CHUNK_ALIGN_NBYTES 16               /* between the raw chunks of a batch */
-#define BATCH_NBYTES ((size_t)16 << 20)
-#define BATCH_CHUNKS_MAX 4096 /* what comes with each takes more memory than smaller chunks */
-/* A small tensor is cut into as many batches, so that the steps overlap. */
-#define BATCH_COUNT_MIN 8
 /* One is encoded, one crosses, and two are decoded. */
 #define SLOT_COUNT 4
 /* Encodings on their way, and transfers: the next one is there before the end of one is noticed. */
 #define AHEAD_COUNT_MAX 2
-
-/* --- The plan ---------------------------------------------------------------- */
-
-/* How many rows of `row_nbytes` make the next one begin at a multiple of 16 bytes. */
-static size_t align_rows(size_t row_nbytes) {
-  size_t rows = 1;
-  while (rows * row_nbytes % CHUNK_ALIGN_NBYTES != 0) {
-    rows *= 2;
-  }
-  return rows;
-}
-
-/* A chunk is some rows, a row being as many of the innermost axes as fit; the axes outside of them
- * count as one. Only the last chunk has fewer rows. */
-gpuf_status gpufi_coded_plan(gpufi_copy *copy, const gpuf_tensor *host_side,
-                             const gpuf_copy_options *options, gpuf_error *err) {
-  const size_t asked = options->chunk_nbytes ? options->chunk_nbytes : CHUNK_NBYTES;
-  const size_t target = gpufi_min_nbytes(asked, CHUNK_NBYTES_MAX);
-  uint32_t inner[GPUFI_CODEC_NDIM_MAX];
-  gpufi_chunk_shape shape = {.dtype = copy->host_dtype, .ndim = 1};
-  size_t row_nbytes = copy->host_layout.element_nbytes;
-  int32_t axis = host_side->ndim - 1;
-  for (; axis >= 0 && shape.ndim < GPUFI_CODEC_NDIM_MAX; axis--) {
-    const size_t length = (size_t)host_side->shape[axis];
-    if (length > target / row_nbytes ||
-        length * row_nbytes * align_rows(length * row_nbytes) > target) {
-      break;
-    }
-    if (length > 1) {
-      inner[shape.ndim++] = (uint32_t)length;
-      row_nbytes *= length;
-    }
-  }
-  const size_t step = align_rows(row_nbytes), row_count = copy->nbytes / row_nbytes;
-  const size_t rows = target / row_nbytes / step * step;
-  shape.dims[0] = (uint32_t)gpufi_min_nbytes(rows > 0 ? rows : step, row_count);
-  for (int32_t i = 1; i < shape.ndim; i++) {
-    shape.dims[i] = inner[shape.ndim - i];
-  }
-  const gpuf_status status = gpufi_chunks_init(&copy->chunks, &shape, 1, err);
-  if (status == GPUF_OK) {
-    const size_t chunk_count = (copy->nbytes - 1) / copy->chunks.raw_nbytes + 1;
-    const size_t fitting =
-        gpufi_min_nbytes(BATCH_NBYTES / copy->chunks.raw_nbytes, BATCH_CHUNKS_MAX);
-    const size_t wanted = (chunk_count - 1) / BATCH_COUNT_MIN + 1;
-    copy->chunks.count = fitting > 1 ? gpufi_min_nbytes(wanted, fitting) : 1;
-    copy->thread_count = options->thread_count ? options->thread_count : gpufi_cpu_count();
-    copy->thread_count = (int32_t)gpufi_min_nbytes(
-        (size_t)copy->thread_count, gpufi_min_nbytes(chunk_count, GPUFI_COPY_THREADS_MAX));
-  }
-  return status;
-}
 
 /* --- Batches and slots --------------------------------------------------------- */
 
@@ -131,12 +72,13 @@ static void choose_chunks(const gpufi_copy *copy, size_t offset, gpufi_chunks *c
   chunks->count = 1;
   chunks->shape.dims[0] = (uint32_t)(left / row_nbytes);
   chunks->raw_nbytes = left;
-  chunks->raw_pitch_nbytes = gpufi_round_up(left, CHUNK_ALIGN_NBYTES);
+  chunks->raw_pitch_nbytes = gpufi_round_up(left, GPUFI_CODED_ALIGN_NBYTES);
 }
 
 /* Whether the raw chunks can be encoded where they lie, as the backend wants them. */
 static bool lie_right(const gpufi_copy *copy, const gpufi_chunks *chunks) {
-  return copy->route == GPUFI_ROUTE_FLAT && (uintptr_t)copy->d_data % CHUNK_ALIGN_NBYTES == 0 &&
+  return copy->route == GPUFI_ROUTE_FLAT &&
+         (uintptr_t)copy->d_data % GPUFI_CODED_ALIGN_NBYTES == 0 &&
          chunks->raw_pitch_nbytes == chunks->raw_nbytes;
 }
 
@@ -258,15 +200,14 @@ static void decode_next(gpuf_future *future, void **scratch) {
   const gpuf_status status = decode(c->copy, s, index, scratch, &error);
   pthread_mutex_lock(&future->lock);
   gpufi_future_fail(future, status, &error);
+  future->arrived_nbytes += status == GPUF_OK ? s->batch.chunks.raw_nbytes : 0;
   if (--s->undecoded == 0 || status != GPUF_OK) {
     pthread_cond_broadcast(&c->moved);
   }
 }
 
-void gpufi_coded_destroy(gpufi_coded *c) {
-  if (!c) {
-    return;
-  }
+/* Waits for the device first. */
+static void destroy(gpufi_coded *c) {
   for (int64_t i = 0; i < SLOT_COUNT; i++) {
     gpufi_batch_fini(&c->slots[i].batch);
   }
@@ -274,7 +215,12 @@ void gpufi_coded_destroy(gpufi_coded *c) {
   free(c);
 }
 
-void gpufi_coded_run(gpuf_future *future) {
+static void release(gpuf_future *future) {
+  destroy(future->coded);
+}
+
+/* What each thread of the copy does, to its end. */
+static void run(gpuf_future *future) {
   gpufi_coded *const c = future->coded;
   void *scratch = NULL;
   pthread_mutex_lock(&future->lock);
@@ -295,7 +241,7 @@ void gpufi_coded_run(gpuf_future *future) {
   gpufi_future_leave(future, 1);
 }
 
-gpuf_status gpufi_coded_create(const gpufi_copy *copy, gpufi_coded **out, gpuf_error *err) {
+static gpuf_status create(const gpufi_copy *copy, gpufi_coded **out, gpuf_error *err) {
   gpufi_coded *const c = calloc(1, sizeof(*c));
   if (!c) {
     return gpufi_fail(err, GPUF_ERR_NO_MEMORY, 0, "no host memory for a copy by way of the codec");
@@ -317,9 +263,18 @@ gpuf_status gpufi_coded_create(const gpufi_copy *copy, gpufi_coded **out, gpuf_e
     c->slot_count += status == GPUF_OK;
   }
   if (c->slot_count == 0) {
-    gpufi_coded_destroy(c);
+    destroy(c);
     return status;
   }
   *out = c; /* fewer slots than wanted only cost speed */
   return GPUF_OK;
+}
+
+gpuf_status gpufi_coded_prepare(gpuf_future *future, gpuf_error *err) {
+  const gpuf_status status = create(&future->copy, &future->coded, err);
+  if (status == GPUF_OK) {
+    future->run = run;
+    future->release = release;
+  }
+  return status;
 }

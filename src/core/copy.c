@@ -6,6 +6,8 @@
 
 #include "base/error.h"
 #include "base/struct.h"
+#include "core/coded.h"
+#include "core/staged.h"
 
 /* Up to here the copy runs on the producer's own stream: no second stream has to be joined. */
 #define SAME_STREAM_NBYTES_MAX ((size_t)1 << 20)
@@ -182,15 +184,13 @@ static gpuf_status start(gpuf_future *future, const gpuf_tensor *dst, const gpuf
   case GPUFI_CARRIER_DIRECT:
     return start_direct(future, blocking, err);
   case GPUFI_CARRIER_CODED:
-    status = gpufi_coded_create(&future->copy, &future->coded, err);
-    if (status != GPUF_OK) {
-      return status;
+    status = gpufi_coded_prepare(future, err);
+    if (status == GPUF_OK) {
+      gpufi_future_start_threads(future, blocking ? 1 : 0);
     }
-    future->run = gpufi_coded_run;
-    gpufi_future_start_threads(future, blocking ? 1 : 0);
-    return GPUF_OK;
+    return status;
   case GPUFI_CARRIER_STAGED:
-    future->run = gpufi_staged_run;
+    gpufi_staged_prepare(future);
     gpufi_future_start_threads(future, blocking ? 1 : 0);
     return GPUF_OK;
   case GPUFI_CARRIER_CPU:
@@ -199,7 +199,7 @@ static gpuf_status start(gpuf_future *future, const gpuf_tensor *dst, const gpuf
   case GPUFI_CARRIER_NONE:
     break;
   }
-  future->settled = true;
+  gpufi_future_settle(future);
   return GPUF_OK;
 }
 
@@ -219,7 +219,7 @@ gpuf_status gpuf_copy(const gpuf_tensor *dst, const gpuf_tensor *src,
     }
     status = gpuf_future_wait(&future, -1, err);
   } else {
-    future.settled = true;
+    gpufi_future_settle(&future);
   }
   gpufi_future_fini(&future);
   return status;
@@ -242,7 +242,7 @@ gpuf_status gpuf_copy_async(const gpuf_tensor *dst, const gpuf_tensor *src,
   if (status == GPUF_OK) {
     *out = future;
   } else {
-    future->settled = true;
+    gpufi_future_settle(future);
     gpuf_future_destroy(future);
   }
   return status;

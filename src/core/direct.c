@@ -1,4 +1,4 @@
-#include "core/copy.h"
+#include "core/direct.h"
 
 static gpuf_status flat_enqueue(const gpufi_copy *copy, char *d_data, void *staging, size_t nbytes,
                                 gpuf_stream stream, gpuf_error *err) {

@@ -1,32 +1,29 @@
+#include "core/future.h"
+
 #include <stdlib.h>
-#include <time.h>
 
 #include "base/clock.h"
 #include "base/error.h"
-#include "core/copy.h"
 #include "core/runtime.h"
 
 #define POLL_NS 50000
-/* Plenty for what runs here, and much less address space than the default takes. */
-#define THREAD_STACK_NBYTES ((size_t)512 << 10)
 
 void gpufi_future_init(gpuf_future *future) {
-  pthread_condattr_t attributes;
-  pthread_condattr_init(&attributes);
-  pthread_condattr_setclock(&attributes, CLOCK_MONOTONIC);
   pthread_mutex_init(&future->lock, NULL);
-  pthread_cond_init(&future->changed, &attributes);
-  pthread_condattr_destroy(&attributes);
+  gpufi_condition_init(&future->changed);
   future->settled = false;
   future->status = GPUF_OK;
+  future->error.status = GPUF_OK;
   future->lane_count = 0;
   future->waiter_count = 0;
+  future->run = NULL;
+  future->release = NULL;
+  future->running_count = 0;
+  future->arrived_nbytes = 0;
   future->next_offset = 0;
   future->has_scratch_waiter = false;
   future->coded = NULL;
-  future->run = NULL;
-  future->running_count = 0;
-  future->thread_count = 0;
+  future->workers = (gpufi_workers){0};
 }
 
 /* The outcome is final. Called with the lock held. */
@@ -35,11 +32,37 @@ static void settle(gpuf_future *future) {
   pthread_cond_broadcast(&future->changed);
 }
 
+void gpufi_future_settle(gpuf_future *future) {
+  pthread_mutex_lock(&future->lock);
+  settle(future);
+  pthread_mutex_unlock(&future->lock);
+}
+
 void gpufi_future_fail(gpuf_future *future, gpuf_status status, const gpuf_error *error) {
   if (status != GPUF_OK && future->status == GPUF_OK) {
     future->status = status;
     future->error = *error;
   }
+}
+
+void gpufi_future_abstain(gpuf_future *future, const gpuf_error *error) {
+  if (future->status == GPUF_OK) {
+    future->error = *error;
+  }
+}
+
+/* All threads have left: unless the bytes have arrived, say why. Called with the lock held. */
+static void judge_threads(gpuf_future *future) {
+  if (future->status != GPUF_OK || future->arrived_nbytes == future->copy.nbytes) {
+    return;
+  }
+  if (future->error.status == GPUF_OK) {
+    gpufi_fail(&future->error, GPUF_ERR_NO_MEMORY, 0,
+               "no thread carried out the copy: %zu of %zu bytes are missing; free memory or "
+               "threads and copy again",
+               future->copy.nbytes - future->arrived_nbytes, future->copy.nbytes);
+  }
+  future->status = future->error.status;
 }
 
 void gpufi_future_leave(gpuf_future *future, int32_t count) {
@@ -50,33 +73,25 @@ void gpufi_future_leave(gpuf_future *future, int32_t count) {
   if (!last) {
     return;
   }
-  gpufi_coded_destroy(future->coded);
+  if (future->release) {
+    future->release(future);
+  }
   pthread_mutex_lock(&future->lock);
+  judge_threads(future);
   settle(future);
   pthread_mutex_unlock(&future->lock);
 }
 
-static void *thread_main(void *arg) {
+static void run_share(void *arg) {
   gpuf_future *const future = arg;
   future->run(future);
-  return NULL;
 }
 
 void gpufi_future_start_threads(gpuf_future *future, int32_t own_share_count) {
   const int32_t wanted = future->copy.thread_count - own_share_count;
-  int32_t started = 0;
-  int code = 0;
-  pthread_attr_t attributes;
-  pthread_attr_init(&attributes);
-  pthread_attr_setstacksize(&attributes, THREAD_STACK_NBYTES);
   future->running_count = future->copy.thread_count; /* nobody else sees the future yet */
-  while (started < wanted && code == 0) {
-    code = pthread_create(&future->threads[started], &attributes, thread_main, future);
-    started += code == 0;
-  }
-  pthread_attr_destroy(&attributes);
-  future->thread_count = started;
-  if (started + own_share_count == 0) { /* no thread is to be had: then it is no background copy */
+  const int32_t started = gpufi_workers_start(&future->workers, wanted, run_share, future);
+  if (started + own_share_count == 0) { /* the system has no thread left: the caller does it all */
     future->running_count = 1;
     future->run(future);
   } else if (started < wanted) { /* fewer threads only cost speed */
@@ -204,9 +219,7 @@ bool gpuf_future_done(gpuf_future *future) {
 
 void gpufi_future_fini(gpuf_future *future) {
   gpuf_future_wait(future, -1, NULL);
-  for (int32_t i = 0; i < future->thread_count; i++) {
-    pthread_join(future->threads[i], NULL);
-  }
+  gpufi_workers_wait(&future->workers);
   pthread_mutex_destroy(&future->lock);
   pthread_cond_destroy(&future->changed);
 }

@@ -8,6 +8,7 @@
 
 #include "base/error.h"
 #include "core/copy.h"
+#include "core/direct.h"
 #include "core/pool.h"
 
 /* From here on a transfer of its own runs at link speed. */

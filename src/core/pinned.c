@@ -1,11 +1,11 @@
 #include "core/pinned.h"
 
-#include <pthread.h>
 #include <stdatomic.h>
 #include <sys/mman.h>
 
+#include "base/arithmetic.h"
 #include "base/system.h"
-#include "core/runtime.h"
+#include "core/workers.h"
 
 #define PAGE_NBYTES ((size_t)4096)
 #define HUGE_PAGE_NBYTES ((size_t)2 << 20)
@@ -47,7 +47,7 @@ typedef struct touch_job {
   atomic_size_t next_offset;
 } touch_job;
 
-static void *touch_parts(void *arg) {
+static void touch_parts(void *arg) {
   touch_job *job = arg;
   size_t offset;
   while ((offset = atomic_fetch_add(&job->next_offset, TOUCH_NBYTES)) < job->nbytes) {
@@ -57,7 +57,6 @@ static void *touch_parts(void *arg) {
       *(volatile char *)(job->base + offset) = 0;
     }
   }
-  return NULL;
 }
 
 /* The driver would fault pages in one by one, on one thread; huge ones, by many threads, is several
@@ -65,19 +64,12 @@ static void *touch_parts(void *arg) {
  */
 static void touch(char *base, size_t nbytes) {
   touch_job job = {.base = base, .nbytes = nbytes};
-  pthread_t threads[TOUCH_THREADS_MAX];
   const size_t parts = (nbytes + TOUCH_NBYTES - 1) / TOUCH_NBYTES;
-  size_t wanted = (size_t)gpufi_cpu_count();
-  size_t started = 0;
-  wanted = wanted < TOUCH_THREADS_MAX ? wanted : TOUCH_THREADS_MAX;
-  wanted = wanted < parts ? wanted : parts;
-  while (started + 1 < wanted && pthread_create(&threads[started], NULL, touch_parts, &job) == 0) {
-    started++;
-  }
+  const size_t threads = gpufi_min_nbytes((size_t)gpufi_cpu_count(), TOUCH_THREADS_MAX);
+  gpufi_workers workers = {0};
+  gpufi_workers_start(&workers, (int32_t)gpufi_min_nbytes(threads, parts) - 1, touch_parts, &job);
   touch_parts(&job);
-  for (size_t i = 0; i < started; i++) {
-    pthread_join(threads[i], NULL);
-  }
+  gpufi_workers_wait(&workers);
 }
 
 gpuf_status gpufi_pin(const gpufi_backend *backend, int32_t device, void *base, size_t nbytes,

@@ -6,12 +6,13 @@
  *
  * Whichever it is, the host side is either a pinned block, to which the device transfers directly,
  * or goes through pinned staging buffers. */
-#include <stdlib.h>
+#include "core/plan.h"
 
 #include "base/arithmetic.h"
 #include "base/error.h"
 #include "base/system.h"
-#include "core/copy.h"
+#include "core/coded_plan.h"
+#include "core/lane.h"
 #include "core/pool.h"
 #include "core/runtime.h"
 

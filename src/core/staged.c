@@ -1,4 +1,4 @@
-#include "core/copy.h"
+#include "core/staged.h"
 
 /* One thread's share of a staged copy. The two slots alternate: while the device works on one,
  * the thread moves the bytes of the other. */
@@ -6,6 +6,7 @@ typedef struct worker {
   gpuf_future *future;
   const gpufi_copy *copy;
   gpufi_lane *lane;
+  size_t arrived_nbytes; /* of its pieces, at their destination */
   struct {
     size_t offset;
     size_t nbytes; /* 0 = nothing in flight */
@@ -64,6 +65,7 @@ static gpuf_status slot_finish(worker *w, int index, gpuf_error *err) {
   if (status == GPUF_OK && w->copy->direction == GPUFI_TO_HOST) {
     move_host_bytes(w->copy, w->pieces[index].offset, nbytes, slot->staging);
   }
+  w->arrived_nbytes += status == GPUF_OK ? nbytes : 0;
   return status;
 }
 
@@ -126,13 +128,9 @@ static gpuf_status worker_loop(worker *w, gpuf_error *err) {
   return status;
 }
 
-/* A thread that finds no memory for its buffers leaves the pieces to the others, unless it is the
- * last one and some are left. Called with the lock held. */
-static bool may_leave_quietly(const gpuf_future *future) {
-  return future->running_count > 1 || future->next_offset == future->copy.nbytes;
-}
-
-void gpufi_staged_run(gpuf_future *future) {
+/* What each thread of the copy does, to its end. One that finds no memory for its buffers leaves
+ * the pieces to the others. */
+static void run(gpuf_future *future) {
   worker w = {.future = future, .copy = &future->copy};
   gpuf_error error = {0};
   gpuf_status status = worker_prepare(&w, &error);
@@ -142,9 +140,16 @@ void gpufi_staged_run(gpuf_future *future) {
   }
   gpufi_lane_release(w.lane, status != GPUF_OK);
   pthread_mutex_lock(&future->lock);
-  if (prepared || !may_leave_quietly(future)) {
+  future->arrived_nbytes += w.arrived_nbytes;
+  if (prepared) {
     gpufi_future_fail(future, status, &error);
+  } else {
+    gpufi_future_abstain(future, &error);
   }
   pthread_mutex_unlock(&future->lock);
   gpufi_future_leave(future, 1);
+}
+
+void gpufi_staged_prepare(gpuf_future *future) {
+  future->run = run;
 }

@@ -2,7 +2,6 @@
 
 #include <errno.h>
 #include <pthread.h>
-#include <signal.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/epoll.h>
@@ -12,6 +11,7 @@
 #include <unistd.h>
 
 #include "base/error.h"
+#include "base/thread.h"
 #include "share/table.h"
 
 typedef struct reference {
@@ -221,16 +221,11 @@ static gpuf_status open_sockets(const uint8_t *service, gpuf_error *err) {
   return GPUF_OK;
 }
 
-/* The program's signal handlers are not for this thread. */
 static int start_thread(void) {
   pthread_t thread;
-  sigset_t all, previous;
-  sigfillset(&all);
-  pthread_sigmask(SIG_SETMASK, &all, &previous);
-  const int code = pthread_create(&thread, NULL, service_main, (void *)(intptr_t)epoll_fd);
-  pthread_sigmask(SIG_SETMASK, &previous, NULL);
+  const int code =
+      gpufi_thread_start(&thread, "gpufetch-share", 0, service_main, (void *)(intptr_t)epoll_fd);
   if (code == 0) {
-    pthread_setname_np(thread, "gpufetch-share");
     pthread_detach(thread);
   }
   return code;

@@ -5,6 +5,7 @@
 
 #include "backend/host/host.h"
 #include "core/batch.h"
+#include "core/coded.h"
 #include "core/copy.h"
 #include "devices.h"
 
@@ -96,8 +97,7 @@ static void copy_with(const gpufi_backend *backend, const fixture *f,
   CHECK_OK(gpufi_copy_plan(&future.copy, &f->received, &f->d_tensor, options, &carrier, &err));
   CHECK(carrier == GPUFI_CARRIER_CODED);
   future.copy.backend = backend;
-  CHECK_OK(gpufi_coded_create(&future.copy, &future.coded, &err));
-  future.run = gpufi_coded_run;
+  CHECK_OK(gpufi_coded_prepare(&future, &err));
   gpufi_future_start_threads(&future, 1);
   future.run(&future);
   CHECK_OK(gpuf_future_wait(&future, -1, &err));

@@ -5,6 +5,7 @@
 
 #include "backend/host/host.h"
 #include "devices.h"
+#include "scarce_threads.h"
 
 static gpuf_error err;
 
@@ -172,8 +173,66 @@ static void a_forked_child_is_told_to_wait_in_the_parent(void) {
   fixture_destroy(&f);
 }
 
+/* A copy of every second byte, so that each thread needs scratch, to pageable memory. */
+static gpuf_status copy_scattered(const fixture *f, const gpuf_copy_options *options) {
+  gpuf_tensor source = f->d_tensor, target = f->pageable;
+  gpuf_future *future;
+  CHECK_OK(gpuf_tensor_slice(&source, 0, 0, 2, NBYTES / 2, &err));
+  CHECK_OK(gpuf_tensor_slice(&target, 0, 0, 1, NBYTES / 2, &err));
+  CHECK_OK(gpuf_copy_async(&target, &source, options, &future, &err));
+  const gpuf_status status = gpuf_future_wait(future, -1, &err);
+  gpuf_future_destroy(future);
+  return status;
+}
+
+/* The faults are not those of one thread: all of them end without a piece, some before the last is
+ * started. Has to come first, while the device has no scratch. */
+static void a_copy_whose_threads_find_no_memory_fails(void) {
+  fixture f = fixture_create();
+  gpufi_host_faults faults = GPUFI_HOST_FAULTS_NONE;
+  const gpuf_copy_options options = {.struct_nbytes = sizeof(options), .thread_count = 8};
+  faults.alloc_fail_after = 0;
+  for (int started = 0; started < 40; started++) {
+    gpufi_host_faults_set(&faults);
+    threads_left = started % 8 == 0 ? INT_MAX : started % 8;
+    const gpuf_status status = copy_scattered(&f, &options);
+    threads_left = INT_MAX;
+    gpufi_host_faults_set(&GPUFI_HOST_FAULTS_NONE);
+    CHECK(status == GPUF_ERR_NO_DEVICE_MEMORY || status == GPUF_ERR_IO);
+  }
+  CHECK_OK(copy_scattered(&f, &options));
+  fixture_destroy(&f);
+}
+
+static void a_copy_that_gets_no_thread_is_done_by_the_caller(void) {
+  fixture f = fixture_create();
+  const gpuf_copy_options options[2] = {
+      {.struct_nbytes = sizeof(options[0]), .thread_count = 8},
+      {.struct_nbytes = sizeof(options[0]), .thread_count = 8, .via = GPUF_VIA_CODEC}};
+  char *bytes = malloc(NBYTES);
+  gpuf_tensor target = f.pageable;
+  target.data = bytes;
+  for (int i = 0; i < 2; i++) {
+    gpuf_future *future;
+    gpuf_status status = gpuf_copy(&target, &f.d_tensor, &options[i], &err); /* leaves its lanes */
+    CHECK(status == GPUF_OK);
+    memset(bytes, 0, NBYTES);
+    threads_left = 0;
+    status = gpuf_copy_async(&target, &f.d_tensor, &options[i], &future, &err);
+    status = status == GPUF_OK ? gpuf_future_wait(future, -1, &err) : status;
+    threads_left = INT_MAX;
+    CHECK_OK(status);
+    CHECK(memcmp(bytes, f.pageable.data, NBYTES) == 0);
+    gpuf_future_destroy(future);
+  }
+  free(bytes);
+  fixture_destroy(&f);
+}
+
 int main(void) {
   test_device = host_device;
+  TEST(a_copy_whose_threads_find_no_memory_fails);
+  TEST(a_copy_that_gets_no_thread_is_done_by_the_caller);
   TEST_ON_DEVICES(many_copies_in_flight_all_arrive);
   TEST_ON_DEVICES(an_abandoned_copy_is_finished_before_it_is_freed);
   TEST_ON_DEVICES(a_copy_that_cannot_start_gives_no_future);

@@ -212,7 +212,6 @@ CIRCLES_LEFT = {
     "jupyter/server/comms",
     "python/ext/adapter",
     "src/backend/host/host",
-    "src/core/coded",
     "src/hdf5/batch_write",
     "gpufetch._chunks",
     "gpufetch._connect",

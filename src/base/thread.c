@@ -1,0 +1,22 @@
+#include "base/thread.h"
+
+#include <signal.h>
+
+int gpufi_thread_start(pthread_t *thread, const char *name, size_t stack_nbytes,
+                       void *(*main)(void *arg), void *arg) {
+  pthread_attr_t attributes;
+  sigset_t all, previous;
+  pthread_attr_init(&attributes);
+  if (stack_nbytes > 0) {
+    pthread_attr_setstacksize(&attributes, stack_nbytes);
+  }
+  sigfillset(&all);
+  pthread_sigmask(SIG_SETMASK, &all, &previous);
+  const int code = pthread_create(thread, &attributes, main, arg);
+  pthread_sigmask(SIG_SETMASK, &previous, NULL);
+  pthread_attr_destroy(&attributes);
+  if (code == 0) {
+    pthread_setname_np(*thread, name);
+  }
+  return code;
+}

@@ -1,0 +1,14 @@
+/* Starting a thread of the library's own. */
+#ifndef GPUFI_BASE_THREAD_H
+#define GPUFI_BASE_THREAD_H
+
+#include <pthread.h>
+#include <stddef.h>
+
+/* As pthread_create, for a thread named `name` (at most 15 characters) in which all signals are
+ * blocked: the program's handlers must not run there. `stack_nbytes` 0 is the system's default.
+ * Returns 0 or an errno value. Any thread. */
+int gpufi_thread_start(pthread_t *thread, const char *name, size_t stack_nbytes,
+                       void *(*main)(void *arg), void *arg);
+
+#endif

@@ -1,0 +1,28 @@
+/* Worker threads for copies and for HDF5, from one cache that the process shares.
+ *
+ * A thread that has finished stays parked for a second, and at most 64 are parked. A call takes
+ * parked threads and starts those that are missing; it never waits for the threads of another call.
+ * So work that waits for the workers of another call cannot deadlock.
+ *
+ * All signals are blocked in the threads. Nothing is torn down at exit. A forked child begins with
+ * an empty cache; groups that ran in its parent must not be waited for. Thread-safety: any thread;
+ * a group is used by one thread at a time. */
+#ifndef GPUFI_CORE_WORKERS_H
+#define GPUFI_CORE_WORKERS_H
+
+#include <stdint.h>
+
+/* The threads that one call has taken. Zeroed: none. */
+typedef struct gpufi_workers {
+  int32_t running_count; /* guarded by the cache's lock */
+} gpufi_workers;
+
+/* Let up to `count` more threads call `run(arg)`, once each. Returns how many do so: fewer, down
+ * to 0, where the system has no more threads. What none of them does remains for the caller to do,
+ * or to report as a failure. */
+int32_t gpufi_workers_start(gpufi_workers *workers, int32_t count, void (*run)(void *arg),
+                            void *arg);
+/* Wait until each of them has returned from `run`. The group may be used again. */
+void gpufi_workers_wait(gpufi_workers *workers);
+
+#endif

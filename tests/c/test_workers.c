@@ -1,0 +1,196 @@
+/* The cache of worker threads. */
+#include <dirent.h>
+#include <pthread.h>
+#include <signal.h>
+#include <stdbool.h>
+#include <string.h>
+#include <sys/wait.h>
+#include <time.h>
+#include <unistd.h>
+
+#include "core/workers.h"
+#include "scarce_threads.h"
+#include "test.h"
+
+static int task_count(void) {
+  DIR *tasks = opendir("/proc/self/task");
+  int count = -2; /* "." and ".." */
+  while (readdir(tasks)) {
+    count++;
+  }
+  closedir(tasks);
+  return count;
+}
+
+static void pause_ms(int ms) {
+  const struct timespec time = {ms / 1000, ms % 1000 * 1000000L};
+  nanosleep(&time, NULL);
+}
+
+/* What threads that all have to be there at once have done. */
+typedef struct meeting {
+  pthread_barrier_t barrier;
+  atomic_int count;
+  atomic_int signals_open; /* threads in which some signal is not blocked */
+} meeting;
+
+static void meet(void *arg) {
+  meeting *m = arg;
+  sigset_t blocked;
+  pthread_sigmask(SIG_SETMASK, NULL, &blocked);
+  for (int number = 1; number < 32; number++) {
+    if (number != SIGKILL && number != SIGSTOP && !sigismember(&blocked, number)) {
+      m->signals_open++;
+      break;
+    }
+  }
+  m->count++;
+  pthread_barrier_wait(&m->barrier);
+}
+
+/* Start `count` that meet each other and this thread; false if they are not all started. */
+static bool hold_meeting(meeting *m, int32_t count) {
+  gpufi_workers workers = {0};
+  pthread_barrier_init(&m->barrier, NULL, (unsigned)count + 1);
+  m->count = m->signals_open = 0;
+  const bool all = gpufi_workers_start(&workers, count, meet, m) == count;
+  if (all) {
+    pthread_barrier_wait(&m->barrier);
+    gpufi_workers_wait(&workers);
+  }
+  pthread_barrier_destroy(&m->barrier);
+  return all && m->count == count;
+}
+
+static void all_run_at_once_and_with_signals_blocked(void) {
+  meeting m;
+  for (int32_t count = 1; count <= 33; count += 8) {
+    CHECK(hold_meeting(&m, count));
+    CHECK(m.signals_open == 0);
+  }
+}
+
+static void parked_threads_are_used_again(void) {
+  meeting m;
+  CHECK(hold_meeting(&m, 12));
+  const int before = task_count();
+  for (int i = 0; i < 100; i++) {
+    CHECK(hold_meeting(&m, 12));
+  }
+  CHECK(task_count() <= before + 12); /* some may not have parked when the next were started */
+}
+
+static void parked_threads_are_few_and_end_soon(void) {
+  meeting m;
+  CHECK(hold_meeting(&m, 150));
+  for (int i = 0; i < 100 && task_count() > 1 + 64; i++) {
+    pause_ms(20);
+  }
+  CHECK(task_count() <= 1 + 64);
+  for (int i = 0; i < 200 && task_count() > 1; i++) {
+    pause_ms(50);
+  }
+  CHECK(task_count() == 1);
+  CHECK(hold_meeting(&m, 3)); /* and there are new ones then */
+}
+
+/* Workers that each wait for workers of their own, three levels deep. */
+typedef struct nest {
+  int depth;
+  atomic_int *leaves;
+} nest;
+
+static void descend(void *arg) {
+  const nest *here = arg;
+  nest below = {here->depth - 1, here->leaves};
+  gpufi_workers workers = {0};
+  if (here->depth == 0) {
+    ++*here->leaves;
+    return;
+  }
+  const int32_t started = gpufi_workers_start(&workers, 4, descend, &below);
+  for (int32_t i = started; i < 4; i++) {
+    descend(&below);
+  }
+  gpufi_workers_wait(&workers);
+}
+
+static void workers_that_wait_for_workers_do_not_deadlock(void) {
+  for (int i = 0; i < 20; i++) {
+    atomic_int leaves = 0;
+    nest top = {3, &leaves};
+    descend(&top);
+    CHECK(leaves == 64);
+  }
+}
+
+static void *descend_from_another_thread(void *leaves) {
+  for (int i = 0; i < 20; i++) {
+    nest top = {2, leaves};
+    descend(&top);
+  }
+  return NULL;
+}
+
+static void calls_from_many_threads_get_workers_of_their_own(void) {
+  atomic_int leaves = 0;
+  pthread_t threads[8];
+  for (int i = 0; i < 8; i++) {
+    CHECK(pthread_create(&threads[i], NULL, descend_from_another_thread, &leaves) == 0);
+  }
+  for (int i = 0; i < 8; i++) {
+    pthread_join(threads[i], NULL);
+  }
+  CHECK(leaves == 8 * 20 * 16);
+}
+
+static void count_call(void *count) {
+  ++*(atomic_int *)count;
+}
+
+static void the_caller_learns_how_many_run(void) {
+  atomic_int calls = 0;
+  gpufi_workers workers = {0};
+  meeting m;
+  CHECK(gpufi_workers_start(&workers, 0, count_call, &calls) == 0);
+  for (int i = 0; i < 200 && task_count() > 1; i++) {
+    pause_ms(50); /* until nothing is parked */
+  }
+  CHECK(task_count() == 1);
+  threads_left = 0;
+  const int32_t none = gpufi_workers_start(&workers, 5, count_call, &calls);
+  gpufi_workers_wait(&workers);
+  const int calls_of_none = calls;
+  threads_left = 2;
+  const int32_t two = gpufi_workers_start(&workers, 5, count_call, &calls);
+  gpufi_workers_wait(&workers);
+  threads_left = INT_MAX;
+  CHECK(none == 0 && calls_of_none == 0);
+  CHECK(two == 2 && calls == 2);
+  CHECK(hold_meeting(&m, 4));
+}
+
+static void a_forked_child_starts_its_own(void) {
+  meeting m;
+  int outcome;
+  CHECK(hold_meeting(&m, 8)); /* now the parent has some parked */
+  const pid_t child = fork();
+  if (child == 0) {
+    alarm(20);
+    _exit(hold_meeting(&m, 8) ? 0 : 1);
+  }
+  CHECK(waitpid(child, &outcome, 0) == child);
+  CHECK(WIFEXITED(outcome) && WEXITSTATUS(outcome) == 0);
+  CHECK(hold_meeting(&m, 8));
+}
+
+int main(void) {
+  TEST(all_run_at_once_and_with_signals_blocked);
+  TEST(parked_threads_are_used_again);
+  TEST(parked_threads_are_few_and_end_soon);
+  TEST(workers_that_wait_for_workers_do_not_deadlock);
+  TEST(calls_from_many_threads_get_workers_of_their_own);
+  TEST(the_caller_learns_how_many_run);
+  TEST(a_forked_child_starts_its_own);
+  return test_finish();
+}
