@@ -7,6 +7,7 @@
 #include "base/error.h"
 #include "base/struct.h"
 #include "core/coded.h"
+#include "core/geometry.h"
 #include "core/staged.h"
 
 /* Up to here the copy runs on the producer's own stream: no second stream has to be joined. */
@@ -30,28 +31,7 @@ static gpuf_status check_same_elements(const gpuf_tensor *dst, const gpuf_tensor
                       "astype",
                       gpuf_dtype_name(src->dtype), gpuf_dtype_name(dst->dtype));
   }
-  if (dst->ndim != src->ndim) {
-    return gpufi_fail(err, GPUF_ERR_INVALID, 0,
-                      "the destination has %" PRId32 " axes and the source %" PRId32
-                      "; the shapes must be equal",
-                      dst->ndim, src->ndim);
-  }
-  const bool empty = gpuf_tensor_count(dst) == 0; /* its strides mean nothing */
-  for (int32_t axis = 0; axis < dst->ndim; axis++) {
-    if (dst->shape[axis] != src->shape[axis]) {
-      return gpufi_fail(err, GPUF_ERR_INVALID, 0,
-                        "the destination's shape[%" PRId32 "] is %" PRId64
-                        " and the source's %" PRId64 "; the shapes must be equal",
-                        axis, dst->shape[axis], src->shape[axis]);
-    }
-    if (dst->strides_nbytes[axis] == 0 && dst->shape[axis] > 1 && !empty) {
-      return gpufi_fail(err, GPUF_ERR_INVALID, 0,
-                        "the destination repeats one element along axis %" PRId32
-                        " (stride 0); give it a memory of its own",
-                        axis);
-    }
-  }
-  return GPUF_OK;
+  return gpufi_destination_check(dst, src, err);
 }
 
 static gpuf_status check_via(gpuf_via via, bool from_cpu, bool to_cpu, gpuf_error *err) {

@@ -2,6 +2,7 @@
  * are decoded there and put in place. While one batch is decoded the next one is read, by workers
  * where the file is a plain one, else through HDF5. */
 #include "base/error.h"
+#include "core/geometry.h"
 #include "hdf5/batch.h"
 
 #include <stdlib.h>
@@ -124,15 +125,6 @@ static gpuf_status end_batch(void *by, gpufi_h5_batch *b, size_t *left_count, gp
 
 static const gpufi_h5_batch_steps read_steps = {fill_batch, decode_batch, end_batch};
 
-/* A destination that no copy takes. */
-static bool repeats_elements(const gpuf_tensor *dst) {
-  bool repeats = false;
-  for (int32_t axis = 0; axis < dst->ndim; axis++) {
-    repeats = repeats || (dst->strides_nbytes[axis] == 0 && dst->shape[axis] > 1);
-  }
-  return repeats;
-}
-
 /* --- The whole ------------------------------------------------------------------------------ */
 
 static gpuf_status reader_init(reader *r, const gpufi_h5_move *move, gpuf_error *err) {
@@ -166,7 +158,7 @@ gpuf_status gpufi_h5_read_batches(gpufi_h5_session *session, const gpufi_h5_move
                                   int64_t *done, gpuf_error *err) {
   reader r = {.session = session};
   *done = 0;
-  if (!gpufi_h5_batches_suit(move, false) || repeats_elements(move->tensor)) {
+  if (!gpufi_h5_batches_suit(move, false) || gpufi_tensor_repeats_elements(move->tensor)) {
     return GPUF_OK;
   }
   gpuf_status status = reader_init(&r, move, err);

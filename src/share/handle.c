@@ -5,6 +5,7 @@
 
 #include "base/error.h"
 #include "base/struct.h"
+#include "core/geometry.h"
 
 #define MAGIC 0x48534647u /* "GFSH" */
 #define VERSION 1
@@ -126,18 +127,14 @@ static gpuf_status check_envelope(const gpuf_share_handle *handle, gpuf_error *e
  * overflow. */
 static gpuf_status check_inside(const gpufi_share_fields *fields, gpuf_error *err) {
   const gpuf_tensor *tensor = &fields->tensor;
-  const bool empty = gpuf_tensor_count(tensor) == 0;
-  uint64_t below_nbytes = 0, above_nbytes = empty ? 0 : gpuf_dtype_nbytes(tensor->dtype);
-  for (int32_t axis = 0; axis < tensor->ndim && !empty; axis++) {
-    const int64_t span = (tensor->shape[axis] - 1) * tensor->strides_nbytes[axis];
-    *(span < 0 ? &below_nbytes : &above_nbytes) += (uint64_t)(span < 0 ? -span : span);
-  }
+  size_t below_nbytes, above_nbytes;
+  gpufi_tensor_reach(tensor, &below_nbytes, &above_nbytes);
   if (fields->allocation_nbytes > PTRDIFF_MAX ||
       fields->offset_nbytes > fields->allocation_nbytes || below_nbytes > fields->offset_nbytes ||
       above_nbytes > fields->allocation_nbytes - fields->offset_nbytes) {
     return gpufi_fail(err, GPUF_ERR_CORRUPT, 0,
                       "the share handle describes elements outside their allocation of %" PRIu64
-                      " bytes (offset %" PRIu64 ", %" PRIu64 " below it and %" PRIu64 " above)",
+                      " bytes (offset %" PRIu64 ", %zu below it and %zu above)",
                       fields->allocation_nbytes, fields->offset_nbytes, below_nbytes, above_nbytes);
   }
   return GPUF_OK;
