@@ -1,6 +1,9 @@
 /* __cuda_array_interface__, versions 0 to 3, in.
  * https://nvidia.github.io/numba-cuda/user/cuda_array_interface.html */
-#include "core.h"
+#include "cai.h"
+
+#include "arguments.h"
+#include "dtypes.h"
 
 #include <string.h>
 
@@ -30,50 +33,26 @@ static int parse_typestr(const gpufi_py_state *state, PyObject *typestr, gpuf_dt
   return gpufi_py_dtype_parse(state, typestr, dtype);
 }
 
-/* A tuple of ints into `values`; its length, or -1. */
-static Py_ssize_t parse_ints(PyObject *tuple, const char *what, int64_t *values) {
-  if (!tuple || !PyTuple_Check(tuple)) {
-    PyErr_Format(PyExc_TypeError, "__cuda_array_interface__ has no tuple as its %s", what);
+static int parse_shape(PyObject *shape, gpuf_tensor *tensor) {
+  if (!shape) {
+    PyErr_SetString(PyExc_TypeError, "__cuda_array_interface__ has no shape");
     return -1;
   }
-  const Py_ssize_t count = PyTuple_Size(tuple);
-  if (count > GPUF_NDIM_MAX) {
-    PyErr_Format(PyExc_ValueError,
-                 "a tensor of %zd dimensions is not supported: the limit is %d; reshape it first",
-                 count, GPUF_NDIM_MAX);
-    return -1;
-  }
-  for (Py_ssize_t i = 0; i < count; i++) {
-    values[i] = PyLong_AsLongLong(PyTuple_GetItem(tuple, i));
-    if (PyErr_Occurred()) {
-      return -1;
-    }
-  }
-  return count;
+  return gpufi_py_axes_any(shape, "__cuda_array_interface__'s shape", &tensor->ndim, tensor->shape);
 }
 
-static int parse_layout(PyObject *dict, const gpufi_py_state *state, gpuf_tensor *tensor) {
-  const Py_ssize_t ndim = parse_ints(entry(dict, state->names.shape), "shape", tensor->shape);
-  PyObject *strides = entry(dict, state->names.strides);
-  if (ndim < 0) {
-    return -1;
-  }
-  tensor->ndim = (int32_t)ndim;
+/* Without strides the elements are in C order. */
+static int parse_strides(PyObject *strides, PyObject *shape, gpuf_tensor *tensor) {
   if (strides) {
-    const Py_ssize_t count = parse_ints(strides, "strides", tensor->strides_nbytes);
-    if (count >= 0 && count != ndim) {
-      PyErr_Format(PyExc_ValueError, "__cuda_array_interface__ has %zd strides for %zd dimensions",
-                   count, ndim);
-    }
-    return count == ndim ? 0 : -1;
+    return gpufi_py_axes(strides, "__cuda_array_interface__'s strides", tensor->ndim,
+                         tensor->strides_nbytes);
   }
   int64_t stride = (int64_t)gpuf_dtype_nbytes(tensor->dtype);
-  for (Py_ssize_t i = ndim - 1; i >= 0; i--) {
+  for (int32_t i = tensor->ndim - 1; i >= 0; i--) {
     tensor->strides_nbytes[i] = stride;
     const int64_t extent = tensor->shape[i] > 0 ? tensor->shape[i] : 1;
     if (__builtin_mul_overflow(stride, extent, &stride)) {
-      PyErr_Format(PyExc_ValueError, "shape %S is too large",
-                   PyDict_GetItemWithError(dict, state->names.shape));
+      PyErr_Format(PyExc_ValueError, "shape %S is too large", shape);
       return -1;
     }
   }
@@ -129,6 +108,7 @@ static void find_device(gpuf_tensor *tensor) {
 
 static int parse(const gpufi_py_state *state, PyObject *dict, gpufi_py_import *import) {
   gpuf_tensor *tensor = &import->tensor;
+  PyObject *shape = NULL, *strides = NULL;
   if (!PyDict_Check(dict)) {
     PyErr_Format(PyExc_TypeError, "__cuda_array_interface__ is %R, not a dict", dict);
     return -1;
@@ -138,8 +118,10 @@ static int parse(const gpufi_py_state *state, PyObject *dict, gpufi_py_import *i
                     "a masked array is not supported: pass the data and the mask apart");
     return -1;
   }
+  shape = entry(dict, state->names.shape);
+  strides = entry(dict, state->names.strides);
   if (parse_typestr(state, entry(dict, state->names.typestr), &tensor->dtype) < 0 ||
-      parse_layout(dict, state, tensor) < 0 ||
+      parse_shape(shape, tensor) < 0 || parse_strides(strides, shape, tensor) < 0 ||
       parse_data(entry(dict, state->names.data), import) < 0 ||
       parse_stream(entry(dict, state->names.stream), &tensor->stream) < 0) {
     return -1;

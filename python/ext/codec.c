@@ -1,5 +1,8 @@
 /* The device's encoder and decoder by themselves, and with the link: for benchmarks. */
-#include "core.h"
+#include "adapter.h"
+#include "device_array.h"
+#include "errors.h"
+#include "methods.h"
 
 #include "base/error.h"
 #include "core/batch.h"
@@ -77,8 +80,10 @@ static void release(coder *c) {
 
 static void coder_destroy(PyObject *capsule) {
   coder *const c = PyCapsule_GetPointer(capsule, CAPSULE);
-  Py_BEGIN_ALLOW_THREADS release(c);
-  Py_END_ALLOW_THREADS Py_XDECREF(c->keepalive);
+  Py_BEGIN_ALLOW_THREADS
+    release(c);
+  Py_END_ALLOW_THREADS
+  Py_XDECREF(c->keepalive);
   PyMem_Free(c);
 }
 
@@ -311,23 +316,25 @@ static PyObject *codec_open(PyObject *module, PyObject *object) {
   }
   c->tensor = source.tensor;
   c->keepalive = source.keepalive; /* taken over */
-  Py_BEGIN_ALLOW_THREADS status = gpuf_tensor_check(&c->tensor, &err);
-  if (status == GPUF_OK) {
-    status = describe(c, &err);
-  }
-  if (status == GPUF_OK) {
-    status = acquire(c, &err);
-  }
-  if (status == GPUF_OK && c->tensor.stream != GPUF_STREAM_NONE) {
-    status = gpuf_stream_synchronize(c->tensor.device, c->tensor.stream, &err);
-  }
-  if (status == GPUF_OK) {
-    status = encode(c, 1, &err);
-  }
-  if (status == GPUF_OK) {
-    status = to_host(c, &err);
-  }
-  Py_END_ALLOW_THREADS if (status != GPUF_OK) {
+  Py_BEGIN_ALLOW_THREADS
+    status = gpuf_tensor_check(&c->tensor, &err);
+    if (status == GPUF_OK) {
+      status = describe(c, &err);
+    }
+    if (status == GPUF_OK) {
+      status = acquire(c, &err);
+    }
+    if (status == GPUF_OK && c->tensor.stream != GPUF_STREAM_NONE) {
+      status = gpuf_stream_synchronize(c->tensor.device, c->tensor.stream, &err);
+    }
+    if (status == GPUF_OK) {
+      status = encode(c, 1, &err);
+    }
+    if (status == GPUF_OK) {
+      status = to_host(c, &err);
+    }
+  Py_END_ALLOW_THREADS
+  if (status != GPUF_OK) {
     gpufi_py_raise(state, &err);
     Py_DECREF(capsule);
     return NULL;
@@ -366,8 +373,10 @@ static PyObject *codec_run(PyObject *module, PyObject *args) {
   if (!c) {
     return NULL;
   }
-  Py_BEGIN_ALLOW_THREADS status = run(c, what, repeats, &err);
-  Py_END_ALLOW_THREADS return status == GPUF_OK ? Py_NewRef(capsule) : gpufi_py_raise(state, &err);
+  Py_BEGIN_ALLOW_THREADS
+    status = run(c, what, repeats, &err);
+  Py_END_ALLOW_THREADS
+  return status == GPUF_OK ? Py_NewRef(capsule) : gpufi_py_raise(state, &err);
 }
 
 static PyObject *codec_nbytes(PyObject *module, PyObject *capsule) {

@@ -1,6 +1,9 @@
 /* The comm protocol's dispatcher for an IPython kernel: it looks tensors up in Python and answers
  * each message on the thread that brings it. A dispatcher is a capsule here. */
-#include "core.h"
+#include "adapter.h"
+#include "errors.h"
+#include "interpreter.h"
+#include "methods.h"
 
 #include "../../jupyter/comm/comm.h"
 

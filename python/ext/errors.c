@@ -1,4 +1,4 @@
-/* From gpuf_error to Python exceptions, and keyword arguments.
+/* From gpuf_error to Python exceptions, and exceptions put aside.
  *
  *   GPUF_ERR_INVALID                         ValueError
  *   GPUF_ERR_UNSUPPORTED                     TypeError
@@ -6,7 +6,7 @@
  *   GPUF_ERR_IO                              OSError with errno
  *   GPUF_ERR_TIMEOUT                         TimeoutError
  *   any other                                gpufetch.Error with status and native_code */
-#include "core.h"
+#include "errors.h"
 
 #include <stdarg.h>
 
@@ -81,65 +81,43 @@ PyObject *gpufi_py_raise(const gpufi_py_state *state, const gpuf_error *err) {
   return NULL;
 }
 
-void gpufi_py_raise_from(PyObject *type, const char *format, ...) {
-  PyObject *old_type, *old_value, *old_traceback, *new_type, *new_value, *new_traceback;
-  va_list args;
-  PyErr_Fetch(&old_type, &old_value, &old_traceback);
-  PyErr_NormalizeException(&old_type, &old_value, &old_traceback);
-  if (old_value && old_traceback) {
-    PyException_SetTraceback(old_value, old_traceback);
+gpufi_py_exception gpufi_py_exception_take(void) {
+  gpufi_py_exception taken;
+  PyErr_Fetch(&taken.type, &taken.value, &taken.traceback);
+  return taken;
+}
+
+void gpufi_py_exception_restore(gpufi_py_exception exception) {
+  PyErr_Restore(exception.type, exception.value, exception.traceback);
+}
+
+void gpufi_py_exception_drop(gpufi_py_exception exception) {
+  Py_XDECREF(exception.type);
+  Py_XDECREF(exception.value);
+  Py_XDECREF(exception.traceback);
+}
+
+/* The exception that is set, as an instance with its traceback. */
+static gpufi_py_exception take_normalized(void) {
+  gpufi_py_exception taken = gpufi_py_exception_take();
+  PyErr_NormalizeException(&taken.type, &taken.value, &taken.traceback);
+  if (taken.value && taken.traceback) {
+    PyException_SetTraceback(taken.value, taken.traceback);
   }
+  return taken;
+}
+
+void gpufi_py_raise_from(PyObject *type, const char *format, ...) {
+  va_list args;
+  const gpufi_py_exception old = take_normalized();
   va_start(args, format);
   PyErr_FormatV(type, format, args);
   va_end(args);
-  PyErr_Fetch(&new_type, &new_value, &new_traceback);
-  PyErr_NormalizeException(&new_type, &new_value, &new_traceback);
-  if (new_value && old_value) {
-    Py_INCREF(old_value);
-    PyException_SetContext(new_value, old_value); /* steals */
-    Py_INCREF(old_value);
-    PyException_SetCause(new_value, old_value); /* steals */
+  const gpufi_py_exception raised = take_normalized();
+  if (raised.value && old.value) {
+    PyException_SetContext(raised.value, Py_NewRef(old.value)); /* steals, as the next does */
+    PyException_SetCause(raised.value, Py_NewRef(old.value));
   }
-  PyErr_Restore(new_type, new_value, new_traceback);
-  Py_XDECREF(old_type);
-  Py_XDECREF(old_value);
-  Py_XDECREF(old_traceback);
-}
-
-/* Index of `name` in `names`, or -1. Interned strings are compared by identity first. */
-static Py_ssize_t keyword_index(PyObject *name, PyObject *const *names) {
-  for (Py_ssize_t i = 0; names[i]; i++) {
-    if (names[i] == name) {
-      return i;
-    }
-  }
-  for (Py_ssize_t i = 0; names[i]; i++) {
-    if (PyUnicode_Compare(names[i], name) == 0) {
-      return i;
-    }
-  }
-  return -1;
-}
-
-int gpufi_py_keywords(const char *function, PyObject *const *args, Py_ssize_t nargs,
-                      Py_ssize_t positional_count, PyObject *kwnames, PyObject *const *names,
-                      PyObject ***values) {
-  if (nargs != positional_count) {
-    PyErr_Format(PyExc_TypeError, "%s() takes %zd positional argument%s, %zd given", function,
-                 positional_count, positional_count == 1 ? "" : "s", nargs);
-    return -1;
-  }
-  const Py_ssize_t kwcount = kwnames ? PyTuple_Size(kwnames) : 0;
-  for (Py_ssize_t i = 0; i < kwcount; i++) {
-    PyObject *name = PyTuple_GetItem(kwnames, i);
-    const Py_ssize_t index = keyword_index(name, names);
-    if (index < 0) {
-      if (!PyErr_Occurred()) {
-        PyErr_Format(PyExc_TypeError, "%s() has no keyword argument '%U'", function, name);
-      }
-      return -1;
-    }
-    *values[index] = args[nargs + i];
-  }
-  return 0;
+  gpufi_py_exception_restore(raised);
+  gpufi_py_exception_drop(old);
 }

@@ -1,13 +1,21 @@
 /* fetch and fetch_async: the destination, and the copy with the GIL released. */
-#include "base/arithmetic.h"
-#include "core.h"
+#include "fetch.h"
 
-#include <string.h>
+#include "adapter.h"
+#include "arguments.h"
+#include "arrays.h"
+#include "base/arithmetic.h"
+#include "buffer.h"
+#include "dtypes.h"
+#include "errors.h"
+#include "future.h"
+#include "methods.h"
+#include "tree.h"
 
 /* --- The result ------------------------------------------------------------ */
 
 /* The same shape and dtype in C order on the CPU, at `data`. */
-static void describe_block(const gpuf_tensor *tensor, void *data, gpuf_tensor *result) {
+static void describe_packed(const gpuf_tensor *tensor, void *data, gpuf_tensor *result) {
   int64_t stride = (int64_t)gpuf_dtype_nbytes(tensor->dtype);
   result->data = data;
   result->device = (gpuf_device){GPUF_DEVICE_CPU, 0};
@@ -61,7 +69,7 @@ static void sort_by_stride(const gpuf_tensor *tensor, int32_t *axes) {
 /* A fresh result for `tensor`, without its memory. `tensor` was checked. */
 static void describe_result(const gpuf_tensor *tensor, const request *wanted, gpuf_tensor *result) {
   int32_t axes[GPUF_NDIM_MAX] = {0}; /* from the outermost to the innermost */
-  describe_block(tensor, NULL, result);
+  describe_packed(tensor, NULL, result);
   result->dtype = wanted->dtype ? wanted->dtype : tensor->dtype;
   const bool in_c_order = gpuf_tensor_is_contiguous(tensor), in_f_order = is_f_contiguous(tensor);
   const bool keep = wanted->order == 'A' || wanted->order == 'K';
@@ -103,25 +111,26 @@ static PyObject *fetch_fresh(gpufi_py_state *state, const gpuf_tensor *tensor,
   const gpuf_copy_options options = copy_options(wanted);
   gpuf_error err;
   gpuf_tensor target;
-  gpufi_py_block memory;
+  gpufi_py_buffer buffer;
   gpuf_status status = check_request(tensor, wanted, &err);
   if (status != GPUF_OK) {
     return gpufi_py_raise(state, &err);
   }
   describe_result(tensor, wanted, &target);
-  Py_BEGIN_ALLOW_THREADS status =
-      gpufi_py_block_alloc(tensor->device, gpuf_tensor_nbytes(&target), &memory, &err);
-  if (status == GPUF_OK) {
-    target.data = memory.ptr;
-    status = gpuf_copy(&target, tensor, &options, &err);
-    if (status != GPUF_OK) {
-      gpufi_py_block_free(&memory);
+  Py_BEGIN_ALLOW_THREADS
+    status = gpufi_py_buffer_alloc(tensor->device, gpuf_tensor_nbytes(&target), &buffer, &err);
+    if (status == GPUF_OK) {
+      target.data = buffer.ptr;
+      status = gpuf_copy(&target, tensor, &options, &err);
+      if (status != GPUF_OK) {
+        gpufi_py_buffer_free(&buffer);
+      }
     }
-  }
-  Py_END_ALLOW_THREADS if (status != GPUF_OK) {
+  Py_END_ALLOW_THREADS
+  if (status != GPUF_OK) {
     return gpufi_py_raise(state, &err);
   }
-  return gpufi_py_array_over_block(state, &target, &memory);
+  return gpufi_py_buffer_array(state, &target, &buffer);
 }
 
 PyObject *gpufi_py_fetch_tensor(gpufi_py_state *state, const gpuf_tensor *tensor) {
@@ -220,7 +229,7 @@ static int check_out(const gpufi_py_state *state, const gpuf_tensor *source, con
     return -1;
   }
   if (gpuf_tensor_count(target) == 0) { /* NumPy's strides of an empty array mean nothing */
-    describe_block(source, target->data, target);
+    describe_packed(source, target->data, target);
   }
   return 0;
 }
@@ -237,8 +246,10 @@ static PyObject *fetch_into(const gpufi_py_state *state, const gpuf_tensor *tens
   if (check_out(state, tensor, wanted, &target) < 0) {
     return NULL;
   }
-  Py_BEGIN_ALLOW_THREADS status = gpuf_copy(&target, tensor, &options, &err);
-  Py_END_ALLOW_THREADS if (status != GPUF_OK) {
+  Py_BEGIN_ALLOW_THREADS
+    status = gpuf_copy(&target, tensor, &options, &err);
+  Py_END_ALLOW_THREADS
+  if (status != GPUF_OK) {
     return gpufi_py_raise(state, &err);
   }
   Py_INCREF(wanted->out);
@@ -264,18 +275,9 @@ static int parse_order(PyObject *object, char *order) {
 static int parse_via(PyObject *object, gpuf_via *via) {
   static const char *const names[] = {
       [GPUF_VIA_AUTO] = "auto", [GPUF_VIA_LINK] = "link", [GPUF_VIA_CODEC] = "codec"};
-  const char *text = PyUnicode_Check(object) ? PyUnicode_AsUTF8AndSize(object, NULL) : NULL;
-  for (int i = GPUF_VIA_AUTO; text && i <= GPUF_VIA_CODEC; i++) {
-    if (strcmp(text, names[i]) == 0) {
-      *via = (gpuf_via)i;
-      return 0;
-    }
-  }
-  if (!PyErr_Occurred()) {
-    PyErr_Format(text ? PyExc_ValueError : PyExc_TypeError,
-                 "via is %R; it must be \"auto\", \"link\" or \"codec\"", object);
-  }
-  return -1;
+  const int choice = gpufi_py_choice(object, "via", names, GPUFI_PY_COUNT(names));
+  *via = (gpuf_via)choice;
+  return choice < 0 ? -1 : 0;
 }
 
 static int parse_request(gpufi_py_state *state, const char *function, PyObject *const *args,
@@ -309,8 +311,8 @@ static int check_tree_request(const request *wanted) {
   return 0;
 }
 
-PyObject *gpufi_py_fetch(PyObject *module, PyObject *const *args, Py_ssize_t nargs,
-                         PyObject *kwnames) {
+static PyObject *py_fetch(PyObject *module, PyObject *const *args, Py_ssize_t nargs,
+                          PyObject *kwnames) {
   gpufi_py_state *state = gpufi_py_state_of_module(module);
   gpufi_py_import source;
   request wanted;
@@ -338,8 +340,10 @@ static PyObject *start(gpufi_py_state *state, const gpufi_py_import *source, con
   gpuf_error err;
   gpuf_future *future = NULL;
   gpuf_status status;
-  Py_BEGIN_ALLOW_THREADS status = gpuf_copy_async(target, &source->tensor, &options, &future, &err);
-  Py_END_ALLOW_THREADS if (status != GPUF_OK) {
+  Py_BEGIN_ALLOW_THREADS
+    status = gpuf_copy_async(target, &source->tensor, &options, &future, &err);
+  Py_END_ALLOW_THREADS
+  if (status != GPUF_OK) {
     return gpufi_py_raise(state, &err);
   }
   return gpufi_py_future_create(state, future, array, source->keepalive);
@@ -349,16 +353,18 @@ static PyObject *start_fresh(gpufi_py_state *state, const gpufi_py_import *sourc
                              const request *wanted) {
   gpuf_error err;
   gpuf_tensor target;
-  gpufi_py_block memory;
+  gpufi_py_buffer buffer;
   gpuf_status status;
   describe_result(&source->tensor, wanted, &target);
-  Py_BEGIN_ALLOW_THREADS status =
-      gpufi_py_block_alloc(source->tensor.device, gpuf_tensor_nbytes(&target), &memory, &err);
-  Py_END_ALLOW_THREADS if (status != GPUF_OK) {
+  Py_BEGIN_ALLOW_THREADS
+    status =
+        gpufi_py_buffer_alloc(source->tensor.device, gpuf_tensor_nbytes(&target), &buffer, &err);
+  Py_END_ALLOW_THREADS
+  if (status != GPUF_OK) {
     return gpufi_py_raise(state, &err);
   }
-  target.data = memory.ptr;
-  PyObject *array = gpufi_py_array_over_block(state, &target, &memory);
+  target.data = buffer.ptr;
+  PyObject *array = gpufi_py_buffer_array(state, &target, &buffer);
   if (!array) {
     return NULL;
   }
@@ -367,8 +373,8 @@ static PyObject *start_fresh(gpufi_py_state *state, const gpufi_py_import *sourc
   return future;
 }
 
-PyObject *gpufi_py_fetch_async(PyObject *module, PyObject *const *args, Py_ssize_t nargs,
-                               PyObject *kwnames) {
+static PyObject *py_fetch_async(PyObject *module, PyObject *const *args, Py_ssize_t nargs,
+                                PyObject *kwnames) {
   gpufi_py_state *state = gpufi_py_state_of_module(module);
   gpufi_py_import source;
   gpuf_tensor target;
@@ -398,3 +404,45 @@ PyObject *gpufi_py_fetch_async(PyObject *module, PyObject *const *args, Py_ssize
   gpufi_py_import_clear(&source);
   return future;
 }
+
+PyDoc_STRVAR(
+    fetch_doc,
+    "fetch(x, *, out=None, dtype=None, order=None, via=\"auto\")\n--\n\n"
+    "Copy a tensor to the host: a writable ndarray of its shape and dtype in C order.\n\n"
+    "x is a tensor of PyTorch, CuPy, Numba, JAX ..., a DeviceArray, or anything with\n"
+    "__dlpack__ or __cuda_array_interface__; an array on the CPU is copied too. The\n"
+    "copy starts after the work that is pending on x. bfloat16 and float8 become\n"
+    "ml_dtypes' dtypes. The result's memory is pinned and goes back to a pool with the\n"
+    "array; over the pool's cap it is pageable. out: a writable ndarray of x's shape and\n"
+    "dtype, in any layout, that shares no memory with x; it is filled and returned.\n\n"
+    "dtype: convert on the device, between any real dtypes but to float8_e8m0fnu; what\n"
+    "travels is the result, so float32 to float16 halves the bytes and bfloat16 to\n"
+    "float32 doubles them. Rounds as astype does; a NaN's payload is not kept, and a\n"
+    "float that the integer cannot hold gives an unspecified one. out then has dtype.\n"
+    "order: the result's layout, as numpy.array's: C (the default), F, A or K. With K a\n"
+    "tensor that fills its memory in any order of the axes travels without packing.\n"
+    "via: how the elements cross from the device: \"link\", as they are; \"codec\", encoded\n"
+    "there, losslessly, and decoded here by a thread for each processor, which is for a\n"
+    "link that is slower than these and data that compress; \"auto\", as \"link\" today.\n\n"
+    "x may also be a dict, list or tuple of tensors, nested to any depth: the same tree\n"
+    "with an ndarray for each tensor, all copied in one batch. An OrderedDict and a\n"
+    "namedtuple keep their type; any other mapping becomes a dict, any other list or\n"
+    "tuple a list or tuple. What is no tensor (numbers, strings, None ...) is passed\n"
+    "through as it is. Arrays of up to 1 MiB share blocks of up to 16 MiB, which go back\n"
+    "when the last of them has gone: copy() what you keep of a large tree. A tensor that\n"
+    "occurs twice is copied twice. out, dtype, order and via=\"codec\" cannot be given.\n\n"
+    "Raises TypeError for what is no tensor or has no NumPy counterpart, ValueError for\n"
+    "an out that does not fit, MemoryError, and gpufetch.Error if the device fails (out\n"
+    "is then partly written). Releases the GIL; may be called from any thread.");
+
+PyDoc_STRVAR(fetch_async_doc,
+             "fetch_async(x, *, out=None, dtype=None, order=None, via=\"auto\")\n--\n\n"
+             "Start fetch and return a Future, which keeps x and the destination alive.\n\n"
+             "Do not change x, nor read out, until the Future is done.");
+
+PyMethodDef gpufi_py_fetch_methods[] = {
+    {"fetch", GPUFI_PY_METHOD(py_fetch), METH_FASTCALL | METH_KEYWORDS, fetch_doc},
+    {"fetch_async", GPUFI_PY_METHOD(py_fetch_async), METH_FASTCALL | METH_KEYWORDS,
+     fetch_async_doc},
+    {0},
+};

@@ -1,6 +1,9 @@
 /* gpufetch.Future: a fetch in flight. It owns the destination and what keeps the source alive. */
+#include "future.h"
+
+#include "arguments.h"
 #include "base/clock.h"
-#include "core.h"
+#include "errors.h"
 
 #include <math.h>
 #include <structmember.h>
@@ -8,21 +11,23 @@
 #include <unistd.h>
 
 typedef struct future_object {
-  PyObject_HEAD gpuf_future
-      *future;      /* NULL once the copy has ended and its result is known to be good */
-  PyObject *array;  /* the destination; handed out only when the copy has ended well */
-  PyObject *source; /* dropped when the copy has ended */
+  PyObject_HEAD
+  gpuf_future *future; /* NULL once the copy has ended and its result is known to be good */
+  PyObject *array;     /* the destination; handed out only when the copy has ended well */
+  PyObject *source;    /* dropped when the copy has ended */
   PyObject *weakrefs;
   int wait_count; /* threads inside gpuf_future_wait without the GIL: the future must stay */
   pid_t pid;      /* the process that started the copy */
 } future_object;
 
-PyObject *gpufi_py_future_create(gpufi_py_state *state, gpuf_future *future, PyObject *array,
+PyObject *gpufi_py_future_create(const gpufi_py_state *state, gpuf_future *future, PyObject *array,
                                  PyObject *source) {
   future_object *self = (future_object *)PyType_GenericAlloc(state->future_type, 0);
   if (!self) {
-    Py_BEGIN_ALLOW_THREADS gpuf_future_destroy(future);
-    Py_END_ALLOW_THREADS return NULL;
+    Py_BEGIN_ALLOW_THREADS
+      gpuf_future_destroy(future);
+    Py_END_ALLOW_THREADS
+    return NULL;
   }
   Py_INCREF(array);
   Py_INCREF(source);
@@ -52,7 +57,8 @@ static int future_clear(future_object *self) {
   if (self->future) {
     gpuf_future *future = self->future;
     self->future = NULL;
-    Py_BEGIN_ALLOW_THREADS gpuf_future_destroy(future);
+    Py_BEGIN_ALLOW_THREADS
+      gpuf_future_destroy(future);
     Py_END_ALLOW_THREADS
   }
   Py_CLEAR(self->array);
@@ -66,10 +72,9 @@ static void future_dealloc(future_object *self) {
   if (self->weakrefs) {
     PyObject_ClearWeakRefs((PyObject *)self);
   }
-  PyObject *error_type, *error_value, *error_traceback;
-  PyErr_Fetch(&error_type, &error_value, &error_traceback);
+  const gpufi_py_exception raised = gpufi_py_exception_take();
   future_clear(self);
-  PyErr_Restore(error_type, error_value, error_traceback);
+  gpufi_py_exception_restore(raised);
   freefunc release = (freefunc)PyType_GetSlot(type, Py_tp_free);
   release(self);
   Py_DECREF(type);
@@ -121,8 +126,10 @@ static int wait_for_end(future_object *self, int64_t timeout_ns, gpuf_status *st
       return 1;
     }
     self->wait_count++;
-    Py_BEGIN_ALLOW_THREADS *status = gpuf_future_wait(self->future, piece_ns, err);
-    Py_END_ALLOW_THREADS self->wait_count--;
+    Py_BEGIN_ALLOW_THREADS
+      *status = gpuf_future_wait(self->future, piece_ns, err);
+    Py_END_ALLOW_THREADS
+    self->wait_count--;
     if (*status != GPUF_ERR_TIMEOUT) {
       return 1;
     }
@@ -238,9 +245,8 @@ static PyObject *future_repr(future_object *self) {
 }
 
 static PyMethodDef future_methods[] = {
-    {"result", (PyCFunction)(void (*)(void))future_result, METH_FASTCALL | METH_KEYWORDS,
-     result_doc},
-    {"wait", (PyCFunction)(void (*)(void))future_wait, METH_FASTCALL | METH_KEYWORDS, wait_doc},
+    {"result", GPUFI_PY_METHOD(future_result), METH_FASTCALL | METH_KEYWORDS, result_doc},
+    {"wait", GPUFI_PY_METHOD(future_wait), METH_FASTCALL | METH_KEYWORDS, wait_doc},
     {"done", (PyCFunction)future_done, METH_NOARGS, done_doc},
     {0},
 };

@@ -1,52 +1,19 @@
-/* HDF5 for gpufetch/hdf5.py: identifiers are ints, h5py's lock is an argument. */
-#include "hdf5.h"
+/* HDF5 for gpufetch.hdf5: identifiers are ints, and h5py's lock is the first argument. */
+#include "adapter.h"
+#include "arguments.h"
+#include "arrays.h"
+#include "device_array.h"
+#include "devices.h"
+#include "errors.h"
+#include "h5py_lock.h"
+#include "methods.h"
 
-#include <gpufetch/hdf5.h>
+/* --- Binding --------------------------------------------------------------- */
 
-/* --- h5py's lock ------------------------------------------------------------- */
-
-/* Only exhausted memory can make the call fail; HDF5 must not be entered then, so try again. */
-static void call_until_done(PyObject *method) {
-  PyObject *result;
-  while (!(result = PyObject_CallNoArgs(method))) {
-    PyErr_Clear();
-  }
-  Py_DECREF(result);
-}
-
-static void lock_h5py(void *arg) {
-  gpufi_py_h5_lock *lock = arg;
-  PyEval_RestoreThread(lock->thread);
-  call_until_done(lock->acquire);
-  lock->thread = PyEval_SaveThread();
-}
-
-static void unlock_h5py(void *arg) {
-  gpufi_py_h5_lock *lock = arg;
-  PyEval_RestoreThread(lock->thread);
-  call_until_done(lock->release);
-  lock->thread = PyEval_SaveThread();
-}
-
-static int lock_init(gpufi_py_h5_lock *lock, gpuf_h5_options *options, PyObject *phil) {
-  lock->acquire = PyObject_GetAttrString(phil, "acquire");
-  lock->release = lock->acquire ? PyObject_GetAttrString(phil, "release") : NULL;
-  if (!lock->release) {
-    Py_CLEAR(lock->acquire);
-    return -1;
-  }
-  options->lock = lock_h5py;
-  options->unlock = unlock_h5py;
-  options->lock_arg = lock;
-  return 0;
-}
-
-static void lock_fini(gpufi_py_h5_lock *lock) {
-  Py_CLEAR(lock->acquire);
-  Py_CLEAR(lock->release);
-}
-
-/* --- Binding ------------------------------------------------------------------ */
+PyDoc_STRVAR(h5_bind_doc,
+             "h5_bind(path, /)\n--\n\n"
+             "Use the libhdf5 that the extension module at `path` is linked with, and register\n"
+             "the filter with it. gpufetch.Error if there is none or another is bound.");
 
 static PyObject *h5_bind(PyObject *module, PyObject *args) {
   const char *path;
@@ -60,152 +27,102 @@ static PyObject *h5_bind(PyObject *module, PyObject *args) {
   Py_RETURN_NONE;
 }
 
-/* --- Writing ------------------------------------------------------------------- */
+/* --- A call ---------------------------------------------------------------- */
 
-/* Fill `values` from a tuple of ints, one for each axis. */
-static int parse_axes(PyObject *tuple, const char *name, int32_t ndim, int64_t *values) {
-  const Py_ssize_t count = PyTuple_Size(tuple);
-  if (count < 0) {
+/* What every call into HDF5 has: the tensor that it reads or fills, and h5py's lock. */
+typedef struct h5_call {
+  gpufi_py_state *state;
+  gpufi_py_import import; /* empty when a fresh result is filled */
+  gpufi_py_h5py_lock lock;
+  gpuf_h5_options options;
+} h5_call;
+
+static void call_fini(h5_call *call) {
+  gpufi_py_h5py_lock_fini(&call->lock);
+  gpufi_py_import_clear(&call->import);
+}
+
+static int call_init(h5_call *call, PyObject *module, PyObject *phil) {
+  memset(call, 0, sizeof(*call));
+  call->state = gpufi_py_state_of_module(module);
+  call->options = (gpuf_h5_options)GPUF_H5_OPTIONS_INIT;
+  return gpufi_py_h5py_lock_init(&call->lock, phil, &call->options);
+}
+
+/* As call_init, with the tensor `x`. */
+static int call_init_with(h5_call *call, PyObject *module, PyObject *phil, PyObject *x) {
+  if (call_init(call, module, phil) < 0) {
     return -1;
   }
-  if (count != ndim) {
-    PyErr_Format(PyExc_ValueError, "%s has %zd values but there are %d axes: give one for each",
-                 name, count, (int)ndim);
+  if (gpufi_py_adapter_import(call->state, x, &call->import) < 0) {
+    call_fini(call);
     return -1;
-  }
-  for (Py_ssize_t axis = 0; axis < count; axis++) {
-    PyObject *item = PyNumber_Index(PyTuple_GetItem(tuple, axis));
-    if (!item) {
-      return -1;
-    }
-    values[axis] = PyLong_AsLongLong(item);
-    Py_DECREF(item);
-    if (values[axis] == -1 && PyErr_Occurred()) {
-      return -1;
-    }
   }
   return 0;
 }
 
-/* Back from the library: the GIL, what was held for the call, and its outcome. */
-static PyObject *write_end(const gpufi_py_state *state, gpufi_py_h5_lock *lock,
-                           gpufi_py_import *import, gpuf_status status, const gpuf_error *err) {
-  PyEval_RestoreThread(lock->thread);
-  lock_fini(lock);
-  gpufi_py_import_clear(import);
-  if (status != GPUF_OK) {
-    return gpufi_py_raise(state, err);
-  }
-  Py_RETURN_NONE;
-}
+/* --- Writing --------------------------------------------------------------- */
 
-static PyObject *h5_write(PyObject *module, PyObject *args) {
-  gpufi_py_state *state = gpufi_py_state_of_module(module);
+PyDoc_STRVAR(h5_write_doc,
+             "h5_write(phil, location, name, x, /, *, chunks=None, codec=0)\n--\n\n"
+             "Create the dataset `name` at a group's identifier, with the elements of x.\n\n"
+             "chunks: a chunk's shape, or None for the library's choice. codec: a gpuf_h5_codec.");
+
+static PyObject *h5_write(PyObject *module, PyObject *args, PyObject *kwargs) {
+  static char *keywords[] = {"", "", "", "", "chunks", "codec", NULL};
   long long location;
   const char *name;
-  PyObject *x, *chunks, *phil;
-  int codec;
+  PyObject *phil, *x, *chunks = Py_None, *result = NULL;
+  int codec = 0;
   int64_t chunk[GPUF_NDIM_MAX];
-  gpuf_h5_options options = GPUF_H5_OPTIONS_INIT;
-  gpufi_py_h5_lock lock = {0};
-  gpufi_py_import import = {0};
+  h5_call call;
   gpuf_status status;
   gpuf_error err;
-  if (!PyArg_ParseTuple(args, "LsOOiO:h5_write", &location, &name, &x, &chunks, &codec, &phil) ||
-      gpufi_py_adapter_import(state, x, &import) < 0) {
+  if (!PyArg_ParseTupleAndKeywords(args, kwargs, "OLsO|$Oi:h5_write", keywords, &phil, &location,
+                                   &name, &x, &chunks, &codec) ||
+      call_init_with(&call, module, phil, x) < 0) {
     return NULL;
   }
-  options.codec = (gpuf_h5_codec)codec;
-  options.chunk_shape = chunks == Py_None ? NULL : chunk;
-  if ((options.chunk_shape && parse_axes(chunks, "chunks", import.tensor.ndim, chunk) < 0) ||
-      lock_init(&lock, &options, phil) < 0) {
-    gpufi_py_import_clear(&import);
-    return NULL;
+  call.options.codec = (gpuf_h5_codec)codec;
+  call.options.chunk_shape = chunks == Py_None ? NULL : chunk;
+  if (chunks == Py_None || gpufi_py_axes(chunks, "chunks", call.import.tensor.ndim, chunk) == 0) {
+    gpufi_py_h5py_lock_leave_gil(&call.lock);
+    status = gpuf_h5_write(location, name, &call.import.tensor, &call.options, &err);
+    gpufi_py_h5py_lock_enter_gil(&call.lock);
+    result = status == GPUF_OK ? Py_NewRef(Py_None) : gpufi_py_raise(call.state, &err);
   }
-  lock.thread = PyEval_SaveThread();
-  status = gpuf_h5_write(location, name, &import.tensor, &options, &err);
-  return write_end(state, &lock, &import, status, &err);
+  call_fini(&call);
+  return result;
 }
+
+PyDoc_STRVAR(h5_write_region_doc,
+             "h5_write_region(phil, dataset, start, x, /)\n--\n\n"
+             "Overwrite the box of a dataset that begins at `start` and has x's shape.");
 
 static PyObject *h5_write_region(PyObject *module, PyObject *args) {
-  gpufi_py_state *state = gpufi_py_state_of_module(module);
   long long dataset;
-  PyObject *start_arg, *x, *phil;
+  PyObject *phil, *start_arg, *x, *result = NULL;
   int64_t start[GPUF_NDIM_MAX];
-  gpuf_h5_options options = GPUF_H5_OPTIONS_INIT;
-  gpufi_py_h5_lock lock = {0};
-  gpufi_py_import import = {0};
-  gpuf_status status;
+  h5_call call;
   gpuf_error err;
-  if (!PyArg_ParseTuple(args, "LO!OO:h5_write_region", &dataset, &PyTuple_Type, &start_arg, &x,
-                        &phil) ||
-      gpufi_py_adapter_import(state, x, &import) < 0) {
+  if (!PyArg_ParseTuple(args, "OLOO:h5_write_region", &phil, &dataset, &start_arg, &x) ||
+      call_init_with(&call, module, phil, x) < 0) {
     return NULL;
   }
-  if (parse_axes(start_arg, "start", import.tensor.ndim, start) < 0 ||
-      lock_init(&lock, &options, phil) < 0) {
-    gpufi_py_import_clear(&import);
-    return NULL;
+  if (gpufi_py_axes(start_arg, "start", call.import.tensor.ndim, start) == 0) {
+    gpufi_py_h5py_lock_leave_gil(&call.lock);
+    const gpuf_status status =
+        gpuf_h5_write_region(dataset, start, &call.import.tensor, &call.options, &err);
+    gpufi_py_h5py_lock_enter_gil(&call.lock);
+    result = status == GPUF_OK ? Py_NewRef(Py_None) : gpufi_py_raise(call.state, &err);
   }
-  lock.thread = PyEval_SaveThread();
-  status = gpuf_h5_write_region(dataset, start, &import.tensor, &options, &err);
-  return write_end(state, &lock, &import, status, &err);
+  call_fini(&call);
+  return result;
 }
 
-/* --- Reading -------------------------------------------------------------------- */
+/* --- Regions --------------------------------------------------------------- */
 
-/* A fresh ndarray, or DeviceArray, for what `tensor` describes; sets its data and strides. */
-static PyObject *create_array(const gpufi_py_state *state, gpuf_tensor *tensor) {
-  PyObject *descr = state->descrs[tensor->dtype];
-  npy_intp dims[GPUF_NDIM_MAX];
-  PyObject *array;
-  for (int32_t axis = 0; axis < tensor->ndim; axis++) {
-    dims[axis] = (npy_intp)tensor->shape[axis];
-  }
-  Py_INCREF(descr); /* stolen */
-  array = PyArray_Empty(tensor->ndim, dims, (PyArray_Descr *)descr, 0);
-  if (array && gpufi_py_tensor_from_array(state, array, tensor) < 0) {
-    Py_CLEAR(array);
-  }
-  return array;
-}
-
-static PyObject *create_device_array(const gpufi_py_state *state, gpuf_tensor *tensor,
-                                     gpuf_device device) {
-  int64_t shape[GPUF_NDIM_MAX];
-  void *d_data = NULL;
-  PyObject *array = NULL;
-  gpuf_error err;
-  memcpy(shape, tensor->shape, sizeof(shape));
-  if (gpuf_alloc(device, gpuf_tensor_nbytes(tensor), &d_data, &err) != GPUF_OK ||
-      gpuf_tensor_init(tensor, d_data, device, tensor->dtype, tensor->ndim, shape, &err) !=
-          GPUF_OK) {
-    gpufi_py_raise(state, &err);
-  } else {
-    array = gpufi_py_device_array_create(state, tensor, false, NULL);
-  }
-  if (array) {
-    ((gpufi_py_device_array *)array)->d_owned = d_data;
-  } else {
-    gpuf_free(device, d_data, NULL);
-  }
-  return array;
-}
-
-/* The destination as the caller gave it: any writable tensor. */
-static int import_out(gpufi_py_state *state, PyObject *out, gpufi_py_import *import) {
-  if (gpufi_py_adapter_import(state, out, import) < 0) {
-    return -1;
-  }
-  if (import->readonly) {
-    gpufi_py_import_clear(import);
-    PyErr_SetString(PyExc_ValueError, "out is read-only: give a writable array");
-    return -1;
-  }
-  return 0;
-}
-
-/* A part of the dataset: an axis whose length is -1 has one element, and the result lacks it. */
+/* A box of the dataset: an axis whose length is -1 has one element, and the result lacks it. */
 typedef struct region {
   bool given; /* else all of the dataset */
   int32_t ndim;
@@ -213,151 +130,179 @@ typedef struct region {
   int64_t shape[GPUF_NDIM_MAX];
 } region;
 
-static int region_parse(PyObject *arg, region *part) {
+static int region_parse(PyObject *arg, region *box) {
   PyObject *start, *shape;
-  memset(part, 0, sizeof(*part));
+  memset(box, 0, sizeof(*box));
   if (arg == Py_None) {
     return 0;
   }
-  if (!PyArg_ParseTuple(arg, "O!O!:region", &PyTuple_Type, &start, &PyTuple_Type, &shape)) {
-    return -1;
-  }
-  part->given = true;
-  part->ndim = PyTuple_Size(shape) <= GPUF_NDIM_MAX ? (int32_t)PyTuple_Size(shape) : 0;
-  return parse_axes(start, "start", part->ndim, part->start) < 0 ||
-                 parse_axes(shape, "shape", part->ndim, part->shape) < 0
-             ? -1
-             : 0;
+  box->given = true;
+  return PyArg_ParseTuple(arg, "OO:region", &start, &shape) &&
+                 gpufi_py_axes_any(shape, "shape", &box->ndim, box->shape) == 0 &&
+                 gpufi_py_axes(start, "start", box->ndim, box->start) == 0
+             ? 0
+             : -1;
 }
 
 /* Make `tensor` of the result's shape, which lacks the region's axes of -1. */
-static void region_narrow(const region *part, gpuf_tensor *tensor) {
-  if (part->given) {
+static void region_narrow(const region *box, gpuf_tensor *tensor) {
+  if (box->given) {
     tensor->ndim = 0;
-    for (int32_t axis = 0; axis < part->ndim; axis++) {
-      if (part->shape[axis] >= 0) {
-        tensor->shape[tensor->ndim++] = part->shape[axis];
+    for (int32_t axis = 0; axis < box->ndim; axis++) {
+      if (box->shape[axis] >= 0) {
+        tensor->shape[tensor->ndim++] = box->shape[axis];
       }
     }
   }
 }
 
-static int32_t region_missing_count(const region *part) {
+static int32_t region_missing_count(const region *box) {
   int32_t count = 0;
-  for (int32_t axis = 0; axis < part->ndim; axis++) {
-    count += part->shape[axis] < 0;
+  for (int32_t axis = 0; axis < box->ndim; axis++) {
+    count += box->shape[axis] < 0;
   }
   return count;
 }
 
 /* Put the missing axes back into `tensor`, which must have the result's shape. */
-static int region_widen(const region *part, gpuf_tensor *tensor) {
+static int region_widen(const region *box, gpuf_tensor *tensor) {
   gpuf_tensor wide = *tensor;
   int32_t used = 0;
-  if (!part->given) {
+  if (!box->given) {
     return 0;
   }
-  if (tensor->ndim != part->ndim - region_missing_count(part)) {
+  if (tensor->ndim != box->ndim - region_missing_count(box)) {
     PyErr_Format(PyExc_ValueError, "out has %d axes, which is not what the selection gives",
                  (int)tensor->ndim);
     return -1;
   }
-  for (int32_t axis = 0; axis < part->ndim; axis++) {
-    if (part->shape[axis] < 0) {
+  for (int32_t axis = 0; axis < box->ndim; axis++) {
+    if (box->shape[axis] < 0) {
       wide.shape[axis] = 1;
       wide.strides_nbytes[axis] = (int64_t)gpuf_dtype_nbytes(tensor->dtype);
       continue;
     }
     wide.shape[axis] = tensor->shape[used];
     wide.strides_nbytes[axis] = tensor->strides_nbytes[used++];
-    if (wide.shape[axis] != part->shape[axis]) {
+    if (wide.shape[axis] != box->shape[axis]) {
       PyErr_Format(PyExc_ValueError, "axis %d of out has %lld elements, and the selection %lld",
-                   (int)used - 1, (long long)wide.shape[axis], (long long)part->shape[axis]);
+                   (int)used - 1, (long long)wide.shape[axis], (long long)box->shape[axis]);
       return -1;
     }
   }
-  wide.ndim = part->ndim;
+  wide.ndim = box->ndim;
   *tensor = wide;
   return 0;
 }
 
-static PyObject *describe_and_create(gpufi_py_state *state, long long dataset, const region *part,
-                                     PyObject *device, const gpufi_py_h5_lock *lock,
-                                     gpuf_tensor *tensor) {
-  gpuf_device where;
-  gpuf_status status;
-  gpuf_error err;
-  memset(tensor, 0, sizeof(*tensor));
-  if (gpufi_py_device_parse(state, device, &where) < 0 || gpufi_py_device_check(state, where) < 0) {
-    return NULL;
+/* --- Reading --------------------------------------------------------------- */
+
+/* Replace the description of a result by a fresh ndarray. */
+static PyObject *create_array(const gpufi_py_state *state, gpuf_tensor *tensor) {
+  PyObject *array = gpufi_py_array_create(state, tensor->dtype, tensor->ndim, tensor->shape);
+  if (array && gpufi_py_tensor_from_array(state, array, tensor) < 0) {
+    Py_CLEAR(array);
   }
-  call_until_done(lock->acquire);
-  status = gpuf_h5_describe(dataset, tensor, &err);
-  call_until_done(lock->release);
-  if (status != GPUF_OK) {
-    return gpufi_py_raise(state, &err);
-  }
-  region_narrow(part, tensor);
-  return where.kind == GPUF_DEVICE_CPU ? create_array(state, tensor)
-                                       : create_device_array(state, tensor, where);
+  return array;
 }
 
-static PyObject *h5_read(PyObject *module, PyObject *args) {
-  gpufi_py_state *state = gpufi_py_state_of_module(module);
-  long long dataset;
-  PyObject *region_arg, *device, *out, *phil;
-  PyObject *result = NULL;
-  region part;
-  gpuf_tensor tensor;
-  gpuf_h5_options options = GPUF_H5_OPTIONS_INIT;
-  gpufi_py_h5_lock lock = {0};
-  gpufi_py_import import = {0};
-  gpuf_status status;
+/* Replace the description of a result by a fresh DeviceArray. */
+static PyObject *create_device_array(const gpufi_py_state *state, gpuf_device device,
+                                     gpuf_tensor *tensor) {
+  const gpuf_tensor wanted = *tensor;
+  void *d_data = NULL;
   gpuf_error err;
-  if (!PyArg_ParseTuple(args, "LOOOO:h5_read", &dataset, &region_arg, &device, &out, &phil) ||
-      region_parse(region_arg, &part) < 0) {
+  gpuf_status status;
+  Py_BEGIN_ALLOW_THREADS
+    status = gpuf_alloc(device, gpuf_tensor_nbytes(&wanted), &d_data, &err);
+    if (status == GPUF_OK) {
+      status =
+          gpuf_tensor_init(tensor, d_data, device, wanted.dtype, wanted.ndim, wanted.shape, &err);
+      if (status != GPUF_OK) {
+        gpuf_free(device, d_data, NULL);
+      }
+    }
+  Py_END_ALLOW_THREADS
+  return status == GPUF_OK ? gpufi_py_device_array_own(state, tensor) : gpufi_py_raise(state, &err);
+}
+
+/* The fresh result of a call, and its description. */
+static PyObject *create_result(const h5_call *call, long long dataset, const region *box,
+                               PyObject *device_name, gpuf_tensor *tensor) {
+  gpuf_device device;
+  gpuf_error err;
+  memset(tensor, 0, sizeof(*tensor));
+  if (gpufi_py_device_parse(call->state, device_name, &device) < 0 ||
+      gpufi_py_device_check(call->state, device) < 0) {
     return NULL;
   }
-  if (lock_init(&lock, &options, phil) < 0) {
-    return NULL;
-  }
-  if (out == Py_None) {
-    result = describe_and_create(state, dataset, &part, device, &lock, &tensor);
-  } else if (import_out(state, out, &import) == 0) {
-    tensor = import.tensor;
-    result = out;
-    Py_INCREF(result);
-  }
-  if (result && region_widen(&part, &tensor) < 0) {
-    gpufi_py_import_clear(&import);
-    Py_CLEAR(result);
-  }
-  if (!result) {
-    lock_fini(&lock);
-    return NULL;
-  }
-  lock.thread = PyEval_SaveThread();
-  status = gpuf_h5_read_region(dataset, part.given ? part.start : NULL, &tensor, &options, &err);
-  PyEval_RestoreThread(lock.thread);
-  lock_fini(&lock);
-  gpufi_py_import_clear(&import);
+  gpufi_py_h5py_lock_acquire(&call->lock);
+  const gpuf_status status = gpuf_h5_describe(dataset, tensor, &err);
+  gpufi_py_h5py_lock_release(&call->lock);
   if (status != GPUF_OK) {
-    Py_CLEAR(result);
-    return gpufi_py_raise(state, &err);
+    return gpufi_py_raise(call->state, &err);
   }
+  region_narrow(box, tensor);
+  return device.kind == GPUF_DEVICE_CPU ? create_array(call->state, tensor)
+                                        : create_device_array(call->state, device, tensor);
+}
+
+/* The caller's own result, which may be any writable tensor, and its description. */
+static PyObject *use_out(h5_call *call, PyObject *out, gpuf_tensor *tensor) {
+  if (gpufi_py_adapter_import(call->state, out, &call->import) < 0) {
+    return NULL;
+  }
+  if (call->import.readonly) {
+    PyErr_SetString(PyExc_ValueError, "out is read-only: give a writable array");
+    return NULL;
+  }
+  *tensor = call->import.tensor;
+  return Py_NewRef(out);
+}
+
+PyDoc_STRVAR(h5_read_doc,
+             "h5_read(phil, dataset, /, *, region=None, device=None, out=None)\n--\n\n"
+             "Read a dataset into `out` or a fresh array on `device`, and return that.\n\n"
+             "region: None for all of it, or (start, shape), in which a length of -1 stands for\n"
+             "one element of an axis that the result lacks. device: \"cpu\" gives an ndarray,\n"
+             "\"cuda:0\" a DeviceArray, None one on the default device.");
+
+static PyObject *h5_read(PyObject *module, PyObject *args, PyObject *kwargs) {
+  static char *keywords[] = {"", "", "region", "device", "out", NULL};
+  long long dataset;
+  PyObject *phil, *region_arg = Py_None, *device = Py_None, *out = Py_None;
+  region box;
+  gpuf_tensor tensor;
+  h5_call call;
+  gpuf_error err;
+  if (!PyArg_ParseTupleAndKeywords(args, kwargs, "OL|$OOO:h5_read", keywords, &phil, &dataset,
+                                   &region_arg, &device, &out) ||
+      region_parse(region_arg, &box) < 0 || call_init(&call, module, phil) < 0) {
+    return NULL;
+  }
+  PyObject *result = out == Py_None ? create_result(&call, dataset, &box, device, &tensor)
+                                    : use_out(&call, out, &tensor);
+  if (result && region_widen(&box, &tensor) < 0) {
+    Py_CLEAR(result);
+  }
+  if (result) {
+    gpufi_py_h5py_lock_leave_gil(&call.lock);
+    const gpuf_status status =
+        gpuf_h5_read_region(dataset, box.given ? box.start : NULL, &tensor, &call.options, &err);
+    gpufi_py_h5py_lock_enter_gil(&call.lock);
+    if (status != GPUF_OK) {
+      Py_CLEAR(result);
+      gpufi_py_raise(call.state, &err);
+    }
+  }
+  call_fini(&call);
   return result;
 }
 
 PyMethodDef gpufi_py_hdf5_methods[] = {
-    {"h5_bind", h5_bind, METH_VARARGS,
-     "h5_bind(path, /)\n--\n\nUse the libhdf5 that the extension module at `path` uses, and "
-     "register the filter with it."},
-    {"h5_write", h5_write, METH_VARARGS,
-     "h5_write(location, name, x, chunks, codec, phil, /)\n--\n\nCreate a dataset."},
-    {"h5_write_region", h5_write_region, METH_VARARGS,
-     "h5_write_region(dataset, start, x, phil, /)\n--\n\nOverwrite a part of a dataset."},
-    {"h5_read", h5_read, METH_VARARGS,
-     "h5_read(dataset, region, device, out, phil, /)\n--\n\nRead a dataset, or its region (start, "
-     "shape)."},
-    {NULL, NULL, 0, NULL},
+    {"h5_bind", h5_bind, METH_VARARGS, h5_bind_doc},
+    {"h5_write", GPUFI_PY_METHOD(h5_write), METH_VARARGS | METH_KEYWORDS, h5_write_doc},
+    {"h5_write_region", h5_write_region, METH_VARARGS, h5_write_region_doc},
+    {"h5_read", GPUFI_PY_METHOD(h5_read), METH_VARARGS | METH_KEYWORDS, h5_read_doc},
+    {0},
 };

@@ -1,5 +1,5 @@
 /* Basic indexing of a descriptor: ints, slices, ... and None. */
-#include "core.h"
+#include "index.h"
 
 #include <string.h>
 
@@ -128,7 +128,7 @@ int gpufi_py_index(gpuf_tensor *tensor, PyObject *key) {
     return index_items(tensor, &key, 1);
   }
   const Py_ssize_t item_count = PyTuple_Size(key);
-  if (item_count > (Py_ssize_t)(sizeof(items) / sizeof(items[0]))) {
+  if (item_count > GPUFI_PY_COUNT(items)) {
     PyErr_Format(PyExc_IndexError, "too many indices: %zd", item_count);
     return -1;
   }

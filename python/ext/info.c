@@ -1,5 +1,8 @@
 /* What runs here: devices and the pool; and the host backend's faults, for tests. */
-#include "core.h"
+#include "arguments.h"
+#include "devices.h"
+#include "errors.h"
+#include "methods.h"
 
 #include "backend/host/host.h"
 
@@ -38,9 +41,11 @@ static PyObject *device_info(const gpufi_py_state *state, gpuf_device device) {
   gpuf_device_info info = GPUF_DEVICE_INFO_INIT;
   gpuf_error err;
   gpuf_status status;
-  char text[32];
-  Py_BEGIN_ALLOW_THREADS status = gpuf_device_get_info(device, &info, &err);
-  Py_END_ALLOW_THREADS PyObject *dict = PyDict_New();
+  char text[GPUFI_PY_DEVICE_TEXT_NBYTES];
+  Py_BEGIN_ALLOW_THREADS
+    status = gpuf_device_get_info(device, &info, &err);
+  Py_END_ALLOW_THREADS
+  PyObject *dict = PyDict_New();
   if (!dict || set(dict, "device", PyUnicode_FromString(gpufi_py_device_text(device, text))) < 0) {
     goto fail;
   }
@@ -80,8 +85,10 @@ static PyObject *backend_info(const gpufi_py_state *state, gpuf_device_kind kind
   gpuf_error err;
   int32_t count = 0;
   gpuf_status status;
-  Py_BEGIN_ALLOW_THREADS status = gpuf_device_count(kind, &count, &err);
-  Py_END_ALLOW_THREADS PyObject *dict = PyDict_New();
+  Py_BEGIN_ALLOW_THREADS
+    status = gpuf_device_count(kind, &count, &err);
+  Py_END_ALLOW_THREADS
+  PyObject *dict = PyDict_New();
   if (!dict || set(dict, "available", PyBool_FromLong(status == GPUF_OK)) < 0 ||
       set(dict, "reason", status == GPUF_OK ? none() : PyUnicode_FromString(err.message)) < 0 ||
       set(dict, "devices", devices_info(state, kind, status == GPUF_OK ? count : 0)) < 0) {
@@ -111,11 +118,11 @@ static PyObject *pool_stats(PyObject *module, PyObject *unused) {
 static PyObject *default_device(void) {
   gpuf_device device;
   gpuf_status status;
-  char text[32];
-  Py_BEGIN_ALLOW_THREADS status = gpuf_device_default(&device, NULL);
-  Py_END_ALLOW_THREADS return status == GPUF_OK
-      ? PyUnicode_FromString(gpufi_py_device_text(device, text))
-      : none();
+  char text[GPUFI_PY_DEVICE_TEXT_NBYTES];
+  Py_BEGIN_ALLOW_THREADS
+    status = gpuf_device_default(&device, NULL);
+  Py_END_ALLOW_THREADS
+  return status == GPUF_OK ? PyUnicode_FromString(gpufi_py_device_text(device, text)) : none();
 }
 
 PyDoc_STRVAR(info_doc, "info()\n--\n\nVersion, default device, backends with devices, pool.");
@@ -142,38 +149,27 @@ PyDoc_STRVAR(
     "kept device memory.");
 PyDoc_STRVAR(pool_set_cap_doc, "pool_set_cap(nbytes)\n--\n\nChange the pool's cap.");
 
-/* A size in bytes >= 0. */
-static int parse_nbytes(PyObject *object, size_t *nbytes) {
-  PyObject *index = PyNumber_Index(object);
-  if (!index) {
-    return -1;
-  }
-  *nbytes = PyLong_AsSize_t(index);
-  Py_DECREF(index);
-  if (*nbytes == (size_t)-1 && PyErr_Occurred()) {
-    PyErr_Format(PyExc_ValueError, "%R is not a size in bytes: give an integer >= 0", object);
-    return -1;
-  }
-  return 0;
-}
-
 static PyObject *pool_trim(PyObject *module, PyObject *keep) {
   size_t keep_nbytes;
-  if (parse_nbytes(keep, &keep_nbytes) < 0) {
+  if (gpufi_py_nbytes(keep, &keep_nbytes) < 0) {
     return NULL;
   }
-  Py_BEGIN_ALLOW_THREADS gpuf_pool_trim(keep_nbytes);
-  gpuf_device_trim();
-  Py_END_ALLOW_THREADS Py_RETURN_NONE;
+  Py_BEGIN_ALLOW_THREADS
+    gpuf_pool_trim(keep_nbytes);
+    gpuf_device_trim();
+  Py_END_ALLOW_THREADS
+  Py_RETURN_NONE;
 }
 
 static PyObject *pool_set_cap(PyObject *module, PyObject *cap) {
   size_t cap_nbytes;
-  if (parse_nbytes(cap, &cap_nbytes) < 0) {
+  if (gpufi_py_nbytes(cap, &cap_nbytes) < 0) {
     return NULL;
   }
-  Py_BEGIN_ALLOW_THREADS gpuf_pool_set_cap(cap_nbytes);
-  Py_END_ALLOW_THREADS Py_RETURN_NONE;
+  Py_BEGIN_ALLOW_THREADS
+    gpuf_pool_set_cap(cap_nbytes);
+  Py_END_ALLOW_THREADS
+  Py_RETURN_NONE;
 }
 
 /* --- Faults ---------------------------------------------------------------- */
@@ -227,7 +223,6 @@ PyMethodDef gpufi_py_info_methods[] = {
     {"pool_stats", pool_stats, METH_NOARGS, pool_stats_doc},
     {"pool_trim", pool_trim, METH_O, pool_trim_doc},
     {"pool_set_cap", pool_set_cap, METH_O, pool_set_cap_doc},
-    {"_host_faults", (PyCFunction)(void (*)(void))host_faults, METH_VARARGS | METH_KEYWORDS,
-     host_faults_doc},
+    {"_host_faults", GPUFI_PY_METHOD(host_faults), METH_VARARGS | METH_KEYWORDS, host_faults_doc},
     {0},
 };

@@ -1,73 +1,12 @@
-/* The extension module gpufetch._core: multi-phase initialisation, no state outside the module
- * but NumPy's API table. */
+/* The extension module gpufetch._core: multi-phase initialization, and no state outside the module
+ * but NumPy's table of functions and the flag of interpreter.c. */
 #define GPUFI_PY_IMPORTS_NUMPY
-#include "core.h"
+#include "device_array.h"
 #include "dlpack_abi.h"
-
-PyDoc_STRVAR(
-    fetch_doc,
-    "fetch(x, *, out=None, dtype=None, order=None, via=\"auto\")\n--\n\n"
-    "Copy a tensor to the host: a writable ndarray of its shape and dtype in C order.\n\n"
-    "x is a tensor of PyTorch, CuPy, Numba, JAX ..., a DeviceArray, or anything with\n"
-    "__dlpack__ or __cuda_array_interface__; an array on the CPU is copied too. The\n"
-    "copy starts after the work that is pending on x. bfloat16 and float8 become\n"
-    "ml_dtypes' dtypes. The result's memory is pinned and goes back to a pool with the\n"
-    "array; over the pool's cap it is pageable. out: a writable ndarray of x's shape and\n"
-    "dtype, in any layout, that shares no memory with x; it is filled and returned.\n\n"
-    "dtype: convert on the device, between any real dtypes but to float8_e8m0fnu; what\n"
-    "travels is the result, so float32 to float16 halves the bytes and bfloat16 to\n"
-    "float32 doubles them. Rounds as astype does; a NaN's payload is not kept, and a\n"
-    "float that the integer cannot hold gives an unspecified one. out then has dtype.\n"
-    "order: the result's layout, as numpy.array's: C (the default), F, A or K. With K a\n"
-    "tensor that fills its memory in any order of the axes travels without packing.\n"
-    "via: how the elements cross from the device: \"link\", as they are; \"codec\", encoded\n"
-    "there, losslessly, and decoded here by a thread for each processor, which is for a\n"
-    "link that is slower than these and data that compress; \"auto\", as \"link\" today.\n\n"
-    "x may also be a dict, list or tuple of tensors, nested to any depth: the same tree\n"
-    "with an ndarray for each tensor, all copied in one batch. An OrderedDict and a\n"
-    "namedtuple keep their type; any other mapping becomes a dict, any other list or\n"
-    "tuple a list or tuple. What is no tensor (numbers, strings, None ...) is passed\n"
-    "through as it is. Arrays of up to 1 MiB share blocks of up to 16 MiB, which go back\n"
-    "when the last of them has gone: copy() what you keep of a large tree. A tensor that\n"
-    "occurs twice is copied twice. out, dtype, order and via=\"codec\" cannot be given.\n\n"
-    "Raises TypeError for what is no tensor or has no NumPy counterpart, ValueError for\n"
-    "an out that does not fit, MemoryError, and gpufetch.Error if the device fails (out\n"
-    "is then partly written). Releases the GIL; may be called from any thread.");
-
-PyDoc_STRVAR(fetch_async_doc,
-             "fetch_async(x, *, out=None, dtype=None, order=None, via=\"auto\")\n--\n\n"
-             "Start fetch and return a Future, which keeps x and the destination alive.\n\n"
-             "Do not change x, nor read out, until the Future is done.");
-
-PyDoc_STRVAR(to_device_doc,
-             "to_device(array, *, device=None)\n--\n\n"
-             "Copy an array on the CPU (of any layout) to a device: a DeviceArray in C order.\n\n"
-             "device: \"cuda:0\", \"host:0\" or None, the default device. Raises MemoryError if\n"
-             "the device is full. Releases the GIL; may be called from any thread.");
-
-PyDoc_STRVAR(asdevice_doc,
-             "asdevice(x, /)\n--\n\n"
-             "Wrap any tensor that fetch takes as a DeviceArray, without a copy; keeps x alive.\n\n"
-             "Work that is pending on x now is waited for by a later fetch. So is later work on\n"
-             "the device's default stream; for later work on other streams wrap x again, or\n"
-             "synchronise.");
-
-PyDoc_STRVAR(restride_doc,
-             "_restride(array, shape, strides, /)\n--\n\n"
-             "View of a DeviceArray with the same first element and the given shape and strides\n"
-             "in bytes (tuples). ValueError if it would reach outside the array's own extent.");
-
-static PyMethodDef core_methods[] = {
-    {"fetch", (PyCFunction)(void (*)(void))gpufi_py_fetch, METH_FASTCALL | METH_KEYWORDS,
-     fetch_doc},
-    {"fetch_async", (PyCFunction)(void (*)(void))gpufi_py_fetch_async,
-     METH_FASTCALL | METH_KEYWORDS, fetch_async_doc},
-    {"to_device", (PyCFunction)(void (*)(void))gpufi_py_to_device, METH_FASTCALL | METH_KEYWORDS,
-     to_device_doc},
-    {"asdevice", gpufi_py_asdevice, METH_O, asdevice_doc},
-    {"_restride", gpufi_py_restride, METH_VARARGS, restride_doc},
-    {0},
-};
+#include "dtypes.h"
+#include "errors.h"
+#include "future.h"
+#include "methods.h"
 
 static int init_names(gpufi_py_names *names) {
 #define X(name)                                                                                    \
@@ -106,6 +45,20 @@ static int import_numpy(void) {
   return 0;
 }
 
+static int add_functions(PyObject *module) {
+  PyMethodDef *const tables[] = {
+      gpufi_py_codec_methods,  gpufi_py_comm_methods,  gpufi_py_device_methods,
+      gpufi_py_fetch_methods,  gpufi_py_hdf5_methods,  gpufi_py_info_methods,
+      gpufi_py_reduce_methods, gpufi_py_serve_methods, gpufi_py_share_methods,
+  };
+  for (int i = 0; i < GPUFI_PY_COUNT(tables); i++) {
+    if (PyModule_AddFunctions(module, tables[i]) < 0) {
+      return -1;
+    }
+  }
+  return 0;
+}
+
 static int core_exec(PyObject *module) {
   gpufi_py_state *state = gpufi_py_state_of_module(module);
   if (import_numpy() < 0 || init_names(&state->names) < 0 || init_dlpack_kwargs(state) < 0 ||
@@ -117,25 +70,18 @@ static int core_exec(PyObject *module) {
   state->future_type = add_type(module, &gpufi_py_future_spec);
   if (!state->error_type || !state->device_array_type || !state->future_type ||
       PyModule_AddObjectRef(module, "Error", state->error_type) < 0 ||
-      PyModule_AddStringConstant(module, "__version__", gpuf_version()) < 0 ||
-      PyModule_AddFunctions(module, gpufi_py_info_methods) < 0 ||
-      PyModule_AddFunctions(module, gpufi_py_serve_methods) < 0 ||
-      PyModule_AddFunctions(module, gpufi_py_share_methods) < 0 ||
-      PyModule_AddFunctions(module, gpufi_py_reduce_methods) < 0 ||
-      PyModule_AddFunctions(module, gpufi_py_codec_methods) < 0 ||
-      PyModule_AddFunctions(module, gpufi_py_comm_methods) < 0 ||
-      PyModule_AddFunctions(module, gpufi_py_hdf5_methods) < 0) {
+      PyModule_AddStringConstant(module, "__version__", gpuf_version()) < 0) {
     return -1;
   }
-  return 0;
+  return add_functions(module);
 }
 
+/* The strings and the tuple in it refer to nothing: visiting them too is harmless. */
 static int core_traverse(PyObject *module, visitproc visit, void *arg) {
   gpufi_py_state *state = gpufi_py_state_of_module(module);
-  Py_VISIT(state->device_array_type);
-  Py_VISIT(state->future_type);
-  Py_VISIT(state->error_type);
-  Py_VISIT(state->producer_type);
+#define X(name) Py_VISIT(state->name);
+  GPUFI_PY_STATE_OBJECTS(X)
+#undef X
   for (int i = 0; i <= GPUF_DTYPE_MAX; i++) {
     Py_VISIT(state->descrs[i]);
   }
@@ -144,20 +90,15 @@ static int core_traverse(PyObject *module, visitproc visit, void *arg) {
 
 static int core_clear(PyObject *module) {
   gpufi_py_state *state = gpufi_py_state_of_module(module);
-  Py_CLEAR(state->device_array_type);
-  Py_CLEAR(state->future_type);
-  Py_CLEAR(state->error_type);
-  Py_CLEAR(state->producer_type);
-  for (int i = 0; i <= GPUF_DTYPE_MAX; i++) {
-    Py_CLEAR(state->descrs[i]);
-  }
+#define X(name) Py_CLEAR(state->name);
+  GPUFI_PY_STATE_OBJECTS(X)
+#undef X
 #define X(name) Py_CLEAR(state->names.name);
   GPUFI_PY_NAMES(X)
 #undef X
-  Py_CLEAR(state->empty_tuple);
-  Py_CLEAR(state->dlpack_kwargs_cuda);
-  Py_CLEAR(state->dlpack_kwargs_cuda_legacy);
-  Py_CLEAR(state->dlpack_kwargs_cpu);
+  for (int i = 0; i <= GPUF_DTYPE_MAX; i++) {
+    Py_CLEAR(state->descrs[i]);
+  }
   return 0;
 }
 
@@ -175,7 +116,6 @@ static PyModuleDef core_def = {
     .m_name = "gpufetch._core",
     .m_doc = "The compiled part of gpufetch; import gpufetch instead.",
     .m_size = sizeof(gpufi_py_state),
-    .m_methods = core_methods,
     .m_slots = core_slots,
     .m_traverse = core_traverse,
     .m_clear = core_clear,

@@ -1,19 +1,14 @@
 /* overview, stats and histogram: the arguments, and the call with the GIL released. */
-#include "core.h"
+#include "reduce.h"
+
+#include "adapter.h"
+#include "arguments.h"
+#include "arrays.h"
+#include "buffer.h"
+#include "errors.h"
+#include "methods.h"
 
 #include <gpufetch/reduce.h>
-
-static PyObject *new_array(const gpufi_py_state *state, gpuf_dtype dtype, int32_t ndim,
-                           const int64_t *shape) {
-  npy_intp dims[GPUF_NDIM_MAX] = {0};
-  PyObject *descr = state->descrs[dtype];
-  for (int32_t i = 0; i < ndim; i++) {
-    dims[i] = (npy_intp)shape[i];
-  }
-  Py_INCREF(descr); /* stolen */
-  return PyArray_NewFromDescr(&PyArray_Type, (PyArray_Descr *)descr, ndim, dims, NULL, NULL, 0,
-                              NULL);
-}
 
 /* Smaller results come quicker from NumPy's own cache, and their pages are few. */
 #define POOLED_NBYTES_MIN ((size_t)64 << 10)
@@ -23,21 +18,22 @@ static PyObject *new_array(const gpufi_py_state *state, gpuf_dtype dtype, int32_
 static PyObject *new_pooled(const gpufi_py_state *state, gpuf_device device, gpuf_dtype dtype,
                             int32_t ndim, const int64_t *shape, int64_t count) {
   gpuf_tensor result;
-  gpufi_py_block memory;
+  gpufi_py_buffer buffer;
   gpuf_error err;
   gpuf_status status;
-  Py_BEGIN_ALLOW_THREADS status =
-      gpufi_py_block_alloc(device, (size_t)count * gpuf_dtype_nbytes(dtype), &memory, &err);
-  Py_END_ALLOW_THREADS if (status != GPUF_OK) {
+  Py_BEGIN_ALLOW_THREADS
+    status = gpufi_py_buffer_alloc(device, (size_t)count * gpuf_dtype_nbytes(dtype), &buffer, &err);
+  Py_END_ALLOW_THREADS
+  if (status != GPUF_OK) {
     return gpufi_py_raise(state, &err);
   }
-  status = gpuf_tensor_init(&result, memory.ptr, (gpuf_device){GPUF_DEVICE_CPU, 0}, dtype, ndim,
+  status = gpuf_tensor_init(&result, buffer.ptr, (gpuf_device){GPUF_DEVICE_CPU, 0}, dtype, ndim,
                             shape, &err);
   if (status != GPUF_OK) {
-    gpufi_py_block_free(&memory);
+    gpufi_py_buffer_free(&buffer);
     return gpufi_py_raise(state, &err);
   }
-  return gpufi_py_array_over_block(state, &result, &memory);
+  return gpufi_py_buffer_array(state, &result, &buffer);
 }
 
 /* An array for the overview of `source`, which has at least as many elements. */
@@ -51,7 +47,7 @@ static PyObject *new_overview(const gpufi_py_state *state, const gpuf_tensor *so
                       count <= GPUF_OVERVIEW_CELLS_MAX && /* more are refused */
                       (size_t)count * gpuf_dtype_nbytes(dtype) >= POOLED_NBYTES_MIN;
   return pooled ? new_pooled(state, source->device, dtype, source->ndim, shape, count)
-                : new_array(state, dtype, source->ndim, shape);
+                : gpufi_py_array_create(state, dtype, source->ndim, shape);
 }
 
 static int check_count(const char *function, Py_ssize_t nargs, Py_ssize_t wanted) {
@@ -64,29 +60,15 @@ static int check_count(const char *function, Py_ssize_t nargs, Py_ssize_t wanted
 
 /* --- overview ---------------------------------------------------------------- */
 
-static const struct {
-  const char *name;
-  gpuf_overview_how how;
-} hows[] = {
-    {"mean", GPUF_OVERVIEW_MEAN}, {"rms", GPUF_OVERVIEW_RMS},       {"min", GPUF_OVERVIEW_MIN},
-    {"max", GPUF_OVERVIEW_MAX},   {"minmax", GPUF_OVERVIEW_MINMAX}, {"first", GPUF_OVERVIEW_FIRST},
-};
-
 static int parse_how(PyObject *object, gpuf_overview_how *how) {
-  const char *text = PyUnicode_Check(object) ? PyUnicode_AsUTF8AndSize(object, NULL) : NULL;
-  if (PyErr_Occurred()) {
-    return -1;
-  }
-  for (size_t i = 0; text && i < sizeof(hows) / sizeof(hows[0]); i++) {
-    if (strcmp(text, hows[i].name) == 0) {
-      *how = hows[i].how;
-      return 0;
-    }
-  }
-  PyErr_Format(PyExc_ValueError,
-               "how is %R; it must be \"mean\", \"rms\", \"min\", \"max\", \"minmax\" or \"first\"",
-               object);
-  return -1;
+  static const char *const names[] = {
+      [GPUF_OVERVIEW_MEAN] = "mean",     [GPUF_OVERVIEW_RMS] = "rms",
+      [GPUF_OVERVIEW_MIN] = "min",       [GPUF_OVERVIEW_MAX] = "max",
+      [GPUF_OVERVIEW_MINMAX] = "minmax", [GPUF_OVERVIEW_FIRST] = "first",
+  };
+  const int choice = gpufi_py_choice(object, "how", names, GPUFI_PY_COUNT(names));
+  *how = (gpuf_overview_how)choice;
+  return choice < 0 ? -1 : 0;
 }
 
 /* A tuple of as many ints as the tensor has axes; none is longer than its axis. */
@@ -130,9 +112,10 @@ static PyObject *overview_of(gpufi_py_state *state, const gpuf_tensor *tensor,
   }
   void *low_data = PyArray_DATA((PyArrayObject *)low);
   void *high_data = high == Py_None ? NULL : PyArray_DATA((PyArrayObject *)high);
-  Py_BEGIN_ALLOW_THREADS status =
-      gpuf_reduce_overview(tensor, how, shape, low_data, high_data, &counts, &err);
-  Py_END_ALLOW_THREADS if (status != GPUF_OK) {
+  Py_BEGIN_ALLOW_THREADS
+    status = gpuf_reduce_overview(tensor, how, shape, low_data, high_data, &counts, &err);
+  Py_END_ALLOW_THREADS
+  if (status != GPUF_OK) {
     Py_DECREF(low);
     Py_DECREF(high);
     return gpufi_py_raise(state, &err);
@@ -191,8 +174,10 @@ static PyObject *py_stats(PyObject *module, PyObject *object) {
   if (gpufi_py_adapter_import(state, object, &import) < 0) {
     return NULL;
   }
-  Py_BEGIN_ALLOW_THREADS status = gpuf_reduce_stats(&import.tensor, &stats, &err);
-  Py_END_ALLOW_THREADS PyObject *result =
+  Py_BEGIN_ALLOW_THREADS
+    status = gpuf_reduce_stats(&import.tensor, &stats, &err);
+  Py_END_ALLOW_THREADS
+  PyObject *result =
       status == GPUF_OK ? stats_dict(import.tensor.dtype, &stats) : gpufi_py_raise(state, &err);
   gpufi_py_import_clear(&import);
   return result;
@@ -223,17 +208,18 @@ static PyObject *histogram_of(gpufi_py_state *state, const gpuf_tensor *tensor, 
   gpuf_histogram_rest rest = GPUF_HISTOGRAM_REST_INIT;
   gpuf_error err;
   gpuf_status status;
-  PyObject *bins = new_array(state, GPUF_DTYPE_UINT64, 1, &bin_count);
-  PyObject *edges = bins ? new_array(state, GPUF_DTYPE_FLOAT64, 1, &edge_count) : NULL;
+  PyObject *bins = gpufi_py_array_create(state, GPUF_DTYPE_UINT64, 1, &bin_count);
+  PyObject *edges = bins ? gpufi_py_array_create(state, GPUF_DTYPE_FLOAT64, 1, &edge_count) : NULL;
   if (!edges) {
     Py_XDECREF(bins);
     return NULL;
   }
   void *bins_data = PyArray_DATA((PyArrayObject *)bins);
   void *edges_data = PyArray_DATA((PyArrayObject *)edges);
-  Py_BEGIN_ALLOW_THREADS status =
-      gpuf_reduce_histogram(tensor, bin_count, range, bins_data, edges_data, &rest, &err);
-  Py_END_ALLOW_THREADS if (status != GPUF_OK) {
+  Py_BEGIN_ALLOW_THREADS
+    status = gpuf_reduce_histogram(tensor, bin_count, range, bins_data, edges_data, &rest, &err);
+  Py_END_ALLOW_THREADS
+  if (status != GPUF_OK) {
     Py_DECREF(bins);
     Py_DECREF(edges);
     return gpufi_py_raise(state, &err);
@@ -268,11 +254,11 @@ static PyObject *py_histogram(PyObject *module, PyObject *const *args, Py_ssize_
 }
 
 PyMethodDef gpufi_py_reduce_methods[] = {
-    {"overview", (PyCFunction)(void (*)(void))py_overview, METH_FASTCALL,
+    {"overview", GPUFI_PY_METHOD(py_overview), METH_FASTCALL,
      "overview(x, shape, how, /)\n--\n\nValues, the maxima of minmax or None, and counts: all, "
      "NaN, +inf, -inf."},
     {"stats", py_stats, METH_O, "stats(x, /)\n--\n\nStatistics of all elements, as a dict."},
-    {"histogram", (PyCFunction)(void (*)(void))py_histogram, METH_FASTCALL,
+    {"histogram", GPUFI_PY_METHOD(py_histogram), METH_FASTCALL,
      "histogram(x, bins, range, /)\n--\n\nCounts, edges, and what is outside: NaN, under, over."},
     {0},
 };

@@ -1,5 +1,8 @@
 /* Serving: gpufetch._serve's calls into the library. A server is a capsule here. */
-#include "core.h"
+#include "adapter.h"
+#include "errors.h"
+#include "interpreter.h"
+#include "methods.h"
 
 #include <gpufetch/serve.h>
 

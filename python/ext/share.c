@@ -1,9 +1,14 @@
 /* Sharing between processes: gpufetch._share's calls into the library. A handle is bytes here. */
-#include "core.h"
-
 #include <gpufetch/share.h>
 
-#include <stdatomic.h>
+#include "adapter.h"
+#include "arguments.h"
+#include "attachment.h"
+#include "device_array.h"
+#include "devices.h"
+#include "errors.h"
+#include "interpreter.h"
+#include "methods.h"
 
 /* --- Handles ----------------------------------------------------------------- */
 
@@ -38,21 +43,6 @@ static PyObject *raise_share(const gpufi_py_state *state, gpuf_error *err) {
 
 /* --- The exporter -------------------------------------------------------------- */
 
-/* Set when the interpreter ends: from then on its objects are left as they are. */
-static atomic_bool stopped;
-
-bool gpufi_py_is_stopped(void) {
-  return atomic_load(&stopped);
-}
-
-void gpufi_py_release_owner(void *owner) {
-  if (!gpufi_py_is_stopped()) {
-    const PyGILState_STATE gil = PyGILState_Ensure();
-    Py_DECREF((PyObject *)owner);
-    PyGILState_Release(gil);
-  }
-}
-
 static PyObject *share_export(PyObject *module, PyObject *args) {
   gpufi_py_state *state = gpufi_py_state_of_module(module);
   gpufi_py_import source;
@@ -72,8 +62,10 @@ static PyObject *share_export(PyObject *module, PyObject *args) {
       .release = copy ? NULL : gpufi_py_release_owner,
       .release_arg = source.keepalive,
   };
-  Py_BEGIN_ALLOW_THREADS status = gpuf_share(&source.tensor, &options, &handle, &err);
-  Py_END_ALLOW_THREADS if (status != GPUF_OK) {
+  Py_BEGIN_ALLOW_THREADS
+    status = gpuf_share(&source.tensor, &options, &handle, &err);
+  Py_END_ALLOW_THREADS
+  if (status != GPUF_OK) {
     gpufi_py_import_clear(&source);
     return raise_share(state, &err);
   }
@@ -94,8 +86,10 @@ static PyObject *share_withdraw(PyObject *module, PyObject *args) {
       handle_from_bytes(bytes, &handle) < 0) {
     return NULL;
   }
-  Py_BEGIN_ALLOW_THREADS status = gpuf_unshare(&handle, timeout_ns, &importer_count, &err);
-  Py_END_ALLOW_THREADS if (status != GPUF_OK && status != GPUF_ERR_TIMEOUT) {
+  Py_BEGIN_ALLOW_THREADS
+    status = gpuf_unshare(&handle, timeout_ns, &importer_count, &err);
+  Py_END_ALLOW_THREADS
+  if (status != GPUF_OK && status != GPUF_ERR_TIMEOUT) {
     return raise_share(gpufi_py_state_of_module(module), &err);
   }
   return PyLong_FromLong(importer_count);
@@ -115,31 +109,11 @@ static PyObject *share_importers(PyObject *module, PyObject *bytes) {
 }
 
 static PyObject *share_stop(PyObject *module, PyObject *unused) {
-  atomic_store(&stopped, true);
+  gpufi_py_interpreter_stop();
   Py_RETURN_NONE;
 }
 
 /* --- The importer ---------------------------------------------------------------- */
-
-static const char attachment_name[] = "gpufetch.attachment";
-
-/* A failure has nobody to go to: after fork, or when the device is lost, nothing is to be given
- * back. */
-static void attachment_destroy(PyObject *capsule) {
-  gpuf_attachment *attachment = PyCapsule_GetPointer(capsule, attachment_name);
-  Py_BEGIN_ALLOW_THREADS gpuf_detach(attachment, NULL);
-  Py_END_ALLOW_THREADS
-}
-
-int gpufi_py_share_check(const gpufi_py_state *state, PyObject *keepalive) {
-  gpuf_error err;
-  if (!keepalive || !PyCapsule_IsValid(keepalive, attachment_name) ||
-      gpuf_attachment_check(PyCapsule_GetPointer(keepalive, attachment_name), &err) == GPUF_OK) {
-    return 0;
-  }
-  gpufi_py_raise(state, &err);
-  return -1;
-}
 
 static PyObject *share_attach(PyObject *module, PyObject *bytes) {
   const gpufi_py_state *state = gpufi_py_state_of_module(module);
@@ -152,18 +126,18 @@ static PyObject *share_attach(PyObject *module, PyObject *bytes) {
   if (handle_from_bytes(bytes, &handle) < 0) {
     return NULL;
   }
-  Py_BEGIN_ALLOW_THREADS status = gpuf_share_describe(&handle, &info, &err);
-  if (status == GPUF_OK) {
-    status = gpuf_attach(&handle, &attachment, &tensor, &err);
-  }
-  Py_END_ALLOW_THREADS if (status != GPUF_OK) {
+  Py_BEGIN_ALLOW_THREADS
+    status = gpuf_share_describe(&handle, &info, &err);
+    if (status == GPUF_OK) {
+      status = gpuf_attach(&handle, &attachment, &tensor, &err);
+    }
+  Py_END_ALLOW_THREADS
+  if (status != GPUF_OK) {
     return raise_share(state, &err);
   }
-  /* Others may be given the memory and write to it, by custom in order with the default stream. */
-  tensor.stream = tensor.device.kind == GPUF_DEVICE_CUDA ? GPUF_STREAM_LEGACY : GPUF_STREAM_NONE;
-  PyObject *capsule = PyCapsule_New(attachment, attachment_name, attachment_destroy);
+  tensor.stream = gpufi_py_device_stream(tensor.device); /* others may write to the memory */
+  PyObject *capsule = gpufi_py_attachment_create(attachment);
   if (!capsule) {
-    gpuf_detach(attachment, NULL);
     return NULL;
   }
   PyObject *array = gpufi_py_device_array_create(state, &tensor, info.readonly, capsule);
@@ -204,7 +178,7 @@ static PyObject *share_describe(PyObject *module, PyObject *bytes) {
   gpuf_share_handle handle;
   gpuf_share_info info = GPUF_SHARE_INFO_INIT;
   gpuf_error err;
-  char device[32];
+  char device[GPUFI_PY_DEVICE_TEXT_NBYTES];
   if (handle_from_bytes(bytes, &handle) < 0) {
     return NULL;
   }

@@ -1,5 +1,7 @@
 /* What is particular about TensorFlow's tensors. */
-#include "core.h"
+#include "tensorflow.h"
+
+#include "errors.h"
 
 bool gpufi_py_is_tensorflow(PyObject *type) {
   static const char package[] = "tensorflow.";
@@ -25,7 +27,7 @@ int gpufi_py_tensorflow_check(PyObject *tensor) {
   static const char *const refused[] = {"string", "resource", "variant"};
   PyObject *name = dtype_name(tensor);
   int status = 0;
-  for (size_t i = 0; name && i < sizeof(refused) / sizeof(refused[0]); i++) {
+  for (int i = 0; name && i < GPUFI_PY_COUNT(refused); i++) {
     if (PyUnicode_CompareWithASCIIString(name, refused[i]) == 0) {
       PyErr_Format(PyExc_TypeError,
                    "a TensorFlow tensor of dtype %U has no plain elements: call x.numpy(), or take "
@@ -39,13 +41,12 @@ int gpufi_py_tensorflow_check(PyObject *tensor) {
 }
 
 void gpufi_py_tensorflow_explain(PyObject *tensor) {
-  PyObject *type, *value, *traceback;
   if (PyErr_ExceptionMatches(PyExc_MemoryError)) {
     return;
   }
-  PyErr_Fetch(&type, &value, &traceback);
+  const gpufi_py_exception raised = gpufi_py_exception_take();
   PyObject *name = dtype_name(tensor);
-  PyErr_Restore(type, value, traceback);
+  gpufi_py_exception_restore(raised);
   if (name) {
     gpufi_py_raise_from(PyExc_TypeError,
                         "TensorFlow does not export this tensor of dtype %U: cast float8 to "

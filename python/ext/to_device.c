@@ -1,5 +1,12 @@
-/* to_device and asdevice: how a DeviceArray comes to be. */
-#include "core.h"
+/* to_device, asdevice and _restride: how a DeviceArray comes to be. */
+#include "adapter.h"
+#include "arguments.h"
+#include "arrays.h"
+#include "device_array.h"
+#include "devices.h"
+#include "dtypes.h"
+#include "errors.h"
+#include "methods.h"
 
 static PyObject *refuse_device_source(const gpuf_tensor *tensor) {
   char text[32];
@@ -48,26 +55,21 @@ static PyObject *upload(const gpufi_py_state *state, const gpuf_tensor *source, 
   gpuf_tensor target;
   void *d_data = NULL;
   gpuf_status status;
-  Py_BEGIN_ALLOW_THREADS status = alloc_and_copy(source, device, dtype, &target, &d_data, &err);
+  Py_BEGIN_ALLOW_THREADS
+    status = alloc_and_copy(source, device, dtype, &target, &d_data, &err);
+    if (status != GPUF_OK) {
+      gpuf_free(device, d_data, NULL);
+    }
+  Py_END_ALLOW_THREADS
   if (status != GPUF_OK) {
-    gpuf_free(device, d_data, NULL);
-  }
-  Py_END_ALLOW_THREADS if (status != GPUF_OK) {
     return gpufi_py_raise(state, &err);
   }
-  /* Others may be given the memory and write to it, by custom in order with the default stream. */
-  target.stream = device.kind == GPUF_DEVICE_CUDA ? GPUF_STREAM_LEGACY : GPUF_STREAM_NONE;
-  PyObject *array = gpufi_py_device_array_create(state, &target, false, NULL);
-  if (!array) {
-    Py_BEGIN_ALLOW_THREADS gpuf_free(device, d_data, NULL);
-    Py_END_ALLOW_THREADS return NULL;
-  }
-  ((gpufi_py_device_array *)array)->d_owned = d_data;
-  return array;
+  target.stream = gpufi_py_device_stream(device); /* others may write to the memory */
+  return gpufi_py_device_array_own(state, &target);
 }
 
-PyObject *gpufi_py_to_device(PyObject *module, PyObject *const *args, Py_ssize_t nargs,
-                             PyObject *kwnames) {
+static PyObject *to_device(PyObject *module, PyObject *const *args, Py_ssize_t nargs,
+                           PyObject *kwnames) {
   gpufi_py_state *state = gpufi_py_state_of_module(module);
   gpufi_py_import source;
   gpuf_device device;
@@ -94,7 +96,7 @@ PyObject *gpufi_py_to_device(PyObject *module, PyObject *const *args, Py_ssize_t
   return array;
 }
 
-PyObject *gpufi_py_asdevice(PyObject *module, PyObject *object) {
+static PyObject *asdevice(PyObject *module, PyObject *object) {
   gpufi_py_state *state = gpufi_py_state_of_module(module);
   gpufi_py_import source;
   gpuf_error err;
@@ -114,3 +116,75 @@ PyObject *gpufi_py_asdevice(PyObject *module, PyObject *object) {
   gpufi_py_import_clear(&source);
   return array;
 }
+
+/* Byte offsets, from the tensor's data, of the lowest byte of an element and of the end of the
+ * highest one. False if they overflow. The tensor has elements. */
+static bool extent_of(const gpuf_tensor *tensor, int64_t *low, int64_t *end) {
+  *low = 0;
+  *end = (int64_t)gpuf_dtype_nbytes(tensor->dtype);
+  for (int32_t i = 0; i < tensor->ndim; i++) {
+    int64_t reach;
+    if (__builtin_mul_overflow(tensor->shape[i] - 1, tensor->strides_nbytes[i], &reach)) {
+      return false;
+    }
+    int64_t *bound = reach < 0 ? low : end;
+    if (__builtin_add_overflow(*bound, reach, bound)) {
+      return false;
+    }
+  }
+  return true;
+}
+
+static PyObject *restride(PyObject *module, PyObject *args) {
+  const gpufi_py_state *state = gpufi_py_state_of_module(module);
+  PyObject *shape, *strides;
+  gpufi_py_device_array *array;
+  gpuf_error err;
+  if (!PyArg_ParseTuple(args, "O!OO:_restride", state->device_array_type, &array, &shape,
+                        &strides)) {
+    return NULL;
+  }
+  gpuf_tensor tensor = array->tensor;
+  int64_t low = 0, end = 0, own_low = 0, own_end = 0;
+  if (gpufi_py_axes_any(shape, "shape", &tensor.ndim, tensor.shape) < 0 ||
+      gpufi_py_axes(strides, "strides", tensor.ndim, tensor.strides_nbytes) < 0) {
+    return NULL;
+  }
+  if (gpuf_tensor_check(&tensor, &err) != GPUF_OK) {
+    return gpufi_py_raise(state, &err);
+  }
+  const bool has_elements = gpuf_tensor_count(&tensor) > 0;
+  if (has_elements &&
+      (gpuf_tensor_count(&array->tensor) == 0 || !extent_of(&array->tensor, &own_low, &own_end) ||
+       !extent_of(&tensor, &low, &end) || low < own_low || end > own_end)) {
+    PyErr_Format(PyExc_ValueError, "shape %S with strides %S reaches outside the array", shape,
+                 strides);
+    return NULL;
+  }
+  return gpufi_py_device_array_view(array, &tensor);
+}
+
+PyDoc_STRVAR(to_device_doc,
+             "to_device(array, *, device=None)\n--\n\n"
+             "Copy an array on the CPU (of any layout) to a device: a DeviceArray in C order.\n\n"
+             "device: \"cuda:0\", \"host:0\" or None, the default device. Raises MemoryError if\n"
+             "the device is full. Releases the GIL; may be called from any thread.");
+
+PyDoc_STRVAR(asdevice_doc,
+             "asdevice(x, /)\n--\n\n"
+             "Wrap any tensor that fetch takes as a DeviceArray, without a copy; keeps x alive.\n\n"
+             "Work that is pending on x now is waited for by a later fetch. So is later work on\n"
+             "the device's default stream; for later work on other streams wrap x again, or\n"
+             "synchronise.");
+
+PyDoc_STRVAR(restride_doc,
+             "_restride(array, shape, strides, /)\n--\n\n"
+             "View of a DeviceArray with the same first element and the given shape and strides\n"
+             "in bytes (tuples). ValueError if it would reach outside the array's own extent.");
+
+PyMethodDef gpufi_py_device_methods[] = {
+    {"to_device", GPUFI_PY_METHOD(to_device), METH_FASTCALL | METH_KEYWORDS, to_device_doc},
+    {"asdevice", asdevice, METH_O, asdevice_doc},
+    {"_restride", restride, METH_VARARGS, restride_doc},
+    {0},
+};

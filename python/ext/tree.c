@@ -1,7 +1,14 @@
 /* fetch of a tree: containers of tensors to the same containers of ndarrays, in one batch of
  * copies. The tree is read once, into a list of nodes, because the copies run without the GIL and
  * the caller's containers may change meanwhile. */
-#include "core.h"
+#include "tree.h"
+
+#include "adapter.h"
+#include "arrays.h"
+#include "base/arithmetic.h"
+#include "buffer.h"
+#include "errors.h"
+#include "tensorflow.h"
 
 #include <stdlib.h>
 
@@ -9,9 +16,9 @@
  * bounded, because one small array that is kept keeps all of it, and below the size from which the
  * pool hands out blocks that are not page-locked yet. */
 #define SHARED_LEAF_NBYTES_MAX ((size_t)1 << 20)
-#define SHARED_BLOCK_NBYTES_MAX ((size_t)16 << 20)
+#define SHARED_BUFFER_NBYTES_MAX ((size_t)16 << 20)
 #define LEAF_ALIGN_NBYTES ((size_t)64)
-#define OPEN_BLOCKS_MAX 16
+#define OPEN_BUFFERS_MAX 16
 
 typedef enum node_kind {
   NODE_LEAF,    /* a tensor: the next entry of the leaves */
@@ -31,16 +38,16 @@ typedef struct node {
   Py_ssize_t count;
 } node;
 
-typedef struct block {
+typedef struct shared_buffer {
   PyObject *capsule; /* strong; owns the memory */
   char *data;
   size_t nbytes;
   gpuf_device device;
-} block;
+} shared_buffer;
 
 /* Where a leaf goes. */
 typedef struct place {
-  size_t block;
+  size_t buffer;
   size_t offset;
 } place;
 
@@ -52,8 +59,8 @@ typedef struct tree {
   PyObject **keepalives;          /* strong */
   place *places;
   size_t leaf_count, leaf_capacity;
-  block *blocks;
-  size_t block_count, block_capacity;
+  shared_buffer *buffers;
+  size_t buffer_count, buffer_capacity;
   PyObject *path;         /* "['a'][3]" of what could not be read */
   PyObject *mapping_type; /* collections.abc.Mapping and collections.OrderedDict, when needed */
   PyObject *ordered_type;
@@ -67,8 +74,8 @@ static void tree_free(tree *t) {
   for (size_t i = 0; i < t->leaf_count; i++) {
     Py_XDECREF(t->keepalives[i]);
   }
-  for (size_t i = 0; i < t->block_count; i++) {
-    Py_XDECREF(t->blocks[i].capsule);
+  for (size_t i = 0; i < t->buffer_count; i++) {
+    Py_XDECREF(t->buffers[i].capsule);
   }
   Py_XDECREF(t->path);
   Py_XDECREF(t->mapping_type);
@@ -78,7 +85,7 @@ static void tree_free(tree *t) {
   free(t->targets);
   free(t->keepalives);
   free(t->places);
-  free(t->blocks);
+  free(t->buffers);
 }
 
 /* Room for one more in an array of `count`. */
@@ -296,18 +303,18 @@ static void name_failed_leaf(const tree *t) {
 
 /* --- Memory ---------------------------------------------------------------- */
 
-static int add_block(tree *t, gpuf_device device) {
-  if (grow((void **)&t->blocks, &t->block_capacity, t->block_count, sizeof(*t->blocks)) < 0) {
+static int add_buffer(tree *t, gpuf_device device) {
+  if (grow((void **)&t->buffers, &t->buffer_capacity, t->buffer_count, sizeof(*t->buffers)) < 0) {
     return -1;
   }
-  t->blocks[t->block_count++] = (block){NULL, NULL, 0, device};
+  t->buffers[t->buffer_count++] = (shared_buffer){NULL, NULL, 0, device};
   return 0;
 }
 
 /* Give every leaf with elements its place in a block. Leaves of one device that follow one another
  * lie side by side: that is what gpuf_copy_many turns into one transfer. */
 static int place_leaves(tree *t) {
-  size_t open[OPEN_BLOCKS_MAX]; /* blocks that may take more leaves, one a device */
+  size_t open[OPEN_BUFFERS_MAX]; /* blocks that may take more leaves, one a device */
   size_t open_count = 0;
   for (size_t i = 0; i < t->leaf_count; i++) {
     const gpuf_device device = t->sources[i].device;
@@ -316,23 +323,23 @@ static int place_leaves(tree *t) {
     if (nbytes == 0) {
       continue;
     }
-    while (k < open_count && (t->blocks[open[k]].device.kind != device.kind ||
-                              t->blocks[open[k]].device.index != device.index)) {
+    while (k < open_count && (t->buffers[open[k]].device.kind != device.kind ||
+                              t->buffers[open[k]].device.index != device.index)) {
       k++;
     }
-    const bool shared = nbytes <= SHARED_LEAF_NBYTES_MAX && k < OPEN_BLOCKS_MAX;
+    const bool shared = nbytes <= SHARED_LEAF_NBYTES_MAX && k < OPEN_BUFFERS_MAX;
     if (!shared || k == open_count ||
-        t->blocks[open[k]].nbytes + nbytes > SHARED_BLOCK_NBYTES_MAX) {
-      if (add_block(t, device) < 0) {
+        t->buffers[open[k]].nbytes + nbytes > SHARED_BUFFER_NBYTES_MAX) {
+      if (add_buffer(t, device) < 0) {
         return -1;
       }
       if (shared) {
-        open[k] = t->block_count - 1;
+        open[k] = t->buffer_count - 1;
         open_count += k == open_count;
       }
     }
-    block *b = &t->blocks[shared ? open[k] : t->block_count - 1];
-    t->places[i] = (place){(size_t)(b - t->blocks), b->nbytes};
+    shared_buffer *b = &t->buffers[shared ? open[k] : t->buffer_count - 1];
+    t->places[i] = (place){(size_t)(b - t->buffers), b->nbytes};
     b->nbytes +=
         shared ? (nbytes + LEAF_ALIGN_NBYTES - 1) / LEAF_ALIGN_NBYTES * LEAF_ALIGN_NBYTES : nbytes;
   }
@@ -341,9 +348,9 @@ static int place_leaves(tree *t) {
 
 static int allocate(tree *t) {
   const gpuf_device cpu = {GPUF_DEVICE_CPU, 0};
-  for (size_t i = 0; i < t->block_count; i++) {
-    block *b = &t->blocks[i];
-    b->capsule = gpufi_py_block_create(t->state, b->device, b->nbytes, (void **)&b->data);
+  for (size_t i = 0; i < t->buffer_count; i++) {
+    shared_buffer *b = &t->buffers[i];
+    b->capsule = gpufi_py_buffer_create(t->state, b->device, b->nbytes, (void **)&b->data);
     if (!b->capsule) {
       return -1;
     }
@@ -356,7 +363,8 @@ static int allocate(tree *t) {
   for (size_t i = 0; i < t->leaf_count; i++) {
     const gpuf_tensor *source = &t->sources[i];
     const place *where = &t->places[i];
-    const block *b = gpuf_tensor_nbytes(source) > 0 && t->blocks ? &t->blocks[where->block] : NULL;
+    const shared_buffer *b =
+        gpuf_tensor_nbytes(source) > 0 && t->buffers ? &t->buffers[where->buffer] : NULL;
     char *data = b ? b->data + where->offset : NULL;
     gpuf_error err;
     if (gpuf_tensor_init(&t->targets[i], data, cpu, source->dtype, source->ndim, source->shape,
@@ -371,8 +379,10 @@ static int allocate(tree *t) {
 static int copy_leaves(tree *t) {
   gpuf_error err;
   gpuf_status status;
-  Py_BEGIN_ALLOW_THREADS status = gpuf_copy_many(t->targets, t->sources, t->leaf_count, NULL, &err);
-  Py_END_ALLOW_THREADS if (status != GPUF_OK) {
+  Py_BEGIN_ALLOW_THREADS
+    status = gpuf_copy_many(t->targets, t->sources, t->leaf_count, NULL, &err);
+  Py_END_ALLOW_THREADS
+  if (status != GPUF_OK) {
     gpufi_py_raise(t->state, &err);
     return -1;
   }
@@ -398,8 +408,8 @@ static PyObject *build_leaf(const tree *t, size_t index) {
   PyObject *array =
       PyArray_NewFromDescr(&PyArray_Type, (PyArray_Descr *)descr, target->ndim, shape, NULL,
                            target->data, target->data ? NPY_ARRAY_DEFAULT : 0, NULL);
-  if (array && target->data && t->blocks) {
-    PyObject *capsule = t->blocks[t->places[index].block].capsule;
+  if (array && target->data && t->buffers) {
+    PyObject *capsule = t->buffers[t->places[index].buffer].capsule;
     Py_INCREF(capsule); /* stolen */
     if (PyArray_SetBaseObject((PyArrayObject *)array, capsule) < 0) {
       Py_CLEAR(array);

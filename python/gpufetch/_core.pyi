@@ -153,16 +153,24 @@ def comm_message(
 def comm_close(comm: object, client: int, /) -> None: ...
 def h5_bind(path: str, /) -> None: ...
 def h5_write(
-    location: int, name: str, x: Any, chunks: tuple[int, ...] | None, codec: int, phil: Any, /
-) -> None: ...
-def h5_write_region(dataset: int, start: tuple[int, ...], x: Any, phil: Any, /) -> None: ...
-def h5_read(
-    dataset: int,
-    region: tuple[tuple[int, ...], tuple[int, ...]] | None,
-    device: str | None,
-    out: Any,
     phil: Any,
+    location: int,
+    name: str,
+    x: Any,
     /,
+    *,
+    chunks: tuple[int, ...] | None = None,
+    codec: int = 0,
+) -> None: ...
+def h5_write_region(phil: Any, dataset: int, start: tuple[int, ...], x: Any, /) -> None: ...
+def h5_read(
+    phil: Any,
+    dataset: int,
+    /,
+    *,
+    region: tuple[tuple[int, ...], tuple[int, ...]] | None = None,
+    device: str | None = None,
+    out: Any = None,
 ) -> Any: ...
 def _codec_open(x: Any, /) -> object: ...
 def _codec_run(codec: object, what: str, repeats: int, /) -> object: ...

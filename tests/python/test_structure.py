@@ -210,7 +210,6 @@ CIRCLES_LEFT = {
     "jupyter/comm/member",
     "jupyter/comm/comm",
     "jupyter/server/comms",
-    "python/ext/adapter",
     "src/backend/host/host",
     "src/hdf5/batch_write",
     "gpufetch._chunks",

@@ -49,7 +49,7 @@ class Dataset:
         if not self.is_null and self.layout == h5d.CHUNKED and is_native(self.tid):
             try:
                 region = (0,) * len(self.shape), (0,) * len(self.shape)
-                _core.h5_read(self.id.id, region, "cpu", None, phil)
+                _core.h5_read(phil, self.id.id, region=region, device="cpu")
             except (TypeError, _core.Error):
                 return "bytes"
             return "numbers"
@@ -91,7 +91,7 @@ class Dataset:
         """Read a box, as a new array in C order."""
         if self.memory == "numbers":
             region = start, shape
-            return np.asarray(_core.h5_read(self.id.id, region, "cpu", None, phil))
+            return np.asarray(_core.h5_read(phil, self.id.id, region=region, device="cpu"))
         values, tid = self._empty(shape)
         in_memory, in_file = _spaces(start, shape, self.space)
         self.id.read(in_memory, in_file, values, mtype=tid)
@@ -100,7 +100,7 @@ class Dataset:
     def write(self, start: tuple[int, ...], values: npt.NDArray[Any]) -> None:
         """Write a box that read() gave, for this dataset or one of the same type."""
         if self.memory == "numbers":
-            _core.h5_write_region(self.id.id, start, values, phil)
+            _core.h5_write_region(phil, self.id.id, start, values)
             return
         in_memory, in_file = _spaces(start, values.shape, self.space)
         tid = self.tid if self.memory == "bytes" else h5t.py_create(values.dtype)

@@ -89,13 +89,13 @@ def _read(dataset: h5py.Dataset, selection: Any, device: str | None, out: Any) -
         dataset_id = dataset.id.id
     try:
         if selection is None:
-            return _core.h5_read(dataset_id, None, device, out, phil)
+            return _core.h5_read(phil, dataset_id, device=device, out=out)
         if dataset.shape is None:
             raise TypeError(f"{dataset.name!r} has a null dataspace: nothing in it can be selected")
         selected = select(dataset.shape, selection)
         if selected.rest is None:
-            return _core.h5_read(dataset_id, selected.box, device, out, phil)
-        around = _core.h5_read(dataset_id, selected.box, "cpu", None, phil)
+            return _core.h5_read(phil, dataset_id, region=selected.box, device=device, out=out)
+        around = _core.h5_read(phil, dataset_id, region=selected.box, device="cpu")
     except TypeError:
         if device != "cpu":
             raise

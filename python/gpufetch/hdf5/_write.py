@@ -97,7 +97,7 @@ def _write(
     attrs: Mapping[str, Any] | None,
 ) -> h5py.Dataset:
     check_open(group, "dest")
-    _core.h5_write(group.id.id, name, x, chunks, _CODECS[codec], phil)
+    _core.h5_write(phil, group.id.id, name, x, chunks=chunks, codec=_CODECS[codec])
     dataset = group[name]
     try:
         for key, value in (attrs or {}).items():

@@ -1,32 +1,12 @@
-/* DLPack in and out: capsules to descriptors and back. */
-#include "core.h"
+/* DLPack capsules on their way in. */
+#include "dlpack_in.h"
+
+#include "devices.h"
 #include "dlpack_abi.h"
+#include "dlpack_capsule.h"
 
-#include <stdlib.h>
-#include <string.h>
-
-/* --- In -------------------------------------------------------------------- */
-
-/* The destructors of a taken capsule: they run the producer's deleter, which may run any code,
- * while an exception may be set. */
 static void taken_destroy(PyObject *capsule) {
-  gpufi_dl_managed *managed = PyCapsule_GetPointer(capsule, GPUFI_DL_NAME_USED);
-  PyObject *type, *value, *traceback;
-  PyErr_Fetch(&type, &value, &traceback);
-  if (managed && managed->deleter) {
-    managed->deleter(managed);
-  }
-  PyErr_Restore(type, value, traceback);
-}
-
-static void taken_versioned_destroy(PyObject *capsule) {
-  gpufi_dl_managed_versioned *managed = PyCapsule_GetPointer(capsule, GPUFI_DL_NAME_VERSIONED_USED);
-  PyObject *type, *value, *traceback;
-  PyErr_Fetch(&type, &value, &traceback);
-  if (managed && managed->deleter) {
-    managed->deleter(managed);
-  }
-  PyErr_Restore(type, value, traceback);
+  gpufi_py_dlpack_run_deleter(capsule, GPUFI_DL_NAME_USED, GPUFI_DL_NAME_VERSIONED_USED);
 }
 
 /* Name of a DLPack type code, for messages. */
@@ -189,183 +169,58 @@ static int tensor_from_dlpack(const gpufi_dl_tensor *source, gpuf_tensor *tensor
   }
   tensor->data = (char *)source->data + source->byte_offset;
   /* __dlpack__ was called so that the legacy default stream waits for the producer's work. */
-  tensor->stream = tensor->device.kind == GPUF_DEVICE_CUDA ? GPUF_STREAM_LEGACY : GPUF_STREAM_NONE;
+  tensor->stream = gpufi_py_device_stream(tensor->device);
   return 0;
 }
 
 /* From here on the capsule owns the tensor as a consumer does: renamed, so that its maker's
  * destructor would do nothing, with ours in its place. */
-static void *take(PyObject *capsule, const char *name, const char *used_name,
-                  PyCapsule_Destructor run_deleter) {
+static void *take(PyObject *capsule, const char *name, const char *used_name) {
   void *managed = PyCapsule_GetPointer(capsule, name);
   if (!managed || PyCapsule_SetName(capsule, used_name) != 0 ||
-      PyCapsule_SetDestructor(capsule, run_deleter) != 0) {
+      PyCapsule_SetDestructor(capsule, taken_destroy) != 0) {
     return NULL;
   }
   return managed;
 }
 
-int gpufi_py_dlpack_take(gpufi_py_state *state, PyObject *capsule, gpufi_py_import *import) {
+static const gpufi_dl_tensor *take_versioned(PyObject *capsule, bool *readonly) {
+  const gpufi_dl_managed_versioned *managed =
+      take(capsule, GPUFI_DL_NAME_VERSIONED, GPUFI_DL_NAME_VERSIONED_USED);
+  if (!managed) {
+    return NULL;
+  }
+  if (managed->major != GPUFI_DLPACK_MAJOR) {
+    PyErr_Format(PyExc_BufferError, "DLPack version %u.%u is not supported: %d.x is",
+                 (unsigned)managed->major, (unsigned)managed->minor, GPUFI_DLPACK_MAJOR);
+    return NULL;
+  }
+  *readonly = (managed->flags & GPUFI_DL_FLAG_READ_ONLY) != 0;
+  return &managed->tensor;
+}
+
+static const gpufi_dl_tensor *take_legacy(PyObject *capsule) {
+  const gpufi_dl_managed *managed = take(capsule, GPUFI_DL_NAME, GPUFI_DL_NAME_USED);
+  return managed ? &managed->tensor : NULL;
+}
+
+int gpufi_py_dlpack_take(PyObject *capsule, gpufi_py_import *import) {
   const gpufi_dl_tensor *tensor = NULL;
   bool readonly = false;
   if (PyCapsule_IsValid(capsule, GPUFI_DL_NAME_VERSIONED)) {
-    const gpufi_dl_managed_versioned *managed = take(
-        capsule, GPUFI_DL_NAME_VERSIONED, GPUFI_DL_NAME_VERSIONED_USED, taken_versioned_destroy);
-    if (!managed) {
-      return -1;
-    }
-    if (managed->major != GPUFI_DLPACK_MAJOR) {
-      PyErr_Format(PyExc_BufferError, "DLPack version %u.%u is not supported: %d.x is",
-                   (unsigned)managed->major, (unsigned)managed->minor, GPUFI_DLPACK_MAJOR);
-      return -1;
-    }
-    tensor = &managed->tensor;
-    readonly = (managed->flags & GPUFI_DL_FLAG_READ_ONLY) != 0;
+    tensor = take_versioned(capsule, &readonly);
   } else if (PyCapsule_IsValid(capsule, GPUFI_DL_NAME)) {
-    const gpufi_dl_managed *managed =
-        take(capsule, GPUFI_DL_NAME, GPUFI_DL_NAME_USED, taken_destroy);
-    if (!managed) {
-      return -1;
-    }
-    tensor = &managed->tensor;
+    tensor = take_legacy(capsule);
   } else {
     PyErr_Format(PyExc_TypeError,
                  "__dlpack__ gave %R, not an unconsumed DLPack capsule: a capsule can be used "
                  "once only",
                  capsule);
-    return -1;
   }
-  if (tensor_from_dlpack(tensor, &import->tensor) < 0) {
+  if (!tensor || tensor_from_dlpack(tensor, &import->tensor) < 0) {
     return -1;
   }
   import->readonly = readonly;
-  Py_INCREF(capsule);
-  import->keepalive = capsule;
+  import->keepalive = Py_NewRef(capsule);
   return 0;
-}
-
-/* --- Out ------------------------------------------------------------------- */
-
-void gpufi_py_dlpack_device(gpuf_device device, int32_t *type, int32_t *id) {
-  *type = device.kind == GPUF_DEVICE_CUDA   ? GPUFI_DL_CUDA
-          : device.kind == GPUF_DEVICE_HOST ? GPUFI_DL_EXT_DEV
-                                            : GPUFI_DL_CPU;
-  *id = device.kind == GPUF_DEVICE_CPU ? 0 : device.index;
-}
-
-/* One block holds the managed tensor, its owner, its shape and its strides. */
-typedef struct export_block {
-  union {
-    gpufi_dl_managed legacy;
-    gpufi_dl_managed_versioned versioned;
-  } managed;
-  PyObject *owner;
-  int64_t shape[GPUF_NDIM_MAX];
-  int64_t strides[GPUF_NDIM_MAX];
-} export_block;
-
-/* May be called by a consumer from any thread, with or without the GIL, even after Python's end
- * (when the owner is left alone). */
-static void export_block_free(export_block *block) {
-  if (Py_IsInitialized()) {
-    const PyGILState_STATE gil = PyGILState_Ensure();
-    Py_DECREF(block->owner);
-    PyGILState_Release(gil);
-  }
-  free(block);
-}
-
-static void legacy_deleter(gpufi_dl_managed *self) {
-  export_block_free(self->manager_ctx);
-}
-
-static void versioned_deleter(gpufi_dl_managed_versioned *self) {
-  export_block_free(self->manager_ctx);
-}
-
-static void made_destroy(PyObject *capsule) {
-  PyObject *type, *value, *traceback;
-  PyErr_Fetch(&type, &value, &traceback);
-  if (PyCapsule_IsValid(capsule, GPUFI_DL_NAME)) {
-    gpufi_dl_managed *managed = PyCapsule_GetPointer(capsule, GPUFI_DL_NAME);
-    managed->deleter(managed);
-  } else if (PyCapsule_IsValid(capsule, GPUFI_DL_NAME_VERSIONED)) {
-    gpufi_dl_managed_versioned *managed = PyCapsule_GetPointer(capsule, GPUFI_DL_NAME_VERSIONED);
-    managed->deleter(managed);
-  }
-  PyErr_Restore(type, value, traceback);
-}
-
-static gpufi_dl_dtype dtype_to_dlpack(gpuf_dtype dtype) {
-  gpufi_dl_dtype result = {GPUFI_DL_FLOAT, (uint8_t)(8 * gpuf_dtype_nbytes(dtype)), 1};
-  if (dtype == GPUF_DTYPE_BOOL) {
-    result.code = GPUFI_DL_BOOL;
-  } else if (dtype <= GPUF_DTYPE_INT64) {
-    result.code = GPUFI_DL_INT;
-  } else if (dtype <= GPUF_DTYPE_UINT64) {
-    result.code = GPUFI_DL_UINT;
-  } else if (dtype == GPUF_DTYPE_BFLOAT16) {
-    result.code = GPUFI_DL_BFLOAT;
-  } else if (dtype == GPUF_DTYPE_COMPLEX64 || dtype == GPUF_DTYPE_COMPLEX128) {
-    result.code = GPUFI_DL_COMPLEX;
-  } else if (dtype >= GPUF_DTYPE_FLOAT8_E3M4) {
-    result.code = (uint8_t)(GPUFI_DL_FLOAT8_E3M4 + (dtype - GPUF_DTYPE_FLOAT8_E3M4));
-  }
-  return result;
-}
-
-/* DLPack counts strides in elements. */
-static int strides_to_dlpack(const gpuf_tensor *tensor, int64_t *strides) {
-  const int64_t element_nbytes = (int64_t)gpuf_dtype_nbytes(tensor->dtype);
-  for (int32_t i = 0; i < tensor->ndim; i++) {
-    if (tensor->strides_nbytes[i] % element_nbytes != 0) {
-      PyErr_Format(PyExc_BufferError,
-                   "stride %lld of axis %d is not a multiple of the element size %lld, which "
-                   "DLPack cannot say: fetch the array and pass it on from there",
-                   (long long)tensor->strides_nbytes[i], (int)i, (long long)element_nbytes);
-      return -1;
-    }
-    strides[i] = tensor->strides_nbytes[i] / element_nbytes;
-  }
-  return 0;
-}
-
-PyObject *gpufi_py_dlpack_make(const gpuf_tensor *tensor, PyObject *owner, bool versioned,
-                               uint64_t flags) {
-  export_block *block = calloc(1, sizeof(*block));
-  if (!block) {
-    return PyErr_NoMemory();
-  }
-  if (strides_to_dlpack(tensor, block->strides) < 0) {
-    free(block);
-    return NULL;
-  }
-  gpufi_dl_tensor *out = &block->managed.legacy.tensor;
-  if (versioned) {
-    block->managed.versioned.major = GPUFI_DLPACK_MAJOR;
-    block->managed.versioned.minor = GPUFI_DLPACK_MINOR;
-    block->managed.versioned.manager_ctx = block;
-    block->managed.versioned.deleter = versioned_deleter;
-    block->managed.versioned.flags = flags;
-    out = &block->managed.versioned.tensor;
-  } else {
-    block->managed.legacy.manager_ctx = block;
-    block->managed.legacy.deleter = legacy_deleter;
-  }
-  memcpy(block->shape, tensor->shape, sizeof(int64_t) * (size_t)tensor->ndim);
-  out->data = tensor->data;
-  gpufi_py_dlpack_device(tensor->device, &out->device.type, &out->device.id);
-  out->ndim = tensor->ndim;
-  out->dtype = dtype_to_dlpack(tensor->dtype);
-  out->shape = block->shape;
-  out->strides = block->strides;
-  PyObject *capsule = PyCapsule_New(
-      &block->managed, versioned ? GPUFI_DL_NAME_VERSIONED : GPUFI_DL_NAME, made_destroy);
-  if (!capsule) {
-    free(block);
-    return NULL;
-  }
-  Py_INCREF(owner);
-  block->owner = owner;
-  return capsule;
 }

@@ -1,0 +1,14 @@
+/* The one way in: from any tensor object to a gpuf_tensor and what keeps it alive. */
+#ifndef GPUFI_PY_ADAPTER_H
+#define GPUFI_PY_ADAPTER_H
+
+#include "import.h"
+#include "state.h"
+
+/* Describe any supported tensor without a copy: DeviceArray, ndarray, DLPack (versioned, then
+ * legacy), __cuda_array_interface__. tensor.stream is set so that gpuf_copy waits for the
+ * producer's pending work. End it with gpufi_py_import_clear; a failure leaves nothing to clear.
+ * TypeError, naming what to call instead, for anything else. */
+int gpufi_py_adapter_import(gpufi_py_state *state, PyObject *object, gpufi_py_import *import);
+
+#endif

@@ -1,0 +1,33 @@
+/* Memory of another process that is attached here. */
+#include "attachment.h"
+
+#include "errors.h"
+
+static const char attachment_name[] = "gpufetch.attachment";
+
+/* Nobody is left to hear of a failure: after fork, or when the device is lost, there is nothing to
+ * give back. */
+static void destroy(PyObject *capsule) {
+  gpuf_attachment *attachment = PyCapsule_GetPointer(capsule, attachment_name);
+  Py_BEGIN_ALLOW_THREADS
+    gpuf_detach(attachment, NULL);
+  Py_END_ALLOW_THREADS
+}
+
+PyObject *gpufi_py_attachment_create(gpuf_attachment *attachment) {
+  PyObject *capsule = PyCapsule_New(attachment, attachment_name, destroy);
+  if (!capsule) {
+    gpuf_detach(attachment, NULL);
+  }
+  return capsule;
+}
+
+int gpufi_py_attachment_check(const gpufi_py_state *state, PyObject *keepalive) {
+  gpuf_error err;
+  if (!keepalive || !PyCapsule_IsValid(keepalive, attachment_name) ||
+      gpuf_attachment_check(PyCapsule_GetPointer(keepalive, attachment_name), &err) == GPUF_OK) {
+    return 0;
+  }
+  gpufi_py_raise(state, &err);
+  return -1;
+}

@@ -1,0 +1,28 @@
+/* From gpuf_error to Python exceptions (the mapping is in errors.c), and exceptions put aside. */
+#ifndef GPUFI_PY_ERRORS_H
+#define GPUFI_PY_ERRORS_H
+
+#include "state.h"
+
+/* Create gpufetch.Error. */
+PyObject *gpufi_py_error_type_create(void);
+
+/* Set the Python exception for `err`. Always returns NULL. */
+PyObject *gpufi_py_raise(const gpufi_py_state *state, const gpuf_error *err);
+
+/* Replace the exception that is set by `type(format)`, with the old one as its cause. */
+void gpufi_py_raise_from(PyObject *type, const char *format, ...);
+
+/* An exception that was set, or none. Every one that is taken is restored or dropped. */
+typedef struct gpufi_py_exception {
+  PyObject *type, *value, *traceback; /* strong, or NULL */
+} gpufi_py_exception;
+
+/* Take the exception that is set, if any: afterwards none is. */
+gpufi_py_exception gpufi_py_exception_take(void);
+/* Set `exception` again, in place of any that is set by now. */
+void gpufi_py_exception_restore(gpufi_py_exception exception);
+/* Release `exception`. Leaves the one that is set, if any. */
+void gpufi_py_exception_drop(gpufi_py_exception exception);
+
+#endif
