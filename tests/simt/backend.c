@@ -1,6 +1,6 @@
 #include "backend.h"
 
-#include "backend/cuda/codec.h"
+#include "backend/cuda/codec/codec.h"
 #include "backend/host/host.h"
 #include "base/error.h"
 

@@ -20,7 +20,7 @@ constexpr size_t kSharedNbytesMax = 227 << 10; /* of an H200 */
 
 namespace gpufi {
 
-/* As codec_device.cuh declares it. */
+/* As launch.cuh declares it. */
 extern thread_local uint4 dynamic_shared_bytes[];
 thread_local uint4 dynamic_shared_bytes[simt::kSharedNbytesMax / sizeof(uint4)];
 

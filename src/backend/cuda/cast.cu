@@ -2,7 +2,8 @@
  * gpufi_cast_elements; and the reverse. */
 #include "backend/cast_impl.h"
 #include "backend/cuda/bits.cuh"
-#include "backend/cuda/kernels.h"
+#include "backend/cuda/launch.cuh"
+#include "backend/cuda/pack.h"
 #include "backend/cuda/strided.cuh"
 
 namespace {
@@ -47,12 +48,12 @@ bool is_aligned(const gpufi_strided &layout, const void *base) {
 }
 
 template <bool Unpack> cudaError_t launch(const cast_args &args, cudaStream_t stream) {
-  const int64_t blocks = (args.count + gpufi::kBlockThreads - 1) / gpufi::kBlockThreads;
+  const int64_t blocks = (args.count + gpufi::kThreadsEach - 1) / gpufi::kThreadsEach;
   const unsigned grid = gpufi::grid_of(blocks);
   if (args.first + args.count <= UINT32_MAX) {
-    cast_kernel<uint32_t, Unpack><<<grid, gpufi::kBlockThreads, 0, stream>>>(args);
+    cast_kernel<uint32_t, Unpack><<<grid, gpufi::kThreadsEach, 0, stream>>>(args);
   } else {
-    cast_kernel<uint64_t, Unpack><<<grid, gpufi::kBlockThreads, 0, stream>>>(args);
+    cast_kernel<uint64_t, Unpack><<<grid, gpufi::kThreadsEach, 0, stream>>>(args);
   }
   return cudaGetLastError();
 }

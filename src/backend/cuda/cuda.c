@@ -7,11 +7,12 @@
 
 #include "backend/backend.h"
 #include "backend/cuda/calls.h"
-#include "backend/cuda/codec.h"
+#include "backend/cuda/codec/codec.h"
+#include "backend/cuda/gather.h"
 #include "backend/cuda/ipc.h"
-#include "backend/cuda/kernels.h"
 #include "backend/cuda/memory.h"
-#include "backend/cuda/reduce.h"
+#include "backend/cuda/pack.h"
+#include "backend/cuda/reduce/reduce.h"
 #include "base/error.h"
 
 /* The count does not change while a process lives; neither does the reason for having none. */

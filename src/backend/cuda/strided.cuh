@@ -1,21 +1,10 @@
-/* What kernels on strided layouts share. */
+/* Where the elements of a strided layout are. */
 #ifndef GPUFI_BACKEND_CUDA_STRIDED_CUH
 #define GPUFI_BACKEND_CUDA_STRIDED_CUH
 
 #include "backend/strided.h"
 
 namespace gpufi {
-
-constexpr int kBlockThreads = 256;
-constexpr int64_t kGridBlocksMax = 1 << 20;
-
-inline unsigned grid_of(int64_t blocks) {
-  return static_cast<unsigned>(blocks < kGridBlocksMax ? blocks : kGridBlocksMax);
-}
-
-struct alignas(16) bytes16 {
-  uint64_t low, high;
-};
 
 /* Byte offset, from the base, of an element by its index in C order over axes begin .. end-1. Index
  * is the narrowest type that holds their element count: 64-bit division costs several times the

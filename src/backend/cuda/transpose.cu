@@ -1,7 +1,8 @@
 /* Packing a layout whose last axis is strided while another is contiguous: tiles pass through
  * shared memory, so that both the strided side and the packed side are accessed in runs. The twin
  * in C is the same as that of the other packing kernels: strided.c. */
-#include "backend/cuda/kernels.h"
+#include "backend/cuda/launch.cuh"
+#include "backend/cuda/pack.h"
 #include "backend/cuda/strided.cuh"
 
 namespace {

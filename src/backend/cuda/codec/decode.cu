@@ -1,0 +1,232 @@
+/* Decoding a batch of chunks; codec/decode.c is the reference.
+ *
+ * A thread block decodes a run: its bytes go to shared memory, a warp unpacks a block of residuals
+ * into registers, and where the chunk is predicted, they are summed up at once:
+ *   1. along rows that are not short, by a prefix sum over the run from which each row's start is
+ *      subtracted (sums.cuh);
+ *   2. along the other axes in shared memory (axes.cuh).
+ * What the values before the run contribute is read from the output, so that a run waits for those
+ * runs of its chunk to be done. This works because a run is a contiguous range of the chunk: a sum
+ * along an axis goes on from the value one step back along it, less what the axes that are not
+ * summed up yet have to do with it. Thread blocks start in the order of their numbers, so that
+ * whoever waits, waits for thread blocks that run already; neighbours in that order belong to
+ * different chunks, so that they seldom wait for each other. */
+#include "backend/cuda/codec/codec.h"
+#include "backend/cuda/codec/run.cuh"
+#include "backend/cuda/codec/sums.cuh"
+#include "backend/cuda/launch.cuh"
+
+namespace {
+
+using namespace gpufi;
+
+constexpr uint32_t kChunksAtOnce = 256; /* that take turns in the order of thread blocks */
+
+/* Thread blocks that share a multiprocessor: bounds the registers. */
+template <typename T> constexpr int kBlocksPerSm = sizeof(T) == 8 ? 2 : 3;
+
+/* A run of a chunk in mode W8. All threads. */
+template <typename T, int C>
+__device__ __forceinline__ void decode_run(const decode_job &job, uint32_t chunk,
+                                           const run_place<T> &at, uint4 *run_bytes,
+                                           run_shared<T, C> *shared, chunk_sum *sum) {
+  const chunk_grid &grid = job.grid;
+  decode_state *const state = &job.states[chunk];
+  const int lane = threadIdx.x % kWarp, warp = static_cast<int>(threadIdx.x) / kWarp;
+  T r[kLaneGroups][kGroup];
+  unpack_run(
+      job, chunk, at, run_bytes, &shared->blocks, sum, r,
+      [&](uint32_t block_at, uint32_t word, uint32_t count, warp_mask *mask, uint32_t *list_count) {
+        return unpack_block<T>(reinterpret_cast<const uint32_t *>(run_bytes), block_at, word, count,
+                               lane, mask, list_count, r);
+      });
+  const T offset = static_cast<T>(state->offset);
+  const bool has_first = at.first == 0 && threadIdx.x == 0 && state->subset != 0;
+  const T first = r[0][0], second = r[0][C - 1];
+  if (offset != 0) {
+#pragma unroll
+    for (int j = 0; j < kLaneGroups; j++) {
+#pragma unroll
+      for (int t = 0; t < kGroup; t++) {
+        r[j][t] = static_cast<T>(r[j][t] + offset);
+      }
+    }
+  }
+  if (has_first) { /* the seed stands in for the first element's residual */
+    if (first != 0 || second != 0) {
+      state->is_bad = 1;
+    }
+#pragma unroll
+    for (int c = 0; c < C; c++) {
+      r[0][c] = static_cast<T>(state->seed[c * kBits<T> / 64] >> (c * kBits<T> % 64));
+    }
+  }
+  const loading how = {state->transform, state->swap != 0};
+  uint32_t *const run_done = job.run_done + static_cast<size_t>(chunk) * grid.run_count;
+  if (state->subset != 0) {
+    const done_values<T> from = {{grid, at.raw, how, state->subset}, run_done};
+    undo_prediction<T, C>(from, at, shared, reinterpret_cast<T *>(run_bytes), r);
+  }
+  store_block(at, warp, lane, how, r);
+  if (state->subset != 0) {
+    __syncthreads();
+    if (threadIdx.x == 0) {
+      __threadfence();
+      *static_cast<volatile uint32_t *>(run_done + at.run) = 1;
+    }
+  }
+}
+
+/* The part of a raw or constant chunk that a run would cover. */
+template <typename T, int C>
+__device__ bool fill_run(const decode_state &state, const run_place<T> &at, chunk_sum *sum) {
+  uint8_t *const to = reinterpret_cast<uint8_t *>(at.raw);
+  const uint64_t begin = static_cast<uint64_t>(at.first) * sizeof(T);
+  const uint64_t end = begin + static_cast<uint64_t>(at.count) * sizeof(T);
+  bool good = true;
+  for (uint64_t b = begin + threadIdx.x * 16; b < end; b += kThreads * 16) {
+    uint4 unit;
+    if (state.mode == GPUFI_MODE_RAW) {
+      unit = *reinterpret_cast<const uint4 *>(state.chunk + GPUFI_HEADER_NBYTES + b);
+      sum->add((GPUFI_HEADER_NBYTES + b) / 8, unit);
+    } else {
+      uint8_t bytes[16];
+#pragma unroll
+      for (uint32_t k = 0; k < 16; k++) {
+        constexpr uint32_t kElement = C * sizeof(T);
+        const uint32_t bit = k % kElement * 8;
+        bytes[k] = static_cast<uint8_t>(state.seed[bit / 64] >> bit % 64);
+      }
+      memcpy(&unit, bytes, 16);
+    }
+    if (b + 16 <= end) {
+      *reinterpret_cast<uint4 *>(to + b) = unit;
+    } else {
+      const uint8_t *const bytes = reinterpret_cast<const uint8_t *>(&unit);
+      for (uint32_t k = 0; k < 16; k++) {
+        if (b + k < end) {
+          to[b + k] = bytes[k];
+        } else {
+          good = good && (state.mode != GPUFI_MODE_RAW || bytes[k] == 0);
+        }
+      }
+    }
+  }
+  return good;
+}
+
+template <typename T, int C>
+__global__ void __launch_bounds__(kThreads, kBlocksPerSm<T>)
+    decode_kernel(const __grid_constant__ decode_job job) {
+  uint4 *const run_bytes = dynamic_shared();
+  __shared__ run_shared<T, C> shared;
+  const chunk_grid &grid = job.grid;
+  /* Thread blocks of kChunksAtOnce chunks in turns: the first run of each, the second, ... */
+  const uint32_t turn_nblocks = kChunksAtOnce * grid.run_count, turn = blockIdx.x / turn_nblocks;
+  const uint32_t first_chunk = turn * kChunksAtOnce, in_turn = blockIdx.x - turn * turn_nblocks;
+  const uint32_t left = job.chunk_count - first_chunk;
+  const uint32_t width = left < kChunksAtOnce ? left : kChunksAtOnce;
+  const uint32_t chunk = first_chunk + in_turn % width;
+  decode_state *const state = &job.states[chunk];
+  if (!state->is_open || state->mode == GPUFI_MODE_RANKED) {
+    return;
+  }
+  run_place<T> at;
+  at.run = in_turn / width;
+  at.first = at.run * kRunValues;
+  at.count = grid.value_count - at.first < kRunValues ? grid.value_count - at.first : kRunValues;
+  at.row = divide(at.first, grid.row);
+  at.column = at.first - at.row * grid.row_values;
+  at.raw = reinterpret_cast<T *>(job.raw + chunk * grid.raw_pitch_nbytes);
+  chunk_sum share = {0, 0};
+  if (state->mode == GPUFI_MODE_W8) {
+    decode_run<T, C>(job, chunk, at, run_bytes, &shared, &share);
+  } else if (!fill_run<T, C>(*state, at, &share)) {
+    state->is_bad = 1;
+  }
+  const chunk_sum sum = block_sum<kWarps>(share, shared.partial);
+  if (threadIdx.x == 0 && (sum.plain != 0 || sum.mixed != 0)) {
+    atomicAdd(&state->plain, static_cast<unsigned long long>(sum.plain));
+    atomicAdd(&state->mixed, static_cast<unsigned long long>(sum.mixed));
+  }
+}
+
+/* --- launching ----------------------------------------------------------------------------------
+ */
+
+struct launch {
+  const decode_job &job;
+  cudaStream_t stream;
+
+  template <typename T, int C> cudaError_t run() const {
+    constexpr int kShared = static_cast<int>(kSharedNbytes<T>);
+    cudaError_t code = cudaFuncSetAttribute(decode_kernel<T, C>,
+                                            cudaFuncAttributeMaxDynamicSharedMemorySize, kShared);
+    if (code == cudaSuccess) {
+      code = open_chunks(job, stream);
+    }
+    if (code == cudaSuccess) {
+      code = launch_kernel(decode_kernel<T, C>, job.chunk_count * job.grid.run_count, kThreads,
+                           kShared, stream, job);
+    }
+    if (code == cudaSuccess && job.place.bits != 0) {
+      code = decode_ranked_chunks(job, stream);
+    }
+    return code == cudaSuccess ? judge_chunks(job, stream) : code;
+  }
+};
+
+struct shared_nbytes {
+  template <typename T, int C> size_t run() const {
+    return sizeof(run_shared<T, C>) + kSharedNbytes<T>;
+  }
+};
+
+/* The scratch in its order; each part's size is a multiple of 16. */
+struct decode_scratch {
+  size_t states, done, offsets;
+
+  decode_scratch(const gpufi_chunks *chunks, const chunk_grid &grid)
+      : states(gpufi_round_up_16(sizeof(decode_state) * chunks->count)),
+        done(gpufi_round_up_16(sizeof(uint32_t) * chunks->count * grid.run_count)),
+        offsets(gpufi_round_up_16(sizeof(uint32_t) * chunks->count * (grid.run_count + 1))) {}
+
+  size_t total() const {
+    return states + done + offsets;
+  }
+};
+
+} // namespace
+
+size_t gpufi_cuda_decode_shared_nbytes(const gpufi_chunks *chunks) {
+  const chunk_grid grid = make_grid(chunks);
+  const size_t ranked = ranked_shared_nbytes(grid), other = with_values(grid, shared_nbytes{});
+  return ranked > other ? ranked : other;
+}
+
+size_t gpufi_cuda_decode_scratch_nbytes(const gpufi_chunks *chunks) {
+  return decode_scratch(chunks, make_grid(chunks)).total();
+}
+
+cudaError_t gpufi_cuda_decode(const gpufi_chunks *chunks, const void *d_encoded,
+                              size_t encoded_nbytes, const gpufi_chunk_place *d_places, void *d_raw,
+                              uint32_t *d_verdicts, void *d_scratch, cudaStream_t stream) {
+  decode_job job = {};
+  job.grid = make_grid(chunks);
+  const decode_scratch sizes(chunks, job.grid);
+  uint8_t *at = static_cast<uint8_t *>(d_scratch);
+  gpufi_ranks ranks;
+  gpufi_ranks_init(&ranks, chunks->shape.dtype, job.grid.value_nbytes);
+  job.place = {ranks.symbol_at, ranks.symbol_bits};
+  job.chunk_count = static_cast<uint32_t>(chunks->count);
+  job.encoded = static_cast<const uint8_t *>(d_encoded);
+  job.encoded_nbytes = encoded_nbytes;
+  job.places = d_places;
+  job.raw = static_cast<uint8_t *>(d_raw);
+  job.verdicts = d_verdicts;
+  job.states = reinterpret_cast<decode_state *>(at);
+  job.run_done = reinterpret_cast<uint32_t *>(at += sizes.states);
+  job.run_offsets = reinterpret_cast<uint32_t *>(at + sizes.done);
+  const cudaError_t code = cudaMemsetAsync(d_scratch, 0, sizes.states + sizes.done, stream);
+  return code == cudaSuccess ? with_values(job.grid, launch{job, stream}) : code;
+}

@@ -1,0 +1,51 @@
+/* What the decoder's kernels pass to each other. All of the scratch is zero at the start. */
+#ifndef GPUFI_BACKEND_CUDA_CODEC_DECODE_CUH
+#define GPUFI_BACKEND_CUDA_CODEC_DECODE_CUH
+
+#include <cuda_runtime_api.h>
+
+#include "backend/cuda/codec/ranks.cuh"
+
+namespace gpufi {
+
+/* Of a chunk. All but the last three are set by the opening kernel. */
+struct decode_state {
+  const uint8_t *chunk;
+  uint64_t nbytes;
+  uint64_t seed[2];
+  uint64_t wanted[2]; /* the checksum that the header gives */
+  uint64_t offset;    /* that each residual is less by */
+  uint8_t mode, transform, subset, swap;
+  uint8_t levels;                  /* of a ranked chunk */
+  uint32_t descriptors_at;         /* in the chunk */
+  bool is_left;                    /* to the CPU: there is a dictionary */
+  bool is_open;                    /* the header and the sizes of the blocks are right */
+  uint32_t is_bad;                 /* a block is not right */
+  unsigned long long plain, mixed; /* checksum so far */
+};
+
+struct decode_job {
+  chunk_grid grid;
+  symbol_place place; /* in values that may be ranked */
+  uint32_t chunk_count;
+  const uint8_t *encoded;
+  uint64_t encoded_nbytes;
+  const gpufi_chunk_place *places;
+  uint8_t *raw;
+  uint32_t *verdicts;
+  decode_state *states;
+  uint32_t *run_offsets; /* of each run in its chunk, and of the chunk's end, in 16-byte units */
+  uint32_t *run_done;    /* not 0: the run's values are written */
+};
+
+/* In open.cu: check headers and find the runs; at the end, compare the checksums. */
+cudaError_t open_chunks(const decode_job &job, cudaStream_t stream);
+cudaError_t judge_chunks(const decode_job &job, cudaStream_t stream);
+/* In decode_ranked.cu: decode the ranked ones. The shared memory that a thread block takes for it.
+ */
+cudaError_t decode_ranked_chunks(const decode_job &job, cudaStream_t stream);
+size_t ranked_shared_nbytes(const chunk_grid &grid);
+
+} // namespace gpufi
+
+#endif

@@ -1,0 +1,74 @@
+/* What the encoder's kernels pass to each other. All of the scratch is zero at the start. */
+#ifndef GPUFI_BACKEND_CUDA_CODEC_ENCODE_CUH
+#define GPUFI_BACKEND_CUDA_CODEC_ENCODE_CUH
+
+#include <cuda_runtime_api.h>
+
+#include "backend/cuda/codec/grid.cuh"
+
+namespace gpufi {
+
+constexpr int kTransforms = 2; /* that compete: rotate and order, or none alone */
+
+/* Of some sampled residuals. */
+struct residual_cost {
+  unsigned long long residual_or;
+  uint32_t width_sum;      /* of the widest zigzagged residual of each group */
+  uint32_t group_count;    /* groups that are not all 0 */
+  uint32_t used_width_sum; /* as width_sum, times the group's residuals that are not 0 */
+  uint32_t used_count;     /* residuals that are not 0 */
+
+  __device__ void add_to(residual_cost *sum) const {
+    atomicOr(&sum->residual_or, residual_or);
+    atomicAdd(&sum->width_sum, width_sum);
+    atomicAdd(&sum->group_count, group_count);
+    atomicAdd(&sum->used_width_sum, used_width_sum);
+    atomicAdd(&sum->used_count, used_count);
+  }
+};
+
+/* Of a chunk, while it is encoded. */
+struct encode_state {
+  uint8_t transform, subset; /* chosen */
+  bool is_left;              /* to the CPU, unless it is constant: it may be one for a dictionary */
+  bool is_ranked;
+  uint8_t levels; /* of a ranked chunk, as in its header; and its symbol table */
+  uint16_t symbols[GPUFI_SYMBOLS_MAX];
+  bool is_raw;
+  uint32_t done_count;             /* runs, or pieces of a raw chunk, that are written and summed */
+  unsigned long long offset;       /* that each residual is less by */
+  unsigned long long start;        /* of the chunk in the batch, plus one; 0 = not known yet */
+  unsigned long long end;          /* set by the last run */
+  unsigned long long plain, mixed; /* checksum, without the header */
+};
+
+/* What a launch knows of the runs of the batch: see lookback.cuh. */
+struct run_sizes {
+  uint32_t *sizes;            /* of each run, plus one; 0 = not known yet */
+  unsigned long long *sums;   /* of each stretch of runs */
+  unsigned long long *starts; /* of each stretch in the batch, plus one; 0 = not known yet */
+};
+
+struct encode_job {
+  chunk_grid grid;
+  bool swap;
+  uint8_t symbol_at, symbol_bits; /* in a value that may be ranked; no bits: never ranked */
+  uint32_t chunk_count;
+  const uint8_t *raw;
+  uint8_t *encoded;
+  gpufi_chunk_place *places;
+  encode_state *states;
+  /* Of the chunks that are not ranked; where values may be ranked, of the ranked chunks, which come
+   * behind all others; and how many of those there are. */
+  run_sizes runs_of[2];
+  unsigned long long *ends;              /* of those and of these in the batch */
+  uint32_t *ranked_count, *ranked_taken; /* ranked chunks; runs that have been begun for them */
+  divisor runs;                          /* of a chunk */
+};
+
+/* In choose.cu: set transform, subset, offset and is_left of every chunk. */
+cudaError_t choose_predictions(const encode_job &job, cudaStream_t stream);
+
+} // namespace gpufi
+
+#endif

@@ -1,0 +1,72 @@
+/* The end of a chunk: its mode, and its header. */
+#ifndef GPUFI_BACKEND_CUDA_CODEC_FINISH_CUH
+#define GPUFI_BACKEND_CUDA_CODEC_FINISH_CUH
+
+#include "backend/cuda/codec/encode.cuh"
+#include "backend/cuda/codec/header.cuh"
+#include "backend/cuda/codec/values.cuh"
+
+namespace gpufi {
+
+/* The first element's values as the header has them: lowest byte first. */
+template <typename T, int C>
+__device__ void read_seed(const T *raw, loading how, uint64_t seed[2]) {
+  seed[0] = seed[1] = 0;
+#pragma unroll
+  for (int c = 0; c < C; c++) {
+    const uint64_t v = load_value(raw, static_cast<uint32_t>(c), how);
+    seed[c * kBits<T> / 64] |= v << (c * kBits<T> % 64);
+  }
+}
+
+/* Once every run of the chunk is written: decide its mode, and write the header unless it has to
+ * be raw. One thread. */
+template <typename T, int C, bool kRanked>
+__device__ void finish_chunk(const encode_job &job, uint32_t chunk, encode_state *state) {
+  const chunk_grid &grid = job.grid;
+  const T *const raw = reinterpret_cast<const T *>(job.raw + chunk * grid.raw_pitch_nbytes);
+  const uint64_t start = __ldcg(&state->start) - 1, end = __ldcg(&state->end);
+  const uint64_t capacity = (grid.raw_nbytes + 15) / 16 * 16;
+  chunk_sum sum = {__ldcg(&state->plain), __ldcg(&state->mixed)};
+  header_coding coding = {};
+  coding.payload_nbytes = end - start - GPUFI_HEADER_NBYTES;
+  const bool all_zero = coding.payload_nbytes == grid.descriptors_nbytes && state->offset == 0;
+  coding.flags = job.swap ? GPUFI_FLAG_BIG_ENDIAN : 0;
+  if (kRanked && coding.payload_nbytes < capacity) {
+    coding.mode = GPUFI_MODE_RANKED;
+    coding.levels = state->levels;
+  } else if (!kRanked && (all_zero || grid.axis_count == 0)) {
+    /* Every residual is 0 just where all elements equal the first, which may be the only one. */
+    coding.mode = GPUFI_MODE_CONSTANT;
+    coding.payload_nbytes = 0;
+    coding.flags = 0;
+    sum = {0, 0};
+    read_seed<T, C>(raw, {GPUFI_TRANSFORM_NONE, false}, coding.seed);
+  } else if (state->is_left) {
+    job.places[chunk] = {start, 0};
+  } else if (coding.payload_nbytes < capacity) {
+    coding.mode = GPUFI_MODE_W8;
+    coding.transform = state->transform;
+    coding.axes = static_cast<uint8_t>(header_axes(grid, state->subset));
+    if (state->subset != 0) {
+      read_seed<T, C>(raw, {state->transform, job.swap}, coding.seed);
+    }
+    coding.seed[1] |= state->offset;
+  } else {
+    coding.mode = GPUFI_MODE_RAW;
+    coding.payload_nbytes = capacity;
+    state->is_raw = true;
+    state->done_count = 0;
+    state->plain = state->mixed = 0;
+  }
+  if (coding.mode != GPUFI_MODE_RAW) {
+    write_header(grid, job.encoded + start, coding, sum);
+  }
+  if (!(state->is_left && coding.mode != GPUFI_MODE_CONSTANT)) {
+    job.places[chunk] = {start, GPUFI_HEADER_NBYTES + coding.payload_nbytes};
+  }
+}
+
+} // namespace gpufi
+
+#endif

@@ -1,0 +1,137 @@
+/* An LZ4 block, encoded by a warp; codec/lz4.c is the reference, and its bytes are these.
+ *
+ * The lanes look at 32 positions at once, each with the candidate that the reference would have
+ * there: the nearest lane below it with the same hash, else what the table says. Up to the first
+ * match, that is what happened in the reference; the lanes after it are looked at again. */
+#ifndef GPUFI_BACKEND_CUDA_CODEC_LZ4_CUH
+#define GPUFI_BACKEND_CUDA_CODEC_LZ4_CUH
+
+#include "backend/cuda/warp.cuh"
+
+extern "C" {
+#include "codec/lz4.h"
+}
+
+namespace gpufi {
+
+constexpr uint32_t kLz4Hashes = 1u << GPUFI_LZ4_HASH_BITS;
+
+/* Shared memory of a warp; `raw` is written by the caller. */
+template <uint32_t kRawNbytes> struct lz4_shared {
+  uint32_t raw[kRawNbytes / 4 + 1]; /* the last word is read, and not used */
+  uint16_t last[kLz4Hashes];
+};
+
+/* The four bytes from `at` on. */
+__device__ inline uint32_t lz4_load(const uint32_t *raw, uint32_t at) {
+  return __funnelshift_r(raw[at / 4], raw[at / 4 + 1], at % 4 * 8);
+}
+
+/* How many bytes from `a` and from `b` on are the same; `b` comes later and ends at `end`. */
+__device__ inline uint32_t lz4_match(const uint32_t *raw, uint32_t a, uint32_t b, uint32_t end,
+                                     uint32_t lane) {
+  for (uint32_t done = 0;; done += 4 * kWarp) {
+    const uint32_t at = done + 4 * lane;
+    const uint32_t left = b + at < end ? end - b - at : 0;
+    uint32_t same = 0;
+    if (left > 0) {
+      const uint32_t differing = lz4_load(raw, a + at) ^ lz4_load(raw, b + at);
+      same = differing ? static_cast<uint32_t>(__ffs(static_cast<int>(differing)) - 1) / 8 : 4;
+      same = same < left ? same : left;
+    }
+    const uint32_t ends = __ballot_sync(kAllLanes, same < 4);
+    if (ends) {
+      const int last = __ffs(static_cast<int>(ends)) - 1;
+      return done + 4 * static_cast<uint32_t>(last) + __shfl_sync(kAllLanes, same, last);
+    }
+  }
+}
+
+/* What of a length does not fit its nibble. Returns the number of bytes. */
+__device__ inline uint32_t lz4_put_length(uint8_t *out, uint32_t length, uint32_t lane) {
+  const uint32_t full = length / 255;
+  for (uint32_t i = lane; i <= full; i += kWarp) {
+    out[i] = static_cast<uint8_t>(i < full ? 255 : length % 255);
+  }
+  return full + 1;
+}
+
+/* Literals, and the match after them unless its length is 0. Returns the number of bytes. */
+__device__ inline uint32_t lz4_put_sequence(uint8_t *out, const uint8_t *literals,
+                                            uint32_t literal_count, uint32_t offset,
+                                            uint32_t match_nbytes, uint32_t lane) {
+  const uint32_t extra = match_nbytes ? match_nbytes - GPUFI_LZ4_MATCH_NBYTES_MIN : 0;
+  const uint32_t high = literal_count < 15 ? literal_count : 15, low = extra < 15 ? extra : 15;
+  uint32_t at = 1;
+  if (high == 15) {
+    at += lz4_put_length(out + at, literal_count - 15, lane);
+  }
+  for (uint32_t i = lane; i < literal_count; i += kWarp) {
+    out[at + i] = literals[i];
+  }
+  at += literal_count;
+  if (lane == 0) {
+    out[0] = static_cast<uint8_t>(high << 4 | low);
+    if (match_nbytes) {
+      out[at] = static_cast<uint8_t>(offset);
+      out[at + 1] = static_cast<uint8_t>(offset >> 8);
+    }
+  }
+  if (match_nbytes) {
+    at += 2;
+    if (low == 15) {
+      at += lz4_put_length(out + at, extra - 15, lane);
+    }
+  }
+  return at;
+}
+
+/* Encode the first `nbytes` of shared->raw, by a whole warp that has synchronized since they were
+ * written. Returns the bytes used of `out`, of gpufi_lz4_bound(nbytes). */
+template <uint32_t kRawNbytes>
+__device__ uint32_t lz4_encode(lz4_shared<kRawNbytes> *shared, uint32_t nbytes, uint8_t *out,
+                               uint32_t lane) {
+  const uint32_t *const raw = shared->raw;
+  const uint8_t *const bytes = reinterpret_cast<const uint8_t *>(raw);
+  uint32_t anchor = 0; /* where the literals that are not written yet begin */
+  uint32_t at = 1, used = 0;
+  for (uint32_t i = lane; i < kLz4Hashes / 2; i += kWarp) {
+    reinterpret_cast<uint32_t *>(shared->last)[i] = 0;
+  }
+  __syncwarp();
+  while (at + GPUFI_LZ4_MATCH_START_MARGIN <= nbytes) {
+    const uint32_t here = at + lane;
+    const bool counts = here + GPUFI_LZ4_MATCH_START_MARGIN <= nbytes;
+    const uint32_t four_bytes = counts ? lz4_load(raw, here) : 0;
+    const uint32_t hash = GPUFI_LZ4_HASH(four_bytes);
+    const uint32_t alike = __match_any_sync(kAllLanes, counts ? hash : kLz4Hashes + lane);
+    const uint32_t below = alike & ((1u << lane) - 1);
+    const uint32_t candidate = below
+                                   ? at + static_cast<uint32_t>(31 - __clz(static_cast<int>(below)))
+                                   : shared->last[hash];
+    const bool found = counts && lz4_load(raw, candidate) == four_bytes;
+    const uint32_t matches = __ballot_sync(kAllLanes, found);
+    const int first = matches ? __ffs(static_cast<int>(matches)) - 1 : kWarp - 1;
+    const uint32_t seen = kAllLanes >> (kWarp - 1 - first); /* lanes up to the first match */
+    __syncwarp();                                           /* the table is read */
+    if (counts && (seen >> lane & 1) && (alike & seen & ~((2u << lane) - 1)) == 0) {
+      shared->last[hash] = static_cast<uint16_t>(here);
+    }
+    __syncwarp();
+    if (!matches) {
+      at += kWarp;
+      continue;
+    }
+    const uint32_t from = __shfl_sync(kAllLanes, candidate, first);
+    const uint32_t start = at + static_cast<uint32_t>(first);
+    const uint32_t length = lz4_match(raw, from, start, nbytes - GPUFI_LZ4_LAST_LITERALS, lane);
+    used +=
+        lz4_put_sequence(out + used, bytes + anchor, start - anchor, start - from, length, lane);
+    anchor = at = start + length;
+  }
+  return used + lz4_put_sequence(out + used, bytes + anchor, nbytes - anchor, 0, 0, lane);
+}
+
+} // namespace gpufi
+
+#endif

@@ -1,0 +1,137 @@
+/* A run of a chunk that a thread block decodes: its blocks' bytes in, its values out. */
+#ifndef GPUFI_BACKEND_CUDA_CODEC_RUN_CUH
+#define GPUFI_BACKEND_CUDA_CODEC_RUN_CUH
+
+#include "backend/cuda/codec/checksum.cuh"
+#include "backend/cuda/codec/decode.cuh"
+#include "backend/cuda/codec/unpack.cuh"
+
+namespace gpufi {
+
+constexpr int kWarps = GPUFI_RUN_BLOCKS;
+constexpr int kThreads = kWarps * kWarp;
+
+/* A run as its thread block sees it. */
+template <typename T> struct run_place {
+  uint32_t run, first, count; /* values [first, first + count) of the chunk */
+  uint32_t row, column;       /* of the first */
+  T *raw;
+};
+
+struct run_blocks {
+  uint32_t offsets[GPUFI_RUN_BLOCKS + 1]; /* of the blocks in the run */
+  uint32_t descriptors[GPUFI_RUN_BLOCKS];
+};
+
+/* The most bytes of a run, and of shared memory that holds one. */
+template <typename T> constexpr size_t kRunNbytes = GPUFI_RUN_BLOCKS * kBlockNbytesMax<T>;
+template <typename T>
+constexpr size_t kSharedNbytes = (kRunNbytes<T> + kMaskNbytesMax + 31) / 16 * 16;
+
+/* The descriptors of a run's blocks. All threads, which are then synchronized. */
+__device__ inline void load_descriptors(const chunk_grid &grid, const decode_state &state,
+                                        uint32_t run, run_blocks *blocks) {
+  if (threadIdx.x < kWarp) {
+    const int lane = static_cast<int>(threadIdx.x);
+    const uint32_t block = run * GPUFI_RUN_BLOCKS + static_cast<uint32_t>(lane);
+    const uint32_t *const table =
+        reinterpret_cast<const uint32_t *>(state.chunk + state.descriptors_at);
+    const bool there = lane < GPUFI_RUN_BLOCKS && block < grid.block_count;
+    const uint32_t word = there ? table[block] : 0;
+    const uint32_t ends = warp_scan(word & 0x3fff, lane);
+    if (lane < GPUFI_RUN_BLOCKS) {
+      blocks->descriptors[lane] = word;
+      blocks->offsets[lane + 1] = ends;
+    }
+    if (lane == 0) {
+      blocks->offsets[0] = 0;
+    }
+  }
+  __syncthreads();
+}
+
+/* The run's bytes, checked for their padding and added to the sum. */
+__device__ inline bool load_run(const decode_state &state, uint32_t begin, uint32_t end,
+                                uint32_t nbytes, uint4 *to, chunk_sum *sum) {
+  const uint4 *const from = reinterpret_cast<const uint4 *>(state.chunk) + begin;
+  bool good = true;
+  for (uint32_t u = threadIdx.x; u < end - begin; u += kThreads) {
+    const uint4 unit = from[u];
+    sum->add(2 * static_cast<uint64_t>(begin + u), unit);
+    to[u] = unit;
+    if (16 * u + 16 > nbytes) {
+      const uint8_t *const bytes = reinterpret_cast<const uint8_t *>(to + u);
+      for (uint32_t k = nbytes - 16 * u; k < 16; k++) {
+        good = good && bytes[k] == 0;
+      }
+    }
+  }
+  return good;
+}
+
+/* What the run's blocks hold: each warp's into `r`, sparse ones spread out. `unpack` takes a
+ * block's place in `run_bytes`, its descriptor and the number of its values, and sets `r`, the mask
+ * and the length of the list as unpack_block does. Marks the chunk if anything is not right. All
+ * threads, which are then synchronized. */
+template <typename T, typename Unpack>
+__device__ __forceinline__ void
+unpack_run(const decode_job &job, uint32_t chunk, const run_place<T> &at, uint4 *run_bytes,
+           run_blocks *blocks, chunk_sum *sum, T r[kLaneGroups][kGroup], const Unpack &unpack) {
+  decode_state *const state = &job.states[chunk];
+  const int lane = threadIdx.x % kWarp, warp = static_cast<int>(threadIdx.x) / kWarp;
+  const uint32_t *const runs =
+      job.run_offsets + static_cast<size_t>(chunk) * (job.grid.run_count + 1) + at.run;
+  load_descriptors(job.grid, *state, at.run, blocks);
+  const uint32_t nbytes = blocks->offsets[GPUFI_RUN_BLOCKS];
+  clear_groups(r);
+  bool good = nbytes <= kRunNbytes<T>, sparse = false;
+  warp_mask mask;
+  uint32_t list_count = 0;
+  if (good) {
+    good = load_run(*state, runs[0], runs[1], nbytes, run_bytes, sum);
+    __syncthreads();
+    const uint32_t past = static_cast<uint32_t>(warp) * GPUFI_BLOCK_VALUES;
+    if (past < at.count) {
+      const uint32_t left = at.count - past, word = blocks->descriptors[warp];
+      const bool unpacked =
+          unpack(blocks->offsets[warp], word, left < GPUFI_BLOCK_VALUES ? left : GPUFI_BLOCK_VALUES,
+                 &mask, &list_count);
+      good = __all_sync(kAllLanes, good && unpacked);
+      sparse = good && block_fields(word).form & GPUFI_FORM_SPARSE;
+    }
+  }
+  if (__syncthreads_or(!good) != 0 && threadIdx.x == 0) {
+    state->is_bad = 1;
+  }
+  if (sparse) { /* the run's bytes are read */
+    T *const list = reinterpret_cast<T *>(run_bytes) + warp * GPUFI_BLOCK_VALUES;
+    store_list(r, list_count, lane, list);
+    expand_values(mask, list, lane, r);
+  }
+}
+
+/* A warp's block of the run to the chunk's values. */
+template <typename T>
+__device__ __forceinline__ void store_block(const run_place<T> &at, int warp, int lane, loading how,
+                                            T r[kLaneGroups][kGroup]) {
+#pragma unroll
+  for (int j = 0; j < kLaneGroups; j++) {
+    const uint32_t past =
+        static_cast<uint32_t>(warp * GPUFI_BLOCK_VALUES + (j * kWarp + lane) * kGroup);
+    restore_values<T, kGroup>(r[j], how);
+    if (past + kGroup <= at.count) {
+      store_group(at.raw, at.first + past, r[j]);
+    } else {
+#pragma unroll
+      for (int t = 0; t < kGroup; t++) {
+        if (past + static_cast<uint32_t>(t) < at.count) {
+          at.raw[at.first + past + static_cast<uint32_t>(t)] = r[j][t];
+        }
+      }
+    }
+  }
+}
+
+} // namespace gpufi
+
+#endif

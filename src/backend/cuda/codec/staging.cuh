@@ -1,0 +1,94 @@
+/* A run of packed blocks in shared memory, and its way from there into the batch.
+ *
+ * Each warp packs its block into a slot of its own, from the slot's first byte on, without a look
+ * at the others; in the batch the blocks follow each other byte by byte. */
+#ifndef GPUFI_BACKEND_CUDA_CODEC_STAGING_CUH
+#define GPUFI_BACKEND_CUDA_CODEC_STAGING_CUH
+
+#include "backend/cuda/codec/checksum.cuh"
+
+namespace gpufi {
+
+constexpr int kMeasuredAt = 24; /* above the bytes of any run */
+/* Behind a block's bytes: for writers of whole groups, and for who reads beyond a unit's end. */
+constexpr uint32_t kSlackNbytes = 80;
+constexpr size_t slot_nbytes(size_t value_nbytes) {
+  return GPUFI_BLOCK_VALUES * value_nbytes + kSlackNbytes;
+}
+template <typename T> constexpr uint32_t kSlotUnits = slot_nbytes(sizeof(T)) / 16;
+
+/* A run as it is packed. */
+struct held_run {
+  uint32_t measured;     /* bytes of the blocks that are measured; from kMeasuredAt on, how many */
+  uint32_t packed_count; /* blocks */
+  uint32_t nbytes[GPUFI_RUN_BLOCKS]; /* of each block */
+  uint32_t descriptors[GPUFI_RUN_BLOCKS];
+  uint4 heads[GPUFI_RUN_BLOCKS];         /* each slot's first unit */
+  unsigned long long chunk_start, start; /* in the batch: of the chunk, of this run's blocks */
+
+  /* Of a block; of the run's end for GPUFI_RUN_BLOCKS. */
+  __device__ uint32_t offset_of(uint32_t block) const {
+    uint32_t offset = 0;
+#pragma unroll
+    for (uint32_t b = 0; b < GPUFI_RUN_BLOCKS; b++) {
+      offset += b < block ? nbytes[b] : 0;
+    }
+    return offset;
+  }
+};
+
+/* Zero what a block of `nbytes` and its slack take of a slot. A whole warp. */
+__device__ inline void clear_slot(uint4 *slot, uint32_t nbytes, int lane) {
+  const uint32_t units = (nbytes + 15) / 16 + kSlackNbytes / 16;
+  for (uint32_t u = static_cast<uint32_t>(lane); u < units; u += kWarp) {
+    slot[u] = make_uint4(0, 0, 0, 0);
+  }
+  __syncwarp();
+}
+
+/* The 16 bytes from byte `at` of `words` on. */
+__device__ __forceinline__ uint4 load_unit(const uint32_t *words, uint32_t at) {
+  const uint32_t *const w = words + at / 4;
+  const uint32_t bits = at % 4 * 8;
+  return make_uint4(__funnelshift_r(w[0], w[1], bits), __funnelshift_r(w[1], w[2], bits),
+                    __funnelshift_r(w[2], w[3], bits), __funnelshift_r(w[3], w[4], bits));
+}
+
+/* Put the blocks behind `block` into its last unit, from byte `at` on. */
+__device__ inline void complete_unit(const held_run &held, uint32_t block, uint32_t at,
+                                     uint4 *unit) {
+  uint64_t low = low_of(*unit), high = high_of(*unit);
+  for (uint32_t b = block + 1; b < GPUFI_RUN_BLOCKS && at < 16; b++) {
+    const uint64_t first = low_of(held.heads[b]), second = high_of(held.heads[b]);
+    const uint32_t bits = 8 * at; /* at least 8 */
+    if (bits < 64) {
+      low |= first << bits;
+      high |= second << bits | first >> (64 - bits);
+    } else {
+      high |= first << (bits - 64);
+    }
+    at += held.nbytes[b];
+  }
+  *unit = unit_of(low, high);
+}
+
+/* A block to its place: the units of 16 bytes that begin in it. Adds this lane's share to `sum`. */
+__device__ __forceinline__ void write_block(const held_run &held, uint32_t block, const uint4 *slot,
+                                            uint8_t *encoded, int lane, chunk_sum *sum) {
+  const uint32_t begin = held.offset_of(block), end = begin + held.nbytes[block];
+  const uint32_t first = (begin + 15) / 16;
+  const uint64_t index = (held.start - held.chunk_start) / 8;
+  uint4 *const to = reinterpret_cast<uint4 *>(encoded + held.start);
+  for (uint32_t u = first + static_cast<uint32_t>(lane); 16 * u < end; u += kWarp) {
+    uint4 unit = load_unit(reinterpret_cast<const uint32_t *>(slot), 16 * u - begin);
+    if (16 * u + 16 > end) {
+      complete_unit(held, block, end % 16, &unit);
+    }
+    to[u] = unit;
+    sum->add(index + 2 * u, unit);
+  }
+}
+
+} // namespace gpufi
+
+#endif

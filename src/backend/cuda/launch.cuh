@@ -1,0 +1,44 @@
+/* Launching kernels: what those of all folders need. */
+#ifndef GPUFI_BACKEND_CUDA_LAUNCH_CUH
+#define GPUFI_BACKEND_CUDA_LAUNCH_CUH
+
+#include <cuda_runtime_api.h>
+#include <stddef.h>
+#include <stdint.h>
+
+namespace gpufi {
+
+/* Kernels whose threads take elements in turn are launched with this many threads to a thread
+ * block, and no more thread blocks than the maximum. */
+constexpr int kThreadsEach = 256;
+constexpr int64_t kThreadBlocksMax = 1 << 20;
+
+inline unsigned grid_of(int64_t thread_blocks) {
+  return static_cast<unsigned>(thread_blocks < kThreadBlocksMax ? thread_blocks : kThreadBlocksMax);
+}
+
+/* The widest element that one load or store moves. */
+struct alignas(16) bytes16 {
+  uint64_t low, high;
+};
+
+template <typename... P, typename... A>
+cudaError_t launch_kernel(void (*kernel)(P...), uint32_t blocks, uint32_t threads,
+                          size_t shared_nbytes, cudaStream_t stream, const A &...arguments) {
+  cudaLaunchConfig_t config = {};
+  config.gridDim.x = blocks;
+  config.blockDim.x = threads;
+  config.dynamicSmemBytes = shared_nbytes;
+  config.stream = stream;
+  return cudaLaunchKernelEx(&config, kernel, arguments...);
+}
+
+/* The thread block's dynamic shared memory. */
+__device__ inline uint4 *dynamic_shared() {
+  extern __shared__ uint4 dynamic_shared_bytes[];
+  return dynamic_shared_bytes;
+}
+
+} // namespace gpufi
+
+#endif
