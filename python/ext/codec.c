@@ -237,7 +237,7 @@ static gpuf_status return_batch(const coder *c, gpufi_batch *b, size_t first, gp
     const gpufi_piece piece = {d_raw + i * raw_nbytes, b->d_encoded + b->places[i].offset,
                                raw_nbytes};
     if (b->places[i].nbytes == 0) {
-      status = c->backend->gather(b->lane->device.index, &piece, 1, b->lane->stream, err);
+      status = c->backend->gather(b->channel->device.index, &piece, 1, b->channel->stream, err);
     }
   }
   return status == GPUF_OK ? gpufi_batch_mark(b, err) : status;

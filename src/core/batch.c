@@ -10,7 +10,7 @@ static size_t take(size_t *at, size_t nbytes) {
 }
 
 gpuf_status gpufi_batch_init(gpufi_batch *b, const gpufi_backend *backend, gpuf_device device,
-                             const gpufi_chunks *chunks, bool encodes, size_t room_nbytes,
+                             const gpufi_chunks *chunks, bool encodes, size_t d_chunks_nbytes,
                              gpuf_error *err) {
   size_t nbytes = 0;
   const size_t verdicts_at = take(&nbytes, chunks->count * sizeof(*b->verdicts));
@@ -18,12 +18,12 @@ gpuf_status gpufi_batch_init(gpufi_batch *b, const gpufi_backend *backend, gpuf_
       take(&nbytes, GPUFI_CHUNKS_PLACE_COUNT(chunks->count) * sizeof(*b->places));
   const size_t encoded_at = take(&nbytes, gpufi_chunks_encoded_nbytes(chunks));
   const size_t pinned_nbytes = nbytes;
-  const size_t room_at = take(&nbytes, room_nbytes);
+  const size_t chunks_at = take(&nbytes, d_chunks_nbytes);
   const size_t scratch_at = take(&nbytes, encodes ? backend->encode_scratch_nbytes(chunks)
                                                   : backend->decode_scratch_nbytes(chunks));
-  gpuf_status status = gpufi_lane_acquire(backend, device, &b->lane, err);
+  gpuf_status status = gpufi_channel_acquire(backend, device, &b->channel, err);
   if (status == GPUF_OK) {
-    status = gpufi_lane_need_workspace(b->lane, nbytes, err);
+    status = gpufi_channel_need_workspace(b->channel, nbytes, err);
   }
   if (status == GPUF_OK) {
     status = gpufi_pool_acquire_staging(device, pinned_nbytes, &b->pinned, err);
@@ -31,7 +31,7 @@ gpuf_status gpufi_batch_init(gpufi_batch *b, const gpufi_backend *backend, gpuf_
   if (status != GPUF_OK) {
     return status;
   }
-  uint8_t *const base = b->pinned, *const d_base = b->lane->d_workspace;
+  uint8_t *const base = b->pinned, *const d_base = b->channel->d_workspace;
   b->chunks = *chunks;
   b->verdicts = (uint32_t *)(base + verdicts_at);
   b->places = (gpufi_chunk_place *)(base + places_at);
@@ -39,40 +39,41 @@ gpuf_status gpufi_batch_init(gpufi_batch *b, const gpufi_backend *backend, gpuf_
   b->d_verdicts = (uint32_t *)(d_base + verdicts_at);
   b->d_places = (gpufi_chunk_place *)(d_base + places_at);
   b->d_encoded = d_base + encoded_at;
-  b->d_room = d_base + room_at;
+  b->d_chunks = d_base + chunks_at;
   b->d_scratch = d_base + scratch_at;
   return GPUF_OK;
 }
 
 void gpufi_batch_fini(gpufi_batch *b) {
-  gpufi_lane *const lane = b->lane;
-  if (lane) {
-    const bool failed =
-        lane->backend->stream_synchronize(lane->device.index, lane->stream, NULL) != GPUF_OK;
-    gpufi_lane_release(lane, failed);
+  gpufi_channel *const channel = b->channel;
+  if (channel) {
+    const bool failed = channel->backend->stream_synchronize(channel->device.index, channel->stream,
+                                                             NULL) != GPUF_OK;
+    gpufi_channel_release(channel, failed);
   }
   gpuf_pool_release(b->pinned);
 }
 
 static gpuf_status copy(const gpufi_batch *b, void *dst, const void *src, size_t nbytes,
                         gpufi_direction direction, gpuf_error *err) {
-  return b->lane->backend->copy(b->lane->device.index, dst, src, nbytes, direction, b->lane->stream,
-                                err);
+  return b->channel->backend->copy(b->channel->device.index, dst, src, nbytes, direction,
+                                   b->channel->stream, err);
 }
 
 gpuf_status gpufi_batch_mark(const gpufi_batch *b, gpuf_error *err) {
-  const gpufi_lane *const lane = b->lane;
-  return lane->backend->event_record(lane->device.index, lane->finished, lane->stream, err);
+  const gpufi_channel *const channel = b->channel;
+  return channel->backend->event_record(channel->device.index, channel->finished, channel->stream,
+                                        err);
 }
 
 gpuf_status gpufi_batch_wait(const gpufi_batch *b, gpuf_error *err) {
-  const gpufi_lane *const lane = b->lane;
-  return lane->backend->event_wait(lane->device.index, lane->finished, err);
+  const gpufi_channel *const channel = b->channel;
+  return channel->backend->event_wait(channel->device.index, channel->finished, err);
 }
 
 gpuf_status gpufi_batch_ready(const gpufi_batch *b, bool *ready, gpuf_error *err) {
-  const gpufi_lane *const lane = b->lane;
-  return lane->backend->event_query(lane->device.index, lane->finished, ready, err);
+  const gpufi_channel *const channel = b->channel;
+  return channel->backend->event_query(channel->device.index, channel->finished, ready, err);
 }
 
 /* --- Encoding ------------------------------------------------------------------ */
@@ -80,8 +81,8 @@ gpuf_status gpufi_batch_ready(const gpufi_batch *b, bool *ready, gpuf_error *err
 gpuf_status gpufi_batch_encode(gpufi_batch *b, const void *d_raw, gpuf_error *err) {
   b->d_raw = d_raw;
   gpuf_status status =
-      b->lane->backend->encode(b->lane->device.index, &b->chunks, d_raw, b->d_encoded, b->d_places,
-                               b->d_scratch, b->lane->stream, err);
+      b->channel->backend->encode(b->channel->device.index, &b->chunks, d_raw, b->d_encoded,
+                                  b->d_places, b->d_scratch, b->channel->stream, err);
   if (status == GPUF_OK) {
     status =
         copy(b, b->places, b->d_places,
@@ -151,9 +152,9 @@ gpuf_status gpufi_batch_decode(gpufi_batch *b, const uint8_t *bytes, size_t nbyt
                                gpuf_error *err) {
   gpuf_status status = copy_to_device(b, bytes, nbytes, err);
   if (status == GPUF_OK) {
-    status = b->lane->backend->decode(b->lane->device.index, &b->chunks, b->d_encoded, nbytes,
-                                      b->d_places, d_raw, b->d_verdicts, b->d_scratch,
-                                      b->lane->stream, err);
+    status = b->channel->backend->decode(b->channel->device.index, &b->chunks, b->d_encoded, nbytes,
+                                         b->d_places, d_raw, b->d_verdicts, b->d_scratch,
+                                         b->channel->stream, err);
   }
   return status == GPUF_OK ? copy(b, b->verdicts, b->d_verdicts,
                                   b->chunks.count * sizeof(*b->verdicts), GPUFI_TO_HOST, err)

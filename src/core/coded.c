@@ -91,8 +91,9 @@ static gpuf_status start_encoding(const gpufi_copy *copy, slot *s, gpuf_error *e
   if (!lie_right(copy, chunks)) {
     const int64_t first = (int64_t)s->offset / element_nbytes;
     const int64_t count = (int64_t)(chunks->count * chunks->raw_nbytes) / element_nbytes;
-    d_raw = s->batch.d_room;
-    status = gpufi_repack_enqueue(copy, s->batch.d_room, s->batch.lane->stream, first, count, err);
+    d_raw = s->batch.d_chunks;
+    status =
+        gpufi_repack_enqueue(copy, s->batch.d_chunks, s->batch.channel->stream, first, count, err);
   }
   if (status != GPUF_OK) {
     return status;
@@ -258,7 +259,7 @@ static gpuf_status create(const gpufi_copy *copy, gpufi_coded **out, gpuf_error 
     status = gpufi_batch_init(b, copy->backend, copy->device, &copy->chunks, true,
                               room_chunks * copy->chunks.raw_pitch_nbytes, err);
     if (status == GPUF_OK) {
-      status = gpufi_lane_join(b->lane, copy->producer, err);
+      status = gpufi_channel_join(b->channel, copy->producer, err);
     }
     c->slot_count += status == GPUF_OK;
   }

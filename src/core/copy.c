@@ -128,25 +128,26 @@ static void copy_on_cpu(gpuf_tensor dst, gpuf_tensor src) {
 /* Start a copy to or from a pinned block. */
 static gpuf_status start_direct(gpuf_future *future, bool blocking, gpuf_error *err) {
   const gpufi_copy *copy = &future->copy;
-  gpufi_lane **lane = &future->lanes[0];
-  gpuf_status status = gpufi_lane_acquire(copy->backend, copy->device, lane, err);
+  gpufi_channel **channel = &future->channels[0];
+  gpuf_status status = gpufi_channel_acquire(copy->backend, copy->device, channel, err);
   if (status != GPUF_OK) {
     return status;
   }
-  future->lane_count = 1;
+  future->channel_count = 1;
   const bool on_producer = blocking && copy->producer != GPUF_STREAM_NONE &&
                            copy->route == GPUFI_ROUTE_FLAT &&
                            copy->nbytes <= SAME_STREAM_NBYTES_MAX;
   if (copy->route == GPUFI_ROUTE_GATHER) {
-    status = gpufi_gather_enqueue(copy, future->lanes, &future->lane_count, err);
+    status = gpufi_gather_enqueue(copy, future->channels, &future->channel_count, err);
   } else {
-    status = gpufi_direct_enqueue(copy, *lane, on_producer ? copy->producer : (*lane)->stream, err);
+    status = gpufi_direct_enqueue(copy, *channel, on_producer ? copy->producer : (*channel)->stream,
+                                  err);
   }
   if (status != GPUF_OK) {
     if (on_producer) {
       copy->backend->stream_synchronize(copy->device.index, copy->producer, NULL);
     }
-    gpufi_future_release_lanes(future, true);
+    gpufi_future_release_channels(future, true);
   }
   return status;
 }

@@ -6,7 +6,7 @@
 #include "backend/host/host.h"
 #include "base/error.h"
 #include "base/struct.h"
-#include "core/lane.h"
+#include "core/channel.h"
 #include "core/runtime.h"
 
 static _Atomic(gpufi_free_guard *) free_guards; /* a list; guards are only added */
@@ -88,7 +88,7 @@ void gpuf_device_trim(void) {
   if (gpufi_forked()) {
     return;
   }
-  gpufi_lanes_trim();
+  gpufi_channels_trim();
   if (gpufi_backend_cuda.trim) {
     gpufi_backend_cuda.trim();
   }

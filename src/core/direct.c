@@ -88,7 +88,7 @@ static gpuf_status gather_piece_enqueue(const gpufi_copy *copy, void *d_packed, 
   return status == GPUF_OK ? flat_enqueue(copy, d_packed, staging, nbytes, stream, err) : status;
 }
 
-gpuf_status gpufi_piece_enqueue(const gpufi_copy *copy, gpufi_lane *lane, gpuf_stream stream,
+gpuf_status gpufi_piece_enqueue(const gpufi_copy *copy, gpufi_channel *channel, gpuf_stream stream,
                                 size_t offset, size_t nbytes, void *staging, gpuf_error *err) {
   switch (copy->route) {
   case GPUFI_ROUTE_FLAT:
@@ -98,7 +98,7 @@ gpuf_status gpufi_piece_enqueue(const gpufi_copy *copy, gpufi_lane *lane, gpuf_s
   case GPUFI_ROUTE_GATHER:
     break;
   }
-  return gather_piece_enqueue(copy, lane->d_scratch, stream, offset, nbytes, staging, err);
+  return gather_piece_enqueue(copy, channel->d_scratch, stream, offset, nbytes, staging, err);
 }
 
 static size_t piece_nbytes_at(const gpufi_copy *copy, size_t offset) {
@@ -106,62 +106,63 @@ static size_t piece_nbytes_at(const gpufi_copy *copy, size_t offset) {
   return left < copy->piece_nbytes ? left : copy->piece_nbytes;
 }
 
-gpuf_status gpufi_direct_enqueue(const gpufi_copy *copy, gpufi_lane *lane, gpuf_stream stream,
+gpuf_status gpufi_direct_enqueue(const gpufi_copy *copy, gpufi_channel *channel, gpuf_stream stream,
                                  gpuf_error *err) {
   gpuf_status status = GPUF_OK;
   if (stream != copy->producer) {
-    status = gpufi_lane_join(lane, copy->producer, err);
+    status = gpufi_channel_join(channel, copy->producer, err);
   }
   for (size_t offset = 0; offset < copy->nbytes && status == GPUF_OK;) {
     const size_t nbytes = piece_nbytes_at(copy, offset);
-    status = gpufi_piece_enqueue(copy, lane, stream, offset, nbytes, copy->h_data + offset, err);
+    status = gpufi_piece_enqueue(copy, channel, stream, offset, nbytes, copy->h_data + offset, err);
     offset += nbytes;
   }
   if (status == GPUF_OK) {
-    status = copy->backend->event_record(copy->device.index, lane->finished, stream, err);
+    status = copy->backend->event_record(copy->device.index, channel->finished, stream, err);
   }
   return status;
 }
 
-/* A lane with scratch, behind the producer. Only the first waits for scratch: a thread that holds
- * some must not. */
-static gpuf_status gather_lane(const gpufi_copy *copy, bool wait, gpufi_lane **lane,
-                               gpuf_error *err) {
+/* A channel with scratch, behind the producer. Only the first waits for scratch: a thread that
+ * holds some must not. */
+static gpuf_status gather_channel(const gpufi_copy *copy, bool wait, gpufi_channel **channel,
+                                  gpuf_error *err) {
   gpuf_status status = GPUF_OK;
-  if (!*lane) {
-    status = gpufi_lane_acquire(copy->backend, copy->device, lane, err);
+  if (!*channel) {
+    status = gpufi_channel_acquire(copy->backend, copy->device, channel, err);
   }
   if (status == GPUF_OK) {
-    status = wait ? gpufi_lane_need_scratch(*lane, err) : gpufi_lane_try_scratch(*lane, err);
+    status =
+        wait ? gpufi_channel_need_scratch(*channel, err) : gpufi_channel_try_scratch(*channel, err);
   }
-  return status == GPUF_OK ? gpufi_lane_join(*lane, copy->producer, err) : status;
+  return status == GPUF_OK ? gpufi_channel_join(*channel, copy->producer, err) : status;
 }
 
-gpuf_status gpufi_gather_enqueue(const gpufi_copy *copy, gpufi_lane **lanes, int32_t *count,
+gpuf_status gpufi_gather_enqueue(const gpufi_copy *copy, gpufi_channel **channels, int32_t *count,
                                  gpuf_error *err) {
   const size_t piece_count = (copy->nbytes + copy->piece_nbytes - 1) / copy->piece_nbytes;
-  gpuf_status status = gather_lane(copy, true, &lanes[0], err);
-  while (status == GPUF_OK && *count < GPUFI_DIRECT_LANES_MAX && (size_t)*count < piece_count) {
-    gpufi_lane *lane = NULL;
-    if (gather_lane(copy, false, &lane, NULL) != GPUF_OK) {
-      gpufi_lane_release(lane, false); /* fewer lanes only cost speed */
+  gpuf_status status = gather_channel(copy, true, &channels[0], err);
+  while (status == GPUF_OK && *count < GPUFI_DIRECT_CHANNELS_MAX && (size_t)*count < piece_count) {
+    gpufi_channel *channel = NULL;
+    if (gather_channel(copy, false, &channel, NULL) != GPUF_OK) {
+      gpufi_channel_release(channel, false); /* fewer channels only cost speed */
       break;
     }
-    lanes[(*count)++] = lane;
+    channels[(*count)++] = channel;
   }
   int32_t turn = 0;
   for (size_t offset = 0; offset < copy->nbytes && status == GPUF_OK;) {
     const size_t nbytes = piece_nbytes_at(copy, offset);
-    gpufi_lane *lane = lanes[turn];
-    status =
-        gpufi_piece_enqueue(copy, lane, lane->stream, offset, nbytes, copy->h_data + offset, err);
+    gpufi_channel *channel = channels[turn];
+    status = gpufi_piece_enqueue(copy, channel, channel->stream, offset, nbytes,
+                                 copy->h_data + offset, err);
     offset += nbytes;
     turn = (turn + 1) % *count;
   }
   for (int32_t i = 0; i < *count && status == GPUF_OK; i++) {
-    status =
-        copy->backend->event_record(copy->device.index, lanes[i]->finished, lanes[i]->stream, err);
-    gpufi_lane_give_scratch(lanes[i]);
+    status = copy->backend->event_record(copy->device.index, channels[i]->finished,
+                                         channels[i]->stream, err);
+    gpufi_channel_give_scratch(channels[i]);
   }
   return status;
 }

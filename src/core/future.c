@@ -14,7 +14,7 @@ void gpufi_future_init(gpuf_future *future) {
   future->settled = false;
   future->status = GPUF_OK;
   future->error.status = GPUF_OK;
-  future->lane_count = 0;
+  future->channel_count = 0;
   future->waiter_count = 0;
   future->run = NULL;
   future->release = NULL;
@@ -127,26 +127,27 @@ static gpuf_status wait_for_event(const gpufi_copy *copy, gpufi_event *event,
   return status;
 }
 
-/* For every lane, also after one has failed: the others still write. The first failure counts. */
-static gpuf_status wait_for_lanes(const gpuf_future *future, int64_t timeout_ns, bool *done,
-                                  gpuf_error *err) {
+/* For every channel, also after one has failed: the others still write. The first failure counts.
+ */
+static gpuf_status wait_for_channels(const gpuf_future *future, int64_t timeout_ns, bool *done,
+                                     gpuf_error *err) {
   const struct timespec deadline = gpufi_deadline_after(timeout_ns < 0 ? 0 : timeout_ns);
   gpuf_status status = GPUF_OK;
   *done = true;
-  for (int32_t i = 0; i < future->lane_count && *done; i++) {
+  for (int32_t i = 0; i < future->channel_count && *done; i++) {
     gpuf_error *unfilled = status == GPUF_OK ? err : NULL;
-    const gpuf_status outcome = wait_for_event(&future->copy, future->lanes[i]->finished,
+    const gpuf_status outcome = wait_for_event(&future->copy, future->channels[i]->finished,
                                                timeout_ns < 0 ? NULL : &deadline, done, unfilled);
     status = status == GPUF_OK ? outcome : status;
   }
   return status;
 }
 
-void gpufi_future_release_lanes(gpuf_future *future, bool failed) {
-  for (int32_t i = 0; i < future->lane_count; i++) {
-    gpufi_lane_release(future->lanes[i], failed);
+void gpufi_future_release_channels(gpuf_future *future, bool failed) {
+  for (int32_t i = 0; i < future->channel_count; i++) {
+    gpufi_channel_release(future->channels[i], failed);
   }
-  future->lane_count = 0;
+  future->channel_count = 0;
 }
 
 /* Called with the lock held, which is let go while the thread waits. */
@@ -155,7 +156,7 @@ static void wait_direct(gpuf_future *future, int64_t timeout_ns) {
   bool done;
   future->waiter_count++;
   pthread_mutex_unlock(&future->lock);
-  const gpuf_status status = wait_for_lanes(future, timeout_ns, &done, &error);
+  const gpuf_status status = wait_for_channels(future, timeout_ns, &done, &error);
   pthread_mutex_lock(&future->lock);
   future->waiter_count--;
   if (done && !future->settled) {
@@ -166,7 +167,7 @@ static void wait_direct(gpuf_future *future, int64_t timeout_ns) {
     settle(future);
   }
   if (future->settled && future->waiter_count == 0) {
-    gpufi_future_release_lanes(future, future->status != GPUF_OK);
+    gpufi_future_release_channels(future, future->status != GPUF_OK);
   }
 }
 
@@ -191,7 +192,7 @@ gpuf_status gpuf_future_wait(gpuf_future *future, int64_t timeout_ns, gpuf_error
   }
   pthread_mutex_lock(&future->lock);
   if (!future->settled) {
-    if (future->lane_count > 0) {
+    if (future->channel_count > 0) {
       wait_direct(future, timeout_ns);
     } else {
       wait_staged(future, timeout_ns);

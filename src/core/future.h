@@ -1,7 +1,7 @@
 /* A copy in flight: its outcome, and those who wait for it.
  *
- * A direct copy is done when the events of its lanes are. A copy by threads is done when the last
- * of its threads has ended; it is a failure unless all its bytes have arrived by then. */
+ * A direct copy is done when the events of its channels are. A copy by threads is done when the
+ * last of its threads has ended; it is a failure unless all its bytes have arrived by then. */
 #ifndef GPUFI_CORE_FUTURE_H
 #define GPUFI_CORE_FUTURE_H
 
@@ -20,9 +20,9 @@ struct gpuf_future {
   gpuf_status status;     /* of a copy by threads: the first failure so far */
   gpuf_error error;       /* of `status`; while that is GPUF_OK, why a thread took no part */
   /* Of a direct copy, until it is settled and no thread waits on them. */
-  gpufi_lane *lanes[GPUFI_DIRECT_LANES_MAX];
-  int32_t lane_count;
-  int32_t waiter_count; /* threads that wait on the lanes' events */
+  gpufi_channel *channels[GPUFI_DIRECT_CHANNELS_MAX];
+  int32_t channel_count;
+  int32_t waiter_count; /* threads that wait on the channels' events */
   /* Of a copy by threads. `run` is what each of them does, once, ending with gpufi_future_leave;
    * `release` (may be NULL) follows the last of them. Both are constant. */
   void (*run)(gpuf_future *future);
@@ -40,8 +40,8 @@ void gpufi_future_init(gpuf_future *future);
 void gpufi_future_fini(gpuf_future *future);
 /* The outcome of a copy that never started or had nothing to do: GPUF_OK. */
 void gpufi_future_settle(gpuf_future *future);
-/* Give a direct copy's lanes back; after a failure, once their work is done. */
-void gpufi_future_release_lanes(gpuf_future *future, bool failed);
+/* Give a direct copy's channels back; after a failure, once their work is done. */
+void gpufi_future_release_channels(gpuf_future *future, bool failed);
 
 /* Start all threads of the plan but `own_share_count` (0 or 1), which the caller runs itself. If
  * none can be started and the caller runs none, the copy is done when this returns. */

@@ -1,9 +1,9 @@
 /* Many copies in one call.
  *
- * Copies with one device in one direction share a lane. Small ones whose host sides follow one
- * another are collected into a run: the device gathers them in the lane's scratch, as they lie in
- * host memory, and the run travels as one transfer (the other way round to the device). A transfer
- * of its own costs a small tensor several times what its bytes take. */
+ * Copies with one device in one direction share a channel. Small ones whose host sides follow one
+ * another are collected into a run: the device gathers them in the channel's scratch, as they lie
+ * in host memory, and the run travels as one transfer (the other way round to the device). A
+ * transfer of its own costs a small tensor several times what its bytes take. */
 #include <stdlib.h>
 
 #include "base/error.h"
@@ -22,8 +22,8 @@ typedef struct group {
   const gpufi_backend *backend;
   gpuf_device device;
   gpufi_direction direction;
-  gpufi_lane *lane;
-  gpuf_stream joined;             /* the lane is behind the work on this producer's stream */
+  gpufi_channel *channel;
+  gpuf_stream joined;             /* the channel is behind the work on this producer's stream */
   size_t first_index, last_index; /* of the tensors seen */
   /* The run: piece i lies in host memory at h_run + offsets[i]. */
   char *h_run;
@@ -46,7 +46,7 @@ static group *group_of(group **groups, const gpufi_copy *copy, size_t index, gpu
       gpufi_fail(err, GPUF_ERR_NO_MEMORY, 0, "no host memory for a batch of copies");
       return NULL;
     }
-    if (gpufi_lane_acquire(copy->backend, copy->device, &g->lane, err) != GPUF_OK) {
+    if (gpufi_channel_acquire(copy->backend, copy->device, &g->channel, err) != GPUF_OK) {
       free(g);
       return NULL;
     }
@@ -66,7 +66,7 @@ static group *group_of(group **groups, const gpufi_copy *copy, size_t index, gpu
 static gpuf_status flush_one_by_one(group *g, gpuf_error *err) {
   const gpufi_backend *backend = g->backend;
   const int32_t device = g->device.index;
-  const gpuf_stream stream = g->lane->stream;
+  const gpuf_stream stream = g->channel->stream;
   gpuf_status status = GPUF_OK;
   for (size_t i = 0; i < g->piece_count && status == GPUF_OK; i++) {
     const gpufi_piece *piece = &g->pieces[i];
@@ -79,12 +79,12 @@ static gpuf_status flush_one_by_one(group *g, gpuf_error *err) {
   return status;
 }
 
-/* Through the lane's scratch, which has the run's bytes where host memory has them. */
+/* Through the channel's scratch, which has the run's bytes where host memory has them. */
 static gpuf_status flush_as_one(group *g, gpuf_error *err) {
   const gpufi_backend *backend = g->backend;
   const int32_t device = g->device.index;
-  const gpuf_stream stream = g->lane->stream;
-  char *d_run = g->lane->d_scratch;
+  const gpuf_stream stream = g->channel->stream;
+  char *d_run = g->channel->d_scratch;
   gpuf_status status;
   if (g->direction == GPUFI_TO_HOST) {
     for (size_t i = 0; i < g->piece_count; i++) {
@@ -105,7 +105,7 @@ static gpuf_status flush_as_one(group *g, gpuf_error *err) {
 
 /* Enqueue the run that was collected. */
 static gpuf_status flush(group *g, gpuf_error *err) {
-  const bool as_one = g->piece_count > 1 && gpufi_lane_try_scratch(g->lane, NULL) == GPUF_OK;
+  const bool as_one = g->piece_count > 1 && gpufi_channel_try_scratch(g->channel, NULL) == GPUF_OK;
   const gpuf_status status = as_one ? flush_as_one(g, err) : flush_one_by_one(g, err);
   g->piece_count = 0;
   return status;
@@ -121,7 +121,7 @@ static bool continues_run(const group *g, const gpufi_copy *copy) {
     return false;
   }
   const size_t nbytes = (size_t)(begin - (uintptr_t)g->h_run) + copy->nbytes;
-  return nbytes <= GPUFI_LANE_BUFFER_NBYTES &&
+  return nbytes <= GPUFI_CHANNEL_BUFFER_NBYTES &&
          gpufi_pool_is_pinned(g->device.kind, g->h_run, nbytes);
 }
 
@@ -145,17 +145,18 @@ static gpuf_status collect(group *g, const gpufi_copy *copy, gpuf_error *err) {
  */
 static void give_scratch(group *groups) {
   for (group *g = groups; g; g = g->next) {
-    gpufi_lane_give_scratch(g->lane);
+    gpufi_channel_give_scratch(g->channel);
   }
 }
 
 static gpuf_status enqueue_gather(group *groups, const group *g, const gpufi_copy *copy,
                                   gpuf_error *err) {
-  if (!g->lane->scratch) {
+  if (!g->channel->scratch) {
     give_scratch(groups);
   }
-  const gpuf_status status = gpufi_lane_need_scratch(g->lane, err);
-  return status == GPUF_OK ? gpufi_direct_enqueue(copy, g->lane, g->lane->stream, err) : status;
+  const gpuf_status status = gpufi_channel_need_scratch(g->channel, err);
+  return status == GPUF_OK ? gpufi_direct_enqueue(copy, g->channel, g->channel->stream, err)
+                           : status;
 }
 
 /* `err` is not NULL. */
@@ -165,7 +166,7 @@ static gpuf_status add(group **groups, gpufi_copy *copy, size_t index, gpuf_erro
     return err->status;
   }
   if (copy->producer != GPUF_STREAM_NONE && copy->producer != g->joined) {
-    const gpuf_status status = gpufi_lane_join(g->lane, copy->producer, err);
+    const gpuf_status status = gpufi_channel_join(g->channel, copy->producer, err);
     if (status != GPUF_OK) {
       return status;
     }
@@ -177,7 +178,7 @@ static gpuf_status add(group **groups, gpufi_copy *copy, size_t index, gpuf_erro
   copy->producer = GPUF_STREAM_NONE; /* joined above */
   return copy->route == GPUFI_ROUTE_GATHER
              ? enqueue_gather(*groups, g, copy, err)
-             : gpufi_direct_enqueue(copy, g->lane, g->lane->stream, err);
+             : gpufi_direct_enqueue(copy, g->channel, g->channel->stream, err);
 }
 
 /* `inner` into `err`, with the indices in front; returns its status. */
@@ -195,8 +196,8 @@ static gpuf_status finish_enqueue(group *groups, gpuf_error *err) {
     gpuf_error inner;
     status = flush(g, &inner);
     if (status == GPUF_OK) {
-      status =
-          g->backend->event_record(g->device.index, g->lane->finished, g->lane->stream, &inner);
+      status = g->backend->event_record(g->device.index, g->channel->finished, g->channel->stream,
+                                        &inner);
     }
     if (status != GPUF_OK) {
       fail_at(err, &inner, g->first_index, g->last_index);
@@ -212,12 +213,12 @@ static gpuf_status finish(group *groups, gpuf_status status, gpuf_error *err) {
     gpuf_error inner;
     gpuf_status waited = GPUF_OK;
     if (status == GPUF_OK) {
-      waited = g->backend->event_wait(g->device.index, g->lane->finished, &inner);
+      waited = g->backend->event_wait(g->device.index, g->channel->finished, &inner);
     }
     if (waited != GPUF_OK) {
       status = fail_at(err, &inner, g->first_index, g->last_index);
     }
-    gpufi_lane_release(g->lane, status != GPUF_OK);
+    gpufi_channel_release(g->channel, status != GPUF_OK);
     groups = g->next;
     free(g);
   }

@@ -11,8 +11,8 @@
 #include "base/arithmetic.h"
 #include "base/error.h"
 #include "base/system.h"
+#include "core/channel.h"
 #include "core/coded_plan.h"
-#include "core/lane.h"
 #include "core/pool.h"
 #include "core/runtime.h"
 
@@ -86,16 +86,16 @@ static gpufi_route choose_route(const gpufi_copy *copy) {
 }
 
 /* Pieces of a direct copy that needs no scratch may have any size; every other piece has to fit a
- * lane's buffers. */
+ * channel's buffers. */
 static size_t piece_limit(const gpufi_copy *copy) {
   if (copy->route != GPUFI_ROUTE_GATHER) {
-    return copy->host_pinned ? DIRECT_PIECE_NBYTES : GPUFI_LANE_BUFFER_NBYTES;
+    return copy->host_pinned ? DIRECT_PIECE_NBYTES : GPUFI_CHANNEL_BUFFER_NBYTES;
   }
   size_t nbytes = copy->nbytes / GATHER_PIECE_COUNT_MIN;
   nbytes -= nbytes % PIECE_ALIGN_NBYTES;
   nbytes = nbytes > GATHER_PIECE_NBYTES_MIN ? nbytes : GATHER_PIECE_NBYTES_MIN;
   return gpufi_min_nbytes(nbytes,
-                          copy->host_pinned ? GPUFI_SCRATCH_NBYTES : GPUFI_LANE_BUFFER_NBYTES);
+                          copy->host_pinned ? GPUFI_SCRATCH_NBYTES : GPUFI_CHANNEL_BUFFER_NBYTES);
 }
 
 static void plan_pieces(gpufi_copy *copy, const gpuf_copy_options *options) {

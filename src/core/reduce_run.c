@@ -5,11 +5,12 @@
 #include "backend/host/reduce.h"
 #include "base/arithmetic.h"
 #include "base/error.h"
-#include "core/lane.h"
+#include "core/channel.h"
 #include "core/reduce.h"
 #include "core/runtime.h"
 
-_Static_assert(GPUFI_REDUCE_STAGED_NBYTES_MAX <= GPUFI_LANE_BUFFER_NBYTES, "a block fits a buffer");
+_Static_assert(GPUFI_REDUCE_STAGED_NBYTES_MAX <= GPUFI_CHANNEL_BUFFER_NBYTES,
+               "a block fits a buffer");
 
 #define SCRATCH_ALIGN_NBYTES ((size_t)256)
 
@@ -54,84 +55,85 @@ static gpuf_status run_on_cpu(const gpufi_reduce *job, const char *base, const d
 }
 
 /* The edges fit a staging buffer: GPUF_HISTOGRAM_BINS_MAX sees to it. */
-static gpuf_status send_edges(const gpufi_reduce *job, gpufi_lane *lane, const double *edges,
+static gpuf_status send_edges(const gpufi_reduce *job, gpufi_channel *channel, const double *edges,
                               gpuf_error *err) {
   const size_t nbytes = edges_nbytes(job);
-  char *d_edges = (char *)lane->d_workspace + gpufi_reduce_result_nbytes(job);
+  char *d_edges = (char *)channel->d_workspace + gpufi_reduce_result_nbytes(job);
   if (!edges) {
     return GPUF_OK;
   }
-  memcpy(lane->slots[0].staging, edges, nbytes);
-  return lane->backend->copy(lane->device.index, d_edges, lane->slots[0].staging, nbytes,
-                             GPUFI_TO_DEVICE, lane->stream, err);
+  memcpy(channel->buffers[0].data, edges, nbytes);
+  return channel->backend->copy(channel->device.index, d_edges, channel->buffers[0].data, nbytes,
+                                GPUFI_TO_DEVICE, channel->stream, err);
 }
 
-/* A plane of any size, behind the lane's work, straight to where it is to be. */
-static gpuf_status receive_plane(gpufi_lane *lane, const char *d_plane, size_t nbytes, void *plane,
-                                 gpuf_error *err) {
+/* A plane of any size, behind the channel's work, straight to where it is to be. */
+static gpuf_status receive_plane(gpufi_channel *channel, const char *d_plane, size_t nbytes,
+                                 void *plane, gpuf_error *err) {
   const int64_t shape[1] = {(int64_t)nbytes};
   gpuf_tensor src, dst;
   gpuf_status status =
-      gpuf_tensor_init(&src, (void *)d_plane, lane->device, GPUF_DTYPE_UINT8, 1, shape, err);
+      gpuf_tensor_init(&src, (void *)d_plane, channel->device, GPUF_DTYPE_UINT8, 1, shape, err);
   if (status == GPUF_OK) {
     status = gpuf_tensor_init(&dst, plane, (gpuf_device){GPUF_DEVICE_CPU, 0}, GPUF_DTYPE_UINT8, 1,
                               shape, err);
   }
-  src.stream = lane->stream;
+  src.stream = channel->stream;
   return status == GPUF_OK ? gpuf_copy(&dst, &src, NULL, err) : status;
 }
 
 /* A small block by one copy; of another only its head, and each plane by a copy of its own. */
-static gpuf_status receive(const gpufi_reduce *job, gpufi_lane *lane, const target *to,
+static gpuf_status receive(const gpufi_reduce *job, gpufi_channel *channel, const target *to,
                            gpuf_error *err) {
-  gpufi_slot *slot = &lane->slots[0];
+  gpufi_staging_buffer *buffer = &channel->buffers[0];
   const size_t result_nbytes = gpufi_reduce_result_nbytes(job);
   const size_t plane_nbytes = gpufi_reduce_plane_nbytes(job);
   const bool staged = result_nbytes <= GPUFI_REDUCE_STAGED_NBYTES_MAX;
-  const char *d_planes = (const char *)lane->d_workspace + sizeof(*to->head);
-  gpuf_status status = lane->backend->copy(lane->device.index, slot->staging, lane->d_workspace,
-                                           staged ? result_nbytes : sizeof(*to->head),
-                                           GPUFI_TO_HOST, lane->stream, err);
+  const char *d_planes = (const char *)channel->d_workspace + sizeof(*to->head);
+  gpuf_status status = channel->backend->copy(
+      channel->device.index, buffer->data, channel->d_workspace,
+      staged ? result_nbytes : sizeof(*to->head), GPUFI_TO_HOST, channel->stream, err);
   if (status == GPUF_OK) {
-    status = lane->backend->event_record(lane->device.index, slot->copied, lane->stream, err);
+    status =
+        channel->backend->event_record(channel->device.index, buffer->copied, channel->stream, err);
   }
   for (int i = 0; i < gpufi_reduce_plane_count(job) && !staged && status == GPUF_OK; i++) {
-    status =
-        receive_plane(lane, d_planes + (size_t)i * plane_nbytes, plane_nbytes, to->planes[i], err);
+    status = receive_plane(channel, d_planes + (size_t)i * plane_nbytes, plane_nbytes,
+                           to->planes[i], err);
   }
   if (status == GPUF_OK) {
-    status = lane->backend->event_wait(lane->device.index, slot->copied, err);
+    status = channel->backend->event_wait(channel->device.index, buffer->copied, err);
   }
   if (status == GPUF_OK && staged) {
-    take_block(job, slot->staging, to);
+    take_block(job, buffer->data, to);
   } else if (status == GPUF_OK) {
-    memcpy(to->head, slot->staging, sizeof(*to->head));
+    memcpy(to->head, buffer->data, sizeof(*to->head));
   }
   return status;
 }
 
-static gpuf_status run_on_lane(const gpufi_reduce *job, gpufi_lane *lane, const gpuf_tensor *src,
-                               const char *base, const double *edges, const target *to,
-                               gpuf_error *err) {
-  const gpufi_backend *backend = lane->backend;
+static gpuf_status run_on_channel(const gpufi_reduce *job, gpufi_channel *channel,
+                                  const gpuf_tensor *src, const char *base, const double *edges,
+                                  const target *to, gpuf_error *err) {
+  const gpufi_backend *backend = channel->backend;
   const size_t block_nbytes =
       gpufi_round_up(gpufi_reduce_result_nbytes(job) + edges_nbytes(job), SCRATCH_ALIGN_NBYTES);
   const size_t scratch_nbytes = backend->reduce_scratch_nbytes(job, base);
-  gpuf_status status = gpufi_lane_need_staging(lane, err);
+  gpuf_status status = gpufi_channel_need_staging(channel, err);
   if (status == GPUF_OK) {
-    status = gpufi_lane_need_workspace(lane, block_nbytes + scratch_nbytes, err);
+    status = gpufi_channel_need_workspace(channel, block_nbytes + scratch_nbytes, err);
   }
   if (status == GPUF_OK) {
-    status = gpufi_lane_join(lane, src->stream, err);
+    status = gpufi_channel_join(channel, src->stream, err);
   }
   if (status == GPUF_OK) {
-    status = send_edges(job, lane, edges, err);
+    status = send_edges(job, channel, edges, err);
   }
   if (status == GPUF_OK) {
-    status = backend->reduce(src->device.index, job, base, lane->d_workspace,
-                             (char *)lane->d_workspace + block_nbytes, lane->stream, err);
+    status = backend->reduce(src->device.index, job, base, channel->d_workspace,
+                             (char *)channel->d_workspace + block_nbytes, channel->stream, err);
   }
-  return status == GPUF_OK ? receive(job, lane, to, err) : status;
+  return status == GPUF_OK ? receive(job, channel, to, err) : status;
 }
 
 gpuf_status gpufi_reduce_run(const gpufi_reduce *job, const gpuf_tensor *src, const char *base,
@@ -139,17 +141,17 @@ gpuf_status gpufi_reduce_run(const gpufi_reduce *job, const gpuf_tensor *src, co
                              gpuf_error *err) {
   const target to = {head, planes};
   const gpufi_backend *backend;
-  gpufi_lane *lane;
+  gpufi_channel *channel;
   if (src->device.kind == GPUF_DEVICE_CPU) {
     return run_on_cpu(job, base, edges, &to, err);
   }
   gpuf_status status = gpufi_backend_for(src->device, &backend, err);
   if (status == GPUF_OK) {
-    status = gpufi_lane_acquire(backend, src->device, &lane, err);
+    status = gpufi_channel_acquire(backend, src->device, &channel, err);
   }
   if (status == GPUF_OK) {
-    status = run_on_lane(job, lane, src, base, edges, &to, err);
-    gpufi_lane_release(lane, status != GPUF_OK);
+    status = run_on_channel(job, channel, src, base, edges, &to, err);
+    gpufi_channel_release(channel, status != GPUF_OK);
   }
   return status;
 }

@@ -1,16 +1,16 @@
 #include "core/staged.h"
 
-/* One thread's share of a staged copy. The two slots alternate: while the device works on one,
- * the thread moves the bytes of the other. */
+/* One thread's share of a staged copy. The channel's two buffers alternate: while the device works
+ * on one, the thread moves the bytes of the other. */
 typedef struct worker {
   gpuf_future *future;
   const gpufi_copy *copy;
-  gpufi_lane *lane;
+  gpufi_channel *channel;
   size_t arrived_nbytes; /* of its pieces, at their destination */
   struct {
     size_t offset;
-    size_t nbytes; /* 0 = nothing in flight */
-  } pieces[GPUFI_LANE_SLOT_COUNT];
+    size_t nbytes;                      /* 0 = nothing in flight */
+  } pieces[GPUFI_CHANNEL_BUFFER_COUNT]; /* in the buffer of the same index */
 } worker;
 
 /* The least of a fetch's last pieces: smaller ones cost more to start than they save. */
@@ -53,32 +53,34 @@ static void move_host_bytes(const gpufi_copy *copy, size_t offset, size_t nbytes
   }
 }
 
-/* Wait for the device to be done with a slot; of a fetch, also empty its staging buffer. */
-static gpuf_status slot_finish(worker *w, int index, gpuf_error *err) {
+/* Wait until the device is done with a buffer; in a copy to the host, also empty it. */
+static gpuf_status finish_piece(worker *w, int index, gpuf_error *err) {
   const size_t nbytes = w->pieces[index].nbytes;
-  gpufi_slot *slot = &w->lane->slots[index];
+  gpufi_staging_buffer *buffer = &w->channel->buffers[index];
   if (nbytes == 0) {
     return GPUF_OK;
   }
   w->pieces[index].nbytes = 0;
-  const gpuf_status status = w->copy->backend->event_wait(w->copy->device.index, slot->copied, err);
+  const gpuf_status status =
+      w->copy->backend->event_wait(w->copy->device.index, buffer->copied, err);
   if (status == GPUF_OK && w->copy->direction == GPUFI_TO_HOST) {
-    move_host_bytes(w->copy, w->pieces[index].offset, nbytes, slot->staging);
+    move_host_bytes(w->copy, w->pieces[index].offset, nbytes, buffer->data);
   }
   w->arrived_nbytes += status == GPUF_OK ? nbytes : 0;
   return status;
 }
 
-static gpuf_status slot_start(worker *w, int index, size_t offset, size_t nbytes, gpuf_error *err) {
-  gpufi_slot *slot = &w->lane->slots[index];
+static gpuf_status start_piece(worker *w, int index, size_t offset, size_t nbytes,
+                               gpuf_error *err) {
+  gpufi_staging_buffer *buffer = &w->channel->buffers[index];
   if (w->copy->direction == GPUFI_TO_DEVICE) {
-    move_host_bytes(w->copy, offset, nbytes, slot->staging);
+    move_host_bytes(w->copy, offset, nbytes, buffer->data);
   }
-  gpuf_status status =
-      gpufi_piece_enqueue(w->copy, w->lane, w->lane->stream, offset, nbytes, slot->staging, err);
+  gpuf_status status = gpufi_piece_enqueue(w->copy, w->channel, w->channel->stream, offset, nbytes,
+                                           buffer->data, err);
   if (status == GPUF_OK) {
-    status =
-        w->copy->backend->event_record(w->copy->device.index, slot->copied, w->lane->stream, err);
+    status = w->copy->backend->event_record(w->copy->device.index, buffer->copied,
+                                            w->channel->stream, err);
   }
   if (status == GPUF_OK) {
     w->pieces[index].offset = offset;
@@ -94,19 +96,20 @@ static gpuf_status worker_scratch(worker *w, gpuf_error *err) {
   const bool waits = !w->future->has_scratch_waiter;
   w->future->has_scratch_waiter = true;
   pthread_mutex_unlock(&w->future->lock);
-  return waits ? gpufi_lane_need_scratch(w->lane, err) : gpufi_lane_try_scratch(w->lane, err);
+  return waits ? gpufi_channel_need_scratch(w->channel, err)
+               : gpufi_channel_try_scratch(w->channel, err);
 }
 
 static gpuf_status worker_prepare(worker *w, gpuf_error *err) {
-  gpuf_status status = gpufi_lane_acquire(w->copy->backend, w->copy->device, &w->lane, err);
+  gpuf_status status = gpufi_channel_acquire(w->copy->backend, w->copy->device, &w->channel, err);
   if (status == GPUF_OK) {
-    status = gpufi_lane_need_staging(w->lane, err);
+    status = gpufi_channel_need_staging(w->channel, err);
   }
   if (status == GPUF_OK && w->copy->route == GPUFI_ROUTE_GATHER) {
     status = worker_scratch(w, err);
   }
   if (status == GPUF_OK) {
-    status = gpufi_lane_join(w->lane, w->copy->producer, err);
+    status = gpufi_channel_join(w->channel, w->copy->producer, err);
   }
   return status;
 }
@@ -116,14 +119,14 @@ static gpuf_status worker_loop(worker *w, gpuf_error *err) {
   size_t offset = 0, nbytes;
   int index = 0;
   while (status == GPUF_OK && (nbytes = take_piece(w->future, &offset)) > 0) {
-    status = slot_finish(w, index, err); /* H2D: the slot is free only now */
+    status = finish_piece(w, index, err); /* to a device: the buffer is free only now */
     if (status == GPUF_OK) {
-      status = slot_start(w, index, offset, nbytes, err);
+      status = start_piece(w, index, offset, nbytes, err);
     }
-    index = (index + 1) % GPUFI_LANE_SLOT_COUNT;
+    index = (index + 1) % GPUFI_CHANNEL_BUFFER_COUNT;
   }
-  for (int i = 0; i < GPUFI_LANE_SLOT_COUNT && status == GPUF_OK; i++) {
-    status = slot_finish(w, (index + i) % GPUFI_LANE_SLOT_COUNT, err);
+  for (int i = 0; i < GPUFI_CHANNEL_BUFFER_COUNT && status == GPUF_OK; i++) {
+    status = finish_piece(w, (index + i) % GPUFI_CHANNEL_BUFFER_COUNT, err);
   }
   return status;
 }
@@ -138,7 +141,7 @@ static void run(gpuf_future *future) {
   if (prepared) {
     status = worker_loop(&w, &error);
   }
-  gpufi_lane_release(w.lane, status != GPUF_OK);
+  gpufi_channel_release(w.channel, status != GPUF_OK);
   pthread_mutex_lock(&future->lock);
   future->arrived_nbytes += w.arrived_nbytes;
   if (prepared) {

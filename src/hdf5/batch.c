@@ -41,8 +41,8 @@ static gpuf_status batch_init(gpufi_h5_batch *b, const gpufi_h5_batches *all, bo
   if (status != GPUF_OK) {
     return status;
   }
-  b->d_spare = b->on.d_room + raw_nbytes;
-  return gpufi_lane_join(b->on.lane, tensor->stream, err);
+  b->d_spare = b->on.d_chunks + raw_nbytes;
+  return gpufi_channel_join(b->on.channel, tensor->stream, err);
 }
 
 gpuf_status gpufi_h5_batches_init(gpufi_h5_batches *all, const gpufi_h5_move *move, bool encodes,
@@ -87,7 +87,7 @@ gpuf_status gpufi_h5_batch_copy(const gpufi_h5_batches *all, const gpufi_h5_batc
   const gpufi_backend *const backend = all->backend;
   const int32_t device = dst->device.index;
   const int64_t count = gpuf_tensor_count(src);
-  const gpuf_stream stream = b->on.lane->stream;
+  const gpuf_stream stream = b->on.channel->stream;
   const void *d_packed = src->data;
   gpufi_strided to, from;
   gpuf_status status = GPUF_OK;

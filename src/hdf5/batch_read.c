@@ -82,10 +82,10 @@ static gpuf_status await_batch(reader *r, const gpufi_h5_batch *b, gpuf_error *e
 
 static gpuf_status scatter_chunk(const reader *r, const gpufi_h5_batch *b, size_t i,
                                  gpuf_error *err) {
-  uint8_t *const d_raw = b->on.d_room + i * r->all.chunks.raw_pitch_nbytes;
+  uint8_t *const d_raw = b->on.d_chunks + i * r->all.chunks.raw_pitch_nbytes;
   gpuf_tensor part, view;
   const gpuf_status status = gpufi_h5_chunk_parts(r->all.move, b->first + (int64_t)i, d_raw,
-                                                  b->on.lane->device, &part, &view, err);
+                                                  b->on.channel->device, &part, &view, err);
   return status == GPUF_OK ? gpufi_h5_batch_copy(&r->all, b, &view, &part, err) : status;
 }
 
@@ -97,7 +97,7 @@ static gpuf_status decode_batch(void *by, gpufi_h5_batch *b, gpuf_error *err) {
   if (status != GPUF_OK || b->encoded_nbytes == 0) {
     return status;
   }
-  status = gpufi_batch_decode(&b->on, b->on.own_bytes, b->encoded_nbytes, b->on.d_room, err);
+  status = gpufi_batch_decode(&b->on, b->on.own_bytes, b->encoded_nbytes, b->on.d_chunks, err);
   for (size_t i = 0; i < b->on.chunks.count && status == GPUF_OK; i++) {
     status = b->on.places[i].nbytes != 0 ? scatter_chunk(r, b, i, err) : GPUF_OK;
   }

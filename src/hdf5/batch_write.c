@@ -18,12 +18,12 @@ typedef struct writer {
 /* Chunk `index` of the grid to `d_raw`; what hangs over the dataset's edge is 0. */
 static gpuf_status gather_chunk(const writer *w, const gpufi_h5_batch *b, int64_t index,
                                 void *d_raw, gpuf_error *err) {
-  const gpuf_device device = b->on.lane->device;
+  const gpuf_device device = b->on.channel->device;
   const size_t raw_nbytes = w->all.chunks.raw_nbytes;
   gpuf_tensor part, view;
   gpuf_status status = gpufi_h5_chunk_parts(w->all.move, index, d_raw, device, &part, &view, err);
   if (status == GPUF_OK && gpuf_tensor_nbytes(&part) != raw_nbytes) {
-    status = w->all.backend->clear(device.index, d_raw, raw_nbytes, b->on.lane->stream, err);
+    status = w->all.backend->clear(device.index, d_raw, raw_nbytes, b->on.channel->stream, err);
   }
   return status == GPUF_OK ? gpufi_h5_batch_copy(&w->all, b, &part, &view, err) : status;
 }
@@ -33,10 +33,10 @@ static gpuf_status start_batch(void *by, gpufi_h5_batch *b, gpuf_error *err) {
   const gpufi_chunks *const chunks = &b->on.chunks;
   gpuf_status status = GPUF_OK;
   for (size_t i = 0; i < chunks->count && status == GPUF_OK; i++) {
-    uint8_t *const d_raw = b->on.d_room + i * chunks->raw_pitch_nbytes;
+    uint8_t *const d_raw = b->on.d_chunks + i * chunks->raw_pitch_nbytes;
     status = gather_chunk(w, b, b->first + (int64_t)i, d_raw, err);
   }
-  return status == GPUF_OK ? gpufi_batch_encode(&b->on, b->on.d_room, err) : status;
+  return status == GPUF_OK ? gpufi_batch_encode(&b->on, b->on.d_chunks, err) : status;
 }
 
 static gpuf_status transfer_batch(void *by, gpufi_h5_batch *b, gpuf_error *err) {

@@ -104,7 +104,7 @@ static void copy_with(const gpufi_backend *backend, const fixture *f,
   gpufi_future_fini(&future);
 }
 
-/* Has to come first, while no lane of the host backend exists: it keeps the backend that it was
+/* Has to come first, while no channel of the host backend exists: it keeps the backend that it was
  * made with. */
 static void chunks_that_the_encoder_leaves_cross_as_they_are(void) {
   static const uint32_t patterns[] = {0, ~0U, 0x55555555, 0x80000001, 0x00fff000, 0x7fffffff};
@@ -360,7 +360,7 @@ static void device_memory_for_one_batch_suffices(void) {
   const gpuf_copy_options options = {
       .struct_nbytes = sizeof(options), .chunk_nbytes = 50000, .via = GPUF_VIA_CODEC};
   gpufi_host_faults faults = GPUFI_HOST_FAULTS_NONE;
-  test_device.index = 1; /* no lane has memory there yet */
+  test_device.index = 1; /* no channel has memory there yet */
   fixture f = fixture_create(GPUF_DTYPE_FLOAT32, 2, shape);
   for (int64_t more = 0; more < 3; more++) {
     gpuf_future *future = (gpuf_future *)&f;

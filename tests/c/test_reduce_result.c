@@ -4,7 +4,7 @@
 
 #include "backend/elements.h"
 #include "backend/host/host.h"
-#include "core/lane.h"
+#include "core/channel.h"
 #include "core/reduce.h"
 #include "reductions.h"
 
@@ -193,7 +193,7 @@ static void check_arrival(gpuf_dtype dtype, int64_t count) {
 /* One and two planes, on either side of what is staged as a whole and of a staging buffer; then
  * planes that start at no round address. */
 static void a_result_of_any_size_arrives_whole(void) {
-  const size_t limits[] = {GPUFI_REDUCE_STAGED_NBYTES_MAX, GPUFI_LANE_BUFFER_NBYTES};
+  const size_t limits[] = {GPUFI_REDUCE_STAGED_NBYTES_MAX, GPUFI_CHANNEL_BUFFER_NBYTES};
   for (int i = 0; i < 2; i++) {
     const int64_t room = (int64_t)(limits[i] - HEAD_NBYTES);
     check_arrival(GPUF_DTYPE_INT8, room / 2);

@@ -1,0 +1,187 @@
+#include "core/channel.h"
+
+#include <pthread.h>
+#include <stdlib.h>
+
+#include "base/error.h"
+#include "core/pool.h"
+
+static pthread_mutex_t channels_lock = PTHREAD_MUTEX_INITIALIZER; /* guards the list */
+static gpufi_channel *unused_channels;
+
+static void workspace_free(gpufi_channel *channel) {
+  if (channel->d_workspace) {
+    channel->backend->free(channel->device.index, channel->d_workspace, NULL);
+  }
+  channel->d_workspace = NULL;
+  channel->workspace_nbytes = 0;
+}
+
+static void channel_destroy(gpufi_channel *channel) {
+  const gpufi_backend *backend = channel->backend;
+  const int32_t device = channel->device.index;
+  if (channel->stream != GPUF_STREAM_NONE) {
+    backend->stream_destroy(device, channel->stream, NULL);
+  }
+  for (int i = 0; i < GPUFI_CHANNEL_BUFFER_COUNT; i++) {
+    if (channel->buffers[i].copied) {
+      backend->event_destroy(device, channel->buffers[i].copied);
+    }
+    gpuf_pool_release(channel->buffers[i].data);
+  }
+  if (channel->joined) {
+    backend->event_destroy(device, channel->joined);
+  }
+  if (channel->finished) {
+    backend->event_destroy(device, channel->finished);
+  }
+  workspace_free(channel);
+  free(channel);
+}
+
+static gpuf_status channel_create(const gpufi_backend *backend, gpuf_device device,
+                                  gpufi_channel **out, gpuf_error *err) {
+  gpufi_channel *channel = calloc(1, sizeof(*channel));
+  if (!channel) {
+    return gpufi_fail(err, GPUF_ERR_NO_MEMORY, 0, "no host memory for a transfer's channel");
+  }
+  channel->backend = backend;
+  channel->device = device;
+  gpuf_status status = backend->stream_create(device.index, &channel->stream, err);
+  if (status == GPUF_OK) {
+    status = backend->event_create(device.index, &channel->joined, err);
+  }
+  if (status == GPUF_OK) {
+    status = backend->event_create(device.index, &channel->finished, err);
+  }
+  for (int i = 0; i < GPUFI_CHANNEL_BUFFER_COUNT && status == GPUF_OK; i++) {
+    status = backend->event_create(device.index, &channel->buffers[i].copied, err);
+  }
+  if (status != GPUF_OK) {
+    channel_destroy(channel);
+    return status;
+  }
+  *out = channel;
+  return GPUF_OK;
+}
+
+gpuf_status gpufi_channel_acquire(const gpufi_backend *backend, gpuf_device device,
+                                  gpufi_channel **out, gpuf_error *err) {
+  pthread_mutex_lock(&channels_lock);
+  gpufi_channel **link = &unused_channels;
+  while (*link && ((*link)->device.kind != device.kind || (*link)->device.index != device.index)) {
+    link = &(*link)->next;
+  }
+  gpufi_channel *channel = *link;
+  if (channel) {
+    *link = channel->next;
+  }
+  pthread_mutex_unlock(&channels_lock);
+  if (!channel) {
+    return channel_create(backend, device, out, err);
+  }
+  *out = channel;
+  return GPUF_OK;
+}
+
+gpuf_status gpufi_channel_need_staging(gpufi_channel *channel, gpuf_error *err) {
+  for (int i = 0; i < GPUFI_CHANNEL_BUFFER_COUNT; i++) {
+    if (!channel->buffers[i].data) {
+      const gpuf_status status = gpufi_pool_acquire_staging(
+          channel->device, GPUFI_CHANNEL_BUFFER_NBYTES, &channel->buffers[i].data, err);
+      if (status != GPUF_OK) {
+        return status;
+      }
+    }
+  }
+  return GPUF_OK;
+}
+
+static gpuf_status take_scratch(gpufi_channel *channel, bool wait, gpuf_error *err) {
+  gpuf_status status = GPUF_OK;
+  if (!channel->scratch) {
+    status = gpufi_scratch_take(channel->backend, channel->device, channel->stream, wait,
+                                &channel->scratch, err);
+  }
+  if (status == GPUF_OK) {
+    channel->d_scratch = channel->scratch->d_data;
+  }
+  return status;
+}
+
+gpuf_status gpufi_channel_need_scratch(gpufi_channel *channel, gpuf_error *err) {
+  return take_scratch(channel, true, err);
+}
+
+gpuf_status gpufi_channel_try_scratch(gpufi_channel *channel, gpuf_error *err) {
+  return take_scratch(channel, false, err);
+}
+
+void gpufi_channel_give_scratch(gpufi_channel *channel) {
+  gpufi_scratch_give(channel->backend, channel->scratch, channel->stream);
+  channel->scratch = NULL;
+  channel->d_scratch = NULL;
+}
+
+gpuf_status gpufi_channel_need_workspace(gpufi_channel *channel, size_t nbytes, gpuf_error *err) {
+  if (nbytes <= channel->workspace_nbytes) {
+    return GPUF_OK;
+  }
+  workspace_free(channel);
+  const gpuf_status status =
+      channel->backend->alloc(channel->device.index, nbytes, &channel->d_workspace, err);
+  channel->workspace_nbytes = status == GPUF_OK ? nbytes : 0;
+  return status;
+}
+
+gpuf_status gpufi_channel_join(gpufi_channel *channel, gpuf_stream producer, gpuf_error *err) {
+  if (producer == GPUF_STREAM_NONE || producer == channel->stream) {
+    return GPUF_OK;
+  }
+  const int32_t device = channel->device.index;
+  const gpuf_status status = channel->backend->event_record(device, channel->joined, producer, err);
+  return status == GPUF_OK
+             ? channel->backend->stream_wait_event(device, channel->stream, channel->joined, err)
+             : status;
+}
+
+void gpufi_channels_trim(void) {
+  pthread_mutex_lock(&channels_lock);
+  gpufi_channel *const trimmed = unused_channels;
+  unused_channels = NULL;
+  pthread_mutex_unlock(&channels_lock);
+  gpufi_channel *last = NULL;
+  for (gpufi_channel *channel = trimmed; channel; channel = channel->next) {
+    workspace_free(channel);
+    last = channel;
+  }
+  if (last) {
+    pthread_mutex_lock(&channels_lock);
+    last->next = unused_channels;
+    unused_channels = trimmed;
+    pthread_mutex_unlock(&channels_lock);
+  }
+}
+
+void gpufi_channel_release(gpufi_channel *channel, bool failed) {
+  if (!channel) {
+    return;
+  }
+  gpufi_channel_give_scratch(channel);
+  if (failed) {
+    channel->backend->stream_synchronize(channel->device.index, channel->stream, NULL);
+    channel_destroy(channel);
+    return;
+  }
+  for (int i = 0; i < GPUFI_CHANNEL_BUFFER_COUNT; i++) {
+    gpuf_pool_release(channel->buffers[i].data);
+    channel->buffers[i].data = NULL;
+  }
+  if (channel->workspace_nbytes > GPUFI_CHANNEL_WORKSPACE_KEPT_NBYTES) {
+    workspace_free(channel);
+  }
+  pthread_mutex_lock(&channels_lock);
+  channel->next = unused_channels;
+  unused_channels = channel;
+  pthread_mutex_unlock(&channels_lock);
+}
