@@ -4,7 +4,6 @@
 #include "adapter.h"
 #include "arguments.h"
 #include "arrays.h"
-#include "base/arithmetic.h"
 #include "buffer.h"
 #include "dtypes.h"
 #include "errors.h"
@@ -12,26 +11,10 @@
 #include "methods.h"
 #include "tree.h"
 
+#include "base/arithmetic.h"
+#include "core/geometry.h"
+
 /* --- The result ------------------------------------------------------------ */
-
-/* The same shape and dtype in C order on the CPU, at `data`. */
-static void describe_packed(const gpuf_tensor *tensor, void *data, gpuf_tensor *result) {
-  int64_t stride = (int64_t)gpuf_dtype_nbytes(tensor->dtype);
-  result->data = data;
-  result->device = (gpuf_device){GPUF_DEVICE_CPU, 0};
-  result->dtype = tensor->dtype;
-  result->ndim = tensor->ndim;
-  result->stream = GPUF_STREAM_NONE;
-  for (int32_t i = tensor->ndim - 1; i >= 0; i--) {
-    result->shape[i] = tensor->shape[i];
-    result->strides_nbytes[i] = stride;
-    if (tensor->shape[i] > 0) { /* no overflow: the tensor was checked */
-      stride *= tensor->shape[i];
-    }
-  }
-}
-
-/* --- dtype=, order= and via= ----------------------------------------------------- */
 
 /* How the caller wants the result. */
 typedef struct request {
@@ -42,15 +25,6 @@ typedef struct request {
 } request;
 
 static const request default_request = {NULL, 0, 0, GPUF_VIA_AUTO};
-
-static bool is_f_contiguous(const gpuf_tensor *tensor) {
-  gpuf_tensor reversed = *tensor;
-  for (int32_t i = 0; i < tensor->ndim; i++) {
-    reversed.shape[i] = tensor->shape[tensor->ndim - 1 - i];
-    reversed.strides_nbytes[i] = tensor->strides_nbytes[tensor->ndim - 1 - i];
-  }
-  return gpuf_tensor_is_contiguous(&reversed);
-}
 
 /* Sort the axes from the outermost in memory to the innermost, as NumPy's order='K' has them: by
  * stride, and as they are where strides are equal. */
@@ -66,26 +40,38 @@ static void sort_by_stride(const gpuf_tensor *tensor, int32_t *axes) {
   }
 }
 
-/* A fresh result for `tensor`, without its memory. `tensor` was checked. */
-static void describe_result(const gpuf_tensor *tensor, const request *wanted, gpuf_tensor *result) {
-  int32_t axes[GPUF_NDIM_MAX] = {0}; /* from the outermost to the innermost */
-  describe_packed(tensor, NULL, result);
-  result->dtype = wanted->dtype ? wanted->dtype : tensor->dtype;
-  const bool in_c_order = gpuf_tensor_is_contiguous(tensor), in_f_order = is_f_contiguous(tensor);
-  const bool keep = wanted->order == 'A' || wanted->order == 'K';
-  const bool to_f_order = wanted->order == 'F' || (keep && in_f_order && !in_c_order);
+/* The axes of `tensor` in the order that the result's have in memory, the outermost first. */
+static void order_axes(const gpuf_tensor *tensor, char order, int32_t *axes) {
+  const bool in_c_order = gpuf_tensor_is_contiguous(tensor);
+  const bool in_f_order = gpufi_tensor_is_f_contiguous(tensor);
+  const bool keep = order == 'A' || order == 'K';
+  const bool to_f_order = order == 'F' || (keep && in_f_order && !in_c_order);
   for (int32_t i = 0; i < tensor->ndim; i++) {
     axes[i] = to_f_order ? tensor->ndim - 1 - i : i;
   }
-  if (wanted->order == 'K' && !in_c_order && !in_f_order) {
+  if (order == 'K' && !in_c_order && !in_f_order) {
     sort_by_stride(tensor, axes);
   }
+}
+
+/* A fresh result for `tensor`, which was checked, without its memory. */
+static void describe_result(const gpuf_tensor *tensor, const request *wanted, gpuf_tensor *result) {
+  int32_t axes[GPUF_NDIM_MAX] = {0};
+  /* Without elements the strides mean nothing, and the product may overflow. */
+  const bool empty = gpuf_tensor_count(tensor) == 0;
+  order_axes(tensor, wanted->order, axes);
+  *result = (gpuf_tensor){
+      .device = {GPUF_DEVICE_CPU, 0},
+      .dtype = wanted->dtype ? wanted->dtype : tensor->dtype,
+      .ndim = tensor->ndim,
+      .stream = GPUF_STREAM_NONE,
+  };
   int64_t stride = (int64_t)gpuf_dtype_nbytes(result->dtype);
   for (int32_t i = tensor->ndim - 1; i >= 0; i--) {
+    const int64_t length = tensor->shape[axes[i]];
+    result->shape[axes[i]] = length;
     result->strides_nbytes[axes[i]] = stride;
-    if (tensor->shape[axes[i]] > 0) {
-      stride *= tensor->shape[axes[i]];
-    }
+    stride *= empty ? 1 : length; /* no overflow: check_request has seen the product */
   }
 }
 
@@ -139,32 +125,14 @@ PyObject *gpufi_py_fetch_tensor(gpufi_py_state *state, const gpuf_tensor *tensor
 
 /* --- out= ------------------------------------------------------------------ */
 
-/* The bytes [low, high) that the tensor's elements lie in; empty if it has none. The extent does
- * not overflow: the tensor was checked. */
-static void extent_of(const gpuf_tensor *tensor, uintptr_t *low, uintptr_t *high) {
-  *low = *high = (uintptr_t)tensor->data;
-  if (gpuf_tensor_count(tensor) == 0) {
-    return;
+/* Say, in terms of `out`, why gpufi_destination_check refuses it. */
+static int refuse_destination(const gpuf_tensor *source, const gpuf_tensor *out) {
+  if (gpufi_tensor_repeats_elements(out)) {
+    PyErr_SetString(PyExc_ValueError,
+                    "out has a zero stride, so that several elements share memory: pass an array "
+                    "whose elements are distinct");
+    return -1;
   }
-  for (int32_t i = 0; i < tensor->ndim; i++) {
-    const int64_t reach = (tensor->shape[i] - 1) * tensor->strides_nbytes[i];
-    if (reach < 0) {
-      *low += (uintptr_t)reach;
-    } else {
-      *high += (uintptr_t)reach;
-    }
-  }
-  *high += gpuf_dtype_nbytes(tensor->dtype);
-}
-
-static bool overlaps(const gpuf_tensor *a, const gpuf_tensor *b) {
-  uintptr_t a_low, a_high, b_low, b_high;
-  extent_of(a, &a_low, &a_high);
-  extent_of(b, &b_low, &b_high);
-  return a_low < b_high && b_low < a_high;
-}
-
-static int refuse_shape(const gpuf_tensor *source, const gpuf_tensor *out) {
   PyObject *source_shape = gpufi_py_tuple_of(source->shape, source->ndim);
   PyObject *out_shape = gpufi_py_tuple_of(out->shape, out->ndim);
   if (source_shape && out_shape) {
@@ -174,19 +142,6 @@ static int refuse_shape(const gpuf_tensor *source, const gpuf_tensor *out) {
   Py_XDECREF(source_shape);
   Py_XDECREF(out_shape);
   return -1;
-}
-
-/* An array in which one element is in two places cannot hold a copy. */
-static bool repeats_elements(const gpuf_tensor *tensor) {
-  if (gpuf_tensor_count(tensor) == 0) { /* its strides mean nothing */
-    return false;
-  }
-  for (int32_t i = 0; i < tensor->ndim; i++) {
-    if (tensor->shape[i] > 1 && tensor->strides_nbytes[i] == 0) {
-      return true;
-    }
-  }
-  return false;
 }
 
 static int check_out(const gpufi_py_state *state, const gpuf_tensor *source, const request *wanted,
@@ -213,23 +168,17 @@ static int check_out(const gpufi_py_state *state, const gpuf_tensor *source, con
                  state->descrs[dtype]);
     return -1;
   }
-  if (target->ndim != source->ndim ||
-      memcmp(target->shape, source->shape, sizeof(int64_t) * (size_t)source->ndim) != 0) {
-    return refuse_shape(source, target);
+  if (gpufi_destination_check(target, source, NULL) != GPUF_OK) {
+    return refuse_destination(source, target);
   }
-  if (repeats_elements(target)) {
-    PyErr_SetString(PyExc_ValueError,
-                    "out has a zero stride, so that several elements share memory: pass an array "
-                    "whose elements are distinct");
-    return -1;
-  }
-  if (source->device.kind == GPUF_DEVICE_CPU && overlaps(source, target)) {
+  if (source->device.kind == GPUF_DEVICE_CPU && gpufi_tensors_overlap(source, target)) {
     PyErr_SetString(PyExc_ValueError,
                     "out shares memory with the tensor: pass an array of its own");
     return -1;
   }
   if (gpuf_tensor_count(target) == 0) { /* NumPy's strides of an empty array mean nothing */
-    describe_packed(source, target->data, target);
+    const gpuf_tensor given = *target;
+    gpuf_tensor_init(target, given.data, given.device, given.dtype, given.ndim, given.shape, NULL);
   }
   return 0;
 }

@@ -8,6 +8,8 @@
 #include "errors.h"
 #include "methods.h"
 
+#include "core/geometry.h"
+
 static PyObject *refuse_device_source(const gpuf_tensor *tensor) {
   char text[32];
   PyErr_Format(PyExc_TypeError,
@@ -117,22 +119,12 @@ static PyObject *asdevice(PyObject *module, PyObject *object) {
   return array;
 }
 
-/* Byte offsets, from the tensor's data, of the lowest byte of an element and of the end of the
- * highest one. False if they overflow. The tensor has elements. */
-static bool extent_of(const gpuf_tensor *tensor, int64_t *low, int64_t *end) {
-  *low = 0;
-  *end = (int64_t)gpuf_dtype_nbytes(tensor->dtype);
-  for (int32_t i = 0; i < tensor->ndim; i++) {
-    int64_t reach;
-    if (__builtin_mul_overflow(tensor->shape[i] - 1, tensor->strides_nbytes[i], &reach)) {
-      return false;
-    }
-    int64_t *bound = reach < 0 ? low : end;
-    if (__builtin_add_overflow(*bound, reach, bound)) {
-      return false;
-    }
-  }
-  return true;
+/* The elements of `tensor` lie within those of `array`. Both tensors were checked. */
+static bool lies_within(const gpuf_tensor *tensor, const gpuf_tensor *array) {
+  uintptr_t low, high, array_low, array_high;
+  gpufi_tensor_extent(tensor, &low, &high);
+  gpufi_tensor_extent(array, &array_low, &array_high);
+  return low == high || (low >= array_low && high <= array_high);
 }
 
 static PyObject *restride(PyObject *module, PyObject *args) {
@@ -145,7 +137,6 @@ static PyObject *restride(PyObject *module, PyObject *args) {
     return NULL;
   }
   gpuf_tensor tensor = array->tensor;
-  int64_t low = 0, end = 0, own_low = 0, own_end = 0;
   if (gpufi_py_axes_any(shape, "shape", &tensor.ndim, tensor.shape) < 0 ||
       gpufi_py_axes(strides, "strides", tensor.ndim, tensor.strides_nbytes) < 0) {
     return NULL;
@@ -153,10 +144,7 @@ static PyObject *restride(PyObject *module, PyObject *args) {
   if (gpuf_tensor_check(&tensor, &err) != GPUF_OK) {
     return gpufi_py_raise(state, &err);
   }
-  const bool has_elements = gpuf_tensor_count(&tensor) > 0;
-  if (has_elements &&
-      (gpuf_tensor_count(&array->tensor) == 0 || !extent_of(&array->tensor, &own_low, &own_end) ||
-       !extent_of(&tensor, &low, &end) || low < own_low || end > own_end)) {
+  if (!lies_within(&tensor, &array->tensor)) {
     PyErr_Format(PyExc_ValueError, "shape %S with strides %S reaches outside the array", shape,
                  strides);
     return NULL;
