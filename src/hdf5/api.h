@@ -74,7 +74,7 @@ typedef struct gpufi_h5_api {
   bool filter_registered;
 } gpufi_h5_api;
 
-/* The bound library; binds as gpuf_h5_bind(NULL) does where none is. NULL on failure. */
-gpufi_h5_api *gpufi_h5_bound(gpuf_error *err);
+/* The bound library; binds as gpuf_h5_bind(NULL) does where none is. */
+gpuf_status gpufi_h5_bound(gpufi_h5_api **api, gpuf_error *err);
 
 #endif

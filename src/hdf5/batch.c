@@ -6,38 +6,39 @@
 #include <string.h>
 
 #define BATCH_NBYTES ((size_t)16 << 20)
-/* What comes with each chunk takes more memory than chunks that are smaller than this allows. */
+/* Of very small chunks, what each needs beside its elements would take the most memory. */
 #define BATCH_CHUNKS_MAX ((size_t)4096)
 /* Longer chunks would take too much of the device's memory. */
 #define CHUNK_NBYTES_MAX ((size_t)32 << 20)
-/* One chunk in so many may be left to the calling thread; where it is more, the workers do better.
- */
+/* One chunk in so many may be left to the calling thread; where there are more, the ring's workers
+ * are faster. */
 #define LEFT_RATIO 8
 
-bool gpufi_h5_batches_suit(const gpufi_h5_move *move, bool encodes) {
-  const gpuf_tensor *const tensor = move->tensor;
+bool gpufi_h5_batches_suit(const gpufi_h5_transfer *transfer) {
+  const gpuf_tensor *tensor = transfer->tensor;
   const size_t element_nbytes = gpuf_dtype_nbytes(tensor->dtype);
-  const gpufi_h5_route route = move->dataset->route;
-  bool suits =
-      tensor->device.kind != GPUF_DEVICE_CPU &&
-      (route == GPUFI_H5_ROUTE_GPUFETCH || (route == GPUFI_H5_ROUTE_BITSHUFFLE && encodes)) &&
-      move->dataset->chunk_nbytes <= CHUNK_NBYTES_MAX &&
-      gpuf_tensor_check(tensor, NULL) == GPUF_OK && (uintptr_t)tensor->data % element_nbytes == 0;
+  const gpufi_h5_route route = transfer->dataset->route;
+  bool suits = tensor->device.kind != GPUF_DEVICE_CPU &&
+               (route == GPUFI_H5_ROUTE_GPUFETCH ||
+                (route == GPUFI_H5_ROUTE_BITSHUFFLE && transfer->writes)) &&
+               transfer->dataset->chunk_nbytes <= CHUNK_NBYTES_MAX &&
+               gpuf_tensor_check(tensor, NULL) == GPUF_OK &&
+               (uintptr_t)tensor->data % element_nbytes == 0;
   for (int32_t axis = 0; axis < tensor->ndim; axis++) {
     suits = suits && tensor->strides_nbytes[axis] % (int64_t)element_nbytes == 0;
   }
   return suits;
 }
 
-/* --- Memory -------------------------------------------------------------------- */
+/* --- Memory ------------------------------------------------------------------ */
 
-static gpuf_status batch_init(gpufi_h5_batch *b, const gpufi_h5_batches *all, bool encodes,
-                              gpuf_error *err) {
-  const gpufi_chunks *const chunks = &all->chunks;
-  const gpuf_tensor *const tensor = all->move->tensor;
+static gpuf_status batch_init(gpufi_h5_batch *b, const gpufi_h5_batches *all, gpuf_error *err) {
+  const gpufi_chunks *chunks = &all->chunks;
+  const gpuf_tensor *tensor = all->transfer->tensor;
   const size_t raw_nbytes = gpufi_round_up(chunks->count * chunks->raw_pitch_nbytes, 256);
-  const gpuf_status status = gpufi_batch_init(&b->on, all->backend, tensor->device, chunks, encodes,
-                                              raw_nbytes + chunks->raw_nbytes, err);
+  const gpuf_status status =
+      gpufi_batch_init(&b->on, all->backend, tensor->device, chunks, all->transfer->writes,
+                       raw_nbytes + chunks->raw_nbytes, err);
   if (status != GPUF_OK) {
     return status;
   }
@@ -45,26 +46,28 @@ static gpuf_status batch_init(gpufi_h5_batch *b, const gpufi_h5_batches *all, bo
   return gpufi_channel_join(b->on.channel, tensor->stream, err);
 }
 
-gpuf_status gpufi_h5_batches_init(gpufi_h5_batches *all, const gpufi_h5_move *move, bool encodes,
-                                  gpuf_error *err) {
-  memset(all, 0, sizeof(*all));
-  all->move = move;
-  gpuf_status status = gpufi_backend_for(move->tensor->device, &all->backend, err);
+gpuf_status gpufi_h5_batches_init(gpufi_h5_batches *all, gpufi_h5_session *session,
+                                  const gpufi_h5_transfer *transfer, gpuf_error *err) {
+  const gpufi_h5_dataset *dataset = transfer->dataset;
+  gpuf_status status = gpufi_backend_for(transfer->tensor->device, &all->backend, err);
   if (status == GPUF_OK) {
-    status = gpufi_chunks_init(&all->chunks, &move->dataset->chunk_shape, 1, err);
+    status = gpufi_chunks_init(&all->chunks, &dataset->chunk_shape, 1, err);
   }
   if (status != GPUF_OK) {
     return status;
   }
-  if (move->dataset->route == GPUFI_H5_ROUTE_BITSHUFFLE) {
+  all->session = session;
+  all->transfer = transfer;
+  if (dataset->route == GPUFI_H5_ROUTE_BITSHUFFLE) {
     all->chunks.coding = GPUFI_CODING_BITSHUFFLE;
   }
   size_t count = BATCH_NBYTES / all->chunks.raw_pitch_nbytes;
   count = count < 1 ? 1 : count > BATCH_CHUNKS_MAX ? BATCH_CHUNKS_MAX : count;
-  all->chunks.count = count < (size_t)move->grid.total ? count : (size_t)move->grid.total;
-  all->total = (move->grid.total - 1) / (int64_t)all->chunks.count + 1;
+  count = count < (size_t)transfer->grid.total ? count : (size_t)transfer->grid.total;
+  all->chunks.count = count;
+  all->total = (transfer->grid.total - 1) / (int64_t)count + 1;
   while (status == GPUF_OK && all->count < all->total && all->count < GPUFI_H5_BATCH_COUNT) {
-    status = batch_init(&all->batches[all->count++], all, encodes, err);
+    status = batch_init(&all->batches[all->count++], all, err);
   }
   return status;
 }
@@ -75,7 +78,7 @@ void gpufi_h5_batches_fini(gpufi_h5_batches *all) {
   }
 }
 
-/* --- Work ---------------------------------------------------------------------- */
+/* --- Work -------------------------------------------------------------------- */
 
 static bool is_packed(const gpufi_strided *layout, const gpuf_tensor *tensor) {
   return gpufi_strided_is_contiguous(layout) &&
@@ -109,22 +112,29 @@ static gpufi_h5_batch *batch_at(gpufi_h5_batches *all, int64_t index) {
   return &all->batches[index % all->count];
 }
 
-gpuf_status gpufi_h5_batches_run(gpufi_h5_batches *all, const gpufi_h5_batch_steps *steps, void *by,
-                                 int64_t *done, gpuf_error *err) {
-  const int64_t chunk_total = all->move->grid.total, full = (int64_t)all->chunks.count;
+/* Say which chunks batch `index` has. */
+static gpufi_h5_batch *assign(gpufi_h5_batches *all, int64_t index) {
+  gpufi_h5_batch *b = batch_at(all, index);
+  const int64_t full = (int64_t)all->chunks.count;
+  const int64_t first = index * full;
+  const int64_t left = all->transfer->grid.total - first;
+  b->first = first;
+  b->on.chunks.count = (size_t)(left < full ? left : full);
+  return b;
+}
+
+static gpuf_status run_steps(gpufi_h5_batches *all, const gpufi_h5_batch_steps *steps, void *by,
+                             int64_t *done, gpuf_error *err) {
   gpuf_status status = GPUF_OK;
   for (int64_t i = 0; i < all->total + 2 && status == GPUF_OK; i++) {
     if (i < all->total) {
-      gpufi_h5_batch *const b = batch_at(all, i);
-      b->first = i * full;
-      b->on.chunks.count = (size_t)(chunk_total - b->first < full ? chunk_total - b->first : full);
-      status = steps->begin(by, b, err);
+      status = steps->begin(by, assign(all, i), err);
     }
     if (status == GPUF_OK && i >= 1 && i <= all->total) {
       status = steps->middle(by, batch_at(all, i - 1), err);
     }
     if (status == GPUF_OK && i >= 2) {
-      gpufi_h5_batch *const b = batch_at(all, i - 2);
+      gpufi_h5_batch *b = batch_at(all, i - 2);
       size_t left_count = 0;
       status = steps->end(by, b, &left_count, err);
       if (status == GPUF_OK) {
@@ -134,6 +144,18 @@ gpuf_status gpufi_h5_batches_run(gpufi_h5_batches *all, const gpufi_h5_batch_ste
         break;
       }
     }
+  }
+  return status;
+}
+
+gpuf_status gpufi_h5_batches_run(gpufi_h5_batches *all, gpuf_status status,
+                                 const gpufi_h5_batch_steps *steps, void *by, int64_t *done,
+                                 gpuf_error *err) {
+  if (status == GPUF_ERR_NO_DEVICE_MEMORY || status == GPUF_ERR_NO_MEMORY) {
+    return GPUF_OK; /* the ring takes less */
+  }
+  if (status == GPUF_OK) {
+    status = run_steps(all, steps, by, done, err);
   }
   return status == GPUF_ERR_UNSUPPORTED && *done == 0 ? GPUF_OK : status;
 }

@@ -1,99 +1,130 @@
 /* Reading whole chunks into a tensor on a device: they cross the link encoded, a batch at a time,
- * are decoded there and put in place. While one batch is decoded the next one is read, by workers
- * where the file is a plain one, else through HDF5. */
+ * are decoded there and copied to their elements' places. While one batch is decoded the next one
+ * is read, by workers where the file is a plain one, else through HDF5. */
 #include "base/error.h"
 #include "core/geometry.h"
+#include "core/workers.h"
 #include "hdf5/batch.h"
+#include "hdf5/coding.h"
 
+#include <pthread.h>
 #include <stdlib.h>
 
+/* The chunks of a batch, read from the file by as many threads as take part. */
+typedef struct loader {
+  const gpufi_h5_transfer *transfer;
+  gpufi_h5_chunk *chunks; /* of the batch; `encoded` lies in its pinned memory */
+  size_t count;
+  size_t next; /* atomic: the chunk that the next thread takes */
+  gpufi_workers workers;
+  pthread_mutex_t mutex; /* guards what follows */
+  gpuf_status status;    /* the first failure */
+  gpuf_error error;
+} loader;
+
 typedef struct reader {
-  gpufi_h5_session *session;
   gpufi_h5_batches all;
-  gpufi_h5_slot *slots; /* of every chunk of the batches in flight; `encoded` lies in its batch */
-  void *raw;            /* a chunk that the device does not decode */
-  bool has_workers;
-  gpufi_h5_ring ring; /* of these slots, if there are workers */
+  loader loaders[GPUFI_H5_BATCH_COUNT]; /* one for each batch in flight */
+  gpufi_h5_chunk *chunks;               /* of all of them */
+  void *raw;                            /* a chunk that the device does not decode */
 } reader;
 
-static gpufi_h5_slot *slot_of(const reader *r, const gpufi_h5_batch *b, size_t i) {
-  return &r->slots[(size_t)(b - r->all.batches) * r->all.chunks.count + i];
+static loader *loader_of(reader *r, const gpufi_h5_batch *b) {
+  return &r->loaders[b - r->all.batches];
 }
 
-/* --- From the file ---------------------------------------------------------------------- */
+/* --- From the file ----------------------------------------------------------- */
 
-static gpuf_status load_chunk(const gpufi_h5_move *move, gpufi_h5_slot *slot, void *scratch,
-                              gpuf_error *err) {
-  return gpufi_h5_chunk_load(move, slot, err);
-}
-
-static const gpufi_h5_work load_work = {load_chunk, NULL, false};
-
-/* The elements at slot->raw to the destination. */
-static gpuf_status place_elements(const reader *r, const gpufi_h5_slot *slot, gpuf_error *err) {
-  const gpuf_device cpu = {GPUF_DEVICE_CPU, 0};
-  gpuf_tensor part, view;
-  const gpuf_status status =
-      gpufi_h5_chunk_parts(r->all.move, slot->index, slot->raw, cpu, &part, &view, err);
-  return status == GPUF_OK ? gpuf_copy(&view, &part, NULL, err) : status;
-}
-
-/* Have the encoded chunks read to where they cross the link from, end to end. What HDF5 gives the
- * elements of goes to the destination at once. */
-static gpuf_status fill_batch(void *by, gpufi_h5_batch *b, gpuf_error *err) {
-  reader *const r = by;
-  gpuf_status status = GPUF_OK;
-  b->encoded_nbytes = 0;
-  for (size_t i = 0; i < b->on.chunks.count && status == GPUF_OK; i++) {
-    gpufi_h5_slot *const slot = slot_of(r, b, i);
-    slot->raw = r->raw;
-    slot->encoded = b->on.own_bytes + b->encoded_nbytes;
-    status = gpufi_h5_chunk_get(r->session, r->all.move, slot, b->first + (int64_t)i, err);
-    if (status == GPUF_OK && slot->is_raw) {
-      gpufi_h5_leave(r->session);
-      status = place_elements(r, slot, err);
-    }
-    if (status == GPUF_OK) {
-      const bool is_filtered = !(slot->filter_mask & GPUFI_H5_FILTER_SKIPPED);
-      b->on.places[i] =
-          (gpufi_chunk_place){b->encoded_nbytes, is_filtered ? slot->encoded_nbytes : 0};
-      b->encoded_nbytes += gpufi_round_up(slot->encoded_nbytes, 16);
-    }
-    if (status == GPUF_OK && r->has_workers) {
-      gpufi_h5_ring_pass(&r->ring, slot, GPUFI_H5_SLOT_READY);
+/* What each thread does: load one chunk after another, until one fails or all are taken. */
+static void load_chunks(void *arg) {
+  loader *l = arg;
+  gpuf_error error = {0};
+  size_t i;
+  while ((i = __atomic_fetch_add(&l->next, 1, __ATOMIC_RELAXED)) < l->count) {
+    const gpuf_status status = gpufi_h5_chunk_load(l->transfer, &l->chunks[i], &error);
+    if (status != GPUF_OK) {
+      __atomic_store_n(&l->next, l->count, __ATOMIC_RELAXED);
+      pthread_mutex_lock(&l->mutex);
+      if (l->status == GPUF_OK) {
+        l->status = status;
+        l->error = error;
+      }
+      pthread_mutex_unlock(&l->mutex);
     }
   }
-  gpufi_h5_leave(r->session);
+}
+
+/* Copy the elements at chunk->raw to the tensor. */
+static gpuf_status place_elements(const reader *r, const gpufi_h5_chunk *chunk, gpuf_error *err) {
+  const gpuf_device cpu = {GPUF_DEVICE_CPU, 0};
+  gpuf_tensor in_chunk, in_tensor;
+  const gpuf_status status = gpufi_h5_transfer_views(r->all.transfer, chunk->index, chunk->raw, cpu,
+                                                     &in_chunk, &in_tensor, err);
+  return status == GPUF_OK ? gpuf_copy(&in_tensor, &in_chunk, NULL, err) : status;
+}
+
+/* Find the batch's chunks, whose bytes will lie end to end where they cross the link from, and let
+ * workers load them. Chunks of which HDF5 gives the elements go to the tensor at once. */
+static gpuf_status fill_batch(void *by, gpufi_h5_batch *b, gpuf_error *err) {
+  reader *r = by;
+  loader *l = loader_of(r, b);
+  gpufi_h5_session *session = r->all.session;
+  gpuf_status status = GPUF_OK;
+  int32_t thread_count = gpufi_h5_session_thread_count(session);
+  l->count = l->next = 0;
+  b->encoded_nbytes = 0;
+  for (size_t i = 0; i < b->on.chunks.count && status == GPUF_OK; i++) {
+    gpufi_h5_chunk *chunk = &l->chunks[i];
+    chunk->raw = r->raw;
+    chunk->encoded = b->on.own_bytes + b->encoded_nbytes;
+    status = gpufi_h5_chunk_get(session, r->all.transfer, chunk, b->first + (int64_t)i, err);
+    if (status == GPUF_OK && chunk->has_elements) {
+      gpufi_h5_leave(session);
+      status = place_elements(r, chunk, err);
+    }
+    if (status == GPUF_OK) {
+      const bool is_filtered = !(chunk->filter_mask & GPUFI_H5_FILTER_SKIPPED);
+      b->on.places[i] =
+          (gpufi_chunk_place){b->encoded_nbytes, is_filtered ? chunk->encoded_nbytes : 0};
+      b->encoded_nbytes += gpufi_round_up_16(chunk->encoded_nbytes);
+    }
+  }
+  gpufi_h5_leave(session);
+  if (status == GPUF_OK && r->all.transfer->direct.fd >= 0) {
+    l->count = b->on.chunks.count;
+    thread_count = l->count < (size_t)thread_count ? (int32_t)l->count : thread_count;
+    gpufi_workers_start(&l->workers, thread_count, load_chunks, l);
+  }
   return status;
 }
 
-/* Wait for the workers. */
-static gpuf_status await_batch(reader *r, const gpufi_h5_batch *b, gpuf_error *err) {
-  gpufi_h5_slot *slot;
-  for (size_t i = 0; i < b->on.chunks.count && r->has_workers; i++) {
-    if (!gpufi_h5_ring_slot(&r->ring, b->first + (int64_t)i, GPUFI_H5_SLOT_FREE, true, &slot)) {
-      return gpufi_h5_ring_status(&r->ring, err);
-    }
+/* Take part in what is left to load, and wait for the workers. */
+static gpuf_status await_batch(loader *l, gpuf_error *err) {
+  load_chunks(l);
+  gpufi_workers_wait(&l->workers);
+  if (l->status != GPUF_OK && err) {
+    *err = l->error;
   }
-  return GPUF_OK;
+  return l->status;
 }
 
-/* --- On the device ----------------------------------------------------------------------- */
+/* --- On the device ----------------------------------------------------------- */
 
 static gpuf_status scatter_chunk(const reader *r, const gpufi_h5_batch *b, size_t i,
                                  gpuf_error *err) {
   uint8_t *const d_raw = b->on.d_chunks + i * r->all.chunks.raw_pitch_nbytes;
-  gpuf_tensor part, view;
-  const gpuf_status status = gpufi_h5_chunk_parts(r->all.move, b->first + (int64_t)i, d_raw,
-                                                  b->on.channel->device, &part, &view, err);
-  return status == GPUF_OK ? gpufi_h5_batch_copy(&r->all, b, &view, &part, err) : status;
+  gpuf_tensor in_chunk, in_tensor;
+  const gpuf_status status =
+      gpufi_h5_transfer_views(r->all.transfer, b->first + (int64_t)i, d_raw, b->on.channel->device,
+                              &in_chunk, &in_tensor, err);
+  return status == GPUF_OK ? gpufi_h5_batch_copy(&r->all, b, &in_tensor, &in_chunk, err) : status;
 }
 
-/* Start transfer and decoding, and putting in place what may be the chunks' elements: where they
- * are not, end_batch does it again. */
+/* Enqueue the transfer, decoding, and the copy of what may be the chunks' elements to the tensor:
+ * where they are not, end_batch copies them again. */
 static gpuf_status decode_batch(void *by, gpufi_h5_batch *b, gpuf_error *err) {
-  reader *const r = by;
-  gpuf_status status = await_batch(r, b, err);
+  reader *r = by;
+  gpuf_status status = await_batch(loader_of(r, b), err);
   if (status != GPUF_OK || b->encoded_nbytes == 0) {
     return status;
   }
@@ -104,69 +135,70 @@ static gpuf_status decode_batch(void *by, gpufi_h5_batch *b, gpuf_error *err) {
   return status == GPUF_OK ? gpufi_batch_mark(&b->on, err) : status;
 }
 
-/* Chunks that the device did not decode are for the CPU: it has all forms, and its words for what
- * is wrong with a chunk. */
+/* Chunks that the device did not decode are for the CPU: it decodes all forms, and says what is
+ * wrong with a chunk. */
 static gpuf_status end_batch(void *by, gpufi_h5_batch *b, size_t *left_count, gpuf_error *err) {
-  reader *const r = by;
+  reader *r = by;
   gpuf_status status = gpufi_batch_wait(&b->on, err);
   for (size_t i = 0; i < b->on.chunks.count && status == GPUF_OK; i++) {
-    gpufi_h5_slot *const slot = slot_of(r, b, i);
+    gpufi_h5_chunk *chunk = &loader_of(r, b)->chunks[i];
     if (b->on.places[i].nbytes != 0 && b->on.verdicts[i] == GPUFI_CHUNK_DONE) {
       continue;
     }
     ++*left_count;
-    if (!slot->is_raw) {
-      status = gpufi_h5_chunk_decode(r->all.move, slot, NULL, err);
-      status = status == GPUF_OK ? place_elements(r, slot, err) : status;
+    if (!chunk->has_elements) {
+      status = gpufi_h5_chunk_decode(r->all.transfer, chunk, NULL, err);
+      status = status == GPUF_OK ? place_elements(r, chunk, err) : status;
     }
   }
   return status;
 }
 
-static const gpufi_h5_batch_steps read_steps = {fill_batch, decode_batch, end_batch};
+/* --- The whole --------------------------------------------------------------- */
 
-/* --- The whole ------------------------------------------------------------------------------ */
-
-static gpuf_status reader_init(reader *r, const gpufi_h5_move *move, gpuf_error *err) {
-  gpuf_status status = gpufi_h5_batches_init(&r->all, move, false, err);
-  if (status != GPUF_OK) {
-    return status;
-  }
-  const size_t slot_count = (size_t)r->all.count * r->all.chunks.count;
-  r->slots = calloc(slot_count, sizeof(*r->slots));
+static gpuf_status reader_init(reader *r, gpuf_error *err) {
+  const size_t batch_count = r->all.chunks.count;
+  const size_t count = (size_t)r->all.count * batch_count;
+  r->chunks = calloc(count, sizeof(*r->chunks));
   r->raw = malloc(r->all.chunks.raw_nbytes);
-  if (!r->slots || !r->raw) {
-    return gpufi_fail(err, GPUF_ERR_NO_MEMORY, 0, "no memory for %zu chunks in flight", slot_count);
+  if (!r->chunks || !r->raw) {
+    return gpufi_fail(err, GPUF_ERR_NO_MEMORY, 0, "no memory for %zu chunks in flight", count);
   }
-  r->has_workers = move->direct.fd >= 0;
-  return r->has_workers
-             ? gpufi_h5_ring_init(&r->ring, move, &load_work, 0, r->session->options.thread_count,
-                                  r->slots, (int64_t)slot_count, err)
-             : GPUF_OK;
+  for (int i = 0; i < r->all.count; i++) {
+    r->loaders[i].transfer = r->all.transfer;
+    r->loaders[i].chunks = r->chunks + (size_t)i * batch_count;
+  }
+  return GPUF_OK;
 }
 
+/* No worker may be loading when the batches' memory is freed. */
 static void reader_fini(reader *r) {
-  if (r->has_workers) {
-    gpufi_h5_ring_fini(&r->ring);
+  for (int i = 0; i < GPUFI_H5_BATCH_COUNT; i++) {
+    gpufi_workers_wait(&r->loaders[i].workers);
+    pthread_mutex_destroy(&r->loaders[i].mutex);
   }
   gpufi_h5_batches_fini(&r->all);
-  free(r->slots);
+  free(r->chunks);
   free(r->raw);
 }
 
-gpuf_status gpufi_h5_read_batches(gpufi_h5_session *session, const gpufi_h5_move *move,
+gpuf_status gpufi_h5_batches_read(gpufi_h5_session *session, const gpufi_h5_transfer *transfer,
                                   int64_t *done, gpuf_error *err) {
-  reader r = {.session = session};
+  static const gpufi_h5_batch_steps steps = {fill_batch, decode_batch, end_batch};
+  reader r = {.raw = NULL};
+  gpuf_status status;
   *done = 0;
-  if (!gpufi_h5_batches_suit(move, false) || gpufi_tensor_repeats_elements(move->tensor)) {
+  if (!gpufi_h5_batches_suit(transfer) || gpufi_tensor_repeats_elements(transfer->tensor)) {
     return GPUF_OK;
   }
-  gpuf_status status = reader_init(&r, move, err);
-  if (status == GPUF_OK) {
-    status = gpufi_h5_batches_run(&r.all, &read_steps, &r, done, err);
-  } else if (status == GPUF_ERR_NO_DEVICE_MEMORY || status == GPUF_ERR_NO_MEMORY) {
-    status = GPUF_OK; /* the other way takes less */
+  for (int i = 0; i < GPUFI_H5_BATCH_COUNT; i++) {
+    pthread_mutex_init(&r.loaders[i].mutex, NULL);
   }
+  status = gpufi_h5_batches_init(&r.all, session, transfer, err);
+  if (status == GPUF_OK) {
+    status = reader_init(&r, err);
+  }
+  status = gpufi_h5_batches_run(&r.all, status, &steps, &r, done, err);
   reader_fini(&r);
   return status;
 }

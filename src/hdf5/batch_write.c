@@ -3,34 +3,36 @@
  * crosses and the one after that is encoded. */
 #include "base/error.h"
 #include "hdf5/batch.h"
+#include "hdf5/coding.h"
 
 #include <stdlib.h>
 
 typedef struct writer {
-  gpufi_h5_session *session;
   gpufi_h5_batches all;
   /* For chunks that the device leaves to the CPU; NULL until there is one. */
-  uint8_t *encoded, *scratch;
+  void *encoded;
+  void *scratch;
 } writer;
 
-/* --- On the device ----------------------------------------------------------------- */
+/* --- On the device ----------------------------------------------------------- */
 
-/* Chunk `index` of the grid to `d_raw`; what hangs over the dataset's edge is 0. */
+/* Chunk `index` of the grid to `d_raw`; what lies beyond the dataset's edge is 0. */
 static gpuf_status gather_chunk(const writer *w, const gpufi_h5_batch *b, int64_t index,
                                 void *d_raw, gpuf_error *err) {
   const gpuf_device device = b->on.channel->device;
   const size_t raw_nbytes = w->all.chunks.raw_nbytes;
-  gpuf_tensor part, view;
-  gpuf_status status = gpufi_h5_chunk_parts(w->all.move, index, d_raw, device, &part, &view, err);
-  if (status == GPUF_OK && gpuf_tensor_nbytes(&part) != raw_nbytes) {
+  gpuf_tensor in_chunk, in_tensor;
+  gpuf_status status =
+      gpufi_h5_transfer_views(w->all.transfer, index, d_raw, device, &in_chunk, &in_tensor, err);
+  if (status == GPUF_OK && gpuf_tensor_nbytes(&in_chunk) != raw_nbytes) {
     status = w->all.backend->clear(device.index, d_raw, raw_nbytes, b->on.channel->stream, err);
   }
-  return status == GPUF_OK ? gpufi_h5_batch_copy(&w->all, b, &part, &view, err) : status;
+  return status == GPUF_OK ? gpufi_h5_batch_copy(&w->all, b, &in_chunk, &in_tensor, err) : status;
 }
 
 static gpuf_status start_batch(void *by, gpufi_h5_batch *b, gpuf_error *err) {
-  const writer *const w = by;
-  const gpufi_chunks *const chunks = &b->on.chunks;
+  const writer *w = by;
+  const gpufi_chunks *chunks = &b->on.chunks;
   gpuf_status status = GPUF_OK;
   for (size_t i = 0; i < chunks->count && status == GPUF_OK; i++) {
     uint8_t *const d_raw = b->on.d_chunks + i * chunks->raw_pitch_nbytes;
@@ -39,66 +41,62 @@ static gpuf_status start_batch(void *by, gpufi_h5_batch *b, gpuf_error *err) {
   return status == GPUF_OK ? gpufi_batch_encode(&b->on, b->on.d_chunks, err) : status;
 }
 
-static gpuf_status transfer_batch(void *by, gpufi_h5_batch *b, gpuf_error *err) {
+static gpuf_status send_batch(void *by, gpufi_h5_batch *b, gpuf_error *err) {
   return gpufi_batch_send(&b->on, NULL, err);
 }
 
-/* --- On the host -------------------------------------------------------------------- */
+/* --- On the host ------------------------------------------------------------- */
 
-/* A chunk in a form that the device does not encode, at `raw`, to w->encoded. */
-static gpuf_status encode_left(writer *w, const uint8_t *raw, size_t *nbytes, gpuf_error *err) {
-  const gpufi_chunks *const chunks = &w->all.chunks;
-  const size_t bound = gpufi_codec_bound(chunks->raw_nbytes);
+/* Encode a chunk in a form that the device does not encode, whose elements are at chunk->raw. */
+static gpuf_status encode_left(writer *w, gpufi_h5_chunk *chunk, gpuf_error *err) {
+  const gpufi_h5_dataset *dataset = w->all.transfer->dataset;
   if (!w->encoded) {
-    w->encoded = malloc(bound);
+    w->encoded = malloc(gpufi_h5_encoded_bound(dataset));
   }
   if (!w->scratch) {
-    w->scratch = aligned_alloc(64, gpufi_round_up(chunks->raw_nbytes, 64));
+    w->scratch = gpufi_h5_scratch_create(dataset);
   }
-  return w->encoded && w->scratch
-             ? gpufi_codec_encode(&chunks->shape, raw, w->encoded, bound, nbytes, w->scratch, err)
-             : gpufi_fail(err, GPUF_ERR_NO_MEMORY, 0,
-                          "no memory to encode a chunk of %zu bytes: choose smaller chunks",
-                          chunks->raw_nbytes);
+  if (!w->encoded || !w->scratch) {
+    return gpufi_fail(err, GPUF_ERR_NO_MEMORY, 0,
+                      "no memory to encode a chunk of %zu bytes: choose smaller chunks",
+                      dataset->chunk_nbytes);
+  }
+  chunk->encoded = w->encoded;
+  return gpufi_h5_chunk_encode(w->all.transfer, chunk, w->scratch, err);
 }
 
 static gpuf_status put_batch(void *by, gpufi_h5_batch *b, size_t *left_count, gpuf_error *err) {
-  writer *const w = by;
+  writer *w = by;
+  gpufi_h5_session *session = w->all.session;
   gpuf_status status = gpufi_batch_wait(&b->on, err);
   for (size_t i = 0; i < b->on.chunks.count && status == GPUF_OK; i++) {
-    const uint8_t *bytes = b->on.bytes + b->on.places[i].offset;
-    size_t nbytes = (size_t)b->on.places[i].nbytes;
-    if (nbytes == 0) {
-      gpufi_h5_leave(w->session);
-      status = encode_left(w, bytes, &nbytes, err);
-      bytes = w->encoded;
+    void *const bytes = b->on.bytes + b->on.places[i].offset;
+    gpufi_h5_chunk chunk = {.index = b->first + (int64_t)i, .raw = bytes, .encoded = bytes};
+    chunk.encoded_nbytes = (size_t)b->on.places[i].nbytes;
+    if (chunk.encoded_nbytes == 0) {
+      gpufi_h5_leave(session);
+      status = encode_left(w, &chunk, err);
       ++*left_count;
     }
     if (status == GPUF_OK) {
-      gpufi_h5_enter(w->session);
-      status =
-          gpufi_h5_chunk_put(w->session, w->all.move, b->first + (int64_t)i, bytes, nbytes, err);
+      status = gpufi_h5_chunk_put(session, w->all.transfer, &chunk, err);
     }
   }
-  gpufi_h5_leave(w->session);
+  gpufi_h5_leave(session);
   return status;
 }
 
-static const gpufi_h5_batch_steps write_steps = {start_batch, transfer_batch, put_batch};
-
-gpuf_status gpufi_h5_write_batches(gpufi_h5_session *session, const gpufi_h5_move *move,
+gpuf_status gpufi_h5_batches_write(gpufi_h5_session *session, const gpufi_h5_transfer *transfer,
                                    int64_t *done, gpuf_error *err) {
-  writer w = {.session = session};
+  static const gpufi_h5_batch_steps steps = {start_batch, send_batch, put_batch};
+  writer w = {.encoded = NULL};
+  gpuf_status status;
   *done = 0;
-  if (!gpufi_h5_batches_suit(move, true)) {
+  if (!gpufi_h5_batches_suit(transfer)) {
     return GPUF_OK;
   }
-  gpuf_status status = gpufi_h5_batches_init(&w.all, move, true, err);
-  if (status == GPUF_OK) {
-    status = gpufi_h5_batches_run(&w.all, &write_steps, &w, done, err);
-  } else if (status == GPUF_ERR_NO_DEVICE_MEMORY || status == GPUF_ERR_NO_MEMORY) {
-    status = GPUF_OK; /* the other way takes less */
-  }
+  status = gpufi_h5_batches_init(&w.all, session, transfer, err);
+  status = gpufi_h5_batches_run(&w.all, status, &steps, &w, done, err);
   gpufi_h5_batches_fini(&w.all);
   free(w.encoded);
   free(w.scratch);

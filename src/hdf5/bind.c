@@ -217,13 +217,13 @@ gpuf_status gpuf_h5_bind(const char *object_path, gpuf_error *err) {
   return status;
 }
 
-gpufi_h5_api *gpufi_h5_bound(gpuf_error *err) {
-  gpufi_h5_api *api;
+gpuf_status gpufi_h5_bound(gpufi_h5_api **api, gpuf_error *err) {
+  gpuf_status status = GPUF_OK;
   pthread_mutex_lock(&bind_mutex);
   if (!bound) {
-    bind_locked(NULL, err);
+    status = bind_locked(NULL, err);
   }
-  api = bound;
+  *api = bound;
   pthread_mutex_unlock(&bind_mutex);
-  return api;
+  return status;
 }

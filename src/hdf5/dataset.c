@@ -1,6 +1,9 @@
-/* What an open dataset is, and by which route its elements move. */
+#include "hdf5/dataset.h"
+
 #include "base/error.h"
-#include "hdf5/internal.h"
+#include "codec/bitshuffle.h"
+#include "hdf5/chunk_shape.h"
+#include "hdf5/types.h"
 
 #include <inttypes.h>
 #include <stdio.h>
@@ -56,7 +59,7 @@ done:
   return status;
 }
 
-static gpuf_status read_type(gpufi_h5_dataset *dataset, bool *native, gpufi_h5_session *session,
+static gpuf_status read_type(gpufi_h5_dataset *dataset, bool *is_native, gpufi_h5_session *session,
                              gpuf_error *err) {
   gpuf_status status;
   const hid_t type = session->api->Dget_type(dataset->id);
@@ -64,7 +67,7 @@ static gpuf_status read_type(gpufi_h5_dataset *dataset, bool *native, gpufi_h5_s
     return gpufi_h5_fail(session, err, "reading the type of dataset '%s' failed", dataset->name);
   }
   dataset->is_native_complex = (int)session->api->Tget_class(type) == GPUFI_H5T_COMPLEX;
-  status = gpufi_h5_type_match(session, type, dataset->name, &dataset->dtype, native, err);
+  status = gpufi_h5_type_match(session, type, dataset->name, &dataset->dtype, is_native, err);
   gpufi_h5_close(session, type);
   return status;
 }
@@ -110,7 +113,7 @@ static gpuf_status check_filters(const gpufi_h5_dataset *dataset, const pipeline
   return GPUF_OK;
 }
 
-/* The route of chunks that gpufetch codes itself, or ROUTE_SLABS for any other pipeline. */
+/* The route of chunks that gpufetch codes itself, or ROUTE_HDF5 for any other pipeline. */
 static gpufi_h5_route route_of(const pipeline *filters, gpuf_dtype dtype) {
   if (filters->count == 0) {
     return GPUFI_H5_ROUTE_PLAIN;
@@ -123,47 +126,25 @@ static gpufi_h5_route route_of(const pipeline *filters, gpuf_dtype dtype) {
       filters->values[BITSHUFFLE_AT_COMPRESSION] == BITSHUFFLE_LZ4) {
     return GPUFI_H5_ROUTE_BITSHUFFLE;
   }
-  return GPUFI_H5_ROUTE_SLABS;
-}
-
-size_t gpufi_h5_encoded_bound(const gpufi_h5_dataset *dataset) {
-  switch (dataset->route) {
-  case GPUFI_H5_ROUTE_GPUFETCH:
-    return gpufi_codec_bound(dataset->chunk_nbytes);
-  case GPUFI_H5_ROUTE_BITSHUFFLE:
-    return gpufi_bitshuffle_bound(gpuf_dtype_nbytes(dataset->dtype), dataset->chunk_nbytes);
-  default:
-    return 0;
-  }
-}
-
-size_t gpufi_h5_scratch_nbytes(const gpufi_h5_dataset *dataset) {
-  switch (dataset->route) {
-  case GPUFI_H5_ROUTE_GPUFETCH:
-    return gpufi_codec_scratch_nbytes(&dataset->chunk_shape);
-  case GPUFI_H5_ROUTE_BITSHUFFLE:
-    return gpufi_bitshuffle_scratch_nbytes(dataset->chunk_nbytes);
-  default:
-    return 0;
-  }
+  return GPUFI_H5_ROUTE_HDF5;
 }
 
 /* Whole chunks go past HDF5's filters, so only a pipeline that gpufetch runs itself may. */
 static void choose_route(gpufi_h5_dataset *dataset, hid_t plist, const pipeline *filters,
-                         bool native, const gpufi_h5_session *session) {
+                         bool is_native, const gpufi_h5_session *session) {
   unsigned edge_options = 0;
-  dataset->route = GPUFI_H5_ROUTE_SLABS;
-  if (!native || !dataset->chunked || session->api->Pget_chunk_opts(plist, &edge_options) < 0 ||
-      edge_options != 0 ||
-      gpufi_h5_chunk_shape(dataset->dtype, dataset->ndim, dataset->chunk, &dataset->chunk_shape,
-                           &dataset->chunk_nbytes, NULL) != GPUF_OK) {
+  dataset->route = GPUFI_H5_ROUTE_HDF5;
+  if (!is_native || !dataset->is_chunked ||
+      session->api->Pget_chunk_opts(plist, &edge_options) < 0 || edge_options != 0 ||
+      gpufi_h5_chunk_shape_fold(dataset->dtype, dataset->ndim, dataset->chunk,
+                                &dataset->chunk_shape, &dataset->chunk_nbytes, NULL) != GPUF_OK) {
     return;
   }
   dataset->route = route_of(filters, dataset->dtype);
 }
 
-static gpuf_status read_storage(gpufi_h5_dataset *dataset, bool native, gpufi_h5_session *session,
-                                gpuf_error *err) {
+static gpuf_status read_storage(gpufi_h5_dataset *dataset, bool is_native,
+                                gpufi_h5_session *session, gpuf_error *err) {
   const gpufi_h5_api *api = session->api;
   gpuf_status status;
   pipeline filters;
@@ -172,20 +153,20 @@ static gpuf_status read_storage(gpufi_h5_dataset *dataset, bool native, gpufi_h5
   if (plist < 0) {
     return gpufi_h5_fail(session, err, "reading the layout of dataset '%s' failed", dataset->name);
   }
-  dataset->chunked = api->Pget_layout(plist) == H5D_CHUNKED;
-  if (dataset->chunked && api->Pget_chunk(plist, GPUF_NDIM_MAX, chunk) != dataset->ndim) {
+  dataset->is_chunked = api->Pget_layout(plist) == H5D_CHUNKED;
+  if (dataset->is_chunked && api->Pget_chunk(plist, GPUF_NDIM_MAX, chunk) != dataset->ndim) {
     status = gpufi_h5_fail(session, err, "reading the chunk shape of dataset '%s' failed",
                            dataset->name);
     goto done;
   }
   for (int32_t axis = 0; axis < dataset->ndim; axis++) {
-    dataset->chunk[axis] = dataset->chunked ? (int64_t)chunk[axis] : 1;
+    dataset->chunk[axis] = dataset->is_chunked ? (int64_t)chunk[axis] : 1;
   }
   status = read_pipeline(dataset, plist, &filters, session, err);
   if (status == GPUF_OK) {
-    choose_route(dataset, plist, &filters, native, session);
+    choose_route(dataset, plist, &filters, is_native, session);
   }
-  if (status == GPUF_OK && dataset->route == GPUFI_H5_ROUTE_SLABS) {
+  if (status == GPUF_OK && dataset->route == GPUFI_H5_ROUTE_HDF5) {
     status = check_filters(dataset, &filters, session, err);
   }
 done:
@@ -193,36 +174,24 @@ done:
   return status;
 }
 
-static void format_shape(char *text, size_t text_nbytes, int32_t ndim, const int64_t *shape) {
-  size_t used = 0;
-  text[0] = 0;
-  for (int32_t axis = 0; axis < ndim && used < text_nbytes; axis++) {
-    const int length =
-        snprintf(text + used, text_nbytes - used, "%s%" PRId64, axis ? ", " : "", shape[axis]);
-    used += length > 0 ? (size_t)length : 0;
-  }
-}
-
 /* The shape is the file's word: it must be one that a tensor can have. */
 static gpuf_status check_size(const gpufi_h5_dataset *dataset, gpuf_error *err) {
   const gpuf_device cpu = {GPUF_DEVICE_CPU, 0};
-  char shape[200];
   gpuf_tensor probe;
   if (gpuf_tensor_init(&probe, &probe, cpu, dataset->dtype, dataset->ndim, dataset->shape, NULL) ==
       GPUF_OK) {
     return GPUF_OK;
   }
-  format_shape(shape, sizeof(shape), dataset->ndim, dataset->shape);
   return gpufi_fail(err, GPUF_ERR_UNSUPPORTED, 0,
                     "dataset '%s' of shape (%s) is larger than memory can be: read parts of it "
                     "with HDF5 itself",
-                    dataset->name, shape);
+                    dataset->name, gpufi_h5_list_of(dataset->ndim, dataset->shape).text);
 }
 
 gpuf_status gpufi_h5_dataset_init(gpufi_h5_dataset *dataset, gpufi_h5_session *session, hid_t id,
                                   gpuf_error *err) {
   gpuf_status status;
-  bool native = false;
+  bool is_native = false;
   memset(dataset, 0, sizeof(*dataset));
   dataset->id = id;
   if (session->api->Iget_type(id) != H5I_DATASET) {
@@ -237,13 +206,13 @@ gpuf_status gpufi_h5_dataset_init(gpufi_h5_dataset *dataset, gpufi_h5_session *s
   }
   status = read_space(dataset, session, err);
   if (status == GPUF_OK) {
-    status = read_type(dataset, &native, session, err);
+    status = read_type(dataset, &is_native, session, err);
   }
   if (status == GPUF_OK) {
     status = check_size(dataset, err);
   }
   if (status == GPUF_OK) {
-    status = read_storage(dataset, native, session, err);
+    status = read_storage(dataset, is_native, session, err);
   }
   return status;
 }
@@ -255,13 +224,10 @@ static gpuf_status check_match(const gpufi_h5_dataset *dataset, const gpuf_tenso
     same = same && dataset->shape[axis] == tensor->shape[axis];
   }
   if (!same) {
-    char stored[200];
-    char given[200];
-    format_shape(stored, sizeof(stored), dataset->ndim, dataset->shape);
-    format_shape(given, sizeof(given), tensor->ndim, tensor->shape);
     return gpufi_fail(err, GPUF_ERR_INVALID, 0,
                       "dataset '%s' has shape (%s) and the %s (%s): they must be equal",
-                      dataset->name, stored, role, given);
+                      dataset->name, gpufi_h5_list_of(dataset->ndim, dataset->shape).text, role,
+                      gpufi_h5_list_of(tensor->ndim, tensor->shape).text);
   }
   if (dataset->dtype != tensor->dtype) {
     return gpufi_fail(err, GPUF_ERR_INVALID, 0,
@@ -271,12 +237,12 @@ static gpuf_status check_match(const gpufi_h5_dataset *dataset, const gpuf_tenso
   return GPUF_OK;
 }
 
-gpuf_status gpufi_h5_dataset_region(const gpufi_h5_dataset *dataset, const int64_t *start,
-                                    const gpuf_tensor *tensor, const char *role,
-                                    gpufi_h5_region *region, gpuf_error *err) {
-  gpufi_h5_dataset part = *dataset;
-  memset(region, 0, sizeof(*region));
-  memcpy(region->shape, dataset->shape, sizeof(region->shape));
+gpuf_status gpufi_h5_dataset_box(const gpufi_h5_dataset *dataset, const int64_t *start,
+                                 const gpuf_tensor *tensor, const char *role, gpufi_h5_box *box,
+                                 gpuf_error *err) {
+  gpufi_h5_dataset expected = *dataset;
+  memset(box, 0, sizeof(*box));
+  memcpy(box->shape, dataset->shape, sizeof(box->shape));
   for (int32_t axis = 0; start && axis < dataset->ndim && dataset->ndim == tensor->ndim; axis++) {
     if (start[axis] < 0 || tensor->shape[axis] > dataset->shape[axis] ||
         start[axis] > dataset->shape[axis] - tensor->shape[axis]) {
@@ -286,16 +252,16 @@ gpuf_status gpufi_h5_dataset_region(const gpufi_h5_dataset *dataset, const int64
                         tensor->shape[axis], start[axis], (int)axis, dataset->name,
                         dataset->shape[axis]);
     }
-    region->start[axis] = start[axis];
-    region->shape[axis] = part.shape[axis] = tensor->shape[axis];
+    box->start[axis] = start[axis];
+    box->shape[axis] = expected.shape[axis] = tensor->shape[axis];
   }
-  return check_match(&part, tensor, role, err);
+  return check_match(&expected, tensor, role, err);
 }
 
-bool gpufi_h5_dataset_is_aligned(const gpufi_h5_dataset *dataset, const gpufi_h5_region *region) {
+bool gpufi_h5_dataset_is_aligned(const gpufi_h5_dataset *dataset, const gpufi_h5_box *box) {
   for (int32_t axis = 0; axis < dataset->ndim; axis++) {
-    const int64_t end = region->start[axis] + region->shape[axis];
-    if (region->start[axis] % dataset->chunk[axis] != 0 ||
+    const int64_t end = box->start[axis] + box->shape[axis];
+    if (box->start[axis] % dataset->chunk[axis] != 0 ||
         (end % dataset->chunk[axis] != 0 && end != dataset->shape[axis])) {
       return false;
     }

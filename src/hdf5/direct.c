@@ -1,6 +1,6 @@
-/* Where chunks lie in a plain file, so that workers read them at once, past HDF5 and its lock. */
+#include "hdf5/direct.h"
+
 #include "base/error.h"
-#include "hdf5/internal.h"
 
 #include <errno.h>
 #include <inttypes.h>
@@ -8,7 +8,7 @@
 #include <string.h>
 #include <unistd.h>
 
-/* Fewer chunks than this are not worth the look at all of the dataset's. */
+/* For fewer chunks than this it does not pay to visit all of the dataset's. */
 #define CHUNKS_MIN 4
 /* The table has at most this many places, 256 MiB. */
 #define CHUNKS_MAX ((int64_t)1 << 24)
@@ -18,21 +18,21 @@ typedef struct table {
   gpufi_h5_place *places;
 } table;
 
-/* What the file says of a chunk: outside the grid it is none of ours, and a place that cannot be
- * is left to HDF5, which says what is wrong with it. */
+/* Called by HDF5 for each chunk of the dataset. Chunks outside the grid are skipped. A place that
+ * no file can have is not noted: HDF5 reads that chunk, and says what is wrong with it. */
 static int note_place(const hsize_t *offset, unsigned filter_mask, haddr_t address, hsize_t nbytes,
                       void *arg) {
   const table *t = arg;
   int64_t index = 0;
   for (int32_t axis = 0; axis < t->grid->ndim; axis++) {
     const int64_t first = t->grid->first[axis];
-    const int64_t box = t->grid->box[axis];
+    const int64_t tile = t->grid->tile[axis];
     if (offset[axis] > INT64_MAX || (int64_t)offset[axis] < first ||
-        ((int64_t)offset[axis] - first) % box != 0 ||
-        ((int64_t)offset[axis] - first) / box >= t->grid->counts[axis]) {
+        ((int64_t)offset[axis] - first) % tile != 0 ||
+        ((int64_t)offset[axis] - first) / tile >= t->grid->counts[axis]) {
       return 0;
     }
-    index = index * t->grid->counts[axis] + ((int64_t)offset[axis] - first) / box;
+    index = index * t->grid->counts[axis] + ((int64_t)offset[axis] - first) / tile;
   }
   if (nbytes <= UINT32_MAX && address <= INT64_MAX - nbytes) {
     t->places[index] = (gpufi_h5_place){(int64_t)address, (uint32_t)nbytes, (uint32_t)filter_mask};
@@ -40,8 +40,8 @@ static int note_place(const hsize_t *offset, unsigned filter_mask, haddr_t addre
   return 0;
 }
 
-/* Opened read-only, through the driver of plain files, with addresses that count from its start:
- * what the file holds is what HDF5 would give. */
+/* Whether the file's bytes are what HDF5 would read: it was opened read-only, by the driver of
+ * plain files, and its addresses count from its start. */
 static bool is_plain(const gpufi_h5_api *api, hid_t file) {
   unsigned intent = 0;
   hsize_t userblock = 1;
@@ -63,7 +63,6 @@ static bool is_plain(const gpufi_h5_api *api, hid_t file) {
   return known && intent == 0 && userblock == 0 && driver == sec2;
 }
 
-/* A descriptor of our own: another thread may close the file meanwhile. */
 static int open_again(const gpufi_h5_api *api, hid_t dataset) {
   void *handle = NULL;
   int fd = -1;

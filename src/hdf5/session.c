@@ -1,14 +1,18 @@
-/* One public call's dealings with HDF5: the caller's lock, the error stack, the filter. */
+#include "hdf5/session.h"
+
 #include "../../hdf5_filter/filter.h"
 #include "base/error.h"
 #include "base/struct.h"
-#include "hdf5/internal.h"
+#include "base/system.h"
 
 #include <stdarg.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 #define QUOTED_MAX 3
+#define THREADS_DEFAULT_MAX 16
+#define THREADS_MAX 64
 
 gpuf_status gpufi_h5_session_init(gpufi_h5_session *session, const gpuf_h5_options *options,
                                   gpuf_error *err) {
@@ -31,8 +35,14 @@ gpuf_status gpufi_h5_session_init(gpufi_h5_session *session, const gpuf_h5_optio
     return gpufi_fail(err, GPUF_ERR_INVALID, 0, "options.thread_count %d is negative",
                       (int)session->options.thread_count);
   }
-  session->api = gpufi_h5_bound(err);
-  return session->api ? GPUF_OK : err ? err->status : GPUF_ERR_STATE;
+  return gpufi_h5_bound(&session->api, err);
+}
+
+int32_t gpufi_h5_session_thread_count(const gpufi_h5_session *session) {
+  const int32_t wanted = session->options.thread_count;
+  const int32_t most = wanted ? THREADS_MAX : THREADS_DEFAULT_MAX;
+  const int32_t count = wanted ? wanted : gpufi_cpu_count();
+  return count < most ? count : most;
 }
 
 void gpufi_h5_enter(gpufi_h5_session *session) {
@@ -64,15 +74,31 @@ void gpufi_h5_leave(gpufi_h5_session *session) {
   }
 }
 
-/* The messages of the stack, innermost first: the cause before its consequences. */
+/* What the error stack says, innermost first: the cause before its consequences. */
 typedef struct quote {
   int count;
+  int system_error; /* errno of the innermost message that names one, else 0 */
   char text[GPUF_ERROR_MESSAGE_NBYTES];
 } quote;
+
+/* HDF5's drivers end their messages like this: "file write failed: time = ..., filename = 'x.h5',
+ * file descriptor = 3, errno = 28, error message = 'No space left on device', ...". The last place
+ * counts, since a file's name may hold anything. */
+static int system_error_in(const char *message) {
+  static const char key[] = "errno = ";
+  const char *last = NULL;
+  for (const char *at = message; (at = strstr(at, key)); at += strlen(key)) {
+    last = at + strlen(key);
+  }
+  return last ? atoi(last) : 0;
+}
 
 static herr_t quote_entry(unsigned n, const H5E_error2_t *entry, void *arg) {
   quote *quoted = arg;
   const size_t used = strlen(quoted->text);
+  if (entry->desc && !quoted->system_error) {
+    quoted->system_error = system_error_in(entry->desc);
+  }
   if (entry->desc && quoted->count < QUOTED_MAX) {
     snprintf(quoted->text + used, sizeof(quoted->text) - used, "%s%s", quoted->count ? " < " : "",
              entry->desc);
@@ -93,7 +119,7 @@ gpuf_status gpufi_h5_fail(gpufi_h5_session *session, gpuf_error *err, const char
   va_end(args);
   session->api->Ewalk2(H5E_DEFAULT, H5E_WALK_UPWARD, quote_entry, &quoted);
   session->api->Eclear2(H5E_DEFAULT);
-  return gpufi_fail(err, GPUF_ERR_HDF5, 0, "%s; HDF5 says: %s", what,
+  return gpufi_fail(err, GPUF_ERR_HDF5, quoted.system_error, "%s; HDF5 says: %s", what,
                     quoted.count ? quoted.text : "nothing");
 }
 

@@ -1,11 +1,10 @@
-/* HDF5 types for element types, and back.
- *
- * bool is h5py's enumeration and complex is h5py's compound {r, i}. bfloat16 and the small floats
+/* bool is h5py's enumeration and complex is h5py's compound {r, i}. bfloat16 and the small floats
  * that keep IEEE's infinities and NaNs are floating-point types of their own layout, which every
  * HDF5 converts exactly. The other small floats have no infinities, or another zero: HDF5 would
  * misread them as numbers, so each is a compound of one uint8 member that bears its name. */
+#include "hdf5/types.h"
+
 #include "base/error.h"
-#include "hdf5/internal.h"
 
 #include <string.h>
 
@@ -40,7 +39,7 @@ bool gpufi_h5_dtype_is_named_byte(gpuf_dtype dtype) {
   return false;
 }
 
-/* --- Creating -------------------------------------------------------------- */
+/* --- Creating ---------------------------------------------------------------- */
 
 static const float_layout *float_layout_of(gpuf_dtype dtype) {
   for (size_t i = 0; i < FLOAT_LAYOUT_COUNT; i++) {
@@ -51,6 +50,15 @@ static const float_layout *float_layout_of(gpuf_dtype dtype) {
   return NULL;
 }
 
+/* `type` once it is complete; closed, and none, where one of the calls that complete it failed. */
+static hid_t complete(const gpufi_h5_api *api, hid_t type, bool is_complete) {
+  if (type >= 0 && !is_complete) {
+    api->Idec_ref(type);
+    return H5I_INVALID_HID;
+  }
+  return type;
+}
+
 static hid_t create_float(const gpufi_h5_api *api, const float_layout *layout) {
   const size_t sign = layout->nbytes * 8 - 1;
   const hid_t type = api->Tcopy(layout->nbytes == 8 ? *api->T_IEEE_F64LE : *api->T_IEEE_F32LE);
@@ -58,45 +66,33 @@ static hid_t create_float(const gpufi_h5_api *api, const float_layout *layout) {
     return type;
   }
   /* The fields shrink before the size does, since they must fit it at every step. */
-  if (api->Tset_fields(type, sign, layout->mantissa_bits, layout->exponent_bits, 0,
-                       layout->mantissa_bits) < 0 ||
-      api->Tset_ebias(type, layout->bias) < 0 || api->Tset_precision(type, sign + 1) < 0 ||
-      api->Tset_size(type, layout->nbytes) < 0) {
-    api->Idec_ref(type);
-    return H5I_INVALID_HID;
-  }
-  return type;
+  return complete(api, type,
+                  api->Tset_fields(type, sign, layout->mantissa_bits, layout->exponent_bits, 0,
+                                   layout->mantissa_bits) >= 0 &&
+                      api->Tset_ebias(type, layout->bias) >= 0 &&
+                      api->Tset_precision(type, sign + 1) >= 0 &&
+                      api->Tset_size(type, layout->nbytes) >= 0);
 }
 
 static hid_t create_bool(const gpufi_h5_api *api) {
   const int8_t no = 0;
   const int8_t yes = 1;
   const hid_t type = api->Tenum_create(*api->T_STD_I8LE);
-  if (type >= 0 &&
-      (api->Tenum_insert(type, "FALSE", &no) < 0 || api->Tenum_insert(type, "TRUE", &yes) < 0)) {
-    api->Idec_ref(type);
-    return H5I_INVALID_HID;
-  }
-  return type;
+  return complete(api, type,
+                  type >= 0 && api->Tenum_insert(type, "FALSE", &no) >= 0 &&
+                      api->Tenum_insert(type, "TRUE", &yes) >= 0);
 }
 
-static hid_t create_complex(const gpufi_h5_api *api, hid_t part, size_t part_nbytes) {
-  const hid_t type = api->Tcreate(H5T_COMPOUND, 2 * part_nbytes);
-  if (type >= 0 &&
-      (api->Tinsert(type, "r", 0, part) < 0 || api->Tinsert(type, "i", part_nbytes, part) < 0)) {
-    api->Idec_ref(type);
-    return H5I_INVALID_HID;
-  }
-  return type;
+static hid_t create_complex(const gpufi_h5_api *api, hid_t component, size_t component_nbytes) {
+  const hid_t type = api->Tcreate(H5T_COMPOUND, 2 * component_nbytes);
+  return complete(api, type,
+                  type >= 0 && api->Tinsert(type, "r", 0, component) >= 0 &&
+                      api->Tinsert(type, "i", component_nbytes, component) >= 0);
 }
 
 static hid_t create_named_byte(const gpufi_h5_api *api, const char *name) {
   const hid_t type = api->Tcreate(H5T_COMPOUND, 1);
-  if (type >= 0 && api->Tinsert(type, name, 0, *api->T_STD_U8LE) < 0) {
-    api->Idec_ref(type);
-    return H5I_INVALID_HID;
-  }
-  return type;
+  return complete(api, type, type >= 0 && api->Tinsert(type, name, 0, *api->T_STD_U8LE) >= 0);
 }
 
 static hid_t create(const gpufi_h5_api *api, gpuf_dtype dtype) {
@@ -129,8 +125,8 @@ static hid_t create(const gpufi_h5_api *api, gpuf_dtype dtype) {
   }
 }
 
-static gpuf_status give(gpufi_h5_session *session, gpuf_dtype dtype, hid_t created, hid_t *type,
-                        gpuf_error *err) {
+static gpuf_status check_created(gpufi_h5_session *session, gpuf_dtype dtype, hid_t created,
+                                 hid_t *type, gpuf_error *err) {
   if (created < 0) {
     return gpufi_h5_fail(session, err, "making an HDF5 type for %s failed", gpuf_dtype_name(dtype));
   }
@@ -140,33 +136,29 @@ static gpuf_status give(gpufi_h5_session *session, gpuf_dtype dtype, hid_t creat
 
 gpuf_status gpufi_h5_type_create(gpufi_h5_session *session, gpuf_dtype dtype, hid_t *type,
                                  gpuf_error *err) {
-  return give(session, dtype, create(session->api, dtype), type, err);
+  return check_created(session, dtype, create(session->api, dtype), type, err);
 }
 
-gpuf_status gpufi_h5_type_create_memory(gpufi_h5_session *session, const gpufi_h5_dataset *dataset,
-                                        hid_t *type, gpuf_error *err) {
+gpuf_status gpufi_h5_type_create_complex(gpufi_h5_session *session, gpuf_dtype dtype, hid_t *type,
+                                         gpuf_error *err) {
   const gpufi_h5_api *api = session->api;
-  hid_t part;
-  if (!dataset->is_native_complex || !api->Tcomplex_create) {
-    return gpufi_h5_type_create(session, dataset->dtype, type, err);
-  }
-  part = dataset->dtype == GPUF_DTYPE_COMPLEX64 ? *api->T_IEEE_F32LE : *api->T_IEEE_F64LE;
-  return give(session, dataset->dtype, api->Tcomplex_create(part), type, err);
+  const hid_t component = dtype == GPUF_DTYPE_COMPLEX64 ? *api->T_IEEE_F32LE : *api->T_IEEE_F64LE;
+  return check_created(session, dtype, api->Tcomplex_create(component), type, err);
 }
 
-/* --- Recognising ------------------------------------------------------------ */
+/* --- Recognising ------------------------------------------------------------- */
 
-/* Each match_ function returns 0 where the type is none that it knows. */
+/* Each match_ function returns 0 for a type that it does not know. */
 
 static bool is_native_number(const gpufi_h5_api *api, hid_t type, size_t nbytes) {
   return (nbytes == 1 || api->Tget_order(type) == H5T_ORDER_LE) &&
          api->Tget_precision(type) == nbytes * 8 && api->Tget_offset(type) == 0;
 }
 
-static gpuf_dtype match_integer(const gpufi_h5_api *api, hid_t type, bool *native) {
+static gpuf_dtype match_integer(const gpufi_h5_api *api, hid_t type, bool *is_native) {
   const size_t nbytes = api->Tget_size(type);
   const bool is_signed = api->Tget_sign(type) == H5T_SGN_2;
-  *native = is_native_number(api, type, nbytes);
+  *is_native = is_native_number(api, type, nbytes);
   switch (nbytes) {
   case 1:
     return is_signed ? GPUF_DTYPE_INT8 : GPUF_DTYPE_UINT8;
@@ -181,7 +173,7 @@ static gpuf_dtype match_integer(const gpufi_h5_api *api, hid_t type, bool *nativ
   }
 }
 
-static gpuf_dtype match_float(const gpufi_h5_api *api, hid_t type, bool *native) {
+static gpuf_dtype match_float(const gpufi_h5_api *api, hid_t type, bool *is_native) {
   const size_t nbytes = api->Tget_size(type);
   size_t sign = 0;
   size_t exponent = 0;
@@ -192,7 +184,7 @@ static gpuf_dtype match_float(const gpufi_h5_api *api, hid_t type, bool *native)
       api->Tget_norm(type) != H5T_NORM_IMPLIED || mantissa != 0) {
     return 0;
   }
-  *native = is_native_number(api, type, nbytes);
+  *is_native = is_native_number(api, type, nbytes);
   for (size_t i = 0; i < FLOAT_LAYOUT_COUNT; i++) {
     const float_layout *layout = &float_layouts[i];
     if (layout->nbytes == nbytes && layout->exponent_bits == exponent_bits &&
@@ -211,13 +203,13 @@ static bool member_is(const gpufi_h5_api *api, hid_t type, unsigned index, const
   return same;
 }
 
-static gpuf_dtype match_enum(const gpufi_h5_api *api, hid_t type, bool *native) {
+static gpuf_dtype match_enum(const gpufi_h5_api *api, hid_t type, bool *is_native) {
   int8_t no = -1;
   int8_t yes = -1;
   const hid_t base = api->Tget_super(type);
   gpuf_dtype dtype = 0;
   if (base >= 0) {
-    dtype = match_integer(api, base, native);
+    dtype = match_integer(api, base, is_native);
     api->Idec_ref(base);
   }
   if (api->Tget_size(type) == 1 && api->Tget_nmembers(type) == 2 &&
@@ -229,31 +221,32 @@ static gpuf_dtype match_enum(const gpufi_h5_api *api, hid_t type, bool *native) 
   return dtype; /* the values without their names */
 }
 
-static gpuf_dtype complex_of(gpuf_dtype part) {
-  return part == GPUF_DTYPE_FLOAT32   ? GPUF_DTYPE_COMPLEX64
-         : part == GPUF_DTYPE_FLOAT64 ? GPUF_DTYPE_COMPLEX128
-                                      : 0;
+static gpuf_dtype complex_of(gpuf_dtype component) {
+  return component == GPUF_DTYPE_FLOAT32   ? GPUF_DTYPE_COMPLEX64
+         : component == GPUF_DTYPE_FLOAT64 ? GPUF_DTYPE_COMPLEX128
+                                           : 0;
 }
 
 /* Dtype of member `index` of a compound if it is a float or an integer, else 0. */
-static gpuf_dtype match_member(const gpufi_h5_api *api, hid_t type, unsigned index, bool *native) {
+static gpuf_dtype match_member(const gpufi_h5_api *api, hid_t type, unsigned index,
+                               bool *is_native) {
   const hid_t member = api->Tget_member_type(type, index);
   gpuf_dtype dtype = 0;
   if (member >= 0) {
     const H5T_class_t class = api->Tget_class(member);
-    dtype = class == H5T_FLOAT     ? match_float(api, member, native)
-            : class == H5T_INTEGER ? match_integer(api, member, native)
+    dtype = class == H5T_FLOAT     ? match_float(api, member, is_native)
+            : class == H5T_INTEGER ? match_integer(api, member, is_native)
                                    : 0;
     api->Idec_ref(member);
   }
   return dtype;
 }
 
-static gpuf_dtype match_compound(const gpufi_h5_api *api, hid_t type, bool *native) {
+static gpuf_dtype match_compound(const gpufi_h5_api *api, hid_t type, bool *is_native) {
   const size_t nbytes = api->Tget_size(type);
   const int count = api->Tget_nmembers(type);
-  bool second_native = false;
-  const gpuf_dtype first = match_member(api, type, 0, native);
+  bool is_second_native = false;
+  const gpuf_dtype first = match_member(api, type, 0, is_native);
   if (count == 1 && nbytes == 1 && first == GPUF_DTYPE_UINT8) {
     for (size_t i = 0; i < NAMED_BYTE_COUNT; i++) {
       if (member_is(api, type, 0, gpuf_dtype_name(named_bytes[i]))) {
@@ -262,49 +255,51 @@ static gpuf_dtype match_compound(const gpufi_h5_api *api, hid_t type, bool *nati
     }
   }
   if (count != 2 || !member_is(api, type, 0, "r") || !member_is(api, type, 1, "i") || !first ||
-      match_member(api, type, 1, &second_native) != first) {
+      match_member(api, type, 1, &is_second_native) != first) {
     return 0;
   }
-  *native = *native && second_native && nbytes == 2 * gpuf_dtype_nbytes(first) &&
-            api->Tget_member_offset(type, 0) == 0 && api->Tget_member_offset(type, 1) == nbytes / 2;
+  *is_native = *is_native && is_second_native && nbytes == 2 * gpuf_dtype_nbytes(first) &&
+               api->Tget_member_offset(type, 0) == 0 &&
+               api->Tget_member_offset(type, 1) == nbytes / 2;
   return complex_of(first);
 }
 
 /* HDF5 2.0's own complex type: two floats, the real part first. */
-static gpuf_dtype match_native_complex(const gpufi_h5_api *api, hid_t type, bool *native) {
-  const hid_t part = api->Tget_super(type);
+static gpuf_dtype match_native_complex(const gpufi_h5_api *api, hid_t type, bool *is_native) {
+  const hid_t component = api->Tget_super(type);
   gpuf_dtype dtype = 0;
-  if (part >= 0) {
-    dtype = complex_of(match_float(api, part, native));
-    api->Idec_ref(part);
+  if (component >= 0) {
+    dtype = complex_of(match_float(api, component, is_native));
+    api->Idec_ref(component);
   }
   return dtype;
 }
 
-static const char *class_name(int class) {
+const char *gpufi_h5_class_name(int type_class) {
   static const char *const names[] = {"integer",     "floating-point",  "time",     "string",
                                       "bit field",   "opaque",          "compound", "reference",
                                       "enumeration", "variable-length", "array",    "complex"};
-  return class >= 0 && class < (int)(sizeof(names) / sizeof(names[0])) ? names[class] : "unknown";
+  const int count = (int)(sizeof(names) / sizeof(names[0]));
+  return type_class >= 0 && type_class < count ? names[type_class] : "unknown";
 }
 
 gpuf_status gpufi_h5_type_match(gpufi_h5_session *session, hid_t type, const char *name,
-                                gpuf_dtype *dtype, bool *native, gpuf_error *err) {
+                                gpuf_dtype *dtype, bool *is_native, gpuf_error *err) {
   const gpufi_h5_api *api = session->api;
   const int class = (int)api->Tget_class(type);
   const char *want = "";
   *dtype = 0;
   if (class == H5T_INTEGER) {
-    *dtype = match_integer(api, type, native);
+    *dtype = match_integer(api, type, is_native);
   } else if (class == H5T_FLOAT) {
-    *dtype = match_float(api, type, native);
+    *dtype = match_float(api, type, is_native);
   } else if (class == H5T_ENUM) {
-    *dtype = match_enum(api, type, native);
+    *dtype = match_enum(api, type, is_native);
   } else if (class == H5T_COMPOUND) {
-    *dtype = match_compound(api, type, native);
+    *dtype = match_compound(api, type, is_native);
     want = " (only complex numbers {r, i} and gpufetch's named bytes are element types)";
   } else if (class == GPUFI_H5T_COMPLEX) {
-    *dtype = match_native_complex(api, type, native);
+    *dtype = match_native_complex(api, type, is_native);
   }
   if (*dtype) {
     return GPUF_OK;
@@ -312,5 +307,5 @@ gpuf_status gpufi_h5_type_match(gpufi_h5_session *session, hid_t type, const cha
   return gpufi_fail(err, GPUF_ERR_UNSUPPORTED, 0,
                     "dataset '%s' holds elements of an HDF5 %s type of %zu bytes that no gpufetch "
                     "dtype stands for%s: read it with HDF5 itself and convert it",
-                    name, class_name(class), api->Tget_size(type), want);
+                    name, gpufi_h5_class_name(class), api->Tget_size(type), want);
 }

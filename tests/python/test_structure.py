@@ -211,7 +211,6 @@ CIRCLES_LEFT = {
     "jupyter/comm/comm",
     "jupyter/server/comms",
     "src/backend/host/host",
-    "src/hdf5/batch_write",
     "gpufetch._chunks",
     "gpufetch._connect",
     "gpufetch._publish",

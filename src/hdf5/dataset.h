@@ -1,0 +1,44 @@
+/* What an open dataset is, and by which route its elements are read and written. */
+#ifndef GPUFI_HDF5_DATASET_H
+#define GPUFI_HDF5_DATASET_H
+
+#include "codec/codec.h"
+#include "hdf5/grid.h"
+#include "hdf5/session.h"
+
+typedef enum gpufi_h5_route {
+  GPUFI_H5_ROUTE_HDF5,       /* through H5Dread and H5Dwrite, one bounded box after another */
+  GPUFI_H5_ROUTE_PLAIN,      /* whole chunks, no filter */
+  GPUFI_H5_ROUTE_GPUFETCH,   /* whole chunks, the gpufetch filter alone */
+  GPUFI_H5_ROUTE_BITSHUFFLE, /* whole chunks, filter 32008 alone, with LZ4 */
+} gpufi_h5_route;
+
+/* Constant once it is filled; any thread may read it. */
+typedef struct gpufi_h5_dataset {
+  hid_t id; /* the caller's */
+  char name[256];
+  gpuf_dtype dtype;
+  bool is_native_complex; /* stored as HDF5 2.0's complex type, not as a compound */
+  int32_t ndim;
+  int64_t shape[GPUF_NDIM_MAX];
+  gpufi_h5_route route;
+  bool is_chunked;
+  int64_t chunk[GPUF_NDIM_MAX]; /* all 1 unless chunked */
+  /* Set for the routes of whole chunks only. */
+  gpufi_chunk_shape chunk_shape;
+  size_t chunk_nbytes;
+} gpufi_h5_dataset;
+
+/* Inspect the open dataset `id`. Entered. */
+gpuf_status gpufi_h5_dataset_init(gpufi_h5_dataset *dataset, gpufi_h5_session *session, hid_t id,
+                                  gpuf_error *err);
+/* The box of the tensor's shape that begins at `start`, or the whole dataset for NULL.
+ * GPUF_ERR_INVALID where the box does not lie in the dataset, where the tensor has another dtype,
+ * or, for NULL, another shape. `role` is "source" or "destination", for messages. */
+gpuf_status gpufi_h5_dataset_box(const gpufi_h5_dataset *dataset, const int64_t *start,
+                                 const gpuf_tensor *tensor, const char *role, gpufi_h5_box *box,
+                                 gpuf_error *err);
+/* Whether the box consists of whole chunks, as far as the dataset goes. */
+bool gpufi_h5_dataset_is_aligned(const gpufi_h5_dataset *dataset, const gpufi_h5_box *box);
+
+#endif

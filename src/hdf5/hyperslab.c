@@ -1,0 +1,181 @@
+#include "hdf5/hyperslab.h"
+
+#include "base/error.h"
+#include "hdf5/types.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+/* What is read or written at a time takes at most this much, or one chunk where that is more. */
+#define BUFFER_NBYTES ((int64_t)32 << 20)
+
+/* --- One box ----------------------------------------------------------------- */
+
+/* A space of `shape` with `count` elements along each axis selected, from `start` on. */
+static hid_t create_selection(const gpufi_h5_api *api, int32_t ndim, const int64_t *shape,
+                              const int64_t *start, const int64_t *count) {
+  hsize_t dims[GPUF_NDIM_MAX];
+  hsize_t starts[GPUF_NDIM_MAX];
+  hsize_t counts[GPUF_NDIM_MAX];
+  hid_t space;
+  if (ndim == 0) {
+    return api->Screate(H5S_SCALAR);
+  }
+  for (int32_t axis = 0; axis < ndim; axis++) {
+    dims[axis] = (hsize_t)shape[axis];
+    starts[axis] = (hsize_t)start[axis];
+    counts[axis] = (hsize_t)count[axis];
+  }
+  space = api->Screate_simple(ndim, dims, NULL);
+  if (space >= 0 && api->Sselect_hyperslab(space, H5S_SELECT_SET, starts, NULL, counts, NULL) < 0) {
+    api->Idec_ref(space);
+    return H5I_INVALID_HID;
+  }
+  return space;
+}
+
+/* The type that H5Dread and H5Dwrite convert to and from: HDF5 2.0 has no conversion between its
+ * complex type and a compound of the other byte order. */
+static gpuf_status create_memory_type(gpufi_h5_session *session, const gpufi_h5_dataset *dataset,
+                                      hid_t *type, gpuf_error *err) {
+  return dataset->is_native_complex && session->api->Tcomplex_create
+             ? gpufi_h5_type_create_complex(session, dataset->dtype, type, err)
+             : gpufi_h5_type_create(session, dataset->dtype, type, err);
+}
+
+gpuf_status gpufi_h5_hyperslab_transfer(gpufi_h5_session *session, const gpufi_h5_dataset *dataset,
+                                        const gpufi_h5_box *box, void *buffer,
+                                        const int64_t *buffer_shape, bool writes, gpuf_error *err) {
+  static const int64_t origin[GPUF_NDIM_MAX];
+  const gpufi_h5_api *api = session->api;
+  hid_t in_file = H5I_INVALID_HID;
+  hid_t in_memory = H5I_INVALID_HID;
+  hid_t type = H5I_INVALID_HID;
+  herr_t result = -1;
+  gpuf_status status = create_memory_type(session, dataset, &type, err);
+  if (status != GPUF_OK) {
+    return status;
+  }
+  in_file = create_selection(api, dataset->ndim, dataset->shape, box->start, box->shape);
+  in_memory = in_file < 0 ? H5I_INVALID_HID
+                          : create_selection(api, dataset->ndim, buffer_shape, origin, box->shape);
+  if (in_memory >= 0) {
+    result = writes ? api->Dwrite(dataset->id, type, in_memory, in_file, H5P_DEFAULT, buffer)
+                    : api->Dread(dataset->id, type, in_memory, in_file, H5P_DEFAULT, buffer);
+  }
+  if (result < 0) {
+    status = gpufi_h5_fail(session, err, "%s dataset '%s' failed", writes ? "writing" : "reading",
+                           dataset->name);
+  }
+  gpufi_h5_close(session, in_memory);
+  gpufi_h5_close(session, in_file);
+  gpufi_h5_close(session, type);
+  return status;
+}
+
+/* --- As many as it takes ----------------------------------------------------- */
+
+typedef struct hyperslabs {
+  gpufi_h5_session *session;
+  const gpufi_h5_dataset *dataset;
+  const gpuf_tensor *tensor;
+  bool writes;
+  gpufi_h5_grid grid; /* a tile is read or written at a time */
+  bool in_place;      /* HDF5 itself reads or writes the tensor: it is packed, on the CPU */
+  void *buffer;       /* the elements of a tile, else NULL */
+  bool is_pooled;
+} hyperslabs;
+
+static int64_t lesser(int64_t a, int64_t b) {
+  return a < b ? a : b;
+}
+
+/* Whole chunks, as many as fit the buffer, the last axis first: no chunk is decoded twice. */
+static void choose_tile(const gpufi_h5_dataset *dataset, const gpufi_h5_box *box, int64_t *tile) {
+  int64_t nbytes = (int64_t)gpuf_dtype_nbytes(dataset->dtype);
+  for (int32_t axis = 0; axis < dataset->ndim; axis++) {
+    tile[axis] = lesser(dataset->chunk[axis], dataset->shape[axis]);
+    nbytes *= lesser(tile[axis], box->shape[axis]);
+  }
+  for (int32_t axis = dataset->ndim - 1; axis >= 0; axis--) {
+    const int64_t chunk = tile[axis];
+    const int64_t before = box->start[axis] % chunk;
+    const int64_t needed = (before + box->shape[axis] - 1) / chunk + 1;
+    const int64_t fit = BUFFER_NBYTES / nbytes;
+    const int64_t count = fit < 1 ? 1 : lesser(fit, needed);
+    nbytes *= count;
+    tile[axis] = chunk * count;
+  }
+}
+
+static gpuf_status hyperslabs_init(hyperslabs *all, const gpufi_h5_box *box, gpuf_error *err) {
+  const gpufi_h5_dataset *dataset = all->dataset;
+  const gpuf_device device = all->tensor->device;
+  size_t nbytes = gpuf_dtype_nbytes(dataset->dtype);
+  int64_t tile[GPUF_NDIM_MAX];
+  choose_tile(dataset, box, tile);
+  gpufi_h5_grid_init(&all->grid, dataset->ndim, box, dataset->chunk, tile);
+  for (int32_t axis = 0; axis < dataset->ndim; axis++) { /* at most the tensor's size */
+    nbytes *= (size_t)lesser(tile[axis], box->shape[axis]);
+  }
+  all->in_place = device.kind == GPUF_DEVICE_CPU && gpuf_tensor_is_contiguous(all->tensor);
+  if (all->in_place) {
+    return GPUF_OK;
+  }
+  all->is_pooled = device.kind != GPUF_DEVICE_CPU &&
+                   gpuf_pool_acquire(device, nbytes, &all->buffer, NULL) == GPUF_OK;
+  if (!all->is_pooled && !(all->buffer = malloc(nbytes))) {
+    return gpufi_fail(err, GPUF_ERR_NO_MEMORY, 0, "no memory for a buffer of %zu bytes", nbytes);
+  }
+  return GPUF_OK;
+}
+
+static void hyperslabs_fini(hyperslabs *all) {
+  if (all->is_pooled) {
+    gpuf_pool_release(all->buffer);
+  } else {
+    free(all->buffer);
+  }
+}
+
+static gpuf_status transfer_tile(const hyperslabs *all, int64_t index, gpuf_error *err) {
+  const gpuf_device cpu = {GPUF_DEVICE_CPU, 0};
+  const gpufi_h5_dataset *dataset = all->dataset;
+  const gpufi_h5_box tile = gpufi_h5_grid_tile(&all->grid, index);
+  gpuf_tensor in_tensor = *all->tensor;
+  gpuf_tensor in_buffer;
+  void *data = all->buffer;
+  const int64_t *shape = tile.shape;
+  gpuf_status status = gpufi_h5_narrow(&in_tensor, &tile, all->grid.box.start, err);
+  if (all->in_place) {
+    data = in_tensor.data;
+    shape = all->tensor->shape;
+  } else if (status == GPUF_OK) {
+    status = gpuf_tensor_init(&in_buffer, data, cpu, dataset->dtype, dataset->ndim, shape, err);
+  }
+  if (status == GPUF_OK && !all->in_place && all->writes) {
+    status = gpuf_copy(&in_buffer, &in_tensor, NULL, err);
+  }
+  if (status == GPUF_OK) {
+    gpufi_h5_enter(all->session);
+    status =
+        gpufi_h5_hyperslab_transfer(all->session, dataset, &tile, data, shape, all->writes, err);
+    gpufi_h5_leave(all->session);
+  }
+  if (status == GPUF_OK && !all->in_place && !all->writes) {
+    status = gpuf_copy(&in_tensor, &in_buffer, NULL, err);
+  }
+  return status;
+}
+
+gpuf_status gpufi_h5_hyperslabs_transfer(gpufi_h5_session *session, const gpufi_h5_dataset *dataset,
+                                         const gpufi_h5_box *box, const gpuf_tensor *tensor,
+                                         bool writes, gpuf_error *err) {
+  hyperslabs all = {.session = session, .dataset = dataset, .tensor = tensor, .writes = writes};
+  gpuf_status status = hyperslabs_init(&all, box, err);
+  for (int64_t index = 0; status == GPUF_OK && index < all.grid.total; index++) {
+    status = transfer_tile(&all, index, err);
+  }
+  hyperslabs_fini(&all);
+  return status;
+}

@@ -1,0 +1,44 @@
+/* One public call's dealings with HDF5: the bound library, the caller's lock, the error stack. */
+#ifndef GPUFI_HDF5_SESSION_H
+#define GPUFI_HDF5_SESSION_H
+
+#include "hdf5/api.h"
+
+/* Used only by the thread that made the public call, which alone calls HDF5. "Entered" means that
+ * it holds the caller's lock; functions that say so are called between enter and leave. */
+typedef struct gpufi_h5_session {
+  gpufi_h5_api *api;
+  gpuf_h5_options options; /* a copy; the defaults where the caller gave none */
+  bool entered;
+  /* The library's automatic error printing, off while entered. */
+  bool printing_saved;
+  H5E_auto2_t print;
+  void *print_arg;
+} gpufi_h5_session;
+
+/* Check the options, and bind the library if none is bound yet. Nothing needs to be released. */
+gpuf_status gpufi_h5_session_init(gpufi_h5_session *session, const gpuf_h5_options *options,
+                                  gpuf_error *err);
+
+/* How many threads may work for the call beside its own: as many as the options say, else one for
+ * each core, but at most 16. */
+int32_t gpufi_h5_session_thread_count(const gpufi_h5_session *session);
+
+/* Take and release the caller's lock. Entering twice is entering once, and leaving without having
+ * entered does nothing. */
+void gpufi_h5_enter(gpufi_h5_session *session);
+void gpufi_h5_leave(gpufi_h5_session *session);
+
+/* Fill `err` with the text and the innermost messages of HDF5's error stack, which is cleared, and
+ * return GPUF_ERR_HDF5. native_code is the errno of the system call that failed, if HDF5 names one.
+ * Entered, before any other HDF5 function. */
+gpuf_status gpufi_h5_fail(gpufi_h5_session *session, gpuf_error *err, const char *format, ...)
+    __attribute__((format(printf, 3, 4)));
+
+/* Close an identifier of any kind; a negative one is ignored. Entered. */
+void gpufi_h5_close(gpufi_h5_session *session, hid_t id);
+
+/* Register the filter with the session's library. Entered. */
+gpuf_status gpufi_h5_register(gpufi_h5_session *session, gpuf_error *err);
+
+#endif
