@@ -1,4 +1,5 @@
-/* The codec's inner loops for x86-64 with AVX-512 (F, BW, DQ, VL, CD, VBMI, VBMI2). */
+/* The codec's inner loops for x86-64 with AVX-512 (F, BW, DQ, VL, CD, VBMI, VBMI2). They give the
+ * scalar's bytes for the reasons that avx2.c gives, which also explains what is not said here. */
 #include "codec/bytes.h"
 #include "codec/scalar.h"
 #include "codec/sparse.h"
@@ -19,20 +20,19 @@
 #endif
 
 #include "codec/codes_impl.h"
+#include "codec/x86_impl.h"
 
-/* --- running sums ----------------------------------------------------------------------------- */
+/* --- running sums --- */
 
 typedef uint8_t v8 __attribute__((vector_size(64)));
 typedef uint16_t v16 __attribute__((vector_size(64)));
 typedef uint32_t v32 __attribute__((vector_size(64)));
 typedef uint64_t v64 __attribute__((vector_size(64)));
 
-#define INLINE static inline __attribute__((always_inline))
-
 /* x moved up by `count` 32-bit elements, zeros below. */
 #define UP_32(x, count) _mm512_alignr_epi32(x, _mm512_setzero_si512(), 16 - (count))
 
-INLINE v64 prefix_64(v64 v, unsigned step) {
+GPUFI_INLINE v64 prefix_64(v64 v, unsigned step) {
   __m512i x = (__m512i)v;
   if (step == 1) {
     x = _mm512_add_epi64(x, UP_32(x, 2));
@@ -41,12 +41,12 @@ INLINE v64 prefix_64(v64 v, unsigned step) {
   return (v64)_mm512_add_epi64(x, UP_32(x, 8));
 }
 
-INLINE v64 last_64(v64 v, unsigned step) {
+GPUFI_INLINE v64 last_64(v64 v, unsigned step) {
   return step == 1 ? (v64)_mm512_permutexvar_epi64(_mm512_set1_epi64(7), (__m512i)v)
                    : (v64)_mm512_shuffle_i64x2((__m512i)v, (__m512i)v, 0xff);
 }
 
-INLINE v32 prefix_32(v32 v, unsigned step) {
+GPUFI_INLINE v32 prefix_32(v32 v, unsigned step) {
   __m512i x = (__m512i)v;
   if (step == 1) {
     x = _mm512_add_epi32(x, UP_32(x, 1));
@@ -56,12 +56,17 @@ INLINE v32 prefix_32(v32 v, unsigned step) {
   return (v32)_mm512_add_epi32(x, UP_32(x, 8));
 }
 
-INLINE v32 last_32(v32 v, unsigned step) {
+GPUFI_INLINE v32 last_32(v32 v, unsigned step) {
   return step == 1 ? (v32)_mm512_permutexvar_epi32(_mm512_set1_epi32(15), (__m512i)v)
                    : (v32)_mm512_permutexvar_epi64(_mm512_set1_epi64(7), (__m512i)v);
 }
 
-INLINE v16 prefix_16(v16 v, unsigned step) {
+/* Bytes move only within quarters of 16 bytes. So the sums are taken within each, and then `ends`,
+ * each quarter's last sum all over it, is moved up by one quarter, summed up over the quarters in
+ * two steps, and added: quarter q gets the last sums of quarters 0 to q - 1.
+ *
+ * No element has two parts of 16 bits: the step is always 1. */
+GPUFI_INLINE v16 prefix_16(v16 v, unsigned step) {
   __m512i x = (__m512i)v;
   (void)step;
   x = _mm512_add_epi16(x, _mm512_bslli_epi128(x, 2));
@@ -73,12 +78,13 @@ INLINE v16 prefix_16(v16 v, unsigned step) {
   return (v16)_mm512_add_epi16(x, _mm512_add_epi16(ends, UP_32(ends, 8)));
 }
 
-INLINE v16 last_16(v16 v, unsigned step) {
+GPUFI_INLINE v16 last_16(v16 v, unsigned step) {
   (void)step;
   return (v16)_mm512_permutexvar_epi16(_mm512_set1_epi16(31), (__m512i)v);
 }
 
-INLINE v8 prefix_8(v8 v, unsigned step) {
+/* In steps of 2: places in a dictionary of complex elements. */
+GPUFI_INLINE v8 prefix_8(v8 v, unsigned step) {
   __m512i x = (__m512i)v;
   if (step == 1) {
     x = _mm512_add_epi8(x, _mm512_bslli_epi128(x, 1));
@@ -92,7 +98,7 @@ INLINE v8 prefix_8(v8 v, unsigned step) {
   return (v8)_mm512_add_epi8(x, _mm512_add_epi8(ends, UP_32(ends, 8)));
 }
 
-INLINE v8 last_8(v8 v, unsigned step) {
+GPUFI_INLINE v8 last_8(v8 v, unsigned step) {
   return step == 1 ? (v8)_mm512_permutexvar_epi8(_mm512_set1_epi8(63), (__m512i)v)
                    : (v8)_mm512_permutexvar_epi16(_mm512_set1_epi16(31), (__m512i)v);
 }
@@ -100,7 +106,7 @@ INLINE v8 last_8(v8 v, unsigned step) {
 #define GPUFI_EACH_WIDTH "codec/line_impl.h"
 #include "codec/each_width.h"
 
-/* --- checksum --------------------------------------------------------------------------------- */
+/* --- checksum --- */
 
 /* Modulo 2^64: the compiler's own reduction adds signed numbers, which must not overflow. */
 static uint64_t sum_of(__m512i x) {
@@ -126,12 +132,13 @@ static void add_words(const uint8_t *encoded, size_t begin, size_t end, uint64_t
   gpufi_add_words_scalar(encoded, i, end, sums);
 }
 
-/* --- codes ------------------------------------------------------------------------------------ */
+/* --- codes --- */
 
-/* 64 codes of 3 (24 bytes) or 4 bits (32 bytes), a byte each; reads 32. Each 64-bit lane gets the
- * bytes that hold 8 codes, of which a multishift picks one a byte. */
-INLINE __m512i spread_codes(const uint8_t *in, unsigned bits) {
-  const __m512i x = _mm512_castsi256_si512(_mm256_loadu_si256((const __m256i *)in));
+/* 64 codes of 3 (24 bytes) or 4 bits (32 bytes), a byte each; reads 32. 8 codes take `bits` bytes,
+ * so lane k of 64 bits gets 8 bytes from byte k * bits on; a multishift then puts 8 bits from any
+ * bit of the lane into each of its bytes, and a mask leaves the code. */
+GPUFI_INLINE __m512i spread_codes(const uint8_t *in, unsigned bits) {
+  const __m512i x = _mm512_castsi256_si512(load_256(in));
   const __m512i lane = _mm512_set_epi64(7, 6, 5, 4, 3, 2, 1, 0);
   const __m512i first = _mm512_mullo_epi64(lane, _mm512_set1_epi64(bits));
   const __m512i broadcast =
@@ -142,6 +149,7 @@ INLINE __m512i spread_codes(const uint8_t *in, unsigned bits) {
                           _mm512_set1_epi8((char)((1 << bits) - 1)));
 }
 
+/* 64 codes at a time; those beyond the last group are masked off. */
 static bool read_codes(const uint8_t *in, const gpufi_block *block, size_t groups, uint8_t *widths,
                        size_t *total) {
   const unsigned bits = block->kind == GPUFI_BLOCK_CODE3 ? 3 : 4;
@@ -163,31 +171,21 @@ static bool read_codes(const uint8_t *in, const gpufi_block *block, size_t group
   return bad == 0 && (end % 8 == 0 || in[end / 8] >> (end % 8) == 0);
 }
 
-/* --- unpacking -------------------------------------------------------------------------------- */
+/* --- unpacking --- */
 
-INLINE __m128i load_128(const void *p) {
-  return _mm_loadu_si128((const __m128i *)p);
-}
-
-INLINE __m256i load_256(const void *p) {
-  return _mm256_loadu_si256((const __m256i *)p);
-}
-
-/* How packed values become residuals: plus `bias`, down by one bit if the lowest is a sign, and up
- * by the shift. */
-typedef struct restoring {
-  unsigned bias, sign, shift;
-  __m128i down, up; /* `sign` and `shift` again */
-} restoring;
-
-INLINE restoring restoring_of(const gpufi_block *block) {
-  const unsigned zigzag = block->form & GPUFI_FORM_PLAIN ? 0 : 1;
-  return (restoring){block->form & GPUFI_FORM_SPARSE ? 1 : 0, zigzag, block->shift,
-                     _mm_cvtsi32_si128((int)zigzag), _mm_cvtsi32_si128((int)block->shift)};
-}
-
-/* 8 values of 32 bits as 4 pairs: a pair's bytes into a 64-bit lane, and a multishift that takes
- * the two values out of it. Only for a width of 31 may a pair need a ninth byte. */
+/* 8 values of 32 bits at width w, which take at most 32 bytes: one load has them all, and a
+ * permutation of bytes takes any byte to any lane.
+ *
+ * For w <= 30, by pairs. Lane j of 64 bits gets the 8 bytes that values 2j and 2j + 1 are in, and a
+ * multishift, which gives each byte of a lane 8 bits from any bit of it, moves both values to where
+ * they belong. A pair and its place in its first byte take at most 64 bits: that place is even, for
+ * it is a multiple of 2w, 0 or 4 for w = 30, and at most 6 for w = 29. For w = 31 it is up to 6,
+ * and 6 + 62 bits need a ninth byte. What a byte of a lane gets from beyond the value is masked
+ * off.
+ *
+ *   lane 3   ..666666 66666777 77777777 ........     lowest bit first, by value, for w = 11
+ *   shifts   2, 10, 18, 26 for value 6, and 13, 21, 29, 37 for value 7; then the mask
+ */
 #define BYTE(w, bit, k) (uint8_t)(((bit) >> 3) + (k))
 #define BYTES_4(w, bit) BYTE(w, bit, 0), BYTE(w, bit, 1), BYTE(w, bit, 2), BYTE(w, bit, 3)
 #define BYTES_8(w, bit) BYTES_4(w, bit), BYTES_4(w, (bit) + 32)
@@ -199,24 +197,25 @@ INLINE restoring restoring_of(const gpufi_block *block) {
 #define ROW_PAIR_BYTES(w) {PAIR_BYTES(w, 0), PAIR_BYTES(w, 1), PAIR_BYTES(w, 2), PAIR_BYTES(w, 3)}
 #define ROW_PAIR_SHIFTS(w)                                                                         \
   {PAIR_SHIFTS(w, 0), PAIR_SHIFTS(w, 1), PAIR_SHIFTS(w, 2), PAIR_SHIFTS(w, 3)}
-#define MASK_32(w) (uint32_t)((UINT64_C(1) << (w)) - 1)
 
 static const uint8_t pair_bytes[33][32] = {ROWS_32(ROW_PAIR_BYTES)};
 static const uint8_t pair_shifts[33][32] = {ROWS_32(ROW_PAIR_SHIFTS)};
-static const uint32_t mask_32[33] = {ROWS_32(MASK_32)};
 
-/* And one by one, with a funnel shift, for all widths. */
+/* For any w, one by one: lane j of 32 bits gets the four bytes from the one on that value j starts
+ * in, another register the four after these, and a funnel shift takes 32 bits out of the two from
+ * bit `low` on. Indices past byte 31 wrap round to bytes of which no bit is taken, for the group
+ * ends at byte w. */
 #define VALUE_BYTES_32(w, j) BYTES_4(w, BIT(w, j))
 #define ROW_BYTES_32(w) {EACH_8(VALUE_BYTES_32, w)}
-#define ROW_LOW(w) {EACH_8(LOW, w)}
 
 static const uint8_t bytes_32[33][32] = {ROWS_32(ROW_BYTES_32)};
-static const uint32_t low_32[33][8] = {ROWS_32(ROW_LOW)};
 
-INLINE __m256i spread_32(const uint8_t *in, unsigned width, bool by_pairs) {
+#define NARROW_32 30
+
+GPUFI_INLINE __m256i spread_32(const uint8_t *in, unsigned width, bool narrow) {
   const __m256i x = load_256(in);
   __m256i z;
-  if (by_pairs) {
+  if (narrow) {
     z = _mm256_multishift_epi64_epi8(load_256(pair_shifts[width]),
                                      _mm256_permutexvar_epi8(load_256(pair_bytes[width]), x));
   } else {
@@ -228,33 +227,8 @@ INLINE __m256i spread_32(const uint8_t *in, unsigned width, bool by_pairs) {
   return _mm256_and_si256(z, _mm256_set1_epi32((int)mask_32[width]));
 }
 
-INLINE __m256i restore_32(__m256i z, restoring how) {
-  z = _mm256_add_epi32(z, _mm256_set1_epi32((int)how.bias));
-  const __m256i sign = _mm256_and_si256(z, _mm256_set1_epi32((int)how.sign));
-  const __m256i flips = _mm256_sub_epi32(_mm256_setzero_si256(), sign);
-  return _mm256_sll_epi32(_mm256_xor_si256(_mm256_srl_epi32(z, how.down), flips), how.up);
-}
-
-INLINE void unpack_32_groups(const uint8_t *in, const uint8_t *widths, size_t groups, bool by_pairs,
-                             const gpufi_block *block, uint8_t *residuals) {
-  const restoring how = restoring_of(block);
-  for (size_t k = 0; k < groups; k++) {
-    const __m256i r = restore_32(spread_32(in, widths[k], by_pairs), how);
-    _mm256_storeu_si256((__m256i *)(residuals + 32 * k), r);
-    in += widths[k];
-  }
-}
-
-static void unpack_32(const uint8_t *in, const uint8_t *widths, size_t groups,
-                      const gpufi_block *block, uint8_t *residuals) {
-  if (block->width < 31) {
-    unpack_32_groups(in, widths, groups, true, block, residuals);
-  } else {
-    unpack_32_groups(in, widths, groups, false, block, residuals);
-  }
-}
-
-/* 8 values of 16 bits as 2 quadruples. */
+/* 8 values of 16 bits as 2 quadruples, in the same way. A quadruple starts at bit 0 or 4 of its
+ * first byte, at 4 only for odd w <= 15, and so never needs a ninth byte. */
 #define QUAD(w, j) ((w) * 4 * (j))
 #define QUAD_SHIFTS(w, j)                                                                          \
   SHIFTS_2(QUAD(w, j) & 7), SHIFTS_2((QUAD(w, j) & 7) + (w)),                                      \
@@ -267,51 +241,37 @@ static const uint8_t quad_bytes[17][16] = {ROWS_16(ROW_QUAD_BYTES)};
 static const uint8_t quad_shifts[17][16] = {ROWS_16(ROW_QUAD_SHIFTS)};
 static const uint16_t mask_16[17] = {ROWS_16(MASK_16)};
 
-INLINE __m128i spread_16(const uint8_t *in, unsigned width) {
+GPUFI_INLINE __m128i spread_16_group(const uint8_t *in, unsigned width) {
   const __m128i x = _mm_shuffle_epi8(load_128(in), load_128(quad_bytes[width]));
   return _mm_and_si128(_mm_multishift_epi64_epi8(load_128(quad_shifts[width]), x),
                        _mm_set1_epi16((short)mask_16[width]));
 }
 
-INLINE __m256i restore_16(__m256i z, restoring how) {
-  z = _mm256_add_epi16(z, _mm256_set1_epi16((short)how.bias));
-  const __m256i sign = _mm256_and_si256(z, _mm256_set1_epi16((short)how.sign));
-  const __m256i flips = _mm256_sub_epi16(_mm256_setzero_si256(), sign);
-  return _mm256_sll_epi16(_mm256_xor_si256(_mm256_srl_epi16(z, how.down), flips), how.up);
+GPUFI_INLINE __m256i spread_16(const uint8_t *in, unsigned width, unsigned next) {
+  return _mm256_inserti128_si256(_mm256_castsi128_si256(spread_16_group(in, width)),
+                                 spread_16_group(in + width, next), 1);
 }
 
-static void unpack_16(const uint8_t *in, const uint8_t *widths, size_t groups,
-                      const gpufi_block *block, uint8_t *residuals) {
-  const restoring how = restoring_of(block);
-  for (size_t k = 0; k < groups; k += 2) {
-    const unsigned width = widths[k], next = k + 1 < groups ? widths[k + 1] : 0;
-    const __m256i z = _mm256_inserti128_si256(_mm256_castsi128_si256(spread_16(in, width)),
-                                              spread_16(in + width, next), 1);
-    const __m256i r = restore_16(z, how);
-    if (k + 1 < groups) {
-      _mm256_storeu_si256((__m256i *)(residuals + 16 * k), r);
-    } else {
-      _mm_storeu_si128((__m128i *)(residuals + 16 * k), _mm256_castsi256_si128(r));
-    }
-    in += width + next;
-  }
-}
+#include "codec/unpack_x86_impl.h"
 
-/* There are no shifts of 8 bits: what crosses into the next byte is cut off. */
-INLINE __m512i restore_8(__m512i z, restoring how) {
+/* As RESTORE. There are no shifts of lanes of 8 bits: those of 16 carry bits from one byte into the
+ * next, and a mask takes them off. */
+GPUFI_INLINE __m512i restore_8(__m512i z, restoring how) {
   z = _mm512_add_epi8(z, _mm512_set1_epi8((char)how.bias));
-  const __m512i sign = _mm512_and_si512(z, _mm512_set1_epi8((char)how.sign));
-  const __m512i flips = _mm512_sub_epi8(_mm512_setzero_si512(), sign);
-  const __m512i low = _mm512_set1_epi8((char)(0xff >> how.sign));
+  const __m512i odd = _mm512_and_si512(z, _mm512_set1_epi8((char)how.zigzag));
+  const __m512i flips = _mm512_sub_epi8(_mm512_setzero_si512(), odd);
+  const __m512i low = _mm512_set1_epi8((char)(0xff >> how.zigzag));
   const __m512i r = _mm512_xor_si512(_mm512_and_si512(_mm512_srl_epi16(z, how.down), low), flips);
   return _mm512_and_si512(_mm512_sll_epi16(r, how.up), _mm512_set1_epi8((char)(0xff << how.shift)));
 }
 
-/* 8 values of 8 bits: a bit deposit, of which every CPU with VBMI has a fast one. */
+/* 8 values of 8 bits by a bit deposit, which puts the lowest bits of a word where a mask has bits:
+ * `w` of them into each byte. Every CPU with VBMI has a fast one. */
 #define MASK_8(w) (((UINT64_C(1) << (w)) - 1) * UINT64_C(0x0101010101010101))
 
 static const uint64_t mask_8[9] = {ROWS_8(MASK_8)};
 
+/* Residuals are deposited as packed values, and then restored in place 64 at a time. */
 static void unpack_8(const uint8_t *in, const uint8_t *widths, size_t groups,
                      const gpufi_block *block, uint8_t *residuals) {
   const restoring how = restoring_of(block);
@@ -328,17 +288,19 @@ static void unpack_8(const uint8_t *in, const uint8_t *widths, size_t groups,
   }
 }
 
-/* 8 values of 64 bits, with a funnel shift. */
+/* 8 values of 64 bits by a funnel shift, like those of 32 bits: the group takes at most the 64
+ * bytes of the load, and byte indices past the last wrap round to bytes of which no bit is taken.
+ */
 #define BYTES_64(w, j) BYTES_8(w, BIT(w, j))
 #define ROW_BYTES_64(w) {EACH_8(BYTES_64, w)}
 
 static const uint8_t bytes_64[65][64] = {ROWS_64(ROW_BYTES_64)};
 static const uint64_t low_64[65][8] = {ROWS_64(ROW_LOW)};
 
-INLINE __m512i restore_64(__m512i z, restoring how) {
+GPUFI_INLINE __m512i restore_64(__m512i z, restoring how) {
   z = _mm512_add_epi64(z, _mm512_set1_epi64(how.bias));
-  const __m512i sign = _mm512_and_si512(z, _mm512_set1_epi64(how.sign));
-  const __m512i flips = _mm512_sub_epi64(_mm512_setzero_si512(), sign);
+  const __m512i odd = _mm512_and_si512(z, _mm512_set1_epi64(how.zigzag));
+  const __m512i flips = _mm512_sub_epi64(_mm512_setzero_si512(), odd);
   return _mm512_sll_epi64(_mm512_xor_si512(_mm512_srl_epi64(z, how.down), flips), how.up);
 }
 
@@ -359,18 +321,22 @@ static void unpack_64(const uint8_t *in, const uint8_t *widths, size_t groups,
   }
 }
 
-/* --- sparse blocks ---------------------------------------------------------------------------- */
+/* --- sparse blocks --- */
 
-/* Bits i .. i + 63 of a mask over `count` values, and of those that exist. */
-INLINE uint64_t mask_word(const uint8_t *bits, size_t i, size_t count) {
+/* Bits i .. i + 63 of a mask over `count` values. */
+GPUFI_INLINE uint64_t mask_word(const uint8_t *bits, size_t i, size_t count) {
   const size_t left = (count - i + 7) / 8;
   return gpufi_load_value(bits + i / 8, left < 8 ? left : 8);
 }
 
-INLINE uint64_t first_bits(size_t count) {
+/* The lowest `count` bits, or all 64. */
+GPUFI_INLINE uint64_t first_bits(size_t count) {
   return _bzhi_u64(UINT64_MAX, count < 64 ? (unsigned)count : 64);
 }
 
+/* The CPU's own expansion: a register's worth of values (64 of 8 bits to 8 of 64) by as many bits
+ * of the mask. Each load reads 64 bytes of `used`, and the stores are masked to the values that
+ * exist. */
 #define EXPAND(BITS, MASK)                                                                         \
   static void expand_##BITS(const uint8_t *bits, const uint8_t *used, size_t count,                \
                             uint8_t *values) {                                                     \
@@ -392,8 +358,10 @@ EXPAND(16, __mmask32)
 EXPAND(32, __mmask16)
 EXPAND(64, __mmask8)
 
-/* --- ranked chunks ---------------------------------------------------------------------------- */
+/* --- ranked chunks --- */
 
+/* A permutation looks up 64 codes at once in all of the table's 64 entries. The escaped ones are
+ * expanded into where the code is `last`. */
 static void symbols(const uint8_t *codes, size_t count, const uint8_t *table, unsigned last,
                     const uint8_t *escaped, uint8_t *out) {
   const __m512i all = _mm512_loadu_si512(table), escape = _mm512_set1_epi8((char)last);
@@ -408,22 +376,9 @@ static void symbols(const uint8_t *codes, size_t count, const uint8_t *table, un
   }
 }
 
-/* --- packing ---------------------------------------------------------------------------------- */
-
 #include "codec/pack_x86_impl.h"
 
-const gpufi_cpu gpufi_cpu_avx512 = {
-    .name = "avx512",
-    .add_words = add_words,
-    .read_codes = read_codes,
-    .unpack = {unpack_8, unpack_16, unpack_32, unpack_64},
-    .pack = {pack_8, pack_16, pack_32, pack_64},
-    .pack_groups = {pack_groups_8, pack_groups_16, pack_groups_32, pack_groups_64},
-    .expand = {expand_8, expand_16, expand_32, expand_64},
-    .symbols = symbols,
-    .inverse = {inverse_8, inverse_16, inverse_32, inverse_64},
-    .forward = {forward_8, forward_16, forward_32, forward_64},
-};
+CPU_TABLE(avx512);
 
 #if defined(__clang__)
 #pragma clang attribute pop

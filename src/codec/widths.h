@@ -7,6 +7,9 @@
 #include <stdint.h>
 #include <string.h>
 
+/* For functions of which the callers make variants by constant arguments: each call is a copy. */
+#define GPUFI_INLINE static inline __attribute__((always_inline))
+
 /* Widths of value: 8, 16, 32 and 64 bits, as an index. */
 #define GPUFI_VALUE_WIDTHS 4
 
