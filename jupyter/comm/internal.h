@@ -93,7 +93,7 @@ typedef struct gpufi_comm_request {
   int64_t bins;
   double range[2];
   gpuf_dtype dtype; /* read; 0 = the tensor's */
-  gpuf_overview_how method;
+  gpuf_overview_method method;
   int32_t slice_count;
   int32_t shape_count; /* overview; -1 = not given */
   int64_t shape[GPUF_NDIM_MAX];

@@ -226,7 +226,7 @@ static gpufi_comm_code parse_method(const json_t *value, gpufi_comm_request *req
   const char *text = json_string_value(value);
   for (int method = GPUF_OVERVIEW_MEAN; text && method <= GPUF_OVERVIEW_FIRST; method++) {
     if (strcmp(text, gpufi_comm_method_names[method]) == 0) {
-      request->method = (gpuf_overview_how)method;
+      request->method = (gpuf_overview_method)method;
       return COMM_OK;
     }
   }

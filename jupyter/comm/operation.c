@@ -124,7 +124,7 @@ static gpufi_comm_code reduced_shape(const operation *o, size_t cell_nbytes, int
 }
 
 static gpufi_comm_code run_overview(operation *o, gpuf_error *err) {
-  const gpuf_overview_how method = o->request->method;
+  const gpuf_overview_method method = o->request->method;
   const gpuf_dtype dtype = gpuf_overview_dtype(o->view.dtype, method);
   const size_t cell_nbytes = gpuf_dtype_nbytes(dtype);
   const size_t array_count = method == GPUF_OVERVIEW_MINMAX ? 2 : 1;

@@ -60,14 +60,14 @@ static int check_count(const char *function, Py_ssize_t nargs, Py_ssize_t wanted
 
 /* --- overview ---------------------------------------------------------------- */
 
-static int parse_how(PyObject *object, gpuf_overview_how *how) {
+static int parse_how(PyObject *object, gpuf_overview_method *how) {
   static const char *const names[] = {
       [GPUF_OVERVIEW_MEAN] = "mean",     [GPUF_OVERVIEW_RMS] = "rms",
       [GPUF_OVERVIEW_MIN] = "min",       [GPUF_OVERVIEW_MAX] = "max",
       [GPUF_OVERVIEW_MINMAX] = "minmax", [GPUF_OVERVIEW_FIRST] = "first",
   };
   const int choice = gpufi_py_choice(object, "how", names, GPUFI_PY_COUNT(names));
-  *how = (gpuf_overview_how)choice;
+  *how = (gpuf_overview_method)choice;
   return choice < 0 ? -1 : 0;
 }
 
@@ -97,7 +97,7 @@ static int parse_shape(PyObject *object, const gpuf_tensor *tensor, int64_t *sha
 
 /* With the counts of the elements: all, NaN, +inf, -inf. */
 static PyObject *overview_of(gpufi_py_state *state, const gpuf_tensor *tensor,
-                             gpuf_overview_how how, const int64_t *shape) {
+                             gpuf_overview_method how, const int64_t *shape) {
   const gpuf_dtype dtype = gpuf_overview_dtype(tensor->dtype, how);
   gpuf_counts counts = GPUF_COUNTS_INIT;
   gpuf_error err;
@@ -130,7 +130,7 @@ static PyObject *py_overview(PyObject *module, PyObject *const *args, Py_ssize_t
   gpufi_py_state *state = gpufi_py_state_of_module(module);
   gpufi_py_import import = {0};
   int64_t shape[GPUF_NDIM_MAX] = {0};
-  gpuf_overview_how how;
+  gpuf_overview_method how;
   PyObject *result = NULL;
   if (check_count("overview", nargs, 3) < 0 || parse_how(args[2], &how) < 0 ||
       gpufi_py_adapter_import(state, args[0], &import) < 0) {

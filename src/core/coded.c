@@ -179,7 +179,7 @@ static gpuf_status decode(const gpufi_copy *copy, const slot *s, size_t index, v
   if (!*scratch) {
     return gpufi_fail(err, GPUF_ERR_NO_MEMORY, 0,
                       "no memory for a chunk of %zu bytes; copy into a contiguous array, or choose "
-                      "a smaller options.chunk_nbytes",
+                      "a smaller options.piece_nbytes",
                       copy->chunks.raw_nbytes);
   }
   const gpuf_status status = gpufi_codec_decode(bytes, nbytes, *scratch, raw_nbytes, err);

@@ -23,7 +23,7 @@ static size_t align_rows(size_t row_nbytes) {
  * count as one. Only the last chunk has fewer rows. */
 gpuf_status gpufi_coded_plan(gpufi_copy *copy, const gpuf_tensor *host_side,
                              const gpuf_copy_options *options, gpuf_error *err) {
-  const size_t asked = options->chunk_nbytes ? options->chunk_nbytes : CHUNK_NBYTES;
+  const size_t asked = options->piece_nbytes ? options->piece_nbytes : CHUNK_NBYTES;
   const size_t target = gpufi_min_nbytes(asked, CHUNK_NBYTES_MAX);
   uint32_t inner[GPUFI_CODEC_NDIM_MAX];
   gpufi_chunk_shape shape = {.dtype = copy->host_dtype, .ndim = 1};

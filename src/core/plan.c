@@ -102,8 +102,8 @@ static void plan_pieces(gpufi_copy *copy, const gpuf_copy_options *options) {
   const size_t element_nbytes = copy->host_layout.element_nbytes;
   const gpufi_strided *layout = &copy->device_layout;
   size_t nbytes = piece_limit(copy);
-  if (options->chunk_nbytes > 0) {
-    nbytes = gpufi_min_nbytes(options->chunk_nbytes, nbytes);
+  if (options->piece_nbytes > 0) {
+    nbytes = gpufi_min_nbytes(options->piece_nbytes, nbytes);
   }
   nbytes -= nbytes % element_nbytes;
   if (copy->route == GPUFI_ROUTE_ROWS) { /* whole rows, unless they are larger than a piece */

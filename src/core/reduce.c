@@ -30,8 +30,8 @@ static bool is_integral(gpuf_dtype dtype) {
 
 /* --- Overview -------------------------------------------------------------- */
 
-gpuf_dtype gpuf_overview_dtype(gpuf_dtype dtype, gpuf_overview_how how) {
-  if (how != GPUF_OVERVIEW_MEAN && how != GPUF_OVERVIEW_RMS) {
+gpuf_dtype gpuf_overview_dtype(gpuf_dtype dtype, gpuf_overview_method method) {
+  if (method != GPUF_OVERVIEW_MEAN && method != GPUF_OVERVIEW_RMS) {
     return dtype;
   }
   return gpuf_dtype_nbytes(dtype) == 8 ? GPUF_DTYPE_FLOAT64 : GPUF_DTYPE_FLOAT32;
@@ -65,16 +65,17 @@ static gpuf_status check_cells(const gpuf_tensor *src, const int64_t *shape, int
   return GPUF_OK;
 }
 
-static gpuf_status check_overview(const gpuf_tensor *src, gpuf_overview_how how, const void *result,
-                                  const void *result_max, gpuf_error *err) {
+static gpuf_status check_overview(const gpuf_tensor *src, gpuf_overview_method method,
+                                  const void *result, const void *result_max, gpuf_error *err) {
   const gpuf_status status = check_source(src, err);
   if (status != GPUF_OK) {
     return status;
   }
-  if (how < GPUF_OVERVIEW_MEAN || how > GPUF_OVERVIEW_FIRST) {
-    return gpufi_fail(err, GPUF_ERR_INVALID, 0, "%d is no value of gpuf_overview_how", (int)how);
+  if (method < GPUF_OVERVIEW_MEAN || method > GPUF_OVERVIEW_FIRST) {
+    return gpufi_fail(err, GPUF_ERR_INVALID, 0, "%d is no value of gpuf_overview_method",
+                      (int)method);
   }
-  if (!result || (how == GPUF_OVERVIEW_MINMAX && !result_max)) {
+  if (!result || (method == GPUF_OVERVIEW_MINMAX && !result_max)) {
     return gpufi_fail(err, GPUF_ERR_INVALID, 0, "%s is NULL; give it room for the cells",
                       result ? "result_max" : "result");
   }
@@ -87,14 +88,14 @@ static const gpufi_reduce_kind overview_kinds[] = {
     [GPUF_OVERVIEW_MINMAX] = GPUFI_REDUCE_MINMAX, [GPUF_OVERVIEW_FIRST] = GPUFI_REDUCE_FIRST,
 };
 
-gpuf_status gpuf_reduce_overview(const gpuf_tensor *src, gpuf_overview_how how,
+gpuf_status gpuf_reduce_overview(const gpuf_tensor *src, gpuf_overview_method method,
                                  const int64_t *shape, void *result, void *result_max,
                                  gpuf_counts *counts, gpuf_error *err) {
   int64_t cell_count;
   gpuf_status status =
       counts ? gpufi_struct_check(counts, sizeof(*counts), "GPUF_COUNTS_INIT", err) : GPUF_OK;
   if (status == GPUF_OK) {
-    status = check_overview(src, how, result, result_max, err);
+    status = check_overview(src, method, result, result_max, err);
   }
   if (status == GPUF_OK) {
     status = check_cells(src, shape, &cell_count, err);
@@ -107,13 +108,13 @@ gpuf_status gpuf_reduce_overview(const gpuf_tensor *src, gpuf_overview_how how,
     const int64_t no_axes[1] = {1};
     void *const planes[2] = {result, result_max};
     const char *base;
-    gpufi_reduce job = {.kind = overview_kinds[how],
-                        .result_dtype = gpuf_overview_dtype(src->dtype, how)};
+    gpufi_reduce job = {.kind = overview_kinds[method],
+                        .result_dtype = gpuf_overview_dtype(src->dtype, method)};
     gpufi_reduce_plan(&job, src, src->ndim > 0 ? shape : no_axes, &base);
     status = gpufi_reduce_run(&job, src, base, NULL, &head, planes, err);
   }
   if (status == GPUF_OK && counts) {
-    const int64_t taken = how == GPUF_OVERVIEW_FIRST ? cell_count : gpuf_tensor_count(src);
+    const int64_t taken = method == GPUF_OVERVIEW_FIRST ? cell_count : gpuf_tensor_count(src);
     const gpuf_counts own = {.count = (uint64_t)taken,
                              .nan_count = head.nan_count,
                              .posinf_count = head.high_count,

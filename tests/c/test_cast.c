@@ -48,7 +48,7 @@ static void every_pair_of_types_agrees_with_the_reference(void) {
   for (int pair = 0; pair < GPUF_DTYPE_MAX * GPUF_DTYPE_MAX; pair++) {
     const gpufi_cast cast = {1 + pair / GPUF_DTYPE_MAX, 1 + pair % GPUF_DTYPE_MAX};
     const gpuf_copy_options options = {
-        .struct_nbytes = sizeof(options), .cast = true, .chunk_nbytes = pair % 3 ? 0 : 5000};
+        .struct_nbytes = sizeof(options), .cast = true, .piece_nbytes = pair % 3 ? 0 : 5000};
     if (cast.from == cast.to || !is_real(cast.from) || !gpufi_cast_offered(cast)) {
       continue;
     }
@@ -80,7 +80,7 @@ static void every_pair_of_types_is_cast_on_the_way_to_a_device(void) {
   for (int pair = 0; pair < GPUF_DTYPE_MAX * GPUF_DTYPE_MAX; pair++) {
     const gpufi_cast cast = {1 + pair / GPUF_DTYPE_MAX, 1 + pair % GPUF_DTYPE_MAX};
     const gpuf_copy_options options = {
-        .struct_nbytes = sizeof(options), .cast = true, .chunk_nbytes = pair % 3 ? 0 : 5000};
+        .struct_nbytes = sizeof(options), .cast = true, .piece_nbytes = pair % 3 ? 0 : 5000};
     if (cast.from == cast.to || !is_real(cast.from) || !gpufi_cast_offered(cast)) {
       continue;
     }

@@ -110,7 +110,7 @@ static void chunks_that_the_encoder_leaves_cross_as_they_are(void) {
   static const uint32_t patterns[] = {0, ~0U, 0x55555555, 0x80000001, 0x00fff000, 0x7fffffff};
   const int64_t shape[2] = {401, 1021};
   const gpuf_copy_options options = {
-      .struct_nbytes = sizeof(options), .chunk_nbytes = 9000, .via = GPUF_VIA_CODEC};
+      .struct_nbytes = sizeof(options), .piece_nbytes = 9000, .via = GPUF_VIA_CODEC};
   static gpufi_backend backend;
   backend = gpufi_backend_host;
   backend.encode = encode_some;
@@ -134,7 +134,7 @@ static void every_dtype_and_size_keeps_its_bits(void) {
   for (int dtype = 1; dtype <= GPUF_DTYPE_MAX; dtype++) {
     for (size_t i = 0; i < sizeof(shapes) / sizeof(shapes[0]); i += (size_t)test_every()) {
       const gpuf_copy_options options = {.struct_nbytes = sizeof(options),
-                                         .chunk_nbytes = i % 3 ? 3000 * i : 0,
+                                         .piece_nbytes = i % 3 ? 3000 * i : 0,
                                          .thread_count = (int32_t)(i % 4),
                                          .via = GPUF_VIA_CODEC};
       fixture f = fixture_create((gpuf_dtype)dtype, 3, shapes[i]);
@@ -151,7 +151,7 @@ static void every_dtype_and_size_keeps_its_bits(void) {
 static void chunks_of_several_forms_arrive_in_order(void) {
   const int64_t shape[2] = {400, 2048};
   const gpuf_copy_options options = {
-      .struct_nbytes = sizeof(options), .chunk_nbytes = 32 << 10, .via = GPUF_VIA_CODEC};
+      .struct_nbytes = sizeof(options), .piece_nbytes = 32 << 10, .via = GPUF_VIA_CODEC};
   fixture f = fixture_create(GPUF_DTYPE_FLOAT16, 2, shape);
   fill(&f, false, 17);
   uint16_t *const values = f.sent.data;
@@ -212,7 +212,7 @@ static void what_compresses_takes_less_of_the_link(void) {
 
 static void a_cast_is_encoded_as_what_it_gives(void) {
   const gpuf_copy_options options = {
-      .struct_nbytes = sizeof(options), .chunk_nbytes = 20000, .cast = true, .via = GPUF_VIA_CODEC};
+      .struct_nbytes = sizeof(options), .piece_nbytes = 20000, .cast = true, .via = GPUF_VIA_CODEC};
   const int64_t shape[2] = {300, 701};
   fixture f = fixture_create(GPUF_DTYPE_FLOAT32, 2, shape);
   static double wide[300 * 701], expected[300 * 701];
@@ -262,7 +262,7 @@ static void many_copies_in_flight_all_arrive(void) {
   enum { COUNT = 9 };
   const int64_t shape[2] = {500, 1024};
   const gpuf_copy_options options = {.struct_nbytes = sizeof(options),
-                                     .chunk_nbytes = 50000,
+                                     .piece_nbytes = 50000,
                                      .thread_count = 3,
                                      .via = by_codec.via};
   fixture fixtures[COUNT];
@@ -313,7 +313,7 @@ static void a_copy_waits_for_its_producer_and_a_timeout_leaves_it_running(void) 
 static void an_abandoned_copy_over_a_slow_link_is_finished(void) {
   const int64_t shape[2] = {300, 1024};
   const gpuf_copy_options options = {
-      .struct_nbytes = sizeof(options), .chunk_nbytes = 100000, .via = GPUF_VIA_CODEC};
+      .struct_nbytes = sizeof(options), .piece_nbytes = 100000, .via = GPUF_VIA_CODEC};
   gpufi_host_faults faults = GPUFI_HOST_FAULTS_NONE;
   fixture f = fixture_create(GPUF_DTYPE_FLOAT32, 2, shape);
   gpuf_future *future;
@@ -333,7 +333,7 @@ static void an_abandoned_copy_over_a_slow_link_is_finished(void) {
 static void a_link_that_fails_midway_is_an_error_at_every_wait(void) {
   const int64_t shape[2] = {800, 1024};
   const gpuf_copy_options options = {
-      .struct_nbytes = sizeof(options), .chunk_nbytes = 100000, .via = GPUF_VIA_CODEC};
+      .struct_nbytes = sizeof(options), .piece_nbytes = 100000, .via = GPUF_VIA_CODEC};
   gpufi_host_faults faults = GPUFI_HOST_FAULTS_NONE;
   fixture f = fixture_create(GPUF_DTYPE_FLOAT32, 2, shape);
   fill(&f, false, 4); /* noise: more than its own size crosses */
@@ -358,7 +358,7 @@ static void a_link_that_fails_midway_is_an_error_at_every_wait(void) {
 static void device_memory_for_one_batch_suffices(void) {
   const int64_t shape[2] = {800, 1024};
   const gpuf_copy_options options = {
-      .struct_nbytes = sizeof(options), .chunk_nbytes = 50000, .via = GPUF_VIA_CODEC};
+      .struct_nbytes = sizeof(options), .piece_nbytes = 50000, .via = GPUF_VIA_CODEC};
   gpufi_host_faults faults = GPUFI_HOST_FAULTS_NONE;
   test_device.index = 1; /* no channel has memory there yet */
   fixture f = fixture_create(GPUF_DTYPE_FLOAT32, 2, shape);

@@ -83,8 +83,8 @@ static void a_strided_fetch_agrees_with_the_reference(void) {
   static char source[COUNT * 16], expected[COUNT * 16], out[COUNT * 16], packed[COUNT * 16];
   const gpuf_copy_options options[] = {
       GPUF_COPY_OPTIONS_INIT,
-      {sizeof(options[0]), .chunk_nbytes = 1000, .thread_count = 3},
-      {sizeof(options[0]), .chunk_nbytes = 1, .thread_count = 1}};
+      {sizeof(options[0]), .piece_nbytes = 1000, .thread_count = 3},
+      {sizeof(options[0]), .piece_nbytes = 1, .thread_count = 1}};
   fill_random(source, sizeof(source), 11);
   for (int i = 0; i < 15; i++) {
     const gpuf_dtype dtype = dtypes[i % 5];

@@ -119,7 +119,7 @@ static void a_random_view_is_fetched_right(void) {
     }
     const gpuf_tensor src = moved(view, memory, d_ptr, test_device);
     const gpuf_copy_options options = {.struct_nbytes = sizeof(options),
-                                       .chunk_nbytes = random_below(&state, 2) *
+                                       .piece_nbytes = random_below(&state, 2) *
                                                        (1 + random_below(&state, 60000)),
                                        .thread_count = 1 + (int32_t)random_below(&state, 3),
                                        .via = (gpuf_via)random_below(&state, 3)};
@@ -154,7 +154,7 @@ static void a_random_view_is_written_right_and_nothing_else(void) {
     const gpuf_tensor view = random_layout(memory + shift, cpu_device, dtype, ndim, shape, &state);
     const gpuf_tensor dst = moved(view, memory, d_ptr, test_device);
     const gpuf_copy_options options = {.struct_nbytes = sizeof(options),
-                                       .chunk_nbytes = random_below(&state, 2) *
+                                       .piece_nbytes = random_below(&state, 2) *
                                                        (1 + random_below(&state, 60000))};
     gpuf_tensor src = random_layout(pinned, cpu_device, dtype, ndim, shape, &state);
     if (random_below(&state, 5) == 0) {
@@ -253,7 +253,7 @@ static void gather_many(size_t bound_nbytes, bool pinned) {
   src.strides_nbytes[0] = 2;
   for (int i = 0; i < FUTURES; i++) {
     const gpuf_copy_options options = {
-        .struct_nbytes = sizeof(options), .chunk_nbytes = 300000, .thread_count = 2};
+        .struct_nbytes = sizeof(options), .piece_nbytes = 300000, .thread_count = 2};
     if (pinned) {
       CHECK_OK(gpuf_pool_acquire(test_device, COUNT, (void **)&targets[i], &err));
     } else {
@@ -301,7 +301,7 @@ static void a_gather_that_fails_on_one_stream_fails(void) {
   const int64_t shape[1] = {COUNT};
   const gpufi_host_faults none = GPUFI_HOST_FAULTS_NONE;
   gpufi_host_faults faults = GPUFI_HOST_FAULTS_NONE;
-  const gpuf_copy_options options = {.struct_nbytes = sizeof(options), .chunk_nbytes = 500000};
+  const gpuf_copy_options options = {.struct_nbytes = sizeof(options), .piece_nbytes = 500000};
   gpuf_tensor src, dst;
   void *d_ptr, *pinned;
   test_device = host_device;

@@ -29,7 +29,7 @@ static void trim_gives_all_freed_memory_back(void) {
 
 static void trim_gives_back_what_the_codec_keeps(void) {
   const gpuf_copy_options options = {
-      .struct_nbytes = sizeof(options), .chunk_nbytes = 1 << 16, .via = GPUF_VIA_CODEC};
+      .struct_nbytes = sizeof(options), .piece_nbytes = 1 << 16, .via = GPUF_VIA_CODEC};
   const int64_t shape[1] = {4 << 20};
   static uint8_t out[4 << 20];
   gpuf_tensor src, dst;

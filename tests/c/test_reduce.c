@@ -632,7 +632,7 @@ static void arguments_that_do_not_fit_are_refused(void) {
               GPUF_ERR_INVALID, "shape[1] is 7");
   CHECK_FAILS(gpuf_reduce_overview(&t, GPUF_OVERVIEW_MEAN, none, result, NULL, NULL, &err),
               GPUF_ERR_INVALID, "shape[0] is 0");
-  CHECK_FAILS(gpuf_reduce_overview(&t, (gpuf_overview_how)9, good, result, NULL, NULL, &err),
+  CHECK_FAILS(gpuf_reduce_overview(&t, (gpuf_overview_method)9, good, result, NULL, NULL, &err),
               GPUF_ERR_INVALID, "9");
   CHECK_FAILS(gpuf_reduce_overview(&t, GPUF_OVERVIEW_MINMAX, good, result, NULL, NULL, &err),
               GPUF_ERR_INVALID, "result_max");

@@ -1,4 +1,4 @@
-/* What the cells of an overview are in bits, and how they reach the caller's memory. */
+/* What the cells of an overview are in bits, and method they reach the caller's memory. */
 #include <gpufetch/reduce.h>
 #include <math.h>
 
@@ -10,11 +10,11 @@
 
 #define HEAD_NBYTES sizeof(gpufi_reduce_head)
 
-static const gpuf_overview_how hows[] = {
+static const gpuf_overview_method methods[] = {
     GPUF_OVERVIEW_MEAN, GPUF_OVERVIEW_RMS,    GPUF_OVERVIEW_MIN,
     GPUF_OVERVIEW_MAX,  GPUF_OVERVIEW_MINMAX, GPUF_OVERVIEW_FIRST,
 };
-enum { HOW_COUNT = sizeof(hows) / sizeof(hows[0]) };
+enum { HOW_COUNT = sizeof(methods) / sizeof(methods[0]) };
 
 /* The same elements on the test's device and on the CPU, along one axis. */
 typedef struct row {
@@ -60,16 +60,17 @@ static void check_bits(const row *r, int64_t count) {
   }
   for (int h = 0; h < HOW_COUNT; h++) {
     gpuf_counts got_counts = GPUF_COUNTS_INIT, expected_counts = GPUF_COUNTS_INIT;
-    CHECK_OK(gpuf_reduce_overview(&r->device, hows[h], &count, got[0], got[1], &got_counts, &err));
-    CHECK_OK(gpuf_reduce_overview(&r->cpu, hows[h], &count, expected[0], expected[1],
+    CHECK_OK(
+        gpuf_reduce_overview(&r->device, methods[h], &count, got[0], got[1], &got_counts, &err));
+    CHECK_OK(gpuf_reduce_overview(&r->cpu, methods[h], &count, expected[0], expected[1],
                                   &expected_counts, &err));
     CHECK(memcmp(&got_counts, &expected_counts, sizeof(got_counts)) == 0);
     CHECK(memcmp(got[0], expected[0], (size_t)count * 8) == 0);
     CHECK(memcmp(got[1], expected[1], (size_t)count * 8) == 0);
-    const bool is_mean = hows[h] == GPUF_OVERVIEW_MEAN || hows[h] == GPUF_OVERVIEW_RMS;
+    const bool is_mean = methods[h] == GPUF_OVERVIEW_MEAN || methods[h] == GPUF_OVERVIEW_RMS;
     for (size_t i = 0; i < (size_t)count && !is_mean && dtype != GPUF_DTYPE_BOOL; i++) {
       const char *element = (const char *)r->cpu.data + i * nbytes;
-      const bool nan = isnan(number_of(dtype, element)) && hows[h] != GPUF_OVERVIEW_FIRST;
+      const bool nan = isnan(number_of(dtype, element)) && methods[h] != GPUF_OVERVIEW_FIRST;
       CHECK(nan ? isnan(number_of(dtype, got[0] + i * nbytes))
                 : memcmp(got[0] + i * nbytes, element, nbytes) == 0);
     }
@@ -119,11 +120,11 @@ static void a_cell_of_nothing_but_nan_is_nan_in_every_type(void) {
     }
     row r = row_create(elements, dtype, COUNT);
     for (int h = 0; h < HOW_COUNT; h++) {
-      const bool two = hows[h] == GPUF_OVERVIEW_MINMAX;
-      const gpuf_dtype result = gpuf_overview_dtype(dtype, hows[h]);
+      const bool two = methods[h] == GPUF_OVERVIEW_MINMAX;
+      const gpuf_dtype result = gpuf_overview_dtype(dtype, methods[h]);
       const size_t step = gpuf_dtype_nbytes(result);
-      CHECK_OK(gpuf_reduce_overview(&r.device, hows[h], cells, low, high, &counts, &err));
-      CHECK(counts.nan_count == (hows[h] == GPUF_OVERVIEW_FIRST ? CELLS / 2 : COUNT / 2));
+      CHECK_OK(gpuf_reduce_overview(&r.device, methods[h], cells, low, high, &counts, &err));
+      CHECK(counts.nan_count == (methods[h] == GPUF_OVERVIEW_FIRST ? CELLS / 2 : COUNT / 2));
       CHECK(counts.posinf_count == 0 && counts.neginf_count == 0);
       for (size_t i = 0; i < CELLS; i++) {
         CHECK((isnan(number_of(result, low + i * step)) != 0) == (i % 2 == 0));

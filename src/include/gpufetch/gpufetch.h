@@ -286,7 +286,7 @@ typedef enum gpuf_via {
 
 typedef struct gpuf_copy_options {
   size_t struct_nbytes;
-  size_t chunk_nbytes;  /* bytes a chunk; 0 = chosen by the library */
+  size_t piece_nbytes;  /* of each transfer; 0 = chosen by the library */
   int32_t thread_count; /* threads that drain staging buffers or decode, at most 64; 0 = chosen by
                            the library */
   bool cast;            /* dtypes may differ: see gpuf_copy_async */

@@ -26,7 +26,7 @@ extern "C" {
  * add in another order, agree within the bounds stated with each call. Counts, minima, maxima and
  * histograms are exact and the same everywhere (of zeros, the sign is left open).
  *
- * Device scratch: the result, 16 bytes for each cell of an overview (none where `how` is first),
+ * Device scratch: the result, 16 bytes for each cell of an overview (none where `method` is first),
  * and beyond that at most 64 MiB; up to 96 MiB of it stay allocated for the next call. */
 
 /* A number of a tensor's type: i64 for signed integers, u64 for unsigned ones and bool, f64 for
@@ -48,20 +48,20 @@ typedef struct gpuf_counts {
 
 #define GPUF_COUNTS_INIT {sizeof(gpuf_counts), 0, 0, 0, 0}
 
-typedef enum gpuf_overview_how {
+typedef enum gpuf_overview_method {
   GPUF_OVERVIEW_MEAN = 1, /* of the finite elements */
   GPUF_OVERVIEW_RMS = 2,  /* root of the mean square, of the finite elements */
   GPUF_OVERVIEW_MIN = 3,  /* of the elements that are not NaN, infinities included */
   GPUF_OVERVIEW_MAX = 4,
   GPUF_OVERVIEW_MINMAX = 5, /* both of these, in two arrays */
   GPUF_OVERVIEW_FIRST = 6,  /* the element at the cell's lowest indices, whatever it is */
-} gpuf_overview_how;
+} gpuf_overview_method;
 
 #define GPUF_OVERVIEW_CELLS_MAX ((int64_t)1 << 26)
 
 /* Element type of an overview's result. Mean and RMS: float64 for a type of 8 bytes (float64,
  * int64, uint64), else float32. The others: `dtype` itself. */
-GPUF_API gpuf_dtype gpuf_overview_dtype(gpuf_dtype dtype, gpuf_overview_how how);
+GPUF_API gpuf_dtype gpuf_overview_dtype(gpuf_dtype dtype, gpuf_overview_method method);
 
 /* Reduce `src` to src->ndim axes of lengths `shape` (each 1 to the source's length, or 0 where
  * that is 0; NULL when ndim is 0; at most GPUF_OVERVIEW_CELLS_MAX cells). Along an axis of n
@@ -77,7 +77,7 @@ GPUF_API gpuf_dtype gpuf_overview_dtype(gpuf_dtype dtype, gpuf_overview_how how)
  * Error of a mean over n finite elements, before it is rounded to its type: at most n * 2^-53
  * times the mean of their magnitudes; of an RMS: relative n * 2^-53. A sum beyond float64's range
  * gives infinity. On failure the outputs are partly written. */
-GPUF_API gpuf_status gpuf_reduce_overview(const gpuf_tensor *src, gpuf_overview_how how,
+GPUF_API gpuf_status gpuf_reduce_overview(const gpuf_tensor *src, gpuf_overview_method method,
                                           const int64_t *shape, void *result, void *result_max,
                                           gpuf_counts *counts, gpuf_error *err);
 
