@@ -9,11 +9,12 @@
  * The rest is the simulation's own: kernels, HDF5 files and attributes, options.
  *
  * Compile it against an installed gpufetch, for the host backend alone:
- *   cc -O3 -ffp-contract=off gray_scott.c -o gray_scott $(pkg-config --cflags --libs gpufetch hdf5)
+ *   cc -O3 -ffp-contract=off gray_scott.c -o gray_scott \
+ *     $(pkg-config --cflags --libs gpufetch-serve hdf5)
  * and with CUDA:
  *   nvcc -O3 --fmad=false -c gray_scott_cuda.cu
  *   cc -O3 -ffp-contract=off -DGRAY_SCOTT_CUDA gray_scott.c gray_scott_cuda.o -o gray_scott \
- *     $(pkg-config --cflags --libs gpufetch hdf5) -L/usr/local/cuda/lib64 -lcudart -lstdc++
+ *     $(pkg-config --cflags --libs gpufetch-serve hdf5) -L/usr/local/cuda/lib64 -lcudart -lstdc++
  */
 #include "gray_scott_cell.h"
 

@@ -10,7 +10,7 @@
  * JUPYTER_RUNTIME_DIR a folder that all share.
  *
  * Compile it against an installed gpufetch:
- *   cc -O2 wave_ranks.c -o wave_ranks $(pkg-config --cflags --libs gpufetch) -lm
+ *   cc -O2 wave_ranks.c -o wave_ranks $(pkg-config --cflags --libs gpufetch-serve) -lm
  */
 #include <gpufetch/gpufetch.h>
 #include <gpufetch/serve.h>

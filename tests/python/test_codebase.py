@@ -12,6 +12,7 @@ import shutil
 import subprocess
 import sys
 import tomllib
+from collections.abc import Iterable
 from pathlib import Path
 
 import h5py
@@ -116,23 +117,44 @@ def test_public_header_compiles_alone(header: Path, standard: str, tmp_path: Pat
     run(cc, f"-std={standard}", *flags, source)
 
 
-def declared_functions() -> set[str]:
-    text = "".join(header.read_text() for header in HEADERS)
+def declared_functions(headers: Iterable[Path]) -> set[str]:
+    text = "".join(header.read_text() for header in headers)
     return set(re.findall(r"\bGPUF_API\b[^;]*?\b(gpuf_\w+)\s*\(", text))
 
 
 def exported_symbols(library: Path) -> set[str]:
-    lines = run("nm", "-D", "--defined-only", library).splitlines()
-    return {line.split()[-1].split("@")[0] for line in lines}
+    """Names with the version of the interface that they belong to, as "name@@VERSION"."""
+    lines = [line.split() for line in run("nm", "-D", "--defined-only", library).splitlines()]
+    return {name for *_, kind, name in lines if kind != "A"}  # A: the versions themselves
 
 
-def test_library_exports_what_the_headers_declare_and_no_more() -> None:
-    library = build_directory() / "src" / "libgpufetch.so"
-    exported = exported_symbols(library) - SANITIZER_SYMBOLS
-    declared = declared_functions()
-    assert len(declared) > 30
+@pytest.mark.parametrize(
+    ("library", "version", "is_served"),
+    [
+        ("src/libgpufetch.so", "GPUFETCH", False),
+        ("jupyter/libgpufetch_serve.so", "GPUFETCH_SERVE", True),
+    ],
+)
+def test_library_exports_what_the_headers_declare_and_no_more(
+    library: str, version: str, is_served: bool
+) -> None:
+    headers = [header for header in HEADERS if (header.name == "serve.h") == is_served]
+    interface = ".".join(project_version().split(".")[:2])
+    exported = exported_symbols(build_directory() / library) - SANITIZER_SYMBOLS
+    declared = {f"{name}@@{version}_{interface}" for name in declared_functions(headers)}
+    assert len(declared) >= (10 if is_served else 50)
     assert exported - declared == set(), "exported, but in no public header"
     assert declared - exported == set(), "declared, but missing from the library"
+
+
+def test_only_the_serve_library_needs_what_serving_needs() -> None:
+    library = build_directory() / "src" / "libgpufetch.so"
+    needed = re.findall(r"NEEDED\s+(\S+?)\.so", run("objdump", "-p", library))
+    assert set(needed) <= {"libc", "libm", "libdl", "libpthread", "librt", "ld-linux-x86-64"} | {
+        "libasan",
+        "libubsan",
+        "libtsan",
+    }
 
 
 # Instrumented builds export these from every shared object.

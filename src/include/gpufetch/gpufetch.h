@@ -46,6 +46,10 @@ extern "C" {
 #define GPUF_VERSION_MINOR 1
 #define GPUF_VERSION_PATCH 0
 
+/* True if this header is of version major.minor or newer: #if GPUF_VERSION_AT_LEAST(0, 2). */
+#define GPUF_VERSION_AT_LEAST(major, minor)                                                        \
+  (GPUF_VERSION_MAJOR > (major) || (GPUF_VERSION_MAJOR == (major) && GPUF_VERSION_MINOR >= (minor)))
+
 /* "major.minor.patch" of the library that is loaded; static storage. */
 GPUF_API const char *gpuf_version(void);
 
