@@ -16,6 +16,8 @@
 /* Functions whose name and signature are the same in every libhdf5 from 1.10.3 to 2.x. */
 #define GPUFI_H5_FUNCTIONS(F)                                                               \
   F(open) F(get_libversion) F(free_memory)                                                  \
+  F(Aexists_by_name) F(Aopen_by_name) F(Acreate_by_name) F(Adelete_by_name)                 \
+  F(Aget_type) F(Aget_space) F(Aread) F(Awrite)                                             \
   F(Dcreate2) F(Dopen2) F(Dget_space) F(Dget_type) F(Dget_create_plist) F(Dread) F(Dwrite)  \
   F(Dwrite_chunk) F(Dget_chunk_storage_size)                                                \
   F(Eget_auto2) F(Eset_auto2) F(Ewalk2) F(Eclear2)                                          \
@@ -26,9 +28,10 @@
   F(Pset_fill_time) F(Pget_layout) F(Pget_chunk_opts) F(Pset_create_intermediate_group)     \
   F(Pset_char_encoding) F(Pset_obj_track_times)                                             \
   F(Screate) F(Screate_simple) F(Sget_simple_extent_ndims) F(Sget_simple_extent_dims)       \
-  F(Sget_simple_extent_type) F(Sselect_hyperslab)                                           \
-  F(Tcopy) F(Tcreate) F(Tinsert) F(Tenum_create) F(Tenum_insert) F(Tset_fields)             \
-  F(Tset_size) F(Tset_precision) F(Tset_ebias) F(Tget_class) F(Tget_size) F(Tget_order)     \
+  F(Sget_simple_extent_npoints) F(Sget_simple_extent_type) F(Sselect_hyperslab)             \
+  F(Tcopy) F(Tequal) F(Tcreate) F(Tinsert) F(Tenum_create) F(Tenum_insert) F(Tset_fields)   \
+  F(Tset_size) F(Tset_precision) F(Tset_ebias) F(Tset_cset) F(Tset_strpad)                  \
+  F(Tis_variable_str) F(Tget_class) F(Tget_size) F(Tget_order)                              \
   F(Tget_sign) F(Tget_precision) F(Tget_offset) F(Tget_fields) F(Tget_ebias) F(Tget_norm)   \
   F(Tget_super) F(Tget_nmembers) F(Tget_member_name) F(Tget_member_type)                    \
   F(Tget_member_offset) F(Tget_member_value)                                                \
@@ -39,7 +42,7 @@
   F(P_CLS_DATASET_CREATE_ID) F(P_CLS_LINK_CREATE_ID)                                        \
   F(T_STD_I8LE) F(T_STD_I16LE) F(T_STD_I32LE) F(T_STD_I64LE)                                \
   F(T_STD_U8LE) F(T_STD_U16LE) F(T_STD_U32LE) F(T_STD_U64LE)                                \
-  F(T_IEEE_F32LE) F(T_IEEE_F64LE)
+  F(T_IEEE_F32LE) F(T_IEEE_F64LE) F(T_C_S1)
 
 /* clang-format on */
 

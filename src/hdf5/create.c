@@ -5,25 +5,12 @@
 #include "hdf5/chunk_shape.h"
 #include "hdf5/types.h"
 
-#include <inttypes.h>
-
-/* H5F_ACC_RDWR without the calls to libhdf5 that hide in the macro. */
-#define INTENT_WRITE 0x0001u
-
 static gpuf_status check_new_name(gpufi_h5_session *session, hid_t location, const char *name,
                                   gpuf_error *err) {
   const gpufi_h5_api *api = session->api;
-  unsigned intent = INTENT_WRITE;
-  const hid_t file = api->Iget_file_id(location);
-  if (file >= 0) {
-    api->Fget_intent(file, &intent);
-    api->Idec_ref(file);
-  }
-  if (!(intent & INTENT_WRITE)) {
-    return gpufi_fail(err, GPUF_ERR_INVALID, 0,
-                      "dataset '%s' cannot be written: the file was opened read-only; open it for "
-                      "writing",
-                      name);
+  const gpuf_status status = gpufi_h5_check_writable(session, location, "dataset", name, err);
+  if (status != GPUF_OK) {
+    return status;
   }
   /* An error means that a group on the way is not there yet. */
   if (api->Lexists(location, name, H5P_DEFAULT) > 0) {

@@ -13,6 +13,8 @@
 #define QUOTED_MAX 3
 #define THREADS_DEFAULT_MAX 16
 #define THREADS_MAX 64
+/* H5F_ACC_RDWR without the calls to libhdf5 that hide in the macro. */
+#define INTENT_WRITE 0x0001u
 
 gpuf_status gpufi_h5_session_init(gpufi_h5_session *session, const gpuf_h5_options *options,
                                   gpuf_error *err) {
@@ -127,6 +129,22 @@ void gpufi_h5_close(gpufi_h5_session *session, hid_t id) {
   if (id >= 0) {
     session->api->Idec_ref(id);
   }
+}
+
+gpuf_status gpufi_h5_check_writable(gpufi_h5_session *session, hid_t location, const char *what,
+                                    const char *name, gpuf_error *err) {
+  unsigned intent = INTENT_WRITE;
+  const hid_t file = session->api->Iget_file_id(location);
+  if (file >= 0) {
+    session->api->Fget_intent(file, &intent);
+    session->api->Idec_ref(file);
+  }
+  return intent & INTENT_WRITE
+             ? GPUF_OK
+             : gpufi_fail(err, GPUF_ERR_INVALID, 0,
+                          "%s '%s' cannot be written: the file was opened read-only; open it for "
+                          "writing",
+                          what, name);
 }
 
 gpuf_status gpufi_h5_register(gpufi_h5_session *session, gpuf_error *err) {

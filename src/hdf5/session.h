@@ -38,6 +38,11 @@ gpuf_status gpufi_h5_fail(gpufi_h5_session *session, gpuf_error *err, const char
 /* Close an identifier of any kind; a negative one is ignored. Entered. */
 void gpufi_h5_close(gpufi_h5_session *session, hid_t id);
 
+/* GPUF_ERR_INVALID where the file of `location` was opened read-only; `what` and `name` are what
+ * was to be written there. Entered. */
+gpuf_status gpufi_h5_check_writable(gpufi_h5_session *session, hid_t location, const char *what,
+                                    const char *name, gpuf_error *err);
+
 /* Register the filter with the session's library. Entered. */
 gpuf_status gpufi_h5_register(gpufi_h5_session *session, gpuf_error *err);
 

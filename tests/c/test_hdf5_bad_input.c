@@ -1,10 +1,13 @@
 /* Datasets, files and machines that do not fit: one clear error, and nothing half written. */
 #include "hdf5_files.h"
 
+#include <errno.h>
 #include <signal.h>
 #include <sys/resource.h>
+#include <sys/syscall.h>
 
 #include "backend/host/host.h"
+#include "scarce_threads.h"
 #include "structs.h"
 
 static void a_chunk_shape_that_does_not_fit_is_refused(void) {
@@ -200,11 +203,114 @@ static void a_full_disk_leaves_no_dataset(void) {
   status = gpuf_h5_write(file, "x", &src, NULL, &err);
   setrlimit(RLIMIT_FSIZE, &old);
   CHECK(status == GPUF_ERR_HDF5 && strstr(err.message, "File too large"));
+  CHECK(err.native_code == EFBIG);
   CHECK(H5Lexists(file, "x", H5P_DEFAULT) == 0);
   check_stored(file, "kept", &kept);
   destroy(&kept);
   destroy(&src);
   close_file(file);
+}
+
+/* What writing to a file fails with, or 0. This program's pwrite64 and pwrite stand before libc's,
+ * for libhdf5 too, which uses one of them. */
+static int write_failure;
+
+ssize_t pwrite64(int fd, const void *bytes, size_t nbytes, off64_t offset) {
+  if (write_failure) {
+    errno = write_failure;
+    return -1;
+  }
+  return syscall(SYS_pwrite64, fd, bytes, nbytes, offset);
+}
+
+/* Under a name of its own, since headers may make pwrite64 of pwrite. */
+ssize_t plain_pwrite(int fd, const void *bytes, size_t nbytes, off64_t offset) __asm__("pwrite");
+ssize_t plain_pwrite(int fd, const void *bytes, size_t nbytes, off64_t offset) {
+  return pwrite64(fd, bytes, nbytes, offset);
+}
+
+static void the_errno_of_a_failed_write_is_the_native_code(void) {
+  static const int failures[] = {ENOSPC, EIO, EDQUOT};
+  const hid_t file = create_file();
+  gpuf_tensor src = create_cpu(GPUF_DTYPE_UINT8, 2, (int64_t[]){1000, 1000}, 29);
+  CHECK_OK(gpuf_h5_write(file, "x", &src, NULL, &err));
+  const hid_t dataset = H5Dopen2(file, "x", H5P_DEFAULT);
+  for (size_t i = 0; i < sizeof(failures) / sizeof(failures[0]); i++) {
+    write_failure = failures[i];
+    const gpuf_status status = gpuf_h5_write_dataset(dataset, &src, NULL, &err);
+    write_failure = 0;
+    CHECK(status == GPUF_ERR_HDF5 && err.native_code == failures[i]);
+    CHECK(strstr(err.message, strerror(failures[i])));
+  }
+  CHECK_OK(gpuf_h5_write_dataset(dataset, &src, NULL, &err));
+  /* HDF5's own refusals have none. */
+  CHECK_FAILS(gpuf_h5_read(file, "none", &src, NULL, &err), GPUF_ERR_HDF5, "none");
+  CHECK(err.native_code == 0);
+  H5Dclose(dataset);
+  check_stored(file, "x", &src);
+  destroy(&src);
+  close_file(file);
+}
+
+static void null_arguments_are_refused(void) {
+  const hid_t file = create_file();
+  gpuf_tensor src = create_cpu(GPUF_DTYPE_INT8, 1, (int64_t[]){10}, 30);
+  CHECK_OK(gpuf_h5_write(file, "x", &src, NULL, NULL));
+  const hid_t dataset = H5Dopen2(file, "x", H5P_DEFAULT);
+  CHECK_FAILS(gpuf_h5_write(file, "y", NULL, NULL, &err), GPUF_ERR_INVALID, "src is NULL");
+  CHECK_FAILS(gpuf_h5_write(file, NULL, &src, NULL, &err), GPUF_ERR_INVALID, "name is NULL");
+  CHECK_FAILS(gpuf_h5_write_dataset(dataset, NULL, NULL, &err), GPUF_ERR_INVALID, "src is NULL");
+  CHECK_FAILS(gpuf_h5_write_region(dataset, NULL, NULL, NULL, &err), GPUF_ERR_INVALID,
+              "src is NULL");
+  CHECK_FAILS(gpuf_h5_read(file, "x", NULL, NULL, &err), GPUF_ERR_INVALID, "dst is NULL");
+  CHECK_FAILS(gpuf_h5_read(file, NULL, &src, NULL, &err), GPUF_ERR_INVALID, "name is NULL");
+  CHECK_FAILS(gpuf_h5_read_dataset(dataset, NULL, NULL, &err), GPUF_ERR_INVALID, "dst is NULL");
+  CHECK_FAILS(gpuf_h5_read_region(dataset, NULL, NULL, NULL, &err), GPUF_ERR_INVALID,
+              "dst is NULL");
+  CHECK_FAILS(gpuf_h5_describe(dataset, NULL, &err), GPUF_ERR_INVALID, "tensor is NULL");
+  CHECK(gpuf_h5_describe(dataset, NULL, NULL) == GPUF_ERR_INVALID);
+  H5Dclose(dataset);
+  check_stored(file, "x", &src);
+  destroy(&src);
+  close_file(file);
+}
+
+/* Write and read by HDF5's lock alone and past it, with each codec, from the device and from the
+ * CPU. */
+static void check_every_way(const gpuf_tensor *expected, const gpuf_tensor *on_device,
+                            const gpuf_tensor *dst) {
+  const int64_t chunk[] = {20, 150};
+  for (int i = 0; i < 6; i++) {
+    const gpuf_h5_options options = {.struct_nbytes = sizeof(options),
+                                     .codec = (gpuf_h5_codec)(i / 2),
+                                     .chunk_shape = chunk,
+                                     .thread_count = 5};
+    hid_t file = create_file();
+    CHECK_OK(gpuf_h5_write(file, "x", i % 2 ? on_device : expected, &options, &err));
+    for (int turn = 0; turn < 2; turn++) {
+      CHECK_OK(gpuf_h5_read(file, "x", dst, &options, &err));
+      check_equal(dst, expected);
+      H5Fclose(file);
+      file = H5Fopen(file_path, H5F_ACC_RDONLY, H5P_DEFAULT);
+    }
+    close_file(file);
+  }
+}
+
+static void without_threads_the_caller_does_the_work(void) {
+  gpuf_tensor expected = create_cpu(GPUF_DTYPE_FLOAT32, 2, (int64_t[]){600, 300}, 31);
+  gpuf_tensor on_device = copy_to_device(&expected);
+  gpuf_tensor dst = create_on_device(&expected);
+  check_every_way(&expected, &on_device, &dst); /* the device's streams have their threads then */
+  usleep(1200000);                              /* and parked workers have ended */
+  for (int left = 0; left < 3; left++) {
+    threads_left = left;
+    check_every_way(&expected, &on_device, &dst);
+    threads_left = INT_MAX;
+  }
+  destroy(&expected);
+  destroy(&on_device);
+  destroy(&dst);
 }
 
 static void a_failed_device_copy_leaves_no_dataset(void) {
@@ -328,6 +434,9 @@ int main(void) {
   TEST(types_and_shapes_of_no_tensor_are_refused);
   TEST(a_chunk_of_another_dataset_is_refused);
   TEST(a_full_disk_leaves_no_dataset);
+  TEST(the_errno_of_a_failed_write_is_the_native_code);
+  TEST(null_arguments_are_refused);
+  TEST(without_threads_the_caller_does_the_work);
   TEST(a_failed_device_copy_leaves_no_dataset);
   TEST(device_memory_running_out_at_any_point_loses_nothing);
   TEST(the_programs_error_printing_is_left_alone);
