@@ -1,27 +1,42 @@
 """The codec on the device: by itself, with the link, and in fetch.
 
-The first axis of a tensor counts its chunks. On the device alone one call does the work several
-times over, so that starting it does not count; with the link a call is one pass.
+A program of ours does and times the codec's steps, in turns with the peers, which this process
+times. The first axis of a tensor counts its chunks. On the device alone one call does the work
+several times over, so that starting it does not count; with the link a call is one pass.
 """
 
 from __future__ import annotations
 
 import importlib.util
+import json
+import os
+import subprocess
 from dataclasses import dataclass
 from functools import partial
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 import gpufetch as gf
 from cases import Case
-from gpufetch import _core
-from harness import GIGABYTES, Array, Contender, Row, Session, Timings, make_row, measure
+from harness import (
+    GIGABYTES,
+    Array,
+    Contender,
+    Row,
+    Session,
+    Timings,
+    make_row,
+    measure,
+    report,
+)
 from peers import raw_copy
 
 MIB, GIB = 1 << 20, 1 << 30
 SMOOTH, NOISE = "smooth", "noise"
 COPY, LINK = "copy on the device", 'fetch(via="link")'
+BUILD = "GPUFETCH_BUILD_DIR"  # where compiled programs are
 TILE = 32  # chunks that differ; more repeat them
 
 
@@ -76,6 +91,9 @@ QUICK_DATA = [Data(SMOOTH, "f4", (16, 32, 32)), Data(NOISE, "f4", (16, 32, 32))]
 
 
 def cases(session: Session) -> list[Case]:
+    if not program_path().is_file():
+        report(f"via is left out: {BUILD} does not name a build with benchmarks/programs")
+        return []
     if session.quick:
         return [
             (f"via, {one.what}", partial(via, session, one, [("2 MiB", 2 * MIB)]))
@@ -88,35 +106,86 @@ def cases(session: Session) -> list[Case]:
 def via(session: Session, data: Data, sizes: list[tuple[str, int]]) -> list[Row]:
     rows: list[Row] = []
     for size, nbytes in sizes:
-        bench = Bench(session, f"{size} of {data.label}", data.make(nbytes))
-        rows += bench.on_device()
-        if nbytes == sizes[-1][1]:
-            rows += bench.with_link()
+        array = data.make(nbytes)
+        with Program(session, array) as program:
+            bench = Bench(session, f"{size} of {data.label}", array, program)
+            rows += bench.on_device()
+            if nbytes == sizes[-1][1]:
+                rows += bench.with_link()
     return rows
 
 
-class Bench:
-    """One array on the device; its chunks encoded there and on the host."""
+class Program:
+    """The program codec_device, with one array on the device: it times each step itself."""
 
-    def __init__(self, session: Session, label: str, array: Array) -> None:
-        self.session, self.label, self.array = session, label, array
+    def __init__(self, session: Session, array: Array) -> None:
+        path = session.scratch / "codec_device.raw"
+        array.tofile(path)
+        shape = ",".join(map(str, array.shape))
+        # Its arguments and its lines: benchmarks/programs/codec_device.c.
+        self._process = subprocess.Popen(
+            [program_path(), session.device, array.dtype.name, shape, path],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            text=True,
+        )
+        self.encoded_nbytes = int(self._reply()["encoded_nbytes"])
+
+    def __enter__(self) -> Program:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._process.communicate()
+
+    def step(self, name: str, repeats: int) -> dict[str, Any]:
+        return self._ask(f"{name} {repeats}")
+
+    def decoded_is_right(self) -> bool:
+        """Whether what was decoded last is the array, bit for bit."""
+        return bool(self._ask("check")["same"])
+
+    def _ask(self, request: str) -> dict[str, Any]:
+        assert self._process.stdin
+        self._process.stdin.write(request + "\n")
+        self._process.stdin.flush()
+        return self._reply()
+
+    def _reply(self) -> dict[str, Any]:
+        assert self._process.stdout
+        line = self._process.stdout.readline()
+        reply: dict[str, Any] = json.loads(line) if line else {"error": "codec_device has died"}
+        if "error" in reply:
+            raise RuntimeError(reply["error"])
+        return reply
+
+
+def program_path() -> Path:
+    return Path(os.environ.get(BUILD, "")) / "benchmarks" / "programs" / "codec_device"
+
+
+class Bench:
+    """One array on the device; its chunks encoded there and on the host, by the program."""
+
+    def __init__(self, session: Session, label: str, array: Array, program: Program) -> None:
+        self.session, self.label, self.array, self.program = session, label, array, program
         self.x = gf.to_device(array, device=session.device)
-        self.codec = _core._codec_open(self.x)
-        self.ratio = array.nbytes / _core._codec_nbytes(self.codec)
+        self.ratio = array.nbytes / program.encoded_nbytes
 
     def contender(self, what: str, repeats: int = 1) -> Contender:
         """A step of the codec; it has answered right if what it encodes decodes to the array."""
         inverse = {"encode": "decode", "to_host": "to_device"}.get(what)
 
-        def answer(codec: Any) -> Array:
+        def answer(_: Any) -> Array:
             if inverse:
-                _core._codec_run(codec, inverse, 1)
-            return gf.fetch(_core._codec_decoded(codec))
+                self.program.step(inverse, 1)
+            return self.array if self.program.decoded_is_right() else np.empty(0)
 
-        def call(codec: Any) -> Any:
-            return _core._codec_run(codec, what, repeats)
+        def call(_: Any) -> Any:
+            return self.program.step(what, repeats)
 
-        return Contender(what, call, [self.codec], answer=answer)
+        return Contender(
+            what, call, [None], answer=answer, seconds=lambda reply: float(reply["seconds"])
+        )
 
     def on_device(self) -> list[Row]:
         repeats = 1 if self.session.backend == "host" else max(1, 4 * GIB // self.array.nbytes)

@@ -4,7 +4,6 @@
 
 #include "api.h"
 
-extern PyMethodDef gpufi_py_codec_methods[];
 extern PyMethodDef gpufi_py_comm_methods[];   /* comm_create, comm_message and their kin */
 extern PyMethodDef gpufi_py_device_methods[]; /* to_device, asdevice, _restride */
 extern PyMethodDef gpufi_py_fetch_methods[];  /* fetch, fetch_async */

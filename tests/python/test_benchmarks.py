@@ -46,6 +46,11 @@ def serves() -> bool:
     return built
 
 
+CODEC_DEVICE = (
+    Path(os.environ.get("GPUFETCH_BUILD_DIR", "")) / "benchmarks" / "programs" / "codec_device"
+)
+
+
 def test_a_quick_run_writes_rows_with_the_agreed_keys(tmp_path: Path) -> None:
     command = [sys.executable, str(BENCHMARKS / "run.py"), "--quick", "--backend", "host"]
     done = subprocess.run(
@@ -59,7 +64,8 @@ def test_a_quick_run_writes_rows_with_the_agreed_keys(tmp_path: Path) -> None:
     cases = [row["case"] for row in rows]
     assert len(set(cases)) == len(cases)
     words = ["fetch", "first", "write", "read", "upload", "stats", "histogram", "overview", "share"]
-    words += ["decode", "encode", "send", 'fetch(via="codec"),']
+    words += ["decode", "encode"]
+    words += ["send", 'fetch(via="codec"),'] if CODEC_DEVICE.is_file() else []
     words += ["comm"] if serves() else []
     words += ["simulation"] if serves() and "GPUFETCH_GRAY_SCOTT" in os.environ else []
     assert {case.split()[0] for case in cases} == set(words)
@@ -193,3 +199,38 @@ def test_an_unknown_case_is_refused(tmp_path: Path) -> None:
     )
     assert done.returncode == 2 and "--case fech: there is fetch, tree, cold, hdf5" in done.stderr
     assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.skipif(not CODEC_DEVICE.is_file(), reason="$GPUFETCH_BUILD_DIR has no codec_device")
+def test_the_codec_program_answers_request_by_request(tmp_path: Path) -> None:
+    path = tmp_path / "raw"
+    np.linspace(0, 1, 4 * 8 * 64, dtype=np.float32).tofile(path)
+
+    def ask(shape: str, requests: str) -> tuple[int, list[dict[str, Any]]]:
+        command = [str(CODEC_DEVICE), "host:0", "float32", shape, str(path)]
+        done = subprocess.run(
+            command, input=requests, capture_output=True, text=True, check=False, timeout=60
+        )
+        return done.returncode, [json.loads(line) for line in done.stdout.splitlines()]
+
+    status, replies = ask("4,8,64", "encode 2\ndecode 3\ncheck\nto_host\nto_device\ncheck\n")
+    assert status == 0
+    first, *steps = replies
+    assert first["nbytes"] == 4 * 8 * 64 * 4 and 0 < first["encoded_nbytes"] < first["nbytes"]
+    assert [reply.get("step", reply.get("same")) for reply in steps] == [
+        "encode",
+        "decode",
+        True,
+        "to_host",
+        "to_device",
+        True,
+    ]
+    assert [reply["repeats"] for reply in steps if "repeats" in reply] == [2, 3, 1, 1]
+    assert all(reply["seconds"] > 0 for reply in steps if "step" in reply)
+    for shape, requests, why in [
+        ("4,8,64", "undo 1\n", "undo is not encode"),
+        ("4,8,32", "", "has 8192 bytes"),
+        ("4,8,x", "", "shape 4,8,x"),
+    ]:
+        status, replies = ask(shape, requests)
+        assert status == 1 and why in replies[-1]["error"]

@@ -1,0 +1,220 @@
+/* Times the codec on a device, step by step, for `run.py --case via`.
+ *
+ *   codec_device DEVICE DTYPE SHAPE FILE
+ *
+ * FILE holds the packed elements of an array of SHAPE ("1024,64,64,64"; the first axis counts the
+ * chunks) and DTYPE ("float32"); DEVICE is "cuda:0" or "host:0". Each line of the output is one
+ * JSON object. The first says how many bytes there are and how many when encoded. Then each line of
+ * the input is a request:
+ *
+ *   STEP REPEATS   do it and wait for the end: {"step": STEP, "repeats": N, "seconds": of all N}.
+ *                  STEP is encode or decode, on the device alone; to_host, which encodes and brings
+ *                  the bytes over batch by batch; or to_device, which sends them and decodes
+ *   check          is what was decoded last the file's contents? {"same": true}
+ *
+ * A failure is {"error": "..."}, and the end. */
+#include <fcntl.h>
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/mman.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "base/clock.h"
+#include "base/error.h"
+#include "coder.h"
+
+#define LINE_NBYTES 64
+
+/* The input: a file's contents, mapped. */
+typedef struct input {
+  gpuf_device device;
+  gpuf_dtype dtype;
+  int32_t ndim;
+  int64_t shape[GPUF_NDIM_MAX];
+  void *data;
+  size_t nbytes;
+} input;
+
+/* --- Arguments ------------------------------------------------------------- */
+
+static gpuf_status parse_device(const char *text, gpuf_device *device, gpuf_error *err) {
+  int index;
+  char end;
+  if (sscanf(text, "cuda:%d%c", &index, &end) == 1) {
+    *device = (gpuf_device){GPUF_DEVICE_CUDA, index};
+    return GPUF_OK;
+  }
+  if (sscanf(text, "host:%d%c", &index, &end) == 1) {
+    *device = (gpuf_device){GPUF_DEVICE_HOST, index};
+    return GPUF_OK;
+  }
+  return gpufi_fail(err, GPUF_ERR_INVALID, 0, "device %s; it is cuda:N or host:N", text);
+}
+
+static gpuf_status parse_dtype(const char *text, gpuf_dtype *dtype, gpuf_error *err) {
+  for (int i = 1; i <= GPUF_DTYPE_MAX; i++) {
+    if (strcmp(text, gpuf_dtype_name((gpuf_dtype)i)) == 0) {
+      *dtype = (gpuf_dtype)i;
+      return GPUF_OK;
+    }
+  }
+  return gpufi_fail(err, GPUF_ERR_INVALID, 0, "dtype %s; it is float32, uint8 ...", text);
+}
+
+static gpuf_status parse_shape(const char *text, input *in, gpuf_error *err) {
+  for (const char *at = text;; at++) {
+    char *end;
+    if (in->ndim == GPUF_NDIM_MAX) {
+      return gpufi_fail(err, GPUF_ERR_INVALID, 0, "shape %s has more than %d axes", text,
+                        GPUF_NDIM_MAX);
+    }
+    in->shape[in->ndim++] = strtoll(at, &end, 10);
+    if (end == at || (*end != ',' && *end != '\0')) {
+      return gpufi_fail(err, GPUF_ERR_INVALID, 0, "shape %s; it is 1024,64,64", text);
+    }
+    if (*end == '\0') {
+      return GPUF_OK;
+    }
+    at = end;
+  }
+}
+
+static gpuf_status map_file(const char *path, input *in, gpuf_error *err) {
+  struct stat status;
+  const int file = open(path, O_RDONLY | O_CLOEXEC);
+  if (file < 0 || fstat(file, &status) != 0 || status.st_size == 0) {
+    if (file >= 0) {
+      close(file);
+    }
+    return gpufi_fail(err, GPUF_ERR_IO, 0, "%s cannot be read, or is empty", path);
+  }
+  in->nbytes = (size_t)status.st_size;
+  in->data = mmap(NULL, in->nbytes, PROT_READ, MAP_PRIVATE, file, 0);
+  close(file);
+  return in->data == MAP_FAILED ? gpufi_fail(err, GPUF_ERR_IO, 0, "%s cannot be mapped", path)
+                                : GPUF_OK;
+}
+
+static gpuf_status parse(char **argv, input *in, gpuf_error *err) {
+  gpuf_tensor tensor;
+  gpuf_status status = parse_device(argv[1], &in->device, err);
+  if (status == GPUF_OK) {
+    status = parse_dtype(argv[2], &in->dtype, err);
+  }
+  if (status == GPUF_OK) {
+    status = parse_shape(argv[3], in, err);
+  }
+  if (status == GPUF_OK) {
+    status = map_file(argv[4], in, err);
+  }
+  if (status == GPUF_OK) {
+    status = gpuf_tensor_init(&tensor, in->data, (gpuf_device){GPUF_DEVICE_CPU, 0}, in->dtype,
+                              in->ndim, in->shape, err);
+  }
+  if (status == GPUF_OK && gpuf_tensor_nbytes(&tensor) != in->nbytes) {
+    return gpufi_fail(err, GPUF_ERR_INVALID, 0, "%s has %zu bytes; the shape and dtype make %zu",
+                      argv[4], in->nbytes, gpuf_tensor_nbytes(&tensor));
+  }
+  return status;
+}
+
+/* --- Requests -------------------------------------------------------------- */
+
+static gpuf_status run_step(coder *c, const char *step, int64_t repeats, gpuf_error *err) {
+  gpuf_status status = GPUF_OK;
+  if (strcmp(step, "encode") == 0) {
+    return coder_encode(c, repeats, err);
+  }
+  if (strcmp(step, "decode") == 0) {
+    return coder_decode(c, repeats, err);
+  }
+  const bool to_host = strcmp(step, "to_host") == 0;
+  if (!to_host && strcmp(step, "to_device") != 0) {
+    return gpufi_fail(err, GPUF_ERR_INVALID, 0,
+                      "%s is not encode, decode, to_host, to_device or check", step);
+  }
+  for (int64_t i = 0; i < repeats && status == GPUF_OK; i++) {
+    status = to_host ? coder_to_host(c, err) : coder_to_device(c, err);
+  }
+  return status;
+}
+
+static gpuf_status answer_step(coder *c, const char *step, int64_t repeats, gpuf_error *err) {
+  gpuf_status status = coder_wake(c, err);
+  const int64_t start_ns = gpufi_clock_ns();
+  if (status == GPUF_OK) {
+    status = run_step(c, step, repeats, err);
+  }
+  const int64_t end_ns = gpufi_clock_ns();
+  if (status == GPUF_OK) {
+    printf("{\"step\": \"%s\", \"repeats\": %" PRId64 ", \"seconds\": %.9f}\n", step, repeats,
+           (double)(end_ns - start_ns) / (double)GPUFI_NS_PER_S);
+  }
+  return status;
+}
+
+static gpuf_status answer_check(const coder *c, const input *in, gpuf_error *err) {
+  void *decoded = malloc(in->nbytes);
+  if (!decoded) {
+    return gpufi_fail(err, GPUF_ERR_NO_MEMORY, 0, "no memory for %zu bytes", in->nbytes);
+  }
+  const gpuf_status status = coder_decoded(c, decoded, err);
+  if (status == GPUF_OK) {
+    printf("{\"same\": %s}\n", memcmp(decoded, in->data, in->nbytes) == 0 ? "true" : "false");
+  }
+  free(decoded);
+  return status;
+}
+
+static gpuf_status answer_all(coder *c, const input *in, gpuf_error *err) {
+  char line[LINE_NBYTES], step[LINE_NBYTES];
+  gpuf_status status = GPUF_OK;
+  printf("{\"nbytes\": %zu, \"encoded_nbytes\": %zu}\n", in->nbytes, coder_encoded_nbytes(c));
+  fflush(stdout);
+  while (status == GPUF_OK && fgets(line, sizeof(line), stdin)) {
+    int64_t repeats = 1;
+    if (sscanf(line, "%63s %" SCNd64, step, &repeats) < 1) {
+      continue;
+    }
+    status =
+        strcmp(step, "check") == 0 ? answer_check(c, in, err) : answer_step(c, step, repeats, err);
+    fflush(stdout);
+  }
+  return status;
+}
+
+static void print_error(const char *message) {
+  printf("{\"error\": \"");
+  for (; *message; message++) {
+    if (*message == '"' || *message == '\\') {
+      putchar('\\');
+    }
+    putchar(*message);
+  }
+  printf("\"}\n");
+}
+
+int main(int argc, char **argv) {
+  input in = {0};
+  coder c = {0};
+  gpuf_error err = {0};
+  if (argc != 5) {
+    fprintf(stderr, "usage: codec_device DEVICE DTYPE SHAPE FILE\n");
+    return 2;
+  }
+  gpuf_status status = parse(argv, &in, &err);
+  if (status == GPUF_OK) {
+    status = coder_init(&c, in.device, in.dtype, in.ndim, in.shape, in.data, &err);
+  }
+  if (status == GPUF_OK) {
+    status = answer_all(&c, &in, &err);
+  }
+  if (status != GPUF_OK) {
+    print_error(err.message);
+  }
+  coder_fini(&c);
+  return status == GPUF_OK ? 0 : 1;
+}
