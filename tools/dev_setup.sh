@@ -47,6 +47,7 @@ missing_packages() {
   compiles "${CC:-cc}" c || printf 'gcc libc6-dev '
   compiles "${CXX:-c++}" cc || printf 'g++ '
   command -v pkg-config >/dev/null || printf 'pkg-config '
+  command -v cmake >/dev/null || printf 'cmake '
   pkg-config --exists hdf5 2>/dev/null || printf 'libhdf5-dev '
   pkg-config --exists libzmq 2>/dev/null || printf 'libzmq3-dev '
   pkg-config --exists 'jansson >= 2.11' 2>/dev/null || printf 'libjansson-dev '
@@ -81,7 +82,7 @@ need_by_hand() {
   cat >&2 <<END
 dev: install these, then run this again (names as in Debian):
   $1
-That is: a C and a C++ compiler, pkg-config, the HDF5 headers (1.10.3 or newer), h5dump and h5ls,
+That is: a C and a C++ compiler, pkg-config, CMake, the HDF5 headers (1.10.3 or newer), h5dump and h5ls,
 libzmq 4.3, jansson 2.11 and OpenSSL's libcrypto 3 or newer with headers,
 Python 3.11 or newer with venv and headers; for ./dev fuzz also clang with libFuzzer.
 END
