@@ -1,5 +1,8 @@
-/* The operations, run on the calling thread through the core library. */
-#include "internal.h"
+#include "comm/operation.h"
+
+#include "comm/draft.h"
+#include "comm/json.h"
+#include "comm/select.h"
 
 #include <inttypes.h>
 #include <math.h>
@@ -10,72 +13,72 @@ _Static_assert(__BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__,
 
 /* What an operation on a tensor works with. */
 typedef struct operation {
-  gpufi_comm *comm;
-  const gpufi_comm_request *request;
-  gpufi_comm_entry *entry;
+  gpufi_dispatcher *dispatcher;
+  const gpufi_request *request;
+  gpufi_entry *entry;
   gpuf_tensor view; /* the tensor, narrowed by the slices */
-  gpufi_comm_draft *draft;
+  gpufi_draft *draft;
 } operation;
 
 static void set(const operation *o, const char *key, json_t *value) {
-  json_object_set_new(o->draft->json, key, value);
+  gpufi_draft_set(o->draft, key, value);
 }
 
 static const gpuf_device cpu = {GPUF_DEVICE_CPU, 0};
 
 /* --- read --------------------------------------------------------------------------------- */
 
-static gpufi_comm_code check_cast(const operation *o, gpuf_dtype dtype, gpuf_error *err) {
+static gpufi_code check_cast(const operation *o, gpuf_dtype dtype, gpuf_error *err) {
   const gpuf_dtype from = o->view.dtype;
   const bool is_complex = from == GPUF_DTYPE_COMPLEX64 || from == GPUF_DTYPE_COMPLEX128 ||
                           dtype == GPUF_DTYPE_COMPLEX64 || dtype == GPUF_DTYPE_COMPLEX128;
   if (dtype != from && (is_complex || dtype == GPUF_DTYPE_FLOAT8_E8M0FNU)) {
-    return COMM_FAIL(err, COMM_UNSUPPORTED, "%s of %s cannot be read as %s: leave out dtype",
-                     o->request->name, gpuf_dtype_name(from), gpuf_dtype_name(dtype));
+    return REFUSE(err, CODE_UNSUPPORTED, "%s of %s cannot be read as %s: leave out dtype",
+                  o->request->name, gpuf_dtype_name(from), gpuf_dtype_name(dtype));
   }
-  return COMM_OK;
+  return CODE_OK;
 }
 
-static gpufi_comm_code copy_out(const operation *o, const gpuf_tensor *src, gpuf_dtype dtype,
-                                gpuf_error *err) {
+static gpufi_code copy_out(const operation *o, const gpuf_tensor *src, gpuf_dtype dtype,
+                           gpuf_error *err) {
   const size_t nbytes = (size_t)gpuf_tensor_count(src) * gpuf_dtype_nbytes(dtype);
   const gpuf_copy_options options = {.struct_nbytes = sizeof(options), .cast = dtype != src->dtype};
   gpuf_tensor dst;
   gpuf_error cause;
   void *data;
-  const gpufi_comm_code code = gpufi_comm_draft_buffer(o->draft, src->device, nbytes, &data, err);
-  if (code != COMM_OK || nbytes == 0) {
+  const gpufi_code code = gpufi_draft_add_buffer(o->draft, src->device, nbytes, &data, err);
+  if (code != CODE_OK || nbytes == 0) {
     return code;
   }
   gpuf_status status = gpuf_tensor_init(&dst, data, cpu, dtype, src->ndim, src->shape, &cause);
   if (status == GPUF_OK) {
     status = gpuf_copy(&dst, src, &options, &cause);
   }
-  return gpufi_comm_core_failure(status, "read", o->request->name, &cause, err);
+  return gpufi_code_of_status(status, "read", o->request->name, &cause, err);
 }
 
-static gpufi_comm_code run_read(operation *o, gpuf_error *err) {
+static gpufi_code run_read(operation *o, gpuf_error *err) {
   const gpuf_dtype dtype = o->request->dtype ? o->request->dtype : o->view.dtype;
   const size_t element_nbytes = gpuf_dtype_nbytes(dtype);
   const int64_t index = o->request->fragment < 0 ? 0 : o->request->fragment;
   gpuf_tensor piece = o->view;
-  gpufi_comm_fragment fragment;
-  gpufi_comm_code code = check_cast(o, dtype, err);
-  if (code == COMM_OK) {
-    code = gpufi_comm_select_fragment(&piece, element_nbytes, index, &fragment, err);
+  gpufi_fragment fragment;
+  gpufi_code code = check_cast(o, dtype, err);
+  if (code == CODE_OK) {
+    code = gpufi_select_fragment(&piece, element_nbytes, index, &fragment, err);
   }
-  if (code != COMM_OK) {
+  if (code != CODE_OK) {
     return code;
   }
   const int64_t total = gpuf_tensor_count(&o->view) * (int64_t)element_nbytes;
   if (fragment.count > 1 && o->request->fragment < 0) {
-    return COMM_FAIL(err, COMM_TOO_LARGE,
-                     "this selection of %s has %" PRId64 " bytes; a reply holds at most %zu: ask "
-                     "for it in fragments, with \"fragment\" from 0 to %" PRId64 ", or for less",
-                     o->request->name, total, GPUFI_COMM_REPLY_MAX_NBYTES, fragment.count - 1);
+    return REFUSE(err, CODE_TOO_LARGE,
+                  "this selection of %s has %" PRId64 " bytes; a reply holds at most %zu: ask "
+                  "for it in fragments, with \"fragment\" from 0 to %" PRId64 ", or for less",
+                  o->request->name, total, GPUFI_REPLY_MAX_NBYTES, fragment.count - 1);
   }
   set(o, "dtype", json_string(gpuf_dtype_name(dtype)));
-  set(o, "shape", gpufi_comm_json_shape(o->view.shape, o->view.ndim));
+  set(o, "shape", gpufi_json_shape(o->view.shape, o->view.ndim));
   set(o, "nbytes", json_integer(total));
   set(o, "byteorder", json_string("little"));
   set(o, "fragment", json_integer(index));
@@ -86,24 +89,26 @@ static gpufi_comm_code run_read(operation *o, gpuf_error *err) {
 
 /* --- overview ------------------------------------------------------------------------------- */
 
-static json_t *counts_json(const gpuf_counts *counts) {
+/* The member `counts`. */
+static void set_counts(const operation *o, uint64_t count, uint64_t nan_count,
+                       uint64_t posinf_count, uint64_t neginf_count) {
   json_t *object = json_object();
-  json_object_set_new(object, "count", gpufi_comm_json_u64(counts->count));
-  json_object_set_new(object, "nan_count", gpufi_comm_json_u64(counts->nan_count));
-  json_object_set_new(object, "posinf_count", gpufi_comm_json_u64(counts->posinf_count));
-  json_object_set_new(object, "neginf_count", gpufi_comm_json_u64(counts->neginf_count));
-  return object;
+  json_object_set_new(object, "count", gpufi_json_u64(count));
+  json_object_set_new(object, "nan_count", gpufi_json_u64(nan_count));
+  json_object_set_new(object, "posinf_count", gpufi_json_u64(posinf_count));
+  json_object_set_new(object, "neginf_count", gpufi_json_u64(neginf_count));
+  set(o, "counts", object);
 }
 
 /* The cells that are asked for: no more than there are elements, and no more than a reply holds. */
-static gpufi_comm_code reduced_shape(const operation *o, size_t cell_nbytes, int64_t *shape,
-                                     int64_t *count, gpuf_error *err) {
-  const gpufi_comm_request *request = o->request;
-  const int64_t limit = (int64_t)(GPUFI_COMM_REPLY_MAX_NBYTES / cell_nbytes);
+static gpufi_code reduced_shape(const operation *o, size_t cell_nbytes, int64_t *shape,
+                                int64_t *count, gpuf_error *err) {
+  const gpufi_request *request = o->request;
+  const int64_t limit = (int64_t)(GPUFI_REPLY_MAX_NBYTES / cell_nbytes);
   if (request->shape_count != o->view.ndim) {
-    return COMM_FAIL(err, COMM_BAD_REQUEST,
-                     "shape has %" PRId32 " lengths, but the selection of %s has %" PRId32 " axes",
-                     request->shape_count, request->name, o->view.ndim);
+    return REFUSE(err, CODE_BAD_REQUEST,
+                  "shape has %" PRId32 " lengths, but the selection of %s has %" PRId32 " axes",
+                  request->shape_count, request->name, o->view.ndim);
   }
   *count = 1;
   for (int32_t axis = 0; axis < o->view.ndim; axis++) {
@@ -112,18 +117,18 @@ static gpufi_comm_code reduced_shape(const operation *o, size_t cell_nbytes, int
   }
   for (int32_t axis = 0; axis < o->view.ndim && *count > 0; axis++) {
     if (shape[axis] > limit / *count && gpuf_tensor_count(&o->view) > 0) {
-      return COMM_FAIL(err, COMM_TOO_LARGE,
-                       "an overview of %s with so many cells; a reply holds %" PRId64
-                       " of them: shorten shape",
-                       request->name, limit);
+      return REFUSE(err, CODE_TOO_LARGE,
+                    "an overview of %s with so many cells; a reply holds %" PRId64
+                    " of them: shorten shape",
+                    request->name, limit);
     }
     *count *= shape[axis];
   }
   *count = gpuf_tensor_count(&o->view) > 0 ? *count : 0;
-  return COMM_OK;
+  return CODE_OK;
 }
 
-static gpufi_comm_code run_overview(operation *o, gpuf_error *err) {
+static gpufi_code run_overview(operation *o, gpuf_error *err) {
   const gpuf_overview_method method = o->request->method;
   const gpuf_dtype dtype = gpuf_overview_dtype(o->view.dtype, method);
   const size_t cell_nbytes = gpuf_dtype_nbytes(dtype);
@@ -132,26 +137,26 @@ static gpufi_comm_code run_overview(operation *o, gpuf_error *err) {
   int64_t shape[GPUF_NDIM_MAX], count;
   gpuf_counts counts = GPUF_COUNTS_INIT;
   gpuf_error cause;
-  gpufi_comm_code code = reduced_shape(o, cell_nbytes * array_count, shape, &count, err);
-  for (size_t i = 0; i < array_count && code == COMM_OK; i++) {
-    code = gpufi_comm_draft_buffer(o->draft, o->view.device, (size_t)count * cell_nbytes,
-                                   &results[i], err);
+  gpufi_code code = reduced_shape(o, cell_nbytes * array_count, shape, &count, err);
+  for (size_t i = 0; i < array_count && code == CODE_OK; i++) {
+    code = gpufi_draft_add_buffer(o->draft, o->view.device, (size_t)count * cell_nbytes,
+                                  &results[i], err);
   }
-  if (code == COMM_OK) {
+  if (code == CODE_OK) {
     const gpuf_status status =
         gpuf_reduce_overview(&o->view, method, shape, results[0], results[1], &counts, &cause);
-    code = gpufi_comm_core_failure(status, "reduce", o->request->name, &cause, err);
+    code = gpufi_code_of_status(status, "reduce", o->request->name, &cause, err);
   }
-  if (code != COMM_OK) {
+  if (code != CODE_OK) {
     return code;
   }
-  set(o, "method", json_string(gpufi_comm_method_names[method]));
+  set(o, "method", json_string(gpufi_method_name(method)));
   set(o, "dtype", json_string(gpuf_dtype_name(dtype)));
-  set(o, "shape", gpufi_comm_json_shape(shape, o->view.ndim));
-  set(o, "source_shape", gpufi_comm_json_shape(o->view.shape, o->view.ndim));
+  set(o, "shape", gpufi_json_shape(shape, o->view.ndim));
+  set(o, "source_shape", gpufi_json_shape(o->view.shape, o->view.ndim));
   set(o, "byteorder", json_string("little"));
-  set(o, "counts", counts_json(&counts));
-  return COMM_OK;
+  set_counts(o, counts.count, counts.nan_count, counts.posinf_count, counts.neginf_count);
+  return CODE_OK;
 }
 
 /* --- stats, histogram ------------------------------------------------------------------------ */
@@ -168,146 +173,144 @@ static json_t *scalar_json(gpuf_dtype dtype, gpuf_scalar value) {
   case GPUF_DTYPE_UINT16:
   case GPUF_DTYPE_UINT32:
   case GPUF_DTYPE_UINT64:
-    return gpufi_comm_json_u64(value.u64);
+    return gpufi_json_u64(value.u64);
   default:
-    return gpufi_comm_json_f64(value.f64);
+    return gpufi_json_f64(value.f64);
   }
 }
 
-static gpufi_comm_code run_stats(operation *o, gpuf_error *err) {
+static gpufi_code run_stats(operation *o, gpuf_error *err) {
   const gpuf_dtype dtype = o->view.dtype;
   gpuf_stats stats = GPUF_STATS_INIT;
   gpuf_error cause;
   const gpuf_status status = gpuf_reduce_stats(&o->view, &stats, &cause);
   if (status != GPUF_OK) {
-    return gpufi_comm_core_failure(status, "reduce", o->request->name, &cause, err);
+    return gpufi_code_of_status(status, "reduce", o->request->name, &cause, err);
   }
-  const gpuf_counts counts = {.struct_nbytes = sizeof(counts),
-                              .count = stats.count,
-                              .nan_count = stats.nan_count,
-                              .posinf_count = stats.posinf_count,
-                              .neginf_count = stats.neginf_count};
   set(o, "dtype", json_string(gpuf_dtype_name(dtype)));
-  set(o, "shape", gpufi_comm_json_shape(o->view.shape, o->view.ndim));
-  set(o, "counts", counts_json(&counts));
-  set(o, "finite_count", gpufi_comm_json_u64(stats.finite_count));
-  set(o, "zero_count", gpufi_comm_json_u64(stats.zero_count));
+  set(o, "shape", gpufi_json_shape(o->view.shape, o->view.ndim));
+  set_counts(o, stats.count, stats.nan_count, stats.posinf_count, stats.neginf_count);
+  set(o, "finite_count", gpufi_json_u64(stats.finite_count));
+  set(o, "zero_count", gpufi_json_u64(stats.zero_count));
   set(o, "min", scalar_json(dtype, stats.min));
   set(o, "max", scalar_json(dtype, stats.max));
   set(o, "finite_min", scalar_json(dtype, stats.finite_min));
   set(o, "finite_max", scalar_json(dtype, stats.finite_max));
-  set(o, "mean", gpufi_comm_json_f64(stats.mean));
-  set(o, "variance", gpufi_comm_json_f64(stats.variance));
-  return COMM_OK;
+  set(o, "mean", gpufi_json_f64(stats.mean));
+  set(o, "variance", gpufi_json_f64(stats.variance));
+  return CODE_OK;
 }
 
-static gpufi_comm_code run_histogram(operation *o, gpuf_error *err) {
+static gpufi_code run_histogram(operation *o, gpuf_error *err) {
   const size_t bins = (size_t)o->request->bins;
   gpuf_histogram_rest rest = GPUF_HISTOGRAM_REST_INIT;
   gpuf_error cause;
   void *counts, *edges = NULL;
-  gpufi_comm_code code =
-      gpufi_comm_draft_buffer(o->draft, cpu, bins * sizeof(uint64_t), &counts, err);
-  if (code == COMM_OK) {
-    code = gpufi_comm_draft_buffer(o->draft, cpu, (bins + 1) * sizeof(double), &edges, err);
+  gpufi_code code = gpufi_draft_add_buffer(o->draft, cpu, bins * sizeof(uint64_t), &counts, err);
+  if (code == CODE_OK) {
+    code = gpufi_draft_add_buffer(o->draft, cpu, (bins + 1) * sizeof(double), &edges, err);
   }
-  if (code == COMM_OK) {
+  if (code == CODE_OK) {
     const gpuf_status status = gpuf_reduce_histogram(
         &o->view, o->request->bins, o->request->has_range ? o->request->range : NULL, counts, edges,
         &rest, &cause);
-    code = gpufi_comm_core_failure(status, "count", o->request->name, &cause, err);
+    code = gpufi_code_of_status(status, "count", o->request->name, &cause, err);
   }
-  if (code != COMM_OK) {
+  if (code != CODE_OK) {
     return code;
   }
-  set(o, "shape", gpufi_comm_json_shape(o->view.shape, o->view.ndim));
+  set(o, "shape", gpufi_json_shape(o->view.shape, o->view.ndim));
   set(o, "bins", json_integer(o->request->bins));
   set(o, "byteorder", json_string("little"));
-  set(o, "nan_count", gpufi_comm_json_u64(rest.nan_count));
-  set(o, "under_count", gpufi_comm_json_u64(rest.under_count));
-  set(o, "over_count", gpufi_comm_json_u64(rest.over_count));
-  return COMM_OK;
+  set(o, "nan_count", gpufi_json_u64(rest.nan_count));
+  set(o, "under_count", gpufi_json_u64(rest.under_count));
+  set(o, "over_count", gpufi_json_u64(rest.over_count));
+  return CODE_OK;
 }
 
 /* --- share ------------------------------------------------------------------------------------ */
 
-static gpufi_comm_code run_share(operation *o, gpuf_error *err) {
+static gpufi_code run_share(operation *o, gpuf_error *err) {
   char text[GPUF_SHARE_TEXT_MAX_NBYTES];
   gpuf_share_handle handle;
-  gpufi_comm_code code =
-      gpufi_comm_share_make(o->comm, o->request, o->entry, &o->view, &handle, err);
-  if (code == COMM_OK && gpuf_share_to_text(&handle, text, err) != GPUF_OK) {
-    code = COMM_INTERNAL;
+  gpufi_code code =
+      gpufi_shares_make(&o->dispatcher->shares, o->request, o->entry, &o->view, &handle, err);
+  if (code == CODE_OK && gpuf_share_to_text(&handle, text, err) != GPUF_OK) {
+    code = CODE_INTERNAL;
   }
-  if (code == COMM_OK) {
+  if (code == CODE_OK) {
     set(o, "dtype", json_string(gpuf_dtype_name(o->view.dtype)));
-    set(o, "shape", gpufi_comm_json_shape(o->view.shape, o->view.ndim));
+    set(o, "shape", gpufi_json_shape(o->view.shape, o->view.ndim));
     set(o, "handle", json_string(text));
   }
   return code;
 }
 
-static gpufi_comm_code run_unshare(gpufi_comm *comm, const gpufi_comm_request *request,
-                                   gpufi_comm_draft *draft, gpuf_error *err) {
-  const int32_t count = gpufi_comm_shares_withdraw(comm, request->client, request->name, NULL);
-  json_object_set_new(draft->json, "name", json_string(request->name));
+static gpufi_code run_unshare(gpufi_dispatcher *dispatcher, const gpufi_request *request,
+                              gpufi_draft *draft, gpuf_error *err) {
+  const int32_t count =
+      gpufi_shares_withdraw(&dispatcher->shares, request->client, request->name, NULL);
+  gpufi_draft_set(draft, "name", json_string(request->name));
   return count > 0
-             ? COMM_OK
-             : COMM_FAIL(err, COMM_UNKNOWN_NAME, "this client has no share of %s", request->name);
+             ? CODE_OK
+             : REFUSE(err, CODE_UNKNOWN_NAME, "this client has no share of %s", request->name);
 }
 
 /* --- All -----------------------------------------------------------------------------------------
  */
 
-static gpufi_comm_code run_on_tensor(gpufi_comm *comm, const gpufi_comm_request *request,
-                                     gpufi_comm_draft *draft, gpuf_error *err) {
-  static gpufi_comm_code (*const runs[COMM_OP_MAX + 1])(operation *, gpuf_error *) = {
-      [COMM_OP_READ] = run_read,   [COMM_OP_OVERVIEW] = run_overview,
-      [COMM_OP_STATS] = run_stats, [COMM_OP_HISTOGRAM] = run_histogram,
-      [COMM_OP_SHARE] = run_share,
+static gpufi_code run_on_tensor(gpufi_dispatcher *dispatcher, const gpufi_request *request,
+                                gpufi_draft *draft, gpuf_error *err) {
+  static gpufi_code (*const runs[OP_LAST + 1])(operation *, gpuf_error *) = {
+      [OP_READ] = run_read,           [OP_OVERVIEW] = run_overview, [OP_STATS] = run_stats,
+      [OP_HISTOGRAM] = run_histogram, [OP_SHARE] = run_share,
   };
-  operation o = {.comm = comm, .request = request, .draft = draft};
-  gpufi_comm_code code = gpufi_comm_entry_acquire(comm, request, &o.entry, &o.view, err);
-  if (code != COMM_OK) {
+  operation o = {.dispatcher = dispatcher, .request = request, .draft = draft};
+  gpufi_code code = gpufi_entry_acquire(dispatcher->registry, request, &o.entry, &o.view, err);
+  if (code != CODE_OK) {
     return code;
   }
-  json_object_set_new(draft->json, "name", json_string(request->name));
+  gpufi_draft_set(draft, "name", json_string(request->name));
   if (o.entry->generation > 0) {
-    json_object_set_new(draft->json, "generation", gpufi_comm_json_u64(o.entry->generation));
+    gpufi_draft_set(draft, "generation", json_integer(o.entry->generation));
   }
-  gpufi_comm_set_step(comm, draft->json);
-  code = gpufi_comm_select(request, &o.view, err);
-  if (code == COMM_OK) {
+  gpufi_steps_describe(&dispatcher->steps, draft->json);
+  code = gpufi_select(request, &o.view, err);
+  if (code == CODE_OK) {
     code = runs[request->op](&o, err);
   }
-  gpufi_comm_entry_release(o.entry);
+  gpufi_entry_release(o.entry);
   return code;
 }
 
-gpufi_comm_reply *gpufi_comm_execute(gpufi_comm *comm, const gpufi_comm_request *request,
-                                     gpufi_comm_code *code) {
-  gpufi_comm_draft draft = {.json = gpufi_comm_envelope(request)};
-  gpuf_error err = {0};
+static gpufi_code list(gpufi_dispatcher *dispatcher, const gpufi_request *request,
+                       gpufi_draft *draft, gpuf_error *err) {
+  gpufi_steps_describe(&dispatcher->steps, draft->json);
+  return gpufi_listing_make(dispatcher->registry, &dispatcher->values, dispatcher->options.list,
+                            dispatcher->options.arg, request->skip, draft->json, err);
+}
+
+gpufi_reply *gpufi_execute(gpufi_dispatcher *dispatcher, const gpufi_request *request,
+                           gpufi_code *code, gpuf_error *err) {
+  gpufi_draft draft = gpufi_draft_begin(request);
   switch (request->op) {
-  case COMM_OP_LIST:
-    gpufi_comm_set_step(comm, draft.json);
-    *code = gpufi_comm_list(comm, request->skip, draft.json, &err);
+  case OP_LIST:
+    *code = list(dispatcher, request, &draft, err);
     break;
-  case COMM_OP_SUBSCRIBE:
-    gpufi_comm_set_step(comm, draft.json);
-    *code = COMM_OK;
+  case OP_SUBSCRIBE:
+    gpufi_steps_describe(&dispatcher->steps, draft.json);
+    *code = CODE_OK;
     break;
-  case COMM_OP_UNSHARE:
-    *code = run_unshare(comm, request, &draft, &err);
+  case OP_UNSHARE:
+    *code = run_unshare(dispatcher, request, &draft, err);
     break;
   default:
-    *code = run_on_tensor(comm, request, &draft, &err);
+    *code = run_on_tensor(dispatcher, request, &draft, err);
     break;
   }
-  if (*code == COMM_OK) {
-    return gpufi_comm_draft_finish(comm, &draft);
+  if (*code == CODE_OK) {
+    return gpufi_draft_finish(&draft, dispatcher->budget);
   }
-  gpufi_comm_draft_clear(&draft);
-  gpufi_comm_log(comm, *code, err.message);
-  return gpufi_comm_error_reply(comm, request, *code, &err);
+  gpufi_draft_clear(&draft);
+  return NULL;
 }

@@ -1,6 +1,4 @@
-/* Slices of a tensor, with the meaning of Python's, and fragments of what is too large for one
- * reply. The values are any 64-bit integers: nothing here may overflow. */
-#include "internal.h"
+#include "comm/select.h"
 
 #include <inttypes.h>
 #include <string.h>
@@ -13,7 +11,7 @@ static int64_t clamp_bound(int64_t bound, int64_t length, int64_t low, int64_t h
   return bound < low ? low : bound > high ? high : bound;
 }
 
-static gpuf_status take_slice(gpuf_tensor *tensor, int32_t axis, const gpufi_comm_slice *slice,
+static gpuf_status take_slice(gpuf_tensor *tensor, int32_t axis, const gpufi_slice *slice,
                               gpuf_error *err) {
   const int64_t length = tensor->shape[axis];
   const bool back = slice->step < 0;
@@ -37,49 +35,47 @@ static void remove_axis(gpuf_tensor *tensor, int32_t axis) {
   tensor->ndim--;
 }
 
-gpufi_comm_code gpufi_comm_select(const gpufi_comm_request *request, gpuf_tensor *tensor,
-                                  gpuf_error *err) {
+gpufi_code gpufi_select(const gpufi_request *request, gpuf_tensor *tensor, gpuf_error *err) {
   if (request->slice_count > tensor->ndim) {
-    return COMM_FAIL(err, COMM_BAD_SLICE, "%" PRId32 " slices for %s, which has %" PRId32 " axes",
-                     request->slice_count, request->name, tensor->ndim);
+    return REFUSE(err, CODE_BAD_SLICE, "%" PRId32 " slices for %s, which has %" PRId32 " axes",
+                  request->slice_count, request->name, tensor->ndim);
   }
   for (int32_t i = 0, axis = 0; i < request->slice_count; i++) {
-    const gpufi_comm_slice *slice = &request->slices[i];
+    const gpufi_slice *slice = &request->slices[i];
     const int64_t length = tensor->shape[axis];
     gpuf_error cause;
     if (slice->is_index) {
       if (slice->start < -length || slice->start >= length) {
-        return COMM_FAIL(err, COMM_BAD_SLICE,
-                         "slices[%" PRId32 "] %" PRId64 " is outside axis %" PRId32
-                         " of %s, of length %" PRId64,
-                         i, slice->start, i, request->name, length);
+        return REFUSE(err, CODE_BAD_SLICE,
+                      "slices[%" PRId32 "] %" PRId64 " is outside axis %" PRId32
+                      " of %s, of length %" PRId64,
+                      i, slice->start, i, request->name, length);
       }
       const int64_t index = slice->start < 0 ? slice->start + length : slice->start;
       tensor->data = (char *)tensor->data + index * tensor->strides_nbytes[axis];
       remove_axis(tensor, axis);
     } else if (take_slice(tensor, axis, slice, &cause) != GPUF_OK) {
-      return COMM_FAIL(err, COMM_BAD_SLICE, "slices[%" PRId32 "] of %s: %s", i, request->name,
-                       cause.message);
+      return REFUSE(err, CODE_BAD_SLICE, "slices[%" PRId32 "] of %s: %s", i, request->name,
+                    cause.message);
     } else {
       axis++;
     }
   }
-  return COMM_OK;
+  return CODE_OK;
 }
 
-gpufi_comm_code gpufi_comm_select_fragment(gpuf_tensor *tensor, size_t element_nbytes,
-                                           int64_t index, gpufi_comm_fragment *fragment,
-                                           gpuf_error *err) {
-  const int64_t limit = (int64_t)(GPUFI_COMM_REPLY_MAX_NBYTES / element_nbytes);
+gpufi_code gpufi_select_fragment(gpuf_tensor *tensor, size_t element_nbytes, int64_t index,
+                                 gpufi_fragment *fragment, gpuf_error *err) {
+  const int64_t limit = (int64_t)(GPUFI_REPLY_MAX_NBYTES / element_nbytes);
   const bool empty = gpuf_tensor_count(tensor) == 0;
   int32_t axis = tensor->ndim; /* axes from here on fit a reply */
   int64_t inner = 1, outer = 1, total;
   while (!empty && axis > 0 && tensor->shape[axis - 1] <= limit / inner) {
     inner *= tensor->shape[--axis];
   }
-  *fragment = (gpufi_comm_fragment){.count = 1};
+  *fragment = (gpufi_fragment){.count = 1};
   if (__builtin_mul_overflow(gpuf_tensor_count(tensor), (int64_t)element_nbytes, &total)) {
-    return COMM_FAIL(err, COMM_TOO_LARGE, "a selection of more than %" PRId64 " bytes", INT64_MAX);
+    return REFUSE(err, CODE_TOO_LARGE, "a selection of more than %" PRId64 " bytes", INT64_MAX);
   }
   const bool split = !empty && axis > 0;
   const int64_t rows = split ? limit / inner : 1; /* of the axis before, in one fragment */
@@ -90,12 +86,12 @@ gpufi_comm_code gpufi_comm_select_fragment(gpuf_tensor *tensor, size_t element_n
   }
   fragment->count = outer * per_row;
   if (index >= fragment->count) {
-    return COMM_FAIL(err, COMM_BAD_REQUEST,
-                     "fragment %" PRId64 " of a selection that has %" PRId64 " fragments", index,
-                     fragment->count);
+    return REFUSE(err, CODE_BAD_REQUEST,
+                  "fragment %" PRId64 " of a selection that has %" PRId64 " fragments", index,
+                  fragment->count);
   }
   if (!split) {
-    return COMM_OK;
+    return CODE_OK;
   }
   const int64_t first = index % per_row * rows;
   int64_t which = index / per_row;
@@ -107,5 +103,5 @@ gpufi_comm_code gpufi_comm_select_fragment(gpuf_tensor *tensor, size_t element_n
     which /= tensor->shape[i];
     status = gpuf_tensor_slice(tensor, i, at, 1, 1, err);
   }
-  return status == GPUF_OK ? COMM_OK : COMM_INTERNAL;
+  return status == GPUF_OK ? CODE_OK : CODE_INTERNAL;
 }

@@ -1,115 +1,133 @@
-/* Tensors that are shared with clients in other processes: a share ends with its client, or when
- * its tensor is withdrawn or replaced. */
-#include "internal.h"
+#include "comm/shares.h"
 
 #include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>
 
-/* A tensor that the resolver finds has a fresh entry at each request, so it is told by its memory.
- */
-static bool is_share_of(const gpufi_comm_share *share, const gpufi_comm_entry *entry) {
-  return share->entry == entry ||
-         (entry->generation == 0 && share->entry->generation == 0 &&
-          strcmp(share->entry->name, entry->name) == 0 &&
-          gpufi_comm_same_memory(&share->entry->source.tensor, &entry->source.tensor));
+void gpufi_shares_init(gpufi_shares *shares, int32_t max, gpufi_clients *clients) {
+  *shares = (gpufi_shares){.max = max, .clients = clients};
+  pthread_mutex_init(&shares->lock, NULL);
 }
 
-/* Under the lock: the client's share of the entry in *handle (kind COMM_OK), or whether it may have
- * another. */
-static gpufi_comm_code look_up(gpufi_comm *comm, uint64_t client, const gpufi_comm_entry *entry,
-                               gpuf_share_handle *handle, bool *found, gpuf_error *err) {
+void gpufi_shares_fini(gpufi_shares *shares) {
+  pthread_mutex_destroy(&shares->lock);
+}
+
+/* A tensor that the resolver finds has a new entry at each request, so it is recognized by its
+ * memory. */
+static bool is_share_of(const gpufi_client_share *share, const gpufi_entry *entry) {
+  return share->entry == entry || (entry->generation == 0 && share->entry->generation == 0 &&
+                                   strcmp(share->entry->name, entry->name) == 0 &&
+                                   gpufi_source_same_memory(&share->entry->source, &entry->source));
+}
+
+/* Look the client's share of an entry up. If it is not *found, the code says whether the client may
+ * have another. */
+static gpufi_code look_up(gpufi_shares *shares, uint64_t client, const gpufi_entry *entry,
+                          gpuf_share_handle *handle, bool *found, gpuf_error *err) {
   int32_t count = 0;
-  for (const gpufi_comm_share *share = comm->shares; share; share = share->next) {
+  *found = false;
+  pthread_mutex_lock(&shares->lock);
+  for (const gpufi_client_share *share = shares->first; share && !*found; share = share->next) {
     if (share->client == client && is_share_of(share, entry)) {
       *handle = share->handle;
       *found = true;
-      return COMM_OK;
     }
     count += share->client == client;
   }
-  if (count >= comm->options.share_max) {
-    return COMM_FAIL(err, COMM_BUSY, "this client has %" PRId32 " shares: end some with unshare",
-                     count);
+  pthread_mutex_unlock(&shares->lock);
+  if (!*found && count >= shares->max) {
+    return REFUSE(err, CODE_BUSY, "this client has %" PRId32 " shares: end some with unshare",
+                  count);
   }
-  return COMM_OK;
+  return CODE_OK;
 }
 
-/* Enter a share in the list; false if its client or its tensor is gone meanwhile. */
-static bool enter(gpufi_comm *comm, gpufi_comm_share *share) {
-  pthread_mutex_lock(&comm->lock);
-  const bool wanted = gpufi_comm_client_find(comm, share->client) &&
-                      (share->entry->published || share->entry->generation == 0);
-  if (wanted) {
-    share->next = comm->shares;
-    comm->shares = share;
-    comm->counts.share_count++;
+/* Enter a share in the list; false if its client or its tensor has gone meanwhile. These are asked
+ * afterwards: whoever closes the client or withdraws the tensor does that first and then withdraws
+ * the shares, so that one of the two sees the other. */
+static bool enter(gpufi_shares *shares, gpufi_client_share *share) {
+  gpufi_entry *entry = share->entry;
+  const uint64_t client = share->client;
+  pthread_mutex_lock(&shares->lock);
+  share->next = shares->first;
+  shares->first = share;
+  shares->count++;
+  pthread_mutex_unlock(&shares->lock);
+  if (gpufi_clients_has(shares->clients, client) && gpufi_entry_is_current(entry)) {
+    return true;
   }
-  pthread_mutex_unlock(&comm->lock);
-  return wanted;
+  gpufi_shares_withdraw(shares, client, NULL, entry);
+  return false;
 }
 
-gpufi_comm_code gpufi_comm_share_make(gpufi_comm *comm, const gpufi_comm_request *request,
-                                      gpufi_comm_entry *entry, const gpuf_tensor *tensor,
-                                      gpuf_share_handle *handle, gpuf_error *err) {
-  bool found = false;
+gpufi_code gpufi_shares_make(gpufi_shares *shares, const gpufi_request *request, gpufi_entry *entry,
+                             const gpuf_tensor *tensor, gpuf_share_handle *handle,
+                             gpuf_error *err) {
+  bool found;
   gpuf_error cause;
-  pthread_mutex_lock(&comm->lock);
-  const gpufi_comm_code code = look_up(comm, request->client, entry, handle, &found, err);
-  pthread_mutex_unlock(&comm->lock);
-  if (code != COMM_OK || found) {
+  const gpufi_code code = look_up(shares, request->client, entry, handle, &found, err);
+  if (code != CODE_OK || found) {
     return code;
   }
-  gpufi_comm_share *share = calloc(1, sizeof(*share));
+  gpufi_client_share *share = calloc(1, sizeof(*share));
   if (!share) {
-    return COMM_FAIL(err, COMM_BUSY, "no memory for a share: ask again later");
+    return REFUSE(err, CODE_BUSY, "no memory for a share: ask again later");
   }
-  const gpuf_share_options options = {.struct_nbytes = sizeof(options),
-                                      .release = gpufi_comm_entry_share_end,
-                                      .release_arg = entry};
+  const gpuf_share_options options = {
+      .struct_nbytes = sizeof(options), .release = gpufi_entry_end_share, .release_arg = entry};
   share->client = request->client;
   share->entry = entry;
-  gpufi_comm_entry_share_begin(entry);
+  gpufi_entry_begin_share(entry);
   const gpuf_status status = gpuf_share(tensor, &options, &share->handle, &cause);
   if (status != GPUF_OK) {
-    gpufi_comm_entry_share_end(entry);
+    gpufi_entry_end_share(entry);
     free(share);
-    return gpufi_comm_core_failure(status, "share", request->name, &cause, err);
+    return gpufi_code_of_status(status, "share", request->name, &cause, err);
   }
   *handle = share->handle;
-  if (!enter(comm, share)) {
-    gpuf_unshare(handle, 0, NULL, NULL);
-    free(share);
-    return COMM_FAIL(err, COMM_UNKNOWN_NAME, "%s was withdrawn while it was being shared",
-                     request->name);
-  }
-  return COMM_OK;
+  return enter(shares, share) ? CODE_OK
+                              : REFUSE(err, CODE_UNKNOWN_NAME,
+                                       "%s was withdrawn while it was being shared", request->name);
 }
 
-int32_t gpufi_comm_shares_withdraw(gpufi_comm *comm, uint64_t client, const char *name,
-                                   const gpufi_comm_entry *entry) {
-  gpufi_comm_share *withdrawn = NULL;
-  int32_t count = 0;
-  pthread_mutex_lock(&comm->lock);
-  for (gpufi_comm_share **link = &comm->shares; *link;) {
-    gpufi_comm_share *share = *link;
+/* Take the shares that fit out of the list. */
+static gpufi_client_share *take_matching(gpufi_shares *shares, uint64_t client, const char *name,
+                                         const gpufi_entry *entry) {
+  gpufi_client_share *taken = NULL;
+  pthread_mutex_lock(&shares->lock);
+  for (gpufi_client_share **link = &shares->first; *link;) {
+    gpufi_client_share *share = *link;
     if ((client == 0 || share->client == client) && (!entry || share->entry == entry) &&
         (!name || strcmp(share->entry->name, name) == 0)) {
       *link = share->next;
-      share->next = withdrawn;
-      withdrawn = share;
-      count++;
+      share->next = taken;
+      taken = share;
+      shares->count--;
     } else {
       link = &share->next;
     }
   }
-  comm->counts.share_count -= count;
-  pthread_mutex_unlock(&comm->lock);
-  while (withdrawn) {
-    gpufi_comm_share *next = withdrawn->next;
-    gpuf_unshare(&withdrawn->handle, 0, NULL, NULL); /* importers that are left end it later */
-    free(withdrawn);
-    withdrawn = next;
+  pthread_mutex_unlock(&shares->lock);
+  return taken;
+}
+
+int32_t gpufi_shares_withdraw(gpufi_shares *shares, uint64_t client, const char *name,
+                              const gpufi_entry *entry) {
+  gpufi_client_share *taken = take_matching(shares, client, name, entry);
+  int32_t count = 0;
+  for (; taken; count++) {
+    gpufi_client_share *next = taken->next;
+    gpuf_unshare(&taken->handle, 0, NULL, NULL);
+    free(taken);
+    taken = next;
   }
+  return count;
+}
+
+int32_t gpufi_shares_count(gpufi_shares *shares) {
+  pthread_mutex_lock(&shares->lock);
+  const int32_t count = shares->count;
+  pthread_mutex_unlock(&shares->lock);
   return count;
 }

@@ -18,7 +18,7 @@
 #define SAME_NAME_MAX 99
 #define FILE_MAX_NBYTES 65536
 
-const char *const gpufi_channel_names[GPUFI_CHANNEL_COUNT] = {
+const char *const gpufi_socket_names[GPUFI_SOCKET_COUNT] = {
     [GPUFI_SHELL] = "shell",     [GPUFI_IOPUB] = "iopub",  [GPUFI_STDIN] = "stdin",
     [GPUFI_CONTROL] = "control", [GPUFI_HEARTBEAT] = "hb",
 };
@@ -164,9 +164,9 @@ static bool take_text(const json_t *file, const char *name, char *text, size_t n
 
 static bool take_ports(const json_t *file, gpufi_connection *connection) {
   bool fits = true;
-  for (int i = 0; i < GPUFI_CHANNEL_COUNT; i++) {
+  for (int i = 0; i < GPUFI_SOCKET_COUNT; i++) {
     char name[32];
-    snprintf(name, sizeof(name), "%s_port", gpufi_channel_names[i]);
+    snprintf(name, sizeof(name), "%s_port", gpufi_socket_names[i]);
     const json_t *value = json_object_get(file, name);
     fits = fits && (!value || (json_is_integer(value) && json_integer_value(value) >= 0 &&
                                json_integer_value(value) <= 65535));
@@ -266,8 +266,8 @@ gpuf_status gpufi_connection_claim(gpufi_connection *connection, const char *nam
   return file ? claim_file(connection, file, err) : claim_name(connection, name, err);
 }
 
-void gpufi_connection_url(const gpufi_connection *connection, gpufi_channel channel, char *url) {
-  const int32_t port = connection->ports[channel];
+void gpufi_connection_url(const gpufi_connection *connection, gpufi_socket socket, char *url) {
+  const int32_t port = connection->ports[socket];
   if (connection->is_ipc) {
     snprintf(url, PATH_MAX + 64, "ipc://%s-%d", connection->ip, (int)port);
   } else if (port == 0) {
@@ -291,9 +291,9 @@ static json_t *describe(const gpufi_connection *connection) {
   json_t *file = json_pack("{ss ss ss ss ss so}", "transport", connection->is_ipc ? "ipc" : "tcp",
                            "ip", connection->ip, "key", connection->key, "signature_scheme",
                            "hmac-sha256", "kernel_name", kernel_name, "gpufetch", server);
-  for (int i = 0; i < GPUFI_CHANNEL_COUNT && file; i++) {
+  for (int i = 0; i < GPUFI_SOCKET_COUNT && file; i++) {
     char name[32];
-    snprintf(name, sizeof(name), "%s_port", gpufi_channel_names[i]);
+    snprintf(name, sizeof(name), "%s_port", gpufi_socket_names[i]);
     json_object_set_new(file, name, json_integer(connection->ports[i]));
   }
   if (file && connection->curve_secretkey[0]) {
@@ -410,8 +410,8 @@ static void remove_own(const char *path, uint64_t *inode) {
 /* libzmq leaves the sockets of ipc behind. */
 static void remove_ipc_sockets(const gpufi_connection *connection) {
   char url[PATH_MAX + 64];
-  for (int i = 0; i < GPUFI_CHANNEL_COUNT; i++) {
-    gpufi_connection_url(connection, (gpufi_channel)i, url);
+  for (int i = 0; i < GPUFI_SOCKET_COUNT; i++) {
+    gpufi_connection_url(connection, (gpufi_socket)i, url);
     unlink(url + strlen("ipc://"));
   }
 }

@@ -6,14 +6,14 @@
 
 #include <limits.h>
 
-typedef enum gpufi_channel {
+typedef enum gpufi_socket {
   GPUFI_SHELL,
   GPUFI_IOPUB,
   GPUFI_STDIN,
   GPUFI_CONTROL,
   GPUFI_HEARTBEAT,
-  GPUFI_CHANNEL_COUNT,
-} gpufi_channel;
+  GPUFI_SOCKET_COUNT,
+} gpufi_socket;
 
 #define GPUFI_NAME_MAX_NBYTES 64
 #define GPUFI_CURVE_KEY_NBYTES 41 /* Z85 text and NUL */
@@ -23,7 +23,7 @@ typedef struct gpufi_connection {
   char path[PATH_MAX];                  /* of the connection file, absolute or as it was given */
   bool is_ipc;
   char ip[PATH_MAX]; /* address, or with ipc what the paths of the sockets begin with */
-  int32_t ports[GPUFI_CHANNEL_COUNT]; /* 0 = any that is free */
+  int32_t ports[GPUFI_SOCKET_COUNT]; /* 0 = any that is free */
   char key[GPUFI_WIRE_KEY_MAX_NBYTES + 1];
   char curve_publickey[GPUFI_CURVE_KEY_NBYTES]; /* both "" without CurveZMQ */
   char curve_secretkey[GPUFI_CURVE_KEY_NBYTES];
@@ -33,7 +33,7 @@ typedef struct gpufi_connection {
   int64_t process_id;
 } gpufi_connection;
 
-extern const char *const gpufi_channel_names[GPUFI_CHANNEL_COUNT]; /* "shell", ... */
+extern const char *const gpufi_socket_names[GPUFI_SOCKET_COUNT]; /* "shell", ... */
 
 /* Find the file's path and name. `file` NULL: kernel-NAME.json in Jupyter's runtime folder, which
  * is made if it is missing, with NAME numbered while a living server has it. Otherwise exactly that
@@ -42,8 +42,8 @@ extern const char *const gpufi_channel_names[GPUFI_CHANNEL_COUNT]; /* "shell", .
 gpuf_status gpufi_connection_claim(gpufi_connection *connection, const char *name, const char *file,
                                    gpuf_error *err);
 
-/* URL of a channel; with port 0 one that asks for any port. `url` holds PATH_MAX + 64 bytes. */
-void gpufi_connection_url(const gpufi_connection *connection, gpufi_channel channel, char *url);
+/* URL of a socket; with port 0 one that asks for any port. `url` holds PATH_MAX + 64 bytes. */
+void gpufi_connection_url(const gpufi_connection *connection, gpufi_socket socket, char *url);
 
 /* Write the file, readable by its owner alone, in one step. `external`: also as
  * external_kernels/kernel-NAME.json beside it, where JupyterLab looks for kernels; files there of

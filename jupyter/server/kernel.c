@@ -1,88 +1,88 @@
-/* The requests of Jupyter's messaging protocol, other than comms. */
-#include "server/server.h"
+#include "server/kernel.h"
 
 #include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
-typedef void handler(gpuf_server *server, gpufi_channel channel, const gpufi_message *message);
+typedef void handler(gpufi_kernel *kernel, gpufi_socket socket, const gpufi_message *message);
 
 #define BANNER_NBYTES 512
 
-static void banner(const gpuf_server *server, char text[BANNER_NBYTES]) {
+static void banner(const gpufi_kernel *kernel, char text[BANNER_NBYTES]) {
   snprintf(text, BANNER_NBYTES,
            "gpufetch %s serves the tensors of '%s' (process %" PRId64 ").\n"
            "It runs no code. In a notebook: import gpufetch; run = gpufetch.connect('%s')\n",
-           gpuf_version(), server->connection.name, server->connection.process_id,
-           server->connection.name);
+           gpuf_version(), kernel->connection->name, kernel->connection->process_id,
+           kernel->connection->name);
 }
 
-static void kernel_info(gpuf_server *server, gpufi_channel channel, const gpufi_message *message) {
+static void kernel_info(gpufi_kernel *kernel, gpufi_socket socket, const gpufi_message *message) {
   char text[BANNER_NBYTES];
-  banner(server, text);
-  gpufi_server_reply(server, channel, message, "kernel_info_reply",
-                     json_pack("{ss ss ss ss s{ss ss ss ss} ss s[]s[]}", "status", "ok",
-                               "protocol_version", "5.4", "implementation", "gpufetch",
-                               "implementation_version", gpuf_version(), "language_info", "name",
-                               "gpufetch", "version", gpuf_version(), "mimetype", "text/plain",
-                               "file_extension", ".txt", "banner", text, "help_links",
-                               "supported_features"));
+  banner(kernel, text);
+  gpufi_endpoint_reply(kernel->endpoint, socket, message, "kernel_info_reply",
+                       json_pack("{ss ss ss ss s{ss ss ss ss} ss s[]s[]}", "status", "ok",
+                                 "protocol_version", "5.4", "implementation", "gpufetch",
+                                 "implementation_version", gpuf_version(), "language_info", "name",
+                                 "gpufetch", "version", gpuf_version(), "mimetype", "text/plain",
+                                 "file_extension", ".txt", "banner", text, "help_links",
+                                 "supported_features"));
 }
 
-static void connect_info(gpuf_server *server, gpufi_channel channel, const gpufi_message *message) {
+static void connect_info(gpufi_kernel *kernel, gpufi_socket socket, const gpufi_message *message) {
   json_t *content = json_pack("{ss}", "status", "ok");
-  for (int i = 0; i < GPUFI_CHANNEL_COUNT && content; i++) {
+  for (int i = 0; i < GPUFI_SOCKET_COUNT && content; i++) {
     char name[32];
-    snprintf(name, sizeof(name), "%s_port", gpufi_channel_names[i]);
-    json_object_set_new(content, name, json_integer(server->connection.ports[i]));
+    snprintf(name, sizeof(name), "%s_port", gpufi_socket_names[i]);
+    json_object_set_new(content, name, json_integer(kernel->connection->ports[i]));
   }
-  gpufi_server_reply(server, channel, message, "connect_reply", content);
+  gpufi_endpoint_reply(kernel->endpoint, socket, message, "connect_reply", content);
 }
 
-static void comm_info(gpuf_server *server, gpufi_channel channel, const gpufi_message *message) {
+static void comm_info(gpufi_kernel *kernel, gpufi_socket socket, const gpufi_message *message) {
   const json_t *target = json_object_get(message->content, "target_name");
-  gpufi_server_reply(server, channel, message, "comm_info_reply",
-                     json_pack("{ss so}", "status", "ok", "comms",
-                               gpufi_comms_list(&server->comms, json_string_value(target))));
+  gpufi_endpoint_reply(kernel->endpoint, socket, message, "comm_info_reply",
+                       json_pack("{ss so}", "status", "ok", "comms",
+                                 gpufi_bridge_list(kernel->bridge, json_string_value(target))));
 }
 
-static void is_complete(gpuf_server *server, gpufi_channel channel, const gpufi_message *message) {
-  gpufi_server_reply(server, channel, message, "is_complete_reply",
-                     json_pack("{ss}", "status", "complete"));
+static void is_complete(gpufi_kernel *kernel, gpufi_socket socket, const gpufi_message *message) {
+  gpufi_endpoint_reply(kernel->endpoint, socket, message, "is_complete_reply",
+                       json_pack("{ss}", "status", "complete"));
 }
 
-static void history(gpuf_server *server, gpufi_channel channel, const gpufi_message *message) {
-  gpufi_server_reply(server, channel, message, "history_reply",
-                     json_pack("{ss s[]}", "status", "ok", "history"));
+static void history(gpufi_kernel *kernel, gpufi_socket socket, const gpufi_message *message) {
+  gpufi_endpoint_reply(kernel->endpoint, socket, message, "history_reply",
+                       json_pack("{ss s[]}", "status", "ok", "history"));
 }
 
-static void complete(gpuf_server *server, gpufi_channel channel, const gpufi_message *message) {
+static void complete(gpufi_kernel *kernel, gpufi_socket socket, const gpufi_message *message) {
   json_int_t cursor = json_integer_value(json_object_get(message->content, "cursor_pos"));
-  gpufi_server_reply(server, channel, message, "complete_reply",
-                     json_pack("{ss s[] sI sI s{}}", "status", "ok", "matches", "cursor_start",
-                               cursor, "cursor_end", cursor, "metadata"));
+  gpufi_endpoint_reply(kernel->endpoint, socket, message, "complete_reply",
+                       json_pack("{ss s[] sI sI s{}}", "status", "ok", "matches", "cursor_start",
+                                 cursor, "cursor_end", cursor, "metadata"));
 }
 
-static void inspect(gpuf_server *server, gpufi_channel channel, const gpufi_message *message) {
-  gpufi_server_reply(server, channel, message, "inspect_reply",
-                     json_pack("{ss sb s{} s{}}", "status", "ok", "found", 0, "data", "metadata"));
+static void inspect(gpufi_kernel *kernel, gpufi_socket socket, const gpufi_message *message) {
+  gpufi_endpoint_reply(
+      kernel->endpoint, socket, message, "inspect_reply",
+      json_pack("{ss sb s{} s{}}", "status", "ok", "found", 0, "data", "metadata"));
 }
 
-static void interrupt(gpuf_server *server, gpufi_channel channel, const gpufi_message *message) {
-  gpufi_server_reply(server, channel, message, "interrupt_reply",
-                     json_pack("{ss}", "status", "ok"));
+static void interrupt(gpufi_kernel *kernel, gpufi_socket socket, const gpufi_message *message) {
+  gpufi_endpoint_reply(kernel->endpoint, socket, message, "interrupt_reply",
+                       json_pack("{ss}", "status", "ok"));
 }
 
-/* The program ends only if it said that it wants to be ended so. */
-static void shut_down(gpuf_server *server, gpufi_channel channel, const gpufi_message *message) {
+/* A program is told of a shutdown request only if it asked for that. */
+static void shut_down(gpufi_kernel *kernel, gpufi_socket socket, const gpufi_message *message) {
   const bool restart = json_is_true(json_object_get(message->content, "restart"));
-  gpufi_server_reply(server, channel, message, "shutdown_reply",
-                     json_pack("{ss sb}", "status", "ok", "restart", restart));
-  gpufi_comms_close_session(&server->comms, message);
-  if (server->shutdown && !restart && !server->was_shut_down) {
-    server->was_shut_down = true;
-    server->shutdown(server->shutdown_arg);
+  gpufi_endpoint_reply(kernel->endpoint, socket, message, "shutdown_reply",
+                       json_pack("{ss sb}", "status", "ok", "restart", restart));
+  gpufi_bridge_close_session(kernel->bridge, message);
+  if (kernel->shutdown && !restart && !kernel->was_shut_down) {
+    kernel->was_shut_down = true;
+    kernel->shutdown(kernel->shutdown_arg);
   }
 }
 
@@ -102,22 +102,22 @@ static bool asks_to_leave(const char *code) {
   return false;
 }
 
-/* Whatever the code is, a console shows what this kernel is. */
-static void show_execution(gpuf_server *server, const gpufi_message *message, const char *code) {
+/* Code is not run: whatever it is, a console shows what this kernel is. */
+static void show_execution(gpufi_kernel *kernel, const gpufi_message *message, const char *code) {
   char text[BANNER_NBYTES + 64];
-  gpufi_comm_counts counts;
-  banner(server, text);
-  gpufi_comm_get_counts(server->comms.dispatcher, &counts);
+  gpufi_dispatcher_counts counts;
+  banner(kernel, text);
+  gpufi_dispatcher_get_counts(kernel->bridge->dispatcher, &counts);
   snprintf(text + strlen(text), 64, "Tensors published: %d. `exit` detaches.\n",
            (int)counts.tensor_count);
-  gpufi_server_publish(
-      server, "execute_input", "execute_input", message->header,
-      json_pack("{ss sI}", "code", code, "execution_count", (json_int_t)server->execution_count));
-  gpufi_server_publish(server, "stream.stdout", "stream", message->header,
-                       json_pack("{ss ss}", "name", "stdout", "text", text));
+  gpufi_endpoint_publish(
+      kernel->endpoint, "execute_input", "execute_input", message->header,
+      json_pack("{ss sI}", "code", code, "execution_count", (json_int_t)kernel->execution_count));
+  gpufi_endpoint_publish(kernel->endpoint, "stream.stdout", "stream", message->header,
+                         json_pack("{ss ss}", "name", "stdout", "text", text));
 }
 
-static void execute(gpuf_server *server, gpufi_channel channel, const gpufi_message *message) {
+static void execute(gpufi_kernel *kernel, gpufi_socket socket, const gpufi_message *message) {
   const json_t *silent = json_object_get(message->content, "silent");
   const json_t *store = json_object_get(message->content, "store_history");
   const char *code = json_string_value(json_object_get(message->content, "code"));
@@ -125,15 +125,15 @@ static void execute(gpuf_server *server, gpufi_channel channel, const gpufi_mess
   json_t *payload =
       leaves ? json_pack("[{ss sb}]", "source", "ask_exit", "keepkernel", 1) : json_array();
   if (!json_is_true(silent)) {
-    server->execution_count += !json_is_false(store);
+    kernel->execution_count += !json_is_false(store);
     if (code && !leaves && code[strspn(code, " \t\n")]) {
-      show_execution(server, message, code);
+      show_execution(kernel, message, code);
     }
   }
-  gpufi_server_reply(server, channel, message, "execute_reply",
-                     json_pack("{ss sI so s{}}", "status", "ok", "execution_count",
-                               (json_int_t)server->execution_count, "payload", payload,
-                               "user_expressions"));
+  gpufi_endpoint_reply(kernel->endpoint, socket, message, "execute_reply",
+                       json_pack("{ss sI so s{}}", "status", "ok", "execution_count",
+                                 (json_int_t)kernel->execution_count, "payload", payload,
+                                 "user_expressions"));
 }
 
 /* --- Dispatch ------------------------------------------------------------------------------- */
@@ -151,30 +151,30 @@ static const struct {
 
 static const struct {
   const char *type;
-  bool (*handle)(gpufi_comms *comms, gpufi_message *message);
+  bool (*handle)(gpufi_bridge *bridge, gpufi_message *message);
 } comm_handlers[] = {
-    {"comm_open", gpufi_comms_open},
-    {"comm_msg", gpufi_comms_submit},
-    {"comm_close", gpufi_comms_close},
+    {"comm_open", gpufi_bridge_open},
+    {"comm_msg", gpufi_bridge_submit},
+    {"comm_close", gpufi_bridge_close},
 };
 
 #define COUNT(array) (sizeof(array) / sizeof((array)[0]))
 
-/* As ipykernel does, an unknown type is busy and idle and nothing else. */
-void gpufi_kernel_handle(gpuf_server *server, gpufi_channel channel, gpufi_message *message) {
+/* As with ipykernel, an unknown type is answered by busy and idle and nothing else. */
+void gpufi_kernel_handle(gpufi_kernel *kernel, gpufi_socket socket, gpufi_message *message) {
   bool is_answered_later = false;
-  gpufi_server_status(server, message->header, "busy");
+  gpufi_endpoint_status(kernel->endpoint, message->header, "busy");
   for (size_t i = 0; i < COUNT(handlers); i++) {
     if (strcmp(message->type, handlers[i].type) == 0) {
-      handlers[i].handle(server, channel, message);
+      handlers[i].handle(kernel, socket, message);
     }
   }
   for (size_t i = 0; i < COUNT(comm_handlers); i++) {
     if (strcmp(message->type, comm_handlers[i].type) == 0) {
-      is_answered_later = comm_handlers[i].handle(&server->comms, message);
+      is_answered_later = comm_handlers[i].handle(kernel->bridge, message);
     }
   }
   if (!is_answered_later) {
-    gpufi_server_status(server, message->header, "idle");
+    gpufi_endpoint_status(kernel->endpoint, message->header, "idle");
   }
 }

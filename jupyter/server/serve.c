@@ -2,6 +2,7 @@
 #include "base/error.h"
 #include "base/struct.h"
 #include "server/server.h"
+#include "server/wake.h"
 
 #include <errno.h>
 #include <inttypes.h>
@@ -9,7 +10,6 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/eventfd.h>
 #include <unistd.h>
 
 #define NAME_MAX_NBYTES 48
@@ -93,7 +93,7 @@ static gpuf_status check_options(const gpuf_server_options *options, gpuf_error 
     return gpufi_fail(err, GPUF_ERR_INVALID, 0, "transport '%.20s' is neither tcp nor ipc",
                       options->transport);
   }
-  if (options->first_port < 0 || options->first_port > 65535 - GPUFI_CHANNEL_COUNT) {
+  if (options->first_port < 0 || options->first_port > 65535 - GPUFI_SOCKET_COUNT) {
     return gpufi_fail(err, GPUF_ERR_INVALID, 0,
                       "first_port %" PRId32 " is not 0 or the first of five ports",
                       options->first_port);
@@ -137,7 +137,7 @@ static gpuf_status complete_connection(gpufi_connection *connection,
   gpuf_status status = GPUF_OK;
   if (!is_given) {
     connection->is_ipc = options->transport && strcmp(options->transport, "ipc") == 0;
-    for (int i = 0; i < GPUFI_CHANNEL_COUNT; i++) {
+    for (int i = 0; i < GPUFI_SOCKET_COUNT; i++) {
       connection->ports[i] = connection->is_ipc    ? i + 1
                              : options->first_port ? options->first_port + i
                                                    : 0;
@@ -169,12 +169,12 @@ static gpuf_status start_thread(gpuf_server *server, gpuf_error *err) {
   sigset_t all, previous;
   sigfillset(&all);
   pthread_sigmask(SIG_SETMASK, &all, &previous);
-  gpuf_status status = gpufi_comms_start(&server->comms, err);
+  gpuf_status status = gpufi_bridge_start(&server->bridge, err);
   if (status == GPUF_OK) {
     const int code = pthread_create(&server->thread, NULL, gpufi_server_main, server);
     if (code != 0) {
       status = gpufi_fail(err, GPUF_ERR_IO, code, "no thread for the server: %s", strerror(code));
-      gpufi_comms_stop(&server->comms);
+      gpufi_bridge_stop(&server->bridge);
     } else {
       pthread_setname_np(server->thread, "gpufetch-serve");
     }
@@ -183,16 +183,17 @@ static gpuf_status start_thread(gpuf_server *server, gpuf_error *err) {
   return status;
 }
 
-static gpuf_status start_comms(gpuf_server *server, const gpuf_server_options *options,
+static gpuf_status init_bridge(gpuf_server *server, const gpuf_server_options *options,
                                gpuf_error *err) {
-  const gpufi_comm_options comm_options = {
+  const gpufi_dispatcher_options dispatcher_options = {
       .server_name = server->connection.name,
       .client_max = options->comms_max ? options->comms_max : COMMS_MAX,
       .reply_memory_nbytes =
           options->reply_max_nbytes ? options->reply_max_nbytes : REPLY_MAX_NBYTES,
       .step_share = options->step_share,
   };
-  return gpufi_comms_init(&server->comms, server, &comm_options, err);
+  return gpufi_bridge_init(&server->bridge, &server->endpoint, server->wake_fd, &dispatcher_options,
+                           err);
 }
 
 /* All of it can be released when this fails. */
@@ -204,16 +205,13 @@ static gpuf_status start(gpuf_server *server, const gpuf_server_options *options
     status = complete_connection(connection, options, err);
   }
   if (status == GPUF_OK) {
-    status = start_comms(server, options, err);
+    status = gpufi_wake_open(&server->wake_fd, err);
   }
   if (status == GPUF_OK) {
-    status = gpufi_session_create(connection->key, &server->session, err);
-  }
-  if (status == GPUF_OK && (server->wake_fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK)) < 0) {
-    status = gpufi_fail(err, GPUF_ERR_IO, errno, "eventfd: %s", strerror(errno));
+    status = init_bridge(server, options, err);
   }
   if (status == GPUF_OK) {
-    status = gpufi_sockets_open(&server->sockets, connection, err);
+    status = gpufi_endpoint_open(&server->endpoint, connection, err);
   }
   if (status == GPUF_OK) {
     status = gpufi_connection_write(connection, options->jupyterlab, err);
@@ -223,9 +221,8 @@ static gpuf_status start(gpuf_server *server, const gpuf_server_options *options
 
 static gpuf_status release(gpuf_server *server, gpuf_error *err) {
   gpufi_connection_fini(&server->connection);
-  gpufi_sockets_close(&server->sockets);
-  gpufi_session_destroy(server->session);
-  const gpuf_status status = gpufi_comms_fini(&server->comms, err);
+  gpufi_endpoint_close(&server->endpoint);
+  const gpuf_status status = gpufi_bridge_fini(&server->bridge, err);
   if (server->wake_fd >= 0) {
     close(server->wake_fd);
   }
@@ -256,10 +253,15 @@ gpuf_status gpuf_server_start(const gpuf_server_options *options, gpuf_server **
     return gpufi_fail(err, GPUF_ERR_NO_MEMORY, 0, "no memory for a server");
   }
   created->wake_fd = created->connection.lock_fd = -1;
-  created->shutdown = own.shutdown;
-  created->shutdown_arg = own.shutdown_arg;
-  created->log = own.log;
-  created->log_arg = own.log_arg;
+  created->endpoint.log = own.log;
+  created->endpoint.log_arg = own.log_arg;
+  created->kernel = (gpufi_kernel){
+      .endpoint = &created->endpoint,
+      .bridge = &created->bridge,
+      .connection = &created->connection,
+      .shutdown = own.shutdown,
+      .shutdown_arg = own.shutdown_arg,
+  };
   status = start(created, &own, own.name ? own.name : name, err);
   if (status != GPUF_OK) {
     release(created, NULL);
@@ -279,9 +281,9 @@ gpuf_status gpuf_server_stop(gpuf_server *server, gpuf_error *err) {
                       "this server belongs to the parent of this process, which stops it");
   }
   remove_running(server);
-  gpufi_comms_stop(&server->comms);
+  gpufi_bridge_stop(&server->bridge);
   atomic_store(&server->is_stopping, true);
-  gpufi_server_wake(server);
+  gpufi_wake(server->wake_fd);
   pthread_join(server->thread, NULL);
   return release(server, err);
 }
@@ -301,38 +303,33 @@ gpuf_status gpuf_server_publish(gpuf_server *server, const char *name, const gpu
   gpuf_publish_options own;
   const gpuf_status status =
       gpufi_struct_read(&own, sizeof(own), options, "GPUF_PUBLISH_OPTIONS_INIT", err);
-  if (status != GPUF_OK) {
-    return status;
-  }
-  const gpufi_comm_publish_options entry = {.global_shape = own.global_shape,
-                                            .start = own.start,
-                                            .release = own.release,
-                                            .release_arg = own.release_arg};
-  return gpufi_comm_publish(server->comms.dispatcher, name, tensor, &entry, err);
+  return status == GPUF_OK
+             ? gpufi_dispatcher_publish(server->bridge.dispatcher, name, tensor, &own, err)
+             : status;
 }
 
 gpuf_status gpuf_server_publish_int64(gpuf_server *server, const char *name, int64_t value,
                                       gpuf_error *err) {
-  return gpufi_comm_publish_int64(server->comms.dispatcher, name, value, err);
+  return gpufi_dispatcher_publish_int64(server->bridge.dispatcher, name, value, err);
 }
 
 gpuf_status gpuf_server_publish_float64(gpuf_server *server, const char *name, double value,
                                         gpuf_error *err) {
-  return gpufi_comm_publish_float64(server->comms.dispatcher, name, value, err);
+  return gpufi_dispatcher_publish_float64(server->bridge.dispatcher, name, value, err);
 }
 
 gpuf_status gpuf_server_publish_text(gpuf_server *server, const char *name, const char *text,
                                      gpuf_error *err) {
-  return gpufi_comm_publish_text(server->comms.dispatcher, name, text, err);
+  return gpufi_dispatcher_publish_text(server->bridge.dispatcher, name, text, err);
 }
 
 gpuf_status gpuf_server_unpublish(gpuf_server *server, const char *name, int64_t timeout_ns,
                                   gpuf_error *err) {
-  return gpufi_comm_unpublish(server->comms.dispatcher, name, timeout_ns, err);
+  return gpufi_dispatcher_unpublish(server->bridge.dispatcher, name, timeout_ns, err);
 }
 
 gpuf_status gpuf_server_publish_step(gpuf_server *server, int64_t step, double time,
                                      gpuf_error *err) {
-  gpufi_comm_step(server->comms.dispatcher, step, time);
+  gpufi_dispatcher_step(server->bridge.dispatcher, step, time);
   return GPUF_OK;
 }

@@ -22,7 +22,7 @@
 
 /* --- Open ------------------------------------------------------------------------------ */
 
-static const int socket_types[GPUFI_CHANNEL_COUNT] = {
+static const int socket_types[GPUFI_SOCKET_COUNT] = {
     [GPUFI_SHELL] = ZMQ_ROUTER,   [GPUFI_IOPUB] = ZMQ_XPUB,       [GPUFI_STDIN] = ZMQ_ROUTER,
     [GPUFI_CONTROL] = ZMQ_ROUTER, [GPUFI_HEARTBEAT] = ZMQ_ROUTER,
 };
@@ -61,12 +61,19 @@ static int32_t port_of(const char *endpoint) {
   return colon ? (int32_t)strtol(colon + 1, NULL, 10) : 0;
 }
 
-static gpuf_status bind_channel(gpufi_sockets *sockets, gpufi_connection *connection,
-                                gpufi_channel channel, gpuf_error *err) {
+/* A socket of ipc is a file, which the umask may have opened to others. */
+static void keep_to_owner(const gpufi_connection *connection, const char *url) {
+  if (connection->is_ipc) {
+    chmod(url + strlen("ipc://"), 0600);
+  }
+}
+
+static gpuf_status bind_socket(gpufi_sockets *sockets, gpufi_connection *connection,
+                               gpufi_socket which, gpuf_error *err) {
   char endpoint[PATH_MAX + 64];
   size_t endpoint_nbytes = sizeof(endpoint);
-  void *socket = sockets->sockets[channel];
-  gpufi_connection_url(connection, channel, endpoint);
+  void *socket = sockets->sockets[which];
+  gpufi_connection_url(connection, which, endpoint);
   if (zmq_bind(socket, endpoint) != 0) {
     const int code = zmq_errno();
     const char *remedy =
@@ -74,27 +81,25 @@ static gpuf_status bind_channel(gpufi_sockets *sockets, gpufi_connection *connec
         : code == ENAMETOOLONG ? "use a shorter JUPYTER_RUNTIME_DIR, or tcp"
                                : "check the address and the permissions in the options";
     return gpufi_fail(err, GPUF_ERR_IO, code, "cannot listen on %.300s for %s: %s; %s", endpoint,
-                      gpufi_channel_names[channel], zmq_strerror(code), remedy);
+                      gpufi_socket_names[which], zmq_strerror(code), remedy);
   }
   if (zmq_getsockopt(socket, ZMQ_LAST_ENDPOINT, endpoint, &endpoint_nbytes) == 0 &&
       !connection->is_ipc) {
-    connection->ports[channel] = port_of(endpoint);
+    connection->ports[which] = port_of(endpoint);
   }
-  if (connection->is_ipc) {
-    chmod(endpoint + strlen("ipc://"), 0600); /* whatever the umask */
-  }
+  keep_to_owner(connection, endpoint);
   return GPUF_OK;
 }
 
-static gpuf_status open_channel(gpufi_sockets *sockets, gpufi_connection *connection,
-                                gpufi_channel channel, gpuf_error *err) {
-  void *socket = zmq_socket(sockets->context, socket_types[channel]);
-  sockets->sockets[channel] = socket;
-  if (!socket || !set_limits(socket, socket_types[channel]) || !set_curve(socket, connection)) {
+static gpuf_status open_socket(gpufi_sockets *sockets, gpufi_connection *connection,
+                               gpufi_socket which, gpuf_error *err) {
+  void *socket = zmq_socket(sockets->context, socket_types[which]);
+  sockets->sockets[which] = socket;
+  if (!socket || !set_limits(socket, socket_types[which]) || !set_curve(socket, connection)) {
     return gpufi_fail(err, GPUF_ERR_IO, zmq_errno(), "cannot open a ZeroMQ socket for %s: %s",
-                      gpufi_channel_names[channel], zmq_strerror(zmq_errno()));
+                      gpufi_socket_names[which], zmq_strerror(zmq_errno()));
   }
-  return bind_channel(sockets, connection, channel, err);
+  return bind_socket(sockets, connection, which, err);
 }
 
 gpuf_status gpufi_sockets_open(gpufi_sockets *sockets, gpufi_connection *connection,
@@ -105,8 +110,8 @@ gpuf_status gpufi_sockets_open(gpufi_sockets *sockets, gpufi_connection *connect
   if (!sockets->context) {
     return gpufi_fail(err, GPUF_ERR_NO_MEMORY, 0, "no memory for a ZeroMQ context");
   }
-  for (int i = 0; i < GPUFI_CHANNEL_COUNT && status == GPUF_OK; i++) {
-    status = open_channel(sockets, connection, (gpufi_channel)i, err);
+  for (int i = 0; i < GPUFI_SOCKET_COUNT && status == GPUF_OK; i++) {
+    status = open_socket(sockets, connection, (gpufi_socket)i, err);
   }
   if (status != GPUF_OK) {
     gpufi_sockets_close(sockets);
@@ -115,7 +120,7 @@ gpuf_status gpufi_sockets_open(gpufi_sockets *sockets, gpufi_connection *connect
 }
 
 void gpufi_sockets_close(gpufi_sockets *sockets) {
-  for (int i = 0; i < GPUFI_CHANNEL_COUNT; i++) {
+  for (int i = 0; i < GPUFI_SOCKET_COUNT; i++) {
     if (sockets->sockets[i]) {
       zmq_close(sockets->sockets[i]);
     }
@@ -136,9 +141,7 @@ void gpufi_sockets_drop_subscribers(gpufi_sockets *sockets, const gpufi_connecti
     const struct timespec pause = {0, 10000000};
     nanosleep(&pause, NULL);
   }
-  if (connection->is_ipc) {
-    chmod(url + strlen("ipc://"), 0600); /* whatever the umask */
-  }
+  keep_to_owner(connection, url);
 }
 
 /* --- Messages ------------------------------------------------------------------------------- */

@@ -8,7 +8,7 @@
 
 typedef struct gpufi_sockets {
   void *context;
-  void *sockets[GPUFI_CHANNEL_COUNT];
+  void *sockets[GPUFI_SOCKET_COUNT];
 } gpufi_sockets;
 
 /* Bind all of them and fill in the connection's ports. On failure *sockets holds nothing. */

@@ -1,6 +1,7 @@
 #include "server/wire.h"
 
 #include "base/error.h"
+#include "comm/json.h"
 #include "server/replay.h"
 
 #include <errno.h>
@@ -135,36 +136,13 @@ gpuf_status gpufi_session_sign(gpufi_session *session, const gpufi_frame *parts,
 
 /* --- Receiving -------------------------------------------------------------------- */
 
-/* The parser recurses as deep as its input nests, so this looks first. Text in which brackets do
- * not match is the parser's to refuse. */
-static bool nests_too_deep(const char *text, size_t nbytes) {
-  int depth = 0;
-  bool in_string = false;
-  for (size_t i = 0; i < nbytes; i++) {
-    const char c = text[i];
-    if (in_string) {
-      i += c == '\\';
-      in_string = c != '"';
-    } else if (c == '"') {
-      in_string = true;
-    } else if (c == '[' || c == '{') {
-      if (++depth > GPUFI_WIRE_JSON_DEPTH_MAX) {
-        return true;
-      }
-    } else if (c == ']' || c == '}') {
-      depth--;
-    }
-  }
-  return false;
-}
-
 static gpuf_status load_object(const gpufi_frame *frame, json_t **object, gpuf_error *err) {
-  if (nests_too_deep(frame->data, frame->nbytes)) {
+  if (gpufi_json_text_is_deeper(frame->data, frame->nbytes, GPUFI_WIRE_JSON_DEPTH_MAX)) {
     return refuse(err, "its JSON nests too deep");
   }
-  *object = json_loadb(frame->data, frame->nbytes, 0, NULL);
+  *object = json_loadb(frame->data, frame->nbytes, JSON_REJECT_DUPLICATES, NULL);
   if (!json_is_object(*object)) {
-    return refuse(err, "one of its four parts is no JSON object");
+    return refuse(err, "one of its four parts is no JSON object without duplicate members");
   }
   return GPUF_OK;
 }

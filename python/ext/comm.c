@@ -5,7 +5,7 @@
 #include "interpreter.h"
 #include "methods.h"
 
-#include "../../jupyter/comm/comm.h"
+#include "comm/dispatcher.h"
 
 #include <stdio.h>
 
@@ -13,7 +13,7 @@ static const char comm_name[] = "gpufetch.comm";
 
 /* Behind a capsule. */
 typedef struct held_comm {
-  gpufi_comm *comm;
+  gpufi_dispatcher *comm;
   PyObject *module;  /* whose state is used */
   PyObject *resolve; /* name -> (tensor, framework) */
   PyObject *list;    /* () -> [(name, framework, tensor or None, problem or None)] */
@@ -27,8 +27,8 @@ static held_comm *held_of(PyObject *capsule) {
 /* --- Callbacks ------------------------------------------------------------------------------ */
 
 /* The answer to the message that the calling thread is in: its tag is where the answer goes. */
-static void take_reply(void *held, uint64_t client, uint64_t tag, gpufi_comm_reply *reply) {
-  *(gpufi_comm_reply **)(uintptr_t)tag = reply;
+static void take_reply(void *held, uint64_t client, uint64_t tag, gpufi_reply *reply) {
+  *(gpufi_reply **)(uintptr_t)tag = reply;
 }
 
 /* What an exception says: its only argument (str() of a KeyError would quote it), else its str(),
@@ -72,7 +72,7 @@ static gpuf_status take_exception(gpuf_error *err) {
 }
 
 /* Describe what `resolve` has returned. */
-static int take_source(gpufi_py_state *state, PyObject *found, gpufi_comm_source *source) {
+static int take_source(gpufi_py_state *state, PyObject *found, gpufi_source *source) {
   gpufi_py_import import = {0};
   const char *framework;
   PyObject *tensor;
@@ -87,8 +87,7 @@ static int take_source(gpufi_py_state *state, PyObject *found, gpufi_comm_source
   return 0;
 }
 
-static gpuf_status resolve(void *arg, const char *name, gpufi_comm_source *source,
-                           gpuf_error *err) {
+static gpuf_status resolve(void *arg, const char *name, gpufi_source *source, gpuf_error *err) {
   const held_comm *held = arg;
   gpuf_status status = GPUF_OK;
   const PyGILState_STATE gil = PyGILState_Ensure();
@@ -102,7 +101,7 @@ static gpuf_status resolve(void *arg, const char *name, gpufi_comm_source *sourc
 }
 
 /* 1 to go on, 0 when the listing is full. */
-static int list_item(gpufi_py_state *state, PyObject *item, gpufi_comm_listing *listing) {
+static int list_item(gpufi_py_state *state, PyObject *item, gpufi_listing *listing) {
   gpufi_py_import import = {0};
   const char *name, *framework, *problem;
   PyObject *tensor;
@@ -110,13 +109,13 @@ static int list_item(gpufi_py_state *state, PyObject *item, gpufi_comm_listing *
       (tensor != Py_None && gpufi_py_adapter_import(state, tensor, &import) < 0)) {
     return -1;
   }
-  const bool more = gpufi_comm_listing_add(listing, name, framework,
-                                           tensor == Py_None ? NULL : &import.tensor, problem);
+  const bool more = gpufi_listing_add(listing, name, framework,
+                                      tensor == Py_None ? NULL : &import.tensor, problem);
   gpufi_py_import_clear(&import);
   return more;
 }
 
-static gpuf_status list(void *arg, gpufi_comm_listing *listing, gpuf_error *err) {
+static gpuf_status list(void *arg, gpufi_listing *listing, gpuf_error *err) {
   const held_comm *held = arg;
   gpuf_status status = GPUF_OK;
   int more = 1;
@@ -151,7 +150,7 @@ static void log_text(void *arg, const char *text) {
 /* --- Life ------------------------------------------------------------------------------------- */
 
 static void held_free(held_comm *held) {
-  Py_BEGIN_ALLOW_THREADS gpufi_comm_destroy(held->comm, 0, NULL);
+  Py_BEGIN_ALLOW_THREADS gpufi_dispatcher_destroy(held->comm, 0, NULL);
   Py_END_ALLOW_THREADS Py_XDECREF(held->module);
   Py_XDECREF(held->resolve);
   Py_XDECREF(held->list);
@@ -177,7 +176,7 @@ static PyObject *comm_create(PyObject *module, PyObject *args) {
   held->resolve = Py_NewRef(resolver);
   held->list = Py_NewRef(lister);
   held->log = Py_NewRef(logger);
-  const gpufi_comm_options options = {
+  const gpufi_dispatcher_options options = {
       .reply = take_reply,
       .log = log_text,
       .resolve = resolve,
@@ -187,7 +186,7 @@ static PyObject *comm_create(PyObject *module, PyObject *args) {
       .run_in_message = true,
       .no_steps = true,
   };
-  if (gpufi_comm_create(&options, &held->comm, &err) != GPUF_OK) {
+  if (gpufi_dispatcher_create(&options, &held->comm, &err) != GPUF_OK) {
     held_free(held);
     return gpufi_py_raise(gpufi_py_state_of_module(module), &err);
   }
@@ -204,11 +203,11 @@ static PyObject *comm_create(PyObject *module, PyObject *args) {
 static const char reply_name[] = "gpufetch.comm_reply";
 
 static void reply_destroy(PyObject *capsule) {
-  gpufi_comm_reply_free(PyCapsule_GetPointer(capsule, reply_name));
+  gpufi_reply_free(PyCapsule_GetPointer(capsule, reply_name));
 }
 
 /* A read-only ndarray of bytes over one of the reply's buffers. */
-static PyObject *buffer_of(const gpufi_comm_reply *reply, size_t i, PyObject *owner) {
+static PyObject *buffer_of(const gpufi_reply *reply, size_t i, PyObject *owner) {
   npy_intp nbytes = (npy_intp)reply->buffer_nbytes[i];
   PyObject *array = PyArray_New(&PyArray_Type, 1, &nbytes, NPY_UINT8, NULL,
                                 (void *)reply->buffers[i], 0, NPY_ARRAY_CARRAY_RO, NULL);
@@ -219,13 +218,13 @@ static PyObject *buffer_of(const gpufi_comm_reply *reply, size_t i, PyObject *ow
 }
 
 /* (JSON as bytes, list of ndarrays). Takes the reply over; NULL is one there was no memory for. */
-static PyObject *reply_to_python(gpufi_comm_reply *reply) {
+static PyObject *reply_to_python(gpufi_reply *reply) {
   if (!reply) {
     return PyErr_NoMemory();
   }
   PyObject *owner = PyCapsule_New(reply, reply_name, reply_destroy);
   if (!owner) {
-    gpufi_comm_reply_free(reply);
+    gpufi_reply_free(reply);
     return NULL;
   }
   PyObject *buffers = PyList_New(0);
@@ -251,7 +250,7 @@ static PyObject *comm_open(PyObject *module, PyObject *args) {
   const char *data;
   Py_ssize_t nbytes;
   uint64_t client = 0;
-  gpufi_comm_reply *answer = NULL, *refusal = NULL;
+  gpufi_reply *answer = NULL, *refusal = NULL;
   if (!PyArg_ParseTuple(args, "Oy#:comm_open", &capsule, &data, &nbytes)) {
     return NULL;
   }
@@ -259,11 +258,11 @@ static PyObject *comm_open(PyObject *module, PyObject *args) {
   if (!held) {
     return NULL;
   }
-  Py_BEGIN_ALLOW_THREADS gpufi_comm_client_open(held->comm, data, (size_t)nbytes,
-                                                (uintptr_t)&answer, &client, &refusal, NULL);
+  Py_BEGIN_ALLOW_THREADS gpufi_client_open(held->comm, data, (size_t)nbytes, (uintptr_t)&answer,
+                                           &client, &refusal, NULL);
   Py_END_ALLOW_THREADS PyObject *reply = reply_to_python(client != 0 ? answer : refusal);
   if (!reply) {
-    gpufi_comm_client_close(held->comm, client);
+    gpufi_client_close(held->comm, client);
     return NULL;
   }
   return Py_BuildValue("KN", (unsigned long long)client, reply);
@@ -274,7 +273,7 @@ static PyObject *comm_message(PyObject *module, PyObject *args) {
   unsigned long long client;
   const char *data;
   Py_ssize_t nbytes, buffer_count;
-  gpufi_comm_reply *answer = NULL;
+  gpufi_reply *answer = NULL;
   bool known;
   if (!PyArg_ParseTuple(args, "OKy#n:comm_message", &capsule, &client, &data, &nbytes,
                         &buffer_count)) {
@@ -284,8 +283,8 @@ static PyObject *comm_message(PyObject *module, PyObject *args) {
   if (!held) {
     return NULL;
   }
-  Py_BEGIN_ALLOW_THREADS known = gpufi_comm_message(held->comm, client, data, (size_t)nbytes,
-                                                    (size_t)buffer_count, (uintptr_t)&answer);
+  Py_BEGIN_ALLOW_THREADS known = gpufi_dispatcher_message(held->comm, client, data, (size_t)nbytes,
+                                                          (size_t)buffer_count, (uintptr_t)&answer);
   Py_END_ALLOW_THREADS if (!known) {
     Py_RETURN_NONE;
   }
@@ -302,7 +301,7 @@ static PyObject *comm_close(PyObject *module, PyObject *args) {
   if (!held) {
     return NULL;
   }
-  Py_BEGIN_ALLOW_THREADS gpufi_comm_client_close(held->comm, client);
+  Py_BEGIN_ALLOW_THREADS gpufi_client_close(held->comm, client);
   Py_END_ALLOW_THREADS Py_RETURN_NONE;
 }
 

@@ -2,7 +2,7 @@
 #ifndef GPUFI_TEST_COMM_FIXTURE_H
 #define GPUFI_TEST_COMM_FIXTURE_H
 
-#include "../../jupyter/comm/comm.h"
+#include "comm/dispatcher.h"
 #include "devices.h"
 
 #include <gpufetch/reduce.h>
@@ -16,7 +16,7 @@ static gpuf_error err;
 
 typedef struct answer {
   uint64_t client, tag;
-  gpufi_comm_reply *reply;
+  gpufi_reply *reply;
 } answer;
 
 /* What has come out, in order; guarded by the lock. */
@@ -27,7 +27,7 @@ static struct {
   int log_count;
 } outbox = {.lock = PTHREAD_MUTEX_INITIALIZER};
 
-static void take_reply(void *arg, uint64_t client, uint64_t tag, gpufi_comm_reply *reply) {
+static void take_reply(void *arg, uint64_t client, uint64_t tag, gpufi_reply *reply) {
   pthread_mutex_lock(&outbox.lock);
   if (outbox.count == REPLIES_MAX) {
     abort();
@@ -64,8 +64,8 @@ static answer next_answer(void) {
   pthread_mutex_unlock(&outbox.lock);
   CHECK(a.reply != NULL);
   CHECK(strlen(a.reply->json) == a.reply->json_nbytes);
-  CHECK(a.reply->json_nbytes <= GPUFI_COMM_REPLY_JSON_MAX_NBYTES);
-  CHECK(a.reply->buffer_nbytes[0] + a.reply->buffer_nbytes[1] <= GPUFI_COMM_REPLY_MAX_NBYTES);
+  CHECK(a.reply->json_nbytes <= GPUFI_REPLY_JSON_MAX_NBYTES);
+  CHECK(a.reply->buffer_nbytes[0] + a.reply->buffer_nbytes[1] <= GPUFI_REPLY_MAX_NBYTES);
   return a;
 }
 
@@ -100,41 +100,41 @@ static void check_code(const char *code) {
     CHECK(a.reply->buffer_count == 0);
   }
   json_decref(json);
-  gpufi_comm_reply_free(a.reply);
+  gpufi_reply_free(a.reply);
 }
 
 /* --- Dispatchers ---------------------------------------------------------------- */
 
-static gpufi_comm *comm;
+static gpufi_dispatcher *dispatcher;
 static uint64_t client;
 
 static void open_client(uint64_t *id) {
-  gpufi_comm_reply *refusal = NULL;
-  CHECK_OK(gpufi_comm_client_open(comm, "", 0, 0, id, &refusal, &err));
+  gpufi_reply *refusal = NULL;
+  CHECK_OK(gpufi_client_open(dispatcher, "", 0, 0, id, &refusal, &err));
   check_code("");
 }
 
-static void start(gpufi_comm_options options) {
+static void start(gpufi_dispatcher_options options) {
   options.reply = take_reply;
   options.log = take_log;
-  CHECK_OK(gpufi_comm_create(&options, &comm, &err));
+  CHECK_OK(gpufi_dispatcher_create(&options, &dispatcher, &err));
   outbox.log_count = 0;
   open_client(&client);
 }
 
 static void finish(void) {
-  gpufi_comm_counts counts;
+  gpufi_dispatcher_counts counts;
   while (pending_replies() > 0) {
-    gpufi_comm_reply_free(next_answer().reply);
+    gpufi_reply_free(next_answer().reply);
   }
-  gpufi_comm_get_counts(comm, &counts);
+  gpufi_dispatcher_get_counts(dispatcher, &counts);
   CHECK(counts.reply_nbytes == 0);
-  CHECK_OK(gpufi_comm_destroy(comm, 0, &err));
-  comm = NULL;
+  CHECK_OK(gpufi_dispatcher_destroy(dispatcher, 0, &err));
+  dispatcher = NULL;
 }
 
 static void send_as(uint64_t id, const char *json, uint64_t tag) {
-  CHECK(gpufi_comm_message(comm, id, json, strlen(json), 0, tag));
+  CHECK(gpufi_dispatcher_message(dispatcher, id, json, strlen(json), 0, tag));
 }
 
 static void send(const char *json) {
@@ -144,7 +144,7 @@ static void send(const char *json) {
 /* Send, run everything, take the one reply. */
 static answer ask(const char *json) {
   send(json);
-  while (gpufi_comm_run(comm)) {
+  while (gpufi_dispatcher_run(dispatcher)) {
   }
   CHECK(pending_replies() == 1);
   return next_answer();
@@ -152,7 +152,7 @@ static answer ask(const char *json) {
 
 static void ask_code(const char *json, const char *code) {
   send(json);
-  while (gpufi_comm_run(comm)) {
+  while (gpufi_dispatcher_run(dispatcher)) {
   }
   CHECK(pending_replies() == 1);
   check_code(code);

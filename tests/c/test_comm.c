@@ -11,13 +11,13 @@ static const int64_t field_shape[3] = {NX, NY, NZ};
 static float field[NX][NY][NZ];
 static gpuf_tensor d_field;
 
-static void start_with_field(gpufi_comm_options options) {
+static void start_with_field(gpufi_dispatcher_options options) {
   for (int i = 0; i < NX * NY * NZ; i++) {
     (&field[0][0][0])[i] = (float)(i * 37 % 101) - 50;
   }
   start(options);
   d_field = put(field, GPUF_DTYPE_FLOAT32, 3, field_shape);
-  CHECK_OK(gpufi_comm_publish(comm, "field", &d_field, NULL, &err));
+  CHECK_OK(gpufi_dispatcher_publish(dispatcher, "field", &d_field, NULL, &err));
 }
 
 static void finish_with_field(void) {
@@ -32,11 +32,11 @@ static const float *floats_of(const answer *a, size_t count) {
 }
 
 static void the_hello_states_protocol_and_limits(void) {
-  gpufi_comm_reply *refusal;
+  gpufi_reply *refusal;
   uint64_t other;
-  start((gpufi_comm_options){.server_name = "sim", .client_max = 2});
+  start((gpufi_dispatcher_options){.server_name = "sim", .client_max = 2});
   const char *data = "{\"protocol\": 1}";
-  CHECK_OK(gpufi_comm_client_open(comm, data, strlen(data), 77, &other, &refusal, &err));
+  CHECK_OK(gpufi_client_open(dispatcher, data, strlen(data), 77, &other, &refusal, &err));
   answer a = next_answer();
   CHECK(a.client == other && a.tag == 77 && other != client);
   json_t *hello = json_of(&a);
@@ -45,12 +45,12 @@ static void the_hello_states_protocol_and_limits(void) {
   CHECK(json_array_size(json_object_get(hello, "operations")) == 9);
   CHECK(int_of(json_object_get(hello, "limits"), "reply_nbytes") == 4 << 20);
   json_decref(hello);
-  gpufi_comm_reply_free(a.reply);
+  gpufi_reply_free(a.reply);
   finish();
 }
 
 static void a_live_read_gives_the_elements_of_the_slice(void) {
-  start_with_field((gpufi_comm_options){0});
+  start_with_field((gpufi_dispatcher_options){0});
   answer a = ask("{\"op\": \"read\", \"name\": \"field\", \"id\": \"x7\", \"slices\": "
                  "[[1, 100, 2], 3, [null, null, -1]]}");
   json_t *json = json_of(&a);
@@ -64,7 +64,7 @@ static void a_live_read_gives_the_elements_of_the_slice(void) {
     }
   }
   json_decref(json);
-  gpufi_comm_reply_free(a.reply);
+  gpufi_reply_free(a.reply);
   finish_with_field();
 }
 
@@ -84,7 +84,7 @@ static void slices_with_any_64_bit_integers_mean_what_python_means(void) {
       {"[6, 9, 1]", 0, 0, 1},
       {"[null, 0, -1]", 5, 5, -1},
   };
-  start_with_field((gpufi_comm_options){0});
+  start_with_field((gpufi_dispatcher_options){0});
   for (size_t c = 0; c < sizeof(cases) / sizeof(cases[0]); c++) {
     char request[200];
     snprintf(request, sizeof(request),
@@ -94,19 +94,19 @@ static void slices_with_any_64_bit_integers_mean_what_python_means(void) {
     for (int i = 0; i < cases[c].count; i++) {
       CHECK(values[i] == field[cases[c].first + i * cases[c].step][0][0]);
     }
-    gpufi_comm_reply_free(a.reply);
+    gpufi_reply_free(a.reply);
   }
   finish_with_field();
 }
 
 static void a_read_can_convert(void) {
-  start_with_field((gpufi_comm_options){0});
+  start_with_field((gpufi_dispatcher_options){0});
   answer a = ask("{\"op\": \"read\", \"name\": \"field\", \"dtype\": \"int16\", \"slices\": [2]}");
   CHECK(a.reply->buffer_nbytes[0] == NY * NZ * 2);
   for (int i = 0; i < NY * NZ; i++) {
     CHECK(((const int16_t *)a.reply->buffers[0])[i] == (int16_t)(&field[2][0][0])[i]);
   }
-  gpufi_comm_reply_free(a.reply);
+  gpufi_reply_free(a.reply);
   ask_code("{\"op\": \"read\", \"name\": \"field\", \"dtype\": \"complex64\"}", "unsupported");
   finish_with_field();
 }
@@ -119,9 +119,9 @@ static void fragments_tile_the_whole(void) {
   uint8_t *bytes = malloc(nbytes), *whole = calloc(1, nbytes);
   char request[120];
   fill_random(bytes, nbytes, 3);
-  start((gpufi_comm_options){0});
+  start((gpufi_dispatcher_options){0});
   gpuf_tensor tensor = put(bytes, GPUF_DTYPE_UINT32, 3, shape);
-  CHECK_OK(gpufi_comm_publish(comm, "large", &tensor, NULL, &err));
+  CHECK_OK(gpufi_dispatcher_publish(dispatcher, "large", &tensor, NULL, &err));
   ask_code("{\"op\": \"read\", \"name\": \"large\"}", "too_large");
   int64_t fragments = 1;
   for (int64_t fragment = 0; fragment < fragments; fragment++) {
@@ -135,7 +135,7 @@ static void fragments_tile_the_whole(void) {
     CHECK(offset + a.reply->buffer_nbytes[0] <= nbytes);
     memcpy(whole + offset, a.reply->buffers[0], a.reply->buffer_nbytes[0]);
     json_decref(json);
-    gpufi_comm_reply_free(a.reply);
+    gpufi_reply_free(a.reply);
   }
   CHECK(memcmp(whole, bytes, nbytes) == 0);
   snprintf(request, sizeof(request), "{\"op\": \"read\", \"name\": \"large\", \"fragment\": %d}",
@@ -148,21 +148,21 @@ static void fragments_tile_the_whole(void) {
 }
 
 static void an_empty_selection_is_an_empty_buffer(void) {
-  start_with_field((gpufi_comm_options){0});
+  start_with_field((gpufi_dispatcher_options){0});
   answer a =
       ask("{\"op\": \"read\", \"name\": \"field\", \"slices\": [[3, 3, 1]], \"fragment\": 0}");
   json_t *json = json_of(&a);
   CHECK(int_of(json, "nbytes") == 0 && int_of(json, "fragments") == 1);
   CHECK(a.reply->buffer_count == 1 && a.reply->buffer_nbytes[0] == 0);
   json_decref(json);
-  gpufi_comm_reply_free(a.reply);
+  gpufi_reply_free(a.reply);
   finish_with_field();
 }
 
 static void an_overview_is_that_of_the_slice(void) {
   const int64_t shape[2] = {2, NZ};
   float low[2 * NZ], high[2 * NZ];
-  start_with_field((gpufi_comm_options){0});
+  start_with_field((gpufi_dispatcher_options){0});
   answer a = ask("{\"op\": \"overview\", \"name\": \"field\", \"slices\": [[null, null, 1], 1], "
                  "\"shape\": [2, 1000], \"method\": \"minmax\"}");
   json_t *json = json_of(&a);
@@ -177,16 +177,16 @@ static void an_overview_is_that_of_the_slice(void) {
   CHECK(int_of(json_object_get(json, "counts"), "count") == NX * NZ);
   CHECK(json_integer_value(json_array_get(json_object_get(json, "shape"), 1)) == NZ);
   json_decref(json);
-  gpufi_comm_reply_free(a.reply);
+  gpufi_reply_free(a.reply);
   finish_with_field();
 }
 
 static void an_overview_of_1024_by_1024_fits_a_reply(void) {
   const int64_t shape[2] = {1024, 2048};
   float *values = calloc(1024 * 2048, sizeof(float));
-  start((gpufi_comm_options){0});
+  start((gpufi_dispatcher_options){0});
   gpuf_tensor tensor = put(values, GPUF_DTYPE_FLOAT32, 2, shape);
-  CHECK_OK(gpufi_comm_publish(comm, "u", &tensor, NULL, &err));
+  CHECK_OK(gpufi_dispatcher_publish(dispatcher, "u", &tensor, NULL, &err));
   ask_code("{\"op\": \"overview\", \"name\": \"u\", \"shape\": [1024, 1024]}", "");
   ask_code("{\"op\": \"overview\", \"name\": \"u\", \"shape\": [1024, 1025]}", "too_large");
   ask_code(
@@ -201,11 +201,11 @@ static void statistics_that_json_cannot_say_are_strings(void) {
   const float values[6] = {1, 2, NAN, INFINITY, -INFINITY, 0};
   const uint64_t large[2] = {UINT64_MAX, 3};
   const int64_t six = 6, two = 2;
-  start((gpufi_comm_options){0});
+  start((gpufi_dispatcher_options){0});
   gpuf_tensor f = put(values, GPUF_DTYPE_FLOAT32, 1, &six);
   gpuf_tensor u = put(large, GPUF_DTYPE_UINT64, 1, &two);
-  CHECK_OK(gpufi_comm_publish(comm, "f", &f, NULL, &err));
-  CHECK_OK(gpufi_comm_publish(comm, "u", &u, NULL, &err));
+  CHECK_OK(gpufi_dispatcher_publish(dispatcher, "f", &f, NULL, &err));
+  CHECK_OK(gpufi_dispatcher_publish(dispatcher, "u", &u, NULL, &err));
   answer a = ask("{\"op\": \"stats\", \"name\": \"f\"}");
   json_t *json = json_of(&a);
   CHECK(text_is(json, "min", "-inf") && text_is(json, "max", "inf"));
@@ -214,19 +214,19 @@ static void statistics_that_json_cannot_say_are_strings(void) {
   CHECK(json_real_value(json_object_get(json, "mean")) == 1.0);
   CHECK(json_real_value(json_object_get(json, "finite_max")) == 2.0);
   json_decref(json);
-  gpufi_comm_reply_free(a.reply);
+  gpufi_reply_free(a.reply);
   a = ask("{\"op\": \"stats\", \"name\": \"u\"}");
   json = json_of(&a);
   CHECK(text_is(json, "max", "18446744073709551615") && int_of(json, "min") == 3);
   json_decref(json);
-  gpufi_comm_reply_free(a.reply);
+  gpufi_reply_free(a.reply);
   finish();
   drop(&f);
   drop(&u);
 }
 
 static void a_histogram_has_counts_and_edges(void) {
-  start_with_field((gpufi_comm_options){0});
+  start_with_field((gpufi_dispatcher_options){0});
   answer a =
       ask("{\"op\": \"histogram\", \"name\": \"field\", \"bins\": 4, \"range\": [-20, 20.0]}");
   uint64_t bins[4], total = 0;
@@ -244,25 +244,25 @@ static void a_histogram_has_counts_and_edges(void) {
   CHECK(total + (uint64_t)int_of(json, "under_count") + (uint64_t)int_of(json, "over_count") ==
         NX * NY * NZ);
   json_decref(json);
-  gpufi_comm_reply_free(a.reply);
+  gpufi_reply_free(a.reply);
   ask_code("{\"op\": \"histogram\", \"name\": \"field\", \"range\": [2, 1]}", "bad_request");
   finish_with_field();
 }
 
 static void a_listing_has_tensors_and_values_and_goes_on_where_it_was_cut(void) {
-  char name[GPUFI_COMM_NAME_MAX_NBYTES + 1], request[80];
-  start_with_field((gpufi_comm_options){0});
+  char name[GPUFI_TENSOR_NAME_MAX_NBYTES + 1], request[80];
+  start_with_field((gpufi_dispatcher_options){0});
   memset(name, 'n', sizeof(name) - 1);
   name[sizeof(name) - 1] = '\0';
-  CHECK_OK(gpufi_comm_publish_float64(comm, "F", 0.04, &err));
-  CHECK_OK(gpufi_comm_publish_float64(comm, "rate", NAN, &err));
-  CHECK_OK(gpufi_comm_publish_int64(comm, "seed", 11, &err));
-  CHECK_OK(gpufi_comm_publish_text(comm, "run", "first", &err));
-  CHECK_OK(gpufi_comm_publish_text(comm, "run", "second \"quoted\"", &err));
+  CHECK_OK(gpufi_dispatcher_publish_float64(dispatcher, "F", 0.04, &err));
+  CHECK_OK(gpufi_dispatcher_publish_float64(dispatcher, "rate", NAN, &err));
+  CHECK_OK(gpufi_dispatcher_publish_int64(dispatcher, "seed", 11, &err));
+  CHECK_OK(gpufi_dispatcher_publish_text(dispatcher, "run", "first", &err));
+  CHECK_OK(gpufi_dispatcher_publish_text(dispatcher, "run", "second \"quoted\"", &err));
   for (int i = 0; i < 400; i++) {
     snprintf(name, 8, "%07d", i);
     name[7] = 'x';
-    CHECK_OK(gpufi_comm_publish(comm, name, &d_field, NULL, &err));
+    CHECK_OK(gpufi_dispatcher_publish(dispatcher, name, &d_field, NULL, &err));
   }
   int tensors = 0, values = 0, pages = 0;
   for (bool more = true; more; pages++) {
@@ -279,7 +279,7 @@ static void a_listing_has_tensors_and_values_and_goes_on_where_it_was_cut(void) 
     tensors += (int)json_array_size(json_object_get(json, "tensors"));
     more = json_is_true(json_object_get(json, "truncated"));
     json_decref(json);
-    gpufi_comm_reply_free(a.reply);
+    gpufi_reply_free(a.reply);
   }
   CHECK(values == 4 && tensors == 401 && pages > 1);
   finish_with_field();
@@ -296,27 +296,27 @@ static bool listed_axes_are(const char *key, const int64_t *expected) {
     equal &= json_integer_value(json_array_get(found, axis)) == expected[axis];
   }
   json_decref(json);
-  gpufi_comm_reply_free(a.reply);
+  gpufi_reply_free(a.reply);
   return equal;
 }
 
 static void a_block_is_listed_with_its_place_in_the_whole(void) {
   const int64_t global_shape[] = {field_shape[0] + 7, field_shape[1], INT32_MAX};
   const int64_t start[] = {7, 0, 100}, moved[] = {6, 0, 100};
-  gpufi_comm_publish_options options = {.global_shape = global_shape, .start = start};
-  start_with_field((gpufi_comm_options){0});
+  gpuf_publish_options options = {.global_shape = global_shape, .start = start};
+  start_with_field((gpufi_dispatcher_options){0});
   CHECK(listed_axes_are("global_shape", NULL) && listed_axes_are("start", NULL));
-  CHECK_OK(gpufi_comm_publish(comm, "field", &d_field, &options, &err));
+  CHECK_OK(gpufi_dispatcher_publish(dispatcher, "field", &d_field, &options, &err));
   CHECK(listed_axes_are("global_shape", global_shape) && listed_axes_are("start", start));
   CHECK(listed_axes_are("shape", field_shape));
   ask_code("{\"op\": \"stats\", \"name\": \"field\", \"generation\": 2}", "");
-  CHECK_OK(gpufi_comm_publish(comm, "field", &d_field, &options, &err));
+  CHECK_OK(gpufi_dispatcher_publish(dispatcher, "field", &d_field, &options, &err));
   ask_code("{\"op\": \"stats\", \"name\": \"field\", \"generation\": 2}", "");
   options.start = moved;
-  CHECK_OK(gpufi_comm_publish(comm, "field", &d_field, &options, &err));
+  CHECK_OK(gpufi_dispatcher_publish(dispatcher, "field", &d_field, &options, &err));
   CHECK(listed_axes_are("start", moved));
   ask_code("{\"op\": \"stats\", \"name\": \"field\", \"generation\": 2}", "stale");
-  CHECK_OK(gpufi_comm_publish(comm, "field", &d_field, NULL, &err));
+  CHECK_OK(gpufi_dispatcher_publish(dispatcher, "field", &d_field, NULL, &err));
   CHECK(listed_axes_are("start", NULL));
   finish_with_field();
 }
@@ -333,34 +333,37 @@ static void a_block_outside_its_array_is_refused(void) {
       {{0, 0, 0}, {field_shape[0], field_shape[1] - 1, field_shape[2]}, "axis 1"},
       {{0, 0, 0}, {large, large, large}, "2^63"},
   };
-  start_with_field((gpufi_comm_options){0});
+  start_with_field((gpufi_dispatcher_options){0});
   for (size_t i = 0; i < sizeof(bad) / sizeof(bad[0]); i++) {
-    const gpufi_comm_publish_options options = {.global_shape = bad[i].global_shape,
-                                                .start = bad[i].start};
-    CHECK_FAILS(gpufi_comm_publish(comm, "b", &d_field, &options, &err), GPUF_ERR_INVALID,
-                bad[i].text);
+    const gpuf_publish_options options = {.global_shape = bad[i].global_shape,
+                                          .start = bad[i].start};
+    CHECK_FAILS(gpufi_dispatcher_publish(dispatcher, "b", &d_field, &options, &err),
+                GPUF_ERR_INVALID, bad[i].text);
   }
-  const gpufi_comm_publish_options no_start = {.global_shape = field_shape};
-  const gpufi_comm_publish_options no_shape = {.start = field_shape};
-  CHECK_FAILS(gpufi_comm_publish(comm, "b", &d_field, &no_start, &err), GPUF_ERR_INVALID, "start");
-  CHECK_FAILS(gpufi_comm_publish(comm, "b", &d_field, &no_shape, &err), GPUF_ERR_INVALID, "both");
+  const gpuf_publish_options no_start = {.global_shape = field_shape};
+  const gpuf_publish_options no_shape = {.start = field_shape};
+  CHECK_FAILS(gpufi_dispatcher_publish(dispatcher, "b", &d_field, &no_start, &err),
+              GPUF_ERR_INVALID, "start");
+  CHECK_FAILS(gpufi_dispatcher_publish(dispatcher, "b", &d_field, &no_shape, &err),
+              GPUF_ERR_INVALID, "both");
   finish_with_field();
 }
 
 static void a_generation_tells_when_the_shape_has_changed(void) {
   char request[100];
-  start_with_field((gpufi_comm_options){0});
+  start_with_field((gpufi_dispatcher_options){0});
   answer a = ask("{\"op\": \"read\", \"name\": \"field\", \"slices\": [0]}");
   json_t *json = json_of(&a);
   snprintf(request, sizeof(request), "{\"op\": \"stats\", \"name\": \"field\", \"generation\": %d}",
            (int)int_of(json, "generation"));
   json_decref(json);
-  gpufi_comm_reply_free(a.reply);
+  gpufi_reply_free(a.reply);
   gpuf_tensor other = put(field, GPUF_DTYPE_FLOAT32, 3, field_shape);
-  CHECK_OK(gpufi_comm_publish(comm, "field", &other, NULL, &err)); /* another buffer, as shaped */
+  CHECK_OK(gpufi_dispatcher_publish(dispatcher, "field", &other, NULL,
+                                    &err)); /* another buffer, as shaped */
   ask_code(request, "");
   CHECK_OK(gpuf_tensor_slice(&other, 0, 0, 1, 2, &err));
-  CHECK_OK(gpufi_comm_publish(comm, "field", &other, NULL, &err));
+  CHECK_OK(gpufi_dispatcher_publish(dispatcher, "field", &other, NULL, &err));
   ask_code(request, "stale");
   finish_with_field();
   drop(&other);
@@ -377,20 +380,21 @@ static void a_share_ends_with_its_tensor(void) {
   gpuf_attachment *attachment;
   gpuf_tensor attached;
   released = 0;
-  start((gpufi_comm_options){0});
+  start((gpufi_dispatcher_options){0});
   gpuf_tensor tensor = put(field, GPUF_DTYPE_FLOAT32, 3, field_shape);
-  const gpufi_comm_publish_options options = {.release = count_release, .release_arg = &released};
-  CHECK_OK(gpufi_comm_publish(comm, "shared", &tensor, &options, &err));
+  const gpuf_publish_options options = {.release = count_release, .release_arg = &released};
+  CHECK_OK(gpufi_dispatcher_publish(dispatcher, "shared", &tensor, &options, &err));
   answer a = ask("{\"op\": \"share\", \"name\": \"shared\"}");
   json_t *json = json_of(&a);
   CHECK_OK(gpuf_share_from_text(json_string_value(json_object_get(json, "handle")), &handle, &err));
   answer again = ask("{\"op\": \"share\", \"name\": \"shared\"}");
   CHECK(strcmp(again.reply->json, a.reply->json) == 0); /* one share a client */
-  gpufi_comm_reply_free(again.reply);
+  gpufi_reply_free(again.reply);
   json_decref(json);
-  gpufi_comm_reply_free(a.reply);
+  gpufi_reply_free(a.reply);
   CHECK_OK(gpuf_attach(&handle, &attachment, &attached, &err));
-  CHECK_FAILS(gpufi_comm_unpublish(comm, "shared", 1000000, &err), GPUF_ERR_TIMEOUT, "1 shares");
+  CHECK_FAILS(gpufi_dispatcher_unpublish(dispatcher, "shared", 1000000, &err), GPUF_ERR_TIMEOUT,
+              "1 shares");
   CHECK(released == 0);
   ask_code("{\"op\": \"stats\", \"name\": \"shared\"}", "unknown_name");
   CHECK_OK(gpuf_detach(attachment, &err));
@@ -400,38 +404,38 @@ static void a_share_ends_with_its_tensor(void) {
 }
 
 static void publishing_the_same_memory_again_leaves_its_shares(void) {
-  gpufi_comm_counts counts;
+  gpufi_dispatcher_counts counts;
   int releases[2] = {0, 0};
-  start_with_field((gpufi_comm_options){0});
-  gpufi_comm_publish_options options = {.release = count_release, .release_arg = &releases[0]};
-  CHECK_OK(gpufi_comm_publish(comm, "field", &d_field, &options, &err));
+  start_with_field((gpufi_dispatcher_options){0});
+  gpuf_publish_options options = {.release = count_release, .release_arg = &releases[0]};
+  CHECK_OK(gpufi_dispatcher_publish(dispatcher, "field", &d_field, &options, &err));
   ask_code("{\"op\": \"share\", \"name\": \"field\"}", "");
   options.release_arg = &releases[1];
-  CHECK_OK(gpufi_comm_publish(comm, "field", &d_field, &options, &err));
+  CHECK_OK(gpufi_dispatcher_publish(dispatcher, "field", &d_field, &options, &err));
   CHECK(releases[0] == 1 && releases[1] == 0);
-  gpufi_comm_get_counts(comm, &counts);
+  gpufi_dispatcher_get_counts(dispatcher, &counts);
   CHECK(counts.share_count == 1);
   gpuf_tensor other = put(field, GPUF_DTYPE_FLOAT32, 3, field_shape);
-  CHECK_OK(gpufi_comm_publish(comm, "field", &other, NULL, &err));
-  gpufi_comm_get_counts(comm, &counts);
+  CHECK_OK(gpufi_dispatcher_publish(dispatcher, "field", &other, NULL, &err));
+  gpufi_dispatcher_get_counts(dispatcher, &counts);
   CHECK(releases[1] == 1 && counts.share_count == 0);
   finish_with_field();
   drop(&other);
 }
 
 static void a_share_ends_with_its_client_or_by_unshare(void) {
-  gpufi_comm_counts counts;
-  start_with_field((gpufi_comm_options){0});
+  gpufi_dispatcher_counts counts;
+  start_with_field((gpufi_dispatcher_options){0});
   ask_code("{\"op\": \"unshare\", \"name\": \"field\"}", "unknown_name");
   ask_code("{\"op\": \"share\", \"name\": \"field\"}", "");
   ask_code("{\"op\": \"unshare\", \"name\": \"field\"}", "");
   ask_code("{\"op\": \"share\", \"name\": \"field\"}", "");
-  gpufi_comm_get_counts(comm, &counts);
+  gpufi_dispatcher_get_counts(dispatcher, &counts);
   CHECK(counts.share_count == 1);
-  gpufi_comm_client_close(comm, client);
-  gpufi_comm_get_counts(comm, &counts);
+  gpufi_client_close(dispatcher, client);
+  gpufi_dispatcher_get_counts(dispatcher, &counts);
   CHECK(counts.share_count == 0 && counts.client_count == 0);
-  CHECK_OK(gpufi_comm_unpublish(comm, "field", 0, &err));
+  CHECK_OK(gpufi_dispatcher_unpublish(dispatcher, "field", 0, &err));
   finish_with_field();
 }
 
@@ -439,22 +443,22 @@ static void tensors_in_host_memory_can_be_read_but_not_shared(void) {
   const int64_t two = 2;
   double values[2] = {1.5, 2.5};
   gpuf_tensor tensor;
-  start((gpufi_comm_options){0});
+  start((gpufi_dispatcher_options){0});
   CHECK_OK(gpuf_tensor_init(&tensor, values, cpu_device, GPUF_DTYPE_FLOAT64, 1, &two, &err));
-  CHECK_OK(gpufi_comm_publish(comm, "v", &tensor, NULL, &err));
+  CHECK_OK(gpufi_dispatcher_publish(dispatcher, "v", &tensor, NULL, &err));
   answer a = ask("{\"op\": \"read\", \"name\": \"v\"}");
   CHECK(memcmp(a.reply->buffers[0], values, sizeof(values)) == 0);
-  gpufi_comm_reply_free(a.reply);
+  gpufi_reply_free(a.reply);
   send("{\"op\": \"share\", \"name\": \"v\"}");
-  while (gpufi_comm_run(comm)) {
+  while (gpufi_dispatcher_run(dispatcher)) {
   }
   a = next_answer();
   CHECK(strstr(a.reply->json, "\"error\"") != NULL);
-  gpufi_comm_reply_free(a.reply);
+  gpufi_reply_free(a.reply);
   finish();
 }
 
-static gpuf_status resolve_one(void *arg, const char *name, gpufi_comm_source *source,
+static gpuf_status resolve_one(void *arg, const char *name, gpufi_source *source,
                                gpuf_error *error) {
   if (strcmp(name, "broken") == 0) {
     snprintf(error->message, sizeof(error->message), "sparse: call to_dense() first");
@@ -464,21 +468,20 @@ static gpuf_status resolve_one(void *arg, const char *name, gpufi_comm_source *s
     snprintf(error->message, sizeof(error->message), "no variable of that name");
     return GPUF_ERR_INVALID;
   }
-  *source =
-      (gpufi_comm_source){.tensor = d_field, .release = count_release, .release_arg = &released};
+  *source = (gpufi_source){.tensor = d_field, .release = count_release, .release_arg = &released};
   return GPUF_OK;
 }
 
-static gpuf_status list_one(void *arg, gpufi_comm_listing *listing, gpuf_error *error) {
-  gpufi_comm_listing_add(listing, "mine", "torch", &d_field, NULL);
-  gpufi_comm_listing_add(listing, "broken", "torch", NULL, "sparse: call to_dense() first");
-  gpufi_comm_listing_add(listing, "line\nfeed", "torch", &d_field, NULL);
+static gpuf_status list_one(void *arg, gpufi_listing *listing, gpuf_error *error) {
+  gpufi_listing_add(listing, "mine", "torch", &d_field, NULL);
+  gpufi_listing_add(listing, "broken", "torch", NULL, "sparse: call to_dense() first");
+  gpufi_listing_add(listing, "line\nfeed", "torch", &d_field, NULL);
   return GPUF_OK;
 }
 
 static void a_resolver_finds_what_is_not_published(void) {
   released = 0;
-  start_with_field((gpufi_comm_options){.resolve = resolve_one, .list = list_one});
+  start_with_field((gpufi_dispatcher_options){.resolve = resolve_one, .list = list_one});
   ask_code("{\"op\": \"stats\", \"name\": \"mine\"}", "");
   CHECK(released == 1);
   ask_code("{\"op\": \"stats\", \"name\": \"field\"}", "");
@@ -491,10 +494,10 @@ static void a_resolver_finds_what_is_not_published(void) {
   CHECK(json_array_size(tensors) == 3);
   CHECK(text_is(json_array_get(tensors, 2), "problem", "sparse: call to_dense() first"));
   json_decref(json);
-  gpufi_comm_reply_free(a.reply);
+  gpufi_reply_free(a.reply);
   ask_code("{\"op\": \"share\", \"name\": \"mine\"}", "");
   ask_code("{\"op\": \"share\", \"name\": \"mine\"}", "");
-  gpufi_comm_client_close(comm, client);
+  gpufi_client_close(dispatcher, client);
   CHECK(released == 3);
   finish_with_field();
 }

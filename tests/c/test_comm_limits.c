@@ -1,4 +1,4 @@
-/* The dispatcher's limits: hostile requests, clients that ask too much, steps, threads. */
+/* The dispatcher's limits: untrusted requests, clients that ask too much, steps, threads. */
 #include "comm_fixture.h"
 
 #include <stdatomic.h>
@@ -7,11 +7,11 @@ static float values[600];
 static const int64_t shape[2] = {20, 30};
 static gpuf_tensor tensor;
 
-static void start_with_tensor(gpufi_comm_options options) {
+static void start_with_tensor(gpufi_dispatcher_options options) {
   start(options);
   fill_random(values, sizeof(values), 5);
   tensor = put(values, GPUF_DTYPE_FLOAT32, 2, shape);
-  CHECK_OK(gpufi_comm_publish(comm, "x", &tensor, NULL, &err));
+  CHECK_OK(gpufi_dispatcher_publish(dispatcher, "x", &tensor, NULL, &err));
 }
 
 static void finish_with_tensor(void) {
@@ -19,7 +19,19 @@ static void finish_with_tensor(void) {
   drop(&tensor);
 }
 
-/* --- Hostile requests -------------------------------------------------------------- */
+/* --- Untrusted requests ------------------------------------------------------------ */
+
+/* Text that is JSON without duplicate members gets the same answer as a parsed value. */
+static void ask_parsed_code(const char *json, const char *code) {
+  json_t *value = json_loads(json, JSON_REJECT_DUPLICATES | JSON_DECODE_ANY, NULL);
+  if (value) {
+    CHECK(gpufi_dispatcher_message_parsed(dispatcher, client, value, 0, 0));
+    while (gpufi_dispatcher_run(dispatcher)) {
+    }
+    check_code(code);
+    json_decref(value);
+  }
+}
 
 static void what_is_no_request_is_answered_by_an_error(void) {
   static const struct {
@@ -76,23 +88,26 @@ static void what_is_no_request_is_answered_by_an_error(void) {
       {"{\"op\": \"histogram\", \"name\": \"x\", \"range\": [\"nan\", 1]}", "bad_request"},
       {"{\"op\": \"cancel\"}", "bad_request"},
   };
-  start_with_tensor((gpufi_comm_options){0});
+  start_with_tensor((gpufi_dispatcher_options){0});
   for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
     ask_code(cases[i].json, cases[i].code);
+    ask_parsed_code(cases[i].json, cases[i].code);
   }
+  CHECK(gpufi_dispatcher_message_parsed(dispatcher, client, NULL, 0, 0));
+  check_code("bad_request");
   ask_code("{\"op\": \"read\", \"name\": \"x\"}", "");
   CHECK(outbox.log_count >= 5 && outbox.log_count <= 10); /* once for each code */
   finish_with_tensor();
 }
 
 static void an_error_names_the_id_and_the_value(void) {
-  start_with_tensor((gpufi_comm_options){0});
+  start_with_tensor((gpufi_dispatcher_options){0});
   answer a = ask("{\"id\": 41, \"op\": \"read\", \"name\": \"x\", \"slices\": [[0, 1, 0]]}");
   json_t *json = json_of(&a);
   CHECK(int_of(json, "id") == 41 && text_is(json, "op", "read"));
   CHECK(text_is(json_object_get(json, "error"), "message", "slices[0] [0,1,0] has step 0"));
   json_decref(json);
-  gpufi_comm_reply_free(a.reply);
+  gpufi_reply_free(a.reply);
   finish_with_tensor();
 }
 
@@ -109,7 +124,7 @@ static char *repeated(const char *before, const char *piece, size_t count, const
 }
 
 static void bombs_are_refused_before_they_are_parsed(void) {
-  start_with_tensor((gpufi_comm_options){0});
+  start_with_tensor((gpufi_dispatcher_options){0});
   char *bombs[] = {
       repeated("", "[", 16000, ""),
       repeated("{\"op\": ", "{\"op\": ", 2000, ""),
@@ -117,10 +132,13 @@ static void bombs_are_refused_before_they_are_parsed(void) {
       repeated("{\"op\": \"read\", \"name\": \"x\", \"slices\": [", "0,", 5000, "0]}"),
       repeated("{\"op\": \"read\", \"name\": \"", "n", 5000, "\"}"),
       repeated("{\"op\": \"overview\", \"name\": \"x\", \"shape\": [", "1,", 5000, "1]}"),
+      repeated("{\"op\": \"list\", \"skip\": ", "[", 4, "]]]]}"),
+      repeated("{\"op\": \"list\", \"skip\": {\"a\": ", "[", 100, "]"),
   };
   for (size_t i = 0; i < sizeof(bombs) / sizeof(bombs[0]); i++) {
     send(bombs[i]);
     check_code(i == 3 ? "bad_slice" : "bad_request");
+    ask_parsed_code(bombs[i], i == 3 ? "bad_slice" : "bad_request");
     free(bombs[i]);
   }
   finish_with_tensor();
@@ -128,56 +146,61 @@ static void bombs_are_refused_before_they_are_parsed(void) {
 
 static void requests_have_no_buffers(void) {
   const char *json = "{\"op\": \"list\"}";
-  start_with_tensor((gpufi_comm_options){0});
-  CHECK(gpufi_comm_message(comm, client, json, strlen(json), 1, 0));
+  start_with_tensor((gpufi_dispatcher_options){0});
+  CHECK(gpufi_dispatcher_message(dispatcher, client, json, strlen(json), 1, 0));
   check_code("bad_request");
-  CHECK(!gpufi_comm_message(comm, client + 1, json, strlen(json), 0, 0));
+  CHECK(!gpufi_dispatcher_message(dispatcher, client + 1, json, strlen(json), 0, 0));
   CHECK(pending_replies() == 0);
   finish_with_tensor();
 }
 
 static void another_protocol_and_one_client_too_many_are_refused(void) {
-  gpufi_comm_reply *refusal;
+  gpufi_reply *refusal;
   uint64_t other = 99;
   const char *data = "{\"protocol\": 2}";
-  start((gpufi_comm_options){.client_max = 1});
-  CHECK_FAILS(gpufi_comm_client_open(comm, data, strlen(data), 0, &other, &refusal, &err),
+  start((gpufi_dispatcher_options){.client_max = 1});
+  CHECK_FAILS(gpufi_client_open(dispatcher, data, strlen(data), 0, &other, &refusal, &err),
               GPUF_ERR_INVALID, "protocol 2");
   CHECK(strstr(refusal->json, "unsupported_protocol") != NULL);
-  gpufi_comm_reply_free(refusal);
-  CHECK_FAILS(gpufi_comm_client_open(comm, "[", 1, 0, &other, &refusal, &err), GPUF_ERR_INVALID,
+  gpufi_reply_free(refusal);
+  CHECK_FAILS(gpufi_client_open(dispatcher, "[", 1, 0, &other, &refusal, &err), GPUF_ERR_INVALID,
               "not JSON");
-  gpufi_comm_reply_free(refusal);
-  CHECK_FAILS(gpufi_comm_client_open(comm, "", 0, 0, &other, &refusal, &err), GPUF_ERR_STATE,
+  gpufi_reply_free(refusal);
+  CHECK_FAILS(gpufi_client_open(dispatcher, "", 0, 0, &other, &refusal, &err), GPUF_ERR_STATE,
               "1 clients");
   CHECK(strstr(refusal->json, "too_many_clients") != NULL);
-  gpufi_comm_reply_free(refusal);
+  gpufi_reply_free(refusal);
   CHECK(other == 99 && pending_replies() == 0);
-  gpufi_comm_client_close(comm, client);
+  gpufi_client_close(dispatcher, client);
   open_client(&other);
   CHECK(other != client);
   finish();
 }
 
 static void options_and_names_of_the_program_are_checked(void) {
-  const gpufi_comm_options no_reply = {0};
-  gpufi_comm_options small = {.reply = take_reply, .reply_memory_nbytes = 1000};
-  gpufi_comm *none = NULL;
-  CHECK_FAILS(gpufi_comm_create(&no_reply, &none, &err), GPUF_ERR_INVALID, "reply");
-  CHECK_FAILS(gpufi_comm_create(&small, &none, &err), GPUF_ERR_INVALID, "1000 bytes");
-  start_with_tensor((gpufi_comm_options){.tensor_max = 2, .value_max = 1});
-  CHECK_FAILS(gpufi_comm_publish(comm, "", &tensor, NULL, &err), GPUF_ERR_INVALID, "0 bytes");
-  CHECK_FAILS(gpufi_comm_publish(comm, "a\tb", &tensor, NULL, &err), GPUF_ERR_INVALID, "control");
-  CHECK_FAILS(gpufi_comm_publish(comm, "\xc3", &tensor, NULL, &err), GPUF_ERR_INVALID, "UTF-8");
-  CHECK_OK(gpufi_comm_publish(comm, "y", &tensor, NULL, &err));
-  CHECK_OK(gpufi_comm_publish(comm, "y", &tensor, NULL, &err));
-  CHECK_FAILS(gpufi_comm_publish(comm, "z", &tensor, NULL, &err), GPUF_ERR_STATE, "2 tensors");
-  CHECK_OK(gpufi_comm_publish_int64(comm, "n", 1, &err));
-  CHECK_FAILS(gpufi_comm_publish_int64(comm, "m", 1, &err), GPUF_ERR_STATE, "1 values");
-  CHECK_FAILS(gpufi_comm_publish_text(comm, "n", "\xff", &err), GPUF_ERR_INVALID, "UTF-8");
-  CHECK_FAILS(gpufi_comm_unpublish(comm, "q", 0, &err), GPUF_ERR_INVALID, "nothing");
-  CHECK_OK(gpufi_comm_unpublish(comm, "y", 0, &err));
-  CHECK_OK(gpufi_comm_unpublish(comm, "n", 0, &err));
+  const gpufi_dispatcher_options no_reply = {0};
+  gpufi_dispatcher_options small = {.reply = take_reply, .reply_memory_nbytes = 1000};
+  gpufi_dispatcher *none = NULL;
+  CHECK_FAILS(gpufi_dispatcher_create(&no_reply, &none, &err), GPUF_ERR_INVALID, "reply");
+  CHECK_FAILS(gpufi_dispatcher_create(&small, &none, &err), GPUF_ERR_INVALID, "1000 bytes");
+  start_with_tensor((gpufi_dispatcher_options){.tensor_max = 2, .value_max = 1});
+  CHECK_FAILS(gpufi_dispatcher_publish(dispatcher, "", &tensor, NULL, &err), GPUF_ERR_INVALID,
+              "0 bytes");
+  CHECK_FAILS(gpufi_dispatcher_publish(dispatcher, "a\tb", &tensor, NULL, &err), GPUF_ERR_INVALID,
+              "control");
+  CHECK_FAILS(gpufi_dispatcher_publish(dispatcher, "\xc3", &tensor, NULL, &err), GPUF_ERR_INVALID,
+              "UTF-8");
+  CHECK_OK(gpufi_dispatcher_publish(dispatcher, "y", &tensor, NULL, &err));
+  CHECK_OK(gpufi_dispatcher_publish(dispatcher, "y", &tensor, NULL, &err));
+  CHECK_FAILS(gpufi_dispatcher_publish(dispatcher, "z", &tensor, NULL, &err), GPUF_ERR_STATE,
+              "2 tensors");
+  CHECK_OK(gpufi_dispatcher_publish_int64(dispatcher, "n", 1, &err));
+  CHECK_FAILS(gpufi_dispatcher_publish_int64(dispatcher, "m", 1, &err), GPUF_ERR_STATE, "1 values");
+  CHECK_FAILS(gpufi_dispatcher_publish_text(dispatcher, "n", "\xff", &err), GPUF_ERR_INVALID,
+              "UTF-8");
+  CHECK_FAILS(gpufi_dispatcher_unpublish(dispatcher, "q", 0, &err), GPUF_ERR_INVALID, "nothing");
+  CHECK_OK(gpufi_dispatcher_unpublish(dispatcher, "y", 0, &err));
+  CHECK_OK(gpufi_dispatcher_unpublish(dispatcher, "n", 0, &err));
   finish_with_tensor();
 }
 
@@ -185,7 +208,7 @@ static void options_and_names_of_the_program_are_checked(void) {
 
 static void a_client_has_few_requests_waiting(void) {
   uint64_t other;
-  start_with_tensor((gpufi_comm_options){.waiting_max = 2});
+  start_with_tensor((gpufi_dispatcher_options){.waiting_max = 2});
   open_client(&other);
   for (int i = 0; i < 3; i++) {
     send("{\"op\": \"stats\", \"name\": \"x\"}");
@@ -193,20 +216,20 @@ static void a_client_has_few_requests_waiting(void) {
   check_code("busy");
   send_as(other, "{\"op\": \"stats\", \"name\": \"x\"}", 0);
   CHECK(pending_replies() == 0);
-  while (gpufi_comm_run(comm)) {
+  while (gpufi_dispatcher_run(dispatcher)) {
   }
   CHECK(pending_replies() == 3);
   finish_with_tensor();
 }
 
 static void the_newest_request_wins(void) {
-  start_with_tensor((gpufi_comm_options){.waiting_max = 2});
+  start_with_tensor((gpufi_dispatcher_options){.waiting_max = 2});
   send_as(client, "{\"op\": \"stats\", \"name\": \"x\", \"supersede\": \"view\"}", 1);
   send_as(client, "{\"op\": \"stats\", \"name\": \"x\", \"supersede\": \"other\"}", 2);
   send_as(client, "{\"op\": \"stats\", \"name\": \"x\", \"supersede\": \"view\"}", 3);
   CHECK(outbox.answers[outbox.taken].tag == 1);
   check_code("superseded");
-  while (gpufi_comm_run(comm)) {
+  while (gpufi_dispatcher_run(dispatcher)) {
   }
   CHECK(outbox.answers[outbox.taken].tag == 2);
   check_code("");
@@ -216,7 +239,7 @@ static void the_newest_request_wins(void) {
 }
 
 static void a_waiting_request_can_be_cancelled(void) {
-  start_with_tensor((gpufi_comm_options){0});
+  start_with_tensor((gpufi_dispatcher_options){0});
   send_as(client, "{\"op\": \"stats\", \"name\": \"x\", \"id\": \"a\"}", 1);
   send_as(client, "{\"op\": \"stats\", \"name\": \"x\", \"id\": 1, \"at\": \"step\"}", 2);
   send_as(client, "{\"op\": \"cancel\", \"request\": \"a\"}", 3);
@@ -226,48 +249,48 @@ static void a_waiting_request_can_be_cancelled(void) {
   json_t *json = json_of(&a);
   CHECK(int_of(json, "cancelled") == 1);
   json_decref(json);
-  gpufi_comm_reply_free(a.reply);
+  gpufi_reply_free(a.reply);
   send_as(client, "{\"op\": \"cancel\", \"request\": 1}", 4);
   check_code("cancelled");
   check_code("");
   a = ask("{\"op\": \"cancel\", \"request\": \"a\"}");
   CHECK(strstr(a.reply->json, "\"cancelled\":0") != NULL);
-  gpufi_comm_reply_free(a.reply);
+  gpufi_reply_free(a.reply);
   finish_with_tensor();
 }
 
 static void what_waits_is_dropped_with_its_client(void) {
-  gpufi_comm_counts counts;
-  start_with_tensor((gpufi_comm_options){0});
+  gpufi_dispatcher_counts counts;
+  start_with_tensor((gpufi_dispatcher_options){0});
   send("{\"op\": \"stats\", \"name\": \"x\"}");
   send("{\"op\": \"stats\", \"name\": \"x\", \"at\": \"step\"}");
-  gpufi_comm_client_close(comm, client);
-  CHECK(!gpufi_comm_run(comm));
-  gpufi_comm_step(comm, 1, 0.5);
-  gpufi_comm_get_counts(comm, &counts);
+  gpufi_client_close(dispatcher, client);
+  CHECK(!gpufi_dispatcher_run(dispatcher));
+  gpufi_dispatcher_step(dispatcher, 1, 0.5);
+  gpufi_dispatcher_get_counts(dispatcher, &counts);
   CHECK(counts.waiting_count == 0 && counts.client_count == 0 && pending_replies() == 0);
   finish_with_tensor();
 }
 
 static void replies_that_are_not_freed_hold_back_more(void) {
   const int64_t count = (4 << 20) / 4;
-  gpufi_comm_counts counts;
+  gpufi_dispatcher_counts counts;
   int ran = 0;
-  start((gpufi_comm_options){.reply_memory_nbytes = (size_t)16 << 20, .waiting_max = 100});
+  start((gpufi_dispatcher_options){.reply_memory_nbytes = (size_t)16 << 20, .waiting_max = 100});
   float *large = calloc((size_t)count, sizeof(float));
   gpuf_tensor block = put(large, GPUF_DTYPE_FLOAT32, 1, &count);
-  CHECK_OK(gpufi_comm_publish(comm, "large", &block, NULL, &err));
+  CHECK_OK(gpufi_dispatcher_publish(dispatcher, "large", &block, NULL, &err));
   for (int i = 0; i < 10; i++) {
     send("{\"op\": \"read\", \"name\": \"large\"}");
   }
-  while (gpufi_comm_run(comm)) {
+  while (gpufi_dispatcher_run(dispatcher)) {
   }
   CHECK(pending_replies() == 3);
-  gpufi_comm_get_counts(comm, &counts);
+  gpufi_dispatcher_get_counts(dispatcher, &counts);
   CHECK(counts.reply_nbytes <= (size_t)16 << 20 && counts.waiting_count == 7);
   for (; pending_replies() > 0; ran++) {
-    gpufi_comm_reply_free(next_answer().reply);
-    gpufi_comm_run(comm);
+    gpufi_reply_free(next_answer().reply);
+    gpufi_dispatcher_run(dispatcher);
   }
   CHECK(ran == 10);
   free(large);
@@ -276,20 +299,20 @@ static void replies_that_are_not_freed_hold_back_more(void) {
 }
 
 static void replies_outlive_the_dispatcher(void) {
-  start_with_tensor((gpufi_comm_options){0});
+  start_with_tensor((gpufi_dispatcher_options){0});
   answer a = ask("{\"op\": \"read\", \"name\": \"x\"}");
-  CHECK_OK(gpufi_comm_destroy(comm, 0, &err));
+  CHECK_OK(gpufi_dispatcher_destroy(dispatcher, 0, &err));
   CHECK(memcmp(a.reply->buffers[0], values, sizeof(values)) == 0);
-  gpufi_comm_reply_free(a.reply);
+  gpufi_reply_free(a.reply);
   drop(&tensor);
 }
 
 static void requests_can_run_inside_the_message(void) {
   start_with_tensor(
-      (gpufi_comm_options){.run_in_message = true, .no_steps = true, .no_share = true});
+      (gpufi_dispatcher_options){.run_in_message = true, .no_steps = true, .no_share = true});
   send("{\"op\": \"stats\", \"name\": \"x\"}");
   check_code("");
-  CHECK(!gpufi_comm_run(comm));
+  CHECK(!gpufi_dispatcher_run(dispatcher));
   send("{\"op\": \"stats\", \"name\": \"x\", \"at\": \"step\"}");
   check_code("unsupported");
   send("{\"op\": \"subscribe\"}");
@@ -302,36 +325,36 @@ static void requests_can_run_inside_the_message(void) {
 /* --- Steps -------------------------------------------------------------------------------- */
 
 static void a_read_at_a_step_waits_for_it(void) {
-  start_with_tensor((gpufi_comm_options){.step_share = 1});
-  gpufi_comm_step(comm, 1, 0.25);
+  start_with_tensor((gpufi_dispatcher_options){.step_share = 1});
+  gpufi_dispatcher_step(dispatcher, 1, 0.25);
   send("{\"op\": \"read\", \"name\": \"x\", \"at\": \"step\"}");
-  CHECK(!gpufi_comm_run(comm) && pending_replies() == 0);
-  gpufi_comm_step(comm, 2, 0.5);
+  CHECK(!gpufi_dispatcher_run(dispatcher) && pending_replies() == 0);
+  gpufi_dispatcher_step(dispatcher, 2, 0.5);
   CHECK(pending_replies() == 1);
   answer a = next_answer();
   json_t *json = json_of(&a);
   CHECK(int_of(json, "step") == 2 && json_real_value(json_object_get(json, "time")) == 0.5);
   CHECK(memcmp(a.reply->buffers[0], values, sizeof(values)) == 0);
   json_decref(json);
-  gpufi_comm_reply_free(a.reply);
+  gpufi_reply_free(a.reply);
   finish_with_tensor();
 }
 
 static void a_subscription_is_answered_once_by_the_next_step(void) {
-  start_with_tensor((gpufi_comm_options){.step_share = 1});
+  start_with_tensor((gpufi_dispatcher_options){.step_share = 1});
   send("{\"op\": \"subscribe\"}");
   CHECK(pending_replies() == 0);
-  gpufi_comm_step(comm, 10, 1.0);
+  gpufi_dispatcher_step(dispatcher, 10, 1.0);
   check_code("");
-  gpufi_comm_step(comm, 11, 1.1);
+  gpufi_dispatcher_step(dispatcher, 11, 1.1);
   CHECK(pending_replies() == 0);
   send("{\"op\": \"subscribe\", \"after\": 10}"); /* that one is over */
   answer a = next_answer();
   CHECK(strstr(a.reply->json, "\"step\":11") != NULL);
-  gpufi_comm_reply_free(a.reply);
+  gpufi_reply_free(a.reply);
   send("{\"op\": \"subscribe\", \"after\": 11}");
   CHECK(pending_replies() == 0);
-  gpufi_comm_step(comm, 12, 1.2);
+  gpufi_dispatcher_step(dispatcher, 12, 1.2);
   check_code("");
   finish_with_tensor();
 }
@@ -339,14 +362,14 @@ static void a_subscription_is_answered_once_by_the_next_step(void) {
 /* However much clients ask, the stepping thread serves them for a share of its time. */
 static void serving_takes_no_more_than_its_share_of_the_steps(void) {
   int served = 0;
-  start_with_tensor((gpufi_comm_options){.step_share = 1e-6});
+  start_with_tensor((gpufi_dispatcher_options){.step_share = 1e-6});
   for (int step = 0; step < 50; step++) {
     send("{\"op\": \"stats\", \"name\": \"x\", \"at\": \"step\", \"supersede\": \"s\"}");
-    gpufi_comm_step(comm, step, 0);
+    gpufi_dispatcher_step(dispatcher, step, 0);
     while (pending_replies() > 0) {
       answer a = next_answer();
       served += strstr(a.reply->json, "\"error\"") == NULL;
-      gpufi_comm_reply_free(a.reply);
+      gpufi_reply_free(a.reply);
     }
   }
   CHECK(served == 1);
@@ -359,7 +382,7 @@ static atomic_bool stop;
 
 static void *run_requests(void *arg) {
   while (!atomic_load(&stop)) {
-    if (!gpufi_comm_run(comm)) {
+    if (!gpufi_dispatcher_run(dispatcher)) {
       sched_yield();
     }
   }
@@ -368,7 +391,7 @@ static void *run_requests(void *arg) {
 
 static void *step_on(void *arg) {
   for (int64_t step = 0; !atomic_load(&stop); step++) {
-    gpufi_comm_step(comm, step, (double)step);
+    gpufi_dispatcher_step(dispatcher, step, (double)step);
     sched_yield();
   }
   return NULL;
@@ -379,10 +402,10 @@ static void *publish_again_and_again(void *arg) {
   while (!atomic_load(&stop)) {
     gpuf_tensor mine = tensor;
     mine.shape[0] = 10;
-    gpufi_comm_publish(comm, "y", &mine, NULL, &error);
-    gpufi_comm_publish(comm, "y", &tensor, NULL, &error);
-    gpufi_comm_publish_float64(comm, "v", 0.5, &error);
-    gpufi_comm_unpublish(comm, "y", -1, &error);
+    gpufi_dispatcher_publish(dispatcher, "y", &mine, NULL, &error);
+    gpufi_dispatcher_publish(dispatcher, "y", &tensor, NULL, &error);
+    gpufi_dispatcher_publish_float64(dispatcher, "v", 0.5, &error);
+    gpufi_dispatcher_unpublish(dispatcher, "y", -1, &error);
   }
   return NULL;
 }
@@ -402,7 +425,7 @@ static void threads_answer_every_message_once(void) {
   uint64_t clients[CLIENTS];
   pthread_t threads[4];
   int replies = 0;
-  start_with_tensor((gpufi_comm_options){.step_share = 1});
+  start_with_tensor((gpufi_dispatcher_options){.step_share = 1});
   atomic_store(&stop, false);
   for (int i = 0; i < CLIENTS; i++) {
     open_client(&clients[i]);
@@ -415,7 +438,7 @@ static void threads_answer_every_message_once(void) {
   }
   while (replies < ROUNDS) {
     if (pending_replies() > 0) {
-      gpufi_comm_reply_free(next_answer().reply);
+      gpufi_reply_free(next_answer().reply);
       replies++;
     } else {
       sched_yield();

@@ -143,8 +143,15 @@ static void malformed_frames_are_refused(void) {
 }
 
 static void json_that_is_no_object_is_refused(void) {
-  static const char *const bad[] = {
-      "", "[]", "1", "{", "{\"a\": }", "{}{}", "{\"\xff\": 1}", "{\"a\": NaN}"};
+  static const char *const bad[] = {"",
+                                    "[]",
+                                    "1",
+                                    "{",
+                                    "{\"a\": }",
+                                    "{}{}",
+                                    "{\"\xff\": 1}",
+                                    "{\"a\": NaN}",
+                                    "{\"a\": 1, \"a\": 2}"};
   wired w;
   open_session();
   for (size_t i = 0; i < sizeof(bad) / sizeof(bad[0]); i++) {

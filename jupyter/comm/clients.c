@@ -1,0 +1,65 @@
+#include "comm/clients.h"
+
+#include <stdlib.h>
+
+void gpufi_clients_init(gpufi_clients *clients, int32_t max) {
+  *clients = (gpufi_clients){.max = max};
+  pthread_mutex_init(&clients->lock, NULL);
+}
+
+void gpufi_clients_fini(gpufi_clients *clients) {
+  while (clients->first) {
+    gpufi_client *next = clients->first->next;
+    free(clients->first);
+    clients->first = next;
+  }
+  pthread_mutex_destroy(&clients->lock);
+}
+
+uint64_t gpufi_clients_admit(gpufi_clients *clients) {
+  gpufi_client *client = calloc(1, sizeof(*client));
+  uint64_t id = 0;
+  pthread_mutex_lock(&clients->lock);
+  if (client && clients->count < clients->max) {
+    id = client->id = ++clients->last_id;
+    client->next = clients->first;
+    clients->first = client;
+    clients->count++;
+    client = NULL;
+  } else {
+    clients->refused_count++;
+  }
+  pthread_mutex_unlock(&clients->lock);
+  free(client);
+  return id;
+}
+
+/* Under the lock: the link that leads to a client, or to NULL. */
+static gpufi_client **client_link(gpufi_clients *clients, uint64_t id) {
+  gpufi_client **link = &clients->first;
+  while (*link && (*link)->id != id) {
+    link = &(*link)->next;
+  }
+  return link;
+}
+
+bool gpufi_clients_remove(gpufi_clients *clients, uint64_t id) {
+  pthread_mutex_lock(&clients->lock);
+  gpufi_client **link = client_link(clients, id);
+  gpufi_client *removed = *link;
+  if (removed) {
+    *link = removed->next;
+    clients->count--;
+  }
+  pthread_mutex_unlock(&clients->lock);
+  const bool known = removed != NULL;
+  free(removed);
+  return known;
+}
+
+bool gpufi_clients_has(gpufi_clients *clients, uint64_t id) {
+  pthread_mutex_lock(&clients->lock);
+  const bool known = *client_link(clients, id) != NULL;
+  pthread_mutex_unlock(&clients->lock);
+  return known;
+}

@@ -1,0 +1,129 @@
+#include "comm/json.h"
+
+#include <inttypes.h>
+#include <math.h>
+#include <stdio.h>
+#include <string.h>
+
+#define TEXT_MAX_NBYTES 1024
+
+json_t *gpufi_json_f64(double value) {
+  if (isnan(value)) {
+    return json_string("nan");
+  }
+  return isinf(value) ? json_string(value > 0 ? "inf" : "-inf") : json_real(value);
+}
+
+json_t *gpufi_json_u64(uint64_t value) {
+  char text[24];
+  if (value <= INT64_MAX) {
+    return json_integer((json_int_t)value);
+  }
+  snprintf(text, sizeof(text), "%" PRIu64, value);
+  return json_string(text);
+}
+
+json_t *gpufi_json_shape(const int64_t *shape, int32_t count) {
+  json_t *array = json_array();
+  for (int32_t axis = 0; axis < count; axis++) {
+    json_array_append_new(array, json_integer(shape[axis]));
+  }
+  return array;
+}
+
+json_t *gpufi_json_text(const char *text) {
+  char plain[TEXT_MAX_NBYTES];
+  json_t *string = json_string(text);
+  if (!string) { /* cut in the middle of a character, or not UTF-8 at all */
+    snprintf(plain, sizeof(plain), "%s", text);
+    for (char *c = plain; *c; c++) {
+      *c = (signed char)*c < 0 ? '?' : *c;
+    }
+    string = json_string(plain);
+  }
+  return string;
+}
+
+/* The text that a value is written to; what does not fit is left out. */
+typedef struct shown_text {
+  char *text;
+  size_t used, capacity;
+} shown_text;
+
+static int append_shown(const char *more, size_t nbytes, void *arg) {
+  shown_text *shown = arg;
+  const size_t left = shown->capacity - shown->used;
+  const size_t taken = nbytes < left ? nbytes : left;
+  memcpy(shown->text + shown->used, more, taken);
+  shown->used += taken;
+  return taken < nbytes ? -1 : 0; /* -1 ends the writing */
+}
+
+const char *gpufi_json_show(const json_t *value, char *text) {
+  shown_text shown = {.text = text, .capacity = GPUFI_SHOWN_NBYTES - sizeof("...")};
+  const size_t flags = JSON_ENCODE_ANY | JSON_ENSURE_ASCII | JSON_COMPACT;
+  const bool whole = json_dump_callback(value, append_shown, &shown, flags) == 0;
+  memcpy(text + shown.used, whole ? "" : "...", whole ? 1 : sizeof("..."));
+  return text;
+}
+
+int gpufi_json_choice(const json_t *value, int last, const char *(*name_of)(int index)) {
+  const char *text = json_string_value(value);
+  for (int i = 1; text && i <= last; i++) {
+    if (strcmp(text, name_of(i)) == 0) {
+      return i;
+    }
+  }
+  return 0;
+}
+
+bool gpufi_json_is_plain(const json_t *value, size_t max_nbytes) {
+  const size_t nbytes = json_string_length(value);
+  if (nbytes < 1 || nbytes > max_nbytes) { /* a value that is no string has length 0 */
+    return false;
+  }
+  for (const char *c = json_string_value(value); *c; c++) {
+    if (*c < 0x20 || *c > 0x7e) {
+      return false;
+    }
+  }
+  return true;
+}
+
+bool gpufi_json_text_is_deeper(const char *text, size_t nbytes, int depth_max) {
+  int depth = 0;
+  bool in_string = false;
+  for (size_t i = 0; i < nbytes; i++) {
+    const char c = text[i];
+    if (in_string) {
+      i += c == '\\';
+      in_string = c != '"';
+    } else if (c == '"') {
+      in_string = true;
+    } else if (c == '[' || c == '{') {
+      if (++depth > depth_max) {
+        return true;
+      }
+    } else if (c == ']' || c == '}') {
+      depth--;
+    }
+  }
+  return false;
+}
+
+bool gpufi_json_is_deeper(const json_t *value, int depth_max) {
+  bool deeper = (json_is_object(value) || json_is_array(value)) && depth_max == 0;
+  const char *key;
+  json_t *item;
+  size_t i;
+  if (deeper) {
+    return true;
+  }
+  json_object_foreach((json_t *)value, key, item) {
+    deeper = deeper || gpufi_json_is_deeper(item, depth_max - 1);
+  }
+  json_array_foreach(value, i, item) {
+    deeper = deeper || gpufi_json_is_deeper(item, depth_max - 1);
+  }
+  return deeper;
+}

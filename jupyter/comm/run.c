@@ -1,0 +1,66 @@
+#include "comm/run.h"
+
+#include "base/clock.h"
+#include "comm/deliver.h"
+#include "comm/operation.h"
+
+#include <stdlib.h>
+
+/* Serving the requests for one step takes no longer than this and one request more. */
+#define STEP_SERVING_MAX_NS INT64_C(2000000)
+
+void gpufi_run_request(gpufi_dispatcher *dispatcher, const gpufi_request *request) {
+  gpufi_code code;
+  gpuf_error err = {0};
+  gpufi_reply *reply = gpufi_execute(dispatcher, request, &code, &err);
+  if (code == CODE_OK) {
+    gpufi_deliver(dispatcher, request, reply);
+  } else {
+    gpufi_deliver_failure(dispatcher, request, code, &err);
+  }
+}
+
+/* Run the request of a queue that has waited longest; false if there is none, or no memory for its
+ * reply. */
+static bool run_first(gpufi_dispatcher *dispatcher, gpufi_queue_kind kind) {
+  gpufi_request *request = gpufi_queues_take_first(&dispatcher->queues, kind, dispatcher->budget);
+  const bool served = request != NULL;
+  if (served) {
+    gpufi_run_request(dispatcher, request);
+    gpufi_budget_unreserve(dispatcher->budget);
+    free(request);
+  }
+  return served;
+}
+
+bool gpufi_dispatcher_run(gpufi_dispatcher *dispatcher) {
+  return run_first(dispatcher, QUEUE_LIVE) &&
+         gpufi_queues_can_take(&dispatcher->queues, QUEUE_LIVE, dispatcher->budget);
+}
+
+/* Run requests that wait for a step, and then none for so long that step_share is kept. */
+static void serve_step(gpufi_dispatcher *dispatcher) {
+  const int64_t began_ns = gpufi_clock_ns();
+  /* Requests that come meanwhile wait for the next step. */
+  const int count = atomic_load(&dispatcher->queues.step_count);
+  int64_t took_ns = 0;
+  if (began_ns < dispatcher->step_next_ns) {
+    return;
+  }
+  for (int i = 0; i < count && took_ns < STEP_SERVING_MAX_NS; i++) {
+    if (!run_first(dispatcher, QUEUE_STEP)) {
+      break;
+    }
+    took_ns = gpufi_clock_ns() - began_ns;
+  }
+  dispatcher->step_next_ns = began_ns + (int64_t)((double)took_ns / dispatcher->options.step_share);
+}
+
+/* The step is set before the count is looked at: whoever queues a request looks at the step after
+ * that, so that one of the two sees the other. */
+void gpufi_dispatcher_step(gpufi_dispatcher *dispatcher, int64_t step, double time) {
+  gpufi_steps_set(&dispatcher->steps, step, time);
+  if (atomic_load(&dispatcher->queues.step_count) > 0) {
+    serve_step(dispatcher);
+  }
+}
