@@ -20,7 +20,7 @@ from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
 from gpufetch import _core
-from gpufetch._publish import published
+from gpufetch._published import published
 from gpufetch.jupyter.namespace import framework_of, is_device_tensor, problem_of, visible_variables
 
 if TYPE_CHECKING:

@@ -11,14 +11,14 @@ import numpy as np
 from IPython.core.error import UsageError
 from IPython.core.magic import Magics, line_magic, magics_class, needs_local_scope, no_var_expand
 
-from gpufetch._text import print_lines
+from gpufetch._lazy.array import LazyArray
+from gpufetch._text import format_nbytes, print_lines, table_lines
 from gpufetch.jupyter.namespace import (
     TensorInfo,
     device_tensors,
     is_device_tensor,
     visible_variables,
 )
-from gpufetch.lazy import LazyArray, format_nbytes
 
 __all__ = ["GpufetchMagics", "TensorListing", "load", "unload"]
 
@@ -41,12 +41,7 @@ class TensorListing:
     def __repr__(self) -> str:
         if not self.tensors:
             return self._footer()
-        rows = [_COLUMNS, *(_cells(tensor) for tensor in self.tensors)]
-        widths = [max(len(row[i]) for row in rows) for i in range(len(_COLUMNS))]
-        lines = [
-            "  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip()
-            for row in rows
-        ]
+        lines = table_lines([_COLUMNS, *(_row(tensor) for tensor in self.tensors)])
         lines += [f"{tensor.name}: {tensor.problem}" for tensor in self._problems()]
         return "\n".join([*lines, self._footer()])
 
@@ -57,7 +52,7 @@ class TensorListing:
         if not self.tensors:
             return f"<p>{html.escape(self._footer())}</p>"
         head = _html_row("th", _COLUMNS)
-        body = "".join(_html_row("td", _cells(tensor)) for tensor in self.tensors)
+        body = "".join(_html_row("td", _row(tensor)) for tensor in self.tensors)
         notes = "".join(
             f"<p>{html.escape(f'{tensor.name}: {tensor.problem}')}</p>"
             for tensor in self._problems()
@@ -81,14 +76,14 @@ class TensorListing:
         )
 
 
-def _cells(tensor: TensorInfo) -> tuple[str, ...]:
+def _row(tensor: TensorInfo) -> tuple[str, ...]:
     size = "?" if tensor.problem else format_nbytes(tensor.nbytes)
     shape = "?" if tensor.problem else str(tensor.shape)
     return (tensor.name, tensor.framework, shape, tensor.dtype, size, tensor.device)
 
 
-def _html_row(tag: str, cells: tuple[str, ...]) -> str:
-    inner = "".join(f"<{tag} style='text-align:left'>{html.escape(cell)}</{tag}>" for cell in cells)
+def _html_row(tag: str, texts: tuple[str, ...]) -> str:
+    inner = "".join(f"<{tag} style='text-align:left'>{html.escape(text)}</{tag}>" for text in texts)
     return f"<tr>{inner}</tr>"
 
 

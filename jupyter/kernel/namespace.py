@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from gpufetch import _core
-from gpufetch.lazy import LazyArray
+from gpufetch._lazy.array import LazyArray
 
 __all__ = [
     "TensorInfo",

@@ -16,7 +16,6 @@ parent: calls raise `Error`.
 from typing import Any
 
 from gpufetch import hdf5
-from gpufetch._connect import Connection, connect
 from gpufetch._core import (
     DeviceArray,
     Error,
@@ -26,15 +25,17 @@ from gpufetch._core import (
     fetch,
     fetch_async,
 )
+from gpufetch._frameworks import CopyWarning, convert, to_device
 from gpufetch._info import info
+from gpufetch._lazy.array import LazyArray, lazy
 from gpufetch._pool import Pool, pool
 from gpufetch._publish import publish, unpublish
 from gpufetch._reduce import Histogram, Overview, Stats, histogram, overview, stats
-from gpufetch._serve import Server, serve
+from gpufetch._remote.connect import connect
+from gpufetch._remote.connection import Connection
+from gpufetch._remote.serve import Server, serve
 from gpufetch._share import ShareHandle, attach, share, unshare
-from gpufetch.frameworks import CopyWarning, convert, to_device
 from gpufetch.hdf5._binding import register
-from gpufetch.lazy import LazyArray, lazy
 
 __all__ = [
     "Connection",
@@ -89,7 +90,7 @@ def load_ipython_extension(shell: Any) -> None:
 
 
 def unload_ipython_extension(shell: Any) -> None:
-    """Take them away again: `%unload_ext gpufetch`."""
+    """Remove them again: `%unload_ext gpufetch`."""
     from gpufetch import jupyter
 
     jupyter.unload_ipython_extension(shell)

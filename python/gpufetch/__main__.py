@@ -134,23 +134,23 @@ def _repack(arguments: argparse.Namespace) -> int:
 
 
 def _attach(arguments: argparse.Namespace) -> int:
-    from gpufetch import _watch
+    from gpufetch._remote import watch
 
     servers = arguments.server[0] if len(arguments.server) == 1 else arguments.server
     if not servers:
-        for line in _watch.server_lines():
+        for line in watch.server_lines():
             print(line)
     elif arguments.once:
-        _watch.show_once(servers, with_stats=not arguments.no_stats)
+        watch.show_once(servers, with_stats=not arguments.no_stats)
     else:
-        _watch.watch(servers, arguments.interval, with_stats=not arguments.no_stats)
+        watch.watch(servers, arguments.interval, with_stats=not arguments.no_stats)
     return 0
 
 
 def _demo(arguments: argparse.Namespace) -> int:
-    from gpufetch import demo  # needs matplotlib and nbclient, which the others do without
+    from gpufetch import _demo  # needs matplotlib and nbclient, which the others do without
 
-    demo.run(arguments.directory, simulation=arguments.simulation, notebook=arguments.notebook)
+    _demo.run(arguments.directory, simulation=arguments.simulation, notebook=arguments.notebook)
     return 0
 
 

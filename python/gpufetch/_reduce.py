@@ -11,28 +11,28 @@ from typing import Any, Literal
 import numpy as np
 import numpy.typing as npt
 
-from gpufetch import _pull
+from gpufetch._view import as_view
 
-__all__ = ["Histogram", "How", "Overview", "Stats", "histogram", "overview", "stats"]
+__all__ = ["Histogram", "Method", "Overview", "Stats", "histogram", "overview", "stats"]
 
-How = Literal["mean", "rms", "min", "max", "minmax", "first"]
+Method = Literal["mean", "rms", "min", "max", "minmax", "first"]
 
 
 @dataclass(frozen=True, eq=False)
 class Overview:
     """A tensor reduced to few cells, and what of it could not be shown.
 
-    values : the cells; of how="minmax" the minima.
-    high : of how="minmax" the maxima, else None.
-    how : the reduction.
+    values : the cells; of method="minmax" the minima.
+    high : of method="minmax" the maxima, else None.
+    method : the reduction.
     source_shape : the tensor's shape.
     count, nan_count, posinf_count, neginf_count : elements read, and those of them that are not
-        finite; of how="first" only the elements that were taken are read.
+        finite; of method="first" only the elements that were taken are read.
     """
 
     values: npt.NDArray[Any]
     high: npt.NDArray[Any] | None
-    how: str
+    method: str
     source_shape: tuple[int, ...]
     count: int
     nan_count: int
@@ -42,18 +42,18 @@ class Overview:
     def __array__(
         self, dtype: npt.DTypeLike | None = None, copy: bool | None = None
     ) -> npt.NDArray[Any]:
-        """`values`; for how="minmax" both arrays, stacked along a new first axis."""
+        """`values`; for method="minmax" both arrays, stacked along a new first axis."""
         if self.high is None:
             return np.array(self.values, dtype=dtype, copy=copy)
         if copy is False:
-            raise ValueError('how="minmax" gives two arrays: leave out copy=False')
+            raise ValueError('method="minmax" gives two arrays: leave out copy=False')
         return np.array([self.values, self.high], dtype=dtype)
 
     def __repr__(self) -> str:
         odd = {"NaN": self.nan_count, "+inf": self.posinf_count, "-inf": self.neginf_count}
         notes = "".join(f", {count} {name}" for name, count in odd.items() if count)
         return (
-            f"Overview({self.how} of {self.source_shape} in {self.values.shape}, "
+            f"Overview({self.method} of {self.source_shape} in {self.values.shape}, "
             f"dtype={self.values.dtype}{notes})"
         )
 
@@ -102,14 +102,14 @@ class Histogram:
     over_count: int
 
 
-def overview(x: Any, shape: int | Sequence[int], how: How = "mean") -> Overview:
+def overview(x: Any, shape: int | Sequence[int], method: Method = "mean") -> Overview:
     """Reduce a tensor to at most `shape` cells, on its device, and fetch these.
 
     `shape` has a length for each axis (an int for a tensor of one axis); one beyond the tensor's
     is taken as the tensor's. Cell i of m along an axis of n elements covers the indices
     i*n//m to (i+1)*n//m - 1, so each element counts in exactly one cell.
 
-    how : "mean" and "rms" are of the finite elements of a cell (float64 for 8-byte types, else
+    method : "mean" and "rms" are of the finite elements of a cell (float64 for 8-byte types, else
     float32); "min", "max" and "minmax" of those that are not NaN, in the tensor's dtype; "first"
     is the element at the cell's lowest indices. A cell with nothing to take is NaN. Arrays from
     64 KiB on lie in the pinned pool, as fetched ones do.
@@ -118,9 +118,9 @@ def overview(x: Any, shape: int | Sequence[int], how: How = "mean") -> Overview:
     that does not fit and TypeError for a complex tensor. Releases the GIL.
     """
     lengths = tuple(shape) if isinstance(shape, Sequence) else (operator.index(shape),)
-    view = _pull.as_view(x)
-    values, high, counts = _pull.overview(view, tuple(map(operator.index, lengths)), how)
-    return Overview(values, high, how, view.shape, *counts)
+    view = as_view(x)
+    values, high, counts = view.overview(tuple(map(operator.index, lengths)), method)
+    return Overview(values, high, method, view.shape, *counts)
 
 
 def stats(x: Any) -> Stats:
@@ -128,7 +128,7 @@ def stats(x: Any) -> Stats:
 
     Takes what `fetch` takes, of every real dtype. The result is the same at every run.
     """
-    return Stats(**_pull.stats(_pull.as_view(x)))
+    return Stats(**as_view(x).stats())
 
 
 def histogram(x: Any, bins: int = 64, range: tuple[float, float] | None = None) -> Histogram:
@@ -139,5 +139,5 @@ def histogram(x: Any, bins: int = 64, range: tuple[float, float] | None = None) 
     a range that is not finite or too narrow for so many bins (at most 65536).
     """
     limits = None if range is None else (float(range[0]), float(range[1]))
-    counts, edges, rest = _pull.histogram(_pull.as_view(x), operator.index(bins), limits)
+    counts, edges, rest = as_view(x).histogram(operator.index(bins), limits)
     return Histogram(counts, edges, *rest)

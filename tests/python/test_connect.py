@@ -20,8 +20,8 @@ pytest.importorskip("jupyter_client")
 from serving import eventually, needs_server, process
 
 import gpufetch as gf
-from gpufetch._link import Link
-from gpufetch._remote_view import RemoteView
+from gpufetch._remote.client import Client
+from gpufetch._remote.view import RemoteView
 
 pytestmark = needs_server
 
@@ -114,10 +114,10 @@ def test_numpy_dask_and_chunks(run: gf.Connection) -> None:
     np.testing.assert_allclose(np.mean(array[1]), CUBE[1].mean(), rtol=1e-6)
     np.testing.assert_array_equal(array[0] + 1, CUBE[0] + 1)
     assert array[1, 2, 3] == CUBE[1, 2, 3]
-    pieces = np.zeros_like(CUBE)
+    filled = np.zeros_like(CUBE)
     for key, values in array.iter_chunks(200):
-        pieces[key] = values
-    np.testing.assert_array_equal(pieces, CUBE)
+        filled[key] = values
+    np.testing.assert_array_equal(filled, CUBE)
     np.testing.assert_array_equal(array.fetch_async().result(10), CUBE)
     pytest.importorskip("dask")
     np.testing.assert_allclose(array.to_dask((2, 3, 7)).sum().compute(), CUBE.sum(), rtol=1e-5)
@@ -127,8 +127,8 @@ def test_reductions_are_those_of_the_tensor_where_it_lies(run: gf.Connection) ->
     array, local = run["cube"], gf.lazy(gf.to_device(CUBE, device="host:0"))
     assert array.stats() == local.stats()
     assert array[1:, 2].stats() == local[1:, 2].stats()
-    for how in ("mean", "minmax", "first"):
-        far, near = array.overview((2, 3, 100), how), local.overview((2, 3, 100), how)
+    for method in ("mean", "minmax", "first"):
+        far, near = array.overview((2, 3, 100), method), local.overview((2, 3, 100), method)
         np.testing.assert_array_equal(np.asarray(far), np.asarray(near))
         assert (far.count, far.source_shape) == (near.count, near.source_shape)
     np.testing.assert_array_equal(
@@ -167,13 +167,13 @@ def test_every_type_and_value_comes_as_it_is(server: gf.Server, values: Any) -> 
             assert repr(run["x"].stats()) == repr(gf.stats(gf.to_device(values, device="host:0")))
 
 
-def test_what_is_larger_than_a_reply_comes_in_parts(
+def test_what_is_larger_than_a_reply_comes_in_fragments(
     server: gf.Server, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     values = RNG.integers(0, 1 << 30, (3, 1 << 20, 2), dtype=np.int64)
     server.publish("x", gf.to_device(values, device="host:0"))
     with gf.connect("test") as run:
-        run._sharing = "not in this test"
+        run.session.sharing_problem = "not in this test"
         np.testing.assert_array_equal(run["x"].fetch(), values)
         np.testing.assert_array_equal(run["x"][:, ::-3, 1].fetch(), values[:, ::-3, 1])
         assert run.data_path == "messages: not in this test"
@@ -183,23 +183,23 @@ def test_no_more_requests_are_under_way_than_the_server_allows(
     server: gf.Server, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     under_way: list[int] = []
-    ask, reply = Link._ask, Link._reply
+    ask, reply = Client._ask, Client._reply
 
-    def counted_ask(link: Link, request: dict[str, Any]) -> int:
+    def counted_ask(client: Client, request: dict[str, Any]) -> int:
         under_way.append(under_way[-1] + 1 if under_way else 1)
-        return ask(link, request)
+        return ask(client, request)
 
-    def counted_reply(link: Link, request_id: int, deadline: float) -> Any:
-        got = reply(link, request_id, deadline)
+    def counted_reply(client: Client, request_id: int, deadline: float) -> Any:
+        got = reply(client, request_id, deadline)
         under_way.append(under_way[-1] - 1)
         return got
 
     server.publish("x", gf.to_device(np.zeros(6 << 20, np.float32), device="host:0"))
     with gf.connect("test") as run:
-        run._sharing = "not in this test"
+        run.session.sharing_problem = "not in this test"
         x = run["x"]
-        monkeypatch.setattr(Link, "_ask", counted_ask)
-        monkeypatch.setattr(Link, "_reply", counted_reply)
+        monkeypatch.setattr(Client, "_ask", counted_ask)
+        monkeypatch.setattr(Client, "_reply", counted_reply)
         x.fetch()
     assert max(under_way) == 2 and under_way[-1] == 0 and len(under_way) == 2 * 6
 
@@ -215,7 +215,7 @@ def test_large_reads_on_one_machine_go_through_shared_memory() -> None:
     with process(code), gf.connect("other") as run:
         np.testing.assert_array_equal(run["x"].fetch(), expected)
         np.testing.assert_array_equal(run["x"][1:, ::2].T.fetch(), expected[1:, ::2].T)
-        assert run.data_path == "shared memory" and len(run._attached) == 1
+        assert run.data_path == "shared memory" and len(run.session._attached) == 1
 
 
 def test_large_reads_of_buffers_that_change_places_find_a_way() -> None:
@@ -290,7 +290,8 @@ def test_reads_at_a_step_wait_for_it_and_see_no_half(server: gf.Server) -> None:
         with gf.connect("test", at="step") as run:
             for _ in range(5):
                 values = run["x"].fetch()
-                assert np.all(values == run._step) and run._time == run._step / 2
+                assert np.all(values == run.session.step)
+                assert run.session.time == run.session.step / 2
             first = run.wait_step()
             assert run.wait_step() > first
     finally:
@@ -301,15 +302,15 @@ def test_reads_at_a_step_wait_for_it_and_see_no_half(server: gf.Server) -> None:
 def test_a_read_at_a_step_that_never_comes_times_out(run: gf.Connection) -> None:
     array = run["cube"]
     run.at = "step"
-    run._timeout = 0.3
+    run.session.timeout = 0.3
     with pytest.raises(TimeoutError):
         array.fetch()
     run.at = "live"
-    run._timeout = 10
+    run.session.timeout = 10
     assert array.fetch().shape == CUBE.shape
 
 
-def test_a_step_consistent_read_of_several_parts_is_refused(server: gf.Server) -> None:
+def test_a_step_consistent_read_of_several_fragments_is_refused(server: gf.Server) -> None:
     server.publish("x", gf.to_device(np.zeros(1 << 20), device="host:0"))
     with gf.connect("test", at="step") as run:
         stepper = threading.Timer(0.1, lambda: server.step(1))

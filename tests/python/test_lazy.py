@@ -17,7 +17,9 @@ import pytest
 
 import gpufetch as gf
 from gpufetch import _core
-from gpufetch.lazy import REPR_NBYTES, LazyArray, format_nbytes
+from gpufetch._lazy.array import LazyArray
+from gpufetch._lazy.values_text import REPR_NBYTES
+from gpufetch._text import format_nbytes
 
 
 class Traffic:

@@ -12,7 +12,8 @@ import numpy.typing as npt
 import pytest
 
 import gpufetch as gf
-from gpufetch import _core, _take
+from gpufetch import _core
+from gpufetch._lazy import index_arrays
 
 SHAPE = (6, 5, 7)
 
@@ -277,7 +278,7 @@ def test_indices_in_even_steps_pull_only_their_rows(traffic: Traffic) -> None:
 def test_close_indices_share_a_transfer_and_far_ones_do_not(traffic: Traffic) -> None:
     x = np.random.default_rng(5).integers(0, 1 << 30, (4000, 64), np.int32)  # rows of 256 bytes
     a = gf.lazy(gf.to_device(x))
-    far = _take.GAP_NBYTES // 256 + 2
+    far = index_arrays.GAP_NBYTES_MAX // 256 + 2
     key = [3 * far + 1, 0, 3, 4, far + 4, 3 * far, 0]
     assert np.array_equal(a[key], x[key])
     assert traffic.nbytes == [5 * 256, 256, 2 * 256]
@@ -286,7 +287,7 @@ def test_close_indices_share_a_transfer_and_far_ones_do_not(traffic: Traffic) ->
 def test_scratch_is_bounded_however_many_indices_there_are(
     traffic: Traffic, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(_take, "RUN_NBYTES", 4096)
+    monkeypatch.setattr(index_arrays, "RANGE_NBYTES_MAX", 4096)
     x = np.random.default_rng(6).normal(size=(2000, 16))
     a = gf.lazy(gf.to_device(x))
     for key in (np.flatnonzero(np.random.default_rng(7).random(2000) < 0.6), np.arange(2000)):

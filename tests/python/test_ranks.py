@@ -1,4 +1,4 @@
-"""Several servers as one: blocks of an array that ranks hold, seen by one connection."""
+"""Several servers as one: parts of an array that ranks hold, seen by one connection."""
 
 from __future__ import annotations
 
@@ -24,7 +24,9 @@ from serving import eventually, needs_server, process
 from test_gray_scott import find_program
 
 import gpufetch as gf
-from gpufetch import _blocks
+from gpufetch._remote.cells import cell_ranges, edge
+from gpufetch._remote.parts import window
+from gpufetch._remote.session import Session
 
 pytestmark = needs_server
 
@@ -38,7 +40,7 @@ def runtime(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def cut(shape: Sequence[int], cuts: Sequence[Sequence[int]]) -> list[tuple[slice, ...]]:
-    """The blocks of an array that is cut at some indices of each axis."""
+    """The parts of an array that is cut at some indices of each axis."""
     axes = [
         [slice(a, b) for a, b in itertools.pairwise([0, *places, length])]
         for length, places in zip(shape, cuts, strict=True)
@@ -46,32 +48,32 @@ def cut(shape: Sequence[int], cuts: Sequence[Sequence[int]]) -> list[tuple[slice
     return list(itertools.product(*axes))
 
 
-def publish(server: gf.Server, name: str, whole: Any, block: tuple[slice, ...]) -> None:
+def publish(server: gf.Server, name: str, whole: Any, part: tuple[slice, ...]) -> None:
     server.publish(
         name,
-        gf.to_device(np.ascontiguousarray(whole[block]), device="host:0"),
-        start=[axis.start for axis in block],
+        gf.to_device(np.ascontiguousarray(whole[part]), device="host:0"),
+        start=[axis.start for axis in part],
         global_shape=whole.shape,
     )
 
 
 @contextlib.contextmanager
-def ranks(whole: Any, blocks: Sequence[tuple[slice, ...]]) -> Iterator[list[gf.Server]]:
-    """A server for each block of an array, which it publishes as u."""
+def ranks(whole: Any, parts: Sequence[tuple[slice, ...]]) -> Iterator[list[gf.Server]]:
+    """A server for each part of an array, which it publishes as u."""
     with contextlib.ExitStack() as stack:
-        servers = [stack.enter_context(gf.serve(f"rank-{number}")) for number in range(len(blocks))]
-        for server, block in zip(servers, blocks, strict=True):
-            publish(server, "u", whole, block)
+        servers = [stack.enter_context(gf.serve(f"rank-{number}")) for number in range(len(parts))]
+        for server, part in zip(servers, parts, strict=True):
+            publish(server, "u", whole, part)
         yield servers
 
 
 CUBE = RNG.normal(size=(13, 12, 7)).astype(np.float32)
-CUBE_BLOCKS = cut(CUBE.shape, [[5], [4, 9], []])
+CUBE_PARTS = cut(CUBE.shape, [[5], [4, 9], []])
 
 
 @pytest.fixture
 def run() -> Iterator[gf.Connection]:
-    with ranks(CUBE, CUBE_BLOCKS), gf.connect("rank-*", timeout=20) as connection:
+    with ranks(CUBE, CUBE_PARTS), gf.connect("rank-*", timeout=20) as connection:
         yield connection
 
 
@@ -110,10 +112,10 @@ def test_it_is_one_lazy_array(run: gf.Connection) -> None:
     out = np.zeros_like(CUBE)
     assert array.fetch(out=out) is out
     np.testing.assert_array_equal(out, CUBE)
-    pieces = np.zeros_like(CUBE)
+    filled = np.zeros_like(CUBE)
     for key, values in array.iter_chunks(500):
-        pieces[key] = values
-    np.testing.assert_array_equal(pieces, CUBE)
+        filled[key] = values
+    np.testing.assert_array_equal(filled, CUBE)
     np.testing.assert_allclose(np.mean(array[1]), CUBE[1].mean(), rtol=1e-5)
     pytest.importorskip("dask")
     np.testing.assert_allclose(array.to_dask((4, 5, 7)).sum().compute(), CUBE.sum(), rtol=1e-4)
@@ -130,13 +132,13 @@ def test_a_slice_asks_only_the_servers_that_hold_it(run: gf.Connection) -> None:
 
 
 def test_what_only_one_server_has_is_there_as_it_is() -> None:
-    with ranks(CUBE, CUBE_BLOCKS[:2]) as servers:
+    with ranks(CUBE, CUBE_PARTS[:2]) as servers:
         servers[1].publish("own", gf.to_device(CUBE[0], device="host:0"))
         with gf.connect(["rank-0", "rank-1"]) as run:
             assert sorted(run) == ["own", "u"]
             np.testing.assert_array_equal(run["own"].fetch(), CUBE[0])
         with gf.connect("rank-1") as alone:
-            np.testing.assert_array_equal(alone["u"].fetch(), CUBE[CUBE_BLOCKS[1]])
+            np.testing.assert_array_equal(alone["u"].fetch(), CUBE[CUBE_PARTS[1]])
             assert "from (0, 4, 0) of (13, 12, 7)" in repr(alone)
 
 
@@ -155,7 +157,7 @@ def same_stats(far: gf.Stats, near: gf.Stats) -> None:
 def same_overview(far: gf.Overview, near: gf.Overview, largest: float) -> None:
     """Equal; an average within what rounding the parts' averages allows."""
     assert far.values.shape == near.values.shape and far.values.dtype == near.values.dtype
-    if far.how in ("mean", "rms"):
+    if far.method in ("mean", "rms"):
         bound = 4 * np.finfo(near.values.dtype).eps * largest
         np.testing.assert_allclose(far.values, near.values, rtol=0, atol=bound)
     else:
@@ -164,7 +166,7 @@ def same_overview(far: gf.Overview, near: gf.Overview, largest: float) -> None:
         assert getattr(far, name) == getattr(near, name), name
 
 
-HOWS = ("mean", "rms", "min", "max", "minmax", "first")
+METHODS = ("mean", "rms", "min", "max", "minmax", "first")
 
 
 def with_gaps(values: Any) -> Any:
@@ -191,18 +193,20 @@ def test_reductions_are_those_of_one_server(whole: Any) -> None:
     local = gf.lazy(gf.to_device(whole, device="host:0"))
     finite = whole[np.isfinite(whole)]
     largest = float(np.abs(finite.astype(np.float64)).max()) if finite.size else 0.0
-    with ranks(whole, CUBE_BLOCKS), gf.connect("rank-*") as run:
+    with ranks(whole, CUBE_PARTS), gf.connect("rank-*") as run:
         array = run["u"]
         for key in ((), (slice(2, 11), slice(None, None, -1)), (6,), (slice(4, 4),)):
             same_stats(array[key].stats(), local[key].stats())
-        for how in HOWS:
+        for method in METHODS:
             for shape in ((1, 1, 1), (13, 12, 7), (4, 5, 3), (9, 7, 2), (100, 100, 100)):
-                same_overview(array.overview(shape, how), local.overview(shape, how), largest)
+                same_overview(array.overview(shape, method), local.overview(shape, method), largest)
             far, near = array[::-2, 3], local[::-2, 3]
-            same_overview(far.overview((3, 2), how), near.overview((3, 2), how), largest)
-            same_overview(far.T.overview((2, 5), how), near.T.overview((2, 5), how), largest)
+            same_overview(far.overview((3, 2), method), near.overview((3, 2), method), largest)
+            same_overview(far.T.overview((2, 5), method), near.T.overview((2, 5), method), largest)
             same_overview(
-                array[4:4].overview((3, 2, 1), how), local[4:4].overview((3, 2, 1), how), largest
+                array[4:4].overview((3, 2, 1), method),
+                local[4:4].overview((3, 2, 1), method),
+                largest,
             )
         for limits in (None, (-1.0, 2.0)):
             far_bins, near_bins = array.histogram(9, limits), local.histogram(9, limits)
@@ -222,14 +226,13 @@ def test_a_mean_stays_within_the_values_and_a_variance_may_be_infinite(
         assert stats.mean == pytest.approx(mean, rel=1e-15) and stats.variance == variance
 
 
-def test_equal_blocks_take_one_request_each(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_equal_parts_take_one_request_each(monkeypatch: pytest.MonkeyPatch) -> None:
     whole = RNG.normal(size=(1000, 30)).astype(np.float32)
     with ranks(whole, cut(whole.shape, [[250, 500, 750], []])), gf.connect("rank-*") as run:
         array, asked = run["u"], []
-        kind = type(next(iter(run.servers.values())))
-        request = kind._request
+        request = Session.request
         monkeypatch.setattr(
-            kind, "_request", lambda self, *rest: (asked.append(rest), request(self, *rest))[1]
+            Session, "request", lambda self, *rest: (asked.append(rest), request(self, *rest))[1]
         )
         array.overview((512, 7))
         assert len(asked) == 4
@@ -237,28 +240,28 @@ def test_equal_blocks_take_one_request_each(monkeypatch: pytest.MonkeyPatch) -> 
 
 @settings(max_examples=200, deadline=None)
 @given(data=st.data())
-def test_runs_of_cells_are_overviews_of_their_own(data: st.DataObject) -> None:
+def test_ranges_of_cells_are_overviews_of_their_own(data: st.DataObject) -> None:
     length = data.draw(st.integers(1, 3000))
     cells = data.draw(st.integers(1, length))
     begin = data.draw(st.integers(0, length - 1))
     end = data.draw(st.integers(begin + 1, length))
-    runs = _blocks.cell_runs(length, cells, (begin, end))
-    assert [run.begin for run in runs] == [begin, *(run.end for run in runs[:-1])]
-    assert runs[-1].end == end and len(runs) <= 20
-    for run in runs:
-        edges = [_blocks.edge(run.cell + i, length, cells) for i in range(run.cells + 1)]
-        assert run.has_first == (run.begin == edges[0])
-        if run.is_whole:
-            own = [_blocks.edge(i, run.end - run.begin, run.cells) for i in range(run.cells + 1)]
-            assert [run.begin + place for place in own] == edges
+    ranges = cell_ranges(length, cells, (begin, end))
+    assert [one.begin for one in ranges] == [begin, *(one.end for one in ranges[:-1])]
+    assert ranges[-1].end == end and len(ranges) <= 20
+    for one in ranges:
+        edges = [edge(one.cell + i, length, cells) for i in range(one.cells + 1)]
+        assert one.has_first == (one.begin == edges[0])
+        if one.is_whole:
+            own = [edge(i, one.end - one.begin, one.cells) for i in range(one.cells + 1)]
+            assert [one.begin + place for place in own] == edges
         else:
-            assert run.cells == 1 and edges[0] <= run.begin < run.end <= edges[1]
-            assert (run.begin, run.end) != (edges[0], edges[1])
+            assert one.cells == 1 and edges[0] <= one.begin < one.end <= edges[1]
+            assert (one.begin, one.end) != (edges[0], edges[1])
 
 
 @settings(max_examples=300, deadline=None)
 @given(data=st.data())
-def test_windows_hold_the_indices_of_the_block(data: st.DataObject) -> None:
+def test_windows_hold_the_indices_of_the_part(data: st.DataObject) -> None:
     length = data.draw(st.integers(1, 40))
     ends = st.none() | st.integers(-length - 2, length + 2)
     step = data.draw(st.integers(-7, 7).filter(bool))
@@ -267,15 +270,15 @@ def test_windows_hold_the_indices_of_the_block(data: st.DataObject) -> None:
     stop = data.draw(st.integers(start, length))
     inside = [number for number, index in enumerate(taken) if start <= index < stop]
     expected = (inside[0], inside[-1] + 1) if inside else (0, 0)
-    assert _blocks.window(taken, start, stop) == expected
+    assert window(taken, start, stop) == expected
 
 
-# --- Blocks that do not make an array ---
+# --- Parts that do not make an array ---
 
 
 def test_a_missing_rank_is_told_where_its_part_is_read() -> None:
-    blocks = [block for i, block in enumerate(CUBE_BLOCKS) if i != 1]
-    with ranks(CUBE, blocks), gf.connect("rank-*") as run:
+    parts = [part for i, part in enumerate(CUBE_PARTS) if i != 1]
+    with ranks(CUBE, parts), gf.connect("rank-*") as run:
         array = run["u"]
         assert array.shape == CUBE.shape
         np.testing.assert_array_equal(array[5:].fetch(), CUBE[5:])
@@ -285,8 +288,8 @@ def test_a_missing_rank_is_told_where_its_part_is_read() -> None:
         assert "not readable" in repr(array[0])
 
 
-def test_blocks_that_overlap_are_refused_with_both_ranks() -> None:
-    with ranks(CUBE, CUBE_BLOCKS) as servers, gf.connect("rank-*") as run:
+def test_parts_that_overlap_are_refused_with_both_ranks() -> None:
+    with ranks(CUBE, CUBE_PARTS) as servers, gf.connect("rank-*") as run:
         publish(servers[2], "u", CUBE, (slice(0, 6), slice(8, 12), slice(0, 7)))
         with pytest.raises(RuntimeError, match=r"rank-1.*rank-2.*overlap.*ghost"):
             run["u"]
@@ -294,11 +297,11 @@ def test_blocks_that_overlap_are_refused_with_both_ranks() -> None:
 
 
 def test_ranks_that_disagree_about_an_array_are_named() -> None:
-    with ranks(CUBE, CUBE_BLOCKS[:3]) as servers, gf.connect("rank-*") as run:
-        publish(servers[1], "u", CUBE.astype(np.float64), CUBE_BLOCKS[1])
+    with ranks(CUBE, CUBE_PARTS[:3]) as servers, gf.connect("rank-*") as run:
+        publish(servers[1], "u", CUBE.astype(np.float64), CUBE_PARTS[1])
         with pytest.raises(RuntimeError, match="float64 at rank-1 and float32 at rank-0"):
             run["u"]
-        publish(servers[1], "u", np.zeros((13, 12, 9), np.float32), CUBE_BLOCKS[1])
+        publish(servers[1], "u", np.zeros((13, 12, 9), np.float32), CUBE_PARTS[1])
         with pytest.raises(RuntimeError, match=r"shape .* at rank-1 and .* at rank-0"):
             run["u"]
         servers[1].publish("u", gf.to_device(CUBE, device="host:0"))
@@ -307,7 +310,7 @@ def test_ranks_that_disagree_about_an_array_are_named() -> None:
         np.testing.assert_array_equal(run.servers["rank-1"]["u"].fetch(), CUBE)
 
 
-def test_a_block_that_moves_is_not_put_in_the_wrong_place() -> None:
+def test_a_part_that_moves_is_not_put_in_the_wrong_place() -> None:
     whole = np.arange(20.0)
     with ranks(whole, cut((20,), [[10]])) as servers, gf.connect("rank-*") as run:
         array = run["u"]
@@ -330,7 +333,7 @@ def test_a_block_that_moves_is_not_put_in_the_wrong_place() -> None:
         (None, (10, 10), "both or neither"),
     ],
 )
-def test_a_block_that_cannot_be_is_refused(start: Any, global_shape: Any, message: str) -> None:
+def test_a_part_that_cannot_be_is_refused(start: Any, global_shape: Any, message: str) -> None:
     with gf.serve("one") as server:
         x = gf.to_device(np.zeros((4, 4)), device="host:0")
         with pytest.raises(ValueError, match=message):
@@ -344,7 +347,7 @@ def test_a_block_that_cannot_be_is_refused(start: Any, global_shape: Any, messag
 
 
 def test_steps_and_values_say_where_ranks_differ() -> None:
-    with ranks(CUBE, CUBE_BLOCKS[:2]) as servers, gf.connect("rank-*") as run:
+    with ranks(CUBE, CUBE_PARTS[:2]) as servers, gf.connect("rank-*") as run:
         assert run.step is None and run.time is None and run.differences == {}
         for number, server in enumerate(servers):
             server.set("dt", 0.5)
@@ -359,7 +362,7 @@ def test_steps_and_values_say_where_ranks_differ() -> None:
         }
         shown = repr(run)
         assert "rank-0: 7, rank-1: 8" in shown and "rank = 0 (rank-0: 0, rank-1: 1)" in shown
-        assert "dt = 0.5\n" in shown and "2 blocks" in shown
+        assert "dt = 0.5\n" in shown and "2 parts" in shown
 
 
 def test_reads_at_a_step_are_of_one_step_of_all_ranks() -> None:
@@ -371,8 +374,8 @@ def test_reads_at_a_step_are_of_one_step_of_all_ranks() -> None:
             for step in itertools.count(1):
                 if stop.is_set():
                     return
-                for server, block in zip(servers, cut((12,), [[4]]), strict=True):
-                    publish(server, "u", np.full(12, float(step)), block)
+                for server, part in zip(servers, cut((12,), [[4]]), strict=True):
+                    publish(server, "u", np.full(12, float(step)), part)
                 for server in servers:
                     server.step(step, step / 2)
                 time.sleep(0.05)
@@ -401,8 +404,8 @@ def test_reads_at_a_step_are_of_one_step_of_all_ranks() -> None:
 
 
 def test_lists_patterns_and_paths_name_servers() -> None:
-    blocks = cut((24,), [list(range(2, 24, 2))])
-    with ranks(np.arange(24.0), blocks) as servers, gf.serve("other"):
+    parts = cut((24,), [list(range(2, 24, 2))])
+    with ranks(np.arange(24.0), parts) as servers, gf.serve("other"):
         for named in ("rank-*", ["rank-*"], ["rank-?", "rank-1?"], [s.name for s in servers]):
             with gf.connect(named) as run:
                 assert list(run.servers) == [f"rank-{number}" for number in range(12)]
@@ -419,7 +422,7 @@ def test_lists_patterns_and_paths_name_servers() -> None:
         gf.connect([])
 
 
-SERVE_BLOCK = """
+SERVE_PART = """
     rank = int(sys.argv[1])
     with gf.serve(f"rank-{rank}") as server:
         x = gf.to_device(np.full((2, 3), float(sys.argv[2])))
@@ -430,7 +433,7 @@ SERVE_BLOCK = """
 
 
 def test_a_rank_that_dies_is_named_and_the_others_can_be_read() -> None:
-    with process(SERVE_BLOCK, "0", "1"), process(SERVE_BLOCK, "1", "2") as second:
+    with process(SERVE_PART, "0", "1"), process(SERVE_PART, "1", "2") as second:
         with gf.connect("rank-*", timeout=2) as run:
             array = run["u"]
             assert array.fetch().tolist() == [[1] * 3] * 2 + [[2] * 3] * 2
@@ -445,12 +448,12 @@ def test_a_rank_that_dies_is_named_and_the_others_can_be_read() -> None:
 
 
 def test_a_rank_that_started_anew_is_looked_up_anew() -> None:
-    with process(SERVE_BLOCK, "0", "1"):
-        with process(SERVE_BLOCK, "1", "2"):
+    with process(SERVE_PART, "0", "1"):
+        with process(SERVE_PART, "1", "2"):
             run = gf.connect("rank-*", timeout=20)
             array = run["u"]
             assert array.stats().max == 2
-        with process(SERVE_BLOCK, "1", "3"):
+        with process(SERVE_PART, "1", "3"):
             with pytest.raises(RuntimeError, match="rank-1 has started anew"):
                 array.fetch()
             assert run["u"].stats().max == 3
@@ -482,7 +485,7 @@ def test_ranks_of_a_c_program_are_one_array(runtime: Path) -> None:
             np.testing.assert_allclose(stats.variance, wave.var(), rtol=1e-6)
 
 
-def test_large_blocks_go_through_shared_memory() -> None:
+def test_large_parts_go_through_shared_memory() -> None:
     code = """
     rank = int(sys.argv[1])
     with gf.serve(f"rank-{rank}") as server:
@@ -491,19 +494,19 @@ def test_large_blocks_go_through_shared_memory() -> None:
         print("ready", flush=True)
         sys.stdin.read()
     """
-    block = np.arange(3 << 20, dtype=np.float32).reshape(3, -1)
-    whole = np.concatenate([block, block + 1])
+    part = np.arange(3 << 20, dtype=np.float32).reshape(3, -1)
+    whole = np.concatenate([part, part + 1])
     with process(code, "0"), process(code, "1"), gf.connect("rank-*") as run:
         np.testing.assert_array_equal(run["u"].fetch(), whole)
         assert run.data_path == "shared memory"
-        assert all(len(server._attached) == 1 for server in run.servers.values())
+        assert all(len(server.session._attached) == 1 for server in run.servers.values())
         np.testing.assert_array_equal(run["u"][1:5, ::3].T.fetch(), whole[1:5, ::3].T)
 
 
 def test_closing_detaches_from_all() -> None:
     from serving import client
 
-    with ranks(CUBE, CUBE_BLOCKS[:2]) as servers, contextlib.ExitStack() as stack:
+    with ranks(CUBE, CUBE_PARTS[:2]) as servers, contextlib.ExitStack() as stack:
         clients = [stack.enter_context(client(server.connection_file)) for server in servers]
         for attached in clients:
             attached.wait_for_ready(timeout=10)
@@ -534,7 +537,7 @@ def test_attach_shows_several_as_one() -> None:
         assert done.returncode == 0, done.stderr
         return done.stdout
 
-    with ranks(CUBE, CUBE_BLOCKS) as servers:
+    with ranks(CUBE, CUBE_PARTS) as servers:
         for number, server in enumerate(servers):
             server.set("dt", 0.25)
             server.set("rank", number)

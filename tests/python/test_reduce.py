@@ -28,7 +28,7 @@ SMALL_FLOATS = [
 ]
 FLOATS = ["float16", "float32", "float64", *SMALL_FLOATS]
 DTYPES = INTEGERS + FLOATS
-HOWS = ["mean", "rms", "min", "max", "minmax", "first"]
+METHODS = ["mean", "rms", "min", "max", "minmax", "first"]
 
 anyone = settings(
     deadline=None,
@@ -92,33 +92,33 @@ def cells_of(array: npt.NDArray[Any], shape: tuple[int, ...]) -> Any:
         yield index, array[(*key, ...)]
 
 
-def expected_cell(cell: npt.NDArray[Any], how: str) -> Any:
+def expected_cell(cell: npt.NDArray[Any], method: str) -> Any:
     if cell.dtype == object:
         flat = cell.ravel()
-        if how == "mean":
+        if method == "mean":
             return float(sum(flat)) / flat.size
-        if how == "rms":
+        if method == "rms":
             return float(np.sqrt(sum(float(x) ** 2 for x in flat) / flat.size))
-        return min(flat) if how == "min" else max(flat)
-    if how in ("mean", "rms"):
+        return min(flat) if method == "min" else max(flat)
+    if method in ("mean", "rms"):
         finite = cell[np.isfinite(cell)]
         if finite.size == 0:
             return np.nan
-        return finite.mean() if how == "mean" else np.sqrt(np.mean(finite**2))
+        return finite.mean() if method == "mean" else np.sqrt(np.mean(finite**2))
     usable = cell[~np.isnan(cell)]
     if usable.size == 0:
         return np.nan
-    return usable.min() if how == "min" else usable.max()
+    return usable.min() if method == "min" else usable.max()
 
 
 def check_cells(
-    result: npt.NDArray[Any], array: npt.NDArray[Any], shape: tuple[int, ...], how: str
+    result: npt.NDArray[Any], array: npt.NDArray[Any], shape: tuple[int, ...], method: str
 ) -> None:
     array, values = wide(array), wide(result)
     assert result.shape == shape
     for index, cell in cells_of(array, shape):
-        expected = expected_cell(cell, how)
-        if how in ("min", "max"):
+        expected = expected_cell(cell, method)
+        if method in ("min", "max"):
             assert values[index] == expected or (np.isnan(expected) and np.isnan(values[index]))
         else:
             finite = np.abs(cell[np.isfinite(cell)]) if cell.dtype != object else np.abs(cell)
@@ -129,10 +129,10 @@ def check_cells(
             )
 
 
-def check_overview(x: Any, array: npt.NDArray[Any], shape: tuple[int, ...], how: Any) -> None:
-    got = gf.overview(x, shape, how)
-    assert got.how == how and got.source_shape == array.shape
-    if how == "first":
+def check_overview(x: Any, array: npt.NDArray[Any], shape: tuple[int, ...], method: Any) -> None:
+    got = gf.overview(x, shape, method)
+    assert got.method == method and got.source_shape == array.shape
+    if method == "first":
         starts = [np.arange(m) * n // m for n, m in zip(array.shape, shape, strict=True)]
         picked = array[np.ix_(*starts)] if shape else array
         assert got.values.tobytes() == picked.tobytes()
@@ -143,20 +143,20 @@ def check_overview(x: Any, array: npt.NDArray[Any], shape: tuple[int, ...], how:
     assert got.nan_count == np.isnan(numbers).sum()
     assert got.posinf_count == np.isposinf(numbers).sum()
     assert got.neginf_count == np.isneginf(numbers).sum()
-    if how == "minmax":
+    if method == "minmax":
         assert got.high is not None and got.high.dtype == array.dtype
         check_cells(got.values, array, shape, "min")
         check_cells(got.high, array, shape, "max")
     else:
         small = np.float64 if array.dtype.itemsize == 8 else np.float32
-        assert got.values.dtype == (array.dtype if how in ("min", "max") else small)
-        check_cells(got.values, array, shape, how)
+        assert got.values.dtype == (array.dtype if method in ("min", "max") else small)
+        check_cells(got.values, array, shape, method)
 
 
 @anyone
-@given(case=views(), how=st.sampled_from(HOWS), data=st.data())
+@given(case=views(), method=st.sampled_from(METHODS), data=st.data())
 def test_overview_of_any_view_agrees_with_numpy(
-    device: str, case: Any, how: str, data: st.DataObject
+    device: str, case: Any, method: str, data: st.DataObject
 ) -> None:
     name, shape, key, transposed, seed = case
     array = elements(np.random.default_rng(seed), shape, name)
@@ -165,15 +165,15 @@ def test_overview_of_any_view_agrees_with_numpy(
     if transposed:
         x, view = x.T, view.T
     cells = tuple(data.draw(st.integers(1, n)) for n in view.shape)
-    check_overview(x, view, cells, how)
+    check_overview(x, view, cells, method)
 
 
 @pytest.mark.parametrize("name", DTYPES)
-@pytest.mark.parametrize("how", HOWS)
-def test_overview_of_each_dtype_agrees_with_numpy(device: str, name: str, how: str) -> None:
+@pytest.mark.parametrize("method", METHODS)
+def test_overview_of_each_dtype_agrees_with_numpy(device: str, name: str, method: str) -> None:
     array = elements(np.random.default_rng(7), (50, 300), name)
-    check_overview(gf.to_device(array, device=device), array, (7, 23), how)
-    check_overview(array, array, (7, 23), how)  # a CPU array, on the calling thread
+    check_overview(gf.to_device(array, device=device), array, (7, 23), method)
+    check_overview(array, array, (7, 23), method)  # a CPU array, on the calling thread
 
 
 def check_stats(got: gf.Stats, array: npt.NDArray[Any]) -> None:
@@ -290,12 +290,12 @@ def test_minmax_becomes_one_array_of_both(device: str) -> None:
     assert repr(x.overview(3, "minmax")) == "Overview(minmax of (12,) in (3,), dtype=float64)"
 
 
-@pytest.mark.parametrize("how", HOWS)
-def test_large_overviews_own_memory_of_the_pool(device: str, how: Any) -> None:
+@pytest.mark.parametrize("method", METHODS)
+def test_large_overviews_own_memory_of_the_pool(device: str, method: Any) -> None:
     array = np.random.default_rng(10).integers(-99, 99, (1200, 700)).astype(np.float64)
     x = gf.to_device(array, device=device)
     before = gf.pool.stats()["used_nbytes"]
-    one, other = x.overview((1200, 350), how), x.overview((1200, 350), how)
+    one, other = x.overview((1200, 350), method), x.overview((1200, 350), method)
     assert not np.shares_memory(one.values, other.values)
     assert gf.pool.stats()["used_nbytes"] >= before + one.values.nbytes + other.values.nbytes
     pairs = array.reshape(1200, 350, 2)
@@ -304,7 +304,7 @@ def test_large_overviews_own_memory_of_the_pool(device: str, how: Any) -> None:
         "rms": np.sqrt((pairs**2).mean(2)),
         "max": pairs.max(2),
         "first": pairs[..., 0],
-    }.get(how, pairs.min(2))
+    }.get(method, pairs.min(2))
     for got in (one, other):
         assert got.values.flags.c_contiguous and got.values.flags.writeable
         np.testing.assert_array_equal(got.values, expected)
@@ -324,9 +324,9 @@ def test_an_overview_over_the_cap_of_the_pool_is_pageable(device: str, pool_cap:
 
 def test_arguments_that_do_not_fit_are_refused(device: str) -> None:
     x = gf.to_device(np.ones((4, 4), np.float32), device=device)
-    how: Any = "median"
+    method: Any = "median"
     with pytest.raises(ValueError, match="median"):
-        x.overview((2, 2), how)
+        x.overview((2, 2), method)
     with pytest.raises(ValueError, match="2 axes"):
         x.overview((2,))
     with pytest.raises(ValueError, match="1 or more"):

@@ -34,7 +34,7 @@ from jupyter_core.utils import ensure_event_loop
 from serving import client, drain, eventually, needs_server, open_comm, process, send
 
 import gpufetch as gf
-from gpufetch._link import LinkLostError
+from gpufetch._remote.client import ServerLostError
 
 pytestmark = needs_server
 
@@ -373,7 +373,7 @@ DEEDS: dict[Callable[[random.Random], None], int] = {
     hangs_up: 4,
 }
 # What a restart, or a client that holds up all others, may do to one.
-LOSSES = (LinkLostError, TimeoutError, OSError, zmq.ZMQError, queue.Empty, RuntimeError)
+LOSSES = (ServerLostError, TimeoutError, OSError, zmq.ZMQError, queue.Empty, RuntimeError)
 
 
 # --- The test -------------------------------------------------------------------------------------

@@ -1,4 +1,4 @@
-"""`gpufetch attach`: which servers run, and what one of them publishes, in a terminal."""
+"""The screens of `gpufetch attach`: which servers run, and what some of them publish."""
 
 from __future__ import annotations
 
@@ -6,9 +6,10 @@ import shutil
 import sys
 import time
 
-from gpufetch import _servers
-from gpufetch._connect import Connection, connect
-from gpufetch._joint import listed
+from gpufetch._remote.connect import connect
+from gpufetch._remote.connection import Connection
+from gpufetch._remote.joint_connection import values_text
+from gpufetch._remote.servers import running, runtime_folder
 from gpufetch._text import format_nbytes, table_lines
 
 __all__ = ["server_lines", "show_once", "watch"]
@@ -22,9 +23,9 @@ _TIMEOUT_S = 10.0
 
 def server_lines() -> list[str]:
     """List the servers whose connection files are in Jupyter's runtime folder."""
-    servers = _servers.running()
+    servers = running()
     if not servers:
-        return [f"no servers in {_servers.runtime_folder()}"]
+        return [f"no servers in {runtime_folder()}"]
     rows = [
         (
             server.name,
@@ -54,7 +55,7 @@ def _tensor_row(run: Connection, name: str, with_stats: bool) -> tuple[str, ...]
         stats = array.stats()
     except TypeError:  # a complex tensor has none
         return (*facts, "", "", "", "")
-    except RuntimeError as error:  # a block is missing
+    except RuntimeError as error:  # a part is missing
         return (*facts, str(error), "", "", "")
     odd = stats.count - stats.finite_count
     return (*facts, f"{stats.min:.6g}", f"{stats.mean:.6g}", f"{stats.max:.6g}", str(odd or ""))
@@ -68,7 +69,7 @@ def _screen(run: Connection, with_stats: bool) -> list[str]:
     )
     differences = run.differences
     values = [
-        (name, listed(differences[name]) if name in differences else str(value))
+        (name, values_text(differences[name]) if name in differences else str(value))
         for name, value in run.scalars.items()
     ]
     return [*lines, "", *table_lines(values)] if values else lines
@@ -77,7 +78,7 @@ def _screen(run: Connection, with_stats: bool) -> list[str]:
 def _step_text(run: Connection) -> str:
     steps = run.steps
     if len(set(steps.values())) > 1:
-        return f"step {listed(steps)}"
+        return f"step {values_text(steps)}"
     step = next(iter(steps.values()))
     return "no step yet" if step is None else f"step {step}, time {run.time:g}"
 

@@ -27,7 +27,7 @@ class Server:
 
     def __init__(self, handle: Any, name: str, connection_file: str) -> None:
         self._handle = handle
-        self._lock = threading.Lock()  # nobody uses the handle while it is stopped
+        self._lock = threading.Lock()  # held while the handle is used
         self._name = name
         self._connection_file = connection_file
         self._is_stopped = False
@@ -35,12 +35,12 @@ class Server:
 
     @property
     def name(self) -> str:
-        """What `connect` finds it by; numbered if the wanted name was taken."""
+        """The name that `connect` takes; with a number if the wanted name was in use."""
         return self._name
 
     @property
     def connection_file(self) -> str:
-        """What `jupyter console --existing` takes."""
+        """Path of the connection file, which `jupyter console --existing` takes too."""
         return self._connection_file
 
     def publish(
@@ -53,49 +53,53 @@ class Server:
     ) -> None:
         """Offer the tensor `x` under `name`; one that has the name is replaced.
 
-        x is any tensor that `fetch` takes, and is kept alive until it is withdrawn or replaced and
-        nobody reads it any more. Clients read what it holds at that time: nothing is copied now.
+        x is any tensor that `fetch` takes. It is kept alive until it is unpublished or replaced,
+        and until reads of it have ended. Nothing is copied now: clients read what it holds then.
 
-        Of a program of several ranks that each serve their own block of an array, `global_shape` is
-        the array's and `start` the block's first index along each axis; `connect([...])` then shows
-        one array. Blocks must not overlap: publish a view without ghost cells.
+        A program of several ranks, each of which serves its part of an array, gives the array's
+        shape as `global_shape` and the part's first index along each axis as `start`;
+        `connect([...])` then shows one array. Parts must not overlap: publish a view without ghost
+        cells.
 
-        Raises ValueError for one of `start` and `global_shape` without the other, and for a block
+        Raises ValueError for one of `start` and `global_shape` without the other, and for a part
         that is not inside its array.
         """
         if (start is None) != (global_shape is None):
             raise ValueError(f"start={start}, global_shape={global_shape}: give both or neither")
-        block = [
+        part = [
             None if numbers is None else tuple(map(operator.index, numbers))
             for numbers in (start, global_shape)
         ]
         with self._lock:
-            _core.serve_publish(self._handle, name, x, *block)
+            _core.serve_publish(self._handle, name, x, *part)
 
     def unpublish(self, name: str, *, timeout: float | None = 0) -> None:
-        """Withdraw a tensor or value.
+        """Stop offering a tensor or value.
 
-        Waits for reads that are under way, and then for at most `timeout` seconds (None = for ever)
-        for other processes that have attached to its memory: TimeoutError if some are left.
+        Waits for reads that are under way; then at most `timeout` seconds (None: without a limit)
+        until no other process is attached to its memory, and raises TimeoutError if one still is.
         ValueError for an unknown name.
         """
         with self._lock:
             _core.serve_unpublish(self._handle, name, -1 if timeout is None else int(timeout * 1e9))
 
     def set(self, name: str, value: int | float | str) -> None:
-        """Offer a value beside the tensors: a parameter, a loss, the file that was written last."""
+        """Publish a value beside the tensors, such as a parameter or the last file's name."""
         if not isinstance(value, int | float | str):
             raise TypeError(f"value {name} is a {type(value).__name__}: give an int, float or str")
         with self._lock:
             _core.serve_publish_value(self._handle, name, value)
 
     def step(self, step: int, time: float = 0.0) -> None:
-        """Say that a step is done; clients that asked for it read now, before this returns."""
+        """Say that a step is complete, at simulated `time`.
+
+        Clients that asked for reads at a step are answered before this returns.
+        """
         with self._lock:
             _core.serve_step(self._handle, step, time)
 
     def stop(self) -> None:
-        """Detach the clients and stop; does nothing if it is stopped."""
+        """Detach the clients and stop; may be called again."""
         with self._lock:
             if not self._is_stopped:
                 self._is_stopped = True
@@ -127,32 +131,42 @@ def serve(
 ) -> Server:
     """Let notebooks attach to this process: `gpufetch.connect(name)` in another one.
 
-    The server looks like a Jupyter kernel, whose connection file it writes; it runs no code. It
-    answers on threads of its own, with the GIL held only to let go of a tensor.
+    The server presents itself as a Jupyter kernel and writes that kernel's connection file; it
+    runs no code. It answers on threads of its own, which hold the GIL only to release a tensor.
 
     Parameters
     ----------
     name
-        1 to 48 of A-Z a-z 0-9 _ . -; numbered if a living server has it. None: the program's.
+        1 to 48 of the characters A-Z a-z 0-9 _ . -; a number is added if a living server has the
+        name. By default the program's name.
     connection_file
-        None: kernel-NAME.json in Jupyter's runtime folder.
-    transport, ip, port
-        tcp on 127.0.0.1 and any free ports; `port` is the first of five. ipc: sockets that only
-        this user can open, for machines that are shared with others.
+        Path of the file to write. By default kernel-NAME.json in Jupyter's runtime folder.
+    transport
+        "tcp", or "ipc" for sockets that only this user can open, on machines that are shared with
+        others.
+    ip, port
+        Address for "tcp", and the first of five ports in a row; 0 takes any five free ports.
     curve
-        Encrypt with CurveZMQ (clients need jupyter_client 8.10 or newer).
+        Whether to encrypt with CurveZMQ. Clients then need jupyter_client 8.10 or newer.
     jupyterlab
-        Link the connection file into external_kernels, for JupyterLab with
+        Whether to link the connection file into external_kernels, for JupyterLab with
         --ServerApp.allow_external_kernels=True.
     step_share
-        The most of this program's time that `Server.step` may take for clients.
+        The largest share of this program's time that `Server.step` may take for clients.
     on_shutdown
-        Called once, on a thread of the server's, when a client asks for the program's end. Without
-        it a client can detach and no more. It must not call `Server.stop`.
+        Called once, on a thread of the server's, when a client asks for the end of the program.
+        It must not call `Server.stop`. By default a client can detach, but not end the program.
 
-    Raises ValueError for an argument out of range, OSError if a port is in use or the folder cannot
-    be written, TypeError if gpufetch was built without the server, and `Error` if a living server
-    has the connection file.
+    Raises
+    ------
+    ValueError
+        An argument is out of range.
+    OSError
+        A port is in use, or the folder cannot be written.
+    TypeError
+        gpufetch was built without the server.
+    gpufetch.Error
+        A living server has the connection file.
     """
     handle, name, connection_file = _core.serve_start(
         name=name,

@@ -21,7 +21,7 @@ import numpy as np
 import numpy.typing as npt
 
 import gpufetch as gf
-from gpufetch.lazy import format_nbytes
+from gpufetch._text import format_nbytes
 
 __all__ = ["DemoError", "run"]
 

@@ -1,4 +1,4 @@
-"""Finding servers: their connection files, and whether the processes behind them still live."""
+"""Connection files: finding those of servers, and telling whether the servers still live."""
 
 from __future__ import annotations
 
@@ -13,7 +13,17 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-__all__ = ["ServerInfo", "find", "find_all", "is_several", "running", "runtime_folder"]
+__all__ = [
+    "ServerInfo",
+    "describe",
+    "find",
+    "find_all",
+    "is_alive",
+    "is_several",
+    "load",
+    "running",
+    "runtime_folder",
+]
 
 _FILE_MAX_NBYTES = 65536
 
@@ -22,7 +32,7 @@ _FILE_MAX_NBYTES = 65536
 class ServerInfo:
     """What a connection file says of a server.
 
-    is_alive is None for a server on another machine, which cannot be told from here.
+    is_alive is None for a server on another machine, whose processes cannot be seen from here.
     """
 
     name: str
@@ -54,7 +64,7 @@ def _start_time(process_id: int) -> int:
 
 
 def is_alive(server: Mapping[str, Any]) -> bool | None:
-    """Whether the process that wrote this into a connection file lives."""
+    """Whether the process that wrote `server` into a connection file lives; None: unknown."""
     if server.get("host") != socket.gethostname():
         return None
     start_time = _start_time(int(server.get("process_id", 0)))
@@ -62,7 +72,7 @@ def is_alive(server: Mapping[str, Any]) -> bool | None:
 
 
 def load(path: Path) -> dict[str, Any] | None:
-    """Read a connection file; None for what is none."""
+    """Read a connection file; None if it cannot be read or is something else."""
     try:
         with path.open("rb") as file:
             content = json.loads(file.read(_FILE_MAX_NBYTES))
@@ -72,7 +82,7 @@ def load(path: Path) -> dict[str, Any] | None:
 
 
 def describe(path: Path) -> ServerInfo | None:
-    """Say what the server behind a connection file is; None if gpufetch did not write it."""
+    """Describe the server of a connection file; None if gpufetch did not write the file."""
     content = load(path)
     server = (content or {}).get("gpufetch")
     if content is None or not isinstance(server, dict):
@@ -98,9 +108,9 @@ def running() -> list[ServerInfo]:
 
 
 def find(name: str | os.PathLike[str]) -> Path:
-    """The connection file that is named, or that of the server of that name.
+    """The connection file at a path, or that of the server of that name.
 
-    FileNotFoundError, with the names that there are.
+    Raises FileNotFoundError, which lists the names of the servers that run.
     """
     path = Path(name)
     if path.is_file():
@@ -147,7 +157,7 @@ def _matching(pattern: str) -> list[Path]:
 
 
 def find_all(name: Names) -> list[Path]:
-    """The connection files of a name, of a pattern, or of each of a list; each file once."""
+    """The connection files that a name, a pattern, or a list of these stands for; each once."""
     if isinstance(name, str | os.PathLike):
         return _matching(os.fspath(name)) if is_several(name) else [find(name)]
     paths = [path.resolve() for one in name for path in find_all(one)]

@@ -1,31 +1,37 @@
-"""Views of a tensor in another process, in terms that a request can say: a slice for each axis.
+"""Views of a tensor in another process, described as a request can: a slice for each axis.
 
-A view keeps, for each of its axes, the axis of the tensor that it runs along and the indices that
-it takes there. Basic indexing, other orders of the axes, and axes of length 1 are free; other
-shapes need the elements.
+A view keeps, for each of its axes, the axis of the tensor that it lies along and the indices that
+it takes there. Basic indexing, another order of the axes, and further axes of length 1 need no
+elements; other shapes do.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
+from concurrent.futures import Future as ThreadFuture
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 import numpy.typing as npt
 
+from gpufetch._subscript import expanded
+from gpufetch._view import HistogramResult, OverviewResult, Via, View
+
 __all__ = ["RemoteTensor", "RemoteView", "Slices"]
 
-# An integer, or start, stop and step, for each axis of the tensor.
 Slices = list[int | list[int | None]]
-Counts = tuple[int, int, int, int]
+"""A selection: for each axis of the tensor an integer, or start, stop and step."""
+
+_executor = ThreadPoolExecutor(4, "gpufetch-pull")  # starts no thread before it is used
 
 
 class RemoteTensor(Protocol):
-    """What a view is of: answers requests for the slices of one tensor.
+    """A tensor that answers requests for selections of its elements; from any thread.
 
-    Arrays come and go with their axes in the tensor's order, without those that an index took.
-    `out` is None or an array in C order of that shape and the tensor's dtype, which is filled.
+    `shape` and the arrays have their axes in the tensor's order, without those that an integer
+    indexes. `out` is None, or an array in C order of `shape` and the tensor's dtype to fill.
     """
 
     @property
@@ -39,33 +45,57 @@ class RemoteTensor(Protocol):
     def read(
         self, slices: Slices, shape: tuple[int, ...], out: npt.NDArray[Any] | None
     ) -> npt.NDArray[Any]: ...
-    def reduce(
-        self, slices: Slices, shape: tuple[int, ...], how: str
-    ) -> tuple[npt.NDArray[Any], npt.NDArray[Any] | None, Counts]: ...
+    def overview(self, slices: Slices, shape: tuple[int, ...], method: str) -> OverviewResult: ...
     def stats(self, slices: Slices) -> dict[str, Any]: ...
     def histogram(
         self, slices: Slices, bins: int, limits: tuple[float, float] | None
-    ) -> tuple[npt.NDArray[np.uint64], npt.NDArray[np.float64], tuple[int, int, int]]: ...
+    ) -> HistogramResult: ...
+
+
+class RemoteFuture:
+    """As `gpufetch.Future`, for a tensor in another process."""
+
+    __slots__ = ("_future",)
+
+    def __init__(self, future: ThreadFuture[npt.NDArray[Any]]) -> None:
+        self._future = future
+
+    def result(self, timeout: float | None = None) -> npt.NDArray[Any]:
+        """Wait for the array; TimeoutError after `timeout` seconds."""
+        return self._future.result(timeout)
+
+    def wait(self, timeout: float | None = None) -> bool:
+        """Wait for at most `timeout` seconds; whether it is done."""
+        try:
+            self._future.exception(timeout)
+        except TimeoutError:
+            return False
+        return True
+
+    def done(self) -> bool:
+        """Whether result() would return at once."""
+        return self._future.done()
 
 
 class _Axis(NamedTuple):
-    """Takes the indices start, start + step, ...; source is -1 for an axis that None made."""
+    """An axis of a view: the indices start, start + step, ... of an axis of the tensor."""
 
-    source: int
+    source: int  # the tensor's axis; -1 for one that None made
     start: int
     step: int
     length: int
 
 
-class RemoteView:
-    """A part of a RemoteTensor, seen as an array; stands in for a DeviceArray. Immutable."""
+class RemoteView(View):
+    """A view of a RemoteTensor."""
 
     __slots__ = ("_axes", "_fixed", "tensor")
 
     def __init__(self, tensor: RemoteTensor) -> None:
         self.tensor = tensor
         self._axes = tuple(_Axis(i, 0, 1, length) for i, length in enumerate(tensor.shape))
-        self._fixed: dict[int, int] = {}  # indices of the tensor's axes that are gone
+        # The index taken along each axis of the tensor that the view does not have.
+        self._fixed: dict[int, int] = {}
 
     def _with(self, axes: Sequence[_Axis], fixed: dict[int, int] | None = None) -> RemoteView:
         view = RemoteView.__new__(RemoteView)
@@ -74,15 +104,13 @@ class RemoteView:
         view._fixed = self._fixed if fixed is None else fixed
         return view
 
-    # --- What an array says of itself ---
-
     @property
     def shape(self) -> tuple[int, ...]:
         return tuple(axis.length for axis in self._axes)
 
     @property
     def strides(self) -> tuple[int, ...]:
-        """Bytes between neighbours, if the tensor is packed in C order."""
+        """Bytes between neighbours if the tensor is packed in C order."""
         lengths = self.tensor.shape
         return tuple(
             math.prod(lengths[axis.source + 1 :]) * axis.step * self.dtype.itemsize
@@ -99,18 +127,6 @@ class RemoteView:
     def device(self) -> str:
         return self.tensor.device
 
-    @property
-    def ndim(self) -> int:
-        return len(self._axes)
-
-    @property
-    def size(self) -> int:
-        return math.prod(self.shape)
-
-    @property
-    def nbytes(self) -> int:
-        return self.size * self.dtype.itemsize
-
     # --- Views ---
 
     def __getitem__(self, key: Any) -> RemoteView:
@@ -118,7 +134,8 @@ class RemoteView:
         axes: list[_Axis] = []
         fixed = dict(self._fixed)
         mine = iter(self._axes)
-        for position, item in enumerate(self._expanded(items)):
+        written_out = (item for item in expanded(items, self.shape) if item is not Ellipsis)
+        for position, item in enumerate(written_out):
             if item is None:
                 axes.append(_Axis(-1, 0, 1, 1))
                 continue
@@ -134,29 +151,11 @@ class RemoteView:
                 fixed[axis.source] = axis.start + (item % axis.length) * axis.step
         return self._with(axes, fixed)
 
-    def _expanded(self, items: tuple[Any, ...]) -> Iterator[Any]:
-        """Write ... out, and fill up to one item an axis."""
-        used = sum(item is not None and item is not Ellipsis for item in items)
-        if used > self.ndim:
-            raise IndexError(
-                f"too many indices: the array has {self.ndim} axes, {used} were indexed"
-            )
-        if sum(item is Ellipsis for item in items) > 1:
-            raise IndexError("an index can have only one ellipsis ('...')")
-        if not any(item is Ellipsis for item in items):
-            items = (*items, Ellipsis)
-        for item in items:
-            if item is Ellipsis:
-                yield from [slice(None)] * (self.ndim - used)
-            else:
-                yield item
-
     def transposed(self, order: Sequence[int]) -> RemoteView:
-        """View with axis i taken from axis order[i]."""
         return self._with([self._axes[i] for i in order])
 
     def reshaped(self, shape: tuple[int, ...]) -> RemoteView:
-        """View with other axes of length 1; ValueError for any other shape."""
+        """View with other axes of length 1; ValueError for any other change of the shape."""
         long = [axis for axis in self._axes if axis.length != 1]
         if [axis.length for axis in long] != [length for length in shape if length != 1]:
             raise ValueError(
@@ -171,7 +170,7 @@ class RemoteView:
     # --- Requests ---
 
     def slices(self) -> Slices:
-        """The part that this is a view of."""
+        """The selection of the tensor's elements that this is a view of."""
         slices: Slices = []
         axes = {axis.source: axis for axis in self._axes}
         for source in range(len(self.tensor.shape)):
@@ -184,18 +183,28 @@ class RemoteView:
         return slices
 
     def _in_source_order(self, lengths: Sequence[int]) -> tuple[int, ...]:
+        """Lengths of the view's axes, in the tensor's order and without those that None made."""
         pairs = zip(self._axes, lengths, strict=True)
         return tuple(n for axis, n in sorted(pairs, key=lambda p: p[0].source) if axis.source >= 0)
 
     def _arranged(self, values: npt.NDArray[Any]) -> npt.NDArray[Any]:
-        """From the tensor's order of the axes to the view's."""
+        """Values in the tensor's order of the axes, brought into the view's."""
         sources = sorted(axis.source for axis in self._axes if axis.source >= 0)
         kept = [sources.index(axis.source) for axis in self._axes if axis.source >= 0]
         key = tuple(slice(None) if axis.source >= 0 else None for axis in self._axes)
         return values.transpose(kept)[key]
 
-    def fetch(self, out: npt.NDArray[Any] | None = None) -> npt.NDArray[Any]:
-        """Pull every element: a new array in C order, or `out`."""
+    def fetch(self, *, out: npt.NDArray[Any] | None = None, via: Via = "auto") -> npt.NDArray[Any]:
+        _check_via(via)
+        return self._fetch(out)
+
+    def fetch_async(
+        self, *, out: npt.NDArray[Any] | None = None, via: Via = "auto"
+    ) -> RemoteFuture:
+        _check_via(via)
+        return RemoteFuture(_executor.submit(self._fetch, out))
+
+    def _fetch(self, out: npt.NDArray[Any] | None) -> npt.NDArray[Any]:
         if out is not None and (out.shape != self.shape or out.dtype != self.dtype):
             raise ValueError(
                 f"out has shape {out.shape}, dtype {out.dtype}; the source has shape "
@@ -212,38 +221,39 @@ class RemoteView:
         out[...] = values
         return out
 
-    def overview(
-        self, shape: tuple[int, ...], how: str
-    ) -> tuple[npt.NDArray[Any], npt.NDArray[Any] | None, Counts]:
-        """Answer `_core.overview`."""
+    def overview(self, shape: tuple[int, ...], method: str) -> OverviewResult:
         if len(shape) != self.ndim:
             raise ValueError(f"shape {shape} has not one length for each of {self.ndim} axes")
         if any(length < 1 for length in shape):
             raise ValueError(f"shape {shape} has a length below 1")
         lengths = self._in_source_order(shape)
-        values, high, counts = self.tensor.reduce(self.slices(), lengths, how)
+        values, high, counts = self.tensor.overview(self.slices(), lengths, method)
         return self._arranged(values), None if high is None else self._arranged(high), counts
 
     def stats(self) -> dict[str, Any]:
-        """Answer `_core.stats`."""
         return self.tensor.stats(self.slices())
 
-    def histogram(
-        self, bins: int, limits: tuple[float, float] | None
-    ) -> tuple[npt.NDArray[np.uint64], npt.NDArray[np.float64], tuple[int, int, int]]:
-        """Answer `_core.histogram`."""
+    def histogram(self, bins: int, limits: tuple[float, float] | None) -> HistogramResult:
         return self.tensor.histogram(self.slices(), bins, limits)
 
     def __dlpack_device__(self) -> tuple[int, int]:
         raise self._no_memory()
 
-    def __dlpack__(self, **kwargs: Any) -> Any:
+    def __dlpack__(self, **options: Any) -> Any:
         raise self._no_memory()
 
     def _no_memory(self) -> BufferError:
         return BufferError(
             f"{self.tensor.name} is in another process: fetch() it, or attach() to what share() "
             "gives there"
+        )
+
+
+def _check_via(via: Via) -> None:
+    if via != "auto":
+        raise ValueError(
+            f"via={via!r}: this tensor is in another process and comes through a connection to it; "
+            "leave via out"
         )
 
 

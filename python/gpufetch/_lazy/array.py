@@ -3,28 +3,37 @@
 from __future__ import annotations
 
 import html
+import math
 import uuid
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any, ClassVar
 
 import numpy as np
 import numpy.typing as npt
 
-from gpufetch import _chunks, _guard, _pull, _reduce, _take, _views
+from gpufetch import _reduce
+from gpufetch._lazy.dask_array import to_dask
+from gpufetch._lazy.index_arrays import take
+from gpufetch._lazy.iter_chunks import CHUNK_NBYTES, iter_chunks
+from gpufetch._lazy.limit import check_nbytes, default_max_fetch_nbytes
+from gpufetch._lazy.numpy_functions import NumPyFunctions
+from gpufetch._lazy.shapes import axis_order, resolve_shape, squeezed_axes
+from gpufetch._lazy.values_text import values_text
 from gpufetch._subscript import index_items, is_basic
-from gpufetch._text import REPR_NBYTES, format_nbytes, print_lines, values_text
+from gpufetch._text import format_nbytes, print_lines
+from gpufetch._view import Future, Via, View, as_view
 
-__all__ = ["REPR_NBYTES", "LazyArray", "format_nbytes", "lazy"]
+__all__ = ["LazyArray", "lazy"]
 
 _ITERATION_NBYTES = 1 << 20
 
-# One step from the wrapped tensor to a view of it: what is done, and with what.
+# One step from the wrapped tensor to a view of it: the kind of step, and its argument.
 _Step = tuple[str, tuple[Any, ...]]
 
-_STEPS: dict[str, Callable[[_pull.View, tuple[Any, ...]], _pull.View]] = {
+_STEPS: dict[str, Callable[[View, tuple[Any, ...]], View]] = {
     "index": lambda view, key: view[key],
-    "transpose": _views.transposed,
-    "reshape": _views.reshaped,
+    "transpose": lambda view, order: view.transposed(order),
+    "reshape": lambda view, shape: view.reshaped(shape),
 }
 
 
@@ -33,7 +42,7 @@ def lazy(x: Any, *, max_fetch_nbytes: int | None = None) -> LazyArray:
     return LazyArray(x, max_fetch_nbytes=max_fetch_nbytes)
 
 
-class LazyArray(np.lib.mixins.NDArrayOperatorsMixin):
+class LazyArray(NumPyFunctions):
     """A device tensor seen from the host: elements travel when they are asked for, not before.
 
     `x` is anything that `gpufetch.fetch` takes: a PyTorch, CuPy, JAX, Numba … tensor, a
@@ -77,7 +86,7 @@ class LazyArray(np.lib.mixins.NDArrayOperatorsMixin):
         "_token",
     )
 
-    default_max_fetch_nbytes: ClassVar[int] = _guard.default_max_fetch_nbytes()
+    default_max_fetch_nbytes: ClassVar[int] = default_max_fetch_nbytes()
 
     # _source_facts : shape and dtype that the source had when it was wrapped.
     # _steps : from the source to this view.
@@ -94,7 +103,7 @@ class LazyArray(np.lib.mixins.NDArrayOperatorsMixin):
             self._is_narrowed = False
             self._token = uuid.uuid4().hex
             self._max_fetch_nbytes: int | None = None
-            view = _pull.as_view(x)
+            view = as_view(x)
             self._source_facts: tuple[tuple[int, ...], np.dtype[Any]] = (view.shape, view.dtype)
             self._set_facts(view)
         if max_fetch_nbytes is not None:
@@ -110,7 +119,7 @@ class LazyArray(np.lib.mixins.NDArrayOperatorsMixin):
         self._token = other._token
         self._max_fetch_nbytes = other._max_fetch_nbytes
 
-    def _set_facts(self, view: _pull.View) -> None:
+    def _set_facts(self, view: View) -> None:
         self._shape: tuple[int, ...] = view.shape
         self._dtype: np.dtype[Any] = view.dtype
         self._device: str = view.device
@@ -151,10 +160,7 @@ class LazyArray(np.lib.mixins.NDArrayOperatorsMixin):
     @property
     def size(self) -> int:
         """Number of elements."""
-        size = 1
-        for length in self._shape:
-            size *= length
-        return size
+        return math.prod(self._shape)
 
     @property
     def nbytes(self) -> int:
@@ -177,14 +183,14 @@ class LazyArray(np.lib.mixins.NDArrayOperatorsMixin):
 
     def transpose(self, *axes: Any) -> LazyArray:
         """View with axis i taken from `axes[i]`; without arguments the axes reversed."""
-        return self._step("transpose", _views.axis_order(axes, self.ndim))
+        return self._step("transpose", axis_order(axes, self.ndim))
 
     def reshape(self, *shape: Any) -> LazyArray:
         """View with another shape in C order; one length may be -1.
 
         Raises ValueError where the strides make it impossible without a copy: fetch first then.
         """
-        return self._step("reshape", _views.resolve_shape(shape, self.size))
+        return self._step("reshape", resolve_shape(shape, self.size))
 
     def ravel(self) -> LazyArray:
         """View with one axis; ValueError where that takes a copy."""
@@ -192,33 +198,33 @@ class LazyArray(np.lib.mixins.NDArrayOperatorsMixin):
 
     def squeeze(self, axis: int | Sequence[int] | None = None) -> LazyArray:
         """View without the axes of length 1, or without those named."""
-        gone = _views.squeezed_axes(axis, self._shape)
+        gone = squeezed_axes(axis, self._shape)
         return self._step("reshape", tuple(n for i, n in enumerate(self._shape) if i not in gone))
 
     def __getitem__(self, key: Any) -> Any:
         items = index_items(key)
         if not is_basic(items):
-            return _take.take(self._view(), items, self._check_nbytes)
+            return take(self._view(), items, self._check_nbytes)
         if len(items) == self.ndim and all(isinstance(item, int) for item in items):
-            return _pull.fetch(self._view()[items])[()]
+            return self._view()[items].fetch()[()]
         child = self._step("index", items)
         child._is_narrowed = True
         return child
 
     # --- Pulling ---
 
-    def fetch(
-        self, *, out: npt.NDArray[Any] | None = None, via: _pull.Via = "auto"
-    ) -> npt.NDArray[Any]:
+    def fetch(self, *, out: npt.NDArray[Any] | None = None, via: Via = "auto") -> npt.NDArray[Any]:
         """Pull every element; `out`, if given, receives them (same shape and dtype).
 
         `via` is as in `gpufetch.fetch`; ValueError for a tensor of another process's.
         """
-        return _pull.fetch(self._view(), out=out, via=via)
+        return self._view().fetch(out=out, via=via)
 
-    def overview(self, shape: int | Sequence[int], how: _reduce.How = "mean") -> _reduce.Overview:
+    def overview(
+        self, shape: int | Sequence[int], method: _reduce.Method = "mean"
+    ) -> _reduce.Overview:
         """Reduce on the device to at most `shape` cells: see `gpufetch.overview`."""
-        return _reduce.overview(self._view(), shape, how)
+        return _reduce.overview(self._view(), shape, method)
 
     def stats(self) -> _reduce.Stats:
         """Count, extremes, mean and variance, computed on the device: see `gpufetch.stats`."""
@@ -230,14 +236,12 @@ class LazyArray(np.lib.mixins.NDArrayOperatorsMixin):
         """Count elements in bins, on the device: see `gpufetch.histogram`."""
         return _reduce.histogram(self._view(), bins, range)
 
-    def fetch_async(
-        self, *, out: npt.NDArray[Any] | None = None, via: _pull.Via = "auto"
-    ) -> _pull.Future:
+    def fetch_async(self, *, out: npt.NDArray[Any] | None = None, via: Via = "auto") -> Future:
         """Start to pull every element, as `fetch`; the future's result() gives the array."""
-        return _pull.fetch_async(self._view(), out=out, via=via)
+        return self._view().fetch_async(out=out, via=via)
 
     def iter_chunks(
-        self, nbytes: int = _chunks.CHUNK_NBYTES, *, progress: bool = False
+        self, nbytes: int = CHUNK_NBYTES, *, progress: bool = False
     ) -> Iterator[tuple[tuple[slice, ...], npt.NDArray[Any]]]:
         """Pull everything in pieces of at most `nbytes` bytes; yield (index, values).
 
@@ -250,7 +254,7 @@ class LazyArray(np.lib.mixins.NDArrayOperatorsMixin):
         progress=True shows a tqdm bar: the notebook's with ipywidgets, the terminal's without,
         none where tqdm is not installed. Raises ValueError if `nbytes` cannot hold one element.
         """
-        return _chunks.iter_chunks(self, nbytes, progress)
+        return iter_chunks(self._view, self._shape, self._dtype, nbytes, progress)
 
     def tolist(self) -> Any:
         """Pull everything as nested lists of Python numbers, within `max_fetch_nbytes`."""
@@ -263,7 +267,12 @@ class LazyArray(np.lib.mixins.NDArrayOperatorsMixin):
         persist() what is to stay. For schedulers in this process (threads, synchronous).
         Raises ImportError without Dask.
         """
-        return _chunks.to_dask(self, chunks)
+        return to_dask(self._read, self._shape, self._dtype, self.__dask_tokenize__(), chunks)
+
+    def _read(self, key: Any) -> npt.NDArray[Any]:
+        """Pull what an index names."""
+        values = self[key]
+        return values.fetch() if isinstance(values, LazyArray) else np.asarray(values)
 
     def to_numpy(self) -> npt.NDArray[Any]:
         """The same as `numpy.asarray(a)`: Matplotlib and pandas ask for it by this name."""
@@ -329,18 +338,6 @@ class LazyArray(np.lib.mixins.NDArrayOperatorsMixin):
         values = self.fetch()
         return values if dtype is None else values.astype(dtype, copy=False)
 
-    def __array_ufunc__(self, ufunc: np.ufunc, method: str, *inputs: Any, **options: Any) -> Any:
-        return _guard.call_ufunc(ufunc, method, inputs, options)
-
-    def __array_function__(
-        self,
-        function: Callable[..., Any],
-        types: Sequence[type],
-        arguments: tuple[Any, ...],
-        options: Mapping[str, Any],
-    ) -> Any:
-        return _guard.call_function(function, arguments, options)
-
     def __dask_tokenize__(self) -> tuple[str, ...]:
         """Name this view of this wrapping of the tensor; the data are not looked at.
 
@@ -386,12 +383,12 @@ class LazyArray(np.lib.mixins.NDArrayOperatorsMixin):
 
     def _check_nbytes(self, nbytes: int) -> None:
         what = f"what is asked of this LazyArray of shape {self._shape}"
-        _guard.check_nbytes(nbytes, self.max_fetch_nbytes, what)
+        check_nbytes(nbytes, self.max_fetch_nbytes, what)
 
-    def _view(self) -> _pull.View:
+    def _view(self) -> View:
         # Asked for anew at every access: so the framework orders this read after the work that
         # it has enqueued by now.
-        view = _pull.as_view(self._source)
+        view = as_view(self._source)
         if (view.shape, view.dtype) != self._source_facts:
             shape, dtype = self._source_facts
             raise RuntimeError(

@@ -1,4 +1,4 @@
-"""One attachment to a server: sockets, a comm, requests and their replies."""
+"""A client of one server: its sockets, its comm, and requests with their replies."""
 
 from __future__ import annotations
 
@@ -9,67 +9,45 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-import ml_dtypes
-import numpy as np
+from gpufetch._remote.replies import raise_error
+from gpufetch._remote.servers import is_alive, load
 
-from gpufetch import _servers
-
-__all__ = ["Link", "LinkLostError", "ReplyError", "dtype_of", "number"]
+__all__ = ["Client", "Reply", "ServerLostError"]
 
 PROTOCOL = 1
-_LOOK_S = 0.25  # how often a wait looks whether the server still lives
+_CHECK_S = 0.25  # time between checks, while waiting, that the server still lives
 _BUSY_PAUSE_S = 0.05
 
 Reply = tuple[dict[str, Any], list[Any]]
+"""The JSON of a reply, and its binary buffers."""
 
 
-class LinkLostError(ConnectionError):
-    """The server is gone, or another has taken its place."""
+class ServerLostError(ConnectionError):
+    """The server is gone or does not answer, or another has taken its place."""
 
 
-class ReplyError(RuntimeError):
-    """The server refused a request; `code` is the protocol's."""
-
-    def __init__(self, code: str, message: str) -> None:
-        super().__init__(message)
-        self.code = code
-
-
-# What a refusal is in Python; ReplyError for the rest.
-_EXCEPTIONS: dict[str, type[Exception]] = {
-    "bad_slice": IndexError,
-    "too_large": ValueError,
-    "bad_request": ValueError,
-    "unknown_name": KeyError,
-    "unsupported": TypeError,
-}
-
-
-def dtype_of(name: str) -> np.dtype[Any]:
-    """The dtype that the protocol's name stands for."""
-    return np.dtype(getattr(ml_dtypes, name, name))
-
-
-def number(value: Any, exact: bool) -> int | float:
-    """A number that JSON may have had to say as a string."""
-    return int(value) if exact else float(value)
-
-
-def _raise(error: dict[str, Any]) -> None:
-    code, message = str(error.get("code")), str(error.get("message"))
-    kind = _EXCEPTIONS.get(code)
-    raise ReplyError(code, message) if kind is None else kind(message)
-
-
-def _detach(client: Any, shell: Any, iopub: Any, comm_id: str) -> None:
-    client.session.send(shell, "comm_close", {"comm_id": comm_id, "data": {}})
+def _detach(kernel_client: Any, shell: Any, iopub: Any, comm_id: str) -> None:
+    kernel_client.session.send(shell, "comm_close", {"comm_id": comm_id, "data": {}})
     shell.close(linger=200)
     iopub.close(linger=0)
-    client.context.destroy(linger=200)
+    kernel_client.context.destroy(linger=200)
 
 
-class Link:
-    """Not for several threads at once. LinkLostError if the server does not answer in `timeout`."""
+class Client:
+    """An open comm to one server. Not for several threads at once.
+
+    The constructor and every request raise ServerLostError if the server has ended or does not
+    answer within `timeout` seconds.
+
+    Attributes
+    ----------
+    is_local
+        Whether the server is known to run on this machine.
+    instance
+        Names this start of the server; another start has another one.
+    max_reply_nbytes
+        Most bytes of the buffers of one reply.
+    """
 
     def __init__(self, path: Path, timeout: float) -> None:
         try:
@@ -88,7 +66,7 @@ class Link:
         self._session = self._client.session
         self._shell = self._client.connect_shell(identity=self._session.bsession)
         self._iopub = self._client.connect_iopub()
-        # Also when nobody refers to the link any more, and at the interpreter's end.
+        # Called by close(), else when this object is collected or the interpreter ends.
         self._finish = weakref.finalize(
             self, _detach, self._client, self._shell, self._iopub, self._comm_id
         )
@@ -99,22 +77,22 @@ class Link:
             raise
 
     def _read_file(self) -> None:
-        content = _servers.load(self._path)
+        content = load(self._path)
         if content is None:
-            raise LinkLostError(
+            raise ServerLostError(
                 f"{self._path} is no connection file any more: has the server ended?"
             )
         server = content.get("gpufetch")
         self._server: dict[str, Any] = server if isinstance(server, dict) else {}
-        if self._server and _servers.is_alive(self._server) is False:
-            raise LinkLostError(f"the server of {self._path} has ended (it left the file behind)")
+        if self._server and is_alive(self._server) is False:
+            raise ServerLostError(f"the server of {self._path} has ended (it left the file behind)")
         self._key = content.get("key")
-        self.is_local = _servers.is_alive(self._server) is True
+        self.is_local = is_alive(self._server) is True
 
     def _attach(self, deadline: float) -> None:
         import zmq
 
-        # Of what is published only this comm's is wanted, not what others read.
+        # Receive what is published for this comm alone, not for those of other clients.
         self._iopub.setsockopt(zmq.UNSUBSCRIBE, b"")
         self._iopub.setsockopt(zmq.SUBSCRIBE, f"comm-{self._comm_id}".encode())
         while self._receive(deadline)["msg_type"] != "iopub_welcome":
@@ -122,38 +100,38 @@ class Link:
         self._send("comm_open", {"target_name": "gpufetch", "data": {"protocol": PROTOCOL}})
         hello: dict[str, Any] = self._receive(deadline)["content"]["data"]
         if "error" in hello:
-            _raise(hello["error"])
+            raise_error(hello["error"])
         self.max_reply_nbytes = int(hello["limits"]["reply_nbytes"])
-        self._in_flight = max(1, int(hello["limits"]["in_flight"]))
+        self._under_way_max = max(1, int(hello["limits"]["in_flight"]))
         self.instance = str(hello["instance"])
 
     def close(self) -> None:
-        """Close the comm; the server forgets this client."""
+        """Close the comm; may be called again."""
         self._finish()
 
     def _send(self, kind: str, content: dict[str, Any]) -> None:
         self._session.send(self._shell, kind, {"comm_id": self._comm_id, **content})
 
     def _check_alive(self) -> None:
-        content = _servers.load(self._path)
+        content = load(self._path)
         if content is None or content.get("key") != self._key:
-            raise LinkLostError(f"the server of {self._path} has ended")
-        if self._server and _servers.is_alive(self._server) is False:
-            raise LinkLostError(f"the server of {self._path} has ended (it left the file behind)")
+            raise ServerLostError(f"the server of {self._path} has ended")
+        if self._server and is_alive(self._server) is False:
+            raise ServerLostError(f"the server of {self._path} has ended (it left the file behind)")
 
     def _receive(self, deadline: float) -> dict[str, Any]:
         while True:
             left = deadline - time.monotonic()
-            if self._iopub.poll(int(1000 * max(0.0, min(left, _LOOK_S)))):
+            if self._iopub.poll(int(1000 * max(0.0, min(left, _CHECK_S)))):
                 break
             if left <= 0:
-                raise LinkLostError(f"the server of {self._path} does not answer")
+                raise ServerLostError(f"the server of {self._path} does not answer")
             self._check_alive()
         frames = self._iopub.recv_multipart(copy=False)
-        _, parts = self._session.feed_identities(frames, copy=False)
-        message: dict[str, Any] = self._session.deserialize(parts, copy=False)
+        _, rest = self._session.feed_identities(frames, copy=False)
+        message: dict[str, Any] = self._session.deserialize(rest, copy=False)
         if message["msg_type"] == "comm_close":
-            raise LinkLostError(f"the server of {self._path} has closed this connection")
+            raise ServerLostError(f"the server of {self._path} has closed this connection")
         return message
 
     def _reply(self, request_id: int, deadline: float) -> Reply:
@@ -170,13 +148,13 @@ class Link:
         return self._last_id
 
     def request(self, requests: list[dict[str, Any]], timeout: float) -> Iterator[Reply]:
-        """Send all, give the replies in order. `timeout` is for each.
+        """Send requests, and yield their replies in order; `timeout` seconds are for each one.
 
-        As many are under way as the server allows, also while the caller works on a reply: the next
-        is asked for before it is handed out.
+        As many requests are under way as the server allows, also while the caller works on a
+        reply: the next one is sent before the reply is yielded. Raises what a refusal stands for.
         """
         self._ready.clear()
-        ids = [self._ask(request) for request in requests[: self._in_flight]]
+        ids = [self._ask(request) for request in requests[: self._under_way_max]]
         for done, request in enumerate(requests):
             deadline = time.monotonic() + timeout
             reply = self._reply(ids[done], deadline)
@@ -184,7 +162,7 @@ class Link:
                 time.sleep(_BUSY_PAUSE_S)
                 reply = self._reply(self._ask(request), deadline)
             if "error" in reply[0]:
-                _raise(reply[0]["error"])
+                raise_error(reply[0]["error"])
             if len(ids) < len(requests):
                 ids.append(self._ask(requests[len(ids)]))
             yield reply

@@ -1,16 +1,17 @@
-"""What connections to one server and to several have in common."""
+"""What a connection offers, whether it is to one server or to several."""
 
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
-from typing import Any, Literal
+from typing import Any
 
-from gpufetch.lazy import LazyArray
+from gpufetch._lazy.array import LazyArray
+from gpufetch._remote.session import At
+from gpufetch._text import format_nbytes
 
-__all__ = ["At", "Connection", "Value"]
+__all__ = ["Connection", "Value", "listing_line"]
 
-At = Literal["live", "step"]
 Value = int | float | str
 
 
@@ -19,8 +20,8 @@ class Connection(Mapping[str, LazyArray], ABC):
 
     From `connect`. `run["u"]` is a LazyArray like a local one: slices, `overview`, `stats`,
     `histogram`, NumPy functions and Dask pull what they need, when they need it. Contents are live;
-    with `at="step"` each read is done where the program has completed a step
-    (`gpuf_server_publish_step`, `Server.step`), one read at most 4 MiB from each server.
+    with `at="step"` each read is done when the program completes a step
+    (`gpuf_server_publish_step`, `Server.step`), and is of at most 4 MiB from each server.
 
     When a server restarts, or the network fails, the next access connects anew.
 
@@ -30,7 +31,7 @@ class Connection(Mapping[str, LazyArray], ABC):
 
     at: At
 
-    # A mapping would compare its arrays, which nobody means to read for that.
+    # Compared by identity: a mapping's comparison would read the arrays.
     __eq__ = object.__eq__
     __hash__ = object.__hash__
 
@@ -42,23 +43,26 @@ class Connection(Mapping[str, LazyArray], ABC):
     @property
     @abstractmethod
     def servers(self) -> Mapping[str, Connection]:
-        """A connection to each server alone, by name."""
+        """Connections to the single servers, by name."""
 
     @property
     @abstractmethod
     def scalars(self) -> dict[str, Value]:
-        """The values that are published beside the tensors; of several servers the first's."""
+        """The values that are published beside the tensors.
+
+        Where several servers publish a value, it is that of the first of them.
+        """
 
     @property
     def differences(self) -> dict[str, dict[str, Value | None]]:
-        """Values that servers do not agree on: by name, what each says (None: nothing)."""
+        """Values on which servers differ: by name, the value at each (None: not published)."""
         return {}
 
     @property
     def step(self) -> int | None:
-        """The step that the program completed last; None if it has said none.
+        """The step that the program completed last; None before it says any.
 
-        Of several servers the one that is least far; see `steps`.
+        For several servers it is the lowest of `steps`; None if one of them has said none.
         """
         steps = list(self.steps.values())
         known = [step for step in steps if step is not None]
@@ -76,19 +80,20 @@ class Connection(Mapping[str, LazyArray], ABC):
 
     @abstractmethod
     def wait_step(self, timeout: float | None = None) -> int:
-        """Wait until the program completes a step that it has not yet, and return its number.
+        """Wait until the program completes its next step, and return the step's number.
 
-        TimeoutError after `timeout` seconds (None: as `connect` was told).
+        For several servers, waits for a step of each and returns the lowest. TimeoutError after
+        `timeout` seconds (None: the `timeout` of `connect`).
         """
 
     @property
     @abstractmethod
     def data_path(self) -> str:
-        """How large reads travel: "shared memory", or "messages" and why."""
+        """How large reads travel: "shared memory", or "messages" and the reason."""
 
     @abstractmethod
     def close(self) -> None:
-        """Detach. The arrays that came from here cannot be read any more."""
+        """Detach. Arrays from this connection then raise ValueError when they are read."""
 
     def __enter__(self) -> Connection:
         return self
@@ -106,8 +111,11 @@ class Connection(Mapping[str, LazyArray], ABC):
         except Exception as error:  # a repr that raises hides the object
             return f"<connection to {self.name}: {error}>"
 
-    def _listing_line(self, item: Mapping[str, Any], size: str) -> str:
-        text = f"  {item['name']}: {item['dtype']} {tuple(item['shape'])}, {item['device']}, {size}"
-        if "global_shape" in item:
-            text += f", from {tuple(item['start'])} of {tuple(item['global_shape'])}"
-        return text
+
+def listing_line(item: Mapping[str, Any]) -> str:
+    """Describe a tensor of a server's listing, for a repr."""
+    size = format_nbytes(int(item["nbytes"]))
+    text = f"  {item['name']}: {item['dtype']} {tuple(item['shape'])}, {item['device']}, {size}"
+    if "global_shape" in item:
+        text += f", from {tuple(item['start'])} of {tuple(item['global_shape'])}"
+    return text

@@ -1,0 +1,1 @@
+"""LazyArray, and a file for each thing that it does: indexing, NumPy functions, iteration, Dask."""

@@ -1,0 +1,31 @@
+"""The tensors that this process offers to notebooks by name."""
+
+from __future__ import annotations
+
+import threading
+from typing import Any
+
+__all__ = ["add", "published", "remove"]
+
+_lock = threading.Lock()
+_tensors: dict[str, Any] = {}  # guarded by _lock
+
+
+def add(name: str, x: Any) -> None:
+    """Offer a tensor; one that has the name is replaced."""
+    with _lock:
+        _tensors[name] = x
+
+
+def remove(name: str) -> None:
+    """Stop offering a tensor. KeyError for an unknown name."""
+    with _lock:
+        if name not in _tensors:
+            raise KeyError(f"nothing is published as {name!r}")
+        del _tensors[name]
+
+
+def published() -> dict[str, Any]:
+    """The tensors that are offered now, by name."""
+    with _lock:
+        return dict(_tensors)

@@ -1,0 +1,270 @@
+"""A connection to several servers: the parts of an array that each publishes are one array."""
+
+from __future__ import annotations
+
+import time
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any, TypeVar, final
+
+from gpufetch._lazy.array import LazyArray
+from gpufetch._remote.connection import Connection, Value, listing_line
+from gpufetch._remote.joint_tensor import JointTensor, Part
+from gpufetch._remote.parts import overlap
+from gpufetch._remote.published_tensor import PublishedTensor
+from gpufetch._remote.server_connection import ServerConnection
+from gpufetch._remote.session import At, Session
+from gpufetch._text import format_nbytes
+
+__all__ = ["JointConnection", "values_text"]
+
+_THREADS_MAX = 32
+
+T = TypeVar("T")
+Listings = dict[Session, dict[str, Any]]
+Found = list[tuple[Session, dict[str, Any]]]
+"""The servers that have a name, each with its item of the listing."""
+
+
+@final
+class JointConnection(Connection):
+    """Connections to several servers, in the order in which they were named."""
+
+    def __init__(self, connections: Sequence[ServerConnection]) -> None:
+        self._connections = list(connections)
+        self._sessions = [connection.session for connection in connections]
+        self._is_closed = False
+        for label, count in Counter(session.label for session in self._sessions).items():
+            for session in self._sessions:
+                if session.label == label and count > 1:  # servers on several machines
+                    session.label = str(session.path)
+        self._pool = ThreadPoolExecutor(min(len(connections), _THREADS_MAX), "gpufetch-joint")
+
+    # --- Asking servers ---
+
+    def _at_once(self, ask: Callable[[Session], T], sessions: Iterable[Session]) -> list[T]:
+        """Ask servers at the same time; answers are in the order of the servers."""
+        if self._is_closed:
+            raise ValueError("this connection is closed: connect() again")
+        return list(self._pool.map(ask, sessions))
+
+    def _listings(self) -> Listings:
+        listings = self._at_once(lambda session: session.listing(), self._sessions)
+        return dict(zip(self._sessions, listings, strict=True))
+
+    def gather(self, jobs: Sequence[tuple[Session, Callable[[], T]]]) -> list[T]:
+        """Do what each job asks of its server, at the same time for different servers.
+
+        Where reads are at a step, all must be of the same one: they are repeated until they are.
+        """
+        by_session: dict[Session, list[int]] = {}
+        for number, (session, _) in enumerate(jobs):
+            by_session.setdefault(session, []).append(number)
+        if self.at == "step":
+            several = next((s for s, numbers in by_session.items() if len(numbers) > 1), None)
+            if several is not None:
+                raise ValueError(
+                    f"this takes several requests to {several.label}, which would be of several "
+                    'steps: give an overview other cells, or read live (at = "live")'
+                )
+        deadline = time.monotonic() + max(session.timeout for session in self._sessions)
+        while True:
+            results, steps = self._do(jobs, by_session)
+            if self.at != "step" or len(set(steps.values())) <= 1:
+                return [results[number] for number in range(len(jobs))]
+            if time.monotonic() > deadline:
+                raise TimeoutError(
+                    "the servers gave no reads of the same step; the last were of "
+                    f'{values_text(steps)}. Read live (at = "live"), or let the ranks step together'
+                )
+
+    def _do(
+        self,
+        jobs: Sequence[tuple[Session, Callable[[], T]]],
+        by_session: Mapping[Session, list[int]],
+    ) -> tuple[dict[int, T], dict[str, int | None]]:
+        """Do every job once; results by the job's number, and the last step of each server."""
+        results: dict[int, T] = {}
+        steps: dict[str, int | None] = {}
+
+        def work(session: Session) -> None:
+            try:
+                for number in by_session[session]:
+                    results[number] = jobs[number][1]()
+            except TimeoutError as error:
+                remedy = "if it has ended, start it again or connect to the others without it"
+                raise TimeoutError(f"{session.label}: {error}; {remedy}") from error
+            steps[session.label] = session.thread_step
+
+        if len(by_session) == 1:
+            work(next(iter(by_session)))
+        else:
+            self._at_once(work, by_session)
+        return results, steps
+
+    # --- The mapping ---
+
+    def __getitem__(self, name: str) -> LazyArray:
+        found = _found(self._listings()).get(name)
+        if found is None:
+            raise KeyError(name)
+        if len(found) == 1 and "global_shape" not in found[0][1]:
+            return LazyArray(PublishedTensor(*found[0]))
+        return LazyArray(self._joined(name, found))
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(_found(self._listings()))
+
+    def __len__(self) -> int:
+        return len(_found(self._listings()))
+
+    def _joined(self, name: str, found: Found) -> JointTensor:
+        """The array of which servers hold the parts; RuntimeError if the parts do not fit."""
+        _check_agreement(name, found)
+        parts = [Part.listed(session, item) for session, item in found]
+        if clash := overlap([part.box for part in parts]):
+            a, b = (parts[number] for number in clash)
+            raise RuntimeError(
+                f"{name} is {a.box} at {a.session.label} and {b.box} at {b.session.label}, which "
+                "overlap: publish parts without their ghost cells"
+            )
+        global_shape = tuple(found[0][1]["global_shape"])
+        return JointTensor(self.gather, self.name, name, global_shape, parts)
+
+    # --- What the servers say together ---
+
+    @property
+    def at(self) -> At:
+        return self._sessions[0].at
+
+    @at.setter
+    def at(self, at: At) -> None:
+        for session in self._sessions:
+            session.at = at
+
+    @property
+    def name(self) -> str:
+        names = [session.label for session in self._sessions]
+        return ", ".join(names) if len(names) <= 3 else f"{names[0]} to {names[-1]} ({len(names)})"
+
+    @property
+    def servers(self) -> Mapping[str, Connection]:
+        return {connection.name: connection for connection in self._connections}
+
+    @property
+    def scalars(self) -> dict[str, Value]:
+        return _scalars(self._listings())
+
+    @property
+    def differences(self) -> dict[str, dict[str, Value | None]]:
+        return _differences(self._listings())
+
+    @property
+    def steps(self) -> dict[str, int | None]:
+        self._listings()
+        return self._last_steps()
+
+    def _last_steps(self) -> dict[str, int | None]:
+        return {session.label: session.step for session in self._sessions}
+
+    @property
+    def time(self) -> float | None:
+        self._listings()
+        progress = [(session.step, session.time) for session in self._sessions]
+        return None if (None, None) in progress else min(progress)[1]
+
+    def wait_step(self, timeout: float | None = None) -> int:
+        by_session = {connection.session: connection for connection in self._connections}
+        steps = self._at_once(lambda s: by_session[s].wait_step(timeout), self._sessions)
+        return min(steps)
+
+    @property
+    def data_path(self) -> str:
+        ways = {connection.name: connection.data_path for connection in self._connections}
+        if len(set(ways.values())) == 1:
+            return next(iter(ways.values()))
+        return "; ".join(f"{name}: {way}" for name, way in ways.items())
+
+    def close(self) -> None:
+        self._is_closed = True
+        for session in self._sessions:
+            session.close()
+        self._pool.shutdown(wait=False)
+
+    def _describe(self) -> list[str]:
+        if self._is_closed:
+            return [f"<connection to {self.name}, closed>"]
+        listings = self._listings()
+        steps, first = self._last_steps(), self._sessions[0]
+        is_same = len(set(steps.values())) == 1
+        step = f"{first.step}, time {first.time}" if is_same else values_text(steps)
+        lines = [f"<connection to {self.name}, step {step}>"]
+        lines += [self._array_line(name, found) for name, found in _found(listings).items()]
+        differences = _differences(listings)
+        for name, value in _scalars(listings).items():
+            others = f" ({values_text(differences[name])})" if name in differences else ""
+            lines.append(f"  {name} = {value!r}{others}")
+        return lines
+
+    def _array_line(self, name: str, found: Found) -> str:
+        if len(found) == 1:
+            return listing_line(found[0][1])
+        try:
+            tensor = self._joined(name, found)
+        except Exception as error:
+            return f"  {name}: {error}"
+        size = format_nbytes(sum(int(item["nbytes"]) for _, item in found))
+        return (
+            f"  {name}: {tensor.dtype} {tensor.shape}, {tensor.device}, {size} in "
+            f"{len(found)} parts"
+        )
+
+
+def _check_agreement(name: str, found: Found) -> None:
+    """Raise RuntimeError unless all items are parts of an array of one shape and dtype."""
+    first, item = found[0]
+    for session, other in found:
+        if "global_shape" not in other:
+            raise RuntimeError(
+                f"{name} is whole at {session.label}, one of {len(found)} that have it: "
+                "publish parts with start and global_shape, or take one by run.servers"
+            )
+        for key, what in (("global_shape", "of shape "), ("dtype", "")):
+            if other[key] != item[key]:
+                raise RuntimeError(
+                    f"{name} is {what}{other[key]} at {session.label} and {item[key]} at "
+                    f"{first.label}: let every rank publish its part of the same array"
+                )
+
+
+def _found(listings: Listings) -> dict[str, Found]:
+    """Tensors by name."""
+    found: dict[str, Found] = {}
+    for session, listing in listings.items():
+        for item in listing["tensors"]:
+            found.setdefault(item["name"], []).append((session, item))
+    return found
+
+
+def _scalars(listings: Listings) -> dict[str, Value]:
+    together: dict[str, Value] = {}
+    for listing in listings.values():
+        for name, value in listing["values"].items():
+            together.setdefault(name, value)
+    return together
+
+
+def _differences(listings: Listings) -> dict[str, dict[str, Value | None]]:
+    differences = {}
+    for name in _scalars(listings):
+        values = {session.label: item["values"].get(name) for session, item in listings.items()}
+        if len(set(map(repr, values.values()))) > 1:
+            differences[name] = values
+    return differences
+
+
+def values_text(values: Mapping[str, Any]) -> str:
+    """The value at each server; only the first four of many."""
+    texts = [f"{name}: {value!r}" for name, value in values.items()]
+    return ", ".join(texts[:4]) + (", ..." if len(texts) > 4 else "")

@@ -1,0 +1,165 @@
+"""One tensor that a server publishes: pulling from it, and reducing it there."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from typing import Any, final
+
+import numpy as np
+import numpy.typing as npt
+
+from gpufetch import _core
+from gpufetch._remote.client import Reply
+from gpufetch._remote.replies import ReplyError, counts_of, dtype_of, number
+from gpufetch._remote.session import Session
+from gpufetch._remote.view import RemoteView, Slices
+from gpufetch._text import format_nbytes
+from gpufetch._view import HistogramResult, OverviewResult
+
+__all__ = ["PublishedTensor"]
+
+# Fewer bytes come in messages as quickly as shared memory is opened.
+_SHARE_NBYTES_MIN = 8 << 20
+
+
+@final
+class PublishedTensor:
+    """A tensor as a listing described it; what a LazyArray of it wraps.
+
+    Satisfies RemoteTensor. May be used from any thread. If it is a part of a larger array, its box
+    was listed too and must still be true: requests then name the tensor's generation, and raise
+    RuntimeError if the server has started anew.
+
+    Raises ReplyError if the listing says that the tensor cannot be read.
+    """
+
+    def __init__(self, session: Session, item: Mapping[str, Any]) -> None:
+        if problem := item.get("problem"):
+            raise ReplyError("unreadable", f"{item['name']} cannot be read: {problem}")
+        self._session = session
+        self.name: str = item["name"]
+        self.shape: tuple[int, ...] = tuple(item["shape"])
+        self.dtype: np.dtype[Any] = dtype_of(item["dtype"])
+        self.device: str = item["device"]
+        self.generation: int | None = item["generation"] if "global_shape" in item else None
+        self._instance = session.instance
+
+    def _gpufetch_view(self) -> RemoteView:
+        return RemoteView(self)
+
+    def __repr__(self) -> str:
+        return f"<tensor {self.name} of {self._session.label}>"
+
+    @property
+    def is_read_at_steps(self) -> bool:
+        """Whether each request is of a step of its own."""
+        return self._session.at == "step"
+
+    # --- Elements ---
+
+    def read(
+        self, slices: Slices, shape: tuple[int, ...], out: npt.NDArray[Any] | None
+    ) -> npt.NDArray[Any]:
+        """Pull elements: through shared memory where that pays and works, else in messages."""
+        values = None
+        if math.prod(shape) * self.dtype.itemsize >= _SHARE_NBYTES_MIN:
+            shared = self._shared()
+            if shared is not None:
+                key = tuple(i if isinstance(i, int) else slice(*i) for i in slices)
+                values = _core.fetch(shared[key], out=out)
+        if values is None:
+            values = np.empty(shape, self.dtype) if out is None else out
+            self._read_messages(slices, values)
+        self._check_instance()
+        return values
+
+    def _shared(self) -> _core.DeviceArray | None:
+        """The tensor's memory, where this process can open it."""
+        if self.device == "cpu:0":
+            return None
+        shared = self._session.shared(self.name, self.generation)
+        if shared is not None:
+            self._check_unchanged(shared.shape, shared.dtype, self.shape)
+        return shared
+
+    def _read_messages(self, slices: Slices, values: npt.NDArray[Any]) -> None:
+        """Pull elements into `values`, which is in C order."""
+        flat, shape = values.reshape(-1).view(np.uint8), values.shape
+        with self._session.lock:
+            most = self._session.connected().max_reply_nbytes
+            request = self._request("read", slices, fragment=0)
+            first, (buffer,) = self._session.request(request)
+            self._check_unchanged(tuple(first["shape"]), dtype_of(first["dtype"]), shape)
+            if first["fragments"] > 1 and self.is_read_at_steps:
+                raise ValueError(
+                    f"{format_nbytes(values.nbytes)} of {self.name} do not fit one reply, and "
+                    f"fragments would be of several steps: index {format_nbytes(most)} at most, "
+                    'take an overview, or read live (at = "live")'
+                )
+            flat[: len(buffer)] = np.frombuffer(buffer, np.uint8)
+            rest = [{**request, "fragment": index} for index in range(1, first["fragments"])]
+            for reply, (buffer,) in self._session.requests(rest):
+                start = reply["offset"]
+                flat[start : start + len(buffer)] = np.frombuffer(buffer, np.uint8)
+
+    def _check_unchanged(
+        self, shape: tuple[int, ...], dtype: np.dtype[Any], expected: tuple[int, ...]
+    ) -> None:
+        if (shape, dtype) != (expected, self.dtype):
+            raise RuntimeError(
+                f"{self.name} is {dtype} {shape} there now, not {self.dtype} {expected}: look it "
+                "up anew"
+            )
+
+    # --- Reductions ---
+
+    def overview(self, slices: Slices, shape: tuple[int, ...], method: str) -> OverviewResult:
+        """Reduce a selection to at most `shape` cells."""
+        reply, buffers = self._reduced("overview", slices, shape=list(shape), method=method)
+        dtype, cells = dtype_of(reply["dtype"]), tuple(reply["shape"])
+        arrays = [np.frombuffer(buffer, dtype).reshape(cells).copy() for buffer in buffers]
+        return arrays[0], arrays[1] if len(arrays) > 1 else None, counts_of(reply)
+
+    def stats(self, slices: Slices) -> dict[str, Any]:
+        """Statistics of a selection."""
+        reply, _ = self._reduced("stats", slices)
+        count, nan_count, posinf_count, neginf_count = counts_of(reply)
+        exact = self.dtype.kind in "biu"
+        extremes = ("min", "max", "finite_min", "finite_max")
+        return {
+            "count": count,
+            "nan_count": nan_count,
+            "posinf_count": posinf_count,
+            "neginf_count": neginf_count,
+            "finite_count": int(reply["finite_count"]),
+            "zero_count": int(reply["zero_count"]),
+            **{name: number(reply[name], exact) for name in extremes},
+            "mean": float(reply["mean"]),
+            "variance": float(reply["variance"]),
+        }
+
+    def histogram(
+        self, slices: Slices, bins: int, limits: tuple[float, float] | None
+    ) -> HistogramResult:
+        """Count the elements of a selection in bins."""
+        more = {} if limits is None else {"range": list(limits)}
+        reply, (counts, edges) = self._reduced("histogram", slices, bins=bins, **more)
+        rest = (int(reply["nan_count"]), int(reply["under_count"]), int(reply["over_count"]))
+        return np.frombuffer(counts, np.uint64), np.frombuffer(edges, np.float64), rest
+
+    # --- Requests ---
+
+    def _request(self, op: str, slices: Slices, **more: Any) -> dict[str, Any]:
+        if self.generation is not None:
+            more["generation"] = self.generation
+        return {"op": op, "name": self.name, "slices": slices, **more}
+
+    def _reduced(self, op: str, slices: Slices, **more: Any) -> Reply:
+        reply = self._session.request(self._request(op, slices, **more))
+        self._check_instance()
+        return reply
+
+    def _check_instance(self) -> None:
+        if self.generation is not None and self._instance != self._session.instance:
+            raise RuntimeError(f"{self._session.label} has started anew: look {self.name} up again")

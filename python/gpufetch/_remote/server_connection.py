@@ -1,0 +1,84 @@
+"""A connection to one server: a mapping of what it publishes."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import final
+
+from gpufetch._lazy.array import LazyArray
+from gpufetch._remote.connection import Connection, Value, listing_line
+from gpufetch._remote.published_tensor import PublishedTensor
+from gpufetch._remote.session import At, Session
+
+__all__ = ["ServerConnection"]
+
+
+@final
+class ServerConnection(Connection):
+    """A connection to one server, over a session with it."""
+
+    def __init__(self, session: Session) -> None:
+        self.session = session
+
+    def __getitem__(self, name: str) -> LazyArray:
+        for item in self.session.listing()["tensors"]:
+            if item["name"] == name:
+                return LazyArray(PublishedTensor(self.session, item))
+        raise KeyError(name)
+
+    def __iter__(self) -> Iterator[str]:
+        return iter([item["name"] for item in self.session.listing()["tensors"]])
+
+    def __len__(self) -> int:
+        return len(self.session.listing()["tensors"])
+
+    @property
+    def at(self) -> At:
+        return self.session.at
+
+    @at.setter
+    def at(self, at: At) -> None:
+        self.session.at = at
+
+    @property
+    def name(self) -> str:
+        return self.session.label
+
+    @property
+    def servers(self) -> Mapping[str, Connection]:
+        return {self.name: self}
+
+    @property
+    def scalars(self) -> dict[str, Value]:
+        values: dict[str, Value] = self.session.listing()["values"]
+        return values
+
+    @property
+    def steps(self) -> dict[str, int | None]:
+        self.session.listing()
+        return {self.name: self.session.step}
+
+    @property
+    def time(self) -> float | None:
+        self.session.listing()
+        return self.session.time
+
+    def wait_step(self, timeout: float | None = None) -> int:
+        reply, _ = self.session.request({"op": "subscribe"}, timeout=timeout)
+        return int(reply["step"])
+
+    @property
+    def data_path(self) -> str:
+        problem = self.session.sharing_problem
+        return "shared memory" if problem is None else f"messages: {problem}"
+
+    def close(self) -> None:
+        self.session.close()
+
+    def _describe(self) -> list[str]:
+        if self.session.is_closed:
+            return [f"<connection to {self.session.path.stem}, closed>"]
+        listing = self.session.listing()
+        lines = [f"<connection to {self.name}, step {self.session.step}, time {self.session.time}>"]
+        lines += [listing_line(item) for item in listing["tensors"]]
+        return lines + [f"  {name} = {value!r}" for name, value in listing["values"].items()]

@@ -1,0 +1,167 @@
+"""A session with one server: requests to it, with a new connection where one was lost."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, Literal
+
+from gpufetch import _core, _share
+from gpufetch._remote.client import Client, Reply, ServerLostError
+from gpufetch._remote.replies import ReplyError
+from gpufetch._remote.servers import describe
+
+__all__ = ["At", "Session"]
+
+At = Literal["live", "step"]
+
+_CONNECT_PAUSE_S = 0.1
+_READS = ("read", "overview", "stats", "histogram")
+
+
+class Session:
+    """Requests to one server, from any thread; they go one after the other.
+
+    When the server has restarted, or the network failed, the next request connects anew.
+
+    Attributes
+    ----------
+    label
+        The server's name, or what tells it apart from others of that name.
+    at
+        "live", or "step" if each read is done when the program completes a step.
+    step, time
+        What the program said last of its progress; None before it says any.
+    instance
+        Names the start of the server that answered last.
+    sharing_problem
+        Why large reads go in messages; None if they may go through shared memory.
+    """
+
+    def __init__(self, path: Path, timeout: float, at: At) -> None:
+        server = describe(path)
+        self.path = path
+        self.label = server.name if server else path.stem
+        self.timeout = timeout
+        self.at: At = at
+        self.lock = threading.RLock()  # guards all below; held for several requests in a row
+        self.step: int | None = None
+        self.time: float | None = None
+        self.instance = ""
+        self.sharing_problem: str | None = None
+        self.is_closed = False
+        self._client: Client | None = None
+        self._attached: dict[str, _core.DeviceArray] = {}  # shared memory in use, by its handle
+        self._of_thread = threading.local()  # .step: that of the last reply to this thread
+
+    @property
+    def thread_step(self) -> int | None:
+        """The step that the last reply to this thread was of."""
+        step: int | None = self._of_thread.step
+        return step
+
+    def close(self) -> None:
+        """Detach; later requests raise ValueError."""
+        with self.lock:
+            self.is_closed = True
+            self._drop()
+
+    def _drop(self) -> None:
+        self._attached.clear()
+        if self._client is not None:
+            self._client.close()
+            self._client = None
+
+    def _connected(self, deadline: float) -> Client:
+        if self.is_closed:
+            raise ValueError("this connection is closed: connect() again")
+        while self._client is None:
+            try:
+                self._client = Client(self.path, max(0.2, deadline - time.monotonic()))
+                self.instance = self._client.instance
+            except ServerLostError as error:
+                if time.monotonic() >= deadline:
+                    raise TimeoutError(str(error)) from error
+                time.sleep(_CONNECT_PAUSE_S)
+        return self._client
+
+    def connected(self) -> Client:
+        """The client, which is connected first if it is not; call with `lock` held."""
+        return self._connected(time.monotonic() + self.timeout)
+
+    def requests(
+        self, requests: list[dict[str, Any]], timeout: float | None = None
+    ) -> Iterator[Reply]:
+        """Send requests, and yield their replies in order.
+
+        Where the server is lost before a reply, the requests that are left go to a new connection.
+        TimeoutError where there is none in `timeout` seconds (None: the session's).
+        """
+        with self.lock:
+            deadline = time.monotonic() + (self.timeout if timeout is None else timeout)
+            done = 0
+            while done < len(requests):
+                client = self._connected(deadline)
+                try:
+                    for reply in client.request(requests[done:], timeout or self.timeout):
+                        self.step = self._of_thread.step = reply[0].get("step", self.step)
+                        self.time = reply[0].get("time", self.time)
+                        done += 1
+                        yield reply
+                except ServerLostError as error:
+                    self._drop()
+                    if time.monotonic() >= deadline:
+                        raise TimeoutError(str(error)) from error
+
+    def request(self, request: dict[str, Any], timeout: float | None = None) -> Reply:
+        """Send one request, and wait for its reply; a read is done as `at` says."""
+        if self.at == "step" and request["op"] in _READS:
+            request["at"] = "step"
+        (reply,) = self.requests([request], timeout)
+        return reply
+
+    def listing(self) -> dict[str, Any]:
+        """What the server publishes: `tensors` and `values`, from as many replies as that takes."""
+        listing, _ = self.request({"op": "list"})
+        while listing["truncated"]:
+            skip = len(listing["tensors"]) + len(listing["values"])
+            more, _ = self.request({"op": "list", "skip": skip})
+            listing["tensors"] += more["tensors"]
+            listing["values"].update(more["values"])
+            listing["truncated"] = more["truncated"]
+        return listing
+
+    def shared(self, name: str, generation: int | None) -> _core.DeviceArray | None:
+        """Attach to the memory of a tensor; None where this process cannot, or not now.
+
+        `generation`, if given, is the one that the tensor must still have.
+        """
+        if self.sharing_problem is not None or self.at == "step":
+            return None
+        with self.lock:
+            if not self.connected().is_local:
+                self.sharing_problem = "the server is on another machine"
+                return None
+            try:
+                reply, _ = self.request({"op": "share", "name": name})
+                if generation not in (None, reply["generation"]):
+                    return None  # the read in messages that follows says so
+                return self._attach(str(reply["handle"]))
+            except KeyError:
+                return None  # unpublished, or the name was given to another tensor meanwhile
+            except _core.Error as error:
+                if error.status != "GPUF_ERR_STATE":  # that status is for the same two cases
+                    self.sharing_problem = str(error)
+                return None
+            except (ReplyError, TypeError, MemoryError, OSError) as error:
+                self.sharing_problem = str(error)
+                return None
+
+    def _attach(self, handle: str) -> _core.DeviceArray:
+        """Attach to one tensor at a time; what was attached before is released."""
+        if handle not in self._attached:
+            self._attached.clear()
+            self._attached[handle] = _share.attach(handle)
+        return self._attached[handle]

@@ -1,0 +1,225 @@
+"""Views of a tensor, whether it is in this process or in another one.
+
+LazyArrays and reductions ask a `View`; `DeviceView` answers for a tensor of this process. Tensors
+of other processes have views of their own, which their type gives by a method `_gpufetch_view`.
+"""
+
+from __future__ import annotations
+
+import math
+from abc import ABC, abstractmethod
+from collections.abc import Sequence
+from typing import Any, Literal, Protocol, TypeAlias
+
+import numpy as np
+import numpy.typing as npt
+
+from gpufetch import _core
+from gpufetch._strides import first_axes_joined, reshaped_strides
+
+__all__ = [
+    "Counts",
+    "DeviceView",
+    "Future",
+    "HistogramResult",
+    "OverviewResult",
+    "Via",
+    "View",
+    "as_view",
+]
+
+Via = Literal["auto", "link", "codec"]
+"""How elements cross the link to the host: see `gpufetch.fetch`."""
+
+Counts: TypeAlias = tuple[int, int, int, int]
+"""Elements, and those that are NaN, +inf and -inf."""
+
+OverviewResult: TypeAlias = tuple[npt.NDArray[Any], npt.NDArray[Any] | None, Counts]
+"""The cells (of "minmax" the minima), of "minmax" the maxima, and the counts."""
+
+HistogramResult: TypeAlias = tuple[
+    npt.NDArray[np.uint64], npt.NDArray[np.float64], tuple[int, int, int]
+]
+"""Counts, edges, and the elements that are NaN, under and over the range."""
+
+
+class Future(Protocol):
+    """An array that is on its way; may be used from any thread."""
+
+    def result(self, timeout: float | None = None) -> npt.NDArray[Any]:
+        """Wait for the array; TimeoutError after `timeout` seconds."""
+
+    def wait(self, timeout: float | None = None) -> bool:
+        """Wait for at most `timeout` seconds; whether it is done."""
+
+    def done(self) -> bool:
+        """Whether result() would return at once."""
+
+
+class View(ABC):
+    """A tensor, or a basic selection of its elements in some order of the axes.
+
+    Immutable. Making a view copies nothing. May be used from any thread.
+    """
+
+    __slots__ = ()
+
+    @property
+    @abstractmethod
+    def shape(self) -> tuple[int, ...]:
+        """Length of each axis."""
+
+    @property
+    @abstractmethod
+    def strides(self) -> tuple[int, ...]:
+        """Bytes between neighbours along each axis, where the tensor is."""
+
+    @property
+    @abstractmethod
+    def dtype(self) -> np.dtype[Any]:
+        """Element type."""
+
+    @property
+    @abstractmethod
+    def device(self) -> str:
+        """Where the elements are, as that process numbers its devices."""
+
+    @property
+    def ndim(self) -> int:
+        """Number of axes."""
+        return len(self.shape)
+
+    @property
+    def size(self) -> int:
+        """Number of elements."""
+        return math.prod(self.shape)
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of a packed copy."""
+        return self.size * self.dtype.itemsize
+
+    @abstractmethod
+    def __getitem__(self, key: Any) -> View:
+        """View by slices, integers, `...` and None."""
+
+    @abstractmethod
+    def transposed(self, order: Sequence[int]) -> View:
+        """View with axis i taken from axis order[i]."""
+
+    @abstractmethod
+    def reshaped(self, shape: tuple[int, ...]) -> View:
+        """View with another shape of as many elements; ValueError where that takes a copy."""
+
+    def first_axes_joined(self) -> View | None:
+        """View with the first two axes as one; None where they are not one in memory."""
+        return None
+
+    @abstractmethod
+    def fetch(self, *, out: npt.NDArray[Any] | None = None, via: Via = "auto") -> npt.NDArray[Any]:
+        """Pull every element, into a new array in C order or into `out`."""
+
+    @abstractmethod
+    def fetch_async(self, *, out: npt.NDArray[Any] | None = None, via: Via = "auto") -> Future:
+        """Start to pull every element, as `fetch`."""
+
+    @abstractmethod
+    def overview(self, shape: tuple[int, ...], method: str) -> OverviewResult:
+        """Reduce to at most `shape` cells where the tensor is."""
+
+    @abstractmethod
+    def stats(self) -> dict[str, Any]:
+        """The fields of `gpufetch.Stats`, computed where the tensor is."""
+
+    @abstractmethod
+    def histogram(self, bins: int, limits: tuple[float, float] | None) -> HistogramResult:
+        """Count elements in bins where the tensor is."""
+
+    @abstractmethod
+    def __dlpack__(self, **options: Any) -> Any: ...
+
+    @abstractmethod
+    def __dlpack_device__(self) -> tuple[int, int]: ...
+
+
+class DeviceView(View):
+    """A view of a tensor of this process."""
+
+    __slots__ = ("array",)
+
+    def __init__(self, array: _core.DeviceArray) -> None:
+        self.array = array
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        return self.array.shape
+
+    @property
+    def strides(self) -> tuple[int, ...]:
+        return self.array.strides
+
+    @property
+    def dtype(self) -> np.dtype[Any]:
+        return self.array.dtype
+
+    @property
+    def device(self) -> str:
+        return self.array.device
+
+    def __getitem__(self, key: Any) -> DeviceView:
+        return DeviceView(self.array[key])
+
+    def _restrided(self, shape: tuple[int, ...], strides: tuple[int, ...]) -> DeviceView:
+        return DeviceView(_core._restride(self.array, shape, strides))
+
+    def transposed(self, order: Sequence[int]) -> DeviceView:
+        shape, strides = self.shape, self.strides
+        return self._restrided(
+            tuple(shape[axis] for axis in order), tuple(strides[axis] for axis in order)
+        )
+
+    def reshaped(self, shape: tuple[int, ...]) -> DeviceView:
+        strides = reshaped_strides(self.shape, self.strides, shape, self.dtype.itemsize)
+        if strides is None:
+            raise ValueError(
+                f"shape {self.shape} with strides {self.strides} (bytes) cannot be seen as shape "
+                f"{shape} without a copy: fetch() first and reshape the result"
+            )
+        return self._restrided(shape, strides)
+
+    def first_axes_joined(self) -> DeviceView | None:
+        joined = first_axes_joined(self.shape, self.strides)
+        return None if joined is None else self._restrided(*joined)
+
+    def fetch(self, *, out: npt.NDArray[Any] | None = None, via: Via = "auto") -> npt.NDArray[Any]:
+        return _core.fetch(self.array, out=out, via=via)
+
+    def fetch_async(
+        self, *, out: npt.NDArray[Any] | None = None, via: Via = "auto"
+    ) -> _core.Future:
+        return _core.fetch_async(self.array, out=out, via=via)
+
+    def overview(self, shape: tuple[int, ...], method: str) -> OverviewResult:
+        return _core.overview(self.array, shape, method)
+
+    def stats(self) -> dict[str, Any]:
+        return _core.stats(self.array)
+
+    def histogram(self, bins: int, limits: tuple[float, float] | None) -> HistogramResult:
+        return _core.histogram(self.array, bins, limits)
+
+    def __dlpack__(self, **options: Any) -> Any:
+        return self.array.__dlpack__(**options)
+
+    def __dlpack_device__(self) -> tuple[int, int]:
+        device: tuple[int, int] = self.array.__dlpack_device__()
+        return device
+
+
+def as_view(x: Any) -> View:
+    """A view of all of a tensor; raises what `gpufetch.asdevice` raises."""
+    make = getattr(type(x), "_gpufetch_view", None)
+    if make is not None:
+        view: View = make(x)
+        return view
+    return x if isinstance(x, View) else DeviceView(_core.asdevice(x))
