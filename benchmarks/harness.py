@@ -179,10 +179,10 @@ def make_row(
     timings: Timings,
     *,
     nbytes: int,
-    unit: str,
-    gpufetch: str,
-    limit: str | None,
-    peers: Sequence[str],
+    unit: str = GIGABYTES,
+    gpufetch: str = "gpufetch",
+    limit: str | None = None,
+    peers: Sequence[str] = (),
     labels: Mapping[str, str] | None = None,
     **extra: Any,
 ) -> Row:
@@ -229,6 +229,29 @@ def make_row(
         "command": session.command,
         **extra,
     }
+
+
+def make_time_row(
+    session: Session,
+    case: str,
+    seconds: dict[str, list[float]],
+    *,
+    gpufetch: str,
+    limit: str,
+    **extra: Any,
+) -> Row:
+    """A result without a rate: medians in microseconds."""
+    timings = Timings(seconds)
+    return make_row(
+        session,
+        case,
+        timings,
+        nbytes=0,
+        unit=MICROSECONDS,
+        gpufetch=gpufetch,
+        limit=limit,
+        **extra,
+    )
 
 
 def spread(times: Sequence[float]) -> tuple[float, float]:
@@ -304,24 +327,39 @@ def markdown(rows: Sequence[Row]) -> str:
     return "\n".join(lines)
 
 
-def write_results(rows: Sequence[Row], session: Session, folder: Path) -> tuple[Path, Path]:
-    """Write NAME.json and NAME.md. Rows of the same day and machine for other cases are kept."""
-    folder.mkdir(parents=True, exist_ok=True)
+def file_stem(session: Session) -> str:
+    """What the result files of a machine are called, without a suffix."""
     slug = re.sub(r"[^a-z0-9]+", "-", session.machine.lower()).strip("-")
-    stem = f"{slug}-{session.date}" + ("-quick" if session.quick else "")
+    return slug + ("-quick" if session.quick else "")
+
+
+def write_results(rows: Sequence[Row], session: Session, folder: Path) -> tuple[Path, Path]:
+    """Write NAME.md and NAME.json of this machine. Rows of other cases that are there are kept."""
+    folder.mkdir(parents=True, exist_ok=True)
+    stem = file_stem(session)
     table, data = folder / f"{stem}.md", folder / f"{stem}.json"
     fresh = {row["case"] for row in rows}
     kept: Sequence[Mapping[str, Any]] = json.loads(data.read_text()) if data.exists() else []
     merged = [dict(row) for row in kept if row["case"] not in fresh] + list(rows)
     data.write_text(json.dumps(merged, indent=1, ensure_ascii=False) + "\n")
-    commits = sorted({row["commit"] for row in merged})
+    table.write_text(page(session.machine, merged))
+    return table, data
+
+
+def page(machine: str, rows: Sequence[Row]) -> str:
+    """All tables of a machine, run by run."""
     head = (
-        f"# {session.machine}\n\n{session.date}, commit {', '.join(commits)}. "
+        f"# {machine}\n\n"
         "Medians; the spread is from the 10th to the 90th percentile. "
         "GB/s are 10⁹ bytes a second of raw data. How: ../README.md\n\n"
     )
-    table.write_text(head + markdown(merged))
-    return table, data
+    runs: dict[tuple[str, str, str], list[Row]] = {}
+    for row in rows:
+        runs.setdefault((row["date"], row["commit"], row["command"]), []).append(row)
+    return head + "\n".join(
+        f"## {date}, commit {commit}\n\n`{command}`\n\n{markdown(of_run)}"
+        for (date, commit, command), of_run in runs.items()
+    )
 
 
 def report(message: str) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib
 import os
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -168,6 +169,17 @@ class HostCopy:
 
 def raw_copy(backend: str, nbytes: int, device: int = 0) -> RawPinnedCopy | HostCopy:
     return RawPinnedCopy(nbytes, device) if backend == "cuda" else HostCopy(nbytes)
+
+
+def raw_fetch(raw: RawPinnedCopy | HostCopy, arrays: Sequence[Array]) -> Contender:
+    """The limit of a fetch of `arrays`, all of one shape and dtype."""
+    like = arrays[0]
+    return Contender(
+        raw.name,
+        raw.to_host,
+        [raw.put(array) for array in arrays],
+        answer=lambda host: host.view(like.dtype).reshape(like.shape),
+    )
 
 
 # --- What device memory carries -----------------------------------------------

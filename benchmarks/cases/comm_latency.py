@@ -20,7 +20,7 @@ from cases.comm_child import (
     serve_comm,
 )
 from cases.comm_client import BARE, CLIENT, BareClient, CommClient, floats
-from harness import MICROSECONDS, Array, Row, Session, Timings, make_row, same_bits
+from harness import Array, Row, Session, make_time_row, same_bits
 
 TILE = 256
 TILE_NBYTES = 4 * TILE * TILE
@@ -120,15 +120,12 @@ def crowd_row(
             else:
                 some += fresh
     p99 = {name: float(np.percentile(some, 99)) * 1e6 for name, some in times.items()}
-    return make_row(
+    return make_time_row(
         session,
         case,
-        Timings(times),
-        nbytes=0,  # no rate
-        unit=MICROSECONDS,
+        times,
         gpufetch=CLIENT,
         limit=BARE,
-        peers=[],
         p99={name: float(f"{value:.4g}") for name, value in p99.items()},
         note=f"99th percentile: gpufetch {p99[CLIENT]:,.0f} µs, {BARE} {p99[BARE]:,.0f} µs",
     )

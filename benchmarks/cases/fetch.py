@@ -10,7 +10,7 @@ import numpy as np
 import gpufetch as gf
 from cases import Case
 from harness import GIGABYTES, MICROSECONDS, Contender, Row, Session, make_row, measure
-from peers import random_arrays, raw_copy
+from peers import random_arrays, raw_copy, raw_fetch
 
 KIB, MIB, GIB = 1 << 10, 1 << 20, 1 << 30
 # Size, rounds, calls a turn, arrays to rotate among.
@@ -45,12 +45,7 @@ def fetch(
     peers = [contender.name for contender in contenders]
     raw = raw_copy(session.backend, nbytes)
     contenders += [
-        Contender(
-            raw.name,
-            raw.to_host,
-            [raw.put(array) for array in expected],
-            answer=lambda host: host.view(np.float32),
-        ),
+        raw_fetch(raw, expected),
         *(Contender(f"gpufetch, {name}", gf.fetch, sources) for name, sources in inputs.items()),
     ]
     timings = measure(contenders, expected, rounds=rounds, calls=calls)

@@ -12,7 +12,7 @@ import numpy as np
 
 import gpufetch as gf
 from cases import Case
-from harness import GIGABYTES, Array, Contender, Row, Session, make_row, measure, report
+from harness import Array, Contender, Row, Session, make_row, measure, report
 from peers import random_arrays, raw_copy
 
 MIB, GIB = 1 << 20, 1 << 30
@@ -85,8 +85,6 @@ def drain(session: Session, label: str, nbytes: int) -> list[Row]:
             f"fetch {label} of float32 to NumPy from {where}",
             timings,
             nbytes=expected.nbytes,
-            unit=GIGABYTES,
-            gpufetch="gpufetch",
             limit=next(iter(limit)),
             peers=list(peers),
         )

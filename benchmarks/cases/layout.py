@@ -15,8 +15,8 @@ import numpy as np
 
 import gpufetch as gf
 from cases import Case
-from harness import GIGABYTES, Array, Contender, Framework, Row, Session, make_row, measure
-from peers import raw_copy
+from harness import Array, Contender, Framework, Row, Session, make_row, measure
+from peers import raw_copy, raw_fetch
 
 KIB, MIB = 1 << 10, 1 << 20
 NBYTES, QUICK_NBYTES = 256 * MIB, 4 * MIB  # of the array that is looked at
@@ -102,12 +102,7 @@ def fetch_view(session: Session, layout: Layout, nbytes: int) -> list[Row]:
     peers = [contender.name for contender in contenders]
     source = layout.view(gf.to_device(base, device=session.device))
     contenders += [
-        Contender(
-            raw.name,
-            raw.to_host,
-            [raw.put(expected)],
-            answer=lambda host: host.view(expected.dtype).reshape(expected.shape),
-        ),
+        raw_fetch(raw, [expected]),
         Contender("gpufetch", partial(gf.fetch, dtype=layout.result), [source]),
     ]
     timings = measure(contenders, [expected], rounds=6, budget_s=1.0)
@@ -117,8 +112,6 @@ def fetch_view(session: Session, layout: Layout, nbytes: int) -> list[Row]:
             f"fetch {layout.label} to NumPy, {expected.nbytes // MIB} MiB from a DeviceArray",
             timings,
             nbytes=expected.nbytes,
-            unit=GIGABYTES,
-            gpufetch="gpufetch",
             limit=raw.name,
             peers=peers,
         )

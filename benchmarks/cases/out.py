@@ -14,8 +14,8 @@ import numpy as np
 
 import gpufetch as gf
 from cases import Case
-from harness import GIGABYTES, Array, Contender, Row, Session, make_row, measure
-from peers import random_arrays, raw_copy
+from harness import Array, Contender, Row, Session, make_row, measure
+from peers import random_arrays, raw_copy, raw_fetch
 
 MIB, GIB = 1 << 20, 1 << 30
 SIZES = [("64 MiB", 64 * MIB, 4), ("1 GiB", GIB, 2)]  # arrays to rotate among
@@ -73,12 +73,7 @@ def fetch_into(session: Session, memory: str, label: str, nbytes: int, count: in
     peers = [one.name for one in contenders]
     raw = raw_copy(session.backend, nbytes)
     contenders += [
-        Contender(
-            raw.name,
-            raw.to_host,
-            [raw.put(array) for array in expected],
-            answer=lambda host: host.view(np.float32),
-        ),
+        raw_fetch(raw, expected),
         into(
             "gpufetch",
             lambda x, out: gf.fetch(x, out=out),
@@ -92,8 +87,6 @@ def fetch_into(session: Session, memory: str, label: str, nbytes: int, count: in
             f"fetch {label} of float32 into an array (out=), {memory}",
             timings,
             nbytes=nbytes,
-            unit=GIGABYTES,
-            gpufetch="gpufetch",
             limit=raw.name,
             peers=peers,
             labels={one.name: one.label_of(PEERS[one.name][0]) for one in frameworks},

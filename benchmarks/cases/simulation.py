@@ -12,12 +12,11 @@ import time
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
-from typing import Any
 
 import gpufetch as gf
 from cases import Case
 from cases.comm import why_not
-from harness import MICROSECONDS, Row, Session, Timings, make_row, report
+from harness import Row, Session, make_time_row, report
 
 PROGRAM = "GPUFETCH_GRAY_SCOTT"
 ALONE, SERVED, WATCHED = "no server", "nobody attached", "watched"
@@ -120,16 +119,12 @@ def cost_row(
     cost = 100 * (ratios[len(ratios) // 2] - 1)
     cells = "×".join(str(min(pair)) for pair in zip(CELLS, trial.shape[1:], strict=True))
     what = f"an overview of {cells} pulled 10 times a second" if kind == WATCHED else kind
-    more: dict[str, Any] = {"cost_percent": float(f"{cost:.3g}")}
-    return make_row(
+    return make_time_row(
         session,
         f"simulation step of {'×'.join(map(str, trial.shape))}, {what}",
-        Timings(seconds),
-        nbytes=0,  # no rate
-        unit=MICROSECONDS,
+        seconds,
         gpufetch=kind,
         limit=ALONE,
-        peers=[],
         note=f"cost: {cost:.2f} % of the steps' time",
-        **more,
+        cost_percent=float(f"{cost:.3g}"),
     )

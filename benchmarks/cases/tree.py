@@ -10,7 +10,7 @@ import numpy as np
 import gpufetch as gf
 from cases import Case
 from harness import MICROSECONDS, Array, Contender, Framework, Row, Session, make_row, measure
-from peers import raw_copy
+from peers import raw_copy, raw_fetch
 
 KIB = 1 << 10
 # Tensors, bytes each, rounds, trees to rotate among.
@@ -74,12 +74,7 @@ def fetch_tree(
     peers = [contender.name for contender in contenders]
     raw = raw_copy(session.backend, tensors * nbytes)
     contenders += [
-        Contender(
-            raw.name,
-            raw.to_host,
-            [raw.put(rows) for rows in expected],
-            answer=lambda host: host.view(np.float32).reshape(tensors, -1),
-        ),
+        raw_fetch(raw, expected),
         *(
             Contender(f"gpufetch, {name}", gf.fetch, trees, answer=stacked)
             for name, trees in inputs.items()

@@ -8,7 +8,7 @@ import numpy as np
 
 import gpufetch as gf
 from cases import Case
-from harness import GIGABYTES, Array, Contender, Row, Session, make_row, measure
+from harness import Array, Contender, Row, Session, make_row, measure
 from peers import random_arrays, raw_copy
 
 MIB, GIB = 1 << 20, 1 << 30
@@ -65,8 +65,6 @@ def upload(session: Session, memory: str, label: str, nbytes: int, count: int) -
             f"upload {label} of float32 from {memory} memory, to_device",
             timings,
             nbytes=nbytes,
-            unit=GIGABYTES,
-            gpufetch="gpufetch",
             limit=raw.name,
             peers=peers,
             labels={one.name: one.label_of(CALLS[one.name]) for one in session.frameworks},

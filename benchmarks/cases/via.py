@@ -31,7 +31,7 @@ from harness import (
     measure,
     report,
 )
-from peers import raw_copy
+from peers import raw_copy, raw_fetch
 
 MIB, GIB = 1 << 20, 1 << 30
 SMOOTH, NOISE = "smooth", "noise"
@@ -201,31 +201,28 @@ class Bench:
 
     def with_link(self) -> list[Row]:
         raw = raw_copy(self.session.backend, self.array.nbytes)
-        there = raw.put(self.array)
-
-        def raw_answer(_: Any) -> Array:
-            return raw.to_host(there).view(self.array.dtype).reshape(self.array.shape)
-
-        def limit(call: Any) -> Contender:
-            return Contender(raw.name, call, [there], answer=raw_answer)
-
+        to_host = raw_fetch(raw, [self.array])
+        (there,) = to_host.sources
+        raw_to_device = Contender(
+            raw.name, raw.to_device, [there], answer=lambda _: to_host.answer(raw.to_host(there))
+        )
         to_device = partial(gf.to_device, device=self.session.device)
         fetches = [
             Contender(name, partial(gf.fetch, via=name), [self.x]) for name in ("link", "codec")
         ]
         groups = [
-            ("encode and bring over, {}", self.contender("to_host"), raw.to_host, fetches[:1]),
+            ("encode and bring over, {}", self.contender("to_host"), to_host, fetches[:1]),
             (
                 "send over and decode, {}",
                 self.contender("to_device"),
-                raw.to_device,
+                raw_to_device,
                 [Contender("gpufetch.to_device", to_device, [self.array], answer=gf.fetch)],
             ),
-            ('fetch(via="codec"), {}', fetches[1], raw.to_host, fetches[:1]),
+            ('fetch(via="codec"), {}', fetches[1], to_host, fetches[:1]),
         ]
         rows = []
-        for case, mine, raw_call, peers in groups:
-            contenders = [limit(raw_call), mine, *peers]
+        for case, mine, limit, peers in groups:
+            contenders = [limit, mine, *peers]
             timings = measure(contenders, [self.array], rounds=8, budget_s=2.0)
             names = [peer.name for peer in peers]
             rows.append(self.row(case.format(self.label), timings, mine.name, raw.name, names))

@@ -186,10 +186,23 @@ def test_a_second_run_replaces_its_own_cases_only(harness: ModuleType, tmp_path:
 
     one = session(harness, tmp_path)
     harness.write_results([row("a", 1, "abc"), row("b", 2, "abc")], one, tmp_path / "out")
-    table, data = harness.write_results([row("b", 3, "def")], one, tmp_path / "out")
+    other_day = session(harness, tmp_path, date="2026-01-03")
+    table, data = harness.write_results([row("b", 3, "def")], other_day, tmp_path / "out")
     rows = {row["case"]: (row["gpufetch"], row["commit"]) for row in json.loads(data.read_text())}
     assert rows == {"a": (1.0, "abc"), "b": (3.0, "def")}
-    assert "commit abc, def" in table.read_text()
+    assert "commit abc" in table.read_text() and "commit def" in table.read_text()
+    assert len(list((tmp_path / "out").iterdir())) == 2
+
+
+def test_the_results_that_are_kept_are_what_the_harness_writes(harness: ModuleType) -> None:
+    files = sorted((BENCHMARKS / "results").glob("*.json"))
+    assert files
+    for data in files:
+        rows = json.loads(data.read_text())
+        (machine,) = {row["machine"] for row in rows}
+        cases = [row["case"] for row in rows]
+        assert len(set(cases)) == len(cases)
+        assert data.with_suffix(".md").read_text() == harness.page(machine, rows)
 
 
 def test_an_unknown_case_is_refused(tmp_path: Path) -> None:
