@@ -9,4 +9,13 @@
 gpuf_status gpufi_fail(gpuf_error *err, gpuf_status status, int64_t native_code, const char *format,
                        ...) __attribute__((format(printf, 4, 5)));
 
+/* Return GPUF_ERR_INVALID from the calling function if its pointer argument is NULL. */
+#define GPUFI_REQUIRE(pointer, err)                                                                \
+  do {                                                                                             \
+    if (!(pointer)) {                                                                              \
+      return gpufi_fail((err), GPUF_ERR_INVALID, 0,                                                \
+                        "the argument %s is NULL; pass the address of a value", #pointer);         \
+    }                                                                                              \
+  } while (0)
+
 #endif

@@ -17,6 +17,11 @@ static size_t struct_nbytes_of(const void *given) {
 
 gpuf_status gpufi_struct_check(const void *given, size_t known_nbytes, const char *macro,
                                gpuf_error *err) {
+  if (!given) {
+    return gpufi_fail(err, GPUF_ERR_INVALID, 0,
+                      "the pointer to a struct that %s initializes is NULL; pass its address",
+                      macro);
+  }
   const size_t given_nbytes = struct_nbytes_of(given);
   if (given_nbytes < sizeof(size_t) || given_nbytes > STRUCT_NBYTES_MAX) {
     return gpufi_fail(err, GPUF_ERR_INVALID, 0,

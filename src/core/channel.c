@@ -134,15 +134,20 @@ gpuf_status gpufi_channel_need_workspace(gpufi_channel *channel, size_t nbytes, 
   return status;
 }
 
-gpuf_status gpufi_channel_join(gpufi_channel *channel, gpuf_stream producer, gpuf_error *err) {
-  if (producer == GPUF_STREAM_NONE || producer == channel->stream) {
+gpuf_status gpufi_channel_order(gpufi_channel *channel, gpuf_stream producer, gpuf_stream consumer,
+                                gpuf_error *err) {
+  if (producer == GPUF_STREAM_NONE || producer == consumer) {
     return GPUF_OK;
   }
   const int32_t device = channel->device.index;
   const gpuf_status status = channel->backend->event_record(device, channel->joined, producer, err);
   return status == GPUF_OK
-             ? channel->backend->stream_wait_event(device, channel->stream, channel->joined, err)
+             ? channel->backend->stream_wait_event(device, consumer, channel->joined, err)
              : status;
+}
+
+gpuf_status gpufi_channel_join(gpufi_channel *channel, gpuf_stream producer, gpuf_error *err) {
+  return gpufi_channel_order(channel, producer, channel->stream, err);
 }
 
 void gpufi_channels_trim(void) {

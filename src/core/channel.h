@@ -54,6 +54,9 @@ void gpufi_channels_trim(void);
 
 /* Make later work on the channel's stream wait for what is on `producer` now. */
 gpuf_status gpufi_channel_join(gpufi_channel *channel, gpuf_stream producer, gpuf_error *err);
+/* The same for any stream `consumer` of the channel's device. */
+gpuf_status gpufi_channel_order(gpufi_channel *channel, gpuf_stream producer, gpuf_stream consumer,
+                                gpuf_error *err);
 
 /* End the use of a channel whose stream is idle; it is kept for others. With `failed`, the stream
  * need not be idle: the work on it is waited for, and the channel is destroyed. NULL is allowed. */

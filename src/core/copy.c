@@ -60,11 +60,13 @@ static gpuf_status check_arguments(const gpuf_tensor *dst, const gpuf_tensor *sr
     return status;
   }
   if (!is_cpu(dst) && !is_cpu(src)) {
-    return gpufi_fail(err, GPUF_ERR_UNSUPPORTED, 0,
-                      "both sides are on devices (%s:%" PRId32 " and %s:%" PRId32
-                      "); copy between devices with the framework that owns them",
-                      gpuf_device_kind_name(dst->device.kind), dst->device.index,
-                      gpuf_device_kind_name(src->device.kind), src->device.index);
+    return gpufi_fail(
+        err, GPUF_ERR_UNSUPPORTED, 0,
+        "both sides are on devices (%s:%" PRId32 " and %s:%" PRId32
+        "); use gpuf_tensor_copy within one device, and the framework that owns them between "
+        "two",
+        gpuf_device_kind_name(dst->device.kind), dst->device.index,
+        gpuf_device_kind_name(src->device.kind), src->device.index);
   }
   if (options->thread_count < 0 || options->thread_count > GPUFI_COPY_THREADS_MAX) {
     return gpufi_fail(err, GPUF_ERR_INVALID, 0,
@@ -186,6 +188,8 @@ static gpuf_status start(gpuf_future *future, const gpuf_tensor *dst, const gpuf
 
 gpuf_status gpuf_copy(const gpuf_tensor *dst, const gpuf_tensor *src,
                       const gpuf_copy_options *options, gpuf_error *err) {
+  GPUFI_REQUIRE(dst, err);
+  GPUFI_REQUIRE(src, err);
   gpuf_future future;
   gpuf_copy_options own;
   gpuf_status status = gpufi_copy_options_read(&own, options, err);
@@ -207,24 +211,28 @@ gpuf_status gpuf_copy(const gpuf_tensor *dst, const gpuf_tensor *src,
 }
 
 gpuf_status gpuf_copy_async(const gpuf_tensor *dst, const gpuf_tensor *src,
-                            const gpuf_copy_options *options, gpuf_future **out, gpuf_error *err) {
+                            const gpuf_copy_options *options, gpuf_future **future,
+                            gpuf_error *err) {
+  GPUFI_REQUIRE(dst, err);
+  GPUFI_REQUIRE(src, err);
+  GPUFI_REQUIRE(future, err);
   gpuf_copy_options own;
-  *out = NULL;
+  *future = NULL;
   gpuf_status status = gpufi_copy_options_read(&own, options, err);
   if (status != GPUF_OK) {
     return status;
   }
-  gpuf_future *future = malloc(sizeof(*future));
-  if (!future) {
+  gpuf_future *created = malloc(sizeof(*created));
+  if (!created) {
     return gpufi_fail(err, GPUF_ERR_NO_MEMORY, 0, "no host memory for a future");
   }
-  gpufi_future_init(future);
-  status = start(future, dst, src, &own, false, err);
+  gpufi_future_init(created);
+  status = start(created, dst, src, &own, false, err);
   if (status == GPUF_OK) {
-    *out = future;
+    *future = created;
   } else {
-    gpufi_future_settle(future);
-    gpuf_future_destroy(future);
+    gpufi_future_settle(created);
+    gpuf_future_destroy(created);
   }
   return status;
 }

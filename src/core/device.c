@@ -40,6 +40,7 @@ gpuf_status gpuf_device_get_info(gpuf_device device, gpuf_device_info *info, gpu
 }
 
 gpuf_status gpuf_device_of(const void *d_ptr, gpuf_device *device, gpuf_error *err) {
+  GPUFI_REQUIRE(device, err);
   static const gpuf_device_kind kinds[] = {GPUF_DEVICE_HOST, GPUF_DEVICE_CUDA};
   for (size_t i = 0; i < sizeof(kinds) / sizeof(kinds[0]); i++) {
     const gpufi_backend *backend;
@@ -56,6 +57,7 @@ gpuf_status gpuf_device_of(const void *d_ptr, gpuf_device *device, gpuf_error *e
 }
 
 gpuf_status gpuf_alloc(gpuf_device device, size_t nbytes, void **d_ptr, gpuf_error *err) {
+  GPUFI_REQUIRE(d_ptr, err);
   const gpufi_backend *backend;
   const gpuf_status status = gpufi_backend_for(device, &backend, err);
   if (status == GPUF_OK && nbytes == 0) {
@@ -95,6 +97,7 @@ void gpuf_device_trim(void) {
 }
 
 gpuf_status gpuf_stream_create(gpuf_device device, gpuf_stream *stream, gpuf_error *err) {
+  GPUFI_REQUIRE(stream, err);
   const gpufi_backend *backend;
   const gpuf_status status = gpufi_backend_for(device, &backend, err);
   return status == GPUF_OK ? backend->stream_create(device.index, stream, err) : status;
@@ -118,6 +121,7 @@ gpuf_status gpuf_stream_synchronize(gpuf_device device, gpuf_stream stream, gpuf
 gpuf_status gpuf_host_launch(gpuf_device device, gpuf_stream stream,
                              void (*kernel)(const void *args), const void *args, size_t args_nbytes,
                              gpuf_error *err) {
+  GPUFI_REQUIRE(kernel, err);
   const gpufi_backend *backend;
   const gpuf_status status = gpufi_backend_for(device, &backend, err);
   if (status != GPUF_OK) {

@@ -186,6 +186,7 @@ static void wait_staged(gpuf_future *future, int64_t timeout_ns) {
 }
 
 gpuf_status gpuf_future_wait(gpuf_future *future, int64_t timeout_ns, gpuf_error *err) {
+  GPUFI_REQUIRE(future, err);
   if (gpufi_forked()) {
     return gpufi_fail(err, GPUF_ERR_STATE, 0,
                       "this copy belongs to the process that was forked; wait for it there");

@@ -229,6 +229,10 @@ gpuf_status gpuf_copy_many(const gpuf_tensor *dsts, const gpuf_tensor *srcs, siz
                            const gpuf_copy_options *options, gpuf_error *err) {
   group *groups = NULL;
   gpuf_copy_options own;
+  if (count > 0) {
+    GPUFI_REQUIRE(dsts, err);
+    GPUFI_REQUIRE(srcs, err);
+  }
   gpuf_status status = gpufi_copy_options_read(&own, options, err);
   if (status != GPUF_OK) {
     return status;

@@ -341,11 +341,13 @@ static gpuf_status acquire(gpuf_device device, size_t nbytes, purpose why, void 
 }
 
 gpuf_status gpuf_pool_acquire(gpuf_device device, size_t nbytes, void **ptr, gpuf_error *err) {
+  GPUFI_REQUIRE(ptr, err);
   return acquire(device, nbytes, FOR_ANY, ptr, err);
 }
 
 gpuf_status gpuf_pool_acquire_result(gpuf_device device, size_t nbytes, void **ptr,
                                      gpuf_error *err) {
+  GPUFI_REQUIRE(ptr, err);
   return acquire(device, nbytes, FOR_RESULT, ptr, err);
 }
 

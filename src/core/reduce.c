@@ -40,6 +40,9 @@ gpuf_dtype gpuf_overview_dtype(gpuf_dtype dtype, gpuf_overview_method method) {
 static gpuf_status check_cells(const gpuf_tensor *src, const int64_t *shape, int64_t *cell_count,
                                gpuf_error *err) {
   *cell_count = 1;
+  if (src->ndim > 0) {
+    GPUFI_REQUIRE(shape, err);
+  }
   for (int32_t axis = 0; axis < src->ndim; axis++) {
     const int64_t length = src->shape[axis];
     if (shape[axis] > length || shape[axis] < (length > 0)) {
@@ -76,7 +79,7 @@ static gpuf_status check_overview(const gpuf_tensor *src, gpuf_overview_method m
                       (int)method);
   }
   if (!result || (method == GPUF_OVERVIEW_MINMAX && !result_max)) {
-    return gpufi_fail(err, GPUF_ERR_INVALID, 0, "%s is NULL; give it room for the cells",
+    return gpufi_fail(err, GPUF_ERR_INVALID, 0, "%s is NULL; pass memory for the cells",
                       result ? "result_max" : "result");
   }
   return GPUF_OK;
@@ -281,6 +284,8 @@ static gpuf_status count_bins(const gpuf_tensor *src, int64_t bin_count, const d
 gpuf_status gpuf_reduce_histogram(const gpuf_tensor *src, int64_t bin_count, const double range[2],
                                   uint64_t *bins, double *edges, gpuf_histogram_rest *rest,
                                   gpuf_error *err) {
+  GPUFI_REQUIRE(src, err);
+  GPUFI_REQUIRE(bins, err);
   double limits[2];
   double *own_edges = NULL;
   gpuf_histogram_rest outside;

@@ -73,7 +73,7 @@ static gpuf_status receive_plane(gpufi_channel *channel, const char *d_plane, si
   const int64_t shape[1] = {(int64_t)nbytes};
   gpuf_tensor src, dst;
   gpuf_status status =
-      gpuf_tensor_init(&src, (void *)d_plane, channel->device, GPUF_DTYPE_UINT8, 1, shape, err);
+      gpuf_tensor_init(&src, d_plane, channel->device, GPUF_DTYPE_UINT8, 1, shape, err);
   if (status == GPUF_OK) {
     status = gpuf_tensor_init(&dst, plane, (gpuf_device){GPUF_DEVICE_CPU, 0}, GPUF_DTYPE_UINT8, 1,
                               shape, err);

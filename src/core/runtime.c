@@ -49,6 +49,7 @@ static const gpufi_backend *backend_of(gpuf_device_kind kind) {
 }
 
 gpuf_status gpuf_device_count(gpuf_device_kind kind, int32_t *count, gpuf_error *err) {
+  GPUFI_REQUIRE(count, err);
   const gpufi_backend *backend = backend_of(kind);
   if (!backend) {
     return gpufi_fail(err, GPUF_ERR_INVALID, 0,
@@ -78,6 +79,7 @@ gpuf_status gpufi_backend_for(gpuf_device device, const gpufi_backend **backend,
 }
 
 gpuf_status gpuf_device_default(gpuf_device *device, gpuf_error *err) {
+  GPUFI_REQUIRE(device, err);
   const char *wanted = getenv("GPUFETCH_BACKEND");
   gpuf_device_kind kind = GPUF_DEVICE_HOST;
   int32_t count;

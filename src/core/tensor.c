@@ -92,6 +92,7 @@ static gpuf_status check_extent(const gpuf_tensor *tensor, gpuf_error *err) {
 }
 
 gpuf_status gpuf_tensor_check(const gpuf_tensor *tensor, gpuf_error *err) {
+  GPUFI_REQUIRE(tensor, err);
   gpuf_status status = check_rank(tensor->dtype, tensor->ndim, err);
   if (status == GPUF_OK) {
     status = check_extent(tensor, err);
@@ -111,14 +112,17 @@ gpuf_status gpuf_tensor_check(const gpuf_tensor *tensor, gpuf_error *err) {
   return GPUF_OK;
 }
 
-gpuf_status gpuf_tensor_init(gpuf_tensor *tensor, void *data, gpuf_device device, gpuf_dtype dtype,
-                             int32_t ndim, const int64_t *shape, gpuf_error *err) {
-  gpuf_tensor t = {.data = data, .device = device, .dtype = dtype, .ndim = ndim};
+gpuf_status gpuf_tensor_init(gpuf_tensor *tensor, const void *data, gpuf_device device,
+                             gpuf_dtype dtype, int32_t ndim, const int64_t *shape,
+                             gpuf_error *err) {
+  GPUFI_REQUIRE(tensor, err);
+  gpuf_tensor t = {.data = (void *)data, .device = device, .dtype = dtype, .ndim = ndim};
   gpuf_status status = check_rank(dtype, ndim, err);
   if (status != GPUF_OK) {
     return status;
   }
   if (ndim > 0) {
+    GPUFI_REQUIRE(shape, err);
     memcpy(t.shape, shape, (size_t)ndim * sizeof(*shape));
   }
   const bool empty = gpuf_tensor_count(&t) == 0; /* strides do not matter, but must not overflow */
@@ -138,6 +142,9 @@ gpuf_status gpuf_tensor_init(gpuf_tensor *tensor, void *data, gpuf_device device
 
 int64_t gpuf_tensor_count(const gpuf_tensor *tensor) {
   int64_t count = 1;
+  if (!tensor) {
+    return 0;
+  }
   for (int32_t axis = 0; axis < tensor->ndim; axis++) {
     if (tensor->shape[axis] == 0) {
       return 0; /* before a product that an empty shape is allowed to overflow */
@@ -150,10 +157,13 @@ int64_t gpuf_tensor_count(const gpuf_tensor *tensor) {
 }
 
 size_t gpuf_tensor_nbytes(const gpuf_tensor *tensor) {
-  return (size_t)gpuf_tensor_count(tensor) * gpuf_dtype_nbytes(tensor->dtype);
+  return tensor ? (size_t)gpuf_tensor_count(tensor) * gpuf_dtype_nbytes(tensor->dtype) : 0;
 }
 
 bool gpuf_tensor_is_contiguous(const gpuf_tensor *tensor) {
+  if (!tensor) {
+    return false;
+  }
   int64_t stride = (int64_t)gpuf_dtype_nbytes(tensor->dtype);
   if (gpuf_tensor_count(tensor) < 2) {
     return true;

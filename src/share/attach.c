@@ -219,6 +219,8 @@ done:
 
 gpuf_status gpuf_attach(const gpuf_share_handle *handle, gpuf_attachment **attachment,
                         gpuf_tensor *tensor, gpuf_error *err) {
+  GPUFI_REQUIRE(attachment, err);
+  GPUFI_REQUIRE(tensor, err);
   gpufi_share_fields fields;
   if (gpufi_forked()) {
     return gpufi_refuse_after_fork(err);
@@ -263,6 +265,7 @@ gpuf_status gpuf_detach(gpuf_attachment *attachment, gpuf_error *err) {
 }
 
 gpuf_status gpuf_attachment_check(gpuf_attachment *attachment, gpuf_error *err) {
+  GPUFI_REQUIRE(attachment, err);
   if (gpufi_forked()) {
     return gpufi_refuse_after_fork(err);
   }

@@ -125,6 +125,8 @@ static gpuf_status prepare(gpufi_share_memory *memory, gpufi_share_fields *field
 
 gpuf_status gpuf_share(const gpuf_tensor *tensor, const gpuf_share_options *options,
                        gpuf_share_handle *handle, gpuf_error *err) {
+  GPUFI_REQUIRE(tensor, err);
+  GPUFI_REQUIRE(handle, err);
   gpufi_share_memory memory = {.tensor = *tensor};
   gpufi_share_fields fields = {0};
   gpuf_status status = gpufi_struct_read(&memory.options, sizeof(memory.options), options,
@@ -186,6 +188,7 @@ gpuf_status gpuf_unshare(const gpuf_share_handle *handle, int64_t timeout_ns,
 
 gpuf_status gpuf_share_importer_count(const gpuf_share_handle *handle, int32_t *importer_count,
                                       gpuf_error *err) {
+  GPUFI_REQUIRE(importer_count, err);
   uint64_t generation = 0;
   const gpuf_status status = check_own(handle, &generation, err);
   if (status == GPUF_OK && !gpufi_share_count_importers(generation, importer_count)) {

@@ -164,6 +164,7 @@ static gpuf_status check_fields(const gpufi_share_fields *fields, uint8_t flags,
 
 gpuf_status gpufi_share_decode(const gpuf_share_handle *handle, gpufi_share_fields *fields,
                                gpuf_error *err) {
+  GPUFI_REQUIRE(handle, err);
   gpufi_share_fields f = {0};
   gpuf_status status = check_envelope(handle, err);
   if (status != GPUF_OK) {

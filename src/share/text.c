@@ -13,6 +13,7 @@ _Static_assert(sizeof(prefix) + (size_t)(GPUF_SHARE_HANDLE_MAX_NBYTES + 2) / 3 *
                "text size");
 
 gpuf_status gpuf_share_to_text(const gpuf_share_handle *handle, char *text, gpuf_error *err) {
+  GPUFI_REQUIRE(text, err);
   const gpuf_status status = gpufi_share_decode(handle, NULL, err);
   if (status != GPUF_OK) {
     return status;
@@ -75,6 +76,8 @@ static gpuf_status decode_digits(const char *text, gpuf_share_handle *handle, gp
 }
 
 gpuf_status gpuf_share_from_text(const char *text, gpuf_share_handle *handle, gpuf_error *err) {
+  GPUFI_REQUIRE(text, err);
+  GPUFI_REQUIRE(handle, err);
   gpuf_share_handle decoded = {0};
   while (is_space(*text)) {
     text++;

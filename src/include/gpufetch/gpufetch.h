@@ -1,25 +1,28 @@
 /* gpufetch: move arrays out of GPU memory, fast.
  *
- * The core: devices, streams, tensor descriptors, the pinned pool, and chunked
- * asynchronous copies between device and host memory.
+ * This header has devices, streams, tensor descriptors, the pool of page-locked host memory, and
+ * copies between device and host memory. reduce.h, hdf5.h, share.h and serve.h build on it.
  *
- * Conventions, for every function here and in the other public headers:
- *   - A fallible call returns gpuf_status and takes a nullable gpuf_error last.
- *     On failure the error holds the values that matter and the remedy, and
- *     output parameters are untouched unless said otherwise.
- *   - Sizes are bytes and end in `_nbytes`; counts end in `_count`.
+ * Conventions of all public headers:
+ *
+ *   - A call that can fail returns gpuf_status and takes a gpuf_error last, which may be NULL.
+ * After a failure the error says which value was wrong and what to do, and output parameters are
+ *     unchanged unless the call's description says otherwise.
+ *   - A pointer argument must not be NULL unless the call's description allows it; a call that can
+ *     fail returns GPUF_ERR_INVALID for it.
+ *   - Sizes are in bytes and their names end in `_nbytes`; the names of counts end in `_count`.
+ *   - `d_` marks a device pointer, which the host must not dereference.
  *   - A struct that may get members later begins with `struct_nbytes`. Initialize it with its macro
- *     (gpuf_copy_options: GPUF_COPY_OPTIONS_INIT) before a call, also where the call fills it; then
- *     a program that was compiled against an older header runs with a newer library. A newer
- *     struct than the library knows is accepted while its newer members are zero, their default,
- *     and is GPUF_ERR_UNSUPPORTED otherwise; one whose struct_nbytes is not set, GPUF_ERR_INVALID.
- *   - `d_` marks a device pointer: the host must not dereference it.
- *   - Every function may be called from any thread. An object passed to a call
- *     must not be destroyed by another thread during that call; further limits
- *     are stated with the type.
- *   - Nothing here prints, exits, or installs handlers.
- *   - After fork() in a process that has used a device, every call that would
- *     touch a device fails with GPUF_ERR_STATE in the child.
+ *     (GPUF_COPY_OPTIONS_INIT for gpuf_copy_options), also where the call fills it in. A program
+ *     that was compiled against an older header then works with a newer library: the members that
+ *     it lacks have their defaults. In the other direction, members that the library does not know
+ *     must be zero, which is their default; otherwise the call returns GPUF_ERR_UNSUPPORTED. A
+ *     struct whose struct_nbytes is not set gives GPUF_ERR_INVALID.
+ *   - Every function may be called from any thread. No thread may destroy an object while another
+ *     passes it to a call. Further limits are stated with the type.
+ *   - The library does not print, does not exit, and installs no signal handlers.
+ *   - In a child that was forked after the process had used a device, every call that needs a
+ *     device fails with GPUF_ERR_STATE.
  *
  * SPDX-License-Identifier: BSD-3-Clause
  */
@@ -40,6 +43,13 @@ extern "C" {
 #define GPUF_API __attribute__((visibility("default")))
 #endif
 
+/* Tells the compiler that a call does not read through its pointer argument `index`. */
+#if defined(__GNUC__) && !defined(__clang__) && __GNUC__ >= 11
+#define GPUF_NOT_READ(index) __attribute__((access(none, index)))
+#else
+#define GPUF_NOT_READ(index)
+#endif
+
 /* --- Version ------------------------------------------------------------- */
 
 #define GPUF_VERSION_MAJOR 0
@@ -50,7 +60,7 @@ extern "C" {
 #define GPUF_VERSION_AT_LEAST(major, minor)                                                        \
   (GPUF_VERSION_MAJOR > (major) || (GPUF_VERSION_MAJOR == (major) && GPUF_VERSION_MINOR >= (minor)))
 
-/* "major.minor.patch" of the library that is loaded; static storage. */
+/* The version of the library that is loaded, as "major.minor.patch", in static storage. */
 GPUF_API const char *gpuf_version(void);
 
 /* --- Status and error ---------------------------------------------------- */
@@ -59,23 +69,23 @@ typedef enum gpuf_status {
   GPUF_OK = 0,
   GPUF_ERR_INVALID = 1,     /* an argument is out of range or does not fit another */
   GPUF_ERR_UNSUPPORTED = 2, /* valid, but not offered: the message names what to do instead */
-  GPUF_ERR_NO_MEMORY = 3,   /* host memory, pinned or pageable */
+  GPUF_ERR_NO_MEMORY = 3,   /* no host memory, page-locked or pageable, or no thread */
   GPUF_ERR_NO_DEVICE_MEMORY = 4,
   GPUF_ERR_NO_DEVICE = 5, /* no driver, no such device, or built without the backend */
   GPUF_ERR_DEVICE = 6,    /* a device call failed; native_code is the backend's own code */
   GPUF_ERR_HDF5 = 7,      /* an HDF5 call failed; the message quotes HDF5's error stack */
   GPUF_ERR_IO = 8,        /* a system call failed; native_code is errno */
   GPUF_ERR_CORRUPT = 9,   /* bytes from a file or a peer are not what they claim to be */
-  GPUF_ERR_STATE = 10,    /* called at a wrong time: after fork, closed, twice */
+  GPUF_ERR_STATE = 10,    /* the call came at a wrong time: after fork, after a close, twice */
   GPUF_ERR_TIMEOUT = 11,
 } gpuf_status;
 
-/* Name of a status ("GPUF_ERR_INVALID"); static storage, never NULL. */
+/* The name of a status, such as "GPUF_ERR_INVALID", in static storage. Never NULL. */
 GPUF_API const char *gpuf_status_name(gpuf_status status);
 
 #define GPUF_ERROR_MESSAGE_NBYTES 1024
 
-/* Filled on failure. Caller-owned; plain value; nothing to free. */
+/* Why a call failed. The caller owns it; there is nothing to free. */
 typedef struct gpuf_error {
   gpuf_status status;
   int64_t native_code; /* cudaError_t or errno where one caused the failure, else 0 */
@@ -85,7 +95,7 @@ typedef struct gpuf_error {
 /* --- Devices ------------------------------------------------------------- */
 
 typedef enum gpuf_device_kind {
-  GPUF_DEVICE_CPU = 0,  /* memory that the host may touch: a NumPy array, malloc */
+  GPUF_DEVICE_CPU = 0,  /* memory that the host may touch, such as a NumPy array or malloc's */
   GPUF_DEVICE_CUDA = 1, /* an NVIDIA GPU */
   GPUF_DEVICE_HOST = 2, /* the host backend: a fake GPU whose memory the host may not touch */
 } gpuf_device_kind;
@@ -98,8 +108,8 @@ typedef struct gpuf_device {
 typedef struct gpuf_device_info {
   size_t struct_nbytes;
   char name[256];
-  size_t total_nbytes;              /* device memory */
-  size_t free_nbytes;               /* device memory, at the time of the call */
+  size_t total_nbytes;              /* of device memory */
+  size_t free_nbytes;               /* of device memory, at the time of the call */
   int32_t compute_capability_major; /* 0 on the host backend */
   int32_t compute_capability_minor;
   int32_t driver_version;  /* as CUDA writes it, 13000 = 13.0; 0 on the host backend */
@@ -108,69 +118,73 @@ typedef struct gpuf_device_info {
 
 #define GPUF_DEVICE_INFO_INIT {sizeof(gpuf_device_info), {0}, 0, 0, 0, 0, 0, 0}
 
-/* "cpu", "cuda" or "host"; static storage. */
+/* "cpu", "cuda" or "host", in static storage. */
 GPUF_API const char *gpuf_device_kind_name(gpuf_device_kind kind);
 
-/* Number of devices of `kind` (GPUF_DEVICE_CUDA or GPUF_DEVICE_HOST). Fails with
- * GPUF_ERR_NO_DEVICE and the reason where there is none. */
+/* The number of devices of `kind`, GPUF_DEVICE_CUDA or GPUF_DEVICE_HOST. Where there is none, the
+ * call fails with GPUF_ERR_NO_DEVICE and the reason. */
 GPUF_API gpuf_status gpuf_device_count(gpuf_device_kind kind, int32_t *count, gpuf_error *err);
 
 GPUF_API gpuf_status gpuf_device_get_info(gpuf_device device, gpuf_device_info *info,
                                           gpuf_error *err);
 
-/* The device that is used where none is named: by the environment variable
- * GPUFETCH_BACKEND = cuda | host | auto (the default: cuda if a GPU answers, else host),
- * index 0. Read once per process. */
+/* The device that is used where none is named: index 0 of the kind that the environment variable
+ * GPUFETCH_BACKEND names, cuda or host. With auto, the default, it is cuda if a GPU answers and
+ * host otherwise. */
 GPUF_API gpuf_status gpuf_device_default(gpuf_device *device, gpuf_error *err);
 
-/* The device whose memory `d_ptr` points into, managed memory's too, whoever allocated it.
- * GPUF_ERR_INVALID for any other pointer. */
+/* The device whose memory `d_ptr` points into, whoever allocated it; managed memory counts. Any
+ * other pointer is GPUF_ERR_INVALID. */
 GPUF_API gpuf_status gpuf_device_of(const void *d_ptr, gpuf_device *device, gpuf_error *err);
 
-/* Device memory, aligned to 256 bytes or more. `nbytes` 0 gives NULL. Contents are
- * indeterminate (the host backend fills them with a poison pattern).
- * gpuf_free waits for work in flight that may use the memory; NULL is allowed. On CUDA it keeps
- * blocks of 1 MiB or more for the next gpuf_alloc of their size, 2 GiB in all (or the environment
- * variable GPUFETCH_DEVICE_KEEP_MAX_NBYTES); a gpuf_alloc that finds no memory, and
- * gpuf_device_trim, give them back to the driver. gpuf_device_trim also frees what reductions and
- * the codec keep between calls. Any thread. */
+/* Allocate device memory, aligned to 256 bytes or more. If `nbytes` is 0, *d_ptr becomes NULL. The
+ * contents are indeterminate; the host backend fills them with a poison pattern. */
 GPUF_API gpuf_status gpuf_alloc(gpuf_device device, size_t nbytes, void **d_ptr, gpuf_error *err);
+
+/* Free what gpuf_alloc returned, after the work in flight that may use it. NULL is allowed. Memory
+ * that is shared (share.h) is refused with GPUF_ERR_STATE.
+ *
+ * On CUDA, allocations of 1 MiB or more are kept for the next gpuf_alloc of the same size, up to 2
+ * GiB in all, or what the environment variable GPUFETCH_DEVICE_KEEP_MAX_NBYTES says. They are given
+ * back to the driver by gpuf_device_trim, and by a gpuf_alloc that finds no other memory. */
 GPUF_API gpuf_status gpuf_free(gpuf_device device, void *d_ptr, gpuf_error *err);
+
+/* Give back to the driver what gpuf_free, reductions and the codec keep for later calls. */
 GPUF_API void gpuf_device_trim(void);
 
 /* --- Streams ------------------------------------------------------------- */
 
-/* A stream handle, in the convention of the CUDA Array Interface: on a CUDA device any
- * cudaStream_t cast to uintptr_t; on the host backend what gpuf_stream_create gave. */
+/* A stream handle, in the convention of the CUDA Array Interface: on a CUDA device any cudaStream_t
+ * cast to uintptr_t, on the host backend a stream of gpuf_stream_create. */
 typedef uintptr_t gpuf_stream;
 
-#define GPUF_STREAM_NONE ((gpuf_stream)0)       /* no work is pending: nothing to wait for */
+#define GPUF_STREAM_NONE ((gpuf_stream)0)       /* no work is pending, so nothing is waited for */
 #define GPUF_STREAM_LEGACY ((gpuf_stream)1)     /* the device's default stream */
 #define GPUF_STREAM_PER_THREAD ((gpuf_stream)2) /* the per-thread default stream */
 
-/* A non-blocking stream: it does not wait for the default stream, nor that for it. */
+/* Create a stream that does not synchronize with the device's default stream. */
 GPUF_API gpuf_status gpuf_stream_create(gpuf_device device, gpuf_stream *stream, gpuf_error *err);
-/* Waits for the stream's work first. GPUF_STREAM_NONE is allowed. */
+/* Destroy a stream, after its work. GPUF_STREAM_NONE is allowed. */
 GPUF_API gpuf_status gpuf_stream_destroy(gpuf_device device, gpuf_stream stream, gpuf_error *err);
-/* Blocks until the work enqueued so far is done; reports a failure of any of it. */
+/* Block until the work that has been enqueued is done. Reports a failure of any of it. */
 GPUF_API gpuf_status gpuf_stream_synchronize(gpuf_device device, gpuf_stream stream,
                                              gpuf_error *err);
 
-/* Host backend only: run `kernel(args)` on the stream, in order with its other work, on the
- * stream's own thread. `args` is copied (`args_nbytes` at most 1008) before the call returns.
- * This is how a program writes the host twin of a CUDA kernel. */
+/* Run `kernel(args)` on a stream of the host backend, in order with the stream's other work and on
+ * the stream's own thread. `args_nbytes` bytes at `args`, at most 1008, are copied before the call
+ * returns. A program can so have a host version of each of its CUDA kernels. */
 GPUF_API gpuf_status gpuf_host_launch(gpuf_device device, gpuf_stream stream,
                                       void (*kernel)(const void *args), const void *args,
                                       size_t args_nbytes, gpuf_error *err);
 
-/* Host backend only: the address at which a running kernel may touch the device memory at
- * `d_ptr`. NULL outside a kernel that gpuf_host_launch runs, and for a pointer that is not into
- * a live allocation of the host backend. */
+/* The address at which a kernel of gpuf_host_launch, while it runs, may touch the device memory at
+ * `d_ptr`. Elsewhere, and for a pointer that is not into an allocation of the host backend, the
+ * result is NULL. */
 GPUF_API void *gpuf_host_pointer(const void *d_ptr);
 
 /* --- Element types ------------------------------------------------------- */
 
-/* Values are part of the chunk format (docs/format.md) and never change. */
+/* The values are part of the chunk format (docs/format.md) and never change. */
 typedef enum gpuf_dtype {
   GPUF_DTYPE_BOOL = 1, /* one byte, 0 or 1 */
   GPUF_DTYPE_INT8 = 2,
@@ -199,160 +213,190 @@ typedef enum gpuf_dtype {
 
 #define GPUF_DTYPE_MAX GPUF_DTYPE_FLOAT8_E8M0FNU
 
-/* NumPy's (or ml_dtypes') name: "float32", "bfloat16", "float8_e4m3fn". "unknown" for a value
- * outside the enumeration. Static storage. */
+/* The name that NumPy or ml_dtypes gives the type, such as "float32" or "float8_e4m3fn"; "unknown"
+ * for a value outside the enumeration. In static storage. */
 GPUF_API const char *gpuf_dtype_name(gpuf_dtype dtype);
-/* Size of one element; 0 for a value outside the enumeration. */
+/* The size of one element; 0 for a value outside the enumeration. */
 GPUF_API size_t gpuf_dtype_nbytes(gpuf_dtype dtype);
 
 /* --- Tensors ------------------------------------------------------------- */
 
 #define GPUF_NDIM_MAX 32
 
-/* Describes elements in memory that someone else owns. A plain value: copy it freely. The
- * memory must stay valid until every call and future that was given the descriptor is done. */
+/* Describes elements in memory. It is a plain value that owns nothing and may be copied. The memory
+ * must stay valid until every call and future that was given the descriptor is done. */
 typedef struct gpuf_tensor {
-  void *data; /* element [0, ..., 0], any byte offset already added; device or host pointer */
+  void *data; /* address of element [0, ..., 0], in device or host memory */
   gpuf_device device;
   gpuf_dtype dtype;
   int32_t ndim;                          /* 0 (one element) to GPUF_NDIM_MAX */
   int64_t shape[GPUF_NDIM_MAX];          /* each >= 0 */
-  int64_t strides_nbytes[GPUF_NDIM_MAX]; /* signed; 0 repeats an element */
-  gpuf_stream stream; /* stream with pending work on the memory, or GPUF_STREAM_NONE */
+  int64_t strides_nbytes[GPUF_NDIM_MAX]; /* may be negative; 0 repeats an element */
+  gpuf_stream stream; /* has pending work on the memory; GPUF_STREAM_NONE if there is none */
 } gpuf_tensor;
 
-/* Describe C-contiguous elements at `data`; checks ndim, the shape and that the byte size fits
- * ptrdiff_t. stream is set to GPUF_STREAM_NONE. `shape` may be NULL when ndim is 0. */
-GPUF_API gpuf_status gpuf_tensor_init(gpuf_tensor *tensor, void *data, gpuf_device device,
+/* Describe elements that lie at `data` in C order. The stream becomes GPUF_STREAM_NONE. Checks what
+ * gpuf_tensor_check checks. `shape` may be NULL if `ndim` is 0, and `data` if there are no
+ * elements.
+ *
+ * `data` is const so that read-only memory can be described without a cast. Such a tensor must only
+ * be the source of a copy, a reduction or a write. */
+GPUF_API gpuf_status gpuf_tensor_init(gpuf_tensor *tensor, const void *data, gpuf_device device,
                                       gpuf_dtype dtype, int32_t ndim, const int64_t *shape,
-                                      gpuf_error *err);
+                                      gpuf_error *err) GPUF_NOT_READ(2);
 
-/* Check a descriptor that was filled by hand: dtype, ndim, shape, overflow of the extent, a NULL
- * pointer with elements, a device kind that exists. Every call below does this itself. */
+/* Check a descriptor that was filled in by hand: the element type, the rank, the shape, the device
+ * kind, that shape and strides span no more than ptrdiff_t holds, and that data is not NULL if
+ * there are elements. Every call that takes a tensor does this itself. */
 GPUF_API gpuf_status gpuf_tensor_check(const gpuf_tensor *tensor, gpuf_error *err);
 
-/* Number of elements; product of the shape (1 when ndim is 0). */
+/* The number of elements, which is the product of the shape: 1 if ndim is 0. 0 for NULL. */
 GPUF_API int64_t gpuf_tensor_count(const gpuf_tensor *tensor);
-/* gpuf_tensor_count × element size: what a packed copy takes, not the extent in memory. */
+/* The size of the elements when they are packed. With strides they may span more or fewer bytes. */
 GPUF_API size_t gpuf_tensor_nbytes(const gpuf_tensor *tensor);
-/* True if the elements are packed in C order (vacuously for fewer than two elements). */
+/* True if the elements are packed in C order, as fewer than two always are. False for NULL. */
 GPUF_API bool gpuf_tensor_is_contiguous(const gpuf_tensor *tensor);
 
-/* Narrow `axis` (0 .. ndim-1) to the `count` indices start, start+step, ...; `step` may be
- * negative. Works in place; fails without change if an index falls outside the axis. */
+/* Narrow one axis, from 0 to ndim - 1, to the `count` indices start, start + step, and so on.
+ * `step` may be negative. If an index lies outside the axis, the call fails and the tensor is
+ * unchanged. */
 GPUF_API gpuf_status gpuf_tensor_slice(gpuf_tensor *tensor, int32_t axis, int64_t start,
                                        int64_t step, int64_t count, gpuf_error *err);
 
+/* Allocate device memory for elements in C order, as gpuf_alloc does, and describe it. */
+GPUF_API gpuf_status gpuf_tensor_alloc(gpuf_device device, gpuf_dtype dtype, int32_t ndim,
+                                       const int64_t *shape, gpuf_tensor *tensor, gpuf_error *err);
+/* Free the memory of a tensor that gpuf_tensor_alloc has made and that was not sliced since, as
+ * gpuf_free does, and set tensor->data to NULL. A tensor whose data is NULL is allowed. */
+GPUF_API gpuf_status gpuf_tensor_free(gpuf_tensor *tensor, gpuf_error *err);
+
+/* Enqueue on `stream` a copy of every element of `src` to the same index of `dst`, within one
+ * device, and return without waiting for it. Shapes and element types must be equal, the two must
+ * not overlap, and their layouts may differ. The copy starts after the work that is pending on
+ * `stream`, src->stream and dst->stream; both memories must stay valid, and `src` unchanged, until
+ * the work on `stream` is done. `stream` is one of the device and not GPUF_STREAM_NONE.
+ *
+ * If neither side is packed, the elements pass through scratch, as in gpuf_copy_async. Two
+ * different devices are GPUF_ERR_UNSUPPORTED. If the call fails, `dst` may be partly written. */
+GPUF_API gpuf_status gpuf_tensor_copy(const gpuf_tensor *dst, const gpuf_tensor *src,
+                                      gpuf_stream stream, gpuf_error *err);
+
 /* --- Pinned pool --------------------------------------------------------- */
 
-/* Page-locked host memory that any device can transfer to at link speed. Blocks come from a
- * process-wide pool and go back to it; nothing is torn down at exit. */
+/* The pool holds page-locked host memory, which every device can transfer to and from at link
+ * speed. There is one for the process; nothing is torn down at exit. */
 typedef struct gpuf_pool_stats {
   size_t struct_nbytes;
   size_t cap_nbytes;      /* limit on reserved_nbytes */
-  size_t reserved_nbytes; /* pinned now: in use or ready for reuse */
+  size_t reserved_nbytes; /* page-locked now, in use or ready for reuse */
   size_t used_nbytes;     /* handed out now */
   size_t peak_used_nbytes;
-  uint64_t hit_count;  /* acquisitions served without pinning anything new */
-  uint64_t miss_count; /* acquisitions that pinned memory */
+  uint64_t hit_count;  /* buffers handed out without page-locking more memory */
+  uint64_t miss_count; /* buffers for which memory was page-locked */
 } gpuf_pool_stats;
 
 #define GPUF_POOL_STATS_INIT {sizeof(gpuf_pool_stats), 0, 0, 0, 0, 0, 0}
 
-/* Take a block of at least `nbytes` (> 0) for transfers with `device`. Aligned to 4096 bytes from
- * 4096 bytes up, to 64 below; contents indeterminate. GPUF_ERR_NO_MEMORY when the cap would be
- * exceeded or the system has no more. Release with gpuf_pool_release (NULL is allowed), from any
- * thread, once no transfer uses the block. */
+/* Take a buffer of at least `nbytes` (> 0) from the pool for transfers with `device`. It is aligned
+ * to 4096 bytes if it is that large, and to 64 otherwise; its contents are indeterminate.
+ * GPUF_ERR_NO_MEMORY means that the cap would be exceeded or that the system has no more memory.
+ * Give the buffer back with gpuf_pool_release when no transfer uses it any more. */
 GPUF_API gpuf_status gpuf_pool_acquire(gpuf_device device, size_t nbytes, void **ptr,
                                        gpuf_error *err);
-/* As gpuf_pool_acquire, for the destination of one copy that the program then keeps. A large block
- * that the pool has just mapped is not page-locked yet: gpuf_copy fills it through staging
- * buffers, which is quicker than page-locking it first. It is page-locked when the pool hands it
- * out again. */
+/* The same for a buffer that takes one copy and that the program then keeps. If it is large and
+ * new, it is not page-locked yet: gpuf_copy fills it through staging buffers, which is quicker than
+ * page-locking it first. It is page-locked when the pool hands it out again. */
 GPUF_API gpuf_status gpuf_pool_acquire_result(gpuf_device device, size_t nbytes, void **ptr,
                                               gpuf_error *err);
+/* Give a buffer back to the pool. NULL is allowed. */
 GPUF_API void gpuf_pool_release(void *ptr);
 GPUF_API gpuf_status gpuf_pool_get_stats(gpuf_pool_stats *stats, gpuf_error *err);
-/* Give unused blocks back to the system until at most `keep_nbytes` stay reserved. */
+/* Give unused memory back to the system until at most `keep_nbytes` stay reserved. */
 GPUF_API void gpuf_pool_trim(size_t keep_nbytes);
-/* Change the cap (default: a quarter of physical memory, or the environment variable
- * GPUFETCH_POOL_MAX_NBYTES). Blocks in use stay; unused ones are trimmed to fit. */
+/* Change the cap. The default is a quarter of the physical memory, or what the environment variable
+ * GPUFETCH_POOL_MAX_NBYTES says. Buffers in use stay; unused memory is given back to fit the cap.
+ */
 GPUF_API void gpuf_pool_set_cap(size_t cap_nbytes);
 
 /* --- Copies -------------------------------------------------------------- */
 
-/* How elements cross from a device to the CPU. The result is the same, bit for bit. */
+/* How elements cross the link from a device to the CPU. The result is the same, bit for bit. */
 typedef enum gpuf_via {
-  GPUF_VIA_AUTO = 0,  /* as the link: no measurement has the codec ahead of it */
+  GPUF_VIA_AUTO = 0,  /* chosen by the library; today always GPUF_VIA_LINK, the fastest measured */
   GPUF_VIA_LINK = 1,  /* as they are */
-  GPUF_VIA_CODEC = 2, /* encoded on the device, decoded by threads: see gpuf_copy_async */
+  GPUF_VIA_CODEC = 2, /* encoded by the device and decoded by threads: see gpuf_copy_async */
 } gpuf_via;
 
 typedef struct gpuf_copy_options {
   size_t struct_nbytes;
-  size_t piece_nbytes;  /* of each transfer; 0 = chosen by the library */
-  int32_t thread_count; /* threads that drain staging buffers or decode, at most 64; 0 = chosen by
+  size_t piece_nbytes;  /* that one transfer moves; 0: chosen by the library */
+  int32_t thread_count; /* that fill or empty staging buffers, or decode; at most 64; 0: chosen by
                            the library */
-  bool cast;            /* dtypes may differ: see gpuf_copy_async */
-  gpuf_via via;         /* GPUF_VIA_CODEC: from a device only */
+  bool cast;            /* the element types may differ: see gpuf_copy_async */
+  gpuf_via via;
 } gpuf_copy_options;
 
 #define GPUF_COPY_OPTIONS_INIT {sizeof(gpuf_copy_options), 0, 0, false, GPUF_VIA_AUTO}
 
-/* A copy in flight. wait and done may be called from several threads at once; destroy must be
- * the last call. */
+/* A copy in flight. Several threads may call gpuf_future_wait and gpuf_future_done at once;
+ * gpuf_future_destroy must be the last call. */
 typedef struct gpuf_future gpuf_future;
 
-/* Start copying every element of `src` to the same index of `dst`. Shapes and dtypes must be
- * equal; layouts may differ. One of the two is on a device and the other on the CPU, or both
- * are on the CPU. The copy starts after the work that is pending on src->stream and dst->stream.
- * Both memories must stay valid, `src` unchanged and `dst` unread, until the future is done.
- *   - A CPU side that came from gpuf_pool_acquire and is contiguous is transferred in place;
- *     any other is staged through pinned chunks by several threads.
- *   - Which order of the axes both sides are in does not matter: two arrays that lie in memory
- *     alike, in Fortran order say, are copied flat.
- *   - A device side that is not contiguous travels as rows where those are wide, and is packed on
- *     the device otherwise, through scratch: at most 64 MiB a device in all (or the environment
- *     variable GPUFETCH_SCRATCH_MAX_NBYTES), however large the tensors.
- *   - With options->cast, elements of `src` are converted to the dtype of `dst`, from any real
- *     dtype to any but float8_e8m0fnu, as NumPy's and ml_dtypes' astype do: to floats by rounding
- *     to nearest, ties to even; to bool, true for what is not 0; between integers modulo 2^bits.
- *     A float that the integer type cannot hold gives an unspecified integer; a NaN stays one, but
- *     not its payload. Where one side is on a device, that device converts, by way of scratch:
- *     elements of the CPU side's dtype travel.
- *   - With options->via GPUF_VIA_CODEC, the source's device encodes (docs/codec.md) and threads of
- *     the CPU decode into any layout, by default one a processor: for a link that is slower than
- *     they are. Takes up to 140 MiB of the device's memory and 70 MiB of pinned memory besides; for
- *     chunks of 32 MiB, the longest that there are, twice that. Chunks that the device leaves to
- *     the CPU to encode cross as they are. Between two CPU sides it changes nothing; to a device it
- *     is GPUF_ERR_UNSUPPORTED.
- * `options` may be NULL. On failure to start, nothing is in flight and *future is NULL. */
+/* Start copying every element of `src` to the same index of `dst`. One of the two is on a device
+ * and the other on the CPU, or both are on the CPU. Shapes and element types must be equal; layouts
+ * may differ. The copy starts after the work that is pending on src->stream and dst->stream. Until
+ * the future is done, both memories must stay valid, `src` unchanged and `dst` unread. `options`
+ * may be NULL. On a failure to start, nothing is in flight and *future is NULL.
+ *
+ *   - A CPU side that is contiguous and page-locked, such as a buffer of the pool, is transferred
+ * in place. Any other passes through page-locked staging buffers, which several threads fill or
+ *     empty.
+ *   - The order of the axes does not matter: two arrays that lie in memory alike, for example both
+ *     in Fortran order, are copied as one range of bytes.
+ *   - A device side that is not contiguous is transferred by rows if these are wide. Otherwise the
+ *     device packs it in scratch, which takes at most 64 MiB for each device, or what the
+ *     environment variable GPUFETCH_SCRATCH_MAX_NBYTES says, however large the tensors are.
+ *   - With options->cast, elements of `src` are converted to the type of `dst`, from any real type
+ * to any real type but float8_e8m0fnu, as astype of NumPy and ml_dtypes does: to a floating-point
+ *     type by rounding to nearest, ties to even; to bool, true for what is not 0; between integers
+ *     modulo 2^bits. A floating-point value that the integer type cannot hold gives an unspecified
+ *     integer. A NaN stays a NaN, but its payload may change. If one side is on a device, the
+ * device converts, and elements of the CPU side's type cross the link.
+ *   - With options->via GPUF_VIA_CODEC, the device encodes the elements (docs/codec.md) and threads
+ *     decode them into any layout; by default there is one thread for each processor. This pays if
+ *     the link is slower than the threads. It takes up to 140 MiB of device memory and 70 MiB of
+ *     page-locked memory, or twice that for the longest chunks, of 32 MiB. Chunks that the device
+ *     leaves to the CPU to encode cross as they are. To a device it is GPUF_ERR_UNSUPPORTED;
+ * between two CPU sides it changes nothing. */
 GPUF_API gpuf_status gpuf_copy_async(const gpuf_tensor *dst, const gpuf_tensor *src,
                                      const gpuf_copy_options *options, gpuf_future **future,
                                      gpuf_error *err);
 
-/* gpuf_copy_async, then wait. If the copy fails, `dst` is partly written. */
+/* Copy as gpuf_copy_async does, and wait. If the copy fails, `dst` may be partly written. */
 GPUF_API gpuf_status gpuf_copy(const gpuf_tensor *dst, const gpuf_tensor *src,
                                const gpuf_copy_options *options, gpuf_error *err);
 
-/* gpuf_copy for `count` pairs in one call: dsts[i] from srcs[i]. Much faster than a loop where many
- * are small: what is contiguous on the device and in pool blocks travels together, and devices
- * work side by side. Each pair may have its own device and direction. No destination may overlap
- * another tensor.
- *   - Where dsts[i] ends in a pool block short of a multiple of 64 bytes and the next destination
- *     begins at that multiple, the bytes between the two become indeterminate.
- *   - The error names the index of the pair that failed, or of the first and last pair of those
- *     that travelled together. All work has ended by then; any destination may be partly
- *     written. */
+/* Copy `count` pairs in one call, dsts[i] from srcs[i], as gpuf_copy does. This is much faster than
+ * a loop if many of them are small: those that are contiguous on the device and lie in buffers of
+ * the pool travel together, and devices work at the same time. Each pair may have its own device
+ * and direction. No destination may overlap another tensor. `dsts` and `srcs` may be NULL if
+ * `count` is 0.
+ *
+ *   - If dsts[i] ends in a buffer of the pool before a multiple of 64 bytes, and the next
+ * destination begins at that multiple, the bytes between the two become indeterminate.
+ *   - The error names the index of the pair that failed, or the first and the last index of the
+ * pairs that travelled together. All work has ended when the call returns; after a failure any
+ *     destination may be partly written. */
 GPUF_API gpuf_status gpuf_copy_many(const gpuf_tensor *dsts, const gpuf_tensor *srcs, size_t count,
                                     const gpuf_copy_options *options, gpuf_error *err);
 
-/* Block until the copy is done or failed and report which, the same at every call.
- * `timeout_ns` < 0 waits for ever; otherwise GPUF_ERR_TIMEOUT leaves the copy running. */
+/* Block until the copy is done or has failed, and report its outcome, which is the same at every
+ * call. If `timeout_ns` is negative, the wait has no limit; otherwise GPUF_ERR_TIMEOUT means that
+ * the copy still runs. */
 GPUF_API gpuf_status gpuf_future_wait(gpuf_future *future, int64_t timeout_ns, gpuf_error *err);
-/* True once gpuf_future_wait would return at once. */
+/* True if the copy is done or has failed, so that gpuf_future_wait returns at once. */
 GPUF_API bool gpuf_future_done(gpuf_future *future);
-/* Waits for the copy if it still runs, then frees the future. NULL is allowed. */
+/* Wait for the copy if it still runs, and free the future. NULL is allowed. */
 GPUF_API void gpuf_future_destroy(gpuf_future *future);
 
 #ifdef __cplusplus
