@@ -3,8 +3,8 @@
  *
  * What gpufetch asks of a simulation is in three places:
  *   simulation_create  describe device arrays: gpuf_alloc, gpuf_tensor_init, and the stream
- *   checkpoint_write   gpuf_h5_write(file, "u", &u, ...) instead of H5Dwrite
- *   checkpoint_read    gpuf_h5_read(file, "u", &u, ...) instead of H5Dread
+ *   checkpoint_write   gpuf_h5_write(file, "u", &u, ...) instead of H5Dwrite, and attributes
+ *   checkpoint_read    gpuf_h5_read(file, "u", &u, ...) instead of H5Dread, and attributes
  * and, for notebooks that watch it run (--serve), gpuf_server_start in main and serve_step.
  * The rest is the simulation's own: kernels, HDF5 files and attributes, options.
  *
@@ -230,28 +230,7 @@ static void simulation_step(simulation *s) {
 
 /* --- Checkpoints --- */
 
-static void attribute_write(hid_t file, const char *name, hid_t type, const void *value) {
-  const hid_t space = H5Screate(H5S_SCALAR);
-  const hid_t attribute = H5Acreate2(file, name, type, space, H5P_DEFAULT, H5P_DEFAULT);
-  if (attribute < 0 || H5Awrite(attribute, type, value) < 0 || H5Aclose(attribute) < 0) {
-    fatal("cannot write attribute %s to %s", name, unfinished);
-  }
-  H5Sclose(space);
-}
-
-static void attribute_read(hid_t file, const char *path, const char *name, hid_t type,
-                           void *value) {
-  const hid_t attribute = H5Aopen(file, name, H5P_DEFAULT);
-  if (attribute < 0) {
-    fatal("%s has no attribute %s: not a checkpoint of gray_scott", path, name);
-  }
-  const hid_t space = H5Aget_space(attribute);
-  if (H5Sget_simple_extent_npoints(space) != 1 || H5Aread(attribute, type, value) < 0) {
-    fatal("attribute %s of %s is not one number", name, path);
-  }
-  H5Sclose(space);
-  H5Aclose(attribute);
-}
+#define MODEL "Gray-Scott" /* what a checkpoint says that it is of */
 
 static void sync_to_disk(const char *path) {
   const int fd = open(path, O_RDONLY);
@@ -277,10 +256,12 @@ static void checkpoint_write(simulation *s, const char *directory) {
   /* Each returns when the file has the data, so the next step may overwrite the array. */
   CHECK(gpuf_h5_write(file, "u", &s->u, NULL, &error));
   CHECK(gpuf_h5_write(file, "v", &s->v, NULL, &error));
-  attribute_write(file, "step", H5T_NATIVE_INT64, &s->step);
-  attribute_write(file, "time", H5T_NATIVE_DOUBLE, &t);
+  CHECK(gpuf_h5_set_attribute_text(file, "/", "model", MODEL, NULL, &error));
+  CHECK(gpuf_h5_set_attribute_int64(file, "/", "step", s->step, NULL, &error));
+  CHECK(gpuf_h5_set_attribute_float64(file, "/", "time", t, NULL, &error));
   for (int i = 0; i < PARAMETER_COUNT; i++) {
-    attribute_write(file, parameters[i].name, H5T_NATIVE_FLOAT, parameter(&s->model, i));
+    const double value = (double)*parameter(&s->model, i);
+    CHECK(gpuf_h5_set_attribute_float64(file, "/", parameters[i].name, value, NULL, &error));
   }
   if (H5Fflush(file, H5F_SCOPE_GLOBAL) < 0 || H5Fclose(file) < 0) {
     fatal("cannot finish %s: is the disk full?", unfinished);
@@ -314,6 +295,32 @@ static void checkpoint_shape(hid_t file, const char *path, const char *name, int
   }
 }
 
+/* Step and parameters, which are attributes of the root. Their float64 holds every float32. */
+static void checkpoint_attributes(simulation *s, hid_t file, const char *path) {
+  char model[64];
+  size_t model_nbytes = sizeof model;
+  double value = 0;
+  gpuf_status status =
+      gpuf_h5_get_attribute_text(file, "/", "model", model, &model_nbytes, NULL, &error);
+  if (status == GPUF_OK && strcmp(model, MODEL) != 0) {
+    fatal("%s is a checkpoint of '%s': not a checkpoint of gray_scott", path, model);
+  }
+  if (status == GPUF_OK) {
+    status = gpuf_h5_get_attribute_int64(file, "/", "step", &s->step, NULL, &error);
+  }
+  for (int i = 0; i < PARAMETER_COUNT && status == GPUF_OK; i++) {
+    status = gpuf_h5_get_attribute_float64(file, "/", parameters[i].name, &value, NULL, &error);
+    *parameter(&s->model, i) = (float)value;
+  }
+  if (status != GPUF_OK) {
+    fatal("%s: %s: not a checkpoint of gray_scott", path, error.message);
+  }
+  model_check(&s->model, path);
+  if (s->step < 0) {
+    fatal("%s: step %" PRId64 " is negative", path, s->step);
+  }
+}
+
 /* Create the simulation as the checkpoint at `path` left it: arrays, step and parameters. */
 static void checkpoint_read(simulation *s, const char *path) {
   int64_t shape[3], v_shape[3];
@@ -326,14 +333,7 @@ static void checkpoint_read(simulation *s, const char *path) {
   if (memcmp(shape, v_shape, sizeof shape) != 0) {
     fatal("%s: u and v differ in shape", path);
   }
-  attribute_read(file, path, "step", H5T_NATIVE_INT64, &s->step);
-  for (int i = 0; i < PARAMETER_COUNT; i++) {
-    attribute_read(file, path, parameters[i].name, H5T_NATIVE_FLOAT, parameter(&s->model, i));
-  }
-  model_check(&s->model, path);
-  if (s->step < 0) {
-    fatal("%s: step %" PRId64 " is negative", path, s->step);
-  }
+  checkpoint_attributes(s, file, path);
   simulation_create(s, shape);
   if (gpuf_h5_read(file, "u", &s->u, NULL, &error) != GPUF_OK ||
       gpuf_h5_read(file, "v", &s->v, NULL, &error) != GPUF_OK) {

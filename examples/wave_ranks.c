@@ -33,60 +33,61 @@ static gpuf_error error; /* of the latest gpufetch call; this program has one th
     }                                                                                              \
   } while (0)
 
-/* Rows of the wave that a rank has: those that it computes, and a ghost row before and after, as a
- * stencil would need them. */
-typedef struct slab {
+/* The part of the wave that a rank has: the rows that it computes, and a ghost row before and after
+ * them, as a stencil needs it. */
+typedef struct part {
   int64_t shape[2];        /* of the whole wave */
   int64_t first_row, rows; /* that this rank computes */
   float *values;           /* rows + 2, on the host */
   gpuf_tensor field;       /* rows + 2, on the device */
-} slab;
+} part;
 
-static void slab_create(slab *s, int64_t rank, int64_t ranks) {
+static void part_create(part *p, int64_t rank, int64_t ranks) {
   gpuf_device device;
   void *data;
-  s->first_row = rank * s->shape[0] / ranks;
-  s->rows = (rank + 1) * s->shape[0] / ranks - s->first_row;
-  const int64_t shape[2] = {s->rows + 2, s->shape[1]};
+  p->first_row = rank * p->shape[0] / ranks;
+  p->rows = (rank + 1) * p->shape[0] / ranks - p->first_row;
+  const int64_t shape[2] = {p->rows + 2, p->shape[1]};
   const size_t nbytes = (size_t)(shape[0] * shape[1]) * sizeof(float);
-  s->values = malloc(nbytes);
-  if (!s->values) {
+  p->values = malloc(nbytes);
+  if (!p->values) {
     fprintf(stderr, "wave_ranks: no memory for %zu bytes\n", nbytes);
     exit(1); /* NOLINT(concurrency-mt-unsafe): this program has one thread */
   }
   CHECK(gpuf_device_default(&device, &error));
   CHECK(gpuf_alloc(device, nbytes, &data, &error));
-  CHECK(gpuf_tensor_init(&s->field, data, device, GPUF_DTYPE_FLOAT32, 2, shape, &error));
+  CHECK(gpuf_tensor_init(&p->field, data, device, GPUF_DTYPE_FLOAT32, 2, shape, &error));
 }
 
-static void slab_destroy(slab *s) {
-  CHECK(gpuf_free(s->field.device, s->field.data, &error));
-  free(s->values);
+static void part_destroy(part *p) {
+  CHECK(gpuf_free(p->field.device, p->field.data, &error));
+  free(p->values);
 }
 
-/* The wave at a time, from -1 to 1; a period is 1 along each axis, and in time. */
-static void slab_compute(slab *s, double at) {
+/* Compute the wave at a time. Its values are from -1 to 1, and its period is 1 along each axis and
+ * in time. */
+static void part_compute(part *p, double at) {
   const double turn = 2 * acos(-1.0);
   const gpuf_device cpu = {GPUF_DEVICE_CPU, 0};
   gpuf_tensor from;
-  for (int64_t row = 0; row < s->rows + 2; row++) {
-    const double x = (double)(s->first_row + row - 1) / (double)s->shape[0];
-    for (int64_t column = 0; column < s->shape[1]; column++) {
-      const double y = (double)column / (double)s->shape[1];
-      s->values[row * s->shape[1] + column] = (float)sin(turn * (x + y - at));
+  for (int64_t row = 0; row < p->rows + 2; row++) {
+    const double x = (double)(p->first_row + row - 1) / (double)p->shape[0];
+    for (int64_t column = 0; column < p->shape[1]; column++) {
+      const double y = (double)column / (double)p->shape[1];
+      p->values[row * p->shape[1] + column] = (float)sin(turn * (x + y - at));
     }
   }
-  CHECK(gpuf_tensor_init(&from, s->values, cpu, GPUF_DTYPE_FLOAT32, 2, s->field.shape, &error));
-  CHECK(gpuf_copy(&s->field, &from, NULL, &error));
+  CHECK(gpuf_tensor_init(&from, p->values, cpu, GPUF_DTYPE_FLOAT32, 2, p->field.shape, &error));
+  CHECK(gpuf_copy(&p->field, &from, NULL, &error));
 }
 
-/* What a rank serves of itself: its rows without the ghosts, and where they lie in the wave. */
-static void slab_publish(const slab *s, gpuf_server *server) {
-  const int64_t start[2] = {s->first_row, 0};
+/* Serve the rank's rows without the ghost rows, and say where they lie in the wave. */
+static void part_publish(const part *p, gpuf_server *server) {
+  const int64_t start[2] = {p->first_row, 0};
   const gpuf_publish_options options = {
-      .struct_nbytes = sizeof(options), .global_shape = s->shape, .start = start};
-  gpuf_tensor own = s->field;
-  CHECK(gpuf_tensor_slice(&own, 0, 1, 1, s->rows, &error));
+      .struct_nbytes = sizeof(options), .global_shape = p->shape, .start = start};
+  gpuf_tensor own = p->field;
+  CHECK(gpuf_tensor_slice(&own, 0, 1, 1, p->rows, &error));
   CHECK(gpuf_server_publish(server, "u", &own, &options, &error));
 }
 
@@ -122,13 +123,13 @@ int main(int argc, char **argv) {
     options[found].value = take(argv[i], argv[i + 1], options[found].least);
   }
   const int64_t rank = options[RANK].value, ranks = options[RANKS].value;
-  slab s = {.shape = {options[ROWS].value, options[COLUMNS].value}};
-  if (rank >= ranks || ranks > s.shape[0]) {
+  part p = {.shape = {options[ROWS].value, options[COLUMNS].value}};
+  if (rank >= ranks || ranks > p.shape[0]) {
     fprintf(stderr, "wave_ranks: rank %" PRId64 " of %" PRId64 " has none of %" PRId64 " rows\n",
-            rank, ranks, s.shape[0]);
+            rank, ranks, p.shape[0]);
     return 1;
   }
-  slab_create(&s, rank, ranks);
+  part_create(&p, rank, ranks);
 
   char name[32];
   gpuf_server *server;
@@ -141,12 +142,12 @@ int main(int argc, char **argv) {
 
   const struct timespec pause = {options[MS].value / 1000, options[MS].value % 1000 * 1000000};
   for (int64_t step = 0; options[STEPS].value < 0 || step <= options[STEPS].value; step++) {
-    slab_compute(&s, 0.001 * (double)step);
-    slab_publish(&s, server);
+    part_compute(&p, 0.001 * (double)step);
+    part_publish(&p, server);
     CHECK(gpuf_server_publish_step(server, step, 0.001 * (double)step, &error));
     nanosleep(&pause, NULL);
   }
   CHECK(gpuf_server_stop(server, &error)); /* before the memory is freed */
-  slab_destroy(&s);
+  part_destroy(&p);
   return 0;
 }

@@ -136,8 +136,10 @@ def test_parameters_are_kept_and_restarted_with(backend: str, tmp_path: Path) ->
     with h5py.File(checkpoint(tmp_path, 3), "r") as file:
         attributes = dict(file.attrs)
     assert attributes["step"] == 3 and attributes["time"] == 1.5
+    assert attributes["model"] == "Gray-Scott" and isinstance(attributes["model"], str)
+    assert isinstance(attributes["step"], np.int64)
     for name, value in changed.items():
-        assert attributes[name] == np.float32(value)
+        assert attributes[name] == np.float32(value) and isinstance(attributes[name], np.float64)
     folder = tmp_path / "restarted"
     restart = ["--restart", checkpoint(tmp_path, 3), "--steps", 7, "--output", folder]
     run(backend, restart)
@@ -232,6 +234,10 @@ def damage(path: Path, how: str) -> None:
             del file.attrs["step"]
         elif how == "no Du":
             del file.attrs["Du"]
+        elif how == "no model":
+            del file.attrs["model"]
+        elif how == "another model":
+            file.attrs["model"] = "Brusselator"
         elif how == "step is text":
             file.attrs["step"] = "twenty"
         elif how == "step is an array":
@@ -265,10 +271,12 @@ def damage(path: Path, how: str) -> None:
         ("truncated", "truncated or not an HDF5 file"),
         ("not HDF5", "truncated or not an HDF5 file"),
         ("no v", "no dataset v"),
-        ("no step", "no attribute step"),
-        ("no Du", "no attribute Du"),
-        ("step is text", "attribute step"),
-        ("step is an array", "attribute step"),
+        ("no step", "no attribute 'step'"),
+        ("no Du", "no attribute 'Du'"),
+        ("no model", "no attribute 'model'"),
+        ("another model", "a checkpoint of 'Brusselator'"),
+        ("step is text", "attribute 'step' of object '/' is text, not an integer"),
+        ("step is an array", "attribute 'step' of object '/' has 4096 elements"),
         ("step is negative", "step -1 is negative"),
         ("dt is not finite", "dt = nan is not a number"),
         ("F is infinite", "F = inf is not a number"),
