@@ -44,9 +44,9 @@ static gpuf_status transfer_elements(gpufi_h5_session *session, const gpufi_h5_d
              : transfer_chunks(session, dataset, &box, tensor, writes, err);
 }
 
-static gpuf_status check_tensor(const gpuf_tensor *tensor, const char *name, gpuf_error *err) {
+static gpuf_status check_tensor(const gpuf_tensor *tensor, const char *role, gpuf_error *err) {
   return tensor ? gpuf_tensor_check(tensor, err)
-                : gpufi_fail(err, GPUF_ERR_INVALID, 0, "%s is NULL: it must be a tensor", name);
+                : gpufi_fail(err, GPUF_ERR_INVALID, 0, "%s is NULL: it must be a tensor", role);
 }
 
 /* Inspect dataset `id`. Not entered, before or after. */
@@ -79,10 +79,19 @@ static gpuf_status transfer_region(hid_t id, const int64_t *start, const gpuf_te
 
 /* --- Datasets by name -------------------------------------------------------- */
 
-static gpuf_status check_name(const char *name, gpuf_error *err) {
-  return name && *name ? GPUF_OK
-                       : gpufi_fail(err, GPUF_ERR_INVALID, 0, "the dataset's name is %s",
-                                    name ? "empty" : "NULL");
+/* Check the arguments and begin the session. `role` is the tensor's name, for messages. */
+static gpuf_status begin_by_name(gpufi_h5_session *session, const char *name,
+                                 const gpuf_tensor *tensor, const char *role,
+                                 const gpuf_h5_options *options, gpuf_error *err) {
+  const gpuf_status status = check_tensor(tensor, role, err);
+  if (status != GPUF_OK) {
+    return status;
+  }
+  if (!name || !*name) {
+    return gpufi_fail(err, GPUF_ERR_INVALID, 0, "the dataset's name is %s",
+                      name ? "empty" : "NULL");
+  }
+  return gpufi_h5_session_init(session, options, err);
 }
 
 /* Entered. */
@@ -138,13 +147,7 @@ gpuf_status gpuf_h5_write(gpuf_h5_id location, const char *name, const gpuf_tens
   gpufi_h5_session session;
   gpufi_h5_dataset dataset;
   hid_t id = H5I_INVALID_HID;
-  gpuf_status status = check_tensor(src, "src", err);
-  if (status == GPUF_OK) {
-    status = check_name(name, err);
-  }
-  if (status == GPUF_OK) {
-    status = gpufi_h5_session_init(&session, options, err);
-  }
+  gpuf_status status = begin_by_name(&session, name, src, "src", options, err);
   if (status == GPUF_OK) {
     status = create(&session, location, name, src, &dataset, &id, err);
   }
@@ -159,13 +162,7 @@ gpuf_status gpuf_h5_read(gpuf_h5_id location, const char *name, const gpuf_tenso
   gpufi_h5_session session;
   gpufi_h5_dataset dataset;
   hid_t id = H5I_INVALID_HID;
-  gpuf_status status = check_tensor(dst, "dst", err);
-  if (status == GPUF_OK) {
-    status = check_name(name, err);
-  }
-  if (status == GPUF_OK) {
-    status = gpufi_h5_session_init(&session, options, err);
-  }
+  gpuf_status status = begin_by_name(&session, name, dst, "dst", options, err);
   if (status != GPUF_OK) {
     return status;
   }

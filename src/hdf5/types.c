@@ -24,6 +24,13 @@ static const float_layout float_layouts[] = {
 };
 #define FLOAT_LAYOUT_COUNT (sizeof(float_layouts) / sizeof(float_layouts[0]))
 
+/* By sign, unsigned first, and the binary logarithm of the size. */
+#define INTEGER_SIZE_COUNT 4
+static const gpuf_dtype integers[2][INTEGER_SIZE_COUNT] = {
+    {GPUF_DTYPE_UINT8, GPUF_DTYPE_UINT16, GPUF_DTYPE_UINT32, GPUF_DTYPE_UINT64},
+    {GPUF_DTYPE_INT8, GPUF_DTYPE_INT16, GPUF_DTYPE_INT32, GPUF_DTYPE_INT64},
+};
+
 static const gpuf_dtype named_bytes[] = {
     GPUF_DTYPE_FLOAT8_E4M3B11FNUZ, GPUF_DTYPE_FLOAT8_E4M3FN,  GPUF_DTYPE_FLOAT8_E4M3FNUZ,
     GPUF_DTYPE_FLOAT8_E5M2FNUZ,    GPUF_DTYPE_FLOAT8_E8M0FNU,
@@ -95,33 +102,32 @@ static hid_t create_named_byte(const gpufi_h5_api *api, const char *name) {
   return complete(api, type, type >= 0 && api->Tinsert(type, name, 0, *api->T_STD_U8LE) >= 0);
 }
 
+static hid_t create_integer(const gpufi_h5_api *api, gpuf_dtype dtype) {
+  const hid_t *const ids[2][INTEGER_SIZE_COUNT] = {
+      {api->T_STD_U8LE, api->T_STD_U16LE, api->T_STD_U32LE, api->T_STD_U64LE},
+      {api->T_STD_I8LE, api->T_STD_I16LE, api->T_STD_I32LE, api->T_STD_I64LE},
+  };
+  for (size_t i = 0; i < 2 * INTEGER_SIZE_COUNT; i++) {
+    if (integers[i / INTEGER_SIZE_COUNT][i % INTEGER_SIZE_COUNT] == dtype) {
+      return api->Tcopy(*ids[i / INTEGER_SIZE_COUNT][i % INTEGER_SIZE_COUNT]);
+    }
+  }
+  return H5I_INVALID_HID;
+}
+
 static hid_t create(const gpufi_h5_api *api, gpuf_dtype dtype) {
+  const float_layout *layout = float_layout_of(dtype);
   switch (dtype) {
   case GPUF_DTYPE_BOOL:
     return create_bool(api);
-  case GPUF_DTYPE_INT8:
-    return api->Tcopy(*api->T_STD_I8LE);
-  case GPUF_DTYPE_INT16:
-    return api->Tcopy(*api->T_STD_I16LE);
-  case GPUF_DTYPE_INT32:
-    return api->Tcopy(*api->T_STD_I32LE);
-  case GPUF_DTYPE_INT64:
-    return api->Tcopy(*api->T_STD_I64LE);
-  case GPUF_DTYPE_UINT8:
-    return api->Tcopy(*api->T_STD_U8LE);
-  case GPUF_DTYPE_UINT16:
-    return api->Tcopy(*api->T_STD_U16LE);
-  case GPUF_DTYPE_UINT32:
-    return api->Tcopy(*api->T_STD_U32LE);
-  case GPUF_DTYPE_UINT64:
-    return api->Tcopy(*api->T_STD_U64LE);
   case GPUF_DTYPE_COMPLEX64:
     return create_complex(api, *api->T_IEEE_F32LE, 4);
   case GPUF_DTYPE_COMPLEX128:
     return create_complex(api, *api->T_IEEE_F64LE, 8);
   default:
-    return float_layout_of(dtype) ? create_float(api, float_layout_of(dtype))
-                                  : create_named_byte(api, gpuf_dtype_name(dtype));
+    return layout                                ? create_float(api, layout)
+           : gpufi_h5_dtype_is_named_byte(dtype) ? create_named_byte(api, gpuf_dtype_name(dtype))
+                                                 : create_integer(api, dtype);
   }
 }
 
@@ -159,18 +165,12 @@ static gpuf_dtype match_integer(const gpufi_h5_api *api, hid_t type, bool *is_na
   const size_t nbytes = api->Tget_size(type);
   const bool is_signed = api->Tget_sign(type) == H5T_SGN_2;
   *is_native = is_native_number(api, type, nbytes);
-  switch (nbytes) {
-  case 1:
-    return is_signed ? GPUF_DTYPE_INT8 : GPUF_DTYPE_UINT8;
-  case 2:
-    return is_signed ? GPUF_DTYPE_INT16 : GPUF_DTYPE_UINT16;
-  case 4:
-    return is_signed ? GPUF_DTYPE_INT32 : GPUF_DTYPE_UINT32;
-  case 8:
-    return is_signed ? GPUF_DTYPE_INT64 : GPUF_DTYPE_UINT64;
-  default:
-    return 0;
+  for (size_t i = 0; i < INTEGER_SIZE_COUNT; i++) {
+    if (nbytes == (size_t)1 << i) {
+      return integers[is_signed][i];
+    }
   }
+  return 0;
 }
 
 static gpuf_dtype match_float(const gpufi_h5_api *api, hid_t type, bool *is_native) {

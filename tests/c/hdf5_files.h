@@ -98,6 +98,15 @@ static inline void check_stored(hid_t file, const char *name, const gpuf_tensor 
   destroy(&on_cpu);
 }
 
+/* Write `expected` from device memory as dataset `name`, and read it back. */
+static inline void check_written(hid_t file, const char *name, const gpuf_tensor *expected,
+                                 const gpuf_h5_options *options) {
+  gpuf_tensor src = copy_to_device(expected);
+  CHECK_OK(gpuf_h5_write(file, name, &src, options, &err));
+  check_stored(file, name, expected);
+  destroy(&src);
+}
+
 /* HDF5's own H5Dread, through the filter, gives the same bytes. */
 static inline void check_stored_by_hdf5(hid_t file, const char *name, const gpuf_tensor *expected) {
   const hid_t dataset = H5Dopen2(file, name, H5P_DEFAULT);
@@ -119,6 +128,17 @@ static inline hid_t create_dataset(hid_t file, const char *name, hid_t type, int
   H5Sclose(space);
   H5Pclose(plist);
   return dataset;
+}
+
+/* A lock for gpuf_h5_options that must not be taken twice. */
+static int lock_depth, lock_count;
+
+static inline void lock(void *arg) {
+  CHECK(lock_depth++ == 0);
+  lock_count++;
+}
+static inline void unlock(void *arg) {
+  CHECK(--lock_depth == 0);
 }
 
 #endif

@@ -8,11 +8,8 @@ static void a_device_tensor_comes_back_bit_for_bit(void) {
       .struct_nbytes = sizeof(options), .chunk_shape = chunk, .thread_count = 3};
   const hid_t file = create_file();
   gpuf_tensor expected = create_cpu(GPUF_DTYPE_FLOAT32, 3, shape, 1);
-  gpuf_tensor src = copy_to_device(&expected);
-  CHECK_OK(gpuf_h5_write(file, "group/x", &src, &options, &err));
-  check_stored(file, "group/x", &expected);
+  check_written(file, "group/x", &expected, &options);
   check_stored_by_hdf5(file, "group/x", &expected);
-  destroy(&src);
   destroy(&expected);
   close_file(file);
 }
@@ -52,10 +49,7 @@ static void a_long_tensor_is_written_in_its_order(void) {
   const gpuf_h5_options options = {.struct_nbytes = sizeof(options), .chunk_shape = chunk};
   const hid_t file = create_file();
   gpuf_tensor expected = create_cpu(GPUF_DTYPE_FLOAT32, 2, shape, 11);
-  gpuf_tensor src = copy_to_device(&expected);
-  CHECK_OK(gpuf_h5_write(file, "x", &src, &options, &err));
-  check_stored(file, "x", &expected);
-  destroy(&src);
+  check_written(file, "x", &expected, &options);
   destroy(&expected);
   close_file(file);
 }
@@ -76,13 +70,8 @@ static void forms_without_prediction_are_written_too(void) {
     weights[i] = (uint16_t)((bits & 0x807f) | (0x3f80 - (__builtin_ctz(bits | 0x80) << 7)));
     image[i] = image[i] % 7 * 1000003;
   }
-  gpuf_tensor d_ranked = copy_to_device(&ranked), d_shades = copy_to_device(&shades);
-  CHECK_OK(gpuf_h5_write(file, "ranked", &d_ranked, &options, &err));
-  CHECK_OK(gpuf_h5_write(file, "shades", &d_shades, &options, &err));
-  check_stored(file, "ranked", &ranked);
-  check_stored(file, "shades", &shades);
-  destroy(&d_ranked);
-  destroy(&d_shades);
+  check_written(file, "ranked", &ranked, &options);
+  check_written(file, "shades", &shades, &options);
   destroy(&ranked);
   destroy(&shades);
   close_file(file);
@@ -135,19 +124,16 @@ static void scalars_and_empty_tensors_keep_their_shape(void) {
   const int64_t empty_shape[] = {3, 0, 5};
   const hid_t file = create_file();
   gpuf_tensor scalar = create_cpu(GPUF_DTYPE_FLOAT64, 0, NULL, 7);
-  gpuf_tensor d_scalar = copy_to_device(&scalar);
   gpuf_tensor empty = create_cpu(GPUF_DTYPE_FLOAT32, 3, empty_shape, 8);
   gpuf_tensor described = {0};
   hid_t dataset;
-  CHECK_OK(gpuf_h5_write(file, "scalar", &d_scalar, NULL, &err));
-  check_stored(file, "scalar", &scalar);
+  check_written(file, "scalar", &scalar, NULL);
   CHECK_OK(gpuf_h5_write(file, "empty", &empty, NULL, &err));
   dataset = H5Dopen2(file, "empty", H5P_DEFAULT);
   CHECK_OK(gpuf_h5_describe(dataset, &described, &err));
   CHECK(described.ndim == 3 && described.shape[0] == 3 && described.shape[1] == 0);
   CHECK_OK(gpuf_h5_read_dataset(dataset, &empty, NULL, &err));
   H5Dclose(dataset);
-  destroy(&d_scalar);
   destroy(&scalar);
   destroy(&empty);
   close_file(file);
@@ -380,9 +366,7 @@ static void bitshuffle_is_written_and_read_without_its_plugin(void) {
   size_t count = 8;
   const hid_t file = create_file();
   gpuf_tensor src = create_cpu(GPUF_DTYPE_FLOAT32, 2, (int64_t[]){70, 50}, 35);
-  gpuf_tensor on_device = copy_to_device(&src);
-  CHECK_OK(gpuf_h5_write(file, "x", &on_device, &options, &err));
-  check_stored(file, "x", &src);
+  check_written(file, "x", &src, &options);
   const hid_t dataset = H5Dopen2(file, "x", H5P_DEFAULT);
   const hid_t plist = H5Dget_create_plist(dataset);
   CHECK(H5Pget_filter_by_id2(plist, 32008, &flags, &count, cd_values, 0, NULL, NULL) >= 0);
@@ -390,20 +374,10 @@ static void bitshuffle_is_written_and_read_without_its_plugin(void) {
   H5Pclose(plist);
   H5Dclose(dataset);
   destroy(&src);
-  destroy(&on_device);
   close_file(file);
 }
 
-static int lock_depth, lock_count;
-static void lock(void *arg) {
-  CHECK(lock_depth++ == 0);
-  lock_count++;
-}
-static void unlock(void *arg) {
-  CHECK(--lock_depth == 0);
-}
-
-static void the_callers_lock_is_taken_and_given_back(void) {
+static void the_callers_lock_is_taken_and_released(void) {
   const gpuf_h5_options options = {.struct_nbytes = sizeof(options),
                                    .chunk_shape = (int64_t[]){16, 300},
                                    .lock = lock,
@@ -441,6 +415,6 @@ int main(void) {
   TEST_ON_DEVICES(bitshuffle_is_written_and_read_without_its_plugin);
   test_device = host_device;
   TEST(a_part_outside_the_dataset_is_refused);
-  TEST(the_callers_lock_is_taken_and_given_back);
+  TEST(the_callers_lock_is_taken_and_released);
   return test_finish();
 }

@@ -216,14 +216,6 @@ static void null_and_empty_arguments_are_refused(void) {
   close_file(file);
 }
 
-static int lock_depth;
-static void lock(void *arg) {
-  CHECK(lock_depth++ == 0);
-}
-static void unlock(void *arg) {
-  CHECK(--lock_depth == 0);
-}
-
 static void the_callers_lock_is_held_and_released(void) {
   gpuf_h5_options options = GPUF_H5_OPTIONS_INIT;
   const hid_t file = create_file();

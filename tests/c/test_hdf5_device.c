@@ -32,7 +32,7 @@ static gpuf_tensor scattered_view(const gpuf_tensor *whole, const int64_t *step,
  * around and between their elements stays, too. */
 static void check_scattered(hid_t dataset, gpuf_dtype dtype, int32_t ndim, const int64_t *start,
                             const int64_t *extent) {
-  int64_t step[GPUF_NDIM_MAX], room[GPUF_NDIM_MAX];
+  int64_t step[GPUF_NDIM_MAX], extents[GPUF_NDIM_MAX];
   int32_t at[GPUF_NDIM_MAX];
   const bool plain = between(0, 2) == 0;
   for (int32_t axis = 0; axis < ndim; axis++) {
@@ -45,9 +45,9 @@ static void check_scattered(hid_t dataset, gpuf_dtype dtype, int32_t ndim, const
     at[other] = kept;
   }
   for (int32_t axis = 0; axis < ndim; axis++) {
-    room[at[axis]] = extent[axis] * (step[axis] < 0 ? -step[axis] : step[axis]) + 2;
+    extents[at[axis]] = extent[axis] * (step[axis] < 0 ? -step[axis] : step[axis]) + 2;
   }
-  gpuf_tensor expected = create_cpu(dtype, ndim, room, 3);
+  gpuf_tensor expected = create_cpu(dtype, ndim, extents, 3);
   gpuf_tensor on_device = copy_to_device(&expected);
   const gpuf_tensor view = scattered_view(&expected, step, at, extent);
   const gpuf_tensor d_view = scattered_view(&on_device, step, at, extent);
@@ -347,15 +347,7 @@ static void a_full_pool_leaves_it_to_the_cpu(void) {
   close_file(file);
 }
 
-static int lock_depth;
-static void lock(void *arg) {
-  CHECK(lock_depth++ == 0);
-}
-static void unlock(void *arg) {
-  CHECK(--lock_depth == 0);
-}
-
-static void the_lock_is_given_back(void) {
+static void the_lock_is_released(void) {
   const gpuf_h5_options options = {
       .struct_nbytes = sizeof(options), .lock = lock, .unlock = unlock};
   const hid_t file = create_file();
@@ -387,6 +379,6 @@ int main(void) {
   test_device = host_device;
   TEST(a_failed_copy_to_the_device_is_an_error);
   TEST(without_device_memory_the_cpu_decodes);
-  TEST(the_lock_is_given_back);
+  TEST(the_lock_is_released);
   return test_finish();
 }

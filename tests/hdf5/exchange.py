@@ -8,7 +8,7 @@ h5py and NumPy, old ones too. Values are computed, so that every reader knows th
 
 import ctypes
 import sys
-import threading
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import h5py
@@ -74,22 +74,14 @@ def read(*paths, seed=0):
 
 def threads(path):
     """Eight threads at once, each with a file of its own."""
-    failures = []
 
     def work(seed):
-        try:
-            for _ in range(2):
-                write(f"{path}.{seed}", seed)
-                read(f"{path}.{seed}", seed=seed)
-        except BaseException as error:
-            failures.append(error)
+        for _ in range(2):
+            write(f"{path}.{seed}", seed)
+            read(f"{path}.{seed}", seed=seed)
 
-    every = [threading.Thread(target=work, args=(seed,)) for seed in range(8)]
-    for thread in every:
-        thread.start()
-    for thread in every:
-        thread.join()
-    assert failures == [], failures
+    with ThreadPoolExecutor(8) as pool:
+        assert list(pool.map(work, range(8))) == [None] * 8
 
 
 def damage(path):
@@ -218,27 +210,20 @@ def two_libraries(path):
     import netCDF4  # noqa: F401
 
     assert len(loaded("libhdf5")) == 2, loaded("libhdf5")
-    failures = []
 
     def work(write_one, read_one, name):
-        try:
-            for turn in range(3):
-                write_one(f"{path}.{name}{turn}")
-                read_one(f"{path}.{name}{turn}")
-        except BaseException as error:
-            failures.append(error)
+        for turn in range(3):
+            write_one(f"{path}.{name}{turn}")
+            read_one(f"{path}.{name}{turn}")
 
     work(write, read, "alone")
     work(netcdf_write, netcdf_read, "alone.nc")
-    both = [
-        threading.Thread(target=work, args=(write, read, "both")),
-        threading.Thread(target=work, args=(netcdf_write, netcdf_read, "both.nc")),
-    ]
-    for thread in both:
-        thread.start()
-    for thread in both:
-        thread.join()
-    assert failures == [], failures
+    with ThreadPoolExecutor(2) as pool:
+        both = [
+            pool.submit(work, write, read, "both"),
+            pool.submit(work, netcdf_write, netcdf_read, "both.nc"),
+        ]
+    assert [each.result() for each in both] == [None, None]
 
 
 if __name__ == "__main__":

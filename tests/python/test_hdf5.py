@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import ctypes
 import io
-import threading
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -253,27 +253,18 @@ def test_native_complex_of_hdf5_2_is_read(tmp_path: Path) -> None:
 
 
 def test_threads_write_and_read_beside_h5py(tmp_path: Path) -> None:
-    failures: list[BaseException] = []
-
     def work(seed: int) -> None:
-        try:
-            x = make((200, 300), np.dtype("f4"), seed)
-            with h5py.File(tmp_path / f"{seed}.h5", "w") as file:
-                for turn in range(4):
-                    dataset = gf.hdf5.write(file, f"x{turn}", gf.to_device(x), chunks=(20, 300))
-                    assert dataset is not None
-                    assert same_bits(dataset[:], x)
-                    file.create_dataset(f"h5py{turn}", data=x, **gf.hdf5.filter_options())
-                    assert same_bits(gf.hdf5.read(file, f"h5py{turn}", device="cpu"), x)
-        except BaseException as error:
-            failures.append(error)
+        x = make((200, 300), np.dtype("f4"), seed)
+        with h5py.File(tmp_path / f"{seed}.h5", "w") as file:
+            for turn in range(4):
+                dataset = gf.hdf5.write(file, f"x{turn}", gf.to_device(x), chunks=(20, 300))
+                assert dataset is not None
+                assert same_bits(dataset[:], x)
+                file.create_dataset(f"h5py{turn}", data=x, **gf.hdf5.filter_options())
+                assert same_bits(gf.hdf5.read(file, f"h5py{turn}", device="cpu"), x)
 
-    threads = [threading.Thread(target=work, args=(seed,)) for seed in range(4)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    assert failures == []
+    with ThreadPoolExecutor(4) as pool:
+        assert list(pool.map(work, range(4))) == [None] * 4
 
 
 def test_holding_h5pys_lock_does_not_block(tmp_path: Path) -> None:

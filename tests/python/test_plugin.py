@@ -69,6 +69,19 @@ def write(path: Path, environment: dict[str, str], dtype: str = "f4") -> None:
     python(WRITE, environment, str(path), dtype)
 
 
+def assert_reading_fails(path: Path, environment: dict[str, str]) -> None:
+    done = subprocess.run(
+        [sys.executable, "-c", READ, str(path)],
+        env=environment,
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=False,
+    )
+    assert done.returncode != 0
+    assert "OSError" in done.stderr
+
+
 @pytest.mark.parametrize("dtype", ["f4", ">f4", "f8", "i2", "c8"])
 def test_h5py_creates_and_reads_with_the_plugin_path_alone(
     tmp_path: Path, environment: dict[str, str], dtype: str
@@ -123,16 +136,7 @@ def test_a_missing_plugin_is_an_error_not_wrong_numbers(
     path = tmp_path / "x.h5"
     write(path, environment)
     nowhere = {**environment, "HDF5_PLUGIN_PATH": str(tmp_path)}
-    done = subprocess.run(
-        [sys.executable, "-c", READ, str(path)],
-        env=nowhere,
-        capture_output=True,
-        text=True,
-        timeout=120,
-        check=False,
-    )
-    assert done.returncode != 0
-    assert "OSError" in done.stderr
+    assert_reading_fails(path, nowhere)
 
 
 @pytest.mark.skipif(shutil.which("h5dump") is None, reason="h5dump is not installed")
@@ -146,16 +150,7 @@ def test_a_damaged_chunk_names_its_offset_in_h5dump(
         damaged = bytearray(chunk)
         damaged[len(damaged) // 2] ^= 1
         file["x"].id.write_direct_chunk((0, 0, 0), bytes(damaged), mask)
-    done = subprocess.run(
-        [sys.executable, "-c", READ, str(path)],
-        env=environment,
-        capture_output=True,
-        text=True,
-        timeout=120,
-        check=False,
-    )
-    assert done.returncode != 0
-    assert "OSError" in done.stderr
+    assert_reading_fails(path, environment)
     dumped = subprocess.run(
         ["h5dump", "--enable-error-stack", "-d", "x", str(path)],
         env=environment,
