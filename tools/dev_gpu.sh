@@ -1,7 +1,8 @@
-# Sourced by ./dev: gpu-bundle and gpu-test, for GPU nodes without a network (docs/gpu-nodes.md).
+# ./dev sources this file: gpu-bundle and gpu-test, for GPU nodes without a network
+# (docs/gpu-nodes.md).
 # shellcheck shell=sh disable=SC2154,SC2034
 
-# What such a node lacks, besides what any machine set up for GPU computing with Python has.
+# The packages that a machine set up for GPU computing with Python usually lacks.
 bundle_packages='meson-python pyproject-metadata packaging ipykernel comm
   jupyter_client jupyter_core pyzmq tornado traitlets matplotlib-inline nest-asyncio2 psutil
   ipython ipython_pygments_lexers Pygments asttokens executing pure_eval stack-data jedi parso
@@ -31,13 +32,13 @@ gpu_bundle() {
   say "$(find "$bundle" -name '*.whl' | wc -l) wheels, $(du -sm "$bundle" | cut -f1) MiB in .gpu-bundle/"
 }
 
-# step NAME COMMAND...: one stage of gpu-test, timed; a failure ends the run or, with
+# step NAME COMMAND...: run and time one stage of gpu-test. A failure ends the run or, with
 # --keep-going, is remembered.
 step() {
   name=$1
   shift
   began=$(date +%s)
-  # In a child process, so that a failing stage cannot end the run by itself.
+  # The stage is a child process, so that its failure does not end the run by itself.
   if ("$@"); then
     outcome=ok
   else
@@ -78,7 +79,7 @@ gpu_answers() {
 sys.exit(not gpufetch.info()["default_device"].startswith("cuda"))'
 }
 
-# logged NAME COMMAND...: output goes to build-logs/NAME.log, whose end is shown on failure.
+# logged NAME COMMAND...: write the output to build-logs/NAME.log, and show its end on failure.
 logged() {
   log=$logs/$1.log
   shift
@@ -93,9 +94,10 @@ gpu_counts() {
     --pytest "$out/pytest.xml" >"$out/counts.txt"
 }
 
-# compute_sanitizer TOOL: memcheck over the C tests and the Python tests that use the GPU; racecheck,
-# which looks at shared memory alone and is much slower, over some cases of the C tests whose kernels
-# have any. API errors are not reported: tests provoke them, out of memory for one.
+# compute_sanitizer TOOL: run memcheck over the C tests and the Python tests that use the GPU, or
+# racecheck over some cases of the C tests whose kernels use shared memory, which is all that racecheck
+# looks at, and slowly. Errors of API calls are not reported, because tests provoke them (an example is
+# running out of memory).
 compute_sanitizer() {
   wrapper="compute-sanitizer --tool $1 --error-exitcode 99 --report-api-errors no"
   wrapper="$wrapper --target-processes all --log-file $out/$1-%p.txt"
@@ -110,7 +112,7 @@ compute_sanitizer() {
   logged "gpu-$1-python" env GPUFETCH_STRESS_SECONDS=5 timeout 1800 $wrapper "$test_python" \
     -m pytest -q -k "$gpu_python_subset"
 }
-# The frameworks' own kernels are not ours to check.
+# Kernels of the frameworks are not checked.
 gpu_python_subset='(gpu or cuda) and not frameworks and not benchmarks'
 
 gpu_tests() {

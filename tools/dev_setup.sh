@@ -1,10 +1,10 @@
-# Sourced by ./dev: system packages, the Python environment, builds, and running tests.
-# Uses say, die, quietly and the variables that ./dev sets.
+# ./dev sources this file: system packages, the Python environment, builds, and running tests. It uses
+# say, die, quietly and the variables that ./dev sets.
 # shellcheck shell=sh disable=SC2154
 
 # --- What the system must have -------------------------------------------------------------------
 
-# A Python that can do what we need: 3.11 or newer, makes virtual environments, has headers.
+# python_works PYTHON: is it 3.11 or newer, and has it headers and virtual environments?
 python_works() {
   "$1" -c 'import os, sys, sysconfig, venv, ensurepip
 header = os.path.join(sysconfig.get_path("include"), "Python.h")
@@ -21,7 +21,7 @@ find_python() {
   return 1
 }
 
-# compiles COMPILER EXTENSION [FLAGS]: can it build and link a program?
+# compiles COMPILER EXTENSION [FLAGS]: can the compiler build and link a program?
 compiles() {
   compiler=$1 extension=$2
   shift 2
@@ -42,7 +42,7 @@ fuzzer_compiles() {
   return "$status"
 }
 
-# missing_packages [fuzz]: Debian names of what this system lacks.
+# missing_packages [fuzz]: print the Debian names of the packages that this system lacks.
 missing_packages() {
   compiles "${CC:-cc}" c || printf 'gcc libc6-dev '
   compiles "${CXX:-c++}" cc || printf 'g++ '
@@ -60,7 +60,7 @@ missing_packages() {
 }
 
 is_debian_like() {
-  # shellcheck disable=SC1091 # read where it exists
+  # shellcheck disable=SC1091 # the file exists where it is read
   command -v apt-get >/dev/null && [ -r /etc/os-release ] &&
     case "$(. /etc/os-release && printf '%s' "$ID")" in
       debian | ubuntu) true ;;
@@ -124,7 +124,7 @@ find_nvcc() {
 
 checksum() { cat "$@" | sha256sum | cut -c1-32; }
 
-# Python compiles what it imports; pip would compile all, which takes longer than installing.
+# Python compiles what it imports. If pip compiled everything, that would take longer than installing.
 python_environment() {
   want="$(checksum requirements-dev.txt) $("$python" -c 'import sys; print(sys.version)')"
   if [ ! -x "$venv/bin/python" ] || [ "$(cat "$venv/dev-stamp" 2>/dev/null)" != "$want" ]; then
@@ -144,7 +144,7 @@ set_up() {
   python_environment
 }
 
-# compile DIRECTORY OPTIONS...: everything there is, for C and Python.
+# compile DIRECTORY OPTIONS...: build everything there is, for C and Python.
 compile() {
   directory=$1
   shift
@@ -158,8 +158,8 @@ compile() {
   quietly "$name" meson compile -C "$directory"
 }
 
-# install_package DIRECTORY WHERE: the Python package, from what compile built in DIRECTORY.
-# WHERE is .venv or, for a package with other build options, a folder for PYTHONPATH.
+# install_package DIRECTORY WHERE: install the Python package that compile built in DIRECTORY. WHERE is
+# .venv or, for a package with other build options, a folder for PYTHONPATH.
 install_package() {
   directory=$1 where=$2
   name=$(basename "$directory")
@@ -179,13 +179,13 @@ install_package() {
   printf '%s\n' "$want" >"$where/gpufetch-stamp"
 }
 
-# Compute capability of the first GPU, without the dot; nothing where there is none.
+# Print the compute capability of the first GPU without the dot; nothing where there is no GPU.
 gpu_architecture() {
   nvidia-smi --query-gpu=compute_cap --format=csv,noheader 2>/dev/null | head -n 1 | tr -d .
 }
 
-# For the GPU that is here, or one architecture for none: each takes minutes of nvcc. In CI warnings
-# are errors in this build, so that lint needs none of its own.
+# Build for this machine's GPU alone, or for one architecture where there is no GPU: nvcc takes minutes
+# for each. In CI, warnings are errors in this build, so that lint needs no build of its own.
 everyday_build() {
   set_up
   say "building in ${build##*/}/"
@@ -194,12 +194,12 @@ everyday_build() {
   use_build "$build"
 }
 
-# Where the tests look for compiled programs.
+# use_build DIRECTORY: tell the tests where the compiled programs are.
 use_build() {
   export GPUFETCH_BUILD_DIR="$1" GPUFETCH_GRAY_SCOTT="$1/examples/gray_scott"
 }
 
-# c_tests DIRECTORY [ARGUMENTS]: results in DIRECTORY/meson-logs/testlog.json.
+# c_tests DIRECTORY [ARGUMENTS]: the results are in DIRECTORY/meson-logs/testlog.json.
 c_tests() {
   directory=$1
   shift
@@ -213,9 +213,10 @@ python_tests() { "${test_python:-$venv/bin/python}" -m pytest "$@"; }
 
 framework_venv=$root/.venv-frameworks
 
-# CPU builds of the frameworks, apart from .venv: they are large, and choose versions of what we
-# use too. What pip finds as torch may be a build for GPUs with gigabytes of libraries, so the CPU
-# build is asked for by its name, and from torch's own index where the usual one has none.
+# CPU builds of the frameworks have an environment of their own: they are large, and require certain
+# versions of packages that .venv has, too. What pip finds as torch may be a build for GPUs with
+# gigabytes of libraries. So pip is asked for the CPU build by its name, and at torch's own index where
+# the usual one has no such build.
 framework_environment() {
   want="$(checksum requirements-frameworks.txt) $("$python" -c 'import sys; print(sys.version)')"
   if [ "$(cat "$framework_venv/dev-stamp" 2>/dev/null)" != "$want" ]; then
@@ -230,7 +231,7 @@ framework_environment() {
   fi
 }
 
-# framework_tests ARGUMENTS...: what touches the frameworks, with the package as built.
+# framework_tests ARGUMENTS...: run the tests that use the frameworks, with the package as built.
 framework_tests() {
   install_package "$build" "$build/site-frameworks"
   PYTHONPATH=$build/site-frameworks "$framework_venv/bin/python" -m pytest \
@@ -240,8 +241,8 @@ framework_tests() {
 
 # --- Other HDF5 ----------------------------------------------------------------------------------
 
-# Environments without gpufetch, one for each list in tests/hdf5, where the plugin alone must do.
-# Wheels only: what counts is the libhdf5 that they bundle.
+# Environments without gpufetch, one for each list in tests/hdf5: there the plugin has to do without
+# the package. Only wheels are installed, because the libhdf5 that they bundle is what counts.
 hdf5_environments() {
   export GPUFETCH_HDF5_ENVIRONMENTS="$root/.venv-hdf5"
   for list in tests/hdf5/*.txt; do
@@ -259,8 +260,8 @@ hdf5_environments() {
 
 # --- JupyterLab ----------------------------------------------------------------------------------
 
-# JupyterLab in an environment of its own, and the browser that opens its page: Debian has one; where
-# it cannot be had, as on Ubuntu without snaps, the test of the page is skipped.
+# JupyterLab has an environment of its own. Its page is opened by Chromium, which Debian has; where
+# Chromium cannot be installed, as on Ubuntu without snaps, the test of the page is skipped.
 jupyterlab_environment() {
   export GPUFETCH_JUPYTERLAB="$root/.venv-jupyterlab"
   list=tests/jupyterlab/requirements.txt
@@ -285,7 +286,7 @@ install_chromium() {
     --no-install-recommends chromium chromium-driver
 }
 
-# say_frameworks PYTHON: which frameworks that Python has, without importing them.
+# say_frameworks PYTHON: say which frameworks that Python has, without importing them.
 say_frameworks() {
   "$1" - <<'END'
 import importlib.metadata as metadata
