@@ -8,7 +8,7 @@
 
 #define IN_FLIGHT_MAX 2 /* requests without a reply that a client may have; docs/protocol.md */
 
-/* --- The hello -------------------------------------------------------------------- */
+/* --- The hello ----------------------------------------------------------------- */
 
 static json_t *limits_json(const gpufi_dispatcher *dispatcher) {
   json_t *limits = json_object();
@@ -49,7 +49,7 @@ static gpufi_reply *make_hello(gpufi_dispatcher *dispatcher) {
   return gpufi_draft_finish(&draft, dispatcher->budget);
 }
 
-/* --- Open and close --------------------------------------------------------------- */
+/* --- Open and close ------------------------------------------------------------ */
 
 /* Let a client in if its data allows it. */
 static gpufi_code admit(gpufi_dispatcher *dispatcher, const gpufi_data *data, uint64_t *client,

@@ -12,7 +12,7 @@
  *   queue                            requests that wait
  *   state                            what makes up a dispatcher
  *   operation                        the operations
- *   deliver, run                     handing replies over; running what waits
+ *   deliver, run                     handing replies over; running requests
  *   message, publish, client         the calls of the transport and of the program
  *   dispatcher                       creation and destruction
  *
@@ -33,7 +33,7 @@
 struct json_t;
 typedef struct gpufi_dispatcher gpufi_dispatcher;
 
-/* --- Creation --------------------------------------------------------------------- */
+/* --- Creation ------------------------------------------------------------------ */
 
 typedef struct gpufi_dispatcher_options {
   /* Takes over `reply`, the answer to the message that was given with `tag`. Called exactly once
@@ -81,7 +81,7 @@ gpuf_status gpufi_dispatcher_create(const gpufi_dispatcher_options *options,
 gpuf_status gpufi_dispatcher_destroy(gpufi_dispatcher *dispatcher, int64_t timeout_ns,
                                      gpuf_error *err);
 
-/* --- The program's side ----------------------------------------------------------- */
+/* --- The program's side -------------------------------------------------------- */
 
 /* Offer a tensor (device or CPU memory) under a name; one that has it already is replaced, as if
  * it were unpublished without waiting. The memory must stay valid until gpufi_dispatcher_unpublish
@@ -115,7 +115,7 @@ gpuf_status gpufi_dispatcher_publish_text(gpufi_dispatcher *dispatcher, const ch
  * that fails is answered with an error: this call itself cannot fail. */
 void gpufi_dispatcher_step(gpufi_dispatcher *dispatcher, int64_t step, double time);
 
-/* --- The transport's side --------------------------------------------------------- */
+/* --- The transport's side ------------------------------------------------------ */
 
 /* A comm was opened, with `data` (JSON text, not NUL-terminated; may be empty), which makes a
  * client. The reply, with `tag`, is the hello. *client is an id that is never used again. On

@@ -5,7 +5,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* --- A reply's memory ------------------------------------------------------------- */
+/* --- A reply's memory ---------------------------------------------------------- */
 
 /* A reply as its owner sees it, and what frees it. */
 typedef struct owned_reply {
@@ -36,7 +36,7 @@ void gpufi_reply_free(gpufi_reply *reply) {
   free(owned);
 }
 
-/* --- Drafts ----------------------------------------------------------------------- */
+/* --- Drafts -------------------------------------------------------------------- */
 
 gpufi_draft gpufi_draft_begin(const gpufi_request *request) {
   gpufi_draft draft = {.json = json_object()};

@@ -8,7 +8,7 @@
 #include <stdio.h>
 #include <string.h>
 
-/* --- Kinds of values ------------------------------------------------------------- */
+/* --- Kinds of values ----------------------------------------------------------- */
 
 static gpufi_code take_integer(const char *what, const json_t *value, int64_t low, int64_t high,
                                int64_t *result, gpuf_error *err) {
@@ -45,7 +45,7 @@ static bool is_axis_list(const json_t *value, int32_t *count) {
   return json_is_array(value) && json_array_size(value) <= GPUF_NDIM_MAX;
 }
 
-/* --- Members that several operations have ------------------------------------------ */
+/* --- Members that several operations have -------------------------------------- */
 
 static gpufi_code take_name(const json_t *value, gpufi_request *request, gpuf_error *err) {
   char shown[GPUFI_SHOWN_NBYTES];
@@ -125,7 +125,7 @@ static gpufi_code take_supersede(const json_t *value, gpufi_request *request, gp
   return CODE_OK;
 }
 
-/* --- Members that one operation has ------------------------------------------------- */
+/* --- Members that one operation has -------------------------------------------- */
 
 static const char *dtype_name(int dtype) {
   return gpuf_dtype_name((gpuf_dtype)dtype);
@@ -188,7 +188,7 @@ static gpufi_code take_target(const json_t *value, gpufi_request *request, gpuf_
   return gpufi_token_take("request", value, &request->target, err);
 }
 
-/* --- The tables -------------------------------------------------------------------- */
+/* --- The tables ---------------------------------------------------------------- */
 
 #define BIT(op) (1u << (op))
 #define READS (BIT(OP_READ) | BIT(OP_OVERVIEW) | BIT(OP_STATS) | BIT(OP_HISTOGRAM))

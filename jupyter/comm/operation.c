@@ -11,7 +11,7 @@
 _Static_assert(__BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__,
                "replies say that they are little-endian");
 
-/* What an operation on a tensor works with. */
+/* An operation on a tensor, while it runs. */
 typedef struct operation {
   gpufi_dispatcher *dispatcher;
   const gpufi_request *request;
@@ -26,7 +26,7 @@ static void set(const operation *o, const char *key, json_t *value) {
 
 static const gpuf_device cpu = {GPUF_DEVICE_CPU, 0};
 
-/* --- read --------------------------------------------------------------------------------- */
+/* --- read ---------------------------------------------------------------------- */
 
 static gpufi_code check_cast(const operation *o, gpuf_dtype dtype, gpuf_error *err) {
   const gpuf_dtype from = o->view.dtype;
@@ -61,11 +61,11 @@ static gpufi_code run_read(operation *o, gpuf_error *err) {
   const gpuf_dtype dtype = o->request->dtype ? o->request->dtype : o->view.dtype;
   const size_t element_nbytes = gpuf_dtype_nbytes(dtype);
   const int64_t index = o->request->fragment < 0 ? 0 : o->request->fragment;
-  gpuf_tensor piece = o->view;
+  gpuf_tensor selected = o->view;
   gpufi_fragment fragment;
   gpufi_code code = check_cast(o, dtype, err);
   if (code == CODE_OK) {
-    code = gpufi_select_fragment(&piece, element_nbytes, index, &fragment, err);
+    code = gpufi_select_fragment(&selected, element_nbytes, index, &fragment, err);
   }
   if (code != CODE_OK) {
     return code;
@@ -84,10 +84,10 @@ static gpufi_code run_read(operation *o, gpuf_error *err) {
   set(o, "fragment", json_integer(index));
   set(o, "fragments", json_integer(fragment.count));
   set(o, "offset", json_integer((json_int_t)fragment.offset_nbytes));
-  return copy_out(o, &piece, dtype, err);
+  return copy_out(o, &selected, dtype, err);
 }
 
-/* --- overview ------------------------------------------------------------------------------- */
+/* --- overview ------------------------------------------------------------------ */
 
 /* The member `counts`. */
 static void set_counts(const operation *o, uint64_t count, uint64_t nan_count,
@@ -100,7 +100,8 @@ static void set_counts(const operation *o, uint64_t count, uint64_t nan_count,
   set(o, "counts", object);
 }
 
-/* The cells that are asked for: no more than there are elements, and no more than a reply holds. */
+/* The number of cells along each axis, which is at most the number of elements there, and of all
+ * cells; a reply must hold them. */
 static gpufi_code reduced_shape(const operation *o, size_t cell_nbytes, int64_t *shape,
                                 int64_t *count, gpuf_error *err) {
   const gpufi_request *request = o->request;
@@ -159,7 +160,7 @@ static gpufi_code run_overview(operation *o, gpuf_error *err) {
   return CODE_OK;
 }
 
-/* --- stats, histogram ------------------------------------------------------------------------ */
+/* --- stats, histogram ---------------------------------------------------------- */
 
 static json_t *scalar_json(gpuf_dtype dtype, gpuf_scalar value) {
   switch (dtype) {
@@ -228,7 +229,7 @@ static gpufi_code run_histogram(operation *o, gpuf_error *err) {
   return CODE_OK;
 }
 
-/* --- share ------------------------------------------------------------------------------------ */
+/* --- share --------------------------------------------------------------------- */
 
 static gpufi_code run_share(operation *o, gpuf_error *err) {
   char text[GPUF_SHARE_TEXT_MAX_NBYTES];
@@ -256,8 +257,7 @@ static gpufi_code run_unshare(gpufi_dispatcher *dispatcher, const gpufi_request 
              : REFUSE(err, CODE_UNKNOWN_NAME, "this client has no share of %s", request->name);
 }
 
-/* --- All -----------------------------------------------------------------------------------------
- */
+/* --- Execution ----------------------------------------------------------------- */
 
 static gpufi_code run_on_tensor(gpufi_dispatcher *dispatcher, const gpufi_request *request,
                                 gpufi_draft *draft, gpuf_error *err) {

@@ -67,7 +67,7 @@ static gpufi_code take_object(const gpufi_data *data, json_t **object, gpuf_erro
   return code;
 }
 
-/* --- An object to a request ------------------------------------------------------- */
+/* --- An object to a request ---------------------------------------------------- */
 
 /* The operations' names, for a message. */
 static const char *op_list(char *text, size_t capacity) {

@@ -26,7 +26,7 @@ void gpufi_requests_free(gpufi_request *list) {
   }
 }
 
-/* --- Under the lock --------------------------------------------------------------- */
+/* --- Under the lock ------------------------------------------------------------ */
 
 static void append(gpufi_queues *queues, gpufi_queue_kind kind, gpufi_request *request) {
   request->next = NULL;
@@ -85,7 +85,7 @@ static int32_t count_of_client(const gpufi_queues *queues, uint64_t client) {
   return count;
 }
 
-/* --- Calls ------------------------------------------------------------------------ */
+/* --- Calls --------------------------------------------------------------------- */
 
 gpufi_code gpufi_queues_put(gpufi_queues *queues, gpufi_queue_kind kind, gpufi_request *request,
                             gpufi_request **superseded, gpuf_error *err) {

@@ -7,7 +7,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* --- Lifetime -------------------------------------------------------------------- */
+/* --- Lifetime ------------------------------------------------------------------ */
 
 gpufi_registry *gpufi_registry_create(int32_t tensor_max, gpufi_resolver *resolve,
                                       void *resolve_arg) {
@@ -112,7 +112,7 @@ bool gpufi_entry_is_current(gpufi_entry *entry) {
   return current;
 }
 
-/* --- Finding --------------------------------------------------------------------- */
+/* --- Finding ------------------------------------------------------------------- */
 
 /* Under the lock: the link that leads to the published entry of a name, or to where it would be. */
 static gpufi_entry **entry_link(gpufi_registry *registry, const char *name) {
@@ -197,7 +197,7 @@ gpufi_code gpufi_entry_acquire(gpufi_registry *registry, const gpufi_request *re
   return code;
 }
 
-/* --- Publishing ------------------------------------------------------------------ */
+/* --- Publishing ---------------------------------------------------------------- */
 
 /* Under the lock: put `entry` in place of the one that has the name, which goes to *old with a
  * reader counted. False if too many are published. */
@@ -277,7 +277,7 @@ gpufi_entry *gpufi_registry_take(gpufi_registry *registry, const char *name) {
   return entry;
 }
 
-/* --- Waiting for uses to end ------------------------------------------------------ */
+/* --- Waiting for uses to end --------------------------------------------------- */
 
 /* Under the lock: uses of the entries that had a name (NULL = any) and are not published. */
 static int32_t count_uses(const gpufi_registry *registry, const char *name, bool of_shares) {

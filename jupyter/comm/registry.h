@@ -51,7 +51,7 @@ gpufi_registry *gpufi_registry_create(int32_t tensor_max, gpufi_resolver *resolv
 void gpufi_registry_unref(gpufi_registry *registry);
 int32_t gpufi_registry_tensor_count(gpufi_registry *registry);
 
-/* --- Using entries --------------------------------------------------------------- */
+/* --- Using entries ------------------------------------------------------------- */
 
 /* Find a request's tensor, published or by the resolver, and count a reader of it. tensor->stream
  * is the one that the read has to wait for: none for a live read of a published tensor. */
@@ -65,7 +65,7 @@ void gpufi_entry_end_share(void *entry);
 /* False once a published entry is withdrawn or replaced. */
 bool gpufi_entry_is_current(gpufi_entry *entry);
 
-/* --- Publishing ------------------------------------------------------------------ */
+/* --- Publishing ---------------------------------------------------------------- */
 
 /* Publish a source under a checked name. The same memory under the same name stays the same entry,
  * of which only the stream and the owner change. An entry that is replaced goes to *replaced, else

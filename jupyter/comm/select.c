@@ -3,7 +3,8 @@
 #include <inttypes.h>
 #include <string.h>
 
-/* A bound as Python takes it: from the end if negative, then moved to low or high. */
+/* A bound as Python takes it: a negative one counts from the end; the result lies in [low, high].
+ */
 static int64_t clamp_bound(int64_t bound, int64_t length, int64_t low, int64_t high) {
   if (bound < 0) {
     bound += length;

@@ -1,5 +1,5 @@
-/* What makes up a dispatcher. Each part has a lock of its own; none is held while another is
- * taken. */
+/* What makes up a dispatcher. Each member that has a lock has its own; none is held while another
+ * is taken. */
 #ifndef GPUFI_COMM_STATE_H
 #define GPUFI_COMM_STATE_H
 

@@ -47,21 +47,21 @@ class Dispatcher:
 
     def __init__(self, namespace: Callable[[], Mapping[str, Any]]) -> None:
         finder = _Finder(namespace)  # not self: the dispatcher in C holds it
-        self._comm = _core.comm_create(finder.find, finder.list, _logger.info)
+        self._dispatcher = _core.dispatcher_create(finder.find, finder.list, _logger.info)
 
     def open(self, data: object = None) -> tuple[int, Reply]:
         """Answer comm_open: the client's number, 0 if it is refused, and the reply."""
-        client, reply = _core.comm_open(self._comm, b"" if data is None else _encode(data))
+        client, reply = _core.client_open(self._dispatcher, b"" if data is None else _encode(data))
         return client, _decode(reply)
 
     def handle(self, client: int, request: object, buffer_count: int = 0) -> Reply | None:
         """Answer one request of a client: the reply and its binary buffers; None if it is gone."""
-        reply = _core.comm_message(self._comm, client, _encode(request), buffer_count)
+        reply = _core.dispatcher_message(self._dispatcher, client, _encode(request), buffer_count)
         return None if reply is None else _decode(reply)
 
     def close(self, client: int) -> None:
         """Forget a client, and withdraw the memory that is shared with it."""
-        _core.comm_close(self._comm, client)
+        _core.client_close(self._dispatcher, client)
 
 
 class _Finder:

@@ -26,7 +26,7 @@ typedef struct gpufi_answer {
   gpufi_reply *reply;
 } answer;
 
-/* --- From the dispatcher ---------------------------------------------------------- */
+/* --- From the dispatcher ------------------------------------------------------- */
 
 static void set_work(gpufi_bridge *bridge) {
   pthread_mutex_lock(&bridge->lock);
@@ -57,7 +57,7 @@ static void take_log(void *arg, const char *text) {
   }
 }
 
-/* --- The worker ------------------------------------------------------------------- */
+/* --- The worker ---------------------------------------------------------------- */
 
 static void *worker_main(void *arg) {
   gpufi_bridge *bridge = arg;
@@ -130,7 +130,7 @@ gpuf_status gpufi_bridge_fini(gpufi_bridge *bridge, gpuf_error *err) {
   return status;
 }
 
-/* --- Open comms ------------------------------------------------------------------- */
+/* --- Open comms ---------------------------------------------------------------- */
 
 static void send_close(gpufi_bridge *bridge, const char *id, json_t *parent) {
   char topic[GPUFI_TOPIC_NBYTES];
@@ -188,7 +188,7 @@ static void put_first(gpufi_bridge *bridge, gpufi_comm *comm) {
   bridge->open = comm;
 }
 
-/* --- Replies ---------------------------------------------------------------------- */
+/* --- Replies ------------------------------------------------------------------- */
 
 /* A reply whose buffers ZeroMQ holds. */
 typedef struct holder {
@@ -302,7 +302,7 @@ void gpufi_bridge_send_answers(gpufi_bridge *bridge) {
   }
 }
 
-/* --- Messages of clients ---------------------------------------------------------- */
+/* --- Messages of clients ------------------------------------------------------- */
 
 /* Make the dispatcher's client for a new comm; the reply to it is under way then. */
 static bool open_client(gpufi_bridge *bridge, gpufi_comm *comm, const gpufi_message *message) {

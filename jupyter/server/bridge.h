@@ -45,7 +45,7 @@ void gpufi_bridge_stop(gpufi_bridge *bridge);
 /* After the sockets are closed. Waits for importers of shares as gpufi_dispatcher_destroy does. */
 gpuf_status gpufi_bridge_fini(gpufi_bridge *bridge, gpuf_error *err);
 
-/* --- On the server's thread ------------------------------------------------------- */
+/* --- On the server's thread ---------------------------------------------------- */
 
 /* Handle comm_open, comm_msg, comm_close. True if a reply will follow, and idle with it. */
 bool gpufi_bridge_open(gpufi_bridge *bridge, gpufi_message *message);

@@ -27,7 +27,7 @@ static gpuf_status too_long(gpuf_error *err, const char *path) {
   return gpufi_fail(err, GPUF_ERR_INVALID, 0, "the path '%.200s...' is too long", path);
 }
 
-/* --- The runtime folder ----------------------------------------------------------- */
+/* --- The runtime folder -------------------------------------------------------- */
 
 static bool from_environment(const char *name, const char *tail, char *folder, int *length) {
   const char *value = getenv(name);
@@ -57,7 +57,7 @@ static gpuf_status runtime_folder(char *folder, gpuf_error *err) {
   return length < PATH_MAX ? GPUF_OK : too_long(err, folder);
 }
 
-/* mkdir -p; only its owner may look into what is made. */
+/* Make a folder and those above it, as mkdir -p does; only the owner can open them. */
 static gpuf_status make_folder(const char *folder, gpuf_error *err) {
   char path[PATH_MAX];
   snprintf(path, sizeof(path), "%s", folder);
@@ -78,7 +78,7 @@ static gpuf_status make_folder(const char *folder, gpuf_error *err) {
   }
 }
 
-/* The folder part of a path; "." without a slash. */
+/* The folder of a path; "." if it has no slash. */
 static void folder_of(const char *path, char folder[PATH_MAX]) {
   const char *slash = strrchr(path, '/');
   const int nbytes = slash ? (int)(slash - path) : 0;
@@ -88,7 +88,7 @@ static void folder_of(const char *path, char folder[PATH_MAX]) {
   }
 }
 
-/* Two servers that start at once take turns. A file system without locks loses only that. */
+/* Servers that start at the same time take turns, but on a file system without locks. */
 static gpuf_status lock_folder(gpufi_connection *connection, const char *folder, gpuf_error *err) {
   connection->lock_fd = open(folder, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
   if (connection->lock_fd < 0) {
@@ -107,9 +107,9 @@ static void unlock_folder(gpufi_connection *connection) {
   }
 }
 
-/* --- Files that exist ---------------------------------------------------------------- */
+/* --- Files that exist ---------------------------------------------------------- */
 
-/* The file's object; NULL if there is no file or it is no connection file. */
+/* The object in a file; NULL if there is no such file or it holds no JSON. */
 static json_t *load_file(const char *path) {
   json_t *object = NULL;
   struct stat info;
@@ -133,8 +133,8 @@ static void host_name(char name[HOST_NAME_MAX + 1]) {
   name[HOST_NAME_MAX] = '\0';
 }
 
-/* True for a file of a server whose process still lives, or lives on another machine, which cannot
- * be told from here. */
+/* True for the file of a server whose process lives, and for one of another machine, whose
+ * processes cannot be seen from here. */
 static bool is_alive(const json_t *file) {
   char host[HOST_NAME_MAX + 1];
   const json_t *server = json_object_get(file, "gpufetch");
@@ -175,7 +175,7 @@ static bool take_ports(const json_t *file, gpufi_connection *connection) {
   return fits;
 }
 
-/* Settings that a kernel manager wrote for the kernel it is about to start. */
+/* Take the settings that a kernel manager wrote for the kernel that it is about to start. */
 static gpuf_status take_settings(gpufi_connection *connection, const json_t *file,
                                  gpuf_error *err) {
   char transport[8] = "tcp", scheme[16] = "hmac-sha256";
@@ -196,7 +196,7 @@ static gpuf_status take_settings(gpufi_connection *connection, const json_t *fil
   return GPUF_OK;
 }
 
-/* --- Claim --------------------------------------------------------------------------- */
+/* --- Claim --------------------------------------------------------------------- */
 
 static gpuf_status claim_file(gpufi_connection *connection, const char *file, gpuf_error *err) {
   char folder[PATH_MAX];
@@ -277,12 +277,12 @@ void gpufi_connection_url(const gpufi_connection *connection, gpufi_socket socke
   }
 }
 
-/* --- Write and remove ------------------------------------------------------------------ */
+/* --- Write and remove ---------------------------------------------------------- */
 
 static json_t *describe(const gpufi_connection *connection) {
   char host[HOST_NAME_MAX + 1], kernel_name[sizeof("gpufetch-") + GPUFI_NAME_MAX_NBYTES];
   host_name(host);
-  /* What JupyterLab lists it by: no kernel specification has this name. */
+  /* JupyterLab lists the kernel by this name, which no kernel specification has. */
   snprintf(kernel_name, sizeof(kernel_name), "gpufetch-%s", connection->name);
   json_t *server =
       json_pack("{ss ss ss sI sI}", "name", connection->name, "version", gpuf_version(), "host",
@@ -317,19 +317,19 @@ static bool write_all(int fd, const char *text, size_t nbytes) {
 
 /* Write `text` to a new file beside `path`, then give it that name. */
 static bool replace_file(const char *path, const char *text, uint64_t *inode) {
-  char part[PATH_MAX + 32];
+  char fresh[PATH_MAX + 32];
   struct stat info;
-  snprintf(part, sizeof(part), "%s.%ld.part", path, (long)getpid());
-  unlink(part);
-  const int fd = open(part, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC | O_NOFOLLOW, 0600);
+  snprintf(fresh, sizeof(fresh), "%s.%ld.new", path, (long)getpid());
+  unlink(fresh);
+  const int fd = open(fresh, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC | O_NOFOLLOW, 0600);
   if (fd < 0) {
     return false;
   }
   bool done = fchmod(fd, 0600) == 0 && write_all(fd, text, strlen(text)) && fstat(fd, &info) == 0;
   int code = errno;
-  if (close(fd) != 0 || !done || rename(part, path) != 0) {
+  if (close(fd) != 0 || !done || rename(fresh, path) != 0) {
     code = done ? errno : code;
-    unlink(part);
+    unlink(fresh);
     errno = code;
     return false;
   }
@@ -346,7 +346,8 @@ static bool external_path(const gpufi_connection *connection, char path[PATH_MAX
                   slash ? slash + 1 : connection->path) < PATH_MAX;
 }
 
-/* JupyterLab would list what killed programs left in the folder for ever. */
+/* Remove the files that killed programs have left in a folder: JupyterLab would list them for
+ * ever. */
 static void remove_stale(const char *folder) {
   char path[PATH_MAX];
   DIR *entries = opendir(folder);
@@ -407,7 +408,7 @@ static void remove_own(const char *path, uint64_t *inode) {
   *inode = 0;
 }
 
-/* libzmq leaves the sockets of ipc behind. */
+/* libzmq does not remove the sockets of ipc. */
 static void remove_ipc_sockets(const gpufi_connection *connection) {
   char url[PATH_MAX + 64];
   for (int i = 0; i < GPUFI_SOCKET_COUNT; i++) {

@@ -1,4 +1,5 @@
-/* Connection files: how clients find a server, and how a server finds what it is to listen on. */
+/* Connection files: by them clients find a server, and a kernel manager tells a server what to
+ * listen on. */
 #ifndef GPUFI_SERVER_CONNECTION_H
 #define GPUFI_SERVER_CONNECTION_H
 
@@ -19,10 +20,10 @@ typedef enum gpufi_socket {
 #define GPUFI_CURVE_KEY_NBYTES 41 /* Z85 text and NUL */
 
 typedef struct gpufi_connection {
-  char name[GPUFI_NAME_MAX_NBYTES + 1]; /* of the server, numbered where it was taken */
+  char name[GPUFI_NAME_MAX_NBYTES + 1]; /* of the server; numbered if it was taken */
   char path[PATH_MAX];                  /* of the connection file, absolute or as it was given */
   bool is_ipc;
-  char ip[PATH_MAX]; /* address, or with ipc what the paths of the sockets begin with */
+  char ip[PATH_MAX];                 /* the address; with ipc, how the paths of the sockets begin */
   int32_t ports[GPUFI_SOCKET_COUNT]; /* 0 = any that is free */
   char key[GPUFI_WIRE_KEY_MAX_NBYTES + 1];
   char curve_publickey[GPUFI_CURVE_KEY_NBYTES]; /* both "" without CurveZMQ */
@@ -35,10 +36,11 @@ typedef struct gpufi_connection {
 
 extern const char *const gpufi_socket_names[GPUFI_SOCKET_COUNT]; /* "shell", ... */
 
-/* Find the file's path and name. `file` NULL: kernel-NAME.json in Jupyter's runtime folder, which
- * is made if it is missing, with NAME numbered while a living server has it. Otherwise exactly that
- * file: if a living server wrote it, the call fails; if a kernel manager did, its settings are
- * taken. Holds the folder's lock until gpufi_connection_write or _fini. */
+/* Choose the file's path and the server's name. If `file` is NULL, the path is kernel-NAME.json in
+ * Jupyter's runtime folder, which is made if it is missing, and NAME is numbered while a living
+ * server has it. Otherwise the path is `file`: if a living server wrote it, the call fails; if a
+ * kernel manager did, its settings are taken. Holds the folder's lock until gpufi_connection_write
+ * or _fini. */
 gpuf_status gpufi_connection_claim(gpufi_connection *connection, const char *name, const char *file,
                                    gpuf_error *err);
 

@@ -86,7 +86,7 @@ static void shut_down(gpufi_kernel *kernel, gpufi_socket socket, const gpufi_mes
   }
 }
 
-/* --- Execute ------------------------------------------------------------------------------ */
+/* --- Execute ------------------------------------------------------------------- */
 
 /* `exit`, `quit`, as they are or called. */
 static bool asks_to_leave(const char *code) {
@@ -136,7 +136,7 @@ static void execute(gpufi_kernel *kernel, gpufi_socket socket, const gpufi_messa
                                  "user_expressions"));
 }
 
-/* --- Dispatch ------------------------------------------------------------------------------- */
+/* --- Dispatch ------------------------------------------------------------------ */
 
 static const struct {
   const char *type;

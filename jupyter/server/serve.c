@@ -1,4 +1,4 @@
-/* Starting and stopping servers, and what a program calls on one. */
+/* The calls of gpufetch/serve.h. */
 #include "base/error.h"
 #include "base/struct.h"
 #include "server/server.h"
@@ -18,17 +18,16 @@
 #define COMMS_MAX 1024
 #define COMMS_MOST 65536
 
-/* Servers that run, whose files are removed at exit. */
+/* The servers that run, linked by `next`: their files are removed at exit. */
 static pthread_mutex_t running_lock = PTHREAD_MUTEX_INITIALIZER;
 static gpuf_server *running;
 /* The process that started the first server; 0 before that. */
 static atomic_int_least64_t serving_process_id;
 
-/* --- At exit --------------------------------------------------------------------------------- */
+/* --- At exit ------------------------------------------------------------------- */
 
 static void remove_files(void) {
-  if (pthread_mutex_trylock(&running_lock) ==
-      0) { /* a thread in the middle of it has its reasons */
+  if (pthread_mutex_trylock(&running_lock) == 0) { /* else a server is just starting or stopping */
     for (gpuf_server *server = running; server; server = server->next) {
       gpufi_connection_remove(&server->connection);
     }
@@ -61,7 +60,7 @@ static void remove_running(gpuf_server *server) {
   pthread_mutex_unlock(&running_lock);
 }
 
-/* A forked child has its parent's servers without their threads: it must not start or stop any. */
+/* A forked child inherits its parent's servers, but not their threads. */
 static gpuf_status check_not_forked(gpuf_error *err) {
   int_least64_t process_id = 0;
   if (!atomic_compare_exchange_strong(&serving_process_id, &process_id, getpid()) &&
@@ -74,7 +73,7 @@ static gpuf_status check_not_forked(gpuf_error *err) {
   return GPUF_OK;
 }
 
-/* --- Options ---------------------------------------------------------------------------------- */
+/* --- Options ------------------------------------------------------------------- */
 
 static gpuf_status check_name(const char *name, gpuf_error *err) {
   static const char allowed[] = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789_.-";
@@ -117,7 +116,7 @@ static gpuf_status check_options(const gpuf_server_options *options, gpuf_error 
   return GPUF_OK;
 }
 
-/* The program's name, as far as it can be a server's. */
+/* The program's name, with '_' for characters that a server's name does not have. */
 static void default_name(char name[NAME_MAX_NBYTES + 1]) {
   snprintf(name, NAME_MAX_NBYTES + 1, "%s", program_invocation_short_name);
   for (char *c = name; *c; c++) {
@@ -130,7 +129,7 @@ static void default_name(char name[NAME_MAX_NBYTES + 1]) {
   }
 }
 
-/* What neither the options nor a kernel manager's file have set. */
+/* Fill in what a kernel manager's file has not set, from the options and the defaults. */
 static gpuf_status complete_connection(gpufi_connection *connection,
                                        const gpuf_server_options *options, gpuf_error *err) {
   const bool is_given = connection->key[0] != '\0'; /* by a kernel manager */
@@ -161,10 +160,10 @@ static gpuf_status complete_connection(gpufi_connection *connection,
   return status;
 }
 
-/* --- Start -------------------------------------------------------------------------------------
- */
+/* --- Start --------------------------------------------------------------------- */
 
-/* The program's signal handlers are not for threads of the server. */
+/* All signals are blocked in the server's threads: they are for the program's handlers and threads.
+ */
 static gpuf_status start_thread(gpuf_server *server, gpuf_error *err) {
   sigset_t all, previous;
   sigfillset(&all);
@@ -196,7 +195,7 @@ static gpuf_status init_bridge(gpuf_server *server, const gpuf_server_options *o
                            err);
 }
 
-/* All of it can be released when this fails. */
+/* The server can be released when this fails, whatever was done by then. */
 static gpuf_status start(gpuf_server *server, const gpuf_server_options *options, const char *name,
                          gpuf_error *err) {
   gpufi_connection *connection = &server->connection;
@@ -288,8 +287,7 @@ gpuf_status gpuf_server_stop(gpuf_server *server, gpuf_error *err) {
   return release(server, err);
 }
 
-/* --- What a program calls on it
- * ------------------------------------------------------------------- */
+/* --- Publishing ---------------------------------------------------------------- */
 
 const char *gpuf_server_connection_file(const gpuf_server *server) {
   return server->connection.path;

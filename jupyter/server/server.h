@@ -1,4 +1,4 @@
-/* A server: its parts, and its thread. */
+/* What makes up a server, and its thread. */
 #ifndef GPUFI_SERVER_SERVER_H
 #define GPUFI_SERVER_SERVER_H
 
@@ -7,14 +7,14 @@
 #include <gpufetch/serve.h>
 
 struct gpuf_server {
-  struct gpuf_server *next; /* of those that run: serve.c */
+  struct gpuf_server *next; /* in the list of those that run: serve.c */
   gpufi_connection connection;
-  gpufi_bridge bridge; /* says itself which thread has what */
+  gpufi_bridge bridge; /* see there which thread owns what */
   pthread_t thread;
-  int wake_fd; /* other threads have something for this one; -1 = none */
+  int wake_fd; /* by which other threads wake this one; -1 = not open */
   atomic_bool is_stopping;
 
-  /* The thread's, once it runs. */
+  /* These belong to the thread once it runs. */
   gpufi_endpoint endpoint;
   gpufi_kernel kernel;
 };

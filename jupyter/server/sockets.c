@@ -14,13 +14,14 @@
 /* Messages that wait for one client, in or out. Those of iopub may be large. */
 #define CLIENT_QUEUE_COUNT 64
 #define SUBSCRIBER_QUEUE_COUNT 256
-/* A peer that answers no ping, or takes nothing of what is sent, is gone, and so is its queue. */
+/* A peer that answers no ping, or takes nothing that is sent, is taken for dead: its connection is
+ * closed and its queue freed. */
 #define PING_INTERVAL_MS 3000
 #define PING_TIMEOUT_MS 9000
 #define STALL_MAX_MS 6000
 #define REBIND_TRIES 200
 
-/* --- Open ------------------------------------------------------------------------------ */
+/* --- Open ---------------------------------------------------------------------- */
 
 static const int socket_types[GPUFI_SOCKET_COUNT] = {
     [GPUFI_SHELL] = ZMQ_ROUTER,   [GPUFI_IOPUB] = ZMQ_XPUB,       [GPUFI_STDIN] = ZMQ_ROUTER,
@@ -55,7 +56,7 @@ static bool set_curve(void *socket, const gpufi_connection *connection) {
                          GPUFI_CURVE_KEY_NBYTES) == 0);
 }
 
-/* The port that the system chose, from "tcp://127.0.0.1:40000". */
+/* The port in an endpoint such as "tcp://127.0.0.1:40000", which the system has chosen. */
 static int32_t port_of(const char *endpoint) {
   const char *colon = strrchr(endpoint, ':');
   return colon ? (int32_t)strtol(colon + 1, NULL, 10) : 0;
@@ -131,7 +132,7 @@ void gpufi_sockets_close(gpufi_sockets *sockets) {
   memset(sockets, 0, sizeof(*sockets));
 }
 
-/* For ipc the name of the socket must be free before it is taken again; so must a port. */
+/* The address, a path or a port, may stay taken for a moment after it is unbound. */
 void gpufi_sockets_drop_subscribers(gpufi_sockets *sockets, const gpufi_connection *connection) {
   void *socket = sockets->sockets[GPUFI_IOPUB];
   char url[PATH_MAX + 64];
@@ -144,22 +145,22 @@ void gpufi_sockets_drop_subscribers(gpufi_sockets *sockets, const gpufi_connecti
   keep_to_owner(connection, url);
 }
 
-/* --- Messages ------------------------------------------------------------------------------- */
+/* --- Messages ------------------------------------------------------------------ */
 
-size_t gpufi_sockets_receive(void *socket, zmq_msg_t *parts, gpufi_frame *frames) {
+size_t gpufi_sockets_receive(void *socket, zmq_msg_t *held, gpufi_frame *frames) {
   size_t count = 0;
   bool more = true;
   while (more) {
-    zmq_msg_t *part = &parts[count];
-    zmq_msg_init(part);
-    if (zmq_msg_recv(part, socket, ZMQ_DONTWAIT) < 0) {
-      zmq_msg_close(part);
+    zmq_msg_t *frame = &held[count];
+    zmq_msg_init(frame);
+    if (zmq_msg_recv(frame, socket, ZMQ_DONTWAIT) < 0) {
+      zmq_msg_close(frame);
       return count;
     }
-    more = zmq_msg_more(part);
-    frames[count] = (gpufi_frame){zmq_msg_data(part), zmq_msg_size(part)};
+    more = zmq_msg_more(frame);
+    frames[count] = (gpufi_frame){zmq_msg_data(frame), zmq_msg_size(frame)};
     if (count == GPUFI_WIRE_FRAMES_MAX && more) {
-      zmq_msg_close(part); /* the last frame takes this place */
+      zmq_msg_close(frame); /* the last frame takes this place */
     } else {
       count++;
     }
@@ -167,41 +168,42 @@ size_t gpufi_sockets_receive(void *socket, zmq_msg_t *parts, gpufi_frame *frames
   return count;
 }
 
-void gpufi_sockets_release(zmq_msg_t *parts, size_t count) {
+void gpufi_sockets_release(zmq_msg_t *held, size_t count) {
   for (size_t i = 0; i < count; i++) {
-    zmq_msg_close(&parts[i]);
+    zmq_msg_close(&held[i]);
   }
 }
 
-/* Hands `part` over whatever happens. After a failed first part the rest must not follow. */
-static bool send_part(void *socket, zmq_msg_t *part, bool more) {
+/* Takes over `frame`, in failure too. When it was the first of a message, the others must not
+ * follow. */
+static bool send_frame(void *socket, zmq_msg_t *frame, bool more) {
   const int flags = ZMQ_DONTWAIT | (more ? ZMQ_SNDMORE : 0);
-  if (zmq_msg_send(part, socket, flags) < 0) {
-    zmq_msg_close(part);
+  if (zmq_msg_send(frame, socket, flags) < 0) {
+    zmq_msg_close(frame);
     return false;
   }
   return true;
 }
 
 static bool send_copy(void *socket, const void *data, size_t nbytes, bool more) {
-  zmq_msg_t part;
-  if (zmq_msg_init_size(&part, nbytes) != 0) {
+  zmq_msg_t frame;
+  if (zmq_msg_init_size(&frame, nbytes) != 0) {
     return false;
   }
   if (nbytes > 0) {
-    memcpy(zmq_msg_data(&part), data, nbytes);
+    memcpy(zmq_msg_data(&frame), data, nbytes);
   }
-  return send_part(socket, &part, more);
+  return send_frame(socket, &frame, more);
 }
 
 static bool send_payload(void *socket, gpufi_payload *payload, bool more) {
-  zmq_msg_t part;
-  if (zmq_msg_init_data(&part, payload->data, payload->nbytes, payload->release, payload->arg) !=
+  zmq_msg_t frame;
+  if (zmq_msg_init_data(&frame, payload->data, payload->nbytes, payload->release, payload->arg) !=
       0) {
     payload->release(payload->data, payload->arg);
     return false;
   }
-  return send_part(socket, &part, more);
+  return send_frame(socket, &frame, more);
 }
 
 void gpufi_sockets_send(void *socket, const gpufi_frame *identities, size_t identity_count,
@@ -213,7 +215,7 @@ void gpufi_sockets_send(void *socket, const gpufi_frame *identities, size_t iden
   sent = sent && send_copy(socket, GPUFI_WIRE_DELIMITER, strlen(GPUFI_WIRE_DELIMITER), true) &&
          send_copy(socket, packed->signature, sizeof(packed->signature) - 1, true);
   for (int i = 0; i < 4 && sent; i++) {
-    sent = send_copy(socket, packed->parts[i].data, packed->parts[i].nbytes,
+    sent = send_copy(socket, packed->sections[i].data, packed->sections[i].nbytes,
                      i < 3 || payload_count > 0);
   }
   for (size_t i = 0; i < payload_count; i++) {

@@ -15,17 +15,17 @@ typedef struct gpufi_sockets {
 gpuf_status gpufi_sockets_open(gpufi_sockets *sockets, gpufi_connection *connection,
                                gpuf_error *err);
 void gpufi_sockets_close(gpufi_sockets *sockets); /* of all zero: does nothing */
-/* Close the connections of all subscribers, and with them their queues. Who still reads connects
- * anew by itself. */
+/* Close the connections of all subscribers, and free their queues. A subscriber that still reads
+ * connects anew by itself. */
 void gpufi_sockets_drop_subscribers(gpufi_sockets *sockets, const gpufi_connection *connection);
 
-/* One message, without waiting. `frames` point into `parts`, both of GPUFI_WIRE_FRAMES_MAX + 1,
- * which the caller gives back to gpufi_sockets_release. 0 when nothing has come; frames past the
- * array are dropped, so that the count then says that there are too many. */
-size_t gpufi_sockets_receive(void *socket, zmq_msg_t *parts, gpufi_frame *frames);
-void gpufi_sockets_release(zmq_msg_t *parts, size_t count);
+/* One message, without waiting. `frames` point into `held`, both of GPUFI_WIRE_FRAMES_MAX + 1,
+ * which the caller passes to gpufi_sockets_release. 0 if no message has come. Frames past the
+ * end of the arrays are dropped; the count then says that there were too many. */
+size_t gpufi_sockets_receive(void *socket, zmq_msg_t *held, gpufi_frame *frames);
+void gpufi_sockets_release(zmq_msg_t *held, size_t count);
 
-/* A buffer that follows the four parts. */
+/* A buffer that follows the four sections of a message. */
 typedef struct gpufi_payload {
   void *data;
   size_t nbytes;
@@ -34,8 +34,8 @@ typedef struct gpufi_payload {
 } gpufi_payload;
 
 /* Send to the identities in front (for iopub: under one topic). Consumes `packed` and releases the
- * payloads when they are not needed any more. What the receiver's queue has no room for is dropped,
- * as is what cannot be allocated. */
+ * payloads when they are not needed any more. A message that does not fit into the receiver's
+ * queue, or that cannot be allocated, is dropped. */
 void gpufi_sockets_send(void *socket, const gpufi_frame *identities, size_t identity_count,
                         gpufi_packed *packed, gpufi_payload *payloads, size_t payload_count);
 

@@ -10,12 +10,11 @@
 #define WATCH_MS 1000 /* while messages wait for replies */
 
 static bool receive_request(gpuf_server *server, gpufi_socket which) {
-  zmq_msg_t parts[GPUFI_WIRE_FRAMES_MAX + 1];
+  zmq_msg_t held[GPUFI_WIRE_FRAMES_MAX + 1];
   gpufi_frame frames[GPUFI_WIRE_FRAMES_MAX + 1];
   gpufi_message message;
   gpuf_error err;
-  const size_t count =
-      gpufi_sockets_receive(server->endpoint.sockets.sockets[which], parts, frames);
+  const size_t count = gpufi_sockets_receive(server->endpoint.sockets.sockets[which], held, frames);
   if (count == 0) {
     return false;
   }
@@ -27,32 +26,32 @@ static bool receive_request(gpuf_server *server, gpufi_socket which) {
     }
     gpufi_message_fini(&message);
   }
-  gpufi_sockets_release(parts, count);
+  gpufi_sockets_release(held, count);
   return true;
 }
 
-/* Each frame goes back as it comes, the identity first: to a client this looks like a REP socket.
+/* Send each frame back as it comes, the identity first: to a client this looks like a REP socket.
  */
 static bool receive_heartbeat(gpuf_server *server) {
   void *socket = server->endpoint.sockets.sockets[GPUFI_HEARTBEAT];
   bool more = true;
   while (more) {
-    zmq_msg_t part;
-    zmq_msg_init(&part);
-    if (zmq_msg_recv(&part, socket, ZMQ_DONTWAIT) < 0) {
-      zmq_msg_close(&part);
+    zmq_msg_t frame;
+    zmq_msg_init(&frame);
+    if (zmq_msg_recv(&frame, socket, ZMQ_DONTWAIT) < 0) {
+      zmq_msg_close(&frame);
       return false;
     }
-    more = zmq_msg_more(&part);
-    if (zmq_msg_send(&part, socket, ZMQ_DONTWAIT | (more ? ZMQ_SNDMORE : 0)) < 0) {
-      zmq_msg_close(&part);
+    more = zmq_msg_more(&frame);
+    if (zmq_msg_send(&frame, socket, ZMQ_DONTWAIT | (more ? ZMQ_SNDMORE : 0)) < 0) {
+      zmq_msg_close(&frame);
     }
   }
   return true;
 }
 
-/* A new subscriber learns by this that its subscription has come. It reaches all that have the
- * same topic, so one serves for all that came in a row. */
+/* Tell a new subscriber that its subscription has arrived. The message reaches all subscribers of
+ * the topic, so it is sent once for several in a row. */
 static void welcome(gpuf_server *server, const char *topic) {
   gpufi_endpoint_publish(&server->endpoint, topic, "iopub_welcome", NULL,
                          json_pack("{ss}", "subscription", topic));

@@ -34,7 +34,7 @@ static gpuf_status no_memory(gpuf_error *err) {
   return gpufi_fail(err, GPUF_ERR_NO_MEMORY, 0, "no memory for a message");
 }
 
-/* --- Session ---------------------------------------------------------------------- */
+/* --- Session ------------------------------------------------------------------- */
 
 gpuf_status gpufi_random_hex(char *text, size_t count, gpuf_error *err) {
   static const char digits[] = "0123456789abcdef";
@@ -102,13 +102,13 @@ const char *gpufi_session_id(const gpufi_session *session) {
   return session->id;
 }
 
-static gpuf_status digest_of(gpufi_session *session, const gpufi_frame *parts,
+static gpuf_status digest_of(gpufi_session *session, const gpufi_frame *sections,
                              uint8_t digest[DIGEST_NBYTES], gpuf_error *err) {
   size_t nbytes = 0;
   EVP_MAC_CTX *mac = EVP_MAC_CTX_dup(session->keyed);
   bool done = mac != NULL;
   for (int i = 0; i < 4 && done; i++) {
-    done = EVP_MAC_update(mac, parts[i].data, parts[i].nbytes) == 1;
+    done = EVP_MAC_update(mac, sections[i].data, sections[i].nbytes) == 1;
   }
   done = done && EVP_MAC_final(mac, digest, &nbytes, DIGEST_NBYTES) == 1;
   EVP_MAC_CTX_free(mac);
@@ -124,17 +124,17 @@ static void digest_to_text(const uint8_t digest[DIGEST_NBYTES], char *text) {
   *text = '\0';
 }
 
-gpuf_status gpufi_session_sign(gpufi_session *session, const gpufi_frame *parts,
+gpuf_status gpufi_session_sign(gpufi_session *session, const gpufi_frame *sections,
                                char signature[GPUFI_WIRE_SIGNATURE_NBYTES], gpuf_error *err) {
   uint8_t digest[DIGEST_NBYTES] = {0};
-  const gpuf_status status = digest_of(session, parts, digest, err);
+  const gpuf_status status = digest_of(session, sections, digest, err);
   if (status == GPUF_OK) {
     digest_to_text(digest, signature);
   }
   return status;
 }
 
-/* --- Receiving -------------------------------------------------------------------- */
+/* --- Receiving ----------------------------------------------------------------- */
 
 static gpuf_status load_object(const gpufi_frame *frame, json_t **object, gpuf_error *err) {
   if (gpufi_json_text_is_deeper(frame->data, frame->nbytes, GPUFI_WIRE_JSON_DEPTH_MAX)) {
@@ -142,7 +142,7 @@ static gpuf_status load_object(const gpufi_frame *frame, json_t **object, gpuf_e
   }
   *object = json_loadb(frame->data, frame->nbytes, JSON_REJECT_DUPLICATES, NULL);
   if (!json_is_object(*object)) {
-    return refuse(err, "one of its four parts is no JSON object without duplicate members");
+    return refuse(err, "one of its four sections is no JSON object without duplicate members");
   }
   return GPUF_OK;
 }
@@ -193,7 +193,7 @@ static gpuf_status check_frames(const gpufi_frame *frames, size_t count, size_t 
   }
   *delimiter = find_delimiter(frames, count);
   if (count - *delimiter < 6) {
-    return refuse(err, "it is not a delimiter, a signature and four parts");
+    return refuse(err, "it is not a delimiter, a signature and four sections");
   }
   return GPUF_OK;
 }
@@ -211,7 +211,7 @@ static gpuf_status check_signature(gpufi_session *session, const gpufi_frame *si
       CRYPTO_memcmp(signature->data, expected, sizeof(expected) - 1) != 0) {
     return refuse(err, "its signature is wrong (another key?)");
   }
-  /* Only what the key's holder signed is remembered: nobody else can fill the memory. */
+  /* Only signatures made with the key are remembered: nobody else can fill the memory. */
   return gpufi_replay_note(&session->replay, digest) ? GPUF_OK
                                                      : refuse(err, "its signature is a repetition");
 }
@@ -224,11 +224,11 @@ gpuf_status gpufi_message_parse(gpufi_session *session, const gpufi_frame *frame
   if (status != GPUF_OK) {
     return status;
   }
-  const gpufi_frame *parts = frames + delimiter + 2;
+  const gpufi_frame *sections = frames + delimiter + 2;
   json_t **objects[] = {&message->header, &message->parent, &message->metadata, &message->content};
-  status = check_signature(session, parts - 1, err);
+  status = check_signature(session, sections - 1, err);
   for (int i = 0; i < 4 && status == GPUF_OK; i++) {
-    status = load_object(&parts[i], objects[i], err);
+    status = load_object(&sections[i], objects[i], err);
   }
   if (status == GPUF_OK) {
     status = read_header(message, err);
@@ -239,7 +239,7 @@ gpuf_status gpufi_message_parse(gpufi_session *session, const gpufi_frame *frame
   }
   message->identities = frames;
   message->identity_count = delimiter;
-  message->buffers = parts + 4;
+  message->buffers = sections + 4;
   message->buffer_count = count - delimiter - 6;
   return GPUF_OK;
 }
@@ -252,7 +252,7 @@ void gpufi_message_fini(gpufi_message *message) {
   memset(message, 0, sizeof(*message));
 }
 
-/* --- Sending ---------------------------------------------------------------------- */
+/* --- Sending ------------------------------------------------------------------- */
 
 static json_t *make_header(gpufi_session *session, const char *type) {
   char id[96], date[64];
@@ -267,24 +267,24 @@ static json_t *make_header(gpufi_session *session, const char *type) {
                    "session", session->id, "date", date, "version", PROTOCOL_VERSION);
 }
 
-static void set_part(gpufi_frame *part, char *text) {
-  *part = (gpufi_frame){text, text ? strlen(text) : 0};
+static void set_section(gpufi_frame *section, char *text) {
+  *section = (gpufi_frame){text, text ? strlen(text) : 0};
 }
 
 gpuf_status gpufi_message_pack(gpufi_session *session, const char *type, json_t *parent,
                                char *content, gpufi_packed *packed, gpuf_error *err) {
   json_t *header = make_header(session, type);
   gpuf_status status = GPUF_OK;
-  set_part(&packed->parts[0], header ? json_dumps(header, JSON_COMPACT) : NULL);
-  set_part(&packed->parts[1], parent ? json_dumps(parent, JSON_COMPACT) : strdup("{}"));
-  set_part(&packed->parts[2], strdup("{}"));
-  set_part(&packed->parts[3], content);
+  set_section(&packed->sections[0], header ? json_dumps(header, JSON_COMPACT) : NULL);
+  set_section(&packed->sections[1], parent ? json_dumps(parent, JSON_COMPACT) : strdup("{}"));
+  set_section(&packed->sections[2], strdup("{}"));
+  set_section(&packed->sections[3], content);
   json_decref(header);
   for (int i = 0; i < 4 && status == GPUF_OK; i++) {
-    status = packed->parts[i].data ? GPUF_OK : no_memory(err);
+    status = packed->sections[i].data ? GPUF_OK : no_memory(err);
   }
   if (status == GPUF_OK) {
-    status = gpufi_session_sign(session, packed->parts, packed->signature, err);
+    status = gpufi_session_sign(session, packed->sections, packed->signature, err);
   }
   if (status != GPUF_OK) {
     gpufi_packed_fini(packed);
@@ -294,7 +294,7 @@ gpuf_status gpufi_message_pack(gpufi_session *session, const char *type, json_t 
 
 void gpufi_packed_fini(gpufi_packed *packed) {
   for (int i = 0; i < 4; i++) {
-    free((void *)packed->parts[i].data);
+    free((void *)packed->sections[i].data);
   }
   memset(packed, 0, sizeof(*packed));
 }

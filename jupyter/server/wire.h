@@ -1,19 +1,20 @@
-/* The Jupyter wire protocol 5.x apart from sockets: frames to messages and back, signatures.
+/* The Jupyter wire protocol 5.x without sockets: from frames to messages and back, and signatures.
  *
- * A session belongs to one thread. Nothing here trusts a frame before its signature is checked, and
- * nothing parses JSON before that. */
+ * A session belongs to one thread. Frames are untrusted until their signature is checked; no JSON
+ * is parsed before that. */
 #ifndef GPUFI_SERVER_WIRE_H
 #define GPUFI_SERVER_WIRE_H
 
 #include <gpufetch/gpufetch.h>
 #include <jansson.h>
 
-/* A message that goes beyond one of these is refused whole. */
+/* Limits. A message beyond one of them is refused as a whole. */
 #define GPUFI_WIRE_FRAMES_MAX 64
 #define GPUFI_WIRE_FRAME_MAX_NBYTES ((size_t)256 << 10)
 #define GPUFI_WIRE_JSON_DEPTH_MAX 32
 #define GPUFI_WIRE_ID_MAX_NBYTES 128
-/* Signatures that are remembered to refuse a repetition; the oldest is forgotten first. */
+/* How many signatures are remembered, so that a message that is sent again is refused; the oldest
+ * is forgotten first. */
 #define GPUFI_WIRE_REPLAY_COUNT 32768
 #define GPUFI_WIRE_KEY_MAX_NBYTES 256
 #define GPUFI_WIRE_SIGNATURE_NBYTES 65 /* hex digits and NUL */
@@ -23,23 +24,23 @@ typedef struct gpufi_frame {
   size_t nbytes;
 } gpufi_frame;
 
-/* Signs and checks by one key, and numbers the messages it makes. */
+/* A key, by which messages are signed and checked, and a count of the messages that were made. */
 typedef struct gpufi_session gpufi_session;
 
-/* `key` is what the connection file says, 1 to GPUFI_WIRE_KEY_MAX_NBYTES bytes. */
+/* `key` is the connection file's, of 1 to GPUFI_WIRE_KEY_MAX_NBYTES bytes. */
 gpuf_status gpufi_session_create(const char *key, gpufi_session **session, gpuf_error *err);
 void gpufi_session_destroy(gpufi_session *session); /* NULL is allowed */
-/* Identifies the session to clients; lives as long as it. */
+/* The text that identifies the session to clients; it lives as long as the session. */
 const char *gpufi_session_id(const gpufi_session *session);
 
 /* `count` random bytes as lowercase hex digits and NUL: `text` holds 2 * count + 1. */
 gpuf_status gpufi_random_hex(char *text, size_t count, gpuf_error *err);
 
-/* Signature of four frames: header, parent header, metadata, content. */
-gpuf_status gpufi_session_sign(gpufi_session *session, const gpufi_frame *parts,
+/* Sign the four sections of a message: header, parent header, metadata, content. */
+gpuf_status gpufi_session_sign(gpufi_session *session, const gpufi_frame *sections,
                                char signature[GPUFI_WIRE_SIGNATURE_NBYTES], gpuf_error *err);
 
-/* A received message. Frames point to what was parsed and must outlive it; the JSON is owned. */
+/* A received message. It owns the JSON; the frames that it was parsed from must outlive it. */
 typedef struct gpufi_message {
   const gpufi_frame *identities; /* where a reply goes */
   size_t identity_count;
@@ -49,16 +50,17 @@ typedef struct gpufi_message {
   size_t buffer_count;
 } gpufi_message;
 
-/* GPUF_ERR_CORRUPT, with the reason, for what is malformed, too large, not signed by the session's
- * key, or a repetition. On failure *message holds nothing. */
+/* Fails with GPUF_ERR_CORRUPT, and the reason, for a message that is malformed, too large, not
+ * signed with the session's key, or received before. On failure *message holds nothing. */
 gpuf_status gpufi_message_parse(gpufi_session *session, const gpufi_frame *frames, size_t count,
                                 gpufi_message *message, gpuf_error *err);
 void gpufi_message_fini(gpufi_message *message);
 
-/* A message to send: after identities or topic and the delimiter come signature, then parts. */
+/* A message to send. Its frames are the identities or the topic, the delimiter, the signature, the
+ * sections. */
 typedef struct gpufi_packed {
   char signature[GPUFI_WIRE_SIGNATURE_NBYTES];
-  gpufi_frame parts[4]; /* owned */
+  gpufi_frame sections[4]; /* owned */
 } gpufi_packed;
 
 #define GPUFI_WIRE_DELIMITER "<IDS|MSG>"

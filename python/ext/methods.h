@@ -4,13 +4,13 @@
 
 #include "api.h"
 
-extern PyMethodDef gpufi_py_comm_methods[];   /* comm_create, comm_message and their kin */
-extern PyMethodDef gpufi_py_device_methods[]; /* to_device, asdevice, _restride */
-extern PyMethodDef gpufi_py_fetch_methods[];  /* fetch, fetch_async */
-extern PyMethodDef gpufi_py_hdf5_methods[];   /* h5_bind, h5_write, h5_read and their kin */
-extern PyMethodDef gpufi_py_info_methods[];   /* info, pool_stats and their kin, _host_faults */
-extern PyMethodDef gpufi_py_reduce_methods[]; /* overview, stats, histogram */
-extern PyMethodDef gpufi_py_serve_methods[];  /* serve_start, serve_publish and their kin */
-extern PyMethodDef gpufi_py_share_methods[];  /* share_export, share_attach and their kin */
+extern PyMethodDef gpufi_py_device_methods[];     /* to_device, asdevice, _restride */
+extern PyMethodDef gpufi_py_dispatcher_methods[]; /* dispatcher_create, client_open and their kin */
+extern PyMethodDef gpufi_py_fetch_methods[];      /* fetch, fetch_async */
+extern PyMethodDef gpufi_py_hdf5_methods[];       /* h5_bind, h5_write, h5_read and their kin */
+extern PyMethodDef gpufi_py_info_methods[];       /* info, pool_stats and their kin, _host_faults */
+extern PyMethodDef gpufi_py_reduce_methods[];     /* overview, stats, histogram */
+extern PyMethodDef gpufi_py_serve_methods[];      /* serve_start, serve_publish and their kin */
+extern PyMethodDef gpufi_py_share_methods[];      /* share_export, share_attach and their kin */
 
 #endif

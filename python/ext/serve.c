@@ -1,4 +1,4 @@
-/* Serving: gpufetch._serve's calls into the library. A server is a capsule here. */
+/* Serving: gpufetch._remote.serve's calls into the library. A server is a capsule here. */
 #include "adapter.h"
 #include "errors.h"
 #include "interpreter.h"
@@ -11,6 +11,7 @@ static const char server_name[] = "gpufetch.server";
 /* Behind a capsule; with the server NULL once it is stopped. */
 typedef struct held_server {
   gpuf_server *server;
+  PyObject *module;         /* whose state is used */
   PyObject *log, *shutdown; /* callables, or NULL */
 } held_server;
 
@@ -18,58 +19,57 @@ static held_server *held_of(PyObject *capsule) {
   return PyCapsule_GetPointer(capsule, server_name);
 }
 
-static gpuf_server *server_of(const gpufi_py_state *state, PyObject *capsule) {
+/* A converter for PyArg_ParseTuple: the gpuf_server * in a capsule, which must not be stopped. */
+static int take_server(PyObject *capsule, void *server) {
   const held_server *held = held_of(capsule);
   if (held && !held->server) {
     const gpuf_error err = {GPUF_ERR_STATE, 0, "this server is stopped: serve() starts another"};
-    gpufi_py_raise(state, &err);
+    gpufi_py_raise(gpufi_py_state_of_module(held->module), &err);
+  } else if (held) {
+    *(gpuf_server **)server = held->server;
   }
-  return held ? held->server : NULL;
+  return held && held->server;
 }
 
-/* --- Callbacks, on threads of the server's ------------------------------------------------ */
-
-/* What the callable raises has nowhere to go but sys.unraisablehook. */
-static void call(PyObject *callable, const char *line) {
-  if (gpufi_py_is_stopped()) {
-    return;
-  }
-  const PyGILState_STATE gil = PyGILState_Ensure();
-  PyObject *result =
-      line ? PyObject_CallFunction(callable, "s", line) : PyObject_CallFunction(callable, NULL);
-  if (!result) {
-    PyErr_WriteUnraisable(callable);
-  }
-  Py_XDECREF(result);
-  PyGILState_Release(gil);
+/* None, or the exception that a failure stands for. */
+static PyObject *result_of(PyObject *module, gpuf_status status, const gpuf_error *err) {
+  return status == GPUF_OK ? Py_NewRef(Py_None)
+                           : gpufi_py_raise(gpufi_py_state_of_module(module), err);
 }
+
+/* --- Callbacks, on threads of the server --------------------------------------- */
 
 static void call_log(void *held, const char *line) {
-  call(((held_server *)held)->log, line);
-}
-static void call_shutdown(void *held) {
-  call(((held_server *)held)->shutdown, NULL);
+  gpufi_py_call_from_thread(((held_server *)held)->log, line);
 }
 
-/* --- Start and stop -------------------------------------------------------------------------- */
+static void call_shutdown(void *held) {
+  gpufi_py_call_from_thread(((held_server *)held)->shutdown, NULL);
+}
+
+/* --- Start and stop ------------------------------------------------------------ */
 
 static gpuf_status stop(held_server *held, gpuf_error *err) {
   gpuf_server *server = held->server;
   gpuf_status status;
   held->server = NULL;
-  Py_BEGIN_ALLOW_THREADS status = gpuf_server_stop(server, err);
-  Py_END_ALLOW_THREADS return status;
+  Py_BEGIN_ALLOW_THREADS
+    status = gpuf_server_stop(server, err);
+  Py_END_ALLOW_THREADS
+  return status;
 }
 
 static void server_destroy(PyObject *capsule) {
   held_server *held = held_of(capsule);
   stop(held, NULL);
+  Py_XDECREF(held->module);
   Py_XDECREF(held->log);
   Py_XDECREF(held->shutdown);
   PyMem_Free(held);
 }
 
-static PyObject *hold(gpuf_server_options *options, PyObject *log, PyObject *shutdown) {
+static PyObject *hold(PyObject *module, gpuf_server_options *options, PyObject *log,
+                      PyObject *shutdown) {
   held_server *held = PyMem_Calloc(1, sizeof(*held));
   if (!held) {
     return PyErr_NoMemory();
@@ -79,6 +79,7 @@ static PyObject *hold(gpuf_server_options *options, PyObject *log, PyObject *shu
     PyMem_Free(held);
     return NULL;
   }
+  held->module = Py_NewRef(module);
   options->log_arg = options->shutdown_arg = held;
   if (log != Py_None) {
     held->log = Py_NewRef(log);
@@ -117,13 +118,15 @@ static PyObject *serve_start(PyObject *module, PyObject *args, PyObject *kwargs)
   if (!parse_options(args, kwargs, &options, &log, &shutdown)) {
     return NULL;
   }
-  PyObject *capsule = hold(&options, log, shutdown);
+  PyObject *capsule = hold(module, &options, log, shutdown);
   if (!capsule) {
     return NULL;
   }
   held_server *held = held_of(capsule);
-  Py_BEGIN_ALLOW_THREADS status = gpuf_server_start(&options, &held->server, &err);
-  Py_END_ALLOW_THREADS if (status != GPUF_OK) {
+  Py_BEGIN_ALLOW_THREADS
+    status = gpuf_server_start(&options, &held->server, &err);
+  Py_END_ALLOW_THREADS
+  if (status != GPUF_OK) {
     Py_DECREF(capsule);
     return gpufi_py_raise(gpufi_py_state_of_module(module), &err);
   }
@@ -134,17 +137,10 @@ static PyObject *serve_start(PyObject *module, PyObject *args, PyObject *kwargs)
 static PyObject *serve_stop(PyObject *module, PyObject *capsule) {
   held_server *held = held_of(capsule);
   gpuf_error err;
-  if (!held) {
-    return NULL;
-  }
-  if (stop(held, &err) != GPUF_OK) {
-    return gpufi_py_raise(gpufi_py_state_of_module(module), &err);
-  }
-  Py_RETURN_NONE;
+  return held ? result_of(module, stop(held, &err), &err) : NULL;
 }
 
-/* --- Publishing ---------------------------------------------------------------------------------
- */
+/* --- Publishing ---------------------------------------------------------------- */
 
 /* A tuple of integers, one for each axis. */
 static bool parse_axes(const char *what, PyObject *tuple, int32_t ndim, int64_t *values) {
@@ -166,21 +162,22 @@ static PyObject *serve_publish(PyObject *module, PyObject *args) {
   gpufi_py_state *state = gpufi_py_state_of_module(module);
   gpufi_py_import source;
   gpuf_error err;
-  PyObject *capsule, *x, *start, *shape;
+  gpuf_server *server;
+  PyObject *x, *start, *shape;
   const char *name;
   int64_t part_start[GPUF_NDIM_MAX], global_shape[GPUF_NDIM_MAX];
   gpuf_status status;
-  if (!PyArg_ParseTuple(args, "OsOOO:serve_publish", &capsule, &name, &x, &start, &shape)) {
+  if (!PyArg_ParseTuple(args, "O&sOOO:serve_publish", take_server, &server, &name, &x, &start,
+                        &shape)) {
     return NULL;
   }
-  gpuf_server *server = server_of(state, capsule);
-  if (!server || gpufi_py_adapter_import(state, x, &source) < 0) {
+  if (gpufi_py_adapter_import(state, x, &source) < 0) {
     return NULL;
   }
   const bool is_part = start != Py_None;
   const int32_t ndim = source.tensor.ndim;
   if (is_part && !(parse_axes("start", start, ndim, part_start) &&
-                    parse_axes("global_shape", shape, ndim, global_shape))) {
+                   parse_axes("global_shape", shape, ndim, global_shape))) {
     gpufi_py_import_clear(&source);
     return NULL;
   }
@@ -191,25 +188,22 @@ static PyObject *serve_publish(PyObject *module, PyObject *args) {
       .start = is_part ? part_start : NULL,
       .global_shape = is_part ? global_shape : NULL,
   };
-  Py_BEGIN_ALLOW_THREADS status = gpuf_server_publish(server, name, &source.tensor, &options, &err);
-  Py_END_ALLOW_THREADS if (status != GPUF_OK) {
+  Py_BEGIN_ALLOW_THREADS
+    status = gpuf_server_publish(server, name, &source.tensor, &options, &err);
+  Py_END_ALLOW_THREADS
+  if (status != GPUF_OK) { /* else the reference is the server's, until gpufi_py_release_owner */
     gpufi_py_import_clear(&source);
-    return gpufi_py_raise(state, &err);
   }
-  Py_RETURN_NONE; /* the reference is the server's: gpufi_py_release_owner gives it back */
+  return result_of(module, status, &err);
 }
 
 static PyObject *serve_publish_value(PyObject *module, PyObject *args) {
-  const gpufi_py_state *state = gpufi_py_state_of_module(module);
-  PyObject *capsule, *value;
+  gpuf_server *server;
+  PyObject *value;
   const char *name;
   gpuf_error err;
   gpuf_status status;
-  if (!PyArg_ParseTuple(args, "OsO:serve_publish_value", &capsule, &name, &value)) {
-    return NULL;
-  }
-  gpuf_server *server = server_of(state, capsule);
-  if (!server) {
+  if (!PyArg_ParseTuple(args, "O&sO:serve_publish_value", take_server, &server, &name, &value)) {
     return NULL;
   }
   if (PyUnicode_Check(value)) {
@@ -223,46 +217,37 @@ static PyObject *serve_publish_value(PyObject *module, PyObject *args) {
                  ? GPUF_ERR_INVALID
                  : gpuf_server_publish_int64(server, name, integer, &err);
   }
-  if (status != GPUF_OK) {
-    return PyErr_Occurred() ? NULL : gpufi_py_raise(state, &err);
-  }
-  Py_RETURN_NONE;
+  return PyErr_Occurred() ? NULL : result_of(module, status, &err);
 }
 
 static PyObject *serve_unpublish(PyObject *module, PyObject *args) {
-  const gpufi_py_state *state = gpufi_py_state_of_module(module);
-  PyObject *capsule;
+  gpuf_server *server;
   const char *name;
   long long timeout_ns;
   gpuf_error err;
   gpuf_status status;
-  if (!PyArg_ParseTuple(args, "OsL:serve_unpublish", &capsule, &name, &timeout_ns)) {
+  if (!PyArg_ParseTuple(args, "O&sL:serve_unpublish", take_server, &server, &name, &timeout_ns)) {
     return NULL;
   }
-  gpuf_server *server = server_of(state, capsule);
-  if (!server) {
-    return NULL;
-  }
-  Py_BEGIN_ALLOW_THREADS status = gpuf_server_unpublish(server, name, timeout_ns, &err);
-  Py_END_ALLOW_THREADS return status == GPUF_OK ? Py_NewRef(Py_None) : gpufi_py_raise(state, &err);
+  Py_BEGIN_ALLOW_THREADS
+    status = gpuf_server_unpublish(server, name, timeout_ns, &err);
+  Py_END_ALLOW_THREADS
+  return result_of(module, status, &err);
 }
 
 static PyObject *serve_step(PyObject *module, PyObject *args) {
-  const gpufi_py_state *state = gpufi_py_state_of_module(module);
-  PyObject *capsule;
+  gpuf_server *server;
   long long step;
   double time;
   gpuf_error err;
   gpuf_status status;
-  if (!PyArg_ParseTuple(args, "OLd:serve_step", &capsule, &step, &time)) {
+  if (!PyArg_ParseTuple(args, "O&Ld:serve_step", take_server, &server, &step, &time)) {
     return NULL;
   }
-  gpuf_server *server = server_of(state, capsule);
-  if (!server) {
-    return NULL;
-  }
-  Py_BEGIN_ALLOW_THREADS status = gpuf_server_publish_step(server, step, time, &err);
-  Py_END_ALLOW_THREADS return status == GPUF_OK ? Py_NewRef(Py_None) : gpufi_py_raise(state, &err);
+  Py_BEGIN_ALLOW_THREADS
+    status = gpuf_server_publish_step(server, step, time, &err);
+  Py_END_ALLOW_THREADS
+  return result_of(module, status, &err);
 }
 
 PyMethodDef gpufi_py_serve_methods[] = {

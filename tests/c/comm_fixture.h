@@ -42,7 +42,7 @@ static void take_log(void *arg, const char *text) {
   pthread_mutex_unlock(&outbox.lock);
 }
 
-/* --- Replies ----------------------------------------------------------------- */
+/* --- Replies ------------------------------------------------------------------- */
 
 static int pending_replies(void) {
   pthread_mutex_lock(&outbox.lock);
@@ -103,7 +103,7 @@ static void check_code(const char *code) {
   gpufi_reply_free(a.reply);
 }
 
-/* --- Dispatchers ---------------------------------------------------------------- */
+/* --- Dispatchers --------------------------------------------------------------- */
 
 static gpufi_dispatcher *dispatcher;
 static uint64_t client;
@@ -158,7 +158,7 @@ static void ask_code(const char *json, const char *code) {
   check_code(code);
 }
 
-/* --- Tensors -------------------------------------------------------------------- */
+/* --- Tensors ------------------------------------------------------------------- */
 
 /* A tensor on test_device with the given bytes. */
 static gpuf_tensor put(const void *bytes, gpuf_dtype dtype, int32_t ndim, const int64_t *shape) {

@@ -300,7 +300,7 @@ static bool listed_axes_are(const char *key, const int64_t *expected) {
   return equal;
 }
 
-static void a_block_is_listed_with_its_place_in_the_whole(void) {
+static void a_part_is_listed_with_its_place_in_the_array(void) {
   const int64_t global_shape[] = {field_shape[0] + 7, field_shape[1], INT32_MAX};
   const int64_t start[] = {7, 0, 100}, moved[] = {6, 0, 100};
   gpuf_publish_options options = {.global_shape = global_shape, .start = start};
@@ -321,7 +321,7 @@ static void a_block_is_listed_with_its_place_in_the_whole(void) {
   finish_with_field();
 }
 
-static void a_block_outside_its_array_is_refused(void) {
+static void a_part_outside_its_array_is_refused(void) {
   const int64_t large = INT64_MAX / 8;
   const struct {
     int64_t start[3], global_shape[3];
@@ -514,8 +514,8 @@ int main(void) {
   TEST_ON_DEVICES(statistics_that_json_cannot_say_are_strings);
   TEST_ON_DEVICES(a_histogram_has_counts_and_edges);
   TEST_ON_DEVICES(a_listing_has_tensors_and_values_and_goes_on_where_it_was_cut);
-  TEST_ON_DEVICES(a_block_is_listed_with_its_place_in_the_whole);
-  TEST_ON_DEVICES(a_block_outside_its_array_is_refused);
+  TEST_ON_DEVICES(a_part_is_listed_with_its_place_in_the_array);
+  TEST_ON_DEVICES(a_part_outside_its_array_is_refused);
   TEST_ON_DEVICES(a_generation_tells_when_the_shape_has_changed);
   TEST_ON_DEVICES(a_share_ends_with_its_tensor);
   TEST_ON_DEVICES(publishing_the_same_memory_again_leaves_its_shares);

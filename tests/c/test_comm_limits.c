@@ -19,7 +19,7 @@ static void finish_with_tensor(void) {
   drop(&tensor);
 }
 
-/* --- Untrusted requests ------------------------------------------------------------ */
+/* --- Untrusted requests -------------------------------------------------------- */
 
 /* Text that is JSON without duplicate members gets the same answer as a parsed value. */
 static void ask_parsed_code(const char *json, const char *code) {
@@ -111,13 +111,13 @@ static void an_error_names_the_id_and_the_value(void) {
   finish_with_tensor();
 }
 
-/* `text` around many copies of `piece`. */
-static char *repeated(const char *before, const char *piece, size_t count, const char *after) {
-  const size_t nbytes = strlen(piece);
+/* `item` many times, between two texts. */
+static char *repeated(const char *before, const char *item, size_t count, const char *after) {
+  const size_t nbytes = strlen(item);
   char *text = malloc(strlen(before) + nbytes * count + strlen(after) + 1), *end = text;
   end = stpcpy(end, before);
   for (size_t i = 0; i < count; i++) {
-    end = stpcpy(end, piece);
+    end = stpcpy(end, item);
   }
   strcpy(end, after);
   return text;
@@ -204,7 +204,7 @@ static void options_and_names_of_the_program_are_checked(void) {
   finish_with_tensor();
 }
 
-/* --- Waiting requests ------------------------------------------------------------------ */
+/* --- Waiting requests ---------------------------------------------------------- */
 
 static void a_client_has_few_requests_waiting(void) {
   uint64_t other;
@@ -278,8 +278,8 @@ static void replies_that_are_not_freed_hold_back_more(void) {
   int ran = 0;
   start((gpufi_dispatcher_options){.reply_memory_nbytes = (size_t)16 << 20, .waiting_max = 100});
   float *large = calloc((size_t)count, sizeof(float));
-  gpuf_tensor block = put(large, GPUF_DTYPE_FLOAT32, 1, &count);
-  CHECK_OK(gpufi_dispatcher_publish(dispatcher, "large", &block, NULL, &err));
+  gpuf_tensor d_large = put(large, GPUF_DTYPE_FLOAT32, 1, &count);
+  CHECK_OK(gpufi_dispatcher_publish(dispatcher, "large", &d_large, NULL, &err));
   for (int i = 0; i < 10; i++) {
     send("{\"op\": \"read\", \"name\": \"large\"}");
   }
@@ -295,7 +295,7 @@ static void replies_that_are_not_freed_hold_back_more(void) {
   CHECK(ran == 10);
   free(large);
   finish();
-  drop(&block);
+  drop(&d_large);
 }
 
 static void replies_outlive_the_dispatcher(void) {
@@ -322,7 +322,7 @@ static void requests_can_run_inside_the_message(void) {
   finish_with_tensor();
 }
 
-/* --- Steps -------------------------------------------------------------------------------- */
+/* --- Steps --------------------------------------------------------------------- */
 
 static void a_read_at_a_step_waits_for_it(void) {
   start_with_tensor((gpufi_dispatcher_options){.step_share = 1});
@@ -376,7 +376,7 @@ static void serving_takes_no_more_than_its_share_of_the_steps(void) {
   finish_with_tensor();
 }
 
-/* --- Threads ------------------------------------------------------------------------------- */
+/* --- Threads ------------------------------------------------------------------- */
 
 static atomic_bool stop;
 

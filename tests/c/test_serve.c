@@ -115,7 +115,7 @@ static void a_failed_start_leaves_nothing(void) {
   CHECK(count_entries("/proc/self/fd") == descriptors);
 }
 
-/* --- Publishing ------------------------------------------------------------------------------ */
+/* --- Publishing ---------------------------------------------------------------- */
 
 static void count_release(void *count) {
   atomic_fetch_add((atomic_int *)count, 1);

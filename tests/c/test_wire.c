@@ -14,7 +14,7 @@
 static gpufi_session *session;
 static gpuf_error err;
 
-/* A message of one identity, delimiter, signature, four parts and one buffer. */
+/* A message of one identity, delimiter, signature, four sections and one buffer. */
 typedef struct wired {
   gpufi_frame frames[8];
   char signature[GPUFI_WIRE_SIGNATURE_NBYTES];
@@ -62,11 +62,11 @@ static void a_signed_message_is_taken_apart(void) {
 
 /* By Python: hmac.new(b"5ca1ab1e", b'{"a":1}{}{}{"b":2}', "sha256").hexdigest() */
 static void signatures_are_those_of_jupyter_client(void) {
-  const gpufi_frame parts[4] = {frame_of("{\"a\":1}"), frame_of("{}"), frame_of("{}"),
-                                frame_of("{\"b\":2}")};
+  const gpufi_frame sections[4] = {frame_of("{\"a\":1}"), frame_of("{}"), frame_of("{}"),
+                                   frame_of("{\"b\":2}")};
   char signature[GPUFI_WIRE_SIGNATURE_NBYTES];
   open_session();
-  CHECK_OK(gpufi_session_sign(session, parts, signature, &err));
+  CHECK_OK(gpufi_session_sign(session, sections, signature, &err));
   CHECK(strcmp(signature, "f7d2aa381ddce000750215873f0050cfcdcd64a95fba3e17b5dd5f57b9791271") == 0);
 }
 
@@ -202,7 +202,7 @@ static void what_is_packed_can_be_parsed(void) {
   CHECK_OK(gpufi_message_pack(session, "status", parent, strdup("{\"x\":1}"), &packed, &err));
   frames[0] = frame_of(GPUFI_WIRE_DELIMITER);
   frames[1] = frame_of(packed.signature);
-  memcpy(frames + 2, packed.parts, sizeof(packed.parts));
+  memcpy(frames + 2, packed.sections, sizeof(packed.sections));
   CHECK_OK(gpufi_message_parse(other, frames, 6, &message, &err));
   CHECK(strcmp(message.type, "status") == 0);
   CHECK(json_equal(message.parent, parent));

@@ -21,10 +21,10 @@ static void take_reply(void *arg, uint64_t client, uint64_t tag, gpufi_reply *re
   for (size_t i = 0; i < reply->buffer_count; i++) {
     total += reply->buffer_nbytes[i];
   }
-  const json_t *part = json_object_get(json, "offset");
+  const json_t *offset = json_object_get(json, "offset");
   if (total > GPUFI_REPLY_MAX_NBYTES ||
-      (part && json_integer_value(part) + (int64_t)total >
-                   json_integer_value(json_object_get(json, "nbytes")))) {
+      (offset && json_integer_value(offset) + (int64_t)total >
+                     json_integer_value(json_object_get(json, "nbytes")))) {
     abort();
   }
   json_decref(json);
@@ -37,14 +37,14 @@ static void publish(gpufi_dispatcher *dispatcher) {
   const gpuf_device cpu = {GPUF_DEVICE_CPU, 0};
   const int64_t shape[3] = {6, 5, 4}, empty[2] = {0, 3}, wide[3] = {3, 700, 1000};
   const int64_t global_shape[3] = {INT32_MAX, 5, 8}, start[3] = {INT32_MAX - 6, 0, 4};
-  const gpuf_publish_options block = {.global_shape = global_shape, .start = start};
+  const gpuf_publish_options part = {.global_shape = global_shape, .start = start};
   gpuf_tensor x, e, w, p;
   gpuf_tensor_init(&x, values, cpu, GPUF_DTYPE_FLOAT64, 3, shape, NULL);
   gpuf_tensor_init(&e, values, cpu, GPUF_DTYPE_INT8, 2, empty, NULL);
   gpuf_tensor_init(&w, values, cpu, GPUF_DTYPE_UINT16, 3, wide, NULL);
   memset(w.strides_nbytes, 0, sizeof(w.strides_nbytes)); /* one element, again and again */
   gpuf_tensor_init(&p, values, cpu, GPUF_DTYPE_COMPLEX64, 0, NULL, NULL);
-  if (gpufi_dispatcher_publish(dispatcher, "x", &x, &block, NULL) != GPUF_OK ||
+  if (gpufi_dispatcher_publish(dispatcher, "x", &x, &part, NULL) != GPUF_OK ||
       gpufi_dispatcher_publish(dispatcher, "e", &e, NULL, NULL) != GPUF_OK ||
       gpufi_dispatcher_publish(dispatcher, "w", &w, NULL, NULL) != GPUF_OK ||
       gpufi_dispatcher_publish(dispatcher, "p", &p, NULL, NULL) != GPUF_OK ||

@@ -9,7 +9,7 @@ from gpufetch import _core
 
 def _built_with_comm() -> bool:
     try:
-        _core.comm_create(lambda name: None, list, lambda text: None)
+        _core.dispatcher_create(lambda name: None, list, lambda text: None)
     except TypeError:
         return False
     return True

@@ -35,6 +35,7 @@ from serving import (
 from test_gray_scott import find_program
 
 import gpufetch as gf
+from gpufetch._remote import servers
 
 pytestmark = needs_server
 
@@ -358,7 +359,7 @@ SERVE_LARGE = """
 
 def test_a_thousand_clients_are_served_and_leave_nothing_behind() -> None:
     with process(SERVE_LARGE) as running:
-        file = gf._servers.find("large")
+        file = servers.find("large")
         with client(file) as attached:
             attached.wait_for_ready(timeout=10)
         descriptors = Path(f"/proc/{running.pid}/fd")
@@ -417,7 +418,7 @@ def test_a_subscriber_that_stops_reading_bounds_memory_and_holds_up_nobody_for_l
     transport: str,
 ) -> None:
     with process(SERVE_LARGE, transport) as running:
-        file = gf._servers.find("large")
+        file = servers.find("large")
         stalled = subprocess.Popen(
             [sys.executable, "-c", SUBSCRIBER, str(file)], stdout=subprocess.PIPE, text=True
         )
@@ -493,7 +494,7 @@ def test_a_crashed_servers_file_is_known_to_be_stale_and_replaced(runtime: Path)
         running.kill()
         running.wait()
         assert (runtime / "kernel-large.json").exists()
-        (found,) = gf._servers.running()
+        (found,) = servers.running()
         assert found.name == "large" and found.is_alive is False
         with pytest.raises(TimeoutError, match="ended"):
             gf.connect("large", timeout=0.3)

@@ -34,6 +34,7 @@ from jupyter_core.utils import ensure_event_loop
 from serving import client, drain, eventually, needs_server, open_comm, process, send
 
 import gpufetch as gf
+from gpufetch._remote import servers
 from gpufetch._remote.client import ServerLostError
 
 pytestmark = needs_server
@@ -158,7 +159,7 @@ class Soak:
 
 def connection_file() -> Path:
     """The server's, once it has one: it may be about to restart."""
-    path = gf._servers.runtime_folder() / "kernel-soak.json"
+    path = servers.runtime_folder() / "kernel-soak.json"
     eventually(path.exists, timeout=60)
     return path
 

@@ -1,4 +1,4 @@
-/* gpufetch: a running program that notebooks attach to.
+/* gpufetch: serving the tensors of a running program to notebooks that attach to it.
  *
  * The conventions are those of gpufetch.h.
  *
@@ -18,42 +18,44 @@ extern "C" {
  * `gpufetch attach` and `jupyter console --existing kernel-NAME.json` find it by the connection
  * file that it writes. It runs no code that a client sends.
  *
- * The program is not waited for and does not wait: threads of the server's own answer, with no
- * signal unblocked. Reads are live, that is, of the memory as it is at that moment, perhaps in the
- * middle of a step; or, where a client asks for it, at the next gpuf_server_publish_step, where the
- * memory stands still.
+ * Neither the program nor a client waits for the other: the server answers on threads of its own,
+ * in which all signals are blocked. Reads are live: they see the memory as it is at that moment,
+ * perhaps in the middle of a step. A client can ask instead for a read at the next
+ * gpuf_server_publish_step, where the memory does not change.
  *
  * Who can attach: whoever can read the connection file, which is for the owner alone. Requests
  * without a valid signature by its key are dropped. Replies travel to every subscriber, as with
  * any Jupyter kernel: on a machine that others use too, take transport "ipc", whose sockets only
  * the owner can open, or curve, which encrypts.
  *
- * Memory: what waits for clients is bounded by the options; one that does not read loses its
- * replies, and its connection after some seconds. */
+ * Memory: the options bound the replies that wait for clients. A client that does not read loses
+ * its replies, and after some seconds its connection. */
 typedef struct gpuf_server gpuf_server;
 
 typedef struct gpuf_server_options {
   size_t struct_nbytes;
-  const char *name; /* 1 to 48 of A-Z a-z 0-9 _ . -, numbered (NAME-2) while another living server
+  const char *name; /* 1 to 48 of A-Z a-z 0-9 _ . -; numbered (NAME-2) while another living server
                        has it; NULL = the program's name */
-  const char *connection_file; /* NULL = kernel-NAME.json in Jupyter's runtime folder. A file that
-                                  a kernel manager has written is obeyed: ports, key, curve keys */
+  const char *connection_file; /* NULL = kernel-NAME.json in Jupyter's runtime folder. The
+                                  ports, key and curve keys of a file that a kernel manager has
+                                  written are used */
   const char *transport;       /* NULL or "tcp", or "ipc" */
   const char *ip;              /* tcp: address to listen on; NULL = 127.0.0.1. ipc: ignored */
   int32_t first_port;          /* tcp: five ports from here on; 0 = any that are free */
   bool curve;                  /* encrypt with CurveZMQ, by keys made for this server */
   bool jupyterlab; /* link the connection file into the folder external_kernels beside it, which
                       JupyterLab lists with --ServerApp.allow_external_kernels=True */
-  size_t reply_max_nbytes; /* of data under way to clients, in all; 0 = 256 MiB */
-  int32_t comms_max; /* attached clients; the longest unused is closed for a new one; 0 = 1024 */
+  size_t reply_max_nbytes; /* the most data under way to clients, in all; 0 = 256 MiB */
+  int32_t comms_max;       /* the most attached clients; for one more, the longest unused is closed;
+                              0 = 1024 */
   double step_share; /* the most of the program's time that gpuf_server_publish_step may take for
                         clients, as a fraction up to 1; 0 = 0.05 */
-  /* A client's shutdown request ends nothing but its own attachment, unless this is set: it is
-   * then called once, on a thread of the server, and must not stop the server itself. */
+  /* Called once, when a client asks the program to end, on a thread of the server; it must not stop
+   * the server itself. NULL: a shutdown request only detaches its client. */
   void (*shutdown)(void *shutdown_arg);
   void *shutdown_arg;
-  /* Told what was refused, the first time of each kind, and what went wrong, on a thread of the
-   * server. One line, no newline. */
+  /* Called on a thread of the server with a line, without a newline, about what was refused (the
+   * first time of each kind) or went wrong. NULL for none. */
   void (*log)(void *log_arg, const char *line);
   void *log_arg;
 } gpuf_server_options;
@@ -94,10 +96,11 @@ typedef struct gpuf_publish_options {
    * thread, with no lock held; not if publishing fails. NULL for none. */
   void (*release)(void *release_arg);
   void *release_arg;
-  /* Of a program of several ranks that each serve their own block of an array: the array's shape,
-   * and the block's first index along each axis, as many numbers as the tensor has axes. Then
-   * `gpufetch.connect([...])` shows one array. Blocks must not overlap: leave ghost cells out of
-   * `tensor` by its pointer, shape and strides. Copied. Both NULL for an array that is whole. */
+  /* For a program of several ranks that each serve their own part of an array: the array's shape,
+   * and the part's first index along each axis, as many numbers as the tensor has axes. Then
+   * `gpufetch.connect([...])` shows one array. Parts must not overlap: leave ghost elements out of
+   * `tensor` by its pointer, shape and strides. Copied. Both NULL if `tensor` is the whole array.
+   */
   const int64_t *global_shape;
   const int64_t *start;
 } gpuf_publish_options;

@@ -9,22 +9,31 @@
 
 #include <stdio.h>
 
-static const char comm_name[] = "gpufetch.comm";
+static const char dispatcher_name[] = "gpufetch.dispatcher";
 
 /* Behind a capsule. */
-typedef struct held_comm {
-  gpufi_dispatcher *comm;
+typedef struct held_dispatcher {
+  gpufi_dispatcher *dispatcher;
   PyObject *module;  /* whose state is used */
   PyObject *resolve; /* name -> (tensor, framework) */
   PyObject *list;    /* () -> [(name, framework, tensor or None, problem or None)] */
   PyObject *log;     /* text -> anything */
-} held_comm;
+} held_dispatcher;
 
-static held_comm *held_of(PyObject *capsule) {
-  return PyCapsule_GetPointer(capsule, comm_name);
+static held_dispatcher *held_of(PyObject *capsule) {
+  return PyCapsule_GetPointer(capsule, dispatcher_name);
 }
 
-/* --- Callbacks ------------------------------------------------------------------------------ */
+/* A converter for PyArg_ParseTuple: the gpufi_dispatcher * in a capsule. */
+static int take_dispatcher(PyObject *capsule, void *dispatcher) {
+  const held_dispatcher *held = held_of(capsule);
+  if (held) {
+    *(gpufi_dispatcher **)dispatcher = held->dispatcher;
+  }
+  return held != NULL;
+}
+
+/* --- Callbacks ----------------------------------------------------------------- */
 
 /* The answer to the message that the calling thread is in: its tag is where the answer goes. */
 static void take_reply(void *held, uint64_t client, uint64_t tag, gpufi_reply *reply) {
@@ -88,7 +97,7 @@ static int take_source(gpufi_py_state *state, PyObject *found, gpufi_source *sou
 }
 
 static gpuf_status resolve(void *arg, const char *name, gpufi_source *source, gpuf_error *err) {
-  const held_comm *held = arg;
+  const held_dispatcher *held = arg;
   gpuf_status status = GPUF_OK;
   const PyGILState_STATE gil = PyGILState_Ensure();
   PyObject *found = PyObject_CallFunction(held->resolve, "s", name);
@@ -116,7 +125,7 @@ static int list_item(gpufi_py_state *state, PyObject *item, gpufi_listing *listi
 }
 
 static gpuf_status list(void *arg, gpufi_listing *listing, gpuf_error *err) {
-  const held_comm *held = arg;
+  const held_dispatcher *held = arg;
   gpuf_status status = GPUF_OK;
   int more = 1;
   const PyGILState_STATE gil = PyGILState_Ensure();
@@ -133,42 +142,34 @@ static gpuf_status list(void *arg, gpufi_listing *listing, gpuf_error *err) {
   return status;
 }
 
-/* What the callable raises has nowhere to go but sys.unraisablehook. */
-static void log_text(void *arg, const char *text) {
-  const held_comm *held = arg;
-  const PyGILState_STATE gil = PyGILState_Ensure();
-  PyObject *line = PyUnicode_DecodeUTF8(text, (Py_ssize_t)strlen(text), "replace");
-  PyObject *result = line ? PyObject_CallFunctionObjArgs(held->log, line, NULL) : NULL;
-  if (!result) {
-    PyErr_WriteUnraisable(held->log);
-  }
-  Py_XDECREF(line);
-  Py_XDECREF(result);
-  PyGILState_Release(gil);
+static void log_text(void *held, const char *text) {
+  gpufi_py_call_from_thread(((held_dispatcher *)held)->log, text);
 }
 
-/* --- Life ------------------------------------------------------------------------------------- */
+/* --- Life ---------------------------------------------------------------------- */
 
-static void held_free(held_comm *held) {
-  Py_BEGIN_ALLOW_THREADS gpufi_dispatcher_destroy(held->comm, 0, NULL);
-  Py_END_ALLOW_THREADS Py_XDECREF(held->module);
+static void held_free(held_dispatcher *held) {
+  Py_BEGIN_ALLOW_THREADS
+    gpufi_dispatcher_destroy(held->dispatcher, 0, NULL);
+  Py_END_ALLOW_THREADS
+  Py_XDECREF(held->module);
   Py_XDECREF(held->resolve);
   Py_XDECREF(held->list);
   Py_XDECREF(held->log);
   PyMem_Free(held);
 }
 
-static void comm_destroy(PyObject *capsule) {
+static void dispatcher_destroy(PyObject *capsule) {
   held_free(held_of(capsule));
 }
 
-static PyObject *comm_create(PyObject *module, PyObject *args) {
+static PyObject *dispatcher_create(PyObject *module, PyObject *args) {
   PyObject *resolver, *lister, *logger;
   gpuf_error err;
-  if (!PyArg_ParseTuple(args, "OOO:comm_create", &resolver, &lister, &logger)) {
+  if (!PyArg_ParseTuple(args, "OOO:dispatcher_create", &resolver, &lister, &logger)) {
     return NULL;
   }
-  held_comm *held = PyMem_Calloc(1, sizeof(*held));
+  held_dispatcher *held = PyMem_Calloc(1, sizeof(*held));
   if (!held) {
     return PyErr_NoMemory();
   }
@@ -186,21 +187,20 @@ static PyObject *comm_create(PyObject *module, PyObject *args) {
       .run_in_message = true,
       .no_steps = true,
   };
-  if (gpufi_dispatcher_create(&options, &held->comm, &err) != GPUF_OK) {
+  if (gpufi_dispatcher_create(&options, &held->dispatcher, &err) != GPUF_OK) {
     held_free(held);
     return gpufi_py_raise(gpufi_py_state_of_module(module), &err);
   }
-  PyObject *capsule = PyCapsule_New(held, comm_name, comm_destroy);
+  PyObject *capsule = PyCapsule_New(held, dispatcher_name, dispatcher_destroy);
   if (!capsule) {
     held_free(held);
   }
   return capsule;
 }
 
-/* --- Replies ------------------------------------------------------------------------------------
- */
+/* --- Replies ------------------------------------------------------------------- */
 
-static const char reply_name[] = "gpufetch.comm_reply";
+static const char reply_name[] = "gpufetch.reply";
 
 static void reply_destroy(PyObject *capsule) {
   gpufi_reply_free(PyCapsule_GetPointer(capsule, reply_name));
@@ -242,79 +242,73 @@ static PyObject *reply_to_python(gpufi_reply *reply) {
   return result;
 }
 
-/* --- Messages -----------------------------------------------------------------------------------
- */
+/* --- Messages ------------------------------------------------------------------ */
 
-static PyObject *comm_open(PyObject *module, PyObject *args) {
-  PyObject *capsule;
+static PyObject *client_open(PyObject *module, PyObject *args) {
+  gpufi_dispatcher *dispatcher;
   const char *data;
   Py_ssize_t nbytes;
   uint64_t client = 0;
   gpufi_reply *answer = NULL, *refusal = NULL;
-  if (!PyArg_ParseTuple(args, "Oy#:comm_open", &capsule, &data, &nbytes)) {
+  if (!PyArg_ParseTuple(args, "O&y#:client_open", take_dispatcher, &dispatcher, &data, &nbytes)) {
     return NULL;
   }
-  const held_comm *held = held_of(capsule);
-  if (!held) {
-    return NULL;
-  }
-  Py_BEGIN_ALLOW_THREADS gpufi_client_open(held->comm, data, (size_t)nbytes, (uintptr_t)&answer,
-                                           &client, &refusal, NULL);
-  Py_END_ALLOW_THREADS PyObject *reply = reply_to_python(client != 0 ? answer : refusal);
+  Py_BEGIN_ALLOW_THREADS
+    gpufi_client_open(dispatcher, data, (size_t)nbytes, (uintptr_t)&answer, &client, &refusal,
+                      NULL);
+  Py_END_ALLOW_THREADS
+  PyObject *reply = reply_to_python(client != 0 ? answer : refusal);
   if (!reply) {
-    gpufi_client_close(held->comm, client);
+    gpufi_client_close(dispatcher, client);
     return NULL;
   }
   return Py_BuildValue("KN", (unsigned long long)client, reply);
 }
 
-static PyObject *comm_message(PyObject *module, PyObject *args) {
-  PyObject *capsule;
+static PyObject *dispatcher_message(PyObject *module, PyObject *args) {
+  gpufi_dispatcher *dispatcher;
   unsigned long long client;
   const char *data;
   Py_ssize_t nbytes, buffer_count;
   gpufi_reply *answer = NULL;
   bool known;
-  if (!PyArg_ParseTuple(args, "OKy#n:comm_message", &capsule, &client, &data, &nbytes,
-                        &buffer_count)) {
+  if (!PyArg_ParseTuple(args, "O&Ky#n:dispatcher_message", take_dispatcher, &dispatcher, &client,
+                        &data, &nbytes, &buffer_count)) {
     return NULL;
   }
-  const held_comm *held = held_of(capsule);
-  if (!held) {
-    return NULL;
-  }
-  Py_BEGIN_ALLOW_THREADS known = gpufi_dispatcher_message(held->comm, client, data, (size_t)nbytes,
-                                                          (size_t)buffer_count, (uintptr_t)&answer);
-  Py_END_ALLOW_THREADS if (!known) {
+  Py_BEGIN_ALLOW_THREADS
+    known = gpufi_dispatcher_message(dispatcher, client, data, (size_t)nbytes, (size_t)buffer_count,
+                                     (uintptr_t)&answer);
+  Py_END_ALLOW_THREADS
+  if (!known) {
     Py_RETURN_NONE;
   }
   return reply_to_python(answer);
 }
 
-static PyObject *comm_close(PyObject *module, PyObject *args) {
-  PyObject *capsule;
+static PyObject *client_close(PyObject *module, PyObject *args) {
+  gpufi_dispatcher *dispatcher;
   unsigned long long client;
-  if (!PyArg_ParseTuple(args, "OK:comm_close", &capsule, &client)) {
+  if (!PyArg_ParseTuple(args, "O&K:client_close", take_dispatcher, &dispatcher, &client)) {
     return NULL;
   }
-  const held_comm *held = held_of(capsule);
-  if (!held) {
-    return NULL;
-  }
-  Py_BEGIN_ALLOW_THREADS gpufi_client_close(held->comm, client);
-  Py_END_ALLOW_THREADS Py_RETURN_NONE;
+  Py_BEGIN_ALLOW_THREADS
+    gpufi_client_close(dispatcher, client);
+  Py_END_ALLOW_THREADS
+  Py_RETURN_NONE;
 }
 
-PyMethodDef gpufi_py_comm_methods[] = {
-    {"comm_create", comm_create, METH_VARARGS,
-     "comm_create(resolve, list, log, /)\n--\n\nA dispatcher that finds tensors by these "
+PyMethodDef gpufi_py_dispatcher_methods[] = {
+    {"dispatcher_create", dispatcher_create, METH_VARARGS,
+     "dispatcher_create(resolve, list, log, /)\n--\n\nA dispatcher that finds tensors by these "
      "callables."},
-    {"comm_open", comm_open, METH_VARARGS,
-     "comm_open(comm, data, /)\n--\n\nA client's id, 0 if it is refused, and the reply."},
-    {"comm_message", comm_message, METH_VARARGS,
-     "comm_message(comm, client, data, buffer_count, /)\n--\n\nThe reply to a request, as JSON and "
+    {"client_open", client_open, METH_VARARGS,
+     "client_open(dispatcher, data, /)\n--\n\nA client's id, 0 if it is refused, and the reply."},
+    {"dispatcher_message", dispatcher_message, METH_VARARGS,
+     "dispatcher_message(dispatcher, client, data, buffer_count, /)\n--\n\nThe reply to a request, "
+     "as JSON and "
      "buffers; None for an unknown client."},
-    {"comm_close", comm_close, METH_VARARGS,
-     "comm_close(comm, client, /)\n--\n\nForget a client and withdraw its shares."},
+    {"client_close", client_close, METH_VARARGS,
+     "client_close(dispatcher, client, /)\n--\n\nForget a client and withdraw its shares."},
     {0},
 };
