@@ -2,7 +2,7 @@
 
 #include "core/pool.h"
 
-/* A part of `nbytes` of a block whose parts begin at multiples of 256. */
+/* Reserve `nbytes` at the next multiple of 256 and return their offset. */
 static size_t take(size_t *at, size_t nbytes) {
   const size_t begin = *at;
   *at = gpufi_round_up(begin + nbytes, 256);
@@ -76,8 +76,6 @@ gpuf_status gpufi_batch_ready(const gpufi_batch *b, bool *ready, gpuf_error *err
   return channel->backend->event_query(channel->device.index, channel->finished, ready, err);
 }
 
-/* --- Encoding ------------------------------------------------------------------ */
-
 gpuf_status gpufi_batch_encode(gpufi_batch *b, const void *d_raw, gpuf_error *err) {
   b->d_raw = d_raw;
   gpuf_status status =
@@ -91,9 +89,9 @@ gpuf_status gpufi_batch_encode(gpufi_batch *b, const void *d_raw, gpuf_error *er
   return status == GPUF_OK ? gpufi_batch_mark(b, err) : status;
 }
 
-/* Chunks first to end-1, each of which follows the one before it, in one transfer to where those
- * before end. They take no more there than the encoder reserved for them. */
-static gpuf_status send_run(gpufi_batch *b, size_t first, size_t end, gpuf_error *err) {
+/* Bring chunks first to end-1, each of which follows the one before it, in one transfer, to where
+ * the chunks before them end. They take no more there than the encoder reserved for them. */
+static gpuf_status send_chunks(gpufi_batch *b, size_t first, size_t end, gpuf_error *err) {
   gpufi_chunk_place *const places = b->places;
   const size_t pitch = b->chunks.raw_pitch_nbytes;
   const uint64_t base = places[first].offset;
@@ -109,8 +107,8 @@ static gpuf_status send_run(gpufi_batch *b, size_t first, size_t end, gpuf_error
   return status;
 }
 
-/* Whether chunk i can cross with the one before it: both left, or both encoded, with no more from
- * one to the other than the encoder reserved for a chunk. */
+/* Whether chunk i can cross in one transfer with the one before it: both are raw, or both are
+ * encoded and no further apart than the encoder's reserve for a chunk. */
 static bool follows(const gpufi_batch *b, size_t i) {
   const gpufi_chunk_place before = b->places[i - 1], here = b->places[i];
   if (before.nbytes == 0 || here.nbytes == 0) {
@@ -130,12 +128,10 @@ gpuf_status gpufi_batch_send(gpufi_batch *b, uint8_t *bytes, gpuf_error *err) {
     while (end < count && follows(b, end)) {
       end++;
     }
-    status = send_run(b, first, end, err);
+    status = send_chunks(b, first, end, err);
   }
   return status == GPUF_OK ? gpufi_batch_mark(b, err) : status;
 }
-
-/* --- Decoding ------------------------------------------------------------------ */
 
 static gpuf_status copy_to_device(const gpufi_batch *b, const uint8_t *bytes, size_t nbytes,
                                   gpuf_error *err) {

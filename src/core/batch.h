@@ -1,59 +1,61 @@
-/* A batch of chunks between a device, which encodes or decodes them, and pinned memory. With a few
- * batches in turns, one is coded while another crosses the link. */
+/* A batch of chunks on its way between a device, which encodes or decodes it, and pinned memory. A
+ * caller uses a few gpufi_batch in turn, each for one batch after another, which are its rounds:
+ * while one is coded, another crosses the link. */
 #ifndef GPUFI_CORE_BATCH_H
 #define GPUFI_CORE_BATCH_H
 
 #include "core/channel.h"
 
 /* Used by one thread at a time. Its memory is the channel's workspace on the device and a pinned
- * block on the host. */
+ * buffer on the host. */
 typedef struct gpufi_batch {
-  gpufi_channel *channel; /* its stream has the batch's work in order; NULL while empty */
-  gpufi_chunks chunks;    /* of this round; the caller's to set */
-  uint8_t *d_chunks;      /* for the caller's raw chunks, say; aligned to 256 bytes */
-  const uint8_t *d_raw;   /* encoding: of this round */
+  gpufi_channel *channel; /* its stream orders the batch's work; NULL while empty */
+  gpufi_chunks chunks;    /* of this round; set by the caller */
+  uint8_t *d_chunks;      /* memory for the caller's raw chunks; aligned to 256 bytes */
+  const uint8_t *d_raw;   /* the raw chunks that are encoded in this round */
   gpufi_chunk_place *d_places;
   uint8_t *d_encoded;
   uint32_t *d_verdicts;
   uint8_t *d_scratch;
-  /* Pinned; places and own_bytes lie as d_places and d_encoded do, so that one copy takes both to
-   * the device. */
+  /* Pinned. `places` and `own_bytes` lie as d_places and d_encoded do, so that one copy takes both
+   * to the device. */
   void *pinned;
   uint32_t *verdicts;
   gpufi_chunk_place *places;
   uint8_t *own_bytes;
-  /* What gpufi_batch_send has brought: chunk i is at bytes + places[i].offset; where
-   * places[i].nbytes is 0 it came as it is, chunks.raw_nbytes of it, since the encoder leaves its
-   * form to the CPU. */
+  /* The result of gpufi_batch_send: chunk i is at bytes + places[i].offset. If places[i].nbytes is
+   * 0, it is raw, and chunks.raw_nbytes long: the device leaves its encoding to the CPU. */
   uint8_t *bytes;
-  size_t nbytes; /* in all, rounded up to 16 */
+  size_t nbytes; /* at `bytes` in all, rounded up to 16 */
 } gpufi_batch;
 
-/* Memory for rounds of at most `chunks`, to encode or to decode, and `d_chunks_nbytes` at d_chunks.
- * Its pinned part may go over the pool's cap. End it with gpufi_batch_fini even when this fails. */
+/* Allocate memory for rounds of at most `chunks`, to encode or to decode, and `d_chunks_nbytes` at
+ * d_chunks. The pinned buffer may go over the pool's cap. The batch must be ended with
+ * gpufi_batch_fini even if this fails. */
 gpuf_status gpufi_batch_init(gpufi_batch *batch, const gpufi_backend *backend, gpuf_device device,
                              const gpufi_chunks *chunks, bool encodes, size_t d_chunks_nbytes,
                              gpuf_error *err);
 /* Waits for the batch's work. A zeroed batch is allowed. */
 void gpufi_batch_fini(gpufi_batch *batch);
 
-/* Encoding. Enqueue it, of the chunks at `d_raw`, behind the work on the channel's stream. They
- * stay as they are until the round has ended. */
+/* Encode, first step: enqueue encoding the chunks at `d_raw`, behind the work on the channel's
+ * stream. The chunks must stay unchanged until the round has ended. */
 gpuf_status gpufi_batch_encode(gpufi_batch *batch, const void *d_raw, gpuf_error *err);
-/* Once that is done, which this waits for: enqueue the transfer to pinned memory of
- * gpufi_chunks_encoded_nbytes() at `bytes`, or, NULL, of the batch's own. */
+/* Second step: wait for the encoding, and enqueue the transfer to `bytes`, which is pinned memory
+ * of gpufi_chunks_encoded_nbytes(); NULL means the batch's own. */
 gpuf_status gpufi_batch_send(gpufi_batch *batch, uint8_t *bytes, gpuf_error *err);
 
-/* Decoding. Enqueue the transfer of `places` and of the `nbytes` at `bytes`, pinned, that they are
- * in (own_bytes, say, or a caller's), decoding to `d_raw`, and the transfer of the verdicts. More
- * work may follow on the channel's stream; gpufi_batch_mark ends the round. */
+/* Decode: enqueue the transfer of `places` and of the `nbytes` encoded bytes that they point into,
+ * which are pinned and may be the batch's own_bytes; decoding to `d_raw`; and the transfer of the
+ * verdicts. The caller may enqueue more on the channel's stream; gpufi_batch_mark ends the round.
+ */
 gpuf_status gpufi_batch_decode(gpufi_batch *batch, const uint8_t *bytes, size_t nbytes, void *d_raw,
                                gpuf_error *err);
 gpuf_status gpufi_batch_mark(const gpufi_batch *batch, gpuf_error *err);
 
-/* Wait for what was enqueued last. */
+/* Wait for the work that was enqueued by the step before. */
 gpuf_status gpufi_batch_wait(const gpufi_batch *batch, gpuf_error *err);
-/* Whether gpufi_batch_send and gpufi_batch_wait would find the device done. */
+/* Whether that work is done, so that gpufi_batch_send and gpufi_batch_wait need not wait. */
 gpuf_status gpufi_batch_ready(const gpufi_batch *batch, bool *ready, gpuf_error *err);
 
 #endif

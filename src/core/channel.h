@@ -6,14 +6,14 @@
 
 #include "core/scratch.h"
 
-/* Bytes of a staging buffer. At 2 MiB a core finds what the device has just written in its cache:
- * 4 MiB and 1 MiB are slower. */
+/* Size of a staging buffer. At 2 MiB a processor finds what the device has just written in its
+ * cache; 4 MiB and 1 MiB are slower. */
 #define GPUFI_CHANNEL_BUFFER_NBYTES ((size_t)2 << 20)
 _Static_assert(GPUFI_CHANNEL_BUFFER_NBYTES <= GPUFI_SCRATCH_NBYTES,
                "a staged piece fits the scratch");
 #define GPUFI_CHANNEL_BUFFER_COUNT 2
-/* A larger workspace is freed when the channel is released. An overview of 2^21 cells needs 64 MiB
- * and its head at most, where no cell is split: 16 bytes, and two elements of 8, for each. */
+/* A larger workspace is freed when the channel is released. An overview of 2^21 cells, none of
+ * which is split, needs 64 MiB at most: 16 bytes and two elements of 8 bytes for each cell. */
 #define GPUFI_CHANNEL_WORKSPACE_KEPT_NBYTES ((size_t)96 << 20)
 
 /* A pinned buffer and the event that says when the device is done with it. */
@@ -36,17 +36,19 @@ typedef struct gpufi_channel {
   gpufi_staging_buffer buffers[GPUFI_CHANNEL_BUFFER_COUNT];
 } gpufi_channel;
 
+/* Take a channel that nobody uses, or make one. Release it with gpufi_channel_release. */
 gpuf_status gpufi_channel_acquire(const gpufi_backend *backend, gpuf_device device,
                                   gpufi_channel **channel, gpuf_error *err);
+/* Let both buffers have memory of the pinned pool, until the channel's release. */
 gpuf_status gpufi_channel_need_staging(gpufi_channel *channel, gpuf_error *err);
-/* Scratch for the work that comes next on the channel's stream, kept until
- * gpufi_channel_give_scratch or the channel's release. `need` waits for it at the bound on scratch;
- * a thread that has scratch for one channel already may only `try`. */
+/* Take scratch for the work that is enqueued next on the channel's stream, until
+ * gpufi_channel_give_scratch or the channel's release. If all scratch is in use, `need` waits for
+ * some, and `try` fails; a thread that already has scratch for another channel may only `try`. */
 gpuf_status gpufi_channel_need_scratch(gpufi_channel *channel, gpuf_error *err);
 gpuf_status gpufi_channel_try_scratch(gpufi_channel *channel, gpuf_error *err);
-/* No more work that uses the scratch will be enqueued; what is enqueued need not be done. */
+/* Give the scratch back when the last work that uses it is enqueued; it need not be done. */
 void gpufi_channel_give_scratch(gpufi_channel *channel);
-/* At least `nbytes` at d_workspace; its contents are lost where it has to grow. */
+/* Let d_workspace have at least `nbytes`. Its contents are lost if it has to grow. */
 gpuf_status gpufi_channel_need_workspace(gpufi_channel *channel, size_t nbytes, gpuf_error *err);
 
 /* Free the workspaces of channels that nobody uses. */

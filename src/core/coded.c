@@ -1,10 +1,3 @@
-/* A copy to the host that crosses the link encoded.
- *
- * The elements, in the order of host memory, are cut into chunks that are contiguous there. The
- * device encodes a batch of them at a time (after packing them, where they are not contiguous on
- * its side too); the bytes cross into pinned memory, and the threads of the copy decode one chunk
- * each into place. Whichever thread finds that the device could do more drives it on: there is no
- * thread for that alone, so that one thread suffices. */
 #include "core/coded.h"
 
 #include <stdlib.h>
@@ -14,44 +7,43 @@
 #include "core/batch.h"
 #include "core/coded_plan.h"
 
-/* One is encoded, one crosses, and two are decoded. */
-#define SLOT_COUNT 4
-/* Encodings on their way, and transfers: the next one is there before the end of one is noticed. */
+/* One batch is encoded, one crosses the link, and two are decoded. */
+#define BATCH_COUNT 4
+/* How many encodings, and how many transfers, are enqueued at a time. With two of them the device
+ * goes on with the next before a thread notices the end of one. */
 #define AHEAD_COUNT_MAX 2
 
-/* --- Batches and slots --------------------------------------------------------- */
-
-typedef struct slot {
+typedef struct coded_batch {
   gpufi_batch batch;
-  size_t offset;    /* of its first chunk, in bytes as the host has them */
+  size_t offset;    /* in host memory's order of bytes, of its first chunk */
   size_t taken;     /* chunks that threads have begun to decode */
-  size_t undecoded; /* chunks that are not decoded yet; 0 = the slot is free */
-} slot;
+  size_t undecoded; /* chunks that are not decoded yet; at 0 the next round may begin */
+} coded_batch;
 
-/* Guarded by the future's lock; a slot's batch is used without it, by the thread whose turn it is.
- * Batch i is in slot i % slot_count. */
+/* Guarded by the future's lock, except that the thread whose turn it is uses a batch without it.
+ * Round i is done with batches[i % batch_count]. */
 struct gpufi_coded {
   const gpufi_copy *copy;
-  pthread_cond_t moved; /* a thread that found nothing to do may find something */
-  slot slots[SLOT_COUNT];
-  int64_t slot_count;
-  size_t next_offset; /* of the first chunk that no batch has yet */
-  /* Batches 0 to n-1: encoding has started, the transfer has, they have arrived, and threads have
-   * taken their chunks. */
+  pthread_cond_t changed; /* a thread that found nothing to do may find something */
+  coded_batch batches[BATCH_COUNT];
+  int64_t batch_count;
+  size_t next_offset; /* of the first chunk that no round has yet */
+  /* How many rounds have started to be encoded, have started their transfer, have arrived, and have
+   * had all their chunks taken by threads. */
   int64_t encoded, sent, arrived, taken;
-  bool driven; /* a thread is at the device's next step */
+  bool driven; /* a thread is taking the device's next step */
 };
 
 typedef enum step { STEP_NONE, STEP_ENCODE, STEP_SEND, STEP_AWAIT } step;
 
-static slot *slot_of(gpufi_coded *c, int64_t batch) {
-  return &c->slots[batch % c->slot_count];
+static coded_batch *batch_of(gpufi_coded *c, int64_t round_index) {
+  return &c->batches[round_index % c->batch_count];
 }
 
 /* What the device could do next. Called with the lock held. */
 static step next_step(gpufi_coded *c) {
   if (c->next_offset < c->copy->nbytes && c->encoded - c->sent < AHEAD_COUNT_MAX &&
-      slot_of(c, c->encoded)->undecoded == 0) {
+      batch_of(c, c->encoded)->undecoded == 0) {
     return STEP_ENCODE;
   }
   if (c->sent < c->encoded && c->sent - c->arrived < AHEAD_COUNT_MAX) {
@@ -60,7 +52,7 @@ static step next_step(gpufi_coded *c) {
   return c->arrived < c->sent ? STEP_AWAIT : STEP_NONE;
 }
 
-/* The next chunks, up to a batch: whole ones, or what is left over as one of fewer rows. */
+/* Choose the next chunks, up to a batch of whole ones; at the end, one chunk of fewer rows. */
 static void choose_chunks(const gpufi_copy *copy, size_t offset, gpufi_chunks *chunks) {
   const size_t left = copy->nbytes - offset, whole = left / copy->chunks.raw_nbytes;
   *chunks = copy->chunks;
@@ -75,71 +67,70 @@ static void choose_chunks(const gpufi_copy *copy, size_t offset, gpufi_chunks *c
   chunks->raw_pitch_nbytes = gpufi_round_up(left, GPUFI_CODED_ALIGN_NBYTES);
 }
 
-/* Whether the raw chunks can be encoded where they lie, as the backend wants them. */
-static bool lie_right(const gpufi_copy *copy, const gpufi_chunks *chunks) {
+/* Whether the raw chunks can be encoded where they lie: contiguous and aligned as backends need. */
+static bool can_stay(const gpufi_copy *copy, const gpufi_chunks *chunks) {
   return copy->route == GPUFI_ROUTE_FLAT &&
          (uintptr_t)copy->d_data % GPUFI_CODED_ALIGN_NBYTES == 0 &&
          chunks->raw_pitch_nbytes == chunks->raw_nbytes;
 }
 
-static gpuf_status start_encoding(const gpufi_copy *copy, slot *s, gpuf_error *err) {
+static gpuf_status start_encoding(const gpufi_copy *copy, coded_batch *cb, gpuf_error *err) {
   const int64_t element_nbytes = copy->host_layout.element_nbytes;
-  const void *d_raw = copy->d_data + s->offset;
+  const void *d_raw = copy->d_data + cb->offset;
   gpuf_status status = GPUF_OK;
-  gpufi_chunks *const chunks = &s->batch.chunks;
-  choose_chunks(copy, s->offset, chunks);
-  if (!lie_right(copy, chunks)) {
-    const int64_t first = (int64_t)s->offset / element_nbytes;
+  gpufi_chunks *const chunks = &cb->batch.chunks;
+  choose_chunks(copy, cb->offset, chunks);
+  if (!can_stay(copy, chunks)) {
+    const int64_t first = (int64_t)cb->offset / element_nbytes;
     const int64_t count = (int64_t)(chunks->count * chunks->raw_nbytes) / element_nbytes;
-    d_raw = s->batch.d_chunks;
-    status =
-        gpufi_repack_enqueue(copy, s->batch.d_chunks, s->batch.channel->stream, first, count, err);
+    d_raw = cb->batch.d_chunks;
+    status = gpufi_repack_enqueue(copy, cb->batch.d_chunks, cb->batch.channel->stream, first, count,
+                                  err);
   }
   if (status != GPUF_OK) {
     return status;
   }
   gpuf_error inner;
-  status = gpufi_batch_encode(&s->batch, d_raw, &inner);
+  status = gpufi_batch_encode(&cb->batch, d_raw, &inner);
   const bool unable = status == GPUF_ERR_UNSUPPORTED;
   return status == GPUF_OK ? status
                            : gpufi_fail(err, status, inner.native_code, "%s%s", inner.message,
                                         unable ? "; or copy it over the link as it is" : "");
 }
 
-/* --- Threads --------------------------------------------------------------------- */
-
-static gpuf_status take_step(const gpufi_copy *copy, slot *s, step what, gpuf_error *err) {
+static gpuf_status take_step(const gpufi_copy *copy, coded_batch *cb, step what, gpuf_error *err) {
   switch (what) {
   case STEP_ENCODE:
-    return start_encoding(copy, s, err);
+    return start_encoding(copy, cb, err);
   case STEP_SEND:
-    return gpufi_batch_send(&s->batch, NULL, err);
+    return gpufi_batch_send(&cb->batch, NULL, err);
   default:
-    return gpufi_batch_wait(&s->batch, err);
+    return gpufi_batch_wait(&cb->batch, err);
   }
 }
 
-/* Take the device's next step; false if that would have to wait for it, which a thread `may_wait`
- * for only when it has nothing else to do. Called with the lock held, which is let go meanwhile. */
+/* Take the device's next step. A thread that has other work to do passes `may_wait` false; the
+ * result is false if the step would have to wait for the device. Called with the lock held, which
+ * is released meanwhile. */
 static bool drive(gpuf_future *future, step what, bool may_wait) {
   gpufi_coded *const c = future->coded;
   int64_t *const counts[] = {NULL, &c->encoded, &c->sent, &c->arrived}; /* by step */
-  slot *const s = slot_of(c, *counts[what]);
+  coded_batch *const cb = batch_of(c, *counts[what]);
   gpuf_status status = GPUF_OK;
   gpuf_error error;
   bool ready = what == STEP_ENCODE || may_wait;
   c->driven = true;
   if (what == STEP_ENCODE) {
-    s->offset = c->next_offset;
-    s->taken = 0;
-    s->undecoded = 1; /* not free, whatever its count will be */
+    cb->offset = c->next_offset;
+    cb->taken = 0;
+    cb->undecoded = 1; /* so that no other round begins; the count is known later */
   }
   pthread_mutex_unlock(&future->lock);
   if (!ready) {
-    status = gpufi_batch_ready(&s->batch, &ready, &error);
+    status = gpufi_batch_ready(&cb->batch, &ready, &error);
   }
   if (ready && status == GPUF_OK) {
-    status = take_step(c->copy, s, what, &error);
+    status = take_step(c->copy, cb, what, &error);
   }
   pthread_mutex_lock(&future->lock);
   c->driven = false;
@@ -148,20 +139,20 @@ static bool drive(gpuf_future *future, step what, bool may_wait) {
     return status != GPUF_OK;
   }
   if (what == STEP_ENCODE) {
-    s->undecoded = s->batch.chunks.count;
-    c->next_offset += s->batch.chunks.count * s->batch.chunks.raw_nbytes;
+    cb->undecoded = cb->batch.chunks.count;
+    c->next_offset += cb->batch.chunks.count * cb->batch.chunks.raw_nbytes;
   }
   ++*counts[what];
-  pthread_cond_broadcast(&c->moved);
+  pthread_cond_broadcast(&c->changed);
   return true;
 }
 
-/* Chunk `index` of a batch that has arrived, into place. `*scratch` is the thread's own. */
-static gpuf_status decode(const gpufi_copy *copy, const slot *s, size_t index, void **scratch,
-                          gpuf_error *err) {
-  const gpufi_batch *const b = &s->batch;
+/* Decode chunk `index` of a batch that has arrived into place. `*scratch` is the thread's own. */
+static gpuf_status decode(const gpufi_copy *copy, const coded_batch *cb, size_t index,
+                          void **scratch, gpuf_error *err) {
+  const gpufi_batch *const b = &cb->batch;
   const gpufi_strided *const layout = &copy->host_layout;
-  const size_t raw_nbytes = b->chunks.raw_nbytes, offset = s->offset + index * raw_nbytes;
+  const size_t raw_nbytes = b->chunks.raw_nbytes, offset = cb->offset + index * raw_nbytes;
   const int64_t first = (int64_t)offset / layout->element_nbytes;
   const int64_t count = (int64_t)raw_nbytes / layout->element_nbytes;
   const uint8_t *const bytes = b->bytes + b->places[index].offset;
@@ -189,30 +180,30 @@ static gpuf_status decode(const gpufi_copy *copy, const slot *s, size_t index, v
   return status;
 }
 
-/* Take the next chunk that has arrived and decode it. Called with the lock held, which is let go
+/* Take the next chunk that has arrived and decode it. Called with the lock held, which is released
  * meanwhile. */
 static void decode_next(gpuf_future *future, void **scratch) {
   gpufi_coded *const c = future->coded;
-  slot *const s = slot_of(c, c->taken);
-  const size_t index = s->taken++;
-  c->taken += s->taken == s->batch.chunks.count;
+  coded_batch *const cb = batch_of(c, c->taken);
+  const size_t index = cb->taken++;
+  c->taken += cb->taken == cb->batch.chunks.count;
   gpuf_error error;
   pthread_mutex_unlock(&future->lock);
-  const gpuf_status status = decode(c->copy, s, index, scratch, &error);
+  const gpuf_status status = decode(c->copy, cb, index, scratch, &error);
   pthread_mutex_lock(&future->lock);
   gpufi_future_fail(future, status, &error);
-  future->arrived_nbytes += status == GPUF_OK ? s->batch.chunks.raw_nbytes : 0;
-  if (--s->undecoded == 0 || status != GPUF_OK) {
-    pthread_cond_broadcast(&c->moved);
+  future->arrived_nbytes += status == GPUF_OK ? cb->batch.chunks.raw_nbytes : 0;
+  if (--cb->undecoded == 0 || status != GPUF_OK) {
+    pthread_cond_broadcast(&c->changed);
   }
 }
 
 /* Waits for the device first. */
 static void destroy(gpufi_coded *c) {
-  for (int64_t i = 0; i < SLOT_COUNT; i++) {
-    gpufi_batch_fini(&c->slots[i].batch);
+  for (int64_t i = 0; i < BATCH_COUNT; i++) {
+    gpufi_batch_fini(&c->batches[i].batch);
   }
-  pthread_cond_destroy(&c->moved);
+  pthread_cond_destroy(&c->changed);
   free(c);
 }
 
@@ -233,10 +224,10 @@ static void run(gpuf_future *future) {
     if (c->taken < c->arrived) {
       decode_next(future, &scratch);
     } else if (next == STEP_NONE) {
-      pthread_cond_wait(&c->moved, &future->lock);
+      pthread_cond_wait(&c->changed, &future->lock);
     }
   }
-  pthread_cond_broadcast(&c->moved); /* the others may end, too */
+  pthread_cond_broadcast(&c->changed); /* the others may end, too */
   pthread_mutex_unlock(&future->lock);
   free(scratch);
   gpufi_future_leave(future, 1);
@@ -247,27 +238,27 @@ static gpuf_status create(const gpufi_copy *copy, gpufi_coded **out, gpuf_error 
   if (!c) {
     return gpufi_fail(err, GPUF_ERR_NO_MEMORY, 0, "no host memory for a copy by way of the codec");
   }
-  pthread_cond_init(&c->moved, NULL);
+  pthread_cond_init(&c->changed, NULL);
   c->copy = copy;
-  const size_t room_chunks = lie_right(copy, &copy->chunks) ? 1 : copy->chunks.count;
+  const size_t d_chunk_count = can_stay(copy, &copy->chunks) ? 1 : copy->chunks.count;
   const size_t batch_nbytes = copy->chunks.count * copy->chunks.raw_nbytes;
   const int64_t wanted =
-      (int64_t)gpufi_min_nbytes((copy->nbytes - 1) / batch_nbytes + 1, SLOT_COUNT);
+      (int64_t)gpufi_min_nbytes((copy->nbytes - 1) / batch_nbytes + 1, BATCH_COUNT);
   gpuf_status status = GPUF_OK;
-  while (c->slot_count < wanted && status == GPUF_OK) {
-    gpufi_batch *const b = &c->slots[c->slot_count].batch;
+  while (c->batch_count < wanted && status == GPUF_OK) {
+    gpufi_batch *const b = &c->batches[c->batch_count].batch;
     status = gpufi_batch_init(b, copy->backend, copy->device, &copy->chunks, true,
-                              room_chunks * copy->chunks.raw_pitch_nbytes, err);
+                              d_chunk_count * copy->chunks.raw_pitch_nbytes, err);
     if (status == GPUF_OK) {
       status = gpufi_channel_join(b->channel, copy->producer, err);
     }
-    c->slot_count += status == GPUF_OK;
+    c->batch_count += status == GPUF_OK;
   }
-  if (c->slot_count == 0) {
+  if (c->batch_count == 0) {
     destroy(c);
     return status;
   }
-  *out = c; /* fewer slots than wanted only cost speed */
+  *out = c; /* fewer batches than wanted only cost speed */
   return GPUF_OK;
 }
 

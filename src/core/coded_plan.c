@@ -6,11 +6,13 @@
 #define CHUNK_NBYTES ((size_t)1 << 20)
 #define CHUNK_NBYTES_MAX ((size_t)32 << 20) /* the batches of longer ones would fill the device */
 #define BATCH_NBYTES ((size_t)16 << 20)
-#define BATCH_CHUNKS_MAX 4096 /* what comes with each takes more memory than smaller chunks */
-/* A small tensor is cut into as many batches, so that the steps overlap. */
+#define BATCH_CHUNKS_MAX                                                                           \
+  4096 /* of smaller chunks, places and verdicts would take too much memory */
+/* A small tensor is cut into this many batches at least, so that encoding, transfer and decoding
+ * overlap. */
 #define BATCH_COUNT_MIN 8
 
-/* How many rows of `row_nbytes` make the next one begin at a multiple of 16 bytes. */
+/* The least number of rows after which the next one begins at a multiple of 16 bytes. */
 static size_t align_rows(size_t row_nbytes) {
   size_t rows = 1;
   while (rows * row_nbytes % GPUFI_CODED_ALIGN_NBYTES != 0) {
@@ -19,8 +21,8 @@ static size_t align_rows(size_t row_nbytes) {
   return rows;
 }
 
-/* A chunk is some rows, a row being as many of the innermost axes as fit; the axes outside of them
- * count as one. Only the last chunk has fewer rows. */
+/* A row holds as many of the innermost axes as fit a chunk; the axes outside of them count as one.
+ * A chunk is a number of rows, and only the last chunk has fewer. */
 gpuf_status gpufi_coded_plan(gpufi_copy *copy, const gpuf_tensor *host_side,
                              const gpuf_copy_options *options, gpuf_error *err) {
   const size_t asked = options->piece_nbytes ? options->piece_nbytes : CHUNK_NBYTES;

@@ -1,4 +1,5 @@
-/* The chunks and batches of a copy that crosses the link encoded. Thread-safety: any thread. */
+/* How a copy that crosses the link encoded is cut into chunks and batches. Thread-safety: any
+ * thread. */
 #ifndef GPUFI_CORE_CODED_PLAN_H
 #define GPUFI_CORE_CODED_PLAN_H
 

@@ -1,4 +1,3 @@
-/* Checking a copy and starting it. */
 #include "core/copy.h"
 
 #include <inttypes.h>
@@ -10,7 +9,8 @@
 #include "core/geometry.h"
 #include "core/staged.h"
 
-/* Up to here the copy runs on the producer's own stream: no second stream has to be joined. */
+/* A blocking copy up to this size runs on the producer's own stream, which saves ordering a second
+ * stream behind it. */
 #define SAME_STREAM_NBYTES_MAX ((size_t)1 << 20)
 
 static bool is_cpu(const gpuf_tensor *tensor) {
@@ -101,8 +101,8 @@ gpuf_status gpufi_copy_plan(gpufi_copy *copy, const gpuf_tensor *dst, const gpuf
   return status;
 }
 
-/* Memory to memory, on the calling thread; through a small buffer if both sides are strided or the
- * elements are cast. */
+/* Copy on the calling thread, through a small buffer if both sides are strided or the elements are
+ * cast. */
 static void copy_on_cpu(gpuf_tensor dst, gpuf_tensor src) {
   char packed[8192], converted[8192];
   const gpufi_cast cast = {src.dtype, dst.dtype};
@@ -118,16 +118,16 @@ static void copy_on_cpu(gpuf_tensor dst, gpuf_tensor src) {
   }
   const int64_t step = (int64_t)sizeof(packed) / 16; /* no element is larger */
   for (int64_t first = 0; first < count; first += step) {
-    const int64_t part = count - first < step ? count - first : step;
-    gpufi_strided_pack(&from, src.data, first, part, packed);
+    const int64_t step_count = count - first < step ? count - first : step;
+    gpufi_strided_pack(&from, src.data, first, step_count, packed);
     if (casts) {
-      gpufi_cast_elements(cast, packed, part, converted);
+      gpufi_cast_elements(cast, packed, step_count, converted);
     }
-    gpufi_strided_unpack(&to, dst.data, first, part, casts ? converted : packed);
+    gpufi_strided_unpack(&to, dst.data, first, step_count, casts ? converted : packed);
   }
 }
 
-/* Start a copy to or from a pinned block. */
+/* Start a copy to or from pinned host memory. */
 static gpuf_status start_direct(gpuf_future *future, bool blocking, gpuf_error *err) {
   const gpufi_copy *copy = &future->copy;
   gpufi_channel **channel = &future->channels[0];
@@ -154,8 +154,8 @@ static gpuf_status start_direct(gpuf_future *future, bool blocking, gpuf_error *
   return status;
 }
 
-/* Start a copy in an initialised future. `blocking`: a small direct copy may run on the producer's
- * stream, and the caller takes part in a staged one. */
+/* Start a copy in an initialized future. If it is `blocking`, a small direct copy may run on the
+ * producer's stream, and the caller takes part in a copy by threads. */
 static gpuf_status start(gpuf_future *future, const gpuf_tensor *dst, const gpuf_tensor *src,
                          const gpuf_copy_options *options, bool blocking, gpuf_error *err) {
   gpufi_carrier carrier;

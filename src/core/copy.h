@@ -10,10 +10,11 @@ typedef enum gpufi_carrier {
   GPUFI_CARRIER_CPU,    /* both sides are on the CPU */
   GPUFI_CARRIER_DIRECT, /* the device alone: the CPU side is pinned and contiguous */
   GPUFI_CARRIER_STAGED, /* the device and threads */
-  GPUFI_CARRIER_CODED,  /* the same, by way of the codec */
+  GPUFI_CARRIER_CODED,  /* the device and threads; the elements cross the link encoded */
 } gpufi_carrier;
 
-/* The caller's options (NULL: the defaults), complete: those that every other call here takes. */
+/* Complete the caller's options, which may be NULL for the defaults. Every other call here takes
+ * complete ones. */
 gpuf_status gpufi_copy_options_read(gpuf_copy_options *own, const gpuf_copy_options *given,
                                     gpuf_error *err);
 /* Check the arguments, and plan the copies that a device takes part in; *copy is filled for those

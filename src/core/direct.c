@@ -1,5 +1,7 @@
 #include "core/direct.h"
 
+#include "base/arithmetic.h"
+
 static gpuf_status flat_enqueue(const gpufi_copy *copy, char *d_data, void *staging, size_t nbytes,
                                 gpuf_stream stream, gpuf_error *err) {
   const bool to_host = copy->direction == GPUFI_TO_HOST;
@@ -24,8 +26,8 @@ static gpuf_status rows_enqueue(const gpufi_copy *copy, char *d_data, void *stag
   return copy->backend->copy_2d(copy->device.index, &rows, copy->direction, stream, err);
 }
 
-/* One 2-D copy for the whole rows of each stretch along the last axis but one, and flat copies for
- * parts of a row at the ends of the piece. */
+/* Enqueue one 2-D copy for each series of whole rows along the last axis but one, and flat copies
+ * for incomplete rows at the ends of the piece. */
 static gpuf_status rows_piece_enqueue(const gpufi_copy *copy, gpuf_stream stream, size_t offset,
                                       size_t nbytes, char *staging, gpuf_error *err) {
   const gpufi_strided *layout = &copy->device_layout;
@@ -35,25 +37,24 @@ static gpuf_status rows_piece_enqueue(const gpufi_copy *copy, gpuf_stream stream
   gpuf_status status = GPUF_OK;
   while (nbytes > 0 && status == GPUF_OK) {
     const size_t row = offset / row_nbytes, into_row = offset % row_nbytes;
-    const size_t stretch = (size_t)layout->shape[last - 1];
+    const size_t series_length = (size_t)layout->shape[last - 1];
     char *d_data = copy->d_data + gpufi_strided_offset(layout, (int64_t)offset / element_nbytes);
-    size_t row_count = stretch - row % stretch;
-    row_count = row_count < nbytes / row_nbytes ? row_count : nbytes / row_nbytes;
-    size_t part = row_count * row_nbytes;
+    const size_t row_count =
+        gpufi_min_nbytes(series_length - row % series_length, nbytes / row_nbytes);
+    size_t step = row_count * row_nbytes;
     if (into_row > 0 || row_count == 0) {
-      part = row_nbytes - into_row < nbytes ? row_nbytes - into_row : nbytes;
-      status = flat_enqueue(copy, d_data, staging, part, stream, err);
+      step = gpufi_min_nbytes(row_nbytes - into_row, nbytes);
+      status = flat_enqueue(copy, d_data, staging, step, stream, err);
     } else {
       status = rows_enqueue(copy, d_data, staging, row_count, stream, err);
     }
-    offset += part;
-    nbytes -= part;
-    staging += part;
+    offset += step;
+    nbytes -= step;
+    staging += step;
   }
   return status;
 }
 
-/* From a packed piece in scratch to its elements, or back. */
 gpuf_status gpufi_repack_enqueue(const gpufi_copy *copy, void *d_packed, gpuf_stream stream,
                                  int64_t first, int64_t count, gpuf_error *err) {
   const gpufi_backend *backend = copy->backend;
@@ -102,8 +103,7 @@ gpuf_status gpufi_piece_enqueue(const gpufi_copy *copy, gpufi_channel *channel, 
 }
 
 static size_t piece_nbytes_at(const gpufi_copy *copy, size_t offset) {
-  const size_t left = copy->nbytes - offset;
-  return left < copy->piece_nbytes ? left : copy->piece_nbytes;
+  return gpufi_min_nbytes(copy->nbytes - offset, copy->piece_nbytes);
 }
 
 gpuf_status gpufi_direct_enqueue(const gpufi_copy *copy, gpufi_channel *channel, gpuf_stream stream,
@@ -123,8 +123,8 @@ gpuf_status gpufi_direct_enqueue(const gpufi_copy *copy, gpufi_channel *channel,
   return status;
 }
 
-/* A channel with scratch, behind the producer. Only the first waits for scratch: a thread that
- * holds some must not. */
+/* A channel with scratch, ordered behind the producer. Only the first waits for scratch, because a
+ * thread that holds some must not wait for more. */
 static gpuf_status gather_channel(const gpufi_copy *copy, bool wait, gpufi_channel **channel,
                                   gpuf_error *err) {
   gpuf_status status = GPUF_OK;

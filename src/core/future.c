@@ -106,8 +106,8 @@ static bool is_past(const struct timespec *deadline) {
          (now.tv_sec == deadline->tv_sec && now.tv_nsec >= deadline->tv_nsec);
 }
 
-/* Wait for the event of a direct copy: blocking in the driver, or, since no driver call takes a
- * time limit, by polling. *done false means that the time was up. */
+/* Wait for the event of a direct copy. Without a deadline the driver blocks; with one the event is
+ * polled, because no driver call takes a time limit. *done is false if the time was up. */
 static gpuf_status wait_for_event(const gpufi_copy *copy, gpufi_event *event,
                                   const struct timespec *deadline, bool *done, gpuf_error *err) {
   gpuf_status status = GPUF_OK;
@@ -127,8 +127,8 @@ static gpuf_status wait_for_event(const gpufi_copy *copy, gpufi_event *event,
   return status;
 }
 
-/* For every channel, also after one has failed: the others still write. The first failure counts.
- */
+/* Wait for every channel, also after one has failed, because the others still write. The result is
+ * the first failure. */
 static gpuf_status wait_for_channels(const gpuf_future *future, int64_t timeout_ns, bool *done,
                                      gpuf_error *err) {
   const struct timespec deadline = gpufi_deadline_after(timeout_ns < 0 ? 0 : timeout_ns);
@@ -150,7 +150,7 @@ void gpufi_future_release_channels(gpuf_future *future, bool failed) {
   future->channel_count = 0;
 }
 
-/* Called with the lock held, which is let go while the thread waits. */
+/* Called with the lock held, which is released while the thread waits. */
 static void wait_direct(gpuf_future *future, int64_t timeout_ns) {
   gpuf_error error;
   bool done;
@@ -171,7 +171,7 @@ static void wait_direct(gpuf_future *future, int64_t timeout_ns) {
   }
 }
 
-/* Called with the lock held, which is let go while the thread waits. */
+/* Called with the lock held, which is released while the thread waits. */
 static void wait_staged(gpuf_future *future, int64_t timeout_ns) {
   if (timeout_ns < 0) {
     while (!future->settled) {
@@ -205,7 +205,7 @@ gpuf_status gpuf_future_wait(gpuf_future *future, int64_t timeout_ns, gpuf_error
   pthread_mutex_unlock(&future->lock);
   if (!settled) {
     return gpufi_fail(err, GPUF_ERR_TIMEOUT, 0,
-                      "a copy of %zu bytes was not done after %.3f ms; it goes on: wait again",
+                      "a copy of %zu bytes was not done after %.3f ms and still runs; wait again",
                       future->copy.nbytes, (double)timeout_ns / 1e6);
   }
   if (status != GPUF_OK) {
@@ -228,7 +228,7 @@ void gpufi_future_fini(gpuf_future *future) {
 
 void gpuf_future_destroy(gpuf_future *future) {
   if (!future || gpufi_forked()) {
-    return; /* in a forked child its threads and device are gone: leak it */
+    return; /* a forked child has neither its threads nor its device, and leaks it */
   }
   gpufi_future_fini(future);
   free(future);

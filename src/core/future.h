@@ -19,7 +19,7 @@ struct gpuf_future {
   bool settled;           /* status and error are final */
   gpuf_status status;     /* of a copy by threads: the first failure so far */
   gpuf_error error;       /* of `status`; while that is GPUF_OK, why a thread took no part */
-  /* Of a direct copy, until it is settled and no thread waits on them. */
+  /* Of a direct copy, until it is settled and no thread waits for them. */
   gpufi_channel *channels[GPUFI_DIRECT_CHANNELS_MAX];
   int32_t channel_count;
   int32_t waiter_count; /* threads that wait on the channels' events */
@@ -38,15 +38,16 @@ struct gpuf_future {
 void gpufi_future_init(gpuf_future *future);
 /* Waits, then releases what the future holds. */
 void gpufi_future_fini(gpuf_future *future);
-/* The outcome of a copy that never started or had nothing to do: GPUF_OK. */
+/* Make GPUF_OK the outcome of a copy that is done or that never started. */
 void gpufi_future_settle(gpuf_future *future);
-/* Give a direct copy's channels back; after a failure, once their work is done. */
+/* Release a direct copy's channels; after a failure, once their work is done. */
 void gpufi_future_release_channels(gpuf_future *future, bool failed);
 
 /* Start all threads of the plan but `own_share_count` (0 or 1), which the caller runs itself. If
  * none can be started and the caller runs none, the copy is done when this returns. */
 void gpufi_future_start_threads(gpuf_future *future, int32_t own_share_count);
-/* Set the status, unless an earlier failure has; GPUF_OK is none. Called with the lock held. */
+/* Record a failure, unless there is an earlier one; GPUF_OK records nothing. Called with the lock
+ * held. */
 void gpufi_future_fail(gpuf_future *future, gpuf_status status, const gpuf_error *error);
 /* A thread cannot take part and leaves the bytes to the others. If none of them takes these, the
  * copy fails with this error. Called with the lock held. */

@@ -1,187 +1,191 @@
 /* Many copies in one call.
  *
- * Copies with one device in one direction share a channel. Small ones whose host sides follow one
- * another are collected into a run: the device gathers them in the channel's scratch, as they lie
- * in host memory, and the run travels as one transfer (the other way round to the device). A
+ * All copies with one device in one direction are a flow and share a channel. Small ones whose host
+ * sides follow one another are collected into a bundle, which travels as one transfer: the device
+ * gathers them in the channel's scratch in the order of host memory, or scatters them from there. A
  * transfer of its own costs a small tensor several times what its bytes take. */
 #include <stdlib.h>
 
+#include "base/arithmetic.h"
 #include "base/error.h"
 #include "core/copy.h"
 #include "core/direct.h"
 #include "core/pool.h"
 
-/* From here on a transfer of its own runs at link speed. */
-#define RUN_PIECE_NBYTES_MAX ((size_t)256 << 10)
-#define RUN_PIECES_MAX 256
-#define RUN_ALIGN_NBYTES ((uintptr_t)64)
+/* A larger tensor reaches link speed in a transfer of its own. */
+#define BUNDLED_NBYTES_MAX ((size_t)256 << 10)
+#define BUNDLE_COUNT_MAX 256
+#define BUNDLE_ALIGN_NBYTES ((size_t)64)
 
-/* What goes to or from one device, in one direction. */
-typedef struct group {
-  struct group *next;
+/* The copies with one device in one direction. */
+typedef struct flow {
+  struct flow *next;
   const gpufi_backend *backend;
   gpuf_device device;
   gpufi_direction direction;
   gpufi_channel *channel;
-  gpuf_stream joined;             /* the channel is behind the work on this producer's stream */
-  size_t first_index, last_index; /* of the tensors seen */
-  /* The run: piece i lies in host memory at h_run + offsets[i]. */
-  char *h_run;
-  size_t run_nbytes;
-  size_t piece_count;
-  size_t offsets[RUN_PIECES_MAX];
-  gpufi_piece pieces[RUN_PIECES_MAX]; /* the device side only, until the run is flushed */
-} group;
+  gpuf_stream joined; /* the producer's stream that the channel was ordered behind last */
+  size_t first_index, last_index; /* of the flow's pairs */
+  /* The bundle: its tensor i lies in host memory at h_bundle + offsets[i]. */
+  char *h_bundle;
+  size_t bundle_nbytes;
+  size_t bundled_count;
+  size_t offsets[BUNDLE_COUNT_MAX];
+  gpufi_piece pieces[BUNDLE_COUNT_MAX]; /* only the device side is set before the flush */
+} flow;
 
-/* The group of a copy, made if there is none; NULL with `err` filled. */
-static group *group_of(group **groups, const gpufi_copy *copy, size_t index, gpuf_error *err) {
-  group *g = *groups;
-  while (g && (g->device.kind != copy->device.kind || g->device.index != copy->device.index ||
-               g->direction != copy->direction)) {
-    g = g->next;
+/* Find the flow of a copy, or make it. NULL, with `err` filled, after a failure. */
+static flow *flow_of(flow **flows, const gpufi_copy *copy, size_t index, gpuf_error *err) {
+  flow *f = *flows;
+  while (f && (f->device.kind != copy->device.kind || f->device.index != copy->device.index ||
+               f->direction != copy->direction)) {
+    f = f->next;
   }
-  if (!g) {
-    g = calloc(1, sizeof(*g));
-    if (!g) {
+  if (!f) {
+    f = calloc(1, sizeof(*f));
+    if (!f) {
       gpufi_fail(err, GPUF_ERR_NO_MEMORY, 0, "no host memory for a batch of copies");
       return NULL;
     }
-    if (gpufi_channel_acquire(copy->backend, copy->device, &g->channel, err) != GPUF_OK) {
-      free(g);
+    if (gpufi_channel_acquire(copy->backend, copy->device, &f->channel, err) != GPUF_OK) {
+      free(f);
       return NULL;
     }
-    g->backend = copy->backend;
-    g->device = copy->device;
-    g->direction = copy->direction;
-    g->first_index = index;
-    g->next = *groups;
-    *groups = g;
+    f->backend = copy->backend;
+    f->device = copy->device;
+    f->direction = copy->direction;
+    f->first_index = index;
+    f->next = *flows;
+    *flows = f;
   }
-  g->last_index = index;
-  return g;
+  f->last_index = index;
+  return f;
 }
 
-/* One transfer for each piece of the run: for a run of one, and for a device that is too full for
- * the scratch. */
-static gpuf_status flush_one_by_one(group *g, gpuf_error *err) {
-  const gpufi_backend *backend = g->backend;
-  const int32_t device = g->device.index;
-  const gpuf_stream stream = g->channel->stream;
+/* Enqueue a transfer for each tensor of the bundle: for a bundle of one, and for a device that has
+ * no memory for scratch. */
+static gpuf_status flush_one_by_one(flow *f, gpuf_error *err) {
+  const gpufi_backend *backend = f->backend;
+  const int32_t device = f->device.index;
+  const gpuf_stream stream = f->channel->stream;
   gpuf_status status = GPUF_OK;
-  for (size_t i = 0; i < g->piece_count && status == GPUF_OK; i++) {
-    const gpufi_piece *piece = &g->pieces[i];
-    char *h_data = g->h_run + g->offsets[i];
+  for (size_t i = 0; i < f->bundled_count && status == GPUF_OK; i++) {
+    const gpufi_piece *piece = &f->pieces[i];
+    char *h_data = f->h_bundle + f->offsets[i];
     status =
-        g->direction == GPUFI_TO_HOST
-            ? backend->copy(device, h_data, piece->src, piece->nbytes, g->direction, stream, err)
-            : backend->copy(device, piece->dst, h_data, piece->nbytes, g->direction, stream, err);
+        f->direction == GPUFI_TO_HOST
+            ? backend->copy(device, h_data, piece->src, piece->nbytes, f->direction, stream, err)
+            : backend->copy(device, piece->dst, h_data, piece->nbytes, f->direction, stream, err);
   }
   return status;
 }
 
-/* Through the channel's scratch, which has the run's bytes where host memory has them. */
-static gpuf_status flush_as_one(group *g, gpuf_error *err) {
-  const gpufi_backend *backend = g->backend;
-  const int32_t device = g->device.index;
-  const gpuf_stream stream = g->channel->stream;
-  char *d_run = g->channel->d_scratch;
+/* Enqueue the bundle as one transfer, by way of the channel's scratch, where its bytes lie as in
+ * host memory. */
+static gpuf_status flush_as_one(flow *f, gpuf_error *err) {
+  const gpufi_backend *backend = f->backend;
+  const int32_t device = f->device.index;
+  const gpuf_stream stream = f->channel->stream;
+  char *d_bundle = f->channel->d_scratch;
   gpuf_status status;
-  if (g->direction == GPUFI_TO_HOST) {
-    for (size_t i = 0; i < g->piece_count; i++) {
-      g->pieces[i].dst = d_run + g->offsets[i];
+  if (f->direction == GPUFI_TO_HOST) {
+    for (size_t i = 0; i < f->bundled_count; i++) {
+      f->pieces[i].dst = d_bundle + f->offsets[i];
     }
-    status = backend->gather(device, g->pieces, g->piece_count, stream, err);
-    return status != GPUF_OK
-               ? status
-               : backend->copy(device, g->h_run, d_run, g->run_nbytes, g->direction, stream, err);
+    status = backend->gather(device, f->pieces, f->bundled_count, stream, err);
+    return status != GPUF_OK ? status
+                             : backend->copy(device, f->h_bundle, d_bundle, f->bundle_nbytes,
+                                             f->direction, stream, err);
   }
-  for (size_t i = 0; i < g->piece_count; i++) {
-    g->pieces[i].src = d_run + g->offsets[i];
+  for (size_t i = 0; i < f->bundled_count; i++) {
+    f->pieces[i].src = d_bundle + f->offsets[i];
   }
-  status = backend->copy(device, d_run, g->h_run, g->run_nbytes, g->direction, stream, err);
+  status =
+      backend->copy(device, d_bundle, f->h_bundle, f->bundle_nbytes, f->direction, stream, err);
   return status != GPUF_OK ? status
-                           : backend->gather(device, g->pieces, g->piece_count, stream, err);
+                           : backend->gather(device, f->pieces, f->bundled_count, stream, err);
 }
 
-/* Enqueue the run that was collected. */
-static gpuf_status flush(group *g, gpuf_error *err) {
-  const bool as_one = g->piece_count > 1 && gpufi_channel_try_scratch(g->channel, NULL) == GPUF_OK;
-  const gpuf_status status = as_one ? flush_as_one(g, err) : flush_one_by_one(g, err);
-  g->piece_count = 0;
+/* Enqueue the bundle that was collected. */
+static gpuf_status flush(flow *f, gpuf_error *err) {
+  const bool as_one =
+      f->bundled_count > 1 && gpufi_channel_try_scratch(f->channel, NULL) == GPUF_OK;
+  const gpuf_status status = as_one ? flush_as_one(f, err) : flush_one_by_one(f, err);
+  f->bundled_count = 0;
   return status;
 }
 
-/* True if the copy's host side goes on where the run ends, or at the next multiple of 64 bytes,
+/* True if the copy's host side begins where the bundle ends, or at the next multiple of 64 bytes,
  * and the whole fits the scratch and lies in one page-locked range. */
-static bool continues_run(const group *g, const gpufi_copy *copy) {
-  const uintptr_t end = (uintptr_t)g->h_run + g->run_nbytes, begin = (uintptr_t)copy->h_data;
-  const uintptr_t aligned = (end + RUN_ALIGN_NBYTES - 1) & ~(RUN_ALIGN_NBYTES - 1);
-  if (g->piece_count == 0 || g->piece_count == RUN_PIECES_MAX ||
+static bool continues_bundle(const flow *f, const gpufi_copy *copy) {
+  const uintptr_t end = (uintptr_t)f->h_bundle + f->bundle_nbytes, begin = (uintptr_t)copy->h_data;
+  const uintptr_t aligned = gpufi_round_up(end, BUNDLE_ALIGN_NBYTES);
+  if (f->bundled_count == 0 || f->bundled_count == BUNDLE_COUNT_MAX ||
       (begin != end && begin != aligned)) {
     return false;
   }
-  const size_t nbytes = (size_t)(begin - (uintptr_t)g->h_run) + copy->nbytes;
+  const size_t nbytes = (size_t)(begin - (uintptr_t)f->h_bundle) + copy->nbytes;
   return nbytes <= GPUFI_CHANNEL_BUFFER_NBYTES &&
-         gpufi_pool_is_pinned(g->device.kind, g->h_run, nbytes);
+         gpufi_pool_is_pinned(f->device.kind, f->h_bundle, nbytes);
 }
 
-static gpuf_status collect(group *g, const gpufi_copy *copy, gpuf_error *err) {
-  if (!continues_run(g, copy)) {
-    const gpuf_status status = flush(g, err);
+static gpuf_status collect(flow *f, const gpufi_copy *copy, gpuf_error *err) {
+  if (!continues_bundle(f, copy)) {
+    const gpuf_status status = flush(f, err);
     if (status != GPUF_OK) {
       return status;
     }
-    g->h_run = copy->h_data;
+    f->h_bundle = copy->h_data;
   }
-  const size_t offset = (size_t)(copy->h_data - g->h_run);
-  g->offsets[g->piece_count] = offset;
-  g->pieces[g->piece_count] = (gpufi_piece){copy->d_data, copy->d_data, copy->nbytes};
-  g->piece_count++;
-  g->run_nbytes = offset + copy->nbytes;
+  const size_t offset = (size_t)(copy->h_data - f->h_bundle);
+  f->offsets[f->bundled_count] = offset;
+  f->pieces[f->bundled_count] = (gpufi_piece){copy->d_data, copy->d_data, copy->nbytes};
+  f->bundled_count++;
+  f->bundle_nbytes = offset + copy->nbytes;
   return GPUF_OK;
 }
 
-/* Before a wait for scratch: two threads that hold some, of any device, could wait for each other.
- */
-static void give_scratch(group *groups) {
-  for (group *g = groups; g; g = g->next) {
-    gpufi_channel_give_scratch(g->channel);
+/* Give all scratch back before a wait for scratch: two threads that hold some, of any device, could
+ * wait for each other. */
+static void give_scratch(flow *flows) {
+  for (flow *f = flows; f; f = f->next) {
+    gpufi_channel_give_scratch(f->channel);
   }
 }
 
-static gpuf_status enqueue_gather(group *groups, const group *g, const gpufi_copy *copy,
+static gpuf_status enqueue_gather(flow *flows, const flow *f, const gpufi_copy *copy,
                                   gpuf_error *err) {
-  if (!g->channel->scratch) {
-    give_scratch(groups);
+  if (!f->channel->scratch) {
+    give_scratch(flows);
   }
-  const gpuf_status status = gpufi_channel_need_scratch(g->channel, err);
-  return status == GPUF_OK ? gpufi_direct_enqueue(copy, g->channel, g->channel->stream, err)
+  const gpuf_status status = gpufi_channel_need_scratch(f->channel, err);
+  return status == GPUF_OK ? gpufi_direct_enqueue(copy, f->channel, f->channel->stream, err)
                            : status;
 }
 
 /* `err` is not NULL. */
-static gpuf_status add(group **groups, gpufi_copy *copy, size_t index, gpuf_error *err) {
-  group *g = group_of(groups, copy, index, err);
-  if (!g) {
+static gpuf_status add(flow **flows, gpufi_copy *copy, size_t index, gpuf_error *err) {
+  flow *f = flow_of(flows, copy, index, err);
+  if (!f) {
     return err->status;
   }
-  if (copy->producer != GPUF_STREAM_NONE && copy->producer != g->joined) {
-    const gpuf_status status = gpufi_channel_join(g->channel, copy->producer, err);
+  if (copy->producer != GPUF_STREAM_NONE && copy->producer != f->joined) {
+    const gpuf_status status = gpufi_channel_join(f->channel, copy->producer, err);
     if (status != GPUF_OK) {
       return status;
     }
-    g->joined = copy->producer;
+    f->joined = copy->producer;
   }
-  if (copy->route == GPUFI_ROUTE_FLAT && copy->nbytes <= RUN_PIECE_NBYTES_MAX) {
-    return collect(g, copy, err);
+  if (copy->route == GPUFI_ROUTE_FLAT && copy->nbytes <= BUNDLED_NBYTES_MAX) {
+    return collect(f, copy, err);
   }
   copy->producer = GPUF_STREAM_NONE; /* joined above */
   return copy->route == GPUFI_ROUTE_GATHER
-             ? enqueue_gather(*groups, g, copy, err)
-             : gpufi_direct_enqueue(copy, g->channel, g->channel->stream, err);
+             ? enqueue_gather(*flows, f, copy, err)
+             : gpufi_direct_enqueue(copy, f->channel, f->channel->stream, err);
 }
 
-/* `inner` into `err`, with the indices in front; returns its status. */
+/* Copy `inner` to `err` with the indices in front, and return its status. */
 static gpuf_status fail_at(gpuf_error *err, const gpuf_error *inner, size_t first, size_t last) {
   return first == last ? gpufi_fail(err, inner->status, inner->native_code, "copy %zu: %s", first,
                                     inner->message)
@@ -189,45 +193,45 @@ static gpuf_status fail_at(gpuf_error *err, const gpuf_error *inner, size_t firs
                                     "one of copies %zu to %zu: %s", first, last, inner->message);
 }
 
-/* Enqueue what is left of every group, so that all devices are at work before the first wait. */
-static gpuf_status finish_enqueue(group *groups, gpuf_error *err) {
+/* Enqueue what is left of every flow, so that all devices are at work before the first wait. */
+static gpuf_status finish_enqueue(flow *flows, gpuf_error *err) {
   gpuf_status status = GPUF_OK;
-  for (group *g = groups; g && status == GPUF_OK; g = g->next) {
+  for (flow *f = flows; f && status == GPUF_OK; f = f->next) {
     gpuf_error inner;
-    status = flush(g, &inner);
+    status = flush(f, &inner);
     if (status == GPUF_OK) {
-      status = g->backend->event_record(g->device.index, g->channel->finished, g->channel->stream,
+      status = f->backend->event_record(f->device.index, f->channel->finished, f->channel->stream,
                                         &inner);
     }
     if (status != GPUF_OK) {
-      fail_at(err, &inner, g->first_index, g->last_index);
+      fail_at(err, &inner, f->first_index, f->last_index);
     }
   }
   return status;
 }
 
-/* Wait for every group and free it; after a failure, drain the others all the same. */
-static gpuf_status finish(group *groups, gpuf_status status, gpuf_error *err) {
-  while (groups) {
-    group *g = groups;
+/* Wait for every flow and free it. After a failure, the work of the others is waited for too. */
+static gpuf_status finish(flow *flows, gpuf_status status, gpuf_error *err) {
+  while (flows) {
+    flow *f = flows;
     gpuf_error inner;
     gpuf_status waited = GPUF_OK;
     if (status == GPUF_OK) {
-      waited = g->backend->event_wait(g->device.index, g->channel->finished, &inner);
+      waited = f->backend->event_wait(f->device.index, f->channel->finished, &inner);
     }
     if (waited != GPUF_OK) {
-      status = fail_at(err, &inner, g->first_index, g->last_index);
+      status = fail_at(err, &inner, f->first_index, f->last_index);
     }
-    gpufi_channel_release(g->channel, status != GPUF_OK);
-    groups = g->next;
-    free(g);
+    gpufi_channel_release(f->channel, status != GPUF_OK);
+    flows = f->next;
+    free(f);
   }
   return status;
 }
 
 gpuf_status gpuf_copy_many(const gpuf_tensor *dsts, const gpuf_tensor *srcs, size_t count,
                            const gpuf_copy_options *options, gpuf_error *err) {
-  group *groups = NULL;
+  flow *flows = NULL;
   gpuf_copy_options own;
   if (count > 0) {
     GPUFI_REQUIRE(dsts, err);
@@ -243,9 +247,9 @@ gpuf_status gpuf_copy_many(const gpuf_tensor *dsts, const gpuf_tensor *srcs, siz
     gpufi_carrier carrier;
     status = gpufi_copy_plan(&copy, &dsts[i], &srcs[i], &own, &carrier, &inner);
     if (status == GPUF_OK && carrier == GPUFI_CARRIER_DIRECT) {
-      status = add(&groups, &copy, i, &inner);
+      status = add(&flows, &copy, i, &inner);
     } else if (status == GPUF_OK) {
-      give_scratch(groups);
+      give_scratch(flows);
       status = gpuf_copy(&dsts[i], &srcs[i], &own, &inner);
     }
     if (status != GPUF_OK) {
@@ -253,7 +257,7 @@ gpuf_status gpuf_copy_many(const gpuf_tensor *dsts, const gpuf_tensor *srcs, siz
     }
   }
   if (status == GPUF_OK) {
-    status = finish_enqueue(groups, err);
+    status = finish_enqueue(flows, err);
   }
-  return finish(groups, status, err);
+  return finish(flows, status, err);
 }

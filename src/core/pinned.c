@@ -9,7 +9,7 @@
 
 #define PAGE_NBYTES ((size_t)4096)
 #define HUGE_PAGE_NBYTES ((size_t)2 << 20)
-#define TOUCH_NBYTES ((size_t)8 << 20) /* that a thread takes at a time */
+#define TOUCH_NBYTES ((size_t)8 << 20) /* that a thread faults in at a time */
 #define TOUCH_THREADS_MAX 16
 
 void *gpufi_map(size_t nbytes) {
@@ -20,7 +20,7 @@ void *gpufi_map(size_t nbytes) {
   if (start == MAP_FAILED) {
     return NULL;
   }
-  char *base = (char *)(((uintptr_t)start + alignment - 1) / alignment * alignment);
+  char *base = (char *)gpufi_round_up((uintptr_t)start, alignment);
   const size_t head_nbytes = (size_t)(base - start);
   if (head_nbytes > 0) {
     munmap(start, head_nbytes);
@@ -40,35 +40,34 @@ void gpufi_unmap(void *base, size_t nbytes) {
   }
 }
 
-/* Pages of a mapping to fault in; threads take the next part each. */
+/* Pages of a mapping to fault in; each thread takes the next TOUCH_NBYTES. */
 typedef struct touch_job {
   char *base;
   size_t nbytes;
   atomic_size_t next_offset;
 } touch_job;
 
-static void touch_parts(void *arg) {
+static void touch_pages(void *arg) {
   touch_job *job = arg;
   size_t offset;
   while ((offset = atomic_fetch_add(&job->next_offset, TOUCH_NBYTES)) < job->nbytes) {
-    const size_t left = job->nbytes - offset;
-    const size_t end = offset + (left < TOUCH_NBYTES ? left : TOUCH_NBYTES);
+    const size_t end = offset + gpufi_min_nbytes(job->nbytes - offset, TOUCH_NBYTES);
     for (; offset < end; offset += PAGE_NBYTES) {
       *(volatile char *)(job->base + offset) = 0;
     }
   }
 }
 
-/* The driver would fault pages in one by one, on one thread; huge ones, by many threads, is several
- * times quicker. The calling thread takes part, so that failing to start others only costs speed.
- */
+/* Fault the pages in. Many threads with huge pages are several times as quick as the driver, which
+ * would do it page by page on one thread. The calling thread takes part, so that threads that
+ * cannot be started only cost speed. */
 static void touch(char *base, size_t nbytes) {
   touch_job job = {.base = base, .nbytes = nbytes};
-  const size_t parts = (nbytes + TOUCH_NBYTES - 1) / TOUCH_NBYTES;
+  const size_t steps = (nbytes + TOUCH_NBYTES - 1) / TOUCH_NBYTES;
   const size_t threads = gpufi_min_nbytes((size_t)gpufi_cpu_count(), TOUCH_THREADS_MAX);
   gpufi_workers workers = {0};
-  gpufi_workers_start(&workers, (int32_t)gpufi_min_nbytes(threads, parts) - 1, touch_parts, &job);
-  touch_parts(&job);
+  gpufi_workers_start(&workers, (int32_t)gpufi_min_nbytes(threads, steps) - 1, touch_pages, &job);
+  touch_pages(&job);
   gpufi_workers_wait(&workers);
 }
 

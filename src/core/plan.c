@@ -1,11 +1,3 @@
-/* How a copy travels. Its two sides are walked in the order of host memory, and then
- *
- *   the device side is contiguous      flat copies
- *   it consists of wide rows           2-D copies
- *   anything else, and casts           a kernel packs each piece in scratch (or unpacks it there)
- *
- * Whichever it is, the host side is either a pinned block, to which the device transfers directly,
- * or goes through pinned staging buffers. */
 #include "core/plan.h"
 
 #include "base/arithmetic.h"
@@ -18,19 +10,19 @@
 
 #define DEFAULT_THREAD_COUNT_MAX 12
 #define DIRECT_PIECE_NBYTES ((size_t)64 << 20)
-/* A gather of several such pieces packs one while another travels. */
+/* A gather is cut into several pieces, so that one is packed while another travels. */
 #define GATHER_PIECE_NBYTES_MIN ((size_t)1 << 20)
 #define GATHER_PIECE_COUNT_MIN 4
 #define PIECE_ALIGN_NBYTES ((size_t)4096)
-/* Rows from here on travel at link speed in a 2-D copy, if enough of them make one copy. */
+/* Rows of at least this size travel at link speed in 2-D copies, if one copy has enough of them. */
 #define ROW_NBYTES_MIN 4096
 #define ROWS_NBYTES_MIN (256 << 10)
-/* Below it staging costs no more than asking. */
+/* For less than this, asking the driver whether it is page-locked costs as much as staging. */
 #define FOREIGN_PINNED_NBYTES_MIN ((size_t)64 << 10)
 #define PITCH_NBYTES_MAX INT32_MAX /* CUDA's limit */
 
-/* Whether axis `a` is to be outside axis `b`, by the strides of the leading side. A stride of 0
- * stays outermost, where it repeats whole rows. */
+/* Whether axis `a` is to be outside axis `b`, by the strides of `lead`. A stride of 0 stays
+ * outermost, where it repeats whole rows. */
 static bool is_outer(const gpuf_tensor *lead, int32_t a, int32_t b) {
   const int64_t stride_a = lead->shape[a] > 1 ? gpufi_magnitude(lead->strides_nbytes[a]) : 0;
   const int64_t stride_b = lead->shape[b] > 1 ? gpufi_magnitude(lead->strides_nbytes[b]) : 0;
@@ -85,8 +77,8 @@ static gpufi_route choose_route(const gpufi_copy *copy) {
   return has_wide_rows(&copy->device_layout) ? GPUFI_ROUTE_ROWS : GPUFI_ROUTE_GATHER;
 }
 
-/* Pieces of a direct copy that needs no scratch may have any size; every other piece has to fit a
- * channel's buffers. */
+/* Pieces of a direct copy that needs no scratch may have any size; every other piece has to fit the
+ * channel's scratch or staging buffer. */
 static size_t piece_limit(const gpufi_copy *copy) {
   if (copy->route != GPUFI_ROUTE_GATHER) {
     return copy->host_pinned ? DIRECT_PIECE_NBYTES : GPUFI_CHANNEL_BUFFER_NBYTES;
@@ -119,7 +111,7 @@ static void plan_pieces(gpufi_copy *copy, const gpuf_copy_options *options) {
   copy->thread_count = (int32_t)gpufi_min_nbytes(piece_count, (size_t)threads);
 }
 
-/* By the pool, or, which takes a question to the driver, by others. */
+/* Whether the host side is page-locked, by the pool or, which the driver has to say, by others. */
 static bool is_pinned(const gpufi_copy *copy) {
   return gpufi_pool_is_pinned(copy->device.kind, copy->h_data, copy->nbytes) ||
          (copy->nbytes >= FOREIGN_PINNED_NBYTES_MIN && copy->backend->is_pinned &&

@@ -1,4 +1,7 @@
-/* How a copy between a device and host memory travels: see plan.c. Thread-safety: any thread. */
+/* How a copy between a device and host memory travels. The axes of both sides are put into the
+ * order of host memory, and the route follows from the device side then. Whichever route it is, the
+ * host side is either pinned, so that the device transfers to it directly, or the elements go
+ * through pinned staging buffers. Thread-safety: any thread. */
 #ifndef GPUFI_CORE_PLAN_H
 #define GPUFI_CORE_PLAN_H
 
@@ -8,9 +11,10 @@
 
 /* How the device side travels. */
 typedef enum gpufi_route {
-  GPUFI_ROUTE_FLAT,   /* contiguous: one range of bytes a piece */
+  GPUFI_ROUTE_FLAT,   /* contiguous: a piece is one range of bytes */
   GPUFI_ROUTE_ROWS,   /* wide rows: 2-D copies */
-  GPUFI_ROUTE_GATHER, /* a kernel packs (or unpacks) each piece in scratch, and casts if need be */
+  GPUFI_ROUTE_GATHER, /* else: a kernel packs (or unpacks) each piece in scratch, and casts if need
+                         be */
 } gpufi_route;
 
 /* What to copy. Constant once planned. */
@@ -23,21 +27,22 @@ typedef struct gpufi_copy {
   gpufi_strided device_layout;
   gpufi_strided host_layout; /* the same elements in the same order */
   gpuf_dtype device_dtype;
-  gpuf_dtype host_dtype; /* what travels; another only in a copy that casts */
+  gpuf_dtype host_dtype; /* of the elements that travel; differs only in a copy that casts */
   gpufi_route route;
   bool host_pinned;     /* contiguous, and page-locked in one piece */
   size_t nbytes;        /* that travel in all, > 0 */
   size_t piece_nbytes;  /* a multiple of the size of the elements that travel */
   gpuf_stream producer; /* the copy starts after the work on it */
-  int32_t thread_count; /* of a copy by threads */
+  int32_t thread_count; /* of a copy by threads: all that take part */
   gpufi_chunks chunks;  /* of a coded copy: a batch */
 } gpufi_copy;
 
-/* For checked tensors of equal shape with at least one element, one of them on the CPU. */
+/* Plan a copy between checked tensors of equal shape with at least one element, exactly one of
+ * which is on the CPU. */
 gpuf_status gpufi_plan(gpufi_copy *copy, const gpuf_tensor *dst, const gpuf_tensor *src,
                        const gpuf_copy_options *options, gpuf_error *err);
-/* Permute and reverse the axes of both tensors alike, so that `lead` ascends in memory as far as
- * it can: elements then lie in it in C order where any order makes them. */
+/* Permute and reverse the axes of both tensors alike, so that the addresses of `lead` ascend as far
+ * as they can: if some order of the axes makes it C order, this one does. */
 void gpufi_plan_order(gpuf_tensor *lead, gpuf_tensor *other);
 
 #endif

@@ -1,14 +1,14 @@
 /* The pinned pool.
  *
- * Memory is held in regions. A slab is a region cut into blocks of one small size class; a larger
- * block is a region of its own. Regions stay pinned when their blocks come back, until the cap or
- * a trim asks for the memory.
+ * The pool takes memory from the system in regions. A large buffer is a region of its own. Small
+ * ones come from regions that are divided into buffers of one size class. Regions stay pinned while
+ * they are unused, until the cap or a trim asks for the memory.
  *
- * A large region may be handed out before it is page-locked, to be filled through staging buffers:
- * the first copy into it is quicker so. It is page-locked when it is handed out again.
+ * A large region may be handed out before it is page-locked, to be filled through staging buffers,
+ * because the first copy into it is quicker so. It is page-locked when it is handed out again.
  *
- * Small classes are powers of two, from 64 bytes to 512 KiB. Larger blocks are rounded up by an
- * eighth at most, and a free one serves any request that fills at least 7/8 of it. */
+ * Size classes are powers of two, from 64 bytes to 512 KiB. Larger buffers are rounded up by an
+ * eighth at most, and an unused one serves any request that fills at least 7/8 of it. */
 #include "core/pool.h"
 
 #include <errno.h>
@@ -17,6 +17,7 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "base/arithmetic.h"
 #include "base/error.h"
 #include "base/struct.h"
 #include "base/system.h"
@@ -25,23 +26,23 @@
 
 #define SMALL_MIN_NBYTES ((size_t)64)
 #define SMALL_MAX_NBYTES ((size_t)512 << 10)
-#define SLAB_NBYTES ((size_t)2 << 20)
+#define DIVIDED_NBYTES ((size_t)2 << 20)       /* of a region for small buffers */
 #define UNPINNED_MIN_NBYTES ((size_t)32 << 20) /* below, page-locking costs next to nothing */
 
 typedef enum purpose { FOR_ANY, FOR_STAGING, FOR_RESULT } purpose;
 
-/* A free block of a slab holds the link to the next one in its first bytes. */
-typedef struct free_block {
-  struct free_block *next;
-} free_block;
+/* A small buffer that is unused holds the link to the next one in its first bytes. */
+typedef struct unused_buffer {
+  struct unused_buffer *next;
+} unused_buffer;
 
 typedef struct region {
   char *base;
   size_t nbytes;
-  size_t block_nbytes; /* == nbytes for a block of its own */
+  size_t buffer_nbytes; /* == nbytes if the region is one buffer */
   size_t used_count;
-  bool pinned;             /* changed only by the one who holds the block */
-  free_block *free_blocks; /* of a slab */
+  bool pinned;           /* changed only by the thread that holds the only buffer */
+  unused_buffer *unused; /* of a divided region */
   const gpufi_backend *backend;
   int32_t device; /* that it was pinned through; every device of the kind can use it */
 } region;
@@ -53,11 +54,11 @@ static size_t region_count, region_capacity;
 static gpuf_pool_stats stats;
 static bool cap_is_set;
 
-static bool is_slab(const region *r) {
-  return r->block_nbytes < r->nbytes;
+static bool is_divided(const region *r) {
+  return r->buffer_nbytes < r->nbytes;
 }
 
-/* The functions from here to add_region are called with pool_lock held. */
+/* The functions from here to add_region are called with pool_lock held, those after it without. */
 
 static void ensure_cap(void) {
   if (!cap_is_set) {
@@ -90,32 +91,33 @@ static region *region_at(const void *ptr) {
   return (uintptr_t)ptr - (uintptr_t)r->base < r->nbytes ? r : NULL;
 }
 
-static void *take_block(region *r) {
+static void *take_buffer(region *r) {
   void *ptr = r->base;
-  if (is_slab(r)) {
-    ptr = r->free_blocks;
-    r->free_blocks = r->free_blocks->next;
+  if (is_divided(r)) {
+    ptr = r->unused;
+    r->unused = r->unused->next;
   }
   r->used_count++;
-  stats.used_nbytes += r->block_nbytes;
+  stats.used_nbytes += r->buffer_nbytes;
   if (stats.used_nbytes > stats.peak_used_nbytes) {
     stats.peak_used_nbytes = stats.used_nbytes;
   }
   return ptr;
 }
 
-static bool has_free_block(const region *r) {
-  return is_slab(r) ? r->free_blocks != NULL : r->used_count == 0;
+static bool has_unused(const region *r) {
+  return is_divided(r) ? r->unused != NULL : r->used_count == 0;
 }
 
-/* Does `r` serve the request, at a waste of an eighth of itself at most (a slab: exactly)? */
+/* Whether `r` serves the request: a large buffer with a waste of an eighth at most, a small one
+ * exactly. */
 static bool serves(const region *r, gpuf_device_kind kind, size_t nbytes, bool small) {
-  const bool fits = small ? r->block_nbytes == nbytes
-                          : r->block_nbytes >= nbytes && r->block_nbytes / 8 * 7 <= nbytes;
-  return fits && r->backend->kind == kind && is_slab(r) == small && has_free_block(r);
+  const bool fits = small ? r->buffer_nbytes == nbytes
+                          : r->buffer_nbytes >= nbytes && r->buffer_nbytes / 8 * 7 <= nbytes;
+  return fits && r->backend->kind == kind && is_divided(r) == small && has_unused(r);
 }
 
-/* The region whose block serves best: pinned before unpinned, smaller before larger. */
+/* The region that serves best: pinned before unpinned, smaller before larger. */
 static region *find_free(gpuf_device_kind kind, size_t nbytes, bool small) {
   region *best = NULL;
   for (size_t i = 0; i < region_count; i++) {
@@ -127,14 +129,14 @@ static region *find_free(gpuf_device_kind kind, size_t nbytes, bool small) {
       return r;
     }
     if (!best || (r->pinned && !best->pinned) ||
-        (r->pinned == best->pinned && r->block_nbytes < best->block_nbytes)) {
+        (r->pinned == best->pinned && r->buffer_nbytes < best->buffer_nbytes)) {
       best = r;
     }
   }
   return best;
 }
 
-/* Take out an unused region, the largest, or NULL. */
+/* Take the largest unused region out of the table; NULL if there is none. */
 static region *detach_unused(void) {
   size_t found = region_count;
   for (size_t i = 0; i < region_count; i++) {
@@ -153,7 +155,7 @@ static region *detach_unused(void) {
   return r;
 }
 
-static bool make_room_for_region(void) {
+static bool grow_table(void) {
   if (region_count == region_capacity) {
     const size_t capacity = region_capacity ? 2 * region_capacity : 64;
     region **grown = realloc(regions, capacity * sizeof(*regions));
@@ -167,7 +169,7 @@ static bool make_room_for_region(void) {
 }
 
 static bool add_region(region *r) {
-  if (!make_room_for_region()) {
+  if (!grow_table()) {
     return false;
   }
   const size_t index = upper_bound((uintptr_t)r->base);
@@ -176,8 +178,6 @@ static bool add_region(region *r) {
   region_count++;
   return true;
 }
-
-/* Without pool_lock from here on. */
 
 static void region_destroy(region *r) {
   if (r->pinned) {
@@ -199,15 +199,15 @@ static void trim_to(size_t keep_nbytes) {
   }
 }
 
-static void cut_into_blocks(region *r) {
-  for (size_t offset = r->nbytes; offset >= r->block_nbytes; offset -= r->block_nbytes) {
-    free_block *block = (free_block *)(r->base + offset - r->block_nbytes);
-    block->next = r->free_blocks;
-    r->free_blocks = block;
+static void divide(region *r) {
+  for (size_t offset = r->nbytes; offset >= r->buffer_nbytes; offset -= r->buffer_nbytes) {
+    unused_buffer *buffer = (unused_buffer *)(r->base + offset - r->buffer_nbytes);
+    buffer->next = r->unused;
+    r->unused = buffer;
   }
 }
 
-/* For the one who holds the region's only block; slabs are pinned from the start. */
+/* Page-lock a region whose only buffer the caller holds. Divided regions are pinned when made. */
 static gpuf_status region_pin(region *r, gpuf_error *err) {
   if (r->pinned) {
     return GPUF_OK;
@@ -217,20 +217,20 @@ static gpuf_status region_pin(region *r, gpuf_error *err) {
   return status;
 }
 
-/* NULL with *status and `err` set on failure. */
-static region *region_create(const gpufi_backend *backend, int32_t device, size_t block_nbytes,
+/* NULL, with *status and `err` set, after a failure. */
+static region *region_create(const gpufi_backend *backend, int32_t device, size_t buffer_nbytes,
                              size_t nbytes, bool pinned, gpuf_status *status, gpuf_error *err) {
   region *r = calloc(1, sizeof(*r));
   void *base = r ? gpufi_map(nbytes) : NULL;
   if (!base) {
     *status = gpufi_fail(err, GPUF_ERR_NO_MEMORY, errno,
-                         "the system has no %zu bytes for a block of the pinned pool", nbytes);
+                         "the system has no %zu bytes for a buffer of the pinned pool", nbytes);
     free(r);
     return NULL;
   }
   *r = (region){.base = base,
                 .nbytes = nbytes,
-                .block_nbytes = block_nbytes,
+                .buffer_nbytes = buffer_nbytes,
                 .backend = backend,
                 .device = device};
   *status = pinned ? region_pin(r, err) : GPUF_OK;
@@ -238,14 +238,14 @@ static region *region_create(const gpufi_backend *backend, int32_t device, size_
     region_destroy(r);
     return NULL;
   }
-  if (is_slab(r)) {
-    cut_into_blocks(r);
+  if (is_divided(r)) {
+    divide(r);
   }
   return r;
 }
 
-/* Count `nbytes` as reserved before they are pinned, so that threads growing the pool side by
- * side keep to the cap together. */
+/* Count `nbytes` as reserved before they are pinned, so that threads that grow the pool at the same
+ * time keep to the cap together. */
 static gpuf_status reserve(size_t nbytes, purpose why, gpuf_error *err) {
   gpuf_status status = GPUF_OK;
   pthread_mutex_lock(&pool_lock);
@@ -268,19 +268,19 @@ static gpuf_status reserve(size_t nbytes, purpose why, gpuf_error *err) {
   return status;
 }
 
-static gpuf_status grow(const gpufi_backend *backend, int32_t device, size_t block_nbytes,
+static gpuf_status grow(const gpufi_backend *backend, int32_t device, size_t buffer_nbytes,
                         bool small, purpose why, void **ptr, gpuf_error *err) {
-  const size_t nbytes = small ? SLAB_NBYTES : block_nbytes;
+  const size_t nbytes = small ? DIVIDED_NBYTES : buffer_nbytes;
   const bool pinned = why != FOR_RESULT || nbytes < UNPINNED_MIN_NBYTES;
   gpuf_status status = reserve(nbytes, why, err);
   if (status != GPUF_OK) {
     return status;
   }
-  region *r = region_create(backend, device, block_nbytes, nbytes, pinned, &status, err);
+  region *r = region_create(backend, device, buffer_nbytes, nbytes, pinned, &status, err);
   pthread_mutex_lock(&pool_lock);
   const bool added = r && add_region(r);
   if (added) {
-    *ptr = take_block(r);
+    *ptr = take_buffer(r);
   } else {
     stats.reserved_nbytes -= nbytes;
   }
@@ -301,17 +301,17 @@ static size_t class_nbytes(size_t nbytes, bool small) {
     return rounded;
   }
   size_t unit = SMALL_MAX_NBYTES / 8;
-  while (unit * 16 < nbytes && unit < SLAB_NBYTES) {
+  while (unit * 16 < nbytes && unit < DIVIDED_NBYTES) {
     unit *= 2;
   }
-  return (nbytes + unit - 1) / unit * unit;
+  return gpufi_round_up(nbytes, unit);
 }
 
-/* A block that was found free, in the state that the caller may expect. */
+/* Bring a buffer that was unused into the state that the caller may expect. */
 static gpuf_status prepare(region *r, purpose why, void *ptr, gpuf_error *err) {
   const gpuf_status status = region_pin(r, err);
   if (status == GPUF_OK || why == FOR_RESULT) {
-    return GPUF_OK; /* an unpinned block is as good for a result, only slower to fill */
+    return GPUF_OK; /* an unpinned buffer serves for a result, and is only slower to fill */
   }
   gpuf_pool_release(ptr);
   return status;
@@ -324,9 +324,9 @@ static gpuf_status acquire(gpuf_device device, size_t nbytes, purpose why, void 
   if (status != GPUF_OK) {
     return status;
   }
-  if (nbytes == 0 || nbytes > PTRDIFF_MAX - SLAB_NBYTES) {
-    return gpufi_fail(err, GPUF_ERR_INVALID, 0, "a pool block of %zu bytes; ask for 1 to %td",
-                      nbytes, PTRDIFF_MAX - (ptrdiff_t)SLAB_NBYTES);
+  if (nbytes == 0 || nbytes > PTRDIFF_MAX - DIVIDED_NBYTES) {
+    return gpufi_fail(err, GPUF_ERR_INVALID, 0, "a buffer of %zu bytes; ask the pool for 1 to %td",
+                      nbytes, PTRDIFF_MAX - (ptrdiff_t)DIVIDED_NBYTES);
   }
   const bool small = nbytes <= SMALL_MAX_NBYTES;
   const size_t wanted = class_nbytes(nbytes, small);
@@ -334,7 +334,7 @@ static gpuf_status acquire(gpuf_device device, size_t nbytes, purpose why, void 
   region *r = find_free(backend->kind, small ? wanted : nbytes, small);
   if (r) {
     stats.hit_count++;
-    *ptr = take_block(r);
+    *ptr = take_buffer(r);
   }
   pthread_mutex_unlock(&pool_lock);
   return r ? prepare(r, why, *ptr, err) : grow(backend, device.index, wanted, small, why, ptr, err);
@@ -363,13 +363,13 @@ void gpuf_pool_release(void *ptr) {
   pthread_mutex_lock(&pool_lock);
   region *r = region_at(ptr);
   if (r) {
-    if (is_slab(r)) {
-      free_block *block = ptr;
-      block->next = r->free_blocks;
-      r->free_blocks = block;
+    if (is_divided(r)) {
+      unused_buffer *buffer = ptr;
+      buffer->next = r->unused;
+      r->unused = buffer;
     }
     r->used_count--;
-    stats.used_nbytes -= r->block_nbytes;
+    stats.used_nbytes -= r->buffer_nbytes;
   }
   const bool over_cap = stats.reserved_nbytes > stats.cap_nbytes;
   const size_t cap = stats.cap_nbytes;

@@ -1,4 +1,4 @@
-/* The public reductions: checking, and what is left to do for statistics. */
+/* The public reductions: they check, plan and run, and complete the results. */
 #include "core/reduce.h"
 
 #include <inttypes.h>
@@ -227,7 +227,7 @@ static gpuf_status find_range(const gpuf_tensor *src, double range[2], gpuf_erro
   return status;
 }
 
-/* As numpy.linspace(lo, hi, bin_count + 1) computes them. */
+/* Compute the edges as numpy.linspace(lo, hi, bin_count + 1) does. */
 static gpuf_status fill_edges(double *edges, int64_t bin_count, double lo, double hi,
                               gpuf_error *err) {
   const double step = (hi - lo) / (double)bin_count;

@@ -1,8 +1,8 @@
-/* Putting a reduction's axes into the order of memory, as few as they can be. */
+/* Putting a reduction's axes into the order of memory, and merging them where that is possible. */
 #include "base/arithmetic.h"
 #include "core/reduce.h"
 
-/* A repeated axis goes outermost, so that the elements are read in runs. */
+/* A repeated axis goes outermost, so that the elements are read in contiguous ranges. */
 static bool belongs_before(const gpufi_reduce_axis *a, const gpufi_reduce_axis *b) {
   if (b->stride_nbytes == 0) {
     return false;

@@ -10,7 +10,7 @@
 #include "core/runtime.h"
 
 _Static_assert(GPUFI_REDUCE_STAGED_NBYTES_MAX <= GPUFI_CHANNEL_BUFFER_NBYTES,
-               "a block fits a buffer");
+               "a result fits a buffer");
 
 #define SCRATCH_ALIGN_NBYTES ((size_t)256)
 
@@ -18,43 +18,44 @@ static size_t edges_nbytes(const gpufi_reduce *job) {
   return job->kind == GPUFI_REDUCE_HISTOGRAM ? ((size_t)job->bin_count + 1) * sizeof(double) : 0;
 }
 
-/* Where the result goes. */
+/* Where the result is to go. */
 typedef struct target {
   gpufi_reduce_head *head;
   void *const *planes;
 } target;
 
-/* From a block in host memory. */
-static void take_block(const gpufi_reduce *job, const char *block, const target *to) {
+/* Copy a result that is in host memory to its target. */
+static void take_result(const gpufi_reduce *job, const char *data, const target *to) {
   const size_t nbytes = gpufi_reduce_plane_nbytes(job);
-  memcpy(to->head, block, sizeof(*to->head));
-  block += sizeof(*to->head);
+  memcpy(to->head, data, sizeof(*to->head));
+  data += sizeof(*to->head);
   for (int i = 0; i < gpufi_reduce_plane_count(job); i++) {
-    memcpy(to->planes[i], block + (size_t)i * nbytes, nbytes);
+    memcpy(to->planes[i], data + (size_t)i * nbytes, nbytes);
   }
 }
 
 static gpuf_status run_on_cpu(const gpufi_reduce *job, const char *base, const double *edges,
                               const target *to, gpuf_error *err) {
   const size_t result_nbytes = gpufi_reduce_result_nbytes(job);
-  const size_t block_nbytes =
+  const size_t data_nbytes =
       gpufi_round_up(result_nbytes + edges_nbytes(job), SCRATCH_ALIGN_NBYTES);
-  const size_t nbytes = block_nbytes + gpufi_host_reduce_scratch_nbytes(job);
-  char *block = malloc(nbytes);
-  if (!block) {
+  const size_t nbytes = data_nbytes + gpufi_host_reduce_scratch_nbytes(job);
+  char *data = malloc(nbytes);
+  if (!data) {
     return gpufi_fail(err, GPUF_ERR_NO_MEMORY, 0, "no host memory for %zu bytes of results",
                       nbytes);
   }
   if (edges) {
-    memcpy(block + result_nbytes, edges, edges_nbytes(job));
+    memcpy(data + result_nbytes, edges, edges_nbytes(job));
   }
-  gpufi_host_reduce_compute(job, base, block, block + block_nbytes);
-  take_block(job, block, to);
-  free(block);
+  gpufi_host_reduce_compute(job, base, data, data + data_nbytes);
+  take_result(job, data, to);
+  free(data);
   return GPUF_OK;
 }
 
-/* The edges fit a staging buffer: GPUF_HISTOGRAM_BINS_MAX sees to it. */
+/* Copy a histogram's edges to the device. They fit a staging buffer, because there are no more than
+ * GPUF_HISTOGRAM_BINS_MAX bins. */
 static gpuf_status send_edges(const gpufi_reduce *job, gpufi_channel *channel, const double *edges,
                               gpuf_error *err) {
   const size_t nbytes = edges_nbytes(job);
@@ -67,7 +68,7 @@ static gpuf_status send_edges(const gpufi_reduce *job, gpufi_channel *channel, c
                                 GPUFI_TO_DEVICE, channel->stream, err);
 }
 
-/* A plane of any size, behind the channel's work, straight to where it is to be. */
+/* Copy a plane of any size to its target, after the channel's work. */
 static gpuf_status receive_plane(gpufi_channel *channel, const char *d_plane, size_t nbytes,
                                  void *plane, gpuf_error *err) {
   const int64_t shape[1] = {(int64_t)nbytes};
@@ -82,7 +83,7 @@ static gpuf_status receive_plane(gpufi_channel *channel, const char *d_plane, si
   return status == GPUF_OK ? gpuf_copy(&dst, &src, NULL, err) : status;
 }
 
-/* A small block by one copy; of another only its head, and each plane by a copy of its own. */
+/* Bring a small result in one transfer, and of a larger one the head and each plane on its own. */
 static gpuf_status receive(const gpufi_reduce *job, gpufi_channel *channel, const target *to,
                            gpuf_error *err) {
   gpufi_staging_buffer *buffer = &channel->buffers[0];
@@ -105,7 +106,7 @@ static gpuf_status receive(const gpufi_reduce *job, gpufi_channel *channel, cons
     status = channel->backend->event_wait(channel->device.index, buffer->copied, err);
   }
   if (status == GPUF_OK && staged) {
-    take_block(job, buffer->data, to);
+    take_result(job, buffer->data, to);
   } else if (status == GPUF_OK) {
     memcpy(to->head, buffer->data, sizeof(*to->head));
   }
@@ -116,12 +117,12 @@ static gpuf_status run_on_channel(const gpufi_reduce *job, gpufi_channel *channe
                                   const gpuf_tensor *src, const char *base, const double *edges,
                                   const target *to, gpuf_error *err) {
   const gpufi_backend *backend = channel->backend;
-  const size_t block_nbytes =
+  const size_t data_nbytes =
       gpufi_round_up(gpufi_reduce_result_nbytes(job) + edges_nbytes(job), SCRATCH_ALIGN_NBYTES);
   const size_t scratch_nbytes = backend->reduce_scratch_nbytes(job, base);
   gpuf_status status = gpufi_channel_need_staging(channel, err);
   if (status == GPUF_OK) {
-    status = gpufi_channel_need_workspace(channel, block_nbytes + scratch_nbytes, err);
+    status = gpufi_channel_need_workspace(channel, data_nbytes + scratch_nbytes, err);
   }
   if (status == GPUF_OK) {
     status = gpufi_channel_join(channel, src->stream, err);
@@ -131,7 +132,7 @@ static gpuf_status run_on_channel(const gpufi_reduce *job, gpufi_channel *channe
   }
   if (status == GPUF_OK) {
     status = backend->reduce(src->device.index, job, base, channel->d_workspace,
-                             (char *)channel->d_workspace + block_nbytes, channel->stream, err);
+                             (char *)channel->d_workspace + data_nbytes, channel->stream, err);
   }
   return status == GPUF_OK ? receive(job, channel, to, err) : status;
 }

@@ -1,17 +1,17 @@
-/* What is decided once per process: the backends, the default device, fork detection. */
+/* The backends of devices, and what is not allowed in a forked child. Thread-safety: any thread. */
 #ifndef GPUFI_CORE_RUNTIME_H
 #define GPUFI_CORE_RUNTIME_H
 
 #include "backend/backend.h"
 
-/* The backend of a device that exists; GPUF_ERR_NO_DEVICE, GPUF_ERR_INVALID (the CPU is no
- * device) or, in a forked child, GPUF_ERR_STATE otherwise. */
+/* Find the backend of a device. GPUF_ERR_NO_DEVICE if the device does not exist, GPUF_ERR_INVALID
+ * for the CPU, and GPUF_ERR_STATE in a forked child. */
 gpuf_status gpufi_backend_for(gpuf_device device, const gpufi_backend **backend, gpuf_error *err);
 
-/* True in a child forked after the process first used a device: locks, threads and device handles
- * of the parent are gone, so nothing of theirs may be touched. */
+/* True in a child that was forked after the process had used a device. The parent's threads and
+ * device handles do not exist there and its locks may be held, so none of them may be used. */
 bool gpufi_forked(void);
-/* Fails with GPUF_ERR_STATE and says so. */
+/* Fill `err` for a call that a forked child may not make, and return GPUF_ERR_STATE. */
 gpuf_status gpufi_refuse_after_fork(gpuf_error *err);
 
 #endif

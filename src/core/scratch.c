@@ -8,33 +8,33 @@
 #include "core/runtime.h"
 
 #define DEFAULT_MAX_NBYTES ((int64_t)64 << 20)
-#define DEVICES_MAX 64 /* of a kind, that the bound tells apart; others share one */
+#define DEVICES_MAX 64 /* of a kind, that are bounded each; the devices beyond share with them */
 
 /* Guards all below. */
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 static pthread_cond_t given = PTHREAD_COND_INITIALIZER;
-static gpufi_scratch *free_blocks;                              /* the longest free first */
-static int64_t block_counts[GPUF_DEVICE_HOST + 1][DEVICES_MAX]; /* that exist, free or taken */
+static gpufi_scratch *unused;                             /* the longest unused first */
+static int64_t counts[GPUF_DEVICE_HOST + 1][DEVICES_MAX]; /* that exist, unused or taken */
 
 static int64_t *count_of(gpuf_device device) {
-  return &block_counts[device.kind][(uint32_t)device.index % DEVICES_MAX];
+  return &counts[device.kind][(uint32_t)device.index % DEVICES_MAX];
 }
 
 static int64_t count_max(void) {
-  const int64_t blocks = gpufi_env_int64("GPUFETCH_SCRATCH_MAX_NBYTES", DEFAULT_MAX_NBYTES) /
-                         (int64_t)GPUFI_SCRATCH_NBYTES;
-  return blocks > 0 ? blocks : 1;
+  const int64_t most = gpufi_env_int64("GPUFETCH_SCRATCH_MAX_NBYTES", DEFAULT_MAX_NBYTES) /
+                       (int64_t)GPUFI_SCRATCH_NBYTES;
+  return most > 0 ? most : 1;
 }
 
-/* Where the device's longest free block hangs, or with `done` the first whose work is done. NULL
- * if there is none. Called with the lock held. */
+/* The link to the device's longest unused scratch, or with `done` to the first whose work is done.
+ * NULL if there is none. Called with the lock held. */
 static gpufi_scratch **find(const gpufi_backend *backend, gpuf_device device, bool done) {
-  for (gpufi_scratch **link = &free_blocks; *link; link = &(*link)->next) {
-    const gpufi_scratch *block = *link;
+  for (gpufi_scratch **link = &unused; *link; link = &(*link)->next) {
+    const gpufi_scratch *scratch = *link;
     bool is_done = true;
-    if (block->device.kind == device.kind && block->device.index == device.index &&
-        (!done ||
-         (backend->event_query(device.index, block->idle, &is_done, NULL) == GPUF_OK && is_done))) {
+    if (scratch->device.kind == device.kind && scratch->device.index == device.index &&
+        (!done || (backend->event_query(device.index, scratch->idle, &is_done, NULL) == GPUF_OK &&
+                   is_done))) {
       return link;
     }
   }
@@ -42,67 +42,67 @@ static gpufi_scratch **find(const gpufi_backend *backend, gpuf_device device, bo
 }
 
 static gpufi_scratch *take_from(gpufi_scratch **link) {
-  gpufi_scratch *block = *link;
-  *link = block->next;
-  return block;
+  gpufi_scratch *scratch = *link;
+  *link = scratch->next;
+  return scratch;
 }
 
-static void block_destroy(const gpufi_backend *backend, gpufi_scratch *block) {
-  if (block->idle) {
-    backend->event_destroy(block->device.index, block->idle);
+static void scratch_destroy(const gpufi_backend *backend, gpufi_scratch *scratch) {
+  if (scratch->idle) {
+    backend->event_destroy(scratch->device.index, scratch->idle);
   }
-  if (block->d_data) {
-    backend->free(block->device.index, block->d_data, NULL);
+  if (scratch->d_data) {
+    backend->free(scratch->device.index, scratch->d_data, NULL);
   }
-  free(block);
+  free(scratch);
 }
 
-/* NULL with *status and `err` set on failure, here and below. */
-static gpufi_scratch *block_create(const gpufi_backend *backend, gpuf_device device,
-                                   gpuf_status *status, gpuf_error *err) {
-  gpufi_scratch *block = calloc(1, sizeof(*block));
-  if (!block) {
-    *status = gpufi_fail(err, GPUF_ERR_NO_MEMORY, 0, "no host memory for a scratch block's record");
+/* NULL, with *status and `err` set, after a failure, here and below. */
+static gpufi_scratch *scratch_create(const gpufi_backend *backend, gpuf_device device,
+                                     gpuf_status *status, gpuf_error *err) {
+  gpufi_scratch *scratch = calloc(1, sizeof(*scratch));
+  if (!scratch) {
+    *status = gpufi_fail(err, GPUF_ERR_NO_MEMORY, 0, "no host memory for the record of scratch");
     return NULL;
   }
-  block->device = device;
-  *status = backend->event_create(device.index, &block->idle, err);
+  scratch->device = device;
+  *status = backend->event_create(device.index, &scratch->idle, err);
   if (*status == GPUF_OK) {
-    *status = backend->alloc(device.index, GPUFI_SCRATCH_NBYTES, &block->d_data, err);
+    *status = backend->alloc(device.index, GPUFI_SCRATCH_NBYTES, &scratch->d_data, err);
   }
   if (*status != GPUF_OK) {
-    block_destroy(backend, block);
+    scratch_destroy(backend, scratch);
     return NULL;
   }
-  return block;
+  return scratch;
 }
 
-/* Called with the lock held, which is let go while memory is allocated. */
+/* Called with the lock held, which is released while memory is allocated. */
 static gpufi_scratch *create_counted(const gpufi_backend *backend, gpuf_device device,
                                      gpuf_status *status, gpuf_error *err) {
   ++*count_of(device);
   pthread_mutex_unlock(&lock);
-  gpufi_scratch *block = block_create(backend, device, status, err);
+  gpufi_scratch *scratch = scratch_create(backend, device, status, err);
   pthread_mutex_lock(&lock);
-  if (!block) {
+  if (!scratch) {
     --*count_of(device);
-    pthread_cond_broadcast(&given); /* those who wait at the bound may try themselves */
+    pthread_cond_broadcast(&given); /* those who wait may try to allocate now */
   }
-  return block;
+  return scratch;
 }
 
-/* A block that nobody else holds. Called with the lock held. */
+/* Take scratch that nobody else holds. Called with the lock held. */
 static gpufi_scratch *take_locked(const gpufi_backend *backend, gpuf_device device, bool wait,
                                   gpuf_status *status, gpuf_error *err) {
   for (;;) {
-    gpufi_scratch *block = NULL;
+    gpufi_scratch *scratch = NULL;
     gpufi_scratch **link = find(backend, device, true);
     *status = GPUF_OK;
     if (!link && *count_of(device) < count_max()) {
-      block = create_counted(backend, device, status, err);
+      scratch = create_counted(backend, device, status, err);
     }
-    if (block) {
-      return block;
+    if (scratch) {
+      return scratch;
     }
     link = link ? link : find(backend, device, false);
     if (link) {
@@ -125,36 +125,36 @@ gpuf_status gpufi_scratch_take(const gpufi_backend *backend, gpuf_device device,
                                bool wait, gpufi_scratch **out, gpuf_error *err) {
   gpuf_status status;
   pthread_mutex_lock(&lock);
-  gpufi_scratch *block = take_locked(backend, device, wait, &status, err);
+  gpufi_scratch *scratch = take_locked(backend, device, wait, &status, err);
   pthread_mutex_unlock(&lock);
-  if (!block) {
+  if (!scratch) {
     return status;
   }
-  status = backend->stream_wait_event(device.index, stream, block->idle, err);
+  status = backend->stream_wait_event(device.index, stream, scratch->idle, err);
   if (status != GPUF_OK) {
-    gpufi_scratch_give(backend, block, GPUF_STREAM_NONE);
+    gpufi_scratch_give(backend, scratch, GPUF_STREAM_NONE);
     return status;
   }
-  *out = block;
+  *out = scratch;
   return GPUF_OK;
 }
 
-void gpufi_scratch_give(const gpufi_backend *backend, gpufi_scratch *block, gpuf_stream stream) {
-  if (!block) {
+void gpufi_scratch_give(const gpufi_backend *backend, gpufi_scratch *scratch, gpuf_stream stream) {
+  if (!scratch) {
     return;
   }
-  const int32_t device = block->device.index;
+  const int32_t device = scratch->device.index;
   if (stream != GPUF_STREAM_NONE &&
-      backend->event_record(device, block->idle, stream, NULL) != GPUF_OK) {
+      backend->event_record(device, scratch->idle, stream, NULL) != GPUF_OK) {
     backend->stream_synchronize(device, stream, NULL);
   }
   pthread_mutex_lock(&lock);
-  gpufi_scratch **link = &free_blocks;
+  gpufi_scratch **link = &unused;
   while (*link) {
     link = &(*link)->next;
   }
-  block->next = NULL;
-  *link = block;
+  scratch->next = NULL;
+  *link = scratch;
   pthread_cond_broadcast(&given);
   pthread_mutex_unlock(&lock);
 }

@@ -1,7 +1,9 @@
 #include "core/staged.h"
 
+#include "base/arithmetic.h"
+
 /* One thread's share of a staged copy. The channel's two buffers alternate: while the device works
- * on one, the thread moves the bytes of the other. */
+ * on one, the thread copies the bytes of the other. */
 typedef struct worker {
   gpuf_future *future;
   const gpufi_copy *copy;
@@ -13,20 +15,21 @@ typedef struct worker {
   } pieces[GPUFI_CHANNEL_BUFFER_COUNT]; /* in the buffer of the same index */
 } worker;
 
-/* The least of a fetch's last pieces: smaller ones cost more to start than they save. */
+/* The pieces at the end of a copy to the host are no smaller than this: smaller ones cost more to
+ * start than they save. */
 #define LAST_PIECE_NBYTES ((size_t)1 << 20)
 
-/* A fetch ends with threads that move bytes while the link is idle: the pieces become smaller
- * towards the end, so that the threads finish together. */
+/* At the end of a copy to the host, threads still copy bytes while the link is idle. The pieces
+ * become smaller towards the end, so that the threads finish together. */
 static size_t next_piece_nbytes(const gpufi_copy *copy, size_t left) {
   size_t nbytes = copy->piece_nbytes;
   if (copy->direction == GPUFI_TO_HOST && copy->route == GPUFI_ROUTE_FLAT) {
     size_t share = left / (2 * (size_t)copy->thread_count);
     share -= share % copy->host_layout.element_nbytes;
     share = share > LAST_PIECE_NBYTES ? share : LAST_PIECE_NBYTES;
-    nbytes = share < nbytes ? share : nbytes;
+    nbytes = gpufi_min_nbytes(share, nbytes);
   }
-  return left < nbytes ? left : nbytes;
+  return gpufi_min_nbytes(left, nbytes);
 }
 
 /* The next piece, or 0 bytes when none is left or the copy has failed. */
@@ -42,7 +45,8 @@ static size_t take_piece(gpuf_future *future, size_t *offset) {
   return nbytes;
 }
 
-static void move_host_bytes(const gpufi_copy *copy, size_t offset, size_t nbytes, void *staging) {
+/* Copy a piece between its staging buffer and host memory. */
+static void copy_host_bytes(const gpufi_copy *copy, size_t offset, size_t nbytes, void *staging) {
   const int64_t element_nbytes = copy->host_layout.element_nbytes;
   const int64_t first = (int64_t)offset / element_nbytes;
   const int64_t count = (int64_t)nbytes / element_nbytes;
@@ -64,7 +68,7 @@ static gpuf_status finish_piece(worker *w, int index, gpuf_error *err) {
   const gpuf_status status =
       w->copy->backend->event_wait(w->copy->device.index, buffer->copied, err);
   if (status == GPUF_OK && w->copy->direction == GPUFI_TO_HOST) {
-    move_host_bytes(w->copy, w->pieces[index].offset, nbytes, buffer->data);
+    copy_host_bytes(w->copy, w->pieces[index].offset, nbytes, buffer->data);
   }
   w->arrived_nbytes += status == GPUF_OK ? nbytes : 0;
   return status;
@@ -74,7 +78,7 @@ static gpuf_status start_piece(worker *w, int index, size_t offset, size_t nbyte
                                gpuf_error *err) {
   gpufi_staging_buffer *buffer = &w->channel->buffers[index];
   if (w->copy->direction == GPUFI_TO_DEVICE) {
-    move_host_bytes(w->copy, offset, nbytes, buffer->data);
+    copy_host_bytes(w->copy, offset, nbytes, buffer->data);
   }
   gpuf_status status = gpufi_piece_enqueue(w->copy, w->channel, w->channel->stream, offset, nbytes,
                                            buffer->data, err);
@@ -89,8 +93,8 @@ static gpuf_status start_piece(worker *w, int index, size_t offset, size_t nbyte
   return status;
 }
 
-/* One thread of the copy waits for scratch if there is none left; the others do without, and leave
- * their share to it. */
+/* If all scratch is in use, one thread of the copy waits for some. The others do not, and leave
+ * their pieces to it. */
 static gpuf_status worker_scratch(worker *w, gpuf_error *err) {
   pthread_mutex_lock(&w->future->lock);
   const bool waits = !w->future->has_scratch_waiter;

@@ -1,4 +1,4 @@
-/* Copies through staging buffers: threads take the next piece each and move it between a staging
+/* Copies through staging buffers: each thread takes the next piece and copies it between a staging
  * buffer and host memory. */
 #ifndef GPUFI_CORE_STAGED_H
 #define GPUFI_CORE_STAGED_H

@@ -66,7 +66,7 @@ static gpuf_status too_large(gpuf_error *err) {
                     PTRDIFF_MAX);
 }
 
-/* Shape, total size and the reach of the strides all fit in ptrdiff_t. */
+/* Check that the shape, the total size and the reach of the strides all fit in ptrdiff_t. */
 static gpuf_status check_extent(const gpuf_tensor *tensor, gpuf_error *err) {
   int64_t nbytes = (int64_t)gpuf_dtype_nbytes(tensor->dtype);
   int64_t reach_nbytes = nbytes;
@@ -125,7 +125,8 @@ gpuf_status gpuf_tensor_init(gpuf_tensor *tensor, const void *data, gpuf_device 
     GPUFI_REQUIRE(shape, err);
     memcpy(t.shape, shape, (size_t)ndim * sizeof(*shape));
   }
-  const bool empty = gpuf_tensor_count(&t) == 0; /* strides do not matter, but must not overflow */
+  const bool empty =
+      gpuf_tensor_count(&t) == 0; /* then the strides do not matter, but must not overflow */
   int64_t stride = (int64_t)gpuf_dtype_nbytes(dtype);
   for (int32_t axis = ndim - 1; axis >= 0; axis--) {
     t.strides_nbytes[axis] = stride;
@@ -147,7 +148,7 @@ int64_t gpuf_tensor_count(const gpuf_tensor *tensor) {
   }
   for (int32_t axis = 0; axis < tensor->ndim; axis++) {
     if (tensor->shape[axis] == 0) {
-      return 0; /* before a product that an empty shape is allowed to overflow */
+      return 0; /* an empty shape may have a product of the others that overflows */
     }
   }
   for (int32_t axis = 0; axis < tensor->ndim; axis++) {
