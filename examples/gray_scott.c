@@ -2,7 +2,7 @@
  * restarts from any of them bit for bit. Take it as the start of your own code.
  *
  * What gpufetch asks of a simulation is in three places:
- *   simulation_create  describe device arrays: gpuf_alloc, gpuf_tensor_init, and the stream
+ *   simulation_create  allocate device arrays: gpuf_tensor_alloc, and the stream
  *   checkpoint_write   gpuf_h5_write(file, "u", &u, ...) instead of H5Dwrite, and attributes
  *   checkpoint_read    gpuf_h5_read(file, "u", &u, ...) instead of H5Dread, and attributes
  * and, for notebooks that watch it run (--serve), gpuf_server_start in main and serve_step.
@@ -106,29 +106,20 @@ static void model_check(gray_scott_model *m, const char *source) {
 /* Allocate the arrays on the default device (GPUFETCH_BACKEND = cuda | host | auto). */
 static void simulation_create(simulation *s, const int64_t shape[3]) {
   gpuf_tensor *tensors[] = {&s->u, &s->v, &s->u_next, &s->v_next};
-  size_t nbytes = sizeof(float);
-  for (int axis = 0; axis < 3; axis++) {
-    if (__builtin_mul_overflow(nbytes, (size_t)shape[axis], &nbytes)) {
-      fatal("a shape of %" PRId64 " x %" PRId64 " x %" PRId64 " cells is too large", shape[0],
-            shape[1], shape[2]);
-    }
-  }
   CHECK(gpuf_device_default(&s->device, &error));
   CHECK(gpuf_stream_create(s->device, &s->stream, &error));
   for (int i = 0; i < 4; i++) {
-    void *d_data;
-    CHECK(gpuf_alloc(s->device, nbytes, &d_data, &error));
-    CHECK(gpuf_tensor_init(tensors[i], d_data, s->device, GPUF_DTYPE_FLOAT32, 3, shape, &error));
+    CHECK(gpuf_tensor_alloc(s->device, GPUF_DTYPE_FLOAT32, 3, shape, tensors[i], &error));
     tensors[i]->stream = s->stream; /* gpufetch waits for the steps that are still running */
   }
 }
 
 static void simulation_destroy(simulation *s) {
   CHECK(gpuf_stream_destroy(s->device, s->stream, &error));
-  CHECK(gpuf_free(s->device, s->u.data, &error));
-  CHECK(gpuf_free(s->device, s->v.data, &error));
-  CHECK(gpuf_free(s->device, s->u_next.data, &error));
-  CHECK(gpuf_free(s->device, s->v_next.data, &error));
+  CHECK(gpuf_tensor_free(&s->u, &error));
+  CHECK(gpuf_tensor_free(&s->v, &error));
+  CHECK(gpuf_tensor_free(&s->u_next, &error));
+  CHECK(gpuf_tensor_free(&s->v_next, &error));
 }
 
 /* Uniform in [0, 1), a function of `index` alone (splitmix64 with a fixed seed). */

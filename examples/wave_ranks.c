@@ -44,23 +44,20 @@ typedef struct part {
 
 static void part_create(part *p, int64_t rank, int64_t ranks) {
   gpuf_device device;
-  void *data;
   p->first_row = rank * p->shape[0] / ranks;
   p->rows = (rank + 1) * p->shape[0] / ranks - p->first_row;
   const int64_t shape[2] = {p->rows + 2, p->shape[1]};
-  const size_t nbytes = (size_t)(shape[0] * shape[1]) * sizeof(float);
-  p->values = malloc(nbytes);
+  CHECK(gpuf_device_default(&device, &error));
+  CHECK(gpuf_tensor_alloc(device, GPUF_DTYPE_FLOAT32, 2, shape, &p->field, &error));
+  p->values = malloc(gpuf_tensor_nbytes(&p->field));
   if (!p->values) {
-    fprintf(stderr, "wave_ranks: no memory for %zu bytes\n", nbytes);
+    fprintf(stderr, "wave_ranks: no memory for %zu bytes\n", gpuf_tensor_nbytes(&p->field));
     exit(1); /* NOLINT(concurrency-mt-unsafe): this program has one thread */
   }
-  CHECK(gpuf_device_default(&device, &error));
-  CHECK(gpuf_alloc(device, nbytes, &data, &error));
-  CHECK(gpuf_tensor_init(&p->field, data, device, GPUF_DTYPE_FLOAT32, 2, shape, &error));
 }
 
 static void part_destroy(part *p) {
-  CHECK(gpuf_free(p->field.device, p->field.data, &error));
+  CHECK(gpuf_tensor_free(&p->field, &error));
   free(p->values);
 }
 

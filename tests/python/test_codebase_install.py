@@ -37,6 +37,7 @@ def check_example(installed: Installed, program: Path, needs_library: bool) -> N
     with h5py.File(program.parent / "checkpoint.h5") as file:
         assert file["u"].shape == (64, 64, 64)
         assert file["u"][()].dtype == np.float32
+        assert file.attrs["step"] == 1000 and isinstance(file.attrs["step"], np.int64)
     (program.parent / "checkpoint.h5").unlink()
     needed = run("objdump", "-p", program, cwd=program.parent)
     assert ("libgpufetch.so.0.1" in needed) == needs_library
