@@ -35,8 +35,11 @@ typedef struct gpufi_line {
   uint64_t offset;     /* what each residual is less by */
   uint64_t carry[2];   /* the `step` values before (less their neighbours); 0 in later lines */
   size_t left, length; /* values from here to the end of the line, and of each line after it */
-  uint8_t *above; /* inverse: null, or per value of the line the sum of all in the lines before it
-                     that are alike, to which these are added; one vector longer than the line */
+  /* Inverse only, may be null. For each value of the line, the sum of the same place's running sums
+   * in all lines before it along one axis, to which this line's are added. That is what the line
+   * one step back along that axis contributes to the prediction, without loading and transforming
+   * it: the sum telescopes. One vector longer than the line. */
+  uint8_t *above;
   unsigned plus_count, minus_count;
   size_t plus[4], minus[3]; /* bytes back to the neighbours in earlier lines, and their signs */
 } gpufi_line;

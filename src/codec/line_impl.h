@@ -1,55 +1,49 @@
-/* Prediction along and across lines, for one width of value and one instruction set; included by
- * those with
- *   T, BITS         the unsigned type and its width
- *   F(name)         the function's name
- *   V               a vector of T
- *   F(prefix)(x, step) running sums of x's elements, in steps of 1 or 2 (a constant)
- *   LAST(x, step)   x's last `step` elements, over and over
- * which it undefines at its end. Loops over whole arrays are plain C that the compiler
- * vectorizes. */
+/* Prediction along and across lines (lines.h), for one width of value and one instruction set;
+ * included by each_width.h in the files that have
+ *   vN                    a vector of N-bit values, N = 8, 16, 32 and 64
+ *   prefix_N(x, step)     running sums of x's elements, in steps of 1 or 2 (a constant)
+ *   last_N(x, step)       x's last `step` elements, over and over
+ * Loops over whole arrays are plain C that the compiler vectorizes.
+ *
+ * A residual is what is left of a value after two predictions: from its neighbours in earlier
+ * lines, and from the value `step` before it in its own line less that one's neighbours. To undo
+ * the two for a vector of residuals r0 r1 ... of one line:
+ *
+ *   + offset         the offset, which the encoder took off each
+ *   running sums     carry + r0, carry + r0 + r1, ...              if step is not 0
+ *   + above          what these sums add up to in the lines above  if `above` is not null
+ *   + neighbours     loaded from the output and transformed again, added or subtracted
+ *   undo             the transform, and store
+ *
+ * All of it is addition modulo 2^BITS, of which the order does not matter, so that any vector
+ * length gives the same bits as one value after the other. */
+
+#include "codec/value_impl.h"
 
 #define V JOIN(v, BITS, )
 #define VALUES (sizeof(V) / sizeof(T))
 
-static inline __attribute__((always_inline)) V F(load)(const uint8_t *p) {
+GPUFI_INLINE V F(load)(const uint8_t *p) {
   V x;
   memcpy(&x, p, sizeof(x));
   return x;
 }
 
-static inline T F(get)(const uint8_t *p, size_t i) {
-  T x;
-  memcpy(&x, p + i * sizeof(T), sizeof(T));
-  return x;
-}
-
-static inline void F(put)(uint8_t *p, size_t i, T x) {
-  memcpy(p + i * sizeof(T), &x, sizeof(T));
-}
-
-/* A macro, for it serves values and vectors. */
-#define APPLY(x, transform)                                                                        \
-  ((transform) == GPUFI_TRANSFORM_ROTATE  ? (x) << 1 | (x) >> (BITS - 1)                           \
-   : (transform) == GPUFI_TRANSFORM_ORDER ? (x) ^ (0 - ((x) >> (BITS - 1))) >> 1                   \
-                                          : (x))
-#define UNDO(x, transform)                                                                         \
-  ((transform) == GPUFI_TRANSFORM_ROTATE ? (x) >> 1 | (x) << (BITS - 1) : APPLY(x, transform))
-
-static inline T F(apply)(T x, unsigned transform) {
-  const T sign = (T)(x >> (BITS - 1));
-  return transform == GPUFI_TRANSFORM_ROTATE  ? (T)((T)(x << 1) | sign)
-         : transform == GPUFI_TRANSFORM_ORDER ? (T)(x ^ (T)((T)(0 - sign) >> 1))
+/* The transform and its inverse, as in value_impl.h. Elements of a vector are not promoted to int,
+ * so nothing needs to be cut to T. */
+GPUFI_INLINE V F(apply_all)(V x, const unsigned transform) {
+  return transform == GPUFI_TRANSFORM_ROTATE  ? x << 1 | x >> (BITS - 1)
+         : transform == GPUFI_TRANSFORM_ORDER ? x ^ (0 - (x >> (BITS - 1))) >> 1
                                               : x;
 }
 
-static inline T F(undo)(T x, unsigned transform) {
-  return transform == GPUFI_TRANSFORM_ROTATE ? (T)((T)(x >> 1) | (T)(x << (BITS - 1)))
-                                             : F(apply)(x, transform);
+GPUFI_INLINE V F(undo_all)(V x, const unsigned transform) {
+  return transform == GPUFI_TRANSFORM_ROTATE ? x >> 1 | x << (BITS - 1)
+                                             : F(apply_all)(x, transform);
 }
 
 /* `step` values over and over. */
-static inline __attribute__((always_inline)) V F(steps)(const uint64_t *values,
-                                                        const unsigned step) {
+GPUFI_INLINE V F(steps)(const uint64_t *values, const unsigned step) {
   const V zero = {0};
   if (step < 2) {
     return zero + (T)values[0];
@@ -61,13 +55,18 @@ static inline __attribute__((always_inline)) V F(steps)(const uint64_t *values,
   return F(load)((const uint8_t *)all);
 }
 
-/* Running sums, neighbours and the transform, whole vectors at a time. The last vector may reach
- * past `count` if `room` has space for it: later values overwrite what it leaves there. Returns the
- * values done. */
-static inline __attribute__((always_inline)) size_t
-F(inverse_vectors)(const uint8_t *residuals, size_t count, size_t room, gpufi_line *line,
-                   uint8_t *raw, uint8_t *above, const unsigned transform, const unsigned step,
-                   const unsigned plus_count, const unsigned minus_count) {
+/* `count` values of one line, whole vectors at a time; returns how many of them are done. What the
+ * last vector has beyond `count` is garbage, which goes
+ *   - to the output, as far as `capacity` allows it: later values overwrite it. A vector that does
+ *     not fit the capacity, at the end of the chunk, is left to the caller;
+ *   - to `above`, which is a vector longer than the line. Where the block of residuals ends within
+ *     the line, the sums of the line's later values are there, so they are put back.
+ * Residuals are readable for a vector more, and a neighbour lies as far before the output's end as
+ * the value itself, or further. */
+GPUFI_INLINE size_t F(inverse_vectors)(const uint8_t *residuals, size_t count, size_t capacity,
+                                       gpufi_line *line, uint8_t *raw, uint8_t *above,
+                                       const unsigned transform, const unsigned step,
+                                       const unsigned plus_count, const unsigned minus_count) {
   V carry = F(steps)(line->carry, step), sums = {0}, beyond = {0};
   const T offset = transform == GPUFI_TRANSFORM_NONE ? (T)line->offset : 0; /* floats have none */
   const bool splits = above != NULL && count < line->left;
@@ -75,34 +74,33 @@ F(inverse_vectors)(const uint8_t *residuals, size_t count, size_t room, gpufi_li
   if (splits) {
     beyond = F(load)(above + count * sizeof(T));
   }
-  for (; i < count && i + VALUES <= room; i += VALUES) {
+  for (; i < count && i + VALUES <= capacity; i += VALUES) {
     uint8_t *const at = raw + i * sizeof(T);
     V x = F(load)(residuals + i * sizeof(T)) + offset;
     if (step != 0) {
       const V prefix = F(prefix)(x, step);
       sums = x = prefix + carry;
-      carry += F(last)(prefix, step);
+      carry += F(last)(prefix, step); /* the only thing that one vector waits for from another */
     }
     if (above != NULL) {
       x += F(load)(above + i * sizeof(T));
       memcpy(above + i * sizeof(T), &x, sizeof(x));
     }
     for (unsigned k = 0; k < plus_count; k++) {
-      const V y = F(load)(at - line->plus[k]);
-      x += APPLY(y, transform);
+      x += F(apply_all)(F(load)(at - line->plus[k]), transform);
     }
     for (unsigned k = 0; k < minus_count; k++) {
-      const V y = F(load)(at - line->minus[k]);
-      x -= APPLY(y, transform);
+      x -= F(apply_all)(F(load)(at - line->minus[k]), transform);
     }
-    x = UNDO(x, transform);
+    x = F(undo_all)(x, transform);
     memcpy(at, &x, sizeof(x));
   }
   if (splits && i > count) {
     memcpy(above + count * sizeof(T), &beyond, sizeof(beyond));
   }
   if (step != 0 && i != 0 && (i < count || count < line->left)) { /* the line goes on */
-    const size_t last = (i < count ? i : count) - 1 + VALUES - i; /* place in the last vector */
+    /* the last value that was done, as an index into the last vector */
+    const size_t last = (i < count ? i : count) - 1 + VALUES - i;
     T ends[VALUES];
     memcpy(ends, &sums, sizeof(ends));
     line->carry[0] = ends[last - (step - 1)]; /* `count` is even in steps of 2 */
@@ -111,16 +109,16 @@ F(inverse_vectors)(const uint8_t *residuals, size_t count, size_t room, gpufi_li
   return i < count ? i : count;
 }
 
-static inline __attribute__((always_inline)) size_t F(inverse_steps)(const uint8_t *residuals,
-                                                                     size_t count, size_t room,
-                                                                     gpufi_line *line, uint8_t *raw,
-                                                                     uint8_t *above,
-                                                                     const unsigned transform) {
+/* The same with the usual numbers of neighbours as constants, so that the loops over them unroll:
+ * none (one axis, or two with `above`), one, or any. */
+GPUFI_INLINE size_t F(inverse_steps)(const uint8_t *residuals, size_t count, size_t capacity,
+                                     gpufi_line *line, uint8_t *raw, uint8_t *above,
+                                     const unsigned transform) {
 #define VECTORS(step, plus, minus)                                                                 \
-  (above != NULL ? F(inverse_vectors)(residuals, count, room, line, raw, above, transform, step,   \
-                                      plus, minus)                                                 \
-                 : F(inverse_vectors)(residuals, count, room, line, raw, NULL, transform, step,    \
-                                      plus, minus))
+  (above != NULL ? F(inverse_vectors)(residuals, count, capacity, line, raw, above, transform,     \
+                                      step, plus, minus)                                           \
+                 : F(inverse_vectors)(residuals, count, capacity, line, raw, NULL, transform,      \
+                                      step, plus, minus))
   if (line->step == 1 && line->plus_count == 0) {
     return VECTORS(1, 0, 0);
   }
@@ -139,14 +137,12 @@ static inline __attribute__((always_inline)) size_t F(inverse_steps)(const uint8
 #undef VECTORS
 }
 
-/* A part of one line. */
-static inline __attribute__((always_inline)) void F(inverse_part)(const uint8_t *residuals,
-                                                                  size_t count, size_t room,
-                                                                  gpufi_line *line, uint8_t *raw,
-                                                                  const unsigned transform) {
+/* `count` values of one line: vectors, and what they leave, one by one. */
+GPUFI_INLINE void F(inverse_line)(const uint8_t *residuals, size_t count, size_t capacity,
+                                  gpufi_line *line, uint8_t *raw, const unsigned transform) {
   uint8_t *const above =
       line->above != NULL ? line->above + (line->length - line->left) * sizeof(T) : NULL;
-  size_t i = F(inverse_steps)(residuals, count, room, line, raw, above, transform);
+  size_t i = F(inverse_steps)(residuals, count, capacity, line, raw, above, transform);
   for (; i < count; i++) {
     uint8_t *const at = raw + i * sizeof(T);
     T x = (T)(F(get)(residuals, i) + (T)line->offset);
@@ -169,13 +165,13 @@ static inline __attribute__((always_inline)) void F(inverse_part)(const uint8_t 
   }
 }
 
-static inline __attribute__((always_inline)) void F(inverse_lines)(const uint8_t *residuals,
-                                                                   size_t count, size_t room,
-                                                                   gpufi_line *line, uint8_t *raw,
-                                                                   const unsigned transform) {
+/* Values of several lines: to the end of the current one, then whole lines, and the start of the
+ * last. Sums start anew with each line. */
+GPUFI_INLINE void F(inverse_lines)(const uint8_t *residuals, size_t count, size_t capacity,
+                                   gpufi_line *line, uint8_t *raw, const unsigned transform) {
   for (;;) {
     const size_t here = line->left < count ? line->left : count;
-    F(inverse_part)(residuals, here, room, line, raw, transform);
+    F(inverse_line)(residuals, here, capacity, line, raw, transform);
     line->left -= here;
     count -= here;
     if (count == 0) {
@@ -185,26 +181,24 @@ static inline __attribute__((always_inline)) void F(inverse_lines)(const uint8_t
     line->carry[0] = line->carry[1] = 0;
     residuals += here * sizeof(T);
     raw += here * sizeof(T);
-    room -= here;
+    capacity -= here;
   }
 }
 
-static void F(inverse)(const uint8_t *residuals, size_t count, size_t room, gpufi_line *line,
+static void F(inverse)(const uint8_t *residuals, size_t count, size_t capacity, gpufi_line *line,
                        uint8_t *raw) {
   if (line->transform == GPUFI_TRANSFORM_ROTATE) {
-    F(inverse_lines)(residuals, count, room, line, raw, GPUFI_TRANSFORM_ROTATE);
+    F(inverse_lines)(residuals, count, capacity, line, raw, GPUFI_TRANSFORM_ROTATE);
   } else if (line->transform == GPUFI_TRANSFORM_ORDER) {
-    F(inverse_lines)(residuals, count, room, line, raw, GPUFI_TRANSFORM_ORDER);
+    F(inverse_lines)(residuals, count, capacity, line, raw, GPUFI_TRANSFORM_ORDER);
   } else {
-    F(inverse_lines)(residuals, count, room, line, raw, GPUFI_TRANSFORM_NONE);
+    F(inverse_lines)(residuals, count, capacity, line, raw, GPUFI_TRANSFORM_NONE);
   }
 }
 
-/* out[i] = raw[i], transformed; or out[i] -= or += it. */
-static inline __attribute__((always_inline)) void F(term)(T *restrict out,
-                                                          const uint8_t *restrict raw, size_t count,
-                                                          const unsigned transform,
-                                                          const int sign) {
+/* out[i] = raw[i], transformed; or out[i] -= or += it, by the sign. */
+GPUFI_INLINE void F(term)(T *restrict out, const uint8_t *restrict raw, size_t count,
+                          const unsigned transform, const int sign) {
   for (size_t i = 0; i < count; i++) {
     const T x = F(apply)(F(get)(raw, i), transform);
     out[i] = sign == 0 ? x : (T)(sign > 0 ? out[i] + x : out[i] - x);
@@ -212,9 +206,8 @@ static inline __attribute__((always_inline)) void F(term)(T *restrict out,
 }
 
 /* The values less their neighbours in other lines. */
-static inline __attribute__((always_inline)) void F(outer)(T *restrict out, const uint8_t *raw,
-                                                           size_t count, const gpufi_line *line,
-                                                           const unsigned transform) {
+GPUFI_INLINE void F(outer)(T *restrict out, const uint8_t *raw, size_t count,
+                           const gpufi_line *line, const unsigned transform) {
   F(term)(out, raw, count, transform, 0);
   for (unsigned k = 0; k < line->plus_count; k++) {
     F(term)(out, raw - line->plus[k], count, transform, -1);
@@ -225,10 +218,10 @@ static inline __attribute__((always_inline)) void F(outer)(T *restrict out, cons
 }
 
 /* Values less those `step` before them, and as they are where a line starts. values[-2] and
- * values[-1] are the ones before. */
-static inline __attribute__((always_inline)) void F(along)(const T *restrict values, size_t count,
-                                                           gpufi_line *line, const unsigned step,
-                                                           uint8_t *restrict residuals) {
+ * values[-1] are the ones before: the carry. The first loop takes no notice of the starts, so that
+ * it is one loop, and the second writes these again. */
+GPUFI_INLINE void F(along)(const T *restrict values, size_t count, gpufi_line *line,
+                           const unsigned step, uint8_t *restrict residuals) {
   const T offset = (T)line->offset;
   for (size_t i = 0; i < count; i++) {
     F(put)(residuals, i, (T)(values[i] - *(values + i - step) - offset));
@@ -269,6 +262,4 @@ static void F(forward)(const uint8_t *raw, size_t count, gpufi_line *line, uint8
 }
 
 #undef VALUES
-#undef APPLY
-#undef UNDO
 #undef V

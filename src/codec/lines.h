@@ -2,10 +2,14 @@
  * the value before, and across lines from the same place in up to 7 earlier ones. Blocks of a
  * chunk and its lines end in different places, so the walk can stop and go on anywhere.
  *
- * Why this is the prediction of docs/format.md: where every axis of the set but the last axis of
- * the array has index 0, a line is one of running sums from the value that the chain rule names,
- * whether or not the last axis is in the set. Elsewhere the neighbours along the other axes of
- * the set are the inclusion-exclusion sum that Lorenzo prediction is.
+ *   lines of 1,500 values     |--- 0 ----------|--- 1 ----------|--- 2 ----------|--- 3 ---
+ *   blocks of 1,024           |--- 0 -----|--- 1 -----|--- 2 -----|--- 3 -----|--- 4 -----|
+ *
+ * It undoes the prediction of docs/format.md for two reasons. Where every axis of the set but the
+ * last axis of the array has index 0 (the face), a line is one of running sums from the value that
+ * the chain rule names, whether or not the last axis is in the set. Elsewhere the neighbours along
+ * the other axes of the set are the inclusion-exclusion sum that Lorenzo prediction is, and the
+ * last axis, if it is in the set, adds a running sum of what that leaves.
  *
  * Thread-safety: a walk belongs to one thread. */
 #ifndef GPUFI_CODEC_LINES_H
@@ -18,7 +22,8 @@ typedef struct gpufi_lines {
   const gpufi_geometry *g;
   const gpufi_cpu *cpu;
   uint32_t axes;   /* the set */
-  uint32_t inside; /* bit a: the current line's index along axis a of the set is above 0 */
+  uint32_t inside; /* bit a: axis a is in the set and the current line's index along it is not 0;
+                      the last axis has no bit */
   int32_t outer;   /* the last axis but the last one that is longer than 1; -1 if there is none */
   size_t length;   /* values of a line */
   size_t at;       /* values done */

@@ -5,12 +5,15 @@
 
 #define SUBSETS (1 << GPUFI_PREDICT_AXES)
 
+/* The axes that prediction may go along, of which a chunk's set is some subset, as a number: bit 0
+ * is the last such axis, bit 1 the one before it, and so on. */
 typedef struct sample_axes {
   unsigned subset_count;
-  int32_t axis[GPUFI_PREDICT_AXES]; /* axis of each subset bit */
+  int32_t axis[GPUFI_PREDICT_AXES]; /* axis of each bit */
   size_t offset[SUBSETS];           /* values from an element to its neighbour in the subset */
 } sample_axes;
 
+/* What the sampled residuals cost, for each subset. */
 typedef struct sample_cost {
   uint64_t residual_or[SUBSETS];
   uint32_t width_sum[SUBSETS];      /* of the widest zigzagged residual of each group */
@@ -19,7 +22,9 @@ typedef struct sample_cost {
   uint32_t used_count[SUBSETS];     /* residuals that are not 0 */
 } sample_cost;
 
-/* Which subset bits have an index above 0 at value `i`; and the chain rule's distance. */
+/* The bits of the axes along which value `i` has an index above 0. *before is the distance in
+ * values to the one that the chain rule predicts it from: one step back along the last axis whose
+ * index is not 0; 0 for the first element. */
 static unsigned sample_locate(const gpufi_geometry *g, const sample_axes *axes, size_t i,
                               size_t *before) {
   uint32_t rest = (uint32_t)(i / g->component_count);
@@ -67,11 +72,11 @@ static inline uint8_t bswap_8(uint8_t x) {
     }                                                                                              \
   } while (0)
 
-/* Difference (or sum) along `axis` over all of the chunk. */
+/* Differences, or sums, along `axis` over all of the chunk. */
 static void along_whole(const gpufi_geometry *g, uint8_t *v, int32_t axis, bool inverse) {
-  const size_t inner = g->strides[axis], slab = inner * g->dims[axis];
-  for (size_t at = 0; at < g->value_count; at += slab) {
-    BY_WIDTH(g, slabs, v + at * g->value_nbytes, g->dims[axis], inner, inverse);
+  const size_t inner = g->strides[axis], whole = inner * g->dims[axis];
+  for (size_t at = 0; at < g->value_count; at += whole) {
+    BY_WIDTH(g, axis, v + at * g->value_nbytes, g->dims[axis], inner, inverse);
   }
 }
 
@@ -84,7 +89,7 @@ static void along_face(const gpufi_geometry *g, uint8_t *v, int32_t axis, uint32
     for (size_t c = 0; c < g->component_count; c++) {
       BY_WIDTH(g, line, v + (at + c) * g->value_nbytes, g->dims[axis], g->strides[axis], inverse);
     }
-    int32_t a = g->ndim - 1;
+    int32_t a = g->ndim - 1; /* count up, the last free axis fastest */
     for (; a >= 0; a--) {
       if (a == axis || (fixed >> a & 1)) {
         continue;
@@ -102,9 +107,12 @@ static void along_face(const gpufi_geometry *g, uint8_t *v, int32_t axis, uint32
   }
 }
 
-/* Axes in the set: over the whole chunk. The others: over the face where all axes of the set, and
- * all later axes outside it, have index 0. That face holds undifferenced values, so its steps
- * come last going forward and first going back. */
+/* Differences along the axes of the set over the whole chunk are Lorenzo prediction. They change
+ * nothing on the face, where every axis of the set has index 0 and no value comes before. So the
+ * face still holds the transformed values, and the chain rule takes differences there: along each
+ * axis outside the set, over the part where all later axes outside it have index 0. The last axis
+ * comes first, for one step back from an index of 1 lie values that only earlier axes may change.
+ * Going back, all of it is in the reverse order. */
 static void forward_axes(const gpufi_geometry *g, uint8_t *v, uint32_t axes) {
   uint32_t fixed = axes;
   for (int32_t a = 0; a < g->ndim; a++) {
@@ -189,8 +197,9 @@ static void sample_chunk(const gpufi_geometry *g, const sample_axes *axes, const
   }
 }
 
-/* Bits of the sampled groups with subset `s`: three of a code and the values, or, sparse, the
- * mask's and only the values that are not 0. */
+/* Bits of the sampled groups with subset `s`: dense, 3 of a code for each and its values at its
+ * width; sparse, the mask's and only the values that are not 0. Trailing zero bits that all
+ * residuals share are not packed, and neither is the sign if none is negative. */
 static uint64_t sampled_bits(const gpufi_geometry *g, const sample_cost *cost, unsigned s) {
   const uint64_t bits = cost->residual_or[s], take = gpufi_sample_count(g);
   const uint64_t shift = bits ? (uint64_t)__builtin_ctzll(bits) : 0;
@@ -203,7 +212,8 @@ static uint64_t sampled_bits(const gpufi_geometry *g, const sample_cost *cost, u
   return dense < sparse ? dense : sparse;
 }
 
-/* The median of the first residuals of some sampled groups, with subset `s`. */
+/* The median of the first residuals of some sampled groups, with subset `s`: sorted by insertion.
+ */
 static uint64_t sample_median(const gpufi_geometry *g, const sample_axes *axes, const void *raw,
                               bool swap, unsigned s) {
   int64_t sorted[GPUFI_OFFSET_GROUPS];

@@ -1,25 +1,10 @@
-/* Prediction for one width of value; included by predict.c once a width, with
- *   T        the unsigned type      BITS     its width
- *   F(name)  the function's name    F(bswap)(x)  its bytes reversed */
+/* Prediction of whole chunks for one width of value; included by each_width.h in predict.c, which
+ * has bswap_N(x) for each width N. */
 
-static inline T F(apply)(T x, unsigned transform) {
-  const T sign = (T)(x >> (BITS - 1));
-  if (transform == GPUFI_TRANSFORM_ROTATE) {
-    return (T)((T)(x << 1) | sign);
-  }
-  if (transform == GPUFI_TRANSFORM_ORDER) {
-    return (T)(x ^ (T)((T)(0 - sign) >> 1));
-  }
-  return x;
-}
+#include "codec/value_impl.h"
 
-static inline T F(undo)(T x, unsigned transform) {
-  if (transform == GPUFI_TRANSFORM_ROTATE) {
-    return (T)((T)(x >> 1) | (T)(x << (BITS - 1)));
-  }
-  return F(apply)(x, transform); /* the other two are their own inverse */
-}
-
+/* `count` raw values to native ones, transformed. One loop for each step, so that each vectorizes.
+ */
 static void F(load)(T *restrict v, const uint8_t *restrict raw, size_t count, bool swap,
                     unsigned transform) {
   memcpy(v, raw, count * sizeof(T));
@@ -39,6 +24,7 @@ static void F(load)(T *restrict v, const uint8_t *restrict raw, size_t count, bo
   }
 }
 
+/* The inverse of load, in place. */
 static void F(store)(uint8_t *raw, size_t count, bool swap, unsigned transform) {
   for (size_t i = 0; i < count && (swap || transform); i++) {
     T x;
@@ -49,18 +35,8 @@ static void F(store)(uint8_t *raw, size_t count, bool swap, unsigned transform) 
   }
 }
 
-/* One line of `count` values `stride` apart: each minus, or plus, the one before it. `v` may be
- * unaligned for T, so it is reached through memcpy. */
-static inline T F(get)(const uint8_t *v, size_t i) {
-  T x;
-  memcpy(&x, v + i * sizeof(T), sizeof(T));
-  return x;
-}
-
-static inline void F(put)(uint8_t *v, size_t i, T x) {
-  memcpy(v + i * sizeof(T), &x, sizeof(T));
-}
-
+/* One line of `count` values `stride` apart: each minus, or plus, the one before it. Differences
+ * are taken from the end, so that the one before is still itself. */
 static void F(line)(uint8_t *v, size_t count, size_t stride, bool inverse) {
   if (inverse) {
     T sum = F(get)(v, 0);
@@ -75,7 +51,7 @@ static void F(line)(uint8_t *v, size_t count, size_t stride, bool inverse) {
   }
 }
 
-/* dst[i] -= src[i], or +=; the two do not overlap. */
+/* dst[i] -= src[i], or += if inverse; the two do not overlap. */
 static void F(rows)(uint8_t *restrict dst, const uint8_t *restrict src, size_t count,
                     bool inverse) {
   if (inverse) {
@@ -89,8 +65,10 @@ static void F(rows)(uint8_t *restrict dst, const uint8_t *restrict src, size_t c
   }
 }
 
-/* `count` slabs of `inner` values, one after the other. */
-static void F(slabs)(uint8_t *v, size_t count, size_t inner, bool inverse) {
+/* Differences, or sums, along an axis of `count` indices, of which each has `inner` values that lie
+ * side by side: each such range minus, or plus, the one before it. Where they are short it is done
+ * by lines instead, one for each of the `inner` places. */
+static void F(axis)(uint8_t *v, size_t count, size_t inner, bool inverse) {
   const size_t nbytes = inner * sizeof(T);
   if (inner < 4) {
     for (size_t c = 0; c < inner; c++) {
@@ -111,10 +89,15 @@ static void F(add)(uint8_t *v, size_t count, uint64_t offset) {
   }
 }
 
-/* The residual of value `i` with each axes subset; the first element's is 0 with all but none. */
+/* The residual of value `i` with each subset of the axes; the first element's is 0 with all but
+ * none.
+ *
+ * r[s] starts as the value one step back along all axes of subset s, 0 outside the chunk. Then,
+ * axis by axis, r[s with the axis] becomes r[s without it] - r[s with it]: after all axes this is
+ * the sum over the subsets U of s of (-1)^|U| times the value at U. */
 static void F(residuals)(const gpufi_geometry *g, const sample_axes *axes, const uint8_t *raw,
                          bool swap, unsigned transform, size_t i, T r[SUBSETS]) {
-  size_t before; /* distance to the value that the chain rule predicts from; 0 = none */
+  size_t before; /* values back to the one that the chain rule predicts from; 0: there is none */
   const unsigned inside = sample_locate(g, axes, i, &before);
   for (unsigned s = 0; s < axes->subset_count; s++) {
     T x = 0;
@@ -130,16 +113,17 @@ static void F(residuals)(const gpufi_geometry *g, const sample_axes *axes, const
     chained = (T)(r[0] - F(apply)(swap ? F(bswap)(chained) : chained, transform));
   }
   for (unsigned bit = 1; bit < axes->subset_count; bit <<= 1) {
-    for (unsigned s = 0; s < axes->subset_count; s++) {
-      r[s] = (s & bit) ? (T)(r[s ^ bit] - r[s]) : r[s];
+    for (unsigned s = bit; s < axes->subset_count; s = (s + 1) | bit) { /* each s with this bit */
+      r[s] = (T)(r[s ^ bit] - r[s]);
     }
   }
-  for (unsigned s = 1; s < axes->subset_count; s++) {
+  for (unsigned s = 1; s < axes->subset_count;
+       s++) { /* the chain rule, where no index in s is above 0 */
     r[s] = (s & inside) == 0 ? chained : r[s];
   }
 }
 
-/* Cost of each axes subset over group `first` .. first + 7, added to `cost`. */
+/* Cost of each subset of the axes over group `first` .. first + 7, added to `cost`. */
 static void F(sample)(const gpufi_geometry *g, const sample_axes *axes, const uint8_t *raw,
                       bool swap, unsigned transform, uint64_t offset, size_t first,
                       sample_cost *cost) {
