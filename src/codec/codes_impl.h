@@ -1,5 +1,11 @@
 /* The codes of a block's groups: choosing and writing them. Each file that packs includes this, so
- * that the loops are compiled for its instruction set. */
+ * that the loops are compiled for its instruction set.
+ *
+ * The widest group of a block has width W. A group's code, of 3 or 4 bits, says how much narrower
+ * it is: d for width W - d. The greatest code means width 0. So 3-bit codes reach widths W - 6 to
+ * W, and 4-bit codes W - 14 to W; a narrower group, unless it is all 0, is packed at the least
+ * width within reach. Where all groups are about as wide, packing them all at W without codes is
+ * smaller. */
 #ifndef GPUFI_CODEC_CODES_IMPL_H
 #define GPUFI_CODEC_CODES_IMPL_H
 
@@ -22,12 +28,13 @@ static inline uint32_t packed_width(uint32_t width, uint32_t narrowest) {
   return width == 0 || width > narrowest ? width : narrowest;
 }
 
-/* Codes count down from the widest; the last one stands for width 0. */
+/* The least width but 0 that a code reaches. */
 static inline uint32_t narrowest_width(uint32_t widest, uint32_t kind) {
   const uint32_t reach = (1u << code_bits(kind)) - 2;
   return widest > reach ? widest - reach : 1;
 }
 
+/* Bytes of all codes and groups. */
 static inline size_t packed_nbytes(const uint8_t *widths, size_t groups, uint32_t widest,
                                    uint32_t kind) {
   const uint32_t narrowest = narrowest_width(widest, kind);
@@ -77,7 +84,8 @@ static inline void choose_codes(uint8_t *widths, size_t groups, size_t raw_nbyte
   }
 }
 
-/* Returns the bytes written. */
+/* Write the codes, lowest bits first, with zero bits up to a whole byte; none if even. Returns the
+ * bytes written. */
 static inline size_t write_codes(const uint8_t *widths, size_t groups, const gpufi_block *block,
                                  uint8_t *out) {
   const uint32_t bits = code_bits(block->kind);

@@ -1,13 +1,17 @@
-/* Packing of blocks for one width of value and one instruction set; included by those with
- *   T the unsigned type, S the signed one, BITS their width, F(name) the function's name
- * after
- *   void F(group_widths)(const T *z, size_t groups, uint8_t *widths)
+/* Packing of blocks for one width of value and one instruction set; included by each_width.h in the
+ * files that have, for N bits,
+ *   void group_widths_N(const T *z, size_t groups, uint8_t *widths)
  *     the bits of the widest of each 8 values
- *   F(pack_groups), a gpufi_pack_groups_fn */
+ *   pack_groups_N, a gpufi_pack_groups_fn */
 
 /* Plan a block, or the residuals of a sparse one that are not 0. In: residuals in `z`, the form so
  * far in block->form. Out: packed values in `z`, filled up to whole groups with zeros, the widths
- * that the groups are packed at, and the descriptor. */
+ * that the groups are packed at, and the descriptor. A residual r becomes
+ *
+ *   r >> shift                the trailing zero bits that all residuals share go
+ *   zigzag                    if one is negative: 2r, or -2r - 1, so that small magnitudes of
+ * either sign have few bits; else the form is plain, and the sign bit is saved less 1 in a sparse
+ * block, where no residual is 0 */
 static inline void F(plan)(T *z, size_t count, uint8_t *widths, gpufi_block *block) {
   const T bias = block->form & GPUFI_FORM_SPARSE ? 1 : 0;
   const size_t groups = group_count(count);
@@ -32,14 +36,17 @@ static inline void F(plan)(T *z, size_t count, uint8_t *widths, gpufi_block *blo
   choose_codes(widths, groups, count * sizeof(T), block);
 }
 
+/* Write the codes and the groups, or what the kind says, to `out`, which has `capacity` bytes.
+ * Packing writes up to GPUFI_GROUP_WRITE_NBYTES past the last group, so near the capacity's end it
+ * is done by way of a buffer. */
 static void F(write)(const uint8_t *residuals, const T *z, size_t count, const uint8_t *widths,
-                     const gpufi_block *block, uint8_t *out, size_t room) {
+                     const gpufi_block *block, uint8_t *out, size_t capacity) {
   if (block->kind == GPUFI_BLOCK_RAW) {
     memcpy(out, residuals, count * sizeof(T));
   } else if (block->kind != GPUFI_BLOCK_ZERO) {
     const size_t groups = group_count(count);
     const size_t codes = write_codes(widths, groups, block, out);
-    if (room - codes >= groups * block->width + GPUFI_GROUP_WRITE_NBYTES) {
+    if (capacity - codes >= groups * block->width + GPUFI_GROUP_WRITE_NBYTES) {
       F(pack_groups)(z, widths, groups, out + codes);
     } else {
       uint8_t space[8 * GPUFI_BLOCK_VALUES + GPUFI_GROUP_WRITE_NBYTES];
@@ -58,8 +65,8 @@ static inline size_t F(used_count)(const T *residuals, size_t count) {
   return used;
 }
 
-/* The sparse form of a block; false, with nothing written, if it takes more than `limit` bytes.
- * `out` has room for `capacity`. */
+/* The sparse form of a block; false, with nothing written, if it takes more than `limit` bytes, of
+ * the `capacity` bytes at `out`. */
 static bool F(pack_sparse)(const uint8_t *residuals, size_t count, uint8_t *out, size_t limit,
                            size_t capacity, gpufi_block *block) {
   T used[GPUFI_BLOCK_VALUES], z[GPUFI_BLOCK_VALUES];
@@ -81,6 +88,7 @@ static bool F(pack_sparse)(const uint8_t *residuals, size_t count, uint8_t *out,
   return true;
 }
 
+/* Dense, or sparse if that may pay and turns out smaller. */
 static bool F(pack)(const uint8_t *residuals, size_t count, uint8_t *out, size_t capacity,
                     gpufi_block *block) {
   T z[GPUFI_BLOCK_VALUES];

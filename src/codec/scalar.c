@@ -6,9 +6,9 @@
 /* Two sums over the chunk's 64-bit words w[i], the checksum's own two words left out:
  *   sums[0] = sum of w[i]
  *   sums[1] = sum of lo32(x) * hi32(x), where x = w[i] ^ (i + 1) * GPUFI_WORD_KEY
- * both modulo 2^64. Sums commute, so any number of threads may take words in any order; a term of
- * sums[1] is one widening multiplication. Any change within 64 consecutive bits changes sums[0]
- * for certain; words that trade places or changes that cancel are left to sums[1]. */
+ * both modulo 2^64. Sums commute, so any number of threads or lanes may take words in any order; a
+ * term of sums[1] is one widening multiplication. Any change within 64 consecutive bits changes
+ * sums[0] for certain; words that trade places or changes that cancel are left to sums[1]. */
 void gpufi_add_words_scalar(const uint8_t *encoded, size_t begin, size_t end, uint64_t sums[2]) {
   uint64_t plain = sums[0], mixed = sums[1];
   for (size_t i = begin; i < end; i++) {
@@ -21,6 +21,8 @@ void gpufi_add_words_scalar(const uint8_t *encoded, size_t begin, size_t end, ui
   sums[1] = mixed;
 }
 
+/* One byte is fetched whenever fewer bits than a code are pending; what is pending after the last
+ * code is the unused bits of the last byte. */
 bool gpufi_read_codes_scalar(const uint8_t *in, const gpufi_block *block, size_t groups,
                              uint8_t *widths, size_t *total) {
   const uint32_t bits = code_bits(block->kind), zero = (1u << bits) - 1;
@@ -45,13 +47,14 @@ bool gpufi_read_codes_scalar(const uint8_t *in, const gpufi_block *block, size_t
 
 void gpufi_symbols_scalar(const uint8_t *codes, size_t count, const uint8_t *table, unsigned last,
                           const uint8_t *escaped, uint8_t *symbols) {
-  for (size_t i = 0; i < count; i++) { /* without a branch, which nobody could predict */
+  for (size_t i = 0; i < count; i++) { /* without a branch, which would be mispredicted often */
     const bool escapes = codes[i] == last;
     symbols[i] = (uint8_t)(table[codes[i]] | (*escaped & (0 - (unsigned)escapes)));
     escaped += escapes;
   }
 }
 
+/* gpufi_unpack_8_scalar and so on. */
 #define SCALAR(name) JOIN(name, _, JOIN(BITS, _, scalar))
 #define GPUFI_EACH_WIDTH "codec/scalar_impl.h"
 #include "codec/each_width.h"
@@ -60,12 +63,9 @@ const gpufi_cpu gpufi_cpu_scalar = {
     .name = "scalar",
     .add_words = gpufi_add_words_scalar,
     .read_codes = gpufi_read_codes_scalar,
-    .unpack = {gpufi_unpack_8_scalar, gpufi_unpack_16_scalar, gpufi_unpack_32_scalar,
-               gpufi_unpack_64_scalar},
-    .pack = {gpufi_pack_8_scalar, gpufi_pack_16_scalar, gpufi_pack_32_scalar, gpufi_pack_64_scalar},
-    .pack_groups = {gpufi_pack_groups_8_scalar, gpufi_pack_groups_16_scalar,
-                    gpufi_pack_groups_32_scalar, gpufi_pack_groups_64_scalar},
-    .expand = {gpufi_expand_8_scalar, gpufi_expand_16_scalar, gpufi_expand_32_scalar,
-               gpufi_expand_64_scalar},
+    .unpack = GPUFI_SCALAR_KERNELS(unpack),
+    .pack = GPUFI_SCALAR_KERNELS(pack),
+    .pack_groups = GPUFI_SCALAR_KERNELS(pack_groups),
+    .expand = GPUFI_SCALAR_KERNELS(expand),
     .symbols = gpufi_symbols_scalar,
 };

@@ -1,6 +1,12 @@
-/* Groups of 8 values for one width of value, in plain C; included by pack.c once a width, with
- *   T the unsigned type, BITS its width, F(name) and SCALAR(name) the functions' names. */
+/* Blocks and groups of 8 values for one width of value, in plain C; included by each_width.h in
+ * scalar.c, which has SCALAR(name), the functions' external names.
+ *
+ * A group of width w is the w lowest bits of each of its 8 values, one after the other, lowest bit
+ * first: w bytes exactly. For w = 3, with the number of the value for each bit:
+ *
+ *   00011122 23334445 55666777 */
 
+/* A group is as wide as the widest of its values. */
 static void F(group_widths)(const T *z, size_t groups, uint8_t *widths) {
   for (size_t k = 0; k < groups; k++) {
     const T *v = z + k * GPUFI_GROUP_VALUES;
@@ -9,7 +15,7 @@ static void F(group_widths)(const T *z, size_t groups, uint8_t *widths) {
   }
 }
 
-/* Eight values of `width` bits (1 .. BITS) into exactly `width` bytes, lowest bits first. */
+/* Eight values, none wider than `width` (1 .. BITS), into exactly `width` bytes. */
 static void F(pack_group)(const T *z, unsigned width, uint8_t *out) {
   uint64_t pending = 0; /* the lowest `fill` bits are not written yet; fill < 64 */
   unsigned fill = 0;
@@ -21,13 +27,17 @@ static void F(pack_group)(const T *z, unsigned width, uint8_t *out) {
       memcpy(out, &pending, 8);
       out += 8;
       fill -= 64;
-      pending = fill ? value >> (width - fill) : 0;
+      pending = fill ? value >> (width - fill) : 0; /* the value's bits that the shift lost */
     }
   }
-  memcpy(out, &pending, fill / 8);
+  memcpy(out, &pending, fill / 8); /* 8 * width bits in all, so that whole bytes are left */
 }
 
-/* Packed values of a group from `width` bytes. */
+/* The packed values of a group. A load of 8 bytes from the one that a value starts in has all of
+ * it, except where its place in that byte and its width are more than 64 bits, which takes a value
+ * of 64 bits; these come from the ninth byte. The last value starts in byte 7 * width / 8, so a
+ * group of width 1 has 8 bytes read, and one of width 64 has 64: the loads go past the group's end,
+ * which is what GPUFI_GROUP_READ_NBYTES is for. */
 static void F(unpack_group)(const uint8_t *in, unsigned width, T *z) {
   const uint64_t mask = width == 64 ? UINT64_MAX : (UINT64_C(1) << width) - 1;
   for (unsigned i = 0; i < GPUFI_GROUP_VALUES; i++) {
@@ -40,7 +50,12 @@ static void F(unpack_group)(const uint8_t *in, unsigned width, T *z) {
   }
 }
 
-/* Packed values to residuals, in place. */
+/* Packed values to residuals, in place. A sparse block has no residual of 0, so its packed values
+ * are less by one. In the plain form that is all; else the lowest bit is the sign (zigzag: 0, -1,
+ * 1, -2,
+ * ... are packed as 0, 1, 2, 3, ...). At last the zero bits come back that all residuals ended in.
+ * All of it wraps, so that values that no encoder writes give some residual, the same one
+ * everywhere. */
 static void F(restore)(T *z, size_t count, const gpufi_block *block) {
   const T bias = block->form & GPUFI_FORM_SPARSE ? 1 : 0;
   if (block->form & GPUFI_FORM_PLAIN) {
@@ -55,7 +70,6 @@ static void F(restore)(T *z, size_t count, const gpufi_block *block) {
   }
 }
 
-/* Whole groups of one block. */
 static uint8_t *F(pack_groups)(const void *values, const uint8_t *widths, size_t groups,
                                uint8_t *out) {
   const T *const z = values;
