@@ -10,7 +10,7 @@
 _Static_assert(BLOCK_ELEMENTS_MIN *GPUFI_BITSHUFFLE_ELEMENT_NBYTES_MAX <= GPUFI_LZ4_RAW_NBYTES_MAX,
                "the LZ4 encoder takes every block");
 
-/* --- Bits ---------------------------------------------------------------------- */
+/* --- bits --- */
 
 /* Bit k of byte j becomes bit j of byte k. */
 static uint64_t transpose_8x8(uint64_t x) {
@@ -22,6 +22,7 @@ static uint64_t transpose_8x8(uint64_t x) {
   return x ^ t ^ t << 28;
 }
 
+/* Eight bytes `stride` apart as one word, and back. */
 static uint64_t gather(const uint8_t *from, size_t stride) {
   uint64_t x = 0;
   for (size_t j = 0; j < GROUP; j++) {
@@ -36,13 +37,15 @@ static void scatter(uint64_t x, uint8_t *to, size_t stride) {
   }
 }
 
-/* Bytes of this many groups side by side: a byte of each of eight groups a lane. */
+/* Two words of 64 bits side by side, and in each of them a byte of each of eight groups: STEP
+ * groups are transposed at once. */
 #define LANES 2
-#define STEP ((size_t)GROUP * LANES) /* groups at once */
+#define STEP ((size_t)GROUP * LANES)
 typedef uint64_t words __attribute__((vector_size(8 * LANES)));
 
-/* In each lane an 8x8 matrix, with a row a word, of units of so many bits: 1, and then one matrix
- * for each byte of the words, or 8. */
+/* Each lane holds the eight rows of 8x8 matrices, a row a word. With `unit` 8 it is one matrix of
+ * bytes; with `unit` 1 it is one matrix of bits for each byte of the words. Three stages swap the
+ * off-diagonal quarters of squares of 2x2, 4x4 and 8x8 units. */
 static inline void transpose(words w[GROUP], int unit) {
   static const uint64_t masks[2][3] = {
       {0x5555555555555555u, 0x3333333333333333u, 0x0f0f0f0f0f0f0f0fu},
@@ -151,7 +154,7 @@ static void unshuffle(size_t element_nbytes, const uint8_t *planes, size_t count
   }
 }
 
-/* --- Sizes --------------------------------------------------------------------- */
+/* --- sizes --- */
 
 static void store_be(uint8_t *at, uint64_t value, size_t nbytes) {
   for (size_t i = 0; i < nbytes; i++) {
@@ -189,7 +192,7 @@ size_t gpufi_bitshuffle_scratch_nbytes(size_t raw_nbytes) {
   return raw_nbytes;
 }
 
-/* --- Chunks -------------------------------------------------------------------- */
+/* --- chunks --- */
 
 size_t gpufi_bitshuffle_encode(size_t element_nbytes, const void *raw, size_t raw_nbytes,
                                void *encoded, void *scratch) {
@@ -213,7 +216,7 @@ size_t gpufi_bitshuffle_encode(size_t element_nbytes, const void *raw, size_t ra
   return (size_t)(out - (uint8_t *)encoded) + raw_nbytes - grouped;
 }
 
-/* *block_nbytes from the header, at most what there is to transpose. */
+/* Check the header, and set *block_nbytes from it, at most what there is to transpose. */
 static gpuf_status read_header(size_t element_nbytes, const uint8_t *in, size_t encoded_nbytes,
                                size_t raw_nbytes, size_t *block_nbytes, gpuf_error *err) {
   const size_t grouped = grouped_nbytes(element_nbytes, raw_nbytes);

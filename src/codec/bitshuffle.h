@@ -2,9 +2,10 @@
  * gpufetch, and for files that such writers left.
  *
  * A chunk is its decoded size (64 bits) and the size of a block (32 bits), both in bytes and
- * big-endian, and its blocks: each a 32-bit big-endian size and an LZ4 block of bits transposed
- * within the block, all elements' lowest bits of their first bytes first. The last block holds what
- * elements are left, a multiple of 8; the fewer than 8 after it follow as they are.
+ * big-endian, and its blocks: each a 32-bit big-endian size and an LZ4 block. What that decodes to
+ * is a bit plane for each bit of an element: first the lowest bits of all elements' first bytes,
+ * eight elements a byte. The last block holds the elements that are left, a multiple of 8; the
+ * fewer than 8 after it follow as they are.
  *
  * Thread-safety: every function is re-entrant and holds no state. */
 #ifndef GPUFI_CODEC_BITSHUFFLE_H
@@ -27,7 +28,7 @@ size_t gpufi_bitshuffle_block_elements(size_t element_nbytes);
  * choose smaller blocks, and need more. */
 size_t gpufi_bitshuffle_bound(size_t element_nbytes, size_t raw_nbytes);
 
-/* What encoding and decoding need beside input and output. */
+/* Bytes of scratch that encoding and decoding need beside input and output. */
 size_t gpufi_bitshuffle_scratch_nbytes(size_t raw_nbytes);
 
 /* Encode into `encoded` of gpufi_bitshuffle_bound() bytes; returns the bytes used. The bytes depend
@@ -36,8 +37,8 @@ size_t gpufi_bitshuffle_encode(size_t element_nbytes, const void *raw, size_t ra
                                void *encoded, void *scratch);
 
 /* Decode into `raw` of exactly `raw_nbytes` bytes, a multiple of the element's, which has 1 or
- * more. `encoded` is hostile. GPUF_ERR_CORRUPT, naming the byte offset, for anything but one whole
- * chunk; nothing is written outside `raw` and `scratch`, which are then indeterminate. */
+ * more. `encoded` is untrusted. GPUF_ERR_CORRUPT, naming the byte offset, for anything but one
+ * whole chunk; nothing is written outside `raw` and `scratch`, which are then indeterminate. */
 gpuf_status gpufi_bitshuffle_decode(size_t element_nbytes, const void *encoded,
                                     size_t encoded_nbytes, void *raw, size_t raw_nbytes,
                                     void *scratch, gpuf_error *err);

@@ -1,6 +1,7 @@
 #include "codec/block.h"
-#include "base/error.h"
+#include "base/arithmetic.h"
 #include "codec/codes_impl.h"
+#include "codec/corrupt.h"
 #include "codec/cpu.h"
 #include "codec/scalar.h"
 
@@ -17,6 +18,10 @@ uint8_t *gpufi_fixed_pack(size_t value_nbytes, void *values, size_t count, unsig
                                                                        bytes);
 }
 
+/* The kernels read up to GPUFI_GROUP_READ_NBYTES from the first byte of each group on, and there
+ * may be nothing after the list. So the groups of which the first byte is at least that far before
+ * the end are unpacked where they are ("far"), and the others from a copy with zeros after it: at
+ * most 80 bytes, and fewer than the 64 of a group before them. */
 bool gpufi_fixed_unpack(size_t value_nbytes, const uint8_t *bytes, size_t count, unsigned width,
                         void *values) {
   const gpufi_block block = {.width = width, .form = GPUFI_FORM_PLAIN};
@@ -30,7 +35,6 @@ bool gpufi_fixed_unpack(size_t value_nbytes, const uint8_t *bytes, size_t count,
     return true;
   }
   gpufi_unpack_fn *const unpack = gpufi_cpu_get()->unpack[gpufi_value_index(value_nbytes)];
-  /* the groups that can be unpacked where they are, and those whose reads need a copy */
   const size_t far =
       nbytes > GPUFI_GROUP_READ_NBYTES ? (nbytes - GPUFI_GROUP_READ_NBYTES) / width : 0;
   memset(widths, (int)width, groups);
@@ -57,12 +61,10 @@ void gpufi_mask_expand(size_t value_nbytes, const gpufi_mask *mask, const uint8_
   cpu->expand[gpufi_value_index(value_nbytes)](mask->bits, used, count, values);
 }
 
-static gpuf_status corrupt(gpuf_error *err, size_t at, const char *what) {
-  return gpufi_fail(err, GPUF_ERR_CORRUPT, 0, "corrupt chunk at byte %zu: %s", at, what);
-}
-
-/* The width of each group, from the codes if there are any. Sets the bytes of these. `at_end`: no
- * more than the block is readable. */
+/* The width of each group, from the codes if there are any, and the bytes of these. Codes and
+ * widths must fill the block exactly, which is what bounds every later read of it. `at_end`: no
+ * more than the block is readable, so the codes are read by the kernel that reads no more than
+ * them. */
 static gpuf_status read_widths(const uint8_t *in, bool at_end, size_t at, const gpufi_block *block,
                                size_t groups, uint8_t *widths, size_t *codes, gpuf_error *err) {
   const gpufi_cpu *const cpu = at_end ? &gpufi_cpu_scalar : gpufi_cpu_get();
@@ -73,45 +75,51 @@ static gpuf_status read_widths(const uint8_t *in, bool at_end, size_t at, const 
   } else {
     *codes = codes_nbytes(block->kind, groups);
     if (block->nbytes < *codes) {
-      return corrupt(err, at, "the block is shorter than its code table");
+      return gpufi_corrupt(err, at, "the block is shorter than its code table");
     }
     if (!cpu->read_codes(in, block, groups, widths, &total)) {
-      return corrupt(err, at, "a code of the block is out of range");
+      return gpufi_corrupt(err, at, "a code of the block is out of range");
     }
   }
   return *codes + total == block->nbytes
              ? GPUF_OK
-             : corrupt(err, at, "the widths of the groups do not add up to the block's size");
+             : gpufi_corrupt(err, at, "the widths of the groups do not add up to the block's size");
 }
 
-/* The values that fill up the last group of a list are 0; `in` is where the group's bytes are. */
-static gpuf_status check_fill(const uint8_t *in, unsigned width, size_t here, size_t at,
+/* The values that fill up the last group of a list are packed as 0: `used` of its 8 values exist.
+ * `in` is where the group's bytes are, readable for GPUFI_GROUP_READ_NBYTES. Packed values of any
+ * width fit 64 bits, so one kernel does for all widths of value. */
+static gpuf_status check_fill(const uint8_t *in, unsigned width, size_t used, size_t at,
                               gpuf_error *err) {
   const gpufi_block plain = {.width = width, .form = GPUFI_FORM_PLAIN};
   const uint8_t widths[1] = {(uint8_t)width};
   uint64_t z[GPUFI_GROUP_VALUES];
   gpufi_unpack_64_scalar(in, widths, 1, &plain, (uint8_t *)z);
-  for (size_t i = here; i < GPUFI_GROUP_VALUES; i++) {
+  for (size_t i = used; i < GPUFI_GROUP_VALUES; i++) {
     if (z[i] != 0) {
       return gpufi_fail(err, GPUF_ERR_CORRUPT, 0,
                         "corrupt chunk at byte %zu: value %zu of a group that ends at %zu is not 0",
-                        at, i, here);
+                        at, i, used);
     }
   }
   return GPUF_OK;
 }
 
-/* The groups of a list, by way of buffers where unpacking would read or write too far. `residuals`
- * has `room` for so many values. */
+/* The groups of a list, which take the `in_nbytes` at `in`. Kernels read beyond the last group and
+ * write whole groups, so
+ *   - at_end: fewer than GPUFI_GROUP_READ_NBYTES follow the block, and they get a copy of it with
+ * zeros after it (in_nbytes is the sum of the widths, so at most 64 for each of 128 groups);
+ *   - where `residuals`, which has capacity for `capacity` values, does not hold whole groups, they
+ *     write to a buffer. */
 static gpuf_status unpack_groups(size_t value_nbytes, const uint8_t *in, size_t in_nbytes,
                                  bool at_end, size_t at, const uint8_t *widths,
                                  const gpufi_block *block, uint8_t *residuals, size_t count,
-                                 size_t room, gpuf_error *err) {
+                                 size_t capacity, gpuf_error *err) {
   uint8_t padded[8 * GPUFI_BLOCK_VALUES + GPUFI_GROUP_READ_NBYTES];
   uint8_t whole[8 * GPUFI_BLOCK_VALUES];
   const size_t groups = group_count(count), rest = count % GPUFI_GROUP_VALUES;
   const unsigned last = widths[groups - 1];
-  uint8_t *const out = room >= groups * GPUFI_GROUP_VALUES ? residuals : whole;
+  uint8_t *const out = capacity >= groups * GPUFI_GROUP_VALUES ? residuals : whole;
   whole[0] = 0; /* clang-tidy cannot see that unpacking fills it */
   if (at_end) {
     memcpy(padded, in, in_nbytes);
@@ -126,16 +134,17 @@ static gpuf_status unpack_groups(size_t value_nbytes, const uint8_t *in, size_t 
                    : check_fill(in + in_nbytes - last, last, rest, at + in_nbytes - last, err);
 }
 
-/* A list of coded groups. */
+/* A list of coded groups. The width is checked first: it is what the kernels' tables are indexed
+ * by. */
 static gpuf_status unpack_coded(size_t value_nbytes, const uint8_t *in, size_t in_nbytes, size_t at,
-                                gpufi_block block, void *residuals, size_t count, size_t room,
+                                gpufi_block block, void *residuals, size_t count, size_t capacity,
                                 gpuf_error *err) {
   uint8_t widths[GPUFI_BLOCK_GROUPS];
   const bool at_end = in_nbytes - block.nbytes < GPUFI_GROUP_READ_NBYTES;
   size_t codes;
   if (block.width == 0 || block.width > 8 * value_nbytes ||
       (block.kind == GPUFI_BLOCK_CODE4 && (block.form & GPUFI_FORM_EVEN))) {
-    return corrupt(err, at, "the block's width or form does not fit the value or the kind");
+    return gpufi_corrupt(err, at, "the block's width or form does not fit the value or the kind");
   }
   const gpuf_status status =
       read_widths(in, at_end, at, &block, group_count(count), widths, &codes, err);
@@ -143,7 +152,7 @@ static gpuf_status unpack_coded(size_t value_nbytes, const uint8_t *in, size_t i
     return status;
   }
   return unpack_groups(value_nbytes, in + codes, block.nbytes - codes, at_end, at + codes, widths,
-                       &block, residuals, count, room, err);
+                       &block, residuals, count, capacity, err);
 }
 
 /* Every packed value is 0. So is every residual, but in a sparse block, where the packed value 0
@@ -161,23 +170,25 @@ static void fill_zero(size_t value_nbytes, const gpufi_block *block, uint8_t *re
   }
 }
 
-/* All residuals of a block, or those of a sparse one that are not 0; `residuals` has `room`. */
+/* All residuals of a block, or those of a sparse one that are not 0: `count` of them, to
+ * `residuals`, which has capacity for `capacity`. What a kind does not use in the descriptor must
+ * be 0. */
 static gpuf_status unpack_list(size_t value_nbytes, const uint8_t *in, size_t in_nbytes, size_t at,
-                               gpufi_block block, void *residuals, size_t count, size_t room,
+                               gpufi_block block, void *residuals, size_t count, size_t capacity,
                                gpuf_error *err) {
   const size_t raw_nbytes = count * value_nbytes;
   const bool sparse = (block.form & GPUFI_FORM_SPARSE) != 0;
   if (block.shift >= 8 * value_nbytes) {
-    return corrupt(err, at, "the block's shift does not fit the value");
+    return gpufi_corrupt(err, at, "the block's shift does not fit the value");
   }
   if (block.kind == GPUFI_BLOCK_CODE3 || block.kind == GPUFI_BLOCK_CODE4) {
-    return unpack_coded(value_nbytes, in, in_nbytes, at, block, residuals, count, room, err);
+    return unpack_coded(value_nbytes, in, in_nbytes, at, block, residuals, count, capacity, err);
   }
   const bool zero = block.kind == GPUFI_BLOCK_ZERO, restored = zero && sparse;
   const uint32_t extra = block.form & ~(uint32_t)GPUFI_FORM_SPARSE;
   if (block.width != 0 || block.nbytes != (zero ? 0 : raw_nbytes) ||
       (restored ? extra & GPUFI_FORM_EVEN : block.shift | extra)) {
-    return corrupt(err, at, "the descriptor of a zero or raw block does not fit it");
+    return gpufi_corrupt(err, at, "the descriptor of a zero or raw block does not fit it");
   }
   if (zero) {
     fill_zero(value_nbytes, &block, residuals, count);
@@ -187,6 +198,13 @@ static gpuf_status unpack_list(size_t value_nbytes, const uint8_t *in, size_t in
   return GPUF_OK;
 }
 
+/* A sparse block is unpacked to a list, and then spread over the block:
+ *
+ *   block      | mask | list of the residuals that are not 0 |
+ *   mask       0 0 1 0 1 1 0 ...
+ *   list       a b c
+ *   residuals  0 0 a 0 b c 0 ...
+ */
 gpuf_status gpufi_block_unpack(size_t value_nbytes, const uint8_t *in, size_t in_nbytes, size_t at,
                                gpufi_block block, void *residuals, size_t count, gpuf_error *err) {
   uint64_t used[GPUFI_BLOCK_VALUES + GPUFI_EXPAND_READ_NBYTES / 8];

@@ -37,7 +37,7 @@ static inline uint64_t gpufi_reversed(uint64_t value, size_t nbytes) {
   return __builtin_bswap64(value) >> (64 - 8 * nbytes);
 }
 
-/* The same bytes as a big-endian number. */
+/* The same bytes (at least 1) as a big-endian number. */
 static inline uint64_t gpufi_load_swapped(const uint8_t *p, size_t nbytes) {
   return gpufi_reversed(gpufi_load_value(p, nbytes), nbytes);
 }

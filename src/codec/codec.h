@@ -1,5 +1,6 @@
 /* The chunk codec: lossless, self-describing, any bytes in and the same bytes out.
- * The format is docs/format.md. Depends on nothing but the error text.
+ * The format is docs/format.md. What is declared here is defined in encode.c, decode.c, geometry.c
+ * (gpufi_chunk_raw_nbytes) and checksum.c (gpufi_codec_seal).
  *
  * Thread-safety: every function is re-entrant and holds no state. */
 #ifndef GPUFI_CODEC_CODEC_H
@@ -36,18 +37,18 @@ gpuf_status gpufi_codec_encode_big_endian(const gpufi_chunk_shape *shape, const 
                                           void *encoded, size_t encoded_capacity,
                                           size_t *encoded_nbytes, void *scratch, gpuf_error *err);
 
-/* Write the checksum that belongs to the other bytes of a chunk. For whoever builds a chunk by
- * other means: tests, the fuzz targets. `encoded_nbytes` is a multiple of 16, at least 96. */
+/* Write the checksum that belongs to the other bytes of a chunk, for tests and fuzz targets that
+ * build chunks by other means. `encoded_nbytes` is a multiple of 16, at least 96. */
 void gpufi_codec_seal(void *encoded, size_t encoded_nbytes);
 
 /* Read and check the header of an encoded chunk of `encoded_nbytes` bytes: everything that can be
- * known without decoding. `encoded` is hostile. */
+ * known without decoding. `encoded` is untrusted. */
 gpuf_status gpufi_codec_inspect(const void *encoded, size_t encoded_nbytes,
                                 gpufi_chunk_shape *shape, size_t *raw_nbytes, gpuf_error *err);
 
 /* Decode into `raw` of exactly `raw_nbytes` bytes. GPUF_ERR_CORRUPT, naming the byte offset, for
  * anything that docs/format.md does not allow; nothing is written outside `raw`, whose contents are
- * then indeterminate. */
+ * then indeterminate. `encoded` is untrusted. */
 gpuf_status gpufi_codec_decode(const void *encoded, size_t encoded_nbytes, void *raw,
                                size_t raw_nbytes, gpuf_error *err);
 

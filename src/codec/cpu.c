@@ -51,8 +51,8 @@ const gpufi_cpu *gpufi_cpu_find(const char *name) {
   return NULL;
 }
 
-/* What GPUFETCH_CPU asks for; null where it is unset, empty or "auto". */
-static const char *asked(void) {
+/* The name in GPUFETCH_CPU; null where it is unset, empty or "auto". */
+static const char *wanted_name(void) {
   const char *const name = getenv("GPUFETCH_CPU");
   return name == NULL || name[0] == '\0' || strcmp(name, "auto") == 0 ? NULL : name;
 }
@@ -71,7 +71,7 @@ static _Atomic(const gpufi_cpu *) chosen;
 const gpufi_cpu *gpufi_cpu_get(void) {
   const gpufi_cpu *cpu = atomic_load_explicit(&chosen, memory_order_relaxed);
   if (cpu == NULL) {
-    const char *const name = asked();
+    const char *const name = wanted_name();
     cpu = name != NULL ? gpufi_cpu_find(name) : NULL;
     cpu = cpu != NULL ? cpu : fastest();
     atomic_store_explicit(&chosen, cpu, memory_order_relaxed);
@@ -83,19 +83,19 @@ void gpufi_cpu_use(const gpufi_cpu *cpu) {
   atomic_store_explicit(&chosen, cpu, memory_order_relaxed);
 }
 
-/* Asked once: the environment is not read again while other threads may change it. */
+/* The verdict is reached once, for other threads may change the environment later. */
 gpuf_status gpufi_cpu_check(gpuf_error *err) {
   static _Atomic(int) verdict; /* 0 unknown, 1 good, 2 bad */
   int known = atomic_load_explicit(&verdict, memory_order_relaxed);
   if (known == 0) {
-    const char *const name = asked();
+    const char *const name = wanted_name();
     known = name == NULL || gpufi_cpu_find(name) != NULL ? 1 : 2;
     atomic_store_explicit(&verdict, known, memory_order_relaxed);
   }
   if (known == 1) {
     return GPUF_OK;
   }
-  const char *const name = asked();
+  const char *const name = wanted_name();
   return gpufi_fail(err, GPUF_ERR_INVALID, 0,
                     "GPUFETCH_CPU=%.40s: this CPU has no such implementation of the codec; the "
                     "fastest that it has is %s, and auto or nothing takes that",

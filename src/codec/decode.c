@@ -1,9 +1,21 @@
+/* Decoding a chunk. In modes W8 and ranked it is
+ *
+ *   | header, 96 bytes | dictionary | symbols | descriptors, 4 bytes a block | block | block | ...
+ *
+ * with zeros up to a multiple of 16 after each table, after every eighth block and after the last.
+ * The dictionary is there only with that transform, the symbols only if ranked.
+ *
+ * The chunk is untrusted. The header is checked before anything is read by it, then the checksum,
+ * then the tables; each block is checked as it is decoded, against its descriptor and against the
+ * bytes that are left. So an error may come when some values are already written, always inside
+ * `raw`. */
 #include "base/arithmetic.h"
 #include "base/error.h"
 #include "codec/block.h"
 #include "codec/bytes.h"
 #include "codec/checksum.h"
 #include "codec/codec.h"
+#include "codec/corrupt.h"
 #include "codec/cpu.h"
 #include "codec/dictionary.h"
 #include "codec/header.h"
@@ -11,16 +23,12 @@
 #include "codec/predict.h"
 #include "codec/ranked_block.h"
 
-static gpuf_status corrupt(gpuf_error *err, size_t at, const char *what) {
-  return gpufi_fail(err, GPUF_ERR_CORRUPT, 0, "corrupt chunk at byte %zu: %s", at, what);
-}
-
-/* Bytes begin .. end of the chunk are padding. */
+/* Bytes begin .. end - 1 of the chunk are padding. */
 static gpuf_status check_padding(const uint8_t *encoded, size_t begin, size_t end,
                                  gpuf_error *err) {
   for (size_t i = begin; i < end; i++) {
     if (encoded[i] != 0) {
-      return corrupt(err, i, "a padding byte is not 0");
+      return gpufi_corrupt(err, i, "a padding byte is not 0");
     }
   }
   return GPUF_OK;
@@ -35,6 +43,8 @@ typedef struct coding {
   size_t descriptors_at, blocks_at;
 } coding;
 
+/* The header has been checked, and that the payload is long enough for the tables and the
+ * descriptors. */
 static gpuf_status read_coding(const gpufi_chunk_header *header, const uint8_t *encoded, coding *c,
                                gpuf_error *err) {
   size_t dictionary_nbytes, symbols_nbytes;
@@ -52,14 +62,14 @@ static gpuf_status read_coding(const gpufi_chunk_header *header, const uint8_t *
   c->dictionary.count = dictionary_nbytes / values.value_nbytes;
   const size_t sorted = gpufi_dictionary_read(&c->dictionary, encoded + GPUFI_HEADER_NBYTES);
   if (sorted != c->dictionary.count) {
-    return corrupt(err, GPUFI_HEADER_NBYTES + sorted * values.value_nbytes,
-                   "an entry of the dictionary is not above the one before");
+    return gpufi_corrupt(err, GPUFI_HEADER_NBYTES + sorted * values.value_nbytes,
+                         "an entry of the dictionary is not above the one before");
   }
   if (c->ranked) {
     gpufi_header_ranks(header, &c->ranks);
     const size_t good = gpufi_ranks_read(&c->ranks, encoded + symbols_at);
     if (good != gpufi_ranks_count(&c->ranks)) {
-      return corrupt(err, symbols_at, "an entry of the symbol table is out of range");
+      return gpufi_corrupt(err, symbols_at, "an entry of the symbol table is out of range");
     }
   }
   gpuf_status status =
@@ -75,7 +85,8 @@ typedef struct position {
   size_t block, at;
 } position;
 
-/* The next block's residuals, or values if ranked, and past the padding where a run ends there. */
+/* The next block's residuals, or values if ranked, and past the padding where eight blocks end. A
+ * descriptor's size is all that says where the next block begins. */
 static gpuf_status decode_block(const coding *c, const uint8_t *encoded, size_t encoded_nbytes,
                                 position *p, size_t count, uint8_t *residuals, gpuf_error *err) {
   const gpufi_geometry *const g = &c->geometry;
@@ -84,7 +95,7 @@ static gpuf_status decode_block(const coding *c, const uint8_t *encoded, size_t 
   const uint8_t *const in = encoded + p->at;
   const size_t left = encoded_nbytes - p->at;
   if (block.nbytes > left) {
-    return corrupt(err, descriptor_at, "the block runs past the end of the chunk");
+    return gpufi_corrupt(err, descriptor_at, "the block runs past the end of the chunk");
   }
   gpuf_status status =
       c->ranked
@@ -109,35 +120,44 @@ static bool all_zero(const uint8_t *bytes, size_t nbytes) {
 }
 
 /* All blocks: to values by way of `lines`, or, if that is null, to residuals (values if ranked) in
- * `raw`. `seed_nbytes` of the first residuals must be 0: the seed stands in for them. */
+ * `raw`. `seed_nbytes` of the first residuals must be 0: the seed stands in for them.
+ *
+ * With `lines`, a block's residuals are in a buffer that the first-level cache holds, and each
+ * value is stored once. Without, what is in `raw` is changed in place afterwards, once for each
+ * axis. */
 static gpuf_status decode_blocks(const coding *c, const uint8_t *encoded, size_t encoded_nbytes,
                                  size_t seed_nbytes, gpufi_lines *lines, uint8_t *raw,
                                  gpuf_error *err) {
-  uint8_t space[8 * GPUFI_BLOCK_VALUES + GPUFI_LINE_READ_NBYTES];
+  uint8_t buffer[8 * GPUFI_BLOCK_VALUES + GPUFI_LINE_READ_NBYTES];
   const gpufi_geometry *const g = &c->geometry;
   position p = {0, c->blocks_at};
   bool seeded = true;
-  memset(space, 0, 16); /* as much as a seed; analysers do not see that every block fills it */
+  memset(buffer, 0, 16); /* as much as a seed; analysers do not see that every block fills it */
   for (size_t first = 0; first < g->value_count; first += GPUFI_BLOCK_VALUES) {
-    const size_t left = g->value_count - first;
-    const size_t count = left < GPUFI_BLOCK_VALUES ? left : GPUFI_BLOCK_VALUES;
-    uint8_t *const residuals = lines != NULL ? space : raw + first * g->value_nbytes;
+    const size_t count = gpufi_min_nbytes(g->value_count - first, GPUFI_BLOCK_VALUES);
+    uint8_t *const residuals = lines != NULL ? buffer : raw + first * g->value_nbytes;
     const gpuf_status status = decode_block(c, encoded, encoded_nbytes, &p, count, residuals, err);
     if (status != GPUF_OK) {
       return status;
     }
     seeded = seeded && (first != 0 || all_zero(residuals, seed_nbytes));
     if (lines != NULL) {
-      gpufi_lines_inverse(lines, space, count, raw);
+      gpufi_lines_inverse(lines, buffer, count, raw);
     }
   }
   if (p.at != encoded_nbytes) {
-    return corrupt(err, p.at, "bytes are left over after the last block");
+    return gpufi_corrupt(err, p.at, "bytes are left over after the last block");
   }
-  return seeded ? GPUF_OK
-                : corrupt(err, c->blocks_at, "the first element has both a seed and a residual");
+  return seeded
+             ? GPUF_OK
+             : gpufi_corrupt(err, c->blocks_at, "the first element has both a seed and a residual");
 }
 
+/* Modes W8 and ranked. The order of what is undone: packing, prediction, transform; then, with a
+ * dictionary, places become values; and at last the bytes of big-endian values are reversed, by
+ * gpufi_predict_inverse in the same pass, or in one of its own where the lines did all else. Of
+ * places in a dictionary there is nothing to reverse: its entries are reversed as they are looked
+ * up. */
 static gpuf_status decode_coded(const gpufi_chunk_header *header, const uint8_t *encoded,
                                 size_t encoded_nbytes, uint8_t *raw, gpuf_error *err) {
   coding c;
@@ -166,7 +186,7 @@ static gpuf_status decode_coded(const gpufi_chunk_header *header, const uint8_t 
   return !dictionary || gpufi_dictionary_expand(&c.dictionary, g->value_count,
                                                 (header->flags & GPUFI_FLAG_BIG_ENDIAN) != 0, raw)
              ? GPUF_OK
-             : corrupt(err, c.blocks_at, "a value is outside the dictionary");
+             : gpufi_corrupt(err, c.blocks_at, "a value is outside the dictionary");
 }
 
 static void fill_constant(uint8_t *raw, size_t raw_nbytes, const uint8_t *element,
@@ -174,7 +194,7 @@ static void fill_constant(uint8_t *raw, size_t raw_nbytes, const uint8_t *elemen
   size_t done = element_nbytes;
   memcpy(raw, element, element_nbytes);
   while (done < raw_nbytes) { /* double what is there; both sizes are multiples of the element */
-    const size_t left = raw_nbytes - done, step = done < left ? done : left;
+    const size_t step = gpufi_min_nbytes(done, raw_nbytes - done);
     memcpy(raw + done, raw, step);
     done += step;
   }
@@ -210,7 +230,8 @@ gpuf_status gpufi_codec_decode(const void *encoded, size_t encoded_nbytes, void 
   }
   gpufi_checksum(bytes, encoded_nbytes, sums);
   if (memcmp(sums, bytes + GPUFI_AT_CHECKSUM, sizeof(sums)) != 0) {
-    return corrupt(err, GPUFI_AT_CHECKSUM, "the checksum does not match; the bytes were altered");
+    return gpufi_corrupt(err, GPUFI_AT_CHECKSUM,
+                         "the checksum does not match; the bytes were altered");
   }
   if (header.mode == GPUFI_MODE_CONSTANT) {
     fill_constant(raw, raw_nbytes, header.seed, gpufi_chunk_element_nbytes(header.shape.dtype));

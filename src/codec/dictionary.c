@@ -12,8 +12,9 @@ static size_t first_bucket(uint64_t value) {
   return (size_t)(value * 0x9e3779b97f4a7c15u >> 32) % GPUFI_DICTIONARY_BUCKETS;
 }
 
-/* The number of the entry that holds `value`, plus 1; of a new one, if need be, but 0 if there are
- * GPUFI_DICTIONARY_ENTRIES_MAX already. There is always a free bucket. */
+/* The index of the entry that holds `value`, plus 1; of a new entry, if there is none, but 0 if
+ * there are GPUFI_DICTIONARY_ENTRIES_MAX already. The search ends, for there are more buckets than
+ * entries and so always a free one. */
 static size_t find_or_add(gpufi_dictionary *d, uint64_t value) {
   size_t bucket = first_bucket(value);
   while (d->buckets[bucket] != 0 && d->values[d->buckets[bucket] - 1] != value) {
@@ -26,7 +27,8 @@ static size_t find_or_add(gpufi_dictionary *d, uint64_t value) {
   return d->buckets[bucket];
 }
 
-/* Rises with the value as a number; for floats, with the order transform read as signed. */
+/* An unsigned number that sorts as the value does: a signed integer with its top bit flipped; for
+ * floats, their order transform, which sorts as a signed integer, with its top bit flipped. */
 static uint64_t sort_key(const gpufi_dictionary *d, uint64_t value) {
   const unsigned bits = (unsigned)(8 * d->value_nbytes);
   const uint64_t top = UINT64_C(1) << (bits - 1), all = top | (top - 1);
@@ -37,7 +39,7 @@ static uint64_t sort_key(const gpufi_dictionary *d, uint64_t value) {
   return is_signed ? value ^ top : value;
 }
 
-/* place[i] is where entry i goes to. */
+/* Sort the entries, by insertion; place[i] is where entry i goes to. */
 static void sort(gpufi_dictionary *d, uint8_t place[GPUFI_DICTIONARY_ENTRIES_MAX]) {
   uint8_t order[GPUFI_DICTIONARY_ENTRIES_MAX];
   uint64_t values[GPUFI_DICTIONARY_ENTRIES_MAX];
@@ -56,6 +58,8 @@ static void sort(gpufi_dictionary *d, uint8_t place[GPUFI_DICTIONARY_ENTRIES_MAX
   }
 }
 
+/* The entries of the sample; false if there are too many, which is how most chunks are ruled out.
+ */
 static bool collect_sample(gpufi_dictionary *d, const gpufi_geometry *g, const uint8_t *raw,
                            bool swap) {
   for (size_t k = 0; k < gpufi_sample_count(g); k++) {
@@ -69,19 +73,15 @@ static bool collect_sample(gpufi_dictionary *d, const gpufi_geometry *g, const u
   return true;
 }
 
-static uint64_t native(uint64_t value, size_t nbytes, bool swap) {
-  return swap ? __builtin_bswap64(value) >> (64 - 8 * nbytes) : value;
-}
-
-/* The entry of each value in the order of their coming. */
+/* For each value the index of its entry, which are in the order in which they were found. */
 static bool collect_all(gpufi_dictionary *d, const gpufi_geometry *g, const uint8_t *raw, bool swap,
                         uint8_t *places) {
   GPUFI_BY_NBYTES(g->value_nbytes, {
     for (size_t i = 0; i < g->value_count; i++) {
       T x;
       memcpy(&x, raw + i * sizeof(T), sizeof(T));
-      const uint64_t value = native(x, sizeof(T), swap);
-      size_t found = d->buckets[first_bucket(value)]; /* most are where they belong */
+      const uint64_t value = swap ? gpufi_reversed(x, sizeof(T)) : x;
+      size_t found = d->buckets[first_bucket(value)]; /* most entries are in their first bucket */
       if (found == 0 || d->values[found - 1] != value) {
         found = find_or_add(d, value);
         if (found == 0) {
@@ -131,11 +131,11 @@ bool gpufi_dictionary_expand(const gpufi_dictionary *d, size_t value_count, bool
                              uint8_t *values) {
   uint8_t table[GPUFI_DICTIONARY_ENTRIES_MAX][8];
   for (size_t i = 0; i < d->count; i++) {
-    const uint8_t *const at = (const uint8_t *)&d->values[i];
-    const uint64_t value = swap ? gpufi_load_swapped(at, d->value_nbytes) : d->values[i];
+    const uint64_t entry = d->values[i];
+    const uint64_t value = swap ? gpufi_reversed(entry, d->value_nbytes) : entry;
     memcpy(table[i], &value, sizeof(value));
   }
-  uint8_t greatest = 0;
+  uint8_t greatest = 0; /* all are checked first, so that the loop over values needs no check */
   for (size_t i = 0; i < value_count; i++) {
     greatest = values[i] > greatest ? values[i] : greatest;
   }
@@ -143,8 +143,9 @@ bool gpufi_dictionary_expand(const gpufi_dictionary *d, size_t value_count, bool
     return false;
   }
   GPUFI_BY_NBYTES(d->value_nbytes, {
-    for (size_t i = value_count; i-- > 0;) {
-      memcpy(values + i * sizeof(T), table[values[i]], sizeof(T)); /* from the end: it takes more */
+    for (size_t i = value_count;
+         i-- > 0;) { /* from the end: a value takes more bytes than a place */
+      memcpy(values + i * sizeof(T), table[values[i]], sizeof(T));
     }
   });
   return true;

@@ -1,3 +1,7 @@
+/* Encoding a chunk: what to do is chosen by the sample (docs/format.md, what the encoder chooses),
+ * the values are predicted, and blocks are packed one after the other into the capacity that the
+ * raw bytes take. Where that does not suffice the chunk is stored raw, so encoding never fails for
+ * its size. */
 #include "base/arithmetic.h"
 #include "base/error.h"
 #include "codec/block.h"
@@ -19,6 +23,7 @@ size_t gpufi_codec_scratch_nbytes(const gpufi_chunk_shape *shape) {
   return gpufi_chunk_raw_nbytes(shape, &raw_nbytes, NULL) == GPUF_OK ? raw_nbytes : 0;
 }
 
+/* Every element is the one before it. */
 static bool is_constant(const uint8_t *raw, size_t raw_nbytes, size_t element_nbytes) {
   return memcmp(raw, raw + element_nbytes, raw_nbytes - element_nbytes) == 0;
 }
@@ -27,7 +32,7 @@ static bool is_constant(const uint8_t *raw, size_t raw_nbytes, size_t element_nb
 typedef struct coding {
   gpufi_geometry geometry; /* of what is packed: one byte a value where there is a dictionary */
   const uint8_t *values;   /* the raw values, or their places in the dictionary */
-  uint8_t *residuals;      /* room for what is packed */
+  uint8_t *residuals;      /* capacity for all that is packed, geometry.value_count values */
   gpufi_lines *lines;      /* gives the residuals of `values` block by block; or null */
   bool swap;               /* `values` are big-endian */
   gpufi_dictionary dictionary;
@@ -57,8 +62,10 @@ static uint64_t choose_mode(const coding *c, gpuf_dtype dtype, gpufi_chunk_heade
   return bits;
 }
 
-/* The same for places in a dictionary, if there is one; it is taken if that is cheaper. The places
- * take the first half of `scratch` at most, and the residuals what follows. */
+/* The same for places in a dictionary, if there is one; it is taken if that costs fewer than
+ * `bits`. A value with a dictionary has 2 bytes or more, so the places take the first half of
+ * `scratch` (as many bytes as the raw chunk) at most, and their residuals as many bytes after them.
+ */
 static void choose_dictionary(coding *c, gpuf_dtype dtype, uint64_t bits,
                               gpufi_chunk_header *header, uint8_t *scratch) {
   coding other;
@@ -83,7 +90,8 @@ static void choose_dictionary(coding *c, gpuf_dtype dtype, uint64_t bits,
   }
 }
 
-/* A table of `nbytes` at *at, zeros up to a multiple of 16 included. False if it does not fit. */
+/* Reserve a table of `nbytes` at *at, with zeros after it up to a multiple of 16. False if it does
+ * not fit. */
 static bool begin_table(uint8_t *payload, size_t capacity, size_t nbytes, size_t *at,
                         uint8_t **table) {
   const size_t padded = gpufi_round_up_16(nbytes);
@@ -115,13 +123,14 @@ static bool write_tables(const coding *c, const gpufi_chunk_header *header, uint
   return true;
 }
 
-/* The next `count` residuals, which begin with number `first`; `block` has room for them. */
-static const uint8_t *next_residuals(const coding *c, size_t first, size_t count, uint8_t *block) {
+/* The next `count` residuals, from number `first` on: in `buffer`, which has capacity for a block
+ * of them, or where they are. */
+static const uint8_t *next_residuals(const coding *c, size_t first, size_t count, uint8_t *buffer) {
   if (c->lines == NULL) {
     return c->residuals + first * c->geometry.value_nbytes;
   }
-  gpufi_lines_forward(c->lines, c->values, count, block);
-  return block;
+  gpufi_lines_forward(c->lines, c->values, count, buffer);
+  return buffer;
 }
 
 /* Tables, descriptors, then the blocks. Returns the payload's bytes, or 0 if it takes more than
@@ -131,7 +140,7 @@ static size_t write_payload(const coding *c, const gpufi_chunk_header *header, u
   const gpufi_geometry *const g = &c->geometry;
   const size_t block_count = gpufi_block_count(g);
   const bool ranked = header->mode == GPUFI_MODE_RANKED;
-  uint8_t space[8 * GPUFI_BLOCK_VALUES];
+  uint8_t buffer[8 * GPUFI_BLOCK_VALUES];
   uint8_t index[1 << GPUFI_SYMBOL_BITS_MAX], *descriptors;
   size_t at = 0;
   if (!write_tables(c, header, payload, capacity, &at) ||
@@ -142,9 +151,9 @@ static size_t write_payload(const coding *c, const gpufi_chunk_header *header, u
     gpufi_ranks_index(&c->ranks, index);
   }
   for (size_t b = 0; b < block_count; b++) {
-    const size_t first = b * GPUFI_BLOCK_VALUES, left = g->value_count - first;
-    const size_t count = left < GPUFI_BLOCK_VALUES ? left : GPUFI_BLOCK_VALUES;
-    const uint8_t *const residuals = next_residuals(c, first, count, space);
+    const size_t first = b * GPUFI_BLOCK_VALUES;
+    const size_t count = gpufi_min_nbytes(g->value_count - first, GPUFI_BLOCK_VALUES);
+    const uint8_t *const residuals = next_residuals(c, first, count, buffer);
     gpufi_block block;
     if (!(ranked ? gpufi_ranked_pack(&c->ranks, index, g->value_nbytes, residuals, count,
                                      payload + at, capacity - at, &block)
@@ -164,7 +173,8 @@ static size_t write_payload(const coding *c, const gpufi_chunk_header *header, u
   return at;
 }
 
-/* Prepare the residuals: a walk that gives them, or all of them in c->residuals. Sets the seed. */
+/* Prepare the residuals: a walk over lines that gives them, or all of them in c->residuals. Set the
+ * seed. */
 static void predict(coding *c, gpufi_lines *lines, gpufi_chunk_header *header) {
   const bool dictionary = header->transform == GPUFI_TRANSFORM_DICTIONARY;
   const uint8_t transform = dictionary ? GPUFI_TRANSFORM_NONE : header->transform;
@@ -183,7 +193,8 @@ static void predict(coding *c, gpufi_lines *lines, gpufi_chunk_header *header) {
                         c->residuals, header->seed);
 }
 
-/* Fill in the coding fields of `header`, and write the payload of mode W8 or ranked. */
+/* Fill in the coding fields of `header`, and write the payload of mode W8 or ranked; payload_nbytes
+ * is 0 if it does not fit. */
 static void encode_coded(gpufi_chunk_header *header, const gpufi_geometry *g, const uint8_t *raw,
                          bool swap, uint8_t *payload, size_t capacity, uint8_t *scratch) {
   coding c = {.geometry = *g, .values = raw, .residuals = scratch, .swap = swap};

@@ -59,6 +59,7 @@ static gpuf_status check_frame(const uint8_t *encoded, size_t encoded_nbytes, gp
   return GPUF_OK;
 }
 
+/* Dtype, dimensions and raw length. */
 static gpuf_status read_shape(const uint8_t *encoded, gpufi_chunk_header *header, gpuf_error *err) {
   gpufi_chunk_shape *shape = &header->shape;
   size_t raw_nbytes = 0;
@@ -112,7 +113,7 @@ bool gpufi_header_ranks(const gpufi_chunk_header *header, gpufi_ranks *ranks) {
          gpufi_ranks_count(ranks) <= (size_t)1 << ranks->symbol_bits;
 }
 
-/* Bytes of the seed field in use. */
+/* Bytes of the seed field that the seed takes. */
 static size_t seed_nbytes(const gpufi_chunk_header *header) {
   gpufi_geometry g;
   gpufi_header_geometry(header, &g);
@@ -130,6 +131,7 @@ static gpuf_status check_zeros(const uint8_t *encoded, size_t begin, size_t end,
   return GPUF_OK;
 }
 
+/* Whether the mode and the dtype allow the transform. */
 static bool transform_fits(const gpufi_chunk_header *header, size_t value_nbytes) {
   const bool w8 = header->mode == GPUFI_MODE_W8, ranked = header->mode == GPUFI_MODE_RANKED;
   switch (header->transform) {
@@ -145,12 +147,15 @@ static bool transform_fits(const gpufi_chunk_header *header, size_t value_nbytes
   }
 }
 
-/* Integers, and places in a dictionary: theirs leave the second half of the seed free. */
+/* Whether the second half of the seed field is the offset: with values that are integers, and with
+ * places in a dictionary. Their seeds take at most 8 bytes; those of complex128 take 16. */
 static bool has_offset(const gpufi_chunk_header *header) {
   return header->mode == GPUFI_MODE_W8 && (header->transform == GPUFI_TRANSFORM_DICTIONARY ||
                                            !gpufi_chunk_dtype_is_float(header->shape.dtype));
 }
 
+/* Mode, transform, axes, flags, code lengths, seed and offset: each of those that exist, and 0
+ * where the mode has no use for it. */
 static gpuf_status read_coding(const uint8_t *encoded, gpufi_chunk_header *header,
                                gpuf_error *err) {
   gpufi_geometry g;
@@ -205,7 +210,8 @@ size_t gpufi_header_tables(const gpufi_chunk_header *header, size_t *dictionary,
   return gpufi_round_up_16(*dictionary) + gpufi_round_up_16(*symbols);
 }
 
-/* The payload length as far as the header decides it. */
+/* The payload length, as far as the header decides it: exactly in modes constant and raw, else what
+ * the tables and the descriptors take. */
 static gpuf_status check_payload(const gpufi_chunk_header *header, gpuf_error *err) {
   gpufi_geometry g;
   gpufi_geometry_init(&g, &header->shape);

@@ -1,23 +1,28 @@
 #include "codec/lz4.h"
-#include "base/error.h"
+#include "codec/bytes.h"
+#include "codec/corrupt.h"
 
 #include <string.h>
 
 #define NIBBLE_MAX 15
-/* Decoding: so many bytes are copied at once, where that stays inside the buffers, whatever their
- * number: what is too much is overwritten. */
+/* The decoder copies lengths of up to COPY_NBYTES as exactly that many, and short matches in steps
+ * of it, up to SHORT_NBYTES: copies of a fixed size are loads and stores without a call. They are
+ * made only where they stay inside the buffers, and what they write too far is overwritten later.
+ */
 #define COPY_NBYTES 16
 #define SHORT_NBYTES 64
 
-static uint32_t load_u32(const uint8_t *at) {
-  uint32_t value;
-  memcpy(&value, at, sizeof(value));
-  return value;
-}
+/* --- encoding --- */
 
-/* --- Encoding ------------------------------------------------------------------ */
+/* A sequence is a token, literals and a match, which is some bytes of earlier output:
+ *
+ *   | token | length bytes | literals | offset, 2 bytes | length bytes |
+ *
+ * The token's upper nibble is the number of literals, its lower one the match's length less 4. A
+ * nibble of 15 has length bytes, which are added to it, up to the first that is not 255. The last
+ * sequence has no match. */
 
-/* What of a length does not fit its nibble. */
+/* The length bytes for a length of which the nibble's 15 have been taken off. */
 static uint8_t *put_length(uint8_t *out, size_t length) {
   for (; length >= 255; length -= 255) {
     *out++ = 255;
@@ -52,12 +57,9 @@ static uint8_t *put_sequence(uint8_t *out, const uint8_t *literals, size_t liter
 static size_t match_length(const uint8_t *a, const uint8_t *b, const uint8_t *end) {
   const uint8_t *const begin = b;
   while (end - b >= 8) {
-    uint64_t x;
-    uint64_t y;
-    memcpy(&x, a, sizeof(x));
-    memcpy(&y, b, sizeof(y));
-    if (x != y) {
-      return (size_t)(b - begin) + (size_t)__builtin_ctzll(x ^ y) / 8;
+    const uint64_t differing = gpufi_load_u64(a) ^ gpufi_load_u64(b);
+    if (differing != 0) {
+      return (size_t)(b - begin) + (size_t)__builtin_ctzll(differing) / 8;
     }
     a += 8;
     b += 8;
@@ -75,11 +77,12 @@ size_t gpufi_lz4_encode(const uint8_t *raw, size_t raw_nbytes, uint8_t *encoded)
   size_t anchor = 0; /* where the literals that are not written yet begin */
   size_t at = 1;
   while (at + GPUFI_LZ4_MATCH_START_MARGIN <= raw_nbytes) {
-    const uint32_t four_bytes = load_u32(raw + at);
-    uint16_t *const slot = &last[GPUFI_LZ4_HASH(four_bytes)];
-    const size_t candidate = *slot;
-    *slot = (uint16_t)at;
-    if (load_u32(raw + candidate) != four_bytes) {
+    const uint32_t four_bytes = gpufi_load_u32(raw + at);
+    uint16_t *const bucket = &last[GPUFI_LZ4_HASH(four_bytes)];
+    const size_t candidate =
+        *bucket; /* 0 where there was none yet, which is a place like any other */
+    *bucket = (uint16_t)at;
+    if (gpufi_load_u32(raw + candidate) != four_bytes) {
       at++;
       continue;
     }
@@ -93,7 +96,7 @@ size_t gpufi_lz4_encode(const uint8_t *raw, size_t raw_nbytes, uint8_t *encoded)
   return (size_t)(out - encoded);
 }
 
-/* --- Decoding ------------------------------------------------------------------ */
+/* --- decoding --- */
 
 typedef struct cursor {
   const uint8_t *in;
@@ -102,8 +105,8 @@ typedef struct cursor {
   uint8_t *out_end;
 } cursor;
 
-/* The rest of a length whose nibble is full. False at the input's end, and for lengths that no
- * block has, before they could wrap. */
+/* Add its length bytes to a length whose nibble is 15. False at the input's end, and for lengths
+ * that no block has, before they could wrap. */
 static bool get_length(cursor *c, size_t *length) {
   uint8_t byte;
   do {
@@ -116,6 +119,7 @@ static bool get_length(cursor *c, size_t *length) {
   return true;
 }
 
+/* Both return what is wrong with the input, or null. */
 static const char *get_literals(cursor *c, size_t count) {
   if (count == NIBBLE_MAX && !get_length(c, &count)) {
     return "a length runs past the end of the block";
@@ -137,7 +141,8 @@ static const char *get_literals(cursor *c, size_t count) {
   return NULL;
 }
 
-/* The bytes from `offset` back on, which may be bytes that this very copy writes. */
+/* Copy `nbytes` from `offset` back on. Where the offset is less than nbytes these are bytes that
+ * this copy writes itself: the `offset` bytes before `out`, over and over. */
 static void repeat(uint8_t *out, size_t offset, size_t nbytes) {
   const uint8_t *const from = out - offset;
   size_t done = offset < nbytes ? offset : nbytes;
@@ -146,7 +151,7 @@ static void repeat(uint8_t *out, size_t offset, size_t nbytes) {
     return;
   }
   memcpy(out, from, done);
-  while (done < nbytes) { /* what is there from `from` on doubles */
+  while (done < nbytes) { /* twice as many each time, for all from `from` on repeats */
     const size_t left = nbytes - done;
     const size_t step = done + offset < left ? done + offset : left;
     memcpy(out + done, from, step);
@@ -199,8 +204,7 @@ gpuf_status gpufi_lz4_decode(const uint8_t *encoded, size_t encoded_nbytes, size
     wrong = "the block ends too early";
   }
   if (wrong) {
-    return gpufi_fail(err, GPUF_ERR_CORRUPT, 0, "corrupt chunk at byte %zu: %s",
-                      at + (size_t)(c.in - encoded), wrong);
+    return gpufi_corrupt(err, at + (size_t)(c.in - encoded), wrong);
   }
   return GPUF_OK;
 }

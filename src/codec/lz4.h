@@ -9,13 +9,13 @@
 /* The encoder takes blocks of at most this size: positions fit 16 bits. */
 #define GPUFI_LZ4_RAW_NBYTES_MAX 65535
 
-/* What every decoder may rely on: the last bytes are literals, no match starts near the end, and
- * none is shorter. */
+/* What every decoder may rely on: the last 5 bytes are literals, no match starts in the last 12,
+ * and none is shorter than 4. */
 #define GPUFI_LZ4_LAST_LITERALS 5
 #define GPUFI_LZ4_MATCH_START_MARGIN 12
 #define GPUFI_LZ4_MATCH_NBYTES_MIN 4
 
-/* Of the four bytes at a position, for encoders. */
+/* The hash by which encoders find an earlier place with the same four bytes. */
 #define GPUFI_LZ4_HASH_BITS 12
 #define GPUFI_LZ4_HASH(four_bytes) ((four_bytes) * 2654435761u >> (32 - GPUFI_LZ4_HASH_BITS))
 
@@ -30,9 +30,9 @@ static inline size_t gpufi_lz4_bound(size_t raw_nbytes) {
  * positions inside a match are not remembered. */
 size_t gpufi_lz4_encode(const uint8_t *raw, size_t raw_nbytes, uint8_t *encoded);
 
-/* Decode one block into exactly `raw_nbytes` bytes. `encoded` is hostile. GPUF_ERR_CORRUPT, naming
- * the offset counted from `at`, for a block that is not whole or gives another size; nothing is
- * written outside `raw`, whose contents are then indeterminate. */
+/* Decode one block into exactly `raw_nbytes` bytes. `encoded` is untrusted. GPUF_ERR_CORRUPT,
+ * naming the offset counted from `at`, for a block that is not whole or gives another size; nothing
+ * is written outside `raw`, whose contents are then indeterminate. */
 gpuf_status gpufi_lz4_decode(const uint8_t *encoded, size_t encoded_nbytes, size_t at, uint8_t *raw,
                              size_t raw_nbytes, gpuf_error *err);
 

@@ -49,9 +49,9 @@ static void F(write)(const uint8_t *residuals, const T *z, size_t count, const u
     if (capacity - codes >= groups * block->width + GPUFI_GROUP_WRITE_NBYTES) {
       F(pack_groups)(z, widths, groups, out + codes);
     } else {
-      uint8_t space[8 * GPUFI_BLOCK_VALUES + GPUFI_GROUP_WRITE_NBYTES];
-      const uint8_t *const end = F(pack_groups)(z, widths, groups, space);
-      memcpy(out + codes, space, (size_t)(end - space));
+      uint8_t buffer[8 * GPUFI_BLOCK_VALUES + GPUFI_GROUP_WRITE_NBYTES];
+      const uint8_t *const end = F(pack_groups)(z, widths, groups, buffer);
+      memcpy(out + codes, buffer, (size_t)(end - buffer));
     }
   }
 }

@@ -60,9 +60,10 @@ static unsigned symbol_of(const gpufi_ranks *ranks, uint64_t value) {
 
 /* --- choosing by the sample --- */
 
+/* used: of values that are not 0 */
 typedef struct sample {
-  uint32_t value_count, used_count, used_groups; /* used: not 0 */
-  uint16_t counts[SYMBOLS], used_counts[SYMBOLS];
+  uint32_t value_count, used_count, used_groups;
+  uint16_t counts[SYMBOLS], used_counts[SYMBOLS]; /* by symbol */
 } sample;
 
 static void take_sample(const gpufi_ranks *ranks, const gpufi_geometry *g, const uint8_t *raw,
@@ -86,7 +87,8 @@ static void take_sample(const gpufi_ranks *ranks, const gpufi_geometry *g, const
   }
 }
 
-/* The symbols by falling count, equal ones by rising symbol, as many as a table may hold. */
+/* The symbols by falling count, equal ones by rising symbol, as many as a table may hold; by
+ * insertion, where what falls off the end is lost. Returns how many. */
 static size_t sort_symbols(const uint16_t *counts, size_t symbol_count, uint16_t *sorted) {
   size_t n = 0;
   for (size_t symbol = 0; symbol < symbol_count; symbol++) {
@@ -103,9 +105,11 @@ static size_t sort_symbols(const uint16_t *counts, size_t symbol_count, uint16_t
   return n;
 }
 
-/* The cheapest pair of code lengths for `total` values, and its cost in bits, tables included. */
+/* The cheapest pair of code lengths for `total` sampled values, and the chunk's cost in bits, which
+ * is that of the sample times `groups` / `take`, and the table. covered[i] is how many values have
+ * one of the first i symbols. */
 static uint64_t choose_levels(gpufi_ranks *ranks, const uint16_t *counts, size_t symbol_count,
-                              uint64_t total, uint64_t scale_numerator, uint64_t scale) {
+                              uint64_t total, uint64_t groups, uint64_t take) {
   uint64_t best = UINT64_MAX, covered[GPUFI_SYMBOLS_MAX + 1] = {0};
   gpufi_ranks tried = *ranks;
   for (size_t i = 0; i < GPUFI_SYMBOLS_MAX; i++) {
@@ -121,7 +125,7 @@ static uint64_t choose_levels(gpufi_ranks *ranks, const uint16_t *counts, size_t
       const uint64_t second = total - covered[gpufi_first_count(&tried)];
       const uint64_t escaped = total - covered[gpufi_ranks_count(&tried)];
       const uint64_t bits = total * a + second * b + escaped * 8 * gpufi_symbol_nbytes(ranks);
-      const uint64_t cost = bits * scale_numerator / scale + 8 * gpufi_ranks_table_nbytes(&tried);
+      const uint64_t cost = bits * groups / take + 8 * gpufi_ranks_table_nbytes(&tried);
       if (cost < best) {
         best = cost;
         ranks->first_bits = (uint8_t)a;

@@ -1,36 +1,54 @@
-/* Blocks of ranked chunks: docs/format.md, mode 3. */
+/* Blocks of ranked chunks. Each value is split into its symbol and the rest (of a float: the
+ * exponent, and sign and mantissa), and a block has four sections, each a list in the order of the
+ * values:
+ *
+ *   | rests | first codes | second codes | stored symbols |
+ *     c of    c of          one for each   one for each second
+ *     w - e   a bits        first code     code that is all
+ *     bits                  that is all    ones, 1 or 2 bytes
+ *                           ones, b bits
+ *
+ * The first three are packed like groups of W8, all at one width. The reader finds the lengths of
+ * the later sections by counting in the earlier ones. */
 #include "codec/ranked_block.h"
-#include "base/error.h"
+#include "base/arithmetic.h"
 #include "codec/block.h"
 #include "codec/bytes.h"
+#include "codec/corrupt.h"
 #include "codec/cpu.h"
 #include "codec/sparse.h"
 
-#define NO_PLACE 255
+#define NO_INDEX 255 /* more than any: there are at most GPUFI_SYMBOLS_MAX symbols */
 
 void gpufi_ranks_index(const gpufi_ranks *ranks, uint8_t index[1 << GPUFI_SYMBOL_BITS_MAX]) {
-  memset(index, NO_PLACE, (size_t)1 << GPUFI_SYMBOL_BITS_MAX);
+  memset(index, NO_INDEX, (size_t)1 << GPUFI_SYMBOL_BITS_MAX);
   for (size_t i = gpufi_ranks_count(ranks); i-- > 0;) {
     index[ranks->symbols[i]] = (uint8_t)i;
   }
 }
 
-/* A block's values taken apart. Lists have room for whole groups, and for what is read too far. */
-#define LIST_ROOM (GPUFI_BLOCK_VALUES + GPUFI_EXPAND_READ_NBYTES)
+/* Lists have capacity for whole groups, and for what is read too far: GPUFI_EXPAND_READ_NBYTES. */
+#define LIST_CAPACITY (GPUFI_BLOCK_VALUES + GPUFI_EXPAND_READ_NBYTES)
 
-typedef struct parts {
+/* The sections of a block, each value or code in a place of its own. */
+typedef struct sections {
   size_t count, second_count, stored_count;
   uint64_t rests[GPUFI_BLOCK_VALUES]; /* of the values' type, not of this one */
-  uint8_t first[LIST_ROOM];           /* codes */
-  uint8_t second[LIST_ROOM];          /* codes */
-  uint8_t stored[2 * LIST_ROOM];      /* symbols without a code, as in the block */
-} parts;
+  uint8_t first[LIST_CAPACITY];       /* codes */
+  uint8_t second[LIST_CAPACITY];      /* codes */
+  uint8_t stored[2 * LIST_CAPACITY];  /* symbols without a code, as in the block */
+} sections;
 
 /* --- encoding --- */
 
-/* The rest is the value with what is above the symbol moved down. */
-static void take_rests(const gpufi_ranks *ranks, size_t value_nbytes, const uint8_t *values,
-                       size_t count, void *rests, uint16_t *symbols) {
+/* The rest is the value with what is above the symbol moved down onto it:
+ *
+ *   value     S EEEEEEEE MMMMMMMMMMMMMMMMMMMMMMM        a float32, highest bit first
+ *   rest               S MMMMMMMMMMMMMMMMMMMMMMM
+ *   symbol      EEEEEEEE
+ */
+static void split_rests(const gpufi_ranks *ranks, size_t value_nbytes, const uint8_t *values,
+                        size_t count, void *rests, uint16_t *symbols) {
   const unsigned at = ranks->symbol_at, bits = ranks->symbol_bits;
   const uint64_t low_mask = ((uint64_t)1 << at) - 1, symbol_mask = ((uint64_t)1 << bits) - 1;
   GPUFI_BY_NBYTES(value_nbytes, {
@@ -46,19 +64,22 @@ static void take_rests(const gpufi_ranks *ranks, size_t value_nbytes, const uint
   });
 }
 
-static void take_apart(const gpufi_ranks *ranks, const uint8_t *index, size_t value_nbytes,
-                       const uint8_t *values, size_t count, parts *p) {
+/* Without branches: every code and symbol is written, and the place for the next one moves on only
+ * where it counts. A stored symbol of one byte is written as two, of which the next one overwrites
+ * the second. */
+static void split_values(const gpufi_ranks *ranks, const uint8_t *index, size_t value_nbytes,
+                         const uint8_t *values, size_t count, sections *p) {
   const size_t n1 = gpufi_first_count(ranks), coded = gpufi_ranks_count(ranks);
   const size_t each = gpufi_symbol_nbytes(ranks);
   uint16_t symbols[GPUFI_BLOCK_VALUES];
   size_t seconds = 0, stored = 0;
-  take_rests(ranks, value_nbytes, values, count, p->rests, symbols);
+  split_rests(ranks, value_nbytes, values, count, p->rests, symbols);
   for (size_t i = 0; i < count; i++) {
     const size_t place = index[symbols[i]];
     p->first[i] = (uint8_t)(place < n1 ? place : n1);
     p->second[seconds] = (uint8_t)((place < coded ? place : coded) - n1);
     seconds += place >= n1;
-    memcpy(p->stored + stored * each, &symbols[i], sizeof(symbols[i])); /* one byte may be 0 */
+    memcpy(p->stored + stored * each, &symbols[i], sizeof(symbols[i]));
     stored += place >= coded;
   }
   p->count = count;
@@ -66,15 +87,16 @@ static void take_apart(const gpufi_ranks *ranks, const uint8_t *index, size_t va
   p->stored_count = stored;
 }
 
-static size_t parts_nbytes(const gpufi_ranks *ranks, size_t value_nbytes, const parts *p) {
+static size_t sections_nbytes(const gpufi_ranks *ranks, size_t value_nbytes, const sections *p) {
   return gpufi_fixed_nbytes(p->count, gpufi_rest_bits(ranks, value_nbytes)) +
          gpufi_fixed_nbytes(p->count, ranks->first_bits) +
          gpufi_fixed_nbytes(p->second_count, ranks->second_bits) +
          p->stored_count * gpufi_symbol_nbytes(ranks);
 }
 
-/* `out` has room for GPUFI_GROUP_WRITE_NBYTES more. */
-static void parts_write(const gpufi_ranks *ranks, size_t value_nbytes, parts *p, uint8_t *out) {
+/* `out` has capacity for GPUFI_GROUP_WRITE_NBYTES more than the sections take. */
+static void sections_write(const gpufi_ranks *ranks, size_t value_nbytes, sections *p,
+                           uint8_t *out) {
   const unsigned rest = gpufi_rest_bits(ranks, value_nbytes);
   out = gpufi_fixed_pack(value_nbytes, p->rests, p->count, rest, out);
   out = gpufi_fixed_pack(1, p->first, p->count, ranks->first_bits, out);
@@ -86,9 +108,9 @@ bool gpufi_ranked_pack(const gpufi_ranks *ranks, const uint8_t *index, size_t va
                        const uint8_t *values, size_t count, uint8_t *out, size_t capacity,
                        gpufi_block *block) {
   uint64_t used[GPUFI_BLOCK_VALUES];
-  uint8_t space[8 * GPUFI_BLOCK_VALUES + GPUFI_GROUP_WRITE_NBYTES];
+  uint8_t buffer[8 * GPUFI_BLOCK_VALUES + GPUFI_GROUP_WRITE_NBYTES];
   gpufi_mask mask;
-  parts p;
+  sections p;
   const uint8_t *list = values;
   size_t list_count = gpufi_used_count(value_nbytes, values, count);
   const bool sparse = gpufi_mask_pays(list_count, count);
@@ -106,9 +128,9 @@ bool gpufi_ranked_pack(const gpufi_ranks *ranks, const uint8_t *index, size_t va
   } else {
     list_count = count;
   }
-  take_apart(ranks, index, value_nbytes, list, list_count, &p);
+  split_values(ranks, index, value_nbytes, list, list_count, &p);
   const size_t raw_nbytes = list_count * value_nbytes;
-  const size_t ranked_nbytes = parts_nbytes(ranks, value_nbytes, &p);
+  const size_t ranked_nbytes = sections_nbytes(ranks, value_nbytes, &p);
   const bool coded = ranked_nbytes < raw_nbytes;
   block->kind = coded ? GPUFI_BLOCK_CODED : GPUFI_BLOCK_RAW;
   block->nbytes += (uint32_t)(coded ? ranked_nbytes : raw_nbytes);
@@ -122,21 +144,18 @@ bool gpufi_ranked_pack(const gpufi_ranks *ranks, const uint8_t *index, size_t va
   if (!coded) {
     memcpy(out, list, raw_nbytes);
   } else if (capacity - block->nbytes >= GPUFI_GROUP_WRITE_NBYTES) {
-    parts_write(ranks, value_nbytes, &p, out);
+    sections_write(ranks, value_nbytes, &p, out);
   } else {
-    parts_write(ranks, value_nbytes, &p, space);
-    memcpy(out, space, ranked_nbytes);
+    sections_write(ranks, value_nbytes, &p, buffer);
+    memcpy(out, buffer, ranked_nbytes);
   }
   return true;
 }
 
 /* --- decoding --- */
 
-static gpuf_status corrupt(gpuf_error *err, size_t at, const char *what) {
-  return gpufi_fail(err, GPUF_ERR_CORRUPT, 0, "corrupt chunk at byte %zu: %s", at, what);
-}
-
-/* In sums of a byte, so that the compiler counts many at a time. */
+/* In sums of a byte, which 255 codes cannot overflow, so that the compiler counts many at a time.
+ */
 static size_t count_equal(const uint8_t *codes, size_t count, size_t code) {
   size_t equal = 0;
   for (size_t i = 0; i < count;) {
@@ -150,7 +169,7 @@ static size_t count_equal(const uint8_t *codes, size_t count, size_t code) {
   return equal;
 }
 
-/* A section at *in, which moves past it; false if it does not end before `end`, or is filled up
+/* The section at *in, which is then past it; false if it does not end before `end`, or is filled up
  * with anything but zeros. */
 static bool read_section(size_t value_nbytes, const uint8_t **in, const uint8_t *end, size_t count,
                          unsigned width, void *values) {
@@ -163,9 +182,10 @@ static bool read_section(size_t value_nbytes, const uint8_t **in, const uint8_t 
   return true;
 }
 
-/* The sections of a ranked block; false if they do not fill it exactly. */
-static bool parts_read(const gpufi_ranks *ranks, size_t value_nbytes, const uint8_t *in,
-                       size_t in_nbytes, parts *p) {
+/* The sections of a ranked block; false if they do not fill it exactly, or a stored symbol is out
+ * of range. Codes need no check: each of a or b bits is in the table or the last. */
+static bool sections_read(const gpufi_ranks *ranks, size_t value_nbytes, const uint8_t *in,
+                          size_t in_nbytes, sections *p) {
   const uint8_t *const end = in + in_nbytes;
   const size_t each = gpufi_symbol_nbytes(ranks);
   const unsigned rest = gpufi_rest_bits(ranks, value_nbytes);
@@ -190,13 +210,16 @@ static bool parts_read(const gpufi_ranks *ranks, size_t value_nbytes, const uint
   return true;
 }
 
-/* Byte `k` of the symbol of each value, by way of those whose first code is the last one. */
-static void symbol_bytes(const gpufi_ranks *ranks, const parts *p, unsigned k, uint8_t *symbols) {
+/* Byte `k` of the symbol of each value. From the back: the stored symbols go where the second code
+ * is the last one, the other second codes are looked up, and what that gives goes where the first
+ * code is the last one. */
+static void symbol_bytes(const gpufi_ranks *ranks, const sections *p, unsigned k,
+                         uint8_t *symbols) {
   const size_t n1 = gpufi_first_count(ranks), n2 = gpufi_second_count(ranks);
   const size_t each = gpufi_symbol_nbytes(ranks);
   gpufi_symbols_fn *const look_up = gpufi_cpu_get()->symbols;
   uint8_t firsts[GPUFI_CODES_MAX] = {0}, seconds[GPUFI_CODES_MAX] = {0};
-  uint8_t stored[LIST_ROOM], escaped[LIST_ROOM];
+  uint8_t stored[LIST_CAPACITY], escaped[LIST_CAPACITY];
   for (size_t i = 0; i < n1; i++) {
     firsts[i] = (uint8_t)(ranks->symbols[i] >> 8 * k);
   }
@@ -211,11 +234,12 @@ static void symbol_bytes(const gpufi_ranks *ranks, const parts *p, unsigned k, u
   look_up(p->first, p->count, firsts, (unsigned)n1, escaped, symbols);
 }
 
-/* Products instead of shifts: there are vectors of them for all but the widest. */
-static void put_together(const gpufi_ranks *ranks, size_t value_nbytes, const parts *p,
-                         uint8_t *values) {
+/* Products by powers of two instead of shifts by a variable: instruction sets have vectors of these
+ * for all but the widest values. */
+static void join_values(const gpufi_ranks *ranks, size_t value_nbytes, const sections *p,
+                        uint8_t *values) {
   const unsigned at = ranks->symbol_at, bits = ranks->symbol_bits;
-  uint8_t lower[LIST_ROOM], upper[LIST_ROOM] = {0};
+  uint8_t lower[LIST_CAPACITY], upper[LIST_CAPACITY] = {0};
   symbol_bytes(ranks, p, 0, lower);
   if (gpufi_symbol_nbytes(ranks) == 2) {
     symbol_bytes(ranks, p, 1, upper);
@@ -232,22 +256,22 @@ static void put_together(const gpufi_ranks *ranks, size_t value_nbytes, const pa
   });
 }
 
-/* All values of a block, or those of a sparse one that are not 0. */
+/* All values of a block, or those of a sparse one that are not 0; `in` has block->nbytes. */
 static gpuf_status unpack_list(const gpufi_ranks *ranks, size_t value_nbytes, const uint8_t *in,
                                size_t at, const gpufi_block *block, uint8_t *values, size_t count,
                                gpuf_error *err) {
   if (block->kind == GPUFI_BLOCK_CODED) {
-    parts p;
+    sections p;
     p.count = count;
-    if (!parts_read(ranks, value_nbytes, in, block->nbytes, &p)) {
-      return corrupt(err, at, "the sections of a ranked block do not fit it");
+    if (!sections_read(ranks, value_nbytes, in, block->nbytes, &p)) {
+      return gpufi_corrupt(err, at, "the sections of a ranked block do not fit it");
     }
-    put_together(ranks, value_nbytes, &p, values);
+    join_values(ranks, value_nbytes, &p, values);
     return GPUF_OK;
   }
   const bool raw = block->kind == GPUFI_BLOCK_RAW;
   if (block->nbytes != (raw ? count * value_nbytes : 0)) {
-    return corrupt(err, at, "the descriptor of a zero or raw block does not fit it");
+    return gpufi_corrupt(err, at, "the descriptor of a zero or raw block does not fit it");
   }
   if (raw) {
     memcpy(values, in, count * value_nbytes);
@@ -266,7 +290,8 @@ gpuf_status gpufi_ranked_unpack(const gpufi_ranks *ranks, size_t value_nbytes, c
   const bool has_list = block.kind == GPUFI_BLOCK_CODED || block.kind == GPUFI_BLOCK_RAW;
   if (block.width != 0 || block.shift != 0 || (block.form != 0 && !(sparse && has_list)) ||
       (!has_list && block.kind != GPUFI_BLOCK_ZERO)) {
-    return corrupt(err, at, "the descriptor of a block of a ranked chunk is none of those allowed");
+    return gpufi_corrupt(err, at,
+                         "the descriptor of a block of a ranked chunk is none of those allowed");
   }
   if (!sparse) {
     return unpack_list(ranks, value_nbytes, in, at, &block, values, count, err);

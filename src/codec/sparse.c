@@ -1,3 +1,12 @@
+/* Masks are stored in three levels, of which the upper two say which bytes of the one below are not
+ * 0, so that only these are stored. A full block of 1,024 values of which numbers 3 and 520 are not
+ * 0:
+ *
+ *   lowest     128 bytes, a bit a value     byte 0 is 08, byte 65 is 01, the others 0 (in hex)
+ *   middle      16 bytes, a bit a byte      byte 0 is 01, byte 8 is 02, the others 0
+ *   top          2 bytes, a bit a byte      01 01
+ *   stored     | 01 01 | 01 02 | 08 01 |    top, middle, lowest: 6 bytes instead of 128
+ */
 #include "codec/sparse.h"
 #include "base/error.h"
 #include "codec/bytes.h"
@@ -5,7 +14,7 @@
 
 #include <assert.h>
 
-/* Bytes of a mask over `count` things: those of `bits` that are not 0, in order. */
+/* How many bytes of a level of `count` bits are not 0. */
 static size_t used_bytes(const uint8_t *bits, size_t count) {
   size_t used = 0;
   for (size_t i = 0; i < (count + 7) / 8; i++) {
@@ -22,6 +31,7 @@ static void summarize(const uint8_t *lower, size_t lower_nbytes, uint8_t *upper)
   }
 }
 
+/* The bytes that are not 0, in order; returns how many. */
 static size_t write_used(const uint8_t *bytes, size_t nbytes, uint8_t *out) {
   size_t n = 0;
   for (size_t i = 0; i < nbytes; i++) {
@@ -49,12 +59,15 @@ void gpufi_mask_write(const gpufi_mask *mask, size_t count, uint8_t *out) {
   write_used(mask->bits, groups, out);
 }
 
+/* A byte of 0 borrows from the one above it; where none is 0, a byte whose top bit is set after the
+ * subtraction had it set before. */
 static bool has_zero_byte(uint64_t x) {
   return ((x - UINT64_C(0x0101010101010101)) & ~x & UINT64_C(0x8080808080808080)) != 0;
 }
 
 /* The bytes of one level, `count` bits, from those that the level above names. False if they run
- * past the end, one of them is 0, or a bit from `count` on is set. */
+ * past the end, one of them is 0, or a bit from `count` on is set: the last two are what makes the
+ * encoding of a mask unique. Where 8 bytes follow each other they are read at once. */
 static bool read_level(const uint8_t **in, const uint8_t *end, const uint8_t *upper, size_t count,
                        uint8_t *level) {
   const size_t nbytes = (count + 7) / 8;
@@ -92,6 +105,7 @@ static size_t bit_count(const uint8_t *bytes, size_t nbytes) {
   return total;
 }
 
+/* `groups` are the bytes of the lowest level and `sets` those of the middle one. */
 gpuf_status gpufi_mask_read(const uint8_t *in, size_t in_nbytes, size_t at, size_t count,
                             gpufi_mask *mask, gpuf_error *err) {
   const size_t groups = (count + 7) / 8, sets = (groups + 7) / 8, top_nbytes = (sets + 7) / 8;
