@@ -22,6 +22,6 @@ def load_ipython_extension(shell: InteractiveShell) -> None:
 
 
 def unload_ipython_extension(shell: InteractiveShell) -> None:
-    """Take both away again; LazyArrays made before stay usable."""
+    """Remove both again; LazyArrays that were made before stay usable."""
     comm.unload(shell)
     magic.unload(shell)

@@ -1,13 +1,13 @@
-"""The comm target `gpufetch`: what a front end may ask a kernel about its device tensors.
+"""The comm target `gpufetch`, by which a front end asks a kernel about its device tensors.
 
-The protocol is docs/protocol.md; the dispatcher is the one in C (jupyter/comm). Here are its
-transport over Jupyter comms, and the look-up of tensors: what `gpufetch.publish` offers, then the
+The protocol is in docs/protocol.md, and its dispatcher in C (jupyter/comm). This module carries the
+messages over Jupyter comms and looks tensors up: those that `gpufetch.publish` offers, then the
 visible variables of the user's namespace. Names are looked up and never evaluated, and only device
 tensors can be read.
 
-A kernel handles messages where it likes, on its main thread or, for a front end that uses
-subshells, on several threads at once, also for one comm. Each is answered on the thread that brings
-it, before its handler returns, so that the reply belongs to the message that asked for it.
+A kernel handles messages on its main thread or, for a front end that uses subshells, on several
+threads at once, even for one comm. Each message is answered on the thread that handles it, before
+its handler returns, because Jupyter attributes a reply to the message that is being handled.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ class Dispatcher:
     """
 
     def __init__(self, namespace: Callable[[], Mapping[str, Any]]) -> None:
-        finder = _Finder(namespace)  # not self: the dispatcher in C holds it
+        finder = _Finder(namespace)  # the dispatcher in C holds it: self would never be freed
         self._dispatcher = _core.dispatcher_create(finder.find, finder.list, _logger.info)
 
     def open(self, data: object = None) -> tuple[int, Reply]:
@@ -55,12 +55,12 @@ class Dispatcher:
         return client, _decode(reply)
 
     def handle(self, client: int, request: object, buffer_count: int = 0) -> Reply | None:
-        """Answer one request of a client: the reply and its binary buffers; None if it is gone."""
+        """Answer a request of a client: the reply and its buffers; None for an unknown client."""
         reply = _core.dispatcher_message(self._dispatcher, client, _encode(request), buffer_count)
         return None if reply is None else _decode(reply)
 
     def close(self, client: int) -> None:
-        """Forget a client, and withdraw the memory that is shared with it."""
+        """Forget a client, and end the shares that were made for it."""
         _core.client_close(self._dispatcher, client)
 
 
@@ -111,11 +111,11 @@ def _is_text(name: str) -> bool:
 
 
 def _encode(data: object) -> bytes:
-    """Return a message's data as the JSON that it came as; what is none is refused in C."""
+    """The JSON of a message's data; the dispatcher refuses text that is not JSON."""
     try:
         return json.dumps(data).encode()
     except (TypeError, ValueError, RecursionError):
-        return b"(no JSON)"
+        return b"(not JSON)"
 
 
 def _decode(reply: tuple[bytes, list[Any]]) -> Reply:
@@ -126,14 +126,15 @@ def _decode(reply: tuple[bytes, list[Any]]) -> Reply:
 class CommTarget:
     """Carries a dispatcher's messages over Jupyter comms. May be used from any thread.
 
-    `manager` is the kernel's comm manager. Comms that are open at `unregister` are closed.
+    `manager` is the kernel's comm manager.
     """
 
     def __init__(self, dispatcher: Dispatcher, manager: Any) -> None:
         self._dispatcher = dispatcher
         self._manager = manager
         self._lock = threading.Lock()
-        self._comms: dict[str, tuple[Any, int]] = {}  # open comms, their clients; under _lock
+        # The open comms by id, each with the number of its client; guarded by _lock.
+        self._comms: dict[str, tuple[Any, int]] = {}
 
     def register(self) -> None:
         """Answer comm_open for the target from now on."""
@@ -174,13 +175,13 @@ class CommTarget:
 
 
 _lock = threading.Lock()
-_targets: dict[int, CommTarget] = {}  # loaded targets by id of their shell; guarded by _lock
+_targets: dict[int, CommTarget] = {}  # loaded targets by the id of their shell; under _lock
 
 
 def load(shell: InteractiveShell) -> None:
-    """Register the target with the shell's kernel; does nothing in a shell without one.
+    """Register the target with the shell's kernel; does nothing in a shell without a kernel.
 
-    Warns where gpufetch was built without the comm.
+    Warns if gpufetch was built without the comm.
     """
     kernel = getattr(shell, "kernel", None)
     manager = getattr(kernel, "comm_manager", None)
@@ -198,7 +199,7 @@ def load(shell: InteractiveShell) -> None:
 
 
 def unload(shell: InteractiveShell) -> None:
-    """Take the target away; does nothing where it is not loaded."""
+    """Remove the target; does nothing if it is not loaded."""
     with _lock:
         target = _targets.pop(id(shell), None)
     if target is not None:

@@ -27,7 +27,7 @@ _COMPLETION_KEY = "%gpufetch"
 
 
 class TensorListing:
-    """The device tensors of a namespace, shown as a table; iterates over TensorInfo."""
+    """The device tensors of a namespace: iterates over TensorInfo, and is shown as a table."""
 
     def __init__(self, tensors: list[TensorInfo]) -> None:
         self.tensors = tensors
@@ -106,8 +106,7 @@ class GpufetchMagics(Magics):
         x_host = %gpufetch x
         w_host = %gpufetch model.weight[0]
             Evaluates the expression and gives a gpufetch.LazyArray of it. x_host[0, ::4] is a view
-            that copies nothing; plot it, or take x_host[0, ::4].fetch() as a NumPy array, and
-            only what you indexed is copied.
+            without a copy. Plotting it, or x_host[0, ::4].fetch(), copies only what was indexed.
         """
         expression = line.strip()
         if not expression:
@@ -134,7 +133,7 @@ class GpufetchMagics(Magics):
                 f"%gpufetch takes one Python expression, got {expression!r} ({error})"
             ) from None
         try:
-            return eval(code, namespace, local_ns)  # the user's own line, as %timeit runs it
+            return eval(code, namespace, local_ns)  # the user wrote the line, as for %timeit
         except NameError as error:
             names = list(visible_variables({**namespace, **(local_ns or {})}))
             raise UsageError(f"%gpufetch: {_unknown_name(error, names)}") from None
@@ -175,7 +174,7 @@ def load(shell: Any) -> None:
 
 
 def unload(shell: Any) -> None:
-    """Take the magic and its completer away; does nothing where they are not loaded."""
+    """Remove the magic and its completer; does nothing if they are not loaded."""
     shell.magics_manager.magics["line"].pop("gpufetch", None)
     dispatcher = shell.strdispatchers.get("complete_command")
     if dispatcher is not None:

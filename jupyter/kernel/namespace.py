@@ -1,8 +1,8 @@
-"""Finds the device tensors among a user's variables, copying nothing.
+"""Finds the device tensors among a user's variables, without copying elements.
 
-A namespace holds anything, objects with a hostile `__getattr__` too. Whether something is a
-tensor is therefore read from its class (`__dlpack__`, `__cuda_array_interface__` in a class's own
-dictionary); only objects that pass are asked for more.
+A namespace may hold any object, also one whose `__getattr__` has side effects. Whether an object is
+a tensor is therefore read from the dictionaries of its classes (`__dlpack_device__`,
+`__cuda_array_interface__`), and only objects that have these are asked for more.
 """
 
 from __future__ import annotations
@@ -30,9 +30,10 @@ _MAX_PROBLEM_LENGTH = 300
 
 @dataclass(frozen=True)
 class TensorInfo:
-    """What a listing says of one tensor. `problem` tells why it cannot be pulled, or is None.
+    """What a listing says of one tensor.
 
-    With a problem, `shape` is (), `dtype` and `device` are "?" and `nbytes` is 0.
+    `problem` is the reason why the tensor cannot be read, or None. If there is one, `shape` is (),
+    `dtype` and `device` are "?", and `nbytes` is 0.
     """
 
     name: str
@@ -55,13 +56,13 @@ def is_device_tensor(obj: object) -> bool:
             return int(kind) in _DLPACK_DEVICES
         if _has_class_attribute(cls, "__cuda_array_interface__"):
             return isinstance(obj.__cuda_array_interface__, dict)  # type: ignore[attr-defined]
-    except Exception:  # a tensor that cannot say where it is cannot be listed either
+    except Exception:  # of a framework, for an object whose device cannot be told
         return False
     return False
 
 
 def describe(name: str, obj: Any) -> TensorInfo:
-    """Say what a device tensor is. A tensor that cannot be taken is described by its problem."""
+    """Describe a device tensor, by its problem if it cannot be read."""
     framework = framework_of(obj)
     try:
         view = obj if isinstance(obj, LazyArray) else _core.asdevice(obj)
@@ -73,7 +74,7 @@ def describe(name: str, obj: Any) -> TensorInfo:
 
 
 def problem_of(error: Exception) -> str:
-    """Say in one line why a tensor cannot be taken."""
+    """Say in one line why a tensor cannot be read."""
     problem = str(error).strip() or type(error).__name__
     return problem.splitlines()[0][:_MAX_PROBLEM_LENGTH]
 

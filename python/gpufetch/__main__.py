@@ -1,4 +1,4 @@
-"""The command line: `gpufetch info | demo | ls | repack | plugin-path | attach`."""
+"""The command line: `gpufetch info | ls | repack | plugin-path | demo | attach`."""
 
 from __future__ import annotations
 
@@ -37,52 +37,14 @@ def _parser() -> argparse.ArgumentParser:
     )
     parser.add_argument("--version", action="version", version=f"gpufetch {gf.__version__}")
     commands = parser.add_subparsers(dest="command", required=True, metavar="COMMAND")
-
-    info = commands.add_parser("info", help="say what gpufetch was built with and runs on")
-    info.set_defaults(run=_info)
-
-    ls = commands.add_parser("ls", help="list HDF5 files: datasets, filters, what reading needs")
-    ls.add_argument("file", type=Path, nargs="+")
-    ls.set_defaults(run=_ls)
-
-    repack = commands.add_parser(
-        "repack", help="copy an HDF5 file, its datasets stored another way"
-    )
-    repack.add_argument("source", type=Path, metavar="IN")
-    repack.add_argument("dest", type=Path, metavar="OUT")
-    repack.add_argument(
-        "--codec",
-        choices=CODECS,
-        default="gpufetch",
-        help="none and gzip: any HDF5 reads it; bitshuffle-lz4: hdf5plugin does (%(default)s)",
-    )
-    repack.add_argument("--overwrite", action="store_true", help="replace OUT if it exists")
-    repack.set_defaults(run=_repack)
-
-    plugin_path = commands.add_parser(
-        "plugin-path", help="print the directory to put into HDF5_PLUGIN_PATH"
-    )
-    plugin_path.set_defaults(run=_plugin_path)
-
-    demo = commands.add_parser("demo", help="write, read back, check and plot real data")
-    demo.add_argument("--directory", type=Path, default=Path("demo"), help="(%(default)s)")
-    demo.add_argument(
-        "--simulation", type=Path, help="the compiled example gray_scott; without it, no simulation"
-    )
-    demo.add_argument("--notebook", type=Path, help="a notebook to execute on the demo's files")
-    demo.set_defaults(run=_demo)
-
-    attach = commands.add_parser("attach", help="watch a program that serves its tensors")
-    attach.add_argument(
-        "server",
-        nargs="*",
-        help="its name or connection file; several, or a pattern: as one; without: list all",
-    )
-    attach.add_argument("--interval", type=float, default=1.0, help="seconds (%(default)s)")
-    attach.add_argument("--once", action="store_true", help="print once, and end")
-    attach.add_argument("--no-stats", action="store_true", help="do not reduce the tensors")
-    attach.set_defaults(run=_attach)
+    for add in (_add_info, _add_ls, _add_repack, _add_plugin_path, _add_demo, _add_attach):
+        add(commands)
     return parser
+
+
+def _add_info(commands: Any) -> None:
+    parser = commands.add_parser("info", help="say what gpufetch was built with and runs on")
+    parser.set_defaults(run=_info)
 
 
 def _info(arguments: argparse.Namespace) -> int:
@@ -92,7 +54,7 @@ def _info(arguments: argparse.Namespace) -> int:
 
 
 def _info_lines(values: dict[str, Any], indent: str = "") -> Iterator[str]:
-    """Write nested facts, one a line; leaves out what is None or empty."""
+    """Write nested facts, one to a line; leaves out what is None or empty."""
     known = {name: value for name, value in values.items() if value not in (None, [], {})}
     width = max(map(len, known), default=0)
     for name, value in known.items():
@@ -108,9 +70,12 @@ def _info_lines(values: dict[str, Any], indent: str = "") -> Iterator[str]:
             yield f"{indent}{name:<{width}}  {text}"
 
 
-def _plugin_path(arguments: argparse.Namespace) -> int:
-    print(gf.hdf5.plugin_path())
-    return 0
+def _add_ls(commands: Any) -> None:
+    parser = commands.add_parser(
+        "ls", help="list HDF5 files: datasets, filters, what reading needs"
+    )
+    parser.add_argument("file", type=Path, nargs="+")
+    parser.set_defaults(run=_ls)
 
 
 def _ls(arguments: argparse.Namespace) -> int:
@@ -118,6 +83,22 @@ def _ls(arguments: argparse.Namespace) -> int:
         for line in ls_lines(path):
             print(line)
     return 0
+
+
+def _add_repack(commands: Any) -> None:
+    parser = commands.add_parser(
+        "repack", help="copy an HDF5 file, its datasets stored another way"
+    )
+    parser.add_argument("source", type=Path, metavar="IN")
+    parser.add_argument("dest", type=Path, metavar="OUT")
+    parser.add_argument(
+        "--codec",
+        choices=CODECS,
+        default="gpufetch",
+        help="none and gzip: any HDF5 reads it; bitshuffle-lz4: hdf5plugin does (%(default)s)",
+    )
+    parser.add_argument("--overwrite", action="store_true", help="replace OUT if it exists")
+    parser.set_defaults(run=_repack)
 
 
 def _repack(arguments: argparse.Namespace) -> int:
@@ -133,6 +114,48 @@ def _repack(arguments: argparse.Namespace) -> int:
     return 0
 
 
+def _add_plugin_path(commands: Any) -> None:
+    parser = commands.add_parser(
+        "plugin-path", help="print the directory to put into HDF5_PLUGIN_PATH"
+    )
+    parser.set_defaults(run=_plugin_path)
+
+
+def _plugin_path(arguments: argparse.Namespace) -> int:
+    print(gf.hdf5.plugin_path())
+    return 0
+
+
+def _add_demo(commands: Any) -> None:
+    parser = commands.add_parser("demo", help="write, read back, check and plot real data")
+    parser.add_argument("--directory", type=Path, default=Path("demo"), help="(%(default)s)")
+    parser.add_argument(
+        "--simulation", type=Path, help="the compiled example gray_scott; without it, no simulation"
+    )
+    parser.add_argument("--notebook", type=Path, help="a notebook to execute on the demo's files")
+    parser.set_defaults(run=_demo)
+
+
+def _demo(arguments: argparse.Namespace) -> int:
+    from gpufetch import _demo  # needs matplotlib and nbclient, which the others do without
+
+    _demo.run(arguments.directory, simulation=arguments.simulation, notebook=arguments.notebook)
+    return 0
+
+
+def _add_attach(commands: Any) -> None:
+    parser = commands.add_parser("attach", help="watch a program that serves its tensors")
+    parser.add_argument(
+        "server",
+        nargs="*",
+        help="its name or connection file; several, or a pattern: as one; without: list all",
+    )
+    parser.add_argument("--interval", type=float, default=1.0, help="seconds (%(default)s)")
+    parser.add_argument("--once", action="store_true", help="print once, and end")
+    parser.add_argument("--no-stats", action="store_true", help="do not reduce the tensors")
+    parser.set_defaults(run=_attach)
+
+
 def _attach(arguments: argparse.Namespace) -> int:
     from gpufetch._remote import watch
 
@@ -144,13 +167,6 @@ def _attach(arguments: argparse.Namespace) -> int:
         watch.show_once(servers, with_stats=not arguments.no_stats)
     else:
         watch.watch(servers, arguments.interval, with_stats=not arguments.no_stats)
-    return 0
-
-
-def _demo(arguments: argparse.Namespace) -> int:
-    from gpufetch import _demo  # needs matplotlib and nbclient, which the others do without
-
-    _demo.run(arguments.directory, simulation=arguments.simulation, notebook=arguments.notebook)
     return 0
 
 

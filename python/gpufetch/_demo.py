@@ -33,8 +33,8 @@ _STEPS_BETWEEN_CHECKPOINTS = 250
 _FETCH_NBYTES = 64 << 20
 _TIMEOUT_S = 600
 
-# Runs in a process of its own with HDF5_PLUGIN_PATH set and no gpufetch: prints, as JSON, a hash
-# of each dataset of the files named on the command line.
+# A program for a process that has HDF5_PLUGIN_PATH set and does not import gpufetch. It prints, as
+# JSON, a hash of each dataset of the files that its command line names.
 _READER = """
 import hashlib, json, sys
 import h5py
@@ -65,10 +65,10 @@ def run(
 ) -> None:
     """Fill `directory` with HDF5 files, an executed notebook and figures, and print what was done.
 
-    `simulation` is the compiled example gray_scott; `notebook` is quickstart.ipynb. What is not
-    given is skipped, and the notebook too where there are no checkpoints for it to read.
-    Checkpoints of an earlier run in `directory` are replaced. Raises DemoError, naming what
-    failed, if a program fails or a check finds a difference.
+    `simulation` is the compiled example gray_scott, and `notebook` is quickstart.ipynb. Each is
+    skipped if it is not given; the notebook also if there are no checkpoints for it to read.
+    Checkpoints that an earlier simulation left in `directory` are replaced. Raises DemoError, which
+    names what failed, if a program fails or a check finds a difference.
     """
     directory = Path(directory).resolve()
     directory.mkdir(parents=True, exist_ok=True)
@@ -99,7 +99,7 @@ def _say(what: str, text: str) -> None:
 
 
 def _short(path: Path) -> str:
-    """The path as seen from the working directory, if it is below it."""
+    """The path relative to the working directory, if it is below that."""
     return str(path.relative_to(Path.cwd())) if path.is_relative_to(Path.cwd()) else str(path)
 
 
@@ -128,7 +128,7 @@ def _simulate(program: Path, directory: Path) -> list[Path]:
         [program, *options, "--steps", _STEP_COUNT, "--output", directory], "simulation"
     )
     for line in output.splitlines():
-        if not line.startswith("step "):  # one such line a checkpoint
+        if not line.startswith("step "):  # there is such a line for each checkpoint
             _say("simulation", line.removeprefix("gray_scott "))
     checkpoints = _checkpoints(directory)
     expected = _STEP_COUNT // _STEPS_BETWEEN_CHECKPOINTS
@@ -174,7 +174,7 @@ def _run_program(command: list[Any], what: str, **options: Any) -> str:
 
 
 def _check_restart(program: Path, checkpoints: list[Path]) -> None:
-    """Run from a middle checkpoint to the end and compare with the run that never stopped."""
+    """Restart from a middle checkpoint, and compare the last one with that of the first run."""
     middle, last = checkpoints[(len(checkpoints) - 1) // 2], checkpoints[-1]
     with tempfile.TemporaryDirectory(dir=last.parent, prefix="restart-") as directory:
         command = [program, "--restart", middle, "--steps", _STEP_COUNT, "--every", 0]
@@ -227,7 +227,7 @@ def _export_elevation(directory: Path, sample: dict[str, npt.NDArray[Any]]) -> P
         _, seconds = _timed(lambda: gf.hdf5.write(file, "elevation", d_elevation))
         dataset = file["elevation"]
         dataset.attrs["units"] = "m"
-        # The sample stores its rows from north to south and names the northern edge ymin.
+        # The sample's rows are from north to south, and its ymin is the northern edge.
         file.attrs.update(
             {
                 "west": float(sample["xmin"]),
@@ -249,7 +249,7 @@ def _export_elevation(directory: Path, sample: dict[str, npt.NDArray[Any]]) -> P
 
 
 def _time_fetch(elevation: npt.NDArray[Any]) -> None:
-    """Repeat the field to a size at which a rate means something, and fetch it warm."""
+    """Repeat the field until it is large enough to measure a rate, and fetch it a second time."""
     count = -(-_FETCH_NBYTES // elevation.nbytes)
     expected = np.tile(elevation, (count, 1))
     d_tiled = gf.to_device(expected)

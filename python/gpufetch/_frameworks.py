@@ -1,4 +1,4 @@
-"""Tensors from one framework to another: without a copy where that is possible."""
+"""Handing tensors over to frameworks, without a copy where that is possible."""
 
 from __future__ import annotations
 
@@ -23,16 +23,16 @@ _NUMPY_FLOAT8 = _TORCH_FLOAT8 | {"float8_e3m4", "float8_e4m3", "float8_e4m3b11fn
 
 
 class CopyWarning(UserWarning):
-    """`convert` had to copy; the message says why. `copy=True` is consent, and silent."""
+    """`convert` had to copy; the message says why. With `copy=True` it does not warn."""
 
 
 @dataclass(frozen=True)
 class _Target:
-    """What a framework takes, and how it is given it."""
+    """A framework: the memory that it can use, and the call that gives it a tensor."""
 
     package: str
     take: Callable[[Any, DeviceArray], Any]  # module, source -> tensor
-    owns: Callable[[Any, Any], bool]  # module, object -> is it this framework's own?
+    owns: Callable[[Any, Any], bool]  # module, object -> whether it is the framework's own tensor
     uses_cuda: Callable[[Any], bool]
     uses_cpu: bool = True
     c_order_only: bool = False
@@ -59,9 +59,6 @@ def _has_negative_strides(source: DeviceArray) -> bool:
     return source.size > 0 and any(n > 1 and stride < 0 for n, stride in axes)
 
 
-# --- NumPy --------------------------------------------------------------------------------------
-
-
 class _Memory:
     """CPU memory as NumPy's array interface describes it; keeps its owner alive."""
 
@@ -81,16 +78,13 @@ def _numpy_take(_: Any, source: DeviceArray) -> npt.NDArray[Any]:
         return np.empty(source.shape, source.dtype)
     if source.dtype.isbuiltin == 1:
         return np.asarray(_Memory(source, source.dtype.str))
-    # ml_dtypes' types: as unsigned integers, then by their name.
+    # The array interface has no code for ml_dtypes' types.
     return np.asarray(_Memory(source, f"<u{source.dtype.itemsize}")).view(source.dtype)
 
 
-# --- The others ---------------------------------------------------------------------------------
-
-
 def _tensorflow_take(tf: Any, source: DeviceArray) -> Any:
-    # TensorFlow takes a capsule and knows no streams. Stream 2 is nobody's: what is pending on the
-    # memory is waited for here.
+    # TensorFlow takes a capsule and passes no stream. For a stream other than the legacy default
+    # one, __dlpack__ itself waits for the work that is pending on the memory.
     stream = 2 if source.device.startswith("cuda") else None
     return tf.experimental.dlpack.from_dlpack(source.__dlpack__(stream=stream))
 
@@ -155,7 +149,7 @@ _TARGETS = {
 
 
 def _check_dtype(name: str, module: Any, source: DeviceArray) -> None:
-    """Refuse what no copy would help: the framework has no such dtype."""
+    """Raise TypeError if the framework has no such dtype, which a copy would not change."""
     dtype = source.dtype.name
     if dtype in _TARGETS[name].dtypes_refused:
         raise TypeError(
@@ -171,11 +165,11 @@ def _check_dtype(name: str, module: Any, source: DeviceArray) -> None:
 
 
 def _cannot_share(name: str, module: Any, source: DeviceArray) -> str | None:
-    """Why the framework cannot be given this memory itself, or None."""
+    """Why the framework cannot share this memory; None if it can."""
     target = _TARGETS[name]
     on_cpu = source.device == "cpu"
     if source.device.startswith("host"):
-        return f"{source.device} is the host backend's, which no framework knows"
+        return f"{source.device} is the host backend, which no framework knows"
     if on_cpu and not target.uses_cpu:
         return f"{name} works on GPUs only, and the tensor is on the CPU"
     if not on_cpu and not target.uses_cuda(module):
@@ -191,7 +185,7 @@ def _cannot_share(name: str, module: Any, source: DeviceArray) -> str | None:
 
 
 def _copied(name: str, module: Any, source: DeviceArray) -> DeviceArray:
-    """A copy in C order where the framework can use it."""
+    """A copy in C order, on a device that the framework can use."""
     target = _TARGETS[name]
     array = _core.fetch(source)
     if source.device.startswith("cuda") and target.uses_cuda(module):
@@ -227,20 +221,39 @@ def _import(name: str) -> Any:
 def convert(x: Any, framework: str, *, copy: bool | None = None) -> Any:
     """Hand a tensor over to another framework, without a copy wherever that is possible.
 
-    `x` is anything that `fetch` takes. `framework` is "torch", "cupy", "tensorflow", "jax",
-    "numba" or "numpy"; the result is its tensor, of x's shape and dtype. A tensor that is the
-    framework's own already is returned as it is. Gradients are not carried over.
+    Without a copy both tensors share the memory: a write through one is seen by the other, and x's
+    memory is kept alive by the result. The result may be used at once: work that is pending on x is
+    waited for, or ordered before the framework's. Gradients are not carried over. May be called
+    from any thread.
 
-    `copy=None` copies only if there is no other way (device to NumPy, a framework that cannot use
-    the device, a layout that it has not, memory that is read-only), and then warns with
-    CopyWarning why. `copy=False` raises ValueError instead; `copy=True` always copies, in silence.
-    Without a copy both share the memory: a write through one is seen by the other, and x's memory
-    lives as long as the result. A copy arrives on x's device if the framework can use it, else on
-    the CPU (cupy, numba: on "cuda:0").
+    Parameters
+    ----------
+    x
+        A tensor that `fetch` takes.
+    framework
+        "torch", "cupy", "tensorflow", "jax", "numba" or "numpy".
+    copy
+        None copies only if there is no other way (device to NumPy, a framework that cannot use the
+        device, a layout that it does not support, read-only memory), and then warns with
+        CopyWarning, which says why. False raises ValueError instead. True always copies, without a
+        warning.
 
-    The result may be used at once: work that is pending on x is waited for, or ordered before it.
-    Raises TypeError for a dtype that the framework has not, ImportError if it is not installed,
-    and what `fetch` raises. May be called from any thread.
+    Returns
+    -------
+    Any
+        The framework's tensor, of x's shape and dtype; x itself if it is one already and `copy` is
+        not True. A copy is on x's device if the framework can use that, else on the CPU (cupy and
+        numba: on "cuda:0").
+
+    Raises
+    ------
+    TypeError
+        The framework has no such dtype.
+    ImportError
+        The framework is not installed.
+    ValueError
+        `copy` is False and the memory cannot be shared, or the framework is not known. Also what
+        `fetch` raises for a tensor that it cannot take.
     """
     module = _import(framework)
     if copy is not True and _TARGETS[framework].owns(module, x):
@@ -255,7 +268,7 @@ def convert(x: Any, framework: str, *, copy: bool | None = None) -> Any:
         result = _take(framework, module, source)
         if _is_shared(result, source):
             return result
-        reason = f"{framework} copied it, as it does with memory that is not aligned to its liking"
+        reason = f"{framework} copied it, as it does with memory that is not aligned as it needs"
     if copy is False:
         raise ValueError(f"cannot share this tensor with {framework}: {reason}; allow a copy")
     warnings.warn(f"convert to {framework} copies: {reason}", CopyWarning, stacklevel=2)
@@ -265,7 +278,7 @@ def convert(x: Any, framework: str, *, copy: bool | None = None) -> Any:
 
 
 def _framework_of(x: Any) -> str | None:
-    """Name of the framework that made `x`, if `convert` knows it."""
+    """Name of the framework that made `x`; None if `convert` does not know it."""
     package = type(x).__module__.partition(".")[0]
     name = {"jaxlib": "jax", "numba_cuda": "numba"}.get(package, package)
     return name if name in _TARGETS else None
@@ -274,19 +287,35 @@ def _framework_of(x: Any) -> str | None:
 def to_device(
     array: Any, *, device: str | None = None, dtype: npt.DTypeLike | None = None, like: Any = None
 ) -> Any:
-    """Copy an array on the CPU (of any layout) to a device.
+    """Copy an array from the CPU to a device. Releases the GIL; may be called from any thread.
 
-    `device` is "cuda:0", "host:0" or None, the default device; the result is a DeviceArray in C
-    order. `like` in its place is a device name, or a tensor: the result is then on the tensor's
-    device, and a tensor of the same framework (a DeviceArray if `convert` does not know it).
+    Parameters
+    ----------
+    array
+        An array of any layout.
+    device
+        "cuda:0", "host:0", or None for the default device.
+    dtype
+        Element type of the result, by default the array's. The elements cross the link unconverted
+        and the device converts them, so that a narrower dtype saves memory but no transfer time.
+    like
+        In place of `device`: the name of a device, or a tensor.
 
-    `dtype` converts, as `fetch` does: the elements travel as they are and the device makes the
-    others of them, so that a narrower dtype saves memory there but no time on the way.
+    Returns
+    -------
+    DeviceArray or a tensor
+        A DeviceArray in C order. If `like` is a tensor, a tensor of its framework on its device (a
+        DeviceArray if `convert` does not know the framework).
 
-    Raises MemoryError if the device is full, TypeError for an array that is on a device already,
-    for a dtype that the framework of `like` has not and for a conversion that is not offered,
-    ValueError if `device` and `like` are both given. Releases the GIL; may be called from any
-    thread.
+    Raises
+    ------
+    MemoryError
+        The device is full.
+    TypeError
+        The array is on a device already, the framework of `like` has no such dtype, or the
+        conversion is not offered.
+    ValueError
+        `device` and `like` are both given.
     """
     if device is not None and like is not None:
         raise ValueError(f"device {device!r} and like {like!r} are both given: use one")

@@ -1,4 +1,4 @@
-"""What gpufetch runs on."""
+"""Facts about the installation: versions, backends, devices, the pool, HDF5."""
 
 from __future__ import annotations
 
@@ -15,13 +15,20 @@ __all__ = ["info"]
 
 
 def info() -> dict[str, Any]:
-    """Say what gpufetch was built with and runs on; copies nothing, raises nothing.
+    """Say what gpufetch was built with and what it runs on. Copies nothing and raises nothing.
 
-    Keys: `version`; `default_device` (None where GPUFETCH_BACKEND names a backend that does not
-    answer); `backends`, for "cuda" and "host" each whether it is `available`, the `reason` if it
-    is not, and its `devices` with name, memory in bytes, compute capability, driver and CUDA
-    runtime; `pool`, as `pool.stats()`; `hdf5`: the h5py and HDF5 versions, whether gpufetch is
-    `bound` to that library (else `reason`), and `plugin_path` (None if not installed); `numpy`.
+    Returns
+    -------
+    dict
+        `version`: gpufetch's own.
+        `default_device`: None if GPUFETCH_BACKEND names a backend that is not available.
+        `backends`: for "cuda" and "host", whether the backend is `available`, the `reason` if it is
+        not, and its `devices` with name, memory in bytes, compute capability, driver and CUDA
+        runtime.
+        `pool`: as `pool.stats()`.
+        `hdf5`: the versions of h5py and HDF5; whether gpufetch is `bound` to that library, and the
+        `reason` if it is not; `plugin_path`, None if the plugin is not installed.
+        `numpy`: its version.
     """
     values = _core.info()
     values["hdf5"] = _hdf5_info()

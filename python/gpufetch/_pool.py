@@ -1,4 +1,4 @@
-"""The process-wide pool of pinned host memory, as an object."""
+"""The process-wide pool of pinned host memory."""
 
 from __future__ import annotations
 
@@ -8,19 +8,20 @@ __all__ = ["Pool", "pool"]
 
 
 class Pool:
-    """Page-locked host memory of fetched arrays and large overviews; it goes back with them.
+    """The page-locked host memory in which fetched arrays and large overviews lie.
 
-    There is one, `gpufetch.pool`. Its methods may be called from any thread.
+    An array's memory returns to the pool with the array. There is one pool, `gpufetch.pool`. Its
+    methods may be called from any thread.
     """
 
     __slots__ = ()
 
     @property
     def cap_nbytes(self) -> int:
-        """Limit on the bytes that are pinned at one time; fetches beyond it are pageable.
+        """Limit on the bytes that are pinned at one time; arrays beyond it are pageable.
 
-        Setting it keeps blocks that are in use and gives unused ones back until the rest fits.
-        By default a quarter of the physical memory, or GPUFETCH_POOL_MAX_NBYTES.
+        A lower limit returns unused buffers to the system until the rest fits; buffers that are in
+        use stay. By default a quarter of the physical memory, or GPUFETCH_POOL_MAX_NBYTES.
         """
         return _core.pool_stats()["cap_nbytes"]
 
@@ -29,18 +30,19 @@ class Pool:
         _core.pool_set_cap(nbytes)
 
     def stats(self) -> dict[str, int]:
-        """Return the counters.
+        """The pool's counters.
 
-        cap_nbytes, reserved_nbytes (pinned now), used_nbytes (in arrays now), peak_used_nbytes,
-        hit_count and miss_count (acquisitions that pinned nothing, and that did).
+        Keys: cap_nbytes; reserved_nbytes, pinned now; used_nbytes, in arrays now;
+        peak_used_nbytes; hit_count and miss_count, the buffers that were taken from pinned memory
+        and those that had to be pinned.
         """
         return _core.pool_stats()
 
     def trim(self, keep_nbytes: int = 0) -> None:
-        """Give unused blocks back to the system until at most `keep_nbytes` stay pinned.
+        """Return unused buffers to the system until at most `keep_nbytes` bytes stay pinned.
 
-        Device memory of freed `DeviceArray`s, which is kept for reuse (at most 2 GiB, or
-        GPUFETCH_DEVICE_KEEP_MAX_NBYTES), goes back to the driver, all of it.
+        Also returns to the driver all device memory of freed `DeviceArray`s, of which up to 2 GiB
+        (or GPUFETCH_DEVICE_KEEP_MAX_NBYTES) are kept for reuse.
         """
         _core.pool_trim(keep_nbytes)
 

@@ -1,4 +1,4 @@
-"""Overviews, statistics and histograms, computed where the tensor lies."""
+"""Overviews, statistics and histograms, computed on the device of the tensor."""
 
 from __future__ import annotations
 
@@ -20,14 +20,21 @@ Method = Literal["mean", "rms", "min", "max", "minmax", "first"]
 
 @dataclass(frozen=True, eq=False)
 class Overview:
-    """A tensor reduced to few cells, and what of it could not be shown.
+    """A tensor reduced to few cells, and its elements that are not finite.
 
-    values : the cells; of method="minmax" the minima.
-    high : of method="minmax" the maxima, else None.
-    method : the reduction.
-    source_shape : the tensor's shape.
-    count, nan_count, posinf_count, neginf_count : elements read, and those of them that are not
-        finite; of method="first" only the elements that were taken are read.
+    Attributes
+    ----------
+    values
+        The cells; the minima if `method` is "minmax".
+    high
+        The maxima if `method` is "minmax", else None.
+    method
+        The reduction.
+    source_shape
+        The tensor's shape.
+    count, nan_count, posinf_count, neginf_count
+        The elements that were read, and those of them that are NaN, +inf and -inf. "first" reads
+        one element of each cell, every other method all elements.
     """
 
     values: npt.NDArray[Any]
@@ -42,7 +49,7 @@ class Overview:
     def __array__(
         self, dtype: npt.DTypeLike | None = None, copy: bool | None = None
     ) -> npt.NDArray[Any]:
-        """`values`; for method="minmax" both arrays, stacked along a new first axis."""
+        """`values`; for "minmax", `values` and `high` stacked along a new first axis."""
         if self.high is None:
             return np.array(self.values, dtype=dtype, copy=copy)
         if copy is False:
@@ -62,9 +69,10 @@ class Overview:
 class Stats:
     """Statistics of all elements of a tensor.
 
-    min and max are of the elements that are not NaN (int for integers and bool, else float);
-    finite_min, finite_max, mean and variance of the finite ones. variance divides by their count.
-    NaN (0 for the extremes of integers) where there is none.
+    min and max are of the elements that are not NaN; finite_min, finite_max, mean and variance are
+    of the finite elements. Extremes are int for integers and bool, else float. The variance is the
+    mean squared deviation: it divides by the number of finite elements. Without an element to take,
+    these are NaN, and 0 for the extremes of integers.
     """
 
     count: int
@@ -90,9 +98,15 @@ class Stats:
 class Histogram:
     """Counts of elements in bins of equal width.
 
-    counts : uint64, one a bin.
-    edges : float64, one more; bin i holds edges[i] <= x < edges[i + 1], the last also its end.
-    nan_count, under_count, over_count : elements in no bin; infinities are under or over.
+    Attributes
+    ----------
+    counts
+        The elements in each bin, uint64.
+    edges
+        float64, one more than there are bins: bin i holds edges[i] <= x < edges[i + 1], the last
+        bin also x == edges[-1].
+    nan_count, under_count, over_count
+        The elements that are in no bin. Infinities are under or over.
     """
 
     counts: npt.NDArray[np.uint64]
@@ -103,19 +117,37 @@ class Histogram:
 
 
 def overview(x: Any, shape: int | Sequence[int], method: Method = "mean") -> Overview:
-    """Reduce a tensor to at most `shape` cells, on its device, and fetch these.
+    """Reduce a tensor to at most `shape` cells on its device, and fetch the cells.
 
-    `shape` has a length for each axis (an int for a tensor of one axis); one beyond the tensor's
-    is taken as the tensor's. Cell i of m along an axis of n elements covers the indices
-    i*n//m to (i+1)*n//m - 1, so each element counts in exactly one cell.
+    Cell i of m along an axis of n elements has the indices i*n//m to (i+1)*n//m - 1, so that each
+    element is in exactly one cell.
 
-    method : "mean" and "rms" are of the finite elements of a cell (float64 for 8-byte types, else
-    float32); "min", "max" and "minmax" of those that are not NaN, in the tensor's dtype; "first"
-    is the element at the cell's lowest indices. A cell with nothing to take is NaN. Arrays from
-    64 KiB on lie in the pinned pool, as fetched ones do.
+    Parameters
+    ----------
+    x
+        A tensor that `fetch` takes, in any layout, of any real dtype.
+    shape
+        The number of cells along each axis; an int for a tensor of one axis. A number that is
+        larger than the axis is taken as its length.
+    method
+        "mean" and "rms" are of the finite elements of a cell, in float64 for 8-byte types and else
+        in float32. "min", "max" and "minmax" are of the elements that are not NaN, in the tensor's
+        dtype. "first" is the element at the cell's lowest indices. A cell without an element to
+        take is NaN.
 
-    Takes what `fetch` takes, in any layout, of every real dtype. Raises ValueError for a shape
-    that does not fit and TypeError for a complex tensor. Releases the GIL.
+    Returns
+    -------
+    Overview
+        Arrays of at least 64 KiB lie in the pinned pool, as fetched ones do.
+
+    Raises
+    ------
+    ValueError
+        `shape` or `method` does not fit.
+    TypeError
+        The tensor is complex.
+
+    Releases the GIL; may be called from any thread.
     """
     lengths = tuple(shape) if isinstance(shape, Sequence) else (operator.index(shape),)
     view = as_view(x)
@@ -124,19 +156,35 @@ def overview(x: Any, shape: int | Sequence[int], method: Method = "mean") -> Ove
 
 
 def stats(x: Any) -> Stats:
-    """Count, extremes, mean and variance of a tensor, in one read of it on its device.
+    """Compute count, extremes, mean and variance of a tensor, which its device reads once.
 
-    Takes what `fetch` takes, of every real dtype. The result is the same at every run.
+    Takes what `fetch` takes, of any real dtype; TypeError for a complex tensor. The result is the
+    same each time. Releases the GIL; may be called from any thread.
     """
     return Stats(**as_view(x).stats())
 
 
 def histogram(x: Any, bins: int = 64, range: tuple[float, float] | None = None) -> Histogram:
-    """Count a tensor's elements in `bins` equal bins, on its device, as numpy.histogram does.
+    """Count a tensor's elements in bins on its device, as numpy.histogram does.
 
-    `range` is (low, high); None takes that of the finite elements, by a read of its own. Elements
-    are compared as float64. Takes what `fetch` takes, of every real dtype. Raises ValueError for
-    a range that is not finite or too narrow for so many bins (at most 65536).
+    Elements are compared as float64. Releases the GIL; may be called from any thread.
+
+    Parameters
+    ----------
+    x
+        A tensor that `fetch` takes, of any real dtype.
+    bins
+        The number of bins, all of one width; at most 65536.
+    range
+        Lowest and highest edge. By default those of the finite elements, for which the tensor is
+        read once more.
+
+    Raises
+    ------
+    ValueError
+        The range is not finite, or too narrow for so many bins.
+    TypeError
+        The tensor is complex.
     """
     limits = None if range is None else (float(range[0]), float(range[1]))
     counts, edges, rest = as_view(x).histogram(operator.index(bins), limits)

@@ -1,33 +1,45 @@
-"""Sharing device memory with other processes: share, attach, unshare and ShareHandle."""
+"""Sharing device memory with other processes of this machine."""
 
 from __future__ import annotations
 
 import atexit
 import time
-from typing import Any, final
+from typing import Any, TypedDict, final
+
+import numpy as np
 
 from gpufetch import _core
 
 __all__ = ["ShareHandle", "attach", "share", "unshare"]
 
-# An object that a share still holds when the interpreter ends must not be released after it.
+# Shares hold Python objects, which must be released before the interpreter ends.
 atexit.register(_core.share_stop)
+
+
+class _Info(TypedDict):
+    shape: tuple[int, ...]
+    dtype: np.dtype[Any]
+    nbytes: int
+    device: str
+    readonly: bool
+    process_id: int
 
 
 @final
 class ShareHandle:
     """Names a tensor that a process shares; from `share`.
 
-    Immutable, hashable, picklable, and printable: `str(handle)` is a line of text that `attach`
-    takes in another process or notebook. Whoever has it and runs as the same user on the same
-    machine can read and write the tensor. As a context manager it calls `unshare` at the end of
-    the block. Dropping a handle ends nothing: the share lasts until `unshare`, or as long as the
-    process.
+    Immutable, hashable and picklable. `str(handle)` is a line of text that `attach` takes in
+    another process or notebook. A process that has it and runs as the same user on the same
+    machine can read and write the tensor.
+
+    The share lasts until `unshare` or the end of the process, also when the handle is deleted. As a
+    context manager, a handle calls `unshare` at the end.
     """
 
     __slots__ = ("_bytes", "_info")
     _bytes: bytes
-    _info: dict[str, Any]
+    _info: _Info
 
     def __init__(self, handle: ShareHandle | str | bytes) -> None:
         """Take a handle's text, or its bytes. ValueError if it was cut off or altered."""
@@ -40,44 +52,39 @@ class ShareHandle:
 
     @property
     def shape(self) -> tuple[int, ...]:
-        """Extents of the tensor."""
-        shape: tuple[int, ...] = self._info["shape"]
-        return shape
+        """Length of each axis of the tensor."""
+        return self._info["shape"]
 
     @property
-    def dtype(self) -> Any:
-        """NumPy dtype of the tensor; ml_dtypes' for bfloat16 and float8."""
+    def dtype(self) -> np.dtype[Any]:
+        """Element type of the tensor; from ml_dtypes for bfloat16 and float8."""
         return self._info["dtype"]
 
     @property
     def nbytes(self) -> int:
         """Bytes of a packed copy."""
-        nbytes: int = self._info["nbytes"]
-        return nbytes
+        return self._info["nbytes"]
 
     @property
     def device(self) -> str:
-        """The device as the exporting process numbers it; an importer may number it otherwise."""
-        device: str = self._info["device"]
-        return device
+        """The tensor's device, as the process that shares it numbers devices."""
+        return self._info["device"]
 
     @property
     def readonly(self) -> bool:
-        """True if the exporter asks importers not to write."""
-        readonly: bool = self._info["readonly"]
-        return readonly
+        """Whether the process that shares the tensor asks others not to write to it."""
+        return self._info["readonly"]
 
     @property
     def process_id(self) -> int:
-        """Process that shares the tensor."""
-        process_id: int = self._info["process_id"]
-        return process_id
+        """The process that shares the tensor."""
+        return self._info["process_id"]
 
     @property
     def importer_count(self) -> int:
-        """Attachments that exist now; asks for a share of this process.
+        """The number of attachments that exist now to a share of this process.
 
-        Raises ValueError for one of another process, `Error` if the share has ended.
+        Raises ValueError for a share of another process, and `Error` if the share has ended.
         """
         return _core.share_importers(self._bytes)
 
@@ -125,15 +132,16 @@ def _bytes_of(handle: object) -> bytes:
 def share(x: Any, *, copy: bool = False) -> ShareHandle:
     """Let other processes of this user use the device tensor `x` without a copy.
 
-    x is any tensor that `fetch` takes, in any layout, on a GPU or the host backend. Work that is
-    pending on it is waited for; later work is not ordered with the importers'. x is kept alive
-    until `unshare` and until the last importer has detached or died. The whole memory block that
-    x lies in, such as a segment of a framework's pool, becomes accessible to importers.
+    x is any tensor that `fetch` takes, in any layout, on a GPU or on the host backend. This waits
+    for work that is pending on it; later work is not ordered with that of other processes. x is
+    kept alive until `unshare` is called and the last attached process has detached or ended. The
+    whole allocation that x lies in, such as a segment of a framework's pool, becomes accessible to
+    attached processes.
 
-    copy=True shares a copy in C order instead, made on the device. It is the way out for memory
-    that CUDA cannot pass on: managed, from cudaMallocAsync, or from the virtual memory API
-    (PyTorch's expandable_segments). Such memory raises TypeError without it, as does an array on
-    the CPU.
+    With copy=True a copy in C order is shared instead, which is made on the device. CUDA cannot
+    share some kinds of memory: managed memory, memory from cudaMallocAsync, and memory from the
+    virtual memory API (PyTorch's expandable_segments). Without copy=True these raise TypeError, as
+    does an array on the CPU.
 
     Releases the GIL; may be called from any thread.
     """
@@ -143,35 +151,46 @@ def share(x: Any, *, copy: bool = False) -> ShareHandle:
 def attach(handle: ShareHandle | str | bytes, /) -> _core.DeviceArray:
     """Open a tensor that another process shares: a DeviceArray on the same memory, no copy.
 
-    handle is a ShareHandle, its text or its bytes. In the process that shares it, the array is a
-    view of the original. The share is held until the last array and view that use it are gone.
-
-    Raises ValueError for a handle that is cut off, altered or forged; TypeError if the exporter
-    runs as another user or in another network namespace; TimeoutError if it is stopped;
-    MemoryError if it serves too many; and `Error` if it is gone, has withdrawn the share, or its
-    GPU is not visible here. When the exporter dies later, fetch raises `Error`.
+    handle is a ShareHandle, its text or its bytes. In the process that shares the tensor, the array
+    is a view of the original. The attachment lasts until the last array and view that use it are
+    deleted. If the sharing process ends before that, `fetch` of the array raises `Error`.
 
     Releases the GIL; may be called from any thread.
+
+    Raises
+    ------
+    ValueError
+        The handle is cut off, altered or forged.
+    TypeError
+        The sharing process runs as another user or in another network namespace.
+    TimeoutError
+        The sharing process is suspended.
+    MemoryError
+        The sharing process has too many attachments.
+    gpufetch.Error
+        The sharing process has ended or called `unshare`, or its GPU is not visible here.
     """
     return _core.share_attach(_bytes_of(handle))
 
 
-_PIECE_S = 0.05  # a wait is cut into pieces so that Ctrl-C gets through
+_WAIT_S = 0.05  # longest single wait, after which Python handles Ctrl-C
 
 
 def unshare(handle: ShareHandle | str | bytes, /, *, timeout: float | None = 0) -> int:
-    """Withdraw a share of this process: nobody can attach any more.
+    """End a share of this process, so that no process can attach any more.
 
-    Returns the number of attachments that are left after waiting for at most `timeout` seconds
-    (None = for ever) for all to end. Those stay valid, and keep the tensor alive, until their
-    processes let them go. May be called again, to wait. ValueError for a share of another process.
+    Waits for at most `timeout` seconds (None: without a limit) until all attachments have ended,
+    and returns the number of those that are left. They stay valid, and keep the tensor alive, until
+    their processes release them. May be called again, to wait for them.
+
+    Raises ValueError for a share of another process. May be called from any thread.
     """
     if timeout is not None and not timeout >= 0:
         raise ValueError(f"timeout {timeout!r} is not a number of seconds >= 0, or None")
     data = _bytes_of(handle)
     end = None if timeout is None else time.monotonic() + timeout
     while True:
-        left_s = _PIECE_S if end is None else min(_PIECE_S, max(0.0, end - time.monotonic()))
+        left_s = _WAIT_S if end is None else min(_WAIT_S, max(0.0, end - time.monotonic()))
         count = _core.share_withdraw(data, int(left_s * 1e9))
         if count == 0 or left_s == 0:
             return count

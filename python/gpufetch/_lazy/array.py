@@ -1,4 +1,4 @@
-"""LazyArray: a device tensor that is read only where it is looked at."""
+"""LazyArray: a device tensor whose elements are copied to the host only when they are needed."""
 
 from __future__ import annotations
 
@@ -38,39 +38,48 @@ _STEPS: dict[str, Callable[[View, tuple[Any, ...]], View]] = {
 
 
 def lazy(x: Any, *, max_fetch_nbytes: int | None = None) -> LazyArray:
-    """Wrap a device tensor, copying nothing: the same as `LazyArray(x)`."""
+    """Wrap a device tensor without a copy: the same as `LazyArray(x)`."""
     return LazyArray(x, max_fetch_nbytes=max_fetch_nbytes)
 
 
 class LazyArray(NumPyFunctions):
-    """A device tensor seen from the host: elements travel when they are asked for, not before.
+    """A device tensor seen from the host: elements are pulled when they are asked for.
 
-    `x` is anything that `gpufetch.fetch` takes: a PyTorch, CuPy, JAX, Numba … tensor, a
-    `DeviceArray`, or another LazyArray. The wrapper keeps `x` alive and copies nothing.
-
-    Views copy nothing either: `a[...]` with slices of either sign, integers, `...` and `None`,
-    `a.T`, `transpose`, `reshape`, `squeeze` and `ravel` give a LazyArray. What pulls the
-    elements of an array or view, and nothing but these:
+    Slices of either sign, integers, `...` and `None` between the brackets, and `T`, `transpose`,
+    `reshape`, `squeeze` and `ravel` give views: further LazyArrays, without a copy. These pull the
+    elements of an array or view, and nothing else does:
 
     - `fetch()`, into a new array or into `out`, and `fetch_async()`;
-    - `numpy.asarray(a)`, so that plotting takes an `a[0]` as it takes an array;
-    - NumPy functions and operators on a view that an index has narrowed: `a[0] + 1`. On the whole
-      of a tensor, `a + 1`, they raise TypeError instead: say `a[...]` or `a.fetch()`;
+    - `numpy.asarray(a)`, so that plotting functions take `a[0]` as they take an array;
+    - NumPy functions and operators on a view that an index has narrowed: `a[0] + 1`. For the whole
+      of a tensor, `a + 1`, they raise TypeError: write `a[...]` or `a.fetch()`;
     - an integer for each axis, `a[3, 4]`, which gives a NumPy scalar;
-    - integer arrays and boolean masks among the indices, which give a NumPy array as NumPy
-      arranges it, in C order. Little more than the named elements travels;
-    - `iter_chunks()`, piece by piece, for tensors that are larger than the host's memory.
+    - integer arrays and boolean masks among the indices, which give an array in C order with the
+      axes as NumPy arranges them. Few other elements are pulled with those that are named;
+    - `iter_chunks()`, box by box, for tensors that are larger than the host's memory.
 
-    All but the explicit `fetch()`, `fetch_async()` and `iter_chunks()` refuse with ValueError to
-    pull more than `max_fetch_nbytes` bytes at once. If it is None or not given,
-    `LazyArray.default_max_fetch_nbytes` counts: a quarter of the host's memory, at most 8 GiB.
+    Except for `fetch()`, `fetch_async()` and `iter_chunks()`, they raise ValueError instead of
+    pulling more than `max_fetch_nbytes` bytes at once.
 
     The contents are live: each access reads what the tensor holds at that time, after the work
-    that its framework has enqueued so far. Nothing is cached and nothing is a snapshot. If the
-    tensor's shape or dtype has changed since, access raises RuntimeError.
+    that its framework has enqueued so far. Nothing is cached. If the tensor's shape or dtype has
+    changed since it was wrapped, access raises RuntimeError.
 
-    Raises TypeError if `x` is no tensor, and what `gpufetch.fetch` raises for a tensor that it
-    cannot take. May be used from any thread. Not hashable, like an ndarray.
+    May be used from any thread. Not hashable, like an ndarray.
+
+    Parameters
+    ----------
+    x
+        A tensor that `gpufetch.fetch` takes (of PyTorch, CuPy, JAX, Numba, ...), a `DeviceArray`,
+        or another LazyArray. It is kept alive and not copied.
+    max_fetch_nbytes
+        Limit for this array and its views. By default `LazyArray.default_max_fetch_nbytes`: a
+        quarter of the host's memory, at most 8 GiB.
+
+    Raises
+    ------
+    TypeError
+        `x` is no tensor. Also what `gpufetch.fetch` raises for a tensor that it cannot take.
     """
 
     __slots__ = (
@@ -88,10 +97,10 @@ class LazyArray(NumPyFunctions):
 
     default_max_fetch_nbytes: ClassVar[int] = default_max_fetch_nbytes()
 
-    # _source_facts : shape and dtype that the source had when it was wrapped.
-    # _steps : from the source to this view.
+    # _source_facts : the shape and dtype that the source had when it was wrapped.
+    # _steps : lead from the source to this view.
     # _is_narrowed : whether an index is among the steps; only then do NumPy functions pull.
-    # _token : names the wrapping of the source; shared by its views.
+    # _token : identifies the wrapping of the source; views have their origin's.
 
     def __init__(self, x: Any, *, max_fetch_nbytes: int | None = None) -> None:
         if isinstance(x, LazyArray):
@@ -125,7 +134,7 @@ class LazyArray(NumPyFunctions):
         self._device: str = view.device
 
     def _step(self, kind: str, argument: tuple[Any, ...]) -> LazyArray:
-        """Make the view that one more step gives; the step's errors are raised here."""
+        """Make the view that one more step gives; raises what the step raises."""
         child = LazyArray.__new__(LazyArray)
         child._copy_origin(self)
         child._steps = (*self._steps, (kind, argument))
@@ -134,7 +143,7 @@ class LazyArray(NumPyFunctions):
 
     @property
     def source(self) -> Any:
-        """The wrapped tensor itself, of a view too."""
+        """The wrapped tensor itself; for a view, that of its origin."""
         return self._source
 
     @property
@@ -164,7 +173,7 @@ class LazyArray(NumPyFunctions):
 
     @property
     def nbytes(self) -> int:
-        """Bytes that the whole array takes on the host, packed."""
+        """Bytes of the array when it is packed in host memory."""
         return self.size * self._dtype.itemsize
 
     @property
@@ -197,9 +206,10 @@ class LazyArray(NumPyFunctions):
         return self.reshape(-1)
 
     def squeeze(self, axis: int | Sequence[int] | None = None) -> LazyArray:
-        """View without the axes of length 1, or without those named."""
-        gone = squeezed_axes(axis, self._shape)
-        return self._step("reshape", tuple(n for i, n in enumerate(self._shape) if i not in gone))
+        """View without the axes of length 1, or without those that `axis` names."""
+        removed = squeezed_axes(axis, self._shape)
+        kept = (n for i, n in enumerate(self._shape) if i not in removed)
+        return self._step("reshape", tuple(kept))
 
     def __getitem__(self, key: Any) -> Any:
         items = index_items(key)
@@ -214,9 +224,9 @@ class LazyArray(NumPyFunctions):
     # --- Pulling ---
 
     def fetch(self, *, out: npt.NDArray[Any] | None = None, via: Via = "auto") -> npt.NDArray[Any]:
-        """Pull every element; `out`, if given, receives them (same shape and dtype).
+        """Pull every element, into a new array in C order or into `out` (same shape and dtype).
 
-        `via` is as in `gpufetch.fetch`; ValueError for a tensor of another process's.
+        `via` is as in `gpufetch.fetch`; it raises ValueError for a tensor of another process.
         """
         return self._view().fetch(out=out, via=via)
 
@@ -237,21 +247,21 @@ class LazyArray(NumPyFunctions):
         return _reduce.histogram(self._view(), bins, range)
 
     def fetch_async(self, *, out: npt.NDArray[Any] | None = None, via: Via = "auto") -> Future:
-        """Start to pull every element, as `fetch`; the future's result() gives the array."""
+        """Start to pull every element as `fetch` does; the future's result() is the array."""
         return self._view().fetch_async(out=out, via=via)
 
     def iter_chunks(
         self, nbytes: int = CHUNK_NBYTES, *, progress: bool = False
     ) -> Iterator[tuple[tuple[slice, ...], npt.NDArray[Any]]]:
-        """Pull everything in pieces of at most `nbytes` bytes; yield (index, values).
+        """Pull everything in boxes of at most `nbytes` bytes; yield (index, values).
 
-        `index` is a tuple of slices, one an axis: `target[index] = values` fills an array or a
-        dataset of the same shape. The pieces are boxes in C order; nothing comes of an array
-        without elements. The next piece is on its way while the consumer has one, so that memory
-        for two is taken, besides what the consumer keeps. Contents are live: a tensor that is
-        written to meanwhile comes from several moments.
+        `index` is a tuple with a slice for each axis: `target[index] = values` fills an array or a
+        dataset of the same shape. The boxes are in C order; an array without elements has none.
+        The next box is on its way while the consumer has one, so that two of them are in memory,
+        besides those that the consumer keeps. Contents are live: if the tensor is written to
+        meanwhile, the boxes are of different times.
 
-        progress=True shows a tqdm bar: the notebook's with ipywidgets, the terminal's without,
+        progress=True shows a tqdm bar: the notebook's with ipywidgets, else the terminal's, and
         none where tqdm is not installed. Raises ValueError if `nbytes` cannot hold one element.
         """
         return iter_chunks(self._view, self._shape, self._dtype, nbytes, progress)
@@ -261,11 +271,11 @@ class LazyArray(NumPyFunctions):
         return np.asarray(self).tolist()
 
     def to_dask(self, chunks: Any = "auto") -> Any:
-        """Wrap as a dask.array whose blocks are pulled when they are computed.
+        """Wrap as a dask.array whose elements are pulled when they are computed.
 
-        `chunks` is as dask.array.from_array takes it. The blocks are live as everything here:
-        persist() what is to stay. For schedulers in this process (threads, synchronous).
-        Raises ImportError without Dask.
+        `chunks` is as dask.array.from_array takes it. Contents are live here too: persist() what
+        must not change. For schedulers in this process (threads, synchronous). Raises ImportError
+        without Dask.
         """
         return to_dask(self._read, self._shape, self._dtype, self.__dask_tokenize__(), chunks)
 
@@ -275,7 +285,7 @@ class LazyArray(NumPyFunctions):
         return values.fetch() if isinstance(values, LazyArray) else np.asarray(values)
 
     def to_numpy(self) -> npt.NDArray[Any]:
-        """The same as `numpy.asarray(a)`: Matplotlib and pandas ask for it by this name."""
+        """The same as `numpy.asarray(a)`; Matplotlib and pandas call it by this name."""
         return np.asarray(self)
 
     def item(self) -> Any:
@@ -290,7 +300,7 @@ class LazyArray(NumPyFunctions):
         return self._shape[0]
 
     def __iter__(self) -> Iterator[Any]:
-        """Give the views `a[0]`, `a[1]`, …; the scalars, pulled in blocks, of a single axis."""
+        """Give the views `a[0]`, `a[1]`, ...; with one axis the scalars, pulled many at once."""
         if not self._shape:
             raise TypeError("iteration over a LazyArray with no axes (shape ())")
         if self.ndim > 1:
@@ -327,7 +337,7 @@ class LazyArray(NumPyFunctions):
     ) -> npt.NDArray[Any]:
         """Pull everything, for `numpy.asarray(a)`.
 
-        ValueError for `copy=False` and for more than `max_fetch_nbytes`.
+        ValueError for `copy=False`, and for more than `max_fetch_nbytes` bytes.
         """
         if copy is False:
             raise ValueError(
@@ -339,9 +349,9 @@ class LazyArray(NumPyFunctions):
         return values if dtype is None else values.astype(dtype, copy=False)
 
     def __dask_tokenize__(self) -> tuple[str, ...]:
-        """Name this view of this wrapping of the tensor; the data are not looked at.
+        """Name this view of this wrapping of the tensor, without reading elements.
 
-        Two wrappings of one tensor have different names: its contents may differ between them.
+        Two wrappings of one tensor have different names, because contents may change in between.
         """
         return ("gpufetch.LazyArray", self._token, repr(self._steps))
 
@@ -378,16 +388,16 @@ class LazyArray(NumPyFunctions):
         )
 
     def _repr_inline_(self, max_width: int) -> str:
-        """The repr inside an xarray one: facts alone."""
+        """The text that xarray shows in its repr; pulls nothing."""
         return f"LazyArray {self._device} {format_nbytes(self.nbytes)}"[:max_width]
 
     def _check_nbytes(self, nbytes: int) -> None:
-        what = f"what is asked of this LazyArray of shape {self._shape}"
+        what = f"this access to a LazyArray of shape {self._shape}"
         check_nbytes(nbytes, self.max_fetch_nbytes, what)
 
     def _view(self) -> View:
-        # Asked for anew at every access: so the framework orders this read after the work that
-        # it has enqueued by now.
+        # The tensor is asked for its memory at every access, so that the framework orders this
+        # read after the work that it has enqueued by now.
         view = as_view(self._source)
         if (view.shape, view.dtype) != self._source_facts:
             shape, dtype = self._source_facts
@@ -408,5 +418,5 @@ class LazyArray(NumPyFunctions):
     def _values_text(self) -> str:
         try:
             return values_text(self._view())
-        except Exception as error:  # a repr that raises hides the object that is to be debugged
+        except Exception as error:  # a repr that raises would hide the object from a debugger
             return f"values not readable: {type(error).__name__}: {error}"

@@ -21,7 +21,7 @@ def check_nbytes(nbytes: int, limit: int, what: str) -> None:
     """Raise ValueError if `nbytes` is over the limit."""
     if nbytes > limit:
         raise ValueError(
-            f"{what} has {format_nbytes(nbytes)}, more than max_fetch_nbytes = "
+            f"{what} pulls {format_nbytes(nbytes)}, more than max_fetch_nbytes = "
             f"{format_nbytes(limit)}: index fewer elements, go through it with iter_chunks(), pull "
             "it with fetch(), or raise the limit with LazyArray(x, max_fetch_nbytes=...)"
         )

@@ -1,4 +1,4 @@
-"""The screens of `gpufetch attach`: which servers run, and what some of them publish."""
+"""The screens of `gpufetch attach`: which servers connection, and what some of them publish."""
 
 from __future__ import annotations
 
@@ -43,9 +43,9 @@ def _columns(with_stats: bool) -> tuple[str, ...]:
     return _FACTS + _STATS if with_stats else _FACTS
 
 
-def _tensor_row(run: Connection, name: str, with_stats: bool) -> tuple[str, ...]:
+def _tensor_row(connection: Connection, name: str, with_stats: bool) -> tuple[str, ...]:
     try:
-        array = run[name]
+        array = connection[name]
     except RuntimeError as error:
         return (name, str(error), *[""] * (len(_columns(with_stats)) - 2))
     facts = (name, str(array.dtype), str(array.shape), array.device, format_nbytes(array.nbytes))
@@ -61,43 +61,43 @@ def _tensor_row(run: Connection, name: str, with_stats: bool) -> tuple[str, ...]
     return (*facts, f"{stats.min:.6g}", f"{stats.mean:.6g}", f"{stats.max:.6g}", str(odd or ""))
 
 
-def _screen(run: Connection, with_stats: bool) -> list[str]:
-    names = list(run)
-    lines = [f"{run.name}: {_step_text(run)}", ""]
+def _screen(connection: Connection, with_stats: bool) -> list[str]:
+    names = list(connection)
+    lines = [f"{connection.name}: {_step_text(connection)}", ""]
     lines += table_lines(
-        [_columns(with_stats), *(_tensor_row(run, name, with_stats) for name in names)]
+        [_columns(with_stats), *(_tensor_row(connection, name, with_stats) for name in names)]
     )
-    differences = run.differences
+    differences = connection.differences
     values = [
         (name, values_text(differences[name]) if name in differences else str(value))
-        for name, value in run.scalars.items()
+        for name, value in connection.scalars.items()
     ]
     return [*lines, "", *table_lines(values)] if values else lines
 
 
-def _step_text(run: Connection) -> str:
-    steps = run.steps
+def _step_text(connection: Connection) -> str:
+    steps = connection.steps
     if len(set(steps.values())) > 1:
         return f"step {values_text(steps)}"
     step = next(iter(steps.values()))
-    return "no step yet" if step is None else f"step {step}, time {run.time:g}"
+    return "no step yet" if step is None else f"step {step}, time {connection.time:g}"
 
 
 def show_once(server: str | list[str], *, with_stats: bool) -> None:
     """Print what a server publishes."""
-    with connect(server, timeout=_TIMEOUT_S) as run:
-        print("\n".join(_screen(run, with_stats)))
+    with connect(server, timeout=_TIMEOUT_S) as connection:
+        print("\n".join(_screen(connection, with_stats)))
 
 
 def watch(server: str | list[str], interval: float, *, with_stats: bool) -> None:
     """Show what a server publishes, anew every `interval` seconds, until Ctrl-C."""
     if not interval > 0:
         raise ValueError(f"--interval {interval:g} is not above 0")
-    with connect(server, timeout=_TIMEOUT_S) as run:
+    with connect(server, timeout=_TIMEOUT_S) as connection:
         try:
             while True:
                 size = shutil.get_terminal_size()
-                lines = [line[: size.columns] for line in _screen(run, with_stats)]
+                lines = [line[: size.columns] for line in _screen(connection, with_stats)]
                 clear = _CLEAR if sys.stdout.isatty() else ""
                 print(clear + "\n".join(lines[: size.lines - 1]), flush=True)
                 time.sleep(interval)
