@@ -31,11 +31,11 @@ typedef struct gpufi_rows {
 #define GPUFI_IPC_IDENTITY_NBYTES 16
 
 /* An allocation as another process can open it. Every byte is defined: it goes into handles. */
-typedef struct gpufi_ipc_block {
+typedef struct gpufi_ipc_allocation {
   void *d_base;                        /* exporter's address of the allocation's start */
   size_t nbytes;                       /* of the allocation */
   uint8_t name[GPUFI_IPC_NAME_NBYTES]; /* the base IPC handle */
-} gpufi_ipc_block;
+} gpufi_ipc_allocation;
 
 typedef struct gpufi_backend {
   gpuf_device_kind kind;
@@ -106,13 +106,13 @@ typedef struct gpufi_backend {
   gpuf_status (*ipc_identity)(int32_t device, uint8_t *identity, gpuf_error *err);
   /* The allocation that `d_ptr` lies in; GPUF_ERR_UNSUPPORTED and the remedy if it cannot be
    * passed on. */
-  gpuf_status (*ipc_export)(int32_t device, const void *d_ptr, gpufi_ipc_block *block,
+  gpuf_status (*ipc_export)(int32_t device, const void *d_ptr, gpufi_ipc_allocation *block,
                             gpuf_error *err);
   /* A descriptor that an importer needs besides the name, or -1. The backend keeps it. */
   int (*ipc_descriptor)(void);
   /* Open another process's allocation, by name and nbytes, both checked here, as is `descriptor`
    * (the caller's, or -1). Not for one's own allocations. */
-  gpuf_status (*ipc_open)(int32_t device, const gpufi_ipc_block *block, int descriptor,
+  gpuf_status (*ipc_open)(int32_t device, const gpufi_ipc_allocation *block, int descriptor,
                           void **d_base, gpuf_error *err);
   /* Waits for the device's work first. */
   gpuf_status (*ipc_close)(int32_t device, void *d_base, gpuf_error *err);

@@ -116,7 +116,7 @@ static void copy_on_cpu(gpuf_tensor dst, gpuf_tensor src) {
     gpufi_strided_pack(&from, src.data, 0, count, dst.data);
     return;
   }
-  const int64_t step = (int64_t)sizeof(packed) / 16; /* no element is larger */
+  const int64_t step = (int64_t)sizeof(packed) / 16; /* elements have 16 bytes at most */
   for (int64_t first = 0; first < count; first += step) {
     const int64_t step_count = count - first < step ? count - first : step;
     gpufi_strided_pack(&from, src.data, first, step_count, packed);

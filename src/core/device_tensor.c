@@ -10,7 +10,7 @@
 
 /* Packed elements begin at a multiple of this, as the backends require. */
 #define PACKED_ALIGN_NBYTES ((uintptr_t)16)
-/* A flat copy is given to the device as so many pieces, so that enough of it is busy. */
+/* A copy of one contiguous range is given to the device as several, which keep more of it busy. */
 #define FLAT_PIECES_MAX 8
 #define FLAT_PIECE_NBYTES_MIN ((size_t)1 << 20)
 
@@ -18,7 +18,7 @@ gpuf_status gpuf_tensor_alloc(gpuf_device device, gpuf_dtype dtype, int32_t ndim
                               const int64_t *shape, gpuf_tensor *tensor, gpuf_error *err) {
   gpuf_tensor t;
   GPUFI_REQUIRE(tensor, err);
-  /* Any pointer but NULL, for now: the size is checked before there is memory. */
+  /* The size is checked before there is memory; until then any pointer but NULL will do. */
   gpuf_status status = gpuf_tensor_init(&t, &t, device, dtype, ndim, shape, err);
   if (status == GPUF_OK) {
     status = gpuf_alloc(device, gpuf_tensor_nbytes(&t), &t.data, err);
@@ -112,8 +112,8 @@ static gpuf_status copy_flat(const gpufi_backend *backend, const gpuf_tensor *ds
   return backend->gather(dst->device.index, pieces, count, stream, err);
 }
 
-/* Packed in scratch a piece at a time, and unpacked from there. The scratch is free for other work
- * as soon as that on `stream` is done. */
+/* Pack a piece at a time in scratch, and unpack it from there. Other work may use the scratch as
+ * soon as that on `stream` is done. */
 static gpuf_status copy_through_scratch(const gpufi_backend *backend, const gpuf_tensor *dst,
                                         const gpufi_strided *to, const gpuf_tensor *src,
                                         const gpufi_strided *from, gpuf_stream stream,
@@ -136,7 +136,7 @@ static gpuf_status copy_through_scratch(const gpufi_backend *backend, const gpuf
   return status;
 }
 
-/* By the one way that the layouts allow with the least work. Both have elements. */
+/* Enqueue the copy in the way that takes the least work for these layouts. Both have elements. */
 static gpuf_status enqueue(const gpufi_backend *backend, gpuf_tensor dst, gpuf_tensor src,
                            gpuf_stream stream, gpuf_error *err) {
   gpufi_strided to, from;

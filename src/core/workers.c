@@ -14,14 +14,14 @@
 typedef struct worker {
   struct worker *next;  /* while parked */
   pthread_cond_t wake;  /* has work again */
-  gpufi_workers *group; /* NULL while parked */
+  gpufi_workers *owner; /* the call's; NULL while parked */
   void (*run)(void *arg);
   void *arg;
 } worker;
 
-/* Guards all below, and the running_count of every group. */
+/* Guards all below, and the running_count of every gpufi_workers. */
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
-static pthread_cond_t finished = PTHREAD_COND_INITIALIZER; /* a group's last thread is done */
+static pthread_cond_t finished = PTHREAD_COND_INITIALIZER; /* the last thread of a call is done */
 static worker *parked; /* the one that was parked last comes first */
 static int32_t parked_count;
 
@@ -60,17 +60,17 @@ static bool park(worker *w) {
   if (parked_count == PARKED_MAX) {
     return false;
   }
-  w->group = NULL;
+  w->owner = NULL;
   w->next = parked;
   parked = w;
   parked_count++;
-  while (!w->group && code == 0) {
+  while (!w->owner && code == 0) {
     code = pthread_cond_timedwait(&w->wake, &lock, &deadline);
   }
-  if (!w->group) {
+  if (!w->owner) {
     take_out(w);
   }
-  return w->group != NULL;
+  return w->owner != NULL;
 }
 
 static void *worker_main(void *arg) {
@@ -79,7 +79,7 @@ static void *worker_main(void *arg) {
   while (goes_on) {
     w->run(w->arg);
     pthread_mutex_lock(&lock);
-    if (--w->group->running_count == 0) {
+    if (--w->owner->running_count == 0) {
       pthread_cond_broadcast(&finished);
     }
     goes_on = park(w);
@@ -113,7 +113,7 @@ static int32_t wake_parked(const worker *work, int32_t count) {
   for (; woken < count && parked; woken++) {
     worker *const w = parked;
     take_out(w);
-    w->group = work->group;
+    w->owner = work->owner;
     w->run = work->run;
     w->arg = work->arg;
     pthread_cond_signal(&w->wake);
@@ -124,7 +124,7 @@ static int32_t wake_parked(const worker *work, int32_t count) {
 int32_t gpufi_workers_start(gpufi_workers *workers, int32_t count, void (*run)(void *arg),
                             void *arg) {
   static pthread_once_t fork_once = PTHREAD_ONCE_INIT;
-  const worker work = {.group = workers, .run = run, .arg = arg};
+  const worker work = {.owner = workers, .run = run, .arg = arg};
   if (count <= 0) {
     return 0;
   }

@@ -5,8 +5,8 @@
  * So work that waits for the workers of another call cannot deadlock.
  *
  * All signals are blocked in the threads. Nothing is torn down at exit. A forked child begins with
- * an empty cache; groups that ran in its parent must not be waited for. Thread-safety: any thread;
- * a group is used by one thread at a time. */
+ * an empty cache, and must not wait for workers of its parent. Thread-safety: any thread; one
+ * gpufi_workers is used by one thread at a time. */
 #ifndef GPUFI_CORE_WORKERS_H
 #define GPUFI_CORE_WORKERS_H
 
@@ -22,7 +22,7 @@ typedef struct gpufi_workers {
  * or to report as a failure. */
 int32_t gpufi_workers_start(gpufi_workers *workers, int32_t count, void (*run)(void *arg),
                             void *arg);
-/* Wait until each of them has returned from `run`. The group may be used again. */
+/* Wait until each of them has returned from `run`. `workers` may be used again. */
 void gpufi_workers_wait(gpufi_workers *workers);
 
 #endif

@@ -12,7 +12,7 @@
 #include "share/peer.h"
 #include "share/table.h"
 
-/* Another process's allocation, opened here: once, however many attachments lie in it. */
+/* Another process's allocation, which is opened once, however many attachments lie in it. */
 typedef struct import {
   struct import *next;
   uint8_t service[GPUFI_SHARE_ID_NBYTES];
@@ -24,37 +24,37 @@ typedef struct import {
 } import;
 
 struct gpuf_attachment {
-  gpufi_share *own; /* of this process itself; then the rest is unset */
+  gpufi_share *own; /* a share of this process itself, or NULL; the rest is unset then */
   gpufi_peer *peer;
   uint64_t reference; /* the peer's */
-  import *block;      /* NULL when there are no elements */
+  import *allocation; /* NULL when there are no elements */
 };
 
-/* Guards the list. Held while a block is opened or closed, so that it is open once. */
+/* Guards the list. Held while an allocation is opened or closed, so that it is open only once. */
 static pthread_mutex_t imports_lock = PTHREAD_MUTEX_INITIALIZER;
 static import *imports;
 
 static import *find_import(const gpufi_share_fields *fields, gpuf_device device) {
-  import *block = imports;
-  while (block && (memcmp(block->service, fields->service, sizeof(block->service)) != 0 ||
-                   memcmp(block->name, fields->name, sizeof(block->name)) != 0 ||
-                   block->nbytes != fields->allocation_nbytes ||
-                   block->device.kind != device.kind || block->device.index != device.index)) {
-    block = block->next;
+  import *found = imports;
+  while (found && (memcmp(found->service, fields->service, sizeof(found->service)) != 0 ||
+                   memcmp(found->name, fields->name, sizeof(found->name)) != 0 ||
+                   found->nbytes != fields->allocation_nbytes ||
+                   found->device.kind != device.kind || found->device.index != device.index)) {
+    found = found->next;
   }
-  return block;
+  return found;
 }
 
 bool gpufi_share_is_attached(gpuf_device_kind kind, const void *d_ptr) {
   const uintptr_t address = (uintptr_t)d_ptr;
   pthread_mutex_lock(&imports_lock);
-  const import *block = imports;
-  while (block && (block->device.kind != kind || address < (uintptr_t)block->d_base ||
-                   address - (uintptr_t)block->d_base >= block->nbytes)) {
-    block = block->next;
+  const import *found = imports;
+  while (found && (found->device.kind != kind || address < (uintptr_t)found->d_base ||
+                   address - (uintptr_t)found->d_base >= found->nbytes)) {
+    found = found->next;
   }
   pthread_mutex_unlock(&imports_lock);
-  return block != NULL;
+  return found != NULL;
 }
 
 static gpuf_status check_free(gpuf_device device, const void *d_ptr, gpuf_error *err) {
@@ -74,21 +74,21 @@ static void guard_frees(void) {
 static gpuf_status create_import(const gpufi_backend *backend, gpuf_device device,
                                  const gpufi_share_fields *fields, int descriptor, import **out,
                                  gpuf_error *err) {
-  gpufi_ipc_block block = {.nbytes = (size_t)fields->allocation_nbytes};
+  gpufi_ipc_allocation opened = {.nbytes = (size_t)fields->allocation_nbytes};
   import *created = calloc(1, sizeof(*created));
   if (!created) {
     return gpufi_fail(err, GPUF_ERR_NO_MEMORY, 0, "no host memory for an import's record");
   }
-  memcpy(block.name, fields->name, sizeof(block.name));
+  memcpy(opened.name, fields->name, sizeof(opened.name));
   const gpuf_status status =
-      backend->ipc_open(device.index, &block, descriptor, &created->d_base, err);
+      backend->ipc_open(device.index, &opened, descriptor, &created->d_base, err);
   if (status != GPUF_OK) {
     free(created);
     return status;
   }
   memcpy(created->service, fields->service, sizeof(created->service));
   memcpy(created->name, fields->name, sizeof(created->name));
-  created->nbytes = block.nbytes;
+  created->nbytes = opened.nbytes;
   created->device = device;
   created->next = imports;
   imports = created;
@@ -103,39 +103,39 @@ static gpuf_status open_import(const gpufi_backend *backend, gpuf_device device,
   gpuf_status status = GPUF_OK;
   pthread_once(&guard_once, guard_frees);
   pthread_mutex_lock(&imports_lock);
-  import *block = find_import(fields, device);
-  if (!block) {
-    status = create_import(backend, device, fields, descriptor, &block, err);
+  import *found = find_import(fields, device);
+  if (!found) {
+    status = create_import(backend, device, fields, descriptor, &found, err);
   }
-  if (block) {
-    block->attachment_count++;
-    *out = block;
+  if (found) {
+    found->attachment_count++;
+    *out = found;
   }
   pthread_mutex_unlock(&imports_lock);
   return status;
 }
 
-static gpuf_status close_import(import *block, gpuf_error *err) {
+static gpuf_status close_import(import *opened, gpuf_error *err) {
   gpuf_status status = GPUF_OK;
   pthread_mutex_lock(&imports_lock);
-  if (--block->attachment_count == 0) {
+  if (--opened->attachment_count == 0) {
     const gpufi_backend *backend;
     import **link = &imports;
-    while (*link != block) {
+    while (*link != opened) {
       link = &(*link)->next;
     }
-    *link = block->next;
-    status = gpufi_backend_for(block->device, &backend, err);
+    *link = opened->next;
+    status = gpufi_backend_for(opened->device, &backend, err);
     if (status == GPUF_OK) {
-      status = backend->ipc_close(block->device.index, block->d_base, err);
+      status = backend->ipc_close(opened->device.index, opened->d_base, err);
     }
-    free(block);
+    free(opened);
   }
   pthread_mutex_unlock(&imports_lock);
   return status;
 }
 
-/* The device of this process that is the exporter's. */
+/* Find the exporter's device among those of this process. */
 static gpuf_status find_device(const gpufi_share_fields *fields, gpuf_device *device,
                                const gpufi_backend **backend, gpuf_error *err) {
   uint8_t identity[GPUFI_IPC_IDENTITY_NBYTES];
@@ -196,7 +196,7 @@ static gpuf_status attach_other(const gpuf_share_handle *handle, const gpufi_sha
     goto done;
   }
   if (gpuf_tensor_count(&fields->tensor) > 0) {
-    status = open_import(backend, device, fields, descriptor, &attachment->block, err);
+    status = open_import(backend, device, fields, descriptor, &attachment->allocation, err);
   }
   if (status != GPUF_OK) {
     gpufi_peer_detach(attachment->peer, attachment->reference);
@@ -204,8 +204,9 @@ static gpuf_status attach_other(const gpuf_share_handle *handle, const gpufi_sha
   }
   *tensor = fields->tensor;
   tensor->device = device;
-  tensor->data =
-      attachment->block ? (char *)attachment->block->d_base + fields->offset_nbytes : NULL;
+  tensor->data = attachment->allocation
+                     ? (char *)attachment->allocation->d_base + fields->offset_nbytes
+                     : NULL;
 
 done:
   if (descriptor >= 0) {
@@ -254,8 +255,8 @@ gpuf_status gpuf_detach(gpuf_attachment *attachment, gpuf_error *err) {
   if (attachment->own) {
     gpufi_share_release(attachment->own);
   } else {
-    if (attachment->block) {
-      status = close_import(attachment->block, err);
+    if (attachment->allocation) {
+      status = close_import(attachment->allocation, err);
     }
     gpufi_peer_detach(attachment->peer, attachment->reference);
     gpufi_peer_put(attachment->peer);

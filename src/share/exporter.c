@@ -11,16 +11,16 @@
 #include "share/service.h"
 #include "share/table.h"
 
-/* Where the tensor's elements lie, as a handle says it. */
+/* Fill what a handle says of where the tensor's elements lie. */
 static gpuf_status describe(const gpufi_backend *backend, const gpuf_tensor *tensor,
                             gpufi_share_fields *fields, const void **d_base, gpuf_error *err) {
-  gpufi_ipc_block block;
+  gpufi_ipc_allocation allocation;
   fields->tensor = *tensor;
   fields->tensor.data = NULL;
   gpuf_status status = backend->ipc_identity(tensor->device.index, fields->identity, err);
   *d_base = NULL;
   if (status != GPUF_OK || gpuf_tensor_count(tensor) == 0) {
-    return status; /* no elements: nothing to open, and the pointer may mean nothing */
+    return status; /* there is nothing to open, and the pointer may mean nothing */
   }
   if (gpufi_share_is_attached(tensor->device.kind, tensor->data)) {
     return gpufi_fail(err, GPUF_ERR_UNSUPPORTED, 0,
@@ -28,17 +28,17 @@ static gpuf_status describe(const gpufi_backend *backend, const gpuf_tensor *ten
                       "share a copy (gpuf_share_options.copy; Python: share(x, copy=True))",
                       tensor->data);
   }
-  memset(&block, 0, sizeof(block));
-  status = backend->ipc_export(tensor->device.index, tensor->data, &block, err);
+  memset(&allocation, 0, sizeof(allocation));
+  status = backend->ipc_export(tensor->device.index, tensor->data, &allocation, err);
   if (status == GPUF_OK) {
     /* A driver may leave bytes of a name undefined. Importers tell allocations apart by name, so
      * an allocation keeps its name as long as any share needs it. */
-    if (!gpufi_share_find_name(tensor->device, &block, fields->name)) {
-      memcpy(fields->name, block.name, sizeof(fields->name));
+    if (!gpufi_share_find_name(tensor->device, &allocation, fields->name)) {
+      memcpy(fields->name, allocation.name, sizeof(fields->name));
     }
-    fields->allocation_nbytes = block.nbytes;
-    fields->offset_nbytes = (uint64_t)((uintptr_t)tensor->data - (uintptr_t)block.d_base);
-    *d_base = block.d_base;
+    fields->allocation_nbytes = allocation.nbytes;
+    fields->offset_nbytes = (uint64_t)((uintptr_t)tensor->data - (uintptr_t)allocation.d_base);
+    *d_base = allocation.d_base;
   }
   return status;
 }
@@ -50,7 +50,7 @@ static gpuf_status random_token(gpufi_share_fields *fields, gpuf_error *err) {
   return GPUF_OK;
 }
 
-/* The elements on a stream of their own, packed, once the tensor's work is done. */
+/* Pack the elements, whose stream's work is done, and wait for it. */
 static gpuf_status pack(const gpufi_backend *backend, const gpuf_tensor *tensor, void *d_copy,
                         gpuf_error *err) {
   gpufi_strided layout;
@@ -69,7 +69,7 @@ static gpuf_status pack(const gpufi_backend *backend, const gpuf_tensor *tensor,
   return status;
 }
 
-/* Let `tensor` describe a packed copy in memory of its own, *d_copy. */
+/* Copy the tensor to memory of its own, *d_copy, in C order, and let `tensor` describe that. */
 static gpuf_status copy_packed(const gpufi_backend *backend, gpuf_tensor *tensor, void **d_copy,
                                gpuf_error *err) {
   gpuf_tensor packed;
@@ -144,7 +144,7 @@ gpuf_status gpuf_share(const gpuf_tensor *tensor, const gpuf_share_options *opti
   return status;
 }
 
-/* The handle is of this process; *generation is the share's. */
+/* Check that the handle is one of this process, and return its generation. */
 static gpuf_status check_own(const gpuf_share_handle *handle, uint64_t *generation,
                              gpuf_error *err) {
   gpufi_share_fields fields;

@@ -39,8 +39,8 @@ _Static_assert(__BYTE_ORDER__ == __ORDER_LITTLE_ENDIAN__, "fields are copied as 
 #define PUT(at, value) memcpy(handle->bytes + (at), &(value), sizeof(value))
 #define GET(at, value) memcpy(&(value), handle->bytes + (at), sizeof(value))
 
-/* FNV-1a over all bytes but the checksum's own. It finds accidents; the exporter compares whole
- * handles. */
+/* FNV-1a over all bytes but the checksum's own. It only finds accidents; against forgery the
+ * exporter compares whole handles. */
 static uint64_t checksum(const gpuf_share_handle *handle) {
   uint64_t sum = 0xcbf29ce484222325u;
   for (uint32_t i = 0; i < handle->nbytes; i++) {
@@ -154,7 +154,7 @@ static gpuf_status check_fields(const gpufi_share_fields *fields, uint8_t flags,
                       ", generation %" PRIu64 " and flags %u, which no exporter writes",
                       tensor.device.index, fields->process_id, fields->generation, flags);
   }
-  tensor.data = &tensor; /* any but NULL: an attachment has an address */
+  tensor.data = &tensor; /* any pointer but NULL: an attachment will have an address */
   if (gpuf_tensor_check(&tensor, &inner) != GPUF_OK) {
     return gpufi_fail(err, GPUF_ERR_CORRUPT, 0, "the share handle describes no tensor: %.900s",
                       inner.message);
@@ -170,7 +170,7 @@ gpuf_status gpufi_share_decode(const gpuf_share_handle *handle, gpufi_share_fiel
   if (status != GPUF_OK) {
     return status;
   }
-  if (handle->bytes[AT_NDIM] > GPUF_NDIM_MAX) { /* the size allows no more: for the reader */
+  if (handle->bytes[AT_NDIM] > GPUF_NDIM_MAX) { /* the size, checked above, allows no more */
     return gpufi_fail(err, GPUF_ERR_CORRUPT, 0, "%u axes", handle->bytes[AT_NDIM]);
   }
   f.tensor.device.kind = (gpuf_device_kind)handle->bytes[AT_KIND];

@@ -16,7 +16,8 @@
 #include "base/system.h"
 #include "share/wire.h"
 
-/* An exporter that runs answers within microseconds; one that is stopped must not hang us. */
+/* An exporter that runs answers within microseconds; one that is stopped must not stop the
+ * importer. */
 #define PATIENCE_S 10
 
 struct gpufi_peer {
@@ -27,7 +28,7 @@ struct gpufi_peer {
   uint8_t service[GPUFI_SHARE_ID_NBYTES];
   int64_t process_id;
   uint64_t start_time;
-  atomic_bool lost;     /* the exporter has gone, or does not keep to the protocol; for ever */
+  atomic_bool lost;     /* the exporter has gone or does not keep to the protocol; never reset */
   pthread_mutex_t lock; /* held from a request to its reply; guards all below */
   bool connected;
   uint64_t last_reference;
@@ -51,8 +52,6 @@ static gpuf_status lose(gpufi_peer *peer, gpuf_error *err) {
 static gpuf_status io_fail(const char *call, int code, gpuf_error *err) {
   return gpufi_fail(err, GPUF_ERR_IO, code, "%s for an attachment: %s", call, strerror(code));
 }
-
-/* --- Get and put ------------------------------------------------------------------ */
 
 /* Called with peers_lock held, so that no fork happens between the socket and its record. */
 static gpuf_status create(const gpufi_share_fields *fields, gpufi_peer **out, gpuf_error *err) {
@@ -139,16 +138,14 @@ void gpufi_peer_put(gpufi_peer *peer) {
   }
 }
 
-/* A connection that was refused is no use to others: let them try again. */
+/* Let later users make a new connection, because this one was refused. */
 static void unlist(gpufi_peer *peer) {
   pthread_mutex_lock(&peers_lock);
   peer->listed = false;
   pthread_mutex_unlock(&peers_lock);
 }
 
-/* --- Connect ------------------------------------------------------------------------ */
-
-/* Nobody listens. The handle says which process did. */
+/* Say why nobody listens at the address, by the process that the handle names. */
 static gpuf_status nobody(gpufi_peer *peer, gpuf_error *err) {
   if (peer->start_time != 0 && gpufi_process_start_time(peer->process_id) == peer->start_time) {
     return gpufi_fail(err, GPUF_ERR_UNSUPPORTED, 0,
@@ -203,9 +200,7 @@ static gpuf_status connect_once(gpufi_peer *peer, gpuf_error *err) {
   return status;
 }
 
-/* --- Requests ------------------------------------------------------------------------- */
-
-/* The reply to `reference`; an earlier one that came too late is dropped. */
+/* Receive the reply to `reference`. An earlier reply that came too late is dropped. */
 static gpuf_status await_reply(gpufi_peer *peer, uint64_t reference, gpufi_share_reply *reply,
                                int *descriptor, gpuf_error *err) {
   for (;;) {
@@ -285,7 +280,8 @@ static gpuf_status ask(gpufi_peer *peer, const gpuf_share_handle *handle, uint64
     return status;
   }
   memcpy(request.handle, handle->bytes, handle->nbytes);
-  /* A connection that is refused says why before it closes: read even if sending fails. */
+  /* An exporter that refuses a connection says why before it closes it, so the reply is read even
+   * if sending fails. */
   send_request(peer, &request, GPUFI_SHARE_REQUEST_HEADER_NBYTES + handle->nbytes);
   status = await_reply(peer, reference, &reply, descriptor, err);
   if (status == GPUF_OK && reply.answer != GPUFI_SHARE_GRANTED) {
@@ -332,8 +328,9 @@ void gpufi_peer_detach(gpufi_peer *peer, uint64_t reference) {
   pthread_mutex_lock(&peer->lock);
   if (peer->connected &&
       send_request(peer, &request, GPUFI_SHARE_REQUEST_HEADER_NBYTES) != GPUF_OK) {
-    /* Gone, or stopped with its queue full: nothing that is sent later makes up for this one. The
-     * reference ends with the connection, so no new user may keep the connection alive. */
+    /* The exporter has gone, or is stopped with its queue full, and nothing that is sent later
+     * makes up for this message. The reference ends with the connection, so no new user may keep
+     * that alive. */
     unlist(peer);
   }
   pthread_mutex_unlock(&peer->lock);

@@ -21,13 +21,13 @@ typedef struct reference {
 } reference;
 
 typedef struct client {
-  struct client *next; /* guarded by `lock`, as is fd; the rest is the thread's */
+  struct client *next; /* guarded by `lock`, as is fd; the rest is used by the thread only */
   int fd;
   reference *references;
   int32_t reference_count;
 } client;
 
-/* Guards what a forked child must close. Changed by the service's thread once it runs. */
+/* Guards what a forked child must close. Once the service's thread runs, only that changes it. */
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER;
 static int listen_fd = -1;
 static int epoll_fd = -1;
@@ -36,8 +36,6 @@ static int32_t client_count;
 
 static pthread_mutex_t start_lock = PTHREAD_MUTEX_INITIALIZER; /* guards `started` */
 static bool started;
-
-/* --- Clients ------------------------------------------------------------------ */
 
 static void drop(client *c) {
   pthread_mutex_lock(&lock);
@@ -85,7 +83,7 @@ static bool attach(client *c, const gpufi_share_request *request, size_t handle_
   return gpufi_share_send_reply(c->fd, answer, request->reference, descriptor_of(share));
 }
 
-/* A reference that the client does not hold is what remains of an ATTACH that was refused. */
+/* A client that lacks the reference had its ATTACH refused. */
 static void detach(client *c, uint64_t id) {
   reference **link = &c->references;
   while (*link && (*link)->id != id) {
@@ -126,8 +124,6 @@ static bool serve(client *c) {
   return true;
 }
 
-/* --- The thread ----------------------------------------------------------------- */
-
 static bool is_same_user(int fd) {
   struct ucred peer;
   socklen_t nbytes = sizeof(peer);
@@ -152,8 +148,9 @@ static gpufi_share_answer admit(int fd) {
   return GPUFI_SHARE_GRANTED;
 }
 
-/* Tell an importer why, and close. What it has sent already is taken first, and no more let in:
- * bytes that stay unread would reset the connection before the reply is read. */
+/* Tell an importer why it is refused, and close the connection. What it has sent is read first, and
+ * nothing more is let in, because unread bytes would reset the connection before the reply is read.
+ */
 static void turn_away(int fd, gpufi_share_answer answer) {
   gpufi_share_request unread;
   shutdown(fd, SHUT_RD);
@@ -173,7 +170,8 @@ static void accept_one(void) {
     turn_away(fd, answer);
   }
   if (fd < 0 && code != EAGAIN && code != EINTR && code != ECONNABORTED) {
-    /* Out of descriptors: the importer waits in the backlog, and epoll would say so at once. */
+    /* The process is out of descriptors. The importer waits in the backlog, and without a pause
+     * epoll would report it again at once. */
     const struct timespec pause = {0, 10000000};
     nanosleep(&pause, NULL);
   }
@@ -196,13 +194,11 @@ static void *service_main(void *arg) {
   return NULL;
 }
 
-/* --- Start ------------------------------------------------------------------------ */
-
 static gpuf_status io_fail(const char *call, gpuf_error *err) {
   return gpufi_fail(err, GPUF_ERR_IO, errno, "%s for the share service: %s", call, strerror(errno));
 }
 
-/* Called with `lock` held; what it opens before a failure is the caller's to close. */
+/* Called with the lock held. After a failure the caller closes what was opened. */
 static gpuf_status open_sockets(const uint8_t *service, gpuf_error *err) {
   struct sockaddr_un address;
   struct epoll_event event = {.events = EPOLLIN, .data.ptr = NULL};

@@ -20,12 +20,13 @@ struct gpufi_share {
   uint64_t generation;
   int32_t importer_count;
   bool withdrawn;
-  bool ending; /* release runs; nobody uses the memory */
+  bool ending; /* `release` runs; the memory is no longer used */
 };
 
 /* Guards the table and all shares in it. Never held while a release runs. */
 static pthread_mutex_t shares_lock = PTHREAD_MUTEX_INITIALIZER;
-static pthread_cond_t shares_changed; /* a count fell or a share left; made by init_once */
+static pthread_cond_t
+    shares_changed; /* a count has fallen or a share has ended; made by init_once */
 static pthread_once_t shares_once = PTHREAD_ONCE_INIT;
 static gpufi_share *shares;
 static uint64_t last_generation;
@@ -98,8 +99,8 @@ static void init_once(void) {
   gpufi_free_guard_add(&guard);
 }
 
-/* End a withdrawn share that nobody holds: after a count has fallen or a share was withdrawn.
- * Called with the lock held, which is let go while release runs. */
+/* End a share that is withdrawn and has no importers. Called after either has become so, with the
+ * lock held, which is released while `release` runs. */
 static void end_if_unused(gpufi_share *share) {
   gpufi_share_memory *const memory = &share->memory;
   pthread_cond_broadcast(&shares_changed);
@@ -108,7 +109,8 @@ static void end_if_unused(gpufi_share *share) {
   }
   share->ending = true;
   pthread_mutex_unlock(&shares_lock);
-  gpuf_free(memory->tensor.device, memory->d_copy, NULL); /* fails with the device, if at all */
+  gpuf_free(memory->tensor.device, memory->d_copy,
+            NULL); /* this fails only if the device has failed */
   if (memory->options.release) {
     memory->options.release(memory->options.release_arg);
   }
@@ -122,7 +124,7 @@ static void end_if_unused(gpufi_share *share) {
   pthread_cond_broadcast(&shares_changed);
 }
 
-/* An importer would refuse elements outside the allocation, so the exporter does it first. */
+/* Refuse elements outside the allocation here, because every importer would. */
 static gpuf_status check_handle(const gpuf_share_handle *handle, gpuf_error *err) {
   gpuf_error inner;
   if (gpufi_share_decode(handle, NULL, &inner) == GPUF_OK) {
@@ -156,12 +158,13 @@ gpuf_status gpufi_share_add(const gpufi_share_memory *memory, gpufi_share_fields
   return status;
 }
 
-bool gpufi_share_find_name(gpuf_device device, const gpufi_ipc_block *block, uint8_t *name) {
+bool gpufi_share_find_name(gpuf_device device, const gpufi_ipc_allocation *allocation,
+                           uint8_t *name) {
   gpufi_share_fields fields;
   pthread_mutex_lock(&shares_lock);
-  const gpufi_share *share = find_allocation(device, block->d_base);
+  const gpufi_share *share = find_allocation(device, allocation->d_base);
   const bool found = share && gpufi_share_decode(&share->handle, &fields, NULL) == GPUF_OK &&
-                     fields.allocation_nbytes == block->nbytes;
+                     fields.allocation_nbytes == allocation->nbytes;
   pthread_mutex_unlock(&shares_lock);
   if (found) {
     memcpy(name, fields.name, sizeof(fields.name));
@@ -199,7 +202,7 @@ bool gpufi_share_count_importers(uint64_t generation, int32_t *importer_count) {
   return share != NULL;
 }
 
-/* Takes a time that does not depend on the bytes, and so tells nothing of the token. */
+/* Compare in a time that does not depend on the bytes, and so tells nothing about the token. */
 static bool same_bytes(const uint8_t *a, const uint8_t *b, size_t nbytes) {
   uint8_t difference = 0;
   for (size_t i = 0; i < nbytes; i++) {

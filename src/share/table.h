@@ -27,7 +27,8 @@ gpuf_status gpufi_share_add(const gpufi_share_memory *memory, gpufi_share_fields
                             gpuf_share_handle *handle, gpuf_error *err);
 /* Copy the name under which a share that exists has passed on the same allocation; false if there
  * is none. */
-bool gpufi_share_find_name(gpuf_device device, const gpufi_ipc_block *block, uint8_t *name);
+bool gpufi_share_find_name(gpuf_device device, const gpufi_ipc_allocation *allocation,
+                           uint8_t *name);
 
 /* Withdraw a share and wait up to `timeout_ns` (< 0: without limit) for its end. Returns true once
  * it has ended, false with the number of importers that are left. */

@@ -60,7 +60,8 @@ static gpuf_status decode_digits(const char *text, gpuf_share_handle *handle, gp
       handle->bytes[handle->nbytes++] = (uint8_t)(bits >> bit_count);
     }
   }
-  /* One text a handle: no bits are left over but zeros, fewer than a digit of them. */
+  /* A handle has exactly one text: the bits that are left over are zeros, and fewer than a digit
+   * has. */
   if (bit_count >= 6 || (bits & ((1u << bit_count) - 1)) != 0) {
     return gpufi_fail(err, GPUF_ERR_CORRUPT, 0,
                       "the share handle's text is cut off; copy all of it");

@@ -91,7 +91,7 @@ static gpuf_status check_pointer(int32_t device, const void *d_ptr, gpuf_error *
 }
 
 /* Called with the device current. */
-static gpuf_status export_block(int32_t device, const void *d_ptr, gpufi_ipc_block *block,
+static gpuf_status export_block(int32_t device, const void *d_ptr, gpufi_ipc_allocation *block,
                                 gpuf_error *err) {
   CUdeviceptr base = 0;
   size_t nbytes = 0;
@@ -116,7 +116,7 @@ static gpuf_status export_block(int32_t device, const void *d_ptr, gpufi_ipc_blo
   return status;
 }
 
-gpuf_status gpufi_cuda_ipc_export(int32_t device, const void *d_ptr, gpufi_ipc_block *block,
+gpuf_status gpufi_cuda_ipc_export(int32_t device, const void *d_ptr, gpufi_ipc_allocation *block,
                                   gpuf_error *err) {
   int previous;
   gpuf_status status = gpufi_cuda_require_driver(err);
@@ -157,7 +157,7 @@ static gpuf_status check_opened(const void *d_base, size_t nbytes, gpuf_error *e
                     there_nbytes);
 }
 
-gpuf_status gpufi_cuda_ipc_open(int32_t device, const gpufi_ipc_block *block, int descriptor,
+gpuf_status gpufi_cuda_ipc_open(int32_t device, const gpufi_ipc_allocation *block, int descriptor,
                                 void **d_base, gpuf_error *err) {
   cudaIpcMemHandle_t handle;
   void *opened = NULL;

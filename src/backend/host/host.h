@@ -59,9 +59,9 @@ gpuf_status gpufi_host_close(int32_t device, void *d_ptr, gpuf_error *err);
 /* ipc.c: the table's entries */
 
 gpuf_status gpufi_host_ipc_identity(int32_t device, uint8_t *identity, gpuf_error *err);
-gpuf_status gpufi_host_ipc_export(int32_t device, const void *d_ptr, gpufi_ipc_block *block,
+gpuf_status gpufi_host_ipc_export(int32_t device, const void *d_ptr, gpufi_ipc_allocation *block,
                                   gpuf_error *err);
-gpuf_status gpufi_host_ipc_open(int32_t device, const gpufi_ipc_block *block, int descriptor,
+gpuf_status gpufi_host_ipc_open(int32_t device, const gpufi_ipc_allocation *block, int descriptor,
                                 void **d_base, gpuf_error *err);
 
 /* stream.c */

@@ -19,7 +19,7 @@ gpuf_status gpufi_host_ipc_identity(int32_t device, uint8_t *identity, gpuf_erro
   return GPUF_OK;
 }
 
-gpuf_status gpufi_host_ipc_export(int32_t device, const void *d_ptr, gpufi_ipc_block *block,
+gpuf_status gpufi_host_ipc_export(int32_t device, const void *d_ptr, gpufi_ipc_allocation *block,
                                   gpuf_error *err) {
   gpufi_host_range range;
   const gpuf_status status = gpufi_host_locate(d_ptr, &range, err);
@@ -33,7 +33,7 @@ gpuf_status gpufi_host_ipc_export(int32_t device, const void *d_ptr, gpufi_ipc_b
   return status;
 }
 
-gpuf_status gpufi_host_ipc_open(int32_t device, const gpufi_ipc_block *block, int descriptor,
+gpuf_status gpufi_host_ipc_open(int32_t device, const gpufi_ipc_allocation *block, int descriptor,
                                 void **d_base, gpuf_error *err) {
   host_name name;
   memcpy(&name, block->name, sizeof(name));
