@@ -38,7 +38,7 @@ typedef struct input {
   size_t nbytes;
 } input;
 
-/* --- Arguments ------------------------------------------------------------- */
+/* --- Arguments ----------------------------------------------------------- */
 
 static gpuf_status parse_device(const char *text, gpuf_device *device, gpuf_error *err) {
   int index;
@@ -121,7 +121,7 @@ static gpuf_status parse(char **argv, input *in, gpuf_error *err) {
   return status;
 }
 
-/* --- Requests -------------------------------------------------------------- */
+/* --- Requests ------------------------------------------------------------ */
 
 static gpuf_status run_step(coder *c, const char *step, int64_t repeats, gpuf_error *err) {
   gpuf_status status = GPUF_OK;

@@ -15,7 +15,7 @@ static size_t larger(size_t a, size_t b) {
   return a > b ? a : b;
 }
 
-/* --- Memory ---------------------------------------------------------------- */
+/* --- Memory -------------------------------------------------------------- */
 
 typedef struct allocation {
   void **ptr;
@@ -67,7 +67,7 @@ void coder_fini(coder *c) {
   }
 }
 
-/* --- On the device --------------------------------------------------------- */
+/* --- On the device ------------------------------------------------------- */
 
 gpuf_status coder_encode(coder *c, int64_t repeats, gpuf_error *err) {
   const int32_t device = c->tensor.device.index;
@@ -129,7 +129,7 @@ gpuf_status coder_decode(coder *c, int64_t repeats, gpuf_error *err) {
   return status == GPUF_OK ? check_verdicts(count, c->device_places, c->verdicts, err) : status;
 }
 
-/* --- With the link --------------------------------------------------------- */
+/* --- With the link ------------------------------------------------------- */
 
 static size_t batch_count_max(const coder *c) {
   return larger(BATCH_NBYTES / c->chunks.raw_nbytes, 1);
@@ -254,7 +254,7 @@ gpuf_status coder_to_device(coder *c, gpuf_error *err) {
   return status;
 }
 
-/* --- Start and end --------------------------------------------------------- */
+/* --- Start and end ------------------------------------------------------- */
 
 /* Chunks have the shape of the tensor without its first axis. */
 static gpuf_status describe(coder *c, gpuf_error *err) {

@@ -69,7 +69,7 @@ PyObject *gpufi_py_device_array_view(gpufi_py_device_array *array, const gpuf_te
   return gpufi_py_device_array_create(state, tensor, array->readonly, owner);
 }
 
-/* --- Attributes ------------------------------------------------------------ */
+/* --- Attributes ---------------------------------------------------------- */
 
 static PyObject *get_shape(gpufi_py_device_array *self, void *closure) {
   return gpufi_py_tuple_of(self->tensor.shape, self->tensor.ndim);
@@ -119,7 +119,7 @@ static PyObject *get_transposed(gpufi_py_device_array *self, void *closure) {
   return gpufi_py_device_array_view(self, &tensor);
 }
 
-/* --- Python's protocols ---------------------------------------------------- */
+/* --- Python's protocols -------------------------------------------------- */
 
 static PyObject *array_repr(gpufi_py_device_array *self) {
   char device[GPUFI_PY_DEVICE_TEXT_NBYTES];
@@ -166,7 +166,7 @@ PyDoc_STRVAR(dlpack_doc,
              "legacy. dl_device=(1, 0) gives a copy on the CPU. BufferError for a request that\n"
              "cannot be met.");
 
-/* --- The type -------------------------------------------------------------- */
+/* --- The type ------------------------------------------------------------ */
 
 static PyGetSetDef array_getset[] = {
     {"shape", (getter)get_shape, NULL, "Extents, a tuple of int.", NULL},

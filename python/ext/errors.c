@@ -81,6 +81,10 @@ PyObject *gpufi_py_raise(const gpufi_py_state *state, const gpuf_error *err) {
   return NULL;
 }
 
+PyObject *gpufi_py_outcome(const gpufi_py_state *state, gpuf_status status, const gpuf_error *err) {
+  return status == GPUF_OK ? Py_NewRef(Py_None) : gpufi_py_raise(state, err);
+}
+
 gpufi_py_exception gpufi_py_exception_take(void) {
   gpufi_py_exception taken;
   PyErr_Fetch(&taken.type, &taken.value, &taken.traceback);

@@ -10,6 +10,9 @@ PyObject *gpufi_py_error_type_create(void);
 /* Set the Python exception for `err`. Always returns NULL. */
 PyObject *gpufi_py_raise(const gpufi_py_state *state, const gpuf_error *err);
 
+/* The outcome of a call that returns nothing: None, or NULL with the exception for `err`. */
+PyObject *gpufi_py_outcome(const gpufi_py_state *state, gpuf_status status, const gpuf_error *err);
+
 /* Replace the exception that is set by `type(format)`, with the old one as its cause. */
 void gpufi_py_raise_from(PyObject *type, const char *format, ...);
 

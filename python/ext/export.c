@@ -10,7 +10,7 @@
 #include "errors.h"
 #include "fetch.h"
 
-/* --- NumPy and the CUDA Array Interface ------------------------------------ */
+/* --- NumPy and the CUDA Array Interface ---------------------------------- */
 
 PyObject *gpufi_py_export_array(gpufi_py_device_array *self, PyObject *const *args,
                                 Py_ssize_t nargs, PyObject *kwnames) {
@@ -77,7 +77,7 @@ PyObject *gpufi_py_export_cuda_array_interface(gpufi_py_device_array *self, void
   return dict;
 }
 
-/* --- DLPack ---------------------------------------------------------------- */
+/* --- DLPack -------------------------------------------------------------- */
 
 PyObject *gpufi_py_export_dlpack_device(gpufi_py_device_array *self, PyObject *unused) {
   int32_t type, id;

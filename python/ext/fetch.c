@@ -10,11 +10,12 @@
 #include "future.h"
 #include "methods.h"
 #include "tree.h"
+#include "tree_nodes.h"
 
 #include "base/arithmetic.h"
 #include "core/geometry.h"
 
-/* --- The result ------------------------------------------------------------ */
+/* --- The result ---------------------------------------------------------- */
 
 /* How the caller wants the result. */
 typedef struct request {
@@ -123,7 +124,7 @@ PyObject *gpufi_py_fetch_tensor(gpufi_py_state *state, const gpuf_tensor *tensor
   return fetch_fresh(state, tensor, &default_request);
 }
 
-/* --- out= ------------------------------------------------------------------ */
+/* --- out= ---------------------------------------------------------------- */
 
 /* Say, in terms of `out`, why gpufi_destination_check refuses it. */
 static int refuse_destination(const gpuf_tensor *source, const gpuf_tensor *out) {
@@ -205,7 +206,7 @@ static PyObject *fetch_into(const gpufi_py_state *state, const gpuf_tensor *tens
   return wanted->out;
 }
 
-/* --- The Python functions -------------------------------------------------- */
+/* --- The Python functions ------------------------------------------------ */
 
 static int parse_order(PyObject *object, char *order) {
   const char *text = PyUnicode_Check(object) ? PyUnicode_AsUTF8AndSize(object, NULL) : NULL;

@@ -107,8 +107,8 @@ static int parse_timeout(const gpufi_py_state *state, const char *function, PyOb
   return 0;
 }
 
-/* A wait is cut into pieces so that Ctrl-C gets through. */
-#define WAIT_PIECE_NS ((int64_t)50000000)
+/* No single wait is longer, so that Ctrl-C gets through. */
+#define WAIT_NS_MAX ((int64_t)50000000)
 
 /* 1 when the copy has ended (its outcome in *status and *err), 0 after a timeout, -1 with an
  * exception set. */
@@ -116,10 +116,10 @@ static int wait_for_end(future_object *self, int64_t timeout_ns, gpuf_status *st
                         gpuf_error *err) {
   const int64_t end_ns = timeout_ns < 0 ? INT64_MAX : gpufi_clock_ns() + timeout_ns;
   for (;;) {
-    int64_t piece_ns = WAIT_PIECE_NS;
+    int64_t wait_ns = WAIT_NS_MAX;
     if (timeout_ns >= 0) {
       const int64_t left_ns = end_ns - gpufi_clock_ns();
-      piece_ns = left_ns < 0 ? 0 : left_ns < piece_ns ? left_ns : piece_ns;
+      wait_ns = left_ns < 0 ? 0 : left_ns < wait_ns ? left_ns : wait_ns;
     }
     if (!self->future) {
       *status = GPUF_OK;
@@ -127,7 +127,7 @@ static int wait_for_end(future_object *self, int64_t timeout_ns, gpuf_status *st
     }
     self->wait_count++;
     Py_BEGIN_ALLOW_THREADS
-      *status = gpuf_future_wait(self->future, piece_ns, err);
+      *status = gpuf_future_wait(self->future, wait_ns, err);
     Py_END_ALLOW_THREADS
     self->wait_count--;
     if (*status != GPUF_ERR_TIMEOUT) {
@@ -163,55 +163,54 @@ static void release_after_success(future_object *self) {
   Py_CLEAR(self->source);
 }
 
+/* As wait_for_end, with the arguments of a method that may be called in this process alone. */
+static int wait_with(future_object *self, const char *function, PyObject *const *args,
+                     Py_ssize_t nargs, PyObject *kwnames, gpuf_status *status, gpuf_error *err) {
+  const gpufi_py_state *state = gpufi_py_state_of((PyObject *)self);
+  int64_t timeout_ns;
+  if (parse_timeout(state, function, args, nargs, kwnames, &timeout_ns) < 0 ||
+      check_process(state, self) < 0) {
+    return -1;
+  }
+  return wait_for_end(self, timeout_ns, status, err);
+}
+
 PyDoc_STRVAR(result_doc,
              "result($self, timeout=None)\n--\n\n"
              "Wait for the copy and return its ndarray, the same one at every call.\n\n"
-             "`timeout` is in seconds; TimeoutError leaves the copy running. A failure of the\n"
-             "copy is raised here, at every call. May be called from several threads.");
+             "timeout: seconds; TimeoutError leaves the copy running. A failure of the copy is\n"
+             "raised here, at every call. May be called from several threads.");
 
 static PyObject *future_result(future_object *self, PyObject *const *args, Py_ssize_t nargs,
                                PyObject *kwnames) {
-  const gpufi_py_state *state = gpufi_py_state_of((PyObject *)self);
-  int64_t timeout_ns;
   gpuf_error err;
   gpuf_status status;
-  if (parse_timeout(state, "result", args, nargs, kwnames, &timeout_ns) < 0 ||
-      check_process(state, self) < 0) {
-    return NULL;
+  const int ended = wait_with(self, "result", args, nargs, kwnames, &status, &err);
+  if (ended == 0) {
+    PyErr_SetString(PyExc_TimeoutError,
+                    "the fetch is still running: wait longer, or drop the Future to let it end");
   }
-  const int ended = wait_for_end(self, timeout_ns, &status, &err);
   if (ended <= 0) {
-    if (ended == 0) {
-      PyErr_SetString(PyExc_TimeoutError,
-                      "the fetch is still running: wait longer, or drop the Future to let it end");
-    }
     return NULL;
   }
   if (status != GPUF_OK) {
-    return gpufi_py_raise(state, &err);
+    return gpufi_py_raise(gpufi_py_state_of((PyObject *)self), &err);
   }
-  PyObject *array = self->array;
-  Py_INCREF(array);
+  PyObject *array = Py_NewRef(self->array);
   release_after_success(self);
   return array;
 }
 
 PyDoc_STRVAR(wait_doc,
              "wait($self, timeout=None)\n--\n\n"
-             "Wait until the copy has ended, well or not; False after `timeout` seconds.\n"
+             "Wait until the copy has ended, well or not; False after `timeout` seconds.\n\n"
              "A failure of the copy is raised by result(), not here.");
 
 static PyObject *future_wait(future_object *self, PyObject *const *args, Py_ssize_t nargs,
                              PyObject *kwnames) {
-  const gpufi_py_state *state = gpufi_py_state_of((PyObject *)self);
-  int64_t timeout_ns;
   gpuf_error err;
   gpuf_status status;
-  if (parse_timeout(state, "wait", args, nargs, kwnames, &timeout_ns) < 0 ||
-      check_process(state, self) < 0) {
-    return NULL;
-  }
-  const int ended = wait_for_end(self, timeout_ns, &status, &err);
+  const int ended = wait_with(self, "wait", args, nargs, kwnames, &status, &err);
   return ended < 0 ? NULL : PyBool_FromLong(ended);
 }
 

@@ -8,7 +8,7 @@
 #include "h5py_lock.h"
 #include "methods.h"
 
-/* --- Binding --------------------------------------------------------------- */
+/* --- Binding ------------------------------------------------------------- */
 
 PyDoc_STRVAR(h5_bind_doc,
              "h5_bind(path, /)\n--\n\n"
@@ -27,7 +27,7 @@ static PyObject *h5_bind(PyObject *module, PyObject *args) {
   Py_RETURN_NONE;
 }
 
-/* --- A call ---------------------------------------------------------------- */
+/* --- A call -------------------------------------------------------------- */
 
 /* What every call into HDF5 has: the tensor that it reads or fills, and h5py's lock. */
 typedef struct h5_call {
@@ -61,7 +61,7 @@ static int call_init_with(h5_call *call, PyObject *module, PyObject *phil, PyObj
   return 0;
 }
 
-/* --- Writing --------------------------------------------------------------- */
+/* --- Writing ------------------------------------------------------------- */
 
 PyDoc_STRVAR(h5_write_doc,
              "h5_write(phil, location, name, x, /, *, chunks=None, codec=0)\n--\n\n"
@@ -89,7 +89,7 @@ static PyObject *h5_write(PyObject *module, PyObject *args, PyObject *kwargs) {
     gpufi_py_h5py_lock_leave_gil(&call.lock);
     status = gpuf_h5_write(location, name, &call.import.tensor, &call.options, &err);
     gpufi_py_h5py_lock_enter_gil(&call.lock);
-    result = status == GPUF_OK ? Py_NewRef(Py_None) : gpufi_py_raise(call.state, &err);
+    result = gpufi_py_outcome(call.state, status, &err);
   }
   call_fini(&call);
   return result;
@@ -114,13 +114,13 @@ static PyObject *h5_write_region(PyObject *module, PyObject *args) {
     const gpuf_status status =
         gpuf_h5_write_region(dataset, start, &call.import.tensor, &call.options, &err);
     gpufi_py_h5py_lock_enter_gil(&call.lock);
-    result = status == GPUF_OK ? Py_NewRef(Py_None) : gpufi_py_raise(call.state, &err);
+    result = gpufi_py_outcome(call.state, status, &err);
   }
   call_fini(&call);
   return result;
 }
 
-/* --- Regions --------------------------------------------------------------- */
+/* --- Regions ------------------------------------------------------------- */
 
 /* A box of the dataset: an axis whose length is -1 has one element, and the result lacks it. */
 typedef struct region {
@@ -195,7 +195,7 @@ static int region_widen(const region *box, gpuf_tensor *tensor) {
   return 0;
 }
 
-/* --- Reading --------------------------------------------------------------- */
+/* --- Reading ------------------------------------------------------------- */
 
 /* Replace the description of a result by a fresh ndarray. */
 static PyObject *create_array(const gpufi_py_state *state, gpuf_tensor *tensor) {

@@ -172,7 +172,7 @@ static PyObject *pool_set_cap(PyObject *module, PyObject *cap) {
   Py_RETURN_NONE;
 }
 
-/* --- Faults ---------------------------------------------------------------- */
+/* --- Faults -------------------------------------------------------------- */
 
 /* None = `off`. */
 static int parse_fault(PyObject *object, double scale, int64_t off, int64_t *value) {

@@ -76,15 +76,13 @@ static int core_exec(PyObject *module) {
   return add_functions(module);
 }
 
-/* The strings and the tuple in it refer to nothing: visiting them too is harmless. */
+/* Strings, tuples of numbers and NumPy's dtypes refer to nothing that could refer back. */
 static int core_traverse(PyObject *module, visitproc visit, void *arg) {
   gpufi_py_state *state = gpufi_py_state_of_module(module);
-#define X(name) Py_VISIT(state->name);
-  GPUFI_PY_STATE_OBJECTS(X)
-#undef X
-  for (int i = 0; i <= GPUF_DTYPE_MAX; i++) {
-    Py_VISIT(state->descrs[i]);
-  }
+  Py_VISIT(state->device_array_type);
+  Py_VISIT(state->future_type);
+  Py_VISIT(state->error_type);
+  Py_VISIT(state->producer_type);
   return 0;
 }
 

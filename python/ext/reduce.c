@@ -58,7 +58,7 @@ static int check_count(const char *function, Py_ssize_t nargs, Py_ssize_t wanted
   return 0;
 }
 
-/* --- overview ---------------------------------------------------------------- */
+/* --- overview ------------------------------------------------------------ */
 
 static int parse_how(PyObject *object, gpuf_overview_method *how) {
   static const char *const names[] = {
@@ -143,7 +143,7 @@ static PyObject *py_overview(PyObject *module, PyObject *const *args, Py_ssize_t
   return result;
 }
 
-/* --- stats ------------------------------------------------------------------- */
+/* --- stats --------------------------------------------------------------- */
 
 static PyObject *scalar(gpuf_dtype dtype, gpuf_scalar value) {
   if (dtype > GPUF_DTYPE_UINT64) {
@@ -183,7 +183,7 @@ static PyObject *py_stats(PyObject *module, PyObject *object) {
   return result;
 }
 
-/* --- histogram --------------------------------------------------------------- */
+/* --- histogram ----------------------------------------------------------- */
 
 static int parse_range(PyObject *object, double *range) {
   for (Py_ssize_t i = 0; i < 2; i++) {
@@ -263,7 +263,7 @@ PyMethodDef gpufi_py_reduce_methods[] = {
     {0},
 };
 
-/* --- Methods of DeviceArray ---------------------------------------------------- */
+/* --- Methods of DeviceArray ---------------------------------------------- */
 
 /* gpufetch._reduce.<name>(self, *args, **kwargs) */
 static PyObject *call_python(const char *name, PyObject *self, PyObject *args, PyObject *kwargs) {

@@ -10,7 +10,7 @@
 #include "interpreter.h"
 #include "methods.h"
 
-/* --- Handles ----------------------------------------------------------------- */
+/* --- Handles ------------------------------------------------------------- */
 
 static int handle_from_bytes(PyObject *object, gpuf_share_handle *handle) {
   char *bytes;
@@ -41,7 +41,7 @@ static PyObject *raise_share(const gpufi_py_state *state, gpuf_error *err) {
   return gpufi_py_raise(state, err);
 }
 
-/* --- The exporter -------------------------------------------------------------- */
+/* --- The exporter -------------------------------------------------------- */
 
 static PyObject *share_export(PyObject *module, PyObject *args) {
   gpufi_py_state *state = gpufi_py_state_of_module(module);
@@ -113,7 +113,7 @@ static PyObject *share_stop(PyObject *module, PyObject *unused) {
   Py_RETURN_NONE;
 }
 
-/* --- The importer ---------------------------------------------------------------- */
+/* --- The importer -------------------------------------------------------- */
 
 static PyObject *share_attach(PyObject *module, PyObject *bytes) {
   const gpufi_py_state *state = gpufi_py_state_of_module(module);
@@ -145,7 +145,7 @@ static PyObject *share_attach(PyObject *module, PyObject *bytes) {
   return array;
 }
 
-/* --- Text and description ----------------------------------------------------------- */
+/* --- Text and description ------------------------------------------------ */
 
 static PyObject *share_text(PyObject *module, PyObject *bytes) {
   gpuf_share_handle handle;
