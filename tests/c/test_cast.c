@@ -37,70 +37,96 @@ static void transfer(void *d_ptr, char *bytes, bool upload) {
   CHECK_OK(upload ? gpuf_copy(&whole, &host, NULL, &err) : gpuf_copy(&host, &whole, NULL, &err));
 }
 
+/* Memory of the device, of the size of `source`, and pinned memory of the size of `packed`. */
+typedef struct memories {
+  void *d_ptr, *pinned;
+} memories;
+
+static memories memories_create(void) {
+  memories m;
+  CHECK_OK(gpuf_alloc(test_device, sizeof(source), &m.d_ptr, &err));
+  CHECK_OK(gpuf_pool_acquire(test_device, sizeof(packed), &m.pinned, &err));
+  return m;
+}
+
+static void memories_destroy(const memories *m) {
+  gpuf_pool_release(m->pinned);
+  CHECK_OK(gpuf_free(test_device, m->d_ptr, &err));
+}
+
+#define PAIR_COUNT (GPUF_DTYPE_MAX * GPUF_DTYPE_MAX)
+
+/* The cast from one type to another; false where there is none. */
+static bool cast_of_pair(int pair, gpufi_cast *cast) {
+  *cast = (gpufi_cast){1 + pair / GPUF_DTYPE_MAX, 1 + pair % GPUF_DTYPE_MAX};
+  return cast->from != cast->to && is_real(cast->from) && gpufi_cast_offered(*cast);
+}
+
+/* Copy with a cast; pieces and the memory of the CPU's side differ from pair to pair. */
+static gpuf_status copy_pair(const gpuf_tensor *dst, const gpuf_tensor *src, int pair) {
+  const gpuf_copy_options options = {
+      .struct_nbytes = sizeof(options), .cast = true, .piece_nbytes = pair % 3 ? 0 : 5000};
+  return gpuf_copy(dst, src, &options, &err);
+}
+
+static gpuf_tensor cpu_side(const memories *m, gpuf_dtype dtype, int pair) {
+  const int64_t shape[2] = {100, 200};
+  gpuf_tensor side;
+  void *data = pair % 4 ? m->pinned : packed;
+  CHECK_OK(gpuf_tensor_init(&side, data, cpu_device, dtype, 2, shape, &err));
+  return side;
+}
+
 /* All pairs, from such a view, to pinned and to pageable memory. */
 static void every_pair_of_types_agrees_with_the_reference(void) {
-  const int64_t shape[2] = {100, 200};
-  void *pinned, *d_ptr;
-  CHECK_OK(gpuf_alloc(test_device, sizeof(source), &d_ptr, &err));
-  CHECK_OK(gpuf_pool_acquire(test_device, COUNT * 8, &pinned, &err));
+  const memories m = memories_create();
+  gpufi_cast cast;
   fill_random(source, sizeof(source), 3);
-  transfer(d_ptr, source, true);
-  for (int pair = 0; pair < GPUF_DTYPE_MAX * GPUF_DTYPE_MAX; pair++) {
-    const gpufi_cast cast = {1 + pair / GPUF_DTYPE_MAX, 1 + pair % GPUF_DTYPE_MAX};
-    const gpuf_copy_options options = {
-        .struct_nbytes = sizeof(options), .cast = true, .piece_nbytes = pair % 3 ? 0 : 5000};
-    if (cast.from == cast.to || !is_real(cast.from) || !gpufi_cast_offered(cast)) {
+  transfer(m.d_ptr, source, true);
+  for (int pair = 0; pair < PAIR_COUNT; pair++) {
+    if (!cast_of_pair(pair, &cast)) {
       continue;
     }
-    gpuf_tensor src = awkward_view(source, cast.from, pair), dst;
+    gpuf_tensor src = awkward_view(source, cast.from, pair);
     gpufi_strided layout;
     gpufi_strided_init(&layout, &src);
     gpufi_strided_pack(&layout, src.data, 0, COUNT, packed);
     gpufi_cast_elements(cast, packed, COUNT, expected);
-    src.data = (char *)d_ptr + ((char *)src.data - source);
+    src.data = (char *)m.d_ptr + ((char *)src.data - source);
     src.device = test_device;
-    CHECK_OK(
-        gpuf_tensor_init(&dst, pair % 4 ? pinned : packed, cpu_device, cast.to, 2, shape, &err));
-    CHECK_OK(gpuf_copy(&dst, &src, &options, &err));
+    const gpuf_tensor dst = cpu_side(&m, cast.to, pair);
+    CHECK_OK(copy_pair(&dst, &src, pair));
     CHECK(memcmp(dst.data, expected, gpuf_tensor_nbytes(&dst)) == 0);
   }
-  gpuf_pool_release(pinned);
-  CHECK_OK(gpuf_free(test_device, d_ptr, &err));
+  memories_destroy(&m);
 }
 
 /* All pairs, from pinned and from pageable memory, to such a view, and nothing beside it. */
 static void every_pair_of_types_is_cast_on_the_way_to_a_device(void) {
-  const int64_t shape[2] = {100, 200};
-  void *pinned, *d_ptr;
-  CHECK_OK(gpuf_alloc(test_device, sizeof(source), &d_ptr, &err));
-  CHECK_OK(gpuf_pool_acquire(test_device, COUNT * 8, &pinned, &err));
-  fill_random(pinned, COUNT * 8, 4);
-  memcpy(packed, pinned, COUNT * 8);
+  const memories m = memories_create();
+  gpufi_cast cast;
+  fill_random(m.pinned, sizeof(packed), 4);
+  memcpy(packed, m.pinned, sizeof(packed));
   fill_random(source, sizeof(source), 3);
-  for (int pair = 0; pair < GPUF_DTYPE_MAX * GPUF_DTYPE_MAX; pair++) {
-    const gpufi_cast cast = {1 + pair / GPUF_DTYPE_MAX, 1 + pair % GPUF_DTYPE_MAX};
-    const gpuf_copy_options options = {
-        .struct_nbytes = sizeof(options), .cast = true, .piece_nbytes = pair % 3 ? 0 : 5000};
-    if (cast.from == cast.to || !is_real(cast.from) || !gpufi_cast_offered(cast)) {
+  for (int pair = 0; pair < PAIR_COUNT; pair++) {
+    if (!cast_of_pair(pair, &cast)) {
       continue;
     }
-    gpuf_tensor dst = awkward_view(wanted, cast.to, pair), src;
+    gpuf_tensor dst = awkward_view(wanted, cast.to, pair);
     gpufi_strided layout;
     gpufi_strided_init(&layout, &dst);
     memcpy(wanted, source, sizeof(wanted));
     gpufi_cast_elements(cast, packed, COUNT, expected);
     gpufi_strided_unpack(&layout, dst.data, 0, COUNT, expected);
-    dst.data = (char *)d_ptr + ((char *)dst.data - wanted);
+    dst.data = (char *)m.d_ptr + ((char *)dst.data - wanted);
     dst.device = test_device;
-    CHECK_OK(
-        gpuf_tensor_init(&src, pair % 4 ? pinned : packed, cpu_device, cast.from, 2, shape, &err));
-    transfer(d_ptr, source, true);
-    CHECK_OK(gpuf_copy(&dst, &src, &options, &err));
-    transfer(d_ptr, uploaded, false);
+    const gpuf_tensor src = cpu_side(&m, cast.from, pair);
+    transfer(m.d_ptr, source, true);
+    CHECK_OK(copy_pair(&dst, &src, pair));
+    transfer(m.d_ptr, uploaded, false);
     CHECK(memcmp(uploaded, wanted, sizeof(wanted)) == 0);
   }
-  gpuf_pool_release(pinned);
-  CHECK_OK(gpuf_free(test_device, d_ptr, &err));
+  memories_destroy(&m);
 }
 
 static uint16_t cast_to_16(gpuf_dtype to, float value) {

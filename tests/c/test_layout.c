@@ -295,64 +295,68 @@ static void one_block_of_scratch_is_enough(void) {
   unsetenv("GPUFETCH_SCRATCH_MAX_NBYTES");
 }
 
+enum { GATHER_COUNT = 2 << 20 };
+
+/* Every second byte of device memory, and pinned memory for them. */
+typedef struct gather {
+  void *d_ptr, *pinned;
+  gpuf_tensor src, dst;
+} gather;
+
+static gather gather_create(void) {
+  const int64_t shape[1] = {GATHER_COUNT};
+  gather g;
+  test_device = host_device;
+  g.d_ptr = device_alloc(2 * GATHER_COUNT);
+  transfer(g.d_ptr, memory, 2 * GATHER_COUNT, true);
+  CHECK_OK(gpuf_pool_acquire(host_device, GATHER_COUNT, &g.pinned, &err));
+  CHECK_OK(gpuf_tensor_init(&g.src, g.d_ptr, host_device, GPUF_DTYPE_INT8, 1, shape, &err));
+  g.src.strides_nbytes[0] = 2;
+  CHECK_OK(gpuf_tensor_init(&g.dst, g.pinned, cpu_device, GPUF_DTYPE_INT8, 1, shape, &err));
+  return g;
+}
+
+static void gather_destroy(const gather *g) {
+  gpuf_pool_release(g->pinned);
+  CHECK_OK(gpuf_free(host_device, g->d_ptr, &err));
+}
+
 /* A gather runs on several streams: a failure on any of them is the copy's, and none is left. */
 static void a_gather_that_fails_on_one_stream_fails(void) {
-  enum { COUNT = 2 << 20 };
-  const int64_t shape[1] = {COUNT};
   const gpufi_host_faults none = GPUFI_HOST_FAULTS_NONE;
   gpufi_host_faults faults = GPUFI_HOST_FAULTS_NONE;
   const gpuf_copy_options options = {.struct_nbytes = sizeof(options), .piece_nbytes = 500000};
-  gpuf_tensor src, dst;
-  void *d_ptr, *pinned;
-  test_device = host_device;
-  d_ptr = device_alloc(2 * COUNT);
-  transfer(d_ptr, memory, 2 * COUNT, true);
-  CHECK_OK(gpuf_pool_acquire(host_device, COUNT, &pinned, &err));
-  CHECK_OK(gpuf_tensor_init(&src, d_ptr, host_device, GPUF_DTYPE_INT8, 1, shape, &err));
-  src.strides_nbytes[0] = 2;
-  CHECK_OK(gpuf_tensor_init(&dst, pinned, cpu_device, GPUF_DTYPE_INT8, 1, shape, &err));
-  for (int64_t limit = 0; limit < COUNT; limit += 400000) {
+  gather g = gather_create();
+  for (int64_t limit = 0; limit < GATHER_COUNT; limit += 400000) {
     faults.copy_fail_after_nbytes = limit;
     gpufi_host_faults_set(&faults);
-    const gpuf_status status = gpuf_copy(&dst, &src, &options, &err);
+    const gpuf_status status = gpuf_copy(&g.dst, &g.src, &options, &err);
     gpufi_host_faults_set(&none);
     CHECK(status == GPUF_ERR_DEVICE && strstr(err.message, "injected"));
-    CHECK_OK(gpuf_copy(&dst, &src, &options, &err));
+    CHECK_OK(gpuf_copy(&g.dst, &g.src, &options, &err));
   }
-  src.strides_nbytes[0] = 4; /* past the allocation: the packing fails, not the transfer */
-  CHECK_FAILS(gpuf_copy(&dst, &src, &options, &err), GPUF_ERR_DEVICE, "live allocation");
-  gpuf_pool_release(pinned);
-  CHECK_OK(gpuf_free(host_device, d_ptr, &err));
+  g.src.strides_nbytes[0] = 4; /* past the allocation: the packing fails, not the transfer */
+  CHECK_FAILS(gpuf_copy(&g.dst, &g.src, &options, &err), GPUF_ERR_DEVICE, "live allocation");
+  gather_destroy(&g);
 }
 
 static void a_gather_in_flight_times_out_and_then_ends(void) {
-  enum { COUNT = 2 << 20 };
-  const int64_t shape[1] = {COUNT};
   const gpufi_host_faults none = GPUFI_HOST_FAULTS_NONE;
   const gpufi_host_faults slow = {-1, -1, 20000000, 0};
   gpuf_future *future;
-  gpuf_tensor src, dst;
-  void *d_ptr, *pinned;
-  test_device = host_device;
-  d_ptr = device_alloc(2 * COUNT);
-  transfer(d_ptr, memory, 2 * COUNT, true);
-  CHECK_OK(gpuf_pool_acquire(host_device, COUNT, &pinned, &err));
-  CHECK_OK(gpuf_tensor_init(&src, d_ptr, host_device, GPUF_DTYPE_INT8, 1, shape, &err));
-  src.strides_nbytes[0] = 2;
-  CHECK_OK(gpuf_tensor_init(&dst, pinned, cpu_device, GPUF_DTYPE_INT8, 1, shape, &err));
+  gather g = gather_create();
   gpufi_host_faults_set(&slow);
-  const gpuf_status started = gpuf_copy_async(&dst, &src, NULL, &future, &err);
+  const gpuf_status started = gpuf_copy_async(&g.dst, &g.src, NULL, &future, &err);
   const bool early = started == GPUF_OK && gpuf_future_done(future);
   gpufi_host_faults_set(&none);
   CHECK(started == GPUF_OK && !early);
   CHECK_OK(gpuf_future_wait(future, -1, &err));
   CHECK_OK(gpuf_future_wait(future, 0, &err));
   gpuf_future_destroy(future);
-  for (size_t i = 0; i < COUNT; i++) {
-    CHECK(((char *)pinned)[i] == memory[2 * i]);
+  for (size_t i = 0; i < GATHER_COUNT; i++) {
+    CHECK(((char *)g.pinned)[i] == memory[2 * i]);
   }
-  gpuf_pool_release(pinned);
-  CHECK_OK(gpuf_free(host_device, d_ptr, &err));
+  gather_destroy(&g);
 }
 
 int main(void) {

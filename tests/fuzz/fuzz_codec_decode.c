@@ -1,11 +1,8 @@
 /* Any bytes into the chunk decoder: as they are, and with the checksum (and the payload length)
  * made right, so that what lies behind these checks is reached. A chunk that decodes must encode
  * and decode back to the same bytes, taken as either byte order. */
+#include "chunk_input.h"
 #include "codec/codec.h"
-#include "codec/format.h"
-
-#include <stdlib.h>
-#include <string.h>
 
 #define RAW_NBYTES_MAX (1u << 20)
 
@@ -46,16 +43,6 @@ static void decode(const uint8_t *chunk, size_t nbytes) {
 }
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t nbytes) {
-  uint8_t *chunk = malloc(nbytes + 1); /* exactly the input, so that a read past it is caught */
-  uint8_t *exact = realloc(chunk, nbytes ? nbytes : 1);
-  memcpy(exact, data, nbytes);
-  decode(exact, nbytes);
-  if (nbytes >= GPUFI_HEADER_NBYTES && nbytes % GPUFI_CHUNK_ALIGN == 0) {
-    const uint64_t payload_nbytes = nbytes - GPUFI_HEADER_NBYTES;
-    memcpy(exact + GPUFI_AT_PAYLOAD_NBYTES, &payload_nbytes, sizeof(payload_nbytes));
-    gpufi_codec_seal(exact, nbytes);
-    decode(exact, nbytes);
-  }
-  free(exact);
+  for_each_chunk(data, nbytes, decode);
   return 0;
 }

@@ -131,6 +131,39 @@ def process(code: str, *arguments: str) -> Iterator[subprocess.Popen[str]]:
         started.communicate()
 
 
+@contextlib.contextmanager
+def simulation(program: str, folder: Path) -> Iterator[tuple[subprocess.Popen[str], str]]:
+    """The C example, which serves as "gs" until it is killed, and its connection file."""
+    arguments = ["--n", "32", "--steps", "100000000", "--every", "0", "--serve", "gs"]
+    started = subprocess.Popen(
+        [program, *arguments, "--output", str(folder)],
+        stdout=subprocess.PIPE,
+        text=True,
+        env={**os.environ, "GPUFETCH_BACKEND": "host"},
+    )
+    try:
+        assert started.stdout is not None
+        line = started.stdout.readline()
+        assert "gpufetch.connect" in line
+        yield started, line.split()[-1]
+    finally:
+        started.kill()
+        started.communicate()
+
+
+def attach(*arguments: str) -> str:
+    """What `gpufetch attach` prints."""
+    done = subprocess.run(
+        [sys.executable, "-m", "gpufetch", "attach", *arguments],
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    return done.stdout
+
+
 def resident_nbytes(process_id: int) -> int:
     fields = Path(f"/proc/{process_id}/statm").read_text().split()
     return int(fields[1]) * os.sysconf("SC_PAGE_SIZE")

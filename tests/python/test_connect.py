@@ -17,7 +17,7 @@ import pytest
 
 pytest.importorskip("jupyter_client")
 
-from serving import eventually, needs_server, process
+from serving import attach, eventually, needs_server, process
 
 import gpufetch as gf
 from gpufetch._remote.client import Client
@@ -449,18 +449,6 @@ print(array[1, 2, 3])
 
 
 # --- The command line ---
-
-
-def attach(*arguments: str) -> str:
-    done = subprocess.run(
-        [sys.executable, "-m", "gpufetch", "attach", *arguments],
-        capture_output=True,
-        text=True,
-        timeout=60,
-        check=False,
-    )
-    assert done.returncode == 0, done.stderr
-    return done.stdout
 
 
 def test_attach_lists_servers_and_shows_one(server: gf.Server, run: gf.Connection) -> None:

@@ -29,7 +29,7 @@ import pytest
 
 pytest.importorskip("jupyter_client")
 
-from serving import eventually, needs_server
+from serving import eventually, needs_server, simulation
 from test_gray_scott import find_program
 from tornado.httpclient import HTTPRequest
 from tornado.websocket import WebSocketClientConnection, websocket_connect
@@ -106,22 +106,13 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 @pytest.fixture
-def simulation(folder: Path) -> Iterator[subprocess.Popen[str]]:
-    arguments = ["--n", "32", "--steps", "100000000", "--every", "0", "--serve", "gs"]
-    started = subprocess.Popen(
-        [find_program(), *arguments, "--output", str(folder)],
-        stdout=subprocess.PIPE,
-        text=True,
-        env={**os.environ, "GPUFETCH_BACKEND": "host"},
-    )
-    assert started.stdout is not None and "gpufetch.connect" in started.stdout.readline()
-    yield started
-    started.kill()
-    started.communicate()
+def running_simulation(folder: Path) -> Iterator[subprocess.Popen[str]]:
+    with simulation(find_program(), folder) as (started, _):
+        yield started
 
 
 @pytest.fixture
-def lab(folder: Path, simulation: subprocess.Popen[str]) -> Iterator[Lab]:
+def lab(folder: Path, running_simulation: subprocess.Popen[str]) -> Iterator[Lab]:
     """JupyterLab, started as docs/serving.md says."""
     kept = {name: value for name, value in os.environ.items() if not name.startswith("PYTHON")}
     command = [python_with_jupyterlab(), "-m", "jupyterlab", "--no-browser", "--allow-root"]
@@ -129,7 +120,7 @@ def lab(folder: Path, simulation: subprocess.Popen[str]) -> Iterator[Lab]:
     command += ["--ip=127.0.0.1", f"--port={free_port()}", f"--ServerApp.root_dir={folder}"]
     with (folder / "lab.log").open("w") as log:
         started = subprocess.Popen(command, stdout=log, stderr=log, env=kept, cwd=folder)
-    lab = Lab("", simulation, folder)
+    lab = Lab("", running_simulation, folder)
 
     def is_up() -> bool:
         """It writes the file before it listens."""

@@ -6,7 +6,6 @@ import contextlib
 import itertools
 import os
 import subprocess
-import sys
 import threading
 import time
 from collections.abc import Iterator, Sequence
@@ -20,7 +19,7 @@ from hypothesis import strategies as st
 
 pytest.importorskip("jupyter_client")
 
-from serving import eventually, needs_server, process
+from serving import attach, eventually, needs_server, process
 from test_gray_scott import find_program
 
 import gpufetch as gf
@@ -526,28 +525,17 @@ def test_closing_detaches_from_all() -> None:
 
 
 def test_attach_shows_several_as_one() -> None:
-    def attach(*arguments: str) -> str:
-        done = subprocess.run(
-            [sys.executable, "-m", "gpufetch", "attach", "--once", *arguments],
-            capture_output=True,
-            text=True,
-            timeout=60,
-            check=False,
-        )
-        assert done.returncode == 0, done.stderr
-        return done.stdout
-
     with ranks(CUBE, CUBE_PARTS) as servers:
         for number, server in enumerate(servers):
             server.set("dt", 0.25)
             server.set("rank", number)
             server.step(12, 3.0)
         for named in (["rank-*"], [server.name for server in servers]):
-            shown = attach(*named)
+            shown = attach("--once", *named)
             assert "step 12, time 3" in shown and "(13, 12, 7)" in shown
             assert f"{CUBE.min():.6g}" in shown and f"{CUBE.max():.6g}" in shown
             assert "rank-1: 1" in shown
         servers[2].step(13, 3.25)
         servers[3].unpublish("u")
-        shown = attach("rank-*")
+        shown = attach("--once", "rank-*")
         assert "rank-2: 13" in shown and "no server" in shown

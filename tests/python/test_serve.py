@@ -30,6 +30,7 @@ from serving import (
     raw_socket,
     resident_nbytes,
     send,
+    simulation,
     until_idle,
 )
 from test_gray_scott import find_program
@@ -57,30 +58,18 @@ def server() -> Iterator[gf.Server]:
 
 
 @pytest.fixture
-def simulation(tmp_path: Path) -> Iterator[tuple[subprocess.Popen[str], str]]:
-    """The C example, running; and its connection file."""
-    arguments = ["--n", "32", "--steps", "100000000", "--every", "0", "--serve", "gs"]
-    started = subprocess.Popen(
-        [find_program(), *arguments, "--output", str(tmp_path)],
-        stdout=subprocess.PIPE,
-        text=True,
-        env={**os.environ, "GPUFETCH_BACKEND": "host"},
-    )
-    assert started.stdout is not None
-    line = started.stdout.readline()
-    assert "gpufetch.connect" in line
-    yield started, line.split()[-1]
-    started.kill()
-    started.communicate()
+def running_simulation(tmp_path: Path) -> Iterator[tuple[subprocess.Popen[str], str]]:
+    with simulation(find_program(), tmp_path) as started:
+        yield started
 
 
 # --- Jupyter's tools, unmodified ---
 
 
 def test_wait_for_ready_and_a_comm_round_trip_with_a_c_simulation(
-    simulation: tuple[subprocess.Popen[str], str],
+    running_simulation: tuple[subprocess.Popen[str], str],
 ) -> None:
-    running, connection_file = simulation
+    running, connection_file = running_simulation
     with client(connection_file) as attached:
         began = time.monotonic()
         attached.wait_for_ready(timeout=10)
@@ -92,11 +81,11 @@ def test_wait_for_ready_and_a_comm_round_trip_with_a_c_simulation(
 
 
 def test_console_attaches_to_a_c_simulation_and_detaches_without_ending_it(
-    simulation: tuple[subprocess.Popen[str], str],
+    running_simulation: tuple[subprocess.Popen[str], str],
 ) -> None:
     pytest.importorskip("jupyter_console")
     pexpect = pytest.importorskip("pexpect")
-    running, connection_file = simulation
+    running, connection_file = running_simulation
     command = ["-m", "jupyter_console", "--simple-prompt", "--existing", connection_file]
     console = pexpect.spawn(
         sys.executable, command, timeout=60, encoding="utf8", env={**os.environ, "TERM": "dumb"}
