@@ -158,7 +158,7 @@ __device__ void walk_columns(const reduce_params &p, const box &b, int64_t first
     const int here = static_cast<int>(end - start < kThreads ? end - start : kThreads);
     __syncthreads();
     if (mine < end) {
-      row_offsets[threadIdx.x] = box_offset_of(p.job, b, mine, b.rows, p.job.ndim - 1);
+      row_offsets[threadIdx.x] = box_offset(p.job, b, mine, b.rows, p.job.ndim - 1);
     }
     __syncthreads();
     if (mask == 0) {

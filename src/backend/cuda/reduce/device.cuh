@@ -304,6 +304,7 @@ __device__ inline void find_box(const gpufi_reduce &job, int64_t cell, int ndim,
   b->out = 0;
   b->rows = 1;
   b->length = 1;
+#pragma unroll 1 /* four 64-bit divisions each */
   for (int axis = ndim - 1; axis >= 0; axis--) {
     const gpufi_reduce_axis &a = job.axes[axis];
     const int64_t outer = cell / a.cell_count;
@@ -321,24 +322,53 @@ __device__ inline void find_box(const gpufi_reduce &job, int64_t cell, int ndim,
   }
 }
 
-/* Byte offset, from the box's first element, of the element of this index over the first `ndim`
- * axes. Index: as for packing, the narrowest type that holds the index. */
-template <typename Index>
-__device__ int64_t box_offset(const gpufi_reduce &job, const box &b, Index index, int ndim) {
-  int64_t offset = 0;
+/* Byte offsets, from the box's first element, of kCount elements, `step` apart in C order over the
+ * first `ndim` axes. They take each axis together, so that their divisions overlap. Index: as for
+ * packing, the narrowest type that holds the last index. */
+template <int kCount, typename Index>
+__device__ void offsets_in_box(const gpufi_reduce &job, const box &b, Index first, Index step,
+                               int ndim, int64_t (&offsets)[kCount]) {
+  Index index[kCount];
+#pragma unroll
+  for (int k = 0; k < kCount; k++) {
+    index[k] = first + static_cast<Index>(k) * step;
+    offsets[k] = 0;
+  }
+#pragma unroll 1 /* each copy of the loop's body would hold kCount divisions */
   for (int axis = ndim - 1; axis > 0; axis--) {
     const Index length = static_cast<Index>(b.lengths[axis]);
-    const Index outer = index / length;
-    offset += static_cast<int64_t>(index - outer * length) * job.axes[axis].stride_nbytes;
-    index = outer;
+    const int64_t stride_nbytes = job.axes[axis].stride_nbytes;
+#pragma unroll
+    for (int k = 0; k < kCount; k++) {
+      const Index outer = index[k] / length;
+      offsets[k] += static_cast<int64_t>(index[k] - outer * length) * stride_nbytes;
+      index[k] = outer;
+    }
   }
-  return ndim > 0 ? offset + static_cast<int64_t>(index) * job.axes[0].stride_nbytes : 0;
+#pragma unroll
+  for (int k = 0; k < kCount; k++) {
+    offsets[k] += ndim > 0 ? static_cast<int64_t>(index[k]) * job.axes[0].stride_nbytes : 0;
+  }
 }
 
-__device__ inline int64_t box_offset_of(const gpufi_reduce &job, const box &b, int64_t index,
-                                        int64_t count, int ndim) {
-  return count <= UINT32_MAX ? box_offset<uint32_t>(job, b, static_cast<uint32_t>(index), ndim)
-                             : box_offset<uint64_t>(job, b, static_cast<uint64_t>(index), ndim);
+/* The same for a box of `count` elements over these axes. */
+template <int kCount>
+__device__ void box_offsets(const gpufi_reduce &job, const box &b, int64_t first, int64_t step,
+                            int64_t count, int ndim, int64_t (&offsets)[kCount]) {
+  if (count <= UINT32_MAX) {
+    offsets_in_box(job, b, static_cast<uint32_t>(first), static_cast<uint32_t>(step), ndim,
+                   offsets);
+  } else {
+    offsets_in_box(job, b, static_cast<uint64_t>(first), static_cast<uint64_t>(step), ndim,
+                   offsets);
+  }
+}
+
+__device__ inline int64_t box_offset(const gpufi_reduce &job, const box &b, int64_t index,
+                                     int64_t count, int ndim) {
+  int64_t offset[1];
+  box_offsets(job, b, index, 0, count, ndim, offset);
+  return offset[0];
 }
 
 /* --- Results ----------------------------------------------------------------- */

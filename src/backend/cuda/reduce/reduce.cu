@@ -67,6 +67,7 @@ __global__ void __launch_bounds__(kThreads) first_kernel(const __grid_constant__
   odd_count odd;
   if (cell < p.job.cell_count) {
     int64_t offset = 0, out = 0;
+#pragma unroll 1 /* two 64-bit divisions each */
     for (int axis = p.job.ndim - 1; axis >= 0; axis--) {
       const gpufi_reduce_axis &a = p.job.axes[axis];
       const int64_t outer = cell / a.cell_count;

@@ -75,7 +75,7 @@ __device__ void walk_rows(const reduce_params &p, const box &b, int64_t split, c
     const int64_t row = b.rows == 1 ? 0 : t / per_row;
     const int64_t start = (t - row * per_row) * kChunk;
     const int64_t left = b.length - start;
-    const int64_t offset = b.rows == 1 ? 0 : box_offset_of(p.job, b, row, b.rows, p.job.ndim - 1);
+    const int64_t offset = b.rows == 1 ? 0 : box_offset(p.job, b, row, b.rows, p.job.ndim - 1);
     walk_run<kTeam>(reader, p.base + b.offset + offset + start * kSize,
                     static_cast<int>(left < kChunk ? left : kChunk), sink);
     sink.settle();
@@ -93,12 +93,13 @@ __device__ void walk_elements(const reduce_params &p, const box &b, int64_t spli
   int steps = 0;
   for (int64_t i = split * part + threadIdx.x; i < end; i += 4 * kThreads) {
     if (i + 3 * kThreads < end) {
+      int64_t offsets[4];
       typename Reader::raw raw[4];
       typename Reader::value v[4];
+      box_offsets(p.job, b, i, kThreads, total, p.job.ndim, offsets);
 #pragma unroll
       for (int k = 0; k < 4; k++) {
-        raw[k] = load_one<typename Reader::raw>(
-            first + box_offset_of(p.job, b, i + k * kThreads, total, p.job.ndim), p.aligned);
+        raw[k] = load_one<typename Reader::raw>(first + offsets[k], p.aligned);
       }
 #pragma unroll
       for (int k = 0; k < 4; k++) {
@@ -106,8 +107,9 @@ __device__ void walk_elements(const reduce_params &p, const box &b, int64_t spli
       }
       sink.add(reader, v);
     } else {
+#pragma unroll 1
       for (int64_t k = i; k < end; k += kThreads) {
-        add_one(reader, first + box_offset_of(p.job, b, k, total, p.job.ndim), p.aligned, sink);
+        add_one(reader, first + box_offset(p.job, b, k, total, p.job.ndim), p.aligned, sink);
       }
     }
     if (++steps == kPerSettle) {
