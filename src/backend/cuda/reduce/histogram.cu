@@ -31,15 +31,12 @@ struct histogram_sink {
     }
   }
 
-  /* False: too near an edge, or no bin at all. */
+  /* The bin of v, unless v is in none or too near an edge to tell: then false. */
   __device__ bool guess(float v, int *bin) const {
     const float place = (v - low_float) * scale_float, whole = floorf(place);
     *bin = static_cast<int>(whole);
     return place - whole > slack && place - whole < 1.0f - slack && place > 0.0f &&
            place < static_cast<float>(bin_count);
-  }
-  template <typename Value> __device__ bool guess(Value, int *) const {
-    return false;
   }
 
   __device__ void add_exactly(double x) {
@@ -56,14 +53,38 @@ struct histogram_sink {
 
   template <typename Reader, int kCount>
   __device__ void add(const Reader &reader, const typename Reader::value (&v)[kCount]) {
+    if constexpr (std::is_same_v<typename Reader::value, float>) {
+      add_floats(reader, v);
+    } else {
+#pragma unroll
+      for (int i = 0; i < kCount; i++) {
+        add_exactly(reader.number(v[i]));
+      }
+    }
+  }
+
+  /* Guesses that fail are few: one copy of the search is enough for all of them. */
+  template <typename Reader, int kCount>
+  __device__ void add_floats(const Reader &reader, const float (&v)[kCount]) {
+    uint32_t left = 0;
 #pragma unroll
     for (int i = 0; i < kCount; i++) {
       int bin;
       if (guess(v[i], &bin)) {
         count(bin);
       } else {
-        add_exactly(reader.number(v[i]));
+        left |= 1u << i;
       }
+    }
+#pragma unroll 1
+    for (; left != 0; left &= left - 1) {
+      const int next = __ffs(static_cast<int>(left)) - 1;
+      float value = v[0];
+#pragma unroll
+      for (int i = 1; i < kCount; i++) {
+        value = i == next ? v[i] : value;
+      }
+      add_exactly(reader.number(value));
     }
   }
   __device__ void settle() {}
