@@ -4,7 +4,7 @@
 #include "errors.h"
 #include "methods.h"
 
-#include "backend/host/host.h"
+#include "backend/host/faults.h"
 
 #include <math.h>
 

@@ -7,11 +7,10 @@
 #ifndef GPUFI_BACKEND_BACKEND_H
 #define GPUFI_BACKEND_BACKEND_H
 
-#include "backend/cast.h"
 #include "backend/codec.h"
-#include "backend/pieces.h"
+#include "backend/gather.h"
+#include "backend/packing.h"
 #include "backend/reduce.h"
-#include "backend/strided.h"
 
 typedef struct gpufi_event gpufi_event;
 
@@ -30,11 +29,11 @@ typedef struct gpufi_rows {
 #define GPUFI_IPC_NAME_NBYTES 64
 #define GPUFI_IPC_IDENTITY_NBYTES 16
 
-/* An allocation as another process can open it. Every byte is defined: it goes into handles. */
+/* An allocation as another process can open it. Every byte is defined, because handles carry it. */
 typedef struct gpufi_ipc_allocation {
   void *d_base;                        /* exporter's address of the allocation's start */
   size_t nbytes;                       /* of the allocation */
-  uint8_t name[GPUFI_IPC_NAME_NBYTES]; /* the base IPC handle */
+  uint8_t name[GPUFI_IPC_NAME_NBYTES]; /* which the other process opens it by */
 } gpufi_ipc_allocation;
 
 typedef struct gpufi_backend {
@@ -50,11 +49,11 @@ typedef struct gpufi_backend {
   /* nbytes > 0 and d_ptr != NULL here; the core handles the rest. */
   gpuf_status (*alloc)(int32_t device, size_t nbytes, void **d_ptr, gpuf_error *err);
   gpuf_status (*free)(int32_t device, void *d_ptr, gpuf_error *err);
-  /* Give back freed memory that is kept for reuse. NULL: none ever is. */
+  /* Give freed memory that is kept for reuse back to the driver. NULL if none is ever kept. */
   void (*trim)(void);
 
-  /* Whether [ptr, ptr + nbytes) is page-locked in one piece, by whomever: a framework's pinned
-   * memory, say. NULL: nobody but the pool page-locks. */
+  /* Whether [ptr, ptr + nbytes) lies in one page-locked range, whoever locked it: a framework's
+   * pinned memory, for example. NULL if only the pool page-locks. */
   bool (*is_pinned)(int32_t device, const void *ptr, size_t nbytes);
   /* Page-lock [ptr, ptr + nbytes) for every device of this kind; `device` is one that is in use
    * anyway, so that no other is woken for it. */
@@ -69,7 +68,7 @@ typedef struct gpufi_backend {
   void (*event_destroy)(int32_t device, gpufi_event *event);
   gpuf_status (*event_record)(int32_t device, gpufi_event *event, gpuf_stream stream,
                               gpuf_error *err);
-  /* Of an event never recorded: done. */
+  /* An event that was never recorded is done. */
   gpuf_status (*event_wait)(int32_t device, gpufi_event *event, gpuf_error *err);
   gpuf_status (*event_query)(int32_t device, gpufi_event *event, bool *done, gpuf_error *err);
   gpuf_status (*stream_wait_event)(int32_t device, gpuf_stream stream, gpufi_event *event,
@@ -83,60 +82,50 @@ typedef struct gpufi_backend {
   /* All bytes to 0. */
   gpuf_status (*clear)(int32_t device, void *d_ptr, size_t nbytes, gpuf_stream stream,
                        gpuf_error *err);
-  /* Packed elements, d_dst here and d_src below, begin at a multiple of 16. */
-  gpuf_status (*pack)(int32_t device, const gpufi_strided *layout, const void *d_base,
-                      int64_t first, int64_t count, void *d_dst, gpuf_stream stream,
+  gpuf_status (*pack)(int32_t device, const gpufi_packing *packing, gpuf_stream stream,
                       gpuf_error *err);
-  gpuf_status (*unpack)(int32_t device, const gpufi_strided *layout, void *d_base, int64_t first,
-                        int64_t count, const void *d_src, gpuf_stream stream, gpuf_error *err);
-  /* Copies within the device; no piece may overlap another's destination. `pieces` is not needed
-   * after the call. */
-  gpuf_status (*gather)(int32_t device, const gpufi_piece *pieces, size_t count, gpuf_stream stream,
+  gpuf_status (*unpack)(int32_t device, const gpufi_packing *packing, gpuf_stream stream,
                         gpuf_error *err);
-  /* `pack`, converting elements of cast.from, which the layout describes, to cast.to. */
-  gpuf_status (*pack_cast)(int32_t device, const gpufi_strided *layout, gpufi_cast cast,
-                           const void *d_base, int64_t first, int64_t count, void *d_dst,
-                           gpuf_stream stream, gpuf_error *err);
-  /* `unpack`, converting packed elements of cast.from to cast.to, which the layout describes. */
-  gpuf_status (*unpack_cast)(int32_t device, const gpufi_strided *layout, gpufi_cast cast,
-                             void *d_base, int64_t first, int64_t count, const void *d_src,
-                             gpuf_stream stream, gpuf_error *err);
+  /* Copies within the device, none of which overlaps another's destination. `copies` is not needed
+   * after the call. */
+  gpuf_status (*gather)(int32_t device, const gpufi_flat_copy *copies, size_t count,
+                        gpuf_stream stream, gpuf_error *err);
 
   /* Between processes (ipc.c). The identity is the same in every process of the machine. */
   gpuf_status (*ipc_identity)(int32_t device, uint8_t *identity, gpuf_error *err);
   /* The allocation that `d_ptr` lies in; GPUF_ERR_UNSUPPORTED and the remedy if it cannot be
    * passed on. */
-  gpuf_status (*ipc_export)(int32_t device, const void *d_ptr, gpufi_ipc_allocation *block,
+  gpuf_status (*ipc_export)(int32_t device, const void *d_ptr, gpufi_ipc_allocation *allocation,
                             gpuf_error *err);
   /* A descriptor that an importer needs besides the name, or -1. The backend keeps it. */
   int (*ipc_descriptor)(void);
   /* Open another process's allocation, by name and nbytes, both checked here, as is `descriptor`
-   * (the caller's, or -1). Not for one's own allocations. */
-  gpuf_status (*ipc_open)(int32_t device, const gpufi_ipc_allocation *block, int descriptor,
+   * (the caller's, or -1). A process does not open its own allocations. */
+  gpuf_status (*ipc_open)(int32_t device, const gpufi_ipc_allocation *allocation, int descriptor,
                           void **d_base, gpuf_error *err);
   /* Waits for the device's work first. */
   gpuf_status (*ipc_close)(int32_t device, void *d_base, gpuf_error *err);
 
-  /* What a reduction needs beside its result. */
+  /* The scratch that a reduction needs. */
   size_t (*reduce_scratch_nbytes)(const gpufi_reduce *job, const void *d_base);
   /* Fill the result block at `d_result` (backend/reduce.h says what is in it); it and `d_scratch`
    * are aligned to 64 bytes. The job stays valid until the work is done. */
   gpuf_status (*reduce)(int32_t device, const gpufi_reduce *job, const void *d_base, void *d_result,
                         void *d_scratch, gpuf_stream stream, gpuf_error *err);
 
-  /* Batches of chunks (backend/codec.h). What either needs beside its result; at an address that
+  /* Batches of chunks (backend/codec.h). The scratch that encoding and decoding need; its address
    * is a multiple of 64, as are those of the raw and the encoded chunks. */
   size_t (*encode_scratch_nbytes)(const gpufi_chunks *chunks);
   size_t (*decode_scratch_nbytes)(const gpufi_chunks *chunks);
-  /* Encode into gpufi_chunks_encoded_nbytes() bytes. Fills in GPUFI_CHUNKS_PLACE_COUNT places; one
-   * of 0 bytes is of a chunk in a form that is left to gpufi_codec_encode. GPUF_ERR_UNSUPPORTED
-   * where the device is too small for it. */
+  /* Encode into gpufi_chunks_encoded_nbytes() bytes. Fills in GPUFI_CHUNKS_PLACE_COUNT places; a
+   * place of 0 bytes means that the chunk is left to gpufi_codec_encode. GPUF_ERR_UNSUPPORTED
+   * where the device has too little shared memory for it. */
   gpuf_status (*encode)(int32_t device, const gpufi_chunks *chunks, const void *d_raw,
                         void *d_encoded, gpufi_chunk_place *d_places, void *d_scratch,
                         gpuf_stream stream, gpuf_error *err);
-  /* Decode `count` chunks, all of which is hostile, places included, and say what became of each:
-   * GPUFI_CHUNK_... A chunk's raw bytes are indeterminate unless it is done. GPUF_ERR_UNSUPPORTED
-   * where the device is too small for it. */
+  /* Decode `count` chunks and set the verdict on each, GPUFI_CHUNK_...: the chunks and their places
+   * are untrusted input. The raw bytes of a chunk that is not done are indeterminate.
+   * GPUF_ERR_UNSUPPORTED where the device has too little shared memory for it. */
   gpuf_status (*decode)(int32_t device, const gpufi_chunks *chunks, const void *d_encoded,
                         size_t encoded_nbytes, const gpufi_chunk_place *d_places, void *d_raw,
                         uint32_t *d_verdicts, void *d_scratch, gpuf_stream stream, gpuf_error *err);

@@ -82,6 +82,12 @@ typedef struct gpufi_reduce_stats {
   gpufi_reduce_extremes extremes; /* of the finite elements */
 } gpufi_reduce_stats;
 
+/* The reduction on the calling thread: what the kernels of every backend agree with, and what CPU
+ * tensors use. Fills the result block at `result`. `base` may have any alignment; `scratch`, of
+ * gpufi_reduce_cpu_scratch_nbytes(), is as aligned as malloc's memory. */
+size_t gpufi_reduce_cpu_scratch_nbytes(const gpufi_reduce *job);
+void gpufi_reduce_on_cpu(const gpufi_reduce *job, const void *base, void *result, void *scratch);
+
 static inline int gpufi_reduce_plane_count(const gpufi_reduce *job) {
   return job->kind == GPUFI_REDUCE_MINMAX ? 2 : 1;
 }

@@ -21,6 +21,10 @@ typedef struct gpufi_strided {
   int64_t strides_nbytes[GPUFI_STRIDED_NDIM_MAX];
 } gpufi_strided;
 
+#ifdef __cplusplus
+extern "C" {
+#endif
+
 /* Layout of a checked tensor with at least one element. */
 void gpufi_strided_init(gpufi_strided *layout, const gpuf_tensor *tensor);
 
@@ -63,5 +67,9 @@ void gpufi_strided_pack(const gpufi_strided *layout, const void *base, int64_t f
 /* The reverse: packed `src` to elements first .. first+count-1 of the layout at `base`. */
 void gpufi_strided_unpack(const gpufi_strided *layout, void *base, int64_t first, int64_t count,
                           const void *src);
+
+#ifdef __cplusplus
+}
+#endif
 
 #endif

@@ -14,6 +14,10 @@ static inline size_t gpufi_min_nbytes(size_t a, size_t b) {
   return a < b ? a : b;
 }
 
+static inline int64_t gpufi_min_int64(int64_t a, int64_t b) {
+  return a < b ? a : b;
+}
+
 /* The least multiple of `multiple`, a power of two, that is not below `nbytes`; the sum must not
  * overflow. */
 static inline size_t gpufi_round_up(size_t nbytes, size_t multiple) {

@@ -3,7 +3,7 @@
 
 #include <stdatomic.h>
 
-#include "backend/host/host.h"
+#include "backend/host/kernel.h"
 #include "base/error.h"
 #include "base/struct.h"
 #include "core/channel.h"

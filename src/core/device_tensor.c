@@ -103,11 +103,12 @@ static gpuf_status copy_flat(const gpufi_backend *backend, const gpuf_tensor *ds
   const size_t nbytes = gpuf_tensor_nbytes(src);
   const size_t least = gpufi_round_up_16(nbytes / FLAT_PIECES_MAX + 1);
   const size_t step = least > FLAT_PIECE_NBYTES_MIN ? least : FLAT_PIECE_NBYTES_MIN;
-  gpufi_piece pieces[FLAT_PIECES_MAX];
+  gpufi_flat_copy pieces[FLAT_PIECES_MAX];
   size_t count = 0;
   for (size_t offset = 0; offset < nbytes; offset += step) {
-    pieces[count++] = (gpufi_piece){(char *)dst->data + offset, (const char *)src->data + offset,
-                                    gpufi_min_nbytes(nbytes - offset, step)};
+    pieces[count++] =
+        (gpufi_flat_copy){(char *)dst->data + offset, (const char *)src->data + offset,
+                          gpufi_min_nbytes(nbytes - offset, step)};
   }
   return backend->gather(dst->device.index, pieces, count, stream, err);
 }
@@ -115,21 +116,24 @@ static gpuf_status copy_flat(const gpufi_backend *backend, const gpuf_tensor *ds
 /* Pack a piece at a time in scratch, and unpack it from there. Other work may use the scratch as
  * soon as that on `stream` is done. */
 static gpuf_status copy_through_scratch(const gpufi_backend *backend, const gpuf_tensor *dst,
-                                        const gpufi_strided *to, const gpuf_tensor *src,
-                                        const gpufi_strided *from, gpuf_stream stream,
+                                        const gpuf_tensor *src, gpuf_stream stream,
                                         gpuf_error *err) {
   const int32_t device = dst->device.index;
   const int64_t count = gpuf_tensor_count(src);
-  const int64_t step = (int64_t)(GPUFI_SCRATCH_NBYTES / from->element_nbytes);
   gpufi_scratch *scratch = NULL;
   gpuf_status status = gpufi_scratch_take(backend, dst->device, stream, true, &scratch, err);
+  if (status != GPUF_OK) {
+    return status;
+  }
+  gpufi_packing from = gpufi_packing_whole(src, scratch->d_data);
+  gpufi_packing to = gpufi_packing_whole(dst, scratch->d_data);
+  const int64_t step = (int64_t)(GPUFI_SCRATCH_NBYTES / from.layout.element_nbytes);
   for (int64_t first = 0; first < count && status == GPUF_OK; first += step) {
-    const int64_t piece_count = count - first < step ? count - first : step;
-    status =
-        backend->pack(device, from, src->data, first, piece_count, scratch->d_data, stream, err);
+    from.first = to.first = first;
+    from.count = to.count = gpufi_min_int64(count - first, step);
+    status = backend->pack(device, &from, stream, err);
     if (status == GPUF_OK) {
-      status =
-          backend->unpack(device, to, dst->data, first, piece_count, scratch->d_data, stream, err);
+      status = backend->unpack(device, &to, stream, err);
     }
   }
   gpufi_scratch_give(backend, scratch, stream);
@@ -139,23 +143,21 @@ static gpuf_status copy_through_scratch(const gpufi_backend *backend, const gpuf
 /* Enqueue the copy in the way that takes the least work for these layouts. Both have elements. */
 static gpuf_status enqueue(const gpufi_backend *backend, gpuf_tensor dst, gpuf_tensor src,
                            gpuf_stream stream, gpuf_error *err) {
-  gpufi_strided to, from;
   gpufi_plan_order(&dst, &src);
-  gpufi_strided_init(&to, &dst);
-  gpufi_strided_init(&from, &src);
-  const int64_t count = gpuf_tensor_count(&src);
-  const bool to_packed = gpufi_strided_is_contiguous(&to);
-  const bool from_packed = gpufi_strided_is_contiguous(&from);
+  const gpufi_packing to = gpufi_packing_whole(&dst, src.data);
+  const gpufi_packing from = gpufi_packing_whole(&src, dst.data);
+  const bool to_packed = gpufi_strided_is_contiguous(&to.layout);
+  const bool from_packed = gpufi_strided_is_contiguous(&from.layout);
   if (to_packed && from_packed) {
     return copy_flat(backend, &dst, &src, stream, err);
   }
   if (to_packed && (uintptr_t)dst.data % PACKED_ALIGN_NBYTES == 0) {
-    return backend->pack(dst.device.index, &from, src.data, 0, count, dst.data, stream, err);
+    return backend->pack(dst.device.index, &from, stream, err);
   }
   if (from_packed && (uintptr_t)src.data % PACKED_ALIGN_NBYTES == 0) {
-    return backend->unpack(dst.device.index, &to, dst.data, 0, count, src.data, stream, err);
+    return backend->unpack(dst.device.index, &to, stream, err);
   }
-  return copy_through_scratch(backend, &dst, &to, &src, &from, stream, err);
+  return copy_through_scratch(backend, &dst, &src, stream, err);
 }
 
 gpuf_status gpuf_tensor_copy(const gpuf_tensor *dst, const gpuf_tensor *src, gpuf_stream stream,

@@ -57,21 +57,18 @@ static gpuf_status rows_piece_enqueue(const gpufi_copy *copy, gpuf_stream stream
 
 gpuf_status gpufi_repack_enqueue(const gpufi_copy *copy, void *d_packed, gpuf_stream stream,
                                  int64_t first, int64_t count, gpuf_error *err) {
-  const gpufi_backend *backend = copy->backend;
-  const int32_t device = copy->device.index;
-  const gpufi_strided *layout = &copy->device_layout;
-  char *d_data = copy->d_data;
-  const bool casts = copy->device_dtype != copy->host_dtype;
-  if (copy->direction == GPUFI_TO_DEVICE) {
-    const gpufi_cast cast = {copy->host_dtype, copy->device_dtype};
-    return casts ? backend->unpack_cast(device, layout, cast, d_data, first, count, d_packed,
-                                        stream, err)
-                 : backend->unpack(device, layout, d_data, first, count, d_packed, stream, err);
-  }
-  const gpufi_cast cast = {copy->device_dtype, copy->host_dtype};
-  return casts
-             ? backend->pack_cast(device, layout, cast, d_data, first, count, d_packed, stream, err)
-             : backend->pack(device, layout, d_data, first, count, d_packed, stream, err);
+  const bool to_device = copy->direction == GPUFI_TO_DEVICE;
+  const gpufi_packing packing = {
+      .layout = copy->device_layout,
+      .d_base = copy->d_data,
+      .first = first,
+      .count = count,
+      .d_packed = d_packed,
+      .cast = to_device ? (gpufi_cast){copy->host_dtype, copy->device_dtype}
+                        : (gpufi_cast){copy->device_dtype, copy->host_dtype},
+  };
+  return (to_device ? copy->backend->unpack : copy->backend->pack)(copy->device.index, &packing,
+                                                                   stream, err);
 }
 
 static gpuf_status gather_piece_enqueue(const gpufi_copy *copy, void *d_packed, gpuf_stream stream,

@@ -31,7 +31,7 @@ typedef struct flow {
   size_t bundle_nbytes;
   size_t bundled_count;
   size_t offsets[BUNDLE_COUNT_MAX];
-  gpufi_piece pieces[BUNDLE_COUNT_MAX]; /* only the device side is set before the flush */
+  gpufi_flat_copy pieces[BUNDLE_COUNT_MAX]; /* only the device side is set before the flush */
 } flow;
 
 /* Find the flow of a copy, or make it. NULL, with `err` filled, after a failure. */
@@ -70,7 +70,7 @@ static gpuf_status flush_one_by_one(flow *f, gpuf_error *err) {
   const gpuf_stream stream = f->channel->stream;
   gpuf_status status = GPUF_OK;
   for (size_t i = 0; i < f->bundled_count && status == GPUF_OK; i++) {
-    const gpufi_piece *piece = &f->pieces[i];
+    const gpufi_flat_copy *piece = &f->pieces[i];
     char *h_data = f->h_bundle + f->offsets[i];
     status =
         f->direction == GPUFI_TO_HOST
@@ -139,7 +139,7 @@ static gpuf_status collect(flow *f, const gpufi_copy *copy, gpuf_error *err) {
   }
   const size_t offset = (size_t)(copy->h_data - f->h_bundle);
   f->offsets[f->bundled_count] = offset;
-  f->pieces[f->bundled_count] = (gpufi_piece){copy->d_data, copy->d_data, copy->nbytes};
+  f->pieces[f->bundled_count] = (gpufi_flat_copy){copy->d_data, copy->d_data, copy->nbytes};
   f->bundled_count++;
   f->bundle_nbytes = offset + copy->nbytes;
   return GPUF_OK;

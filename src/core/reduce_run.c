@@ -2,7 +2,6 @@
 #include <stdlib.h>
 #include <string.h>
 
-#include "backend/host/reduce.h"
 #include "base/arithmetic.h"
 #include "base/error.h"
 #include "core/channel.h"
@@ -39,7 +38,7 @@ static gpuf_status run_on_cpu(const gpufi_reduce *job, const char *base, const d
   const size_t result_nbytes = gpufi_reduce_result_nbytes(job);
   const size_t data_nbytes =
       gpufi_round_up(result_nbytes + edges_nbytes(job), SCRATCH_ALIGN_NBYTES);
-  const size_t nbytes = data_nbytes + gpufi_host_reduce_scratch_nbytes(job);
+  const size_t nbytes = data_nbytes + gpufi_reduce_cpu_scratch_nbytes(job);
   char *data = malloc(nbytes);
   if (!data) {
     return gpufi_fail(err, GPUF_ERR_NO_MEMORY, 0, "no host memory for %zu bytes of results",
@@ -48,7 +47,7 @@ static gpuf_status run_on_cpu(const gpufi_reduce *job, const char *base, const d
   if (edges) {
     memcpy(data + result_nbytes, edges, edges_nbytes(job));
   }
-  gpufi_host_reduce_compute(job, base, data, data + data_nbytes);
+  gpufi_reduce_on_cpu(job, base, data, data + data_nbytes);
   take_result(job, data, to);
   free(data);
   return GPUF_OK;

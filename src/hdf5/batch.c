@@ -89,23 +89,18 @@ gpuf_status gpufi_h5_batch_copy(const gpufi_h5_batches *all, const gpufi_h5_batc
                                 const gpuf_tensor *dst, const gpuf_tensor *src, gpuf_error *err) {
   const gpufi_backend *const backend = all->backend;
   const int32_t device = dst->device.index;
-  const int64_t count = gpuf_tensor_count(src);
   const gpuf_stream stream = b->on.channel->stream;
-  const void *d_packed = src->data;
-  gpufi_strided to, from;
+  gpufi_packing to = gpufi_packing_whole(dst, src->data);
+  gpufi_packing from = gpufi_packing_whole(src, dst->data);
   gpuf_status status = GPUF_OK;
-  gpufi_strided_init(&to, dst);
-  gpufi_strided_init(&from, src);
-  if (is_packed(&to, dst)) {
-    return backend->pack(device, &from, src->data, 0, count, dst->data, stream, err);
+  if (is_packed(&to.layout, dst)) {
+    return backend->pack(device, &from, stream, err);
   }
-  if (!is_packed(&from, src)) {
-    d_packed = b->d_spare;
-    status = backend->pack(device, &from, src->data, 0, count, b->d_spare, stream, err);
+  if (!is_packed(&from.layout, src)) {
+    from.d_packed = to.d_packed = b->d_spare;
+    status = backend->pack(device, &from, stream, err);
   }
-  return status == GPUF_OK
-             ? backend->unpack(device, &to, dst->data, 0, count, d_packed, stream, err)
-             : status;
+  return status == GPUF_OK ? backend->unpack(device, &to, stream, err) : status;
 }
 
 static gpufi_h5_batch *batch_at(gpufi_h5_batches *all, int64_t index) {

@@ -53,15 +53,13 @@ static gpuf_status random_token(gpufi_share_fields *fields, gpuf_error *err) {
 /* Pack the elements, whose stream's work is done, and wait for it. */
 static gpuf_status pack(const gpufi_backend *backend, const gpuf_tensor *tensor, void *d_copy,
                         gpuf_error *err) {
-  gpufi_strided layout;
+  const gpufi_packing packing = gpufi_packing_whole(tensor, d_copy);
   gpuf_stream stream;
   gpuf_status status = backend->stream_create(tensor->device.index, &stream, err);
   if (status != GPUF_OK) {
     return status;
   }
-  gpufi_strided_init(&layout, tensor);
-  status = backend->pack(tensor->device.index, &layout, tensor->data, 0, gpuf_tensor_count(tensor),
-                         d_copy, stream, err);
+  status = backend->pack(tensor->device.index, &packing, stream, err);
   if (status == GPUF_OK) {
     status = backend->stream_synchronize(tensor->device.index, stream, err);
   }

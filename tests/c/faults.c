@@ -6,7 +6,8 @@
 #include <stddef.h>
 #include <sys/mman.h>
 
-#include "backend/host/host.h"
+#include "backend/host/memory.h"
+#include "backend/host/stream.h"
 #include "base/error.h"
 
 const char *const fault_kind_names[FAULT_KIND_COUNT] = {"malloc", "mmap", "pthread_create",

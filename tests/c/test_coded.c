@@ -3,7 +3,7 @@
 #include <pthread.h>
 #include <semaphore.h>
 
-#include "backend/host/host.h"
+#include "backend/host/faults.h"
 #include "core/batch.h"
 #include "core/coded.h"
 #include "core/copy.h"

@@ -1,4 +1,4 @@
-#include "backend/host/host.h"
+#include "backend/host/faults.h"
 #include "backend/strided.h"
 #include "devices.h"
 

@@ -3,7 +3,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include "backend/host/host.h"
+#include "backend/host/faults.h"
 #include "devices.h"
 #include "scarce_threads.h"
 

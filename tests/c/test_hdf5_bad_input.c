@@ -6,7 +6,8 @@
 #include <sys/resource.h>
 #include <sys/syscall.h>
 
-#include "backend/host/host.h"
+#include "backend/host/faults.h"
+#include "backend/host/memory.h"
 #include "scarce_threads.h"
 #include "structs.h"
 

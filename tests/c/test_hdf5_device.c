@@ -1,7 +1,7 @@
 /* Datasets that a device decodes: every dtype, box and layout, and the chunks that it does not. */
 #include "hdf5_files.h"
 
-#include "backend/host/host.h"
+#include "backend/host/faults.h"
 
 static uint64_t random_state = 11;
 

@@ -2,7 +2,8 @@
 #include <time.h>
 
 #include "backend/backend.h"
-#include "backend/host/host.h"
+#include "backend/host/faults.h"
+#include "backend/host/memory.h"
 #include "core/scratch.h"
 #include "devices.h"
 
@@ -187,11 +188,16 @@ static void elements_past_two_to_the_32_are_found(void) {
   transfer(d_ptr, memory, sizeof(memory), true);
   for (size_t i = 0; i < sizeof(layouts) / sizeof(layouts[0]); i++) {
     const gpufi_strided *layout = &layouts[i];
-    const size_t base = 1 << 16; /* room for a negative stride */
+    const size_t base = 1 << 16; /* a stride is negative */
     const int64_t first = ((int64_t)1 << 33) + 77, count = 20000;
     const size_t nbytes = (size_t)count * layout->element_nbytes;
     gpufi_strided_pack(layout, memory + base, first, count, expected);
-    CHECK_OK(backend->pack(0, layout, d_ptr + base, first, count, d_packed, stream, &err));
+    const gpufi_packing packing = {.layout = *layout,
+                                   .d_base = d_ptr + base,
+                                   .first = first,
+                                   .count = count,
+                                   .d_packed = d_packed};
+    CHECK_OK(backend->pack(0, &packing, stream, &err));
     CHECK_OK(gpuf_stream_synchronize(test_device, stream, &err));
     transfer(d_packed, received, nbytes, false);
     CHECK(memcmp(received, expected, nbytes) == 0);

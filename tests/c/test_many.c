@@ -1,7 +1,7 @@
 #include <pthread.h>
 #include <semaphore.h>
 
-#include "backend/host/host.h"
+#include "backend/host/faults.h"
 #include "devices.h"
 
 static gpuf_error err;

@@ -2,7 +2,7 @@
 #include <math.h>
 
 #include "backend/elements.h"
-#include "backend/host/host.h"
+#include "backend/host/faults.h"
 #include "core/runtime.h"
 #include "reductions.h"
 

@@ -3,7 +3,7 @@
 #include <math.h>
 
 #include "backend/elements.h"
-#include "backend/host/host.h"
+#include "backend/host/faults.h"
 #include "core/channel.h"
 #include "core/reduce.h"
 #include "reductions.h"

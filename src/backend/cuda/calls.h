@@ -41,4 +41,16 @@ static inline void leave(int32_t device, int previous) {
   }
 }
 
+/* CUDA_CALL while `device` is current. */
+#define CUDA_CALL_ON(device, call)                                                                 \
+  __extension__({                                                                                  \
+    int previous_;                                                                                 \
+    gpuf_status status_ = enter(device, &previous_, err);                                          \
+    if (status_ == GPUF_OK) {                                                                      \
+      status_ = CUDA_CALL(call);                                                                   \
+      leave(device, previous_);                                                                    \
+    }                                                                                              \
+    status_;                                                                                       \
+  })
+
 #endif

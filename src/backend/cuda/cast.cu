@@ -48,8 +48,8 @@ bool is_aligned(const gpufi_strided &layout, const void *base) {
 }
 
 template <bool Unpack> cudaError_t launch(const cast_args &args, cudaStream_t stream) {
-  const int64_t blocks = (args.count + gpufi::kThreadsEach - 1) / gpufi::kThreadsEach;
-  const unsigned grid = gpufi::grid_of(blocks);
+  const unsigned grid =
+      gpufi::grid_of((args.count + gpufi::kThreadsEach - 1) / gpufi::kThreadsEach);
   if (args.first + args.count <= UINT32_MAX) {
     cast_kernel<uint32_t, Unpack><<<grid, gpufi::kThreadsEach, 0, stream>>>(args);
   } else {
@@ -60,17 +60,16 @@ template <bool Unpack> cudaError_t launch(const cast_args &args, cudaStream_t st
 
 } // namespace
 
-cudaError_t gpufi_cuda_move_cast(const gpufi_strided *layout, gpufi_cast cast, void *d_base,
-                                 int64_t first, int64_t count, void *d_packed, bool unpack,
-                                 cudaStream_t stream) {
+cudaError_t gpufi_cuda_pack_cast(const gpufi_packing *packing, bool unpack, cudaStream_t stream) {
+  const gpufi_cast cast = packing->cast;
   cast_args args = {};
-  args.layout = *layout;
+  args.layout = packing->layout;
   args.cast = cast;
-  args.base = static_cast<char *>(d_base);
-  args.packed = static_cast<char *>(d_packed);
-  args.first = first;
-  args.count = count;
+  args.base = static_cast<char *>(packing->d_base);
+  args.packed = static_cast<char *>(packing->d_packed);
+  args.first = packing->first;
+  args.count = packing->count;
   args.packed_nbytes = static_cast<uint32_t>(gpuf_dtype_nbytes(unpack ? cast.from : cast.to));
-  args.aligned = is_aligned(*layout, d_base);
+  args.aligned = is_aligned(packing->layout, packing->d_base);
   return unpack ? launch<true>(args, stream) : launch<false>(args, stream);
 }

@@ -119,13 +119,9 @@ static void unpin(int32_t device, void *ptr) {
 }
 
 static gpuf_status stream_create(int32_t device, gpuf_stream *stream, gpuf_error *err) {
-  int previous;
   cudaStream_t created = NULL;
-  gpuf_status status = enter(device, &previous, err);
-  if (status == GPUF_OK) {
-    status = CUDA_CALL(cudaStreamCreateWithFlags(&created, cudaStreamNonBlocking));
-    leave(device, previous);
-  }
+  const gpuf_status status =
+      CUDA_CALL_ON(device, cudaStreamCreateWithFlags(&created, cudaStreamNonBlocking));
   if (status == GPUF_OK) {
     *stream = (gpuf_stream)created;
   }
@@ -133,13 +129,7 @@ static gpuf_status stream_create(int32_t device, gpuf_stream *stream, gpuf_error
 }
 
 static gpuf_status stream_synchronize(int32_t device, gpuf_stream stream, gpuf_error *err) {
-  int previous;
-  gpuf_status status = enter(device, &previous, err);
-  if (status == GPUF_OK) {
-    status = CUDA_CALL(cudaStreamSynchronize((cudaStream_t)stream));
-    leave(device, previous);
-  }
-  return status;
+  return CUDA_CALL_ON(device, cudaStreamSynchronize((cudaStream_t)stream));
 }
 
 static gpuf_status stream_destroy(int32_t device, gpuf_stream stream, gpuf_error *err) {
@@ -149,13 +139,9 @@ static gpuf_status stream_destroy(int32_t device, gpuf_stream stream, gpuf_error
 }
 
 static gpuf_status event_create(int32_t device, gpufi_event **event, gpuf_error *err) {
-  int previous;
   cudaEvent_t created = NULL;
-  gpuf_status status = enter(device, &previous, err);
-  if (status == GPUF_OK) {
-    status = CUDA_CALL(cudaEventCreateWithFlags(&created, cudaEventDisableTiming));
-    leave(device, previous);
-  }
+  const gpuf_status status =
+      CUDA_CALL_ON(device, cudaEventCreateWithFlags(&created, cudaEventDisableTiming));
   if (status == GPUF_OK) {
     *event = (gpufi_event *)created;
   }
@@ -170,13 +156,7 @@ static void event_destroy(int32_t device, gpufi_event *event) {
 
 static gpuf_status event_record(int32_t device, gpufi_event *event, gpuf_stream stream,
                                 gpuf_error *err) {
-  int previous;
-  gpuf_status status = enter(device, &previous, err);
-  if (status == GPUF_OK) {
-    status = CUDA_CALL(cudaEventRecord((cudaEvent_t)event, (cudaStream_t)stream));
-    leave(device, previous);
-  }
-  return status;
+  return CUDA_CALL_ON(device, cudaEventRecord((cudaEvent_t)event, (cudaStream_t)stream));
 }
 
 static gpuf_status event_wait(int32_t device, gpufi_event *event, gpuf_error *err) {
@@ -195,158 +175,51 @@ static gpuf_status event_query(int32_t device, gpufi_event *event, bool *done, g
 
 static gpuf_status stream_wait_event(int32_t device, gpuf_stream stream, gpufi_event *event,
                                      gpuf_error *err) {
-  int previous;
-  gpuf_status status = enter(device, &previous, err);
-  if (status == GPUF_OK) {
-    status = CUDA_CALL(cudaStreamWaitEvent((cudaStream_t)stream, (cudaEvent_t)event, 0));
-    leave(device, previous);
-  }
-  return status;
+  return CUDA_CALL_ON(device, cudaStreamWaitEvent((cudaStream_t)stream, (cudaEvent_t)event, 0));
+}
+
+static enum cudaMemcpyKind copy_kind(gpufi_direction direction) {
+  return direction == GPUFI_TO_HOST ? cudaMemcpyDeviceToHost : cudaMemcpyHostToDevice;
 }
 
 static gpuf_status copy(int32_t device, void *dst, const void *src, size_t nbytes,
                         gpufi_direction direction, gpuf_stream stream, gpuf_error *err) {
-  const enum cudaMemcpyKind kind =
-      direction == GPUFI_TO_HOST ? cudaMemcpyDeviceToHost : cudaMemcpyHostToDevice;
-  int previous;
-  gpuf_status status = enter(device, &previous, err);
-  if (status == GPUF_OK) {
-    status = CUDA_CALL(cudaMemcpyAsync(dst, src, nbytes, kind, (cudaStream_t)stream));
-    leave(device, previous);
-  }
-  return status;
+  return CUDA_CALL_ON(
+      device, cudaMemcpyAsync(dst, src, nbytes, copy_kind(direction), (cudaStream_t)stream));
 }
 
 static gpuf_status copy_2d(int32_t device, const gpufi_rows *rows, gpufi_direction direction,
                            gpuf_stream stream, gpuf_error *err) {
-  const enum cudaMemcpyKind kind =
-      direction == GPUFI_TO_HOST ? cudaMemcpyDeviceToHost : cudaMemcpyHostToDevice;
-  int previous;
-  gpuf_status status = enter(device, &previous, err);
-  if (status == GPUF_OK) {
-    status = CUDA_CALL(cudaMemcpy2DAsync(rows->dst, rows->dst_pitch_nbytes, rows->src,
-                                         rows->src_pitch_nbytes, rows->row_nbytes, rows->row_count,
-                                         kind, (cudaStream_t)stream));
-    leave(device, previous);
-  }
-  return status;
+  return CUDA_CALL_ON(device,
+                      cudaMemcpy2DAsync(rows->dst, rows->dst_pitch_nbytes, rows->src,
+                                        rows->src_pitch_nbytes, rows->row_nbytes, rows->row_count,
+                                        copy_kind(direction), (cudaStream_t)stream));
 }
 
 static gpuf_status clear(int32_t device, void *d_ptr, size_t nbytes, gpuf_stream stream,
                          gpuf_error *err) {
-  int previous;
-  gpuf_status status = enter(device, &previous, err);
-  if (status == GPUF_OK) {
-    status = CUDA_CALL(cudaMemsetAsync(d_ptr, 0, nbytes, (cudaStream_t)stream));
-    leave(device, previous);
-  }
-  return status;
+  return CUDA_CALL_ON(device, cudaMemsetAsync(d_ptr, 0, nbytes, (cudaStream_t)stream));
 }
 
-static cudaError_t move_range(const gpufi_strided *layout, void *d_base, int64_t first,
-                              int64_t count, void *d_packed, bool to_packed, cudaStream_t stream) {
-  if (count == 0) {
-    return cudaSuccess;
-  }
-  return to_packed ? gpufi_cuda_pack(layout, d_base, first, count, d_packed, stream)
-                   : gpufi_cuda_unpack(layout, d_base, first, count, d_packed, stream);
-}
-
-/* Pack or unpack on the current device, by tiles where they pay. */
-static cudaError_t move(const gpufi_strided *layout, void *d_base, int64_t first, int64_t count,
-                        char *d_packed, bool to_packed, cudaStream_t stream) {
-  gpufi_strided units = *layout;
-  gpufi_tiles tiles;
-  gpufi_strided_refit(&units, d_base, &first, &count);
-  if (!gpufi_strided_tiles(&units, first, count, &tiles)) {
-    return move_range(&units, d_base, first, count, d_packed, to_packed, stream);
-  }
-  char *d_middle = d_packed + tiles.head_count * units.element_nbytes;
-  char *d_tail = d_packed + (count - tiles.tail_count) * units.element_nbytes;
-  cudaError_t code =
-      move_range(&units, d_base, first, tiles.head_count, d_packed, to_packed, stream);
-  if (code == cudaSuccess) {
-    code = gpufi_cuda_transpose(&units, &tiles, d_base, d_middle, !to_packed, stream);
-  }
-  if (code == cudaSuccess) {
-    code = move_range(&units, d_base, first + count - tiles.tail_count, tiles.tail_count, d_tail,
-                      to_packed, stream);
-  }
-  return code;
-}
-
-static gpuf_status pack(int32_t device, const gpufi_strided *layout, const void *d_base,
-                        int64_t first, int64_t count, void *d_dst, gpuf_stream stream,
+static gpuf_status pack(int32_t device, const gpufi_packing *packing, gpuf_stream stream,
                         gpuf_error *err) {
-  int previous;
-  gpuf_status status = enter(device, &previous, err);
-  if (status == GPUF_OK) {
-    const cudaError_t code =
-        move(layout, (void *)d_base, first, count, d_dst, true, (cudaStream_t)stream);
-    status = cuda_check(code, "the launch of a packing kernel", err);
-    leave(device, previous);
-  }
-  return status;
+  return CUDA_CALL_ON(device, gpufi_cuda_pack(packing, false, (cudaStream_t)stream));
 }
 
-static gpuf_status unpack(int32_t device, const gpufi_strided *layout, void *d_base, int64_t first,
-                          int64_t count, const void *d_src, gpuf_stream stream, gpuf_error *err) {
-  int previous;
-  gpuf_status status = enter(device, &previous, err);
-  if (status == GPUF_OK) {
-    const cudaError_t code =
-        move(layout, d_base, first, count, (void *)d_src, false, (cudaStream_t)stream);
-    status = cuda_check(code, "the launch of an unpacking kernel", err);
-    leave(device, previous);
-  }
-  return status;
+static gpuf_status unpack(int32_t device, const gpufi_packing *packing, gpuf_stream stream,
+                          gpuf_error *err) {
+  return CUDA_CALL_ON(device, gpufi_cuda_pack(packing, true, (cudaStream_t)stream));
 }
 
-static gpuf_status move_cast(int32_t device, const gpufi_strided *layout, gpufi_cast cast,
-                             void *d_base, int64_t first, int64_t count, void *d_packed,
-                             bool is_unpack, gpuf_stream stream, gpuf_error *err) {
-  int previous;
-  gpuf_status status = enter(device, &previous, err);
-  if (status == GPUF_OK) {
-    status = CUDA_CALL(gpufi_cuda_move_cast(layout, cast, d_base, first, count, d_packed, is_unpack,
-                                            (cudaStream_t)stream));
-    leave(device, previous);
-  }
-  return status;
-}
-
-static gpuf_status pack_cast(int32_t device, const gpufi_strided *layout, gpufi_cast cast,
-                             const void *d_base, int64_t first, int64_t count, void *d_dst,
-                             gpuf_stream stream, gpuf_error *err) {
-  return move_cast(device, layout, cast, (void *)d_base, first, count, d_dst, false, stream, err);
-}
-
-static gpuf_status unpack_cast(int32_t device, const gpufi_strided *layout, gpufi_cast cast,
-                               void *d_base, int64_t first, int64_t count, const void *d_src,
-                               gpuf_stream stream, gpuf_error *err) {
-  return move_cast(device, layout, cast, d_base, first, count, (void *)d_src, true, stream, err);
-}
-
-static gpuf_status gather(int32_t device, const gpufi_piece *pieces, size_t count,
+static gpuf_status gather(int32_t device, const gpufi_flat_copy *copies, size_t count,
                           gpuf_stream stream, gpuf_error *err) {
-  int previous;
-  gpuf_status status = enter(device, &previous, err);
-  if (status == GPUF_OK) {
-    status = CUDA_CALL(gpufi_cuda_gather(pieces, count, (cudaStream_t)stream));
-    leave(device, previous);
-  }
-  return status;
+  return CUDA_CALL_ON(device, gpufi_cuda_gather(copies, count, (cudaStream_t)stream));
 }
 
 static gpuf_status reduce(int32_t device, const gpufi_reduce *job, const void *d_base,
                           void *d_result, void *d_scratch, gpuf_stream stream, gpuf_error *err) {
-  int previous;
-  gpuf_status status = enter(device, &previous, err);
-  if (status == GPUF_OK) {
-    status = CUDA_CALL(gpufi_cuda_reduce(job, d_base, d_result, d_scratch, (cudaStream_t)stream));
-    leave(device, previous);
-  }
-  return status;
+  return CUDA_CALL_ON(device,
+                      gpufi_cuda_reduce(job, d_base, d_result, d_scratch, (cudaStream_t)stream));
 }
 
 /* Whether a thread block may have `needed` bytes of shared memory. */
@@ -366,34 +239,25 @@ static gpuf_status check_shared(int32_t device, size_t needed, const char *verb,
 static gpuf_status encode(int32_t device, const gpufi_chunks *chunks, const void *d_raw,
                           void *d_encoded, gpufi_chunk_place *d_places, void *d_scratch,
                           gpuf_stream stream, gpuf_error *err) {
-  int previous;
-  gpuf_status status = check_shared(device, gpufi_cuda_encode_shared_nbytes(chunks), "encode", err);
-  if (status == GPUF_OK) {
-    status = enter(device, &previous, err);
-  }
-  if (status == GPUF_OK) {
-    status = CUDA_CALL(
-        gpufi_cuda_encode(chunks, d_raw, d_encoded, d_places, d_scratch, (cudaStream_t)stream));
-    leave(device, previous);
-  }
-  return status;
+  const gpuf_status status =
+      check_shared(device, gpufi_cuda_encode_shared_nbytes(chunks), "encode", err);
+  return status == GPUF_OK
+             ? CUDA_CALL_ON(device, gpufi_cuda_encode(chunks, d_raw, d_encoded, d_places, d_scratch,
+                                                      (cudaStream_t)stream))
+             : status;
 }
 
 static gpuf_status decode(int32_t device, const gpufi_chunks *chunks, const void *d_encoded,
                           size_t encoded_nbytes, const gpufi_chunk_place *d_places, void *d_raw,
                           uint32_t *d_verdicts, void *d_scratch, gpuf_stream stream,
                           gpuf_error *err) {
-  int previous;
-  gpuf_status status = check_shared(device, gpufi_cuda_decode_shared_nbytes(chunks), "decode", err);
-  if (status == GPUF_OK) {
-    status = enter(device, &previous, err);
-  }
-  if (status == GPUF_OK) {
-    status = CUDA_CALL(gpufi_cuda_decode(chunks, d_encoded, encoded_nbytes, d_places, d_raw,
-                                         d_verdicts, d_scratch, (cudaStream_t)stream));
-    leave(device, previous);
-  }
-  return status;
+  const gpuf_status status =
+      check_shared(device, gpufi_cuda_decode_shared_nbytes(chunks), "decode", err);
+  return status == GPUF_OK
+             ? CUDA_CALL_ON(device,
+                            gpufi_cuda_decode(chunks, d_encoded, encoded_nbytes, d_places, d_raw,
+                                              d_verdicts, d_scratch, (cudaStream_t)stream))
+             : status;
 }
 
 const gpufi_backend gpufi_backend_cuda = {
@@ -422,8 +286,6 @@ const gpufi_backend gpufi_backend_cuda = {
     .pack = pack,
     .unpack = unpack,
     .gather = gather,
-    .pack_cast = pack_cast,
-    .unpack_cast = unpack_cast,
     .ipc_identity = gpufi_cuda_ipc_identity,
     .ipc_export = gpufi_cuda_ipc_export,
     .ipc_descriptor = gpufi_cuda_ipc_descriptor,

@@ -4,14 +4,14 @@
 
 #include <cuda_runtime_api.h>
 
-#include "backend/pieces.h"
+#include "backend/gather.h"
 
 #ifdef __cplusplus
 extern "C" {
 #endif
 
 /* Do every copy; returns the launch's error. */
-cudaError_t gpufi_cuda_gather(const gpufi_piece *pieces, size_t count, cudaStream_t stream);
+cudaError_t gpufi_cuda_gather(const gpufi_flat_copy *copies, size_t count, cudaStream_t stream);
 
 #ifdef __cplusplus
 }

@@ -1,5 +1,5 @@
-/* Passing CUDA memory to other processes by CUDA IPC. A handle covers a whole cudaMalloc block, so
- * the block's start and size are looked up. */
+/* Passing CUDA memory to other processes by CUDA IPC. A handle covers all that one cudaMalloc
+ * returned, so its start and size are looked up. */
 #include "backend/cuda/ipc.h"
 
 #include <pthread.h>
@@ -8,14 +8,21 @@
 #include "backend/cuda/calls.h"
 #include "backend/cuda/driver.h"
 
-_Static_assert(sizeof(cudaIpcMemHandle_t) == GPUFI_IPC_NAME_NBYTES, "a handle is a block's name");
+_Static_assert(sizeof(cudaIpcMemHandle_t) == GPUFI_IPC_NAME_NBYTES,
+               "a handle is an allocation's name");
 _Static_assert(sizeof(cudaUUID_t) == GPUFI_IPC_IDENTITY_NBYTES, "a UUID is a device's identity");
 
-/* --- Identity ------------------------------------------------------------------ */
+/* --- Identity ------------------------------------------------------------------------------------
+ */
+
+static gpuf_status enter_with_driver(int32_t device, int *previous, gpuf_error *err) {
+  const gpuf_status status = gpufi_cuda_require_driver(err);
+  return status == GPUF_OK ? enter(device, previous, err) : status;
+}
 
 #define DEVICES_MAX 64
 
-/* UUIDs that were asked for already; asking takes the runtime milliseconds. */
+/* The UUIDs that were asked for, because the runtime takes milliseconds to answer. */
 static pthread_mutex_t identities_lock = PTHREAD_MUTEX_INITIALIZER;
 static struct {
   bool known;
@@ -42,7 +49,8 @@ gpuf_status gpufi_cuda_ipc_identity(int32_t device, uint8_t *identity, gpuf_erro
   return status;
 }
 
-/* --- Export --------------------------------------------------------------------- */
+/* --- Export --------------------------------------------------------------------------------------
+ */
 
 static gpuf_status refuse(const char *what, gpuf_error *err) {
   return gpufi_fail(err, GPUF_ERR_UNSUPPORTED, 0,
@@ -91,8 +99,8 @@ static gpuf_status check_pointer(int32_t device, const void *d_ptr, gpuf_error *
 }
 
 /* Called with the device current. */
-static gpuf_status export_block(int32_t device, const void *d_ptr, gpufi_ipc_allocation *block,
-                                gpuf_error *err) {
+static gpuf_status export_allocation(int32_t device, const void *d_ptr,
+                                     gpufi_ipc_allocation *allocation, gpuf_error *err) {
   CUdeviceptr base = 0;
   size_t nbytes = 0;
   cudaIpcMemHandle_t handle;
@@ -108,41 +116,40 @@ static gpuf_status export_block(int32_t device, const void *d_ptr, gpufi_ipc_all
   memset(&handle, 0, sizeof(handle));
   status = CUDA_CALL(cudaIpcGetMemHandle(&handle, (void *)(uintptr_t)base));
   if (status == GPUF_OK) {
-    memset(block, 0, sizeof(*block));
-    memcpy(block->name, &handle, sizeof(handle));
-    block->d_base = (void *)(uintptr_t)base;
-    block->nbytes = nbytes;
+    memset(allocation, 0, sizeof(*allocation));
+    memcpy(allocation->name, &handle, sizeof(handle));
+    allocation->d_base = (void *)(uintptr_t)base;
+    allocation->nbytes = nbytes;
   }
   return status;
 }
 
-gpuf_status gpufi_cuda_ipc_export(int32_t device, const void *d_ptr, gpufi_ipc_allocation *block,
-                                  gpuf_error *err) {
+gpuf_status gpufi_cuda_ipc_export(int32_t device, const void *d_ptr,
+                                  gpufi_ipc_allocation *allocation, gpuf_error *err) {
   int previous;
-  gpuf_status status = gpufi_cuda_require_driver(err);
-  if (status == GPUF_OK) {
-    status = enter(device, &previous, err);
-  }
+  gpuf_status status = enter_with_driver(device, &previous, err);
   if (status == GPUF_OK) {
     /* A thread that is new to CUDA has a device but no context yet, which the driver's calls need.
      */
     status = CUDA_CALL(cudaSetDevice(device));
   }
   if (status == GPUF_OK) {
-    status = export_block(device, d_ptr, block, err);
+    status = export_allocation(device, d_ptr, allocation, err);
     leave(device, previous);
   }
   return status;
 }
 
-/* The name is enough. */
+/* The allocation's name is enough. */
 int gpufi_cuda_ipc_descriptor(void) {
   return -1;
 }
 
-/* --- Import ----------------------------------------------------------------------- */
+/* --- Import --------------------------------------------------------------------------------------
+ */
 
-/* The block that was opened holds `nbytes` from d_base on, where the driver tells. */
+/* Check, where the driver tells, that the allocation that was opened holds `nbytes` from d_base on.
+ */
 static gpuf_status check_opened(const void *d_base, size_t nbytes, gpuf_error *err) {
   CUdeviceptr base;
   size_t there_nbytes;
@@ -153,26 +160,23 @@ static gpuf_status check_opened(const void *d_base, size_t nbytes, gpuf_error *e
     return GPUF_OK;
   }
   return gpufi_fail(err, GPUF_ERR_CORRUPT, 0,
-                    "the share handle says that its block has %zu bytes, and it has %zu", nbytes,
-                    there_nbytes);
+                    "the share handle says that its allocation has %zu bytes, and it has %zu",
+                    nbytes, there_nbytes);
 }
 
-gpuf_status gpufi_cuda_ipc_open(int32_t device, const gpufi_ipc_allocation *block, int descriptor,
-                                void **d_base, gpuf_error *err) {
+gpuf_status gpufi_cuda_ipc_open(int32_t device, const gpufi_ipc_allocation *allocation,
+                                int descriptor, void **d_base, gpuf_error *err) {
   cudaIpcMemHandle_t handle;
   void *opened = NULL;
   int previous;
-  gpuf_status status = gpufi_cuda_require_driver(err);
-  if (status == GPUF_OK) {
-    status = enter(device, &previous, err);
-  }
+  gpuf_status status = enter_with_driver(device, &previous, err);
   if (status != GPUF_OK) {
     return status;
   }
-  memcpy(&handle, block->name, sizeof(handle));
+  memcpy(&handle, allocation->name, sizeof(handle));
   status = CUDA_CALL(cudaIpcOpenMemHandle(&opened, handle, cudaIpcMemLazyEnablePeerAccess));
   if (status == GPUF_OK) {
-    status = check_opened(opened, block->nbytes, err);
+    status = check_opened(opened, allocation->nbytes, err);
     if (status != GPUF_OK && cudaIpcCloseMemHandle(opened) != cudaSuccess) {
       cudaGetLastError();
     }
@@ -192,7 +196,7 @@ gpuf_status gpufi_cuda_ipc_close(int32_t device, void *d_base, gpuf_error *err) 
   }
   status = CUDA_CALL(cudaDeviceSynchronize());
   if (status != GPUF_OK) {
-    err = NULL; /* holds the first failure, which is the one to tell */
+    err = NULL; /* keeps the first failure, which is reported */
   }
   const gpuf_status closed = CUDA_CALL(cudaIpcCloseMemHandle(d_base));
   leave(device, previous);

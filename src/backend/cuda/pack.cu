@@ -1,4 +1,4 @@
-/* CUDA kernels. Each has a twin in C that is its reference: strided.c. */
+/* Packing and unpacking element by element, and the choice among the kernels that do. */
 #include "backend/cuda/launch.cuh"
 #include "backend/cuda/pack.h"
 #include "backend/cuda/strided.cuh"
@@ -31,62 +31,63 @@ __global__ void unpack_kernel(const __grid_constant__ gpufi_strided layout, char
   }
 }
 
-/* One launch of either kernel; `base` is const in a pack. */
+/* A launch of either kernel. */
 struct launch {
-  const gpufi_strided &layout;
-  char *base;
-  int64_t first;
-  int64_t count;
-  void *packed;
+  const gpufi_packing &packing;
   bool unpack;
   cudaStream_t stream;
 
-  template <typename Element, typename Index> cudaError_t run() const {
-    const int64_t blocks = (count + kThreadsEach - 1) / kThreadsEach;
-    const unsigned grid = gpufi::grid_of(blocks);
-    Element *elements = static_cast<Element *>(packed);
+  template <typename Element, typename Index> cudaError_t start() const {
+    const gpufi_packing &p = packing;
+    const unsigned grid = gpufi::grid_of((p.count + kThreadsEach - 1) / kThreadsEach);
+    char *const base = static_cast<char *>(p.d_base);
+    Element *const packed = static_cast<Element *>(p.d_packed);
     if (unpack) {
       unpack_kernel<Element, Index>
-          <<<grid, kThreadsEach, 0, stream>>>(layout, base, first, count, elements);
+          <<<grid, kThreadsEach, 0, stream>>>(p.layout, base, p.first, p.count, packed);
     } else {
       pack_kernel<Element, Index>
-          <<<grid, kThreadsEach, 0, stream>>>(layout, base, first, count, elements);
+          <<<grid, kThreadsEach, 0, stream>>>(p.layout, base, p.first, p.count, packed);
     }
     return cudaGetLastError();
   }
 
-  template <typename Element> cudaError_t with_index() const {
-    return first + count <= UINT32_MAX ? run<Element, uint32_t>() : run<Element, uint64_t>();
-  }
-
-  cudaError_t with_element() const {
-    switch (layout.element_nbytes) {
-    case 1:
-      return with_index<uint8_t>();
-    case 2:
-      return with_index<uint16_t>();
-    case 4:
-      return with_index<uint32_t>();
-    case 8:
-      return with_index<uint64_t>();
-    default:
-      return with_index<bytes16>();
-    }
+  template <typename Element> cudaError_t run() const {
+    return packing.first + packing.count <= UINT32_MAX ? start<Element, uint32_t>()
+                                                       : start<Element, uint64_t>();
   }
 };
 
-} // namespace
-
-cudaError_t gpufi_cuda_pack(const gpufi_strided *layout, const void *d_base, int64_t first,
-                            int64_t count, void *d_packed, cudaStream_t stream) {
-  char *base = const_cast<char *>(static_cast<const char *>(d_base));
-  return launch{*layout, base, first, count, d_packed, false, stream}.with_element();
+/* Elements first .. first+count-1 of the packing's, by either kernel; count may be 0. */
+cudaError_t pack_some(const gpufi_packing &all, int64_t first, int64_t count, bool unpack,
+                      cudaStream_t stream) {
+  gpufi_packing some = all;
+  some.first += first;
+  some.count = count;
+  some.d_packed = static_cast<char *>(all.d_packed) + first * all.layout.element_nbytes;
+  return count == 0 ? cudaSuccess
+                    : gpufi::with_element(all.layout.element_nbytes, launch{some, unpack, stream});
 }
 
-cudaError_t gpufi_cuda_unpack(const gpufi_strided *layout, void *d_base, int64_t first,
-                              int64_t count, const void *d_packed, cudaStream_t stream) {
-  return launch{*layout, static_cast<char *>(d_base),  first,
-                count,   const_cast<void *>(d_packed), true,
-                stream}
-      .with_element();
+} // namespace
+
+cudaError_t gpufi_cuda_pack(const gpufi_packing *packing, bool unpack, cudaStream_t stream) {
+  if (gpufi_packing_casts(packing)) {
+    return gpufi_cuda_pack_cast(packing, unpack, stream);
+  }
+  gpufi_packing p = *packing; /* in the widest units */
+  gpufi_tiles tiles;
+  gpufi_strided_refit(&p.layout, p.d_base, &p.first, &p.count);
+  if (!gpufi_strided_tiles(&p.layout, p.first, p.count, &tiles)) {
+    return pack_some(p, 0, p.count, unpack, stream);
+  }
+  cudaError_t code = pack_some(p, 0, tiles.head_count, unpack, stream);
+  if (code == cudaSuccess) {
+    gpufi_packing middle = p;
+    middle.d_packed = static_cast<char *>(p.d_packed) + tiles.head_count * p.layout.element_nbytes;
+    code = gpufi_cuda_transpose(&middle, &tiles, unpack, stream);
+  }
+  return code == cudaSuccess
+             ? pack_some(p, p.count - tiles.tail_count, tiles.tail_count, unpack, stream)
+             : code;
 }

@@ -2,6 +2,7 @@
 #ifndef GPUFI_BACKEND_CUDA_STRIDED_CUH
 #define GPUFI_BACKEND_CUDA_STRIDED_CUH
 
+#include "backend/cuda/launch.cuh"
 #include "backend/strided.h"
 
 namespace gpufi {
@@ -27,6 +28,22 @@ __device__ int64_t offset_within(const gpufi_strided &layout, int begin, int end
 template <typename Index>
 __device__ int64_t strided_offset(const gpufi_strided &layout, Index element) {
   return offset_within(layout, 0, layout.ndim, element);
+}
+
+/* Call f.run<Element>() with a type of `nbytes`. */
+template <typename Function> cudaError_t with_element(uint32_t nbytes, const Function &f) {
+  switch (nbytes) {
+  case 1:
+    return f.template run<uint8_t>();
+  case 2:
+    return f.template run<uint16_t>();
+  case 4:
+    return f.template run<uint32_t>();
+  case 8:
+    return f.template run<uint64_t>();
+  default:
+    return f.template run<bytes16>();
+  }
 }
 
 } // namespace gpufi

@@ -1,13 +1,10 @@
 /* Packing a layout whose last axis is strided while another is contiguous: tiles pass through
- * shared memory, so that both the strided side and the packed side are accessed in runs. The twin
- * in C is the same as that of the other packing kernels: strided.c. */
+ * shared memory, so that neighbouring threads access neighbouring addresses on both sides. */
 #include "backend/cuda/launch.cuh"
 #include "backend/cuda/pack.h"
 #include "backend/cuda/strided.cuh"
 
 namespace {
-
-using gpufi::bytes16;
 
 constexpr int kTile = 32; /* edge of a tile, in elements; a warp is one side of it */
 constexpr int kTileRows = 8;
@@ -22,7 +19,7 @@ struct transpose_args {
   char *packed;
 };
 
-/* A block takes tiles of kTile slices, which are neighbours in the strided memory, and kTile
+/* A thread block takes tiles of kTile slices, which are neighbours in the strided memory, and kTile
  * columns (indices along the last axis), which are neighbours in the packed memory. */
 template <typename Element, bool Unpack>
 __global__ void transpose_kernel(const __grid_constant__ transpose_args args) {
@@ -38,7 +35,7 @@ __global__ void transpose_kernel(const __grid_constant__ transpose_args args) {
     const int64_t rest = at / args.column_tiles;
     const int64_t middle = rest % args.middle_count;
     const int64_t first_slice = rest / args.middle_count * kTile;
-    /* In the strided memory this thread's slice goes with threadIdx.x. */
+    /* Neighbouring threads access neighbouring slices of the strided memory ... */
     const int64_t slice = first_slice + threadIdx.x;
     char *strided =
         args.base + gpufi::offset_within<uint64_t>(layout, tiles.axis + 1, last, middle);
@@ -46,7 +43,7 @@ __global__ void transpose_kernel(const __grid_constant__ transpose_args args) {
       strided +=
           gpufi::offset_within<uint64_t>(layout, 0, tiles.axis + 1, tiles.first_slice + slice);
     }
-    /* In the packed memory its column does. */
+    /* ... and neighbouring columns of the packed memory. */
     const int64_t column = first_column + threadIdx.x;
     Element *row = packed + middle * columns + column;
     for (int y = threadIdx.y; y < kTile; y += kTileRows) {
@@ -71,42 +68,37 @@ __global__ void transpose_kernel(const __grid_constant__ transpose_args args) {
   }
 }
 
-template <typename Element>
-cudaError_t launch(const transpose_args &args, bool unpack, cudaStream_t stream) {
-  const dim3 block(kTile, kTileRows);
-  const unsigned grid = gpufi::grid_of(args.tile_count);
-  if (unpack) {
-    transpose_kernel<Element, true><<<grid, block, 0, stream>>>(args);
-  } else {
-    transpose_kernel<Element, false><<<grid, block, 0, stream>>>(args);
+struct launch {
+  const transpose_args &args;
+  bool unpack;
+  cudaStream_t stream;
+
+  template <typename Element> cudaError_t run() const {
+    const dim3 threads(kTile, kTileRows);
+    const unsigned grid = gpufi::grid_of(args.tile_count);
+    if (unpack) {
+      transpose_kernel<Element, true><<<grid, threads, 0, stream>>>(args);
+    } else {
+      transpose_kernel<Element, false><<<grid, threads, 0, stream>>>(args);
+    }
+    return cudaGetLastError();
   }
-  return cudaGetLastError();
-}
+};
 
 } // namespace
 
-cudaError_t gpufi_cuda_transpose(const gpufi_strided *layout, const gpufi_tiles *tiles,
-                                 void *d_base, void *d_packed, bool unpack, cudaStream_t stream) {
-  const int64_t columns = layout->shape[layout->ndim - 1];
+cudaError_t gpufi_cuda_transpose(const gpufi_packing *packing, const gpufi_tiles *tiles,
+                                 bool unpack, cudaStream_t stream) {
+  const gpufi_strided &layout = packing->layout;
+  const int64_t columns = layout.shape[layout.ndim - 1];
   transpose_args args = {};
-  args.layout = *layout;
+  args.layout = layout;
   args.tiles = *tiles;
   args.middle_count = tiles->slice_elements / columns;
   args.column_tiles = (columns + kTile - 1) / kTile;
   args.tile_count =
       (tiles->slice_count + kTile - 1) / kTile * args.middle_count * args.column_tiles;
-  args.base = static_cast<char *>(d_base);
-  args.packed = static_cast<char *>(d_packed);
-  switch (layout->element_nbytes) {
-  case 1:
-    return launch<uint8_t>(args, unpack, stream);
-  case 2:
-    return launch<uint16_t>(args, unpack, stream);
-  case 4:
-    return launch<uint32_t>(args, unpack, stream);
-  case 8:
-    return launch<uint64_t>(args, unpack, stream);
-  default:
-    return launch<bytes16>(args, unpack, stream);
-  }
+  args.base = static_cast<char *>(packing->d_base);
+  args.packed = static_cast<char *>(packing->d_packed);
+  return gpufi::with_element(layout.element_nbytes, launch{args, unpack, stream});
 }

@@ -2,8 +2,9 @@
 
 #include <string.h>
 
-#include "backend/host/host.h"
-#include "base/error.h"
+#include "backend/host/faults.h"
+#include "backend/host/memory.h"
+#include "backend/host/stream.h"
 #include "codec/bitshuffle.h"
 #include "codec/geometry.h"
 
@@ -18,48 +19,46 @@ size_t gpufi_host_decode_scratch_nbytes(const gpufi_chunks *chunks) {
 }
 
 typedef struct batch_args {
-  gpufi_chunks chunks;
-  void *d_raw, *d_encoded, *d_places, *d_verdicts, *d_scratch;
-  size_t encoded_nbytes; /* of decoding */
+  gpufi_host_coder coder;
+  gpufi_host_batch batch;
 } batch_args;
 
-/* The bytes of the batch's parts as the stream's thread may touch them. */
-typedef struct batch {
-  uint8_t *raw, *encoded, *scratch;
-  gpufi_chunk_place *places;
-  uint32_t *verdicts;
-} batch;
-
-/* `alias` of memory that is in no live allocation is an error. */
-static gpuf_status resolve(const void *d_ptr, size_t nbytes, void *alias, gpuf_error *err) {
-  void *const there = gpufi_host_alias(d_ptr, nbytes);
-  memcpy(alias, &there, sizeof(there));
-  return there ? GPUF_OK
-               : gpufi_fail(err, GPUF_ERR_DEVICE, 0,
-                            "%zu bytes at %p are not inside a live allocation of the host "
-                            "backend; keep the memory allocated until the work on it is done",
-                            nbytes, d_ptr);
-}
-
-static gpuf_status resolve_batch(const batch_args *a, size_t place_count, size_t encoded_nbytes,
-                                 batch *b, gpuf_error *err) {
-  gpuf_status status =
-      resolve(a->d_raw, a->chunks.count * a->chunks.raw_pitch_nbytes, &b->raw, err);
-  if (status == GPUF_OK) {
-    status = resolve(a->d_encoded, encoded_nbytes, &b->encoded, err);
+static gpuf_status batch_work(const void *args, gpuf_error *err) {
+  const batch_args *const a = args;
+  gpufi_host_batch b = a->batch;
+  const gpufi_chunks *const chunks = &b.chunks;
+  const size_t place_count = b.verdicts ? chunks->count : GPUFI_CHUNKS_PLACE_COUNT(chunks->count);
+  const struct {
+    void **at;
+    size_t nbytes;
+  } ranges[] = {{&b.raw, chunks->count * chunks->raw_pitch_nbytes},
+                {&b.encoded, b.encoded_nbytes},
+                {&b.places, place_count * sizeof(gpufi_chunk_place)},
+                {&b.verdicts, b.verdicts ? chunks->count * sizeof(uint32_t) : 0},
+                {&b.scratch, b.scratch_nbytes}};
+  gpuf_status status = GPUF_OK;
+  gpufi_host_delay(0);
+  for (size_t i = 0; i < sizeof(ranges) / sizeof(ranges[0]) && status == GPUF_OK; i++) {
+    if (ranges[i].nbytes > 0) {
+      status = gpufi_host_resolve(*ranges[i].at, ranges[i].nbytes, ranges[i].at, err);
+    }
   }
-  return status == GPUF_OK
-             ? resolve(a->d_places, place_count * sizeof(gpufi_chunk_place), &b->places, err)
-             : status;
+  return status == GPUF_OK ? a->coder(&b, err) : status;
 }
 
-/* What a GPU leaves to the CPU. */
+gpuf_status gpufi_host_enqueue_batch(int32_t device, gpufi_host_coder coder,
+                                     const gpufi_host_batch *batch, gpuf_stream stream,
+                                     gpuf_error *err) {
+  const batch_args args = {coder, *batch};
+  return gpufi_host_enqueue(device, stream, batch_work, &args, sizeof(args), err);
+}
+
+/* A GPU leaves chunks with a dictionary to the CPU. */
 static bool is_left(const uint8_t *chunk) {
   return chunk[GPUFI_AT_TRANSFORM] == GPUFI_TRANSFORM_DICTIONARY;
 }
 
-/* Into what is left of the encoded buffer. *nbytes is set on success: 0 for a chunk that is left.
- */
+/* Encode a chunk. *nbytes is set on success: 0 for a chunk that is left. */
 static gpuf_status encode_one(const gpufi_chunks *chunks, const uint8_t *raw, uint8_t *encoded,
                               size_t *nbytes, uint8_t *scratch, gpuf_error *err) {
   if (chunks->coding == GPUFI_CODING_BITSHUFFLE) {
@@ -74,42 +73,37 @@ static gpuf_status encode_one(const gpufi_chunks *chunks, const uint8_t *raw, ui
   return status;
 }
 
-/* As a GPU does: the ranked chunks behind all others. */
+/* Ranked chunks come behind all others, as on a GPU. */
 static bool comes_later(const gpufi_chunks *chunks, const uint8_t *encoded, size_t nbytes) {
   return chunks->coding == GPUFI_CODING_GPUFETCH && nbytes != 0 &&
          encoded[GPUFI_AT_MODE] == GPUFI_MODE_RANKED;
 }
 
-static gpuf_status encode_work(const void *args, gpuf_error *err) {
-  const batch_args *const a = args;
-  const gpufi_chunks *const chunks = &a->chunks;
-  uint64_t at = 0;
-  batch b;
-  gpufi_host_delay(0);
-  gpuf_status status = resolve_batch(a, GPUFI_CHUNKS_PLACE_COUNT(chunks->count),
-                                     gpufi_chunks_encoded_nbytes(chunks), &b, err);
-  if (status == GPUF_OK) {
-    status = resolve(a->d_scratch, gpufi_host_encode_scratch_nbytes(chunks), &b.scratch, err);
-  }
+static gpuf_status encode_batch(const gpufi_host_batch *b, gpuf_error *err) {
+  const gpufi_chunks *const chunks = &b->chunks;
   const uint64_t later = UINT64_MAX; /* the place of a chunk that comes in the second round */
+  gpufi_chunk_place *const places = b->places;
+  gpuf_status status = GPUF_OK;
+  uint64_t at = 0;
   for (size_t k = 0; k < 2 * chunks->count && status == GPUF_OK; k++) {
     const size_t i = k % chunks->count;
     const bool is_first = k < chunks->count;
-    if (!is_first && b.places[i].offset != later) {
+    if (!is_first && places[i].offset != later) {
       continue;
     }
+    const uint8_t *const raw = (const uint8_t *)b->raw + i * chunks->raw_pitch_nbytes;
+    uint8_t *const encoded = (uint8_t *)b->encoded + at;
     size_t nbytes = 0;
-    status = encode_one(chunks, b.raw + i * chunks->raw_pitch_nbytes, b.encoded + at, &nbytes,
-                        b.scratch, err);
-    if (is_first && comes_later(chunks, b.encoded + at, nbytes)) {
-      b.places[i] = (gpufi_chunk_place){later, 0};
+    status = encode_one(chunks, raw, encoded, &nbytes, b->scratch, err);
+    if (is_first && comes_later(chunks, encoded, nbytes)) {
+      places[i] = (gpufi_chunk_place){later, 0};
     } else {
-      b.places[i] = (gpufi_chunk_place){at, nbytes};
-      at = gpufi_round_up(at + nbytes, 16);
+      places[i] = (gpufi_chunk_place){at, nbytes};
+      at = gpufi_round_up_16(at + nbytes);
     }
   }
   if (status == GPUF_OK) {
-    b.places[chunks->count] = (gpufi_chunk_place){at, 0};
+    places[chunks->count] = (gpufi_chunk_place){at, 0};
   }
   return status;
 }
@@ -117,12 +111,14 @@ static gpuf_status encode_work(const void *args, gpuf_error *err) {
 gpuf_status gpufi_host_encode(int32_t device, const gpufi_chunks *chunks, const void *d_raw,
                               void *d_encoded, gpufi_chunk_place *d_places, void *d_scratch,
                               gpuf_stream stream, gpuf_error *err) {
-  const batch_args args = {.chunks = *chunks,
-                           .d_raw = (void *)d_raw,
-                           .d_encoded = d_encoded,
-                           .d_places = d_places,
-                           .d_scratch = d_scratch};
-  return gpufi_host_enqueue(device, stream, encode_work, &args, sizeof(args), err);
+  const gpufi_host_batch batch = {.chunks = *chunks,
+                                  .raw = (void *)d_raw,
+                                  .encoded = d_encoded,
+                                  .encoded_nbytes = gpufi_chunks_encoded_nbytes(chunks),
+                                  .places = d_places,
+                                  .scratch = d_scratch,
+                                  .scratch_nbytes = gpufi_host_encode_scratch_nbytes(chunks)};
+  return gpufi_host_enqueue_batch(device, encode_batch, &batch, stream, err);
 }
 
 static bool same_shape(const gpufi_chunk_shape *a, const gpufi_chunk_shape *b) {
@@ -149,32 +145,28 @@ static uint32_t decode_one(const gpufi_chunks *chunks, const gpufi_chunk_place *
   return good ? GPUFI_CHUNK_DONE : GPUFI_CHUNK_REFUSED;
 }
 
-static gpuf_status decode_work(const void *args, gpuf_error *err) {
-  const batch_args *const a = args;
-  const gpufi_chunks *const chunks = &a->chunks;
-  batch b;
-  gpufi_host_delay(0);
-  gpuf_status status = resolve_batch(a, chunks->count, a->encoded_nbytes, &b, err);
-  if (status == GPUF_OK) {
-    status = resolve(a->d_verdicts, chunks->count * sizeof(*b.verdicts), &b.verdicts, err);
+static gpuf_status decode_batch(const gpufi_host_batch *b, gpuf_error *err) {
+  const gpufi_chunks *const chunks = &b->chunks;
+  const gpufi_chunk_place *const places = b->places;
+  uint32_t *const verdicts = b->verdicts;
+  for (size_t i = 0; i < chunks->count; i++) {
+    verdicts[i] = decode_one(chunks, &places[i], b->encoded, b->encoded_nbytes,
+                             (uint8_t *)b->raw + i * chunks->raw_pitch_nbytes);
   }
-  for (size_t i = 0; i < chunks->count && status == GPUF_OK; i++) {
-    b.verdicts[i] = decode_one(chunks, &b.places[i], b.encoded, a->encoded_nbytes,
-                               b.raw + i * chunks->raw_pitch_nbytes);
-  }
-  return status;
+  return GPUF_OK;
 }
 
 gpuf_status gpufi_host_decode(int32_t device, const gpufi_chunks *chunks, const void *d_encoded,
                               size_t encoded_nbytes, const gpufi_chunk_place *d_places, void *d_raw,
                               uint32_t *d_verdicts, void *d_scratch, gpuf_stream stream,
                               gpuf_error *err) {
-  const batch_args args = {.chunks = *chunks,
-                           .d_raw = d_raw,
-                           .d_encoded = (void *)d_encoded,
-                           .d_places = (void *)d_places,
-                           .d_verdicts = d_verdicts,
-                           .d_scratch = d_scratch,
-                           .encoded_nbytes = encoded_nbytes};
-  return gpufi_host_enqueue(device, stream, decode_work, &args, sizeof(args), err);
+  const gpufi_host_batch batch = {.chunks = *chunks,
+                                  .raw = d_raw,
+                                  .encoded = (void *)d_encoded,
+                                  .encoded_nbytes = encoded_nbytes,
+                                  .places = (void *)d_places,
+                                  .verdicts = d_verdicts,
+                                  .scratch = d_scratch,
+                                  .scratch_nbytes = gpufi_host_decode_scratch_nbytes(chunks)};
+  return gpufi_host_enqueue_batch(device, decode_batch, &batch, stream, err);
 }

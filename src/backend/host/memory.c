@@ -1,5 +1,4 @@
-/* Device memory of the host backend: see host.h. */
-#include "backend/host/host.h"
+#include "backend/host/memory.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -11,6 +10,10 @@
 #include <sys/sysinfo.h>
 #include <unistd.h>
 
+#include "backend/host/faults.h"
+#include "backend/host/host.h"
+#include "backend/host/stream.h"
+#include "base/arithmetic.h"
 #include "base/error.h"
 
 typedef struct allocation {
@@ -24,7 +27,7 @@ typedef struct allocation {
   bool imported; /* the pages are another process's; `offset` is in its file */
 } allocation;
 
-/* Guards the list and what hangs on it, and all below. */
+/* Guards the list with its elements, and the file. */
 static pthread_mutex_t allocations_lock = PTHREAD_MUTEX_INITIALIZER;
 static allocation *allocations;
 
@@ -35,8 +38,7 @@ static int memory_fd = -1;
 static off_t memory_end;
 
 static size_t page_round(size_t nbytes) {
-  const size_t page = (size_t)sysconf(_SC_PAGESIZE);
-  return (nbytes + page - 1) / page * page;
+  return gpufi_round_up(nbytes, (size_t)sysconf(_SC_PAGESIZE));
 }
 
 /* Take the next mapped_nbytes of the file. Called with the lock held. */
@@ -219,8 +221,8 @@ gpuf_status gpufi_host_import(int32_t device, int fd, const gpufi_host_range *ra
     const int code = errno;
     unmap(a);
     return gpufi_fail(err, GPUF_ERR_NO_DEVICE_MEMORY, code,
-                      "host:%d has no room to map %zu bytes of another process", device,
-                      range->nbytes);
+                      "host:%d cannot map %zu bytes of another process: %s", device, range->nbytes,
+                      strerror(code));
   }
   enlist(a);
   *d_ptr = a->d_ptr;
@@ -254,4 +256,13 @@ void *gpufi_host_alias(const void *d_ptr, size_t nbytes) {
   }
   pthread_mutex_unlock(&allocations_lock);
   return alias;
+}
+
+gpuf_status gpufi_host_resolve(const void *d_ptr, size_t nbytes, void **alias, gpuf_error *err) {
+  *alias = gpufi_host_alias(d_ptr, nbytes);
+  return *alias ? GPUF_OK
+                : gpufi_fail(err, GPUF_ERR_DEVICE, 0,
+                             "%zu bytes at %p are not inside a live allocation of the host "
+                             "backend; keep the memory allocated until the work on it is done",
+                             nbytes, d_ptr);
 }

@@ -1,4 +1,5 @@
-/* Streams and events of the host backend: see host.h. */
+#include "backend/host/stream.h"
+
 #include <pthread.h>
 #include <stdlib.h>
 #include <string.h>
