@@ -20,7 +20,7 @@ typedef struct reduction {
   const gpufi_reduce *job;
   gpufi_reduce_head *head;
   char *planes;
-  void *kept; /* of each cell: see reduce_impl.h */
+  void *partials; /* one for each cell: see reduce_impl.h */
   const double *edges;
   bool keyed;
   segment segment;
@@ -80,8 +80,8 @@ static void segment_load(reduction *r, const char *src, int64_t stride_nbytes, i
 }
 
 /* Count an element that is not finite. */
-static void count_odd(double number, uint64_t *nan_count, uint64_t *low_count,
-                      uint64_t *high_count) {
+static void count_excluded(double number, uint64_t *nan_count, uint64_t *low_count,
+                           uint64_t *high_count) {
   if (isnan(number)) {
     ++*nan_count;
   } else {
@@ -115,8 +115,8 @@ static void add_extremes(reduction *r, gpufi_reduce_extremes *cell, int64_t firs
   for (int64_t i = first; i < end; i++) {
     extremes_add(cell, r, i);
     if (!isfinite(r->segment.numbers[i])) {
-      count_odd(r->segment.numbers[i], &r->head->nan_count, &r->head->low_count,
-                &r->head->high_count);
+      count_excluded(r->segment.numbers[i], &r->head->nan_count, &r->head->low_count,
+                     &r->head->high_count);
     }
   }
 }
@@ -129,7 +129,7 @@ static void add_sum(reduction *r, gpufi_reduce_sum *cell, int64_t first, int64_t
       cell->sum += squares ? x * x : x;
       cell->count++;
     } else {
-      count_odd(x, &r->head->nan_count, &r->head->low_count, &r->head->high_count);
+      count_excluded(x, &r->head->nan_count, &r->head->low_count, &r->head->high_count);
     }
   }
 }
@@ -151,7 +151,7 @@ static void add_stats(reduction *r, gpufi_reduce_stats *cell, int64_t first, int
   double pivot = 0.0, sum = 0.0, squares = 0.0;
   for (int64_t i = first; i < end; i++) {
     if (!isfinite(x[i])) {
-      count_odd(x[i], &cell->nan_count, &cell->low_count, &cell->high_count);
+      count_excluded(x[i], &cell->nan_count, &cell->low_count, &cell->high_count);
       continue;
     }
     pivot = count == 0 ? x[i] : pivot;
@@ -187,16 +187,16 @@ static void add_bins(reduction *r, uint64_t *bins, int64_t first, int64_t end) {
 static void add(reduction *r, int64_t index, int64_t first, int64_t end) {
   switch (r->job->kind) {
   case GPUFI_REDUCE_STATS:
-    add_stats(r, (gpufi_reduce_stats *)r->kept + index, first, end);
+    add_stats(r, (gpufi_reduce_stats *)r->partials + index, first, end);
     break;
   case GPUFI_REDUCE_MEAN:
   case GPUFI_REDUCE_RMS:
-    add_sum(r, (gpufi_reduce_sum *)r->kept + index, first, end);
+    add_sum(r, (gpufi_reduce_sum *)r->partials + index, first, end);
     break;
   case GPUFI_REDUCE_MIN:
   case GPUFI_REDUCE_MAX:
   case GPUFI_REDUCE_MINMAX:
-    add_extremes(r, (gpufi_reduce_extremes *)r->kept + index, first, end);
+    add_extremes(r, (gpufi_reduce_extremes *)r->partials + index, first, end);
     break;
   case GPUFI_REDUCE_HISTOGRAM:
     add_bins(r, (uint64_t *)r->planes, first, end);
@@ -241,23 +241,23 @@ static void take_first(const reduction *r, const char *base) {
     memcpy(r->planes + index * job->element_nbytes, &bits, job->element_nbytes);
     const double number = gpufi_double_of(gpufi_number_decode(job->dtype, bits));
     if (!isfinite(number)) {
-      count_odd(number, &r->head->nan_count, &r->head->low_count, &r->head->high_count);
+      count_excluded(number, &r->head->nan_count, &r->head->low_count, &r->head->high_count);
     }
   }
 }
 
-static void kept_init(const reduction *r) {
-  memset(r->kept, 0, gpufi_reduce_cpu_scratch_nbytes(r->job));
+static void partials_init(const reduction *r) {
+  memset(r->partials, 0, gpufi_reduce_cpu_scratch_nbytes(r->job));
   for (int64_t i = 0; i < r->job->cell_count; i++) {
     if (gpufi_reduce_is_extreme(r->job->kind)) {
-      extremes_init((gpufi_reduce_extremes *)r->kept + i, r->keyed);
+      extremes_init((gpufi_reduce_extremes *)r->partials + i, r->keyed);
     } else if (r->job->kind == GPUFI_REDUCE_STATS) {
-      extremes_init(&((gpufi_reduce_stats *)r->kept)[i].extremes, r->keyed);
+      extremes_init(&((gpufi_reduce_stats *)r->partials)[i].extremes, r->keyed);
     }
   }
 }
 
-/* Fill a plane from what was kept; plane 1 holds the highs of MINMAX. */
+/* Fill a plane from the partial results; plane 1 holds the highs of MINMAX. */
 static void finish_plane(const reduction *r, int plane) {
   const gpufi_reduce *job = r->job;
   const bool high = plane == 1 || job->kind == GPUFI_REDUCE_MAX;
@@ -266,9 +266,9 @@ static void finish_plane(const reduction *r, int plane) {
   for (int64_t i = 0; i < job->cell_count; i++) {
     const uint64_t bits =
         gpufi_reduce_is_extreme(job->kind)
-            ? gpufi_reduce_extreme_bits((const gpufi_reduce_extremes *)r->kept + i, high,
+            ? gpufi_reduce_extreme_bits((const gpufi_reduce_extremes *)r->partials + i, high,
                                         job->result_dtype)
-            : gpufi_reduce_mean_bits((const gpufi_reduce_sum *)r->kept + i,
+            : gpufi_reduce_mean_bits((const gpufi_reduce_sum *)r->partials + i,
                                      job->kind == GPUFI_REDUCE_RMS, job->result_dtype);
     memcpy(to + (size_t)i * nbytes, &bits, nbytes); /* little-endian: the low bytes come first */
   }
@@ -276,7 +276,7 @@ static void finish_plane(const reduction *r, int plane) {
 
 static void finish(const reduction *r) {
   if (r->job->kind == GPUFI_REDUCE_STATS) {
-    memcpy(r->planes, r->kept, sizeof(gpufi_reduce_stats));
+    memcpy(r->planes, r->partials, sizeof(gpufi_reduce_stats));
     return;
   }
   for (int plane = 0; plane < gpufi_reduce_plane_count(r->job); plane++) {
@@ -285,21 +285,21 @@ static void finish(const reduction *r) {
 }
 
 size_t gpufi_reduce_cpu_scratch_nbytes(const gpufi_reduce *job) {
-  return (size_t)job->cell_count * gpufi_reduce_kept_nbytes(job->kind);
+  return (size_t)job->cell_count * gpufi_reduce_partial_nbytes(job->kind);
 }
 
 void gpufi_reduce_on_cpu(const gpufi_reduce *job, const void *base, void *result, void *scratch) {
   const size_t result_nbytes = gpufi_reduce_result_nbytes(job);
-  const bool keeps = gpufi_reduce_kept_nbytes(job->kind) > 0;
-  assert(scratch || !keeps);
+  const bool has_partials = gpufi_reduce_partial_nbytes(job->kind) > 0;
+  assert(scratch || !has_partials);
   reduction r = {
       .job = job,
       .head = result,
       .planes = (char *)result + sizeof(gpufi_reduce_head),
-      .kept = scratch,
+      .partials = scratch,
       .keyed = gpufi_reduce_is_keyed(job->dtype),
   };
-  memset(result, 0, keeps ? sizeof(gpufi_reduce_head) : result_nbytes);
+  memset(result, 0, has_partials ? sizeof(gpufi_reduce_head) : result_nbytes);
   if (job->kind == GPUFI_REDUCE_FIRST) {
     take_first(&r, base);
     return;
@@ -307,15 +307,15 @@ void gpufi_reduce_on_cpu(const gpufi_reduce *job, const void *base, void *result
   if (job->kind == GPUFI_REDUCE_HISTOGRAM) {
     r.edges = (const double *)((char *)result + result_nbytes);
   }
-  if (keeps) {
-    kept_init(&r);
+  if (has_partials) {
+    partials_init(&r);
   }
   row_cursor at;
   cursor_init(&at, job);
   do {
     add_row(&r, (const char *)base + at.offset_nbytes, at.result_index);
   } while (cursor_advance(&at, job));
-  if (keeps) {
+  if (has_partials) {
     finish(&r);
   }
 }

@@ -3,6 +3,7 @@
 #define GPUFI_BACKEND_CUDA_WARP_CUH
 
 #include <stdint.h>
+#include <string.h>
 
 namespace gpufi {
 
@@ -69,6 +70,19 @@ template <typename U> __device__ inline U warp_scan(U x, int lane) {
     x = lane >= step ? static_cast<U>(x + below) : x;
   }
   return x;
+}
+
+/* The value of the lane `distance` further on in the same team of `width` lanes. */
+template <typename T> __device__ T shuffle_down(const T &value, int distance, int width = kWarp) {
+  static_assert(sizeof(T) % 8 == 0, "whole words");
+  unsigned long long words[sizeof(T) / 8];
+  T other;
+  memcpy(words, &value, sizeof(value));
+  for (unsigned i = 0; i < sizeof(T) / 8; i++) {
+    words[i] = __shfl_down_sync(kAllLanes, words[i], distance, width);
+  }
+  memcpy(&other, words, sizeof(other));
+  return other;
 }
 
 } // namespace gpufi

@@ -1,38 +1,41 @@
-/* Wide cells, and a tensor as one cell: a block, or several, for each. */
+/* Wide cells, and a tensor as one cell: each is read by a thread block, by several, or by a warp.
+ */
+#include "backend/cuda/launch.cuh"
+#include "backend/cuda/reduce/results.cuh"
 #include "backend/cuda/reduce/walk.cuh"
 
 namespace gpufi {
 namespace {
 
-/* A state is what one thread keeps of the elements that it has seen. */
+/* A state is the partial result of the elements that one thread has seen. */
 
 struct sum_state {
   using result = gpufi_reduce_sum;
-  static constexpr bool kOddInHead = true;
+  static constexpr bool kExcludedInHead = true;
   bool squares;
   double sum = 0.0;
   uint64_t count = 0;
-  odd_count odd;
+  excluded_count excluded;
 
   __device__ explicit sum_state(const reduce_params &p) : squares(p.job.kind == GPUFI_REDUCE_RMS) {}
 
   template <typename Reader, int kCount>
   __device__ void add(const Reader &reader, const typename Reader::value (&v)[kCount]) {
     if (all_finite(v)) {
-      double part = 0.0;
+      double some = 0.0;
       if (squares) { /* one branch for all */
 #pragma unroll
         for (int i = 0; i < kCount; i++) {
           const double x = reader.number(v[i]);
-          part += x * x;
+          some += x * x;
         }
       } else {
 #pragma unroll
         for (int i = 0; i < kCount; i++) {
-          part += reader.number(v[i]);
+          some += reader.number(v[i]);
         }
       }
-      sum += part;
+      sum += some;
       count += kCount;
       return;
     }
@@ -42,7 +45,7 @@ struct sum_state {
         sum += squares ? x * x : x;
         count++;
       } else {
-        odd.add(x);
+        excluded.add(x);
       }
     }
   }
@@ -54,9 +57,9 @@ struct sum_state {
 
 template <typename Value> struct extremes_state {
   using result = gpufi_reduce_extremes;
-  static constexpr bool kOddInHead = true;
+  static constexpr bool kExcludedInHead = true;
   Value low, high;
-  odd_count odd;
+  excluded_count excluded;
 
   __device__ explicit extremes_state(const reduce_params &) {
     set_top(low);
@@ -77,7 +80,7 @@ template <typename Value> struct extremes_state {
       low = v[i] < low ? v[i] : low; /* NaN, also a signalling one, compares false */
       high = v[i] > high ? v[i] : high;
       if (!is_finite(v[i])) {
-        odd.add(reader.number(v[i]));
+        excluded.add(reader.number(v[i]));
       }
     }
   }
@@ -91,14 +94,14 @@ template <typename Value> struct extremes_state {
  * folds them into the mean and the squared distances from it before they grow large. */
 template <typename Value> struct stats_state {
   using result = gpufi_reduce_stats;
-  static constexpr bool kOddInHead = false;
+  static constexpr bool kExcludedInHead = false;
   double pivot = 0.0, sum = 0.0, squares = 0.0;
   double mean = 0.0, m2 = 0.0;
   uint64_t count = 0;
   uint32_t unsettled = 0, zeros = 0;
   bool started = false;
   Value low, high;
-  odd_count odd;
+  excluded_count excluded;
 
   __device__ explicit stats_state(const reduce_params &) {
     set_top(low);
@@ -130,7 +133,7 @@ template <typename Value> struct stats_state {
     }
     for (int i = 0; i < kCount; i++) {
       if (!is_finite(v[i])) {
-        odd.add(reader.number(v[i]));
+        excluded.add(reader.number(v[i]));
         continue;
       }
       if (!started) {
@@ -160,9 +163,9 @@ template <typename Value> struct stats_state {
     r.m2 = m2;
     r.finite_count = count;
     r.zero_count = zeros;
-    r.nan_count = odd.nan;
-    r.low_count = odd.low;
-    r.high_count = odd.high;
+    r.nan_count = excluded.nan;
+    r.low_count = excluded.low;
+    r.high_count = excluded.high;
     if (count > 0) {
       r.extremes = {stored(reader, low), stored(reader, high)};
     }
@@ -170,7 +173,8 @@ template <typename Value> struct stats_state {
   }
 };
 
-/* kTeam threads for each part of a cell: a block, or, of many cells, a warp. */
+/* Each split of a cell is read by a team of kTeam threads: a thread block or, where there are many
+ * cells, a warp. */
 template <typename Reader, typename State, bool kVector, int kTeam>
 __global__ void __launch_bounds__(kThreads, kVector && sizeof(typename Reader::raw) > 1 ? 4 : 3)
     cells_kernel(const __grid_constant__ reduce_params p) {
@@ -179,17 +183,17 @@ __global__ void __launch_bounds__(kThreads, kVector && sizeof(typename Reader::r
   constexpr int kTeams = kThreads / kTeam;
   __shared__ box boxes[kTeams];
   __shared__ float table[kThreads];
-  __shared__ result parts[kWarps];
+  __shared__ result of_warps[kWarps];
   box &b = boxes[threadIdx.x / kTeam];
-  const int64_t part = static_cast<int64_t>(blockIdx.x) * kTeams + threadIdx.x / kTeam;
-  const int64_t cell = kTeam == kThreads ? part / p.splits : part;
-  const int64_t split = part - cell * p.splits;
+  const int64_t index = static_cast<int64_t>(blockIdx.x) * kTeams + threadIdx.x / kTeam;
+  const int64_t cell = kTeam == kThreads ? index / p.splits : index;
+  const int64_t split = index - cell * p.splits;
   if (threadIdx.x % kTeam == 0 && cell < p.job.cell_count) {
     find_box(p.job, cell, p.job.ndim, &b);
   }
   __syncthreads();
   const Reader reader(p, table);
-  if (cell >= p.job.cell_count) { /* a warp of the last block */
+  if (cell >= p.job.cell_count) { /* a warp of the last thread block */
     return;
   }
   State state(p);
@@ -200,50 +204,48 @@ __global__ void __launch_bounds__(kThreads, kVector && sizeof(typename Reader::r
   }
   result r = state.get(reader);
   if (kTeam == kThreads) {
-    merge_block(r, parts, kKeyed);
+    merge_thread_block(r, of_warps, kKeyed);
   } else {
-    merge_lanes(r, kTeam, kKeyed);
+    warp_merge(r, kTeam, kKeyed);
   }
   if (threadIdx.x % kTeam == 0) {
     static_cast<result *>(p.out)[split * p.job.cell_count + b.out] = r;
   }
-  if (State::kOddInHead) {
-    state.odd.add_to(p.head);
+  if (State::kExcludedInHead) {
+    state.excluded.add_to(p.head);
   }
 }
 
 struct launch {
   const reduce_params &p;
-  unsigned blocks;
+  unsigned thread_blocks;
   cudaStream_t stream;
 
-  template <typename Reader, typename State> void start() const {
-    if (p.warps) {
-      cells_kernel<Reader, State, true, 32><<<blocks, kThreads, 0, stream>>>(p);
-    } else if (p.vector) {
-      cells_kernel<Reader, State, true, kThreads><<<blocks, kThreads, 0, stream>>>(p);
-    } else {
-      cells_kernel<Reader, State, false, kThreads><<<blocks, kThreads, 0, stream>>>(p);
-    }
+  template <typename Reader, typename State> cudaError_t start() const {
+    const auto kernel = p.warps    ? cells_kernel<Reader, State, true, kWarp>
+                        : p.vector ? cells_kernel<Reader, State, true, kThreads>
+                                   : cells_kernel<Reader, State, false, kThreads>;
+    return launch_kernel(kernel, thread_blocks, kThreads, 0, stream, p);
   }
 
   template <typename Reader> cudaError_t run() const {
     using value = typename Reader::value;
-    if (p.job.kind == GPUFI_REDUCE_STATS) {
-      start<Reader, stats_state<value>>();
-    } else if (gpufi_reduce_is_extreme(p.job.kind)) {
-      start<Reader, extremes_state<value>>();
-    } else {
-      start<Reader, sum_state>();
+    switch (p.job.kind) {
+    case GPUFI_REDUCE_STATS:
+      return start<Reader, stats_state<value>>();
+    case GPUFI_REDUCE_MEAN:
+    case GPUFI_REDUCE_RMS:
+      return start<Reader, sum_state>();
+    default:
+      return start<Reader, extremes_state<value>>();
     }
-    return cudaGetLastError();
   }
 };
 
 } // namespace
 
-cudaError_t launch_cells(const reduce_params &p, unsigned blocks, cudaStream_t stream) {
-  return with_reader(p.job.dtype, launch{p, blocks, stream});
+cudaError_t launch_cells(const reduce_params &p, unsigned thread_blocks, cudaStream_t stream) {
+  return with_reader(p.job.dtype, launch{p, thread_blocks, stream});
 }
 
 } // namespace gpufi

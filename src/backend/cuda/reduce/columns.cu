@@ -1,14 +1,17 @@
-/* Narrow cells: a block takes a tile of whole cells along the last axis and goes down the rows of
- * their outer cell, a thread keeping the same few columns all the way. At the end the columns of
- * each cell are added up through shared memory. */
-#include "backend/cuda/reduce/device.cuh"
+/* Narrow cells: a thread block takes a tile of whole cells along the last axis and goes down the
+ * rows of their outer cell, a thread keeping the same few columns all the way. At the end the
+ * columns of each cell are added up through shared memory. */
+#include "backend/cuda/launch.cuh"
+#include "backend/cuda/reduce/box.cuh"
+#include "backend/cuda/reduce/results.cuh"
 
 namespace gpufi {
 namespace {
 
 template <typename Reader> constexpr int kColumns = sizeof(typename Reader::raw) == 8 ? 2 : 4;
 
-/* A state keeps kCount columns; `mask` says which of them are the block's. */
+/* A state has the partial results of a thread's kCount columns; `mask` says which of them belong to
+ * the tile. */
 
 template <typename Value, int kCount> struct sum_columns {
   using result = gpufi_reduce_sum;
@@ -22,10 +25,10 @@ template <typename Value, int kCount> struct sum_columns {
 
   template <typename Reader>
   __device__ void add(const Reader &reader, const Value (&v)[kCount], unsigned mask,
-                      odd_count &odd) {
+                      excluded_count &excluded) {
     rows++;
     if (!all_finite(v)) {
-      add_some(reader, v, mask, odd);
+      add_some(reader, v, mask, excluded);
     } else if (squares) { /* one branch for all */
 #pragma unroll
       for (int j = 0; j < kCount; j++) {
@@ -42,7 +45,7 @@ template <typename Value, int kCount> struct sum_columns {
 
   template <typename Reader>
   __device__ void add_some(const Reader &reader, const Value (&v)[kCount], unsigned mask,
-                           odd_count &odd) {
+                           excluded_count &excluded) {
 #pragma unroll
     for (int j = 0; j < kCount; j++) {
       const double x = reader.number(v[j]);
@@ -51,7 +54,7 @@ template <typename Value, int kCount> struct sum_columns {
       } else {
         bad[j]++;
         if (mask >> j & 1) {
-          odd.add(x);
+          excluded.add(x);
         }
       }
     }
@@ -75,7 +78,7 @@ template <typename Value, int kCount> struct extremes_columns {
 
   template <typename Reader>
   __device__ void add(const Reader &reader, const Value (&v)[kCount], unsigned mask,
-                      odd_count &odd) {
+                      excluded_count &excluded) {
     if (all_finite(v)) {
 #pragma unroll
       for (int j = 0; j < kCount; j++) {
@@ -89,7 +92,7 @@ template <typename Value, int kCount> struct extremes_columns {
       low[j] = v[j] < low[j] ? v[j] : low[j]; /* NaN, also a signalling one, compares false */
       high[j] = v[j] > high[j] ? v[j] : high[j];
       if (!is_finite(v[j]) && (mask >> j & 1)) {
-        odd.add(reader.number(v[j]));
+        excluded.add(reader.number(v[j]));
       }
     }
   }
@@ -98,11 +101,12 @@ template <typename Value, int kCount> struct extremes_columns {
   }
 };
 
-/* The block's cells along the last axis, and a thread's columns among theirs. */
+/* The cells along the last axis that the thread block takes, and this thread's columns of theirs.
+ */
 struct tile {
   int64_t first_cell, end_cell;
   int64_t first_column, end_column;
-  int64_t origin; /* the column that local column 0 is */
+  int64_t origin; /* local column 0 */
   int tx, ty;     /* the thread's place along the last axis, and down the rows */
   int tx_count, ty_count;
 
@@ -111,8 +115,8 @@ struct tile {
     first_cell = index * p.cells_per_tile;
     end_cell = first_cell + p.cells_per_tile;
     end_cell = end_cell < inner.cell_count ? end_cell : inner.cell_count;
-    first_column = gpufi_reduce_bound(&inner, first_cell);
-    end_column = gpufi_reduce_bound(&inner, end_cell);
+    first_column = bound_of(inner, first_cell);
+    end_column = bound_of(inner, end_cell);
     origin = p.vector ? first_column / columns * columns : first_column;
     tx_count = 1 << p.columns_log2;
     ty_count = kThreads >> p.columns_log2;
@@ -120,7 +124,7 @@ struct tile {
     ty = static_cast<int>(threadIdx.x) >> p.columns_log2;
   }
 
-  /* Local number of a thread's column j. */
+  /* The local column that is this thread's column j. */
   __device__ int local(bool vector, int columns, int j) const {
     return vector ? tx * columns + j : j * tx_count + tx;
   }
@@ -151,7 +155,7 @@ template <typename Reader, typename State, bool kVector>
 __device__ void walk_columns(const reduce_params &p, const box &b, int64_t first, int64_t end,
                              const tile &t, const char *from, int64_t step_nbytes, unsigned mask,
                              int64_t *row_offsets, const Reader &reader, State &state,
-                             odd_count &odd) {
+                             excluded_count &excluded) {
   constexpr int kCount = kColumns<Reader>, kUnroll = 4;
   for (int64_t start = first; start < end; start += kThreads) {
     const int64_t mine = start + threadIdx.x;
@@ -179,7 +183,7 @@ __device__ void walk_columns(const reduce_params &p, const box &b, int64_t first
         for (int j = 0; j < kCount; j++) {
           v[j] = reader.of(raw[k][j]);
         }
-        state.add(reader, v, mask, odd);
+        state.add(reader, v, mask, excluded);
       }
     }
     for (; r < here; r += t.ty_count) {
@@ -190,32 +194,32 @@ __device__ void walk_columns(const reduce_params &p, const box &b, int64_t first
       for (int j = 0; j < kCount; j++) {
         v[j] = reader.of(raw[j]);
       }
-      state.add(reader, v, mask, odd);
+      state.add(reader, v, mask, excluded);
     }
   }
 }
 
-/* Groups of p.lanes threads take a cell each and add up its columns. */
+/* Teams of p.lanes threads take a cell each and merge its columns. */
 template <typename Result>
 __device__ void merge_cells(const reduce_params &p, const gpufi_reduce_axis &inner, const tile &t,
                             const Result *columns, int width, Result *out, bool keyed) {
-  const int group = static_cast<int>(threadIdx.x) / p.lanes;
+  const int team = static_cast<int>(threadIdx.x) / p.lanes;
   const int lane = static_cast<int>(threadIdx.x) % p.lanes;
   const int64_t cell_count = t.end_cell - t.first_cell;
   for (int64_t start = 0; start < cell_count; start += kThreads / p.lanes) {
-    const int64_t cell = t.first_cell + start + group;
+    const int64_t cell = t.first_cell + start + team;
     Result r;
     set_empty(r, keyed);
     if (cell < t.end_cell) {
-      const int low = static_cast<int>(gpufi_reduce_bound(&inner, cell) - t.origin);
-      const int high = static_cast<int>(gpufi_reduce_bound(&inner, cell + 1) - t.origin);
+      const int low = static_cast<int>(bound_of(inner, cell) - t.origin);
+      const int high = static_cast<int>(bound_of(inner, cell + 1) - t.origin);
       for (int y = 0; y < t.ty_count; y++) {
         for (int c = low + lane; c < high; c += p.lanes) {
           merge(r, columns[y * width + c], keyed);
         }
       }
     }
-    merge_lanes(r, p.lanes, keyed);
+    warp_merge(r, p.lanes, keyed);
     if (lane == 0 && cell < t.end_cell) {
       out[cell * inner.cell_stride] = r;
     }
@@ -233,16 +237,16 @@ __global__ void __launch_bounds__(kThreads, 4)
   __shared__ int64_t row_offsets[kThreads];
   __shared__ result columns[kThreads * kCount];
   const gpufi_reduce_axis &inner = p.job.axes[p.job.ndim - 1];
-  const int64_t part = blockIdx.x / p.tiles;
-  const tile t(p, inner, blockIdx.x - part * p.tiles, kCount);
-  const int64_t split = part % p.splits;
+  const int64_t index = blockIdx.x / p.tiles; /* of an outer cell, and within it a split */
+  const tile t(p, inner, blockIdx.x - index * p.tiles, kCount);
+  const int64_t split = index % p.splits;
   if (threadIdx.x == 0) {
-    find_box(p.job, part / p.splits, p.job.ndim - 1, &b);
+    find_box(p.job, index / p.splits, p.job.ndim - 1, &b);
   }
   __syncthreads();
   const Reader reader(p, table);
   State state(p);
-  odd_count odd;
+  excluded_count excluded;
   unsigned mask = 0;
   for (int j = 0; j < kCount; j++) {
     const int64_t column = t.origin + t.local(kVector, kCount, j);
@@ -254,7 +258,7 @@ __global__ void __launch_bounds__(kThreads, 4)
   const char *from =
       p.base + b.offset + (t.origin + t.local(kVector, kCount, 0)) * inner.stride_nbytes;
   walk_columns<Reader, State, kVector>(p, b, first, end, t, from, t.tx_count * inner.stride_nbytes,
-                                       mask, row_offsets, reader, state, odd);
+                                       mask, row_offsets, reader, state, excluded);
   const int width = t.tx_count * kCount;
   for (int j = 0; j < kCount; j++) {
     columns[t.ty * width + t.local(kVector, kCount, j)] = state.get(reader, j);
@@ -262,37 +266,32 @@ __global__ void __launch_bounds__(kThreads, 4)
   __syncthreads();
   merge_cells(p, inner, t, columns, width,
               static_cast<result *>(p.out) + split * p.job.cell_count + b.out, kKeyed);
-  odd.add_to(p.head);
+  excluded.add_to(p.head);
 }
 
 struct launch {
   const reduce_params &p;
-  unsigned blocks;
+  unsigned thread_blocks;
   cudaStream_t stream;
 
-  template <typename Reader, typename State> void start() const {
-    if (p.vector) {
-      columns_kernel<Reader, State, true><<<blocks, kThreads, 0, stream>>>(p);
-    } else {
-      columns_kernel<Reader, State, false><<<blocks, kThreads, 0, stream>>>(p);
-    }
+  template <typename Reader, typename State> cudaError_t start() const {
+    const auto kernel =
+        p.vector ? columns_kernel<Reader, State, true> : columns_kernel<Reader, State, false>;
+    return launch_kernel(kernel, thread_blocks, kThreads, 0, stream, p);
   }
 
   template <typename Reader> cudaError_t run() const {
     using value = typename Reader::value;
-    if (gpufi_reduce_is_extreme(p.job.kind)) {
-      start<Reader, extremes_columns<value, kColumns<Reader>>>();
-    } else {
-      start<Reader, sum_columns<value, kColumns<Reader>>>();
-    }
-    return cudaGetLastError();
+    return gpufi_reduce_is_extreme(p.job.kind)
+               ? start<Reader, extremes_columns<value, kColumns<Reader>>>()
+               : start<Reader, sum_columns<value, kColumns<Reader>>>();
   }
 };
 
 } // namespace
 
-cudaError_t launch_columns(const reduce_params &p, unsigned blocks, cudaStream_t stream) {
-  return with_reader(p.job.dtype, launch{p, blocks, stream});
+cudaError_t launch_columns(const reduce_params &p, unsigned thread_blocks, cudaStream_t stream) {
+  return with_reader(p.job.dtype, launch{p, thread_blocks, stream});
 }
 
 } // namespace gpufi

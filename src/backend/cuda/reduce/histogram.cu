@@ -1,4 +1,6 @@
 /* Counting into bins: in shared memory where they fit, then by integer additions to the result. */
+#include "backend/cuda/launch.cuh"
+#include "backend/cuda/reduce/results.cuh"
 #include "backend/cuda/reduce/walk.cuh"
 
 namespace gpufi {
@@ -10,7 +12,7 @@ struct histogram_sink {
   int bin_count;
   uint32_t *shared;         /* or NULL */
   unsigned long long *bins; /* of the result */
-  odd_count odd;
+  excluded_count excluded;
   float low_float, scale_float;
   float slack; /* how far off, in bins, a guess in float may be */
 
@@ -43,11 +45,11 @@ struct histogram_sink {
     if (x >= low && x <= high) {
       count(static_cast<int>(gpufi_reduce_bin(x, edges, bin_count, scale)));
     } else if (x != x) {
-      odd.nan++;
+      excluded.nan++;
     } else if (x < low) {
-      odd.low++;
+      excluded.low++;
     } else {
-      odd.high++;
+      excluded.high++;
     }
   }
 
@@ -109,7 +111,7 @@ __global__ void __launch_bounds__(kThreads, 4)
   }
   __syncthreads();
   const Reader reader(p, table);
-  const int warp = static_cast<int>(threadIdx.x) / 32;
+  const int warp = static_cast<int>(threadIdx.x) / kWarp;
   histogram_sink sink(p, p.edges_shared ? dynamic : p.edges,
                       p.copies > 0 ? copies + warp % p.copies * bin_count : nullptr);
   if (kVector) {
@@ -127,30 +129,26 @@ __global__ void __launch_bounds__(kThreads, 4)
       atomicAdd(&sink.bins[bin], count);
     }
   }
-  sink.odd.add_to(p.head);
+  sink.excluded.add_to(p.head);
 }
 
 struct launch {
   const reduce_params &p;
-  unsigned blocks;
+  unsigned thread_blocks;
   cudaStream_t stream;
 
   template <typename Reader> cudaError_t run() const {
     const size_t edges = p.edges_shared ? p.job.bin_count + 1 : 0;
     const size_t shared = edges * sizeof(double) + p.job.bin_count * p.copies * sizeof(uint32_t);
-    if (p.vector) {
-      histogram_kernel<Reader, true><<<blocks, kThreads, shared, stream>>>(p);
-    } else {
-      histogram_kernel<Reader, false><<<blocks, kThreads, shared, stream>>>(p);
-    }
-    return cudaGetLastError();
+    const auto kernel = p.vector ? histogram_kernel<Reader, true> : histogram_kernel<Reader, false>;
+    return launch_kernel(kernel, thread_blocks, kThreads, shared, stream, p);
   }
 };
 
 } // namespace
 
-cudaError_t launch_histogram(const reduce_params &p, unsigned blocks, cudaStream_t stream) {
-  return with_reader(p.job.dtype, launch{p, blocks, stream});
+cudaError_t launch_histogram(const reduce_params &p, unsigned thread_blocks, cudaStream_t stream) {
+  return with_reader(p.job.dtype, launch{p, thread_blocks, stream});
 }
 
 } // namespace gpufi

@@ -1,20 +1,20 @@
-/* Planning a reduction's launches, and the two small kernels round the large ones. */
+/* Planning a reduction's launches, and the small kernels for first elements and for merging the
+ * partial results. */
 #include "backend/cuda/reduce/reduce.h"
 
 #include "backend/cuda/bits.cuh"
-#include "backend/cuda/reduce/device.cuh"
-#include "backend/cuda/reduce/walk.cuh"
+#include "backend/cuda/reduce/results.cuh"
 #include "backend/elements.h"
 
 namespace gpufi {
 namespace {
 
-constexpr int64_t kWantedBlocks = 8192;          /* a dozen waves: no long last one */
-constexpr int64_t kWarpCells = 16384;            /* from here on a cell has a warp, not a block */
-constexpr int64_t kWantedHistogramBlocks = 2048; /* each ends with an addition a bin */
-constexpr int64_t kWantedColumnBlocks = 4096;
+constexpr int64_t kWantedThreadBlocks = 8192; /* a dozen waves: no long last one */
+constexpr int64_t kWarpCells = 16384; /* from here on a cell has a warp, not a thread block */
+constexpr int64_t kWantedHistogramThreadBlocks = 2048; /* each ends with an addition to every bin */
+constexpr int64_t kWantedColumnThreadBlocks = 4096;
 constexpr int64_t kRowsPerSplit = 16; /* at least */
-constexpr int64_t kPartsNbytesMax = int64_t{64} << 20;
+constexpr int64_t kPartialsNbytesMax = int64_t{64} << 20;
 constexpr size_t kSharedNbytesMax = 40 << 10;
 
 /* Where the results of cells go. */
@@ -25,46 +25,47 @@ struct planes {
   gpuf_dtype dtype;
   uint32_t nbytes; /* of an element */
 
-  __device__ void store(int64_t cell, const gpufi_reduce_sum &kept) const {
-    store(low, cell, gpufi_reduce_mean_bits(&kept, kind == GPUFI_REDUCE_RMS, dtype));
+  __device__ void store(int64_t cell, const gpufi_reduce_sum &merged) const {
+    store(low, cell, gpufi_reduce_mean_bits(&merged, kind == GPUFI_REDUCE_RMS, dtype));
   }
-  __device__ void store(int64_t cell, const gpufi_reduce_extremes &kept) const {
-    store(low, cell, gpufi_reduce_extreme_bits(&kept, kind == GPUFI_REDUCE_MAX, dtype));
+  __device__ void store(int64_t cell, const gpufi_reduce_extremes &merged) const {
+    store(low, cell, gpufi_reduce_extreme_bits(&merged, kind == GPUFI_REDUCE_MAX, dtype));
     if (kind == GPUFI_REDUCE_MINMAX) {
-      store(high, cell, gpufi_reduce_extreme_bits(&kept, true, dtype));
+      store(high, cell, gpufi_reduce_extreme_bits(&merged, true, dtype));
     }
   }
   __device__ void store(char *plane, int64_t cell, uint64_t bits) const {
     gpufi::store_bits(plane + cell * nbytes, nbytes, true, bits);
   }
-  __device__ void store(int64_t cell, const gpufi_reduce_stats &kept) const {
-    reinterpret_cast<gpufi_reduce_stats *>(low)[cell] = kept;
+  __device__ void store(int64_t cell, const gpufi_reduce_stats &merged) const {
+    reinterpret_cast<gpufi_reduce_stats *>(low)[cell] = merged;
   }
 };
 
-/* What was kept of a cell's parts, put together in the order of the parts by kTeam threads, becomes
- * the cell's result. */
-template <typename Kept, int kTeam>
+/* Merge the partial results of a cell's splits, in the order of the splits, to the cell's result: a
+ * team of kTeam threads takes a cell. */
+template <typename Partial, int kTeam>
 __global__ void __launch_bounds__(kThreads)
-    finish_kernel(const Kept *parts, planes to, int64_t cell_count, int64_t splits, bool keyed) {
+    finish_kernel(const Partial *partials, planes to, int64_t cell_count, int64_t splits,
+                  bool keyed) {
   const int64_t cell = static_cast<int64_t>(blockIdx.x) * (kThreads / kTeam) + threadIdx.x / kTeam;
   if (cell >= cell_count) {
     return;
   }
-  Kept kept;
-  set_empty(kept, keyed);
+  Partial merged;
+  set_empty(merged, keyed);
   for (int64_t s = threadIdx.x % kTeam; s < splits; s += kTeam) {
-    merge(kept, parts[s * cell_count + cell], keyed);
+    merge(merged, partials[s * cell_count + cell], keyed);
   }
-  merge_lanes(kept, kTeam, keyed);
+  warp_merge(merged, kTeam, keyed);
   if (threadIdx.x % kTeam == 0) {
-    to.store(cell, kept);
+    to.store(cell, merged);
   }
 }
 
 __global__ void __launch_bounds__(kThreads) first_kernel(const __grid_constant__ reduce_params p) {
   int64_t cell = static_cast<int64_t>(blockIdx.x) * kThreads + threadIdx.x;
-  odd_count odd;
+  excluded_count excluded;
   if (cell < p.job.cell_count) {
     int64_t offset = 0, out = 0;
 #pragma unroll 1 /* two 64-bit divisions each */
@@ -81,17 +82,17 @@ __global__ void __launch_bounds__(kThreads) first_kernel(const __grid_constant__
     const double number = gpufi_double_of(gpufi_number_decode(p.job.dtype, bits));
     gpufi::store_bits(static_cast<char *>(p.out) + out * nbytes, nbytes, true, bits);
     if (!is_finite(number)) {
-      odd.add(number);
+      excluded.add(number);
     }
   }
-  odd.add_to(p.head);
+  excluded.add_to(p.head);
 }
 
-/* How a job is carried out. */
+/* How a job is done. */
 struct plan {
   enum { kCells, kColumns, kFirst, kHistogram } kernel;
   reduce_params params; /* without the pointers but the base, and without the byte table */
-  int64_t blocks;
+  int64_t thread_blocks;
 };
 
 int64_t at_least_one(int64_t value) {
@@ -104,8 +105,8 @@ int64_t divide_up(int64_t a, int64_t b) {
   return (a + b - 1) / b;
 }
 
-/* Every element's address is a multiple of `nbytes`, where that is said of the base, of the
- * strides of the outer axes and of `inner_nbytes`. */
+/* Whether every element's address is a multiple of `nbytes`: the base, the strides of the outer
+ * axes and `inner_nbytes` are. */
 bool all_multiples(const gpufi_reduce *job, const void *base, int64_t inner_nbytes,
                    uint64_t nbytes) {
   uint64_t bits = reinterpret_cast<uintptr_t>(base) | static_cast<uint64_t>(inner_nbytes);
@@ -127,25 +128,28 @@ int64_t element_count(const gpufi_reduce *job) {
   return count;
 }
 
-void plan_cells(plan *plan, const gpufi_reduce *job, int64_t wanted_blocks) {
+void plan_cells(plan *plan, const gpufi_reduce *job, int64_t wanted_thread_blocks) {
   reduce_params &p = plan->params;
   const gpufi_reduce_axis &inner = last_axis(job);
   const int64_t size = job->element_nbytes;
   const int64_t length = inner.length / inner.cell_count;
   const int64_t per_cell = element_count(job) / job->cell_count;
-  const int64_t chunk = kChunkNbytes / size;
+  const int64_t segment = kSegmentNbytes / size;
   p.vector =
       p.aligned && inner.stride_nbytes == size && (length * size >= 1024 || per_cell == length);
   const int64_t rows = at_least_one(per_cell / length);
-  const int64_t pieces =
-      p.vector ? rows * ((length + chunk - 1) / chunk) : per_cell / (8 * kThreads);
-  p.splits = lesser_of(at_least_one(wanted_blocks / job->cell_count), at_least_one(pieces));
+  const int64_t units =
+
+      p.vector ? rows * ((length + segment - 1) / segment) : per_cell / (8 * kThreads);
+  p.splits = lesser_of(at_least_one(wanted_thread_blocks / job->cell_count), at_least_one(units));
   p.warps = p.vector && job->cell_count >= kWarpCells;
-  plan->blocks = p.warps ? (job->cell_count + kWarps - 1) / kWarps : job->cell_count * p.splits;
+  plan->thread_blocks =
+      p.warps ? (job->cell_count + kWarps - 1) / kWarps : job->cell_count * p.splits;
 }
 
-/* Cells of a tile, and the columns by which it may begin and end off a thread's `columns`. Tiles
- * of equal cells begin on a thread's first column where a few cells fill whole threads. */
+/* Set how many cells a tile has, and *slack: by how many columns its first and last cell may miss
+ * the bounds of the `columns` that a thread has. Where a few equal cells fill whole threads, tiles
+ * are made of as many, and nothing is missed. */
 void plan_tiles(reduce_params *p, const gpufi_reduce_axis &inner, int64_t columns, int64_t *slack) {
   const int64_t cell_length = divide_up(inner.length, inner.cell_count);
   int64_t step = 1; /* cells that fill whole threads */
@@ -188,15 +192,15 @@ bool plan_columns(plan *plan, const gpufi_reduce *job) {
   }
   const int64_t outer_cells = job->cell_count / inner.cell_count;
   const int64_t rows = element_count(job) / inner.length / outer_cells;
-  const int64_t blocks = outer_cells * p.tiles;
-  const int64_t kept_nbytes = static_cast<int64_t>(gpufi_reduce_kept_nbytes(job->kind));
+  const int64_t thread_blocks = outer_cells * p.tiles;
+  const int64_t partial_nbytes = static_cast<int64_t>(gpufi_reduce_partial_nbytes(job->kind));
   p.splits = 1;
-  if (blocks < kWantedColumnBlocks / 2) {
-    p.splits = lesser_of(kWantedColumnBlocks / blocks, rows / kRowsPerSplit);
-    p.splits = lesser_of(p.splits, kPartsNbytesMax / (job->cell_count * kept_nbytes));
+  if (thread_blocks < kWantedColumnThreadBlocks / 2) {
+    p.splits = lesser_of(kWantedColumnThreadBlocks / thread_blocks, rows / kRowsPerSplit);
+    p.splits = lesser_of(p.splits, kPartialsNbytesMax / (job->cell_count * partial_nbytes));
     p.splits = at_least_one(p.splits);
   }
-  plan->blocks = blocks * p.splits;
+  plan->thread_blocks = thread_blocks * p.splits;
   return true;
 }
 
@@ -204,7 +208,7 @@ void plan_histogram(plan *plan, const gpufi_reduce *job) {
   reduce_params &p = plan->params;
   const size_t edges = static_cast<size_t>(job->bin_count + 1) * sizeof(double);
   const size_t bins = static_cast<size_t>(job->bin_count) * sizeof(uint32_t);
-  plan_cells(plan, job, kWantedHistogramBlocks);
+  plan_cells(plan, job, kWantedHistogramThreadBlocks);
   p.edges_shared = edges <= kSharedNbytesMax / 2;
   const size_t left = kSharedNbytesMax - (p.edges_shared ? edges : 0);
   p.copies = static_cast<int32_t>(lesser_of(static_cast<int64_t>(left / bins), kWarps));
@@ -222,7 +226,7 @@ void make_plan(plan *plan, const gpufi_reduce *job, const void *base) {
   p.aligned = all_multiples(job, base, inner.stride_nbytes, job->element_nbytes);
   if (job->kind == GPUFI_REDUCE_FIRST) {
     plan->kernel = plan::kFirst;
-    plan->blocks = (job->cell_count + kThreads - 1) / kThreads;
+    plan->thread_blocks = (job->cell_count + kThreads - 1) / kThreads;
   } else if (job->kind == GPUFI_REDUCE_HISTOGRAM) {
     plan->kernel = plan::kHistogram;
     plan_histogram(plan, job);
@@ -230,30 +234,31 @@ void make_plan(plan *plan, const gpufi_reduce *job, const void *base) {
     plan->kernel = plan::kColumns;
   } else {
     plan->kernel = plan::kCells;
-    plan_cells(plan, job, kWantedBlocks);
+    plan_cells(plan, job, kWantedThreadBlocks);
   }
 }
 
-size_t parts_nbytes(const plan &plan) {
+size_t partials_nbytes(const plan &plan) {
   const gpufi_reduce &job = plan.params.job;
-  const size_t kept_nbytes = gpufi_reduce_kept_nbytes(job.kind);
-  return kept_nbytes > 0 ? static_cast<size_t>(plan.params.splits * job.cell_count) * kept_nbytes
-                         : 0;
+  const size_t partial_nbytes = gpufi_reduce_partial_nbytes(job.kind);
+  return partial_nbytes > 0
+             ? static_cast<size_t>(plan.params.splits * job.cell_count) * partial_nbytes
+             : 0;
 }
 
-template <typename Kept> void finish(const plan &plan, const planes &to, cudaStream_t stream) {
+template <typename Partial> void finish(const plan &plan, const planes &to, cudaStream_t stream) {
   const reduce_params &p = plan.params;
-  const Kept *parts = static_cast<const Kept *>(p.out);
+  const Partial *partials = static_cast<const Partial *>(p.out);
   const int64_t count = p.job.cell_count;
   const bool keyed = gpufi_reduce_is_keyed(p.job.dtype);
   if (p.splits == 1) {
-    finish_kernel<Kept, 1>
+    finish_kernel<Partial, 1>
         <<<static_cast<unsigned>(divide_up(count, kThreads)), kThreads, 0, stream>>>(
-            parts, to, count, 1, keyed);
+            partials, to, count, 1, keyed);
   } else {
-    finish_kernel<Kept, 32>
-        <<<static_cast<unsigned>(divide_up(count, kWarps)), kThreads, 0, stream>>>(parts, to, count,
-                                                                                   p.splits, keyed);
+    finish_kernel<Partial, 32>
+        <<<static_cast<unsigned>(divide_up(count, kWarps)), kThreads, 0, stream>>>(
+            partials, to, count, p.splits, keyed);
   }
 }
 
@@ -272,16 +277,16 @@ cudaError_t finish_by_kind(const plan &plan, char *cells, cudaStream_t stream) {
 }
 
 cudaError_t launch_plan(const plan &plan, cudaStream_t stream) {
-  const unsigned blocks = static_cast<unsigned>(plan.blocks);
+  const unsigned thread_blocks = static_cast<unsigned>(plan.thread_blocks);
   switch (plan.kernel) {
   case plan::kCells:
-    return launch_cells(plan.params, blocks, stream);
+    return launch_cells(plan.params, thread_blocks, stream);
   case plan::kColumns:
-    return launch_columns(plan.params, blocks, stream);
+    return launch_columns(plan.params, thread_blocks, stream);
   case plan::kHistogram:
-    return launch_histogram(plan.params, blocks, stream);
+    return launch_histogram(plan.params, thread_blocks, stream);
   case plan::kFirst:
-    first_kernel<<<blocks, kThreads, 0, stream>>>(plan.params);
+    first_kernel<<<thread_blocks, kThreads, 0, stream>>>(plan.params);
   }
   return cudaGetLastError();
 }
@@ -294,7 +299,7 @@ using namespace gpufi;
 size_t gpufi_cuda_reduce_scratch_nbytes(const gpufi_reduce *job, const void *d_base) {
   plan plan;
   make_plan(&plan, job, d_base);
-  return parts_nbytes(plan);
+  return partials_nbytes(plan);
 }
 
 cudaError_t gpufi_cuda_reduce(const gpufi_reduce *job, const void *d_base, void *d_result,
@@ -305,9 +310,9 @@ cudaError_t gpufi_cuda_reduce(const gpufi_reduce *job, const void *d_base, void 
   const size_t result_nbytes = gpufi_reduce_result_nbytes(job);
   char *cells = static_cast<char *>(d_result) + sizeof(gpufi_reduce_head);
   const bool histogram = job->kind == GPUFI_REDUCE_HISTOGRAM;
-  const bool keeps = gpufi_reduce_kept_nbytes(job->kind) > 0;
+  const bool has_partials = gpufi_reduce_partial_nbytes(job->kind) > 0;
   p.head = static_cast<gpufi_reduce_head *>(d_result);
-  p.out = keeps ? d_scratch : cells;
+  p.out = has_partials ? d_scratch : cells;
   if (histogram) {
     p.edges = reinterpret_cast<const double *>(static_cast<char *>(d_result) + result_nbytes);
     p.bin_scale = job->bin_scale;
@@ -320,7 +325,7 @@ cudaError_t gpufi_cuda_reduce(const gpufi_reduce *job, const void *d_base, void 
   if (code == cudaSuccess) {
     code = launch_plan(plan, stream);
   }
-  if (code == cudaSuccess && keeps) {
+  if (code == cudaSuccess && has_partials) {
     code = finish_by_kind(plan, cells, stream);
   }
   return code;

@@ -1,16 +1,16 @@
-/* Handing a team of threads, a block or a warp, the elements of its part of a cell. */
+/* A team of threads, a thread block or a warp, reads its split of a cell. */
 #ifndef GPUFI_BACKEND_CUDA_REDUCE_WALK_CUH
 #define GPUFI_BACKEND_CUDA_REDUCE_WALK_CUH
 
-#include "backend/cuda/reduce/device.cuh"
+#include "backend/cuda/reduce/box.cuh"
+#include "backend/cuda/reduce/readers.cuh"
 
 namespace gpufi {
 
-constexpr int kChunkNbytes = 65536; /* of a row, that a block takes at a time */
-constexpr int kPerSettle = 16;      /* steps of four elements between two calls of settle() */
+constexpr int kPerSettle = 16; /* steps of four elements between two calls of settle() */
 
-/* A sink has add(reader, values, count known at compile time) and settle(), which is called after
- * each few dozen elements of a thread. */
+/* A sink has add(reader, values), for as many values as the array has, and settle(), which a thread
+ * calls after every few dozen elements. */
 
 template <typename Reader, typename Sink>
 __device__ void add_one(const Reader &reader, const char *from, bool aligned, Sink &sink) {
@@ -18,9 +18,9 @@ __device__ void add_one(const Reader &reader, const char *from, bool aligned, Si
   sink.add(reader, v);
 }
 
-/* `count` elements that follow each other, at an address that is a multiple of their size. */
+/* `count` contiguous elements, at an address that is a multiple of their size. */
 template <int kTeam, typename Reader, typename Sink>
-__device__ void walk_run(const Reader &reader, const char *from, int count, Sink &sink) {
+__device__ void walk_contiguous(const Reader &reader, const char *from, int count, Sink &sink) {
   using raw = typename Reader::raw;
   constexpr int kSize = sizeof(raw), kPer = 16 / kSize, kUnroll = 4;
   const int tid = static_cast<int>(threadIdx.x) % kTeam;
@@ -64,34 +64,34 @@ __device__ void walk_run(const Reader &reader, const char *from, int count, Sink
   }
 }
 
-/* Rows whose elements follow each other, in chunks; the parts of a cell take them in turn. */
+/* Rows of contiguous elements, by segments, which the splits of a cell take in turn. */
 template <int kTeam, typename Reader, typename Sink>
 __device__ void walk_rows(const reduce_params &p, const box &b, int64_t split, const Reader &reader,
                           Sink &sink) {
-  constexpr int kSize = sizeof(typename Reader::raw), kChunk = kChunkNbytes / kSize;
-  const int64_t per_row = (b.length + kChunk - 1) / kChunk;
+  constexpr int kSize = sizeof(typename Reader::raw), kSegment = kSegmentNbytes / kSize;
+  const int64_t per_row = (b.length + kSegment - 1) / kSegment;
   const int64_t total = b.rows * per_row;
   for (int64_t t = split; t < total; t += p.splits) {
     const int64_t row = b.rows == 1 ? 0 : t / per_row;
-    const int64_t start = (t - row * per_row) * kChunk;
+    const int64_t start = (t - row * per_row) * kSegment;
     const int64_t left = b.length - start;
     const int64_t offset = b.rows == 1 ? 0 : box_offset(p.job, b, row, b.rows, p.job.ndim - 1);
-    walk_run<kTeam>(reader, p.base + b.offset + offset + start * kSize,
-                    static_cast<int>(left < kChunk ? left : kChunk), sink);
+    walk_contiguous<kTeam>(reader, p.base + b.offset + offset + start * kSize,
+                           static_cast<int>(left < kSegment ? left : kSegment), sink);
     sink.settle();
   }
 }
 
-/* Elements anywhere; each part of a cell takes as many that follow each other in C order. */
+/* Elements anywhere: each split of a cell takes equally many consecutive ones, in C order. */
 template <typename Reader, typename Sink>
 __device__ void walk_elements(const reduce_params &p, const box &b, int64_t split,
                               const Reader &reader, Sink &sink) {
   const int64_t total = b.rows * b.length;
-  const int64_t part = (total + p.splits - 1) / p.splits;
-  const int64_t end = (split + 1) * part < total ? (split + 1) * part : total;
+  const int64_t each = (total + p.splits - 1) / p.splits;
+  const int64_t end = (split + 1) * each < total ? (split + 1) * each : total;
   const char *first = p.base + b.offset;
   int steps = 0;
-  for (int64_t i = split * part + threadIdx.x; i < end; i += 4 * kThreads) {
+  for (int64_t i = split * each + threadIdx.x; i < end; i += 4 * kThreads) {
     if (i + 3 * kThreads < end) {
       int64_t offsets[4];
       typename Reader::raw raw[4];
