@@ -68,11 +68,11 @@ def reduce(session: Session) -> list[Row]:
     rows = 1 << 10 if session.quick else 1 << 16
     matrix = (rows, tensor.count // rows)
     volume = (tensor.count // edge**2, edge, edge)
-    hows = ["mean", "rms", "min", "max", "minmax", "first"]
+    methods = ["mean", "rms", "min", "max", "minmax", "first"]
     jobs = [stats_job(tensor), histogram_job(tensor)]
-    jobs += [overview_job(tensor, matrix, (rows // 64, rows // 64), how) for how in hows]
+    jobs += [overview_job(tensor, matrix, (rows // 64, rows // 64), method) for method in methods]
     blocks = tuple(length // 16 for length in volume)
-    jobs += [overview_job(tensor, volume, blocks, how) for how in ("mean", "minmax")]
+    jobs += [overview_job(tensor, volume, blocks, method) for method in ("mean", "minmax")]
     raw = bandwidths(tensor.views, tensor.tile.max())
     return [measured(session, tensor, job, raw) for job in jobs]
 
@@ -153,32 +153,32 @@ def blocked(x: Any, cells: Shape) -> tuple[Any, Shape]:
     return x.reshape(split), tuple(range(1, len(split), 2))
 
 
-def peer_overview(module: Any, x: Any, cells: Shape, how: str) -> Any:
+def peer_overview(module: Any, x: Any, cells: Shape, method: str) -> Any:
     x, axes = blocked(x, cells)
-    if how == "mean":
+    if method == "mean":
         return x.mean(axes)
-    if how == "rms":
+    if method == "rms":
         return module.sqrt(module.square(x).mean(axes))
-    if how == "first":
+    if method == "first":
         return x[(slice(None), 0) * len(cells)] + 0  # a copy
-    results = [getattr(module, f"a{one}")(x, axes) for one in ("min", "max") if one in how]
+    results = [getattr(module, f"a{one}")(x, axes) for one in ("min", "max") if one in method]
     return results[0] if len(results) == 1 else tuple(results)
 
 
-def overview_job(tensor: Tensor, shape: Shape, cells: Shape, how: Any) -> Job:
+def overview_job(tensor: Tensor, shape: Shape, cells: Shape, method: Any) -> Job:
     repeats = tensor.count // tensor.tile.size
     part, cells_of_part = ((axes[0] // repeats, *axes[1:]) for axes in (shape, cells))
-    of_tile = stacked(peer_overview(np, tensor.tile.reshape(part), cells_of_part, how))
+    of_tile = stacked(peer_overview(np, tensor.tile.reshape(part), cells_of_part, method))
     times = [1] * of_tile.ndim
     times[-len(cells)] = repeats
-    first = how == "first"
+    first = method == "first"
     return Job(
-        f"overview ({how}) of {tensor.label} of float32, {text(shape)} in {text(cells)} cells",
+        f"overview ({method}) of {tensor.label} of float32, {text(shape)} in {text(cells)} cells",
         shape,
-        lambda x: np.asarray(gf.overview(x, cells, how)),
-        partial(peer_overview, cells=cells, how=how),
+        lambda x: np.asarray(gf.overview(x, cells, method)),
+        partial(peer_overview, cells=cells, method=method),
         np.tile(of_tile, times),
-        rtol=1e-5 if how in ("mean", "rms") else 0.0,
+        rtol=1e-5 if method in ("mean", "rms") else 0.0,
         unit=MICROSECONDS if first else GIGABYTES,
         note="reads the elements that it takes only" if first else None,
     )

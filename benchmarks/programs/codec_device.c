@@ -13,6 +13,7 @@
  *   check          is what was decoded last the file's contents? {"same": true}
  *
  * A failure is {"error": "..."}, and the end. */
+#include <errno.h>
 #include <fcntl.h>
 #include <inttypes.h>
 #include <stdio.h>
@@ -40,18 +41,22 @@ typedef struct input {
 
 /* --- Arguments ----------------------------------------------------------- */
 
+/* The whole number >= 0 that `text` is, or -1. */
+static int64_t parse_number(const char *text) {
+  char *end;
+  errno = 0;
+  const long long number = strtoll(text, &end, 10);
+  return end == text || *end != '\0' || errno != 0 || number < 0 ? -1 : number;
+}
+
 static gpuf_status parse_device(const char *text, gpuf_device *device, gpuf_error *err) {
-  int index;
-  char end;
-  if (sscanf(text, "cuda:%d%c", &index, &end) == 1) {
-    *device = (gpuf_device){GPUF_DEVICE_CUDA, index};
-    return GPUF_OK;
+  const bool cuda = strncmp(text, "cuda:", 5) == 0, host = strncmp(text, "host:", 5) == 0;
+  const int64_t index = cuda || host ? parse_number(text + 5) : -1;
+  if (index < 0 || index > INT32_MAX) {
+    return gpufi_fail(err, GPUF_ERR_INVALID, 0, "device %s; it is cuda:N or host:N", text);
   }
-  if (sscanf(text, "host:%d%c", &index, &end) == 1) {
-    *device = (gpuf_device){GPUF_DEVICE_HOST, index};
-    return GPUF_OK;
-  }
-  return gpufi_fail(err, GPUF_ERR_INVALID, 0, "device %s; it is cuda:N or host:N", text);
+  *device = (gpuf_device){cuda ? GPUF_DEVICE_CUDA : GPUF_DEVICE_HOST, (int32_t)index};
+  return GPUF_OK;
 }
 
 static gpuf_status parse_dtype(const char *text, gpuf_dtype *dtype, gpuf_error *err) {
@@ -169,18 +174,29 @@ static gpuf_status answer_check(const coder *c, const input *in, gpuf_error *err
   return status;
 }
 
+/* One line of the input. */
+static gpuf_status answer(coder *c, const input *in, char *line, gpuf_error *err) {
+  char *rest = NULL;
+  const char *step = strtok_r(line, " \n", &rest);
+  const char *repeats = strtok_r(NULL, " \n", &rest);
+  if (!step) {
+    return GPUF_OK;
+  }
+  if (strcmp(step, "check") == 0) {
+    return answer_check(c, in, err);
+  }
+  const int64_t count = repeats ? parse_number(repeats) : 1;
+  return count < 0 ? gpufi_fail(err, GPUF_ERR_INVALID, 0, "%s is no number of repeats", repeats)
+                   : answer_step(c, step, count, err);
+}
+
 static gpuf_status answer_all(coder *c, const input *in, gpuf_error *err) {
-  char line[LINE_NBYTES], step[LINE_NBYTES];
+  char line[LINE_NBYTES];
   gpuf_status status = GPUF_OK;
   printf("{\"nbytes\": %zu, \"encoded_nbytes\": %zu}\n", in->nbytes, coder_encoded_nbytes(c));
   fflush(stdout);
   while (status == GPUF_OK && fgets(line, sizeof(line), stdin)) {
-    int64_t repeats = 1;
-    if (sscanf(line, "%63s %" SCNd64, step, &repeats) < 1) {
-      continue;
-    }
-    status =
-        strcmp(step, "check") == 0 ? answer_check(c, in, err) : answer_step(c, step, repeats, err);
+    status = answer(c, in, line, err);
     fflush(stdout);
   }
   return status;

@@ -74,18 +74,17 @@ int gpufi_py_choice(PyObject *object, const char *what, const char *const *choic
   return -1;
 }
 
-int gpufi_py_axes_any(PyObject *tuple, const char *what, int32_t *count, int64_t *values) {
+/* The length of a tuple, or -1 with a TypeError. */
+static Py_ssize_t length_of(PyObject *tuple, const char *what) {
   if (!PyTuple_Check(tuple)) {
     PyErr_Format(PyExc_TypeError, "%s is %R, not a tuple of ints", what, tuple);
     return -1;
   }
-  const Py_ssize_t length = PyTuple_Size(tuple);
-  if (length > GPUF_NDIM_MAX) {
-    PyErr_Format(PyExc_ValueError, "%s has %zd values: the limit is %d axes", what, length,
-                 GPUF_NDIM_MAX);
-    return -1;
-  }
-  for (Py_ssize_t i = 0; i < length; i++) {
+  return PyTuple_Size(tuple);
+}
+
+static int fill_axes(PyObject *tuple, const char *what, int32_t count, int64_t *values) {
+  for (int32_t i = 0; i < count; i++) {
     PyObject *item = PyNumber_Index(PyTuple_GetItem(tuple, i));
     if (!item) {
       return -1;
@@ -93,27 +92,38 @@ int gpufi_py_axes_any(PyObject *tuple, const char *what, int32_t *count, int64_t
     values[i] = PyLong_AsLongLong(item);
     Py_DECREF(item);
     if (values[i] == -1 && PyErr_Occurred()) {
-      gpufi_py_raise_from(PyExc_ValueError, "%s[%zd] does not fit 64 bits", what, i);
+      gpufi_py_raise_from(PyExc_ValueError, "%s[%d] does not fit 64 bits", what, (int)i);
       return -1;
     }
   }
-  *count = (int32_t)length;
   return 0;
 }
 
+int gpufi_py_axes_any(PyObject *tuple, const char *what, int32_t *count, int64_t *values) {
+  const Py_ssize_t length = length_of(tuple, what);
+  if (length < 0) {
+    return -1;
+  }
+  if (length > GPUF_NDIM_MAX) {
+    PyErr_Format(PyExc_ValueError, "%s has %zd values: the limit is %d axes", what, length,
+                 GPUF_NDIM_MAX);
+    return -1;
+  }
+  *count = (int32_t)length;
+  return fill_axes(tuple, what, *count, values);
+}
+
 int gpufi_py_axes(PyObject *tuple, const char *what, int32_t count, int64_t *values) {
-  int64_t given[GPUF_NDIM_MAX];
-  int32_t given_count;
-  if (gpufi_py_axes_any(tuple, what, &given_count, given) < 0) {
+  const Py_ssize_t length = length_of(tuple, what);
+  if (length < 0) {
     return -1;
   }
-  if (given_count != count) {
-    PyErr_Format(PyExc_ValueError, "%s has %d values but there are %d axes: give one for each",
-                 what, (int)given_count, (int)count);
+  if (length != count) {
+    PyErr_Format(PyExc_ValueError, "%s has %zd value%s; it must have one for each of %d axes", what,
+                 length, length == 1 ? "" : "s", (int)count);
     return -1;
   }
-  memcpy(values, given, sizeof(*values) * (size_t)count);
-  return 0;
+  return fill_axes(tuple, what, count, values);
 }
 
 PyObject *gpufi_py_tuple_of(const int64_t *values, int32_t count) {

@@ -193,7 +193,7 @@ static PyMethodDef array_methods[] = {
      "__dlpack_device__($self)\n--\n\nDLPack (device type, device id); the host backend is 12, "
      "kDLExtDev."},
     {"overview", GPUFI_PY_METHOD(gpufi_py_array_overview), METH_VARARGS | METH_KEYWORDS,
-     "overview($self, shape, how='mean')\n--\n\nAs gpufetch.overview."},
+     "overview($self, shape, method='mean')\n--\n\nAs gpufetch.overview."},
     {"stats", gpufi_py_array_stats, METH_VARARGS, "stats($self)\n--\n\nAs gpufetch.stats."},
     {"histogram", GPUFI_PY_METHOD(gpufi_py_array_histogram), METH_VARARGS | METH_KEYWORDS,
      "histogram($self, bins=64, range=None)\n--\n\nAs gpufetch.histogram."},

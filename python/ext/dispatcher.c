@@ -33,7 +33,7 @@ static int take_dispatcher(PyObject *capsule, void *dispatcher) {
   return held != NULL;
 }
 
-/* --- Callbacks ----------------------------------------------------------------- */
+/* --- Callbacks ----------------------------------------------------------- */
 
 /* The answer to the message that the calling thread is in: its tag is where the answer goes. */
 static void take_reply(void *held, uint64_t client, uint64_t tag, gpufi_reply *reply) {
@@ -61,11 +61,10 @@ static PyObject *exception_text(PyObject *type, PyObject *value) {
 
 /* Turn the exception that is set into a failure: GPUF_ERR_INVALID for a LookupError. */
 static gpuf_status take_exception(gpuf_error *err) {
-  PyObject *type, *value, *traceback;
   const bool unknown = PyErr_ExceptionMatches(PyExc_LookupError);
-  PyErr_Fetch(&type, &value, &traceback);
-  PyErr_NormalizeException(&type, &value, &traceback);
-  PyObject *text = exception_text(type, value);
+  gpufi_py_exception raised = gpufi_py_exception_take();
+  PyErr_NormalizeException(&raised.type, &raised.value, &raised.traceback);
+  PyObject *text = exception_text(raised.type, raised.value);
   PyObject *plain = text ? PyUnicode_AsEncodedString(text, "utf-8", "backslashreplace") : NULL;
   const char *message = plain ? PyBytes_AsString(plain) : NULL;
   memset(err, 0, sizeof(*err));
@@ -74,9 +73,7 @@ static gpuf_status take_exception(gpuf_error *err) {
   PyErr_Clear();
   Py_XDECREF(plain);
   Py_XDECREF(text);
-  Py_XDECREF(type);
-  Py_XDECREF(value);
-  Py_XDECREF(traceback);
+  gpufi_py_exception_drop(raised);
   return err->status;
 }
 
@@ -146,7 +143,7 @@ static void log_text(void *held, const char *text) {
   gpufi_py_call_from_thread(((held_dispatcher *)held)->log, text);
 }
 
-/* --- Life ---------------------------------------------------------------------- */
+/* --- Life ---------------------------------------------------------------- */
 
 static void held_free(held_dispatcher *held) {
   Py_BEGIN_ALLOW_THREADS
@@ -198,7 +195,7 @@ static PyObject *dispatcher_create(PyObject *module, PyObject *args) {
   return capsule;
 }
 
-/* --- Replies ------------------------------------------------------------------- */
+/* --- Replies ------------------------------------------------------------- */
 
 static const char reply_name[] = "gpufetch.reply";
 
@@ -242,7 +239,7 @@ static PyObject *reply_to_python(gpufi_reply *reply) {
   return result;
 }
 
-/* --- Messages ------------------------------------------------------------------ */
+/* --- Messages ------------------------------------------------------------ */
 
 static PyObject *client_open(PyObject *module, PyObject *args) {
   gpufi_dispatcher *dispatcher;
@@ -306,8 +303,7 @@ PyMethodDef gpufi_py_dispatcher_methods[] = {
      "client_open(dispatcher, data, /)\n--\n\nA client's id, 0 if it is refused, and the reply."},
     {"dispatcher_message", dispatcher_message, METH_VARARGS,
      "dispatcher_message(dispatcher, client, data, buffer_count, /)\n--\n\nThe reply to a request, "
-     "as JSON and "
-     "buffers; None for an unknown client."},
+     "as JSON and buffers; None for an unknown client."},
     {"client_close", client_close, METH_VARARGS,
      "client_close(dispatcher, client, /)\n--\n\nForget a client and withdraw its shares."},
     {0},

@@ -143,33 +143,36 @@ static PyObject *info(PyObject *module, PyObject *unused) {
 }
 
 PyDoc_STRVAR(pool_stats_doc, "pool_stats()\n--\n\nThe pinned pool's counters as a dict.");
-PyDoc_STRVAR(
-    pool_trim_doc,
-    "pool_trim(keep_nbytes)\n--\n\nGive unused blocks back until at most keep_nbytes stay, and "
-    "kept device memory.");
-PyDoc_STRVAR(pool_set_cap_doc, "pool_set_cap(nbytes)\n--\n\nChange the pool's cap.");
+PyDoc_STRVAR(pool_trim_doc,
+             "pool_trim(keep_nbytes, /)\n--\n\n"
+             "Return unused pinned memory to the system until the pool has at most keep_nbytes\n"
+             "of it, and device memory that is kept for the next copy.");
+PyDoc_STRVAR(pool_set_cap_doc,
+             "pool_set_cap(nbytes, /)\n--\n\nSet the most pinned memory that the pool may have.");
 
-static PyObject *pool_trim(PyObject *module, PyObject *keep) {
-  size_t keep_nbytes;
-  if (gpufi_py_nbytes(keep, &keep_nbytes) < 0) {
+static void trim(size_t keep_nbytes) {
+  gpuf_pool_trim(keep_nbytes);
+  gpuf_device_trim();
+}
+
+/* call(nbytes), without the GIL. */
+static PyObject *call_with_nbytes(PyObject *object, void (*call)(size_t nbytes)) {
+  size_t nbytes;
+  if (gpufi_py_nbytes(object, &nbytes) < 0) {
     return NULL;
   }
   Py_BEGIN_ALLOW_THREADS
-    gpuf_pool_trim(keep_nbytes);
-    gpuf_device_trim();
+    call(nbytes);
   Py_END_ALLOW_THREADS
   Py_RETURN_NONE;
 }
 
+static PyObject *pool_trim(PyObject *module, PyObject *keep) {
+  return call_with_nbytes(keep, trim);
+}
+
 static PyObject *pool_set_cap(PyObject *module, PyObject *cap) {
-  size_t cap_nbytes;
-  if (gpufi_py_nbytes(cap, &cap_nbytes) < 0) {
-    return NULL;
-  }
-  Py_BEGIN_ALLOW_THREADS
-    gpuf_pool_set_cap(cap_nbytes);
-  Py_END_ALLOW_THREADS
-  Py_RETURN_NONE;
+  return call_with_nbytes(cap, gpuf_pool_set_cap);
 }
 
 /* --- Faults -------------------------------------------------------------- */

@@ -10,7 +10,7 @@
 
 #include <gpufetch/reduce.h>
 
-/* Smaller results come quicker from NumPy's own cache, and their pages are few. */
+/* Smaller results come faster from NumPy's own cache, and have few pages. */
 #define POOLED_NBYTES_MIN ((size_t)64 << 10)
 
 /* `count` elements in memory of the pinned pool: the device writes straight into it, and no page of
@@ -60,32 +60,23 @@ static int check_count(const char *function, Py_ssize_t nargs, Py_ssize_t wanted
 
 /* --- overview ------------------------------------------------------------ */
 
-static int parse_how(PyObject *object, gpuf_overview_method *how) {
+static int parse_method(PyObject *object, gpuf_overview_method *method) {
   static const char *const names[] = {
       [GPUF_OVERVIEW_MEAN] = "mean",     [GPUF_OVERVIEW_RMS] = "rms",
       [GPUF_OVERVIEW_MIN] = "min",       [GPUF_OVERVIEW_MAX] = "max",
       [GPUF_OVERVIEW_MINMAX] = "minmax", [GPUF_OVERVIEW_FIRST] = "first",
   };
-  const int choice = gpufi_py_choice(object, "how", names, GPUFI_PY_COUNT(names));
-  *how = (gpuf_overview_method)choice;
+  const int choice = gpufi_py_choice(object, "method", names, GPUFI_PY_COUNT(names));
+  *method = (gpuf_overview_method)choice;
   return choice < 0 ? -1 : 0;
 }
 
-/* A tuple of as many ints as the tensor has axes; none is longer than its axis. */
+/* The lengths of the overview, which are those of the tensor where that is shorter. */
 static int parse_shape(PyObject *object, const gpuf_tensor *tensor, int64_t *shape) {
-  const Py_ssize_t count = PyTuple_Check(object) ? PyTuple_Size(object) : -1;
-  if (count != tensor->ndim) {
-    PyErr_Format(PyExc_ValueError,
-                 "the overview's shape is %R; the tensor has %d axes: give a tuple of as many "
-                 "lengths",
-                 object, (int)tensor->ndim);
+  if (gpufi_py_axes(object, "the overview's shape", tensor->ndim, shape) < 0) {
     return -1;
   }
-  for (Py_ssize_t i = 0; i < count; i++) {
-    shape[i] = PyLong_AsLongLong(PyTuple_GetItem(object, i));
-    if (shape[i] == -1 && PyErr_Occurred()) {
-      return -1;
-    }
+  for (int32_t i = 0; i < tensor->ndim; i++) {
     if (shape[i] < 1) {
       PyErr_Format(PyExc_ValueError, "the overview's shape is %R; lengths are 1 or more", object);
       return -1;
@@ -95,49 +86,58 @@ static int parse_shape(PyObject *object, const gpuf_tensor *tensor, int64_t *sha
   return 0;
 }
 
-/* With the counts of the elements: all, NaN, +inf, -inf. */
-static PyObject *overview_of(gpufi_py_state *state, const gpuf_tensor *tensor,
-                             gpuf_overview_method how, const int64_t *shape) {
-  const gpuf_dtype dtype = gpuf_overview_dtype(tensor->dtype, how);
-  gpuf_counts counts = GPUF_COUNTS_INIT;
-  gpuf_error err;
-  gpuf_status status;
-  PyObject *low = new_overview(state, tensor, dtype, shape);
-  PyObject *high = how == GPUF_OVERVIEW_MINMAX && low ? new_overview(state, tensor, dtype, shape)
-                                                      : Py_NewRef(Py_None);
-  if (!low || !high) {
-    Py_XDECREF(low);
-    Py_XDECREF(high);
-    return NULL;
-  }
+/* Fill the arrays of an overview, `high` being None unless it is one of minima and maxima. */
+static gpuf_status fill_overview(const gpuf_tensor *tensor, gpuf_overview_method method,
+                                 const int64_t *shape, PyObject *low, PyObject *high,
+                                 gpuf_counts *counts, gpuf_error *err) {
   void *low_data = PyArray_DATA((PyArrayObject *)low);
   void *high_data = high == Py_None ? NULL : PyArray_DATA((PyArrayObject *)high);
+  gpuf_status status;
   Py_BEGIN_ALLOW_THREADS
-    status = gpuf_reduce_overview(tensor, how, shape, low_data, high_data, &counts, &err);
+    status = gpuf_reduce_overview(tensor, method, shape, low_data, high_data, counts, err);
   Py_END_ALLOW_THREADS
-  if (status != GPUF_OK) {
-    Py_DECREF(low);
-    Py_DECREF(high);
-    return gpufi_py_raise(state, &err);
+  return status;
+}
+
+/* (low, high, (count, nan_count, posinf_count, neginf_count)) */
+static PyObject *overview_of(gpufi_py_state *state, const gpuf_tensor *tensor,
+                             gpuf_overview_method method, const int64_t *shape) {
+  const gpuf_dtype dtype = gpuf_overview_dtype(tensor->dtype, method);
+  const bool minmax = method == GPUF_OVERVIEW_MINMAX;
+  gpuf_counts counts = GPUF_COUNTS_INIT;
+  gpuf_error err;
+  PyObject *result = NULL;
+  PyObject *low = new_overview(state, tensor, dtype, shape);
+  PyObject *high = minmax ? new_overview(state, tensor, dtype, shape) : Py_NewRef(Py_None);
+  if (!low || !high) {
+    goto done;
   }
-  return Py_BuildValue("(NN(KKKK))", low, high, (unsigned long long)counts.count,
-                       (unsigned long long)counts.nan_count,
-                       (unsigned long long)counts.posinf_count,
-                       (unsigned long long)counts.neginf_count);
+  if (fill_overview(tensor, method, shape, low, high, &counts, &err) != GPUF_OK) {
+    gpufi_py_raise(state, &err);
+    goto done;
+  }
+  result =
+      Py_BuildValue("(OO(KKKK))", low, high, (unsigned long long)counts.count,
+                    (unsigned long long)counts.nan_count, (unsigned long long)counts.posinf_count,
+                    (unsigned long long)counts.neginf_count);
+done:
+  Py_XDECREF(low);
+  Py_XDECREF(high);
+  return result;
 }
 
 static PyObject *py_overview(PyObject *module, PyObject *const *args, Py_ssize_t nargs) {
   gpufi_py_state *state = gpufi_py_state_of_module(module);
   gpufi_py_import import = {0};
   int64_t shape[GPUF_NDIM_MAX] = {0};
-  gpuf_overview_method how;
+  gpuf_overview_method method;
   PyObject *result = NULL;
-  if (check_count("overview", nargs, 3) < 0 || parse_how(args[2], &how) < 0 ||
+  if (check_count("overview", nargs, 3) < 0 || parse_method(args[2], &method) < 0 ||
       gpufi_py_adapter_import(state, args[0], &import) < 0) {
     return NULL;
   }
   if (parse_shape(args[1], &import.tensor, shape) == 0) {
-    result = overview_of(state, &import.tensor, how, shape);
+    result = overview_of(state, &import.tensor, method, shape);
   }
   gpufi_py_import_clear(&import);
   return result;
@@ -201,31 +201,37 @@ static int parse_range(PyObject *object, double *range) {
   return 0;
 }
 
-/* With the counts of the elements outside the bins: NaN, under, over. */
+static gpuf_status fill_histogram(const gpuf_tensor *tensor, int64_t bin_count, const double *range,
+                                  PyObject *bins, PyObject *edges, gpuf_histogram_rest *rest,
+                                  gpuf_error *err) {
+  void *bins_data = PyArray_DATA((PyArrayObject *)bins);
+  void *edges_data = PyArray_DATA((PyArrayObject *)edges);
+  gpuf_status status;
+  Py_BEGIN_ALLOW_THREADS
+    status = gpuf_reduce_histogram(tensor, bin_count, range, bins_data, edges_data, rest, err);
+  Py_END_ALLOW_THREADS
+  return status;
+}
+
+/* (counts, edges, (nan_count, under_count, over_count)) */
 static PyObject *histogram_of(gpufi_py_state *state, const gpuf_tensor *tensor, int64_t bin_count,
                               const double *range) {
   const int64_t edge_count = bin_count + 1;
   gpuf_histogram_rest rest = GPUF_HISTOGRAM_REST_INIT;
   gpuf_error err;
-  gpuf_status status;
+  PyObject *result = NULL;
   PyObject *bins = gpufi_py_array_create(state, GPUF_DTYPE_UINT64, 1, &bin_count);
-  PyObject *edges = bins ? gpufi_py_array_create(state, GPUF_DTYPE_FLOAT64, 1, &edge_count) : NULL;
-  if (!edges) {
-    Py_XDECREF(bins);
-    return NULL;
+  PyObject *edges = gpufi_py_array_create(state, GPUF_DTYPE_FLOAT64, 1, &edge_count);
+  if (bins && edges) {
+    result = fill_histogram(tensor, bin_count, range, bins, edges, &rest, &err) == GPUF_OK
+                 ? Py_BuildValue("(OO(KKK))", bins, edges, (unsigned long long)rest.nan_count,
+                                 (unsigned long long)rest.under_count,
+                                 (unsigned long long)rest.over_count)
+                 : gpufi_py_raise(state, &err);
   }
-  void *bins_data = PyArray_DATA((PyArrayObject *)bins);
-  void *edges_data = PyArray_DATA((PyArrayObject *)edges);
-  Py_BEGIN_ALLOW_THREADS
-    status = gpuf_reduce_histogram(tensor, bin_count, range, bins_data, edges_data, &rest, &err);
-  Py_END_ALLOW_THREADS
-  if (status != GPUF_OK) {
-    Py_DECREF(bins);
-    Py_DECREF(edges);
-    return gpufi_py_raise(state, &err);
-  }
-  return Py_BuildValue("(NN(KKK))", bins, edges, (unsigned long long)rest.nan_count,
-                       (unsigned long long)rest.under_count, (unsigned long long)rest.over_count);
+  Py_XDECREF(bins);
+  Py_XDECREF(edges);
+  return result;
 }
 
 static PyObject *py_histogram(PyObject *module, PyObject *const *args, Py_ssize_t nargs) {
@@ -255,11 +261,15 @@ static PyObject *py_histogram(PyObject *module, PyObject *const *args, Py_ssize_
 
 PyMethodDef gpufi_py_reduce_methods[] = {
     {"overview", GPUFI_PY_METHOD(py_overview), METH_FASTCALL,
-     "overview(x, shape, how, /)\n--\n\nValues, the maxima of minmax or None, and counts: all, "
-     "NaN, +inf, -inf."},
-    {"stats", py_stats, METH_O, "stats(x, /)\n--\n\nStatistics of all elements, as a dict."},
+     "overview(x, shape, method, /)\n--\n\n"
+     "(values, the maxima if method is \"minmax\" or None, (count, nan_count, posinf_count,\n"
+     "neginf_count)). shape: a tuple with a length for each axis of x. Releases the GIL."},
+    {"stats", py_stats, METH_O,
+     "stats(x, /)\n--\n\nStatistics of all elements, as a dict. Releases the GIL."},
     {"histogram", GPUFI_PY_METHOD(py_histogram), METH_FASTCALL,
-     "histogram(x, bins, range, /)\n--\n\nCounts, edges, and what is outside: NaN, under, over."},
+     "histogram(x, bins, range, /)\n--\n\n"
+     "(counts, edges, (nan_count, under_count, over_count)). range: (low, high), or None for the\n"
+     "finite elements'. Releases the GIL."},
     {0},
 };
 

@@ -1,5 +1,6 @@
 /* Serving: gpufetch._remote.serve's calls into the library. A server is a capsule here. */
 #include "adapter.h"
+#include "arguments.h"
 #include "errors.h"
 #include "interpreter.h"
 #include "methods.h"
@@ -31,13 +32,7 @@ static int take_server(PyObject *capsule, void *server) {
   return held && held->server;
 }
 
-/* None, or the exception that a failure stands for. */
-static PyObject *result_of(PyObject *module, gpuf_status status, const gpuf_error *err) {
-  return status == GPUF_OK ? Py_NewRef(Py_None)
-                           : gpufi_py_raise(gpufi_py_state_of_module(module), err);
-}
-
-/* --- Callbacks, on threads of the server --------------------------------------- */
+/* --- Callbacks, on threads of the server --------------------------------- */
 
 static void call_log(void *held, const char *line) {
   gpufi_py_call_from_thread(((held_server *)held)->log, line);
@@ -47,7 +42,7 @@ static void call_shutdown(void *held) {
   gpufi_py_call_from_thread(((held_server *)held)->shutdown, NULL);
 }
 
-/* --- Start and stop ------------------------------------------------------------ */
+/* --- Start and stop ------------------------------------------------------ */
 
 static gpuf_status stop(held_server *held, gpuf_error *err) {
   gpuf_server *server = held->server;
@@ -110,6 +105,14 @@ static bool parse_options(PyObject *args, PyObject *kwargs, gpuf_server_options 
   return true;
 }
 
+PyDoc_STRVAR(serve_start_doc,
+             "serve_start(*, name=None, connection_file=None, transport=None, ip=None,\n"
+             "            first_port=0, curve=False, jupyterlab=False, step_share=..., log=None,\n"
+             "            shutdown=None)\n--\n\n"
+             "As gpufetch.serve: (server, name, connection file).\n\n"
+             "log(line) and shutdown() are called on the server's threads. TypeError where\n"
+             "gpufetch was built without the server, OSError where a port or file is refused.");
+
 static PyObject *serve_start(PyObject *module, PyObject *args, PyObject *kwargs) {
   gpuf_server_options options = GPUF_SERVER_OPTIONS_INIT;
   PyObject *log = Py_None, *shutdown = Py_None;
@@ -137,27 +140,18 @@ static PyObject *serve_start(PyObject *module, PyObject *args, PyObject *kwargs)
 static PyObject *serve_stop(PyObject *module, PyObject *capsule) {
   held_server *held = held_of(capsule);
   gpuf_error err;
-  return held ? result_of(module, stop(held, &err), &err) : NULL;
+  return held ? gpufi_py_outcome(gpufi_py_state_of_module(module), stop(held, &err), &err) : NULL;
 }
 
-/* --- Publishing ---------------------------------------------------------------- */
+/* --- Publishing ---------------------------------------------------------- */
 
-/* A tuple of integers, one for each axis. */
-static bool parse_axes(const char *what, PyObject *tuple, int32_t ndim, int64_t *values) {
-  if (PyTuple_Size(tuple) != ndim) {
-    if (!PyErr_Occurred()) {
-      PyErr_Format(PyExc_ValueError, "%s %R has not one number for each of %d axes", what, tuple,
-                   (int)ndim);
-    }
-    return false;
-  }
-  for (int32_t axis = 0; axis < ndim; axis++) {
-    values[axis] = PyLong_AsLongLong(PyTuple_GetItem(tuple, axis));
-  }
-  return !PyErr_Occurred();
-}
+PyDoc_STRVAR(
+    serve_publish_doc,
+    "serve_publish(server, name, x, start, global_shape, /)\n--\n\n"
+    "Offer the tensor x under a name. The server keeps x alive until it is unpublished.\n\n"
+    "start, global_shape: tuples of ints, where x is a part of a global array that\n"
+    "begins at start; else both None.");
 
-/* `start` and `shape`: tuples, or both None. */
 static PyObject *serve_publish(PyObject *module, PyObject *args) {
   gpufi_py_state *state = gpufi_py_state_of_module(module);
   gpufi_py_import source;
@@ -176,8 +170,8 @@ static PyObject *serve_publish(PyObject *module, PyObject *args) {
   }
   const bool is_part = start != Py_None;
   const int32_t ndim = source.tensor.ndim;
-  if (is_part && !(parse_axes("start", start, ndim, part_start) &&
-                   parse_axes("global_shape", shape, ndim, global_shape))) {
+  if (is_part && (gpufi_py_axes(start, "start", ndim, part_start) < 0 ||
+                  gpufi_py_axes(shape, "global_shape", ndim, global_shape) < 0)) {
     gpufi_py_import_clear(&source);
     return NULL;
   }
@@ -194,7 +188,7 @@ static PyObject *serve_publish(PyObject *module, PyObject *args) {
   if (status != GPUF_OK) { /* else the reference is the server's, until gpufi_py_release_owner */
     gpufi_py_import_clear(&source);
   }
-  return result_of(module, status, &err);
+  return gpufi_py_outcome(gpufi_py_state_of_module(module), status, &err);
 }
 
 static PyObject *serve_publish_value(PyObject *module, PyObject *args) {
@@ -217,7 +211,7 @@ static PyObject *serve_publish_value(PyObject *module, PyObject *args) {
                  ? GPUF_ERR_INVALID
                  : gpuf_server_publish_int64(server, name, integer, &err);
   }
-  return PyErr_Occurred() ? NULL : result_of(module, status, &err);
+  return PyErr_Occurred() ? NULL : gpufi_py_outcome(gpufi_py_state_of_module(module), status, &err);
 }
 
 static PyObject *serve_unpublish(PyObject *module, PyObject *args) {
@@ -232,7 +226,7 @@ static PyObject *serve_unpublish(PyObject *module, PyObject *args) {
   Py_BEGIN_ALLOW_THREADS
     status = gpuf_server_unpublish(server, name, timeout_ns, &err);
   Py_END_ALLOW_THREADS
-  return result_of(module, status, &err);
+  return gpufi_py_outcome(gpufi_py_state_of_module(module), status, &err);
 }
 
 static PyObject *serve_step(PyObject *module, PyObject *args) {
@@ -247,17 +241,22 @@ static PyObject *serve_step(PyObject *module, PyObject *args) {
   Py_BEGIN_ALLOW_THREADS
     status = gpuf_server_publish_step(server, step, time, &err);
   Py_END_ALLOW_THREADS
-  return result_of(module, status, &err);
+  return gpufi_py_outcome(gpufi_py_state_of_module(module), status, &err);
 }
 
 PyMethodDef gpufi_py_serve_methods[] = {
-    {"serve_start", (PyCFunction)(void (*)(void))serve_start, METH_VARARGS | METH_KEYWORDS,
-     "See gpufetch.serve: (server, name, file)."},
-    {"serve_stop", serve_stop, METH_O, "Stop a server; again: does nothing."},
-    {"serve_publish", serve_publish, METH_VARARGS, "Offer a tensor under a name."},
+    {"serve_start", GPUFI_PY_METHOD(serve_start), METH_VARARGS | METH_KEYWORDS, serve_start_doc},
+    {"serve_stop", serve_stop, METH_O,
+     "serve_stop(server, /)\n--\n\nStop a server; does nothing if it is stopped already."},
+    {"serve_publish", serve_publish, METH_VARARGS, serve_publish_doc},
     {"serve_publish_value", serve_publish_value, METH_VARARGS,
-     "Offer an int, float or str under a name."},
-    {"serve_unpublish", serve_unpublish, METH_VARARGS, "Withdraw a name, waiting for timeout_ns."},
-    {"serve_step", serve_step, METH_VARARGS, "Say that a step is done."},
+     "serve_publish_value(server, name, value, /)\n--\n\nOffer an int, float or str under a name."},
+    {"serve_unpublish", serve_unpublish, METH_VARARGS,
+     "serve_unpublish(server, name, timeout_ns, /)\n--\n\n"
+     "Withdraw a name. Waits for reads that are under way, then for at most timeout_ns (-1: for\n"
+     "ever) for processes that have attached to the memory: TimeoutError while some are left."},
+    {"serve_step", serve_step, METH_VARARGS,
+     "serve_step(server, step, time, /)\n--\n\nSay that a step, at a time in the simulation, is "
+     "done."},
     {0},
 };

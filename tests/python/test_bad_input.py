@@ -247,7 +247,7 @@ class Interface:
         ({"shape": (2, -3)}, ValueError, "-3"),
         ({"shape": (1,) * 33}, ValueError, "33"),
         ({"shape": (1 << 40, 1 << 40)}, ValueError, "too large"),
-        ({"strides": (4,)}, ValueError, "strides has 1 values but there are 2 axes"),
+        ({"strides": (4,)}, ValueError, "strides has 1 value; it must have one for each of 2 axes"),
         ({"strides": (1 << 62, 1 << 62)}, ValueError, "."),
         ({"data": ...}, TypeError, "data"),
         ({"data": 5}, TypeError, "data"),

@@ -100,7 +100,7 @@ def test_a_destination_of_another_type_is_refused(dest: Any) -> None:
 @pytest.mark.parametrize(
     ("chunks", "message"),
     [
-        ((10,), "chunks has 1 values but there are 2 axes"),
+        ((10,), "chunks has 1 value; it must have one for each of 2 axes"),
         ((10, 21), "chunk length 21 of axis 1 does not fit: choose 1 to 20"),
         ((0, 20), "chunk length 0 of axis 0"),
         ((-1, 20), "chunk length -1 of axis 0"),
