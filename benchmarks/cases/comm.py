@@ -1,7 +1,7 @@
 """A server's messages: large reads, and small ones by 1, 8 and 64 clients at once.
 
-Beside them the same bytes between two bare ZeroMQ sockets of the same kinds, from a process like
-the server's, in the same run.
+For comparison, in the same session: the same bytes between two bare ZeroMQ sockets of the same
+kinds, from a process like the server's.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ def cases(session: Session) -> list[Case]:
 
 
 def why_not(session: Session) -> str | None:
-    """What is missing here to serve and to attach."""
+    """Return what is missing here to serve and to attach; None if nothing is."""
     try:
         importlib.import_module("jupyter_client")
         with gf.serve("probe", connection_file=str(session.scratch / "kernel-probe.json")):
@@ -37,7 +37,7 @@ def why_not(session: Session) -> str | None:
         return str(error)
 
 
-# What these import may be missing.
+# The modules that these import may be missing, so they are not imported above.
 
 
 def read(session: Session, label: str, nbytes: int) -> list[Row]:

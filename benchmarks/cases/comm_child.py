@@ -15,7 +15,7 @@ import gpufetch as gf
 from harness import Array
 from peers import random_arrays
 
-MESSAGE_NBYTES = 4 << 20  # a reply of the server's
+MESSAGE_NBYTES = 4 << 20  # of a reply of the server
 
 
 def flat_array(nbytes: int) -> Array:
@@ -27,7 +27,7 @@ def image_array(side: int) -> Array:
 
 
 def serve_comm(pipe: Connection, device: str, nbytes: int, side: int, runtime: str) -> None:
-    """A server of gpufetch's; tells its connection file."""
+    """Run a server of gpufetch, and tell its connection file."""
     os.environ["JUPYTER_RUNTIME_DIR"] = runtime
     with gf.serve("bench") as server:
         server.publish("flat", gf.to_device(flat_array(nbytes), device=device))
@@ -44,9 +44,9 @@ def _answer(publisher: Any, frames: list[bytes], memory: memoryview) -> None:
 
 
 def serve_bare(pipe: Connection, nbytes: int) -> None:
-    """ROUTER and XPUB, as a Jupyter kernel's shell and iopub, and nothing else; tells their URLs.
+    """Run a ROUTER and an XPUB, as a Jupyter kernel's shell and iopub, and tell their URLs.
 
-    What is sent lies in memory of the process: ZeroMQ is given it without a copy.
+    What is sent lies in memory of the process, and ZeroMQ takes it without a copy.
     """
     memory = memoryview(flat_array(nbytes)).cast("B")
     context = zmq.Context()

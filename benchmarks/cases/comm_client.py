@@ -1,4 +1,4 @@
-"""Clients of the comm's benchmark that are next to nothing but sockets."""
+"""Clients for the benchmark of the comm that do little beyond using sockets."""
 
 from __future__ import annotations
 
@@ -30,12 +30,12 @@ def _sockets(context: zmq.Context[Any], shell: str, replies: str, topic: str) ->
     requests.connect(shell)
     answers.subscribe(topic)
     answers.connect(replies)
-    answers.recv_multipart()  # the server's word that the subscription has come
+    answers.recv_multipart()  # the server's message that the subscription has arrived
     return requests, answers
 
 
 class CommClient:
-    """Opens a comm and signs its requests; takes replies as they are, and verifies nothing."""
+    """Opens a comm and signs its requests. Does not verify replies."""
 
     def __init__(self, context: zmq.Context[Any], connection_file: str) -> None:
         info = json.loads(Path(connection_file).read_text())
@@ -53,7 +53,7 @@ class CommClient:
         self._send("comm_msg", {"data": request})
 
     def take(self) -> Any:
-        """The next reply's buffer."""
+        """Return the next reply's buffer."""
         frames = self.replies.recv_multipart(copy=False)
         if len(frames) != 8:
             raise RuntimeError(f"refused: {frames[6].bytes.decode()}")
@@ -66,19 +66,19 @@ class CommClient:
 
 
 class BareClient:
-    """Asks for messages of some length and takes them: no protocol but ZeroMQ's own."""
+    """Asks for messages of some length and receives them, by ZeroMQ's protocol alone."""
 
     def __init__(self, context: zmq.Context[Any], urls: tuple[str, str]) -> None:
         self._topic = f"bare-{uuid.uuid4().hex}"
         self._shell, self.replies = _sockets(context, *urls, self._topic)
 
     def ask(self, nbytes: int, message_nbytes: int) -> None:
-        """So many bytes in all, from the beginning of what the server holds."""
+        """Ask for `nbytes` in all, from the beginning of what the server holds."""
         request = [self._topic, str(nbytes), str(message_nbytes)]
-        self._shell.send_multipart([part.encode() for part in request])
+        self._shell.send_multipart([frame.encode() for frame in request])
 
     def take(self) -> Any:
-        """The next message."""
+        """Return the next message."""
         _, frame = self.replies.recv_multipart(copy=False)
         return frame
 

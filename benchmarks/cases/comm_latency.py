@@ -33,7 +33,7 @@ REQUESTS: dict[str, dict[str, Any]] = {
 
 
 class Crowd:
-    """Clients that each ask `PERIOD_S` after they asked last, or once they are answered."""
+    """Clients that each ask `PERIOD_S` after they asked last, or later, once they are answered."""
 
     def __init__(self, clients: list[Any], ask: Callable[[Any], None]) -> None:
         self._clients = clients
@@ -44,9 +44,9 @@ class Crowd:
             self._poller.register(replies, zmq.POLLIN)
 
     def run(self, seconds: float) -> tuple[list[float], Any]:
-        """The time from each request to its reply, and the last reply."""
+        """Return the time from each request to its reply, and the last reply."""
         start = time.perf_counter()
-        gap = PERIOD_S / len(self._clients)  # they begin one after the other
+        gap = PERIOD_S / len(self._clients)  # they start one after the other
         due = [(start + number * gap, number) for number in range(len(self._clients))]
         asked: dict[int, float] = {}
         times: list[float] = []
@@ -85,8 +85,8 @@ def crowd_rows(
     session: Session, connection_file: str, urls: tuple[str, str], side: int, count: int
 ) -> list[Row]:
     image, flat = image_array(side), flat_array(MESSAGE_NBYTES)
-    blocks = image.reshape(TILE, side // TILE, TILE, side // TILE)
-    answers = [image[:TILE, :TILE], blocks.mean(axis=(1, 3), dtype=np.float64)]
+    tiles = image.reshape(TILE, side // TILE, TILE, side // TILE)
+    answers = [image[:TILE, :TILE], tiles.mean(axis=(1, 3), dtype=np.float64)]
     with zmq.Context() as context:
         clients = [CommClient(context, connection_file) for _ in range(count)]
         sockets = [BareClient(context, urls) for _ in range(count)]
@@ -132,7 +132,7 @@ def crowd_row(
 
 
 def check(name: str, values: Array, right: Array) -> None:
-    """The same bits; a mean may be off in the last, since everyone adds in an order of his own."""
+    """Check for the same bits; a mean may differ in the last, as the order of additions differs."""
     flat = np.ascontiguousarray(right).reshape(-1)
     exact = flat.dtype == values.dtype and same_bits(values, flat)
     if not exact and not (flat.dtype == np.float64 and np.allclose(values, flat, rtol=1e-5)):

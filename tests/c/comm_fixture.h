@@ -19,7 +19,7 @@ typedef struct answer {
   gpufi_reply *reply;
 } answer;
 
-/* What has come out, in order; guarded by the lock. */
+/* The replies that were delivered, in order; guarded by the lock. */
 static struct {
   pthread_mutex_t lock;
   answer answers[REPLIES_MAX];
@@ -141,7 +141,7 @@ static void send(const char *json) {
   send_as(client, json, 0);
 }
 
-/* Send, run everything, take the one reply. */
+/* Send a request, run all that wait, and take the one reply. */
 static answer ask(const char *json) {
   send(json);
   while (gpufi_dispatcher_run(dispatcher)) {

@@ -1,4 +1,4 @@
-/* The dispatcher's operations: what comes back is what the tensors hold. */
+/* The dispatcher's operations: replies hold what the tensors hold. */
 #include "comm_fixture.h"
 
 #include <math.h>
@@ -360,7 +360,7 @@ static void a_generation_tells_when_the_shape_has_changed(void) {
   gpufi_reply_free(a.reply);
   gpuf_tensor other = put(field, GPUF_DTYPE_FLOAT32, 3, field_shape);
   CHECK_OK(gpufi_dispatcher_publish(dispatcher, "field", &other, NULL,
-                                    &err)); /* another buffer, as shaped */
+                                    &err)); /* other memory of the same shape */
   ask_code(request, "");
   CHECK_OK(gpuf_tensor_slice(&other, 0, 0, 1, 2, &err));
   CHECK_OK(gpufi_dispatcher_publish(dispatcher, "field", &other, NULL, &err));
@@ -388,7 +388,7 @@ static void a_share_ends_with_its_tensor(void) {
   json_t *json = json_of(&a);
   CHECK_OK(gpuf_share_from_text(json_string_value(json_object_get(json, "handle")), &handle, &err));
   answer again = ask("{\"op\": \"share\", \"name\": \"shared\"}");
-  CHECK(strcmp(again.reply->json, a.reply->json) == 0); /* one share a client */
+  CHECK(strcmp(again.reply->json, a.reply->json) == 0); /* a client has one share of a tensor */
   gpufi_reply_free(again.reply);
   json_decref(json);
   gpufi_reply_free(a.reply);

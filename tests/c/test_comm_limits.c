@@ -348,7 +348,7 @@ static void a_subscription_is_answered_once_by_the_next_step(void) {
   check_code("");
   gpufi_dispatcher_step(dispatcher, 11, 1.1);
   CHECK(pending_replies() == 0);
-  send("{\"op\": \"subscribe\", \"after\": 10}"); /* that one is over */
+  send("{\"op\": \"subscribe\", \"after\": 10}"); /* which is not the last complete step */
   answer a = next_answer();
   CHECK(strstr(a.reply->json, "\"step\":11") != NULL);
   gpufi_reply_free(a.reply);
@@ -359,7 +359,7 @@ static void a_subscription_is_answered_once_by_the_next_step(void) {
   finish_with_tensor();
 }
 
-/* However much clients ask, the stepping thread serves them for a share of its time. */
+/* Whatever clients ask, the stepping thread serves them for a share of its time only. */
 static void serving_takes_no_more_than_its_share_of_the_steps(void) {
   int served = 0;
   start_with_tensor((gpufi_dispatcher_options){.step_share = 1e-6});

@@ -1,5 +1,5 @@
-/* The server's life: what it refuses, what it leaves behind, and names that come and go while
- * others read. What clients see is tested from Python, by Jupyter's own tools. */
+/* Starting and stopping servers: what is refused, what is left behind, and names that come and go
+ * while others read. What clients see is tested from Python, by Jupyter's own tools. */
 #include <gpufetch/serve.h>
 
 #include <dirent.h>

@@ -1,4 +1,5 @@
-/* The Jupyter wire protocol's parser: what it takes, and that it takes nothing else. */
+/* The parser of the Jupyter wire protocol: the messages that it accepts, and that it accepts no
+ * others. */
 #include "server/replay.h"
 #include "server/wire.h"
 

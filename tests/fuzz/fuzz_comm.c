@@ -1,4 +1,4 @@
-/* Any bytes as the messages of two clients: a line each, its first character saying what it is. The
+/* Any bytes as the messages of two clients: a line each, whose first character says what it is. The
  * dispatcher must answer every message once, with JSON and buffers inside the limits, and hold
  * nothing at the end. */
 #include "comm/dispatcher.h"
@@ -42,7 +42,7 @@ static void publish(gpufi_dispatcher *dispatcher) {
   gpuf_tensor_init(&x, values, cpu, GPUF_DTYPE_FLOAT64, 3, shape, NULL);
   gpuf_tensor_init(&e, values, cpu, GPUF_DTYPE_INT8, 2, empty, NULL);
   gpuf_tensor_init(&w, values, cpu, GPUF_DTYPE_UINT16, 3, wide, NULL);
-  memset(w.strides_nbytes, 0, sizeof(w.strides_nbytes)); /* one element, again and again */
+  memset(w.strides_nbytes, 0, sizeof(w.strides_nbytes)); /* every element is the same one */
   gpuf_tensor_init(&p, values, cpu, GPUF_DTYPE_COMPLEX64, 0, NULL, NULL);
   if (gpufi_dispatcher_publish(dispatcher, "x", &x, &part, NULL) != GPUF_OK ||
       gpufi_dispatcher_publish(dispatcher, "e", &e, NULL, NULL) != GPUF_OK ||

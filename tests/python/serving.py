@@ -41,7 +41,7 @@ needs_server = pytest.mark.skipif(
 
 @contextlib.contextmanager
 def client(connection_file: str | Path, **channels: bool) -> Iterator[BlockingKernelClient]:
-    """A client of jupyter_client's, attached as its users attach it."""
+    """A client by jupyter_client, attached as users of that attach one."""
     attached = BlockingKernelClient(connection_file=str(connection_file))
     attached.load_connection_file()
     attached.start_channels(**channels)
@@ -53,7 +53,7 @@ def client(connection_file: str | Path, **channels: bool) -> Iterator[BlockingKe
 
 
 def drain(attached: BlockingKernelClient, timeout: float = 0.3) -> list[dict[str, Any]]:
-    """What has come on iopub, until it is silent."""
+    """Return the messages that arrive on iopub, until none has come for `timeout` seconds."""
     messages = []
     with contextlib.suppress(queue.Empty):
         while True:
@@ -64,7 +64,7 @@ def drain(attached: BlockingKernelClient, timeout: float = 0.3) -> list[dict[str
 def until_idle(
     attached: BlockingKernelClient, sent: dict[str, Any], timeout: float = 10
 ) -> list[dict[str, Any]]:
-    """What is published for the message that was sent, up to its idle."""
+    """Return what is published for the message that was sent, up to its idle."""
     mine = []
     while True:
         message = attached.get_iopub_msg(timeout=timeout)
@@ -87,7 +87,7 @@ def send(
 def ask(
     attached: BlockingKernelClient, comm_id: str, request: dict[str, Any]
 ) -> tuple[dict[str, Any], list[Any]]:
-    """Send a request on a comm; its reply."""
+    """Send a request on a comm, and return its reply."""
     sent = send(attached, "comm_msg", {"comm_id": comm_id, "data": request})
     (reply,) = (m for m in until_idle(attached, sent) if m["msg_type"] == "comm_msg")
     return reply["content"]["data"], reply["buffers"]
@@ -96,24 +96,24 @@ def ask(
 def open_comm(
     attached: BlockingKernelClient, comm_id: str, target: str = "gpufetch", timeout: float = 10
 ) -> list[str]:
-    """Open a comm; the types of what was published for it."""
+    """Open a comm, and return the types of the messages that are published for it."""
     sent = send(attached, "comm_open", {"comm_id": comm_id, "target_name": target, "data": {}})
     return [message["msg_type"] for message in until_idle(attached, sent, timeout)]
 
 
 @contextlib.contextmanager
-def raw_socket(connection_file: str | Path, channel: str, kind: int) -> Iterator[zmq.Socket[bytes]]:
-    """A socket that knows where the server listens, and no key."""
+def raw_socket(connection_file: str | Path, name: str, kind: int) -> Iterator[zmq.Socket[bytes]]:
+    """A socket that is connected to one of the server's, without a key."""
     info = json.loads(Path(connection_file).read_text())
     with zmq.Context() as context, context.socket(kind) as socket:
         socket.linger = 0
-        socket.connect(f"tcp://{info['ip']}:{info[channel + '_port']}")
+        socket.connect(f"tcp://{info['ip']}:{info[name + '_port']}")
         yield socket
 
 
 @contextlib.contextmanager
 def process(code: str, *arguments: str) -> Iterator[subprocess.Popen[str]]:
-    """A Python process that serves; its first line of output says that it is ready."""
+    """Run a Python process that serves; its first line of output says that it is ready."""
     source = "import sys, time\nimport numpy as np\nimport gpufetch as gf\n" + textwrap.dedent(code)
     started = subprocess.Popen(
         [sys.executable, "-c", source, *arguments],
@@ -133,7 +133,7 @@ def process(code: str, *arguments: str) -> Iterator[subprocess.Popen[str]]:
 
 @contextlib.contextmanager
 def simulation(program: str, folder: Path) -> Iterator[tuple[subprocess.Popen[str], str]]:
-    """The C example, which serves as "gs" until it is killed, and its connection file."""
+    """Run the C example, serving as "gs"; gives the process and its connection file."""
     arguments = ["--n", "32", "--steps", "100000000", "--every", "0", "--serve", "gs"]
     started = subprocess.Popen(
         [program, *arguments, "--output", str(folder)],
@@ -152,7 +152,7 @@ def simulation(program: str, folder: Path) -> Iterator[tuple[subprocess.Popen[st
 
 
 def attach(*arguments: str) -> str:
-    """What `gpufetch attach` prints."""
+    """Return what `gpufetch attach` prints."""
     done = subprocess.run(
         [sys.executable, "-m", "gpufetch", "attach", *arguments],
         capture_output=True,

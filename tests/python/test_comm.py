@@ -1,4 +1,4 @@
-"""The comm target in a kernel: the look-up of tensors, hostile messages, the transport."""
+"""The comm target in a kernel: the look-up of tensors, untrusted messages, the transport."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ SHAPE = (6, 5, 7)
 
 
 class Poisoned:
-    """No client may ever cause an attribute of a variable to be read."""
+    """A variable whose attributes no client may cause to be read."""
 
     def __getattribute__(self, name: str) -> Any:
         raise AssertionError(f"asked for {name}")

@@ -1,4 +1,4 @@
-"""The comm target end to end, in a real kernel: on its main thread, in subshells, beside a cell."""
+"""The comm target in a real kernel: on its main thread, in subshells, while code runs."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ gf.publish("model/weight", gf.to_device(np.ones(7)))
 
 
 class Client:
-    """A front end with one comm: sends a message, returns the comm messages up to idle."""
+    """A front end with one comm. Sending a message returns the comm messages up to its idle."""
 
     def __init__(self, channels: Any, comm_id: str = "test-comm") -> None:
         self.channels = channels
@@ -84,7 +84,7 @@ def channels() -> Iterator[Any]:
 
 @pytest.fixture(scope="module")
 def subshell(channels: Any) -> str:
-    """The id of a subshell, that is, of another thread that handles messages."""
+    """Return the id of a new subshell, which is another thread that handles messages."""
     info = channels.kernel_info(reply=True, timeout=TIMEOUT_S)["content"]
     if "kernel subshells" not in info.get("supported_features", []):
         pytest.skip("this ipykernel has no subshells")
@@ -165,7 +165,9 @@ def test_comms_are_served_from_the_main_thread_and_a_subshell(channels: Any, sub
 
 def test_a_subshell_answers_while_a_cell_runs(channels: Any, subshell: str) -> None:
     client = Client(channels, "busy")
-    client.open(subshell=subshell)  # ipykernel 7.4 keeps a comm where it was answered last
+    client.open(
+        subshell=subshell
+    )  # ipykernel 7.4 handles a comm on the thread that handled it last
     cell = "running = True\nwhile running:\n    time.sleep(0.01)\n"
     message_id = channels.execute(cell)
     reply, buffers = client.ask({"op": "read", "name": "d_field"}, subshell)

@@ -1,7 +1,7 @@
-"""JupyterLab as it is, beside a C simulation that serves: it lists it and opens a console on it.
+"""JupyterLab, unchanged, lists a C simulation that serves and opens a console on it.
 
 `./dev test --jupyterlab` makes an environment with JupyterLab and names it in GPUFETCH_JUPYTERLAB;
-without that, a JupyterLab of this Python's is taken.
+without that, the JupyterLab of this Python is used.
 """
 
 from __future__ import annotations
@@ -62,14 +62,14 @@ def free_port() -> int:
 
 @dataclass
 class Lab:
-    """A running JupyterLab, and the simulation beside it."""
+    """A running JupyterLab, and the simulation that it lists."""
 
     url: str
     simulation: subprocess.Popen[str]
     folder: Path
 
     def ask(self, path: str, method: str = "GET", body: Any = None) -> Any:
-        """Answer of its REST interface; None for one without content."""
+        """Return the answer of its REST interface; None for one without content."""
         request = urllib.request.Request(
             f"{self.url}api/{path}",
             method=method,
@@ -81,11 +81,11 @@ class Lab:
         return json.loads(text) if text else None
 
     def kernel_ids(self) -> list[str]:
-        """The kernels that it lists by the simulation's name."""
+        """Return the kernels that it lists by the simulation's name."""
         return [found["id"] for found in self.ask("kernels") if found["name"] == "gpufetch-gs"]
 
     def step(self) -> int:
-        """The simulation's last step, asked of itself."""
+        """Return the simulation's last step, as the simulation says."""
         with gf.connect(self.folder / "runtime" / "kernel-gs.json") as run:
             assert set(run) == {"u", "v"} and run.step is not None
             return run.step
@@ -98,7 +98,7 @@ class Lab:
 
 @pytest.fixture
 def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """Where all of Jupyter's folders are, for every process of a test."""
+    """Return the folder that holds all of Jupyter's, for every process of a test."""
     for name in ("runtime", "data", "config"):
         monkeypatch.setenv(f"JUPYTER_{name.upper()}_DIR", str(tmp_path / name))
     monkeypatch.setenv("HOME", str(tmp_path))
@@ -123,7 +123,7 @@ def lab(folder: Path, running_simulation: subprocess.Popen[str]) -> Iterator[Lab
     lab = Lab("", running_simulation, folder)
 
     def is_up() -> bool:
-        """It writes the file before it listens."""
+        """Whether it listens: it writes the file before that."""
         assert started.poll() is None, (folder / "lab.log").read_text()
         for file in folder.glob("runtime/jpserver-*.json"):
             with contextlib.suppress(OSError, ValueError):
@@ -140,11 +140,11 @@ def lab(folder: Path, running_simulation: subprocess.Popen[str]) -> Iterator[Lab
         started.wait()
 
 
-# --- The channels that its page speaks through ---
+# --- The web socket that its page uses ---
 
 
 def unpacked(frame: str | bytes) -> tuple[dict[str, Any], list[bytes]]:
-    """A message, and its buffers if it comes as binary: a count, offsets, JSON, buffers."""
+    """Split a message; a binary one has buffers: a count, offsets, JSON, buffers."""
     buffers: list[bytes] = []
     if isinstance(frame, bytes):
         (count,) = struct.unpack_from("!I", frame)
@@ -154,7 +154,7 @@ def unpacked(frame: str | bytes) -> tuple[dict[str, Any], list[bytes]]:
 
 
 class Channels:
-    """A kernel's channels, as JupyterLab's server gives them to a page: a web socket."""
+    """A kernel's sockets, which JupyterLab's server gives to a page as one web socket."""
 
     def __init__(self, socket: WebSocketClientConnection) -> None:
         self.socket = socket
@@ -162,7 +162,7 @@ class Channels:
         self.received: list[tuple[dict[str, Any], list[bytes]]] = []
 
     async def send(self, kind: str, content: dict[str, Any]) -> str:
-        """Send a message on shell; its id."""
+        """Send a message on shell, and return its id."""
         header = {"msg_id": uuid.uuid4().hex, "msg_type": kind, "session": self.session}
         header |= {"username": "", "version": "5.4", "date": "2026-01-01T00:00:00Z"}
         message = {"header": header, "parent_header": {}, "metadata": {}, "content": content}
@@ -170,7 +170,7 @@ class Channels:
         return header["msg_id"]
 
     async def receive(self, parent: str, kind: str) -> tuple[dict[str, Any], list[bytes]]:
-        """The content and the buffers of the message of a kind that answers `parent`.
+        """Return content and buffers of the message of a kind that answers `parent`.
 
         Messages of different channels come in any order.
         """
@@ -185,7 +185,7 @@ class Channels:
 
 
 async def use_channels(lab: Lab, kernel_id: str) -> None:
-    """What a console does, and what a viewer in the page would do."""
+    """Do what a console does, and what a viewer in the page would do."""
     url = f"{lab.url.replace('http', 'ws')}api/kernels/{kernel_id}/channels"
     headers = {"Authorization": f"token {TOKEN}"}
     socket = await websocket_connect(HTTPRequest(url, headers=headers, request_timeout=TIMEOUT_S))

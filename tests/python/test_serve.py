@@ -1,4 +1,4 @@
-"""The server as Jupyter's own tools see it, and what it does not let them do."""
+"""The server as Jupyter's own tools see it, and the messages and options that it refuses."""
 
 from __future__ import annotations
 
@@ -186,7 +186,7 @@ def test_a_heartbeat_comes_back_as_it_was(server: gf.Server) -> None:
         assert socket.recv_multipart() == [b"ping", b"", b"pong"]
 
 
-# --- Ending ---
+# --- Shutdown and stop ---
 
 
 def test_shutdown_detaches_and_the_program_goes_on(server: gf.Server) -> None:
@@ -235,7 +235,7 @@ def test_stopping_closes_comms_and_frees_what_was_published() -> None:
         server.step(1)
 
 
-# --- What is refused ---
+# --- Refused messages ---
 
 
 def frames_of(attached: Any, kind: str = "kernel_info_request", **content: Any) -> list[bytes]:
@@ -336,7 +336,7 @@ def test_what_is_refused_is_logged_once(
     assert "signature is wrong" in lines[0] and "delimiter" in lines[1]
 
 
-# --- Crowds, and those that do not read ---
+# --- Many clients, and clients that do not read ---
 
 SERVE_LARGE = """
     with gf.serve("large", transport=(*sys.argv[1:], "tcp")[0]) as server:
@@ -382,7 +382,7 @@ def test_clients_past_the_limit_take_the_place_of_the_longest_unused(server: gf.
         for number in range(1100):
             opened = {"comm_id": f"c{number}", "target_name": "gpufetch", "data": {}}
             send(attached, "comm_open", opened)
-            if number % 20 == 0:  # no faster than what is published can be read
+            if number % 20 == 0:  # so that what is published can be read as fast
                 send(attached, "comm_msg", {"comm_id": "kept", "data": {"op": "list"}})
                 attached.comm_info(reply=True, timeout=20)
                 drain(attached, 0)
@@ -423,7 +423,9 @@ def test_a_subscriber_that_stops_reading_bounds_memory_and_holds_up_nobody_for_l
                 for row in [*range(64), *range(64)]:
                     array[row].fetch()
                     most = max(most, resident_nbytes(running.pid))
-                assert 128 * MIB < most - before < 400 * MIB  # it did stop, and was cut off
+                assert (
+                    128 * MIB < most - before < 400 * MIB
+                )  # it stopped reading, and was disconnected
         finally:
             stalled.kill()
             stalled.communicate()
@@ -629,7 +631,7 @@ def test_curve_keeps_out_who_does_not_know_the_key() -> None:
 
 
 def test_jupyterlab_finds_the_file_among_external_kernels(runtime: Path) -> None:
-    """By the manager of jupyter_client that JupyterLab's server builds on."""
+    """The manager of jupyter_client, on which JupyterLab's server builds, starts the server."""
     from jupyter_client.multikernelmanager import MultiKernelManager
 
     with gf.serve("run", jupyterlab=True) as server:

@@ -1,4 +1,4 @@
-"""A server under clients of every kind, good and bad, ends with what it held at the start.
+"""A server that good and bad clients have used holds in the end what it held at first.
 
 GPUFETCH_SOAK_SECONDS says for how long; 2 by default.
 """
@@ -46,8 +46,8 @@ PATIENCE_S = 30  # a client that stops reading may hold up the others for some s
 MIB = 1 << 20
 FIXED = np.arange(6 << 20, dtype=np.float32).reshape(6, 1 << 20)  # six fragments of 4 MiB
 
-# "fixed" stands still; all of "u" is the number of the step that was completed last, or, live, of
-# the one after that.
+# "fixed" does not change. Every element of "u" is the number of the last complete step or, in a
+# live read, of the step after that.
 SERVER = """
 import ctypes, gc, json, os, re, select
 
@@ -125,16 +125,16 @@ while True:
 
 @dataclass
 class Soak:
-    """One server, and what has been done to it."""
+    """One server, and counts of what was done with it."""
 
     running: subprocess.Popen[str]
     restarts: int = 0
     done: Counter[str] = field(default_factory=Counter)
-    lost: Counter[str] = field(default_factory=Counter)  # the server restarted meanwhile
+    lost: Counter[str] = field(default_factory=Counter)  # failed because the server restarted
     failures: list[str] = field(default_factory=list)
 
     def order(self, what: str) -> dict[str, Any]:
-        """Have the server do something; what it holds then."""
+        """Have the server do something, and return what it holds then."""
         assert self.running.stdin is not None and self.running.stdout is not None
         self.running.stdin.write(what + "\n")
         self.running.stdin.flush()
@@ -147,7 +147,7 @@ class Soak:
         self.restarts += 1  # odd while it restarts
 
     def settled(self) -> dict[str, Any]:
-        """What it holds when everybody has left; ZeroMQ notices that one by one."""
+        """Return what it holds when all clients have left, which ZeroMQ notices one by one."""
         held = self.order("look")
         for _ in range(100):
             time.sleep(0.2)
@@ -158,7 +158,7 @@ class Soak:
 
 
 def connection_file() -> Path:
-    """The server's, once it has one: it may be about to restart."""
+    """Return the server's connection file; while it restarts it has none for a moment."""
     path = servers.runtime_folder() / "kernel-soak.json"
     eventually(path.exists, timeout=60)
     return path
@@ -166,7 +166,7 @@ def connection_file() -> Path:
 
 @contextlib.contextmanager
 def listener() -> Iterator[BlockingKernelClient]:
-    """A client whose subscription has come: it loses nothing of what is published from now on."""
+    """A client whose subscription has arrived: it receives all that is published from now on."""
     with client(connection_file()) as attached:
         while attached.get_iopub_msg(timeout=PATIENCE_S)["msg_type"] != "iopub_welcome":
             pass
@@ -285,7 +285,7 @@ def is_killed(rng: random.Random) -> None:
 
 
 def frames_of(attached: Any, rng: random.Random) -> list[bytes]:
-    """A message that is signed, but wrong somewhere."""
+    """Return a message that is wrong somewhere; some are signed."""
     session = attached.session
     good: list[bytes] = session.serialize(session.msg("kernel_info_request", {}))
     kind = rng.randrange(5)
@@ -294,11 +294,11 @@ def frames_of(attached: Any, rng: random.Random) -> list[bytes]:
     if kind == 1:  # no valid signature
         return [good[0], rng.choice([b"", b"0" * 64, good[1][:-1]]), *good[2:]]
     bombs = [b"[" * 90_000, b'{"a":' * 9000, b'"' * 90_000, b"{", b"\xff", b"1" * 90_000, b"[]"]
-    if kind == 2:  # bombs, and what is no JSON
+    if kind == 2:  # JSON that is too deep or too large, and text that is no JSON
         parts = [good[2], b"{}", b"{}", rng.choice(bombs)]
         rng.shuffle(parts)
         return [good[0], session.sign(parts), *parts]
-    if kind == 3:  # twice the same, in one go: the second is a replay
+    if kind == 3:  # the same message twice at once: the second is a replay
         return good
     content = {"comm_id": rng.choice(["x", "", "\n", 7]), "data": {"a": list(range(999))}}
     wrong: list[bytes] = session.serialize(session.msg("comm_msg", content))
@@ -354,11 +354,11 @@ def hangs_up(rng: random.Random) -> None:
         with socket.create_connection((info["ip"], port), timeout=PATIENCE_S) as raw:
             greeting = b"\xff" + bytes(8) + b"\x7f\3\0NULL" + bytes(48)
             raw.sendall(rng.choice([b"", b"GET / HTTP/1.0\r\n\r\n", greeting, rng.randbytes(200)]))
-            if rng.random() < 0.5:  # reset it instead
+            if rng.random() < 0.5:  # reset the connection instead
                 raw.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
 
 
-# How often each, by comparison.
+# How often each is chosen, relative to the others.
 DEEDS: dict[Callable[[random.Random], None], int] = {
     reads: 6,
     attaches_to_memory: 2,
@@ -373,7 +373,7 @@ DEEDS: dict[Callable[[random.Random], None], int] = {
     asks_for_nonsense: 4,
     hangs_up: 4,
 }
-# What a restart, or a client that holds up all others, may do to one.
+# The exceptions that a restart, or a client that delays the others, may cause.
 LOSSES = (ServerLostError, TimeoutError, OSError, zmq.ZMQError, queue.Empty, RuntimeError)
 
 
@@ -401,14 +401,14 @@ def busy(soak: Soak, seed: int, deadline: float) -> None:
     while time.monotonic() < deadline and len(soak.failures) < 20:
         (deed,) = rng.choices(list(DEEDS), list(DEEDS.values()))
         attempt(soak, deed, rng)
-    ensure_event_loop().close()  # jupyter_client's, one for each thread
+    ensure_event_loop().close()  # jupyter_client makes one for each thread
 
 
 def soak_for(soak: Soak, seconds: float) -> None:
     deadline = time.monotonic() + seconds
     with ThreadPoolExecutor(THREADS) as threads:
         busy_ones = [threads.submit(busy, soak, seed, deadline) for seed in range(THREADS)]
-        # A client that a restart catches waits until its patience ends: too long for a short run.
+        # A client that is interrupted by a restart waits for PATIENCE_S: too long for a short run.
         while time.monotonic() + RESTART_S < deadline:
             time.sleep(RESTART_S)
             soak.restart()
@@ -428,7 +428,7 @@ def short(held: Any) -> Any:
 
 
 def kinds(held: dict[str, Any]) -> tuple[Counter[str], int]:
-    """The threads by name, without those of streams, and the number of those.
+    """Return the names of the threads, except those of streams, and how many of these there are.
 
     A stream is made where reads meet that are not at the same time as a rule, and kept.
     """
@@ -436,10 +436,10 @@ def kinds(held: dict[str, Any]) -> tuple[Counter[str], int]:
     return names, names.pop("gpufetch-stream")
 
 
-# jupyter_client's thread for heartbeats may come to its socket after the context is gone.
+# jupyter_client's thread for heartbeats may use its socket after the context is destroyed.
 @pytest.mark.filterwarnings("ignore::pytest.PytestUnhandledThreadExceptionWarning")
 def test_a_server_under_good_and_bad_clients_ends_as_it_began(soak: Soak) -> None:
-    for deed in DEEDS:  # what is kept from a first time on
+    for deed in DEEDS:  # memory that is allocated once and kept
         attempt(soak, deed, random.Random(1))
     soak.restart()
     soak_for(soak, min(SECONDS, 10))
@@ -455,6 +455,6 @@ def test_a_server_under_good_and_bad_clients_ends_as_it_began(soak: Soak) -> Non
     assert after["descriptors"] == before["descriptors"]
     (threads, streams), (threads_before, streams_before) = kinds(after), kinds(before)
     assert threads == threads_before and streams - streams_before < 8
-    if "san.so" not in os.environ.get("LD_PRELOAD", ""):  # sanitizers keep what was freed
+    if "san.so" not in os.environ.get("LD_PRELOAD", ""):  # sanitizers keep freed memory
         assert after["heap"] - before["heap"] < 8 * MIB
         assert after["resident"] - before["resident"] < 64 * MIB
