@@ -15,7 +15,7 @@ static bool owner_open(owner *o, const void *return_address) {
   }
   o->base = info.dli_fbase;
   o->handle = dlopen(info.dli_fname, RTLD_LAZY | RTLD_NOLOAD);
-  if (o->handle == NULL) { /* the program itself goes by no name */
+  if (o->handle == NULL) { /* the program itself is not found by its file name */
     o->handle = dlopen(NULL, RTLD_LAZY);
   }
   return o->handle != NULL;
@@ -31,11 +31,27 @@ static void *owner_symbol(const owner *o, const char *name) {
   return address;
 }
 
+/* A symbol, and the pointer to function or to data that takes its address. */
+typedef struct wanted {
+  const char *name;
+  void *pointer; /* filled through memcpy, for ISO C has no conversion to a pointer to function */
+} wanted;
+
+/* Fill all pointers, with null where there is no such symbol; returns how many there are. */
+static size_t find_symbols(const owner *o, const wanted *symbols, size_t count) {
+  size_t found = 0;
+  for (size_t i = 0; i < count; i++) {
+    void *address = owner_symbol(o, symbols[i].name);
+    memcpy(symbols[i].pointer, &address, sizeof(address));
+    found += address != NULL;
+  }
+  return found;
+}
+
+#define COUNT_OF(array) (sizeof(array) / sizeof((array)[0]))
+
 bool gpufi_caller_find(const void *return_address, gpufi_caller *caller) {
-  const struct {
-    const char *name;
-    void *slot; /* of a pointer to function, filled through memcpy */
-  } wanted[] = {
+  const wanted symbols[] = {
       {"H5Pget_chunk", &caller->get_chunk},
       {"H5Pget_filter_by_id2", &caller->get_filter},
       {"H5Pmodify_filter", &caller->modify_filter},
@@ -52,22 +68,17 @@ bool gpufi_caller_find(const void *return_address, gpufi_caller *caller) {
       {"H5Tclose", &caller->type_close},
   };
   owner o;
-  bool found = true;
   if (!owner_open(&o, return_address)) {
     return false;
   }
-  for (size_t i = 0; i < sizeof(wanted) / sizeof(wanted[0]) && found; i++) {
-    void *address = owner_symbol(&o, wanted[i].name);
-    found = address != NULL;
-    memcpy(wanted[i].slot, &address, sizeof(address));
-  }
+  const bool found = find_symbols(&o, symbols, COUNT_OF(symbols)) == COUNT_OF(symbols);
   dlclose(o.handle);
   return found;
 }
 
 /* The functions that put an entry on the error stack. Newer releases (seen: 1.14.6, 2.0, 2.2) pause
- * their stack while a filter runs and drop what is pushed then, but not a whole stack that takes
- * its place. */
+ * their stack while a filter runs and drop what is pushed meanwhile, but not a whole stack that
+ * takes its place. */
 typedef struct error_api {
   herr_t (*push)(hid_t, const char *, const char *, unsigned, hid_t, hid_t, hid_t, const char *,
                  ...);
@@ -78,24 +89,17 @@ typedef struct error_api {
 } error_api;
 
 static bool find_error_api(const owner *o, error_api *api) {
-  const struct {
-    const char *name;
-    void *slot;
-  } wanted[] = {
+  const wanted symbols[] = {
       {"H5Epush2", &api->push},
       {"H5Ecreate_stack", &api->create_stack},
       {"H5Eset_current_stack", &api->set_current_stack},
-      {"H5Eis_paused", &api->is_paused},
       {"H5E_ERR_CLS_g", &api->class_id},
       {"H5E_PLINE_g", &api->major},
       {"H5E_CANTFILTER_g", &api->minor},
   };
-  for (size_t i = 0; i < sizeof(wanted) / sizeof(wanted[0]); i++) {
-    void *address = owner_symbol(o, wanted[i].name);
-    memcpy(wanted[i].slot, &address, sizeof(address));
-  }
-  return api->push && api->create_stack && api->set_current_stack && api->class_id && api->major &&
-         api->minor;
+  const wanted in_newer[] = {{"H5Eis_paused", &api->is_paused}};
+  find_symbols(o, in_newer, COUNT_OF(in_newer));
+  return find_symbols(o, symbols, COUNT_OF(symbols)) == COUNT_OF(symbols);
 }
 
 static void push(const error_api *api, hid_t stack, const char *text) {

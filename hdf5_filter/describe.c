@@ -14,6 +14,7 @@ typedef struct element {
   bool big_endian;
 } element;
 
+/* Whether the type, or one nested in it, keeps its values elsewhere. */
 static gpuf_status check_nested(const gpufi_caller *caller, hid_t type, int depth,
                                 gpuf_error *err) {
   const int class = (int)caller->type_class(type);
@@ -47,6 +48,7 @@ gpuf_status gpufi_describe_check(const gpufi_caller *caller, hid_t type, gpuf_er
   return check_nested(caller, type, 0, err);
 }
 
+/* Any other element: bytes. */
 static element bytes(size_t nbytes) {
   return (element){GPUF_DTYPE_UINT8, nbytes, false};
 }
@@ -70,6 +72,17 @@ static element describe_integer(const gpufi_caller *caller, hid_t type, size_t n
   return (element){dtype, 1, nbytes > 1 && caller->type_order(type) == H5T_ORDER_BE};
 }
 
+/* The floats that are not taken as bytes. */
+static const struct {
+  uint8_t nbytes, exponent_bits, mantissa_bits;
+  gpuf_dtype dtype;
+} floats[] = {
+    {1, 3, 4, GPUF_DTYPE_FLOAT8_E3M4}, {1, 4, 3, GPUF_DTYPE_FLOAT8_E4M3},
+    {1, 5, 2, GPUF_DTYPE_FLOAT8_E5M2}, {2, 5, 10, GPUF_DTYPE_FLOAT16},
+    {2, 8, 7, GPUF_DTYPE_BFLOAT16},    {4, 8, 23, GPUF_DTYPE_FLOAT32},
+    {8, 11, 52, GPUF_DTYPE_FLOAT64},
+};
+
 static element describe_float(const gpufi_caller *caller, hid_t type, size_t nbytes) {
   size_t sign_at, exponent_at, exponent_bits, mantissa_at, mantissa_bits;
   const bool big_endian = nbytes > 1 && caller->type_order(type) == H5T_ORDER_BE;
@@ -77,35 +90,24 @@ static element describe_float(const gpufi_caller *caller, hid_t type, size_t nby
                           &mantissa_bits) < 0) {
     return bytes(nbytes);
   }
-  const size_t layout = exponent_bits * 100 + mantissa_bits;
-  switch (nbytes * 10000 + layout) {
-  case 10304:
-    return (element){GPUF_DTYPE_FLOAT8_E3M4, 1, false};
-  case 10403:
-    return (element){GPUF_DTYPE_FLOAT8_E4M3, 1, false};
-  case 10502:
-    return (element){GPUF_DTYPE_FLOAT8_E5M2, 1, false};
-  case 20510:
-    return (element){GPUF_DTYPE_FLOAT16, 1, big_endian};
-  case 20807:
-    return (element){GPUF_DTYPE_BFLOAT16, 1, big_endian};
-  case 40823:
-    return (element){GPUF_DTYPE_FLOAT32, 1, big_endian};
-  case 81152:
-    return (element){GPUF_DTYPE_FLOAT64, 1, big_endian};
-  default:
-    return bytes(nbytes);
+  for (size_t i = 0; i < sizeof(floats) / sizeof(floats[0]); i++) {
+    if (nbytes == floats[i].nbytes && exponent_bits == floats[i].exponent_bits &&
+        mantissa_bits == floats[i].mantissa_bits) {
+      return (element){floats[i].dtype, 1, big_endian};
+    }
   }
+  return bytes(nbytes);
 }
 
 static element describe_element(const gpufi_caller *caller, hid_t type);
 
-static element complex_of(element part, size_t nbytes) {
-  if (part.count == 1 && part.dtype == GPUF_DTYPE_FLOAT32 && nbytes == 8) {
-    return (element){GPUF_DTYPE_COMPLEX64, 1, part.big_endian};
+/* Complex elements whose real and imaginary components are like `component`. */
+static element complex_of(element component, size_t nbytes) {
+  if (component.count == 1 && component.dtype == GPUF_DTYPE_FLOAT32 && nbytes == 8) {
+    return (element){GPUF_DTYPE_COMPLEX64, 1, component.big_endian};
   }
-  if (part.count == 1 && part.dtype == GPUF_DTYPE_FLOAT64 && nbytes == 16) {
-    return (element){GPUF_DTYPE_COMPLEX128, 1, part.big_endian};
+  if (component.count == 1 && component.dtype == GPUF_DTYPE_FLOAT64 && nbytes == 16) {
+    return (element){GPUF_DTYPE_COMPLEX128, 1, component.big_endian};
   }
   return bytes(nbytes);
 }

@@ -8,7 +8,7 @@
 #include "guarded.h"
 #include "test.h"
 
-/* --- data ---------------------------------------------------------------- */
+/* --- data --- */
 
 static gpuf_error err;
 
@@ -31,13 +31,14 @@ typedef enum pattern {
   WEIGHTS, /* floats with a bell-shaped distribution */
   PRUNED,  /* the same, most of them 0 */
   FEW,     /* few distinct values, in no order */
-  LEVELS,  /* few distinct values, in runs */
+  LEVELS,  /* few distinct values, 40 times each in a row */
   STEPS,   /* rising by nearly the same each time */
   RARE,    /* 0, and seldom 1 */
   PATTERN_COUNT,
 } pattern;
 
-/* Roughly normal, in the bits of a float of `value_nbytes`; of two bytes, bfloat16. */
+/* The bits of a float of `value_nbytes`, bfloat16 for two bytes, from a roughly normal
+ * distribution. */
 static inline uint64_t weight(size_t value_nbytes) {
   double sum = -6;
   for (int i = 0; i < 12; i++) {
@@ -103,7 +104,7 @@ static inline size_t value_nbytes_of(gpuf_dtype dtype) {
   return dtype == GPUF_DTYPE_COMPLEX64 || dtype == GPUF_DTYPE_COMPLEX128 ? nbytes / 2 : nbytes;
 }
 
-/* --- encode and decode between guard pages -------------------------------- */
+/* --- encode and decode between guard pages --- */
 
 /* Encode; the returned copy is of exactly the encoded size. */
 static inline guarded encode(const gpufi_chunk_shape *shape, const uint8_t *raw, bool big_endian,
@@ -125,7 +126,7 @@ static inline guarded encode(const gpufi_chunk_shape *shape, const uint8_t *raw,
   return exact;
 }
 
-/* From and into buffers of exactly these sizes. */
+/* Decode from and into buffers of exactly these sizes. */
 static inline gpuf_status decode(const uint8_t *chunk, size_t nbytes, size_t raw_nbytes) {
   guarded in = guarded_alloc(nbytes, 1), out = guarded_alloc(raw_nbytes, 1);
   memcpy(in.data, chunk, nbytes);

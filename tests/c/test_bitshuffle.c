@@ -1,4 +1,4 @@
-/* LZ4 blocks and bitshuffle chunks: what goes in comes out, and hostile bytes do no harm. */
+/* LZ4 blocks and bitshuffle chunks: what goes in comes out, and untrusted bytes do no harm. */
 #include "codec/bitshuffle.h"
 #include "codec/lz4.h"
 #include "guarded.h"
@@ -23,7 +23,7 @@ static void fill(uint8_t *bytes, size_t nbytes, int kind, uint64_t seed) {
   }
 }
 
-/* --- LZ4 ------------------------------------------------------------------------ */
+/* --- LZ4 --- */
 
 static void check_block(size_t nbytes, int kind) {
   guarded raw = guarded_alloc(nbytes, 1), encoded = guarded_alloc(gpufi_lz4_bound(nbytes), 1);
@@ -99,7 +99,7 @@ static void false_blocks_are_refused_with_their_offset(void) {
   }
 }
 
-/* --- Bitshuffle ------------------------------------------------------------------ */
+/* --- Bitshuffle --- */
 
 typedef struct coded {
   guarded raw, encoded, scratch, back;

@@ -138,7 +138,7 @@ static void the_same_input_gives_the_same_bytes(void) {
   free(second);
 }
 
-/* --- size ---------------------------------------------------------------- */
+/* --- size --- */
 
 static void noise_grows_by_no_more_than_a_header(void) {
   for (uint32_t n = 1; n < 3000; n += 1 + n / 9) {
@@ -185,7 +185,7 @@ static void a_row_start_does_not_widen_its_block(void) {
   CHECK(encoded_size(&shape, raw) < sizeof(raw) / 5);
 }
 
-/* --- refusals ------------------------------------------------------------ */
+/* --- refusals --- */
 
 static void impossible_shapes_are_refused(void) {
   size_t nbytes;

@@ -22,7 +22,7 @@ static size_t random_below(size_t end) {
   return (size_t)(random_u64() % end);
 }
 
-/* --- random chunks ---------------------------------------------------------------------------- */
+/* --- random chunks --- */
 
 static size_t value_nbytes_of(gpuf_dtype dtype) {
   const size_t nbytes = gpufi_chunk_element_nbytes(dtype);
@@ -103,7 +103,7 @@ static void free_chunk(chunk *c) {
   free(c->encoded);
 }
 
-/* --- comparisons ------------------------------------------------------------------------------ */
+/* --- comparisons --- */
 
 static void check_encoders(const chunk *c) {
   const gpufi_cpu *cpu;
@@ -153,7 +153,7 @@ static void check_decoders(const uint8_t *encoded, size_t nbytes, size_t raw_nby
   free(raw);
 }
 
-/* --- tests ------------------------------------------------------------------------------------ */
+/* --- tests --- */
 
 /* Bits for the modes, and for the forms of blocks of W8 without a dictionary. */
 static unsigned features(const chunk *c) {

@@ -94,8 +94,8 @@ static void every_flipped_bit_is_refused(void) {
   }
 }
 
-/* Damage that someone sealed with a right checksum: whatever decode answers, the guard pages
- * around input and output stay untouched. */
+/* Damage with a right checksum: whatever the verdict, the guard pages around input and output stay
+ * untouched. */
 static void sealed_damage_stays_inside_the_buffers(void) {
   size_t refused_count = 0;
   for (size_t s = 0; s < SPECIMEN_COUNT; s++) {
@@ -160,17 +160,22 @@ static void a_wrong_output_size_is_refused(void) {
   guarded_free(&chunk);
 }
 
-/* Change one descriptor of a W8 chunk of two blocks, seal it, and decode. */
-static void check_descriptor(size_t index, uint32_t clear, uint32_t set, const char *text) {
-  const specimen s = {{GPUF_DTYPE_INT32, 2, {20, 61}}, SMOOTH, GPUFI_MODE_W8, 0};
-  size_t raw_nbytes, nbytes;
-  guarded chunk = make_specimen(&s, &raw_nbytes, &nbytes);
-  uint8_t *const at = chunk.data + GPUFI_HEADER_NBYTES + 4 * index;
-  const uint32_t word = (gpufi_load_u32(at) & ~clear) | set;
-  memcpy(at, &word, 4);
+/* Clear and set bits of the descriptor at byte `at`, seal the chunk, decode it, and free it. */
+static void check_changed(guarded chunk, size_t nbytes, size_t raw_nbytes, size_t at,
+                          uint32_t clear, uint32_t set, const char *text) {
+  const uint32_t word = (gpufi_load_u32(chunk.data + at) & ~clear) | set;
+  memcpy(chunk.data + at, &word, sizeof(word));
   gpufi_codec_seal(chunk.data, nbytes);
   CHECK_FAILS(decode(chunk.data, nbytes, raw_nbytes), GPUF_ERR_CORRUPT, text);
   guarded_free(&chunk);
+}
+
+/* Change one descriptor of a W8 chunk of two blocks. */
+static void check_descriptor(size_t index, uint32_t clear, uint32_t set, const char *text) {
+  const specimen s = {{GPUF_DTYPE_INT32, 2, {20, 61}}, SMOOTH, GPUFI_MODE_W8, 0};
+  size_t raw_nbytes, nbytes;
+  const guarded chunk = make_specimen(&s, &raw_nbytes, &nbytes);
+  check_changed(chunk, nbytes, raw_nbytes, GPUFI_HEADER_NBYTES + 4 * index, clear, set, text);
 }
 
 static void a_false_block_descriptor_is_refused(void) {
@@ -274,18 +279,14 @@ static void a_place_outside_the_dictionary_is_refused(void) {
   guarded_free(&chunk);
 }
 
-/* Clear and set bits of the first descriptor of a ranked chunk; bytes 96 .. are its table. */
+/* Change the first descriptor of a ranked chunk; its symbol table is before it. */
 static void check_ranked_descriptor(uint32_t clear, uint32_t set, const char *text) {
   size_t raw_nbytes, nbytes;
-  guarded chunk = make_specimen(&specimens[BFLOAT16_RANKED], &raw_nbytes, &nbytes);
+  const guarded chunk = make_specimen(&specimens[BFLOAT16_RANKED], &raw_nbytes, &nbytes);
   const uint8_t levels = chunk.data[GPUFI_AT_LEVELS];
   const size_t symbols = (1u << (levels & 15)) + (1u << (levels >> 4)) - 2;
-  uint8_t *const at = chunk.data + 96 + gpufi_round_up_16(symbols);
-  const uint32_t word = (gpufi_load_u32(at) & ~clear) | set;
-  memcpy(at, &word, 4);
-  gpufi_codec_seal(chunk.data, nbytes);
-  CHECK_FAILS(decode(chunk.data, nbytes, raw_nbytes), GPUF_ERR_CORRUPT, text);
-  guarded_free(&chunk);
+  const size_t at = GPUFI_HEADER_NBYTES + gpufi_round_up_16(symbols);
+  check_changed(chunk, nbytes, raw_nbytes, at, clear, set, text);
 }
 
 static void a_false_descriptor_of_a_ranked_block_is_refused(void) {

@@ -24,7 +24,7 @@ static void *load_plugin(void) {
   return plugin;
 }
 
-/* --- without libhdf5 ------------------------------------------------------ */
+/* --- without libhdf5 --- */
 
 static void the_plugin_shows_hdf5_what_it_is(void) {
   void *plugin = load_plugin();
@@ -155,7 +155,7 @@ static void a_chunk_of_another_size_is_refused_and_the_buffer_kept(void) {
   free(buffer);
 }
 
-/* --- through libhdf5 ------------------------------------------------------ */
+/* --- through libhdf5 --- */
 
 static herr_t append_description(unsigned n, const H5E_error2_t *entry, void *text) {
   if (entry->desc != NULL) {

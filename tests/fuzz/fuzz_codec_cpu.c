@@ -2,16 +2,10 @@
  * verdict, message and values when decoding, with and without the checksum and payload length made
  * right; and what decodes, or the input itself as values, encodes to the same bytes. */
 #include "chunk_input.h"
-#include "codec/codec.h"
 #include "codec/cpu.h"
 #include "codec/geometry.h"
 
 #include <stdio.h>
-#include <stdlib.h>
-
-#define RAW_NBYTES_MAX (1u << 20)
-
-int LLVMFuzzerTestOneInput(const uint8_t *data, size_t nbytes);
 
 static const gpufi_cpu *tested_cpu(void) {
   const gpufi_cpu *const cpu = gpufi_cpu_find(FUZZ_CPU);
@@ -22,26 +16,13 @@ static const gpufi_cpu *tested_cpu(void) {
   return cpu;
 }
 
-static uint8_t *encode_with(const gpufi_cpu *cpu, const gpufi_chunk_shape *shape,
-                            const uint8_t *raw, size_t raw_nbytes, bool big_endian,
-                            size_t *nbytes) {
-  const size_t bound = gpufi_codec_bound(raw_nbytes);
-  uint8_t *const encoded = malloc(bound);
-  void *scratch = aligned_alloc(64, (gpufi_codec_scratch_nbytes(shape) + 63) & ~(size_t)63);
-  gpufi_cpu_use(cpu);
-  if ((big_endian ? gpufi_codec_encode_big_endian : gpufi_codec_encode)(
-          shape, raw, encoded, bound, nbytes, scratch, NULL) != GPUF_OK) {
-    abort();
-  }
-  free(scratch);
-  return encoded;
-}
-
 static void compare_encoders(const gpufi_chunk_shape *shape, const uint8_t *raw, size_t raw_nbytes,
                              bool big_endian) {
   size_t want_nbytes, nbytes;
-  uint8_t *want = encode_with(&gpufi_cpu_scalar, shape, raw, raw_nbytes, big_endian, &want_nbytes);
-  uint8_t *encoded = encode_with(tested_cpu(), shape, raw, raw_nbytes, big_endian, &nbytes);
+  gpufi_cpu_use(&gpufi_cpu_scalar);
+  uint8_t *want = encode(shape, raw, raw_nbytes, big_endian, &want_nbytes);
+  gpufi_cpu_use(tested_cpu());
+  uint8_t *encoded = encode(shape, raw, raw_nbytes, big_endian, &nbytes);
   if (nbytes != want_nbytes || memcmp(encoded, want, nbytes) != 0) {
     abort();
   }
@@ -74,7 +55,7 @@ static void compare_decoders(const uint8_t *chunk, size_t nbytes) {
   free(raw);
 }
 
-/* The input as values: of a type and in lines of a length that its first bytes choose. */
+/* The input as values, of a type and in lines of a length that its first bytes choose. */
 static void compare_on_values(const uint8_t *data, size_t nbytes) {
   if (nbytes < 4) {
     return;
@@ -89,8 +70,7 @@ static void compare_on_values(const uint8_t *data, size_t nbytes) {
   shape.dims[1] = length;
   const size_t raw_nbytes =
       (size_t)shape.dims[0] * length * gpufi_chunk_element_nbytes(shape.dtype);
-  uint8_t *exact = malloc(raw_nbytes);
-  memcpy(exact, data + 3, raw_nbytes);
+  uint8_t *exact = exact_copy(data + 3, raw_nbytes);
   compare_encoders(&shape, exact, raw_nbytes, data[2] & 1);
   free(exact);
 }

@@ -1,17 +1,9 @@
 /* Any cd_values and any buffer through the filter's callback, both ways. The input: one byte of
  * flags, one byte with the count of cd_values, those, and the buffer. */
 #include "../../hdf5_filter/filter.h"
-#include "codec/codec.h"
-#include "codec/format.h"
-
-#include <stdlib.h>
-#include <string.h>
+#include "chunk_input.h"
 
 #include <hdf5.h>
-
-#define RAW_NBYTES_MAX (1u << 20)
-
-int LLVMFuzzerTestOneInput(const uint8_t *data, size_t nbytes);
 
 static void run(unsigned int flags, size_t cd_count, const unsigned int *cd_values,
                 const uint8_t *data, size_t nbytes) {
@@ -21,7 +13,7 @@ static void run(unsigned int flags, size_t cd_count, const unsigned int *cd_valu
   const bool decodes = (flags & H5Z_FLAG_REVERSE) != 0;
   if (decodes && gpufi_codec_inspect(data, nbytes, &shape, &raw_nbytes, NULL) == GPUF_OK &&
       raw_nbytes > RAW_NBYTES_MAX) {
-    return; /* valid, only too large to try often */
+    return;
   }
   void *buffer = malloc(capacity), *const before = buffer;
   memcpy(buffer, data, nbytes);
@@ -60,10 +52,8 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t nbytes) {
   }
   uint8_t *copy = malloc(nbytes + 1);
   memcpy(copy, data, nbytes);
-  if (seal && nbytes >= GPUFI_HEADER_NBYTES && nbytes % GPUFI_CHUNK_ALIGN == 0) {
-    const uint64_t payload_nbytes = nbytes - GPUFI_HEADER_NBYTES;
-    memcpy(copy + GPUFI_AT_PAYLOAD_NBYTES, &payload_nbytes, sizeof(payload_nbytes));
-    gpufi_codec_seal(copy, nbytes);
+  if (seal) {
+    make_right(copy, nbytes);
   }
   run(flags, cd_count, cd_values, copy, nbytes);
   free(copy);

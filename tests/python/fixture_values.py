@@ -1,4 +1,4 @@
-"""What the files in tests/data hold: values made by integer arithmetic alone, the same for ever.
+"""What the files in tests/data hold: values that integer arithmetic alone makes.
 
 A released format stays readable, and this module says what is to be read; so a case or a formula
 that a committed file was made with is never changed, only added to.
@@ -9,8 +9,11 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from typing import NamedTuple
 
+import h5py
 import ml_dtypes
 import numpy as np
+
+import gpufetch
 
 WEYL = np.uint64(0x9E3779B97F4A7C15)
 MIXER = np.uint64(0xBF58476D1CE4E5B9)
@@ -64,7 +67,7 @@ def below(i: np.ndarray, limit: int) -> np.ndarray:
 
 
 def weights(i: np.ndarray, layout: Layout) -> np.ndarray:
-    """Floats of either sign whose exponents are the rarer the smaller they are."""
+    """Floats of either sign; each exponent is half as frequent as the next greater one."""
     top = min(3 * 2**layout.exponent_bits // 4, 2**layout.exponent_bits - 3)
     rare = noise(i + np.uint64(1 << 20)) | np.uint64(1 << min(top, 40))
     fall = np.log2((rare & -rare).astype(np.float64)).astype(np.uint64)  # exact: powers of two
@@ -124,8 +127,8 @@ class Case(NamedTuple):
     def values(self) -> np.ndarray:
         layout = LAYOUTS[self.dtype]
         dtype = np.dtype(getattr(ml_dtypes, self.dtype, self.dtype))
-        parts = 2 if dtype.kind == "c" else 1
-        count = int(np.prod(self.shape)) * parts
+        components = 2 if dtype.kind == "c" else 1
+        count = int(np.prod(self.shape)) * components
         with np.errstate(over="ignore"):
             bits = CONTENTS[self.content](np.arange(count, dtype=np.uint64), layout)
         if layout.bits < 64:
@@ -135,6 +138,16 @@ class Case(NamedTuple):
         if self.big_endian:
             dtype = dtype.newbyteorder(">")
         return stored.view(dtype).reshape(self.shape)
+
+
+def write(group: h5py.Group, case: Case) -> None:
+    """Write one chunk of the case's values: gpufetch writes any dtype, h5py either byte order."""
+    values = case.values()
+    if case.big_endian:
+        options = gpufetch.hdf5.filter_options()
+        group.create_dataset(case.name, data=values, chunks=case.shape, **options)
+    else:
+        gpufetch.hdf5.write(group, case.name, values, chunks=case.shape)
 
 
 def version_1() -> Iterator[Case]:

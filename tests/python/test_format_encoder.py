@@ -23,8 +23,6 @@ from test_format import (
     undo_transform,
 )
 
-import gpufetch
-
 FLOAT_CODES = range(10, 23)
 SIGNED_CODES = range(2, 6)
 
@@ -380,17 +378,12 @@ def encode(raw: bytes, code: int, dims: tuple[int, ...], big_endian: bool) -> by
 
 @pytest.fixture(scope="module")
 def chunks(tmp_path_factory: pytest.TempPathFactory) -> dict[str, bytes]:
-    """What gpufetch makes of the fixtures' values today."""
+    """The chunks that gpufetch encodes the fixtures' values to today."""
     path = tmp_path_factory.mktemp("encoder") / "cases.h5"
     cases = list(fixture_values.version_1())
     with h5py.File(path, "w") as file:
         for case in cases:
-            values = case.values()
-            if case.big_endian:
-                options = gpufetch.hdf5.filter_options()
-                file.create_dataset(case.name, data=values, chunks=case.shape, **options)
-            else:
-                gpufetch.hdf5.write(file, case.name, values, chunks=case.shape)
+            fixture_values.write(file, case)
     with h5py.File(path, "r") as file:
         return {
             case.name: file[case.name].id.read_direct_chunk((0,) * len(case.shape))[1]
