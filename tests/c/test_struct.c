@@ -141,9 +141,21 @@ static void an_older_result_has_what_it_has_members_for(void) {
   CHECK(older.count == 4 && older.mean == 2.5 && older.variance == 77);
 }
 
+/* A program asks the header for a version, also in the preprocessor. */
+static void versions_are_compared_by_major_and_then_by_minor(void) {
+#if !GPUF_VERSION_AT_LEAST(0, 1) || GPUF_VERSION_AT_LEAST(1000, 0)
+#error "GPUF_VERSION_AT_LEAST"
+#endif
+  CHECK(GPUF_VERSION_AT_LEAST(GPUF_VERSION_MAJOR, GPUF_VERSION_MINOR));
+  CHECK(!GPUF_VERSION_AT_LEAST(GPUF_VERSION_MAJOR, GPUF_VERSION_MINOR + 1));
+  CHECK(!GPUF_VERSION_AT_LEAST(GPUF_VERSION_MAJOR + 1, 0));
+  CHECK(GPUF_VERSION_AT_LEAST(GPUF_VERSION_MAJOR - 1, GPUF_VERSION_MINOR + 1));
+}
+
 int main(void) {
   TEST(structs_of_other_versions_are_taken);
   TEST(an_older_struct_has_its_members_and_no_others);
   TEST(an_older_result_has_what_it_has_members_for);
+  TEST(versions_are_compared_by_major_and_then_by_minor);
   return test_finish();
 }

@@ -227,6 +227,24 @@ def test_cuda_stays_in_its_folders() -> None:
     assert outside == []
 
 
+# Which folders open sockets. ZeroMQ's are network sockets.
+SOCKETS = {
+    r"#include <sys/(socket|un)\.h>": {"src/share"},
+    r"#include <zmq\.h>": {"jupyter/server"},
+}
+
+
+@pytest.mark.parametrize("header", SOCKETS)
+def test_sockets_stay_in_their_folders(header: str) -> None:
+    found = {
+        str(path.relative_to(ROOT).parent)
+        for folder in ("src", "hdf5_filter", "jupyter", "python")
+        for path in (ROOT / folder).rglob("*.[ch]")
+        if re.search(header, path.read_text())
+    }
+    assert found == SOCKETS[header]
+
+
 def test_library_never_prints() -> None:
     printing = re.compile(r"\b(?:printf|puts|putchar|perror|fprintf|fputs|vprintf)\s*\(")
     found = [

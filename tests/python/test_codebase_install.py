@@ -181,9 +181,41 @@ int main(void) {
 
 SERVES = """
 #include <gpufetch/serve.h>
+#include <stdio.h>
 
-int main(void) { return gpuf_server_stop(NULL, NULL) != GPUF_OK; }
+int main(void) {
+  gpuf_server *server;
+  gpuf_error err;
+  if (gpuf_server_start(NULL, &server, &err) != GPUF_OK ||
+      printf("%s\\n", gpuf_server_name(server)) < 0 ||
+      gpuf_server_stop(server, &err) != GPUF_OK) {
+    fprintf(stderr, "%s\\n", err.message);
+    return 1;
+  }
+  return 0;
+}
 """
+
+
+def libraries_of_a_server(installed: Installed) -> list[str]:
+    """Names of the shared libraries that only libgpufetch_serve needs; a skip if it has none."""
+    library = installed.lib / "libgpufetch_serve.so"
+    needed = run("objdump", "-p", library, cwd=installed.lib)
+    names = re.findall(r"NEEDED\s+(lib(?:zmq|jansson|crypto)\S+)", needed)
+    if len(names) != 3:
+        pytest.skip("built without one of libzmq, jansson and libcrypto")
+    return names
+
+
+def test_a_server_links_statically(installed: Installed, tmp_path: Path) -> None:
+    libraries_of_a_server(installed)
+    flags = [
+        re.sub("^-l(gpufetch.*)", r"-l:lib\1.a", flag)
+        for flag in installed.flags("--static", "--cflags", "--libs", "gpufetch-serve")
+    ]
+    program = installed.compile(tmp_path, "serves", SERVES, *flags)
+    assert installed.run(program, JUPYTER_RUNTIME_DIR=str(tmp_path)) == "serves\n"
+    assert "libgpufetch" not in run("objdump", "-p", program, cwd=tmp_path)
 
 
 def test_a_program_that_opens_no_server_needs_no_libraries_for_one(
@@ -196,14 +228,11 @@ def test_a_program_that_opens_no_server_needs_no_libraries_for_one(
     serves = installed.compile(
         tmp_path, "serves", SERVES, *installed.flags("--cflags", "--libs", "gpufetch-serve")
     )
-    needed = run("objdump", "-p", installed.lib / "libgpufetch_serve.so", cwd=tmp_path)
-    missing = re.findall(r"NEEDED\s+(lib(?:zmq|jansson|crypto)\S+)", needed)
-    if len(missing) != 3:
-        pytest.skip("built without one of libzmq, jansson and libcrypto")
+    missing = libraries_of_a_server(installed)
     for name in missing:
         (tmp_path / name).touch()
     without = {"LD_LIBRARY_PATH": f"{tmp_path}:{installed.lib}"}
-    installed.run(serves)
+    installed.run(serves, JUPYTER_RUNTIME_DIR=str(tmp_path))
     assert missing[0] in installed.run(serves, expect=127, **without)
     installed.run(copies, **without)
 
