@@ -39,6 +39,14 @@ bool gpufi_tensors_overlap(const gpuf_tensor *a, const gpuf_tensor *b) {
   return a_low < b_high && b_low < a_high;
 }
 
+void gpufi_tensor_swap_axes(gpuf_tensor *tensor, int32_t a, int32_t b) {
+  const int64_t length = tensor->shape[a], stride = tensor->strides_nbytes[a];
+  tensor->shape[a] = tensor->shape[b];
+  tensor->strides_nbytes[a] = tensor->strides_nbytes[b];
+  tensor->shape[b] = length;
+  tensor->strides_nbytes[b] = stride;
+}
+
 /* The first axis along which an element is repeated; -1 if there is none. */
 static int32_t repeated_axis(const gpuf_tensor *tensor) {
   if (gpuf_tensor_count(tensor) == 0) {

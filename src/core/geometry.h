@@ -16,6 +16,9 @@ void gpufi_tensor_extent(const gpuf_tensor *tensor, uintptr_t *low, uintptr_t *h
 /* True if the extents share a byte. Elements of two views may interleave without sharing any. */
 bool gpufi_tensors_overlap(const gpuf_tensor *a, const gpuf_tensor *b);
 
+/* Exchange two axes in place, which describes the transposed tensor. */
+void gpufi_tensor_swap_axes(gpuf_tensor *tensor, int32_t a, int32_t b);
+
 /* True if a stride of 0 puts several elements at one address. */
 bool gpufi_tensor_repeats_elements(const gpuf_tensor *tensor);
 /* GPUF_ERR_INVALID unless `dst` can take a copy of `src`: it has the same shape, and its elements

@@ -5,6 +5,7 @@
 #include "base/system.h"
 #include "core/channel.h"
 #include "core/coded_plan.h"
+#include "core/geometry.h"
 #include "core/pool.h"
 #include "core/runtime.h"
 
@@ -29,14 +30,6 @@ static bool is_outer(const gpuf_tensor *lead, int32_t a, int32_t b) {
   return stride_b != 0 && (stride_a == 0 || stride_a > stride_b);
 }
 
-static void swap_axes(gpuf_tensor *tensor, int32_t a, int32_t b) {
-  const int64_t length = tensor->shape[a], stride = tensor->strides_nbytes[a];
-  tensor->shape[a] = tensor->shape[b];
-  tensor->strides_nbytes[a] = tensor->strides_nbytes[b];
-  tensor->shape[b] = length;
-  tensor->strides_nbytes[b] = stride;
-}
-
 static void reverse_axis(gpuf_tensor *tensor, int32_t axis) {
   tensor->data = (char *)tensor->data + (tensor->shape[axis] - 1) * tensor->strides_nbytes[axis];
   tensor->strides_nbytes[axis] = -tensor->strides_nbytes[axis];
@@ -49,8 +42,8 @@ void gpufi_plan_order(gpuf_tensor *lead, gpuf_tensor *other) {
       reverse_axis(other, axis);
     }
     for (int32_t at = axis; at > 0 && is_outer(lead, at, at - 1); at--) {
-      swap_axes(lead, at, at - 1);
-      swap_axes(other, at, at - 1);
+      gpufi_tensor_swap_axes(lead, at, at - 1);
+      gpufi_tensor_swap_axes(other, at, at - 1);
     }
   }
 }

@@ -55,6 +55,24 @@ static inline void end_share(shared *s) {
   CHECK_OK(gpuf_free(test_device, s->d_ptr, &err));
 }
 
+static inline void check_hash(worker *w, int slot, const gpuf_tensor *tensor) {
+  uint64_t hash;
+  char text[32];
+  CHECK_OK(tensor_hash(tensor, &hash, &err));
+  snprintf(text, sizeof(text), "%llx", (unsigned long long)hash);
+  WORKER_OK(w, "hash %d", slot);
+  CHECK(strcmp(w->answer, text) == 0);
+}
+
+/* A worker attaches and finds the same elements; then the share ends. */
+static inline void check_arrives(shared *s) {
+  worker w = worker_start();
+  WORKER_OK(&w, "attach %s", s->text);
+  check_hash(&w, 0, &s->tensor);
+  worker_stop(&w);
+  end_share(s);
+}
+
 /* The other way round: bytes that a worker shares. */
 static inline gpuf_share_handle share_of_worker(worker *w) {
   gpuf_share_handle handle;
@@ -76,15 +94,6 @@ static inline attached attach_to_worker(void) {
   a.handle = share_of_worker(&a.w);
   CHECK_OK(gpuf_attach(&a.handle, &a.attachment, &a.tensor, &err));
   return a;
-}
-
-static inline void check_hash(worker *w, int slot, const gpuf_tensor *tensor) {
-  uint64_t hash;
-  char text[32];
-  CHECK_OK(tensor_hash(tensor, &hash, &err));
-  snprintf(text, sizeof(text), "%llx", (unsigned long long)hash);
-  WORKER_OK(w, "hash %d", slot);
-  CHECK(strcmp(w->answer, text) == 0);
 }
 
 static inline int32_t importers(const shared *s) {

@@ -14,6 +14,12 @@ static gpuf_error err;
 static const gpuf_copy_options by_codec = {.struct_nbytes = sizeof(by_codec),
                                            .via = GPUF_VIA_CODEC};
 
+static gpuf_copy_options codec_options(size_t piece_nbytes) {
+  gpuf_copy_options options = by_codec;
+  options.piece_nbytes = piece_nbytes;
+  return options;
+}
+
 /* A tensor on the device, and the same elements on the CPU. */
 typedef struct fixture {
   gpuf_tensor d_tensor, sent, received;
@@ -109,8 +115,7 @@ static void copy_with(const gpufi_backend *backend, const fixture *f,
 static void chunks_that_the_encoder_leaves_cross_as_they_are(void) {
   static const uint32_t patterns[] = {0, ~0U, 0x55555555, 0x80000001, 0x00fff000, 0x7fffffff};
   const int64_t shape[2] = {401, 1021};
-  const gpuf_copy_options options = {
-      .struct_nbytes = sizeof(options), .piece_nbytes = 9000, .via = GPUF_VIA_CODEC};
+  const gpuf_copy_options options = codec_options(9000);
   static gpufi_backend backend;
   backend = gpufi_backend_host;
   backend.encode = encode_some;
@@ -150,8 +155,7 @@ static void every_dtype_and_size_keeps_its_bits(void) {
  */
 static void chunks_of_several_forms_arrive_in_order(void) {
   const int64_t shape[2] = {400, 2048};
-  const gpuf_copy_options options = {
-      .struct_nbytes = sizeof(options), .piece_nbytes = 32 << 10, .via = GPUF_VIA_CODEC};
+  const gpuf_copy_options options = codec_options(32 << 10);
   fixture f = fixture_create(GPUF_DTYPE_FLOAT16, 2, shape);
   fill(&f, false, 17);
   uint16_t *const values = f.sent.data;
@@ -312,8 +316,7 @@ static void a_copy_waits_for_its_producer_and_a_timeout_leaves_it_running(void) 
 
 static void an_abandoned_copy_over_a_slow_link_is_finished(void) {
   const int64_t shape[2] = {300, 1024};
-  const gpuf_copy_options options = {
-      .struct_nbytes = sizeof(options), .piece_nbytes = 100000, .via = GPUF_VIA_CODEC};
+  const gpuf_copy_options options = codec_options(100000);
   gpufi_host_faults faults = GPUFI_HOST_FAULTS_NONE;
   fixture f = fixture_create(GPUF_DTYPE_FLOAT32, 2, shape);
   gpuf_future *future;
@@ -332,8 +335,7 @@ static void an_abandoned_copy_over_a_slow_link_is_finished(void) {
 
 static void a_link_that_fails_midway_is_an_error_at_every_wait(void) {
   const int64_t shape[2] = {800, 1024};
-  const gpuf_copy_options options = {
-      .struct_nbytes = sizeof(options), .piece_nbytes = 100000, .via = GPUF_VIA_CODEC};
+  const gpuf_copy_options options = codec_options(100000);
   gpufi_host_faults faults = GPUFI_HOST_FAULTS_NONE;
   fixture f = fixture_create(GPUF_DTYPE_FLOAT32, 2, shape);
   fill(&f, false, 4); /* noise: more than its own size crosses */
@@ -357,8 +359,7 @@ static void a_link_that_fails_midway_is_an_error_at_every_wait(void) {
 /* With less memory than it would like a copy takes longer; with none it fails before it starts. */
 static void device_memory_for_one_batch_suffices(void) {
   const int64_t shape[2] = {800, 1024};
-  const gpuf_copy_options options = {
-      .struct_nbytes = sizeof(options), .piece_nbytes = 50000, .via = GPUF_VIA_CODEC};
+  const gpuf_copy_options options = codec_options(50000);
   gpufi_host_faults faults = GPUFI_HOST_FAULTS_NONE;
   test_device.index = 1; /* no channel has memory there yet */
   fixture f = fixture_create(GPUF_DTYPE_FLOAT32, 2, shape);

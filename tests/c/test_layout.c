@@ -4,6 +4,7 @@
 #include "backend/backend.h"
 #include "backend/host/faults.h"
 #include "backend/host/memory.h"
+#include "core/geometry.h"
 #include "core/scratch.h"
 #include "devices.h"
 
@@ -32,23 +33,15 @@ static void *device_alloc(size_t nbytes) {
   return d_ptr;
 }
 
-static void swap_axes(gpuf_tensor *t, int32_t a, int32_t b) {
-  const int64_t shape = t->shape[a], stride = t->strides_nbytes[a];
-  t->shape[a] = t->shape[b];
-  t->strides_nbytes[a] = t->strides_nbytes[b];
-  t->shape[b] = shape;
-  t->strides_nbytes[b] = stride;
-}
-
 /* Lengths that give short runs, tiles and wide rows; at most 2^17 elements. */
 static int32_t random_shape(int64_t *shape, uint64_t *state) {
   const int32_t ndim = 1 + (int32_t)random_below(state, 4);
-  int64_t room = 1 << 17;
+  int64_t left = 1 << 17;
   for (int32_t axis = 0; axis < ndim; axis++) {
     const uint64_t limits[] = {3, 40, 90, 9000};
     const uint64_t limit = limits[random_below(state, 4)];
-    shape[axis] = 1 + (int64_t)random_below(state, limit < (uint64_t)room ? limit : (uint64_t)room);
-    room /= shape[axis];
+    shape[axis] = 1 + (int64_t)random_below(state, limit < (uint64_t)left ? limit : (uint64_t)left);
+    left /= shape[axis];
   }
   return ndim;
 }
@@ -230,11 +223,11 @@ static void wide_rows_and_like_layouts_need_no_scratch(void) {
   CHECK_OK(gpuf_tensor_init(&view, memory, cpu_device, GPUF_DTYPE_INT8, 3, shape, &err));
   CHECK_OK(gpuf_tensor_init(&dst, received, cpu_device, GPUF_DTYPE_INT8, 3, shape, &err));
   without_scratch(&view, &dst, d_ptr, GPUF_OK);
-  swap_axes(&view, 0, 2); /* alike on both sides */
-  swap_axes(&dst, 0, 2);
+  gpufi_tensor_swap_axes(&view, 0, 2); /* alike on both sides */
+  gpufi_tensor_swap_axes(&dst, 0, 2);
   without_scratch(&view, &dst, d_ptr, GPUF_OK);
-  swap_axes(&view, 0, 2);
-  swap_axes(&dst, 0, 2);
+  gpufi_tensor_swap_axes(&view, 0, 2);
+  gpufi_tensor_swap_axes(&dst, 0, 2);
   view.strides_nbytes[1] = 5001; /* wide rows */
   view.strides_nbytes[0] = 5001 * 70;
   without_scratch(&view, &dst, d_ptr, GPUF_OK);

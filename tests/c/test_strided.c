@@ -1,4 +1,5 @@
 #include "backend/strided.h"
+#include "core/geometry.h"
 #include "devices.h"
 
 static gpuf_error err;
@@ -34,11 +35,7 @@ static gpuf_tensor random_view(char *memory, size_t memory_nbytes, gpuf_dtype dt
       CHECK_OK(gpuf_tensor_slice(&t, axis, 0, step, count, &err));
     }
     const int32_t other = (int32_t)random_below(state, (uint64_t)ndim);
-    const int64_t swap_shape = t.shape[axis], swap_stride = t.strides_nbytes[axis];
-    t.shape[axis] = t.shape[other];
-    t.strides_nbytes[axis] = t.strides_nbytes[other];
-    t.shape[other] = swap_shape;
-    t.strides_nbytes[other] = swap_stride;
+    gpufi_tensor_swap_axes(&t, axis, other);
   }
   return t;
 }
@@ -46,22 +43,34 @@ static gpuf_tensor random_view(char *memory, size_t memory_nbytes, gpuf_dtype dt
 static const gpuf_dtype dtypes[] = {GPUF_DTYPE_INT8, GPUF_DTYPE_BFLOAT16, GPUF_DTYPE_FLOAT32,
                                     GPUF_DTYPE_FLOAT64, GPUF_DTYPE_COMPLEX128};
 
+/* One of many cases: a random view of `memory`, its layout and the size of its elements. */
+typedef struct view_case {
+  gpuf_tensor t;
+  gpufi_strided layout;
+  int64_t count;
+  size_t element_nbytes;
+} view_case;
+
+static view_case random_case(int round, char *memory, size_t memory_nbytes, uint64_t *state) {
+  view_case c = {.t = random_view(memory, memory_nbytes, dtypes[round % 5], state)};
+  c.count = gpuf_tensor_count(&c.t);
+  c.element_nbytes = gpuf_dtype_nbytes(c.t.dtype);
+  gpufi_strided_init(&c.layout, &c.t);
+  return c;
+}
+
 static void packing_a_random_view_agrees_with_its_definition(void) {
   static char memory[9 * 9 * 9 * 9 * 16], packed[sizeof(memory)];
   uint64_t state = 1;
   fill_random(memory, sizeof(memory), 2);
   for (int round = 0; round < 2000; round++) {
-    const gpuf_dtype dtype = dtypes[round % 5];
-    const gpuf_tensor t = random_view(memory, sizeof(memory), dtype, &state);
-    const int64_t count = gpuf_tensor_count(&t);
-    const int64_t first = (int64_t)random_below(&state, (uint64_t)count);
-    const int64_t part = 1 + (int64_t)random_below(&state, (uint64_t)(count - first));
-    const size_t nbytes = gpuf_dtype_nbytes(dtype);
-    gpufi_strided layout;
-    gpufi_strided_init(&layout, &t);
-    gpufi_strided_pack(&layout, t.data, first, part, packed);
-    for (int64_t i = 0; i < part; i++) {
-      CHECK(memcmp(packed + (size_t)i * nbytes, element_at(&t, first + i), nbytes) == 0);
+    const view_case c = random_case(round, memory, sizeof(memory), &state);
+    const int64_t first = (int64_t)random_below(&state, (uint64_t)c.count);
+    const int64_t count = 1 + (int64_t)random_below(&state, (uint64_t)(c.count - first));
+    gpufi_strided_pack(&c.layout, c.t.data, first, count, packed);
+    for (int64_t i = 0; i < count; i++) {
+      const char *const element = packed + (size_t)i * c.element_nbytes;
+      CHECK(memcmp(element, element_at(&c.t, first + i), c.element_nbytes) == 0);
     }
   }
 }
@@ -71,18 +80,14 @@ static void unpacking_writes_the_elements_and_nothing_else(void) {
   uint64_t state = 77;
   fill_random(packed, sizeof(packed), 3);
   for (int round = 0; round < 1000; round++) {
-    const gpuf_dtype dtype = dtypes[round % 5];
-    const gpuf_tensor t = random_view(memory, sizeof(memory), dtype, &state);
-    const int64_t count = gpuf_tensor_count(&t);
-    const size_t nbytes = gpuf_dtype_nbytes(dtype);
-    gpufi_strided layout;
+    const view_case c = random_case(round, memory, sizeof(memory), &state);
     memset(memory, 0x5a, sizeof(memory));
     memset(expected, 0x5a, sizeof(expected));
-    for (int64_t i = 0; i < count; i++) {
-      memcpy(expected + (element_at(&t, i) - memory), packed + (size_t)i * nbytes, nbytes);
+    for (int64_t i = 0; i < c.count; i++) {
+      memcpy(expected + (element_at(&c.t, i) - memory), packed + (size_t)i * c.element_nbytes,
+             c.element_nbytes);
     }
-    gpufi_strided_init(&layout, &t);
-    gpufi_strided_unpack(&layout, t.data, 0, count, packed);
+    gpufi_strided_unpack(&c.layout, c.t.data, 0, c.count, packed);
     CHECK(memcmp(memory, expected, sizeof(memory)) == 0);
   }
 }
