@@ -91,13 +91,13 @@ def _add_repack(commands: Any) -> None:
     )
     parser.add_argument("source", type=Path, metavar="IN")
     parser.add_argument("dest", type=Path, metavar="OUT")
+    parser.add_argument("--overwrite", action="store_true", help="replace OUT if it exists")
     parser.add_argument(
         "--codec",
         choices=CODECS,
         default="gpufetch",
         help="none and gzip: any HDF5 reads it; bitshuffle-lz4: hdf5plugin does (%(default)s)",
     )
-    parser.add_argument("--overwrite", action="store_true", help="replace OUT if it exists")
     parser.set_defaults(run=_repack)
 
 

@@ -18,6 +18,7 @@ from gpufetch import _core
 from gpufetch._strides import first_axes_joined, reshaped_strides
 
 __all__ = [
+    "ArrayFacts",
     "Counts",
     "DeviceView",
     "Future",
@@ -56,11 +57,8 @@ class Future(Protocol):
         """Whether result() would return at once."""
 
 
-class View(ABC):
-    """A tensor, or a basic selection of its elements in some order of the axes.
-
-    Immutable. Making a view copies nothing. May be used from any thread.
-    """
+class ArrayFacts(ABC):
+    """What shape and dtype say of an array."""
 
     __slots__ = ()
 
@@ -71,18 +69,8 @@ class View(ABC):
 
     @property
     @abstractmethod
-    def strides(self) -> tuple[int, ...]:
-        """Bytes between neighbours along each axis, where the tensor is."""
-
-    @property
-    @abstractmethod
     def dtype(self) -> np.dtype[Any]:
-        """Element type."""
-
-    @property
-    @abstractmethod
-    def device(self) -> str:
-        """Where the elements are, as that process numbers its devices."""
+        """Element type; from ml_dtypes where NumPy has no counterpart (bfloat16, float8)."""
 
     @property
     def ndim(self) -> int:
@@ -96,8 +84,27 @@ class View(ABC):
 
     @property
     def nbytes(self) -> int:
-        """Bytes of a packed copy."""
+        """Bytes of the elements when they are packed in host memory."""
         return self.size * self.dtype.itemsize
+
+
+class View(ArrayFacts):
+    """A tensor, or a basic selection of its elements in some order of the axes.
+
+    Immutable. Making a view copies nothing. May be used from any thread.
+    """
+
+    __slots__ = ()
+
+    @property
+    @abstractmethod
+    def strides(self) -> tuple[int, ...]:
+        """Bytes between neighbours along each axis, where the tensor is."""
+
+    @property
+    @abstractmethod
+    def device(self) -> str:
+        """Where the elements are, as that process numbers its devices."""
 
     @abstractmethod
     def __getitem__(self, key: Any) -> View:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import html
-import math
 import uuid
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any, ClassVar
@@ -160,21 +159,6 @@ class LazyArray(NumPyFunctions):
     def device(self) -> str:
         """Where the elements are: "cuda:0", "host:0" (the fake GPU) or "cpu"."""
         return self._device
-
-    @property
-    def ndim(self) -> int:
-        """Number of axes."""
-        return len(self._shape)
-
-    @property
-    def size(self) -> int:
-        """Number of elements."""
-        return math.prod(self._shape)
-
-    @property
-    def nbytes(self) -> int:
-        """Bytes of the array when it is packed in host memory."""
-        return self.size * self._dtype.itemsize
 
     @property
     def max_fetch_nbytes(self) -> int:

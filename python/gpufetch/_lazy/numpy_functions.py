@@ -6,7 +6,7 @@ need the values. They pull an array that an index has narrowed, and refuse the w
 
 from __future__ import annotations
 
-from abc import ABC, abstractmethod
+from abc import abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, TypeVar
 
@@ -14,30 +14,19 @@ import numpy as np
 import numpy.typing as npt
 
 from gpufetch._text import format_nbytes
+from gpufetch._view import ArrayFacts
 
 __all__ = ["NumPyFunctions"]
 
 Result = TypeVar("Result")
 
 
-class NumPyFunctions(np.lib.mixins.NDArrayOperatorsMixin, ABC):
+class NumPyFunctions(np.lib.mixins.NDArrayOperatorsMixin, ArrayFacts):
     """Gives a lazy array `__array_ufunc__`, `__array_function__` and the operators."""
 
     __slots__ = ()
 
     _is_narrowed: bool  # whether functions may pull it
-
-    @property
-    @abstractmethod
-    def shape(self) -> tuple[int, ...]: ...
-
-    @property
-    @abstractmethod
-    def dtype(self) -> np.dtype[Any]: ...
-
-    @property
-    @abstractmethod
-    def nbytes(self) -> int: ...
 
     @abstractmethod
     def transpose(self, *axes: Any) -> Any: ...
