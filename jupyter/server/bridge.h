@@ -27,7 +27,7 @@ typedef struct gpufi_bridge {
   /* The server's thread's. */
   gpufi_comm *open; /* the one used last comes first */
   int32_t open_count, open_max;
-  size_t full_nbytes; /* with so many in replies under way, requests may have to wait */
+  size_t full_nbytes; /* with so many bytes of replies under way, requests may have to wait */
   uint64_t tag_count;
   int32_t pending_count; /* messages that wait for a reply */
   uint64_t watched_release_count;

@@ -40,8 +40,8 @@ static void take_reply(void *held, uint64_t client, uint64_t tag, gpufi_reply *r
   *(gpufi_reply **)(uintptr_t)tag = reply;
 }
 
-/* What an exception says: its only argument (str() of a KeyError would quote it), else its str(),
- * else, if that is empty, the name of its type. */
+/* The text of an exception: its only argument (str() of a KeyError would quote it), else its str(),
+ * or, if that is empty, the name of its type. */
 static PyObject *exception_text(PyObject *type, PyObject *value) {
   PyObject *args = value ? PyObject_GetAttrString(value, "args") : NULL;
   PyObject *text = NULL;
@@ -106,7 +106,7 @@ static gpuf_status resolve(void *arg, const char *name, gpufi_source *source, gp
   return status;
 }
 
-/* 1 to go on, 0 when the listing is full. */
+/* 1 to go on, 0 when the listing is full, -1 with an exception set. */
 static int list_item(gpufi_py_state *state, PyObject *item, gpufi_listing *listing) {
   gpufi_py_import import = {0};
   const char *name, *framework, *problem;

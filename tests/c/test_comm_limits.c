@@ -452,6 +452,52 @@ static void threads_answer_every_message_once(void) {
   finish_with_tensor();
 }
 
+static _Atomic uint64_t leaving; /* the client that is about to be closed */
+
+static void *send_as_the_leaving(void *arg) {
+  static const char *const requests[] = {
+      "{\"op\": \"share\", \"name\": \"y\"}",
+      "{\"op\": \"subscribe\"}",
+      "{\"op\": \"stats\", \"name\": \"x\"}",
+  };
+  for (int i = 0; !atomic_load(&stop); i = (i + 1) % 3) {
+    gpufi_dispatcher_message(dispatcher, atomic_load(&leaving), requests[i], strlen(requests[i]), 0,
+                             0);
+    sched_yield();
+  }
+  return NULL;
+}
+
+/* Requests and shares that a client makes while it is closed are dropped too. */
+static void a_client_that_is_closed_while_it_asks_leaves_nothing(void) {
+  void *(*const bodies[3])(void *) = {run_requests, publish_again_and_again, send_as_the_leaving};
+  gpufi_dispatcher_counts counts;
+  pthread_t threads[3];
+  start_with_tensor((gpufi_dispatcher_options){0});
+  atomic_store(&stop, false);
+  atomic_store(&leaving, client);
+  for (int i = 0; i < 3; i++) {
+    CHECK(pthread_create(&threads[i], NULL, bodies[i], NULL) == 0);
+  }
+  for (int round = 0; round < 200; round++) {
+    uint64_t next;
+    gpufi_reply *refusal;
+    CHECK_OK(gpufi_client_open(dispatcher, "", 0, 0, &next, &refusal, &err));
+    gpufi_client_close(dispatcher, atomic_exchange(&leaving, next));
+    while (pending_replies() > 0) {
+      gpufi_reply_free(next_answer().reply);
+    }
+  }
+  atomic_store(&stop, true);
+  for (int i = 0; i < 3; i++) {
+    pthread_join(threads[i], NULL);
+  }
+  gpufi_client_close(dispatcher, atomic_load(&leaving));
+  gpufi_dispatcher_get_counts(dispatcher, &counts);
+  CHECK(counts.client_count == 0 && counts.waiting_count == 0 && counts.share_count == 0);
+  finish_with_tensor();
+}
+
 int main(void) {
   TEST_ON_DEVICES(what_is_no_request_is_answered_by_an_error);
   TEST_ON_DEVICES(an_error_names_the_id_and_the_value);
@@ -470,5 +516,6 @@ int main(void) {
   TEST_ON_DEVICES(a_subscription_is_answered_once_by_the_next_step);
   TEST_ON_DEVICES(serving_takes_no_more_than_its_share_of_the_steps);
   TEST_ON_DEVICES(threads_answer_every_message_once);
+  TEST_ON_DEVICES(a_client_that_is_closed_while_it_asks_leaves_nothing);
   return test_finish();
 }

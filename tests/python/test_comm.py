@@ -364,7 +364,7 @@ requests = json_values | st.fixed_dictionaries(
 
 @hypothesis.given(request=requests)
 @hypothesis.settings(max_examples=400, deadline=None)
-def test_a_hostile_request_is_answered(namespace: Any, request: Any) -> None:
+def test_any_request_is_answered(namespace: Any, request: Any) -> None:
     reply, buffers = Asker(Dispatcher(lambda: namespace)).handle(request)
     text = json.dumps(reply, allow_nan=False, ensure_ascii=False).encode()
     assert len(text) + sum(len(buffer) for buffer in buffers) < MAX_REPLY_NBYTES + 4096
