@@ -33,7 +33,7 @@ static inline void share_tensor(shared *s, const gpuf_share_options *options) {
   CHECK_OK(gpuf_share_to_text(&s->handle, s->text, &err));
 }
 
-/* `offset_nbytes` into a block of 300,000 bytes. */
+/* `offset_nbytes` into an allocation of 300,000 bytes. */
 static inline shared share_floats(int32_t ndim, const int64_t *shape, size_t offset_nbytes) {
   shared s;
   s.d_ptr = device_bytes(300000, 7 + offset_nbytes);
@@ -55,12 +55,12 @@ static inline void end_share(shared *s) {
   CHECK_OK(gpuf_free(test_device, s->d_ptr, &err));
 }
 
-static inline void check_hash(worker *w, int slot, const gpuf_tensor *tensor) {
+static inline void check_hash(worker *w, int number, const gpuf_tensor *tensor) {
   uint64_t hash;
   char text[32];
   CHECK_OK(tensor_hash(tensor, &hash, &err));
   snprintf(text, sizeof(text), "%llx", (unsigned long long)hash);
-  WORKER_OK(w, "hash %d", slot);
+  WORKER_OK(w, "hash %d", number);
   CHECK(strcmp(w->answer, text) == 0);
 }
 

@@ -3,15 +3,15 @@
  * a message.
  *
  *   share KIND NBYTES SEED   -> ok TEXT      allocate on device 0 of that kind, fill, share
- *   attach TEXT              -> ok SLOT
- *   hash SLOT                -> ok HEX       of the elements, fetched in C order
- *   fill SLOT BYTE           -> ok           write every element
- *   check SLOT, detach SLOT  -> ok
+ *   attach TEXT              -> ok NUMBER
+ *   hash NUMBER                -> ok HEX       of the elements, fetched in C order
+ *   fill NUMBER BYTE           -> ok           write every element
+ *   check NUMBER, detach NUMBER  -> ok
  *   cycle TEXT COUNT         -> ok           attach and detach again and again
  *   resources                -> ok DESCRIPTORS THREADS
  *   setuid UID               -> ok
  *   ask TEXT                 -> ok ANSWER    what the service answers, whoever asks
- *   fork                     -> ok PID       a child that stays, once it was refused an attachment
+ *   fork                     -> ok PID       a child that was refused an attachment and stays
  */
 #ifndef GPUFI_TEST_SHARE_WORKER_H
 #define GPUFI_TEST_SHARE_WORKER_H
@@ -24,11 +24,11 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
-#include "share/wire.h"
 #include "devices.h"
+#include "share/wire.h"
 
 #define LINE_NBYTES (GPUF_SHARE_TEXT_MAX_NBYTES + GPUF_ERROR_MESSAGE_NBYTES)
-#define SLOT_COUNT 256
+#define ATTACHMENTS_MAX 256
 
 /* FNV-1a of the elements in C order. */
 static inline gpuf_status tensor_hash(const gpuf_tensor *tensor, uint64_t *hash, gpuf_error *err) {
@@ -76,13 +76,13 @@ static inline int raw_connect(const gpuf_share_handle *handle) {
 
 /* --- The worker's side --------------------------------------------------------- */
 
-typedef struct worker_slot {
+typedef struct worker_attachment {
   gpuf_attachment *attachment;
   gpuf_tensor tensor;
-} worker_slot;
+} worker_attachment;
 
-static worker_slot worker_slots[SLOT_COUNT];
-static int worker_slot_count;
+static worker_attachment worker_attachments[ATTACHMENTS_MAX];
+static int worker_attachment_count;
 
 static inline gpuf_status worker_share(char *args, char *answer, gpuf_error *err) {
   int kind;
@@ -108,30 +108,32 @@ static inline gpuf_status worker_share(char *args, char *answer, gpuf_error *err
   return status == GPUF_OK ? gpuf_share_to_text(&handle, answer, err) : status;
 }
 
-static inline gpuf_status worker_attach(const char *text, worker_slot *slot, gpuf_error *err) {
+static inline gpuf_status worker_attach(const char *text, worker_attachment *attached,
+                                        gpuf_error *err) {
   gpuf_share_handle handle;
   const gpuf_status status = gpuf_share_from_text(text, &handle, err);
-  return status == GPUF_OK ? gpuf_attach(&handle, &slot->attachment, &slot->tensor, err) : status;
+  return status == GPUF_OK ? gpuf_attach(&handle, &attached->attachment, &attached->tensor, err)
+                           : status;
 }
 
 static inline gpuf_status worker_cycle(char *args, gpuf_error *err) {
   char *count_text = strrchr(args, ' ');
-  worker_slot slot;
+  worker_attachment attached;
   gpuf_status status = GPUF_OK;
   *count_text++ = '\0';
   for (int i = atoi(count_text); i > 0 && status == GPUF_OK; i--) {
-    status = worker_attach(args, &slot, err);
+    status = worker_attach(args, &attached, err);
     if (status == GPUF_OK) {
-      status = gpuf_detach(slot.attachment, err);
+      status = gpuf_detach(attached.attachment, err);
     }
   }
   return status;
 }
 
 static inline gpuf_status worker_fill(char *args, gpuf_error *err) {
-  int slot, byte;
-  sscanf(args, "%d %d", &slot, &byte);
-  const gpuf_tensor *tensor = &worker_slots[slot].tensor;
+  int number, byte;
+  sscanf(args, "%d %d", &number, &byte);
+  const gpuf_tensor *tensor = &worker_attachments[number].tensor;
   gpuf_tensor packed;
   void *bytes = malloc(gpuf_tensor_nbytes(tensor));
   memset(bytes, byte, gpuf_tensor_nbytes(tensor));
@@ -170,8 +172,8 @@ static inline void worker_fork(char *answer) {
     gpuf_attachment *attachment;
     gpuf_tensor tensor;
     refused = gpuf_attach(&handle, &attachment, &tensor, &err) == GPUF_ERR_STATE &&
-              (!worker_slots[0].attachment ||
-               gpuf_detach(worker_slots[0].attachment, &err) == GPUF_ERR_STATE);
+              (!worker_attachments[0].attachment ||
+               gpuf_detach(worker_attachments[0].attachment, &err) == GPUF_ERR_STATE);
     if (write(ready[1], &refused, 1) == 1) {
       while (getppid() == parent) { /* the test kills it; this is for a test that fails */
         sleep(1);
@@ -194,14 +196,15 @@ static inline gpuf_status worker_do(const char *verb, char *args, char *answer, 
     return worker_share(args, answer, err);
   }
   if (strcmp(verb, "attach") == 0) {
-    sprintf(answer, "%d", worker_slot_count);
-    const gpuf_status status = worker_attach(args, &worker_slots[worker_slot_count], err);
-    worker_slot_count += status == GPUF_OK;
+    sprintf(answer, "%d", worker_attachment_count);
+    const gpuf_status status =
+        worker_attach(args, &worker_attachments[worker_attachment_count], err);
+    worker_attachment_count += status == GPUF_OK;
     return status;
   }
   if (strcmp(verb, "hash") == 0) {
     uint64_t hash;
-    const gpuf_status status = tensor_hash(&worker_slots[atoi(args)].tensor, &hash, err);
+    const gpuf_status status = tensor_hash(&worker_attachments[atoi(args)].tensor, &hash, err);
     sprintf(answer, "%llx", (unsigned long long)hash);
     return status;
   }
@@ -209,10 +212,10 @@ static inline gpuf_status worker_do(const char *verb, char *args, char *answer, 
     return worker_fill(args, err);
   }
   if (strcmp(verb, "check") == 0) {
-    return gpuf_attachment_check(worker_slots[atoi(args)].attachment, err);
+    return gpuf_attachment_check(worker_attachments[atoi(args)].attachment, err);
   }
   if (strcmp(verb, "detach") == 0) {
-    return gpuf_detach(worker_slots[atoi(args)].attachment, err);
+    return gpuf_detach(worker_attachments[atoi(args)].attachment, err);
   }
   if (strcmp(verb, "cycle") == 0) {
     return worker_cycle(args, err);

@@ -1,4 +1,5 @@
-/* Copies that cross the link encoded, against what went up. Layouts are test_layout's. */
+/* Copies that cross the link encoded, compared with what was copied to the device. test_layout
+ * tests layouts. */
 #include <math.h>
 #include <pthread.h>
 #include <semaphore.h>
@@ -39,7 +40,7 @@ static fixture fixture_create(gpuf_dtype dtype, int32_t ndim, const int64_t *sha
   return f;
 }
 
-/* What compresses, and what does not. */
+/* Fill with values that compress, or with noise. */
 static void fill(fixture *f, bool smooth, uint64_t seed) {
   float *const values = f->sent.data;
   fill_random(f->sent.data, f->nbytes, seed);
@@ -183,7 +184,7 @@ static void scalars_and_empty_tensors_are_copied(void) {
 }
 
 /* Many full batches of the library's own size, into pageable and pinned memory. */
-static void a_large_tensor_passes_through_every_slot(void) {
+static void a_large_tensor_takes_many_rounds_of_each_batch(void) {
   const int64_t shape[3] = {109, 512, 513};
   fixture f = fixture_create(GPUF_DTYPE_FLOAT32, 3, shape);
   void *pinned;
@@ -356,7 +357,7 @@ static void a_link_that_fails_midway_is_an_error_at_every_wait(void) {
   fixture_destroy(&f);
 }
 
-/* With less memory than it would like a copy takes longer; with none it fails before it starts. */
+/* With less memory than it asks for, a copy takes longer; with none it fails before it starts. */
 static void device_memory_for_one_batch_suffices(void) {
   const int64_t shape[2] = {800, 1024};
   const gpuf_copy_options options = codec_options(50000);
@@ -405,7 +406,7 @@ int main(void) {
   TEST_ON_DEVICES(every_dtype_and_size_keeps_its_bits);
   TEST_ON_DEVICES(chunks_of_several_forms_arrive_in_order);
   TEST_ON_DEVICES(scalars_and_empty_tensors_are_copied);
-  TEST_ON_DEVICES(a_large_tensor_passes_through_every_slot);
+  TEST_ON_DEVICES(a_large_tensor_takes_many_rounds_of_each_batch);
   TEST_ON_DEVICES(a_cast_is_encoded_as_what_it_gives);
   TEST_ON_DEVICES(copies_that_nothing_encodes_are_refused);
   TEST_ON_DEVICES(pairs_of_one_call_go_by_the_codec_too);

@@ -77,7 +77,8 @@ static void packed_reference(const gpuf_tensor *view, void *packed) {
   gpufi_strided_pack(&layout, view->data, 0, gpuf_tensor_count(view), packed);
 }
 
-/* Device view and host view strided, contiguous and pinned, in small and default chunks. */
+/* Device views and host views that are strided, contiguous and pinned, in small and default pieces.
+ */
 static void a_strided_fetch_agrees_with_the_reference(void) {
   enum { COUNT = 6 * 50 * 70 };
   static char source[COUNT * 16], expected[COUNT * 16], out[COUNT * 16], packed[COUNT * 16];
@@ -279,7 +280,7 @@ static void no_device_memory_for_scratch_is_an_error(void) {
   enum { COUNT = 6 * 50 * 70 };
   static float out[COUNT];
   gpufi_host_faults faults = GPUFI_HOST_FAULTS_NONE;
-  const gpuf_device second = {GPUF_DEVICE_HOST, 1}; /* no lane has scratch there yet */
+  const gpuf_device second = {GPUF_DEVICE_HOST, 1}; /* no channel has scratch there yet */
   void *d_ptr;
   CHECK_OK(gpuf_alloc(second, sizeof(out), &d_ptr, &err));
   gpuf_tensor src = strided_view(d_ptr, second, GPUF_DTYPE_FLOAT32), dst;

@@ -185,8 +185,8 @@ static gpuf_status copy_scattered(const fixture *f, const gpuf_copy_options *opt
   return status;
 }
 
-/* The faults are not those of one thread: all of them end without a piece, some before the last is
- * started. Has to come first, while the device has no scratch. */
+/* No thread finds memory, and some end before the last is started. Has to come first, while the
+ * device has no scratch. */
 static void a_copy_whose_threads_find_no_memory_fails(void) {
   fixture f = fixture_create();
   gpufi_host_faults faults = GPUFI_HOST_FAULTS_NONE;
@@ -214,7 +214,8 @@ static void a_copy_that_gets_no_thread_is_done_by_the_caller(void) {
   target.data = bytes;
   for (int i = 0; i < 2; i++) {
     gpuf_future *future;
-    gpuf_status status = gpuf_copy(&target, &f.d_tensor, &options[i], &err); /* leaves its lanes */
+    gpuf_status status =
+        gpuf_copy(&target, &f.d_tensor, &options[i], &err); /* leaves its channels */
     CHECK(status == GPUF_OK);
     memset(bytes, 0, NBYTES);
     threads_left = 0;

@@ -17,7 +17,7 @@ static char memory[MEMORY_NBYTES], expected[MEMORY_NBYTES], received[MEMORY_NBYT
 static const gpuf_dtype dtypes[] = {GPUF_DTYPE_UINT8, GPUF_DTYPE_BFLOAT16, GPUF_DTYPE_FLOAT32,
                                     GPUF_DTYPE_FLOAT64, GPUF_DTYPE_COMPLEX128};
 
-/* Between all of the device's bytes at d_ptr and host memory. */
+/* Copy between all of the device's bytes at d_ptr and host memory. */
 static void transfer(void *d_ptr, void *bytes, size_t nbytes, bool upload) {
   const int64_t shape[1] = {(int64_t)nbytes};
   gpuf_tensor device_side, host_side;
@@ -33,7 +33,7 @@ static void *device_alloc(size_t nbytes) {
   return d_ptr;
 }
 
-/* Lengths that give short runs, tiles and wide rows; at most 2^17 elements. */
+/* Lengths that give short contiguous ranges, tiles and wide rows; at most 2^17 elements. */
 static int32_t random_shape(int64_t *shape, uint64_t *state) {
   const int32_t ndim = 1 + (int32_t)random_below(state, 4);
   int64_t left = 1 << 17;
@@ -200,7 +200,7 @@ static void elements_past_two_to_the_32_are_found(void) {
   CHECK_OK(gpuf_free(test_device, d_packed, &err));
 }
 
-/* On a device where no scratch exists yet and none can be had. */
+/* On a device that has no scratch yet and cannot allocate any. */
 static void without_scratch(const gpuf_tensor *view, const gpuf_tensor *dst, void *d_ptr,
                             gpuf_status outcome) {
   gpufi_host_faults faults = GPUFI_HOST_FAULTS_NONE;
@@ -285,8 +285,8 @@ static void scratch_stays_within_its_bound(void) {
   gather_many((size_t)64 << 20, false);
 }
 
-/* Run before the other: here one block is all there is. */
-static void one_block_of_scratch_is_enough(void) {
+/* Has to come before the next test, while there is no more scratch than for one piece. */
+static void scratch_for_one_piece_is_enough(void) {
   fill_random(memory, sizeof(memory), 11);
   setenv("GPUFETCH_SCRATCH_MAX_NBYTES", "1", 1);
   gather_many(GPUFI_SCRATCH_NBYTES, true);
@@ -360,7 +360,7 @@ static void a_gather_in_flight_times_out_and_then_ends(void) {
 
 int main(void) {
   TEST(wide_rows_and_like_layouts_need_no_scratch);
-  TEST_ON_DEVICES(one_block_of_scratch_is_enough);
+  TEST_ON_DEVICES(scratch_for_one_piece_is_enough);
   TEST_ON_DEVICES(scratch_stays_within_its_bound);
   TEST_ON_DEVICES(a_random_view_is_fetched_right);
   TEST_ON_DEVICES(a_random_view_is_written_right_and_nothing_else);

@@ -15,8 +15,8 @@ static gpuf_tensor bytes_at(void *data, gpuf_device device, size_t nbytes) {
   return t;
 }
 
-/* Pairs of a device tensor and its place in a pinned block, of sizes and alignments of every kind:
- * nothing, a few bytes, a run's worth, more than a run takes. */
+/* Pairs of a device tensor and its place in a pinned buffer. Sizes and alignments are of every
+ * kind: nothing, a few bytes, as much as a bundle takes, and more. */
 typedef struct pairs {
   gpuf_device device;
   char *d_data, *pinned, *expected; /* expected: what the device holds, from d_data on */
@@ -125,10 +125,10 @@ static void many_uploads_write_their_bytes_only(void) {
 static void bytes_between_destinations_are_left_alone(void) {
   enum { STEP = 200, NBYTES = 100, N = 50 };
   gpuf_tensor dsts[N], srcs[N];
-  void *d_data, *block;
+  void *d_data, *buffer;
   CHECK_OK(gpuf_alloc(test_device, N * NBYTES, &d_data, &err));
-  CHECK_OK(gpuf_pool_acquire(test_device, N * STEP, &block, &err));
-  char *pinned = memset(block, 0x5a, N * STEP);
+  CHECK_OK(gpuf_pool_acquire(test_device, N * STEP, &buffer, &err));
+  char *pinned = memset(buffer, 0x5a, N * STEP);
   for (int i = 0; i < N; i++) {
     srcs[i] = bytes_at((char *)d_data + i * NBYTES, test_device, NBYTES);
     dsts[i] = bytes_at(pinned + i * STEP, cpu_device, NBYTES);
@@ -139,7 +139,7 @@ static void bytes_between_destinations_are_left_alone(void) {
       CHECK(pinned[i * STEP + k] == 0x5a);
     }
   }
-  gpuf_pool_release(block);
+  gpuf_pool_release(buffer);
   CHECK_OK(gpuf_free(test_device, d_data, &err));
 }
 
@@ -149,16 +149,16 @@ static void tensors_that_cannot_travel_together_are_copied_too(void) {
   static int32_t values[ROWS * COLUMNS], pageable[N][ROWS * COLUMNS];
   const int64_t shape[2] = {ROWS, COLUMNS};
   gpuf_tensor dsts[N], srcs[N], whole, cpu;
-  void *d_data, *block;
+  void *d_data, *buffer;
   fill_random(values, sizeof(values), 3);
   memset(pageable, 0, sizeof(pageable));
   CHECK_OK(gpuf_alloc(test_device, sizeof(values), &d_data, &err));
-  CHECK_OK(gpuf_pool_acquire(test_device, sizeof(pageable), &block, &err));
+  CHECK_OK(gpuf_pool_acquire(test_device, sizeof(pageable), &buffer, &err));
   CHECK_OK(gpuf_tensor_init(&whole, d_data, test_device, GPUF_DTYPE_INT32, 2, shape, &err));
   CHECK_OK(gpuf_tensor_init(&cpu, values, cpu_device, GPUF_DTYPE_INT32, 2, shape, &err));
   CHECK_OK(gpuf_copy(&whole, &cpu, NULL, &err));
   for (int i = 0; i < N; i++) {
-    void *data = i % 2 ? (char *)block + (size_t)i * sizeof(values) : (char *)pageable[i];
+    void *data = i % 2 ? (char *)buffer + (size_t)i * sizeof(values) : (char *)pageable[i];
     srcs[i] = i == 5 ? cpu : whole;
     if (i % 3 == 0) {
       CHECK_OK(gpuf_tensor_slice(&srcs[i], 1, COLUMNS - 1, -2, COLUMNS / 2, &err));
@@ -176,7 +176,7 @@ static void tensors_that_cannot_travel_together_are_copied_too(void) {
       CHECK(got[k] == expected);
     }
   }
-  gpuf_pool_release(block);
+  gpuf_pool_release(buffer);
   CHECK_OK(gpuf_free(test_device, d_data, &err));
 }
 
@@ -250,16 +250,16 @@ static void *open_gate(void *unused) {
 static void work_pending_on_a_stream_is_waited_for(void) {
   gpuf_tensor dsts[2], srcs[2];
   gpuf_stream stream;
-  void *d_data, *block;
+  void *d_data, *buffer;
   pthread_t opener;
   CHECK_OK(gpuf_stream_create(host_device, &stream, &err));
   CHECK_OK(gpuf_alloc(host_device, 4096, &d_data, &err));
-  CHECK_OK(gpuf_pool_acquire(host_device, 4096, &block, &err));
-  memset(block, 0, 4096);
+  CHECK_OK(gpuf_pool_acquire(host_device, 4096, &buffer, &err));
+  memset(buffer, 0, 4096);
   for (int i = 0; i < 2; i++) {
     srcs[i] = bytes_at((char *)d_data + i * 500, host_device, 500);
     srcs[i].stream = stream;
-    dsts[i] = bytes_at((char *)block + i * 512, cpu_device, 500);
+    dsts[i] = bytes_at((char *)buffer + i * 512, cpu_device, 500);
   }
   CHECK(sem_init(&gate, 0, 0) == 0);
   CHECK_OK(gpuf_host_launch(host_device, stream, fill_when_let, &d_data, sizeof(d_data), &err));
@@ -267,23 +267,23 @@ static void work_pending_on_a_stream_is_waited_for(void) {
   CHECK_OK(gpuf_copy_many(dsts, srcs, 2, NULL, &err));
   pthread_join(opener, NULL);
   for (int i = 0; i < 500; i++) {
-    CHECK(((char *)block)[i] == 0x42 && ((char *)block)[512 + i] == 0x42);
+    CHECK(((char *)buffer)[i] == 0x42 && ((char *)buffer)[512 + i] == 0x42);
   }
-  gpuf_pool_release(block);
+  gpuf_pool_release(buffer);
   CHECK_OK(gpuf_free(host_device, d_data, &err));
   CHECK_OK(gpuf_stream_destroy(host_device, stream, &err));
 }
 
-/* Every other element of 2 MiB: a fetch and an upload by a pinned block, a fetch to pageable
+/* Every other element of 2 MiB: a fetch and an upload by a pinned buffer, a fetch to pageable
  * memory. Each needs the scratch that the one before has used. */
 static void a_batch_does_not_wait_for_scratch_that_it_holds(void) {
   enum { ELEMENTS = 1 << 19, NBYTES = 2 << 20 };
   char *expected = malloc(NBYTES), *pageable = malloc(NBYTES);
   gpuf_tensor dsts[3], srcs[3];
-  void *d_data[2], *block;
+  void *d_data[2], *buffer;
   fill_random(expected, NBYTES, 5);
-  CHECK_OK(gpuf_pool_acquire(test_device, NBYTES, &block, &err));
-  memcpy(block, expected, NBYTES);
+  CHECK_OK(gpuf_pool_acquire(test_device, NBYTES, &buffer, &err));
+  memcpy(buffer, expected, NBYTES);
   for (int i = 0; i < 2; i++) {
     CHECK_OK(gpuf_alloc(test_device, NBYTES, &d_data[i], &err));
   }
@@ -292,7 +292,7 @@ static void a_batch_does_not_wait_for_scratch_that_it_holds(void) {
   CHECK_OK(gpuf_copy(&whole, &bytes, NULL, &err));
   for (int i = 0; i < 3; i++) {
     const int64_t shape[1] = {ELEMENTS / 2};
-    char *const h_data = i == 2 ? pageable : (char *)block + i * (NBYTES / 2);
+    char *const h_data = i == 2 ? pageable : (char *)buffer + i * (NBYTES / 2);
     gpuf_tensor *const device_side = i == 1 ? &dsts[i] : &srcs[i];
     gpuf_tensor *const host_side = i == 1 ? &srcs[i] : &dsts[i];
     CHECK_OK(gpuf_tensor_init(device_side, d_data[i == 1], test_device, GPUF_DTYPE_FLOAT32, 1,
@@ -300,16 +300,16 @@ static void a_batch_does_not_wait_for_scratch_that_it_holds(void) {
     device_side->strides_nbytes[0] = 8;
     CHECK_OK(gpuf_tensor_init(host_side, h_data, cpu_device, GPUF_DTYPE_FLOAT32, 1, shape, &err));
   }
-  setenv("GPUFETCH_SCRATCH_MAX_NBYTES", "1", 1); /* one block */
+  setenv("GPUFETCH_SCRATCH_MAX_NBYTES", "1", 1); /* one piece at a time */
   CHECK_OK(gpuf_copy_many(dsts, srcs, 3, NULL, &err));
   unsetenv("GPUFETCH_SCRATCH_MAX_NBYTES");
   for (size_t i = 0; i < ELEMENTS / 2; i++) {
-    CHECK(memcmp((char *)block + 4 * i, expected + 8 * i, 4) == 0);
+    CHECK(memcmp((char *)buffer + 4 * i, expected + 8 * i, 4) == 0);
     CHECK(memcmp(pageable + 4 * i, expected + 8 * i, 4) == 0);
   }
   CHECK_OK(gpuf_copy(&dsts[2], &dsts[1], NULL, &err)); /* what was uploaded */
-  CHECK(memcmp(pageable, (char *)block + NBYTES / 2, NBYTES / 2) == 0);
-  gpuf_pool_release(block);
+  CHECK(memcmp(pageable, (char *)buffer + NBYTES / 2, NBYTES / 2) == 0);
+  gpuf_pool_release(buffer);
   for (int i = 0; i < 2; i++) {
     CHECK_OK(gpuf_free(test_device, d_data[i], &err));
   }
@@ -322,8 +322,9 @@ static void no_copies_at_all_are_fine(void) {
 }
 
 int main(void) {
-  TEST(two_devices_drain_in_one_call); /* first: no lane has scratch yet */
-  TEST_ON_DEVICES(a_batch_does_not_wait_for_scratch_that_it_holds); /* a block exists at most */
+  TEST(two_devices_drain_in_one_call); /* first, while no channel has scratch */
+  TEST_ON_DEVICES(
+      a_batch_does_not_wait_for_scratch_that_it_holds); /* scratch for one piece exists at most */
   TEST_ON_DEVICES(many_fetches_agree_with_the_device);
   TEST_ON_DEVICES(many_uploads_write_their_bytes_only);
   TEST_ON_DEVICES(bytes_between_destinations_are_left_alone);

@@ -11,7 +11,7 @@ static gpuf_pool_stats stats(void) {
   return s;
 }
 
-static void a_block_that_came_back_is_used_again(void) {
+static void a_buffer_that_came_back_is_used_again(void) {
   const size_t sizes[] = {1, 64, 4096, 500000, 600000, 40000000};
   for (size_t i = 0; i < sizeof(sizes) / sizeof(sizes[0]); i++) {
     void *first, *second;
@@ -27,35 +27,35 @@ static void a_block_that_came_back_is_used_again(void) {
   CHECK(stats().used_nbytes == 0);
 }
 
-static void blocks_in_use_do_not_overlap_and_are_aligned(void) {
+static void buffers_in_use_do_not_overlap_and_are_aligned(void) {
   enum { COUNT = 300 };
-  void *blocks[COUNT];
+  void *buffers[COUNT];
   size_t sizes[COUNT];
   uint64_t state = 9;
   for (int i = 0; i < COUNT; i++) {
     sizes[i] = 1 + random_below(&state, i % 10 == 0 ? 5000000 : 20000);
-    CHECK_OK(gpuf_pool_acquire(test_device, sizes[i], &blocks[i], &err));
-    CHECK((uintptr_t)blocks[i] % (sizes[i] >= 4096 ? 4096 : 64) == 0);
-    memset(blocks[i], i & 0xff, sizes[i]);
+    CHECK_OK(gpuf_pool_acquire(test_device, sizes[i], &buffers[i], &err));
+    CHECK((uintptr_t)buffers[i] % (sizes[i] >= 4096 ? 4096 : 64) == 0);
+    memset(buffers[i], i & 0xff, sizes[i]);
   }
   for (int i = 0; i < COUNT; i++) {
-    const unsigned char *bytes = blocks[i];
+    const unsigned char *bytes = buffers[i];
     CHECK(bytes[0] == (i & 0xff) && bytes[sizes[i] / 2] == (i & 0xff) &&
           bytes[sizes[i] - 1] == (i & 0xff));
-    gpuf_pool_release(blocks[i]);
+    gpuf_pool_release(buffers[i]);
   }
   CHECK(stats().used_nbytes == 0);
 }
 
-static void a_large_block_wastes_at_most_an_eighth(void) {
+static void a_large_buffer_wastes_at_most_an_eighth(void) {
   uint64_t state = 3;
   gpuf_pool_trim(0);
   for (int i = 0; i < 20; i++) {
     const size_t nbytes = 524289 + random_below(&state, 50000000);
-    void *block;
-    CHECK_OK(gpuf_pool_acquire(test_device, nbytes, &block, &err));
+    void *buffer;
+    CHECK_OK(gpuf_pool_acquire(test_device, nbytes, &buffer, &err));
     CHECK(stats().used_nbytes >= nbytes && stats().used_nbytes <= nbytes + nbytes / 7);
-    gpuf_pool_release(block);
+    gpuf_pool_release(buffer);
   }
 }
 
@@ -89,23 +89,23 @@ static void trimming_gives_unused_memory_back(void) {
 }
 
 static void a_size_of_zero_or_beyond_memory_is_refused(void) {
-  void *block;
-  CHECK_FAILS(gpuf_pool_acquire(test_device, 0, &block, &err), GPUF_ERR_INVALID, "0 bytes");
-  CHECK_FAILS(gpuf_pool_acquire(test_device, SIZE_MAX, &block, &err), GPUF_ERR_INVALID, "bytes");
-  CHECK_FAILS(gpuf_pool_acquire(test_device, (size_t)1 << 50, &block, &err), GPUF_ERR_NO_MEMORY,
+  void *buffer;
+  CHECK_FAILS(gpuf_pool_acquire(test_device, 0, &buffer, &err), GPUF_ERR_INVALID, "0 bytes");
+  CHECK_FAILS(gpuf_pool_acquire(test_device, SIZE_MAX, &buffer, &err), GPUF_ERR_INVALID, "bytes");
+  CHECK_FAILS(gpuf_pool_acquire(test_device, (size_t)1 << 50, &buffer, &err), GPUF_ERR_NO_MEMORY,
               "cap");
 }
 
-static void memory_beyond_a_block_does_not_count_as_pinned(void) {
+static void memory_beyond_a_buffer_does_not_count_as_pinned(void) {
   char other[64];
-  void *block;
-  CHECK_OK(gpuf_pool_acquire(test_device, 40000000, &block, &err));
-  CHECK(gpufi_pool_is_pinned(test_device.kind, block, 40000000));
-  CHECK(gpufi_pool_is_pinned(test_device.kind, (char *)block + 33554440, 100));
-  CHECK(!gpufi_pool_is_pinned(test_device.kind, block, 80000000));
-  CHECK(!gpufi_pool_is_pinned(GPUF_DEVICE_CPU, block, 1));
+  void *buffer;
+  CHECK_OK(gpuf_pool_acquire(test_device, 40000000, &buffer, &err));
+  CHECK(gpufi_pool_is_pinned(test_device.kind, buffer, 40000000));
+  CHECK(gpufi_pool_is_pinned(test_device.kind, (char *)buffer + 33554440, 100));
+  CHECK(!gpufi_pool_is_pinned(test_device.kind, buffer, 80000000));
+  CHECK(!gpufi_pool_is_pinned(GPUF_DEVICE_CPU, buffer, 1));
   CHECK(!gpufi_pool_is_pinned(test_device.kind, other, sizeof(other)));
-  gpuf_pool_release(block);
+  gpuf_pool_release(buffer);
 }
 
 static void a_result_is_pinned_when_it_is_used_again(void) {
@@ -142,12 +142,12 @@ static void *use_pool(void *arg) {
   for (int i = 0; i < 200 && ok; i++) {
     const size_t nbytes = 1 + random_below(&state, i % 20 == 0 ? 3000000 : 10000);
     const unsigned char value = (unsigned char)state;
-    void *block;
-    ok = gpuf_pool_acquire(host_device, nbytes, &block, NULL) == GPUF_OK;
+    void *buffer;
+    ok = gpuf_pool_acquire(host_device, nbytes, &buffer, NULL) == GPUF_OK;
     if (ok) {
-      memset(block, value, nbytes);
-      ok = ((unsigned char *)block)[nbytes - 1] == value;
-      gpuf_pool_release(block);
+      memset(buffer, value, nbytes);
+      ok = ((unsigned char *)buffer)[nbytes - 1] == value;
+      gpuf_pool_release(buffer);
     }
     if (i % 50 == 0) {
       gpuf_pool_trim(0);
@@ -156,7 +156,7 @@ static void *use_pool(void *arg) {
   return ok ? arg : NULL;
 }
 
-static void threads_share_the_pool_without_mixing_blocks(void) {
+static void threads_share_the_pool_without_mixing_buffers(void) {
   pthread_t threads[4];
   for (uintptr_t i = 0; i < 4; i++) {
     CHECK(pthread_create(&threads[i], NULL, use_pool, (void *)(1000 * (i + 1))) == 0);
@@ -170,14 +170,14 @@ static void threads_share_the_pool_without_mixing_blocks(void) {
 }
 
 int main(void) {
-  TEST_ON_DEVICES(a_block_that_came_back_is_used_again);
-  TEST_ON_DEVICES(blocks_in_use_do_not_overlap_and_are_aligned);
-  TEST_ON_DEVICES(a_large_block_wastes_at_most_an_eighth);
+  TEST_ON_DEVICES(a_buffer_that_came_back_is_used_again);
+  TEST_ON_DEVICES(buffers_in_use_do_not_overlap_and_are_aligned);
+  TEST_ON_DEVICES(a_large_buffer_wastes_at_most_an_eighth);
   TEST_ON_DEVICES(the_cap_is_kept_and_its_error_says_how_to_raise_it);
   TEST_ON_DEVICES(trimming_gives_unused_memory_back);
   TEST_ON_DEVICES(a_size_of_zero_or_beyond_memory_is_refused);
-  TEST_ON_DEVICES(memory_beyond_a_block_does_not_count_as_pinned);
+  TEST_ON_DEVICES(memory_beyond_a_buffer_does_not_count_as_pinned);
   TEST_ON_DEVICES(a_result_is_pinned_when_it_is_used_again);
-  TEST(threads_share_the_pool_without_mixing_blocks);
+  TEST(threads_share_the_pool_without_mixing_buffers);
   return test_finish();
 }

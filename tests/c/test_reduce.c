@@ -15,8 +15,8 @@ static bool is_wide_integer(gpuf_dtype dtype) {
   return dtype == GPUF_DTYPE_INT64 || dtype == GPUF_DTYPE_UINT64;
 }
 
-/* Random bits for the small types and the integers; for the others a bell of values round 3 with
- * zeros, NaN and infinities among them. */
+/* Random bits for the small types and the integers. For the others, values about 3 in a bell-shaped
+ * distribution, with zeros, NaN and infinities among them. */
 static void fill_elements(void *dst, gpuf_dtype dtype, int64_t count, uint64_t seed) {
   const size_t element_nbytes = gpuf_dtype_nbytes(dtype);
   uint32_t *random = malloc((size_t)count * sizeof(*random));
@@ -305,7 +305,7 @@ static void an_overview_of_any_layout_is_the_same(void) {
   }
 }
 
-/* Few cells of many rows, or of one very long row: several blocks a cell on a GPU. */
+/* Few cells of many rows, or of one very long row: a GPU uses several thread blocks for each. */
 static void a_large_cell_is_counted_once(void) {
   const int64_t tall[2] = {100000, 20}, tall_cells[2] = {3, 4};
   const int64_t wide[2] = {2, 2000003}, wide_cells[2] = {1, 3};
@@ -587,7 +587,7 @@ static void a_range_of_one_value_is_widened(void) {
 
 /* --- Order and bad input ------------------------------------------------------------------- */
 
-/* The upload is still on its way, on the tensor's stream, when the reduction is asked for. */
+/* The copy to the device is still in flight on the tensor's stream when the reduction is called. */
 static void a_reduction_waits_for_the_producer(void) {
   enum { COUNT = 16 << 20 };
   const int64_t shape[1] = {COUNT}, cells[1] = {1};

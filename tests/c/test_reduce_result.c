@@ -1,4 +1,4 @@
-/* What the cells of an overview are in bits, and method they reach the caller's memory. */
+/* The bits of an overview's cells, and how they reach the caller's memory. */
 #include <gpufetch/reduce.h>
 #include <math.h>
 
@@ -170,7 +170,7 @@ static void plane_check_and_destroy(plane *p, const void *expected) {
   }
 }
 
-/* Of integers, of which each is a cell: what arrives is what was sent. */
+/* Integers of which each is a cell arrive as they were sent. */
 static void check_arrival(gpuf_dtype dtype, int64_t count) {
   const size_t nbytes = (size_t)count * gpuf_dtype_nbytes(dtype);
   char *elements = malloc(nbytes);
@@ -191,17 +191,17 @@ static void check_arrival(gpuf_dtype dtype, int64_t count) {
   free(elements);
 }
 
-/* One and two planes, on either side of what is staged as a whole and of a staging buffer; then
- * planes that start at no round address. */
+/* One and two planes, of sizes just below and above what is staged as a whole and a staging buffer;
+ * then planes that begin at unaligned addresses. */
 static void a_result_of_any_size_arrives_whole(void) {
   const size_t limits[] = {GPUFI_REDUCE_STAGED_NBYTES_MAX, GPUFI_CHANNEL_BUFFER_NBYTES};
   for (int i = 0; i < 2; i++) {
-    const int64_t room = (int64_t)(limits[i] - HEAD_NBYTES);
-    check_arrival(GPUF_DTYPE_INT8, room / 2);
-    check_arrival(GPUF_DTYPE_INT8, room / 2 + 1);
-    check_arrival(GPUF_DTYPE_UINT8, room);
-    check_arrival(GPUF_DTYPE_UINT8, room + 1);
-    check_arrival(GPUF_DTYPE_UINT16, room / 4 + 1);
+    const int64_t limit_nbytes = (int64_t)(limits[i] - HEAD_NBYTES);
+    check_arrival(GPUF_DTYPE_INT8, limit_nbytes / 2);
+    check_arrival(GPUF_DTYPE_INT8, limit_nbytes / 2 + 1);
+    check_arrival(GPUF_DTYPE_UINT8, limit_nbytes);
+    check_arrival(GPUF_DTYPE_UINT8, limit_nbytes + 1);
+    check_arrival(GPUF_DTYPE_UINT16, limit_nbytes / 4 + 1);
   }
   check_arrival(GPUF_DTYPE_INT16, 1600001);
   check_arrival(GPUF_DTYPE_INT32, 777777);
@@ -209,7 +209,7 @@ static void a_result_of_any_size_arrives_whole(void) {
   check_arrival(GPUF_DTYPE_INT8, 1);
 }
 
-/* A device that fails on the way ends the call with its error, and the next call works. */
+/* If the device fails on the way, the call fails with its error, and the next call works. */
 static void a_result_that_fails_on_its_way_is_an_error(void) {
   enum { COUNT = 3 << 20 };
   const int64_t count = COUNT, limits[] = {0, 100, 1 << 20, 4 << 20};

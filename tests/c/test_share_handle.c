@@ -1,10 +1,10 @@
-/* The bytes and the text of a share's handle, as an importer must distrust them. */
+/* The bytes and the text of a share's handle, which are untrusted input. */
 #include "devices.h"
 #include "share/handle.h"
 
 static gpuf_error err;
 
-/* A transposed slice of float32 in the middle of a block. */
+/* A transposed slice of float32 in the middle of an allocation. */
 static gpufi_share_fields fields_of_a_view(void) {
   gpufi_share_fields f = {0};
   f.tensor.device = (gpuf_device){GPUF_DEVICE_HOST, 1};
@@ -120,7 +120,7 @@ static void text_with_anything_more_is_refused(void) {
   CHECK_FAILS(gpuf_share_from_text(changed, &back, &err), GPUF_ERR_CORRUPT, "gpufetch-share:1:");
 }
 
-/* What a hostile exporter may write, with a right checksum. */
+/* Handles that a malicious exporter may write, with a correct checksum. */
 static void check_refused(const gpufi_share_fields *fields, const char *text) {
   gpuf_share_handle handle;
   gpufi_share_fields decoded;

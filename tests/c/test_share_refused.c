@@ -32,7 +32,7 @@ static void a_stale_handle_is_refused(void) {
   end_share(&s);
 }
 
-/* Every byte of the handle, with the checksum made right again. */
+/* Every byte of the handle is altered in turn, and the checksum made right again. */
 static void a_forged_handle_is_refused(void) {
   shared s = share_some();
   gpuf_attachment *attachment;
