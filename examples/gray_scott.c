@@ -87,7 +87,7 @@ static float *parameter(gray_scott_model *model, int i) {
 }
 
 /* Refuse what would grow without limit. Explicit diffusion in three dimensions is stable up to
- * dt = 1 / (6 D); the reaction takes a part of that, so the bound here is 1 / (8 D). `source` is
+ * dt = 1 / (6 D); the reaction takes some of that, so the bound here is 1 / (8 D). `source` is
  * where the parameters come from. */
 static void model_check(gray_scott_model *m, const char *source) {
   const float D = m->Du > m->Dv ? m->Du : m->Dv;
@@ -385,7 +385,7 @@ static const char usage[] =
     "  --serve    let notebooks attach: gpufetch.connect(\"NAME\")\n"
     "GPUFETCH_BACKEND = cuda | host | auto says what it runs on.\n";
 
-/* The next value of `option`; moves `values` on. */
+/* Take the next value of `option` from `values`. */
 static const char *take(const char *option, char ***values) {
   if (!**values) {
     fatal("%s needs %s", option, strcmp(option, "--shape") == 0 ? "three values" : "a value");

@@ -1,7 +1,7 @@
 /* The functions and identifiers of the caller's libhdf5, found at run time.
  *
- * <hdf5.h> is used for types and constants only: no H5 function is ever called by its own name,
- * and libhdf5 is never linked. A field is named like the function without its "H5". */
+ * <hdf5.h> is included for its types and constants only: no H5 function is ever called by its own
+ * name, and libhdf5 is never linked. A field has the function's name without its "H5". */
 #ifndef GPUFI_HDF5_API_H
 #define GPUFI_HDF5_API_H
 
@@ -58,21 +58,21 @@ typedef struct gpufi_h5_api {
 #define GPUFI_FIELD(name) const hid_t *name;
   GPUFI_H5_IDS(GPUFI_FIELD)
 #undef GPUFI_FIELD
-  /* H5Dread_chunk of 1.10 to 1.14, H5Dread_chunk1 of 2.0: does not know the buffer's size.
-   * NULL where Dread_chunk2 is there. */
+  /* H5Dread_chunk of 1.10 to 1.14, which is H5Dread_chunk1 in 2.0. It is not told the buffer's
+   * size. NULL where there is Dread_chunk2. */
   herr_t (*Dread_chunk1)(hid_t dataset, hid_t dxpl, const hsize_t *offset, uint32_t *filter_mask,
                          void *buffer);
   /* 2.0 and newer, else NULL. */
   herr_t (*Dread_chunk2)(hid_t dataset, hid_t dxpl, const hsize_t *offset, uint32_t *filter_mask,
                          void *buffer, size_t *buffer_nbytes);
   /* 2.0 and newer, else NULL. */
-  hid_t (*Tcomplex_create)(hid_t part);
+  hid_t (*Tcomplex_create)(hid_t component);
   /* 1.14 and newer, else NULL: older ones lack it, or count the offset in chunks. */
   herr_t (*Dchunk_iter)(hid_t dataset, hid_t dxpl, gpufi_h5_chunk_visitor visit, void *arg);
   /* The driver of plain files: a variable from 2.0 on, a function before. One of them is NULL. */
   const hid_t *FD_SEC2_id;
   hid_t (*FD_sec2_init)(void);
-  void *h5open;              /* where H5open lies: tells one libhdf5 from another */
+  void *h5open;              /* the address of H5open, which tells one libhdf5 from another */
   struct gpufi_h5_api *next; /* the other libraries bound so far */
   bool filter_registered;
 } gpufi_h5_api;

@@ -10,7 +10,7 @@
 #include <pthread.h>
 #include <stdlib.h>
 
-/* The chunks of a batch, read from the file by as many threads as take part. */
+/* The chunks of a batch, which several threads read from the file. */
 typedef struct loader {
   const gpufi_h5_transfer *transfer;
   gpufi_h5_chunk *chunks; /* of the batch; `encoded` lies in its pinned memory */
@@ -35,7 +35,7 @@ static loader *loader_of(reader *r, const gpufi_h5_batch *b) {
 
 /* --- From the file ----------------------------------------------------------- */
 
-/* What each thread does: load one chunk after another, until one fails or all are taken. */
+/* Load one chunk after another, until one fails or all are taken. Each thread does this. */
 static void load_chunks(void *arg) {
   loader *l = arg;
   gpuf_error error = {0};
@@ -98,7 +98,7 @@ static gpuf_status fill_batch(void *by, gpufi_h5_batch *b, gpuf_error *err) {
   return status;
 }
 
-/* Take part in what is left to load, and wait for the workers. */
+/* Load what no worker has taken yet, and wait for the workers. */
 static gpuf_status await_batch(loader *l, gpuf_error *err) {
   load_chunks(l);
   gpufi_workers_wait(&l->workers);

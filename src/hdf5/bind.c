@@ -21,7 +21,7 @@ static gpufi_h5_api *bound;
 typedef struct found_libraries {
   int count;
   void *handles[LIBRARIES_MAX];
-  void *h5open[LIBRARIES_MAX]; /* where H5open lies: tells one libhdf5 from another */
+  void *h5open[LIBRARIES_MAX]; /* the address of each one's H5open */
   int name_count;
   char *names[LIBRARIES_MAX];
 } found_libraries;
@@ -31,9 +31,9 @@ static const char *library_path(void *h5open) {
   return dladdr(h5open, &info) && info.dli_fname ? info.dli_fname : "an unnamed object";
 }
 
-/* A program that names one of the variables may hold the only live copy of it (a copy relocation),
- * which the library then uses as well. So a library that the program sees by default is asked for
- * them by default. */
+/* Fill the table. Where a program names one of the variables, the linker may put the only live copy
+ * of it into the program (a copy relocation), and the library uses that one. So the variables of a
+ * library that the program sees by default are looked up by default. */
 static gpuf_status resolve(gpufi_h5_api *api, void *handle, gpuf_error *err) {
   const bool is_default = dlsym(RTLD_DEFAULT, "H5open") == api->h5open;
   void *scope = is_default ? RTLD_DEFAULT : handle;
@@ -91,7 +91,7 @@ static gpuf_status initialise(gpufi_h5_api *api, gpuf_error *err) {
   return GPUF_OK;
 }
 
-/* Bind to the library that `handle` leads to. Consumes the handle. Called under bind_mutex. */
+/* Bind to the library that `handle` leads to, and take over the handle. Called under bind_mutex. */
 static gpuf_status bind_handle(void *handle, gpuf_error *err) {
   gpuf_status status;
   gpufi_h5_api *api;
@@ -138,7 +138,7 @@ static int note_name(struct dl_phdr_info *info, size_t info_nbytes, void *arg) {
   return 0;
 }
 
-/* libhdf5_hl and its like lead to the libhdf5 that they use, so a library may be met twice. */
+/* Open each libhdf5 once: libhdf5_hl and its like lead to the libhdf5 that they use. */
 static void find_libraries(found_libraries *found) {
   memset(found, 0, sizeof(*found));
   dl_iterate_phdr(note_name, found);
@@ -192,7 +192,7 @@ static gpuf_status bind_locked(const char *object_path, gpuf_error *err) {
                  ? dlopen(info.dli_fname, RTLD_NOLOAD | RTLD_LAZY)
                  : NULL;
     if (!handle && h5open) {
-      handle = dlopen(NULL, RTLD_LAZY); /* libhdf5 is part of the program itself */
+      handle = dlopen(NULL, RTLD_LAZY); /* libhdf5 is linked into the program itself */
     }
     return handle && dlsym(handle, "H5open") == h5open ? bind_handle(handle, err)
                                                        : bind_only_library(err);

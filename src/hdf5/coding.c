@@ -31,7 +31,7 @@ static size_t scratch_nbytes(const gpufi_h5_dataset *dataset) {
 
 void *gpufi_h5_scratch_create(const gpufi_h5_dataset *dataset) {
   void *scratch = NULL;
-  /* At least some bytes, also for plain chunks: NULL says that there is no memory. */
+  /* Some bytes even for plain chunks, which need none: NULL says that there is no memory. */
   return posix_memalign(&scratch, 64, scratch_nbytes(dataset) + 64) == 0 ? scratch : NULL;
 }
 
@@ -52,8 +52,8 @@ gpuf_status gpufi_h5_chunk_encode(const gpufi_h5_transfer *transfer, gpufi_h5_ch
   }
 }
 
-/* H5Dwrite through the filter knows HDF5's types only, to which our one-byte types without one of
- * their own are integers. */
+/* A chunk that H5Dwrite sent through the filter names a type of HDF5's, and to HDF5 those of our
+ * one-byte types that it lacks are integers. */
 static bool dtype_fits(gpuf_dtype stored, gpuf_dtype wanted) {
   const bool is_byte = stored == GPUF_DTYPE_UINT8 || stored == GPUF_DTYPE_INT8;
   return stored == wanted ||
@@ -65,7 +65,7 @@ static bool shape_fits(const gpufi_chunk_shape *stored, const gpufi_chunk_shape 
          !memcmp(stored->dims, wanted->dims, (size_t)wanted->ndim * sizeof(*wanted->dims));
 }
 
-/* Check what a chunk of ours says of itself, and decode it. */
+/* Check that the chunk's header agrees with the dataset, and decode it. */
 static gpuf_status decode_gpufetch(const gpufi_h5_transfer *transfer, gpufi_h5_chunk *chunk,
                                    gpuf_error *err) {
   const gpufi_h5_dataset *dataset = transfer->dataset;
@@ -105,7 +105,7 @@ static gpuf_status decode_filtered(const gpufi_h5_transfer *transfer, gpufi_h5_c
   return GPUF_OK;
 }
 
-/* A chunk that was stored past the filter. */
+/* For a chunk that was stored past the filter. */
 static gpuf_status copy_unfiltered(const gpufi_h5_transfer *transfer, gpufi_h5_chunk *chunk,
                                    gpuf_error *err) {
   const gpufi_h5_dataset *dataset = transfer->dataset;

@@ -12,7 +12,7 @@ static gpuf_status check_new_name(gpufi_h5_session *session, hid_t location, con
   if (status != GPUF_OK) {
     return status;
   }
-  /* An error means that a group on the way is not there yet. */
+  /* This fails where a group on the way to the name does not exist yet. */
   if (api->Lexists(location, name, H5P_DEFAULT) > 0) {
     return gpufi_fail(err, GPUF_ERR_INVALID, 0,
                       "'%s' exists already: choose another name, or delete it first", name);
@@ -21,8 +21,8 @@ static gpuf_status check_new_name(gpufi_h5_session *session, hid_t location, con
   return GPUF_OK;
 }
 
-/* Where no plugin for 32008 is to be found, the filter is optional and described by its whole
- * cd_values; where there is one, it fills in the first three. */
+/* A plugin for filter 32008 fills in the first three cd_values itself. Where there is none, all
+ * five are given, and the filter is optional, so that HDF5 creates the dataset without it. */
 static herr_t set_bitshuffle(const gpufi_h5_api *api, hid_t plist, const gpuf_tensor *src) {
   const unsigned values[] = {0, 4, (unsigned)gpuf_dtype_nbytes(src->dtype), 0, 2};
   const bool fills_in = api->Zfilter_avail(GPUFI_BITSHUFFLE_FILTER_ID) > 0;
@@ -42,7 +42,7 @@ static herr_t set_filter(const gpufi_h5_session *session, hid_t plist, const gpu
   }
 }
 
-/* Chunked unless the tensor is 0-d or empty, which HDF5 stores in one piece. */
+/* The dataset is chunked unless the tensor is 0-d or empty. */
 static gpuf_status create_plist(gpufi_h5_session *session, const gpuf_tensor *src, hid_t *plist,
                                 gpuf_error *err) {
   const gpufi_h5_api *api = session->api;

@@ -97,7 +97,7 @@ static gpuf_status read_pipeline(const gpufi_h5_dataset *dataset, hid_t plist, p
   return GPUF_OK;
 }
 
-/* HDF5's own message for a missing filter speaks of a folder that cannot be opened. */
+/* HDF5 itself would say that a folder cannot be opened, not that a filter is missing. */
 static gpuf_status check_filters(const gpufi_h5_dataset *dataset, const pipeline *filters,
                                  gpufi_h5_session *session, gpuf_error *err) {
   for (int i = 0; i < filters->count; i++) {
@@ -113,7 +113,7 @@ static gpuf_status check_filters(const gpufi_h5_dataset *dataset, const pipeline
   return GPUF_OK;
 }
 
-/* The route of chunks that gpufetch codes itself, or ROUTE_HDF5 for any other pipeline. */
+/* The route for chunks of this pipeline, which is HDF5's unless gpufetch codes them itself. */
 static gpufi_h5_route route_of(const pipeline *filters, gpuf_dtype dtype) {
   if (filters->count == 0) {
     return GPUFI_H5_ROUTE_PLAIN;
@@ -129,7 +129,8 @@ static gpufi_h5_route route_of(const pipeline *filters, gpuf_dtype dtype) {
   return GPUFI_H5_ROUTE_HDF5;
 }
 
-/* Whole chunks go past HDF5's filters, so only a pipeline that gpufetch runs itself may. */
+/* Chunks that are read and written whole bypass HDF5's filters, so this takes a pipeline that
+ * gpufetch runs itself. */
 static void choose_route(gpufi_h5_dataset *dataset, hid_t plist, const pipeline *filters,
                          bool is_native, const gpufi_h5_session *session) {
   unsigned edge_options = 0;
@@ -174,7 +175,7 @@ done:
   return status;
 }
 
-/* The shape is the file's word: it must be one that a tensor can have. */
+/* The shape comes from the file and is untrusted: check that a tensor can have it. */
 static gpuf_status check_size(const gpufi_h5_dataset *dataset, gpuf_error *err) {
   const gpuf_device cpu = {GPUF_DEVICE_CPU, 0};
   gpuf_tensor probe;
@@ -183,7 +184,7 @@ static gpuf_status check_size(const gpufi_h5_dataset *dataset, gpuf_error *err) 
     return GPUF_OK;
   }
   return gpufi_fail(err, GPUF_ERR_UNSUPPORTED, 0,
-                    "dataset '%s' of shape (%s) is larger than memory can be: read parts of it "
+                    "dataset '%s' of shape (%s) is larger than memory can be: read regions of it "
                     "with HDF5 itself",
                     dataset->name, gpufi_h5_list_of(dataset->ndim, dataset->shape).text);
 }

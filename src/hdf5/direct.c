@@ -8,9 +8,9 @@
 #include <string.h>
 #include <unistd.h>
 
-/* For fewer chunks than this it does not pay to visit all of the dataset's. */
+/* For fewer chunks than this it does not pay to visit all chunks of the dataset. */
 #define CHUNKS_MIN 4
-/* The table has at most this many places, 256 MiB. */
+/* The table has at most this many places, which take 256 MiB. */
 #define CHUNKS_MAX ((int64_t)1 << 24)
 
 typedef struct table {

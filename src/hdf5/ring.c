@@ -14,9 +14,9 @@
 #define MEMORY_NBYTES ((size_t)256 << 20)
 #define NOTHING ((int64_t)-1)
 
-/* Chunk i uses slot i % slot_count, so chunks pass through in order. Each slot goes round: reading,
- * from the caller, who gets the chunk from the file, to a worker and back; writing, from a worker
- * to the caller, who puts the chunk into the file, and back. */
+/* Chunk i uses slot i % slot_count, so chunks pass through in order. A slot goes back and forth
+ * between the calling thread, which reads a chunk from the file or writes one, and the workers.
+ * When reading, the calling thread has the first turn; when writing, a worker. */
 typedef struct ring {
   const gpufi_h5_transfer *transfer;
   gpufi_h5_slot *slots;
@@ -149,9 +149,9 @@ static gpuf_status await_workers(ring *r, gpuf_error *err) {
   return status;
 }
 
-/* The caller's part of every chunk. The lock is kept over slots whose turn comes one after
- * another. */
-static gpuf_status serve_file(ring *r, gpufi_h5_session *session, int64_t first, gpuf_error *err) {
+/* Read or write every chunk. The lock is kept as long as the next slot is the caller's already. */
+static gpuf_status transfer_file(ring *r, gpufi_h5_session *session, int64_t first,
+                                 gpuf_error *err) {
   const gpufi_h5_transfer *transfer = r->transfer;
   gpuf_status status = GPUF_OK;
   for (int64_t index = first; index < transfer->grid.total && status == GPUF_OK; index++) {
@@ -238,7 +238,7 @@ gpuf_status gpufi_h5_ring_transfer(gpufi_h5_session *session, const gpufi_h5_tra
   ring r;
   gpuf_status status = ring_init(&r, session, transfer, first, err);
   if (status == GPUF_OK) {
-    status = serve_file(&r, session, first, err);
+    status = transfer_file(&r, session, first, err);
   }
   ring_fini(&r);
   return status;

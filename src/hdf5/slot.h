@@ -23,7 +23,7 @@ bool gpufi_h5_slot_init(gpufi_h5_slot *slot, const gpufi_h5_transfer *transfer);
 /* Waits for the copy in flight. */
 void gpufi_h5_slot_fini(gpufi_h5_slot *slot);
 
-/* A worker's part, in two steps, so that it may begin with another chunk while the device copies
+/* What a worker does, in two steps, so that it may begin with another chunk while the device copies
  * this one. Reading: load and decode the chunk, begin to copy it to the tensor; wait for the copy.
  * Writing: begin to copy the chunk from the tensor; wait for the copy, encode. `scratch` is of
  * gpufi_h5_scratch_create(). */

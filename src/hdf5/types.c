@@ -24,7 +24,7 @@ static const float_layout float_layouts[] = {
 };
 #define FLOAT_LAYOUT_COUNT (sizeof(float_layouts) / sizeof(float_layouts[0]))
 
-/* By sign, unsigned first, and the binary logarithm of the size. */
+/* The index is the sign (0 for unsigned), then the binary logarithm of the size. */
 #define INTEGER_SIZE_COUNT 4
 static const gpuf_dtype integers[2][INTEGER_SIZE_COUNT] = {
     {GPUF_DTYPE_UINT8, GPUF_DTYPE_UINT16, GPUF_DTYPE_UINT32, GPUF_DTYPE_UINT64},
@@ -57,7 +57,7 @@ static const float_layout *float_layout_of(gpuf_dtype dtype) {
   return NULL;
 }
 
-/* `type` once it is complete; closed, and none, where one of the calls that complete it failed. */
+/* Return `type`, or close it and return none where one of the calls that complete it failed. */
 static hid_t complete(const gpufi_h5_api *api, hid_t type, bool is_complete) {
   if (type >= 0 && !is_complete) {
     api->Idec_ref(type);
@@ -218,7 +218,7 @@ static gpuf_dtype match_enum(const gpufi_h5_api *api, hid_t type, bool *is_nativ
       no == 0 && yes == 1) {
     return GPUF_DTYPE_BOOL;
   }
-  return dtype; /* the values without their names */
+  return dtype; /* the names of the values are dropped */
 }
 
 static gpuf_dtype complex_of(gpuf_dtype component) {
@@ -227,7 +227,7 @@ static gpuf_dtype complex_of(gpuf_dtype component) {
                                            : 0;
 }
 
-/* Dtype of member `index` of a compound if it is a float or an integer, else 0. */
+/* The dtype of member `index` of a compound if it is a float or an integer, else 0. */
 static gpuf_dtype match_member(const gpufi_h5_api *api, hid_t type, unsigned index,
                                bool *is_native) {
   const hid_t member = api->Tget_member_type(type, index);
@@ -264,7 +264,7 @@ static gpuf_dtype match_compound(const gpufi_h5_api *api, hid_t type, bool *is_n
   return complex_of(first);
 }
 
-/* HDF5 2.0's own complex type: two floats, the real part first. */
+/* HDF5 2.0's own complex type: two floats, the real component first. */
 static gpuf_dtype match_native_complex(const gpufi_h5_api *api, hid_t type, bool *is_native) {
   const hid_t component = api->Tget_super(type);
   gpuf_dtype dtype = 0;

@@ -267,19 +267,19 @@ static void check_region(hid_t dataset, const gpuf_tensor *whole, const int64_t 
                          const int64_t *extent) {
   gpuf_tensor view = *whole;
   gpuf_tensor expected = create_cpu(whole->dtype, whole->ndim, extent, 1);
-  gpuf_tensor part = create_on_device(&expected);
+  gpuf_tensor region = create_on_device(&expected);
   for (int32_t axis = 0; axis < whole->ndim; axis++) {
     CHECK_OK(gpuf_tensor_slice(&view, axis, start[axis], 1, extent[axis], &err));
   }
   CHECK_OK(gpuf_copy(&expected, &view, NULL, &err));
-  CHECK_OK(gpuf_h5_read_region(dataset, start, &part, NULL, &err));
-  check_equal(&part, &expected);
-  destroy(&part);
+  CHECK_OK(gpuf_h5_read_region(dataset, start, &region, NULL, &err));
+  check_equal(&region, &expected);
+  destroy(&region);
   destroy(&expected);
 }
 
 /* Both with the file open for writing, when HDF5 reads the chunks, and for reading. */
-static void parts_of_a_dataset_are_read(void) {
+static void regions_of_a_dataset_are_read(void) {
   static const int64_t boxes[][2][2] = {
       {{0, 0}, {70, 50}}, {{16, 20}, {16, 20}}, {{17, 3}, {1, 1}},   {{69, 49}, {1, 1}},
       {{15, 0}, {40, 7}}, {{3, 39}, {66, 11}},  {{64, 40}, {6, 10}}, {{5, 5}, {0, 9}},
@@ -307,7 +307,7 @@ static void parts_of_a_dataset_are_read(void) {
   destroy(&src);
 }
 
-static void parts_of_a_dataset_are_written(void) {
+static void regions_of_a_dataset_are_written(void) {
   /* Whole chunks, up to the edge, and a box that no chunk begins or ends with. */
   static const int64_t boxes[][2][2] = {
       {{16, 20}, {32, 20}}, {{64, 40}, {6, 10}}, {{0, 0}, {70, 20}}, {{5, 7}, {30, 29}}};
@@ -320,17 +320,17 @@ static void parts_of_a_dataset_are_written(void) {
     CHECK_OK(gpuf_h5_write(file, "x", &whole, &options, &err));
     const hid_t dataset = H5Dopen2(file, "x", H5P_DEFAULT);
     for (size_t i = 0; i < sizeof(boxes) / sizeof(boxes[0]); i++) {
-      gpuf_tensor part = create_cpu(GPUF_DTYPE_INT16, 2, boxes[i][1], 40 + i);
-      gpuf_tensor on_device = copy_to_device(&part);
+      gpuf_tensor region = create_cpu(GPUF_DTYPE_INT16, 2, boxes[i][1], 40 + i);
+      gpuf_tensor on_device = copy_to_device(&region);
       gpuf_tensor view = whole;
       CHECK_OK(gpuf_h5_write_region(dataset, boxes[i][0], &on_device, NULL, &err));
       for (int32_t axis = 0; axis < 2; axis++) {
         CHECK_OK(gpuf_tensor_slice(&view, axis, boxes[i][0][axis], 1, boxes[i][1][axis], &err));
       }
-      CHECK_OK(gpuf_copy(&view, &part, NULL, &err));
+      CHECK_OK(gpuf_copy(&view, &region, NULL, &err));
       check_stored(file, "x", &whole);
       destroy(&on_device);
-      destroy(&part);
+      destroy(&region);
     }
     H5Dclose(dataset);
     destroy(&whole);
@@ -338,23 +338,23 @@ static void parts_of_a_dataset_are_written(void) {
   }
 }
 
-static void a_part_outside_the_dataset_is_refused(void) {
+static void a_region_outside_the_dataset_is_refused(void) {
   const hid_t file = create_file();
   gpuf_tensor src = create_cpu(GPUF_DTYPE_INT8, 2, (int64_t[]){10, 6}, 33);
-  gpuf_tensor part = create_cpu(GPUF_DTYPE_INT8, 2, (int64_t[]){4, 6}, 34);
+  gpuf_tensor region = create_cpu(GPUF_DTYPE_INT8, 2, (int64_t[]){4, 6}, 34);
   CHECK_OK(gpuf_h5_write(file, "x", &src, NULL, &err));
   const hid_t dataset = H5Dopen2(file, "x", H5P_DEFAULT);
-  CHECK_FAILS(gpuf_h5_read_region(dataset, (int64_t[]){7, 0}, &part, NULL, &err), GPUF_ERR_INVALID,
-              "4 elements from 7 on do not lie in axis 0");
-  CHECK_FAILS(gpuf_h5_write_region(dataset, (int64_t[]){0, -1}, &part, NULL, &err),
+  CHECK_FAILS(gpuf_h5_read_region(dataset, (int64_t[]){7, 0}, &region, NULL, &err),
+              GPUF_ERR_INVALID, "4 elements from 7 on do not lie in axis 0");
+  CHECK_FAILS(gpuf_h5_write_region(dataset, (int64_t[]){0, -1}, &region, NULL, &err),
               GPUF_ERR_INVALID, "6 elements from -1 on");
-  CHECK_FAILS(gpuf_h5_read_region(dataset, (int64_t[]){INT64_MAX, 0}, &part, NULL, &err),
+  CHECK_FAILS(gpuf_h5_read_region(dataset, (int64_t[]){INT64_MAX, 0}, &region, NULL, &err),
               GPUF_ERR_INVALID, "do not lie in axis 0");
-  CHECK_FAILS(gpuf_h5_read_region(dataset, NULL, &part, NULL, &err), GPUF_ERR_INVALID, "(10, 6)");
+  CHECK_FAILS(gpuf_h5_read_region(dataset, NULL, &region, NULL, &err), GPUF_ERR_INVALID, "(10, 6)");
   check_stored(file, "x", &src);
   H5Dclose(dataset);
   destroy(&src);
-  destroy(&part);
+  destroy(&region);
   close_file(file);
 }
 
@@ -410,11 +410,11 @@ int main(void) {
   TEST_ON_DEVICES(big_endian_elements_are_converted);
   TEST_ON_DEVICES(an_existing_dataset_of_ours_is_overwritten);
   TEST_ON_DEVICES(chunks_never_written_read_as_the_fill_value);
-  TEST_ON_DEVICES(parts_of_a_dataset_are_read);
-  TEST_ON_DEVICES(parts_of_a_dataset_are_written);
+  TEST_ON_DEVICES(regions_of_a_dataset_are_read);
+  TEST_ON_DEVICES(regions_of_a_dataset_are_written);
   TEST_ON_DEVICES(bitshuffle_is_written_and_read_without_its_plugin);
   test_device = host_device;
-  TEST(a_part_outside_the_dataset_is_refused);
+  TEST(a_region_outside_the_dataset_is_refused);
   TEST(the_callers_lock_is_taken_and_released);
   return test_finish();
 }

@@ -93,7 +93,7 @@ static void any_box_goes_to_any_layout(void) {
 
 /* --- What crosses the link ------------------------------------------------------------ */
 
-/* Read while copies may move so many bytes. */
+/* Read, with copies that fail once they have carried so many bytes. */
 static gpuf_status read_within(hid_t file, const gpuf_tensor *dst, int64_t link_nbytes) {
   gpufi_host_faults faults = GPUFI_HOST_FAULTS_NONE;
   faults.copy_fail_after_nbytes = link_nbytes;
@@ -126,9 +126,9 @@ static void fill_kind(int32_t *values, kind what, int64_t index) {
 static void write_chunk(hid_t file, const gpuf_tensor *src, int64_t index) {
   const int64_t start[] = {index * CHUNK_VALUES};
   const hid_t dataset = H5Dopen2(file, "x", H5P_DEFAULT);
-  gpuf_tensor part = *src;
-  CHECK_OK(gpuf_tensor_slice(&part, 0, start[0], 1, CHUNK_VALUES, &err));
-  CHECK_OK(gpuf_h5_write_region(dataset, start, &part, NULL, &err));
+  gpuf_tensor chunk = *src;
+  CHECK_OK(gpuf_tensor_slice(&chunk, 0, start[0], 1, CHUNK_VALUES, &err));
+  CHECK_OK(gpuf_h5_write_region(dataset, start, &chunk, NULL, &err));
   H5Dclose(dataset);
 }
 

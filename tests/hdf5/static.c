@@ -1,4 +1,5 @@
-/* A program that libhdf5 is part of, as tests/python/test_hdf5_environments.py builds and runs it.
+/* A program into which libhdf5 is linked; tests/python/test_hdf5_environments.py builds and runs
+ * it.
  *
  *   static write|read explicit|filled FILE
  *

@@ -204,9 +204,9 @@ def test_chunks_never_written_read_as_the_fill_value(tmp_path: Path) -> None:
 
 def test_virtual_and_external_datasets_are_read(tmp_path: Path) -> None:
     x = make((20, 30), np.dtype("f8"))
-    gf.hdf5.write(tmp_path / "part.h5", "x", x)
+    gf.hdf5.write(tmp_path / "half.h5", "x", x)
     layout = h5py.VirtualLayout((40, 30), "f8")
-    layout[:20] = layout[20:] = h5py.VirtualSource(tmp_path / "part.h5", "x", (20, 30))
+    layout[:20] = layout[20:] = h5py.VirtualSource(tmp_path / "half.h5", "x", (20, 30))
     with h5py.File(tmp_path / "all.h5", "w") as file:
         file.create_virtual_dataset("x", layout)
         file.create_dataset(

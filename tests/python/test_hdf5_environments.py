@@ -201,12 +201,12 @@ def test_a_program_with_a_static_libhdf5(
         pytest.skip("no compiler, or no static libhdf5 (Debian: libhdf5-dev)")
     library = SYSTEM_LIBHDF5 / "libhdf5.a"
     if cd_values == "filled":  # all of libhdf5, and its functions shown to the plugin
-        parts = ["-rdynamic", f"-Wl,--whole-archive,{library},--no-whole-archive"]
+        objects = ["-rdynamic", f"-Wl,--whole-archive,{library},--no-whole-archive"]
     else:
-        parts = [str(library)]
+        objects = [str(library)]
     libraries = [f"-l{name}" for name in ("crypto", "curl", "sz", "z", "m", "dl", "pthread")]
     flags = ["-I/usr/include/hdf5/serial", HERE / "static.c", "-o", tmp_path / "a"]
-    linked = subprocess.run([cc, *flags, *parts, *libraries], capture_output=True, text=True)
+    linked = subprocess.run([cc, *flags, *objects, *libraries], capture_output=True, text=True)
     if linked.returncode != 0:
         pytest.skip(f"libhdf5.a cannot be linked here: {linked.stderr[-200:]}")
     clean = {name: value for name, value in environment.items() if name != "LD_PRELOAD"}

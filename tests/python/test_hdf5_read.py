@@ -1,4 +1,4 @@
-"""gpufetch.hdf5.read: everything that h5py reads, parts of it, and by every route to the chunks."""
+"""gpufetch.hdf5.read: everything that h5py reads, selections, and every route to the chunks."""
 
 from __future__ import annotations
 
@@ -243,10 +243,10 @@ def test_chunks_are_the_same_by_every_route(
     tmp_path: Path, codec: Any, mode: str, options: dict[str, Any], device: str
 ) -> None:
     x = many_chunks(tmp_path / "x.h5", codec)
-    part = np.s_[5:40, 3, 2:9]
+    selection = np.s_[5:40, 3, 2:9]
     with h5py.File(tmp_path / "x.h5", mode, **options) as file:
         assert (on_host(file, "x", device=device) == x).all()
-        assert (on_host(file, "x", device=device, selection=part) == x[part]).all()
+        assert (on_host(file, "x", device=device, selection=selection) == x[selection]).all()
         sparse = on_host(file, "sparse", device=device)
         assert (sparse[20:30] == x[20:30]).all()
         assert (sparse[:20] == -1).all() and (sparse[30:] == -1).all()
@@ -290,8 +290,8 @@ def test_workers_read_any_box_for_a_device(
     bounds = [sorted(data.draw(st.tuples(st.integers(0, n), st.integers(0, n)))) for n in shape]
     key = tuple(slice(low, high) for low, high in bounds)
     step = tuple(data.draw(st.sampled_from([1, 2, -1, -3])) for _ in shape)
-    room = tuple((high - low) * abs(s) for (low, high), s in zip(bounds, step, strict=True))
-    expected = np.zeros(room, dtype)
+    whole = tuple((high - low) * abs(s) for (low, high), s in zip(bounds, step, strict=True))
+    expected = np.zeros(whole, dtype)
     out = gf.to_device(expected, device="host:0")
     steps = tuple(slice(None, None, s) for s in step)
     expected[steps] = x[key]
@@ -308,8 +308,8 @@ def test_more_chunks_than_are_in_flight_are_decoded_on_the_device(tmp_path: Path
         file["x"].id.write_direct_chunk((700, 4000), chunk.tobytes(), filter_mask=1)
     with h5py.File(tmp_path / "x.h5") as file:
         assert (on_host(file, "x", device="host:0") == x).all()
-        part = np.s_[150:1450, 1000:11001]
-        assert (on_host(file, "x", device="host:0", selection=part) == x[part]).all()
+        selection = np.s_[150:1450, 1000:11001]
+        assert (on_host(file, "x", device="host:0", selection=selection) == x[selection]).all()
 
 
 @pytest.mark.parametrize("chunk", [(0, 0), (1200, 0)], ids=str)
