@@ -1,3 +1,15 @@
+/* Blocks of mode W8: up to 1,024 residuals, in groups of 8. All groups of a block lie one after the
+ * other, each packed at a width of its own, which its code gives:
+ *
+ *   | mask, if sparse | codes, 3 or 4 bits a group | group 0 | group 1 | ... |
+ *
+ * A group of width w takes w bytes. The widest has W bits, which is in the block's descriptor with
+ * the size, the kind and the form; code d means W - d, and the greatest code 0. So 16 residuals of
+ * which the first 8 need 5 bits and the others 2 are 8 bytes, with W = 5 and the codes 0 and 3:
+ *
+ *   | 00011000 | 5 bytes | 2 bytes |      kind 1; the first code is in bits 0 to 2 of the byte
+ *
+ * Kind 0 has no bytes, for all is 0, and kind 3 has the residuals as they are. */
 #include "codec/block.h"
 #include "base/arithmetic.h"
 #include "codec/codes_impl.h"
@@ -5,6 +17,7 @@
 #include "codec/cpu.h"
 #include "codec/scalar.h"
 
+/* A list at one width is a block's groups without codes. */
 uint8_t *gpufi_fixed_pack(size_t value_nbytes, void *values, size_t count, unsigned width,
                           uint8_t *bytes) {
   const size_t groups = group_count(count), whole = groups * GPUFI_GROUP_VALUES;
@@ -140,6 +153,8 @@ static gpuf_status unpack_coded(size_t value_nbytes, const uint8_t *in, size_t i
                                 gpufi_block block, void *residuals, size_t count, size_t capacity,
                                 gpuf_error *err) {
   uint8_t widths[GPUFI_BLOCK_GROUPS];
+  /* Where GPUFI_GROUP_READ_NBYTES or more follow the block, no read from one of its groups goes
+   * past them: that is so for all but the last few blocks of a chunk. */
   const bool at_end = in_nbytes - block.nbytes < GPUFI_GROUP_READ_NBYTES;
   size_t codes;
   if (block.width == 0 || block.width > 8 * value_nbytes ||

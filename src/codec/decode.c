@@ -36,11 +36,11 @@ static gpuf_status check_padding(const uint8_t *encoded, size_t begin, size_t en
 
 /* What the tables and the header say about a W8 or ranked chunk. */
 typedef struct coding {
-  gpufi_geometry geometry; /* of what is packed */
+  gpufi_geometry geometry; /* of what is packed: values, or places of one byte */
   bool ranked;
-  gpufi_dictionary dictionary;
-  gpufi_ranks ranks;
-  size_t descriptors_at, blocks_at;
+  gpufi_dictionary dictionary;      /* without entries if there is none */
+  gpufi_ranks ranks;                /* only if ranked */
+  size_t descriptors_at, blocks_at; /* offsets in the chunk */
 } coding;
 
 /* The header has been checked, and that the payload is long enough for the tables and the
@@ -57,6 +57,7 @@ static gpuf_status read_coding(const gpufi_chunk_header *header, const uint8_t *
   c->descriptors_at = GPUFI_HEADER_NBYTES + tables;
   const size_t descriptors_end = c->descriptors_at + 4 * gpufi_block_count(&c->geometry);
   c->blocks_at = gpufi_round_up_16(descriptors_end);
+  /* Without the transform the dictionary has no entries, and 0 of them are read. */
   c->dictionary.dtype = header->shape.dtype;
   c->dictionary.value_nbytes = values.value_nbytes;
   c->dictionary.count = dictionary_nbytes / values.value_nbytes;
@@ -97,6 +98,8 @@ static gpuf_status decode_block(const coding *c, const uint8_t *encoded, size_t 
   if (block.nbytes > left) {
     return gpufi_corrupt(err, descriptor_at, "the block runs past the end of the chunk");
   }
+  /* The W8 reader is told how many bytes follow, so that it need not copy a block that lies far
+   * enough before the chunk's end. */
   gpuf_status status =
       c->ranked
           ? gpufi_ranked_unpack(&c->ranks, g->value_nbytes, in, p->at, block, residuals, count, err)
@@ -107,7 +110,8 @@ static gpuf_status decode_block(const coding *c, const uint8_t *encoded, size_t 
   p->at += block.nbytes;
   p->block++;
   if (p->block % GPUFI_RUN_BLOCKS == 0 || p->block == gpufi_block_count(g)) {
-    const size_t padded = gpufi_round_up_16(p->at); /* encoded_nbytes is a multiple of 16 too */
+    /* p->at <= encoded_nbytes, which is a multiple of 16: neither is this past the end. */
+    const size_t padded = gpufi_round_up_16(p->at);
     status = check_padding(encoded, p->at, padded, err);
     p->at = padded;
   }
@@ -140,6 +144,7 @@ static gpuf_status decode_blocks(const coding *c, const uint8_t *encoded, size_t
     if (status != GPUF_OK) {
       return status;
     }
+    /* Reported at the end, if no block is wrong in itself. */
     seeded = seeded && (first != 0 || all_zero(residuals, seed_nbytes));
     if (lines != NULL) {
       gpufi_lines_inverse(lines, buffer, count, raw);
@@ -171,6 +176,7 @@ static gpuf_status decode_coded(const gpufi_chunk_header *header, const uint8_t 
   const bool swap = !dictionary && (header->flags & GPUFI_FLAG_BIG_ENDIAN) != 0;
   const uint8_t transform = dictionary ? GPUFI_TRANSFORM_NONE : header->transform;
   const size_t seed_nbytes = header->axes != 0 ? g->value_nbytes * g->component_count : 0;
+  /* W8 by lines if this CPU has the kernels; ranked values are not predicted. */
   const bool by_lines = !c.ranked && gpufi_lines_init(&lines, g, transform, header->axes,
                                                       header->offset, header->seed);
   status =
@@ -189,6 +195,7 @@ static gpuf_status decode_coded(const gpufi_chunk_header *header, const uint8_t 
              : gpufi_corrupt(err, c.blocks_at, "a value is outside the dictionary");
 }
 
+/* Mode constant: the element, over and over. */
 static void fill_constant(uint8_t *raw, size_t raw_nbytes, const uint8_t *element,
                           size_t element_nbytes) {
   size_t done = element_nbytes;
@@ -228,6 +235,7 @@ gpuf_status gpufi_codec_decode(const void *encoded, size_t encoded_nbytes, void 
                       "byte %d: the chunk decodes to %llu bytes, but %zu are expected",
                       GPUFI_AT_RAW_NBYTES, (unsigned long long)header.raw_nbytes, raw_nbytes);
   }
+  /* This finds accidental damage. The checks after it are for forged chunks, too. */
   gpufi_checksum(bytes, encoded_nbytes, sums);
   if (memcmp(sums, bytes + GPUFI_AT_CHECKSUM, sizeof(sums)) != 0) {
     return gpufi_corrupt(err, GPUFI_AT_CHECKSUM,

@@ -1,3 +1,6 @@
+/* Values of 2 bytes or more that are few in number (labels, materials, levels) become places in a
+ * table of them, one byte each, and these are predicted and packed like values of one byte. The
+ * table is sorted, so that it has one form only, and near values have near places. */
 #include "codec/dictionary.h"
 #include "codec/bytes.h"
 #include "codec/sample.h"

@@ -133,8 +133,9 @@ static const uint8_t *next_residuals(const coding *c, size_t first, size_t count
   return buffer;
 }
 
-/* Tables, descriptors, then the blocks. Returns the payload's bytes, or 0 if it takes more than
- * `capacity` (a multiple of 16). */
+/* Tables, descriptors, then the blocks: the descriptors' place is known from the number of blocks,
+ * and each is filled in when its block has been packed. Returns the payload's bytes, or 0 if it
+ * takes more than `capacity` (a multiple of 16). */
 static size_t write_payload(const coding *c, const gpufi_chunk_header *header, uint8_t *payload,
                             size_t capacity) {
   const gpufi_geometry *const g = &c->geometry;

@@ -1,3 +1,14 @@
+/* The header of a chunk: 96 bytes, of which the offsets are in format.h.
+ *
+ *   0   | G P F C | version, dtype, mode, transform | axes, ndim, flags, levels | entries, 0 0 0 |
+ *   16  | raw length, 8 bytes | payload length, 8 bytes |
+ *   32  | dimensions, 8 of 4 bytes |
+ *   64  | seed, 16 bytes, of which the last 8 may be the offset |
+ *   80  | checksum, 16 bytes |
+ *
+ * Reading it checks each field against the others before any is used to find something in the
+ * chunk: first that the payload length is that of the bytes present, then that the dimensions give
+ * the raw length without overflow, then what the mode and the dtype allow. */
 #include "codec/header.h"
 #include "base/arithmetic.h"
 #include "base/error.h"

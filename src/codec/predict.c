@@ -1,3 +1,12 @@
+/* Lorenzo prediction: a value is predicted from its neighbours one step back along some of the axes
+ * (the set), so that what varies along one of them only leaves nothing. Along two axes the residual
+ * is
+ *
+ *   r[i][j] = v[i][j] - v[i][j-1] - v[i-1][j] + v[i-1][j-1]
+ *
+ * which is the difference along one axis of the differences along the other; so it is done, and
+ * undone by running sums, axis by axis. Which axes are in the set, and which transform is taken, is
+ * chosen by what the residuals of a sample would cost. */
 #include "codec/predict.h"
 #include "codec/sample.h"
 

@@ -1,3 +1,13 @@
+/* Ranked chunks spend few bits on frequent symbols: a prefix code of three levels, of which the
+ * lengths a and b and the symbols of the first two are in the chunk. With a = 2 and b = 1, for the
+ * symbols A to D in order of their frequency, and others:
+ *
+ *   A  00        first code 0           D       11 0           first code 3, second code 0
+ *   B  01        first code 1           others  11 1 + symbol  first code 3, second code 1
+ *   C  10        first code 2
+ *
+ * First codes, second codes and stored symbols are in lists of their own (ranked_block.c), so that
+ * nothing has to be decoded bit by bit. */
 #include "codec/ranked.h"
 #include "codec/bytes.h"
 #include "codec/sample.h"
@@ -59,6 +69,10 @@ static unsigned symbol_of(const gpufi_ranks *ranks, uint64_t value) {
 }
 
 /* --- choosing by the sample --- */
+
+/* The cost of each pair of lengths follows from how many sampled values have each symbol: all have
+ * a first code; those whose symbol is not among the first 2^a - 1 have a second code too; those
+ * whose symbol is in neither level have the symbol itself. */
 
 /* used: of values that are not 0 */
 typedef struct sample {
