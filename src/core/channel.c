@@ -150,6 +150,27 @@ gpuf_status gpufi_channel_join(gpufi_channel *channel, gpuf_stream producer, gpu
   return gpufi_channel_order(channel, producer, channel->stream, err);
 }
 
+gpuf_status gpufi_channel_name_stream(const gpufi_backend *backend, gpuf_device device,
+                                      gpuf_stream *stream, gpufi_channel **keeper,
+                                      gpuf_error *err) {
+  gpufi_channel *channel = NULL;
+  *keeper = NULL;
+  if (*stream != GPUF_STREAM_PER_THREAD) {
+    return GPUF_OK;
+  }
+  gpuf_status status = gpufi_channel_acquire(backend, device, &channel, err);
+  if (status == GPUF_OK) {
+    status = gpufi_channel_join(channel, *stream, err);
+  }
+  if (status != GPUF_OK) {
+    gpufi_channel_release(channel, true);
+    return status;
+  }
+  *stream = channel->stream;
+  *keeper = channel;
+  return GPUF_OK;
+}
+
 void gpufi_channels_trim(void) {
   pthread_mutex_lock(&channels_lock);
   gpufi_channel *const trimmed = unused_channels;

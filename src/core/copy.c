@@ -173,9 +173,13 @@ static gpuf_status start(gpuf_future *future, const gpuf_tensor *dst, const gpuf
     }
     return status;
   case GPUFI_CARRIER_STAGED:
-    gpufi_staged_prepare(future);
-    gpufi_future_start_threads(future, blocking ? 1 : 0);
-    return GPUF_OK;
+    status = gpufi_channel_name_stream(future->copy.backend, future->copy.device,
+                                       &future->copy.producer, &future->keeper, err);
+    if (status == GPUF_OK) {
+      gpufi_staged_prepare(future);
+      gpufi_future_start_threads(future, blocking ? 1 : 0);
+    }
+    return status;
   case GPUFI_CARRIER_CPU:
     copy_on_cpu(*dst, *src);
     break;

@@ -23,6 +23,7 @@ void gpufi_future_init(gpuf_future *future) {
   future->next_offset = 0;
   future->has_scratch_waiter = false;
   future->coded = NULL;
+  future->keeper = NULL;
   future->workers = (gpufi_workers){0};
 }
 
@@ -78,6 +79,7 @@ void gpufi_future_leave(gpuf_future *future, int32_t count) {
   }
   pthread_mutex_lock(&future->lock);
   judge_threads(future);
+  gpufi_channel_release(future->keeper, future->status != GPUF_OK);
   settle(future);
   pthread_mutex_unlock(&future->lock);
 }

@@ -32,6 +32,7 @@ struct gpuf_future {
   size_t next_offset;      /* of a staged copy: the next piece to take */
   bool has_scratch_waiter; /* of a staged gather */
   gpufi_coded *coded;      /* of a coded copy; constant */
+  gpufi_channel *keeper;   /* of copy.producer (gpufi_channel_name_stream), until it is settled */
   gpufi_workers workers;
 };
 

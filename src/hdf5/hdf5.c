@@ -1,5 +1,7 @@
 /* The public HDF5 calls. */
 #include "base/error.h"
+#include "core/channel.h"
+#include "core/runtime.h"
 #include "hdf5/batch.h"
 #include "hdf5/create.h"
 #include "hdf5/hyperslab.h"
@@ -11,9 +13,9 @@
 /* --- Elements ---------------------------------------------------------------- */
 
 /* By the device as far as it codes chunks, then by workers. */
-static gpuf_status transfer_chunks(gpufi_h5_session *session, const gpufi_h5_dataset *dataset,
-                                   const gpufi_h5_box *box, const gpuf_tensor *tensor, bool writes,
-                                   gpuf_error *err) {
+static gpuf_status transfer_named(gpufi_h5_session *session, const gpufi_h5_dataset *dataset,
+                                  const gpufi_h5_box *box, const gpuf_tensor *tensor, bool writes,
+                                  gpuf_error *err) {
   gpufi_h5_transfer transfer;
   int64_t done;
   gpuf_status status;
@@ -24,6 +26,27 @@ static gpuf_status transfer_chunks(gpufi_h5_session *session, const gpufi_h5_dat
     status = gpufi_h5_ring_transfer(session, &transfer, done, err);
   }
   gpufi_h5_transfer_fini(&transfer);
+  return status;
+}
+
+/* The same for a tensor whose stream may have a name of the calling thread's alone. */
+static gpuf_status transfer_chunks(gpufi_h5_session *session, const gpufi_h5_dataset *dataset,
+                                   const gpufi_h5_box *box, const gpuf_tensor *tensor, bool writes,
+                                   gpuf_error *err) {
+  gpuf_tensor named = *tensor;
+  gpufi_channel *keeper = NULL;
+  const gpufi_backend *backend;
+  gpuf_status status = GPUF_OK;
+  if (named.device.kind != GPUF_DEVICE_CPU) {
+    status = gpufi_backend_for(named.device, &backend, err);
+    if (status == GPUF_OK) {
+      status = gpufi_channel_name_stream(backend, named.device, &named.stream, &keeper, err);
+    }
+  }
+  if (status == GPUF_OK) {
+    status = transfer_named(session, dataset, box, &named, writes, err);
+  }
+  gpufi_channel_release(keeper, status != GPUF_OK);
   return status;
 }
 

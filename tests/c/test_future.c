@@ -94,6 +94,26 @@ static void a_copy_waits_for_the_producers_stream_and_a_timeout_leaves_it_runnin
   fixture_destroy(&f);
 }
 
+/* The threads that stage a copy have a per-thread stream of their own: it is the caller's that
+ * counts. */
+static void a_copy_waits_for_the_callers_own_default_stream(void) {
+  fixture f = fixture_create();
+  const gpuf_stream created = f.stream;
+  f.stream = GPUF_STREAM_PER_THREAD;
+  gpuf_tensor *const destinations[2] = {&f.pinned, &f.pageable};
+  for (int i = 0; i < 2; i++) {
+    gpuf_future *future;
+    hold_up(&f);
+    CHECK_OK(gpuf_copy_async(destinations[i], &f.d_tensor, NULL, &future, &err));
+    CHECK_FAILS(gpuf_future_wait(future, 20000000, &err), GPUF_ERR_TIMEOUT, "20.000 ms");
+    sem_post(&gate);
+    CHECK_OK(gpuf_future_wait(future, INT64_C(60000000000), &err));
+    gpuf_future_destroy(future);
+  }
+  f.stream = created;
+  fixture_destroy(&f);
+}
+
 static void *wait_for(void *future) {
   return gpuf_future_wait(future, -1, NULL) == GPUF_OK ? future : NULL;
 }
@@ -239,6 +259,7 @@ int main(void) {
   TEST_ON_DEVICES(a_copy_that_cannot_start_gives_no_future);
   test_device = host_device;
   TEST(a_copy_waits_for_the_producers_stream_and_a_timeout_leaves_it_running);
+  TEST(a_copy_waits_for_the_callers_own_default_stream);
   TEST(several_threads_may_wait_for_one_copy);
   TEST(a_failure_is_reported_at_every_wait);
   TEST(a_forked_child_is_told_to_wait_in_the_parent);

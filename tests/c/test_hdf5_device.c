@@ -347,6 +347,44 @@ static void a_full_pool_leaves_it_to_the_cpu(void) {
   close_file(file);
 }
 
+typedef struct late_fill {
+  void *d_ptr;
+  const void *bytes;
+  size_t nbytes;
+} late_fill;
+
+static void late_fill_kernel(const void *arg) {
+  const late_fill *const a = arg;
+  usleep(50000);
+  memcpy(gpuf_host_pointer(a->d_ptr), a->bytes, a->nbytes);
+}
+
+/* Workers have a per-thread stream of their own: it is the caller's that has the pending work. */
+static void writing_waits_for_the_callers_own_default_stream(void) {
+  const gpuf_h5_codec codecs[] = {GPUF_H5_CODEC_GPUFETCH, GPUF_H5_CODEC_NONE};
+  const int64_t shape[] = {64, 1000};
+  for (int i = 0; i < 2; i++) {
+    gpuf_h5_options options = GPUF_H5_OPTIONS_INIT;
+    const hid_t file = create_file();
+    gpuf_tensor expected = create_cpu(GPUF_DTYPE_FLOAT32, 2, shape, 5);
+    gpuf_tensor src = create_on_device(&expected);
+    gpuf_tensor read = expected;
+    const late_fill args = {src.data, expected.data, gpuf_tensor_nbytes(&src)};
+    options.codec = codecs[i];
+    CHECK_OK(gpuf_host_launch(host_device, GPUF_STREAM_PER_THREAD, late_fill_kernel, &args,
+                              sizeof(args), &err));
+    src.stream = GPUF_STREAM_PER_THREAD;
+    CHECK_OK(gpuf_h5_write(file, "x", &src, &options, &err));
+    read.data = calloc(1, args.nbytes);
+    CHECK_OK(gpuf_h5_read(file, "x", &read, NULL, &err));
+    CHECK(memcmp(read.data, expected.data, args.nbytes) == 0);
+    CHECK_OK(gpuf_free(host_device, src.data, &err));
+    free(read.data);
+    free(expected.data);
+    close_file(file);
+  }
+}
+
 static void the_lock_is_released(void) {
   const gpuf_h5_options options = {
       .struct_nbytes = sizeof(options), .lock = lock, .unlock = unlock};
@@ -379,6 +417,7 @@ int main(void) {
   test_device = host_device;
   TEST(a_failed_copy_to_the_device_is_an_error);
   TEST(without_device_memory_the_cpu_decodes);
+  TEST(writing_waits_for_the_callers_own_default_stream);
   TEST(the_lock_is_released);
   return test_finish();
 }

@@ -45,6 +45,10 @@ typedef struct stream {
 static pthread_mutex_t streams_lock = PTHREAD_MUTEX_INITIALIZER;
 static stream *streams;
 static stream *default_streams[GPUFI_HOST_DEVICE_COUNT];
+/* GPUF_STREAM_PER_THREAD of the calling thread, of each device; ends with the thread. */
+static _Thread_local stream *thread_streams[GPUFI_HOST_DEVICE_COUNT];
+static pthread_once_t thread_streams_once = PTHREAD_ONCE_INIT;
+static pthread_key_t thread_streams_key;
 
 static void event_release(gpufi_event *event) {
   pthread_mutex_lock(&event->lock);
@@ -183,16 +187,45 @@ gpuf_status gpufi_host_stream_create(int32_t device, gpuf_stream *handle, gpuf_e
   return status;
 }
 
-/* The live stream of a handle. The two default streams of CUDA's convention are one here. */
+static void end_thread_streams(void *unused) {
+  for (int32_t device = 0; device < GPUFI_HOST_DEVICE_COUNT; device++) {
+    if (thread_streams[device]) {
+      gpufi_host_stream_destroy(device, GPUF_STREAM_PER_THREAD, NULL);
+    }
+  }
+}
+
+/* The threads behind the streams are not in a forked child. */
+static void forget_thread_streams(void) {
+  memset(thread_streams, 0, sizeof(thread_streams));
+}
+
+static void create_thread_streams_key(void) {
+  pthread_key_create(&thread_streams_key, end_thread_streams);
+  pthread_atfork(NULL, NULL, forget_thread_streams);
+}
+
+/* Where the default stream that `handle` names is kept; NULL for any other handle. */
+static stream **default_stream(int32_t device, gpuf_stream handle) {
+  if (handle == GPUF_STREAM_PER_THREAD) {
+    pthread_once(&thread_streams_once, create_thread_streams_key);
+    pthread_setspecific(thread_streams_key, thread_streams); /* so that the thread's end is seen */
+    return &thread_streams[device];
+  }
+  return handle == GPUF_STREAM_LEGACY ? &default_streams[device] : NULL;
+}
+
+/* The live stream of a handle; default streams are made when they are first used. */
 static gpuf_status stream_find(int32_t device, gpuf_stream handle, stream **out, gpuf_error *err) {
   gpuf_status status = GPUF_OK;
   stream *s = NULL;
   pthread_mutex_lock(&streams_lock);
-  if (handle == GPUF_STREAM_LEGACY || handle == GPUF_STREAM_PER_THREAD) {
-    if (!default_streams[device]) {
-      status = stream_start(device, &default_streams[device], err);
+  stream **kept = default_stream(device, handle);
+  if (kept) {
+    if (!*kept) {
+      status = stream_start(device, kept, err);
     }
-    s = default_streams[device];
+    s = *kept;
   } else {
     s = streams;
     while (s && ((gpuf_stream)s != handle || s->device != device)) {
@@ -235,8 +268,9 @@ gpuf_status gpufi_host_stream_destroy(int32_t device, gpuf_stream handle, gpuf_e
     link = &(*link)->next;
   }
   *link = s->next;
-  if (default_streams[device] == s) {
-    default_streams[device] = NULL;
+  stream **kept = default_stream(device, handle);
+  if (kept) {
+    *kept = NULL;
   }
   pthread_mutex_unlock(&streams_lock);
   stream_push(s, stop);
