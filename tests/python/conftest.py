@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from typing import Any
 
 import pytest
+from pulling import Traffic
 
 import gpufetch as gf
 from gpufetch import _core
@@ -44,6 +45,12 @@ def pool_cap() -> Iterator[int]:
     cap = gf.pool.cap_nbytes
     yield cap
     gf.pool.cap_nbytes = cap
+
+
+@pytest.fixture
+def traffic(monkeypatch: pytest.MonkeyPatch) -> Traffic:
+    """A count of what is pulled during the test."""
+    return Traffic(monkeypatch)
 
 
 def pytest_sessionfinish(session: pytest.Session, exitstatus: int) -> None:

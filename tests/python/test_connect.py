@@ -1,4 +1,4 @@
-"""Connections: what another process serves behaves as what lies in this one."""
+"""Connections: a tensor that another process serves behaves like one of this process."""
 
 from __future__ import annotations
 
@@ -344,7 +344,7 @@ def test_many_names_are_listed_whole(server: gf.Server) -> None:
         assert set(run) == names and len(run) == 1500
 
 
-# --- Life ---
+# --- Restarts, failures and the end ---
 
 SERVE_VALUE = """
     with gf.serve("again") as server:

@@ -1,4 +1,4 @@
-"""LazyArray: what it gives, and how little it copies."""
+"""LazyArray: its values, its reprs, and that it pulls no more than is asked for."""
 
 from __future__ import annotations
 
@@ -13,34 +13,13 @@ import hypothesis.strategies as st
 import ml_dtypes
 import numpy as np
 import pytest
+from pulling import ReplaceableTensor, Traffic
 
 import gpufetch as gf
 from gpufetch import _core
 from gpufetch._lazy.array import LazyArray
 from gpufetch._lazy.values_text import REPR_NBYTES
 from gpufetch._text import format_nbytes
-
-
-class Traffic:
-    """Counts what passes through _core.fetch from now on."""
-
-    def __init__(self, patch: pytest.MonkeyPatch) -> None:
-        self.nbytes = 0
-        self.calls = 0
-        fetch = _core.fetch
-
-        def counted(x: Any, **options: Any) -> Any:
-            values = fetch(x, **options)
-            self.nbytes += values.nbytes
-            self.calls += 1
-            return values
-
-        patch.setattr(_core, "fetch", counted)
-
-
-@pytest.fixture
-def traffic(monkeypatch: pytest.MonkeyPatch) -> Traffic:
-    return Traffic(monkeypatch)
 
 
 def random_values(shape: tuple[int, ...], dtype: Any = np.float32, seed: int = 7) -> Any:
@@ -165,14 +144,14 @@ def test_an_ambiguous_truth_value_is_refused(d_field: Any) -> None:
 
 
 def test_a_change_on_the_device_is_seen() -> None:
-    source = Stand(np.zeros(3, np.float32))
+    source = ReplaceableTensor(np.zeros(3, np.float32))
     a = LazyArray(source)
     source.replace(np.ones(3, np.float32))
     assert a[:].tolist() == [1, 1, 1]
 
 
 def test_a_tensor_that_changed_shape_is_refused() -> None:
-    source = Stand(np.zeros(3, np.float32))
+    source = ReplaceableTensor(np.zeros(3, np.float32))
     a = LazyArray(source)
     source.replace(np.zeros(4, np.float32))
     with pytest.raises(RuntimeError, match=r"\(3,\).*\(4,\).*new LazyArray"):
@@ -181,7 +160,7 @@ def test_a_tensor_that_changed_shape_is_refused() -> None:
 
 
 def test_the_source_lives_as_long_as_its_wrapper() -> None:
-    source = Stand(np.arange(3, dtype=np.float32))
+    source = ReplaceableTensor(np.arange(3, dtype=np.float32))
     alive = weakref.ref(source)
     a = LazyArray(source)
     del source
@@ -190,22 +169,6 @@ def test_the_source_lives_as_long_as_its_wrapper() -> None:
     del a
     gc.collect()
     assert alive() is None
-
-
-class Stand:
-    """A framework's tensor: hands on whatever device array it holds now."""
-
-    def __init__(self, values: Any) -> None:
-        self.replace(values)
-
-    def replace(self, values: Any) -> None:
-        self._array = gf.to_device(values)
-
-    def __dlpack__(self, **options: Any) -> Any:
-        return self._array.__dlpack__(**options)
-
-    def __dlpack_device__(self) -> Any:
-        return self._array.__dlpack_device__()
 
 
 def test_wrapping_a_lazy_array_does_not_nest(d_field: Any) -> None:

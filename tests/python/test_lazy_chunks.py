@@ -1,4 +1,4 @@
-"""LazyArray piece by piece: what the pieces are, and how little memory they take."""
+"""LazyArray box by box: what the boxes are, and how little memory they take."""
 
 from __future__ import annotations
 
@@ -15,6 +15,7 @@ import hypothesis.extra.numpy as hnp
 import hypothesis.strategies as st
 import numpy as np
 import pytest
+from pulling import ReplaceableTensor
 
 import gpufetch as gf
 
@@ -63,20 +64,10 @@ def test_a_consumer_that_stops_early_leaves_no_memory_in_use() -> None:
 
 
 def test_a_tensor_that_changes_its_shape_halfway_is_refused() -> None:
-    class Holder:
-        def __init__(self) -> None:
-            self.array = gf.to_device(np.zeros(8))
-
-        def __dlpack__(self, **options: Any) -> Any:
-            return self.array.__dlpack__(**options)
-
-        def __dlpack_device__(self) -> Any:
-            return self.array.__dlpack_device__()
-
-    holder = Holder()
-    chunks = gf.lazy(holder).iter_chunks(8)
+    tensor = ReplaceableTensor(np.zeros(8))
+    chunks = gf.lazy(tensor).iter_chunks(8)
     next(chunks)
-    holder.array = gf.to_device(np.zeros(9))
+    tensor.replace(np.zeros(9))
     with pytest.raises(RuntimeError, match="new LazyArray"):
         list(chunks)
 
@@ -156,11 +147,11 @@ def test_tqdm_itself_shows_the_progress(capsys: pytest.CaptureFixture[str]) -> N
     assert "100%" in text and "40.0" in text
 
 
-# --- More than the memory ---
+# --- Tensors larger than the host's memory ---
 
-# A tensor of 24 GiB by its shape. On the host backend it is one row of device memory seen as
-# equal rows (stride 0); a GPU really holds it, where it has the room. The address space may then
-# grow by 8 GiB; prints the bytes that came, the growth of the resident memory, and which it was.
+# Streams a tensor of 24 GiB. On the host backend it is one row of device memory seen as equal rows
+# (stride 0), and the address space may grow by 8 GiB only; a GPU that has enough memory holds all
+# of it. Prints the bytes that were pulled and the growth of the resident memory.
 STREAM = r"""
 import resource, sys
 import numpy as np
@@ -186,7 +177,7 @@ else:
     slope = 0
 a = gf.lazy(d_x)
 assert a.nbytes == 24 << 30
-gf.fetch(a[:1])  # what a first transfer sets up is not of the stream
+gf.fetch(a[:1])  # the first transfer allocates what is not part of the stream
 if slope == 0:
     # Threads reserve address space that they never touch: 64 MiB each for malloc alone.
     limit = status("VmSize") + (8 << 30)
@@ -205,7 +196,7 @@ if slope == 0:
         a.fetch()
     except MemoryError:
         sys.exit(0)
-    sys.exit("24 GiB fitted into the address space: the limit does not limit")
+    sys.exit("24 GiB fitted into the address space: the limit has no effect")
 """
 
 

@@ -1,4 +1,4 @@
-"""LazyArray's views, and indices with arrays and masks: as NumPy gives them, pulling no more."""
+"""LazyArray's views, and indices with arrays and masks: NumPy's results from few transfers."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ import hypothesis.strategies as st
 import numpy as np
 import numpy.typing as npt
 import pytest
+from pulling import ReplaceableTensor, Traffic
 
 import gpufetch as gf
 from gpufetch import _core
@@ -18,26 +19,6 @@ from gpufetch._lazy import index_arrays
 SHAPE = (6, 5, 7)
 
 Array = npt.NDArray[Any]
-
-
-class Traffic:
-    """Counts what passes through _core.fetch from now on."""
-
-    def __init__(self, patch: pytest.MonkeyPatch) -> None:
-        self.nbytes: list[int] = []
-        fetch = _core.fetch
-
-        def counted(x: Any, **options: Any) -> Any:
-            values = fetch(x, **options)
-            self.nbytes.append(values.nbytes)
-            return values
-
-        patch.setattr(_core, "fetch", counted)
-
-
-@pytest.fixture
-def traffic(monkeypatch: pytest.MonkeyPatch) -> Traffic:
-    return Traffic(monkeypatch)
 
 
 @pytest.fixture(scope="module")
@@ -119,30 +100,17 @@ def test_views_transfer_nothing(d_field: Any, traffic: Traffic) -> None:
     for view in (a[2:], a[0], a.T, a.reshape(-1, 7), a[None].squeeze(), a.ravel(), a[1:].T[::-1]):
         assert isinstance(view, gf.LazyArray)
         assert _core.asdevice(view).shape == view.shape
-    assert traffic.nbytes == []
+    assert traffic.transfers == []
 
 
 def test_a_view_sees_a_change_on_the_device(device: str) -> None:
-    holder = Holder(gf.to_device(np.zeros((4, 3), np.int32), device=device))
-    view = gf.lazy(holder).T[1:]
-    holder.array = gf.to_device(np.arange(12, dtype=np.int32).reshape(4, 3), device=device)
+    tensor = ReplaceableTensor(np.zeros((4, 3), np.int32), device)
+    view = gf.lazy(tensor).T[1:]
+    tensor.replace(np.arange(12, dtype=np.int32).reshape(4, 3), device)
     assert view.fetch().tolist() == [[1, 4, 7, 10], [2, 5, 8, 11]]
-    holder.array = gf.to_device(np.zeros((3, 3), np.int32), device=device)
+    tensor.replace(np.zeros((3, 3), np.int32), device)
     with pytest.raises(RuntimeError, match="new LazyArray"):
         view.fetch()
-
-
-class Holder:
-    """A framework's tensor: hands on whatever device array it holds now."""
-
-    def __init__(self, array: Any) -> None:
-        self.array = array
-
-    def __dlpack__(self, **options: Any) -> Any:
-        return self.array.__dlpack__(**options)
-
-    def __dlpack_device__(self) -> Any:
-        return self.array.__dlpack_device__()
 
 
 @pytest.mark.parametrize("axes", [(0, 1), (0, 1, 1), (0, 1, 3), ((0, 1, 2, 3),)])
@@ -272,7 +240,7 @@ def test_indices_in_even_steps_pull_only_their_rows(traffic: Traffic) -> None:
     x = np.random.default_rng(5).integers(0, 1 << 30, (4000, 64), np.int32)
     a = gf.lazy(gf.to_device(x))
     assert np.array_equal(a[np.arange(3990, 3, -7)], x[np.arange(3990, 3, -7)])
-    assert traffic.nbytes == [len(range(3990, 3, -7)) * 256]
+    assert traffic.transfers == [len(range(3990, 3, -7)) * 256]
 
 
 def test_close_indices_share_a_transfer_and_far_ones_do_not(traffic: Traffic) -> None:
@@ -281,7 +249,7 @@ def test_close_indices_share_a_transfer_and_far_ones_do_not(traffic: Traffic) ->
     far = index_arrays.GAP_NBYTES_MAX // 256 + 2
     key = [3 * far + 1, 0, 3, 4, far + 4, 3 * far, 0]
     assert np.array_equal(a[key], x[key])
-    assert traffic.nbytes == [5 * 256, 256, 2 * 256]
+    assert traffic.transfers == [5 * 256, 256, 2 * 256]
 
 
 def test_scratch_is_bounded_however_many_indices_there_are(
@@ -292,8 +260,8 @@ def test_scratch_is_bounded_however_many_indices_there_are(
     a = gf.lazy(gf.to_device(x))
     for key in (np.flatnonzero(np.random.default_rng(7).random(2000) < 0.6), np.arange(2000)):
         assert np.array_equal(a[key], x[key])
-    assert max(traffic.nbytes) <= 4096
-    assert sum(traffic.nbytes) <= 2 * x.nbytes
+    assert max(traffic.transfers) <= 4096
+    assert sum(traffic.transfers) <= 2 * x.nbytes
 
 
 def test_a_large_row_that_is_named_twice_travels_once(traffic: Traffic) -> None:
@@ -301,23 +269,23 @@ def test_a_large_row_that_is_named_twice_travels_once(traffic: Traffic) -> None:
     a = gf.lazy(gf.to_device(x))
     key = np.array([4, 1, 4, 0])
     assert np.array_equal(a[key], x[key])
-    assert traffic.nbytes == [2 * x[0].nbytes, x[0].nbytes]
+    assert traffic.transfers == [2 * x[0].nbytes, x[0].nbytes]
 
 
 def test_points_of_a_packed_array_are_found_by_one_axis(traffic: Traffic) -> None:
     x = np.random.default_rng(9).normal(size=(30, 40, 50))
     points = np.random.default_rng(10).integers(0, 30, (3, 200))
     for order in [(0, 1, 2), (1, 0, 2), (2, 1, 0)]:
-        traffic.nbytes.clear()
+        traffic.transfers.clear()
         values = gf.lazy(gf.to_device(x)).transpose(order)[tuple(points)]
         assert np.array_equal(values, x.transpose(order)[tuple(points)])
-        assert len(traffic.nbytes) <= 30
+        assert len(traffic.transfers) <= 30
 
 
 def test_an_index_over_the_limit_is_refused_before_it_pulls(traffic: Traffic) -> None:
     a = gf.LazyArray(gf.to_device(np.zeros((10, 100))), max_fetch_nbytes=1600)
     assert a[[1, 5]].shape == (2, 100)
-    traffic.nbytes.clear()
+    traffic.transfers.clear()
     with pytest.raises(ValueError, match="max_fetch_nbytes"):
         a[[1, 2, 3]]
-    assert traffic.nbytes == []
+    assert traffic.transfers == []

@@ -1,4 +1,4 @@
-"""LazyArray among NumPy functions, Matplotlib, Dask and xarray: nothing is pulled unasked."""
+"""LazyArray among NumPy functions, Matplotlib, Dask and xarray: what pulls, and what must not."""
 
 from __future__ import annotations
 
@@ -10,33 +10,11 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 import pytest
+from pulling import Traffic
 
 import gpufetch as gf
-from gpufetch import _core
 
 Array = npt.NDArray[Any]
-
-
-class Traffic:
-    """Counts what passes through _core.fetch and _core.fetch_async from now on."""
-
-    def __init__(self, patch: pytest.MonkeyPatch) -> None:
-        self.calls = self.nbytes = 0
-        for name in ("fetch", "fetch_async"):
-            patch.setattr(_core, name, self._counted(getattr(_core, name)))
-
-    def _counted(self, function: Any) -> Any:
-        def counted(x: Any, **options: Any) -> Any:
-            self.calls += 1
-            self.nbytes += _core.asdevice(x).nbytes
-            return function(x, **options)
-
-        return counted
-
-
-@pytest.fixture
-def traffic(monkeypatch: pytest.MonkeyPatch) -> Traffic:
-    return Traffic(monkeypatch)
 
 
 @pytest.fixture(scope="module")

@@ -38,7 +38,7 @@ def run(shell: Any, code: str) -> Any:
 
 
 class Hostile:
-    """Fails whatever it is asked."""
+    """Raises for every attribute."""
 
     def __getattribute__(self, name: str) -> Any:
         raise AssertionError(f"asked an instance for {name}")

@@ -39,7 +39,7 @@ def runtime(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def cut(shape: Sequence[int], cuts: Sequence[Sequence[int]]) -> list[tuple[slice, ...]]:
-    """The parts of an array that is cut at some indices of each axis."""
+    """The parts of an array that is cut at the given indices of each axis."""
     axes = [
         [slice(a, b) for a, b in itertools.pairwise([0, *places, length])]
         for length, places in zip(shape, cuts, strict=True)
@@ -154,7 +154,7 @@ def same_stats(far: gf.Stats, near: gf.Stats) -> None:
 
 
 def same_overview(far: gf.Overview, near: gf.Overview, largest: float) -> None:
-    """Equal; an average within what rounding the parts' averages allows."""
+    """Check that overviews are equal; averages within the rounding of the parts' averages."""
     assert far.values.shape == near.values.shape and far.values.dtype == near.values.dtype
     if far.method in ("mean", "rms"):
         bound = 4 * np.finfo(near.values.dtype).eps * largest
@@ -399,7 +399,7 @@ def test_reads_at_a_step_are_of_one_step_of_all_ranks() -> None:
             thread.join()
 
 
-# --- Naming and life ---
+# --- Names, failures and the end ---
 
 
 def test_lists_patterns_and_paths_name_servers() -> None:
