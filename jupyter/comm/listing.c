@@ -12,6 +12,7 @@
 /* What the items of a listing may take of a reply's JSON; the rest is for its other members. */
 #define LISTING_NBYTES (GPUFI_REPLY_JSON_MAX_NBYTES - 4096)
 #define PROBLEM_MAX_NBYTES 300
+#define AXIS_MAX_NBYTES 63 /* its length, global length and start: 20 digits and a comma each */
 
 struct gpufi_listing {
   json_t *values, *tensors; /* an object and an array */
@@ -93,7 +94,8 @@ static bool list_tensor(gpufi_listing *listing, const char *name, const char *fr
   snprintf(cut, sizeof(cut), "%s", problem ? problem : "");
   snprintf(family, sizeof(family), "%s", framework ? framework : "");
   const size_t nbytes = 256 + quoted_nbytes(strlen(name)) + quoted_nbytes(strlen(family)) +
-                        quoted_nbytes(strlen(cut)) + (tensor ? 3 * 21 * (size_t)tensor->ndim : 0);
+                        quoted_nbytes(strlen(cut)) +
+                        (tensor ? AXIS_MAX_NBYTES * (size_t)tensor->ndim : 0);
   if (admit(listing, nbytes)) {
     add_tensor(listing, name, family, tensor, part, generation, problem ? cut : NULL);
   }

@@ -85,7 +85,7 @@ static void a_wrong_signature_is_refused(void) {
   CHECK_REFUSED(&w, 8, "signature is wrong");
 }
 
-static void a_part_that_was_changed_is_refused(void) {
+static void a_section_that_was_changed_is_refused(void) {
   wired w;
   open_session();
   for (int i = 3; i < 7; i++) {
@@ -246,7 +246,7 @@ int main(void) {
   TEST(a_signed_message_is_taken_apart);
   TEST(signatures_are_those_of_jupyter_client);
   TEST(a_wrong_signature_is_refused);
-  TEST(a_part_that_was_changed_is_refused);
+  TEST(a_section_that_was_changed_is_refused);
   TEST(a_repetition_is_refused);
   TEST(a_refused_signature_takes_no_place_among_the_remembered);
   TEST(malformed_frames_are_refused);
