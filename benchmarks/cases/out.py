@@ -13,13 +13,10 @@ from typing import Any
 import numpy as np
 
 import gpufetch as gf
-from cases import Case
+from cases import Case, by_size_and_memory
 from harness import Array, Contender, Row, Session, make_row, measure
 from peers import random_arrays, raw_copy, raw_fetch
 
-MIB, GIB = 1 << 20, 1 << 30
-SIZES = [("64 MiB", 64 * MIB, 4), ("1 GiB", GIB, 2)]  # arrays to rotate among
-QUICK_SIZES = [("4 MiB", 4 * MIB, 2)]
 # How a peer fills an array of the caller's, and that call in words. jax has none.
 PEERS: dict[str, tuple[str, Callable[[Any, Array], Any]]] = {
     "torch": ("from_numpy(out).copy_", lambda x, out: _torch().from_numpy(out).copy_(x).numpy()),
@@ -37,12 +34,7 @@ def _torch() -> Any:
 
 
 def cases(session: Session) -> list[Case]:
-    sizes = QUICK_SIZES if session.quick else SIZES
-    return [
-        (f"out {label}, {memory}", partial(fetch_into, session, memory, label, nbytes, count))
-        for label, nbytes, count in sizes
-        for memory in ("written before", "fresh")
-    ]
+    return by_size_and_memory(session, "out", fetch_into, ("written before", "fresh"))
 
 
 def contender(

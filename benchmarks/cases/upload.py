@@ -7,13 +7,10 @@ from functools import partial
 import numpy as np
 
 import gpufetch as gf
-from cases import Case
+from cases import Case, by_size_and_memory
 from harness import Array, Contender, Row, Session, make_row, measure
 from peers import random_arrays, raw_copy
 
-MIB, GIB = 1 << 20, 1 << 30
-SIZES = [("64 MiB", 64 * MIB, 4), ("1 GiB", GIB, 2)]  # arrays to rotate among
-QUICK_SIZES = [("4 MiB", 4 * MIB, 2)]
 CALLS = {
     "torch": "from_numpy().to",
     "cupy": "asarray",
@@ -23,12 +20,7 @@ CALLS = {
 
 
 def cases(session: Session) -> list[Case]:
-    sizes = QUICK_SIZES if session.quick else SIZES
-    return [
-        (f"upload {label}, {memory}", partial(upload, session, memory, label, nbytes, count))
-        for label, nbytes, count in sizes
-        for memory in ("pageable", "page-locked")
-    ]
+    return by_size_and_memory(session, "upload", upload, ("pageable", "page-locked"))
 
 
 def upload(session: Session, memory: str, label: str, nbytes: int, count: int) -> list[Row]:

@@ -1,4 +1,4 @@
-/* The one way in: from any tensor object to a gpuf_tensor and what keeps it alive. */
+/* From any tensor object to a gpuf_tensor and what keeps its memory alive. */
 #include "adapter.h"
 
 #include "arrays.h"

@@ -1,4 +1,5 @@
-/* The one way in: from any tensor object to a gpuf_tensor and what keeps it alive. */
+/* From any tensor object to a gpuf_tensor and what keeps its memory alive. Every function of the
+ * module that takes a tensor calls this. */
 #ifndef GPUFI_PY_ADAPTER_H
 #define GPUFI_PY_ADAPTER_H
 

@@ -1,4 +1,4 @@
-/* What functions of the module do with their arguments, and tuples of ints in both directions. */
+/* Parsing of arguments, and tuples of ints in both directions. */
 #include "arguments.h"
 
 #include "errors.h"

@@ -1,4 +1,4 @@
-/* What functions of the module do with their arguments, and tuples of ints in both directions. */
+/* Parsing of arguments, and tuples of ints in both directions. */
 #ifndef GPUFI_PY_ARGUMENTS_H
 #define GPUFI_PY_ARGUMENTS_H
 

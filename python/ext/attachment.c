@@ -5,8 +5,7 @@
 
 static const char attachment_name[] = "gpufetch.attachment";
 
-/* Nobody is left to hear of a failure: after fork, or when the device is lost, there is nothing to
- * give back. */
+/* A failure is ignored: after fork, or when the device is lost, the memory is gone already. */
 static void destroy(PyObject *capsule) {
   gpuf_attachment *attachment = PyCapsule_GetPointer(capsule, attachment_name);
   Py_BEGIN_ALLOW_THREADS

@@ -1,4 +1,4 @@
-/* __cuda_array_interface__, versions 0 to 3, in.
+/* Import of tensors through __cuda_array_interface__, versions 0 to 3.
  * https://nvidia.github.io/numba-cuda/user/cuda_array_interface.html */
 #include "cai.h"
 
@@ -13,7 +13,7 @@ static PyObject *entry(PyObject *dict, PyObject *name) {
   return value == Py_None ? NULL : value;
 }
 
-/* "<f4" and so on; NumPy knows the rest of the type strings, which are refused. */
+/* NumPy parses the type string ("<f4"); types without a gpuf_dtype are refused. */
 static int parse_typestr(const gpufi_py_state *state, PyObject *typestr, gpuf_dtype *dtype) {
   if (!typestr || !PyUnicode_Check(typestr)) {
     PyErr_SetString(PyExc_TypeError, "__cuda_array_interface__ has no typestr");
@@ -74,8 +74,8 @@ static int parse_data(PyObject *data, gpufi_py_import *import) {
   return readonly < 0 ? -1 : 0;
 }
 
-/* No stream means "nothing to wait for", but Numba says so of arrays that a kernel on the default
- * stream still writes. Waiting for the default stream costs little and is always right. */
+/* The interface says that no stream means no pending work, but Numba gives none for arrays that a
+ * kernel on the default stream still writes. Waiting for the default stream costs little. */
 static int parse_stream(PyObject *stream, gpuf_stream *result) {
   *result = GPUF_STREAM_LEGACY;
   if (!stream) {
@@ -95,8 +95,9 @@ static int parse_stream(PyObject *stream, gpuf_stream *result) {
   return 0;
 }
 
-/* The interface does not name the device, but the pointer does. One that nobody knows is left to
- * the first GPU to refuse; an empty array has none. */
+/* The interface does not name the device, but the driver knows it from the pointer. A pointer that
+ * it does not know is given to the first GPU, whose copy refuses it; so is that of an empty array.
+ */
 static void find_device(gpuf_tensor *tensor) {
   if (!tensor->data || gpuf_device_of(tensor->data, &tensor->device, NULL) != GPUF_OK) {
     tensor->device = (gpuf_device){GPUF_DEVICE_CUDA, 0};

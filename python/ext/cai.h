@@ -1,4 +1,4 @@
-/* __cuda_array_interface__, versions 0 to 3, on its way in. */
+/* Import of tensors through __cuda_array_interface__, versions 0 to 3. */
 #ifndef GPUFI_PY_CAI_H
 #define GPUFI_PY_CAI_H
 

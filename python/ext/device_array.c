@@ -44,8 +44,8 @@ static int array_clear(gpufi_py_device_array *self) {
   return 0;
 }
 
-/* gpuf_free waits for the device. Its failure has nobody to go to: after fork, or when the device
- * is lost, the memory is gone with the process. */
+/* gpuf_free waits for the device. Its failure is ignored: after fork, or when the device is lost,
+ * the memory goes with the process. */
 static void array_dealloc(gpufi_py_device_array *self) {
   PyTypeObject *type = Py_TYPE((PyObject *)self);
   PyObject_GC_UnTrack(self);
@@ -163,21 +163,25 @@ PyDoc_STRVAR(dlpack_doc,
              "__dlpack__($self, *, stream=None, max_version=None, dl_device=None, copy=None)\n"
              "--\n\n"
              "A DLPack capsule that shares the memory: versioned if max_version >= (1, 0), else\n"
-             "legacy. dl_device=(1, 0) gives a copy on the CPU. BufferError for a request that\n"
+             "legacy. dl_device=(1, 0) gives a copy on the CPU. The consumer's work on `stream`\n"
+             "comes after the work that is pending on the memory. BufferError for a request that\n"
              "cannot be met.");
 
 /* --- The type ------------------------------------------------------------ */
 
 static PyGetSetDef array_getset[] = {
-    {"shape", (getter)get_shape, NULL, "Extents, a tuple of int.", NULL},
+    {"shape", (getter)get_shape, NULL, "Lengths of the axes, a tuple of int.", NULL},
     {"strides", (getter)get_strides, NULL, "Signed strides in bytes, a tuple of int.", NULL},
-    {"dtype", (getter)get_dtype, NULL, "numpy.dtype; ml_dtypes' for bfloat16 and float8.", NULL},
+    {"dtype", (getter)get_dtype, NULL, "The numpy.dtype; one of ml_dtypes for bfloat16 and float8.",
+     NULL},
     {"ndim", (getter)get_ndim, NULL, "Number of dimensions.", NULL},
     {"size", (getter)get_size, NULL, "Number of elements.", NULL},
     {"nbytes", (getter)get_nbytes, NULL, "size * dtype.itemsize: bytes of a packed copy.", NULL},
-    {"device", (getter)get_device, NULL, "\"cuda:0\", \"host:0\" or \"cpu\".", NULL},
+    {"device", (getter)get_device, NULL, "Name of the device: \"cuda:0\", \"host:0\" or \"cpu\".",
+     NULL},
     {"data_ptr", (getter)get_data_ptr, NULL, "Address of element [0, ..., 0], an int.", NULL},
-    {"readonly", (getter)get_readonly, NULL, "True if the producer said so.", NULL},
+    {"readonly", (getter)get_readonly, NULL,
+     "True if the producer of the memory forbids writing to it.", NULL},
     {"T", (getter)get_transposed, NULL, "View with the axes reversed.", NULL},
     {"__cuda_array_interface__", (getter)gpufi_py_export_cuda_array_interface, NULL,
      "CUDA Array Interface, version 3; only on CUDA devices.", NULL},
@@ -207,9 +211,10 @@ static PyMemberDef array_members[] = {
 
 PyDoc_STRVAR(array_doc,
              "An array in device memory, from to_device or asdevice.\n\n"
-             "x[...] takes ints, slices with any step, ... and None and gives a view without a\n"
-             "copy. fetch(x) or numpy.asarray(x) copies to the host. Immutable; may be used from\n"
-             "any thread. Owned memory is freed with the last array and view that uses it.");
+             "x[...] takes ints, slices with any step, ... and None, and gives a view without a\n"
+             "copy. fetch(x) and numpy.asarray(x) copy to the host. The description is immutable\n"
+             "and may be used from any thread. Memory of its own is freed with the last array or\n"
+             "view that uses it; memory of another library is kept alive as long.");
 
 static PyType_Slot array_slots[] = {
     {Py_tp_doc, (void *)array_doc},   {Py_tp_dealloc, array_dealloc},

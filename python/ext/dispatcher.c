@@ -11,7 +11,7 @@
 
 static const char dispatcher_name[] = "gpufetch.dispatcher";
 
-/* Behind a capsule. */
+/* What a capsule holds. */
 typedef struct held_dispatcher {
   gpufi_dispatcher *dispatcher;
   PyObject *module;  /* whose state is used */
@@ -35,7 +35,7 @@ static int take_dispatcher(PyObject *capsule, void *dispatcher) {
 
 /* --- Callbacks ----------------------------------------------------------- */
 
-/* The answer to the message that the calling thread is in: its tag is where the answer goes. */
+/* Replies come on the thread that handed the message over; its tag is the address to store to. */
 static void take_reply(void *held, uint64_t client, uint64_t tag, gpufi_reply *reply) {
   *(gpufi_reply **)(uintptr_t)tag = reply;
 }
@@ -77,7 +77,7 @@ static gpuf_status take_exception(gpuf_error *err) {
   return err->status;
 }
 
-/* Describe what `resolve` has returned. */
+/* Fill `source` from the pair that `resolve` returned. */
 static int take_source(gpufi_py_state *state, PyObject *found, gpufi_source *source) {
   gpufi_py_import import = {0};
   const char *framework;
@@ -214,7 +214,8 @@ static PyObject *buffer_of(const gpufi_reply *reply, size_t i, PyObject *owner) 
   return array;
 }
 
-/* (JSON as bytes, list of ndarrays). Takes the reply over; NULL is one there was no memory for. */
+/* (JSON as bytes, list of ndarrays). Takes the reply over. NULL, where there was no memory for the
+ * reply, becomes MemoryError. */
 static PyObject *reply_to_python(gpufi_reply *reply) {
   if (!reply) {
     return PyErr_NoMemory();

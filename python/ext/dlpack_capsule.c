@@ -1,4 +1,4 @@
-/* What both ways of DLPack do with a capsule. */
+/* The destructor of capsules that were imported and of those that were exported. */
 #include "dlpack_capsule.h"
 
 #include "dlpack_abi.h"

@@ -1,4 +1,4 @@
-/* What both ways of DLPack do with a capsule. */
+/* The destructor of capsules that were imported and of those that were exported. */
 #ifndef GPUFI_PY_DLPACK_CAPSULE_H
 #define GPUFI_PY_DLPACK_CAPSULE_H
 

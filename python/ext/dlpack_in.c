@@ -1,4 +1,4 @@
-/* DLPack capsules on their way in. */
+/* Import of tensors from DLPack capsules. */
 #include "dlpack_in.h"
 
 #include "devices.h"
@@ -173,8 +173,8 @@ static int tensor_from_dlpack(const gpufi_dl_tensor *source, gpuf_tensor *tensor
   return 0;
 }
 
-/* From here on the capsule owns the tensor as a consumer does: renamed, so that its maker's
- * destructor would do nothing, with ours in its place. */
+/* Make the capsule the owner of the tensor, as a consumer is: it is renamed, so that the producer's
+ * destructor would leave it alone, and has our destructor in place of that. */
 static void *take(PyObject *capsule, const char *name, const char *used_name) {
   void *managed = PyCapsule_GetPointer(capsule, name);
   if (!managed || PyCapsule_SetName(capsule, used_name) != 0 ||

@@ -1,4 +1,4 @@
-/* DLPack capsules on their way in. */
+/* Import of tensors from DLPack capsules. */
 #ifndef GPUFI_PY_DLPACK_IN_H
 #define GPUFI_PY_DLPACK_IN_H
 

@@ -1,4 +1,4 @@
-/* DLPack capsules on their way out. */
+/* Export of tensors as DLPack capsules. */
 #include "dlpack_out.h"
 
 #include "dlpack_abi.h"
@@ -24,8 +24,8 @@ typedef struct exported {
   int64_t strides[GPUF_NDIM_MAX];
 } exported;
 
-/* May be called by a consumer from any thread, with or without the GIL, even after Python's end
- * (when the owner is left alone). */
+/* A consumer may call this from any thread, with or without the GIL, and after the interpreter has
+ * ended, when the owner is left alone. */
 static void exported_free(exported *made) {
   if (Py_IsInitialized()) {
     const PyGILState_STATE gil = PyGILState_Ensure();

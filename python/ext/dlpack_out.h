@@ -1,4 +1,4 @@
-/* DLPack capsules on their way out. */
+/* Export of tensors as DLPack capsules. */
 #ifndef GPUFI_PY_DLPACK_OUT_H
 #define GPUFI_PY_DLPACK_OUT_H
 

@@ -132,8 +132,8 @@ static int check_request(const gpufi_py_device_array *self, dlpack_request *requ
   return 0;
 }
 
-/* Make the consumer's stream wait for the work that is pending on the memory. The legacy default
- * stream is in order with it already; for any other the host waits. */
+/* Let the consumer's work on `stream` come after the work that is pending on the memory. The legacy
+ * default stream is ordered after it already; for any other the host waits. */
 static int order_stream(gpufi_py_device_array *self, PyObject *stream) {
   const gpuf_tensor *tensor = &self->tensor;
   long long value = 1;

@@ -27,8 +27,8 @@ typedef struct request {
 
 static const request default_request = {NULL, 0, 0, GPUF_VIA_AUTO};
 
-/* Sort the axes from the outermost in memory to the innermost, as NumPy's order='K' has them: by
- * stride, and as they are where strides are equal. */
+/* Sort the axes from the outermost in memory to the innermost, as NumPy's order='K' does: by
+ * stride, axes with equal strides staying in their order. */
 static void sort_by_stride(const gpuf_tensor *tensor, int32_t *axes) {
   for (int32_t i = 1; i < tensor->ndim; i++) {
     const int32_t axis = axes[i];
@@ -76,7 +76,7 @@ static void describe_result(const gpuf_tensor *tensor, const request *wanted, gp
   }
 }
 
-/* A wider dtype may not fit where the tensor did. */
+/* The tensor is checked, and so is the result: with a wider dtype it may be too large. */
 static gpuf_status check_request(const gpuf_tensor *tensor, const request *wanted,
                                  gpuf_error *err) {
   gpuf_tensor result;
@@ -126,7 +126,7 @@ PyObject *gpufi_py_fetch_tensor(gpufi_py_state *state, const gpuf_tensor *tensor
 
 /* --- out= ---------------------------------------------------------------- */
 
-/* Say, in terms of `out`, why gpufi_destination_check refuses it. */
+/* gpufi_destination_check has refused `out`: raise the reason in terms of NumPy. */
 static int refuse_destination(const gpuf_tensor *source, const gpuf_tensor *out) {
   if (gpufi_tensor_repeats_elements(out)) {
     PyErr_SetString(PyExc_ValueError,
@@ -283,7 +283,7 @@ static PyObject *py_fetch(PyObject *module, PyObject *const *args, Py_ssize_t na
   return array;
 }
 
-/* Start the copy into `array`; its Future. */
+/* Start the copy into `array`, and return its Future. */
 static PyObject *start(gpufi_py_state *state, const gpufi_py_import *source, const request *wanted,
                        PyObject *array, const gpuf_tensor *target) {
   const gpuf_copy_options options = copy_options(wanted);
@@ -362,33 +362,39 @@ PyDoc_STRVAR(
     "x is a tensor of PyTorch, CuPy, Numba, JAX ..., a DeviceArray, or anything with\n"
     "__dlpack__ or __cuda_array_interface__; an array on the CPU is copied too. The\n"
     "copy starts after the work that is pending on x. bfloat16 and float8 become\n"
-    "ml_dtypes' dtypes. The result's memory is pinned and goes back to a pool with the\n"
-    "array; over the pool's cap it is pageable. out: a writable ndarray of x's shape and\n"
-    "dtype, in any layout, that shares no memory with x; it is filled and returned.\n\n"
-    "dtype: convert on the device, between any real dtypes but to float8_e8m0fnu; what\n"
-    "travels is the result, so float32 to float16 halves the bytes and bfloat16 to\n"
-    "float32 doubles them. Rounds as astype does; a NaN's payload is not kept, and a\n"
-    "float that the integer cannot hold gives an unspecified one. out then has dtype.\n"
+    "ml_dtypes' dtypes. The result owns its memory, which is pinned and returns to a\n"
+    "pool with the array; when the pool is at its cap, the memory is pageable.\n\n"
+    "out: a writable ndarray of x's shape and dtype, in any layout, that shares no memory\n"
+    "with x. It is filled and returned.\n"
+    "dtype: convert on the device, between any real dtypes but to float8_e8m0fnu. The\n"
+    "result's bytes cross the link: float32 to float16 halves them, bfloat16 to float32\n"
+    "doubles them. Rounds as astype does; the payload of a NaN is not kept, and a float\n"
+    "that the integer type cannot hold gives an unspecified integer. out then has dtype.\n"
     "order: the result's layout, as numpy.array's: C (the default), F, A or K. With K a\n"
-    "tensor that fills its memory in any order of the axes travels without packing.\n"
-    "via: how the elements cross from the device: \"link\", as they are; \"codec\", encoded\n"
-    "there, losslessly, and decoded here by a thread for each processor, which is for a\n"
-    "link that is slower than these and data that compress; \"auto\", as \"link\" today.\n\n"
+    "tensor that fills its memory in any order of the axes is copied without packing.\n"
+    "via: how the elements cross from the device. \"link\" sends them as they are.\n"
+    "\"codec\" encodes them there, losslessly, and decodes them here with a thread for each\n"
+    "processor: for data that compress, and a link that is slower than these threads.\n"
+    "\"auto\" is \"link\" today.\n\n"
     "x may also be a dict, list or tuple of tensors, nested to any depth: the same tree\n"
     "with an ndarray for each tensor, all copied in one batch. An OrderedDict and a\n"
     "namedtuple keep their type; any other mapping becomes a dict, any other list or\n"
-    "tuple a list or tuple. What is no tensor (numbers, strings, None ...) is passed\n"
-    "through as it is. Arrays of up to 1 MiB share blocks of up to 16 MiB, which go back\n"
-    "when the last of them has gone: copy() what you keep of a large tree. A tensor that\n"
-    "occurs twice is copied twice. out, dtype, order and via=\"codec\" cannot be given.\n\n"
-    "Raises TypeError for what is no tensor or has no NumPy counterpart, ValueError for\n"
-    "an out that does not fit, MemoryError, and gpufetch.Error if the device fails (out\n"
-    "is then partly written). Releases the GIL; may be called from any thread.");
+    "tuple a list or tuple. Objects that are no tensors (numbers, strings, None ...) are\n"
+    "passed through. Arrays of up to 1 MiB share buffers of up to 16 MiB, which are freed\n"
+    "with the last array in them: copy() the arrays that you keep of a large tree. A\n"
+    "tensor that occurs twice is copied twice. out, dtype, order and via=\"codec\" take one\n"
+    "tensor only.\n\n"
+    "Raises TypeError for an object that is no tensor or has no NumPy counterpart,\n"
+    "ValueError for an out that does not fit, MemoryError, and gpufetch.Error if the\n"
+    "device fails (out is then partly written). Releases the GIL; may be called from any\n"
+    "thread.");
 
 PyDoc_STRVAR(fetch_async_doc,
              "fetch_async(x, *, out=None, dtype=None, order=None, via=\"auto\")\n--\n\n"
-             "Start fetch and return a Future, which keeps x and the destination alive.\n\n"
-             "Do not change x, nor read out, until the Future is done.");
+             "Start a fetch of one tensor, and return a Future.\n\n"
+             "The Future keeps x and the destination alive. Until it is done, do not change x\n"
+             "nor read out. The arguments and the errors that they raise are those of fetch;\n"
+             "a failure of the copy is raised by result().");
 
 PyMethodDef gpufi_py_fetch_methods[] = {
     {"fetch", GPUFI_PY_METHOD(py_fetch), METH_FASTCALL | METH_KEYWORDS, fetch_doc},

@@ -45,8 +45,8 @@ static int future_traverse(future_object *self, visitproc visit, void *arg) {
   return 0;
 }
 
-/* End the copy before its memory goes. In a forked child the copy's threads do not exist: there
- * the future, its array and its source are left as they are. */
+/* The copy must end before its memory is freed. A forked child does not have the copy's threads,
+ * and leaves the future, its array and its source as they are. */
 static int future_clear(future_object *self) {
   if (self->pid != getpid()) {
     self->future = NULL;
@@ -80,7 +80,7 @@ static void future_dealloc(future_object *self) {
   Py_DECREF(type);
 }
 
-/* timeout=None|seconds, by position or by name, to nanoseconds; -1 = for ever. */
+/* Convert `timeout` (seconds or None, by position or by name) to nanoseconds; -1 waits for ever. */
 static int parse_timeout(const gpufi_py_state *state, const char *function, PyObject *const *args,
                          Py_ssize_t nargs, PyObject *kwnames, int64_t *timeout_ns) {
   PyObject *timeout = nargs == 1 ? args[0] : Py_None;
@@ -101,7 +101,7 @@ static int parse_timeout(const gpufi_py_state *state, const char *function, PyOb
     PyErr_Format(PyExc_ValueError, "timeout %R is not a number of seconds >= 0, or None", timeout);
     return -1;
   }
-  if (seconds < 1e9) { /* thirty years and more are for ever */
+  if (seconds < 1e9) { /* thirty years are as good as for ever */
     *timeout_ns = (int64_t)(seconds * 1e9);
   }
   return 0;
@@ -142,7 +142,7 @@ static int wait_for_end(future_object *self, int64_t timeout_ns, gpuf_status *st
   }
 }
 
-/* In a forked child there is nothing to wait for. */
+/* A forked child does not have the copy: gpufetch.Error there. */
 static int check_process(const gpufi_py_state *state, const future_object *self) {
   gpuf_error err = {GPUF_ERR_STATE, 0,
                     "this fetch was started before fork: only the process that started it can "
@@ -154,7 +154,7 @@ static int check_process(const gpufi_py_state *state, const future_object *self)
   return -1;
 }
 
-/* After a good end only the array is needed; the source and what the copy held can go. */
+/* After a success only the array is needed: release the source and what the copy held. */
 static void release_after_success(future_object *self) {
   if (self->future && self->wait_count == 0) {
     gpuf_future_destroy(self->future); /* the copy is done: returns at once */
@@ -163,7 +163,7 @@ static void release_after_success(future_object *self) {
   Py_CLEAR(self->source);
 }
 
-/* As wait_for_end, with the arguments of a method that may be called in this process alone. */
+/* wait_for_end for a method of Python with a timeout, in the process that started the copy. */
 static int wait_with(future_object *self, const char *function, PyObject *const *args,
                      Py_ssize_t nargs, PyObject *kwnames, gpuf_status *status, gpuf_error *err) {
   const gpufi_py_state *state = gpufi_py_state_of((PyObject *)self);
@@ -258,8 +258,8 @@ static PyMemberDef future_members[] = {
 PyDoc_STRVAR(future_doc,
              "A fetch in flight, from fetch_async.\n\n"
              "Keeps the source and the destination alive until the copy has ended. Dropping the\n"
-             "last reference waits for the copy. After fork, a child that inherits one gets\n"
-             "gpufetch.Error.");
+             "last reference waits for the copy. May be used from any thread. In a forked child\n"
+             "the methods raise gpufetch.Error.");
 
 static PyType_Slot future_slots[] = {
     {Py_tp_doc, (void *)future_doc},   {Py_tp_dealloc, future_dealloc},

@@ -122,7 +122,7 @@ static PyObject *h5_write_region(PyObject *module, PyObject *args) {
 
 /* --- Regions ------------------------------------------------------------- */
 
-/* A box of the dataset: an axis whose length is -1 has one element, and the result lacks it. */
+/* A box of the dataset. A length of -1 stands for one element of an axis that the result lacks. */
 typedef struct region {
   bool given; /* else all of the dataset */
   int32_t ndim;
@@ -144,7 +144,7 @@ static int region_parse(PyObject *arg, region *box) {
              : -1;
 }
 
-/* Make `tensor` of the result's shape, which lacks the region's axes of -1. */
+/* Give `tensor` the shape of the result. */
 static void region_narrow(const region *box, gpuf_tensor *tensor) {
   if (box->given) {
     tensor->ndim = 0;
@@ -164,7 +164,7 @@ static int32_t region_missing_count(const region *box) {
   return count;
 }
 
-/* Put the missing axes back into `tensor`, which must have the result's shape. */
+/* Give `tensor`, which must have the result's shape, the axes that the result lacks. */
 static int region_widen(const region *box, gpuf_tensor *tensor) {
   gpuf_tensor wide = *tensor;
   int32_t used = 0;
@@ -197,7 +197,7 @@ static int region_widen(const region *box, gpuf_tensor *tensor) {
 
 /* --- Reading ------------------------------------------------------------- */
 
-/* Replace the description of a result by a fresh ndarray. */
+/* A fresh ndarray of the shape and dtype of `tensor`, which then describes it. */
 static PyObject *create_array(const gpufi_py_state *state, gpuf_tensor *tensor) {
   PyObject *array = gpufi_py_array_create(state, tensor->dtype, tensor->ndim, tensor->shape);
   if (array && gpufi_py_tensor_from_array(state, array, tensor) < 0) {
@@ -206,7 +206,7 @@ static PyObject *create_array(const gpufi_py_state *state, gpuf_tensor *tensor) 
   return array;
 }
 
-/* Replace the description of a result by a fresh DeviceArray. */
+/* A fresh DeviceArray of the shape and dtype of `tensor`, which then describes it. */
 static PyObject *create_device_array(const gpufi_py_state *state, gpuf_device device,
                                      gpuf_tensor *tensor) {
   const gpuf_tensor wanted = *tensor;
@@ -226,7 +226,7 @@ static PyObject *create_device_array(const gpufi_py_state *state, gpuf_device de
   return status == GPUF_OK ? gpufi_py_device_array_own(state, tensor) : gpufi_py_raise(state, &err);
 }
 
-/* The fresh result of a call, and its description. */
+/* A fresh result for the call; `tensor` describes it. */
 static PyObject *create_result(const h5_call *call, long long dataset, const region *box,
                                PyObject *device_name, gpuf_tensor *tensor) {
   gpuf_device device;
@@ -247,7 +247,7 @@ static PyObject *create_result(const h5_call *call, long long dataset, const reg
                                         : create_device_array(call->state, device, tensor);
 }
 
-/* The caller's own result, which may be any writable tensor, and its description. */
+/* `out`, any writable tensor, as the result of the call; `tensor` describes it. */
 static PyObject *use_out(h5_call *call, PyObject *out, gpuf_tensor *tensor) {
   if (gpufi_py_adapter_import(call->state, out, &call->import) < 0) {
     return NULL;

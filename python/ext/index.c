@@ -51,7 +51,8 @@ static int index_slice(gpuf_tensor *tensor, int32_t axis, PyObject *slice) {
   if (count > 0) {
     tensor->data = (char *)tensor->data + start * tensor->strides_nbytes[axis];
   }
-  /* With one element or none the stride is free, and step times it could overflow. */
+  /* With one element or none the stride does not matter, and its product with step could overflow.
+   */
   if (count > 1) {
     tensor->strides_nbytes[axis] *= step;
   }
@@ -71,7 +72,7 @@ static int refuse_item(PyObject *item) {
   return -1;
 }
 
-/* How many axes the items use up; refuses what is not basic indexing. */
+/* The number of axes that the items index, or -1: TypeError for an item of advanced indexing. */
 static int32_t count_axes(PyObject *const *items, Py_ssize_t item_count) {
   int32_t used = 0, ellipsis_count = 0;
   for (Py_ssize_t i = 0; i < item_count; i++) {

@@ -1,4 +1,4 @@
-/* What runs here: devices and the pool; and the host backend's faults, for tests. */
+/* info and the pool's functions; and the host backend's faults, for tests. */
 #include "arguments.h"
 #include "devices.h"
 #include "errors.h"
@@ -8,7 +8,7 @@
 
 #include <math.h>
 
-/* Add `value` (a new reference; NULL passes the failure on) under `key`. */
+/* Add `value` under `key` and drop its reference; -1 if it is NULL. */
 static int set(PyObject *dict, const char *key, PyObject *value) {
   if (!value) {
     return -1;
@@ -125,7 +125,11 @@ static PyObject *default_device(void) {
   return status == GPUF_OK ? PyUnicode_FromString(gpufi_py_device_text(device, text)) : none();
 }
 
-PyDoc_STRVAR(info_doc, "info()\n--\n\nVersion, default device, backends with devices, pool.");
+PyDoc_STRVAR(
+    info_doc,
+    "info()\n--\n\n"
+    "A dict of the version, the default device (or None), the backends with their devices,\n"
+    "and the pool's counters.");
 
 static PyObject *info(PyObject *module, PyObject *unused) {
   const gpufi_py_state *state = gpufi_py_state_of_module(module);
@@ -142,7 +146,8 @@ static PyObject *info(PyObject *module, PyObject *unused) {
   return dict;
 }
 
-PyDoc_STRVAR(pool_stats_doc, "pool_stats()\n--\n\nThe pinned pool's counters as a dict.");
+PyDoc_STRVAR(pool_stats_doc,
+             "pool_stats()\n--\n\nThe pinned pool's counters as a dict: bytes, hits and misses.");
 PyDoc_STRVAR(pool_trim_doc,
              "pool_trim(keep_nbytes, /)\n--\n\n"
              "Return unused pinned memory to the system until the pool has at most keep_nbytes\n"
@@ -177,7 +182,7 @@ static PyObject *pool_set_cap(PyObject *module, PyObject *cap) {
 
 /* --- Faults -------------------------------------------------------------- */
 
-/* None = `off`. */
+/* A number >= 0 times `scale`, or `off` for None. */
 static int parse_fault(PyObject *object, double scale, int64_t off, int64_t *value) {
   *value = off;
   if (object == Py_None) {
@@ -195,14 +200,13 @@ static int parse_fault(PyObject *object, double scale, int64_t off, int64_t *val
   return 0;
 }
 
-PyDoc_STRVAR(
-    host_faults_doc,
-    "_host_faults(*, alloc_fail_after=None, copy_fail_after_nbytes=None, bandwidth=None,\n"
-    "             latency_us=None)\n--\n\n"
-    "Inject faults into the host backend, for tests; without arguments, none.\n\n"
-    "alloc_fail_after: allocations that still succeed. copy_fail_after_nbytes: bytes that\n"
-    "still arrive. bandwidth: of the link, bytes per second. latency_us: before each\n"
-    "copy, microseconds.");
+PyDoc_STRVAR(host_faults_doc,
+             "_host_faults(*, alloc_fail_after=None, copy_fail_after_nbytes=None, bandwidth=None,\n"
+             "             latency_us=None)\n--\n\n"
+             "Inject faults into the host backend, for tests; without arguments, none.\n\n"
+             "alloc_fail_after: number of allocations that still succeed. copy_fail_after_nbytes:\n"
+             "number of bytes that are still copied. bandwidth: bytes per second of the link.\n"
+             "latency_us: microseconds before each copy.");
 
 static PyObject *host_faults(PyObject *module, PyObject *args, PyObject *kwargs) {
   static char *keywords[] = {"alloc_fail_after", "copy_fail_after_nbytes", "bandwidth",

@@ -25,7 +25,7 @@ static const gpufi_dl_exchange *exchange_of(const gpufi_py_state *state, PyObjec
                                                                                     : NULL;
 }
 
-/* Look at the type of `object`, once for a run of objects of one type. */
+/* Find out what the type of `object` offers, unless it is the type that was looked at last. */
 static void probe_producer(gpufi_py_state *state, PyObject *object) {
   PyObject *type = (PyObject *)Py_TYPE(object);
   if (state->producer_type != type) {
@@ -42,8 +42,8 @@ static void probe_producer(gpufi_py_state *state, PyObject *object) {
   }
 }
 
-/* __dlpack__ from the newest form of call to the oldest: a producer that does not know a keyword
- * raises TypeError. */
+/* Call __dlpack__ with the keywords of the newest protocol, then of older ones: a producer that
+ * does not know a keyword raises TypeError. */
 static PyObject *call_dlpack(const gpufi_py_state *state, PyObject *object, bool cuda) {
   PyObject *const forms[] = {cuda ? state->dlpack_kwargs_cuda : state->dlpack_kwargs_cpu,
                              cuda ? state->dlpack_kwargs_cuda_legacy : NULL, NULL};
@@ -117,8 +117,8 @@ done:
   return capsule;
 }
 
-/* Through the C exchange API, several times quicker than a call of __dlpack__. Nothing waits for
- * the producer here: the copy waits for the stream that the producer works on. */
+/* Import through the C exchange API, which is several times faster than a call of __dlpack__. The
+ * producer does not order its work here: the copy waits for the stream that it works on. */
 static int import_exchange(gpufi_py_state *state, const gpufi_dl_exchange *exchange,
                            PyObject *object, bool is_torch, gpufi_py_import *import) {
   gpufi_dl_managed_versioned *managed = NULL;
@@ -147,8 +147,8 @@ static int import_exchange(gpufi_py_state *state, const gpufi_dl_exchange *excha
   return status;
 }
 
-/* After a refusal by the producer, whose exception is set: through __cuda_array_interface__, or
- * that exception. */
+/* The producer has refused, and its exception is set: import through __cuda_array_interface__, or
+ * leave that exception. */
 static int import_cai_instead(gpufi_py_state *state, PyObject *object, gpufi_py_import *import) {
   if (!PyErr_ExceptionMatches(PyExc_BufferError) && !PyErr_ExceptionMatches(PyExc_TypeError)) {
     return -1;
@@ -169,7 +169,7 @@ static int take_capsule(PyObject *capsule, gpufi_py_import *import) {
   return status;
 }
 
-/* TensorFlow takes no stream: it waits for its work itself. */
+/* TensorFlow's __dlpack__ takes no stream: it waits for its work itself. */
 static int import_tensorflow(gpufi_py_state *state, PyObject *object, gpufi_py_import *import) {
   if (gpufi_py_tensorflow_check(object) < 0) {
     return -1;

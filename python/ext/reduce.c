@@ -13,8 +13,8 @@
 /* Smaller results come faster from NumPy's own cache, and have few pages. */
 #define POOLED_NBYTES_MIN ((size_t)64 << 10)
 
-/* `count` elements in memory of the pinned pool: the device writes straight into it, and no page of
- * it is touched for the first time. */
+/* An array in memory of the pinned pool: the device writes straight into it, and its pages exist
+ * already. */
 static PyObject *new_pooled(const gpufi_py_state *state, gpuf_device device, gpuf_dtype dtype,
                             int32_t ndim, const int64_t *shape, int64_t count) {
   gpuf_tensor result;
@@ -36,7 +36,8 @@ static PyObject *new_pooled(const gpufi_py_state *state, gpuf_device device, gpu
   return gpufi_py_buffer_array(state, &result, &buffer);
 }
 
-/* An array for the overview of `source`, which has at least as many elements. */
+/* An array for the overview of `source`. No length exceeds the source's, so that nothing overflows.
+ */
 static PyObject *new_overview(const gpufi_py_state *state, const gpuf_tensor *source,
                               gpuf_dtype dtype, const int64_t *shape) {
   int64_t count = 1;
@@ -86,7 +87,7 @@ static int parse_shape(PyObject *object, const gpuf_tensor *tensor, int64_t *sha
   return 0;
 }
 
-/* Fill the arrays of an overview, `high` being None unless it is one of minima and maxima. */
+/* Fill the arrays of an overview; `high` is None unless the method gives minima and maxima. */
 static gpuf_status fill_overview(const gpuf_tensor *tensor, gpuf_overview_method method,
                                  const int64_t *shape, PyObject *low, PyObject *high,
                                  gpuf_counts *counts, gpuf_error *err) {

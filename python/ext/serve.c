@@ -9,9 +9,9 @@
 
 static const char server_name[] = "gpufetch.server";
 
-/* Behind a capsule; with the server NULL once it is stopped. */
+/* What a capsule holds. */
 typedef struct held_server {
-  gpuf_server *server;
+  gpuf_server *server;      /* NULL once it is stopped */
   PyObject *module;         /* whose state is used */
   PyObject *log, *shutdown; /* callables, or NULL */
 } held_server;
@@ -156,7 +156,7 @@ static PyObject *serve_publish(PyObject *module, PyObject *args) {
   gpufi_py_state *state = gpufi_py_state_of_module(module);
   gpufi_py_import source;
   gpuf_error err;
-  gpuf_server *server;
+  gpuf_server *server; /* NULL once it is stopped */
   PyObject *x, *start, *shape;
   const char *name;
   int64_t part_start[GPUF_NDIM_MAX], global_shape[GPUF_NDIM_MAX];
@@ -185,14 +185,15 @@ static PyObject *serve_publish(PyObject *module, PyObject *args) {
   Py_BEGIN_ALLOW_THREADS
     status = gpuf_server_publish(server, name, &source.tensor, &options, &err);
   Py_END_ALLOW_THREADS
-  if (status != GPUF_OK) { /* else the reference is the server's, until gpufi_py_release_owner */
+  if (status !=
+      GPUF_OK) { /* else the server has the reference, until it calls gpufi_py_release_owner */
     gpufi_py_import_clear(&source);
   }
   return gpufi_py_outcome(gpufi_py_state_of_module(module), status, &err);
 }
 
 static PyObject *serve_publish_value(PyObject *module, PyObject *args) {
-  gpuf_server *server;
+  gpuf_server *server; /* NULL once it is stopped */
   PyObject *value;
   const char *name;
   gpuf_error err;
@@ -215,7 +216,7 @@ static PyObject *serve_publish_value(PyObject *module, PyObject *args) {
 }
 
 static PyObject *serve_unpublish(PyObject *module, PyObject *args) {
-  gpuf_server *server;
+  gpuf_server *server; /* NULL once it is stopped */
   const char *name;
   long long timeout_ns;
   gpuf_error err;
@@ -230,7 +231,7 @@ static PyObject *serve_unpublish(PyObject *module, PyObject *args) {
 }
 
 static PyObject *serve_step(PyObject *module, PyObject *args) {
-  gpuf_server *server;
+  gpuf_server *server; /* NULL once it is stopped */
   long long step;
   double time;
   gpuf_error err;

@@ -33,7 +33,7 @@ static PyObject *handle_to_bytes(const gpuf_share_handle *handle) {
   return PyBytes_FromStringAndSize((const char *)handle->bytes, (Py_ssize_t)handle->nbytes);
 }
 
-/* A handle that is not what it claims to be is an argument that does not fit. */
+/* Raise `err`; a corrupt handle is an invalid argument: ValueError. */
 static PyObject *raise_share(const gpufi_py_state *state, gpuf_error *err) {
   if (err->status == GPUF_ERR_CORRUPT) {
     err->status = GPUF_ERR_INVALID;
@@ -43,15 +43,16 @@ static PyObject *raise_share(const gpufi_py_state *state, gpuf_error *err) {
 
 /* --- The exporter -------------------------------------------------------- */
 
-static PyObject *share_export(PyObject *module, PyObject *args) {
+static PyObject *share_export(PyObject *module, PyObject *args, PyObject *kwargs) {
+  static char *keywords[] = {"", "copy", NULL};
   gpufi_py_state *state = gpufi_py_state_of_module(module);
   gpufi_py_import source;
   gpuf_share_handle handle;
   gpuf_error err;
   PyObject *x;
-  int copy;
+  int copy = 0;
   gpuf_status status;
-  if (!PyArg_ParseTuple(args, "Op:share_export", &x, &copy) ||
+  if (!PyArg_ParseTupleAndKeywords(args, kwargs, "O|$p:share_export", keywords, &x, &copy) ||
       gpufi_py_adapter_import(state, x, &source) < 0) {
     return NULL;
   }
@@ -71,18 +72,18 @@ static PyObject *share_export(PyObject *module, PyObject *args) {
   }
   if (copy) {
     gpufi_py_import_clear(&source);
-  } /* else the reference is the share's: gpufi_py_release_owner gives it back */
+  } /* else the share has the reference, until it calls gpufi_py_release_owner */
   return handle_to_bytes(&handle);
 }
 
-static PyObject *share_withdraw(PyObject *module, PyObject *args) {
+static PyObject *share_unshare(PyObject *module, PyObject *args) {
   PyObject *bytes;
   long long timeout_ns;
   gpuf_share_handle handle;
   gpuf_error err;
   int32_t importer_count = 0;
   gpuf_status status;
-  if (!PyArg_ParseTuple(args, "OL:share_withdraw", &bytes, &timeout_ns) ||
+  if (!PyArg_ParseTuple(args, "OL:share_unshare", &bytes, &timeout_ns) ||
       handle_from_bytes(bytes, &handle) < 0) {
     return NULL;
   }
@@ -199,15 +200,33 @@ static PyObject *share_describe(PyObject *module, PyObject *bytes) {
   return dict;
 }
 
+PyDoc_STRVAR(
+    share_export_doc,
+    "share_export(x, /, *, copy=False)\n--\n\n"
+    "As gpufetch.share: the handle's bytes. The share keeps x alive until unshared, but for\n"
+    "copy=True, which shares a copy.");
+
+PyDoc_STRVAR(
+    share_unshare_doc,
+    "share_unshare(handle, timeout_ns, /)\n--\n\n"
+    "Withdraw a share and wait for its attachments for at most timeout_ns (-1: for ever).\n"
+    "The number of attachments that are left.");
+
 PyMethodDef gpufi_py_share_methods[] = {
-    {"share_export", share_export, METH_VARARGS, "See gpufetch.share: the handle's bytes."},
-    {"share_attach", share_attach, METH_O, "See gpufetch.attach; from a handle's bytes."},
-    {"share_withdraw", share_withdraw, METH_VARARGS,
-     "Withdraw a share and wait for at most timeout_ns: attachments that are left."},
-    {"share_importers", share_importers, METH_O, "Attachments to a share that exist now."},
-    {"share_text", share_text, METH_O, "A handle's text, from its bytes."},
-    {"share_parse", share_parse, METH_VARARGS, "A handle's bytes, from its text."},
-    {"share_describe", share_describe, METH_O, "What a handle's bytes say of the tensor."},
-    {"share_stop", share_stop, METH_NOARGS, "The interpreter ends: release no objects any more."},
+    {"share_export", GPUFI_PY_METHOD(share_export), METH_VARARGS | METH_KEYWORDS, share_export_doc},
+    {"share_attach", share_attach, METH_O,
+     "share_attach(handle, /)\n--\n\nAs gpufetch.attach: a DeviceArray."},
+    {"share_unshare", share_unshare, METH_VARARGS, share_unshare_doc},
+    {"share_importers", share_importers, METH_O,
+     "share_importers(handle, /)\n--\n\nThe number of attachments to a share that exist now."},
+    {"share_text", share_text, METH_O,
+     "share_text(handle, /)\n--\n\nThe text form of a handle's bytes."},
+    {"share_parse", share_parse, METH_VARARGS,
+     "share_parse(text, /)\n--\n\nThe bytes of a handle's text form. ValueError if it is no "
+     "handle."},
+    {"share_describe", share_describe, METH_O,
+     "share_describe(handle, /)\n--\n\nWhat a handle says of its tensor and process, as a dict."},
+    {"share_stop", share_stop, METH_NOARGS,
+     "share_stop()\n--\n\nThe interpreter is about to end: release no more objects from threads."},
     {0},
 };

@@ -1,4 +1,4 @@
-/* to_device, asdevice and _restride: how a DeviceArray comes to be. */
+/* to_device, asdevice and _restride: functions that return a DeviceArray. */
 #include "adapter.h"
 #include "arguments.h"
 #include "arrays.h"
@@ -18,7 +18,7 @@ static PyObject *refuse_device_source(const gpuf_tensor *tensor) {
   return NULL;
 }
 
-/* Describe what to_device is given: a CPU tensor, or anything that numpy.asarray takes. */
+/* Import the argument of to_device: a CPU tensor, or anything that numpy.asarray takes. */
 static int import_source(gpufi_py_state *state, PyObject *object, gpufi_py_import *source) {
   if (PyArray_Check(object) || PyObject_HasAttr(object, state->names.__dlpack__) ||
       PyObject_HasAttr(object, state->names.__cuda_array_interface__)) {
@@ -33,12 +33,13 @@ static int import_source(gpufi_py_state *state, PyObject *object, gpufi_py_impor
   return status;
 }
 
-/* The memory on `device` and the copy into it. `target` is filled. */
+/* Allocate memory on `device` and copy to it. `target` describes the result. *d_data must be freed
+ * even when this fails. */
 static gpuf_status alloc_and_copy(const gpuf_tensor *source, gpuf_device device, gpuf_dtype dtype,
                                   gpuf_tensor *target, void **d_data, gpuf_error *err) {
   const gpuf_copy_options options = {.struct_nbytes = sizeof(options), .cast = true};
   gpuf_status status = gpuf_tensor_check(source, err);
-  if (status == GPUF_OK) { /* with the right size, before there is memory */
+  if (status == GPUF_OK) { /* for its size; the address follows */
     status = gpuf_tensor_init(target, (void *)1, device, dtype, source->ndim, source->shape, err);
   }
   if (status == GPUF_OK) {
@@ -119,7 +120,7 @@ static PyObject *asdevice(PyObject *module, PyObject *object) {
   return array;
 }
 
-/* The elements of `tensor` lie within those of `array`. Both tensors were checked. */
+/* True if the elements of `tensor` lie within the extent of `array`. Both tensors were checked. */
 static bool lies_within(const gpuf_tensor *tensor, const gpuf_tensor *array) {
   uintptr_t low, high, array_low, array_high;
   gpufi_tensor_extent(tensor, &low, &high);
@@ -153,22 +154,26 @@ static PyObject *restride(PyObject *module, PyObject *args) {
 }
 
 PyDoc_STRVAR(to_device_doc,
-             "to_device(array, *, device=None)\n--\n\n"
-             "Copy an array on the CPU (of any layout) to a device: a DeviceArray in C order.\n\n"
-             "device: \"cuda:0\", \"host:0\" or None, the default device. Raises MemoryError if\n"
-             "the device is full. Releases the GIL; may be called from any thread.");
+             "to_device(array, *, device=None, dtype=None)\n--\n\n"
+             "Copy an array on the CPU, of any layout, to a new DeviceArray in C order.\n\n"
+             "array: anything that numpy.asarray takes. device: \"cuda:0\", \"host:0\" or None,\n"
+             "the default device. dtype: convert on the device, as fetch does.\n\n"
+             "Raises TypeError for a tensor on a device, ValueError for a device that does not\n"
+             "exist, MemoryError if the device is full, and gpufetch.Error if it fails. Releases\n"
+             "the GIL; may be called from any thread.");
 
 PyDoc_STRVAR(asdevice_doc,
              "asdevice(x, /)\n--\n\n"
              "Wrap any tensor that fetch takes as a DeviceArray, without a copy; keeps x alive.\n\n"
-             "Work that is pending on x now is waited for by a later fetch. So is later work on\n"
-             "the device's default stream; for later work on other streams wrap x again, or\n"
-             "synchronise.");
+             "A later fetch waits for the work that is pending on x now, and for later work on\n"
+             "the device's default stream. After later work on another stream, wrap x again or\n"
+             "synchronize. Raises TypeError for an object that is no tensor. May be called from\n"
+             "any thread.");
 
 PyDoc_STRVAR(restride_doc,
              "_restride(array, shape, strides, /)\n--\n\n"
-             "View of a DeviceArray with the same first element and the given shape and strides\n"
-             "in bytes (tuples). ValueError if it would reach outside the array's own extent.");
+             "A view of a DeviceArray with the same first element and the given shape and\n"
+             "strides in bytes (tuples). ValueError if it would reach outside the array's extent.");
 
 PyMethodDef gpufi_py_device_methods[] = {
     {"to_device", GPUFI_PY_METHOD(to_device), METH_FASTCALL | METH_KEYWORDS, to_device_doc},

@@ -10,7 +10,7 @@ bool gpufi_py_is_torch(const gpufi_py_state *state, PyObject *type) {
          PyObject_HasAttr(type, state->names.requires_grad);
 }
 
-/* Truth of an attribute, or of what it returns when `call`; -1 with an exception set. */
+/* The truth of an attribute, or of the result of calling it if `call`; -1 with an exception set. */
 static int flag_of(PyObject *object, PyObject *name, bool call) {
   PyObject *value = PyObject_GetAttr(object, name);
   if (value && call) {
@@ -26,7 +26,7 @@ static int flag_of(PyObject *object, PyObject *name, bool call) {
   return result;
 }
 
-/* As flag_of, but a failure is false. */
+/* flag_of with a failure counted as false. */
 static bool quiet_flag_of(PyObject *object, PyObject *name, bool call) {
   const int result = flag_of(object, name, call);
   if (result < 0) {
@@ -95,7 +95,7 @@ void gpufi_py_torch_explain(const gpufi_py_state *state, PyObject *tensor) {
   }
 }
 
-/* The types are int1 to int7 and uint1 to uint7; torch's own operations do not know them either. */
+/* These are int1 to int7 and uint1 to uint7, which torch's own operations do not take either. */
 int gpufi_py_torch_check_dtype(const gpufi_py_state *state, PyObject *tensor,
                                gpufi_py_import *import) {
   const gpuf_dtype imported = import->tensor.dtype;

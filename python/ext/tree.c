@@ -1,5 +1,4 @@
-/* fetch of a tree: containers of tensors to the same containers of ndarrays, in one batch of
- * copies. */
+/* fetch of a tree: the tensors in it are copied in one call, and the containers built anew. */
 #include "tree.h"
 
 #include "arrays.h"
@@ -19,7 +18,7 @@
 #define LEAF_ALIGN_NBYTES ((size_t)64)
 #define OPEN_BUFFERS_MAX 16
 
-/* Memory of one leaf, or shared by several of one device. */
+/* Host memory for one leaf, or for several of one device. */
 typedef struct shared_buffer {
   PyObject *capsule; /* strong; owns the memory */
   char *data;
@@ -65,14 +64,14 @@ static int alloc_lists(tree *t) {
   return 0;
 }
 
-/* The buffers that may take more leaves, one for each of the first devices that occur. */
+/* Buffers that have space for more leaves: one for each device, up to OPEN_BUFFERS_MAX. */
 typedef struct open_buffers {
   size_t index[OPEN_BUFFERS_MAX];
   size_t count;
 } open_buffers;
 
-/* Where the device's buffer is in the list, or is to be put: OPEN_BUFFERS_MAX if there is no space
- * for it. */
+/* The place of the device's buffer in the list, or the place to put it; OPEN_BUFFERS_MAX if the
+ * list is full. */
 static size_t find_open(const tree *t, const open_buffers *open, gpuf_device device) {
   size_t k = 0;
   while (k < open->count && (t->buffers[open->index[k]].device.kind != device.kind ||
@@ -82,7 +81,7 @@ static size_t find_open(const tree *t, const open_buffers *open, gpuf_device dev
   return k;
 }
 
-/* The buffer for a leaf of `nbytes`, which is not added to it yet. */
+/* The index of the buffer for a leaf of `nbytes`, which the caller adds to it. */
 static size_t choose_buffer(tree *t, open_buffers *open, gpuf_device device, size_t nbytes) {
   const size_t k = find_open(t, open, device);
   const bool shared = nbytes <= SHARED_LEAF_NBYTES_MAX && k < OPEN_BUFFERS_MAX;
@@ -156,7 +155,7 @@ typedef struct builder {
   size_t node, leaf; /* the next ones */
 } builder;
 
-/* An array without elements gets memory of NumPy's. */
+/* NumPy allocates an array without elements itself. */
 static PyObject *build_leaf(const tree *t, size_t index) {
   const gpuf_tensor *target = &t->targets[index];
   if (!target->data) {

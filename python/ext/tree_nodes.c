@@ -35,7 +35,8 @@ static PyObject *imported(PyObject **kept, const char *module_name, const char *
   return *kept;
 }
 
-/* A Variable, or a sparse or ragged tensor: the adapter takes it or says what to call. */
+/* True for a Variable and for sparse and ragged tensors. The adapter imports the first and refuses
+ * the others with a remedy. */
 static bool is_tensorflow_tensor(PyObject *object) {
   return gpufi_py_is_tensorflow((PyObject *)Py_TYPE(object)) &&
          PyObject_HasAttrString(object, "dtype") && PyObject_HasAttrString(object, "shape");

@@ -145,7 +145,7 @@ def share(x: Any, *, copy: bool = False) -> ShareHandle:
 
     Releases the GIL; may be called from any thread.
     """
-    return ShareHandle(_core.share_export(x, copy))
+    return ShareHandle(_core.share_export(x, copy=copy))
 
 
 def attach(handle: ShareHandle | str | bytes, /) -> _core.DeviceArray:
@@ -191,6 +191,6 @@ def unshare(handle: ShareHandle | str | bytes, /, *, timeout: float | None = 0) 
     end = None if timeout is None else time.monotonic() + timeout
     while True:
         left_s = _WAIT_S if end is None else min(_WAIT_S, max(0.0, end - time.monotonic()))
-        count = _core.share_withdraw(data, int(left_s * 1e9))
+        count = _core.share_unshare(data, int(left_s * 1e9))
         if count == 0 or left_s == 0:
             return count

@@ -94,7 +94,7 @@ IMPLICIT = {"__doc__", "__module__", "__new__", "__repr__"}
     [
         (gf.fetch, "(x, *, out=None, dtype=None, order=None, via='auto')"),
         (gf.fetch_async, "(x, *, out=None, dtype=None, order=None, via='auto')"),
-        (_core.to_device, "(array, *, device=None)"),
+        (_core.to_device, "(array, *, device=None, dtype=None)"),
         (gf.asdevice, "(x, /)"),
         (gf.DeviceArray.__array__, "(self, /, dtype=None, copy=None)"),
         (gf.Future.result, "(self, /, timeout=None)"),
