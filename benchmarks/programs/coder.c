@@ -118,7 +118,7 @@ gpuf_status coder_decode(coder *c, int64_t repeats, gpuf_error *err) {
   }
   for (size_t i = 0; i < count && status == GPUF_OK; i++) {
     const gpufi_flat_copy piece = {(char *)c->d_decoded + i * raw_nbytes,
-                               (char *)c->tensor.data + i * raw_nbytes, raw_nbytes};
+                                   (char *)c->tensor.data + i * raw_nbytes, raw_nbytes};
     if (c->device_places[i].nbytes == 0) {
       status = c->backend->gather(device, &piece, 1, c->stream, err);
     }
@@ -222,7 +222,7 @@ static gpuf_status return_batch(const coder *c, gpufi_batch *b, size_t first, gp
       gpufi_batch_decode(b, (uint8_t *)c->bytes + places[0].offset, nbytes, d_raw, err);
   for (size_t i = 0; i < count && status == GPUF_OK; i++) {
     const gpufi_flat_copy piece = {d_raw + i * raw_nbytes, b->d_encoded + b->places[i].offset,
-                               raw_nbytes};
+                                   raw_nbytes};
     if (b->places[i].nbytes == 0) {
       status = c->backend->gather(b->channel->device.index, &piece, 1, b->channel->stream, err);
     }
