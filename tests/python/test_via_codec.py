@@ -3,8 +3,13 @@
 from __future__ import annotations
 
 import gc
+import json
+import os
+import re
+import subprocess
 import threading
 from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -186,19 +191,43 @@ def test_forms_that_the_device_leaves_cross_as_they_are(device: str) -> None:
         assert_same(gf.fetch(gf.to_device(weights, device=device), via="codec"), weights)
 
 
-def test_the_benchmarked_codec_gives_every_chunk_back(device: str) -> None:
+def codec_program(
+    device: str, values: Array, file: Path, requests: str = ""
+) -> tuple[list[dict[str, Any]], int]:
+    """Replies and exit status of the program that times the codec for the benchmarks."""
+    program = Path(os.environ.get("GPUFETCH_BUILD_DIR", "")) / "benchmarks/programs/codec_device"
+    if not program.is_file():
+        pytest.skip("$GPUFETCH_BUILD_DIR has no codec_device")
+    values.tofile(file)
+    shape = ",".join(str(length) for length in values.shape)
+    done = subprocess.run(
+        [str(program), device, values.dtype.name, shape, str(file)],
+        input=requests,
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=60,
+    )
+    return [json.loads(line) for line in done.stdout.splitlines()], done.returncode
+
+
+def test_the_benchmarked_codec_gives_every_chunk_back(device: str, tmp_path: Path) -> None:
     expected = mixed_forms()
-    codec = _core._codec_open(gf.to_device(expected, device=device))
-    assert 96 * len(expected) < _core._codec_nbytes(codec) < expected.nbytes
-    for steps in (["decode"], ["to_device"], ["encode", "decode"], ["to_host", "to_device"]):
-        for step in steps:
-            _core._codec_run(codec, step, 2)
-        assert_same(gf.fetch(_core._codec_decoded(codec)), expected)
-    with pytest.raises(ValueError, match="encoded"):
-        _core._codec_run(codec, "encoded", 1)
+    rounds = (["decode"], ["to_device"], ["encode", "decode"], ["to_host", "to_device"])
+    requests = "".join("".join(f"{step} 2\n" for step in steps) + "check\n" for steps in rounds)
+    (sizes, *replies), status = codec_program(device, expected, tmp_path / "raw", requests)
+    assert status == 0
+    assert 96 * len(expected) < sizes["encoded_nbytes"] < expected.nbytes
+    assert [reply["same"] for reply in replies if "same" in reply] == [True] * len(rounds)
+    replies, status = codec_program(device, expected, tmp_path / "raw", "encoded 1\n")
+    assert status == 1 and "encoded" in replies[-1]["error"]
 
 
 @pytest.mark.parametrize("shape", [(5,), (0, 4), (3, 5, 5)])
-def test_the_benchmarked_codec_refuses_what_it_does_not_time(shape: tuple[int, ...]) -> None:
-    with pytest.raises(ValueError, match=r"axes|multiple of 16"):
-        _core._codec_open(gf.to_device(np.zeros(shape, np.float32), device="host:0"))
+def test_the_benchmarked_codec_refuses_what_it_does_not_time(
+    shape: tuple[int, ...], tmp_path: Path
+) -> None:
+    values = np.zeros(shape, np.float32)
+    replies, status = codec_program("host:0", values, tmp_path / "raw")
+    assert status == 1 and len(replies) == 1
+    assert re.search(r"axes|empty|multiple of 16", replies[0]["error"])
