@@ -34,10 +34,10 @@ MICROSECONDS, GIGABYTES = "µs", "GB/s"
 class Contender:
     """One way to do the job.
 
-    `call(source)` is timed, and nothing else is: neither `prepare(source)`, which makes what call
-    is given, nor the release of the result. Round r uses sources[r % len(sources)], so that no
-    cache holds the bytes of the round before. `answer(result)` gives the array to compare; with
-    `expected`, if that is given, where the contenders' answers are not all of a kind.
+    `call` is given what `prepare(source)` returns. Only the call is timed, neither `prepare` nor
+    the release of the result. Round r uses sources[r % len(sources)], so that no cache holds the
+    bytes of the round before. `answer(result)` is the array to compare: with `expected`, where a
+    contender has an answer of its own, else with what `measure` was given.
     """
 
     name: str
@@ -45,15 +45,15 @@ class Contender:
     sources: Sequence[Any]
     prepare: Callable[[Any], Any] = lambda source: source
     answer: Callable[[Any], Array] = lambda result: np.asarray(result)
-    warm_up: bool = True  # False where a first run is as fast as any and takes long
+    warm_up: bool = True  # False where the first run is as fast as the others, and slow
     expected: Array | None = None
-    # From the result: the seconds that a call took which another process has timed itself.
+    # The seconds that the call took, by its result, where another process has timed it.
     seconds: Callable[[Any], float] | None = None
 
 
 @dataclass(frozen=True)
 class Framework:
-    """A peer that `put`s a NumPy array on the GPU and `get`s it back; both return when it is done.
+    """A peer: `put` copies a NumPy array to the GPU and `get` back; both return when it is done.
 
     `fresh` gives `get` an array that it has not seen: jax keeps the NumPy array that it made.
     """
@@ -83,7 +83,7 @@ class Timings:
 
 @dataclass(frozen=True)
 class Session:
-    """What one invocation of run.py shares with every case."""
+    """One invocation of run.py: what every case needs to know."""
 
     backend: str  # "cuda" or "host"
     quick: bool
@@ -92,8 +92,8 @@ class Session:
     commit: str
     command: str
     scratch: Path  # for files; removed afterwards
-    frameworks: Sequence[Framework]  # that work here
-    absent: Sequence[str]  # that do not, with the reason
+    frameworks: Sequence[Framework]  # those that work here
+    absent: Sequence[str]  # those that do not, with the reason
 
     @property
     def device(self) -> str:
@@ -103,7 +103,7 @@ class Session:
 def same_bits(left: Array, right: Array) -> bool:
     if left.dtype != right.dtype or left.shape != right.shape:
         return False
-    word = "u8" if left.nbytes % 8 == 0 else "u1"  # in words, since the arrays may be large
+    word = "u8" if left.nbytes % 8 == 0 else "u1"  # words compare faster than bytes
     one, other = (np.ascontiguousarray(array).reshape(-1).view(word) for array in (left, right))
     return bool(np.array_equal(one, other))
 
@@ -122,8 +122,8 @@ def measure(
     Where calls > 1, each turn begins with one more call whose time is dropped: it pays for what
     the contender before has left in the caches and queues, as a program's first call would.
 
-    A contender leaves the turns once its times add up to `budget_s`; it has one time at least.
-    One that raises or answers wrongly leaves at once and is reported in `failures`.
+    A contender leaves the turns once its times add up to `budget_s`; it has at least one time.
+    A contender that raises or answers wrongly leaves at once and is reported in `failures`.
     """
     timings = Timings({contender.name: [] for contender in contenders})
     active = list(contenders)
@@ -188,7 +188,7 @@ def make_row(
 ) -> Row:
     """A result: medians in `unit`. `gpufetch`, `limit` and `peers` name contenders.
 
-    `labels` says what the frameworks among the peers called; without it, their way to NumPy.
+    `labels` states the calls of the frameworks among the peers; by default their way to NumPy.
     """
     if gpufetch not in timings.seconds:
         raise RuntimeError(f"{case}: gpufetch failed: {timings.failures.get(gpufetch, 'not run')}")
@@ -300,7 +300,7 @@ def number(value: float | None) -> str:
 
 
 def markdown(rows: Sequence[Row]) -> str:
-    """One table a case: a line each for gpufetch, the limit and the peers."""
+    """One table for each case, with a line for gpufetch, the limit and each peer."""
     lines: list[str] = []
     for row in rows:
         lines += [f"### {row['case']}", "", f"| | {row['unit']} | spread | samples |"]

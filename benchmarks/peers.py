@@ -11,7 +11,7 @@ import numpy as np
 
 from harness import Array, Contender, Framework
 
-# Before jax is imported: by default it would take most of the GPU's memory.
+# jax reads this at its import; by default it would take most of the GPU's memory.
 os.environ.setdefault("XLA_PYTHON_CLIENT_PREALLOCATE", "false")
 
 
@@ -71,7 +71,7 @@ def load(name: str) -> Framework:
 
 
 def load_all() -> tuple[list[Framework], list[str]]:
-    """The frameworks that work here, and those that do not with the reason."""
+    """Return the frameworks that work here, and the names of those that do not, with the reason."""
     loaded, absent = [], []
     for name in NAMES:
         try:
@@ -86,7 +86,7 @@ def load_all() -> tuple[list[Framework], list[str]]:
 
 
 def random_arrays(nbytes: int, count: int) -> list[Array]:
-    """Arrays of float32 with other contents each."""
+    """Return arrays of float32 with different contents."""
     rng = np.random.default_rng(nbytes)
     return [rng.random(nbytes // 4, dtype=np.float32) for _ in range(count)]
 
@@ -94,8 +94,9 @@ def random_arrays(nbytes: int, count: int) -> list[Array]:
 class RawPinnedCopy:
     """cudaMemcpyAsync between device memory and one preallocated pinned buffer, then a wait.
 
-    What the link carries: no allocation, no page fault, no conversion. Through cupy's binding of
-    the CUDA runtime (torch's `copy_` where there is no cupy, a few µs slower to launch).
+    This is what the link can carry: there is no allocation, no page fault and no conversion. The
+    call goes through cupy's binding of the CUDA runtime, or through torch's `copy_` where there is
+    no cupy, which takes a few µs more to launch.
     """
 
     name = "raw pinned copy"
@@ -186,7 +187,7 @@ def raw_fetch(raw: RawPinnedCopy | HostCopy, arrays: Sequence[Array]) -> Contend
 
 READ, COPY = "raw read", "copy on the device, bytes read and written"
 
-# The maximum of positive floats, as of their bits: four loads are under way at a time, and the
+# The maximum of positive floats is that of their bits. Four loads are under way at a time, and the
 # answer shows that every word was read.
 _READ_SOURCE = r"""
 extern "C" __global__ void read(const uint4 *x, size_t count, unsigned *result) {
@@ -207,7 +208,7 @@ extern "C" __global__ void read(const uint4 *x, size_t count, unsigned *result) 
 
 
 def bandwidths(views: dict[str, Any], top: np.float32) -> list[Contender]:
-    """Contenders that read one large float32 tensor and do next to nothing with it.
+    """Return contenders that read one large float32 tensor and do next to nothing with it.
 
     `views` are the tensor as frameworks (or "numpy") hold it; `top` is its largest element, and
     that of its second half. The first contender is the limit: a kernel that only loads, or the

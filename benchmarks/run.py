@@ -72,7 +72,7 @@ def parse(argv: list[str]) -> argparse.Namespace:
 
 
 def choose_backend(asked: str) -> str:
-    """`asked`, or the default device's for "auto"; ends the program where it does not answer."""
+    """Return `asked`, or the default device's backend for "auto"; exit if it does not answer."""
     known = gf.info()
     if asked == "auto":
         if known["default_device"] is None:
@@ -102,7 +102,7 @@ def open_session(arguments: argparse.Namespace, scratch: Path) -> Session:
 
 
 def run_cases(session: Session, names: list[str]) -> tuple[list[Row], list[str]]:
-    """The rows, and what failed."""
+    """Return the rows, and a line for each failure."""
     rows: list[Row] = []
     failures: list[str] = []
     for name in names:

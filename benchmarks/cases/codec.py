@@ -1,4 +1,4 @@
-"""The codec on one core, as readers and writers of HDF5 meet it: h5py, chunks of about 1 MiB.
+"""The codec on one core, as h5py calls it to read and write HDF5 in chunks of about 1 MiB.
 
 Every contender is a filter in HDF5's pipeline, writes to a file in memory and reads from it, into
 an array that has been written before; HDF5's own share of the time is the same for all. The
@@ -41,7 +41,7 @@ class Data:
         return (min(rows, len(self.array)), *self.array.shape[1:])
 
     def create(self, options: Mapping[str, Any]) -> Any:
-        """Return an empty dataset in a file that is memory alone, with no cache of chunks."""
+        """Return an empty dataset in a file in memory, without a cache of chunks."""
         file = h5py.File(
             os.urandom(8).hex(), "w", driver="core", backing_store=False, rdcc_nbytes=0
         )
@@ -67,7 +67,7 @@ def bfloat16_type() -> Any:
 
 
 def turbulence(dtype: str) -> Array:
-    """A random field with the spectrum of turbulence, k to the power of -5/3."""
+    """Return a random field with the spectrum of turbulence, k to the power of -5/3."""
     waves = np.fft.fftfreq(SIDE)[:, None, None] ** 2 + np.fft.fftfreq(SIDE)[:, None] ** 2
     k = np.sqrt(waves + np.fft.rfftfreq(SIDE) ** 2)
     k[0, 0, 0] = 1.0
@@ -101,7 +101,7 @@ def load(what: str, make: Callable[[], Array]) -> Data:
 
 
 def filters() -> dict[str, dict[str, Any]]:
-    """Creation options by contender."""
+    """Return the options that each contender creates its dataset with."""
     found: dict[str, dict[str, Any]] = {"gpufetch": gf.hdf5.filter_options()}
     try:
         import hdf5plugin

@@ -33,7 +33,7 @@ REQUESTS: dict[str, dict[str, Any]] = {
 
 
 class Crowd:
-    """Clients that each ask `PERIOD_S` after they asked last, or later, once they are answered."""
+    """Clients that each ask again `PERIOD_S` after their last request, once it is answered."""
 
     def __init__(self, clients: list[Any], ask: Callable[[Any], None]) -> None:
         self._clients = clients
@@ -46,7 +46,7 @@ class Crowd:
     def run(self, seconds: float) -> tuple[list[float], Any]:
         """Return the time from each request to its reply, and the last reply."""
         start = time.perf_counter()
-        gap = PERIOD_S / len(self._clients)  # they start one after the other
+        gap = PERIOD_S / len(self._clients)  # so that they do not ask all at once
         due = [(start + number * gap, number) for number in range(len(self._clients))]
         asked: dict[int, float] = {}
         times: list[float] = []
@@ -109,7 +109,7 @@ def crowd_rows(
 def crowd_row(
     session: Session, case: str, served: Crowd, bare: Crowd, expected: list[Array]
 ) -> Row:
-    """Turns of one and the other."""
+    """Time both crowds in turns."""
     rounds, seconds = (1, 0.2) if session.quick else (6, 2.0)
     times: dict[str, list[float]] = {CLIENT: [], BARE: []}
     for number in range(-1, rounds):

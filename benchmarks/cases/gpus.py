@@ -1,4 +1,4 @@
-"""Two GPUs: one drained alone, the other alone, and both at once."""
+"""Fetches from two GPUs: from each alone, and from both at once."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from harness import Array, Contender, Row, Session, make_row, measure, report
 from peers import random_arrays, raw_copy
 
 MIB, GIB = 1 << 20, 1 << 30
-Calls = list[Callable[[], Array]]  # one a device
+Calls = list[Callable[[], Array]]  # one for each device
 
 
 def cases(session: Session) -> list[Case]:
@@ -63,7 +63,7 @@ def drain(session: Session, label: str, nbytes: int) -> list[Row]:
     ]
 
     def row(threads: ThreadPoolExecutor, chosen: list[int]) -> Row:
-        """A thread for each device; gpufetch has one thread and a future for each."""
+        """Time fetches from the GPUs: a thread for each in the peers, a future in gpufetch."""
         contenders = [
             Contender(
                 name,

@@ -49,7 +49,7 @@ def cases(session: Session) -> list[Case]:
 
 
 def smooth(shape: tuple[int, int, int]) -> Array:
-    """Three waves and, 10⁵ times smaller, noise: what a smooth field of a simulation is like."""
+    """Return three waves and noise 10⁵ times smaller, like a smooth field of a simulation."""
     x, y, z = (np.linspace(0, 2 * np.pi, n, dtype=np.float32) for n in shape)
     field = np.sin(3 * x)[:, None, None] * np.cos(2 * y)[:, None] * np.sin(5 * z)
     field += np.cos(x)[:, None, None] + np.float32(0.3) * np.sin(7 * y)[:, None]

@@ -1,4 +1,4 @@
-"""Views and casts → NumPy, warm: what is not contiguous on the device, or of another dtype there.
+"""Views and casts → NumPy, warm: tensors that are not contiguous, or have another dtype.
 
 GB/s are of the result's bytes; the limit is the raw copy of as many. PyTorch and CuPy have views;
 Numba copies a view's whole extent and JAX has none.
@@ -19,7 +19,7 @@ from harness import Array, Contender, Framework, Row, Session, make_row, measure
 from peers import raw_copy, raw_fetch
 
 KIB, MIB = 1 << 10, 1 << 20
-NBYTES, QUICK_NBYTES = 256 * MIB, 4 * MIB  # of the array that is looked at
+NBYTES, QUICK_NBYTES = 256 * MIB, 4 * MIB  # of the array that is viewed
 VIEWERS = ("torch", "cupy")
 
 
@@ -36,7 +36,7 @@ class Layout:
 
 
 def rows_of(nbytes: int) -> Layout:
-    """Every other run of `nbytes`."""
+    """Rows of `nbytes`, each followed by as many bytes that are left out."""
     count = nbytes // 4
     label = f"rows of {nbytes} B" if nbytes < KIB else f"rows of {nbytes // KIB} KiB"
     return Layout(f"{label} at twice the pitch", 2 * count, lambda x: x[:, :count])
@@ -61,13 +61,13 @@ def cases(session: Session) -> list[Case]:
 
 @lru_cache(maxsize=1)
 def random_bytes(nbytes: int) -> Array:
-    """Positive normal numbers of either type, read as float32 or as float16."""
+    """Bytes that are positive normal numbers both as float32 and as float16."""
     words = np.random.default_rng(nbytes).integers(0, 1 << 16, nbytes // 2, np.uint16)
     return (words & np.uint16(0x3FF)) | np.uint16(0x3800)
 
 
 def convert(framework: Framework, result: str | None) -> Callable[[Any], Array]:
-    """Its way to NumPy, by way of its own cast on the device."""
+    """Return the framework's way to NumPy, with its own cast on the device if need be."""
     if result is None:
         return framework.get
     if framework.name == "cupy":

@@ -1,7 +1,7 @@
 """Device → the caller's own array (`out=`): one that was written before, and a fresh one.
 
-Pageable memory both times. What has never been written has no pages yet: they come while the
-bytes arrive.
+The memory is pageable both times. An array that was never written has no pages yet: the kernel
+maps them while the bytes arrive.
 """
 
 from __future__ import annotations
@@ -17,7 +17,8 @@ from cases import Case, by_size_and_memory
 from harness import Array, Contender, Row, Session, make_row, measure
 from peers import random_arrays, raw_copy, raw_fetch
 
-# How a peer fills an array of the caller's, and that call in words. jax has none.
+# The call with which a peer fills an array of the caller's, in words and as a function; jax has
+# none.
 PEERS: dict[str, tuple[str, Callable[[Any, Array], Any]]] = {
     "torch": ("from_numpy(out).copy_", lambda x, out: _torch().from_numpy(out).copy_(x).numpy()),
     "cupy": ("get(out=)", lambda x, out: x.get(out=out)),

@@ -1,7 +1,7 @@
 """Statistics, histogram and overviews of a large tensor, computed where it lies.
 
-GB/s are of the tensor's bytes, however often a contender reads them. The tensor is one random tile
-of up to 256 MiB over and over, so that NumPy can tell from the tile what must come out.
+GB/s are of the tensor's bytes, however often a contender reads them. The tensor repeats one random
+tile of up to 256 MiB, so that NumPy can compute the expected results from the tile.
 """
 
 from __future__ import annotations
@@ -71,14 +71,14 @@ def reduce(session: Session) -> list[Row]:
     methods = ["mean", "rms", "min", "max", "minmax", "first"]
     jobs = [stats_job(tensor), histogram_job(tensor)]
     jobs += [overview_job(tensor, matrix, (rows // 64, rows // 64), method) for method in methods]
-    blocks = tuple(length // 16 for length in volume)
-    jobs += [overview_job(tensor, volume, blocks, method) for method in ("mean", "minmax")]
+    cells = tuple(length // 16 for length in volume)
+    jobs += [overview_job(tensor, volume, cells, method) for method in ("mean", "minmax")]
     raw = bandwidths(tensor.views, tensor.tile.max())
     return [measured(session, tensor, job, raw) for job in jobs]
 
 
 def make_tensor(session: Session) -> Tensor:
-    """In a quarter of the device's memory at most: a peer may need as much again."""
+    """The tensor takes at most a quarter of the device's memory: a peer may need as much again."""
     device = gf.info()["backends"][session.backend]["devices"][0]
     nbytes = 4 << 20 if session.quick else MAX_NBYTES
     while nbytes > device["total_nbytes"] // 4:
@@ -108,7 +108,7 @@ def extremes(stats: gf.Stats) -> Array:
 
 
 def peer_stats(module: Any, x: Any) -> Any:
-    """The extremes; mean and variance are computed like them, and dropped."""
+    """The extremes. Mean and variance are computed too, and dropped."""
     if module.__name__ == "torch":
         module.var_mean(x)
         return module.aminmax(x)
@@ -147,14 +147,14 @@ def histogram_job(tensor: Tensor) -> Job:
     )
 
 
-def blocked(x: Any, cells: Shape) -> tuple[Any, Shape]:
-    """Each axis of x in two, (cell, within the cell), and the numbers of the axes within."""
+def by_cell(x: Any, cells: Shape) -> tuple[Any, Shape]:
+    """Split each axis of x in two, (cell, index in the cell); also return the latter axes."""
     split = [part for n, m in zip(x.shape, cells, strict=True) for part in (m, n // m)]
     return x.reshape(split), tuple(range(1, len(split), 2))
 
 
 def peer_overview(module: Any, x: Any, cells: Shape, method: str) -> Any:
-    x, axes = blocked(x, cells)
+    x, axes = by_cell(x, cells)
     if method == "mean":
         return x.mean(axes)
     if method == "rms":
@@ -196,7 +196,7 @@ def stacked(result: Any, get: Callable[[Any], Array] = np.asarray) -> Array:
 
 
 def near(expected: Array, rtol: float, answer: Array) -> Array:
-    """`expected` if the answer is as good, for a comparison by bits."""
+    """Return `expected` if the answer is within the tolerance, for a comparison by bits."""
     same = answer.shape == expected.shape and np.allclose(answer, expected, rtol, atol=0)
     return expected if same else answer
 

@@ -1,6 +1,6 @@
 """Another process uses this one's device memory: share + attach, and a read of what is attached.
 
-The times are this process's, with a message through a pipe in each of them.
+This process takes the times, each of which includes a message through a pipe.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ class Child:
 
 
 class Exporter:
-    """How one contender lets the other process at an array, and takes that back."""
+    """How one contender gives the other process access to an array, and withdraws it."""
 
     def __init__(self, name: str, export: Callable[[], Any]) -> None:
         self.name = name
@@ -76,7 +76,7 @@ def cases(session: Session) -> list[Case]:
 
 
 def exporters(session: Session, array: Array) -> list[Exporter]:
-    """gpufetch's, and the peers'."""
+    """Return gpufetch's way and those of the peers."""
     on_device = gf.to_device(array, device=session.device)
     found = [Exporter("gpufetch", partial(gf.share, on_device))]
     names = [one.name for one in session.frameworks]
@@ -90,10 +90,12 @@ def exporters(session: Session, array: Array) -> list[Exporter]:
         found.append(Exporter("torch", lambda: tensor))
     if "cupy" in names:
         cupy: Any = importlib.import_module("cupy")
-        with cupy.cuda.using_allocator(None):  # a block of its own: the handle names no offset
-            block = cupy.asarray(array)
-        handle = partial(cupy.cuda.runtime.ipcGetMemHandle, block.data.ptr)
-        found.append(Exporter("cupy", lambda: (handle(), block.shape)))
+        with cupy.cuda.using_allocator(
+            None
+        ):  # an allocation of its own: the handle names no offset
+            memory = cupy.asarray(array)
+        handle = partial(cupy.cuda.runtime.ipcGetMemHandle, memory.data.ptr)
+        found.append(Exporter("cupy", lambda: (handle(), memory.shape)))
     return found
 
 

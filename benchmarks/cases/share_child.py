@@ -1,4 +1,4 @@
-"""The other process of `share`: attaches, reads and lets go as it is told over a pipe."""
+"""The other process of `share`: it attaches, reads and detaches on requests through a pipe."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ class CupyArray:
 
 
 class RawArray:
-    """Memory of this process with the same contents: what the link carries."""
+    """The limit: memory of this process with the same contents, copied over the link."""
 
     def __init__(self, backend_and_nbytes: tuple[str, int]) -> None:
         backend, nbytes = backend_and_nbytes

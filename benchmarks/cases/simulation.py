@@ -1,4 +1,4 @@
-"""What a server costs the simulation that it serves: examples/gray_scott.c, alone and watched.
+"""The cost of a server for its simulation: examples/gray_scott.c without one, and watched.
 
 The program itself says how long its steps took, without its checkpoints.
 """
@@ -42,7 +42,7 @@ def shape_of(session: Session) -> tuple[int, int, int]:
 
 
 class Simulation:
-    """Runs of the program, one after the other, and what its steps took."""
+    """Runs of the program, one after the other, and the time of its steps."""
 
     def __init__(self, session: Session, program: str) -> None:
         self._session = session
@@ -52,7 +52,7 @@ class Simulation:
         self.pull_count = 0  # overviews that the client got
 
     def run(self, steps: int, kind: str) -> float:
-        """Seconds a step."""
+        """Run the program, and return the seconds that a step took."""
         options = ["--shape", *map(str, self.shape), "--steps", str(steps), "--every", "0"]
         options += ["--output", str(self._output)] + ["--serve", "bench"] * (kind != ALONE)
         environment = {
@@ -111,7 +111,7 @@ def simulation(session: Session, program: str) -> list[Row]:
 def cost_row(
     session: Session, trial: Simulation, seconds: dict[str, list[float]], kind: str
 ) -> Row:
-    """The time of a step; the cost is the median of the ratios, round by round."""
+    """The row of a kind of run; its cost is the median of the ratios of the rounds."""
     ratios = sorted(
         with_server / alone
         for with_server, alone in zip(seconds[kind], seconds[ALONE], strict=True)

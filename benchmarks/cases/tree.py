@@ -1,4 +1,4 @@
-"""Many small tensors → NumPy arrays, as of a model's state_dict: one call against loops."""
+"""Many small tensors → NumPy arrays, like a model's state_dict: one call against loops."""
 
 from __future__ import annotations
 

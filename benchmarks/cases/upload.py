@@ -35,7 +35,7 @@ def upload(session: Session, memory: str, label: str, nbytes: int, count: int) -
     if session.backend == "host":
         contenders.append(Contender("numpy copy", np.copy, sources))
     peers = [one.name for one in contenders]
-    # The limit goes from one buffer to memory at hand, and so answers with one array.
+    # The limit copies from one buffer to memory that exists, so its answer is always one array.
     target = raw.put(np.zeros(nbytes // 4, np.float32))
     check = raw_copy(session.backend, nbytes)
     contenders += [

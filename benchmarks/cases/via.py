@@ -1,8 +1,9 @@
 """The codec on the device: by itself, with the link, and in fetch.
 
-A program of ours does and times the codec's steps, in turns with the peers, which this process
-times. The first axis of a tensor counts its chunks. On the device alone one call does the work
-several times over, so that starting it does not count; with the link a call is one pass.
+The program benchmarks/programs/codec_device.c does and times the codec's steps, in turns with the
+peers, which this process times. The first axis of a tensor counts its chunks. On the device alone
+one call does the work several times, so that its start does not count; with the link a call is one
+pass.
 """
 
 from __future__ import annotations
@@ -70,7 +71,7 @@ def random_bits(shape: tuple[int, ...], dtype: str) -> Array:
 
 
 def smooth(shape: tuple[int, ...]) -> Array:
-    """A wave along each axis, and noise 10⁴ times smaller."""
+    """Return a wave along each axis, and noise 10⁴ times smaller."""
     field = 1e-4 * np.random.default_rng(7).random(shape)
     for axis, length in enumerate(shape):
         wave = np.sin(np.linspace(axis, axis + 1, length))
@@ -172,7 +173,7 @@ class Bench:
         self.ratio = array.nbytes / program.encoded_nbytes
 
     def contender(self, what: str, repeats: int = 1) -> Contender:
-        """A step of the codec; it has answered right if what it encodes decodes to the array."""
+        """A step of the codec, which is right if the chunks that it encodes decode to the array."""
         inverse = {"encode": "decode", "to_host": "to_device"}.get(what)
 
         def answer(_: Any) -> Array:
@@ -250,7 +251,7 @@ class Bench:
 
 
 def device_copy(session: Session, array: Array, repeats: int) -> Contender:
-    """As many copies of the same bytes within the device's memory."""
+    """Return a contender that copies the array within the device's memory, `repeats` times."""
     if session.backend == "host":
         target = np.empty_like(array)
 
