@@ -2,6 +2,7 @@
 
 #include "base/clock.h"
 #include "base/error.h"
+#include "base/thread.h"
 #include "server/wake.h"
 
 #include <stdio.h>
@@ -94,11 +95,10 @@ gpuf_status gpufi_bridge_init(gpufi_bridge *bridge, gpufi_endpoint *endpoint, in
 }
 
 gpuf_status gpufi_bridge_start(gpufi_bridge *bridge, gpuf_error *err) {
-  const int code = pthread_create(&bridge->worker, NULL, worker_main, bridge);
+  const int code = gpufi_thread_start(&bridge->worker, "gpufetch-reads", 0, worker_main, bridge);
   if (code != 0) {
     return gpufi_fail(err, GPUF_ERR_IO, code, "no thread for the server: %s", strerror(code));
   }
-  pthread_setname_np(bridge->worker, "gpufetch-reads");
   bridge->is_running = true;
   return GPUF_OK;
 }

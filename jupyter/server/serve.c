@@ -1,12 +1,12 @@
 /* The calls of gpufetch/serve.h. */
 #include "base/error.h"
 #include "base/struct.h"
+#include "base/thread.h"
 #include "server/server.h"
 #include "server/wake.h"
 
 #include <errno.h>
 #include <inttypes.h>
-#include <signal.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -162,23 +162,17 @@ static gpuf_status complete_connection(gpufi_connection *connection,
 
 /* --- Start --------------------------------------------------------------------- */
 
-/* All signals are blocked in the server's threads: they are for the program's handlers and threads.
- */
 static gpuf_status start_thread(gpuf_server *server, gpuf_error *err) {
-  sigset_t all, previous;
-  sigfillset(&all);
-  pthread_sigmask(SIG_SETMASK, &all, &previous);
   gpuf_status status = gpufi_bridge_start(&server->bridge, err);
-  if (status == GPUF_OK) {
-    const int code = pthread_create(&server->thread, NULL, gpufi_server_main, server);
-    if (code != 0) {
-      status = gpufi_fail(err, GPUF_ERR_IO, code, "no thread for the server: %s", strerror(code));
-      gpufi_bridge_stop(&server->bridge);
-    } else {
-      pthread_setname_np(server->thread, "gpufetch-serve");
-    }
+  if (status != GPUF_OK) {
+    return status;
   }
-  pthread_sigmask(SIG_SETMASK, &previous, NULL);
+  const int code =
+      gpufi_thread_start(&server->thread, "gpufetch-serve", 0, gpufi_server_main, server);
+  if (code != 0) {
+    status = gpufi_fail(err, GPUF_ERR_IO, code, "no thread for the server: %s", strerror(code));
+    gpufi_bridge_stop(&server->bridge);
+  }
   return status;
 }
 

@@ -1,4 +1,4 @@
-/* Whole-number helpers that every folder needs. Plain C, and C++ for the CUDA sources. */
+/* Arithmetic on sizes and strides, in C and, for the CUDA sources, C++. Pure functions. */
 #ifndef GPUFI_BASE_ARITHMETIC_H
 #define GPUFI_BASE_ARITHMETIC_H
 

@@ -8,7 +8,7 @@
 
 #define GPUFI_NS_PER_S INT64_C(1000000000)
 
-/* Nanoseconds of CLOCK_MONOTONIC. */
+/* The time of CLOCK_MONOTONIC in nanoseconds. */
 int64_t gpufi_clock_ns(void);
 
 /* The time `timeout_ns` (>= 0) from now on CLOCK_MONOTONIC, as pthread_cond_timedwait takes it for

@@ -1,4 +1,4 @@
-/* Filling a gpuf_error. */
+/* Filling a gpuf_error. Thread-safety: any thread. */
 #ifndef GPUFI_BASE_ERROR_H
 #define GPUFI_BASE_ERROR_H
 

@@ -4,6 +4,7 @@
 
 int gpufi_thread_start(pthread_t *thread, const char *name, size_t stack_nbytes,
                        void *(*main)(void *arg), void *arg) {
+  static const int faults[] = {SIGSEGV, SIGBUS, SIGFPE, SIGILL, SIGTRAP};
   pthread_attr_t attributes;
   sigset_t all, previous;
   pthread_attr_init(&attributes);
@@ -11,6 +12,9 @@ int gpufi_thread_start(pthread_t *thread, const char *name, size_t stack_nbytes,
     pthread_attr_setstacksize(&attributes, stack_nbytes);
   }
   sigfillset(&all);
+  for (size_t i = 0; i < sizeof(faults) / sizeof(faults[0]); i++) {
+    sigdelset(&all, faults[i]);
+  }
   pthread_sigmask(SIG_SETMASK, &all, &previous);
   const int code = pthread_create(thread, &attributes, main, arg);
   pthread_sigmask(SIG_SETMASK, &previous, NULL);

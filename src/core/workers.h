@@ -4,9 +4,9 @@
  * parked threads and starts those that are missing; it never waits for the threads of another call.
  * So work that waits for the workers of another call cannot deadlock.
  *
- * All signals are blocked in the threads. Nothing is torn down at exit. A forked child begins with
- * an empty cache, and must not wait for workers of its parent. Thread-safety: any thread; one
- * gpufi_workers is used by one thread at a time. */
+ * Signals are blocked in the threads, as in all of the library's own. Nothing is torn down at exit.
+ * A forked child begins with an empty cache, and must not wait for workers of its parent.
+ * Thread-safety: any thread; one gpufi_workers is used by one thread at a time. */
 #ifndef GPUFI_CORE_WORKERS_H
 #define GPUFI_CORE_WORKERS_H
 

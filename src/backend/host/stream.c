@@ -6,6 +6,7 @@
 
 #include "backend/host/host.h"
 #include "base/error.h"
+#include "base/thread.h"
 
 /* An event remembers how often it was recorded and up to which recording its work is done. A wait
  * is for the recordings made before it. Freed when the owner and every queued item let go. */
@@ -164,12 +165,11 @@ static gpuf_status stream_start(int32_t device, stream **out, gpuf_error *err) {
   s->tail = &s->head;
   pthread_mutex_init(&s->lock, NULL);
   pthread_cond_init(&s->changed, NULL);
-  const int code = pthread_create(&s->thread, NULL, stream_main, s);
+  const int code = gpufi_thread_start(&s->thread, "gpufetch-stream", 0, stream_main, s);
   if (code != 0) {
     free(s);
     return gpufi_fail(err, GPUF_ERR_IO, code, "pthread_create for a stream: %s", strerror(code));
   }
-  pthread_setname_np(s->thread, "gpufetch-stream");
   s->next = streams;
   streams = s;
   *out = s;
