@@ -109,6 +109,7 @@ def test_out_on_a_device_takes_a_box(tmp_path: Path) -> None:
         (np.s_[1, 2, 3], "too many indices: the array has 2 axes, 3 were indexed"),
         (np.s_[..., 0, ...], "only one ellipsis"),
         (np.s_[None, 3], "None adds an axis"),
+        (np.ones(39, bool), r"boolean mask of shape \(39,\) does not fit axis 0 of length 40"),
         ("x", "index 'x' of type str"),
     ],
 )
