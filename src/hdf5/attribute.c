@@ -290,7 +290,7 @@ static gpuf_status read_fixed_text(attribute *a, const text_buffer *buffer, gpuf
   const size_t nbytes = api->Tget_size(a->type) + 1;
   const hid_t type = api->Tcopy(a->type);
   char *stored = calloc(1, nbytes);
-  gpuf_status status = GPUF_OK;
+  gpuf_status status;
   if (!stored) {
     status = gpufi_fail(err, GPUF_ERR_NO_MEMORY, 0,
                         "no memory for the %zu bytes of attribute '%s' of object '%s'", nbytes,
@@ -298,8 +298,7 @@ static gpuf_status read_fixed_text(attribute *a, const text_buffer *buffer, gpuf
   } else if (type < 0 || api->Tset_size(type, nbytes) < 0 ||
              api->Tset_strpad(type, H5T_STR_NULLTERM) < 0 || api->Aread(a->id, type, stored) < 0) {
     status = fail(a, "reading", err);
-  }
-  if (status == GPUF_OK) {
+  } else {
     status = store_text(a, stored, buffer, err);
   }
   gpufi_h5_close(&a->session, type);
@@ -343,6 +342,10 @@ gpuf_status gpuf_h5_get_attribute_text(gpuf_h5_id location, const char *object_n
                                        const char *name, char *text, size_t *text_nbytes,
                                        const gpuf_h5_options *options, gpuf_error *err) {
   text_buffer buffer = {text, text_nbytes};
-  const bool is_given = text_nbytes && (text || *text_nbytes == 0);
-  return get(location, object_name, name, TEXT, read_text, is_given ? &buffer : NULL, options, err);
+  if (!text_nbytes || (!text && *text_nbytes > 0)) {
+    return gpufi_fail(err, GPUF_ERR_INVALID, 0, "%s is NULL: it must be %s",
+                      text_nbytes ? "text" : "text_nbytes",
+                      text_nbytes ? "a buffer of *text_nbytes bytes" : "the size of the buffer");
+  }
+  return get(location, object_name, name, TEXT, read_text, &buffer, options, err);
 }

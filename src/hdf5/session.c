@@ -92,7 +92,7 @@ static int system_error_in(const char *message) {
   for (const char *at = message; (at = strstr(at, key)); at += strlen(key)) {
     last = at + strlen(key);
   }
-  return last ? atoi(last) : 0;
+  return last ? (int)strtol(last, NULL, 10) : 0;
 }
 
 static herr_t quote_entry(unsigned n, const H5E_error2_t *entry, void *arg) {

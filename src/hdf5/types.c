@@ -25,7 +25,7 @@ static const float_layout float_layouts[] = {
 #define FLOAT_LAYOUT_COUNT (sizeof(float_layouts) / sizeof(float_layouts[0]))
 
 /* The index is the sign (0 for unsigned), then the binary logarithm of the size. */
-#define INTEGER_SIZE_COUNT 4
+#define INTEGER_SIZE_COUNT ((size_t)4)
 static const gpuf_dtype integers[2][INTEGER_SIZE_COUNT] = {
     {GPUF_DTYPE_UINT8, GPUF_DTYPE_UINT16, GPUF_DTYPE_UINT32, GPUF_DTYPE_UINT64},
     {GPUF_DTYPE_INT8, GPUF_DTYPE_INT16, GPUF_DTYPE_INT32, GPUF_DTYPE_INT64},

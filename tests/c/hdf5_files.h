@@ -52,6 +52,7 @@ static inline gpuf_tensor create_cpu(gpuf_dtype dtype, int32_t ndim, const int64
     }
   }
   CHECK_OK(gpuf_tensor_init(&tensor, bytes, cpu_device, dtype, ndim, shape, &err));
+  tensor.data = bytes; /* the tensor owns them from here on: see destroy */
   return tensor;
 }
 
