@@ -23,7 +23,7 @@ FLOAT8 = [
     np.dtype(ml_dtypes.float8_e5m2),
     np.dtype(ml_dtypes.float8_e5m2fnuz),
 ]
-E8M0 = np.dtype(ml_dtypes.float8_e8m0fnu)  # powers of two: nothing is cast to it
+E8M0 = np.dtype(ml_dtypes.float8_e8m0fnu)  # powers of two alone: no cast to it is offered
 FLOATS = [np.dtype("f2"), BFLOAT16, *FLOAT8, np.dtype("f4"), np.dtype("f8")]
 CASTABLE = [np.dtype("?"), *INTEGERS, *FLOATS]  # to each other
 DTYPES = [*CASTABLE, E8M0, np.dtype("c8"), np.dtype("c16")]
@@ -50,7 +50,7 @@ def assert_same(actual: Any, expected: Array) -> None:
 def free_nbytes(device: str) -> int:
     """Memory that the device has left."""
     kind, _, index = device.partition(":")
-    gf.pool.trim(gf.pool.stats()["reserved_nbytes"])  # what freed device arrays left behind
+    gf.pool.trim(gf.pool.stats()["reserved_nbytes"])  # device memory that is kept for reuse
     found = gf.info()["backends"][kind]["devices"][int(index)]["free_nbytes"]
     assert isinstance(found, int)
     return found

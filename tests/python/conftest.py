@@ -14,7 +14,7 @@ from gpufetch import _core
 
 
 def _devices() -> list[Any]:
-    """host:0 and every GPU; where there is none, cuda:0 as a skip that says why.
+    """Return host:0 and every GPU; where there is none, cuda:0 as a skip with the reason.
 
     The reason starts with "no GPU:", so that skips for want of one can be counted.
     """

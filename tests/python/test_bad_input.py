@@ -1,4 +1,4 @@
-"""What cannot work raises one clear error that names the value and the remedy."""
+"""Arguments that cannot work raise one error, which names the value and the remedy."""
 
 from __future__ import annotations
 
@@ -282,7 +282,7 @@ def test_a_good_interface_without_a_gpu_names_the_backend() -> None:
 
 
 class Torch:
-    """Answers as a torch.Tensor does, as far as the adapter asks."""
+    """A stand-in for torch.Tensor with what the adapter uses of it."""
 
     layout = "torch.strided"
     dtype: str
@@ -316,7 +316,7 @@ class Torch:
         return (1, 0)
 
     def __dlpack__(self, **options: Any) -> Any:
-        # A neg bit is not looked at, as in torch.
+        # As in torch, the negative bit is ignored.
         odd = self.is_meta or self.is_quantized or self.is_nested
         if self.requires_grad or self.conj or odd or self.layout != "torch.strided":
             raise BufferError("cannot export this")
@@ -366,7 +366,7 @@ def test_torch_tensors_without_plain_elements_say_what_to_call(
 
 
 class FakeTorch(types.ModuleType):
-    """As much of the module torch as the adapter asks for."""
+    """A stand-in for the module torch with what the adapter uses of it."""
 
     def __init__(self) -> None:
         super().__init__("torch")

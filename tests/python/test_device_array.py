@@ -261,7 +261,7 @@ def test_cuda_array_interface_is_for_cuda_only(device: str) -> None:
 
 
 class Pointer:
-    """What names its memory by the CUDA Array Interface alone, which has no word for a device."""
+    """A tensor that has the CUDA Array Interface alone, which does not name the device."""
 
     def __init__(self, x: gf.DeviceArray, **changes: Any) -> None:
         self.owner = x

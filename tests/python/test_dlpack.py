@@ -135,7 +135,7 @@ class Producer:
 
 
 class Old(Producer):
-    """Knows no max_version, as before DLPack 1.0."""
+    """A producer from before DLPack 1.0, which does not know max_version."""
 
     def __dlpack__(self, stream: int | None = None) -> Any:  # type: ignore[override]
         self.calls.append({"stream": stream})
@@ -143,7 +143,7 @@ class Old(Producer):
 
 
 class Oldest(Producer):
-    """Knows no keyword at all."""
+    """A producer whose __dlpack__ takes no keywords."""
 
     def __dlpack__(self) -> Any:  # type: ignore[override]
         self.calls.append({})
@@ -385,7 +385,7 @@ def test_pinned_memory_is_cpu_memory() -> None:
 
 
 class Carrier:
-    """Hands on a DeviceArray's capsules as another library's tensor would."""
+    """A tensor of another library that exports the capsules of a DeviceArray."""
 
     def __init__(self, x: gf.DeviceArray, *, max_version: tuple[int, int] | None) -> None:
         self.x, self.max_version = x, max_version

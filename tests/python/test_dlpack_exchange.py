@@ -1,4 +1,4 @@
-"""DLPack's C exchange API: the quick way in, and the way round a producer whose API fails."""
+"""Imports through DLPack's C exchange API, and through __dlpack__ where that API fails."""
 
 from __future__ import annotations
 

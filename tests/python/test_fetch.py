@@ -32,7 +32,7 @@ def test_shapes_without_or_with_one_element_arrive(device: str, shape: tuple[int
     assert_same(gf.fetch(expected), expected)
 
 
-# Chosen around the copy engine's chunks: one, several, and a last one that is not full.
+# Sizes around the pieces of a copy: one piece, several, and a last one that is not full.
 @pytest.mark.parametrize("nbytes", [1, 4095, 4096, 1 << 20, (8 << 20) + 3, (40 << 20) + 1])
 def test_sizes_around_chunks_arrive_whole(device: str, nbytes: int) -> None:
     expected = random_array((nbytes,), np.uint8)
@@ -237,13 +237,13 @@ def test_a_failed_copy_gives_no_array_and_no_leak() -> None:
 
 
 def test_a_failed_upload_frees_the_device_memory() -> None:
-    gc.collect()  # what other tests' exceptions still hold
+    gc.collect()  # arrays that other tests' exceptions still hold
     free = free_nbytes("host:0")
     _core._host_faults(copy_fail_after_nbytes=1000)
     with pytest.raises(gf.Error):
         gf.to_device(random_array((1 << 20,), np.uint8), device="host:0")
     _core._host_faults()
-    assert free_nbytes("host:0") >= free  # what a lane had kept goes with it
+    assert free_nbytes("host:0") >= free  # also frees what the channels have kept
 
 
 def test_a_full_device_raises_memory_error() -> None:

@@ -111,7 +111,7 @@ def test_dropping_a_future_waits_and_frees() -> None:
     start = time.monotonic()
     future = gf.fetch_async(x)
     del future
-    assert time.monotonic() - start > 0.05  # the memory was not given back under the copy
+    assert time.monotonic() - start > 0.05  # the memory was not freed during the copy
     assert gf.pool.stats()["used_nbytes"] == used
 
 

@@ -29,9 +29,9 @@ from gpufetch import _core
 
 SECONDS = float(os.environ.get("GPUFETCH_STRESS_SECONDS", "10"))
 THREADS = 6
-TURNS = 8  # a thread goes through its jobs so often: to think a program up takes longer
+TURNS = 8  # times that a thread repeats its jobs: generating a program takes longer than running it
 MIB = 1 << 20
-# Few and small enough that the threads wait for each other's.
+# So little that the threads have to wait for each other.
 SCRATCH_NBYTES, POOL_NBYTES = 8 * MIB, 48 * MIB
 # Several pieces of a transfer, wide rows, tiles, and rows of a few bytes.
 LARGE_SHAPES = [(400_000,), (90, 3000), (70, 40, 90), (70_000, 3), (2, 3, 5, 7, 11, 13)]
@@ -39,7 +39,7 @@ LARGE_SHAPES = [(400_000,), (90, 3000), (70, 40, 90), (70_000, 3), (2, 3, 5, 7, 
 Step = tuple[str, Any]
 
 
-# --- What the threads are told ----------------------------------------------------------------
+# --- Programs ---------------------------------------------------------------------------------
 
 
 @dataclass(frozen=True)
@@ -114,7 +114,7 @@ def programs(draw: st.DrawFn) -> tuple[list[Source], list[list[Job]]]:
     return holders, draw(st.lists(one, min_size=THREADS, max_size=THREADS))
 
 
-# --- Views, here and there --------------------------------------------------------------------
+# --- Views on the host and on the device -------------------------------------------------------
 
 
 def on_host(array: Array, step: Step) -> Array:
@@ -136,7 +136,7 @@ def on_device(x: gf.DeviceArray, step: Step) -> gf.DeviceArray:
 
 
 def views(source: Source, tensor: Any, steps: tuple[Step, ...]) -> tuple[Any, Array]:
-    """The view on the device and what it must hold."""
+    """Return the view on the device and the elements that it must hold."""
     array, x = source.array, tensor if not steps else _core.asdevice(tensor)
     for step in steps:
         array, x = on_host(array, step), on_device(x, step)
@@ -246,7 +246,7 @@ KINDS: dict[str, Callable[[Task], None]] = {
 
 
 def owners(device: str) -> dict[str, Callable[[Array], Any]]:
-    """How each framework that works on the device gets an array there, in memory of its own."""
+    """By framework that works on the device: a function that copies an array to its own memory."""
     makers: dict[str, Callable[[Array], Any]] = {}
     if device.startswith("cuda"):
         for name in ("torch", "cupy"):
@@ -261,7 +261,7 @@ def owners(device: str) -> dict[str, Callable[[Array], Any]]:
 def tensor_of(source: Source, device: str) -> Any:
     maker = owners(device).get(source.owner)
     if maker:
-        with contextlib.suppress(TypeError):  # a dtype that the framework has not
+        with contextlib.suppress(TypeError):  # the framework does not have the dtype
             made = maker(source.array)
             return made.clone() if source.owner == "torch" else made.copy()
     return gf.to_device(source.array, device=device)
@@ -283,7 +283,7 @@ def run_program(device: str, program: tuple[list[Source], list[list[Job]]]) -> N
 
 
 def run_for(device: str, seconds: float) -> None:
-    """Run programs, a batch at least; the batches of one run are not alike."""
+    """Run random programs until the time is over, at least one set of them."""
 
     @hypothesis.given(programs())
     @hypothesis.settings(
@@ -293,18 +293,18 @@ def run_for(device: str, seconds: float) -> None:
         suppress_health_check=list(hypothesis.HealthCheck),
         phases=[hypothesis.Phase.generate],  # what depends on timing does not shrink
     )
-    def batch(program: tuple[list[Source], list[list[Job]]]) -> None:
+    def examples(program: tuple[list[Source], list[list[Job]]]) -> None:
         run_program(device, program)
 
     end = time.monotonic() + seconds
-    batch()
+    examples()
     while time.monotonic() < end:
-        batch()
+        examples()
 
 
 @dataclass(frozen=True)
 class Footprint:
-    """What the process holds when nobody uses anything."""
+    """What the process holds while no thread uses the library."""
 
     pool_used: int
     pool_reserved: int
@@ -320,7 +320,7 @@ class MallInfo2(ctypes.Structure):
 
 
 def resident_nbytes() -> int:
-    """Resident memory without what malloc keeps for later, which threads make a lot of."""
+    """Resident memory without the free memory that malloc keeps, much of it in threads' arenas."""
     libc = ctypes.CDLL(None)
     if not hasattr(libc, "mallinfo2"):  # another libc
         return 0

@@ -1,4 +1,4 @@
-"""fetch(via="codec"): the same bits as over the link, whatever the tensor; honest failures."""
+"""fetch(via="codec"): the same bits as over the link for every tensor, and failures that show."""
 
 from __future__ import annotations
 

@@ -63,7 +63,7 @@ def jnp(jax: Any) -> Any:
 
 @pytest.fixture
 def cpu_jnp(jax: Any) -> Iterator[Any]:
-    """Arrays that are made through it are on the CPU, also where there is a GPU."""
+    """Return jax.numpy, whose new arrays are on the CPU even where there is a GPU."""
     with jax.default_device(jax.devices("cpu")[0]):
         yield jax.numpy
 

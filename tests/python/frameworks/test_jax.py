@@ -64,7 +64,7 @@ def test_a_tree_of_jax_arrays(cpu_jnp: Any) -> None:
 
 
 def test_jax_takes_aligned_memory_without_a_copy(jax: Any) -> None:
-    x = gf.fetch(data((64, 32)))  # a block of gpufetch's, aligned to 64 bytes
+    x = gf.fetch(data((64, 32)))  # gpufetch's buffers are aligned to 64 bytes
     shared = gf.convert(x, "jax", copy=False)
     assert isinstance(shared, jax.Array)
     assert shared.unsafe_buffer_pointer() == x.ctypes.data
