@@ -32,13 +32,13 @@
 typedef struct gpufi_line {
   unsigned transform;
   unsigned step;       /* values from one to the next along the line, 1 or 2; 0: not along it */
-  uint64_t offset;     /* what each residual is less by */
+  uint64_t offset;     /* was taken off each residual */
   uint64_t carry[2];   /* the `step` values before (less their neighbours); 0 in later lines */
   size_t left, length; /* values from here to the end of the line, and of each line after it */
-  /* Inverse only, may be null. For each value of the line, the sum of the same place's running sums
-   * in all lines before it along one axis, to which this line's are added. That is what the line
-   * one step back along that axis contributes to the prediction, without loading and transforming
-   * it: the sum telescopes. One vector longer than the line. */
+  /* Inverse only; may be null. For each place of the line the total of the running sums there, over
+   * all earlier lines along one axis; the kernel adds this line's. The total telescopes to what the
+   * line one step back along that axis contributes to the prediction, so that line need not be
+   * loaded and transformed again. One vector longer than the line. */
   uint8_t *above;
   unsigned plus_count, minus_count;
   size_t plus[4], minus[3]; /* bytes back to the neighbours in earlier lines, and their signs */
