@@ -6,6 +6,7 @@ at the newest build directory, and is skipped if there is none.
 
 from __future__ import annotations
 
+import json
 import os
 import re
 import shutil
@@ -29,7 +30,10 @@ FILE_LINES_MAX = 500
 LONGER_FILES = {"examples/gray_scott.c": "one program, to be read and copied as a whole"}
 
 
-def run(*command: str | Path, cwd: Path = ROOT, **environment: str) -> str:
+MESON = (sys.executable, "-m", "mesonbuild.mesonmain")
+
+
+def run(*command: str | Path, cwd: Path = ROOT, seconds: float = 300, **environment: str) -> str:
     done = subprocess.run(
         command,
         cwd=cwd,
@@ -37,7 +41,7 @@ def run(*command: str | Path, cwd: Path = ROOT, **environment: str) -> str:
         capture_output=True,
         text=True,
         check=False,
-        timeout=300,
+        timeout=seconds,
     )
     assert done.returncode == 0, f"{command}\n{done.stdout}{done.stderr}"
     return done.stdout
@@ -169,6 +173,48 @@ def test_only_the_serve_library_needs_what_serving_needs() -> None:
         "libubsan",
         "libtsan",
     }
+
+
+# Of the library without its symbols for debuggers, which the linker makes as long as names are.
+LIBRARY_NBYTES_MAX_ONE = 5 << 20
+LIBRARY_NBYTES_MAX_ALL = 15 << 20
+
+
+def library_nbytes(library: Path, tmp_path: Path) -> int:
+    stripped = tmp_path / "stripped.so"
+    run("strip", "-o", stripped, library)
+    return stripped.stat().st_size
+
+
+def has_cuda(build: Path) -> bool:
+    return "#define GPUFI_WITH_CUDA 1" in (build / "src" / "config.h").read_text()
+
+
+def architectures_of(build: Path) -> list[str]:
+    options = json.loads(run(*MESON, "introspect", build, "--buildoptions"))
+    (found,) = [option["value"] for option in options if option["name"] == "gpu_architectures"]
+    return list(found)
+
+
+def test_library_size_for_one_architecture(tmp_path: Path) -> None:
+    build = build_directory()
+    if not has_cuda(build) or len(architectures_of(build)) != 1:
+        pytest.skip("the build at hand is not one with CUDA for one architecture")
+    nbytes = library_nbytes(build / "src" / "libgpufetch.so", tmp_path)
+    assert nbytes <= LIBRARY_NBYTES_MAX_ONE, f"{nbytes:,} bytes"
+
+
+def test_library_size_for_all_architectures(tmp_path: Path) -> None:
+    """Compile for every architecture, which takes minutes: on request alone."""
+    if not os.environ.get("GPUFETCH_TEST_ALL_ARCHITECTURES"):
+        pytest.skip("takes minutes: set GPUFETCH_TEST_ALL_ARCHITECTURES=1")
+    build = tmp_path / "build"
+    options = ["-Dcuda=enabled", "-Dhdf5=disabled", "-Djansson=disabled", "-Dserve=disabled"]
+    run(*MESON, "setup", build, ROOT, "-Dbuildtype=release", *options)
+    assert len(architectures_of(build)) == 5
+    run(*MESON, "compile", "-C", build, seconds=3600)
+    nbytes = library_nbytes(build / "src" / "libgpufetch.so", tmp_path)
+    assert nbytes <= LIBRARY_NBYTES_MAX_ALL, f"{nbytes:,} bytes"
 
 
 # Instrumented builds export these from every shared object.
