@@ -163,7 +163,8 @@ static gpuf_status answer_step(coder *c, const char *step, int64_t repeats, gpuf
 
 static gpuf_status answer_check(const coder *c, const input *in, gpuf_error *err) {
   void *decoded = malloc(in->nbytes);
-  if (!decoded) {
+  if (!decoded || !in->data) {
+    free(decoded);
     return gpufi_fail(err, GPUF_ERR_NO_MEMORY, 0, "no memory for %zu bytes", in->nbytes);
   }
   const gpuf_status status = coder_decoded(c, decoded, err);
