@@ -159,9 +159,10 @@ gpuf_status gpufi_channel_name_stream(const gpufi_backend *backend, gpuf_device 
     return GPUF_OK;
   }
   gpuf_status status = gpufi_channel_acquire(backend, device, &channel, err);
-  if (status == GPUF_OK) {
-    status = gpufi_channel_join(channel, *stream, err);
+  if (!channel) {
+    return status;
   }
+  status = gpufi_channel_join(channel, *stream, err);
   if (status != GPUF_OK) {
     gpufi_channel_release(channel, true);
     return status;

@@ -59,10 +59,10 @@ gpuf_status gpufi_channel_join(gpufi_channel *channel, gpuf_stream producer, gpu
 /* The same for any stream `consumer` of the channel's device. */
 gpuf_status gpufi_channel_order(gpufi_channel *channel, gpuf_stream producer, gpuf_stream consumer,
                                 gpuf_error *err);
-/* GPUF_STREAM_PER_THREAD names another stream in each thread. Where *stream is that, let it be the
- * stream of a channel that waits for what is on the calling thread's now, so that other threads can
- * name it; release that channel, *keeper, when they are done. Any other stream is left as it is,
- * and *keeper is NULL, as it is after a failure. */
+/* GPUF_STREAM_PER_THREAD names another stream in each thread. If *stream is that, replace it by the
+ * stream of a channel, *keeper, which waits for the work that is now on the calling thread's
+ * stream, so that other threads can name it. The caller releases *keeper when they are done. Any
+ * other stream is left as it is, and *keeper is NULL, as it is after a failure. */
 gpuf_status gpufi_channel_name_stream(const gpufi_backend *backend, gpuf_device device,
                                       gpuf_stream *stream, gpufi_channel **keeper, gpuf_error *err);
 
