@@ -173,22 +173,24 @@ template <typename Value> struct stats_state {
   }
 };
 
-/* Each split of a cell is read by a team of kTeam threads: a thread block or, where there are many
+/* Each split of a cell is read by a team of threads: a thread block or, where there are many
  * cells, a warp. */
-template <typename Reader, typename State, bool kVector, int kTeam>
+template <typename Reader, typename State, bool kVector>
 __global__ void __launch_bounds__(kThreads, kVector && sizeof(typename Reader::raw) > 1 ? 4 : 3)
     cells_kernel(const __grid_constant__ reduce_params p) {
   using result = typename State::result;
   constexpr bool kKeyed = std::is_same_v<typename Reader::value, uint64_t>;
-  constexpr int kTeams = kThreads / kTeam;
-  __shared__ box boxes[kTeams];
+  __shared__ box boxes[kWarps];
   __shared__ float table[kThreads];
   __shared__ result of_warps[kWarps];
-  box &b = boxes[threadIdx.x / kTeam];
-  const int64_t index = static_cast<int64_t>(blockIdx.x) * kTeams + threadIdx.x / kTeam;
-  const int64_t cell = kTeam == kThreads ? index / p.splits : index;
+  const int team = kVector && p.warps ? kWarp : kThreads, teams = kThreads / team;
+  const int of_team = static_cast<int>(threadIdx.x) & (team - 1);
+  const int number = kVector && p.warps ? static_cast<int>(threadIdx.x) / kWarp : 0;
+  box &b = boxes[number];
+  const int64_t index = static_cast<int64_t>(blockIdx.x) * teams + number;
+  const int64_t cell = p.splits > 1 ? index / p.splits : index;
   const int64_t split = index - cell * p.splits;
-  if (threadIdx.x % kTeam == 0 && cell < p.job.cell_count) {
+  if (of_team == 0 && cell < p.job.cell_count) {
     find_box(p.job, cell, p.job.ndim, &b);
   }
   __syncthreads();
@@ -198,17 +200,17 @@ __global__ void __launch_bounds__(kThreads, kVector && sizeof(typename Reader::r
   }
   State state(p);
   if (kVector) {
-    walk_rows<kTeam>(p, b, split, reader, state);
+    walk_rows(team, p, b, split, reader, state);
   } else {
     walk_elements(p, b, split, reader, state);
   }
   result r = state.get(reader);
-  if (kTeam == kThreads) {
+  if (team == kThreads) {
     merge_thread_block(r, of_warps, kKeyed);
   } else {
-    warp_merge(r, kTeam, kKeyed);
+    warp_merge(r, kWarp, kKeyed);
   }
-  if (threadIdx.x % kTeam == 0) {
+  if (of_team == 0) {
     static_cast<result *>(p.out)[split * p.job.cell_count + b.out] = r;
   }
   if (State::kExcludedInHead) {
@@ -222,9 +224,8 @@ struct launch {
   cudaStream_t stream;
 
   template <typename Reader, typename State> cudaError_t start() const {
-    const auto kernel = p.warps    ? cells_kernel<Reader, State, true, kWarp>
-                        : p.vector ? cells_kernel<Reader, State, true, kThreads>
-                                   : cells_kernel<Reader, State, false, kThreads>;
+    const auto kernel =
+        p.vector ? cells_kernel<Reader, State, true> : cells_kernel<Reader, State, false>;
     return launch_kernel(kernel, thread_blocks, kThreads, 0, stream, p);
   }
 

@@ -115,7 +115,7 @@ __global__ void __launch_bounds__(kThreads, 4)
   histogram_sink sink(p, p.edges_shared ? dynamic : p.edges,
                       p.copies > 0 ? copies + warp % p.copies * bin_count : nullptr);
   if (kVector) {
-    walk_rows<kThreads>(p, b, blockIdx.x, reader, sink);
+    walk_rows(kThreads, p, b, blockIdx.x, reader, sink);
   } else {
     walk_elements(p, b, blockIdx.x, reader, sink);
   }

@@ -19,11 +19,12 @@ __device__ void add_one(const Reader &reader, const char *from, bool aligned, Si
 }
 
 /* `count` contiguous elements, at an address that is a multiple of their size. */
-template <int kTeam, typename Reader, typename Sink>
-__device__ void walk_contiguous(const Reader &reader, const char *from, int count, Sink &sink) {
+template <typename Reader, typename Sink>
+__device__ void walk_contiguous(int team, const Reader &reader, const char *from, int count,
+                                Sink &sink) {
   using raw = typename Reader::raw;
   constexpr int kSize = sizeof(raw), kPer = 16 / kSize, kUnroll = 4;
-  const int tid = static_cast<int>(threadIdx.x) % kTeam;
+  const int tid = static_cast<int>(threadIdx.x) & (team - 1);
   int head = static_cast<int>((16 - reinterpret_cast<uintptr_t>(from) % 16) % 16) / kSize;
   head = head < count ? head : count;
   const int packs = (count - head) / kPer;
@@ -32,11 +33,11 @@ __device__ void walk_contiguous(const Reader &reader, const char *from, int coun
     add_one(reader, from + tid * kSize, true, sink);
   }
   int i = tid;
-  for (; i + (kUnroll - 1) * kTeam < packs; i += kUnroll * kTeam) {
+  for (; i + (kUnroll - 1) * team < packs; i += kUnroll * team) {
     word_pack<4> pack[kUnroll];
 #pragma unroll
     for (int k = 0; k < kUnroll; k++) {
-      pack[k].load(body + (i + k * kTeam) * 16);
+      pack[k].load(body + (i + k * team) * 16);
     }
 #pragma unroll
     for (int k = 0; k < kUnroll; k++) {
@@ -48,7 +49,7 @@ __device__ void walk_contiguous(const Reader &reader, const char *from, int coun
       sink.add(reader, v);
     }
   }
-  for (; i < packs; i += kTeam) {
+  for (; i < packs; i += team) {
     word_pack<4> pack;
     pack.load(body + i * 16);
     typename Reader::value v[kPer];
@@ -64,10 +65,11 @@ __device__ void walk_contiguous(const Reader &reader, const char *from, int coun
   }
 }
 
-/* Rows of contiguous elements, by segments, which the splits of a cell take in turn. */
-template <int kTeam, typename Reader, typename Sink>
-__device__ void walk_rows(const reduce_params &p, const box &b, int64_t split, const Reader &reader,
-                          Sink &sink) {
+/* Rows of contiguous elements, by segments, which the splits of a cell take in turn. The team
+ * has `team` threads, a power of two. */
+template <typename Reader, typename Sink>
+__device__ void walk_rows(int team, const reduce_params &p, const box &b, int64_t split,
+                          const Reader &reader, Sink &sink) {
   constexpr int kSize = sizeof(typename Reader::raw), kSegment = kSegmentNbytes / kSize;
   const int64_t per_row = (b.length + kSegment - 1) / kSegment;
   const int64_t total = b.rows * per_row;
@@ -76,8 +78,8 @@ __device__ void walk_rows(const reduce_params &p, const box &b, int64_t split, c
     const int64_t start = (t - row * per_row) * kSegment;
     const int64_t left = b.length - start;
     const int64_t offset = b.rows == 1 ? 0 : box_offset(p.job, b, row, b.rows, p.job.ndim - 1);
-    walk_contiguous<kTeam>(reader, p.base + b.offset + offset + start * kSize,
-                           static_cast<int>(left < kSegment ? left : kSegment), sink);
+    walk_contiguous(team, reader, p.base + b.offset + offset + start * kSize,
+                    static_cast<int>(left < kSegment ? left : kSegment), sink);
     sink.settle();
   }
 }
