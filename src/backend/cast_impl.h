@@ -7,12 +7,9 @@
 #include <string.h>
 
 #include "backend/cast.h"
+#include "base/arithmetic.h"
 
-#ifdef __CUDACC__
-#define GPUFI_CAST_FUNCTION static inline __host__ __device__
-#else
-#define GPUFI_CAST_FUNCTION static inline
-#endif
+#define GPUFI_CAST_FUNCTION static GPUFI_ON_BOTH inline
 
 #define GPUFI_DOUBLE_MANTISSA_BITS 52
 #define GPUFI_DOUBLE_BIAS 1023

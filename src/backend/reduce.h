@@ -5,11 +5,7 @@
 
 #include <gpufetch/reduce.h>
 
-#ifdef __CUDACC__
-#define GPUFI_ON_BOTH __host__ __device__
-#else
-#define GPUFI_ON_BOTH
-#endif
+#include "base/arithmetic.h"
 
 typedef enum gpufi_reduce_kind {
   GPUFI_REDUCE_STATS,

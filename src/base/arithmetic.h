@@ -5,6 +5,13 @@
 #include <stddef.h>
 #include <stdint.h>
 
+/* Marks functions that run on the GPU too, where nvcc compiles them. */
+#ifdef __CUDACC__
+#define GPUFI_ON_BOTH __host__ __device__
+#else
+#define GPUFI_ON_BOTH
+#endif
+
 /* The magnitude of a stride; INT64_MIN, which no checked tensor has, is not allowed. */
 static inline int64_t gpufi_magnitude(int64_t value) {
   return value < 0 ? -value : value;
@@ -20,12 +27,12 @@ static inline int64_t gpufi_min_int64(int64_t a, int64_t b) {
 
 /* The least multiple of `multiple`, a power of two, that is not below `nbytes`; the sum must not
  * overflow. */
-static inline size_t gpufi_round_up(size_t nbytes, size_t multiple) {
+static GPUFI_ON_BOTH inline size_t gpufi_round_up(size_t nbytes, size_t multiple) {
   return (nbytes + multiple - 1) & ~(multiple - 1);
 }
 
 /* Payloads of the chunk format and transfers of batches are aligned to 16 bytes. */
-static inline size_t gpufi_round_up_16(size_t nbytes) {
+static GPUFI_ON_BOTH inline size_t gpufi_round_up_16(size_t nbytes) {
   return gpufi_round_up(nbytes, 16);
 }
 

@@ -8,10 +8,10 @@
 
 namespace gpufi {
 
-/* --- values that other thread blocks wrote ------------------------------------------------------
+/* --- values that other thread blocks wrote -----------------------------------------------------
  */
 
-/* The chunk's output as the source of neighbours, and which of its runs are done. */
+/* The chunk's output as the source of neighbours, and the runs of it that are done. */
 template <typename T> struct done_values : chunk_values<T, true> {
   const uint32_t *run_done;
 
@@ -38,10 +38,11 @@ template <typename T> struct done_values : chunk_values<T, true> {
   }
 };
 
-/* --- lines along an axis --------------------------------------------------------------------- */
+/* --- lines along an axis -----------------------------------------------------------------------
+ */
 
-/* Values side by side, which a thread sums up at once: along an axis, what holds of one holds of
- * the others. The functions are the same for one value. */
+/* Values side by side, which a thread sums up at once, because they begin and end their lines along
+ * an axis together. The functions for packs and for single values have the same names. */
 template <typename T> struct value_pack {
   uint4 words;
 };
@@ -101,10 +102,11 @@ __device__ inline value_pack<T> load_done(const value_pack<T> *p, loading how) {
   return pack;
 }
 
-/* What sums along an axis start from where threads share a line: those of the threads before. */
-template <typename T> struct line_parts {
+/* Where several threads share a line, each sums up a segment of it, and starts from the sums of the
+ * threads before. */
+template <typename T> struct line_segments {
   value_pack<T> sums[kThreads]; /* or single values */
-  bool restart[kThreads];       /* a line begins in the part */
+  bool restart[kThreads];       /* a line begins in the segment */
 };
 
 /* The columns of a run whose values follow each other along an axis: those that begin at values
@@ -264,17 +266,18 @@ __device__ __forceinline__ void sum_columns(const done_values<T> &from, const ru
   }
 }
 
-/* Columns that several threads share, each a part of its own. */
+/* Columns that several threads share, each of which takes a segment. */
 template <bool kFace, typename V, typename T>
-__device__ void sum_parts(const done_values<T> &from, const run_place<T> &at, int axis,
-                          const run_columns &columns, uint32_t later, V *values,
-                          line_parts<T> *shared) {
+__device__ void sum_segments(const done_values<T> &from, const run_place<T> &at, int axis,
+                             const run_columns &columns, uint32_t later, V *values,
+                             line_segments<T> *shared) {
   constexpr int kAhead = pack_of<V>::kCount == 1 ? 8 : 4;
-  const uint32_t count = columns.count, parts = kThreads / count, part = threadIdx.x / count;
-  const uint32_t column = threadIdx.x - part * count;
-  /* An odd number, so that parts do not begin in the same bank. */
-  const uint32_t steps = (columns.step_count + parts - 1) / parts | 1, begin = part * steps;
-  const uint32_t end = part == parts                        ? begin
+  const uint32_t count = columns.count, segments = kThreads / count, segment = threadIdx.x / count;
+  const uint32_t column = threadIdx.x - segment * count;
+  /* An odd number, so that segments do not begin in the same bank. */
+  const uint32_t steps = (columns.step_count + segments - 1) / segments | 1,
+                 begin = segment * steps;
+  const uint32_t end = segment == segments                  ? begin
                        : begin + steps < columns.step_count ? begin + steps
                                                             : columns.step_count;
   V *const sums = reinterpret_cast<V *>(shared->sums);
@@ -300,13 +303,13 @@ __device__ void sum_parts(const done_values<T> &from, const run_place<T> &at, in
 
 template <bool kFace, typename V, typename T>
 __device__ void sum_packs(const done_values<T> &from, const run_place<T> &at, int axis,
-                          uint32_t later, V *values, line_parts<T> *shared) {
+                          uint32_t later, V *values, line_segments<T> *shared) {
   const run_columns columns = columns_along<kFace, V>(from.grid, at, axis);
   if (columns.step_count == 0) {
     return;
   }
   if (kFace || columns.count <= kThreads / 2) {
-    sum_parts<kFace>(from, at, axis, columns, later, values, shared);
+    sum_segments<kFace>(from, at, axis, columns, later, values, shared);
   } else {
     constexpr int kFlight = pack_of<V>::kCount == 1 ? 8 : 4;
     const bool goes_on = wait_for_columns<kFace, V>(from, at, axis, columns, later);
@@ -326,7 +329,7 @@ __device__ void sum_packs(const done_values<T> &from, const run_place<T> &at, in
  * All threads. */
 template <bool kFace, typename T>
 __device__ void sum_axis(const done_values<T> &from, const run_place<T> &at, int axis,
-                         uint32_t later, T *values, line_parts<T> *shared) {
+                         uint32_t later, T *values, line_segments<T> *shared) {
   using pack = value_pack<T>;
   if (!kFace && from.grid.strides[axis] % pack_of<pack>::kCount == 0) {
     sum_packs<false>(from, at, axis, later, reinterpret_cast<pack *>(values), shared);
@@ -354,7 +357,7 @@ __device__ bool has_face(const done_values<T> &from, const run_place<T> &at, int
 /* The values that the chain rule predicts, from those at the starts of the outermost lines on. */
 template <typename T>
 __device__ void sum_faces(const done_values<T> &from, const run_place<T> &at, T *values,
-                          line_parts<T> *shared) {
+                          line_segments<T> *shared) {
   for (int axis = from.grid.axis_count - 1; axis >= 0; axis--) {
     if (!(from.subset >> axis & 1) && has_face(from, at, axis)) {
       sum_axis<true>(from, at, axis, 0, values, shared);
@@ -366,7 +369,7 @@ __device__ void sum_faces(const done_values<T> &from, const run_place<T> &at, T 
  * axis, nothing along it or the axes inside it goes on from before the run. */
 template <typename T>
 __device__ void sum_axes(const done_values<T> &from, const run_place<T> &at, uint32_t left,
-                         T *values, line_parts<T> *shared) {
+                         T *values, line_segments<T> *shared) {
   const chunk_grid &grid = from.grid;
   for (int axis = 0; left != 0; axis++) {
     const bool goes_on = at.first % (grid.strides[axis] * grid.dims[axis].d) != 0;

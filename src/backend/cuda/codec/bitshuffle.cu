@@ -1,7 +1,7 @@
 /* Encoding a batch of chunks as filter 32008 has them; codec/bitshuffle.c is the reference.
  *
- * A warp transposes and encodes a block into a slot of its own; once all sizes are known, they are
- * summed up to places and the blocks copied there. */
+ * A warp transposes and encodes a block into a staging area of its own; once all sizes are known,
+ * they are summed up to places, and the blocks are copied there. */
 #include "backend/cuda/codec/bitshuffle.h"
 #include "backend/cuda/codec/grid.cuh"
 #include "backend/cuda/codec/lz4.cuh"
@@ -24,13 +24,13 @@ struct bitshuffle_job {
   uint32_t chunk_count;
   uint32_t block_count; /* of a chunk */
   uint32_t block_nbytes, last_block_nbytes;
-  uint32_t slot_nbytes;
+  uint32_t staging_nbytes;
   uint64_t raw_nbytes, raw_pitch_nbytes;
   uint64_t grouped_nbytes; /* what the blocks hold of the raw bytes; the rest is copied */
   const uint8_t *raw;
   uint8_t *encoded;
   gpufi_chunk_place *places;
-  uint8_t *slots;
+  uint8_t *staging;
   uint32_t *sizes;   /* of each block, encoded */
   uint32_t *offsets; /* of each block's size field, from the chunk's start */
 };
@@ -39,7 +39,8 @@ __device__ inline uint32_t block_nbytes(const bitshuffle_job &job, uint32_t bloc
   return block + 1 < job.block_count ? job.block_nbytes : job.last_block_nbytes;
 }
 
-/* --- blocks --------------------------------------------------------------------- */
+/* --- blocks ------------------------------------------------------------------------------------
+ */
 
 /* Bit k of byte j becomes bit j of byte k. */
 __device__ inline uint64_t transpose_8x8(uint64_t x) {
@@ -98,23 +99,20 @@ __global__ void __launch_bounds__(kEncodeWarps *kWarp)
              nbytes, reinterpret_cast<uint8_t *>(shared[warp].raw), lane);
   __syncwarp();
   const uint32_t size = lz4_encode(
-      &shared[warp], nbytes, job.slots + static_cast<uint64_t>(index) * job.slot_nbytes, lane);
+      &shared[warp], nbytes, job.staging + static_cast<uint64_t>(index) * job.staging_nbytes, lane);
   if (lane == 0) {
     job.sizes[index] = size;
   }
 }
 
-/* --- places --------------------------------------------------------------------- */
+/* --- places ------------------------------------------------------------------------------------
+ */
 
 /* The sum of the `value`s of the threads before this one; *total: of all. */
 __device__ uint64_t sum_before(uint64_t value, uint64_t *total) {
   __shared__ uint64_t warps[kSumThreads / kWarp];
   const uint32_t warp = threadIdx.x / kWarp, lane = threadIdx.x % kWarp;
-  uint64_t sum = value;
-  for (unsigned step = 1; step < kWarp; step *= 2) {
-    const uint64_t before = __shfl_up_sync(kAllLanes, sum, step);
-    sum += lane >= step ? before : 0;
-  }
+  const uint64_t sum = warp_scan(value, static_cast<int>(lane));
   if (lane == kWarp - 1) {
     warps[warp] = sum;
   }
@@ -159,7 +157,7 @@ __global__ void __launch_bounds__(kSumThreads)
     const bool counts = chunk < job.chunk_count;
     uint64_t total;
     const uint64_t before =
-        sum_before(counts ? (job.places[chunk].nbytes + 15) / 16 * 16 : 0, &total);
+        sum_before(counts ? gpufi_round_up_16(job.places[chunk].nbytes) : 0, &total);
     if (counts) {
       job.places[chunk].offset = end + before;
     }
@@ -170,7 +168,8 @@ __global__ void __launch_bounds__(kSumThreads)
   }
 }
 
-/* --- copies --------------------------------------------------------------------- */
+/* --- copies ------------------------------------------------------------------------------------
+ */
 
 __device__ inline void store_be(uint8_t *at, uint64_t value, uint32_t nbytes) {
   for (uint32_t i = 0; i < nbytes; i++) {
@@ -203,7 +202,7 @@ __global__ void __launch_bounds__(kCopyWarps *kWarp)
     if (lane == 0) {
       store_be(field, job.sizes[at], GPUFI_BITSHUFFLE_SIZE_NBYTES);
     }
-    copy_bytes(field + GPUFI_BITSHUFFLE_SIZE_NBYTES, job.slots + at * job.slot_nbytes,
+    copy_bytes(field + GPUFI_BITSHUFFLE_SIZE_NBYTES, job.staging + at * job.staging_nbytes,
                job.sizes[at], lane);
     return;
   }
@@ -216,7 +215,8 @@ __global__ void __launch_bounds__(kCopyWarps *kWarp)
              rest, lane);
 }
 
-/* --- launching ------------------------------------------------------------------- */
+/* --- launching ---------------------------------------------------------------------------------
+ */
 
 /* All but the addresses. */
 bitshuffle_job plan(const gpufi_chunks *chunks) {
@@ -232,17 +232,17 @@ bitshuffle_job plan(const gpufi_chunks *chunks) {
       static_cast<uint32_t>((job.grouped_nbytes + job.block_nbytes - 1) / job.block_nbytes);
   job.last_block_nbytes =
       static_cast<uint32_t>(job.grouped_nbytes - (job.block_count - 1ull) * job.block_nbytes);
-  job.slot_nbytes = static_cast<uint32_t>(gpufi_round_up_16(gpufi_lz4_bound(job.block_nbytes)));
+  job.staging_nbytes = static_cast<uint32_t>(gpufi_round_up_16(gpufi_lz4_bound(job.block_nbytes)));
   return job;
 }
 
-/* Each part of the scratch is a multiple of 16 bytes. */
+/* The sizes of the arrays in the scratch, each a multiple of 16 bytes. */
 struct scratch_sizes {
-  size_t slots, sizes;
+  size_t staging, sizes;
 
   explicit scratch_sizes(const bitshuffle_job &job) {
     const size_t count = static_cast<size_t>(job.chunk_count) * job.block_count;
-    slots = count * job.slot_nbytes;
+    staging = count * job.staging_nbytes;
     sizes = gpufi_round_up_16(count * sizeof(uint32_t));
   }
 };
@@ -270,7 +270,7 @@ cudaError_t encode_blocks(const bitshuffle_job &job, size_t element_nbytes, cuda
 
 size_t gpufi_cuda_bitshuffle_scratch_nbytes(const gpufi_chunks *chunks) {
   const scratch_sizes sizes(plan(chunks));
-  return sizes.slots + 2 * sizes.sizes + 16; /* no allocation is empty */
+  return sizes.staging + 2 * sizes.sizes + 16; /* no allocation is empty */
 }
 
 cudaError_t gpufi_cuda_bitshuffle(const gpufi_chunks *chunks, const void *d_raw, void *d_encoded,
@@ -281,9 +281,9 @@ cudaError_t gpufi_cuda_bitshuffle(const gpufi_chunks *chunks, const void *d_raw,
   job.raw = static_cast<const uint8_t *>(d_raw);
   job.encoded = static_cast<uint8_t *>(d_encoded);
   job.places = d_places;
-  job.slots = static_cast<uint8_t *>(d_scratch);
-  job.sizes = reinterpret_cast<uint32_t *>(job.slots + sizes.slots);
-  job.offsets = reinterpret_cast<uint32_t *>(job.slots + sizes.slots + sizes.sizes);
+  job.staging = static_cast<uint8_t *>(d_scratch);
+  job.sizes = reinterpret_cast<uint32_t *>(job.staging + sizes.staging);
+  job.offsets = reinterpret_cast<uint32_t *>(job.staging + sizes.staging + sizes.sizes);
   const uint32_t copies = (job.chunk_count * (job.block_count + 1) + kCopyWarps - 1) / kCopyWarps;
   cudaError_t code = cudaSuccess;
   if (job.block_count > 0) {

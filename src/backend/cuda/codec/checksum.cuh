@@ -34,9 +34,10 @@ struct chunk_sum {
   }
 };
 
-/* The sums of all threads of a block, in thread 0. `kWarps` is how many warps it has; `partial` is
- * shared. Ends with the block synchronized. */
-template <int kWarps> __device__ inline chunk_sum block_sum(chunk_sum sum, chunk_sum *partial) {
+/* The sums of all threads of a thread block, in thread 0. `kWarps` is how many warps it has;
+ * `partial` is shared. The thread block is synchronized after its use. */
+template <int kWarps>
+__device__ inline chunk_sum thread_block_sum(chunk_sum sum, chunk_sum *partial) {
   sum.plain = warp_add(sum.plain);
   sum.mixed = warp_add(sum.mixed);
   if (threadIdx.x % kWarp == 0) {

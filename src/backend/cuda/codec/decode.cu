@@ -23,7 +23,7 @@ using namespace gpufi;
 constexpr uint32_t kChunksAtOnce = 256; /* that take turns in the order of thread blocks */
 
 /* Thread blocks that share a multiprocessor: bounds the registers. */
-template <typename T> constexpr int kBlocksPerSm = sizeof(T) == 8 ? 2 : 3;
+template <typename T> constexpr int kThreadBlocksPerSm = sizeof(T) == 8 ? 2 : 3;
 
 /* A run of a chunk in mode W8. All threads. */
 template <typename T, int C>
@@ -116,7 +116,7 @@ __device__ bool fill_run(const decode_state &state, const run_place<T> &at, chun
 }
 
 template <typename T, int C>
-__global__ void __launch_bounds__(kThreads, kBlocksPerSm<T>)
+__global__ void __launch_bounds__(kThreads, kThreadBlocksPerSm<T>)
     decode_kernel(const __grid_constant__ decode_job job) {
   uint4 *const run_bytes = dynamic_shared();
   __shared__ run_shared<T, C> shared;
@@ -144,14 +144,14 @@ __global__ void __launch_bounds__(kThreads, kBlocksPerSm<T>)
   } else if (!fill_run<T, C>(*state, at, &share)) {
     state->is_bad = 1;
   }
-  const chunk_sum sum = block_sum<kWarps>(share, shared.partial);
+  const chunk_sum sum = thread_block_sum<kWarps>(share, shared.partial);
   if (threadIdx.x == 0 && (sum.plain != 0 || sum.mixed != 0)) {
     atomicAdd(&state->plain, static_cast<unsigned long long>(sum.plain));
     atomicAdd(&state->mixed, static_cast<unsigned long long>(sum.mixed));
   }
 }
 
-/* --- launching ----------------------------------------------------------------------------------
+/* --- launching ---------------------------------------------------------------------------------
  */
 
 struct launch {

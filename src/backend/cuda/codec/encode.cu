@@ -27,9 +27,10 @@ using namespace gpufi;
 constexpr uint32_t kWarps = GPUFI_RUN_BLOCKS; /* of a thread block: each packs one */
 constexpr uint32_t kThreads = kWarps * kWarp;
 /* Thread blocks that share a multiprocessor: bounds the registers. */
-template <typename T> constexpr int kBlocksPerSm = sizeof(T) == 8 ? 2 : 3;
+template <typename T> constexpr int kThreadBlocksPerSm = sizeof(T) == 8 ? 2 : 3;
 
-/* --- ranked chunks -------------------------------------------------------------------------- */
+/* --- ranked chunks -----------------------------------------------------------------------------
+ */
 
 template <bool kRanked> using table_of = std::conditional_t<kRanked, rank_tables, uint32_t>;
 
@@ -42,7 +43,8 @@ template <bool kRanked> __device__ uint32_t tables_nbytes(const encode_job &job,
   return kRanked ? ranks_of(job, chunk).padded_nbytes() : 0;
 }
 
-/* --- a run --------------------------------------------------------------------------------- */
+/* --- a run -------------------------------------------------------------------------------------
+ */
 
 struct run_of_batch {
   uint32_t index, chunk, run; /* in the batch; that is run `run` of a chunk */
@@ -52,7 +54,7 @@ struct run_of_batch {
 template <bool kRanked>
 __device__ uint32_t run_nbytes(const encode_job &job, const run_of_batch &at,
                                uint32_t blocks_nbytes) {
-  uint32_t nbytes = (blocks_nbytes + 15) / 16 * 16;
+  uint32_t nbytes = static_cast<uint32_t>(gpufi_round_up_16(blocks_nbytes));
   if (at.run == 0) {
     nbytes +=
         GPUFI_HEADER_NBYTES + tables_nbytes<kRanked>(job, at.chunk) + job.grid.descriptors_nbytes;
@@ -100,7 +102,7 @@ __device__ void place_run(const encode_job &job, const run_of_batch &at, held_ru
 /* Measure the warp's block of the run, tell its size, and pack it. A whole warp. */
 template <typename T, int C, bool kRanked>
 __device__ __forceinline__ void pack_block(const encode_job &job, const run_of_batch &at,
-                                           uint32_t warp, table_of<kRanked> *tables, uint4 *slot,
+                                           uint32_t warp, table_of<kRanked> *tables, uint4 *staging,
                                            held_run *held, int lane) {
   const chunk_grid &grid = job.grid;
   const encode_state &state = job.states[at.chunk];
@@ -116,7 +118,7 @@ __device__ __forceinline__ void pack_block(const encode_job &job, const run_of_b
          {state.transform, job.swap},
          state.subset}};
     load_block(from, first, lane, packed.values);
-    T *const list = reinterpret_cast<T *>(slot);
+    T *const list = reinterpret_cast<T *>(staging);
     if constexpr (kRanked) {
       packed.measure(*tables, count, lane, list);
     } else {
@@ -137,8 +139,8 @@ __device__ __forceinline__ void pack_block(const encode_job &job, const run_of_b
       publish_size(job.runs_of[kRanked], at.index, run_nbytes<kRanked>(job, at, all));
     }
   }
-  clear_slot(slot, packed.nbytes, lane);
-  uint32_t *const words = reinterpret_cast<uint32_t *>(slot);
+  clear_staging(staging, packed.nbytes, lane);
+  uint32_t *const words = reinterpret_cast<uint32_t *>(staging);
   if constexpr (kRanked) {
     packed.write(*tables, tables->seconds[warp], words, lane);
   } else {
@@ -146,7 +148,7 @@ __device__ __forceinline__ void pack_block(const encode_job &job, const run_of_b
   }
   __syncwarp();
   if (lane == 0) {
-    held->heads[warp] = *slot;
+    held->heads[warp] = *staging;
   }
 }
 
@@ -178,7 +180,7 @@ __device__ __forceinline__ void encode_run(const encode_job &job, const run_of_b
   const int lane = threadIdx.x % kWarp;
   encode_state *const state = &job.states[at.chunk];
   held_run *const held = &shared->held;
-  uint4 *const slot = dynamic_shared() + warp * kSlotUnits<T>;
+  uint4 *const staging = dynamic_shared() + warp * kStagingUnits<T>;
   if (threadIdx.x == 0) {
     held->measured = held->packed_count = 0;
   }
@@ -186,7 +188,7 @@ __device__ __forceinline__ void encode_run(const encode_job &job, const run_of_b
     fill_tables(ranks_of(job, at.chunk), state->symbols, kThreads, &shared->tables);
   }
   __syncthreads();
-  pack_block<T, C, kRanked>(job, at, warp, &shared->tables, slot, held, lane);
+  pack_block<T, C, kRanked>(job, at, warp, &shared->tables, staging, held, lane);
   const uint32_t order = lane == 0 ? atomicAdd(&held->packed_count, 1u) : 0;
   if (__shfl_sync(kAllLanes, order, 0) == 0) {
     place_run<kRanked>(job, at, held, lane);
@@ -195,14 +197,14 @@ __device__ __forceinline__ void encode_run(const encode_job &job, const run_of_b
   chunk_sum share = {0, 0};
   uint8_t *const to = job.encoded + held->chunk_start;
   const uint32_t descriptors_at = GPUFI_HEADER_NBYTES + tables_nbytes<kRanked>(job, at.chunk);
-  write_block(*held, warp, slot, job.encoded, lane, &share);
+  write_block(*held, warp, staging, job.encoded, lane, &share);
   write_descriptors(grid, at.run, *held, to, descriptors_at, &share);
   if (kRanked && at.run == 0) {
     write_table(ranks_of(job, at.chunk), state->symbols, to, &share);
   }
-  const chunk_sum sum = block_sum<kWarps>(share, shared->partial);
+  const chunk_sum sum = thread_block_sum<kWarps>(share, shared->partial);
   if (threadIdx.x == 0) {
-    const uint64_t end = held->start + (held->offset_of(GPUFI_RUN_BLOCKS) + 15) / 16 * 16;
+    const uint64_t end = held->start + gpufi_round_up_16(held->offset_of(GPUFI_RUN_BLOCKS));
     tell_end<kRanked>(job, at.index, end);
     if (at.run == grid.run_count - 1) {
       state->end = end;
@@ -245,7 +247,7 @@ __device__ __forceinline__ void take_run(const encode_job &job, uint32_t index,
 
 /* The chunks that are not ranked: a thread block a run. */
 template <typename T, int C>
-__global__ void __launch_bounds__(kThreads, kBlocksPerSm<T>)
+__global__ void __launch_bounds__(kThreads, kThreadBlocksPerSm<T>)
     encode_kernel(const __grid_constant__ encode_job job) {
   __shared__ run_shared<false> shared;
   take_run<T, C, false>(job, blockIdx.x, &shared);
@@ -253,10 +255,10 @@ __global__ void __launch_bounds__(kThreads, kBlocksPerSm<T>)
 
 /* Those that are ranked, of which there are none in most batches: thread blocks take the runs in
  * their order, one after the other. */
-constexpr uint32_t kRankedThreadBlocks = 1024; /* about what a large GPU has room for */
+constexpr uint32_t kRankedThreadBlocks = 1024; /* about as many as a large GPU holds */
 
 template <typename T>
-__global__ void __launch_bounds__(kThreads, kBlocksPerSm<T>)
+__global__ void __launch_bounds__(kThreads, kThreadBlocksPerSm<T>)
     encode_ranked_kernel(const __grid_constant__ encode_job job) {
   __shared__ run_shared<true> shared;
   __shared__ uint32_t next;
@@ -273,27 +275,27 @@ __global__ void __launch_bounds__(kThreads, kBlocksPerSm<T>)
   }
 }
 
-/* --- chunks that do not become smaller --------------------------------------------------------
+/* --- chunks that do not become smaller ---------------------------------------------------------
  */
 
 constexpr uint32_t kRawThreads = 256;
-constexpr uint64_t kPieceNbytes = 1 << 18;
+constexpr uint64_t kRangeNbytes = 1 << 18;
 
 __global__ void __launch_bounds__(kRawThreads)
-    raw_kernel(const __grid_constant__ encode_job job, uint32_t piece_count) {
+    raw_kernel(const __grid_constant__ encode_job job, uint32_t range_count) {
   __shared__ chunk_sum partial[kRawThreads / kWarp];
   const chunk_grid &grid = job.grid;
-  const uint32_t chunk = blockIdx.x / piece_count, piece = blockIdx.x % piece_count;
+  const uint32_t chunk = blockIdx.x / range_count, range = blockIdx.x % range_count;
   encode_state *const state = &job.states[chunk];
   if (!state->is_raw) {
     return;
   }
   const uint8_t *const from = job.raw + chunk * grid.raw_pitch_nbytes;
   uint8_t *const to = job.encoded + (state->start - 1);
-  const uint64_t end = (grid.raw_nbytes + 15) / 16 * 16;
-  const uint64_t piece_end = (piece + 1) * kPieceNbytes < end ? (piece + 1) * kPieceNbytes : end;
+  const uint64_t end = gpufi_round_up_16(grid.raw_nbytes);
+  const uint64_t range_end = (range + 1) * kRangeNbytes < end ? (range + 1) * kRangeNbytes : end;
   chunk_sum share = {0, 0};
-  for (uint64_t at = piece * kPieceNbytes + threadIdx.x * 16; at < piece_end;
+  for (uint64_t at = range * kRangeNbytes + threadIdx.x * 16; at < range_end;
        at += kRawThreads * 16) {
     uint4 unit = make_uint4(0, 0, 0, 0);
     if (at + 16 <= grid.raw_nbytes) {
@@ -304,12 +306,12 @@ __global__ void __launch_bounds__(kRawThreads)
     *reinterpret_cast<uint4 *>(to + GPUFI_HEADER_NBYTES + at) = unit;
     share.add((GPUFI_HEADER_NBYTES + at) / 8, unit);
   }
-  const chunk_sum sum = block_sum<kRawThreads / kWarp>(share, partial);
+  const chunk_sum sum = thread_block_sum<kRawThreads / kWarp>(share, partial);
   if (threadIdx.x == 0) {
     atomicAdd(&state->plain, sum.plain);
     atomicAdd(&state->mixed, sum.mixed);
     __threadfence();
-    if (atomicAdd(&state->done_count, 1u) == piece_count - 1) {
+    if (atomicAdd(&state->done_count, 1u) == range_count - 1) {
       __threadfence();
       header_coding coding = {};
       coding.payload_nbytes = end;
@@ -318,12 +320,12 @@ __global__ void __launch_bounds__(kRawThreads)
   }
 }
 
-/* --- launching ----------------------------------------------------------------------------------
+/* --- launching ---------------------------------------------------------------------------------
  */
 
-/* The slots of a run. */
-constexpr size_t slots_nbytes(size_t value_nbytes) {
-  return GPUFI_RUN_BLOCKS * slot_nbytes(value_nbytes);
+/* The staging areas of a run. */
+constexpr size_t run_staging_nbytes(size_t value_nbytes) {
+  return GPUFI_RUN_BLOCKS * staging_nbytes(value_nbytes);
 }
 
 struct launch {
@@ -341,17 +343,17 @@ struct launch {
                        run_count < kRankedThreadBlocks ? run_count : kRankedThreadBlocks);
     }
     if (code == cudaSuccess) {
-      const uint32_t piece_count =
-          static_cast<uint32_t>((job.grid.raw_nbytes + kPieceNbytes - 1) / kPieceNbytes);
-      code = launch_kernel(raw_kernel, job.chunk_count * piece_count, kRawThreads, 0, stream, job,
-                           piece_count);
+      const uint32_t range_count =
+          static_cast<uint32_t>((job.grid.raw_nbytes + kRangeNbytes - 1) / kRangeNbytes);
+      code = launch_kernel(raw_kernel, job.chunk_count * range_count, kRawThreads, 0, stream, job,
+                           range_count);
     }
     return code;
   }
 
   template <typename T>
   cudaError_t encode(void (*kernel)(encode_job), uint32_t thread_blocks) const {
-    constexpr int kShared = static_cast<int>(slots_nbytes(sizeof(T)));
+    constexpr int kShared = static_cast<int>(run_staging_nbytes(sizeof(T)));
     const cudaError_t code =
         cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, kShared);
     return code == cudaSuccess
@@ -368,7 +370,7 @@ struct encode_scratch {
       : states(gpufi_round_up_16(sizeof(encode_state) * chunks->count)),
         sizes(gpufi_round_up_16(sizeof(uint32_t) * grid.run_count * chunks->count)),
         sums(gpufi_round_up_16(sizeof(unsigned long long) *
-                               (grid.run_count * chunks->count / kStretch + 1))),
+                               (grid.run_count * chunks->count / kWindow + 1))),
         totals(32) {}
 
   size_t total() const {
@@ -383,7 +385,7 @@ size_t gpufi_cuda_encode_shared_nbytes(const gpufi_chunks *chunks) {
     return 0; /* as much as every GPU has */
   }
   const size_t of_ranked_kernel = sizeof(run_shared<true>) + sizeof(uint32_t);
-  return of_ranked_kernel + slots_nbytes(make_grid(chunks).value_nbytes);
+  return of_ranked_kernel + run_staging_nbytes(make_grid(chunks).value_nbytes);
 }
 
 size_t gpufi_cuda_encode_scratch_nbytes(const gpufi_chunks *chunks) {

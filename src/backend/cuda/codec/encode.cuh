@@ -35,7 +35,7 @@ struct encode_state {
   uint8_t levels; /* of a ranked chunk, as in its header; and its symbol table */
   uint16_t symbols[GPUFI_SYMBOLS_MAX];
   bool is_raw;
-  uint32_t done_count;             /* runs, or pieces of a raw chunk, that are written and summed */
+  uint32_t done_count;             /* runs, or ranges of a raw chunk, that are written and summed */
   unsigned long long offset;       /* that each residual is less by */
   unsigned long long start;        /* of the chunk in the batch, plus one; 0 = not known yet */
   unsigned long long end;          /* set by the last run */
@@ -45,8 +45,8 @@ struct encode_state {
 /* What a launch knows of the runs of the batch: see lookback.cuh. */
 struct run_sizes {
   uint32_t *sizes;            /* of each run, plus one; 0 = not known yet */
-  unsigned long long *sums;   /* of each stretch of runs */
-  unsigned long long *starts; /* of each stretch in the batch, plus one; 0 = not known yet */
+  unsigned long long *sums;   /* of each window of runs */
+  unsigned long long *starts; /* of each window in the batch, plus one; 0 = not known yet */
 };
 
 struct encode_job {

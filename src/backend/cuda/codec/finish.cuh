@@ -26,7 +26,7 @@ __device__ void finish_chunk(const encode_job &job, uint32_t chunk, encode_state
   const chunk_grid &grid = job.grid;
   const T *const raw = reinterpret_cast<const T *>(job.raw + chunk * grid.raw_pitch_nbytes);
   const uint64_t start = __ldcg(&state->start) - 1, end = __ldcg(&state->end);
-  const uint64_t capacity = (grid.raw_nbytes + 15) / 16 * 16;
+  const uint64_t capacity = gpufi_round_up_16(grid.raw_nbytes);
   chunk_sum sum = {__ldcg(&state->plain), __ldcg(&state->mixed)};
   header_coding coding = {};
   coding.payload_nbytes = end - start - GPUFI_HEADER_NBYTES;

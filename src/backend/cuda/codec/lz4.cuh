@@ -47,7 +47,7 @@ __device__ inline uint32_t lz4_match(const uint32_t *raw, uint32_t a, uint32_t b
   }
 }
 
-/* What of a length does not fit its nibble. Returns the number of bytes. */
+/* Write the rest of a length that does not fit into four bits. Returns the number of bytes. */
 __device__ inline uint32_t lz4_put_length(uint8_t *out, uint32_t length, uint32_t lane) {
   const uint32_t full = length / 255;
   for (uint32_t i = lane; i <= full; i += kWarp) {

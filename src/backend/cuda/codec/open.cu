@@ -27,7 +27,7 @@ __device__ bool read_header(const decode_job &job, const uint8_t *chunk, uint64_
   }
   const uint8_t mode = words[0] >> 48 & 0xff, transform = words[0] >> 56;
   const uint32_t axes = words[1] & 0xff, flags = words[1] >> 16 & 0xff;
-  const uint64_t capacity = (grid.raw_nbytes + 15) / 16 * 16;
+  const uint64_t capacity = gpufi_round_up_16(grid.raw_nbytes);
   const bool w8 = mode == GPUFI_MODE_W8, is_ranked = mode == GPUFI_MODE_RANKED;
   const rank_levels ranks = {job.place, static_cast<uint8_t>(words[1] >> 24)};
   bool good = static_cast<uint32_t>(words[0]) == GPUFI_CHUNK_MAGIC &&
@@ -173,7 +173,7 @@ __global__ void __launch_bounds__(kThreads) open_kernel(const __grid_constant__ 
     chunk_sum share = {0, 0};
     const bool is_table = state->mode != GPUFI_MODE_RANKED || check_table(job, state, &share);
     const bool fits = find_runs(job, chunk, state, &share) && is_table;
-    const chunk_sum sum = block_sum<kThreads / kWarp>(share, partial);
+    const chunk_sum sum = thread_block_sum<kThreads / kWarp>(share, partial);
     if (threadIdx.x == 0) {
       state->plain += sum.plain;
       state->mixed += sum.mixed;

@@ -242,7 +242,7 @@ template <typename T> struct packed_block {
   }
 
   /* Make the block sparse if it is smaller so. `dense_form` is 0 or plain, `shift` that of any
-   * packing of these values. `list` has room for as many as there are. */
+   * packing of these values. `list` can hold all of them. */
   __device__ __forceinline__ void try_sparse(uint32_t shift, uint32_t dense_form, int lane,
                                              T *list) {
     mask = mask_of(values);

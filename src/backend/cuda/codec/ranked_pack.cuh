@@ -93,8 +93,8 @@ template <typename T> struct ranked_block {
     }
   }
 
-  /* Set everything from `values`, of which the block has `value_count`. `list` has room for as
-   * many. */
+  /* Set everything from `values`, of which the block has `value_count`. `list` can hold
+   * as many. */
   __device__ __forceinline__ void measure(const rank_tables &tables, uint32_t value_count, int lane,
                                           T *list) {
     const rank_levels &ranks = tables.ranks;

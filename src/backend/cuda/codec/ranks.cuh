@@ -42,7 +42,7 @@ struct rank_levels {
     return count() * place.nbytes();
   }
   __device__ uint32_t padded_nbytes() const {
-    return (table_nbytes() + 15) / 16 * 16;
+    return static_cast<uint32_t>(gpufi_round_up_16(table_nbytes()));
   }
 
   template <typename T> __device__ uint32_t rest_bits() const {

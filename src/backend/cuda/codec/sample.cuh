@@ -1,4 +1,4 @@
-/* The sample of a chunk that all choices of the encoder rest on, and what things cost by it: see
+/* The sample of a chunk by which the encoder makes all of its choices, and costs by the sample: see
  * docs/format.md, What the encoder chooses. */
 #ifndef GPUFI_BACKEND_CUDA_CODEC_SAMPLE_CUH
 #define GPUFI_BACKEND_CUDA_CODEC_SAMPLE_CUH
@@ -10,7 +10,7 @@
 namespace gpufi {
 
 constexpr uint32_t kSampleThreads = GPUFI_SAMPLE_GROUPS;
-constexpr uint32_t kSlots = 1024; /* a power of two, above 512 */
+constexpr uint32_t kBuckets = 1024; /* a power of two, above 512 */
 
 /* Of a thread block. */
 struct sample_shared {
@@ -26,9 +26,9 @@ struct sample_shared {
   uint32_t covered[GPUFI_SYMBOLS_MAX + 1];
   uint32_t value_count, used_count, used_groups;
   /* Of a dictionary: the distinct values, by hash. */
-  unsigned long long slots[kSlots];
+  unsigned long long buckets[kBuckets];
   uint32_t distinct_count;
-  bool has_free_value; /* the one that marks a free slot */
+  bool has_free_value; /* the value that marks a free bucket */
 };
 
 __device__ inline uint32_t group_count(const chunk_grid &grid) {
@@ -63,7 +63,7 @@ __device__ inline sampled_value sample_value(const chunk_grid &grid, uint32_t k,
   return {i, there && i >= t && i < grid.value_count};
 }
 
-/* This lane's; eight lanes share a group. */
+/* The value that this lane takes where eight lanes share a group. */
 __device__ inline sampled_value sample_value(const chunk_grid &grid, uint32_t k) {
   return sample_value(grid, k, threadIdx.x % kGroup);
 }
@@ -74,7 +74,7 @@ __device__ inline uint8_t transform_of(const chunk_grid &grid, int t) {
                         : GPUFI_TRANSFORM_ORDER;
 }
 
-/* What a group's residuals have together. */
+/* What the residuals of a group have in common. */
 template <typename T> struct group_tally {
   T any, zigzagged;
   uint32_t used_count; /* that are not 0 */
@@ -266,16 +266,16 @@ __device__ bool rank_is_cheaper(const encode_job &job, const T *raw, uint64_t bi
   return true;
 }
 
-/* True if the sample has no more distinct values than a dictionary holds: whether the chunk has is
- * not known yet. All threads, the same answer. */
+/* True if the sample has no more distinct values than a dictionary holds. The whole chunk may have
+ * more. All threads, the same answer. */
 template <typename T>
 __device__ bool has_few_values(const encode_job &job, const T *raw, sample_shared *shared) {
   constexpr unsigned long long kFree = UINT64_MAX;
   if (sizeof(T) == 1) {
     return false;
   }
-  for (uint32_t s = threadIdx.x; s < kSlots; s += kSampleThreads) {
-    shared->slots[s] = kFree;
+  for (uint32_t s = threadIdx.x; s < kBuckets; s += kSampleThreads) {
+    shared->buckets[s] = kFree;
   }
   if (threadIdx.x == 0) {
     shared->distinct_count = 0;
@@ -289,15 +289,15 @@ __device__ bool has_few_values(const encode_job &job, const T *raw, sample_share
     if (here.valid && v == kFree) {
       shared->has_free_value = true;
     }
-    uint32_t slot = static_cast<uint32_t>(v * UINT64_C(0x9e3779b97f4a7c15) >> 32) % kSlots;
-    while (is_new) { /* there is a free one: a turn adds at most 256 to at most 256 */
-      const unsigned long long there = atomicCAS(&shared->slots[slot], kFree, v);
+    uint32_t bucket = static_cast<uint32_t>(v * UINT64_C(0x9e3779b97f4a7c15) >> 32) % kBuckets;
+    while (is_new) { /* ends: a turn adds at most 256 values to at most 256 */
+      const unsigned long long there = atomicCAS(&shared->buckets[bucket], kFree, v);
       if (there == kFree) {
         atomicAdd(&shared->distinct_count, 1u);
         break;
       }
       is_new = there != v;
-      slot = (slot + 1) % kSlots;
+      bucket = (bucket + 1) % kBuckets;
     }
     if (__syncthreads_or(shared->distinct_count > GPUFI_DICTIONARY_ENTRIES_MAX)) {
       return false;

@@ -1,7 +1,7 @@
 /* A run of packed blocks in shared memory, and its way from there into the batch.
  *
- * Each warp packs its block into a slot of its own, from the slot's first byte on, without a look
- * at the others; in the batch the blocks follow each other byte by byte. */
+ * Each warp packs its block into a staging area of its own, from the area's first byte on, whatever
+ * the others do; in the batch the blocks follow each other byte by byte. */
 #ifndef GPUFI_BACKEND_CUDA_CODEC_STAGING_CUH
 #define GPUFI_BACKEND_CUDA_CODEC_STAGING_CUH
 
@@ -10,12 +10,12 @@
 namespace gpufi {
 
 constexpr int kMeasuredAt = 24; /* above the bytes of any run */
-/* Behind a block's bytes: for writers of whole groups, and for who reads beyond a unit's end. */
+/* Bytes behind a block's: whole groups are written and whole units read that begin in it. */
 constexpr uint32_t kSlackNbytes = 80;
-constexpr size_t slot_nbytes(size_t value_nbytes) {
+constexpr size_t staging_nbytes(size_t value_nbytes) {
   return GPUFI_BLOCK_VALUES * value_nbytes + kSlackNbytes;
 }
-template <typename T> constexpr uint32_t kSlotUnits = slot_nbytes(sizeof(T)) / 16;
+template <typename T> constexpr uint32_t kStagingUnits = staging_nbytes(sizeof(T)) / 16;
 
 /* A run as it is packed. */
 struct held_run {
@@ -23,7 +23,7 @@ struct held_run {
   uint32_t packed_count; /* blocks */
   uint32_t nbytes[GPUFI_RUN_BLOCKS]; /* of each block */
   uint32_t descriptors[GPUFI_RUN_BLOCKS];
-  uint4 heads[GPUFI_RUN_BLOCKS];         /* each slot's first unit */
+  uint4 heads[GPUFI_RUN_BLOCKS];         /* each staging area's first unit */
   unsigned long long chunk_start, start; /* in the batch: of the chunk, of this run's blocks */
 
   /* Of a block; of the run's end for GPUFI_RUN_BLOCKS. */
@@ -37,11 +37,11 @@ struct held_run {
   }
 };
 
-/* Zero what a block of `nbytes` and its slack take of a slot. A whole warp. */
-__device__ inline void clear_slot(uint4 *slot, uint32_t nbytes, int lane) {
+/* Zero the bytes that a block of `nbytes` and its slack take of the staging area. A whole warp. */
+__device__ inline void clear_staging(uint4 *staging, uint32_t nbytes, int lane) {
   const uint32_t units = (nbytes + 15) / 16 + kSlackNbytes / 16;
   for (uint32_t u = static_cast<uint32_t>(lane); u < units; u += kWarp) {
-    slot[u] = make_uint4(0, 0, 0, 0);
+    staging[u] = make_uint4(0, 0, 0, 0);
   }
   __syncwarp();
 }
@@ -54,7 +54,7 @@ __device__ __forceinline__ uint4 load_unit(const uint32_t *words, uint32_t at) {
                     __funnelshift_r(w[2], w[3], bits), __funnelshift_r(w[3], w[4], bits));
 }
 
-/* Put the blocks behind `block` into its last unit, from byte `at` on. */
+/* Put the first bytes of the blocks behind `block` into its last unit, from byte `at` on. */
 __device__ inline void complete_unit(const held_run &held, uint32_t block, uint32_t at,
                                      uint4 *unit) {
   uint64_t low = low_of(*unit), high = high_of(*unit);
@@ -72,15 +72,17 @@ __device__ inline void complete_unit(const held_run &held, uint32_t block, uint3
   *unit = unit_of(low, high);
 }
 
-/* A block to its place: the units of 16 bytes that begin in it. Adds this lane's share to `sum`. */
-__device__ __forceinline__ void write_block(const held_run &held, uint32_t block, const uint4 *slot,
-                                            uint8_t *encoded, int lane, chunk_sum *sum) {
+/* Write a block, which is the units of 16 bytes that begin in it, to its place, and add this lane's
+ * share to `sum`. */
+__device__ __forceinline__ void write_block(const held_run &held, uint32_t block,
+                                            const uint4 *staging, uint8_t *encoded, int lane,
+                                            chunk_sum *sum) {
   const uint32_t begin = held.offset_of(block), end = begin + held.nbytes[block];
   const uint32_t first = (begin + 15) / 16;
   const uint64_t index = (held.start - held.chunk_start) / 8;
   uint4 *const to = reinterpret_cast<uint4 *>(encoded + held.start);
   for (uint32_t u = first + static_cast<uint32_t>(lane); 16 * u < end; u += kWarp) {
-    uint4 unit = load_unit(reinterpret_cast<const uint32_t *>(slot), 16 * u - begin);
+    uint4 unit = load_unit(reinterpret_cast<const uint32_t *>(staging), 16 * u - begin);
     if (16 * u + 16 > end) {
       complete_unit(held, block, end % 16, &unit);
     }

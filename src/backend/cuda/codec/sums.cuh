@@ -23,7 +23,7 @@ template <typename T, int C> struct run_shared {
   T fronts[kRowsMax + 1][C];
   T starts[kRowsMax + 1][C];
   int32_t parents[kRowsMax + 1];
-  line_parts<T> parts;
+  line_segments<T> segments;
 };
 
 /* Prefix sums over the run, components apart, from residuals: r becomes the sum of all residuals
@@ -238,9 +238,9 @@ __device__ __forceinline__ void undo_prediction(const done_values<T> &from, cons
   }
   __syncthreads();
   if (!by_rows) {
-    sum_faces(from, at, values, &shared->parts);
+    sum_faces(from, at, values, &shared->segments);
   }
-  sum_axes(from, at, by_rows ? from.subset & ~1u : from.subset, values, &shared->parts);
+  sum_axes(from, at, by_rows ? from.subset & ~1u : from.subset, values, &shared->segments);
 #pragma unroll
   for (int j = 0; j < kLaneGroups; j++) {
     load_aligned_group(values, first + static_cast<uint32_t>(j * kWarp) * kGroup, r[j]);
