@@ -3,7 +3,7 @@
 #include <stdlib.h>
 #include <string.h>
 
-/* Of a tile's 32 × 32 elements, at least a quarter is used. */
+/* With edges of this length, at least a quarter of a tile's 32 × 32 elements is used. */
 #define TILE_EDGE_MIN 16
 
 void gpufi_strided_init(gpufi_strided *layout, const gpuf_tensor *tensor) {
@@ -55,9 +55,9 @@ static void merge_elements(gpufi_strided *layout, uint32_t unit_nbytes) {
 void gpufi_strided_refit(gpufi_strided *layout, const void *base, int64_t *first, int64_t *count) {
   const int32_t last = layout->ndim - 1;
   const int64_t nbytes = layout->element_nbytes;
-  const bool runs = layout->strides_nbytes[last] == nbytes;
+  const bool contiguous = layout->strides_nbytes[last] == nbytes;
   uintptr_t bits = (uintptr_t)base | GPUFI_STRIDED_UNIT_NBYTES_MAX;
-  if (runs) {
+  if (contiguous) {
     bits |= (uintptr_t)(layout->shape[last] * nbytes) | (uintptr_t)(*first * nbytes) |
             (uintptr_t)(*count * nbytes);
   } else {
@@ -187,36 +187,33 @@ static int64_t row_remaining(const cursor *at, const gpufi_strided *layout, int6
   return remaining < count ? remaining : count;
 }
 
-void gpufi_strided_pack(const gpufi_strided *layout, const void *base, int64_t first, int64_t count,
-                        void *dst) {
+/* Copy elements first .. first+count-1 of the layout at `base` to packed ones, or the reverse. */
+static void copy_strided(const gpufi_strided *layout, char *base, int64_t first, int64_t count,
+                         char *packed, bool unpack) {
   const int64_t packed_stride = layout->element_nbytes;
   const int64_t stride = layout->strides_nbytes[layout->ndim - 1];
-  char *out = dst;
   cursor at;
   cursor_seek(&at, layout, first);
   while (count > 0) {
     const int64_t row = row_remaining(&at, layout, count);
-    copy_row(out, packed_stride, (const char *)base + at.offset_nbytes, stride, row,
-             layout->element_nbytes);
-    out += row * packed_stride;
+    char *const elements = base + at.offset_nbytes;
+    if (unpack) {
+      copy_row(elements, stride, packed, packed_stride, row, layout->element_nbytes);
+    } else {
+      copy_row(packed, packed_stride, elements, stride, row, layout->element_nbytes);
+    }
+    packed += row * packed_stride;
     count -= row;
     cursor_advance(&at, layout, row);
   }
 }
 
+void gpufi_strided_pack(const gpufi_strided *layout, const void *base, int64_t first, int64_t count,
+                        void *dst) {
+  copy_strided(layout, (char *)base, first, count, dst, false);
+}
+
 void gpufi_strided_unpack(const gpufi_strided *layout, void *base, int64_t first, int64_t count,
                           const void *src) {
-  const int64_t packed_stride = layout->element_nbytes;
-  const int64_t stride = layout->strides_nbytes[layout->ndim - 1];
-  const char *in = src;
-  cursor at;
-  cursor_seek(&at, layout, first);
-  while (count > 0) {
-    const int64_t row = row_remaining(&at, layout, count);
-    copy_row((char *)base + at.offset_nbytes, stride, in, packed_stride, row,
-             layout->element_nbytes);
-    in += row * packed_stride;
-    count -= row;
-    cursor_advance(&at, layout, row);
-  }
+  copy_strided(layout, base, first, count, (char *)src, true);
 }

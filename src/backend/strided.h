@@ -35,12 +35,12 @@ bool gpufi_strided_is_contiguous(const gpufi_strided *layout);
 int64_t gpufi_strided_offset(const gpufi_strided *layout, int64_t element);
 
 /* Describe elements first .. first+count-1 of the layout at `base` by the widest units, of at most
- * 16 bytes, that every address is a multiple of: parts of an element if it is unaligned, several
- * elements where the last axis is contiguous. Counts in *first and *count become units. */
+ * 16 bytes, that every address is a multiple of: fractions of an element if it is unaligned,
+ * several elements where the last axis is contiguous. Counts in *first and *count become units. */
 void gpufi_strided_refit(gpufi_strided *layout, const void *base, int64_t *first, int64_t *count);
 
 /* Elements first .. first+count-1 of a layout whose last axis is strided while another, `axis`, is
- * contiguous: a kernel moves them by tiles of these two axes. A slice is what has one index along
+ * contiguous: a kernel copies them by tiles of these two axes. A slice is what has one index along
  * `axis` and the axes outside of it. The range is head_count elements, slice_count whole slices,
  * tail_count elements. */
 typedef struct gpufi_tiles {

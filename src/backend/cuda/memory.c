@@ -1,4 +1,4 @@
-/* Device memory. A large block that is freed is kept for the next request of its size, up to a
+/* Device memory. A large allocation that is freed is kept for the next request of its size, up to a
  * cap: mapping and unmapping a GiB takes the driver several milliseconds, a sixth of an upload. */
 #include "backend/cuda/memory.h"
 
@@ -8,23 +8,24 @@
 
 #include "backend/cuda/calls.h"
 #include "backend/cuda/driver.h"
+#include "base/arithmetic.h"
 #include "base/system.h"
 
 #define LARGE_NBYTES ((size_t)1 << 20)
 #define LARGE_STEP_NBYTES ((size_t)2 << 20) /* the driver maps no less */
 #define KEPT_NBYTES_DEFAULT ((int64_t)2 << 30)
 
-/* A large block: handed out, or kept. */
-typedef struct block {
-  struct block *next;
+/* A large allocation, in use or kept. */
+typedef struct allocation {
+  struct allocation *next;
   void *d_ptr;
   size_t nbytes;
   int32_t device;
-} block;
+} allocation;
 
-static pthread_mutex_t blocks_lock = PTHREAD_MUTEX_INITIALIZER; /* guards the lists and the sum */
-static block *used;
-static block *kept; /* the latest first */
+static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER; /* guards the lists and the sum */
+static allocation *used;
+static allocation *kept; /* the latest first */
 static size_t kept_nbytes;
 
 static size_t kept_cap;
@@ -34,10 +35,11 @@ static void read_kept_cap(void) {
   kept_cap = (size_t)gpufi_env_int64("GPUFETCH_DEVICE_KEEP_MAX_NBYTES", KEPT_NBYTES_DEFAULT);
 }
 
-/* Take the block for which the pointer, or else device and size, agree out of a list; or NULL. */
-static block *take(block **list, const void *d_ptr, int32_t device, size_t nbytes) {
-  for (block **at = list; *at; at = &(*at)->next) {
-    block *b = *at;
+/* Take an allocation out of a list: by its pointer or, if that is NULL, by device and size. NULL if
+ * there is none. */
+static allocation *take(allocation **list, const void *d_ptr, int32_t device, size_t nbytes) {
+  for (allocation **at = list; *at; at = &(*at)->next) {
+    allocation *b = *at;
     if (d_ptr ? b->d_ptr == d_ptr : b->device == device && b->nbytes == nbytes) {
       *at = b->next;
       return b;
@@ -46,20 +48,20 @@ static block *take(block **list, const void *d_ptr, int32_t device, size_t nbyte
   return NULL;
 }
 
-static void put(block **list, block *b) {
+static void put(allocation **list, allocation *b) {
   b->next = *list;
   *list = b;
 }
 
-/* Kept blocks go back to the driver, the oldest first, until at most `limit` bytes stay. */
+/* Give kept allocations back to the driver, the oldest first, until at most `limit` bytes stay. */
 static void trim(size_t limit) {
-  pthread_mutex_lock(&blocks_lock);
+  pthread_mutex_lock(&lock);
   while (kept && kept_nbytes > limit) {
-    block **oldest = &kept;
+    allocation **oldest = &kept;
     while ((*oldest)->next) {
       oldest = &(*oldest)->next;
     }
-    block *b = *oldest;
+    allocation *b = *oldest;
     int previous;
     *oldest = NULL;
     kept_nbytes -= b->nbytes;
@@ -69,7 +71,7 @@ static void trim(size_t limit) {
     }
     free(b);
   }
-  pthread_mutex_unlock(&blocks_lock);
+  pthread_mutex_unlock(&lock);
 }
 
 void gpufi_cuda_memory_trim(void) {
@@ -103,14 +105,14 @@ static gpuf_status fail_alloc(int32_t device, cudaError_t code, size_t nbytes, g
 
 /* The device is current. */
 static gpuf_status alloc_large(int32_t device, size_t nbytes, void **d_ptr, gpuf_error *err) {
-  const size_t rounded = (nbytes + LARGE_STEP_NBYTES - 1) / LARGE_STEP_NBYTES * LARGE_STEP_NBYTES;
-  pthread_mutex_lock(&blocks_lock);
-  block *b = take(&kept, NULL, device, rounded);
+  const size_t rounded = gpufi_round_up(nbytes, LARGE_STEP_NBYTES);
+  pthread_mutex_lock(&lock);
+  allocation *b = take(&kept, NULL, device, rounded);
   if (b) {
     kept_nbytes -= rounded;
     put(&used, b);
   }
-  pthread_mutex_unlock(&blocks_lock);
+  pthread_mutex_unlock(&lock);
   if (b) {
     *d_ptr = b->d_ptr;
     return GPUF_OK;
@@ -119,16 +121,16 @@ static gpuf_status alloc_large(int32_t device, size_t nbytes, void **d_ptr, gpuf
   if (!b) {
     return gpufi_fail(err, GPUF_ERR_NO_MEMORY, 0, "no host memory for %zu bytes", sizeof(*b));
   }
-  *b = (block){.nbytes = rounded, .device = device};
+  *b = (allocation){.nbytes = rounded, .device = device};
   const cudaError_t code = rounded >= nbytes ? map(rounded, &b->d_ptr) : cudaErrorMemoryAllocation;
   if (code != cudaSuccess) {
     free(b);
     return fail_alloc(device, code, nbytes, err);
   }
   *d_ptr = b->d_ptr;
-  pthread_mutex_lock(&blocks_lock);
+  pthread_mutex_lock(&lock);
   put(&used, b);
-  pthread_mutex_unlock(&blocks_lock);
+  pthread_mutex_unlock(&lock);
   return GPUF_OK;
 }
 
@@ -149,7 +151,7 @@ gpuf_status gpufi_cuda_alloc(int32_t device, size_t nbytes, void **d_ptr, gpuf_e
 }
 
 static bool is_kept(const void *d_ptr) {
-  const block *b = kept;
+  const allocation *b = kept;
   while (b && b->d_ptr != d_ptr) {
     b = b->next;
   }
@@ -157,7 +159,7 @@ static bool is_kept(const void *d_ptr) {
 }
 
 /* The device is current. Work that may use the memory is over before it is kept. */
-static gpuf_status free_or_keep(block *b, gpuf_error *err) {
+static gpuf_status free_or_keep(allocation *b, gpuf_error *err) {
   pthread_once(&kept_cap_once, read_kept_cap);
   if (b->nbytes > kept_cap || cudaDeviceSynchronize() != cudaSuccess) {
     const gpuf_status status = CUDA_CALL(cudaFree(b->d_ptr));
@@ -165,19 +167,19 @@ static gpuf_status free_or_keep(block *b, gpuf_error *err) {
     return status;
   }
   trim(kept_cap - b->nbytes);
-  pthread_mutex_lock(&blocks_lock);
+  pthread_mutex_lock(&lock);
   put(&kept, b);
   kept_nbytes += b->nbytes;
-  pthread_mutex_unlock(&blocks_lock);
+  pthread_mutex_unlock(&lock);
   return GPUF_OK;
 }
 
 gpuf_status gpufi_cuda_free(int32_t device, void *d_ptr, gpuf_error *err) {
   int previous;
-  pthread_mutex_lock(&blocks_lock);
+  pthread_mutex_lock(&lock);
   const bool again = is_kept(d_ptr);
-  block *b = again ? NULL : take(&used, d_ptr, device, 0);
-  pthread_mutex_unlock(&blocks_lock);
+  allocation *b = again ? NULL : take(&used, d_ptr, device, 0);
+  pthread_mutex_unlock(&lock);
   if (again) {
     return gpufi_fail(err, GPUF_ERR_INVALID, 0, "%p has been freed already", d_ptr);
   }
@@ -194,7 +196,8 @@ bool gpufi_cuda_is_pinned(int32_t device, const void *ptr, size_t nbytes) {
   CUpointer_attribute wanted[] = {CU_POINTER_ATTRIBUTE_MEMORY_TYPE, CU_POINTER_ATTRIBUTE_IS_MANAGED,
                                   CU_POINTER_ATTRIBUTE_RANGE_START_ADDR,
                                   CU_POINTER_ATTRIBUTE_RANGE_SIZE};
-  uint64_t type = 0, managed = 0, start = 0, range_nbytes = 0; /* 0 of memory that it knows not */
+  uint64_t type = 0, managed = 0, start = 0,
+           range_nbytes = 0; /* 0 of memory that CUDA does not know */
   void *values[] = {&type, &managed, &start, &range_nbytes};
   const uint64_t begin = (uintptr_t)ptr;
   int previous;

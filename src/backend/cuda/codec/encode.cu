@@ -204,7 +204,8 @@ __device__ __forceinline__ void encode_run(const encode_job &job, const run_of_b
   }
   const chunk_sum sum = thread_block_sum<kWarps>(share, shared->partial);
   if (threadIdx.x == 0) {
-    const uint64_t end = held->start + gpufi_round_up_16(held->offset_of(GPUFI_RUN_BLOCKS));
+    const uint64_t end =
+        held->start + static_cast<uint32_t>(gpufi_round_up_16(held->offset_of(GPUFI_RUN_BLOCKS)));
     tell_end<kRanked>(job, at.index, end);
     if (at.run == grid.run_count - 1) {
       state->end = end;
