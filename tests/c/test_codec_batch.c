@@ -97,8 +97,9 @@ static void rows_of_every_alignment_keep_their_bits(void) {
   }
 }
 
-/* Of a chunk that prediction along the axes of `subset` (bit a for axis a), and no others, gets
- * nearly right: for each of them a random function of the indices along all others. */
+/* A value of a chunk that is predicted nearly right along the axes of `subset` (bit a for axis a),
+ * and along no others: for each of these axes, a random function of the indices along all others.
+ */
 static uint64_t value_along(uint32_t subset, const gpufi_geometry *g, size_t value) {
   const size_t element = value / g->component_count;
   uint64_t sum = below(2);

@@ -8,7 +8,7 @@
 
 namespace gpufi {
 
-/* Of a chunk. All but the last three are set by the opening kernel. */
+/* The state of a chunk. The opening kernel sets all but the last three members. */
 struct decode_state {
   const uint8_t *chunk;
   uint64_t nbytes;

@@ -10,7 +10,7 @@ namespace gpufi {
 
 constexpr int kTransforms = 2; /* that compete: rotate and order, or none alone */
 
-/* Of some sampled residuals. */
+/* The cost of some sampled residuals. */
 struct residual_cost {
   unsigned long long residual_or;
   uint32_t width_sum;      /* of the widest zigzagged residual of each group */
@@ -27,7 +27,7 @@ struct residual_cost {
   }
 };
 
-/* Of a chunk, while it is encoded. */
+/* The state of a chunk while it is encoded. */
 struct encode_state {
   uint8_t transform, subset; /* chosen */
   bool is_left;              /* to the CPU, unless it is constant: it may be one for a dictionary */

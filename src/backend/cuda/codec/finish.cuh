@@ -1,4 +1,4 @@
-/* The end of a chunk: its mode, and its header. */
+/* When all runs of a chunk are written: its mode, and its header. */
 #ifndef GPUFI_BACKEND_CUDA_CODEC_FINISH_CUH
 #define GPUFI_BACKEND_CUDA_CODEC_FINISH_CUH
 

@@ -25,7 +25,7 @@ constexpr uint32_t kRunValues = GPUFI_RUN_BLOCKS * GPUFI_BLOCK_VALUES;
  * warp's loads are contiguous. */
 constexpr int kLaneGroups = GPUFI_BLOCK_GROUPS / kWarp;
 
-/* In the block, of the lane's group j. */
+/* The number in the block of the lane's group j. */
 __device__ inline uint32_t index_of(int j, int lane) {
   return static_cast<uint32_t>(j * kWarp + lane);
 }
@@ -52,7 +52,7 @@ struct chunk_grid {
 
 chunk_grid make_grid(const gpufi_chunks *chunks);
 
-/* The header's `axes` of a subset. */
+/* What the header has as the `axes` of a subset. */
 __device__ inline uint32_t header_axes(const chunk_grid &grid, uint32_t subset) {
   uint32_t axes = 0;
   for (int k = 0; k < grid.usable_count; k++) {

@@ -153,7 +153,7 @@ __device__ __forceinline__ void load_aligned_group(const T *raw, uint32_t index,
   load_values<kGroup>(raw + index, v);
 }
 
-/* To raw[index], a multiple of eight. */
+/* Store eight values from raw[index] on, a multiple of eight. */
 template <typename T>
 __device__ __forceinline__ void store_group(T *raw, uint32_t index, const T *v) {
   constexpr int kCount = group_words<T>::kCount;

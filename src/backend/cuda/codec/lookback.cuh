@@ -33,7 +33,7 @@ __device__ inline unsigned long long look_back(const run_sizes &runs, uint32_t i
   const uint32_t back = static_cast<uint32_t>(lane);
   uint32_t size = first + back < index ? load_relaxed(&runs.sizes[first + back]) : 1;
   unsigned long long start = 0, sum = 0; /* of the window that is `back` before this one */
-  uint32_t reach;                        /* as far back as a start is known */
+  uint32_t reach;                        /* how far back the nearest window with a known start is */
   for (;;) {
     if (back <= window) {
       start = back == window ? 1 : load_relaxed(&runs.starts[window - back]);

@@ -6,7 +6,8 @@
 
 namespace gpufi {
 
-/* A value that another thread block of the same launch wrote: not through the first cache. */
+/* A value that another thread block of the same launch wrote: read past the L1 cache, which may
+ * hold what was there before. */
 template <typename T> __device__ inline T load_done(const T *p, loading how) {
   T v = __ldcg(p);
   transform_values<T, 1>(&v, how);

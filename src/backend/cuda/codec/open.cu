@@ -1,4 +1,4 @@
-/* Reading the headers and block descriptors of a batch, which may hold anything:
+/* Reading the headers and block descriptors of a batch, which are untrusted input:
  * codec/header.c and docs/format.md say what has to be checked. The verdict on each chunk. */
 #include "backend/cuda/codec/checksum.cuh"
 #include "backend/cuda/codec/decode.cuh"

@@ -184,7 +184,7 @@ template <typename T> struct packed_block {
   uint32_t count;                /* of those that are packed: all, or those that are not 0 */
   uint32_t mask_nbytes, nbytes;  /* of the mask; of all of it */
 
-  /* Of no values at all. */
+  /* Make it the block of no values. */
   __device__ __forceinline__ void clear() {
     clear_groups(values);
     how = {};
@@ -367,7 +367,7 @@ template <typename T> struct packed_block {
     }
   }
 
-  /* All of the block, to words that are zero and that nobody else writes. */
+  /* Write all of the block, to words that are zero and that no other warp writes. */
   __device__ __forceinline__ void write(uint32_t *words, int lane) const {
     uint32_t at = mask_nbytes;
     if (how.kind == GPUFI_BLOCK_RAW) {

@@ -61,7 +61,7 @@ template <typename T> struct ranked_block {
   uint32_t mask_nbytes, nbytes; /* of the mask; of all of it */
   uint32_t second_count, stored_count;
 
-  /* Of no values at all. */
+  /* Make it the block of no values. */
   __device__ __forceinline__ void clear() {
     clear_groups(values);
     total = count = kind = form = mask_nbytes = nbytes = second_count = stored_count = 0;
@@ -185,7 +185,7 @@ template <typename T> struct ranked_block {
     }
   }
 
-  /* All of the block, to words that are zero and that nobody else writes. */
+  /* Write all of the block, to words that are zero and that no other warp writes. */
   __device__ __forceinline__ void write(const rank_tables &tables, uint8_t *second_codes,
                                         uint32_t *words, int lane) const {
     const uint32_t at = mask_nbytes;

@@ -1,5 +1,5 @@
 /* Unpacking a ranked block from shared memory into a warp's registers; codec/ranked.c is the
- * reference. The bytes may hold anything. */
+ * reference. The bytes are untrusted input. */
 #ifndef GPUFI_BACKEND_CUDA_CODEC_RANKED_UNPACK_CUH
 #define GPUFI_BACKEND_CUDA_CODEC_RANKED_UNPACK_CUH
 

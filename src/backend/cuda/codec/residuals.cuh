@@ -299,8 +299,8 @@ __device__ __forceinline__ void predict_block(const residual_source<T> &from, ui
   }
 }
 
-/* Of a block's residuals, which are 0 from `count` on; not of the first element's where the seed
- * stands in for it. */
+/* Subtract the offset from a block's residuals, which are 0 from `count` on, but not from the first
+ * element's where the seed stands in for it. */
 template <typename T, int C>
 __device__ __forceinline__ void subtract_offset(T values[kLaneGroups][kGroup], T offset,
                                                 uint32_t count, bool has_seed, int lane) {

@@ -50,7 +50,7 @@ __device__ inline void load_descriptors(const chunk_grid &grid, const decode_sta
   __syncthreads();
 }
 
-/* The run's bytes, checked for their padding and added to the sum. */
+/* Load the run's bytes and add them to the sum. False if the padding behind them is not 0. */
 __device__ inline bool load_run(const decode_state &state, uint32_t begin, uint32_t end,
                                 uint32_t nbytes, uint4 *to, chunk_sum *sum) {
   const uint4 *const from = reinterpret_cast<const uint4 *>(state.chunk) + begin;
@@ -69,10 +69,10 @@ __device__ inline bool load_run(const decode_state &state, uint32_t begin, uint3
   return good;
 }
 
-/* What the run's blocks hold: each warp's into `r`, sparse ones spread out. `unpack` takes a
- * block's place in `run_bytes`, its descriptor and the number of its values, and sets `r`, the mask
- * and the length of the list as unpack_block does. Marks the chunk if anything is not right. All
- * threads, which are then synchronized. */
+/* Unpack the run's blocks, each warp its own into `r`, with the zeros of sparse ones filled in.
+ * `unpack` takes a block's place in `run_bytes`, its descriptor and the number of its values, and
+ * sets `r`, the mask and the length of the list as unpack_block does. Marks the chunk if anything
+ * is not right. All threads, which are then synchronized. */
 template <typename T, typename Unpack>
 __device__ __forceinline__ void
 unpack_run(const decode_job &job, uint32_t chunk, const run_place<T> &at, uint4 *run_bytes,
@@ -110,7 +110,7 @@ unpack_run(const decode_job &job, uint32_t chunk, const run_place<T> &at, uint4 
   }
 }
 
-/* A warp's block of the run to the chunk's values. */
+/* Store a warp's block of the run as values of the chunk. */
 template <typename T>
 __device__ __forceinline__ void store_block(const run_place<T> &at, int warp, int lane, loading how,
                                             T r[kLaneGroups][kGroup]) {

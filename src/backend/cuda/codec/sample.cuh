@@ -12,20 +12,21 @@ namespace gpufi {
 constexpr uint32_t kSampleThreads = GPUFI_SAMPLE_GROUPS;
 constexpr uint32_t kBuckets = 1024; /* a power of two, above 512 */
 
-/* Of a thread block. */
+/* The shared memory of a thread block. */
 struct sample_shared {
   residual_cost costs[kWarp];
   residual_cost cost;
   unsigned long long offset;
   uint32_t bits, subset;
-  /* Of ranked: how often each symbol occurs and, from bit 16 on, with a value that is not 0. */
+  /* For ranked chunks: how often each symbol occurs and, from bit 16 on, with a value that is not
+   * 0. */
   uint32_t counts[kSymbolsMax];
   uint32_t keys[kSymbolsMax]; /* count and symbol of those that occur */
   uint32_t key_count;
   uint32_t sorted[GPUFI_SYMBOLS_MAX + 2]; /* the highest keys, falling */
   uint32_t covered[GPUFI_SYMBOLS_MAX + 1];
   uint32_t value_count, used_count, used_groups;
-  /* Of a dictionary: the distinct values, by hash. */
+  /* For dictionaries: the distinct values, by hash. */
   unsigned long long buckets[kBuckets];
   uint32_t distinct_count;
   bool has_free_value; /* the value that marks a free bucket */

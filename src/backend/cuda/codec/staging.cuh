@@ -26,7 +26,7 @@ struct held_run {
   uint4 heads[GPUFI_RUN_BLOCKS];         /* each staging area's first unit */
   unsigned long long chunk_start, start; /* in the batch: of the chunk, of this run's blocks */
 
-  /* Of a block; of the run's end for GPUFI_RUN_BLOCKS. */
+  /* Where a block begins in the run; for GPUFI_RUN_BLOCKS, where the run ends. */
   __device__ uint32_t offset_of(uint32_t block) const {
     uint32_t offset = 0;
 #pragma unroll

@@ -68,7 +68,7 @@ struct loading {
   bool swap;
 };
 
-/* `count` values; the branches are the same for a whole warp. */
+/* Transform `count` raw values. All lanes of a warp take the same branches. */
 template <typename T, int count>
 __device__ __forceinline__ void transform_values(T *v, loading how) {
   if (how.swap) {

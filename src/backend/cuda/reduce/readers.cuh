@@ -13,9 +13,16 @@ namespace gpufi {
 
 /* A reader says what an element's bits mean: `value` is compared, `number` added. */
 
-struct read_byte {
-  using raw = uint8_t;
-  using value = float;
+/* Where the value that is compared is the one that is added. */
+template <typename Raw, typename Value> struct plain_reader {
+  using raw = Raw;
+  using value = Value;
+  __device__ double number(value v) const {
+    return v;
+  }
+};
+
+struct read_byte : plain_reader<uint8_t, float> {
   const float *table;
   __device__ read_byte(const reduce_params &p, float *shared) : table(shared) {
     shared[threadIdx.x] = p.byte_table[threadIdx.x];
@@ -24,48 +31,30 @@ struct read_byte {
   __device__ value of(raw bits) const {
     return table[bits];
   }
-  __device__ double number(value v) const {
-    return v;
-  }
 };
 
-struct read_half {
-  using raw = uint16_t;
-  using value = float;
+struct read_half : plain_reader<uint16_t, float> {
   __device__ read_half(const reduce_params &, float *) {}
   __device__ value of(raw bits) const {
     return __half2float(__ushort_as_half(bits));
   }
-  __device__ double number(value v) const {
-    return v;
-  }
 };
 
-struct read_bfloat16 {
-  using raw = uint16_t;
-  using value = float;
+struct read_bfloat16 : plain_reader<uint16_t, float> {
   __device__ read_bfloat16(const reduce_params &, float *) {}
   __device__ value of(raw bits) const {
     return __uint_as_float(static_cast<uint32_t>(bits) << 16);
   }
-  __device__ double number(value v) const {
-    return v;
-  }
 };
 
 /* Signed and unsigned: flipping the sign bit moves a signed value up by the bias. */
-struct read_int16 {
-  using raw = uint16_t;
-  using value = float;
+struct read_int16 : plain_reader<uint16_t, float> {
   uint32_t flip;
   float bias;
   __device__ read_int16(const reduce_params &p, float *)
       : flip(p.job.dtype == GPUF_DTYPE_INT16 ? 0x8000u : 0u), bias(static_cast<float>(flip)) {}
   __device__ value of(raw bits) const {
     return static_cast<float>(bits ^ flip) - bias;
-  }
-  __device__ double number(value v) const {
-    return v;
   }
 };
 
@@ -98,27 +87,17 @@ struct read_int64 {
   }
 };
 
-struct read_float {
-  using raw = uint32_t;
-  using value = float;
+struct read_float : plain_reader<uint32_t, float> {
   __device__ read_float(const reduce_params &, float *) {}
   __device__ value of(raw bits) const {
     return __uint_as_float(bits);
   }
-  __device__ double number(value v) const {
-    return v;
-  }
 };
 
-struct read_double {
-  using raw = uint64_t;
-  using value = double;
+struct read_double : plain_reader<uint64_t, double> {
   __device__ read_double(const reduce_params &, float *) {}
   __device__ value of(raw bits) const {
     return __longlong_as_double(static_cast<long long>(bits));
-  }
-  __device__ double number(value v) const {
-    return v;
   }
 };
 
