@@ -127,7 +127,7 @@ __device__ uint64_t sum_before(uint64_t value, uint64_t *total) {
   return front + sum - value;
 }
 
-/* A thread block a chunk: where its blocks lie in it, and how long it is. */
+/* A thread block takes a chunk: where the chunk's blocks lie in it, and how long it is. */
 __global__ void __launch_bounds__(kSumThreads)
     measure_kernel(const __grid_constant__ bitshuffle_job job) {
   const uint64_t first = static_cast<uint64_t>(blockIdx.x) * job.block_count;
@@ -148,7 +148,7 @@ __global__ void __launch_bounds__(kSumThreads)
   }
 }
 
-/* One thread block: where the chunks lie in the batch. */
+/* One thread block finds where the chunks lie in the batch. */
 __global__ void __launch_bounds__(kSumThreads)
     place_kernel(const __grid_constant__ bitshuffle_job job) {
   uint64_t end = 0;
@@ -184,7 +184,7 @@ __device__ inline void copy_bytes(uint8_t *to, const uint8_t *from, uint64_t nby
   }
 }
 
-/* A warp a block, and one more a chunk for its header and what no block holds. */
+/* A warp copies a block; one more for each chunk copies its header and the bytes of no block. */
 __global__ void __launch_bounds__(kCopyWarps *kWarp)
     copy_kernel(const __grid_constant__ bitshuffle_job job) {
   const uint32_t lane = threadIdx.x % kWarp;

@@ -1,4 +1,4 @@
-/* Decoding ranked chunks: a thread block decodes a run, a warp a block of it. */
+/* Decoding ranked chunks: a thread block decodes a run, each warp of it a block. */
 #include "backend/cuda/codec/ranked_unpack.cuh"
 #include "backend/cuda/codec/run.cuh"
 #include "backend/cuda/launch.cuh"

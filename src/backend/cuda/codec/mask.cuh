@@ -194,7 +194,7 @@ __device__ inline void write_mask(const warp_mask &mask, uint32_t count, uint32_
   }
 }
 
-/* The mask of a block of `count` values from `bytes`, which may hold anything and of which
+/* The mask of a block of `count` values from `bytes`, which are untrusted input and of which
  * `in_nbytes` belong to the block; as many as a whole mask takes can be read. False if it is not
  * right. All lanes, the same answer. */
 __device__ inline bool read_mask(const uint8_t *bytes, uint32_t in_nbytes, uint32_t count, int lane,

@@ -18,7 +18,7 @@ struct rank_tables {
 
 constexpr uint8_t kNoPlace = 255;
 
-/* All threads of the block. */
+/* All threads of the thread block. */
 __device__ inline void fill_tables(const rank_levels &ranks, const uint16_t *symbols,
                                    uint32_t thread_count, rank_tables *tables) {
   for (uint32_t s = threadIdx.x; s < 1u << ranks.place.bits; s += thread_count) {
