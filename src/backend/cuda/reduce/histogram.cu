@@ -22,7 +22,8 @@ struct histogram_sink {
         bins(static_cast<unsigned long long *>(p.out)), low_float(static_cast<float>(low)),
         scale_float(static_cast<float>(scale)) {
     const double off = scale * (fabs(low) + fabs(high)) + 2.0 * bin_count;
-    slack = static_cast<float>(off * 0x1p-22); /* more than the roundings' sum */
+    /* More than the roundings' sum; where low is no float, nothing is guessed. */
+    slack = isfinite(low_float) ? static_cast<float>(off * 0x1p-22) : INFINITY;
   }
 
   __device__ void count(int bin) {
@@ -33,12 +34,19 @@ struct histogram_sink {
     }
   }
 
-  /* The bin of v, unless v is in none or too near an edge to tell: then false. */
-  __device__ bool guess(float v, int *bin) const {
+  /* Count a value that in float arithmetic is clearly in a bin or clearly outside all of them;
+   * false if it is too near an edge to tell, or NaN. */
+  __device__ bool add_by_guess(float v) {
     const float place = (v - low_float) * scale_float, whole = floorf(place);
-    *bin = static_cast<int>(whole);
-    return place - whole > slack && place - whole < 1.0f - slack && place > 0.0f &&
-           place < static_cast<float>(bin_count);
+    const float last = static_cast<float>(bin_count);
+    if (place - whole > slack && place - whole < 1.0f - slack && place > 0.0f && place < last) {
+      count(static_cast<int>(whole));
+      return true;
+    }
+    const bool is_low = place<-slack, is_high = place> last + slack;
+    excluded.low += is_low;
+    excluded.high += is_high;
+    return is_low || is_high;
   }
 
   __device__ void add_exactly(double x) {
@@ -71,10 +79,7 @@ struct histogram_sink {
     uint32_t left = 0;
 #pragma unroll
     for (int i = 0; i < kCount; i++) {
-      int bin;
-      if (guess(v[i], &bin)) {
-        count(bin);
-      } else {
+      if (!add_by_guess(v[i])) {
         left |= 1u << i;
       }
     }
