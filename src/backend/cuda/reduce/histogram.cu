@@ -22,8 +22,7 @@ struct histogram_sink {
         bins(static_cast<unsigned long long *>(p.out)), low_float(static_cast<float>(low)),
         scale_float(static_cast<float>(scale)) {
     const double off = scale * (fabs(low) + fabs(high)) + 2.0 * bin_count;
-    /* More than the roundings' sum; where low is no float, nothing is guessed. */
-    slack = isfinite(low_float) ? static_cast<float>(off * 0x1p-22) : INFINITY;
+    slack = static_cast<float>(off * 0x1p-22); /* more than the roundings' sum */
   }
 
   __device__ void count(int bin) {
@@ -34,19 +33,15 @@ struct histogram_sink {
     }
   }
 
-  /* Count a value that in float arithmetic is clearly in a bin or clearly outside all of them;
-   * false if it is too near an edge to tell, or NaN. */
-  __device__ bool add_by_guess(float v) {
+  /* False: too near an edge, or no bin at all. */
+  __device__ bool guess(float v, int *bin) const {
     const float place = (v - low_float) * scale_float, whole = floorf(place);
-    const float last = static_cast<float>(bin_count);
-    if (place - whole > slack && place - whole < 1.0f - slack && place > 0.0f && place < last) {
-      count(static_cast<int>(whole));
-      return true;
-    }
-    const bool is_low = place<-slack, is_high = place> last + slack;
-    excluded.low += is_low;
-    excluded.high += is_high;
-    return is_low || is_high;
+    *bin = static_cast<int>(whole);
+    return place - whole > slack && place - whole < 1.0f - slack && place > 0.0f &&
+           place < static_cast<float>(bin_count);
+  }
+  template <typename Value> __device__ bool guess(Value, int *) const {
+    return false;
   }
 
   __device__ void add_exactly(double x) {
@@ -63,35 +58,14 @@ struct histogram_sink {
 
   template <typename Reader, int kCount>
   __device__ void add(const Reader &reader, const typename Reader::value (&v)[kCount]) {
-    if constexpr (std::is_same_v<typename Reader::value, float>) {
-      add_floats(reader, v);
-    } else {
-#pragma unroll
-      for (int i = 0; i < kCount; i++) {
-        add_exactly(reader.number(v[i]));
-      }
-    }
-  }
-
-  /* Guesses that fail are few: one copy of the search is enough for all of them. */
-  template <typename Reader, int kCount>
-  __device__ void add_floats(const Reader &reader, const float (&v)[kCount]) {
-    uint32_t left = 0;
 #pragma unroll
     for (int i = 0; i < kCount; i++) {
-      if (!add_by_guess(v[i])) {
-        left |= 1u << i;
+      int bin;
+      if (guess(v[i], &bin)) {
+        count(bin);
+      } else {
+        add_exactly(reader.number(v[i]));
       }
-    }
-#pragma unroll 1
-    for (; left != 0; left &= left - 1) {
-      const int next = __ffs(static_cast<int>(left)) - 1;
-      float value = v[0];
-#pragma unroll
-      for (int i = 1; i < kCount; i++) {
-        value = i == next ? v[i] : value;
-      }
-      add_exactly(reader.number(value));
     }
   }
   __device__ void settle() {}
