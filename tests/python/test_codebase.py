@@ -176,7 +176,7 @@ def test_only_the_serve_library_needs_what_serving_needs() -> None:
 
 
 # Of the library without its symbols for debuggers, which the linker makes as long as names are.
-LIBRARY_NBYTES_MAX_ONE = 5 << 20
+LIBRARY_NBYTES_MAX_ONE = 4 << 20
 LIBRARY_NBYTES_MAX_ALL = 15 << 20
 
 
