@@ -5,9 +5,10 @@
 
 gpuf_status gpufi_dispatcher_create(const gpufi_dispatcher_options *options,
                                     gpufi_dispatcher **dispatcher, gpuf_error *err) {
-  return gpufi_fail(err, GPUF_ERR_UNSUPPORTED, 0,
-                    "this gpufetch was built without jansson, which the comm protocol needs: build it with "
-                    "-Djansson=enabled (Debian's libjansson-dev)");
+  return gpufi_fail(
+      err, GPUF_ERR_UNSUPPORTED, 0,
+      "this gpufetch was built without jansson, which the comm protocol needs: build it with "
+      "-Djansson=enabled (Debian's libjansson-dev)");
 }
 
 void gpufi_reply_free(gpufi_reply *reply) {}

@@ -14,12 +14,12 @@ typedef struct versioned {
   gpuf_status (*call)(void *given); /* fills `err` on failure */
 } versioned;
 
-enum { VERSIONED_ROOM_NBYTES = 64 };
+enum { VERSIONED_EXTRA_NBYTES = 64 };
 
 /* The call with a struct of `nbytes`, whose byte `set_at` (0: none) is 1. What lies behind it is
  * set: the call must neither read that nor write it. */
 static inline gpuf_status versioned_call(const versioned *v, size_t nbytes, size_t set_at) {
-  const size_t all_nbytes = v->nbytes + VERSIONED_ROOM_NBYTES;
+  const size_t all_nbytes = v->nbytes + VERSIONED_EXTRA_NBYTES;
   unsigned char *given = malloc(all_nbytes);
   CHECK(given);
   memset(given, 0xAB, all_nbytes);
@@ -36,7 +36,7 @@ static inline gpuf_status versioned_call(const versioned *v, size_t nbytes, size
 }
 
 static inline void check_versions(const versioned *v) {
-  const size_t larger_nbytes = v->nbytes + VERSIONED_ROOM_NBYTES;
+  const size_t larger_nbytes = v->nbytes + VERSIONED_EXTRA_NBYTES;
   for (size_t nbytes = sizeof(size_t); nbytes <= v->nbytes; nbytes += sizeof(size_t)) {
     CHECK_OK(versioned_call(v, nbytes, 0));
   }

@@ -37,7 +37,7 @@ static void check_handle(const gpuf_share_handle *handle) {
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t nbytes) {
   gpuf_share_handle handle = {0};
   gpuf_error err;
-  handle.nbytes = (uint32_t)nbytes; /* perhaps more than there is room for, which is refused */
+  handle.nbytes = (uint32_t)nbytes; /* perhaps more than the handle holds, which is refused */
   memcpy(handle.bytes, data, nbytes < sizeof(handle.bytes) ? nbytes : sizeof(handle.bytes));
   check_handle(&handle);
   if (nbytes >= 16 && nbytes <= sizeof(handle.bytes)) {

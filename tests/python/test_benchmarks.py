@@ -87,7 +87,7 @@ def test_a_wrong_answer_and_an_exception_never_become_a_time(harness: ModuleType
     wrong = np.where(source == 3, np.float32(-3), source)
 
     def broken(array: Any) -> Any:
-        raise MemoryError("no room")
+        raise MemoryError("no memory")
 
     contenders = [
         harness.Contender("right", np.copy, [source]),
@@ -99,7 +99,7 @@ def test_a_wrong_answer_and_an_exception_never_become_a_time(harness: ModuleType
     assert {name: len(times) for name, times in timings.seconds.items()} == {"right": 4}
     assert timings.failures.keys() == {"wrong", "other dtype", "broken"}
     assert "differs" in timings.failures["wrong"]
-    assert timings.failures["broken"] == "MemoryError: no room"
+    assert timings.failures["broken"] == "MemoryError: no memory"
 
 
 def test_every_contender_is_checked_even_without_a_warm_up(harness: ModuleType) -> None:

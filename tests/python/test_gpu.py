@@ -38,19 +38,19 @@ def test_page_locked_memory_of_others_is_read_and_written_in_place() -> None:
         assert_same(part.copy(), a)
 
 
-def test_memory_that_is_page_locked_in_two_pieces_is_copied_whole() -> None:
+def test_memory_that_is_page_locked_in_two_halves_is_copied_whole() -> None:
     torch = pytest.importorskip("torch")
-    cudart, piece = torch.cuda.cudart(), 1 << 20
-    room = np.zeros(3 * piece, np.uint8)
-    start = -room.ctypes.data % 4096
-    first = room.ctypes.data + start
-    for at in (first, first + piece):
-        assert int(cudart.cudaHostRegister(at, piece, 0)) == 0
+    cudart, half = torch.cuda.cudart(), 1 << 20
+    memory = np.zeros(3 * half, np.uint8)
+    start = -memory.ctypes.data % 4096
+    first = memory.ctypes.data + start
+    for at in (first, first + half):
+        assert int(cudart.cudaHostRegister(at, half, 0)) == 0
     try:
-        for part in (room[start : start + 2 * piece], room[start + 100 : start + 2 * piece + 99]):
-            a = data(part.shape).astype(np.uint8)
-            gf.fetch(gf.to_device(a, device="cuda:0"), out=part)
-            assert_same(part.copy(), a)
+        for view in (memory[start : start + 2 * half], memory[start + 100 : start + 2 * half + 99]):
+            a = data(view.shape).astype(np.uint8)
+            gf.fetch(gf.to_device(a, device="cuda:0"), out=view)
+            assert_same(view.copy(), a)
     finally:
-        for at in (first, first + piece):
+        for at in (first, first + half):
             cudart.cudaHostUnregister(at)
