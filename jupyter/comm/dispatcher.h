@@ -137,7 +137,7 @@ void gpufi_client_close(gpufi_dispatcher *dispatcher, uint64_t client);
 
 /* A comm_msg of a client: `data` is JSON text, not NUL-terminated; `buffer_count` counts the binary
  * buffers that came with it (a request has none; they are not looked at). `tag` comes back with
- * the reply. Answers at once what needs no device, keeps the rest for gpufi_dispatcher_run or
+ * the reply. Answers errors and `cancel` at once, keeps the rest for gpufi_dispatcher_run or
  * gpufi_dispatcher_step. Every message is answered, with an error if need be; false for an unknown
  * client, which gets no answer. Replies that are errors count in reply_memory_nbytes but are never
  * held back: a transport reads no more messages while it cannot send. */

@@ -62,13 +62,23 @@ static void remove_running(gpuf_server *server) {
 
 /* A forked child inherits its parent's servers, but not their threads. */
 static gpuf_status check_not_forked(gpuf_error *err) {
-  int_least64_t process_id = 0;
-  if (!atomic_compare_exchange_strong(&serving_process_id, &process_id, getpid()) &&
-      process_id != getpid()) {
+  const int64_t process_id = atomic_load(&serving_process_id);
+  if (process_id != 0 && process_id != getpid()) {
     return gpufi_fail(err, GPUF_ERR_STATE, 0,
                       "this process was forked from process %" PRId64
                       ", which had started a server: start it after the fork, or with spawn",
-                      (int64_t)process_id);
+                      process_id);
+  }
+  return GPUF_OK;
+}
+
+/* What every call on a server begins with. */
+static gpuf_status check_server(const gpuf_server *server, gpuf_error *err) {
+  GPUFI_REQUIRE(server, err);
+  if (server->connection.process_id != getpid()) {
+    return gpufi_fail(
+        err, GPUF_ERR_STATE, 0,
+        "this server belongs to the parent of this process: start one after the fork");
   }
   return GPUF_OK;
 }
@@ -92,7 +102,7 @@ static gpuf_status check_options(const gpuf_server_options *options, gpuf_error 
     return gpufi_fail(err, GPUF_ERR_INVALID, 0, "transport '%.20s' is neither tcp nor ipc",
                       options->transport);
   }
-  if (options->first_port < 0 || options->first_port > 65535 - GPUFI_SOCKET_COUNT) {
+  if (options->first_port < 0 || options->first_port > 65536 - GPUFI_SOCKET_COUNT) {
     return gpufi_fail(err, GPUF_ERR_INVALID, 0,
                       "first_port %" PRId32 " is not 0 or the first of five ports",
                       options->first_port);
@@ -227,6 +237,7 @@ gpuf_status gpuf_server_start(const gpuf_server_options *options, gpuf_server **
                               gpuf_error *err) {
   gpuf_server_options own;
   char name[NAME_MAX_NBYTES + 1];
+  GPUFI_REQUIRE(server, err);
   default_name(name);
   gpuf_status status = check_not_forked(err);
   if (status == GPUF_OK) {
@@ -260,6 +271,7 @@ gpuf_status gpuf_server_start(const gpuf_server_options *options, gpuf_server **
     release(created, NULL);
     return status;
   }
+  atomic_store(&serving_process_id, getpid());
   add_running(created);
   *server = created;
   return GPUF_OK;
@@ -284,17 +296,20 @@ gpuf_status gpuf_server_stop(gpuf_server *server, gpuf_error *err) {
 /* --- Publishing ---------------------------------------------------------------- */
 
 const char *gpuf_server_connection_file(const gpuf_server *server) {
-  return server->connection.path;
+  return server ? server->connection.path : NULL;
 }
 const char *gpuf_server_name(const gpuf_server *server) {
-  return server->connection.name;
+  return server ? server->connection.name : NULL;
 }
 
 gpuf_status gpuf_server_publish(gpuf_server *server, const char *name, const gpuf_tensor *tensor,
                                 const gpuf_publish_options *options, gpuf_error *err) {
   gpuf_publish_options own;
-  const gpuf_status status =
-      gpufi_struct_read(&own, sizeof(own), options, "GPUF_PUBLISH_OPTIONS_INIT", err);
+  gpuf_status status = check_server(server, err);
+  GPUFI_REQUIRE(tensor, err);
+  if (status == GPUF_OK) {
+    status = gpufi_struct_read(&own, sizeof(own), options, "GPUF_PUBLISH_OPTIONS_INIT", err);
+  }
   return status == GPUF_OK
              ? gpufi_dispatcher_publish(server->bridge.dispatcher, name, tensor, &own, err)
              : status;
@@ -302,26 +317,42 @@ gpuf_status gpuf_server_publish(gpuf_server *server, const char *name, const gpu
 
 gpuf_status gpuf_server_publish_int64(gpuf_server *server, const char *name, int64_t value,
                                       gpuf_error *err) {
-  return gpufi_dispatcher_publish_int64(server->bridge.dispatcher, name, value, err);
+  const gpuf_status status = check_server(server, err);
+  return status == GPUF_OK
+             ? gpufi_dispatcher_publish_int64(server->bridge.dispatcher, name, value, err)
+             : status;
 }
 
 gpuf_status gpuf_server_publish_float64(gpuf_server *server, const char *name, double value,
                                         gpuf_error *err) {
-  return gpufi_dispatcher_publish_float64(server->bridge.dispatcher, name, value, err);
+  const gpuf_status status = check_server(server, err);
+  return status == GPUF_OK
+             ? gpufi_dispatcher_publish_float64(server->bridge.dispatcher, name, value, err)
+             : status;
 }
 
 gpuf_status gpuf_server_publish_text(gpuf_server *server, const char *name, const char *text,
                                      gpuf_error *err) {
-  return gpufi_dispatcher_publish_text(server->bridge.dispatcher, name, text, err);
+  const gpuf_status status = check_server(server, err);
+  GPUFI_REQUIRE(text, err);
+  return status == GPUF_OK
+             ? gpufi_dispatcher_publish_text(server->bridge.dispatcher, name, text, err)
+             : status;
 }
 
 gpuf_status gpuf_server_unpublish(gpuf_server *server, const char *name, int64_t timeout_ns,
                                   gpuf_error *err) {
-  return gpufi_dispatcher_unpublish(server->bridge.dispatcher, name, timeout_ns, err);
+  const gpuf_status status = check_server(server, err);
+  return status == GPUF_OK
+             ? gpufi_dispatcher_unpublish(server->bridge.dispatcher, name, timeout_ns, err)
+             : status;
 }
 
 gpuf_status gpuf_server_publish_step(gpuf_server *server, int64_t step, double time,
                                      gpuf_error *err) {
-  gpufi_dispatcher_step(server->bridge.dispatcher, step, time);
-  return GPUF_OK;
+  const gpuf_status status = check_server(server, err);
+  if (status == GPUF_OK) {
+    gpufi_dispatcher_step(server->bridge.dispatcher, step, time);
+  }
+  return status;
 }

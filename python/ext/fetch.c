@@ -377,7 +377,7 @@ PyDoc_STRVAR(
     "processor: for data that compress, and a link that is slower than these threads.\n"
     "\"auto\" is \"link\" today.\n\n"
     "x may also be a dict, list or tuple of tensors, nested to any depth: the same tree\n"
-    "with an ndarray for each tensor, all copied in one batch. An OrderedDict and a\n"
+    "with an ndarray for each tensor, all copied in one call. An OrderedDict and a\n"
     "namedtuple keep their type; any other mapping becomes a dict, any other list or\n"
     "tuple a list or tuple. Objects that are no tensors (numbers, strings, None ...) are\n"
     "passed through. Arrays of up to 1 MiB share buffers of up to 16 MiB, which are freed\n"

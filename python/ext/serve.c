@@ -156,7 +156,7 @@ static PyObject *serve_publish(PyObject *module, PyObject *args) {
   gpufi_py_state *state = gpufi_py_state_of_module(module);
   gpufi_py_import source;
   gpuf_error err;
-  gpuf_server *server; /* NULL once it is stopped */
+  gpuf_server *server;
   PyObject *x, *start, *shape;
   const char *name;
   int64_t part_start[GPUF_NDIM_MAX], global_shape[GPUF_NDIM_MAX];
@@ -193,7 +193,7 @@ static PyObject *serve_publish(PyObject *module, PyObject *args) {
 }
 
 static PyObject *serve_publish_value(PyObject *module, PyObject *args) {
-  gpuf_server *server; /* NULL once it is stopped */
+  gpuf_server *server;
   PyObject *value;
   const char *name;
   gpuf_error err;
@@ -216,7 +216,7 @@ static PyObject *serve_publish_value(PyObject *module, PyObject *args) {
 }
 
 static PyObject *serve_unpublish(PyObject *module, PyObject *args) {
-  gpuf_server *server; /* NULL once it is stopped */
+  gpuf_server *server;
   const char *name;
   long long timeout_ns;
   gpuf_error err;
@@ -231,7 +231,7 @@ static PyObject *serve_unpublish(PyObject *module, PyObject *args) {
 }
 
 static PyObject *serve_step(PyObject *module, PyObject *args) {
-  gpuf_server *server; /* NULL once it is stopped */
+  gpuf_server *server;
   long long step;
   double time;
   gpuf_error err;

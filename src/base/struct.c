@@ -6,7 +6,7 @@
 #include "base/error.h"
 
 /* A larger struct_nbytes is no size, but memory that nobody has initialized. */
-#define STRUCT_NBYTES_MAX ((size_t)1 << 16)
+#define STRUCT_NBYTES_MAX ((size_t)1 << 12)
 
 /* The struct's first member. */
 static size_t struct_nbytes_of(const void *given) {

@@ -79,7 +79,10 @@ void gpufi_future_leave(gpuf_future *future, int32_t count) {
   }
   pthread_mutex_lock(&future->lock);
   judge_threads(future);
-  gpufi_channel_release(future->keeper, future->status != GPUF_OK);
+  const bool failed = future->status != GPUF_OK;
+  pthread_mutex_unlock(&future->lock);
+  gpufi_channel_release(future->keeper, failed); /* may wait for the device */
+  pthread_mutex_lock(&future->lock);
   settle(future);
   pthread_mutex_unlock(&future->lock);
 }
@@ -187,11 +190,21 @@ static void wait_staged(gpuf_future *future, int64_t timeout_ns) {
   }
 }
 
+/* The outcome of a settled copy. */
+static gpuf_status report(gpuf_status status, const gpuf_error *error, gpuf_error *err) {
+  return status == GPUF_OK ? GPUF_OK
+                           : gpufi_fail(err, status, error->native_code, "%s", error->message);
+}
+
 gpuf_status gpuf_future_wait(gpuf_future *future, int64_t timeout_ns, gpuf_error *err) {
   GPUFI_REQUIRE(future, err);
+  /* In a forked child the lock may be held for ever. What is settled, a copy between two CPU sides
+   * that the child made itself for one, needs no lock any more; nothing else will be settled. */
   if (gpufi_forked()) {
-    return gpufi_fail(err, GPUF_ERR_STATE, 0,
-                      "this copy belongs to the process that was forked; wait for it there");
+    return future->settled
+               ? report(future->status, &future->error, err)
+               : gpufi_fail(err, GPUF_ERR_STATE, 0,
+                            "this copy belongs to the process that was forked; wait for it there");
   }
   pthread_mutex_lock(&future->lock);
   if (!future->settled) {
@@ -210,10 +223,7 @@ gpuf_status gpuf_future_wait(gpuf_future *future, int64_t timeout_ns, gpuf_error
                       "a copy of %zu bytes was not done after %.3f ms and still runs; wait again",
                       future->copy.nbytes, (double)timeout_ns / 1e6);
   }
-  if (status != GPUF_OK) {
-    return gpufi_fail(err, status, error.native_code, "%s", error.message);
-  }
-  return GPUF_OK;
+  return report(status, &error, err);
 }
 
 bool gpuf_future_done(gpuf_future *future) {

@@ -29,7 +29,7 @@ typedef struct gpufi_copy {
   gpuf_dtype device_dtype;
   gpuf_dtype host_dtype; /* of the elements that travel; differs only in a copy that casts */
   gpufi_route route;
-  bool host_pinned;     /* contiguous, and page-locked in one piece */
+  bool host_pinned;     /* contiguous, and page-locked as one range */
   size_t nbytes;        /* that travel in all, > 0 */
   size_t piece_nbytes;  /* a multiple of the size of the elements that travel */
   gpuf_stream producer; /* the copy starts after the work on it */

@@ -142,6 +142,15 @@ static bool open_to_set(attribute *a) {
   return a->id >= 0;
 }
 
+/* After a failure: an attribute that was created for the value must not stay without it. */
+static void withdraw_new(attribute *a) {
+  if (a->id >= 0 && a->space >= 0) {
+    a->session.api->Idec_ref(a->id);
+    a->id = H5I_INVALID_HID;
+    a->session.api->Adelete_by_name(a->location, a->object_name, a->name, H5P_DEFAULT);
+  }
+}
+
 /* `value` is what H5Awrite takes. */
 static gpuf_status set(hid_t location, const char *object_name, const char *name, kind what,
                        const void *value, const gpuf_h5_options *options, gpuf_error *err) {
@@ -153,6 +162,7 @@ static gpuf_status set(hid_t location, const char *object_name, const char *name
   if (status == GPUF_OK && (!create_type(&a, what) || !open_to_set(&a) ||
                             a.session.api->Awrite(a.id, a.type, value) < 0)) {
     status = fail(&a, "writing", err);
+    withdraw_new(&a);
   }
   attribute_fini(&a);
   return status;

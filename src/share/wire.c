@@ -6,7 +6,7 @@
 #include <sys/socket.h>
 #include <sys/un.h>
 
-/* Room for the one descriptor that a packet carries. */
+/* Space for the one descriptor that a packet carries. */
 typedef union control_data {
   struct cmsghdr header;
   char bytes[CMSG_SPACE(sizeof(int))];

@@ -114,6 +114,40 @@ static void a_copy_waits_for_the_callers_own_default_stream(void) {
   fixture_destroy(&f);
 }
 
+static int copy_between_arrays(void) {
+  char from[64], to[64] = {0};
+  const int64_t shape[1] = {64};
+  gpuf_tensor src, dst;
+  gpuf_future *future;
+  fill_random(from, sizeof(from), 3);
+  if (gpuf_tensor_init(&src, from, cpu_device, GPUF_DTYPE_INT8, 1, shape, &err) != GPUF_OK ||
+      gpuf_tensor_init(&dst, to, cpu_device, GPUF_DTYPE_INT8, 1, shape, &err) != GPUF_OK ||
+      gpuf_copy(&dst, &src, NULL, &err) != GPUF_OK || memcmp(from, to, sizeof(to)) != 0) {
+    return 1;
+  }
+  memset(to, 0, sizeof(to));
+  if (gpuf_copy_async(&dst, &src, NULL, &future, &err) != GPUF_OK ||
+      gpuf_future_wait(future, -1, &err) != GPUF_OK || memcmp(from, to, sizeof(to)) != 0) {
+    return 2;
+  }
+  gpuf_future_destroy(future);
+  return 0;
+}
+
+/* Only what needs a device is refused there. */
+static void a_forked_child_copies_between_arrays(void) {
+  int outcome;
+  fixture f = fixture_create();
+  CHECK_OK(gpuf_copy(&f.pinned, &f.d_tensor, NULL, &err));
+  const pid_t child = fork();
+  if (child == 0) {
+    _exit(copy_between_arrays());
+  }
+  CHECK(waitpid(child, &outcome, 0) == child);
+  CHECK(WIFEXITED(outcome) && WEXITSTATUS(outcome) == 0);
+  fixture_destroy(&f);
+}
+
 static void *wait_for(void *future) {
   return gpuf_future_wait(future, -1, NULL) == GPUF_OK ? future : NULL;
 }
@@ -260,6 +294,7 @@ int main(void) {
   test_device = host_device;
   TEST(a_copy_waits_for_the_producers_stream_and_a_timeout_leaves_it_running);
   TEST(a_copy_waits_for_the_callers_own_default_stream);
+  TEST(a_forked_child_copies_between_arrays);
   TEST(several_threads_may_wait_for_one_copy);
   TEST(a_failure_is_reported_at_every_wait);
   TEST(a_forked_child_is_told_to_wait_in_the_parent);

@@ -63,7 +63,7 @@ static void options_that_do_not_fit_are_refused(void) {
       {{sizeof(gpuf_server_options), .name = ""}, "name"},
       {{sizeof(gpuf_server_options), .name = "../up"}, "name"},
       {{sizeof(gpuf_server_options), .transport = "pgm"}, "transport"},
-      {{sizeof(gpuf_server_options), .first_port = 65531}, "first_port"},
+      {{sizeof(gpuf_server_options), .first_port = 65532}, "first_port"},
       {{sizeof(gpuf_server_options), .reply_max_nbytes = 1000}, "reply_max_nbytes"},
       {{sizeof(gpuf_server_options), .comms_max = -1}, "comms_max"},
       {{sizeof(gpuf_server_options), .step_share = 2}, "step_share"},
@@ -162,6 +162,30 @@ static void what_cannot_be_published_is_refused(void) {
 
 static atomic_bool is_over;
 
+/* GPUF_ERR_INVALID, never a crash; and the getters give NULL. */
+static void null_is_refused(void) {
+  static float values[4];
+  const int64_t shape[1] = {4};
+  gpuf_tensor tensor;
+  gpuf_server *server = start(NULL);
+  CHECK_OK(gpuf_tensor_init(&tensor, values, cpu_device, GPUF_DTYPE_FLOAT32, 1, shape, &err));
+  CHECK_FAILS(gpuf_server_start(NULL, NULL, &err), GPUF_ERR_INVALID, "server");
+  CHECK_FAILS(gpuf_server_publish(NULL, "x", &tensor, NULL, &err), GPUF_ERR_INVALID, "server");
+  CHECK_FAILS(gpuf_server_publish(server, NULL, &tensor, NULL, &err), GPUF_ERR_INVALID, "name");
+  CHECK_FAILS(gpuf_server_publish(server, "x", NULL, NULL, &err), GPUF_ERR_INVALID, "tensor");
+  CHECK_FAILS(gpuf_server_publish_int64(NULL, "n", 1, &err), GPUF_ERR_INVALID, "server");
+  CHECK_FAILS(gpuf_server_publish_int64(server, NULL, 1, &err), GPUF_ERR_INVALID, "name");
+  CHECK_FAILS(gpuf_server_publish_float64(NULL, "n", 1, &err), GPUF_ERR_INVALID, "server");
+  CHECK_FAILS(gpuf_server_publish_text(NULL, "n", "t", &err), GPUF_ERR_INVALID, "server");
+  CHECK_FAILS(gpuf_server_publish_text(server, "n", NULL, &err), GPUF_ERR_INVALID, "text");
+  CHECK_FAILS(gpuf_server_publish_step(NULL, 1, 0, &err), GPUF_ERR_INVALID, "server");
+  CHECK_FAILS(gpuf_server_unpublish(NULL, "x", 0, &err), GPUF_ERR_INVALID, "server");
+  CHECK_FAILS(gpuf_server_unpublish(server, NULL, 0, &err), GPUF_ERR_INVALID, "name");
+  CHECK(!gpuf_server_name(NULL) && !gpuf_server_connection_file(NULL));
+  CHECK_OK(gpuf_server_stop(NULL, &err));
+  CHECK_OK(gpuf_server_stop(server, &err));
+}
+
 static void *publish_and_step(void *server) {
   float values[8] = {0};
   const int64_t shape[] = {8};
@@ -197,6 +221,7 @@ int main(void) {
     return 1;
   }
   TEST(a_server_leaves_no_file_descriptor_or_thread);
+  TEST(null_is_refused);
   TEST(a_server_is_named_after_the_program_or_numbered);
   TEST(options_that_do_not_fit_are_refused);
   TEST(structs_of_other_versions_are_taken);

@@ -127,7 +127,7 @@ class JointConnection(Connection):
             a, b = (parts[number] for number in clash)
             raise RuntimeError(
                 f"{name} is {a.box} at {a.session.label} and {b.box} at {b.session.label}, which "
-                "overlap: publish parts without their ghost cells"
+                "overlap: publish parts without their ghost elements"
             )
         global_shape = tuple(found[0][1]["global_shape"])
         return JointTensor(self.gather, self.name, name, global_shape, parts)

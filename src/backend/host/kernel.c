@@ -27,13 +27,18 @@ static gpuf_status kernel_work(const void *args, gpuf_error *err) {
 gpuf_status gpufi_host_launch(int32_t device, gpuf_stream stream, void (*kernel)(const void *args),
                               const void *args, size_t args_nbytes, gpuf_error *err) {
   kernel_args wrapped;
+  if (args_nbytes > 0) {
+    GPUFI_REQUIRE(args, err);
+  }
   if (args_nbytes > sizeof(wrapped.args)) {
     return gpufi_fail(err, GPUF_ERR_INVALID, 0,
                       "%zu bytes of kernel arguments; at most %zu: pass a pointer instead",
                       args_nbytes, sizeof(wrapped.args));
   }
   wrapped.kernel = kernel;
-  memcpy(wrapped.args, args, args_nbytes);
+  if (args_nbytes > 0) {
+    memcpy(wrapped.args, args, args_nbytes);
+  }
   return gpufi_host_enqueue(device, stream, kernel_work, &wrapped, sizeof(wrapped), err);
 }
 

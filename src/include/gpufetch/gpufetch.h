@@ -125,6 +125,8 @@ GPUF_API const char *gpuf_device_kind_name(gpuf_device_kind kind);
  * call fails with GPUF_ERR_NO_DEVICE and the reason. */
 GPUF_API gpuf_status gpuf_device_count(gpuf_device_kind kind, int32_t *count, gpuf_error *err);
 
+/* Fill *info, which GPUF_DEVICE_INFO_INIT has initialized. GPUF_ERR_NO_DEVICE if there is no such
+ * device; the CPU has no information. */
 GPUF_API gpuf_status gpuf_device_get_info(gpuf_device device, gpuf_device_info *info,
                                           gpuf_error *err);
 
@@ -232,7 +234,9 @@ typedef struct gpuf_tensor {
   int32_t ndim;                          /* 0 (one element) to GPUF_NDIM_MAX */
   int64_t shape[GPUF_NDIM_MAX];          /* each >= 0 */
   int64_t strides_nbytes[GPUF_NDIM_MAX]; /* may be negative; 0 repeats an element */
-  gpuf_stream stream; /* has pending work on the memory; GPUF_STREAM_NONE if there is none */
+  /* Stream with pending work on the memory, or GPUF_STREAM_NONE. Calls wait for it where the tensor
+   * is on a device; that of a CPU tensor is ignored, so synchronize it first. */
+  gpuf_stream stream;
 } gpuf_tensor;
 
 /* Describe elements that lie at `data` in C order. The stream becomes GPUF_STREAM_NONE. Checks what
@@ -310,6 +314,7 @@ GPUF_API gpuf_status gpuf_pool_acquire_result(gpuf_device device, size_t nbytes,
                                               gpuf_error *err);
 /* Give a buffer back to the pool. NULL is allowed. */
 GPUF_API void gpuf_pool_release(void *ptr);
+/* Fill *stats, which GPUF_POOL_STATS_INIT has initialized: all members at one moment. */
 GPUF_API gpuf_status gpuf_pool_get_stats(gpuf_pool_stats *stats, gpuf_error *err);
 /* Give unused memory back to the system until at most `keep_nbytes` stay reserved. */
 GPUF_API void gpuf_pool_trim(size_t keep_nbytes);
@@ -344,9 +349,9 @@ typedef struct gpuf_future gpuf_future;
 
 /* Start copying every element of `src` to the same index of `dst`. One of the two is on a device
  * and the other on the CPU, or both are on the CPU. Shapes and element types must be equal; layouts
- * may differ. The copy starts after the work that is pending on src->stream and dst->stream. Until
- * the future is done, both memories must stay valid, `src` unchanged and `dst` unread. `options`
- * may be NULL. On a failure to start, nothing is in flight and *future is NULL.
+ * may differ. The copy starts after the work that is pending on the stream of the side on a device.
+ * Until the future is done, both memories must stay valid, `src` unchanged and `dst` unread.
+ * `options` may be NULL. On a failure to start, nothing is in flight and *future is NULL.
  *
  *   - A CPU side that is contiguous and page-locked, such as a buffer of the pool, is transferred
  * in place. Any other passes through page-locked staging buffers, which several threads fill or

@@ -55,7 +55,9 @@ typedef struct gpuf_h5_options {
   /* Threads that encode or decode; 0 = chosen by the library: one for each core, at most 16. */
   int32_t thread_count;
   /* Called around all HDF5 calls, which the thread that called the library makes; both NULL or both
-   * set. The lock is not held while that thread waits for others. */
+   * set. The lock is not held while that thread waits for others. Three calls take no options, and
+   * so no lock: gpuf_h5_bind, gpuf_h5_filter_register and gpuf_h5_describe. Hold it around them
+   * yourself, and call gpuf_h5_bind before the other calls, which bind without it otherwise. */
   void (*lock)(void *lock_arg);
   void (*unlock)(void *lock_arg);
   void *lock_arg;

@@ -28,7 +28,7 @@ extern "C" {
  *
  * A call takes device memory for its result, 16 bytes for each cell of an overview (unless the
  * method is GPUF_OVERVIEW_FIRST), and at most 64 MiB besides. Up to 96 MiB of that stay allocated
- * for the next call; gpuf_device_trim frees them. */
+ * for the next call, times the calls that ran at once; gpuf_device_trim frees them. */
 
 /* A number of a tensor's type: i64 for signed integers, u64 for unsigned integers and bool, f64 for
  * floating-point types, all of whose values float64 can hold. */

@@ -45,17 +45,20 @@ typedef struct gpuf_server_options {
   bool curve;                  /* encrypt with CurveZMQ, by keys made for this server */
   bool jupyterlab; /* link the connection file into the folder external_kernels beside it, which
                       JupyterLab lists with --ServerApp.allow_external_kernels=True */
-  size_t reply_max_nbytes; /* the most data under way to clients, in all; 0 = 256 MiB */
-  int32_t comms_max;       /* the most attached clients; for one more, the longest unused is closed;
-                              0 = 1024 */
+  size_t reply_max_nbytes; /* the most data under way to clients, in all, from 16 MiB up; 0 = 256
+                              MiB */
+  int32_t comms_max;       /* the most attached clients, up to 65536; for one more, the longest
+                              unused is closed; 0 = 1024 */
   double step_share; /* the most of the program's time that gpuf_server_publish_step may take for
                         clients, as a fraction up to 1; 0 = 0.05 */
   /* Called once, when a client asks the program to end, on a thread of the server; it must not stop
    * the server itself. NULL: a shutdown request only detaches its client. */
   void (*shutdown)(void *shutdown_arg);
   void *shutdown_arg;
-  /* Called on a thread of the server with a line, without a newline, about what was refused (the
-   * first time of each kind) or went wrong. NULL for none. */
+  /* Called with a line, without a newline, about what was refused (the first time of each kind) or
+   * went wrong. The caller is a thread of the server or, about requests at a step, the one in
+   * gpuf_server_publish_step; two may call at once. It must not take a lock that the program holds
+   * around a call of this library. NULL for none. */
   void (*log)(void *log_arg, const char *line);
   void *log_arg;
 } gpuf_server_options;
@@ -81,6 +84,9 @@ GPUF_API gpuf_status gpuf_server_start(const gpuf_server_options *options, gpuf_
  * A server that still runs when the program exits loses its connection file only. A forked child
  * has no server: GPUF_ERR_STATE, and nothing is freed. */
 GPUF_API gpuf_status gpuf_server_stop(gpuf_server *server, gpuf_error *err);
+
+/* Every call below refuses NULL for the server (the two getters give NULL), and in a forked child
+ * fails with GPUF_ERR_STATE. */
 
 /* Path of the connection file; lives as long as the server. */
 GPUF_API const char *gpuf_server_connection_file(const gpuf_server *server);
@@ -109,11 +115,12 @@ typedef struct gpuf_publish_options {
 
 /* Offer `tensor` (a device's or the CPU's, any layout) to clients under `name`: 1 to 200 bytes of
  * UTF-8 without control characters. A tensor that has the name is replaced, so a program that swaps
- * two buffers publishes the current one every step. Copies the descriptor and takes a lock, no
- * more. tensor->stream is the one that the program works on: step-consistent reads come after the
- * work that is on it then; live reads leave it alone. The memory must stay allocated until
- * gpuf_server_unpublish of the name, or gpuf_server_stop, has returned GPUF_OK, or release was
- * called. `options` may be NULL. */
+ * two buffers publishes the current one every step. Publishing the same memory again under its name
+ * only changes its stream and owner: the old release is called at once. Copies the descriptor and
+ * takes a lock, no more. tensor->stream is the one that the program works on: step-consistent reads
+ * come after the work that is on it then; live reads leave it alone. The memory must stay allocated
+ * until gpuf_server_unpublish of the name, or gpuf_server_stop, has returned GPUF_OK, or release
+ * was called. `options` may be NULL. */
 GPUF_API gpuf_status gpuf_server_publish(gpuf_server *server, const char *name,
                                          const gpuf_tensor *tensor,
                                          const gpuf_publish_options *options, gpuf_error *err);
