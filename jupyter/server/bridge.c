@@ -97,7 +97,8 @@ gpuf_status gpufi_bridge_init(gpufi_bridge *bridge, gpufi_endpoint *endpoint, in
 gpuf_status gpufi_bridge_start(gpufi_bridge *bridge, gpuf_error *err) {
   const int code = gpufi_thread_start(&bridge->worker, "gpufetch-reads", 0, worker_main, bridge);
   if (code != 0) {
-    return gpufi_fail(err, GPUF_ERR_IO, code, "no thread for the server: %s", strerror(code));
+    return gpufi_fail(err, GPUF_ERR_NO_MEMORY, code, "no thread for the server: %s",
+                      strerror(code));
   }
   bridge->is_running = true;
   return GPUF_OK;

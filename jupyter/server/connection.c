@@ -90,7 +90,7 @@ static void folder_of(const char *path, char folder[PATH_MAX]) {
 
 /* Servers that start at the same time take turns, but on a file system without locks. */
 static gpuf_status lock_folder(gpufi_connection *connection, const char *folder, gpuf_error *err) {
-  connection->lock_fd = open(folder, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+  connection->lock_fd = gpufi_fd_above_stdio(open(folder, O_RDONLY | O_DIRECTORY | O_CLOEXEC));
   if (connection->lock_fd < 0) {
     return gpufi_fail(err, GPUF_ERR_IO, errno, "cannot open the folder %s: %s", folder,
                       strerror(errno));

@@ -180,7 +180,8 @@ static gpuf_status start_thread(gpuf_server *server, gpuf_error *err) {
   const int code =
       gpufi_thread_start(&server->thread, "gpufetch-serve", 0, gpufi_server_main, server);
   if (code != 0) {
-    status = gpufi_fail(err, GPUF_ERR_IO, code, "no thread for the server: %s", strerror(code));
+    status =
+        gpufi_fail(err, GPUF_ERR_NO_MEMORY, code, "no thread for the server: %s", strerror(code));
     gpufi_bridge_stop(&server->bridge);
   }
   return status;

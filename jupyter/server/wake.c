@@ -1,6 +1,7 @@
 #include "server/wake.h"
 
 #include "base/error.h"
+#include "base/system.h"
 
 #include <errno.h>
 #include <string.h>
@@ -8,7 +9,7 @@
 #include <unistd.h>
 
 gpuf_status gpufi_wake_open(int *fd, gpuf_error *err) {
-  *fd = eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK);
+  *fd = gpufi_fd_above_stdio(eventfd(0, EFD_CLOEXEC | EFD_NONBLOCK));
   return *fd >= 0 ? GPUF_OK : gpufi_fail(err, GPUF_ERR_IO, errno, "eventfd: %s", strerror(errno));
 }
 

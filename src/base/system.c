@@ -1,11 +1,13 @@
 #include "base/system.h"
 
 #include <errno.h>
+#include <fcntl.h>
 #include <inttypes.h>
 #include <sched.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <unistd.h>
 
 int64_t gpufi_env_int64(const char *name, int64_t fallback) {
   const char *text = getenv(name);
@@ -43,4 +45,15 @@ uint64_t gpufi_process_start_time(int64_t process_id) {
     start_time = strtoull(field, NULL, 10);
   }
   return start_time;
+}
+
+int gpufi_fd_above_stdio(int fd) {
+  if (fd < 0 || fd > STDERR_FILENO) {
+    return fd;
+  }
+  const int moved = fcntl(fd, F_DUPFD_CLOEXEC, STDERR_FILENO + 1);
+  const int code = errno;
+  close(fd);
+  errno = code;
+  return moved;
 }

@@ -14,4 +14,8 @@ int32_t gpufi_cpu_count(void);
 /* When a process started, in clock ticks since boot; 0 if there is no such process. */
 uint64_t gpufi_process_start_time(int64_t process_id);
 
+/* A new descriptor, or -1 with errno: `fd`, moved to 3 or above where the program has closed one of
+ * its standard streams, whose output would go into it otherwise. Close-on-exec. */
+int gpufi_fd_above_stdio(int fd);
+
 #endif

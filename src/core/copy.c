@@ -217,11 +217,11 @@ gpuf_status gpuf_copy(const gpuf_tensor *dst, const gpuf_tensor *src,
 gpuf_status gpuf_copy_async(const gpuf_tensor *dst, const gpuf_tensor *src,
                             const gpuf_copy_options *options, gpuf_future **future,
                             gpuf_error *err) {
+  GPUFI_REQUIRE(future, err);
+  *future = NULL;
   GPUFI_REQUIRE(dst, err);
   GPUFI_REQUIRE(src, err);
-  GPUFI_REQUIRE(future, err);
   gpuf_copy_options own;
-  *future = NULL;
   gpuf_status status = gpufi_copy_options_read(&own, options, err);
   if (status != GPUF_OK) {
     return status;

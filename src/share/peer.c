@@ -60,7 +60,7 @@ static gpuf_status create(const gpufi_share_fields *fields, gpufi_peer **out, gp
   if (!peer) {
     return gpufi_fail(err, GPUF_ERR_NO_MEMORY, 0, "no host memory for a connection's record");
   }
-  peer->fd = socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0);
+  peer->fd = gpufi_fd_above_stdio(socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0));
   if (peer->fd < 0) {
     const int code = errno;
     free(peer);

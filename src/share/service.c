@@ -11,6 +11,7 @@
 #include <unistd.h>
 
 #include "base/error.h"
+#include "base/system.h"
 #include "base/thread.h"
 #include "share/table.h"
 
@@ -162,7 +163,7 @@ static void turn_away(int fd, gpufi_share_answer answer) {
 
 static void accept_one(void) {
   pthread_mutex_lock(&lock);
-  const int fd = accept4(listen_fd, NULL, NULL, SOCK_CLOEXEC | SOCK_NONBLOCK);
+  const int fd = gpufi_fd_above_stdio(accept4(listen_fd, NULL, NULL, SOCK_CLOEXEC | SOCK_NONBLOCK));
   const int code = errno;
   const gpufi_share_answer answer = fd >= 0 ? admit(fd) : GPUFI_SHARE_GRANTED;
   pthread_mutex_unlock(&lock);
@@ -195,7 +196,8 @@ static void *service_main(void *arg) {
 }
 
 static gpuf_status io_fail(const char *call, gpuf_error *err) {
-  return gpufi_fail(err, GPUF_ERR_IO, errno, "%s for the share service: %s", call, strerror(errno));
+  const gpuf_status status = errno == EAGAIN ? GPUF_ERR_NO_MEMORY : GPUF_ERR_IO; /* no thread */
+  return gpufi_fail(err, status, errno, "%s for the share service: %s", call, strerror(errno));
 }
 
 /* Called with the lock held. After a failure the caller closes what was opened. */
@@ -203,8 +205,9 @@ static gpuf_status open_sockets(const uint8_t *service, gpuf_error *err) {
   struct sockaddr_un address;
   struct epoll_event event = {.events = EPOLLIN, .data.ptr = NULL};
   const socklen_t nbytes = gpufi_share_address(service, &address);
-  listen_fd = socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
-  epoll_fd = epoll_create1(EPOLL_CLOEXEC);
+  listen_fd =
+      gpufi_fd_above_stdio(socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
+  epoll_fd = gpufi_fd_above_stdio(epoll_create1(EPOLL_CLOEXEC));
   if (listen_fd < 0 || epoll_fd < 0) {
     return io_fail("socket or epoll_create1", err);
   }

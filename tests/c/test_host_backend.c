@@ -44,6 +44,34 @@ static void a_host_read_of_a_device_pointer_faults(void) {
   CHECK_OK(gpuf_free(host_device, d_ptr, &err));
 }
 
+static int use_device_without_stdout(void) {
+  unsigned char got[64];
+  const int64_t shape[1] = {sizeof(got)};
+  gpuf_tensor d_tensor, tensor;
+  close(STDOUT_FILENO);
+  if (gpuf_tensor_alloc(host_device, GPUF_DTYPE_UINT8, 1, shape, &d_tensor, &err) != GPUF_OK ||
+      gpuf_tensor_init(&tensor, got, cpu_device, GPUF_DTYPE_UINT8, 1, shape, &err) != GPUF_OK) {
+    return 2;
+  }
+  const ssize_t written = write(STDOUT_FILENO, "printed", 7);
+  return gpuf_copy(&tensor, &d_tensor, NULL, &err) == GPUF_OK && written < 0 &&
+                 got[0] == GPUFI_HOST_POISON
+             ? 0
+             : 1;
+}
+
+/* Device memory is a file: its descriptor must not become the program's standard output. */
+static void what_is_printed_to_a_closed_stdout_stays_out_of_device_memory(void) {
+  int outcome;
+  fflush(stdout);
+  const pid_t child = fork();
+  if (child == 0) {
+    _exit(use_device_without_stdout());
+  }
+  CHECK(waitpid(child, &outcome, 0) == child);
+  CHECK(WIFEXITED(outcome) && WEXITSTATUS(outcome) == 0);
+}
+
 typedef struct fixture {
   gpuf_stream producer, consumer;
   void *d_ptr;
@@ -197,6 +225,8 @@ static void a_pointer_tells_its_gpu(void) {
 }
 
 int main(void) {
+  TEST(what_is_printed_to_a_closed_stdout_stays_out_of_device_memory); /* before any device is used
+                                                                        */
   TEST(a_host_read_of_a_device_pointer_faults);
   TEST(a_missing_wait_shows_the_old_bytes);
   TEST(a_missing_stream_wait_shows_poison);

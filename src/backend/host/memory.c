@@ -15,6 +15,7 @@
 #include "backend/host/stream.h"
 #include "base/arithmetic.h"
 #include "base/error.h"
+#include "base/system.h"
 
 typedef struct allocation {
   struct allocation *next;
@@ -44,7 +45,8 @@ static size_t page_round(size_t nbytes) {
 /* Take the next mapped_nbytes of the file. Called with the lock held. */
 static bool extend_memory(allocation *a) {
   if (memory_fd < 0) {
-    memory_fd = memfd_create("gpufetch-host-device-memory", MFD_CLOEXEC | MFD_ALLOW_SEALING);
+    memory_fd = gpufi_fd_above_stdio(
+        memfd_create("gpufetch-host-device-memory", MFD_CLOEXEC | MFD_ALLOW_SEALING));
     if (memory_fd < 0 || fcntl(memory_fd, F_ADD_SEALS, F_SEAL_SHRINK) != 0) {
       return false;
     }

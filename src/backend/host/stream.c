@@ -168,7 +168,8 @@ static gpuf_status stream_start(int32_t device, stream **out, gpuf_error *err) {
   const int code = gpufi_thread_start(&s->thread, "gpufetch-stream", 0, stream_main, s);
   if (code != 0) {
     free(s);
-    return gpufi_fail(err, GPUF_ERR_IO, code, "pthread_create for a stream: %s", strerror(code));
+    return gpufi_fail(err, GPUF_ERR_NO_MEMORY, code, "pthread_create for a stream: %s",
+                      strerror(code));
   }
   s->next = streams;
   streams = s;
