@@ -108,7 +108,7 @@ typedef struct gpufi_backend {
 
   /* The scratch that a reduction needs. */
   size_t (*reduce_scratch_nbytes)(const gpufi_reduce *job, const void *d_base);
-  /* Fill the result block at `d_result` (backend/reduce.h says what is in it); it and `d_scratch`
+  /* Fill the result at `d_result` (backend/reduce.h says what is in it); it and `d_scratch`
    * are aligned to 64 bytes. The job stays valid until the work is done. */
   gpuf_status (*reduce)(int32_t device, const gpufi_reduce *job, const void *d_base, void *d_result,
                         void *d_scratch, gpuf_stream stream, gpuf_error *err);

@@ -1,4 +1,4 @@
-/* A reduction as the backends see it: its plan and the block of results that they leave, which
+/* A reduction as the backends see it: its plan and the result that they leave, which
  * needs no further work. Thread-safety: plain values and pure functions. C and CUDA. */
 #ifndef GPUFI_BACKEND_REDUCE_H
 #define GPUFI_BACKEND_REDUCE_H
@@ -48,10 +48,10 @@ typedef union gpufi_reduce_number {
   uint64_t key;
 } gpufi_reduce_number;
 
-/* The result block is this head, then a plane of results (of MINMAX two: lows, then highs), one
+/* The result is this head, then a plane of results (of MINMAX two: lows, then highs), one
  * behind the other without padding:
  *   STATS       one gpufi_reduce_stats;
- *   HISTOGRAM   a uint64_t for each bin, and behind the block its edges (bin_count + 1 float64, an
+ *   HISTOGRAM   a uint64_t for each bin, and behind these its edges (bin_count + 1 float64, an
  *               input);
  *   else        an element of result_dtype for each cell. */
 typedef struct gpufi_reduce_head {
@@ -79,7 +79,7 @@ typedef struct gpufi_reduce_stats {
 } gpufi_reduce_stats;
 
 /* The reduction on the calling thread: what the kernels of every backend agree with, and what CPU
- * tensors use. Fills the result block at `result`. `base` may have any alignment; `scratch`, of
+ * tensors use. Fills the result at `result`. `base` may have any alignment; `scratch`, of
  * gpufi_reduce_cpu_scratch_nbytes(), is as aligned as malloc's memory. */
 size_t gpufi_reduce_cpu_scratch_nbytes(const gpufi_reduce *job);
 void gpufi_reduce_on_cpu(const gpufi_reduce *job, const void *base, void *result, void *scratch);
@@ -96,7 +96,7 @@ static inline size_t gpufi_reduce_plane_nbytes(const gpufi_reduce *job) {
   return (size_t)count * gpuf_dtype_nbytes(job->result_dtype);
 }
 
-/* Of the block: the head and the planes. */
+/* Bytes of the result: the head and the planes. */
 static inline size_t gpufi_reduce_result_nbytes(const gpufi_reduce *job) {
   return sizeof(gpufi_reduce_head) +
          (size_t)gpufi_reduce_plane_count(job) * gpufi_reduce_plane_nbytes(job);

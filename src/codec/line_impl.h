@@ -128,7 +128,8 @@ GPUFI_INLINE size_t F(inverse_steps)(const uint8_t *residuals, size_t count, siz
   if (line->step == 1) {
     return VECTORS(1, line->plus_count, line->minus_count);
   }
-#if BITS != 16 /* parts of complex values have 32 or 64 bits, their places in a dictionary 8 */
+#if BITS != 16 /* components of complex values have 32 or 64 bits, their places in a dictionary 8  \
+                */
   if (line->step == 2) {
     return VECTORS(2, line->plus_count, line->minus_count);
   }

@@ -89,7 +89,7 @@ static void along_whole(const gpufi_geometry *g, uint8_t *v, int32_t axis, bool 
   }
 }
 
-/* The same over the part of the chunk where every axis in `fixed` has index 0. */
+/* The same over those values of the chunk where every axis in `fixed` has index 0. */
 static void along_face(const gpufi_geometry *g, uint8_t *v, int32_t axis, uint32_t fixed,
                        bool inverse) {
   size_t index[GPUFI_CODEC_NDIM_MAX] = {0};
@@ -119,7 +119,7 @@ static void along_face(const gpufi_geometry *g, uint8_t *v, int32_t axis, uint32
 /* Differences along the axes of the set over the whole chunk are Lorenzo prediction. They change
  * nothing on the face, where every axis of the set has index 0 and no value comes before. So the
  * face still holds the transformed values, and the chain rule takes differences there: along each
- * axis outside the set, over the part where all later axes outside it have index 0. The last axis
+ * axis outside the set, over the values where all later axes outside it have index 0. The last axis
  * comes first, for one step back from an index of 1 lie values that only earlier axes may change.
  * Going back, all of it is in the reverse order. */
 static void forward_axes(const gpufi_geometry *g, uint8_t *v, uint32_t axes) {

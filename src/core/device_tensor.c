@@ -11,8 +11,8 @@
 /* Packed elements begin at a multiple of this, as the backends require. */
 #define PACKED_ALIGN_NBYTES ((uintptr_t)16)
 /* A copy of one contiguous range is given to the device as several, which keep more of it busy. */
-#define FLAT_PIECES_MAX 8
-#define FLAT_PIECE_NBYTES_MIN ((size_t)1 << 20)
+#define FLAT_COPIES_MAX 8
+#define FLAT_COPY_NBYTES_MIN ((size_t)1 << 20)
 
 gpuf_status gpuf_tensor_alloc(gpuf_device device, gpuf_dtype dtype, int32_t ndim,
                               const int64_t *shape, gpuf_tensor *tensor, gpuf_error *err) {
@@ -101,20 +101,20 @@ static gpuf_status wait_for_producers(const gpufi_backend *backend, const gpuf_t
 static gpuf_status copy_flat(const gpufi_backend *backend, const gpuf_tensor *dst,
                              const gpuf_tensor *src, gpuf_stream stream, gpuf_error *err) {
   const size_t nbytes = gpuf_tensor_nbytes(src);
-  const size_t least = gpufi_round_up_16(nbytes / FLAT_PIECES_MAX + 1);
-  const size_t step = least > FLAT_PIECE_NBYTES_MIN ? least : FLAT_PIECE_NBYTES_MIN;
-  gpufi_flat_copy pieces[FLAT_PIECES_MAX];
+  const size_t least = gpufi_round_up_16(nbytes / FLAT_COPIES_MAX + 1);
+  const size_t step = least > FLAT_COPY_NBYTES_MIN ? least : FLAT_COPY_NBYTES_MIN;
+  gpufi_flat_copy flat_copies[FLAT_COPIES_MAX];
   size_t count = 0;
   for (size_t offset = 0; offset < nbytes; offset += step) {
-    pieces[count++] =
+    flat_copies[count++] =
         (gpufi_flat_copy){(char *)dst->data + offset, (const char *)src->data + offset,
                           gpufi_min_nbytes(nbytes - offset, step)};
   }
-  return backend->gather(dst->device.index, pieces, count, stream, err);
+  return backend->gather(dst->device.index, flat_copies, count, stream, err);
 }
 
-/* Pack a piece at a time in scratch, and unpack it from there. Other work may use the scratch as
- * soon as that on `stream` is done. */
+/* Pack as many elements at a time as scratch holds, and unpack it from there. Other work may use
+ * the scratch as soon as that on `stream` is done. */
 static gpuf_status copy_through_scratch(const gpufi_backend *backend, const gpuf_tensor *dst,
                                         const gpuf_tensor *src, gpuf_stream stream,
                                         gpuf_error *err) {

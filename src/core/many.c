@@ -31,7 +31,7 @@ typedef struct flow {
   size_t bundle_nbytes;
   size_t bundled_count;
   size_t offsets[BUNDLE_COUNT_MAX];
-  gpufi_flat_copy pieces[BUNDLE_COUNT_MAX]; /* only the device side is set before the flush */
+  gpufi_flat_copy flat_copies[BUNDLE_COUNT_MAX]; /* only the device side is set before the flush */
 } flow;
 
 /* Find the flow of a copy, or make it. NULL, with `err` filled, after a failure. */
@@ -44,7 +44,7 @@ static flow *flow_of(flow **flows, const gpufi_copy *copy, size_t index, gpuf_er
   if (!f) {
     f = calloc(1, sizeof(*f));
     if (!f) {
-      gpufi_fail(err, GPUF_ERR_NO_MEMORY, 0, "no host memory for a batch of copies");
+      gpufi_fail(err, GPUF_ERR_NO_MEMORY, 0, "no host memory for many copies");
       return NULL;
     }
     if (gpufi_channel_acquire(copy->backend, copy->device, &f->channel, err) != GPUF_OK) {
@@ -70,12 +70,13 @@ static gpuf_status flush_one_by_one(flow *f, gpuf_error *err) {
   const gpuf_stream stream = f->channel->stream;
   gpuf_status status = GPUF_OK;
   for (size_t i = 0; i < f->bundled_count && status == GPUF_OK; i++) {
-    const gpufi_flat_copy *piece = &f->pieces[i];
+    const gpufi_flat_copy *flat_copy = &f->flat_copies[i];
     char *h_data = f->h_bundle + f->offsets[i];
-    status =
-        f->direction == GPUFI_TO_HOST
-            ? backend->copy(device, h_data, piece->src, piece->nbytes, f->direction, stream, err)
-            : backend->copy(device, piece->dst, h_data, piece->nbytes, f->direction, stream, err);
+    status = f->direction == GPUFI_TO_HOST
+                 ? backend->copy(device, h_data, flat_copy->src, flat_copy->nbytes, f->direction,
+                                 stream, err)
+                 : backend->copy(device, flat_copy->dst, h_data, flat_copy->nbytes, f->direction,
+                                 stream, err);
   }
   return status;
 }
@@ -90,20 +91,20 @@ static gpuf_status flush_as_one(flow *f, gpuf_error *err) {
   gpuf_status status;
   if (f->direction == GPUFI_TO_HOST) {
     for (size_t i = 0; i < f->bundled_count; i++) {
-      f->pieces[i].dst = d_bundle + f->offsets[i];
+      f->flat_copies[i].dst = d_bundle + f->offsets[i];
     }
-    status = backend->gather(device, f->pieces, f->bundled_count, stream, err);
+    status = backend->gather(device, f->flat_copies, f->bundled_count, stream, err);
     return status != GPUF_OK ? status
                              : backend->copy(device, f->h_bundle, d_bundle, f->bundle_nbytes,
                                              f->direction, stream, err);
   }
   for (size_t i = 0; i < f->bundled_count; i++) {
-    f->pieces[i].src = d_bundle + f->offsets[i];
+    f->flat_copies[i].src = d_bundle + f->offsets[i];
   }
   status =
       backend->copy(device, d_bundle, f->h_bundle, f->bundle_nbytes, f->direction, stream, err);
   return status != GPUF_OK ? status
-                           : backend->gather(device, f->pieces, f->bundled_count, stream, err);
+                           : backend->gather(device, f->flat_copies, f->bundled_count, stream, err);
 }
 
 /* Enqueue the bundle that was collected. */
@@ -139,7 +140,7 @@ static gpuf_status collect(flow *f, const gpufi_copy *copy, gpuf_error *err) {
   }
   const size_t offset = (size_t)(copy->h_data - f->h_bundle);
   f->offsets[f->bundled_count] = offset;
-  f->pieces[f->bundled_count] = (gpufi_flat_copy){copy->d_data, copy->d_data, copy->nbytes};
+  f->flat_copies[f->bundled_count] = (gpufi_flat_copy){copy->d_data, copy->d_data, copy->nbytes};
   f->bundled_count++;
   f->bundle_nbytes = offset + copy->nbytes;
   return GPUF_OK;

@@ -5,11 +5,11 @@
 #include "backend/backend.h"
 
 gpuf_status gpufi_cuda_ipc_identity(int32_t device, uint8_t *identity, gpuf_error *err);
-gpuf_status gpufi_cuda_ipc_export(int32_t device, const void *d_ptr, gpufi_ipc_allocation *block,
-                                  gpuf_error *err);
+gpuf_status gpufi_cuda_ipc_export(int32_t device, const void *d_ptr,
+                                  gpufi_ipc_allocation *allocation, gpuf_error *err);
 int gpufi_cuda_ipc_descriptor(void);
-gpuf_status gpufi_cuda_ipc_open(int32_t device, const gpufi_ipc_allocation *block, int descriptor,
-                                void **d_base, gpuf_error *err);
+gpuf_status gpufi_cuda_ipc_open(int32_t device, const gpufi_ipc_allocation *allocation,
+                                int descriptor, void **d_base, gpuf_error *err);
 gpuf_status gpufi_cuda_ipc_close(int32_t device, void *d_base, gpuf_error *err);
 
 #endif

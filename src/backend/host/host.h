@@ -7,8 +7,8 @@
  *   - Work on an address outside a live allocation fails the stream.
  *   - Faults and a slow link can be injected (faults.h).
  *
- * A header for each part: memory.h, stream.h, faults.h, ipc.h, copy.h, kernel.h, reduce.h, codec.h.
- * table.c puts them together. Thread-safety of all: any thread. */
+ * A header for each module: memory.h, stream.h, faults.h, ipc.h, copy.h, kernel.h, reduce.h,
+ * codec.h. table.c puts them together. Thread-safety of all: any thread. */
 #ifndef GPUFI_BACKEND_HOST_HOST_H
 #define GPUFI_BACKEND_HOST_HOST_H
 
