@@ -198,8 +198,9 @@ static gpuf_status report(gpuf_status status, const gpuf_error *error, gpuf_erro
 
 gpuf_status gpuf_future_wait(gpuf_future *future, int64_t timeout_ns, gpuf_error *err) {
   GPUFI_REQUIRE(future, err);
-  /* In a forked child the lock may be held for ever. What is settled, a copy between two CPU sides
-   * that the child made itself for one, needs no lock any more; nothing else will be settled. */
+  /* In a forked child a thread that is not there may hold the lock. A settled future needs no lock;
+   * one that is not settled never will be. A copy between two CPU sides is settled when it starts.
+   */
   if (gpufi_forked()) {
     return future->settled
                ? report(future->status, &future->error, err)
@@ -239,9 +240,13 @@ void gpufi_future_fini(gpuf_future *future) {
 }
 
 void gpuf_future_destroy(gpuf_future *future) {
-  if (!future || gpufi_forked()) {
+  if (!future) {
+    return;
+  }
+  if (!gpufi_forked()) {
+    gpufi_future_fini(future);
+  } else if (!future->settled) {
     return; /* a forked child has neither its threads nor its device, and leaks it */
   }
-  gpufi_future_fini(future);
   free(future);
 }

@@ -12,10 +12,11 @@
 
 /* --- Elements ---------------------------------------------------------------- */
 
-/* By the device as far as it codes chunks, then by workers. */
-static gpuf_status transfer_named(gpufi_h5_session *session, const gpufi_h5_dataset *dataset,
-                                  const gpufi_h5_box *box, const gpuf_tensor *tensor, bool writes,
-                                  gpuf_error *err) {
+/* By the device as far as it codes chunks, then by workers. The tensor's stream has a name that
+ * holds in every thread. */
+static gpuf_status transfer_by_threads(gpufi_h5_session *session, const gpufi_h5_dataset *dataset,
+                                       const gpufi_h5_box *box, const gpuf_tensor *tensor,
+                                       bool writes, gpuf_error *err) {
   gpufi_h5_transfer transfer;
   int64_t done;
   gpuf_status status;
@@ -29,7 +30,7 @@ static gpuf_status transfer_named(gpufi_h5_session *session, const gpufi_h5_data
   return status;
 }
 
-/* The same for a tensor whose stream may have a name of the calling thread's alone. */
+/* The tensor's stream may be GPUF_STREAM_PER_THREAD, which is another stream in each worker. */
 static gpuf_status transfer_chunks(gpufi_h5_session *session, const gpufi_h5_dataset *dataset,
                                    const gpufi_h5_box *box, const gpuf_tensor *tensor, bool writes,
                                    gpuf_error *err) {
@@ -44,7 +45,7 @@ static gpuf_status transfer_chunks(gpufi_h5_session *session, const gpufi_h5_dat
     }
   }
   if (status == GPUF_OK) {
-    status = transfer_named(session, dataset, box, &named, writes, err);
+    status = transfer_by_threads(session, dataset, box, &named, writes, err);
   }
   gpufi_channel_release(keeper, status != GPUF_OK);
   return status;

@@ -16,6 +16,28 @@
 
 static gpuf_error err;
 
+typedef struct device_access {
+  void *d_ptr;
+  void *bytes;
+  size_t nbytes;
+  bool writes;
+} device_access;
+
+static inline void device_access_kernel(const void *arg) {
+  const device_access *const a = arg;
+  void *const memory = gpuf_host_pointer(a->d_ptr);
+  memcpy(a->writes ? memory : a->bytes, a->writes ? a->bytes : memory, a->nbytes);
+}
+
+/* Write or read device memory by a kernel, so that the library's own copies start cold. */
+static inline void access_device(void *d_ptr, void *bytes, size_t nbytes, bool writes) {
+  const device_access args = {d_ptr, bytes, nbytes, writes};
+  gpuf_stream stream;
+  CHECK_OK(gpuf_stream_create(host_device, &stream, &err));
+  CHECK_OK(gpuf_host_launch(host_device, stream, device_access_kernel, &args, sizeof(args), &err));
+  CHECK_OK(gpuf_stream_destroy(host_device, stream, &err));
+}
+
 /* `run` carries the operation out and, where it gives GPUF_OK, sets *right to whether every byte of
  * its result is right. It calls faults_disarm before it looks, if looking takes calls of the
  * library's. */

@@ -15,31 +15,6 @@ static float values[COUNT]; /* what the device holds */
 static float result[COUNT];
 static gpuf_tensor d_source, d_target;
 
-typedef struct fill_args {
-  void *d_ptr;
-  const void *bytes;
-  size_t nbytes;
-} fill_args;
-
-static void fill_kernel(const void *arg) {
-  const fill_args *const a = arg;
-  memcpy(gpuf_host_pointer(a->d_ptr), a->bytes, a->nbytes);
-}
-
-static void read_kernel(const void *arg) {
-  const fill_args *const a = arg;
-  memcpy((void *)(uintptr_t)a->bytes, gpuf_host_pointer(a->d_ptr), a->nbytes);
-}
-
-/* Between device memory and `bytes` by a kernel, so that the library's own copies start cold. */
-static void launch(void (*kernel)(const void *), void *d_ptr, const void *bytes, size_t nbytes) {
-  const fill_args args = {d_ptr, bytes, nbytes};
-  gpuf_stream stream;
-  CHECK_OK(gpuf_stream_create(host_device, &stream, &err));
-  CHECK_OK(gpuf_host_launch(host_device, stream, kernel, &args, sizeof(args), &err));
-  CHECK_OK(gpuf_stream_destroy(host_device, stream, &err));
-}
-
 static gpuf_tensor tensor_of(void *data, gpuf_device device, int64_t rows, int64_t columns) {
   const int64_t shape[] = {rows, columns};
   gpuf_tensor tensor;
@@ -47,13 +22,14 @@ static gpuf_tensor tensor_of(void *data, gpuf_device device, int64_t rows, int64
   return tensor;
 }
 
-static gpuf_tensor device_tensor(const float *from) {
-  void *d_ptr;
-  CHECK_OK(gpuf_alloc(host_device, sizeof(values), &d_ptr, &err));
+static gpuf_tensor device_tensor(float *from) {
+  const int64_t shape[] = {ROWS, COLUMNS};
+  gpuf_tensor tensor;
+  CHECK_OK(gpuf_tensor_alloc(host_device, GPUF_DTYPE_FLOAT32, 2, shape, &tensor, &err));
   if (from) {
-    launch(fill_kernel, d_ptr, from, sizeof(values));
+    access_device(tensor.data, from, sizeof(values), true);
   }
-  return tensor_of(d_ptr, host_device, ROWS, COLUMNS);
+  return tensor;
 }
 
 static void prepare(void) {
@@ -162,7 +138,7 @@ static gpuf_status send(bool *right) {
   const gpuf_status status = gpuf_copy(&d_target, &src, &four_threads, &err);
   if (status == GPUF_OK) {
     faults_disarm();
-    launch(read_kernel, d_target.data, result, sizeof(result));
+    access_device(d_target.data, result, sizeof(result), false);
   }
   *right = is_whole(result);
   return status;

@@ -27,27 +27,6 @@ static gpuf_h5_options options_for(gpuf_h5_codec codec) {
 
 static hid_t file;
 
-typedef struct move_args {
-  void *d_ptr;
-  float *bytes;
-  bool to_device;
-} move_args;
-
-static void move_kernel(const void *arg) {
-  const move_args *const a = arg;
-  void *const alias = gpuf_host_pointer(a->d_ptr);
-  memcpy(a->to_device ? alias : a->bytes, a->to_device ? a->bytes : alias, sizeof(values));
-}
-
-/* Between device memory and `bytes` by a kernel, so that the library's own copies start cold. */
-static void on_device(void *d_ptr, float *bytes, bool to_device) {
-  const move_args args = {d_ptr, bytes, to_device};
-  gpuf_stream stream;
-  CHECK_OK(gpuf_stream_create(host_device, &stream, &err));
-  CHECK_OK(gpuf_host_launch(host_device, stream, move_kernel, &args, sizeof(args), &err));
-  CHECK_OK(gpuf_stream_destroy(host_device, stream, &err));
-}
-
 /* A file in memory: no case is about the disk. */
 static void create_file(void) {
   const hid_t access = H5Pcreate(H5P_FILE_ACCESS);
@@ -71,9 +50,7 @@ static void store(const char *name) {
 
 static gpuf_tensor device_tensor(void) {
   gpuf_tensor tensor;
-  void *d_ptr;
-  CHECK_OK(gpuf_alloc(host_device, sizeof(values), &d_ptr, &err));
-  CHECK_OK(gpuf_tensor_init(&tensor, d_ptr, host_device, GPUF_DTYPE_FLOAT32, 2, shape, &err));
+  CHECK_OK(gpuf_tensor_alloc(host_device, GPUF_DTYPE_FLOAT32, 2, shape, &tensor, &err));
   return tensor;
 }
 
@@ -83,7 +60,7 @@ static void prepare(void) {
   }
   d_tensor = device_tensor();
   d_target = device_tensor();
-  on_device(d_tensor.data, values, true);
+  access_device(d_tensor.data, values, sizeof(values), true);
   CHECK(H5Eset_auto2(H5E_DEFAULT, NULL, NULL) >= 0);
   CHECK_OK(gpuf_h5_filter_register(&err));
   create_file();
@@ -156,10 +133,11 @@ static gpuf_status read_device(bool *right) {
   const gpuf_h5_options options = options_for(GPUF_H5_CODEC_GPUFETCH);
   const gpuf_status status = gpuf_h5_read(file, "stored", &d_target, &options, &err);
   faults_disarm();
-  on_device(d_target.data, result, false);
+  access_device(d_target.data, result, sizeof(values), false);
   *right = memcmp(result, values, sizeof(values)) == 0;
   memset(result, 0xa5, sizeof(result));
-  on_device(d_target.data, result, true); /* for the next attempt, nothing right is there */
+  access_device(d_target.data, result, sizeof(values),
+                true); /* for the next attempt, nothing right is there */
   return status;
 }
 
