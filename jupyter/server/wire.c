@@ -17,11 +17,13 @@
 
 #define DIGEST_NBYTES GPUFI_DIGEST_NBYTES
 #define PROTOCOL_VERSION "5.4"
+/* How the session of every server's messages begins. */
+#define SESSION_PREFIX "gpufetch-"
 
 struct gpufi_session {
   EVP_MAC *mac;
   EVP_MAC_CTX *keyed; /* copied for each message */
-  char id[33];
+  char id[sizeof(SESSION_PREFIX) + 32];
   uint64_t sent_count;
   gpufi_replay replay;
 };
@@ -72,7 +74,8 @@ gpuf_status gpufi_session_create(const char *key, gpufi_session **session, gpuf_
   if (!created) {
     return no_memory(err);
   }
-  gpuf_status status = gpufi_random_hex(created->id, 16, err);
+  memcpy(created->id, SESSION_PREFIX, sizeof(SESSION_PREFIX));
+  gpuf_status status = gpufi_random_hex(created->id + strlen(SESSION_PREFIX), 16, err);
   if (status == GPUF_OK) {
     status = gpufi_replay_init(&created->replay, GPUFI_WIRE_REPLAY_COUNT, err);
   }
@@ -154,6 +157,29 @@ static const char *header_text(const json_t *header, const char *name, size_t ma
   return nbytes > 0 && nbytes <= max_nbytes ? json_string_value(value) : NULL;
 }
 
+/* Requests end in "_request"; a client's comm messages are of the same types as the server's. */
+static bool is_request(const char *type) {
+  static const char *const comm_types[] = {"comm_open", "comm_msg", "comm_close"};
+  static const char suffix[] = "_request";
+  const size_t nbytes = strlen(type), suffix_nbytes = sizeof(suffix) - 1;
+  for (size_t i = 0; i < sizeof(comm_types) / sizeof(comm_types[0]); i++) {
+    if (strcmp(type, comm_types[i]) == 0) {
+      return true;
+    }
+  }
+  return nbytes >= suffix_nbytes && strcmp(type + nbytes - suffix_nbytes, suffix) == 0;
+}
+
+/* What a server publishes is signed with the same key as requests, and everyone who subscribes
+ * has it: sent back, it must not pass for a request. This holds for the messages of an earlier
+ * server too, which a kernel manager may have given the same key. */
+static gpuf_status check_sender(const gpufi_message *message, gpuf_error *err) {
+  if (strncmp(message->session, SESSION_PREFIX, strlen(SESSION_PREFIX)) == 0) {
+    return refuse(err, "it is a server's own message, sent back");
+  }
+  return is_request(message->type) ? GPUF_OK : refuse(err, "its msg_type is not that of a request");
+}
+
 static gpuf_status read_header(gpufi_message *message, gpuf_error *err) {
   const json_t *header = message->header;
   const json_t *version = json_object_get(header, "version");
@@ -167,7 +193,7 @@ static gpuf_status read_header(gpufi_message *message, gpuf_error *err) {
                   json_string_value(version)[1] != '.')) {
     return refuse(err, "its protocol version is not 5.x");
   }
-  return GPUF_OK;
+  return check_sender(message, err);
 }
 
 /* Index of the delimiter, or `count`. */
@@ -199,8 +225,7 @@ static gpuf_status check_frames(const gpufi_frame *frames, size_t count, size_t 
 }
 
 static gpuf_status check_signature(gpufi_session *session, const gpufi_frame *signature,
-                                   gpuf_error *err) {
-  uint8_t digest[DIGEST_NBYTES] = {0};
+                                   uint8_t digest[DIGEST_NBYTES], gpuf_error *err) {
   char expected[GPUFI_WIRE_SIGNATURE_NBYTES];
   const gpuf_status status = digest_of(session, signature + 1, digest, err);
   if (status != GPUF_OK) {
@@ -211,13 +236,12 @@ static gpuf_status check_signature(gpufi_session *session, const gpufi_frame *si
       CRYPTO_memcmp(signature->data, expected, sizeof(expected) - 1) != 0) {
     return refuse(err, "its signature is wrong (another key?)");
   }
-  /* Only signatures made with the key are remembered: nobody else can fill the memory. */
-  return gpufi_replay_note(&session->replay, digest) ? GPUF_OK
-                                                     : refuse(err, "its signature is a repetition");
+  return GPUF_OK;
 }
 
 gpuf_status gpufi_message_parse(gpufi_session *session, const gpufi_frame *frames, size_t count,
                                 gpufi_message *message, gpuf_error *err) {
+  uint8_t digest[DIGEST_NBYTES] = {0};
   size_t delimiter = 0;
   memset(message, 0, sizeof(*message));
   gpuf_status status = check_frames(frames, count, &delimiter, err);
@@ -226,12 +250,16 @@ gpuf_status gpufi_message_parse(gpufi_session *session, const gpufi_frame *frame
   }
   const gpufi_frame *sections = frames + delimiter + 2;
   json_t **objects[] = {&message->header, &message->parent, &message->metadata, &message->content};
-  status = check_signature(session, sections - 1, err);
+  status = check_signature(session, sections - 1, digest, err);
   for (int i = 0; i < 4 && status == GPUF_OK; i++) {
     status = load_object(&sections[i], objects[i], err);
   }
   if (status == GPUF_OK) {
     status = read_header(message, err);
+  }
+  /* Only clients with the key get this far, so that nobody else can fill the memory. */
+  if (status == GPUF_OK && !gpufi_replay_note(&session->replay, digest)) {
+    status = refuse(err, "its signature is a repetition");
   }
   if (status != GPUF_OK) {
     gpufi_message_fini(message);

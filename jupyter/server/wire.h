@@ -51,7 +51,8 @@ typedef struct gpufi_message {
 } gpufi_message;
 
 /* Fails with GPUF_ERR_CORRUPT, and the reason, for a message that is malformed, too large, not
- * signed with the session's key, or received before. On failure *message holds nothing. */
+ * signed with the session's key, received before, no request, or made by a server's session, this
+ * one or another. On failure *message holds nothing. */
 gpuf_status gpufi_message_parse(gpufi_session *session, const gpufi_frame *frames, size_t count,
                                 gpufi_message *message, gpuf_error *err);
 void gpufi_message_fini(gpufi_message *message);

@@ -3,6 +3,7 @@
 #include "server/replay.h"
 #include "server/wire.h"
 
+#include <stdio.h>
 #include <string.h>
 
 #include "test.h"
@@ -192,26 +193,84 @@ static void headers_that_lack_something_are_refused(void) {
   CHECK_REFUSED(&w, 8, "version");
 }
 
-static void what_is_packed_can_be_parsed(void) {
+static json_t *section_of(const gpufi_packed *packed, int index) {
+  return json_loadb(packed->sections[index].data, packed->sections[index].nbytes, 0, NULL);
+}
+
+static void what_is_packed_is_signed_and_holds_what_was_given(void) {
   gpufi_packed packed;
-  gpufi_message message;
   gpufi_session *other = NULL;
-  gpufi_frame frames[6];
+  char signature[GPUFI_WIRE_SIGNATURE_NBYTES];
   open_session();
   CHECK_OK(gpufi_session_create(KEY, &other, &err));
   json_t *parent = json_pack("{ss}", "msg_id", "before");
   CHECK_OK(gpufi_message_pack(session, "status", parent, strdup("{\"x\":1}"), &packed, &err));
-  frames[0] = frame_of(GPUFI_WIRE_DELIMITER);
-  frames[1] = frame_of(packed.signature);
-  memcpy(frames + 2, packed.sections, sizeof(packed.sections));
-  CHECK_OK(gpufi_message_parse(other, frames, 6, &message, &err));
-  CHECK(strcmp(message.type, "status") == 0);
-  CHECK(json_equal(message.parent, parent));
-  CHECK(json_integer_value(json_object_get(message.content, "x")) == 1);
-  gpufi_message_fini(&message);
+  CHECK_OK(gpufi_session_sign(other, packed.sections, signature, &err));
+  CHECK(strcmp(packed.signature, signature) == 0);
+  json_t *header = section_of(&packed, 0), *sent_parent = section_of(&packed, 1);
+  json_t *content = section_of(&packed, 3);
+  CHECK(strcmp(json_string_value(json_object_get(header, "msg_type")), "status") == 0);
+  CHECK(json_equal(sent_parent, parent));
+  CHECK(json_integer_value(json_object_get(content, "x")) == 1);
+  json_decref(header);
+  json_decref(sent_parent);
+  json_decref(content);
   gpufi_packed_fini(&packed);
   gpufi_session_destroy(other);
   json_decref(parent);
+}
+
+/* Pack a message of a server's, and refuse it as `receiver` gets it back. */
+static void check_sent_back(gpufi_session *receiver, const char *type, const char *reason) {
+  gpufi_packed packed;
+  gpufi_message message;
+  gpufi_frame frames[6];
+  CHECK_OK(gpufi_message_pack(session, type, NULL, strdup("{}"), &packed, &err));
+  frames[0] = frame_of(GPUFI_WIRE_DELIMITER);
+  frames[1] = frame_of(packed.signature);
+  memcpy(frames + 2, packed.sections, sizeof(packed.sections));
+  CHECK_FAILS(gpufi_message_parse(receiver, frames, 6, &message, &err), GPUF_ERR_CORRUPT, reason);
+  CHECK(!message.header && !message.content);
+  gpufi_packed_fini(&packed);
+}
+
+static void a_servers_message_that_is_sent_back_is_refused(void) {
+  static const char *const types[] = {"comm_msg", "comm_close", "shutdown_request", "status"};
+  gpufi_session *restarted = NULL;
+  open_session();
+  CHECK_OK(gpufi_session_create(KEY, &restarted, &err));
+  for (size_t i = 0; i < sizeof(types) / sizeof(types[0]); i++) {
+    check_sent_back(session, types[i], "own message");
+    check_sent_back(restarted, types[i], "own message");
+  }
+  gpufi_session_destroy(restarted);
+}
+
+static void a_servers_message_takes_no_place_among_the_remembered(void) {
+  wired w;
+  gpufi_message message;
+  open_session();
+  wire(&w, HEADER, "{}");
+  CHECK_OK(gpufi_message_parse(session, w.frames, 8, &message, &err));
+  gpufi_message_fini(&message);
+  for (int i = 0; i <= GPUFI_WIRE_REPLAY_COUNT; i++) {
+    check_sent_back(session, "comm_msg", "own message");
+  }
+  CHECK_REFUSED(&w, 8, "repetition");
+}
+
+static void a_message_that_is_no_request_is_refused(void) {
+  static const char *const types[] = {"status",        "stream",  "execute_input", "shutdown_reply",
+                                      "iopub_welcome", "request", "comm_message",  "_requests"};
+  char header[128];
+  wired w;
+  open_session();
+  for (size_t i = 0; i < sizeof(types) / sizeof(types[0]); i++) {
+    snprintf(header, sizeof(header),
+             "{\"msg_id\": \"m\", \"msg_type\": \"%s\", \"session\": \"s\"}", types[i]);
+    wire(&w, header, "{}");
+    CHECK_REFUSED(&w, 8, "not that of a request");
+  }
 }
 
 static void keys_that_sign_nothing_are_refused(void) {
@@ -253,7 +312,10 @@ int main(void) {
   TEST(json_that_is_no_object_is_refused);
   TEST(json_that_nests_too_deep_is_refused_before_it_is_parsed);
   TEST(headers_that_lack_something_are_refused);
-  TEST(what_is_packed_can_be_parsed);
+  TEST(what_is_packed_is_signed_and_holds_what_was_given);
+  TEST(a_servers_message_that_is_sent_back_is_refused);
+  TEST(a_servers_message_takes_no_place_among_the_remembered);
+  TEST(a_message_that_is_no_request_is_refused);
   TEST(keys_that_sign_nothing_are_refused);
   TEST(the_oldest_digest_is_forgotten_and_no_other);
   gpufi_session_destroy(session);
