@@ -106,7 +106,7 @@ compute_sanitizer() {
   # shellcheck disable=SC2086 # lists of words, here and below
   logged "gpu-$1-c" env GPUFETCH_TEST_EVERY="$every" meson test -C "$build" --no-rebuild \
     --timeout-multiplier 5 --print-errorlogs --logbase "$1" --wrapper "$wrapper" \
-    --no-suite cpu $some || return 1
+    --no-suite cpu --no-suite host $some || return 1
   [ "$1" = memcheck ] || return 0
   # shellcheck disable=SC2086
   logged "gpu-$1-python" env GPUFETCH_STRESS_SECONDS=5 timeout 1800 $wrapper "$test_python" \
