@@ -13,19 +13,15 @@
 #define IMPORTERS_WAIT_NS 5000000000
 /* Longer than sockets.c waits for one subscriber that takes nothing. */
 #define STUCK_NS 8000000000
+/* Answers to requests whose comm is closed while they run, one on each thread that runs some: the
+ * worker, the server's and the one that publishes a step. */
+#define LATE_ANSWERS_MAX 3
 /* After all subscribers were dropped, replies wait so long for them to connect anew. */
 #define RECONNECT_NS 1000000000
 
 _Static_assert(GPUF_PUBLISH_NAME_MAX_NBYTES == GPUFI_TENSOR_NAME_MAX_NBYTES &&
                    GPUF_PUBLISH_TEXT_MAX_NBYTES == GPUFI_TEXT_MAX_NBYTES,
                "serve.h says what the dispatcher takes");
-
-/* A reply of the dispatcher's that waits to be sent. */
-typedef struct gpufi_answer {
-  struct gpufi_answer *next;
-  uint64_t client, tag;
-  gpufi_reply *reply;
-} answer;
 
 /* --- From the dispatcher ------------------------------------------------------- */
 
@@ -38,16 +34,7 @@ static void set_work(gpufi_bridge *bridge) {
 
 static void take_reply(void *arg, uint64_t client, uint64_t tag, gpufi_reply *reply) {
   gpufi_bridge *bridge = arg;
-  answer *taken = malloc(sizeof(*taken));
-  if (!taken) {
-    gpufi_reply_free(reply);
-    return;
-  }
-  *taken = (answer){NULL, client, tag, reply};
-  pthread_mutex_lock(&bridge->lock);
-  *bridge->answers_end = taken;
-  bridge->answers_end = &taken->next;
-  pthread_mutex_unlock(&bridge->lock);
+  gpufi_answers_put(&bridge->answers, client, tag, reply);
   gpufi_wake(bridge->wake_fd);
 }
 
@@ -83,8 +70,9 @@ gpuf_status gpufi_bridge_init(gpufi_bridge *bridge, gpufi_endpoint *endpoint, in
   gpufi_dispatcher_options own = *options;
   bridge->endpoint = endpoint;
   bridge->wake_fd = wake_fd;
-  bridge->answers_end = &bridge->answers;
+  gpufi_answers_init(&bridge->answers);
   bridge->open_max = options->client_max;
+  own.client_max = options->client_max + 1; /* which is opened before the longest unused closes */
   bridge->full_nbytes = options->reply_memory_nbytes - 2 * GPUFI_REPLY_MAX_NBYTES;
   pthread_mutex_init(&bridge->lock, NULL);
   pthread_cond_init(&bridge->changed, NULL);
@@ -120,12 +108,7 @@ gpuf_status gpufi_bridge_fini(gpufi_bridge *bridge, gpuf_error *err) {
     return GPUF_OK; /* it was never made */
   }
   const gpuf_status status = gpufi_dispatcher_destroy(bridge->dispatcher, IMPORTERS_WAIT_NS, err);
-  while (bridge->answers) {
-    answer *next = bridge->answers->next;
-    gpufi_reply_free(bridge->answers->reply);
-    free(bridge->answers);
-    bridge->answers = next;
-  }
+  gpufi_answers_fini(&bridge->answers);
   pthread_cond_destroy(&bridge->changed);
   pthread_mutex_destroy(&bridge->lock);
   return status;
@@ -145,10 +128,16 @@ static void end_pending(gpufi_bridge *bridge, gpufi_pending **link) {
   gpufi_comm_end_pending(link);
 }
 
+/* Have memory for the answers to all messages that wait, and to `more`. */
+static bool reserve_answers(gpufi_bridge *bridge, int32_t more) {
+  return gpufi_answers_reserve(&bridge->answers,
+                               (size_t)(bridge->pending_count + more + LATE_ANSWERS_MAX));
+}
+
 /* Remember a message of a comm under a new tag, which it returns; 0 without memory. */
 static uint64_t add_pending(gpufi_bridge *bridge, gpufi_comm *comm, const gpufi_message *message) {
   const uint64_t tag = bridge->tag_count + 1;
-  if (!gpufi_comm_add_pending(comm, tag, message->header)) {
+  if (!reserve_answers(bridge, 1) || !gpufi_comm_add_pending(comm, tag, message->header)) {
     return 0;
   }
   bridge->tag_count = tag;
@@ -169,8 +158,8 @@ static void drop_comm(gpufi_bridge *bridge, gpufi_comm **link) {
   gpufi_comm_destroy(comm);
 }
 
-/* A client that vanishes leaves its comm open: where there are too many, the one that was used
- * least recently is closed for the new one. */
+/* A client that vanishes leaves its comm open: where there are as many as may be, the one that was
+ * used least recently is closed for the new one, which is not in the list yet. */
 static void limit_open(gpufi_bridge *bridge) {
   gpufi_comm **link = &bridge->open;
   if (bridge->open_count < bridge->open_max) {
@@ -253,7 +242,7 @@ static void send_reply(gpufi_bridge *bridge, const char *id, json_t *parent, gpu
   release_buffer(NULL, held);
 }
 
-static void send_answer(gpufi_bridge *bridge, const answer *sent) {
+static void send_answer(gpufi_bridge *bridge, const gpufi_answer *sent) {
   gpufi_comm *comm = gpufi_comm_find_client(bridge->open, sent->client);
   gpufi_pending **link = comm ? gpufi_comm_find_pending(comm, sent->tag) : NULL;
   if (!link || !*link) {
@@ -290,16 +279,16 @@ void gpufi_bridge_send_answers(gpufi_bridge *bridge) {
   if (bridge->held_until_ns > gpufi_clock_ns()) {
     return;
   }
-  pthread_mutex_lock(&bridge->lock);
-  answer *first = bridge->answers;
-  bridge->answers = NULL;
-  bridge->answers_end = &bridge->answers;
-  pthread_mutex_unlock(&bridge->lock);
+  gpufi_answer *first = gpufi_answers_take(&bridge->answers);
+  const bool any = first != NULL;
   while (first) {
-    answer *next = first->next;
+    gpufi_answer *next = first->next;
     send_answer(bridge, first);
     free(first);
     first = next;
+  }
+  if (any) {
+    reserve_answers(bridge, 0);
   }
 }
 
@@ -339,12 +328,12 @@ bool gpufi_bridge_open(gpufi_bridge *bridge, gpufi_message *message) {
     send_close(bridge, id, message->header);
     return false;
   }
-  limit_open(bridge);
   if (!open_client(bridge, comm, message)) {
     send_close(bridge, id, message->header);
     gpufi_comm_destroy(comm);
     return false;
   }
+  limit_open(bridge);
   put_first(bridge, comm);
   bridge->open_count++;
   return true;

@@ -4,13 +4,12 @@
 #define GPUFI_SERVER_BRIDGE_H
 
 #include "comm/dispatcher.h"
+#include "server/answers.h"
 #include "server/comm.h"
 #include "server/endpoint.h"
 
 #include <pthread.h>
 #include <stdatomic.h>
-
-struct gpufi_answer;
 
 typedef struct gpufi_bridge {
   gpufi_dispatcher *dispatcher;
@@ -18,11 +17,11 @@ typedef struct gpufi_bridge {
   int wake_fd; /* wakes the server's thread */
 
   pthread_t worker;
-  pthread_mutex_t lock; /* guards the next four members */
+  pthread_mutex_t lock; /* guards has_work and is_stopping */
   pthread_cond_t changed;
   bool has_work, is_stopping;
-  struct gpufi_answer *answers, **answers_end; /* for the server's thread to send */
-  bool is_running;                             /* the worker; for who starts and stops it */
+  bool is_running;       /* the worker; for who starts and stops it */
+  gpufi_answers answers; /* for the server's thread to send */
 
   /* The server's thread's. */
   gpufi_comm *open; /* the one used last comes first */

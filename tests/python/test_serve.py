@@ -390,6 +390,24 @@ def test_clients_past_the_limit_take_the_place_of_the_longest_unused(server: gf.
         assert len(comms) == 1024 and {"kept", "c1099"} <= set(comms) and "c0" not in comms
 
 
+def test_a_comm_open_that_is_refused_closes_no_other_comm(server: gf.Server) -> None:
+    with client(server.connection_file) as attached:
+        attached.wait_for_ready(timeout=10)
+        for number in range(1024):
+            opened = {"comm_id": f"c{number}", "target_name": "gpufetch", "data": {}}
+            send(attached, "comm_open", opened)
+            if number % 20 == 0:  # so that what is published can be read as fast
+                attached.comm_info(reply=True, timeout=20)
+                drain(attached, 0)
+        for data in ({"protocol": 99}, [], "text"):
+            refused = {"comm_id": "refused", "target_name": "gpufetch", "data": data}
+            sent = send(attached, "comm_open", refused)
+            closed = [m["content"] for m in until_idle(attached, sent) if "close" in m["msg_type"]]
+            assert [content["comm_id"] for content in closed] == ["refused"]
+        comms = attached.comm_info(reply=True, timeout=20)["content"]["comms"]
+        assert set(comms) == {f"c{number}" for number in range(1024)}
+
+
 SUBSCRIBER = """
 import sys, signal
 from jupyter_client.blocking.client import BlockingKernelClient
