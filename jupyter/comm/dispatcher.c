@@ -1,13 +1,13 @@
 #include "comm/dispatcher.h"
 
 #include "base/error.h"
+#include "base/system.h"
 #include "comm/publish.h"
 #include "comm/state.h"
 
 #include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
-#include <sys/random.h>
 #include <time.h>
 
 static gpuf_status set_defaults(gpufi_dispatcher_options *options, gpuf_error *err) {
@@ -47,7 +47,7 @@ static gpuf_status set_defaults(gpufi_dispatcher_options *options, gpuf_error *e
 
 static void name_instance(gpufi_dispatcher *dispatcher) {
   uint64_t random;
-  if (getrandom(&random, sizeof(random), 0) != (ssize_t)sizeof(random)) {
+  if (!gpufi_random_bytes(&random, sizeof(random))) {
     struct timespec now;
     clock_gettime(CLOCK_REALTIME, &now);
     random = ((uint64_t)now.tv_sec << 30 ^ (uint64_t)now.tv_nsec) + (uintptr_t)dispatcher;

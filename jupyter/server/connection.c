@@ -90,7 +90,7 @@ static void folder_of(const char *path, char folder[PATH_MAX]) {
 
 /* Servers that start at the same time take turns, but on a file system without locks. */
 static gpuf_status lock_folder(gpufi_connection *connection, const char *folder, gpuf_error *err) {
-  connection->lock_fd = gpufi_fd_above_stdio(open(folder, O_RDONLY | O_DIRECTORY | O_CLOEXEC));
+  connection->lock_fd = gpufi_open(folder, O_RDONLY | O_DIRECTORY, 0);
   if (connection->lock_fd < 0) {
     return gpufi_fail(err, GPUF_ERR_IO, errno, "cannot open the folder %s: %s", folder,
                       strerror(errno));
@@ -114,9 +114,9 @@ static json_t *load_file(const char *path) {
   json_t *object = NULL;
   struct stat info;
   char *text = malloc(FILE_MAX_NBYTES);
-  const int fd = open(path, O_RDONLY | O_CLOEXEC | O_NONBLOCK);
+  const int fd = gpufi_open(path, O_RDONLY | O_NONBLOCK, 0);
   if (text && fd >= 0 && fstat(fd, &info) == 0 && S_ISREG(info.st_mode)) {
-    const ssize_t nbytes = read(fd, text, FILE_MAX_NBYTES);
+    const int64_t nbytes = gpufi_read(fd, text, FILE_MAX_NBYTES);
     object = nbytes > 0 ? json_loadb(text, (size_t)nbytes, 0, NULL) : NULL;
   }
   if (fd >= 0) {
@@ -303,31 +303,19 @@ static json_t *describe(const gpufi_connection *connection) {
   return file;
 }
 
-static bool write_all(int fd, const char *text, size_t nbytes) {
-  while (nbytes > 0) {
-    const ssize_t written = write(fd, text, nbytes);
-    if (written < 0 && errno != EINTR) {
-      return false;
-    }
-    text += written > 0 ? written : 0;
-    nbytes -= written > 0 ? (size_t)written : 0;
-  }
-  return true;
-}
-
 /* Write `text` to a new file beside `path`, then give it that name. */
 static bool replace_file(const char *path, const char *text, uint64_t *inode) {
   char fresh[PATH_MAX + 32];
   struct stat info;
   snprintf(fresh, sizeof(fresh), "%s.%ld.new", path, (long)getpid());
   unlink(fresh);
-  const int fd = open(fresh, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC | O_NOFOLLOW, 0600);
+  const int fd = gpufi_open(fresh, O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW, 0600);
   if (fd < 0) {
     return false;
   }
-  bool done = fchmod(fd, 0600) == 0 && write_all(fd, text, strlen(text)) && fstat(fd, &info) == 0;
+  bool done = fchmod(fd, 0600) == 0 && gpufi_write(fd, text, strlen(text)) && fstat(fd, &info) == 0;
   int code = errno;
-  if (close(fd) != 0 || !done || rename(fresh, path) != 0) {
+  if (!gpufi_close(fd) || !done || rename(fresh, path) != 0) {
     code = done ? errno : code;
     unlink(fresh);
     errno = code;

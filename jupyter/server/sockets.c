@@ -1,5 +1,6 @@
 #include "server/sockets.h"
 
+#include "base/clock.h"
 #include "base/error.h"
 
 #include <errno.h>
@@ -7,7 +8,6 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
-#include <time.h>
 #include <unistd.h>
 
 #define LINGER_MS 1000
@@ -127,7 +127,9 @@ void gpufi_sockets_close(gpufi_sockets *sockets) {
     }
   }
   if (sockets->context) {
-    zmq_ctx_term(sockets->context);
+    /* Until it returns 0, the context's threads may still send buffers of replies. */
+    while (zmq_ctx_term(sockets->context) != 0 && zmq_errno() == EINTR) {
+    }
   }
   memset(sockets, 0, sizeof(*sockets));
 }
@@ -139,8 +141,7 @@ void gpufi_sockets_drop_subscribers(gpufi_sockets *sockets, const gpufi_connecti
   gpufi_connection_url(connection, GPUFI_IOPUB, url);
   zmq_unbind(socket, url);
   for (int i = 0; i < REBIND_TRIES && zmq_bind(socket, url) != 0; i++) {
-    const struct timespec pause = {0, 10000000};
-    nanosleep(&pause, NULL);
+    gpufi_sleep_ns(10000000);
   }
   keep_to_owner(connection, url);
 }

@@ -1,6 +1,7 @@
 #include "server/wire.h"
 
 #include "base/error.h"
+#include "base/system.h"
 #include "comm/json.h"
 #include "server/replay.h"
 
@@ -11,7 +12,6 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/random.h>
 #include <time.h>
 #include <unistd.h>
 
@@ -41,7 +41,7 @@ static gpuf_status no_memory(gpuf_error *err) {
 gpuf_status gpufi_random_hex(char *text, size_t count, gpuf_error *err) {
   static const char digits[] = "0123456789abcdef";
   uint8_t bytes[64] = {0};
-  if (count > sizeof(bytes) || getrandom(bytes, count, 0) != (ssize_t)count) {
+  if (count > sizeof(bytes) || !gpufi_random_bytes(bytes, count)) {
     return gpufi_fail(err, GPUF_ERR_IO, errno, "getrandom: %s", strerror(errno));
   }
   for (size_t i = 0; i < count; i++) {

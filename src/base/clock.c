@@ -1,9 +1,16 @@
 #include "base/clock.h"
 
+#include <errno.h>
+
 int64_t gpufi_clock_ns(void) {
   struct timespec now;
   clock_gettime(CLOCK_MONOTONIC, &now);
   return (int64_t)now.tv_sec * GPUFI_NS_PER_S + now.tv_nsec;
+}
+
+struct timespec gpufi_timespec(int64_t duration_ns) {
+  return (struct timespec){(time_t)(duration_ns / GPUFI_NS_PER_S),
+                           (long)(duration_ns % GPUFI_NS_PER_S)};
 }
 
 struct timespec gpufi_deadline_after(int64_t timeout_ns) {
@@ -13,6 +20,12 @@ struct timespec gpufi_deadline_after(int64_t timeout_ns) {
   deadline.tv_sec += (time_t)(timeout_ns / GPUFI_NS_PER_S + ns / GPUFI_NS_PER_S);
   deadline.tv_nsec = (long)(ns % GPUFI_NS_PER_S);
   return deadline;
+}
+
+void gpufi_sleep_ns(int64_t duration_ns) {
+  const struct timespec deadline = gpufi_deadline_after(duration_ns);
+  while (clock_nanosleep(CLOCK_MONOTONIC, TIMER_ABSTIME, &deadline, NULL) == EINTR) {
+  }
 }
 
 void gpufi_condition_init(pthread_cond_t *condition) {

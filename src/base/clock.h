@@ -15,6 +15,12 @@ int64_t gpufi_clock_ns(void);
  * a condition whose clock that is. */
 struct timespec gpufi_deadline_after(int64_t timeout_ns);
 
+/* A duration (>= 0) as the system's calls take it. */
+struct timespec gpufi_timespec(int64_t duration_ns);
+
+/* Let the calling thread sleep for `duration_ns`, however many signals arrive. */
+void gpufi_sleep_ns(int64_t duration_ns);
+
 /* Make a condition whose clock is CLOCK_MONOTONIC. */
 void gpufi_condition_init(pthread_cond_t *condition);
 

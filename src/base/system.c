@@ -7,6 +7,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/random.h>
 #include <unistd.h>
 
 int64_t gpufi_env_int64(const char *name, int64_t fallback) {
@@ -26,9 +27,27 @@ int32_t gpufi_cpu_count(void) {
   return count > 0 ? count : 1;
 }
 
+/* Field `number` of the text of /proc/PID/stat, counted from 1. The second is the program's name in
+ * parentheses, which may hold anything; only fields behind it can be found. NULL if there is none.
+ */
+static const char *stat_field(const char *text, int number) {
+  const char *field = strrchr(text, ')');
+  for (int i = 2; field && i < number; i++) {
+    field = strchr(field + 1, ' ');
+  }
+  return field ? field + 1 : NULL;
+}
+
+/* Whether all threads of a process have ended. The state is the first thread's, which may end
+ * before the others. */
+static bool has_ended(const char *stat_text) {
+  const char *state = stat_field(stat_text, 3), *thread_count = stat_field(stat_text, 20);
+  return state && thread_count && (*state == 'Z' || *state == 'X') &&
+         strtol(thread_count, NULL, 10) <= 1;
+}
+
 uint64_t gpufi_process_start_time(int64_t process_id) {
   char path[64], text[1024];
-  uint64_t start_time = 0;
   snprintf(path, sizeof(path), "/proc/%" PRId64 "/stat", process_id);
   FILE *file = fopen(path, "re");
   if (!file) {
@@ -37,14 +56,55 @@ uint64_t gpufi_process_start_time(int64_t process_id) {
   const size_t nbytes = fread(text, 1, sizeof(text) - 1, file);
   fclose(file);
   text[nbytes] = '\0';
-  const char *field = strrchr(text, ')'); /* the name before it may hold anything */
-  for (int i = 0; field && i < 20; i++) {
-    field = strchr(field + 1, ' ');
+  const char *start_time = has_ended(text) ? NULL : stat_field(text, 22);
+  return start_time ? strtoull(start_time, NULL, 10) : 0;
+}
+
+bool gpufi_random_bytes(void *bytes, size_t nbytes) {
+  ssize_t count;
+  do { /* up to 256 bytes come whole, or not at all */
+    count = getrandom(bytes, nbytes, 0);
+  } while (count < 0 && errno == EINTR);
+  return count == (ssize_t)nbytes;
+}
+
+int gpufi_open(const char *path, int flags, unsigned mode) {
+  int fd;
+  do {
+    fd = open(path, flags | O_CLOEXEC, (mode_t)mode);
+  } while (fd < 0 && errno == EINTR);
+  return gpufi_fd_above_stdio(fd);
+}
+
+int64_t gpufi_read(int fd, void *bytes, size_t nbytes) {
+  size_t done = 0;
+  while (done < nbytes) {
+    const ssize_t count = read(fd, (char *)bytes + done, nbytes - done);
+    if (count == 0) {
+      break;
+    }
+    if (count < 0 && errno != EINTR) {
+      return -1;
+    }
+    done += count > 0 ? (size_t)count : 0;
   }
-  if (field) {
-    start_time = strtoull(field, NULL, 10);
+  return (int64_t)done;
+}
+
+bool gpufi_write(int fd, const void *bytes, size_t nbytes) {
+  size_t done = 0;
+  while (done < nbytes) {
+    const ssize_t count = write(fd, (const char *)bytes + done, nbytes - done);
+    if (count < 0 && errno != EINTR) {
+      return false;
+    }
+    done += count > 0 ? (size_t)count : 0;
   }
-  return start_time;
+  return true;
+}
+
+bool gpufi_close(int fd) {
+  return close(fd) == 0 || errno == EINTR;
 }
 
 int gpufi_fd_above_stdio(int fd) {

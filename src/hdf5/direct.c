@@ -3,6 +3,7 @@
 #include "base/error.h"
 
 #include <errno.h>
+#include <fcntl.h>
 #include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>
@@ -71,7 +72,7 @@ static int open_again(const gpufi_h5_api *api, hid_t dataset) {
     return -1;
   }
   if (is_plain(api, file) && api->Fget_vfd_handle(file, H5P_DEFAULT, &handle) >= 0 && handle) {
-    fd = dup(*(const int *)handle);
+    fd = fcntl(*(const int *)handle, F_DUPFD_CLOEXEC, STDERR_FILENO + 1);
   }
   api->Idec_ref(file);
   return fd;

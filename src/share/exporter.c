@@ -2,10 +2,10 @@
 #include <errno.h>
 #include <inttypes.h>
 #include <string.h>
-#include <sys/random.h>
 
 #include "base/error.h"
 #include "base/struct.h"
+#include "base/system.h"
 #include "core/runtime.h"
 #include "share/attach.h"
 #include "share/service.h"
@@ -44,7 +44,7 @@ static gpuf_status describe(const gpufi_backend *backend, const gpuf_tensor *ten
 }
 
 static gpuf_status random_token(gpufi_share_fields *fields, gpuf_error *err) {
-  if (getrandom(fields->token, sizeof(fields->token), 0) != (ssize_t)sizeof(fields->token)) {
+  if (!gpufi_random_bytes(fields->token, sizeof(fields->token))) {
     return gpufi_fail(err, GPUF_ERR_IO, errno, "getrandom for a share: %s", strerror(errno));
   }
   return GPUF_OK;

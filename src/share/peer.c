@@ -8,22 +8,25 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/socket.h>
-#include <sys/time.h>
 #include <sys/un.h>
 #include <unistd.h>
 
+#include "base/clock.h"
 #include "base/error.h"
 #include "base/system.h"
 #include "share/wire.h"
 
 /* An exporter that runs answers within microseconds; one that is stopped must not stop the
- * importer. */
+ * importer. A request and its reply take no longer together, however many signals arrive. */
 #define PATIENCE_S 10
+#define PATIENCE_NS (PATIENCE_S * GPUFI_NS_PER_S)
+/* Nothing reports that a full queue of connections has a place again, so it is tried so often. */
+#define CONNECT_PAUSE_NS 10000000
 
 struct gpufi_peer {
   gpufi_peer *next; /* these four are guarded by peers_lock */
   int32_t user_count;
-  int fd;      /* -1 in a forked child; else open as long as there are users */
+  int fd;      /* non-blocking; -1 in a forked child; else open as long as there are users */
   bool listed; /* new users may find it */
   uint8_t service[GPUFI_SHARE_ID_NBYTES];
   int64_t process_id;
@@ -31,6 +34,7 @@ struct gpufi_peer {
   atomic_bool lost;     /* the exporter has gone or does not keep to the protocol; never reset */
   pthread_mutex_t lock; /* held from a request to its reply; guards all below */
   bool connected;
+  bool is_stuck; /* a DETACH was not sent: the references end with the connection */
   uint64_t last_reference;
 };
 
@@ -55,19 +59,17 @@ static gpuf_status io_fail(const char *call, int code, gpuf_error *err) {
 
 /* Called with peers_lock held, so that no fork happens between the socket and its record. */
 static gpuf_status create(const gpufi_share_fields *fields, gpufi_peer **out, gpuf_error *err) {
-  const struct timeval patience = {PATIENCE_S, 0};
   gpufi_peer *peer = calloc(1, sizeof(*peer));
   if (!peer) {
     return gpufi_fail(err, GPUF_ERR_NO_MEMORY, 0, "no host memory for a connection's record");
   }
-  peer->fd = gpufi_fd_above_stdio(socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0));
+  peer->fd =
+      gpufi_fd_above_stdio(socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
   if (peer->fd < 0) {
     const int code = errno;
     free(peer);
     return io_fail("socket", code, err);
   }
-  setsockopt(peer->fd, SOL_SOCKET, SO_RCVTIMEO, &patience, sizeof(patience));
-  setsockopt(peer->fd, SOL_SOCKET, SO_SNDTIMEO, &patience, sizeof(patience));
   memcpy(peer->service, fields->service, sizeof(peer->service));
   peer->process_id = fields->process_id;
   peer->start_time = fields->start_time;
@@ -172,8 +174,28 @@ static gpuf_status check_user(gpufi_peer *peer, gpuf_error *err) {
   return GPUF_OK;
 }
 
+/* Wait until the connection is ready for `events`. 0, ETIMEDOUT at the deadline, or another errno
+ * value. */
+static int await(const gpufi_peer *peer, short events, int64_t deadline_ns) {
+  struct pollfd state = {.fd = peer->fd, .events = events};
+  for (;;) {
+    const int64_t left_ns = deadline_ns - gpufi_clock_ns();
+    const struct timespec left = gpufi_timespec(left_ns > 0 ? left_ns : 0);
+    const int count = ppoll(&state, 1, &left, NULL);
+    if (count > 0) {
+      return 0;
+    }
+    if (count == 0 || (errno == EINTR && left_ns <= 0)) {
+      return ETIMEDOUT;
+    }
+    if (errno != EINTR) {
+      return errno;
+    }
+  }
+}
+
 /* Called with the peer's lock held. */
-static gpuf_status connect_once(gpufi_peer *peer, gpuf_error *err) {
+static gpuf_status connect_once(gpufi_peer *peer, int64_t deadline_ns, gpuf_error *err) {
   struct sockaddr_un address;
   int code;
   if (peer->connected) {
@@ -182,7 +204,10 @@ static gpuf_status connect_once(gpufi_peer *peer, gpuf_error *err) {
   const socklen_t nbytes = gpufi_share_address(peer->service, &address);
   do {
     code = connect(peer->fd, (struct sockaddr *)&address, nbytes) == 0 ? 0 : errno;
-  } while (code == EINTR);
+    if (code == EAGAIN) { /* the exporter's queue is full */
+      gpufi_sleep_ns(CONNECT_PAUSE_NS);
+    }
+  } while (code == EINTR || (code == EAGAIN && gpufi_clock_ns() < deadline_ns));
   if (code == ECONNREFUSED) {
     return nobody(peer, err);
   }
@@ -200,19 +225,38 @@ static gpuf_status connect_once(gpufi_peer *peer, gpuf_error *err) {
   return status;
 }
 
-/* Receive the reply to `reference`. An earlier reply that came too late is dropped. */
-static gpuf_status await_reply(gpufi_peer *peer, uint64_t reference, gpufi_share_reply *reply,
-                               int *descriptor, gpuf_error *err) {
-  for (;;) {
-    const ssize_t nbytes = gpufi_share_receive_reply(peer->fd, reply, descriptor);
-    if (nbytes < 0 && errno == EAGAIN) {
-      return gpufi_fail(err, GPUF_ERR_TIMEOUT, errno,
-                        "the exporting process %" PRId64 " did not answer within %d s; is it "
-                        "stopped in a debugger?",
-                        peer->process_id, PATIENCE_S);
+/* Receive one packet. *nbytes is above 0 after a success. */
+static gpuf_status receive(gpufi_peer *peer, int64_t deadline_ns, gpufi_share_reply *reply,
+                           int *descriptor, ssize_t *nbytes, gpuf_error *err) {
+  int code;
+  do {
+    *nbytes = -1;
+    code = await(peer, POLLIN, deadline_ns);
+    if (code == 0) {
+      *nbytes = gpufi_share_receive_reply(peer->fd, reply, descriptor);
+      code = *nbytes < 0 ? errno : 0;
     }
-    if (nbytes <= 0) {
-      return lose(peer, err);
+  } while (code == EAGAIN);
+  if (code == ETIMEDOUT) {
+    return gpufi_fail(err, GPUF_ERR_TIMEOUT, code,
+                      "the exporting process %" PRId64 " did not answer within %d s; is it "
+                      "stopped in a debugger?",
+                      peer->process_id, PATIENCE_S);
+  }
+  if (*nbytes == 0 || code == ECONNRESET || code == EPIPE) {
+    return lose(peer, err);
+  }
+  return code == 0 ? GPUF_OK : io_fail("recvmsg", code, err);
+}
+
+/* Receive the reply to `reference`. An earlier reply that came too late is dropped. */
+static gpuf_status await_reply(gpufi_peer *peer, uint64_t reference, int64_t deadline_ns,
+                               gpufi_share_reply *reply, int *descriptor, gpuf_error *err) {
+  for (;;) {
+    ssize_t nbytes;
+    const gpuf_status status = receive(peer, deadline_ns, reply, descriptor, &nbytes, err);
+    if (status != GPUF_OK) {
+      return status;
     }
     if (nbytes == sizeof(*reply) && reply->magic == GPUFI_SHARE_WIRE_MAGIC &&
         (reply->reference == 0 || reply->reference == reference)) {
@@ -260,13 +304,15 @@ static gpuf_status refuse(const gpufi_peer *peer, uint16_t answer, gpuf_error *e
   }
 }
 
-static gpuf_status send_request(gpufi_peer *peer, const gpufi_share_request *request,
-                                size_t nbytes) {
+/* True once the request has been sent, whole, as all packets are. */
+static bool send_request(gpufi_peer *peer, const gpufi_share_request *request, size_t nbytes,
+                         int64_t deadline_ns) {
   ssize_t sent;
   do {
-    sent = send(peer->fd, request, nbytes, MSG_NOSIGNAL);
-  } while (sent < 0 && errno == EINTR);
-  return sent == (ssize_t)nbytes ? GPUF_OK : GPUF_ERR_IO;
+    sent = send(peer->fd, request, nbytes, MSG_NOSIGNAL | MSG_DONTWAIT);
+  } while (sent < 0 &&
+           (errno == EINTR || (errno == EAGAIN && await(peer, POLLOUT, deadline_ns) == 0)));
+  return sent == (ssize_t)nbytes;
 }
 
 /* Called with the peer's lock held. */
@@ -274,16 +320,17 @@ static gpuf_status ask(gpufi_peer *peer, const gpuf_share_handle *handle, uint64
                        int *descriptor, gpuf_error *err) {
   gpufi_share_request request = {
       GPUFI_SHARE_WIRE_MAGIC, GPUFI_SHARE_WIRE_VERSION, GPUFI_SHARE_ATTACH, reference, {0}};
+  const int64_t deadline_ns = gpufi_clock_ns() + PATIENCE_NS;
   gpufi_share_reply reply;
-  gpuf_status status = connect_once(peer, err);
+  gpuf_status status = connect_once(peer, deadline_ns, err);
   if (status != GPUF_OK) {
     return status;
   }
   memcpy(request.handle, handle->bytes, handle->nbytes);
   /* An exporter that refuses a connection says why before it closes it, so the reply is read even
    * if sending fails. */
-  send_request(peer, &request, GPUFI_SHARE_REQUEST_HEADER_NBYTES + handle->nbytes);
-  status = await_reply(peer, reference, &reply, descriptor, err);
+  send_request(peer, &request, GPUFI_SHARE_REQUEST_HEADER_NBYTES + handle->nbytes, deadline_ns);
+  status = await_reply(peer, reference, deadline_ns, &reply, descriptor, err);
   if (status == GPUF_OK && reply.answer != GPUFI_SHARE_GRANTED) {
     if (*descriptor >= 0) {
       close(*descriptor);
@@ -294,6 +341,21 @@ static gpuf_status ask(gpufi_peer *peer, const gpuf_share_handle *handle, uint64
     status = refuse(peer, reply.answer, err);
   }
   return status;
+}
+
+/* Called with the peer's lock held. */
+static void send_detach(gpufi_peer *peer, uint64_t reference, int64_t patience_ns) {
+  const gpufi_share_request request = {
+      GPUFI_SHARE_WIRE_MAGIC, GPUFI_SHARE_WIRE_VERSION, GPUFI_SHARE_DETACH, reference, {0}};
+  const int64_t deadline_ns = gpufi_clock_ns() + (peer->is_stuck ? 0 : patience_ns);
+  if (peer->connected &&
+      !send_request(peer, &request, GPUFI_SHARE_REQUEST_HEADER_NBYTES, deadline_ns)) {
+    /* The exporter has gone, or is stopped with its queue full, and nothing that is sent later
+     * makes up for this message. The reference ends with the connection, so no new user may keep
+     * that alive. */
+    peer->is_stuck = true;
+    unlist(peer);
+  }
 }
 
 gpuf_status gpufi_peer_attach(gpufi_peer *peer, const gpuf_share_handle *handle,
@@ -307,40 +369,38 @@ gpuf_status gpufi_peer_attach(gpufi_peer *peer, const gpuf_share_handle *handle,
   if (!peer->connected) {
     unlist(peer);
   }
+  if (status == GPUF_ERR_TIMEOUT || status == GPUF_ERR_IO) {
+    send_detach(peer, mine, 0); /* the exporter may have granted it, or still do so */
+  }
   pthread_mutex_unlock(&peer->lock);
   if (status == GPUF_OK) {
     *reference = mine;
   } else {
     *descriptor = -1;
   }
-  if (status == GPUF_ERR_TIMEOUT) {
-    gpufi_peer_detach(peer, mine); /* the exporter may still grant it */
-  }
   return status;
 }
 
 void gpufi_peer_detach(gpufi_peer *peer, uint64_t reference) {
-  const gpufi_share_request request = {
-      GPUFI_SHARE_WIRE_MAGIC, GPUFI_SHARE_WIRE_VERSION, GPUFI_SHARE_DETACH, reference, {0}};
   if (atomic_load(&peer->lost)) {
     return;
   }
   pthread_mutex_lock(&peer->lock);
-  if (peer->connected &&
-      send_request(peer, &request, GPUFI_SHARE_REQUEST_HEADER_NBYTES) != GPUF_OK) {
-    /* The exporter has gone, or is stopped with its queue full, and nothing that is sent later
-     * makes up for this message. The reference ends with the connection, so no new user may keep
-     * that alive. */
-    unlist(peer);
-  }
+  send_detach(peer, reference, PATIENCE_NS);
   pthread_mutex_unlock(&peer->lock);
 }
 
 gpuf_status gpufi_peer_check(gpufi_peer *peer, gpuf_error *err) {
   struct pollfd state = {.fd = peer->fd, .events = POLLRDHUP};
-  if (!atomic_load(&peer->lost) && poll(&state, 1, 0) >= 0 &&
-      !(state.revents & (POLLHUP | POLLRDHUP | POLLERR))) {
-    return GPUF_OK;
+  int count;
+  if (atomic_load(&peer->lost)) {
+    return gone(peer, err);
   }
-  return lose(peer, err);
+  do {
+    count = poll(&state, 1, 0);
+  } while (count < 0 && errno == EINTR);
+  if (count < 0) {
+    return io_fail("poll", errno, err);
+  }
+  return state.revents & (POLLHUP | POLLRDHUP | POLLERR) ? lose(peer, err) : GPUF_OK;
 }

@@ -7,9 +7,9 @@
 #include <sys/epoll.h>
 #include <sys/socket.h>
 #include <sys/un.h>
-#include <time.h>
 #include <unistd.h>
 
+#include "base/clock.h"
 #include "base/error.h"
 #include "base/system.h"
 #include "base/thread.h"
@@ -173,8 +173,7 @@ static void accept_one(void) {
   if (fd < 0 && code != EAGAIN && code != EINTR && code != ECONNABORTED) {
     /* The process is out of descriptors. The importer waits in the backlog, and without a pause
      * epoll would report it again at once. */
-    const struct timespec pause = {0, 10000000};
-    nanosleep(&pause, NULL);
+    gpufi_sleep_ns(10000000);
   }
 }
 

@@ -5,7 +5,6 @@
 #include <pthread.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/random.h>
 #include <unistd.h>
 
 #include "base/clock.h"
@@ -41,7 +40,7 @@ gpuf_status gpufi_share_own_identity(gpufi_share_fields *fields, gpuf_error *err
   pthread_mutex_lock(&identity_lock);
   if (!has_identity) {
     own_start_time = gpufi_process_start_time(getpid());
-    has_identity = getrandom(own_service, sizeof(own_service), 0) == (ssize_t)sizeof(own_service);
+    has_identity = gpufi_random_bytes(own_service, sizeof(own_service));
   }
   if (!has_identity) {
     status = gpufi_fail(err, GPUF_ERR_IO, errno, "getrandom for a share: %s", strerror(errno));

@@ -52,9 +52,11 @@ uint32_t gpufi_share_address(const uint8_t *service, struct sockaddr_un *address
 
 /* Send a reply, with `descriptor` unless it is -1, without waiting. False if it was not sent. */
 bool gpufi_share_send_reply(int fd, gpufi_share_answer answer, uint64_t reference, int descriptor);
-/* Receive one packet and the descriptor that came with it, or -1; the descriptor is the caller's to
- * close. Returns the packet's size, 0 when the exporter has closed the connection and -1 with errno
- * set after a failure. A packet that is longer than a reply gives a size that no reply has. */
+/* Receive one packet, without waiting, and the descriptor that came with it, or -1; the descriptor
+ * is the caller's to close. Returns the packet's size, 0 when the exporter has closed the
+ * connection and -1 with errno set after a failure, such as EAGAIN where no packet has come and
+ * EMFILE where this process has no number left for the descriptor. A packet that is longer than a
+ * reply, or that comes with two descriptors, gives a size that no reply has. */
 ssize_t gpufi_share_receive_reply(int fd, gpufi_share_reply *reply, int *descriptor);
 
 #endif

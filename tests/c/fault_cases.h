@@ -101,7 +101,7 @@ static inline int run_in_child(const operation *op, const fault *f) {
     const int failed = setjmp(test_exit);
     _exit(failed ? CASE_DAMAGED : run_case(op, f));
   }
-  CHECK(waitpid(child, &outcome, 0) == child);
+  CHECK(TEMP_FAILURE_RETRY(waitpid(child, &outcome, 0)) == child);
   return WIFSIGNALED(outcome) ? -WTERMSIG(outcome) : WEXITSTATUS(outcome);
 }
 

@@ -17,6 +17,7 @@
 #define GPUFI_TEST_SHARE_WORKER_H
 
 #include <dirent.h>
+#include <errno.h>
 #include <fcntl.h>
 #include <signal.h>
 #include <sys/socket.h>
@@ -56,6 +57,18 @@ static inline int count_entries(const char *folder) {
   }
   closedir(listing);
   return count;
+}
+
+/* Read a line of at most LINE_NBYTES, which its writer has written at once; false at the end. */
+static inline bool get_line(char *line, FILE *file) {
+  do {
+    clearerr(file);
+    errno = 0;
+    if (fgets(line, LINE_NBYTES, file)) {
+      return true;
+    }
+  } while (errno == EINTR);
+  return false;
 }
 
 /* A connection to a handle's service that knows nothing of the protocol; -1 if nobody listens. */
@@ -148,7 +161,7 @@ static inline gpuf_status worker_ask(const char *text, char *answer, gpuf_error 
   gpufi_share_reply reply;
   const gpuf_status status = gpuf_share_from_text(text, &handle, err);
   const int fd = status == GPUF_OK ? raw_connect(&handle) : -1;
-  if (fd >= 0 && recv(fd, &reply, sizeof(reply), 0) == (ssize_t)sizeof(reply)) {
+  if (fd >= 0 && TEMP_FAILURE_RETRY(recv(fd, &reply, sizeof(reply), 0)) == (ssize_t)sizeof(reply)) {
     sprintf(answer, "%d", reply.answer);
   } else {
     strcpy(answer, "none");
@@ -182,7 +195,7 @@ static inline void worker_fork(char *answer) {
     }
     _exit(0);
   }
-  if (read(ready[0], &refused, 1) != 1 || !refused) {
+  if (TEMP_FAILURE_RETRY(read(ready[0], &refused, 1)) != 1 || !refused) {
     strcpy(answer, "0");
   } else {
     sprintf(answer, "%d", child);
@@ -235,7 +248,7 @@ static inline gpuf_status worker_do(const char *verb, char *args, char *answer, 
 static inline int worker_main(void) {
   static char line[LINE_NBYTES], answer[LINE_NBYTES];
   gpuf_error err;
-  while (fgets(line, sizeof(line), stdin)) {
+  while (get_line(line, stdin)) {
     line[strcspn(line, "\n")] = '\0';
     char *args = strchr(line, ' ');
     if (args) {
@@ -284,7 +297,7 @@ static inline bool worker_says_ok(worker *w, const char *command) {
   w->answer[0] = '\0';
   fprintf(w->to, "%s\n", command);
   fflush(w->to);
-  if (!fgets(w->answer, sizeof(w->answer), w->from)) {
+  if (!get_line(w->answer, w->from)) {
     return false;
   }
   w->answer[strcspn(w->answer, "\n")] = '\0';
@@ -320,7 +333,7 @@ static inline bool worker_says_ok(worker *w, const char *command) {
 static inline void worker_stop(worker *w) {
   fclose(w->to);
   fclose(w->from);
-  waitpid(w->pid, NULL, 0);
+  TEMP_FAILURE_RETRY(waitpid(w->pid, NULL, 0));
 }
 
 /* As the kernel's out-of-memory killer does it. */

@@ -8,9 +8,11 @@
 #ifndef GPUFI_TEST_H
 #define GPUFI_TEST_H
 
+#include <errno.h>
 #include <setjmp.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <unistd.h> /* TEMP_FAILURE_RETRY */
 
 static int test_count, test_failed_count;
 static const char *test_skip_reason = "";

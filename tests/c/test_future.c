@@ -143,7 +143,7 @@ static void a_forked_child_copies_between_arrays(void) {
   if (child == 0) {
     _exit(copy_between_arrays());
   }
-  CHECK(waitpid(child, &outcome, 0) == child);
+  CHECK(TEMP_FAILURE_RETRY(waitpid(child, &outcome, 0)) == child);
   CHECK(WIFEXITED(outcome) && WEXITSTATUS(outcome) == 0);
   fixture_destroy(&f);
 }
@@ -220,7 +220,7 @@ static void a_forked_child_is_told_to_wait_in_the_parent(void) {
     gpuf_future_destroy(future);
     _exit(refused ? 0 : 1);
   }
-  CHECK(waitpid(child, &outcome, 0) == child);
+  CHECK(TEMP_FAILURE_RETRY(waitpid(child, &outcome, 0)) == child);
   CHECK(WIFEXITED(outcome) && WEXITSTATUS(outcome) == 0);
   CHECK_OK(gpuf_future_wait(future, -1, &err));
   gpuf_future_destroy(future);

@@ -8,6 +8,7 @@
 
 #include "backend/host/faults.h"
 #include "backend/host/memory.h"
+#include "base/clock.h"
 #include "scarce_threads.h"
 #include "structs.h"
 
@@ -303,7 +304,7 @@ static void without_threads_the_caller_does_the_work(void) {
   gpuf_tensor on_device = copy_to_device(&expected);
   gpuf_tensor dst = create_on_device(&expected);
   check_every_way(&expected, &on_device, &dst); /* the device's streams have their threads then */
-  usleep(1200000);                              /* and parked workers have ended */
+  gpufi_sleep_ns(1200000000);                   /* and parked workers have ended */
   for (int left = 0; left < 3; left++) {
     threads_left = left;
     check_every_way(&expected, &on_device, &dst);

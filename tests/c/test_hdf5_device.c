@@ -2,6 +2,7 @@
 #include "hdf5_files.h"
 
 #include "backend/host/faults.h"
+#include "base/clock.h"
 
 static uint64_t random_state = 11;
 
@@ -355,7 +356,7 @@ typedef struct late_fill {
 
 static void late_fill_kernel(const void *arg) {
   const late_fill *const a = arg;
-  usleep(50000);
+  gpufi_sleep_ns(50000000);
   memcpy(gpuf_host_pointer(a->d_ptr), a->bytes, a->nbytes);
 }
 

@@ -39,7 +39,7 @@ static void a_host_read_of_a_device_pointer_faults(void) {
   if (child == 0) {
     read_in_child(d_ptr);
   }
-  CHECK(waitpid(child, &outcome, 0) == child);
+  CHECK(TEMP_FAILURE_RETRY(waitpid(child, &outcome, 0)) == child);
   CHECK(WIFSIGNALED(outcome) && WTERMSIG(outcome) == SIGSEGV);
   CHECK_OK(gpuf_free(host_device, d_ptr, &err));
 }
@@ -68,7 +68,7 @@ static void what_is_printed_to_a_closed_stdout_stays_out_of_device_memory(void) 
   if (child == 0) {
     _exit(use_device_without_stdout());
   }
-  CHECK(waitpid(child, &outcome, 0) == child);
+  CHECK(TEMP_FAILURE_RETRY(waitpid(child, &outcome, 0)) == child);
   CHECK(WIFEXITED(outcome) && WEXITSTATUS(outcome) == 0);
 }
 
@@ -191,7 +191,7 @@ static void a_forked_child_is_refused_and_does_not_hang(void) {
     gpuf_pool_trim(0);
     _exit(status == GPUF_ERR_STATE && strstr(err.message, "spawn") ? 0 : 1);
   }
-  CHECK(waitpid(child, &outcome, 0) == child);
+  CHECK(TEMP_FAILURE_RETRY(waitpid(child, &outcome, 0)) == child);
   CHECK(WIFEXITED(outcome) && WEXITSTATUS(outcome) == 0);
   CHECK_OK(gpuf_free(host_device, d_ptr, &err));
 }

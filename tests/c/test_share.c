@@ -1,6 +1,7 @@
 /* Sharing between processes: what must work, and who may die. */
 #include <pthread.h>
 
+#include "base/clock.h"
 #include "share_fixture.h"
 
 /* --- What must work ------------------------------------------------------------ */
@@ -246,6 +247,20 @@ static void an_exporter_killed_before_attach_is_gone(void) {
   CHECK_FAILS(gpuf_attach(&handle, &attachment, &tensor, &err), GPUF_ERR_STATE, "is gone");
 }
 
+/* Its parent has not waited for it yet, and so may it stay for long. */
+static void an_exporter_that_was_killed_and_not_reaped_is_gone(void) {
+  worker w = worker_start();
+  const gpuf_share_handle handle = share_of_worker(&w);
+  gpuf_attachment *attachment;
+  gpuf_tensor tensor;
+  siginfo_t info;
+  kill(w.pid, SIGKILL);
+  CHECK(TEMP_FAILURE_RETRY(waitid(P_PID, (id_t)w.pid, &info, WEXITED | WNOWAIT)) == 0);
+  const gpuf_status status = gpuf_attach(&handle, &attachment, &tensor, &err);
+  worker_stop(&w);
+  CHECK(status == GPUF_ERR_STATE && strstr(err.message, "is gone"));
+}
+
 static void an_exporter_killed_while_attached_is_reported(void) {
   attached a = attach_to_worker();
   CHECK_OK(gpuf_attachment_check(a.attachment, &err));
@@ -283,12 +298,25 @@ static void a_forked_child_does_not_keep_a_dead_importers_references(void) {
   end_share(&s);
 }
 
+/* Some calls take less time than the way to the handler and back, so there are many. */
+static void a_live_exporter_is_not_gone_because_of_signals(void) {
+  attached a = attach_to_worker();
+  const int64_t end_ns = gpufi_clock_ns() + 300000000;
+  while (gpufi_clock_ns() < end_ns) {
+    CHECK_OK(gpuf_attachment_check(a.attachment, &err));
+  }
+  CHECK_OK(gpuf_detach(a.attachment, &err));
+  worker_stop(&a.w);
+}
+
 static void a_stopped_exporter_is_a_timeout_and_may_come_back(void) {
   attached a = attach_to_worker();
   gpuf_attachment *second;
   kill(a.w.pid, SIGSTOP);
-  waitpid(a.w.pid, NULL, WUNTRACED); /* until it has stopped */
+  TEMP_FAILURE_RETRY(waitpid(a.w.pid, NULL, WUNTRACED)); /* until it has stopped */
+  const int64_t begin_ns = gpufi_clock_ns();
   CHECK_FAILS(gpuf_attach(&a.handle, &second, &a.tensor, &err), GPUF_ERR_TIMEOUT, "did not answer");
+  CHECK(gpufi_clock_ns() - begin_ns < 20 * GPUFI_NS_PER_S);
   kill(a.w.pid, SIGCONT);
   CHECK_OK(gpuf_attach(&a.handle, &second, &a.tensor, &err));
   CHECK_OK(gpuf_detach(second, &err));
@@ -313,10 +341,12 @@ int main(int argc, char **argv) {
   TEST_ON_DEVICES(threads_share_and_attach_at_once);
   TEST_ON_DEVICES(a_killed_importer_gives_its_references_back);
   TEST_ON_DEVICES(an_exporter_killed_before_attach_is_gone);
+  TEST_ON_DEVICES(an_exporter_that_was_killed_and_not_reaped_is_gone);
   TEST_ON_DEVICES(an_exporter_killed_while_attached_is_reported);
   TEST_ON_DEVICES(a_forked_child_does_not_keep_a_dead_exporter_alive);
   TEST_ON_DEVICES(a_forked_child_does_not_keep_a_dead_importers_references);
   test_device = host_device;
+  TEST(a_live_exporter_is_not_gone_because_of_signals);
   TEST(a_stopped_exporter_is_a_timeout_and_may_come_back);
   return test_finish();
 }

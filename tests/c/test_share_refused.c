@@ -1,4 +1,6 @@
 /* Sharing between processes: who and what must be refused. */
+#include <pthread.h>
+
 #include "share_fixture.h"
 
 #include "config.h"
@@ -95,7 +97,7 @@ static void a_client_outside_the_protocol_is_dropped(void) {
   for (int i = 0; i < 5; i++) {
     const int fd = raw_connect(&s.handle);
     CHECK(fd >= 0 && send(fd, &requests[i], sizes[i], MSG_NOSIGNAL) == (ssize_t)sizes[i]);
-    const ssize_t nbytes = recv(fd, reply, sizeof(reply), 0);
+    const ssize_t nbytes = TEMP_FAILURE_RETRY(recv(fd, reply, sizeof(reply), 0));
     CHECK(i < 3 ? nbytes == 0 : nbytes == (ssize_t)sizeof(gpufi_share_reply));
     CHECK(i < 3 || ((gpufi_share_reply *)reply)->answer ==
                        (i == 3 ? GPUFI_SHARE_FORGED : GPUFI_SHARE_OTHER_VERSION));
@@ -105,12 +107,83 @@ static void a_client_outside_the_protocol_is_dropped(void) {
   memset(reply, 0, sizeof(reply));
   memcpy(reply, &requests[2], header);
   CHECK(send(fd, reply, sizeof(reply), MSG_NOSIGNAL) == (ssize_t)sizeof(reply));
-  CHECK(recv(fd, reply, sizeof(reply), 0) == 0);
+  CHECK(TEMP_FAILURE_RETRY(recv(fd, reply, sizeof(reply), 0)) == 0);
   close(fd);
   WORKER_OK(&w, "attach %s", s.text);
   worker_stop(&w);
   end_share(&s);
 }
+
+/* --- What a false exporter sends ---------------------------------------------------- */
+
+/* A process that has taken the address of a service. Its handle is as good as a true one. */
+typedef struct false_exporter {
+  gpuf_share_handle handle;
+  int listen_fd;
+  int descriptor_count; /* that come with its reply */
+} false_exporter;
+
+static false_exporter false_exporter_of(const shared *s) {
+  false_exporter f = {0};
+  gpufi_share_fields fields;
+  struct sockaddr_un address;
+  CHECK_OK(gpufi_share_decode(&s->handle, &fields, &err));
+  memset(fields.service, 0xa5, sizeof(fields.service));
+  gpufi_share_encode(&fields, &f.handle);
+  const socklen_t nbytes = gpufi_share_address(fields.service, &address);
+  f.listen_fd = socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0);
+  CHECK(bind(f.listen_fd, (struct sockaddr *)&address, nbytes) == 0 && listen(f.listen_fd, 1) == 0);
+  return f;
+}
+
+static void *answer_falsely(void *arg) {
+  const false_exporter *f = arg;
+  gpufi_share_request request;
+  const int fd = TEMP_FAILURE_RETRY(accept(f->listen_fd, NULL, NULL));
+  if (TEMP_FAILURE_RETRY(recv(fd, &request, sizeof(request), 0)) > 0) {
+    union {
+      struct cmsghdr header;
+      char bytes[CMSG_SPACE(4 * sizeof(int))];
+    } control = {0};
+    const size_t nbytes = CMSG_LEN((size_t)f->descriptor_count * sizeof(int));
+    gpufi_share_reply reply = {GPUFI_SHARE_WIRE_MAGIC, GPUFI_SHARE_WIRE_VERSION,
+                               GPUFI_SHARE_GRANTED, request.reference};
+    struct iovec content = {&reply, sizeof(reply)};
+    const struct msghdr message = {
+        .msg_iov = &content, .msg_iovlen = 1, .msg_control = &control, .msg_controllen = nbytes};
+    control.header =
+        (struct cmsghdr){.cmsg_len = nbytes, .cmsg_level = SOL_SOCKET, .cmsg_type = SCM_RIGHTS};
+    for (int i = 0; i < f->descriptor_count; i++) {
+      memcpy(CMSG_DATA(&control.header) + (size_t)i * sizeof(int), &f->listen_fd, sizeof(int));
+    }
+    sendmsg(fd, &message, 0);
+    TEMP_FAILURE_RETRY(recv(fd, &request, sizeof(request), 0)); /* until the importer closes */
+  }
+  close(fd);
+  return NULL;
+}
+
+static void descriptors_that_nobody_asked_for_are_closed(void) {
+  shared s = share_some();
+  false_exporter f = false_exporter_of(&s);
+  gpuf_attachment *attachment;
+  gpuf_tensor tensor;
+  const int before = count_entries("/proc/self/fd");
+  for (f.descriptor_count = 1; f.descriptor_count <= 4; f.descriptor_count++) {
+    pthread_t thread;
+    CHECK(pthread_create(&thread, NULL, answer_falsely, &f) == 0);
+    const gpuf_status status = gpuf_attach(&f.handle, &attachment, &tensor, &err);
+    pthread_join(thread, NULL);
+    CHECK(status == GPUF_ERR_CORRUPT);
+    CHECK(
+        strstr(err.message, f.descriptor_count > 1 ? "does not answer as" : "passed on no memory"));
+    CHECK(count_entries("/proc/self/fd") == before);
+  }
+  close(f.listen_fd);
+  end_share(&s);
+}
+
+/* --- Which memory must be refused --------------------------------------------------- */
 
 static void attached_memory_is_neither_freed_nor_shared_again(void) {
   attached a = attach_to_worker();
@@ -214,6 +287,8 @@ int main(int argc, char **argv) {
   TEST_ON_DEVICES(a_forged_handle_is_refused);
   TEST_ON_DEVICES(another_users_process_is_refused_on_both_sides);
   TEST_ON_DEVICES(a_client_outside_the_protocol_is_dropped);
+  test_device = host_device;
+  TEST(descriptors_that_nobody_asked_for_are_closed);
   TEST_ON_DEVICES(attached_memory_is_neither_freed_nor_shared_again);
   TEST_ON_DEVICES(memory_that_is_no_allocation_is_refused);
 #if GPUFI_WITH_CUDA

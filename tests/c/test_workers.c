@@ -5,9 +5,9 @@
 #include <stdbool.h>
 #include <string.h>
 #include <sys/wait.h>
-#include <time.h>
 #include <unistd.h>
 
+#include "base/clock.h"
 #include "core/workers.h"
 #include "scarce_threads.h"
 #include "test.h"
@@ -26,8 +26,7 @@ static int task_count(void) {
 }
 
 static void pause_ms(int ms) {
-  const struct timespec time = {ms / 1000, ms % 1000 * 1000000L};
-  nanosleep(&time, NULL);
+  gpufi_sleep_ns(ms * INT64_C(1000000));
 }
 
 /* What threads that all have to be there at once have done. */
@@ -184,7 +183,7 @@ static void a_forked_child_starts_its_own(void) {
     alarm(20);
     _exit(hold_meeting(&m, 8) ? 0 : 1);
   }
-  CHECK(waitpid(child, &outcome, 0) == child);
+  CHECK(TEMP_FAILURE_RETRY(waitpid(child, &outcome, 0)) == child);
   CHECK(WIFEXITED(outcome) && WEXITSTATUS(outcome) == 0);
   CHECK(hold_meeting(&m, 8));
 }

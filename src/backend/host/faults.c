@@ -1,7 +1,8 @@
 #include "backend/host/faults.h"
 
 #include <pthread.h>
-#include <time.h>
+
+#include "base/clock.h"
 
 static pthread_mutex_t faults_lock = PTHREAD_MUTEX_INITIALIZER; /* guards `faults` */
 static gpufi_host_faults faults = {-1, -1, 0, 0};
@@ -45,8 +46,6 @@ void gpufi_host_delay(size_t nbytes) {
   }
   pthread_mutex_unlock(&faults_lock);
   if (ns >= 1.0) {
-    const time_t seconds = (time_t)(ns / 1e9);
-    const struct timespec duration = {seconds, (long)(ns - 1e9 * (double)seconds)};
-    nanosleep(&duration, NULL);
+    gpufi_sleep_ns((int64_t)ns);
   }
 }

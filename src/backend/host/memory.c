@@ -51,8 +51,10 @@ static bool extend_memory(allocation *a) {
       return false;
     }
   }
-  if (ftruncate(memory_fd, memory_end + (off_t)a->mapped_nbytes) != 0) {
-    return false;
+  while (ftruncate(memory_fd, memory_end + (off_t)a->mapped_nbytes) != 0) {
+    if (errno != EINTR) {
+      return false;
+    }
   }
   a->offset = memory_end;
   memory_end += (off_t)a->mapped_nbytes;
@@ -68,8 +70,10 @@ static bool map_twice(allocation *a, int fd) {
 
 /* Give the pages of one's own allocation back to the system. */
 static void punch(const allocation *a) {
-  fallocate(memory_fd, FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, a->offset,
-            (off_t)a->mapped_nbytes);
+  while (fallocate(memory_fd, FALLOC_FL_PUNCH_HOLE | FALLOC_FL_KEEP_SIZE, a->offset,
+                   (off_t)a->mapped_nbytes) != 0 &&
+         errno == EINTR) {
+  }
 }
 
 static void unmap(allocation *a) {
