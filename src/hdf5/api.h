@@ -10,6 +10,7 @@
 
 /* H5T_COMPLEX of HDF5 2.0, which older headers lack. */
 #define GPUFI_H5T_COMPLEX 11
+#define GPUFI_H5_INFO_NBYTES 1024
 
 /* clang-format off */
 
@@ -20,13 +21,14 @@
   F(Aget_type) F(Aget_space) F(Aread) F(Awrite)                                             \
   F(Dcreate2) F(Dopen2) F(Dget_space) F(Dget_type) F(Dget_create_plist) F(Dread) F(Dwrite)  \
   F(Dwrite_chunk) F(Dget_chunk_storage_size)                                                \
-  F(Eget_auto2) F(Eset_auto2) F(Ewalk2) F(Eclear2)                                          \
+  F(Eget_auto2) F(Eset_auto2) F(Ewalk2) F(Eclear2) F(Aiterate2) F(FDdriver_query)           \
   F(Fget_intent) F(Fget_access_plist) F(Fget_create_plist) F(Fget_vfd_handle)               \
-  F(Iget_file_id) F(Iget_type) F(Iget_name) F(Idec_ref) F(Lexists) F(Ldelete)               \
-  F(Pget_driver) F(Pget_userblock)                                                          \
+  F(Gopen2) F(Gget_info) F(Lexists) F(Ldelete)                                              \
+  F(Iget_file_id) F(Iget_type) F(Iget_name) F(Idec_ref) F(Pget_driver) F(Pget_userblock)    \
   F(Pcreate) F(Pset_chunk) F(Pget_chunk) F(Pset_filter) F(Pget_nfilters) F(Pget_filter2)    \
-  F(Pset_fill_time) F(Pget_layout) F(Pget_chunk_opts) F(Pset_create_intermediate_group)     \
-  F(Pset_char_encoding) F(Pset_obj_track_times)                                             \
+  F(Pset_fill_time) F(Pget_fill_time) F(Pfill_value_defined) F(Pget_layout)                 \
+  F(Pget_chunk_opts) F(Pset_create_intermediate_group) F(Pset_char_encoding)                \
+  F(Pset_obj_track_times)                                                                   \
   F(Screate) F(Screate_simple) F(Sget_simple_extent_ndims) F(Sget_simple_extent_dims)       \
   F(Sget_simple_extent_npoints) F(Sget_simple_extent_type) F(Sselect_hyperslab)             \
   F(Tcopy) F(Tequal) F(Tcreate) F(Tinsert) F(Tenum_create) F(Tenum_insert) F(Tset_fields)   \
@@ -39,7 +41,7 @@
 
 /* Variables that macros such as H5T_IEEE_F32LE and H5P_DATASET_CREATE read. */
 #define GPUFI_H5_IDS(F)                                                                     \
-  F(P_CLS_DATASET_CREATE_ID) F(P_CLS_LINK_CREATE_ID)                                        \
+  F(P_CLS_DATASET_CREATE_ID) F(P_CLS_LINK_CREATE_ID) F(E_IO) F(E_WRITEERROR) F(E_SEEKERROR) \
   F(T_STD_I8LE) F(T_STD_I16LE) F(T_STD_I32LE) F(T_STD_I64LE)                                \
   F(T_STD_U8LE) F(T_STD_U16LE) F(T_STD_U32LE) F(T_STD_U64LE)                                \
   F(T_IEEE_F32LE) F(T_IEEE_F64LE) F(T_C_S1)
@@ -65,6 +67,11 @@ typedef struct gpufi_h5_api {
   /* 2.0 and newer, else NULL. */
   herr_t (*Dread_chunk2)(hid_t dataset, hid_t dxpl, const hsize_t *offset, uint32_t *filter_mask,
                          void *buffer, size_t *buffer_nbytes);
+  /* The number of the open file, which no other one of the process gets, also when it is closed and
+   * opened again. Fget_fileno is NULL in older releases, which have Oget_info1: `info` begins with
+   * that number, and takes less than GPUFI_H5_INFO_NBYTES. */
+  herr_t (*Fget_fileno)(hid_t file, unsigned long *number);
+  herr_t (*Oget_info1)(hid_t object, void *info);
   /* 2.0 and newer, else NULL. */
   hid_t (*Tcomplex_create)(hid_t component);
   /* 1.14 and newer, else NULL: older ones lack it, or count the offset in chunks. */

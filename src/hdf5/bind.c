@@ -51,6 +51,8 @@ static gpuf_status resolve(gpufi_h5_api *api, void *handle, gpuf_error *err) {
   GPUFI_H5_IDS(GPUFI_RESOLVE)
 #undef GPUFI_RESOLVE
   *(void **)&api->Tcomplex_create = dlsym(handle, "H5Tcomplex_create");
+  *(void **)&api->Fget_fileno = dlsym(handle, "H5Fget_fileno");
+  *(void **)&api->Oget_info1 = dlsym(handle, "H5Oget_info1");
   *(void **)&api->Dchunk_iter = dlsym(handle, "H5Dchunk_iter");
   *(void **)&api->FD_sec2_init = dlsym(handle, "H5FD_sec2_init");
   api->FD_SEC2_id = dlsym(scope, "H5FD_SEC2_id_g");

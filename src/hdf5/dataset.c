@@ -1,5 +1,6 @@
 #include "hdf5/dataset.h"
 
+#include "../../hdf5_filter/filter.h"
 #include "base/error.h"
 #include "codec/bitshuffle.h"
 #include "hdf5/chunk_shape.h"
@@ -21,8 +22,9 @@ typedef struct pipeline {
   int count;
   H5Z_filter_t ids[FILTERS_MAX];
   char names[FILTERS_MAX][64];
-  /* cd_values of the first filter; those beyond its count are 0. */
-  unsigned values[VALUES_MAX];
+  /* cd_values: how many each filter has, and the first of them; those beyond the count are 0. */
+  size_t value_counts[FILTERS_MAX];
+  unsigned values[FILTERS_MAX][VALUES_MAX];
 } pipeline;
 
 static gpuf_status read_space(gpufi_h5_dataset *dataset, gpufi_h5_session *session,
@@ -59,14 +61,15 @@ done:
   return status;
 }
 
-static gpuf_status read_type(gpufi_h5_dataset *dataset, bool *is_native, gpufi_h5_session *session,
-                             gpuf_error *err) {
+static gpuf_status read_type(gpufi_h5_dataset *dataset, bool *is_native, size_t *stored_nbytes,
+                             gpufi_h5_session *session, gpuf_error *err) {
   gpuf_status status;
   const hid_t type = session->api->Dget_type(dataset->id);
   if (type < 0) {
     return gpufi_h5_fail(session, err, "reading the type of dataset '%s' failed", dataset->name);
   }
   dataset->is_native_complex = (int)session->api->Tget_class(type) == GPUFI_H5T_COMPLEX;
+  *stored_nbytes = session->api->Tget_size(type);
   status = gpufi_h5_type_match(session, type, dataset->name, &dataset->dtype, is_native, err);
   gpufi_h5_close(session, type);
   return status;
@@ -82,10 +85,9 @@ static gpuf_status read_pipeline(const gpufi_h5_dataset *dataset, hid_t plist, p
   }
   for (int i = 0; i < count; i++) {
     unsigned flags = 0;
-    size_t value_count = i ? 0 : VALUES_MAX;
-    filters->names[i][0] = 0;
+    filters->value_counts[i] = VALUES_MAX;
     filters->ids[i] = session->api->Pget_filter2(
-        plist, (unsigned)i, &flags, &value_count, i ? NULL : filters->values,
+        plist, (unsigned)i, &flags, &filters->value_counts[i], filters->values[i],
         sizeof(filters->names[i]), filters->names[i], NULL);
     filters->names[i][sizeof(filters->names[i]) - 1] = 0;
     if (filters->ids[i] < 0) {
@@ -94,6 +96,31 @@ static gpuf_status read_pipeline(const gpufi_h5_dataset *dataset, hid_t plist, p
     }
   }
   filters->count = count;
+  return GPUF_OK;
+}
+
+/* A filter knows the size of a chunk from its cd_values alone. HDF5 before 2.2 takes a chunk that
+ * turns out shorter than the dataset's for a whole one, and reads beyond its end. */
+static gpuf_status check_cd_values(const gpufi_h5_dataset *dataset, const pipeline *filters,
+                                   size_t stored_nbytes, gpuf_error *err) {
+  uint64_t chunk_nbytes = stored_nbytes;
+  int at = 0;
+  while (at < filters->count && filters->ids[at] == H5Z_FILTER_SHUFFLE) {
+    at++; /* it keeps the size */
+  }
+  if (!dataset->is_chunked || at == filters->count || filters->ids[at] != GPUF_H5_FILTER_ID ||
+      filters->value_counts[at] <= GPUFI_CD_AT_RAW_NBYTES) {
+    return GPUF_OK;
+  }
+  for (int32_t axis = 0; axis < dataset->ndim; axis++) {
+    chunk_nbytes *= (uint64_t)dataset->chunk[axis]; /* below 4 GiB in HDF5 */
+  }
+  if (filters->values[at][GPUFI_CD_AT_RAW_NBYTES] != chunk_nbytes) {
+    return gpufi_fail(err, GPUF_ERR_CORRUPT, 0,
+                      "dataset '%s' has chunks of %" PRIu64 " bytes, and the cd_values of its "
+                      "gpufetch filter say %u: the file is damaged",
+                      dataset->name, chunk_nbytes, filters->values[at][GPUFI_CD_AT_RAW_NBYTES]);
+  }
   return GPUF_OK;
 }
 
@@ -122,8 +149,8 @@ static gpufi_h5_route route_of(const pipeline *filters, gpuf_dtype dtype) {
     return GPUFI_H5_ROUTE_GPUFETCH;
   }
   if (filters->count == 1 && filters->ids[0] == GPUFI_BITSHUFFLE_FILTER_ID &&
-      filters->values[BITSHUFFLE_AT_ELEMENT_NBYTES] == gpuf_dtype_nbytes(dtype) &&
-      filters->values[BITSHUFFLE_AT_COMPRESSION] == BITSHUFFLE_LZ4) {
+      filters->values[0][BITSHUFFLE_AT_ELEMENT_NBYTES] == gpuf_dtype_nbytes(dtype) &&
+      filters->values[0][BITSHUFFLE_AT_COMPRESSION] == BITSHUFFLE_LZ4) {
     return GPUFI_H5_ROUTE_BITSHUFFLE;
   }
   return GPUFI_H5_ROUTE_HDF5;
@@ -144,33 +171,56 @@ static void choose_route(gpufi_h5_dataset *dataset, hid_t plist, const pipeline 
   dataset->route = route_of(filters, dataset->dtype);
 }
 
-static gpuf_status read_storage(gpufi_h5_dataset *dataset, bool is_native,
+static gpuf_status read_layout(gpufi_h5_dataset *dataset, hid_t plist, gpufi_h5_session *session,
+                               gpuf_error *err) {
+  const gpufi_h5_api *api = session->api;
+  const H5D_layout_t layout = api->Pget_layout(plist);
+  H5D_fill_time_t fill_time = H5D_FILL_TIME_NEVER;
+  H5D_fill_value_t fill_value = H5D_FILL_VALUE_UNDEFINED;
+  hsize_t chunk[GPUF_NDIM_MAX];
+  dataset->is_chunked = layout == H5D_CHUNKED;
+  dataset->has_gaps =
+      (layout != H5D_CHUNKED && layout != H5D_CONTIGUOUS && layout != H5D_COMPACT) ||
+      api->Pget_fill_time(plist, &fill_time) < 0 || fill_time == H5D_FILL_TIME_NEVER ||
+      api->Pfill_value_defined(plist, &fill_value) < 0 || fill_value == H5D_FILL_VALUE_UNDEFINED;
+  if (dataset->is_chunked && api->Pget_chunk(plist, GPUF_NDIM_MAX, chunk) != dataset->ndim) {
+    return gpufi_h5_fail(session, err, "reading the chunk shape of dataset '%s' failed",
+                         dataset->name);
+  }
+  for (int32_t axis = 0; axis < dataset->ndim; axis++) {
+    dataset->chunk[axis] = dataset->is_chunked ? (int64_t)chunk[axis] : 1;
+    if (dataset->chunk[axis] < 1) {
+      return gpufi_fail(err, GPUF_ERR_CORRUPT, 0,
+                        "the chunks of dataset '%s' have length %" PRIu64 " along axis %d: the "
+                        "file is damaged",
+                        dataset->name, (uint64_t)chunk[axis], (int)axis);
+    }
+  }
+  return GPUF_OK;
+}
+
+static gpuf_status read_storage(gpufi_h5_dataset *dataset, bool is_native, size_t stored_nbytes,
                                 gpufi_h5_session *session, gpuf_error *err) {
   const gpufi_h5_api *api = session->api;
-  gpuf_status status;
   pipeline filters;
-  hsize_t chunk[GPUF_NDIM_MAX];
   const hid_t plist = api->Dget_create_plist(dataset->id);
   if (plist < 0) {
     return gpufi_h5_fail(session, err, "reading the layout of dataset '%s' failed", dataset->name);
   }
-  dataset->is_chunked = api->Pget_layout(plist) == H5D_CHUNKED;
-  if (dataset->is_chunked && api->Pget_chunk(plist, GPUF_NDIM_MAX, chunk) != dataset->ndim) {
-    status = gpufi_h5_fail(session, err, "reading the chunk shape of dataset '%s' failed",
-                           dataset->name);
-    goto done;
+  gpuf_status status = read_layout(dataset, plist, session, err);
+  if (status == GPUF_OK) {
+    status = read_pipeline(dataset, plist, &filters, session, err);
   }
-  for (int32_t axis = 0; axis < dataset->ndim; axis++) {
-    dataset->chunk[axis] = dataset->is_chunked ? (int64_t)chunk[axis] : 1;
+  if (status == GPUF_OK) {
+    dataset->is_filtered = filters.count > 0;
+    status = check_cd_values(dataset, &filters, stored_nbytes, err);
   }
-  status = read_pipeline(dataset, plist, &filters, session, err);
   if (status == GPUF_OK) {
     choose_route(dataset, plist, &filters, is_native, session);
   }
   if (status == GPUF_OK && dataset->route == GPUFI_H5_ROUTE_HDF5) {
     status = check_filters(dataset, &filters, session, err);
   }
-done:
   gpufi_h5_close(session, plist);
   return status;
 }
@@ -193,6 +243,7 @@ gpuf_status gpufi_h5_dataset_init(gpufi_h5_dataset *dataset, gpufi_h5_session *s
                                   gpuf_error *err) {
   gpuf_status status;
   bool is_native = false;
+  size_t stored_nbytes = 0; /* of an element */
   memset(dataset, 0, sizeof(*dataset));
   dataset->id = id;
   if (session->api->Iget_type(id) != H5I_DATASET) {
@@ -207,13 +258,13 @@ gpuf_status gpufi_h5_dataset_init(gpufi_h5_dataset *dataset, gpufi_h5_session *s
   }
   status = read_space(dataset, session, err);
   if (status == GPUF_OK) {
-    status = read_type(dataset, &is_native, session, err);
+    status = read_type(dataset, &is_native, &stored_nbytes, session, err);
   }
   if (status == GPUF_OK) {
     status = check_size(dataset, err);
   }
   if (status == GPUF_OK) {
-    status = read_storage(dataset, is_native, session, err);
+    status = read_storage(dataset, is_native, stored_nbytes, session, err);
   }
   return status;
 }

@@ -23,6 +23,10 @@ typedef struct gpufi_h5_dataset {
   int64_t shape[GPUF_NDIM_MAX];
   gpufi_h5_route route;
   bool is_chunked;
+  bool is_filtered;
+  /* HDF5 leaves memory as it is where nothing was written: the dataset has no fill value, its fill
+   * time is NEVER, or other datasets hold its elements, for which that may be true. */
+  bool has_gaps;
   int64_t chunk[GPUF_NDIM_MAX]; /* all 1 unless chunked */
   /* Set for the routes of whole chunks only. */
   gpufi_chunk_shape chunk_shape;

@@ -43,6 +43,34 @@ static gpuf_status create_memory_type(gpufi_h5_session *session, const gpufi_h5_
              : gpufi_h5_type_create(session, dataset->dtype, type, err);
 }
 
+/* Fill the box at the origin of a C-contiguous buffer with zeros. */
+static void clear_box(const gpufi_h5_dataset *dataset, const int64_t *shape, unsigned char *buffer,
+                      const int64_t *buffer_shape) {
+  size_t pitches[GPUF_NDIM_MAX];
+  size_t row_nbytes = gpuf_dtype_nbytes(dataset->dtype);
+  int64_t row_count = 1;
+  int32_t axis = dataset->ndim - 1;
+  for (int32_t i = axis; i >= 0; i--) {
+    pitches[i] = i < axis ? pitches[i + 1] * (size_t)buffer_shape[i + 1] : row_nbytes;
+  }
+  while (axis > 0 && shape[axis] == buffer_shape[axis]) {
+    axis--; /* rows that touch each other are one */
+  }
+  row_nbytes = axis >= 0 ? pitches[axis] * (size_t)shape[axis] : row_nbytes;
+  for (int32_t i = 0; i < axis; i++) {
+    row_count *= shape[i];
+  }
+  for (int64_t row = 0; row < row_count; row++) {
+    unsigned char *at = buffer;
+    int64_t left = row;
+    for (int32_t i = axis - 1; i >= 0; i--) {
+      at += pitches[i] * (size_t)(left % shape[i]);
+      left /= shape[i];
+    }
+    memset(at, 0, row_nbytes);
+  }
+}
+
 gpuf_status gpufi_h5_hyperslab_transfer(gpufi_h5_session *session, const gpufi_h5_dataset *dataset,
                                         const gpufi_h5_box *box, void *buffer,
                                         const int64_t *buffer_shape, bool writes, gpuf_error *err) {
@@ -59,6 +87,9 @@ gpuf_status gpufi_h5_hyperslab_transfer(gpufi_h5_session *session, const gpufi_h
   in_file = create_selection(api, dataset->ndim, dataset->shape, box->start, box->shape);
   in_memory = in_file < 0 ? H5I_INVALID_HID
                           : create_selection(api, dataset->ndim, buffer_shape, origin, box->shape);
+  if (in_memory >= 0 && !writes && dataset->has_gaps) {
+    clear_box(dataset, box->shape, buffer, buffer_shape);
+  }
   if (in_memory >= 0) {
     result = writes ? api->Dwrite(dataset->id, type, in_memory, in_file, H5P_DEFAULT, buffer)
                     : api->Dread(dataset->id, type, in_memory, in_file, H5P_DEFAULT, buffer);

@@ -5,8 +5,9 @@
 
 #include "hdf5/dataset.h"
 
-/* Read or write `box`, from or to the origin of a C-contiguous host buffer of `buffer_shape`, which
- * is at least as large along each axis. Entered. */
+/* Read or write `box`, which has elements, from or to the origin of a C-contiguous host buffer of
+ * `buffer_shape`, which is at least as large along each axis. Elements that were never written, and
+ * have no fill value, are read as 0. Entered. */
 gpuf_status gpufi_h5_hyperslab_transfer(gpufi_h5_session *session, const gpufi_h5_dataset *dataset,
                                         const gpufi_h5_box *box, void *buffer,
                                         const int64_t *buffer_shape, bool writes, gpuf_error *err);
