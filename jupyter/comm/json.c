@@ -1,5 +1,7 @@
 #include "comm/json.h"
 
+#include "base/text.h"
+
 #include <inttypes.h>
 #include <math.h>
 #include <stdio.h>
@@ -36,9 +38,7 @@ json_t *gpufi_json_text(const char *text) {
   json_t *string = json_string(text);
   if (!string) { /* cut in the middle of a character, or not UTF-8 at all */
     snprintf(plain, sizeof(plain), "%s", text);
-    for (char *c = plain; *c; c++) {
-      *c = (signed char)*c < 0 ? '?' : *c;
-    }
+    gpufi_text_make_utf8(plain);
     string = json_string(plain);
   }
   return string;

@@ -16,7 +16,7 @@ json_t *gpufi_json_f64(double value);
 /* A number; from 2^63 on a string of its digits. */
 json_t *gpufi_json_u64(uint64_t value);
 json_t *gpufi_json_shape(const int64_t *shape, int32_t count);
-/* A string of text that may not be UTF-8: bytes beyond ASCII become '?' then. */
+/* A string of text that may not be UTF-8: a byte that belongs to no character becomes '?'. */
 json_t *gpufi_json_text(const char *text);
 
 #define GPUFI_SHOWN_NBYTES 100

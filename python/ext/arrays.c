@@ -16,10 +16,15 @@ static int refuse_masked(PyObject *array) {
 
 int gpufi_py_tensor_from_array(const gpufi_py_state *state, PyObject *object, gpuf_tensor *tensor) {
   PyArrayObject *array = (PyArrayObject *)object;
-  const int ndim = PyArray_NDIM(array);
   gpuf_dtype dtype;
-  if (refuse_masked(object) < 0 ||
-      gpufi_py_dtype_from_descr(state, (PyObject *)PyArray_DESCR(array), &dtype) < 0) {
+  if (refuse_masked(object) < 0) { /* runs a subclass's code, which may change the array */
+    return -1;
+  }
+  const int ndim = PyArray_NDIM(array);
+  PyObject *descr = Py_NewRef((PyObject *)PyArray_DESCR(array));
+  const int status = gpufi_py_dtype_from_descr(state, descr, &dtype);
+  Py_DECREF(descr);
+  if (status < 0) {
     return -1;
   }
   if (ndim > GPUF_NDIM_MAX) {

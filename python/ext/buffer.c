@@ -4,6 +4,8 @@
 #include "arrays.h"
 #include "errors.h"
 
+#include "base/error.h"
+
 #include <stdlib.h>
 #include <sys/mman.h>
 
@@ -25,11 +27,8 @@ void gpufi_py_buffer_free(const gpufi_py_buffer *buffer) {
 }
 
 static gpuf_status no_memory(size_t nbytes, gpuf_error *err) {
-  err->status = GPUF_ERR_NO_MEMORY;
-  err->native_code = 0;
-  PyOS_snprintf(err->message, sizeof(err->message),
-                "no host memory for an array of %zu bytes: fetch it in slices", nbytes);
-  return err->status;
+  return gpufi_fail(err, GPUF_ERR_NO_MEMORY, 0,
+                    "no host memory for an array of %zu bytes: fetch it in slices", nbytes);
 }
 
 static gpuf_status alloc_pageable(size_t nbytes, gpufi_py_buffer *buffer, gpuf_error *err) {

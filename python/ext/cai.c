@@ -7,10 +7,43 @@
 
 #include <string.h>
 
-/* Borrowed; NULL without an exception if the key is missing or None. */
-static PyObject *entry(PyObject *dict, PyObject *name) {
-  PyObject *value = PyDict_GetItemWithError(dict, name);
-  return value == Py_None ? NULL : value;
+/* What the dict holds under these names: strong references, since parsing runs code of the
+ * producer, which may change the dict. NULL for what is missing or None. */
+typedef struct entries {
+  PyObject *typestr, *shape, *strides, *data, *stream, *mask;
+} entries;
+
+static int take_entry(PyObject *dict, PyObject *name, PyObject **value) {
+  PyObject *found = PyDict_GetItemWithError(dict, name);
+  *value = found == Py_None ? NULL : Py_XNewRef(found);
+  return PyErr_Occurred() ? -1 : 0;
+}
+
+/* The entries must be released also when this fails. */
+static int take_entries(const gpufi_py_state *state, PyObject *dict, entries *found) {
+  const gpufi_py_names *names = &state->names;
+  *found = (entries){0};
+  if (!PyDict_Check(dict)) {
+    PyErr_Format(PyExc_TypeError, "__cuda_array_interface__ is %R, not a dict", dict);
+    return -1;
+  }
+  return take_entry(dict, names->typestr, &found->typestr) < 0 ||
+                 take_entry(dict, names->shape, &found->shape) < 0 ||
+                 take_entry(dict, names->strides, &found->strides) < 0 ||
+                 take_entry(dict, names->data, &found->data) < 0 ||
+                 take_entry(dict, names->stream, &found->stream) < 0 ||
+                 take_entry(dict, names->mask, &found->mask) < 0
+             ? -1
+             : 0;
+}
+
+static void release_entries(const entries *found) {
+  Py_XDECREF(found->typestr);
+  Py_XDECREF(found->shape);
+  Py_XDECREF(found->strides);
+  Py_XDECREF(found->data);
+  Py_XDECREF(found->stream);
+  Py_XDECREF(found->mask);
 }
 
 /* NumPy parses the type string ("<f4"); types without a gpuf_dtype are refused. */
@@ -107,24 +140,17 @@ static void find_device(gpuf_tensor *tensor) {
   }
 }
 
-static int parse(const gpufi_py_state *state, PyObject *dict, gpufi_py_import *import) {
+static int parse(const gpufi_py_state *state, const entries *found, gpufi_py_import *import) {
   gpuf_tensor *tensor = &import->tensor;
-  PyObject *shape = NULL, *strides = NULL;
-  if (!PyDict_Check(dict)) {
-    PyErr_Format(PyExc_TypeError, "__cuda_array_interface__ is %R, not a dict", dict);
-    return -1;
-  }
-  if (entry(dict, state->names.mask)) {
+  if (found->mask) {
     PyErr_SetString(PyExc_TypeError,
                     "a masked array is not supported: pass the data and the mask apart");
     return -1;
   }
-  shape = entry(dict, state->names.shape);
-  strides = entry(dict, state->names.strides);
-  if (parse_typestr(state, entry(dict, state->names.typestr), &tensor->dtype) < 0 ||
-      parse_shape(shape, tensor) < 0 || parse_strides(strides, shape, tensor) < 0 ||
-      parse_data(entry(dict, state->names.data), import) < 0 ||
-      parse_stream(entry(dict, state->names.stream), &tensor->stream) < 0) {
+  if (parse_typestr(state, found->typestr, &tensor->dtype) < 0 ||
+      parse_shape(found->shape, tensor) < 0 ||
+      parse_strides(found->strides, found->shape, tensor) < 0 ||
+      parse_data(found->data, import) < 0 || parse_stream(found->stream, &tensor->stream) < 0) {
     return -1;
   }
   find_device(tensor);
@@ -140,7 +166,10 @@ int gpufi_py_cai_import(const gpufi_py_state *state, PyObject *object, gpufi_py_
     PyErr_Clear();
     return 0;
   }
-  const int status = parse(state, dict, import);
+  entries found;
+  const int status =
+      take_entries(state, dict, &found) < 0 || parse(state, &found, import) < 0 ? -1 : 0;
+  release_entries(&found);
   Py_DECREF(dict);
   if (status < 0) {
     return -1;

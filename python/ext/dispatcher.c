@@ -5,6 +5,8 @@
 #include "interpreter.h"
 #include "methods.h"
 
+#include "base/error.h"
+#include "base/text.h"
 #include "comm/dispatcher.h"
 
 #include <stdio.h>
@@ -67,14 +69,13 @@ static gpuf_status take_exception(gpuf_error *err) {
   PyObject *text = exception_text(raised.type, raised.value);
   PyObject *plain = text ? PyUnicode_AsEncodedString(text, "utf-8", "backslashreplace") : NULL;
   const char *message = plain ? PyBytes_AsString(plain) : NULL;
-  memset(err, 0, sizeof(*err));
-  err->status = unknown ? GPUF_ERR_INVALID : GPUF_ERR_UNSUPPORTED;
-  snprintf(err->message, sizeof(err->message), "%s", message ? message : "an exception");
+  const gpuf_status status = gpufi_fail(err, unknown ? GPUF_ERR_INVALID : GPUF_ERR_UNSUPPORTED, 0,
+                                        "%s", message ? message : "an exception");
   PyErr_Clear();
   Py_XDECREF(plain);
   Py_XDECREF(text);
   gpufi_py_exception_drop(raised);
-  return err->status;
+  return status;
 }
 
 /* Fill `source` from the pair that `resolve` returned. */
@@ -90,6 +91,7 @@ static int take_source(gpufi_py_state *state, PyObject *found, gpufi_source *sou
   source->release = gpufi_py_release_owner; /* the import's reference is the source's */
   source->release_arg = import.keepalive;
   snprintf(source->framework, sizeof(source->framework), "%s", framework);
+  gpufi_text_make_utf8(source->framework);
   return 0;
 }
 
@@ -127,13 +129,16 @@ static gpuf_status list(void *arg, gpufi_listing *listing, gpuf_error *err) {
   int more = 1;
   const PyGILState_STATE gil = PyGILState_Ensure();
   PyObject *items = PyObject_CallFunction(held->list, NULL);
-  const Py_ssize_t count = items ? PyList_Size(items) : -1;
+  /* A tuple: importing a tensor runs Python code, which could change a list. */
+  PyObject *fixed = items ? PySequence_Tuple(items) : NULL;
+  const Py_ssize_t count = fixed ? PyTuple_Size(fixed) : -1;
   for (Py_ssize_t i = 0; i < count && more == 1; i++) {
-    more = list_item(gpufi_py_state_of_module(held->module), PyList_GetItem(items, i), listing);
+    more = list_item(gpufi_py_state_of_module(held->module), PyTuple_GetItem(fixed, i), listing);
   }
   if (count < 0 || more < 0) {
     status = take_exception(err);
   }
+  Py_XDECREF(fixed);
   Py_XDECREF(items);
   PyGILState_Release(gil);
   return status;

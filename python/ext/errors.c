@@ -29,8 +29,12 @@ PyObject *gpufi_py_error_type_create(void) {
   return type;
 }
 
+PyObject *gpufi_py_text(const char *text) {
+  return PyUnicode_DecodeUTF8(text, (Py_ssize_t)strlen(text), "replace");
+}
+
 static PyObject *raise_os_error(const gpuf_error *err) {
-  PyObject *args = Py_BuildValue("(is)", (int)err->native_code, err->message);
+  PyObject *args = Py_BuildValue("(iN)", (int)err->native_code, gpufi_py_text(err->message));
   if (args) {
     PyErr_SetObject(PyExc_OSError, args);
     Py_DECREF(args);
@@ -40,7 +44,7 @@ static PyObject *raise_os_error(const gpuf_error *err) {
 
 static PyObject *raise_error(const gpufi_py_state *state, const gpuf_error *err) {
   PyObject *status = NULL, *native_code = NULL;
-  PyObject *exception = PyObject_CallFunction(state->error_type, "s", err->message);
+  PyObject *exception = PyObject_CallFunction(state->error_type, "N", gpufi_py_text(err->message));
   if (!exception) {
     return NULL;
   }
@@ -77,7 +81,11 @@ PyObject *gpufi_py_raise(const gpufi_py_state *state, const gpuf_error *err) {
   default:
     return raise_error(state, err);
   }
-  PyErr_SetString(type, err->message);
+  PyObject *text = gpufi_py_text(err->message);
+  if (text) {
+    PyErr_SetObject(type, text);
+    Py_DECREF(text);
+  }
   return NULL;
 }
 

@@ -7,6 +7,9 @@
 /* Create gpufetch.Error. */
 PyObject *gpufi_py_error_type_create(void);
 
+/* A str of a message or name of the library; what is not UTF-8 in it is replaced. */
+PyObject *gpufi_py_text(const char *text);
+
 /* Set the Python exception for `err`. Always returns NULL. */
 PyObject *gpufi_py_raise(const gpufi_py_state *state, const gpuf_error *err);
 

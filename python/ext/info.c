@@ -50,12 +50,12 @@ static PyObject *device_info(const gpufi_py_state *state, gpuf_device device) {
     goto fail;
   }
   if (status != GPUF_OK) { /* one device that does not answer must not hide the others */
-    if (set(dict, "error", PyUnicode_FromString(err.message)) < 0) {
+    if (set(dict, "error", gpufi_py_text(err.message)) < 0) {
       goto fail;
     }
     return dict;
   }
-  if (set(dict, "name", PyUnicode_FromString(info.name)) < 0 ||
+  if (set(dict, "name", gpufi_py_text(info.name)) < 0 ||
       set(dict, "total_nbytes", PyLong_FromSize_t(info.total_nbytes)) < 0 ||
       set(dict, "free_nbytes", PyLong_FromSize_t(info.free_nbytes)) < 0 ||
       set(dict, "compute_capability", capability(&info)) < 0 ||
@@ -90,7 +90,7 @@ static PyObject *backend_info(const gpufi_py_state *state, gpuf_device_kind kind
   Py_END_ALLOW_THREADS
   PyObject *dict = PyDict_New();
   if (!dict || set(dict, "available", PyBool_FromLong(status == GPUF_OK)) < 0 ||
-      set(dict, "reason", status == GPUF_OK ? none() : PyUnicode_FromString(err.message)) < 0 ||
+      set(dict, "reason", status == GPUF_OK ? none() : gpufi_py_text(err.message)) < 0 ||
       set(dict, "devices", devices_info(state, kind, status == GPUF_OK ? count : 0)) < 0) {
     Py_XDECREF(dict);
     return NULL;

@@ -25,21 +25,22 @@ static const gpufi_dl_exchange *exchange_of(const gpufi_py_state *state, PyObjec
                                                                                     : NULL;
 }
 
-/* Find out what the type of `object` offers, unless it is the type that was looked at last. */
-static void probe_producer(gpufi_py_state *state, PyObject *object) {
+/* What the type of `object` offers; that of the type that was looked at last is remembered. Looking
+ * runs Python code, in which other tensors may be imported, by this thread or another: the state is
+ * changed afterwards, at once, and its fields are not read again. */
+static gpufi_py_offer offer_of(gpufi_py_state *state, PyObject *object) {
   PyObject *type = (PyObject *)Py_TYPE(object);
-  if (state->producer_type != type) {
-    PyObject *old = state->producer_type;
-    const bool is_torch = gpufi_py_is_torch(state, type);
-    const bool is_tensorflow = gpufi_py_is_tensorflow(type);
-    const gpufi_dl_exchange *exchange = exchange_of(state, type);
-    Py_INCREF(type);
-    state->producer_type = type;
-    state->producer_is_torch = is_torch;
-    state->producer_is_tensorflow = is_tensorflow;
-    state->producer_exchange = exchange;
-    Py_XDECREF(old);
+  if (state->producer_type == type) {
+    return state->producer_offer;
   }
+  Py_INCREF(type);
+  const gpufi_py_offer offer = {gpufi_py_is_torch(state, type), gpufi_py_is_tensorflow(type),
+                                exchange_of(state, type)};
+  PyObject *old = state->producer_type;
+  state->producer_type = type;
+  state->producer_offer = offer;
+  Py_XDECREF(old);
+  return offer;
 }
 
 /* Call __dlpack__ with the keywords of the newest protocol, then of older ones: a producer that
@@ -183,25 +184,24 @@ static int import_tensorflow(gpufi_py_state *state, PyObject *object, gpufi_py_i
 }
 
 int gpufi_py_producer_import(gpufi_py_state *state, PyObject *object, gpufi_py_import *import) {
-  probe_producer(state, object);
-  const bool is_torch = state->producer_is_torch;
-  const bool is_tensorflow = state->producer_is_tensorflow;
+  const gpufi_py_offer offer = offer_of(state, object);
   int status = -1;
-  if (state->producer_exchange) {
-    status = import_exchange(state, state->producer_exchange, object, is_torch, import);
+  if (offer.exchange) {
+    status = import_exchange(state, offer.exchange, object, offer.is_torch, import);
     if (status < 0) {
       PyErr_Clear(); /* __dlpack__ gives the better message */
     }
   }
-  if (status < 0 && is_tensorflow) {
+  if (status < 0 && offer.is_tensorflow) {
     status = import_tensorflow(state, object, import);
   } else if (status < 0) {
-    PyObject *capsule = request_capsule(state, object, is_torch);
+    PyObject *capsule = request_capsule(state, object, offer.is_torch);
     if (capsule) {
       status = take_capsule(capsule, import);
-    } else if (!is_torch) { /* torch's other interface carries no stream: nothing would wait */
+    } else if (!offer
+                    .is_torch) { /* torch's other interface carries no stream: nothing would wait */
       status = import_cai_instead(state, object, import);
     }
   }
-  return status == 0 && is_torch ? gpufi_py_torch_check_dtype(state, object, import) : status;
+  return status == 0 && offer.is_torch ? gpufi_py_torch_check_dtype(state, object, import) : status;
 }

@@ -133,8 +133,8 @@ static PyObject *serve_start(PyObject *module, PyObject *args, PyObject *kwargs)
     Py_DECREF(capsule);
     return gpufi_py_raise(gpufi_py_state_of_module(module), &err);
   }
-  return Py_BuildValue("Nss", capsule, gpuf_server_name(held->server),
-                       gpuf_server_connection_file(held->server));
+  return Py_BuildValue("NsN", capsule, gpuf_server_name(held->server),
+                       PyUnicode_DecodeFSDefault(gpuf_server_connection_file(held->server)));
 }
 
 static PyObject *serve_stop(PyObject *module, PyObject *capsule) {

@@ -46,6 +46,13 @@ typedef struct gpufi_py_names {
 #undef X
 } gpufi_py_names;
 
+/* What a type of tensors offers. */
+typedef struct gpufi_py_offer {
+  bool is_torch;
+  bool is_tensorflow;
+  const struct gpufi_dl_exchange *exchange; /* NULL = it has none */
+} gpufi_py_offer;
+
 typedef struct gpufi_py_state {
   PyTypeObject *device_array_type;
   PyTypeObject *future_type;
@@ -58,10 +65,7 @@ typedef struct gpufi_py_state {
   PyObject *producer_type;             /* the type of the last object with __dlpack__ */
   gpufi_py_names names;
   PyObject *descrs[GPUF_DTYPE_MAX + 1]; /* NumPy dtype of each gpuf_dtype; [0] is NULL */
-  /* What producer_type was found to be. */
-  bool producer_is_torch;
-  bool producer_is_tensorflow;
-  const struct gpufi_dl_exchange *producer_exchange; /* NULL = it has none */
+  gpufi_py_offer producer_offer;        /* of producer_type */
 } gpufi_py_state;
 
 /* The state's own references, beside names and descrs. */

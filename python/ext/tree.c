@@ -172,7 +172,7 @@ static PyObject *build_mapping(builder *b, const gpufi_py_node *n) {
                          ? PyObject_CallFunctionObjArgs(b->tree->nodes.ordered_type, NULL)
                          : PyDict_New();
   for (Py_ssize_t i = 0; result && i < n->count; i++) {
-    PyObject *key = PyTuple_GetItem(PyList_GetItem(n->object, i), 0);
+    PyObject *key = PyTuple_GetItem(PyTuple_GetItem(n->object, i), 0);
     PyObject *value = build_node(b);
     if (!value || PyObject_SetItem(result, key, value) < 0) {
       Py_CLEAR(result);
@@ -182,21 +182,27 @@ static PyObject *build_mapping(builder *b, const gpufi_py_node *n) {
   return result;
 }
 
-static PyObject *build_sequence(builder *b, const gpufi_py_node *n) {
-  const bool is_list = n->kind == NODE_LIST;
-  PyObject *result = is_list ? PyList_New(n->count) : PyTuple_New(n->count);
-  for (Py_ssize_t i = 0; result && i < n->count; i++) {
+/* The list grows: one with empty places would be seen by code that runs meanwhile and asks gc. */
+static PyObject *build_list(builder *b, const gpufi_py_node *n) {
+  PyObject *list = PyList_New(0);
+  for (Py_ssize_t i = 0; list && i < n->count; i++) {
     PyObject *value = build_node(b);
-    if (!value || (is_list ? PyList_SetItem(result, i, value) /* both steal value */
-                           : PyTuple_SetItem(result, i, value)) < 0) {
-      Py_CLEAR(result);
+    if (!value || PyList_Append(list, value) < 0) {
+      Py_CLEAR(list);
     }
+    Py_XDECREF(value);
   }
-  if (result && n->kind == NODE_NAMED) {
-    PyObject *elements = result;
-    result = PyObject_CallMethod(n->object, "_make", "(O)", elements);
-    Py_DECREF(elements);
+  return list;
+}
+
+static PyObject *build_sequence(builder *b, const gpufi_py_node *n) {
+  PyObject *list = build_list(b, n);
+  if (!list || n->kind == NODE_LIST) {
+    return list;
   }
+  PyObject *result = n->kind == NODE_NAMED ? PyObject_CallMethod(n->object, "_make", "(O)", list)
+                                           : PySequence_Tuple(list);
+  Py_DECREF(list);
   return result;
 }
 

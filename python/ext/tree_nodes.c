@@ -52,7 +52,9 @@ static bool is_tensor(const gpufi_py_state *state, PyObject *object) {
 /* The kind of an object whose type is no builtin container itself; -1 with an exception set. */
 static int classify_derived(gpufi_py_nodes *t, PyObject *object) {
   if (is_tensor(t->state, object) || is_tensorflow_tensor(object)) {
-    t->leaf_type = Py_TYPE(object);
+    PyTypeObject *old = t->leaf_type;
+    t->leaf_type = (PyTypeObject *)Py_NewRef((PyObject *)Py_TYPE(object));
+    Py_XDECREF((PyObject *)old);
     return NODE_LEAF;
   }
   if (PyDict_Check(object)) {
@@ -135,7 +137,7 @@ static int read_node(gpufi_py_nodes *t, PyObject *object);
 
 static int read_items(gpufi_py_nodes *t, PyObject *items, Py_ssize_t count) {
   for (Py_ssize_t i = 0; i < count; i++) {
-    PyObject *pair = PyList_GetItem(items, i);
+    PyObject *pair = PyTuple_GetItem(items, i);
     if (!pair || !PyTuple_Check(pair) || PyTuple_Size(pair) != 2) {
       PyErr_SetString(PyExc_TypeError, "items() of a mapping gave no pairs of key and value");
       return -1;
@@ -158,14 +160,26 @@ static int read_elements(gpufi_py_nodes *t, PyObject *elements, Py_ssize_t count
   return 0;
 }
 
+/* The items of a mapping or the elements of a sequence, as a tuple, which stays as it is while
+ * reading them runs code of theirs. */
+static PyObject *children_of(PyObject *object, bool mapping) {
+  if (!mapping) {
+    return PySequence_Tuple(object);
+  }
+  PyObject *items = PyMapping_Items(object);
+  PyObject *children = items ? PySequence_Tuple(items) : NULL;
+  Py_XDECREF(items);
+  return children;
+}
+
 static int read_container(gpufi_py_nodes *t, PyObject *object, gpufi_py_node_kind kind,
                           size_t index) {
   const bool mapping = kind == NODE_DICT || kind == NODE_ORDERED;
-  PyObject *children = mapping ? PyMapping_Items(object) : PySequence_Tuple(object);
+  PyObject *children = children_of(object, mapping);
   if (!children) {
     return -1;
   }
-  const Py_ssize_t count = mapping ? PyList_Size(children) : PyTuple_Size(children);
+  const Py_ssize_t count = PyTuple_Size(children);
   t->nodes[index].count = count;
   if (mapping || kind == NODE_NAMED) {
     PyObject *kept = mapping ? children : (PyObject *)Py_TYPE(object);
@@ -234,6 +248,7 @@ void gpufi_py_nodes_fini(gpufi_py_nodes *nodes) {
   for (size_t i = 0; i < nodes->leaf_count; i++) {
     Py_XDECREF(nodes->keepalives[i]);
   }
+  Py_XDECREF((PyObject *)nodes->leaf_type);
   Py_XDECREF(nodes->path);
   Py_XDECREF(nodes->mapping_type);
   Py_XDECREF(nodes->ordered_type);

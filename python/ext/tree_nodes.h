@@ -18,7 +18,7 @@ typedef enum gpufi_py_node_kind {
 /* In depth-first order: `count` children follow, each with what is below it. */
 typedef struct gpufi_py_node {
   gpufi_py_node_kind kind;
-  PyObject *object; /* strong: OTHER the object, DICT and ORDERED the list of items, NAMED the type;
+  PyObject *object; /* strong: OTHER the object, DICT and ORDERED the tuple of items, NAMED the type;
                        else NULL */
   Py_ssize_t count;
 } gpufi_py_node;
@@ -33,7 +33,7 @@ typedef struct gpufi_py_nodes {
   PyObject *path;         /* "['a'][3]" of what could not be read */
   PyObject *mapping_type; /* collections.abc.Mapping and collections.OrderedDict, when needed */
   PyObject *ordered_type;
-  PyTypeObject *leaf_type; /* borrowed from an object that the caller's tree holds */
+  PyTypeObject *leaf_type; /* of the last tensor; NULL before the first */
 } gpufi_py_nodes;
 
 /* Read the tree. TypeError or ValueError says where in it an object could not be read. End it with

@@ -1,5 +1,7 @@
 #include "base/error.h"
 
+#include "base/text.h"
+
 #include <stdarg.h>
 #include <stdio.h>
 
@@ -31,6 +33,7 @@ gpuf_status gpufi_fail(gpuf_error *err, gpuf_status status, int64_t native_code,
     va_start(args, format);
     vsnprintf(err->message, sizeof(err->message), format, args);
     va_end(args);
+    gpufi_text_make_utf8(err->message);
   }
   return status;
 }

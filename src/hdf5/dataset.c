@@ -2,6 +2,7 @@
 
 #include "../../hdf5_filter/filter.h"
 #include "base/error.h"
+#include "base/text.h"
 #include "codec/bitshuffle.h"
 #include "hdf5/chunk_shape.h"
 #include "hdf5/types.h"
@@ -256,6 +257,7 @@ gpuf_status gpufi_h5_dataset_init(gpufi_h5_dataset *dataset, gpufi_h5_session *s
   if (session->api->Iget_name(id, dataset->name, sizeof(dataset->name)) <= 0) {
     snprintf(dataset->name, sizeof(dataset->name), "(anonymous)");
   }
+  gpufi_text_make_utf8(dataset->name); /* HDF5 cuts a long name anywhere */
   status = read_space(dataset, session, err);
   if (status == GPUF_OK) {
     status = read_type(dataset, &is_native, &stored_nbytes, session, err);
