@@ -2,6 +2,7 @@
 #include "base/error.h"
 #include "base/struct.h"
 #include "base/thread.h"
+#include "server/headroom.h"
 #include "server/server.h"
 #include "server/wake.h"
 
@@ -204,7 +205,10 @@ static gpuf_status init_bridge(gpuf_server *server, const gpuf_server_options *o
 static gpuf_status start(gpuf_server *server, const gpuf_server_options *options, const char *name,
                          gpuf_error *err) {
   gpufi_connection *connection = &server->connection;
-  gpuf_status status = gpufi_connection_claim(connection, name, options->connection_file, err);
+  gpuf_status status = gpufi_headroom_check(err);
+  if (status == GPUF_OK) {
+    status = gpufi_connection_claim(connection, name, options->connection_file, err);
+  }
   if (status == GPUF_OK) {
     status = complete_connection(connection, options, err);
   }

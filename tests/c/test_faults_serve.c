@@ -7,6 +7,9 @@
 #include <dirent.h>
 #include <stdio.h>
 #include <string.h>
+#include <sys/resource.h>
+#include <sys/stat.h>
+#include <sys/wait.h>
 #include <unistd.h>
 
 #include "faults.h"
@@ -79,10 +82,81 @@ static void an_answer_whose_memory_was_reserved_is_not_lost(void) {
   gpufi_answers_fini(&answers);
 }
 
+/* --- Limits of the process ------------------------------------------------------ */
+
+typedef enum outcome { STARTED, REFUSED, ANOTHER } outcome;
+
+/* In a child: start and stop a server under a limit, as a user whom limits on processes bind. */
+static outcome start_limited(int resource, rlim_t value, const char *named) {
+  const struct rlimit limit = {value, value};
+  gpuf_server *server = NULL;
+  if (setrlimit((__rlimit_resource_t)resource, &limit) != 0) {
+    return ANOTHER;
+  }
+  if (resource == RLIMIT_NPROC && geteuid() == 0 && setuid(65534) != 0) {
+    return ANOTHER;
+  }
+  if (gpuf_server_start(NULL, &server, &err) != GPUF_OK) {
+    return strstr(err.message, named) && strstr(err.message, "raise") ? REFUSED : ANOTHER;
+  }
+  return gpuf_server_stop(server, &err) == GPUF_OK ? STARTED : ANOTHER;
+}
+
+static outcome outcome_under(int resource, rlim_t value, const char *named) {
+  int status = 0;
+  fflush(stdout);
+  const pid_t child = fork();
+  if (child == 0) {
+    _exit((int)start_limited(resource, value, named));
+  }
+  CHECK(child > 0 && waitpid(child, &status, 0) == child);
+  if (!WIFEXITED(status) || WEXITSTATUS(status) == ANOTHER) {
+    printf("# %s of %ju: %s %d\n", named, (uintmax_t)value, WIFEXITED(status) ? "exit" : "signal",
+           WIFEXITED(status) ? WEXITSTATUS(status) : WTERMSIG(status));
+  }
+  CHECK(WIFEXITED(status) && WEXITSTATUS(status) != ANOTHER);
+  return (outcome)WEXITSTATUS(status);
+}
+
+static void too_few_descriptors_are_an_error_that_names_the_limit(void) {
+  const rlim_t open_count = (rlim_t)count_entries("/proc/self/fd");
+  CHECK(outcome_under(RLIMIT_NOFILE, 4, "RLIMIT_NOFILE") == REFUSED);
+  for (rlim_t value = 5; value < open_count + 45; value++) {
+    outcome_under(RLIMIT_NOFILE, value, "RLIMIT_NOFILE");
+  }
+  CHECK(outcome_under(RLIMIT_NOFILE, open_count + 45, "RLIMIT_NOFILE") == STARTED);
+}
+
+static void too_few_threads_are_an_error_that_names_the_limit(void) {
+  CHECK(chmod(folder, 0777) == 0);
+  CHECK(outcome_under(RLIMIT_NPROC, 1, "RLIMIT_NPROC") == REFUSED);
+  for (rlim_t value = 2; value < 16; value++) {
+    outcome_under(RLIMIT_NPROC, value, "RLIMIT_NPROC");
+  }
+  CHECK(outcome_under(RLIMIT_NPROC, RLIM_INFINITY, "RLIMIT_NPROC") == STARTED);
+}
+
+static void too_little_memory_is_an_error_that_names_the_limit(void) {
+  const rlim_t mib = 1 << 20;
+  unsigned long pages = 0;
+  FILE *file = fopen("/proc/self/statm", "r");
+  CHECK(file && fscanf(file, "%lu", &pages) == 1);
+  fclose(file);
+  const rlim_t now = (rlim_t)pages * (rlim_t)sysconf(_SC_PAGESIZE);
+  CHECK(outcome_under(RLIMIT_AS, now + mib, "RLIMIT_AS") == REFUSED);
+  for (rlim_t more = 2; more < 160; more += 2) {
+    outcome_under(RLIMIT_AS, now + more * mib, "RLIMIT_AS");
+  }
+  CHECK(outcome_under(RLIMIT_AS, now + 4096 * mib, "RLIMIT_AS") == STARTED);
+}
+
 int main(void) {
   if (!mkdtemp(folder) || setenv("JUPYTER_RUNTIME_DIR", folder, 1) != 0) {
     return 1;
   }
+  TEST(too_few_descriptors_are_an_error_that_names_the_limit);
+  TEST(too_few_threads_are_an_error_that_names_the_limit);
+  TEST(too_little_memory_is_an_error_that_names_the_limit);
   TEST(an_answer_whose_memory_was_reserved_is_not_lost);
   TEST(a_start_without_memory_or_threads_leaves_nothing);
   rmdir(folder);

@@ -71,7 +71,9 @@ typedef struct gpuf_server_options {
 
 /* Start serving; writes the connection file. `options` may be NULL. Fails with
  *   GPUF_ERR_INVALID      an option is out of range
- *   GPUF_ERR_IO           a port is in use, the runtime folder cannot be written
+ *   GPUF_ERR_IO           a port is in use, the runtime folder cannot be written, or 40 descriptors
+ *                         are not free
+ *   GPUF_ERR_NO_MEMORY    there is no memory, or are no threads; the message names the limit
  *   GPUF_ERR_STATE        a living server has the connection file, or this process was forked
  *                         from one that had started a server
  *   GPUF_ERR_UNSUPPORTED  built without libzmq, jansson or libcrypto */
