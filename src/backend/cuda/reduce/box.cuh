@@ -26,6 +26,18 @@ struct box {
   int64_t lengths[GPUF_NDIM_MAX];
 };
 
+/* The box of all elements. By one thread. */
+__device__ inline void find_whole_box(const gpufi_reduce &job, box *b) {
+  b->offset = 0;
+  b->out = 0;
+  b->rows = 1;
+  b->length = job.ndim > 0 ? job.axes[job.ndim - 1].length : 1;
+  for (int axis = 0; axis < job.ndim; axis++) {
+    b->lengths[axis] = job.axes[axis].length;
+    b->rows *= axis < job.ndim - 1 ? b->lengths[axis] : 1;
+  }
+}
+
 /* The box of cell number `cell` of the first `ndim` axes (all, or all but the last). By one thread.
  */
 __device__ inline void find_box(const gpufi_reduce &job, int64_t cell, int ndim, box *b) {

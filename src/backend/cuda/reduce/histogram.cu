@@ -86,7 +86,7 @@ __global__ void __launch_bounds__(kThreads, 4)
     copies[i] = 0;
   }
   if (threadIdx.x == 0) {
-    find_box(p.job, 0, p.job.ndim, &b);
+    find_whole_box(p.job, &b);
   }
   __syncthreads();
   const Reader reader(p, table);
