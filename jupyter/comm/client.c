@@ -52,7 +52,7 @@ static gpufi_reply *make_hello(gpufi_dispatcher *dispatcher) {
 /* --- Open and close ------------------------------------------------------------ */
 
 /* Let a client in if its data allows it. */
-static gpufi_code admit(gpufi_dispatcher *dispatcher, const gpufi_data *data, uint64_t *client,
+static gpufi_code admit(gpufi_dispatcher *dispatcher, gpufi_raw data, uint64_t *client,
                         gpuf_error *err) {
   const gpufi_code code = gpufi_parse_open(data, err);
   if (code != CODE_OK) {
@@ -65,11 +65,13 @@ static gpufi_code admit(gpufi_dispatcher *dispatcher, const gpufi_data *data, ui
                                dispatcher->options.client_max);
 }
 
-static gpuf_status open_client(gpufi_dispatcher *dispatcher, const gpufi_data *data, uint64_t tag,
-                               uint64_t *client, gpufi_reply **refusal, gpuf_error *err) {
+gpuf_status gpufi_client_open(gpufi_dispatcher *dispatcher, const char *data, size_t data_nbytes,
+                              uint64_t tag, uint64_t *client, gpufi_reply **refusal,
+                              gpuf_error *err) {
+  const gpufi_raw text = {data, data_nbytes};
   gpufi_request opening = {.op = OP_NONE, .tag = tag};
   gpuf_error cause = {0};
-  const gpufi_code code = admit(dispatcher, data, &opening.client, &cause);
+  const gpufi_code code = admit(dispatcher, text, &opening.client, &cause);
   *refusal = NULL;
   if (code != CODE_OK) {
     gpufi_log_failure(dispatcher, code, cause.message);
@@ -80,20 +82,6 @@ static gpuf_status open_client(gpufi_dispatcher *dispatcher, const gpufi_data *d
   *client = opening.client;
   gpufi_deliver(dispatcher, &opening, make_hello(dispatcher));
   return GPUF_OK;
-}
-
-gpuf_status gpufi_client_open(gpufi_dispatcher *dispatcher, const char *data, size_t data_nbytes,
-                              uint64_t tag, uint64_t *client, gpufi_reply **refusal,
-                              gpuf_error *err) {
-  const gpufi_data text = {.text = data, .nbytes = data_nbytes};
-  return open_client(dispatcher, &text, tag, client, refusal, err);
-}
-
-gpuf_status gpufi_client_open_parsed(gpufi_dispatcher *dispatcher, const struct json_t *data,
-                                     uint64_t tag, uint64_t *client, gpufi_reply **refusal,
-                                     gpuf_error *err) {
-  const gpufi_data parsed = {.value = data};
-  return open_client(dispatcher, &parsed, tag, client, refusal, err);
 }
 
 /* The client is removed before its requests and shares are dropped: whoever adds one meanwhile

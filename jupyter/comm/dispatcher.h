@@ -5,6 +5,7 @@
  * Its modules, each of which uses only those above it:
  *
  *   protocol, failure, json, name    limits, error codes, JSON values, names
+ *   object                           untrusted JSON, member by member
  *   request, member, parse           a request, and its checks: where untrusted input is parsed
  *   budget, reply, draft             replies, and the memory that they may take
  *   steps, source, registry, values  what can be asked for
@@ -30,7 +31,6 @@
 #include "comm/reply.h"
 #include "comm/source.h"
 
-struct json_t;
 typedef struct gpufi_dispatcher gpufi_dispatcher;
 
 /* --- Creation ------------------------------------------------------------------ */
@@ -125,11 +125,6 @@ void gpufi_dispatcher_step(gpufi_dispatcher *dispatcher, int64_t step, double ti
 gpuf_status gpufi_client_open(gpufi_dispatcher *dispatcher, const char *data, size_t data_nbytes,
                               uint64_t tag, uint64_t *client, gpufi_reply **refusal,
                               gpuf_error *err);
-/* The same of data that the transport has parsed, from text without duplicate members; NULL = there
- * is none. */
-gpuf_status gpufi_client_open_parsed(gpufi_dispatcher *dispatcher, const struct json_t *data,
-                                     uint64_t tag, uint64_t *client, gpufi_reply **refusal,
-                                     gpuf_error *err);
 
 /* The comm is closed: drop the client's requests that wait and withdraw its shares. An unknown id
  * is ignored. */
@@ -143,10 +138,10 @@ void gpufi_client_close(gpufi_dispatcher *dispatcher, uint64_t client);
  * held back: a transport reads no more messages while it cannot send. */
 bool gpufi_dispatcher_message(gpufi_dispatcher *dispatcher, uint64_t client, const char *data,
                               size_t data_nbytes, size_t buffer_count, uint64_t tag);
-/* The same of data that the transport has parsed, as in gpufi_client_open_parsed. The limits of
- * requests are checked here too. */
-bool gpufi_dispatcher_message_parsed(gpufi_dispatcher *dispatcher, uint64_t client,
-                                     const struct json_t *data, size_t buffer_count, uint64_t tag);
+/* A comm_msg whose envelope the transport could not read as a whole: answer it by an error that
+ * says the `problem`, with op and id of such `data` as there is. */
+bool gpufi_dispatcher_refuse(gpufi_dispatcher *dispatcher, uint64_t client, const char *data,
+                             size_t data_nbytes, const char *problem, uint64_t tag);
 
 /* Run the live request that has waited longest. True if more wait that could be run
  * now; false also while replies that are not freed fill reply_memory_nbytes. */

@@ -110,20 +110,3 @@ bool gpufi_json_text_is_deeper(const char *text, size_t nbytes, int depth_max) {
   }
   return false;
 }
-
-bool gpufi_json_is_deeper(const json_t *value, int depth_max) {
-  bool deeper = (json_is_object(value) || json_is_array(value)) && depth_max == 0;
-  const char *key;
-  json_t *item;
-  size_t i;
-  if (deeper) {
-    return true;
-  }
-  json_object_foreach((json_t *)value, key, item) {
-    deeper = deeper || gpufi_json_is_deeper(item, depth_max - 1);
-  }
-  json_array_foreach(value, i, item) {
-    deeper = deeper || gpufi_json_is_deeper(item, depth_max - 1);
-  }
-  return deeper;
-}

@@ -35,7 +35,5 @@ bool gpufi_json_is_plain(const json_t *value, size_t max_nbytes);
  * input nests, so this is asked first. Text that is no JSON gets some answer: the parser refuses
  * it. */
 bool gpufi_json_text_is_deeper(const char *text, size_t nbytes, int depth_max);
-/* The same of a parsed value. */
-bool gpufi_json_is_deeper(const json_t *value, int depth_max);
 
 #endif

@@ -225,29 +225,34 @@ static const struct {
 
 #define COUNT(array) (sizeof(array) / sizeof((array)[0]))
 
-static gpufi_code refuse_member(const char *key, const gpufi_request *request, gpuf_error *err) {
-  char shown[GPUFI_SHOWN_NBYTES];
-  json_t *name = json_string(key);
-  gpufi_fail(err, GPUF_ERR_INVALID, 0, "%s is not a member of a request for %s",
-             name ? gpufi_json_show(name, shown) : "(?)", gpufi_op_name(request->op));
-  json_decref(name);
-  return CODE_BAD_REQUEST;
+const char *gpufi_member_name(gpufi_raw quoted, gpufi_op op) {
+  for (size_t i = 0; i < COUNT(members); i++) {
+    if ((members[i].ops & BIT(op)) && gpufi_raw_is_name(quoted, members[i].name)) {
+      return members[i].name;
+    }
+  }
+  for (size_t i = 0; i < COUNT(integers); i++) {
+    if ((integers[i].ops & BIT(op)) && gpufi_raw_is_name(quoted, integers[i].name)) {
+      return integers[i].name;
+    }
+  }
+  return NULL;
 }
 
-gpufi_code gpufi_member_take(const char *key, const json_t *value, gpufi_request *request,
+gpufi_code gpufi_member_take(const char *name, const json_t *value, gpufi_request *request,
                              gpuf_error *err) {
   for (size_t i = 0; i < COUNT(members); i++) {
-    if (strcmp(key, members[i].name) == 0 && (members[i].ops & BIT(request->op))) {
+    if (strcmp(name, members[i].name) == 0) {
       return members[i].take(value, request, err);
     }
   }
   for (size_t i = 0; i < COUNT(integers); i++) {
-    if (strcmp(key, integers[i].name) == 0 && (integers[i].ops & BIT(request->op))) {
+    if (strcmp(name, integers[i].name) == 0) {
       int64_t *field = (int64_t *)((char *)request + integers[i].offset);
-      return take_integer(key, value, integers[i].low, integers[i].high, field, err);
+      return take_integer(name, value, integers[i].low, integers[i].high, field, err);
     }
   }
-  return refuse_member(key, request, err);
+  return REFUSE(err, CODE_INTERNAL, "no operation has a member %s", name);
 }
 
 gpufi_code gpufi_members_check(const gpufi_request *request, gpuf_error *err) {

@@ -3,12 +3,14 @@
 #define GPUFI_COMM_MEMBER_H
 
 #include "comm/failure.h"
+#include "comm/object.h"
 #include "comm/request.h"
 
-#include <jansson.h>
-
-/* Take one member into its field of `request`, whose operation is known. */
-gpufi_code gpufi_member_take(const char *key, const json_t *value, gpufi_request *request,
+/* The name of an operation's member that `quoted`, a name as it was sent, is; NULL if it has none
+ * of that name. */
+const char *gpufi_member_name(gpufi_raw quoted, gpufi_op op);
+/* Take the member of that name into its field of `request`. */
+gpufi_code gpufi_member_take(const char *name, const json_t *value, gpufi_request *request,
                              gpuf_error *err);
 /* Check that the operation has what it needs, once all members are taken. */
 gpufi_code gpufi_members_check(const gpufi_request *request, gpuf_error *err);

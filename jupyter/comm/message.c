@@ -106,8 +106,9 @@ static gpufi_code dispatch(gpufi_dispatcher *dispatcher, gpufi_request *request,
                                  : enqueue(dispatcher, QUEUE_LIVE, request, err);
 }
 
-static bool take_message(gpufi_dispatcher *dispatcher, uint64_t client, const gpufi_data *data,
-                         size_t buffer_count, uint64_t tag) {
+/* A message of a client: `problem`, if there is one, is why it is refused. */
+static bool take_message(gpufi_dispatcher *dispatcher, uint64_t client, gpufi_raw data,
+                         size_t buffer_count, const char *problem, uint64_t tag) {
   gpufi_request request;
   gpuf_error err = {0};
   if (!gpufi_clients_has(&dispatcher->clients, client)) {
@@ -117,6 +118,9 @@ static bool take_message(gpufi_dispatcher *dispatcher, uint64_t client, const gp
   gpufi_code code = gpufi_parse_request(data, &request, &err);
   request.client = client;
   request.tag = tag;
+  if (problem) {
+    code = REFUSE(&err, CODE_BAD_REQUEST, "a message that cannot be read: %s", problem);
+  }
   if (code == CODE_OK && buffer_count > 0) {
     code = REFUSE(&err, CODE_BAD_REQUEST, "a request with %zu binary buffers; it has none",
                   buffer_count);
@@ -132,12 +136,10 @@ static bool take_message(gpufi_dispatcher *dispatcher, uint64_t client, const gp
 
 bool gpufi_dispatcher_message(gpufi_dispatcher *dispatcher, uint64_t client, const char *data,
                               size_t data_nbytes, size_t buffer_count, uint64_t tag) {
-  const gpufi_data text = {.text = data, .nbytes = data_nbytes};
-  return take_message(dispatcher, client, &text, buffer_count, tag);
+  return take_message(dispatcher, client, (gpufi_raw){data, data_nbytes}, buffer_count, NULL, tag);
 }
 
-bool gpufi_dispatcher_message_parsed(gpufi_dispatcher *dispatcher, uint64_t client,
-                                     const struct json_t *data, size_t buffer_count, uint64_t tag) {
-  const gpufi_data parsed = {.value = data};
-  return take_message(dispatcher, client, &parsed, buffer_count, tag);
+bool gpufi_dispatcher_refuse(gpufi_dispatcher *dispatcher, uint64_t client, const char *data,
+                             size_t data_nbytes, const char *problem, uint64_t tag) {
+  return take_message(dispatcher, client, (gpufi_raw){data, data_nbytes}, 0, problem, tag);
 }

@@ -7,64 +7,31 @@
 
 /* --- Data to an object --------------------------------------------------------- */
 
-static gpufi_code too_large(size_t nbytes, gpuf_error *err) {
-  return REFUSE(err, CODE_BAD_REQUEST, "a request of %zu bytes; at most %zu are read", nbytes,
-                GPUFI_REQUEST_MAX_NBYTES);
-}
-
-static gpufi_code too_deep(gpuf_error *err) {
-  return REFUSE(err, CODE_BAD_REQUEST,
-                "a request nested more than %d deep; no operation needs that",
-                GPUFI_REQUEST_DEPTH_MAX);
-}
-
-static gpufi_code parse_text(const gpufi_data *data, json_t **value, gpuf_error *err) {
-  json_error_t reason;
-  if (data->nbytes > GPUFI_REQUEST_MAX_NBYTES) {
-    return too_large(data->nbytes, err);
-  }
-  if (gpufi_json_text_is_deeper(data->text, data->nbytes, GPUFI_REQUEST_DEPTH_MAX)) {
-    return too_deep(err);
-  }
-  *value = json_loadb(data->text ? data->text : "", data->nbytes,
-                      JSON_REJECT_DUPLICATES | JSON_DECODE_ANY, &reason);
-  if (!*value) {
-    /* jansson's own text quotes the input, which need not be printable. */
-    return REFUSE(err, CODE_BAD_REQUEST,
-                  "a request that is not JSON (line %d, column %d): send one JSON object in UTF-8, "
-                  "without duplicate members, with integers of 64 bits",
-                  reason.line, reason.column);
-  }
-  return CODE_OK;
-}
-
-/* The limits of text hold for a parsed value too: its size is that of its compact JSON. */
-static gpufi_code check_value(const json_t *value, gpuf_error *err) {
-  if (gpufi_json_is_deeper(value, GPUFI_REQUEST_DEPTH_MAX)) {
-    return too_deep(err);
-  }
-  const size_t nbytes = json_dumpb(value, NULL, 0, JSON_COMPACT | JSON_ENCODE_ANY);
-  return nbytes > GPUFI_REQUEST_MAX_NBYTES ? too_large(nbytes, err) : CODE_OK;
-}
-
-/* *object is a new reference; NULL after a failure. */
-static gpufi_code take_object(const gpufi_data *data, json_t **object, gpuf_error *err) {
+/* Take data apart. After a failure too, *object has the members that came before what is wrong. */
+static gpufi_code take_object(gpufi_raw data, gpufi_object *object, gpuf_error *err) {
   char shown[GPUFI_SHOWN_NBYTES];
-  gpufi_code code = CODE_OK;
-  *object = NULL;
-  if (data->value) {
-    code = check_value(data->value, err);
-    *object = code == CODE_OK ? json_incref((json_t *)data->value) : NULL;
-  } else {
-    code = parse_text(data, object, err);
+  object->count = 0;
+  if (data.nbytes > GPUFI_REQUEST_MAX_NBYTES) {
+    return REFUSE(err, CODE_BAD_REQUEST, "a request of %zu bytes; at most %zu are read",
+                  data.nbytes, GPUFI_REQUEST_MAX_NBYTES);
   }
-  if (code == CODE_OK && !json_is_object(*object)) {
-    code = REFUSE(err, CODE_BAD_REQUEST, "a request is a JSON object, not %s",
-                  gpufi_json_show(*object, shown));
-    json_decref(*object);
-    *object = NULL;
+  gpufi_object_split(data, object);
+  return object->problem
+             ? REFUSE(err, CODE_BAD_REQUEST, "a request is one JSON object, not %s: %s",
+                      data.nbytes > 0 ? gpufi_raw_show(data, shown) : "nothing", object->problem)
+             : CODE_OK;
+}
+
+/* The value of a member, a new reference; NULL after a failure. */
+static json_t *parse_value(const char *name, gpufi_raw text, gpuf_error *err) {
+  char shown[GPUFI_SHOWN_NBYTES];
+  const char *problem;
+  json_t *value = gpufi_raw_parse(text, GPUFI_REQUEST_DEPTH_MAX - 1, &problem);
+  if (!value) {
+    gpufi_fail(err, GPUF_ERR_INVALID, 0, "%s %s cannot be read: %s", name,
+               gpufi_raw_show(text, shown), problem);
   }
-  return code;
+  return value;
 }
 
 /* --- An object to a request ---------------------------------------------------- */
@@ -80,66 +47,90 @@ static const char *op_list(char *text, size_t capacity) {
   return text;
 }
 
-static gpufi_code take_op(const json_t *value, gpufi_op *op, gpuf_error *err) {
+static gpufi_code take_id(const gpufi_object *object, gpufi_token *id, gpuf_error *err) {
+  const gpufi_raw text = gpufi_object_get(object, "id");
+  gpufi_code code = CODE_OK;
+  if (text.data) {
+    json_t *value = parse_value("id", text, err);
+    code = value ? gpufi_token_take("id", value, id, err) : CODE_BAD_REQUEST;
+    json_decref(value);
+  }
+  return code;
+}
+
+static gpufi_code take_op(const gpufi_object *object, gpufi_op *op, gpuf_error *err) {
   char shown[GPUFI_SHOWN_NBYTES], all[160];
+  const gpufi_raw text = gpufi_object_get(object, "op");
+  json_t *value = text.data ? parse_value("op", text, err) : NULL;
+  if (text.data && !value) {
+    return CODE_BAD_REQUEST;
+  }
   *op = (gpufi_op)gpufi_json_choice(value, OP_LAST, gpufi_op_name);
+  json_decref(value);
   return *op != OP_NONE ? CODE_OK
                         : REFUSE(err, CODE_UNKNOWN_OP, "op %s is not one of %s",
-                                 value ? gpufi_json_show(value, shown) : "(missing)",
+                                 text.data ? gpufi_raw_show(text, shown) : "(missing)",
                                  op_list(all, sizeof(all)));
 }
 
-static gpufi_code take_members(json_t *object, gpufi_request *request, gpuf_error *err) {
+static gpufi_code take_member(gpufi_raw quoted, gpufi_raw text, gpufi_request *request,
+                              gpuf_error *err) {
+  char shown[GPUFI_SHOWN_NBYTES];
+  const char *name = gpufi_member_name(quoted, request->op);
+  if (!name) {
+    return REFUSE(err, CODE_BAD_REQUEST, "%s is not a member of a request for %s",
+                  gpufi_raw_show(quoted, shown), gpufi_op_name(request->op));
+  }
+  json_t *value = parse_value(name, text, err);
+  const gpufi_code code = value ? gpufi_member_take(name, value, request, err) : CODE_BAD_REQUEST;
+  json_decref(value);
+  return code;
+}
+
+static gpufi_code take_members(const gpufi_object *object, gpufi_request *request,
+                               gpuf_error *err) {
   gpufi_code code = CODE_OK;
-  const char *key;
-  json_t *value;
-  json_object_foreach(object, key, value) {
-    if (code == CODE_OK && strcmp(key, "op") != 0 && strcmp(key, "id") != 0) {
-      code = gpufi_member_take(key, value, request, err);
+  for (size_t i = 0; i < object->count && code == CODE_OK; i++) {
+    if (!gpufi_raw_is_name(object->names[i], "op") && !gpufi_raw_is_name(object->names[i], "id")) {
+      code = take_member(object->names[i], object->values[i], request, err);
     }
   }
   return code == CODE_OK ? gpufi_members_check(request, err) : code;
 }
 
-gpufi_code gpufi_parse_request(const gpufi_data *data, gpufi_request *request, gpuf_error *err) {
-  json_t *object;
+gpufi_code gpufi_parse_request(gpufi_raw data, gpufi_request *request, gpuf_error *err) {
+  gpufi_object object;
+  gpuf_error unread; /* of an id or op: the object's own problem comes first */
   *request =
       (gpufi_request){.fragment = -1, .shape_count = -1, .bins = 64, .method = GPUF_OVERVIEW_MEAN};
   gpufi_code code = take_object(data, &object, err);
-  if (code != CODE_OK) {
-    return code;
-  }
-  const json_t *id = json_object_get(object, "id");
-  if (id) {
-    code = gpufi_token_take("id", id, &request->id, err);
-  }
-  if (code == CODE_OK) {
-    code = take_op(json_object_get(object, "op"), &request->op, err);
-  }
-  if (code == CODE_OK) {
-    code = take_members(object, request, err);
-  }
-  json_decref(object);
-  return code;
+  const gpufi_code id_code = take_id(&object, &request->id, code == CODE_OK ? err : &unread);
+  code = code == CODE_OK ? id_code : code;
+  const gpufi_code op_code = take_op(&object, &request->op, code == CODE_OK ? err : &unread);
+  code = code == CODE_OK ? op_code : code;
+  return code == CODE_OK ? take_members(&object, request, err) : code;
 }
 
-gpufi_code gpufi_parse_open(const gpufi_data *data, gpuf_error *err) {
-  char shown[GPUFI_SHOWN_NBYTES];
-  json_t *object;
-  if (!data->value && data->nbytes == 0) {
+gpufi_code gpufi_parse_open(gpufi_raw data, gpuf_error *err) {
+  gpufi_object object;
+  if (data.nbytes == 0) {
     return CODE_OK;
   }
-  gpufi_code code = take_object(data, &object, err);
-  if (code != CODE_OK) {
+  const gpufi_code code = take_object(data, &object, err);
+  const gpufi_raw text = gpufi_object_get(&object, "protocol");
+  if (code != CODE_OK || !text.data) {
     return code;
   }
-  const json_t *protocol = json_object_get(object, "protocol");
-  if (protocol &&
-      (!json_is_integer(protocol) || json_integer_value(protocol) != GPUFI_PROTOCOL_VERSION)) {
-    code = REFUSE(err, CODE_UNSUPPORTED_PROTOCOL,
-                  "protocol %s is not spoken here; gpufetch %s speaks protocol %d",
-                  gpufi_json_show(protocol, shown), gpuf_version(), GPUFI_PROTOCOL_VERSION);
+  json_t *protocol = parse_value("protocol", text, err);
+  if (!protocol) {
+    return CODE_BAD_REQUEST;
   }
-  json_decref(object);
-  return code;
+  char shown[GPUFI_SHOWN_NBYTES];
+  const bool is_ours =
+      json_is_integer(protocol) && json_integer_value(protocol) == GPUFI_PROTOCOL_VERSION;
+  json_decref(protocol);
+  return is_ours ? CODE_OK
+                 : REFUSE(err, CODE_UNSUPPORTED_PROTOCOL,
+                          "protocol %s is not spoken here; gpufetch %s speaks protocol %d",
+                          gpufi_raw_show(text, shown), gpuf_version(), GPUFI_PROTOCOL_VERSION);
 }

@@ -52,12 +52,6 @@ gpuf_status gpufi_client_open(gpufi_dispatcher *dispatcher, const char *data, si
   return gpufi_dispatcher_create(NULL, NULL, err);
 }
 
-gpuf_status gpufi_client_open_parsed(gpufi_dispatcher *dispatcher, const struct json_t *data,
-                                     uint64_t tag, uint64_t *client, gpufi_reply **refusal,
-                                     gpuf_error *err) {
-  return gpufi_dispatcher_create(NULL, NULL, err);
-}
-
 void gpufi_client_close(gpufi_dispatcher *dispatcher, uint64_t client) {}
 
 bool gpufi_dispatcher_message(gpufi_dispatcher *dispatcher, uint64_t client, const char *data,
@@ -65,8 +59,8 @@ bool gpufi_dispatcher_message(gpufi_dispatcher *dispatcher, uint64_t client, con
   return false;
 }
 
-bool gpufi_dispatcher_message_parsed(gpufi_dispatcher *dispatcher, uint64_t client,
-                                     const struct json_t *data, size_t buffer_count, uint64_t tag) {
+bool gpufi_dispatcher_refuse(gpufi_dispatcher *dispatcher, uint64_t client, const char *data,
+                             size_t data_nbytes, const char *problem, uint64_t tag) {
   return false;
 }
 

@@ -116,6 +116,14 @@ gpuf_status gpufi_bridge_fini(gpufi_bridge *bridge, gpuf_error *err) {
 
 /* --- Open comms ---------------------------------------------------------------- */
 
+/* Answer a message of a comm that cannot be told, or cannot be opened, by Jupyter's message for
+ * what went wrong. */
+static void send_error(gpufi_bridge *bridge, const gpufi_message *message, const char *problem) {
+  gpufi_endpoint_publish(
+      bridge->endpoint, "error", "error", message->header,
+      json_pack("{ss ss s[]}", "ename", "ValueError", "evalue", problem, "traceback"));
+}
+
 static void send_close(gpufi_bridge *bridge, const char *id, json_t *parent) {
   char topic[GPUFI_TOPIC_NBYTES];
   gpufi_comm_topic(id, topic);
@@ -303,8 +311,8 @@ static bool open_client(gpufi_bridge *bridge, gpufi_comm *comm, const gpufi_mess
     return false;
   }
   const gpuf_status status =
-      gpufi_client_open_parsed(bridge->dispatcher, json_object_get(message->content, "data"), tag,
-                               &comm->client, &refusal, &err);
+      gpufi_client_open(bridge->dispatcher, message->data.data, message->data.nbytes, tag,
+                        &comm->client, &refusal, &err);
   if (refusal) {
     send_reply(bridge, comm->id, message->header, refusal);
   }
@@ -318,11 +326,16 @@ bool gpufi_bridge_open(gpufi_bridge *bridge, gpufi_message *message) {
   const char *target = json_string_value(json_object_get(message->content, "target_name"));
   const char *id = gpufi_comm_id_of(message);
   if (!id || *gpufi_comm_find_id(&bridge->open, id)) {
-    gpufi_endpoint_log(bridge->endpoint, "comm_open refused: its comm_id is no text of 1 to 128 "
-                                         "printable bytes, or is open");
+    static const char problem[] =
+        "comm_open refused: its comm_id is no text of 1 to 128 printable bytes, or is open";
+    gpufi_endpoint_log(bridge->endpoint, problem);
+    send_error(bridge, message, problem);
     return false;
   }
-  const bool is_ours = target && strcmp(target, GPUFI_COMM_TARGET) == 0;
+  if (message->problem) {
+    send_error(bridge, message, message->problem);
+  }
+  const bool is_ours = target && strcmp(target, GPUFI_COMM_TARGET) == 0 && !message->problem;
   gpufi_comm *comm = is_ours ? gpufi_comm_create(id, message->session) : NULL;
   if (!comm) {
     send_close(bridge, id, message->header);
@@ -344,10 +357,13 @@ bool gpufi_bridge_open(gpufi_bridge *bridge, gpufi_message *message) {
 static gpufi_comm *use_comm(gpufi_bridge *bridge, const gpufi_message *message) {
   const char *id = gpufi_comm_id_of(message);
   gpufi_comm **link = id ? gpufi_comm_find_id(&bridge->open, id) : NULL;
-  if (!link || !*link) {
-    if (id) {
-      send_close(bridge, id, message->header);
-    }
+  if (!id) {
+    send_error(bridge, message,
+               message->problem ? message->problem : "comm_msg without a comm_id that is open");
+    return NULL;
+  }
+  if (!*link) {
+    send_close(bridge, id, message->header);
     return NULL;
   }
   gpufi_comm *comm = *link;
@@ -362,9 +378,14 @@ bool gpufi_bridge_submit(gpufi_bridge *bridge, gpufi_message *message) {
   if (tag == 0) {
     return false;
   }
-  gpufi_dispatcher_message_parsed(bridge->dispatcher, comm->client,
-                                  json_object_get(message->content, "data"), message->buffer_count,
-                                  tag);
+  const gpufi_raw data = message->data;
+  if (message->problem) {
+    gpufi_dispatcher_refuse(bridge->dispatcher, comm->client, data.data, data.nbytes,
+                            message->problem, tag);
+  } else {
+    gpufi_dispatcher_message(bridge->dispatcher, comm->client, data.data, data.nbytes,
+                             message->buffer_count, tag);
+  }
   set_work(bridge);
   return true;
 }

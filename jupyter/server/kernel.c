@@ -136,6 +136,19 @@ static void execute(gpufi_kernel *kernel, gpufi_socket socket, const gpufi_messa
                                  "user_expressions"));
 }
 
+/* --- Messages that cannot be read ---------------------------------------------- */
+
+/* A reply of the type that belongs to a request; `type` ends in "_request". */
+static void refuse(gpufi_kernel *kernel, gpufi_socket socket, const gpufi_message *message) {
+  char type[GPUFI_WIRE_ID_MAX_NBYTES + 1];
+  const size_t stem_nbytes = strlen(message->type) - strlen("_request");
+  snprintf(type, sizeof(type), "%.*s_reply", (int)stem_nbytes, message->type);
+  gpufi_endpoint_reply(kernel->endpoint, socket, message, type,
+                       json_pack("{ss ss ss s[] sI}", "status", "error", "ename", "ValueError",
+                                 "evalue", message->problem, "traceback", "execution_count",
+                                 (json_int_t)kernel->execution_count));
+}
+
 /* --- Dispatch ------------------------------------------------------------------ */
 
 static const struct {
@@ -163,10 +176,13 @@ static const struct {
 /* As with ipykernel, an unknown type is answered by busy and idle and nothing else. */
 void gpufi_kernel_handle(gpufi_kernel *kernel, gpufi_socket socket, gpufi_message *message) {
   bool is_answered_later = false;
+  if (message->problem) {
+    gpufi_endpoint_log(kernel->endpoint, message->problem);
+  }
   gpufi_endpoint_status(kernel->endpoint, message->header, "busy");
   for (size_t i = 0; i < COUNT(handlers); i++) {
     if (strcmp(message->type, handlers[i].type) == 0) {
-      handlers[i].handle(kernel, socket, message);
+      (message->problem ? refuse : handlers[i].handle)(kernel, socket, message);
     }
   }
   for (size_t i = 0; i < COUNT(comm_handlers); i++) {

@@ -139,13 +139,31 @@ gpuf_status gpufi_session_sign(gpufi_session *session, const gpufi_frame *sectio
 
 /* --- Receiving ----------------------------------------------------------------- */
 
-static gpuf_status load_object(const gpufi_frame *frame, json_t **object, gpuf_error *err) {
-  if (gpufi_json_text_is_deeper(frame->data, frame->nbytes, GPUFI_WIRE_JSON_DEPTH_MAX)) {
-    return refuse(err, "its JSON nests too deep");
+/* Parse the members of a section, but for one of the name `raw_name`, whose text goes to *raw.
+ * What cannot be read is left out, and said in message->problem. */
+static gpuf_status load_object(gpufi_message *message, const gpufi_frame *frame, json_t **object,
+                               const char *raw_name, gpufi_raw *raw, gpuf_error *err) {
+  gpufi_object split;
+  gpufi_object_split((gpufi_raw){frame->data, frame->nbytes}, &split);
+  message->problem = message->problem ? message->problem : split.problem;
+  *object = json_object();
+  if (!*object) {
+    return no_memory(err);
   }
-  *object = json_loadb(frame->data, frame->nbytes, JSON_REJECT_DUPLICATES, NULL);
-  if (!json_is_object(*object)) {
-    return refuse(err, "one of its four sections is no JSON object without duplicate members");
+  for (size_t i = 0; i < split.count; i++) {
+    if (raw_name && gpufi_raw_is_name(split.names[i], raw_name)) {
+      *raw = split.values[i];
+      continue;
+    }
+    const char *problem = NULL;
+    json_t *name = gpufi_raw_parse(split.names[i], 0, &problem);
+    json_t *value = gpufi_raw_parse(split.values[i], GPUFI_WIRE_JSON_DEPTH_MAX, &problem);
+    if (name && value) {
+      json_object_set(*object, json_string_value(name), value);
+    }
+    message->problem = message->problem ? message->problem : problem;
+    json_decref(name);
+    json_decref(value);
   }
   return GPUF_OK;
 }
@@ -189,9 +207,8 @@ static gpuf_status read_header(gpufi_message *message, gpuf_error *err) {
   if (!message->id || !message->type || !message->session) {
     return refuse(err, "its header lacks a msg_id, msg_type or session of 1 to 128 bytes");
   }
-  if (version && (!json_is_string(version) || json_string_value(version)[0] != '5' ||
-                  json_string_value(version)[1] != '.')) {
-    return refuse(err, "its protocol version is not 5.x");
+  if (version && (!json_is_string(version) || strncmp(json_string_value(version), "5.", 2) != 0)) {
+    message->problem = "its protocol version is not 5.x";
   }
   return check_sender(message, err);
 }
@@ -252,7 +269,8 @@ gpuf_status gpufi_message_parse(gpufi_session *session, const gpufi_frame *frame
   json_t **objects[] = {&message->header, &message->parent, &message->metadata, &message->content};
   status = check_signature(session, sections - 1, digest, err);
   for (int i = 0; i < 4 && status == GPUF_OK; i++) {
-    status = load_object(&sections[i], objects[i], err);
+    status =
+        load_object(message, &sections[i], objects[i], i == 3 ? "data" : NULL, &message->data, err);
   }
   if (status == GPUF_OK) {
     status = read_header(message, err);

@@ -1,12 +1,14 @@
 /* The Jupyter wire protocol 5.x without sockets: from frames to messages and back, and signatures.
  *
  * A session belongs to one thread. Frames are untrusted until their signature is checked; no JSON
- * is parsed before that. */
+ * is parsed before that. JSON that is damaged is untrusted but signed: whoever sent it waits for an
+ * answer, so that it is a message all the same as long as its header says which one. */
 #ifndef GPUFI_SERVER_WIRE_H
 #define GPUFI_SERVER_WIRE_H
 
+#include "comm/object.h"
+
 #include <gpufetch/gpufetch.h>
-#include <jansson.h>
 
 /* Limits. A message beyond one of them is refused as a whole. */
 #define GPUFI_WIRE_FRAMES_MAX 64
@@ -44,15 +46,18 @@ gpuf_status gpufi_session_sign(gpufi_session *session, const gpufi_frame *sectio
 typedef struct gpufi_message {
   const gpufi_frame *identities; /* where a reply goes */
   size_t identity_count;
-  json_t *header, *parent, *metadata, *content; /* objects */
-  const char *id, *type, *session;              /* of the header; within the limits above */
+  json_t *header, *parent, *metadata, *content; /* objects, of the members that can be read */
+  gpufi_raw data;                  /* the content's member `data`, which `content` is without */
+  const char *problem;             /* why the message is to be answered by an error; else NULL */
+  const char *id, *type, *session; /* of the header; within the limits above */
   const gpufi_frame *buffers;
   size_t buffer_count;
 } gpufi_message;
 
-/* Fails with GPUF_ERR_CORRUPT, and the reason, for a message that is malformed, too large, not
- * signed with the session's key, received before, no request, or made by a server's session, this
- * one or another. On failure *message holds nothing. */
+/* Fails with GPUF_ERR_CORRUPT, and the reason, for frames that are no message, are too large, are
+ * not signed with the session's key or were received before, for a header that does not say which
+ * message it is, and for a message that is no request or was made by a server's session, this one or
+ * another. On failure *message holds nothing. Any other damage is the message's `problem`. */
 gpuf_status gpufi_message_parse(gpufi_session *session, const gpufi_frame *frames, size_t count,
                                 gpufi_message *message, gpuf_error *err);
 void gpufi_message_fini(gpufi_message *message);

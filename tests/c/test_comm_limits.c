@@ -21,18 +21,6 @@ static void finish_with_tensor(void) {
 
 /* --- Untrusted requests -------------------------------------------------------- */
 
-/* Text that is JSON without duplicate members gets the same answer as a parsed value. */
-static void ask_parsed_code(const char *json, const char *code) {
-  json_t *value = json_loads(json, JSON_REJECT_DUPLICATES | JSON_DECODE_ANY, NULL);
-  if (value) {
-    CHECK(gpufi_dispatcher_message_parsed(dispatcher, client, value, 0, 0));
-    while (gpufi_dispatcher_run(dispatcher)) {
-    }
-    check_code(code);
-    json_decref(value);
-  }
-}
-
 static void what_is_no_request_is_answered_by_an_error(void) {
   static const struct {
     const char *json, *code;
@@ -87,13 +75,21 @@ static void what_is_no_request_is_answered_by_an_error(void) {
       {"{\"op\": \"histogram\", \"name\": \"x\", \"range\": [1]}", "bad_request"},
       {"{\"op\": \"histogram\", \"name\": \"x\", \"range\": [\"nan\", 1]}", "bad_request"},
       {"{\"op\": \"cancel\"}", "bad_request"},
+      {"{\"op\": NaN}", "bad_request"},
+      {"{\"op\": \"list\", \"id\": \"\\ud800\"}", "bad_request"},
+      {"{\"op\": \"list\", \"skip\": 1e999}", "bad_request"},
+      {"{\"op\": \"list\", \"\\u0000\": 1}", "bad_request"},
+      {"{\"op\": \"list\", \"\\u006fp\": \"list\"}", "bad_request"},
+      {"{\"op\": \"list\", \"skip\": {\"a\": 1, \"a\": 2}}", "bad_request"},
+      {"{\"op\": \"histogram\", \"name\": \"x\", \"bins\": 1000000000000000000000000000000}",
+       "bad_request"},
+      {"{\"\\u006f\\u0070\": \"list\"}", ""},
   };
   start_with_tensor((gpufi_dispatcher_options){0});
   for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
     ask_code(cases[i].json, cases[i].code);
-    ask_parsed_code(cases[i].json, cases[i].code);
   }
-  CHECK(gpufi_dispatcher_message_parsed(dispatcher, client, NULL, 0, 0));
+  CHECK(gpufi_dispatcher_message(dispatcher, client, NULL, 0, 0, 0));
   check_code("bad_request");
   ask_code("{\"op\": \"read\", \"name\": \"x\"}", "");
   CHECK(outbox.log_count >= 5 && outbox.log_count <= 10); /* once for each code */
@@ -107,6 +103,40 @@ static void an_error_names_the_id_and_the_value(void) {
   CHECK(int_of(json, "id") == 41 && text_is(json, "op", "read"));
   CHECK(text_is(json_object_get(json, "error"), "message", "slices[0] [0,1,0] has step 0"));
   json_decref(json);
+  gpufi_reply_free(a.reply);
+  finish_with_tensor();
+}
+
+/* Ask what cannot be read as a whole, and check that the error tells the request by op and id. */
+static void ask_damaged(const char *json, const char *message) {
+  answer a = ask(json);
+  json_t *reply = json_of(&a);
+  const char *text = json_string_value(json_object_get(json_object_get(reply, "error"), "message"));
+  CHECK(int_of(reply, "id") == 41 && text_is(reply, "op", "histogram"));
+  CHECK(text && strstr(text, message));
+  json_decref(reply);
+  gpufi_reply_free(a.reply);
+}
+
+static void an_error_tells_the_request_and_the_value_that_cannot_be_read(void) {
+  start_with_tensor((gpufi_dispatcher_options){0});
+  ask_damaged("{\"bins\": 1000000000000000000000000000000, \"op\": \"histogram\", \"id\": 41, "
+              "\"name\": \"x\"}",
+              "bins 1000000000000000000000000000000 cannot be read");
+  ask_damaged("{\"name\": \"\\ud800\", \"op\": \"histogram\", \"id\": 41}",
+              "name \"\\ud800\" cannot");
+  ask_damaged("{\"name\": \"\xff\", \"op\": \"histogram\", \"id\": 41}", "name \"?\" cannot");
+  ask_damaged("{\"range\": [NaN, 1], \"op\": \"histogram\", \"id\": 41}", "range [NaN, 1] cannot");
+  ask_damaged("{\"op\": \"histogram\", \"id\": 41, \"name\": \"x\", \"name\": \"x\"}", "twice");
+  ask_damaged("{\"op\": \"histogram\", \"id\": 41, \"name\": \"x", "without an end");
+  ask_damaged("{\"op\": \"histogram\", \"id\": 41} {}", "follows");
+  const char *data = "{\"op\": \"histogram\", \"id\": 41}";
+  CHECK(gpufi_dispatcher_refuse(dispatcher, client, data, strlen(data), "half of it is gone", 0));
+  answer a = next_answer();
+  json_t *reply = json_of(&a);
+  CHECK(int_of(reply, "id") == 41);
+  CHECK(strstr(a.reply->json, "half of it is gone") && strstr(a.reply->json, "bad_request"));
+  json_decref(reply);
   gpufi_reply_free(a.reply);
   finish_with_tensor();
 }
@@ -138,7 +168,6 @@ static void bombs_are_refused_before_they_are_parsed(void) {
   for (size_t i = 0; i < sizeof(bombs) / sizeof(bombs[0]); i++) {
     send(bombs[i]);
     check_code(i == 3 ? "bad_slice" : "bad_request");
-    ask_parsed_code(bombs[i], i == 3 ? "bad_slice" : "bad_request");
     free(bombs[i]);
   }
   finish_with_tensor();
@@ -164,7 +193,7 @@ static void another_protocol_and_one_client_too_many_are_refused(void) {
   CHECK(strstr(refusal->json, "unsupported_protocol") != NULL);
   gpufi_reply_free(refusal);
   CHECK_FAILS(gpufi_client_open(dispatcher, "[", 1, 0, &other, &refusal, &err), GPUF_ERR_INVALID,
-              "not JSON");
+              "no JSON object");
   gpufi_reply_free(refusal);
   CHECK_FAILS(gpufi_client_open(dispatcher, "", 0, 0, &other, &refusal, &err), GPUF_ERR_STATE,
               "1 clients");
@@ -501,6 +530,7 @@ static void a_client_that_is_closed_while_it_asks_leaves_nothing(void) {
 int main(void) {
   TEST_ON_DEVICES(what_is_no_request_is_answered_by_an_error);
   TEST_ON_DEVICES(an_error_names_the_id_and_the_value);
+  TEST_ON_DEVICES(an_error_tells_the_request_and_the_value_that_cannot_be_read);
   TEST_ON_DEVICES(bombs_are_refused_before_they_are_parsed);
   TEST_ON_DEVICES(requests_have_no_buffers);
   TEST_ON_DEVICES(another_protocol_and_one_client_too_many_are_refused);

@@ -62,14 +62,6 @@ static uint64_t open_client(gpufi_dispatcher *dispatcher, const char *text, size
   return client;
 }
 
-static int send_parsed(gpufi_dispatcher *dispatcher, uint64_t client, const char *text,
-                       size_t nbytes) {
-  json_t *value = json_loadb(text, nbytes, JSON_REJECT_DUPLICATES | JSON_DECODE_ANY, NULL);
-  const int sent = value && gpufi_dispatcher_message_parsed(dispatcher, client, value, 0, 7);
-  json_decref(value);
-  return sent;
-}
-
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t nbytes) {
   const gpufi_dispatcher_options options = {.reply = take_reply, .client_max = 8, .step_share = 1};
   gpufi_dispatcher_counts counts;
@@ -108,8 +100,9 @@ int LLVMFuzzerTestOneInput(const uint8_t *data, size_t nbytes) {
       messages += clients[0] != 0;
       break;
     case '2':
-    case '3': /* parsed by the transport */
-      messages += send_parsed(dispatcher, clients[line[0] % 2], text, length - 1);
+    case '3': /* damaged around its data */
+      messages += gpufi_dispatcher_refuse(dispatcher, clients[line[0] % 2], text, length - 1,
+                                          "the test says so", 7);
       break;
     default:
       messages +=

@@ -175,7 +175,7 @@ def test_comm_ids_that_are_no_plain_text_are_refused(server: gf.Server, comm_id:
     with client(server.connection_file) as attached:
         attached.wait_for_ready(timeout=10)
         sent = send(attached, "comm_open", {"comm_id": comm_id, "target_name": "gpufetch"})
-        assert [m["msg_type"] for m in until_idle(attached, sent)] == ["status", "status"]
+        assert [m["msg_type"] for m in until_idle(attached, sent)] == ["status", "error", "status"]
         assert open_comm(attached, "good")[1] == "comm_msg"
 
 
@@ -286,7 +286,9 @@ def test_a_replayed_message_is_refused(server: gf.Server) -> None:
         assert answers(first) == [] and answers(second) == []
 
 
-def test_malformed_messages_are_dropped_and_the_server_goes_on(server: gf.Server) -> None:
+def test_what_is_no_message_is_dropped_and_a_damaged_one_is_answered_by_an_error(
+    server: gf.Server,
+) -> None:
     with (
         client(server.connection_file) as attached,
         raw_socket(server.connection_file, "shell", zmq.DEALER) as socket,
@@ -298,12 +300,17 @@ def test_malformed_messages_are_dropped_and_the_server_goes_on(server: gf.Server
         socket.send_multipart([b""] * 200)
         socket.send_multipart([b"x"] * 60 + good)
         session = attached.session
-        for part in (b"[]", b"1", b"", b"{", b"\xff\xfe", b"[" * 100_000, b'{"a":' * 1000):
-            parts = [good[2], b"{}", b"{}", part]
-            socket.send_multipart([good[0], session.sign(parts), *parts])
+        damage = (b"[]", b"1", b"", b"{", b"\xff\xfe", b"[" * 100_000, b'{"a":' * 1000)
+        for part in damage:
             parts = [part, b"{}", b"{}", b"{}"]
             socket.send_multipart([good[0], session.sign(parts), *parts])
         assert answers(socket) == []
+        for part in damage:
+            parts = [good[2], b"{}", b"{}", part]
+            socket.send_multipart([good[0], session.sign(parts), *parts])
+        replies = [[json.loads(text) for text in frames[2:]] for frames in answers(socket)]
+        assert [parent for _, parent, _, _ in replies] == [json.loads(good[2])] * len(damage)
+        assert {content["status"] for _, _, _, content in replies} == {"error"}
         assert attached.kernel_info(reply=True, timeout=5)
 
 
