@@ -63,7 +63,7 @@ void coder_fini(coder *c) {
     gpuf_free(c->tensor.device, on_device[i], NULL);
   }
   for (size_t i = 0; i < COUNT_OF(pinned); i++) {
-    gpuf_pool_release(pinned[i]);
+    gpuf_pool_release(pinned[i], NULL);
   }
 }
 

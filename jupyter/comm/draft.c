@@ -17,7 +17,7 @@ typedef struct owned_reply {
 
 static void free_buffer(void *data, bool pinned) {
   if (pinned) {
-    gpuf_pool_release(data);
+    gpuf_pool_release(data, NULL);
   } else {
     free(data);
   }

@@ -15,7 +15,7 @@
 void gpufi_py_buffer_free(const gpufi_py_buffer *buffer) {
   switch (buffer->kind) {
   case BUFFER_POOL:
-    gpuf_pool_release(buffer->ptr);
+    gpuf_pool_release(buffer->ptr, NULL);
     break;
   case BUFFER_MAPPED:
     munmap(buffer->ptr, buffer->nbytes);

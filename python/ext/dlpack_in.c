@@ -167,7 +167,15 @@ static int tensor_from_dlpack(const gpufi_dl_tensor *source, gpuf_tensor *tensor
       layout_from_dlpack(source, tensor) < 0) {
     return -1;
   }
-  tensor->data = (char *)source->data + source->byte_offset;
+  uintptr_t address;
+  if (source->byte_offset > PTRDIFF_MAX ||
+      __builtin_add_overflow((uintptr_t)source->data, source->byte_offset, &address)) {
+    PyErr_Format(PyExc_ValueError,
+                 "the DLPack tensor's byte_offset is %llu, which reaches beyond memory",
+                 (unsigned long long)source->byte_offset);
+    return -1;
+  }
+  tensor->data = (void *)address;
   /* __dlpack__ was called so that the legacy default stream waits for the producer's work. */
   tensor->stream = gpufi_py_device_stream(tensor->device);
   return 0;

@@ -14,6 +14,7 @@
 
 #include "base/arithmetic.h"
 #include "core/geometry.h"
+#include "core/overlap.h"
 
 /* --- The result ---------------------------------------------------------- */
 
@@ -130,8 +131,8 @@ PyObject *gpufi_py_fetch_tensor(gpufi_py_state *state, const gpuf_tensor *tensor
 static int refuse_destination(const gpuf_tensor *source, const gpuf_tensor *out) {
   if (gpufi_tensor_repeats_elements(out)) {
     PyErr_SetString(PyExc_ValueError,
-                    "out has a zero stride, so that several elements share memory: pass an array "
-                    "whose elements are distinct");
+                    "several elements of out share memory (a zero stride, or axes that overlap): "
+                    "pass an array whose elements are distinct");
     return -1;
   }
   PyObject *source_shape = gpufi_py_tuple_of(source->shape, source->ndim);

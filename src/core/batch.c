@@ -51,7 +51,7 @@ void gpufi_batch_fini(gpufi_batch *b) {
                                                              NULL) != GPUF_OK;
     gpufi_channel_release(channel, failed);
   }
-  gpuf_pool_release(b->pinned);
+  gpuf_pool_release(b->pinned, NULL);
 }
 
 static gpuf_status copy(const gpufi_batch *b, void *dst, const void *src, size_t nbytes,

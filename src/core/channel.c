@@ -27,7 +27,7 @@ static void channel_destroy(gpufi_channel *channel) {
     if (channel->buffers[i].copied) {
       backend->event_destroy(device, channel->buffers[i].copied);
     }
-    gpuf_pool_release(channel->buffers[i].data);
+    gpuf_pool_release(channel->buffers[i].data, NULL);
   }
   if (channel->joined) {
     backend->event_destroy(device, channel->joined);
@@ -201,7 +201,7 @@ void gpufi_channel_release(gpufi_channel *channel, bool failed) {
     return;
   }
   for (int i = 0; i < GPUFI_CHANNEL_BUFFER_COUNT; i++) {
-    gpuf_pool_release(channel->buffers[i].data);
+    gpuf_pool_release(channel->buffers[i].data, NULL);
     channel->buffers[i].data = NULL;
   }
   if (channel->workspace_nbytes > GPUFI_CHANNEL_WORKSPACE_KEPT_NBYTES) {

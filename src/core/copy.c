@@ -6,7 +6,7 @@
 #include "base/error.h"
 #include "base/struct.h"
 #include "core/coded.h"
-#include "core/geometry.h"
+#include "core/overlap.h"
 #include "core/staged.h"
 
 /* A blocking copy up to this size runs on the producer's own stream, which saves ordering a second
@@ -31,7 +31,8 @@ static gpuf_status check_same_elements(const gpuf_tensor *dst, const gpuf_tensor
                       "astype",
                       gpuf_dtype_name(src->dtype), gpuf_dtype_name(dst->dtype));
   }
-  return gpufi_destination_check(dst, src, err);
+  const gpuf_status status = gpufi_destination_check(dst, src, err);
+  return status == GPUF_OK ? gpufi_overlap_check(dst, src, err) : status;
 }
 
 static gpuf_status check_via(gpuf_via via, bool from_cpu, bool to_cpu, gpuf_error *err) {
@@ -89,7 +90,9 @@ gpuf_status gpufi_copy_plan(gpufi_copy *copy, const gpuf_tensor *dst, const gpuf
     return status;
   }
   if (gpuf_tensor_count(src) == 0 || (is_cpu(dst) && is_cpu(src))) {
-    *carrier = gpuf_tensor_count(src) == 0 ? GPUFI_CARRIER_NONE : GPUFI_CARRIER_CPU;
+    const bool done = gpuf_tensor_count(src) == 0 ||
+                      (dst->dtype == src->dtype && gpufi_tensors_coincide(dst, src));
+    *carrier = done ? GPUFI_CARRIER_NONE : GPUFI_CARRIER_CPU;
     return GPUF_OK;
   }
   status = gpufi_plan(copy, dst, src, options, err);

@@ -6,7 +6,7 @@
 
 /* Who carries a copy out. */
 typedef enum gpufi_carrier {
-  GPUFI_CARRIER_NONE,   /* there are no elements */
+  GPUFI_CARRIER_NONE,   /* there are no elements, or each is in its place already */
   GPUFI_CARRIER_CPU,    /* both sides are on the CPU */
   GPUFI_CARRIER_DIRECT, /* the device alone: the CPU side is pinned and contiguous */
   GPUFI_CARRIER_STAGED, /* the device and threads */

@@ -1,9 +1,11 @@
 /* The public calls on devices and streams: check, then ask the backend. */
 #include "core/device.h"
 
+#include <inttypes.h>
 #include <stdatomic.h>
 
 #include "backend/host/kernel.h"
+#include "backend/host/stream.h"
 #include "base/error.h"
 #include "base/struct.h"
 #include "core/channel.h"
@@ -73,12 +75,28 @@ void gpufi_free_guard_add(gpufi_free_guard *guard) {
   }
 }
 
+/* Memory that is no device's is left to the backend, which says so. */
+static gpuf_status check_owner(const gpufi_backend *backend, gpuf_device device, const void *d_ptr,
+                               gpuf_error *err) {
+  int32_t owner;
+  return backend->device_of(d_ptr, &owner, NULL) != GPUF_OK || owner == device.index
+             ? GPUF_OK
+             : gpufi_fail(err, GPUF_ERR_INVALID, 0,
+                          "%p is memory of %s:%" PRId32 ", not of %s:%" PRId32
+                          "; free it with the device that it was allocated for",
+                          d_ptr, gpuf_device_kind_name(device.kind), owner,
+                          gpuf_device_kind_name(device.kind), device.index);
+}
+
 gpuf_status gpuf_free(gpuf_device device, void *d_ptr, gpuf_error *err) {
   const gpufi_backend *backend;
   if (!d_ptr) {
     return GPUF_OK;
   }
   gpuf_status status = gpufi_backend_for(device, &backend, err);
+  if (status == GPUF_OK) {
+    status = check_owner(backend, device, d_ptr, err);
+  }
   for (const gpufi_free_guard *guard = atomic_load(&free_guards); guard && status == GPUF_OK;
        guard = guard->next) {
     status = guard->check(device, d_ptr, err);
@@ -87,7 +105,7 @@ gpuf_status gpuf_free(gpuf_device device, void *d_ptr, gpuf_error *err) {
 }
 
 void gpuf_device_trim(void) {
-  if (gpufi_forked()) {
+  if (gpufi_forked() || gpufi_host_in_kernel()) {
     return;
   }
   gpufi_channels_trim();

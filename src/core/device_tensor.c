@@ -4,7 +4,7 @@
 #include "base/arithmetic.h"
 #include "base/error.h"
 #include "core/channel.h"
-#include "core/geometry.h"
+#include "core/overlap.h"
 #include "core/plan.h"
 #include "core/runtime.h"
 
@@ -76,7 +76,10 @@ static gpuf_status check(const gpuf_tensor *dst, const gpuf_tensor *src, gpuf_st
         "stream is GPUF_STREAM_NONE; pass the stream that the copy is to run on, such "
         "as GPUF_STREAM_LEGACY");
   }
-  return status == GPUF_OK ? gpufi_destination_check(dst, src, err) : status;
+  if (status == GPUF_OK) {
+    status = gpufi_destination_check(dst, src, err);
+  }
+  return status == GPUF_OK ? gpufi_overlap_check(dst, src, err) : status;
 }
 
 /* Let later work on `stream` wait for what is on the tensors' own streams now. */

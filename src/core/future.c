@@ -2,6 +2,7 @@
 
 #include <stdlib.h>
 
+#include "backend/host/stream.h"
 #include "base/clock.h"
 #include "base/error.h"
 #include "core/runtime.h"
@@ -196,8 +197,7 @@ static gpuf_status report(gpuf_status status, const gpuf_error *error, gpuf_erro
                            : gpufi_fail(err, status, error->native_code, "%s", error->message);
 }
 
-gpuf_status gpuf_future_wait(gpuf_future *future, int64_t timeout_ns, gpuf_error *err) {
-  GPUFI_REQUIRE(future, err);
+static gpuf_status wait_for(gpuf_future *future, int64_t timeout_ns, gpuf_error *err) {
   /* In a forked child a thread that is not there may hold the lock. A settled future needs no lock;
    * one that is not settled never will be. A copy between two CPU sides is settled when it starts.
    */
@@ -227,13 +227,19 @@ gpuf_status gpuf_future_wait(gpuf_future *future, int64_t timeout_ns, gpuf_error
   return report(status, &error, err);
 }
 
+gpuf_status gpuf_future_wait(gpuf_future *future, int64_t timeout_ns, gpuf_error *err) {
+  GPUFI_REQUIRE(future, err);
+  return timeout_ns < 0 && gpufi_host_in_kernel() ? gpufi_host_refuse_in_kernel(err)
+                                                  : wait_for(future, timeout_ns, err);
+}
+
 bool gpuf_future_done(gpuf_future *future) {
   const gpuf_status status = gpuf_future_wait(future, 0, NULL);
   return status != GPUF_ERR_TIMEOUT;
 }
 
 void gpufi_future_fini(gpuf_future *future) {
-  gpuf_future_wait(future, -1, NULL);
+  wait_for(future, -1, NULL);
   gpufi_workers_wait(&future->workers);
   pthread_mutex_destroy(&future->lock);
   pthread_cond_destroy(&future->changed);

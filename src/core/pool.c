@@ -45,6 +45,7 @@ typedef struct region {
   unused_buffer *unused; /* of a divided region */
   const gpufi_backend *backend;
   int32_t device; /* that it was pinned through; every device of the kind can use it */
+  bool is_used[]; /* of each buffer, whether it is handed out */
 } region;
 
 /* Guards all below. Not held while memory is mapped, pinned or unpinned. */
@@ -91,12 +92,17 @@ static region *region_at(const void *ptr) {
   return (uintptr_t)ptr - (uintptr_t)r->base < r->nbytes ? r : NULL;
 }
 
+static size_t buffer_index(const region *r, const void *ptr) {
+  return (size_t)((const char *)ptr - r->base) / r->buffer_nbytes;
+}
+
 static void *take_buffer(region *r) {
   void *ptr = r->base;
   if (is_divided(r)) {
     ptr = r->unused;
     r->unused = r->unused->next;
   }
+  r->is_used[buffer_index(r, ptr)] = true;
   r->used_count++;
   stats.used_nbytes += r->buffer_nbytes;
   if (stats.used_nbytes > stats.peak_used_nbytes) {
@@ -220,7 +226,7 @@ static gpuf_status region_pin(region *r, gpuf_error *err) {
 /* NULL, with *status and `err` set, after a failure. */
 static region *region_create(const gpufi_backend *backend, int32_t device, size_t buffer_nbytes,
                              size_t nbytes, bool pinned, gpuf_status *status, gpuf_error *err) {
-  region *r = calloc(1, sizeof(*r));
+  region *r = calloc(1, sizeof(*r) + nbytes / buffer_nbytes * sizeof(*r->is_used));
   void *base = r ? gpufi_map(nbytes) : NULL;
   if (!base) {
     *status = gpufi_fail(err, GPUF_ERR_NO_MEMORY, errno,
@@ -244,6 +250,24 @@ static region *region_create(const gpufi_backend *backend, int32_t device, size_
   return r;
 }
 
+/* The memory of regions in which no buffer is used. Called with pool_lock held. */
+static size_t unused_nbytes(void) {
+  size_t total = 0;
+  for (size_t i = 0; i < region_count; i++) {
+    total += regions[i]->used_count == 0 ? regions[i]->nbytes : 0;
+  }
+  return total;
+}
+
+static gpuf_status fail_at_cap(size_t nbytes, gpuf_error *err) {
+  return gpufi_fail(err, GPUF_ERR_NO_MEMORY, 0,
+                    "the pinned pool holds %zu bytes of its cap of %zu, %zu of them in use, and "
+                    "cannot add %zu; raise the cap (gpuf_pool_set_cap, GPUFETCH_POOL_MAX_NBYTES) "
+                    "or release arrays that came from it",
+                    stats.reserved_nbytes, stats.cap_nbytes,
+                    stats.reserved_nbytes - unused_nbytes(), nbytes);
+}
+
 /* Count `nbytes` as reserved before they are pinned, so that threads that grow the pool at the same
  * time keep to the cap together. */
 static gpuf_status reserve(size_t nbytes, purpose why, gpuf_error *err) {
@@ -251,15 +275,18 @@ static gpuf_status reserve(size_t nbytes, purpose why, gpuf_error *err) {
   pthread_mutex_lock(&pool_lock);
   ensure_cap();
   const size_t cap = stats.cap_nbytes;
+  const bool fits = nbytes <= cap && stats.reserved_nbytes - unused_nbytes() <= cap - nbytes;
+  if (!fits && why != FOR_STAGING) { /* unused memory is not given up in vain */
+    status = fail_at_cap(nbytes, err);
+  }
   pthread_mutex_unlock(&pool_lock);
-  trim_to(nbytes <= cap ? cap - nbytes : (why == FOR_STAGING ? SIZE_MAX : 0));
+  if (status != GPUF_OK) {
+    return status;
+  }
+  trim_to(nbytes <= cap ? cap - nbytes : SIZE_MAX);
   pthread_mutex_lock(&pool_lock);
-  if (why != FOR_STAGING && (nbytes > cap || stats.reserved_nbytes > cap - nbytes)) {
-    status = gpufi_fail(err, GPUF_ERR_NO_MEMORY, 0,
-                        "the pinned pool holds %zu bytes of its cap of %zu and cannot add %zu; "
-                        "raise the cap (gpuf_pool_set_cap, GPUFETCH_POOL_MAX_NBYTES) or release "
-                        "arrays that came from it",
-                        stats.reserved_nbytes, cap, nbytes);
+  if (why != FOR_STAGING && stats.reserved_nbytes > cap - nbytes) { /* another thread was first */
+    status = fail_at_cap(nbytes, err);
   } else {
     stats.reserved_nbytes += nbytes;
     stats.miss_count++;
@@ -313,7 +340,7 @@ static gpuf_status prepare(region *r, purpose why, void *ptr, gpuf_error *err) {
   if (status == GPUF_OK || why == FOR_RESULT) {
     return GPUF_OK; /* an unpinned buffer serves for a result, and is only slower to fill */
   }
-  gpuf_pool_release(ptr);
+  gpuf_pool_release(ptr, NULL);
   return status;
 }
 
@@ -356,27 +383,46 @@ gpuf_status gpufi_pool_acquire_staging(gpuf_device device, size_t nbytes, void *
   return acquire(device, nbytes, FOR_STAGING, ptr, err);
 }
 
-void gpuf_pool_release(void *ptr) {
+/* Take a buffer back. Called with pool_lock held. */
+static gpuf_status take_back(void *ptr, gpuf_error *err) {
+  region *r = region_at(ptr);
+  if (!r || (size_t)((char *)ptr - r->base) % r->buffer_nbytes != 0) {
+    return gpufi_fail(err, GPUF_ERR_INVALID, 0,
+                      "%p is not a buffer of the pinned pool; release what gpuf_pool_acquire gave, "
+                      "and once",
+                      ptr);
+  }
+  bool *const is_used = &r->is_used[buffer_index(r, ptr)];
+  if (!*is_used) {
+    return gpufi_fail(err, GPUF_ERR_STATE, 0,
+                      "%p, a buffer of %zu bytes of the pinned pool, is not in use; it was "
+                      "released before",
+                      ptr, r->buffer_nbytes);
+  }
+  *is_used = false;
+  if (is_divided(r)) {
+    unused_buffer *buffer = ptr;
+    buffer->next = r->unused;
+    r->unused = buffer;
+  }
+  r->used_count--;
+  stats.used_nbytes -= r->buffer_nbytes;
+  return GPUF_OK;
+}
+
+gpuf_status gpuf_pool_release(void *ptr, gpuf_error *err) {
   if (!ptr || gpufi_forked()) {
-    return;
+    return GPUF_OK;
   }
   pthread_mutex_lock(&pool_lock);
-  region *r = region_at(ptr);
-  if (r) {
-    if (is_divided(r)) {
-      unused_buffer *buffer = ptr;
-      buffer->next = r->unused;
-      r->unused = buffer;
-    }
-    r->used_count--;
-    stats.used_nbytes -= r->buffer_nbytes;
-  }
+  const gpuf_status status = take_back(ptr, err);
   const bool over_cap = stats.reserved_nbytes > stats.cap_nbytes;
   const size_t cap = stats.cap_nbytes;
   pthread_mutex_unlock(&pool_lock);
   if (over_cap) {
     trim_to(cap);
   }
+  return status;
 }
 
 gpuf_status gpuf_pool_get_stats(gpuf_pool_stats *out, gpuf_error *err) {

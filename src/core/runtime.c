@@ -6,6 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include "backend/host/stream.h"
 #include "base/error.h"
 
 #define STRINGIFY(x) #x
@@ -65,6 +66,9 @@ gpuf_status gpuf_device_count(gpuf_device_kind kind, int32_t *count, gpuf_error 
 
 gpuf_status gpufi_backend_for(gpuf_device device, const gpufi_backend **backend, gpuf_error *err) {
   int32_t count = 0;
+  if (gpufi_host_in_kernel()) {
+    return gpufi_host_refuse_in_kernel(err);
+  }
   const gpuf_status status = gpuf_device_count(device.kind, &count, err);
   if (status != GPUF_OK) {
     return status;

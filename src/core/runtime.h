@@ -5,7 +5,7 @@
 #include "backend/backend.h"
 
 /* Find the backend of a device. GPUF_ERR_NO_DEVICE if the device does not exist, GPUF_ERR_INVALID
- * for the CPU, and GPUF_ERR_STATE in a forked child. */
+ * for the CPU, and GPUF_ERR_STATE in a forked child and in a kernel of the host backend. */
 gpuf_status gpufi_backend_for(gpuf_device device, const gpufi_backend **backend, gpuf_error *err);
 
 /* True in a child that was forked after the process had used a device. The parent's threads and

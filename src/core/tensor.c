@@ -3,6 +3,7 @@
 #include <string.h>
 
 #include "base/error.h"
+#include "core/geometry.h"
 
 typedef struct dtype_row {
   const char *name;
@@ -91,6 +92,21 @@ static gpuf_status check_extent(const gpuf_tensor *tensor, gpuf_error *err) {
   return GPUF_OK;
 }
 
+/* Check that no element of a tensor, whose extent was checked, lies below address 0 or beyond the
+ * last one. */
+static gpuf_status check_addresses(const gpuf_tensor *tensor, gpuf_error *err) {
+  size_t below_nbytes, above_nbytes;
+  const uintptr_t data = (uintptr_t)tensor->data;
+  gpufi_tensor_reach(tensor, &below_nbytes, &above_nbytes);
+  if (data < below_nbytes || above_nbytes > UINTPTR_MAX - data) {
+    return gpufi_fail(err, GPUF_ERR_INVALID, 0,
+                      "elements lie from %zu bytes before data, %p, to %zu behind it, which is "
+                      "beyond memory; check data, the shape and the strides",
+                      below_nbytes, tensor->data, above_nbytes);
+  }
+  return GPUF_OK;
+}
+
 gpuf_status gpuf_tensor_check(const gpuf_tensor *tensor, gpuf_error *err) {
   GPUFI_REQUIRE(tensor, err);
   gpuf_status status = check_rank(tensor->dtype, tensor->ndim, err);
@@ -104,12 +120,15 @@ gpuf_status gpuf_tensor_check(const gpuf_tensor *tensor, gpuf_error *err) {
     return gpufi_fail(err, GPUF_ERR_INVALID, 0, "device kind %d is not one of gpuf_device_kind",
                       (int)tensor->device.kind);
   }
-  if (!tensor->data && gpuf_tensor_count(tensor) > 0) {
+  if (gpuf_tensor_count(tensor) == 0) {
+    return GPUF_OK;
+  }
+  if (!tensor->data) {
     return gpufi_fail(err, GPUF_ERR_INVALID, 0,
                       "data is NULL but the shape holds %" PRId64 " elements",
                       gpuf_tensor_count(tensor));
   }
-  return GPUF_OK;
+  return check_addresses(tensor, err);
 }
 
 gpuf_status gpuf_tensor_init(gpuf_tensor *tensor, const void *data, gpuf_device device,
@@ -146,23 +165,32 @@ int64_t gpuf_tensor_count(const gpuf_tensor *tensor) {
   if (!tensor) {
     return 0;
   }
-  for (int32_t axis = 0; axis < tensor->ndim; axis++) {
-    if (tensor->shape[axis] == 0) {
-      return 0; /* an empty shape may have a product of the others that overflows */
-    }
+  if (tensor->ndim < 0 || tensor->ndim > GPUF_NDIM_MAX) {
+    return INT64_MAX;
   }
+  bool empty = false, valid = true;
   for (int32_t axis = 0; axis < tensor->ndim; axis++) {
-    count = (int64_t)((uint64_t)count * (uint64_t)tensor->shape[axis]);
+    empty |= tensor->shape[axis] == 0; /* the product of the others may overflow then */
+    valid &= tensor->shape[axis] >= 0;
   }
-  return count;
+  for (int32_t axis = 0; axis < tensor->ndim && valid && !empty; axis++) {
+    valid = !__builtin_mul_overflow(count, tensor->shape[axis], &count);
+  }
+  return !valid ? INT64_MAX : empty ? 0 : count;
 }
 
 size_t gpuf_tensor_nbytes(const gpuf_tensor *tensor) {
-  return tensor ? (size_t)gpuf_tensor_count(tensor) * gpuf_dtype_nbytes(tensor->dtype) : 0;
+  const int64_t count = gpuf_tensor_count(tensor);
+  size_t nbytes = 0;
+  if (count > 0 && (!dtype_known(tensor->dtype) || count == INT64_MAX ||
+                    __builtin_mul_overflow(count, dtypes[tensor->dtype].nbytes, &nbytes))) {
+    return SIZE_MAX;
+  }
+  return nbytes;
 }
 
 bool gpuf_tensor_is_contiguous(const gpuf_tensor *tensor) {
-  if (!tensor) {
+  if (!tensor || gpuf_tensor_nbytes(tensor) == SIZE_MAX) {
     return false;
   }
   int64_t stride = (int64_t)gpuf_dtype_nbytes(tensor->dtype);

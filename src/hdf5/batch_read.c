@@ -2,7 +2,7 @@
  * are decoded there and copied to their elements' places. While one batch is decoded the next one
  * is read, by workers where the file is a plain one, else through HDF5. */
 #include "base/error.h"
-#include "core/geometry.h"
+#include "core/overlap.h"
 #include "core/workers.h"
 #include "hdf5/batch.h"
 #include "hdf5/coding.h"

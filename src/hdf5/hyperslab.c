@@ -163,7 +163,7 @@ static gpuf_status hyperslabs_init(hyperslabs *all, const gpufi_h5_box *box, gpu
 
 static void hyperslabs_fini(hyperslabs *all) {
   if (all->is_pooled) {
-    gpuf_pool_release(all->buffer);
+    gpuf_pool_release(all->buffer, NULL);
   } else {
     free(all->buffer);
   }

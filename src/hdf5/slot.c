@@ -31,7 +31,7 @@ bool gpufi_h5_slot_init(gpufi_h5_slot *slot, const gpufi_h5_transfer *transfer) 
 void gpufi_h5_slot_fini(gpufi_h5_slot *slot) {
   gpuf_future_destroy(slot->future);
   if (slot->is_pooled) {
-    gpuf_pool_release(slot->chunk.raw);
+    gpuf_pool_release(slot->chunk.raw, NULL);
   } else {
     free(slot->chunk.raw);
   }

@@ -50,7 +50,7 @@ static memories memories_create(void) {
 }
 
 static void memories_destroy(const memories *m) {
-  gpuf_pool_release(m->pinned);
+  gpuf_pool_release(m->pinned, NULL);
   CHECK_OK(gpuf_free(test_device, m->d_ptr, &err));
 }
 

@@ -196,7 +196,7 @@ static void a_large_tensor_takes_many_rounds_of_each_batch(void) {
   dst.data = pinned;
   CHECK_OK(gpuf_copy(&dst, &f.d_tensor, &by_codec, &err));
   CHECK(memcmp(pinned, f.sent.data, f.nbytes) == 0);
-  gpuf_pool_release(pinned);
+  gpuf_pool_release(pinned, NULL);
   fixture_destroy(&f);
 }
 

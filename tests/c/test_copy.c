@@ -46,7 +46,7 @@ static void bytes_survive_the_round_trip(void) {
     upload(d_ptr, pinned, nbytes);
     download(received, d_ptr, nbytes);
     CHECK(memcmp(received, pinned, nbytes) == 0);
-    gpuf_pool_release(pinned);
+    gpuf_pool_release(pinned, NULL);
     CHECK_OK(gpuf_free(test_device, d_ptr, &err));
     free(sent);
     free(received);
@@ -104,7 +104,7 @@ static void a_strided_fetch_agrees_with_the_reference(void) {
     CHECK_OK(gpuf_tensor_init(&dst, pinned, cpu_device, dtype, 3, src.shape, &err));
     CHECK_OK(gpuf_copy(&dst, &d_view, &options[i / 5], &err));
     CHECK(memcmp(pinned, expected, view_nbytes) == 0);
-    gpuf_pool_release(pinned);
+    gpuf_pool_release(pinned, NULL);
 
     memset(out, 0, sizeof(out));
     dst = strided_view(out, cpu_device, dtype);
@@ -268,7 +268,7 @@ static void a_link_that_fails_midway_is_an_error_and_leaves_no_trace(void) {
     fetch_with_faults(&faults, &dst, &d_tensor, GPUF_ERR_DEVICE, "injected");
     fetch_with_faults(&faults, &d_tensor, &dst, GPUF_ERR_DEVICE, "injected");
   }
-  gpuf_pool_release(pinned);
+  gpuf_pool_release(pinned, NULL);
   CHECK_OK(gpuf_free(host_device, d_ptr, &err));
   free(pageable);
   gpuf_pool_stats stats = GPUF_POOL_STATS_INIT;

@@ -96,7 +96,7 @@ static gpuf_status fetch_pinned(bool *right) {
     const gpuf_tensor dst = tensor_of(pinned, cpu_device, ROWS, COLUMNS);
     status = gpuf_copy(&dst, &d_source, NULL, &err);
     *right = is_whole(pinned);
-    gpuf_pool_release(pinned);
+    gpuf_pool_release(pinned, NULL);
   }
   return status;
 }
@@ -108,7 +108,7 @@ static gpuf_status fetch_new_result(bool *right) {
     const gpuf_tensor dst = tensor_of(block, cpu_device, ROWS, COLUMNS);
     status = gpuf_copy(&dst, &d_source, NULL, &err);
     *right = is_whole(block);
-    gpuf_pool_release(block);
+    gpuf_pool_release(block, NULL);
   }
   return status;
 }

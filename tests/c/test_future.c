@@ -35,7 +35,7 @@ static fixture fixture_create(void) {
 static void fixture_destroy(fixture *f) {
   CHECK_OK(gpuf_stream_destroy(test_device, f->stream, &err));
   CHECK_OK(gpuf_free(test_device, f->d_tensor.data, &err));
-  gpuf_pool_release(f->pinned.data);
+  gpuf_pool_release(f->pinned.data, NULL);
 }
 
 /* A kernel that holds the producer's stream up until the gate opens. */
@@ -72,7 +72,7 @@ static void many_copies_in_flight_all_arrive(void) {
     if (i % 2) {
       free(outs[i].data);
     } else {
-      gpuf_pool_release(outs[i].data);
+      gpuf_pool_release(outs[i].data, NULL);
     }
   }
   fixture_destroy(&f);

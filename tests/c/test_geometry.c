@@ -55,43 +55,8 @@ static void an_extent_holds_every_element_and_no_more(void) {
   check_extent(&repeated, 0, 4);
 }
 
-static void tensors_that_share_a_byte_overlap(void) {
-  const gpuf_tensor a = TENSOR(1, {10}, {1});
-  gpuf_tensor b = a;
-  CHECK(gpufi_tensors_overlap(&a, &b));
-  b.data = (char *)a.data + 39;
-  CHECK(gpufi_tensors_overlap(&a, &b) && gpufi_tensors_overlap(&b, &a));
-  b.data = (char *)a.data + 40;
-  CHECK(!gpufi_tensors_overlap(&a, &b) && !gpufi_tensors_overlap(&b, &a));
-  b = a;
-  CHECK_OK(gpuf_tensor_slice(&b, 0, 0, 1, 0, &err));
-  CHECK(!gpufi_tensors_overlap(&a, &b) && !gpufi_tensors_overlap(&b, &b));
-}
-
-static void an_element_that_is_repeated_is_found(void) {
-  const gpuf_tensor distinct = TENSOR(2, {3, 5}, {5, 1}), single = TENSOR(2, {1, 5}, {0, 1});
-  const gpuf_tensor repeated = TENSOR(2, {3, 5}, {1, 0}), empty = TENSOR(2, {3, 0}, {0, 0});
-  CHECK(!gpufi_tensor_repeats_elements(&distinct) && !gpufi_tensor_repeats_elements(&single));
-  CHECK(gpufi_tensor_repeats_elements(&repeated));
-  CHECK(!gpufi_tensor_repeats_elements(&empty));
-}
-
-static void a_destination_has_the_sources_shape_and_distinct_elements(void) {
-  const gpuf_tensor src = TENSOR(2, {3, 5}, {0, 1}), dst = TENSOR(2, {3, 5}, {-5, -1});
-  const gpuf_tensor longer = TENSOR(2, {3, 6}, {6, 1}), flat = TENSOR(1, {15}, {1});
-  const gpuf_tensor empty = TENSOR(2, {0, 5}, {0, 0});
-  CHECK_OK(gpufi_destination_check(&dst, &src, &err));
-  CHECK_OK(gpufi_destination_check(&empty, &empty, &err));
-  CHECK_FAILS(gpufi_destination_check(&flat, &src, &err), GPUF_ERR_INVALID, "1 axes");
-  CHECK_FAILS(gpufi_destination_check(&longer, &src, &err), GPUF_ERR_INVALID, "shape[1] is 6");
-  CHECK_FAILS(gpufi_destination_check(&src, &dst, &err), GPUF_ERR_INVALID, "along axis 0");
-}
-
 int main(void) {
   TEST(fortran_order_is_told_from_c_order);
   TEST(an_extent_holds_every_element_and_no_more);
-  TEST(tensors_that_share_a_byte_overlap);
-  TEST(an_element_that_is_repeated_is_found);
-  TEST(a_destination_has_the_sources_shape_and_distinct_elements);
   return test_finish();
 }

@@ -1,6 +1,8 @@
 /* The fake GPU must fail where a real one would, or the tests that run on it prove nothing. */
+#include <errno.h>
 #include <semaphore.h>
 #include <signal.h>
+#include <sys/resource.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -92,7 +94,7 @@ static fixture fixture_create(void) {
 static void fixture_destroy(fixture *f) {
   CHECK_OK(gpuf_stream_destroy(host_device, f->producer, &err));
   CHECK_OK(gpuf_stream_destroy(host_device, f->consumer, &err));
-  gpuf_pool_release(f->pinned);
+  gpuf_pool_release(f->pinned, NULL);
   CHECK_OK(gpuf_free(host_device, f->d_ptr, &err));
 }
 
@@ -141,7 +143,7 @@ static void work_on_freed_memory_fails_the_stream(void) {
               "not inside a live allocation");
   CHECK_OK(gpuf_stream_synchronize(host_device, stream, &err));
   CHECK_OK(gpuf_stream_destroy(host_device, stream, &err));
-  gpuf_pool_release(pinned);
+  gpuf_pool_release(pinned, NULL);
 }
 
 static void device_memory_is_out_of_reach_outside_a_kernel(void) {
@@ -224,9 +226,101 @@ static void a_pointer_tells_its_gpu(void) {
   }
 }
 
+static void memory_is_freed_by_its_own_device_alone(void) {
+  const gpuf_device second = {GPUF_DEVICE_HOST, 1};
+  void *d_ptr;
+  CHECK_OK(gpuf_alloc(host_device, 1 << 20, &d_ptr, &err));
+  CHECK_FAILS(gpuf_free(second, d_ptr, &err), GPUF_ERR_INVALID, "is memory of host:0, not of");
+  CHECK_OK(gpuf_free(host_device, d_ptr, &err));
+  CHECK_FAILS(gpuf_free(host_device, d_ptr, &err), GPUF_ERR_INVALID, "not the start of a live");
+}
+
+/* What a kernel tries, and what it gets. */
+typedef struct attempt {
+  gpuf_stream stream;
+  void *d_ptr;
+  gpuf_future *future;
+  gpuf_status statuses[6];
+  gpuf_error errors[6];
+} attempt;
+
+static void waiting_kernel(const void *args) {
+  attempt *const a = *(attempt *const *)args;
+  gpuf_stats stats = GPUF_STATS_INIT;
+  gpuf_tensor t, result;
+  const int64_t shape[1] = {8};
+  float values[8];
+  gpuf_tensor_init(&t, a->d_ptr, host_device, GPUF_DTYPE_FLOAT32, 1, shape, NULL);
+  gpuf_tensor_init(&result, values, cpu_device, GPUF_DTYPE_FLOAT32, 1, shape, NULL);
+  t.stream = a->stream;
+  a->statuses[0] = gpuf_stream_synchronize(host_device, a->stream, &a->errors[0]);
+  a->statuses[1] = gpuf_stream_destroy(host_device, a->stream, &a->errors[1]);
+  a->statuses[2] = gpuf_free(host_device, a->d_ptr, &a->errors[2]);
+  a->statuses[3] = gpuf_copy(&result, &t, NULL, &a->errors[3]);
+  a->statuses[4] = gpuf_reduce_stats(&t, &stats, &a->errors[4]);
+  a->statuses[5] = gpuf_future_wait(a->future, -1, &a->errors[5]);
+  gpuf_device_trim();
+}
+
+static void a_kernel_that_would_wait_for_itself_is_refused(void) {
+  const int64_t shape[1] = {8};
+  float values[8];
+  gpuf_tensor t, result;
+  attempt tried = {0}, *const args = &tried;
+  CHECK_OK(gpuf_stream_create(host_device, &tried.stream, &err));
+  CHECK_OK(gpuf_tensor_alloc(host_device, GPUF_DTYPE_FLOAT32, 1, shape, &t, &err));
+  CHECK_OK(gpuf_tensor_init(&result, values, cpu_device, GPUF_DTYPE_FLOAT32, 1, shape, &err));
+  tried.d_ptr = t.data;
+  CHECK(sem_init(&gate, 0, 0) == 0);
+  CHECK_OK(gpuf_host_launch(host_device, tried.stream, gated_fill_kernel, &t.data, sizeof(t.data),
+                            &err));
+  CHECK_OK(gpuf_host_launch(host_device, tried.stream, waiting_kernel, &args, sizeof(args), &err));
+  t.stream = tried.stream; /* the copy comes after the kernel that waits for it */
+  CHECK_OK(gpuf_copy_async(&result, &t, NULL, &tried.future, &err));
+  sem_post(&gate);
+  alarm(60);
+  CHECK_OK(gpuf_stream_synchronize(host_device, tried.stream, &err));
+  CHECK_OK(gpuf_future_wait(tried.future, -1, &err));
+  alarm(0);
+  for (int i = 0; i < 6; i++) {
+    CHECK(tried.statuses[i] == GPUF_ERR_STATE && strstr(tried.errors[i].message, "kernel"));
+  }
+  gpuf_future_destroy(tried.future);
+  CHECK_OK(gpuf_stream_destroy(host_device, tried.stream, &err));
+  CHECK_OK(gpuf_tensor_free(&t, &err));
+}
+
+static int alloc_beyond_the_limit(bool ignores_signal) {
+  const struct rlimit limit = {1 << 20, 1 << 20};
+  void *d_first, *d_second;
+  signal(SIGXFSZ, ignores_signal ? SIG_IGN : SIG_DFL);
+  if (setrlimit(RLIMIT_FSIZE, &limit) != 0 ||
+      gpuf_alloc(host_device, 4096, &d_first, &err) != GPUF_OK ||
+      gpuf_alloc(host_device, 4 << 20, &d_second, &err) != GPUF_ERR_NO_DEVICE_MEMORY ||
+      !strstr(err.message, "RLIMIT_FSIZE") || err.native_code != EFBIG) {
+    return 1;
+  }
+  return gpuf_alloc(host_device, 4096, &d_second, &err) != GPUF_OK ||
+         gpuf_free(host_device, d_second, &err) != GPUF_OK ||
+         gpuf_free(host_device, d_first, &err) != GPUF_OK;
+}
+
+static void a_limit_on_the_size_of_files_is_an_error_that_names_it(void) {
+  for (int ignores = 0; ignores < 2; ignores++) {
+    int outcome;
+    const pid_t child = fork();
+    if (child == 0) {
+      _exit(alloc_beyond_the_limit(ignores));
+    }
+    CHECK(waitpid(child, &outcome, 0) == child);
+    CHECK(WIFEXITED(outcome) && WEXITSTATUS(outcome) == 0);
+  }
+}
+
 int main(void) {
   TEST(what_is_printed_to_a_closed_stdout_stays_out_of_device_memory); /* before any device is used
                                                                         */
+  TEST(a_limit_on_the_size_of_files_is_an_error_that_names_it);        /* likewise */
   TEST(a_host_read_of_a_device_pointer_faults);
   TEST(a_missing_wait_shows_the_old_bytes);
   TEST(a_missing_stream_wait_shows_poison);
@@ -238,6 +332,8 @@ int main(void) {
   test_run("a_pointer_tells_its_gpu", gpu_is_there() ? a_pointer_tells_its_gpu : skip_for_no_gpu);
   TEST(more_memory_than_there_is_is_refused);
   TEST(too_many_kernel_arguments_are_refused);
+  TEST(memory_is_freed_by_its_own_device_alone);
+  TEST(a_kernel_that_would_wait_for_itself_is_refused);
   TEST(a_forked_child_is_refused_and_does_not_hang);
   return test_finish();
 }

@@ -130,7 +130,7 @@ static void a_random_view_is_fetched_right(void) {
     packed_reference(&dst, other == pinned ? received : pinned);
     CHECK(memcmp(other == pinned ? received : pinned, expected, nbytes) == 0);
   }
-  gpuf_pool_release(pinned);
+  gpuf_pool_release(pinned, NULL);
   CHECK_OK(gpuf_free(test_device, d_ptr, &err));
 }
 
@@ -161,7 +161,7 @@ static void a_random_view_is_written_right_and_nothing_else(void) {
     transfer(d_ptr, received, sizeof(received), false);
     CHECK(memcmp(memory, received, sizeof(memory)) == 0);
   }
-  gpuf_pool_release(pinned);
+  gpuf_pool_release(pinned, NULL);
   CHECK_OK(gpuf_free(test_device, d_ptr, &err));
 }
 
@@ -268,7 +268,7 @@ static void gather_many(size_t bound_nbytes, bool pinned) {
       CHECK(targets[i][k] == memory[2 * k]);
     }
     if (pinned) {
-      gpuf_pool_release(targets[i]);
+      gpuf_pool_release(targets[i], NULL);
     } else {
       free(targets[i]);
     }
@@ -316,7 +316,7 @@ static gather gather_create(void) {
 }
 
 static void gather_destroy(const gather *g) {
-  gpuf_pool_release(g->pinned);
+  gpuf_pool_release(g->pinned, NULL);
   CHECK_OK(gpuf_free(host_device, g->d_ptr, &err));
 }
 

@@ -75,7 +75,7 @@ static void fill_device(const pairs *p) {
 
 static void pairs_free(pairs *p) {
   CHECK_OK(gpuf_free(p->device, p->d_data, &err));
-  gpuf_pool_release(p->pinned);
+  gpuf_pool_release(p->pinned, NULL);
   free(p->expected);
 }
 
@@ -139,7 +139,7 @@ static void bytes_between_destinations_are_left_alone(void) {
       CHECK(pinned[i * STEP + k] == 0x5a);
     }
   }
-  gpuf_pool_release(buffer);
+  gpuf_pool_release(buffer, NULL);
   CHECK_OK(gpuf_free(test_device, d_data, &err));
 }
 
@@ -176,7 +176,7 @@ static void tensors_that_cannot_travel_together_are_copied_too(void) {
       CHECK(got[k] == expected);
     }
   }
-  gpuf_pool_release(buffer);
+  gpuf_pool_release(buffer, NULL);
   CHECK_OK(gpuf_free(test_device, d_data, &err));
 }
 
@@ -269,7 +269,7 @@ static void work_pending_on_a_stream_is_waited_for(void) {
   for (int i = 0; i < 500; i++) {
     CHECK(((char *)buffer)[i] == 0x42 && ((char *)buffer)[512 + i] == 0x42);
   }
-  gpuf_pool_release(buffer);
+  gpuf_pool_release(buffer, NULL);
   CHECK_OK(gpuf_free(host_device, d_data, &err));
   CHECK_OK(gpuf_stream_destroy(host_device, stream, &err));
 }
@@ -309,7 +309,7 @@ static void a_batch_does_not_wait_for_scratch_that_it_holds(void) {
   }
   CHECK_OK(gpuf_copy(&dsts[2], &dsts[1], NULL, &err)); /* what was uploaded */
   CHECK(memcmp(pageable, (char *)buffer + NBYTES / 2, NBYTES / 2) == 0);
-  gpuf_pool_release(buffer);
+  gpuf_pool_release(buffer, NULL);
   for (int i = 0; i < 2; i++) {
     CHECK_OK(gpuf_free(test_device, d_data[i], &err));
   }

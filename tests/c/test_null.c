@@ -55,7 +55,7 @@ static void calls_on_the_pool_refuse_null(void) {
   REFUSED(gpuf_pool_acquire(host_device, 16, NULL, &err), "ptr");
   REFUSED(gpuf_pool_acquire_result(host_device, 16, NULL, &err), "ptr");
   REFUSED(gpuf_pool_get_stats(NULL, &err), "GPUF_POOL_STATS_INIT");
-  gpuf_pool_release(NULL);
+  gpuf_pool_release(NULL, NULL);
 }
 
 static void copies_refuse_null(void) {

@@ -17,12 +17,12 @@ static void a_buffer_that_came_back_is_used_again(void) {
     void *first, *second;
     CHECK_OK(gpuf_pool_acquire(test_device, sizes[i], &first, &err));
     memset(first, 1, sizes[i]);
-    gpuf_pool_release(first);
+    gpuf_pool_release(first, NULL);
     const uint64_t misses = stats().miss_count;
     CHECK_OK(gpuf_pool_acquire(test_device, sizes[i], &second, &err));
     CHECK(second == first);
     CHECK(stats().miss_count == misses);
-    gpuf_pool_release(second);
+    gpuf_pool_release(second, NULL);
   }
   CHECK(stats().used_nbytes == 0);
 }
@@ -42,7 +42,7 @@ static void buffers_in_use_do_not_overlap_and_are_aligned(void) {
     const unsigned char *bytes = buffers[i];
     CHECK(bytes[0] == (i & 0xff) && bytes[sizes[i] / 2] == (i & 0xff) &&
           bytes[sizes[i] - 1] == (i & 0xff));
-    gpuf_pool_release(buffers[i]);
+    gpuf_pool_release(buffers[i], NULL);
   }
   CHECK(stats().used_nbytes == 0);
 }
@@ -55,7 +55,7 @@ static void a_large_buffer_wastes_at_most_an_eighth(void) {
     void *buffer;
     CHECK_OK(gpuf_pool_acquire(test_device, nbytes, &buffer, &err));
     CHECK(stats().used_nbytes >= nbytes && stats().used_nbytes <= nbytes + nbytes / 7);
-    gpuf_pool_release(buffer);
+    gpuf_pool_release(buffer, NULL);
   }
 }
 
@@ -68,22 +68,72 @@ static void the_cap_is_kept_and_its_error_says_how_to_raise_it(void) {
   CHECK_FAILS(gpuf_pool_acquire(test_device, (size_t)6 << 20, &second, &err), GPUF_ERR_NO_MEMORY,
               "GPUFETCH_POOL_MAX_NBYTES");
   CHECK(stats().reserved_nbytes <= (size_t)8 << 20);
-  gpuf_pool_release(first);
+  gpuf_pool_release(first, NULL);
   CHECK_OK(gpuf_pool_acquire(test_device, (size_t)3 << 20, &second, &err));
   CHECK(stats().reserved_nbytes <= (size_t)8 << 20);
-  gpuf_pool_release(second);
+  gpuf_pool_release(second, NULL);
   gpuf_pool_set_cap(cap);
+}
+
+/* A program that falls back to memory of its own keeps the buffers that it had. */
+static void a_request_that_cannot_fit_leaves_unused_buffers_alone(void) {
+  void *used, *unused, *refused;
+  gpuf_pool_trim(0);
+  const size_t cap = stats().cap_nbytes;
+  gpuf_pool_set_cap((size_t)16 << 20);
+  CHECK_OK(gpuf_pool_acquire(test_device, (size_t)4 << 20, &used, &err));
+  CHECK_OK(gpuf_pool_acquire(test_device, (size_t)8 << 20, &unused, &err));
+  CHECK_OK(gpuf_pool_release(unused, &err));
+  const size_t reserved = stats().reserved_nbytes;
+  CHECK_FAILS(gpuf_pool_acquire(test_device, (size_t)17 << 20, &refused, &err), GPUF_ERR_NO_MEMORY,
+              "cannot add 18874368");
+  CHECK_FAILS(gpuf_pool_acquire_result(test_device, (size_t)40 << 20, &refused, &err),
+              GPUF_ERR_NO_MEMORY, "of its cap of 16777216");
+  /* Not even with all unused memory given up: the 4 MiB stay in use. */
+  CHECK_FAILS(gpuf_pool_acquire(test_device, (size_t)13 << 20, &refused, &err), GPUF_ERR_NO_MEMORY,
+              "4194304 of them in use");
+  CHECK(stats().reserved_nbytes == reserved);
+  /* What fits once unused memory is given up is had. */
+  CHECK_OK(gpuf_pool_acquire(test_device, (size_t)12 << 20, &unused, &err));
+  CHECK_OK(gpuf_pool_release(unused, &err));
+  CHECK_OK(gpuf_pool_release(used, &err));
+  gpuf_pool_set_cap(cap);
+}
+
+static void a_buffer_is_released_once(void) {
+  const size_t sizes[] = {64, 5000, 600000, 40000000};
+  for (size_t i = 0; i < sizeof(sizes) / sizeof(sizes[0]); i++) {
+    void *buffer, *first, *second;
+    char name[32];
+    CHECK_OK(gpuf_pool_acquire(test_device, sizes[i], &buffer, &err));
+    snprintf(name, sizeof(name), "%p", buffer);
+    CHECK_OK(gpuf_pool_release(buffer, &err));
+    const size_t used = stats().used_nbytes;
+    CHECK_FAILS(gpuf_pool_release(buffer, &err), GPUF_ERR_STATE, name);
+    CHECK(stats().used_nbytes == used);
+    CHECK_OK(gpuf_pool_acquire(test_device, sizes[i], &first, &err));
+    CHECK_OK(gpuf_pool_acquire(test_device, sizes[i], &second, &err));
+    CHECK(first == buffer && second != first);
+    CHECK_FAILS(gpuf_pool_release((char *)first + 1, &err), GPUF_ERR_INVALID, "not a buffer");
+    CHECK_OK(gpuf_pool_release(first, &err));
+    CHECK_OK(gpuf_pool_release(second, &err));
+    gpuf_pool_trim(0);
+    CHECK_FAILS(gpuf_pool_release(buffer, &err), GPUF_ERR_INVALID, name);
+  }
+  int on_the_stack;
+  CHECK_FAILS(gpuf_pool_release(&on_the_stack, &err), GPUF_ERR_INVALID, "not a buffer");
+  CHECK_OK(gpuf_pool_release(NULL, &err));
 }
 
 static void trimming_gives_unused_memory_back(void) {
   void *kept, *returned;
   CHECK_OK(gpuf_pool_acquire(test_device, 1000000, &kept, &err));
   CHECK_OK(gpuf_pool_acquire(test_device, 70000000, &returned, &err));
-  gpuf_pool_release(returned);
+  gpuf_pool_release(returned, NULL);
   gpuf_pool_trim(0);
   CHECK(stats().reserved_nbytes == stats().used_nbytes);
   memset(kept, 7, 1000000);
-  gpuf_pool_release(kept);
+  gpuf_pool_release(kept, NULL);
   gpuf_pool_trim(0);
   CHECK(stats().reserved_nbytes == 0);
 }
@@ -105,7 +155,7 @@ static void memory_beyond_a_buffer_does_not_count_as_pinned(void) {
   CHECK(!gpufi_pool_is_pinned(test_device.kind, buffer, 80000000));
   CHECK(!gpufi_pool_is_pinned(GPUF_DEVICE_CPU, buffer, 1));
   CHECK(!gpufi_pool_is_pinned(test_device.kind, other, sizeof(other)));
-  gpuf_pool_release(buffer);
+  gpuf_pool_release(buffer, NULL);
 }
 
 static void a_result_is_pinned_when_it_is_used_again(void) {
@@ -125,13 +175,13 @@ static void a_result_is_pinned_when_it_is_used_again(void) {
   CHECK_OK(gpuf_copy(&result, &d_tensor, NULL, &err)); /* staged */
   void *copy = malloc(nbytes);
   memcpy(copy, first, nbytes);
-  gpuf_pool_release(first);
+  gpuf_pool_release(first, NULL);
   CHECK_OK(gpuf_pool_acquire_result(test_device, nbytes, &second, &err));
   CHECK(second == first && gpufi_pool_is_pinned(test_device.kind, second, nbytes));
   memset(second, 0, nbytes);
   CHECK_OK(gpuf_copy(&result, &d_tensor, NULL, &err)); /* in place */
   CHECK(memcmp(copy, second, nbytes) == 0);
-  gpuf_pool_release(second);
+  gpuf_pool_release(second, NULL);
   CHECK_OK(gpuf_free(test_device, d_ptr, &err));
   free(copy);
 }
@@ -147,7 +197,7 @@ static void *use_pool(void *arg) {
     if (ok) {
       memset(buffer, value, nbytes);
       ok = ((unsigned char *)buffer)[nbytes - 1] == value;
-      gpuf_pool_release(buffer);
+      gpuf_pool_release(buffer, NULL);
     }
     if (i % 50 == 0) {
       gpuf_pool_trim(0);
@@ -174,6 +224,8 @@ int main(void) {
   TEST_ON_DEVICES(buffers_in_use_do_not_overlap_and_are_aligned);
   TEST_ON_DEVICES(a_large_buffer_wastes_at_most_an_eighth);
   TEST_ON_DEVICES(the_cap_is_kept_and_its_error_says_how_to_raise_it);
+  TEST_ON_DEVICES(a_request_that_cannot_fit_leaves_unused_buffers_alone);
+  TEST_ON_DEVICES(a_buffer_is_released_once);
   TEST_ON_DEVICES(trimming_gives_unused_memory_back);
   TEST_ON_DEVICES(a_size_of_zero_or_beyond_memory_is_refused);
   TEST_ON_DEVICES(memory_beyond_a_buffer_does_not_count_as_pinned);

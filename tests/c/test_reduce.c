@@ -615,7 +615,7 @@ static void a_reduction_waits_for_the_producer(void) {
   CHECK_OK(status);
   CHECK(high == COUNT - 1);
   CHECK_OK(gpuf_stream_destroy(test_device, stream, &err));
-  gpuf_pool_release(pinned);
+  gpuf_pool_release(pinned, NULL);
   CHECK_OK(gpuf_free(test_device, d_ptr, &err));
 }
 

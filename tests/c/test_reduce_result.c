@@ -164,7 +164,7 @@ static void plane_check_and_destroy(plane *p, const void *expected) {
   CHECK(memcmp(p->data, expected, p->nbytes) == 0);
   CHECK(memcmp(p->data + p->nbytes, GUARD, sizeof(GUARD)) == 0);
   if (p->pooled) {
-    gpuf_pool_release(p->block);
+    gpuf_pool_release(p->block, NULL);
   } else {
     free(p->block);
   }

@@ -62,6 +62,17 @@ static void a_stride_that_reaches_too_far_is_refused(void) {
   CHECK_FAILS(gpuf_tensor_check(&t, &err), GPUF_ERR_INVALID, "span more than");
 }
 
+static void elements_beyond_all_addresses_are_refused(void) {
+  const int64_t shape[2] = {3, 4};
+  gpuf_tensor t;
+  void *const last = (void *)(UINTPTR_MAX - 10);
+  CHECK_FAILS(gpuf_tensor_init(&t, last, cpu_device, GPUF_DTYPE_INT8, 2, shape, &err),
+              GPUF_ERR_INVALID, "to 12 behind it, which is beyond memory");
+  CHECK_OK(gpuf_tensor_init(&t, (void *)7, cpu_device, GPUF_DTYPE_INT8, 2, shape, &err));
+  t.strides_nbytes[0] = -4;
+  CHECK_FAILS(gpuf_tensor_check(&t, &err), GPUF_ERR_INVALID, "8 bytes before data");
+}
+
 static void null_data_is_refused_only_with_elements(void) {
   const int64_t some[1] = {1}, none[1] = {0};
   gpuf_tensor t;
@@ -103,15 +114,40 @@ static void every_dtype_has_a_name_and_a_size(void) {
   CHECK(strcmp(gpuf_dtype_name((gpuf_dtype)0), "unknown") == 0);
 }
 
+/* Descriptors that were filled in by hand and are wrong: nobody allocates too little by them. */
+static void a_count_that_overflows_is_no_small_number(void) {
+  gpuf_tensor t = {.dtype = GPUF_DTYPE_FLOAT64, .ndim = 2, .shape = {INT64_C(1) << 32, 1}};
+  t.shape[1] = INT64_C(1) << 32; /* 2^64 elements: 0, were they counted modulo 2^64 */
+  CHECK(gpuf_tensor_count(&t) == INT64_MAX && gpuf_tensor_nbytes(&t) == SIZE_MAX);
+  CHECK(!gpuf_tensor_is_contiguous(&t));
+  t.shape[1] = INT64_C(1) << 30; /* 2^62 elements, 2^65 bytes */
+  CHECK(gpuf_tensor_count(&t) == INT64_C(1) << 62 && gpuf_tensor_nbytes(&t) == SIZE_MAX);
+  CHECK(!gpuf_tensor_is_contiguous(&t));
+  t.shape[1] = -1;
+  CHECK(gpuf_tensor_count(&t) == INT64_MAX && gpuf_tensor_nbytes(&t) == SIZE_MAX);
+  t.shape[0] = -1; /* two lengths whose product is 1 */
+  CHECK(gpuf_tensor_count(&t) == INT64_MAX && !gpuf_tensor_is_contiguous(&t));
+  t = (gpuf_tensor){.dtype = GPUF_DTYPE_FLOAT64, .ndim = GPUF_NDIM_MAX + 1};
+  CHECK(gpuf_tensor_count(&t) == INT64_MAX && gpuf_tensor_nbytes(&t) == SIZE_MAX);
+  t.ndim = -1;
+  CHECK(gpuf_tensor_count(&t) == INT64_MAX && !gpuf_tensor_is_contiguous(&t));
+  t = (gpuf_tensor){.dtype = (gpuf_dtype)99, .ndim = 1, .shape = {3}};
+  CHECK(gpuf_tensor_count(&t) == 3 && gpuf_tensor_nbytes(&t) == SIZE_MAX);
+  t = (gpuf_tensor){.dtype = GPUF_DTYPE_INT8, .ndim = 3, .shape = {INT64_MAX, 0, INT64_MAX}};
+  CHECK(gpuf_tensor_count(&t) == 0 && gpuf_tensor_nbytes(&t) == 0 && gpuf_tensor_is_contiguous(&t));
+}
+
 int main(void) {
   TEST(strides_of_a_fresh_tensor_are_c_order);
   TEST(a_scalar_has_one_element_and_an_empty_shape_none);
   TEST(a_bad_rank_shape_or_dtype_is_refused);
   TEST(a_size_that_overflows_is_refused);
   TEST(a_stride_that_reaches_too_far_is_refused);
+  TEST(elements_beyond_all_addresses_are_refused);
   TEST(null_data_is_refused_only_with_elements);
   TEST(a_slice_addresses_the_elements_it_names);
   TEST(a_slice_outside_its_axis_is_refused_without_change);
+  TEST(a_count_that_overflows_is_no_small_number);
   TEST(every_dtype_has_a_name_and_a_size);
   return test_finish();
 }

@@ -287,6 +287,8 @@ REFUSED: list[tuple[dict[str, Any], type[Exception], str]] = [
     ({"shape": (3, -2)}, ValueError, r"shape\[1\] is -2"),
     ({"shape": (1 << 40, 1 << 40)}, ValueError, "overflows"),
     ({"strides": (1 << 62,)}, ValueError, "overflows"),
+    ({"byte_offset": 1 << 63}, ValueError, "byte_offset is 9223372036854775808"),
+    ({"byte_offset": (1 << 64) - 4}, ValueError, "byte_offset is 18446744073709551612"),
     ({"shape": (1 << 40, 4), "strides": (1 << 40, 1)}, ValueError, "span more than"),
     ({"null_shape": True}, ValueError, "no shape"),
     ({"major": 2}, BufferError, "version 2.0"),

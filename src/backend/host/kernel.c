@@ -7,9 +7,6 @@
 #include "backend/host/stream.h"
 #include "base/error.h"
 
-/* True on a stream thread while it runs a kernel of the program. */
-static _Thread_local bool in_kernel;
-
 typedef struct kernel_args {
   void (*kernel)(const void *args);
   _Alignas(16) char args[GPUFI_HOST_ARGS_NBYTES - 16];
@@ -18,9 +15,7 @@ typedef struct kernel_args {
 static gpuf_status kernel_work(const void *args, gpuf_error *err) {
   const kernel_args *k = args;
   gpufi_host_delay(0);
-  in_kernel = true;
-  k->kernel(k->args);
-  in_kernel = false;
+  gpufi_host_run_kernel(k->kernel, k->args);
   return GPUF_OK;
 }
 
@@ -43,5 +38,5 @@ gpuf_status gpufi_host_launch(int32_t device, gpuf_stream stream, void (*kernel)
 }
 
 void *gpufi_host_kernel_pointer(const void *d_ptr) {
-  return in_kernel ? gpufi_host_alias(d_ptr, 1) : NULL;
+  return gpufi_host_in_kernel() ? gpufi_host_alias(d_ptr, 1) : NULL;
 }

@@ -6,6 +6,7 @@
 #include <stdlib.h>
 #include <string.h>
 #include <sys/mman.h>
+#include <sys/resource.h>
 #include <sys/stat.h>
 #include <sys/sysinfo.h>
 #include <unistd.h>
@@ -42,23 +43,42 @@ static size_t page_round(size_t nbytes) {
   return gpufi_round_up(nbytes, (size_t)sysconf(_SC_PAGESIZE));
 }
 
-/* Take the next mapped_nbytes of the file. Called with the lock held. */
-static bool extend_memory(allocation *a) {
-  if (memory_fd < 0) {
-    memory_fd = gpufi_fd_above_stdio(
-        memfd_create("gpufetch-host-device-memory", MFD_CLOEXEC | MFD_ALLOW_SEALING));
-    if (memory_fd < 0 || fcntl(memory_fd, F_ADD_SEALS, F_SEAL_SHRINK) != 0) {
-      return false;
-    }
+/* Create the file. Returns 0 or errno. Called with the lock held, as the next. */
+static int create_memory(void) {
+  const int fd = gpufi_fd_above_stdio(
+      memfd_create("gpufetch-host-device-memory", MFD_CLOEXEC | MFD_ALLOW_SEALING));
+  if (fd < 0) {
+    return errno;
   }
-  while (ftruncate(memory_fd, memory_end + (off_t)a->mapped_nbytes) != 0) {
+  if (fcntl(fd, F_ADD_SEALS, F_SEAL_SHRINK) != 0) {
+    const int code = errno;
+    close(fd);
+    return code;
+  }
+  memory_fd = fd;
+  return 0;
+}
+
+/* Take the next mapped_nbytes of the file. A file over the limit on sizes is EFBIG here, without
+ * the signal that ftruncate would raise. */
+static int extend_memory(allocation *a) {
+  struct rlimit limit;
+  const off_t end = memory_end + (off_t)a->mapped_nbytes;
+  const int code = memory_fd < 0 ? create_memory() : 0;
+  if (code != 0) {
+    return code;
+  }
+  if (getrlimit(RLIMIT_FSIZE, &limit) == 0 && (rlim_t)end > limit.rlim_cur) {
+    return EFBIG;
+  }
+  while (ftruncate(memory_fd, end) != 0) {
     if (errno != EINTR) {
-      return false;
+      return errno;
     }
   }
   a->offset = memory_end;
-  memory_end += (off_t)a->mapped_nbytes;
-  return true;
+  memory_end = end;
+  return 0;
 }
 
 /* Map the same pages at two addresses. */
@@ -93,14 +113,27 @@ static void enlist(allocation *a) {
   pthread_mutex_unlock(&allocations_lock);
 }
 
+/* `code` is 0 or errno. */
+static gpuf_status fail_alloc(int32_t device, size_t nbytes, int code, gpuf_error *err) {
+  if (code == EFBIG) {
+    return gpufi_fail(err, GPUF_ERR_NO_DEVICE_MEMORY, code,
+                      "host:%d cannot add %zu bytes to its memory, which is a file, within the "
+                      "limit on the size of files; raise RLIMIT_FSIZE (ulimit -f)",
+                      device, nbytes);
+  }
+  return gpufi_fail(err, GPUF_ERR_NO_DEVICE_MEMORY, code,
+                    "host:%d has no memory for %zu bytes%s%s; free device arrays or use smaller "
+                    "ones",
+                    device, nbytes, code ? ": " : "", code ? strerror(code) : "");
+}
+
 gpuf_status gpufi_host_alloc(int32_t device, size_t nbytes, void **d_ptr, gpuf_error *err) {
   struct sysinfo system;
   sysinfo(&system);
-  allocation *a = NULL;
   if (!gpufi_host_take_alloc() || nbytes > (size_t)system.totalram * system.mem_unit) {
-    goto fail;
+    return fail_alloc(device, nbytes, 0, err);
   }
-  a = calloc(1, sizeof(*a));
+  allocation *a = calloc(1, sizeof(*a));
   if (!a) {
     return gpufi_fail(err, GPUF_ERR_NO_MEMORY, 0, "no host memory for an allocation's record");
   }
@@ -109,25 +142,27 @@ gpuf_status gpufi_host_alloc(int32_t device, size_t nbytes, void **d_ptr, gpuf_e
   a->device = device;
   a->d_ptr = a->alias = MAP_FAILED;
   pthread_mutex_lock(&allocations_lock);
-  const bool extended = extend_memory(a);
+  int code = extend_memory(a);
+  const int fd = memory_fd;
   pthread_mutex_unlock(&allocations_lock);
-  if (!extended || !map_twice(a, memory_fd)) {
+  if (code == 0 && !map_twice(a, fd)) {
+    code = errno;
+  }
+  if (code != 0) {
     unmap(a);
-    goto fail;
+    return fail_alloc(device, nbytes, code, err);
   }
   memset(a->alias, GPUFI_HOST_POISON, a->mapped_nbytes);
   enlist(a);
   *d_ptr = a->d_ptr;
   return GPUF_OK;
-
-fail:
-  return gpufi_fail(err, GPUF_ERR_NO_DEVICE_MEMORY, errno,
-                    "host:%d has no memory for %zu bytes; free device arrays or use smaller ones",
-                    device, nbytes);
 }
 
 /* Free one's own allocation, or close an imported one. */
 static gpuf_status release(int32_t device, void *d_ptr, bool imported, gpuf_error *err) {
+  if (gpufi_host_in_kernel()) {
+    return gpufi_host_refuse_in_kernel(err);
+  }
   gpufi_host_device_synchronize(device);
   pthread_mutex_lock(&allocations_lock);
   allocation **link = &allocations;

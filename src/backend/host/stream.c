@@ -40,6 +40,7 @@ typedef struct stream {
   item **tail;
   bool busy;
   gpuf_error error; /* first failure since the last synchronize; later work is skipped */
+  item stop;        /* ends the thread; is here, so that this takes no memory */
 } stream;
 
 /* Guards the list of live streams and the default ones. */
@@ -50,6 +51,7 @@ static stream *default_streams[GPUFI_HOST_DEVICE_COUNT];
 static _Thread_local stream *thread_streams[GPUFI_HOST_DEVICE_COUNT];
 static pthread_once_t thread_streams_once = PTHREAD_ONCE_INIT;
 static pthread_key_t thread_streams_key;
+static _Thread_local bool in_kernel;
 
 static void event_release(gpufi_event *event) {
   pthread_mutex_lock(&event->lock);
@@ -131,10 +133,10 @@ static void *stream_main(void *arg) {
       event_await(it->event, it->event_count);
       event_release(it->event);
     }
-    free(it);
     if (kind == ITEM_STOP) {
       return NULL;
     }
+    free(it);
   }
 }
 
@@ -163,10 +165,13 @@ static gpuf_status stream_start(int32_t device, stream **out, gpuf_error *err) {
   }
   s->device = device;
   s->tail = &s->head;
+  s->stop.kind = ITEM_STOP;
   pthread_mutex_init(&s->lock, NULL);
   pthread_cond_init(&s->changed, NULL);
   const int code = gpufi_thread_start(&s->thread, "gpufetch-stream", 0, stream_main, s);
   if (code != 0) {
+    pthread_mutex_destroy(&s->lock);
+    pthread_cond_destroy(&s->changed);
     free(s);
     return gpufi_fail(err, GPUF_ERR_NO_MEMORY, code, "pthread_create for a stream: %s",
                       strerror(code));
@@ -255,11 +260,7 @@ static gpuf_status item_create(item_kind kind, item **out, gpuf_error *err) {
 
 gpuf_status gpufi_host_stream_destroy(int32_t device, gpuf_stream handle, gpuf_error *err) {
   stream *s;
-  item *stop;
-  gpuf_status status = stream_find(device, handle, &s, err);
-  if (status == GPUF_OK) {
-    status = item_create(ITEM_STOP, &stop, err);
-  }
+  const gpuf_status status = stream_find(device, handle, &s, err);
   if (status != GPUF_OK) {
     return status;
   }
@@ -274,7 +275,7 @@ gpuf_status gpufi_host_stream_destroy(int32_t device, gpuf_stream handle, gpuf_e
     *kept = NULL;
   }
   pthread_mutex_unlock(&streams_lock);
-  stream_push(s, stop);
+  stream_push(s, &s->stop);
   pthread_join(s->thread, NULL);
   pthread_mutex_destroy(&s->lock);
   pthread_cond_destroy(&s->changed);
@@ -400,4 +401,20 @@ gpuf_status gpufi_host_enqueue(int32_t device, gpuf_stream handle, gpufi_host_wo
     stream_push(s, it);
   }
   return status;
+}
+
+void gpufi_host_run_kernel(void (*kernel)(const void *args), const void *args) {
+  in_kernel = true;
+  kernel(args);
+  in_kernel = false;
+}
+
+bool gpufi_host_in_kernel(void) {
+  return in_kernel;
+}
+
+gpuf_status gpufi_host_refuse_in_kernel(gpuf_error *err) {
+  return gpufi_fail(err, GPUF_ERR_STATE, 0,
+                    "a kernel of gpuf_host_launch must not use devices or wait for them: its own "
+                    "stream would wait for itself; make the call on a thread of the program");
 }

@@ -143,8 +143,9 @@ GPUF_API gpuf_status gpuf_device_of(const void *d_ptr, gpuf_device *device, gpuf
  * contents are indeterminate; the host backend fills them with a poison pattern. */
 GPUF_API gpuf_status gpuf_alloc(gpuf_device device, size_t nbytes, void **d_ptr, gpuf_error *err);
 
-/* Free what gpuf_alloc returned, after the work in flight that may use it. NULL is allowed. Memory
- * that is shared (share.h) is refused with GPUF_ERR_STATE.
+/* Free what gpuf_alloc returned for `device`, after the work in flight that may use it. NULL is
+ * allowed. Memory of another device is refused with GPUF_ERR_INVALID, and memory that is shared
+ * (share.h) with GPUF_ERR_STATE.
  *
  * On CUDA, allocations of 1 MiB or more are kept for the next gpuf_alloc of the same size, up to 2
  * GiB in all, or what the environment variable GPUFETCH_DEVICE_KEEP_MAX_NBYTES says. They are given
@@ -174,7 +175,10 @@ GPUF_API gpuf_status gpuf_stream_synchronize(gpuf_device device, gpuf_stream str
 
 /* Run `kernel(args)` on a stream of the host backend, in order with the stream's other work and on
  * the stream's own thread. `args_nbytes` bytes at `args`, at most 1008, are copied before the call
- * returns. A program can so have a host version of each of its CUDA kernels. */
+ * returns. A program can so have a host version of each of its CUDA kernels.
+ *
+ * As in a host function of CUDA, a kernel must not use devices: a call in it that does so, such as
+ * one that waits for a stream, is GPUF_ERR_STATE. gpuf_host_pointer is the exception. */
 GPUF_API gpuf_status gpuf_host_launch(gpuf_device device, gpuf_stream stream,
                                       void (*kernel)(const void *args), const void *args,
                                       size_t args_nbytes, gpuf_error *err);
@@ -250,15 +254,21 @@ GPUF_API gpuf_status gpuf_tensor_init(gpuf_tensor *tensor, const void *data, gpu
                                       gpuf_error *err) GPUF_NOT_READ(2);
 
 /* Check a descriptor that was filled in by hand: the element type, the rank, the shape, the device
- * kind, that shape and strides span no more than ptrdiff_t holds, and that data is not NULL if
- * there are elements. Every call that takes a tensor does this itself. */
+ * kind, that shape and strides span no more than ptrdiff_t holds and no element lies beyond the
+ * addresses that there are, and that data is not NULL if there are elements. Every call that takes
+ * a tensor does this itself. */
 GPUF_API gpuf_status gpuf_tensor_check(const gpuf_tensor *tensor, gpuf_error *err);
 
-/* The number of elements, which is the product of the shape: 1 if ndim is 0. 0 for NULL. */
+/* The number of elements, which is the product of the shape: 1 if ndim is 0. 0 for NULL. INT64_MAX
+ * if the rank or a length is out of range or the product overflows, which gpuf_tensor_check
+ * refuses. */
 GPUF_API int64_t gpuf_tensor_count(const gpuf_tensor *tensor);
-/* The size of the elements when they are packed. With strides they may span more or fewer bytes. */
+/* The size of the elements when they are packed. With strides they may span more or fewer bytes.
+ * SIZE_MAX, for which there is no memory, if the descriptor is one that gpuf_tensor_check refuses
+ * for its element type, rank or shape. */
 GPUF_API size_t gpuf_tensor_nbytes(const gpuf_tensor *tensor);
-/* True if the elements are packed in C order, as fewer than two always are. False for NULL. */
+/* True if the elements are packed in C order, as fewer than two always are. False for NULL and for
+ * a descriptor of which gpuf_tensor_nbytes is SIZE_MAX. */
 GPUF_API bool gpuf_tensor_is_contiguous(const gpuf_tensor *tensor);
 
 /* Narrow one axis, from 0 to ndim - 1, to the `count` indices start, start + step, and so on.
@@ -275,10 +285,11 @@ GPUF_API gpuf_status gpuf_tensor_alloc(gpuf_device device, gpuf_dtype dtype, int
 GPUF_API gpuf_status gpuf_tensor_free(gpuf_tensor *tensor, gpuf_error *err);
 
 /* Enqueue on `stream` a copy of every element of `src` to the same index of `dst`, within one
- * device, and return without waiting for it. Shapes and element types must be equal, the two must
- * not overlap, and their layouts may differ. The copy starts after the work that is pending on
- * `stream`, src->stream and dst->stream; both memories must stay valid, and `src` unchanged, until
- * the work on `stream` is done. `stream` is one of the device and not GPUF_STREAM_NONE.
+ * device, and return without waiting for it. Shapes and element types must be equal, and layouts
+ * may differ. Two tensors that share elements are GPUF_ERR_INVALID, unless they coincide; views
+ * that interleave share none. The copy starts after the work that is pending on `stream`,
+ * src->stream and dst->stream; both memories must stay valid, and `src` unchanged, until the work
+ * on `stream` is done. `stream` is one of the device and not GPUF_STREAM_NONE.
  *
  * If neither side is packed, the elements pass through scratch, as in gpuf_copy_async. Two
  * different devices are GPUF_ERR_UNSUPPORTED. If the call fails, `dst` may be partly written. */
@@ -312,8 +323,10 @@ GPUF_API gpuf_status gpuf_pool_acquire(gpuf_device device, size_t nbytes, void *
  * page-locking it first. It is page-locked when the pool hands it out again. */
 GPUF_API gpuf_status gpuf_pool_acquire_result(gpuf_device device, size_t nbytes, void **ptr,
                                               gpuf_error *err);
-/* Give a buffer back to the pool. NULL is allowed. */
-GPUF_API void gpuf_pool_release(void *ptr);
+/* Give a buffer back to the pool. NULL is allowed. A buffer that is not in use, because it was
+ * released before, is GPUF_ERR_STATE, and a pointer that the pool has not handed out
+ * GPUF_ERR_INVALID; nothing is released then. In a forked child the call does nothing. */
+GPUF_API gpuf_status gpuf_pool_release(void *ptr, gpuf_error *err);
 /* Fill *stats, which GPUF_POOL_STATS_INIT has initialized: all members at one moment. */
 GPUF_API gpuf_status gpuf_pool_get_stats(gpuf_pool_stats *stats, gpuf_error *err);
 /* Give unused memory back to the system until at most `keep_nbytes` stay reserved. */
@@ -349,9 +362,11 @@ typedef struct gpuf_future gpuf_future;
 
 /* Start copying every element of `src` to the same index of `dst`. One of the two is on a device
  * and the other on the CPU, or both are on the CPU. Shapes and element types must be equal; layouts
- * may differ. The copy starts after the work that is pending on the stream of the side on a device.
- * Until the future is done, both memories must stay valid, `src` unchanged and `dst` unread.
- * `options` may be NULL. On a failure to start, nothing is in flight and *future is NULL.
+ * may differ. Two tensors that share elements are GPUF_ERR_INVALID, unless they coincide; so is a
+ * `dst` that has several elements at one address. Views that interleave share none. The copy starts
+ * after the work that is pending on the stream of the side on a device. Until the future is done,
+ * both memories must stay valid, `src` unchanged and `dst` unread. `options` may be NULL. On a
+ * failure to start, nothing is in flight and *future is NULL.
  *
  *   - A CPU side that is contiguous and page-locked, such as a buffer of the pool, is transferred
  * in place. Any other passes through page-locked staging buffers, which several threads fill or
