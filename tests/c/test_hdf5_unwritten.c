@@ -72,7 +72,7 @@ static void soil(void) {
     memset(pooled[i], PATTERN, (size_t)1 << (12 + i));
   }
   for (int i = 0; i < 8; i++) {
-    gpuf_pool_release(pooled[i]);
+    gpuf_pool_release(pooled[i], NULL);
   }
 }
 
