@@ -5,6 +5,7 @@
 #include "attachment.h"
 #include "cai.h"
 #include "device_array.h"
+#include "jax.h"
 #include "producer.h"
 #include "tensorflow.h"
 
@@ -39,13 +40,26 @@ static int import_foreign(gpufi_py_state *state, PyObject *object, gpufi_py_impo
     return found;
   }
   PyObject *value = gpufi_py_tensorflow_value(object);
+  import->copied = "a variable is read into a tensor: pass x.value(), which stays as it is";
   const int status = value ? gpufi_py_producer_import(state, value, import) : -1;
   Py_XDECREF(value);
   return status < 0 ? -1 : 1;
 }
 
+static void refuse(PyObject *object, bool is_jax) {
+  PyErr_Format(PyExc_TypeError,
+               "%S is no tensor: it has neither __dlpack__ nor __cuda_array_interface__; pass a "
+               "GPU array of PyTorch, CuPy, Numba, JAX ..., a gpufetch.DeviceArray or a NumPy "
+               "array",
+               (PyObject *)Py_TYPE(object));
+  if (is_jax) {
+    gpufi_py_jax_explain(object);
+  }
+}
+
 int gpufi_py_adapter_import(gpufi_py_state *state, PyObject *object, gpufi_py_import *import) {
   import->keepalive = NULL;
+  import->copied = NULL;
   if (Py_TYPE(object) == state->device_array_type) {
     return import_device_array(state, object, import);
   }
@@ -53,13 +67,20 @@ int gpufi_py_adapter_import(gpufi_py_state *state, PyObject *object, gpufi_py_im
     return import_array(state, object, import);
   }
   /* A class has the methods of its instances, but no elements. */
-  const int found = PyType_Check(object) ? 0 : import_foreign(state, object, import);
+  const bool is_class = PyType_Check(object);
+  const int found = is_class ? 0 : import_foreign(state, object, import);
   if (found == 0) {
-    PyErr_Format(PyExc_TypeError,
-                 "%S is no tensor: it has neither __dlpack__ nor __cuda_array_interface__; pass a "
-                 "GPU array of PyTorch, CuPy, Numba, JAX ..., a gpufetch.DeviceArray or a NumPy "
-                 "array",
-                 (PyObject *)Py_TYPE(object));
+    refuse(object, !is_class && gpufi_py_is_jax((PyObject *)Py_TYPE(object)));
   }
   return found > 0 ? 0 : -1;
+}
+
+int gpufi_py_adapter_refuse_copy(gpufi_py_import *import, const char *what) {
+  if (!import->copied) {
+    return 0;
+  }
+  PyErr_Format(PyExc_TypeError, "%s needs the tensor's own memory, and this would be a copy: %s",
+               what, import->copied);
+  gpufi_py_import_clear(import);
+  return -1;
 }

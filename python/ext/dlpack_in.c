@@ -192,7 +192,7 @@ static void *take(PyObject *capsule, const char *name, const char *used_name) {
   return managed;
 }
 
-static const gpufi_dl_tensor *take_versioned(PyObject *capsule, bool *readonly) {
+static const gpufi_dl_tensor *take_versioned(PyObject *capsule, uint64_t *flags) {
   const gpufi_dl_managed_versioned *managed =
       take(capsule, GPUFI_DL_NAME_VERSIONED, GPUFI_DL_NAME_VERSIONED_USED);
   if (!managed) {
@@ -203,7 +203,7 @@ static const gpufi_dl_tensor *take_versioned(PyObject *capsule, bool *readonly) 
                  (unsigned)managed->major, (unsigned)managed->minor, GPUFI_DLPACK_MAJOR);
     return NULL;
   }
-  *readonly = (managed->flags & GPUFI_DL_FLAG_READ_ONLY) != 0;
+  *flags = managed->flags;
   return &managed->tensor;
 }
 
@@ -214,9 +214,9 @@ static const gpufi_dl_tensor *take_legacy(PyObject *capsule) {
 
 int gpufi_py_dlpack_take(PyObject *capsule, gpufi_py_import *import) {
   const gpufi_dl_tensor *tensor = NULL;
-  bool readonly = false;
+  uint64_t flags = 0;
   if (PyCapsule_IsValid(capsule, GPUFI_DL_NAME_VERSIONED)) {
-    tensor = take_versioned(capsule, &readonly);
+    tensor = take_versioned(capsule, &flags);
   } else if (PyCapsule_IsValid(capsule, GPUFI_DL_NAME)) {
     tensor = take_legacy(capsule);
   } else {
@@ -228,7 +228,10 @@ int gpufi_py_dlpack_take(PyObject *capsule, gpufi_py_import *import) {
   if (!tensor || tensor_from_dlpack(tensor, &import->tensor) < 0) {
     return -1;
   }
-  import->readonly = readonly;
+  import->readonly = (flags & GPUFI_DL_FLAG_READ_ONLY) != 0;
+  if (flags & GPUFI_DL_FLAG_IS_COPIED) {
+    import->copied = "its __dlpack__ gives a copy: pass a tensor that it can share";
+  }
   import->keepalive = Py_NewRef(capsule);
   return 0;
 }

@@ -249,7 +249,8 @@ static PyObject *create_result(const h5_call *call, long long dataset, const reg
 
 /* `out`, any writable tensor, as the result of the call; `tensor` describes it. */
 static PyObject *use_out(h5_call *call, PyObject *out, gpuf_tensor *tensor) {
-  if (gpufi_py_adapter_import(call->state, out, &call->import) < 0) {
+  if (gpufi_py_adapter_import(call->state, out, &call->import) < 0 ||
+      gpufi_py_adapter_refuse_copy(&call->import, "out") < 0) {
     return NULL;
   }
   if (call->import.readonly) {

@@ -7,6 +7,8 @@
 typedef struct gpufi_py_import {
   gpuf_tensor tensor; /* its stream is the one whose work a copy must wait for */
   bool readonly;
+  const char
+      *copied; /* why the memory is a copy of the object's and what to call; NULL if it is not */
   PyObject *keepalive; /* strong; NULL when empty */
 } gpufi_py_import;
 

@@ -6,6 +6,7 @@
 #include "dlpack_abi.h"
 #include "dlpack_in.h"
 #include "errors.h"
+#include "jax.h"
 #include "tensorflow.h"
 #include "torch.h"
 
@@ -35,7 +36,7 @@ static gpufi_py_offer offer_of(gpufi_py_state *state, PyObject *object) {
   }
   Py_INCREF(type);
   const gpufi_py_offer offer = {gpufi_py_is_torch(state, type), gpufi_py_is_tensorflow(type),
-                                exchange_of(state, type)};
+                                gpufi_py_is_jax(type), exchange_of(state, type)};
   PyObject *old = state->producer_type;
   state->producer_type = type;
   state->producer_offer = offer;
@@ -98,11 +99,12 @@ static int is_on_cuda(const gpufi_py_state *state, PyObject *tensor, bool is_tor
 }
 
 /* A capsule from a producer that has __dlpack__, or NULL with the producer's exception. */
-static PyObject *request_capsule(gpufi_py_state *state, PyObject *object, bool is_torch) {
+static PyObject *request_capsule(gpufi_py_state *state, PyObject *object, bool is_torch,
+                                 gpufi_py_import *import) {
   PyObject *tensor = object, *capsule = NULL;
   int on_cuda;
   Py_INCREF(tensor);
-  if ((is_torch && gpufi_py_torch_resolve(state, &tensor) < 0) ||
+  if ((is_torch && gpufi_py_torch_resolve(state, &tensor, &import->copied) < 0) ||
       (on_cuda = is_on_cuda(state, tensor, is_torch)) < 0) {
     goto done;
   }
@@ -111,9 +113,6 @@ static PyObject *request_capsule(gpufi_py_state *state, PyObject *object, bool i
     capsule = gpufi_py_torch_on_device(state, tensor, call_dlpack_cuda);
   }
 done:
-  if (!capsule && is_torch) {
-    gpufi_py_torch_explain(state, object);
-  }
   Py_DECREF(tensor);
   return capsule;
 }
@@ -126,7 +125,7 @@ static int import_exchange(gpufi_py_state *state, const gpufi_dl_exchange *excha
   PyObject *tensor = object;
   int status = -1;
   Py_INCREF(tensor);
-  if ((!is_torch || gpufi_py_torch_resolve(state, &tensor) == 0) &&
+  if ((!is_torch || gpufi_py_torch_resolve(state, &tensor, &import->copied) == 0) &&
       exchange->managed_from_object(tensor, &managed) == 0 && managed) {
     PyObject *capsule = PyCapsule_New(managed, GPUFI_DL_NAME_VERSIONED, NULL);
     if (capsule) {
@@ -183,25 +182,58 @@ static int import_tensorflow(gpufi_py_state *state, PyObject *object, gpufi_py_i
   return take_capsule(capsule, import);
 }
 
+/* Import an object of one of the libraries that need no more than the protocol. */
+static int import_dlpack(gpufi_py_state *state, PyObject *object, bool is_torch,
+                         gpufi_py_import *import) {
+  PyObject *capsule = request_capsule(state, object, is_torch, import);
+  if (capsule) {
+    return take_capsule(capsule, import);
+  }
+  /* torch's other interface carries no stream: nothing would wait */
+  return is_torch ? -1 : import_cai_instead(state, object, import);
+}
+
+/* torch exports some tensors that have no memory as if they had: -1 for these. */
+static int check_memory(gpufi_py_import *import) {
+  if (import->tensor.data || gpuf_tensor_count(&import->tensor) == 0) {
+    return 0;
+  }
+  gpufi_py_import_clear(import);
+  PyErr_SetString(PyExc_ValueError, "the tensor has elements, but no memory");
+  return -1;
+}
+
+static int import_torch(gpufi_py_state *state, const gpufi_dl_exchange *exchange, PyObject *object,
+                        gpufi_py_import *import) {
+  int status = exchange ? import_exchange(state, exchange, object, true, import) : -1;
+  if (status < 0) {
+    PyErr_Clear(); /* __dlpack__ gives the better message */
+    status = import_dlpack(state, object, true, import);
+  }
+  if (status < 0 || check_memory(import) < 0) {
+    gpufi_py_torch_explain(state, object);
+    return -1;
+  }
+  return gpufi_py_torch_check_dtype(state, object, import);
+}
+
 int gpufi_py_producer_import(gpufi_py_state *state, PyObject *object, gpufi_py_import *import) {
   const gpufi_py_offer offer = offer_of(state, object);
-  int status = -1;
+  if (offer.is_torch) {
+    return import_torch(state, offer.exchange, object, import);
+  }
   if (offer.exchange) {
-    status = import_exchange(state, offer.exchange, object, offer.is_torch, import);
-    if (status < 0) {
-      PyErr_Clear(); /* __dlpack__ gives the better message */
+    if (import_exchange(state, offer.exchange, object, false, import) == 0) {
+      return 0;
     }
+    PyErr_Clear(); /* __dlpack__ gives the better message */
   }
-  if (status < 0 && offer.is_tensorflow) {
-    status = import_tensorflow(state, object, import);
-  } else if (status < 0) {
-    PyObject *capsule = request_capsule(state, object, offer.is_torch);
-    if (capsule) {
-      status = take_capsule(capsule, import);
-    } else if (!offer
-                    .is_torch) { /* torch's other interface carries no stream: nothing would wait */
-      status = import_cai_instead(state, object, import);
-    }
+  if (offer.is_tensorflow) {
+    return import_tensorflow(state, object, import);
   }
-  return status == 0 && offer.is_torch ? gpufi_py_torch_check_dtype(state, object, import) : status;
+  const int status = import_dlpack(state, object, false, import);
+  if (status < 0 && offer.is_jax) {
+    gpufi_py_jax_explain(object);
+  }
+  return status;
 }

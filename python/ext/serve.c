@@ -165,7 +165,8 @@ static PyObject *serve_publish(PyObject *module, PyObject *args) {
                         &shape)) {
     return NULL;
   }
-  if (gpufi_py_adapter_import(state, x, &source) < 0) {
+  if (gpufi_py_adapter_import(state, x, &source) < 0 ||
+      gpufi_py_adapter_refuse_copy(&source, "publish") < 0) {
     return NULL;
   }
   const bool is_part = start != Py_None;

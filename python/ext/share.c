@@ -53,7 +53,8 @@ static PyObject *share_export(PyObject *module, PyObject *args, PyObject *kwargs
   int copy = 0;
   gpuf_status status;
   if (!PyArg_ParseTupleAndKeywords(args, kwargs, "O|$p:share_export", keywords, &x, &copy) ||
-      gpufi_py_adapter_import(state, x, &source) < 0) {
+      gpufi_py_adapter_import(state, x, &source) < 0 ||
+      (!copy && gpufi_py_adapter_refuse_copy(&source, "share without copy=True") < 0)) {
     return NULL;
   }
   const gpuf_share_options options = {

@@ -12,6 +12,7 @@
   X(__dlpack_device__)                                                                             \
   X(__enter__)                                                                                     \
   X(__exit__)                                                                                      \
+  X(_is_zerotensor)                                                                                \
   X(copy)                                                                                          \
   X(cuda)                                                                                          \
   X(data)                                                                                          \
@@ -50,6 +51,7 @@ typedef struct gpufi_py_names {
 typedef struct gpufi_py_offer {
   bool is_torch;
   bool is_tensorflow;
+  bool is_jax;
   const struct gpufi_dl_exchange *exchange; /* NULL = it has none */
 } gpufi_py_offer;
 

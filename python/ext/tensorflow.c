@@ -2,16 +2,10 @@
 #include "tensorflow.h"
 
 #include "errors.h"
+#include "package.h"
 
 bool gpufi_py_is_tensorflow(PyObject *type) {
-  static const char package[] = "tensorflow.";
-  PyObject *module = PyObject_GetAttrString(type, "__module__");
-  const char *name =
-      module && PyUnicode_Check(module) ? PyUnicode_AsUTF8AndSize(module, NULL) : NULL;
-  const bool found = name && strncmp(name, package, sizeof(package) - 1) == 0;
-  Py_XDECREF(module);
-  PyErr_Clear();
-  return found;
+  return gpufi_py_is_of_package(type, "tensorflow");
 }
 
 /* tensor.dtype.name; NULL without an exception if there is none. */

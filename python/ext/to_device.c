@@ -165,6 +165,7 @@ PyDoc_STRVAR(to_device_doc,
 PyDoc_STRVAR(asdevice_doc,
              "asdevice(x, /)\n--\n\n"
              "Wrap any tensor that fetch takes as a DeviceArray, without a copy; keeps x alive.\n\n"
+             "A torch tensor with its conjugate or negative bit set is resolved into new memory.\n"
              "A later fetch waits for the work that is pending on x now, and for later work on\n"
              "the device's default stream. After later work on another stream, wrap x again or\n"
              "synchronize. Raises TypeError for an object that is no tensor. May be called from\n"

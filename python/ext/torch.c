@@ -2,6 +2,7 @@
 #include "torch.h"
 
 #include "errors.h"
+#include "package.h"
 
 #include <stdio.h>
 
@@ -35,7 +36,8 @@ static bool quiet_flag_of(PyObject *object, PyObject *name, bool call) {
   return result > 0;
 }
 
-/* Replace *tensor (a strong reference) by what its method `remedy` returns, if `name` is set. */
+/* Replace *tensor (a strong reference) by what its method `remedy` returns, if `name` is set: 1
+ * then, 0 if it is not set, -1 with an exception set. */
 static int resolve(PyObject **tensor, PyObject *name, bool call, PyObject *remedy) {
   const int set = flag_of(*tensor, name, call);
   if (set <= 0) {
@@ -47,23 +49,86 @@ static int resolve(PyObject **tensor, PyObject *name, bool call, PyObject *remed
   }
   Py_DECREF(*tensor);
   *tensor = resolved;
-  return 0;
+  return 1;
 }
 
 /* torch exports a tensor with the negative bit set as if it were not, so this cannot wait for an
  * error. */
-int gpufi_py_torch_resolve(const gpufi_py_state *state, PyObject **tensor) {
+int gpufi_py_torch_resolve(const gpufi_py_state *state, PyObject **tensor, const char **copied) {
   const gpufi_py_names *names = &state->names;
-  return resolve(tensor, names->requires_grad, false, names->detach) < 0 ||
-                 resolve(tensor, names->is_conj, true, names->resolve_conj) < 0 ||
-                 resolve(tensor, names->is_neg, true, names->resolve_neg) < 0
-             ? -1
-             : 0;
+  const int detached = resolve(tensor, names->requires_grad, false, names->detach);
+  const int conj = detached < 0 ? -1 : resolve(tensor, names->is_conj, true, names->resolve_conj);
+  const int neg = conj < 0 ? -1 : resolve(tensor, names->is_neg, true, names->resolve_neg);
+  if (conj > 0 || neg > 0) {
+    *copied = conj > 0 ? "its conjugate bit is set: call x.resolve_conj() first"
+                       : "its negative bit is set: call x.resolve_neg() first";
+  }
+  return neg < 0 ? -1 : 0;
+}
+
+/* The truth of module.name(tensor); false where there is no such function. */
+static bool torch_says(const char *module_name, const char *name, PyObject *tensor) {
+  PyObject *module = PyImport_ImportModule(module_name);
+  PyObject *answer = module ? PyObject_CallMethod(module, name, "O", tensor) : NULL;
+  const bool result = answer && PyObject_IsTrue(answer) > 0;
+  Py_XDECREF(answer);
+  Py_XDECREF(module);
+  PyErr_Clear();
+  return result;
+}
+
+/* vmap, grad and jvp of torch.func, functionalization, FakeTensor, torch.export and make_fx. */
+static bool is_traced(PyObject *tensor) {
+  return torch_says("torch._C._functorch", "is_functorch_wrapped_tensor", tensor) ||
+         torch_says("torch", "_is_functional_tensor", tensor) ||
+         gpufi_py_is_of_package((PyObject *)Py_TYPE(tensor), "torch._subclasses");
+}
+
+/* Whether str(tensor.<name>) begins with `start`; `otherwise` where there is no such attribute. */
+static bool attribute_begins(PyObject *tensor, PyObject *name, const char *start, bool otherwise) {
+  PyObject *value = PyObject_GetAttr(tensor, name);
+  PyObject *text = value ? PyObject_Str(value) : NULL;
+  const char *bytes = text ? PyUnicode_AsUTF8AndSize(text, NULL) : NULL;
+  const bool result = bytes ? strncmp(bytes, start, strlen(start)) == 0 : otherwise;
+  PyErr_Clear();
+  Py_XDECREF(text);
+  Py_XDECREF(value);
+  return result;
+}
+
+/* The number that a method of `object` gives, or -1 if it gives none. */
+static long long number_of(PyObject *object, const char *method) {
+  PyObject *value = PyObject_CallMethod(object, method, NULL);
+  const long long number = value && PyLong_Check(value) ? PyLong_AsLongLong(value) : -1;
+  Py_XDECREF(value);
+  PyErr_Clear();
+  return number;
+}
+
+/* Why `tensor`, which has elements, has no memory, or NULL if it has. */
+static const char *find_memory_reason(PyObject *tensor) {
+  if (number_of(tensor, "data_ptr") != 0 || number_of(tensor, "numel") == 0) {
+    return NULL;
+  }
+  PyObject *storage = PyObject_CallMethod(tensor, "untyped_storage", NULL);
+  const bool freed = storage && number_of(storage, "nbytes") == 0;
+  Py_XDECREF(storage);
+  PyErr_Clear();
+  return freed
+             ? "its storage was freed (FSDP does so between uses): gather it first, with "
+               "FSDP.summon_full_params(model) or module.unshard()"
+             : "its type wraps other tensors and has no memory of its own: take these, or a plain "
+               "tensor (x.full_tensor() or x.to_local() of a DTensor, x.to_tensor(value) of a "
+               "MaskedTensor)";
 }
 
 /* Why `tensor` has no plain elements and what to call, or NULL if it has. Clears exceptions. */
 static const char *find_reason(const gpufi_py_state *state, PyObject *tensor) {
   const gpufi_py_names *names = &state->names;
+  if (is_traced(tensor)) {
+    return "it is traced (by torch.func's vmap, grad or jvp, by FakeTensorMode, torch.export or "
+           "make_fx) and has no elements: call gpufetch outside of the traced function";
+  }
   if (quiet_flag_of(tensor, names->is_meta, false)) {
     return "it is on the meta device and has no data: make it real first, with "
            "x.to_empty(device=...) or by loading it";
@@ -75,15 +140,17 @@ static const char *find_reason(const gpufi_py_state *state, PyObject *tensor) {
     return "it is nested: call torch.nested.to_padded_tensor(x, padding), or take its parts from "
            "x.unbind()";
   }
-  PyObject *layout = PyObject_GetAttr(tensor, names->layout);
-  PyObject *text = layout ? PyObject_Str(layout) : NULL;
-  const bool strided = !text || PyUnicode_CompareWithASCIIString(text, "torch.strided") == 0;
-  PyErr_Clear();
-  Py_XDECREF(text);
-  Py_XDECREF(layout);
-  return strided ? NULL
-                 : "its layout is not strided (sparse, mkldnn): call x.to_dense() first, or take "
-                   "its parts apart";
+  if (!attribute_begins(tensor, names->layout, "torch.strided", true)) {
+    return "its layout is not strided (sparse, mkldnn): call x.to_dense() first, or take "
+           "its parts apart";
+  }
+  if (quiet_flag_of(tensor, names->_is_zerotensor, true)) {
+    return "it stands for zeros that torch keeps nowhere: call x.clone() first";
+  }
+  if (attribute_begins(tensor, names->dtype, "torch.bits", false)) {
+    return "its dtype is bits without a meaning: x.view(torch.uint8) gives the bytes";
+  }
+  return find_memory_reason(tensor);
 }
 
 void gpufi_py_torch_explain(const gpufi_py_state *state, PyObject *tensor) {

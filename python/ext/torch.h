@@ -10,8 +10,9 @@ bool gpufi_py_is_torch(const gpufi_py_state *state, PyObject *type);
 /* 1 if the tensor is in CUDA memory, 0 if not, -1 with an exception set. */
 int gpufi_py_torch_is_on_cuda(const gpufi_py_state *state, PyObject *tensor);
 /* Replace *tensor (a strong reference) by one without the states that torch leaves to the caller
- * before an export: a gradient, and the conjugate and negative bits. */
-int gpufi_py_torch_resolve(const gpufi_py_state *state, PyObject **tensor);
+ * before an export: a gradient, and the conjugate and negative bits. Without these bits it is a
+ * copy, and *copied then says why. */
+int gpufi_py_torch_resolve(const gpufi_py_state *state, PyObject **tensor, const char **copied);
 /* Refuse torch's integers of fewer than 8 bits, which it exports as 8-bit ones, and clear the
  * import. */
 int gpufi_py_torch_check_dtype(const gpufi_py_state *state, PyObject *tensor,

@@ -18,8 +18,8 @@ typedef enum gpufi_py_node_kind {
 /* In depth-first order: `count` children follow, each with what is below it. */
 typedef struct gpufi_py_node {
   gpufi_py_node_kind kind;
-  PyObject *object; /* strong: OTHER the object, DICT and ORDERED the tuple of items, NAMED the type;
-                       else NULL */
+  PyObject *object; /* strong: OTHER the object, DICT and ORDERED the tuple of items, NAMED the
+                       type; else NULL */
   Py_ssize_t count;
 } gpufi_py_node;
 

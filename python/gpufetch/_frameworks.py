@@ -164,9 +164,21 @@ def _check_dtype(name: str, module: Any, source: DeviceArray) -> None:
         )
 
 
-def _cannot_share(name: str, module: Any, source: DeviceArray) -> str | None:
-    """Why the framework cannot share this memory; None if it can."""
+def _set_bit(x: Any) -> str | None:
+    """Which bit of a torch tensor makes its elements others than those in its memory."""
+    for name, bit in (("is_conj", "conjugate"), ("is_neg", "negative")):
+        is_set = getattr(x, name, None)
+        if hasattr(x, f"resolve_{name[3:]}") and is_set is not None and is_set():
+            return bit
+    return None
+
+
+def _cannot_share(name: str, module: Any, x: Any, source: DeviceArray) -> str | None:
+    """Why the framework cannot share x's memory, which `source` wraps; None if it can."""
     target = _TARGETS[name]
+    bit = _set_bit(x)
+    if bit is not None:
+        return f"its {bit} bit is set, so that its elements are not those in its memory"
     on_cpu = source.device == "cpu"
     if source.device.startswith("host"):
         return f"{source.device} is the host backend, which no framework knows"
@@ -262,7 +274,7 @@ def convert(x: Any, framework: str, *, copy: bool | None = None) -> Any:
     _check_dtype(framework, module, source)
     if copy is True:
         return _take(framework, module, _copied(framework, module, source))
-    reason = _cannot_share(framework, module, source)
+    reason = _cannot_share(framework, module, x, source)
     result = None
     if reason is None:
         result = _take(framework, module, source)

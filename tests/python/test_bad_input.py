@@ -8,6 +8,7 @@ import subprocess
 import sys
 import types
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -344,6 +345,48 @@ def test_gradients_are_detached_and_lazy_bits_resolved() -> None:
     assert gf.fetch(Torch(a, neg=True, conj=True, requires_grad=True)).tolist() == (
         (-a.conj()).tolist()
     )
+
+
+@pytest.mark.parametrize(
+    ("flags", "remedy"),
+    [({"conj": True}, r"x\.resolve_conj\(\)"), ({"neg": True}, r"x\.resolve_neg\(\)")],
+)
+def test_what_needs_a_tensors_own_memory_refuses_one_whose_bits_must_be_resolved(
+    flags: dict[str, Any], remedy: str, tmp_path: Path
+) -> None:
+    a = np.array([1 + 2j, 3 - 4j])
+    x = Torch(a, **flags)
+    h5py = pytest.importorskip("h5py")
+    with h5py.File(tmp_path / "out.h5", "w") as file:
+        file["x"] = np.zeros(2, np.complex128)
+        with pytest.raises(TypeError, match=f"out needs the tensor's own memory.*{remedy}"):
+            gf.hdf5.read(file["x"], out=x)
+    with pytest.raises(TypeError, match=f"share without copy=True needs.*{remedy}"):
+        gf.share(x)
+    with pytest.raises(ValueError, match=r"cannot share.*bit is set"):
+        gf.convert(x, "numpy", copy=False)
+    with pytest.warns(gf.CopyWarning, match="bit is set"):
+        converted = gf.convert(x, "numpy")
+    assert converted.tolist() == gf.fetch(x).tolist()
+    assert a.tolist() == [1 + 2j, 3 - 4j]
+
+
+def test_a_producer_that_gives_a_copy_is_not_written_to(tmp_path: Path) -> None:
+    class Copying:
+        array = np.ones(3)
+
+        def __dlpack_device__(self) -> tuple[int, int]:
+            return (1, 0)
+
+        def __dlpack__(self, *, max_version: tuple[int, int] | None = None) -> Any:
+            return self.array.__dlpack__(max_version=max_version, copy=True)
+
+    h5py = pytest.importorskip("h5py")
+    assert gf.fetch(Copying()).tolist() == [1, 1, 1]
+    with h5py.File(tmp_path / "out.h5", "w") as file:
+        file["x"] = np.zeros(3)
+        with pytest.raises(TypeError, match="__dlpack__ gives a copy"):
+            gf.hdf5.read(file["x"], out=Copying())
 
 
 @pytest.mark.parametrize(

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import os
+import subprocess
+import sys
 from typing import Any
 
 import ml_dtypes
@@ -46,8 +49,98 @@ def test_jax_dtypes_on_the_cpu(cpu_jnp: Any, name: str) -> None:
 
 
 def test_jax_int4_is_refused(cpu_jnp: Any) -> None:
-    with pytest.raises(Exception, match="S4"):
+    with pytest.raises(TypeError, match=r"smaller than a byte.*astype\('int8'\)"):
         gf.fetch(cpu_jnp.zeros(4, cpu_jnp.int4))
+
+
+def test_jax_keys_say_what_has_their_bits(jax: Any) -> None:
+    with pytest.raises(TypeError, match=r"jax\.random\.key_data\(x\)"):
+        gf.fetch(jax.random.key(0))
+    with pytest.raises(TypeError, match="is no tensor"):
+        gf.fetch(jax.ShapeDtypeStruct((3,), np.float32))
+
+
+FUNCTIONS = [
+    gf.fetch,
+    gf.fetch_async,
+    gf.asdevice,
+    gf.lazy,
+    gf.to_device,
+    gf.stats,
+    lambda x: gf.convert(x, "numpy"),
+    lambda x: gf.fetch({"a": [x]}),
+]
+
+
+@pytest.mark.parametrize("function", FUNCTIONS)
+def test_a_deleted_jax_array_says_what_to_do(jax: Any, cpu_jnp: Any, function: Any) -> None:
+    deleted, donated = cpu_jnp.arange(4.0), cpu_jnp.arange(4.0)
+    deleted.delete()
+    jax.jit(lambda v: v + 1, donate_argnums=0)(donated)
+    for x in (deleted, donated):
+        with pytest.raises(TypeError, match=r"was deleted.*use that function's result"):
+            function(x)
+
+
+@pytest.mark.parametrize("transform", ["jit", "grad", "vmap", "eval_shape"])
+@pytest.mark.parametrize("function", FUNCTIONS)
+def test_a_traced_jax_array_says_where_to_fetch(
+    jax: Any, cpu_jnp: Any, transform: str, function: Any
+) -> None:
+    seen = []
+
+    def traced(v: Any) -> Any:
+        with pytest.raises(TypeError, match=r"traced.*jax\.pure_callback"):
+            function(v)
+        seen.append(v)
+        return v.sum()
+
+    x = cpu_jnp.ones(3)
+    if transform == "eval_shape":
+        jax.eval_shape(traced, x)
+    else:
+        getattr(jax, transform)(traced)(x)
+    assert seen
+
+
+def test_inside_of_jit_a_callback_can_fetch(jax: Any, cpu_jnp: Any) -> None:
+    fetched = []
+    jax.jit(lambda v: (jax.debug.callback(lambda w: fetched.append(gf.fetch(w)), v), v)[1])(
+        cpu_jnp.arange(3.0)
+    )
+    jax.effects_barrier()
+    assert_same(fetched[0], np.arange(3, dtype=np.float32))
+
+
+SHARDED = """
+import jax, jax.numpy as jnp, numpy as np
+import gpufetch as gf
+from jax.sharding import Mesh, NamedSharding, PartitionSpec as P
+for spec in (P("a"), P()):
+    x = jax.device_put(jnp.arange(8.0), NamedSharding(Mesh(jax.devices(), "a"), spec))
+    try:
+        gf.fetch(x)
+    except TypeError as error:
+        assert "sharded" in str(error) and "addressable_shards" in str(error), error
+    else:
+        raise AssertionError
+    parts = [gf.fetch(shard.data) for shard in x.addressable_shards]
+    assert sum(part.size for part in parts) == (8 if spec == P("a") else 16)
+    assert gf.fetch(jax.device_put(x, jax.devices()[0])).tolist() == list(range(8))
+print("told")
+"""
+
+
+def test_a_sharded_jax_array_says_how_to_gather_it(jax: Any) -> None:
+    flags = {"XLA_FLAGS": "--xla_force_host_platform_device_count=2", "JAX_PLATFORMS": "cpu"}
+    done = subprocess.run(
+        [sys.executable, "-c", SHARDED],
+        env={**os.environ, **flags},
+        capture_output=True,
+        text=True,
+    )
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.split() == ["told"]
 
 
 def test_a_tree_of_jax_arrays(cpu_jnp: Any) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import ml_dtypes
@@ -104,6 +105,71 @@ def test_torch_tensors_without_plain_elements_say_what_to_call(
         gf.fetch(x)
     with pytest.raises(TypeError, match=rf"tree\['x'\]: .*{remedy}"):
         gf.fetch({"x": x})
+
+
+def freed(torch: Any) -> Any:
+    x = torch.ones(4)
+    x.untyped_storage().resize_(0)
+    return x
+
+
+def fake(torch: Any) -> Any:
+    with torch._subclasses.fake_tensor.FakeTensorMode():
+        return torch.ones(3)
+
+
+def wrapper(torch: Any) -> Any:
+    from torch.testing._internal.two_tensor import TwoTensor
+
+    return TwoTensor(torch.ones(3), torch.zeros(3))
+
+
+@pytest.mark.parametrize(
+    ("make", "remedy"),
+    [
+        (fake, "outside of the traced function"),
+        (wrapper, "wraps other tensors"),
+        (lambda torch: torch.masked.masked_tensor(torch.ones(2), torch.ones(2) > 0), "to_tensor"),
+        (freed, "summon_full_params"),
+        (lambda torch: torch._efficientzerotensor(3), r"clone\(\)"),
+        (lambda torch: torch.zeros(3, dtype=torch.uint8).view(torch.bits8), "torch.uint8"),
+    ],
+    ids=["fake", "wrapper", "masked", "freed", "zero", "bits"],
+)
+def test_torch_tensors_without_memory_say_what_to_do(torch: Any, make: Any, remedy: str) -> None:
+    x = make(torch)
+    for function in (gf.fetch, gf.asdevice, gf.lazy, gf.to_device, gf.stats):
+        with pytest.raises(TypeError, match=f"no plain elements.*{remedy}"):
+            function(x)
+    with pytest.raises(TypeError, match=rf"tree\['x'\]: .*{remedy}"):
+        gf.fetch({"x": x})
+
+
+@pytest.mark.parametrize("transform", ["vmap", "grad", "functionalize"])
+def test_torch_tensors_that_are_traced_say_where_to_fetch(torch: Any, transform: str) -> None:
+    seen = []
+
+    def function(x: Any) -> Any:
+        with pytest.raises(TypeError, match="outside of the traced function"):
+            gf.fetch(x)
+        seen.append(x)
+        return x.sum()
+
+    getattr(torch.func, transform)(function)(torch.ones(3))
+    assert seen
+
+
+def test_torch_bits_are_resolved_or_refused(torch: Any, tmp_path: Path) -> None:
+    z = torch.ones(3, dtype=torch.complex64) * (1 + 2j)
+    for x, expected in ((z.conj(), [1 - 2j] * 3), (z.conj().imag, [-2.0] * 3)):
+        for values in (gf.fetch(x), gf.lazy(x).fetch(), gf.fetch([x])[0], gf.fetch(gf.asdevice(x))):
+            assert values.tolist() == expected
+        assert gf.fetch_async(x).result().tolist() == expected
+        assert gf.fetch(gf.to_device(x)).tolist() == expected
+        with pytest.raises(TypeError, match=r"resolve_(conj|neg)\(\)"):
+            gf.share(x)
+        with pytest.raises(ValueError, match="bit is set"):
+            gf.convert(x, "numpy", copy=False)
 
 
 def test_a_state_dict_keeps_names_order_and_values(torch: Any) -> None:
