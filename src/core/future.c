@@ -53,6 +53,16 @@ void gpufi_future_abstain(gpuf_future *future, const gpuf_error *error) {
   }
 }
 
+gpuf_status gpufi_future_failure(gpuf_future *future, gpuf_error *err) {
+  pthread_mutex_lock(&future->lock);
+  const gpuf_status status = future->status;
+  if (status != GPUF_OK && err) {
+    *err = future->error;
+  }
+  pthread_mutex_unlock(&future->lock);
+  return status;
+}
+
 /* All threads have left: unless the bytes have arrived, say why. Called with the lock held. */
 static void judge_threads(gpuf_future *future) {
   if (future->status != GPUF_OK || future->arrived_nbytes == future->copy.nbytes) {
@@ -236,6 +246,21 @@ gpuf_status gpuf_future_wait(gpuf_future *future, int64_t timeout_ns, gpuf_error
 bool gpuf_future_done(gpuf_future *future) {
   const gpuf_status status = gpuf_future_wait(future, 0, NULL);
   return status != GPUF_ERR_TIMEOUT;
+}
+
+bool gpufi_future_cancel(gpuf_future *future) {
+  gpuf_error error;
+  if (gpuf_future_done(future)) {
+    return false;
+  }
+  gpufi_fail(&error, GPUF_ERR_STATE, 0, "the copy was cancelled");
+  pthread_mutex_lock(&future->lock);
+  const bool in_flight = !future->settled;
+  if (in_flight && future->channel_count == 0) {
+    gpufi_future_fail(future, GPUF_ERR_STATE, &error);
+  }
+  pthread_mutex_unlock(&future->lock);
+  return in_flight;
 }
 
 void gpufi_future_fini(gpuf_future *future) {

@@ -53,6 +53,13 @@ void gpufi_future_fail(gpuf_future *future, gpuf_status status, const gpuf_error
 /* A thread cannot take part and leaves the bytes to the others. If none of them takes these, the
  * copy fails with this error. Called with the lock held. */
 void gpufi_future_abstain(gpuf_future *future, const gpuf_error *error);
+/* The first failure so far, with its error in `err` (may be NULL); GPUF_OK if there is none. */
+gpuf_status gpufi_future_failure(gpuf_future *future, gpuf_error *err);
+/* Stop the copy: what is with the device already ends, and nothing more is begun. False if the
+ * copy was done. Otherwise its result is not to be used, whatever its status: a copy by threads
+ * becomes a failure, while a direct one is with the device as a whole and ends as usual. Does not
+ * wait; the memories are in use until the future is done. Thread-safety: any thread. */
+bool gpufi_future_cancel(gpuf_future *future);
 /* `count` threads have finished; with the last of them the outcome is final. Called without the
  * lock. */
 void gpufi_future_leave(gpuf_future *future, int32_t count);

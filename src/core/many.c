@@ -10,6 +10,7 @@
 #include "base/error.h"
 #include "core/copy.h"
 #include "core/direct.h"
+#include "core/many.h"
 #include "core/pool.h"
 
 /* A larger tensor reaches link speed in a transfer of its own. */
@@ -230,28 +231,32 @@ static gpuf_status finish(flow *flows, gpuf_status status, gpuf_error *err) {
   return status;
 }
 
-gpuf_status gpuf_copy_many(const gpuf_tensor *dsts, const gpuf_tensor *srcs, size_t count,
-                           const gpuf_copy_options *options, gpuf_error *err) {
-  flow *flows = NULL;
-  gpuf_copy_options own;
-  if (count > 0) {
-    GPUFI_REQUIRE(dsts, err);
-    GPUFI_REQUIRE(srcs, err);
-  }
-  gpuf_status status = gpufi_copy_options_read(&own, options, err);
+/* Plan the pair and enqueue it, or copy it at once if it is not for the device alone. */
+static gpuf_status copy_pair(flow **flows, const gpuf_tensor *dst, const gpuf_tensor *src,
+                             size_t index, const gpuf_copy_options *options, gpuf_error *err) {
+  gpufi_copy copy;
+  gpufi_carrier carrier;
+  const gpuf_status status = gpufi_copy_plan(&copy, dst, src, options, &carrier, err);
   if (status != GPUF_OK) {
     return status;
   }
+  if (carrier == GPUFI_CARRIER_DIRECT) {
+    return add(flows, &copy, index, err);
+  }
+  give_scratch(*flows);
+  return gpuf_copy(dst, src, options, err);
+}
+
+gpuf_status gpufi_copy_pairs(const gpuf_tensor *dsts, const gpuf_tensor *srcs, size_t count,
+                             const gpuf_copy_options *options, gpuf_future *future,
+                             gpuf_error *err) {
+  flow *flows = NULL;
+  gpuf_status status = GPUF_OK;
   for (size_t i = 0; i < count && status == GPUF_OK; i++) {
-    gpufi_copy copy;
     gpuf_error inner;
-    gpufi_carrier carrier;
-    status = gpufi_copy_plan(&copy, &dsts[i], &srcs[i], &own, &carrier, &inner);
-    if (status == GPUF_OK && carrier == GPUFI_CARRIER_DIRECT) {
-      status = add(&flows, &copy, i, &inner);
-    } else if (status == GPUF_OK) {
-      give_scratch(flows);
-      status = gpuf_copy(&dsts[i], &srcs[i], &own, &inner);
+    status = future ? gpufi_future_failure(future, &inner) : GPUF_OK;
+    if (status == GPUF_OK) {
+      status = copy_pair(&flows, &dsts[i], &srcs[i], i, options, &inner);
     }
     if (status != GPUF_OK) {
       fail_at(err, &inner, i, i);
@@ -261,4 +266,15 @@ gpuf_status gpuf_copy_many(const gpuf_tensor *dsts, const gpuf_tensor *srcs, siz
     status = finish_enqueue(flows, err);
   }
   return finish(flows, status, err);
+}
+
+gpuf_status gpuf_copy_many(const gpuf_tensor *dsts, const gpuf_tensor *srcs, size_t count,
+                           const gpuf_copy_options *options, gpuf_error *err) {
+  gpuf_copy_options own;
+  if (count > 0) {
+    GPUFI_REQUIRE(dsts, err);
+    GPUFI_REQUIRE(srcs, err);
+  }
+  const gpuf_status status = gpufi_copy_options_read(&own, options, err);
+  return status == GPUF_OK ? gpufi_copy_pairs(dsts, srcs, count, &own, NULL, err) : status;
 }

@@ -4,6 +4,7 @@
 #include <unistd.h>
 
 #include "backend/host/faults.h"
+#include "core/future.h"
 #include "devices.h"
 #include "scarce_threads.h"
 
@@ -199,6 +200,54 @@ static void a_failure_is_reported_at_every_wait(void) {
   fixture_destroy(&f);
 }
 
+/* One thread: two pieces are with the device when the copy is cancelled, and no other follows. */
+static void a_cancelled_copy_begins_no_other_piece(void) {
+  fixture f = fixture_create();
+  const gpuf_via vias[2] = {GPUF_VIA_LINK, GPUF_VIA_CODEC};
+  const size_t begun_nbytes_max = (size_t)4 << 20;
+  char *out = malloc(NBYTES), *untouched = malloc(NBYTES);
+  gpuf_tensor target = f.pageable;
+  target.data = out;
+  memset(untouched, 0x5a, NBYTES);
+  for (int i = 0; i < 2; i++) {
+    const gpuf_copy_options options = {.struct_nbytes = sizeof(options),
+                                       .piece_nbytes = (size_t)1 << 20,
+                                       .thread_count = 1,
+                                       .via = vias[i]};
+    gpuf_future *future;
+    memset(out, 0x5a, NBYTES);
+    hold_up(&f);
+    CHECK_OK(gpuf_copy_async(&target, &f.d_tensor, &options, &future, &err));
+    CHECK(gpufi_future_cancel(future));
+    CHECK(!gpuf_future_done(future)); /* the device may still write */
+    CHECK(gpufi_future_cancel(future));
+    sem_post(&gate);
+    CHECK_FAILS(gpuf_future_wait(future, -1, &err), GPUF_ERR_STATE, "cancelled");
+    CHECK(!gpufi_future_cancel(future));
+    gpuf_future_destroy(future);
+    CHECK(memcmp(out + begun_nbytes_max, untouched, NBYTES - begun_nbytes_max) == 0);
+  }
+  free(out);
+  free(untouched);
+  fixture_destroy(&f);
+}
+
+static void a_direct_copy_is_the_devices_and_ends_though_it_is_cancelled(void) {
+  fixture f = fixture_create();
+  gpuf_future *future;
+  memset(f.pinned.data, 0, NBYTES);
+  hold_up(&f);
+  CHECK_OK(gpuf_copy_async(&f.pinned, &f.d_tensor, NULL, &future, &err));
+  CHECK(gpufi_future_cancel(future));
+  CHECK(!gpuf_future_done(future));
+  sem_post(&gate);
+  CHECK_OK(gpuf_future_wait(future, -1, &err));
+  CHECK(!gpufi_future_cancel(future));
+  CHECK(memcmp(f.pinned.data, f.pageable.data, NBYTES) == 0);
+  gpuf_future_destroy(future);
+  fixture_destroy(&f);
+}
+
 static void a_copy_that_cannot_start_gives_no_future(void) {
   fixture f = fixture_create();
   gpuf_future *future = (gpuf_future *)&f;
@@ -297,6 +346,8 @@ int main(void) {
   TEST(a_forked_child_copies_between_arrays);
   TEST(several_threads_may_wait_for_one_copy);
   TEST(a_failure_is_reported_at_every_wait);
+  TEST(a_cancelled_copy_begins_no_other_piece);
+  TEST(a_direct_copy_is_the_devices_and_ends_though_it_is_cancelled);
   TEST(a_forked_child_is_told_to_wait_in_the_parent);
   return test_finish();
 }

@@ -2,6 +2,7 @@
 #include <semaphore.h>
 
 #include "backend/host/faults.h"
+#include "core/many.h"
 #include "devices.h"
 
 static gpuf_error err;
@@ -317,6 +318,97 @@ static void a_batch_does_not_wait_for_scratch_that_it_holds(void) {
   free(pageable);
 }
 
+static void many_copies_in_flight_arrive(void) {
+  gpuf_future *future;
+  pairs_make(&here, test_device, 64, 11);
+  fill_device(&here);
+  memset(here.pinned, 0xee, BLOCK_NBYTES);
+  CHECK_OK(gpufi_copy_many_async(here.host_side, here.device_side, COUNT, NULL, &future, &err));
+  CHECK_OK(gpuf_future_wait(future, -1, &err));
+  CHECK(gpuf_future_done(future));
+  CHECK(pairs_hold_what_the_device_holds(&here));
+  gpuf_future_destroy(future);
+  CHECK_OK(gpufi_copy_many_async(NULL, NULL, 0, NULL, &future, &err));
+  CHECK_OK(gpuf_future_wait(future, -1, &err));
+  gpuf_future_destroy(future);
+  pairs_free(&here);
+}
+
+/* The thread that copies has a per-thread stream of its own: it is the caller's that counts. */
+static void many_copies_in_flight_wait_for_the_callers_stream(void) {
+  gpuf_tensor dsts[2], srcs[2];
+  gpuf_future *future;
+  void *d_data, *buffer;
+  CHECK_OK(gpuf_alloc(host_device, 4096, &d_data, &err));
+  CHECK_OK(gpuf_pool_acquire(host_device, 4096, &buffer, &err));
+  memset(buffer, 0, 4096);
+  for (int i = 0; i < 2; i++) {
+    srcs[i] = bytes_at((char *)d_data + i * 500, host_device, 500);
+    srcs[i].stream = GPUF_STREAM_PER_THREAD;
+    dsts[i] = bytes_at((char *)buffer + i * 512, cpu_device, 500);
+  }
+  CHECK(sem_init(&gate, 0, 0) == 0);
+  CHECK_OK(gpuf_host_launch(host_device, GPUF_STREAM_PER_THREAD, fill_when_let, &d_data,
+                            sizeof(d_data), &err));
+  CHECK_OK(gpufi_copy_many_async(dsts, srcs, 2, NULL, &future, &err));
+  CHECK_FAILS(gpuf_future_wait(future, 20000000, &err), GPUF_ERR_TIMEOUT, "1000 bytes");
+  sem_post(&gate);
+  CHECK_OK(gpuf_future_wait(future, -1, &err));
+  for (int i = 0; i < 500; i++) {
+    CHECK(((char *)buffer)[i] == 0x42 && ((char *)buffer)[512 + i] == 0x42);
+  }
+  gpuf_future_destroy(future);
+  gpuf_pool_release(buffer);
+  CHECK_OK(gpuf_free(host_device, d_data, &err));
+}
+
+/* Each pair is copied before the next is begun, because its destination is pageable. */
+static void many_copies_that_are_cancelled_begin_no_other(void) {
+  enum { PAIRS = 8 };
+  static char out[PAIRS][1000], untouched[1000];
+  gpuf_tensor dsts[PAIRS], srcs[PAIRS];
+  gpuf_future *future;
+  void *d_data;
+  CHECK_OK(gpuf_alloc(host_device, 4096, &d_data, &err));
+  memset(out, 0x5a, sizeof(out));
+  memset(untouched, 0x5a, sizeof(untouched));
+  for (int i = 0; i < PAIRS; i++) {
+    srcs[i] = bytes_at(d_data, host_device, 1000);
+    srcs[i].stream = GPUF_STREAM_LEGACY;
+    dsts[i] = bytes_at(out[i], cpu_device, 1000);
+  }
+  CHECK(sem_init(&gate, 0, 0) == 0);
+  CHECK_OK(gpuf_host_launch(host_device, GPUF_STREAM_LEGACY, fill_when_let, &d_data, sizeof(d_data),
+                            &err));
+  CHECK_OK(gpufi_copy_many_async(dsts, srcs, PAIRS, NULL, &future, &err));
+  CHECK(gpufi_future_cancel(future));
+  CHECK(!gpuf_future_done(future));
+  sem_post(&gate);
+  CHECK_FAILS(gpuf_future_wait(future, -1, &err), GPUF_ERR_STATE, "cancelled");
+  for (int i = 1; i < PAIRS; i++) {
+    CHECK(memcmp(out[i], untouched, sizeof(untouched)) == 0);
+  }
+  gpuf_future_destroy(future);
+  CHECK_OK(gpuf_free(host_device, d_data, &err));
+}
+
+static void a_failure_in_flight_names_the_pair(void) {
+  gpuf_future *future;
+  gpuf_error inner;
+  gpufi_host_faults faults = GPUFI_HOST_FAULTS_NONE;
+  pairs_make(&here, host_device, 64, 4);
+  fill_device(&here);
+  faults.copy_fail_after_nbytes = 10000;
+  gpufi_host_faults_set(&faults);
+  CHECK_OK(gpufi_copy_many_async(here.host_side, here.device_side, COUNT, NULL, &future, &err));
+  const gpuf_status status = gpuf_future_wait(future, -1, &inner);
+  gpufi_host_faults_set(&GPUFI_HOST_FAULTS_NONE);
+  CHECK(status == GPUF_ERR_DEVICE);
+  CHECK(strstr(inner.message, "one of copies ") && strstr(inner.message, "injected"));
+  gpuf_future_destroy(future);
+  pairs_free(&here);
+}
+
 static void no_copies_at_all_are_fine(void) {
   CHECK_OK(gpuf_copy_many(NULL, NULL, 0, NULL, &err));
 }
@@ -333,5 +425,9 @@ int main(void) {
   TEST(a_failure_on_the_device_is_reported);
   TEST(work_pending_on_a_stream_is_waited_for);
   TEST(no_copies_at_all_are_fine);
+  TEST_ON_DEVICES(many_copies_in_flight_arrive);
+  TEST(many_copies_in_flight_wait_for_the_callers_stream);
+  TEST(many_copies_that_are_cancelled_begin_no_other);
+  TEST(a_failure_in_flight_names_the_pair);
   return test_finish();
 }
