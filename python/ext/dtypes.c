@@ -80,7 +80,50 @@ int gpufi_py_dtype_from_descr(const gpufi_py_state *state, PyObject *object, gpu
   return 0;
 }
 
-int gpufi_py_dtype_parse(const gpufi_py_state *state, PyObject *object, gpuf_dtype *dtype) {
+/* The gpuf_dtype of that name, or 0. */
+static gpuf_dtype dtype_of_name(const char *name) {
+  for (int dtype = 1; dtype <= GPUF_DTYPE_MAX; dtype++) {
+    if (strcmp(gpuf_dtype_name((gpuf_dtype)dtype), name) == 0) {
+      return (gpuf_dtype)dtype;
+    }
+  }
+  return (gpuf_dtype)0;
+}
+
+/* A dtype of PyTorch's, whose str() is "torch.float32". */
+static bool is_torch_dtype(PyObject *object) {
+  PyObject *name = PyObject_GetAttrString((PyObject *)Py_TYPE(object), "__name__");
+  PyObject *module = PyObject_GetAttrString((PyObject *)Py_TYPE(object), "__module__");
+  const bool found = name && module && PyUnicode_Check(name) && PyUnicode_Check(module) &&
+                     PyUnicode_CompareWithASCIIString(name, "dtype") == 0 &&
+                     PyUnicode_CompareWithASCIIString(module, "torch") == 0;
+  PyErr_Clear();
+  Py_XDECREF(name);
+  Py_XDECREF(module);
+  return found;
+}
+
+static int parse_torch(PyObject *object, gpuf_dtype *dtype) {
+  PyObject *text = PyObject_Str(object);
+  const char *name = text ? PyUnicode_AsUTF8AndSize(text, NULL) : NULL;
+  if (name) {
+    *dtype = dtype_of_name(strncmp(name, "torch.", 6) == 0 ? name + 6 : name);
+  }
+  Py_XDECREF(text);
+  if (!name) {
+    return -1;
+  }
+  if (!*dtype) {
+    PyErr_Format(PyExc_TypeError,
+                 "dtype %S is not supported; use one of bool, the integers, float16 to float64, "
+                 "complex64, complex128, bfloat16 and the float8 types",
+                 object);
+    return -1;
+  }
+  return 0;
+}
+
+static int parse_numpy(const gpufi_py_state *state, PyObject *object, gpuf_dtype *dtype) {
   PyArray_Descr *descr = NULL;
   if (PyArray_DescrConverter(object, &descr) != NPY_SUCCEED) {
     return -1;
@@ -88,4 +131,26 @@ int gpufi_py_dtype_parse(const gpufi_py_state *state, PyObject *object, gpuf_dty
   const int status = gpufi_py_dtype_from_descr(state, (PyObject *)descr, dtype);
   Py_DECREF(descr);
   return status;
+}
+
+int gpufi_py_dtype_parse(const gpufi_py_state *state, PyObject *object, gpuf_dtype *dtype) {
+  *dtype = (gpuf_dtype)0;
+  if (PyUnicode_Check(object)) { /* NumPy knows "bfloat16" only as long as ml_dtypes tells it */
+    const char *name = PyUnicode_AsUTF8AndSize(object, NULL);
+    if (!name) {
+      return -1;
+    }
+    *dtype = dtype_of_name(name);
+    return *dtype ? 0 : parse_numpy(state, object, dtype);
+  }
+  if (is_torch_dtype(object)) {
+    return parse_torch(object, dtype);
+  }
+  if (PyObject_HasAttrString(object, "as_numpy_dtype")) { /* TensorFlow's */
+    PyObject *numpy_type = PyObject_GetAttrString(object, "as_numpy_dtype");
+    const int status = numpy_type ? parse_numpy(state, numpy_type, dtype) : -1;
+    Py_XDECREF(numpy_type);
+    return status;
+  }
+  return parse_numpy(state, object, dtype);
 }

@@ -5,106 +5,29 @@
 #include "arguments.h"
 #include "arrays.h"
 #include "buffer.h"
-#include "dtypes.h"
 #include "errors.h"
 #include "future.h"
 #include "methods.h"
+#include "request.h"
 #include "tree.h"
 #include "tree_nodes.h"
 
-#include "base/arithmetic.h"
 #include "core/geometry.h"
 #include "core/overlap.h"
 
 /* --- The result ---------------------------------------------------------- */
 
-/* How the caller wants the result. */
-typedef struct request {
-  PyObject *out;    /* borrowed; NULL = a fresh array */
-  gpuf_dtype dtype; /* 0 = the tensor's */
-  char order;       /* 'C', 'F', 'A' or 'K'; 0 = not given, so C */
-  gpuf_via via;
-} request;
-
-static const request default_request = {NULL, 0, 0, GPUF_VIA_AUTO};
-
-/* Sort the axes from the outermost in memory to the innermost, as NumPy's order='K' does: by
- * stride, axes with equal strides staying in their order. */
-static void sort_by_stride(const gpuf_tensor *tensor, int32_t *axes) {
-  for (int32_t i = 1; i < tensor->ndim; i++) {
-    const int32_t axis = axes[i];
-    const int64_t stride = gpufi_magnitude(tensor->strides_nbytes[axis]);
-    int32_t at = i;
-    for (; at > 0 && gpufi_magnitude(tensor->strides_nbytes[axes[at - 1]]) < stride; at--) {
-      axes[at] = axes[at - 1];
-    }
-    axes[at] = axis;
-  }
-}
-
-/* The axes of `tensor` in the order that the result's have in memory, the outermost first. */
-static void order_axes(const gpuf_tensor *tensor, char order, int32_t *axes) {
-  const bool in_c_order = gpuf_tensor_is_contiguous(tensor);
-  const bool in_f_order = gpufi_tensor_is_f_contiguous(tensor);
-  const bool keep = order == 'A' || order == 'K';
-  const bool to_f_order = order == 'F' || (keep && in_f_order && !in_c_order);
-  for (int32_t i = 0; i < tensor->ndim; i++) {
-    axes[i] = to_f_order ? tensor->ndim - 1 - i : i;
-  }
-  if (order == 'K' && !in_c_order && !in_f_order) {
-    sort_by_stride(tensor, axes);
-  }
-}
-
-/* A fresh result for `tensor`, which was checked, without its memory. */
-static void describe_result(const gpuf_tensor *tensor, const request *wanted, gpuf_tensor *result) {
-  int32_t axes[GPUF_NDIM_MAX] = {0};
-  /* Without elements the strides mean nothing, and the product may overflow. */
-  const bool empty = gpuf_tensor_count(tensor) == 0;
-  order_axes(tensor, wanted->order, axes);
-  *result = (gpuf_tensor){
-      .device = {GPUF_DEVICE_CPU, 0},
-      .dtype = wanted->dtype ? wanted->dtype : tensor->dtype,
-      .ndim = tensor->ndim,
-      .stream = GPUF_STREAM_NONE,
-  };
-  int64_t stride = (int64_t)gpuf_dtype_nbytes(result->dtype);
-  for (int32_t i = tensor->ndim - 1; i >= 0; i--) {
-    const int64_t length = tensor->shape[axes[i]];
-    result->shape[axes[i]] = length;
-    result->strides_nbytes[axes[i]] = stride;
-    stride *= empty ? 1 : length; /* no overflow: check_request has seen the product */
-  }
-}
-
-/* The tensor is checked, and so is the result: with a wider dtype it may be too large. */
-static gpuf_status check_request(const gpuf_tensor *tensor, const request *wanted,
-                                 gpuf_error *err) {
-  gpuf_tensor result;
-  gpuf_status status = gpuf_tensor_check(tensor, err);
-  if (status == GPUF_OK && wanted->dtype) {
-    status = gpuf_tensor_init(&result, (void *)1, (gpuf_device){GPUF_DEVICE_CPU, 0}, wanted->dtype,
-                              tensor->ndim, tensor->shape, err);
-  }
-  return status;
-}
-
-static gpuf_copy_options copy_options(const request *wanted) {
-  return (gpuf_copy_options){
-      .struct_nbytes = sizeof(gpuf_copy_options), .cast = wanted->dtype != 0, .via = wanted->via};
-}
-
 static PyObject *fetch_fresh(gpufi_py_state *state, const gpuf_tensor *tensor,
-                             const request *wanted) {
-  const gpuf_copy_options options = copy_options(wanted);
+                             const gpufi_py_request *wanted) {
+  const gpuf_copy_options options = gpufi_py_request_options(wanted);
   gpuf_error err;
   gpuf_tensor target;
   gpufi_py_buffer buffer;
-  gpuf_status status = check_request(tensor, wanted, &err);
+  gpuf_status status = gpufi_py_request_check(wanted, tensor, &err);
   if (status != GPUF_OK) {
     return gpufi_py_raise(state, &err);
   }
-  describe_result(tensor, wanted, &target);
+  gpufi_py_request_describe(wanted, tensor, &target);
   Py_BEGIN_ALLOW_THREADS
     status = gpufi_py_buffer_alloc(tensor->device, gpuf_tensor_nbytes(&target), &buffer, &err);
     if (status == GPUF_OK) {
@@ -122,7 +45,8 @@ static PyObject *fetch_fresh(gpufi_py_state *state, const gpuf_tensor *tensor,
 }
 
 PyObject *gpufi_py_fetch_tensor(gpufi_py_state *state, const gpuf_tensor *tensor) {
-  return fetch_fresh(state, tensor, &default_request);
+  const gpufi_py_request wanted = {.via = GPUF_VIA_AUTO};
+  return fetch_fresh(state, tensor, &wanted);
 }
 
 /* --- out= ---------------------------------------------------------------- */
@@ -146,8 +70,8 @@ static int refuse_destination(const gpuf_tensor *source, const gpuf_tensor *out)
   return -1;
 }
 
-static int check_out(const gpufi_py_state *state, const gpuf_tensor *source, const request *wanted,
-                     gpuf_tensor *target) {
+static int check_out(const gpufi_py_state *state, const gpuf_tensor *source,
+                     const gpufi_py_request *wanted, gpuf_tensor *target) {
   PyObject *out = wanted->out;
   const gpuf_dtype dtype = wanted->dtype ? wanted->dtype : source->dtype;
   if (!PyArray_Check(out)) {
@@ -186,8 +110,8 @@ static int check_out(const gpufi_py_state *state, const gpuf_tensor *source, con
 }
 
 static PyObject *fetch_into(const gpufi_py_state *state, const gpuf_tensor *tensor,
-                            const request *wanted) {
-  const gpuf_copy_options options = copy_options(wanted);
+                            const gpufi_py_request *wanted) {
+  const gpuf_copy_options options = gpufi_py_request_options(wanted);
   gpuf_error err;
   gpuf_tensor target;
   gpuf_status status = gpuf_tensor_check(tensor, &err);
@@ -209,54 +133,10 @@ static PyObject *fetch_into(const gpufi_py_state *state, const gpuf_tensor *tens
 
 /* --- The Python functions ------------------------------------------------ */
 
-static int parse_order(PyObject *object, char *order) {
-  const char *text = PyUnicode_Check(object) ? PyUnicode_AsUTF8AndSize(object, NULL) : NULL;
-  if (PyErr_Occurred()) {
-    return -1;
-  }
-  if (!text || strlen(text) != 1 || !strchr("CFAKcfak", text[0])) {
-    PyErr_Format(text ? PyExc_ValueError : PyExc_TypeError,
-                 "order is %R; it must be \"C\", \"F\", \"A\" or \"K\"", object);
-    return -1;
-  }
-  *order = (char)(text[0] & ~0x20); /* upper case */
-  return 0;
-}
-
-static int parse_via(PyObject *object, gpuf_via *via) {
-  static const char *const names[] = {
-      [GPUF_VIA_AUTO] = "auto", [GPUF_VIA_LINK] = "link", [GPUF_VIA_CODEC] = "codec"};
-  const int choice = gpufi_py_choice(object, "via", names, GPUFI_PY_COUNT(names));
-  *via = (gpuf_via)choice;
-  return choice < 0 ? -1 : 0;
-}
-
-static int parse_request(gpufi_py_state *state, const char *function, PyObject *const *args,
-                         Py_ssize_t nargs, PyObject *kwnames, request *wanted) {
-  PyObject *out = Py_None, *dtype = Py_None, *order = Py_None, *via = NULL;
-  PyObject *const names[] = {state->names.out, state->names.dtype, state->names.order,
-                             state->names.via, NULL};
-  PyObject **values[] = {&out, &dtype, &order, &via};
-  *wanted = default_request;
-  if (gpufi_py_keywords(function, args, nargs, 1, kwnames, names, values) < 0 ||
-      (dtype != Py_None && gpufi_py_dtype_parse(state, dtype, &wanted->dtype) < 0) ||
-      (order != Py_None && parse_order(order, &wanted->order) < 0) ||
-      (via && parse_via(via, &wanted->via) < 0)) {
-    return -1;
-  }
-  if (out != Py_None && order != Py_None) {
-    PyErr_SetString(PyExc_ValueError, "out has a layout of its own: leave order out");
-    return -1;
-  }
-  wanted->out = out == Py_None ? NULL : out;
-  return 0;
-}
-
-static int check_tree_request(const request *wanted) {
-  if (wanted->out || wanted->dtype || wanted->order || wanted->via == GPUF_VIA_CODEC) {
+static int check_tree_request(const gpufi_py_request *wanted) {
+  if (wanted->out) {
     PyErr_SetString(PyExc_TypeError,
-                    "out, dtype, order and via=\"codec\" take one tensor: fetch the tree's tensors "
-                    "one by one, each with its own");
+                    "out takes one tensor: fetch the tree's tensors one by one, each with its own");
     return -1;
   }
   return 0;
@@ -266,8 +146,8 @@ static PyObject *py_fetch(PyObject *module, PyObject *const *args, Py_ssize_t na
                           PyObject *kwnames) {
   gpufi_py_state *state = gpufi_py_state_of_module(module);
   gpufi_py_import source;
-  request wanted;
-  if (parse_request(state, "fetch", args, nargs, kwnames, &wanted) < 0) {
+  gpufi_py_request wanted;
+  if (gpufi_py_request_parse(state, "fetch", args, nargs, kwnames, &wanted) < 0) {
     return NULL;
   }
   const int is_tree = gpufi_py_is_tree(state, args[0]);
@@ -275,8 +155,9 @@ static PyObject *py_fetch(PyObject *module, PyObject *const *args, Py_ssize_t na
     return NULL;
   }
   if (is_tree != 0) {
-    return is_tree > 0 && check_tree_request(&wanted) == 0 ? gpufi_py_fetch_tree(state, args[0])
-                                                           : NULL;
+    return is_tree > 0 && check_tree_request(&wanted) == 0
+               ? gpufi_py_fetch_tree(state, args[0], &wanted)
+               : NULL;
   }
   PyObject *array = wanted.out ? fetch_into(state, &source.tensor, &wanted)
                                : fetch_fresh(state, &source.tensor, &wanted);
@@ -285,9 +166,9 @@ static PyObject *py_fetch(PyObject *module, PyObject *const *args, Py_ssize_t na
 }
 
 /* Start the copy into `array`, and return its Future. */
-static PyObject *start(gpufi_py_state *state, const gpufi_py_import *source, const request *wanted,
-                       PyObject *array, const gpuf_tensor *target) {
-  const gpuf_copy_options options = copy_options(wanted);
+static PyObject *start(gpufi_py_state *state, const gpufi_py_import *source,
+                       const gpufi_py_request *wanted, PyObject *array, const gpuf_tensor *target) {
+  const gpuf_copy_options options = gpufi_py_request_options(wanted);
   gpuf_error err;
   gpuf_future *future = NULL;
   gpuf_status status;
@@ -301,12 +182,12 @@ static PyObject *start(gpufi_py_state *state, const gpufi_py_import *source, con
 }
 
 static PyObject *start_fresh(gpufi_py_state *state, const gpufi_py_import *source,
-                             const request *wanted) {
+                             const gpufi_py_request *wanted) {
   gpuf_error err;
   gpuf_tensor target;
   gpufi_py_buffer buffer;
   gpuf_status status;
-  describe_result(&source->tensor, wanted, &target);
+  gpufi_py_request_describe(wanted, &source->tensor, &target);
   Py_BEGIN_ALLOW_THREADS
     status =
         gpufi_py_buffer_alloc(source->tensor.device, gpuf_tensor_nbytes(&target), &buffer, &err);
@@ -330,22 +211,21 @@ static PyObject *py_fetch_async(PyObject *module, PyObject *const *args, Py_ssiz
   gpufi_py_import source;
   gpuf_tensor target;
   gpuf_error err;
-  request wanted;
+  gpufi_py_request wanted;
   PyObject *future = NULL;
-  if (parse_request(state, "fetch_async", args, nargs, kwnames, &wanted) < 0) {
+  if (gpufi_py_request_parse(state, "fetch_async", args, nargs, kwnames, &wanted) < 0) {
     return NULL;
   }
   const int is_tree = gpufi_py_is_tree(state, args[0]);
-  if (is_tree > 0) {
-    PyErr_Format(PyExc_TypeError,
-                 "fetch_async takes one tensor, not a %S of them: call fetch_async for each, or "
-                 "fetch for all of them",
-                 (PyObject *)Py_TYPE(args[0]));
+  if (is_tree != 0) {
+    return is_tree > 0 && check_tree_request(&wanted) == 0
+               ? gpufi_py_fetch_tree_async(state, args[0], &wanted)
+               : NULL;
   }
-  if (is_tree != 0 || gpufi_py_adapter_import(state, args[0], &source) < 0) {
+  if (gpufi_py_adapter_import(state, args[0], &source) < 0) {
     return NULL;
   }
-  if (check_request(&source.tensor, &wanted, &err) != GPUF_OK) {
+  if (gpufi_py_request_check(&wanted, &source.tensor, &err) != GPUF_OK) {
     gpufi_py_raise(state, &err);
   } else if (!wanted.out) {
     future = start_fresh(state, &source, &wanted);
@@ -383,8 +263,8 @@ PyDoc_STRVAR(
     "tuple a list or tuple. Objects that are no tensors (numbers, strings, None ...) are\n"
     "passed through. Arrays of up to 1 MiB share buffers of up to 16 MiB, which are freed\n"
     "with the last array in them: copy() the arrays that you keep of a large tree. A\n"
-    "tensor that occurs twice is copied twice. out, dtype, order and via=\"codec\" take one\n"
-    "tensor only.\n\n"
+    "tensor that occurs twice is copied twice. dtype, order and via hold for every tensor;\n"
+    "out takes one tensor only.\n\n"
     "Raises TypeError for an object that is no tensor or has no NumPy counterpart,\n"
     "ValueError for an out that does not fit, MemoryError, and gpufetch.Error if the\n"
     "device fails (out is then partly written). Releases the GIL; may be called from any\n"
@@ -392,10 +272,7 @@ PyDoc_STRVAR(
 
 PyDoc_STRVAR(fetch_async_doc,
              "fetch_async(x, *, out=None, dtype=None, order=None, via=\"auto\")\n--\n\n"
-             "Start a fetch of one tensor, and return a Future.\n\n"
-             "The Future keeps x and the destination alive. Until it is done, do not change x\n"
-             "nor read out. The arguments and the errors that they raise are those of fetch;\n"
-             "a failure of the copy is raised by result().");
+             "Start what fetch does with these arguments; the copy, which gpufetch.Future wraps.");
 
 PyMethodDef gpufi_py_fetch_methods[] = {
     {"fetch", GPUFI_PY_METHOD(py_fetch), METH_FASTCALL | METH_KEYWORDS, fetch_doc},

@@ -1,9 +1,12 @@
-/* gpufetch.Future: a fetch in flight. It owns the destination and what keeps the source alive. */
+/* gpufetch._core.Future: a fetch in flight. It owns the destination and what keeps the source
+ * alive. The package's Future wraps it with what concurrent.futures and asyncio ask for. */
 #include "future.h"
 
 #include "arguments.h"
-#include "base/clock.h"
 #include "errors.h"
+
+#include "base/clock.h"
+#include "core/future.h"
 
 #include <math.h>
 #include <structmember.h>
@@ -13,14 +16,15 @@
 typedef struct future_object {
   PyObject_HEAD
   gpuf_future *future; /* NULL once the copy has ended and its result is known to be good */
-  PyObject *array;     /* the destination; handed out only when the copy has ended well */
+  PyObject *result;    /* an ndarray or a tree of them, handed out only when the copy is good */
   PyObject *source;    /* dropped when the copy has ended */
   PyObject *weakrefs;
   int wait_count; /* threads inside gpuf_future_wait without the GIL: the future must stay */
+  bool cancelled; /* the copy's outcome does not count; it need not have ended */
   pid_t pid;      /* the process that started the copy */
 } future_object;
 
-PyObject *gpufi_py_future_create(const gpufi_py_state *state, gpuf_future *future, PyObject *array,
+PyObject *gpufi_py_future_create(const gpufi_py_state *state, gpuf_future *future, PyObject *result,
                                  PyObject *source) {
   future_object *self = (future_object *)PyType_GenericAlloc(state->future_type, 0);
   if (!self) {
@@ -29,10 +33,10 @@ PyObject *gpufi_py_future_create(const gpufi_py_state *state, gpuf_future *futur
     Py_END_ALLOW_THREADS
     return NULL;
   }
-  Py_INCREF(array);
+  Py_INCREF(result);
   Py_INCREF(source);
   self->future = future;
-  self->array = array;
+  self->result = result;
   self->source = source;
   self->pid = getpid();
   return (PyObject *)self;
@@ -40,17 +44,17 @@ PyObject *gpufi_py_future_create(const gpufi_py_state *state, gpuf_future *futur
 
 static int future_traverse(future_object *self, visitproc visit, void *arg) {
   Py_VISIT(Py_TYPE((PyObject *)self));
-  Py_VISIT(self->array);
+  Py_VISIT(self->result);
   Py_VISIT(self->source);
   return 0;
 }
 
 /* The copy must end before its memory is freed. A forked child does not have the copy's threads,
- * and leaves the future, its array and its source as they are. */
+ * and leaves the future, its result and its source as they are. */
 static int future_clear(future_object *self) {
   if (self->pid != getpid()) {
     self->future = NULL;
-    self->array = NULL;
+    self->result = NULL;
     self->source = NULL;
     return 0;
   }
@@ -61,7 +65,7 @@ static int future_clear(future_object *self) {
       gpuf_future_destroy(future);
     Py_END_ALLOW_THREADS
   }
-  Py_CLEAR(self->array);
+  Py_CLEAR(self->result);
   Py_CLEAR(self->source);
   return 0;
 }
@@ -154,7 +158,7 @@ static int check_process(const gpufi_py_state *state, const future_object *self)
   return -1;
 }
 
-/* After a success only the array is needed: release the source and what the copy held. */
+/* After a success only the result is needed: release the source and what the copy held. */
 static void release_after_success(future_object *self) {
   if (self->future && self->wait_count == 0) {
     gpuf_future_destroy(self->future); /* the copy is done: returns at once */
@@ -177,9 +181,21 @@ static int wait_with(future_object *self, const char *function, PyObject *const 
 
 PyDoc_STRVAR(result_doc,
              "result($self, timeout=None)\n--\n\n"
-             "Wait for the copy and return its ndarray, the same one at every call.\n\n"
+             "Wait for the copy and return its result, the same one at every call.\n\n"
              "timeout: seconds; TimeoutError leaves the copy running. A failure of the copy is\n"
-             "raised here, at every call. May be called from several threads.");
+             "raised here, at every call, and concurrent.futures.CancelledError after cancel().\n"
+             "May be called from several threads.");
+
+static PyObject *raise_cancelled(void) {
+  PyObject *module = PyImport_ImportModule("concurrent.futures");
+  PyObject *type = module ? PyObject_GetAttrString(module, "CancelledError") : NULL;
+  if (type) {
+    PyErr_SetNone(type);
+  }
+  Py_XDECREF(type);
+  Py_XDECREF(module);
+  return NULL;
+}
 
 static PyObject *future_result(future_object *self, PyObject *const *args, Py_ssize_t nargs,
                                PyObject *kwnames) {
@@ -187,18 +203,20 @@ static PyObject *future_result(future_object *self, PyObject *const *args, Py_ss
   gpuf_status status;
   const int ended = wait_with(self, "result", args, nargs, kwnames, &status, &err);
   if (ended == 0) {
-    PyErr_SetString(PyExc_TimeoutError,
-                    "the fetch is still running: wait longer, or drop the Future to let it end");
+    PyErr_SetString(PyExc_TimeoutError, "the fetch is still running: wait longer, or cancel() it");
   }
   if (ended <= 0) {
     return NULL;
   }
+  if (self->cancelled) {
+    return raise_cancelled();
+  }
   if (status != GPUF_OK) {
     return gpufi_py_raise(gpufi_py_state_of((PyObject *)self), &err);
   }
-  PyObject *array = Py_NewRef(self->array);
+  PyObject *result = Py_NewRef(self->result);
   release_after_success(self);
-  return array;
+  return result;
 }
 
 PyDoc_STRVAR(wait_doc,
@@ -214,6 +232,29 @@ static PyObject *future_wait(future_object *self, PyObject *const *args, Py_ssiz
   return ended < 0 ? NULL : PyBool_FromLong(ended);
 }
 
+PyDoc_STRVAR(join_doc,
+             "join($self)\n--\n\n"
+             "Wait until the copy has ended, without a limit. Signals do not interrupt it: for\n"
+             "threads other than the main one, which get none.");
+
+static PyObject *future_join(future_object *self, PyObject *unused) {
+  if (check_process(gpufi_py_state_of((PyObject *)self), self) < 0) {
+    return NULL;
+  }
+  if (self->future) {
+    self->wait_count++;
+    Py_BEGIN_ALLOW_THREADS
+      gpuf_future_wait(self->future, -1, NULL);
+    Py_END_ALLOW_THREADS
+    self->wait_count--;
+  }
+  Py_RETURN_NONE;
+}
+
+static bool has_ended(const future_object *self) {
+  return !self->future || gpuf_future_done(self->future);
+}
+
 PyDoc_STRVAR(done_doc,
              "done($self)\n--\n\nTrue once the copy has ended, well or not; never waits.");
 
@@ -222,31 +263,68 @@ static PyObject *future_done(future_object *self, PyObject *unused) {
   if (check_process(state, self) < 0) {
     return NULL;
   }
-  return PyBool_FromLong(!self->future || gpuf_future_done(self->future));
+  return PyBool_FromLong(has_ended(self));
+}
+
+PyDoc_STRVAR(cancel_doc,
+             "cancel($self)\n--\n\n"
+             "Stop the copy and give its result up; False if it was done. Does not wait: the\n"
+             "device ends the pieces that it has.");
+
+static PyObject *future_cancel(future_object *self, PyObject *unused) {
+  if (check_process(gpufi_py_state_of((PyObject *)self), self) < 0) {
+    return NULL;
+  }
+  self->cancelled |= self->future && gpufi_future_cancel(self->future);
+  return PyBool_FromLong(self->cancelled);
+}
+
+PyDoc_STRVAR(cancelled_doc,
+             "cancelled($self)\n--\n\nTrue once a copy that was cancelled has ended.");
+
+static PyObject *future_cancelled(future_object *self, PyObject *unused) {
+  if (check_process(gpufi_py_state_of((PyObject *)self), self) < 0) {
+    return NULL;
+  }
+  return PyBool_FromLong(self->cancelled && has_ended(self));
+}
+
+/* What the result is: "shape=(3,), dtype=int8" or "dict". */
+static PyObject *describe_result(const future_object *self) {
+  if (!PyArray_Check(self->result)) {
+    return PyType_GetName(Py_TYPE(self->result));
+  }
+  PyObject *shape = PyObject_GetAttrString(self->result, "shape");
+  PyObject *dtype = (PyObject *)PyArray_DESCR((PyArrayObject *)self->result);
+  PyObject *text = shape ? PyUnicode_FromFormat("shape=%S, dtype=%S", shape, dtype) : NULL;
+  Py_XDECREF(shape);
+  return text;
 }
 
 static PyObject *future_repr(future_object *self) {
-  if (!self->array) {
+  if (!self->result) {
     return PyUnicode_FromString("<gpufetch.Future>");
   }
-  PyArrayObject *array = (PyArrayObject *)self->array;
-  PyObject *shape = PyObject_GetAttrString(self->array, "shape");
-  if (!shape) {
+  PyObject *result = describe_result(self);
+  if (!result) {
     return NULL;
   }
-  const char *state = self->pid != getpid()                             ? "before fork"
-                      : !self->future || gpuf_future_done(self->future) ? "done"
-                                                                        : "running";
-  PyObject *text = PyUnicode_FromFormat("<gpufetch.Future %s: shape=%S, dtype=%S>", state, shape,
-                                        (PyObject *)PyArray_DESCR(array));
-  Py_DECREF(shape);
+  const char *state = self->pid != getpid() ? "before fork"
+                      : !has_ended(self)    ? "running"
+                      : self->cancelled     ? "cancelled"
+                                            : "done";
+  PyObject *text = PyUnicode_FromFormat("<gpufetch.Future %s: %U>", state, result);
+  Py_DECREF(result);
   return text;
 }
 
 static PyMethodDef future_methods[] = {
     {"result", GPUFI_PY_METHOD(future_result), METH_FASTCALL | METH_KEYWORDS, result_doc},
     {"wait", GPUFI_PY_METHOD(future_wait), METH_FASTCALL | METH_KEYWORDS, wait_doc},
+    {"join", (PyCFunction)future_join, METH_NOARGS, join_doc},
     {"done", (PyCFunction)future_done, METH_NOARGS, done_doc},
+    {"cancel", (PyCFunction)future_cancel, METH_NOARGS, cancel_doc},
+    {"cancelled", (PyCFunction)future_cancelled, METH_NOARGS, cancelled_doc},
     {0},
 };
 
@@ -256,7 +334,7 @@ static PyMemberDef future_members[] = {
 };
 
 PyDoc_STRVAR(future_doc,
-             "A fetch in flight, from fetch_async.\n\n"
+             "A fetch in flight, which gpufetch.Future wraps.\n\n"
              "Keeps the source and the destination alive until the copy has ended. Dropping the\n"
              "last reference waits for the copy. May be used from any thread. In a forked child\n"
              "the methods raise gpufetch.Error.");
@@ -269,7 +347,7 @@ static PyType_Slot future_slots[] = {
 };
 
 PyType_Spec gpufi_py_future_spec = {
-    .name = "gpufetch.Future",
+    .name = "gpufetch._core.Future",
     .basicsize = sizeof(future_object),
     .flags = Py_TPFLAGS_DEFAULT | Py_TPFLAGS_HAVE_GC | Py_TPFLAGS_DISALLOW_INSTANTIATION |
              Py_TPFLAGS_IMMUTABLETYPE,

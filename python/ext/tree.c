@@ -1,12 +1,16 @@
-/* fetch of a tree: the tensors in it are copied in one call, and the containers built anew. */
+/* fetch and fetch_async of a tree: the tensors in it are copied in one call, and the containers
+ * built anew. */
 #include "tree.h"
 
 #include "arrays.h"
 #include "buffer.h"
 #include "errors.h"
+#include "future.h"
 #include "tree_nodes.h"
 
+#include "backend/cast.h"
 #include "base/arithmetic.h"
+#include "core/many.h"
 
 #include <stdlib.h>
 
@@ -34,6 +38,7 @@ typedef struct place {
 
 typedef struct tree {
   gpufi_py_nodes nodes;
+  const gpufi_py_request *wanted;
   gpuf_tensor *targets; /* of the leaves, in their order */
   place *places;        /* of the leaves; without meaning for one without elements */
   shared_buffer *buffers;
@@ -97,12 +102,40 @@ static size_t choose_buffer(tree *t, open_buffers *open, gpuf_device device, siz
   return t->buffer_count++;
 }
 
+/* What a leaf becomes, without its memory. */
+static int describe_target(const tree *t, const gpuf_tensor *source, gpuf_tensor *target) {
+  const gpufi_py_state *state = t->nodes.state;
+  gpuf_error err;
+  if (gpufi_py_request_check(t->wanted, source, &err) != GPUF_OK) {
+    gpufi_py_raise(state, &err);
+    return -1;
+  }
+  gpufi_py_request_describe(t->wanted, source, target);
+  if (!gpufi_cast_offered((gpufi_cast){source->dtype, target->dtype})) {
+    PyErr_Format(PyExc_TypeError,
+                 "dtype is %S, and the tree has a tensor of dtype %S: a cast between these is not "
+                 "offered; fetch that one without dtype, and convert it with astype",
+                 state->descrs[target->dtype], state->descrs[source->dtype]);
+    return -1;
+  }
+  return 0;
+}
+
+static int describe_targets(tree *t) {
+  for (size_t i = 0; i < t->nodes.leaf_count; i++) {
+    if (describe_target(t, &t->nodes.sources[i], &t->targets[i]) < 0) {
+      return -1;
+    }
+  }
+  return 0;
+}
+
 /* Give every leaf with elements its place in a buffer. Leaves of one device that follow one another
  * lie side by side: that is what gpuf_copy_many turns into one transfer. */
 static void place_leaves(tree *t) {
   open_buffers open = {.count = 0};
   for (size_t i = 0; i < t->nodes.leaf_count; i++) {
-    const size_t nbytes = gpuf_tensor_nbytes(&t->nodes.sources[i]);
+    const size_t nbytes = gpuf_tensor_nbytes(&t->targets[i]);
     if (nbytes > 0) {
       const size_t index = choose_buffer(t, &open, t->nodes.sources[i].device, nbytes);
       size_t *end = &t->buffers[index].nbytes;
@@ -113,7 +146,6 @@ static void place_leaves(tree *t) {
 }
 
 static int allocate(tree *t) {
-  const gpuf_device cpu = {GPUF_DEVICE_CPU, 0};
   for (size_t i = 0; i < t->buffer_count; i++) {
     shared_buffer *b = &t->buffers[i];
     b->capsule = gpufi_py_buffer_create(t->nodes.state, b->device, b->nbytes, (void **)&b->data);
@@ -122,24 +154,20 @@ static int allocate(tree *t) {
     }
   }
   for (size_t i = 0; i < t->nodes.leaf_count; i++) {
-    const gpuf_tensor *source = &t->nodes.sources[i];
-    const shared_buffer *b = &t->buffers[t->places[i].buffer];
-    char *data = gpuf_tensor_nbytes(source) > 0 ? b->data + t->places[i].offset : NULL;
-    gpuf_error err;
-    if (gpuf_tensor_init(&t->targets[i], data, cpu, source->dtype, source->ndim, source->shape,
-                         &err) != GPUF_OK) {
-      gpufi_py_raise(t->nodes.state, &err);
-      return -1;
+    gpuf_tensor *target = &t->targets[i];
+    if (gpuf_tensor_nbytes(target) > 0) {
+      target->data = t->buffers[t->places[i].buffer].data + t->places[i].offset;
     }
   }
   return 0;
 }
 
-static int copy_leaves(tree *t) {
+static int copy_leaves(const tree *t) {
+  const gpuf_copy_options options = gpufi_py_request_options(t->wanted);
   gpuf_error err;
   gpuf_status status;
   Py_BEGIN_ALLOW_THREADS
-    status = gpuf_copy_many(t->targets, t->nodes.sources, t->nodes.leaf_count, NULL, &err);
+    status = gpuf_copy_many(t->targets, t->nodes.sources, t->nodes.leaf_count, &options, &err);
   Py_END_ALLOW_THREADS
   if (status != GPUF_OK) {
     gpufi_py_raise(t->nodes.state, &err);
@@ -224,16 +252,73 @@ static PyObject *build_node(builder *b) {
   return result;
 }
 
-PyObject *gpufi_py_fetch_tree(gpufi_py_state *state, PyObject *object) {
-  tree t = {0};
+/* Read the tree and allocate the results. End it with tree_fini even when this fails. */
+static int tree_init(tree *t, gpufi_py_state *state, PyObject *object,
+                     const gpufi_py_request *wanted) {
+  *t = (tree){.wanted = wanted};
+  if (gpufi_py_nodes_init(&t->nodes, state, object) < 0 || alloc_lists(t) < 0 ||
+      describe_targets(t) < 0) {
+    return -1;
+  }
+  place_leaves(t);
+  return allocate(t);
+}
+
+static PyObject *build(const tree *t) {
+  builder b = {t, 0, 0};
+  return build_node(&b);
+}
+
+PyObject *gpufi_py_fetch_tree(gpufi_py_state *state, PyObject *object,
+                              const gpufi_py_request *wanted) {
+  tree t;
   PyObject *result = NULL;
-  if (gpufi_py_nodes_init(&t.nodes, state, object) == 0 && alloc_lists(&t) == 0) {
-    place_leaves(&t);
-    if (allocate(&t) == 0 && copy_leaves(&t) == 0) {
-      builder b = {&t, 0, 0};
-      result = build_node(&b);
-    }
+  if (tree_init(&t, state, object, wanted) == 0 && copy_leaves(&t) == 0) {
+    result = build(&t);
   }
   tree_fini(&t);
   return result;
+}
+
+/* --- In flight ----------------------------------------------------------- */
+
+/* What keeps the leaves' memory alive, as one object. */
+static PyObject *keepalive_of(const tree *t) {
+  PyObject *all = PyTuple_New((Py_ssize_t)t->nodes.leaf_count);
+  for (size_t i = 0; all && i < t->nodes.leaf_count; i++) {
+    PyObject *keepalive = t->nodes.keepalives[i] ? t->nodes.keepalives[i] : Py_None;
+    PyTuple_SetItem(all, (Py_ssize_t)i, Py_NewRef(keepalive));
+  }
+  return all;
+}
+
+/* Start the copies into `result`, which is built and not handed out before they are done. */
+static PyObject *start(const tree *t, PyObject *result, PyObject *keepalive) {
+  const gpuf_copy_options options = gpufi_py_request_options(t->wanted);
+  gpuf_future *future = NULL;
+  gpuf_error err;
+  gpuf_status status;
+  Py_BEGIN_ALLOW_THREADS
+    status = gpufi_copy_many_async(t->targets, t->nodes.sources, t->nodes.leaf_count, &options,
+                                   &future, &err);
+  Py_END_ALLOW_THREADS
+  return status == GPUF_OK ? gpufi_py_future_create(t->nodes.state, future, result, keepalive)
+                           : gpufi_py_raise(t->nodes.state, &err);
+}
+
+PyObject *gpufi_py_fetch_tree_async(gpufi_py_state *state, PyObject *object,
+                                    const gpufi_py_request *wanted) {
+  tree t;
+  PyObject *result = NULL, *keepalive = NULL, *future = NULL;
+  if (tree_init(&t, state, object, wanted) == 0) {
+    result = build(&t);
+    keepalive = keepalive_of(&t);
+  }
+  if (result && keepalive) {
+    future = start(&t, result, keepalive);
+  }
+  Py_XDECREF(result);
+  Py_XDECREF(keepalive);
+  tree_fini(&t);
+  return future;
 }

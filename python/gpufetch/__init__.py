@@ -19,13 +19,12 @@ from gpufetch import hdf5
 from gpufetch._core import (
     DeviceArray,
     Error,
-    Future,
     __version__,
     asdevice,
     fetch,
-    fetch_async,
 )
 from gpufetch._frameworks import CopyWarning, convert, to_device
+from gpufetch._futures import Future, fetch_async
 from gpufetch._info import info
 from gpufetch._lazy.array import LazyArray, lazy
 from gpufetch._pool import Pool, pool

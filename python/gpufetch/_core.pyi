@@ -4,9 +4,13 @@ from typing import Any, Literal, TypeVar, final, overload
 import numpy as np
 import numpy.typing as npt
 
+from gpufetch._dtypes import DTypeLike
 from gpufetch._reduce import Histogram, Method, Overview, Stats
 
 _K = TypeVar("_K")
+_Scalar = TypeVar("_Scalar", bound=np.generic)
+_Array = TypeVar("_Array", bound=npt.NDArray[Any])
+_Order = Literal["C", "F", "A", "K"]
 _Via = Literal["auto", "link", "codec"]
 
 __version__: str
@@ -17,9 +21,12 @@ class Error(RuntimeError):
 
 @final
 class Future:
-    def result(self, timeout: float | None = None) -> npt.NDArray[Any]: ...
+    def result(self, timeout: float | None = None) -> Any: ...
     def wait(self, timeout: float | None = None) -> bool: ...
+    def join(self) -> None: ...
     def done(self) -> bool: ...
+    def cancel(self) -> bool: ...
+    def cancelled(self) -> bool: ...
 
 @final
 class DeviceArray:
@@ -65,30 +72,64 @@ class DeviceArray:
     def histogram(self, bins: int = 64, range: tuple[float, float] | None = None) -> Histogram: ...
 
 @overload
-def fetch(x: dict[_K, Any], *, out: None = None) -> dict[_K, Any]: ...
+def fetch(
+    x: dict[_K, Any],
+    *,
+    out: None = None,
+    dtype: DTypeLike | None = None,
+    order: _Order | None = None,
+    via: _Via = "auto",
+) -> dict[_K, Any]: ...
 @overload
-def fetch(x: list[Any], *, out: None = None) -> list[Any]: ...
+def fetch(
+    x: list[Any],
+    *,
+    out: None = None,
+    dtype: DTypeLike | None = None,
+    order: _Order | None = None,
+    via: _Via = "auto",
+) -> list[Any]: ...
 @overload
-def fetch(x: tuple[Any, ...], *, out: None = None) -> tuple[Any, ...]: ...
+def fetch(
+    x: tuple[Any, ...],
+    *,
+    out: None = None,
+    dtype: DTypeLike | None = None,
+    order: _Order | None = None,
+    via: _Via = "auto",
+) -> tuple[Any, ...]: ...
+@overload
+def fetch(
+    x: Any, *, out: _Array, dtype: DTypeLike | None = None, order: None = None, via: _Via = "auto"
+) -> _Array: ...
+@overload
+def fetch(
+    x: Any,
+    *,
+    out: None = None,
+    dtype: type[_Scalar] | np.dtype[_Scalar],
+    order: _Order | None = None,
+    via: _Via = "auto",
+) -> npt.NDArray[_Scalar]: ...
 @overload
 def fetch(
     x: Any,
     *,
     out: npt.NDArray[Any] | None = None,
-    dtype: npt.DTypeLike | None = None,
-    order: Literal["C", "F", "A", "K"] | None = None,
+    dtype: DTypeLike | None = None,
+    order: _Order | None = None,
     via: _Via = "auto",
 ) -> npt.NDArray[Any]: ...
 def fetch_async(
     x: Any,
     *,
     out: npt.NDArray[Any] | None = None,
-    dtype: npt.DTypeLike | None = None,
-    order: Literal["C", "F", "A", "K"] | None = None,
+    dtype: DTypeLike | None = None,
+    order: _Order | None = None,
     via: _Via = "auto",
 ) -> Future: ...
 def to_device(
-    array: Any, *, device: str | None = None, dtype: npt.DTypeLike | None = None
+    array: Any, *, device: str | None = None, dtype: DTypeLike | None = None
 ) -> DeviceArray: ...
 def asdevice(x: Any, /) -> DeviceArray: ...
 def overview(

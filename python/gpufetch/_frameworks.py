@@ -6,13 +6,14 @@ import importlib
 import warnings
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, overload
 
 import numpy as np
 import numpy.typing as npt
 
 from gpufetch import _core
 from gpufetch._core import DeviceArray
+from gpufetch._dtypes import DTypeLike
 
 __all__ = ["CopyWarning", "convert", "to_device"]
 
@@ -296,8 +297,28 @@ def _framework_of(x: Any) -> str | None:
     return name if name in _TARGETS else None
 
 
+@overload
 def to_device(
-    array: Any, *, device: str | None = None, dtype: npt.DTypeLike | None = None, like: Any = None
+    array: Any,
+    *,
+    device: str | None = None,
+    dtype: DTypeLike | None = None,
+    like: str | None = None,
+) -> DeviceArray: ...
+@overload
+def to_device(
+    array: Any, *, device: None = None, dtype: DTypeLike | None = None, like: DeviceArray
+) -> DeviceArray: ...
+@overload
+def to_device(
+    array: Any, *, device: None = None, dtype: DTypeLike | None = None, like: npt.NDArray[Any]
+) -> npt.NDArray[Any]: ...
+@overload
+def to_device(
+    array: Any, *, device: str | None = None, dtype: DTypeLike | None = None, like: Any = None
+) -> Any: ...
+def to_device(
+    array: Any, *, device: str | None = None, dtype: DTypeLike | None = None, like: Any = None
 ) -> Any:
     """Copy an array from the CPU to a device. Releases the GIL; may be called from any thread.
 
@@ -308,8 +329,9 @@ def to_device(
     device
         "cuda:0", "host:0", or None for the default device.
     dtype
-        Element type of the result, by default the array's. The elements cross the link unconverted
-        and the device converts them, so that a narrower dtype saves memory but no transfer time.
+        Element type of the result, by default the array's; what `fetch` takes. The elements cross
+        the link unconverted and the device converts them, so that a narrower dtype saves memory but
+        no transfer time.
     like
         In place of `device`: the name of a device, or a tensor.
 

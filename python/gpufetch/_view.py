@@ -14,7 +14,7 @@ from typing import Any, Literal, Protocol, TypeAlias
 import numpy as np
 import numpy.typing as npt
 
-from gpufetch import _core
+from gpufetch import _core, _futures
 from gpufetch._strides import first_axes_joined, reshaped_strides
 
 __all__ = [
@@ -203,8 +203,8 @@ class DeviceView(View):
 
     def fetch_async(
         self, *, out: npt.NDArray[Any] | None = None, via: Via = "auto"
-    ) -> _core.Future:
-        return _core.fetch_async(self.array, out=out, via=via)
+    ) -> _futures.Future[npt.NDArray[Any]]:
+        return _futures.fetch_async(self.array, out=out, via=via)
 
     def overview(self, shape: tuple[int, ...], method: str) -> OverviewResult:
         return _core.overview(self.array, shape, method)

@@ -93,11 +93,11 @@ IMPLICIT = {"__doc__", "__module__", "__new__", "__repr__"}
     ("function", "signature"),
     [
         (gf.fetch, "(x, *, out=None, dtype=None, order=None, via='auto')"),
-        (gf.fetch_async, "(x, *, out=None, dtype=None, order=None, via='auto')"),
+        (_core.fetch_async, "(x, *, out=None, dtype=None, order=None, via='auto')"),
         (_core.to_device, "(array, *, device=None, dtype=None)"),
         (gf.asdevice, "(x, /)"),
         (gf.DeviceArray.__array__, "(self, /, dtype=None, copy=None)"),
-        (gf.Future.result, "(self, /, timeout=None)"),
+        (_core.Future.result, "(self, /, timeout=None)"),
     ],
 )
 def test_compiled_functions_have_signatures(function: Any, signature: str) -> None:

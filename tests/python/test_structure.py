@@ -42,15 +42,18 @@ MAY_INCLUDE = {
 # top; "gpufetch" stands for the public names, which the package itself hands on from all of them.
 MAY_IMPORT = {
     "_core": set(),  # the extension module
+    "_await": set(),
+    "_dtypes": set(),
     "_progress": set(),
     "_published": set(),
     "_strides": set(),
     "_subscript": set(),
     "_text": set(),
-    "_frameworks": {"_core"},
+    "_frameworks": {"_dtypes", "_core"},
+    "_futures": {"_await", "_dtypes", "_core"},
     "_pool": {"_core"},
     "_share": {"_core"},
-    "_view": {"_strides", "_core"},
+    "_view": {"_futures", "_strides", "_core"},
     "_reduce": {"_view"},
     "_lazy": {"_reduce", "_view", "_subscript", "_progress", "_text"},
     "_remote": {"_lazy", "_share", "_view", "_subscript", "_text", "_core"},

@@ -1,0 +1,278 @@
+"""Fetches in flight, for threads (concurrent.futures) and for asyncio."""
+
+from __future__ import annotations
+
+import concurrent.futures
+import contextlib
+import os
+import threading
+from collections.abc import Callable, Generator
+from typing import Any, Generic, Literal, TypeVar, cast, overload
+
+import numpy as np
+import numpy.typing as npt
+
+from gpufetch import _core
+from gpufetch._dtypes import DTypeLike
+
+__all__ = ["Future", "fetch_async"]
+
+_T = TypeVar("_T")
+_K = TypeVar("_K")
+_Scalar = TypeVar("_Scalar", bound=np.generic)
+_Array = TypeVar("_Array", bound=npt.NDArray[Any])
+_Order = Literal["C", "F", "A", "K"]
+_Via = Literal["auto", "link", "codec"]
+
+_THREADS_MAX = 64
+_lock = threading.RLock()  # the collector may run a finalizer that comes here, too
+"""Guards _watchers, and the first use of a Future's base class."""
+_watchers: concurrent.futures.ThreadPoolExecutor | None = None
+"""Each of its threads waits for one copy that somebody wants to be told of; joined at exit."""
+
+
+def _forget_watchers() -> None:
+    """In a forked child: the threads are not there, and the lock may be held."""
+    global _lock, _watchers
+    _lock = threading.RLock()
+    _watchers = None
+
+
+os.register_at_fork(after_in_child=_forget_watchers)
+
+_BASE_ATTRIBUTES = frozenset(vars(concurrent.futures.Future()))
+"""What the base class's __init__ sets."""
+
+
+class Future(concurrent.futures.Future[_T], Generic[_T]):
+    """A fetch in flight, from `fetch_async`.
+
+    It is a `concurrent.futures.Future`, which `concurrent.futures.wait`, `as_completed` and
+    `asyncio.wrap_future` take, and it can be awaited. It keeps the source and the destination alive
+    until the copy has ended; dropping the last reference waits for that, unless somebody is to be
+    told of the end. May be used from any thread. In a forked child the methods raise
+    `gpufetch.Error`. At exit, copies that somebody is to be told of are waited for.
+
+    The copy runs without Python. A thread waits for it only once a callback, an `await` or
+    `concurrent.futures.wait` asks to be told.
+    """
+
+    __module__ = "gpufetch"
+    _copy: _core.Future
+
+    def __init__(self, copy: _core.Future) -> None:
+        if type(copy) is not _core.Future:
+            raise TypeError("a Future comes from fetch_async")
+        self._copy = copy
+
+    def __getattr__(self, name: str) -> Any:
+        """Begin to tell others: the base class is set up when one of its attributes is used."""
+        if name not in _BASE_ATTRIBUTES:
+            raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}")
+        self._copy.done()  # raises in a forked child, which would wait for ever
+        with _lock:
+            first = "_state" not in self.__dict__
+            if first:
+                super().__init__()
+        if first:
+            self._watch()
+        return self.__dict__[name]
+
+    def _watch(self) -> None:
+        """Let a thread pass the copy's end on; without a thread, wait for it here."""
+        if self._copy.done():
+            self._tell()
+            return
+        try:
+            _start_thread(self._join)
+        except RuntimeError:  # no more threads, or the interpreter ends
+            self._join()
+
+    def _join(self) -> None:
+        self._copy.join()
+        self._tell()
+
+    def _tell(self) -> None:
+        """Let the base class have the outcome of a copy that has ended; once is enough."""
+        try:
+            result = self._copy.result()
+        except Exception as error:
+            with contextlib.suppress(concurrent.futures.InvalidStateError):
+                super().set_exception(error.with_traceback(None))
+        else:
+            with contextlib.suppress(concurrent.futures.InvalidStateError):
+                super().set_result(result)
+
+    def result(self, timeout: float | None = None) -> _T:
+        """Wait for the copy and return the array or the tree, the same one at every call.
+
+        A failure of the copy is raised here, at every call. TimeoutError after `timeout` seconds
+        leaves the copy running. `concurrent.futures.CancelledError` after `cancel`.
+        """
+        return cast(_T, self._copy.result(timeout))
+
+    def exception(self, timeout: float | None = None) -> BaseException | None:
+        """Wait for the copy and return what `result` would raise, or None."""
+        if not self._copy.wait(timeout):
+            raise TimeoutError("the fetch is still running: wait longer, or cancel() it")
+        try:
+            self._copy.result()
+        except concurrent.futures.CancelledError:
+            raise
+        except Exception as error:
+            return error
+        return None
+
+    def wait(self, timeout: float | None = None) -> bool:
+        """Wait until the copy has ended, well or not; False after `timeout` seconds.
+
+        A failure of the copy is raised by `result`, not here.
+        """
+        return self._copy.wait(timeout)
+
+    def done(self) -> bool:
+        """Whether the copy has ended, well or not: the memory of both sides is at rest."""
+        return self._copy.done()
+
+    def running(self) -> bool:
+        """Whether the copy has not ended yet."""
+        return not self._copy.done()
+
+    def cancel(self) -> bool:
+        """Give the result up, and stop what has not begun; False if the copy was done.
+
+        Does not wait. The device ends the pieces that it has; a copy into pinned memory, which is
+        the default, is with the device as a whole from the start. Until `done`, the source is read
+        and `out` is written to; then `result` raises `concurrent.futures.CancelledError`.
+        """
+        return self._copy.cancel()
+
+    def cancelled(self) -> bool:
+        """Whether the copy was cancelled and has ended."""
+        return self._copy.cancelled()
+
+    def add_done_callback(self, fn: Callable[[concurrent.futures.Future[_T]], object]) -> None:
+        """Call `fn` with this future when the copy has ended, or now if it has.
+
+        It is called once, on a thread of gpufetch's or, if the copy has ended, on this one. What it
+        raises is logged. A slow one delays those of other copies.
+        """
+        if self._copy.done():
+            self._tell()  # the thread that waits may not have come to it
+        super().add_done_callback(fn)
+
+    def set_running_or_notify_cancel(self) -> bool:
+        """Not for callers: raises RuntimeError."""
+        raise RuntimeError("the copy alone decides about the state of this future")
+
+    def set_result(self, result: _T) -> None:
+        """Not for callers: raises RuntimeError."""
+        raise RuntimeError("the copy alone decides about the result of this future")
+
+    def set_exception(self, exception: BaseException | None) -> None:
+        """Not for callers: raises RuntimeError."""
+        raise RuntimeError("the copy alone decides about the outcome of this future")
+
+    def __await__(self) -> Generator[Any, None, _T]:
+        """Wait in an asyncio event loop, which goes on with its other tasks.
+
+        If the awaiting task is cancelled, so is the copy, and the task's CancelledError is raised
+        once nothing reads the source and writes to `out` any more.
+        """
+        from gpufetch._await import in_event_loop
+
+        return in_event_loop(self).__await__()
+
+    def __repr__(self) -> str:
+        return repr(self._copy)
+
+
+def _start_thread(work: Callable[[], None]) -> None:
+    """Run `work` on a thread; RuntimeError if there is none to be had."""
+    global _watchers
+    with _lock:
+        if _watchers is None:
+            _watchers = concurrent.futures.ThreadPoolExecutor(_THREADS_MAX, "gpufetch-future")
+        watchers = _watchers
+    watchers.submit(work)
+
+
+@overload
+def fetch_async(
+    x: dict[_K, Any],
+    /,
+    *,
+    out: None = None,
+    dtype: DTypeLike | None = None,
+    order: _Order | None = None,
+    via: _Via = "auto",
+) -> Future[dict[_K, Any]]: ...
+@overload
+def fetch_async(
+    x: list[Any],
+    /,
+    *,
+    out: None = None,
+    dtype: DTypeLike | None = None,
+    order: _Order | None = None,
+    via: _Via = "auto",
+) -> Future[list[Any]]: ...
+@overload
+def fetch_async(
+    x: tuple[Any, ...],
+    /,
+    *,
+    out: None = None,
+    dtype: DTypeLike | None = None,
+    order: _Order | None = None,
+    via: _Via = "auto",
+) -> Future[tuple[Any, ...]]: ...
+@overload
+def fetch_async(
+    x: Any,
+    /,
+    *,
+    out: _Array,
+    dtype: DTypeLike | None = None,
+    order: None = None,
+    via: _Via = "auto",
+) -> Future[_Array]: ...
+@overload
+def fetch_async(
+    x: Any,
+    /,
+    *,
+    out: None = None,
+    dtype: type[_Scalar] | np.dtype[_Scalar],
+    order: _Order | None = None,
+    via: _Via = "auto",
+) -> Future[npt.NDArray[_Scalar]]: ...
+@overload
+def fetch_async(
+    x: Any,
+    /,
+    *,
+    out: npt.NDArray[Any] | None = None,
+    dtype: DTypeLike | None = None,
+    order: _Order | None = None,
+    via: _Via = "auto",
+) -> Future[npt.NDArray[Any]]: ...
+def fetch_async(
+    x: Any,
+    /,
+    *,
+    out: npt.NDArray[Any] | None = None,
+    dtype: DTypeLike | None = None,
+    order: _Order | None = None,
+    via: _Via = "auto",
+) -> Future[Any]:
+    """Start a fetch, and return its Future.
+
+    The arguments and the errors that they raise are those of `fetch`; a failure of the copy is
+    raised by the future's `result`. A tree's tensors are copied one after another by a thread of
+    the library's, and the future's result is the tree.
+
+    The Future keeps x and the destination alive. Until it is done, do not change x nor read `out`.
+    Both hold after `cancel`, too.
+    """
+    return Future(_core.fetch_async(x, out=out, dtype=dtype, order=order, via=via))
