@@ -358,7 +358,7 @@ static void many_copies_in_flight_wait_for_the_callers_stream(void) {
     CHECK(((char *)buffer)[i] == 0x42 && ((char *)buffer)[512 + i] == 0x42);
   }
   gpuf_future_destroy(future);
-  gpuf_pool_release(buffer);
+  CHECK_OK(gpuf_pool_release(buffer, &err));
   CHECK_OK(gpuf_free(host_device, d_data, &err));
 }
 

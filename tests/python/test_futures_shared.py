@@ -577,14 +577,13 @@ def test_a_loop_that_is_closed_before_the_copy_ends_is_left_alone(
     slow_link(0.1)
     future = gf.fetch_async(x)
     loop = asyncio.new_event_loop()
-    step = future.__await__()
     task = loop.create_task(awaited(future))
     loop.run_until_complete(asyncio.sleep(0))
     task.cancel()
     loop.call_soon(loop.stop)
     loop.run_forever()
     task._log_destroy_pending = False  # type: ignore[attr-defined]
-    del task, step
+    del task
     loop.close()
     future.wait()
     wait_for_threads()
