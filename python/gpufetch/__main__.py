@@ -93,6 +93,11 @@ def _add_repack(commands: Any) -> None:
     parser.add_argument("dest", type=Path, metavar="OUT")
     parser.add_argument("--overwrite", action="store_true", help="replace OUT if it exists")
     parser.add_argument(
+        "--allow-gaps",
+        action="store_true",
+        help="take fill values where sources of virtual datasets are missing",
+    )
+    parser.add_argument(
         "--codec",
         choices=CODECS,
         default="gpufetch",
@@ -107,6 +112,7 @@ def _repack(arguments: argparse.Namespace) -> int:
         arguments.dest,
         codec=arguments.codec,
         overwrite=arguments.overwrite,
+        allow_gaps=arguments.allow_gaps,
         progress=True,
     )
     before, after = arguments.source.stat().st_size, arguments.dest.stat().st_size

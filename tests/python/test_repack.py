@@ -359,3 +359,30 @@ def test_ls_names_a_filter_that_it_does_not_know(
     out = capsys.readouterr().out
     assert "needs the plugin of filter 32099; it is not found here" in out
     assert "needs hdf5plugin" in out and " zfp " in out
+
+
+NEVER_WRITTEN: dict[str, tuple[Any, bool]] = {
+    "compound": (np.dtype([("a", "<i4"), ("b", "<f8")]), False),
+    "big_endian": (np.dtype(">f8"), False),
+    "chunked": (np.dtype("S8"), True),
+}
+
+
+@pytest.mark.parametrize("name", NEVER_WRITTEN)
+def test_elements_never_written_are_copied_as_h5py_reads_them(tmp_path: Path, name: str) -> None:
+    dtype, is_chunked = NEVER_WRITTEN[name]
+    with h5py.File(tmp_path / "x.h5", "w") as file:
+        plist = h5py.h5p.create(h5py.h5p.DATASET_CREATE)
+        plist.set_fill_time(h5py.h5d.FILL_TIME_NEVER)
+        if is_chunked:
+            plist.set_chunk((500,))
+        space, tid = h5py.h5s.create_simple((5000,)), h5py.h5t.py_create(dtype)
+        made = h5py.Dataset(h5py.h5d.create(file.id, b"x", tid, space, plist))
+        if is_chunked:
+            made[:700] = b"written"
+        expected = made[...]
+    for _ in range(3):
+        np.full(5000 * dtype.itemsize, 7, "u1")  # memory that holds no zeros
+        gf.hdf5.repack(tmp_path / "x.h5", tmp_path / "y.h5", overwrite=True)
+        with h5py.File(tmp_path / "y.h5") as file:
+            assert file["x"][...].tobytes() == expected.tobytes()

@@ -14,14 +14,16 @@ from gpufetch._progress import ProgressBar
 from gpufetch.hdf5._attributes import attributes
 from gpufetch.hdf5._dataset import Dataset
 from gpufetch.hdf5._tree import Tree
+from gpufetch.hdf5._virtual import checked_sources
 
 __all__ = ["compare_files"]
 
 
-def compare_files(source: Path, copy: Path, bar: ProgressBar) -> None:
+def compare_files(source: Path, copy: Path, bar: ProgressBar, *, allow_gaps: bool) -> None:
     """Compare a file with the copy that was made of it, bit for bit.
 
-    `bar` advances by the bytes of the elements that are compared. Raises RuntimeError, which names
+    `bar` advances by the bytes of the elements that are compared. `allow_gaps` is that of
+    checked_sources. Raises RuntimeError, which names
     the first difference; it is a fault of gpufetch.
     """
     with h5py.File(source, "r") as before, h5py.File(copy, "r") as after:
@@ -30,12 +32,14 @@ def compare_files(source: Path, copy: Path, bar: ProgressBar) -> None:
             raise _difference(b"/", "the links")
         for path in [b"/", *old.paths("group", "dataset", "type")]:
             if isinstance(old.open(path), h5d.DatasetID):
-                _compare_dataset(old, new, path, bar)
+                a = Dataset(old.open(path))
+                with checked_sources(a.id, None, allow_gaps=allow_gaps):
+                    _compare_dataset(old, new, path, a, bar)
             _compare_attributes(old, new, path)
 
 
-def _compare_dataset(old: Tree, new: Tree, path: bytes, bar: ProgressBar) -> None:
-    a, b = Dataset(old.open(path)), Dataset(new.open(path))
+def _compare_dataset(old: Tree, new: Tree, path: bytes, a: Dataset, bar: ProgressBar) -> None:
+    b = Dataset(new.open(path))
     if not a.tid.equal(b.tid):
         raise _difference(path, "the type")
     if a.is_null != b.is_null or not _same_space(a.space, b.space):

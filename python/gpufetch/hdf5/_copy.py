@@ -17,6 +17,7 @@ from gpufetch.hdf5._boxes import chunk_shape
 from gpufetch.hdf5._dataset import Dataset
 from gpufetch.hdf5._filters import BITSHUFFLE_ID, FILTER_ID
 from gpufetch.hdf5._tree import Entry, Tree
+from gpufetch.hdf5._virtual import checked_sources
 
 __all__ = ["CODECS", "RepackCodec", "copy_file"]
 
@@ -30,10 +31,13 @@ _CHUNKED_NBYTES_MIN = 2048
 _TEMPORARY = b".gpufetch-type-"
 
 
-def copy_file(source: Path, dest: Path, codec: RepackCodec, bar: ProgressBar) -> None:
+def copy_file(
+    source: Path, dest: Path, codec: RepackCodec, bar: ProgressBar, *, allow_gaps: bool
+) -> None:
     """Copy everything in `source` to a new file, which replaces `dest`.
 
     `bar` advances by the bytes of the elements that are written. On failure `dest` is incomplete.
+    `allow_gaps` is that of checked_sources.
     """
     with h5py.File(source, "r") as file:
         creation = file.id.get_create_plist()
@@ -47,7 +51,7 @@ def copy_file(source: Path, dest: Path, codec: RepackCodec, bar: ProgressBar) ->
         access.set_libver_bounds(low, h5f.LIBVER_LATEST)
         made = h5py.File(h5f.create(os.fsencode(dest), h5f.ACC_TRUNC, creation, access))
         with made:
-            _Copy(Tree(file), made, codec, bar).run()
+            _Copy(Tree(file), made, codec, bar, allow_gaps).run()
         userblock = creation.get_userblock()
     if userblock:
         with source.open("rb") as before, dest.open("r+b") as after:
@@ -57,11 +61,19 @@ def copy_file(source: Path, dest: Path, codec: RepackCodec, bar: ProgressBar) ->
 class _Copy:
     """One copy of a file. Elements and attributes follow the objects to which they may refer."""
 
-    def __init__(self, tree: Tree, made: h5py.File, codec: RepackCodec, bar: ProgressBar) -> None:
+    def __init__(
+        self,
+        tree: Tree,
+        made: h5py.File,
+        codec: RepackCodec,
+        bar: ProgressBar,
+        allow_gaps: bool,
+    ) -> None:
         self._tree = tree
         self._made = made
         self._codec = codec
         self._bar = bar
+        self._allow_gaps = allow_gaps
         self._root = h5g.open(made.id, b"/")
         # Temporary names of the copies of committed types, by the key of the original.
         self._types: dict[tuple[int, int], bytes] = {}
@@ -73,7 +85,9 @@ class _Copy:
         for name in self._types.values():
             self._root.unlink(name)
         for path in self._tree.paths("dataset"):
-            self._copy_elements(path)
+            old = Dataset(self._tree.open(path))
+            with checked_sources(old.id, None, allow_gaps=self._allow_gaps):
+                self._copy_elements(path, old)
         for path in [b"/", *self._tree.paths("group", "dataset", "type")]:
             self._copy_attributes(path)
 
@@ -153,8 +167,7 @@ class _Copy:
         _set_filter(plist, codec, old.itemsize)
         return plist
 
-    def _copy_elements(self, path: bytes) -> None:
-        old = Dataset(self._tree.open(path))
+    def _copy_elements(self, path: bytes, old: Dataset) -> None:
         new = Dataset(h5o.open(self._made.id, path))
         if "numbers" in (old.memory, new.memory):
             old.memory = "numbers"

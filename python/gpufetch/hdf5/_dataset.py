@@ -107,8 +107,9 @@ class Dataset:
         self.id.write(in_memory, in_file, values, mtype=tid)
 
     def _empty(self, shape: tuple[int, ...]) -> tuple[npt.NDArray[Any], Any]:
+        # Zeros, because HDF5 leaves out what was never written where the fill time is NEVER.
         if self.memory == "bytes":
-            return np.empty(shape, f"V{self.itemsize}"), self.tid
+            return np.zeros(shape, f"V{self.itemsize}"), self.tid
         return np.zeros(shape, self.tid.dtype), h5t.py_create(self.tid.dtype)
 
 

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from contextlib import ExitStack
 from pathlib import Path
-from typing import Any
 
 import h5py
 from h5py import h5d, h5z
@@ -13,10 +13,13 @@ from gpufetch._text import format_nbytes, table_lines
 from gpufetch.hdf5._dataset import Dataset
 from gpufetch.hdf5._filters import filter_name, provider
 from gpufetch.hdf5._tree import Entry, Tree
+from gpufetch.hdf5._types import type_name
+from gpufetch.hdf5._virtual import sources
 
 __all__ = ["ls_lines"]
 
 _COLUMNS = ("name", "shape", "dtype", "chunks", "filter", "size", "stored", "ratio", "needs")
+_PROBLEMS_SHOWN = 3
 
 
 def ls_lines(path: Path) -> Iterator[str]:
@@ -40,6 +43,7 @@ class _Table:
         self._tree = tree
         self._nbytes = self._stored = 0
         self._needs: dict[str, bool] = {}  # what reading needs, and whether HDF5 finds it here
+        self._problems: list[str] = []  # of virtual datasets' sources
 
     def row(self, entry: Entry) -> tuple[str, ...]:
         """Describe a link, in a text for each column."""
@@ -58,31 +62,50 @@ class _Table:
             if entry.kind == "dataset":
                 return self._dataset(name, Dataset(found, memory="bytes"))
             if entry.kind == "type":
-                return _padded(name, "type", _dtype(found))
+                return _padded(name, "type", type_name(found))
             return _padded(f"{name}/", "group")
         except (KeyError, OSError, RuntimeError, ValueError) as error:
             return _padded(name, f"unreadable: {error}")
 
     def _dataset(self, name: str, dataset: Dataset) -> tuple[str, ...]:
         stored = dataset.id.get_storage_size()
-        needs = [provider(number) for number, *_ in dataset.filters]
-        for (number, *_), need in zip(dataset.filters, needs, strict=True):
+        is_virtual = dataset.layout == h5d.VIRTUAL
+        numbers = [number for number, *_ in dataset.filters]
+        layout = _layout(dataset)
+        if is_virtual:
+            numbers, problem_count = self._sources(dataset)
+            layout += f", {problem_count} missing or wrong" if problem_count else ""
+        needs = [provider(number) for number in numbers]
+        for number, need in zip(numbers, needs, strict=True):
             if need:
                 self._needs[need] = self._needs.get(need, True) and bool(h5z.filter_avail(number))
-        is_virtual = dataset.layout == h5d.VIRTUAL
         self._nbytes += 0 if is_virtual else dataset.nbytes
         self._stored += stored
         return (
             name,
             "null" if dataset.is_null else str(dataset.shape),
-            _dtype(dataset.tid),
-            str(dataset.plist.get_chunk()) if dataset.layout == h5d.CHUNKED else _layout(dataset),
+            type_name(dataset.tid),
+            layout,
             "+".join(filter_name(f) for f in dataset.filters) or "-",
             format_nbytes(dataset.nbytes),
             "-" if is_virtual else format_nbytes(stored),
             f"{dataset.nbytes / stored:.2f}" if stored and not is_virtual else "-",
             ", ".join(dict.fromkeys(filter(None, needs))) or "-",
         )
+
+    def _sources(self, dataset: Dataset) -> tuple[list[int], int]:
+        """The filters of a virtual dataset's sources, and how many sources are not as expected."""
+        numbers: dict[int, None] = {}
+        problems: dict[str, None] = {}
+        with ExitStack() as held:
+            for source in sources(dataset.id, None, held):
+                if source.problem is not None:
+                    problems[str(source.problem.args[-1])] = None
+                if source.identifier is not None:
+                    found = Dataset(source.identifier, memory="bytes").filters
+                    numbers.update((number, None) for number, *_ in found)
+        self._problems += problems
+        return list(numbers), len(problems)
 
     def summary(self) -> Iterator[str]:
         """Say what reading every dataset needs, and whether it is missing here."""
@@ -102,6 +125,9 @@ class _Table:
                 )
             else:
                 yield f"  needs {need}{missing}"
+        yield from (f"  {problem}" for problem in self._problems[:_PROBLEMS_SHOWN])
+        if len(self._problems) > _PROBLEMS_SHOWN:
+            yield f"  and {len(self._problems) - _PROBLEMS_SHOWN} more such sources"
 
 
 def _padded(*texts: str) -> tuple[str, ...]:
@@ -109,25 +135,10 @@ def _padded(*texts: str) -> tuple[str, ...]:
 
 
 def _layout(dataset: Dataset) -> str:
+    if dataset.layout == h5d.CHUNKED:
+        return str(dataset.plist.get_chunk())
     if dataset.layout == h5d.VIRTUAL:
         return f"virtual of {dataset.plist.get_virtual_count()}"
     if dataset.plist.get_external_count():
         return "external"
     return "compact" if dataset.layout == h5d.COMPACT else "-"
-
-
-def _dtype(tid: Any) -> str:
-    try:
-        dtype = tid.dtype
-    except (TypeError, ValueError):
-        return f"HDF5 type of class {tid.get_class()}, {tid.get_size()} bytes"
-    text = h5py.check_string_dtype(dtype)
-    if text is not None:
-        return f"{text.encoding} text" + (f" of {text.length}" if text.length else "")
-    if h5py.check_vlen_dtype(dtype) is not None:
-        return f"{h5py.check_vlen_dtype(dtype)}[]"
-    if h5py.check_ref_dtype(dtype) is not None:
-        return str(h5py.check_ref_dtype(dtype).__name__)
-    if h5py.check_enum_dtype(dtype) is not None:
-        return f"enum of {dtype}"
-    return str(dtype)

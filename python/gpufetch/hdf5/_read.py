@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 import h5py
@@ -11,7 +12,8 @@ import numpy.typing as npt
 from gpufetch import _core
 from gpufetch.hdf5._binding import phil, require_binding
 from gpufetch.hdf5._location import FilePath, as_path, check_open, dataset_in
-from gpufetch.hdf5._selection import select
+from gpufetch.hdf5._selection import Selection, select
+from gpufetch.hdf5._virtual import checked_sources
 
 __all__ = ["read"]
 
@@ -23,6 +25,7 @@ def read(
     selection: Any = None,
     device: str | None = None,
     out: Any = None,
+    allow_gaps: bool = False,
 ) -> Any:
     """Read a dataset, or a selection of it, into device or host memory.
 
@@ -47,6 +50,9 @@ def read(
     out
         Where to read to instead of a new array: a writable ndarray or device tensor of the
         result's shape and dtype, in any layout. On failure it may be partly overwritten.
+    allow_gaps
+        For virtual datasets: whether sources may be missing. Their elements are then the fill
+        value, as in HDF5. By default each source from which elements are taken must be there.
 
     Returns
     -------
@@ -58,7 +64,11 @@ def read(
     Raises
     ------
     ValueError
-        `src` is closed, or `out` does not fit or is read-only.
+        `src` is closed, or `out` does not fit or is read-only; or a source of a virtual dataset
+        has another dtype or too few elements.
+    OSError
+        A file does not open; or a source of a virtual dataset is missing or does not open. The
+        message names it and the places where it was looked for.
     IndexError
         `selection` does not fit.
     KeyError
@@ -74,33 +84,70 @@ def read(
     if isinstance(src, h5py.Dataset):
         if name is not None:
             raise ValueError(f"name {name!r} was given, but src is a dataset already")
-        return _read(src, selection, device, out)
+        return _read(src, selection, device, out, allow_gaps)
     if name is None:
         raise ValueError("name the dataset to read: src is a file or group")
     if isinstance(src, h5py.Group):
-        return _read(dataset_in(src, name), selection, device, out)
+        return _read(dataset_in(src, name), selection, device, out, allow_gaps)
     with h5py.File(as_path(src, "src"), "r") as file:
-        return _read(dataset_in(file, name), selection, device, out)
+        return _read(dataset_in(file, name), selection, device, out, allow_gaps)
 
 
-def _read(dataset: h5py.Dataset, selection: Any, device: str | None, out: Any) -> Any:
+def _read(
+    dataset: h5py.Dataset, selection: Any, device: str | None, out: Any, allow_gaps: bool
+) -> Any:
     check_open(dataset, "src")
+    selected, box = None, None
+    if selection is not None and dataset.shape is not None:
+        selected = select(dataset.shape, selection)
+        box = selected.box[0], tuple(map(abs, selected.box[1]))
+    with checked_sources(dataset.id, box, allow_gaps=allow_gaps):
+        try:
+            return _numbers(dataset, selection, selected, device, out)
+        except TypeError:
+            if device != "cpu":
+                raise
+            return _as_h5py_gives(dataset, selection, selected)
+
+
+def _numbers(
+    dataset: h5py.Dataset,
+    selection: Any,
+    selected: Selection | None,
+    device: str | None,
+    out: Any,
+) -> Any:
+    """Read elements that gpufetch has a dtype for; TypeError for others."""
     with phil:
         dataset_id = dataset.id.id
-    try:
-        if selection is None:
-            return _core.h5_read(phil, dataset_id, device=device, out=out)
-        if dataset.shape is None:
+    if selected is None:
+        if selection is not None:
             raise TypeError(f"{dataset.name!r} has a null dataspace: nothing in it can be selected")
-        selected = select(dataset.shape, selection)
-        if selected.rest is None:
-            return _core.h5_read(phil, dataset_id, region=selected.box, device=device, out=out)
-        around = _core.h5_read(phil, dataset_id, region=selected.box, device="cpu")
-    except TypeError:
-        if device != "cpu":
-            raise
-        return dataset[() if selection is None else selection]
+        return _core.h5_read(phil, dataset_id, device=device, out=out)
+    if selected.rest is None:
+        return _core.h5_read(phil, dataset_id, region=selected.box, device=device, out=out)
+    around = _core.h5_read(phil, dataset_id, region=selected.box, device="cpu")
     return _delivered(around[selected.rest], device, out)
+
+
+def _as_h5py_gives(dataset: h5py.Dataset, selection: Any, selected: Selection | None) -> Any:
+    """Read elements that gpufetch has no dtype for. h5py has another rule for several arrays."""
+    if selected is None or dataset.shape == ():
+        return dataset[() if selection is None else selection]
+    around = dataset[
+        tuple(
+            start if length < 0 else slice(start, start + length)
+            for start, length in zip(*selected.box, strict=True)
+        )
+    ]
+    if selected.rest is None:
+        return around
+    if around.ndim == dataset.ndim:
+        return around[selected.rest]
+    # Elements that are arrays themselves add axes, which the Ellipsis would take.
+    shape = around.shape[: dataset.ndim]
+    places = np.arange(math.prod(shape)).reshape(shape)[selected.rest]
+    return around.reshape(math.prod(shape), *around.shape[dataset.ndim :])[places]
 
 
 def _delivered(values: npt.NDArray[Any], device: str | None, out: Any) -> Any:

@@ -24,6 +24,7 @@ def repack(
     *,
     codec: RepackCodec = "gpufetch",
     overwrite: bool = False,
+    allow_gaps: bool = False,
     progress: bool = False,
 ) -> None:
     """Copy the HDF5 file `source` to `dest` with every dataset stored by `codec`.
@@ -48,6 +49,9 @@ def repack(
         ``"none"``, which every HDF5 reads.
     overwrite
         Whether `dest` may exist. It is replaced at the end.
+    allow_gaps
+        Whether sources of virtual datasets may be missing, as in :func:`read`. The copy has fill
+        values for their elements.
     progress
         Whether to show a tqdm bar, if tqdm is installed.
 
@@ -56,11 +60,11 @@ def repack(
     FileExistsError
         `dest` exists and `overwrite` is false.
     ValueError
-        `codec` is unknown, `dest` is `source`, or something in `source` cannot be copied: the
-        message says what.
+        `codec` is unknown, `dest` is `source`, or something in `source` cannot be copied (as a
+        virtual dataset whose source has another dtype): the message says what.
     OSError
-        `source` cannot be read (the message names a filter whose plugin is missing), or `dest`
-        cannot be written.
+        `source` cannot be read (the message names a filter whose plugin is missing, or a source of
+        a virtual dataset that is), or `dest` cannot be written.
     """
     if codec not in CODECS:
         raise ValueError(f"codec {codec!r} is unknown: give one of {', '.join(CODECS)}")
@@ -75,8 +79,8 @@ def repack(
     os.close(handle)
     unnamed = Path(name)
     try:
-        copy_file(source, unnamed, codec, bar)
-        compare_files(source, unnamed, bar)
+        copy_file(source, unnamed, codec, bar, allow_gaps=allow_gaps)
+        compare_files(source, unnamed, bar, allow_gaps=allow_gaps)
         shutil.copymode(source, unnamed)
         _sync(unnamed)
         _give_name(unnamed, dest, overwrite)

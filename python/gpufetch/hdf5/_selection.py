@@ -18,7 +18,8 @@ class Selection:
 
     `box` is the start and the shape of the box around it, -1 for the length of an axis that an
     integer indexes and the result lacks. `rest` is the subscript of the box's elements that gives
-    the result; None if they are the result.
+    the result, with an item for each axis and the Ellipsis, which separates index arrays even
+    where it stands for no axis; None if they are the result.
     """
 
     box: tuple[tuple[int, ...], tuple[int, ...]]
@@ -41,9 +42,11 @@ class _AxisSelection:
 
 def select(shape: tuple[int, ...], subscript: Any) -> Selection:
     """Find the box around a subscript of an array of `shape`; IndexError if it does not fit."""
-    items = [item for item in expanded(index_items(subscript), shape) if item is not Ellipsis]
+    items = list(expanded(index_items(subscript), shape))
     if any(item is None for item in items):
         raise IndexError("None adds an axis, which a selection cannot: index the result")
+    ellipsis_at = next(i for i, item in enumerate(items) if item is Ellipsis)
+    del items[ellipsis_at]
     axes = [
         _axis_selection(axis, length, item)
         for (axis, length), item in zip(enumerate(shape), items, strict=True)
@@ -53,7 +56,8 @@ def select(shape: tuple[int, ...], subscript: Any) -> Selection:
         lengths = (-1 if isinstance(axis.rest, int) else axis.length for axis in axes)
         return Selection((start, tuple(lengths)), None)
     lengths = (axis.length for axis in axes)
-    return Selection((start, tuple(lengths)), tuple(axis.rest for axis in axes))
+    rest = [axis.rest for axis in axes]
+    return Selection((start, tuple(lengths)), (*rest[:ellipsis_at], ..., *rest[ellipsis_at:]))
 
 
 def _axis_selection(axis: int, length: int, item: Any) -> _AxisSelection:

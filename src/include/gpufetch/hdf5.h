@@ -107,8 +107,9 @@ GPUF_API gpuf_status gpuf_h5_describe(gpuf_h5_id dataset, gpuf_tensor *tensor, g
 
 /* Fill `dst` (on a device or the CPU, in any layout) from dataset `name` under `location`, or from
  * the open dataset, which has its shape and dtype. Elements that were never written are the
- * dataset's fill value, or 0 where HDF5 gives none (fill time NEVER), as in h5py. On failure `dst`
- * may be partly overwritten. */
+ * dataset's fill value, or 0 where HDF5 gives none (fill time NEVER), as in h5py. The same holds
+ * for elements of a virtual dataset whose source is missing; HDF5 converts those of a source of
+ * another type. On failure `dst` may be partly overwritten. */
 GPUF_API gpuf_status gpuf_h5_read(gpuf_h5_id location, const char *name, const gpuf_tensor *dst,
                                   const gpuf_h5_options *options, gpuf_error *err);
 GPUF_API gpuf_status gpuf_h5_read_dataset(gpuf_h5_id dataset, const gpuf_tensor *dst,

@@ -1,0 +1,236 @@
+"""The sources of virtual datasets: found, opened and compared before HDF5 reads from them.
+
+HDF5 reads fill values where a source is missing (older releases also where one cannot be opened),
+converts the elements of one that has another type, reads what lies behind one that is too short,
+and overflows the stack where a virtual dataset is its own source. Here each
+source is looked for where HDF5 looks for it and opened as HDF5 opens it, and stays open while HDF5
+reads, so that HDF5 finds the same one.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
+from dataclasses import dataclass, field
+from typing import Any
+
+from h5py import h5d, h5f, h5i, h5o
+
+from gpufetch.hdf5._boxes import Box
+from gpufetch.hdf5._mappings import Mapping, mappings
+from gpufetch.hdf5._source_files import NotOpened, open_source_file
+from gpufetch.hdf5._types import same_but_order, type_name
+
+__all__ = ["Source", "checked_sources", "sources"]
+
+# HDF5 opens each source's file once more for a moment. Without a free descriptor for that it would
+# read fill values.
+_SPARE_DESCRIPTORS = 8
+
+
+@dataclass
+class Source:
+    """A dataset from which a virtual one takes elements.
+
+    `identifier` is the open dataset, None if it could not be opened. `problem` says why its
+    elements are not those that the virtual dataset stands for; `is_gap` whether fill values take
+    their place.
+    """
+
+    file_name: str
+    name: str
+    identifier: Any = None
+    problem: Exception | None = None
+    is_gap: bool = False
+
+
+@contextmanager
+def checked_sources(identifier: Any, box: Box | None, *, allow_gaps: bool) -> Iterator[None]:
+    """Hold the sources of an open dataset open while a box of it, or all of it, is read.
+
+    Does nothing for a dataset that is not virtual. Raises OSError for a source that is missing or
+    does not open, ValueError for one of another type, of too few elements, or that is the dataset
+    itself; the message names it. With `allow_gaps`, sources that are missing, and growing ones that
+    have not grown far enough, are left to HDF5, which reads fill values.
+    """
+    if identifier.get_create_plist().get_layout() != h5d.VIRTUAL:
+        yield
+        return
+    with ExitStack() as held:
+        for source in sources(identifier, box, held):
+            if source.problem is not None and not (allow_gaps and source.is_gap):
+                raise source.problem
+        _require_spare_descriptors()
+        yield
+
+
+def sources(identifier: Any, box: Box | None, held: ExitStack) -> Iterator[Source]:
+    """Open the sources of an open virtual dataset and of those of its sources that are virtual.
+
+    Only sources are opened from which a box takes elements, or all of them without one. `held`
+    closes them.
+    """
+    return _Walk(held).sources(identifier, box)
+
+
+def _require_spare_descriptors() -> None:
+    spare: list[int] = []
+    try:
+        spare += (os.open(os.devnull, os.O_RDONLY) for _ in range(_SPARE_DESCRIPTORS))
+    except OSError as error:
+        raise OSError(
+            error.errno,
+            "too few descriptors are left to read the sources of a virtual dataset, for which HDF5 "
+            "would read fill values: raise the limit (ulimit -n), or read a smaller selection",
+        ) from error
+    finally:
+        for descriptor in spare:
+            os.close(descriptor)
+
+
+@dataclass
+class _Walk:
+    """One look at all sources; each file and dataset is opened once."""
+
+    held: ExitStack
+    # Files and datasets that were opened, or why not, by the file that names them.
+    files: dict[tuple[int, str], Any] = field(default_factory=dict)
+    datasets: dict[tuple[int, str, str], Source] = field(default_factory=dict)
+
+    def sources(
+        self, identifier: Any, box: Box | None, above: tuple[Any, ...] = ()
+    ) -> Iterator[Source]:
+        above = (*above, _key(identifier))
+        extent = identifier.shape
+        if box is None:
+            box = (0,) * len(extent), extent
+        for mapping in mappings(identifier, box):
+            source = self._source(identifier, mapping)
+            if source.identifier is not None:
+                _check(identifier, source, mapping)
+                if source.problem is None and _is_virtual(source.identifier):
+                    if _key(source.identifier) in above:
+                        source.problem = ValueError(
+                            f"{_described(identifier)} takes elements from itself, by way of "
+                            f"{_quoted(source)}: HDF5 would not come to an end"
+                        )
+                    else:
+                        inner = mapping.source_box(box, source.identifier.shape)
+                        yield from self.sources(source.identifier, inner, above)
+            yield source
+
+    def _source(self, identifier: Any, mapping: Mapping) -> Source:
+        """Open what a mapping names, or return what came of it before."""
+        file = h5i.get_file_id(identifier)
+        number = h5o.get_info(identifier).fileno
+        key = number, mapping.file_name, mapping.name
+        if key not in self.datasets:
+            self.datasets[key] = self._opened(identifier, file, number, mapping)
+        found = self.datasets[key]
+        return Source(found.file_name, found.name, found.identifier, found.problem, found.is_gap)
+
+    def _opened(self, identifier: Any, file: Any, number: int, mapping: Mapping) -> Source:
+        source = Source(mapping.file_name, mapping.name)
+        access = identifier.get_access_plist()
+        if mapping.file_name != ".":
+            key = number, mapping.file_name
+            if key not in self.files:
+                self.files[key] = open_source_file(file, mapping.file_name, access)
+                if not isinstance(self.files[key], NotOpened):
+                    self.held.callback(_close, self.files[key])
+            file = self.files[key]
+        if isinstance(file, NotOpened):
+            source.problem = _file_problem(identifier, source, file)
+            source.is_gap = file.errno == errno.ENOENT
+            return source
+        if not _exists(file, mapping.name):
+            source.problem = FileNotFoundError(
+                errno.ENOENT,
+                f"{_described(identifier)} takes elements from {_quoted(source)}, which does not "
+                f"exist in that file; {_REMEDY}",
+            )
+            source.is_gap = True
+            return source
+        try:
+            source.identifier = h5d.open(file, os.fsencode(mapping.name), access)
+            self.held.callback(_close, source.identifier)
+        except (KeyError, OSError, RuntimeError, TypeError, ValueError) as error:
+            reason = str(error.args[0] if error.args else error)
+            source.problem = OSError(
+                f"{_described(identifier)} takes elements from {_quoted(source)}, which cannot be "
+                f"opened: {reason}"
+            )
+        return source
+
+
+_REMEDY = "HDF5 would read fill values instead, and so does allow_gaps=True"
+
+
+def _close(identifier: Any) -> None:
+    if identifier.valid:
+        identifier.close()
+
+
+def _is_virtual(identifier: Any) -> bool:
+    return bool(identifier.get_create_plist().get_layout() == h5d.VIRTUAL)
+
+
+def _key(identifier: Any) -> tuple[int, int]:
+    info = h5o.get_info(identifier)
+    return info.fileno, info.addr
+
+
+def _described(identifier: Any) -> str:
+    name = (h5i.get_name(identifier) or b"?").decode(errors="replace")
+    file_name = os.fsdecode(h5f.get_name(identifier))
+    return f"virtual dataset {name!r} of {file_name}"
+
+
+def _quoted(source: Source) -> str:
+    place = "the same file" if source.file_name == "." else source.file_name
+    return f"dataset {source.name!r} of {place}"
+
+
+def _exists(file: Any, name: str) -> bool:
+    """Whether there is an object of that name in a file. Its groups may be missing too."""
+    path = b""
+    for part in filter(None, os.fsencode(name).split(b"/")):
+        path += b"/" + part
+        try:
+            if not (file.links.exists(path) and h5o.exists_by_name(file, path)):
+                return False
+        except (KeyError, OSError, RuntimeError, ValueError):
+            return True  # h5d.open says what is wrong
+    return True
+
+
+def _file_problem(identifier: Any, source: Source, failure: NotOpened) -> OSError:
+    text = f"{_described(identifier)} takes elements from {_quoted(source)}, which "
+    if failure.errno == errno.ENOENT:
+        places = ", ".join(failure.paths)
+        return FileNotFoundError(
+            errno.ENOENT,
+            f"{text}does not exist (looked for {places}). Put it there, or name its folder in "
+            f"HDF5_VDS_PREFIX; {_REMEDY}",
+        )
+    return OSError(failure.errno, f"{text}cannot be opened: {failure.reason}")
+
+
+def _check(identifier: Any, source: Source, mapping: Mapping) -> None:
+    """Compare type and shape of a source that is open with what the virtual dataset expects."""
+    stored, wanted = source.identifier.get_type(), identifier.get_type()
+    if not same_but_order(stored, wanted):
+        source.problem = ValueError(
+            f"{_described(identifier)} has dtype {type_name(wanted)}, and its source "
+            f"{_quoted(source)} has {type_name(stored)}: HDF5 would convert the elements. Make the "
+            "virtual dataset again with its sources' dtype, or read it with h5py"
+        )
+    elif not mapping.is_covered_by(source.identifier.shape):
+        source.is_gap = mapping.may_grow
+        remedy = _REMEDY if source.is_gap else "HDF5 would read past its end"
+        source.problem = ValueError(
+            f"{_described(identifier)} takes {mapping.wanted_count} elements from "
+            f"{_quoted(source)}, whose shape {source.identifier.shape} has fewer there; {remedy}"
+        )
