@@ -8,6 +8,8 @@
 
 /* Serving the requests for one step takes no longer than this and one request more. */
 #define STEP_SERVING_MAX_NS INT64_C(2000000)
+/* A hundred years: a time of the clock beyond this does not overflow. */
+#define PAUSE_MAX_NS INT64_C(3155760000000000000)
 
 void gpufi_run_request(gpufi_dispatcher *dispatcher, const gpufi_request *request) {
   gpufi_code code;
@@ -38,6 +40,13 @@ bool gpufi_dispatcher_run(gpufi_dispatcher *dispatcher) {
          gpufi_queues_can_take(&dispatcher->queues, QUEUE_LIVE, dispatcher->budget);
 }
 
+/* How long no requests are served after some took `took_ns`. A share that is tiny means practically
+ * never again; the quotient need not fit an integer. */
+static int64_t pause_of(int64_t took_ns, double step_share) {
+  const double pause_ns = (double)took_ns / step_share;
+  return pause_ns < (double)PAUSE_MAX_NS ? (int64_t)pause_ns : PAUSE_MAX_NS;
+}
+
 /* Run requests that wait for a step, and then none for so long that step_share is kept. */
 static void serve_step(gpufi_dispatcher *dispatcher) {
   const int64_t began_ns = gpufi_clock_ns();
@@ -53,7 +62,7 @@ static void serve_step(gpufi_dispatcher *dispatcher) {
     }
     took_ns = gpufi_clock_ns() - began_ns;
   }
-  dispatcher->step_next_ns = began_ns + (int64_t)((double)took_ns / dispatcher->options.step_share);
+  dispatcher->step_next_ns = began_ns + pause_of(took_ns, dispatcher->options.step_share);
 }
 
 /* The step is set before the count is looked at: whoever queues a request looks at the step after

@@ -389,9 +389,9 @@ static void a_subscription_is_answered_once_by_the_next_step(void) {
 }
 
 /* Whatever clients ask, the stepping thread serves them for a share of its time only. */
-static void serving_takes_no_more_than_its_share_of_the_steps(void) {
+static void serve_steps_by_share(double step_share) {
   int served = 0;
-  start_with_tensor((gpufi_dispatcher_options){.step_share = 1e-6});
+  start_with_tensor((gpufi_dispatcher_options){.step_share = step_share});
   for (int step = 0; step < 50; step++) {
     send("{\"op\": \"stats\", \"name\": \"x\", \"at\": \"step\", \"supersede\": \"s\"}");
     gpufi_dispatcher_step(dispatcher, step, 0);
@@ -403,6 +403,12 @@ static void serving_takes_no_more_than_its_share_of_the_steps(void) {
   }
   CHECK(served == 1);
   finish_with_tensor();
+}
+
+static void serving_takes_no_more_than_its_share_of_the_steps(void) {
+  serve_steps_by_share(1e-6);
+  serve_steps_by_share(1e-300);
+  serve_steps_by_share(5e-324);
 }
 
 /* --- Threads ------------------------------------------------------------------- */

@@ -8,6 +8,7 @@ import sys
 import threading
 import time
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -135,6 +136,12 @@ def test_reductions_are_those_of_the_tensor_where_it_lies(run: gf.Connection) ->
         array.T[:, 1, :, None].overview((2, 3, 1)).values,
         local.T[:, 1, :].overview((2, 3)).values[..., None],
     )
+    assert gf.stats(array) == gf.stats(local) == local.stats()
+    assert gf.stats(array[1:, 2]) == local[1:, 2].stats()
+    np.testing.assert_array_equal(
+        gf.overview(array, (2, 3, 100), "max").values, local.overview((2, 3, 100), "max").values
+    )
+    np.testing.assert_array_equal(gf.histogram(array, 9).counts, local.histogram(9).counts)
     far_bins, near_bins = array.histogram(9, (-1, 1)), local.histogram(9, (-1, 1))
     np.testing.assert_array_equal(far_bins.counts, near_bins.counts)
     np.testing.assert_array_equal(far_bins.edges, near_bins.edges)
@@ -267,8 +274,121 @@ def test_scalars_and_steps_are_beside_the_tensors(server: gf.Server, run: gf.Con
     assert (run.step, run.time) == (7, 1.75)
     server.unpublish("count")
     assert "count" not in run.scalars
-    with pytest.raises(TypeError, match="int, float or str"):
-        server.set("bad", None)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    ("value", "expected"),
+    [
+        (np.float32(0.5), 0.5),
+        (np.float64(-1.5), -1.5),
+        (np.float16(2), 2.0),
+        (np.int64(-(2**63)), -(2**63)),
+        (np.uint8(200), 200),
+        (np.bool_(True), 1),
+        (True, 1),
+        (np.array(7), 7),
+        (np.array(0.25, np.float32), 0.25),
+        (ml_dtypes.bfloat16(1.5), 1.5),
+        (np.str_("out.h5"), "out.h5"),
+        (np.array("out.h5"), "out.h5"),
+        (np.float64("nan"), "nan"),
+    ],
+)
+def test_a_scalar_of_numpy_is_published_as_the_number_that_it_is(
+    server: gf.Server, run: gf.Connection, value: Any, expected: Any
+) -> None:
+    server.set("loss", value)
+    assert run.scalars["loss"] == expected
+    assert type(run.scalars["loss"]) is type(expected)
+
+
+class Scalar:
+    """A tensor without axes of a framework, on a device."""
+
+    shape = ()
+
+    def item(self) -> float:
+        return 0.125
+
+
+def test_a_tensor_without_axes_is_published_by_its_item(
+    server: gf.Server, run: gf.Connection
+) -> None:
+    server.set("loss", Scalar())
+    assert run.scalars["loss"] == 0.125
+
+
+@pytest.mark.parametrize("value", [None, 1j, np.complex64(1), np.zeros(1), [1], b"x", {}])
+def test_what_is_no_scalar_is_refused_by_its_type(server: gf.Server, value: Any) -> None:
+    with pytest.raises(TypeError, match=f"value bad is a {type(value).__name__}.*: give an int"):
+        server.set("bad", value)
+
+
+@pytest.mark.parametrize("value", [2**63, np.uint64(2**63), -(2**63) - 1])
+def test_an_integer_beyond_64_bits_is_refused(server: gf.Server, value: Any) -> None:
+    with pytest.raises(OverflowError):
+        server.set("bad", value)
+
+
+def test_a_wait_for_other_processes_holds_no_other_call_up(server: gf.Server) -> None:
+    """While unpublish waits for ever, the server is used by other threads."""
+    code = """
+    array = gf.attach(sys.argv[1])
+    print("ready", flush=True)
+    sys.stdin.read()
+    """
+    from serving import ask, client, open_comm
+
+    server.publish("x", gf.to_device(np.zeros(8), device="host:0"))
+    with client(server.connection_file) as attached:
+        attached.wait_for_ready(timeout=10)
+        open_comm(attached, "c")
+        handle = ask(attached, "c", {"op": "share", "name": "x"})[0]["handle"]
+        with process(code, handle) as other:
+            waiting = threading.Thread(
+                target=server.unpublish, args=("x",), kwargs={"timeout": None}, daemon=True
+            )
+            waiting.start()
+            eventually(lambda: "error" in ask(attached, "c", {"op": "stats", "name": "x"})[0])
+            called = threading.Event()
+
+            def use() -> None:
+                server.step(1)
+                server.set("a", 1)
+                server.publish("y", gf.to_device(np.zeros(8), device="host:0"))
+                server.unpublish("y")
+                called.set()
+
+            threading.Thread(target=use, daemon=True).start()
+            assert called.wait(10)
+            with pytest.raises(TimeoutError, match="keep its memory"):
+                server.unpublish("x", timeout=0.05)
+            assert waiting.is_alive()
+            other.kill()
+            waiting.join(20)
+            assert not waiting.is_alive()
+
+
+def test_a_name_that_is_published_again_ends_the_wait_for_what_it_was(server: gf.Server) -> None:
+    from serving import ask, client, open_comm
+
+    code = """
+    array = gf.attach(sys.argv[1])
+    print("ready", flush=True)
+    sys.stdin.read()
+    """
+    server.publish("x", gf.to_device(np.zeros(8), device="host:0"))
+    with client(server.connection_file) as attached:
+        attached.wait_for_ready(timeout=10)
+        open_comm(attached, "c")
+        handle = ask(attached, "c", {"op": "share", "name": "x"})[0]["handle"]
+        with process(code, handle), ThreadPoolExecutor(1) as pool:
+            waiting = pool.submit(server.unpublish, "x", timeout=None)
+            eventually(lambda: "error" in ask(attached, "c", {"op": "stats", "name": "x"})[0])
+            server.publish("x", gf.to_device(np.ones(8), device="host:0"))
+            with pytest.raises(RuntimeError, match="published again"):
+                waiting.result(20)
+            assert ask(attached, "c", {"op": "stats", "name": "x"})[0]["mean"] == 1
 
 
 def test_reads_at_a_step_wait_for_it_and_see_no_half(server: gf.Server) -> None:

@@ -497,12 +497,57 @@ def test_the_file_is_the_owners_and_goes_with_the_server(runtime: Path) -> None:
 
 
 def test_a_second_server_of_a_name_is_numbered() -> None:
-    with gf.serve("run") as first, gf.serve("run") as second:
-        assert (first.name, second.name) == ("run", "run-2")
-        first.set("who", 1)
+    code = """
+    with gf.serve("run") as server:
+        server.set("who", 1)
+        print("ready", flush=True)
+        sys.stdin.read()
+    """
+    with process(code), gf.serve("run") as second:
+        assert second.name == "run-2"
         second.set("who", 2)
         with gf.connect("run") as one, gf.connect("run-2") as two:
             assert (one.scalars["who"], two.scalars["who"]) == (1, 2)
+
+
+def test_serving_twice_by_one_name_in_a_process_gives_the_running_server(runtime: Path) -> None:
+    x = gf.to_device(np.zeros(3))
+    first = gf.serve("run", step_share=0.5)
+    for _ in range(3):  # a cell of a notebook that is run again
+        again = gf.serve("run", step_share=0.5)
+        again.publish("x", x)
+        assert again is first
+        with gf.connect("run") as run:
+            assert list(run) == ["x"]
+    assert [path.name for path in runtime.iterdir()] == ["kernel-run.json"]
+    with gf.serve("other") as other:
+        assert other is not first
+    first.stop()
+    with gf.serve("run", step_share=0.5) as after:
+        assert after is not first and after.name == "run"
+
+
+def test_serving_twice_with_other_options_is_an_error_that_names_them(tmp_path: Path) -> None:
+    with gf.serve("run", jupyterlab=True) as running:
+        with pytest.raises(ValueError, match=r"run runs .* with jupyterlab=True, not False"):
+            gf.serve("run")
+        with pytest.raises(ValueError, match=r"step_share=0.05, not 0.5; on_shutdown not given"):
+            gf.serve("run", jupyterlab=True, step_share=0.5, on_shutdown=print)
+        with pytest.raises(ValueError, match="connection_file=None, not"):
+            gf.serve("run", jupyterlab=True, connection_file=str(tmp_path / "k.json"))
+        assert gf.serve("run", jupyterlab=True) is running
+
+
+def test_serving_twice_takes_the_newer_callback() -> None:
+    called: list[int] = []
+    with (
+        gf.serve("run", on_shutdown=lambda: called.append(1)) as server,
+        client(server.connection_file) as attached,
+    ):
+        assert gf.serve("run", on_shutdown=lambda: called.append(2)) is server
+        attached.wait_for_ready(timeout=10)
+        attached.shutdown(reply=True, timeout=5)
+        eventually(lambda: called == [2])
 
 
 def test_a_crashed_servers_file_is_known_to_be_stale_and_replaced(runtime: Path) -> None:

@@ -379,6 +379,10 @@ class LazyArray(NumPyFunctions):
         what = f"this access to a LazyArray of shape {self._shape}"
         check_nbytes(nbytes, self.max_fetch_nbytes, what)
 
+    def _gpufetch_view(self) -> View:
+        """What the functions that take a tensor read: `gpufetch.stats(x)` as `x.stats()`."""
+        return self._view()
+
     def _view(self) -> View:
         # The tensor is asked for its memory at every access, so that the framework orders this
         # read after the work that it has enqueued by now.

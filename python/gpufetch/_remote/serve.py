@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import atexit
 import logging
+import math
 import operator
+import os
 import threading
+import time
 import weakref
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Literal, final
 
 from gpufetch import _core, _share  # noqa: F401  (the order of what runs at exit)
@@ -16,6 +19,18 @@ __all__ = ["Server", "serve"]
 
 _logger = logging.getLogger("gpufetch.serve")
 _running: weakref.WeakSet[Server] = weakref.WeakSet()
+_start_lock = threading.Lock()  # one server starts at a time
+_POLL_S = 0.01  # between looks whether other processes have let go of a tensor
+
+
+class _Shutdown:
+    """What a client's shutdown request calls."""
+
+    def __init__(self, callback: Callable[[], object]) -> None:
+        self.callback = callback
+
+    def __call__(self) -> None:
+        self.callback()
 
 
 @final
@@ -25,12 +40,23 @@ class Server:
     May be used from any thread.
     """
 
-    def __init__(self, handle: Any, name: str, connection_file: str) -> None:
+    def __init__(
+        self,
+        handle: Any,
+        name: str,
+        connection_file: str,
+        options: Mapping[str, Any],
+        shutdown: _Shutdown | None,
+    ) -> None:
         self._handle = handle
-        self._lock = threading.Lock()  # held while the handle is used
+        self._options = options  # as serve() was called, the wanted name among them
+        self._shutdown = shutdown
+        self._process_id = os.getpid()
+        self._lock = threading.Lock()  # held while the handle is used, which is never for long
         self._name = name
         self._connection_file = connection_file
         self._is_stopped = False
+        self._publish_count: dict[str, int] = {}  # how often each name was published; by _lock
         _running.add(self)
 
     @property
@@ -71,6 +97,7 @@ class Server:
             for numbers in (start, global_shape)
         ]
         with self._lock:
+            self._publish_count[name] = self._publish_count.get(name, 0) + 1
             _core.serve_publish(self._handle, name, x, *part)
 
     def unpublish(self, name: str, *, timeout: float | None = 0) -> None:
@@ -78,17 +105,58 @@ class Server:
 
         Waits for reads that are under way; then at most `timeout` seconds (None: without a limit)
         until no other process is attached to its memory, and raises TimeoutError if one still is.
-        ValueError for an unknown name.
+        Other threads may use the server meanwhile. ValueError for an unknown name; RuntimeError
+        where another thread publishes the name again meanwhile.
         """
+        if timeout is not None and not timeout >= 0:
+            raise ValueError(f"timeout {timeout!r} is not a number of seconds >= 0, or None")
+        end = math.inf if timeout is None else time.monotonic() + timeout
         with self._lock:
-            _core.serve_unpublish(self._handle, name, -1 if timeout is None else int(timeout * 1e9))
+            count = self._publish_count.get(name, 0)
+            if self._withdraw(name):
+                return
+        while time.monotonic() < end:
+            time.sleep(_POLL_S)
+            with self._lock:
+                if self._publish_count.get(name, 0) != count:
+                    raise RuntimeError(
+                        f"{name} was published again, while unpublish waited for other processes "
+                        "to let go of what it was before"
+                    )
+                try:
+                    if self._withdraw(name):
+                        return
+                except ValueError:
+                    return  # nothing of that name is in use any more
+        raise TimeoutError(
+            f"other processes are attached to {name}: keep its memory until they let go"
+        )
 
-    def set(self, name: str, value: int | float | str) -> None:
-        """Publish a value beside the tensors, such as a parameter or the last file's name."""
-        if not isinstance(value, int | float | str):
-            raise TypeError(f"value {name} is a {type(value).__name__}: give an int, float or str")
+    def _withdraw(self, name: str) -> bool:
+        """Withdraw a name; False while other processes are attached. Call with the lock held."""
+        try:
+            _core.serve_unpublish(self._handle, name, 0)
+        except TimeoutError:
+            return False
+        return True
+
+    def set(self, name: str, value: Any) -> None:
+        """Publish a value beside the tensors, such as a parameter or the last file's name.
+
+        An int of 64 bits, a float, a bool (as 0 or 1), a str, or what has one of these as its only
+        element: a NumPy scalar, an array or a framework's tensor without axes.
+        """
+        number = value
+        if not isinstance(value, int | float | str) and getattr(value, "shape", None) == ():
+            number = value.item()
+        if not isinstance(number, int | float | str):
+            raise TypeError(
+                f"value {name} is a {type(value).__name__}"
+                f"{f' of shape {tuple(value.shape)}' if getattr(value, 'shape', ()) else ''}: give "
+                "an int, float or str, or a scalar of NumPy or of a framework"
+            )
         with self._lock:
-            _core.serve_publish_value(self._handle, name, value)
+            _core.serve_publish_value(self._handle, name, number)
 
     def step(self, step: int, time: float = 0.0) -> None:
         """Say that a step is complete, at simulated `time`.
@@ -134,6 +202,10 @@ def serve(
     The server presents itself as a Jupyter kernel and writes that kernel's connection file; it
     runs no code. It answers on threads of its own, which hold the GIL only to release a tensor.
 
+    Where this process has a running server that was asked for by the same name, it is given again,
+    so that a cell of a notebook may run twice: the options must be the same, and `on_shutdown`
+    takes the place of the one before.
+
     Parameters
     ----------
     name
@@ -160,7 +232,7 @@ def serve(
     Raises
     ------
     ValueError
-        An argument is out of range.
+        An argument is out of range, or the running server of that name has other options.
     OSError
         A port is in use, or the folder cannot be written.
     TypeError
@@ -168,19 +240,64 @@ def serve(
     gpufetch.Error
         A living server has the connection file.
     """
-    handle, name, connection_file = _core.serve_start(
-        name=name,
-        connection_file=connection_file,
-        transport=transport,
-        ip=ip,
-        first_port=port,
-        curve=curve,
-        jupyterlab=jupyterlab,
-        step_share=step_share,
-        log=_logger.warning,
-        shutdown=on_shutdown,
-    )
-    return Server(handle, name, connection_file)
+    options = {
+        "name": name,
+        "connection_file": connection_file,
+        "transport": transport,
+        "ip": ip,
+        "port": port,
+        "curve": curve,
+        "jupyterlab": jupyterlab,
+        "step_share": step_share,
+    }
+    with _start_lock:
+        running = _find_running(name)
+        if running is not None:
+            _check_same(running, options, on_shutdown)
+            return running
+        shutdown = None if on_shutdown is None else _Shutdown(on_shutdown)
+        handle, given_name, path = _core.serve_start(
+            name=name,
+            connection_file=connection_file,
+            transport=transport,
+            ip=ip,
+            first_port=port,
+            curve=curve,
+            jupyterlab=jupyterlab,
+            step_share=step_share,
+            log=_logger.warning,
+            shutdown=shutdown,
+        )
+        return Server(handle, given_name, path, options, shutdown)
+
+
+def _find_running(name: str | None) -> Server | None:
+    """The running server of this process that was asked for by a name."""
+    for server in list(_running):
+        is_own = server._process_id == os.getpid() and not server._is_stopped
+        if is_own and server._options["name"] == name:
+            return server
+    return None
+
+
+def _check_same(
+    server: Server, options: Mapping[str, Any], on_shutdown: Callable[[], object] | None
+) -> None:
+    """Raise ValueError unless a running server has the options; take over `on_shutdown`."""
+    others = [
+        f"{key}={server._options[key]!r}, not {value!r}"
+        for key, value in options.items()
+        if server._options[key] != value
+    ]
+    if (server._shutdown is None) != (on_shutdown is None):
+        others.append(f"on_shutdown{' not' if server._shutdown is None else ''} given")
+    if others:
+        raise ValueError(
+            f"server {server.name} runs in this process, with {'; '.join(others)}: stop() it "
+            "first, or choose another name"
+        )
+    if server._shutdown is not None and on_shutdown is not None:
+        server._shutdown.callback = on_shutdown
 
 
 def _stop_all() -> None:

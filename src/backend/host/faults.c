@@ -46,6 +46,6 @@ void gpufi_host_delay(size_t nbytes) {
   }
   pthread_mutex_unlock(&faults_lock);
   if (ns >= 1.0) {
-    gpufi_sleep_ns((int64_t)ns);
+    gpufi_sleep_ns(ns < 9e18 ? (int64_t)ns : INT64_MAX);
   }
 }
