@@ -274,7 +274,7 @@ static void checkpoint_shape(hid_t file, const char *path, const char *name, int
   if (dataset < 0) {
     fatal("%s has no dataset %s: not a checkpoint of gray_scott", path, name);
   }
-  CHECK(gpuf_h5_describe(dataset, &found, &error));
+  CHECK(gpuf_h5_describe(dataset, &found, NULL, &error));
   H5Dclose(dataset);
   if (found.dtype != GPUF_DTYPE_FLOAT32 || found.ndim != 3) {
     fatal("dataset %s of %s is %d-D %s; a checkpoint has 3-D float32", name, path, (int)found.ndim,

@@ -227,7 +227,7 @@ static PyObject *create_device_array(const gpufi_py_state *state, gpuf_device de
 }
 
 /* A fresh result for the call; `tensor` describes it. */
-static PyObject *create_result(const h5_call *call, long long dataset, const region *box,
+static PyObject *create_result(h5_call *call, long long dataset, const region *box,
                                PyObject *device_name, gpuf_tensor *tensor) {
   gpuf_device device;
   gpuf_error err;
@@ -236,9 +236,9 @@ static PyObject *create_result(const h5_call *call, long long dataset, const reg
       gpufi_py_device_check(call->state, device) < 0) {
     return NULL;
   }
-  gpufi_py_h5py_lock_acquire(&call->lock);
-  const gpuf_status status = gpuf_h5_describe(dataset, tensor, &err);
-  gpufi_py_h5py_lock_release(&call->lock);
+  gpufi_py_h5py_lock_leave_gil(&call->lock);
+  const gpuf_status status = gpuf_h5_describe(dataset, tensor, &call->options, &err);
+  gpufi_py_h5py_lock_enter_gil(&call->lock);
   if (status != GPUF_OK) {
     return gpufi_py_raise(call->state, &err);
   }

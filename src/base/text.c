@@ -37,3 +37,14 @@ void gpufi_text_make_utf8(char *text) {
     text += nbytes > 0 ? nbytes : 1;
   }
 }
+
+bool gpufi_text_is_utf8(const char *text) {
+  while (*text) {
+    const int nbytes = character_nbytes((const unsigned char *)text);
+    if (nbytes <= 0) {
+      return false;
+    }
+    text += nbytes;
+  }
+  return true;
+}

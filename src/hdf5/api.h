@@ -84,6 +84,8 @@ typedef struct gpufi_h5_api {
   bool filter_registered;
 } gpufi_h5_api;
 
+/* The bound library; NULL where none is. Calls nothing of HDF5. */
+gpufi_h5_api *gpufi_h5_bound_already(void);
 /* The bound library; binds as gpuf_h5_bind(NULL) does where none is. */
 gpuf_status gpufi_h5_bound(gpufi_h5_api **api, gpuf_error *err);
 

@@ -1,6 +1,8 @@
 /* Scalars beside a tensor: attributes of a file's root, a group or a dataset. */
 #include "base/error.h"
+#include "base/text.h"
 #include "hdf5/types.h"
+#include "hdf5/writable.h"
 
 #include <inttypes.h>
 #include <stdlib.h>
@@ -119,14 +121,24 @@ static bool can_hold(const attribute *a) {
   return can;
 }
 
+/* The object may lie in another file than the location: an external link leads there. */
+static bool take_id(attribute *a, hid_t id) {
+  a->id = id;
+  if (id >= 0) {
+    gpufi_h5_use_file(&a->session, id);
+  }
+  return id >= 0;
+}
+
 /* Open the attribute if it can hold the value, which leaves the old one where writing fails; else
  * delete it, if there is one, and create it. */
 static bool open_to_set(attribute *a) {
   const gpufi_h5_api *api = a->session.api;
   const htri_t exists = api->Aexists_by_name(a->location, a->object_name, a->name, H5P_DEFAULT);
   if (exists > 0) {
-    a->id = api->Aopen_by_name(a->location, a->object_name, a->name, H5P_DEFAULT, H5P_DEFAULT);
-    if (a->id < 0 || can_hold(a)) {
+    if (!take_id(a, api->Aopen_by_name(a->location, a->object_name, a->name, H5P_DEFAULT,
+                                       H5P_DEFAULT)) ||
+        can_hold(a)) {
       return a->id >= 0;
     }
     api->Idec_ref(a->id);
@@ -137,9 +149,8 @@ static bool open_to_set(attribute *a) {
       (a->space = api->Screate(H5S_SCALAR)) < 0) {
     return false;
   }
-  a->id = api->Acreate_by_name(a->location, a->object_name, a->name, a->type, a->space, H5P_DEFAULT,
-                               H5P_DEFAULT, H5P_DEFAULT);
-  return a->id >= 0;
+  return take_id(a, api->Acreate_by_name(a->location, a->object_name, a->name, a->type, a->space,
+                                         H5P_DEFAULT, H5P_DEFAULT, H5P_DEFAULT));
 }
 
 /* After a failure: an attribute that was created for the value must not stay without it. */
@@ -148,14 +159,28 @@ static void withdraw_new(attribute *a) {
     a->session.api->Idec_ref(a->id);
     a->id = H5I_INVALID_HID;
     a->session.api->Adelete_by_name(a->location, a->object_name, a->name, H5P_DEFAULT);
+    gpufi_h5_discard_errors(&a->session);
   }
+}
+
+static gpuf_status check_text(const char *name, const char *text, const char *what,
+                              gpuf_error *err) {
+  return !text || gpufi_text_is_utf8(text)
+             ? GPUF_OK
+             : gpufi_fail(err, GPUF_ERR_INVALID, 0,
+                          "the %s of attribute '%s' is not UTF-8: '%.100s'; convert it first", what,
+                          name, text);
 }
 
 /* `value` is what H5Awrite takes. */
 static gpuf_status set(hid_t location, const char *object_name, const char *name, kind what,
                        const void *value, const gpuf_h5_options *options, gpuf_error *err) {
   attribute a;
-  gpuf_status status = attribute_init(&a, location, object_name, name, value, options, err);
+  gpuf_status status = check_text(name, name, "name", err);
+  if (status != GPUF_OK) {
+    return status;
+  }
+  status = attribute_init(&a, location, object_name, name, value, options, err);
   if (status == GPUF_OK) {
     status = gpufi_h5_check_writable(&a.session, location, "attribute", name, err);
   }
@@ -183,7 +208,10 @@ gpuf_status gpuf_h5_set_attribute_float64(gpuf_h5_id location, const char *objec
 gpuf_status gpuf_h5_set_attribute_text(gpuf_h5_id location, const char *object_name,
                                        const char *name, const char *text,
                                        const gpuf_h5_options *options, gpuf_error *err) {
-  return set(location, object_name, name, TEXT, text ? &text : NULL, options, err);
+  const gpuf_status status = check_text(name ? name : "", text, "text", err);
+  return status == GPUF_OK
+             ? set(location, object_name, name, TEXT, text ? &text : NULL, options, err)
+             : status;
 }
 
 /* --- Getting ----------------------------------------------------------------- */

@@ -4,6 +4,7 @@
 #include "codec/bitshuffle.h"
 #include "hdf5/chunk_shape.h"
 #include "hdf5/types.h"
+#include "hdf5/writable.h"
 
 static gpuf_status check_new_name(gpufi_h5_session *session, hid_t location, const char *name,
                                   gpuf_error *err) {
@@ -12,12 +13,15 @@ static gpuf_status check_new_name(gpufi_h5_session *session, hid_t location, con
   if (status != GPUF_OK) {
     return status;
   }
+  if (gpufi_h5_is_parallel(session, location)) {
+    return gpufi_h5_refuse_parallel(name, err);
+  }
   /* This fails where a group on the way to the name does not exist yet. */
   if (api->Lexists(location, name, H5P_DEFAULT) > 0) {
     return gpufi_fail(err, GPUF_ERR_INVALID, 0,
                       "'%s' exists already: choose another name, or delete it first", name);
   }
-  api->Eclear2(H5E_DEFAULT);
+  gpufi_h5_discard_errors(session);
   return GPUF_OK;
 }
 
@@ -123,8 +127,16 @@ done:
   return status;
 }
 
-gpuf_status gpufi_h5_create(gpufi_h5_session *session, hid_t location, const char *name,
+gpuf_status gpufi_h5_create(gpufi_h5_session *session, hid_t location, gpufi_h5_path *path,
                             const gpuf_tensor *src, hid_t *id, gpuf_error *err) {
-  const gpuf_status status = check_new_name(session, location, name, err);
-  return status == GPUF_OK ? create_dataset(session, location, name, src, id, err) : status;
+  gpuf_status status = check_new_name(session, location, path->text, err);
+  if (status != GPUF_OK) {
+    return status;
+  }
+  gpufi_h5_path_look(path, session, location);
+  status = create_dataset(session, location, path->text, src, id, err);
+  if (status != GPUF_OK) {
+    gpufi_h5_path_withdraw(path, session, location);
+  }
+  return status;
 }

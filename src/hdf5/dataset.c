@@ -254,6 +254,7 @@ gpuf_status gpufi_h5_dataset_init(gpufi_h5_dataset *dataset, gpufi_h5_session *s
                       "was it closed, or its file?",
                       (int64_t)id);
   }
+  gpufi_h5_use_file(session, id);
   if (session->api->Iget_name(id, dataset->name, sizeof(dataset->name)) <= 0) {
     snprintf(dataset->name, sizeof(dataset->name), "(anonymous)");
   }

@@ -121,7 +121,7 @@ gpuf_status gpufi_h5_direct_read(int fd, int64_t offset, void *bytes, size_t nby
       continue;
     }
     if (count < 0) {
-      return gpufi_fail(err, GPUF_ERR_HDF5, errno, "reading %zu bytes at %" PRId64 " failed: %s",
+      return gpufi_fail(err, GPUF_ERR_IO, errno, "reading %zu bytes at %" PRId64 " failed: %s",
                         nbytes, offset, strerror(errno));
     }
     if (count == 0) {

@@ -6,6 +6,7 @@
 #include "hdf5/create.h"
 #include "hdf5/hyperslab.h"
 #include "hdf5/ring.h"
+#include "hdf5/writable.h"
 
 #include <inttypes.h>
 #include <string.h>
@@ -20,9 +21,13 @@ static gpuf_status transfer_by_threads(gpufi_h5_session *session, const gpufi_h5
   gpufi_h5_transfer transfer;
   int64_t done;
   gpuf_status status;
+  gpuf_error error = {0}; /* of a device that leaves chunks to the workers, the caller sees none */
   gpufi_h5_transfer_init(&transfer, session, dataset, box, tensor, writes);
-  status = writes ? gpufi_h5_batches_write(session, &transfer, &done, err)
-                  : gpufi_h5_batches_read(session, &transfer, &done, err);
+  status = writes ? gpufi_h5_batches_write(session, &transfer, &done, &error)
+                  : gpufi_h5_batches_read(session, &transfer, &done, &error);
+  if (status != GPUF_OK && err) {
+    *err = error;
+  }
   if (status == GPUF_OK && done < transfer.grid.total) {
     status = gpufi_h5_ring_transfer(session, &transfer, done, err);
   }
@@ -73,14 +78,31 @@ static gpuf_status check_tensor(const gpuf_tensor *tensor, const char *role, gpu
                 : gpufi_fail(err, GPUF_ERR_INVALID, 0, "%s is NULL: it must be a tensor", role);
 }
 
-/* Inspect dataset `id`. Not entered, before or after. */
-static gpuf_status inspect(gpufi_h5_session *session, hid_t id, gpufi_h5_dataset *dataset,
-                           gpuf_error *err) {
+/* How the dataset of a writing call may be written. HDF5 itself writes the chunks of a parallel
+ * file, where they have their places already; filtered ones have none before they are encoded.
+ * Entered. */
+static gpuf_status check_write(gpufi_h5_session *session, gpufi_h5_dataset *dataset,
+                               gpuf_error *err) {
+  const gpuf_status status =
+      gpufi_h5_check_writable(session, dataset->id, "dataset", dataset->name, err);
+  if (status != GPUF_OK || !gpufi_h5_is_parallel(session, dataset->id)) {
+    return status;
+  }
+  dataset->route = GPUFI_H5_ROUTE_HDF5;
+  return dataset->is_filtered ? gpufi_h5_refuse_parallel(dataset->name, err) : GPUF_OK;
+}
+
+/* Inspect dataset `id`, for a call that writes to it or not. Not entered, before or after. */
+static gpuf_status inspect(gpufi_h5_session *session, hid_t id, bool writes,
+                           gpufi_h5_dataset *dataset, gpuf_error *err) {
   gpuf_status status;
   gpufi_h5_enter(session);
   status = gpufi_h5_register(session, err);
   if (status == GPUF_OK) {
     status = gpufi_h5_dataset_init(dataset, session, id, err);
+  }
+  if (status == GPUF_OK && writes) {
+    status = check_write(session, dataset, err);
   }
   gpufi_h5_leave(session);
   return status;
@@ -95,7 +117,7 @@ static gpuf_status transfer_region(hid_t id, const int64_t *start, const gpuf_te
     status = gpufi_h5_session_init(&session, options, err);
   }
   if (status == GPUF_OK) {
-    status = inspect(&session, id, &dataset, err);
+    status = inspect(&session, id, writes, &dataset, err);
   }
   return status == GPUF_OK ? transfer_elements(&session, &dataset, start, tensor, writes, err)
                            : status;
@@ -132,7 +154,7 @@ static gpuf_status check_location(gpufi_h5_session *session, hid_t location, gpu
 }
 
 /* Create the dataset and inspect it; *id is that of a dataset also where inspecting it failed. */
-static gpuf_status create(gpufi_h5_session *session, hid_t location, const char *name,
+static gpuf_status create(gpufi_h5_session *session, hid_t location, gpufi_h5_path *path,
                           const gpuf_tensor *src, gpufi_h5_dataset *dataset, hid_t *id,
                           gpuf_error *err) {
   gpuf_status status;
@@ -142,25 +164,27 @@ static gpuf_status create(gpufi_h5_session *session, hid_t location, const char 
     status = gpufi_h5_register(session, err);
   }
   if (status == GPUF_OK) {
-    status = gpufi_h5_create(session, location, name, src, id, err);
+    status = gpufi_h5_create(session, location, path, src, id, err);
   }
   if (status == GPUF_OK) {
     status = gpufi_h5_dataset_init(dataset, session, *id, err);
+  }
+  if (status == GPUF_OK) { /* an external link may have led to another file */
+    status = check_write(session, dataset, err);
   }
   gpufi_h5_leave(session);
   return status;
 }
 
-/* Close the new dataset, and unlink it if writing failed. */
-static gpuf_status finish(gpufi_h5_session *session, hid_t location, const char *name, hid_t id,
+/* Close the new dataset, and unlink it and its new groups if writing failed. */
+static gpuf_status finish(gpufi_h5_session *session, hid_t location, gpufi_h5_path *path, hid_t id,
                           gpuf_status status, gpuf_error *err) {
   gpufi_h5_enter(session);
   if (session->api->Idec_ref(id) < 0 && status == GPUF_OK) {
-    status = gpufi_h5_fail(session, err, "closing dataset '%s' failed", name);
+    status = gpufi_h5_fail(session, err, "closing dataset '%s' failed", path->text);
   }
   if (status != GPUF_OK) {
-    session->api->Ldelete(location, name, H5P_DEFAULT);
-    session->api->Eclear2(H5E_DEFAULT);
+    gpufi_h5_path_withdraw(path, session, location);
   }
   gpufi_h5_leave(session);
   return status;
@@ -170,15 +194,23 @@ gpuf_status gpuf_h5_write(gpuf_h5_id location, const char *name, const gpuf_tens
                           const gpuf_h5_options *options, gpuf_error *err) {
   gpufi_h5_session session;
   gpufi_h5_dataset dataset;
+  gpufi_h5_path path = {NULL, 0};
   hid_t id = H5I_INVALID_HID;
   gpuf_status status = begin_by_name(&session, name, src, "src", options, err);
   if (status == GPUF_OK) {
-    status = create(&session, location, name, src, &dataset, &id, err);
+    status = gpufi_h5_path_init(&path, name, err);
+  }
+  if (status == GPUF_OK) {
+    status = create(&session, location, &path, src, &dataset, &id, err);
   }
   if (status == GPUF_OK) {
     status = transfer_elements(&session, &dataset, NULL, src, true, err);
   }
-  return id < 0 ? status : finish(&session, location, name, id, status, err);
+  if (id >= 0) {
+    status = finish(&session, location, &path, id, status, err);
+  }
+  gpufi_h5_path_fini(&path);
+  return status;
 }
 
 gpuf_status gpuf_h5_read(gpuf_h5_id location, const char *name, const gpuf_tensor *dst,
@@ -197,7 +229,7 @@ gpuf_status gpuf_h5_read(gpuf_h5_id location, const char *name, const gpuf_tenso
   }
   gpufi_h5_leave(&session);
   if (status == GPUF_OK) {
-    status = inspect(&session, id, &dataset, err);
+    status = inspect(&session, id, false, &dataset, err);
   }
   if (status == GPUF_OK) {
     status = transfer_elements(&session, &dataset, NULL, dst, false, err);
@@ -230,16 +262,17 @@ gpuf_status gpuf_h5_read_region(gpuf_h5_id id, const int64_t *start, const gpuf_
   return transfer_region(id, start, dst, options, false, err);
 }
 
-gpuf_status gpuf_h5_describe(gpuf_h5_id id, gpuf_tensor *tensor, gpuf_error *err) {
+gpuf_status gpuf_h5_describe(gpuf_h5_id id, gpuf_tensor *tensor, const gpuf_h5_options *options,
+                             gpuf_error *err) {
   gpufi_h5_session session;
   gpufi_h5_dataset dataset;
   gpuf_status status;
   if (!tensor) {
     return gpufi_fail(err, GPUF_ERR_INVALID, 0, "tensor is NULL: it must be one to fill");
   }
-  status = gpufi_h5_session_init(&session, NULL, err);
+  status = gpufi_h5_session_init(&session, options, err);
   if (status == GPUF_OK) {
-    status = inspect(&session, id, &dataset, err);
+    status = inspect(&session, id, false, &dataset, err);
   }
   if (status != GPUF_OK) {
     return status;

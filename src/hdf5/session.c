@@ -13,8 +13,22 @@
 #define QUOTED_MAX 3
 #define THREADS_DEFAULT_MAX 16
 #define THREADS_MAX 64
-/* H5F_ACC_RDWR without the calls to libhdf5 that hide in the macro. */
-#define INTENT_WRITE 0x0001u
+
+/* Binding calls HDF5. */
+static gpuf_status bind(gpufi_h5_session *session, gpuf_error *err) {
+  session->api = gpufi_h5_bound_already();
+  if (session->api) {
+    return GPUF_OK;
+  }
+  if (session->options.lock) {
+    session->options.lock(session->options.lock_arg);
+  }
+  const gpuf_status status = gpufi_h5_bound(&session->api, err);
+  if (session->options.unlock) {
+    session->options.unlock(session->options.lock_arg);
+  }
+  return status;
+}
 
 gpuf_status gpufi_h5_session_init(gpufi_h5_session *session, const gpuf_h5_options *options,
                                   gpuf_error *err) {
@@ -37,7 +51,7 @@ gpuf_status gpufi_h5_session_init(gpufi_h5_session *session, const gpuf_h5_optio
     return gpufi_fail(err, GPUF_ERR_INVALID, 0, "options.thread_count %d is negative",
                       (int)session->options.thread_count);
   }
-  return gpufi_h5_bound(&session->api, err);
+  return bind(session, err);
 }
 
 int32_t gpufi_h5_session_thread_count(const gpufi_h5_session *session) {
@@ -76,8 +90,14 @@ void gpufi_h5_leave(gpufi_h5_session *session) {
   }
 }
 
+void gpufi_h5_use_file(gpufi_h5_session *session, hid_t id) {
+  session->file = gpufi_h5_file_of(session->api, id);
+}
+
 /* What the error stack says, innermost first: the cause before its consequences. */
 typedef struct quote {
+  const gpufi_h5_api *api;
+  bool write_failed; /* a driver could not write to a file or extend it */
   int count;
   int system_error; /* errno of the innermost message that names one, else 0 */
   char text[GPUF_ERROR_MESSAGE_NBYTES];
@@ -97,7 +117,14 @@ static int system_error_in(const char *message) {
 
 static herr_t quote_entry(unsigned n, const H5E_error2_t *entry, void *arg) {
   quote *quoted = arg;
+  const gpufi_h5_api *api = quoted->api;
   const size_t used = strlen(quoted->text);
+  const bool is_write = entry->maj_num == *api->E_IO && (entry->min_num == *api->E_WRITEERROR ||
+                                                         entry->min_num == *api->E_SEEKERROR);
+  /* The driver's own entry; those above it say that others could not go on. */
+  if (is_write && (n == 0 || (entry->desc && system_error_in(entry->desc)))) {
+    quoted->write_failed = true;
+  }
   if (entry->desc && !quoted->system_error) {
     quoted->system_error = system_error_in(entry->desc);
   }
@@ -112,39 +139,37 @@ static herr_t quote_entry(unsigned n, const H5E_error2_t *entry, void *arg) {
   return 0;
 }
 
+/* Read and clear the error stack. */
+static void quote_errors(gpufi_h5_session *session, quote *quoted) {
+  *quoted = (quote){.api = session->api};
+  session->api->Ewalk2(H5E_DEFAULT, H5E_WALK_UPWARD, quote_entry, quoted);
+  session->api->Eclear2(H5E_DEFAULT);
+  if (quoted->write_failed) {
+    gpufi_h5_failure_note(&session->file, quoted->system_error);
+  }
+}
+
 gpuf_status gpufi_h5_fail(gpufi_h5_session *session, gpuf_error *err, const char *format, ...) {
   char what[GPUF_ERROR_MESSAGE_NBYTES / 2];
-  quote quoted = {0};
+  quote quoted;
   va_list args;
   va_start(args, format);
   vsnprintf(what, sizeof(what), format, args);
   va_end(args);
-  session->api->Ewalk2(H5E_DEFAULT, H5E_WALK_UPWARD, quote_entry, &quoted);
-  session->api->Eclear2(H5E_DEFAULT);
+  quote_errors(session, &quoted);
   return gpufi_fail(err, GPUF_ERR_HDF5, quoted.system_error, "%s; HDF5 says: %s", what,
                     quoted.count ? quoted.text : "nothing");
+}
+
+void gpufi_h5_discard_errors(gpufi_h5_session *session) {
+  quote quoted;
+  quote_errors(session, &quoted);
 }
 
 void gpufi_h5_close(gpufi_h5_session *session, hid_t id) {
   if (id >= 0) {
     session->api->Idec_ref(id);
   }
-}
-
-gpuf_status gpufi_h5_check_writable(gpufi_h5_session *session, hid_t location, const char *what,
-                                    const char *name, gpuf_error *err) {
-  unsigned intent = INTENT_WRITE;
-  const hid_t file = session->api->Iget_file_id(location);
-  if (file >= 0) {
-    session->api->Fget_intent(file, &intent);
-    session->api->Idec_ref(file);
-  }
-  return intent & INTENT_WRITE
-             ? GPUF_OK
-             : gpufi_fail(err, GPUF_ERR_INVALID, 0,
-                          "%s '%s' cannot be written: the file was opened read-only; open it for "
-                          "writing",
-                          what, name);
 }
 
 gpuf_status gpufi_h5_register(gpufi_h5_session *session, gpuf_error *err) {

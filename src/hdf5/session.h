@@ -2,13 +2,14 @@
 #ifndef GPUFI_HDF5_SESSION_H
 #define GPUFI_HDF5_SESSION_H
 
-#include "hdf5/api.h"
+#include "hdf5/failures.h"
 
 /* Used only by the thread that made the public call, which alone calls HDF5. "Entered" means that
  * it holds the caller's lock; functions that say so are called between enter and leave. */
 typedef struct gpufi_h5_session {
   gpufi_h5_api *api;
   gpuf_h5_options options; /* a copy; the defaults where the caller gave none */
+  gpufi_h5_file file; /* what a failed write is charged to; not known before gpufi_h5_use_file */
   bool entered;
   /* The library's automatic error printing, off while entered. */
   bool printing_saved;
@@ -16,7 +17,8 @@ typedef struct gpufi_h5_session {
   void *print_arg;
 } gpufi_h5_session;
 
-/* Check the options, and bind the library if none is bound yet. Nothing needs to be released. */
+/* Check the options, and bind the library if none is bound yet, under the caller's lock. Nothing
+ * needs to be released. */
 gpuf_status gpufi_h5_session_init(gpufi_h5_session *session, const gpuf_h5_options *options,
                                   gpuf_error *err);
 
@@ -29,19 +31,22 @@ int32_t gpufi_h5_session_thread_count(const gpufi_h5_session *session);
 void gpufi_h5_enter(gpufi_h5_session *session);
 void gpufi_h5_leave(gpufi_h5_session *session);
 
+/* From here on the call deals with the file of `id`, an open identifier. Entered. */
+void gpufi_h5_use_file(gpufi_h5_session *session, hid_t id);
+
 /* Fill `err` with the text and the innermost messages of HDF5's error stack, which is cleared, and
  * return GPUF_ERR_HDF5. native_code is the errno of the system call that failed, if HDF5 names one.
- * Entered, before any other HDF5 function. */
+ * A write that the system refused is remembered (failures.h). Entered, before any other HDF5
+ * function. */
 gpuf_status gpufi_h5_fail(gpufi_h5_session *session, gpuf_error *err, const char *format, ...)
     __attribute__((format(printf, 3, 4)));
 
+/* Clear HDF5's error stack, after a failure that is not one of the call's; a write that the system
+ * refused is remembered all the same. Entered. */
+void gpufi_h5_discard_errors(gpufi_h5_session *session);
+
 /* Close an identifier of any kind; a negative one is ignored. Entered. */
 void gpufi_h5_close(gpufi_h5_session *session, hid_t id);
-
-/* GPUF_ERR_INVALID where the file of `location` was opened read-only; `what` and `name` are what
- * was to be written there. Entered. */
-gpuf_status gpufi_h5_check_writable(gpufi_h5_session *session, hid_t location, const char *what,
-                                    const char *name, gpuf_error *err);
 
 /* Register the filter with the session's library. Entered. */
 gpuf_status gpufi_h5_register(gpufi_h5_session *session, gpuf_error *err);

@@ -25,7 +25,7 @@ STUB(gpuf_h5_write_dataset, gpuf_h5_id dataset, const gpuf_tensor *src,
      const gpuf_h5_options *options)
 STUB(gpuf_h5_write_region, gpuf_h5_id dataset, const int64_t *start, const gpuf_tensor *src,
      const gpuf_h5_options *options)
-STUB(gpuf_h5_describe, gpuf_h5_id dataset, gpuf_tensor *tensor)
+STUB(gpuf_h5_describe, gpuf_h5_id dataset, gpuf_tensor *tensor, const gpuf_h5_options *options)
 STUB(gpuf_h5_read, gpuf_h5_id location, const char *name, const gpuf_tensor *dst,
      const gpuf_h5_options *options)
 STUB(gpuf_h5_read_dataset, gpuf_h5_id dataset, const gpuf_tensor *dst,

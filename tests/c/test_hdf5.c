@@ -29,7 +29,7 @@ static void every_dtype_keeps_its_bits_and_its_name(void) {
       hid_t dataset;
       CHECK_OK(gpuf_h5_write(file, name, &src, &options, &err));
       dataset = H5Dopen2(file, name, H5P_DEFAULT);
-      CHECK_OK(gpuf_h5_describe(dataset, &described, &err));
+      CHECK_OK(gpuf_h5_describe(dataset, &described, NULL, &err));
       H5Dclose(dataset);
       CHECK(described.dtype == dtype && described.ndim == 2);
       CHECK(described.shape[0] == 37 && described.shape[1] == 53);
@@ -130,7 +130,7 @@ static void scalars_and_empty_tensors_keep_their_shape(void) {
   check_written(file, "scalar", &scalar, NULL);
   CHECK_OK(gpuf_h5_write(file, "empty", &empty, NULL, &err));
   dataset = H5Dopen2(file, "empty", H5P_DEFAULT);
-  CHECK_OK(gpuf_h5_describe(dataset, &described, &err));
+  CHECK_OK(gpuf_h5_describe(dataset, &described, NULL, &err));
   CHECK(described.ndim == 3 && described.shape[0] == 3 && described.shape[1] == 0);
   CHECK_OK(gpuf_h5_read_dataset(dataset, &empty, NULL, &err));
   H5Dclose(dataset);

@@ -8,7 +8,29 @@
  * options carry a lock that the other callers hold too.
  *
  * Where HDF5 fails with GPUF_ERR_HDF5 since the system refused it something, the error's
- * native_code is errno: ENOSPC for a full disk, EIO, EDQUOT.
+ * native_code is errno: ENOSPC for a full disk, EIO, EDQUOT. A file that is read past HDF5
+ * (gpuf_h5_read_region) and cannot be read is GPUF_ERR_IO with that errno.
+ *
+ * A full disk. HDF5 keeps data and metadata in memory and writes them in its own time, so that
+ * GPUF_OK means that HDF5 has the data, and a successful H5Fclose that the file has. After a write
+ * that the system refused, HDF5 (all releases) takes further writes without an error, but keeps
+ * what it could not write; as long as there is no room, H5Fflush and H5Fclose fail, H5Fclose leaves
+ * the identifier open, and HDF5 1.10 crashes in H5close, which it calls at exit. Therefore:
+ *   - Once a write of gpufetch to a file has failed so, gpuf_h5_write, gpuf_h5_write_dataset,
+ *     gpuf_h5_write_region and the setters of attributes fail at once for that open file, whichever
+ *     identifier they are given, with GPUF_ERR_HDF5 and the first failure's errno. Reading goes on.
+ *   - Make room, then close the file. What was in it before the failure is readable if H5Fclose
+ *     succeeds; do not use what it holds otherwise. Opened again, the file is written to as any
+ *     other.
+ *   - Where there is no room to be had, end the process with _exit, since HDF5 crashes at exit.
+ *   - To never damage the only copy, write a file of another name, and rename it once H5Fflush and
+ *     H5Fclose have succeeded.
+ *
+ * A file that several MPI processes have opened together (MPI-IO and subfiling drivers). All of
+ * them must write filtered chunks together, which no call here does: gpuf_h5_write, and writing to
+ * a dataset with filters, are GPUF_ERR_UNSUPPORTED. Create datasets without filters by H5Dcreate,
+ * and write each process's part with gpuf_h5_write_region; or let each process write a file of its
+ * own. Attributes must be set by all processes alike.
  *
  * SPDX-License-Identifier: BSD-3-Clause
  */
@@ -52,12 +74,12 @@ typedef struct gpuf_h5_options {
   size_t struct_nbytes;
   gpuf_h5_codec codec;        /* for datasets that gpuf_h5_write creates */
   const int64_t *chunk_shape; /* ndim values in 1 .. shape; NULL = chosen by the library */
-  /* Threads that encode or decode; 0 = chosen by the library: one for each core, at most 16. */
+  /* Threads that encode or decode; 0 = chosen by the library: one for each core, at most 16. Of a
+   * larger number, 64 are started. */
   int32_t thread_count;
   /* Called around all HDF5 calls, which the thread that called the library makes; both NULL or both
-   * set. The lock is not held while that thread waits for others. Three calls take no options, and
-   * so no lock: gpuf_h5_bind, gpuf_h5_filter_register and gpuf_h5_describe. Hold it around them
-   * yourself, and call gpuf_h5_bind before the other calls, which bind without it otherwise. */
+   * set. The lock is not held while that thread waits for others. Two calls take no options, and so
+   * no lock: hold it around gpuf_h5_bind and gpuf_h5_filter_register yourself. */
   void (*lock)(void *lock_arg);
   void (*unlock)(void *lock_arg);
   void *lock_arg;
@@ -69,8 +91,10 @@ typedef struct gpuf_h5_options {
 /* --- Writing ------------------------------------------------------------- */
 
 /* Create dataset `name` (intermediate groups too) under the open file or group `location` and
- * write `src` into it. Fails if the name exists. If writing fails, the dataset is unlinked again.
- * `options` may be NULL. Returns when `src` may be overwritten and HDF5 has the data.
+ * write `src` into it. Fails if the name exists. If writing fails, the dataset and the groups that
+ * were created for it are unlinked again. The name is UTF-8; none of the names between its slashes
+ * may be empty, "." or "..". `options` may be NULL. Returns when `src` may be overwritten and HDF5
+ * has the data.
  *   - The default chunk shape takes at most 1 MiB. It is the tensor's shape with its longest axis
  *     halved until it fits; the last axis counts a quarter of its length, so that rows stay long.
  *   - A 0-d or empty tensor is stored without chunks or filter.
@@ -102,8 +126,10 @@ GPUF_API gpuf_status gpuf_h5_write_region(gpuf_h5_id dataset, const int64_t *sta
 /* Set dtype, ndim and shape of `tensor` to those of the open dataset, and nothing else of it.
  * Datasets of any byte order, layout and filter can be described and read, those of HDF5 2.0's
  * complex type too; an enumeration other than bool counts as its integers. GPUF_ERR_UNSUPPORTED,
- * saying what it is, for a stored type that no gpuf_dtype stands for. */
-GPUF_API gpuf_status gpuf_h5_describe(gpuf_h5_id dataset, gpuf_tensor *tensor, gpuf_error *err);
+ * saying what it is, for a stored type that no gpuf_dtype stands for. `options` may be NULL; of
+ * them, the lock counts. */
+GPUF_API gpuf_status gpuf_h5_describe(gpuf_h5_id dataset, gpuf_tensor *tensor,
+                                      const gpuf_h5_options *options, gpuf_error *err);
 
 /* Fill `dst` (on a device or the CPU, in any layout) from dataset `name` under `location`, or from
  * the open dataset, which has its shape and dtype. Elements that were never written are the
@@ -134,7 +160,8 @@ GPUF_API gpuf_status gpuf_h5_read_region(gpuf_h5_id dataset, const int64_t *star
  * location itself, "/" the file's root. `options` may be NULL; of them, the lock counts.
  *
  * Setting overwrites an attribute that has the name, whatever it held. h5py reads the values as
- * int64, float64 and str: text is UTF-8, NUL-terminated, and is stored with variable length. */
+ * int64, float64 and str: text is UTF-8, NUL-terminated, and is stored with variable length. Names
+ * and text that are not UTF-8 are GPUF_ERR_INVALID. */
 GPUF_API gpuf_status gpuf_h5_set_attribute_int64(gpuf_h5_id location, const char *object_name,
                                                  const char *name, int64_t value,
                                                  const gpuf_h5_options *options, gpuf_error *err);

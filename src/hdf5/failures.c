@@ -1,0 +1,70 @@
+#include "hdf5/failures.h"
+
+#include <pthread.h>
+#include <string.h>
+
+/* The oldest entry makes way for the newest one. An entry outlives its file, whose number does not
+ * come back. */
+#define FILES_MAX 1024
+
+typedef struct failed_file {
+  gpufi_h5_file file;
+  int system_error;
+} failed_file;
+
+static pthread_mutex_t mutex = PTHREAD_MUTEX_INITIALIZER; /* guards what follows */
+static failed_file failed[FILES_MAX];
+static size_t failed_count; /* so far */
+
+gpufi_h5_file gpufi_h5_file_of(const gpufi_h5_api *api, hid_t id) {
+  gpufi_h5_file found = {NULL, 0};
+  _Alignas(16) unsigned char info[GPUFI_H5_INFO_NBYTES];
+  bool is_known = false;
+  const hid_t file = api->Iget_file_id(id);
+  if (file < 0) {
+    api->Eclear2(H5E_DEFAULT);
+    return found;
+  }
+  if (api->Fget_fileno) {
+    is_known = api->Fget_fileno(file, &found.number) >= 0;
+  } else if (api->Oget_info1) {
+    is_known = api->Oget_info1(file, info) >= 0;
+    memcpy(&found.number, info, sizeof(found.number));
+  }
+  api->Idec_ref(file);
+  found.api = is_known ? api : NULL;
+  return found;
+}
+
+static failed_file *find(const gpufi_h5_file *file) {
+  const size_t count = failed_count < FILES_MAX ? failed_count : FILES_MAX;
+  for (size_t i = 0; i < count; i++) {
+    if (failed[i].file.api == file->api && failed[i].file.number == file->number) {
+      return &failed[i];
+    }
+  }
+  return NULL;
+}
+
+void gpufi_h5_failure_note(const gpufi_h5_file *file, int system_error) {
+  if (!file->api) {
+    return;
+  }
+  pthread_mutex_lock(&mutex);
+  if (!find(file)) {
+    failed[failed_count++ % FILES_MAX] = (failed_file){*file, system_error};
+  }
+  pthread_mutex_unlock(&mutex);
+}
+
+bool gpufi_h5_failure_find(const gpufi_h5_file *file, int *system_error) {
+  const failed_file *found;
+  if (!file->api) {
+    return false;
+  }
+  pthread_mutex_lock(&mutex);
+  found = find(file);
+  *system_error = found ? found->system_error : 0;
+  pthread_mutex_unlock(&mutex);
+  return found != NULL;
+}

@@ -1,0 +1,96 @@
+#include "hdf5/path.h"
+
+#include "base/error.h"
+#include "base/text.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+/* What is wrong with the `nbytes` bytes between two slashes; NULL if nothing is. */
+static const char *fault_of(const char *component, size_t nbytes) {
+  if (nbytes == 0) {
+    return "has an empty name beside a slash";
+  }
+  if (strspn(component, ".") >= nbytes && nbytes <= 2) {
+    return nbytes == 1 ? "has the name '.' in it" : "has the name '..' in it";
+  }
+  return NULL;
+}
+
+static gpuf_status check(const char *name, gpuf_error *err) {
+  const char *fault = gpufi_text_is_utf8(name) ? NULL : "is not UTF-8";
+  for (const char *at = name + (*name == '/'); !fault;) {
+    const size_t nbytes = strcspn(at, "/");
+    fault = fault_of(at, nbytes);
+    if (!at[nbytes]) {
+      break;
+    }
+    at += nbytes + 1;
+  }
+  return fault ? gpufi_fail(err, GPUF_ERR_INVALID, 0,
+                            "the dataset's name '%s' %s: give names like 'group/x'", name, fault)
+               : GPUF_OK;
+}
+
+gpuf_status gpufi_h5_path_init(gpufi_h5_path *path, const char *name, gpuf_error *err) {
+  memset(path, 0, sizeof(*path));
+  const gpuf_status status = check(name, err);
+  if (status != GPUF_OK) {
+    return status;
+  }
+  path->text = strdup(name);
+  return path->text ? GPUF_OK
+                    : gpufi_fail(err, GPUF_ERR_NO_MEMORY, 0, "no memory for a name of %zu bytes",
+                                 strlen(name));
+}
+
+void gpufi_h5_path_fini(gpufi_h5_path *path) {
+  free(path->text);
+  path->text = NULL;
+}
+
+void gpufi_h5_path_look(gpufi_h5_path *path, gpufi_h5_session *session, hid_t location) {
+  bool exists = true;
+  path->existing_nbytes = path->text[0] == '/';
+  for (char *slash = path->text + 1; exists && (slash = strchr(slash, '/')); slash++) {
+    *slash = '\0';
+    exists = session->api->Lexists(location, path->text, H5P_DEFAULT) > 0;
+    *slash = '/';
+    if (exists) {
+      path->existing_nbytes = (size_t)(slash - path->text);
+    }
+  }
+  gpufi_h5_discard_errors(session);
+}
+
+static herr_t stop_at_first(hid_t location, const char *name, const H5A_info_t *info, void *arg) {
+  return 1;
+}
+
+/* Another thread may have put something there while this one wrote. */
+static bool is_empty_group(const gpufi_h5_api *api, hid_t location, const char *name) {
+  H5G_info_t info;
+  const hid_t group = api->Gopen2(location, name, H5P_DEFAULT);
+  bool is_empty = false;
+  if (group >= 0) {
+    is_empty = api->Gget_info(group, &info) >= 0 && info.nlinks == 0 &&
+               api->Aiterate2(group, H5_INDEX_NAME, H5_ITER_NATIVE, NULL, stop_at_first, NULL) == 0;
+    api->Idec_ref(group);
+  }
+  return is_empty;
+}
+
+void gpufi_h5_path_withdraw(gpufi_h5_path *path, gpufi_h5_session *session, hid_t location) {
+  const gpufi_h5_api *api = session->api;
+  bool is_gone = api->Lexists(location, path->text, H5P_DEFAULT) <= 0 ||
+                 api->Ldelete(location, path->text, H5P_DEFAULT) >= 0;
+  char *slash;
+  while (is_gone && (slash = strrchr(path->text, '/')) &&
+         (size_t)(slash - path->text) > path->existing_nbytes) {
+    *slash = '\0';
+    is_gone = api->Lexists(location, path->text, H5P_DEFAULT) <= 0 ||
+              (is_empty_group(api, location, path->text) &&
+               api->Ldelete(location, path->text, H5P_DEFAULT) >= 0);
+  }
+  gpufi_h5_discard_errors(session);
+}

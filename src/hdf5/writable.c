@@ -1,0 +1,57 @@
+#include "hdf5/writable.h"
+
+#include "base/error.h"
+
+#include <string.h>
+
+/* H5F_ACC_RDWR without the calls to libhdf5 that hide in the macro. */
+#define INTENT_WRITE 0x0001u
+/* H5FD_FEAT_HAS_MPI, which <hdf5.h> does not define in every release. */
+#define FEATURE_HAS_MPI 0x0100u
+
+gpuf_status gpufi_h5_check_writable(gpufi_h5_session *session, hid_t id, const char *what,
+                                    const char *name, gpuf_error *err) {
+  unsigned intent = INTENT_WRITE;
+  int system_error = 0;
+  const hid_t file = session->api->Iget_file_id(id);
+  if (file >= 0) {
+    session->api->Fget_intent(file, &intent);
+    session->api->Idec_ref(file);
+  }
+  if (!(intent & INTENT_WRITE)) {
+    return gpufi_fail(err, GPUF_ERR_INVALID, 0,
+                      "%s '%s' cannot be written: the file was opened read-only; open it for "
+                      "writing",
+                      what, name);
+  }
+  gpufi_h5_use_file(session, id);
+  if (gpufi_h5_failure_find(&session->file, &system_error)) {
+    return gpufi_fail(err, GPUF_ERR_HDF5, system_error,
+                      "%s '%s' was not written: an earlier write to this file failed (%s), and "
+                      "HDF5 loses what it could not write then; make room, close the file and "
+                      "write a new one",
+                      what, name, system_error ? strerror(system_error) : "HDF5 did not say why");
+  }
+  return GPUF_OK;
+}
+
+bool gpufi_h5_is_parallel(gpufi_h5_session *session, hid_t id) {
+  const gpufi_h5_api *api = session->api;
+  unsigned long features = 0;
+  const hid_t file = api->Iget_file_id(id);
+  const hid_t access = file < 0 ? H5I_INVALID_HID : api->Fget_access_plist(file);
+  const hid_t driver = access < 0 ? H5I_INVALID_HID : api->Pget_driver(access);
+  const bool is_known = driver >= 0 && api->FDdriver_query(driver, &features) >= 0;
+  gpufi_h5_close(session, access);
+  gpufi_h5_close(session, file);
+  return is_known && (features & FEATURE_HAS_MPI) != 0;
+}
+
+gpuf_status gpufi_h5_refuse_parallel(const char *name, gpuf_error *err) {
+  return gpufi_fail(err, GPUF_ERR_UNSUPPORTED, 0,
+                    "dataset '%s' lies in a file that was opened by an MPI driver, where all "
+                    "processes must write filtered chunks together: create a dataset without "
+                    "filters by H5Dcreate and write each process's part with gpuf_h5_write_region, "
+                    "or let each process write a file of its own",
+                    name);
+}
