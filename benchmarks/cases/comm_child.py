@@ -29,7 +29,7 @@ def image_array(side: int) -> Array:
 def serve_comm(pipe: Connection, device: str, nbytes: int, side: int, runtime: str) -> None:
     """Run a server of gpufetch, and tell its connection file."""
     os.environ["JUPYTER_RUNTIME_DIR"] = runtime
-    with gf.serve("bench") as server:
+    with gf.serve("bench", ip="127.0.0.1") as server:
         server.publish("flat", gf.to_device(flat_array(nbytes), device=device))
         server.publish("image", gf.to_device(image_array(side), device=device))
         pipe.send(server.connection_file)

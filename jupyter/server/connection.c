@@ -2,6 +2,7 @@
 
 #include "base/error.h"
 #include "base/system.h"
+#include "server/ipc.h"
 
 #include <dirent.h>
 #include <errno.h>
@@ -151,6 +152,16 @@ static bool is_alive(const json_t *file) {
   return gpufi_process_start_time(process_id) == (uint64_t)start_time && start_time != 0;
 }
 
+/* Remove the sockets of a server that was killed; `file` is its connection file. */
+static void remove_stale_sockets(const json_t *file) {
+  const char *transport = json_string_value(json_object_get(file, "transport"));
+  const char *prefix = json_string_value(json_object_get(file, "ip"));
+  const int32_t numbers[GPUFI_SOCKET_COUNT] = {1, 2, 3, 4, 5};
+  if (transport && strcmp(transport, "ipc") == 0 && prefix && strlen(prefix) < PATH_MAX) {
+    gpufi_ipc_remove(prefix, numbers, GPUFI_SOCKET_COUNT);
+  }
+}
+
 static bool take_text(const json_t *file, const char *name, char *text, size_t nbytes) {
   const json_t *value = json_object_get(file, name);
   if (value && (!json_is_string(value) || json_string_length(value) >= nbytes)) {
@@ -218,6 +229,8 @@ static gpuf_status claim_file(gpufi_connection *connection, const char *file, gp
                             json_object_get(json_object_get(old, "gpufetch"), "process_id")));
   } else if (!json_object_get(old, "gpufetch")) {
     status = take_settings(connection, old, err);
+  } else {
+    remove_stale_sockets(old);
   }
   json_decref(old);
   return status;
@@ -247,6 +260,9 @@ static gpuf_status claim_name(gpufi_connection *connection, const char *name, gp
     json_t *old = load_file(connection->path);
     const bool taken =
         access(connection->path, F_OK) == 0 && (is_alive(old) || !json_object_get(old, "gpufetch"));
+    if (!taken) {
+      remove_stale_sockets(old);
+    }
     json_decref(old);
     if (!taken) {
       return GPUF_OK;
@@ -346,6 +362,7 @@ static void remove_stale(const char *folder) {
     }
     json_t *file = load_file(path);
     if (json_object_get(file, "gpufetch") && !is_alive(file)) {
+      remove_stale_sockets(file);
       unlink(path);
     }
     json_decref(file);
@@ -396,22 +413,14 @@ static void remove_own(const char *path, uint64_t *inode) {
   *inode = 0;
 }
 
-/* libzmq does not remove the sockets of ipc. */
-static void remove_ipc_sockets(const gpufi_connection *connection) {
-  char url[PATH_MAX + 64];
-  for (int i = 0; i < GPUFI_SOCKET_COUNT; i++) {
-    gpufi_connection_url(connection, (gpufi_socket)i, url);
-    unlink(url + strlen("ipc://"));
-  }
-}
-
 void gpufi_connection_remove(gpufi_connection *connection) {
   char path[PATH_MAX];
   if (connection->process_id != getpid()) {
     return; /* a forked child: the files are its parent's */
   }
-  if (connection->is_ipc && connection->inode) {
-    remove_ipc_sockets(connection);
+  if (connection->has_sockets) { /* which libzmq leaves behind */
+    gpufi_ipc_remove(connection->ip, connection->ports, GPUFI_SOCKET_COUNT);
+    connection->has_sockets = false;
   }
   remove_own(connection->path, &connection->inode);
   if (external_path(connection, path)) {

@@ -23,6 +23,7 @@ typedef struct gpufi_connection {
   char name[GPUFI_NAME_MAX_NBYTES + 1]; /* of the server; numbered if it was taken */
   char path[PATH_MAX];                  /* of the connection file, absolute or as it was given */
   bool is_ipc;
+  bool has_sockets;                  /* with ipc: there are files to remove */
   char ip[PATH_MAX];                 /* the address; with ipc, how the paths of the sockets begin */
   int32_t ports[GPUFI_SOCKET_COUNT]; /* 0 = any that is free */
   char key[GPUFI_WIRE_KEY_MAX_NBYTES + 1];
@@ -52,7 +53,8 @@ void gpufi_connection_url(const gpufi_connection *connection, gpufi_socket socke
  * servers that have ended are removed. */
 gpuf_status gpufi_connection_write(gpufi_connection *connection, bool external, gpuf_error *err);
 
-/* Remove the files if they are still the ones that this process wrote. Safe to repeat. */
+/* Remove the sockets of ipc, and the files if they are still the ones that this process wrote. Safe
+ * to repeat. */
 void gpufi_connection_remove(gpufi_connection *connection);
 /* gpufi_connection_remove, and give up the lock. */
 void gpufi_connection_fini(gpufi_connection *connection);

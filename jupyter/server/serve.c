@@ -3,6 +3,7 @@
 #include "base/struct.h"
 #include "base/thread.h"
 #include "server/headroom.h"
+#include "server/ipc.h"
 #include "server/server.h"
 #include "server/wake.h"
 
@@ -140,28 +141,35 @@ static void default_name(char name[NAME_MAX_NBYTES + 1]) {
   }
 }
 
+/* Sockets that only their owner can open, unless the program asked for an address. */
+static bool wants_ipc(const gpuf_server_options *options) {
+  return options->transport ? strcmp(options->transport, "ipc") == 0
+                            : !options->ip && options->first_port == 0;
+}
+
+/* Choose the addresses and a key, where no kernel manager has. */
+static gpuf_status choose_addresses(gpufi_connection *connection,
+                                    const gpuf_server_options *options, gpuf_error *err) {
+  connection->is_ipc = wants_ipc(options);
+  for (int i = 0; i < GPUFI_SOCKET_COUNT; i++) {
+    connection->ports[i] = connection->is_ipc    ? i + 1
+                           : options->first_port ? options->first_port + i
+                                                 : 0;
+  }
+  snprintf(connection->ip, sizeof(connection->ip), "%s", options->ip ? options->ip : "127.0.0.1");
+  gpuf_status status = gpufi_random_hex(connection->key, 32, err);
+  if (status == GPUF_OK && connection->is_ipc) {
+    status = gpufi_ipc_make(connection->path, connection->ip, err);
+    connection->has_sockets = status == GPUF_OK;
+  }
+  return status;
+}
+
 /* Fill in what a kernel manager's file has not set, from the options and the defaults. */
 static gpuf_status complete_connection(gpufi_connection *connection,
                                        const gpuf_server_options *options, gpuf_error *err) {
   const bool is_given = connection->key[0] != '\0'; /* by a kernel manager */
-  gpuf_status status = GPUF_OK;
-  if (!is_given) {
-    connection->is_ipc = options->transport && strcmp(options->transport, "ipc") == 0;
-    for (int i = 0; i < GPUFI_SOCKET_COUNT; i++) {
-      connection->ports[i] = connection->is_ipc    ? i + 1
-                             : options->first_port ? options->first_port + i
-                                                   : 0;
-    }
-    snprintf(connection->ip, sizeof(connection->ip), "%s", options->ip ? options->ip : "127.0.0.1");
-    status = gpufi_random_hex(connection->key, 32, err);
-  }
-  if (connection->is_ipc && !is_given) {
-    const size_t stem_nbytes = strlen(connection->path) - strlen(".json");
-    const bool is_json =
-        strlen(connection->path) > 5 && strcmp(connection->path + stem_nbytes, ".json") == 0;
-    snprintf(connection->ip, sizeof(connection->ip), "%.*s-ipc",
-             is_json ? (int)stem_nbytes : PATH_MAX - 8, connection->path);
-  }
+  gpuf_status status = is_given ? GPUF_OK : choose_addresses(connection, options, err);
   if (options->curve && !connection->curve_secretkey[0] &&
       zmq_curve_keypair(connection->curve_publickey, connection->curve_secretkey) != 0) {
     connection->curve_publickey[0] = connection->curve_secretkey[0] = '\0';

@@ -79,7 +79,8 @@ static gpuf_status bind_socket(gpufi_sockets *sockets, gpufi_connection *connect
     const int code = zmq_errno();
     const char *remedy =
         code == EADDRINUSE     ? "another process uses it: choose another port, or 0 for any"
-        : code == ENAMETOOLONG ? "use a shorter JUPYTER_RUNTIME_DIR, or tcp"
+        : code == ENAMETOOLONG ? "use a shorter path, or tcp"
+        : connection->is_ipc   ? "this folder takes no sockets: serve over tcp (ip 127.0.0.1)"
                                : "check the address and the permissions in the options";
     return gpufi_fail(err, GPUF_ERR_IO, code, "cannot listen on %.300s for %s: %s; %s", endpoint,
                       gpufi_socket_names[which], zmq_strerror(code), remedy);
@@ -88,6 +89,7 @@ static gpuf_status bind_socket(gpufi_sockets *sockets, gpufi_connection *connect
       !connection->is_ipc) {
     connection->ports[which] = port_of(endpoint);
   }
+  connection->has_sockets = connection->is_ipc;
   keep_to_owner(connection, endpoint);
   return GPUF_OK;
 }

@@ -101,13 +101,20 @@ def open_comm(
     return [message["msg_type"] for message in until_idle(attached, sent, timeout)]
 
 
+def socket_url(info: dict[str, Any], name: str) -> str:
+    """Address of one of the sockets that a connection file names."""
+    if info["transport"] == "ipc":
+        return f"ipc://{info['ip']}-{info[name + '_port']}"
+    return f"tcp://{info['ip']}:{info[name + '_port']}"
+
+
 @contextlib.contextmanager
 def raw_socket(connection_file: str | Path, name: str, kind: int) -> Iterator[zmq.Socket[bytes]]:
     """A socket that is connected to one of the server's, without a key."""
     info = json.loads(Path(connection_file).read_text())
     with zmq.Context() as context, context.socket(kind) as socket:
         socket.linger = 0
-        socket.connect(f"tcp://{info['ip']}:{info[name + '_port']}")
+        socket.connect(socket_url(info, name))
         yield socket
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import json
 import subprocess
 import sys
 import threading
@@ -486,6 +487,16 @@ def test_a_client_reconnects_after_the_server_restarts() -> None:
         run.close()
     with pytest.raises(ValueError, match="closed"):
         array.fetch()
+
+
+def test_unix_sockets_of_another_host_are_an_error_that_names_it(
+    server: gf.Server, runtime: Path
+) -> None:
+    info = json.loads(Path(server.connection_file).read_text())
+    info["gpufetch"]["host"] = "elsewhere"
+    (runtime / "kernel-far.json").write_text(json.dumps(info))
+    with pytest.raises(ConnectionError, match=r"own host, elsewhere.*ip="):
+        gf.connect("far", timeout=10)
 
 
 def test_an_end_in_the_middle_of_a_read_is_an_error_in_time() -> None:

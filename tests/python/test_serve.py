@@ -31,6 +31,7 @@ from serving import (
     resident_nbytes,
     send,
     simulation,
+    socket_url,
     until_idle,
 )
 from test_gray_scott import find_program
@@ -346,7 +347,7 @@ def test_what_is_refused_is_logged_once(
 # --- Many clients, and clients that do not read ---
 
 SERVE_LARGE = """
-    with gf.serve("large", transport=(*sys.argv[1:], "tcp")[0]) as server:
+    with gf.serve("large", transport=(*sys.argv[1:], None)[0]) as server:
         server.publish("x", gf.to_device(np.zeros((64, 1 << 20), np.float32)))
         print("ready", flush=True)
         sys.stdin.read()
@@ -367,7 +368,7 @@ def test_a_thousand_clients_are_served_and_leave_nothing_behind() -> None:
             for _ in range(1000):
                 socket = context.socket(zmq.DEALER)
                 socket.linger = 0
-                socket.connect(f"tcp://{info['ip']}:{info['shell_port']}")
+                socket.connect(socket_url(info, "shell"))
                 sockets.append(socket)
             for number, socket in enumerate(sockets):
                 opened = {"comm_id": f"c{number}", "target_name": "gpufetch", "data": {}}
@@ -492,7 +493,7 @@ def test_the_file_is_the_owners_and_goes_with_the_server(runtime: Path) -> None:
         assert stat.S_IMODE(runtime.stat().st_mode) == 0o700
         info = json.loads(path.read_text())
         assert info["kernel_name"] == "gpufetch-run" and len(info["key"]) == 64
-        assert [p.name for p in runtime.iterdir()] == ["kernel-run.json"]
+        assert {p.name for p in runtime.iterdir()} == {"kernel-run.json", "kernel-run-ipc"}
     assert list(runtime.iterdir()) == []
 
 
@@ -613,10 +614,11 @@ def test_a_read_only_folder_is_an_error_with_a_remedy(runtime: Path) -> None:
         gf.serve("run")
 
 
-def test_a_port_in_use_is_an_error_with_a_remedy(server: gf.Server, runtime: Path) -> None:
-    port = json.loads(Path(server.connection_file).read_text())["shell_port"]
-    with pytest.raises(OSError, match="choose another port"):
-        gf.serve("other", port=port)
+def test_a_port_in_use_is_an_error_with_a_remedy(runtime: Path) -> None:
+    with gf.serve("test", transport="tcp") as server:
+        port = json.loads(Path(server.connection_file).read_text())["shell_port"]
+        with pytest.raises(OSError, match="choose another port"):
+            gf.serve("other", port=port)
     assert not (runtime / "kernel-other.json").exists()
 
 
@@ -665,27 +667,108 @@ print(os.path.exists(server.connection_file), status)
 # --- Transports ---
 
 
+@pytest.mark.parametrize(
+    ("options", "transport"),
+    [
+        ({}, "ipc"),
+        ({"ip": "127.0.0.1"}, "tcp"),
+        ({"transport": "tcp"}, "tcp"),
+        ({"transport": "ipc", "ip": "127.0.0.1"}, "ipc"),
+    ],
+)
+def test_a_server_is_reached_by_ports_only_where_the_program_asks_for_them(
+    options: dict[str, Any], transport: str
+) -> None:
+    with gf.serve("run", **options) as server:
+        info = json.loads(Path(server.connection_file).read_text())
+        assert info["transport"] == transport
+        listening = [line.split()[1] for line in Path("/proc/net/tcp").read_text().splitlines()[1:]]
+        ports = {int(address.rpartition(":")[2], 16) for address in listening}
+        assert (info["shell_port"] in ports) == (transport == "tcp")
+        with client(server.connection_file) as attached:
+            attached.wait_for_ready(timeout=10)
+            open_comm(attached, "c")
+
+
+def socket_modes(info: dict[str, Any]) -> set[tuple[bool, int]]:
+    names = ("shell", "iopub", "stdin", "control", "hb")
+    stats = [os.stat(socket_url(info, name).removeprefix("ipc://")) for name in names]
+    return {(stat.S_ISSOCK(s.st_mode), stat.S_IMODE(s.st_mode)) for s in stats}
+
+
 def test_ipc_sockets_are_the_owners_and_go_with_the_server(runtime: Path) -> None:
     old = os.umask(0)
     try:
-        server = gf.serve("run", transport="ipc")
+        server = gf.serve("run")
     finally:
         os.umask(old)
     with server:
+        info = json.loads(Path(server.connection_file).read_text())
         modes = {p.name: stat.S_IMODE(p.stat().st_mode) for p in runtime.iterdir()}
-        assert len(modes) == 6 and set(modes.values()) == {0o600}
+        assert modes == {"kernel-run.json": 0o600, "kernel-run-ipc": 0o700}
+        assert Path(info["ip"]).parent == runtime / "kernel-run-ipc"
+        assert socket_modes(info) == {(True, 0o600)}
         with client(server.connection_file) as attached:
             attached.wait_for_ready(timeout=10)
             open_comm(attached, "c")
     assert list(runtime.iterdir()) == []
 
 
-def test_an_ipc_path_that_is_too_long_is_an_error_with_a_remedy(
+def test_where_the_path_is_too_long_for_sockets_they_lie_in_a_folder_of_their_own(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("JUPYTER_RUNTIME_DIR", str(tmp_path / ("long" * 30)))
+    with gf.serve("run") as server:
+        info = json.loads(Path(server.connection_file).read_text())
+        folder = Path(info["ip"]).parent
+        assert folder.parent == Path("/tmp") and stat.S_IMODE(folder.stat().st_mode) == 0o700
+        assert socket_modes(info) == {(True, 0o600)}
+        with client(server.connection_file) as attached:
+            attached.wait_for_ready(timeout=10)
+    assert not folder.exists() and list((tmp_path / ("long" * 30)).iterdir()) == []
+
+
+def test_an_ipc_path_that_is_too_long_is_an_error_with_a_remedy(runtime: Path) -> None:
+    runtime.mkdir()
+    path = runtime / "kernel.json"
+    ports = dict.fromkeys(("shell_port", "iopub_port", "stdin_port", "control_port", "hb_port"), 1)
+    given = {"transport": "ipc", "ip": str(runtime / ("long" * 30)), "key": "k", **ports}
+    path.write_text(json.dumps(given))
     with pytest.raises(OSError, match="shorter"):
-        gf.serve("run", transport="ipc")
+        gf.serve("run", connection_file=str(path))
+
+
+@pytest.mark.parametrize("name", ["run", "long" * 12])
+def test_sockets_of_a_killed_server_are_replaced_by_the_next_of_its_name(
+    runtime: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str
+) -> None:
+    if name != "run":
+        monkeypatch.setenv("JUPYTER_RUNTIME_DIR", str(tmp_path / ("long" * 30)))
+    code = """
+    server = gf.serve(sys.argv[1])
+    print("ready", flush=True)
+    sys.stdin.read()
+    """
+    with process(code, name) as running:
+        info = json.loads(servers.find(name).read_text())
+        running.kill()
+        running.wait()
+    left = Path(info["ip"]).parent
+    assert len(list(left.iterdir())) == 5
+    with gf.serve(name) as server, client(server.connection_file) as attached:
+        attached.wait_for_ready(timeout=10)
+        fresh = json.loads(Path(server.connection_file).read_text())
+        assert len(list(Path(fresh["ip"]).parent.iterdir())) == 5
+        assert left.exists() == (name == "run")
+    assert not left.exists()
+
+
+def test_a_folder_of_someone_elses_is_not_used_for_sockets(runtime: Path) -> None:
+    runtime.mkdir()
+    (runtime / "kernel-run-ipc").symlink_to(runtime)
+    with pytest.raises(OSError, match="tcp"):
+        gf.serve("run")
+    assert [path.name for path in runtime.iterdir()] == ["kernel-run-ipc"]
 
 
 def test_curve_keeps_out_who_does_not_know_the_key() -> None:

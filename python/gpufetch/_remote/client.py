@@ -37,7 +37,8 @@ class Client:
     """An open comm to one server. Not for several threads at once.
 
     The constructor and every request raise ServerLostError if the server has ended or does not
-    answer within `timeout` seconds.
+    answer within `timeout` seconds; the constructor raises ConnectionError if it can only be
+    reached on another host.
 
     Attributes
     ----------
@@ -86,6 +87,11 @@ class Client:
         self._server: dict[str, Any] = server if isinstance(server, dict) else {}
         if self._server and is_alive(self._server) is False:
             raise ServerLostError(f"the server of {self._path} has ended (it left the file behind)")
+        if content.get("transport") == "ipc" and is_alive(self._server) is None and self._server:
+            raise ConnectionError(
+                f"the server of {self._path} can only be reached on its own host, "
+                f"{self._server.get('host')}: start it with ip= to serve other hosts"
+            )
         self._key = content.get("key")
         self.is_local = is_alive(self._server) is True
 
@@ -128,8 +134,13 @@ class Client:
                 raise ServerLostError(f"the server of {self._path} does not answer")
             self._check_alive()
         frames = self._iopub.recv_multipart(copy=False)
-        _, rest = self._session.feed_identities(frames, copy=False)
-        message: dict[str, Any] = self._session.deserialize(rest, copy=False)
+        try:
+            _, rest = self._session.feed_identities(frames, copy=False)
+            message: dict[str, Any] = self._session.deserialize(rest, copy=False)
+        except ValueError as error:  # signed with another key
+            raise ServerLostError(
+                f"another server has the address of {self._path} now ({error})"
+            ) from error
         if message["msg_type"] == "comm_close":
             raise ServerLostError(f"the server of {self._path} has closed this connection")
         return message

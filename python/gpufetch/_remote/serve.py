@@ -189,7 +189,7 @@ def serve(
     name: str | None = None,
     *,
     connection_file: str | None = None,
-    transport: Literal["tcp", "ipc"] = "tcp",
+    transport: Literal["tcp", "ipc"] | None = None,
     ip: str | None = None,
     port: int = 0,
     curve: bool = False,
@@ -214,10 +214,11 @@ def serve(
     connection_file
         Path of the file to write. By default kernel-NAME.json in Jupyter's runtime folder.
     transport
-        "tcp", or "ipc" for sockets that only this user can open, on machines that are shared with
-        others.
+        "ipc" for sockets that only this user can open, on this machine; "tcp" for ports. By default
+        "tcp" if `ip` or `port` is given, else "ipc".
     ip, port
-        Address for "tcp", and the first of five ports in a row; 0 takes any five free ports.
+        Address for "tcp", by default 127.0.0.1, and the first of five ports in a row; 0 takes any
+        five free ports.
     curve
         Whether to encrypt with CurveZMQ. Clients then need jupyter_client 8.10 or newer.
     jupyterlab

@@ -24,9 +24,9 @@ extern "C" {
  * gpuf_server_publish_step, where the memory does not change.
  *
  * Who can attach: whoever can read the connection file, which is for the owner alone. Requests
- * without a valid signature by its key are dropped. Replies travel to every subscriber, as with
- * any Jupyter kernel: on a machine that others use too, take transport "ipc", whose sockets only
- * the owner can open, or curve, which encrypts.
+ * without a valid signature by its key are dropped. By default the server listens on Unix sockets
+ * that only the owner can open. Over tcp, replies travel to every subscriber, as with any Jupyter
+ * kernel: take curve, which encrypts, on a machine that others use too (docs/serving.md).
  *
  * Memory: the options bound the replies that wait for clients. A client that does not read loses
  * its replies, and after some seconds its connection. */
@@ -39,7 +39,7 @@ typedef struct gpuf_server_options {
   const char *connection_file; /* NULL = kernel-NAME.json in Jupyter's runtime folder. The
                                   ports, key and curve keys of a file that a kernel manager has
                                   written are used */
-  const char *transport;       /* NULL or "tcp", or "ipc" */
+  const char *transport;       /* "ipc", "tcp", or NULL: tcp if ip or first_port is set, else ipc */
   const char *ip;              /* tcp: address to listen on; NULL = 127.0.0.1. ipc: ignored */
   int32_t first_port;          /* tcp: five ports from here on; 0 = any that are free */
   bool curve;                  /* encrypt with CurveZMQ, by keys made for this server */

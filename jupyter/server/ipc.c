@@ -1,0 +1,106 @@
+#include "server/ipc.h"
+
+#include "base/error.h"
+
+#include <errno.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#define PATH_MAX_NBYTES 107           /* of a Unix socket */
+#define SUFFIX "-ipc"                 /* of a folder beside the connection file */
+#define SHORT_FOLDER "/tmp/gpufetch-" /* how the others begin */
+#define LAST "/s"                     /* how a prefix ends */
+#define NUMBER "-5"                   /* what follows it at most */
+
+/* Whether the sockets' paths fit into a socket's address. */
+static bool fits(const char *folder) {
+  return strlen(folder) + strlen(LAST NUMBER) <= PATH_MAX_NBYTES;
+}
+
+/* A folder that a killed server has left is used again. */
+static bool make_private(const char *folder) {
+  struct stat info;
+  if (mkdir(folder, 0700) == 0) {
+    return true;
+  }
+  if (errno != EEXIST || lstat(folder, &info) != 0) {
+    return false;
+  }
+  errno = EACCES;
+  return S_ISDIR(info.st_mode) && info.st_uid == geteuid() && chmod(folder, 0700) == 0;
+}
+
+/* Clients need not have the server's working folder: the path is absolute. `folder` is "" if it
+ * would be too long. */
+static gpuf_status make_beside(const char *connection_file, char folder[PATH_MAX],
+                               gpuf_error *err) {
+  char relative[PATH_MAX];
+  const size_t nbytes = strlen(connection_file);
+  const bool is_json = nbytes > 5 && strcmp(connection_file + nbytes - 5, ".json") == 0;
+  const int length = snprintf(relative, PATH_MAX, "%.*s" SUFFIX,
+                              (int)(is_json ? nbytes - 5 : nbytes), connection_file);
+  folder[0] = '\0';
+  if (length >= PATH_MAX) {
+    return GPUF_OK;
+  }
+  if (!make_private(relative) || !realpath(relative, folder)) {
+    return gpufi_fail(err, GPUF_ERR_IO, errno,
+                      "cannot make the folder %.200s for the server's sockets: %s; remove it, or "
+                      "serve over tcp (ip 127.0.0.1)",
+                      relative, strerror(errno));
+  }
+  if (!fits(folder)) {
+    rmdir(folder);
+    folder[0] = '\0';
+  }
+  return GPUF_OK;
+}
+
+static gpuf_status make_short(char folder[PATH_MAX], gpuf_error *err) {
+  snprintf(folder, PATH_MAX, "%sXXXXXX", SHORT_FOLDER);
+  return mkdtemp(folder) ? GPUF_OK
+                         : gpufi_fail(err, GPUF_ERR_IO, errno,
+                                      "cannot make a folder %s for the server's sockets: %s; use a "
+                                      "shorter JUPYTER_RUNTIME_DIR, or serve over tcp (ip "
+                                      "127.0.0.1)",
+                                      folder, strerror(errno));
+}
+
+gpuf_status gpufi_ipc_make(const char *connection_file, char prefix[PATH_MAX], gpuf_error *err) {
+  gpuf_status status = make_beside(connection_file, prefix, err);
+  if (status == GPUF_OK && !prefix[0]) {
+    status = make_short(prefix, err);
+  }
+  if (status == GPUF_OK) {
+    strncat(prefix, LAST, PATH_MAX - strlen(prefix) - 1);
+  }
+  return status;
+}
+
+/* The folder of a prefix that gpufi_ipc_make gave. */
+static bool own_folder(const char *prefix, char folder[PATH_MAX]) {
+  const size_t nbytes = strlen(prefix), last = strlen(LAST), suffix = strlen(SUFFIX);
+  if (nbytes < last + suffix || strcmp(prefix + nbytes - last, LAST) != 0) {
+    return false;
+  }
+  snprintf(folder, PATH_MAX, "%.*s", (int)(nbytes - last), prefix);
+  return strcmp(folder + strlen(folder) - suffix, SUFFIX) == 0 ||
+         strncmp(folder, SHORT_FOLDER, strlen(SHORT_FOLDER)) == 0;
+}
+
+void gpufi_ipc_remove(const char *prefix, const int32_t *numbers, int count) {
+  char path[PATH_MAX + 16];
+  struct stat info;
+  for (int i = 0; i < count; i++) {
+    snprintf(path, sizeof(path), "%s-%d", prefix, (int)numbers[i]);
+    if (lstat(path, &info) == 0 && S_ISSOCK(info.st_mode) && info.st_uid == geteuid()) {
+      unlink(path);
+    }
+  }
+  if (own_folder(prefix, path)) {
+    rmdir(path); /* fails where something is left in it */
+  }
+}

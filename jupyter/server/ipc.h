@@ -1,0 +1,19 @@
+/* Where the Unix sockets of a server lie. Their paths are a prefix, '-' and 1 to 5, as Jupyter has
+ * it: the prefix stands as "ip" in the connection file. */
+#ifndef GPUFI_SERVER_IPC_H
+#define GPUFI_SERVER_IPC_H
+
+#include <gpufetch/gpufetch.h>
+
+#include <limits.h>
+
+/* Make a folder that its owner alone can open, and give the prefix of five sockets in it: the
+ * folder STEM-ipc beside the connection file STEM.json, or a new one in /tmp where that path is too
+ * long for a socket. */
+gpuf_status gpufi_ipc_make(const char *connection_file, char prefix[PATH_MAX], gpuf_error *err);
+
+/* Remove the sockets that a prefix names, if they are this user's, and the folder if
+ * gpufi_ipc_make has made it and nothing else is in it. */
+void gpufi_ipc_remove(const char *prefix, const int32_t *numbers, int count);
+
+#endif
