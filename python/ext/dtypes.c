@@ -80,14 +80,17 @@ int gpufi_py_dtype_from_descr(const gpufi_py_state *state, PyObject *object, gpu
   return 0;
 }
 
-/* The gpuf_dtype of that name, or 0. */
-static gpuf_dtype dtype_of_name(const char *name) {
-  for (int dtype = 1; dtype <= GPUF_DTYPE_MAX; dtype++) {
-    if (strcmp(gpuf_dtype_name((gpuf_dtype)dtype), name) == 0) {
-      return (gpuf_dtype)dtype;
+/* The gpuf_dtype whose name stands in the str `text` from `start` on, or 0. */
+static gpuf_dtype dtype_of_name(PyObject *text, Py_ssize_t start) {
+  PyObject *name = PyUnicode_Substring(text, start, PY_SSIZE_T_MAX);
+  gpuf_dtype found = (gpuf_dtype)0;
+  for (int dtype = 1; name && dtype <= GPUF_DTYPE_MAX && !found; dtype++) {
+    if (PyUnicode_CompareWithASCIIString(name, gpuf_dtype_name((gpuf_dtype)dtype)) == 0) {
+      found = (gpuf_dtype)dtype;
     }
   }
-  return (gpuf_dtype)0;
+  Py_XDECREF(name);
+  return found;
 }
 
 /* A dtype of PyTorch's, whose str() is "torch.float32". */
@@ -105,14 +108,11 @@ static bool is_torch_dtype(PyObject *object) {
 
 static int parse_torch(PyObject *object, gpuf_dtype *dtype) {
   PyObject *text = PyObject_Str(object);
-  const char *name = text ? PyUnicode_AsUTF8AndSize(text, NULL) : NULL;
-  if (name) {
-    *dtype = dtype_of_name(strncmp(name, "torch.", 6) == 0 ? name + 6 : name);
-  }
-  Py_XDECREF(text);
-  if (!name) {
+  if (!text) {
     return -1;
   }
+  *dtype = dtype_of_name(text, (Py_ssize_t)strlen("torch."));
+  Py_DECREF(text);
   if (!*dtype) {
     PyErr_Format(PyExc_TypeError,
                  "dtype %S is not supported; use one of bool, the integers, float16 to float64, "
@@ -133,24 +133,31 @@ static int parse_numpy(const gpufi_py_state *state, PyObject *object, gpuf_dtype
   return status;
 }
 
+/* TensorFlow's dtypes have the NumPy type as an attribute. 1 if `object` is such a one, 0 if not.
+ */
+static int parse_tensorflow(const gpufi_py_state *state, PyObject *object, gpuf_dtype *dtype) {
+  PyObject *numpy_type = PyObject_GetAttrString(object, "as_numpy_dtype");
+  if (!numpy_type) {
+    if (!PyErr_ExceptionMatches(PyExc_AttributeError)) {
+      return -1;
+    }
+    PyErr_Clear();
+    return 0;
+  }
+  const int status = parse_numpy(state, numpy_type, dtype);
+  Py_DECREF(numpy_type);
+  return status < 0 ? -1 : 1;
+}
+
 int gpufi_py_dtype_parse(const gpufi_py_state *state, PyObject *object, gpuf_dtype *dtype) {
   *dtype = (gpuf_dtype)0;
   if (PyUnicode_Check(object)) { /* NumPy knows "bfloat16" only as long as ml_dtypes tells it */
-    const char *name = PyUnicode_AsUTF8AndSize(object, NULL);
-    if (!name) {
-      return -1;
-    }
-    *dtype = dtype_of_name(name);
+    *dtype = dtype_of_name(object, 0);
     return *dtype ? 0 : parse_numpy(state, object, dtype);
   }
   if (is_torch_dtype(object)) {
     return parse_torch(object, dtype);
   }
-  if (PyObject_HasAttrString(object, "as_numpy_dtype")) { /* TensorFlow's */
-    PyObject *numpy_type = PyObject_GetAttrString(object, "as_numpy_dtype");
-    const int status = numpy_type ? parse_numpy(state, numpy_type, dtype) : -1;
-    Py_XDECREF(numpy_type);
-    return status;
-  }
-  return parse_numpy(state, object, dtype);
+  const int is_tensorflow = PyType_Check(object) ? 0 : parse_tensorflow(state, object, dtype);
+  return is_tensorflow < 0 ? -1 : is_tensorflow > 0 ? 0 : parse_numpy(state, object, dtype);
 }

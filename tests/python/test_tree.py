@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gc
 import types
+import weakref
 from collections import OrderedDict, UserDict, defaultdict, namedtuple
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
@@ -174,6 +175,120 @@ def test_a_tree_with_out_is_refused(device: str) -> None:
     for function in (gf.fetch, gf.fetch_async):
         with pytest.raises(TypeError, match="out takes one tensor"):
             function([x], out=np.empty(5, "f4"))  # type: ignore[call-overload]
+
+
+def test_a_tree_in_flight_arrives_whole(device: str) -> None:
+    arrays = [random_array(i, (i % 50, 13)) for i in range(300)] + [random_array(7, (3, 1 << 18))]
+    tree = {
+        "many": [gf.to_device(a, device=device) for a in arrays],
+        "view": gf.to_device(arrays[-1], device=device).T[::2],
+        "cpu": arrays[5],
+        "other": (None, "text", 7),
+    }
+    future = gf.fetch_async(tree)
+    assert "dict" in repr(future)
+    result = future.result()
+    assert future.result() is result
+    assert list(result) == list(tree)
+    for got, expected in zip(result["many"], arrays, strict=True):
+        assert_same(got, expected)
+    assert_same(result["view"], np.array(arrays[-1].T[::2], order="C"))
+    assert_same(result["cpu"], arrays[5])
+    assert result["other"] == (None, "text", 7)
+    assert gf.fetch_async({}).result() == {}
+    assert gf.fetch_async([1, "a"]).result() == [1, "a"]
+
+
+def test_a_tree_in_flight_keeps_its_tensors(device: str) -> None:
+    a = random_array(1, (1 << 20,))
+    x = gf.to_device(a, device=device)
+    alive = weakref.ref(x)
+    _core._host_faults(bandwidth=40e6)
+    tree = [x]
+    future = gf.fetch_async(tree)
+    tree.clear()
+    del x
+    gc.collect()
+    assert alive() is not None
+    assert_same(future.result()[0], a)
+    gc.collect()
+    assert alive() is None
+
+
+def test_a_tree_that_cannot_be_read_starts_nothing(device: str) -> None:
+    x = gf.to_device(random_array(1, (5,)), device=device)
+    with pytest.raises(TypeError, match=r"tree\['w'\]: .*datetime64"):
+        gf.fetch_async({"x": x, "w": np.zeros(3, "M8[s]")})
+
+
+def test_a_failure_in_flight_is_raised_by_result_and_leaks_nothing() -> None:
+    gc.collect()
+    before = gf.pool.stats()["used_nbytes"]
+    tensors = [gf.to_device(random_array(i, (4096,)), device="host:0") for i in range(100)]
+    _core._host_faults(copy_fail_after_nbytes=100_000)
+    future = gf.fetch_async(tensors)
+    for _ in range(2):
+        with pytest.raises(gf.Error, match=r"one of copies 0 to 99: .*injected"):
+            future.result()
+    _core._host_faults()
+    del future
+    assert gf.pool.stats()["used_nbytes"] == before
+
+
+FETCHES = [gf.fetch, lambda x, **options: gf.fetch_async(x, **options).result()]
+fetches = pytest.mark.parametrize("fetch", FETCHES, ids=["fetch", "fetch_async"])
+
+
+@fetches
+@pytest.mark.parametrize("order", ["C", "F", "A", "K"])
+def test_order_holds_for_every_tensor(device: str, fetch: Any, order: Any) -> None:
+    arrays = [random_array(i, shape) for i, shape in enumerate([(4, 5, 6), (7,), (), (0, 3)])]
+    tensors = [gf.to_device(a, device=device) for a in arrays]
+    tensors.append(tensors[0].T)
+    tensors.append(tensors[0][:, ::2, ::-1])
+    arrays += [arrays[0].T, arrays[0][:, ::2, ::-1]]
+    for got, a in zip(fetch(tensors, order=order), arrays, strict=True):
+        expected = np.array(a, order=order)
+        assert got.strides == expected.strides or a.size == 0
+        assert got.tobytes() == expected.tobytes()
+
+
+@fetches
+@pytest.mark.parametrize("dtype", ["float16", ml_dtypes.bfloat16, np.float64, "int32", "bool"])
+def test_dtype_holds_for_every_tensor(device: str, fetch: Any, dtype: Any) -> None:
+    arrays = [random_array(i, (i, 11), "f4" if i % 2 else "i2") for i in range(40)]
+    tensors = [gf.to_device(a, device=device) for a in arrays]
+    result = fetch({"x": [*tensors, tensors[7].T]}, dtype=dtype)["x"]
+    for got, a in zip(result, [*arrays, arrays[7].T], strict=True):
+        assert_same(got, np.ascontiguousarray(a.astype(dtype)).reshape(a.shape))
+
+
+@fetches
+def test_a_cast_that_is_not_offered_names_the_dtypes(device: str, fetch: Any) -> None:
+    tree = [gf.to_device(random_array(i, (5,), t), device=device) for i, t in enumerate("fD")]
+    with pytest.raises(TypeError, match=r"dtype is float16, and .* of dtype complex128"):
+        fetch(tree, dtype="float16")
+
+
+@fetches
+def test_a_tree_crosses_the_link_encoded(device: str, fetch: Any) -> None:
+    arrays = [random_array(i, (3000,)).cumsum(dtype="f4") for i in range(3)]
+    tensors = [gf.to_device(a, device=device) for a in arrays]
+    for got, a in zip(fetch(tensors, via="codec"), arrays, strict=True):
+        assert_same(got, a)
+
+
+def test_a_state_dict_there_and_back(device: str) -> None:
+    """Every dtype in one call, and up again from what came."""
+    state = {
+        f"layer.{dtype}": gf.to_device(random_array(i, (i + 1, 3), dtype), device=device)
+        for i, dtype in enumerate(["f4", "f2", ml_dtypes.bfloat16, ml_dtypes.float8_e4m3fn, "i8"])
+    }
+    host = gf.fetch_async(OrderedDict(state)).result()
+    assert type(host) is OrderedDict
+    again = {name: gf.to_device(a, device=device) for name, a in host.items()}
+    for name, x in gf.fetch(again).items():
+        assert_same(x, gf.fetch(state[name]))
 
 
 def test_a_device_failure_names_the_copies_and_leaks_nothing() -> None:
