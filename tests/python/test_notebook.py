@@ -1,4 +1,4 @@
-"""The quickstart notebook: committed clean, and runs headless."""
+"""The notebooks: committed clean, run headless, alone and twice in one kernel."""
 
 from __future__ import annotations
 
@@ -18,12 +18,18 @@ from nbclient import NotebookClient
 
 import gpufetch as gf
 
-SOURCE = Path(__file__).parents[2] / "notebooks" / "quickstart.ipynb"
+FOLDER = Path(__file__).parents[2] / "notebooks"
+NOTEBOOKS = sorted(FOLDER.glob("*.ipynb"))
+every_notebook = pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda path: path.name)
+
+
+def read(path: Path) -> Any:
+    return nbformat.read(path, as_version=4)  # type: ignore[no-untyped-call]
 
 
 @pytest.fixture
 def notebook() -> Any:
-    return nbformat.read(SOURCE, as_version=4)  # type: ignore[no-untyped-call]
+    return read(FOLDER / "quickstart.ipynb")
 
 
 def write_checkpoint(directory: Path, step: int) -> Any:
@@ -37,7 +43,9 @@ def write_checkpoint(directory: Path, step: int) -> Any:
     return v
 
 
-def test_the_notebook_is_committed_without_outputs(notebook: Any) -> None:
+@every_notebook
+def test_a_notebook_is_committed_without_outputs(path: Path) -> None:
+    notebook = read(path)
     nbformat.validate(notebook)
     code = [cell for cell in notebook.cells if cell.cell_type == "code"]
     assert code
@@ -68,3 +76,27 @@ def test_the_notebook_runs_headless(notebook: Any, tmp_path: Path) -> None:
     assert "(344, 403)" in listing["text/html"]
     assert "LazyArray(shape=(344, 403), dtype=int16" in outputs["wrap"][0].data["text/plain"]
     assert f"pulled {172 * 202 * 2} of {344 * 403 * 2} bytes" in outputs["plot-dem"][0].text
+
+
+@every_notebook
+def test_a_notebook_runs_alone_and_twice_in_one_kernel(
+    path: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """In an empty folder, without what other commands leave behind."""
+    monkeypatch.delenv("GPUFETCH_DEMO_DIR", raising=False)
+    runs = [read(path), read(path)]
+    client = NotebookClient(
+        runs[0], timeout=120, kernel_name="python3", resources={"metadata": {"path": tmp_path}}
+    )
+    with client.setup_kernel():
+        for notebook in runs:
+            client.nb = notebook
+            for index, cell in enumerate(notebook.cells):
+                client.execute_cell(cell, index)  # raises what the cell raises
+    for notebook in runs:
+        cells = [cell for cell in notebook.cells if cell.cell_type == "code"]
+        assert all(cell.execution_count for cell in cells)
+        errors = [o.text for cell in cells for o in cell.outputs if o.get("name") == "stderr"]
+        assert errors == []
+        assert sum("image/png" in o.get("data", {}) for cell in cells for o in cell.outputs) > 0
+    assert list(tmp_path.iterdir()) == []

@@ -212,6 +212,14 @@ def test_bfloat16_from_jax_to_torch(cpu_jnp: Any, torch: Any) -> None:
     assert_same(gf.fetch(t), data((300,)).astype(ml_dtypes.bfloat16))
 
 
+@pytest.mark.parametrize("name", ["float32", "float16", "bfloat16", "float8_e5m2", "int8", "bool_"])
+def test_jax_dtypes_are_dtypes(jnp: Any, name: str) -> None:
+    a = np.arange(6, dtype="f4")
+    expected = jnp.dtype(getattr(jnp, name))
+    assert gf.fetch(a, dtype=getattr(jnp, name)).dtype == expected
+    assert gf.to_device(a, device="host:0", dtype=getattr(jnp, name)).dtype == expected
+
+
 # --- On a GPU ---------------------------------------------------------------------------------
 
 

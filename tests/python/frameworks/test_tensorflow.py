@@ -115,3 +115,11 @@ def test_the_host_backend_arrives_as_a_cpu_copy(tf: Any) -> None:
     with pytest.warns(gf.CopyWarning, match="host backend"):
         x = gf.convert(gf.to_device(data((30,)), device="host:0"), "tensorflow")
     assert_same(gf.fetch(x), data((30,)))
+
+
+@pytest.mark.parametrize("name", ["float32", "half", "bfloat16", "int8", "bool"])
+def test_tensorflow_dtypes_are_dtypes(tf: Any, name: str) -> None:
+    a = np.arange(6, dtype="f4")
+    expected = np.dtype(getattr(tf, name).as_numpy_dtype)
+    assert gf.fetch(a, dtype=getattr(tf, name)).dtype == expected
+    assert gf.to_device(a, device="host:0", dtype=getattr(tf, name)).dtype == expected

@@ -53,6 +53,21 @@ def test_torch_short_floats_there_and_back(torch: Any, name: str) -> None:
     assert back.ctypes.data == a.ctypes.data
 
 
+@pytest.mark.parametrize("name", [*NUMPY_DTYPES, "bfloat16", *FLOAT8])
+def test_torch_dtypes_are_dtypes(torch: Any, name: str) -> None:
+    a = np.arange(6, dtype="c8" if name.startswith("complex") else "f4")
+    if not name.startswith("complex"):
+        assert gf.to_device(a, device="host:0", dtype=getattr(torch, name)).dtype == name
+    same = a.astype(name)
+    assert gf.fetch(same, dtype=getattr(torch, name)).dtype == same.dtype
+    assert gf.fetch_async([same], dtype=getattr(torch, name)).result()[0].dtype == same.dtype
+
+
+def test_torch_dtypes_that_numpy_lacks_are_refused(torch: Any) -> None:
+    with pytest.raises(TypeError, match=r"torch\.qint8 is not supported"):
+        gf.fetch(np.zeros(3), dtype=torch.qint8)
+
+
 def test_torch_gradients_conj_and_neg_on_the_cpu(torch: Any) -> None:
     x = torch.from_numpy(data((50, 2))).requires_grad_()
     assert_same(gf.fetch(x), x.detach().numpy())
