@@ -1,5 +1,6 @@
 /* The calls of gpufetch/serve.h. */
 #include "base/error.h"
+#include "base/fork.h"
 #include "base/struct.h"
 #include "base/thread.h"
 #include "server/headroom.h"
@@ -65,24 +66,13 @@ static void remove_running(gpuf_server *server) {
 /* A forked child inherits its parent's servers, but not their threads. */
 static gpuf_status check_not_forked(gpuf_error *err) {
   const int64_t process_id = atomic_load(&serving_process_id);
-  if (process_id != 0 && process_id != getpid()) {
-    return gpufi_fail(err, GPUF_ERR_STATE, 0,
-                      "this process was forked from process %" PRId64
-                      ", which had started a server: start it after the fork, or with spawn",
-                      process_id);
-  }
-  return GPUF_OK;
+  return process_id == 0 ? GPUF_OK : gpufi_check_process(process_id, err);
 }
 
 /* What every call on a server begins with. */
 static gpuf_status check_server(const gpuf_server *server, gpuf_error *err) {
   GPUFI_REQUIRE(server, err);
-  if (server->connection.process_id != getpid()) {
-    return gpufi_fail(
-        err, GPUF_ERR_STATE, 0,
-        "this server belongs to the parent of this process: start one after the fork");
-  }
-  return GPUF_OK;
+  return gpufi_check_process(server->connection.process_id, err);
 }
 
 /* --- Options ------------------------------------------------------------------- */
@@ -294,9 +284,9 @@ gpuf_status gpuf_server_stop(gpuf_server *server, gpuf_error *err) {
   if (!server) {
     return GPUF_OK;
   }
-  if (server->connection.process_id != getpid()) {
-    return gpufi_fail(err, GPUF_ERR_STATE, 0,
-                      "this server belongs to the parent of this process, which stops it");
+  const gpuf_status status = check_server(server, err);
+  if (status != GPUF_OK) {
+    return status;
   }
   remove_running(server);
   gpufi_bridge_stop(&server->bridge);

@@ -6,6 +6,7 @@
 #include "errors.h"
 
 #include "base/clock.h"
+#include "base/fork.h"
 #include "core/future.h"
 
 #include <math.h>
@@ -148,10 +149,8 @@ static int wait_for_end(future_object *self, int64_t timeout_ns, gpuf_status *st
 
 /* A forked child does not have the copy: gpufetch.Error there. */
 static int check_process(const gpufi_py_state *state, const future_object *self) {
-  gpuf_error err = {GPUF_ERR_STATE, 0,
-                    "this fetch was started before fork: only the process that started it can "
-                    "wait for it"};
-  if (self->pid == getpid()) {
+  gpuf_error err;
+  if (gpufi_check_process(self->pid, &err) == GPUF_OK) {
     return 0;
   }
   gpufi_py_raise(state, &err);

@@ -1,10 +1,12 @@
-/* info and the pool's functions; and the host backend's faults, for tests. */
+/* info, check_process and the pool's functions; and the host backend's faults, for tests. */
 #include "arguments.h"
 #include "devices.h"
 #include "errors.h"
 #include "methods.h"
 
 #include "backend/host/faults.h"
+#include "base/fork.h"
+#include "base/system.h"
 
 #include <math.h>
 
@@ -225,11 +227,41 @@ static PyObject *host_faults(PyObject *module, PyObject *args, PyObject *kwargs)
   Py_RETURN_NONE;
 }
 
+PyDoc_STRVAR(check_process_doc,
+             "check_process(process_id, /)\n--\n\n"
+             "Raise gpufetch.Error unless this is the process of that number: an object that it\n"
+             "made cannot be used in a child that was forked since.");
+
+static PyObject *check_process(PyObject *module, PyObject *process_id) {
+  gpuf_error err;
+  const long long number = PyLong_AsLongLong(process_id);
+  if (number == -1 && PyErr_Occurred()) {
+    return NULL;
+  }
+  const gpuf_status status = gpufi_check_process(number, &err);
+  return gpufi_py_outcome(gpufi_py_state_of_module(module), status, &err);
+}
+
+PyDoc_STRVAR(process_start_time_doc,
+             "process_start_time(process_id, /)\n--\n\n"
+             "When a process began, in clock ticks since boot; 0 if it is not there or has ended.");
+
+static PyObject *process_start_time(PyObject *module, PyObject *process_id) {
+  int overflow; /* no process has such a number */
+  const long long number = PyLong_AsLongLongAndOverflow(process_id, &overflow);
+  if (number == -1 && PyErr_Occurred()) {
+    return NULL;
+  }
+  return PyLong_FromUnsignedLongLong(overflow ? 0 : gpufi_process_start_time(number));
+}
+
 PyMethodDef gpufi_py_info_methods[] = {
     {"info", info, METH_NOARGS, info_doc},
     {"pool_stats", pool_stats, METH_NOARGS, pool_stats_doc},
     {"pool_trim", pool_trim, METH_O, pool_trim_doc},
     {"pool_set_cap", pool_set_cap, METH_O, pool_set_cap_doc},
+    {"check_process", check_process, METH_O, check_process_doc},
+    {"process_start_time", process_start_time, METH_O, process_start_time_doc},
     {"_host_faults", GPUFI_PY_METHOD(host_faults), METH_VARARGS | METH_KEYWORDS, host_faults_doc},
     {0},
 };

@@ -9,8 +9,10 @@ gpufetch has encoded.
 
 Errors are ValueError and TypeError for arguments that do not fit, MemoryError for host or device
 memory, OSError for the system, TimeoutError, and `Error` for a device, HDF5 or state failure.
-Every function may be called from any thread. After fork, a child cannot use the devices of its
-parent: calls raise `Error`.
+Every function may be called from any thread, and a forked child may use every one that needs host
+memory alone: it reads and writes files and copies arrays, though its parent has used a device. What
+is the parent's (devices, fetches under way, shares, servers, connections) raises `Error` there:
+start workers with spawn or forkserver.
 """
 
 from typing import Any

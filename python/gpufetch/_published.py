@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import threading
 from typing import Any
 
@@ -9,6 +10,11 @@ __all__ = ["add", "published", "remove"]
 
 _lock = threading.Lock()
 _tensors: dict[str, Any] = {}  # guarded by _lock
+
+# A forked child gets the lock free, whatever other threads did.
+os.register_at_fork(
+    before=_lock.acquire, after_in_parent=_lock.release, after_in_child=_lock.release
+)
 
 
 def add(name: str, x: Any) -> None:

@@ -7,6 +7,7 @@
 #include "backend/host/kernel.h"
 #include "backend/host/stream.h"
 #include "base/error.h"
+#include "base/fork.h"
 #include "base/struct.h"
 #include "core/channel.h"
 #include "core/runtime.h"

@@ -5,6 +5,7 @@
 #include "backend/host/stream.h"
 #include "base/clock.h"
 #include "base/error.h"
+#include "base/fork.h"
 #include "core/runtime.h"
 
 #define POLL_NS 50000
@@ -212,10 +213,8 @@ static gpuf_status wait_for(gpuf_future *future, int64_t timeout_ns, gpuf_error 
    * one that is not settled never will be. A copy between two CPU sides is settled when it starts.
    */
   if (gpufi_forked()) {
-    return future->settled
-               ? report(future->status, &future->error, err)
-               : gpufi_fail(err, GPUF_ERR_STATE, 0,
-                            "this copy belongs to the process that was forked; wait for it there");
+    return future->settled ? report(future->status, &future->error, err)
+                           : gpufi_refuse_after_fork(err);
   }
   pthread_mutex_lock(&future->lock);
   if (!future->settled) {

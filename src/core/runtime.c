@@ -8,6 +8,7 @@
 
 #include "backend/host/stream.h"
 #include "base/error.h"
+#include "base/fork.h"
 
 #define STRINGIFY(x) #x
 #define STRING(x) STRINGIFY(x)
@@ -28,13 +29,6 @@ static void watch_fork(void) {
 
 bool gpufi_forked(void) {
   return atomic_load_explicit(&forked, memory_order_relaxed);
-}
-
-gpuf_status gpufi_refuse_after_fork(gpuf_error *err) {
-  return gpufi_fail(err, GPUF_ERR_STATE, 0,
-                    "this process was forked after gpufetch had used a device; devices do not "
-                    "survive fork: start workers with spawn (multiprocessing's "
-                    "set_start_method(\"spawn\")) or use gpufetch only in the child");
 }
 
 static const gpufi_backend *backend_of(gpuf_device_kind kind) {

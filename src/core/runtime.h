@@ -11,7 +11,5 @@ gpuf_status gpufi_backend_for(gpuf_device device, const gpufi_backend **backend,
 /* True in a child that was forked after the process had used a device. The parent's threads and
  * device handles do not exist there and its locks may be held, so none of them may be used. */
 bool gpufi_forked(void);
-/* Fill `err` for a call that a forked child may not make, and return GPUF_ERR_STATE. */
-gpuf_status gpufi_refuse_after_fork(gpuf_error *err);
 
 #endif

@@ -13,7 +13,8 @@
 
 _Static_assert(sizeof(hid_t) == sizeof(gpuf_h5_id), "hid_t is 64 bits wide from HDF5 1.10 on");
 
-/* Guards the list and `bound`. An entry is never removed: a call in another thread may use it. */
+/* Guards the list and `bound`. An entry is never removed: a call in another thread may use it. Held
+ * across a fork, so that the child can bind whatever other threads did then. */
 static pthread_mutex_t bind_mutex = PTHREAD_MUTEX_INITIALIZER;
 static gpufi_h5_api *libraries;
 static gpufi_h5_api *bound;
@@ -211,11 +212,27 @@ static gpuf_status bind_locked(const char *object_path, gpuf_error *err) {
   return bind_handle(handle, err);
 }
 
+static void lock(void) {
+  pthread_mutex_lock(&bind_mutex);
+}
+static void unlock(void) {
+  pthread_mutex_unlock(&bind_mutex);
+}
+static void watch_fork(void) {
+  pthread_atfork(lock, unlock, unlock);
+}
+
+static void lock_bindings(void) {
+  static pthread_once_t fork_once = PTHREAD_ONCE_INIT;
+  pthread_once(&fork_once, watch_fork);
+  lock();
+}
+
 gpuf_status gpuf_h5_bind(const char *object_path, gpuf_error *err) {
   gpuf_status status;
-  pthread_mutex_lock(&bind_mutex);
+  lock_bindings();
   status = bind_locked(object_path, err);
-  pthread_mutex_unlock(&bind_mutex);
+  unlock();
   return status;
 }
 
@@ -229,11 +246,11 @@ gpufi_h5_api *gpufi_h5_bound_already(void) {
 
 gpuf_status gpufi_h5_bound(gpufi_h5_api **api, gpuf_error *err) {
   gpuf_status status = GPUF_OK;
-  pthread_mutex_lock(&bind_mutex);
+  lock_bindings();
   if (!bound) {
     status = bind_locked(NULL, err);
   }
   *api = bound;
-  pthread_mutex_unlock(&bind_mutex);
+  unlock();
   return status;
 }

@@ -7,6 +7,7 @@
 #include <unistd.h>
 
 #include "base/error.h"
+#include "base/fork.h"
 #include "core/device.h"
 #include "core/runtime.h"
 #include "share/peer.h"

@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include "base/error.h"
+#include "base/fork.h"
 #include "base/struct.h"
 #include "base/system.h"
 #include "core/runtime.h"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import time
 import uuid
 import weakref
@@ -26,7 +27,9 @@ class ServerLostError(ConnectionError):
     """The server is gone or does not answer, or another has taken its place."""
 
 
-def _detach(kernel_client: Any, shell: Any, iopub: Any, comm_id: str) -> None:
+def _detach(kernel_client: Any, shell: Any, iopub: Any, comm_id: str, process_id: int) -> None:
+    if os.getpid() != process_id:  # a forked child: the comm is its parent's
+        return
     kernel_client.session.send(shell, "comm_close", {"comm_id": comm_id, "data": {}})
     shell.close(linger=200)
     iopub.close(linger=0)
@@ -69,7 +72,7 @@ class Client:
         self._iopub = self._client.connect_iopub()
         # Called by close(), else when this object is collected or the interpreter ends.
         self._finish = weakref.finalize(
-            self, _detach, self._client, self._shell, self._iopub, self._comm_id
+            self, _detach, self._client, self._shell, self._iopub, self._comm_id, os.getpid()
         )
         try:
             self._attach(time.monotonic() + timeout)

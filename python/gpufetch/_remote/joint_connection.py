@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import os
 import time
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any, TypeVar, final
 
+from gpufetch import _core
 from gpufetch._lazy.array import LazyArray
 from gpufetch._remote.connection import Connection, Value, listing_line
 from gpufetch._remote.joint_tensor import JointTensor, Part
@@ -35,6 +37,7 @@ class JointConnection(Connection):
         self._connections = list(connections)
         self._sessions = [connection.session for connection in connections]
         self._is_closed = False
+        self._process_id = os.getpid()
         for label, count in Counter(session.label for session in self._sessions).items():
             for session in self._sessions:
                 if session.label == label and count > 1:  # servers on several machines
@@ -47,6 +50,7 @@ class JointConnection(Connection):
         """Ask servers at the same time; answers are in the order of the servers."""
         if self._is_closed:
             raise ValueError("this connection is closed: connect() again")
+        _core.check_process(self._process_id)  # a forked child lacks the pool's threads
         return list(self._pool.map(ask, sessions))
 
     def _listings(self) -> Listings:
@@ -188,6 +192,8 @@ class JointConnection(Connection):
 
     def close(self) -> None:
         self._is_closed = True
+        if os.getpid() != self._process_id:  # a forked child leaves that to its parent
+            return
         for session in self._sessions:
             session.close()
         self._pool.shutdown(wait=False)

@@ -20,6 +20,11 @@ __all__ = ["Server", "serve"]
 _logger = logging.getLogger("gpufetch.serve")
 _running: weakref.WeakSet[Server] = weakref.WeakSet()
 _start_lock = threading.Lock()  # one server starts at a time
+os.register_at_fork(  # a forked child gets it free, whatever other threads did
+    before=_start_lock.acquire,
+    after_in_parent=_start_lock.release,
+    after_in_child=_start_lock.release,
+)
 _POLL_S = 0.01  # between looks whether other processes have let go of a tensor
 
 
@@ -52,12 +57,18 @@ class Server:
         self._options = options  # as serve() was called, the wanted name among them
         self._shutdown = shutdown
         self._process_id = os.getpid()
-        self._lock = threading.Lock()  # held while the handle is used, which is never for long
+        self._mutex = threading.Lock()  # held while the handle is used, which is never for long
         self._name = name
         self._connection_file = connection_file
         self._is_stopped = False
         self._publish_count: dict[str, int] = {}  # how often each name was published; by _lock
         _running.add(self)
+
+    @property
+    def _lock(self) -> threading.Lock:
+        """What is held while the handle is used; `Error` in a forked child, which has no server."""
+        _core.check_process(self._process_id)
+        return self._mutex
 
     @property
     def name(self) -> str:
@@ -303,6 +314,8 @@ def _check_same(
 
 def _stop_all() -> None:
     for server in list(_running):
+        if os.getpid() != server._process_id:  # a forked child: its parent stops it
+            continue
         try:
             server.stop()
         except Exception:

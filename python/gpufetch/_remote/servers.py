@@ -13,6 +13,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from gpufetch import _core
+
 __all__ = [
     "ServerInfo",
     "describe",
@@ -54,20 +56,11 @@ def runtime_folder() -> Path:
     return Path(data, "jupyter", "runtime")
 
 
-def _start_time(process_id: int) -> int:
-    """When a process began, in clock ticks since boot; 0 if there is none."""
-    try:
-        text = Path(f"/proc/{process_id}/stat").read_text(errors="replace")
-        return int(text.rpartition(")")[2].split()[19])
-    except (OSError, IndexError, ValueError):
-        return 0
-
-
 def is_alive(server: Mapping[str, Any]) -> bool | None:
     """Whether the process that wrote `server` into a connection file lives; None: unknown."""
     if server.get("host") != socket.gethostname():
         return None
-    start_time = _start_time(int(server.get("process_id", 0)))
+    start_time = _core.process_start_time(int(server.get("process_id", 0)))
     return start_time != 0 and start_time == server.get("start_time")
 
 

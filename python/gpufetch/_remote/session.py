@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import threading
 import time
 from collections.abc import Iterator
@@ -46,7 +47,8 @@ class Session:
         self.label = server.name if server else path.stem
         self.timeout = timeout
         self.at: At = at
-        self.lock = threading.RLock()  # guards all below; held for several requests in a row
+        self._process_id = os.getpid()
+        self._lock = threading.RLock()  # guards all below; held for several requests in a row
         self.step: int | None = None
         self.time: float | None = None
         self.instance = ""
@@ -57,13 +59,21 @@ class Session:
         self._of_thread = threading.local()  # .step: that of the last reply to this thread
 
     @property
+    def lock(self) -> threading.RLock:
+        """What guards the session; `Error` in a forked child, where nobody may give it back."""
+        _core.check_process(self._process_id)
+        return self._lock
+
+    @property
     def thread_step(self) -> int | None:
         """The step that the last reply to this thread was of."""
         step: int | None = self._of_thread.step
         return step
 
     def close(self) -> None:
-        """Detach; later requests raise ValueError."""
+        """Detach; later requests raise ValueError. A forked child leaves that to its parent."""
+        if os.getpid() != self._process_id:
+            return
         with self.lock:
             self.is_closed = True
             self._drop()

@@ -8,6 +8,7 @@ elements; other shapes do.
 from __future__ import annotations
 
 import math
+import os
 from collections.abc import Sequence
 from concurrent.futures import Future as ThreadFuture
 from concurrent.futures import ThreadPoolExecutor
@@ -16,6 +17,7 @@ from typing import Any, NamedTuple, Protocol
 import numpy as np
 import numpy.typing as npt
 
+from gpufetch import _core
 from gpufetch._subscript import expanded
 from gpufetch._view import HistogramResult, OverviewResult, Via, View
 
@@ -25,6 +27,14 @@ Slices = list[int | list[int | None]]
 """A selection: for each axis of the tensor an integer, or start, stop and step."""
 
 _executor = ThreadPoolExecutor(4, "gpufetch-pull")  # starts no thread before it is used
+
+
+def _renew_executor() -> None:
+    global _executor
+    _executor = ThreadPoolExecutor(4, "gpufetch-pull")
+
+
+os.register_at_fork(after_in_child=_renew_executor)  # its threads are not there
 
 
 class RemoteTensor(Protocol):
@@ -55,10 +65,16 @@ class RemoteTensor(Protocol):
 class RemoteFuture:
     """As `gpufetch.Future`, for a tensor in another process."""
 
-    __slots__ = ("_future",)
+    __slots__ = ("_process_id", "_thread_future")
 
     def __init__(self, future: ThreadFuture[npt.NDArray[Any]]) -> None:
-        self._future = future
+        self._thread_future = future
+        self._process_id = os.getpid()
+
+    @property
+    def _future(self) -> ThreadFuture[npt.NDArray[Any]]:
+        _core.check_process(self._process_id)  # a forked child lacks the thread that settles it
+        return self._thread_future
 
     def result(self, timeout: float | None = None) -> npt.NDArray[Any]:
         """Wait for the array; TimeoutError after `timeout` seconds."""

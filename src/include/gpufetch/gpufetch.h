@@ -20,9 +20,12 @@
  *     struct whose struct_nbytes is not set gives GPUF_ERR_INVALID.
  *   - Every function may be called from any thread. No thread may destroy an object while another
  *     passes it to a call. Further limits are stated with the type.
- *   - The library does not print, does not exit, and installs no signal handlers.
- *   - In a child that was forked after the process had used a device, every call that needs a
- *     device fails with GPUF_ERR_STATE.
+ *   - The library does not print, does not exit, and installs no signal handlers. A signal that the
+ *     program handles neither ends a call early nor puts off its deadline.
+ *   - A forked child may make every call that needs host memory alone, though its parent has used a
+ *     device and whatever the parent's threads were doing: it reads and writes files and copies
+ *     between arrays. Devices, and copies, shares and servers of the parent, are refused there with
+ *     GPUF_ERR_STATE: start workers with spawn or forkserver.
  *
  * SPDX-License-Identifier: BSD-3-Clause
  */

@@ -12,6 +12,7 @@ from arrays import assert_same
 from framework_data import VIEWS, data, float8
 
 import gpufetch as gf
+import gpufetch.hdf5
 
 # Frameworks warn of themselves, of small launches and of each other; that is not tested here.
 pytestmark = pytest.mark.filterwarnings("ignore")
@@ -32,6 +33,30 @@ FLOAT8 = ["float8_e4m3fn", "float8_e4m3fnuz", "float8_e5m2", "float8_e5m2fnuz"]
 def test_torch_views_on_the_cpu(torch: Any, view: str) -> None:
     x = VIEWS[view](torch.from_numpy(data((300, 200))))
     assert_same(gf.fetch(x), np.array(x.numpy(), order="C"))
+
+
+class _Rows:
+    """A data set that lies in a file."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+
+    def __len__(self) -> int:
+        return 64
+
+    def __getitem__(self, index: int) -> Any:
+        return gpufetch.hdf5.read(self.path, "rows", selection=index, device="cpu")
+
+
+def test_torch_data_loader_reads_in_forked_workers(torch: Any, tmp_path: Path) -> None:
+    rows = data((64, 1000))
+    gpufetch.hdf5.write(tmp_path / "rows.h5", "rows", rows)
+    x = gf.to_device(rows)  # the parent has used a device when the workers start
+    loader = torch.utils.data.DataLoader(
+        _Rows(tmp_path / "rows.h5"), batch_size=8, num_workers=2, multiprocessing_context="fork"
+    )
+    batches = [batch.numpy() for batch in loader]
+    assert_same(np.concatenate(batches), gf.fetch(x))
 
 
 @pytest.mark.parametrize("name", NUMPY_DTYPES)
