@@ -7,7 +7,9 @@ from typing import Any, TypeAlias
 
 import h5py
 
-__all__ = ["FilePath", "as_path", "check_open", "dataset_in"]
+from gpufetch.hdf5._nested import is_stored_tree
+
+__all__ = ["FilePath", "as_path", "check_open", "item_in", "missing_link"]
 
 FilePath: TypeAlias = "str | os.PathLike[str]"
 
@@ -25,12 +27,34 @@ def check_open(item: h5py.Group | h5py.Dataset, role: str) -> None:
         raise ValueError(f"{role} is closed ({item!r}): open the file again")
 
 
-def dataset_in(group: h5py.Group, name: str) -> h5py.Dataset:
-    """Open a dataset to read; KeyError if there is none, TypeError for another kind of object."""
+def item_in(group: h5py.Group, name: str) -> h5py.Dataset | h5py.Group:
+    """Open a dataset to read, or the group of a tree.
+
+    KeyError if there is none of that name, TypeError for another kind of object.
+    """
     check_open(group, "src")
     found = group.get(name)
     if found is None:
         raise KeyError(f"no dataset {name} in {group.file.filename}")
+    if isinstance(found, h5py.Group) and is_stored_tree(found):
+        return found
     if not isinstance(found, h5py.Dataset):
-        raise TypeError(f"{name!r} in {group!r} is {found!r}, not a dataset")
+        raise TypeError(
+            f"{name!r} in {group!r} is {found!r}, not a dataset, nor a tree that "
+            "gpufetch.hdf5.write made"
+        )
     return found
+
+
+def missing_link(group: h5py.Group, name: str) -> str | None:
+    """The path up to the first link that `name` needs and that is not there; None if all are."""
+    path = "/" if name.startswith("/") else ""
+    for part in filter(None, name.split("/")):
+        path += part
+        try:
+            if not group.id.links.exists(path.encode()):
+                return path
+        except (KeyError, OSError, RuntimeError):  # a link before it leads nowhere
+            return path
+        path += "/"
+    return None

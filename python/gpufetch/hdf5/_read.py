@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from typing import Any
 
 import h5py
@@ -11,7 +12,8 @@ import numpy.typing as npt
 
 from gpufetch import _core
 from gpufetch.hdf5._binding import phil, require_binding
-from gpufetch.hdf5._location import FilePath, as_path, check_open, dataset_in
+from gpufetch.hdf5._location import FilePath, as_path, check_open, item_in
+from gpufetch.hdf5._nested import read_tree
 from gpufetch.hdf5._selection import Selection, select
 from gpufetch.hdf5._virtual import checked_sources
 
@@ -84,13 +86,31 @@ def read(
     if isinstance(src, h5py.Dataset):
         if name is not None:
             raise ValueError(f"name {name!r} was given, but src is a dataset already")
-        return _read(src, selection, device, out, allow_gaps)
+        return _read_item(src, selection, device, out, allow_gaps)
     if name is None:
         raise ValueError("name the dataset to read: src is a file or group")
     if isinstance(src, h5py.Group):
-        return _read(dataset_in(src, name), selection, device, out, allow_gaps)
+        return _read_item(item_in(src, name), selection, device, out, allow_gaps)
     with h5py.File(as_path(src, "src"), "r") as file:
-        return _read(dataset_in(file, name), selection, device, out, allow_gaps)
+        return _read_item(item_in(file, name), selection, device, out, allow_gaps)
+
+
+def _read_item(
+    item: h5py.Dataset | h5py.Group,
+    selection: Any,
+    device: str | None,
+    out: Any,
+    allow_gaps: bool,
+) -> Any:
+    if isinstance(item, h5py.Dataset):
+        return _read(item, selection, device, out, allow_gaps)
+    if selection is not None or out is not None:
+        raise ValueError(f"{item.name!r} is a tree: selection and out are for one dataset of it")
+
+    def read_on(where: str | None) -> Callable[[h5py.Dataset], Any]:
+        return lambda dataset: _read(dataset, None, where, None, allow_gaps)
+
+    return read_tree(item, read_on(device), read_on("cpu"))
 
 
 def _read(

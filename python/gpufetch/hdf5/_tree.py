@@ -9,7 +9,7 @@ from typing import Any
 import h5py
 from h5py import h5, h5g, h5l, h5o, h5p, h5r
 
-__all__ = ["Entry", "Tree", "index_of"]
+__all__ = ["Entry", "Tree", "index_of", "link_names"]
 
 
 @dataclass(frozen=True)
@@ -34,6 +34,14 @@ def _join(parent: bytes, name: bytes) -> bytes:
 def index_of(flags: int) -> int:
     """Which of HDF5's indices to iterate by: of creation where that is tracked, else of names."""
     return int(h5.INDEX_CRT_ORDER if flags & h5p.CRT_ORDER_TRACKED else h5.INDEX_NAME)
+
+
+def link_names(group: Any) -> list[bytes]:
+    """Names of the links of an open group, in the order of creation if it is tracked."""
+    names: list[bytes] = []
+    order = index_of(group.get_create_plist().get_link_creation_order())
+    group.links.iterate(names.append, idx_type=order)
+    return names
 
 
 _KINDS = {h5o.TYPE_GROUP: "group", h5o.TYPE_DATASET: "dataset", h5o.TYPE_NAMED_DATATYPE: "type"}
@@ -65,10 +73,7 @@ class Tree:
 
     def _links(self, path: bytes) -> Iterator[Entry]:
         group = h5g.open(self.file.id, path)
-        names: list[bytes] = []
-        order = index_of(group.get_create_plist().get_link_creation_order())
-        group.links.iterate(names.append, idx_type=order)
-        for name in names:
+        for name in link_names(group):
             info = group.links.get_info(name)
             at = _join(path, name)
             if info.type == h5l.TYPE_SOFT:

@@ -1,8 +1,10 @@
-"""Writing a tensor as a new dataset."""
+"""Writing a tensor as a dataset, and a tree of tensors as a group."""
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal, TypeAlias
 
@@ -10,7 +12,9 @@ import h5py
 
 from gpufetch import _core
 from gpufetch.hdf5._binding import phil, require_binding
-from gpufetch.hdf5._location import FilePath, as_path, check_open
+from gpufetch.hdf5._location import FilePath, as_path, check_open, missing_link
+from gpufetch.hdf5._nested import is_stored_tree, is_tree, write_tree
+from gpufetch.hdf5._numbers import as_tensor, is_numbers
 
 __all__ = ["Codec", "write"]
 
@@ -28,7 +32,8 @@ def write(
     chunks: tuple[int, ...] | None = None,
     codec: Codec = "gpufetch",
     attrs: Mapping[str, Any] | None = None,
-) -> h5py.Dataset | None:
+    overwrite: bool = False,
+) -> h5py.Dataset | h5py.Group | None:
     """Create dataset `name` under `dest` and write every element of `x` into it.
 
     Parameters
@@ -37,10 +42,17 @@ def write(
         An open, writable ``h5py.File`` or ``h5py.Group``; or the path of a file, which is created
         if it does not exist, and is closed again before this returns.
     name
-        Path of the new dataset below `dest`. Missing groups are created; nothing is overwritten.
+        Path of the new dataset below `dest`. Missing groups are created.
     x
-        Any tensor that :func:`gpufetch.asdevice` takes, or an ``ndarray``, of any shape and
-        layout. It may be changed once this returns.
+        Any tensor that :func:`gpufetch.asdevice` takes, or an ``ndarray``, of any shape, layout
+        and byte order; a number; or a list or tuple of numbers, which is stored as the array that
+        NumPy makes of it. It may be changed once this returns.
+
+        Or a tree: a dict, list or tuple with tensors in it, nested to any depth, as a
+        ``state_dict``. It becomes a group, and :func:`read` of the group gives it back. Beside
+        tensors it may hold numbers, text, bytes and ``None``, which come back as they were.
+        Keys of a dict are text without ``/``, or all of them integers. Mappings of other types
+        come back as dicts. Anything else, a namedtuple among it, is refused.
     chunks
         Length of a chunk along each axis of `x`, from 1 to that axis's length. By default a chunk
         holds about 1 MiB of elements, in long rows. A 0-d or empty `x` is stored without chunks.
@@ -49,22 +61,34 @@ def write(
         reads without a plugin. ``"bitshuffle-lz4"`` is HDF5's filter 32008: its chunks are larger,
         and readers need hdf5plugin instead of gpufetch.
     attrs
-        Attributes to set on the dataset.
+        Attributes to set on the dataset, or on the group of a tree.
+    overwrite
+        Whether to replace a dataset or a tree of that name. The new one is written beside it and
+        takes its name only when it is complete; until then the file needs space for both. It
+        has the attributes of this call alone; other links to the old one, and open objects, keep
+        the old one. HDF5 does not make the file smaller: the space of the old one is used again
+        for what is written until the file is closed, and is lost then (``gpufetch repack`` makes
+        a file without it). A soft or external link of that name is replaced, and what it leads to
+        stays.
 
     Returns
     -------
-    h5py.Dataset or None
-        The new dataset; ``None`` if `dest` is a path.
+    h5py.Dataset, h5py.Group or None
+        The new dataset, or the group of a tree; ``None`` if `dest` is a path.
 
     Raises
     ------
     ValueError
-        `dest` is closed or read-only, `name` exists already, or `chunks` does not fit.
+        `dest` is closed or read-only, `chunks` does not fit, a list is ragged; `name` exists
+        already and `overwrite` is false, or it is a group that is no tree.
     TypeError
-        `x` is no tensor, or has a dtype that cannot be stored.
+        `x` is no tensor, or has a dtype that cannot be stored. For trees, this and ValueError say
+        where in it (``tree['layers'][3]: ...``).
     gpufetch.Error
-        HDF5 or the device failed; HDF5's own messages are quoted. The dataset is removed again,
-        and so is a file that this call created.
+        HDF5 or the device failed; HDF5's own messages are quoted.
+
+    After any error there is what was there before: what this call created is removed again, and so
+    is a file.
     """
     require_binding()
     if codec not in _CODECS:
@@ -74,13 +98,14 @@ def write(
         )
     if chunks is not None:
         chunks = tuple(chunks)
+    call = _Write(name, x, chunks, codec, attrs, overwrite)
     if isinstance(dest, h5py.Group):
-        return _write(dest, name, x, chunks, codec, attrs)
+        return call.run(dest)
     path = Path(as_path(dest, "dest"))
     is_new = not path.exists()
     try:
         with h5py.File(path, "a") as file:
-            _write(file, name, x, chunks, codec, attrs)
+            call.run(file)
     except BaseException:
         if is_new:
             path.unlink(missing_ok=True)
@@ -88,21 +113,103 @@ def write(
     return None
 
 
-def _write(
-    group: h5py.Group,
-    name: str,
-    x: Any,
-    chunks: tuple[int, ...] | None,
-    codec: Codec,
-    attrs: Mapping[str, Any] | None,
-) -> h5py.Dataset:
-    check_open(group, "dest")
-    _core.h5_write(phil, group.id.id, name, x, chunks=chunks, codec=_CODECS[codec])
-    dataset = group[name]
+@dataclass(frozen=True)
+class _Write:
+    """One call of write."""
+
+    name: str
+    x: Any
+    chunks: tuple[int, ...] | None
+    codec: Codec
+    attrs: Mapping[str, Any] | None
+    overwrite: bool
+
+    def run(self, group: h5py.Group) -> h5py.Dataset | h5py.Group:
+        check_open(group, "dest")
+        missing = missing_link(group, self.name)
+        if missing is not None or not self.name.strip("/"):
+            return self._create(group, self.name, missing)
+        if not self.overwrite:
+            raise ValueError(
+                f"{self.name!r} exists already in {group.file.filename}: choose another name, or "
+                "give overwrite=True"
+            )
+        _check_replaceable(group, self.name)
+        new = _free_name(group, self.name, "new")
+        self._create(group, new, new)
+        _replace(group, self.name, new)
+        return group[self.name]
+
+    def _create(self, group: h5py.Group, name: str, missing: str | None) -> Any:
+        """Create all of it; after a failure, remove the link `missing` and what is below."""
+        try:
+            if is_tree(self.x) and not is_numbers(self.x):
+                if self.chunks is not None:
+                    raise ValueError("chunks is for one tensor, and x is a tree of them")
+                _check_writable(group, name)
+                write_tree(group, name, self.x, self._write_dataset, _write_plain)
+            else:
+                self._write_dataset(group, name, self.x)
+            made = group[name]
+            for key, value in (self.attrs or {}).items():
+                made.attrs[key] = value
+        except BaseException:
+            if missing is not None and missing_link(group, missing) is None:
+                del group[missing]
+            raise
+        return made
+
+    def _write_dataset(self, group: h5py.Group, name: str, x: Any) -> None:
+        codec = _CODECS[self.codec]
+        _core.h5_write(phil, group.id.id, name, as_tensor(x), chunks=self.chunks, codec=codec)
+
+
+def _write_plain(group: h5py.Group, name: str, x: Any) -> None:
+    """Write numbers of Python's that a tree holds, so that any HDF5 reads them."""
+    _core.h5_write(phil, group.id.id, name, x, codec=_CODECS[None])
+
+
+def _check_writable(group: h5py.Group, name: str) -> None:
+    if not name.strip("/"):
+        raise ValueError("name is empty: name the group that is to hold the tree")
+    if group.file.mode == "r":
+        raise ValueError(f"{name!r} cannot be written: the file was opened read-only")
+
+
+def _check_replaceable(group: h5py.Group, name: str) -> None:
+    """Raise ValueError unless `name` is a dataset, a tree or a link that is none to an object."""
+    link = group.get(name, getlink=True)
+    if isinstance(link, h5py.SoftLink | h5py.ExternalLink):
+        return
+    found = group[name]
+    if not (
+        isinstance(found, h5py.Dataset) or (isinstance(found, h5py.Group) and is_stored_tree(found))
+    ):
+        raise ValueError(
+            f"{name!r} exists already and is {found!r}: overwrite=True replaces datasets, and "
+            "groups that gpufetch.hdf5.write made of a tree"
+        )
+
+
+def _free_name(group: h5py.Group, name: str, purpose: str) -> str:
+    """A name beside `name` that no link has."""
+    folder = name.rstrip("/").rpartition("/")
+    for number in itertools.count():
+        found = f"{folder[0]}{folder[1]}.gpufetch-{purpose}-{number}"
+        if missing_link(group, found) is not None:
+            return found
+    raise AssertionError("unreachable")
+
+
+def _replace(group: h5py.Group, name: str, new: str) -> None:
+    """Give what is called `new` the name of something else, which is deleted."""
+    old = _free_name(group, name, "old")
     try:
-        for key, value in (attrs or {}).items():
-            dataset.attrs[key] = value
+        group.move(name, old)
+        group.move(new, name)
     except BaseException:
-        del group[name]
+        if missing_link(group, old) is None:
+            group.move(old, name)
+        del group[new]
         raise
-    return dataset
+    del group[old]

@@ -228,6 +228,46 @@ def test_a_state_dict_keeps_names_order_and_values(torch: Any) -> None:
         assert_same(saved["state"][i]["exp_avg"], slots["exp_avg"].numpy())
 
 
+def test_a_state_dict_goes_through_a_file_in_one_call(torch: Any, tmp_path: Path) -> None:
+    model = torch.nn.Sequential(torch.nn.Linear(30, 20), torch.nn.BatchNorm1d(20)).bfloat16()
+    optimiser = torch.optim.AdamW(model.parameters(), lr=0.01)
+    model(torch.ones(4, 30, dtype=torch.bfloat16)).sum().backward()
+    optimiser.step()
+    float8 = torch.arange(-8, 8, dtype=torch.float32).to(torch.float8_e4m3fn)
+    saved = {
+        "model": {name: tensor.clone() for name, tensor in model.state_dict().items()},
+        "optimiser": optimiser.state_dict(),
+        "float8": float8,
+        "parameter": torch.nn.Parameter(torch.ones(3, 2)),
+    }
+    for _ in range(2):
+        gf.hdf5.write(tmp_path / "x.h5", "last", saved, overwrite=True)
+    loaded: Any = gf.hdf5.read(tmp_path / "x.h5", "last", device="cpu")
+
+    def as_torch(tree: Any) -> Any:
+        if isinstance(tree, dict):
+            return {key: as_torch(value) for key, value in tree.items()}
+        return gf.convert(tree, "torch") if isinstance(tree, np.ndarray) else tree
+
+    loaded = as_torch(loaded)
+    assert list(loaded["model"]) == list(saved["model"])
+    assert loaded["optimiser"]["param_groups"] == saved["optimiser"]["param_groups"]
+    assert list(loaded["optimiser"]["state"]) == list(saved["optimiser"]["state"])
+    assert torch.equal(loaded["float8"].view(torch.uint8), float8.view(torch.uint8))
+    assert torch.equal(loaded["parameter"], saved["parameter"])
+    with torch.no_grad():
+        for parameter in model.parameters():
+            parameter.zero_()
+    model.load_state_dict(loaded["model"])
+    optimiser.load_state_dict(loaded["optimiser"])
+    for name, tensor in saved["model"].items():
+        assert torch.equal(model.state_dict()[name], tensor)
+        assert torch.equal(loaded["model"][name], tensor)
+    for index, slots in loaded["optimiser"]["state"].items():
+        for name, tensor in slots.items():
+            assert torch.equal(tensor, saved["optimiser"]["state"][index][name])
+
+
 def test_a_reversed_array_does_not_crash_torch(torch: Any) -> None:
     """Torch ends the process when it is given a negative stride."""
     a = data((30, 40))

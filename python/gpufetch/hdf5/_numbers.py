@@ -1,0 +1,71 @@
+"""Python's numbers and lists of numbers as arrays, without a value that changes on the way."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+__all__ = ["as_tensor", "int_array", "is_numbers"]
+
+_NUMBERS = (bool, int, float, complex, np.number, np.bool_)
+_NDIM_MAX = 64  # of NumPy's arrays
+
+
+def is_numbers(x: Any, ndim: int = 0) -> bool:
+    """Whether `x` is a number, or a list or tuple that holds numbers at every depth, or nothing.
+
+    `ndim` counts the lists around it: one that is deeper than any array, as a list that holds
+    itself, is no list of numbers.
+    """
+    if type(x) in (list, tuple):
+        return ndim < _NDIM_MAX and all(is_numbers(item, ndim + 1) for item in x)
+    return isinstance(x, _NUMBERS)
+
+
+def as_tensor(x: Any) -> Any:
+    """What to store for `x`: an array for numbers and lists of them, in native byte order.
+
+    Other objects are returned as they are. Raises ValueError for a list that is no array of
+    numbers, as a ragged one or one with an integer that no 64 bits hold.
+    """
+    if is_numbers(x):
+        return _array(x)
+    if isinstance(x, np.ndarray) and not x.dtype.isnative:
+        return x.astype(x.dtype.newbyteorder("="))
+    return x
+
+
+def _array(x: Any) -> npt.NDArray[Any]:
+    if isinstance(x, np.number | np.bool_):
+        return np.asarray(x, x.dtype.newbyteorder("="))
+    try:
+        found = list(_leaves(x))
+        # NumPy would make float64 of integers of which some are negative and some above 2**63.
+        if found and all(type(value) is int for value in found):
+            return int_array(x)
+        return np.asarray(x)
+    except (OverflowError, ValueError) as error:
+        raise ValueError(f"the list is no array of numbers: {error}") from error
+
+
+def _leaves(x: Any) -> Iterator[Any]:
+    if isinstance(x, list | tuple):
+        for item in x:
+            yield from _leaves(item)
+    else:
+        yield x
+
+
+def int_array(x: Any) -> npt.NDArray[Any]:
+    """Integers as int64, or as uint64 where that holds all; OverflowError where neither does."""
+    try:
+        return np.asarray(x, np.int64)
+    except OverflowError:
+        pass
+    try:
+        return np.asarray(x, np.uint64)
+    except OverflowError:
+        raise OverflowError("neither int64 nor uint64 holds its integers") from None

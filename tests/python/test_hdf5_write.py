@@ -1,0 +1,196 @@
+"""gpufetch.hdf5.write of numbers and lists, of every byte order, and over what is there."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import h5py
+import numpy as np
+import pytest
+
+import gpufetch as gf
+from gpufetch import _core
+
+
+@pytest.fixture
+def file(tmp_path: Path) -> Iterator[h5py.File]:
+    with h5py.File(tmp_path / "x.h5", "w") as opened:
+        yield opened
+
+
+def field(seed: int = 0, shape: tuple[int, ...] = (300, 200)) -> np.ndarray[Any, Any]:
+    return np.random.default_rng(seed).normal(size=shape).cumsum(axis=-1).astype("f4")
+
+
+# --- Numbers, lists, byte orders ------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "x",
+    [
+        3,
+        -(2**63),
+        2**64 - 1,
+        2.5,
+        True,
+        1 - 2j,
+        np.float32(0.1),
+        np.uint8(7),
+        np.bool_(True),
+        np.array(2.0, ">f8")[()],
+        [1, 2, 3],
+        [2**63, 1],
+        (1.5, 2),
+        [[1, 2], [3, 4]],
+        ([True, False],),
+        [np.float64(1.5), np.float64(2)],
+        [],
+        [[], []],
+    ],
+    ids=repr,
+)
+def test_numbers_and_lists_are_stored_as_numpys_array(file: h5py.File, x: Any) -> None:
+    gf.hdf5.write(file, "x", x)
+    expected = np.asarray(x, "u8" if isinstance(x, list) and x[:1] == [2**63] else None)
+    for device in ("cpu", "host:0"):
+        values = gf.hdf5.read(file, "x", device=device)
+        values = values if isinstance(values, np.ndarray) else gf.fetch(values)
+        assert values.dtype == expected.dtype.newbyteorder("=") and values.shape == expected.shape
+        assert values.tolist() == expected.tolist()
+
+
+@pytest.mark.parametrize(
+    ("x", "message"),
+    [
+        ([[1, 2], [3]], "no array of numbers"),
+        (2**64, "neither int64 nor uint64"),
+        ([-1, 2**63], "neither int64 nor uint64"),
+    ],
+)
+def test_lists_that_are_no_array_are_refused(file: h5py.File, x: Any, message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        gf.hdf5.write(file, "a/x", x)
+    assert list(file) == []
+
+
+@pytest.mark.parametrize("dtype", [">f4", ">f8", ">i2", ">u8", ">c8", ">c16", ">f2"])
+def test_big_endian_arrays_are_stored_as_their_numbers(file: h5py.File, dtype: str) -> None:
+    x = (field() * 10).astype(dtype)
+    for name, source in (("x", x), ("view", x[::-2, 3:])):
+        dataset = gf.hdf5.write(file, name, source)
+        assert isinstance(dataset, h5py.Dataset)
+        assert (dataset[...] == source).all() and dataset.dtype == np.dtype(dtype).newbyteorder("<")
+        assert (gf.hdf5.read(dataset, device="cpu") == source).all()
+
+
+# --- Overwriting --------------------------------------------------------------------------------
+
+
+def test_a_cell_that_is_run_twice_works(file: h5py.File, tmp_path: Path) -> None:
+    gf.hdf5.write(file, "a/x", field())
+    with pytest.raises(ValueError, match=r"'a/x' exists already in .*x\.h5.*overwrite=True"):
+        gf.hdf5.write(file, "a/x", field())
+    for seed in range(3):
+        dataset = gf.hdf5.write(file, "a/x", gf.to_device(field(seed)), overwrite=True)
+        assert isinstance(dataset, h5py.Dataset) and dataset.name == "/a/x"
+        assert (dataset[...] == field(seed)).all() and list(file["a"]) == ["x"]
+    for seed in range(2):
+        gf.hdf5.write(tmp_path / "y.h5", "y", field(seed), overwrite=True)
+        assert (gf.hdf5.read(tmp_path / "y.h5", "y", device="cpu") == field(seed)).all()
+
+
+def test_what_is_written_may_have_another_shape_and_dtype(file: h5py.File) -> None:
+    gf.hdf5.write(file, "x", field(), attrs={"unit": "m", "step": 1})
+    gf.hdf5.write(file, "x", np.arange(5), attrs={"unit": "s"}, overwrite=True, codec=None)
+    assert file["x"][...].tolist() == [0, 1, 2, 3, 4] and file["x"].dtype == np.int64
+    assert dict(file["x"].attrs) == {"unit": "s"}
+
+
+def test_other_links_and_open_objects_keep_the_old_dataset(file: h5py.File) -> None:
+    old = gf.hdf5.write(file, "x", field(0))
+    file["also"] = old
+    gf.hdf5.write(file, "x", field(1), overwrite=True)
+    assert isinstance(old, h5py.Dataset)
+    assert (old[...] == field(0)).all() and (file["also"][...] == field(0)).all()
+    assert (file["x"][...] == field(1)).all()
+
+
+@pytest.mark.parametrize(
+    "link", [h5py.SoftLink("/target"), h5py.SoftLink("/none"), h5py.ExternalLink("none.h5", "/x")]
+)
+def test_a_link_is_replaced_and_its_target_stays(file: h5py.File, link: Any) -> None:
+    file["target"] = np.arange(3)
+    file["x"] = link
+    with pytest.raises(ValueError, match="'x' exists already"):
+        gf.hdf5.write(file, "x", field())
+    gf.hdf5.write(file, "x", field(), overwrite=True)
+    assert isinstance(file.get("x", getlink=True), h5py.HardLink)
+    assert (file["x"][...] == field()).all() and file["target"][...].tolist() == [0, 1, 2]
+
+
+def test_groups_and_types_are_not_overwritten(file: h5py.File) -> None:
+    file["g/inside"] = 1
+    file["t"] = np.dtype("f4")
+    for name in ("g", "t"):
+        with pytest.raises(ValueError, match=rf"'{name}' exists already and is <HDF5 .*datasets"):
+            gf.hdf5.write(file, name, field(), overwrite=True)
+    assert file["g/inside"][()] == 1 and sorted(file) == ["g", "t"]
+
+
+@pytest.mark.parametrize("on_device", [False, True])
+def test_a_failed_write_keeps_the_old_dataset(tmp_path: Path, on_device: bool) -> None:
+    path = tmp_path / "x.h5"
+    gf.hdf5.write(path, "g/x", field(0), attrs={"step": 1})
+    new = gf.to_device(field(1, (600, 700)), device="host:0")
+
+    def check() -> None:
+        with h5py.File(path) as file:
+            assert list(file["g"]) == ["x"] and dict(file["g/x"].attrs) == {"step": 1}
+            assert (file["g/x"][...] == field(0)).all()
+
+    _core._host_faults(copy_fail_after_nbytes=1_000_000)
+    with pytest.raises(gf.Error):
+        gf.hdf5.write(path, "g/x", new, chunks=(50, 700), overwrite=True)
+    _core._host_faults()
+    check()
+    with pytest.raises(TypeError):
+        gf.hdf5.write(path, "g/x", new, attrs={"bad": object()}, overwrite=True)
+    check()
+    with pytest.raises(ValueError, match="chunk"):
+        gf.hdf5.write(path, "g/x", new, chunks=(1,), overwrite=True)
+    check()
+    with h5py.File(path, "r") as file, pytest.raises(ValueError, match="read-only"):
+        gf.hdf5.write(file, "g/x", new, overwrite=True)
+    check()
+
+
+@pytest.mark.parametrize("failing", [1, 2])
+def test_a_failed_change_of_names_keeps_the_old_dataset(
+    file: h5py.File, monkeypatch: pytest.MonkeyPatch, failing: int
+) -> None:
+    gf.hdf5.write(file, "x", field(0))
+    move, calls = h5py.Group.move, 0
+
+    def fail(group: h5py.Group, source: str, dest: str) -> None:
+        nonlocal calls
+        calls += 1
+        if calls == failing:
+            raise OSError("no more names")
+        move(group, source, dest)
+
+    monkeypatch.setattr(h5py.Group, "move", fail)
+    with pytest.raises(OSError, match="no more names"):
+        gf.hdf5.write(file, "x", field(1), overwrite=True)
+    assert list(file) == ["x"] and (file["x"][...] == field(0)).all()
+
+
+def test_a_failed_write_leaves_no_new_group(file: h5py.File) -> None:
+    file.create_group("kept")
+    for name in ("a/b/x", "kept/c/x"):
+        with pytest.raises(TypeError):
+            gf.hdf5.write(file, name, field(), attrs={"bad": object()})
+        with pytest.raises(TypeError):
+            gf.hdf5.write(file, name, {"x": object()})
+    assert list(file) == ["kept"] and list(file["kept"]) == []
