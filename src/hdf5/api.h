@@ -17,7 +17,7 @@
 /* Functions whose name and signature are the same in every libhdf5 from 1.10.3 to 2.x. */
 #define GPUFI_H5_FUNCTIONS(F)                                                               \
   F(open) F(get_libversion) F(free_memory)                                                  \
-  F(Aexists_by_name) F(Aopen_by_name) F(Acreate_by_name) F(Adelete_by_name)                 \
+  F(Oopen) F(Aexists_by_name) F(Aopen_by_name) F(Acreate_by_name) F(Adelete_by_name)                 \
   F(Aget_type) F(Aget_space) F(Aread) F(Awrite)                                             \
   F(Dcreate2) F(Dopen2) F(Dget_space) F(Dget_type) F(Dget_create_plist) F(Dread) F(Dwrite)  \
   F(Dwrite_chunk) F(Dget_chunk_storage_size)                                                \

@@ -27,6 +27,7 @@ typedef struct attribute {
   const char *object_name;
   const char *name;
   /* Closed at the end; negative while there is none. */
+  hid_t object; /* an attribute that exists is opened through this */
   hid_t id;
   hid_t type;
   hid_t space;
@@ -61,7 +62,7 @@ static gpuf_status attribute_init(attribute *a, hid_t location, const char *obje
   a->location = location;
   a->object_name = object_name;
   a->name = name;
-  a->id = a->type = a->space = H5I_INVALID_HID;
+  a->object = a->id = a->type = a->space = H5I_INVALID_HID;
   status = check_arguments(object_name, name, value, err);
   if (status == GPUF_OK) {
     status = gpufi_h5_session_init(&a->session, options, err);
@@ -85,6 +86,7 @@ static void attribute_fini(attribute *a) {
   gpufi_h5_close(&a->session, a->id);
   gpufi_h5_close(&a->session, a->type);
   gpufi_h5_close(&a->session, a->space);
+  gpufi_h5_close(&a->session, a->object);
   gpufi_h5_leave(&a->session);
 }
 
@@ -130,15 +132,22 @@ static bool take_id(attribute *a, hid_t id) {
   return id >= 0;
 }
 
+/* Open the attribute that exists. HDF5 1.10 cannot write one that was opened by the name of another
+ * object than the location ("can't locate open attribute?"): so the object is opened itself. */
+static bool open_existing(attribute *a) {
+  const gpufi_h5_api *api = a->session.api;
+  a->object = api->Oopen(a->location, a->object_name, H5P_DEFAULT);
+  return a->object >= 0 &&
+         take_id(a, api->Aopen_by_name(a->object, ".", a->name, H5P_DEFAULT, H5P_DEFAULT));
+}
+
 /* Open the attribute if it can hold the value, which leaves the old one where writing fails; else
  * delete it, if there is one, and create it. */
 static bool open_to_set(attribute *a) {
   const gpufi_h5_api *api = a->session.api;
   const htri_t exists = api->Aexists_by_name(a->location, a->object_name, a->name, H5P_DEFAULT);
   if (exists > 0) {
-    if (!take_id(a, api->Aopen_by_name(a->location, a->object_name, a->name, H5P_DEFAULT,
-                                       H5P_DEFAULT)) ||
-        can_hold(a)) {
+    if (!open_existing(a) || can_hold(a)) {
       return a->id >= 0;
     }
     api->Idec_ref(a->id);

@@ -106,6 +106,30 @@ static void setting_overwrites_any_attribute(void) {
   close_file(file);
 }
 
+/* HDF5 1.10 writes no attribute that was opened by another object's name. */
+static void setting_overwrites_attributes_of_datasets_and_groups(void) {
+  const char *const objects[] = {"data", "group", "group/inner", "."};
+  const hid_t file = create_file(), space = H5Screate(H5S_SCALAR);
+  CHECK(H5Gclose(H5Gcreate2(file, "group", H5P_DEFAULT, H5P_DEFAULT, H5P_DEFAULT)) >= 0);
+  for (int i = 0; i < 3; i += 2) {
+    CHECK(H5Dclose(H5Dcreate2(file, objects[i], H5T_IEEE_F32LE, space, H5P_DEFAULT, H5P_DEFAULT,
+                              H5P_DEFAULT)) >= 0);
+  }
+  for (int round = 0; round < 3; round++) {
+    for (size_t i = 0; i < sizeof(objects) / sizeof(objects[0]); i++) {
+      const char *const text = round == 1 ? "longer than before" : "m/s";
+      CHECK_OK(gpuf_h5_set_attribute_int64(file, objects[i], "step", round, NULL, &err));
+      CHECK_OK(gpuf_h5_set_attribute_float64(file, objects[i], "time", round / 4.0, NULL, &err));
+      CHECK_OK(gpuf_h5_set_attribute_text(file, objects[i], "unit", text, NULL, &err));
+      CHECK(get_int64(file, objects[i], "step") == round);
+      CHECK(get_float64(file, objects[i], "time") == round / 4.0);
+      check_text(file, objects[i], "unit", text);
+    }
+  }
+  H5Sclose(space);
+  close_file(file);
+}
+
 static void numbers_and_texts_of_other_programs_are_read(void) {
   const short small = -300;
   const unsigned long long large = INT64_MAX;
@@ -235,6 +259,7 @@ int main(void) {
   TEST(the_root_groups_and_datasets_bear_what_is_set);
   TEST(hdf5_reads_scalars_of_the_types_that_are_promised);
   TEST(setting_overwrites_any_attribute);
+  TEST(setting_overwrites_attributes_of_datasets_and_groups);
   TEST(numbers_and_texts_of_other_programs_are_read);
   TEST(what_an_attribute_is_stands_in_the_message);
   TEST(objects_that_are_not_there_are_refused);
