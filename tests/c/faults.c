@@ -1,23 +1,31 @@
 #include "faults.h"
 
 #include <errno.h>
+#include <fcntl.h>
 #include <pthread.h>
 #include <stdatomic.h>
-#include <stddef.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/epoll.h>
 #include <sys/mman.h>
+#include <sys/random.h>
+#include <sys/socket.h>
+#include <sys/stat.h>
+#include <unistd.h>
 
 #include "backend/host/memory.h"
 #include "backend/host/stream.h"
 #include "base/error.h"
 
 const char *const fault_kind_names[FAULT_KIND_COUNT] = {"malloc", "mmap", "pthread_create",
-                                                        "device call"};
+                                                        "device call", "system call"};
 
 /* Of each kind: how many calls there are until the one that fails, which is number 1; 0 or less =
  * it has been; and whether those after it fail too. INT64_MAX = none does. */
 static atomic_int_least64_t calls_left[FAULT_KIND_COUNT] = {INT64_MAX, INT64_MAX, INT64_MAX,
-                                                            INT64_MAX};
+                                                            INT64_MAX, INT64_MAX};
 static atomic_bool later_too[FAULT_KIND_COUNT], was_hit[FAULT_KIND_COUNT];
+static atomic_int_least64_t allocation_count, mapped_nbytes;
 
 void faults_arm(fault_kind kind, int64_t nth, bool and_later) {
   atomic_store(&was_hit[kind], false);
@@ -36,6 +44,10 @@ bool faults_hit(fault_kind kind) {
   return atomic_load(&was_hit[kind]);
 }
 
+fault_balance faults_balance(void) {
+  return (fault_balance){atomic_load(&allocation_count), atomic_load(&mapped_nbytes)};
+}
+
 static bool fails(fault_kind kind) {
   const int64_t left = atomic_fetch_sub(&calls_left[kind], 1);
   const bool hit = left == 1 || (left < 1 && atomic_load(&later_too[kind]));
@@ -45,7 +57,7 @@ static bool fails(fault_kind kind) {
   return hit;
 }
 
-/* `call` unless it is to fail, which gives `failure`. */
+/* The call, unless it is to fail, which gives `failure`. */
 #define WRAP(kind, type, name, parameters, arguments, failure)                                     \
   type __real_##name parameters;                                                                   \
   type __wrap_##name parameters;                                                                   \
@@ -53,19 +65,109 @@ static bool fails(fault_kind kind) {
     return fails(kind) ? (failure) : __real_##name arguments;                                      \
   }
 
-WRAP(FAULT_MALLOC, void *, malloc, (size_t nbytes), (nbytes), (errno = ENOMEM, NULL))
-WRAP(FAULT_MALLOC, void *, calloc, (size_t count, size_t nbytes), (count, nbytes),
-     (errno = ENOMEM, NULL))
-WRAP(FAULT_MALLOC, void *, realloc, (void *old, size_t nbytes), (old, nbytes),
-     (errno = ENOMEM, NULL))
-WRAP(FAULT_MALLOC, void *, aligned_alloc, (size_t alignment, size_t nbytes), (alignment, nbytes),
-     (errno = ENOMEM, NULL))
-WRAP(FAULT_MMAP, void *, mmap,
-     (void *at, size_t nbytes, int protection, int flags, int fd, off_t offset),
-     (at, nbytes, protection, flags, fd, offset), (errno = ENOMEM, MAP_FAILED))
+/* --- Memory --------------------------------------------------------------------- */
+
+static void *counted(void *allocated) {
+  atomic_fetch_add(&allocation_count, allocated != NULL);
+  return allocated;
+}
+
+#define WRAP_ALLOCATION(type, name, parameters, arguments)                                         \
+  type *__real_##name parameters;                                                                  \
+  type *__wrap_##name parameters;                                                                  \
+  type *__wrap_##name parameters {                                                                 \
+    return fails(FAULT_MALLOC) ? (errno = ENOMEM, NULL) : counted(__real_##name arguments);        \
+  }
+
+WRAP_ALLOCATION(void, malloc, (size_t nbytes), (nbytes))
+WRAP_ALLOCATION(void, calloc, (size_t count, size_t nbytes), (count, nbytes))
+WRAP_ALLOCATION(void, aligned_alloc, (size_t alignment, size_t nbytes), (alignment, nbytes))
+WRAP_ALLOCATION(char, strdup, (const char *text), (text))
+
+void *__real_realloc(void *old, size_t nbytes);
+void *__wrap_realloc(void *old, size_t nbytes);
+void *__wrap_realloc(void *old, size_t nbytes) {
+  if (fails(FAULT_MALLOC)) {
+    errno = ENOMEM;
+    return NULL;
+  }
+  void *const moved = __real_realloc(old, nbytes);
+  return old ? moved : counted(moved);
+}
+
+int __real_posix_memalign(void **out, size_t alignment, size_t nbytes);
+int __wrap_posix_memalign(void **out, size_t alignment, size_t nbytes);
+int __wrap_posix_memalign(void **out, size_t alignment, size_t nbytes) {
+  const int code = fails(FAULT_MALLOC) ? ENOMEM : __real_posix_memalign(out, alignment, nbytes);
+  atomic_fetch_add(&allocation_count, code == 0);
+  return code;
+}
+
+void __real_free(void *allocated);
+void __wrap_free(void *allocated);
+void __wrap_free(void *allocated) {
+  atomic_fetch_sub(&allocation_count, allocated != NULL);
+  __real_free(allocated);
+}
+
+void *__real_mmap64(void *at, size_t nbytes, int protection, int flags, int fd, off_t offset);
+void *__wrap_mmap64(void *at, size_t nbytes, int protection, int flags, int fd, off_t offset);
+void *__wrap_mmap64(void *at, size_t nbytes, int protection, int flags, int fd, off_t offset) {
+  if (fails(FAULT_MMAP)) {
+    errno = ENOMEM;
+    return MAP_FAILED;
+  }
+  void *const mapped = __real_mmap64(at, nbytes, protection, flags, fd, offset);
+  atomic_fetch_add(&mapped_nbytes, mapped == MAP_FAILED ? 0 : (int64_t)nbytes);
+  return mapped;
+}
+
+int __real_munmap(void *mapped, size_t nbytes);
+int __wrap_munmap(void *mapped, size_t nbytes);
+int __wrap_munmap(void *mapped, size_t nbytes) {
+  atomic_fetch_sub(&mapped_nbytes, (int64_t)nbytes);
+  return __real_munmap(mapped, nbytes);
+}
+
+/* --- Threads --------------------------------------------------------------------- */
+
 WRAP(FAULT_THREAD, int, pthread_create,
      (pthread_t * thread, const pthread_attr_t *attributes, void *(*run)(void *), void *arg),
      (thread, attributes, run, arg), EAGAIN)
+
+/* --- System calls ---------------------------------------------------------------- */
+
+#define WRAP_SYSTEM(type, name, parameters, arguments, code)                                       \
+  WRAP(FAULT_SYSTEM, type, name, parameters, arguments, (errno = (code), -1))
+
+WRAP_SYSTEM(int, memfd_create, (const char *name, unsigned flags), (name, flags), EMFILE)
+WRAP_SYSTEM(int, ftruncate64, (int fd, off_t nbytes), (fd, nbytes), ENOSPC)
+WRAP_SYSTEM(ssize_t, pread64, (int fd, void *bytes, size_t nbytes, off_t offset),
+            (fd, bytes, nbytes, offset), EIO)
+WRAP_SYSTEM(ssize_t, write, (int fd, const void *bytes, size_t nbytes), (fd, bytes, nbytes), ENOSPC)
+WRAP_SYSTEM(ssize_t, getrandom, (void *bytes, size_t nbytes, unsigned flags),
+            (bytes, nbytes, flags), EIO)
+WRAP_SYSTEM(int, socket, (int domain, int type, int protocol), (domain, type, protocol), EMFILE)
+WRAP_SYSTEM(int, bind, (int fd, const struct sockaddr *address, socklen_t nbytes),
+            (fd, address, nbytes), ENOMEM)
+WRAP_SYSTEM(int, listen, (int fd, int backlog), (fd, backlog), ENOMEM)
+WRAP_SYSTEM(int, connect, (int fd, const struct sockaddr *address, socklen_t nbytes),
+            (fd, address, nbytes), ENOMEM)
+WRAP_SYSTEM(int, getsockopt, (int fd, int level, int name, void *value, socklen_t *nbytes),
+            (fd, level, name, value, nbytes), ENOMEM)
+WRAP_SYSTEM(ssize_t, send, (int fd, const void *bytes, size_t nbytes, int flags),
+            (fd, bytes, nbytes, flags), ENOMEM)
+WRAP_SYSTEM(ssize_t, sendmsg, (int fd, const struct msghdr *message, int flags),
+            (fd, message, flags), ENOMEM)
+WRAP_SYSTEM(ssize_t, recv, (int fd, void *bytes, size_t nbytes, int flags),
+            (fd, bytes, nbytes, flags), ENOMEM)
+WRAP_SYSTEM(ssize_t, recvmsg, (int fd, struct msghdr *message, int flags), (fd, message, flags),
+            ENOMEM)
+WRAP_SYSTEM(int, epoll_create1, (int flags), (flags), EMFILE)
+WRAP_SYSTEM(int, epoll_ctl, (int fd, int what, int other, struct epoll_event *event),
+            (fd, what, other, event), ENOMEM)
+
+/* --- The host backend -------------------------------------------------------------- */
 
 #define DEVICE_FAILURE gpufi_fail(err, GPUF_ERR_DEVICE, 700, "injected: this device call fails")
 

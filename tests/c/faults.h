@@ -1,6 +1,7 @@
-/* Calls that fail on demand: memory, mappings, threads and the host backend's own calls. The linker
- * sends the library's calls here (-Wl,--wrap, tests/c/meson.build); those of libhdf5 and libc are
- * their own. Thread-safety: any thread. */
+/* Calls that fail on demand: memory, mappings, threads, system calls and the host backend's own
+ * calls. The linker sends the library's and the test's calls here (-Wl,--wrap,
+ * tests/c/meson.build); those of libhdf5, libzmq and libc are their own. Thread-safety: any thread.
+ */
 #ifndef GPUFI_TEST_FAULTS_H
 #define GPUFI_TEST_FAULTS_H
 
@@ -8,10 +9,11 @@
 #include <stdint.h>
 
 typedef enum fault_kind {
-  FAULT_MALLOC, /* malloc, calloc, realloc, aligned_alloc */
+  FAULT_MALLOC, /* malloc, calloc, realloc, aligned_alloc, posix_memalign, strdup */
   FAULT_MMAP,
   FAULT_THREAD, /* pthread_create */
   FAULT_DEVICE, /* streams, events, device memory, and enqueuing work */
+  FAULT_SYSTEM, /* files, sockets and their kin; errno is EMFILE, ENOSPC or EIO */
   FAULT_KIND_COUNT,
 } fault_kind;
 
@@ -23,5 +25,13 @@ void faults_arm(fault_kind kind, int64_t nth, bool and_later);
 void faults_disarm(void);
 /* Whether a call of this kind has failed since it was armed. */
 bool faults_hit(fault_kind kind);
+
+/* What exists now of all that the wrapped calls have made. */
+typedef struct fault_balance {
+  int64_t allocation_count; /* of malloc's kin */
+  int64_t mapped_nbytes;
+} fault_balance;
+
+fault_balance faults_balance(void);
 
 #endif

@@ -1,90 +1,89 @@
-/* Every public operation with the n-th call of a kind failing, for every n: whatever is reported as
- * GPUF_OK has every byte right, whatever fails says so, and the next attempt works. */
-#include <gpufetch/reduce.h>
-#include <gpufetch/share.h>
-#include <math.h>
+/* Copies, tensors and streams with the n-th call of a kind failing, for every n: whatever is
+ * reported as GPUF_OK has every byte right, whatever fails says why, and the next attempt works. */
+#include "fault_tensors.h"
 
-#include "fault_cases.h"
+static const gpuf_copy_options two_threads = {
+    .struct_nbytes = sizeof(gpuf_copy_options), .piece_nbytes = 64 << 10, .thread_count = 2};
 
-#define ROWS 96
-#define COLUMNS 1000
-#define COUNT ((size_t)ROWS * COLUMNS)
-/* --- What operations work on ------------------------------------------------------- */
+/* --- To the CPU ------------------------------------------------------------------- */
 
-static float values[COUNT]; /* what the device holds */
-static float result[COUNT];
-static gpuf_tensor d_source, d_target;
-
-static gpuf_tensor tensor_of(void *data, gpuf_device device, int64_t rows, int64_t columns) {
-  const int64_t shape[] = {rows, columns};
-  gpuf_tensor tensor;
-  CHECK_OK(gpuf_tensor_init(&tensor, data, device, GPUF_DTYPE_FLOAT32, 2, shape, &err));
-  return tensor;
-}
-
-static gpuf_tensor device_tensor(float *from) {
-  const int64_t shape[] = {ROWS, COLUMNS};
-  gpuf_tensor tensor;
-  CHECK_OK(gpuf_tensor_alloc(host_device, GPUF_DTYPE_FLOAT32, 2, shape, &tensor, &err));
-  if (from) {
-    access_device(tensor.data, from, sizeof(values), true);
-  }
-  return tensor;
-}
-
-static void prepare(void) {
-  for (size_t i = 0; i < COUNT; i++) {
-    values[i] = sinf((float)(i % COLUMNS) / 50.0F) + (float)(i / COLUMNS);
-  }
-  d_source = device_tensor(values);
-  d_target = device_tensor(NULL);
-}
-
-static bool is_whole(const float *got) {
-  return memcmp(got, values, sizeof(values)) == 0;
-}
-
-/* The destination of copies to the CPU, without anything right in it. */
-static gpuf_tensor fresh_result(int64_t rows, int64_t columns) {
-  memset(result, 0xa5, sizeof(result));
-  return tensor_of(result, cpu_device, rows, columns);
-}
-
-static gpuf_tensor every_second_column(gpuf_tensor tensor) {
-  CHECK_OK(gpuf_tensor_slice(&tensor, 1, 0, 2, tensor.shape[1] / 2, &err));
-  return tensor;
-}
-
-static bool has_every_second_column(const float *got) {
-  for (size_t i = 0; i < COUNT / 2; i++) {
-    if (got[i] != values[2 * i]) {
-      return false;
-    }
-  }
-  return true;
-}
-
-/* --- The operations: each gives a status, and *right if it is GPUF_OK ------------------ */
-
-static const gpuf_copy_options four_threads = {
-    .struct_nbytes = sizeof(gpuf_copy_options), .piece_nbytes = 16 << 10, .thread_count = 4};
-
-static gpuf_status fetch(bool *right) {
+static gpuf_status fetch_from(const gpuf_tensor *src, const gpuf_copy_options *options,
+                              bool *right) {
   const gpuf_tensor dst = fresh_result(ROWS, COLUMNS);
-  const gpuf_status status = gpuf_copy(&dst, &d_source, &four_threads, &err);
+  const gpuf_status status = gpuf_copy(&dst, src, options, &err);
   *right = is_whole(result);
   return status;
+}
+
+static gpuf_status fetch(bool *right) {
+  const gpuf_copy_options four_threads = {
+      .struct_nbytes = sizeof(gpuf_copy_options), .piece_nbytes = 32 << 10, .thread_count = 4};
+  return fetch_from(&d_source, &four_threads, right);
+}
+
+static gpuf_status fetch_coded(bool *right) {
+  const gpuf_copy_options options = {.struct_nbytes = sizeof(gpuf_copy_options),
+                                     .piece_nbytes = 64 << 10,
+                                     .thread_count = 2,
+                                     .via = GPUF_VIA_CODEC};
+  return fetch_from(&d_source, &options, right);
+}
+
+static gpuf_status fetch_by_per_thread_stream(bool *right) {
+  gpuf_tensor src = d_source;
+  src.stream = GPUF_STREAM_PER_THREAD;
+  return fetch_from(&src, &two_threads, right);
 }
 
 static gpuf_status fetch_async(bool *right) {
   const gpuf_tensor dst = fresh_result(ROWS, COLUMNS);
   gpuf_future *future;
-  gpuf_status status = gpuf_copy_async(&dst, &d_source, &four_threads, &future, &err);
+  gpuf_status status = gpuf_copy_async(&dst, &d_source, &two_threads, &future, &err);
   if (status == GPUF_OK) {
     status = gpuf_future_wait(future, -1, &err);
     gpuf_future_destroy(future);
+  } else {
+    CHECK(!future);
   }
   *right = is_whole(result);
+  return status;
+}
+
+/* Waits with a time limit, which poll, until the copy is done. */
+static gpuf_status fetch_pinned_async(bool *right) {
+  void *pinned;
+  gpuf_future *future = NULL;
+  gpuf_status status = gpuf_pool_acquire(host_device, sizeof(values), &pinned, &err);
+  if (status != GPUF_OK) {
+    return status;
+  }
+  memset(pinned, 0xa5, sizeof(values));
+  const gpuf_tensor dst = tensor_of(pinned, cpu_device, ROWS, COLUMNS);
+  status = gpuf_copy_async(&dst, &d_source, NULL, &future, &err);
+  if (status == GPUF_OK) {
+    do {
+      status = gpuf_future_wait(future, 1000000, &err);
+    } while (status == GPUF_ERR_TIMEOUT);
+    CHECK(gpuf_future_done(future));
+  }
+  *right = is_whole(pinned);
+  gpuf_future_destroy(future);
+  gpuf_pool_release(pinned, NULL);
+  return status;
+}
+
+static gpuf_status fetch_abandoned(bool *right) {
+  const gpuf_tensor dst = fresh_result(ROWS, COLUMNS);
+  gpuf_future *future;
+  const gpuf_status status = gpuf_copy_async(&dst, &d_source, &two_threads, &future, &err);
+  if (status == GPUF_OK) {
+    gpuf_future_destroy(future);
+    memset(result, 0, sizeof(result)); /* nothing writes here any more */
+  }
+  *right = true;
+  for (size_t i = 0; i < COUNT; i++) {
+    *right = *right && result[i] == 0;
+  }
   return status;
 }
 
@@ -101,14 +100,31 @@ static gpuf_status fetch_pinned(bool *right) {
   return status;
 }
 
-static gpuf_status fetch_new_result(bool *right) {
-  void *block;
-  gpuf_status status = gpuf_pool_acquire_result(host_device, sizeof(values), &block, &err);
+/* Of a view that the device packs, in several pieces, into memory that it writes itself. */
+static gpuf_status fetch_strided_pinned(bool *right) {
+  const gpuf_tensor src = every_second_column(d_source);
+  void *pinned;
+  gpuf_status status = gpuf_pool_acquire(host_device, sizeof(values), &pinned, &err);
   if (status == GPUF_OK) {
-    const gpuf_tensor dst = tensor_of(block, cpu_device, ROWS, COLUMNS);
-    status = gpuf_copy(&dst, &d_source, NULL, &err);
-    *right = is_whole(block);
-    gpuf_pool_release(block, NULL);
+    memset(pinned, 0xa5, sizeof(values));
+    const gpuf_tensor dst = tensor_of(pinned, cpu_device, ROWS, COLUMNS / 2);
+    status = gpuf_copy(&dst, &src, &two_threads, &err);
+    *right = has_every_second_column(pinned);
+    gpuf_pool_release(pinned, NULL);
+  }
+  return status;
+}
+
+static gpuf_status fetch_new_result(bool *right) {
+  const size_t nbytes = (size_t)33 << 20; /* large enough to be staged at first */
+  void *buffer;
+  gpuf_status status = gpuf_pool_acquire_result(host_device, nbytes, &buffer, &err);
+  if (status == GPUF_OK) {
+    memset(buffer, 0xa5, sizeof(values));
+    const gpuf_tensor dst = tensor_of(buffer, cpu_device, ROWS, COLUMNS);
+    status = gpuf_copy(&dst, &d_source, &two_threads, &err);
+    *right = is_whole(buffer);
+    gpuf_pool_release(buffer, NULL);
   }
   return status;
 }
@@ -116,118 +132,294 @@ static gpuf_status fetch_new_result(bool *right) {
 static gpuf_status fetch_strided(bool *right) {
   const gpuf_tensor src = every_second_column(d_source);
   const gpuf_tensor dst = fresh_result(ROWS, COLUMNS / 2);
-  const gpuf_status status = gpuf_copy(&dst, &src, &four_threads, &err);
+  const gpuf_status status = gpuf_copy(&dst, &src, &two_threads, &err);
   *right = has_every_second_column(result);
   return status;
 }
 
-static gpuf_status fetch_coded(bool *right) {
-  const gpuf_copy_options options = {.struct_nbytes = sizeof(gpuf_copy_options),
-                                     .piece_nbytes = 16 << 10,
-                                     .thread_count = 4,
-                                     .via = GPUF_VIA_CODEC};
-  const gpuf_tensor dst = fresh_result(ROWS, COLUMNS);
-  const gpuf_status status = gpuf_copy(&dst, &d_source, &options, &err);
-  *right = is_whole(result);
+/* The left half of each row, which is wide enough for 2-D copies, into every second element. */
+static gpuf_status fetch_rows(bool *right) {
+  gpuf_tensor src = d_source;
+  CHECK_OK(gpuf_tensor_slice(&src, 1, 0, 1, COLUMNS / 2, &err));
+  const gpuf_tensor dst = every_second_column(fresh_result(ROWS, COLUMNS));
+  const gpuf_status status = gpuf_copy(&dst, &src, &two_threads, &err);
+  *right = true;
+  for (size_t i = 0; i < COUNT / 2; i++) {
+    const size_t row = i / (COLUMNS / 2), column = i % (COLUMNS / 2);
+    *right = *right && result[row * COLUMNS + 2 * column] == values[row * COLUMNS + column];
+  }
   return status;
 }
+
+static gpuf_status fetch_coded_strided(bool *right) {
+  const gpuf_copy_options options = {.struct_nbytes = sizeof(gpuf_copy_options),
+                                     .piece_nbytes = 64 << 10,
+                                     .thread_count = 2,
+                                     .via = GPUF_VIA_CODEC};
+  gpuf_tensor src = d_source;
+  CHECK_OK(gpuf_tensor_slice(&src, 1, 0, 1, COLUMNS / 2, &err));
+  const gpuf_tensor dst = every_second_column(fresh_result(ROWS, COLUMNS));
+  const gpuf_status status = gpuf_copy(&dst, &src, &options, &err);
+  *right = true;
+  for (size_t i = 0; i < COUNT / 2; i++) {
+    const size_t row = i / (COLUMNS / 2), column = i % (COLUMNS / 2);
+    *right = *right && result[row * COLUMNS + 2 * column] == values[row * COLUMNS + column];
+  }
+  return status;
+}
+
+static gpuf_status fetch_cast(bool *right) {
+  const gpuf_copy_options cast = {.struct_nbytes = sizeof(gpuf_copy_options),
+                                  .piece_nbytes = 64 << 10,
+                                  .thread_count = 2,
+                                  .cast = true};
+  static double doubles[COUNT];
+  gpuf_tensor dst = tensor_of(doubles, cpu_device, ROWS, COLUMNS);
+  memset(doubles, 0xa5, sizeof(doubles));
+  dst.dtype = GPUF_DTYPE_FLOAT64;
+  dst.strides_nbytes[0] = 8 * COLUMNS;
+  dst.strides_nbytes[1] = 8;
+  const gpuf_status status = gpuf_copy(&dst, &d_source, &cast, &err);
+  *right = true;
+  for (size_t i = 0; i < COUNT; i++) {
+    *right = *right && doubles[i] == (double)values[i];
+  }
+  return status;
+}
+
+/* --- To the device ------------------------------------------------------------------ */
 
 static gpuf_status send(bool *right) {
   const gpuf_tensor src = tensor_of(values, cpu_device, ROWS, COLUMNS);
-  memset(result, 0xa5, sizeof(result));
-  const gpuf_status status = gpuf_copy(&d_target, &src, &four_threads, &err);
-  if (status == GPUF_OK) {
-    faults_disarm();
-    access_device(d_target.data, result, sizeof(result), false);
-  }
-  *right = is_whole(result);
+  const gpuf_status status = gpuf_copy(&d_target, &src, &two_threads, &err);
+  *right = is_whole(take_target());
   return status;
 }
 
-#define MANY 12
+static gpuf_status send_pinned(bool *right) {
+  void *pinned;
+  gpuf_status status = gpuf_pool_acquire(host_device, sizeof(values), &pinned, &err);
+  if (status == GPUF_OK) {
+    memcpy(pinned, values, sizeof(values));
+    const gpuf_tensor src = tensor_of(pinned, cpu_device, ROWS, COLUMNS);
+    status = gpuf_copy(&d_target, &src, NULL, &err);
+    *right = is_whole(take_target());
+    gpuf_pool_release(pinned, NULL);
+  }
+  return status;
+}
+
+static gpuf_status send_strided(bool *right) {
+  const gpuf_tensor whole = tensor_of(values, cpu_device, ROWS, COLUMNS);
+  const gpuf_tensor src = every_second_column(whole), dst = every_second_column(d_target);
+  const gpuf_status status = gpuf_copy(&dst, &src, &two_threads, &err);
+  const float *const got = take_target();
+  *right = true;
+  for (size_t i = 0; i < COUNT; i += 2) {
+    *right = *right && got[i] == values[i] && isnan(got[i + 1]);
+  }
+  return status;
+}
+
+static gpuf_status send_cast(bool *right) {
+  const gpuf_copy_options cast = {.struct_nbytes = sizeof(gpuf_copy_options),
+                                  .piece_nbytes = 64 << 10,
+                                  .thread_count = 2,
+                                  .cast = true};
+  static double doubles[COUNT];
+  gpuf_tensor src = tensor_of(doubles, cpu_device, ROWS, COLUMNS);
+  src.dtype = GPUF_DTYPE_FLOAT64;
+  src.strides_nbytes[0] = 8 * COLUMNS;
+  src.strides_nbytes[1] = 8;
+  for (size_t i = 0; i < COUNT; i++) {
+    doubles[i] = (double)values[i];
+  }
+  const gpuf_status status = gpuf_copy(&d_target, &src, &cast, &err);
+  *right = is_whole(take_target());
+  return status;
+}
+
+/* --- Many at once ------------------------------------------------------------------- */
+
+#define MANY 6
+
+/* Rows, in the parts that both ways of copying many take. */
+static gpuf_tensor part(gpuf_tensor tensor, int i) {
+  CHECK_OK(gpuf_tensor_slice(&tensor, 0, i * (ROWS / MANY), 1, ROWS / MANY, &err));
+  return tensor;
+}
 
 static gpuf_status fetch_many(bool *right) {
+  const gpuf_tensor dst = fresh_result(ROWS, COLUMNS);
   gpuf_tensor srcs[MANY], dsts[MANY];
-  memset(result, 0xa5, sizeof(result));
-  const int64_t rows = ROWS / MANY;
   for (int i = 0; i < MANY; i++) {
-    srcs[i] = d_source;
-    CHECK_OK(gpuf_tensor_slice(&srcs[i], 0, i * rows, 1, rows, &err));
-    dsts[i] = tensor_of(result + (size_t)i * rows * COLUMNS, cpu_device, rows, COLUMNS);
+    srcs[i] = part(d_source, i);
+    dsts[i] = part(dst, i);
   }
-  const gpuf_status status = gpuf_copy_many(dsts, srcs, MANY, &four_threads, &err);
+  const gpuf_status status = gpuf_copy_many(dsts, srcs, MANY, &two_threads, &err);
   *right = is_whole(result);
   return status;
 }
 
-static gpuf_status statistics(bool *right) {
-  gpuf_stats stats = GPUF_STATS_INIT;
-  const gpuf_status status = gpuf_reduce_stats(&d_source, &stats, &err);
-  float greatest = values[0];
-  for (size_t i = 1; i < COUNT; i++) {
-    greatest = values[i] > greatest ? values[i] : greatest;
+/* Into and out of buffers of the pool, small and strided, in one call. */
+static gpuf_status copy_many_both_ways(bool *right) {
+  gpuf_tensor srcs[2 * MANY], dsts[2 * MANY];
+  void *in, *out = NULL;
+  gpuf_status status = gpuf_pool_acquire(host_device, sizeof(values), &in, &err);
+  if (status == GPUF_OK) {
+    status = gpuf_pool_acquire(host_device, sizeof(values), &out, &err);
   }
-  *right = stats.count == COUNT && stats.max.f64 == (double)greatest;
+  if (status == GPUF_OK) {
+    const gpuf_tensor to = tensor_of(in, cpu_device, ROWS, COLUMNS);
+    const gpuf_tensor from = tensor_of(out, cpu_device, ROWS, COLUMNS);
+    memset(in, 0xa5, sizeof(values));
+    memcpy(out, values, sizeof(values));
+    for (int i = 0; i < MANY; i++) {
+      const gpuf_tensor away = part(d_target, i), back = part(to, i);
+      srcs[2 * i] = part(d_source, i);
+      dsts[2 * i] = back;
+      srcs[2 * i + 1] = i == 3 ? every_second_column(part(from, i)) : part(from, i);
+      dsts[2 * i + 1] = i == 3 ? every_second_column(away) : away;
+    }
+    status = gpuf_copy_many(dsts, srcs, 2 * MANY, NULL, &err);
+    *right = is_whole(in);
+    const float *const got = take_target();
+    for (size_t i = 0; i < COUNT; i++) {
+      const bool is_left = i / (COUNT / MANY) == 3 && i % 2 == 1;
+      *right = *right && (is_left ? isnan(got[i]) : got[i] == values[i]);
+    }
+  }
+  gpuf_pool_release(out, NULL);
+  if (out || status == GPUF_OK) {
+    gpuf_pool_release(in, NULL);
+  }
   return status;
 }
 
-static gpuf_status overview(bool *right) {
-  const int64_t shape[] = {ROWS, 10};
-  memset(result, 0xa5, sizeof(result));
-  const gpuf_status status =
-      gpuf_reduce_overview(&d_source, GPUF_OVERVIEW_FIRST, shape, result, NULL, NULL, &err);
-  *right = true;
-  for (size_t i = 0; i < (size_t)ROWS * 10; i++) {
-    *right = *right && result[i] == values[i * (COLUMNS / 10)];
-  }
-  return status;
+/* --- Within one memory ----------------------------------------------------------------- */
+
+static gpuf_status copy_on_cpu(bool *right) {
+  const gpuf_tensor src = tensor_of(values, cpu_device, ROWS, COLUMNS);
+  return fetch_from(&src, NULL, right);
 }
 
-static gpuf_status histogram(bool *right) {
-  uint64_t bins[64], total = 0;
-  const double range[2] = {-10, 1000};
-  memset(bins, 0xa5, sizeof(bins));
-  const gpuf_status status = gpuf_reduce_histogram(&d_source, 64, range, bins, NULL, NULL, &err);
-  for (int i = 0; i < 64; i++) {
-    total += bins[i];
-  }
-  *right = total == COUNT;
-  return status;
-}
-
-static gpuf_status share_and_attach(bool *right) {
-  gpuf_share_handle handle;
-  gpuf_attachment *attachment;
-  gpuf_tensor seen;
-  gpuf_status status = gpuf_share(&d_source, NULL, &handle, &err);
+static gpuf_status copy_on_device(const gpuf_tensor *dst, const gpuf_tensor *src) {
+  gpuf_stream stream;
+  gpuf_status status = gpuf_stream_create(host_device, &stream, &err);
   if (status != GPUF_OK) {
     return status;
   }
-  status = gpuf_attach(&handle, &attachment, &seen, &err);
-  if (status == GPUF_OK) {
-    *right = seen.data == d_source.data;
-    status = gpuf_detach(attachment, &err);
+  status = gpuf_tensor_copy(dst, src, stream, &err);
+  /* The work of a copy that has failed may go on; and a wait that fails does not wait. */
+  gpuf_error waited;
+  const gpuf_status synchronized = gpuf_stream_synchronize(host_device, stream, &waited);
+  faults_disarm();
+  CHECK_OK(gpuf_stream_destroy(host_device, stream, &waited));
+  if (status == GPUF_OK && synchronized != GPUF_OK) {
+    err = waited;
+    status = synchronized;
   }
+  return status;
+}
+
+static gpuf_status copy_flat_on_device(bool *right) {
+  gpuf_tensor src = d_source;
+  src.stream = GPUF_STREAM_LEGACY;
+  const gpuf_status status = copy_on_device(&d_target, &src);
+  *right = is_whole(take_target());
+  return status;
+}
+
+/* Neither side is packed, so that the elements pass through scratch. */
+static gpuf_status copy_strided_on_device(bool *right) {
+  const gpuf_tensor src = every_second_column(d_source), dst = every_second_column(d_target);
+  const gpuf_status status = copy_on_device(&dst, &src);
+  const float *const got = take_target();
+  *right = true;
+  for (size_t i = 0; i < COUNT; i += 2) {
+    *right = *right && got[i] == values[i] && isnan(got[i + 1]);
+  }
+  return status;
+}
+
+/* --- Memory and streams ------------------------------------------------------------------ */
+
+static gpuf_status tensor_of_ones_own(bool *right) {
+  const int64_t shape[] = {ROWS, COLUMNS};
+  gpuf_tensor own = {.data = NULL};
+  gpuf_device found;
+  gpuf_status status = gpuf_tensor_alloc(host_device, GPUF_DTYPE_FLOAT32, 2, shape, &own, &err);
+  if (status != GPUF_OK) {
+    CHECK(!own.data);
+    return status;
+  }
+  status = gpuf_device_of(own.data, &found, &err);
+  *right = found.kind == GPUF_DEVICE_HOST && gpuf_tensor_nbytes(&own) == sizeof(values);
+  const gpuf_status freed = gpuf_tensor_free(&own, &err);
+  CHECK(!own.data == (freed == GPUF_OK));
+  return status == GPUF_OK ? freed : status;
+}
+
+static void double_kernel(const void *args) {
+  const device_access *const a = args;
+  float *const elements = gpuf_host_pointer(a->d_ptr);
+  for (size_t i = 0; i < COUNT; i++) {
+    elements[i] = 2 * values[i];
+  }
+}
+
+/* A program's own kernel on a stream of its own, and a copy behind it. */
+static gpuf_status kernel_on_stream(bool *right) {
+  const device_access args = {.d_ptr = d_target.data};
+  const gpuf_tensor dst = fresh_result(ROWS, COLUMNS);
+  gpuf_tensor src = d_target;
   gpuf_error ignored;
-  const gpuf_status ended = gpuf_unshare(&handle, 0, NULL, &ignored);
-  return status == GPUF_OK ? ended : status;
+  gpuf_status status = gpuf_stream_create(host_device, &src.stream, &err);
+  if (status != GPUF_OK) {
+    return status;
+  }
+  status = gpuf_host_launch(host_device, src.stream, double_kernel, &args, sizeof(args), &err);
+  if (status == GPUF_OK) {
+    status = gpuf_copy(&dst, &src, &two_threads, &err);
+  }
+  *right = true;
+  for (size_t i = 0; i < COUNT; i++) {
+    *right = *right && result[i] == 2 * values[i];
+  }
+  faults_disarm();
+  CHECK_OK(gpuf_stream_destroy(host_device, src.stream, &ignored));
+  take_target();
+  return status;
 }
 
 static const operation operations[] = {
     {"fetch", fetch},
+    {"fetch through the codec", fetch_coded},
+    {"fetch behind the thread's own stream", fetch_by_per_thread_stream},
     {"fetch_async", fetch_async},
+    {"fetch_async into a pool buffer", fetch_pinned_async},
+    {"fetch_async that is abandoned", fetch_abandoned},
     {"fetch into a pool buffer", fetch_pinned},
+    {"fetch of a strided view into a pool buffer", fetch_strided_pinned},
     {"fetch into a new result", fetch_new_result},
     {"fetch of a strided view", fetch_strided},
-    {"fetch through the codec", fetch_coded},
+    {"fetch of wide rows into a strided view", fetch_rows},
+    {"fetch through the codec into a strided view", fetch_coded_strided},
+    {"fetch with a cast", fetch_cast},
     {"send", send},
+    {"send from a pool buffer", send_pinned},
+    {"send into a strided view", send_strided},
+    {"send with a cast", send_cast},
     {"fetch of many", fetch_many},
-    {"statistics", statistics},
-    {"overview", overview},
-    {"histogram", histogram},
-    {"share and attach", share_and_attach},
+    {"copies of many both ways", copy_many_both_ways},
+    {"copy between arrays", copy_on_cpu},
+    {"copy within the device", copy_flat_on_device},
+    {"copy within the device through scratch", copy_strided_on_device},
+    {"tensor_alloc and tensor_free", tensor_of_ones_own},
+    {"kernel on a stream", kernel_on_stream},
 };
 
 int main(void) {
-  return run_operations(operations, sizeof(operations) / sizeof(operations[0]), prepare);
+  fill_values();
+  return run_operations(operations, sizeof(operations) / sizeof(operations[0]), prepare_tensors);
 }

@@ -25,9 +25,10 @@ static gpuf_h5_options options_for(gpuf_h5_codec codec) {
   return options;
 }
 
-static hid_t file;
+static hid_t file;      /* in memory: the cases are not about the disk */
+static hid_t disk_file; /* open read-only */
+static char folder[] = "/tmp/gpufetch-test-XXXXXX", disk_path[64];
 
-/* A file in memory: no case is about the disk. */
 static void create_file(void) {
   const hid_t access = H5Pcreate(H5P_FILE_ACCESS);
   CHECK(H5Pset_fapl_core(access, 1 << 20, 0) >= 0);
@@ -54,23 +55,26 @@ static gpuf_tensor device_tensor(void) {
   return tensor;
 }
 
+static gpuf_tensor cpu_tensor(float *data) {
+  gpuf_tensor tensor;
+  CHECK_OK(gpuf_tensor_init(&tensor, data, cpu_device, GPUF_DTYPE_FLOAT32, 2, shape, &err));
+  return tensor;
+}
+
 static void prepare(void) {
-  for (size_t i = 0; i < COUNT; i++) {
-    values[i] = sinf((float)(i % COLUMNS) / 50.0F) + (float)(i / COLUMNS);
-  }
   d_tensor = device_tensor();
   d_target = device_tensor();
   access_device(d_tensor.data, values, sizeof(values), true);
   CHECK(H5Eset_auto2(H5E_DEFAULT, NULL, NULL) >= 0);
   CHECK_OK(gpuf_h5_filter_register(&err));
+  disk_file = H5Fopen(disk_path, H5F_ACC_RDONLY, H5P_DEFAULT);
+  CHECK(disk_file >= 0);
   create_file();
   store("stored");
-}
-
-static gpuf_tensor cpu_tensor(float *data) {
-  gpuf_tensor tensor;
-  CHECK_OK(gpuf_tensor_init(&tensor, data, cpu_device, GPUF_DTYPE_FLOAT32, 2, shape, &err));
-  return tensor;
+  const gpuf_h5_options options = options_for(GPUF_H5_CODEC_BITSHUFFLE_LZ4);
+  const gpuf_tensor src =
+      cpu_tensor(values); /* by the CPU, so that the device's calls come later */
+  CHECK_OK(gpuf_h5_write(file, "shuffled", &src, &options, &err));
 }
 
 /* As any HDF5 program reads it. Filter 32008 is read by the library, since no other reader is here.
@@ -129,24 +133,228 @@ static gpuf_status read_cpu(bool *right) {
   return status;
 }
 
+/* Afterwards, for the next attempt, nothing right is there. */
+static bool target_is_whole(void) {
+  faults_disarm();
+  access_device(d_target.data, result, sizeof(values), false);
+  const bool is_whole = memcmp(result, values, sizeof(values)) == 0;
+  memset(result, 0xa5, sizeof(result));
+  access_device(d_target.data, result, sizeof(values), true);
+  return is_whole;
+}
+
 static gpuf_status read_device(bool *right) {
   const gpuf_h5_options options = options_for(GPUF_H5_CODEC_GPUFETCH);
   const gpuf_status status = gpuf_h5_read(file, "stored", &d_target, &options, &err);
+  *right = target_is_whole();
+  return status;
+}
+
+/* --- Open datasets and regions ------------------------------------------------------- */
+
+static hid_t open_dataset(hid_t in, const char *name) {
+  const hid_t dataset = H5Dopen2(in, name, H5P_DEFAULT);
+  CHECK(dataset >= 0);
+  return dataset;
+}
+
+/* Dataset "stored" has other values now; what fails in the middle may leave some of both. */
+static void spoil(hid_t dataset) {
+  static const float zeros[COUNT];
+  CHECK(H5Dwrite(dataset, H5T_NATIVE_FLOAT, H5S_ALL, H5S_ALL, H5P_DEFAULT, zeros) >= 0);
+}
+
+static void restore(hid_t dataset) {
   faults_disarm();
-  access_device(d_target.data, result, sizeof(values), false);
-  *right = memcmp(result, values, sizeof(values)) == 0;
+  CHECK(H5Dwrite(dataset, H5T_NATIVE_FLOAT, H5S_ALL, H5S_ALL, H5P_DEFAULT, values) >= 0);
+  CHECK(H5Dclose(dataset) >= 0);
+}
+
+static gpuf_status overwrite(const gpuf_tensor *src, bool *right) {
+  const gpuf_h5_options options = options_for(GPUF_H5_CODEC_GPUFETCH);
+  const hid_t dataset = open_dataset(file, "stored");
+  const gpuf_status status = gpuf_h5_write_dataset(dataset, src, &options, &err);
+  faults_disarm();
+  *right = status == GPUF_OK && holds_values("stored", GPUF_H5_CODEC_GPUFETCH);
+  restore(dataset);
+  return status;
+}
+
+static gpuf_status overwrite_by_device(bool *right) {
+  return overwrite(&d_tensor, right);
+}
+
+static gpuf_status overwrite_by_cpu(bool *right) {
+  const gpuf_tensor src = cpu_tensor(values);
+  return overwrite(&src, right);
+}
+
+/* Rows `first` to first + count - 1 of `tensor`. */
+static gpuf_tensor some_rows(gpuf_tensor tensor, int64_t first, int64_t count) {
+  CHECK_OK(gpuf_tensor_slice(&tensor, 0, first, 1, count, &err));
+  return tensor;
+}
+
+static gpuf_status write_rows(const gpuf_tensor *from, int64_t first, int64_t count, bool *right) {
+  const gpuf_h5_options options = options_for(GPUF_H5_CODEC_GPUFETCH);
+  const int64_t start[] = {first, 0};
+  const gpuf_tensor src = some_rows(*from, first, count);
+  const hid_t dataset = open_dataset(file, "stored");
+  spoil(dataset);
+  const gpuf_status status = gpuf_h5_write_region(dataset, start, &src, &options, &err);
+  faults_disarm();
   memset(result, 0xa5, sizeof(result));
-  access_device(d_target.data, result, sizeof(values),
-                true); /* for the next attempt, nothing right is there */
+  CHECK(H5Dread(dataset, H5T_NATIVE_FLOAT, H5S_ALL, H5S_ALL, H5P_DEFAULT, result) >= 0);
+  *right = true;
+  for (int64_t i = 0; i < (int64_t)COUNT; i++) {
+    const bool is_written = i / COLUMNS >= first && i / COLUMNS < first + count;
+    *right = *right && result[i] == (is_written ? values[i] : 0);
+  }
+  restore(dataset);
+  return status;
+}
+
+static gpuf_status write_whole_chunks(bool *right) {
+  return write_rows(&d_tensor, 8, 32, right);
+}
+
+/* Chunks that the region covers in part are HDF5's to write. */
+static gpuf_status write_across_chunks(bool *right) {
+  return write_rows(&d_tensor, 5, 30, right);
+}
+
+static gpuf_status read_rows(hid_t in, const char *name, bool *right) {
+  const gpuf_h5_options options = options_for(GPUF_H5_CODEC_GPUFETCH);
+  const int64_t start[] = {3, 0};
+  memset(result, 0xa5, sizeof(result));
+  const gpuf_tensor dst = some_rows(cpu_tensor(result), 3, 45);
+  const hid_t dataset = open_dataset(in, name);
+  const gpuf_status status = gpuf_h5_read_region(dataset, start, &dst, &options, &err);
+  const size_t begin = 3 * COLUMNS, count = (size_t)45 * COLUMNS;
+  *right = memcmp(result + begin, values + begin, count * sizeof(*values)) == 0;
+  CHECK(H5Dclose(dataset) >= 0);
+  return status;
+}
+
+static gpuf_status read_across_chunks(bool *right) {
+  return read_rows(file, "stored", right);
+}
+
+/* Chunks of the file on disk, which workers read themselves. */
+static gpuf_status read_plain_file(bool *right) {
+  return read_rows(disk_file, "stored", right);
+}
+
+static gpuf_status read_plain_file_onto_device(bool *right) {
+  const gpuf_h5_options options = options_for(GPUF_H5_CODEC_GPUFETCH);
+  const hid_t dataset = open_dataset(disk_file, "stored");
+  const gpuf_status status = gpuf_h5_read_dataset(dataset, &d_target, &options, &err);
+  CHECK(H5Dclose(dataset) >= 0);
+  *right = target_is_whole();
+  return status;
+}
+
+static gpuf_status read_bitshuffle(bool *right) {
+  const gpuf_h5_options options = options_for(GPUF_H5_CODEC_BITSHUFFLE_LZ4);
+  memset(result, 0xa5, sizeof(result));
+  const gpuf_tensor dst = cpu_tensor(result);
+  const gpuf_status status = gpuf_h5_read(file, "shuffled", &dst, &options, &err);
+  *right = memcmp(result, values, sizeof(values)) == 0;
+  return status;
+}
+
+/* Every second column, which lies between elements that stay as they are. */
+static gpuf_status read_into_strided_view(bool *right) {
+  const gpuf_h5_options options = options_for(GPUF_H5_CODEC_GPUFETCH);
+  static float wide[2 * COUNT];
+  gpuf_tensor dst = cpu_tensor(wide);
+  memset(wide, 0, sizeof(wide));
+  dst.strides_nbytes[0] = (int64_t)sizeof(*wide) * 2 * COLUMNS;
+  dst.strides_nbytes[1] = (int64_t)sizeof(*wide) * 2;
+  const gpuf_status status = gpuf_h5_read(file, "stored", &dst, &options, &err);
+  *right = true;
+  for (size_t i = 0; i < COUNT; i++) {
+    *right = *right && wide[2 * i] == values[i] && wide[2 * i + 1] == 0;
+  }
+  return status;
+}
+
+/* --- Descriptions and attributes ------------------------------------------------------- */
+
+static gpuf_status describe(bool *right) {
+  gpuf_tensor described = cpu_tensor(result);
+  const hid_t dataset = open_dataset(file, "stored");
+  const gpuf_status status = gpuf_h5_describe(dataset, &described, NULL, &err);
+  CHECK(H5Dclose(dataset) >= 0);
+  *right = described.dtype == GPUF_DTYPE_FLOAT32 && described.ndim == 2 &&
+           described.shape[0] == ROWS && described.shape[1] == COLUMNS;
+  return status;
+}
+
+static gpuf_status attributes(bool *right) {
+  int64_t step = 0;
+  double time = 0;
+  char text[32] = "";
+  size_t nbytes = sizeof(text);
+  gpuf_status status = gpuf_h5_set_attribute_int64(file, "stored", "step", 77, NULL, &err);
+  if (status == GPUF_OK) {
+    status = gpuf_h5_set_attribute_float64(file, "stored", "time", 0.25, NULL, &err);
+  }
+  if (status == GPUF_OK) {
+    status = gpuf_h5_set_attribute_text(file, "stored", "unit", "m/s", NULL, &err);
+  }
+  if (status == GPUF_OK) {
+    status = gpuf_h5_get_attribute_int64(file, "stored", "step", &step, NULL, &err);
+  }
+  if (status == GPUF_OK) {
+    status = gpuf_h5_get_attribute_float64(file, "stored", "time", &time, NULL, &err);
+  }
+  if (status == GPUF_OK) {
+    status = gpuf_h5_get_attribute_text(file, "stored", "unit", text, &nbytes, NULL, &err);
+  }
+  *right = step == 77 && time == 0.25 && strcmp(text, "m/s") == 0;
   return status;
 }
 
 static const operation operations[] = {
-    {"write from the device", write_device},   {"write from the CPU", write_cpu},
-    {"write as bitshuffle", write_bitshuffle}, {"write without a filter", write_plain},
-    {"read onto the CPU", read_cpu},           {"read onto the device", read_device},
+    {"write from the device", write_device},
+    {"write from the CPU", write_cpu},
+    {"write as bitshuffle", write_bitshuffle},
+    {"write without a filter", write_plain},
+    {"overwrite by the device", overwrite_by_device},
+    {"overwrite by the CPU", overwrite_by_cpu},
+    {"write a region of whole chunks", write_whole_chunks},
+    {"write a region across chunks", write_across_chunks},
+    {"read onto the CPU", read_cpu},
+    {"read onto the device", read_device},
+    {"read a region", read_across_chunks},
+    {"read a plain file", read_plain_file},
+    {"read a plain file onto the device", read_plain_file_onto_device},
+    {"read bitshuffle", read_bitshuffle},
+    {"read into a strided view", read_into_strided_view},
+    {"describe", describe},
+    {"attributes", attributes},
 };
 
+/* A file that HDF5's own driver reads, so that it may be opened read-only. */
+static void create_disk_file(void) {
+  CHECK(mkdtemp(folder));
+  snprintf(disk_path, sizeof(disk_path), "%s/plain.h5", folder);
+  CHECK_OK(gpuf_h5_filter_register(&err));
+  file = H5Fcreate(disk_path, H5F_ACC_TRUNC, H5P_DEFAULT, H5P_DEFAULT);
+  CHECK(file >= 0);
+  store("stored");
+  CHECK(H5Fclose(file) >= 0);
+}
+
 int main(void) {
-  return run_operations(operations, sizeof(operations) / sizeof(operations[0]), prepare);
+  for (size_t i = 0; i < COUNT; i++) {
+    values[i] = sinf((float)(i % COLUMNS) / 50.0F) + (float)(i / COLUMNS);
+  }
+  test_run("a plain file is made", create_disk_file);
+  const int failed =
+      run_operations(operations, sizeof(operations) / sizeof(operations[0]), prepare);
+  unlink(disk_path);
+  rmdir(folder);
+  return failed;
 }
