@@ -115,20 +115,35 @@ done:
   return GPUF_OK;
 }
 
+/* HDF5 before 2.2 takes whatever a filter gives it for a chunk of the dataset's size, and reads
+ * beyond the end of a shorter one. The filter knows that size from cd_values alone. */
+static gpuf_status check_raw_nbytes(size_t cd_count, const unsigned int *cd_values,
+                                    size_t raw_nbytes, gpuf_error *err) {
+  if (cd_count <= GPUFI_CD_AT_RAW_NBYTES || cd_values[GPUFI_CD_AT_VERSION] != GPUFI_CD_VERSION) {
+    return gpufi_fail(err, GPUF_ERR_UNSUPPORTED, 0,
+                      "the chunk decodes to %zu bytes, and the dataset has no cd_values of layout "
+                      "%d (%zu values) that say how many its chunks have: read it with gpufetch's "
+                      "own reader, or store it again",
+                      raw_nbytes, GPUFI_CD_VERSION, cd_count);
+  }
+  return cd_values[GPUFI_CD_AT_RAW_NBYTES] == raw_nbytes
+             ? GPUF_OK
+             : gpufi_fail(err, GPUF_ERR_CORRUPT, 0,
+                          "the chunk decodes to %zu bytes, but the dataset's chunks have %u",
+                          raw_nbytes, cd_values[GPUFI_CD_AT_RAW_NBYTES]);
+}
+
 static gpuf_status decode_chunk(size_t cd_count, const unsigned int *cd_values, const void *encoded,
                                 size_t nbytes, void **out, size_t *out_capacity, size_t *out_nbytes,
                                 gpuf_error *err) {
   gpufi_chunk_shape shape;
   size_t raw_nbytes;
   gpuf_status status = gpufi_codec_inspect(encoded, nbytes, &shape, &raw_nbytes, err);
+  if (status == GPUF_OK) {
+    status = check_raw_nbytes(cd_count, cd_values, raw_nbytes, err);
+  }
   if (status != GPUF_OK) {
     return status;
-  }
-  if (cd_count > GPUFI_CD_AT_RAW_NBYTES && cd_values[GPUFI_CD_AT_VERSION] == GPUFI_CD_VERSION &&
-      cd_values[GPUFI_CD_AT_RAW_NBYTES] != raw_nbytes) {
-    return gpufi_fail(err, GPUF_ERR_CORRUPT, 0,
-                      "the chunk decodes to %zu bytes, but the dataset's chunks have %u",
-                      raw_nbytes, cd_values[GPUFI_CD_AT_RAW_NBYTES]);
   }
   void *raw = malloc(raw_nbytes);
   if (raw == NULL) {

@@ -21,12 +21,18 @@ static void offset_of(const gpufi_h5_transfer *transfer, const gpufi_h5_chunk *c
   }
 }
 
+static size_t capacity_of(const gpufi_h5_transfer *transfer, const gpufi_h5_chunk *chunk) {
+  return chunk->encoded ? gpufi_h5_encoded_bound(transfer->dataset)
+                        : transfer->dataset->chunk_nbytes;
+}
+
+/* A size comes from the file and is untrusted. */
 static gpuf_status check_stored_nbytes(const gpufi_h5_transfer *transfer,
                                        const gpufi_h5_chunk *chunk, uint64_t stored_nbytes,
                                        gpuf_error *err) {
   const gpufi_h5_dataset *dataset = transfer->dataset;
-  const size_t most = chunk->encoded ? gpufi_h5_encoded_bound(dataset) : dataset->chunk_nbytes;
-  if (stored_nbytes > most || (!chunk->encoded && stored_nbytes != dataset->chunk_nbytes)) {
+  if (stored_nbytes == 0 || stored_nbytes > capacity_of(transfer, chunk) ||
+      (!chunk->encoded && stored_nbytes != dataset->chunk_nbytes)) {
     return gpufi_fail(err, GPUF_ERR_CORRUPT, 0,
                       "chunk at (%s) of dataset '%s' takes %" PRIu64 " bytes in the file, which no "
                       "chunk of %zu bytes does: the file is damaged",
@@ -53,49 +59,55 @@ static gpuf_status get_elements(gpufi_h5_session *session, const gpufi_h5_transf
                                      err);
 }
 
-/* HDF5 before 2.0 is not told the size of the buffer. The size was checked by the same library
- * under the same lock, so it can differ only where another process rewrites the file meanwhile. */
+/* *nbytes is the size of the buffer, and becomes that of the chunk, which is read only if it fits.
+ * HDF5 before 2.0 is not told the size of the buffer: `stored_nbytes`, which it gives for chunks
+ * that went through filters, is what it reads. */
 static herr_t read_chunk(const gpufi_h5_api *api, hid_t dataset, const hsize_t *offset,
-                         uint32_t *filter_mask, void *buffer, size_t buffer_nbytes) {
+                         uint32_t *filter_mask, void *buffer, size_t *nbytes,
+                         size_t stored_nbytes) {
   if (api->Dread_chunk2) {
-    return api->Dread_chunk2(dataset, H5P_DEFAULT, offset, filter_mask, buffer, &buffer_nbytes);
+    return api->Dread_chunk2(dataset, H5P_DEFAULT, offset, filter_mask, buffer, nbytes);
   }
+  *nbytes = stored_nbytes;
   return api->Dread_chunk1(dataset, H5P_DEFAULT, offset, filter_mask, buffer);
 }
 
-/* Chunks that were never written, and those that other encoders made of noise in blocks so small
- * that they take more than our bound. */
-static bool is_left_to_hdf5(const gpufi_h5_transfer *transfer, uint64_t stored_nbytes) {
-  return stored_nbytes == 0 || (transfer->dataset->route == GPUFI_H5_ROUTE_BITSHUFFLE &&
-                                stored_nbytes > gpufi_h5_encoded_bound(transfer->dataset));
+/* Chunks that other encoders made of noise in blocks so small that they take more than our bound.
+ */
+static bool exceeds_bitshuffle(const gpufi_h5_transfer *transfer, uint64_t stored_nbytes) {
+  return transfer->dataset->route == GPUFI_H5_ROUTE_BITSHUFFLE &&
+         stored_nbytes > gpufi_h5_encoded_bound(transfer->dataset);
 }
 
-/* Read the chunk's bytes, or its elements, by HDF5. */
+/* Read the chunk's bytes, or its elements, by HDF5. Of a plain chunk HDF5 before 2.0 gives the size
+ * that it should have, and H5Dread_chunk would read what the index says. */
 static gpuf_status get_by_hdf5(gpufi_h5_session *session, const gpufi_h5_transfer *transfer,
                                gpufi_h5_chunk *chunk, gpuf_error *err) {
   const gpufi_h5_api *api = session->api;
   const gpufi_h5_dataset *dataset = transfer->dataset;
   hsize_t offset[GPUF_NDIM_MAX];
   hsize_t stored_nbytes = 0;
-  gpuf_status status;
+  gpuf_status status = GPUF_OK;
   offset_of(transfer, chunk, offset);
-  /* A chunk that was never written has size 0, or is an error in older releases. */
-  if (api->Dget_chunk_storage_size(dataset->id, offset, &stored_nbytes) < 0 ||
-      is_left_to_hdf5(transfer, stored_nbytes)) {
+  if ((!chunk->encoded && !api->Dread_chunk2) ||
+      api->Dget_chunk_storage_size(dataset->id, offset, &stored_nbytes) < 0 ||
+      exceeds_bitshuffle(transfer, stored_nbytes)) {
     return get_elements(session, transfer, chunk, err);
   }
-  status = check_stored_nbytes(transfer, chunk, stored_nbytes, err);
+  if (stored_nbytes != 0) {
+    status = check_stored_nbytes(transfer, chunk, stored_nbytes, err);
+  }
   if (status != GPUF_OK) {
     return status;
   }
   chunk->filter_mask = 0;
-  chunk->encoded_nbytes = (size_t)stored_nbytes;
-  /* HDF5 has a size, and no bytes, for a chunk that was never written and that H5Dread has put in
-   * HDF5's cache. H5Dread also says what is wrong with other chunks. */
-  return read_chunk(api, dataset->id, offset, &chunk->filter_mask, bytes_of(chunk),
-                    (size_t)stored_nbytes) < 0
-             ? get_elements(session, transfer, chunk, err)
-             : GPUF_OK;
+  chunk->encoded_nbytes = capacity_of(transfer, chunk);
+  if (read_chunk(api, dataset->id, offset, &chunk->filter_mask, bytes_of(chunk),
+                 &chunk->encoded_nbytes, (size_t)stored_nbytes) < 0) {
+    /* It was never written, and HDF5 fills it in; or H5Dread says what is wrong with it. */
+    return get_elements(session, transfer, chunk, err);
+  }
+  return check_stored_nbytes(transfer, chunk, chunk->encoded_nbytes, err);
 }
 
 gpuf_status gpufi_h5_chunk_get(gpufi_h5_session *session, const gpufi_h5_transfer *transfer,
@@ -103,7 +115,7 @@ gpuf_status gpufi_h5_chunk_get(gpufi_h5_session *session, const gpufi_h5_transfe
   const gpufi_h5_place *place = transfer->direct.places ? &transfer->direct.places[index] : NULL;
   chunk->index = index;
   chunk->has_elements = false;
-  if (!place || is_left_to_hdf5(transfer, place->nbytes)) {
+  if (!place || place->offset == 0 || exceeds_bitshuffle(transfer, place->nbytes)) {
     chunk->file_offset = -1;
     gpufi_h5_enter(session);
     return get_by_hdf5(session, transfer, chunk, err);

@@ -110,7 +110,8 @@ static gpuf_status check_cd_values(const gpufi_h5_dataset *dataset, const pipeli
     at++; /* it keeps the size */
   }
   if (!dataset->is_chunked || at == filters->count || filters->ids[at] != GPUF_H5_FILTER_ID ||
-      filters->value_counts[at] <= GPUFI_CD_AT_RAW_NBYTES) {
+      filters->value_counts[at] <= GPUFI_CD_AT_RAW_NBYTES ||
+      filters->values[at][GPUFI_CD_AT_VERSION] != GPUFI_CD_VERSION) {
     return GPUF_OK;
   }
   for (int32_t axis = 0; axis < dataset->ndim; axis++) {

@@ -5,7 +5,8 @@
 
 #include "hdf5/dataset.h"
 
-/* A chunk's place in the file; nbytes is 0 for one that was never written. */
+/* A chunk's place in the file; the offset is 0, where no chunk lies, for one that was never
+ * written, or whose place no file can have. The size is untrusted. */
 typedef struct gpufi_h5_place {
   int64_t offset;
   uint32_t nbytes;

@@ -61,6 +61,7 @@ static void the_plugin_needs_no_hdf5_and_exports_nothing_else(void) {
 }
 
 static const gpufi_chunk_shape small_shape = {GPUF_DTYPE_INT32, 2, {30, 41}};
+static const unsigned int small_cd_values[] = {0, GPUF_DTYPE_INT32, 4920, 2, 30, 41};
 
 static void fill_small(int32_t *values) {
   for (int i = 0; i < 30 * 41; i++) {
@@ -70,12 +71,11 @@ static void fill_small(int32_t *values) {
 
 /* Encode the small chunk through the filter; the buffer is longer than the chunk. */
 static void *encode_small(size_t *nbytes, size_t *capacity) {
-  unsigned int cd_values[GPUFI_CD_COUNT_MAX] = {0, GPUF_DTYPE_INT32, 4920, 2, 30, 41};
   void *buffer = malloc(10000);
   *capacity = 10000;
   memset(buffer, 0xee, 10000);
   fill_small(buffer);
-  *nbytes = filter->filter(0, 6, cd_values, 4920, capacity, &buffer);
+  *nbytes = filter->filter(0, 6, small_cd_values, 4920, capacity, &buffer);
   return buffer;
 }
 
@@ -85,7 +85,7 @@ static void explicit_cd_values_are_enough(void) {
   int32_t expected[30 * 41];
   void *buffer = encode_small(&nbytes, &capacity);
   CHECK(nbytes > 96 && nbytes < 4920 && capacity >= nbytes);
-  nbytes = filter->filter(H5Z_FLAG_REVERSE, 0, NULL, nbytes, &capacity, &buffer);
+  nbytes = filter->filter(H5Z_FLAG_REVERSE, 6, small_cd_values, nbytes, &capacity, &buffer);
   fill_small(expected);
   CHECK(nbytes == 4920 && capacity == 4920);
   CHECK(memcmp(buffer, expected, 4920) == 0);
@@ -148,10 +148,25 @@ static void a_chunk_of_another_size_is_refused_and_the_buffer_kept(void) {
   void *buffer = encode_small(&nbytes, &capacity), *const before = buffer;
   const size_t capacity_before = capacity;
   CHECK(filter->filter(H5Z_FLAG_REVERSE, 5, other, nbytes, &capacity, &buffer) == 0);
-  CHECK(filter->filter(H5Z_FLAG_REVERSE, 0, NULL, nbytes - 1, &capacity, &buffer) == 0);
-  CHECK(filter->filter(H5Z_FLAG_REVERSE, 0, NULL, nbytes + 16, &capacity, &buffer) == 0);
+  CHECK(filter->filter(H5Z_FLAG_REVERSE, 6, small_cd_values, nbytes - 1, &capacity, &buffer) == 0);
+  CHECK(filter->filter(H5Z_FLAG_REVERSE, 6, small_cd_values, nbytes + 16, &capacity, &buffer) == 0);
   CHECK(filter->filter(0, 5, other, nbytes, &capacity, &buffer) == 0);
   CHECK(buffer == before && capacity == capacity_before);
+  free(buffer);
+}
+
+/* Without the size of the dataset's chunks, or with one in a layout that is not known, a chunk may
+ * be too short for what HDF5 reads from it. */
+static void a_chunk_whose_size_nothing_vouches_for_is_refused(void) {
+  CHECK(load_plugin() != NULL);
+  const unsigned int unknown[] = {1, GPUF_DTYPE_INT32, 4920, 2, 30, 41};
+  size_t nbytes, capacity;
+  void *buffer = encode_small(&nbytes, &capacity), *const before = buffer;
+  CHECK(filter->filter(H5Z_FLAG_REVERSE, 0, NULL, nbytes, &capacity, &buffer) == 0);
+  CHECK(filter->filter(H5Z_FLAG_REVERSE, 2, small_cd_values, nbytes, &capacity, &buffer) == 0);
+  CHECK(filter->filter(H5Z_FLAG_REVERSE, 6, unknown, nbytes, &capacity, &buffer) == 0);
+  CHECK(buffer == before);
+  CHECK(filter->filter(H5Z_FLAG_REVERSE, 3, small_cd_values, nbytes, &capacity, &buffer) == 4920);
   free(buffer);
 }
 
@@ -374,6 +389,7 @@ int main(void) {
   TEST(the_plugin_shows_hdf5_what_it_is);
   TEST(the_plugin_needs_no_hdf5_and_exports_nothing_else);
   TEST(explicit_cd_values_are_enough);
+  TEST(a_chunk_whose_size_nothing_vouches_for_is_refused);
   TEST(a_caller_without_hdf5_symbols_keeps_its_cd_values);
   TEST(false_cd_values_are_refused_without_reading_past_them);
   TEST(a_chunk_of_another_size_is_refused_and_the_buffer_kept);

@@ -21,6 +21,9 @@ static void run(unsigned int flags, size_t cd_count, const unsigned int *cd_valu
   if (used == 0 ? buffer != before || capacity != nbytes + 5 : used > capacity) {
     abort();
   }
+  if (used != 0 && decodes && used != cd_values[GPUFI_CD_AT_RAW_NBYTES]) {
+    abort(); /* HDF5 reads as many bytes as the dataset's chunks have */
+  }
   if (used != 0 && !decodes) { /* what was encoded decodes to the same bytes */
     const size_t back =
         filter->filter(H5Z_FLAG_REVERSE, cd_count, cd_values, used, &capacity, &buffer);

@@ -215,3 +215,21 @@ def test_a_program_with_a_static_libhdf5(
     if shutil.which("h5dump"):
         out = run(clean, "h5dump", "-H", "-p", tmp_path / "x.h5")
         assert "FILTER_ID 49370" in out
+
+
+def test_files_that_mpi_processes_share(tmp_path: Path) -> None:
+    """With a parallel libhdf5 and MPI (Debian: libhdf5-openmpi-dev, openmpi-bin)."""
+    h5pcc, mpirun = shutil.which("h5pcc"), shutil.which("mpirun")
+    library = Path(os.environ.get("GPUFETCH_BUILD_DIR", "")) / "src" / "libgpufetch.so"
+    if h5pcc is None or mpirun is None:
+        pytest.skip("no h5pcc or no mpirun (Debian: libhdf5-openmpi-dev, openmpi-bin)")
+    if not library.exists():
+        pytest.skip("$GPUFETCH_BUILD_DIR has no libgpufetch.so")
+    flags = [f"-I{REPOSITORY / 'src' / 'include'}", f"-Wl,-rpath,{library.parent}"]
+    program = tmp_path / "parallel"
+    allowed = ("ALLOW_RUN_AS_ROOT", "ALLOW_RUN_AS_ROOT_CONFIRM", "MCA_rmaps_base_oversubscribe")
+    environment = {**os.environ, **{f"OMPI_{name}": "1" for name in allowed}}
+    run(environment, h5pcc, *flags, HERE / "parallel.c", library, "-o", program)
+    for count in ("1", "3"):
+        command = (mpirun, "-n", count, program, tmp_path / "x.h5")
+        assert "every part arrived" in run(environment, *command)

@@ -11,20 +11,18 @@
  * native_code is errno: ENOSPC for a full disk, EIO, EDQUOT. A file that is read past HDF5
  * (gpuf_h5_read_region) and cannot be read is GPUF_ERR_IO with that errno.
  *
- * A full disk. HDF5 keeps data and metadata in memory and writes them in its own time, so that
- * GPUF_OK means that HDF5 has the data, and a successful H5Fclose that the file has. After a write
- * that the system refused, HDF5 (all releases) takes further writes without an error, but keeps
- * what it could not write; as long as there is no room, H5Fflush and H5Fclose fail, H5Fclose leaves
- * the identifier open, and HDF5 1.10 crashes in H5close, which it calls at exit. Therefore:
+ * A full disk. HDF5 keeps data and metadata in memory and writes them in its own time: after
+ * GPUF_OK HDF5 has the data, and the file has them once H5Dclose and H5Fclose have succeeded. After
+ * a write that the system refused, HDF5 takes further writes without an error. As long as there is
+ * no room, H5Fflush and H5Fclose fail, and some releases (seen: 1.10.8) then crash at exit.
  *   - Once a write of gpufetch to a file has failed so, gpuf_h5_write, gpuf_h5_write_dataset,
  *     gpuf_h5_write_region and the setters of attributes fail at once for that open file, whichever
  *     identifier they are given, with GPUF_ERR_HDF5 and the first failure's errno. Reading goes on.
- *   - Make room, then close the file. What was in it before the failure is readable if H5Fclose
- *     succeeds; do not use what it holds otherwise. Opened again, the file is written to as any
- *     other.
- *   - Where there is no room to be had, end the process with _exit, since HDF5 crashes at exit.
- *   - To never damage the only copy, write a file of another name, and rename it once H5Fflush and
- *     H5Fclose have succeeded.
+ *   - Make room, then close the file. If H5Fclose succeeds, the file holds what had been flushed
+ *     before the failure, and can be opened and written to again; otherwise it may be unreadable.
+ *   - Where there is no room to be had, end the process with _exit.
+ *   - To keep a good copy whatever happens, write a file of another name, and rename it once
+ *     H5Fclose has succeeded.
  *
  * A file that several MPI processes have opened together (MPI-IO and subfiling drivers). All of
  * them must write filtered chunks together, which no call here does: gpuf_h5_write, and writing to
@@ -92,9 +90,9 @@ typedef struct gpuf_h5_options {
 
 /* Create dataset `name` (intermediate groups too) under the open file or group `location` and
  * write `src` into it. Fails if the name exists. If writing fails, the dataset and the groups that
- * were created for it are unlinked again. The name is UTF-8; none of the names between its slashes
- * may be empty, "." or "..". `options` may be NULL. Returns when `src` may be overwritten and HDF5
- * has the data.
+ * were created for it are unlinked again, as far as HDF5 still can. The name is UTF-8; none of the
+ * names between its slashes may be empty, "." or "..". `options` may be NULL. Returns when `src`
+ * may be overwritten and HDF5 has the data.
  *   - The default chunk shape takes at most 1 MiB. It is the tensor's shape with its longest axis
  *     halved until it fits; the last axis counts a quarter of its length, so that rows stay long.
  *   - A 0-d or empty tensor is stored without chunks or filter.
