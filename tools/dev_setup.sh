@@ -242,10 +242,11 @@ framework_tests() {
 # --- Other HDF5 ----------------------------------------------------------------------------------
 
 # Environments without gpufetch, one for each list in tests/hdf5: there the plugin has to do without
-# the package. Only wheels are installed, because the libhdf5 that they bundle is what counts.
+# the package. Only wheels are installed, because the libhdf5 that they bundle is what counts. The one
+# for the suites of h5py and hdf5plugin runs them without gpufetch and with it.
 hdf5_environments() {
   export GPUFETCH_HDF5_ENVIRONMENTS="$root/.venv-hdf5"
-  for list in tests/hdf5/*.txt; do
+  for list in tests/hdf5/*.txt tests/hdf5/suites/*.txt; do
     name=$(basename "$list" .txt)
     environment=$GPUFETCH_HDF5_ENVIRONMENTS/$name
     want="$(checksum "$list") $("$python" -c 'import sys; print(sys.version)')"
