@@ -13,6 +13,8 @@ import asyncio
 import concurrent.futures
 import contextlib
 import os
+import subprocess
+import sys
 from collections import deque
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
@@ -377,3 +379,61 @@ def test_the_nth_failure_gives_an_error_or_the_right_bytes(
         assert gf.pool.stats()["used_nbytes"] == used
     assert "right" in outcomes
     assert "failed" in outcomes or fault == "alloc_fail_after"
+
+
+# Each case is the first in a process of its own, because scratch and workspaces stay allocated.
+FIRST_USE = """
+import os, sys
+import numpy as np
+import gpufetch as gf
+from gpufetch import _core
+
+array = np.random.default_rng(1).random(300_000)
+OPERATIONS = {
+    "flat": lambda x: gf.fetch(x, out=np.zeros(len(x))),
+    "packed": lambda x: gf.fetch(x, order="F"),
+    "packed to pageable": lambda x: gf.fetch(x, out=np.zeros(x.shape)),
+    "packed in flight": lambda x: gf.fetch_async(x, out=np.zeros(x.shape)).result(),
+    "cast": lambda x: gf.fetch(x, dtype="f8", out=np.zeros(x.shape)),
+    "coded": lambda x: gf.fetch(x, via="codec"),
+    "tree": lambda x: gf.fetch([x, x])[1],
+    "tree in flight": lambda x: gf.fetch_async([x, x]).result()[1],
+}
+
+
+def outcome(operation, count):
+    x = gf.to_device(array, device="host:0")[:: 1 if operation == "flat" else 2]
+    expected = array[:: 1 if operation == "flat" else 2]
+    _core._host_faults(alloc_fail_after=count)
+    try:
+        result = OPERATIONS[operation](x)
+    except (MemoryError, gf.Error):
+        return "failed"
+    return "right" if result.tobytes() == expected.tobytes() else "WRONG"
+
+
+for operation in OPERATIONS:
+    outcomes = []
+    for count in range(6):
+        read, write = os.pipe()
+        if os.fork() == 0:
+            os.write(write, outcome(operation, count).encode())
+            os._exit(0)
+        os.close(write)
+        outcomes.append(os.read(read, 99).decode() or "died")
+        os.close(read)
+        os.wait()
+    print(operation, *outcomes, sep=":")
+"""
+
+
+def test_the_first_use_of_a_device_without_memory_fails_or_is_right() -> None:
+    code = [sys.executable, "-W", "ignore", "-c", FIRST_USE]
+    done = subprocess.run(code, capture_output=True, text=True, timeout=240)
+    assert (done.returncode, done.stderr) == (0, "")
+    lines = [line.split(":") for line in done.stdout.splitlines()]
+    assert len(lines) == 8
+    for operation, *outcomes in lines:
+        assert set(outcomes) <= {"failed", "right"}, (operation, outcomes)
+        assert outcomes[-1] == "right", operation
+        assert operation == "flat" or outcomes[0] == "failed", operation
