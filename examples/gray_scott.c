@@ -28,6 +28,7 @@
 #include <inttypes.h>
 #include <math.h>
 #include <stdarg.h>
+#include <stdatomic.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -346,9 +347,21 @@ static void serve_step(gpuf_server *server, const simulation *s) {
   CHECK(gpuf_server_publish_step(server, s->step, (double)s->step * (double)s->model.dt, &error));
 }
 
-static gpuf_server *serve_start(simulation *s, const char *name) {
-  const gpuf_server_options serve_options = {
-      .struct_nbytes = sizeof(serve_options), .name = name, .jupyterlab = true};
+static atomic_bool is_told_to_end;
+
+/* Called on a thread of the server: the simulation looks at the flag after each step. */
+static void tell_to_end(void *arg) {
+  atomic_store(&is_told_to_end, true);
+}
+
+/* With a connection file, from a kernel manager, the program is a kernel that its clients may end.
+ * Otherwise they only attach and detach. */
+static gpuf_server *serve_start(simulation *s, const char *name, const char *connection_file) {
+  const gpuf_server_options serve_options = {.struct_nbytes = sizeof(serve_options),
+                                             .name = name,
+                                             .connection_file = connection_file,
+                                             .jupyterlab = !connection_file,
+                                             .shutdown = connection_file ? tell_to_end : NULL};
   gpuf_server *server;
   CHECK(gpuf_server_start(&serve_options, &server, &error));
   for (int i = 0; i < PARAMETER_COUNT; i++) {
@@ -369,6 +382,7 @@ typedef struct options {
   int64_t steps, every;
   const char *output, *restart;
   const char *serve; /* the server's name, or NULL */
+  const char *connection_file;
   gray_scott_model model;
   bool help;
   const char *fixed_by_restart; /* the last option given that a restart file decides, or NULL */
@@ -377,12 +391,13 @@ typedef struct options {
 static const char usage[] =
     "usage: gray_scott [--shape NX NY NZ | --n N] [--steps N] [--every N] [--output DIR]\n"
     "                  [--Du x] [--Dv x] [--F x] [--k x] [--dt x] [--restart FILE]\n"
-    "                  [--serve NAME]\n"
+    "                  [--serve NAME [--connection-file FILE]]\n"
     "  --steps    run up to this time step, counted from the very start (1000)\n"
     "  --every    steps between checkpoints; 0 = only the last one (100)\n"
     "  --output   directory for gray_scott_NNNNNN.h5; made if missing (.)\n"
     "  --restart  go on from this checkpoint, with its shape and parameters\n"
     "  --serve    let notebooks attach: gpufetch.connect(\"NAME\")\n"
+    "  --connection-file  serve as a kernel manager's file says, and end when it says so\n"
     "GPUFETCH_BACKEND = cuda | host | auto says what it runs on.\n";
 
 /* Take the next value of `option` from `values`. */
@@ -449,6 +464,8 @@ static void options_parse(options *o, char **values) {
       o->output = take(option, &values);
     } else if (strcmp(option, "--serve") == 0) {
       o->serve = take(option, &values);
+    } else if (strcmp(option, "--connection-file") == 0) {
+      o->connection_file = take(option, &values);
     } else if (strcmp(option, "--restart") == 0) {
       o->restart = take(option, &values);
     } else {
@@ -457,6 +474,9 @@ static void options_parse(options *o, char **values) {
   }
   if (o->restart && o->fixed_by_restart) {
     fatal("%s: the restart file decides that; leave one of the two out", o->fixed_by_restart);
+  }
+  if (o->connection_file && !o->serve) {
+    fatal("--connection-file %s: say --serve NAME too", o->connection_file);
   }
 }
 
@@ -477,12 +497,14 @@ static void run(simulation *s, const options *o, gpuf_server *server) {
          gpuf_device_kind_name(s->device.kind), (int)s->device.index, info.name, s->u.shape[0],
          s->u.shape[1], s->u.shape[2], first, o->steps);
   const double start = seconds_now();
-  while (s->step < o->steps) {
+  bool is_last = false;
+  while (!is_last) {
     simulation_step(s);
     if (server) {
       serve_step(server, s);
     }
-    if (s->step == o->steps || (o->every && s->step % o->every == 0)) {
+    is_last = s->step == o->steps || atomic_load(&is_told_to_end);
+    if (is_last || (o->every && s->step % o->every == 0)) {
       CHECK(gpuf_stream_synchronize(s->device, s->stream, &error)); /* steps count as steps */
       const double began = seconds_now();
       checkpoint_write(s, o->output);
@@ -491,7 +513,7 @@ static void run(simulation *s, const options *o, gpuf_server *server) {
   }
   const double steps = seconds_now() - start - checkpoints;
   printf("%.6f s for steps, %.3f s for checkpoints, %.0f million cell updates a second\n", steps,
-         checkpoints, 1e-6 * (double)(o->steps - first) * (double)cells / steps);
+         checkpoints, 1e-6 * (double)(s->step - first) * (double)cells / steps);
 }
 
 int main(int argc, char **argv) {
@@ -521,7 +543,7 @@ int main(int argc, char **argv) {
   if (mkdir(o.output, 0777) != 0 && errno != EEXIST) {
     fatal("--output %s: %s", o.output, strerror(errno));
   }
-  gpuf_server *server = o.serve ? serve_start(&s, o.serve) : NULL;
+  gpuf_server *server = o.serve ? serve_start(&s, o.serve, o.connection_file) : NULL;
   run(&s, &o, server);
   CHECK(gpuf_server_stop(server, &error));
   simulation_destroy(&s);

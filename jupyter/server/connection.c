@@ -2,17 +2,16 @@
 
 #include "base/error.h"
 #include "base/system.h"
+#include "server/folder.h"
 #include "server/ipc.h"
 
 #include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <inttypes.h>
-#include <pwd.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/file.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -24,83 +23,6 @@ const char *const gpufi_socket_names[GPUFI_SOCKET_COUNT] = {
     [GPUFI_CONTROL] = "control", [GPUFI_HEARTBEAT] = "hb",
 };
 
-static gpuf_status too_long(gpuf_error *err, const char *path) {
-  return gpufi_fail(err, GPUF_ERR_INVALID, 0, "the path '%.200s...' is too long", path);
-}
-
-/* --- The runtime folder -------------------------------------------------------- */
-
-static bool from_environment(const char *name, const char *tail, char *folder, int *length) {
-  const char *value = getenv(name);
-  if (!value || !*value) {
-    return false;
-  }
-  *length = snprintf(folder, PATH_MAX, "%s%s", value, tail);
-  return true;
-}
-
-/* As jupyter_core.paths.jupyter_runtime_dir gives it on Linux. */
-static gpuf_status runtime_folder(char *folder, gpuf_error *err) {
-  int length = 0;
-  if (!from_environment("JUPYTER_RUNTIME_DIR", "", folder, &length) &&
-      !from_environment("JUPYTER_DATA_DIR", "/runtime", folder, &length) &&
-      !from_environment("XDG_DATA_HOME", "/jupyter/runtime", folder, &length) &&
-      !from_environment("HOME", "/.local/share/jupyter/runtime", folder, &length)) {
-    struct passwd entry, *found = NULL;
-    char strings[4096];
-    if (getpwuid_r(geteuid(), &entry, strings, sizeof(strings), &found) != 0 || !found) {
-      return gpufi_fail(err, GPUF_ERR_IO, errno,
-                        "this user has no home folder for Jupyter's runtime files: set "
-                        "JUPYTER_RUNTIME_DIR");
-    }
-    length = snprintf(folder, PATH_MAX, "%s/.local/share/jupyter/runtime", entry.pw_dir);
-  }
-  return length < PATH_MAX ? GPUF_OK : too_long(err, folder);
-}
-
-/* Make a folder and those above it, as mkdir -p does; only the owner can open them. */
-static gpuf_status make_folder(const char *folder, gpuf_error *err) {
-  char path[PATH_MAX];
-  snprintf(path, sizeof(path), "%s", folder);
-  for (char *slash = strchr(path + 1, '/');; slash = strchr(slash + 1, '/')) {
-    if (slash) {
-      *slash = '\0';
-    }
-    if (mkdir(path, 0700) != 0 && errno != EEXIST && (!slash || errno != EROFS)) {
-      return gpufi_fail(err, GPUF_ERR_IO, errno,
-                        "cannot make the folder %s for the connection file: %s; set "
-                        "JUPYTER_RUNTIME_DIR to a folder that can be written",
-                        path, strerror(errno));
-    }
-    if (!slash) {
-      return GPUF_OK;
-    }
-    *slash = '/';
-  }
-}
-
-/* The folder of a path; "." if it has no slash. */
-static void folder_of(const char *path, char folder[PATH_MAX]) {
-  const char *slash = strrchr(path, '/');
-  const int nbytes = slash ? (int)(slash - path) : 0;
-  snprintf(folder, PATH_MAX, "%.*s", nbytes, path);
-  if (nbytes == 0) {
-    snprintf(folder, PATH_MAX, "%s", slash ? "/" : ".");
-  }
-}
-
-/* Servers that start at the same time take turns, but on a file system without locks. */
-static gpuf_status lock_folder(gpufi_connection *connection, const char *folder, gpuf_error *err) {
-  connection->lock_fd = gpufi_open(folder, O_RDONLY | O_DIRECTORY, 0);
-  if (connection->lock_fd < 0) {
-    return gpufi_fail(err, GPUF_ERR_IO, errno, "cannot open the folder %s: %s", folder,
-                      strerror(errno));
-  }
-  while (flock(connection->lock_fd, LOCK_EX) != 0 && errno == EINTR) {
-  }
-  return GPUF_OK;
-}
-
 static void unlock_folder(gpufi_connection *connection) {
   if (connection->lock_fd >= 0) {
     close(connection->lock_fd);
@@ -110,18 +32,25 @@ static void unlock_folder(gpufi_connection *connection) {
 
 /* --- Files that exist ---------------------------------------------------------- */
 
-/* The object in a file; NULL if there is no such file or it holds no JSON. */
-static json_t *load_file(const char *path) {
+/* Whether nobody but this user, and root, can have written a file. */
+static bool is_own(const struct stat *info) {
+  return (info->st_uid == geteuid() || info->st_uid == 0) && !(info->st_mode & S_IWOTH);
+}
+
+/* The object in a file; NULL if there is no such file, if it holds no JSON, or if another user may
+ * have written it, which sets *is_others. */
+static json_t *load_file(const char *path, bool *is_others) {
   json_t *object = NULL;
   struct stat info;
   char *text = malloc(FILE_MAX_NBYTES);
   const int fd = gpufi_open(path, O_RDONLY | O_NONBLOCK, 0);
-  if (text && fd >= 0 && fstat(fd, &info) == 0 && S_ISREG(info.st_mode)) {
+  *is_others = fd >= 0 && fstat(fd, &info) == 0 && !is_own(&info);
+  if (text && fd >= 0 && !*is_others && S_ISREG(info.st_mode)) {
     const int64_t nbytes = gpufi_read(fd, text, FILE_MAX_NBYTES);
     object = nbytes > 0 ? json_loadb(text, (size_t)nbytes, 0, NULL) : NULL;
   }
   if (fd >= 0) {
-    close(fd);
+    gpufi_close(fd);
   }
   free(text);
   return object;
@@ -134,22 +63,21 @@ static void host_name(char name[HOST_NAME_MAX + 1]) {
   name[HOST_NAME_MAX] = '\0';
 }
 
-/* True for the file of a server whose process lives, and for one of another machine, whose
- * processes cannot be seen from here. */
-static bool is_alive(const json_t *file) {
+/* Whether a file is of a server on another machine, whose processes cannot be seen from here. */
+static bool is_elsewhere(const json_t *file) {
   char host[HOST_NAME_MAX + 1];
+  const json_t *there = json_object_get(json_object_get(file, "gpufetch"), "host");
+  host_name(host);
+  return json_is_string(there) && strcmp(json_string_value(there), host) != 0;
+}
+
+/* Whether a file is of a server on this machine whose process lives. */
+static bool is_alive(const json_t *file) {
   const json_t *server = json_object_get(file, "gpufetch");
-  const json_t *there = json_object_get(server, "host");
   const int64_t process_id = json_integer_value(json_object_get(server, "process_id"));
   const int64_t start_time = json_integer_value(json_object_get(server, "start_time"));
-  host_name(host);
-  if (!json_is_object(server) || process_id <= 0) {
-    return false;
-  }
-  if (json_is_string(there) && strcmp(json_string_value(there), host) != 0) {
-    return true;
-  }
-  return gpufi_process_start_time(process_id) == (uint64_t)start_time && start_time != 0;
+  return process_id > 0 && start_time != 0 && !is_elsewhere(file) &&
+         gpufi_process_start_time(process_id) == (uint64_t)start_time;
 }
 
 /* Remove the sockets of a server that was killed; `file` is its connection file. */
@@ -186,7 +114,8 @@ static bool take_ports(const json_t *file, gpufi_connection *connection) {
   return fits;
 }
 
-/* Take the settings that a kernel manager wrote for the kernel that it is about to start. */
+/* Take the settings in a file that was given: a kernel manager's for the kernel that it is about to
+ * start, or those that a server before this one had, where the manager starts it again. */
 static gpuf_status take_settings(gpufi_connection *connection, const json_t *file,
                                  gpuf_error *err) {
   char transport[8] = "tcp", scheme[16] = "hmac-sha256";
@@ -197,13 +126,22 @@ static gpuf_status take_settings(gpufi_connection *connection, const json_t *fil
       !take_text(file, "curve_publickey", connection->curve_publickey, GPUFI_CURVE_KEY_NBYTES) ||
       !take_text(file, "curve_secretkey", connection->curve_secretkey, GPUFI_CURVE_KEY_NBYTES) ||
       !take_ports(file, connection) || strcmp(scheme, "hmac-sha256") != 0 ||
+      connection->key[0] == '\0' || (connection->ip[0] == '\0' && strcmp(transport, "ipc") == 0) ||
       (strcmp(transport, "tcp") != 0 && strcmp(transport, "ipc") != 0)) {
     return gpufi_fail(err, GPUF_ERR_INVALID, 0,
                       "%s exists and is no connection file that can be served (tcp or ipc, "
-                      "hmac-sha256): name another file or remove it",
+                      "hmac-sha256, with a key): name another file or remove it",
                       connection->path);
   }
   connection->is_ipc = strcmp(transport, "ipc") == 0;
+  if (connection->is_ipc) { /* the folder of the sockets may have gone with the server before */
+    char folder[PATH_MAX];
+    gpufi_folder_of(connection->ip, folder);
+    return gpufi_folder_make(folder, err);
+  }
+  if (!connection->ip[0]) {
+    snprintf(connection->ip, sizeof(connection->ip), "127.0.0.1");
+  }
   return GPUF_OK;
 }
 
@@ -212,38 +150,56 @@ static gpuf_status take_settings(gpufi_connection *connection, const json_t *fil
 static gpuf_status claim_file(gpufi_connection *connection, const char *file, gpuf_error *err) {
   char folder[PATH_MAX];
   if (snprintf(connection->path, PATH_MAX, "%s", file) >= PATH_MAX) {
-    return too_long(err, file);
+    return gpufi_path_too_long(file, err);
   }
-  folder_of(file, folder);
-  gpuf_status status = lock_folder(connection, folder, err);
+  gpufi_folder_of(file, folder);
+  gpuf_status status = gpufi_folder_lock(folder, &connection->lock_fd, err);
   if (status != GPUF_OK || access(file, F_OK) != 0) {
     return status;
   }
-  json_t *old = load_file(file);
-  if (is_alive(old)) {
+  bool is_others;
+  json_t *old = load_file(file, &is_others);
+  if (is_others) {
+    status = gpufi_fail(err, GPUF_ERR_STATE, 0,
+                        "%s may have been written by another user, who would know its key: name "
+                        "another file or remove it",
+                        file);
+  } else if (is_alive(old)) {
     status = gpufi_fail(err, GPUF_ERR_STATE, 0,
                         "%s belongs to a server that runs (process %" PRId64
                         "): stop it or name another file",
                         file,
                         (int64_t)json_integer_value(
                             json_object_get(json_object_get(old, "gpufetch"), "process_id")));
-  } else if (!json_object_get(old, "gpufetch")) {
-    status = take_settings(connection, old, err);
   } else {
-    remove_stale_sockets(old);
+    status = take_settings(connection, old, err);
   }
   json_decref(old);
   return status;
 }
 
+/* Whether the file of a name has to be left alone: of a server that lives or may live, or nobody
+ * knows whose. The sockets of one that ended are removed. */
+static bool is_taken(const char *path) {
+  bool is_others;
+  json_t *old = load_file(path, &is_others);
+  const bool taken = access(path, F_OK) == 0 &&
+                     (is_alive(old) || is_elsewhere(old) || !json_object_get(old, "gpufetch"));
+  if (!taken) {
+    remove_stale_sockets(old);
+  }
+  json_decref(old);
+  return taken;
+}
+
 static gpuf_status claim_name(gpufi_connection *connection, const char *name, gpuf_error *err) {
   char folder[PATH_MAX];
-  gpuf_status status = runtime_folder(folder, err);
+  gpuf_status status = gpufi_folder_runtime(folder, err);
   if (status == GPUF_OK) {
-    status = make_folder(folder, err);
+    status = gpufi_folder_make(folder, err);
   }
   if (status == GPUF_OK) {
-    status = lock_folder(connection, folder, err);
+    status = gpufi_folder_lock(folder, &connection->lock_fd, err);
   }
   for (int number = 1; status == GPUF_OK && number <= SAME_NAME_MAX; number++) {
     char suffix[8] = "";
@@ -255,22 +211,16 @@ static gpuf_status claim_name(gpufi_connection *connection, const char *name, gp
     const int length =
         snprintf(connection->path, PATH_MAX, "%s/kernel-%s%s.json", folder, name, suffix);
     if (length >= PATH_MAX || name_nbytes >= (int)sizeof(connection->name)) {
-      return too_long(err, connection->path);
+      return gpufi_path_too_long(connection->path, err);
     }
-    json_t *old = load_file(connection->path);
-    const bool taken =
-        access(connection->path, F_OK) == 0 && (is_alive(old) || !json_object_get(old, "gpufetch"));
-    if (!taken) {
-      remove_stale_sockets(old);
-    }
-    json_decref(old);
-    if (!taken) {
+    if (!is_taken(connection->path)) {
       return GPUF_OK;
     }
   }
   return status != GPUF_OK ? status
                            : gpufi_fail(err, GPUF_ERR_STATE, 0,
-                                        "%d servers are named %s already: choose another name",
+                                        "%d servers are named %s already: choose another name, or "
+                                        "remove the files of servers on other machines that ended",
                                         SAME_NAME_MAX, name);
 }
 
@@ -344,7 +294,7 @@ static bool replace_file(const char *path, const char *text, uint64_t *inode) {
 /* external_kernels/kernel-NAME.json beside the file. */
 static bool external_path(const gpufi_connection *connection, char path[PATH_MAX]) {
   char folder[PATH_MAX];
-  folder_of(connection->path, folder);
+  gpufi_folder_of(connection->path, folder);
   const char *slash = strrchr(connection->path, '/');
   return snprintf(path, PATH_MAX, "%s/external_kernels/%s", folder,
                   slash ? slash + 1 : connection->path) < PATH_MAX;
@@ -360,8 +310,9 @@ static void remove_stale(const char *folder) {
         snprintf(path, PATH_MAX, "%s/%s", folder, entry->d_name) >= PATH_MAX) {
       continue;
     }
-    json_t *file = load_file(path);
-    if (json_object_get(file, "gpufetch") && !is_alive(file)) {
+    bool is_others;
+    json_t *file = load_file(path, &is_others);
+    if (json_object_get(file, "gpufetch") && !is_alive(file) && !is_elsewhere(file)) {
       remove_stale_sockets(file);
       unlink(path);
     }
@@ -378,8 +329,8 @@ static bool write_external(gpufi_connection *connection, const char *text) {
     errno = ENAMETOOLONG;
     return false;
   }
-  folder_of(path, folder);
-  if (make_folder(folder, NULL) != GPUF_OK) {
+  gpufi_folder_of(path, folder);
+  if (gpufi_folder_make(folder, NULL) != GPUF_OK) {
     return false;
   }
   remove_stale(folder);

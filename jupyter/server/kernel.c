@@ -74,15 +74,31 @@ static void interrupt(gpufi_kernel *kernel, gpufi_socket socket, const gpufi_mes
                        json_pack("{ss}", "status", "ok"));
 }
 
-/* A program is told of a shutdown request only if it asked for that. */
+bool gpufi_kernel_shut_down(gpufi_kernel *kernel) {
+  if (kernel->shutdown && !kernel->was_shut_down) {
+    kernel->was_shut_down = true;
+    kernel->shutdown(kernel->shutdown_arg);
+  }
+  return kernel->shutdown != NULL;
+}
+
+/* Whether a request was meant for the program that had the same addresses before this one: where
+ * that was killed, ZeroMQ holds the manager's request and hands it to the next. */
+static bool is_of_the_past(const gpufi_kernel *kernel, const gpufi_message *message) {
+  int64_t time_ns;
+  return kernel->is_managed && gpufi_message_time(message, &time_ns) &&
+         time_ns < kernel->launch_time_ns;
+}
+
+/* A program is told of a shutdown request only if it asked for that; and of one that is to start it
+ * again only if its kernel manager can do so. */
 static void shut_down(gpufi_kernel *kernel, gpufi_socket socket, const gpufi_message *message) {
   const bool restart = json_is_true(json_object_get(message->content, "restart"));
   gpufi_endpoint_reply(kernel->endpoint, socket, message, "shutdown_reply",
                        json_pack("{ss sb}", "status", "ok", "restart", restart));
   gpufi_bridge_close_session(kernel->bridge, message);
-  if (kernel->shutdown && !restart && !kernel->was_shut_down) {
-    kernel->was_shut_down = true;
-    kernel->shutdown(kernel->shutdown_arg);
+  if ((!restart || kernel->is_managed) && !is_of_the_past(kernel, message)) {
+    gpufi_kernel_shut_down(kernel);
   }
 }
 

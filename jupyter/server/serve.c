@@ -269,6 +269,11 @@ gpuf_status gpuf_server_start(const gpuf_server_options *options, gpuf_server **
       .shutdown = own.shutdown,
       .shutdown_arg = own.shutdown_arg,
   };
+  if (own.connection_file) {
+    created->parent = gpufi_parent_find();
+    created->kernel.is_managed = created->parent.process_id != 0;
+    created->kernel.launch_time_ns = gpufi_parent_launch_time();
+  }
   status = start(created, &own, own.name ? own.name : name, err);
   if (status != GPUF_OK) {
     release(created, NULL);
@@ -289,6 +294,9 @@ gpuf_status gpuf_server_stop(gpuf_server *server, gpuf_error *err) {
     return status;
   }
   remove_running(server);
+  /* First, so that a client that is told of the end finds no file to attach by once more, and
+   * nobody a file whose ports may be another program's. */
+  gpufi_connection_remove(&server->connection);
   gpufi_bridge_stop(&server->bridge);
   atomic_store(&server->is_stopping, true);
   gpufi_wake(server->wake_fd);

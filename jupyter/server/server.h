@@ -3,6 +3,7 @@
 #define GPUFI_SERVER_SERVER_H
 
 #include "server/kernel.h"
+#include "server/parent.h"
 
 #include <gpufetch/serve.h>
 
@@ -17,6 +18,7 @@ struct gpuf_server {
   /* These belong to the thread once it runs. */
   gpufi_endpoint endpoint;
   gpufi_kernel kernel;
+  gpufi_parent parent; /* the kernel manager that started the program, while it is watched */
 };
 
 /* thread.c: the thread's body, which serves until is_stopping. */

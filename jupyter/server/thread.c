@@ -1,13 +1,16 @@
 /* The server's thread: it serves all sockets, and does nothing that takes long. */
+#include "base/clock.h"
 #include "server/server.h"
 #include "server/wake.h"
 
+#include <signal.h>
 #include <string.h>
+#include <unistd.h>
 
 /* Messages of one socket in a row, so that a busy client does not starve the other sockets. */
 #define MESSAGES_IN_A_ROW 32
 #define TOPIC_MAX_NBYTES 256
-#define WATCH_MS 1000 /* while messages wait for replies */
+#define WATCH_MS 1000 /* while messages wait for replies, or there is a parent to watch */
 
 static bool receive_request(gpuf_server *server, gpufi_socket which) {
   zmq_msg_t held[GPUFI_WIRE_FRAMES_MAX + 1];
@@ -89,6 +92,24 @@ static void serve_socket(gpuf_server *server, gpufi_socket which) {
   }
 }
 
+/* A program that was started as a kernel ends with its kernel manager, as ipykernel does: it is
+ * told by its shutdown callback or, where it has none, by SIGTERM. */
+static void watch_parent(gpuf_server *server, int64_t *next_ns) {
+  const int64_t now_ns = gpufi_clock_ns();
+  if (now_ns < *next_ns) {
+    return;
+  }
+  *next_ns = now_ns + WATCH_MS * INT64_C(1000000);
+  if (gpufi_parent_has_ended(&server->parent)) {
+    server->parent.process_id = 0;
+    gpufi_endpoint_log(&server->endpoint,
+                       "the kernel manager that started this program has ended, and so it ends");
+    if (!gpufi_kernel_shut_down(&server->kernel)) {
+      kill(getpid(), SIGTERM);
+    }
+  }
+}
+
 void *gpufi_server_main(void *arg) {
   gpuf_server *server = arg;
   /* In the order of urgency. */
@@ -99,12 +120,15 @@ void *gpufi_server_main(void *arg) {
     items[i] = (zmq_pollitem_t){server->endpoint.sockets.sockets[order[i]], -1, ZMQ_POLLIN, 0};
   }
   items[GPUFI_SOCKET_COUNT] = (zmq_pollitem_t){NULL, server->wake_fd, ZMQ_POLLIN, 0};
+  int64_t watch_next_ns = 0;
   while (!atomic_load(&server->is_stopping)) {
-    const long timeout_ms = server->bridge.pending_count > 0 ? WATCH_MS : -1;
+    const bool is_waiting = server->bridge.pending_count > 0;
+    const long timeout_ms = is_waiting || server->parent.process_id ? WATCH_MS : -1;
     if (zmq_poll(items, GPUFI_SOCKET_COUNT + 1, timeout_ms) < 0) {
       continue;
     }
-    if (timeout_ms > 0 && gpufi_bridge_is_stuck(&server->bridge)) {
+    watch_parent(server, &watch_next_ns);
+    if (is_waiting && gpufi_bridge_is_stuck(&server->bridge)) {
       gpufi_endpoint_log(&server->endpoint, "subscribers that read nothing were disconnected");
       gpufi_sockets_drop_subscribers(&server->endpoint.sockets, &server->connection);
     }

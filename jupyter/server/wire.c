@@ -298,6 +298,31 @@ void gpufi_message_fini(gpufi_message *message) {
   memset(message, 0, sizeof(*message));
 }
 
+/* The fraction of a second at the start of a text, in nanoseconds; *end is what follows. */
+static int64_t fraction_ns(const char *text, const char **end) {
+  int64_t ns = 0, unit_ns = 100000000;
+  if (*text == '.') {
+    for (text++; *text >= '0' && *text <= '9'; text++) {
+      ns += (*text - '0') * unit_ns;
+      unit_ns /= 10;
+    }
+  }
+  *end = text;
+  return ns;
+}
+
+bool gpufi_message_time(const gpufi_message *message, int64_t *time_ns) {
+  const char *text = json_string_value(json_object_get(message->header, "date"));
+  struct tm utc = {0};
+  const char *end = text ? strptime(text, "%Y-%m-%dT%H:%M:%S", &utc) : NULL;
+  if (!end || utc.tm_year < 70 || utc.tm_year > 300) { /* 64 bits hold these in nanoseconds */
+    return false;
+  }
+  const int64_t fraction = fraction_ns(end, &end);
+  *time_ns = (int64_t)timegm(&utc) * 1000000000 + fraction;
+  return strcmp(end, "Z") == 0 || strcmp(end, "+00:00") == 0;
+}
+
 /* --- Sending ------------------------------------------------------------------- */
 
 static json_t *make_header(gpufi_session *session, const char *type) {

@@ -56,11 +56,14 @@ typedef struct gpufi_message {
 
 /* Fails with GPUF_ERR_CORRUPT, and the reason, for frames that are no message, are too large, are
  * not signed with the session's key or were received before, for a header that does not say which
- * message it is, and for a message that is no request or was made by a server's session, this one or
- * another. On failure *message holds nothing. Any other damage is the message's `problem`. */
+ * message it is, and for a message that is no request or was made by a server's session, this one
+ * or another. On failure *message holds nothing. Any other damage is the message's `problem`. */
 gpuf_status gpufi_message_parse(gpufi_session *session, const gpufi_frame *frames, size_t count,
                                 gpufi_message *message, gpuf_error *err);
 void gpufi_message_fini(gpufi_message *message);
+/* When its sender made the message, in nanoseconds since 1970; false where the header does not say
+ * so in UTC. */
+bool gpufi_message_time(const gpufi_message *message, int64_t *time_ns);
 
 /* A message to send. Its frames are the identities or the topic, the delimiter, the signature, the
  * sections. */

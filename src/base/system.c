@@ -46,18 +46,32 @@ static bool has_ended(const char *stat_text) {
          strtol(thread_count, NULL, 10) <= 1;
 }
 
-uint64_t gpufi_process_start_time(int64_t process_id) {
-  char path[64], text[1024];
+#define STAT_NBYTES 1024
+
+/* Read /proc/PID/stat; "" if there is no such process. */
+static void read_stat(int64_t process_id, char text[STAT_NBYTES]) {
+  char path[64];
   snprintf(path, sizeof(path), "/proc/%" PRId64 "/stat", process_id);
   FILE *file = fopen(path, "re");
-  if (!file) {
-    return 0;
-  }
-  const size_t nbytes = fread(text, 1, sizeof(text) - 1, file);
-  fclose(file);
+  const size_t nbytes = file ? fread(text, 1, STAT_NBYTES - 1, file) : 0;
   text[nbytes] = '\0';
+  if (file) {
+    fclose(file);
+  }
+}
+
+uint64_t gpufi_process_start_time(int64_t process_id) {
+  char text[STAT_NBYTES];
+  read_stat(process_id, text);
   const char *start_time = has_ended(text) ? NULL : stat_field(text, 22);
   return start_time ? strtoull(start_time, NULL, 10) : 0;
+}
+
+int64_t gpufi_process_parent(int64_t process_id) {
+  char text[STAT_NBYTES];
+  read_stat(process_id, text);
+  const char *parent = stat_field(text, 4);
+  return parent ? strtoll(parent, NULL, 10) : 0;
 }
 
 bool gpufi_random_bytes(void *bytes, size_t nbytes) {

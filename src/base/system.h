@@ -16,6 +16,8 @@ int32_t gpufi_cpu_count(void);
 /* When a process started, in clock ticks since boot; 0 if there is no such process, also if it has
  * ended and its parent has not waited for it yet. */
 uint64_t gpufi_process_start_time(int64_t process_id);
+/* The process that is a process's parent; 0 if it has none that can be seen from here. */
+int64_t gpufi_process_parent(int64_t process_id);
 
 /* Fill `bytes` with random bytes of the system's; at most 256. False, with errno, if it has none.
  */

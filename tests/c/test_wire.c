@@ -223,6 +223,37 @@ static void json_that_nests_too_deep_is_refused_before_it_is_parsed(void) {
   gpufi_message_fini(&message);
 }
 
+static void the_time_of_a_message_is_that_of_its_header(void) {
+  static const struct {
+    const char *date;
+    int64_t time_ns; /* 0: not told */
+  } cases[] = {
+      {"\"2026-11-22T08:30:00.250000Z\"", 1795336200250000000},
+      {"\"2026-11-22T08:30:00Z\"", 1795336200000000000},
+      {"\"2026-11-22T08:30:00.000000001999+00:00\"", 1795336200000000001},
+      {"\"2026-11-22T08:30:00.25\"", 0},
+      {"\"2026-11-22T08:30:00+01:00\"", 0},
+      {"\"9999-11-22T08:30:00Z\"", 0},
+      {"\"now\"", 0},
+      {"7", 0},
+  };
+  wired w;
+  open_session();
+  for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
+    char header[256];
+    int64_t time_ns = 0;
+    gpufi_message message;
+    snprintf(header, sizeof(header),
+             "{\"msg_id\": \"m\", \"msg_type\": \"t_request\", \"session\": \"s\", \"date\": %s}",
+             cases[i].date);
+    wire(&w, header, "{}");
+    CHECK_OK(gpufi_message_parse(session, w.frames, 8, &message, &err));
+    CHECK(gpufi_message_time(&message, &time_ns) == (cases[i].time_ns != 0));
+    CHECK(cases[i].time_ns == 0 || time_ns == cases[i].time_ns);
+    gpufi_message_fini(&message);
+  }
+}
+
 static void headers_that_lack_something_are_refused(void) {
   static const char *const bad[] = {
       "{}",
@@ -362,6 +393,7 @@ int main(void) {
   TEST(json_that_is_damaged_is_a_message_with_a_problem);
   TEST(a_header_with_an_odd_member_is_answered_without_it);
   TEST(json_that_nests_too_deep_is_refused_before_it_is_parsed);
+  TEST(the_time_of_a_message_is_that_of_its_header);
   TEST(headers_that_lack_something_are_refused);
   TEST(what_is_packed_is_signed_and_holds_what_was_given);
   TEST(a_servers_message_that_is_sent_back_is_refused);

@@ -513,17 +513,16 @@ def test_a_second_server_of_a_name_is_numbered() -> None:
 
 def test_serving_twice_by_one_name_in_a_process_gives_the_running_server(runtime: Path) -> None:
     x = gf.to_device(np.zeros(3))
-    first = gf.serve("run", step_share=0.5)
-    for _ in range(3):  # a cell of a notebook that is run again
-        again = gf.serve("run", step_share=0.5)
-        again.publish("x", x)
-        assert again is first
-        with gf.connect("run") as run:
-            assert list(run) == ["x"]
-    assert [path.name for path in runtime.iterdir()] == ["kernel-run.json"]
-    with gf.serve("other") as other:
-        assert other is not first
-    first.stop()
+    with gf.serve("run", step_share=0.5) as first:
+        for _ in range(3):  # a cell of a notebook that is run again
+            again = gf.serve("run", step_share=0.5)
+            again.publish("x", x)
+            assert again is first
+            with gf.connect("run") as run:
+                assert list(run) == ["x"]
+        assert [path.name for path in runtime.glob("*.json")] == ["kernel-run.json"]
+        with gf.serve("other") as other:
+            assert other is not first
     with gf.serve("run", step_share=0.5) as after:
         assert after is not first and after.name == "run"
 

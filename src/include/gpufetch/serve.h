@@ -37,8 +37,8 @@ typedef struct gpuf_server_options {
   const char *name; /* 1 to 48 of A-Z a-z 0-9 _ . -; numbered (NAME-2) while another living server
                        has it; NULL = the program's name */
   const char *connection_file; /* NULL = kernel-NAME.json in Jupyter's runtime folder. The
-                                  ports, key and curve keys of a file that a kernel manager has
-                                  written are used */
+                                  addresses, ports, key and curve keys of a file that is there are
+                                  used, as those that a kernel manager has chosen */
   const char *transport;       /* "ipc", "tcp", or NULL: tcp if ip or first_port is set, else ipc */
   const char *ip;              /* tcp: address to listen on; NULL = 127.0.0.1. ipc: ignored */
   int32_t first_port;          /* tcp: five ports from here on; 0 = any that are free */
@@ -52,7 +52,12 @@ typedef struct gpuf_server_options {
   double step_share; /* the most of the program's time that gpuf_server_publish_step may take for
                         clients, as a fraction up to 1; 0 = 0.05 */
   /* Called once, when a client asks the program to end, on a thread of the server; it must not stop
-   * the server itself. NULL: a shutdown request only detaches its client. */
+   * the server itself. NULL: a shutdown request only detaches its client.
+   *
+   * A program that a kernel manager has started (connection_file is given, and JPY_PARENT_PID in the
+   * environment is a process that it descends from) is called for a restart too, and when the
+   * manager ends; with NULL, the manager's end is the program's, by SIGTERM. A program that is to
+   * outlive its manager ignores the call, or unsets JPY_PARENT_PID before it starts the server. */
   void (*shutdown)(void *shutdown_arg);
   void *shutdown_arg;
   /* Called with a line, without a newline, about what was refused (the first time of each kind) or
@@ -74,8 +79,8 @@ typedef struct gpuf_server_options {
  *   GPUF_ERR_IO           a port is in use, the runtime folder cannot be written, or 40 descriptors
  *                         are not free
  *   GPUF_ERR_NO_MEMORY    there is no memory, or are no threads; the message names the limit
- *   GPUF_ERR_STATE        a living server has the connection file, or this process was forked
- *                         from one that had started a server
+ *   GPUF_ERR_STATE        a living server has the connection file, another user may have written
+ *                         it, or this process was forked from one that had started a server
  *   GPUF_ERR_UNSUPPORTED  built without libzmq, jansson or libcrypto */
 GPUF_API gpuf_status gpuf_server_start(const gpuf_server_options *options, gpuf_server **server,
                                        gpuf_error *err);
