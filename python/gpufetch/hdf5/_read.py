@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from typing import Any
+from typing import Any, Literal, TypeAlias, TypeVar, overload
 
 import h5py
 import numpy as np
@@ -20,8 +20,57 @@ from gpufetch.hdf5._virtual import checked_sources
 __all__ = ["read"]
 
 
+_Out = TypeVar("_Out")
+_Device: TypeAlias = Literal[
+    "host:0", "cuda:0", "cuda:1", "cuda:2", "cuda:3", "cuda:4", "cuda:5", "cuda:6", "cuda:7"
+]
+_Source: TypeAlias = "h5py.Dataset | h5py.Group | FilePath"
+
+
+@overload
 def read(
-    src: h5py.Dataset | h5py.Group | FilePath,
+    src: _Source,
+    name: str | None = None,
+    *,
+    selection: Any = None,
+    device: None = None,
+    out: _Out,
+    allow_gaps: bool = False,
+) -> _Out: ...
+@overload
+def read(
+    src: _Source,
+    name: str | None = None,
+    *,
+    selection: Any = None,
+    device: Literal["cpu"],
+    out: None = None,
+    allow_gaps: bool = False,
+) -> npt.NDArray[Any]: ...
+@overload
+def read(
+    src: _Source,
+    name: str | None = None,
+    *,
+    selection: Any = None,
+    device: _Device | None = None,
+    out: None = None,
+    allow_gaps: bool = False,
+) -> _core.DeviceArray: ...
+@overload
+def read(
+    src: _Source,
+    name: str | None = None,
+    *,
+    selection: Any = None,
+    device: str | None = None,
+    out: None = None,
+    allow_gaps: bool = False,
+) -> _core.DeviceArray | npt.NDArray[Any]: ...
+
+
+def read(
+    src: _Source,
     name: str | None = None,
     *,
     selection: Any = None,
@@ -39,7 +88,7 @@ def read(
     ----------
     src
         An open ``h5py.Dataset``; or an ``h5py.File``, ``h5py.Group`` or the path of a file that
-        holds the dataset `name`.
+        holds the dataset or tree `name`.
     name
         Path of the dataset below `src`; left out if `src` is the dataset.
     selection
@@ -62,6 +111,9 @@ def read(
         The elements, with the selection's shape, in C order and in native byte order; or `out`.
         Enumerations come as their integers. With ``device="cpu"``, a type that has no dtype on a
         device (strings, compounds, opaque bytes, ``h5py.Empty``, ...) comes as h5py gives it.
+
+        If `name` is a tree that :func:`write` made: the tree, each of its tensors read so. Type
+        checkers cannot know this and see an array; annotate the result as ``Any``.
 
     Raises
     ------
