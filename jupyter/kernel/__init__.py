@@ -15,6 +15,11 @@ if TYPE_CHECKING:
 __all__ = ["load_ipython_extension", "unload_ipython_extension"]
 
 
+def __dir__() -> list[str]:
+    """Names that completion shows: the public ones."""
+    return __all__
+
+
 def load_ipython_extension(shell: InteractiveShell) -> None:
     """Add `%gpufetch` to the shell and, in a kernel, register the comm target."""
     magic.load(shell)

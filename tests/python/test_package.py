@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import contextlib
 import ctypes
+import importlib
 import importlib.metadata
 import inspect
 import os
@@ -165,3 +166,39 @@ def test_the_module_can_be_loaded_again() -> None:
         "print(second.fetch(y).tolist(), type(x).__name__)\n"
     )
     assert run(code) == "[1, 2, 3] DeviceArray\n"
+
+
+COMPLETE = """
+import sys
+import warnings
+
+import gpufetch
+import gpufetch.jupyter
+from IPython.core.completer import provisionalcompleter
+from IPython.core.interactiveshell import InteractiveShell
+
+warnings.simplefilter("ignore")  # of IPython and jedi
+shell = InteractiveShell.instance()
+shell.user_ns["gpufetch"] = gpufetch
+shell.Completer.use_jedi = sys.argv[2] == "jedi"
+text = sys.argv[1] + "."
+with provisionalcompleter():
+    for found in shell.Completer.completions(text, len(text)):
+        print(found.text.rpartition(".")[2])
+"""
+
+
+@pytest.mark.parametrize("completer", ["jedi", "names"])
+@pytest.mark.parametrize("name", ["gpufetch", "gpufetch.hdf5", "gpufetch.jupyter"])
+def test_completion_shows_public_names_alone(name: str, completer: str, tmp_path: Path) -> None:
+    module = importlib.import_module(name)
+    assert dir(module) == sorted(module.__all__)
+    done = subprocess.run(
+        [sys.executable, "-c", COMPLETE, name, completer],
+        capture_output=True,
+        text=True,
+        env={**os.environ, "IPYTHONDIR": str(tmp_path)},
+    )
+    assert done.returncode == 0, done.stderr
+    public = {name for name in module.__all__ if not name.startswith("_")}
+    assert {name for name in done.stdout.split() if not name.startswith("_")} == public

@@ -14,3 +14,8 @@ from gpufetch.hdf5._repack import repack
 from gpufetch.hdf5._write import write
 
 __all__ = ["FILTER_ID", "filter_options", "plugin_path", "read", "repack", "write"]
+
+
+def __dir__() -> list[str]:
+    """Names that completion shows: the public ones."""
+    return __all__
