@@ -304,15 +304,19 @@ static gpuf_status refuse(const gpufi_peer *peer, uint16_t answer, gpuf_error *e
   }
 }
 
-/* True once the request has been sent, whole, as all packets are. */
-static bool send_request(gpufi_peer *peer, const gpufi_share_request *request, size_t nbytes,
-                         int64_t deadline_ns) {
-  ssize_t sent;
+/* Send a request, whole, as all packets are sent. 0, ETIMEDOUT at the deadline, or another errno
+ * value. */
+static int send_request(gpufi_peer *peer, const gpufi_share_request *request, size_t nbytes,
+                        int64_t deadline_ns) {
+  int code;
   do {
-    sent = send(peer->fd, request, nbytes, MSG_NOSIGNAL | MSG_DONTWAIT);
-  } while (sent < 0 &&
-           (errno == EINTR || (errno == EAGAIN && await(peer, POLLOUT, deadline_ns) == 0)));
-  return sent == (ssize_t)nbytes;
+    code = send(peer->fd, request, nbytes, MSG_NOSIGNAL | MSG_DONTWAIT) < 0 ? errno : 0;
+    if (code == EAGAIN) {
+      const int waited = await(peer, POLLOUT, deadline_ns);
+      code = waited == 0 ? EAGAIN : waited;
+    }
+  } while (code == EINTR || code == EAGAIN);
+  return code;
 }
 
 /* Called with the peer's lock held. */
@@ -327,9 +331,13 @@ static gpuf_status ask(gpufi_peer *peer, const gpuf_share_handle *handle, uint64
     return status;
   }
   memcpy(request.handle, handle->bytes, handle->nbytes);
+  const int code =
+      send_request(peer, &request, GPUFI_SHARE_REQUEST_HEADER_NBYTES + handle->nbytes, deadline_ns);
   /* An exporter that refuses a connection says why before it closes it, so the reply is read even
-   * if sending fails. */
-  send_request(peer, &request, GPUFI_SHARE_REQUEST_HEADER_NBYTES + handle->nbytes, deadline_ns);
+   * if sending fails for that. */
+  if (code != 0 && code != EPIPE && code != ECONNRESET && code != ETIMEDOUT) {
+    return io_fail("send", code, err);
+  }
   status = await_reply(peer, reference, deadline_ns, &reply, descriptor, err);
   if (status == GPUF_OK && reply.answer != GPUFI_SHARE_GRANTED) {
     if (*descriptor >= 0) {
@@ -349,7 +357,7 @@ static void send_detach(gpufi_peer *peer, uint64_t reference, int64_t patience_n
       GPUFI_SHARE_WIRE_MAGIC, GPUFI_SHARE_WIRE_VERSION, GPUFI_SHARE_DETACH, reference, {0}};
   const int64_t deadline_ns = gpufi_clock_ns() + (peer->is_stuck ? 0 : patience_ns);
   if (peer->connected &&
-      !send_request(peer, &request, GPUFI_SHARE_REQUEST_HEADER_NBYTES, deadline_ns)) {
+      send_request(peer, &request, GPUFI_SHARE_REQUEST_HEADER_NBYTES, deadline_ns) != 0) {
     /* The exporter has gone, or is stopped with its queue full, and nothing that is sent later
      * makes up for this message. The reference ends with the connection, so no new user may keep
      * that alive. */
