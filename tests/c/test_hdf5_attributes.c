@@ -2,6 +2,8 @@
  * clear error. */
 #include "hdf5_files.h"
 
+#include "hdf5/api.h"
+
 /* Attribute `name` of `object`, as HDF5 itself converts it to `type`. */
 static void read_by_hdf5(hid_t file, const char *object, const char *name, hid_t type,
                          void *value) {
@@ -254,8 +256,62 @@ static void the_callers_lock_is_held_and_released(void) {
   close_file(file);
 }
 
+static herr_t refuse_write(hid_t attribute, hid_t type, const void *value) {
+  return -1;
+}
+
+static void an_attribute_that_cannot_be_written_keeps_its_value_or_is_withdrawn(void) {
+  const hid_t file = create_file();
+  gpufi_h5_api *api;
+  CHECK_OK(gpufi_h5_bound(&api, &err));
+  CHECK_OK(gpuf_h5_set_attribute_int64(file, "/", "old", 1, NULL, &err));
+  herr_t (*const write)(hid_t, hid_t, const void *) = api->Awrite;
+  api->Awrite = refuse_write;
+  const gpuf_status old = gpuf_h5_set_attribute_int64(file, "/", "old", 2, NULL, &err);
+  const gpuf_status new_number = gpuf_h5_set_attribute_float64(file, "/", "new", 2, NULL, &err);
+  const gpuf_status new_text = gpuf_h5_set_attribute_text(file, "/", "text", "2", NULL, &err);
+  api->Awrite = write;
+  CHECK(old == GPUF_ERR_HDF5 && new_number == GPUF_ERR_HDF5 && new_text == GPUF_ERR_HDF5);
+  CHECK(count_attributes(file) == 1 && get_int64(file, "/", "old") == 1);
+  CHECK_OK(gpuf_h5_set_attribute_text(file, "/", "text", "2", NULL, &err));
+  check_text(file, "/", "text", "2");
+  close_file(file);
+}
+
+static void names_and_text_that_are_not_utf8_are_refused(void) {
+  static const char *const bad[] = {"\xff\xfe", "caf\xe9", "\xc3", "\xed\xa0\x80", "\xc0\xaf"};
+  const hid_t file = create_file();
+  for (size_t i = 0; i < sizeof(bad) / sizeof(bad[0]); i++) {
+    CHECK_FAILS(gpuf_h5_set_attribute_text(file, "/", "x", bad[i], NULL, &err), GPUF_ERR_INVALID,
+                "the text of attribute 'x' is not UTF-8");
+    CHECK_FAILS(gpuf_h5_set_attribute_int64(file, "/", bad[i], 1, NULL, &err), GPUF_ERR_INVALID,
+                "the name of attribute");
+  }
+  CHECK(count_attributes(file) == 0);
+  CHECK_OK(gpuf_h5_set_attribute_text(file, "/", "é", "\xf0\x9f\x98\x80", NULL, &err));
+  check_text(file, "/", "é", "\xf0\x9f\x98\x80");
+  close_file(file);
+}
+
+/* Binding calls HDF5 too. */
+static void check_unbound(void *arg) {
+  CHECK(lock_depth++ == 0);
+  CHECK(lock_count++ > 0 || gpufi_h5_bound_already() == NULL);
+}
+
+static void the_first_call_binds_under_the_callers_lock(void) {
+  gpuf_h5_options options = GPUF_H5_OPTIONS_INIT;
+  gpuf_tensor described = {0};
+  options.lock = check_unbound;
+  options.unlock = unlock;
+  CHECK(gpufi_h5_bound_already() == NULL);
+  CHECK_FAILS(gpuf_h5_describe(-1, &described, &options, &err), GPUF_ERR_INVALID, "-1");
+  CHECK(gpufi_h5_bound_already() != NULL && lock_count > 1 && lock_depth == 0);
+}
+
 int main(void) {
   H5Eset_auto2(H5E_DEFAULT, NULL, NULL);
+  TEST(the_first_call_binds_under_the_callers_lock); /* while nothing is bound */
   TEST(the_root_groups_and_datasets_bear_what_is_set);
   TEST(hdf5_reads_scalars_of_the_types_that_are_promised);
   TEST(setting_overwrites_any_attribute);
@@ -265,5 +321,7 @@ int main(void) {
   TEST(objects_that_are_not_there_are_refused);
   TEST(null_and_empty_arguments_are_refused);
   TEST(the_callers_lock_is_held_and_released);
+  TEST(an_attribute_that_cannot_be_written_keeps_its_value_or_is_withdrawn);
+  TEST(names_and_text_that_are_not_utf8_are_refused);
   return test_finish();
 }

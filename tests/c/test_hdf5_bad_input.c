@@ -67,6 +67,64 @@ static void what_is_closed_or_not_there_is_refused(void) {
   destroy(&src);
 }
 
+static void names_that_are_no_path_are_refused(void) {
+  static const char *const bad[][2] = {
+      {".", "'.'"},          {"..", "'..'"},
+      {"a/../x", "'..'"},    {"./x", "'.'"},
+      {"a/.", "'.'"},        {"x/", "empty"},
+      {"a//x", "empty"},     {"//x", "empty"},
+      {"/", "empty"},        {"a/x/", "empty"},
+      {"\xff", "not UTF-8"}, {"a/caf\xe9", "not UTF-8"},
+      {"\xc3", "not UTF-8"}, {"a\xe2\x82/x", "not UTF-8"},
+  };
+  static const char *const good[] = {"...", "/g/x", "g/.x", "Größe/ü", "g/x y", "a.b", "g/..x"};
+  const hid_t file = create_file();
+  H5G_info_t info;
+  gpuf_tensor src = create_cpu(GPUF_DTYPE_INT8, 1, (int64_t[]){10}, 16);
+  for (size_t i = 0; i < sizeof(bad) / sizeof(bad[0]); i++) {
+    CHECK_FAILS(gpuf_h5_write(file, bad[i][0], &src, NULL, &err), GPUF_ERR_INVALID, bad[i][1]);
+    CHECK(strstr(err.message, "the dataset's name"));
+  }
+  CHECK(H5Gget_info(file, &info) >= 0 && info.nlinks == 0);
+  for (size_t i = 0; i < sizeof(good) / sizeof(good[0]); i++) {
+    CHECK_OK(gpuf_h5_write(file, good[i], &src, NULL, &err));
+    check_stored(file, good[i], &src);
+  }
+  destroy(&src);
+  close_file(file);
+}
+
+/* What was there stays, whatever the failed write's name leads through. */
+static void a_failed_write_removes_the_groups_that_it_made(void) {
+  static const char *const names[] = {"old/new/deep/x", "/old/new/x", "new/x", "/x", "old/x"};
+  const hid_t file = create_file();
+  gpufi_host_faults faults = GPUFI_HOST_FAULTS_NONE;
+  const hid_t old = H5Gcreate2(file, "old", H5P_DEFAULT, H5P_DEFAULT, H5P_DEFAULT);
+  const gpuf_h5_options options = {.struct_nbytes = sizeof(options),
+                                   .chunk_shape = (int64_t[]){0, 1}};
+  gpuf_tensor src = create_cpu(GPUF_DTYPE_INT32, 2, (int64_t[]){100, 60}, 24);
+  gpuf_tensor on_device = copy_to_device(&src);
+  H5G_info_t info;
+  faults.copy_fail_after_nbytes = 0;
+  for (size_t i = 0; i < sizeof(names) / sizeof(names[0]); i++) {
+    CHECK_FAILS(gpuf_h5_write(file, names[i], &src, &options, &err), GPUF_ERR_INVALID, "0 of axis");
+    gpufi_host_faults_set(&faults);
+    const gpuf_status status = gpuf_h5_write(file, names[i], &on_device, NULL, &err);
+    gpufi_host_faults_set(&GPUFI_HOST_FAULTS_NONE);
+    CHECK(status == GPUF_ERR_DEVICE);
+    CHECK(H5Gget_info(file, &info) >= 0 && info.nlinks == 1);
+    CHECK(H5Gget_info(old, &info) >= 0 && info.nlinks == 0);
+  }
+  CHECK_OK(gpuf_h5_write(file, "old/new/deep/x", &src, NULL, &err));
+  CHECK_FAILS(gpuf_h5_write(file, "old/new/deep/x", &src, NULL, &err), GPUF_ERR_INVALID, "exists");
+  CHECK_FAILS(gpuf_h5_write(file, "old/new/deep/x/y", &src, NULL, &err), GPUF_ERR_HDF5, "creating");
+  check_stored(file, "old/new/deep/x", &src);
+  H5Gclose(old);
+  destroy(&src);
+  destroy(&on_device);
+  close_file(file);
+}
+
 static void a_tensor_that_does_not_match_is_refused(void) {
   const hid_t file = create_file();
   gpuf_tensor src = create_cpu(GPUF_DTYPE_INT32, 2, (int64_t[]){10, 6}, 17);
@@ -275,9 +333,11 @@ static int64_t write_with_scarce_memory(hid_t file, const gpuf_tensor *view) {
   while (status != GPUF_OK) {
     CHECK(++faults.alloc_fail_after < 100);
     gpufi_host_faults_set(&faults);
+    memset(&err, 0, sizeof(err));
     status = gpuf_h5_write(file, "x", view, NULL, &err);
     gpufi_host_faults_set(&GPUFI_HOST_FAULTS_NONE);
     CHECK(status == GPUF_OK || status == GPUF_ERR_NO_DEVICE_MEMORY);
+    CHECK(err.status == status && !err.message[0] == (status == GPUF_OK));
     CHECK(H5Lexists(file, "x", H5P_DEFAULT) == (status == GPUF_OK));
     CHECK(H5Fget_obj_count(file, H5F_OBJ_ALL) == 1);
   }
@@ -361,6 +421,8 @@ int main(void) {
   TEST(a_chunk_shape_that_does_not_fit_is_refused);
   TEST(structs_of_other_versions_are_taken);
   TEST(what_is_closed_or_not_there_is_refused);
+  TEST(names_that_are_no_path_are_refused);
+  TEST(a_failed_write_removes_the_groups_that_it_made);
   TEST(a_tensor_that_does_not_match_is_refused);
   TEST(a_read_only_file_is_refused);
   TEST(types_and_shapes_of_no_tensor_are_refused);

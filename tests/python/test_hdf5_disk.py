@@ -1,0 +1,75 @@
+"""A full disk, as h5py's files meet it: RLIMIT_FSIZE stands in for it, in a process of its own."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+# Prints a line for each thing that happens. With "room", the limit is lifted before the file is
+# closed.
+PROGRAM = """
+import errno, resource, signal, sys
+import h5py, numpy as np, gpufetch as gf
+
+def limit(nbytes):
+    resource.setrlimit(resource.RLIMIT_FSIZE, (nbytes, resource.RLIM_INFINITY))
+
+def attempt(group, name, values):
+    try:
+        gf.hdf5.write(group, name, values)
+        print("written")
+    except gf.Error as error:
+        assert error.native_code == errno.EFBIG, error.native_code
+        print("refused" if "earlier write" in str(error) else "failed")
+
+signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+path, room = sys.argv[1:]
+large = np.random.default_rng(0).normal(size=(2000, 1000))
+file = h5py.File(path, "w")
+file["keep/x"] = np.arange(5.0)
+file.flush()
+limit(2_000_000)
+attempt(file, "keep/new/x", large)
+attempt(file, "small", large[:2])
+second = h5py.File(path, "r+")
+attempt(second, "small", large[:2])
+attempt(file["keep"], "small", large[:2])
+names = []
+file.visit(names.append)
+print(*names, *gf.hdf5.read(file, "keep/x", device="cpu"))
+if room == "room":
+    limit(resource.RLIM_INFINITY)
+for opened in (second, file):
+    try:
+        opened.close()
+        print("closed")
+    except (OSError, RuntimeError):
+        print("not closed")
+limit(resource.RLIM_INFINITY)
+path = path if room == "room" else path + ".other"
+with h5py.File(path, "a") as again:
+    attempt(again, "again", large)
+with h5py.File(path) as again:
+    print((again["again"][()] == large).all())
+"""
+
+
+def run(path: Path, room: str) -> list[str]:
+    command = [sys.executable, "-c", PROGRAM, str(path), room]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=120)
+    assert done.returncode == 0, done.stdout + done.stderr
+    return done.stdout.splitlines()
+
+
+SEEN = ["failed", "refused", "refused", "refused", "keep keep/x 0.0 1.0 2.0 3.0 4.0"]
+
+
+def test_a_file_takes_no_more_writes_until_it_is_closed_and_opened_again(tmp_path: Path) -> None:
+    assert run(tmp_path / "x.h5", "room") == [*SEEN, "closed", "closed", "written", "True"]
+
+
+def test_without_room_another_file_can_still_be_written(tmp_path: Path) -> None:
+    seen = run(tmp_path / "x.h5", "none")
+    assert seen[: len(SEEN)] == SEEN and "not closed" in seen
+    assert seen[-2:] == ["written", "True"]
