@@ -100,6 +100,11 @@ gpuf_status gpufi_dispatcher_publish(gpufi_dispatcher *dispatcher, const char *n
 gpuf_status gpufi_dispatcher_unpublish(gpufi_dispatcher *dispatcher, const char *name,
                                        int64_t timeout_ns, gpuf_error *err);
 
+/* End the shares of tensors that `resolve` found before and finds no more, or finds elsewhere in
+ * memory: a share holds the tensor's memory, which its owner cannot free otherwise. For the program
+ * to call when its variables may have changed. */
+void gpufi_dispatcher_end_stale_shares(gpufi_dispatcher *dispatcher);
+
 /* Offer a value beside the tensors; one of that name is replaced. Tensors and values have names of
  * their own. `text` is UTF-8 of at most GPUFI_TEXT_MAX_NBYTES and is copied. */
 gpuf_status gpufi_dispatcher_publish_int64(gpufi_dispatcher *dispatcher, const char *name,

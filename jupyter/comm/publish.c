@@ -58,6 +58,10 @@ gpuf_status gpufi_unpublish_all(gpufi_dispatcher *dispatcher, int64_t timeout_ns
   return gpufi_registry_wait(dispatcher->registry, NULL, timeout_ns, err);
 }
 
+void gpufi_dispatcher_end_stale_shares(gpufi_dispatcher *dispatcher) {
+  gpufi_shares_withdraw_stale(&dispatcher->shares, dispatcher->registry);
+}
+
 gpuf_status gpufi_dispatcher_publish_int64(gpufi_dispatcher *dispatcher, const char *name,
                                            int64_t value, gpuf_error *err) {
   return gpufi_values_put(&dispatcher->values, name, json_integer(value), err);

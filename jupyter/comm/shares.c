@@ -91,15 +91,30 @@ gpufi_code gpufi_shares_make(gpufi_shares *shares, const gpufi_request *request,
                                        "%s was withdrawn while it was being shared", request->name);
 }
 
+/* Which shares are meant: those for which every member that is set holds. */
+typedef struct share_filter {
+  uint64_t client;            /* 0 = any */
+  const char *name;           /* NULL = any */
+  const gpufi_entry *entry;   /* NULL = any */
+  bool is_found;              /* of tensors that the resolver found */
+  const gpufi_source *except; /* but not those of this memory; NULL = all */
+} share_filter;
+
+static bool matches(const gpufi_client_share *share, const share_filter *filter) {
+  return (filter->client == 0 || share->client == filter->client) &&
+         (!filter->name || strcmp(share->entry->name, filter->name) == 0) &&
+         (!filter->entry || share->entry == filter->entry) &&
+         (!filter->is_found || share->entry->generation == 0) &&
+         (!filter->except || !gpufi_source_same_memory(&share->entry->source, filter->except));
+}
+
 /* Take the shares that fit out of the list. */
-static gpufi_client_share *take_matching(gpufi_shares *shares, uint64_t client, const char *name,
-                                         const gpufi_entry *entry) {
+static gpufi_client_share *take_matching(gpufi_shares *shares, const share_filter *filter) {
   gpufi_client_share *taken = NULL;
   pthread_mutex_lock(&shares->lock);
   for (gpufi_client_share **link = &shares->first; *link;) {
     gpufi_client_share *share = *link;
-    if ((client == 0 || share->client == client) && (!entry || share->entry == entry) &&
-        (!name || strcmp(share->entry->name, name) == 0)) {
+    if (matches(share, filter)) {
       *link = share->next;
       share->next = taken;
       taken = share;
@@ -112,15 +127,53 @@ static gpufi_client_share *take_matching(gpufi_shares *shares, uint64_t client, 
   return taken;
 }
 
-int32_t gpufi_shares_withdraw(gpufi_shares *shares, uint64_t client, const char *name,
-                              const gpufi_entry *entry) {
-  gpufi_client_share *taken = take_matching(shares, client, name, entry);
+static int32_t withdraw(gpufi_shares *shares, const share_filter *filter) {
+  gpufi_client_share *taken = take_matching(shares, filter);
   int32_t count = 0;
   for (; taken; count++) {
     gpufi_client_share *next = taken->next;
     gpuf_unshare(&taken->handle, 0, NULL, NULL);
     free(taken);
     taken = next;
+  }
+  return count;
+}
+
+int32_t gpufi_shares_withdraw(gpufi_shares *shares, uint64_t client, const char *name,
+                              const gpufi_entry *entry) {
+  const share_filter filter = {.client = client, .name = name, .entry = entry};
+  return withdraw(shares, &filter);
+}
+
+/* The first name after `name`, in the order of strcmp, of a tensor that the resolver found and that
+ * is shared; it takes the place of `name`. False if there is none. */
+static bool next_found_name(gpufi_shares *shares, char name[GPUFI_TENSOR_NAME_MAX_NBYTES + 1]) {
+  char next[GPUFI_TENSOR_NAME_MAX_NBYTES + 1] = "";
+  pthread_mutex_lock(&shares->lock);
+  for (const gpufi_client_share *share = shares->first; share; share = share->next) {
+    const char *found = share->entry->name;
+    if (share->entry->generation == 0 && strcmp(found, name) > 0 &&
+        (!next[0] || strcmp(found, next) < 0)) {
+      strcpy(next, found);
+    }
+  }
+  pthread_mutex_unlock(&shares->lock);
+  strcpy(name, next);
+  return next[0] != '\0';
+}
+
+int32_t gpufi_shares_withdraw_stale(gpufi_shares *shares, gpufi_registry *registry) {
+  char name[GPUFI_TENSOR_NAME_MAX_NBYTES + 1] = "";
+  int32_t count = 0;
+  while (registry->resolve && next_found_name(shares, name)) {
+    gpufi_source now = {0};
+    gpuf_error cause;
+    const bool is_there = registry->resolve(registry->resolve_arg, name, &now, &cause) == GPUF_OK;
+    const share_filter filter = {.name = name, .is_found = true, .except = is_there ? &now : NULL};
+    count += withdraw(shares, &filter);
+    if (is_there) {
+      gpufi_source_release(&now);
+    }
   }
   return count;
 }

@@ -1,5 +1,7 @@
 /* Tensors whose memory is shared with clients in other processes. A share ends with its client, by
- * the operation unshare, or when its tensor is withdrawn or replaced. Thread-safety: any thread. */
+ * the operation unshare, when its tensor is withdrawn or replaced, and, of a tensor that the
+ * resolver found, when it is seen that the name stands for that memory no more. Thread-safety: any
+ * thread. */
 #ifndef GPUFI_COMM_SHARES_H
 #define GPUFI_COMM_SHARES_H
 
@@ -34,6 +36,9 @@ gpufi_code gpufi_shares_make(gpufi_shares *shares, const gpufi_request *request,
  * Returns how many. Processes that have attached keep the entry until they detach. */
 int32_t gpufi_shares_withdraw(gpufi_shares *shares, uint64_t client, const char *name,
                               const gpufi_entry *entry);
+/* Withdraw the shares of tensors that the resolver found and finds no more by their names, or finds
+ * elsewhere in memory. Returns how many. */
+int32_t gpufi_shares_withdraw_stale(gpufi_shares *shares, gpufi_registry *registry);
 int32_t gpufi_shares_count(gpufi_shares *shares);
 
 #endif

@@ -26,11 +26,12 @@ from gpufetch.jupyter.namespace import framework_of, is_device_tensor, problem_o
 if TYPE_CHECKING:
     from IPython.core.interactiveshell import InteractiveShell
 
-__all__ = ["MAX_REPLY_NBYTES", "PROTOCOL", "TARGET_NAME", "CommTarget", "Dispatcher"]
+__all__ = ["COMMS_MAX", "MAX_REPLY_NBYTES", "PROTOCOL", "TARGET_NAME", "CommTarget", "Dispatcher"]
 
 TARGET_NAME = "gpufetch"
 PROTOCOL = 1
 MAX_REPLY_NBYTES = 4 << 20
+COMMS_MAX = 256  # comms that are open: as many as the dispatcher has clients
 
 _logger = logging.getLogger("gpufetch.comm")
 
@@ -62,6 +63,13 @@ class Dispatcher:
     def close(self, client: int) -> None:
         """Forget a client, and end the shares that were made for it."""
         _core.client_close(self._dispatcher, client)
+
+    def end_stale_shares(self) -> None:
+        """End the shares of tensors whose names stand for other memory by now, or for none.
+
+        A share holds its tensor's memory, which the user could not free otherwise.
+        """
+        _core.dispatcher_end_stale_shares(self._dispatcher)
 
 
 class _Finder:
@@ -133,7 +141,8 @@ class CommTarget:
         self._dispatcher = dispatcher
         self._manager = manager
         self._lock = threading.Lock()
-        # The open comms by id, each with the number of its client; guarded by _lock.
+        # The open comms by id, each with the number of its client, in the order of their last use;
+        # guarded by _lock.
         self._comms: dict[str, tuple[Any, int]] = {}
 
     def register(self) -> None:
@@ -150,18 +159,41 @@ class CommTarget:
             self._dispatcher.close(client)
             comm.close()
 
+    def after_cell(self) -> None:
+        """Look what has become of shared tensors; called when code has run."""
+        self._dispatcher.end_stale_shares()
+
     def _opened(self, comm: Any, message: Mapping[str, Any]) -> None:
-        client, (reply, _) = self._dispatcher.open(message["content"].get("data"))
-        if client != 0:
-            with self._lock:
+        with self._lock:
+            unused = self._take_unused()
+            client, (reply, _) = self._dispatcher.open(message["content"].get("data"))
+            if client != 0:
                 self._comms[comm.comm_id] = comm, client
+        for other in unused:
+            other.close()
+        if client != 0:
             comm.on_msg(lambda message: self._received(comm, client, message))
             comm.on_close(lambda message: self._closed(comm))
         comm.send(reply)
         if client == 0:
             comm.close()
 
+    def _take_unused(self) -> list[Any]:
+        """Forget the comms that were not used for longest, for one more to be opened.
+
+        A page that is closed or loaded again leaves its comm open. Call with the lock held.
+        """
+        unused = []
+        while len(self._comms) >= COMMS_MAX:
+            comm, client = self._comms.pop(next(iter(self._comms)))
+            self._dispatcher.close(client)
+            unused.append(comm)
+        return unused
+
     def _received(self, comm: Any, client: int, message: Mapping[str, Any]) -> None:
+        with self._lock:
+            if comm.comm_id in self._comms:
+                self._comms[comm.comm_id] = self._comms.pop(comm.comm_id)
         buffer_count = len(message.get("buffers") or ())
         answer = self._dispatcher.handle(client, message["content"].get("data"), buffer_count)
         if answer is not None:
@@ -195,6 +227,7 @@ def load(shell: InteractiveShell) -> None:
             return
         target = CommTarget(dispatcher, manager)
         target.register()
+        shell.events.register("post_execute", target.after_cell)
         _targets[id(shell)] = target
 
 
@@ -203,4 +236,5 @@ def unload(shell: InteractiveShell) -> None:
     with _lock:
         target = _targets.pop(id(shell), None)
     if target is not None:
+        shell.events.unregister("post_execute", target.after_cell)
         target.unregister()

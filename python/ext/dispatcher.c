@@ -301,10 +301,24 @@ static PyObject *client_close(PyObject *module, PyObject *args) {
   Py_RETURN_NONE;
 }
 
+static PyObject *dispatcher_end_stale_shares(PyObject *module, PyObject *capsule) {
+  gpufi_dispatcher *dispatcher;
+  if (!take_dispatcher(capsule, &dispatcher)) {
+    return NULL;
+  }
+  Py_BEGIN_ALLOW_THREADS
+    gpufi_dispatcher_end_stale_shares(dispatcher);
+  Py_END_ALLOW_THREADS
+  Py_RETURN_NONE;
+}
+
 PyMethodDef gpufi_py_dispatcher_methods[] = {
     {"dispatcher_create", dispatcher_create, METH_VARARGS,
      "dispatcher_create(resolve, list, log, /)\n--\n\nA dispatcher that finds tensors by these "
      "callables."},
+    {"dispatcher_end_stale_shares", dispatcher_end_stale_shares, METH_O,
+     "dispatcher_end_stale_shares(dispatcher, /)\n--\n\nEnd the shares of tensors that resolve "
+     "finds no more, or elsewhere in memory."},
     {"client_open", client_open, METH_VARARGS,
      "client_open(dispatcher, data, /)\n--\n\nA client's id, 0 if it is refused, and the reply."},
     {"dispatcher_message", dispatcher_message, METH_VARARGS,

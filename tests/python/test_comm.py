@@ -250,6 +250,32 @@ def test_a_share_holds_the_tensor_until_the_client_closes() -> None:
     assert alive() is None
 
 
+def test_a_share_ends_when_its_name_stands_for_other_memory() -> None:
+    x, y = gf.to_device(np.arange(8)), gf.to_device(np.arange(9))
+    namespace = {"x": x, "y": y}
+    dispatcher = Dispatcher(lambda: namespace)
+    one, other = Asker(dispatcher), Asker(dispatcher)
+    handles = [asker.handle({"op": "share", "name": "x"})[0]["handle"] for asker in (one, other)]
+    kept = one.handle({"op": "share", "name": "y"})[0]["handle"]
+    dispatcher.end_stale_shares()
+    assert one.handle({"op": "share", "name": "x"})[0]["handle"] == handles[0]
+    alive = weakref.ref(x)
+    namespace["x"] = gf.to_device(np.arange(8))
+    del x
+    dispatcher.end_stale_shares()
+    gc.collect()
+    assert alive() is None
+    assert one.handle({"op": "share", "name": "x"})[0]["handle"] not in handles
+    assert one.handle({"op": "share", "name": "y"})[0]["handle"] == kept
+    assert error_of(other.handle({"op": "unshare", "name": "x"}))["code"] == "unknown_name"
+    alive = weakref.ref(y)
+    namespace.clear()
+    del y
+    dispatcher.end_stale_shares()
+    gc.collect()
+    assert alive() is None
+
+
 def test_a_published_tensor_comes_before_a_variable(dispatcher: Asker) -> None:
     gf.publish("d_field", gf.to_device(np.arange(4)))
     gf.publish("model/layer 1", gf.to_device(np.arange(5)))

@@ -186,6 +186,66 @@ def test_a_subshell_answers_while_a_cell_runs(channels: Any, subshell: str) -> N
     client.close()
 
 
+def run(channels: Any, code: str) -> str:
+    """Run a cell, and return what it printed."""
+    printed: list[str] = []
+
+    def take(message: dict[str, Any]) -> None:
+        if message["msg_type"] == "stream":
+            printed.append(message["content"]["text"])
+
+    reply = channels.execute_interactive(code, timeout=TIMEOUT_S, output_hook=take)
+    assert reply["content"]["status"] == "ok", reply["content"]
+    return "".join(printed)
+
+
+def test_comms_of_closed_pages_make_way_for_new_ones(channels: Any) -> None:
+    used = Client(channels, "used")
+    used.open()
+    for number in range(300):
+        messages = Client(channels, f"page-{number}").open()
+        hello = next(m for m in messages if m["content"]["comm_id"] == f"page-{number}")
+        assert hello["content"]["data"]["op"] == "hello", number
+        closed = [m["content"]["comm_id"] for m in messages if m["msg_type"] == "comm_close"]
+        assert closed == ([f"page-{number - 255}"] if number >= 255 else [])
+        if number % 50 == 0:
+            assert "error" not in used.ask({"op": "list"})[0]
+    comms = channels.comm_info(target_name="gpufetch", reply=True, timeout=TIMEOUT_S)
+    assert len(comms["content"]["comms"]) == 256
+    assert "error" not in used.ask({"op": "read", "name": "d_field"})[0]
+    assert "error" not in Client(channels, "page-299").ask({"op": "list"})[0]
+
+
+@pytest.mark.parametrize(
+    "how", ["del d_shared", "d_shared = gf.to_device(np.ones(9))", "%reset -f"]
+)
+def test_a_share_lets_go_of_a_tensor_that_is_gone(how: str) -> None:
+    kernel, channels = start_new_kernel(kernel_name="python3", startup_timeout=TIMEOUT_S)
+    try:
+        run(channels, SETUP)
+        run(
+            channels,
+            "import builtins, weakref\n"
+            "d_shared, d_kept = gf.to_device(np.ones(8)), gf.to_device(np.ones(8))\n"
+            "builtins.refs = [weakref.ref(d_shared), weakref.ref(d_kept)]",
+        )
+        client = Client(channels)
+        client.open()
+        shared, _ = client.ask({"op": "share", "name": "d_shared"})
+        kept, _ = client.ask({"op": "share", "name": "d_kept"})
+        assert "handle" in shared and "handle" in kept
+        run(channels, how)
+        alive = run(channels, "import gc; gc.collect(); print([ref() is not None for ref in refs])")
+        assert alive == f"[False, {how != '%reset -f'}]\n"
+        with pytest.raises(gf.Error, match="has withdrawn it"):
+            gf.attach(shared["handle"])
+        if how != "%reset -f":
+            assert client.ask({"op": "share", "name": "d_kept"})[0]["handle"] == kept["handle"]
+    finally:
+        channels.stop_channels()
+        kernel.shutdown_kernel(now=True)
+
+
 def test_publishing_alone_makes_a_comm_target() -> None:
     kernel, channels = start_new_kernel(kernel_name="python3", startup_timeout=TIMEOUT_S)
     try:
