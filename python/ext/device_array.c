@@ -2,9 +2,11 @@
 #include "device_array.h"
 
 #include "arguments.h"
+#include "delegate.h"
 #include "devices.h"
 #include "export.h"
 #include "index.h"
+#include "operators.h"
 #include "reduce.h"
 
 #include <structmember.h>
@@ -155,6 +157,43 @@ static PyObject *array_subscript(gpufi_py_device_array *self, PyObject *key) {
   return gpufi_py_index(&tensor, key) < 0 ? NULL : gpufi_py_device_array_view(self, &tensor);
 }
 
+/* What gpufetch._device_array answers. */
+#define PYTHON_METHODS(X) X(transpose) X(swapaxes) X(reshape) X(ravel) X(squeeze) X(reduce_ex)
+#define X(name)                                                                                    \
+  static PyObject *array_##name(PyObject *self, PyObject *args, PyObject *kwargs) {                \
+    return gpufi_py_delegate("gpufetch._device_array", #name, self, args, kwargs);                 \
+  }
+PYTHON_METHODS(X)
+#undef X
+
+static PyObject *array_iter(PyObject *self) {
+  return gpufi_py_delegate("gpufetch._device_array", "iterate", self, NULL, NULL);
+}
+
+/* The message for a name that there is not says what has it. Names that begin with an underscore
+ * are protocols that others ask for. */
+static PyObject *array_getattr(PyObject *self, PyObject *name) {
+  PyObject *value = PyObject_GenericGetAttr(self, name);
+  if (value || !PyErr_ExceptionMatches(PyExc_AttributeError)) {
+    return value;
+  }
+  PyObject *first = PySequence_GetItem(name, 0);
+  const bool is_protocol = !first || PyUnicode_CompareWithASCIIString(first, "_") == 0;
+  Py_XDECREF(first);
+  if (!is_protocol) {
+    PyErr_Clear();
+    PyObject *args = PyTuple_Pack(1, name);
+    PyObject *text =
+        args ? gpufi_py_delegate("gpufetch._device_array", "missing", self, args, NULL) : NULL;
+    if (text) {
+      PyErr_SetObject(PyExc_AttributeError, text);
+    }
+    Py_XDECREF(text);
+    Py_XDECREF(args);
+  }
+  return NULL;
+}
+
 PyDoc_STRVAR(array_doc_array,
              "__array__($self, dtype=None, copy=None)\n--\n\n"
              "fetch(self), then astype(dtype) on the host. copy=False raises ValueError.");
@@ -189,6 +228,22 @@ static PyGetSetDef array_getset[] = {
 };
 
 static PyMethodDef array_methods[] = {
+    {"transpose", GPUFI_PY_METHOD(array_transpose), METH_VARARGS | METH_KEYWORDS,
+     "transpose($self, *axes)\n--\n\nView with axis i taken from axes[i]; without arguments the "
+     "axes reversed."},
+    {"swapaxes", GPUFI_PY_METHOD(array_swapaxes), METH_VARARGS | METH_KEYWORDS,
+     "swapaxes($self, axis1, axis2)\n--\n\nView with two axes in each other's place."},
+    {"reshape", GPUFI_PY_METHOD(array_reshape), METH_VARARGS | METH_KEYWORDS,
+     "reshape($self, *shape, order='C')\n--\n\nView with another shape; ValueError where that "
+     "takes "
+     "a copy."},
+    {"ravel", GPUFI_PY_METHOD(array_ravel), METH_VARARGS | METH_KEYWORDS,
+     "ravel($self, order='C')\n--\n\nView with one axis; ValueError where that takes a copy."},
+    {"squeeze", GPUFI_PY_METHOD(array_squeeze), METH_VARARGS | METH_KEYWORDS,
+     "squeeze($self, axis=None)\n--\n\nView without the axes of length 1, or those that axis "
+     "names."},
+    {"__reduce_ex__", GPUFI_PY_METHOD(array_reduce_ex), METH_VARARGS | METH_KEYWORDS,
+     "__reduce_ex__($self, protocol)\n--\n\nTypeError: it is not pickled or copied."},
     {"__array__", GPUFI_PY_METHOD(gpufi_py_export_array), METH_FASTCALL | METH_KEYWORDS,
      array_doc_array},
     {"__dlpack__", GPUFI_PY_METHOD(gpufi_py_export_dlpack), METH_FASTCALL | METH_KEYWORDS,
@@ -212,17 +267,37 @@ static PyMemberDef array_members[] = {
 PyDoc_STRVAR(array_doc,
              "An array in device memory, from to_device or asdevice.\n\n"
              "x[...] takes ints, slices with any step, ... and None, and gives a view without a\n"
-             "copy. fetch(x) and numpy.asarray(x) copy to the host. The description is immutable\n"
-             "and may be used from any thread. Memory of its own is freed with the last array or\n"
+             "copy, as transpose, reshape, numpy.moveaxis, numpy.flip and their kin do. fetch(x),\n"
+             "numpy.asarray(x), operators and NumPy's other functions copy to the host. The\n"
+             "description is immutable and may be used from any thread. Not hashable, like an\n"
+             "ndarray. Memory of its own is freed with the last array or\n"
              "view that uses it; memory of another library is kept alive as long.");
 
 static PyType_Slot array_slots[] = {
-    {Py_tp_doc, (void *)array_doc},   {Py_tp_dealloc, array_dealloc},
-    {Py_tp_traverse, array_traverse}, {Py_tp_clear, array_clear},
-    {Py_tp_repr, array_repr},         {Py_tp_getset, array_getset},
-    {Py_tp_methods, array_methods},   {Py_tp_members, array_members},
-    {Py_mp_length, array_length},     {Py_mp_subscript, array_subscript},
-    {Py_nb_bool, array_bool},         {0, NULL},
+    {Py_tp_doc, (void *)array_doc},
+    {Py_tp_dealloc, array_dealloc},
+    {Py_tp_traverse, array_traverse},
+    {Py_tp_clear, array_clear},
+    {Py_tp_repr, array_repr},
+    {Py_tp_getset, array_getset},
+    {Py_tp_methods, array_methods},
+    {Py_tp_members, array_members},
+    {Py_mp_length, array_length},
+    {Py_mp_subscript, array_subscript},
+    {Py_nb_bool, array_bool},
+    {Py_tp_getattro, array_getattr},
+    {Py_tp_iter, array_iter},
+#define X(slot, function) {Py_##slot, gpufi_py_##slot},
+    GPUFI_PY_OPERATORS(X) GPUFI_PY_UNARY_OPERATORS(X)
+#undef X
+        {Py_nb_power, gpufi_py_nb_power},
+    {Py_tp_richcompare, gpufi_py_tp_richcompare},
+#define X(slot) {Py_nb_inplace_##slot, gpufi_py_refuse_in_place},
+    X(add) X(subtract) X(multiply) X(matrix_multiply) X(remainder) X(floor_divide) X(true_divide)
+        X(lshift) X(rshift) X(and) X(xor) X(or)
+#undef X
+            {Py_nb_inplace_power, gpufi_py_refuse_in_place_power},
+    {0, NULL},
 };
 
 PyType_Spec gpufi_py_device_array_spec = {

@@ -5,6 +5,7 @@
 #include "arguments.h"
 #include "arrays.h"
 #include "buffer.h"
+#include "delegate.h"
 #include "errors.h"
 #include "methods.h"
 
@@ -276,35 +277,14 @@ PyMethodDef gpufi_py_reduce_methods[] = {
 
 /* --- Methods of DeviceArray ---------------------------------------------- */
 
-/* gpufetch._reduce.<name>(self, *args, **kwargs) */
-static PyObject *call_python(const char *name, PyObject *self, PyObject *args, PyObject *kwargs) {
-  PyObject *result = NULL, *function = NULL, *self_tuple = NULL, *all_args = NULL;
-  PyObject *module = PyImport_ImportModule("gpufetch._reduce");
-  if (module) {
-    function = PyObject_GetAttrString(module, name);
-    self_tuple = PyTuple_Pack(1, self);
-  }
-  if (function && self_tuple) {
-    all_args = PySequence_Concat(self_tuple, args);
-  }
-  if (all_args) {
-    result = PyObject_Call(function, all_args, kwargs);
-  }
-  Py_XDECREF(module);
-  Py_XDECREF(function);
-  Py_XDECREF(self_tuple);
-  Py_XDECREF(all_args);
-  return result;
-}
-
 PyObject *gpufi_py_array_overview(PyObject *self, PyObject *args, PyObject *kwargs) {
-  return call_python("overview", self, args, kwargs);
+  return gpufi_py_delegate("gpufetch._reduce", "overview", self, args, kwargs);
 }
 
 PyObject *gpufi_py_array_stats(PyObject *self, PyObject *args) {
-  return call_python("stats", self, args, NULL);
+  return gpufi_py_delegate("gpufetch._reduce", "stats", self, args, NULL);
 }
 
 PyObject *gpufi_py_array_histogram(PyObject *self, PyObject *args, PyObject *kwargs) {
-  return call_python("histogram", self, args, kwargs);
+  return gpufi_py_delegate("gpufetch._reduce", "histogram", self, args, kwargs);
 }

@@ -6,7 +6,7 @@ import importlib
 import warnings
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, overload
+from typing import Any, Literal, cast, overload
 
 import numpy as np
 import numpy.typing as npt
@@ -16,6 +16,8 @@ from gpufetch._core import DeviceArray
 from gpufetch._dtypes import DTypeLike
 
 __all__ = ["CopyWarning", "convert", "to_device"]
+
+Framework = Literal["numpy", "torch", "cupy", "tensorflow", "jax", "numba"]
 
 _TORCH_FLOAT8 = frozenset(
     ["float8_e4m3fn", "float8_e4m3fnuz", "float8_e5m2", "float8_e5m2fnuz", "float8_e8m0fnu"]
@@ -231,7 +233,17 @@ def _import(name: str) -> Any:
         raise ImportError(f"convert to {name!r} needs {_TARGETS[name].package}: {error}") from error
 
 
-def convert(x: Any, framework: str, *, copy: bool | None = None) -> Any:
+@overload
+def convert(
+    x: Any, framework: Literal["numpy"], *, copy: bool | None = None
+) -> npt.NDArray[Any]: ...
+
+
+@overload
+def convert(x: Any, framework: Framework, *, copy: bool | None = None) -> Any: ...
+
+
+def convert(x: Any, framework: Framework, *, copy: bool | None = None) -> Any:
     """Hand a tensor over to another framework, without a copy wherever that is possible.
 
     Without a copy both tensors share the memory: a write through one is seen by the other, and x's
@@ -290,11 +302,11 @@ def convert(x: Any, framework: str, *, copy: bool | None = None) -> Any:
     return result
 
 
-def _framework_of(x: Any) -> str | None:
+def _framework_of(x: Any) -> Framework | None:
     """Name of the framework that made `x`; None if `convert` does not know it."""
     package = type(x).__module__.partition(".")[0]
     name = {"jaxlib": "jax", "numba_cuda": "numba"}.get(package, package)
-    return name if name in _TARGETS else None
+    return cast(Framework, name) if name in _TARGETS else None
 
 
 @overload
@@ -359,6 +371,8 @@ def to_device(
     framework = _framework_of(like)
     if model.device == "cpu":
         source = array if dtype is None else _core.fetch(array, dtype=dtype)
-        return convert(source, framework or "numpy", copy=True)
+        if framework is None:
+            return _core.asdevice(_core.fetch(source))
+        return convert(source, framework, copy=True)
     uploaded = _core.to_device(array, device=model.device, dtype=dtype)
     return convert(uploaded, framework, copy=False) if framework else uploaded

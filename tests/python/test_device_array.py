@@ -131,12 +131,34 @@ def test_without_dimensions_there_is_no_len(device: str) -> None:
         len(gf.to_device(np.float32(1), device=device))
 
 
-def test_truth_and_iteration_are_not_guessed(device: str) -> None:
+def test_truth_is_not_guessed(device: str) -> None:
     x = gf.to_device(np.ones(3), device=device)
     with pytest.raises(TypeError, match="truth value"):
         bool(x)
-    with pytest.raises(TypeError):
-        iter(x)
+    with pytest.raises(ValueError, match="ambiguous"):
+        bool(x == 1)
+
+
+def test_iteration_gives_views_and_scalars_as_numpy_does(device: str) -> None:
+    a = np.arange(12, dtype=np.int16).reshape(4, 3)
+    rows = list(gf.to_device(a, device=device))
+    assert all(isinstance(row, gf.DeviceArray) for row in rows)
+    assert [gf.fetch(row).tolist() for row in rows] == a.tolist()
+    scalars = list(gf.to_device(a[0], device=device))
+    assert scalars == [0, 1, 2] and type(scalars[0]) is np.int16
+    long = np.arange(300_000)
+    assert list(gf.to_device(long, device=device)) == long.tolist()
+    with pytest.raises(TypeError, match="without dimensions"):
+        iter(gf.to_device(np.float32(1), device=device))
+
+
+def test_an_operator_in_place_does_not_put_an_array_in_the_arrays_place(device: str) -> None:
+    x = gf.to_device(np.ones(3), device=device)
+    with pytest.raises(TypeError, match="not written to"):
+        x += 1
+    with pytest.raises(TypeError, match="not written to"):
+        x **= 2
+    assert isinstance(x, gf.DeviceArray) and gf.fetch(x).tolist() == [1, 1, 1]
 
 
 def test_asarray_fetches_and_casts(device: str) -> None:

@@ -156,7 +156,8 @@ def test_a_tensor_that_changed_shape_is_refused() -> None:
     source.replace(np.zeros(4, np.float32))
     with pytest.raises(RuntimeError, match=r"\(3,\).*\(4,\).*new LazyArray"):
         a[0]
-    assert "not readable" in repr(a)
+    assert "not readable" in shown(a)
+    assert "not readable" in a._repr_html_()
 
 
 def test_the_source_lives_as_long_as_its_wrapper() -> None:
@@ -190,6 +191,27 @@ def test_from_dlpack_of_a_lazy_array_copies_nothing(d_field: Any, traffic: Traff
 # --- Reprs ---
 
 
+def shown(a: LazyArray) -> str:
+    """What IPython shows of a result."""
+    return str(pytest.importorskip("IPython.lib.pretty").pretty(a))
+
+
+@pytest.mark.parametrize("shape", [(), (3,), (3000, 400)])
+def test_a_plain_repr_reads_nothing_from_the_device(shape: tuple[int, ...]) -> None:
+    x = gf.to_device(random_values(shape))
+    a = gf.lazy(x)
+    with pytest.MonkeyPatch.context() as patch:
+        traffic = Traffic(patch)
+        _core._host_faults(copy_fail_after_nbytes=0)  # any read would fail
+        texts = [repr(a), str(a), f"{a}", repr([a]), repr(a[...]), repr(x)]
+        if shape:
+            texts += [repr(a[:1]), repr(a.T), repr(np.flip(a)), repr(x.T)]
+        _core._host_faults()
+        assert traffic.calls == 0
+    assert all(str(shape) in text for text in texts[:5])
+    assert all("\n" not in text for text in texts)
+
+
 @pytest.mark.parametrize(
     "shape", [(3000, 400), (1_000_000,), (40, 30, 20), (5, 6, 7, 8, 9), (2, 100_000), (100_000, 2)]
 )
@@ -198,7 +220,7 @@ def test_a_repr_copies_a_few_kib_at_most(
     shape: tuple[int, ...], dtype: Any, traffic: Traffic
 ) -> None:
     a = gf.lazy(gf.to_device(random_values(shape, dtype)))
-    for text in (repr(a), a._repr_html_()):
+    for text in (shown(a), a._repr_html_()):
         assert str(shape) in text
     assert 0 < traffic.nbytes <= 2 * REPR_NBYTES
     assert traffic.calls <= 2 * 4
@@ -207,15 +229,15 @@ def test_a_repr_copies_a_few_kib_at_most(
 def test_a_repr_shows_the_values_that_numpy_would() -> None:
     x = random_values((300, 400), np.float64)
     expected = np.array2string(x, separator=", ", max_line_width=96)
-    assert repr(gf.lazy(gf.to_device(x))).split("\n", 1)[1] == expected
+    assert shown(gf.lazy(gf.to_device(x))).split("\n", 1)[1] == expected
     small = random_values((4, 5), np.int16)
     expected = np.array2string(small, separator=", ")
-    assert repr(gf.lazy(gf.to_device(small))).split("\n", 1)[1] == expected
+    assert shown(gf.lazy(gf.to_device(small))).split("\n", 1)[1] == expected
 
 
 def test_a_deep_repr_says_which_plane_it_shows() -> None:
     x = random_values((4, 30, 40), np.float64)
-    text = repr(gf.lazy(gf.to_device(x)))
+    text = shown(gf.lazy(gf.to_device(x)))
     assert "values at [2, :, :]" in text
     assert np.array2string(x[2], separator=", ", max_line_width=96) in text
 
@@ -224,13 +246,13 @@ def test_a_deep_repr_says_which_plane_it_shows() -> None:
 def test_an_odd_shape_has_a_repr(shape: tuple[int, ...]) -> None:
     a = gf.lazy(gf.to_device(np.ones(shape, np.float32)))
     assert f"shape={shape}" in repr(a)
+    assert shown(a).startswith(f"{a!r}\n")
     assert "<table>" in a._repr_html_()
 
 
 def test_a_repr_says_device_and_size() -> None:
     a = gf.lazy(gf.to_device(np.zeros((1024, 256), np.float32)))
-    first = repr(a).split("\n")[0]
-    assert first == f"LazyArray(shape=(1024, 256), dtype=float32, {a.device}, 1.0 MiB)"
+    assert repr(a) == f"LazyArray(shape=(1024, 256), dtype=float32, {a.device}, 1.0 MiB)"
 
 
 def test_the_repr_of_a_huge_array_is_quick(traffic: Traffic) -> None:
@@ -240,7 +262,7 @@ def test_the_repr_of_a_huge_array_is_quick(traffic: Traffic) -> None:
     a = gf.lazy(_core._restride(d_row, (1 << 12, row.size), (0, row.itemsize)))
     assert a.nbytes == 1 << 30
     start = time.perf_counter()
-    text = repr(a)
+    text = shown(a)
     assert time.perf_counter() - start < 1.0
     whole = np.broadcast_to(row, (1 << 12, 1 << 16))
     assert np.array2string(whole, separator=", ", max_line_width=96) in text

@@ -87,7 +87,7 @@ def test_the_stub_says_what_the_extension_has() -> None:
         assert set(stub_names(node.body)) == own, name
 
 
-IMPLICIT = {"__doc__", "__module__", "__new__", "__repr__"}
+IMPLICIT = {"__doc__", "__module__", "__new__", "__repr__", "__getattribute__", "__hash__"}
 
 
 @pytest.mark.parametrize(

@@ -5,7 +5,8 @@ from __future__ import annotations
 import html
 import uuid
 from collections.abc import Callable, Iterator, Sequence
-from typing import Any, ClassVar
+from types import EllipsisType
+from typing import Any, ClassVar, SupportsIndex, overload
 
 import numpy as np
 import numpy.typing as npt
@@ -16,10 +17,19 @@ from gpufetch._lazy.index_arrays import take
 from gpufetch._lazy.iter_chunks import CHUNK_NBYTES, iter_chunks
 from gpufetch._lazy.limit import check_nbytes, default_max_fetch_nbytes
 from gpufetch._lazy.numpy_functions import NumPyFunctions
-from gpufetch._lazy.shapes import axis_order, resolve_shape, squeezed_axes
+from gpufetch._lazy.remedies import method_remedy
+from gpufetch._lazy.shapes import (
+    axis_order,
+    in_reversed_order,
+    resolve_shape,
+    shape_order,
+    squeezed_axes,
+    swapped_axes,
+)
 from gpufetch._lazy.values_text import values_text
 from gpufetch._subscript import index_items, is_basic
 from gpufetch._text import format_nbytes, print_lines
+from gpufetch._tracebacks import shortened
 from gpufetch._view import Future, Via, View, as_view
 
 __all__ = ["LazyArray", "lazy"]
@@ -45,11 +55,13 @@ class LazyArray(NumPyFunctions):
     """A device tensor seen from the host: elements are pulled when they are asked for.
 
     Slices of either sign, integers, `...` and `None` between the brackets, and `T`, `transpose`,
-    `reshape`, `squeeze` and `ravel` give views: further LazyArrays, without a copy. These pull the
-    elements of an array or view, and nothing else does:
+    `swapaxes`, `reshape`, `squeeze` and `ravel` give views: further LazyArrays, without a copy. So
+    do NumPy's functions that rearrange: `moveaxis`, `flip`, `expand_dims`, `split` and their kin.
+    These pull the elements of an array or view, and nothing else does:
 
     - `fetch()`, into a new array or into `out`, and `fetch_async()`;
-    - `numpy.asarray(a)`, so that plotting functions take `a[0]` as they take an array;
+    - `numpy.asarray(a)`, so that plotting functions take `a[0]` as they take an array, and what
+      asks for a copy: `numpy.save`, `numpy.copy`, `copy.deepcopy`, pickle. A copy is an ndarray;
     - NumPy functions and operators on a view that an index has narrowed: `a[0] + 1`. For the whole
       of a tensor, `a + 1`, they raise TypeError: write `a[...]` or `a.fetch()`;
     - an integer for each axis, `a[3, 4]`, which gives a NumPy scalar;
@@ -178,16 +190,24 @@ class LazyArray(NumPyFunctions):
         """View with axis i taken from `axes[i]`; without arguments the axes reversed."""
         return self._step("transpose", axis_order(axes, self.ndim))
 
-    def reshape(self, *shape: Any) -> LazyArray:
-        """View with another shape in C order; one length may be -1.
+    def swapaxes(self, axis1: SupportsIndex, axis2: SupportsIndex) -> LazyArray:
+        """View with two axes in each other's place."""
+        return self._step("transpose", swapped_axes(axis1, axis2, self.ndim))
+
+    def reshape(self, *shape: Any, order: str = "C") -> LazyArray:
+        """View with another shape; one length may be -1. `order` is as in NumPy.
 
         Raises ValueError where the strides make it impossible without a copy: fetch first then.
         """
-        return self._step("reshape", resolve_shape(shape, self.size))
+        lengths = resolve_shape(shape, self.size)
+        if shape_order(order) == "F":
+            with in_reversed_order():
+                return self.T._step("reshape", lengths[::-1]).T
+        return self._step("reshape", lengths)
 
-    def ravel(self) -> LazyArray:
+    def ravel(self, order: str = "C") -> LazyArray:
         """View with one axis; ValueError where that takes a copy."""
-        return self.reshape(-1)
+        return self.reshape(-1, order=order)
 
     def squeeze(self, axis: int | Sequence[int] | None = None) -> LazyArray:
         """View without the axes of length 1, or without those that `axis` names."""
@@ -195,15 +215,36 @@ class LazyArray(NumPyFunctions):
         kept = (n for i, n in enumerate(self._shape) if i not in removed)
         return self._step("reshape", tuple(kept))
 
+    @overload
+    def __getitem__(self, key: SupportsIndex | tuple[SupportsIndex, ...]) -> Any: ...
+
+    @overload
+    def __getitem__(
+        self, key: slice | EllipsisType | tuple[slice | EllipsisType | None, ...] | None
+    ) -> LazyArray: ...
+
+    @overload
+    def __getitem__(
+        self, key: list[int] | list[bool] | npt.NDArray[np.integer[Any] | np.bool_]
+    ) -> npt.NDArray[Any]: ...
+
+    @overload
+    def __getitem__(self, key: Any) -> Any: ...
+
     def __getitem__(self, key: Any) -> Any:
-        items = index_items(key)
-        if not is_basic(items):
-            return take(self._view(), items, self._check_nbytes)
-        if len(items) == self.ndim and all(isinstance(item, int) for item in items):
-            return self._view()[items].fetch()[()]
-        child = self._step("index", items)
-        child._is_narrowed = True
-        return child
+        with shortened():
+            items = index_items(key)
+            if not is_basic(items):
+                return take(self._view(), items, self._check_nbytes)
+            if len(items) == self.ndim and all(isinstance(item, int) for item in items):
+                return self._view()[items].fetch()[()]
+            child = self._indexed(items)
+            child._is_narrowed = True
+            return child
+
+    def _indexed(self, items: tuple[Any, ...]) -> LazyArray:
+        """View by an index that is not the user's: functions pull it no more than this array."""
+        return self._step("index", items)
 
     # --- Pulling ---
 
@@ -307,8 +348,11 @@ class LazyArray(NumPyFunctions):
 
     def __getattr__(self, name: str) -> Any:
         if hasattr(np.ndarray, name):
+            remedy = method_remedy(name)
             raise AttributeError(
-                f"a LazyArray has no {name}: the array that fetch() gives has it",
+                f"a LazyArray has no {name}: "
+                + (f"{remedy}, and " if remedy else "")
+                + "the array that fetch() gives has it",
                 name=name,
                 obj=self,
             )
@@ -332,6 +376,18 @@ class LazyArray(NumPyFunctions):
         values = self.fetch()
         return values if dtype is None else values.astype(dtype, copy=False)
 
+    def __copy__(self) -> LazyArray:
+        """Another LazyArray of the same tensor."""
+        return LazyArray(self)
+
+    def __deepcopy__(self, memo: Any) -> npt.NDArray[Any]:
+        """An ndarray of the elements, within `max_fetch_nbytes`: device memory is not copied."""
+        return np.asarray(self)
+
+    def __reduce_ex__(self, protocol: SupportsIndex) -> Any:
+        """Pickle the elements, within `max_fetch_nbytes`: another process gets an ndarray."""
+        return np.asarray(self).__reduce_ex__(protocol)
+
     def __dask_tokenize__(self) -> tuple[str, ...]:
         """Name this view of this wrapping of the tensor, without reading elements.
 
@@ -348,10 +404,15 @@ class LazyArray(NumPyFunctions):
         return device
 
     def __repr__(self) -> str:
-        return f"{self._summary()}\n{self._values_text()}"
+        """Shape, dtype, device and size; reads nothing from the device, as debuggers need."""
+        return (
+            f"LazyArray(shape={self._shape}, dtype={self._dtype}, {self._device}, "
+            f"{format_nbytes(self.nbytes)})"
+        )
 
     def _repr_pretty_(self, printer: Any, cycle: bool) -> None:
-        print_lines(repr(self), printer)
+        """What IPython shows of a result: the values at the ends, too."""
+        print_lines(f"{self!r}\n{self._values_text()}", printer)
 
     def _repr_html_(self) -> str:
         facts = {
@@ -396,12 +457,6 @@ class LazyArray(NumPyFunctions):
         for kind, argument in self._steps:
             view = _STEPS[kind](view, argument)
         return view
-
-    def _summary(self) -> str:
-        return (
-            f"LazyArray(shape={self._shape}, dtype={self._dtype}, {self._device}, "
-            f"{format_nbytes(self.nbytes)})"
-        )
 
     def _values_text(self) -> str:
         try:

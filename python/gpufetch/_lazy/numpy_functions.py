@@ -1,11 +1,13 @@
 """NumPy's functions and operators on an array that is pulled only where an index has narrowed it.
 
-Functions that look at shape and dtype alone, and those that give a view, copy nothing. Others
-need the values. They pull an array that an index has narrowed, and refuse the whole of a tensor.
+Functions that look at shape and dtype alone, and those that give a view, copy nothing. Those whose
+purpose is a copy pull up to max_fetch_nbytes. Others compute: they pull an array that an index has
+narrowed, and refuse the whole of a tensor, naming what the device computes instead.
 """
 
 from __future__ import annotations
 
+import operator
 from abc import abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, TypeVar
@@ -13,55 +15,18 @@ from typing import Any, TypeVar
 import numpy as np
 import numpy.typing as npt
 
+from gpufetch._lazy.numpy_views import VIEWS
+from gpufetch._lazy.remedies import remedy_for
 from gpufetch._text import format_nbytes
+from gpufetch._tracebacks import shortened
 from gpufetch._view import ArrayFacts
 
 __all__ = ["NumPyFunctions"]
 
 Result = TypeVar("Result")
 
-
-class NumPyFunctions(np.lib.mixins.NDArrayOperatorsMixin, ArrayFacts):
-    """Gives a lazy array `__array_ufunc__`, `__array_function__` and the operators."""
-
-    __slots__ = ()
-
-    _is_narrowed: bool  # whether functions may pull it
-
-    @abstractmethod
-    def transpose(self, *axes: Any) -> Any: ...
-
-    @abstractmethod
-    def reshape(self, *shape: Any) -> Any: ...
-
-    @abstractmethod
-    def squeeze(self, axis: Any = None) -> Any: ...
-
-    @abstractmethod
-    def __array__(
-        self, dtype: npt.DTypeLike | None = None, copy: bool | None = None
-    ) -> npt.NDArray[Any]: ...
-
-    def __array_ufunc__(self, ufunc: np.ufunc, method: str, *inputs: Any, **options: Any) -> Any:
-        name = ufunc.__name__ if method == "__call__" else f"{ufunc.__name__}.{method}"
-        return _compute(f"np.{name}", getattr(ufunc, method), inputs, options)
-
-    def __array_function__(
-        self,
-        function: Callable[..., Any],
-        types: Sequence[type],
-        arguments: tuple[Any, ...],
-        options: Mapping[str, Any],
-    ) -> Any:
-        if function in _FACTS:
-            return _call(function, _stand_in, arguments, options)
-        if function in _VIEWS:
-            return _VIEWS[function](*arguments, **options)
-        return _compute(f"np.{function.__name__}", function, arguments, options)
-
-
 # Functions that need shape and dtype alone.
-_FACTS: frozenset[Any] = frozenset(
+FACTS: frozenset[Any] = frozenset(
     {
         np.shape,
         np.ndim,
@@ -75,58 +40,83 @@ _FACTS: frozenset[Any] = frozenset(
         np.empty_like,
         np.zeros_like,
         np.ones_like,
+        np.full_like,
+        np.diag_indices_from,
+        np.tril_indices_from,
+        np.triu_indices_from,
     }
 )
 
+# Functions whose purpose is a copy of all elements, in memory or in a file.
+COPIES: frozenset[Any] = frozenset(
+    {np.copy, np.copyto, np.save, np.savez, np.savez_compressed, np.savetxt}
+)
 
-def _transpose(a: NumPyFunctions, axes: Any = None) -> Any:
-    return a.transpose(axes)
-
-
-def _reshape(a: NumPyFunctions, shape: Any, order: str = "C") -> Any:
-    if order not in ("C", "A"):
-        raise ValueError(f"order={order!r}: a LazyArray is reshaped in C order; fetch() it first")
-    return a.reshape(shape)
-
-
-def _ravel(a: NumPyFunctions, order: str = "C") -> Any:
-    return _reshape(a, -1, order)
-
-
-def _squeeze(a: NumPyFunctions, axis: Any = None) -> Any:
-    return a.squeeze(axis)
-
-
-# Functions that give a view.
-_VIEWS: dict[Any, Callable[..., Any]] = {
-    np.transpose: _transpose,
-    np.reshape: _reshape,
-    np.ravel: _ravel,
-    np.squeeze: _squeeze,
+# Functions that write to an argument: its position and its name.
+WRITERS: dict[Any, tuple[int, str]] = {
+    np.copyto: (0, "dst"),
+    np.put: (0, "a"),
+    np.place: (0, "arr"),
+    np.putmask: (0, "a"),
+    np.fill_diagonal: (0, "a"),
+    np.put_along_axis: (0, "arr"),
 }
 
-
-def _compute(
-    name: str, function: Callable[..., Any], arguments: tuple[Any, ...], options: Mapping[str, Any]
-) -> Any:
-    """Call a function that needs the values."""
-    out = options.get("out")
-    if any(
-        isinstance(item, NumPyFunctions) for item in (out if isinstance(out, tuple) else (out,))
-    ):
-        raise TypeError(f"{name} cannot write into a LazyArray: it is a reader of its tensor")
-    return _call(function, lambda array: _pulled(name, array), arguments, options)
+# Results of these are read-only views of their argument in NumPy, too.
+_READ_ONLY: frozenset[Any] = frozenset({np.diagonal, np.broadcast_to, np.broadcast_arrays})
 
 
-def _pulled(name: str, array: NumPyFunctions) -> npt.NDArray[Any]:
-    if not array._is_narrowed:
-        raise TypeError(
-            f"{name} does not pull a whole LazyArray of shape {array.shape}, "
-            f"{format_nbytes(array.nbytes)}: index what it needs (a[...] for everything), pull it "
-            "with fetch() or numpy.asarray, or go through it with iter_chunks(); stats() and "
-            "overview() reduce it on the device"
-        )
-    return np.asarray(array)
+class NumPyFunctions(np.lib.mixins.NDArrayOperatorsMixin, ArrayFacts):
+    """Gives a lazy array `__array_ufunc__`, `__array_function__` and the operators."""
+
+    __slots__ = ()
+
+    _is_narrowed: bool  # whether functions may pull it
+
+    @abstractmethod
+    def __array__(
+        self, dtype: npt.DTypeLike | None = None, copy: bool | None = None
+    ) -> npt.NDArray[Any]: ...
+
+    def __array_ufunc__(self, ufunc: np.ufunc, method: str, *inputs: Any, **options: Any) -> Any:
+        name = ufunc.__name__ if method == "__call__" else f"{ufunc.__name__}.{method}"
+        written = inputs[:1] if method == "at" else ()
+        return _compute(f"np.{name}", getattr(ufunc, method), inputs, options, written)
+
+    def __array_function__(
+        self,
+        function: Callable[..., Any],
+        types: Sequence[type],
+        arguments: tuple[Any, ...],
+        options: Mapping[str, Any],
+    ) -> Any:
+        if function in FACTS:
+            return _call(function, _stand_in, arguments, options)
+        if function in VIEWS:
+            view = VIEWS[function](*arguments, **options)
+            if view is not NotImplemented:
+                return view
+        return _compute(f"np.{function.__name__}", function, arguments, options)
+
+    def astype(self, dtype: npt.DTypeLike, *, copy: bool = True) -> npt.NDArray[Any]:
+        """NumPy's result for a view that an index has narrowed; TypeError for a whole tensor."""
+        values: npt.NDArray[Any]
+        values = _compute("astype", np.ndarray.astype, (self, dtype), {"copy": copy})
+        return values
+
+    # NumPy's == gives an array of False where ufuncs raise, for text, say.
+
+    def __eq__(self, other: object) -> Any:
+        return _compute("np.equal", operator.eq, (self, other), {})
+
+    def __ne__(self, other: object) -> Any:
+        return _compute("np.not_equal", operator.ne, (self, other), {})
+
+    __hash__ = None  # type: ignore[assignment]
+
+    def __contains__(self, value: object) -> bool:
+        found: bool = _compute("in", operator.contains, (self, value), {})
+        return found
 
 
 def _stand_in(array: NumPyFunctions) -> npt.NDArray[Any]:
@@ -134,21 +124,88 @@ def _stand_in(array: NumPyFunctions) -> npt.NDArray[Any]:
     return np.broadcast_to(np.zeros((), array.dtype), array.shape)
 
 
+def _compute(
+    name: str,
+    function: Callable[..., Any],
+    arguments: tuple[Any, ...],
+    options: Mapping[str, Any],
+    written: tuple[Any, ...] = (),
+) -> Any:
+    """Call a function that needs the elements."""
+    with shortened():
+        written += _written(function, arguments, options)
+        if any(isinstance(item, NumPyFunctions) for item in written):
+            raise TypeError(f"{name} cannot write into a LazyArray: it is a reader of its tensor")
+
+        def pull(array: NumPyFunctions) -> npt.NDArray[Any]:
+            if not array._is_narrowed and array.size > 0 and function not in COPIES:
+                raise _refusal(name, array, arguments, options)
+            return np.asarray(array)
+
+        return _call(function, pull, arguments, options)
+
+
+def _refusal(
+    name: str, array: NumPyFunctions, arguments: tuple[Any, ...], options: Mapping[str, Any]
+) -> TypeError:
+    remedy = remedy_for(name, array.shape, arguments, options)
+    return TypeError(
+        f"{name} does not pull a whole LazyArray of shape {array.shape}, "
+        f"{format_nbytes(array.nbytes)}: "
+        + (f"{remedy}; or " if remedy else "")
+        + "index what it needs (a[...] for everything), pull it with fetch() or numpy.asarray, or "
+        "go through it with iter_chunks()"
+        + ("" if remedy else "; stats() and overview() reduce it on the device")
+    )
+
+
+def _written(
+    function: Any, arguments: tuple[Any, ...], options: Mapping[str, Any]
+) -> tuple[Any, ...]:
+    """What a function writes to: its `out` and the argument that WRITERS names."""
+    out = options.get("out")
+    written = out if isinstance(out, tuple) else (out,)
+    if function in WRITERS:
+        position, name = WRITERS[function]
+        written += (arguments[position] if len(arguments) > position else options.get(name),)
+    return written
+
+
 def _call(
     function: Callable[..., Result],
-    replace: Callable[[NumPyFunctions], Any],
+    pull: Callable[[NumPyFunctions], npt.NDArray[Any]],
     arguments: tuple[Any, ...],
     options: Mapping[str, Any],
 ) -> Result:
-    """Call a function with each lazy array replaced, also in lists and tuples."""
+    """Call a function with each lazy array pulled, also in lists and tuples.
+
+    What a function wrote into a pulled copy would be lost. So it gets the copies read-only, and
+    NumPy raises ValueError.
+    """
+    pulled: list[npt.NDArray[Any]] = []
 
     def replaced(value: Any) -> Any:
         if isinstance(value, NumPyFunctions):
-            return replace(value)
+            pulled.append(pull(value))
+            read_only = pulled[-1].view()
+            read_only.flags.writeable = False
+            return read_only
         if type(value) in (list, tuple):
             return type(value)(map(replaced, value))
         return value
 
-    return function(
+    result = function(
         *map(replaced, arguments), **{name: replaced(value) for name, value in options.items()}
     )
+    if function not in _READ_ONLY:
+        _make_writable(result, pulled)
+    return result
+
+
+def _make_writable(result: Any, pulled: Sequence[npt.NDArray[Any]]) -> None:
+    """Make results that are views of pulled copies writable, as the copies are."""
+    if isinstance(result, list | tuple):
+        for item in result:
+            _make_writable(item, pulled)
+    elif isinstance(result, np.ndarray) and any(result.base is array for array in pulled):
+        result.flags.writeable = True

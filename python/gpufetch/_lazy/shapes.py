@@ -1,37 +1,65 @@
-"""The arguments of transpose, reshape and squeeze, checked as NumPy checks them."""
+"""The arguments of transpose, reshape, squeeze and swapaxes, checked as NumPy checks them."""
 
 from __future__ import annotations
 
+import contextlib
 import math
 import operator
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator
 from typing import Any
 
-__all__ = ["axis_order", "resolve_shape", "squeezed_axes"]
+from numpy.lib.array_utils import normalize_axis_index, normalize_axis_tuple
+
+__all__ = [
+    "axis_order",
+    "in_reversed_order",
+    "resolve_shape",
+    "shape_order",
+    "squeezed_axes",
+    "swapped_axes",
+]
 
 
 def _flat_arguments(arguments: tuple[Any, ...]) -> tuple[int, ...]:
     """Give the integers of f(1, 2) and of f((1, 2))."""
-    if len(arguments) == 1 and isinstance(arguments[0], Sequence):
+    if len(arguments) == 1 and isinstance(arguments[0], Iterable):
         arguments = tuple(arguments[0])
     return tuple(operator.index(argument) for argument in arguments)
 
 
-def _axis(axis: int, ndim: int) -> int:
-    if not -ndim <= axis < ndim:
-        raise ValueError(f"axis {axis} is out of bounds for an array with {ndim} axes")
-    return axis % ndim
-
-
 def axis_order(arguments: tuple[Any, ...], ndim: int) -> tuple[int, ...]:
     """Check the arguments of transpose(); without any, or with None, the axes are reversed."""
-    if arguments in ((), (None,)):
+    if not arguments or (len(arguments) == 1 and arguments[0] is None):
         return tuple(reversed(range(ndim)))
     axes = _flat_arguments(arguments)
-    order = tuple(_axis(axis, ndim) for axis in axes)
-    if sorted(order) != list(range(ndim)):
+    if len(axes) != ndim:
         raise ValueError(f"axes {axes} do not name each of the {ndim} axes once")
-    return order
+    return normalize_axis_tuple(axes, ndim)
+
+
+def swapped_axes(axis1: Any, axis2: Any, ndim: int) -> tuple[int, ...]:
+    """Check the arguments of swapaxes(); the order of the axes that it gives."""
+    order = list(range(ndim))
+    first, second = normalize_axis_index(axis1, ndim), normalize_axis_index(axis2, ndim)
+    order[first], order[second] = order[second], order[first]
+    return tuple(order)
+
+
+def shape_order(order: str) -> str:
+    """Check the `order` of reshape() and ravel(): "C" or "F". In C order arrays are fetched."""
+    letter = order.upper() if isinstance(order, str) else order
+    if letter not in ("C", "F", "A", "K"):
+        raise ValueError(f"order is {order!r}; it must be 'C', 'F', 'A' or 'K'")
+    return "F" if letter == "F" else "C"
+
+
+@contextlib.contextmanager
+def in_reversed_order() -> Iterator[None]:
+    """What is raised within is of the array with its axes reversed; say so."""
+    try:
+        yield
+    except ValueError as error:
+        raise ValueError(f"order='F', with the axes reversed: {error}") from None
 
 
 def resolve_shape(arguments: tuple[Any, ...], size: int) -> tuple[int, ...]:
@@ -46,11 +74,11 @@ def resolve_shape(arguments: tuple[Any, ...], size: int) -> tuple[int, ...]:
     raise ValueError(f"an array of {size} elements cannot have shape {shape}")
 
 
-def squeezed_axes(axis: int | Sequence[int] | None, shape: tuple[int, ...]) -> tuple[int, ...]:
+def squeezed_axes(axis: Any, shape: tuple[int, ...]) -> tuple[int, ...]:
     """Check the argument of squeeze(), and give the axes that it removes."""
     if axis is None:
         return tuple(i for i, length in enumerate(shape) if length == 1)
-    axes = tuple(_axis(i, len(shape)) for i in _flat_arguments((axis,)))
+    axes = normalize_axis_tuple(_flat_arguments((axis,)), len(shape))
     long = [i for i in axes if shape[i] != 1]
     if long:
         raise ValueError(f"axis {long[0]} of shape {shape} has not length 1: it cannot be squeezed")

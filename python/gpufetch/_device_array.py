@@ -1,0 +1,93 @@
+"""What DeviceArray leaves to Python: the methods that give views, and what it has not.
+
+NumPy's functions use such a method where there is one (moveaxis, flip, reshape, split ...), and
+copy nothing then. For all others the elements are copied to the host, as by numpy.asarray.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterator
+from typing import Any, NoReturn
+
+import numpy as np
+
+from gpufetch._core import DeviceArray, fetch
+from gpufetch._lazy.remedies import method_remedy
+from gpufetch._lazy.shapes import (
+    axis_order,
+    in_reversed_order,
+    resolve_shape,
+    shape_order,
+    squeezed_axes,
+    swapped_axes,
+)
+from gpufetch._view import DeviceView
+
+__all__ = [
+    "iterate",
+    "missing",
+    "ravel",
+    "reduce_ex",
+    "reshape",
+    "squeeze",
+    "swapaxes",
+    "transpose",
+]
+
+
+_ITERATION_NBYTES = 1 << 20
+
+
+def transpose(self: DeviceArray, *axes: Any) -> DeviceArray:
+    return DeviceView(self).transposed(axis_order(axes, self.ndim)).array
+
+
+def swapaxes(self: DeviceArray, axis1: Any, axis2: Any) -> DeviceArray:
+    return DeviceView(self).transposed(swapped_axes(axis1, axis2, self.ndim)).array
+
+
+def reshape(self: DeviceArray, *shape: Any, order: str = "C") -> DeviceArray:
+    lengths = resolve_shape(shape, self.size)
+    if shape_order(order) == "F":
+        with in_reversed_order():
+            return DeviceView(self.T).reshaped(lengths[::-1]).array.T
+    return DeviceView(self).reshaped(lengths).array
+
+
+def ravel(self: DeviceArray, order: str = "C") -> DeviceArray:
+    return reshape(self, -1, order=order)
+
+
+def squeeze(self: DeviceArray, axis: Any = None) -> DeviceArray:
+    removed = squeezed_axes(axis, self.shape)
+    return self[tuple(0 if i in removed else slice(None) for i in range(self.ndim))]
+
+
+def iterate(self: DeviceArray) -> Iterator[Any]:
+    """Give the views x[0], x[1], ...; with one axis the scalars, pulled many at once."""
+    if self.ndim == 0:
+        raise TypeError("iteration over a DeviceArray without dimensions")
+    length = self.shape[0]
+    if self.ndim > 1:
+        return (self[i] for i in range(length))
+    most = _ITERATION_NBYTES // self.dtype.itemsize
+    pieces = (fetch(self[start : start + most]) for start in range(0, length, most))
+    return itertools.chain.from_iterable(pieces)
+
+
+def reduce_ex(self: DeviceArray, protocol: Any = None) -> NoReturn:
+    raise TypeError(
+        f"a DeviceArray cannot be pickled or copied, as its memory is on {self.device}: "
+        "gpufetch.fetch(x) gives an array that can, and gpufetch.share(x) gives the memory to "
+        "another process"
+    )
+
+
+def missing(self: DeviceArray, name: str) -> str:
+    """Why there is no attribute of that name, and what has it."""
+    if not hasattr(np.ndarray, name):
+        return f"a DeviceArray has no attribute {name}"
+    remedy = method_remedy(name)
+    reason = f"{remedy}, and " if remedy else ""
+    return f"a DeviceArray has no {name}: {reason}the array that gpufetch.fetch(x) gives has it"
