@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
+
 import numpy as np
 import pytest
 from arrays import assert_same
@@ -54,3 +57,53 @@ def test_memory_that_is_page_locked_in_two_halves_is_copied_whole() -> None:
     finally:
         for at in (first, first + half):
             cudart.cudaHostUnregister(at)
+
+
+ONE_OF_TWO = """
+import ctypes, threading
+import numpy as np
+import gpufetch as gf
+
+driver = ctypes.CDLL("libcuda.so.1")
+
+def has_context(index):
+    device, flags, active = ctypes.c_int(), ctypes.c_uint(), ctypes.c_int()
+    assert driver.cuDeviceGet(ctypes.byref(device), index) == 0
+    state = driver.cuDevicePrimaryCtxGetState
+    assert state(device, ctypes.byref(flags), ctypes.byref(active)) == 0
+    return bool(active.value)
+
+def current_context():
+    context = ctypes.c_void_p()
+    assert driver.cuCtxGetCurrent(ctypes.byref(context)) == 0
+    return context.value
+
+a = np.arange(1 << 22, dtype=np.float32).reshape(1 << 11, -1)
+
+def work():
+    x = gf.to_device(a, device="cuda:1")
+    out = np.empty_like(a)
+    assert (gf.fetch(x) == a).all() and (gf.fetch(x, out=out) == a).all()
+    assert (gf.fetch(x.T) == a.T).all() and (gf.fetch(x, via="codec") == a).all()
+    assert gf.fetch_async(x).result(timeout=60)[-1, -1] == a[-1, -1]
+    assert gf.stats(x).max == a.max()
+    gf.unshare(gf.share(x))
+    del x
+    gf.pool.trim()
+    seen.append((has_context(0), has_context(1), current_context()))
+
+seen = []
+work()
+thread = threading.Thread(target=work)
+thread.start()
+thread.join()
+assert seen == [(False, True, None)] * 2, seen
+"""
+
+
+@pytest.mark.skipif(len(CUDA["devices"]) < 2, reason="one GPU: this takes two")
+def test_a_program_that_uses_the_second_gpu_alone_has_no_context_on_the_first() -> None:
+    done = subprocess.run(
+        [sys.executable, "-c", ONE_OF_TWO], capture_output=True, text=True, timeout=120
+    )
+    assert done.returncode == 0, done.stderr

@@ -79,7 +79,12 @@ static gpuf_status device_info(int32_t device, gpuf_device_info *info, gpuf_erro
 
 static gpuf_status device_of(const void *ptr, int32_t *device, gpuf_error *err) {
   struct cudaPointerAttributes found;
+  /* In a thread without a context, the call would make one on cuda:0. */
+  const bool pushed = gpufi_cuda_push_any();
   const gpuf_status status = CUDA_CALL(cudaPointerGetAttributes(&found, ptr));
+  if (pushed) {
+    gpufi_cuda_pop();
+  }
   if (status != GPUF_OK) {
     return status;
   }
@@ -134,7 +139,7 @@ static gpuf_status stream_synchronize(int32_t device, gpuf_stream stream, gpuf_e
 
 static gpuf_status stream_destroy(int32_t device, gpuf_stream stream, gpuf_error *err) {
   const gpuf_status status = stream_synchronize(device, stream, err);
-  const gpuf_status destroyed = CUDA_CALL(cudaStreamDestroy((cudaStream_t)stream));
+  const gpuf_status destroyed = CUDA_CALL_ON(device, cudaStreamDestroy((cudaStream_t)stream));
   return status != GPUF_OK ? status : destroyed;
 }
 
@@ -149,9 +154,8 @@ static gpuf_status event_create(int32_t device, gpufi_event **event, gpuf_error 
 }
 
 static void event_destroy(int32_t device, gpufi_event *event) {
-  if (cudaEventDestroy((cudaEvent_t)event) != cudaSuccess) {
-    cudaGetLastError();
-  }
+  gpuf_error *const err = NULL;
+  CUDA_CALL_ON(device, cudaEventDestroy((cudaEvent_t)event));
 }
 
 static gpuf_status event_record(int32_t device, gpufi_event *event, gpuf_stream stream,
@@ -160,11 +164,17 @@ static gpuf_status event_record(int32_t device, gpufi_event *event, gpuf_stream 
 }
 
 static gpuf_status event_wait(int32_t device, gpufi_event *event, gpuf_error *err) {
-  return CUDA_CALL(cudaEventSynchronize((cudaEvent_t)event));
+  return CUDA_CALL_ON(device, cudaEventSynchronize((cudaEvent_t)event));
 }
 
 static gpuf_status event_query(int32_t device, gpufi_event *event, bool *done, gpuf_error *err) {
+  int previous;
+  const gpuf_status status = enter(device, &previous, err);
+  if (status != GPUF_OK) {
+    return status;
+  }
   const cudaError_t code = cudaEventQuery((cudaEvent_t)event);
+  leave(device, previous);
   *done = code == cudaSuccess;
   if (code == cudaErrorNotReady) {
     cudaGetLastError();

@@ -6,7 +6,6 @@
 #include <string.h>
 
 #include "backend/cuda/calls.h"
-#include "backend/cuda/driver.h"
 
 _Static_assert(sizeof(cudaIpcMemHandle_t) == GPUFI_IPC_NAME_NBYTES,
                "a handle is an allocation's name");
@@ -14,11 +13,6 @@ _Static_assert(sizeof(cudaUUID_t) == GPUFI_IPC_IDENTITY_NBYTES, "a UUID is a dev
 
 /* --- Identity ------------------------------------------------------------------------------------
  */
-
-static gpuf_status enter_with_driver(int32_t device, int *previous, gpuf_error *err) {
-  const gpuf_status status = gpufi_cuda_require_driver(err);
-  return status == GPUF_OK ? enter(device, previous, err) : status;
-}
 
 #define DEVICES_MAX 64
 
@@ -127,12 +121,7 @@ static gpuf_status export_allocation(int32_t device, const void *d_ptr,
 gpuf_status gpufi_cuda_ipc_export(int32_t device, const void *d_ptr,
                                   gpufi_ipc_allocation *allocation, gpuf_error *err) {
   int previous;
-  gpuf_status status = enter_with_driver(device, &previous, err);
-  if (status == GPUF_OK) {
-    /* A thread that is new to CUDA has a device but no context yet, which the driver's calls need.
-     */
-    status = CUDA_CALL(cudaSetDevice(device));
-  }
+  gpuf_status status = enter_with_context(device, &previous, err);
   if (status == GPUF_OK) {
     status = export_allocation(device, d_ptr, allocation, err);
     leave(device, previous);
@@ -169,7 +158,7 @@ gpuf_status gpufi_cuda_ipc_open(int32_t device, const gpufi_ipc_allocation *allo
   cudaIpcMemHandle_t handle;
   void *opened = NULL;
   int previous;
-  gpuf_status status = enter_with_driver(device, &previous, err);
+  gpuf_status status = enter_with_context(device, &previous, err);
   if (status != GPUF_OK) {
     return status;
   }

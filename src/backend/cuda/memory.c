@@ -201,11 +201,10 @@ bool gpufi_cuda_is_pinned(int32_t device, const void *ptr, size_t nbytes) {
   void *values[] = {&type, &managed, &start, &range_nbytes};
   const uint64_t begin = (uintptr_t)ptr;
   int previous;
-  if (gpufi_cuda_require_driver(NULL) != GPUF_OK || enter(device, &previous, NULL) != GPUF_OK) {
+  if (enter_with_context(device, &previous, NULL) != GPUF_OK) {
     return false;
   }
-  const bool known = cudaSetDevice(device) == cudaSuccess &&
-                     gpufi_cuda_driver.attributes(sizeof(wanted) / sizeof(wanted[0]), wanted,
+  const bool known = gpufi_cuda_driver.attributes(sizeof(wanted) / sizeof(wanted[0]), wanted,
                                                   values, begin) == CUDA_SUCCESS;
   leave(device, previous);
   return known && type == CU_MEMORYTYPE_HOST && !managed && begin >= start &&
