@@ -95,9 +95,16 @@ static int take_source(gpufi_py_state *state, PyObject *found, gpufi_source *sou
   return 0;
 }
 
+static gpuf_status refuse_at_end(gpuf_error *err) {
+  return gpufi_fail(err, GPUF_ERR_STATE, 0, "the interpreter ends");
+}
+
 static gpuf_status resolve(void *arg, const char *name, gpufi_source *source, gpuf_error *err) {
   const held_dispatcher *held = arg;
   gpuf_status status = GPUF_OK;
+  if (!gpufi_py_enter()) {
+    return refuse_at_end(err);
+  }
   const PyGILState_STATE gil = PyGILState_Ensure();
   PyObject *found = PyObject_CallFunction(held->resolve, "s", name);
   if (!found || take_source(gpufi_py_state_of_module(held->module), found, source) < 0) {
@@ -105,6 +112,7 @@ static gpuf_status resolve(void *arg, const char *name, gpufi_source *source, gp
   }
   Py_XDECREF(found);
   PyGILState_Release(gil);
+  gpufi_py_leave();
   return status;
 }
 
@@ -127,6 +135,9 @@ static gpuf_status list(void *arg, gpufi_listing *listing, gpuf_error *err) {
   const held_dispatcher *held = arg;
   gpuf_status status = GPUF_OK;
   int more = 1;
+  if (!gpufi_py_enter()) {
+    return refuse_at_end(err);
+  }
   const PyGILState_STATE gil = PyGILState_Ensure();
   PyObject *items = PyObject_CallFunction(held->list, NULL);
   /* A tuple: importing a tensor runs Python code, which could change a list. */
@@ -141,6 +152,7 @@ static gpuf_status list(void *arg, gpufi_listing *listing, gpuf_error *err) {
   Py_XDECREF(fixed);
   Py_XDECREF(items);
   PyGILState_Release(gil);
+  gpufi_py_leave();
   return status;
 }
 

@@ -3,6 +3,7 @@
 
 #include "dlpack_abi.h"
 #include "dlpack_capsule.h"
+#include "interpreter.h"
 
 #include <stdlib.h>
 
@@ -27,11 +28,7 @@ typedef struct exported {
 /* A consumer may call this from any thread, with or without the GIL, and after the interpreter has
  * ended, when the owner is left alone. */
 static void exported_free(exported *made) {
-  if (Py_IsInitialized()) {
-    const PyGILState_STATE gil = PyGILState_Ensure();
-    Py_DECREF(made->owner);
-    PyGILState_Release(gil);
-  }
+  gpufi_py_release_owner(made->owner);
   free(made);
 }
 

@@ -1,6 +1,8 @@
 /* h5py's lock, as the lock of gpuf_h5_options. */
 #include "h5py_lock.h"
 
+#include "interpreter.h"
+
 /* Only exhausted memory can make the call fail; HDF5 must not be entered then, so try again. */
 static void call_until_done(PyObject *method) {
   PyObject *result;
@@ -10,32 +12,26 @@ static void call_until_done(PyObject *method) {
   Py_DECREF(result);
 }
 
-void gpufi_py_h5py_lock_acquire(const gpufi_py_h5py_lock *lock) {
-  call_until_done(lock->acquire);
-}
-
-void gpufi_py_h5py_lock_release(const gpufi_py_h5py_lock *lock) {
-  call_until_done(lock->release);
-}
-
 void gpufi_py_h5py_lock_leave_gil(gpufi_py_h5py_lock *lock) {
   lock->thread = PyEval_SaveThread();
 }
 
 void gpufi_py_h5py_lock_enter_gil(gpufi_py_h5py_lock *lock) {
-  PyEval_RestoreThread(lock->thread);
+  gpufi_py_restore_thread(lock->thread);
 }
 
 static void lock_callback(void *arg) {
-  gpufi_py_h5py_lock_enter_gil(arg);
-  gpufi_py_h5py_lock_acquire(arg);
-  gpufi_py_h5py_lock_leave_gil(arg);
+  gpufi_py_h5py_lock *lock = arg;
+  gpufi_py_h5py_lock_enter_gil(lock);
+  call_until_done(lock->acquire);
+  gpufi_py_h5py_lock_leave_gil(lock);
 }
 
 static void unlock_callback(void *arg) {
-  gpufi_py_h5py_lock_enter_gil(arg);
-  gpufi_py_h5py_lock_release(arg);
-  gpufi_py_h5py_lock_leave_gil(arg);
+  gpufi_py_h5py_lock *lock = arg;
+  gpufi_py_h5py_lock_enter_gil(lock);
+  call_until_done(lock->release);
+  gpufi_py_h5py_lock_leave_gil(lock);
 }
 
 int gpufi_py_h5py_lock_init(gpufi_py_h5py_lock *lock, PyObject *phil, gpuf_h5_options *options) {

@@ -25,8 +25,4 @@ void gpufi_py_h5py_lock_fini(gpufi_py_h5py_lock *lock);
 void gpufi_py_h5py_lock_leave_gil(gpufi_py_h5py_lock *lock);
 void gpufi_py_h5py_lock_enter_gil(gpufi_py_h5py_lock *lock);
 
-/* Take and give back h5py's lock with the GIL held, for calls that have no options. */
-void gpufi_py_h5py_lock_acquire(const gpufi_py_h5py_lock *lock);
-void gpufi_py_h5py_lock_release(const gpufi_py_h5py_lock *lock);
-
 #endif

@@ -6,6 +6,7 @@
 #include "dtypes.h"
 #include "errors.h"
 #include "future.h"
+#include "interpreter.h"
 #include "methods.h"
 
 static int init_names(gpufi_py_names *names) {
@@ -61,6 +62,7 @@ static int add_functions(PyObject *module) {
 
 static int core_exec(PyObject *module) {
   gpufi_py_state *state = gpufi_py_state_of_module(module);
+  gpufi_py_interpreter_init();
   if (import_numpy() < 0 || init_names(&state->names) < 0 || init_dlpack_kwargs(state) < 0 ||
       gpufi_py_dtypes_init(state) < 0) {
     return -1;

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import atexit
+import threading
 import warnings
 
 import h5py
@@ -13,6 +15,19 @@ __all__ = ["binding_error", "phil", "register", "require_binding"]
 
 phil = _objects.phil
 """h5py's lock. Whoever calls HDF5 holds it."""
+
+
+def _keep_other_threads_out() -> None:
+    """Take h5py's lock for good, where daemon threads run on while the interpreter ends.
+
+    Python ends them where they next want the GIL. One that had the lock then would hold up the main
+    thread for ever, because h5py takes the lock to close what is still open.
+    """
+    if threading.active_count() > 1:
+        phil.acquire()
+
+
+atexit.register(_keep_other_threads_out)
 
 _error: Exception | None = None
 
