@@ -4,9 +4,10 @@
 #include <string.h>
 
 gpuf_status gpufi_endpoint_open(gpufi_endpoint *endpoint, gpufi_connection *connection,
-                                gpuf_error *err) {
+                                int32_t peers_max, gpuf_error *err) {
   const gpuf_status status = gpufi_session_create(connection->key, &endpoint->session, err);
-  return status == GPUF_OK ? gpufi_sockets_open(&endpoint->sockets, connection, err) : status;
+  return status == GPUF_OK ? gpufi_sockets_open(&endpoint->sockets, connection, peers_max, err)
+                           : status;
 }
 
 void gpufi_endpoint_close(gpufi_endpoint *endpoint) {

@@ -16,10 +16,10 @@ typedef struct gpufi_endpoint {
   int logged_count;
 } gpufi_endpoint;
 
-/* Open the sockets that `connection` names and fill in its ports. On failure, as on success, the
- * endpoint is to be closed. */
+/* Open the sockets that `connection` names, for at most `peers_max` connections, and fill in its
+ * ports. On failure, as on success, the endpoint is to be closed. */
 gpuf_status gpufi_endpoint_open(gpufi_endpoint *endpoint, gpufi_connection *connection,
-                                gpuf_error *err);
+                                int32_t peers_max, gpuf_error *err);
 void gpufi_endpoint_close(gpufi_endpoint *endpoint); /* of all zero: does nothing */
 
 /* Log a line unless it was logged before. */

@@ -20,6 +20,7 @@
 #define REPLY_MAX_LEAST_NBYTES ((size_t)16 << 20)
 #define COMMS_MAX 1024
 #define COMMS_MOST 65536
+#define CONNECTIONS_MOST 65536
 
 /* The servers that run, linked by `next`: their files are removed at exit. */
 static pthread_mutex_t running_lock = PTHREAD_MUTEX_INITIALIZER;
@@ -114,6 +115,10 @@ static gpuf_status check_options(const gpuf_server_options *options, gpuf_error 
   if (options->comms_max < 0 || options->comms_max > COMMS_MOST) {
     return gpufi_fail(err, GPUF_ERR_INVALID, 0, "comms_max %" PRId32 " is not in 0 to %d",
                       options->comms_max, COMMS_MOST);
+  }
+  if (options->connections_max < 0 || options->connections_max > CONNECTIONS_MOST) {
+    return gpufi_fail(err, GPUF_ERR_INVALID, 0, "connections_max %" PRId32 " is not in 0 to %d",
+                      options->connections_max, CONNECTIONS_MOST);
   }
   return GPUF_OK;
 }
@@ -217,7 +222,9 @@ static gpuf_status start(gpuf_server *server, const gpuf_server_options *options
     status = init_bridge(server, options, err);
   }
   if (status == GPUF_OK) {
-    status = gpufi_endpoint_open(&server->endpoint, connection, err);
+    const int32_t peers_max =
+        options->connections_max ? options->connections_max : gpufi_peers_default_max();
+    status = gpufi_endpoint_open(&server->endpoint, connection, peers_max, err);
   }
   if (status == GPUF_OK) {
     status = gpufi_connection_write(connection, options->jupyterlab, err);

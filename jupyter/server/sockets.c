@@ -19,7 +19,13 @@
 #define PING_INTERVAL_MS 3000
 #define PING_TIMEOUT_MS 9000
 #define STALL_MAX_MS 6000
-#define REBIND_TRIES 200
+/* A connection that has not said by then who it is, is closed. */
+#define HANDSHAKE_MAX_MS 5000
+/* A subscription, which costs ZeroMQ about 32 times its size, and CurveZMQ's handshake. */
+#define SUBSCRIPTION_MAX_NBYTES 1024
+/* Subscriptions that wait to be looked at: few, so that a client that sends them without end does
+ * not keep ZeroMQ from returning to this thread. */
+#define SUBSCRIPTION_QUEUE_COUNT 8
 
 /* --- Open ---------------------------------------------------------------------- */
 
@@ -33,17 +39,22 @@ static bool set_int(void *socket, int option, int value) {
 }
 
 static bool set_limits(void *socket, int type) {
-  const int queue = type == ZMQ_XPUB ? SUBSCRIBER_QUEUE_COUNT : CLIENT_QUEUE_COUNT;
-  const int64_t frame_max_nbytes = GPUFI_WIRE_FRAME_MAX_NBYTES;
+  const bool publishes = type == ZMQ_XPUB;
+  const int out_count = publishes ? SUBSCRIBER_QUEUE_COUNT : CLIENT_QUEUE_COUNT;
+  const int in_count = publishes ? SUBSCRIPTION_QUEUE_COUNT : CLIENT_QUEUE_COUNT;
+  const int64_t frame_max_nbytes =
+      publishes ? SUBSCRIPTION_MAX_NBYTES : (int64_t)GPUFI_WIRE_FRAME_MAX_NBYTES;
   bool set =
-      set_int(socket, ZMQ_LINGER, LINGER_MS) && set_int(socket, ZMQ_SNDHWM, queue) &&
-      set_int(socket, ZMQ_RCVHWM, queue) && set_int(socket, ZMQ_HEARTBEAT_IVL, PING_INTERVAL_MS) &&
+      set_int(socket, ZMQ_LINGER, LINGER_MS) && set_int(socket, ZMQ_SNDHWM, out_count) &&
+      set_int(socket, ZMQ_RCVHWM, in_count) &&
+      set_int(socket, ZMQ_HANDSHAKE_IVL, HANDSHAKE_MAX_MS) &&
+      set_int(socket, ZMQ_HEARTBEAT_IVL, PING_INTERVAL_MS) &&
       set_int(socket, ZMQ_HEARTBEAT_TIMEOUT, PING_TIMEOUT_MS) &&
       set_int(socket, ZMQ_TCP_MAXRT, STALL_MAX_MS) &&
       zmq_setsockopt(socket, ZMQ_MAXMSGSIZE, &frame_max_nbytes, sizeof(frame_max_nbytes)) == 0;
   if (type == ZMQ_ROUTER) {
     set = set && set_int(socket, ZMQ_ROUTER_HANDOVER, 1);
-  } else if (type == ZMQ_XPUB) {
+  } else if (publishes) {
     set = set && set_int(socket, ZMQ_XPUB_VERBOSE, 1);
   }
   return set;
@@ -102,16 +113,20 @@ static gpuf_status open_socket(gpufi_sockets *sockets, gpufi_connection *connect
     return gpufi_fail(err, GPUF_ERR_IO, zmq_errno(), "cannot open a ZeroMQ socket for %s: %s",
                       gpufi_socket_names[which], zmq_strerror(zmq_errno()));
   }
-  return bind_socket(sockets, connection, which, err);
+  const gpuf_status status =
+      gpufi_peers_watch(&sockets->peers, sockets->context, socket, which, err);
+  return status == GPUF_OK ? bind_socket(sockets, connection, which, err) : status;
 }
 
 gpuf_status gpufi_sockets_open(gpufi_sockets *sockets, gpufi_connection *connection,
-                               gpuf_error *err) {
-  gpuf_status status = GPUF_OK;
+                               int32_t peers_max, gpuf_error *err) {
   memset(sockets, 0, sizeof(*sockets));
-  sockets->context = zmq_ctx_new();
-  if (!sockets->context) {
-    return gpufi_fail(err, GPUF_ERR_NO_MEMORY, 0, "no memory for a ZeroMQ context");
+  gpuf_status status = gpufi_peers_init(&sockets->peers, connection, peers_max, err);
+  if (status == GPUF_OK) {
+    sockets->context = zmq_ctx_new();
+    status = sockets->context
+                 ? GPUF_OK
+                 : gpufi_fail(err, GPUF_ERR_NO_MEMORY, 0, "no memory for a ZeroMQ context");
   }
   for (int i = 0; i < GPUFI_SOCKET_COUNT && status == GPUF_OK; i++) {
     status = open_socket(sockets, connection, (gpufi_socket)i, err);
@@ -123,6 +138,7 @@ gpuf_status gpufi_sockets_open(gpufi_sockets *sockets, gpufi_connection *connect
 }
 
 void gpufi_sockets_close(gpufi_sockets *sockets) {
+  gpufi_peers_fini(&sockets->peers, sockets->sockets);
   for (int i = 0; i < GPUFI_SOCKET_COUNT; i++) {
     if (sockets->sockets[i]) {
       zmq_close(sockets->sockets[i]);
@@ -134,18 +150,6 @@ void gpufi_sockets_close(gpufi_sockets *sockets) {
     }
   }
   memset(sockets, 0, sizeof(*sockets));
-}
-
-/* The address, a path or a port, may stay taken for a moment after it is unbound. */
-void gpufi_sockets_drop_subscribers(gpufi_sockets *sockets, const gpufi_connection *connection) {
-  void *socket = sockets->sockets[GPUFI_IOPUB];
-  char url[PATH_MAX + 64];
-  gpufi_connection_url(connection, GPUFI_IOPUB, url);
-  zmq_unbind(socket, url);
-  for (int i = 0; i < REBIND_TRIES && zmq_bind(socket, url) != 0; i++) {
-    gpufi_sleep_ns(10000000);
-  }
-  keep_to_owner(connection, url);
 }
 
 /* --- Messages ------------------------------------------------------------------ */

@@ -3,21 +3,21 @@
 #define GPUFI_SERVER_SOCKETS_H
 
 #include "server/connection.h"
+#include "server/peers.h"
 
 #include <zmq.h>
 
 typedef struct gpufi_sockets {
   void *context;
   void *sockets[GPUFI_SOCKET_COUNT];
+  gpufi_peers peers;
 } gpufi_sockets;
 
-/* Bind all of them and fill in the connection's ports. On failure *sockets holds nothing. */
+/* Bind all of them and fill in the connection's ports. They accept `peers_max` connections. On
+ * failure *sockets holds nothing. */
 gpuf_status gpufi_sockets_open(gpufi_sockets *sockets, gpufi_connection *connection,
-                               gpuf_error *err);
+                               int32_t peers_max, gpuf_error *err);
 void gpufi_sockets_close(gpufi_sockets *sockets); /* of all zero: does nothing */
-/* Close the connections of all subscribers, and free their queues. A subscriber that still reads
- * connects anew by itself. */
-void gpufi_sockets_drop_subscribers(gpufi_sockets *sockets, const gpufi_connection *connection);
 
 /* One message, without waiting. `frames` point into `held`, both of GPUFI_WIRE_FRAMES_MAX + 1,
  * which the caller passes to gpufi_sockets_release. 0 if no message has come. Frames past the

@@ -4,12 +4,14 @@
 #include "server/wake.h"
 
 #include <signal.h>
+#include <stdio.h>
 #include <string.h>
 #include <unistd.h>
 
 /* Messages of one socket in a row, so that a busy client does not starve the other sockets. */
 #define MESSAGES_IN_A_ROW 32
-#define TOPIC_MAX_NBYTES 256
+/* Of a subscription: longer than every topic that there is ("comm-" and a comm_id). */
+#define TOPIC_MAX_NBYTES 160
 #define WATCH_MS 1000 /* while messages wait for replies, or there is a parent to watch */
 
 static bool receive_request(gpuf_server *server, gpufi_socket which) {
@@ -60,21 +62,42 @@ static void welcome(gpuf_server *server, const char *topic) {
                          json_pack("{ss}", "subscription", topic));
 }
 
-static bool receive_subscription(gpuf_server *server, char last[TOPIC_MAX_NBYTES + 1]) {
-  char event[TOPIC_MAX_NBYTES + 1];
-  const int nbytes = zmq_recv(server->endpoint.sockets.sockets[GPUFI_IOPUB], event,
-                              sizeof(event) - 1, ZMQ_DONTWAIT);
-  if (nbytes < 0) {
+/* Whether a subscriber may subscribe, or take back a subscription; its connection is shut down
+ * otherwise. */
+static bool note_subscription(gpuf_server *server, zmq_msg_t *event) {
+  gpufi_peers *peers = &server->endpoint.sockets.peers;
+  const int fd = zmq_msg_get(event, ZMQ_SRCFD);
+  const uint8_t *data = zmq_msg_data(event);
+  if (zmq_msg_size(event) > TOPIC_MAX_NBYTES) {
+    gpufi_endpoint_log(&server->endpoint, "a subscriber was disconnected: its topic is too long");
+    gpufi_peers_cut(peers, GPUFI_IOPUB, fd);
     return false;
   }
-  if (nbytes == 0 || nbytes > (int)sizeof(event) - 1 || event[0] != 1) {
-    return true; /* a subscriber left, or asked for what Jupyter does not send */
+  if (zmq_msg_size(event) > 0 && data[0] <= 1 &&
+      !gpufi_peers_note_subscription(peers, fd, data[0] == 1)) {
+    gpufi_endpoint_log(&server->endpoint, "a subscriber was disconnected: too many subscriptions");
+    return false;
   }
-  event[nbytes] = '\0';
-  if (strcmp(last, event) != 0) {
-    welcome(server, event + 1);
-    memcpy(last, event, (size_t)nbytes + 1);
+  return zmq_msg_size(event) > 0 && data[0] == 1;
+}
+
+static bool receive_subscription(gpuf_server *server, char last[TOPIC_MAX_NBYTES + 1]) {
+  char text[TOPIC_MAX_NBYTES + 1]; /* the event as text: 1 and the topic */
+  zmq_msg_t event;
+  zmq_msg_init(&event);
+  if (zmq_msg_recv(&event, server->endpoint.sockets.sockets[GPUFI_IOPUB], ZMQ_DONTWAIT) < 0) {
+    zmq_msg_close(&event);
+    return false;
   }
+  if (note_subscription(server, &event)) {
+    snprintf(text, sizeof(text), "%.*s", (int)zmq_msg_size(&event),
+             (const char *)zmq_msg_data(&event));
+    if (strcmp(last, text) != 0) {
+      welcome(server, text + 1);
+      memcpy(last, text, sizeof(text));
+    }
+  }
+  zmq_msg_close(&event);
   return true;
 }
 
@@ -110,34 +133,58 @@ static void watch_parent(gpuf_server *server, int64_t *next_ns) {
   }
 }
 
+/* In the order of urgency. */
+static const gpufi_socket order[GPUFI_SOCKET_COUNT] = {GPUFI_HEARTBEAT, GPUFI_IOPUB, GPUFI_CONTROL,
+                                                       GPUFI_SHELL, GPUFI_STDIN};
+
+/* What the thread waits for: the sockets in this order, their monitors, and other threads. */
+enum { FIRST_MONITOR = GPUFI_SOCKET_COUNT, WAKE = 2 * GPUFI_SOCKET_COUNT, ITEM_COUNT };
+
+static void fill_items(gpuf_server *server, zmq_pollitem_t items[ITEM_COUNT]) {
+  gpufi_sockets *sockets = &server->endpoint.sockets;
+  for (int i = 0; i < GPUFI_SOCKET_COUNT; i++) {
+    items[i] = (zmq_pollitem_t){sockets->sockets[order[i]], -1, ZMQ_POLLIN, 0};
+    items[FIRST_MONITOR + i] = (zmq_pollitem_t){sockets->peers.monitors[i], -1, ZMQ_POLLIN, 0};
+  }
+  items[WAKE] = (zmq_pollitem_t){NULL, server->wake_fd, ZMQ_POLLIN, 0};
+}
+
+/* Before anything that a new connection has sent is looked at. */
+static void update_peers(gpuf_server *server) {
+  if (!gpufi_peers_update(&server->endpoint.sockets.peers)) {
+    gpufi_endpoint_log(&server->endpoint,
+                       "more connections than connections_max, or than leave the program an eighth "
+                       "of its descriptors: further ones are closed as they come");
+  }
+}
+
+static void cut_stalled_subscribers(gpuf_server *server) {
+  gpufi_endpoint_log(&server->endpoint, "subscribers that read nothing were disconnected");
+  gpufi_peers_cut_stalled(&server->endpoint.sockets.peers, GPUFI_IOPUB);
+}
+
 void *gpufi_server_main(void *arg) {
   gpuf_server *server = arg;
-  /* In the order of urgency. */
-  static const gpufi_socket order[GPUFI_SOCKET_COUNT] = {GPUFI_HEARTBEAT, GPUFI_IOPUB,
-                                                         GPUFI_CONTROL, GPUFI_SHELL, GPUFI_STDIN};
-  zmq_pollitem_t items[GPUFI_SOCKET_COUNT + 1];
-  for (int i = 0; i < GPUFI_SOCKET_COUNT; i++) {
-    items[i] = (zmq_pollitem_t){server->endpoint.sockets.sockets[order[i]], -1, ZMQ_POLLIN, 0};
-  }
-  items[GPUFI_SOCKET_COUNT] = (zmq_pollitem_t){NULL, server->wake_fd, ZMQ_POLLIN, 0};
+  zmq_pollitem_t items[ITEM_COUNT];
   int64_t watch_next_ns = 0;
+  fill_items(server, items);
   while (!atomic_load(&server->is_stopping)) {
     const bool is_waiting = server->bridge.pending_count > 0;
     const long timeout_ms = is_waiting || server->parent.process_id ? WATCH_MS : -1;
-    if (zmq_poll(items, GPUFI_SOCKET_COUNT + 1, timeout_ms) < 0) {
+    if (zmq_poll(items, ITEM_COUNT, timeout_ms) < 0) {
       continue;
     }
+    update_peers(server);
     watch_parent(server, &watch_next_ns);
     if (is_waiting && gpufi_bridge_is_stuck(&server->bridge)) {
-      gpufi_endpoint_log(&server->endpoint, "subscribers that read nothing were disconnected");
-      gpufi_sockets_drop_subscribers(&server->endpoint.sockets, &server->connection);
+      cut_stalled_subscribers(server);
     }
     for (int i = 0; i < GPUFI_SOCKET_COUNT; i++) {
       if (items[i].revents) {
         serve_socket(server, order[i]);
       }
     }
-    if (items[GPUFI_SOCKET_COUNT].revents) {
+    if (items[WAKE].revents) {
       gpufi_wake_drain(server->wake_fd);
     }
     gpufi_bridge_send_answers(&server->bridge);

@@ -66,6 +66,8 @@ static void options_that_do_not_fit_are_refused(void) {
       {{sizeof(gpuf_server_options), .first_port = 65532}, "first_port"},
       {{sizeof(gpuf_server_options), .reply_max_nbytes = 1000}, "reply_max_nbytes"},
       {{sizeof(gpuf_server_options), .comms_max = -1}, "comms_max"},
+      {{sizeof(gpuf_server_options), .connections_max = -1}, "connections_max"},
+      {{sizeof(gpuf_server_options), .connections_max = 65537}, "connections_max"},
       {{sizeof(gpuf_server_options), .step_share = 2}, "step_share"},
   };
   gpuf_server *server = NULL;

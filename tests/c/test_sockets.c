@@ -46,7 +46,7 @@ static void closed_sockets_hold_no_payload(void) {
   gpufi_session *session;
   atomic_int released_count = 0;
   CHECK_OK(gpufi_session_create("key", &session, &err));
-  CHECK_OK(gpufi_sockets_open(&sockets, &connection, &err));
+  CHECK_OK(gpufi_sockets_open(&sockets, &connection, 16, &err));
   void *context = zmq_ctx_new();
   void *subscriber = subscribe(context, sockets.sockets[GPUFI_IOPUB], &connection);
   for (int i = 0; i < PAYLOAD_COUNT; i++) {

@@ -275,7 +275,7 @@ def test_cuda_stays_in_its_folders() -> None:
 
 # Which folders open sockets. ZeroMQ's are network sockets.
 SOCKETS = {
-    r"#include <sys/(socket|un)\.h>": {"src/share"},
+    r"#include <sys/(socket|un)\.h>": {"src/share", "jupyter/server"},
     r"#include <zmq\.h>": {"jupyter/server"},
 }
 

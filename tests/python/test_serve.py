@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import resource
 import signal
 import stat
 import subprocess
@@ -347,6 +348,9 @@ def test_what_is_refused_is_logged_once(
 # --- Many clients, and clients that do not read ---
 
 SERVE_LARGE = """
+    import resource
+    hard = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
+    resource.setrlimit(resource.RLIMIT_NOFILE, (min(hard, 8192), hard))
     with gf.serve("large", transport=(*sys.argv[1:], None)[0]) as server:
         server.publish("x", gf.to_device(np.zeros((64, 1 << 20), np.float32)))
         print("ready", flush=True)
@@ -354,6 +358,9 @@ SERVE_LARGE = """
 """
 
 
+@pytest.mark.skipif(
+    resource.getrlimit(resource.RLIMIT_NOFILE)[1] < 8192, reason="few descriptors are allowed here"
+)
 def test_a_thousand_clients_are_served_and_leave_nothing_behind() -> None:
     with process(SERVE_LARGE) as running:
         file = servers.find("large")

@@ -2,9 +2,17 @@
 
 from __future__ import annotations
 
+import contextlib
+import json
 import logging
+import resource
+import socket
+import subprocess
+import threading
+import time
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -19,12 +27,74 @@ from serving import (
     eventually,
     needs_server,
     open_comm,
+    process,
     raw_socket,
+    resident_nbytes,
+    socket_url,
 )
 
 import gpufetch as gf
+from gpufetch._remote import servers
 
 pytestmark = needs_server
+
+MIB = 1 << 20
+LIMIT = 256  # of the served program's descriptors
+
+# A line of its input makes it open as many files as are left to it at least, and close them.
+SERVE = f"""
+import resource
+resource.setrlimit(resource.RLIMIT_NOFILE, ({LIMIT}, resource.getrlimit(resource.RLIMIT_NOFILE)[1]))
+with gf.serve("run", ip="127.0.0.1") as server:
+    server.publish("x", gf.to_device(np.zeros((64, 1 << 20), np.float32)))
+    print("ready", flush=True)
+    for line in sys.stdin:
+        files = [open("/dev/null") for _ in range({LIMIT} // 8 - 8)]
+        [file.close() for file in files]
+        print(len(files), flush=True)
+"""
+
+
+class Simulation:
+    """A program that serves over tcp, and its connection file."""
+
+    def __init__(self, running: subprocess.Popen[str]) -> None:
+        self.running = running
+        self.file = servers.find("run")
+        self.info: dict[str, Any] = json.loads(self.file.read_text())
+
+    @property
+    def descriptor_count(self) -> int:
+        return len(list(Path(f"/proc/{self.running.pid}/fd").iterdir()))
+
+    @property
+    def resident_nbytes(self) -> int:
+        return resident_nbytes(self.running.pid)
+
+    def opens_its_files(self) -> bool:
+        assert self.running.stdin is not None and self.running.stdout is not None
+        self.running.stdin.write("\n")
+        self.running.stdin.flush()
+        return self.running.stdout.readline() == f"{LIMIT // 8 - 8}\n"
+
+
+@pytest.fixture
+def simulation() -> Iterator[Simulation]:
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (min(hard, 4096), hard))
+    try:
+        with process(SERVE) as running:
+            yield Simulation(running)
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+
+
+@contextlib.contextmanager
+def stranger(simulation: Simulation) -> Iterator[zmq.Context[Any]]:
+    with zmq.Context() as context:
+        context.max_sockets = 4000
+        yield context
+        context.destroy(linger=0)
 
 
 @pytest.fixture(autouse=True)
@@ -78,3 +148,141 @@ def test_what_the_server_has_published_is_not_executed_when_it_is_sent_back(
         reply, _ = ask(attached, "c", {"op": "unshare", "name": "x"})
         assert "error" not in reply
         eventually(lambda: any("own message" in r.getMessage() for r in caplog.records))
+
+
+# --- What they can use up ---
+
+
+NAMES = ("hb", "iopub", "shell", "control", "stdin")
+
+
+def test_a_flood_of_connections_leaves_the_program_its_descriptors(simulation: Simulation) -> None:
+    before = simulation.descriptor_count
+    with contextlib.ExitStack() as stack, gf.connect("run", timeout=20) as run:
+        run._sharing = "messages are read here"
+        run["x"][0].fetch()
+        for number in range(2000):
+            idle = stack.enter_context(socket.socket())
+            idle.setblocking(False)
+            address = (simulation.info["ip"], simulation.info[f"{NAMES[number % 5]}_port"])
+            idle.connect_ex(address)  # where the server takes no more, it stays under way
+            if number % 100 == 99:
+                assert simulation.opens_its_files()
+        assert run["x"][1, :3].fetch().tolist() == [0, 0, 0]
+        eventually(lambda: simulation.descriptor_count <= before + LIMIT // 4)
+        assert simulation.opens_its_files()
+    eventually(lambda: simulation.descriptor_count <= before + 1, timeout=20)
+    with gf.connect("run", timeout=20) as run:
+        assert run["x"][2, :3].fetch().tolist() == [0, 0, 0]
+
+
+def test_connections_that_say_nothing_are_closed_soon(simulation: Simulation) -> None:
+    before = simulation.descriptor_count
+    with contextlib.ExitStack() as stack:
+        for number in range(40):
+            address = (simulation.info["ip"], simulation.info[f"{NAMES[number % 5]}_port"])
+            stack.enter_context(socket.create_connection(address, timeout=20))
+        eventually(lambda: simulation.descriptor_count >= before + 40)
+        eventually(lambda: simulation.descriptor_count <= before, timeout=20)
+
+
+def test_clients_past_the_limit_wait_and_those_before_it_are_served(
+    simulation: Simulation,
+) -> None:
+    before = simulation.descriptor_count
+    with stranger(simulation) as context, client(simulation.file) as attached:
+        attached.wait_for_ready(timeout=10)
+        others = [context.socket((zmq.SUB, zmq.DEALER)[number % 2]) for number in range(400)]
+        for number, one in enumerate(others):
+            one.connect(socket_url(simulation.info, ("iopub", "shell")[number % 2]))
+        eventually(lambda: simulation.descriptor_count >= before + LIMIT // 4)
+        for _ in range(20):
+            assert attached.kernel_info(reply=True, timeout=10)["content"]["status"] == "ok"
+            assert simulation.opens_its_files()
+        eventually(lambda: simulation.descriptor_count <= before + LIMIT // 4)
+    eventually(lambda: simulation.descriptor_count <= before + 1)
+    with gf.connect("run", timeout=20) as run:
+        assert run["x"].shape == (64, 1 << 20)
+
+
+@pytest.mark.parametrize(
+    ("count", "nbytes"), [(400, 100_000), (20_000, 1000), (100_000, 150)], ids=str
+)
+def test_subscriptions_take_little_memory(simulation: Simulation, count: int, nbytes: int) -> None:
+    with gf.connect("run", timeout=20) as run, stranger(simulation) as context:
+        run._sharing = "messages are read here"
+        run["x"][0].fetch()
+        before = simulation.resident_nbytes
+        greedy = context.socket(zmq.XSUB)
+        greedy.sndhwm = 0
+        greedy.connect(socket_url(simulation.info, "iopub"))
+        for number in range(count):
+            greedy.send(b"\1" + str(number).encode().rjust(nbytes, b"x"))
+        most = 0
+        for row in range(20):
+            assert run["x"][row, :3].fetch().tolist() == [0, 0, 0]
+            most = max(most, simulation.resident_nbytes)
+            time.sleep(0.05)  # while subscriptions come in
+        assert most - before < 48 * MIB
+
+
+# --- What they can disturb ---
+
+
+def slow_subscriber(address: tuple[str, int]) -> socket.socket:
+    """Subscribe to everything by hand, so that no thread of ZeroMQ's reads what is sent."""
+    slow = socket.socket()
+    slow.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 1 << 16)
+    slow.settimeout(20)
+    slow.connect(address)
+    slow.sendall(b"\xff" + bytes(8) + b"\x7f\3\0NULL" + bytes(48))
+    ready = b"\5READY\x0bSocket-Type\0\0\0\3SUB"
+    slow.sendall(b"\4" + bytes([len(ready)]) + ready)
+    answer = b""
+    while len(answer) < 64 + 28:  # the server's greeting and READY
+        answer += slow.recv(64 + 28 - len(answer))
+    slow.sendall(b"\0\1\1")
+    return slow
+
+
+def test_a_slow_subscriber_is_cut_off_and_the_port_is_never_given_up(
+    simulation: Simulation,
+) -> None:
+    address = (simulation.info["ip"], simulation.info["iopub_port"])
+    ended, stolen = threading.Event(), threading.Event()
+
+    def read_slowly(slow: socket.socket) -> None:
+        with contextlib.suppress(OSError), slow:
+            while slow.recv(2000):
+                time.sleep(0.1)
+        ended.set()
+
+    def steal() -> None:
+        while not ended.is_set():
+            with socket.socket() as thief, contextlib.suppress(OSError):
+                thief.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+                thief.bind(address)
+                thief.listen()
+                stolen.set()
+            time.sleep(0.001)
+
+    threads = [threading.Thread(target=read_slowly, args=[slow_subscriber(address)])]
+    threads.append(threading.Thread(target=steal))
+    try:
+        for thread in threads:
+            thread.start()
+        with gf.connect("run", timeout=60) as run:
+            run._sharing = "messages are read here"
+            deadline = time.monotonic() + 60
+            while not ended.is_set() and time.monotonic() < deadline:
+                assert run["x"][:20, 0].fetch().tolist() == [0] * 20
+                run["x"][0].fetch()
+            assert run["x"][63, :3].fetch().tolist() == [0, 0, 0]
+    finally:
+        cut_off = ended.is_set()
+        ended.set()
+        for thread in threads:
+            thread.join()
+    assert cut_off and not stolen.is_set()
+    with gf.connect("run", timeout=20) as run:
+        assert run["x"].shape == (64, 1 << 20)

@@ -49,6 +49,10 @@ typedef struct gpuf_server_options {
                               MiB */
   int32_t comms_max;       /* the most attached clients, up to 65536; for one more, the longest
                               unused is closed; 0 = 1024 */
+  int32_t connections_max; /* the most connections to its sockets, of which a client has up to
+                              five, up to 65536; others are closed as they come. 0 = half of
+                              RLIMIT_NOFILE. The last eighth of the process's descriptors is left
+                              to the program in any case */
   double step_share; /* the most of the program's time that gpuf_server_publish_step may take for
                         clients, as a fraction up to 1; 0 = 0.05 */
   /* Called once, when a client asks the program to end, on a thread of the server; it must not stop
@@ -70,8 +74,8 @@ typedef struct gpuf_server_options {
 
 /* clang-format off */
 #define GPUF_SERVER_OPTIONS_INIT \
-  {sizeof(gpuf_server_options), NULL, NULL, NULL, NULL, 0, false, false, 0, 0, 0, NULL, NULL, NULL, \
-   NULL}
+  {sizeof(gpuf_server_options), NULL, NULL, NULL, NULL, 0, false, false, 0, 0, 0, 0, NULL, NULL, \
+   NULL, NULL}
 /* clang-format on */
 
 /* Start serving; writes the connection file. `options` may be NULL. Fails with

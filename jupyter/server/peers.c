@@ -1,0 +1,275 @@
+#include "server/peers.h"
+
+#include "base/clock.h"
+#include "base/error.h"
+#include "base/system.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <linux/filter.h>
+#include <linux/sockios.h>
+#include <netinet/in.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/eventfd.h>
+#include <sys/ioctl.h>
+#include <sys/resource.h>
+#include <sys/socket.h>
+#include <sys/un.h>
+#include <unistd.h>
+#include <zmq.h>
+
+#define LIMIT_MOST 262144 /* what is beyond is not looked at */
+#define EVENTS (ZMQ_EVENT_LISTENING | ZMQ_EVENT_ACCEPTED | ZMQ_EVENT_DISCONNECTED)
+#define SUBSCRIPTIONS_MAX 32
+#define STALLED_NBYTES 16384 /* so much is never left unread by a client that reads */
+#define SWEEP_INTERVAL_NS 1000000000
+
+/* --- Limits -------------------------------------------------------------------- */
+
+static int64_t descriptor_limit(void) {
+  struct rlimit limit;
+  const bool known = getrlimit(RLIMIT_NOFILE, &limit) == 0;
+  return known && limit.rlim_cur < LIMIT_MOST ? (int64_t)limit.rlim_cur : LIMIT_MOST;
+}
+
+int32_t gpufi_peers_default_max(void) {
+  return (int32_t)(descriptor_limit() / 4);
+}
+
+/* A new descriptor is the lowest number that is free: from this one on, fewer than an eighth are
+ * left. */
+static int64_t first_reserved_descriptor(void) {
+  const int64_t limit = descriptor_limit();
+  return limit - limit / 8;
+}
+
+/* --- Watching ------------------------------------------------------------------ */
+
+gpuf_status gpufi_peers_init(gpufi_peers *peers, const gpufi_connection *connection, int32_t max,
+                             gpuf_error *err) {
+  *peers = (gpufi_peers){.connection = connection, .max = max, .empty_fd = -1, .spare_fd = -1};
+  for (int i = 0; i < GPUFI_SOCKET_COUNT; i++) {
+    peers->listeners[i] = -1;
+  }
+  peers->list = calloc((size_t)max, sizeof(*peers->list));
+  if (!peers->list) {
+    return gpufi_fail(err, GPUF_ERR_NO_MEMORY, 0, "no memory for %d connections", (int)max);
+  }
+  peers->empty_fd = gpufi_fd_above_stdio(eventfd(0, EFD_CLOEXEC));
+  peers->spare_fd = fcntl(peers->empty_fd, F_DUPFD_CLOEXEC, 3);
+  return peers->spare_fd >= 0 ? GPUF_OK
+                              : gpufi_fail(err, GPUF_ERR_IO, errno, "eventfd: %s", strerror(errno));
+}
+
+gpuf_status gpufi_peers_watch(gpufi_peers *peers, void *context, void *socket, gpufi_socket which,
+                              gpuf_error *err) {
+  char url[64];
+  const int unlimited = 0; /* else a socket that has much to tell would wait for this thread */
+  snprintf(url, sizeof(url), "inproc://monitor-%s", gpufi_socket_names[which]);
+  void *monitor = zmq_socket(context, ZMQ_PAIR);
+  peers->monitors[which] = monitor;
+  if (!monitor || zmq_setsockopt(monitor, ZMQ_RCVHWM, &unlimited, sizeof(unlimited)) != 0 ||
+      zmq_socket_monitor(socket, url, EVENTS) != 0 || zmq_connect(monitor, url) != 0) {
+    return gpufi_fail(err, GPUF_ERR_IO, zmq_errno(), "cannot watch the ZeroMQ socket for %s: %s",
+                      gpufi_socket_names[which], zmq_strerror(zmq_errno()));
+  }
+  return GPUF_OK;
+}
+
+void gpufi_peers_fini(gpufi_peers *peers, void *const sockets[GPUFI_SOCKET_COUNT]) {
+  for (int i = 0; i < GPUFI_SOCKET_COUNT; i++) {
+    if (sockets[i]) {
+      zmq_socket_monitor(sockets[i], NULL, 0);
+    }
+    if (peers->monitors[i]) {
+      zmq_close(peers->monitors[i]);
+    }
+  }
+  if (peers->list) { /* else it was never made */
+    close(peers->empty_fd);
+    close(peers->spare_fd);
+    free(peers->list);
+  }
+  memset(peers, 0, sizeof(*peers));
+}
+
+/* --- Descriptors --------------------------------------------------------------- */
+
+/* Whether a descriptor is a connection that came in at a socket's address. */
+static bool is_of(const gpufi_peers *peers, gpufi_socket which, int fd) {
+  union {
+    struct sockaddr any;
+    struct sockaddr_in ip4;
+    struct sockaddr_in6 ip6;
+    struct sockaddr_un local;
+    struct sockaddr_storage storage;
+  } own;
+  socklen_t nbytes = sizeof(own);
+  memset(&own, 0, sizeof(own));
+  if (getsockname(fd, &own.any, &nbytes) != 0) {
+    return false;
+  }
+  if (own.any.sa_family == AF_UNIX) {
+    char url[PATH_MAX + 64];
+    gpufi_connection_url(peers->connection, which, url);
+    return peers->connection->is_ipc &&
+           strncmp(own.local.sun_path, url + strlen("ipc://"), sizeof(own.local.sun_path)) == 0;
+  }
+  const in_port_t port = own.any.sa_family == AF_INET    ? own.ip4.sin_port
+                         : own.any.sa_family == AF_INET6 ? own.ip6.sin6_port
+                                                         : 0;
+  return !peers->connection->is_ipc && ntohs(port) == peers->connection->ports[which];
+}
+
+/* ZeroMQ sees the end of a connection that is shut down, and closes it. Its descriptor may be
+ * closed already and stand for another file, also from one call to the next: it is copied, and what
+ * the copy stands for is looked at. The copy takes the place of a spare descriptor, since there
+ * may be no other. */
+static void shut_down(gpufi_peers *peers, gpufi_socket which, int fd) {
+  if (!is_of(peers, which, fd)) { /* copying and closing a file would release its record locks */
+    return;
+  }
+  if (dup3(fd, peers->spare_fd, O_CLOEXEC) >= 0 && is_of(peers, which, peers->spare_fd)) {
+    shutdown(peers->spare_fd, SHUT_RDWR);
+  }
+  dup3(peers->empty_fd, peers->spare_fd, O_CLOEXEC);
+}
+
+/* --- The list ------------------------------------------------------------------ */
+
+static gpufi_peer *find(gpufi_peers *peers, int fd) {
+  for (int32_t i = 0; i < peers->count; i++) {
+    if (peers->list[i].fd == fd) {
+      return &peers->list[i];
+    }
+  }
+  return NULL;
+}
+
+static void forget(gpufi_peers *peers, gpufi_peer *peer) {
+  *peer = peers->list[--peers->count];
+}
+
+/* Forget connections that are gone though their end was not told. */
+static void sweep(gpufi_peers *peers) {
+  const int64_t now_ns = gpufi_clock_ns();
+  if (now_ns - peers->swept_ns < SWEEP_INTERVAL_NS) {
+    return;
+  }
+  peers->swept_ns = now_ns;
+  for (int32_t i = peers->count - 1; i >= 0; i--) {
+    if (!is_of(peers, peers->list[i].socket, peers->list[i].fd)) {
+      forget(peers, &peers->list[i]);
+    }
+  }
+}
+
+/* False if the connection is one too many. */
+static bool add(gpufi_peers *peers, gpufi_socket which, int fd) {
+  if (!is_of(peers, which, fd)) {
+    return true; /* it has ended already, as will be told */
+  }
+  gpufi_peer *peer = find(peers, fd); /* of a connection that has ended */
+  if (!peer && peers->count == peers->max) {
+    sweep(peers);
+  }
+  if ((!peer && peers->count == peers->max) || fd >= first_reserved_descriptor()) {
+    shut_down(peers, which, fd);
+    return false;
+  }
+  peer = peer ? peer : &peers->list[peers->count++];
+  *peer = (gpufi_peer){.fd = fd, .socket = which};
+  return true;
+}
+
+/* Have the listening sockets drop all packets, or none. Connections that wait to be accepted, and
+ * those that were, are not affected. */
+static void set_shut(gpufi_peers *peers, bool is_shut) {
+  struct sock_filter drop = BPF_STMT(BPF_RET | BPF_K, 0);
+  const struct sock_fprog filter = {1, &drop};
+  const int unused = 0;
+  for (int i = 0; i < GPUFI_SOCKET_COUNT && !peers->connection->is_ipc; i++) {
+    if (is_shut) {
+      setsockopt(peers->listeners[i], SOL_SOCKET, SO_ATTACH_FILTER, &filter, sizeof(filter));
+    } else {
+      setsockopt(peers->listeners[i], SOL_SOCKET, SO_DETACH_FILTER, &unused, sizeof(unused));
+    }
+  }
+  peers->is_shut = is_shut;
+}
+
+/* Take one event off a monitor; false if there is none. */
+static bool take_event(gpufi_peers *peers, gpufi_socket which, bool *fits) {
+  struct {
+    uint16_t event;
+    uint32_t fd;
+  } told = {0};
+  uint8_t frame[6], address[1];
+  if (zmq_recv(peers->monitors[which], frame, sizeof(frame), ZMQ_DONTWAIT) != sizeof(frame)) {
+    return false;
+  }
+  zmq_recv(peers->monitors[which], address, sizeof(address), ZMQ_DONTWAIT);
+  memcpy(&told.event, frame, sizeof(told.event));
+  memcpy(&told.fd, frame + sizeof(told.event), sizeof(told.fd));
+  if (told.event == ZMQ_EVENT_LISTENING) {
+    peers->listeners[which] = (int)told.fd;
+  } else if (told.event == ZMQ_EVENT_ACCEPTED) {
+    *fits = add(peers, which, (int)told.fd) && *fits;
+  } else {
+    gpufi_peer *peer = find(peers, (int)told.fd);
+    if (peer && peer->socket == which) { /* else the descriptor is in use again */
+      forget(peers, peer);
+    }
+  }
+  return true;
+}
+
+bool gpufi_peers_update(gpufi_peers *peers) {
+  bool fits = true;
+  for (int i = 0; i < GPUFI_SOCKET_COUNT; i++) {
+    while (take_event(peers, (gpufi_socket)i, &fits)) {
+      if (!peers->is_shut && peers->count == peers->max) {
+        set_shut(peers, true);
+      }
+    }
+  }
+  if (peers->is_shut && peers->count <= peers->max - peers->max / 16 - 1) {
+    set_shut(peers, false);
+  }
+  return fits;
+}
+
+/* --- Misuse -------------------------------------------------------------------- */
+
+bool gpufi_peers_note_subscription(gpufi_peers *peers, int fd, bool is_added) {
+  gpufi_peer *peer = find(peers, fd);
+  if (!peer || peer->socket != GPUFI_IOPUB) {
+    return true; /* it has ended, or is being shut down */
+  }
+  peer->subscription_count += is_added ? 1 : -1;
+  if (peer->subscription_count < 0) {
+    peer->subscription_count = 0;
+  }
+  if (peer->subscription_count > SUBSCRIPTIONS_MAX) {
+    shut_down(peers, GPUFI_IOPUB, fd);
+    return false;
+  }
+  return true;
+}
+
+void gpufi_peers_cut(gpufi_peers *peers, gpufi_socket socket, int fd) {
+  shut_down(peers, socket, fd);
+}
+
+void gpufi_peers_cut_stalled(gpufi_peers *peers, gpufi_socket socket) {
+  for (int32_t i = 0; i < peers->count; i++) {
+    const gpufi_peer *peer = &peers->list[i];
+    int unread_nbytes = 0;
+    if (peer->socket == socket && is_of(peers, socket, peer->fd) &&
+        ioctl(peer->fd, SIOCOUTQ, &unread_nbytes) == 0 && unread_nbytes > STALLED_NBYTES) {
+      shut_down(peers, socket, peer->fd);
+    }
+  }
+}

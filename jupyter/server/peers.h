@@ -1,0 +1,55 @@
+/* The connections that the server's sockets have accepted, of which others must not make so many
+ * that the program lacks descriptors. ZeroMQ has no limit: it accepts every connection and tells
+ * its monitor afterwards. Here they are counted; those that are too many are shut down, and as long
+ * as there are as many as may be, the listening sockets of tcp drop the packets that ask for more.
+ * Belongs to the server's thread. */
+#ifndef GPUFI_SERVER_PEERS_H
+#define GPUFI_SERVER_PEERS_H
+
+#include "server/connection.h"
+
+typedef struct gpufi_peer {
+  int fd; /* ZeroMQ's: it may be closed, and stand for another file, at any time */
+  gpufi_socket socket;
+  int32_t subscription_count;
+} gpufi_peer;
+
+typedef struct gpufi_peers {
+  const gpufi_connection *connection; /* whose addresses tell which descriptors are ours */
+  void *monitors[GPUFI_SOCKET_COUNT]; /* ZeroMQ sockets on which events arrive */
+  int listeners[GPUFI_SOCKET_COUNT];  /* of tcp, as ZeroMQ has told; -1 = not known */
+  bool is_shut;                       /* the listeners drop what asks to be connected */
+  gpufi_peer *list;
+  int32_t count, max;
+  int empty_fd;     /* of no use but to be copied */
+  int spare_fd;     /* a copy of it, but while a connection is shut down */
+  int64_t swept_ns; /* when the list was last compared with the descriptors */
+} gpufi_peers;
+
+/* How many connections a server takes if the options do not say: a quarter of RLIMIT_NOFILE. */
+int32_t gpufi_peers_default_max(void);
+
+/* For at most `max` connections. After a failure as after success, *peers is to be released. */
+gpuf_status gpufi_peers_init(gpufi_peers *peers, const gpufi_connection *connection, int32_t max,
+                             gpuf_error *err);
+/* Watch a ZeroMQ socket, before it is bound. */
+gpuf_status gpufi_peers_watch(gpufi_peers *peers, void *context, void *socket, gpufi_socket which,
+                              gpuf_error *err);
+/* Before the sockets are closed: stop watching them. NULL among `sockets` is allowed. */
+void gpufi_peers_fini(gpufi_peers *peers, void *const sockets[GPUFI_SOCKET_COUNT]);
+
+/* Take in what has happened. False if connections were shut down because there are too many: more
+ * than `max`, or so many that the last eighth of the process's descriptors, which is left to the
+ * program, would be used. */
+bool gpufi_peers_update(gpufi_peers *peers);
+
+/* A subscription has come (or gone, if `is_added` is false) on the connection with this descriptor.
+ * False if the connection was shut down because it has too many. */
+bool gpufi_peers_note_subscription(gpufi_peers *peers, int fd, bool is_added);
+
+/* Shut down the connection with this descriptor, if it is one of the socket's. */
+void gpufi_peers_cut(gpufi_peers *peers, gpufi_socket socket, int fd);
+/* Shut down the connections of a socket whose clients leave unread what was sent to them. */
+void gpufi_peers_cut_stalled(gpufi_peers *peers, gpufi_socket socket);
+
+#endif
