@@ -13,6 +13,7 @@ from IPython.core.magic import Magics, line_magic, magics_class, needs_local_sco
 
 from gpufetch._lazy.array import LazyArray
 from gpufetch._text import format_nbytes, print_lines, table_lines
+from gpufetch._tracebacks import shortened
 from gpufetch.jupyter.namespace import (
     TensorInfo,
     device_tensors,
@@ -108,15 +109,16 @@ class GpufetchMagics(Magics):
             Evaluates the expression and gives a gpufetch.LazyArray of it. x_host[0, ::4] is a view
             without a copy. Plotting it, or x_host[0, ::4].fetch(), copies only what was indexed.
         """
-        expression = line.strip()
-        if not expression:
-            return self._list()
-        if expression.startswith("--"):
-            raise UsageError(
-                f"%gpufetch takes no option, got {expression.split()[0]!r}: write %gpufetch alone "
-                "to list tensors, or %gpufetch EXPRESSION to wrap one"
-            )
-        return _as_lazy(expression, self._evaluate(expression, local_ns))
+        with shortened():
+            expression = line.strip()
+            if not expression:
+                return self._list()
+            if expression.startswith("--"):
+                raise UsageError(
+                    f"%gpufetch takes no option, got {expression.split()[0]!r}: write %gpufetch "
+                    "alone to list tensors, or %gpufetch EXPRESSION to wrap one"
+                )
+            return _as_lazy(expression, self._evaluate(expression, local_ns))
 
     def _list(self) -> TensorListing:
         assert self.shell is not None

@@ -4,6 +4,7 @@
 #include "arguments.h"
 #include "delegate.h"
 #include "devices.h"
+#include "errors.h"
 #include "export.h"
 #include "index.h"
 #include "operators.h"
@@ -152,9 +153,24 @@ static int array_bool(gpufi_py_device_array *self) {
   return -1;
 }
 
+/* In a notebook the exception that is set is shown in few lines, as that of a LazyArray is. */
+static void shorten_traceback(void) {
+  gpufi_py_exception raised = gpufi_py_exception_take();
+  PyErr_NormalizeException(&raised.type, &raised.value, &raised.traceback);
+  PyObject *done =
+      raised.value ? gpufi_py_delegate("gpufetch._tracebacks", "shorten", raised.value, NULL, NULL)
+                   : NULL;
+  Py_XDECREF(done);
+  gpufi_py_exception_restore(raised); /* in place of one that shortening has set */
+}
+
 static PyObject *array_subscript(gpufi_py_device_array *self, PyObject *key) {
   gpuf_tensor tensor = self->tensor;
-  return gpufi_py_index(&tensor, key) < 0 ? NULL : gpufi_py_device_array_view(self, &tensor);
+  if (gpufi_py_index(&tensor, key) < 0) {
+    shorten_traceback();
+    return NULL;
+  }
+  return gpufi_py_device_array_view(self, &tensor);
 }
 
 /* What gpufetch._device_array answers. */

@@ -9,24 +9,29 @@ import sys
 import traceback
 from collections.abc import Iterator
 
-__all__ = ["shortened"]
+__all__ = ["shorten", "shortened"]
 
 # Frames of this package, of its context manager and of the shell itself are not shown.
 _HIDDEN = (os.path.dirname(__file__) + os.sep, str(contextlib.__file__))
 _IPYTHON = f"{os.sep}IPython{os.sep}core{os.sep}"
 
 
-@contextlib.contextmanager
-def shortened() -> Iterator[None]:
-    """Let IPython show what is raised within as a line for each of the user's own frames.
+def shorten(error: BaseException) -> None:
+    """Let IPython show an exception in three lines at most: where the user's code is, and what.
 
     IPython calls `_render_traceback_` of an exception that has it; nothing else looks at it.
     """
+    if not hasattr(error, "_render_traceback_"):
+        error._render_traceback_ = functools.partial(_render, error)  # type: ignore[attr-defined]
+
+
+@contextlib.contextmanager
+def shortened() -> Iterator[None]:
+    """Shorten what is raised within."""
     try:
         yield
     except Exception as error:
-        if not hasattr(error, "_render_traceback_"):
-            error._render_traceback_ = functools.partial(_render, error)  # type: ignore[attr-defined]
+        shorten(error)
         raise
 
 

@@ -222,3 +222,77 @@ def test_unloading_takes_the_magic_away(shell: Any) -> None:
     assert "gpufetch" not in shell.magics_manager.magics["line"]
     shell.extension_manager.load_extension("gpufetch")
     assert "gpufetch" in shell.magics_manager.magics["line"]
+
+
+# --- Errors as a notebook shows them ---
+
+
+@pytest.fixture
+def shown(shell: Any, monkeypatch: pytest.MonkeyPatch) -> list[list[str]]:
+    """The lines of each error that the shell shows from now on."""
+    errors: list[list[str]] = []
+
+    def show_traceback(kind: type, value: BaseException, lines: list[str]) -> None:
+        errors.append([line for text in lines for line in text.splitlines()])
+
+    def show_usage(value: BaseException) -> None:
+        errors.append(str(value).splitlines())
+
+    monkeypatch.setattr(shell, "_showtraceback", show_traceback)
+    monkeypatch.setattr(shell, "show_usage_error", show_usage)
+    shell.run_cell("import numpy as np, gpufetch as gf\nx = gf.to_device(np.ones((3, 4)))")
+    shell.run_cell("lz = gf.lazy(x)\ndef pick(a, i):\n    return a[i]")
+    return errors
+
+
+@pytest.mark.parametrize(
+    ("cell", "error"),
+    [
+        ("lz[99]", "IndexError: index 99 is out of bounds for axis 0 with size 3"),
+        ("x[99]", "IndexError: index 99 is out of bounds for axis 0 with size 3"),
+        ("1\ny = lz[0, 0, 0]", "IndexError: too many indices"),
+        ("x['a']", "TypeError: a DeviceArray is indexed by ints"),
+        ("lz[[7]]", "IndexError: index 7 is out of bounds"),
+        ("np.mean(lz)", "TypeError: np.mean does not pull a whole LazyArray"),
+        ("lz + 1", "TypeError: np.add does not pull a whole LazyArray"),
+        ("h = %gpufetch x[99]", "IndexError: index 99 is out of bounds"),
+        ("%gpufetch pick(lz, 5)", "IndexError: index 5 is out of bounds"),
+        ("%gpufetch 1 / 0", "ZeroDivisionError: division by zero"),
+        ("%gpufetch nosuch", "%gpufetch: name 'nosuch' is not defined"),
+        ("%gpufetch --list", "%gpufetch takes no option"),
+        ("%gpufetch np.ones(3)", "%gpufetch: np.ones(3) is NumPy data"),
+        ("%gpufetch 'text'", "%gpufetch: 'text' cannot be wrapped"),
+        ("%gpufetch x +", "%gpufetch takes one Python expression"),
+    ],
+)
+def test_an_error_is_shown_in_three_lines_at_most(
+    shell: Any, shown: list[list[str]], cell: str, error: str
+) -> None:
+    shell.run_cell(cell, store_history=True)
+    (lines,) = shown
+    assert 1 <= len(lines) <= 3
+    assert lines[-1].startswith(error)
+    if len(lines) > 1:
+        where = next(text for text in cell.splitlines() if text != "1")
+        assert "Cell In[" in lines[0] and f"line {len(cell.splitlines())}" in lines[0]
+        assert where.removeprefix("h = ") in lines[0] or "run_line_magic" in lines[0]
+
+
+def test_an_error_in_a_function_shows_the_cell_and_the_function(
+    shell: Any, shown: list[list[str]]
+) -> None:
+    shell.run_cell("pick(lz, 77)", store_history=True)
+    (lines,) = shown
+    assert len(lines) == 3
+    assert "pick(lz, 77)" in lines[0]
+    assert "return a[i]" in lines[1]
+    assert lines[2].startswith("IndexError: index 77")
+
+
+def test_outside_of_a_notebook_the_traceback_is_pythons(shell: Any) -> None:
+    lz = gf.lazy(gf.to_device(np.ones(3)))
+    with pytest.raises(IndexError) as raised:
+        lz[99]
+    assert len(raised.traceback) > 1
+    run(shell, "x = 3")  # other errors are as they were
+    assert not hasattr(IndexError("other"), "_render_traceback_")

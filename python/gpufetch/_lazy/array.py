@@ -216,17 +216,17 @@ class LazyArray(NumPyFunctions):
         return self._step("reshape", tuple(kept))
 
     @overload
+    def __getitem__(
+        self, key: list[int] | list[bool] | npt.NDArray[np.integer[Any] | np.bool_]
+    ) -> npt.NDArray[Any]: ...
+
+    @overload
     def __getitem__(self, key: SupportsIndex | tuple[SupportsIndex, ...]) -> Any: ...
 
     @overload
     def __getitem__(
         self, key: slice | EllipsisType | tuple[slice | EllipsisType | None, ...] | None
     ) -> LazyArray: ...
-
-    @overload
-    def __getitem__(
-        self, key: list[int] | list[bool] | npt.NDArray[np.integer[Any] | np.bool_]
-    ) -> npt.NDArray[Any]: ...
 
     @overload
     def __getitem__(self, key: Any) -> Any: ...
