@@ -46,28 +46,28 @@ static gpuf_status create_memory_type(gpufi_h5_session *session, const gpufi_h5_
 /* Fill the box at the origin of a C-contiguous buffer with zeros. */
 static void clear_box(const gpufi_h5_dataset *dataset, const int64_t *shape, unsigned char *buffer,
                       const int64_t *buffer_shape) {
-  size_t pitches[GPUF_NDIM_MAX];
-  size_t row_nbytes = gpuf_dtype_nbytes(dataset->dtype);
+  size_t pitch = gpuf_dtype_nbytes(dataset->dtype); /* from one row to the next */
+  size_t row_nbytes = pitch;
   int64_t row_count = 1;
-  int32_t axis = dataset->ndim - 1;
-  for (int32_t i = axis; i >= 0; i--) {
-    pitches[i] = i < axis ? pitches[i + 1] * (size_t)buffer_shape[i + 1] : row_nbytes;
+  int32_t axis = dataset->ndim;             /* those from here on are of one row */
+  while (axis > 0 && row_nbytes == pitch) { /* rows that touch each other are one */
+    axis--;
+    row_nbytes = pitch * (size_t)shape[axis];
+    pitch *= (size_t)buffer_shape[axis];
   }
-  while (axis > 0 && shape[axis] == buffer_shape[axis]) {
-    axis--; /* rows that touch each other are one */
-  }
-  row_nbytes = axis >= 0 ? pitches[axis] * (size_t)shape[axis] : row_nbytes;
   for (int32_t i = 0; i < axis; i++) {
     row_count *= shape[i];
   }
   for (int64_t row = 0; row < row_count; row++) {
-    unsigned char *at = buffer;
+    size_t offset = 0;
+    size_t nbytes = pitch;
     int64_t left = row;
     for (int32_t i = axis - 1; i >= 0; i--) {
-      at += pitches[i] * (size_t)(left % shape[i]);
+      offset += nbytes * (size_t)(left % shape[i]);
+      nbytes *= (size_t)buffer_shape[i];
       left /= shape[i];
     }
-    memset(at, 0, row_nbytes);
+    memset(buffer + offset, 0, row_nbytes);
   }
 }
 

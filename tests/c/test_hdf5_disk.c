@@ -102,11 +102,12 @@ typedef struct operation {
   bool (*holds)(hid_t file);
 } operation;
 
-static bool dataset_holds(hid_t file, const char *name, const float *expected) {
+static bool dataset_holds(hid_t file, const char *name, const void *expected) {
   const gpuf_tensor dst = tensor_of(found);
+  const void *const bytes = found;
   memset(found, 0xa5, sizeof(found));
   CHECK_OK(gpuf_h5_read(file, name, &dst, NULL, &err));
-  return !memcmp(found, expected, sizeof(found));
+  return !memcmp(bytes, expected, sizeof(found));
 }
 
 static gpuf_status write_new(hid_t file, gpuf_h5_codec codec, bool from_device) {

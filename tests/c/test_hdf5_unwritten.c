@@ -63,10 +63,9 @@ static hid_t create_plist(const storage *stored, const filling *filled) {
   return plist;
 }
 
-/* Memory that the library takes has the pattern. */
+/* Memory of the pool has the pattern; malloc's has it by mallopt. */
 static void soil(void) {
   void *pooled[8];
-  mallopt(M_PERTURB, (unsigned char)~PATTERN);
   for (int i = 0; i < 8; i++) {
     CHECK_OK(gpuf_pool_acquire(test_device, 1 << (12 + i), &pooled[i], &err));
     memset(pooled[i], PATTERN, (size_t)1 << (12 + i));
@@ -199,6 +198,7 @@ static void gaps_of_a_virtual_datasets_source_are_no_stale_memory(void) {
 
 int main(void) {
   H5Eset_auto2(H5E_DEFAULT, NULL, NULL);
+  mallopt(M_PERTURB, (unsigned char)~PATTERN); /* NOLINT(concurrency-mt-unsafe): no threads yet */
   TEST_ON_DEVICES(chunks_never_written_are_no_stale_memory);
   TEST_ON_DEVICES(gaps_of_a_virtual_datasets_source_are_no_stale_memory);
   return test_finish();
