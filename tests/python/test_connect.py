@@ -511,6 +511,73 @@ def test_an_end_in_the_middle_of_a_read_is_an_error_in_time() -> None:
         assert time.monotonic() - began < 10
 
 
+def test_a_read_after_a_clean_end_fails_at_once() -> None:
+    """Whether the end is met by the next request or in the middle of one."""
+    server = gf.serve("ending")
+    server.publish("x", gf.to_device(np.zeros(4), device="host:0"))
+    with gf.connect("ending", timeout=60) as run, gf.connect("ending", timeout=60) as other:
+        array, remote = run["x"], other["x"]
+        other.at = "step"  # and no step comes
+        with ThreadPoolExecutor(2) as pool:
+            reading, waiting = pool.submit(remote.fetch), pool.submit(run.wait_step)
+            eventually(lambda: len(run.session._waiters) == 1)
+            array.fetch()
+            server.stop()
+            began = time.monotonic()
+            for ended in (reading, waiting):
+                with pytest.raises(ConnectionError, match=r"kernel-ending.json has ended: connect"):
+                    ended.result(20)
+        for _ in range(3):
+            with pytest.raises(ConnectionError, match="has ended"):
+                array.fetch()
+        assert "has ended" in repr(run)
+        assert time.monotonic() - began < 10
+        with gf.serve("ending") as again:
+            again.publish("x", gf.to_device(np.ones(4), device="host:0"))
+            assert array.fetch().tolist() == [1] * 4
+
+
+def test_waiting_for_a_step_holds_no_other_thread_up(server: gf.Server) -> None:
+    server.publish("cube", gf.to_device(CUBE, device="host:0"))
+    with gf.connect("test", timeout=60) as run, ThreadPoolExecutor(3) as pool:
+        waiting = [pool.submit(run.wait_step) for _ in range(3)]
+        began = time.monotonic()
+        for _ in range(5):
+            np.testing.assert_array_equal(run["cube"].fetch(), CUBE)
+            assert run.step is None
+        assert time.monotonic() - began < 20
+        assert not any(future.done() for future in waiting)
+        steps = iter(range(1, 1000))
+
+        def stepped() -> bool:
+            server.step(next(steps))
+            return all(future.done() for future in waiting)
+
+        eventually(stepped, 30)
+        assert all(future.result() >= 1 for future in waiting)
+        assert len(run.session._waiters) <= 3
+        with pytest.raises(TimeoutError):
+            run.wait_step(timeout=0.3)
+
+
+def test_closing_ends_what_other_threads_wait_for(server: gf.Server) -> None:
+    server.publish("cube", gf.to_device(CUBE, device="host:0"))
+    run = gf.connect("test", timeout=60)
+    array = run["cube"]
+    run.at = "step"
+    with ThreadPoolExecutor(2) as pool:
+        waiting = [pool.submit(run.wait_step), pool.submit(array.fetch)]
+        eventually(lambda: len(run.session._waiters) == 1 and run.session._client is not None)
+        began = time.monotonic()
+        run.close()
+        for ended in waiting:
+            with pytest.raises(ValueError, match="closed"):
+                ended.result(20)
+        assert time.monotonic() - began < 10
+    with pytest.raises(ValueError, match="closed"):
+        run.wait_step()
+
+
 def test_several_threads_and_connections_read_at_once(server: gf.Server) -> None:
     server.publish("cube", gf.to_device(CUBE, device="host:0"))
     wrong: list[Any] = []

@@ -6,14 +6,14 @@ import os
 import time
 import uuid
 import weakref
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 from gpufetch._remote.replies import raise_error
 from gpufetch._remote.servers import is_alive, load
 
-__all__ = ["Client", "Reply", "ServerLostError"]
+__all__ = ["Client", "Reply", "ServerEndedError", "ServerLostError"]
 
 PROTOCOL = 1
 _CHECK_S = 0.25  # time between checks, while waiting, that the server still lives
@@ -25,6 +25,10 @@ Reply = tuple[dict[str, Any], list[Any]]
 
 class ServerLostError(ConnectionError):
     """The server is gone or does not answer, or another has taken its place."""
+
+
+class ServerEndedError(ServerLostError):
+    """The server has stopped, and removed its connection file: waiting for it is of no use."""
 
 
 def _detach(kernel_client: Any, shell: Any, iopub: Any, comm_id: str, process_id: int) -> None:
@@ -40,8 +44,8 @@ class Client:
     """An open comm to one server. Not for several threads at once.
 
     The constructor and every request raise ServerLostError if the server has ended or does not
-    answer within `timeout` seconds; the constructor raises ConnectionError if it can only be
-    reached on another host.
+    answer within `timeout` seconds, and ValueError soon after `is_abandoned()` has become true; the
+    constructor raises ConnectionError if the server can only be reached on another host.
 
     Attributes
     ----------
@@ -53,7 +57,9 @@ class Client:
         Most bytes of the buffers of one reply.
     """
 
-    def __init__(self, path: Path, timeout: float) -> None:
+    def __init__(
+        self, path: Path, timeout: float, is_abandoned: Callable[[], bool] = lambda: False
+    ) -> None:
         try:
             from jupyter_client.blocking.client import BlockingKernelClient
         except ImportError as error:
@@ -64,6 +70,7 @@ class Client:
         self._comm_id = uuid.uuid4().hex
         self._ready: dict[int, Reply] = {}  # replies that came before their turn, by id
         self._last_id = 0
+        self._is_abandoned = is_abandoned
         self._read_file()
         self._client = BlockingKernelClient(connection_file=str(path))
         self._client.load_connection_file()
@@ -83,6 +90,7 @@ class Client:
     def _read_file(self) -> None:
         content = load(self._path)
         if content is None:
+            self._check_file_exists()
             raise ServerLostError(
                 f"{self._path} is no connection file any more: has the server ended?"
             )
@@ -121,8 +129,16 @@ class Client:
     def _send(self, kind: str, content: dict[str, Any]) -> None:
         self._session.send(self._shell, kind, {"comm_id": self._comm_id, **content})
 
+    def _check_file_exists(self) -> None:
+        if not self._path.exists():
+            raise ServerEndedError(
+                f"the server of {self._path} has ended: connect() again when it has started anew"
+            )
+
     def _check_alive(self) -> None:
         content = load(self._path)
+        if content is None:
+            self._check_file_exists()
         if content is None or content.get("key") != self._key:
             raise ServerLostError(f"the server of {self._path} has ended")
         if self._server and is_alive(self._server) is False:
@@ -130,6 +146,8 @@ class Client:
 
     def _receive(self, deadline: float) -> dict[str, Any]:
         while True:
+            if self._is_abandoned():
+                raise ValueError("this connection is closed: connect() again")
             left = deadline - time.monotonic()
             if self._iopub.poll(int(1000 * max(0.0, min(left, _CHECK_S)))):
                 break

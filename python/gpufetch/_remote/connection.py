@@ -23,10 +23,11 @@ class Connection(Mapping[str, LazyArray], ABC):
     with `at="step"` each read is done when the program completes a step
     (`gpuf_server_publish_step`, `Server.step`), and is of at most 4 MiB from each server.
 
-    When a server restarts, or the network fails, the next access connects anew.
+    When a server restarts, or the network fails, the next access connects anew. When it has
+    stopped, access raises ConnectionError.
 
-    May be used from any thread; requests to a server go one after the other. As a context manager
-    it closes at the end of the block.
+    May be used from any thread; requests to a server go one after the other, but for `wait_step`,
+    which holds nobody up. As a context manager it closes at the end of the block.
     """
 
     at: At

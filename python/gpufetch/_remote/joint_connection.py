@@ -96,9 +96,10 @@ class JointConnection(Connection):
             try:
                 for number in by_session[session]:
                     results[number] = jobs[number][1]()
-            except TimeoutError as error:
+            except (TimeoutError, ConnectionError) as error:
+                kind = TimeoutError if isinstance(error, TimeoutError) else ConnectionError
                 remedy = "if it has ended, start it again or connect to the others without it"
-                raise TimeoutError(f"{session.label}: {error}; {remedy}") from error
+                raise kind(f"{session.label}: {error}; {remedy}") from error
             steps[session.label] = session.thread_step
 
         if len(by_session) == 1:

@@ -64,8 +64,7 @@ class ServerConnection(Connection):
         return self.session.time
 
     def wait_step(self, timeout: float | None = None) -> int:
-        reply, _ = self.session.request({"op": "subscribe"}, timeout=timeout)
-        return int(reply["step"])
+        return self.session.wait_step(timeout)
 
     @property
     def data_path(self) -> str:

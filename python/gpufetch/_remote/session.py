@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from gpufetch import _core, _share
-from gpufetch._remote.client import Client, Reply, ServerLostError
+from gpufetch._remote.client import Client, Reply, ServerEndedError, ServerLostError
 from gpufetch._remote.replies import ReplyError
 from gpufetch._remote.servers import describe
 
@@ -25,7 +25,8 @@ _READS = ("read", "overview", "stats", "histogram")
 class Session:
     """Requests to one server, from any thread; they go one after the other.
 
-    When the server has restarted, or the network failed, the next request connects anew.
+    When the server has restarted, or the network failed, the next request connects anew. When the
+    server has stopped and removed its connection file, requests raise ConnectionError at once.
 
     Attributes
     ----------
@@ -53,10 +54,20 @@ class Session:
         self.time: float | None = None
         self.instance = ""
         self.sharing_problem: str | None = None
-        self.is_closed = False
+        self._closing = threading.Event()  # set once the session is closed
         self._client: Client | None = None
         self._attached: dict[str, _core.DeviceArray] = {}  # shared memory in use, by its handle
         self._of_thread = threading.local()  # .step: that of the last reply to this thread
+        # Sessions for requests that wait for a step, each of one thread at a time: nobody else
+        # waits for those. All of them, and those that no thread uses; guarded by _waiter_lock.
+        self._waiter_lock = threading.Lock()
+        self._waiters: list[Session] = []
+        self._idle_waiters: list[Session] = []
+
+    @property
+    def is_closed(self) -> bool:
+        """Whether `close` was called."""
+        return self._closing.is_set()
 
     @property
     def lock(self) -> threading.RLock:
@@ -74,8 +85,12 @@ class Session:
         """Detach; later requests raise ValueError. A forked child leaves that to its parent."""
         if os.getpid() != self._process_id:
             return
+        self._closing.set()  # before the lock is taken: who holds it may wait for a reply
+        with self._waiter_lock:
+            waiters = list(self._waiters)
+        for waiter in waiters:
+            waiter.close()
         with self.lock:
-            self.is_closed = True
             self._drop()
 
     def _drop(self) -> None:
@@ -89,8 +104,12 @@ class Session:
             raise ValueError("this connection is closed: connect() again")
         while self._client is None:
             try:
-                self._client = Client(self.path, max(0.2, deadline - time.monotonic()))
+                self._client = Client(
+                    self.path, max(0.2, deadline - time.monotonic()), self._closing.is_set
+                )
                 self.instance = self._client.instance
+            except ServerEndedError:
+                raise
             except ServerLostError as error:
                 if time.monotonic() >= deadline:
                     raise TimeoutError(str(error)) from error
@@ -107,23 +126,43 @@ class Session:
         """Send requests, and yield their replies in order.
 
         Where the server is lost before a reply, the requests that are left go to a new connection.
-        TimeoutError where there is none in `timeout` seconds (None: the session's).
+        TimeoutError where there is none in `timeout` seconds (None: the session's), and
+        ConnectionError where the server has ended for good.
         """
+        timeout = self.timeout if timeout is None else timeout
         with self.lock:
-            deadline = time.monotonic() + (self.timeout if timeout is None else timeout)
+            deadline = time.monotonic() + timeout
             done = 0
             while done < len(requests):
                 client = self._connected(deadline)
                 try:
-                    for reply in client.request(requests[done:], timeout or self.timeout):
+                    for reply in client.request(requests[done:], timeout):
                         self.step = self._of_thread.step = reply[0].get("step", self.step)
                         self.time = reply[0].get("time", self.time)
                         done += 1
                         yield reply
                 except ServerLostError as error:
                     self._drop()
+                    if isinstance(error, ServerEndedError):
+                        raise
                     if time.monotonic() >= deadline:
                         raise TimeoutError(str(error)) from error
+
+    def wait_step(self, timeout: float | None = None) -> int:
+        """Wait for the next step, and return its number; other requests go on meanwhile."""
+        with self._waiter_lock:
+            if self.is_closed:
+                raise ValueError("this connection is closed: connect() again")
+            if not self._idle_waiters:
+                self._idle_waiters.append(Session(self.path, self.timeout, "live"))
+                self._waiters += self._idle_waiters
+            waiter = self._idle_waiters.pop()
+        try:
+            reply, _ = waiter.request({"op": "subscribe"}, timeout)
+        finally:
+            with self._waiter_lock:
+                self._idle_waiters.append(waiter)
+        return int(reply["step"])
 
     def request(self, request: dict[str, Any], timeout: float | None = None) -> Reply:
         """Send one request, and wait for its reply; a read is done as `at` says."""
