@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import warnings
+from collections.abc import Callable
 from typing import Any
 
 import h5py
@@ -76,6 +77,21 @@ def numpys(x: npt.NDArray[Any], key: tuple[Any, ...]) -> npt.NDArray[Any] | None
         return None
 
 
+def given_by(call: Callable[[], Any], expected: npt.NDArray[Any] | None) -> Any:
+    """What `call` gives; None for an IndexError where NumPy has one too.
+
+    NumPy does not look at the indices if there are no points. Here one that is out of bounds is
+    an error all the same.
+    """
+    try:
+        return call()
+    except IndexError as error:
+        nothing = expected is not None and expected.size == 0
+        if expected is None or (nothing and "out of bounds" in str(error)):
+            return None
+        raise
+
+
 # The Ellipsis stands for no axis here, and still separates the integer from the array.
 EMPTY_ELLIPSIS = ((2, 3, 5), np.s_[:, 0, ..., np.array([0, 1, 2, 3, 4])])
 EMPTY_BETWEEN_ARRAYS = ((4, 4, 3), np.s_[[1, 2], ..., [0, 3]])
@@ -95,12 +111,13 @@ def test_any_selection_of_a_dataset_is_what_numpy_indexes(
     expected = numpys(x, key)
     with h5py.File(io.BytesIO(), "w") as file:
         dataset = gf.hdf5.write(file, "x", x)
-        if expected is None:
-            with pytest.raises(IndexError):
-                gf.hdf5.read(dataset, selection=key, device="cpu")
-            return
         for device in ("cpu", "host:0"):
-            found = gf.hdf5.read(dataset, selection=key, device=device)
+            found = given_by(
+                lambda device=device: gf.hdf5.read(dataset, selection=key, device=device), expected
+            )
+            if found is None:
+                return
+            assert expected is not None
             found = found if device == "cpu" else gf.fetch(found)
             assert found.shape == expected.shape and found.dtype == x.dtype
             assert (found == expected).all()
@@ -121,11 +138,10 @@ def test_any_subscript_of_a_lazy_array_is_what_numpy_indexes(
     x = numbered(shape)
     expected = numpys(x, key)
     lazy = gf.lazy(gf.to_device(x, device="host:0"))
-    if expected is None:
-        with pytest.raises(IndexError):
-            lazy[key]
+    found = given_by(lambda: np.asarray(lazy[key]), expected)
+    if found is None:
         return
-    found = np.asarray(lazy[key])
+    assert expected is not None
     assert found.shape == expected.shape and found.dtype == x.dtype
     assert (found == expected).all()
 

@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import os
-import resource
 import subprocess
 import sys
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +13,8 @@ import h5py
 import numpy as np
 import pytest
 from h5py import h5d, h5f, h5p, h5s, h5t
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 import gpufetch as gf
 from gpufetch.__main__ import main
@@ -383,32 +385,29 @@ FEW_DESCRIPTORS = """
 import resource, sys
 import numpy as np
 import gpufetch as gf
-limit = int(sys.argv[2])
-resource.setrlimit(resource.RLIMIT_NOFILE, (limit, resource.getrlimit(resource.RLIMIT_NOFILE)[1]))
-try:
-    values = gf.hdf5.read(sys.argv[1], "x", device="cpu")
-    print("read", (values == -1).any())
-except OSError as error:
-    print("error", error.errno)
+most = resource.getrlimit(resource.RLIMIT_NOFILE)
+for limit in range(6, 90):
+    resource.setrlimit(resource.RLIMIT_NOFILE, (limit, most[1]))
+    try:
+        values = gf.hdf5.read(sys.argv[1], "x", device="cpu")
+        print("read", (values == -1).any())
+    except (OSError, gf.Error) as error:
+        print("error", error.errno if isinstance(error, OSError) else error)
+    resource.setrlimit(resource.RLIMIT_NOFILE, most)
 """
 
 
 def test_too_few_descriptors_are_an_error(tmp_path: Path) -> None:
     """For every limit there is an error or all of the elements."""
-    names = [f"shard{number}.h5" for number in range(30)]
     write_shards(tmp_path, 30)
-    write_master(tmp_path / "m.h5", names)
-    outcomes = set()
-    for limit in (12, 20, 30, 36, 40, 42, 44, 46, 48, 50, 54, 60, 80):
-        done = subprocess.run(
-            [sys.executable, "-c", FEW_DESCRIPTORS, str(tmp_path / "m.h5"), str(limit)],
-            capture_output=True,
-            text=True,
-        )
-        assert done.returncode == 0, done.stderr
-        outcomes.add(done.stdout.strip())
-    assert outcomes == {"read False", "error 24"}
-    assert resource.getrlimit(resource.RLIMIT_NOFILE)[0] > 80  # the limit was the child's
+    write_master(tmp_path / "m.h5", [f"shard{number}.h5" for number in range(30)])
+    done = subprocess.run(
+        [sys.executable, "-c", FEW_DESCRIPTORS, str(tmp_path / "m.h5")],
+        capture_output=True,
+        text=True,
+    )
+    assert done.returncode == 0, done.stderr
+    assert set(done.stdout.splitlines()) == {"read False", "error 24"}
 
 
 def test_no_descriptor_stays_open(master: Path) -> None:
@@ -467,3 +466,95 @@ def test_repack_copies_complete_sources_only(
     assert (on_host(copy, "x") == WHOLE).all()
     assert main(["repack", "--overwrite", "--allow-gaps", str(master), str(copy)]) == 0
     assert (on_host(copy, "x")[10:20] == -1).all()
+
+
+# --- Random mappings ------------------------------------------------------------------------------
+
+
+@st.composite
+def layouts(draw: st.DrawFn) -> tuple[list[tuple[slice, ...]], tuple[slice, ...], int]:
+    """Stepped parts of a (12, 10) array that do not overlap, a box to read, and a part to lose."""
+    bands, row = [], 0
+    while row < 12 and len(bands) < 4:
+        row += draw(st.integers(0, 1))
+        count, step = draw(st.integers(1, 4)), draw(st.integers(1, 2))
+        stop = min(12, row + (count - 1) * step + 1)
+        if row < 12:
+            bands.append(slice(row, stop, step))
+        row = stop
+    parts = []
+    for band in bands:
+        cut = draw(st.integers(1, 9))
+        steps = draw(st.sampled_from([1, 2, 3])), draw(st.sampled_from([1, 2, 3]))
+        parts += [(band, slice(0, cut, steps[0])), (band, slice(cut, 10, steps[1]))]
+    low, high = sorted(draw(st.tuples(st.integers(0, 12), st.integers(0, 12))))
+    left, right = sorted(draw(st.tuples(st.integers(0, 10), st.integers(0, 10))))
+    box = slice(low, high, draw(st.sampled_from([1, 1, 3]))), slice(left, right)
+    return parts, box, draw(st.integers(0, len(parts) - 1))
+
+
+@settings(max_examples=60, deadline=None)
+@given(layout=layouts(), padding=st.integers(0, 2), nested=st.booleans())
+def test_a_selection_fails_exactly_if_it_needs_what_is_lost(
+    tmp_path_factory: pytest.TempPathFactory,
+    layout: tuple[list[tuple[slice, ...]], tuple[slice, ...], int],
+    padding: int,
+    nested: bool,
+) -> None:
+    parts, box, lost = layout
+    folder = tmp_path_factory.mktemp("random")
+    whole = np.arange(120, dtype="i4").reshape(12, 10) + 1
+    expected = np.zeros_like(whole)
+    made = h5py.VirtualLayout(whole.shape, "i4")
+    for number, part in enumerate(parts):
+        expected[part] = whole[part]
+        inside = whole[part].shape
+        stored = np.pad(whole[part], padding)
+        gf.hdf5.write(folder / f"{number}.h5", "x", stored)
+        middle = tuple(slice(padding, padding + length) for length in inside)
+        made[part] = h5py.VirtualSource(f"{number}.h5", "x", stored.shape)[middle]
+    with h5py.File(folder / "m.h5", "w") as file:
+        file.create_virtual_dataset("x", made)
+    name = "m.h5"
+    if nested:
+        upper = h5py.VirtualLayout(whole.shape, "i4")
+        upper[...] = h5py.VirtualSource("m.h5", "x", whole.shape)
+        with h5py.File(folder / "upper.h5", "w") as file:
+            file.create_virtual_dataset("x", upper)
+        name = "upper.h5"
+    with h5py.File(folder / name) as file:
+        assert (file["x"][...] == expected).all()
+    assert (on_host(folder / name, "x", selection=box) == expected[box]).all()
+    (folder / f"{lost}.h5").unlink()
+    is_lost = np.zeros(whole.shape, bool)
+    is_lost[parts[lost]] = True
+    around = tuple(slice(s.start, s.stop) for s in box)
+    if box[0].start < box[0].stop:  # a stepped selection reads the box up to its last row
+        last = range(12)[box[0]][-1]
+        around = slice(box[0].start, last + 1), around[1]
+    if is_lost[around].any():
+        with pytest.raises(FileNotFoundError, match=rf"{lost}\.h5"):
+            gf.hdf5.read(folder / name, "x", selection=box)
+    else:
+        assert (on_host(folder / name, "x", selection=box) == expected[box]).all()
+
+
+def test_threads_read_virtual_datasets_at_once(master: Path) -> None:
+    def work(number: int) -> None:
+        for turn in range(5):
+            key = np.s_[(number + turn) % 20 :]
+            assert (gf.hdf5.read(master, "x", device="cpu", selection=key) == WHOLE[key]).all()
+
+    with ThreadPoolExecutor(4) as pool:
+        assert list(pool.map(work, range(4))) == [None] * 4
+
+
+def test_a_source_that_appears_is_read_by_the_dataset_that_is_open(master: Path) -> None:
+    shard = master.parent / "shard1.h5"
+    shard.rename(master.parent / "away.h5")
+    with h5py.File(master) as file:
+        for _ in range(2):
+            with pytest.raises(FileNotFoundError):
+                gf.hdf5.read(file["x"])
+        (master.parent / "away.h5").rename(shard)
+        assert (on_host(file["x"]) == WHOLE).all()
