@@ -2,8 +2,14 @@
 
 from __future__ import annotations
 
+import copy
+import importlib.util
+import operator
 import os
+import pickle
 import re
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -74,7 +80,7 @@ def test_the_limit_goes_with_views_and_can_be_changed(monkeypatch: pytest.Monkey
         lambda a: a + 1,
         lambda a: np.ones(40) * a,
         lambda a: -a,
-        lambda a: a == a,
+        lambda a: np.less(a, a),
         lambda a: a @ np.ones(40),
         lambda a: np.stack([a, a]),
         lambda a: np.where(a > 0, a, 0),
@@ -86,6 +92,16 @@ def test_computing_on_a_whole_tensor_is_refused_with_a_remedy(
 ) -> None:
     with pytest.raises(TypeError, match=r"np\.\w+(\.\w+)? does not pull.*a\[\.\.\.\].*fetch\(\)"):
         compute(a)
+    assert traffic.calls == 0
+
+
+def test_comparing_a_whole_tensor_is_refused_by_an_error_that_nobody_takes_for_unequal(
+    x: Array, a: gf.LazyArray, traffic: Traffic
+) -> None:
+    for compare in (operator.eq, operator.ne):
+        for left, right in ((a, a), (a, x), (x, a), (a, None)):
+            with pytest.raises(ValueError, match=r"equal does not pull a whole.*a\[\.\.\.\]"):
+                compare(left, right)
     assert traffic.calls == 0
 
 
@@ -240,8 +256,52 @@ def test_xarray_holds_a_lazy_array_without_pulling_it(
     assert np.array_equal((data[1:4] + 1).values, x[1:4] + 1)
     assert np.array_equal(data.isel(y=[3, 0]).values, x[[3, 0]])
     assert data[:5].mean().item() == pytest.approx(x[:5].mean())
-    with pytest.raises(TypeError, match="does not pull"):
+    with pytest.raises(TypeError, match=r"a\.stats\(\)\.mean is computed on the device"):
         data.mean()
+
+
+def test_xarray_gets_an_ndarray_where_it_needs_one(
+    x: Array, a: gf.LazyArray, traffic: Traffic
+) -> None:
+    xarray = pytest.importorskip("xarray")
+    dims, coords = ("y", "x"), {"x": np.arange(40.0), "y": np.arange(30.0)}
+    data, expected = (xarray.DataArray(values, coords, dims) for values in (a, x))
+    for copied in (data.copy(), copy.deepcopy(data), pickle.loads(pickle.dumps(data))):
+        assert type(copied.data) is np.ndarray
+        assert copied.identical(expected)
+    assert traffic.nbytes == 3 * x.nbytes
+    assert isinstance(data.copy(deep=False).data, gf.LazyArray)
+    assert isinstance(data.load().data, gf.LazyArray)  # load() leaves every type of array
+    assert data.sortby("x", ascending=False).identical(expected.sortby("x", ascending=False))
+    if importlib.util.find_spec("scipy"):
+        points = {"x": [1.5, 2.25], "y": 7.5}
+        assert data.interp(points).identical(expected.interp(points))
+    for compare in (data.equals, data.identical, data.broadcast_equals):
+        with pytest.raises(ValueError, match="does not pull a whole"):
+            compare(expected)
+        assert compare(data)
+    with pytest.raises(ValueError, match="does not pull a whole"):
+        expected.equals(data)
+
+
+def test_dask_computes_a_lazy_array_in_processes_too(x: Array, a: gf.LazyArray) -> None:
+    dask_array = pytest.importorskip("dask.array")
+    mean = dask_array.from_array(x, chunks=(10, 20)).mean().compute()
+    lazily = dask_array.from_array(a, chunks=(10, 20))
+    assert lazily.mean().compute() == mean
+    assert lazily.mean().compute(scheduler="synchronous") == mean
+    done = subprocess.run([sys.executable, "-c", PROCESSES], capture_output=True, text=True)
+    assert (done.returncode, done.stdout.split()) == (0, ["275.5"] * 2), done.stderr
+
+
+PROCESSES = """
+import numpy as np, dask.array
+import gpufetch as gf
+if __name__ == "__main__":
+    a = gf.lazy(gf.to_device(np.arange(552.0).reshape(24, 23), device="host:0"))
+    for array in (dask.array.from_array(a, chunks=12), a.to_dask(chunks=12)):
+        print(array.mean().compute(scheduler="processes", num_workers=1))
+"""
 
 
 # --- The documentation ---

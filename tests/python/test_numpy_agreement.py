@@ -336,7 +336,8 @@ def test_what_computes_gives_numpys_result_or_is_refused(
     assert_equal(compute(lazy[...]), expected)
     assert_equal(compute(device_array), expected)
     remedy = r"index what it needs \(a\[\.\.\.\] for everything\), pull it with fetch\(\)"
-    with no_copies(), pytest.raises(TypeError, match=f"does not pull a whole LazyArray.*{remedy}"):
+    kind = ValueError if name.startswith(("x ==", "x !=")) else TypeError
+    with no_copies(), pytest.raises(kind, match=f"does not pull a whole LazyArray.*{remedy}"):
         compute(lazy)
 
 
@@ -370,7 +371,7 @@ def test_every_other_function_of_numpy_refuses_a_whole_tensor(lazy: gf.LazyArray
             with pytest.raises(TypeError, match=r"does not pull a whole|cannot write into"):
                 lazy.__array_function__(function, (gf.LazyArray,), (lazy,), {})
         for ufunc in get_overridable_numpy_ufuncs():
-            with pytest.raises(TypeError, match="does not pull a whole"):
+            with pytest.raises((TypeError, ValueError), match="does not pull a whole"):
                 lazy.__array_ufunc__(ufunc, "__call__", lazy)
 
 

@@ -81,7 +81,9 @@ class NumPyFunctions(np.lib.mixins.NDArrayOperatorsMixin, ArrayFacts):
     def __array_ufunc__(self, ufunc: np.ufunc, method: str, *inputs: Any, **options: Any) -> Any:
         name = ufunc.__name__ if method == "__call__" else f"{ufunc.__name__}.{method}"
         written = inputs[:1] if method == "at" else ()
-        return _compute(f"np.{name}", getattr(ufunc, method), inputs, options, written)
+        refusal = ValueError if ufunc in (np.equal, np.not_equal) else TypeError
+        function = getattr(ufunc, method)
+        return _compute(f"np.{name}", function, inputs, options, written, refusal)
 
     def __array_function__(
         self,
@@ -104,13 +106,15 @@ class NumPyFunctions(np.lib.mixins.NDArrayOperatorsMixin, ArrayFacts):
         values = _compute("astype", np.ndarray.astype, (self, dtype), {"copy": copy})
         return values
 
-    # NumPy's == gives an array of False where ufuncs raise, for text, say.
+    # NumPy's == gives an array of False where ufuncs raise, for text, say. The refusal of a whole
+    # tensor is a ValueError here and in np.equal: xarray's equals() would take a TypeError for
+    # "not equal".
 
     def __eq__(self, other: object) -> Any:
-        return _compute("np.equal", operator.eq, (self, other), {})
+        return _compute("np.equal", operator.eq, (self, other), {}, refusal=ValueError)
 
     def __ne__(self, other: object) -> Any:
-        return _compute("np.not_equal", operator.ne, (self, other), {})
+        return _compute("np.not_equal", operator.ne, (self, other), {}, refusal=ValueError)
 
     __hash__ = None  # type: ignore[assignment]
 
@@ -130,6 +134,7 @@ def _compute(
     arguments: tuple[Any, ...],
     options: Mapping[str, Any],
     written: tuple[Any, ...] = (),
+    refusal: type[Exception] = TypeError,
 ) -> Any:
     """Call a function that needs the elements."""
     with shortened():
@@ -139,17 +144,17 @@ def _compute(
 
         def pull(array: NumPyFunctions) -> npt.NDArray[Any]:
             if not array._is_narrowed and array.size > 0 and function not in COPIES:
-                raise _refusal(name, array, arguments, options)
+                raise refusal(_why_not(name, array, arguments, options))
             return np.asarray(array)
 
         return _call(function, pull, arguments, options)
 
 
-def _refusal(
+def _why_not(
     name: str, array: NumPyFunctions, arguments: tuple[Any, ...], options: Mapping[str, Any]
-) -> TypeError:
+) -> str:
     remedy = remedy_for(name, array.shape, arguments, options)
-    return TypeError(
+    return (
         f"{name} does not pull a whole LazyArray of shape {array.shape}, "
         f"{format_nbytes(array.nbytes)}: "
         + (f"{remedy}; or " if remedy else "")
