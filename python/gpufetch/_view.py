@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
+from collections.abc import Generator, Sequence
 from typing import Any, Literal, Protocol, TypeAlias
 
 import numpy as np
@@ -55,6 +55,12 @@ class Future(Protocol):
 
     def done(self) -> bool:
         """Whether result() would return at once."""
+
+    def cancel(self) -> bool:
+        """Give the array up; False if it is too late for that."""
+
+    def __await__(self) -> Generator[Any, None, npt.NDArray[Any]]:
+        """Wait in an asyncio event loop."""
 
 
 class ArrayFacts(ABC):

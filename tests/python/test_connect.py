@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import gc
 import json
 import subprocess
@@ -9,7 +10,7 @@ import sys
 import threading
 import time
 from collections.abc import Iterator
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import CancelledError, ThreadPoolExecutor, wait
 from pathlib import Path
 from typing import Any
 
@@ -368,6 +369,51 @@ def test_a_wait_for_other_processes_holds_no_other_call_up(server: gf.Server) ->
             other.kill()
             waiting.join(20)
             assert not waiting.is_alive()
+
+
+def test_a_pull_is_awaited_told_and_cancelled(run: gf.Connection) -> None:
+    async def main() -> list[Any]:
+        futures = [run["cube"].fetch_async(), run["cube"][1].fetch_async()]
+        return [*await asyncio.gather(*futures), await asyncio.wrap_future(cube())]
+
+    def cube() -> Any:
+        return run["cube"].fetch_async()
+
+    whole, plane, wrapped = asyncio.run(main())
+    np.testing.assert_array_equal(whole, CUBE)
+    np.testing.assert_array_equal(plane, CUBE[1])
+    np.testing.assert_array_equal(wrapped, CUBE)
+    futures = [cube() for _ in range(40)]  # more than are asked for at a time
+    cancelled = [future for future in futures if future.cancel()]
+    assert cancelled and len(cancelled) < 40
+    told: list[Any] = []
+    for future in futures:
+        future.add_done_callback(told.append)
+    assert wait(futures, timeout=60).done == set(futures)
+    for future in futures:
+        assert future.wait() and future.done() and future.cancelled() == (future in cancelled)
+        if future in cancelled:
+            with pytest.raises(CancelledError):
+                future.result()
+        else:
+            np.testing.assert_array_equal(future.result(), CUBE)
+    eventually(lambda: len(told) == 40)
+
+
+def test_a_pull_that_fails_says_so_to_all(server: gf.Server) -> None:
+    server.publish("gone", gf.to_device(CUBE))
+    with gf.connect(server.connection_file) as connection:
+        array = connection["gone"]
+        server.unpublish("gone")
+        future: Any = array.fetch_async()
+        error = future.exception(60)
+        assert error is not None and "gone" in str(error)
+
+        async def main() -> None:
+            await future
+
+        with pytest.raises(type(error), match="gone"):
+            asyncio.run(main())
 
 
 def test_a_name_that_is_published_again_ends_the_wait_for_what_it_was(server: gf.Server) -> None:

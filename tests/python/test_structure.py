@@ -58,7 +58,7 @@ MAY_IMPORT = {
     "_reduce": {"_view"},
     "_lazy": {"_reduce", "_view", "_subscript", "_progress", "_text", "_tracebacks"},
     "_device_array": {"_lazy", "_view", "_core"},
-    "_remote": {"_lazy", "_share", "_view", "_subscript", "_text", "_core"},
+    "_remote": {"_lazy", "_share", "_view", "_await", "_subscript", "_text", "_core"},
     "hdf5": {"_subscript", "_progress", "_text", "_core"},
     "jupyter": {"_lazy", "_published", "_text", "_tracebacks", "_core"},
     "_publish": {"jupyter", "_published", "_core"},

@@ -9,9 +9,9 @@ from __future__ import annotations
 
 import math
 import os
-from collections.abc import Sequence
+from collections.abc import Callable, Generator, Sequence
+from concurrent.futures import CancelledError, ThreadPoolExecutor
 from concurrent.futures import Future as ThreadFuture
-from concurrent.futures import ThreadPoolExecutor
 from typing import Any, NamedTuple, Protocol
 
 import numpy as np
@@ -62,35 +62,71 @@ class RemoteTensor(Protocol):
     ) -> HistogramResult: ...
 
 
-class RemoteFuture:
-    """As `gpufetch.Future`, for a tensor in another process."""
+class RemoteFuture(ThreadFuture[npt.NDArray[Any]]):
+    """As `gpufetch.Future`, for a tensor in another process; what has begun is not cancelled."""
 
-    __slots__ = ("_process_id", "_thread_future")
-
-    def __init__(self, future: ThreadFuture[npt.NDArray[Any]]) -> None:
-        self._thread_future = future
+    def __init__(self, read: Callable[[], npt.NDArray[Any]]) -> None:
+        super().__init__()
         self._process_id = os.getpid()
+        _executor.submit(self._run, read)
 
-    @property
-    def _future(self) -> ThreadFuture[npt.NDArray[Any]]:
+    def _run(self, read: Callable[[], npt.NDArray[Any]]) -> None:
+        if not self.set_running_or_notify_cancel():
+            return
+        try:
+            values = read()
+        except BaseException as error:
+            self.set_exception(error)
+            del self  # the error's traceback has this frame
+        else:
+            self.set_result(values)
+
+    def _check_process(self) -> None:
         _core.check_process(self._process_id)  # a forked child lacks the thread that settles it
-        return self._thread_future
 
     def result(self, timeout: float | None = None) -> npt.NDArray[Any]:
         """Wait for the array; TimeoutError after `timeout` seconds."""
-        return self._future.result(timeout)
+        self._check_process()
+        return super().result(timeout)
+
+    def exception(self, timeout: float | None = None) -> BaseException | None:
+        """Wait, and return what `result` would raise, or None."""
+        self._check_process()
+        return super().exception(timeout)
 
     def wait(self, timeout: float | None = None) -> bool:
         """Wait for at most `timeout` seconds; whether it is done."""
         try:
-            self._future.exception(timeout)
+            self.exception(timeout)
         except TimeoutError:
             return False
+        except CancelledError:
+            pass
         return True
 
     def done(self) -> bool:
         """Whether result() would return at once."""
-        return self._future.done()
+        self._check_process()
+        return super().done()
+
+    def cancel(self) -> bool:
+        """Give the array up if it has not been asked for yet; whether that was so."""
+        self._check_process()
+        return super().cancel()
+
+    def add_done_callback(self, fn: Callable[[ThreadFuture[npt.NDArray[Any]]], object]) -> None:
+        """Call `fn` with this future when it is done; on any thread."""
+        self._check_process()
+        super().add_done_callback(fn)
+
+    def __await__(self) -> Generator[Any, None, npt.NDArray[Any]]:
+        """Wait in an asyncio event loop, which goes on with its other tasks.
+
+        If the awaiting task is cancelled, it goes on once nothing writes to `out` any more.
+        """
+        from gpufetch._await import in_event_loop  # imports asyncio, which few need
+
+        return in_event_loop(self).__await__()
 
 
 class _Axis(NamedTuple):
@@ -218,7 +254,7 @@ class RemoteView(View):
         self, *, out: npt.NDArray[Any] | None = None, via: Via = "auto"
     ) -> RemoteFuture:
         _check_via(via)
-        return RemoteFuture(_executor.submit(self._fetch, out))
+        return RemoteFuture(lambda: self._fetch(out))
 
     def _fetch(self, out: npt.NDArray[Any] | None) -> npt.NDArray[Any]:
         if out is not None and (out.shape != self.shape or out.dtype != self.dtype):
