@@ -142,7 +142,9 @@ int main(int argc, char **argv) {
     part_compute(&p, 0.001 * (double)step);
     part_publish(&p, server);
     CHECK(gpuf_server_publish_step(server, step, 0.001 * (double)step, &error));
-    nanosleep(&pause, NULL);
+    struct timespec left = pause;
+    while (nanosleep(&left, &left) != 0) { /* a signal came: sleep for the rest */
+    }
   }
   CHECK(gpuf_server_stop(server, &error)); /* before the memory is freed */
   part_destroy(&p);

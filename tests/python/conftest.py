@@ -6,11 +6,14 @@ import gc
 from collections.abc import Iterator
 from typing import Any
 
+import interrupts
 import pytest
 from pulling import Traffic
 
 import gpufetch as gf
 from gpufetch import _core
+
+interrupts.start_if_asked()
 
 
 def _devices() -> list[Any]:

@@ -1,0 +1,35 @@
+"""Tests in which something waits, once more while signals interrupt them at 1 kHz.
+
+GPUFETCH_TEST_INTERRUPT=1 runs any others so.
+"""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import interrupts
+import pytest
+
+TOPICS = ["futures", "comm", "connect", "hdf5"]  # in C it is sharing, the pool and the server, too
+
+
+@pytest.mark.skipif(interrupts.VARIABLE in os.environ, reason="this run is interrupted already")
+@pytest.mark.skipif(
+    not interrupts.LIBRARY.is_file(), reason="$GPUFETCH_BUILD_DIR has no libinterval_timer.so"
+)
+@pytest.mark.parametrize("topic", TOPICS)
+def test_signals_change_nothing(topic: str) -> None:
+    done = subprocess.run(
+        [
+            *(sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider"),
+            str(Path(__file__).with_name(f"test_{topic}.py")),
+        ],
+        env={**os.environ, interrupts.VARIABLE: "1"},
+        capture_output=True,
+        text=True,
+        timeout=280,
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
