@@ -1,5 +1,7 @@
 """JupyterLab, unchanged, lists a C simulation that serves and opens a console on it.
 
+The suite by which Jupyter tests kernels passes on it too.
+
 `./dev test --jupyterlab` makes an environment with JupyterLab and names it in GPUFETCH_JUPYTERLAB;
 without that, the JupyterLab of this Python is used.
 """
@@ -39,6 +41,8 @@ import gpufetch as gf
 pytestmark = needs_server
 
 PAGE = Path(__file__).resolve().parents[1] / "jupyterlab" / "page.py"
+SUITE = PAGE.with_name("kernel_suite.py")
+SPECIFICATION = PAGE.parents[2] / "examples" / "kernels" / "gray_scott"
 TIMEOUT_S = 120
 TOKEN = "a-token-for-this-test"
 
@@ -235,6 +239,29 @@ def test_a_simulation_that_ends_leaves_jupyterlabs_list(lab: Lab) -> None:
     with gf.serve("gs", jupyterlab=True):
         assert {"gpufetch-gs", "gpufetch-gs-2"} == {found["name"] for found in lab.ask("kernels")}
     assert len(lab.ask("kernels")) == 1
+
+
+def test_jupyter_kernel_tests_suite_passes_on_the_sample_kernel_specification(
+    folder: Path,
+) -> None:
+    shutil.copytree(SPECIFICATION, folder / "path" / "kernels" / "gray_scott")
+    kept = {name: value for name, value in os.environ.items() if not name.startswith("PYTHON")}
+    search = f"{Path(find_program()).parent}:{os.environ['PATH']}"
+    more = {"JUPYTER_PATH": str(folder / "path"), "PATH": search, "GPUFETCH_BACKEND": "host"}
+    (folder / "runtime").mkdir()
+    done = subprocess.run(
+        [python_with_jupyterlab(), SUITE, "--verbose"],
+        capture_output=True,
+        text=True,
+        timeout=300,
+        check=False,
+        cwd=folder,
+        env=kept | more,
+    )
+    assert done.returncode == 0, done.stderr + done.stdout
+    passed = [line.split()[0] for line in done.stderr.splitlines() if line.endswith("... ok")]
+    assert {"test_kernel_info", "test_completion", "test_is_complete"} <= set(passed)
+    assert len(passed) == 6, done.stderr
 
 
 def test_the_page_opens_a_console_on_the_simulation_and_shuts_it_down(lab: Lab) -> None:
