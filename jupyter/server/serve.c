@@ -204,6 +204,28 @@ static gpuf_status init_bridge(gpuf_server *server, const gpuf_server_options *o
                            err);
 }
 
+static gpuf_status open_endpoint(gpuf_server *server, const gpuf_server_options *options,
+                                 gpuf_error *err) {
+  const int32_t peers_max =
+      options->connections_max ? options->connections_max : gpufi_peers_default_max();
+  return gpufi_endpoint_open(&server->endpoint, &server->connection, peers_max, err);
+}
+
+/* Other hosts, and whoever can see the network, can subscribe to what the server sends. */
+static void warn_if_open(gpuf_server *server) {
+  const gpufi_connection *connection = &server->connection;
+  const bool is_local = connection->is_ipc || strncmp(connection->ip, "127.", 4) == 0 ||
+                        strcmp(connection->ip, "localhost") == 0;
+  if (!is_local && !connection->curve_secretkey[0]) {
+    char line[512];
+    snprintf(line, sizeof(line),
+             "listening on %.200s without CurveZMQ: everyone who can reach this address can read "
+             "what clients are sent; set curve, or listen on 127.0.0.1 or ipc",
+             connection->ip);
+    gpufi_endpoint_log(&server->endpoint, line);
+  }
+}
+
 /* The server can be released when this fails, whatever was done by then. */
 static gpuf_status start(gpuf_server *server, const gpuf_server_options *options, const char *name,
                          gpuf_error *err) {
@@ -222,11 +244,10 @@ static gpuf_status start(gpuf_server *server, const gpuf_server_options *options
     status = init_bridge(server, options, err);
   }
   if (status == GPUF_OK) {
-    const int32_t peers_max =
-        options->connections_max ? options->connections_max : gpufi_peers_default_max();
-    status = gpufi_endpoint_open(&server->endpoint, connection, peers_max, err);
+    status = open_endpoint(server, options, err);
   }
   if (status == GPUF_OK) {
+    warn_if_open(server);
     status = gpufi_connection_write(connection, options->jupyterlab, err);
   }
   return status == GPUF_OK ? start_thread(server, err) : status;

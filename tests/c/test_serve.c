@@ -117,6 +117,32 @@ static void a_failed_start_leaves_nothing(void) {
   CHECK(count_entries("/proc/self/fd") == descriptors);
 }
 
+static void count_warnings(void *count, const char *line) {
+  *(int *)count += strstr(line, "without CurveZMQ") != NULL;
+}
+
+static void listening_to_other_hosts_without_curve_is_logged(void) {
+  static const struct {
+    const char *ip;
+    bool curve;
+    int warning_count;
+  } cases[] = {{"0.0.0.0", false, 1},
+               {"0.0.0.0", true, 0},
+               {"127.0.0.1", false, 0},
+               {"127.0.0.2", false, 0},
+               {NULL, false, 0}};
+  for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
+    int count = 0;
+    const gpuf_server_options options = {.struct_nbytes = sizeof(options),
+                                         .ip = cases[i].ip,
+                                         .curve = cases[i].curve,
+                                         .log = count_warnings,
+                                         .log_arg = &count};
+    CHECK_OK(gpuf_server_stop(start(&options), &err));
+    CHECK(count == cases[i].warning_count);
+  }
+}
+
 /* --- Publishing ---------------------------------------------------------------- */
 
 static void count_release(void *count) {
@@ -228,6 +254,7 @@ int main(void) {
   TEST(options_that_do_not_fit_are_refused);
   TEST(structs_of_other_versions_are_taken);
   TEST(a_failed_start_leaves_nothing);
+  TEST(listening_to_other_hosts_without_curve_is_logged);
   TEST(a_published_tensor_is_released_once_replaced_withdrawn_or_stopped);
   TEST(what_cannot_be_published_is_refused);
   TEST(names_come_and_go_while_servers_start_and_stop);

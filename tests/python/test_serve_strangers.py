@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import json
 import logging
+import re
 import resource
 import socket
 import subprocess
@@ -150,6 +151,42 @@ def test_what_the_server_has_published_is_not_executed_when_it_is_sent_back(
         eventually(lambda: any("own message" in r.getMessage() for r in caplog.records))
 
 
+def test_nobody_takes_the_place_of_a_client_by_what_is_published(
+    server: gf.Server, caplog: pytest.LogCaptureFixture
+) -> None:
+    with (
+        raw_socket(server.connection_file, "iopub", zmq.SUB) as listener,
+        gf.connect("test", timeout=5) as run,
+        zmq.Context() as context,
+    ):
+        listener.subscribe(b"")
+        assert listener.poll(5000)
+        run._sharing = "messages are read here"
+        array = run["x"]
+        array.fetch()
+        published = b"".join(frame for message in received(listener) for frame in message)
+        names = {name.decode() for name in re.findall(rb'"session":"([^"]+)"', published)}
+        names |= {name.decode() for name in re.findall(rb'"comm_id":"([^"]+)"', published)}
+        assert len(names) >= 3  # the server's session, the client's, and its comm
+        info = json.loads(Path(server.connection_file).read_text())
+        takers = [context.socket(zmq.DEALER) for _ in names]
+        for taker, name in zip(takers, names, strict=True):
+            taker.identity = name.encode()
+            events = taker.get_monitor_socket(zmq.EVENT_HANDSHAKE_SUCCEEDED)
+            taker.connect(socket_url(info, "shell"))
+            assert events.poll(5000)
+            taker.disable_monitor()
+            events.close()
+            taker.send(b"x")
+        eventually(lambda: any("delimiter" in r.getMessage() for r in caplog.records))
+        for _ in range(3):
+            np.testing.assert_array_equal(
+                array.fetch(), np.arange(24, dtype=np.float32).reshape(4, 6)
+            )
+        for taker in takers:
+            taker.close(linger=0)
+
+
 # --- What they can use up ---
 
 
@@ -217,7 +254,7 @@ def test_subscriptions_take_little_memory(simulation: Simulation, count: int, nb
         greedy.sndhwm = 0
         greedy.connect(socket_url(simulation.info, "iopub"))
         for number in range(count):
-            greedy.send(b"\1" + str(number).encode().rjust(nbytes, b"x"))
+            greedy.send(b"\1" + str(number).encode().ljust(nbytes, b"x"))
         most = 0
         for row in range(20):
             assert run["x"][row, :3].fetch().tolist() == [0, 0, 0]

@@ -75,7 +75,9 @@ class Client:
         self._client = BlockingKernelClient(connection_file=str(path))
         self._client.load_connection_file()
         self._session = self._client.session
-        self._shell = self._client.connect_shell(identity=self._session.bsession)
+        # Not the session's id, which is published with every reply: over tcp, someone without the
+        # key could take this client's place by connecting under the same identity.
+        self._shell = self._client.connect_shell(identity=uuid.uuid4().hex.encode())
         self._iopub = self._client.connect_iopub()
         # Called by close(), else when this object is collected or the interpreter ends.
         self._finish = weakref.finalize(

@@ -58,16 +58,17 @@ typedef struct gpuf_server_options {
   /* Called once, when a client asks the program to end, on a thread of the server; it must not stop
    * the server itself. NULL: a shutdown request only detaches its client.
    *
-   * A program that a kernel manager has started (connection_file is given, and JPY_PARENT_PID in the
-   * environment is a process that it descends from) is called for a restart too, and when the
+   * A program that a kernel manager has started (connection_file is given, and JPY_PARENT_PID in
+   * the environment is a process that it descends from) is called for a restart too, and when the
    * manager ends; with NULL, the manager's end is the program's, by SIGTERM. A program that is to
    * outlive its manager ignores the call, or unsets JPY_PARENT_PID before it starts the server. */
   void (*shutdown)(void *shutdown_arg);
   void *shutdown_arg;
   /* Called with a line, without a newline, about what was refused (the first time of each kind) or
-   * went wrong. The caller is a thread of the server or, about requests at a step, the one in
-   * gpuf_server_publish_step; two may call at once. It must not take a lock that the program holds
-   * around a call of this library. NULL for none. */
+   * went wrong, and where the server listens on other addresses than this host's own without
+   * CurveZMQ. The caller is a thread of the server, the one in gpuf_server_start or, about requests
+   * at a step, the one in gpuf_server_publish_step; two may call at once. It must not take a lock
+   * that the program holds around a call of this library. NULL for none. */
   void (*log)(void *log_arg, const char *line);
   void *log_arg;
 } gpuf_server_options;
