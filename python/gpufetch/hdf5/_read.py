@@ -12,9 +12,11 @@ import numpy.typing as npt
 
 from gpufetch import _core
 from gpufetch.hdf5._binding import phil, require_binding
+from gpufetch.hdf5._boxes import Box
 from gpufetch.hdf5._location import FilePath, as_path, check_open, item_in
 from gpufetch.hdf5._nested import read_tree
 from gpufetch.hdf5._selection import Selection, select
+from gpufetch.hdf5._sparse import read_around
 from gpufetch.hdf5._virtual import checked_sources
 
 __all__ = ["read"]
@@ -93,8 +95,9 @@ def read(
         Path of the dataset below `src`; left out if `src` is the dataset.
     selection
         What to read, as NumPy indexes: integers, slices, ``...``, arrays of integers, masks. By
-        default everything. Only the box around the selection is read; steps and arrays are then
-        applied in host memory.
+        default everything. Only the box around the selection is read, and of an array of integers
+        or a mask that names few of the box's rows only these, chunk by chunk; steps and arrays are
+        then applied in host memory.
     device
         ``"cuda:0"`` or ``"host:0"`` for a DeviceArray there, ``"cpu"`` for an ndarray. By default
         the default device.
@@ -191,15 +194,19 @@ def _numbers(
 ) -> Any:
     """Read elements that gpufetch has a dtype for; TypeError for others."""
     with phil:
-        dataset_id = dataset.id.id
+        dataset_id, chunks, itemsize = dataset.id.id, dataset.chunks, dataset.dtype.itemsize
     if selected is None:
         if selection is not None:
             raise TypeError(f"{dataset.name!r} has a null dataspace: nothing in it can be selected")
         return _core.h5_read(phil, dataset_id, device=device, out=out)
     if selected.rest is None:
         return _core.h5_read(phil, dataset_id, region=selected.box, device=device, out=out)
-    around = _core.h5_read(phil, dataset_id, region=selected.box, device="cpu")
-    return _delivered(around[selected.rest], device, out)
+
+    def read_box(box: Box) -> npt.NDArray[Any]:
+        values: npt.NDArray[Any] = _core.h5_read(phil, dataset_id, region=box, device="cpu")
+        return values
+
+    return _delivered(read_around(selected, chunks, itemsize, read_box), device, out)
 
 
 def _as_h5py_gives(dataset: h5py.Dataset, selection: Any, selected: Selection | None) -> Any:
