@@ -2,6 +2,7 @@
 
 #include "base/clock.h"
 #include "base/error.h"
+#include "base/thread.h"
 
 #include <errno.h>
 #include <stdio.h>
@@ -118,9 +119,13 @@ static gpuf_status open_socket(gpufi_sockets *sockets, gpufi_connection *connect
   return status == GPUF_OK ? bind_socket(sockets, connection, which, err) : status;
 }
 
+/* ZeroMQ's calls on sockets may fail with EINTR before they have done anything: signals wait, here
+ * and in gpufi_sockets_close. */
 gpuf_status gpufi_sockets_open(gpufi_sockets *sockets, gpufi_connection *connection,
                                int32_t peers_max, gpuf_error *err) {
+  sigset_t signals;
   memset(sockets, 0, sizeof(*sockets));
+  gpufi_signals_block(&signals);
   gpuf_status status = gpufi_peers_init(&sockets->peers, connection, peers_max, err);
   if (status == GPUF_OK) {
     sockets->context = zmq_ctx_new();
@@ -131,6 +136,7 @@ gpuf_status gpufi_sockets_open(gpufi_sockets *sockets, gpufi_connection *connect
   for (int i = 0; i < GPUFI_SOCKET_COUNT && status == GPUF_OK; i++) {
     status = open_socket(sockets, connection, (gpufi_socket)i, err);
   }
+  pthread_sigmask(SIG_SETMASK, &signals, NULL);
   if (status != GPUF_OK) {
     gpufi_sockets_close(sockets);
   }
@@ -138,12 +144,15 @@ gpuf_status gpufi_sockets_open(gpufi_sockets *sockets, gpufi_connection *connect
 }
 
 void gpufi_sockets_close(gpufi_sockets *sockets) {
+  sigset_t signals;
+  gpufi_signals_block(&signals);
   gpufi_peers_fini(&sockets->peers, sockets->sockets);
   for (int i = 0; i < GPUFI_SOCKET_COUNT; i++) {
     if (sockets->sockets[i]) {
       zmq_close(sockets->sockets[i]);
     }
   }
+  pthread_sigmask(SIG_SETMASK, &signals, NULL);
   if (sockets->context) {
     /* Until it returns 0, the context's threads may still send buffers of replies. */
     while (zmq_ctx_term(sockets->context) != 0 && zmq_errno() == EINTR) {

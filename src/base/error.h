@@ -6,8 +6,8 @@
 
 /* Fill `err` (may be NULL) and return `status`, so that a failure is one statement:
  *   return gpufi_fail(err, GPUF_ERR_INVALID, 0, "ndim %d is negative", ndim);
- * A message that is too long is cut behind a whole character, and what is not UTF-8 in it (a part of
- * a name that was cut, a path in another encoding) becomes '?'. */
+ * A message that is too long is cut behind a whole character, and what is not UTF-8 in it (a part
+ * of a name that was cut, a path in another encoding) becomes '?'. */
 gpuf_status gpufi_fail(gpuf_error *err, gpuf_status status, int64_t native_code, const char *format,
                        ...) __attribute__((format(printf, 4, 5)));
 

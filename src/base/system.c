@@ -52,11 +52,11 @@ static bool has_ended(const char *stat_text) {
 static void read_stat(int64_t process_id, char text[STAT_NBYTES]) {
   char path[64];
   snprintf(path, sizeof(path), "/proc/%" PRId64 "/stat", process_id);
-  FILE *file = fopen(path, "re");
-  const size_t nbytes = file ? fread(text, 1, STAT_NBYTES - 1, file) : 0;
-  text[nbytes] = '\0';
-  if (file) {
-    fclose(file);
+  const int fd = gpufi_open(path, O_RDONLY, 0);
+  const int64_t nbytes = fd >= 0 ? gpufi_read(fd, text, STAT_NBYTES - 1) : 0;
+  text[nbytes > 0 ? nbytes : 0] = '\0';
+  if (fd >= 0) {
+    gpufi_close(fd);
   }
 }
 

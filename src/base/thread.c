@@ -1,21 +1,24 @@
 #include "base/thread.h"
 
-#include <signal.h>
-
-int gpufi_thread_start(pthread_t *thread, const char *name, size_t stack_nbytes,
-                       void *(*main)(void *arg), void *arg) {
+void gpufi_signals_block(sigset_t *previous) {
   static const int faults[] = {SIGSEGV, SIGBUS, SIGFPE, SIGILL, SIGTRAP};
-  pthread_attr_t attributes;
-  sigset_t all, previous;
-  pthread_attr_init(&attributes);
-  if (stack_nbytes > 0) {
-    pthread_attr_setstacksize(&attributes, stack_nbytes);
-  }
+  sigset_t all;
   sigfillset(&all);
   for (size_t i = 0; i < sizeof(faults) / sizeof(faults[0]); i++) {
     sigdelset(&all, faults[i]);
   }
-  pthread_sigmask(SIG_SETMASK, &all, &previous);
+  pthread_sigmask(SIG_SETMASK, &all, previous);
+}
+
+int gpufi_thread_start(pthread_t *thread, const char *name, size_t stack_nbytes,
+                       void *(*main)(void *arg), void *arg) {
+  pthread_attr_t attributes;
+  sigset_t previous;
+  pthread_attr_init(&attributes);
+  if (stack_nbytes > 0) {
+    pthread_attr_setstacksize(&attributes, stack_nbytes);
+  }
+  gpufi_signals_block(&previous);
   const int code = pthread_create(thread, &attributes, main, arg);
   pthread_sigmask(SIG_SETMASK, &previous, NULL);
   pthread_attr_destroy(&attributes);

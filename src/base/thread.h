@@ -1,8 +1,9 @@
-/* Starting a thread of the library's own. */
+/* Starting a thread of the library's own, and what signals may not interrupt. */
 #ifndef GPUFI_BASE_THREAD_H
 #define GPUFI_BASE_THREAD_H
 
 #include <pthread.h>
+#include <signal.h>
 #include <stddef.h>
 
 /* As pthread_create, for a thread named `name` (at most 15 characters). All signals are blocked in
@@ -11,5 +12,10 @@
  * default. Returns 0 or an errno value. Thread-safety: any thread. */
 int gpufi_thread_start(pthread_t *thread, const char *name, size_t stack_nbytes,
                        void *(*main)(void *arg), void *arg);
+
+/* Block all signals in the calling thread but those that report a fault of its own, for calls that
+ * take no time and that a signal would make fail. pthread_sigmask(SIG_SETMASK, previous, NULL) ends
+ * it. */
+void gpufi_signals_block(sigset_t *previous);
 
 #endif
