@@ -17,7 +17,8 @@
 typedef struct future_object {
   PyObject_HEAD
   gpuf_future *future; /* NULL once the copy has ended and its result is known to be good */
-  PyObject *result;    /* an ndarray or a tree of them, handed out only when the copy is good */
+  PyObject *result;    /* an ndarray or a tree of them, handed out only when the copy is good, and
+                          dropped when it is known not to be */
   PyObject *source;    /* dropped when the copy has ended */
   PyObject *weakrefs;
   int wait_count; /* threads inside gpuf_future_wait without the GIL: the future must stay */
@@ -207,11 +208,11 @@ static PyObject *future_result(future_object *self, PyObject *const *args, Py_ss
   if (ended <= 0) {
     return NULL;
   }
-  if (self->cancelled) {
-    return raise_cancelled();
-  }
-  if (status != GPUF_OK) {
-    return gpufi_py_raise(gpufi_py_state_of((PyObject *)self), &err);
+  if (self->cancelled || status != GPUF_OK) { /* whoever keeps the future keeps no memory */
+    Py_CLEAR(self->source);
+    Py_CLEAR(self->result);
+    return self->cancelled ? raise_cancelled()
+                           : gpufi_py_raise(gpufi_py_state_of((PyObject *)self), &err);
   }
   PyObject *result = Py_NewRef(self->result);
   release_after_success(self);
@@ -302,7 +303,7 @@ static PyObject *describe_result(const future_object *self) {
 
 static PyObject *future_repr(future_object *self) {
   if (!self->result) {
-    return PyUnicode_FromString("<gpufetch.Future>");
+    return PyUnicode_FromFormat("<gpufetch.Future %s>", self->cancelled ? "cancelled" : "failed");
   }
   PyObject *result = describe_result(self);
   if (!result) {

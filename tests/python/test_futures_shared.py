@@ -311,6 +311,28 @@ def test_memory_of_a_cancelled_copy_is_not_reused_before_its_end(
     assert gf.pool.stats()["used_nbytes"] == used
 
 
+@pytest.mark.parametrize("ends", ["cancelled", "failed"])
+def test_a_future_without_a_result_keeps_no_memory(x: Any, ends: str) -> None:
+    gc.collect()
+    used = gf.pool.stats()["used_nbytes"]
+    source = gf.to_device(random_bytes(4), device="host:0")
+    alive = weakref.ref(source)
+    slow_link(0.1)
+    if ends == "failed":
+        _core._host_faults(copy_fail_after_nbytes=1 << 20)
+    future = gf.fetch_async(source)
+    del source
+    assert gf.pool.stats()["used_nbytes"] > used and alive() is not None
+    assert future.cancel() or ends == "failed"
+    with pytest.raises((CancelledError, gf.Error)) as first:
+        future.result()
+    assert alive() is None and gf.pool.stats()["used_nbytes"] == used
+    assert ends in repr(future) or future.cancelled()
+    with pytest.raises(first.type):
+        future.result()
+    assert future.done() and future.wait() and future.cancel() == future.cancelled()
+
+
 def test_cancel_at_any_time_is_right_or_cancelled(x: Any, expected: Any) -> None:
     rng = np.random.default_rng(1)
     outcomes = set()

@@ -100,3 +100,38 @@ def test_a_notebook_runs_alone_and_twice_in_one_kernel(
         assert errors == []
         assert sum("image/png" in o.get("data", {}) for cell in cells for o in cell.outputs) > 0
     assert list(tmp_path.iterdir()) == []
+
+
+AWAITS = [
+    "import asyncio\nimport numpy as np\nimport gpufetch as gf\nfrom gpufetch import _core\n"
+    "x = gf.to_device(np.arange(1 << 19), device='host:0')\n"
+    "_core._host_faults(bandwidth=40e6)",
+    "turns = 0\n"
+    "async def tick():\n"
+    "    global turns\n"
+    "    while True:\n"
+    "        turns += 1\n"
+    "        await asyncio.sleep(0.001)\n"
+    "ticking = asyncio.ensure_future(tick())",
+    "values = await gf.fetch_async(x)\n"
+    "assert (values == np.arange(1 << 19)).all() and turns > 5, turns",
+    "try:\n"
+    "    await asyncio.wait_for(gf.fetch_async(x), 0.01)\n"
+    "except TimeoutError:\n"
+    "    print('too late')\n"
+    "ticking.cancel();",
+]
+
+
+def test_a_future_is_awaited_in_a_cell(tmp_path: Path) -> None:
+    """The kernel's own loop runs already, and goes on."""
+    cells = [nbformat.v4.new_code_cell(source) for source in AWAITS]
+    notebook = nbformat.v4.new_notebook(cells=cells)
+    client = NotebookClient(
+        notebook, timeout=120, kernel_name="python3", resources={"metadata": {"path": tmp_path}}
+    )
+    with client.setup_kernel():
+        for _ in range(2):
+            for index, cell in enumerate(notebook.cells):
+                client.execute_cell(cell, index)  # raises what the cell raises
+    assert [output.text for output in notebook.cells[-1].outputs] == ["too late\n"]
