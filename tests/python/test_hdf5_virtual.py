@@ -217,7 +217,8 @@ def test_a_prefix_from_the_environment_is_searched(
     apart: tuple[Path, Path], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     master, shards = apart
-    with pytest.raises(FileNotFoundError):
+    monkeypatch.setenv("HDF5_VDS_PREFIX", f"/nowhere:{master}")
+    with pytest.raises(FileNotFoundError, match=r"looked for /nowhere/shard0\.h5, "):
         gf.hdf5.read(master, "x")
     monkeypatch.setenv("HDF5_VDS_PREFIX", f"/nowhere:{shards}")
     assert (on_host(master, "x") == WHOLE).all()

@@ -186,6 +186,18 @@ def test_a_failed_change_of_names_keeps_the_old_dataset(
     assert list(file) == ["x"] and (file["x"][...] == field(0)).all()
 
 
+def test_what_cannot_be_deleted_after_a_failure_is_noted(
+    file: h5py.File, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail(group: h5py.Group, name: str) -> None:
+        raise OSError("no space")
+
+    monkeypatch.setattr(h5py.Group, "__delitem__", fail)
+    with pytest.raises(TypeError) as caught:
+        gf.hdf5.write(file, "x", {"a": object()})
+    assert caught.value.__notes__ == ["'x' could not be deleted again: no space"]
+
+
 def test_a_failed_write_leaves_no_new_group(file: h5py.File) -> None:
     file.create_group("kept")
     for name in ("a/b/x", "kept/c/x"):

@@ -53,9 +53,10 @@ class _Indices:
 class Mapping:
     """Elements of a virtual dataset, and the source dataset that has them.
 
-    `virtual` and `source` have an item for each axis; None where the selection is all of a dataset
-    (`source`) or no product of axes (either): then `bounds` are the virtual one's, and
-    `source_points` counts the elements of such a source selection.
+    `virtual` and `source` say what is selected along each axis, `bounds` and `source_bounds` are
+    the boxes around it. `virtual` and `source` are None for a selection that is no product of
+    axes, `source` and `source_bounds` for all of a source. `wanted_count` counts the elements, of
+    a mapping without limit those up to where the virtual dataset ends.
     """
 
     file_name: str
@@ -64,7 +65,7 @@ class Mapping:
     virtual: tuple[_Indices, ...] | None
     bounds: Box
     source: tuple[_Indices, ...] | None
-    source_bounds: Box | None  # None for all of the source
+    source_bounds: Box | None
 
     @property
     def may_grow(self) -> bool:

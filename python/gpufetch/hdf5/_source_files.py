@@ -44,7 +44,8 @@ def open_source_file(file: Any, name: str, dataset_access: Any) -> Any:
         try:
             return h5f.open(os.fsencode(path), flags, access)
         except OSError as error:
-            if error.errno != errno.ENOENT and failure.errno == errno.ENOENT:
+            is_there = error.errno not in (errno.ENOENT, errno.ENOTDIR)
+            if is_there and failure.errno == errno.ENOENT:
                 failure.errno = error.errno
                 failure.reason = f"{path}: {error.args[-1]}"
     return failure

@@ -153,15 +153,23 @@ class _Write:
             made = group[name]
             for key, value in (self.attrs or {}).items():
                 made.attrs[key] = value
-        except BaseException:
-            if missing is not None and missing_link(group, missing) is None:
-                del group[missing]
+        except BaseException as error:
+            _remove(group, missing, error)
             raise
         return made
 
     def _write_dataset(self, group: h5py.Group, name: str, x: Any) -> None:
         codec = _CODECS[self.codec]
         _core.h5_write(phil, group.id.id, name, as_tensor(x), chunks=self.chunks, codec=codec)
+
+
+def _remove(group: h5py.Group, name: str | None, error: BaseException) -> None:
+    """Delete a link if it is there; a failure, as on a full disk, is noted in `error`."""
+    try:
+        if name is not None and missing_link(group, name) is None:
+            del group[name]
+    except (KeyError, OSError, RuntimeError) as second:
+        error.add_note(f"{name!r} could not be deleted again: {second}")
 
 
 def _write_plain(group: h5py.Group, name: str, x: Any) -> None:
