@@ -12,14 +12,14 @@
 
 static json_t *limits_json(const gpufi_dispatcher *dispatcher) {
   json_t *limits = json_object();
-  json_object_set_new(limits, "reply_nbytes", json_integer(GPUFI_REPLY_MAX_NBYTES));
-  json_object_set_new(limits, "reply_json_nbytes", json_integer(GPUFI_REPLY_JSON_MAX_NBYTES));
-  json_object_set_new(limits, "request_nbytes", json_integer(GPUFI_REQUEST_MAX_NBYTES));
-  json_object_set_new(limits, "name_nbytes", json_integer(GPUFI_TENSOR_NAME_MAX_NBYTES));
-  json_object_set_new(limits, "in_flight", json_integer(IN_FLIGHT_MAX));
-  json_object_set_new(limits, "waiting", json_integer(dispatcher->options.waiting_max));
-  json_object_set_new(limits, "shares", json_integer(dispatcher->options.share_max));
-  json_object_set_new(limits, "bins", json_integer(GPUF_HISTOGRAM_BINS_MAX));
+  gpufi_json_put(&limits, "reply_nbytes", json_integer(GPUFI_REPLY_MAX_NBYTES));
+  gpufi_json_put(&limits, "reply_json_nbytes", json_integer(GPUFI_REPLY_JSON_MAX_NBYTES));
+  gpufi_json_put(&limits, "request_nbytes", json_integer(GPUFI_REQUEST_MAX_NBYTES));
+  gpufi_json_put(&limits, "name_nbytes", json_integer(GPUFI_TENSOR_NAME_MAX_NBYTES));
+  gpufi_json_put(&limits, "in_flight", json_integer(IN_FLIGHT_MAX));
+  gpufi_json_put(&limits, "waiting", json_integer(dispatcher->options.waiting_max));
+  gpufi_json_put(&limits, "shares", json_integer(dispatcher->options.share_max));
+  gpufi_json_put(&limits, "bins", json_integer(GPUF_HISTOGRAM_BINS_MAX));
   return limits;
 }
 
@@ -28,7 +28,7 @@ static json_t *operations_json(const gpufi_dispatcher_options *options) {
   for (int op = 1; op <= OP_LAST; op++) {
     const bool steps = op == OP_SUBSCRIBE, shares = op == OP_SHARE || op == OP_UNSHARE;
     if (!(steps && options->no_steps) && !(shares && options->no_share)) {
-      json_array_append_new(operations, json_string(gpufi_op_name(op)));
+      gpufi_json_append(&operations, json_string(gpufi_op_name(op)));
     }
   }
   return operations;
@@ -45,7 +45,7 @@ static gpufi_reply *make_hello(gpufi_dispatcher *dispatcher) {
   gpufi_draft_set(&draft, "operations", operations_json(options));
   gpufi_draft_set(&draft, "steps", json_boolean(!options->no_steps));
   gpufi_draft_set(&draft, "limits", limits_json(dispatcher));
-  gpufi_steps_describe(&dispatcher->steps, draft.json);
+  gpufi_steps_describe(&dispatcher->steps, &draft.json);
   return gpufi_draft_finish(&draft, dispatcher->budget);
 }
 
@@ -58,11 +58,15 @@ static gpufi_code admit(gpufi_dispatcher *dispatcher, gpufi_raw data, uint64_t *
   if (code != CODE_OK) {
     return code;
   }
-  *client = gpufi_clients_admit(&dispatcher->clients);
-  return *client != 0 ? CODE_OK
-                      : REFUSE(err, CODE_TOO_MANY_CLIENTS,
-                               "%" PRId32 " clients are attached already: close one of them",
-                               dispatcher->options.client_max);
+  bool full;
+  *client = gpufi_clients_admit(&dispatcher->clients, &full);
+  if (*client != 0) {
+    return CODE_OK;
+  }
+  return full ? REFUSE(err, CODE_TOO_MANY_CLIENTS,
+                       "%" PRId32 " clients are attached already: close one of them",
+                       dispatcher->options.client_max)
+              : REFUSE(err, CODE_BUSY, "there is no memory for another client");
 }
 
 gpuf_status gpufi_client_open(gpufi_dispatcher *dispatcher, const char *data, size_t data_nbytes,
@@ -76,8 +80,11 @@ gpuf_status gpufi_client_open(gpufi_dispatcher *dispatcher, const char *data, si
   if (code != CODE_OK) {
     gpufi_log_failure(dispatcher, code, cause.message);
     *refusal = gpufi_draft_error(&opening, code, &cause, dispatcher->budget);
-    return gpufi_fail(err, code == CODE_TOO_MANY_CLIENTS ? GPUF_ERR_STATE : GPUF_ERR_INVALID, 0,
-                      "%s", cause.message);
+    return gpufi_fail(err,
+                      code == CODE_TOO_MANY_CLIENTS ? GPUF_ERR_STATE
+                      : code == CODE_BUSY           ? GPUF_ERR_NO_MEMORY
+                                                    : GPUF_ERR_INVALID,
+                      0, "%s", cause.message);
   }
   *client = opening.client;
   gpufi_deliver(dispatcher, &opening, make_hello(dispatcher));

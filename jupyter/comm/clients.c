@@ -16,11 +16,12 @@ void gpufi_clients_fini(gpufi_clients *clients) {
   pthread_mutex_destroy(&clients->lock);
 }
 
-uint64_t gpufi_clients_admit(gpufi_clients *clients) {
+uint64_t gpufi_clients_admit(gpufi_clients *clients, bool *full) {
   gpufi_client *client = calloc(1, sizeof(*client));
   uint64_t id = 0;
   pthread_mutex_lock(&clients->lock);
-  if (client && clients->count < clients->max) {
+  *full = clients->count >= clients->max;
+  if (client && !*full) {
     id = client->id = ++clients->last_id;
     client->next = clients->first;
     clients->first = client;

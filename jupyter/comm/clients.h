@@ -24,8 +24,8 @@ typedef struct gpufi_clients {
 void gpufi_clients_init(gpufi_clients *clients, int32_t max);
 void gpufi_clients_fini(gpufi_clients *clients);
 
-/* The id of a new client; 0 if there are too many or there is no memory. */
-uint64_t gpufi_clients_admit(gpufi_clients *clients);
+/* The id of a new client; 0 if there are too many, so that *full is true, or there is no memory. */
+uint64_t gpufi_clients_admit(gpufi_clients *clients, bool *full);
 /* False if there is no such client. */
 bool gpufi_clients_remove(gpufi_clients *clients, uint64_t id);
 bool gpufi_clients_has(gpufi_clients *clients, uint64_t id);

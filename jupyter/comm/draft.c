@@ -52,7 +52,7 @@ gpufi_draft gpufi_draft_begin(const gpufi_request *request) {
 }
 
 void gpufi_draft_set(gpufi_draft *draft, const char *key, json_t *value) {
-  json_object_set_new(draft->json, key, value);
+  gpufi_json_put(&draft->json, key, value);
 }
 
 gpufi_code gpufi_draft_add_buffer(gpufi_draft *draft, gpuf_device device, size_t nbytes,
@@ -87,7 +87,7 @@ void gpufi_draft_clear(gpufi_draft *draft) {
 
 gpufi_reply *gpufi_draft_finish(gpufi_draft *draft, gpufi_budget *budget) {
   owned_reply *owned = calloc(1, sizeof(*owned));
-  char *text = draft->json ? json_dumps(draft->json, JSON_COMPACT) : NULL;
+  char *text = gpufi_json_dump(draft->json, JSON_COMPACT);
   if (!owned || !text) {
     free(owned);
     free(text);
@@ -116,8 +116,8 @@ gpufi_reply *gpufi_draft_error(const gpufi_request *request, gpufi_code code, co
                                gpufi_budget *budget) {
   gpufi_draft draft = gpufi_draft_begin(request);
   json_t *error = json_object();
-  json_object_set_new(error, "code", json_string(gpufi_code_name(code)));
-  json_object_set_new(error, "message", gpufi_json_text(err->message));
+  gpufi_json_put(&error, "code", json_string(gpufi_code_name(code)));
+  gpufi_json_put(&error, "message", gpufi_json_text(err->message));
   gpufi_draft_set(&draft, "error", error);
   return gpufi_draft_finish(&draft, budget);
 }

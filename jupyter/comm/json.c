@@ -5,6 +5,7 @@
 #include <inttypes.h>
 #include <math.h>
 #include <stdio.h>
+#include <stdlib.h>
 #include <string.h>
 
 #define TEXT_MAX_NBYTES 1024
@@ -28,7 +29,7 @@ json_t *gpufi_json_u64(uint64_t value) {
 json_t *gpufi_json_shape(const int64_t *shape, int32_t count) {
   json_t *array = json_array();
   for (int32_t axis = 0; axis < count; axis++) {
-    json_array_append_new(array, json_integer(shape[axis]));
+    gpufi_json_append(&array, json_integer(shape[axis]));
   }
   return array;
 }
@@ -42,6 +43,36 @@ json_t *gpufi_json_text(const char *text) {
     string = json_string(plain);
   }
   return string;
+}
+
+static void give_up(json_t **whole) {
+  json_decref(*whole);
+  *whole = NULL;
+}
+
+void gpufi_json_put(json_t **object, const char *key, json_t *value) {
+  if (json_object_set_new(*object, key, value) != 0) {
+    give_up(object);
+  }
+}
+
+void gpufi_json_append(json_t **array, json_t *value) {
+  if (json_array_append_new(*array, value) != 0) {
+    give_up(array);
+  }
+}
+
+char *gpufi_json_dump(const json_t *value, size_t flags) {
+  const size_t nbytes = json_dumpb(value, NULL, 0, flags); /* 0 after a failure */
+  char *text = nbytes > 0 ? malloc(nbytes + 1) : NULL;
+  if (text && json_dumpb(value, text, nbytes, flags) != nbytes) {
+    free(text);
+    text = NULL;
+  }
+  if (text) {
+    text[nbytes] = '\0';
+  }
+  return text;
 }
 
 /* The text that a value is written to; what does not fit is left out. */

@@ -19,6 +19,15 @@ json_t *gpufi_json_shape(const int64_t *shape, int32_t count);
 /* A string of text that may not be UTF-8: a byte that belongs to no character becomes '?'. */
 json_t *gpufi_json_text(const char *text);
 
+/* Add to an object or an array. Takes over `value`. Where there is no memory, or `value` is NULL
+ * for want of it, the whole is given up and becomes NULL, so that nothing goes out without a
+ * member; adding to NULL is allowed. */
+void gpufi_json_put(json_t **object, const char *key, json_t *value);
+void gpufi_json_append(json_t **array, json_t *value);
+/* The text of a value, which the caller frees; NULL where there is no memory or `value` is NULL.
+ * Unlike json_dumps of jansson 2.14, it never leaves out a key that there was no memory for. */
+char *gpufi_json_dump(const json_t *value, size_t flags);
+
 #define GPUFI_SHOWN_NBYTES 100
 
 /* Write a client's value as a message quotes it: its JSON in ASCII, cut to what fits. `text` holds

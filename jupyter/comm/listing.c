@@ -134,7 +134,7 @@ gpufi_code gpufi_listing_make(gpufi_registry *registry, gpufi_values *values, gp
   }
   listing.failed |= json_object_set_new(object, "values", listing.values) != 0;
   listing.failed |= json_object_set_new(object, "tensors", listing.tensors) != 0;
-  json_object_set_new(object, "truncated", json_boolean(listing.truncated));
+  listing.failed |= json_object_set_new(object, "truncated", json_boolean(listing.truncated)) != 0;
   if (status != GPUF_OK) {
     return REFUSE(err, CODE_INTERNAL, "the tensors cannot be listed: %s", cause.message);
   }

@@ -1,9 +1,9 @@
 #include "comm/name.h"
 
 #include "base/error.h"
+#include "base/text.h"
 #include "comm/protocol.h"
 
-#include <jansson.h>
 #include <string.h>
 
 bool gpufi_name_valid(const char *name, size_t nbytes) {
@@ -20,9 +20,7 @@ bool gpufi_name_valid(const char *name, size_t nbytes) {
 
 gpuf_status gpufi_name_check(const char *name, gpuf_error *err) {
   const size_t nbytes = name ? strlen(name) : 0;
-  json_t *text = name ? json_string(name) : NULL; /* NULL for what is not UTF-8 */
-  json_decref(text);
-  if (!text || !gpufi_name_valid(name, nbytes)) {
+  if (!name || !gpufi_text_is_utf8(name) || !gpufi_name_valid(name, nbytes)) {
     return gpufi_fail(err, GPUF_ERR_INVALID, 0,
                       "a name of %zu bytes; it must be UTF-8 of 1 to %d bytes without control "
                       "characters",

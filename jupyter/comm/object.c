@@ -183,8 +183,11 @@ json_t *gpufi_raw_parse(gpufi_raw text, int depth_max, const char **problem) {
     *problem = "it nests too deep";
     return NULL;
   }
-  json_t *value =
-      json_loadb(text.data, text.nbytes, JSON_REJECT_DUPLICATES | JSON_DECODE_ANY, NULL);
+  const size_t flags = JSON_REJECT_DUPLICATES | JSON_DECODE_ANY;
+  json_t *value = json_loadb(text.data, text.nbytes, flags, NULL);
+  if (!value) { /* jansson does not tell bad text from a lack of memory, which may have passed */
+    value = json_loadb(text.data, text.nbytes, flags, NULL);
+  }
   if (!value) {
     *problem =
         "write JSON in UTF-8 with numbers of 64 bits, without NaN, \\u0000, half a surrogate "

@@ -93,10 +93,10 @@ static gpufi_code run_read(operation *o, gpuf_error *err) {
 static void set_counts(const operation *o, uint64_t count, uint64_t nan_count,
                        uint64_t posinf_count, uint64_t neginf_count) {
   json_t *object = json_object();
-  json_object_set_new(object, "count", gpufi_json_u64(count));
-  json_object_set_new(object, "nan_count", gpufi_json_u64(nan_count));
-  json_object_set_new(object, "posinf_count", gpufi_json_u64(posinf_count));
-  json_object_set_new(object, "neginf_count", gpufi_json_u64(neginf_count));
+  gpufi_json_put(&object, "count", gpufi_json_u64(count));
+  gpufi_json_put(&object, "nan_count", gpufi_json_u64(nan_count));
+  gpufi_json_put(&object, "posinf_count", gpufi_json_u64(posinf_count));
+  gpufi_json_put(&object, "neginf_count", gpufi_json_u64(neginf_count));
   set(o, "counts", object);
 }
 
@@ -274,7 +274,7 @@ static gpufi_code run_on_tensor(gpufi_dispatcher *dispatcher, const gpufi_reques
   if (o.entry->generation > 0) {
     gpufi_draft_set(draft, "generation", json_integer(o.entry->generation));
   }
-  gpufi_steps_describe(&dispatcher->steps, draft->json);
+  gpufi_steps_describe(&dispatcher->steps, &draft->json);
   code = gpufi_select(request, &o.view, err);
   if (code == CODE_OK) {
     code = runs[request->op](&o, err);
@@ -285,7 +285,7 @@ static gpufi_code run_on_tensor(gpufi_dispatcher *dispatcher, const gpufi_reques
 
 static gpufi_code list(gpufi_dispatcher *dispatcher, const gpufi_request *request,
                        gpufi_draft *draft, gpuf_error *err) {
-  gpufi_steps_describe(&dispatcher->steps, draft->json);
+  gpufi_steps_describe(&dispatcher->steps, &draft->json);
   return gpufi_listing_make(dispatcher->registry, &dispatcher->values, dispatcher->options.list,
                             dispatcher->options.arg, request->skip, draft->json, err);
 }
@@ -298,7 +298,7 @@ gpufi_reply *gpufi_execute(gpufi_dispatcher *dispatcher, const gpufi_request *re
     *code = list(dispatcher, request, &draft, err);
     break;
   case OP_SUBSCRIBE:
-    gpufi_steps_describe(&dispatcher->steps, draft.json);
+    gpufi_steps_describe(&dispatcher->steps, &draft.json);
     *code = CODE_OK;
     break;
   case OP_UNSHARE:

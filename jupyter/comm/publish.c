@@ -1,6 +1,7 @@
 #include "comm/publish.h"
 
 #include "base/error.h"
+#include "base/text.h"
 #include "comm/json.h"
 #include "comm/name.h"
 
@@ -75,11 +76,10 @@ gpuf_status gpufi_dispatcher_publish_float64(gpufi_dispatcher *dispatcher, const
 gpuf_status gpufi_dispatcher_publish_text(gpufi_dispatcher *dispatcher, const char *name,
                                           const char *text, gpuf_error *err) {
   const size_t nbytes = strnlen(text, GPUFI_TEXT_MAX_NBYTES + 1);
-  json_t *json = nbytes <= GPUFI_TEXT_MAX_NBYTES ? json_string(text) : NULL;
-  if (!json) {
+  if (nbytes > GPUFI_TEXT_MAX_NBYTES || !gpufi_text_is_utf8(text)) {
     return gpufi_fail(err, GPUF_ERR_INVALID, 0,
                       "the text of a value must be UTF-8 of at most %d bytes",
                       GPUFI_TEXT_MAX_NBYTES);
   }
-  return gpufi_values_put(&dispatcher->values, name, json, err);
+  return gpufi_values_put(&dispatcher->values, name, json_string(text), err);
 }

@@ -15,6 +15,9 @@ void gpufi_run_request(gpufi_dispatcher *dispatcher, const gpufi_request *reques
   gpufi_code code;
   gpuf_error err = {0};
   gpufi_reply *reply = gpufi_execute(dispatcher, request, &code, &err);
+  if (code == CODE_OK && !reply) {
+    code = REFUSE(&err, CODE_BUSY, "no memory for the reply: ask again later");
+  }
   if (code == CODE_OK) {
     gpufi_deliver(dispatcher, request, reply);
   } else {

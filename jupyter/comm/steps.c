@@ -25,10 +25,10 @@ bool gpufi_steps_last(const gpufi_steps *steps, int64_t *step, double *time) {
   return before > 0;
 }
 
-void gpufi_steps_describe(const gpufi_steps *steps, json_t *object) {
+void gpufi_steps_describe(const gpufi_steps *steps, json_t **object) {
   int64_t step;
   double time;
   const bool any = gpufi_steps_last(steps, &step, &time);
-  json_object_set_new(object, "step", any ? json_integer(step) : json_null());
-  json_object_set_new(object, "time", any ? gpufi_json_f64(time) : json_null());
+  gpufi_json_put(object, "step", any ? json_integer(step) : json_null());
+  gpufi_json_put(object, "time", any ? gpufi_json_f64(time) : json_null());
 }

@@ -19,6 +19,6 @@ void gpufi_steps_set(gpufi_steps *steps, int64_t step, double time);
 /* False before the first step. */
 bool gpufi_steps_last(const gpufi_steps *steps, int64_t *step, double *time);
 /* Set the members `step` and `time` of a reply; null before the first step. */
-void gpufi_steps_describe(const gpufi_steps *steps, json_t *object);
+void gpufi_steps_describe(const gpufi_steps *steps, json_t **object);
 
 #endif

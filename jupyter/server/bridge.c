@@ -3,6 +3,7 @@
 #include "base/clock.h"
 #include "base/error.h"
 #include "base/thread.h"
+#include "comm/json.h"
 #include "server/wake.h"
 
 #include <stdio.h>
@@ -424,7 +425,7 @@ json_t *gpufi_bridge_list(const gpufi_bridge *bridge, const char *target) {
     return list;
   }
   for (const gpufi_comm *comm = bridge->open; comm && list; comm = comm->next) {
-    json_object_set_new(list, comm->id, json_pack("{ss}", "target_name", GPUFI_COMM_TARGET));
+    gpufi_json_put(&list, comm->id, json_pack("{ss}", "target_name", GPUFI_COMM_TARGET));
   }
   return list;
 }

@@ -2,6 +2,7 @@
 
 #include "base/error.h"
 #include "base/system.h"
+#include "comm/json.h"
 #include "server/folder.h"
 #include "server/ipc.h"
 
@@ -245,6 +246,7 @@ void gpufi_connection_url(const gpufi_connection *connection, gpufi_socket socke
 
 /* --- Write and remove ---------------------------------------------------------- */
 
+/* What the file says; NULL if there is no memory for all of it. */
 static json_t *describe(const gpufi_connection *connection) {
   char host[HOST_NAME_MAX + 1], kernel_name[sizeof("gpufetch-") + GPUFI_NAME_MAX_NBYTES];
   host_name(host);
@@ -257,14 +259,14 @@ static json_t *describe(const gpufi_connection *connection) {
   json_t *file = json_pack("{ss ss ss ss ss so}", "transport", connection->is_ipc ? "ipc" : "tcp",
                            "ip", connection->ip, "key", connection->key, "signature_scheme",
                            "hmac-sha256", "kernel_name", kernel_name, "gpufetch", server);
-  for (int i = 0; i < GPUFI_SOCKET_COUNT && file; i++) {
+  for (int i = 0; i < GPUFI_SOCKET_COUNT; i++) {
     char name[32];
     snprintf(name, sizeof(name), "%s_port", gpufi_socket_names[i]);
-    json_object_set_new(file, name, json_integer(connection->ports[i]));
+    gpufi_json_put(&file, name, json_integer(connection->ports[i]));
   }
-  if (file && connection->curve_secretkey[0]) {
-    json_object_set_new(file, "curve_publickey", json_string(connection->curve_publickey));
-    json_object_set_new(file, "curve_secretkey", json_string(connection->curve_secretkey));
+  if (connection->curve_secretkey[0]) {
+    gpufi_json_put(&file, "curve_publickey", json_string(connection->curve_publickey));
+    gpufi_json_put(&file, "curve_secretkey", json_string(connection->curve_secretkey));
   }
   return file;
 }
@@ -340,7 +342,7 @@ static bool write_external(gpufi_connection *connection, const char *text) {
 gpuf_status gpufi_connection_write(gpufi_connection *connection, bool external, gpuf_error *err) {
   gpuf_status status = GPUF_OK;
   json_t *file = describe(connection);
-  char *text = file ? json_dumps(file, JSON_INDENT(2)) : NULL;
+  char *text = gpufi_json_dump(file, JSON_INDENT(2));
   if (!text) {
     status = gpufi_fail(err, GPUF_ERR_NO_MEMORY, 0, "no memory for a connection file");
   } else if (!replace_file(connection->path, text, &connection->inode) ||

@@ -1,5 +1,7 @@
 #include "server/endpoint.h"
 
+#include "comm/json.h"
+
 #include <stdio.h>
 #include <string.h>
 
@@ -33,7 +35,7 @@ static void send_json(gpufi_endpoint *endpoint, gpufi_socket socket, const gpufi
                       size_t identity_count, const char *type, json_t *parent, json_t *content) {
   gpufi_packed packed;
   gpuf_error err;
-  char *text = content ? json_dumps(content, JSON_COMPACT) : NULL;
+  char *text = gpufi_json_dump(content, JSON_COMPACT);
   if (gpufi_message_pack(endpoint->session, type, parent, text, &packed, &err) == GPUF_OK) {
     gpufi_sockets_send(endpoint->sockets.sockets[socket], identities, identity_count, &packed, NULL,
                        0);

@@ -1,5 +1,7 @@
 #include "server/kernel.h"
 
+#include "comm/json.h"
+
 #include <inttypes.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -34,7 +36,7 @@ static void connect_info(gpufi_kernel *kernel, gpufi_socket socket, const gpufi_
   for (int i = 0; i < GPUFI_SOCKET_COUNT && content; i++) {
     char name[32];
     snprintf(name, sizeof(name), "%s_port", gpufi_socket_names[i]);
-    json_object_set_new(content, name, json_integer(kernel->connection->ports[i]));
+    gpufi_json_put(&content, name, json_integer(kernel->connection->ports[i]));
   }
   gpufi_endpoint_reply(kernel->endpoint, socket, message, "connect_reply", content);
 }

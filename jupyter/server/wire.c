@@ -158,12 +158,14 @@ static gpuf_status load_object(gpufi_message *message, const gpufi_frame *frame,
     const char *problem = NULL;
     json_t *name = gpufi_raw_parse(split.names[i], 0, &problem);
     json_t *value = gpufi_raw_parse(split.values[i], GPUFI_WIRE_JSON_DEPTH_MAX, &problem);
-    if (name && value) {
-      json_object_set(*object, json_string_value(name), value);
-    }
+    const bool lost =
+        name && value && json_object_set(*object, json_string_value(name), value) != 0;
     message->problem = message->problem ? message->problem : problem;
     json_decref(name);
     json_decref(value);
+    if (lost) {
+      return no_memory(err);
+    }
   }
   return GPUF_OK;
 }
@@ -346,8 +348,8 @@ gpuf_status gpufi_message_pack(gpufi_session *session, const char *type, json_t 
                                char *content, gpufi_packed *packed, gpuf_error *err) {
   json_t *header = make_header(session, type);
   gpuf_status status = GPUF_OK;
-  set_section(&packed->sections[0], header ? json_dumps(header, JSON_COMPACT) : NULL);
-  set_section(&packed->sections[1], parent ? json_dumps(parent, JSON_COMPACT) : strdup("{}"));
+  set_section(&packed->sections[0], gpufi_json_dump(header, JSON_COMPACT));
+  set_section(&packed->sections[1], parent ? gpufi_json_dump(parent, JSON_COMPACT) : strdup("{}"));
   set_section(&packed->sections[2], strdup("{}"));
   set_section(&packed->sections[3], content);
   json_decref(header);

@@ -144,7 +144,19 @@ WRAP_SYSTEM(int, memfd_create, (const char *name, unsigned flags), (name, flags)
 WRAP_SYSTEM(int, ftruncate64, (int fd, off_t nbytes), (fd, nbytes), ENOSPC)
 WRAP_SYSTEM(ssize_t, pread64, (int fd, void *bytes, size_t nbytes, off_t offset),
             (fd, bytes, nbytes, offset), EIO)
-WRAP_SYSTEM(ssize_t, write, (int fd, const void *bytes, size_t nbytes), (fd, bytes, nbytes), ENOSPC)
+
+/* To files alone: what wakes a thread up does not fail. */
+ssize_t __real_write(int fd, const void *bytes, size_t nbytes);
+ssize_t __wrap_write(int fd, const void *bytes, size_t nbytes);
+ssize_t __wrap_write(int fd, const void *bytes, size_t nbytes) {
+  struct stat file;
+  if (fstat(fd, &file) == 0 && S_ISREG(file.st_mode) && fails(FAULT_SYSTEM)) {
+    errno = ENOSPC;
+    return -1;
+  }
+  return __real_write(fd, bytes, nbytes);
+}
+
 WRAP_SYSTEM(ssize_t, getrandom, (void *bytes, size_t nbytes, unsigned flags),
             (bytes, nbytes, flags), EIO)
 WRAP_SYSTEM(int, socket, (int domain, int type, int protocol), (domain, type, protocol), EMFILE)

@@ -103,16 +103,16 @@ static gpuf_status histogram_on_cpu(bool *right) {
 }
 
 static const operation operations[] = {
-    {"statistics", statistics},
-    {"statistics on the CPU", statistics_on_cpu},
-    {"statistics behind the thread's own stream", statistics_behind_a_stream},
-    {"overview", overview},
-    {"overview of every element", overview_of_every_element},
-    {"overview on the CPU", overview_on_cpu},
-    {"overview of extremes", overview_of_extremes},
-    {"histogram", histogram},
-    {"histogram of all elements", histogram_of_all},
-    {"histogram on the CPU", histogram_on_cpu},
+    {"statistics", statistics, false},
+    {"statistics on the CPU", statistics_on_cpu, true},
+    {"statistics behind the thread's own stream", statistics_behind_a_stream, true},
+    {"overview", overview, false},
+    {"overview of every element", overview_of_every_element, false},
+    {"overview on the CPU", overview_on_cpu, true},
+    {"overview of extremes", overview_of_extremes, false},
+    {"histogram", histogram, false},
+    {"histogram of all elements", histogram_of_all, false},
+    {"histogram on the CPU", histogram_on_cpu, true},
 };
 
 int main(void) {

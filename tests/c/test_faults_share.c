@@ -216,11 +216,11 @@ static gpuf_status attach_twice(bool *right) {
 }
 
 static const operation operations[] = {
-    {"share and attach", share_and_attach},
-    {"share with another process", share_with_another},
-    {"share a copy", share_a_copy},
-    {"attach to another process", attach_to_another},
-    {"attach to another process twice", attach_twice},
+    {"share and attach", share_and_attach, false},
+    {"share with another process", share_with_another, false},
+    {"share a copy", share_a_copy, false},
+    {"attach to another process", attach_to_another, false},
+    {"attach to another process twice", attach_twice, true},
 };
 
 int main(void) {
