@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import gc
 import json
 import subprocess
@@ -332,43 +333,55 @@ def test_an_integer_beyond_64_bits_is_refused(server: gf.Server, value: Any) -> 
         server.set("bad", value)
 
 
-def test_a_wait_for_other_processes_holds_no_other_call_up(server: gf.Server) -> None:
-    """While unpublish waits for ever, the server is used by other threads."""
-    code = """
+ATTACH = """
     array = gf.attach(sys.argv[1])
     print("ready", flush=True)
     sys.stdin.read()
-    """
+"""
+
+
+@contextlib.contextmanager
+def attached_by_another(server: gf.Server) -> Iterator[tuple[Any, Any]]:
+    """A tensor x that another process has attached to: the process, and a client's requests."""
     from serving import ask, client, open_comm
 
     server.publish("x", gf.to_device(np.zeros(8), device="host:0"))
     with client(server.connection_file) as attached:
         attached.wait_for_ready(timeout=10)
         open_comm(attached, "c")
-        handle = ask(attached, "c", {"op": "share", "name": "x"})[0]["handle"]
-        with process(code, handle) as other:
-            waiting = threading.Thread(
-                target=server.unpublish, args=("x",), kwargs={"timeout": None}, daemon=True
-            )
-            waiting.start()
-            eventually(lambda: "error" in ask(attached, "c", {"op": "stats", "name": "x"})[0])
-            called = threading.Event()
 
-            def use() -> None:
-                server.step(1)
-                server.set("a", 1)
-                server.publish("y", gf.to_device(np.zeros(8), device="host:0"))
-                server.unpublish("y")
-                called.set()
+        def request(op: str) -> dict[str, Any]:
+            return ask(attached, "c", {"op": op, "name": "x"})[0]
 
-            threading.Thread(target=use, daemon=True).start()
-            assert called.wait(10)
-            with pytest.raises(TimeoutError, match="keep its memory"):
-                server.unpublish("x", timeout=0.05)
-            assert waiting.is_alive()
-            other.kill()
-            waiting.join(20)
-            assert not waiting.is_alive()
+        with process(ATTACH, request("share")["handle"]) as other:
+            yield other, request
+
+
+def test_a_wait_for_other_processes_holds_no_other_call_up(server: gf.Server) -> None:
+    """While unpublish waits for ever, the server is used by other threads."""
+    with attached_by_another(server) as (other, request):
+        waiting = threading.Thread(
+            target=server.unpublish, args=("x",), kwargs={"timeout": None}, daemon=True
+        )
+        waiting.start()
+        eventually(lambda: "error" in request("stats"))
+        called = threading.Event()
+
+        def use() -> None:
+            server.step(1)
+            server.set("a", 1)
+            server.publish("y", gf.to_device(np.zeros(8), device="host:0"))
+            server.unpublish("y")
+            called.set()
+
+        threading.Thread(target=use, daemon=True).start()
+        assert called.wait(10)
+        with pytest.raises(TimeoutError, match="keep its memory"):
+            server.unpublish("x", timeout=0.05)
+        assert waiting.is_alive()
+        other.kill()
+        waiting.join(20)
+        assert not waiting.is_alive()
 
 
 def test_a_pull_is_awaited_told_and_cancelled(run: gf.Connection) -> None:
@@ -417,25 +430,13 @@ def test_a_pull_that_fails_says_so_to_all(server: gf.Server) -> None:
 
 
 def test_a_name_that_is_published_again_ends_the_wait_for_what_it_was(server: gf.Server) -> None:
-    from serving import ask, client, open_comm
-
-    code = """
-    array = gf.attach(sys.argv[1])
-    print("ready", flush=True)
-    sys.stdin.read()
-    """
-    server.publish("x", gf.to_device(np.zeros(8), device="host:0"))
-    with client(server.connection_file) as attached:
-        attached.wait_for_ready(timeout=10)
-        open_comm(attached, "c")
-        handle = ask(attached, "c", {"op": "share", "name": "x"})[0]["handle"]
-        with process(code, handle), ThreadPoolExecutor(1) as pool:
-            waiting = pool.submit(server.unpublish, "x", timeout=None)
-            eventually(lambda: "error" in ask(attached, "c", {"op": "stats", "name": "x"})[0])
-            server.publish("x", gf.to_device(np.ones(8), device="host:0"))
-            with pytest.raises(RuntimeError, match="published again"):
-                waiting.result(20)
-            assert ask(attached, "c", {"op": "stats", "name": "x"})[0]["mean"] == 1
+    with attached_by_another(server) as (_, request), ThreadPoolExecutor(1) as pool:
+        waiting = pool.submit(server.unpublish, "x", timeout=None)
+        eventually(lambda: "error" in request("stats"))
+        server.publish("x", gf.to_device(np.ones(8), device="host:0"))
+        with pytest.raises(RuntimeError, match="published again"):
+            waiting.result(20)
+        assert request("stats")["mean"] == 1
 
 
 def test_reads_at_a_step_wait_for_it_and_see_no_half(server: gf.Server) -> None:

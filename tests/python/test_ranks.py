@@ -284,7 +284,7 @@ def test_a_missing_rank_is_told_where_its_part_is_read() -> None:
         for read in (array.fetch, array.stats, lambda: array.overview((2, 2, 2))):
             with pytest.raises(RuntimeError, match=r"u\[0:5, 4:9, 0:7\].*no server.*every rank"):
                 read()
-        assert "not readable" in repr(array[0])
+        assert "not readable" in array[0]._repr_html_()
 
 
 def test_parts_that_overlap_are_refused_with_both_ranks() -> None:
