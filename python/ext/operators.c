@@ -43,13 +43,13 @@ GPUFI_PY_OPERATORS(X)
 GPUFI_PY_UNARY_OPERATORS(X)
 #undef X
 
+static PyObject *power(PyObject *left, PyObject *right) {
+  return PyNumber_Power(left, right, Py_None);
+}
+
+/* NumPy has no power with a modulus. */
 PyObject *gpufi_py_nb_power(PyObject *left, PyObject *right, PyObject *modulus) {
-  PyObject *a = operand(left);
-  PyObject *b = a ? operand(right) : NULL;
-  PyObject *result = b ? PyNumber_Power(a, b, modulus) : NULL;
-  Py_XDECREF(a);
-  Py_XDECREF(b);
-  return result;
+  return modulus == Py_None ? binary(left, right, power) : Py_NewRef(Py_NotImplemented);
 }
 
 PyObject *gpufi_py_tp_richcompare(PyObject *left, PyObject *right, int operation) {
