@@ -1,5 +1,6 @@
 /* Finding the caller's libhdf5 among the objects that are loaded. */
 #include "base/error.h"
+#include "base/fork.h"
 #include "hdf5/api.h"
 
 #include <dlfcn.h>
@@ -212,27 +213,21 @@ static gpuf_status bind_locked(const char *object_path, gpuf_error *err) {
   return bind_handle(handle, err);
 }
 
-static void lock(void) {
-  pthread_mutex_lock(&bind_mutex);
-}
-static void unlock(void) {
-  pthread_mutex_unlock(&bind_mutex);
-}
 static void watch_fork(void) {
-  pthread_atfork(lock, unlock, unlock);
+  gpufi_hold_at_fork(&bind_mutex);
 }
 
 static void lock_bindings(void) {
   static pthread_once_t fork_once = PTHREAD_ONCE_INIT;
   pthread_once(&fork_once, watch_fork);
-  lock();
+  pthread_mutex_lock(&bind_mutex);
 }
 
 gpuf_status gpuf_h5_bind(const char *object_path, gpuf_error *err) {
   gpuf_status status;
   lock_bindings();
   status = bind_locked(object_path, err);
-  unlock();
+  pthread_mutex_unlock(&bind_mutex);
   return status;
 }
 
@@ -251,6 +246,6 @@ gpuf_status gpufi_h5_bound(gpufi_h5_api **api, gpuf_error *err) {
     status = bind_locked(NULL, err);
   }
   *api = bound;
-  unlock();
+  pthread_mutex_unlock(&bind_mutex);
   return status;
 }

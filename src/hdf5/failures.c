@@ -3,6 +3,8 @@
 #include <pthread.h>
 #include <string.h>
 
+#include "base/fork.h"
+
 /* The oldest entry makes way for the newest one. An entry outlives its file, whose number does not
  * come back. */
 #define FILES_MAX 1024
@@ -12,7 +14,7 @@ typedef struct failed_file {
   int system_error;
 } failed_file;
 
-static pthread_mutex_t mutex = PTHREAD_MUTEX_INITIALIZER; /* guards what follows */
+static pthread_mutex_t mutex = PTHREAD_MUTEX_INITIALIZER; /* guards what follows; held at forks */
 static failed_file failed[FILES_MAX];
 static size_t failed_count; /* so far */
 
@@ -36,6 +38,16 @@ gpufi_h5_file gpufi_h5_file_of(const gpufi_h5_api *api, hid_t id) {
   return found;
 }
 
+static void watch_fork(void) {
+  gpufi_hold_at_fork(&mutex);
+}
+
+static void lock_failures(void) {
+  static pthread_once_t fork_once = PTHREAD_ONCE_INIT;
+  pthread_once(&fork_once, watch_fork);
+  pthread_mutex_lock(&mutex);
+}
+
 static failed_file *find(const gpufi_h5_file *file) {
   const size_t count = failed_count < FILES_MAX ? failed_count : FILES_MAX;
   for (size_t i = 0; i < count; i++) {
@@ -50,7 +62,7 @@ void gpufi_h5_failure_note(const gpufi_h5_file *file, int system_error) {
   if (!file->api) {
     return;
   }
-  pthread_mutex_lock(&mutex);
+  lock_failures();
   if (!find(file)) {
     failed[failed_count++ % FILES_MAX] = (failed_file){*file, system_error};
   }
@@ -62,7 +74,7 @@ bool gpufi_h5_failure_find(const gpufi_h5_file *file, int *system_error) {
   if (!file->api) {
     return false;
   }
-  pthread_mutex_lock(&mutex);
+  lock_failures();
   found = find(file);
   *system_error = found ? found->system_error : 0;
   pthread_mutex_unlock(&mutex);

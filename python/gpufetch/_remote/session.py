@@ -150,6 +150,7 @@ class Session:
 
     def wait_step(self, timeout: float | None = None) -> int:
         """Wait for the next step, and return its number; other requests go on meanwhile."""
+        _core.check_process(self._process_id)
         with self._waiter_lock:
             if self.is_closed:
                 raise ValueError("this connection is closed: connect() again")
