@@ -180,8 +180,10 @@ static gpuf_status create(gpufi_h5_session *session, hid_t location, gpufi_h5_pa
 static gpuf_status finish(gpufi_h5_session *session, hid_t location, gpufi_h5_path *path, hid_t id,
                           gpuf_status status, gpuf_error *err) {
   gpufi_h5_enter(session);
-  if (session->api->Idec_ref(id) < 0 && status == GPUF_OK) {
-    status = gpufi_h5_fail(session, err, "closing dataset '%s' failed", path->text);
+  if (session->api->Idec_ref(id) < 0) { /* an earlier failure keeps its place in `err` */
+    const gpuf_status closed = gpufi_h5_fail(session, status == GPUF_OK ? err : NULL,
+                                             "closing dataset '%s' failed", path->text);
+    status = status == GPUF_OK ? closed : status;
   }
   if (status != GPUF_OK) {
     gpufi_h5_path_withdraw(path, session, location);

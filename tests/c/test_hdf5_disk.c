@@ -11,6 +11,7 @@
 #include <sys/wait.h>
 
 #include "hdf5/direct.h"
+#include "hdf5/failures.h"
 
 /* --- A disk that refuses writes ---------------------------------------------- */
 
@@ -438,6 +439,25 @@ static void the_errno_of_a_failed_write_is_the_native_code(void) {
   destroy(&src);
 }
 
+/* The newest thousand are remembered; each keeps its first failure. */
+static void any_number_of_failures_takes_bounded_memory(void) {
+  gpufi_h5_api *api;
+  int found_error = 0;
+  CHECK_OK(gpufi_h5_bound(&api, &err));
+  const gpufi_h5_file unknown = {NULL, 7};
+  gpufi_h5_failure_note(&unknown, EIO);
+  CHECK(!gpufi_h5_failure_find(&unknown, &found_error));
+  for (unsigned long i = 0; i < 5000; i++) {
+    const gpufi_h5_file file = {api, (1UL << 40) + i};
+    gpufi_h5_failure_note(&file, ENOSPC);
+    gpufi_h5_failure_note(&file, EIO);
+    CHECK(gpufi_h5_failure_find(&file, &found_error) && found_error == ENOSPC);
+  }
+  const gpufi_h5_file early = {api, 1UL << 40}, late = {api, (1UL << 40) + 4000};
+  CHECK(!gpufi_h5_failure_find(&early, &found_error) && found_error == 0);
+  CHECK(gpufi_h5_failure_find(&late, &found_error));
+}
+
 static void a_file_that_cannot_be_read_is_an_io_error_with_its_errno(void) {
   char bytes[8];
   const int fd = open("/dev/null", O_WRONLY);
@@ -458,6 +478,7 @@ int main(void) {
   }
   TEST(a_full_disk_leaves_no_dataset);
   TEST(the_errno_of_a_failed_write_is_the_native_code);
+  TEST(any_number_of_failures_takes_bounded_memory);
   TEST(a_file_that_cannot_be_read_is_an_io_error_with_its_errno);
   return test_finish();
 }
