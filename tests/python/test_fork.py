@@ -18,8 +18,11 @@ from forking import in_child, refused
 import gpufetch as gf
 import gpufetch.hdf5
 
-# Newer releases of Python warn of a fork beside threads, which is what these tests are about.
-pytestmark = pytest.mark.filterwarnings("ignore:.*fork:DeprecationWarning")
+# Newer releases of Python, and JAX, warn of a fork beside threads, which these tests are about.
+pytestmark = [
+    pytest.mark.filterwarnings("ignore:.*fork:DeprecationWarning"),
+    pytest.mark.filterwarnings("ignore:.*fork:RuntimeWarning"),
+]
 
 ROWS = np.arange(64 * 32 * 32, dtype=np.float32).reshape(64, 32, 32)
 

@@ -14,6 +14,7 @@ pytest.importorskip("matplotlib")
 pytest.importorskip("nbclient")
 
 import nbformat
+from comm_build import needs_comm
 from nbclient import NotebookClient
 
 import gpufetch as gf
@@ -78,6 +79,7 @@ def test_the_notebook_runs_headless(notebook: Any, tmp_path: Path) -> None:
     assert f"pulled {172 * 202 * 2} of {344 * 403 * 2} bytes" in outputs["plot-dem"][0].text
 
 
+@needs_comm
 @every_notebook
 def test_a_notebook_runs_alone_and_twice_in_one_kernel(
     path: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch

@@ -15,6 +15,7 @@ import sys
 from pathlib import Path
 
 import pytest
+from serving import needs_server
 
 ROOT = Path(__file__).parents[2]
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
@@ -90,7 +91,14 @@ def runnable(page: Path) -> list[tuple[str, str]]:
     return steps
 
 
-@pytest.mark.parametrize("page", [p for p in PAGES if runnable(p)], ids=lambda page: page.name)
+@pytest.mark.parametrize(
+    "page",
+    [
+        pytest.param(p, id=p.name, marks=[needs_server] if p.name == "serving.md" else [])
+        for p in PAGES
+        if runnable(p)
+    ],
+)
 def test_examples_of_a_page_run(page: Path, tmp_path: Path) -> None:
     done = subprocess.run(
         [sys.executable, "-c", RUNNER],
