@@ -4,7 +4,6 @@
 
 #include <gpufetch/serve.h>
 
-#include <dirent.h>
 #include <stdio.h>
 #include <string.h>
 #include <sys/resource.h>
@@ -12,22 +11,11 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include "entries.h"
 #include "faults.h"
-#include "test.h"
 
 static gpuf_error err;
 static char folder[] = "/tmp/gpufetch-test-XXXXXX";
-
-static int count_entries(const char *path) {
-  int count = 0;
-  DIR *entries = opendir(path);
-  CHECK(entries);
-  while (readdir(entries)) {
-    count++;
-  }
-  closedir(entries);
-  return count;
-}
 
 /* Start and stop a server while calls of a kind fail. Returns whether one did. */
 static bool start_with_fault(fault_kind kind, int nth, bool and_later) {

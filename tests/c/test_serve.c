@@ -2,13 +2,13 @@
  * while others read. What clients see is tested from Python, by Jupyter's own tools. */
 #include <gpufetch/serve.h>
 
-#include <dirent.h>
 #include <pthread.h>
 #include <stdatomic.h>
 #include <string.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "entries.h"
 #include "structs.h"
 
 static gpuf_error err;
@@ -18,17 +18,6 @@ static gpuf_server *start(const gpuf_server_options *options) {
   gpuf_server *server = NULL;
   CHECK_OK(gpuf_server_start(options, &server, &err));
   return server;
-}
-
-static int count_entries(const char *path) {
-  int count = 0;
-  DIR *entries = opendir(path);
-  CHECK(entries);
-  while (readdir(entries)) {
-    count++;
-  }
-  closedir(entries);
-  return count;
 }
 
 static void a_server_leaves_no_file_descriptor_or_thread(void) {
