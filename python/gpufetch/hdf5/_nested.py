@@ -146,10 +146,10 @@ def _kind_of_keys(x: Mapping[Any, Any], path: str) -> str:
                 f"{path}: key {key!r} is of type {type(key).__name__}; all keys of a dict must be "
                 "text, or all integers"
             )
-        if key in ("", ".") or "/" in key:
+        if key in ("", ".", "..") or "/" in key:
             raise ValueError(
                 f"{path}: key {key!r} cannot be the name of an HDF5 link, which is not empty, not "
-                "'.', and has no '/': rename it, or nest dicts"
+                "'.' or '..', and has no '/': rename it, or nest dicts"
             )
         try:
             _check_text(key)

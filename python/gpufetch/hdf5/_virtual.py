@@ -2,9 +2,9 @@
 
 HDF5 reads fill values where a source is missing (older releases also where one cannot be opened),
 converts the elements of one that has another type, reads what lies behind one that is too short,
-and overflows the stack where a virtual dataset is its own source. Here each
-source is looked for where HDF5 looks for it and opened as HDF5 opens it, and stays open while HDF5
-reads, so that HDF5 finds the same one.
+and overflows the stack where a virtual dataset is its own source. Here each source is looked for
+where HDF5 looks for it and opened as HDF5 opens it, and stays open while HDF5 reads, so that HDF5
+finds the same one.
 """
 
 from __future__ import annotations
@@ -78,7 +78,8 @@ def sources(identifier: Any, box: Box | None, held: ExitStack) -> Iterator[Sourc
 def _require_spare_descriptors() -> None:
     spare: list[int] = []
     try:
-        spare += (os.open(os.devnull, os.O_RDONLY) for _ in range(_SPARE_DESCRIPTORS))
+        while len(spare) < _SPARE_DESCRIPTORS:
+            spare.append(os.open(os.devnull, os.O_RDONLY))
     except OSError as error:
         raise OSError(
             error.errno,
@@ -102,6 +103,7 @@ class _Walk:
     def sources(
         self, identifier: Any, box: Box | None, above: tuple[Any, ...] = ()
     ) -> Iterator[Source]:
+        """Open the sources of a dataset; `above` identifies the virtual ones that led to it."""
         above = (*above, _key(identifier))
         extent = identifier.shape
         if box is None:
@@ -132,6 +134,7 @@ class _Walk:
         return Source(found.file_name, found.name, found.identifier, found.problem, found.is_gap)
 
     def _opened(self, identifier: Any, file: Any, number: int, mapping: Mapping) -> Source:
+        """Open what a mapping of a dataset in `file`, whose HDF5 number is given, names."""
         source = Source(mapping.file_name, mapping.name)
         access = identifier.get_access_plist()
         if mapping.file_name != ".":

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import itertools
+import uuid
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -127,49 +127,57 @@ class _Write:
     def run(self, group: h5py.Group) -> h5py.Dataset | h5py.Group:
         check_open(group, "dest")
         missing = missing_link(group, self.name)
-        if missing is not None or not self.name.strip("/"):
-            return self._create(group, self.name, missing)
-        if not self.overwrite:
+        is_there = missing is None and bool(self.name.strip("/"))
+        if is_there and not self.overwrite:
             raise ValueError(
                 f"{self.name!r} exists already in {group.file.filename}: choose another name, or "
                 "give overwrite=True"
             )
-        _check_replaceable(group, self.name)
-        new = _free_name(group, self.name, "new")
-        self._create(group, new, new)
-        _replace(group, self.name, new)
+        if is_there or self._is_tree():
+            self._create_beside(group, missing or self.name)
+        else:
+            self._create(group, missing)
         return group[self.name]
 
-    def _create(self, group: h5py.Group, name: str, missing: str | None) -> Any:
-        """Create all of it; after a failure, remove the link `missing` and what is below."""
+    def _is_tree(self) -> bool:
+        return is_tree(self.x) and not is_numbers(self.x)
+
+    def _create(self, group: h5py.Group, missing: str | None) -> None:
+        """Create a new dataset; after a failure, remove it and the groups from `missing` on."""
+        self._write_dataset(group, self.name, self.x)
         try:
-            if is_tree(self.x) and not is_numbers(self.x):
+            self._set_attributes(group[self.name])
+        except BaseException as error:
+            _remove(group, self.name, missing, error)
+            raise
+
+    def _create_beside(self, group: h5py.Group, name: str) -> None:
+        """Create all of it beside `name`, where nobody looks for it, and then give it its name."""
+        _check_name(group, self.name)
+        if group.get(self.name, getlink=True) is not None:
+            _check_replaceable(group, self.name)
+        folder, slash, _ = name.rstrip("/").rpartition("/")
+        new = f"{folder}{slash}.gpufetch-new-{uuid.uuid4().hex}"
+        try:
+            if self._is_tree():
                 if self.chunks is not None:
                     raise ValueError("chunks is for one tensor, and x is a tree of them")
-                _check_writable(group, name)
-                write_tree(group, name, self.x, self._write_dataset, _write_plain)
+                write_tree(group, new, self.x, self._write_dataset, _write_plain)
             else:
-                self._write_dataset(group, name, self.x)
-            made = group[name]
-            for key, value in (self.attrs or {}).items():
-                made.attrs[key] = value
+                self._write_dataset(group, new, self.x)
+            self._set_attributes(group[new])
+            _give_name(group, new, self.name)
         except BaseException as error:
-            _remove(group, missing, error)
+            _remove(group, new, None, error)
             raise
-        return made
+
+    def _set_attributes(self, made: h5py.Dataset | h5py.Group) -> None:
+        for key, value in (self.attrs or {}).items():
+            made.attrs[key] = value
 
     def _write_dataset(self, group: h5py.Group, name: str, x: Any) -> None:
         codec = _CODECS[self.codec]
         _core.h5_write(phil, group.id.id, name, as_tensor(x), chunks=self.chunks, codec=codec)
-
-
-def _remove(group: h5py.Group, name: str | None, error: BaseException) -> None:
-    """Delete a link if it is there; a failure, as on a full disk, is noted in `error`."""
-    try:
-        if name is not None and missing_link(group, name) is None:
-            del group[name]
-    except (KeyError, OSError, RuntimeError) as second:
-        error.add_note(f"{name!r} could not be deleted again: {second}")
 
 
 def _write_plain(group: h5py.Group, name: str, x: Any) -> None:
@@ -177,15 +185,17 @@ def _write_plain(group: h5py.Group, name: str, x: Any) -> None:
     _core.h5_write(phil, group.id.id, name, x, codec=_CODECS[None])
 
 
-def _check_writable(group: h5py.Group, name: str) -> None:
+def _check_name(group: h5py.Group, name: str) -> None:
     if not name.strip("/"):
         raise ValueError("name is empty: name the group that is to hold the tree")
+    if not {"", ".", ".."}.isdisjoint(name.removeprefix("/").split("/")):
+        raise ValueError(f"{name!r} is no path: its parts are not empty, not '.' and not '..'")
     if group.file.mode == "r":
         raise ValueError(f"{name!r} cannot be written: the file was opened read-only")
 
 
 def _check_replaceable(group: h5py.Group, name: str) -> None:
-    """Raise ValueError unless `name` is a dataset, a tree or a link that is none to an object."""
+    """Raise ValueError unless `name` is a dataset, a tree, or a soft or external link."""
     link = group.get(name, getlink=True)
     if isinstance(link, h5py.SoftLink | h5py.ExternalLink):
         return
@@ -199,25 +209,39 @@ def _check_replaceable(group: h5py.Group, name: str) -> None:
         )
 
 
-def _free_name(group: h5py.Group, name: str, purpose: str) -> str:
-    """A name beside `name` that no link has."""
-    folder = name.rstrip("/").rpartition("/")
-    for number in itertools.count():
-        found = f"{folder[0]}{folder[1]}.gpufetch-{purpose}-{number}"
-        if missing_link(group, found) is not None:
-            return found
-    raise AssertionError("unreachable")
+def _give_name(group: h5py.Group, new: str, name: str) -> None:
+    """Give what is called `new` another name, in place of what has it now.
 
-
-def _replace(group: h5py.Group, name: str, new: str) -> None:
-    """Give what is called `new` the name of something else, which is deleted."""
-    old = _free_name(group, name, "old")
-    try:
+    No other thread sees the file without that name.
+    """
+    with phil:
+        if missing_link(group, name) is not None:
+            group.move(new, name)
+            return
+        _check_replaceable(group, name)
+        old = new.replace(".gpufetch-new-", ".gpufetch-old-")
         group.move(name, old)
-        group.move(new, name)
-    except BaseException:
-        if missing_link(group, old) is None:
+        try:
+            group.move(new, name)
+        except BaseException:
             group.move(old, name)
-        del group[new]
-        raise
-    del group[old]
+            raise
+        del group[old]
+
+
+def _remove(group: h5py.Group, name: str, missing: str | None, error: BaseException) -> None:
+    """Delete a link if it is there, and the groups from `missing` on that are empty then.
+
+    What cannot be deleted, as on a full disk, is noted in `error`.
+    """
+    try:
+        with phil:
+            if missing_link(group, name) is None:
+                del group[name]
+            while missing is not None and len(name) > len(missing):
+                name = name.rpartition("/")[0]
+                if len(group[name]) > 0:
+                    break
+                del group[name]
+    except (KeyError, OSError, RuntimeError) as second:
+        error.add_note(f"{name!r} could not be deleted again: {second}")
