@@ -272,7 +272,7 @@ PyDoc_STRVAR(
 
 PyDoc_STRVAR(fetch_async_doc,
              "fetch_async(x, *, out=None, dtype=None, order=None, via=\"auto\")\n--\n\n"
-             "Start what fetch does with these arguments; the copy, which gpufetch.Future wraps.");
+             "Start what fetch does with these arguments, and return the copy in flight.");
 
 PyMethodDef gpufi_py_fetch_methods[] = {
     {"fetch", GPUFI_PY_METHOD(py_fetch), METH_FASTCALL | METH_KEYWORDS, fetch_doc},

@@ -66,7 +66,7 @@ class Future(concurrent.futures.Future[_T], Generic[_T]):
         self._copy = copy
 
     def __getattr__(self, name: str) -> Any:
-        """Begin to tell others: the base class is set up when one of its attributes is used."""
+        """Set the base class up when one of its attributes is used, and see that it is told."""
         if name not in _BASE_ATTRIBUTES:
             raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}")
         self._copy.done()  # raises in a forked child, which would wait for ever
@@ -75,11 +75,16 @@ class Future(concurrent.futures.Future[_T], Generic[_T]):
             if first:
                 super().__init__()
         if first:
-            self._watch()
+            try:
+                self._watch()
+            except BaseException:  # such as Ctrl-C: the next use starts again
+                for attribute in _BASE_ATTRIBUTES:
+                    self.__dict__.pop(attribute, None)
+                raise
         return self.__dict__[name]
 
     def _watch(self) -> None:
-        """Let a thread pass the copy's end on; without a thread, wait for it here."""
+        """Let a thread tell the base class of the copy's end; without a thread, wait for it here."""
         if self._copy.done():
             self._tell()
             return
@@ -93,7 +98,7 @@ class Future(concurrent.futures.Future[_T], Generic[_T]):
         self._tell()
 
     def _tell(self) -> None:
-        """Let the base class have the outcome of a copy that has ended; once is enough."""
+        """Tell the base class the outcome of a copy that has ended; only the first time counts."""
         try:
             result = self._copy.result()
         except Exception as error:
@@ -155,7 +160,7 @@ class Future(concurrent.futures.Future[_T], Generic[_T]):
         """Call `fn` with this future when the copy has ended, or now if it has.
 
         It is called once, on a thread of gpufetch's or, if the copy has ended, on this one. What it
-        raises is logged. A slow one delays those of other copies.
+        raises is logged.
         """
         if self._copy.done():
             self._tell()  # the thread that waits may not have come to it

@@ -225,6 +225,22 @@ def test_without_a_thread_the_caller_waits(x: Any, monkeypatch: pytest.MonkeyPat
     assert calls == [future] and future.done()
 
 
+def test_an_interrupted_start_is_started_again(
+    x: Any, expected: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def interrupted(_: Any) -> None:
+        raise KeyboardInterrupt
+
+    slow_link(0.05)
+    future = gf.fetch_async(x)
+    with monkeypatch.context() as patch:
+        patch.setattr("gpufetch._futures._start_thread", interrupted)
+        with pytest.raises(KeyboardInterrupt):
+            concurrent.futures.wait([future])
+    assert concurrent.futures.wait([future], timeout=60).done == {future}
+    np.testing.assert_array_equal(future.result(), expected)
+
+
 # --- Cancelling -----------------------------------------------------------------------------------
 
 
