@@ -84,7 +84,7 @@ class Future(concurrent.futures.Future[_T], Generic[_T]):
         return self.__dict__[name]
 
     def _watch(self) -> None:
-        """Let a thread tell the base class of the copy's end; without a thread, wait for it here."""
+        """Let a thread tell the base class of the copy's end; without one, wait for it here."""
         if self._copy.done():
             self._tell()
             return
