@@ -325,7 +325,7 @@ static gpuf_status ask(gpufi_peer *peer, const gpuf_share_handle *handle, uint64
   gpufi_share_request request = {
       GPUFI_SHARE_WIRE_MAGIC, GPUFI_SHARE_WIRE_VERSION, GPUFI_SHARE_ATTACH, reference, {0}};
   const int64_t deadline_ns = gpufi_clock_ns() + PATIENCE_NS;
-  gpufi_share_reply reply;
+  gpufi_share_reply reply = {0};
   gpuf_status status = connect_once(peer, deadline_ns, err);
   if (status != GPUF_OK) {
     return status;
