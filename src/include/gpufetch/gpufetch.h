@@ -20,6 +20,9 @@
  *     struct whose struct_nbytes is not set gives GPUF_ERR_INVALID.
  *   - Every function may be called from any thread. No thread may destroy an object while another
  *     passes it to a call. Further limits are stated with the type.
+ *   - A thread must not be cancelled (pthread_cancel) while it is in a call: nobody would give back
+ *     what the call holds, and later calls could wait for it for ever. Disable cancellation around
+ *     calls with pthread_setcancelstate.
  *   - The library does not print, does not exit, and installs no signal handlers. A signal that the
  *     program handles neither ends a call early nor puts off its deadline.
  *   - A forked child may make every call that needs host memory alone, though its parent has used a
