@@ -80,8 +80,10 @@ static int check_out(const gpufi_py_state *state, const gpuf_tensor *source,
     return -1;
   }
   if (gpufi_py_tensor_from_array(state, out, target) < 0) {
-    gpufi_py_raise_from(PyExc_ValueError, "out (dtype %S) cannot take a tensor of dtype %S",
-                        (PyObject *)PyArray_DESCR((PyArrayObject *)out), state->descrs[dtype]);
+    PyObject *descr = Py_NewRef((PyObject *)PyArray_DESCR((PyArrayObject *)out));
+    gpufi_py_raise_from(PyExc_ValueError, "out (dtype %S) cannot take a tensor of dtype %S", descr,
+                        state->descrs[dtype]);
+    Py_DECREF(descr);
     return -1;
   }
   if (!PyArray_ISWRITEABLE((PyArrayObject *)out)) {

@@ -295,9 +295,10 @@ static PyObject *describe_result(const future_object *self) {
     return PyType_GetName(Py_TYPE(self->result));
   }
   PyObject *shape = PyObject_GetAttrString(self->result, "shape");
-  PyObject *dtype = (PyObject *)PyArray_DESCR((PyArrayObject *)self->result);
+  PyObject *dtype = Py_NewRef((PyObject *)PyArray_DESCR((PyArrayObject *)self->result));
   PyObject *text = shape ? PyUnicode_FromFormat("shape=%S, dtype=%S", shape, dtype) : NULL;
   Py_XDECREF(shape);
+  Py_DECREF(dtype);
   return text;
 }
 
