@@ -236,6 +236,7 @@ framework_tests() {
   install_package "$build" "$build/site-frameworks"
   PYTHONPATH=$build/site-frameworks "$framework_venv/bin/python" -m pytest \
     tests/python/frameworks tests/python/test_dlpack_exchange.py tests/python/test_tree.py \
+    'tests/python/test_pages.py::test_examples_of_a_page_run[frameworks.md]' \
     tests/python/test_convert.py "$@"
 }
 
