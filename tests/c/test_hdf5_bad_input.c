@@ -369,6 +369,29 @@ static void device_memory_running_out_at_any_point_loses_nothing(void) {
   close_file(file);
 }
 
+/* The threads do the work, and the caller sees nothing of what the device lacked. */
+static void a_device_without_memory_leaves_no_error_behind(void) {
+  gpufi_host_faults faults = GPUFI_HOST_FAULTS_NONE;
+  const gpuf_h5_options options = {.struct_nbytes = sizeof(options),
+                                   .chunk_shape = (int64_t[]){40, 700}};
+  const hid_t file = create_file();
+  gpuf_tensor expected = create_cpu(GPUF_DTYPE_FLOAT32, 2, (int64_t[]){400, 700}, 27);
+  gpuf_tensor src = copy_to_device(&expected);
+  memset(&err, 0, sizeof(err));
+  faults.alloc_fail_after = 0;
+  gpuf_device_trim();
+  gpufi_host_faults_set(&faults);
+  const gpuf_status written = gpuf_h5_write(file, "x", &src, &options, &err);
+  const gpuf_status read = gpuf_h5_read(file, "x", &src, NULL, &err);
+  gpufi_host_faults_set(&GPUFI_HOST_FAULTS_NONE);
+  CHECK(written == GPUF_OK && read == GPUF_OK);
+  CHECK(err.status == GPUF_OK && !err.message[0]);
+  check_equal(&src, &expected);
+  destroy(&src);
+  destroy(&expected);
+  close_file(file);
+}
+
 static void a_full_pool_still_writes_and_reads(void) {
   gpuf_pool_stats stats = GPUF_POOL_STATS_INIT;
   const hid_t file = create_file();
@@ -431,6 +454,7 @@ int main(void) {
   TEST(without_threads_the_caller_does_the_work);
   TEST(a_failed_device_copy_leaves_no_dataset);
   TEST(device_memory_running_out_at_any_point_loses_nothing);
+  TEST(a_device_without_memory_leaves_no_error_behind);
   TEST(the_programs_error_printing_is_left_alone);
   return test_finish();
 }
