@@ -5,6 +5,11 @@
 static const gpuf_copy_options two_threads = {
     .struct_nbytes = sizeof(gpuf_copy_options), .piece_nbytes = 64 << 10, .thread_count = 2};
 
+static const gpuf_copy_options coded = {.struct_nbytes = sizeof(gpuf_copy_options),
+                                        .piece_nbytes = 64 << 10,
+                                        .thread_count = 2,
+                                        .via = GPUF_VIA_CODEC};
+
 /* --- To the CPU ------------------------------------------------------------------- */
 
 static gpuf_status fetch_from(const gpuf_tensor *src, const gpuf_copy_options *options,
@@ -22,11 +27,7 @@ static gpuf_status fetch(bool *right) {
 }
 
 static gpuf_status fetch_coded(bool *right) {
-  const gpuf_copy_options options = {.struct_nbytes = sizeof(gpuf_copy_options),
-                                     .piece_nbytes = 64 << 10,
-                                     .thread_count = 2,
-                                     .via = GPUF_VIA_CODEC};
-  return fetch_from(&d_source, &options, right);
+  return fetch_from(&d_source, &coded, right);
 }
 
 static gpuf_status fetch_by_per_thread_stream(bool *right) {
@@ -137,12 +138,12 @@ static gpuf_status fetch_strided(bool *right) {
   return status;
 }
 
-/* The left half of each row, which is wide enough for 2-D copies, into every second element. */
-static gpuf_status fetch_rows(bool *right) {
+/* The left half of each row, into every second element. */
+static gpuf_status fetch_left_half(const gpuf_copy_options *options, bool *right) {
   gpuf_tensor src = d_source;
   CHECK_OK(gpuf_tensor_slice(&src, 1, 0, 1, COLUMNS / 2, &err));
   const gpuf_tensor dst = every_second_column(fresh_result(ROWS, COLUMNS));
-  const gpuf_status status = gpuf_copy(&dst, &src, &two_threads, &err);
+  const gpuf_status status = gpuf_copy(&dst, &src, options, &err);
   *right = true;
   for (size_t i = 0; i < COUNT / 2; i++) {
     const size_t row = i / (COLUMNS / 2), column = i % (COLUMNS / 2);
@@ -151,21 +152,13 @@ static gpuf_status fetch_rows(bool *right) {
   return status;
 }
 
+/* The rows are wide enough for 2-D copies. */
+static gpuf_status fetch_rows(bool *right) {
+  return fetch_left_half(&two_threads, right);
+}
+
 static gpuf_status fetch_coded_strided(bool *right) {
-  const gpuf_copy_options options = {.struct_nbytes = sizeof(gpuf_copy_options),
-                                     .piece_nbytes = 64 << 10,
-                                     .thread_count = 2,
-                                     .via = GPUF_VIA_CODEC};
-  gpuf_tensor src = d_source;
-  CHECK_OK(gpuf_tensor_slice(&src, 1, 0, 1, COLUMNS / 2, &err));
-  const gpuf_tensor dst = every_second_column(fresh_result(ROWS, COLUMNS));
-  const gpuf_status status = gpuf_copy(&dst, &src, &options, &err);
-  *right = true;
-  for (size_t i = 0; i < COUNT / 2; i++) {
-    const size_t row = i / (COLUMNS / 2), column = i % (COLUMNS / 2);
-    *right = *right && result[row * COLUMNS + 2 * column] == values[row * COLUMNS + column];
-  }
-  return status;
+  return fetch_left_half(&coded, right);
 }
 
 static gpuf_status fetch_cast(bool *right) {
