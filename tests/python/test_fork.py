@@ -14,6 +14,7 @@ import ml_dtypes
 import numpy as np
 import pytest
 from forking import in_child, refused
+from sanitizing import SANITIZED
 
 import gpufetch as gf
 import gpufetch.hdf5
@@ -215,6 +216,7 @@ assert not problems, problems
 """
 
 
+@pytest.mark.skipif(SANITIZED, reason="a sanitizer's own locks do not survive such forks")
 def test_forks_in_the_middle_of_copies_leave_working_children(tmp_path: Path) -> None:
     done = subprocess.run(
         [sys.executable, "-W", "ignore", "-c", STRESS, str(tmp_path / "rows.h5"), "200"],

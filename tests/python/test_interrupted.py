@@ -12,11 +12,13 @@ from pathlib import Path
 
 import interrupts
 import pytest
+from sanitizing import SANITIZED
 
 TOPICS = ["futures", "comm", "connect", "hdf5"]  # in C it is sharing, the pool and the server, too
 
 
 @pytest.mark.skipif(interrupts.VARIABLE in os.environ, reason="this run is interrupted already")
+@pytest.mark.skipif(SANITIZED, reason="a sanitizer would take minutes")
 @pytest.mark.skipif(
     not interrupts.LIBRARY.is_file(), reason="$GPUFETCH_BUILD_DIR has no libinterval_timer.so"
 )
