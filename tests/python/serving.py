@@ -20,23 +20,7 @@ pytest.importorskip("jupyter_client")
 
 import zmq
 from jupyter_client.blocking.client import BlockingKernelClient
-
-import gpufetch as gf
-
-
-def built_with_server() -> bool:
-    try:
-        with gf.serve("probe", connection_file="/nonexistent/kernel.json"):
-            return True
-    except TypeError:
-        return False
-    except OSError:
-        return True
-
-
-needs_server = pytest.mark.skipif(
-    not built_with_server(), reason="built without libzmq, jansson or libcrypto"
-)
+from server_build import needs_server as needs_server
 
 
 @contextlib.contextmanager

@@ -15,7 +15,7 @@ import sys
 from pathlib import Path
 
 import pytest
-from serving import needs_server
+from server_build import needs_server
 
 ROOT = Path(__file__).parents[2]
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
