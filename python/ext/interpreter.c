@@ -1,5 +1,3 @@
-/* References that the library holds and gives back on threads of its own, and calls from these; and
- * how threads get out of the way when the interpreter ends. */
 #include "interpreter.h"
 
 #include <pthread.h>

@@ -1,5 +1,5 @@
-/* References that the library holds and gives back on threads of its own, and calls from these; and
- * how threads get out of the way when the interpreter ends.
+/* Python references and calls on threads of the library's own, and what threads do when the
+ * interpreter ends.
  *
  * A thread that wants the GIL of an interpreter that ends never returns: up to Python 3.13 it is
  * ended on the spot, from 3.14 on it sleeps. So it must hold nothing then that the ending thread
@@ -21,8 +21,8 @@ void gpufi_py_interpreter_stop(void);
 bool gpufi_py_enter(void);
 void gpufi_py_leave(void);
 
-/* As PyEval_RestoreThread, for a thread whose stack others still use: if the interpreter ends the
- * thread, it sleeps until the end of the process. */
+/* As PyEval_RestoreThread, for a thread whose stack workers still use: where the interpreter would
+ * end the thread, it sleeps until the process ends. */
 void gpufi_py_restore_thread(PyThreadState *thread);
 
 /* Call `callable` with a line of text, or (NULL) with nothing. What it raises goes to

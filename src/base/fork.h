@@ -1,5 +1,5 @@
-/* What a forked child may not do. It has its parent's memory, but neither its threads nor its use
- * of devices. Calls that need host memory alone work there. Thread-safety: any thread. */
+/* Forked children. A child has its parent's memory, but not its threads, and it cannot use its
+ * devices. Calls that need host memory alone work there. Thread-safety: any thread. */
 #ifndef GPUFI_BASE_FORK_H
 #define GPUFI_BASE_FORK_H
 
