@@ -315,6 +315,23 @@ def test_pages_name_only_files_and_commands_that_exist() -> None:
     assert missing == []
 
 
+def test_reliability_names_only_tests_that_exist() -> None:
+    text = (ROOT / "docs" / "reliability.md").read_text()
+    files = {path.name: path.read_text() for path in (ROOT / "tests").rglob("test_*.*")}
+    file, missing, count = "", [], 0
+    for named, test in re.findall(
+        r"`[^`:]*?((?:test_\w+\.(?:py|c))?)(?:::(\w+))?(?:\[[^`]*)?`", text
+    ):
+        file = named or file
+        if named and named not in files:
+            missing.append(named)
+        elif test and not re.search(rf"\b{test}\(", files[file]):
+            missing.append(f"{file}::{test}")
+        count += bool(test)
+    assert not missing
+    assert count > 50, "no tests were found in the page"
+
+
 def readme_blocks(language: str) -> list[str]:
     return re.findall(rf"^```{language}\n(.*?)^```", (ROOT / "README.md").read_text(), re.M | re.S)
 
