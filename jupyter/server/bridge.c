@@ -140,7 +140,7 @@ static void end_pending(gpufi_bridge *bridge, gpufi_pending **link) {
 /* Have memory for the answers to all messages that wait, and to `more`. */
 static bool reserve_answers(gpufi_bridge *bridge, int32_t more) {
   return gpufi_answers_reserve(&bridge->answers,
-                               (size_t)(bridge->pending_count + more + LATE_ANSWERS_MAX));
+                               (size_t)bridge->pending_count + (size_t)more + LATE_ANSWERS_MAX);
 }
 
 /* Remember a message of a comm under a new tag, which it returns; 0 without memory. */
