@@ -437,6 +437,101 @@ def test_membership_is_numpys_or_refused(x: Array, lazy: gf.LazyArray) -> None:
         assert 1.0 in lazy
 
 
+# --- Operators --------------------------------------------------------------------------------
+
+BINARY: tuple[Callable[[Any, Any], Any], ...] = (
+    *(operator.add, operator.sub, operator.mul, operator.truediv, operator.floordiv, operator.mod),
+    *(divmod, operator.pow, operator.matmul, operator.lshift, operator.rshift),
+    *(operator.and_, operator.or_, operator.xor),
+    *(operator.lt, operator.le, operator.gt, operator.ge, operator.eq, operator.ne),
+)
+UNARY: tuple[Call, ...] = (operator.neg, operator.pos, abs, operator.invert)
+IN_PLACE: tuple[Callable[[Any, Any], Any], ...] = (
+    *(operator.iadd, operator.isub, operator.imul, operator.imatmul, operator.itruediv),
+    *(operator.ifloordiv, operator.imod, operator.ipow, operator.ilshift, operator.irshift),
+    *(operator.iand, operator.ior, operator.ixor),
+)
+OPERATOR_DTYPES = [
+    np.dtype(t) for t in ("?", "i1", "u2", "i4", "i8", "f2", "f4", "f8", "c8", "c16")
+]
+OPERATOR_DTYPES.append(np.dtype(ml_dtypes.bfloat16))
+# NumPy has fast paths for some exponents, which give other dtypes and last bits than numpy.power.
+NUMBERS = (2, 0.5, -1, 0, 1, 2.0, 3, True, 1j, np.float32(2), np.int8(2), "text", None)
+
+
+def random_operand(rng: np.random.Generator, dtype: np.dtype[Any]) -> Array:
+    """99 elements of every magnitude; and a last axis as long as the first, for `@`."""
+    magnitudes = np.round(10 ** rng.uniform(-30, 30, (33, 33)), 3)
+    values = rng.normal(size=(33, 33)) * np.where(rng.random((33, 33)) < 0.5, magnitudes, 4)
+    if dtype.kind == "c":
+        values = values * (1 + 1j * rng.normal(size=values.shape))
+    return values.astype(dtype)
+
+
+def assert_same_outcome(found: Any, expected: Any, story: Any) -> None:
+    """Check for the same type of exception, or bit for bit the same result."""
+    if isinstance(expected, Exception):
+        assert type(found) is type(expected), (story, found, expected)
+        return
+    for one, other in zip(flattened(found), flattened(expected), strict=True):
+        assert type(one) is type(other), (story, found)
+        if isinstance(other, np.ndarray | np.generic):
+            assert (one.dtype, one.shape) == (other.dtype, other.shape), story
+            assert one.tobytes() == other.tobytes(), story
+        else:
+            assert one == other, story
+
+
+@pytest.mark.parametrize("dtype", OPERATOR_DTYPES, ids=str)
+@pytest.mark.filterwarnings("ignore")
+def test_operators_are_those_of_ndarray_bit_for_bit(dtype: np.dtype[Any]) -> None:
+    rng = np.random.default_rng(dtype.num)
+    a = random_operand(rng, dtype)
+    other = random_operand(rng, OPERATOR_DTYPES[rng.integers(len(OPERATOR_DTYPES))])
+    d = gf.to_device(a)
+    for x in (gf.lazy(d)[...], d):
+        for unary in UNARY:
+            expected = outcome(unary, a)
+            assert_same_outcome(outcome(unary, x), expected, (type(x), unary))
+        for binary in BINARY:
+            for y in (*NUMBERS, other, a.tolist(), a[0, 0]):
+                story = (type(x), dtype, binary, type(y), y)
+                call, reflected = lambda a: binary(a, y), lambda a: binary(y, a)  # noqa: B023
+                assert_same_outcome(outcome(call, x), outcome(call, a), story)
+                assert_same_outcome(outcome(reflected, x), outcome(reflected, a), story)
+            for y in (x, x[0], x[0, 0, ...]):
+                values = values_of(y)
+                found = outcome(lambda a: binary(a, y), x)  # noqa: B023
+                expected = outcome(lambda a: binary(a, values), a)  # noqa: B023
+                assert_same_outcome(found, expected, (type(x), dtype, binary, y))
+
+
+@pytest.mark.parametrize("change", IN_PLACE)
+def test_no_operator_writes_in_place(x: Array, change: Callable[[Any, Any], Any]) -> None:
+    d = gf.to_device(x)
+    with no_copies():
+        for array in (gf.lazy(d), gf.lazy(d)[...], d):
+            with pytest.raises(TypeError, match=r"cannot write into|is not written to"):
+                change(array, 1)
+    assert_equal(gf.fetch(d), x)
+
+
+def test_an_operand_that_wants_the_operator_gets_it(lazy: gf.LazyArray) -> None:
+    class Wants:
+        __array_ufunc__ = None
+
+        def answer(self, other: object) -> tuple[str, object]:
+            return "answered", other
+
+        __add__ = __radd__ = __rpow__ = __eq__ = __gt__ = answer  # type: ignore[assignment]
+
+    for array in (lazy, lazy[...]):
+        with no_copies():
+            results = [array + Wants(), Wants() + array, array ** Wants(), array < Wants()]
+            results.append(array == Wants())
+        assert all(result[0] == "answered" and result[1] is array for result in results)
+
+
 # --- Random cases -----------------------------------------------------------------------------
 
 DTYPES = [np.dtype(t) for t in ("?", "i1", "u2", "i4", "f2", "f4", "f8", "c8", "c16")]

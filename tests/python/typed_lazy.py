@@ -39,6 +39,8 @@ assert_type(lz.stats(), gf.Stats)
 assert_type(gf.stats(lz).mean, float)
 assert_type(lz.overview((1, 4), "mean"), gf.Overview)
 assert_type(lz.histogram(10).counts, npt.NDArray[np.uint64])
+assert_type(lz[1:] ** 2, Any)
+assert_type(-lz[1:], Any)
 assert_type(1.0 in lz, bool)
 for index, values in lz.iter_chunks():
     assert_type(index, tuple[slice, ...])

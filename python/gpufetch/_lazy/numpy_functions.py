@@ -10,12 +10,13 @@ from __future__ import annotations
 import operator
 from abc import abstractmethod
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, TypeVar
+from typing import Any, NoReturn, TypeVar
 
 import numpy as np
 import numpy.typing as npt
 
 from gpufetch._lazy.numpy_views import VIEWS
+from gpufetch._lazy.operators import Operators
 from gpufetch._lazy.remedies import remedy_for
 from gpufetch._text import format_nbytes
 from gpufetch._tracebacks import shortened
@@ -66,7 +67,7 @@ WRITERS: dict[Any, tuple[int, str]] = {
 _READ_ONLY: frozenset[Any] = frozenset({np.diagonal, np.broadcast_to, np.broadcast_arrays})
 
 
-class NumPyFunctions(np.lib.mixins.NDArrayOperatorsMixin, ArrayFacts):
+class NumPyFunctions(Operators, ArrayFacts):
     """Gives a lazy array `__array_ufunc__`, `__array_function__` and the operators."""
 
     __slots__ = ()
@@ -106,17 +107,14 @@ class NumPyFunctions(np.lib.mixins.NDArrayOperatorsMixin, ArrayFacts):
         values = _compute("astype", np.ndarray.astype, (self, dtype), {"copy": copy})
         return values
 
-    # NumPy's == gives an array of False where ufuncs raise, for text, say. The refusal of a whole
-    # tensor is a ValueError here and in np.equal: xarray's equals() would take a TypeError for
-    # "not equal".
+    def _operate(self, name: str, function: Callable[..., Any], operands: tuple[Any, ...]) -> Any:
+        # xarray's equals() would take a TypeError for "not equal".
+        refusal = ValueError if function in (operator.eq, operator.ne) else TypeError
+        return _compute(f"np.{name}", function, operands, {}, refusal=refusal)
 
-    def __eq__(self, other: object) -> Any:
-        return _compute("np.equal", operator.eq, (self, other), {}, refusal=ValueError)
-
-    def __ne__(self, other: object) -> Any:
-        return _compute("np.not_equal", operator.ne, (self, other), {}, refusal=ValueError)
-
-    __hash__ = None  # type: ignore[assignment]
+    def _refuse_to_write(self, name: str) -> NoReturn:
+        with shortened():
+            raise TypeError(f"{name} cannot write into a LazyArray: it is a reader of its tensor")
 
     def __contains__(self, value: object) -> bool:
         found: bool = _compute("in", operator.contains, (self, value), {})
@@ -139,8 +137,9 @@ def _compute(
     """Call a function that needs the elements."""
     with shortened():
         written += _written(function, arguments, options)
-        if any(isinstance(item, NumPyFunctions) for item in written):
-            raise TypeError(f"{name} cannot write into a LazyArray: it is a reader of its tensor")
+        for item in written:
+            if isinstance(item, NumPyFunctions):
+                item._refuse_to_write(name)
 
         def pull(array: NumPyFunctions) -> npt.NDArray[Any]:
             if not array._is_narrowed and array.size > 0 and function not in COPIES:
