@@ -6,6 +6,8 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pytest
+
 # Prints a line for each thing that happens. With "room", the limit is lifted before the file is
 # closed.
 PROGRAM = """
@@ -55,8 +57,49 @@ with h5py.File(path) as again:
 """
 
 
-def run(path: Path, room: str) -> list[str]:
-    command = [sys.executable, "-c", PROGRAM, str(path), room]
+# Writes to files by their paths.
+BY_PATH = """
+import errno, os, resource, signal, sys
+import h5py, numpy as np, gpufetch as gf
+
+def limit(nbytes):
+    resource.setrlimit(resource.RLIMIT_FSIZE, (nbytes, resource.RLIM_INFINITY))
+
+def attempt(call):
+    try:
+        return call()
+    except gf.Error as error:
+        assert error.native_code == errno.EFBIG and error.status == "GPUF_ERR_HDF5", error
+        return str(error)
+
+signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+path, how = sys.argv[1:]
+large = np.random.default_rng(0).integers(0, 2**62, size=2000)
+gf.hdf5.write(path, "old", np.arange(1000))
+limit(os.path.getsize(path) + 100)
+print(attempt(lambda: gf.hdf5.write(path + ".new", "x", large)))
+print(os.path.exists(path + ".new"))
+print(attempt(lambda: gf.hdf5.write(path, "x", large)))
+limit(resource.RLIM_INFINITY)
+print(attempt(lambda: gf.hdf5.write(path, "x", large)))
+print(attempt(lambda: gf.hdf5.read(path, "old", device="cpu")))
+if how == "other":
+    os.replace(path, path + ".bad")
+    gf.hdf5.write(path, "x", large)
+else:
+    with h5py.File(path + ".good", "w") as good:
+        good["x"] = large
+    with open(path + ".good", "rb") as good, open(path, "r+b") as bad:
+        bad.truncate(0)
+        bad.write(good.read())
+print((attempt(lambda: gf.hdf5.read(path, "x", device="cpu")) == large).all())
+sys.stdout.flush()
+os._exit(0)
+"""
+
+
+def run(path: Path, room: str, program: str = PROGRAM) -> list[str]:
+    command = [sys.executable, "-c", program, str(path), room]
     done = subprocess.run(command, capture_output=True, text=True, timeout=120)
     assert done.returncode == 0, done.stdout + done.stderr
     return done.stdout.splitlines()
@@ -73,3 +116,18 @@ def test_without_room_another_file_can_still_be_written(tmp_path: Path) -> None:
     seen = run(tmp_path / "x.h5", "none")
     assert seen[: len(SEEN)] == SEEN and "not closed" in seen
     assert seen[-2:] == ["written", "True"]
+
+
+@pytest.mark.parametrize("how", ["other", "same"])
+def test_a_file_that_cannot_be_closed_is_refused_until_it_is_replaced(
+    tmp_path: Path, how: str
+) -> None:
+    """By another file, or by other contents."""
+    path = tmp_path / "x.h5"
+    new, is_there, failed, *later, again = run(path, how, BY_PATH)
+    assert "File too large" in new and is_there == "False"
+    assert failed.startswith(f"writing 'x' to {path} failed (File too large)")
+    assert "may be damaged" in failed and "write to a new file" in failed
+    for message in later:
+        assert message.startswith(f"{path} may be damaged") and "writing 'x'" in message
+    assert len(later) == 2 and again == "True"

@@ -2,8 +2,14 @@
 
 from __future__ import annotations
 
+import os
 import re
-from collections.abc import Iterator
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
@@ -243,3 +249,176 @@ def test_threads_overwrite_one_name_and_read_it(tmp_path: Path) -> None:
         with ThreadPoolExecutor(4) as pool:
             assert list(pool.map(work, range(4))) == [None] * 4
         assert list(file["g"]) == ["x"]
+
+
+# --- Interruptions --------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("interrupted", [1, 2])
+def test_ctrl_c_during_a_change_of_names_leaves_one_dataset_under_the_name(
+    file: h5py.File, monkeypatch: pytest.MonkeyPatch, interrupted: int
+) -> None:
+    gf.hdf5.write(file, "x", field(0))
+    move, calls = h5py.Group.move, 0
+
+    def interrupt(group: h5py.Group, source: str, dest: str) -> None:
+        nonlocal calls
+        move(group, source, dest)
+        calls += 1
+        if calls == interrupted:
+            signal.raise_signal(signal.SIGINT)
+
+    monkeypatch.setattr(h5py.Group, "move", interrupt)
+    with pytest.raises(KeyboardInterrupt) as caught:
+        gf.hdf5.write(file, "x", field(1), overwrite=True)
+    assert list(file) == ["x"] and not hasattr(caught.value, "__notes__")
+    assert any((file["x"][...] == field(seed)).all() for seed in (0, 1))
+
+
+def interrupt_at(step: int, call: Callable[[], object]) -> bool:
+    """Raise SIGINT at the operation of number `step` in gpufetch.hdf5; whether there is one."""
+    count = 0
+
+    def trace(frame: Any, event: str, argument: object) -> Any:
+        nonlocal count
+        if f"{os.sep}gpufetch{os.sep}hdf5{os.sep}" not in frame.f_code.co_filename:
+            return None
+        frame.f_trace_opcodes = True
+        if event == "opcode":
+            count += 1
+            if count == step:
+                signal.raise_signal(signal.SIGINT)
+        return trace
+
+    before = sys.gettrace()
+    sys.settrace(trace)
+    try:
+        call()
+    except KeyboardInterrupt:
+        assert count >= step
+    finally:
+        sys.settrace(before)
+    return count >= step
+
+
+@pytest.mark.parametrize("kind", ["new", "over", "tree", "path", "new path"])
+def test_ctrl_c_between_any_two_operations_leaves_what_was_there_or_the_new_one(
+    tmp_path: Path, kind: str
+) -> None:
+    path, step, old, new = tmp_path / "x.h5", 0, np.arange(3), np.arange(5)
+    x: Any = {"a": new, "b": [1]} if kind == "tree" else new
+    is_more = True
+    while is_more:
+        step += 1
+        path.unlink(missing_ok=True)
+        if kind != "new path":
+            with h5py.File(path, "w") as file:
+                if kind != "new":
+                    gf.hdf5.write(file, "g/x", old)
+        if kind in ("path", "new path"):
+            is_more = interrupt_at(
+                step, lambda: gf.hdf5.write(path, "g/x", x, overwrite=kind == "path")
+            )
+        else:
+            with h5py.File(path, "r+") as file:
+                is_more = interrupt_at(
+                    step,
+                    lambda file=file: gf.hdf5.write(file, "g/x", x, overwrite=kind != "new"),
+                )
+        if kind == "new path" and not path.exists():
+            continue
+        with h5py.File(path) as file:
+            if kind == "new" and not list(file):
+                continue
+            assert list(file) == ["g"] and list(file["g"]) == ["x"], step
+        found = gf.hdf5.read(path, "g/x", device="cpu")
+        if isinstance(found, dict):
+            assert found["a"].tolist() == new.tolist() and found["b"] == [1]
+        else:
+            assert found.tolist() in ([old.tolist()] if kind == "tree" else [old.tolist(), [*new]])
+    assert step > 50
+
+
+def test_ctrl_c_while_elements_are_written_removes_the_dataset(file: h5py.File) -> None:
+    x = np.random.default_rng(0).normal(size=(2000, 1000))
+    is_done = threading.Event()
+
+    def interrupt() -> None:
+        while "x" not in file.get("g", {}) and not is_done.is_set():
+            time.sleep(0.0001)
+        signal.raise_signal(signal.SIGINT)
+
+    device = gf.to_device(x, device="host:0")
+    thread = threading.Thread(target=interrupt)
+    _core._host_faults(bandwidth=2e7)
+    thread.start()
+    try:
+        with pytest.raises(KeyboardInterrupt):
+            gf.hdf5.write(file, "g/x", device)
+    finally:
+        is_done.set()
+        thread.join()
+        _core._host_faults()
+    assert list(file) == []
+
+
+def test_a_file_that_is_closed_meanwhile_is_told(tmp_path: Path) -> None:
+    path = tmp_path / "x.h5"
+    gf.hdf5.write(path, "x", np.arange(3))
+    opened = h5py.File(path, "r+")
+
+    class Closing:
+        """A value that closes the file when it is stored."""
+
+        def __array__(self, *arguments: Any, **options: Any) -> Any:
+            opened.close()
+            raise TypeError("no array")
+
+    with pytest.raises(TypeError, match="the file was closed while") as caught:
+        gf.hdf5.write(opened, "x", field(), attrs={"bad": Closing()}, overwrite=True)
+    (note,) = caught.value.__notes__
+    with h5py.File(path) as file:
+        (left,) = set(file) - {"x"}
+        assert note.startswith(f"'{left}' may still be in the file")
+        assert file["x"][...].tolist() == [0, 1, 2]
+
+
+# --- Files of others ------------------------------------------------------------------------------
+
+
+def test_a_file_that_another_process_makes_meanwhile_is_not_deleted(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The other one creates it at the moment when this one opens it."""
+    path = tmp_path / "x.h5"
+    program = "import sys, h5py; h5py.File(sys.argv[1], 'w')['theirs'] = 1"
+    real, calls = h5py.File, 0
+
+    def late(*arguments: Any, **options: Any) -> h5py.File:
+        nonlocal calls
+        calls += 1
+        if calls == late_call:
+            subprocess.run([sys.executable, "-c", program, str(path)], check=True, timeout=60)
+        return real(*arguments, **options)
+
+    for late_call in (1, 2):
+        calls = 0
+        path.unlink(missing_ok=True)
+        # Only open and create are seen: isinstance(dest, h5py.Group) must go on to work.
+        monkeypatch.setattr(h5py, "File", late)
+        with pytest.raises(TypeError):
+            gf.hdf5.write(path, "x", field(), attrs={"bad": object()})
+        monkeypatch.undo()
+        with h5py.File(path) as file:
+            assert list(file) == ["theirs"], late_call
+
+
+def test_a_link_that_leads_nowhere_is_kept(tmp_path: Path) -> None:
+    target, link = tmp_path / "target.h5", tmp_path / "link.h5"
+    link.symlink_to(target)
+    with pytest.raises(TypeError):
+        gf.hdf5.write(link, "x", object())
+    assert link.is_symlink() and not target.exists()
+    gf.hdf5.write(link, "x", np.arange(3))
+    assert link.is_symlink()
+    assert gf.hdf5.read(target, "x", device="cpu").tolist() == [0, 1, 2]

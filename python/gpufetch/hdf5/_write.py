@@ -3,17 +3,19 @@
 from __future__ import annotations
 
 import uuid
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from pathlib import Path
+from functools import partial
 from typing import Any, Literal, TypeAlias
 
 import h5py
 
 from gpufetch import _core
 from gpufetch.hdf5._binding import phil, require_binding
+from gpufetch.hdf5._files import write_file
 from gpufetch.hdf5._location import FilePath, as_path, check_open, missing_link
-from gpufetch.hdf5._nested import is_stored_tree, is_tree, write_tree
+from gpufetch.hdf5._names import check_replaceable, give_name, remove, say_name
+from gpufetch.hdf5._nested import is_tree, write_tree
 from gpufetch.hdf5._numbers import as_tensor, is_numbers
 
 __all__ = ["Codec", "write"]
@@ -87,8 +89,12 @@ def write(
     gpufetch.Error
         HDF5 or the device failed; HDF5's own messages are quoted.
 
-    After any error there is what was there before: what this call created is removed again, and so
-    is a file.
+    After an error there is what was there before: what this call created is removed again, and so
+    is a file that it created. Two things are otherwise. Ctrl-C that comes when all is written may
+    leave the new one, complete, in the old one's place. And where the system refuses to write, as
+    on a full disk, HDF5 may be unable to close an existing file, which may be unreadable then: the
+    error says so, and this process refuses to read and write the file by its path until it is
+    replaced. To be safe from that, write to a new file.
     """
     require_binding()
     if codec not in _CODECS:
@@ -101,15 +107,7 @@ def write(
     call = _Write(name, x, chunks, codec, attrs, overwrite)
     if isinstance(dest, h5py.Group):
         return call.run(dest)
-    path = Path(as_path(dest, "dest"))
-    is_new = not path.exists()
-    try:
-        with h5py.File(path, "a") as file:
-            call.run(file)
-    except BaseException:
-        if is_new:
-            path.unlink(missing_ok=True)
-        raise
+    write_file(as_path(dest, "dest"), name, call.run)
     return None
 
 
@@ -135,27 +133,31 @@ class _Write:
             )
         if is_there or self._is_tree():
             self._create_beside(group, missing or self.name)
-        else:
-            self._create(group, missing)
-        return group[self.name]
+            return group[self.name]
+        return self._create(group, missing)
 
     def _is_tree(self) -> bool:
         return is_tree(self.x) and not is_numbers(self.x)
 
-    def _create(self, group: h5py.Group, missing: str | None) -> None:
+    def _create(self, group: h5py.Group, missing: str | None) -> h5py.Dataset:
         """Create a new dataset; after a failure, remove it and the groups from `missing` on."""
-        self._write_dataset(group, self.name, self.x)
+        made: list[None] = []
         try:
-            self._set_attributes(group[self.name])
+            # C calls C in this line: no signal's handler runs between the write and its record.
+            made.extend(map(self._writer(group, self.name), [as_tensor(self.x)]))
+            found = group[self.name]
+            self._set_attributes(found)
+            return found
         except BaseException as error:
-            _remove(group, self.name, missing, error)
+            if made or not group:
+                remove(group, self.name, missing, error)
             raise
 
     def _create_beside(self, group: h5py.Group, name: str) -> None:
         """Create all of it beside `name`, where nobody looks for it, and then give it its name."""
         _check_name(group, self.name)
         if group.get(self.name, getlink=True) is not None:
-            _check_replaceable(group, self.name)
+            check_replaceable(group, self.name)
         folder, slash, _ = name.rstrip("/").rpartition("/")
         new = f"{folder}{slash}.gpufetch-new-{uuid.uuid4().hex}"
         try:
@@ -166,9 +168,10 @@ class _Write:
             else:
                 self._write_dataset(group, new, self.x)
             self._set_attributes(group[new])
-            _give_name(group, new, self.name)
+            give_name(group, new, self.name)
         except BaseException as error:
-            _remove(group, new, None, error)
+            remove(group, new, None, error)
+            say_name(error, new, self.name)
             raise
 
     def _set_attributes(self, made: h5py.Dataset | h5py.Group) -> None:
@@ -176,8 +179,18 @@ class _Write:
             made.attrs[key] = value
 
     def _write_dataset(self, group: h5py.Group, name: str, x: Any) -> None:
-        codec = _CODECS[self.codec]
-        _core.h5_write(phil, group.id.id, name, as_tensor(x), chunks=self.chunks, codec=codec)
+        self._writer(group, name)(as_tensor(x))
+
+    def _writer(self, group: h5py.Group, name: str) -> Callable[[Any], None]:
+        """What writes a tensor as a new dataset, in C."""
+        return partial(
+            _core.h5_write,
+            phil,
+            group.id.id,
+            name,
+            chunks=self.chunks,
+            codec=_CODECS[self.codec],
+        )
 
 
 def _write_plain(group: h5py.Group, name: str, x: Any) -> None:
@@ -192,56 +205,3 @@ def _check_name(group: h5py.Group, name: str) -> None:
         raise ValueError(f"{name!r} is no path: its parts are not empty, not '.' and not '..'")
     if group.file.mode == "r":
         raise ValueError(f"{name!r} cannot be written: the file was opened read-only")
-
-
-def _check_replaceable(group: h5py.Group, name: str) -> None:
-    """Raise ValueError unless `name` is a dataset, a tree, or a soft or external link."""
-    link = group.get(name, getlink=True)
-    if isinstance(link, h5py.SoftLink | h5py.ExternalLink):
-        return
-    found = group[name]
-    if not (
-        isinstance(found, h5py.Dataset) or (isinstance(found, h5py.Group) and is_stored_tree(found))
-    ):
-        raise ValueError(
-            f"{name!r} exists already and is {found!r}: overwrite=True replaces datasets, and "
-            "groups that gpufetch.hdf5.write made of a tree"
-        )
-
-
-def _give_name(group: h5py.Group, new: str, name: str) -> None:
-    """Give what is called `new` another name, in place of what has it now.
-
-    No other thread sees the file without that name.
-    """
-    with phil:
-        if missing_link(group, name) is not None:
-            group.move(new, name)
-            return
-        _check_replaceable(group, name)
-        old = new.replace(".gpufetch-new-", ".gpufetch-old-")
-        group.move(name, old)
-        try:
-            group.move(new, name)
-        except BaseException:
-            group.move(old, name)
-            raise
-        del group[old]
-
-
-def _remove(group: h5py.Group, name: str, missing: str | None, error: BaseException) -> None:
-    """Delete a link if it is there, and the groups from `missing` on that are empty then.
-
-    What cannot be deleted, as on a full disk, is noted in `error`.
-    """
-    try:
-        with phil:
-            if missing_link(group, name) is None:
-                del group[name]
-            while missing is not None and len(name) > len(missing):
-                name = name.rpartition("/")[0]
-                if len(group[name]) > 0:
-                    break
-                del group[name]
-    except (KeyError, OSError, RuntimeError) as second:
-        error.add_note(f"{name!r} could not be deleted again: {second}")

@@ -1,0 +1,186 @@
+"""Files that are given by their paths: created or opened for one write, and closed again."""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Callable
+from functools import partial
+
+import h5py
+from h5py import h5f
+
+from gpufetch import _core
+from gpufetch.hdf5._binding import phil
+from gpufetch.hdf5._uninterrupted import uninterrupted
+
+__all__ = ["check_undamaged", "write_file"]
+
+_TRIES = 5
+_DAMAGED_MAX = 64
+
+# What h5py raises where HDF5 fails.
+_FAILURES = (KeyError, OSError, RuntimeError, ValueError)
+
+# Files that HDF5 could not close, by device and inode: their size and time of change then, and the
+# message and errno for those who use them again.
+_damaged: dict[tuple[int, int], tuple[int, int, str, int]] = {}
+
+
+def write_file(path: str, name: str, write: Callable[[h5py.File], object]) -> None:
+    """Call `write` with a file, which is created if it is not there and is closed afterwards.
+
+    A file that this call created is deleted after an error. `name` is what is written, for
+    messages. Raises gpufetch.Error with errno as native_code if HDF5 cannot close the file.
+    """
+    check_undamaged(path)
+    file = _File(path)
+    try:
+        uninterrupted(file.open)
+        write(file.opened)
+    except BaseException as error:
+        uninterrupted(partial(file.discard, error))
+        if file.failure is None or file.is_deleted:
+            raise
+        damage = file.damage(name, error)
+        if not isinstance(error, Exception):
+            error.add_note(str(damage))
+            raise
+        raise damage from error
+    uninterrupted(file.close)
+    if file.failure is not None:
+        raise file.damage(name, file.failure) from file.failure
+
+
+class _File:
+    """A file that is open for one write."""
+
+    opened: h5py.File
+    failure: Exception | None = None
+    """Why HDF5 could not close it."""
+    is_deleted = False
+
+    def __init__(self, path: str) -> None:
+        is_dangling = os.path.islink(path) and not os.path.exists(path)
+        self.path = os.path.realpath(path) if is_dangling else path
+        self._is_made = False
+        self._identity: tuple[int, int] | None = None
+
+    def open(self) -> None:
+        """Create the file, or open it if it is there. Nobody else's file is taken for a new one."""
+        for left in reversed(range(_TRIES)):
+            try:
+                self._is_made = False
+                opened = h5py.File(self.path, "r+")
+            except FileNotFoundError:
+                try:
+                    opened = h5py.File(self.path, "x")
+                    self._is_made = True
+                except OSError:
+                    if not left or not os.path.lexists(self.path):
+                        raise
+                    continue
+            status = os.fstat(opened.id.get_vfd_handle())
+            self._identity = status.st_dev, status.st_ino
+            # Another process may have deleted it before it was locked.
+            if self.is_in_place() or not left:
+                self.opened = opened
+                return
+            opened.close()
+
+    def is_in_place(self) -> bool:
+        """Whether the path still leads to the file that was opened."""
+        try:
+            status = os.stat(self.path)
+        except OSError:
+            return False
+        return (status.st_dev, status.st_ino) == self._identity
+
+    def discard(self, error: BaseException) -> None:
+        """Close the file after an error, and delete it if this object created it.
+
+        It is deleted first, while HDF5's lock keeps other processes from writing to it.
+        """
+        if not hasattr(self, "opened"):
+            return
+        with phil:
+            if self._is_made and self._is_unused(error):
+                self._delete()
+            self.close()
+
+    def _is_unused(self, error: BaseException) -> bool:
+        """Whether nobody else has the file open or has written to it."""
+        try:
+            if h5f.get_obj_count(self.opened.id, h5f.OBJ_FILE) > 1:
+                return False
+            return bool(getattr(error, "native_code", 0)) or len(self.opened) == 0
+        except _FAILURES:
+            return True
+
+    def _delete(self) -> None:
+        if self.is_in_place():
+            os.unlink(self.path)
+        self.is_deleted = True
+
+    def close(self) -> None:
+        """Close the file. If HDF5 cannot, `failure` says why, and a new file is deleted."""
+        try:
+            self.opened.close()
+        except _FAILURES as error:
+            self.failure = error
+            if self._is_made and not self.is_deleted:
+                self._delete()
+
+    def damage(self, name: str, cause: BaseException) -> _core.Error:
+        """The error to raise for a file that HDF5 could not close; the file is remembered."""
+        code = _errno(cause, self.failure)
+        system = f" ({os.strerror(code)})" if code else ""
+        if self.is_deleted:
+            text = (
+                f"writing {name!r} to the new file {self.path} failed{system}, and the file was "
+                f"deleted again; HDF5 says: {self.failure}"
+            )
+            return _make_error(text, code)
+        text = (
+            f"writing {name!r} to {self.path} failed{system}, and HDF5 could not close the file, "
+            "which may be damaged"
+        )
+        remedy = "make room, restore the file from a copy, or write to a new file"
+        if self.is_in_place():
+            status = os.stat(self.path)
+            while len(_damaged) >= _DAMAGED_MAX:
+                _damaged.pop(next(iter(_damaged)), None)
+            refusal = (
+                f"{self.path} may be damaged, and is used again by this process when it has been "
+                f"replaced: {text}; {remedy}"
+            )
+            known = status.st_size, status.st_mtime_ns, refusal, code
+            _damaged[status.st_dev, status.st_ino] = known
+        return _make_error(f"{text}: {remedy}; HDF5 says: {self.failure}", code)
+
+
+def _make_error(text: str, code: int) -> _core.Error:
+    error = _core.Error(text)
+    error.status, error.native_code = "GPUF_ERR_HDF5", code
+    return error
+
+
+def _errno(*errors: BaseException | None) -> int:
+    """The errno that the first of the errors with one tells, else 0."""
+    for error in errors:
+        code = getattr(error, "native_code", 0) or getattr(error, "errno", 0)
+        found = re.search(r"errno = (\d+)", str(error))
+        if code or found:
+            return int(code or (found and found[1]) or 0)
+    return 0
+
+
+def check_undamaged(path: str) -> None:
+    """Raise gpufetch.Error if this process has written to a file that HDF5 could not close."""
+    try:
+        status = os.stat(path)
+    except OSError:
+        return
+    found = _damaged.get((status.st_dev, status.st_ino))
+    if found is not None and found[:2] == (status.st_size, status.st_mtime_ns):
+        raise _make_error(*found[2:])

@@ -1,0 +1,106 @@
+"""Changing the names of what is in a file, and removing what a failed write created."""
+
+from __future__ import annotations
+
+from functools import partial
+
+import h5py
+
+from gpufetch.hdf5._binding import phil
+from gpufetch.hdf5._location import missing_link
+from gpufetch.hdf5._nested import is_stored_tree
+from gpufetch.hdf5._uninterrupted import uninterrupted
+
+__all__ = ["check_replaceable", "give_name", "remove", "say_name"]
+
+
+def check_replaceable(group: h5py.Group, name: str) -> None:
+    """Raise ValueError unless `name` is a dataset, a tree, or a soft or external link."""
+    link = group.get(name, getlink=True)
+    if isinstance(link, h5py.SoftLink | h5py.ExternalLink):
+        return
+    found = group[name]
+    if not (
+        isinstance(found, h5py.Dataset) or (isinstance(found, h5py.Group) and is_stored_tree(found))
+    ):
+        raise ValueError(
+            f"{name!r} exists already and is {found!r}: overwrite=True replaces datasets, and "
+            "groups that gpufetch.hdf5.write made of a tree"
+        )
+
+
+def give_name(group: h5py.Group, new: str, name: str) -> None:
+    """Give what is called `new` another name, in place of what has it now.
+
+    No other thread sees the file without that name. After an error, a signal's among them, the name
+    is that of the old one or of the new one, and the other one is gone or is called `new`.
+    """
+    uninterrupted(partial(_give_name, group, new, name))
+
+
+def _give_name(group: h5py.Group, new: str, name: str) -> None:
+    with phil:
+        if missing_link(group, name) is not None:
+            group.move(new, name)
+            return
+        check_replaceable(group, name)
+        old = new.replace(".gpufetch-new-", ".gpufetch-old-")
+        try:
+            group.move(name, old)
+            group.move(new, name)
+            del group[old]
+        except BaseException as error:
+            _take_back(group, new, name, old, error)
+            raise
+
+
+def _take_back(group: h5py.Group, new: str, name: str, old: str, error: BaseException) -> None:
+    """Give the old one its name again. What cannot be done is noted in `error`."""
+    try:
+        if missing_link(group, old) is None:
+            if missing_link(group, name) is None:
+                group.move(name, new)
+            group.move(old, name)
+    except (KeyError, OSError, RuntimeError, ValueError) as second:
+        error.add_note(f"what {name!r} was is called {old!r} now: {second}")
+
+
+def remove(group: h5py.Group, name: str, missing: str | None, error: BaseException) -> None:
+    """Delete a link if it is there, and the groups from `missing` on that are empty then.
+
+    What cannot be deleted, as on a full disk, is noted in `error`.
+    """
+    uninterrupted(partial(_remove, group, name, missing, error))
+
+
+def _remove(group: h5py.Group, name: str, missing: str | None, error: BaseException) -> None:
+    try:
+        with phil:
+            if not group:
+                _say_closed(error, name)
+                return
+            if missing_link(group, name) is None:
+                del group[name]
+            while missing is not None and len(name) > len(missing):
+                name = name.rpartition("/")[0]
+                if len(group[name]) > 0:
+                    break
+                del group[name]
+    except (KeyError, OSError, RuntimeError) as second:
+        error.add_note(f"{name!r} could not be deleted again: {second}")
+
+
+def _say_closed(error: BaseException, name: str) -> None:
+    if error.args and isinstance(error.args[0], str):
+        text = f"{error.args[0]}; the file was closed while this call wrote to it"
+        error.args = (text, *error.args[1:])
+    error.add_note(f"{name!r} may still be in the file, incomplete: open it and delete that")
+
+
+def say_name(error: BaseException, new: str, name: str) -> None:
+    """Replace the temporary name `new` in an error's message by the name of the caller's."""
+    folder, slash, temporary = new.rpartition("/")
+    name = name.removeprefix(folder + slash).rstrip("/")
+    error.args = tuple(
+        arg.replace(temporary, name) if isinstance(arg, str) else arg for arg in error.args
+    )
