@@ -119,6 +119,18 @@ def test_a_selection_that_does_not_fit_is_refused(tmp_path: Path, key: Any, mess
         gf.hdf5.read(tmp_path / "x.h5", "x", selection=key)
 
 
+def test_out_is_no_lazy_array_since_that_only_reads(tmp_path: Path) -> None:
+    x = field((4, 6))
+    gf.hdf5.write(tmp_path / "a.h5", "x", x)
+    target = gf.to_device(np.zeros_like(x))
+    for out, box in ((gf.lazy(target), None), (gf.lazy(target)[1:3], np.s_[1:3])):
+        with pytest.raises(TypeError, match=r"out is a LazyArray, a reader.*out\.source"):
+            gf.hdf5.read(tmp_path / "a.h5", "x", selection=box, out=out)
+    assert not gf.fetch(target).any()
+    gf.hdf5.read(tmp_path / "a.h5", "x", out=out.source)
+    np.testing.assert_array_equal(gf.fetch(target), x)
+
+
 @pytest.mark.parametrize(
     ("key", "out", "message"),
     [

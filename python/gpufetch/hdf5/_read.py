@@ -132,13 +132,19 @@ def read(
     KeyError
         There is no `name` in `src`.
     TypeError
-        The dataset's type has no dtype on a device; the message says what it is.
+        The dataset's type has no dtype on a device; the message says what it is. Or `out` is a
+        LazyArray, which only reads its tensor.
     gpufetch.Error
         HDF5 or the device failed, or a chunk is damaged; the message names the chunk.
     """
     require_binding()
     if device is not None and out is not None:
         raise ValueError("give device or out, not both: out is on a device already")
+    if hasattr(type(out), "_gpufetch_view"):
+        raise TypeError(
+            f"out is a {type(out).__name__}, a reader of its tensor, which is not written to "
+            "through it: give the tensor itself, which a LazyArray has as out.source"
+        )
     if isinstance(src, h5py.Dataset):
         if name is not None:
             raise ValueError(f"name {name!r} was given, but src is a dataset already")
