@@ -147,10 +147,46 @@ static Py_ssize_t array_length(gpufi_py_device_array *self) {
   return (Py_ssize_t)self->tensor.shape[0];
 }
 
+/* The only element as the Python number `kind`: "bool", "int", "float", "complex" or "index". */
+static PyObject *as_number(PyObject *self, const char *kind) {
+  PyObject *args = Py_BuildValue("(s)", kind);
+  PyObject *value =
+      args ? gpufi_py_delegate("gpufetch._device_array", "number", self, args, NULL) : NULL;
+  Py_XDECREF(args);
+  return value;
+}
+
 static int array_bool(gpufi_py_device_array *self) {
-  PyErr_SetString(PyExc_TypeError,
-                  "a DeviceArray has no truth value: fetch it first, or test its size");
-  return -1;
+  PyObject *value = as_number((PyObject *)self, "bool");
+  const int truth = value ? PyObject_IsTrue(value) : -1;
+  Py_XDECREF(value);
+  return truth;
+}
+
+static PyObject *array_int(PyObject *self) {
+  return as_number(self, "int");
+}
+
+static PyObject *array_float(PyObject *self) {
+  return as_number(self, "float");
+}
+
+static PyObject *array_index(PyObject *self) {
+  return as_number(self, "index");
+}
+
+static PyObject *array_complex(PyObject *self, PyObject *ignored) {
+  return as_number(self, "complex");
+}
+
+static int array_contains(PyObject *self, PyObject *value) {
+  PyObject *args = PyTuple_Pack(1, value);
+  PyObject *found =
+      args ? gpufi_py_delegate("gpufetch._device_array", "contains", self, args, NULL) : NULL;
+  const int is_in = found ? PyObject_IsTrue(found) : -1;
+  Py_XDECREF(found);
+  Py_XDECREF(args);
+  return is_in;
 }
 
 /* In a notebook the exception that is set is shown in few lines, as that of a LazyArray is. */
@@ -258,6 +294,8 @@ static PyMethodDef array_methods[] = {
     {"squeeze", GPUFI_PY_METHOD(array_squeeze), METH_VARARGS | METH_KEYWORDS,
      "squeeze($self, axis=None)\n--\n\nView without the axes of length 1, or those that axis "
      "names."},
+    {"__complex__", array_complex, METH_NOARGS,
+     "__complex__($self)\n--\n\nThe only element as a complex."},
     {"__reduce_ex__", GPUFI_PY_METHOD(array_reduce_ex), METH_VARARGS | METH_KEYWORDS,
      "__reduce_ex__($self, protocol)\n--\n\nTypeError: it is not pickled or copied."},
     {"__array__", GPUFI_PY_METHOD(gpufi_py_export_array), METH_FASTCALL | METH_KEYWORDS,
@@ -301,6 +339,10 @@ static PyType_Slot array_slots[] = {
     {Py_mp_length, array_length},
     {Py_mp_subscript, array_subscript},
     {Py_nb_bool, array_bool},
+    {Py_nb_int, array_int},
+    {Py_nb_float, array_float},
+    {Py_nb_index, array_index},
+    {Py_sq_contains, array_contains},
     {Py_tp_getattro, array_getattr},
     {Py_tp_iter, array_iter},
 #define X(slot, function) {Py_##slot, gpufi_py_##slot},

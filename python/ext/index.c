@@ -1,6 +1,8 @@
 /* Basic indexing of a descriptor: ints, slices, ... and None. */
 #include "index.h"
 
+#include "delegate.h"
+
 #include <string.h>
 
 static void remove_axis(gpuf_tensor *tensor, int32_t axis) {
@@ -24,12 +26,28 @@ static int insert_axis(gpuf_tensor *tensor, int32_t axis) {
   return 0;
 }
 
+/* IndexError for an item that is no index in NumPy either, else TypeError with the remedy. */
+static int refuse_item(PyObject *item) {
+  PyErr_Clear();
+  Py_XDECREF(gpufi_py_delegate("gpufetch._device_array", "refuse_index", item, NULL, NULL));
+  return -1;
+}
+
 static int index_int(gpuf_tensor *tensor, int32_t axis, int32_t source_axis, PyObject *item) {
   const int64_t extent = tensor->shape[axis];
-  const Py_ssize_t given = PyNumber_AsSsize_t(item, PyExc_IndexError);
+  PyObject *number = PyNumber_Index(item);
+  if (!number) { /* an array that is no integer, though its type can be */
+    return PyErr_ExceptionMatches(PyExc_TypeError) ? refuse_item(item) : -1;
+  }
+  const Py_ssize_t given = PyLong_AsSsize_t(number);
   if (given == -1 && PyErr_Occurred()) {
+    PyErr_Clear();
+    PyErr_Format(PyExc_IndexError, "index %S is out of bounds for axis %d with size %lld", number,
+                 (int)source_axis, (long long)extent);
+    Py_DECREF(number);
     return -1;
   }
+  Py_DECREF(number);
   const int64_t index = given < 0 ? given + extent : given;
   if (index < 0 || index >= extent) {
     PyErr_Format(PyExc_IndexError, "index %zd is out of bounds for axis %d with size %lld", given,
@@ -64,15 +82,7 @@ static bool is_basic_int(PyObject *item) {
   return PyIndex_Check(item) && !PyBool_Check(item) && !PyArray_Check(item);
 }
 
-static int refuse_item(PyObject *item) {
-  PyErr_Format(PyExc_TypeError,
-               "a DeviceArray is indexed by ints, slices, ... and None, not by %S: fetch it first "
-               "and index the result",
-               (PyObject *)Py_TYPE(item));
-  return -1;
-}
-
-/* The number of axes that the items index, or -1: TypeError for an item of advanced indexing. */
+/* The number of axes that the items index, or -1: an error for an item of advanced indexing. */
 static int32_t count_axes(PyObject *const *items, Py_ssize_t item_count) {
   int32_t used = 0, ellipsis_count = 0;
   for (Py_ssize_t i = 0; i < item_count; i++) {

@@ -7,6 +7,8 @@ copy nothing then. For all others the elements are copied to the host, as by num
 from __future__ import annotations
 
 import itertools
+import operator
+import reprlib
 from collections.abc import Iterator
 from typing import Any, NoReturn
 
@@ -14,6 +16,7 @@ import numpy as np
 
 from gpufetch._core import DeviceArray, fetch
 from gpufetch._lazy.remedies import method_remedy
+from gpufetch._lazy.scalars import converted
 from gpufetch._lazy.shapes import (
     axis_order,
     in_reversed_order,
@@ -22,13 +25,17 @@ from gpufetch._lazy.shapes import (
     squeezed_axes,
     swapped_axes,
 )
+from gpufetch._subscript import index_items
 from gpufetch._view import DeviceView
 
 __all__ = [
+    "contains",
     "iterate",
     "missing",
+    "number",
     "ravel",
     "reduce_ex",
+    "refuse_index",
     "reshape",
     "squeeze",
     "swapaxes",
@@ -37,6 +44,13 @@ __all__ = [
 
 
 _ITERATION_NBYTES = 1 << 20
+_NUMBERS = {
+    "bool": bool,
+    "int": int,
+    "float": float,
+    "complex": complex,
+    "index": operator.index,
+}
 
 
 def transpose(self: DeviceArray, *axes: Any) -> DeviceArray:
@@ -74,6 +88,27 @@ def iterate(self: DeviceArray) -> Iterator[Any]:
     most = _ITERATION_NBYTES // self.dtype.itemsize
     pieces = (fetch(self[start : start + most]) for start in range(0, length, most))
     return itertools.chain.from_iterable(pieces)
+
+
+def number(self: DeviceArray, kind: str) -> Any:
+    """The Python number that the only element is; `kind` is what asks for it."""
+    convert: Any = _NUMBERS[kind]
+    return converted(convert, self, lambda: fetch(self))
+
+
+def contains(self: DeviceArray, value: object) -> bool:
+    return operator.contains(fetch(self), value)
+
+
+def refuse_index(item: Any) -> NoReturn:
+    """Raise the error for an item that is none of basic indexing: IndexError where NumPy does."""
+    what = "a DeviceArray is indexed by ints, slices, ... and None, not by"
+    is_bool = isinstance(item, bool | np.bool_)
+    try:
+        index_items((0 if is_bool else item,))
+    except IndexError:
+        raise IndexError(f"{what} {reprlib.repr(item)} of type {type(item).__name__}") from None
+    raise TypeError(f"{what} {type(item)}: fetch it first and index the result")
 
 
 def reduce_ex(self: DeviceArray, protocol: Any = None) -> NoReturn:

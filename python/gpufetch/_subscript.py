@@ -14,6 +14,10 @@ __all__ = ["Indices", "checked_indices", "expanded", "index_items", "is_basic"]
 
 Indices = npt.NDArray[np.intp]
 
+_REMEDY = (
+    "use integers, slices, ..., None, arrays of integers, and boolean masks with at least one axis"
+)
+
 
 def index_items(key: Any) -> tuple[Any, ...]:
     """Check what stands between the brackets of a subscript.
@@ -39,11 +43,12 @@ def _index_item(item: Any) -> Any:
         except TypeError:
             pass
         array = _index_array(item)
-        if array is not None:
+        if array is not None and (array.dtype.kind in "iu" or _is_mask(array)):
             return array
+        if array is not None and array.ndim > 0 and array.dtype.kind != "O":
+            raise IndexError(f"index {reprlib.repr(item)} has dtype {array.dtype}: {_REMEDY}")
     raise IndexError(
-        f"index {reprlib.repr(item)} of type {type(item).__name__} is not known: use integers, "
-        "slices, ..., None, arrays of integers, and boolean masks with at least one axis"
+        f"index {reprlib.repr(item)} of type {type(item).__name__} is not known: {_REMEDY}"
     )
 
 
@@ -54,9 +59,7 @@ def _index_array(item: Any) -> npt.NDArray[Any] | None:
         return None
     if array.size == 0 and not isinstance(item, np.ndarray):
         return array.astype(np.intp)
-    if array.dtype.kind in "iu":
-        return array.astype(np.intp, copy=False)
-    return array if array.dtype.kind == "b" and array.ndim > 0 else None
+    return array.astype(np.intp, copy=False) if array.dtype.kind in "iu" else array
 
 
 def expanded(items: tuple[Any, ...], shape: tuple[int, ...]) -> Iterator[Any]:
@@ -96,12 +99,13 @@ def expanded(items: tuple[Any, ...], shape: tuple[int, ...]) -> Iterator[Any]:
 
 
 def _is_mask(item: Any) -> bool:
-    return isinstance(item, np.ndarray) and item.dtype == np.bool_
+    return isinstance(item, np.ndarray) and item.dtype == np.bool_ and item.ndim > 0
 
 
 def _check_mask(mask: npt.NDArray[Any], axis: int, shape: tuple[int, ...]) -> None:
+    """Check that a mask fits `shape` from `axis` on. As in NumPy, a length of 0 fits any axis."""
     for i, length in enumerate(mask.shape):
-        if length != shape[axis + i]:
+        if length not in (0, shape[axis + i]):
             raise IndexError(
                 f"a boolean mask of shape {mask.shape} does not fit axis {axis + i} of length "
                 f"{shape[axis + i]}"

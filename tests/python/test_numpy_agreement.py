@@ -435,6 +435,75 @@ def test_membership_is_numpys_or_refused(x: Array, lazy: gf.LazyArray) -> None:
     assert (100.0 in lazy[...]) is False
     with no_copies(), pytest.raises(TypeError, match="in does not pull a whole LazyArray"):
         assert 1.0 in lazy
+    for a in (x, x[0], x[0, 0, 0], np.zeros((0, 3)), x > 0):
+        d = gf.to_device(a)
+        for value in (x[0, 0, 0], 1.0, True, a.reshape(-1)[:1], d):
+            expected = outcome(lambda a: value in a, np.asarray(a))  # noqa: B023
+            found = outcome(lambda d: value in d, d)  # noqa: B023
+            assert type(found) is type(expected), (found, expected)
+            assert isinstance(expected, Exception) or found == expected
+
+
+NUMBERS_OF_PYTHON: tuple[Call, ...] = (bool, int, float, complex, operator.index)
+
+
+@pytest.mark.parametrize("convert", NUMBERS_OF_PYTHON)
+@pytest.mark.filterwarnings("ignore")
+def test_one_element_is_a_number_as_in_numpy(convert: Call) -> None:
+    for dtype in (*OPERATOR_DTYPES, np.dtype(np.uint64)):
+        for shape in ((), (1,), (1, 1), (0,), (2,), (2, 0), (3, 2)):
+            for value in (0, 1, 77, 0.5, np.nan, 3 - 2j):
+                a = np.full(shape, value).astype(dtype)
+                expected = outcome(convert, a)
+                d = gf.to_device(a)
+                arrays = (d, gf.lazy(d), gf.lazy(d)[...])
+                with no_copies() if a.size != 1 else contextlib.nullcontext():
+                    found = [outcome(convert, array) for array in arrays]
+                for one in found:
+                    assert type(one) is type(expected), (dtype, shape, value, one, expected)
+                    if isinstance(expected, Exception):
+                        assert a.size == 1 or "Array" in str(one)
+                    else:
+                        assert one == expected or (one != one and expected != expected)
+
+
+def test_an_axis_that_is_named_twice_or_is_not_there(x: Array) -> None:
+    d = gf.to_device(x)
+    scalar = gf.to_device(np.float32(3))
+    for array in (d, gf.lazy(d)):
+        with pytest.raises(ValueError, match=r"axes \(0, 1, -3\) name axis 0 twice"):
+            array.transpose(0, 1, -3)
+        with pytest.raises(ValueError, match=r"axes \(0, 0\) name axis 0 twice"):
+            array[:1].squeeze((0, 0))
+    for array in (scalar, gf.lazy(scalar)):
+        for axis in (0, -1, None):
+            assert array.squeeze(axis).shape == np.squeeze(array, axis).shape == ()
+        for axis in (1, -2, (0,)):
+            with pytest.raises(np.exceptions.AxisError):
+                array.squeeze(axis)
+            with pytest.raises(np.exceptions.AxisError):
+                np.float32(3).squeeze(axis)
+
+
+@pytest.mark.parametrize(
+    ("key", "dtype"), [(np.array([1.5]), "float64"), ([0.5], "float64"), (["a"], "<U1")]
+)
+def test_an_index_array_of_another_dtype_is_refused_by_its_dtype(
+    x: Array, lazy: gf.LazyArray, key: Any, dtype: str
+) -> None:
+    with pytest.raises(IndexError):
+        x[key]
+    with pytest.raises(IndexError, match=rf"has dtype {dtype}: use integers"):
+        lazy[key]
+
+
+def test_a_mask_without_elements_fits_any_axis_as_in_numpy(x: Array, lazy: gf.LazyArray) -> None:
+    for shape in ((0,), (2, 0), (0, 0), (0, 3)):
+        for key in (np.zeros(shape, bool), (0, np.zeros(shape, bool))):
+            expected, found = (outcome(lambda a: a[key], a) for a in (x, lazy))  # noqa: B023
+            assert_same_outcome(found, expected, (shape, key))
+    with pytest.raises(IndexError, match="does not fit axis 0 of length 2"):
+        lazy[np.zeros((3, 0), bool)]
 
 
 # --- Operators --------------------------------------------------------------------------------

@@ -57,7 +57,7 @@ MAY_IMPORT = {
     "_view": {"_futures", "_strides", "_core"},
     "_reduce": {"_view"},
     "_lazy": {"_reduce", "_view", "_subscript", "_progress", "_text", "_tracebacks"},
-    "_device_array": {"_lazy", "_view", "_core"},
+    "_device_array": {"_lazy", "_view", "_subscript", "_core"},
     "_remote": {"_lazy", "_share", "_view", "_await", "_subscript", "_text", "_core"},
     "hdf5": {"_subscript", "_progress", "_text", "_core"},
     "jupyter": {"_lazy", "_published", "_text", "_tracebacks", "_core"},

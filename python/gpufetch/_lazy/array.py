@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import html
+import operator
 import uuid
 from collections.abc import Callable, Iterator, Sequence
 from types import EllipsisType
@@ -18,6 +19,7 @@ from gpufetch._lazy.iter_chunks import CHUNK_NBYTES, iter_chunks
 from gpufetch._lazy.limit import check_nbytes, default_max_fetch_nbytes
 from gpufetch._lazy.numpy_functions import NumPyFunctions
 from gpufetch._lazy.remedies import method_remedy
+from gpufetch._lazy.scalars import converted
 from gpufetch._lazy.shapes import (
     axis_order,
     in_reversed_order,
@@ -333,18 +335,19 @@ class LazyArray(NumPyFunctions):
         return (value for _, values in self.iter_chunks(_ITERATION_NBYTES) for value in values)
 
     def __bool__(self) -> bool:
-        if self.size != 1:
-            raise ValueError(
-                f"the truth value of a LazyArray with {self.size} elements is ambiguous: "
-                "reduce the fetched array with any() or all()"
-            )
-        return bool(self.item())
+        return converted(bool, self, self.fetch)
 
     def __int__(self) -> int:
-        return int(self.item())
+        return converted(int, self, self.fetch)
 
     def __float__(self) -> float:
-        return float(self.item())
+        return converted(float, self, self.fetch)
+
+    def __complex__(self) -> complex:
+        return converted(complex, self, self.fetch)
+
+    def __index__(self) -> int:
+        return converted(operator.index, self, self.fetch)
 
     def __getattr__(self, name: str) -> Any:
         if hasattr(np.ndarray, name):

@@ -8,7 +8,7 @@ import operator
 from collections.abc import Iterable, Iterator
 from typing import Any
 
-from numpy.lib.array_utils import normalize_axis_index, normalize_axis_tuple
+from numpy.lib.array_utils import normalize_axis_index
 
 __all__ = [
     "axis_order",
@@ -34,7 +34,16 @@ def axis_order(arguments: tuple[Any, ...], ndim: int) -> tuple[int, ...]:
     axes = _flat_arguments(arguments)
     if len(axes) != ndim:
         raise ValueError(f"axes {axes} do not name each of the {ndim} axes once")
-    return normalize_axis_tuple(axes, ndim)
+    return _distinct_axes(axes, ndim)
+
+
+def _distinct_axes(axes: tuple[int, ...], ndim: int) -> tuple[int, ...]:
+    """The axes counted from the front; ValueError for one that is named twice."""
+    counted = tuple(normalize_axis_index(axis, ndim) for axis in axes)
+    for i, axis in enumerate(counted):
+        if axis in counted[:i]:
+            raise ValueError(f"axes {axes} name axis {axis} twice")
+    return counted
 
 
 def swapped_axes(axis1: Any, axis2: Any, ndim: int) -> tuple[int, ...]:
@@ -78,7 +87,9 @@ def squeezed_axes(axis: Any, shape: tuple[int, ...]) -> tuple[int, ...]:
     """Check the argument of squeeze(), and give the axes that it removes."""
     if axis is None:
         return tuple(i for i, length in enumerate(shape) if length == 1)
-    axes = normalize_axis_tuple(_flat_arguments((axis,)), len(shape))
+    if not shape and not isinstance(axis, Iterable) and operator.index(axis) in (0, -1):
+        return ()  # as NumPy allows it
+    axes = _distinct_axes(_flat_arguments((axis,)), len(shape))
     long = [i for i in axes if shape[i] != 1]
     if long:
         raise ValueError(f"axis {long[0]} of shape {shape} has not length 1: it cannot be squeezed")
