@@ -61,7 +61,7 @@ def test_a_taken_name_is_refused_and_kept(tmp_path: Path) -> None:
 
 def test_a_name_below_a_dataset_is_refused(file: h5py.File) -> None:
     gf.hdf5.write(file, "x", np.arange(5))
-    with pytest.raises(gf.Error, match=r"creating dataset 'x/y' failed; HDF5 says: .+"):
+    with pytest.raises(ValueError, match=r"'x/y' cannot be created: 'x' is <HDF5 dataset"):
         gf.hdf5.write(file, "x/y", np.arange(5))
 
 

@@ -251,6 +251,53 @@ def test_threads_overwrite_one_name_and_read_it(tmp_path: Path) -> None:
         assert list(file["g"]) == ["x"]
 
 
+# --- Messages -------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("name", "x", "options", "kind", "message"),
+    [
+        (3, 1, {}, TypeError, "name is of type int: give text"),
+        ("y", 1, {"attrs": [1]}, TypeError, "attrs is of type list: give a dict"),
+        ("y", 1, {"attrs": {"a": object()}}, TypeError, r"attrs\['a'\] is of type object"),
+        ("y", 1, {"attrs": {3: 1}}, TypeError, r"attrs\[3\].*names are text"),
+        ("y", [1], {"chunks": 3}, TypeError, "chunks is 3: give a tuple"),
+        ("y", [1], {"chunks": (1.5,)}, TypeError, r"chunks is \(1\.5,\): give a tuple"),
+        ("y", 2**70, {}, ValueError, "the number 1180591620717411303424 cannot be stored"),
+        ("x/y/z", 1, {}, ValueError, "'x/y/z' cannot be created: 'x' is <HDF5 dataset"),
+        ("x/y", {"a": 1}, {"overwrite": True}, ValueError, "'x/y' cannot be created: 'x' is"),
+    ],
+)
+def test_an_error_names_the_argument_and_the_remedy(
+    file: h5py.File, name: Any, x: Any, options: Any, kind: type[Exception], message: str
+) -> None:
+    file["x"] = 1
+    with pytest.raises(kind, match=message):
+        gf.hdf5.write(file, name, x, **options)
+    assert list(file) == ["x"]
+
+
+def test_an_error_has_no_temporary_name(file: h5py.File) -> None:
+    device = gf.to_device(field(1, (600, 700)), device="host:0")
+    for x in (device, {"a": device}):
+        gf.hdf5.write(file, "g/x", 1, overwrite=True)
+        _core._host_faults(copy_fail_after_nbytes=1_000_000)
+        with pytest.raises(gf.Error) as caught:
+            gf.hdf5.write(file, "g/x", x, overwrite=True, codec=None)
+        _core._host_faults()
+        assert ".gpufetch-" not in str(caught.value)
+
+
+def test_a_read_only_out_is_refused_before_anything_is_read(
+    file: h5py.File, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    gf.hdf5.write(file, "x", field())
+    monkeypatch.setattr(_core, "h5_read", None)
+    out = np.broadcast_to(np.float32(0), (2, 200))
+    with pytest.raises(ValueError, match="out is read-only: give a writable array"):
+        gf.hdf5.read(file, "x", selection=[0, 7], out=out)
+
+
 # --- Interruptions --------------------------------------------------------------------------------
 
 

@@ -9,7 +9,7 @@ import h5py
 
 from gpufetch.hdf5._nested import is_stored_tree
 
-__all__ = ["FilePath", "as_path", "check_open", "item_in", "missing_link"]
+__all__ = ["FilePath", "as_path", "check_open", "check_parent", "item_in", "missing_link"]
 
 FilePath: TypeAlias = "str | os.PathLike[str]"
 
@@ -44,6 +44,20 @@ def item_in(group: h5py.Group, name: str) -> h5py.Dataset | h5py.Group:
             "gpufetch.hdf5.write made"
         )
     return found
+
+
+def check_parent(group: h5py.Group, name: str, missing: str) -> None:
+    """Raise ValueError if what is to hold `missing`, the first link that `name` lacks, cannot."""
+    parent = missing.rpartition("/")[0]
+    try:
+        found = group[parent] if parent else group
+    except (KeyError, OSError, RuntimeError):  # a link that leads nowhere, as HDF5 will say
+        return
+    if not isinstance(found, h5py.Group):
+        raise ValueError(
+            f"{name!r} cannot be created: {parent!r} is {found!r}, and only groups hold datasets; "
+            "choose another name"
+        )
 
 
 def missing_link(group: h5py.Group, name: str) -> str | None:

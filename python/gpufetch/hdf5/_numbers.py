@@ -48,6 +48,9 @@ def _array(x: Any) -> npt.NDArray[Any]:
             return int_array(x)
         return np.asarray(x)
     except (OverflowError, ValueError) as error:
+        if not isinstance(x, list | tuple):
+            text = f"the number {x!r} cannot be stored: {error}; float() of it can, rounded"
+            raise ValueError(text) from error
         raise ValueError(f"the list is no array of numbers: {error}") from error
 
 
@@ -68,4 +71,4 @@ def int_array(x: Any) -> npt.NDArray[Any]:
     try:
         return np.asarray(x, np.uint64)
     except OverflowError:
-        raise OverflowError("neither int64 nor uint64 holds its integers") from None
+        raise OverflowError("neither int64 nor uint64 holds such integers") from None

@@ -211,6 +211,9 @@ def _numbers(
     if selected.rest is None:
         return _core.h5_read(phil, dataset_id, region=selected.box, device=device, out=out)
 
+    if out is not None:
+        _check_out(out)
+
     def read_box(box: Box) -> npt.NDArray[Any]:
         values: npt.NDArray[Any] = _core.h5_read(phil, dataset_id, region=box, device="cpu")
         return values
@@ -238,13 +241,19 @@ def _as_h5py_gives(dataset: h5py.Dataset, selection: Any, selected: Selection | 
     return around.reshape(math.prod(shape), *around.shape[dataset.ndim :])[places]
 
 
+def _check_out(out: Any) -> None:
+    """Refuse what selected elements cannot be put into, before they are read."""
+    if not isinstance(out, np.ndarray):
+        raise ValueError("steps, arrays and masks in selection need an ndarray as out")
+    if not out.flags.writeable:
+        raise ValueError("out is read-only: give a writable array")
+
+
 def _delivered(values: npt.NDArray[Any], device: str | None, out: Any) -> Any:
     """Put selected elements, which are in host memory, where the caller wants them."""
     if out is None:
         values = np.ascontiguousarray(values).reshape(values.shape)
         return values if device == "cpu" else _core.to_device(values, device=device)
-    if not isinstance(out, np.ndarray):
-        raise ValueError("steps, arrays and masks in selection need an ndarray as out")
     if (out.shape, out.dtype) != (values.shape, values.dtype):
         raise ValueError(
             f"the selection has shape {values.shape} and dtype {values.dtype}, out {out.shape} and "

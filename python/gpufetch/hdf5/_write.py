@@ -6,6 +6,7 @@ import uuid
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import partial
+from operator import index
 from typing import Any, Literal, TypeAlias
 
 import h5py
@@ -13,7 +14,7 @@ import h5py
 from gpufetch import _core
 from gpufetch.hdf5._binding import phil, require_binding
 from gpufetch.hdf5._files import write_file
-from gpufetch.hdf5._location import FilePath, as_path, check_open, missing_link
+from gpufetch.hdf5._location import FilePath, as_path, check_open, check_parent, missing_link
 from gpufetch.hdf5._names import check_replaceable, give_name, remove, say_name
 from gpufetch.hdf5._nested import is_tree, write_tree
 from gpufetch.hdf5._numbers import as_tensor, is_numbers
@@ -102,13 +103,26 @@ def write(
             f"codec {codec!r} is unknown: give 'gpufetch', 'bitshuffle-lz4', or None for plain "
             "chunks"
         )
+    if not isinstance(name, str):
+        raise TypeError(f"name is of type {type(name).__name__}: give text, as 'group/x'")
+    if attrs is not None and not isinstance(attrs, Mapping):
+        raise TypeError(f"attrs is of type {type(attrs).__name__}: give a dict of names and values")
     if chunks is not None:
-        chunks = tuple(chunks)
+        chunks = _chunk_shape(chunks)
     call = _Write(name, x, chunks, codec, attrs, overwrite)
     if isinstance(dest, h5py.Group):
         return call.run(dest)
     write_file(as_path(dest, "dest"), name, call.run)
     return None
+
+
+def _chunk_shape(chunks: Any) -> tuple[int, ...]:
+    try:
+        return tuple(map(index, chunks))
+    except TypeError as error:
+        raise TypeError(
+            f"chunks is {chunks!r}: give a tuple with an integer for each axis of x"
+        ) from error
 
 
 @dataclass(frozen=True)
@@ -131,6 +145,8 @@ class _Write:
                 f"{self.name!r} exists already in {group.file.filename}: choose another name, or "
                 "give overwrite=True"
             )
+        if missing is not None:
+            check_parent(group, self.name, missing)
         if is_there or self._is_tree():
             self._create_beside(group, missing or self.name)
             return group[self.name]
@@ -176,7 +192,13 @@ class _Write:
 
     def _set_attributes(self, made: h5py.Dataset | h5py.Group) -> None:
         for key, value in (self.attrs or {}).items():
-            made.attrs[key] = value
+            try:
+                made.attrs[key] = value
+            except TypeError as error:
+                raise TypeError(
+                    f"attrs[{key!r}] is of type {type(value).__name__} and cannot be stored; names "
+                    f"are text, values are numbers, text or arrays of them: {error}"
+                ) from error
 
     def _write_dataset(self, group: h5py.Group, name: str, x: Any) -> None:
         self._writer(group, name)(as_tensor(x))
