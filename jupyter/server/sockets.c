@@ -12,13 +12,17 @@
 #include <unistd.h>
 
 #define LINGER_MS 1000
-/* Messages that wait for one client, in or out. Those of iopub may be large. */
+/* Messages that wait for one client. Those of iopub may be large. Requests that come in wait
+ * without a limit: ZeroMQ ends the process where a connection is reset while its messages wait to
+ * be taken into a queue that is full, and a ping is due to it or is among them. */
 #define CLIENT_QUEUE_COUNT 64
 #define SUBSCRIBER_QUEUE_COUNT 256
-/* A peer that answers no ping, or takes nothing that is sent, is taken for dead: its connection is
- * closed and its queue freed. */
-#define PING_INTERVAL_MS 3000
-#define PING_TIMEOUT_MS 9000
+/* A peer that has vanished, or takes nothing that is sent, is taken for dead: its connection is
+ * closed and its queue freed. The system looks for the former, not ZeroMQ's pings, for the same
+ * reason. */
+#define KEEPALIVE_IDLE_S 6
+#define KEEPALIVE_INTERVAL_S 1
+#define KEEPALIVE_COUNT 3
 #define STALL_MAX_MS 6000
 /* A connection that has not said by then who it is, is closed. */
 #define HANDSHAKE_MAX_MS 5000
@@ -42,15 +46,16 @@ static bool set_int(void *socket, int option, int value) {
 static bool set_limits(void *socket, int type) {
   const bool publishes = type == ZMQ_XPUB;
   const int out_count = publishes ? SUBSCRIBER_QUEUE_COUNT : CLIENT_QUEUE_COUNT;
-  const int in_count = publishes ? SUBSCRIPTION_QUEUE_COUNT : CLIENT_QUEUE_COUNT;
   const int64_t frame_max_nbytes =
       publishes ? SUBSCRIPTION_MAX_NBYTES : (int64_t)GPUFI_WIRE_FRAME_MAX_NBYTES;
   bool set =
       set_int(socket, ZMQ_LINGER, LINGER_MS) && set_int(socket, ZMQ_SNDHWM, out_count) &&
-      set_int(socket, ZMQ_RCVHWM, in_count) &&
+      set_int(socket, ZMQ_RCVHWM, publishes ? SUBSCRIPTION_QUEUE_COUNT : 0) &&
       set_int(socket, ZMQ_HANDSHAKE_IVL, HANDSHAKE_MAX_MS) &&
-      set_int(socket, ZMQ_HEARTBEAT_IVL, PING_INTERVAL_MS) &&
-      set_int(socket, ZMQ_HEARTBEAT_TIMEOUT, PING_TIMEOUT_MS) &&
+      set_int(socket, ZMQ_TCP_KEEPALIVE, 1) &&
+      set_int(socket, ZMQ_TCP_KEEPALIVE_IDLE, KEEPALIVE_IDLE_S) &&
+      set_int(socket, ZMQ_TCP_KEEPALIVE_INTVL, KEEPALIVE_INTERVAL_S) &&
+      set_int(socket, ZMQ_TCP_KEEPALIVE_CNT, KEEPALIVE_COUNT) &&
       set_int(socket, ZMQ_TCP_MAXRT, STALL_MAX_MS) &&
       zmq_setsockopt(socket, ZMQ_MAXMSGSIZE, &frame_max_nbytes, sizeof(frame_max_nbytes)) == 0;
   if (type == ZMQ_ROUTER) {

@@ -1,5 +1,6 @@
 /* The server's thread: it serves all sockets, and does nothing that takes long. */
 #include "base/clock.h"
+#include "base/text.h"
 #include "server/server.h"
 #include "server/wake.h"
 
@@ -92,7 +93,8 @@ static bool receive_subscription(gpuf_server *server, char last[TOPIC_MAX_NBYTES
   if (note_subscription(server, &event)) {
     snprintf(text, sizeof(text), "%.*s", (int)zmq_msg_size(&event),
              (const char *)zmq_msg_data(&event));
-    if (strcmp(last, text) != 0) {
+    /* What is not UTF-8 is no topic of a message. */
+    if (strcmp(last, text) != 0 && gpufi_text_is_utf8(text + 1)) {
       welcome(server, text + 1);
       memcpy(last, text, sizeof(text));
     }

@@ -42,7 +42,7 @@ def session(harness: ModuleType, tmp_path: Path, **changes: Any) -> Any:
 def serves() -> bool:
     if importlib.util.find_spec("jupyter_client") is None:
         return False
-    built: bool = importlib.import_module("serving").built_with_server()
+    built: bool = importlib.import_module("server_build").built_with_server()
     return built
 
 

@@ -6,6 +6,7 @@ import asyncio
 import contextlib
 import gc
 import json
+import os
 import subprocess
 import sys
 import threading
@@ -654,6 +655,16 @@ def test_a_name_that_nobody_has_is_an_error_that_lists_those_there_are(server: g
         gf.connect("missing")
     with pytest.raises(ValueError, match="live"):
         gf.connect("test", at="never")  # type: ignore[arg-type]
+
+
+def test_files_that_are_no_connection_files_hold_nobody_up(server: gf.Server) -> None:
+    folder = Path(server.connection_file).parent
+    os.mkfifo(folder / "kernel-pipe.json")
+    (folder / "kernel-key.json").write_text('{"key": 5}')
+    with pytest.raises(FileNotFoundError, match="these are: test"):
+        gf.connect("pipe", timeout=20)
+    with pytest.raises(TimeoutError, match=r"kernel-key.json is no connection file"):
+        gf.connect("key", timeout=0.5)
 
 
 def test_closing_and_forgetting_tell_the_server(server: gf.Server) -> None:

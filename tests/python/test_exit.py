@@ -97,7 +97,7 @@ time.sleep(0.01 + 0.01 * (i % 5))
 def test_a_program_ends_in_the_middle_of_its_work(tmp_path: Path, start: str, count: int) -> None:
     if start is SERVING:
         pytest.importorskip("jupyter_client")
-        from serving import built_with_server
+        from server_build import built_with_server
 
         if not built_with_server():
             pytest.skip("built without libzmq, jansson or libcrypto")

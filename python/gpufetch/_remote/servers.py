@@ -8,6 +8,7 @@ import json
 import os
 import re
 import socket
+import stat
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -65,13 +66,19 @@ def is_alive(server: Mapping[str, Any]) -> bool | None:
 
 
 def load(path: Path) -> dict[str, Any] | None:
-    """Read a connection file; None if it cannot be read or is something else."""
+    """Read a connection file; None if it cannot be read or is something else, such as a pipe."""
     try:
-        with path.open("rb") as file:
-            content = json.loads(file.read(_FILE_MAX_NBYTES))
+        with open(path, "rb", opener=_open_at_once) as file:
+            regular = stat.S_ISREG(os.fstat(file.fileno()).st_mode)
+            content = json.loads(file.read(_FILE_MAX_NBYTES)) if regular else None
     except (OSError, ValueError, RecursionError):
         return None
-    return content if isinstance(content, dict) else None
+    fits = isinstance(content, dict) and isinstance(content.get("key", ""), str)
+    return content if fits else None
+
+
+def _open_at_once(path: str, flags: int) -> int:
+    return os.open(path, flags | os.O_NONBLOCK)
 
 
 def describe(path: Path) -> ServerInfo | None:

@@ -405,8 +405,8 @@ GPUF_API gpuf_status gpuf_copy(const gpuf_tensor *dst, const gpuf_tensor *src,
 /* Copy `count` pairs in one call, dsts[i] from srcs[i], as gpuf_copy does. This is much faster than
  * a loop if many of them are small: those that are contiguous on the device and lie in buffers of
  * the pool travel together, and devices work at the same time. Each pair may have its own device
- * and direction. No destination may overlap another tensor. `dsts` and `srcs` may be NULL if
- * `count` is 0.
+ * and direction. No destination may overlap another pair's tensors, which is not checked.
+ * `dsts` and `srcs` may be NULL if `count` is 0.
  *
  *   - If dsts[i] ends in a buffer of the pool before a multiple of 64 bytes, and the next
  * destination begins at that multiple, the bytes between the two become indeterminate.

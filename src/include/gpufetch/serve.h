@@ -50,8 +50,8 @@ typedef struct gpuf_server_options {
   int32_t comms_max;       /* the most attached clients, up to 65536; for one more, the longest
                               unused is closed; 0 = 1024 */
   int32_t connections_max; /* the most connections to its sockets, of which a client has up to
-                              five, up to 65536; others are closed as they come. 0 = half of
-                              RLIMIT_NOFILE. The last eighth of the process's descriptors is left
+                              five, up to 65536; others are closed as they come. 0 = a quarter
+                              of RLIMIT_NOFILE. The last eighth of the process's descriptors is left
                               to the program in any case */
   double step_share; /* the most of the program's time that gpuf_server_publish_step may take for
                         clients, as a fraction up to 1; 0 = 0.05 */
