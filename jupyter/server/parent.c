@@ -1,11 +1,9 @@
 #include "server/parent.h"
 
+#include "base/clock.h"
 #include "base/system.h"
 
-#include <time.h>
 #include <unistd.h>
-
-#define SECOND_NS INT64_C(1000000000)
 
 #define GENERATIONS_MAX 64 /* shells and launchers between the manager and the program */
 
@@ -23,20 +21,16 @@ gpufi_parent gpufi_parent_find(void) {
   return parent;
 }
 
-static int64_t clock_ns(clockid_t clock) {
-  struct timespec now;
-  clock_gettime(clock, &now);
-  return (int64_t)now.tv_sec * SECOND_NS + now.tv_nsec;
-}
-
 int64_t gpufi_parent_launch_time(void) {
   const int64_t ticks_per_second = sysconf(_SC_CLK_TCK);
   const uint64_t ticks = gpufi_process_start_time(getpid());
   if (ticks == 0 || ticks_per_second <= 0) {
     return INT64_MIN;
   }
-  const int64_t since_boot_ns = (int64_t)((ticks + 1) * (uint64_t)(SECOND_NS / ticks_per_second));
-  return clock_ns(CLOCK_REALTIME) - (clock_ns(CLOCK_BOOTTIME) - since_boot_ns);
+  const int64_t since_boot_ns =
+      (int64_t)((ticks + 1) * (uint64_t)(GPUFI_NS_PER_S / ticks_per_second));
+  return gpufi_clock_read_ns(CLOCK_REALTIME) -
+         (gpufi_clock_read_ns(CLOCK_BOOTTIME) - since_boot_ns);
 }
 
 bool gpufi_parent_has_ended(const gpufi_parent *parent) {

@@ -287,8 +287,7 @@ static PyMethodDef array_methods[] = {
      "swapaxes($self, axis1, axis2)\n--\n\nView with two axes in each other's place."},
     {"reshape", GPUFI_PY_METHOD(array_reshape), METH_VARARGS | METH_KEYWORDS,
      "reshape($self, *shape, order='C')\n--\n\nView with another shape; ValueError where that "
-     "takes "
-     "a copy."},
+     "takes a copy."},
     {"ravel", GPUFI_PY_METHOD(array_ravel), METH_VARARGS | METH_KEYWORDS,
      "ravel($self, order='C')\n--\n\nView with one axis; ValueError where that takes a copy."},
     {"squeeze", GPUFI_PY_METHOD(array_squeeze), METH_VARARGS | METH_KEYWORDS,

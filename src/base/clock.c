@@ -2,10 +2,14 @@
 
 #include <errno.h>
 
-int64_t gpufi_clock_ns(void) {
+int64_t gpufi_clock_read_ns(clockid_t clock) {
   struct timespec now;
-  clock_gettime(CLOCK_MONOTONIC, &now);
+  clock_gettime(clock, &now);
   return (int64_t)now.tv_sec * GPUFI_NS_PER_S + now.tv_nsec;
+}
+
+int64_t gpufi_clock_ns(void) {
+  return gpufi_clock_read_ns(CLOCK_MONOTONIC);
 }
 
 struct timespec gpufi_timespec(int64_t duration_ns) {

@@ -1,4 +1,4 @@
-/* The monotonic clock, and deadlines on it. Thread-safety: any thread. */
+/* Clocks, and deadlines on the monotonic one. Thread-safety: any thread. */
 #ifndef GPUFI_BASE_CLOCK_H
 #define GPUFI_BASE_CLOCK_H
 
@@ -10,6 +10,8 @@
 
 /* The time of CLOCK_MONOTONIC in nanoseconds. */
 int64_t gpufi_clock_ns(void);
+/* Nanoseconds on a clock of the system's, such as CLOCK_REALTIME. */
+int64_t gpufi_clock_read_ns(clockid_t clock);
 
 /* The time `timeout_ns` (>= 0) from now on CLOCK_MONOTONIC, as pthread_cond_timedwait takes it for
  * a condition whose clock that is. */

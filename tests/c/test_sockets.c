@@ -114,7 +114,7 @@ static void a_reset_beside_a_full_queue_ends_no_process(void) {
   CHECK(TEMP_FAILURE_RETRY(zmq_poll(&item, 1, 10000)) == 1);
   gpufi_sleep_ns(300 * INT64_C(1000000)); /* until the queue is full */
   reset_connection(fd);
-  gpufi_sleep_ns(3500 * INT64_C(1000000)); /* f3512b5 and later had a ping after 3 s */
+  gpufi_sleep_ns(3500 * INT64_C(1000000)); /* a ping would have fallen due after 3 s */
   CHECK(count_messages(shell) > 0);
   gpufi_sockets_close(&sockets);
 }

@@ -1,7 +1,8 @@
-"""The dtypes that gpufetch knows, arrays of them, and what a device has left."""
+"""The dtypes that gpufetch knows, arrays of them, and the memory that is free or in use."""
 
 from __future__ import annotations
 
+import gc
 from typing import Any
 
 import ml_dtypes
@@ -54,3 +55,9 @@ def free_nbytes(device: str) -> int:
     found = gf.info()["backends"][kind]["devices"][int(index)]["free_nbytes"]
     assert isinstance(found, int)
     return found
+
+
+def pool_used_nbytes() -> int:
+    """Pinned memory in use, after that of unreachable objects of earlier tests was released."""
+    gc.collect()
+    return gf.pool.stats()["used_nbytes"]

@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from arrays import DTYPES, assert_same, free_nbytes, random_array
+from arrays import DTYPES, assert_same, free_nbytes, pool_used_nbytes, random_array
 
 import gpufetch as gf
 from gpufetch import _core
@@ -113,7 +113,7 @@ def test_result_outlives_its_source(device: str) -> None:
 
 def test_the_pool_takes_the_memory_back(device: str) -> None:
     x = gf.to_device(random_array((3 << 20,), np.uint8), device=device)
-    used = gf.pool.stats()["used_nbytes"]
+    used = pool_used_nbytes()
     result = gf.fetch(x)
     view = result[5:]
     assert gf.pool.stats()["used_nbytes"] >= used + x.nbytes
@@ -148,7 +148,7 @@ def test_over_the_cap_results_are_pageable(device: str, nbytes: int, pool_cap: i
     x = gf.to_device(expected, device=device)
     gf.pool.trim()
     gf.pool.cap_nbytes = 0
-    used = gf.pool.stats()["used_nbytes"]
+    used = pool_used_nbytes()
     result = gf.fetch(x)
     assert_same(result, expected)
     assert gf.pool.stats()["used_nbytes"] == used
@@ -220,7 +220,7 @@ def test_a_failed_copy_gives_no_array_and_no_leak() -> None:
     expected = random_array((4 << 20,), np.uint8)
     x = gf.to_device(expected, device="host:0")
     gf.fetch(x)
-    used = gf.pool.stats()["used_nbytes"]
+    used = pool_used_nbytes()
     _core._host_faults(copy_fail_after_nbytes=1 << 20)
     with pytest.raises(gf.Error) as caught:
         gf.fetch(x)
@@ -258,7 +258,7 @@ def test_a_full_device_raises_memory_error() -> None:
 def test_an_allocation_failure_at_any_point_leaks_nothing() -> None:
     a = random_array((600, 700), np.float32)
     x = gf.to_device(a, device="host:0")
-    free, used = free_nbytes("host:0"), gf.pool.stats()["used_nbytes"]
+    free, used = free_nbytes("host:0"), pool_used_nbytes()
     for allowed in range(4):
         _core._host_faults(alloc_fail_after=allowed)
         with contextlib.suppress(MemoryError):

@@ -22,7 +22,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from arrays import CASTABLE, DTYPES, Array, random_array
+from arrays import CASTABLE, DTYPES, Array, pool_used_nbytes, random_array
 
 import gpufetch as gf
 from gpufetch import _core
@@ -361,7 +361,7 @@ def test_the_nth_failure_gives_an_error_or_the_right_bytes(
     if expected is None:
         expected = np.concatenate([array[::2], array[1::2]])
     counts = range(8) if fault == "alloc_fail_after" else range(0, 2_600_000, 130_001)
-    used = gf.pool.stats()["used_nbytes"]
+    used = pool_used_nbytes()
     outcomes = set()
     for count in counts:
         out = np.zeros_like(array)

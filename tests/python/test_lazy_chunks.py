@@ -15,6 +15,7 @@ import hypothesis.extra.numpy as hnp
 import hypothesis.strategies as st
 import numpy as np
 import pytest
+from arrays import pool_used_nbytes
 from pulling import ReplaceableTensor
 
 import gpufetch as gf
@@ -56,7 +57,7 @@ def test_a_chunk_without_room_for_an_element_is_refused_at_once() -> None:
 
 
 def test_a_consumer_that_stops_early_leaves_no_memory_in_use() -> None:
-    before = gf.pool.stats()["used_nbytes"]
+    before = pool_used_nbytes()
     chunks = gf.lazy(gf.to_device(np.zeros((64, 1024)))).iter_chunks(1 << 16)
     next(chunks)
     del chunks

@@ -251,7 +251,7 @@ def shown(shell: Any, monkeypatch: pytest.MonkeyPatch) -> list[list[str]]:
         ("lz[99]", "IndexError: index 99 is out of bounds for axis 0 with size 3"),
         ("x[99]", "IndexError: index 99 is out of bounds for axis 0 with size 3"),
         ("1\ny = lz[0, 0, 0]", "IndexError: too many indices"),
-        ("x['a']", "TypeError: a DeviceArray is indexed by ints"),
+        ("x['a']", "IndexError: a DeviceArray is indexed by ints"),
         ("lz[[7]]", "IndexError: index 7 is out of bounds"),
         ("np.mean(lz)", "TypeError: np.mean does not pull a whole LazyArray"),
         ("lz + 1", "TypeError: np.add does not pull a whole LazyArray"),

@@ -13,6 +13,7 @@ import ml_dtypes
 import numpy as np
 import numpy.typing as npt
 import pytest
+from arrays import pool_used_nbytes
 
 import gpufetch as gf
 from gpufetch import _core
@@ -113,8 +114,7 @@ def test_large_and_small_leaves_together(device: str) -> None:
 
 
 def test_a_small_array_that_is_kept_does_not_keep_the_large_ones(device: str) -> None:
-    gc.collect()
-    before = gf.pool.stats()["used_nbytes"]
+    before = pool_used_nbytes()
     x = gf.to_device(random_array(1, (4 << 20,)), device=device)
     result: Any = gf.fetch({"large": x, "small": x[:10], "also small": x[10:20]})
     small = result["small"]
@@ -222,8 +222,7 @@ def test_a_tree_that_cannot_be_read_starts_nothing(device: str) -> None:
 
 
 def test_a_failure_in_flight_is_raised_by_result_and_leaks_nothing() -> None:
-    gc.collect()
-    before = gf.pool.stats()["used_nbytes"]
+    before = pool_used_nbytes()
     tensors = [gf.to_device(random_array(i, (4096,)), device="host:0") for i in range(100)]
     _core._host_faults(copy_fail_after_nbytes=100_000)
     future = gf.fetch_async(tensors)
@@ -292,8 +291,7 @@ def test_a_state_dict_there_and_back(device: str) -> None:
 
 
 def test_a_device_failure_names_the_copies_and_leaks_nothing() -> None:
-    gc.collect()
-    before = gf.pool.stats()["used_nbytes"]
+    before = pool_used_nbytes()
     tensors = [gf.to_device(random_array(i, (4096,)), device="host:0") for i in range(100)]
     _core._host_faults(copy_fail_after_nbytes=100_000)
     with pytest.raises(gf.Error, match=r"one of copies 0 to 99: .*injected"):

@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from arrays import BFLOAT16, DTYPES, Array, assert_same, random_array
+from arrays import BFLOAT16, DTYPES, Array, assert_same, pool_used_nbytes, random_array
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
@@ -114,7 +114,7 @@ def test_a_future_keeps_its_source_and_is_not_done_early() -> None:
 def test_a_link_that_fails_gives_no_array_and_no_leak() -> None:
     x = gf.to_device(random_array((5 * MIB,), np.uint8), device="host:0")
     gc.collect()
-    before = gf.pool.stats()["used_nbytes"]
+    before = pool_used_nbytes()
     for limit in (0, 1000, MIB, 4 * MIB):
         _core._host_faults(copy_fail_after_nbytes=limit)
         future = gf.fetch_async(x, via="codec")

@@ -27,20 +27,12 @@ def _unary(name: str, function: _Unary) -> _Unary:
     return lambda self: self._operate(name, function, (self,))
 
 
-def _binary(name: str, function: _Binary) -> _Binary:
+def _binary(name: str, function: _Binary, *, is_reflected: bool = False) -> _Binary:
     def operate(self: Operators, other: Any) -> Any:
         if _leaves_it_to(other):
             return NotImplemented
-        return self._operate(name, function, (self, other))
-
-    return operate
-
-
-def _reflected(name: str, function: _Binary) -> _Binary:
-    def operate(self: Operators, other: Any) -> Any:
-        if _leaves_it_to(other):
-            return NotImplemented
-        return self._operate(name, function, (other, self))
+        operands = (other, self) if is_reflected else (self, other)
+        return self._operate(name, function, operands)
 
     return operate
 
@@ -56,7 +48,8 @@ def _numeric(
     name: str, function: _Binary
 ) -> tuple[_Binary, _Binary, Callable[[Any, Any], NoReturn]]:
     """An operator, its reflected form and its form in place."""
-    return _binary(name, function), _reflected(name, function), _refused_in_place(name)
+    reflected = _binary(name, function, is_reflected=True)
+    return _binary(name, function), reflected, _refused_in_place(name)
 
 
 class Operators(ABC):
@@ -88,7 +81,7 @@ class Operators(ABC):
     __truediv__, __rtruediv__, __itruediv__ = _numeric("true_divide", operator.truediv)
     __floordiv__, __rfloordiv__, __ifloordiv__ = _numeric("floor_divide", operator.floordiv)
     __mod__, __rmod__, __imod__ = _numeric("remainder", operator.mod)
-    __divmod__, __rdivmod__ = _binary("divmod", divmod), _reflected("divmod", divmod)
+    __divmod__, __rdivmod__ = _numeric("divmod", divmod)[:2]
     __pow__, __rpow__, __ipow__ = _numeric("power", operator.pow)
     __lshift__, __rlshift__, __ilshift__ = _numeric("left_shift", operator.lshift)
     __rshift__, __rrshift__, __irshift__ = _numeric("right_shift", operator.rshift)

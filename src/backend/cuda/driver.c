@@ -71,8 +71,7 @@ gpuf_status gpufi_cuda_driver_check(CUresult code, const char *call, gpuf_error 
   return gpufi_fail(err, GPUF_ERR_DEVICE, code, "%s failed: %s", call, name);
 }
 
-/* --- Contexts ----------------------------------------------------------------------------------
- */
+/* --- Contexts -------------------------------------------------------------------- */
 
 #define DEVICES_MAX 64
 
