@@ -25,6 +25,7 @@ pytest.importorskip("jupyter_client")
 from serving import attach, eventually, needs_server, process
 
 import gpufetch as gf
+from gpufetch._remote import servers
 from gpufetch._remote.client import Client
 from gpufetch._remote.view import RemoteView
 
@@ -657,14 +658,94 @@ def test_a_name_that_nobody_has_is_an_error_that_lists_those_there_are(server: g
         gf.connect("test", at="never")  # type: ignore[arg-type]
 
 
-def test_files_that_are_no_connection_files_hold_nobody_up(server: gf.Server) -> None:
-    folder = Path(server.connection_file).parent
-    os.mkfifo(folder / "kernel-pipe.json")
-    (folder / "kernel-key.json").write_text('{"key": 5}')
+def test_a_dead_servers_file_is_known_at_once(runtime: Path) -> None:
+    with process(SERVE_VALUE, "1") as running:
+        running.kill()
+        running.wait()
+        file = runtime / "kernel-again.json"
+        for named in ("again", file, ["again"], str(runtime / "*.json")):
+            began = time.monotonic()
+            with pytest.raises(ConnectionError, match=r"again.json has ended and left"):
+                gf.connect(named, timeout=60)
+            assert time.monotonic() - began < 10
+        content = json.loads(file.read_text())
+        content["gpufetch"] |= {"process_id": os.getpid()}  # whose number is in use again
+        file.write_text(json.dumps(content))
+        with pytest.raises(ConnectionError, match=r"again.json has ended and left"):
+            gf.connect("again", timeout=60)
+
+
+def damaged(server: gf.Server) -> dict[str, tuple[bytes, str]]:
+    """What is in files that are no connection files, and what is said of them."""
+    whole = json.loads(Path(server.connection_file).read_text())
+
+    def other(**changes: Any) -> bytes:
+        return json.dumps(whole | changes).encode()
+
+    return {
+        "empty": (b"", "no JSON object"),
+        "text": (b"hello", "no JSON object"),
+        "bytes": (b"\xff\xfe\0", "no JSON object"),
+        "list": (b"[1]", "no JSON object"),
+        "nested": (b"[" * 60000, "no JSON object"),
+        "part": (json.dumps(whole).encode()[:100], "no JSON object"),
+        "large": (b" " * 65536 + json.dumps(whole).encode(), "64 KiB"),
+        "other": (b"{}", "shell_port is missing"),
+        "port": (other(iopub_port="5"), "iopub_port is no port number"),
+        "zero": (other(hb_port=0), "hb_port is no port number"),
+        "transport": (other(transport="udp"), "'udp' is neither tcp nor ipc"),
+        "key": (other(key=5), "key is no text"),
+        "scheme": (other(signature_scheme="hmac-rot13"), "'hmac-rot13' is unknown"),
+        "who": (other(gpufetch=[1]), "says of its server is damaged"),
+        "when": (other(gpufetch=whole["gpufetch"] | {"start_time": "x"}), "its server is damaged"),
+    }
+
+
+def test_what_is_no_connection_file_is_named_as_such_at_once(
+    server: gf.Server, runtime: Path
+) -> None:
+    for name, (content, problem) in damaged(server).items():
+        (runtime / f"kernel-{name}.json").write_bytes(content)
+        began = time.monotonic()
+        with pytest.raises(ConnectionError, match=f"{name}.json is no connection file.*{problem}"):
+            gf.connect(name, timeout=60)
+        assert time.monotonic() - began < 10
+    assert [found.name for found in servers.running()] == ["test"]
+
+
+def test_what_is_no_file_is_named_as_such_at_once(server: gf.Server, runtime: Path) -> None:
+    os.mkfifo(runtime / "kernel-pipe.json")
     with pytest.raises(FileNotFoundError, match="these are: test"):
-        gf.connect("pipe", timeout=20)
-    with pytest.raises(TimeoutError, match=r"kernel-key.json is no connection file"):
-        gf.connect("key", timeout=0.5)
+        gf.connect("pipe", timeout=60)
+    with pytest.raises(ConnectionError, match="it is a pipe or a device"):
+        gf.connect(runtime / "kernel-pipe.json", timeout=60)
+    with pytest.raises(IsADirectoryError, match="is a folder: name a connection file in it"):
+        gf.connect(runtime, timeout=60)
+    with pytest.raises(ValueError, match="name is empty"):
+        gf.connect("", timeout=60)
+
+
+def test_a_server_comes_before_a_file_of_its_name(
+    server: gf.Server, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Such as the program that serves, which is often in the working folder."""
+    monkeypatch.chdir(tmp_path)
+    Path("test").write_bytes(b"\x7fELF")
+    gf.connect("test", timeout=60).close()
+
+
+def test_a_kernel_that_serves_no_tensors_says_so_at_once() -> None:
+    from jupyter_client.manager import start_new_kernel
+
+    manager, client = start_new_kernel()
+    try:
+        began = time.monotonic()
+        with pytest.raises(ConnectionError, match="has no comm target gpufetch"):
+            gf.connect(manager.connection_file, timeout=60)
+        assert time.monotonic() - began < 30
+    finally:
+        client.stop_channels()
+        manager.shutdown_kernel(now=True)
 
 
 def test_closing_and_forgetting_tell_the_server(server: gf.Server) -> None:

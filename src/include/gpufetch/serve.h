@@ -38,9 +38,11 @@ typedef struct gpuf_server_options {
                        has it; NULL = the program's name */
   const char *connection_file; /* NULL = kernel-NAME.json in Jupyter's runtime folder. The
                                   addresses, ports, key and curve keys of a file that is there are
-                                  used, as those that a kernel manager has chosen */
+                                  used, as those that a kernel manager has chosen; anything but a
+                                  whole connection file is refused, and never replaced */
   const char *transport;       /* "ipc", "tcp", or NULL: tcp if ip or first_port is set, else ipc */
-  const char *ip;              /* tcp: address to listen on; NULL = 127.0.0.1. ipc: ignored */
+  const char *ip;              /* tcp: IPv4 address to listen on, or the name of a network
+                                  interface; NULL = 127.0.0.1. ipc: ignored */
   int32_t first_port;          /* tcp: five ports from here on; 0 = any that are free */
   bool curve;                  /* encrypt with CurveZMQ, by keys made for this server */
   bool jupyterlab; /* link the connection file into the folder external_kernels beside it, which
