@@ -15,6 +15,7 @@ _Order = Literal["C", "F", "A", "K"]
 _Via = Literal["auto", "link", "codec"]
 
 __version__: str
+H5_FILTER_IDS: tuple[int, ...]
 
 class Error(RuntimeError):
     status: str
