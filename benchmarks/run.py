@@ -21,6 +21,7 @@ import gpufetch as gf
 import peers
 from cases import (
     codec,
+    codec_goals,
     cold,
     comm,
     fetch,
@@ -134,6 +135,8 @@ def main(argv: list[str]) -> int:
             report(f"Not installed, so left out: {', '.join(session.absent)}")
         rows, failures = run_cases(session, arguments.case)
     print(f"# {session.machine}, {session.date}, {session.commit}\n\n{markdown(rows)}")
+    if found := codec_goals.summary(rows):
+        print(found)
     if rows:
         for path in write_results(rows, session, arguments.out):
             report(f"wrote {path}")
