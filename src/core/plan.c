@@ -37,7 +37,7 @@ static void reverse_axis(gpuf_tensor *tensor, int32_t axis) {
 
 void gpufi_plan_order(gpuf_tensor *lead, gpuf_tensor *other) {
   for (int32_t axis = 0; axis < lead->ndim; axis++) {
-    if (lead->strides_nbytes[axis] < 0) {
+    if (lead->shape[axis] > 1 && lead->strides_nbytes[axis] < 0) {
       reverse_axis(lead, axis);
       reverse_axis(other, axis);
     }

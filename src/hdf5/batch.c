@@ -25,7 +25,8 @@ bool gpufi_h5_batches_suit(const gpufi_h5_transfer *transfer) {
                gpuf_tensor_check(tensor, NULL) == GPUF_OK &&
                (uintptr_t)tensor->data % element_nbytes == 0;
   for (int32_t axis = 0; axis < tensor->ndim; axis++) {
-    suits = suits && tensor->strides_nbytes[axis] % (int64_t)element_nbytes == 0;
+    suits = suits && (tensor->shape[axis] < 2 ||
+                      tensor->strides_nbytes[axis] % (int64_t)element_nbytes == 0);
   }
   return suits;
 }

@@ -108,7 +108,7 @@ typedef enum gpuf_device_kind {
 
 typedef struct gpuf_device {
   gpuf_device_kind kind;
-  int32_t index;
+  int32_t index; /* from 0 on; the CPU's is 0 */
 } gpuf_device;
 
 typedef struct gpuf_device_info {
@@ -173,7 +173,8 @@ typedef uintptr_t gpuf_stream;
 
 /* Create a stream that does not synchronize with the device's default stream. */
 GPUF_API gpuf_status gpuf_stream_create(gpuf_device device, gpuf_stream *stream, gpuf_error *err);
-/* Destroy a stream, after its work. GPUF_STREAM_NONE is allowed. */
+/* Destroy a stream of gpuf_stream_create, after its work. GPUF_STREAM_NONE is allowed, and does
+ * nothing; the two default streams are refused with GPUF_ERR_INVALID. */
 GPUF_API gpuf_status gpuf_stream_destroy(gpuf_device device, gpuf_stream stream, gpuf_error *err);
 /* Block until the work that has been enqueued is done. Reports a failure of any of it. */
 GPUF_API gpuf_status gpuf_stream_synchronize(gpuf_device device, gpuf_stream stream,
@@ -241,9 +242,11 @@ typedef struct gpuf_tensor {
   void *data; /* address of element [0, ..., 0], in device or host memory */
   gpuf_device device;
   gpuf_dtype dtype;
-  int32_t ndim;                          /* 0 (one element) to GPUF_NDIM_MAX */
-  int64_t shape[GPUF_NDIM_MAX];          /* each >= 0 */
-  int64_t strides_nbytes[GPUF_NDIM_MAX]; /* may be negative; 0 repeats an element */
+  int32_t ndim;                 /* 0 (one element) to GPUF_NDIM_MAX */
+  int64_t shape[GPUF_NDIM_MAX]; /* each >= 0 */
+  /* May be negative; 0 repeats an element. That of an axis of length 1, and all of a tensor without
+   * elements, mean nothing and may have any value. */
+  int64_t strides_nbytes[GPUF_NDIM_MAX];
   /* Stream with pending work on the memory, or GPUF_STREAM_NONE. Calls wait for it where the tensor
    * is on a device; that of a CPU tensor is ignored, so synchronize it first. */
   gpuf_stream stream;
