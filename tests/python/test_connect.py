@@ -12,7 +12,7 @@ import sys
 import threading
 import time
 from collections.abc import Iterator
-from concurrent.futures import CancelledError, ThreadPoolExecutor, wait
+from concurrent.futures import CancelledError, Future, ThreadPoolExecutor, wait
 from pathlib import Path
 from typing import Any
 
@@ -607,6 +607,109 @@ def test_waiting_for_a_step_holds_no_other_thread_up(server: gf.Server) -> None:
         assert len(run.session._waiters) <= 3
         with pytest.raises(TimeoutError):
             run.wait_step(timeout=0.3)
+
+
+def test_numbers_of_steps_need_not_rise(server: gf.Server) -> None:
+    """As where a program goes back to a checkpoint; each call is a step to those who wait."""
+    server.step(7)
+    with gf.connect("test", timeout=60) as run, ThreadPoolExecutor(1) as pool:
+        for number in (7, 7, 3, -(1 << 63), (1 << 63) - 1, 0):
+            waiting = pool.submit(run.wait_step)
+
+            def stepped(number: int = number, waiting: Future[int] = waiting) -> bool:
+                server.step(number)
+                return waiting.done()
+
+            eventually(stepped, 30)
+            assert waiting.result() == number and run.step == number
+
+
+def test_stopping_takes_no_longer_than_is_promised() -> None:
+    """Six seconds, with a process that has attached to memory and a client that reads nothing."""
+    from serving import client, open_comm, send
+
+    server = gf.serve("slow", ip="127.0.0.1")
+    server.publish("big", gf.to_device(np.zeros(4 << 20, np.uint8), device="host:0"))
+    with attached_by_another(server), client(server.connection_file) as stalled:
+        stalled.wait_for_ready(timeout=10)
+        open_comm(stalled, "stalled")
+        for number in range(4):  # 16 MiB, which its sockets do not hold and it does not read
+            request = {"op": "read", "name": "big", "slices": [], "id": number}
+            send(stalled, "comm_msg", {"comm_id": "stalled", "data": request})
+        began = time.monotonic()
+        with pytest.raises(TimeoutError, match="other processes still use 1 shares"):
+            server.stop()
+        assert 4 < time.monotonic() - began < 12
+
+
+class Calling:
+    """A tensor whose producer uses the server, and lets another thread use it, meanwhile."""
+
+    def __init__(self, server: gf.Server, array: Any) -> None:
+        self.server, self.array = server, array
+        self.calls: list[str] = []
+
+    def __dlpack_device__(self) -> Any:
+        return self.array.__dlpack_device__()
+
+    def __dlpack__(self, **options: Any) -> Any:
+        self.server.set("own", 1)
+        other = threading.Thread(target=self.server.set, args=("other", 2), daemon=True)
+        other.start()
+        other.join(20)
+        self.calls.append("hung" if other.is_alive() else "went on")
+        return self.array.__dlpack__(**options)
+
+
+def test_publishing_waits_for_a_producer_without_holding_others_up(server: gf.Server) -> None:
+    x = Calling(server, gf.to_device(CUBE, device="host:0"))
+    publishing = threading.Thread(target=server.publish, args=("x", x), daemon=True)
+    publishing.start()
+    publishing.join(60)
+    assert not publishing.is_alive() and x.calls == ["went on"]
+    with gf.connect("test", timeout=60) as run:
+        np.testing.assert_array_equal(run["x"].fetch(), CUBE)
+        assert run.scalars == {"other": 2, "own": 1}
+
+
+class LastWords:
+    """Memory that uses the server when it is let go."""
+
+    def __init__(self, say: Any) -> None:
+        self.array, self.say = np.zeros(8), say
+
+    def __del__(self) -> None:
+        self.say()
+
+    @property
+    def __array_interface__(self) -> Any:
+        return self.array.__array_interface__
+
+
+def test_what_a_replaced_tensor_runs_may_use_the_server(server: gf.Server) -> None:
+    told: list[str] = []
+
+    def say() -> None:
+        server.set("last", 5)
+        server.step(4)
+        try:
+            server.stop()
+        except RuntimeError as error:
+            told.append(str(error))
+
+    def replace() -> None:
+        server.publish("x", np.asarray(LastWords(say)))
+        server.publish("x", np.zeros(4))
+        server.publish("x", np.asarray(LastWords(say)))
+        server.unpublish("x")
+
+    replacing = threading.Thread(target=replace, daemon=True)
+    replacing.start()
+    replacing.join(60)
+    assert not replacing.is_alive()
+    assert told == ["stop() within another call of server test"] * 2
+    with gf.connect("test", timeout=60) as run:
+        assert run.scalars == {"last": 5} and run.step == 4
 
 
 def test_closing_ends_what_other_threads_wait_for(server: gf.Server) -> None:

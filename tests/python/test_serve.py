@@ -329,6 +329,24 @@ def test_a_frame_that_is_too_large_costs_its_sender_the_connection(server: gf.Se
         assert len(answers(socket, 2000)) == 1
 
 
+def test_a_client_of_an_earlier_server_is_logged_as_what_it_may_be(
+    runtime: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Over ipc the next server has the same addresses, to which the client connects anew."""
+    with process(SERVE_LARGE) as first, client(servers.find("large")) as attached:
+        attached.wait_for_ready(timeout=10)
+        first.kill()
+        first.wait()
+        with gf.serve("large"):
+
+            def is_logged() -> bool:
+                attached.kernel_info()
+                return len(caplog.records) == 1
+
+            eventually(is_logged, 30)
+    assert "by a client of an earlier server at this address, or altered" in caplog.text
+
+
 def test_what_is_refused_is_logged_once(
     server: gf.Server, caplog: pytest.LogCaptureFixture
 ) -> None:
