@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import itertools
 import types
 import weakref
 from collections import OrderedDict, UserDict, defaultdict, namedtuple
@@ -139,6 +140,23 @@ def test_a_tensor_that_occurs_twice_gives_two_arrays(device: str) -> None:
     first, second = gf.fetch([x, x])
     first[:] = 0
     assert_same(second, random_array(1, (5,)))
+
+
+@pytest.mark.parametrize(
+    "fetch", [gf.fetch, lambda tree, **how: gf.fetch_async(tree, **how).result()]
+)
+def test_no_two_arrays_of_a_tree_share_memory(device: str, fetch: Any) -> None:
+    """Copies of one call must not overlap, whatever their sizes and the pool's buffers are."""
+    rng = np.random.default_rng(3)
+    sizes = [0, 1, 63, 64, 65, 1000, 262143, 262144, 262145, *rng.integers(0, 70000, 60)]
+    arrays = [random_array(i, (int(size),)) for i, size in enumerate(sizes)]
+    tensors = [gf.to_device(a, device=device) for a in arrays]
+    tree = tensors + tensors[::7] + [tensors[8][::2], tensors[8][1:]] + [arrays[5], arrays[5]]
+    for how in ({}, {"dtype": "float64"}, {"dtype": "float16"}, {"order": "F"}):
+        got = [a for a in fetch(tree, **how) if a.size > 0]
+        sources = [a for a in arrays if a.size > 0]
+        extents = sorted(np.lib.array_utils.byte_bounds(a) for a in got + sources)
+        assert all(end <= start for (_, end), (start, _) in itertools.pairwise(extents))
 
 
 def test_two_devices_in_one_tree() -> None:
