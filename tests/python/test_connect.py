@@ -505,6 +505,82 @@ def test_withdrawn_and_changed_tensors_are_told(server: gf.Server, run: gf.Conne
         server.unpublish("cube")
 
 
+def uses(array: Any) -> list[Any]:
+    """Every kind of read."""
+    return [
+        array.fetch,
+        array[1:3, :2].fetch,
+        array.stats,
+        lambda: array.overview((2, 2)),
+        lambda: array.histogram(4),
+        lambda: np.asarray(array),
+        array.fetch_async().result,
+    ]
+
+
+@pytest.mark.parametrize("device", ["cpu", "host:0"])
+@pytest.mark.parametrize("shape", [(4, 6), (1500, 2000)])
+def test_a_tensor_of_another_shape_is_never_read_as_the_old_one(
+    server: gf.Server, device: str, shape: tuple[int, int]
+) -> None:
+    """A part of it would be of the shape that was asked for."""
+
+    def make(shape: tuple[int, ...], value: float) -> Any:
+        array = np.full(shape, value, np.float32)
+        return array if device == "cpu" else gf.to_device(array, device=device)
+
+    server.publish("x", make(shape, 1))
+    with gf.connect("test", timeout=20) as run:
+        array = run["x"]
+        assert array.fetch().max() == 1
+        server.publish("x", make((shape[0] + 1, shape[1] + 1), 2))
+        for use in uses(array):
+            with pytest.raises(RuntimeError, match="look it up anew"):
+                use()
+        assert run["x"].fetch().shape == (shape[0] + 1, shape[1] + 1)
+        with contextlib.suppress(TimeoutError):  # this process is attached to large ones
+            server.unpublish("x")
+        with pytest.raises(KeyError):
+            array.fetch()
+        server.publish("x", make(shape, 3))
+        assert array.fetch().max() == 3 and array.stats().max == 3
+        with contextlib.suppress(TimeoutError):
+            server.stop()
+        with contextlib.suppress(TimeoutError), gf.serve("test") as again:
+            again.publish("x", make((*shape, 1), 4))
+            with pytest.raises(RuntimeError, match="look it up anew"):
+                array.fetch()
+            again.publish("y", make(shape, 5))
+            again.publish("x", make(shape, 6))
+            assert array.fetch().max() == 6 and array.stats().max == 6
+
+
+def test_fragments_of_two_tensors_are_never_mixed(
+    server: gf.Server, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Another tensor takes the name's place after the first fragment."""
+    from gpufetch._remote.session import Session
+
+    first, second = np.full((3, 1 << 20), 1.0), np.full((4, 1 << 20), 2.0)
+    server.publish("x", first)
+    given = Session.requests
+    replaced: list[None] = []
+
+    def requests(self: Session, wanted: list[Any], timeout: float | None = None) -> Any:
+        if wanted and wanted[0].get("fragment", 0) > 0 and not replaced:
+            replaced.append(None)
+            server.publish("x", second)
+        return given(self, wanted, timeout)
+
+    monkeypatch.setattr(Session, "requests", requests)
+    with gf.connect("test", timeout=20) as run:
+        array = run["x"]
+        with pytest.raises(RuntimeError, match="look it up anew"):
+            array.fetch()
+        assert replaced == [None]
+        assert (run["x"].fetch() == 2).all()
+
+
 def test_many_names_are_listed_whole(server: gf.Server) -> None:
     x = gf.to_device(np.zeros(1), device="host:0")
     names = {f"{'n' * 150}{number:04}" for number in range(1500)}
