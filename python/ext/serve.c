@@ -144,6 +144,17 @@ static PyObject *serve_stop(PyObject *module, PyObject *capsule) {
   return held ? gpufi_py_outcome(gpufi_py_state_of_module(module), stop(held, &err), &err) : NULL;
 }
 
+static PyObject *serve_take(PyObject *module, PyObject *capsule) {
+  held_server *held = held_of(capsule);
+  gpuf_server_options unused = GPUF_SERVER_OPTIONS_INIT;
+  PyObject *taken = held ? hold(module, &unused, Py_None, Py_None) : NULL;
+  if (taken) {
+    held_of(taken)->server = held->server;
+    held->server = NULL;
+  }
+  return taken;
+}
+
 /* --- Publishing ---------------------------------------------------------- */
 
 PyDoc_STRVAR(serve_tensor_doc,
@@ -266,6 +277,10 @@ static PyObject *serve_step(PyObject *module, PyObject *args) {
 
 PyMethodDef gpufi_py_serve_methods[] = {
     {"serve_start", GPUFI_PY_METHOD(serve_start), METH_VARARGS | METH_KEYWORDS, serve_start_doc},
+    {"serve_take", serve_take, METH_O,
+     "serve_take(server, /)\n--\n\nMove a server to a new object, which serve_stop takes: calls "
+     "with "
+     "this one say that it is\nstopped. This one must be kept until it is."},
     {"serve_stop", serve_stop, METH_O,
      "serve_stop(server, /)\n--\n\nStop a server; does nothing if it is stopped already."},
     {"serve_tensor", serve_tensor, METH_O, serve_tensor_doc},

@@ -788,6 +788,31 @@ def test_what_a_replaced_tensor_runs_may_use_the_server(server: gf.Server) -> No
         assert run.scalars == {"last": 5} and run.step == 4
 
 
+def test_a_callback_may_call_a_server_that_is_being_stopped() -> None:
+    """As where on_shutdown tells the program to stop, and then says something of the end."""
+    from serving import client
+
+    asked, told = threading.Event(), []
+
+    def ended() -> None:
+        asked.set()
+        eventually(lambda: server._is_stopped, 60)
+        try:
+            server.set("state", "ending")
+        except gf.Error as error:
+            told.append(str(error))
+
+    server = gf.serve("callback", on_shutdown=ended)
+    with client(server.connection_file) as attached:
+        attached.wait_for_ready(timeout=10)
+        attached.shutdown(reply=False)
+        assert asked.wait(30)
+    stopping = threading.Thread(target=server.stop, daemon=True)
+    stopping.start()
+    stopping.join(60)
+    assert not stopping.is_alive() and len(told) == 1 and "is stopped" in told[0]
+
+
 def test_closing_ends_what_other_threads_wait_for(server: gf.Server) -> None:
     server.publish("cube", gf.to_device(CUBE, device="host:0"))
     run = gf.connect("test", timeout=60)

@@ -61,6 +61,7 @@ class Server:
         # Held while the handle is used, which is never for long. What a tensor that is let go runs
         # meanwhile, such as __del__, may use the server on the same thread, but not stop it.
         self._mutex = threading.RLock()
+        self._stopping = threading.RLock()  # held by the call that stops the server
         self._use_count = 0  # how many calls on this thread hold the mutex
         self._name = name
         self._connection_file = connection_file
@@ -201,10 +202,15 @@ class Server:
         with self._using() as outer_count:
             if outer_count > 0:
                 raise RuntimeError(f"stop() within another call of server {self._name}")
-            if not self._is_stopped:
+        with self._stopping:
+            with self._using():
+                taken = None if self._is_stopped else _core.serve_take(self._handle)
                 self._is_stopped = True
                 _running.discard(self)
-                _core.serve_stop(self._handle)
+            # Without the mutex: callbacks, whose end is waited for, may call the server. They are
+            # told that it is stopped.
+            if taken is not None:
+                _core.serve_stop(taken)
 
     def __enter__(self) -> Server:
         return self
