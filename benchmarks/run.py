@@ -25,6 +25,7 @@ from cases import (
     cold,
     comm,
     fetch,
+    gpucodec,
     gpus,
     hdf5,
     layout,
@@ -34,7 +35,6 @@ from cases import (
     simulation,
     tree,
     upload,
-    via,
 )
 from harness import Row, Session, commit, cpu_name, markdown, report, today, write_results
 
@@ -51,7 +51,7 @@ CASES: dict[str, ModuleType] = {
     "comm": comm,
     "simulation": simulation,
     "codec": codec,
-    "via": via,
+    "gpucodec": gpucodec,
     "gpus": gpus,
 }
 

@@ -12,7 +12,6 @@ _K = TypeVar("_K")
 _Scalar = TypeVar("_Scalar", bound=np.generic)
 _Array = TypeVar("_Array", bound=npt.NDArray[Any])
 _Order = Literal["C", "F", "A", "K"]
-_Via = Literal["auto", "link", "codec"]
 
 __version__: str
 H5_FILTER_IDS: tuple[int, ...]
@@ -152,7 +151,6 @@ def fetch(
     out: None = None,
     dtype: DTypeLike | None = None,
     order: _Order | None = None,
-    via: _Via = "auto",
 ) -> dict[_K, Any]: ...
 @overload
 def fetch(
@@ -161,7 +159,6 @@ def fetch(
     out: None = None,
     dtype: DTypeLike | None = None,
     order: _Order | None = None,
-    via: _Via = "auto",
 ) -> list[Any]: ...
 @overload
 def fetch(
@@ -170,12 +167,9 @@ def fetch(
     out: None = None,
     dtype: DTypeLike | None = None,
     order: _Order | None = None,
-    via: _Via = "auto",
 ) -> tuple[Any, ...]: ...
 @overload
-def fetch(
-    x: Any, *, out: _Array, dtype: DTypeLike | None = None, order: None = None, via: _Via = "auto"
-) -> _Array: ...
+def fetch(x: Any, *, out: _Array, dtype: DTypeLike | None = None, order: None = None) -> _Array: ...
 @overload
 def fetch(
     x: Any,
@@ -183,7 +177,6 @@ def fetch(
     out: None = None,
     dtype: type[_Scalar] | np.dtype[_Scalar],
     order: _Order | None = None,
-    via: _Via = "auto",
 ) -> npt.NDArray[_Scalar]: ...
 @overload
 def fetch(
@@ -192,7 +185,6 @@ def fetch(
     out: npt.NDArray[Any] | None = None,
     dtype: DTypeLike | None = None,
     order: _Order | None = None,
-    via: _Via = "auto",
 ) -> npt.NDArray[Any]: ...
 def fetch_async(
     x: Any,
@@ -200,7 +192,6 @@ def fetch_async(
     out: npt.NDArray[Any] | None = None,
     dtype: DTypeLike | None = None,
     order: _Order | None = None,
-    via: _Via = "auto",
 ) -> Future: ...
 def to_device(
     array: Any, *, device: str | None = None, dtype: DTypeLike | None = None

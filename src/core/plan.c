@@ -4,7 +4,6 @@
 #include "base/error.h"
 #include "base/system.h"
 #include "core/channel.h"
-#include "core/coded_plan.h"
 #include "core/geometry.h"
 #include "core/pool.h"
 #include "core/runtime.h"
@@ -134,6 +133,5 @@ gpuf_status gpufi_plan(gpufi_copy *copy, const gpuf_tensor *dst, const gpuf_tens
   copy->route = choose_route(copy);
   copy->host_pinned = gpufi_strided_is_contiguous(&copy->host_layout) && is_pinned(copy);
   plan_pieces(copy, options);
-  return options->via == GPUF_VIA_CODEC ? gpufi_coded_plan(copy, &host_side, options, err)
-                                        : GPUF_OK;
+  return GPUF_OK;
 }

@@ -107,14 +107,6 @@ def test_views_of_views_and_other_orders_of_axes(run: gf.Connection) -> None:
         array.reshape(30, 7)
 
 
-def test_the_codec_is_for_tensors_of_this_process(run: gf.Connection) -> None:
-    np.testing.assert_array_equal(run["cube"].fetch(via="auto"), CUBE)
-    with pytest.raises(ValueError, match="via='codec': this tensor is in another process"):
-        run["cube"].fetch(via="codec")
-    with pytest.raises(ValueError, match="leave via out"):
-        run["cube"].fetch_async(via="link")
-
-
 def test_numpy_dask_and_chunks(run: gf.Connection) -> None:
     array = run["cube"]
     np.testing.assert_allclose(np.mean(array[1]), CUBE[1].mean(), rtol=1e-6)

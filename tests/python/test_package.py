@@ -93,8 +93,8 @@ IMPLICIT = {"__doc__", "__module__", "__new__", "__repr__", "__getattribute__", 
 @pytest.mark.parametrize(
     ("function", "signature"),
     [
-        (gf.fetch, "(x, *, out=None, dtype=None, order=None, via='auto')"),
-        (_core.fetch_async, "(x, *, out=None, dtype=None, order=None, via='auto')"),
+        (gf.fetch, "(x, *, out=None, dtype=None, order=None)"),
+        (_core.fetch_async, "(x, *, out=None, dtype=None, order=None)"),
         (_core.to_device, "(array, *, device=None, dtype=None)"),
         (gf.asdevice, "(x, /)"),
         (gf.DeviceArray.__array__, "(self, /, dtype=None, copy=None)"),

@@ -287,14 +287,6 @@ def test_a_cast_that_is_not_offered_names_the_dtypes(device: str, fetch: Any) ->
         fetch(tree, dtype="float16")
 
 
-@fetches
-def test_a_tree_crosses_the_link_encoded(device: str, fetch: Any) -> None:
-    arrays = [random_array(i, (3000,)).cumsum(dtype="f4") for i in range(3)]
-    tensors = [gf.to_device(a, device=device) for a in arrays]
-    for got, a in zip(fetch(tensors, via="codec"), arrays, strict=True):
-        assert_same(got, a)
-
-
 def test_a_state_dict_there_and_back(device: str) -> None:
     """Every dtype in one call, and up again from what came."""
     state = {

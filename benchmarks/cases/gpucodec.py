@@ -1,9 +1,8 @@
-"""The codec on the device: by itself, with the link, and in fetch.
+"""The codec on the device alone.
 
 The program benchmarks/programs/codec_device.c does and times the codec's steps, in turns with the
-peers, which this process times. The first axis of a tensor counts its chunks. On the device alone
-one call does the work several times, so that its start does not count; with the link a call is one
-pass.
+peers, which this process times. The first axis of a tensor counts its chunks. One call does the
+work several times, so that its start does not count.
 """
 
 from __future__ import annotations
@@ -19,7 +18,6 @@ from typing import Any
 
 import numpy as np
 
-import gpufetch as gf
 from cases import Case
 from harness import (
     GIGABYTES,
@@ -32,11 +30,10 @@ from harness import (
     measure,
     report,
 )
-from peers import raw_copy, raw_fetch
 
 MIB, GIB = 1 << 20, 1 << 30
 SMOOTH, NOISE = "smooth", "noise"
-COPY, LINK = "copy on the device", 'fetch(via="link")'
+COPY = "copy on the device"
 BUILD = "GPUFETCH_BUILD_DIR"  # where compiled programs are
 TILE = 32  # chunks that differ; more repeat them
 
@@ -93,26 +90,23 @@ QUICK_DATA = [Data(SMOOTH, "f4", (16, 32, 32)), Data(NOISE, "f4", (16, 32, 32))]
 
 def cases(session: Session) -> list[Case]:
     if not program_path().is_file():
-        report(f"via is left out: {BUILD} does not name a build with benchmarks/programs")
+        report(f"gpucodec is left out: {BUILD} does not name a build with benchmarks/programs")
         return []
     if session.quick:
         return [
-            (f"via, {one.what}", partial(via, session, one, [("2 MiB", 2 * MIB)]))
+            (f"gpucodec, {one.what}", partial(gpucodec, session, one, [("2 MiB", 2 * MIB)]))
             for one in QUICK_DATA
         ]
     sizes = [("64 MiB", 64 * MIB), ("1 GiB", GIB)]
-    return [(f"via, {one.label}", partial(via, session, one, sizes)) for one in DATA]
+    return [(f"gpucodec, {one.label}", partial(gpucodec, session, one, sizes)) for one in DATA]
 
 
-def via(session: Session, data: Data, sizes: list[tuple[str, int]]) -> list[Row]:
+def gpucodec(session: Session, data: Data, sizes: list[tuple[str, int]]) -> list[Row]:
     rows: list[Row] = []
     for size, nbytes in sizes:
         array = data.make(nbytes)
         with Program(session, array) as program:
-            bench = Bench(session, f"{size} of {data.label}", array, program)
-            rows += bench.on_device()
-            if nbytes == sizes[-1][1]:
-                rows += bench.with_link()
+            rows += measured(session, f"{size} of {data.label}", array, program)
     return rows
 
 
@@ -164,91 +158,45 @@ def program_path() -> Path:
     return Path(os.environ.get(BUILD, "")) / "benchmarks" / "programs" / "codec_device"
 
 
-class Bench:
-    """One array on the device; its chunks encoded there and on the host, by the program."""
+def measured(session: Session, label: str, array: Array, program: Program) -> list[Row]:
+    # The device turns from the peer's process to the program's: 16 GiB make that negligible.
+    repeats = 1 if session.backend == "host" else max(1, 16 * GIB // array.nbytes)
 
-    def __init__(self, session: Session, label: str, array: Array, program: Program) -> None:
-        self.session, self.label, self.array, self.program = session, label, array, program
-        self.x = gf.to_device(array, device=session.device)
-        self.ratio = array.nbytes / program.encoded_nbytes
-
-    def contender(self, what: str, repeats: int = 1) -> Contender:
+    def contender(step: str) -> Contender:
         """A step of the codec, which is right if the chunks that it encodes decode to the array."""
-        inverse = {"encode": "decode", "to_host": "to_device"}.get(what)
 
         def answer(_: Any) -> Array:
-            if inverse:
-                self.program.step(inverse, 1)
-            return self.array if self.program.decoded_is_right() else np.empty(0)
+            if step == "encode":
+                program.step("decode", 1)
+            return array if program.decoded_is_right() else np.empty(0)
 
         def call(_: Any) -> Any:
-            return self.program.step(what, repeats)
+            return program.step(step, repeats)
 
         return Contender(
-            what, call, [None], answer=answer, seconds=lambda reply: float(reply["seconds"])
+            step, call, [None], answer=answer, seconds=lambda reply: float(reply["seconds"])
         )
 
-    def on_device(self) -> list[Row]:
-        # The device turns from the peer's process to the program's: 16 GiB make that negligible.
-        repeats = 1 if self.session.backend == "host" else max(1, 16 * GIB // self.array.nbytes)
-        copy = device_copy(self.session, self.array, repeats)
-        contenders = [self.contender("encode", repeats), self.contender("decode", repeats), copy]
-        timings = measure(contenders, [self.array], rounds=8, budget_s=1.0)
-        per_pass = {name: [one / repeats for one in s] for name, s in timings.seconds.items()}
-        timings = Timings(per_pass, timings.failures)
-        return [
-            self.row(f"{name} on the device, {self.label}", timings, name, None, [COPY])
-            for name in ("encode", "decode")
-        ]
-
-    def with_link(self) -> list[Row]:
-        raw = raw_copy(self.session.backend, self.array.nbytes)
-        to_host = raw_fetch(raw, [self.array])
-        (there,) = to_host.sources
-        raw_to_device = Contender(
-            raw.name, raw.to_device, [there], answer=lambda _: to_host.answer(raw.to_host(there))
-        )
-        to_device = partial(gf.to_device, device=self.session.device)
-        fetches = [
-            Contender(name, partial(gf.fetch, via=name), [self.x]) for name in ("link", "codec")
-        ]
-        groups = [
-            ("encode and bring over, {}", self.contender("to_host"), to_host, fetches[:1]),
-            (
-                "send over and decode, {}",
-                self.contender("to_device"),
-                raw_to_device,
-                [Contender("gpufetch.to_device", to_device, [self.array], answer=gf.fetch)],
-            ),
-            ('fetch(via="codec"), {}', fetches[1], to_host, fetches[:1]),
-        ]
-        rows = []
-        for case, mine, limit, peers in groups:
-            contenders = [limit, mine, *peers]
-            timings = measure(contenders, [self.array], rounds=8, budget_s=2.0)
-            names = [peer.name for peer in peers]
-            rows.append(self.row(case.format(self.label), timings, mine.name, raw.name, names))
-        return rows
-
-    def row(
-        self, case: str, timings: Timings, name: str, limit: str | None, peers: list[str]
-    ) -> Row:
-        row = make_row(
-            self.session,
-            case,
-            timings,
-            nbytes=self.array.nbytes,
+    contenders = [contender("encode"), contender("decode"), device_copy(session, array, repeats)]
+    timings = measure(contenders, [array], rounds=8, budget_s=1.0)
+    per_pass = {name: [one / repeats for one in s] for name, s in timings.seconds.items()}
+    ratio = array.nbytes / program.encoded_nbytes
+    return [
+        make_row(
+            session,
+            f"{step} on the device, {label}",
+            Timings(per_pass, timings.failures),
+            nbytes=array.nbytes,
             unit=GIGABYTES,
-            gpufetch=name,
-            limit=limit,
-            peers=peers,
-            labels={"link": LINK},
-            ratio=round(self.ratio, 4),
+            gpufetch=step,
+            limit=None,
+            peers=[COPY],
+            labels={},
+            ratio=round(ratio, 4),
+            note=f"ratio {ratio:.3f}",
         )
-        note = f"ratio {self.ratio:.3f}"
-        if limit and row["limit"]:
-            note += f"; {row['gpufetch'] / (self.ratio * row['limit']):.3f} of ratio × {limit}"
-        return {**row, "note": note}
+        for step in ("encode", "decode")
+    ]
 
 
 def device_copy(session: Session, array: Array, repeats: int) -> Contender:
