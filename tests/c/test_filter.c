@@ -224,7 +224,8 @@ static void check_type(hid_t type, unsigned int dtype_word, unsigned int ndim, u
   CHECK(dataset >= 0);
   CHECK(H5Dwrite(dataset, type, H5S_ALL, H5S_ALL, H5P_DEFAULT, data) >= 0);
   const hid_t dcpl = H5Dget_create_plist(dataset);
-  CHECK(H5Pget_filter_by_id2(dcpl, GPUF_H5_FILTER_ID, &flags, &count, cd_values, 0, NULL, NULL) >= 0);
+  CHECK(H5Pget_filter_by_id2(dcpl, GPUF_H5_FILTER_ID, &flags, &count, cd_values, 0, NULL, NULL) >=
+        0);
   CHECK(flags == H5Z_FLAG_MANDATORY);
   CHECK(cd_values[0] == 0 && cd_values[1] == dtype_word && cd_values[3] == ndim);
   CHECK(cd_values[2] == H5Tget_size(type) * 20 * 16);

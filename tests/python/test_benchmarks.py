@@ -69,7 +69,7 @@ def test_a_quick_run_writes_rows_with_the_agreed_keys(tmp_path: Path) -> None:
     words += ["simulation"] if serves() and "GPUFETCH_GRAY_SCOTT" in os.environ else []
     assert {case.split()[0] for case in cases} == set(words)
     on_device = [case for case in cases if case.startswith(("encode on", "decode on"))]
-    assert len(on_device) == (4 if CODEC_DEVICE.is_file() else 0)
+    assert len(on_device) == (6 if CODEC_DEVICE.is_file() else 0)
     for row in rows:
         agreed = {"case", "machine", "date", "commit", "unit", "gpufetch", "limit", "peers"}
         assert agreed <= row.keys()
