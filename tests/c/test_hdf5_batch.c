@@ -155,8 +155,8 @@ static void chunks_that_the_encoder_leaves_cross_as_they_are(void) {
   free(raw);
 }
 
-/* Ramps, which are predicted, between weights, which are ranked and lie behind them on the device,
- * labels, which are left to the CPU, and noise. */
+/* Noisy ramps, which are predicted, between weights, which are ranked and lie behind them on the
+ * device, labels, which are left to the CPU, and noise. */
 static void chunks_of_several_forms_arrive_in_order(void) {
   const gpufi_chunk_shape shape = {.dtype = GPUF_DTYPE_FLOAT16, .ndim = 2, .dims = {8, 2048}};
   const gpufi_backend *backend;
@@ -169,14 +169,15 @@ static void chunks_of_several_forms_arrive_in_order(void) {
   fill_random(raw, nbytes, 17);
   for (size_t i = 0; i < nbytes / sizeof(*raw); i++) {
     const int exponent = 15 - __builtin_ctz(raw[i] | 0x1000U);
-    switch (i / (chunks.raw_nbytes / sizeof(*raw)) / 3 % 4) {
+    switch (i / (chunks.raw_nbytes / sizeof(*raw)) / 3 % 5) {
     case 0:
-      raw[i] = (uint16_t)(i % 2048);
+    case 2:
+      raw[i] = (uint16_t)(0x2000U + i % 2048 * 4 + raw[i] % 8);
       break;
     case 1:
       raw[i] = (uint16_t)((raw[i] & 0x83ffU) | (unsigned)exponent << 10);
       break;
-    case 2:
+    case 3:
       raw[i] = (uint16_t)(0x1234U * (raw[i] % 5 + 1U));
       break;
     default:
