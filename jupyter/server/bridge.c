@@ -246,8 +246,7 @@ static void send_reply(gpufi_bridge *bridge, const char *id, json_t *parent, gpu
   }
   gpufi_comm_topic(id, topic);
   const gpufi_frame frame = {topic, strlen(topic)};
-  gpufi_sockets_send(bridge->endpoint->sockets.sockets[GPUFI_IOPUB], &frame, 1, &packed, payloads,
-                     count);
+  gpufi_sockets_send(&bridge->endpoint->sockets, GPUFI_IOPUB, &frame, 1, &packed, payloads, count);
   release_buffer(NULL, held);
 }
 

@@ -1,9 +1,11 @@
 /* The server's sockets, as its own thread uses them. */
 #include "server/sockets.h"
 
+#include <limits.h>
 #include <netinet/in.h>
 #include <stdatomic.h>
 #include <string.h>
+#include <sys/ioctl.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
@@ -21,16 +23,39 @@ static void count_release(void *data, void *arg) {
   atomic_fetch_add((atomic_int *)arg, 1);
 }
 
+static void note_subscribed(void *arg, const char *topic, size_t nbytes) {
+  (void)topic;
+  CHECK(nbytes <= GPUFI_TOPIC_MAX_NBYTES);
+  ++*(int *)arg;
+}
+
+static void note_refused(void *arg, const char *why) {
+  (void)arg;
+  CHECK(why != NULL);
+}
+
+/* Take in what subscribers have sent, until `count` subscriptions have come or nothing comes for
+ * `wait_ms`; how many have come. */
+static int receive_subscriptions(gpufi_sockets *sockets, int count, int wait_ms) {
+  int subscribed_count = 0;
+  const gpufi_subscribers_events events = {note_subscribed, note_refused, &subscribed_count};
+  zmq_pollitem_t item = {sockets->sockets[GPUFI_IOPUB], 0, ZMQ_POLLIN, 0};
+  while (subscribed_count < count && TEMP_FAILURE_RETRY(zmq_poll(&item, 1, wait_ms)) == 1) {
+    gpufi_subscribers_receive(&sockets->subscribers, &events);
+  }
+  return subscribed_count;
+}
+
 /* A subscriber that has subscribed and reads nothing from then on. */
-static void *subscribe(void *context, void *iopub, const gpufi_connection *connection) {
-  char url[PATH_MAX + 64], event[16];
+static void *subscribe(void *context, gpufi_sockets *sockets, const gpufi_connection *connection) {
+  char url[PATH_MAX + 64];
   const int one = 1;
   void *subscriber = zmq_socket(context, ZMQ_SUB);
   CHECK(zmq_setsockopt(subscriber, ZMQ_RCVHWM, &one, sizeof(one)) == 0);
   CHECK(zmq_setsockopt(subscriber, ZMQ_SUBSCRIBE, "", 0) == 0);
   gpufi_connection_url(connection, GPUFI_IOPUB, url);
   CHECK(zmq_connect(subscriber, url) == 0);
-  CHECK(TEMP_FAILURE_RETRY(zmq_recv(iopub, event, sizeof(event), 0)) == 1);
+  CHECK(receive_subscriptions(sockets, 1, 10000) == 1);
   return subscriber;
 }
 
@@ -40,7 +65,7 @@ static void send_payload(gpufi_sockets *sockets, gpufi_session *session, void *d
   gpufi_payload payload = {data, PAYLOAD_NBYTES, count_release, released_count};
   const gpufi_frame topic = {"comm-1", strlen("comm-1")};
   CHECK_OK(gpufi_message_pack(session, "comm_msg", NULL, strdup("{}"), &packed, &err));
-  gpufi_sockets_send(sockets->sockets[GPUFI_IOPUB], &topic, 1, &packed, &payload, 1);
+  gpufi_sockets_send(sockets, GPUFI_IOPUB, &topic, 1, &packed, &payload, 1);
 }
 
 /* Once the sockets are closed, the server frees what the payloads lie in. */
@@ -53,7 +78,7 @@ static void closed_sockets_hold_no_payload(void) {
   CHECK_OK(gpufi_session_create("key", &session, &err));
   CHECK_OK(gpufi_sockets_open(&sockets, &connection, 16, &err));
   void *context = zmq_ctx_new();
-  void *subscriber = subscribe(context, sockets.sockets[GPUFI_IOPUB], &connection);
+  void *subscriber = subscribe(context, &sockets, &connection);
   for (int i = 0; i < PAYLOAD_COUNT; i++) {
     send_payload(&sockets, session, data, &released_count);
   }
@@ -65,20 +90,49 @@ static void closed_sockets_hold_no_payload(void) {
   gpufi_session_destroy(session);
 }
 
-/* Connect to shell as ZeroMQ's sockets do, with a greeting and READY, and send `nbytes`. */
-static int connect_by_hand(const gpufi_connection *connection, const void *bytes, size_t nbytes) {
+#define READY_OF(type, nbytes) "\4" nbytes "\5READY\13Socket-Type\0\0\0" type
+#define ANSWER_NBYTES (64 + 28) /* a greeting, and READY or the most of it */
+
+/* Connect to shell or iopub and send what ZeroMQ's sockets send first: a greeting, and READY. */
+static int connect_by_hand(const gpufi_connection *connection, gpufi_socket which) {
   static const unsigned char greeting[64] = {[0] = 0xff, [9] = 0x7f, 3, 0, 'N', 'U', 'L', 'L'};
-  static const char ready[] = "\4\x1c\5READY\13Socket-Type\0\0\0\6DEALER";
+  static const char dealer[] = READY_OF("\6DEALER", "\x1c"), sub[] = READY_OF("\3SUB", "\x19");
   const struct sockaddr_in address = {.sin_family = AF_INET,
                                       .sin_addr.s_addr = htonl(INADDR_LOOPBACK),
-                                      .sin_port = htons((uint16_t)connection->ports[GPUFI_SHELL])};
+                                      .sin_port = htons((uint16_t)connection->ports[which])};
+  const bool is_iopub = which == GPUFI_IOPUB;
   const int fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
   CHECK(fd >= 0 && connect(fd, (const struct sockaddr *)&address, sizeof(address)) == 0);
-  CHECK(gpufi_write(fd, greeting, sizeof(greeting)) && gpufi_write(fd, ready, sizeof(ready) - 1));
-  char answer[64 + 28]; /* the server's greeting and some of its READY */
-  CHECK(gpufi_read(fd, answer, sizeof(answer)) == (int64_t)sizeof(answer));
-  CHECK(gpufi_write(fd, bytes, nbytes));
+  CHECK(gpufi_write(fd, greeting, sizeof(greeting)));
+  CHECK(gpufi_write(fd, is_iopub ? sub : dealer, (is_iopub ? sizeof(sub) : sizeof(dealer)) - 1));
   return fd;
+}
+
+/* Have iopub answer. */
+static void await_answer(gpufi_sockets *sockets, int fd) {
+  const int64_t deadline_ns = gpufi_clock_ns() + 10 * INT64_C(1000000000);
+  int nbytes = 0;
+  while (nbytes < ANSWER_NBYTES && gpufi_clock_ns() < deadline_ns) {
+    CHECK(receive_subscriptions(sockets, 1, 10) == 0);
+    CHECK(ioctl(fd, FIONREAD, &nbytes) == 0);
+  }
+  CHECK(nbytes == ANSWER_NBYTES);
+}
+
+static void read_answer(int fd) {
+  char answer[ANSWER_NBYTES];
+  CHECK(gpufi_read(fd, answer, sizeof(answer)) == (int64_t)sizeof(answer));
+}
+
+/* `one` again and again, without the NUL at its end. */
+static void write_many(int fd, const char *one, size_t one_nbytes, size_t count) {
+  char *many = malloc(count * (one_nbytes - 1));
+  CHECK(many != NULL);
+  for (size_t i = 0; many && i < count; i++) {
+    memcpy(many + i * (one_nbytes - 1), one, one_nbytes - 1);
+  }
+  CHECK(gpufi_write(fd, many, count * (one_nbytes - 1)));
+  free(many);
 }
 
 /* Close a connection so that its end of it is an error at the other. */
@@ -101,15 +155,13 @@ static int count_messages(void *socket) {
  * reset while its queue was full. No ping of the server's own may fall due, therefore. */
 static void a_reset_beside_a_full_queue_ends_no_process(void) {
   static const char one[] = "\0\4text\4\7\4PING\0\20"; /* a message and a ping */
-  char many[1000 * (sizeof(one) - 1)];
   gpufi_connection connection = {.ip = "127.0.0.1"};
   gpufi_sockets sockets;
-  for (size_t i = 0; i < sizeof(many); i++) {
-    many[i] = one[i % (sizeof(one) - 1)];
-  }
   CHECK_OK(gpufi_sockets_open(&sockets, &connection, 16, &err));
   void *const shell = sockets.sockets[GPUFI_SHELL];
-  const int fd = connect_by_hand(&connection, many, sizeof(many));
+  const int fd = connect_by_hand(&connection, GPUFI_SHELL);
+  read_answer(fd);
+  write_many(fd, one, sizeof(one), 1000);
   zmq_pollitem_t item = {shell, 0, ZMQ_POLLIN, 0};
   CHECK(TEMP_FAILURE_RETRY(zmq_poll(&item, 1, 10000)) == 1);
   gpufi_sleep_ns(300 * INT64_C(1000000)); /* until the queue is full */
@@ -119,8 +171,42 @@ static void a_reset_beside_a_full_queue_ends_no_process(void) {
   gpufi_sockets_close(&sockets);
 }
 
+/* The same of iopub, whose queue is limited: subscriptions fill it. The connection also ends by the
+ * server's own wish, while there is more to read. */
+static void an_end_beside_a_full_queue_of_subscriptions_ends_no_process(void) {
+  static const char one[] = "\0\2\1t\4\7\4PING\0\20"; /* a subscription and a ping */
+  enum { RESET, CLOSE, CUT, END_COUNT };
+  gpufi_connection connection = {.ip = "127.0.0.1"};
+  gpufi_sockets sockets;
+  CHECK_OK(gpufi_sockets_open(&sockets, &connection, 16, &err));
+  for (int i = 0; i < END_COUNT; i++) {
+    const int fd = connect_by_hand(&connection, GPUFI_IOPUB);
+    await_answer(&sockets, fd);
+    CHECK(gpufi_write(fd, "\0\1\1", 3));
+    CHECK(receive_subscriptions(&sockets, 1, 10000) == 1);
+    CHECK(sockets.peers.count == 1);
+    write_many(fd, one, sizeof(one), 20000);
+    gpufi_sleep_ns(300 * INT64_C(1000000)); /* until the queue is full */
+    if (i == RESET) {
+      reset_connection(fd);
+    } else if (i == CLOSE) {
+      close(fd);
+    } else {
+      gpufi_peers_cut(&sockets.peers, GPUFI_IOPUB, sockets.peers.list[0].fd);
+    }
+    gpufi_sleep_ns(300 * INT64_C(1000000)); /* until ZeroMQ has seen it */
+    CHECK(receive_subscriptions(&sockets, INT_MAX, 1000) < 100);
+    CHECK(gpufi_peers_update(&sockets.peers) && sockets.peers.count == 0);
+    if (i == CUT) {
+      close(fd);
+    }
+  }
+  gpufi_sockets_close(&sockets);
+}
+
 int main(void) {
   TEST(closed_sockets_hold_no_payload);
   TEST(a_reset_beside_a_full_queue_ends_no_process);
+  TEST(an_end_beside_a_full_queue_of_subscriptions_ends_no_process);
   return test_finish();
 }
