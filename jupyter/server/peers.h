@@ -8,7 +8,7 @@
 
 #include "server/connection.h"
 
-#define GPUFI_SUBSCRIPTIONS_MAX 32 /* of a connection */
+#define GPUFI_SUBSCRIPTIONS_MAX 32 /* of a connection, to topics of this size: */
 /* Longer than every topic that there is ("comm-" and a comm_id). */
 #define GPUFI_TOPIC_MAX_NBYTES 159
 

@@ -28,18 +28,20 @@
 #define HANDSHAKE_MAX_MS 5000
 /* A subscription, which costs ZeroMQ about 32 times its size, and CurveZMQ's handshake. */
 #define SUBSCRIPTION_MAX_NBYTES 1024
-/* Subscriptions that wait to be looked at: few, so that a client that sends them without end does
- * not keep ZeroMQ from returning to this thread. */
+/* Subscriptions that wait to be looked at, with CurveZMQ: more than a client may have, so that the
+ * queue is full of no client's that keeps to that (see above), and so few that one that sends them
+ * without end does not keep ZeroMQ from returning to this thread. */
 #define SUBSCRIPTION_QUEUE_COUNT 64
-/* Reads of a connection to iopub over plain tcp, of at most 8 KiB, that wait to be looked at. */
+/* Without: reads of a connection, of at most 8 KiB, that wait to be looked at. */
 #define READ_QUEUE_COUNT 2
 
 /* --- Open ---------------------------------------------------------------------- */
 
-/* Where only those connect who may read the connection file, iopub is a publisher of ZeroMQ's. */
+/* Iopub is a publisher of ZeroMQ's own, whom a peer can harm (subscribers.h), where CurveZMQ admits
+ * only those who know its keys and what they send cannot be read here. */
 static int type_of(const gpufi_connection *connection, gpufi_socket which) {
-  const bool is_closed = connection->is_ipc || connection->curve_secretkey[0];
-  return which != GPUFI_IOPUB ? ZMQ_ROUTER : is_closed ? ZMQ_XPUB : ZMQ_STREAM;
+  const bool has_curve = connection->curve_secretkey[0];
+  return which != GPUFI_IOPUB ? ZMQ_ROUTER : has_curve ? ZMQ_XPUB : ZMQ_STREAM;
 }
 
 static bool set_int(void *socket, int option, int value) {

@@ -13,7 +13,7 @@ typedef struct gpufi_sockets {
   void *context;
   void *sockets[GPUFI_SOCKET_COUNT];
   gpufi_peers peers;
-  gpufi_subscribers subscribers; /* of iopub over plain tcp */
+  gpufi_subscribers subscribers; /* of iopub without CurveZMQ */
 } gpufi_sockets;
 
 /* Bind all of them and fill in the connection's ports. They accept `peers_max` connections. On

@@ -1,4 +1,4 @@
-/* The subscribers of iopub over plain tcp, where everyone can connect.
+/* The subscribers of iopub where it has no CurveZMQ: over plain tcp everyone can connect.
  *
  * ZeroMQ's own publishers end the process when a peer resets its connection while a queue is full
  * of its subscriptions and one of its pings waits behind them; and with a queue that is never full,
@@ -14,7 +14,7 @@
 #include "server/peers.h"
 
 typedef struct gpufi_subscribers {
-  void *socket;                     /* NULL = iopub is one of ZeroMQ's publishers */
+  void *socket;                     /* NULL = iopub is a publisher of ZeroMQ's own */
   gpufi_peers *peers;               /* the connections, each with its subscriber */
   int32_t unready_count;            /* of those that have not made the handshake */
   int64_t look_next_ns;             /* when it is to be seen whether they are late */

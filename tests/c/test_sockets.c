@@ -2,16 +2,12 @@
 #include "server/sockets.h"
 
 #include <limits.h>
-#include <netinet/in.h>
 #include <stdatomic.h>
 #include <string.h>
 #include <sys/ioctl.h>
-#include <sys/socket.h>
-#include <unistd.h>
 
 #include "base/clock.h"
-#include "base/system.h"
-#include "test.h"
+#include "by_hand.h"
 
 #define PAYLOAD_COUNT 64
 #define PAYLOAD_NBYTES ((size_t)2 << 20)
@@ -40,8 +36,12 @@ static int receive_subscriptions(gpufi_sockets *sockets, int count, int wait_ms)
   int subscribed_count = 0;
   const gpufi_subscribers_events events = {note_subscribed, note_refused, &subscribed_count};
   zmq_pollitem_t item = {sockets->sockets[GPUFI_IOPUB], 0, ZMQ_POLLIN, 0};
-  while (subscribed_count < count && TEMP_FAILURE_RETRY(zmq_poll(&item, 1, wait_ms)) == 1) {
-    gpufi_subscribers_receive(&sockets->subscribers, &events);
+  int64_t came_ns = gpufi_clock_ns();
+  while (subscribed_count < count && gpufi_clock_ns() - came_ns < wait_ms * INT64_C(1000000)) {
+    if (zmq_poll(&item, 1, wait_ms) == 1) {
+      gpufi_subscribers_receive(&sockets->subscribers, &events);
+      came_ns = gpufi_clock_ns();
+    }
   }
   return subscribed_count;
 }
@@ -90,23 +90,7 @@ static void closed_sockets_hold_no_payload(void) {
   gpufi_session_destroy(session);
 }
 
-#define READY_OF(type, nbytes) "\4" nbytes "\5READY\13Socket-Type\0\0\0" type
 #define ANSWER_NBYTES (64 + 28) /* a greeting, and READY or the most of it */
-
-/* Connect to shell or iopub and send what ZeroMQ's sockets send first: a greeting, and READY. */
-static int connect_by_hand(const gpufi_connection *connection, gpufi_socket which) {
-  static const unsigned char greeting[64] = {[0] = 0xff, [9] = 0x7f, 3, 0, 'N', 'U', 'L', 'L'};
-  static const char dealer[] = READY_OF("\6DEALER", "\x1c"), sub[] = READY_OF("\3SUB", "\x19");
-  const struct sockaddr_in address = {.sin_family = AF_INET,
-                                      .sin_addr.s_addr = htonl(INADDR_LOOPBACK),
-                                      .sin_port = htons((uint16_t)connection->ports[which])};
-  const bool is_iopub = which == GPUFI_IOPUB;
-  const int fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
-  CHECK(fd >= 0 && connect(fd, (const struct sockaddr *)&address, sizeof(address)) == 0);
-  CHECK(gpufi_write(fd, greeting, sizeof(greeting)));
-  CHECK(gpufi_write(fd, is_iopub ? sub : dealer, (is_iopub ? sizeof(sub) : sizeof(dealer)) - 1));
-  return fd;
-}
 
 /* Have iopub answer. */
 static void await_answer(gpufi_sockets *sockets, int fd) {
@@ -135,13 +119,6 @@ static void write_many(int fd, const char *one, size_t one_nbytes, size_t count)
   free(many);
 }
 
-/* Close a connection so that its end of it is an error at the other. */
-static void reset_connection(int fd) {
-  const struct linger at_once = {1, 0};
-  CHECK(setsockopt(fd, SOL_SOCKET, SO_LINGER, &at_once, sizeof(at_once)) == 0);
-  close(fd);
-}
-
 static int count_messages(void *socket) {
   char frame[32];
   int count = 0;
@@ -159,7 +136,8 @@ static void a_reset_beside_a_full_queue_ends_no_process(void) {
   gpufi_sockets sockets;
   CHECK_OK(gpufi_sockets_open(&sockets, &connection, 16, &err));
   void *const shell = sockets.sockets[GPUFI_SHELL];
-  const int fd = connect_by_hand(&connection, GPUFI_SHELL);
+  const int fd = connect_by_hand(connection.ports[GPUFI_SHELL]);
+  shake_hands(fd, "DEALER");
   read_answer(fd);
   write_many(fd, one, sizeof(one), 1000);
   zmq_pollitem_t item = {shell, 0, ZMQ_POLLIN, 0};
@@ -180,7 +158,8 @@ static void an_end_beside_a_full_queue_of_subscriptions_ends_no_process(void) {
   gpufi_sockets sockets;
   CHECK_OK(gpufi_sockets_open(&sockets, &connection, 16, &err));
   for (int i = 0; i < END_COUNT; i++) {
-    const int fd = connect_by_hand(&connection, GPUFI_IOPUB);
+    const int fd = connect_by_hand(connection.ports[GPUFI_IOPUB]);
+    shake_hands(fd, "SUB");
     await_answer(&sockets, fd);
     CHECK(gpufi_write(fd, "\0\1\1", 3));
     CHECK(receive_subscriptions(&sockets, 1, 10000) == 1);

@@ -1,15 +1,11 @@
-/* The subscribers of iopub over plain tcp: ZeroMQ's own, and some that speak by hand. */
+/* The subscribers of iopub without CurveZMQ: ZeroMQ's own, and some that speak by hand. */
 #include "server/sockets.h"
 
-#include <netinet/in.h>
 #include <stdatomic.h>
 #include <string.h>
-#include <sys/socket.h>
-#include <unistd.h>
 
 #include "base/clock.h"
-#include "base/system.h"
-#include "test.h"
+#include "by_hand.h"
 
 #define WAIT_NS (20 * INT64_C(1000000000))
 #define WAIT_MS 20000
@@ -62,11 +58,11 @@ static void note_refused(void *arg, const char *why) {
   snprintf(refusal, sizeof(refusal), "%s", why);
 }
 
-/* Do what the server's thread does for `wait_ms`, or until something has come. */
+/* Do what the server's thread does for `wait_ms`, or until something or a signal has come. */
 static void serve(int wait_ms) {
   const gpufi_subscribers_events events = {note_subscribed, note_refused, NULL};
   zmq_pollitem_t item = {sockets.sockets[GPUFI_IOPUB], 0, ZMQ_POLLIN, 0};
-  TEMP_FAILURE_RETRY(zmq_poll(&item, 1, wait_ms));
+  zmq_poll(&item, 1, wait_ms);
   gpufi_peers_update(&sockets.peers);
   gpufi_subscribers_cut_late(&sockets.subscribers);
   while (gpufi_subscribers_receive(&sockets.subscribers, &events)) {
@@ -117,7 +113,11 @@ static void *open_subscriber(const char *topic) {
 static int next_message(void *subscriber, int wait_ms, char topic[32], char content[32],
                         size_t payload_nbytes[2]) {
   zmq_pollitem_t item = {subscriber, 0, ZMQ_POLLIN, 0};
-  int count = 0, more = TEMP_FAILURE_RETRY(zmq_poll(&item, 1, wait_ms)) == 1;
+  const int64_t deadline_ns = gpufi_clock_ns() + wait_ms * INT64_C(1000000);
+  int count = 0, more = 0;
+  while (!more && gpufi_clock_ns() < deadline_ns) {
+    more = zmq_poll(&item, 1, 10) == 1;
+  }
   while (more) {
     zmq_msg_t frame;
     zmq_msg_init(&frame);
@@ -271,21 +271,8 @@ static void a_subscriber_with_heartbeats_stays_connected(void) {
 
 /* --- By hand ------------------------------------------------------------------- */
 
-static int connect_by_hand(void) {
-  const struct sockaddr_in address = {.sin_family = AF_INET,
-                                      .sin_addr.s_addr = htonl(INADDR_LOOPBACK),
-                                      .sin_port = htons((uint16_t)connection.ports[GPUFI_IOPUB])};
-  const struct timeval wait = {20, 0};
-  const int fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
-  CHECK(fd >= 0 && connect(fd, (const struct sockaddr *)&address, sizeof(address)) == 0);
-  CHECK(setsockopt(fd, SOL_SOCKET, SO_RCVTIMEO, &wait, sizeof(wait)) == 0);
-  return fd;
-}
-
-static void shake_hands(int fd) {
-  static const unsigned char greeting[64] = {[0] = 0xff, [9] = 0x7f, 3, 0, 'N', 'U', 'L', 'L'};
-  static const char ready[] = "\4\x19\5READY\13Socket-Type\0\0\0\3SUB";
-  CHECK(gpufi_write(fd, greeting, sizeof(greeting)) && gpufi_write(fd, ready, sizeof(ready) - 1));
+static int connect_to_iopub(void) {
+  return connect_by_hand(connection.ports[GPUFI_IOPUB]);
 }
 
 static void each_misuse_costs_its_connection_and_no_other(void) {
@@ -306,8 +293,8 @@ static void each_misuse_costs_its_connection_and_no_other(void) {
   void *other = open_subscriber("t");
   for (size_t i = 0; i < sizeof(misuses) / sizeof(misuses[0]); i++) {
     char byte[4096];
-    const int count = refused_count, fd = connect_by_hand();
-    shake_hands(fd);
+    const int count = refused_count, fd = connect_to_iopub();
+    shake_hands(fd, "SUB");
     for (int k = 0; k < misuses[i].count; k++) {
       if (!gpufi_write(fd, misuses[i].bytes, misuses[i].nbytes)) {
         break; /* it is closed already */
@@ -328,8 +315,8 @@ static void each_misuse_costs_its_connection_and_no_other(void) {
 static void subscriptions_past_the_limit_cost_the_connection(void) {
   char frame[] = "\0\2\1a";
   start();
-  const int fd = connect_by_hand();
-  shake_hands(fd);
+  const int fd = connect_to_iopub();
+  shake_hands(fd, "SUB");
   for (int i = 0; i < GPUFI_SUBSCRIPTIONS_MAX; i++) {
     frame[3] = (char)('a' + i);
     CHECK(gpufi_write(fd, frame, 4));
@@ -349,9 +336,9 @@ static void subscriptions_past_the_limit_cost_the_connection(void) {
 
 static void a_connection_without_a_handshake_is_closed_in_time(void) {
   start();
-  const int silent = connect_by_hand(), half = connect_by_hand(), done = connect_by_hand();
+  const int silent = connect_to_iopub(), half = connect_to_iopub(), done = connect_to_iopub();
   CHECK(gpufi_write(half, "\xff\0\0\0", 4));
-  shake_hands(done);
+  shake_hands(done, "SUB");
   SERVE_UNTIL(sockets.peers.count == 3);
   const int64_t began_ns = gpufi_clock_ns();
   SERVE_UNTIL(sockets.peers.count == 1);
@@ -370,8 +357,8 @@ static void a_connection_is_not_taken_for_the_one_before_it(void) {
   start();
   for (int i = 0; i < 200; i++) {
     const int count = subscribed_count;
-    const int earlier = connect_by_hand();
-    shake_hands(earlier);
+    const int earlier = connect_to_iopub();
+    shake_hands(earlier, "SUB");
     if (i % 2) {
       CHECK(gpufi_write(earlier, "\0\1\1\0\1\1", 6));
     }
@@ -379,12 +366,12 @@ static void a_connection_is_not_taken_for_the_one_before_it(void) {
       SERVE_UNTIL(sockets.peers.count == 1);
     }
     if (i % 3) {
-      const struct linger at_once = {1, 0};
-      CHECK(setsockopt(earlier, SOL_SOCKET, SO_LINGER, &at_once, sizeof(at_once)) == 0);
+      reset_connection(earlier);
+    } else {
+      close(earlier);
     }
-    close(earlier);
-    const int later = connect_by_hand();
-    shake_hands(later);
+    const int later = connect_to_iopub();
+    shake_hands(later, "SUB");
     CHECK(gpufi_write(later, "\0\4\1yes", 6));
     const int64_t deadline_ns = gpufi_clock_ns() + WAIT_NS;
     char answer[64 + 28 + 2 + 3];
