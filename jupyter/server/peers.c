@@ -3,6 +3,7 @@
 #include "base/clock.h"
 #include "base/error.h"
 #include "base/system.h"
+#include "server/topics.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -269,7 +270,7 @@ bool gpufi_peers_note_subscription(gpufi_peers *peers, int fd, bool is_added) {
   if (peer->subscription_count < 0) {
     peer->subscription_count = 0;
   }
-  if (peer->subscription_count > GPUFI_SUBSCRIPTIONS_MAX) {
+  if (peer->subscription_count > GPUFI_TOPICS_MAX) {
     shut_down(peers, GPUFI_IOPUB, fd);
     return false;
   }

@@ -8,10 +8,6 @@
 
 #include "server/connection.h"
 
-#define GPUFI_SUBSCRIPTIONS_MAX 32 /* of a connection, to topics of this size: */
-/* Longer than every topic that there is ("comm-" and a comm_id). */
-#define GPUFI_TOPIC_MAX_NBYTES 159
-
 typedef struct gpufi_subscriber gpufi_subscriber; /* subscribers.h */
 
 typedef struct gpufi_peer {

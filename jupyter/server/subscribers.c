@@ -2,6 +2,7 @@
 
 #include "base/clock.h"
 #include "comm/protocol.h"
+#include "server/topics.h"
 #include "server/zmtp.h"
 
 #include <stdatomic.h>
@@ -27,9 +28,7 @@ struct gpufi_subscriber {
   int64_t ready_until_ns; /* while it is not ready */
   int64_t frames_due_ns;  /* when all frames so far would have come, one in each interval */
   gpufi_zmtp_reader reader;
-  int32_t topic_count;
-  size_t topics_nbytes;
-  uint8_t *topics; /* of each its size, of one byte, and its bytes */
+  gpufi_topics topics;
 };
 
 /* Bytes that are sent to one subscriber, and by which messages that wait for it are counted. */
@@ -38,13 +37,11 @@ typedef struct mark {
   uint8_t data[GPUFI_ZMTP_GREETING_NBYTES];
 } mark;
 
-_Static_assert(GPUFI_TOPIC_MAX_NBYTES <= UINT8_MAX, "the size of a topic fits a byte");
-
 /* --- Connections --------------------------------------------------------------- */
 
 static void let_go(gpufi_subscriber *subscriber) {
   if (atomic_fetch_sub(&subscriber->holder_count, 1) == 1) {
-    free(subscriber->topics);
+    gpufi_topics_fini(&subscriber->topics);
     free(subscriber);
   }
 }
@@ -118,15 +115,12 @@ void gpufi_subscribers_cut_late(gpufi_subscribers *subscribers) {
 /* Takes over `part`, in failure too. It fails where the connection has ended. */
 static bool send_part(const gpufi_subscribers *subscribers, const gpufi_subscriber *subscriber,
                       zmq_msg_t *part) {
+  const int flags = ZMQ_DONTWAIT;
   /* ZeroMQ would take a part of no bytes for the wish to close the connection. */
-  bool sent = zmq_msg_size(part) == 0;
-  if (!sent && zmq_send(subscribers->socket, subscriber->id, ID_NBYTES,
-                        ZMQ_SNDMORE | ZMQ_DONTWAIT) == ID_NBYTES) {
-    sent = zmq_msg_send(part, subscribers->socket, ZMQ_DONTWAIT) >= 0;
-    if (sent) {
-      return true;
-    }
-  }
+  const bool sent =
+      zmq_msg_size(part) == 0 ||
+      (zmq_send(subscribers->socket, subscriber->id, ID_NBYTES, flags | ZMQ_SNDMORE) == ID_NBYTES &&
+       zmq_msg_send(part, subscribers->socket, flags) >= 0);
   zmq_msg_close(part);
   return sent;
 }
@@ -279,67 +273,6 @@ static void send_packet(gpufi_subscribers *subscribers, gpufi_subscriber *subscr
   }
 }
 
-/* --- Topics -------------------------------------------------------------------- */
-
-/* Where the size of a topic stands; topics_nbytes if there is no such topic. */
-static size_t find_topic(const gpufi_subscriber *subscriber, const uint8_t *topic, size_t nbytes) {
-  size_t at = 0;
-  while (at < subscriber->topics_nbytes) {
-    const uint8_t *const known = subscriber->topics + at;
-    if (known[0] == nbytes && memcmp(known + 1, topic, nbytes) == 0) {
-      break;
-    }
-    at += 1 + (size_t)known[0];
-  }
-  return at;
-}
-
-static bool wants(const gpufi_subscriber *subscriber, const gpufi_frame *frame) {
-  size_t at = 0;
-  while (at < subscriber->topics_nbytes) {
-    const uint8_t *const known = subscriber->topics + at;
-    if (known[0] <= frame->nbytes && memcmp(known + 1, frame->data, known[0]) == 0) {
-      return true;
-    }
-    at += 1 + (size_t)known[0];
-  }
-  return false;
-}
-
-/* Why it cannot subscribe; NULL if it has. */
-static const char *add_topic(gpufi_subscriber *subscriber, const uint8_t *topic, size_t nbytes) {
-  const size_t at = subscriber->topics_nbytes;
-  if (nbytes > GPUFI_TOPIC_MAX_NBYTES) {
-    return "a subscriber was disconnected: its topic is too long";
-  }
-  if (find_topic(subscriber, topic, nbytes) < at) {
-    return NULL;
-  }
-  if (subscriber->topic_count == GPUFI_SUBSCRIPTIONS_MAX) {
-    return "a subscriber was disconnected: too many subscriptions";
-  }
-  uint8_t *grown = realloc(subscriber->topics, at + 1 + nbytes);
-  if (!grown) {
-    return "a subscriber was disconnected: no memory for its subscription";
-  }
-  grown[at] = (uint8_t)nbytes;
-  memcpy(grown + at + 1, topic, nbytes);
-  subscriber->topics = grown;
-  subscriber->topics_nbytes = at + 1 + nbytes;
-  subscriber->topic_count++;
-  return NULL;
-}
-
-static void remove_topic(gpufi_subscriber *subscriber, const uint8_t *topic, size_t nbytes) {
-  const size_t at = find_topic(subscriber, topic, nbytes);
-  if (at < subscriber->topics_nbytes) {
-    uint8_t *const known = subscriber->topics + at;
-    memmove(known, known + 1 + nbytes, subscriber->topics_nbytes - at - 1 - nbytes);
-    subscriber->topics_nbytes -= 1 + nbytes;
-    subscriber->topic_count--;
-  }
-}
-
 /* --- Receiving ----------------------------------------------------------------- */
 
 static bool frames_come_too_fast(gpufi_subscriber *subscriber) {
@@ -372,7 +305,7 @@ static const char *handle(gpufi_subscribers *subscribers, gpufi_subscriber *subs
     set_ready(subscribers, subscriber);
     break;
   case GPUFI_ZMTP_SUBSCRIBE:
-    problem = add_topic(subscriber, event->data, event->nbytes);
+    problem = gpufi_topics_add(&subscriber->topics, event->data, event->nbytes);
     if (!problem) {
       subscribers->receiver = subscriber;
       events->subscribed(events->arg, (const char *)event->data, event->nbytes);
@@ -380,7 +313,7 @@ static const char *handle(gpufi_subscribers *subscribers, gpufi_subscriber *subs
     }
     break;
   case GPUFI_ZMTP_CANCEL:
-    remove_topic(subscriber, event->data, event->nbytes);
+    gpufi_topics_remove(&subscriber->topics, event->data, event->nbytes);
     break;
   case GPUFI_ZMTP_PING:
     send_mark(subscribers, subscriber, pong, gpufi_zmtp_pong(pong, event));
@@ -482,7 +415,7 @@ void gpufi_subscribers_publish(gpufi_subscribers *subscribers, const gpufi_frame
   for (int32_t i = 0; i < subscribers->peers->count && packed; i++) {
     gpufi_subscriber *subscriber = subscribers->peers->list[i].subscriber;
     if (subscriber && (!subscribers->receiver || subscribers->receiver == subscriber) &&
-        wants(subscriber, &frames[0])) {
+        gpufi_topics_match(&subscriber->topics, frames[0].data, frames[0].nbytes)) {
       send_packet(subscribers, subscriber, &made);
     }
   }

@@ -2,6 +2,7 @@
 #include "base/clock.h"
 #include "base/text.h"
 #include "server/server.h"
+#include "server/topics.h"
 #include "server/wake.h"
 
 #include <signal.h>

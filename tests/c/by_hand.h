@@ -3,27 +3,42 @@
 #define GPUFI_TEST_BY_HAND_H
 
 #include "base/system.h"
+#include "server/connection.h"
 #include "test.h"
 
 #include <errno.h>
 #include <netinet/in.h>
-#include <stdint.h>
 #include <string.h>
 #include <sys/socket.h>
+#include <sys/un.h>
 #include <unistd.h>
 
-/* Connect to a port of this machine. Its calls wait for 20 seconds at most. */
-static inline int connect_by_hand(int32_t port) {
-  const struct sockaddr_in address = {.sin_family = AF_INET,
-                                      .sin_addr.s_addr = htonl(INADDR_LOOPBACK),
-                                      .sin_port = htons((uint16_t)port)};
+/* Connect to an address. Calls on the connection wait for 20 seconds at most. */
+static inline int connect_to(const void *address, socklen_t nbytes) {
   const struct timeval wait = {20, 0};
-  const int fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+  const int fd =
+      socket(((const struct sockaddr *)address)->sa_family, SOCK_STREAM | SOCK_CLOEXEC, 0);
   CHECK(fd >= 0 && setsockopt(fd, SOL_SOCKET, SO_RCVTIMEO, &wait, sizeof(wait)) == 0);
-  while (connect(fd, (const struct sockaddr *)&address, sizeof(address)) != 0 && errno != EISCONN) {
+  while (connect(fd, address, nbytes) != 0 && errno != EISCONN) {
     CHECK(errno == EINTR || errno == EALREADY);
   }
   return fd;
+}
+
+static inline int connect_by_hand(const gpufi_connection *connection, gpufi_socket which) {
+  const struct sockaddr_in port = {.sin_family = AF_INET,
+                                   .sin_addr.s_addr = htonl(INADDR_LOOPBACK),
+                                   .sin_port = htons((uint16_t)connection->ports[which])};
+  struct sockaddr_un path = {.sun_family = AF_UNIX};
+  if (!connection->is_ipc) {
+    return connect_to(&port, sizeof(port));
+  }
+  char url[PATH_MAX + 64];
+  gpufi_connection_url(connection, which, url);
+  const char *name = url + strlen("ipc://");
+  CHECK(strlen(name) < sizeof(path.sun_path));
+  memcpy(path.sun_path, name, strlen(name));
+  return connect_to(&path, sizeof(path));
 }
 
 /* Send what ZeroMQ's sockets of a type send first: a greeting, and READY. */

@@ -1,5 +1,7 @@
 /* The server's sockets, as its own thread uses them. */
+#include "server/ipc.h"
 #include "server/sockets.h"
+#include "server/topics.h"
 
 #include <limits.h>
 #include <stdatomic.h>
@@ -136,7 +138,7 @@ static void a_reset_beside_a_full_queue_ends_no_process(void) {
   gpufi_sockets sockets;
   CHECK_OK(gpufi_sockets_open(&sockets, &connection, 16, &err));
   void *const shell = sockets.sockets[GPUFI_SHELL];
-  const int fd = connect_by_hand(connection.ports[GPUFI_SHELL]);
+  const int fd = connect_by_hand(&connection, GPUFI_SHELL);
   shake_hands(fd, "DEALER");
   read_answer(fd);
   write_many(fd, one, sizeof(one), 1000);
@@ -149,38 +151,55 @@ static void a_reset_beside_a_full_queue_ends_no_process(void) {
   gpufi_sockets_close(&sockets);
 }
 
+enum { RESET, CLOSE, CUT, END_COUNT };
+
+static void end_beside_a_full_queue(gpufi_sockets *sockets, const gpufi_connection *connection,
+                                    int how) {
+  static const char one[] = "\0\2\1t\4\7\4PING\0\20"; /* a subscription and a ping */
+  const int fd = connect_by_hand(connection, GPUFI_IOPUB);
+  shake_hands(fd, "SUB");
+  await_answer(sockets, fd);
+  CHECK(gpufi_write(fd, "\0\1\1", 3));
+  CHECK(receive_subscriptions(sockets, 1, 10000) == 1);
+  CHECK(sockets->peers.count == 1);
+  write_many(fd, one, sizeof(one), 5000);
+  gpufi_sleep_ns(300 * INT64_C(1000000)); /* until the queue is full */
+  if (how == RESET) {
+    reset_connection(fd);
+  } else if (how == CLOSE) {
+    close(fd);
+  } else {
+    gpufi_peers_cut(&sockets->peers, GPUFI_IOPUB, sockets->peers.list[0].fd);
+  }
+  gpufi_sleep_ns(300 * INT64_C(1000000)); /* until ZeroMQ has seen it */
+  CHECK(receive_subscriptions(sockets, INT_MAX, 1000) < 100);
+  CHECK(gpufi_peers_update(&sockets->peers) && sockets->peers.count == 0);
+  if (how == CUT) {
+    close(fd);
+  }
+}
+
 /* The same of iopub, whose queue is limited: subscriptions fill it. The connection also ends by the
  * server's own wish, while there is more to read. */
 static void an_end_beside_a_full_queue_of_subscriptions_ends_no_process(void) {
-  static const char one[] = "\0\2\1t\4\7\4PING\0\20"; /* a subscription and a ping */
-  enum { RESET, CLOSE, CUT, END_COUNT };
-  gpufi_connection connection = {.ip = "127.0.0.1"};
-  gpufi_sockets sockets;
-  CHECK_OK(gpufi_sockets_open(&sockets, &connection, 16, &err));
-  for (int i = 0; i < END_COUNT; i++) {
-    const int fd = connect_by_hand(connection.ports[GPUFI_IOPUB]);
-    shake_hands(fd, "SUB");
-    await_answer(&sockets, fd);
-    CHECK(gpufi_write(fd, "\0\1\1", 3));
-    CHECK(receive_subscriptions(&sockets, 1, 10000) == 1);
-    CHECK(sockets.peers.count == 1);
-    write_many(fd, one, sizeof(one), 20000);
-    gpufi_sleep_ns(300 * INT64_C(1000000)); /* until the queue is full */
-    if (i == RESET) {
-      reset_connection(fd);
-    } else if (i == CLOSE) {
-      close(fd);
-    } else {
-      gpufi_peers_cut(&sockets.peers, GPUFI_IOPUB, sockets.peers.list[0].fd);
+  for (int is_ipc = 0; is_ipc < 2; is_ipc++) {
+    gpufi_connection connection = {.is_ipc = is_ipc, .ip = "127.0.0.1"};
+    gpufi_sockets sockets;
+    if (is_ipc) {
+      snprintf(connection.ip, sizeof(connection.ip), "/tmp/gpufetch-test-%d", (int)getpid());
     }
-    gpufi_sleep_ns(300 * INT64_C(1000000)); /* until ZeroMQ has seen it */
-    CHECK(receive_subscriptions(&sockets, INT_MAX, 1000) < 100);
-    CHECK(gpufi_peers_update(&sockets.peers) && sockets.peers.count == 0);
-    if (i == CUT) {
-      close(fd);
+    for (int i = 0; i < GPUFI_SOCKET_COUNT && is_ipc; i++) {
+      connection.ports[i] = i + 1;
+    }
+    CHECK_OK(gpufi_sockets_open(&sockets, &connection, 16, &err));
+    for (int how = RESET; how < END_COUNT; how++) {
+      end_beside_a_full_queue(&sockets, &connection, how);
+    }
+    gpufi_sockets_close(&sockets);
+    if (is_ipc) {
+      gpufi_ipc_remove(connection.ip, connection.ports, GPUFI_SOCKET_COUNT);
     }
   }
-  gpufi_sockets_close(&sockets);
 }
 
 int main(void) {

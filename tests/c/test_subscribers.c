@@ -1,5 +1,6 @@
 /* The subscribers of iopub without CurveZMQ: ZeroMQ's own, and some that speak by hand. */
 #include "server/sockets.h"
+#include "server/topics.h"
 
 #include <stdatomic.h>
 #include <string.h>
@@ -272,7 +273,7 @@ static void a_subscriber_with_heartbeats_stays_connected(void) {
 /* --- By hand ------------------------------------------------------------------- */
 
 static int connect_to_iopub(void) {
-  return connect_by_hand(connection.ports[GPUFI_IOPUB]);
+  return connect_by_hand(&connection, GPUFI_IOPUB);
 }
 
 static void each_misuse_costs_its_connection_and_no_other(void) {
@@ -317,14 +318,14 @@ static void subscriptions_past_the_limit_cost_the_connection(void) {
   start();
   const int fd = connect_to_iopub();
   shake_hands(fd, "SUB");
-  for (int i = 0; i < GPUFI_SUBSCRIPTIONS_MAX; i++) {
+  for (int i = 0; i < GPUFI_TOPICS_MAX; i++) {
     frame[3] = (char)('a' + i);
     CHECK(gpufi_write(fd, frame, 4));
     if (i < 4) {
       CHECK(gpufi_write(fd, frame, 4)); /* a topic that is known takes no place */
     }
   }
-  SERVE_UNTIL(subscribed_count == GPUFI_SUBSCRIPTIONS_MAX + 4);
+  SERVE_UNTIL(subscribed_count == GPUFI_TOPICS_MAX + 4);
   CHECK(refused_count == 0 && sockets.peers.count == 1);
   frame[3] = 'A';
   CHECK(gpufi_write(fd, frame, 4));
