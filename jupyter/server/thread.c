@@ -1,6 +1,7 @@
 /* The server's thread: it serves all sockets, and does nothing that takes long. */
 #include "base/clock.h"
 #include "base/text.h"
+#include "server/inside.h"
 #include "server/server.h"
 #include "server/topics.h"
 #include "server/wake.h"
@@ -192,6 +193,8 @@ void *gpufi_server_main(void *arg) {
   gpufi_subscribers *subscribers = &server->endpoint.sockets.subscribers;
   zmq_pollitem_t items[ITEM_COUNT];
   int64_t watch_next_ns = 0;
+  gpufi_inside inside;
+  gpufi_inside_enter(&inside, server);
   fill_items(server, items);
   while (!atomic_load(&server->is_stopping)) {
     const bool is_waiting = server->bridge.pending_count > 0;
@@ -218,5 +221,6 @@ void *gpufi_server_main(void *arg) {
     gpufi_bridge_send_answers(&server->bridge);
   }
   gpufi_bridge_close_all(&server->bridge);
+  gpufi_inside_leave(&inside);
   return NULL;
 }

@@ -198,7 +198,20 @@ class Server:
         Takes at most about 6 seconds, and the time that the read takes that is under way. Raises
         TimeoutError where other processes are still attached to memory that was published: the
         server is stopped then, and the memory must be kept.
+
+        Raises RuntimeError within another call of the server and on the server's own threads,
+        which cannot wait for their own end: in `on_shutdown`, in a handler of the logger
+        `gpufetch.serve`, and in what a tensor runs when it is let go. Set a `threading.Event`
+        there, and stop the server on the thread that waits for it. On the server's threads, a call
+        does nothing once another thread stops the server.
         """
+        if _core.serve_is_inside(self._handle):
+            if self._is_stopped:
+                return
+            raise RuntimeError(
+                f"stop() within another call of server {self._name}, or on a thread of its own as "
+                "in on_shutdown: set a threading.Event there, and stop it on the thread that waits"
+            )
         with self._using() as outer_count:
             if outer_count > 0:
                 raise RuntimeError(f"stop() within another call of server {self._name}")
@@ -266,7 +279,8 @@ def serve(
         The largest share of this program's time that `Server.step` may take for clients.
     on_shutdown
         Called once, on a thread of the server's, when a client asks for the end of the program.
-        It must not call `Server.stop`. By default a client can detach, but not end the program.
+        `Server.stop` raises RuntimeError there: set a `threading.Event` for which the program
+        waits, and stop the server then. By default a client can detach, but not end the program.
 
     Raises
     ------
