@@ -15,6 +15,7 @@ from contextlib import contextmanager
 from typing import Any, Literal, final
 
 from gpufetch import _core, _share  # noqa: F401  (the order of what runs at exit)
+from gpufetch._checks import check_path, check_text
 
 __all__ = ["Server", "serve"]
 
@@ -120,6 +121,7 @@ class Server:
             None if numbers is None else tuple(map(operator.index, numbers))
             for numbers in (start, global_shape)
         ]
+        check_text(name, "name")
         tensor = _core.serve_tensor(x)  # runs code of the producer's: without the mutex
         with self._using():
             _core.serve_publish(self._handle, name, tensor, *part)
@@ -136,6 +138,7 @@ class Server:
         if timeout is not None and not timeout >= 0:
             raise ValueError(f"timeout {timeout!r} is not a number of seconds >= 0, or None")
         end = math.inf if timeout is None else time.monotonic() + timeout
+        check_text(name, "name")
         with self._using():
             self._published.discard(name)
             if self._withdraw(name):
@@ -180,6 +183,9 @@ class Server:
                 f"{f' of shape {tuple(value.shape)}' if getattr(value, 'shape', ()) else ''}: give "
                 "an int, float or str, or a scalar of NumPy or of a framework"
             )
+        check_text(name, "name")
+        if isinstance(number, str):
+            check_text(number, f"value {name}:")
         with self._using():
             _core.serve_publish_value(self._handle, name, number)
 
@@ -293,6 +299,11 @@ def serve(
     gpufetch.Error
         A living server has the connection file.
     """
+    for what, text in (("name", name), ("transport", transport), ("ip", ip)):
+        if isinstance(text, str):
+            check_text(text, what)
+    if connection_file is not None:
+        check_path(connection_file, "connection_file")
     options = {
         "name": name,
         "connection_file": connection_file,
