@@ -9,7 +9,6 @@ import operator
 import os
 import threading
 import time
-import weakref
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any, Literal, final
@@ -20,7 +19,7 @@ from gpufetch._checks import check_path, check_text
 __all__ = ["Server", "serve"]
 
 _logger = logging.getLogger("gpufetch.serve")
-_running: weakref.WeakSet[Server] = weakref.WeakSet()
+_running: set[Server] = set()  # which stay until they are stopped, whoever else keeps them
 _start_lock = threading.Lock()  # one server starts at a time
 os.register_at_fork(  # a forked child gets it free, whatever other threads did
     before=_start_lock.acquire,
@@ -44,7 +43,8 @@ class _Shutdown:
 class Server:
     """A running server; from `serve`. As a context manager it stops at the end of the block.
 
-    May be used from any thread.
+    It runs until `stop` is called or the process ends, also where the program keeps no reference to
+    it, and keeps what it publishes alive. May be used from any thread.
     """
 
     def __init__(
@@ -258,6 +258,9 @@ def serve(
 
     The server presents itself as a Jupyter kernel and writes that kernel's connection file; it
     runs no code. It answers on threads of its own, which hold the GIL only to release a tensor.
+
+    It runs until `Server.stop` is called or the process ends, also if the Server that is returned
+    is not kept; `serve` by the same name gives it again.
 
     Where this process has a running server that was asked for by the same name, it is given again,
     so that a cell of a notebook may run twice: the options must be the same, and `on_shutdown`
