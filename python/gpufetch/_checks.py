@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import os
+from numbers import Real
 from typing import Any
 
-__all__ = ["check_path", "check_text"]
+__all__ = ["check_path", "check_text", "check_timeout"]
 
 
 def check_text(text: object, what: str, *, errors: str = "strict") -> None:
@@ -32,3 +33,19 @@ def check_text(text: object, what: str, *, errors: str = "strict") -> None:
 def check_path(path: Any, what: str) -> None:
     """Raise ValueError for the path of a file that C would cut at a NUL, or cannot encode."""
     check_text(os.fsdecode(path), what, errors="surrogateescape")
+
+
+def check_timeout(timeout: Any, *, is_needed: bool = False) -> None:
+    """Raise TypeError or ValueError unless `timeout` is a number of seconds >= 0, or None.
+
+    With `is_needed`, it must be above 0, and is not None.
+    """
+    if timeout is None and not is_needed:
+        return
+    wanted = "a number of seconds " + ("above 0" if is_needed else ">= 0, or None")
+    if not isinstance(timeout, Real) or isinstance(timeout, bool):
+        kind = type(timeout).__name__
+        raise TypeError(f"timeout is {timeout!r:.80}, of type {kind}: give {wanted}")
+    seconds = float(timeout)
+    if not (seconds > 0 or (seconds == 0 and not is_needed)):  # NaN is neither
+        raise ValueError(f"timeout {timeout!r} is not {wanted}")

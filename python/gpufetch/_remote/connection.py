@@ -84,7 +84,8 @@ class Connection(Mapping[str, LazyArray], ABC):
         """Wait until the program completes its next step, and return the step's number.
 
         For several servers, waits for a step of each and returns the lowest. TimeoutError after
-        `timeout` seconds (None: the `timeout` of `connect`).
+        `timeout` seconds (None: the `timeout` of `connect`; 0: at once), which says whether no step
+        was completed or the server does not answer.
         """
 
     @property

@@ -10,7 +10,9 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import Any, TypeVar, final
 
 from gpufetch import _core
+from gpufetch._checks import check_timeout
 from gpufetch._lazy.array import LazyArray
+from gpufetch._remote.client import NoStepError
 from gpufetch._remote.connection import Connection, Value, listing_line
 from gpufetch._remote.joint_tensor import JointTensor, Part
 from gpufetch._remote.parts import overlap
@@ -96,6 +98,8 @@ class JointConnection(Connection):
             try:
                 for number in by_session[session]:
                     results[number] = jobs[number][1]()
+            except NoStepError as error:
+                raise TimeoutError(f"{session.label}: {error}") from error
             except (TimeoutError, ConnectionError) as error:
                 kind = TimeoutError if isinstance(error, TimeoutError) else ConnectionError
                 remedy = "if it has ended, start it again or connect to the others without it"
@@ -181,6 +185,7 @@ class JointConnection(Connection):
 
     def wait_step(self, timeout: float | None = None) -> int:
         by_session = {connection.session: connection for connection in self._connections}
+        check_timeout(timeout)
         steps = self._at_once(lambda s: by_session[s].wait_step(timeout), self._sessions)
         return min(steps)
 

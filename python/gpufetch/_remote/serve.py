@@ -14,7 +14,7 @@ from contextlib import contextmanager
 from typing import Any, Literal, final
 
 from gpufetch import _core, _share  # noqa: F401  (the order of what runs at exit)
-from gpufetch._checks import check_path, check_text
+from gpufetch._checks import check_path, check_text, check_timeout
 
 __all__ = ["Server", "serve"]
 
@@ -135,8 +135,7 @@ class Server:
         Other threads may use the server meanwhile. ValueError for an unknown name; RuntimeError
         where another thread publishes the name again meanwhile.
         """
-        if timeout is not None and not timeout >= 0:
-            raise ValueError(f"timeout {timeout!r} is not a number of seconds >= 0, or None")
+        check_timeout(timeout)
         end = math.inf if timeout is None else time.monotonic() + timeout
         check_text(name, "name")
         with self._using():
