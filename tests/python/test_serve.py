@@ -613,6 +613,32 @@ def test_a_file_of_a_kernel_manager_is_obeyed(tmp_path: Path) -> None:
             attached.wait_for_ready(timeout=10)
 
 
+def test_a_link_to_no_file_is_never_replaced(runtime: Path, tmp_path: Path) -> None:
+    runtime.mkdir()
+    for link in (runtime / "kernel-run.json", tmp_path / "given.json"):
+        link.symlink_to(tmp_path / "missing.json")
+    with gf.serve("run") as server:
+        assert server.name == "run-2"
+    with pytest.raises(ValueError, match=r"given\.json is a link to a file that does not exist"):
+        gf.serve("run", connection_file=str(tmp_path / "given.json"))
+    assert (runtime / "kernel-run.json").is_symlink() and (tmp_path / "given.json").is_symlink()
+    assert not (tmp_path / "missing.json").exists()
+
+
+@pytest.mark.parametrize("number", [1, 5])
+def test_what_is_no_socket_is_never_removed_for_one(runtime: Path, number: int) -> None:
+    folder = runtime / "kernel-run-ipc"
+    folder.mkdir(parents=True, mode=0o700)
+    (folder / f"s-{number}").write_text("mine")
+    with pytest.raises(OSError, match=rf"kernel-run-ipc/s-{number}: what is there is no socket"):
+        gf.serve("run", transport="ipc")
+    assert [path.name for path in folder.iterdir()] == [f"s-{number}"]
+    assert (folder / f"s-{number}").read_text() == "mine"
+    (folder / f"s-{number}").unlink()
+    with gf.serve("run", transport="ipc") as server:
+        assert server.name == "run"
+
+
 def test_files_that_are_there_are_obeyed_whole_replaced_when_stale_or_left_alone(
     tmp_path: Path, runtime: Path
 ) -> None:
