@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import operator
 import os
 from numbers import Real
 from typing import Any
 
-__all__ = ["check_path", "check_text", "check_timeout"]
+__all__ = ["check_int", "check_path", "check_text", "check_timeout", "int_text"]
 
 
 def check_text(text: object, what: str, *, errors: str = "strict") -> None:
@@ -49,3 +50,24 @@ def check_timeout(timeout: Any, *, is_needed: bool = False) -> None:
     seconds = float(timeout)
     if not (seconds > 0 or (seconds == 0 and not is_needed)):  # NaN is neither
         raise ValueError(f"timeout {timeout!r} is not {wanted}")
+
+
+def check_int(value: Any, what: str, low: int = -(2**63), high: int = 2**63 - 1) -> int:
+    """An integer from `low` to `high`; TypeError or ValueError, which names it, for anything else.
+
+    The default limits are those of int64.
+    """
+    try:
+        number = operator.index(value)
+    except TypeError:
+        kind = type(value).__name__
+        raise TypeError(f"{what} is {value!r:.80}, of type {kind}: give an integer") from None
+    if not low <= number <= high:
+        raise ValueError(f"{what} is {int_text(number)}: give an integer from {low} to {high}")
+    return number
+
+
+def int_text(number: int) -> str:
+    """Write an integer for a message, also one of more digits than Python writes."""
+    bits = number.bit_length()
+    return str(number) if bits <= 256 else f"an integer of {bits} bits"

@@ -13,7 +13,7 @@ from gpufetch import _core
 from gpufetch._checks import check_timeout
 from gpufetch._lazy.array import LazyArray
 from gpufetch._remote.client import NoStepError
-from gpufetch._remote.connection import Connection, Value, listing_line
+from gpufetch._remote.connection import Connection, Value, listing_line, not_published
 from gpufetch._remote.joint_tensor import JointTensor, Part
 from gpufetch._remote.parts import overlap
 from gpufetch._remote.published_tensor import PublishedTensor
@@ -115,9 +115,10 @@ class JointConnection(Connection):
     # --- The mapping ---
 
     def __getitem__(self, name: str) -> LazyArray:
-        found = _found(self._listings()).get(name)
+        listed = _found(self._listings())
+        found = listed.get(name)
         if found is None:
-            raise KeyError(name)
+            raise not_published(name, list(listed))
         if len(found) == 1 and "global_shape" not in found[0][1]:
             return LazyArray(PublishedTensor(*found[0]))
         return LazyArray(self._joined(name, found))

@@ -11,10 +11,10 @@ import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from typing import Any, Literal, final
+from typing import Any, Literal, NoReturn, final
 
 from gpufetch import _core, _share  # noqa: F401  (the order of what runs at exit)
-from gpufetch._checks import check_path, check_text, check_timeout
+from gpufetch._checks import check_int, check_path, check_text, check_timeout
 
 __all__ = ["Server", "serve"]
 
@@ -26,6 +26,7 @@ os.register_at_fork(  # a forked child gets it free, whatever other threads did
     after_in_parent=_start_lock.release,
     after_in_child=_start_lock.release,
 )
+_FIRST_PORT_MAX = 65535 - 4
 _POLL_S = 0.01  # between looks whether other processes have let go of a tensor
 
 
@@ -185,6 +186,8 @@ class Server:
         check_text(name, "name")
         if isinstance(number, str):
             check_text(number, f"value {name}:")
+        if isinstance(number, int):
+            check_int(number, f"value {name}")
         with self._using():
             _core.serve_publish_value(self._handle, name, number)
 
@@ -194,6 +197,9 @@ class Server:
         Clients that asked for reads at a step are answered before this returns. Numbers need not
         rise: each call is a new step, also where a program goes back to a checkpoint.
         """
+        step = check_int(step, "step")
+        if isinstance(time, str) or not hasattr(time, "__float__"):
+            raise TypeError(f"time is {time!r:.80}, of type {type(time).__name__}: give a number")
         with self._using():
             _core.serve_step(self._handle, step, time)
 
@@ -235,6 +241,12 @@ class Server:
 
     def __exit__(self, *reason: object) -> None:
         self.stop()
+
+    def __reduce__(self) -> NoReturn:
+        raise TypeError(
+            f"a Server cannot be pickled or copied: give its name, {self._name!r}, to "
+            "gpufetch.connect in the other process"
+        )
 
     def __repr__(self) -> str:
         state = "stopped" if self._is_stopped else self._connection_file
@@ -306,6 +318,9 @@ def serve(
             check_text(text, what)
     if connection_file is not None:
         check_path(connection_file, "connection_file")
+    check_int(port, "port, the first of five,", 0, _FIRST_PORT_MAX)
+    if transport == "ipc" and port != 0:
+        raise ValueError(f'port={port} is for tcp: leave it out, or transport="ipc"')
     options = {
         "name": name,
         "connection_file": connection_file,
