@@ -53,9 +53,9 @@ def check_timeout(timeout: Any, *, is_needed: bool = False) -> None:
 
 
 def check_int(value: Any, what: str, low: int = -(2**63), high: int = 2**63 - 1) -> int:
-    """An integer from `low` to `high`; TypeError or ValueError, which names it, for anything else.
+    """An integer from `low` to `high`; else TypeError or ValueError, which names it.
 
-    The default limits are those of int64.
+    OverflowError for one that int64 does not hold, whose limits are the default.
     """
     try:
         number = operator.index(value)
@@ -63,7 +63,8 @@ def check_int(value: Any, what: str, low: int = -(2**63), high: int = 2**63 - 1)
         kind = type(value).__name__
         raise TypeError(f"{what} is {value!r:.80}, of type {kind}: give an integer") from None
     if not low <= number <= high:
-        raise ValueError(f"{what} is {int_text(number)}: give an integer from {low} to {high}")
+        error = ValueError if -(2**63) <= number < 2**63 else OverflowError
+        raise error(f"{what} is {int_text(number)}: give an integer from {low} to {high}")
     return number
 
 
