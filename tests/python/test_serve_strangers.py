@@ -340,7 +340,7 @@ def test_a_slow_subscriber_is_cut_off_and_the_port_is_never_given_up(
             thread.start()
         with gf.connect("run", timeout=60) as run:
             run._sharing = "messages are read here"
-            deadline = time.monotonic() + 60
+            deadline = time.monotonic() + 150  # within seconds on an idle machine
             # The reader still gets what the system holds for it when its connection is closed.
             # Large replies fill the memory for them before too many messages wait for it.
             for number in itertools.count():
