@@ -11,18 +11,21 @@
 /* H5T_COMPLEX of HDF5 2.0, which older headers lack. */
 #define GPUFI_H5T_COMPLEX 11
 #define GPUFI_H5_INFO_NBYTES 1024
+/* H5F_ACC_RDONLY and H5F_ACC_TRUNC without the calls of libhdf5 that hide in the macros. */
+#define GPUFI_H5F_ACC_RDONLY 0x0000u
+#define GPUFI_H5F_ACC_TRUNC 0x0002u
 
 /* clang-format off */
 
 /* Functions whose name and signature are the same in every libhdf5 from 1.10.3 to 2.x. */
 #define GPUFI_H5_FUNCTIONS(F)                                                               \
-  F(open) F(get_libversion) F(free_memory)                                                  \
+  F(open) F(get_libversion) F(is_library_threadsafe) F(free_memory)                                                  \
   F(Oopen) F(Aexists_by_name) F(Aopen_by_name) F(Acreate_by_name) F(Adelete_by_name)                 \
   F(Aget_type) F(Aget_space) F(Aread) F(Awrite)                                             \
   F(Dcreate2) F(Dopen2) F(Dget_space) F(Dget_type) F(Dget_create_plist) F(Dread) F(Dwrite)  \
   F(Dwrite_chunk) F(Dget_chunk_storage_size)                                                \
   F(Eget_auto2) F(Eset_auto2) F(Ewalk2) F(Eclear2) F(Aiterate2) F(FDdriver_query)           \
-  F(Fget_intent) F(Fget_access_plist) F(Fget_create_plist) F(Fget_vfd_handle)               \
+  F(Fcreate) F(Fopen) F(Fclose) F(Fget_intent) F(Fget_access_plist) F(Fget_create_plist) F(Fget_vfd_handle)               \
   F(Gopen2) F(Gget_info) F(Lexists) F(Ldelete)                                              \
   F(Iget_file_id) F(Iget_type) F(Iget_name) F(Idec_ref) F(Pget_driver) F(Pget_userblock)    \
   F(Pcreate) F(Pset_chunk) F(Pget_chunk) F(Pset_filter) F(Pget_nfilters) F(Pget_filter2)    \
@@ -88,5 +91,8 @@ typedef struct gpufi_h5_api {
 gpufi_h5_api *gpufi_h5_bound_already(void);
 /* The bound library; binds as gpuf_h5_bind(NULL) does where none is. */
 gpuf_status gpufi_h5_bound(gpufi_h5_api **api, gpuf_error *err);
+/* The library that `handle`, of dlopen, leads to; the bound one stays what it is. Takes over the
+ * handle. */
+gpuf_status gpufi_h5_adopt(void *handle, gpufi_h5_api **api, gpuf_error *err);
 
 #endif

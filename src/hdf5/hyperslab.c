@@ -1,6 +1,7 @@
 #include "hdf5/hyperslab.h"
 
 #include "base/error.h"
+#include "hdf5/digest.h"
 #include "hdf5/types.h"
 
 #include <stdlib.h>
@@ -97,6 +98,11 @@ gpuf_status gpufi_h5_hyperslab_transfer(gpufi_h5_session *session, const gpufi_h
   if (result < 0) {
     status = gpufi_h5_fail(session, err, "%s dataset '%s' failed", writes ? "writing" : "reading",
                            dataset->name);
+  }
+  if (status == GPUF_OK && writes && session->context && session->context->digest &&
+      dataset->ndim == 0) {
+    gpufi_h5_digest_add(session->context->digest, dataset, 0, buffer,
+                        gpuf_dtype_nbytes(dataset->dtype), true);
   }
   gpufi_h5_close(session, in_memory);
   gpufi_h5_close(session, in_file);

@@ -14,9 +14,16 @@
 #define THREADS_DEFAULT_MAX 16
 #define THREADS_MAX 64
 
+static _Thread_local const gpufi_h5_context *thread_context;
+
+void gpufi_h5_context_set(const gpufi_h5_context *context) {
+  thread_context = context;
+}
+
 /* Binding calls HDF5. */
 static gpuf_status bind(gpufi_h5_session *session, gpuf_error *err) {
-  session->api = gpufi_h5_bound_already();
+  session->context = thread_context;
+  session->api = session->context ? session->context->api : gpufi_h5_bound_already();
   if (session->api) {
     return GPUF_OK;
   }

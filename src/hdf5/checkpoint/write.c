@@ -1,0 +1,118 @@
+#include "hdf5/checkpoint/write.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/error.h"
+#include "hdf5/checkpoint/library.h"
+#include "hdf5/checkpoint/manifest.h"
+
+/* A file that is being written. Used by the thread that writes it. */
+typedef struct writer {
+  gpufi_h5_context context;
+  gpuf_h5_options options;
+  gpufi_h5_session session; /* for what no public call does */
+  hid_t file;
+} writer;
+
+static gpuf_status create_file(writer *w, const char *path, gpuf_error *err) {
+  gpuf_status status = GPUF_OK;
+  gpufi_h5_enter(&w->session);
+  w->file = w->session.api->Fcreate(path, GPUFI_H5F_ACC_TRUNC, H5P_DEFAULT, H5P_DEFAULT);
+  if (w->file < 0) {
+    status = gpufi_h5_fail(&w->session, err, "making the file '%s' failed", path);
+  }
+  gpufi_h5_leave(&w->session);
+  return status;
+}
+
+static gpuf_status close_file(writer *w, const char *path, gpuf_error *err) {
+  gpuf_status status = GPUF_OK;
+  gpufi_h5_enter(&w->session);
+  if (w->session.api->Fclose(w->file) < 0) {
+    status = gpufi_h5_fail(&w->session, err, "closing the file '%s' failed", path);
+  }
+  gpufi_h5_leave(&w->session);
+  return status;
+}
+
+static gpuf_status write_value(const writer *w, const gpufi_checkpoint_value *value,
+                               gpuf_error *err) {
+  switch (value->kind) {
+  case GPUFI_CHECKPOINT_INT64:
+    return gpuf_h5_set_attribute_int64(w->file, "/", value->name, value->int64, &w->options, err);
+  case GPUFI_CHECKPOINT_FLOAT64:
+    return gpuf_h5_set_attribute_float64(w->file, "/", value->name, value->float64, &w->options,
+                                         err);
+  case GPUFI_CHECKPOINT_TEXT:
+    return gpuf_h5_set_attribute_text(w->file, "/", value->name, value->text, &w->options, err);
+  }
+  return GPUF_OK;
+}
+
+static gpuf_status write_tensor(writer *w, gpufi_checkpoint_tensor *t, gpuf_error *err) {
+  memset(&t->digest, 0, sizeof(t->digest));
+  w->context.digest = &t->digest;
+  const gpuf_status status = gpuf_h5_write(w->file, t->name, &t->tensor, &w->options, err);
+  w->context.digest = NULL;
+  return status;
+}
+
+static gpuf_status write_manifest(const writer *w, const gpufi_checkpoint_contents *contents,
+                                  gpuf_error *err) {
+  const gpuf_device cpu = {GPUF_DEVICE_CPU, 0};
+  gpuf_h5_options options = w->options;
+  gpuf_tensor bytes;
+  char *text;
+  size_t nbytes;
+  gpuf_status status = gpufi_checkpoint_manifest_format(contents, &text, &nbytes, err);
+  if (status != GPUF_OK) {
+    return status;
+  }
+  options.codec = GPUF_H5_CODEC_NONE;
+  status =
+      gpuf_tensor_init(&bytes, text, cpu, GPUF_DTYPE_UINT8, 1, (int64_t[]){(int64_t)nbytes}, err);
+  if (status == GPUF_OK) {
+    status = gpuf_h5_write(w->file, GPUFI_CHECKPOINT_MANIFEST, &bytes, &options, err);
+  }
+  free(text);
+  return status;
+}
+
+static gpuf_status write_contents(writer *w, gpufi_checkpoint_contents *contents, gpuf_error *err) {
+  gpuf_status status = GPUF_OK;
+  for (size_t i = 0; i < contents->tensor_count && status == GPUF_OK; i++) {
+    status = write_tensor(w, &contents->tensors[i], err);
+  }
+  for (size_t i = 0; i < contents->value_count && status == GPUF_OK; i++) {
+    status = write_value(w, &contents->values[i], err);
+  }
+  return status == GPUF_OK ? write_manifest(w, contents, err) : status;
+}
+
+static gpuf_status write_file(writer *w, gpufi_checkpoint_contents *contents, const char *path,
+                              gpuf_error *err) {
+  gpuf_status status = gpufi_h5_session_init(&w->session, &w->options, err);
+  if (status == GPUF_OK) {
+    status = create_file(w, path, err);
+  }
+  if (status != GPUF_OK) {
+    return status;
+  }
+  status = write_contents(w, contents, err);
+  const gpuf_status closed = close_file(w, path, status == GPUF_OK ? err : NULL);
+  return status == GPUF_OK ? closed : status;
+}
+
+gpuf_status gpufi_checkpoint_write(const gpufi_checkpoint_writing *writing,
+                                   gpufi_checkpoint_contents *contents, const char *path,
+                                   gpuf_error *err) {
+  writer w = {.context = {.api = writing->api, .stop = writing->stop}, .file = H5I_INVALID_HID};
+  w.options = gpufi_checkpoint_h5_options();
+  w.options.codec = writing->codec;
+  w.options.thread_count = writing->thread_count;
+  gpufi_h5_context_set(&w.context);
+  const gpuf_status status = write_file(&w, contents, path, err);
+  gpufi_h5_context_set(NULL);
+  return status;
+}

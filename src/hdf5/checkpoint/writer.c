@@ -1,0 +1,111 @@
+#include "hdf5/checkpoint/writer.h"
+
+#include <errno.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "base/clock.h"
+#include "base/error.h"
+#include "base/thread.h"
+
+static void set_entered(gpuf_checkpoint *c, bool is_entered) {
+  pthread_mutex_lock(&c->lock);
+  c->is_entered = is_entered;
+  pthread_cond_broadcast(&c->changed);
+  pthread_mutex_unlock(&c->lock);
+}
+
+/* Fill the temporary, open as `fd`; it is removed unless it is whole. */
+static gpuf_status fill(gpuf_checkpoint *c, int fd, uint64_t *file_nbytes, gpuf_error *err) {
+  const int64_t step = c->contents.step;
+  const gpufi_checkpoint_path path = gpufi_checkpoint_temporary_of(&c->folder, step);
+  struct stat file = {.st_size = 0};
+  gpuf_status status = gpufi_checkpoint_write(&c->writing, &c->contents, path.text, err);
+  if (status == GPUF_OK && atomic_load(&c->stop)) {
+    status = gpufi_fail(err, GPUF_ERR_STATE, 0, "the process ended before the checkpoint");
+  }
+  if (status == GPUF_OK && fstat(fd, &file) != 0) {
+    status = gpufi_fail(err, GPUF_ERR_IO, errno, "looking at '%s' failed: %s", path.text,
+                        strerror(errno));
+  }
+  if (status != GPUF_OK) {
+    gpufi_checkpoint_temporary_remove(&c->folder, step);
+  }
+  *file_nbytes = (uint64_t)file.st_size;
+  return status;
+}
+
+static gpuf_status write_checkpoint(gpuf_checkpoint *c, uint64_t *file_nbytes, gpuf_error *err) {
+  const int64_t step = c->contents.step;
+  int fd;
+  gpuf_status status = gpufi_checkpoint_temporary_create(&c->folder, step, &fd, err);
+  if (status != GPUF_OK) {
+    return status;
+  }
+  set_entered(c, true);
+  status = fill(c, fd, file_nbytes, err);
+  set_entered(c, false);
+  if (status == GPUF_OK) {
+    status = gpufi_checkpoint_publish(&c->folder, step, fd, c->options.replace,
+                                      !c->options.unsynced, err);
+    if (status == GPUF_OK) {
+      gpufi_checkpoint_folder_prune(&c->folder, step, c->options.keep_count);
+    } else {
+      gpufi_checkpoint_temporary_remove(&c->folder, step);
+    }
+  }
+  close(fd);
+  return status;
+}
+
+static void *writer_main(void *arg) {
+  gpuf_checkpoint *const c = arg;
+  pthread_mutex_lock(&c->lock);
+  while (true) {
+    while (c->phase != GPUFI_CHECKPOINT_WRITING && !c->ends) {
+      pthread_cond_wait(&c->changed, &c->lock);
+    }
+    if (c->phase != GPUFI_CHECKPOINT_WRITING) {
+      break;
+    }
+    pthread_mutex_unlock(&c->lock);
+    gpuf_error error = {0};
+    uint64_t file_nbytes = 0;
+    const gpuf_status status = write_checkpoint(c, &file_nbytes, &error);
+    gpufi_checkpoint_contents_clear(&c->contents);
+    pthread_mutex_lock(&c->lock);
+    gpufi_checkpoint_report_end(c, status, &error, file_nbytes);
+    c->phase = GPUFI_CHECKPOINT_IDLE;
+    pthread_cond_broadcast(&c->changed);
+  }
+  pthread_mutex_unlock(&c->lock);
+  return NULL;
+}
+
+void gpufi_checkpoint_give_up(gpufi_checkpoint_member *member) {
+  gpuf_checkpoint *const c = (gpuf_checkpoint *)member;
+  atomic_store(&c->stop, true);
+  pthread_mutex_lock(&c->lock);
+  while (c->is_entered) {
+    pthread_cond_wait(&c->changed, &c->lock);
+  }
+  pthread_mutex_unlock(&c->lock);
+}
+
+bool gpufi_checkpoint_await_writer(gpuf_checkpoint *c, const struct timespec *deadline) {
+  int code = 0;
+  while (c->phase == GPUFI_CHECKPOINT_WRITING && code == 0) {
+    code = deadline ? pthread_cond_timedwait(&c->changed, &c->lock, deadline)
+                    : pthread_cond_wait(&c->changed, &c->lock);
+  }
+  return c->phase != GPUFI_CHECKPOINT_WRITING;
+}
+
+gpuf_status gpufi_checkpoint_start_writer(gpuf_checkpoint *c, gpuf_error *err) {
+  const int code = gpufi_thread_start(&c->thread, "gpufetch-ckpt", 0, writer_main, c);
+  return code == 0
+             ? GPUF_OK
+             : gpufi_fail(err, GPUF_ERR_NO_MEMORY, code,
+                          "no thread could be started to write checkpoints: %s", strerror(code));
+}
