@@ -24,10 +24,12 @@
   F(Aget_type) F(Aget_space) F(Aread) F(Awrite)                                             \
   F(Dcreate2) F(Dopen2) F(Dget_space) F(Dget_type) F(Dget_create_plist) F(Dread) F(Dwrite)  \
   F(Dwrite_chunk) F(Dget_chunk_storage_size)                                                \
-  F(Eget_auto2) F(Eset_auto2) F(Ewalk2) F(Eclear2) F(Aiterate2) F(FDdriver_query)           \
-  F(Fcreate) F(Fopen) F(Fclose) F(Fget_intent) F(Fget_access_plist) F(Fget_create_plist) F(Fget_vfd_handle)               \
+  F(Eget_auto2) F(Eset_auto2) F(Ewalk2) F(Eclear2) F(Epush2) F(Aiterate2) F(FDdriver_query) \
+  F(Fcreate) F(Fopen) F(Fclose)                                                             \
+  F(Fget_intent) F(Fget_access_plist) F(Fget_create_plist) F(Fget_vfd_handle)               \
   F(Gopen2) F(Gget_info) F(Lexists) F(Ldelete)                                              \
   F(Iget_file_id) F(Iget_type) F(Iget_name) F(Idec_ref) F(Pget_driver) F(Pget_userblock)    \
+  F(Pset_driver) F(Pget_driver_info)                                                        \
   F(Pcreate) F(Pset_chunk) F(Pget_chunk) F(Pset_filter) F(Pget_nfilters) F(Pget_filter2)    \
   F(Pset_fill_time) F(Pget_fill_time) F(Pfill_value_defined) F(Pget_layout)                 \
   F(Pget_chunk_opts) F(Pset_create_intermediate_group) F(Pset_char_encoding)                \
@@ -45,6 +47,7 @@
 /* Variables that macros such as H5T_IEEE_F32LE and H5P_DATASET_CREATE read. */
 #define GPUFI_H5_IDS(F)                                                                     \
   F(P_CLS_DATASET_CREATE_ID) F(P_CLS_LINK_CREATE_ID) F(E_IO) F(E_WRITEERROR) F(E_SEEKERROR) \
+  F(E_ERR_CLS) F(E_FILE) F(E_READERROR) F(E_CANTOPENFILE) F(E_CANTCLOSEFILE)                \
   F(T_STD_I8LE) F(T_STD_I16LE) F(T_STD_I32LE) F(T_STD_I64LE)                                \
   F(T_STD_U8LE) F(T_STD_U16LE) F(T_STD_U32LE) F(T_STD_U64LE)                                \
   F(T_IEEE_F32LE) F(T_IEEE_F64LE) F(T_C_S1)
@@ -82,6 +85,11 @@ typedef struct gpufi_h5_api {
   /* The driver of plain files: a variable from 2.0 on, a function before. One of them is NULL. */
   const hid_t *FD_SEC2_id;
   hid_t (*FD_sec2_init)(void);
+  /* Takes an H5FD_class_t, of which older and newer headers declare different ones. NULL where the
+   * library has none. */
+  hid_t (*FDregister)(const void *driver_class);
+  /* 1.10.7, 1.12.1 and newer, else NULL. */
+  herr_t (*Pget_file_locking)(hid_t fapl, bool *use_file_locking, bool *ignore_when_disabled);
   void *h5open;              /* the address of H5open, which tells one libhdf5 from another */
   struct gpufi_h5_api *next; /* the other libraries bound so far */
   bool filter_registered;

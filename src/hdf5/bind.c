@@ -57,6 +57,8 @@ static gpuf_status resolve(gpufi_h5_api *api, void *handle, gpuf_error *err) {
   *(void **)&api->Oget_info1 = dlsym(handle, "H5Oget_info1");
   *(void **)&api->Dchunk_iter = dlsym(handle, "H5Dchunk_iter");
   *(void **)&api->FD_sec2_init = dlsym(handle, "H5FD_sec2_init");
+  *(void **)&api->FDregister = dlsym(handle, "H5FDregister");
+  *(void **)&api->Pget_file_locking = dlsym(handle, "H5Pget_file_locking");
   api->FD_SEC2_id = dlsym(scope, "H5FD_SEC2_id_g");
   *(void **)&api->Dread_chunk2 = dlsym(handle, "H5Dread_chunk2");
   if (!api->Dread_chunk2 && !(*(void **)&api->Dread_chunk1 = dlsym(handle, "H5Dread_chunk"))) {
