@@ -4,6 +4,7 @@
 
 #include <dirent.h>
 #include <gpufetch/checkpoint.h>
+#include <hdf5.h>
 #include <math.h>
 #include <stdio.h>
 #include <sys/stat.h>
@@ -14,6 +15,7 @@ static gpuf_error err;
 static char folder[64];
 
 static inline void make_folder(void) {
+  CHECK(H5open() >= 0); /* so that the linker keeps libhdf5 */
   strcpy(folder, "checkpoints-XXXXXX");
   CHECK(mkdtemp(folder));
 }

@@ -171,27 +171,38 @@ static void drop(gpuf_checkpoint *c) {
   gpufi_checkpoint_contents_clear(&c->contents);
 }
 
+/* The writer begins at once, and takes the snapshot's tensors as they come: what is encoded may
+ * take more memory than there is at a time. */
+static void start(gpuf_checkpoint *c) {
+  gpufi_checkpoint_queue_reset(&c->snapshot.queue);
+  pthread_mutex_lock(&c->lock);
+  c->committed_ns = gpufi_clock_ns();
+  gpufi_checkpoint_report_begin(c);
+  c->phase = GPUFI_CHECKPOINT_WRITING;
+  pthread_cond_broadcast(&c->changed);
+  pthread_mutex_unlock(&c->lock);
+}
+
+/* A failed snapshot fails in the writer, too; that must have ended when the call returns. */
 static gpuf_status commit(gpuf_checkpoint *c, gpuf_stream stream, int64_t begin_ns,
                           gpuf_error *err) {
   gpuf_error error = {0};
+  start(c);
   const gpuf_status status =
       gpufi_checkpoint_snapshot_take(&c->snapshot, &c->contents, stream, &error);
-  c->committed_ns = gpufi_clock_ns();
-  c->stall_ns += c->committed_ns - begin_ns;
+  if (status != GPUF_OK) {
+    gpufi_checkpoint_queue_fail(&c->snapshot.queue, status, &error);
+  }
+  c->stall_ns += gpufi_clock_ns() - begin_ns;
   pthread_mutex_lock(&c->lock);
-  gpufi_checkpoint_report_begin(c);
-  if (status == GPUF_OK) {
-    c->phase = GPUFI_CHECKPOINT_WRITING;
-    pthread_cond_broadcast(&c->changed);
-  } else {
-    gpufi_checkpoint_report_end(c, status, &error, 0);
+  c->report.stall_ns = c->stall_ns;
+  gpufi_checkpoint_queue_end(&c->snapshot.queue);
+  if (status != GPUF_OK) {
+    gpufi_checkpoint_await_writer(c, NULL);
   }
   pthread_mutex_unlock(&c->lock);
-  if (status != GPUF_OK) {
-    drop(c);
-    return gpufi_fail(err, status, error.native_code, "%s", error.message);
-  }
-  return GPUF_OK;
+  return status == GPUF_OK ? GPUF_OK
+                           : gpufi_fail(err, status, error.native_code, "%s", error.message);
 }
 
 gpuf_status gpuf_checkpoint_commit(gpuf_checkpoint *c, gpuf_stream stream, gpuf_error *err) {

@@ -37,7 +37,8 @@ void gpufi_checkpoint_report_write(const gpuf_checkpoint *c, gpuf_checkpoint_rep
   if (given) {
     gpuf_checkpoint_report report = c->report;
     report.mode = c->snapshot.mode;
-    report.host_nbytes = c->snapshot.host_nbytes;
+    report.device_nbytes = c->snapshot.device_nbytes;
+    report.host_nbytes = gpufi_checkpoint_snapshot_host_nbytes(&c->snapshot);
     gpufi_struct_write(given, &report, sizeof(report));
   }
 }

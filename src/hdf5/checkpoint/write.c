@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include "base/error.h"
+#include "hdf5/checkpoint/encoded.h"
 #include "hdf5/checkpoint/library.h"
 #include "hdf5/checkpoint/manifest.h"
 
@@ -12,6 +13,7 @@ typedef struct writer {
   gpufi_h5_context context;
   gpuf_h5_options options;
   gpufi_h5_session session; /* for what no public call does */
+  gpufi_checkpoint_snapshot *snapshot;
   hid_t file;
 } writer;
 
@@ -50,10 +52,19 @@ static gpuf_status write_value(const writer *w, const gpufi_checkpoint_value *va
   return GPUF_OK;
 }
 
-static gpuf_status write_tensor(writer *w, gpufi_checkpoint_tensor *t, gpuf_error *err) {
+/* The encoded batches of tensor `index`, of which `batch` is the first, or its copy. */
+static gpuf_status write_tensor(writer *w, gpufi_checkpoint_tensor *t, size_t index,
+                                gpuf_error *err) {
+  gpufi_checkpoint_batch *batch;
+  gpuf_status status = gpufi_checkpoint_queue_take(&w->snapshot->queue, index, &batch, err);
+  if (status != GPUF_OK) {
+    return status;
+  }
   memset(&t->digest, 0, sizeof(t->digest));
   w->context.digest = &t->digest;
-  const gpuf_status status = gpuf_h5_write(w->file, t->name, &t->tensor, &w->options, err);
+  status = batch ? gpufi_checkpoint_write_encoded(&w->session, w->file, t, index, w->snapshot,
+                                                  batch, err)
+                 : gpuf_h5_write(w->file, t->name, &t->tensor, &w->options, err);
   w->context.digest = NULL;
   return status;
 }
@@ -82,7 +93,10 @@ static gpuf_status write_manifest(const writer *w, const gpufi_checkpoint_conten
 static gpuf_status write_contents(writer *w, gpufi_checkpoint_contents *contents, gpuf_error *err) {
   gpuf_status status = GPUF_OK;
   for (size_t i = 0; i < contents->tensor_count && status == GPUF_OK; i++) {
-    status = write_tensor(w, &contents->tensors[i], err);
+    status = write_tensor(w, &contents->tensors[i], i, err);
+  }
+  if (status == GPUF_OK) {
+    status = gpufi_checkpoint_queue_await_end(&w->snapshot->queue, err);
   }
   for (size_t i = 0; i < contents->value_count && status == GPUF_OK; i++) {
     status = write_value(w, &contents->values[i], err);
@@ -105,9 +119,12 @@ static gpuf_status write_file(writer *w, gpufi_checkpoint_contents *contents, co
 }
 
 gpuf_status gpufi_checkpoint_write(const gpufi_checkpoint_writing *writing,
+                                   gpufi_checkpoint_snapshot *snapshot,
                                    gpufi_checkpoint_contents *contents, const char *path,
                                    gpuf_error *err) {
-  writer w = {.context = {.api = writing->api, .stop = writing->stop}, .file = H5I_INVALID_HID};
+  writer w = {.context = {.api = writing->api, .stop = writing->stop},
+              .snapshot = snapshot,
+              .file = H5I_INVALID_HID};
   w.options = gpufi_checkpoint_h5_options();
   w.options.codec = writing->codec;
   w.options.thread_count = writing->thread_count;

@@ -21,7 +21,8 @@ static gpuf_status fill(gpuf_checkpoint *c, int fd, uint64_t *file_nbytes, gpuf_
   const int64_t step = c->contents.step;
   const gpufi_checkpoint_path path = gpufi_checkpoint_temporary_of(&c->folder, step);
   struct stat file = {.st_size = 0};
-  gpuf_status status = gpufi_checkpoint_write(&c->writing, &c->contents, path.text, err);
+  gpuf_status status =
+      gpufi_checkpoint_write(&c->writing, &c->snapshot, &c->contents, path.text, err);
   if (status == GPUF_OK && atomic_load(&c->stop)) {
     status = gpufi_fail(err, GPUF_ERR_STATE, 0, "the process ended before the checkpoint");
   }
@@ -59,6 +60,15 @@ static gpuf_status write_checkpoint(gpuf_checkpoint *c, uint64_t *file_nbytes, g
   return status;
 }
 
+/* The committer may still be taking the snapshot: it ends with a failure of the writer's. */
+static void end_snapshot(gpuf_checkpoint *c, gpuf_status status, const gpuf_error *error) {
+  if (status != GPUF_OK) {
+    gpufi_checkpoint_queue_fail(&c->snapshot.queue, status, error);
+    gpufi_checkpoint_queue_await_end(&c->snapshot.queue, NULL);
+  }
+  gpufi_checkpoint_snapshot_release(&c->snapshot);
+}
+
 static void *writer_main(void *arg) {
   gpuf_checkpoint *const c = arg;
   pthread_mutex_lock(&c->lock);
@@ -73,6 +83,7 @@ static void *writer_main(void *arg) {
     gpuf_error error = {0};
     uint64_t file_nbytes = 0;
     const gpuf_status status = write_checkpoint(c, &file_nbytes, &error);
+    end_snapshot(c, status, &error);
     gpufi_checkpoint_contents_clear(&c->contents);
     pthread_mutex_lock(&c->lock);
     gpufi_checkpoint_report_end(c, status, &error, file_nbytes);
@@ -85,7 +96,10 @@ static void *writer_main(void *arg) {
 
 void gpufi_checkpoint_give_up(gpufi_checkpoint_member *member) {
   gpuf_checkpoint *const c = (gpuf_checkpoint *)member;
+  gpuf_error error;
+  gpufi_fail(&error, GPUF_ERR_STATE, 0, "the process ended before the checkpoint");
   atomic_store(&c->stop, true);
+  gpufi_checkpoint_queue_fail(&c->snapshot.queue, error.status, &error);
   pthread_mutex_lock(&c->lock);
   while (c->is_entered) {
     pthread_cond_wait(&c->changed, &c->lock);

@@ -29,7 +29,8 @@
  * written by a thread of the library, with the libhdf5 that gpuf_h5_bind chooses if it was built
  * thread-safe. Otherwise the program's own calls could meet the thread's, so that a second copy of
  * that libhdf5 is loaded, which nothing else uses; GPUF_ERR_UNSUPPORTED where that fails, as for a
- * libhdf5 that is linked statically. While a thread forks, it waits until the writer is between two
+ * libhdf5 that is linked statically. A program that makes no HDF5 call of its own calls H5open, so
+ * that the linker keeps libhdf5. While a thread forks, it waits until the writer is between two
  * of its HDF5 calls.
  *
  * Thread-safety: calls on one checkpoint, or on one restart, take turns, and a call waits for those
