@@ -3,6 +3,7 @@
 #include "base/error.h"
 #include "hdf5/coding.h"
 #include "hdf5/digest.h"
+#include "hdf5/driver/file.h"
 #include "hdf5/hyperslab.h"
 #include "hdf5/writable.h"
 
@@ -168,6 +169,12 @@ gpuf_status gpufi_h5_chunk_put(gpufi_h5_session *session, const gpufi_h5_transfe
   const gpufi_h5_context *context = session->context;
   hsize_t offset[GPUF_NDIM_MAX];
   offset_of(transfer, chunk, offset);
+  if (context && context->file) {
+    const gpuf_status status = gpufi_h5_driver_error(context->file, err);
+    if (status != GPUF_OK) {
+      return status;
+    }
+  }
   if (context && context->stop && atomic_load(context->stop)) {
     return gpufi_fail(err, GPUF_ERR_STATE, 0, "writing dataset '%s' was stopped", dataset->name);
   }

@@ -10,6 +10,8 @@
 typedef struct gpufi_h5_context {
   gpufi_h5_api *api;              /* the library that it enters instead of the bound one */
   struct gpufi_h5_digest *digest; /* the chunks that it writes are added to it; may be NULL */
+  /* The file that it writes, whose failures HDF5 is not told; may be NULL. */
+  const struct gpufi_h5_driver_file *file;
   const atomic_bool *stop; /* once it is true, writing fails with GPUF_ERR_STATE; may be NULL */
 } gpufi_h5_context;
 

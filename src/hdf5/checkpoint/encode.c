@@ -115,6 +115,10 @@ gpuf_status gpufi_checkpoint_encode(gpufi_checkpoint_queue *queue, const gpuf_te
   gpufi_h5_transfer_init(&transfer, NULL, &dataset, &box, tensor, true);
   if (gpufi_h5_batches_suit(&transfer)) {
     status = gpufi_h5_batches_init(&e.all, NULL, &transfer, err);
+    if (status == GPUF_OK &&
+        !gpufi_checkpoint_queue_holds(queue, gpufi_chunks_encoded_nbytes(&e.all.chunks))) {
+      status = GPUF_ERR_NO_MEMORY; /* too large a batch for the rings: none is made */
+    }
     status = gpufi_h5_batches_run(&e.all, status, &steps, &e, &done, err);
     gpufi_h5_batches_fini(&e.all);
     gpufi_checkpoint_queue_drop(queue, e.pending);

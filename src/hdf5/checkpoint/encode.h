@@ -6,7 +6,8 @@
 
 /* Encode the chunks of a tensor on a device, behind the work on its stream, and put them into the
  * queue. Returns when the tensor has been read. *is_encoded is false, and nothing is in the queue,
- * where the device cannot encode it: it has too little memory, or the elements are not aligned. */
+ * where the device cannot encode it: it or the queue has too little memory, or the elements are
+ * not aligned. */
 gpuf_status gpufi_checkpoint_encode(gpufi_checkpoint_queue *queue, const gpuf_tensor *tensor,
                                     bool *is_encoded, gpuf_error *err);
 

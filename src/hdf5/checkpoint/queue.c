@@ -85,25 +85,18 @@ static bool find_range(gpufi_checkpoint_queue *queue, gpufi_checkpoint_batch *ba
   return false;
 }
 
-/* Whether there would be a range if both rings were empty. */
-static bool can_fit(const gpufi_checkpoint_queue *queue, size_t nbytes) {
+/* --- The committer ------------------------------------------------------------ */
+
+bool gpufi_checkpoint_queue_holds(const gpufi_checkpoint_queue *queue, size_t nbytes) {
   return nbytes <= queue->rings[GPUFI_CHECKPOINT_ON_DEVICE].nbytes ||
          nbytes <= queue->rings[GPUFI_CHECKPOINT_ON_HOST].nbytes;
 }
-
-/* --- The committer ------------------------------------------------------------ */
 
 gpuf_status gpufi_checkpoint_queue_get(gpufi_checkpoint_queue *queue, size_t count, size_t nbytes,
                                        bool waits, gpufi_checkpoint_batch **batch,
                                        gpuf_error *err) {
   bool is_found = false;
   *batch = NULL;
-  if (!can_fit(queue, nbytes)) {
-    return gpufi_fail(err, GPUF_ERR_NO_MEMORY, 0,
-                      "no memory of a checkpoint holds %zu bytes of encoded chunks: raise "
-                      "options.host_max_nbytes",
-                      nbytes);
-  }
   gpufi_checkpoint_batch *const b = malloc(sizeof(*b) + count * sizeof(*b->chunks));
   if (!b) {
     return gpufi_fail(err, GPUF_ERR_NO_MEMORY, 0, "no memory to note %zu chunks", count);

@@ -55,9 +55,12 @@ void gpufi_checkpoint_queue_reset(gpufi_checkpoint_queue *queue);
 
 /* --- For the committer -------------------------------------------------------- */
 
+/* Whether the rings hold batches of so many bytes at all. */
+bool gpufi_checkpoint_queue_holds(const gpufi_checkpoint_queue *queue, size_t nbytes);
 /* Get a batch with room for `count` chunks and `nbytes` of memory, on the device if it has some.
- * Where there is none, the call with `waits` waits for the writer, to which all batches have been
- * put; without, *batch becomes NULL. Hand a batch on with put, or with drop. */
+ * The rings hold so many bytes. Where there is no room now, the call with `waits` waits for the
+ * writer, to which all batches have been put; without, *batch becomes NULL. Hand a batch on with
+ * put, or with drop. */
 gpuf_status gpufi_checkpoint_queue_get(gpufi_checkpoint_queue *queue, size_t count, size_t nbytes,
                                        bool waits, gpufi_checkpoint_batch **batch, gpuf_error *err);
 /* Its bytes are there: the writer may take it. */

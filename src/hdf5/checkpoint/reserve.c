@@ -9,24 +9,33 @@
 
 #define PAGE_NBYTES ((size_t)4096)
 #define PINNED_NBYTES_DEFAULT ((size_t)256 << 20)
-/* A batch of default chunks fits, with the next one. */
+/* Batches of default chunks fit, one behind the other. */
 #define PINNED_NBYTES_MIN ((size_t)64 << 20)
+#define HEADERS_NBYTES ((size_t)1 << 20)
 /* Copies begin at multiples of 256 bytes. */
 #define ALIGNMENT_RESERVE_NBYTES ((size_t)1 << 20)
 /* Less would hold too little of the state to be worth it. */
 #define ENCODED_RATIO_MAX 4
 
+/* What a ring takes of a state that is smaller than the ring would be. */
+static size_t no_more_than_state(size_t nbytes, size_t state_nbytes) {
+  const bool is_smaller = state_nbytes > 0 && state_nbytes < nbytes / 2;
+  return is_smaller ? gpufi_min_nbytes(nbytes, 2 * state_nbytes + HEADERS_NBYTES) : nbytes;
+}
+
 static gpuf_status reserve_pinned(gpufi_checkpoint_snapshot *s,
                                   const gpuf_checkpoint_options *options, gpuf_error *err) {
+  const size_t least_nbytes = no_more_than_state(PINNED_NBYTES_MIN, options->state_nbytes);
   size_t nbytes = options->host_max_nbytes ? options->host_max_nbytes : PINNED_NBYTES_DEFAULT;
-  if (nbytes < PINNED_NBYTES_MIN) {
+  if (nbytes < least_nbytes) {
     return gpufi_fail(err, GPUF_ERR_INVALID, 0,
                       "options.host_max_nbytes %zu is below %zu, which encoding on a device takes",
-                      nbytes, PINNED_NBYTES_MIN);
+                      nbytes, least_nbytes);
   }
+  nbytes = no_more_than_state(nbytes, options->state_nbytes);
   gpuf_status status = gpuf_pool_acquire(s->device, nbytes, &s->pinned, err);
   while (status == GPUF_ERR_NO_MEMORY && options->host_max_nbytes == 0 &&
-         nbytes / 2 >= PINNED_NBYTES_MIN) {
+         nbytes / 2 >= least_nbytes) {
     nbytes /= 2;
     status = gpuf_pool_acquire(s->device, nbytes, &s->pinned, err);
   }

@@ -5,6 +5,7 @@
 
 #include "base/error.h"
 #include "hdf5/checkpoint/encoded.h"
+#include "hdf5/checkpoint/file.h"
 #include "hdf5/checkpoint/library.h"
 #include "hdf5/checkpoint/manifest.h"
 
@@ -14,40 +15,20 @@ typedef struct writer {
   gpuf_h5_options options;
   gpufi_h5_session session; /* for what no public call does */
   gpufi_checkpoint_snapshot *snapshot;
-  hid_t file;
+  gpufi_checkpoint_file file;
 } writer;
-
-static gpuf_status create_file(writer *w, const char *path, gpuf_error *err) {
-  gpuf_status status = GPUF_OK;
-  gpufi_h5_enter(&w->session);
-  w->file = w->session.api->Fcreate(path, GPUFI_H5F_ACC_TRUNC, H5P_DEFAULT, H5P_DEFAULT);
-  if (w->file < 0) {
-    status = gpufi_h5_fail(&w->session, err, "making the file '%s' failed", path);
-  }
-  gpufi_h5_leave(&w->session);
-  return status;
-}
-
-static gpuf_status close_file(writer *w, const char *path, gpuf_error *err) {
-  gpuf_status status = GPUF_OK;
-  gpufi_h5_enter(&w->session);
-  if (w->session.api->Fclose(w->file) < 0) {
-    status = gpufi_h5_fail(&w->session, err, "closing the file '%s' failed", path);
-  }
-  gpufi_h5_leave(&w->session);
-  return status;
-}
 
 static gpuf_status write_value(const writer *w, const gpufi_checkpoint_value *value,
                                gpuf_error *err) {
   switch (value->kind) {
   case GPUFI_CHECKPOINT_INT64:
-    return gpuf_h5_set_attribute_int64(w->file, "/", value->name, value->int64, &w->options, err);
+    return gpuf_h5_set_attribute_int64(w->file.id, "/", value->name, value->int64, &w->options,
+                                       err);
   case GPUFI_CHECKPOINT_FLOAT64:
-    return gpuf_h5_set_attribute_float64(w->file, "/", value->name, value->float64, &w->options,
+    return gpuf_h5_set_attribute_float64(w->file.id, "/", value->name, value->float64, &w->options,
                                          err);
   case GPUFI_CHECKPOINT_TEXT:
-    return gpuf_h5_set_attribute_text(w->file, "/", value->name, value->text, &w->options, err);
+    return gpuf_h5_set_attribute_text(w->file.id, "/", value->name, value->text, &w->options, err);
   }
   return GPUF_OK;
 }
@@ -62,9 +43,9 @@ static gpuf_status write_tensor(writer *w, gpufi_checkpoint_tensor *t, size_t in
   }
   memset(&t->digest, 0, sizeof(t->digest));
   w->context.digest = &t->digest;
-  status = batch ? gpufi_checkpoint_write_encoded(&w->session, w->file, t, index, w->snapshot,
+  status = batch ? gpufi_checkpoint_write_encoded(&w->session, w->file.id, t, index, w->snapshot,
                                                   batch, err)
-                 : gpuf_h5_write(w->file, t->name, &t->tensor, &w->options, err);
+                 : gpuf_h5_write(w->file.id, t->name, &t->tensor, &w->options, err);
   w->context.digest = NULL;
   return status;
 }
@@ -84,7 +65,7 @@ static gpuf_status write_manifest(const writer *w, const gpufi_checkpoint_conten
   status =
       gpuf_tensor_init(&bytes, text, cpu, GPUF_DTYPE_UINT8, 1, (int64_t[]){(int64_t)nbytes}, err);
   if (status == GPUF_OK) {
-    status = gpuf_h5_write(w->file, GPUFI_CHECKPOINT_MANIFEST, &bytes, &options, err);
+    status = gpuf_h5_write(w->file.id, GPUFI_CHECKPOINT_MANIFEST, &bytes, &options, err);
   }
   free(text);
   return status;
@@ -106,25 +87,30 @@ static gpuf_status write_contents(writer *w, gpufi_checkpoint_contents *contents
 
 static gpuf_status write_file(writer *w, gpufi_checkpoint_contents *contents, const char *path,
                               gpuf_error *err) {
+  gpuf_error close_error;
   gpuf_status status = gpufi_h5_session_init(&w->session, &w->options, err);
   if (status == GPUF_OK) {
-    status = create_file(w, path, err);
+    status = gpufi_checkpoint_file_create(&w->file, &w->session, path, err);
   }
   if (status != GPUF_OK) {
     return status;
   }
+  w->context.file = w->file.written;
   status = write_contents(w, contents, err);
-  const gpuf_status closed = close_file(w, path, status == GPUF_OK ? err : NULL);
-  return status == GPUF_OK ? closed : status;
+  w->context.file = NULL;
+  const gpuf_status closed = gpufi_checkpoint_file_close(&w->file, &w->session, path, &close_error);
+  if (closed != GPUF_OK && (status == GPUF_OK || status == GPUF_ERR_HDF5)) {
+    status = closed; /* what the driver remembers is the cause of what HDF5 said */
+    *err = close_error;
+  }
+  return status;
 }
 
 gpuf_status gpufi_checkpoint_write(const gpufi_checkpoint_writing *writing,
                                    gpufi_checkpoint_snapshot *snapshot,
                                    gpufi_checkpoint_contents *contents, const char *path,
                                    gpuf_error *err) {
-  writer w = {.context = {.api = writing->api, .stop = writing->stop},
-              .snapshot = snapshot,
-              .file = H5I_INVALID_HID};
+  writer w = {.context = {.api = writing->api, .stop = writing->stop}, .snapshot = snapshot};
   w.options = gpufi_checkpoint_h5_options();
   w.options.codec = writing->codec;
   w.options.thread_count = writing->thread_count;

@@ -174,9 +174,17 @@ static int open_path(open_file *f, const char *path, unsigned flags) {
 
 /* Whether the file is the writer's next one. One that is open already keeps the place: then this
  * one is another, as a file is to which an external link leads. */
-static bool is_writers(const open_file *f, const gpufi_h5_driver_file *file) {
-  return file && !file->is_open && file->process_id == f->process_id &&
+static bool is_writers(const gpufi_h5_driver_file *file) {
+  return file && !file->is_open && file->process_id == getpid() &&
          __atomic_load_n(&file->has_writer, __ATOMIC_ACQUIRE);
+}
+
+/* What the writer is told about opening its next file. */
+static void note_opening(gpufi_h5_driver_file *file, const char *path, int code) {
+  if (!gpufi_h5_latch_is_set(&file->latch)) {
+    file->open_error = code;
+    snprintf(file->path, sizeof(file->path), "%s", path);
+  }
 }
 
 static void attach(open_file *f, gpufi_h5_driver_file *file) {
@@ -188,23 +196,25 @@ static void attach(open_file *f, gpufi_h5_driver_file *file) {
 void *gpufi_h5_driver_on_open(const gpufi_h5_api *api, const char *path, unsigned flags, hid_t fapl,
                               haddr_t address_max) {
   gpufi_h5_driver_file *const file = file_of(api, fapl);
+  const bool is_next = is_writers(file);
   open_file *f = calloc(1, sizeof(*f));
   if (!f) {
+    if (is_next) {
+      note_opening(file, path, ENOMEM);
+    }
     return NULL;
   }
   f->api = api;
   f->process_id = getpid();
   f->ignores_disabled_locks = ignores_disabled_locks(api, fapl);
   snprintf(f->path, sizeof(f->path), "%s", path);
-  const bool is_next = is_writers(f, file);
   /* All that is written to a file after a failure is lost: there must be no second one. */
   int code = is_next && gpufi_h5_latch_is_set(&file->latch) ? file->latch.system_error : 0;
   if (code == 0) {
     code = address_max > GPUFI_H5_ADDRESS_MAX ? EFBIG : open_path(f, path, flags);
   }
-  if (is_next && !gpufi_h5_latch_is_set(&file->latch)) {
-    file->open_error = code;
-    memcpy(file->path, f->path, sizeof(file->path));
+  if (is_next) {
+    note_opening(file, path, code);
   }
   if (code != 0) {
     push(f, *api->E_FILE, *api->E_CANTOPENFILE, "open", code, 0);

@@ -78,8 +78,9 @@ typedef struct gpuf_checkpoint_options {
    * it. A tensor that finds no room among what is reserved is kept as by GPUF_CHECKPOINT_PINNED. */
   size_t state_nbytes;
   size_t device_max_nbytes; /* of device memory to reserve; 0: half of what is free */
-  /* Host memory for the snapshot. Encoded chunks wait in at most so much, page-locked, for the
-   * writer; 0: 256 MiB. */
+  /* Page-locked memory to reserve, in which encoded chunks wait for the writer; 0: 256 MiB. At
+   * least 64 MiB; a state that is smaller needs, and takes, twice its size and 1 MiB. Tensors on
+   * the CPU, and those that the device cannot encode, take host memory of their size besides. */
   size_t host_max_nbytes;
   int32_t keep_count;   /* of finished checkpoints to keep; 0: all */
   int32_t thread_count; /* that encode; as in gpuf_h5_options */
