@@ -87,9 +87,9 @@ static bool exceeds_bitshuffle(const gpufi_h5_transfer *transfer, uint64_t store
 static gpuf_status get_elements_after_failure(gpufi_h5_session *session,
                                               const gpufi_h5_transfer *transfer,
                                               gpufi_h5_chunk *chunk, gpuf_error *err) {
-  if (gpufi_h5_discard_errors(session)) {
-    gpufi_h5_loss_note(&session->file);
-    return gpufi_h5_check_readable(session, transfer->dataset->name, err);
+  const gpufi_h5_failure failure = gpufi_h5_discard_errors(session);
+  if (failure.has_lost) {
+    return gpufi_h5_refuse_lost(&failure, transfer->dataset->name, err);
   }
   return get_elements(session, transfer, chunk, err);
 }
@@ -107,6 +107,7 @@ static gpuf_status get_by_hdf5(gpufi_h5_session *session, const gpufi_h5_transfe
   if (!chunk->encoded && !api->Dread_chunk2) {
     return get_elements(session, transfer, chunk, err);
   }
+  session->uses_chunk_cache = true;
   if (api->Dget_chunk_storage_size(dataset->id, offset, &stored_nbytes) < 0) {
     return get_elements_after_failure(session, transfer, chunk, err);
   }

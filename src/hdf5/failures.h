@@ -17,16 +17,15 @@ typedef struct gpufi_h5_file {
 /* The file of an open identifier of any kind. Entered. */
 gpufi_h5_file gpufi_h5_file_of(const gpufi_h5_api *api, hid_t id);
 
-/* Remember that a write to the file failed, with errno `system_error`, or 0 where HDF5 did not name
- * it; of several failures the first counts. */
-void gpufi_h5_failure_note(const gpufi_h5_file *file, int system_error);
-/* Whether a write to the file has failed since it was opened, and errno of that. */
-bool gpufi_h5_failure_find(const gpufi_h5_file *file, int *system_error);
+typedef struct gpufi_h5_failure {
+  bool has_failed;  /* a write to the file has failed since it was opened */
+  bool has_lost;    /* a chunk that HDF5 held in memory with it: reading may give older elements */
+  int system_error; /* errno of the first failed write; 0 where HDF5 did not name it */
+} gpufi_h5_failure;
 
-/* Remember that HDF5 lost a chunk of the file, in which a write has failed, from its cache: what it
- * reads from now on may be older than what was written. */
-void gpufi_h5_loss_note(const gpufi_h5_file *file);
-/* Whether a chunk was lost so, and errno of the first failed write. */
-bool gpufi_h5_loss_find(const gpufi_h5_file *file, int *system_error);
+/* Remember that a write to the file has failed. Does nothing where the file is not known. */
+void gpufi_h5_failure_note(const gpufi_h5_file *file, gpufi_h5_failure failure);
+/* What is remembered of the file: all zeros where nothing is. */
+gpufi_h5_failure gpufi_h5_failure_find(const gpufi_h5_file *file);
 
 #endif

@@ -140,13 +140,16 @@ static herr_t quote_entry(unsigned n, const H5E_error2_t *entry, void *arg) {
 }
 
 /* Read and clear the error stack. */
-static void quote_errors(gpufi_h5_session *session, quote *quoted) {
+static gpufi_h5_failure quote_errors(gpufi_h5_session *session, quote *quoted) {
+  gpufi_h5_failure failure = {0};
   *quoted = (quote){.api = session->api};
   session->api->Ewalk2(H5E_DEFAULT, H5E_WALK_UPWARD, quote_entry, quoted);
   session->api->Eclear2(H5E_DEFAULT);
   if (quoted->write_failed) {
-    gpufi_h5_failure_note(&session->file, quoted->system_error);
+    failure = (gpufi_h5_failure){true, session->uses_chunk_cache, quoted->system_error};
+    gpufi_h5_failure_note(&session->file, failure);
   }
+  return failure;
 }
 
 gpuf_status gpufi_h5_fail(gpufi_h5_session *session, gpuf_error *err, const char *format, ...) {
@@ -161,10 +164,9 @@ gpuf_status gpufi_h5_fail(gpufi_h5_session *session, gpuf_error *err, const char
                     quoted.count ? quoted.text : "nothing");
 }
 
-bool gpufi_h5_discard_errors(gpufi_h5_session *session) {
+gpufi_h5_failure gpufi_h5_discard_errors(gpufi_h5_session *session) {
   quote quoted;
-  quote_errors(session, &quoted);
-  return quoted.write_failed;
+  return quote_errors(session, &quoted);
 }
 
 void gpufi_h5_close(gpufi_h5_session *session, hid_t id) {

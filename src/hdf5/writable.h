@@ -10,6 +10,10 @@
 gpuf_status gpufi_h5_check_writable(gpufi_h5_session *session, hid_t id, const char *what,
                                     const char *name, gpuf_error *err);
 
+/* The refusal to read a dataset of a file of which HDF5 has lost chunks. */
+gpuf_status gpufi_h5_refuse_lost(const gpufi_h5_failure *failure, const char *name,
+                                 gpuf_error *err);
+
 /* GPUF_ERR_HDF5 where HDF5 has lost a chunk of the session's file; `name` is the dataset's.
  * Entered. */
 gpuf_status gpufi_h5_check_readable(gpufi_h5_session *session, const char *name, gpuf_error *err);

@@ -18,8 +18,9 @@
  *   - Once a write of gpufetch to a file has failed so, gpuf_h5_write, gpuf_h5_write_dataset,
  *     gpuf_h5_write_region and the setters of attributes fail at once for that open file, whichever
  *     identifier they are given, with GPUF_ERR_HDF5 and the first failure's errno. Reading goes on,
- *     but HDF5 writes chunks from its memory before it tells how they are stored, and loses those
- *     that it cannot write: then reading fails too.
+ *     unless HDF5 may have lost chunks that it held in memory: it writes them when it needs the
+ *     memory for others, and before it tells how they are stored, and loses those that it cannot
+ *     write. Then reading fails too.
  *   - Make room, then close the file. If H5Fclose succeeds, the file holds what had been flushed
  *     before the failure, and can be opened and written to again; otherwise it may be unreadable.
  *   - Where there is no room to be had, end the process with _exit.
