@@ -2,16 +2,14 @@
  * while others read. What clients see is tested from Python, by Jupyter's own tools. */
 #include <gpufetch/serve.h>
 
-#include <arpa/inet.h>
-#include <netinet/in.h>
 #include <pthread.h>
 #include <stdatomic.h>
 #include <stdio.h>
 #include <string.h>
-#include <sys/socket.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "by_hand.h"
 #include "entries.h"
 #include "structs.h"
 
@@ -251,8 +249,7 @@ static void a_callback_on_the_servers_thread_cannot_stop_it(void) {
                                       .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
   int sockets[8];
   for (int i = 0; i < 8; i++) {
-    sockets[i] = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
-    CHECK(connect(sockets[i], (const struct sockaddr *)&address, sizeof(address)) == 0);
+    sockets[i] = connect_to(&address, sizeof(address));
   }
   for (int i = 0; i < 10000 && atomic_load(&own.count) == 0; i++) {
     usleep(1000);
