@@ -285,6 +285,12 @@ def h5_read(
     device: str | None = None,
     out: Any = None,
 ) -> Any: ...
+def run_and_release(
+    work: Callable[[], object],
+    outcome: list[BaseException | None],
+    release: Callable[[], None],
+    /,
+) -> None: ...
 def _host_faults(
     *,
     alloc_fail_after: int | None = None,
