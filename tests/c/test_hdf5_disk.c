@@ -51,6 +51,31 @@ ssize_t plain_pwrite(int fd, const void *bytes, size_t nbytes, off64_t offset) {
   return pwrite64(fd, bytes, nbytes, offset);
 }
 
+/* The same of reads: all from the n-th on fail, or this one alone. */
+static int64_t reads_left = INT64_MAX;
+static bool later_reads_too, has_failed_to_read;
+
+static void refuse_reads(int64_t nth, bool and_later) {
+  reads_left = nth;
+  later_reads_too = and_later;
+  has_failed_to_read = false;
+}
+
+ssize_t pread64(int fd, void *bytes, size_t nbytes, off64_t offset) {
+  reads_left--;
+  if (reads_left == 0 || (reads_left < 0 && later_reads_too)) {
+    has_failed_to_read = true;
+    errno = EIO;
+    return -1;
+  }
+  return syscall(SYS_pread64, fd, bytes, nbytes, offset);
+}
+
+ssize_t plain_pread(int fd, void *bytes, size_t nbytes, off64_t offset) __asm__("pread");
+ssize_t plain_pread(int fd, void *bytes, size_t nbytes, off64_t offset) {
+  return pread64(fd, bytes, nbytes, offset);
+}
+
 /* --- Every write in turn ----------------------------------------------------- */
 
 #define ROWS 40
@@ -258,7 +283,7 @@ static void check_read_after_failure(hid_t file, int failure) {
     CHECK(dataset_holds(file, "kept", kept_values));
     return;
   }
-  CHECK_FAILS(gpuf_h5_read(file, "kept", &dst, NULL, &err), GPUF_ERR_HDF5, "lost");
+  CHECK_FAILS(gpuf_h5_read(file, "kept", &dst, NULL, &err), GPUF_ERR_HDF5, "was not read");
   CHECK(err.native_code == failure && strstr(err.message, strerror(failure)));
 }
 
@@ -284,7 +309,7 @@ static void check_refused(hid_t file, const char *path, int failure) {
 }
 
 /* No two open files have the same one. */
-static unsigned long number_of(hid_t file) {
+static unsigned long file_number_of(hid_t file) {
   H5O_info_t info;
   CHECK(H5Oget_info1(file, &info) >= 0);
   return info.fileno;
@@ -296,7 +321,7 @@ static void check_writable_again(const char *path, unsigned long old_number, boo
   const hid_t file = open_with(path, false);
   const gpuf_tensor src = tensor_of(new_values);
   CHECK(file >= 0);
-  if (number_of(file) == old_number) {
+  if (file_number_of(file) == old_number) {
     CHECK(!must_be_new);
     CHECK_FAILS(gpuf_h5_write(file, "again", &src, NULL, &err), GPUF_ERR_HDF5, "earlier write");
     return;
@@ -332,7 +357,7 @@ static bool check_case(const fault *f, const char *path) {
   }
   /* There is room again, so the file can be closed; what was reported as written is in it. */
   CHECK(H5Fget_obj_count(file, H5F_OBJ_ALL) == 1);
-  const unsigned long number = number_of(file);
+  const unsigned long number = file_number_of(file);
   const bool is_closed = H5Fclose(file) >= 0;
   const bool is_good = status == GPUF_OK && !hdf5_reported;
   CHECK(is_closed || !is_good);
@@ -486,6 +511,110 @@ static void a_read_beside_a_full_disk_is_right_or_fails(void) {
   CHECK(counts[0] >= 2 * ROWS / 10 && counts[1] >= 2);
 }
 
+/* --- Reads that the system refuses --------------------------------------------- */
+
+static const char *const layouts[] = {"contiguous", "number", "plain chunks", "shuffled",
+                                      "gpufetch"};
+enum { LAYOUT_COUNT = sizeof(layouts) / sizeof(*layouts) };
+
+static gpuf_tensor number_of(float *value) {
+  gpuf_tensor tensor;
+  CHECK_OK(gpuf_tensor_init(&tensor, value, cpu_device, GPUF_DTYPE_FLOAT32, 0, NULL, &err));
+  return tensor;
+}
+
+/* A file with a dataset of kept_values, or their first one, in each layout. */
+static void write_layouts(void) {
+  const hid_t file = create_file();
+  const hsize_t dims[] = {ROWS, COLUMNS}, chunk_dims[] = {10, COLUMNS};
+  const gpuf_tensor all = tensor_of(kept_values), first = number_of(kept_values);
+  gpuf_h5_options options = GPUF_H5_OPTIONS_INIT;
+  for (int i = 0; i < LAYOUT_COUNT; i++) {
+    const hid_t plist = H5Pcreate(H5P_DATASET_CREATE);
+    if (i > 1) {
+      H5Pset_chunk(plist, 2, chunk_dims);
+    }
+    if (i == 3) {
+      H5Pset_shuffle(plist);
+    }
+    if (i == 4) {
+      options.chunk_shape = chunk;
+      H5Pclose(plist);
+      CHECK_OK(gpuf_h5_write(file, layouts[i], &all, &options, &err));
+      continue;
+    }
+    const hid_t dataset =
+        create_dataset(file, layouts[i], H5T_IEEE_F32LE, i == 1 ? 0 : 2, dims, plist);
+    CHECK_OK(gpuf_h5_write_dataset(dataset, i == 1 ? &first : &all, NULL, &err));
+    H5Dclose(dataset);
+  }
+  CHECK(H5Fclose(file) >= 0);
+}
+
+/* What HDF5 could not read it may take for read: a read is right, or it fails, and so does what
+ * comes after it. Returns whether there was an n-th read. */
+static bool read_where_reads_fail(int layout, int64_t nth, bool and_later) {
+  const hid_t file = H5Fopen(file_path, H5F_ACC_RDWR, H5P_DEFAULT);
+  /* HDF5 forgets what it has read when the last identifier is closed. */
+  const hid_t dataset = nth % 2 ? H5Dopen2(file, layouts[layout], H5P_DEFAULT) : H5I_INVALID_HID;
+  const size_t nbytes = layout == 1 ? sizeof(*found) : sizeof(found);
+  refuse_reads(nth, and_later);
+  for (int i = 0; i < 3; i++) {
+    const gpuf_tensor dst = layout == 1 ? number_of(found) : tensor_of(found);
+    const bool had_failed = has_failed_to_read;
+    memset(found, 0xa5, sizeof(found));
+    const gpuf_status status = gpuf_h5_read(file, layouts[layout], &dst, NULL, &err);
+    CHECK(status == GPUF_OK ? !memcmp(found, kept_values, nbytes)
+                            : has_failed_to_read && err.native_code == EIO);
+    CHECK(!had_failed || status == GPUF_ERR_HDF5 || status == GPUF_ERR_IO || layout > 1);
+  }
+  const bool has_failed_in_hdf5 = has_failed_to_read && err.status == GPUF_ERR_HDF5;
+  refuse_reads(INT64_MAX, false);
+  const gpuf_status status = gpuf_h5_set_attribute_int64(file, ".", "step", nth, NULL, &err);
+  CHECK(status == (has_failed_in_hdf5 ? GPUF_ERR_HDF5 : GPUF_OK));
+  CHECK(status == GPUF_OK || strstr(err.message, "an earlier read of this file failed"));
+  if (dataset >= 0) {
+    H5Dclose(dataset);
+  }
+  CHECK(H5Fclose(file) >= 0);
+  return nth <= 20;
+}
+
+static void a_read_that_fails_makes_no_later_one_wrong(void) {
+  write_layouts();
+  for (int layout = 0; layout < LAYOUT_COUNT; layout++) {
+    for (int64_t nth = 1; read_where_reads_fail(layout, nth, false); nth++) {
+      read_where_reads_fail(layout, nth, true);
+    }
+  }
+  CHECK(unlink(file_path) == 0);
+}
+
+/* An object in another file, behind an external link, is refused as one of that file. */
+static void what_a_link_leads_to_belongs_to_its_own_file(void) {
+  const char *const path = "test_hdf5_disk_linked.h5";
+  const hid_t linked = H5Fcreate(path, H5F_ACC_TRUNC, H5P_DEFAULT, H5P_DEFAULT);
+  const hid_t file = create_file();
+  gpuf_tensor src = create_cpu(GPUF_DTYPE_UINT8, 2, (int64_t[]){1000, 1000}, 29);
+  CHECK(H5Gclose(H5Gcreate2(linked, "g", H5P_DEFAULT, H5P_DEFAULT, H5P_DEFAULT)) >= 0);
+  CHECK(H5Lcreate_external(path, "g", file, "link", H5P_DEFAULT, H5P_DEFAULT) >= 0);
+  CHECK_OK(gpuf_h5_set_attribute_int64(file, "link", "step", 1, NULL, &err));
+  refuse_writes(1, ENOSPC, true);
+  CHECK(gpuf_h5_write(linked, "x", &src, NULL, &err) == GPUF_ERR_HDF5);
+  make_room();
+  CHECK_FAILS(gpuf_h5_set_attribute_int64(file, "link", "step", 2, NULL, &err), GPUF_ERR_HDF5,
+              "earlier write");
+  CHECK(err.native_code == ENOSPC);
+  CHECK_OK(gpuf_h5_set_attribute_int64(file, ".", "step", 2, NULL, &err));
+  H5Fclose(linked);
+  H5Fclose(file);
+  unlink(path);
+  unlink(file_path);
+  destroy(&src);
+}
+
+/* --- What is remembered -------------------------------------------------------- */
+
 /* Any number of files may fail; each says its own reason, until it is closed. */
 static void the_errno_of_a_failed_write_is_the_native_code(void) {
   static const int failures[] = {ENOSPC, EIO, EDQUOT};
@@ -521,13 +650,13 @@ static void any_number_of_failures_takes_bounded_memory(void) {
   gpufi_h5_api *api;
   CHECK_OK(gpufi_h5_bound(&api, &err));
   const gpufi_h5_file unknown = {NULL, 7};
-  gpufi_h5_failure_note(&unknown, (gpufi_h5_failure){true, true, EIO});
+  gpufi_h5_failure_note(&unknown, (gpufi_h5_failure){true, false, true, EIO});
   CHECK(!gpufi_h5_failure_find(&unknown).has_failed);
   for (unsigned long i = 0; i < 5000; i++) {
     const gpufi_h5_file file = {api, (1UL << 40) + i};
-    gpufi_h5_failure_note(&file, (gpufi_h5_failure){true, false, ENOSPC});
+    gpufi_h5_failure_note(&file, (gpufi_h5_failure){true, false, false, ENOSPC});
     CHECK(!gpufi_h5_failure_find(&file).has_lost);
-    gpufi_h5_failure_note(&file, (gpufi_h5_failure){true, true, EIO});
+    gpufi_h5_failure_note(&file, (gpufi_h5_failure){true, false, true, EIO});
     const gpufi_h5_failure found_failure = gpufi_h5_failure_find(&file);
     CHECK(found_failure.has_failed && found_failure.has_lost);
     CHECK(found_failure.system_error == ENOSPC);
@@ -557,6 +686,8 @@ int main(void) {
   }
   TEST(a_full_disk_leaves_no_dataset);
   TEST(a_read_beside_a_full_disk_is_right_or_fails);
+  TEST(a_read_that_fails_makes_no_later_one_wrong);
+  TEST(what_a_link_leads_to_belongs_to_its_own_file);
   TEST(the_errno_of_a_failed_write_is_the_native_code);
   TEST(any_number_of_failures_takes_bounded_memory);
   TEST(a_file_that_cannot_be_read_is_an_io_error_with_its_errno);
