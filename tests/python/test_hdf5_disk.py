@@ -98,6 +98,28 @@ os._exit(0)
 """
 
 
+# Values that HDF5 holds in memory until their datasets are closed.
+NUMBERS = """
+import os, resource, signal, sys
+import h5py, numpy as np, gpufetch as gf
+
+signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+path, what = sys.argv[1:]
+file = h5py.File(path, "w", libver=None if what == "number" else "latest")
+file["keep/x"] = np.arange(5.0)
+file.flush()
+resource.setrlimit(resource.RLIMIT_FSIZE, (0, resource.RLIM_INFINITY))
+written = {"number": 1.5, "tree": {"lr": 0.1, "steps": [1, 2.5]}}[what]
+for name in ("a", "b"):
+    try:
+        gf.hdf5.write(file, name, written)
+    except gf.Error as error:
+        print("failed")
+sys.stdout.flush()
+os._exit(0)
+"""
+
+
 def run(path: Path, room: str, program: str = PROGRAM) -> list[str]:
     command = [sys.executable, "-c", program, str(path), room]
     done = subprocess.run(command, capture_output=True, text=True, timeout=120)
@@ -131,3 +153,8 @@ def test_a_file_that_cannot_be_closed_is_refused_until_it_is_replaced(
     for message in later:
         assert message.startswith(f"{path} may be damaged") and "writing 'x'" in message
     assert len(later) == 2 and again == "True"
+
+
+@pytest.mark.parametrize("what", ["number", "tree"])
+def test_a_number_on_a_full_disk_is_refused_and_ends_nothing(tmp_path: Path, what: str) -> None:
+    assert run(tmp_path / "numbers.h5", what, NUMBERS) == ["failed", "failed"]
