@@ -35,6 +35,12 @@ static struct {
 static gpufi_h5_api *api;
 static unsigned h5_version; /* 11008 for 1.10.8 */
 
+static void *library_handle;
+
+static inline void *library_symbol(const char *name) {
+  return dlsym(library_handle, name);
+}
+
 /* Load and bind it. `path` may be NULL for the system's. */
 static inline void load_library(const char *path) {
   static const char *const system_names[] = {"libhdf5_serial.so", "libhdf5.so"};
@@ -48,6 +54,7 @@ static inline void load_library(const char *path) {
     exit(1);
   }
   Dl_info info;
+  library_handle = handle;
   void *const h5open = dlsym(handle, "H5open");
   if (!h5open || !dladdr(h5open, &info) || gpuf_h5_bind(info.dli_fname, &err) != GPUF_OK ||
       gpufi_h5_bound(&api, &err) != GPUF_OK) {

@@ -37,9 +37,25 @@ static atomic_int refused_with[CALL_KIND_COUNT];
 static atomic_bool refused_later[CALL_KIND_COUNT], was_refused[CALL_KIND_COUNT];
 /* Calls do a part of what they were asked to, or are interrupted, in turns. */
 static atomic_bool calls_are_cut;
-/* While it is closed, writes of at least so many bytes wait before it. */
-static atomic_size_t gate_nbytes = SIZE_MAX;
-static pthread_mutex_t gate = PTHREAD_MUTEX_INITIALIZER;
+/* While it is closed, writes by threads other than the main one wait before it. */
+static pthread_mutex_t gate_mutex = PTHREAD_MUTEX_INITIALIZER;
+static pthread_cond_t gate_opened = PTHREAD_COND_INITIALIZER;
+static bool gate_is_closed;
+
+static inline void set_gate(bool is_closed) {
+  pthread_mutex_lock(&gate_mutex);
+  gate_is_closed = is_closed;
+  pthread_cond_broadcast(&gate_opened);
+  pthread_mutex_unlock(&gate_mutex);
+}
+
+static inline void pass_gate(void) {
+  pthread_mutex_lock(&gate_mutex);
+  while (gate_is_closed && syscall(SYS_gettid) != getpid()) {
+    pthread_cond_wait(&gate_opened, &gate_mutex);
+  }
+  pthread_mutex_unlock(&gate_mutex);
+}
 
 static inline void refuse_none(void) {
   for (int kind = 0; kind < CALL_KIND_COUNT; kind++) {
@@ -87,10 +103,7 @@ static inline size_t cut(size_t nbytes) {
 #define HIDDEN __attribute__((visibility("hidden")))
 
 HIDDEN ssize_t pwrite64(int fd, const void *bytes, size_t nbytes, off64_t offset) {
-  if (nbytes >= atomic_load(&gate_nbytes)) {
-    pthread_mutex_lock(&gate);
-    pthread_mutex_unlock(&gate);
-  }
+  pass_gate();
   if (is_refused(CALL_PWRITE) || is_interrupted()) {
     return -1;
   }

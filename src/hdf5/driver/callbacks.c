@@ -79,6 +79,15 @@ static bool only_accepts(const open_file *f) {
   return f->file && (gpufi_h5_latch_is_set(&f->file->latch) || is_parents(f));
 }
 
+/* errno of a failure of an I/O thread's that the writer, who is gone, has not heard of: HDF5 is
+ * told then, again and again, that the file is incomplete. 0 if there is none. */
+static int unheard_failure(const open_file *f) {
+  const bool is_unheard = f->file && !is_parents(f) && gpufi_h5_latch_is_set(&f->file->latch) &&
+                          !__atomic_load_n(&f->file->has_writer, __ATOMIC_ACQUIRE) &&
+                          !__atomic_load_n(&f->file->has_told, __ATOMIC_ACQUIRE);
+  return is_unheard ? f->file->latch.system_error : 0;
+}
+
 /* Remember a failure. True if HDF5 is not told, since the writer will ask. */
 static bool keep_failure(open_file *f, const char *operation, int code, uint64_t offset) {
   const bool is_kept = f->file && __atomic_load_n(&f->file->has_writer, __ATOMIC_ACQUIRE);
@@ -239,9 +248,10 @@ herr_t gpufi_h5_driver_on_close(void *opened) {
   open_file *const f = opened;
   const bool may_touch = !is_parents(f);
   int code = 0;
-  const char *operation = "fsync";
+  const char *operation = "write or fsync";
   if (f->file && may_touch) {
     gpufi_h5_pending_stop(&f->file->pending);
+    code = unheard_failure(f);
     if (f->file->options.sync_on_close && !only_accepts(f)) {
       code = gpufi_h5_io_sync(f->fd);
     }
@@ -385,10 +395,14 @@ herr_t gpufi_h5_driver_on_write(void *opened, int kind, hid_t dxpl, haddr_t offs
   if (!has_addresses(offset, nbytes)) {
     return refuse(f, *f->api->E_WRITEERROR, "write", EFBIG, offset);
   }
+  int code = unheard_failure(f);
+  if (code != 0) {
+    return refuse(f, *f->api->E_WRITEERROR, "write", code, offset);
+  }
   if (only_accepts(f)) {
     accept(f, kind, offset, bytes, nbytes);
   } else {
-    const int code = write_or_defer(f, kind, offset, bytes, nbytes);
+    code = write_or_defer(f, kind, offset, bytes, nbytes);
     if (code != 0 && !keep_failure(f, "write", code, offset)) {
       return refuse(f, *f->api->E_WRITEERROR, "write", code, offset);
     }
@@ -407,13 +421,12 @@ herr_t gpufi_h5_driver_on_flush(void *opened, hid_t dxpl, bool is_closing) {
     return 0;
   }
   gpufi_h5_pending_drain(&f->file->pending);
+  int code = unheard_failure(f);
   if (!is_closing && f->file->options.sync_on_flush && !only_accepts(f)) {
-    const int code = gpufi_h5_io_sync(f->fd);
-    if (code != 0 && !keep_failure(f, "fsync", code, 0)) {
-      return refuse(f, *f->api->E_WRITEERROR, "fsync", code, 0);
-    }
+    code = gpufi_h5_io_sync(f->fd);
+    code = code != 0 && keep_failure(f, "fsync", code, 0) ? 0 : code;
   }
-  return 0;
+  return code == 0 ? 0 : refuse(f, *f->api->E_WRITEERROR, "write or fsync", code, 0);
 }
 
 herr_t gpufi_h5_driver_on_truncate(void *opened, hid_t dxpl, bool is_closing) {

@@ -46,6 +46,7 @@ typedef struct gpufi_h5_driver_file {
   gpufi_h5_driver_options options;
   int32_t reference_count; /* atomic: the writer's, and one of each access list */
   bool has_writer;         /* atomic: somebody may still ask for failures */
+  bool has_told;           /* atomic: somebody has, and there was one */
   gpufi_h5_latch latch;
   gpufi_h5_pending pending;
   /* What follows is used under HDF5's lock, or the caller's own. */
@@ -81,9 +82,10 @@ gpuf_status gpufi_h5_driver_drain(gpufi_h5_driver_file *file, gpuf_error *err);
 /* GPUF_OK while nothing has failed. GPUF_ERR_IO, with errno as native_code and with the operation,
  * the offset and the path in the message, if a system call has, for this file or for the attempt to
  * open it. GPUF_ERR_STATE in a forked child. Any thread, once H5Fcreate or H5Fopen has returned. */
-gpuf_status gpufi_h5_driver_error(const gpufi_h5_driver_file *file, gpuf_error *err);
+gpuf_status gpufi_h5_driver_error(gpufi_h5_driver_file *file, gpuf_error *err);
 
-/* The writer is done with it. If the file is still open, HDF5 is told of failures from now on. */
+/* The writer is done with it. If the file is still open, HDF5 is told of failures from now on, and
+ * of the one that the writer has not heard of. */
 void gpufi_h5_driver_release(gpufi_h5_driver_file *file);
 
 /* --- For the driver --------------------------------------------------------------- */
