@@ -55,7 +55,11 @@ static inline void check_file(const char *name, size_t nbytes) {
   snprintf(copy_path, sizeof(copy_path), "%s.copy", path);
   const int from = open(path, O_RDONLY), to = open(copy_path, O_RDWR | O_CREAT | O_TRUNC, 0600);
   CHECK(from >= 0 && to >= 0 && fstat(from, &status) == 0);
-  CHECK(sendfile(to, from, NULL, (size_t)status.st_size) == status.st_size);
+  for (off_t done = 0; done < status.st_size;) {
+    const ssize_t count = sendfile(to, from, NULL, (size_t)(status.st_size - done));
+    CHECK(count > 0 || (count < 0 && errno == EINTR));
+    done += count > 0 ? count : 0;
+  }
   CHECK(close(from) == 0 && close(to) == 0);
   const hid_t file = h5.Fopen(copy_path, RDONLY, H5P_DEFAULT);
   CHECK(file >= 0);

@@ -1,7 +1,7 @@
 """The library's own HDF5 file driver with each libhdf5 at hand, and what h5py reads of its files.
 
-The programs of tests/c take the path of a libhdf5. Here they get that of this environment's h5py, and
-those of the environments that `./dev test --hdf5` makes; meson runs them with the system's.
+The programs of tests/c take the path of a libhdf5. They get that of this environment's h5py here,
+and those of the environments that `./dev test --hdf5` makes; meson runs them with the system's.
 """
 
 from __future__ import annotations

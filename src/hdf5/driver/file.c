@@ -84,14 +84,15 @@ gpuf_status gpufi_h5_driver_drain(gpufi_h5_driver_file *file, gpuf_error *err) {
   return gpufi_h5_driver_error(file, err);
 }
 
-gpuf_status gpufi_h5_driver_error(gpufi_h5_driver_file *file, gpuf_error *err) {
+gpuf_status gpufi_h5_driver_error(const gpufi_h5_driver_file *file, gpuf_error *err) {
   const gpufi_h5_latch *latch = &file->latch;
   const gpuf_status status = gpufi_check_process(file->process_id, err);
   if (status != GPUF_OK) {
     return status;
   }
   if (gpufi_h5_latch_is_set(latch)) {
-    __atomic_store_n(&file->has_told, true, __ATOMIC_RELEASE);
+    /* What the file is does not change by telling. */
+    __atomic_store_n((bool *)&file->has_told, true, __ATOMIC_RELEASE);
     return gpufi_fail(err, GPUF_ERR_IO, latch->system_error,
                       "%s at byte %" PRIu64 " of '%s' failed: %s; what was written since is not in "
                       "the file, which should be removed",

@@ -82,7 +82,7 @@ gpuf_status gpufi_h5_driver_drain(gpufi_h5_driver_file *file, gpuf_error *err);
 /* GPUF_OK while nothing has failed. GPUF_ERR_IO, with errno as native_code and with the operation,
  * the offset and the path in the message, if a system call has, for this file or for the attempt to
  * open it. GPUF_ERR_STATE in a forked child. Any thread, once H5Fcreate or H5Fopen has returned. */
-gpuf_status gpufi_h5_driver_error(gpufi_h5_driver_file *file, gpuf_error *err);
+gpuf_status gpufi_h5_driver_error(const gpufi_h5_driver_file *file, gpuf_error *err);
 
 /* The writer is done with it. If the file is still open, HDF5 is told of failures from now on, and
  * of the one that the writer has not heard of. */
