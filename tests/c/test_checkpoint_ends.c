@@ -6,6 +6,7 @@
 
 #include <pthread.h>
 #include <sys/mman.h>
+#include <sys/resource.h>
 #include <sys/wait.h>
 #include <time.h>
 
@@ -227,6 +228,91 @@ static void exit_without_close_leaves_what_is_finished(void) {
   remove_folder();
 }
 
+/* --- A full disk ------------------------------------------------------------------ */
+
+/* The system refuses to let files grow: one checkpoint fails, and says why; the next is written
+ * once there is room; and the process ends in good order. */
+static void fill_the_disk(void) {
+  gpuf_checkpoint_report report = GPUF_CHECKPOINT_REPORT_INIT;
+  struct rlimit limit;
+  gpuf_tensor u = create_field(GPUF_DTYPE_UINT8, 2, large_shape, 5);
+  gpuf_checkpoint *const c = open_writer(&cycle_options);
+  CHECK(getrlimit(RLIMIT_FSIZE, &limit) == 0);
+  const rlim_t all = limit.rlim_cur;
+  for (rlim_t nbytes = 1; nbytes < ((rlim_t)1 << 24); nbytes *= 4) {
+    limit.rlim_cur = nbytes;
+    CHECK(setrlimit(RLIMIT_FSIZE, &limit) == 0);
+    commit_tensor(c, 3, &u);
+    const gpuf_status status = gpuf_checkpoint_wait(c, -1, &report, &err);
+    limit.rlim_cur = all;
+    CHECK(setrlimit(RLIMIT_FSIZE, &limit) == 0);
+    if (status == GPUF_OK) {
+      break;
+    }
+    CHECK(status == GPUF_ERR_IO && report.status == GPUF_ERR_IO && report.system_error == EFBIG);
+    CHECK(report.step == 3 && strstr(report.message, "run-000000000003.h5"));
+    CHECK(strstr(report.path, "/run-000000000003.h5") && err.native_code == EFBIG);
+    CHECK(count_files(".tmp", false) == 0 && count_files(".h5", false) == 2);
+    CHECK_OK(gpuf_checkpoint_begin(c, 4, &report, &err)); /* which reports it, too */
+    CHECK(report.step == 3 && report.status == GPUF_ERR_IO);
+    CHECK_OK(gpuf_checkpoint_abort(c, &err));
+  }
+  CHECK(report.status != GPUF_OK);
+  CHECK(gpuf_checkpoint_close(c, NULL, &err) == GPUF_ERR_IO);
+  gpuf_checkpoint *const again = open_writer(&cycle_options);
+  write_step(again, 5);
+  CHECK_OK(gpuf_checkpoint_close(again, NULL, &err));
+  exit(7);
+}
+
+static void a_full_disk_costs_one_checkpoint(void) {
+  make_folder();
+  for (int i = 0; i < 2; i++) {
+    count_files("", true);
+    cycle_options = options_in_folder("run");
+    cycle_options.uncompressed = i == 1;
+    atomic_store(finished, 0);
+    CHECK(await(start(write_first_steps)) == 0);
+    CHECK(await(start(fill_the_disk)) == 7);
+    CHECK(check_after_end() == 5);
+  }
+  remove_folder();
+}
+
+/* --- Two processes ---------------------------------------------------------------- */
+
+static int ready[2]; /* a pipe */
+
+static void hold_the_prefix(void) {
+  gpuf_checkpoint *const c = open_writer(&cycle_options);
+  CHECK_OK(gpuf_checkpoint_begin(c, 3, NULL, &err));
+  CHECK(write(ready[1], "", 1) == 1);
+  pause();
+}
+
+static void find_the_prefix_held(void) {
+  gpuf_checkpoint *c = NULL;
+  CHECK_FAILS(gpuf_checkpoint_open(&cycle_options, &c, NULL, &err), GPUF_ERR_STATE, "process");
+  CHECK(newest_step() == 2); /* reading needs no lock */
+}
+
+static void a_prefix_has_one_writing_process(void) {
+  char byte;
+  make_folder();
+  cycle_options = options_in_folder("run");
+  atomic_store(finished, 0);
+  CHECK(pipe(ready) == 0);
+  CHECK(await(start(write_first_steps)) == 0);
+  const pid_t holder = start(hold_the_prefix);
+  CHECK(read(ready[0], &byte, 1) == 1);
+  CHECK(await(start(find_the_prefix_held)) == 0);
+  CHECK(kill(holder, SIGKILL) == 0 && await(holder) == -SIGKILL);
+  CHECK(check_after_end() == 2);
+  close(ready[0]);
+  close(ready[1]);
+  remove_folder();
+}
+
 /* --- Forks ----------------------------------------------------------------------- */
 
 static void use_in_child(gpuf_checkpoint *c, gpuf_restart *r, const gpuf_tensor *u) {
@@ -331,6 +417,8 @@ int main(void) {
   TEST(a_kill_at_any_call_loses_nothing);
   TEST(a_signal_at_any_time_loses_nothing);
   TEST(exit_without_close_leaves_what_is_finished);
+  TEST(a_full_disk_costs_one_checkpoint);
+  TEST(a_prefix_has_one_writing_process);
   TEST(forked_children_touch_nothing);
   return test_finish();
 }
