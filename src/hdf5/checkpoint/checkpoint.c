@@ -112,6 +112,7 @@ gpuf_status gpuf_checkpoint_open(const gpuf_checkpoint_options *options,
     return status;
   }
   c->options.directory = c->options.prefix = NULL; /* the caller's */
+  gpufi_checkpoint_report_memory(c);
   gpufi_checkpoint_report_write(c, report);
   *checkpoint = c;
   return GPUF_OK;

@@ -196,6 +196,7 @@ static gpuf_status commit(gpuf_checkpoint *c, gpuf_stream stream, int64_t begin_
   c->stall_ns += gpufi_clock_ns() - begin_ns;
   pthread_mutex_lock(&c->lock);
   c->report.stall_ns = c->stall_ns;
+  gpufi_checkpoint_report_memory(c);
   gpufi_checkpoint_queue_end(&c->snapshot.queue);
   if (status != GPUF_OK) {
     gpufi_checkpoint_await_writer(c, NULL);

@@ -66,7 +66,7 @@ static int64_t step_of(const gpufi_checkpoint_folder *folder, const char *name, 
 }
 
 static gpufi_checkpoint_path join(const gpufi_checkpoint_folder *folder, const char *name) {
-  gpufi_checkpoint_path path;
+  gpufi_checkpoint_path path = {""};
   const size_t folder_nbytes = strlen(folder->path);
   const size_t name_nbytes = strlen(name);
   memcpy(path.text, folder->path, folder_nbytes);
@@ -113,7 +113,7 @@ gpuf_status gpufi_checkpoint_folder_open(gpufi_checkpoint_folder *folder, const 
   if (status != GPUF_OK) {
     return status;
   }
-  strcpy(folder->prefix, prefix);
+  memcpy(folder->prefix, prefix, strlen(prefix) + 1);
   char *const path = realpath(directory, NULL);
   if (!path) {
     return fail_system(err, "opening the checkpoints' folder", directory);

@@ -10,12 +10,13 @@ void gpufi_checkpoint_report_begin(gpuf_checkpoint *c) {
   const gpufi_checkpoint_path path = gpufi_checkpoint_path_of(&c->folder, c->contents.step);
   report.step = c->contents.step;
   report.status = GPUF_ERR_TIMEOUT;
-  strcpy(report.path, path.text);
+  memcpy(report.path, path.text, sizeof(report.path));
   for (size_t i = 0; i < c->contents.tensor_count; i++) {
     report.raw_nbytes += gpuf_tensor_nbytes(&c->contents.tensors[i].tensor);
   }
   report.stall_ns = c->stall_ns;
   c->report = report;
+  gpufi_checkpoint_report_memory(c);
 }
 
 void gpufi_checkpoint_report_end(gpuf_checkpoint *c, gpuf_status status, const gpuf_error *error,
@@ -29,17 +30,19 @@ void gpufi_checkpoint_report_end(gpuf_checkpoint *c, gpuf_status status, const g
   } else {
     report->system_error =
         status == GPUF_ERR_IO || status == GPUF_ERR_HDF5 ? error->native_code : 0;
-    strcpy(report->message, error->message);
+    memcpy(report->message, error->message, sizeof(report->message));
   }
+}
+
+void gpufi_checkpoint_report_memory(gpuf_checkpoint *c) {
+  c->report.mode = c->snapshot.mode;
+  c->report.device_nbytes = c->snapshot.device_nbytes;
+  c->report.host_nbytes = gpufi_checkpoint_snapshot_host_nbytes(&c->snapshot);
 }
 
 void gpufi_checkpoint_report_write(const gpuf_checkpoint *c, gpuf_checkpoint_report *given) {
   if (given) {
-    gpuf_checkpoint_report report = c->report;
-    report.mode = c->snapshot.mode;
-    report.device_nbytes = c->snapshot.device_nbytes;
-    report.host_nbytes = gpufi_checkpoint_snapshot_host_nbytes(&c->snapshot);
-    gpufi_struct_write(given, &report, sizeof(report));
+    gpufi_struct_write(given, &c->report, sizeof(c->report));
   }
 }
 

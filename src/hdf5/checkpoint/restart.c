@@ -30,7 +30,7 @@ struct gpuf_restart {
 /* --- One file ---------------------------------------------------------------- */
 
 static gpuf_status check_file(const char *path, gpuf_error *err) {
-  struct stat file;
+  struct stat file = {.st_mode = 0};
   const int fd = gpufi_open(path, O_RDONLY | O_NONBLOCK, 0);
   const int code = fd < 0 || fstat(fd, &file) != 0 ? errno : 0;
   if (fd >= 0) {
@@ -122,7 +122,7 @@ static gpuf_status open_newest(gpuf_restart *r, const gpufi_checkpoint_folder *f
     const gpuf_status status = open_file(r, path.text, steps[i], &error);
     if (status == GPUF_OK) {
       report->step = steps[i];
-      strcpy(report->path, path.text);
+      memcpy(report->path, path.text, sizeof(report->path));
       return GPUF_OK;
     }
     if (!is_of_file(&error)) {

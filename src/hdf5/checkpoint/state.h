@@ -40,6 +40,8 @@ struct gpuf_checkpoint {
 
 /* The checkpoint that is being committed is the one to report on, and is being written. */
 void gpufi_checkpoint_report_begin(gpuf_checkpoint *c);
+/* What is reserved may have changed. Called by the thread whose turn it is. */
+void gpufi_checkpoint_report_memory(gpuf_checkpoint *c);
 /* It has ended; `error` counts after a failure. */
 void gpufi_checkpoint_report_end(gpuf_checkpoint *c, gpuf_status status, const gpuf_error *error,
                                  uint64_t file_nbytes);
