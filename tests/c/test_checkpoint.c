@@ -2,9 +2,6 @@
  * which are kept, and what each call refuses. */
 #include "checkpoint_files.h"
 
-#include <gpufetch/hdf5.h>
-#include <hdf5.h>
-
 static const int64_t shape_3d[] = {40, 50, 60};
 
 /* --- Bit for bit ------------------------------------------------------------- */
@@ -19,7 +16,7 @@ static void every_dtype_comes_back(void) {
   CHECK_OK(gpuf_checkpoint_begin(c, 7, NULL, &err));
   for (int dtype = 1; dtype <= GPUF_DTYPE_MAX; dtype++) {
     const int64_t shape[] = {13, 17 + dtype};
-    on_cpu[dtype] = create_field((gpuf_dtype)dtype, 2, shape, (uint64_t)dtype);
+    on_cpu[dtype] = create_cpu((gpuf_dtype)dtype, 2, shape, (uint64_t)dtype);
     on_device[dtype] = copy_to_device(&on_cpu[dtype]);
     snprintf(name, sizeof(name), "cpu/%s", gpuf_dtype_name((gpuf_dtype)dtype));
     CHECK_OK(gpuf_checkpoint_add(c, name, &on_cpu[dtype], NULL, &err));
@@ -63,7 +60,7 @@ static void every_shape_comes_back(void) {
     gpuf_checkpoint *const c = open_writer(&options);
     CHECK_OK(gpuf_checkpoint_begin(c, plain, NULL, &err));
     for (int i = 0; i < COUNT; i++) {
-      on_cpu[i] = create_field(GPUF_DTYPE_FLOAT32, cases[i].ndim, cases[i].shape, (uint64_t)i);
+      on_cpu[i] = create_cpu(GPUF_DTYPE_FLOAT32, cases[i].ndim, cases[i].shape, (uint64_t)i);
       on_device[i] = copy_to_device(&on_cpu[i]);
       snprintf(name, sizeof(name), "cpu%d", i);
       CHECK_OK(gpuf_checkpoint_add(c, name, &on_cpu[i], NULL, &err));
@@ -91,7 +88,7 @@ static void every_shape_comes_back(void) {
 static void a_box_is_read_from_any_place(void) {
   make_folder();
   const gpuf_checkpoint_options options = options_in_folder("run");
-  gpuf_tensor whole = create_field(GPUF_DTYPE_FLOAT32, 3, shape_3d, 1);
+  gpuf_tensor whole = create_cpu(GPUF_DTYPE_FLOAT32, 3, shape_3d, 1);
   gpuf_checkpoint *const c = open_writer(&options);
   CHECK_OK(gpuf_checkpoint_begin(c, 1, NULL, &err));
   CHECK_OK(gpuf_checkpoint_add(c, "/u", &whole, NULL, &err));
@@ -111,15 +108,14 @@ static void a_box_is_read_from_any_place(void) {
           1 + (int64_t)random_below(&state, (uint64_t)(shape_3d[axis] - part.start[axis]));
       CHECK_OK(gpuf_tensor_slice(&expected, axis, part.start[axis], 1, count, &err));
     }
-    gpuf_tensor packed = create_field(GPUF_DTYPE_FLOAT32, 3, expected.shape, 2);
-    gpuf_tensor found = create_field(GPUF_DTYPE_FLOAT32, 3, expected.shape, 3);
+    gpuf_tensor packed = create_cpu(GPUF_DTYPE_FLOAT32, 3, expected.shape, 2);
+    gpuf_tensor found = create_cpu(GPUF_DTYPE_FLOAT32, 3, expected.shape, 3);
     gpuf_tensor d_found = create_on_device(&found);
     CHECK_OK(gpuf_copy(&packed, &expected, NULL, &err));
     CHECK_OK(gpuf_restart_read(r, "u", &d_found, &part, &err));
     CHECK_OK(gpuf_copy(&found, &d_found, NULL, &err));
     CHECK(memcmp(found.data, packed.data, gpuf_tensor_nbytes(&packed)) == 0);
-    destroy(&packed);
-    destroy(&found);
+    DESTROY(&packed, &found);
     destroy(&d_found);
   }
   part.shape[2]++;

@@ -22,7 +22,7 @@ static const int64_t large_shape[] = {3000, 4000};
 static atomic_llong *finished;
 
 static gpuf_tensor state_of(int64_t step) {
-  return create_field(GPUF_DTYPE_FLOAT32, 2, shape, (uint64_t)step);
+  return create_cpu(GPUF_DTYPE_FLOAT32, 2, shape, (uint64_t)step);
 }
 
 static void commit_tensor(gpuf_checkpoint *c, int64_t step, const gpuf_tensor *u) {
@@ -74,8 +74,7 @@ static int64_t newest_step(void) {
   CHECK_OK(gpuf_restart_read(r, "u", &found, NULL, &err));
   CHECK(memcmp(found.data, expected.data, gpuf_tensor_nbytes(&found)) == 0);
   gpuf_restart_close(r);
-  destroy(&expected);
-  destroy(&found);
+  DESTROY(&expected, &found);
   return report.step;
 }
 
@@ -188,7 +187,7 @@ static void a_signal_at_any_time_loses_nothing(void) {
 
 /* While the writer is in the middle of a write. */
 static void exit_while_writing(void) {
-  gpuf_tensor u = create_field(GPUF_DTYPE_UINT8, 2, large_shape, 5);
+  gpuf_tensor u = create_cpu(GPUF_DTYPE_UINT8, 2, large_shape, 5);
   gpuf_checkpoint *const c = open_writer(&cycle_options);
   atomic_store(&gate_is_shut, true);
   commit_tensor(c, 3, &u);
@@ -235,7 +234,7 @@ static void exit_without_close_leaves_what_is_finished(void) {
 static void fill_the_disk(void) {
   gpuf_checkpoint_report report = GPUF_CHECKPOINT_REPORT_INIT;
   struct rlimit limit;
-  gpuf_tensor u = create_field(GPUF_DTYPE_UINT8, 2, large_shape, 5);
+  gpuf_tensor u = create_cpu(GPUF_DTYPE_UINT8, 2, large_shape, 5);
   gpuf_checkpoint *const c = open_writer(&cycle_options);
   CHECK(getrlimit(RLIMIT_FSIZE, &limit) == 0);
   const rlim_t all = limit.rlim_cur;
@@ -344,7 +343,7 @@ static void *open_gate_later(void *arg) {
  * all the same, in its own calls and at its exit. */
 static void fork_within_a_write(void) {
   pthread_t opener;
-  gpuf_tensor u = create_field(GPUF_DTYPE_UINT8, 2, large_shape, 5);
+  gpuf_tensor u = create_cpu(GPUF_DTYPE_UINT8, 2, large_shape, 5);
   gpuf_checkpoint *const c = open_writer(&cycle_options);
   atomic_store(&gate_is_shut, true);
   commit_tensor(c, 3, &u);
@@ -368,7 +367,7 @@ static void fork_within_a_write(void) {
  * have theirs among; it must touch nothing. */
 static void fork_while_writing(void) {
   gpuf_restart *r = NULL;
-  gpuf_tensor u = create_field(GPUF_DTYPE_UINT8, 2, large_shape, 5);
+  gpuf_tensor u = create_cpu(GPUF_DTYPE_UINT8, 2, large_shape, 5);
   gpuf_checkpoint *c = open_writer(&cycle_options);
   CHECK_OK(gpuf_restart_open(folder, "run", -1, &r, NULL, &err));
   for (int64_t step = 3; step < 6; step++) {
@@ -390,7 +389,7 @@ static void fork_while_writing(void) {
   }
   gpuf_restart_close(r);
   CHECK_OK(gpuf_restart_open(folder, "run", -1, &r, NULL, &err));
-  gpuf_tensor found = create_field(GPUF_DTYPE_UINT8, 2, large_shape, 6);
+  gpuf_tensor found = create_cpu(GPUF_DTYPE_UINT8, 2, large_shape, 6);
   CHECK_OK(gpuf_restart_read(r, "u", &found, NULL, &err));
   CHECK(memcmp(found.data, u.data, gpuf_tensor_nbytes(&u)) == 0);
   gpuf_restart_close(r);

@@ -64,11 +64,11 @@ static void later_work_on_the_stream_does_not_show(void) {
   CHECK_OK(gpuf_stream_create(test_device, &stream, &err));
   for (int m = 0; m < MODE_COUNT; m++) {
     make_folder();
-    gpuf_tensor first = create_field(GPUF_DTYPE_FLOAT32, 3, shape, 1);
-    gpuf_tensor second = create_field(GPUF_DTYPE_UINT8, 3, shape, 2); /* noise */
+    gpuf_tensor first = create_cpu(GPUF_DTYPE_FLOAT32, 3, shape, 1);
+    gpuf_tensor second = create_cpu(GPUF_DTYPE_UINT8, 3, shape, 2); /* noise */
     gpuf_tensor d_first = create_on_device(&first), d_second = create_on_device(&second);
-    gpuf_tensor on_cpu = create_field(GPUF_DTYPE_FLOAT64, 3, (const int64_t[]){5, 6, 7}, 3);
-    gpuf_tensor kept_cpu = create_field(GPUF_DTYPE_FLOAT64, 3, (const int64_t[]){5, 6, 7}, 3);
+    gpuf_tensor on_cpu = create_cpu(GPUF_DTYPE_FLOAT64, 3, (const int64_t[]){5, 6, 7}, 3);
+    gpuf_tensor kept_cpu = create_cpu(GPUF_DTYPE_FLOAT64, 3, (const int64_t[]){5, 6, 7}, 3);
     const gpuf_checkpoint_options options =
         device_options(modes[m], gpuf_tensor_nbytes(&first) + gpuf_tensor_nbytes(&second));
     gpuf_checkpoint *const c = open_with(&options);
@@ -97,10 +97,7 @@ static void later_work_on_the_stream_does_not_show(void) {
       check_restarted(r, "second", &second);
       gpuf_restart_close(r);
     }
-    gpuf_tensor *const all[] = {&first, &second, &d_first, &d_second, &on_cpu, &kept_cpu};
-    for (size_t i = 0; i < sizeof(all) / sizeof(all[0]); i++) {
-      destroy(all[i]);
-    }
+    DESTROY(&first, &second, &d_first, &d_second, &on_cpu, &kept_cpu);
     remove_folder();
   }
   CHECK_OK(gpuf_stream_destroy(test_device, stream, &err));
@@ -113,8 +110,8 @@ static void a_copy_within_the_device_does_not_wait(void) {
   make_folder();
   CHECK_OK(gpuf_stream_create(test_device, &stream, &err));
   CHECK_OK(gpuf_stream_create(test_device, &other, &err));
-  gpuf_tensor u = create_field(GPUF_DTYPE_FLOAT32, 3, shape, 1), d_u = create_on_device(&u);
-  gpuf_tensor v = create_field(GPUF_DTYPE_FLOAT32, 3, shape, 2), d_v = create_on_device(&v);
+  gpuf_tensor u = create_cpu(GPUF_DTYPE_FLOAT32, 3, shape, 1), d_u = create_on_device(&u);
+  gpuf_tensor v = create_cpu(GPUF_DTYPE_FLOAT32, 3, shape, 2), d_v = create_on_device(&v);
   const gpuf_checkpoint_options options =
       device_options(GPUF_CHECKPOINT_DEVICE_COPY, 2 * gpuf_tensor_nbytes(&u));
   gpuf_checkpoint *const c = open_with(&options);
@@ -137,10 +134,7 @@ static void a_copy_within_the_device_does_not_wait(void) {
   check_restarted(r, "u", &u);
   check_restarted(r, "v", &v);
   gpuf_restart_close(r);
-  gpuf_tensor *const all[] = {&u, &v, &d_u, &d_v};
-  for (size_t i = 0; i < sizeof(all) / sizeof(all[0]); i++) {
-    destroy(all[i]);
-  }
+  DESTROY(&u, &v, &d_u, &d_v);
   remove_folder();
 }
 
@@ -151,7 +145,7 @@ static void a_busy_writer_is_waited_for_or_skipped(void) {
   gpuf_checkpoint_report report = GPUF_CHECKPOINT_REPORT_INIT;
   make_folder();
   CHECK_OK(gpuf_stream_create(test_device, &stream, &err));
-  gpuf_tensor u = create_field(GPUF_DTYPE_FLOAT32, 3, shape, 1), d_u = create_on_device(&u);
+  gpuf_tensor u = create_cpu(GPUF_DTYPE_FLOAT32, 3, shape, 1), d_u = create_on_device(&u);
   gpuf_checkpoint_options options =
       device_options(GPUF_CHECKPOINT_DEVICE_COPY, gpuf_tensor_nbytes(&u));
   options.skip_if_busy = true;
@@ -170,8 +164,7 @@ static void a_busy_writer_is_waited_for_or_skipped(void) {
   CHECK_OK(gpuf_checkpoint_begin(c, 3, &report, &err));
   CHECK_OK(gpuf_checkpoint_close(c, NULL, &err));
   CHECK_OK(gpuf_stream_destroy(test_device, stream, &err));
-  destroy(&u);
-  destroy(&d_u);
+  DESTROY(&u, &d_u);
   remove_folder();
 }
 
@@ -214,8 +207,7 @@ static void a_small_ring_holds_a_large_state(void) {
     CHECK_OK(gpuf_restart_read(r, "u", &found, NULL, &err));
     CHECK(memcmp(found.data, u.data, gpuf_tensor_nbytes(&u)) == 0);
     gpuf_restart_close(r);
-    destroy(&u);
-    destroy(&found);
+    DESTROY(&u, &found);
     remove_folder();
   }
 }
@@ -223,8 +215,8 @@ static void a_small_ring_holds_a_large_state(void) {
 /* Copies as far as they fit; the rest is encoded. */
 static void a_state_larger_than_was_said_is_kept_all_the_same(void) {
   make_folder();
-  gpuf_tensor u = create_field(GPUF_DTYPE_FLOAT32, 3, shape, 1), d_u = copy_to_device(&u);
-  gpuf_tensor v = create_field(GPUF_DTYPE_FLOAT32, 3, shape, 2), d_v = copy_to_device(&v);
+  gpuf_tensor u = create_cpu(GPUF_DTYPE_FLOAT32, 3, shape, 1), d_u = copy_to_device(&u);
+  gpuf_tensor v = create_cpu(GPUF_DTYPE_FLOAT32, 3, shape, 2), d_v = copy_to_device(&v);
   const gpuf_checkpoint_options options =
       device_options(GPUF_CHECKPOINT_AUTO, gpuf_tensor_nbytes(&u));
   gpuf_checkpoint *const c = open_with(&options);
@@ -238,10 +230,7 @@ static void a_state_larger_than_was_said_is_kept_all_the_same(void) {
   check_restarted(r, "u", &u);
   check_restarted(r, "v", &v);
   gpuf_restart_close(r);
-  gpuf_tensor *const all[] = {&u, &v, &d_u, &d_v};
-  for (size_t i = 0; i < sizeof(all) / sizeof(all[0]); i++) {
-    destroy(all[i]);
-  }
+  DESTROY(&u, &v, &d_u, &d_v);
   remove_folder();
 }
 
@@ -249,9 +238,9 @@ static void a_state_larger_than_was_said_is_kept_all_the_same(void) {
 static void every_layout_comes_back(void) {
   for (int m = 0; m < MODE_COUNT; m++) {
     make_folder();
-    gpuf_tensor u = create_field(GPUF_DTYPE_FLOAT32, 3, shape, 1);
+    gpuf_tensor u = create_cpu(GPUF_DTYPE_FLOAT32, 3, shape, 1);
     gpuf_tensor d_u = copy_to_device(&u), views[4], d_views[4];
-    gpuf_tensor bytes = create_field(GPUF_DTYPE_UINT8, 1, (const int64_t[]){100001}, 2);
+    gpuf_tensor bytes = create_cpu(GPUF_DTYPE_UINT8, 1, (const int64_t[]){100001}, 2);
     gpuf_tensor d_bytes = copy_to_device(&bytes);
     char name[20];
     views[0] = views[1] = views[2] = u;
@@ -284,7 +273,7 @@ static void every_layout_comes_back(void) {
     CHECK_OK(gpuf_checkpoint_close(c, NULL, &err));
     gpuf_restart *const r = open_restart("run", 1);
     for (int i = 0; i < 4; i++) {
-      gpuf_tensor packed = create_field(views[i].dtype, views[i].ndim, views[i].shape, 9);
+      gpuf_tensor packed = create_cpu(views[i].dtype, views[i].ndim, views[i].shape, 9);
       CHECK_OK(gpuf_copy(&packed, &views[i], NULL, &err));
       snprintf(name, sizeof(name), "view%d", i);
       check_restarted(r, name, &packed);
@@ -293,10 +282,7 @@ static void every_layout_comes_back(void) {
       destroy(&packed);
     }
     gpuf_restart_close(r);
-    gpuf_tensor *const all[] = {&u, &d_u, &bytes, &d_bytes};
-    for (size_t i = 0; i < sizeof(all) / sizeof(all[0]); i++) {
-      destroy(all[i]);
-    }
+    DESTROY(&u, &d_u, &bytes, &d_bytes);
     remove_folder();
   }
 }
@@ -355,7 +341,7 @@ static void a_stream_without_a_device_is_refused(void) {
   gpuf_checkpoint_report report = GPUF_CHECKPOINT_REPORT_INIT;
   make_folder();
   CHECK_OK(gpuf_stream_create(test_device, &stream, &err));
-  gpuf_tensor u = create_field(GPUF_DTYPE_FLOAT32, 3, shape, 1), d_u = copy_to_device(&u);
+  gpuf_tensor u = create_cpu(GPUF_DTYPE_FLOAT32, 3, shape, 1), d_u = copy_to_device(&u);
   const gpuf_checkpoint_options options = options_in_folder("run");
   gpuf_checkpoint *const c = open_with(&options);
   CHECK_OK(gpuf_checkpoint_begin(c, 1, NULL, &err));
@@ -372,8 +358,7 @@ static void a_stream_without_a_device_is_refused(void) {
   check_restarted(r, "u", &u);
   gpuf_restart_close(r);
   CHECK_OK(gpuf_stream_destroy(test_device, stream, &err));
-  destroy(&u);
-  destroy(&d_u);
+  DESTROY(&u, &d_u);
   remove_folder();
 }
 

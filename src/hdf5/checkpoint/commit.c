@@ -84,6 +84,18 @@ static gpuf_status check_begun(gpuf_checkpoint *c, gpuf_error *err) {
                           "no checkpoint was begun: call gpuf_checkpoint_begin first");
 }
 
+/* As enter, for a call on a checkpoint that was begun. */
+static gpuf_status enter_begun(gpuf_checkpoint *c, gpuf_error *err) {
+  gpuf_status status = enter(c, err);
+  if (status == GPUF_OK) {
+    status = check_begun(c, err);
+    if (status != GPUF_OK) {
+      pthread_mutex_unlock(&c->turn);
+    }
+  }
+  return status;
+}
+
 static gpuf_status check_part(const gpuf_tensor *tensor, const gpuf_part *part, gpuf_error *err) {
   gpuf_part own;
   const gpuf_status status = gpufi_struct_read(&own, sizeof(own), part, "GPUF_PART_INIT", err);
@@ -108,15 +120,12 @@ gpuf_status gpuf_checkpoint_add(gpuf_checkpoint *c, const char *name, const gpuf
     status = check_part(tensor, part, err);
   }
   if (status == GPUF_OK) {
-    status = enter(c, err);
+    status = enter_begun(c, err);
   }
   if (status != GPUF_OK) {
     return status;
   }
-  status = check_begun(c, err);
-  if (status == GPUF_OK) {
-    status = gpufi_checkpoint_add_tensor(&c->contents, name, tensor, err);
-  }
+  status = gpufi_checkpoint_add_tensor(&c->contents, name, tensor, err);
   c->stall_ns += gpufi_clock_ns() - begin_ns;
   pthread_mutex_unlock(&c->turn);
   return status;
@@ -125,14 +134,11 @@ gpuf_status gpuf_checkpoint_add(gpuf_checkpoint *c, const char *name, const gpuf
 static gpuf_status add_value(gpuf_checkpoint *c, const gpufi_checkpoint_value *value,
                              gpuf_error *err) {
   const int64_t begin_ns = gpufi_clock_ns();
-  gpuf_status status = enter(c, err);
+  gpuf_status status = enter_begun(c, err);
   if (status != GPUF_OK) {
     return status;
   }
-  status = check_begun(c, err);
-  if (status == GPUF_OK) {
-    status = gpufi_checkpoint_add_value(&c->contents, value, err);
-  }
+  status = gpufi_checkpoint_add_value(&c->contents, value, err);
   c->stall_ns += gpufi_clock_ns() - begin_ns;
   pthread_mutex_unlock(&c->turn);
   return status;
@@ -208,15 +214,11 @@ static gpuf_status commit(gpuf_checkpoint *c, gpuf_stream stream, int64_t begin_
 
 gpuf_status gpuf_checkpoint_commit(gpuf_checkpoint *c, gpuf_stream stream, gpuf_error *err) {
   const int64_t begin_ns = gpufi_clock_ns();
-  gpuf_status status = enter(c, err);
-  if (status != GPUF_OK) {
-    return status;
-  }
-  status = check_begun(c, err);
+  gpuf_status status = enter_begun(c, err);
   if (status == GPUF_OK) {
     status = commit(c, stream, begin_ns, err);
+    pthread_mutex_unlock(&c->turn);
   }
-  pthread_mutex_unlock(&c->turn);
   return status;
 }
 
