@@ -13,12 +13,14 @@
 
 #include "base/error.h"
 #include "base/system.h"
+#include "core/workers.h"
 
 /* --- The lock ---------------------------------------------------------------- */
 
-/* Held around HDF5 calls for checkpoints. It is taken before the mutexes of base/fork.h, also at a
- * fork: those are registered when the library is bound, which is before
- * gpufi_checkpoint_h5_options, and handlers that were registered later are called earlier. */
+/* Held around HDF5 calls for checkpoints, in which the file driver waits for its workers. So it is
+ * taken before the lock of workers and the mutexes of base/fork.h, also at a fork: handlers that
+ * were registered later are called earlier. Those of base/fork.h are there since the library was
+ * bound. */
 static pthread_mutex_t entry = PTHREAD_MUTEX_INITIALIZER;
 
 static void hold(void) {
@@ -29,6 +31,7 @@ static void release(void) {
 }
 
 static void watch_fork(void) {
+  gpufi_workers_watch_fork();
   pthread_atfork(hold, release, release);
 }
 
@@ -41,10 +44,14 @@ static void leave(void *arg) {
   pthread_mutex_unlock(&entry);
 }
 
-gpuf_h5_options gpufi_checkpoint_h5_options(void) {
+void gpufi_checkpoint_library_watch_fork(void) {
   static pthread_once_t once = PTHREAD_ONCE_INIT;
-  gpuf_h5_options options = GPUF_H5_OPTIONS_INIT;
   pthread_once(&once, watch_fork);
+}
+
+gpuf_h5_options gpufi_checkpoint_h5_options(void) {
+  gpuf_h5_options options = GPUF_H5_OPTIONS_INIT;
+  gpufi_checkpoint_library_watch_fork();
   options.lock = enter;
   options.unlock = leave;
   return options;

@@ -5,6 +5,7 @@
 #include <unistd.h>
 
 #include "base/error.h"
+#include "hdf5/checkpoint/library.h"
 
 static pthread_mutex_t mutex = PTHREAD_MUTEX_INITIALIZER; /* guards all below; held at forks */
 static gpufi_checkpoint_member *members;
@@ -35,6 +36,7 @@ static void give_up(void) {
 }
 
 gpuf_status gpufi_checkpoint_watch_process(gpuf_error *err) {
+  gpufi_checkpoint_library_watch_fork(); /* give_up waits for writers, which take that lock */
   pthread_mutex_lock(&mutex);
   if (!is_watched) {
     is_watched = pthread_atfork(hold, release, forget) == 0 && atexit(give_up) == 0;
