@@ -140,28 +140,38 @@ static void without_threads_the_caller_writes(void) {
 
 /* --- What is not announced ------------------------------------------------------ */
 
-/* The page buffer copies a chunk that is smaller than a page. */
-static void a_chunk_that_hdf5_copies_is_given_back_at_once(void) {
-  const gpufi_h5_driver_options options = {.thread_count = 2};
-  const hid_t fapl = access_list(&options);
+/* A file in pages, with a page buffer. Whether I/O threads get its chunks. */
+static void write_with_page_buffer(size_t page_nbytes, bool expected) {
+  const hid_t fapl = access_list(&(gpufi_h5_driver_options){.thread_count = 2});
   const hid_t fcpl = api->Pcreate(*h5.P_FILE_CREATE);
   CHECK(h5.Pset_file_space_strategy(fcpl, H5F_FSPACE_STRATEGY_PAGE, 0, 1) >= 0);
-  CHECK(h5.Pset_file_space_page_size(fcpl, 4 * CHUNK) >= 0);
-  CHECK(h5.Pset_page_buffer_size(fapl, 16 * CHUNK, 0, 0) >= 0);
+  CHECK(h5.Pset_file_space_page_size(fcpl, page_nbytes) >= 0);
+  CHECK(h5.Pset_page_buffer_size(fapl, 16 * page_nbytes, 0, 0) >= 0);
   const hid_t file = h5.Fcreate(path, TRUNC, fcpl, fapl);
   CHECK(file >= 0);
   const hid_t dataset = create_bytes(file, "x", sizeof(values), CHUNK);
   atomic_store(&done_count, 0);
   for (int i = 0; i < CHUNKS; i++) {
-    CHECK(!write_chunk(dataset, i) && atomic_load(&done_count) == i + 1);
+    CHECK(write_chunk(dataset, i) == expected);
+    CHECK(expected || atomic_load(&done_count) == i + 1);
   }
-  CHECK(watched->deferred_count == 0);
+  CHECK(watched->deferred_count == (expected ? CHUNKS : 0));
   CHECK(holds(file, "x", values, sizeof(values)));
   h5.Dclose(dataset);
   api->Idec_ref(fapl);
   api->Idec_ref(fcpl);
   finish(file);
+  CHECK(atomic_load(&done_count) == CHUNKS);
   check_file("x", sizeof(values));
+}
+
+/* The page buffer copies a chunk that is smaller than a page. */
+static void a_chunk_that_hdf5_copies_is_given_back_at_once(void) {
+  write_with_page_buffer(4 * CHUNK, false);
+}
+
+static void a_chunk_past_the_page_buffer_is_deferred(void) {
+  write_with_page_buffer(CHUNK / 4, true);
 }
 
 static void only_the_announced_bytes_are_deferred(void) {
@@ -227,6 +237,7 @@ int main(int count, char **arguments) {
   TEST(any_number_of_chunks_can_be_pending);
   TEST(without_threads_the_caller_writes);
   TEST(a_chunk_that_hdf5_copies_is_given_back_at_once);
+  TEST(a_chunk_past_the_page_buffer_is_deferred);
   TEST(only_the_announced_bytes_are_deferred);
   TEST(fsync_is_called_when_asked_for_alone);
   TEST(reserved_space_is_taken_and_given_back);
