@@ -14,7 +14,7 @@
 #define CHUNK 20000
 #define CHUNKS 12
 #define CALLS_MAX 400
-#define CASE_SECONDS_MAX 20
+#define CASE_SECONDS_MAX 60
 
 static char path[64];
 static unsigned char values[CHUNKS * CHUNK];
