@@ -208,7 +208,9 @@ void gpufi_h5_close(gpufi_h5_session *session, hid_t id) {
 
 gpuf_status gpufi_h5_register(gpufi_h5_session *session, gpuf_error *err) {
   gpufi_h5_api *api = session->api;
-  if (__atomic_load_n(&api->filter_registered, __ATOMIC_ACQUIRE)) {
+  /* H5close forgets filters. */
+  if (__atomic_load_n(&api->filter_registered, __ATOMIC_ACQUIRE) &&
+      api->Zfilter_avail(GPUF_H5_FILTER_ID) > 0) {
     return GPUF_OK;
   }
   const H5Z_class2_t *filter_class;

@@ -422,6 +422,21 @@ static void a_freed_device_tensor_costs_one_checkpoint(void) {
   }
 }
 
+/* H5close takes what is registered with HDF5 along: the next checkpoint registers it again. */
+static void hdf5_may_be_closed_between_checkpoints(void) {
+  make_folder();
+  const gpuf_checkpoint_options options = options_in_folder("run");
+  gpuf_checkpoint *const c = open_writer(&options);
+  write_step(c, 1);
+  CHECK(H5close() >= 0);
+  write_step(c, 2);
+  CHECK(H5close() >= 0);
+  CHECK_OK(gpuf_checkpoint_close(c, NULL, &err));
+  check_newest("run", 2);
+  CHECK(count_files(".h5", false) == 2);
+  remove_folder();
+}
+
 /* --- Damage ------------------------------------------------------------------ */
 
 /* Change one byte, or cut the file there. */
@@ -574,6 +589,7 @@ int main(void) {
   TEST(pointers_that_are_null_are_refused);
   TEST(another_dtype_or_shape_is_refused);
   TEST(a_freed_device_tensor_costs_one_checkpoint);
+  TEST(hdf5_may_be_closed_between_checkpoints);
   TEST(a_damaged_checkpoint_is_skipped);
   TEST(a_newer_format_is_skipped);
   TEST(other_files_of_the_name_are_skipped);
