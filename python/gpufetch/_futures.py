@@ -5,7 +5,6 @@ from __future__ import annotations
 import concurrent.futures
 import contextlib
 import os
-import threading
 from collections.abc import Callable, Generator
 from typing import Any, Generic, Literal, TypeVar, cast, overload
 
@@ -24,23 +23,15 @@ _Array = TypeVar("_Array", bound=npt.NDArray[Any])
 _Order = Literal["C", "F", "A", "K"]
 
 _THREADS_MAX = 64
-_lock = threading.RLock()  # the collector may run a finalizer that comes here, too
-"""Guards _watchers, and the first use of a Future's base class."""
-_watchers: concurrent.futures.ThreadPoolExecutor | None = None
-"""Each of its threads waits for one copy that somebody wants to be told of; joined at exit."""
+_watchers: dict[str, concurrent.futures.ThreadPoolExecutor] = {}
+"""Has the one pool of all futures, "all", once it is needed. Each of its threads waits for one copy
+that somebody wants to be told of; joined at exit."""
 
-
-def _forget_watchers() -> None:
-    """In a forked child: the threads are not there, and the lock may be held."""
-    global _lock, _watchers
-    _lock = threading.RLock()
-    _watchers = None
-
-
-os.register_at_fork(after_in_child=_forget_watchers)
+os.register_at_fork(after_in_child=_watchers.clear)  # the threads are not there
 
 _BASE_ATTRIBUTES = frozenset(vars(concurrent.futures.Future()))
 """What the base class's __init__ sets."""
+_BASE = "_base"  # the attribute that holds what the base class's __init__ has set for all threads
 
 
 class Future(concurrent.futures.Future[_T], Generic[_T]):
@@ -69,15 +60,17 @@ class Future(concurrent.futures.Future[_T], Generic[_T]):
         if name not in _BASE_ATTRIBUTES:
             raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}")
         self._copy.done()  # raises in a forked child, which would wait for ever
-        with _lock:
-            first = "_state" not in self.__dict__
-            if first:
-                super().__init__()
-        if first:
+        # Without a lock, as finalizers may run here: the first thread's attributes become those of
+        # all, and each thread sees to it that they are there.
+        own = vars(concurrent.futures.Future())
+        base = self.__dict__.setdefault(_BASE, own)
+        for attribute, value in base.items():
+            self.__dict__.setdefault(attribute, value)
+        if base is own:
             try:
                 self._watch()
             except BaseException:  # such as Ctrl-C: the next use starts again
-                for attribute in _BASE_ATTRIBUTES:
+                for attribute in (*_BASE_ATTRIBUTES, _BASE):
                     self.__dict__.pop(attribute, None)
                 raise
         return self.__dict__[name]
@@ -193,11 +186,11 @@ class Future(concurrent.futures.Future[_T], Generic[_T]):
 
 def _start_thread(work: Callable[[], None]) -> None:
     """Run `work` on a thread; RuntimeError if there is none to be had."""
-    global _watchers
-    with _lock:
-        if _watchers is None:
-            _watchers = concurrent.futures.ThreadPoolExecutor(_THREADS_MAX, "gpufetch-future")
-        watchers = _watchers
+    watchers = _watchers.get("all")
+    if watchers is None:  # one that another thread has put there meanwhile is taken instead
+        watchers = _watchers.setdefault(
+            "all", concurrent.futures.ThreadPoolExecutor(_THREADS_MAX, "gpufetch-future")
+        )
     watchers.submit(work)
 
 

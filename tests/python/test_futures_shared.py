@@ -58,12 +58,37 @@ def wait_for_threads() -> None:
     """Wait until every thread of gpufetch's that was told of an end has passed it on."""
     from gpufetch import _futures
 
-    if _futures._watchers is not None:
-        _futures._watchers.shutdown()
-        _futures._watchers = None
+    while _futures._watchers:
+        _futures._watchers.popitem()[1].shutdown()
 
 
 # --- concurrent.futures ---------------------------------------------------------------------------
+
+
+def test_what_runs_in_the_first_use_may_wait_for_another_threads_first_use(
+    x: Any, expected: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As a finalizer may, which the collector runs there."""
+    create = concurrent.futures.Future.__init__
+    other = gf.fetch_async(x)
+    told = threading.Event()
+    waited: list[bool] = []
+
+    def finalize(self: Any) -> None:
+        create(self)
+        if not waited:
+            waited.append(False)
+            callback = threading.Thread(
+                target=other.add_done_callback, args=(lambda _: told.set(),), daemon=True
+            )
+            callback.start()
+            waited[0] = told.wait(10)
+
+    monkeypatch.setattr(concurrent.futures.Future, "__init__", finalize)
+    future = gf.fetch_async(x)
+    future.add_done_callback(lambda _: None)
+    assert waited == [True]
+    np.testing.assert_array_equal(future.result(), expected)
 
 
 def test_a_callback_is_called_once_when_the_copy_ends(x: Any, expected: Any) -> None:

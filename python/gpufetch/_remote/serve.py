@@ -289,7 +289,7 @@ def serve(
         shutdown = None if on_shutdown is None else _Shutdown(on_shutdown)
         fresh = Server(_core.serve_create(_logger.warning, shutdown), options, shutdown)
         try:
-            server = _core.serve_start(
+            server: Server = _core.serve_start(
                 fresh._handle,
                 claims=(_servers, name, fresh),
                 name=name,

@@ -71,8 +71,8 @@ class Session:
         self._attached: dict[str, _core.DeviceArray] = {}  # shared memory in use, by its handle
         self._of_thread = threading.local()  # .step: that of the last reply to this thread
         # Sessions for requests that wait for a step, each of one thread at a time: nobody else
-        # waits for those. All of them, and those that no thread uses; guarded by _waiter_lock.
-        self._waiter_lock = threading.Lock()
+        # waits for those. All of them, and those that no thread uses; changed by single operations
+        # of a list's, without a lock, so that finalizers may come here, too.
         self._waiters: list[Session] = []
         self._idle_waiters: list[Session] = []
 
@@ -98,9 +98,7 @@ class Session:
         if os.getpid() != self._process_id:
             return
         self._closing.set()  # before the lock is taken: who holds it may wait for a reply
-        with self._waiter_lock:
-            waiters = list(self._waiters)
-        for waiter in waiters:
+        for waiter in list(self._waiters):
             waiter.close()
         with self.lock:
             self._drop()
@@ -172,20 +170,19 @@ class Session:
         """Wait for the next step, and return its number; other requests go on meanwhile."""
         check_timeout(timeout)
         _core.check_process(self._process_id)
-        with self._waiter_lock:
-            if self.is_closed:
-                raise ValueError("this connection is closed: connect() again")
-            if not self._idle_waiters:
-                added = Session(self.path, self.timeout, "live")
-                added._was_connected = self._was_connected
-                self._idle_waiters.append(added)
-                self._waiters.append(added)
-            waiter = self._idle_waiters.pop()
         try:
+            waiter = self._idle_waiters.pop()
+        except IndexError:
+            waiter = Session(self.path, self.timeout, "live")
+            waiter._was_connected = self._was_connected
+            self._waiters.append(waiter)
+        try:
+            if self.is_closed:  # asked after the waiter is in the list that close() goes through
+                waiter.close()
+                raise ValueError("this connection is closed: connect() again")
             reply, _ = waiter.request({"op": "subscribe"}, timeout)
         finally:
-            with self._waiter_lock:
-                self._idle_waiters.append(waiter)
+            self._idle_waiters.append(waiter)
         return int(reply["step"])
 
     def request(self, request: dict[str, Any], timeout: float | None = None) -> Reply:
