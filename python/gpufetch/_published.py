@@ -20,7 +20,7 @@ def add(name: str, x: Any) -> None:
 def remove(name: str) -> None:
     """Stop offering a tensor. KeyError for an unknown name."""
     if _tensors.pop(name, _NOTHING) is _NOTHING:
-        raise KeyError(f"nothing is published as {name!r}")
+        raise KeyError(f"no tensor is published as {name!r}")
 
 
 def published() -> dict[str, Any]:

@@ -642,7 +642,7 @@ def test_a_read_after_a_clean_end_fails_at_once() -> None:
             server.stop()
             began = time.monotonic()
             for ended in (reading, waiting):
-                with pytest.raises(ConnectionError, match=r"kernel-ending.json has ended: connect"):
+                with pytest.raises(ConnectionError, match=r"kernel-ending.json has ended: start it again"):
                     ended.result(20)
         for _ in range(3):
             with pytest.raises(ConnectionError, match="has ended"):
@@ -893,6 +893,9 @@ def damaged(server: gf.Server) -> dict[str, tuple[bytes, str]]:
         "transport": (other(transport="udp"), "'udp' is neither tcp nor ipc"),
         "key": (other(key=5), "key is no text"),
         "scheme": (other(signature_scheme="hmac-rot13"), "'hmac-rot13' is unknown"),
+        "md5": (other(signature_scheme="hmac-md5"), "'hmac-md5', where gpufetch writes"),
+        "nokey": (other(key=""), "its key is missing"),
+        "curve": (other(curve_publickey="abc"), "curve_publickey is no key of CurveZMQ's"),
         "who": (other(gpufetch=[1]), "says of its server is damaged"),
         "when": (other(gpufetch=whole["gpufetch"] | {"start_time": "x"}), "its server is damaged"),
     }
@@ -929,6 +932,11 @@ def test_a_server_comes_before_a_file_of_its_name(
     monkeypatch.chdir(tmp_path)
     Path("test").write_bytes(b"\x7fELF")
     gf.connect("test", timeout=60).close()
+    Path("absent").write_bytes(b"\x7fELF")
+    Path("folder").mkdir()
+    for name in ("absent", "folder"):
+        with pytest.raises(FileNotFoundError, match=f"no server .*{name} is running: these are: t"):
+            gf.connect(name, timeout=60)
 
 
 def test_a_kernel_that_serves_no_tensors_says_so_at_once() -> None:

@@ -153,7 +153,8 @@ class Session:
                 try:
                     for reply in client.request(requests[done:], timeout):
                         self.step = self._of_thread.step = reply[0].get("step", self.step)
-                        self.time = reply[0].get("time", self.time)
+                        time_now = reply[0].get("time", self.time)  # text if it is not finite
+                        self.time = float(time_now) if isinstance(time_now, str) else time_now
                         done += 1
                         yield reply
                 except NoStepError:
