@@ -125,12 +125,12 @@ def read(
         `src` is closed, `name` has a NUL in it, or `out` does not fit or is read-only; or a source
         of a virtual dataset has another dtype or too few elements.
     OSError
-        A file does not open; or a source of a virtual dataset is missing or does not open. The
+        A file, or what `name` leads to, does not open or cannot be read; or a source of a virtual dataset is missing or does not open. The
         message names it and the places where it was looked for.
     IndexError
         `selection` does not fit.
     KeyError
-        There is no `name` in `src`.
+        There is no `name` in `src`, as HDF5 says; where HDF5 cannot tell, it is OSError.
     TypeError
         The dataset's type has no dtype on a device; the message says what it is. Or `out` is a
         LazyArray, which only reads its tensor.
