@@ -378,6 +378,26 @@ def test_a_wait_for_other_processes_holds_no_other_call_up(server: gf.Server) ->
         assert not waiting.is_alive()
 
 
+def test_unpublish_is_asked_again_until_the_memory_is_free(server: gf.Server) -> None:
+    with attached_by_another(server) as (other, _):
+        for _ in range(2):
+            with pytest.raises(TimeoutError, match="call unpublish again"):
+                server.unpublish("x")
+        other.kill()
+        other.wait()
+
+        def is_free() -> bool:
+            try:
+                server.unpublish("x")
+            except TimeoutError:
+                return False
+            return True
+
+        eventually(is_free)
+        with pytest.raises(ValueError, match="nothing is published as x"):
+            server.unpublish("x")
+
+
 def test_a_pull_is_awaited_told_and_cancelled(run: gf.Connection) -> None:
     async def main() -> list[Any]:
         futures = [run["cube"].fetch_async(), run["cube"][1].fetch_async()]
