@@ -662,7 +662,9 @@ def test_a_read_after_a_clean_end_fails_at_once() -> None:
             server.stop()
             began = time.monotonic()
             for ended in (reading, waiting):
-                with pytest.raises(ConnectionError, match=r"kernel-ending.json has ended: start it again"):
+                with pytest.raises(
+                    ConnectionError, match=r"kernel-ending.json has ended: start it again"
+                ):
                     ended.result(20)
         for _ in range(3):
             with pytest.raises(ConnectionError, match="has ended"):

@@ -171,3 +171,54 @@ def test_an_error_of_reading_says_that_the_file_may_be_damaged(tmp_path: Path, w
     """Nothing is moved or deleted after the first one, and what then has another name is said."""
     printed = run_with_failing_calls(OVERWRITES, tmp_path / "file.h5", what)
     assert printed == "('Error', 5, True)\n"
+
+
+# Each time that a source is opened fails in turn, once or from there on. "steps" maps every second
+# column, "shapes" a row to a column, which HDF5 itself has to read.
+SOURCES = """
+folder, mapping = sys.argv[1:]
+x = np.arange(4000, dtype="f4").reshape(40, 100) + 1
+names = [f"{folder}/source{i}.h5" for i in range(2)]
+for i, name in enumerate(names):
+    gf.hdf5.write(name, "g/x", x[i * 20 : i * 20 + 20], chunks=(7, 30))
+layout = h5py.VirtualLayout((40, 100), "f4")
+for i, name in enumerate(names):
+    source = h5py.VirtualSource(name, "g/x", shape=(20, 100))
+    if mapping == "steps":
+        layout[i * 20 : i * 20 + 20, 1::2] = source[:, 1::2]
+        layout[i * 20 : i * 20 + 20, ::2] = source[:, ::2]
+    elif mapping == "shapes":
+        layout[i * 20 : i * 20 + 20] = source[:]
+        if i == 0:
+            layout = h5py.VirtualLayout((100, 20), "f4")
+            layout[:, :] = source
+            x = x[:20].reshape(100, 20)
+            break
+    else:
+        layout[i * 20 : i * 20 + 20] = source
+with h5py.File(f"{folder}/virtual.h5", "w") as file:
+    file.create_virtual_dataset("x", layout, fillvalue=-1)
+outcomes = set()
+selections = (None, np.s_[15:30:2, 5:], np.s_[3], np.s_[[0, 19]])
+for count in (1, ALL) if mapping != "shapes" else (ALL,):
+    for selection in selections:
+        for number in range(1, 40):
+            with h5py.File(f"{folder}/virtual.h5") as file:
+                read = lambda: gf.hdf5.read(file, "x", selection=selection, device="cpu")
+                failed, found, raised = attempt(OPEN, number, count, errno.EMFILE, "source", read)
+            if raised is None:
+                outcomes.add(bool(np.array_equal(found, x if selection is None else x[selection])))
+            else:
+                outcomes.add("OSError" if isinstance(raised, OSError) else repr(raised))
+            if failed == 0:
+                break
+print(*sorted(map(str, outcomes)))
+"""
+
+
+@pytest.mark.parametrize("mapping", ["boxes", "steps", "shapes"])
+def test_a_source_that_does_not_open_again_gives_no_fill_values(
+    tmp_path: Path, mapping: str
+) -> None:
+    """Elements come from the sources that were opened and checked, or there is an error."""
+    assert run_with_failing_calls(SOURCES, tmp_path, mapping) == "OSError True\n"
