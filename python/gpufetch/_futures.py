@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
+import atexit
 import concurrent.futures
 import contextlib
-import os
 from collections.abc import Callable, Generator
 from typing import Any, Generic, Literal, TypeVar, cast, overload
 
@@ -13,6 +13,7 @@ import numpy.typing as npt
 
 from gpufetch import _core
 from gpufetch._dtypes import DTypeLike
+from gpufetch._threads import Workers
 
 __all__ = ["Future", "fetch_async"]
 
@@ -22,12 +23,10 @@ _Scalar = TypeVar("_Scalar", bound=np.generic)
 _Array = TypeVar("_Array", bound=npt.NDArray[Any])
 _Order = Literal["C", "F", "A", "K"]
 
-_THREADS_MAX = 64
-_watchers: dict[str, concurrent.futures.ThreadPoolExecutor] = {}
-"""Has the one pool of all futures, "all", once it is needed. Each of its threads waits for one copy
-that somebody wants to be told of; joined at exit."""
+_watchers = Workers(64)
+"""Each thread waits for one copy that somebody wants to be told of."""
 
-os.register_at_fork(after_in_child=_watchers.clear)  # the threads are not there
+atexit.register(_watchers.end)
 
 _BASE_ATTRIBUTES = frozenset(vars(concurrent.futures.Future()))
 """What the base class's __init__ sets."""
@@ -69,9 +68,8 @@ class Future(concurrent.futures.Future[_T], Generic[_T]):
         if base is own:
             try:
                 self._watch()
-            except BaseException:  # such as Ctrl-C: the next use starts again
-                for attribute in (*_BASE_ATTRIBUTES, _BASE):
-                    self.__dict__.pop(attribute, None)
+            except BaseException:  # such as Ctrl-C; others may wait to be told already
+                self._watch()
                 raise
         return self.__dict__[name]
 
@@ -81,8 +79,8 @@ class Future(concurrent.futures.Future[_T], Generic[_T]):
             self._tell()
             return
         try:
-            _start_thread(self._join)
-        except RuntimeError:  # no more threads, or the interpreter ends
+            _watchers.start(self._join)
+        except (MemoryError, RuntimeError):  # no more threads, or the interpreter ends
             self._join()
 
     def _join(self) -> None:
@@ -182,16 +180,6 @@ class Future(concurrent.futures.Future[_T], Generic[_T]):
 
     def __repr__(self) -> str:
         return repr(self._copy)
-
-
-def _start_thread(work: Callable[[], None]) -> None:
-    """Run `work` on a thread; RuntimeError if there is none to be had."""
-    watchers = _watchers.get("all")
-    if watchers is None:  # one that another thread has put there meanwhile is taken instead
-        watchers = _watchers.setdefault(
-            "all", concurrent.futures.ThreadPoolExecutor(_THREADS_MAX, "gpufetch-future")
-        )
-    watchers.submit(work)
 
 
 @overload

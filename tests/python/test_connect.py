@@ -502,6 +502,45 @@ def test_a_step_consistent_read_of_several_fragments_is_refused(server: gf.Serve
         stepper.join()
 
 
+def test_who_asks_while_its_thread_waits_for_a_reply_is_refused_and_the_wait_goes_on(
+    run: gf.Connection, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As a signal handler or a finalizer does: it would take the reply."""
+    told: list[str] = []
+    receive = Client._receive
+
+    def interrupted(self: Client, deadline: float) -> Any:
+        try:
+            assert not run["cube"]
+        except RuntimeError as error:
+            told.append(str(error))
+        return receive(self, deadline)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Client, "_receive", interrupted)
+        np.testing.assert_array_equal(run["cube"][1].fetch(), CUBE[1])
+    assert told and all("waits for a reply on this thread" in text for text in told)
+    np.testing.assert_array_equal(run["cube"][2].fetch(), CUBE[2])
+
+
+def test_a_connection_that_is_closed_while_its_thread_waits_ends_the_wait(
+    run: gf.Connection, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    receive = Client._receive
+
+    def closing(self: Client, deadline: float) -> Any:
+        run.close()
+        return receive(self, deadline)
+
+    cube = run["cube"]
+    with monkeypatch.context() as patch:
+        patch.setattr(Client, "_receive", closing)
+        with pytest.raises(ValueError, match="closed"):
+            cube[1].fetch()
+    with pytest.raises(ValueError, match="closed"):
+        cube[1].fetch()
+
+
 def test_withdrawn_and_changed_tensors_are_told(server: gf.Server, run: gf.Connection) -> None:
     array = run["cube"]
     server.publish("cube", gf.to_device(np.zeros(3), device="host:0"))

@@ -58,8 +58,7 @@ def wait_for_threads() -> None:
     """Wait until every thread of gpufetch's that was told of an end has passed it on."""
     from gpufetch import _futures
 
-    while _futures._watchers:
-        _futures._watchers.popitem()[1].shutdown()
+    wait_until(lambda: not _futures._watchers._running)
 
 
 # --- concurrent.futures ---------------------------------------------------------------------------
@@ -243,7 +242,7 @@ def test_without_a_thread_the_caller_waits(x: Any, monkeypatch: pytest.MonkeyPat
     def no_thread(_: Any) -> None:
         raise RuntimeError("can't start new thread")
 
-    monkeypatch.setattr("gpufetch._futures._start_thread", no_thread)
+    monkeypatch.setattr("gpufetch._futures._watchers.start", no_thread)
     slow_link(0.05)
     future = gf.fetch_async(x)
     calls: list[Any] = []
@@ -251,20 +250,66 @@ def test_without_a_thread_the_caller_waits(x: Any, monkeypatch: pytest.MonkeyPat
     assert calls == [future] and future.done()
 
 
-def test_an_interrupted_start_is_started_again(
+def test_an_interrupted_start_is_started_again_for_all_that_ask_to_be_told(
     x: Any, expected: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def interrupted(_: Any) -> None:
-        raise KeyboardInterrupt
-
+    calls: list[Any] = []
     slow_link(0.05)
     future = gf.fetch_async(x)
+
+    def interrupted(_: Any) -> None:
+        with concurrent.futures.ThreadPoolExecutor() as another:
+            another.submit(future.add_done_callback, calls.append).result()
+        patch.undo()
+        raise KeyboardInterrupt
+
     with monkeypatch.context() as patch:
-        patch.setattr("gpufetch._futures._start_thread", interrupted)
+        patch.setattr("gpufetch._futures._watchers.start", interrupted)
         with pytest.raises(KeyboardInterrupt):
             concurrent.futures.wait([future])
     assert concurrent.futures.wait([future], timeout=60).done == {future}
     np.testing.assert_array_equal(future.result(), expected)
+    wait_for_threads()
+    assert calls == [future]
+
+
+# A finalizer of a cycle asks for a callback at each place where the collector runs.
+FINALIZER = """
+import gc, time
+import numpy as np, gpufetch as gf
+
+x = gf.to_device(np.zeros(1 << 20), device="host:0")
+calls = []
+
+class Asks:
+    def __init__(self):
+        self.self = self
+    def __del__(self):
+        gf.fetch_async(x).add_done_callback(calls.append)
+
+count = 0
+for threshold in range(1, 120):
+    future = gf.fetch_async(x)
+    gc.disable()
+    Asks()
+    gc.set_threshold(threshold, 1, 1)
+    gc.enable()
+    future.add_done_callback(calls.append)
+    gc.set_threshold(700, 10, 10)
+    gc.collect()
+    count += 2
+deadline = time.monotonic() + 60
+while len(calls) < count and time.monotonic() < deadline:
+    time.sleep(0.01)
+print(len(calls) - count)
+"""
+
+
+def test_finalizers_may_ask_to_be_told_wherever_they_run() -> None:
+    done = subprocess.run(
+        [sys.executable, "-c", FINALIZER], capture_output=True, text=True, timeout=120
+    )
+    assert (done.stdout, done.returncode) == ("0\n", 0), done.stderr
 
 
 # --- Cancelling -----------------------------------------------------------------------------------

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import threading
 import time
@@ -66,6 +67,7 @@ class Session:
         self.sharing_problem: str | None = None
         self._closing = threading.Event()  # set once the session is closed
         self._client: Client | None = None
+        self._is_asking = False  # from a request, or connecting, to the last reply
         # Whether there was a server, for whose next start a lost connection waits.
         self._was_connected = False
         self._attached: dict[str, _core.DeviceArray] = {}  # shared memory in use, by its handle
@@ -101,7 +103,29 @@ class Session:
         for waiter in list(self._waiters):
             waiter.close()
         with self.lock:
-            self._drop()
+            if not self._is_asking:  # else, in a signal handler or finalizer, the request drops it
+                self._drop()
+
+    @contextlib.contextmanager
+    def _asking(self) -> Iterator[None]:
+        """Hold the session for one exchange of messages.
+
+        A signal handler or a finalizer may come here on the thread that waits for a reply: it would
+        take that reply away.
+        """
+        with self.lock:
+            if self._is_asking:
+                raise RuntimeError(
+                    f"the connection to {self.label} waits for a reply on this thread: use another "
+                    "connection in signal handlers, finalizers and callbacks"
+                )
+            self._is_asking = True
+            try:
+                yield
+            finally:
+                self._is_asking = False
+                if self.is_closed:
+                    self._drop()
 
     def _drop(self) -> None:
         self._attached.clear()
@@ -133,7 +157,8 @@ class Session:
 
     def connected(self) -> Client:
         """The client, which is connected first if it is not; call with `lock` held."""
-        return self._connected(time.monotonic() + self.timeout)
+        with self._asking():
+            return self._connected(time.monotonic() + self.timeout)
 
     def requests(
         self, requests: list[dict[str, Any]], timeout: float | None = None
@@ -142,10 +167,11 @@ class Session:
 
         Where the server is lost before a reply, the requests that are left go to a new connection.
         TimeoutError where there is none in `timeout` seconds (None: the session's), and
-        ConnectionError where the server has ended for good.
+        ConnectionError where the server has ended for good. RuntimeError where this thread waits
+        for a reply already, and a signal handler or a finalizer asks.
         """
         timeout = self.timeout if timeout is None else timeout
-        with self.lock:
+        with self._asking():
             deadline = time.monotonic() + timeout
             done = 0
             while done < len(requests):

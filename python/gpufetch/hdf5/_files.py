@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+import errno
 import os
 from collections.abc import Callable
 from functools import partial
@@ -73,10 +75,11 @@ class _File:
                 try:
                     opened = h5py.File(self.path, "x")
                     self._is_made = True
-                except OSError:
-                    if not left or not os.path.lexists(self.path):
-                        raise
-                    continue
+                except OSError as error:
+                    if error.errno in (errno.EEXIST, errno.EAGAIN) and left:
+                        continue  # another process has made it
+                    self._delete_empty(error)
+                    raise
             status = os.fstat(opened.id.get_vfd_handle())
             self._identity = status.st_dev, status.st_ino
             # Another process may have deleted it before it was locked.
@@ -84,6 +87,13 @@ class _File:
                 self.opened = opened
                 return
             opened.close()
+
+    def _delete_empty(self, error: OSError) -> None:
+        """Delete a new file into which HDF5 could not write, not even that it is HDF5's."""
+        if error.errno not in (errno.EEXIST, errno.EAGAIN):
+            with contextlib.suppress(OSError):
+                if os.lstat(self.path).st_size == 0:
+                    os.unlink(self.path)
 
     def is_in_place(self) -> bool:
         """Whether the path still leads to the file that was opened."""
