@@ -592,7 +592,8 @@ static void a_read_that_fails_makes_no_later_one_wrong(void) {
 
 /* An object in another file, behind an external link, is refused as one of that file. */
 static void what_a_link_leads_to_belongs_to_its_own_file(void) {
-  const char *const path = "test_hdf5_disk_linked.h5";
+  char path[64];
+  snprintf(path, sizeof(path), "test_hdf5_disk_linked_%ld.h5", (long)getpid());
   const hid_t linked = H5Fcreate(path, H5F_ACC_TRUNC, H5P_DEFAULT, H5P_DEFAULT);
   const hid_t file = create_file();
   gpuf_tensor src = create_cpu(GPUF_DTYPE_UINT8, 2, (int64_t[]){1000, 1000}, 29);
