@@ -89,7 +89,7 @@ class _File:
             opened.close()
 
     def _delete_empty(self, error: OSError) -> None:
-        """Delete a new file into which HDF5 could not write, not even that it is HDF5's."""
+        """Delete a new file that is still empty, because HDF5 could not write to it."""
         if error.errno not in (errno.EEXIST, errno.EAGAIN):
             with contextlib.suppress(OSError):
                 if os.lstat(self.path).st_size == 0:
