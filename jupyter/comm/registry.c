@@ -151,7 +151,8 @@ static gpufi_code resolve(gpufi_registry *registry, const char *name, gpufi_sour
   }
   const bool unknown = status == GPUF_ERR_INVALID;
   return REFUSE(err, unknown ? CODE_UNKNOWN_NAME : CODE_UNREADABLE, "%s %s%s%s",
-                unknown ? "no tensor" : "cannot read", name, cause.message[0] ? ": " : "",
+                unknown ? "no tensor is published as" : "cannot read", name,
+                cause.message[0] ? ": " : "",
                 cause.message[0] ? cause.message : ": the operation list gives the names");
 }
 

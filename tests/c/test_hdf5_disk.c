@@ -15,60 +15,53 @@
 
 /* --- A disk that refuses writes ---------------------------------------------- */
 
-/* How many writes there are until the one that fails, which is number 1, and what it fails with;
- * whether those after it fail too, and whether one has failed. */
-static int64_t writes_left = INT64_MAX;
-static int write_failure;
-static bool later_too, has_failed;
+/* Calls of one kind that fail, each with errno `failure`: number `left` from now on, the next one
+ * being 1, and those after it if `later_too`. `has_failed` says whether one has. */
+typedef struct refusals {
+  int64_t left;
+  int failure;
+  bool later_too, has_failed;
+} refusals;
+
+static refusals writes = {.left = INT64_MAX}, reads = {.left = INT64_MAX};
+
+static bool refuses(refusals *calls) {
+  calls->left--;
+  if (calls->left > 0 || (calls->left < 0 && !calls->later_too)) {
+    return false;
+  }
+  calls->has_failed = true;
+  errno = calls->failure;
+  return true;
+}
 
 static void refuse_writes(int64_t nth, int failure, bool and_later) {
-  writes_left = nth;
-  write_failure = failure;
-  later_too = and_later;
-  has_failed = false;
+  writes = (refusals){nth, failure, and_later, false};
 }
 
 static void make_room(void) {
-  writes_left = INT64_MAX;
-  later_too = false;
+  writes.left = INT64_MAX;
+  writes.later_too = false;
+}
+
+static void refuse_reads(int64_t nth, bool and_later) {
+  reads = (refusals){nth, EIO, and_later, false};
 }
 
 /* This program's pwrite64 and pwrite stand before libc's, for libhdf5 too, which uses one of them.
  */
 ssize_t pwrite64(int fd, const void *bytes, size_t nbytes, off64_t offset) {
-  writes_left--;
-  if (writes_left == 0 || (writes_left < 0 && later_too)) {
-    has_failed = true;
-    errno = write_failure;
-    return -1;
-  }
-  return syscall(SYS_pwrite64, fd, bytes, nbytes, offset);
-}
-
-/* Under a name of its own, since headers may make pwrite64 of pwrite. */
-ssize_t plain_pwrite(int fd, const void *bytes, size_t nbytes, off64_t offset) __asm__("pwrite");
-ssize_t plain_pwrite(int fd, const void *bytes, size_t nbytes, off64_t offset) {
-  return pwrite64(fd, bytes, nbytes, offset);
-}
-
-/* The same of reads: all from the n-th on fail, or this one alone. */
-static int64_t reads_left = INT64_MAX;
-static bool later_reads_too, has_failed_to_read;
-
-static void refuse_reads(int64_t nth, bool and_later) {
-  reads_left = nth;
-  later_reads_too = and_later;
-  has_failed_to_read = false;
+  return refuses(&writes) ? -1 : syscall(SYS_pwrite64, fd, bytes, nbytes, offset);
 }
 
 ssize_t pread64(int fd, void *bytes, size_t nbytes, off64_t offset) {
-  reads_left--;
-  if (reads_left == 0 || (reads_left < 0 && later_reads_too)) {
-    has_failed_to_read = true;
-    errno = EIO;
-    return -1;
-  }
-  return syscall(SYS_pread64, fd, bytes, nbytes, offset);
+  return refuses(&reads) ? -1 : syscall(SYS_pread64, fd, bytes, nbytes, offset);
+}
+
+/* Under names of their own, since headers may make pwrite64 of pwrite. */
+ssize_t plain_pwrite(int fd, const void *bytes, size_t nbytes, off64_t offset) __asm__("pwrite");
+ssize_t plain_pwrite(int fd, const void *bytes, size_t nbytes, off64_t offset) {
+  return pwrite64(fd, bytes, nbytes, offset);
 }
 
 ssize_t plain_pread(int fd, void *bytes, size_t nbytes, off64_t offset) __asm__("pread");
@@ -343,7 +336,7 @@ static bool check_case(const fault *f, const char *path) {
   hid_t file = begin_case(path);
   refuse_writes(f->nth, f->failure, f->and_later);
   const gpuf_status status = current->run(file);
-  const bool reached = has_failed;
+  const bool reached = writes.has_failed;
   make_room();
   if (status != GPUF_OK) {
     CHECK(reached && status == GPUF_ERR_HDF5 && err.native_code == f->failure);
@@ -492,13 +485,13 @@ static bool read_beside_a_full_disk(int64_t nth, bool and_later, bool by_hdf5) {
     const gpuf_tensor dst = tensor_of(found);
     memset(found, 0xa5, sizeof(found));
     const gpuf_status status = gpuf_h5_read(file, "x", &dst, NULL, &err);
-    CHECK(status == GPUF_OK ? !has_failed && !memcmp(found, expected, sizeof(found))
-                            : has_failed && err.native_code == ENOSPC);
+    CHECK(status == GPUF_OK ? !writes.has_failed && !memcmp(found, expected, sizeof(found))
+                            : writes.has_failed && err.native_code == ENOSPC);
   }
   make_room();
   H5Dclose(dataset);
   H5Fclose(file);
-  return has_failed;
+  return writes.has_failed;
 }
 
 static void a_read_beside_a_full_disk_is_right_or_fails(void) {
@@ -561,14 +554,14 @@ static bool read_where_reads_fail(int layout, int64_t nth, bool and_later) {
   refuse_reads(nth, and_later);
   for (int i = 0; i < 3; i++) {
     const gpuf_tensor dst = layout == 1 ? number_of(found) : tensor_of(found);
-    const bool had_failed = has_failed_to_read;
+    const bool had_failed = reads.has_failed;
     memset(found, 0xa5, sizeof(found));
     const gpuf_status status = gpuf_h5_read(file, layouts[layout], &dst, NULL, &err);
     CHECK(status == GPUF_OK ? !memcmp(found, kept_values, nbytes)
-                            : has_failed_to_read && err.native_code == EIO);
+                            : reads.has_failed && err.native_code == EIO);
     CHECK(!had_failed || status == GPUF_ERR_HDF5 || status == GPUF_ERR_IO || layout > 1);
   }
-  const bool has_failed_in_hdf5 = has_failed_to_read && err.status == GPUF_ERR_HDF5;
+  const bool has_failed_in_hdf5 = reads.has_failed && err.status == GPUF_ERR_HDF5;
   refuse_reads(INT64_MAX, false);
   const gpuf_status status = gpuf_h5_set_attribute_int64(file, ".", "step", nth, NULL, &err);
   CHECK(status == (has_failed_in_hdf5 ? GPUF_ERR_HDF5 : GPUF_OK));
@@ -592,7 +585,8 @@ static void a_read_that_fails_makes_no_later_one_wrong(void) {
 
 /* An object in another file, behind an external link, is refused as one of that file. */
 static void what_a_link_leads_to_belongs_to_its_own_file(void) {
-  const char *const path = "test_hdf5_disk_linked.h5";
+  char path[64];
+  snprintf(path, sizeof(path), "test_hdf5_disk_linked_%ld.h5", (long)getpid());
   const hid_t linked = H5Fcreate(path, H5F_ACC_TRUNC, H5P_DEFAULT, H5P_DEFAULT);
   const hid_t file = create_file();
   gpuf_tensor src = create_cpu(GPUF_DTYPE_UINT8, 2, (int64_t[]){1000, 1000}, 29);

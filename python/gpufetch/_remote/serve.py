@@ -5,7 +5,6 @@ from __future__ import annotations
 import atexit
 import logging
 import math
-import operator
 import os
 import time
 from collections.abc import Callable, Mapping, Sequence
@@ -92,10 +91,7 @@ class Server:
         """
         if (start is None) != (global_shape is None):
             raise ValueError(f"start={start}, global_shape={global_shape}: give both or neither")
-        part = [
-            None if numbers is None else tuple(map(operator.index, numbers))
-            for numbers in (start, global_shape)
-        ]
+        part = [_indices(start, "start"), _indices(global_shape, "global_shape")]
         check_text(name, "name")
         _core.serve_publish(self._handle, name, _core.serve_tensor(x), *part)
 
@@ -197,6 +193,17 @@ class Server:
         return f"Server('{self.name}', {state})"
 
 
+def _indices(numbers: Sequence[int] | None, what: str) -> tuple[int, ...] | None:
+    if numbers is None:
+        return None
+    try:
+        listed = list(numbers)
+    except TypeError:
+        kind = type(numbers).__name__
+        raise TypeError(f"{what} is {numbers!r:.80}, of type {kind}: give a sequence") from None
+    return tuple(check_int(number, f"{what}[{i}]") for i, number in enumerate(listed))
+
+
 def _succeeds(call: Callable[..., None], *arguments: Any) -> bool:
     """Call; False where that raises TimeoutError."""
     try:
@@ -271,7 +278,12 @@ def serve(
             check_text(text, what)
     if connection_file is not None:
         check_path(connection_file, "connection_file")
+    if isinstance(port, bool):
+        raise TypeError(f"port is {port}: give the first of five ports, or 0 for any that are free")
     check_int(port, "port, the first of five,", 0, _FIRST_PORT_MAX)
+    if on_shutdown is not None and not callable(on_shutdown):
+        kind = type(on_shutdown).__name__
+        raise TypeError(f"on_shutdown is {on_shutdown!r:.80}, of type {kind}: give a callable")
     if transport == "ipc" and port != 0:
         raise ValueError(f'port={port} is for tcp: leave it out, or transport="ipc"')
     options = {
@@ -289,7 +301,7 @@ def serve(
         shutdown = None if on_shutdown is None else _Shutdown(on_shutdown)
         fresh = Server(_core.serve_create(_logger.warning, shutdown), options, shutdown)
         try:
-            server = _core.serve_start(
+            server: Server = _core.serve_start(
                 fresh._handle,
                 claims=(_servers, name, fresh),
                 name=name,
