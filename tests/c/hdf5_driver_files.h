@@ -2,7 +2,6 @@
 #ifndef GPUFI_TEST_HDF5_DRIVER_FILES_H
 #define GPUFI_TEST_HDF5_DRIVER_FILES_H
 
-#include <stdatomic.h>
 #include <sys/sendfile.h>
 #include <sys/stat.h>
 
@@ -16,36 +15,35 @@
 static char path[64];
 static unsigned char values[CHUNKS * CHUNK];
 static gpufi_h5_driver_file *watched;
-static atomic_int done_count;
 
-static inline void count_done(void *arg) {
-  (void)arg;
-  atomic_fetch_add(&done_count, 1);
-}
-
-static inline hid_t access_list(const gpufi_h5_driver_options *options) {
+static inline hid_t access_list(void) {
   const gpufi_h5_driver *driver;
   const hid_t fapl = api->Pcreate(*h5.P_FILE_ACCESS);
   CHECK_OK(gpufi_h5_driver_open(api, &driver, &err));
-  CHECK_OK(gpufi_h5_driver_fapl(driver, fapl, options, &watched, &err));
+  CHECK_OK(gpufi_h5_driver_fapl(driver, fapl, &watched, &err));
   return fapl;
 }
 
 /* A new file through the driver; `watched` is its writer's end. */
-static inline hid_t create_file(const gpufi_h5_driver_options *options) {
-  const hid_t fapl = access_list(options);
-  atomic_store(&done_count, 0);
+static inline hid_t create_file(void) {
+  const hid_t fapl = access_list();
   const hid_t file = h5.Fcreate(path, TRUNC, H5P_DEFAULT, fapl);
   CHECK(file >= 0 && api->Idec_ref(fapl) >= 0);
   return file;
 }
 
-/* Whether an I/O thread has it. */
-static inline bool write_chunk(hid_t dataset, int number) {
+static inline void write_chunk(hid_t dataset, int number) {
   const hsize_t offset = (hsize_t)number * CHUNK;
-  gpufi_h5_driver_announce(watched, values + offset, CHUNK, count_done, NULL);
   CHECK(api->Dwrite_chunk(dataset, H5P_DEFAULT, 0, &offset, CHUNK, values + offset) >= 0);
-  return gpufi_h5_driver_withdraw(watched);
+}
+
+/* A new dataset of all values. */
+static inline hid_t write_values(hid_t file) {
+  const hid_t dataset = create_bytes(file, "x", sizeof(values), CHUNK);
+  for (int i = 0; i < CHUNKS; i++) {
+    write_chunk(dataset, i);
+  }
+  return dataset;
 }
 
 /* By HDF5's default driver, from a copy, since a file that is open for writing is locked. */
@@ -72,21 +70,6 @@ static inline void finish(hid_t file) {
   CHECK(h5.Fclose(file) >= 0);
   CHECK_OK(gpufi_h5_driver_error(watched, &err));
   gpufi_h5_driver_release(watched);
-}
-
-static hid_t x; /* the dataset that create_pending has filled; open */
-
-/* A file whose chunks all wait in the threads. */
-static inline hid_t create_pending(void) {
-  const gpufi_h5_driver_options options = {.thread_count = 2};
-  const hid_t file = create_file(&options);
-  x = create_bytes(file, "x", sizeof(values), CHUNK);
-  set_gate(true);
-  for (int i = 0; i < CHUNKS; i++) {
-    CHECK(write_chunk(x, i));
-  }
-  CHECK(watched->deferred_count == CHUNKS && atomic_load(&done_count) == 0);
-  return file;
 }
 
 /* What main does first. */

@@ -1,12 +1,11 @@
 /* The system calls of the program under test that change or read files, which fail, are
- * interrupted, do less than they were asked to or wait, on demand. They stand before libc's for
+ * interrupted or do less than they were asked to, on demand. They stand before libc's for
  * what is linked into the program, not for a libhdf5 that it loads. Thread-safety: any thread. */
 #ifndef GPUFI_TEST_REFUSED_CALLS_H
 #define GPUFI_TEST_REFUSED_CALLS_H
 
 #include <errno.h>
 #include <fcntl.h>
-#include <pthread.h>
 #include <stdarg.h>
 #include <stdatomic.h>
 #include <stdbool.h>
@@ -19,15 +18,12 @@ typedef enum call_kind {
   CALL_PWRITE,
   CALL_PREAD,
   CALL_FTRUNCATE,
-  CALL_FSYNC,
   CALL_OPEN,
   CALL_FLOCK,
-  CALL_FALLOCATE,
   CALL_KIND_COUNT,
 } call_kind;
 
-static const char *const call_names[] = {"pwrite", "pread", "ftruncate", "fsync",
-                                         "open",   "flock", "fallocate"};
+static const char *const call_names[] = {"pwrite", "pread", "ftruncate", "open", "flock"};
 
 /* Of each kind: calls so far, the number from which on they fail (0 = none does), with what, and
  * whether those after it fail too. */
@@ -37,25 +33,6 @@ static atomic_int refused_with[CALL_KIND_COUNT];
 static atomic_bool refused_later[CALL_KIND_COUNT], was_refused[CALL_KIND_COUNT];
 /* Calls do a part of what they were asked to, or are interrupted, in turns. */
 static atomic_bool calls_are_cut;
-/* While it is closed, writes by threads other than the main one wait before it. */
-static pthread_mutex_t gate_mutex = PTHREAD_MUTEX_INITIALIZER;
-static pthread_cond_t gate_opened = PTHREAD_COND_INITIALIZER;
-static bool gate_is_closed;
-
-static inline void set_gate(bool is_closed) {
-  pthread_mutex_lock(&gate_mutex);
-  gate_is_closed = is_closed;
-  pthread_cond_broadcast(&gate_opened);
-  pthread_mutex_unlock(&gate_mutex);
-}
-
-static inline void pass_gate(void) {
-  pthread_mutex_lock(&gate_mutex);
-  while (gate_is_closed && syscall(SYS_gettid) != getpid()) {
-    pthread_cond_wait(&gate_opened, &gate_mutex);
-  }
-  pthread_mutex_unlock(&gate_mutex);
-}
 
 static inline void refuse_none(void) {
   for (int kind = 0; kind < CALL_KIND_COUNT; kind++) {
@@ -103,7 +80,6 @@ static inline size_t cut(size_t nbytes) {
 #define HIDDEN __attribute__((visibility("hidden")))
 
 HIDDEN ssize_t pwrite64(int fd, const void *bytes, size_t nbytes, off64_t offset) {
-  pass_gate();
   if (is_refused(CALL_PWRITE) || is_interrupted()) {
     return -1;
   }
@@ -122,11 +98,6 @@ HIDDEN int ftruncate64(int fd, off64_t nbytes) {
   return fails ? -1 : (int)syscall(SYS_ftruncate, fd, nbytes);
 }
 
-HIDDEN int fsync(int fd) {
-  const bool fails = is_refused(CALL_FSYNC) || is_interrupted();
-  return fails ? -1 : (int)syscall(SYS_fsync, fd);
-}
-
 HIDDEN int open64(const char *path, int flags, ...) {
   va_list args;
   va_start(args, flags);
@@ -139,10 +110,6 @@ HIDDEN int open64(const char *path, int flags, ...) {
 HIDDEN int flock(int fd, int operation) {
   const bool fails = is_refused(CALL_FLOCK) || is_interrupted();
   return fails ? -1 : (int)syscall(SYS_flock, fd, operation);
-}
-
-HIDDEN int fallocate64(int fd, int mode, off64_t offset, off64_t nbytes) {
-  return is_refused(CALL_FALLOCATE) ? -1 : (int)syscall(SYS_fallocate, fd, mode, offset, nbytes);
 }
 
 #endif

@@ -319,14 +319,8 @@ static gpuf_status attributes(bool *right) {
 
 /* --- The file driver ----------------------------------------------------------------- */
 
-static int buffers_out;
-
-static void give_back(void *arg) {
-  __atomic_sub_fetch((int *)arg, 1, __ATOMIC_RELAXED);
-}
-
-/* Announced chunks, and more metadata than HDF5 keeps to itself. */
-static void write_chunks(hid_t out, gpufi_h5_driver_file *watched) {
+/* Chunks, and more metadata than HDF5 keeps to itself. */
+static void write_chunks(hid_t out) {
   const hsize_t dims[] = {ROWS, COLUMNS}, chunk[] = {8, COLUMNS};
   const hid_t space = H5Screate_simple(2, dims, NULL), creation = H5Pcreate(H5P_DATASET_CREATE);
   CHECK(H5Pset_chunk(creation, 2, chunk) >= 0);
@@ -339,10 +333,7 @@ static void write_chunks(hid_t out, gpufi_h5_driver_file *watched) {
     char name[16];
     snprintf(name, sizeof(name), "group %d", (int)row);
     CHECK(H5Gclose(H5Gcreate2(out, name, H5P_DEFAULT, H5P_DEFAULT, H5P_DEFAULT)) >= 0);
-    __atomic_add_fetch(&buffers_out, 1, __ATOMIC_RELAXED);
-    gpufi_h5_driver_announce(watched, bytes, 8 * COLUMNS * 4, give_back, &buffers_out);
     CHECK(H5Dwrite_chunk(dataset, H5P_DEFAULT, 0, offset, 8 * COLUMNS * 4, bytes) >= 0);
-    gpufi_h5_driver_withdraw(watched);
   }
   CHECK(H5Fflush(out, H5F_SCOPE_GLOBAL) >= 0);
   CHECK(H5Dclose(dataset) >= 0 && H5Pclose(creation) >= 0 && H5Sclose(space) >= 0);
@@ -352,25 +343,22 @@ static void write_chunks(hid_t out, gpufi_h5_driver_file *watched) {
 static gpuf_status write_file(gpufi_h5_driver_file *watched, hid_t access) {
   const hid_t out = H5Fcreate(driver_path, H5F_ACC_TRUNC, H5P_DEFAULT, access);
   if (out >= 0) {
-    write_chunks(out, watched);
+    write_chunks(out);
     CHECK(H5Fclose(out) >= 0);
   }
   const gpuf_status status = gpufi_h5_driver_error(watched, &err);
   CHECK(out >= 0 || status != GPUF_OK);
-  CHECK(__atomic_load_n(&buffers_out, __ATOMIC_RELAXED) == 0);
   return status;
 }
 
 static gpuf_status write_by_driver(bool *right) {
-  const gpufi_h5_driver_options options = {
-      .thread_count = 2, .reserve_nbytes = 1 << 20, .sync_on_flush = true, .sync_on_close = true};
   const gpufi_h5_driver *driver;
   gpufi_h5_driver_file *watched = NULL;
   gpufi_h5_api *api;
   const hid_t access = H5Pcreate(H5P_FILE_ACCESS);
   CHECK_OK(gpufi_h5_bound(&api, &err));
   CHECK_OK(gpufi_h5_driver_open(api, &driver, &err));
-  gpuf_status status = gpufi_h5_driver_fapl(driver, access, &options, &watched, &err);
+  gpuf_status status = gpufi_h5_driver_fapl(driver, access, &watched, &err);
   if (status == GPUF_OK) {
     status = write_file(watched, access);
   }

@@ -1,12 +1,11 @@
-/* Random files through the library's own driver: announced chunks among all else that HDF5 writes,
- * with random options, and system calls that are interrupted and do less than they were asked to.
+/* Random files through the library's own driver: whole chunks among all else that HDF5 writes, with
+ * random access lists, and system calls that are interrupted and do less than they were asked to.
  * Every byte is right when it is read back, and the file has the very bytes of the one that HDF5's
  * default driver leaves after the same calls.
  *
  * The program takes the path of a libhdf5, which may be empty for the system's; a folder, in which
  * it leaves one more file, file.h5, with the bytes of each dataset beside it, for a reader of
  * another release; and the first seed. */
-#include <stdatomic.h>
 #include <sys/stat.h>
 #include <sys/time.h>
 #include <time.h>
@@ -21,7 +20,7 @@
 #define OPERATIONS 250
 #define DATASETS_MAX 12
 #define DATASET_NBYTES_MAX 300000
-#define BUFFERS 6
+#define CHUNK_NBYTES_MAX 40000
 #define DEFLATE 1
 
 typedef struct dataset {
@@ -33,19 +32,12 @@ typedef struct dataset {
   unsigned char *bytes; /* what it holds, DATASET_NBYTES_MAX */
 } dataset;
 
-/* What a chunk is written from stays as it is until it is done. */
-typedef struct buffer {
-  atomic_bool is_used;
-  unsigned char bytes[40000];
-} buffer;
-
 static uint64_t state;
 static char path[512];
 static hid_t file, fapl, fcpl;
 static gpufi_h5_driver_file *watched;
 static dataset datasets[DATASETS_MAX];
-static buffer buffers[BUFFERS];
-static int64_t deferred_count, written_count, next_name;
+static int64_t next_name;
 static bool uses_driver;
 /* Between what it writes to files of pages HDF5 leaves memory that it has not set: no two of them
  * are alike. They are without HDF5's page buffer here, which reads and writes memory that is not
@@ -54,21 +46,6 @@ static bool is_paged;
 
 static uint64_t below(uint64_t count) {
   return random_below(&state, count);
-}
-
-static void give_back(void *arg) {
-  atomic_store(&((buffer *)arg)->is_used, false);
-}
-
-static buffer *take_buffer(void) {
-  for (;;) {
-    for (int i = 0; i < BUFFERS; i++) {
-      if (!atomic_exchange(&buffers[i].is_used, true)) {
-        return &buffers[i];
-      }
-    }
-    CHECK_OK(gpufi_h5_driver_drain(watched, &err));
-  }
 }
 
 /* HDF5 too has the time of day from here: some of its metadata holds it. */
@@ -93,7 +70,7 @@ static void create_one(dataset *d) {
   CHECK(api->Pset_fill_time(plist, H5D_FILL_TIME_ALLOC) >= 0); /* zeros, not what was there */
   d->nbytes = 1 + below(DATASET_NBYTES_MAX);
   d->is_deflated = false;
-  d->chunk_nbytes = below(4) ? 1 + below(below(2) ? sizeof(buffers[0].bytes) : 2000) : 0;
+  d->chunk_nbytes = below(4) ? 1 + below(below(2) ? CHUNK_NBYTES_MAX : 2000) : 0;
   if (d->chunk_nbytes) {
     /* Not too many, which take long. */
     d->nbytes = d->nbytes / d->chunk_nbytes > 60 ? d->chunk_nbytes * 60 : d->nbytes;
@@ -118,21 +95,11 @@ static void write_chunk(dataset *d) {
   const size_t offset = d->nbytes ? below(d->nbytes) / d->chunk_nbytes * d->chunk_nbytes : 0;
   const size_t chunk_nbytes = d->chunk_nbytes;
   const hsize_t at = offset;
-  buffer *const b = take_buffer();
-  const bool is_announced = below(4) > 0;
-  fill_random(b->bytes, chunk_nbytes, state);
-  if (is_announced && uses_driver) {
-    gpufi_h5_driver_announce(watched, b->bytes, chunk_nbytes, give_back, b);
-  }
-  CHECK(api->Dwrite_chunk(d->id, H5P_DEFAULT, 0, &at, chunk_nbytes, b->bytes) >= 0);
+  unsigned char bytes[CHUNK_NBYTES_MAX];
+  fill_random(bytes, chunk_nbytes, state);
+  CHECK(api->Dwrite_chunk(d->id, H5P_DEFAULT, 0, &at, chunk_nbytes, bytes) >= 0);
   const size_t inside = d->nbytes - offset < chunk_nbytes ? d->nbytes - offset : chunk_nbytes;
-  memcpy(d->bytes + offset, b->bytes, inside);
-  if (is_announced && uses_driver) {
-    deferred_count += gpufi_h5_driver_withdraw(watched);
-  } else {
-    give_back(b);
-  }
-  written_count++;
+  memcpy(d->bytes + offset, bytes, inside);
 }
 
 /* Some bytes, through HDF5's caches and filters. */
@@ -183,9 +150,6 @@ static void close_all(void) {
   if (uses_driver) {
     CHECK_OK(gpufi_h5_driver_error(watched, &err));
   }
-  for (int i = 0; i < BUFFERS; i++) {
-    CHECK(!atomic_load(&buffers[i].is_used));
-  }
 }
 
 /* Open the file, by the list, and all datasets. */
@@ -225,19 +189,15 @@ static void operate(void) {
 
 /* --- Files ------------------------------------------------------------------------ */
 
-/* Random lists and options. */
+/* Random lists. */
 static void begin_file(void) {
   const gpufi_h5_driver *driver;
-  const gpufi_h5_driver_options options = {.thread_count = (int32_t)below(4),
-                                           .reserve_nbytes = below(3) ? 0 : (int64_t)below(4 << 20),
-                                           .sync_on_flush = below(8) == 0,
-                                           .sync_on_close = below(8) == 0};
   fapl = api->Pcreate(*h5.P_FILE_ACCESS);
   fcpl = api->Pcreate(*h5.P_FILE_CREATE);
   CHECK(api->Pset_obj_track_times(fcpl, false) >= 0);
   if (uses_driver) {
     CHECK_OK(gpufi_h5_driver_open(api, &driver, &err));
-    CHECK_OK(gpufi_h5_driver_fapl(driver, fapl, &options, &watched, &err));
+    CHECK_OK(gpufi_h5_driver_fapl(driver, fapl, &watched, &err));
   }
   if (below(2)) {
     CHECK(h5.Pset_libver_bounds(fapl, H5F_LIBVER_V18, H5F_LIBVER_LATEST) >= 0);
@@ -322,9 +282,6 @@ static void every_byte_is_the_default_drivers(void) {
   for (seed = first_seed; seed < first_seed + FILES; seed++) {
     compare_drivers(seed);
   }
-  printf("# %lld chunks, %lld of them by threads\n", (long long)written_count,
-         (long long)deferred_count);
-  CHECK(deferred_count > written_count / 8);
 }
 
 /* --- For another reader ------------------------------------------------------------- */

@@ -35,9 +35,9 @@ static int run_in_child(void (*function)(void)) {
 
 /* --- Forks ---------------------------------------------------------------------- */
 
-static hid_t parents_file;
+static hid_t parents_file, x;
 
-/* In a child: nothing waits for the parent's threads, nothing reaches the parent's file. */
+/* In a child: nothing reaches the parent's file. */
 static void use_parents_file(void) {
   unsigned char other[100] = {1};
   char name[16];
@@ -53,7 +53,6 @@ static void use_parents_file(void) {
   CHECK(api->Dwrite_chunk(x, H5P_DEFAULT, 0, &offset, sizeof(other), other) >= 0);
   h5.Dclose(dataset);
   CHECK(h5.Fflush(parents_file, H5F_SCOPE_GLOBAL) >= 0);
-  CHECK_FAILS(gpufi_h5_driver_drain(watched, &err), GPUF_ERR_STATE, "fork");
   CHECK_FAILS(gpufi_h5_driver_error(watched, &err), GPUF_ERR_STATE, "fork");
 }
 
@@ -64,23 +63,19 @@ static void use_and_close_parents_file(void) {
   gpufi_h5_driver_release(watched);
 }
 
-/* Its own files a child writes as any process does, threads and all. */
+/* A child writes files of its own as any process does. */
 static void write_own_file(void) {
+  gpufi_h5_driver_file *const parents_watched = watched;
   char parents_path[64];
   memcpy(parents_path, path, sizeof(path));
   snprintf(path, sizeof(path), "%.40s.child.h5", parents_path);
-  set_gate(false);
-  const gpufi_h5_driver_options options = {.thread_count = 2};
-  const hid_t file = create_file(&options);
-  const hid_t dataset = create_bytes(file, "x", sizeof(values), CHUNK);
-  for (int i = 0; i < CHUNKS; i++) {
-    CHECK(write_chunk(dataset, i));
-  }
+  const hid_t file = create_file();
+  const hid_t dataset = write_values(file);
   h5.Dclose(dataset);
   finish(file);
-  CHECK(atomic_load(&done_count) == CHUNKS);
   check_file("x", sizeof(values));
   unlink(path);
+  watched = parents_watched;
 }
 
 static void only_end(void) {}
@@ -89,15 +84,14 @@ static void a_forked_child_leaves_its_parents_file_alone(void) {
   static void (*const uses[])(void) = {only_end, use_parents_file, use_and_close_parents_file,
                                        write_own_file};
   for (size_t i = 0; i < sizeof(uses) / sizeof(uses[0]); i++) {
-    parents_file = create_pending();
+    parents_file = create_file();
+    x = write_values(parents_file);
     CHECK(run_in_child(uses[i]) == 0);
     /* The lock is still the parent's. */
     const int fd = open(path, O_RDWR);
     CHECK(fd >= 0 && flock(fd, LOCK_EX | LOCK_NB) == -1 && errno == EWOULDBLOCK);
     close(fd);
-    CHECK(atomic_load(&done_count) == 0);
-    set_gate(false);
-    CHECK_OK(gpufi_h5_driver_drain(watched, &err));
+    CHECK_OK(gpufi_h5_driver_error(watched, &err));
     h5.Dclose(x);
     CHECK(api->Lexists(parents_file, "group 50", H5P_DEFAULT) == 0);
     finish(parents_file);
@@ -108,13 +102,12 @@ static void a_forked_child_leaves_its_parents_file_alone(void) {
 /* --- Locks ---------------------------------------------------------------------- */
 
 static void a_file_that_another_has_locked_is_not_opened(void) {
-  const gpufi_h5_driver_options options = {0};
-  const hid_t first = create_file(&options);
+  const hid_t first = create_file();
   gpufi_h5_driver_file *const first_watched = watched;
   CHECK(h5.Fclose(first) >= 0);
   const int fd = open(path, O_RDWR);
   CHECK(fd >= 0 && flock(fd, LOCK_SH | LOCK_NB) == 0);
-  const hid_t fapl = access_list(&options);
+  const hid_t fapl = access_list();
   CHECK(h5.Fopen(path, RDWR, fapl) < 0);
   CHECK_FAILS(gpufi_h5_driver_error(watched, &err), GPUF_ERR_IO, path);
   CHECK(err.native_code == EWOULDBLOCK);
@@ -145,7 +138,7 @@ static bool opens_without_locks(hid_t fapl) {
 /* In a program of its own, since HDF5 reads the variable once. Exits with 1 if it is locked, with 2
  * besides if it opens where there are no locks. */
 static int report_locking(void) {
-  const hid_t fapl = access_list(&(gpufi_h5_driver_options){0});
+  const hid_t fapl = access_list();
   const bool opens = opens_without_locks(fapl);
   const bool locks = atomic_load(&call_counts[CALL_FLOCK]) > 0;
   api->Idec_ref(fapl);
@@ -181,7 +174,7 @@ static void the_access_list_decides_about_locks(void) {
   }
   for (int way = 0; way < 4; way++) {
     const bool uses_locks = way & 1, ignores_disabled = way & 2;
-    const hid_t fapl = access_list(&(gpufi_h5_driver_options){0});
+    const hid_t fapl = access_list();
     CHECK(set(fapl, uses_locks, ignores_disabled) >= 0);
     CHECK(opens_without_locks(fapl) == (!uses_locks || ignores_disabled));
     CHECK((atomic_load(&call_counts[CALL_FLOCK]) > 0) == uses_locks);
@@ -215,14 +208,14 @@ static void check_that_hdf5_is_told(hid_t dataset) {
 
 /* As an external link may open one. Nobody could ask for its failures. */
 static void a_second_file_of_a_list_is_as_with_the_default_driver(void) {
-  const hid_t fapl = access_list(&(gpufi_h5_driver_options){.thread_count = 2});
+  const hid_t fapl = access_list();
   char second_path[80];
   snprintf(second_path, sizeof(second_path), "%s.second", path);
   const hid_t first = h5.Fcreate(path, TRUNC, H5P_DEFAULT, fapl);
   const hid_t second = h5.Fcreate(second_path, TRUNC, H5P_DEFAULT, fapl);
   CHECK(first >= 0 && second >= 0);
   const hid_t dataset = create_bytes(second, "x", CHUNK, CHUNK);
-  CHECK(!write_chunk(dataset, 0));
+  write_chunk(dataset, 0);
   check_that_hdf5_is_told(dataset);
   CHECK_OK(gpufi_h5_driver_error(watched, &err));
   h5.Dclose(dataset);
@@ -230,23 +223,16 @@ static void a_second_file_of_a_list_is_as_with_the_default_driver(void) {
   CHECK(unlink(second_path) == 0);
   /* The writer's is the next one again. */
   const hid_t third = h5.Fopen(path, RDWR, fapl);
-  x = create_bytes(third, "x", sizeof(values), CHUNK);
-  for (int i = 0; i < CHUNKS; i++) {
-    CHECK(write_chunk(x, i));
-  }
-  h5.Dclose(x);
+  h5.Dclose(write_values(third));
   api->Idec_ref(fapl);
   finish(third);
   check_file("x", sizeof(values));
 }
 
 static void a_file_whose_writer_is_gone_is_as_with_the_default_driver(void) {
-  const hid_t file = create_file(&(gpufi_h5_driver_options){.thread_count = 2});
-  const hid_t dataset = create_bytes(file, "x", sizeof(values), CHUNK);
-  for (int i = 0; i < CHUNKS; i++) {
-    CHECK(write_chunk(dataset, i));
-  }
-  CHECK_OK(gpufi_h5_driver_drain(watched, &err));
+  const hid_t file = create_file();
+  const hid_t dataset = write_values(file);
+  CHECK_OK(gpufi_h5_driver_error(watched, &err));
   gpufi_h5_driver_release(watched);
   check_that_hdf5_is_told(dataset);
   h5.Dclose(dataset);
@@ -256,18 +242,16 @@ static void a_file_whose_writer_is_gone_is_as_with_the_default_driver(void) {
 
 static bool writer_hears;
 
-/* A thread's write fails, and the writer goes, with or without having asked. */
+/* A write fails, and the writer goes, with or without having asked. */
 static void leave_after_a_failure(void) {
-  const hid_t file = create_pending();
+  const hid_t file = create_file();
+  x = create_bytes(file, "x", sizeof(values), CHUNK);
   refuse_calls(CALL_PWRITE, 1, EDQUOT, false);
-  if (!writer_hears) {
-    gpufi_h5_driver_release(watched);
-  }
-  set_gate(false);
+  write_chunk(x, 0);
   if (writer_hears) {
-    CHECK(gpufi_h5_driver_drain(watched, &err) == GPUF_ERR_IO && err.native_code == EDQUOT);
-    gpufi_h5_driver_release(watched);
+    CHECK(gpufi_h5_driver_error(watched, &err) == GPUF_ERR_IO && err.native_code == EDQUOT);
   }
+  gpufi_h5_driver_release(watched);
   CHECK((h5.Fflush(file, H5F_SCOPE_GLOBAL) >= 0) == writer_hears);
   if (writer_hears) {
     h5.Dclose(x);
@@ -286,7 +270,7 @@ static void a_failure_is_heard_by_the_writer_or_by_hdf5(void) {
 
 /* HDF5 has the list of an open file, and closes what it opens twice. */
 static void the_list_of_an_open_file_opens_it_again(void) {
-  const hid_t file = create_file(&(gpufi_h5_driver_options){.thread_count = 2});
+  const hid_t file = create_file();
   const hid_t fapl = api->Fget_access_plist(file);
   CHECK(fapl >= 0 && api->Pget_driver_info(fapl) == watched);
   const hid_t again = h5.Fopen(path, RDWR, fapl);
@@ -294,7 +278,7 @@ static void the_list_of_an_open_file_opens_it_again(void) {
   x = create_bytes(again, "x", sizeof(values), CHUNK);
   CHECK(h5.Fclose(again) >= 0);
   for (int i = 0; i < CHUNKS; i++) {
-    CHECK(write_chunk(x, i));
+    write_chunk(x, i);
   }
   h5.Dclose(x);
   CHECK(api->Idec_ref(fapl) >= 0);
@@ -306,19 +290,18 @@ static void the_list_of_an_open_file_opens_it_again(void) {
 
 static void fill_disk(void) {
   const struct rlimit limit = {3 * CHUNK, 3 * CHUNK};
-  const hid_t file = create_file(&(gpufi_h5_driver_options){.thread_count = 2});
+  const hid_t file = create_file();
   const hid_t dataset = create_bytes(file, "x", sizeof(values), CHUNK);
   signal(SIGXFSZ, SIG_IGN);
   CHECK(setrlimit(RLIMIT_FSIZE, &limit) == 0);
   for (int i = 0; i < CHUNKS; i++) {
     write_chunk(dataset, i);
   }
-  CHECK_FAILS(gpufi_h5_driver_drain(watched, &err), GPUF_ERR_IO, "File too large");
+  CHECK_FAILS(gpufi_h5_driver_error(watched, &err), GPUF_ERR_IO, "File too large");
   CHECK(err.native_code == EFBIG);
   h5.Dclose(dataset);
   CHECK(h5.Fclose(file) >= 0);
   CHECK(gpufi_h5_driver_error(watched, &err) == GPUF_ERR_IO && err.native_code == EFBIG);
-  CHECK(atomic_load(&done_count) == CHUNKS);
   gpufi_h5_driver_release(watched);
 }
 
@@ -329,13 +312,13 @@ static void a_full_disk_is_told_and_the_process_goes_on(void) {
 /* Data is dropped, and cannot be read; metadata is there. */
 static void fail_at_once(void) {
   char name[16];
-  const hid_t file = create_file(&(gpufi_h5_driver_options){.thread_count = 2});
+  const hid_t file = create_file();
   const hid_t dataset = create_bytes(file, "x", sizeof(values), CHUNK);
   refuse_calls(CALL_PWRITE, 1, EIO, false);
   for (int i = 0; i < CHUNKS; i++) {
     write_chunk(dataset, i);
   }
-  CHECK(gpufi_h5_driver_drain(watched, &err) == GPUF_ERR_IO);
+  CHECK(gpufi_h5_driver_error(watched, &err) == GPUF_ERR_IO);
   const hsize_t offset = 0;
   CHECK(api->Dwrite_chunk(dataset, H5P_DEFAULT, 0, &offset, CHUNK, values) >= 0);
   CHECK(api->Dread(dataset, *api->T_STD_U8LE, H5S_ALL, H5S_ALL, H5P_DEFAULT, values) < 0);
@@ -420,7 +403,7 @@ static void a_list_of_another_kind_is_refused(void) {
   gpufi_h5_driver_file *file = NULL;
   const hid_t plist = api->Pcreate(*api->P_CLS_DATASET_CREATE_ID);
   CHECK_OK(gpufi_h5_driver_open(api, &driver, &err));
-  CHECK_FAILS(gpufi_h5_driver_fapl(driver, plist, NULL, &file, &err), GPUF_ERR_HDF5, "access list");
+  CHECK_FAILS(gpufi_h5_driver_fapl(driver, plist, &file, &err), GPUF_ERR_HDF5, "access list");
   CHECK(!file);
   api->Idec_ref(plist);
 }
@@ -428,9 +411,9 @@ static void a_list_of_another_kind_is_refused(void) {
 /* With H5close its identifiers end. */
 static void the_driver_is_registered_again_after_h5close(void) {
   for (int i = 0; i < 3; i++) {
-    const hid_t file = create_file(&(gpufi_h5_driver_options){.thread_count = 2});
+    const hid_t file = create_file();
     x = create_bytes(file, "x", CHUNK, CHUNK);
-    CHECK(write_chunk(x, 0));
+    write_chunk(x, 0);
     h5.Dclose(x);
     finish(file);
     check_file("x", CHUNK);

@@ -10,7 +10,7 @@ static gpuf_status create_access(gpufi_checkpoint_file *file, gpufi_h5_session *
   }
   const gpuf_status status = gpufi_h5_driver_open(session->api, &driver, err);
   if (status == GPUF_OK) {
-    return gpufi_h5_driver_fapl(driver, *access, NULL, &file->written, err);
+    return gpufi_h5_driver_fapl(driver, *access, &file->written, err);
   }
   return status == GPUF_ERR_UNSUPPORTED ? GPUF_OK : status;
 }
@@ -47,9 +47,6 @@ gpuf_status gpufi_checkpoint_file_create(gpufi_checkpoint_file *file, gpufi_h5_s
 gpuf_status gpufi_checkpoint_file_close(gpufi_checkpoint_file *file, gpufi_h5_session *session,
                                         const char *path, gpuf_error *err) {
   gpuf_status status = GPUF_OK;
-  if (file->written) {
-    gpufi_h5_driver_drain(file->written, NULL);
-  }
   gpufi_h5_enter(session);
   if (session->api->Fclose(file->id) < 0) {
     status = gpufi_h5_fail(session, err, "closing the file '%s' failed", path);

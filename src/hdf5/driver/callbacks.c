@@ -26,7 +26,8 @@
 #define FEATURE_POSIX_COMPAT_HANDLE 0x80u
 #define FEATURE_DEFAULT_VFD_COMPATIBLE 0x8000u
 
-#define KEPT_NBYTES_DEFAULT ((size_t)256 << 20)
+/* Of metadata, after a failure. What is beyond it is dropped, and reading that fails. */
+#define KEPT_NBYTES_MAX ((size_t)256 << 20)
 /* HDF5's own part of an open file, H5FD_t, is 80 bytes in 1.10 to 2.x. */
 #define H5FD_NBYTES 256
 
@@ -43,9 +44,8 @@ typedef struct open_file {
   int fd;
   dev_t device;
   ino_t inode;
-  haddr_t eoa, eof; /* eof counts what is pending, and what is kept, as written */
+  haddr_t eoa, eof; /* eof counts what is kept as written */
   bool ignores_disabled_locks;
-  bool has_reserved; /* or has tried to */
   /* After a failure: metadata that HDF5 has written since, and where what it wrote is lost: data,
    * and metadata for which there was no memory. */
   gpufi_h5_overlay overlay;
@@ -79,8 +79,8 @@ static bool only_accepts(const open_file *f) {
   return f->file && (gpufi_h5_latch_is_set(&f->file->latch) || is_parents(f));
 }
 
-/* errno of a failure of an I/O thread's that the writer, who is gone, has not heard of: HDF5 is
- * told then, again and again, that the file is incomplete. 0 if there is none. */
+/* errno of a failure that the writer, who is gone, has not heard of: HDF5 is told then, again and
+ * again, that the file is incomplete. 0 if there is none. */
 static int unheard_failure(const open_file *f) {
   const bool is_unheard = f->file && !is_parents(f) && gpufi_h5_latch_is_set(&f->file->latch) &&
                           !__atomic_load_n(&f->file->has_writer, __ATOMIC_ACQUIRE) &&
@@ -109,16 +109,11 @@ static bool overlaps(const extent *e, uint64_t offset, size_t nbytes) {
 
 /* Accept a write: keep metadata in memory, and drop data. */
 static void accept(open_file *f, int kind, uint64_t offset, const void *bytes, size_t nbytes) {
-  const int64_t most = f->file->options.kept_nbytes_max;
   if (kind == H5FD_MEM_DRAW) {
     add_extent(&f->lost_data, offset, nbytes);
     return;
   }
-  if (!is_parents(f)) {
-    gpufi_h5_pending_drain(&f->file->pending); /* pages are read from the file */
-  }
-  if (!gpufi_h5_overlay_put(&f->overlay, most ? (size_t)most : KEPT_NBYTES_DEFAULT, f->fd, offset,
-                            bytes, nbytes)) {
+  if (!gpufi_h5_overlay_put(&f->overlay, KEPT_NBYTES_MAX, f->fd, offset, bytes, nbytes)) {
     add_extent(&f->lost_metadata, offset, nbytes);
   }
 }
@@ -247,15 +242,8 @@ static void detach(open_file *f) {
 herr_t gpufi_h5_driver_on_close(void *opened) {
   open_file *const f = opened;
   const bool may_touch = !is_parents(f);
-  int code = 0;
-  const char *operation = "write or fsync";
-  if (f->file && may_touch) {
-    gpufi_h5_pending_stop(&f->file->pending);
-    code = unheard_failure(f);
-    if (f->file->options.sync_on_close && !only_accepts(f)) {
-      code = gpufi_h5_io_sync(f->fd);
-    }
-  }
+  const char *operation = "write";
+  int code = unheard_failure(f);
   if (!gpufi_close(f->fd) && code == 0) {
     code = errno;
     operation = "close";
@@ -352,9 +340,6 @@ herr_t gpufi_h5_driver_on_read(void *opened, int kind, hid_t dxpl, haddr_t offse
     const int code = f->file->latch.system_error;
     return refuse(f, *f->api->E_READERROR, "read", code ? code : EPERM, offset);
   }
-  if (f->file && !is_parents(f)) {
-    gpufi_h5_pending_wait(&f->file->pending, offset, nbytes);
-  }
   const int code = gpufi_h5_io_read(f->fd, offset, bytes, nbytes);
   if (code != 0) {
     if (!is_parents(f)) {
@@ -364,28 +349,6 @@ herr_t gpufi_h5_driver_on_read(void *opened, int kind, hid_t dxpl, haddr_t offse
   }
   gpufi_h5_overlay_apply(&f->overlay, offset, bytes, nbytes);
   return 0;
-}
-
-/* Before the first write. */
-static void reserve(open_file *f) {
-  if (!f->has_reserved && f->file->options.reserve_nbytes > 0) {
-    f->has_reserved = true;
-    gpufi_h5_io_reserve(f->fd, (uint64_t)f->file->options.reserve_nbytes, f->eof);
-  }
-}
-
-/* Write now, or leave it to an I/O thread. 0, or errno. */
-static int write_or_defer(open_file *f, int kind, haddr_t offset, const void *bytes,
-                          size_t nbytes) {
-  if (f->file) {
-    reserve(f);
-    gpufi_h5_pending_wait(&f->file->pending, offset, nbytes);
-    if (kind == H5FD_MEM_DRAW &&
-        gpufi_h5_driver_file_defer(f->file, f->fd, offset, bytes, nbytes)) {
-      return 0;
-    }
-  }
-  return gpufi_h5_io_write(f->fd, offset, bytes, nbytes);
 }
 
 herr_t gpufi_h5_driver_on_write(void *opened, int kind, hid_t dxpl, haddr_t offset, size_t nbytes,
@@ -402,7 +365,7 @@ herr_t gpufi_h5_driver_on_write(void *opened, int kind, hid_t dxpl, haddr_t offs
   if (only_accepts(f)) {
     accept(f, kind, offset, bytes, nbytes);
   } else {
-    code = write_or_defer(f, kind, offset, bytes, nbytes);
+    code = gpufi_h5_io_write(f->fd, offset, bytes, nbytes);
     if (code != 0 && !keep_failure(f, "write", code, offset)) {
       return refuse(f, *f->api->E_WRITEERROR, "write", code, offset);
     }
@@ -415,27 +378,18 @@ herr_t gpufi_h5_driver_on_write(void *opened, int kind, hid_t dxpl, haddr_t offs
 }
 
 herr_t gpufi_h5_driver_on_flush(void *opened, hid_t dxpl, bool is_closing) {
-  open_file *const f = opened;
+  const open_file *const f = opened;
+  const int code = unheard_failure(f);
   (void)dxpl;
-  if (!f->file || is_parents(f)) {
-    return 0;
-  }
-  gpufi_h5_pending_drain(&f->file->pending);
-  int code = unheard_failure(f);
-  if (!is_closing && f->file->options.sync_on_flush && !only_accepts(f)) {
-    code = gpufi_h5_io_sync(f->fd);
-    code = code != 0 && keep_failure(f, "fsync", code, 0) ? 0 : code;
-  }
-  return code == 0 ? 0 : refuse(f, *f->api->E_WRITEERROR, "write or fsync", code, 0);
+  (void)is_closing;
+  return code == 0 ? 0 : refuse(f, *f->api->E_WRITEERROR, "write", code, 0);
 }
 
 herr_t gpufi_h5_driver_on_truncate(void *opened, hid_t dxpl, bool is_closing) {
   open_file *const f = opened;
   (void)dxpl;
-  if (f->file && !is_parents(f)) {
-    gpufi_h5_pending_drain(&f->file->pending);
-  }
-  if (!only_accepts(f) && (f->eoa != f->eof || (is_closing && f->has_reserved))) {
+  (void)is_closing;
+  if (!only_accepts(f) && f->eoa != f->eof) {
     const int code = gpufi_h5_io_truncate(f->fd, f->eoa);
     if (code != 0 && !keep_failure(f, "truncation", code, f->eoa)) {
       return refuse(f, *f->api->E_SEEKERROR, "truncation", code, f->eoa);

@@ -190,10 +190,8 @@ gpuf_status gpufi_h5_driver_open(gpufi_h5_api *api, const gpufi_h5_driver **driv
 }
 
 gpuf_status gpufi_h5_driver_fapl(const gpufi_h5_driver *driver, hid_t fapl,
-                                 const gpufi_h5_driver_options *options,
                                  gpufi_h5_driver_file **file, gpuf_error *err) {
-  static const gpufi_h5_driver_options defaults;
-  gpufi_h5_driver_file *const created = gpufi_h5_driver_file_create(options ? options : &defaults);
+  gpufi_h5_driver_file *const created = gpufi_h5_driver_file_create();
   if (!created) {
     return gpufi_fail(err, GPUF_ERR_NO_MEMORY, 0, "no memory for %zu bytes", sizeof(*created));
   }

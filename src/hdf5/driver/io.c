@@ -1,13 +1,9 @@
 #include "hdf5/driver/io.h"
 
 #include <errno.h>
-#include <fcntl.h>
-#include <pthread.h>
 #include <string.h>
 #include <sys/file.h>
 #include <unistd.h>
-
-#include "base/thread.h"
 
 int gpufi_h5_io_read(int fd, uint64_t offset, void *bytes, size_t nbytes) {
   size_t done = 0;
@@ -54,22 +50,6 @@ int gpufi_h5_io_truncate(int fd, uint64_t nbytes) {
   UNINTERRUPTED(ftruncate(fd, (off_t)nbytes));
 }
 
-int gpufi_h5_io_sync(int fd) {
-  UNINTERRUPTED(fsync(fd));
-}
-
 int gpufi_h5_io_lock(int fd, int operation) {
   UNINTERRUPTED(flock(fd, operation | LOCK_NB));
-}
-
-int gpufi_h5_io_reserve(int fd, uint64_t nbytes, uint64_t file_nbytes) {
-  sigset_t previous;
-  gpufi_signals_block(&previous); /* tmpfs begins anew after each signal */
-  const int failed = fallocate(fd, FALLOC_FL_KEEP_SIZE, 0, (off_t)nbytes);
-  const int code = failed ? errno : 0;
-  pthread_sigmask(SIG_SETMASK, &previous, NULL);
-  if (code != 0) {
-    gpufi_h5_io_truncate(fd, file_nbytes);
-  }
-  return code;
 }

@@ -3,7 +3,6 @@
 #ifndef GPUFI_HDF5_DRIVER_IO_H
 #define GPUFI_HDF5_DRIVER_IO_H
 
-#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
 
@@ -13,11 +12,6 @@ int gpufi_h5_io_read(int fd, uint64_t offset, void *bytes, size_t nbytes);
 /* After a failure some of the bytes may have been written. */
 int gpufi_h5_io_write(int fd, uint64_t offset, const void *bytes, size_t nbytes);
 int gpufi_h5_io_truncate(int fd, uint64_t nbytes);
-int gpufi_h5_io_sync(int fd);
-/* Reserve space for the file's first `nbytes` bytes; its size stays `file_nbytes`. Space that the
- * file does not fill belongs to it until it is truncated. Where the whole of it cannot be had, none
- * is kept. */
-int gpufi_h5_io_reserve(int fd, uint64_t nbytes, uint64_t file_nbytes);
 /* flock(2) with an operation that does not wait. */
 int gpufi_h5_io_lock(int fd, int operation);
 
