@@ -27,10 +27,11 @@ static uint64_t step(uint64_t hash, uint64_t word) {
 uint64_t gpufi_h5_hash(const void *bytes, size_t nbytes) {
   uint64_t lanes[LANE_COUNT] = {1, 2, 3, 4};
   uint64_t words[LANE_COUNT];
+  const size_t step_nbytes = sizeof(words);
   const unsigned char *at = bytes;
   size_t left = nbytes;
-  for (; left >= sizeof(words); left -= sizeof(words), at += sizeof(words)) {
-    memcpy(words, at, sizeof(words));
+  for (; left >= step_nbytes; left -= step_nbytes, at += step_nbytes) {
+    memcpy(words, at, step_nbytes);
     for (int i = 0; i < LANE_COUNT; i++) {
       lanes[i] = step(lanes[i], words[i]);
     }

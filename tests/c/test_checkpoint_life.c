@@ -308,7 +308,7 @@ static void a_long_path_is_refused(void) {
   component[0] = '/';
   component[sizeof(component) - 1] = '\0';
   for (int i = 0; i < 8; i++) {
-    strcat(path, component);
+    memcpy(path + strlen(path), component, sizeof(component));
     CHECK(mkdir(path, 0777) == 0);
   }
   options.directory = path;

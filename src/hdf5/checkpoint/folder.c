@@ -174,6 +174,8 @@ gpuf_status gpufi_checkpoint_folder_lock(gpufi_checkpoint_folder *folder, gpuf_e
 
 void gpufi_checkpoint_folder_close(gpufi_checkpoint_folder *folder) {
   if (folder->lock_fd >= 0) {
+    /* A forked child that has not run yet still has the descriptor, and with it the lock. */
+    flock(folder->lock_fd, LOCK_UN);
     gpufi_close(folder->lock_fd);
   }
   if (folder->fd >= 0) {

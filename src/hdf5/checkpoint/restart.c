@@ -322,54 +322,58 @@ gpuf_status gpuf_restart_describe(gpuf_restart *restart, const char *name, gpuf_
   return status;
 }
 
-static gpuf_status find_value(const gpuf_restart *r, const char *name, gpufi_checkpoint_kind kind,
-                              const gpufi_checkpoint_value **found, gpuf_error *err) {
+/* Copy the value; text stays the restart's. */
+static gpuf_status get_value(const gpuf_restart *r, const char *name, gpufi_checkpoint_kind kind,
+                             gpufi_checkpoint_value *found, gpuf_error *err) {
   static const char *const kinds[] = {"an int64", "a float64", "a text"};
   GPUFI_REQUIRE(name, err);
   const gpuf_status status = check_restart(r, err);
   if (status != GPUF_OK) {
     return status;
   }
-  *found = gpufi_checkpoint_find_value(&r->contents, name);
-  if (!*found) {
+  const gpufi_checkpoint_value *const value = gpufi_checkpoint_find_value(&r->contents, name);
+  if (!value) {
     return gpufi_fail(err, GPUF_ERR_INVALID, 0,
                       "the checkpoint of step %" PRId64 " has no value '%s'", r->contents.step,
                       name);
   }
-  return (*found)->kind == kind ? GPUF_OK
-                                : gpufi_fail(err, GPUF_ERR_INVALID, 0, "value '%s' is %s, not %s",
-                                             name, kinds[(*found)->kind], kinds[kind]);
+  if (value->kind != kind) {
+    return gpufi_fail(err, GPUF_ERR_INVALID, 0, "value '%s' is %s, not %s", name,
+                      kinds[value->kind], kinds[kind]);
+  }
+  *found = *value;
+  return GPUF_OK;
 }
 
 gpuf_status gpuf_restart_get_int64(gpuf_restart *restart, const char *name, int64_t *value,
                                    gpuf_error *err) {
-  const gpufi_checkpoint_value *found = NULL;
+  gpufi_checkpoint_value found = {.name = NULL};
   GPUFI_REQUIRE(value, err);
-  const gpuf_status status = find_value(restart, name, GPUFI_CHECKPOINT_INT64, &found, err);
+  const gpuf_status status = get_value(restart, name, GPUFI_CHECKPOINT_INT64, &found, err);
   if (status == GPUF_OK) {
-    *value = found->int64;
+    *value = found.int64;
   }
   return status;
 }
 
 gpuf_status gpuf_restart_get_float64(gpuf_restart *restart, const char *name, double *value,
                                      gpuf_error *err) {
-  const gpufi_checkpoint_value *found = NULL;
+  gpufi_checkpoint_value found = {.name = NULL};
   GPUFI_REQUIRE(value, err);
-  const gpuf_status status = find_value(restart, name, GPUFI_CHECKPOINT_FLOAT64, &found, err);
+  const gpuf_status status = get_value(restart, name, GPUFI_CHECKPOINT_FLOAT64, &found, err);
   if (status == GPUF_OK) {
-    *value = found->float64;
+    *value = found.float64;
   }
   return status;
 }
 
 gpuf_status gpuf_restart_get_text(gpuf_restart *restart, const char *name, const char **text,
                                   gpuf_error *err) {
-  const gpufi_checkpoint_value *found = NULL;
+  gpufi_checkpoint_value found = {.name = NULL};
   GPUFI_REQUIRE(text, err);
-  const gpuf_status status = find_value(restart, name, GPUFI_CHECKPOINT_TEXT, &found, err);
+  const gpuf_status status = get_value(restart, name, GPUFI_CHECKPOINT_TEXT, &found, err);
   if (status == GPUF_OK) {
-    *text = found->text;
+    *text = found.text;
   }
   return status;
 }
