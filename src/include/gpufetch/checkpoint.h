@@ -11,8 +11,8 @@
  *
  * What holds:
  *   - A file of that name is whole. It is written under a temporary name in the same folder,
- * flushed to the disk, renamed, and the folder flushed. Older ones are removed after that. The
- * newest is found by listing the folder; there is no pointer that could be wrong.
+ *     flushed to the disk, renamed, and the folder flushed. Older ones are removed after that.
+ *     The newest is found by listing the folder; there is no pointer that could be wrong.
  *   - A failure (a full disk, an I/O error, no memory) ends that checkpoint and nothing else. Those
  *     before it stand, gpuf_checkpoint_wait and the next gpuf_checkpoint_begin report the errno and
  *     the path, and the next one may be begun.
@@ -20,8 +20,8 @@
  *     newest finished checkpoint and perhaps a temporary, which the next gpuf_checkpoint_open
  *     removes. exit(), and a return from main, without gpuf_checkpoint_close give the unfinished
  *     one up: they wait until the writer has left HDF5, at most one chunk, and remove the
- * temporary. Only gpuf_checkpoint_wait and gpuf_checkpoint_close wait for a checkpoint to be
- * finished.
+ *     temporary. Only gpuf_checkpoint_wait and gpuf_checkpoint_close wait for a checkpoint to be
+ *     finished.
  *   - The library installs no signal handler. A program that wants a last checkpoint at SIGTERM
  *     sets a flag in its handler, and commits and closes in its main loop.
  *
