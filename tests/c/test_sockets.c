@@ -60,7 +60,7 @@ static void *subscribe(void *context, gpufi_sockets *sockets, const gpufi_connec
   CHECK(zmq_setsockopt(subscriber, ZMQ_RCVHWM, &one, sizeof(one)) == 0);
   CHECK(zmq_setsockopt(subscriber, ZMQ_SUBSCRIBE, "", 0) == 0);
   gpufi_connection_url(connection, GPUFI_IOPUB, url);
-  CHECK(zmq_connect(subscriber, url) == 0);
+  CHECK(TEMP_FAILURE_RETRY(zmq_connect(subscriber, url)) == 0);
   CHECK(receive_subscriptions(sockets, 1, 10000) == 1);
   return subscriber;
 }

@@ -127,7 +127,7 @@ static void *open_subscriber(const char *topic) {
   gpufi_connection_url(&connection, GPUFI_IOPUB, url);
   CHECK(zmq_setsockopt(subscriber, ZMQ_LINGER, &none, sizeof(none)) == 0);
   CHECK(zmq_setsockopt(subscriber, ZMQ_SUBSCRIBE, topic, strlen(topic)) == 0);
-  CHECK(zmq_connect(subscriber, url) == 0);
+  CHECK(TEMP_FAILURE_RETRY(zmq_connect(subscriber, url)) == 0);
   SERVE_UNTIL(subscribed_count == count + 1);
   return subscriber;
 }
@@ -277,9 +277,10 @@ static void a_subscriber_with_heartbeats_stays_connected(void) {
   CHECK(zmq_setsockopt(subscriber, ZMQ_HEARTBEAT_IVL, &interval_ms, sizeof(int)) == 0);
   CHECK(zmq_setsockopt(subscriber, ZMQ_HEARTBEAT_TIMEOUT, &timeout_ms, sizeof(int)) == 0);
   CHECK(zmq_setsockopt(subscriber, ZMQ_SUBSCRIBE, "", 0) == 0);
-  CHECK(zmq_socket_monitor(subscriber, "inproc://watch", ZMQ_EVENT_DISCONNECTED) == 0);
-  CHECK(zmq_connect(watch, "inproc://watch") == 0);
-  CHECK(zmq_connect(subscriber, url) == 0);
+  CHECK(TEMP_FAILURE_RETRY(
+            zmq_socket_monitor(subscriber, "inproc://watch", ZMQ_EVENT_DISCONNECTED)) == 0);
+  CHECK(TEMP_FAILURE_RETRY(zmq_connect(watch, "inproc://watch")) == 0);
+  CHECK(TEMP_FAILURE_RETRY(zmq_connect(subscriber, url)) == 0);
   SERVE_UNTIL(subscribed_count == 1);
   const int64_t until_ns = gpufi_clock_ns() + 3 * INT64_C(1000000000);
   while (gpufi_clock_ns() < until_ns) {
