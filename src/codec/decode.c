@@ -1,9 +1,14 @@
 /* Decoding a chunk. In modes W8 and ranked it is
  *
- *   | header, 96 bytes | dictionary | symbols | descriptors, 4 bytes a block | block | block | ...
+ *   | header, 96 bytes | parameters | dictionary | symbols | descriptors, 4 bytes a block | run |
+ * ...
  *
- * with zeros up to a multiple of 16 after each table, after every eighth block and after the last.
- * The dictionary is there only with that transform, the symbols only if ranked.
+ * with zeros up to a multiple of 16 after each table and after each run, which is 8 blocks. The
+ * parameters and the dictionary are there only with those transforms, the symbols only if ranked.
+ * Where there are corrections, the descriptors of all their blocks come after those of all blocks
+ * of the values, and in each run the blocks of the values come first:
+ *
+ *   | values 0 ... 7 | corrections 0 ... 7 | zeros | values 8 ... 15 | corrections 8 ... 15 | ...
  *
  * The chunk is untrusted. The header is checked before anything is read by it, then the checksum,
  * then the tables; each block is checked as it is decoded, against its descriptor and against the
@@ -20,6 +25,7 @@
 #include "codec/dictionary.h"
 #include "codec/header.h"
 #include "codec/lines.h"
+#include "codec/numbers.h"
 #include "codec/predict.h"
 #include "codec/ranked_block.h"
 
@@ -37,7 +43,8 @@ static gpuf_status check_padding(const uint8_t *encoded, size_t begin, size_t en
 /* What the tables and the header say about a W8 or ranked chunk. */
 typedef struct coding {
   gpufi_geometry geometry; /* of what is packed: values, or places of one byte */
-  bool ranked;
+  bool ranked, corrected;
+  gpufi_numbers numbers;            /* only if the header says that the values have a base */
   gpufi_dictionary dictionary;      /* without entries if there is none */
   gpufi_ranks ranks;                /* only if ranked */
   size_t descriptors_at, blocks_at; /* offsets in the chunk */
@@ -47,23 +54,29 @@ typedef struct coding {
  * descriptors. */
 static gpuf_status read_coding(const gpufi_chunk_header *header, const uint8_t *encoded, coding *c,
                                gpuf_error *err) {
-  size_t dictionary_nbytes, symbols_nbytes;
+  gpufi_tables tables;
   gpufi_geometry values;
-  const size_t tables = gpufi_header_tables(header, &dictionary_nbytes, &symbols_nbytes);
-  const size_t symbols_at = GPUFI_HEADER_NBYTES + gpufi_round_up_16(dictionary_nbytes);
+  c->descriptors_at = GPUFI_HEADER_NBYTES + gpufi_header_tables(header, &tables);
+  const size_t dictionary_at = GPUFI_HEADER_NBYTES + gpufi_round_up_16(tables.parameters);
+  const size_t symbols_at = dictionary_at + gpufi_round_up_16(tables.dictionary);
   gpufi_geometry_init(&values, &header->shape);
   gpufi_header_geometry(header, &c->geometry);
   c->ranked = header->mode == GPUFI_MODE_RANKED;
-  c->descriptors_at = GPUFI_HEADER_NBYTES + tables;
-  const size_t descriptors_end = c->descriptors_at + 4 * gpufi_block_count(&c->geometry);
+  c->corrected = gpufi_header_streams(header) == 2;
+  const size_t descriptor_count = gpufi_header_streams(header) * gpufi_block_count(&c->geometry);
+  const size_t descriptors_end = c->descriptors_at + 4 * descriptor_count;
   c->blocks_at = gpufi_round_up_16(descriptors_end);
+  if (!gpufi_numbers_read(&c->numbers, header, encoded + GPUFI_HEADER_NBYTES)) {
+    return gpufi_corrupt(err, GPUFI_HEADER_NBYTES,
+                         "the parameters of the transform are not in their range");
+  }
   /* Without the transform the dictionary has no entries, and 0 of them are read. */
   c->dictionary.dtype = header->shape.dtype;
   c->dictionary.value_nbytes = values.value_nbytes;
-  c->dictionary.count = dictionary_nbytes / values.value_nbytes;
-  const size_t sorted = gpufi_dictionary_read(&c->dictionary, encoded + GPUFI_HEADER_NBYTES);
+  c->dictionary.count = tables.dictionary / values.value_nbytes;
+  const size_t sorted = gpufi_dictionary_read(&c->dictionary, encoded + dictionary_at);
   if (sorted != c->dictionary.count) {
-    return gpufi_corrupt(err, GPUFI_HEADER_NBYTES + sorted * values.value_nbytes,
+    return gpufi_corrupt(err, dictionary_at + sorted * values.value_nbytes,
                          "an entry of the dictionary is not above the one before");
   }
   if (c->ranked) {
@@ -73,43 +86,95 @@ static gpuf_status read_coding(const gpufi_chunk_header *header, const uint8_t *
       return gpufi_corrupt(err, symbols_at, "an entry of the symbol table is out of range");
     }
   }
-  gpuf_status status =
-      check_padding(encoded, GPUFI_HEADER_NBYTES + dictionary_nbytes, symbols_at, err);
+  gpuf_status status = check_padding(encoded, dictionary_at + tables.dictionary, symbols_at, err);
   if (status == GPUF_OK) {
-    status = check_padding(encoded, symbols_at + symbols_nbytes, c->descriptors_at, err);
+    status = check_padding(encoded, symbols_at + tables.symbols, c->descriptors_at, err);
   }
   return status == GPUF_OK ? check_padding(encoded, descriptors_end, c->blocks_at, err) : status;
 }
 
-/* Where in the chunk decoding is: block number, and byte. */
+/* Where in a stream of blocks decoding is: block number, and byte of the chunk. */
 typedef struct position {
+  bool corrections; /* the second stream */
   size_t block, at;
 } position;
 
-/* The next block's residuals, or values if ranked, and past the padding where eight blocks end. A
+static size_t descriptor_at(const coding *c, bool corrections, size_t block) {
+  return c->descriptors_at + 4 * (block + (corrections ? gpufi_block_count(&c->geometry) : 0));
+}
+
+/* Past the blocks of the other stream in the run that block `first` is the first one of. */
+static gpuf_status skip_other(const coding *c, const uint8_t *encoded, size_t encoded_nbytes,
+                              position *p, size_t first, gpuf_error *err) {
+  const size_t blocks = gpufi_block_count(&c->geometry);
+  for (size_t b = first; b < blocks && b < first + GPUFI_RUN_BLOCKS; b++) {
+    const size_t at = descriptor_at(c, !p->corrections, b);
+    p->at += gpufi_block_from_word(gpufi_load_u32(encoded + at)).nbytes;
+    if (p->at > encoded_nbytes) {
+      return gpufi_corrupt(err, at, "the block runs past the end of the chunk");
+    }
+  }
+  return GPUF_OK;
+}
+
+/* Values of which the low `shift` bits are 0 have residuals and seeds of which they are 0 too, and
+ * so each block is packed without them. In kinds that do not shift, the residuals themselves show
+ * it. */
+static gpuf_status check_shift(const coding *c, size_t at, gpufi_block block,
+                               const uint8_t *residuals, size_t count, gpuf_error *err) {
+  const unsigned shift = c->numbers.shift;
+  const bool shifts = block.kind != GPUFI_BLOCK_RAW &&
+                      (block.kind != GPUFI_BLOCK_ZERO || (block.form & GPUFI_FORM_SPARSE));
+  bool good = !shifts || block.shift >= shift;
+  for (size_t i = 0; i < count && block.kind == GPUFI_BLOCK_RAW; i++) {
+    const size_t nbytes = c->geometry.value_nbytes;
+    const uint64_t residual = gpufi_load_value(residuals + i * nbytes, nbytes);
+    good = good && residual >> shift << shift == residual;
+  }
+  return good ? GPUF_OK : gpufi_corrupt(err, at, "a residual has bits below the chunk's shift");
+}
+
+/* The next block's residuals, or values if ranked, and past the padding where a run ends. A
  * descriptor's size is all that says where the next block begins. */
 static gpuf_status decode_block(const coding *c, const uint8_t *encoded, size_t encoded_nbytes,
                                 position *p, size_t count, uint8_t *residuals, gpuf_error *err) {
   const gpufi_geometry *const g = &c->geometry;
-  const size_t descriptor_at = c->descriptors_at + 4 * p->block;
-  const gpufi_block block = gpufi_block_from_word(gpufi_load_u32(encoded + descriptor_at));
+  gpuf_status status = GPUF_OK;
+  if (p->corrections && p->block % GPUFI_RUN_BLOCKS == 0) {
+    status = skip_other(c, encoded, encoded_nbytes, p, p->block, err);
+    if (status != GPUF_OK) {
+      return status;
+    }
+  }
+  const size_t word_at = descriptor_at(c, p->corrections, p->block);
+  const gpufi_block block = gpufi_block_from_word(gpufi_load_u32(encoded + word_at));
   const uint8_t *const in = encoded + p->at;
   const size_t left = encoded_nbytes - p->at;
   if (block.nbytes > left) {
-    return gpufi_corrupt(err, descriptor_at, "the block runs past the end of the chunk");
+    return gpufi_corrupt(err, word_at, "the block runs past the end of the chunk");
   }
   /* The W8 reader is told how many bytes follow, so that it need not copy a block that lies far
    * enough before the chunk's end. */
-  gpuf_status status =
+  status =
       c->ranked
           ? gpufi_ranked_unpack(&c->ranks, g->value_nbytes, in, p->at, block, residuals, count, err)
           : gpufi_block_unpack(g->value_nbytes, in, left, p->at, block, residuals, count, err);
+  if (status == GPUF_OK && c->numbers.shift != 0 && !p->corrections) {
+    status = check_shift(c, p->at, block, residuals, count, err);
+  }
   if (status != GPUF_OK) {
     return status;
   }
   p->at += block.nbytes;
   p->block++;
   if (p->block % GPUFI_RUN_BLOCKS == 0 || p->block == gpufi_block_count(g)) {
+    if (c->corrected && !p->corrections) {
+      const size_t first = (p->block - 1) / GPUFI_RUN_BLOCKS * GPUFI_RUN_BLOCKS;
+      status = skip_other(c, encoded, encoded_nbytes, p, first, err);
+      if (status != GPUF_OK) {
+        return status;
+      }
+    }
     /* p->at <= encoded_nbytes, which is a multiple of 16: neither is this past the end. */
     const size_t padded = gpufi_round_up_16(p->at);
     status = check_padding(encoded, p->at, padded, err);
@@ -134,7 +199,7 @@ static gpuf_status decode_blocks(const coding *c, const uint8_t *encoded, size_t
                                  gpuf_error *err) {
   uint8_t buffer[8 * GPUFI_BLOCK_VALUES + GPUFI_LINE_READ_NBYTES];
   const gpufi_geometry *const g = &c->geometry;
-  position p = {0, c->blocks_at};
+  position p = {false, 0, c->blocks_at};
   bool seeded = true;
   memset(buffer, 0, 16); /* as much as a seed; analysers do not see that every block fills it */
   for (size_t first = 0; first < g->value_count; first += GPUFI_BLOCK_VALUES) {
@@ -158,11 +223,33 @@ static gpuf_status decode_blocks(const coding *c, const uint8_t *encoded, size_t
              : gpufi_corrupt(err, c->blocks_at, "the first element has both a seed and a residual");
 }
 
+/* What is in `raw` to values, with their corrections: after all blocks, for as long as there are
+ * values to predict, they are predicted from what is in `raw`. */
+static gpuf_status decode_base(const coding *c, const uint8_t *encoded, size_t encoded_nbytes,
+                               uint8_t *raw, gpuf_error *err) {
+  uint64_t corrections[GPUFI_BLOCK_VALUES];
+  const gpufi_geometry *const g = &c->geometry;
+  position p = {true, 0, c->blocks_at};
+  for (size_t first = 0; first < g->value_count; first += GPUFI_BLOCK_VALUES) {
+    const size_t count = gpufi_min_nbytes(g->value_count - first, GPUFI_BLOCK_VALUES);
+    if (c->corrected) {
+      const gpuf_status status =
+          decode_block(c, encoded, encoded_nbytes, &p, count, (uint8_t *)corrections, err);
+      if (status != GPUF_OK) {
+        return status;
+      }
+    }
+    gpufi_numbers_undo(&c->numbers, c->corrected ? (const uint8_t *)corrections : NULL, count,
+                       raw + first * g->value_nbytes);
+  }
+  return GPUF_OK;
+}
+
 /* Modes W8 and ranked. The order of what is undone: packing, prediction, transform; then, with a
  * dictionary, places become values; and at last the bytes of big-endian values are reversed, by
- * gpufi_predict_inverse in the same pass, or in one of its own where the lines did all else. Of
- * places in a dictionary there is nothing to reverse: its entries are reversed as they are looked
- * up. */
+ * gpufi_predict_inverse in the same pass, or in one of its own where the lines or the base did all
+ * else. Of places in a dictionary there is nothing to reverse: its entries are reversed as they are
+ * looked up. */
 static gpuf_status decode_coded(const gpufi_chunk_header *header, const uint8_t *encoded,
                                 size_t encoded_nbytes, uint8_t *raw, gpuf_error *err) {
   coding c;
@@ -173,8 +260,9 @@ static gpuf_status decode_coded(const gpufi_chunk_header *header, const uint8_t 
   }
   const gpufi_geometry *const g = &c.geometry;
   const bool dictionary = header->transform == GPUFI_TRANSFORM_DICTIONARY;
+  const bool based = gpufi_header_has_base(header);
   const bool swap = !dictionary && (header->flags & GPUFI_FLAG_BIG_ENDIAN) != 0;
-  const uint8_t transform = dictionary ? GPUFI_TRANSFORM_NONE : header->transform;
+  const uint8_t transform = dictionary || based ? GPUFI_TRANSFORM_NONE : header->transform;
   const size_t seed_nbytes = header->axes != 0 ? g->value_nbytes * g->component_count : 0;
   /* W8 by lines if this CPU has the kernels; ranked values are not predicted. */
   const bool by_lines = !c.ranked && gpufi_lines_init(&lines, g, transform, header->axes,
@@ -185,8 +273,16 @@ static gpuf_status decode_coded(const gpufi_chunk_header *header, const uint8_t 
     return status;
   }
   if (!by_lines) {
-    gpufi_predict_inverse(g, raw, swap, transform, header->axes, header->offset, header->seed);
-  } else if (swap) {
+    gpufi_predict_inverse(g, raw, swap && !based, transform, header->axes, header->offset,
+                          header->seed);
+  }
+  if (based) {
+    status = decode_base(&c, encoded, encoded_nbytes, raw, err);
+    if (status != GPUF_OK) {
+      return status;
+    }
+  }
+  if (swap && (by_lines || based)) {
     gpufi_predict_inverse(g, raw, true, GPUFI_TRANSFORM_NONE, 0, 0, header->seed);
   }
   return !dictionary || gpufi_dictionary_expand(&c.dictionary, g->value_count,

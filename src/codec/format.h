@@ -6,7 +6,7 @@
 #include <stdint.h>
 
 #define GPUFI_CHUNK_MAGIC 0x43465047u /* the bytes G P F C */
-#define GPUFI_CHUNK_VERSION 1
+#define GPUFI_CHUNK_VERSION 2         /* written; those from 1 on are read */
 #define GPUFI_CHUNK_RAW_NBYTES_MAX UINT32_MAX
 #define GPUFI_CHUNK_ALIGN 16
 
@@ -22,7 +22,8 @@ enum {
   GPUFI_AT_FLAGS = 10,
   GPUFI_AT_LEVELS = 11,
   GPUFI_AT_ENTRIES = 12,
-  GPUFI_AT_RESERVED = 13, /* three bytes */
+  GPUFI_AT_SHIFT = 13,
+  GPUFI_AT_RESERVED = 14, /* two bytes */
   GPUFI_AT_RAW_NBYTES = 16,
   GPUFI_AT_PAYLOAD_NBYTES = 24,
   GPUFI_AT_DIMS = 32,
@@ -47,9 +48,17 @@ enum {
   GPUFI_TRANSFORM_ROTATE = 1,     /* a float's sign becomes its lowest bit */
   GPUFI_TRANSFORM_ORDER = 2,      /* a float's bits, as a signed integer, sort as the floats do */
   GPUFI_TRANSFORM_DICTIONARY = 3, /* values become 8-bit indices into a table */
+  GPUFI_TRANSFORM_QUOTIENT = 4,   /* floats become integers p, where the float is p / a */
+  GPUFI_TRANSFORM_LINEAR = 5,     /* or p * a + b */
+  GPUFI_TRANSFORM_MAX = GPUFI_TRANSFORM_LINEAR,
 };
 
-enum { GPUFI_FLAG_BIG_ENDIAN = 1 };
+enum {
+  GPUFI_FLAG_BIG_ENDIAN = 1,
+  GPUFI_FLAG_CORRECTIONS = 2, /* a second stream has what the values differ by from the first */
+};
+
+#define GPUFI_PARAMETERS_NBYTES 16 /* a and b, with transforms 4 and 5 */
 
 #define GPUFI_BLOCK_VALUES 1024
 #define GPUFI_GROUP_VALUES 8

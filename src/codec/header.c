@@ -1,6 +1,7 @@
 /* The header of a chunk: 96 bytes, of which the offsets are in format.h.
  *
- *   0   | G P F C | version, dtype, mode, transform | axes, ndim, flags, levels | entries, 0 0 0 |
+ *   0   | G P F C | version, dtype, mode, transform | axes, ndim, flags, levels |
+ *   12  | entries, shift, 0 0 |
  *   16  | raw length, 8 bytes | payload length, 8 bytes |
  *   32  | dimensions, 8 of 4 bytes |
  *   64  | seed, 16 bytes, of which the last 8 may be the offset |
@@ -27,6 +28,7 @@ void gpufi_header_write(uint8_t *encoded, const gpufi_chunk_header *header) {
   encoded[GPUFI_AT_FLAGS] = header->flags;
   encoded[GPUFI_AT_LEVELS] = header->levels;
   encoded[GPUFI_AT_ENTRIES] = header->entries_less1;
+  encoded[GPUFI_AT_SHIFT] = header->shift;
   memcpy(encoded + GPUFI_AT_RAW_NBYTES, &header->raw_nbytes, 8);
   memcpy(encoded + GPUFI_AT_PAYLOAD_NBYTES, &header->payload_nbytes, 8);
   memcpy(encoded + GPUFI_AT_DIMS, header->shape.dims, 4 * (size_t)header->shape.ndim);
@@ -50,11 +52,11 @@ static gpuf_status check_frame(const uint8_t *encoded, size_t encoded_nbytes, gp
     return corrupt(err, GPUFI_AT_MAGIC, "not a gpufetch chunk: wrong magic number",
                    gpufi_load_u32(encoded + GPUFI_AT_MAGIC));
   }
-  if (encoded[GPUFI_AT_VERSION] != GPUFI_CHUNK_VERSION) {
+  if (encoded[GPUFI_AT_VERSION] < 1 || encoded[GPUFI_AT_VERSION] > GPUFI_CHUNK_VERSION) {
     return gpufi_fail(err, GPUF_ERR_UNSUPPORTED, 0,
-                      "byte %d: chunk format version %d; this gpufetch reads version %d, %s",
+                      "byte %d: chunk format version %d; this gpufetch reads versions 1 to %d, %s",
                       GPUFI_AT_VERSION, encoded[GPUFI_AT_VERSION], GPUFI_CHUNK_VERSION,
-                      encoded[GPUFI_AT_VERSION] < GPUFI_CHUNK_VERSION
+                      encoded[GPUFI_AT_VERSION] < 1
                           ? "and no release wrote an older one; write the file again"
                           : "use a newer one");
   }
@@ -142,27 +144,68 @@ static gpuf_status check_zeros(const uint8_t *encoded, size_t begin, size_t end,
   return GPUF_OK;
 }
 
-/* Whether the mode and the dtype allow the transform. */
+/* Whether the version, the mode and the dtype allow the transform. */
 static bool transform_fits(const gpufi_chunk_header *header, size_t value_nbytes) {
   const bool w8 = header->mode == GPUFI_MODE_W8, ranked = header->mode == GPUFI_MODE_RANKED;
+  const bool is_float = gpufi_chunk_dtype_is_float(header->shape.dtype);
   switch (header->transform) {
   case GPUFI_TRANSFORM_NONE:
     return true;
   case GPUFI_TRANSFORM_ROTATE:
   case GPUFI_TRANSFORM_ORDER:
-    return w8 && gpufi_chunk_dtype_is_float(header->shape.dtype);
+    return w8 && is_float;
   case GPUFI_TRANSFORM_DICTIONARY:
     return (w8 || ranked) && value_nbytes > 1;
+  case GPUFI_TRANSFORM_QUOTIENT:
+  case GPUFI_TRANSFORM_LINEAR:
+    return header->version > 1 && w8 && is_float && value_nbytes >= 4;
   default:
     return false;
   }
 }
 
-/* Whether the second half of the seed field is the offset: with values that are integers, and with
- * places in a dictionary. Their seeds take at most 8 bytes; those of complex128 take 16. */
+/* Whether the second half of the seed field is the offset: with values that are integers, or that
+ * the transform makes integers, where the seed leaves the place. That of complex128 does not,
+ * unless it is of places in a dictionary. */
 static bool has_offset(const gpufi_chunk_header *header) {
-  return header->mode == GPUFI_MODE_W8 && (header->transform == GPUFI_TRANSFORM_DICTIONARY ||
-                                           !gpufi_chunk_dtype_is_float(header->shape.dtype));
+  const bool is_float = gpufi_chunk_dtype_is_float(header->shape.dtype);
+  return header->mode == GPUFI_MODE_W8 &&
+         (!is_float || header->transform == GPUFI_TRANSFORM_DICTIONARY ||
+          (gpufi_transform_has_parameters(header->transform) &&
+           header->shape.dtype != GPUF_DTYPE_COMPLEX128));
+}
+
+/* The flags that the version, the mode and the type of the values allow. */
+static unsigned flags_allowed(const gpufi_chunk_header *header, size_t value_nbytes) {
+  const bool w8 = header->mode == GPUFI_MODE_W8, ranked = header->mode == GPUFI_MODE_RANKED;
+  unsigned flags = (w8 || ranked) && value_nbytes > 1 ? GPUFI_FLAG_BIG_ENDIAN : 0;
+  if (w8 && (header->shift != 0 || gpufi_transform_has_parameters(header->transform))) {
+    flags |= GPUFI_FLAG_CORRECTIONS;
+  }
+  return flags;
+}
+
+/* Whether so many low bits of all values may be 0: of floats as they are. Two bits are left, of
+ * which the transforms move one. */
+static bool shift_fits(const gpufi_chunk_header *header, size_t value_nbytes) {
+  return header->shift == 0 || (header->version > 1 && header->mode == GPUFI_MODE_W8 &&
+                                header->shift <= 8 * value_nbytes - 2 &&
+                                gpufi_chunk_dtype_is_float(header->shape.dtype) &&
+                                header->transform <= GPUFI_TRANSFORM_ORDER);
+}
+
+/* Of a seed, as of every value, the low `shift` bits are 0. */
+static gpuf_status check_seed_shift(const gpufi_chunk_header *header, gpuf_error *err) {
+  gpufi_geometry g;
+  gpufi_geometry_init(&g, &header->shape);
+  for (size_t c = 0; c < g.component_count && header->shift != 0; c++) {
+    const uint64_t seed = gpufi_load_value(header->seed + c * g.value_nbytes, g.value_nbytes);
+    if (seed >> header->shift << header->shift != seed) {
+      return corrupt(err, GPUFI_AT_SEED + c * g.value_nbytes,
+                     "the seed has bits below the chunk's shift", header->shift);
+    }
+  }
+  return GPUF_OK;
 }
 
 /* Mode, transform, axes, flags, code lengths, seed and offset: each of those that exist, and 0
@@ -183,7 +226,11 @@ static gpuf_status read_coding(const uint8_t *encoded, gpufi_chunk_header *heade
   if (header->axes & ~(w8 ? gpufi_geometry_axes(&g) : 0)) {
     return corrupt(err, GPUFI_AT_AXES, "an axis that cannot be predicted along", header->axes);
   }
-  if (header->flags & ~((w8 || ranked) && g.value_nbytes > 1 ? GPUFI_FLAG_BIG_ENDIAN : 0)) {
+  if (!shift_fits(header, g.value_nbytes)) {
+    return corrupt(err, GPUFI_AT_SHIFT, "no such shift for this mode, dtype and transform",
+                   header->shift);
+  }
+  if (header->flags & ~flags_allowed(header, g.value_nbytes)) {
     return corrupt(err, GPUFI_AT_FLAGS, "a flag that does not exist here", header->flags);
   }
   if (ranked ? !gpufi_header_ranks(header, &ranks) : header->levels != 0) {
@@ -203,22 +250,28 @@ static gpuf_status read_coding(const uint8_t *encoded, gpufi_chunk_header *heade
     status = check_zeros(encoded, seed_end, GPUFI_AT_OFFSET, "an unused seed byte is not 0", err);
     seed_end = GPUFI_AT_OFFSET + g.value_nbytes;
   }
-  return status != GPUF_OK ? status
-                           : check_zeros(encoded, seed_end, GPUFI_AT_CHECKSUM,
-                                         "an unused seed byte is not 0", err);
+  if (status == GPUF_OK) {
+    status = check_zeros(encoded, seed_end, GPUFI_AT_CHECKSUM, "an unused seed byte is not 0", err);
+  }
+  return status == GPUF_OK ? check_seed_shift(header, err) : status;
 }
 
-size_t gpufi_header_tables(const gpufi_chunk_header *header, size_t *dictionary, size_t *symbols) {
+size_t gpufi_header_tables(const gpufi_chunk_header *header, gpufi_tables *tables) {
   gpufi_geometry g;
   gpufi_ranks ranks;
   gpufi_geometry_init(&g, &header->shape);
-  *dictionary = header->transform == GPUFI_TRANSFORM_DICTIONARY
-                    ? (header->entries_less1 + (size_t)1) * g.value_nbytes
-                    : 0;
-  *symbols = header->mode == GPUFI_MODE_RANKED && gpufi_header_ranks(header, &ranks)
-                 ? gpufi_ranks_table_nbytes(&ranks)
-                 : 0;
-  return gpufi_round_up_16(*dictionary) + gpufi_round_up_16(*symbols);
+  *tables = (gpufi_tables){0};
+  if (gpufi_transform_has_parameters(header->transform)) {
+    tables->parameters = GPUFI_PARAMETERS_NBYTES;
+  }
+  if (header->transform == GPUFI_TRANSFORM_DICTIONARY) {
+    tables->dictionary = (header->entries_less1 + (size_t)1) * g.value_nbytes;
+  }
+  if (header->mode == GPUFI_MODE_RANKED && gpufi_header_ranks(header, &ranks)) {
+    tables->symbols = gpufi_ranks_table_nbytes(&ranks);
+  }
+  return gpufi_round_up_16(tables->parameters) + gpufi_round_up_16(tables->dictionary) +
+         gpufi_round_up_16(tables->symbols);
 }
 
 /* The payload length, as far as the header decides it: exactly in modes constant and raw, else what
@@ -227,15 +280,15 @@ static gpuf_status check_payload(const gpufi_chunk_header *header, gpuf_error *e
   gpufi_geometry g;
   gpufi_geometry_init(&g, &header->shape);
   const uint64_t n = header->payload_nbytes;
-  size_t dictionary, symbols;
+  gpufi_tables tables;
   bool good;
   if (header->mode == GPUFI_MODE_CONSTANT) {
     good = n == 0;
   } else if (header->mode == GPUFI_MODE_RAW) {
     good = n == gpufi_round_up_16((size_t)header->raw_nbytes);
   } else {
-    good = n >= gpufi_header_tables(header, &dictionary, &symbols) +
-                    gpufi_round_up_16(4 * gpufi_block_count(&g));
+    good = n >= gpufi_header_tables(header, &tables) +
+                    gpufi_round_up_16(4 * gpufi_header_streams(header) * gpufi_block_count(&g));
   }
   return good
              ? GPUF_OK
@@ -249,12 +302,14 @@ gpuf_status gpufi_header_read(const uint8_t *encoded, size_t encoded_nbytes,
   if (status != GPUF_OK) {
     return status;
   }
+  header->version = encoded[GPUFI_AT_VERSION];
   header->mode = encoded[GPUFI_AT_MODE];
   header->transform = encoded[GPUFI_AT_TRANSFORM];
   header->axes = encoded[GPUFI_AT_AXES];
   header->flags = encoded[GPUFI_AT_FLAGS];
   header->levels = encoded[GPUFI_AT_LEVELS];
   header->entries_less1 = encoded[GPUFI_AT_ENTRIES];
+  header->shift = encoded[GPUFI_AT_SHIFT];
   header->payload_nbytes = gpufi_load_u64(encoded + GPUFI_AT_PAYLOAD_NBYTES);
   memcpy(header->seed, encoded + GPUFI_AT_SEED, sizeof(header->seed));
   status = read_shape(encoded, header, err);

@@ -9,15 +9,16 @@
 
 typedef struct gpufi_chunk_header {
   gpufi_chunk_shape shape;
-  uint8_t mode, transform, axes, flags;
+  uint8_t version, mode, transform, axes, flags;
   uint8_t levels;        /* first_bits, and second_bits << 4; ranked only */
   uint8_t entries_less1; /* of the dictionary */
+  uint8_t shift;         /* low bits that are 0 in the base of every value */
   uint64_t raw_nbytes, payload_nbytes;
   uint64_t offset; /* taken off each residual; W8 of integers and of places in a dictionary only */
   uint8_t seed[16];
 } gpufi_chunk_header;
 
-/* Write GPUFI_HEADER_NBYTES bytes, the checksum as 0. */
+/* Write GPUFI_HEADER_NBYTES bytes of the version that is written, the checksum as 0. */
 void gpufi_header_write(uint8_t *encoded, const gpufi_chunk_header *header);
 
 /* Check all that a header says against itself and `encoded_nbytes`, not the checksum. `encoded` is
@@ -31,8 +32,23 @@ void gpufi_header_geometry(const gpufi_chunk_header *header, gpufi_geometry *g);
 /* Code lengths and the position of the symbol in a value; false if a chunk cannot be ranked so. */
 bool gpufi_header_ranks(const gpufi_chunk_header *header, gpufi_ranks *ranks);
 
-/* Bytes of the two tables, 0 for one that is not there. Returns the bytes of both with their
- * padding, which is where the descriptors begin in the payload. */
-size_t gpufi_header_tables(const gpufi_chunk_header *header, size_t *dictionary, size_t *symbols);
+/* What comes before the descriptors in the payload: bytes of each table, 0 for one that is not
+ * there. There is never a dictionary with parameters. */
+typedef struct gpufi_tables {
+  size_t parameters, dictionary, symbols;
+} gpufi_tables;
+
+/* Returns the bytes of all with their padding, which is where the descriptors begin. */
+size_t gpufi_header_tables(const gpufi_chunk_header *header, gpufi_tables *tables);
+
+/* Whether the transform makes integers of floats, by parameters in the payload. */
+static inline bool gpufi_transform_has_parameters(uint8_t transform) {
+  return transform == GPUFI_TRANSFORM_QUOTIENT || transform == GPUFI_TRANSFORM_LINEAR;
+}
+
+/* Streams of blocks, each with a descriptor for every block: 2 if there are corrections. */
+static inline size_t gpufi_header_streams(const gpufi_chunk_header *header) {
+  return header->flags & GPUFI_FLAG_CORRECTIONS ? 2 : 1;
+}
 
 #endif

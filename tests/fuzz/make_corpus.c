@@ -157,7 +157,7 @@ static const damage damages[] = {
     {"bad_frame", "raw", CUT, 80},
     {"bad_magic", "raw", 0, 0},
     {"bad_version_old", "raw", GPUFI_AT_VERSION, 0},
-    {"bad_version_new", "raw", GPUFI_AT_VERSION, 2},
+    {"bad_version_new", "raw", GPUFI_AT_VERSION, 3},
     {"bad_payload_odd", "raw", CUT, 100},
     {"bad_payload_raw", "raw", CUT, 112},
     {"bad_payload_constant", "smooth_i32", GPUFI_AT_MODE, GPUFI_MODE_CONSTANT},

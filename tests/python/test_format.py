@@ -202,23 +202,24 @@ def padded(chunk: bytes, at: int) -> int:
 
 
 def unpack_blocks(
-    chunk: bytes, at: int, count: int, value_nbytes: int, ranks: Ranks | None
-) -> np.ndarray:
-    """All residuals of the descriptors and blocks that begin at `at`; shape (count,), unsigned."""
+    chunk: bytes, at: int, count: int, value_nbytes: int, ranks: Ranks | None, streams: int
+) -> list[np.ndarray]:
+    """For each stream the residuals of the descriptors and blocks that begin at `at`; unsigned."""
     blocks = -(-count // BLOCK_VALUES)
-    descriptors = np.frombuffer(chunk, "<u4", blocks, at)
-    at = padded(chunk, at + 4 * blocks)
-    residuals: list[int] = []
-    for b, descriptor in enumerate(int(d) for d in descriptors):
-        size = descriptor & 0x3FFF
-        here = min(BLOCK_VALUES, count - b * BLOCK_VALUES)
-        block = chunk[at : at + size]
-        residuals += unpack_block(block, descriptor, here, value_nbytes, ranks)
-        at += size
-        if b % 8 == 7 or b == blocks - 1:
-            at = padded(chunk, at)
+    descriptors = np.frombuffer(chunk, "<u4", streams * blocks, at).reshape(streams, blocks)
+    at = padded(chunk, at + descriptors.nbytes)
+    residuals: list[list[int]] = [[] for _ in range(streams)]
+    for run in range(0, blocks, 8):
+        for stream, listed in enumerate(residuals):
+            for b, descriptor in enumerate(descriptors[stream, run : run + 8].tolist(), run):
+                size = descriptor & 0x3FFF
+                here = min(BLOCK_VALUES, count - b * BLOCK_VALUES)
+                block = chunk[at : at + size]
+                listed += unpack_block(block, descriptor, here, value_nbytes, ranks)
+                at += size
+        at = padded(chunk, at)
     assert at == len(chunk)
-    return np.array(residuals, f"<u{value_nbytes}")
+    return [np.array(listed, f"<u{value_nbytes}") for listed in residuals]
 
 
 def undo_prediction(residuals: np.ndarray, axes: int, seed: np.ndarray) -> np.ndarray:
@@ -239,9 +240,23 @@ def undo_prediction(residuals: np.ndarray, axes: int, seed: np.ndarray) -> np.nd
     return values
 
 
-def undo_transform(values: np.ndarray, transform: int) -> np.ndarray:
-    """Bit patterns from transformed values."""
+def undo_transform(values: np.ndarray, transform: int, shift: int = 0) -> np.ndarray:
+    """Bit patterns from transformed values, of which the low `shift` bits are 0."""
     bits = values.dtype.itemsize * 8
+    assert not np.any(values & values.dtype.type((1 << shift) - 1))
+    if shift:
+        kept = bits - shift
+        top_bits = values >> values.dtype.type(shift)
+        if transform == 1:
+            top_bits = top_bits >> values.dtype.type(1) | (
+                (top_bits & values.dtype.type(1)) << values.dtype.type(kept - 1)
+            )
+        if transform == 2:
+            flipped = top_bits ^ values.dtype.type((1 << (kept - 1)) - 1)
+            negative = top_bits >> values.dtype.type(kept - 1) == 1
+            top_bits = np.where(negative, flipped, top_bits)
+        shifted: np.ndarray = top_bits << values.dtype.type(shift)
+        return shifted
     one = values.dtype.type(1)
     top = values.dtype.type(bits - 1)
     if transform == 1:
@@ -263,11 +278,21 @@ def in_order(table: np.ndarray, code: int) -> bool:
     return bool(np.all(table[1:] > table[:-1]))
 
 
+def undo_numbers(p: np.ndarray, transform: int, a: float, b: float) -> np.ndarray:
+    """The bits of the floats behind integers."""
+    numbers = p.view(f"<i{p.itemsize}").astype("<f8")
+    assert 2.0**-60 <= a < 2.0**61
+    assert (b == 0 and not np.signbit(b)) or (transform == 5 and 2.0**-60 <= abs(b) < 2.0**61)
+    base = numbers / a if transform == 4 else numbers * a + b
+    return base.astype(f"<f{p.itemsize}").view(p.dtype)
+
+
 def decode(chunk: bytes) -> bytes:
     """The raw bytes of a chunk that is not damaged."""
-    assert chunk[:4] == MAGIC and chunk[4] == 1
-    code, mode, transform, axes, ndim, flags, levels, entries = chunk[5:13]
-    assert not any(chunk[13:16])
+    assert chunk[:4] == MAGIC and chunk[4] in (1, 2)
+    code, mode, transform, axes, ndim, flags, levels, entries, shift = chunk[5:14]
+    assert not any(chunk[14:16])
+    assert chunk[4] == 2 or (shift == 0 and flags <= 1 and transform <= 3)
     raw_nbytes = int.from_bytes(chunk[16:24], "little")
     assert int.from_bytes(chunk[24:32], "little") == len(chunk) - HEADER_NBYTES
     dims = [int(d) for d in np.frombuffer(chunk, "<u4", 8, 32)]
@@ -284,6 +309,11 @@ def decode(chunk: bytes) -> bytes:
     value_nbytes = packed_nbytes = element_nbytes // components
     count, at = raw_nbytes // value_nbytes, HEADER_NBYTES
     table = None
+    parameters = np.zeros(2)
+    if transform in (4, 5):
+        assert value_nbytes >= 4
+        parameters = np.frombuffer(chunk, "<f8", 2, at)
+        at += 16
     if transform == 3:
         table = np.frombuffer(chunk, f"<u{value_nbytes}", entries + 1, at)
         assert in_order(table, code)
@@ -294,13 +324,22 @@ def decode(chunk: bytes) -> bytes:
         ranks = Ranks(code, levels, table is not None)
         ranks.read_table(chunk[at : at + ranks.table_nbytes])
         at = padded(chunk, at + ranks.table_nbytes)
-    residuals = unpack_blocks(chunk, at, count, packed_nbytes, ranks)
-    residuals = residuals.reshape(*dims[:ndim], components)
-    if table is not None or not 10 <= code <= 22:
+    streams = unpack_blocks(chunk, at, count, packed_nbytes, ranks, 2 if flags & 2 else 1)
+    residuals = streams[0].reshape(*dims[:ndim], components)
+    if transform == 3 or not 10 <= code <= 22 or (transform in (4, 5) and code != 15):
         residuals = residuals + np.frombuffer(chunk, f"<u{packed_nbytes}", 1, 72)
     seed = np.frombuffer(chunk, f"<u{packed_nbytes}", components, 64)
     values = undo_prediction(residuals, axes, seed)
-    values = undo_transform(values, transform) if table is None else table[values]
+    if table is not None:
+        values = table[values]
+    elif transform in (4, 5):
+        values = undo_numbers(values, transform, *parameters.tolist())
+    else:
+        values = undo_transform(values, transform, shift)
+    if len(streams) == 2:
+        assert shift or transform in (4, 5)
+        ordered = undo_transform(values, 2) + streams[1].reshape(values.shape)
+        values = undo_transform(ordered, 2)
     return (values.byteswap() if flags & 1 else values).tobytes()
 
 
@@ -356,7 +395,7 @@ def block_kinds(chunk: bytes, array: np.ndarray) -> list[str]:
     if mode < 2:
         return []
     components = 2 if code in COMPLEX_CODES else 1
-    at = HEADER_NBYTES
+    at = HEADER_NBYTES + (16 if transform in (4, 5) else 0)
     if transform == 3:
         at += -(-(entries + 1) * array.itemsize // components // 16) * 16
     if mode == 3:

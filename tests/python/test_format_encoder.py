@@ -368,7 +368,7 @@ def encode(raw: bytes, code: int, dims: tuple[int, ...], big_endian: bool) -> by
                 seed = first.tobytes()
             if choice.offset:
                 seed = seed.ljust(8, b"\0") + choice.offset.to_bytes(8, "little")
-    fields = bytes([1, code, mode, transform, axes, len(dims), flags, levels, entries, 0, 0, 0])
+    fields = bytes([2, code, mode, transform, axes, len(dims), flags, levels, entries, 0, 0, 0])
     header = MAGIC + fields
     header += len(raw).to_bytes(8, "little") + len(payload).to_bytes(8, "little")
     header += np.array([*dims, *[0] * (8 - len(dims))], "<u4").tobytes() + seed.ljust(16, b"\0")

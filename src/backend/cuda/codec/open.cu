@@ -25,16 +25,17 @@ __device__ bool read_header(const decode_job &job, const uint8_t *chunk, uint64_
   for (int i = 0; i < GPUFI_HEADER_NBYTES / 8; i++) {
     words[i] = reinterpret_cast<const uint64_t *>(chunk)[i];
   }
+  const uint8_t version = words[0] >> 32 & 0xff;
   const uint8_t mode = words[0] >> 48 & 0xff, transform = words[0] >> 56;
   const uint32_t axes = words[1] & 0xff, flags = words[1] >> 16 & 0xff;
   const uint64_t capacity = gpufi_round_up_16(grid.raw_nbytes);
   const bool w8 = mode == GPUFI_MODE_W8, is_ranked = mode == GPUFI_MODE_RANKED;
   const rank_levels ranks = {job.place, static_cast<uint8_t>(words[1] >> 24)};
-  bool good = static_cast<uint32_t>(words[0]) == GPUFI_CHUNK_MAGIC &&
-              (words[0] >> 32 & 0xff) == GPUFI_CHUNK_VERSION &&
-              (words[0] >> 40 & 0xff) == grid.dtype && (words[1] >> 8 & 0xff) == grid.ndim &&
-              words[1] >> (is_ranked ? 32 : 24) == 0 && words[2] == grid.raw_nbytes &&
-              words[3] == nbytes - GPUFI_HEADER_NBYTES && words[3] % GPUFI_CHUNK_ALIGN == 0;
+  bool good = static_cast<uint32_t>(words[0]) == GPUFI_CHUNK_MAGIC && version >= 1 &&
+              version <= GPUFI_CHUNK_VERSION && (words[0] >> 40 & 0xff) == grid.dtype &&
+              (words[1] >> 8 & 0xff) == grid.ndim && words[1] >> (is_ranked ? 32 : 24) == 0 &&
+              words[2] == grid.raw_nbytes && words[3] == nbytes - GPUFI_HEADER_NBYTES &&
+              words[3] % GPUFI_CHUNK_ALIGN == 0;
 #pragma unroll
   for (int k = 0; k < GPUFI_CODEC_NDIM_MAX / 2; k++) {
     good = good && words[4 + k] == (static_cast<uint64_t>(grid.header_dims[2 * k + 1]) << 32 |
@@ -77,7 +78,10 @@ __device__ bool read_header(const decode_job &job, const uint8_t *chunk, uint64_
   state->seed[0] = words[8];
   state->seed[1] = words[9];
   state->offset = has_offset ? words[9] : 0;
-  state->is_left = (w8 || is_ranked) && transform == GPUFI_TRANSFORM_DICTIONARY;
+  /* What these kernels do not read: places in a dictionary, and values with a base other than
+   * themselves, by the transform, the shift or corrections. */
+  const bool is_based = words[1] >> 40 != 0 || (flags & GPUFI_FLAG_CORRECTIONS) != 0;
+  state->is_left = (w8 || is_ranked) && (transform >= GPUFI_TRANSFORM_DICTIONARY || is_based);
   state->wanted[0] = words[10];
   state->wanted[1] = words[11];
   state->plain = sum.plain;
