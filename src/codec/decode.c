@@ -25,6 +25,7 @@
 #include "codec/dictionary.h"
 #include "codec/header.h"
 #include "codec/lines.h"
+#include "codec/matches.h"
 #include "codec/numbers.h"
 #include "codec/predict.h"
 #include "codec/ranked_block.h"
@@ -245,6 +246,71 @@ static gpuf_status decode_base(const coding *c, const uint8_t *encoded, size_t e
   return GPUF_OK;
 }
 
+/* The blocks of mode matches: to values by way of `lines`, or, if that is null, to residuals in
+ * `raw`. `seed_nbytes` as in decode_blocks. */
+static gpuf_status decode_match_blocks(const gpufi_matches *m, size_t value_count,
+                                       const uint8_t *encoded, size_t encoded_nbytes,
+                                       size_t seed_nbytes, gpufi_lines *lines, uint8_t *raw,
+                                       gpuf_error *err) {
+  uint8_t buffer[8 * GPUFI_BLOCK_VALUES + GPUFI_LINE_READ_NBYTES];
+  gpufi_matches_decoder decoder;
+  const size_t sizes_end = GPUFI_HEADER_NBYTES + 4 * gpufi_matches_block_count(m, value_count);
+  size_t at = gpufi_round_up_16(sizes_end);
+  gpuf_status status = check_padding(encoded, sizes_end, at, err);
+  memset(buffer, 0, 16); /* as in decode_blocks */
+  gpufi_matches_decoder_init(&decoder, m);
+  for (size_t first = 0, word_at = GPUFI_HEADER_NBYTES; first < value_count && status == GPUF_OK;
+       first += m->block_values, word_at += 4) {
+    const size_t total = gpufi_min_nbytes(value_count - first, m->block_values);
+    const size_t nbytes = gpufi_load_u32(encoded + word_at);
+    if (nbytes == 0 || nbytes > encoded_nbytes - at) {
+      return gpufi_corrupt(err, word_at, "the block is empty or runs past the end of the chunk");
+    }
+    status = gpufi_matches_decode(&decoder, encoded + at, nbytes, at, total, err);
+    at += nbytes;
+    for (size_t k = 0; k < total && status == GPUF_OK; k += GPUFI_BLOCK_VALUES) {
+      const size_t count = gpufi_min_nbytes(total - k, GPUFI_BLOCK_VALUES);
+      uint8_t *const residuals = lines != NULL ? buffer : raw + (first + k) * m->value_nbytes;
+      gpufi_matches_get(&decoder, k, count, total, residuals);
+      if (first + k == 0 && !all_zero(residuals, seed_nbytes)) {
+        return gpufi_corrupt(err, at - nbytes, "the first element has both a seed and a residual");
+      }
+      if (lines != NULL) {
+        gpufi_lines_inverse(lines, buffer, count, raw);
+      }
+    }
+  }
+  if (status == GPUF_OK && gpufi_round_up_16(at) != encoded_nbytes) {
+    return gpufi_corrupt(err, at, "bytes are left over after the last block");
+  }
+  return status == GPUF_OK ? check_padding(encoded, at, encoded_nbytes, err) : status;
+}
+
+static gpuf_status decode_matches(const gpufi_chunk_header *header, const uint8_t *encoded,
+                                  size_t encoded_nbytes, uint8_t *raw, gpuf_error *err) {
+  gpufi_geometry g;
+  gpufi_matches m;
+  gpufi_lines lines;
+  gpufi_geometry_init(&g, &header->shape);
+  gpufi_header_matches(header, &m);
+  const bool swap = (header->flags & GPUFI_FLAG_BIG_ENDIAN) != 0;
+  const size_t seed_nbytes = header->axes != 0 ? g.value_nbytes * g.component_count : 0;
+  const bool as_they_are =
+      header->transform == GPUFI_TRANSFORM_NONE && header->axes == 0 && header->offset == 0;
+  const bool by_lines =
+      !as_they_are &&
+      gpufi_lines_init(&lines, &g, header->transform, header->axes, header->offset, header->seed);
+  const gpuf_status status = decode_match_blocks(&m, g.value_count, encoded, encoded_nbytes,
+                                                 seed_nbytes, by_lines ? &lines : NULL, raw, err);
+  if (status == GPUF_OK && !by_lines) {
+    gpufi_predict_inverse(&g, raw, swap, header->transform, header->axes, header->offset,
+                          header->seed);
+  } else if (status == GPUF_OK && swap) {
+    gpufi_predict_inverse(&g, raw, true, GPUFI_TRANSFORM_NONE, 0, 0, header->seed);
+  }
+  return status;
+}
+
 /* Modes W8 and ranked. The order of what is undone: packing, prediction, transform; then, with a
  * dictionary, places become values; and at last the bytes of big-endian values are reversed, by
  * gpufi_predict_inverse in the same pass, or in one of its own where the lines or the base did all
@@ -345,5 +411,7 @@ gpuf_status gpufi_codec_decode(const void *encoded, size_t encoded_nbytes, void 
     memcpy(raw, bytes + GPUFI_HEADER_NBYTES, raw_nbytes);
     return check_padding(bytes, GPUFI_HEADER_NBYTES + raw_nbytes, encoded_nbytes, err);
   }
-  return decode_coded(&header, bytes, encoded_nbytes, raw, err);
+  return header.mode == GPUFI_MODE_MATCHES
+             ? decode_matches(&header, bytes, encoded_nbytes, raw, err)
+             : decode_coded(&header, bytes, encoded_nbytes, raw, err);
 }

@@ -10,6 +10,7 @@
 #include "codec/dictionary.h"
 #include "codec/header.h"
 #include "codec/lines.h"
+#include "codec/matches_choose.h"
 #include "codec/predict.h"
 #include "codec/ranked_block.h"
 #include "codec/sample.h"
@@ -18,9 +19,16 @@ size_t gpufi_codec_bound(size_t raw_nbytes) {
   return GPUFI_HEADER_NBYTES + gpufi_round_up_16(raw_nbytes);
 }
 
+/* In the scratch, as many bytes as the raw chunk has, and after them: */
+static gpufi_matches_encoder *matches_encoder(uint8_t *scratch, size_t raw_nbytes) {
+  return (gpufi_matches_encoder *)(scratch + gpufi_round_up_16(raw_nbytes));
+}
+
 size_t gpufi_codec_scratch_nbytes(const gpufi_chunk_shape *shape) {
   size_t raw_nbytes;
-  return gpufi_chunk_raw_nbytes(shape, &raw_nbytes, NULL) == GPUF_OK ? raw_nbytes : 0;
+  return gpufi_chunk_raw_nbytes(shape, &raw_nbytes, NULL) == GPUF_OK
+             ? gpufi_round_up_16(raw_nbytes) + sizeof(gpufi_matches_encoder)
+             : 0;
 }
 
 /* Every element is the one before it. */
@@ -39,14 +47,16 @@ typedef struct coding {
   gpufi_ranks ranks;
 } coding;
 
-/* Choose between W8 and ranked for values as they are; returns the payload's estimate in bits. */
+/* Choose between W8 and ranked for values as they are; returns the payload's estimate in bits.
+ * *w8 is what W8 would do. */
 static uint64_t choose_mode(const coding *c, gpuf_dtype dtype, gpufi_chunk_header *header,
-                            gpufi_ranks *ranks) {
+                            gpufi_ranks *ranks, gpufi_w8_choice *w8) {
   const gpufi_geometry *const g = &c->geometry;
   const uint64_t sampled =
       gpufi_predict_choose(g, c->values, gpufi_chunk_dtype_is_float(dtype), c->swap,
                            &header->transform, &header->axes, &header->offset);
   const uint64_t bits = sampled * gpufi_group_count(g) / gpufi_sample_count(g);
+  *w8 = (gpufi_w8_choice){header->transform, header->axes, header->offset, bits};
   header->mode = GPUFI_MODE_W8;
   if (gpufi_ranks_init(ranks, dtype, g->value_nbytes)) {
     const uint64_t ranked = gpufi_ranks_choose(ranks, g, c->values, c->swap);
@@ -63,16 +73,18 @@ static uint64_t choose_mode(const coding *c, gpuf_dtype dtype, gpufi_chunk_heade
 }
 
 /* The same for places in a dictionary, if there is one; it is taken if that costs fewer than
- * `bits`. A value with a dictionary has 2 bytes or more, so the places take the first half of
- * `scratch` (as many bytes as the raw chunk) at most, and their residuals as many bytes after them.
+ * `bits`. Returns the estimate of what is taken. A value with a dictionary has 2 bytes or more, so
+ * the places take the first half of `scratch` (as many bytes as the raw chunk) at most, and their
+ * residuals as many bytes after them.
  */
-static void choose_dictionary(coding *c, gpuf_dtype dtype, uint64_t bits,
-                              gpufi_chunk_header *header, uint8_t *scratch) {
+static uint64_t choose_dictionary(coding *c, gpuf_dtype dtype, uint64_t bits,
+                                  gpufi_chunk_header *header, uint8_t *scratch) {
   coding other;
+  gpufi_w8_choice w8;
   gpufi_chunk_header tried = *header;
   if (!gpufi_dictionary_collect(&other.dictionary, dtype, &c->geometry, c->values, c->swap,
                                 scratch)) {
-    return;
+    return bits;
   }
   other.geometry = c->geometry;
   other.geometry.value_nbytes = 1;
@@ -82,11 +94,32 @@ static void choose_dictionary(coding *c, gpuf_dtype dtype, uint64_t bits,
   other.lines = NULL;
   tried.levels = 0;
   const uint64_t table = 8 * other.dictionary.count * c->geometry.value_nbytes;
-  if (choose_mode(&other, GPUF_DTYPE_UINT8, &tried, &other.ranks) + table < bits) {
-    tried.transform = GPUFI_TRANSFORM_DICTIONARY;
-    tried.entries_less1 = (uint8_t)(other.dictionary.count - 1);
-    *header = tried;
-    *c = other;
+  const uint64_t places = choose_mode(&other, GPUF_DTYPE_UINT8, &tried, &other.ranks, &w8) + table;
+  if (places >= bits) {
+    return bits;
+  }
+  tried.transform = GPUFI_TRANSFORM_DICTIONARY;
+  tried.entries_less1 = (uint8_t)(other.dictionary.count - 1);
+  *header = tried;
+  *c = other;
+  return places;
+}
+
+/* Matches instead, if they are expected to cost fewer than `bits`. */
+static void choose_matches(coding *c, const coding *as_they_are, const gpufi_w8_choice *w8,
+                           uint64_t bits, gpufi_chunk_header *header,
+                           gpufi_matches_encoder *encoder) {
+  gpufi_w8_choice chosen;
+  unsigned arrangement;
+  if (gpufi_matches_choose(&as_they_are->geometry, as_they_are->values, as_they_are->swap, w8, bits,
+                           encoder, &chosen, &arrangement)) {
+    *c = *as_they_are;
+    header->mode = GPUFI_MODE_MATCHES;
+    header->transform = chosen.transform;
+    header->axes = chosen.axes;
+    header->offset = chosen.offset;
+    header->levels = gpufi_matches_levels(arrangement);
+    header->entries_less1 = 0;
   }
 }
 
@@ -174,12 +207,45 @@ static size_t write_payload(const coding *c, const gpufi_chunk_header *header, u
   return at;
 }
 
+/* The same for mode matches: the blocks' sizes, then the blocks. */
+static size_t write_matches(const coding *c, const gpufi_chunk_header *header, uint8_t *payload,
+                            size_t capacity, gpufi_matches_encoder *encoder) {
+  const gpufi_geometry *const g = &c->geometry;
+  gpufi_matches m;
+  uint8_t buffer[8 * GPUFI_BLOCK_VALUES], *sizes;
+  size_t at = 0;
+  gpufi_header_matches(header, &m);
+  if (!begin_table(payload, capacity, 4 * gpufi_matches_block_count(&m, g->value_count), &at,
+                   &sizes)) {
+    return 0;
+  }
+  gpufi_matches_encoder_init(encoder, &m);
+  for (size_t first = 0; first < g->value_count; first += m.block_values, sizes += 4) {
+    const size_t total = gpufi_min_nbytes(g->value_count - first, m.block_values);
+    for (size_t k = 0; k < total; k += GPUFI_BLOCK_VALUES) {
+      const size_t count = gpufi_min_nbytes(total - k, GPUFI_BLOCK_VALUES);
+      gpufi_matches_put(encoder, next_residuals(c, first + k, count, buffer), k, count, total);
+    }
+    const uint8_t *encoded;
+    const uint32_t nbytes = (uint32_t)gpufi_matches_encode(encoder, total, &encoded);
+    if (nbytes > capacity - at) {
+      return 0;
+    }
+    memcpy(sizes, &nbytes, sizeof(nbytes));
+    memcpy(payload + at, encoded, nbytes);
+    at += nbytes;
+  }
+  const size_t padded = gpufi_round_up_16(at);
+  memset(payload + at, 0, padded - at);
+  return padded;
+}
+
 /* Prepare the residuals: a walk over lines that gives them, or all of them in c->residuals. Set the
  * seed. */
 static void predict(coding *c, gpufi_lines *lines, gpufi_chunk_header *header) {
   const bool dictionary = header->transform == GPUFI_TRANSFORM_DICTIONARY;
   const uint8_t transform = dictionary ? GPUFI_TRANSFORM_NONE : header->transform;
-  if (header->mode == GPUFI_MODE_W8 &&
+  if (gpufi_mode_is_predicted(header->mode) &&
       gpufi_lines_init(lines, &c->geometry, transform, header->axes, header->offset, NULL)) {
     if (c->swap) {
       gpufi_predict_forward(&c->geometry, c->values, true, GPUFI_TRANSFORM_NONE, 0, 0, c->residuals,
@@ -194,18 +260,24 @@ static void predict(coding *c, gpufi_lines *lines, gpufi_chunk_header *header) {
                         c->residuals, header->seed);
 }
 
-/* Fill in the coding fields of `header`, and write the payload of mode W8 or ranked; payload_nbytes
- * is 0 if it does not fit. */
+/* Fill in the coding fields of `header`, and write the payload of mode W8, ranked or matches;
+ * payload_nbytes is 0 if it does not fit. */
 static void encode_coded(gpufi_chunk_header *header, const gpufi_geometry *g, const uint8_t *raw,
                          bool swap, uint8_t *payload, size_t capacity, uint8_t *scratch) {
-  coding c = {.geometry = *g, .values = raw, .residuals = scratch, .swap = swap};
+  const coding as_they_are = {.geometry = *g, .values = raw, .residuals = scratch, .swap = swap};
   const gpuf_dtype dtype = header->shape.dtype;
+  gpufi_matches_encoder *const encoder = matches_encoder(scratch, (size_t)header->raw_nbytes);
+  coding c = as_they_are;
   gpufi_lines lines;
-  const uint64_t bits = choose_mode(&c, dtype, header, &c.ranks);
-  choose_dictionary(&c, dtype, bits, header, scratch);
+  gpufi_w8_choice w8;
+  uint64_t bits = choose_mode(&c, dtype, header, &c.ranks, &w8);
+  bits = choose_dictionary(&c, dtype, bits, header, scratch);
+  choose_matches(&c, &as_they_are, &w8, bits, header, encoder);
   header->flags = swap ? GPUFI_FLAG_BIG_ENDIAN : 0;
   predict(&c, &lines, header);
-  header->payload_nbytes = write_payload(&c, header, payload, capacity);
+  header->payload_nbytes = header->mode == GPUFI_MODE_MATCHES
+                               ? write_matches(&c, header, payload, capacity, encoder)
+                               : write_payload(&c, header, payload, capacity);
 }
 
 static void encode_raw(gpufi_chunk_header *header, const uint8_t *raw, uint8_t *payload,

@@ -39,7 +39,8 @@ enum {
   GPUFI_MODE_CONSTANT = 1, /* no payload: every element is the seed */
   GPUFI_MODE_W8 = 2,       /* residuals of a prediction, packed in groups of 8 of one width */
   GPUFI_MODE_RANKED = 3,   /* values split into a symbol with a short code, and the rest */
-  GPUFI_MODE_MAX = GPUFI_MODE_RANKED,
+  GPUFI_MODE_MATCHES = 4,  /* residuals of a prediction in LZ4 blocks, as bytes or as bit planes */
+  GPUFI_MODE_MAX = GPUFI_MODE_MATCHES,
 };
 
 /* What happens to a value before it is predicted. */

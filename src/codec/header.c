@@ -14,6 +14,7 @@
 #include "base/arithmetic.h"
 #include "base/error.h"
 #include "codec/bytes.h"
+#include "codec/matches.h"
 
 void gpufi_header_write(uint8_t *encoded, const gpufi_chunk_header *header) {
   const uint32_t magic = GPUFI_CHUNK_MAGIC;
@@ -126,6 +127,12 @@ bool gpufi_header_ranks(const gpufi_chunk_header *header, gpufi_ranks *ranks) {
          gpufi_ranks_count(ranks) <= (size_t)1 << ranks->symbol_bits;
 }
 
+bool gpufi_header_matches(const gpufi_chunk_header *header, gpufi_matches *matches) {
+  gpufi_geometry g;
+  gpufi_geometry_init(&g, &header->shape);
+  return gpufi_matches_init(matches, header->levels, g.value_nbytes);
+}
+
 /* Bytes of the seed field that the seed takes. */
 static size_t seed_nbytes(const gpufi_chunk_header *header) {
   gpufi_geometry g;
@@ -153,7 +160,7 @@ static bool transform_fits(const gpufi_chunk_header *header, size_t value_nbytes
     return true;
   case GPUFI_TRANSFORM_ROTATE:
   case GPUFI_TRANSFORM_ORDER:
-    return w8 && is_float;
+    return gpufi_mode_is_predicted(header->mode) && is_float;
   case GPUFI_TRANSFORM_DICTIONARY:
     return (w8 || ranked) && value_nbytes > 1;
   case GPUFI_TRANSFORM_QUOTIENT:
@@ -169,7 +176,7 @@ static bool transform_fits(const gpufi_chunk_header *header, size_t value_nbytes
  * unless it is of places in a dictionary. */
 static bool has_offset(const gpufi_chunk_header *header) {
   const bool is_float = gpufi_chunk_dtype_is_float(header->shape.dtype);
-  return header->mode == GPUFI_MODE_W8 &&
+  return gpufi_mode_is_predicted(header->mode) &&
          (!is_float || header->transform == GPUFI_TRANSFORM_DICTIONARY ||
           (gpufi_transform_has_parameters(header->transform) &&
            header->shape.dtype != GPUF_DTYPE_COMPLEX128));
@@ -177,8 +184,8 @@ static bool has_offset(const gpufi_chunk_header *header) {
 
 /* The flags that the version, the mode and the type of the values allow. */
 static unsigned flags_allowed(const gpufi_chunk_header *header, size_t value_nbytes) {
-  const bool w8 = header->mode == GPUFI_MODE_W8, ranked = header->mode == GPUFI_MODE_RANKED;
-  unsigned flags = (w8 || ranked) && value_nbytes > 1 ? GPUFI_FLAG_BIG_ENDIAN : 0;
+  const bool w8 = header->mode == GPUFI_MODE_W8;
+  unsigned flags = header->mode >= GPUFI_MODE_W8 && value_nbytes > 1 ? GPUFI_FLAG_BIG_ENDIAN : 0;
   if (w8 && (header->shift != 0 || gpufi_transform_has_parameters(header->transform))) {
     flags |= GPUFI_FLAG_CORRECTIONS;
   }
@@ -208,22 +215,36 @@ static gpuf_status check_seed_shift(const gpufi_chunk_header *header, gpuf_error
   return GPUF_OK;
 }
 
+/* Whether the byte of levels says something that the mode allows. */
+static bool levels_fit(const gpufi_chunk_header *header) {
+  gpufi_ranks ranks;
+  gpufi_matches matches;
+  switch (header->mode) {
+  case GPUFI_MODE_RANKED:
+    return gpufi_header_ranks(header, &ranks);
+  case GPUFI_MODE_MATCHES:
+    return gpufi_header_matches(header, &matches);
+  default:
+    return header->levels == 0;
+  }
+}
+
 /* Mode, transform, axes, flags, code lengths, seed and offset: each of those that exist, and 0
  * where the mode has no use for it. */
 static gpuf_status read_coding(const uint8_t *encoded, gpufi_chunk_header *header,
                                gpuf_error *err) {
   gpufi_geometry g;
-  gpufi_ranks ranks;
   gpufi_geometry_init(&g, &header->shape);
-  const bool w8 = header->mode == GPUFI_MODE_W8, ranked = header->mode == GPUFI_MODE_RANKED;
-  if (header->mode > GPUFI_MODE_MAX) {
+  const uint8_t last_mode = header->version > 1 ? GPUFI_MODE_MAX : GPUFI_MODE_RANKED;
+  if (header->mode > last_mode) {
     return corrupt(err, GPUFI_AT_MODE, "no such mode", header->mode);
   }
   if (!transform_fits(header, g.value_nbytes)) {
     return corrupt(err, GPUFI_AT_TRANSFORM, "no such transform for this mode and dtype",
                    header->transform);
   }
-  if (header->axes & ~(w8 ? gpufi_geometry_axes(&g) : 0)) {
+  const uint32_t axes = gpufi_mode_is_predicted(header->mode) ? gpufi_geometry_axes(&g) : 0;
+  if (header->axes & ~axes) {
     return corrupt(err, GPUFI_AT_AXES, "an axis that cannot be predicted along", header->axes);
   }
   if (!shift_fits(header, g.value_nbytes)) {
@@ -233,8 +254,8 @@ static gpuf_status read_coding(const uint8_t *encoded, gpufi_chunk_header *heade
   if (header->flags & ~flags_allowed(header, g.value_nbytes)) {
     return corrupt(err, GPUFI_AT_FLAGS, "a flag that does not exist here", header->flags);
   }
-  if (ranked ? !gpufi_header_ranks(header, &ranks) : header->levels != 0) {
-    return corrupt(err, GPUFI_AT_LEVELS, "no such code lengths for this mode and dtype",
+  if (!levels_fit(header)) {
+    return corrupt(err, GPUFI_AT_LEVELS, "no such code lengths or blocks for this mode and dtype",
                    header->levels);
   }
   if (header->transform != GPUFI_TRANSFORM_DICTIONARY && header->entries_less1 != 0) {
@@ -281,11 +302,15 @@ static gpuf_status check_payload(const gpufi_chunk_header *header, gpuf_error *e
   gpufi_geometry_init(&g, &header->shape);
   const uint64_t n = header->payload_nbytes;
   gpufi_tables tables;
+  gpufi_matches matches;
   bool good;
   if (header->mode == GPUFI_MODE_CONSTANT) {
     good = n == 0;
   } else if (header->mode == GPUFI_MODE_RAW) {
     good = n == gpufi_round_up_16((size_t)header->raw_nbytes);
+  } else if (header->mode == GPUFI_MODE_MATCHES) {
+    good = gpufi_header_matches(header, &matches) &&
+           n >= gpufi_round_up_16(4 * gpufi_matches_block_count(&matches, g.value_count));
   } else {
     good = n >= gpufi_header_tables(header, &tables) +
                     gpufi_round_up_16(4 * gpufi_header_streams(header) * gpufi_block_count(&g));

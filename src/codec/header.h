@@ -5,16 +5,17 @@
 #define GPUFI_CODEC_HEADER_H
 
 #include "codec/geometry.h"
+#include "codec/matches.h"
 #include "codec/ranked.h"
 
 typedef struct gpufi_chunk_header {
   gpufi_chunk_shape shape;
   uint8_t version, mode, transform, axes, flags;
-  uint8_t levels;        /* first_bits, and second_bits << 4; ranked only */
+  uint8_t levels;        /* ranked: first_bits, and second_bits << 4; matches: see matches.h */
   uint8_t entries_less1; /* of the dictionary */
   uint8_t shift;         /* low bits that are 0 in the base of every value */
   uint64_t raw_nbytes, payload_nbytes;
-  uint64_t offset; /* taken off each residual; W8 of integers and of places in a dictionary only */
+  uint64_t offset; /* taken off each residual; of integers and of places in a dictionary only */
   uint8_t seed[16];
 } gpufi_chunk_header;
 
@@ -31,6 +32,14 @@ void gpufi_header_geometry(const gpufi_chunk_header *header, gpufi_geometry *g);
 
 /* Code lengths and the position of the symbol in a value; false if a chunk cannot be ranked so. */
 bool gpufi_header_ranks(const gpufi_chunk_header *header, gpufi_ranks *ranks);
+
+/* What mode matches does with residuals; false if there is no such thing. */
+bool gpufi_header_matches(const gpufi_chunk_header *header, gpufi_matches *matches);
+
+/* Whether the mode has residuals of a prediction. */
+static inline bool gpufi_mode_is_predicted(uint8_t mode) {
+  return mode == GPUFI_MODE_W8 || mode == GPUFI_MODE_MATCHES;
+}
 
 /* What comes before the descriptors in the payload: bytes of each table, 0 for one that is not
  * there. There is never a dictionary with parameters. */

@@ -53,6 +53,56 @@ static unsigned sample_locate(const gpufi_geometry *g, const sample_axes *axes, 
   return inside;
 }
 
+/* What a value's residual is the sum of: values some places back, each added or subtracted. */
+typedef struct sample_terms {
+  unsigned count;
+  size_t back[SUBSETS];
+  bool minus[SUBSETS];
+} sample_terms;
+
+/* The terms of value `i`'s residual, of which the first is the value itself; returns how many
+ * values from there on have the same. The terms of the first element would be its value's alone,
+ * but its residual is 0 if there is prediction. */
+static size_t sample_terms_of(const gpufi_geometry *g, uint32_t axes, size_t i,
+                              sample_terms *terms) {
+  const size_t component = i % g->component_count;
+  uint32_t rest = (uint32_t)(i / g->component_count), inside = 0;
+  size_t before = 0, length = g->value_count - i;
+  int32_t last = g->ndim - 1;
+  *terms = (sample_terms){.count = 1};
+  if (axes == 0) {
+    return length;
+  }
+  while (last > 0 && g->dims[last] == 1) {
+    last--;
+  }
+  for (int32_t a = last; a >= 0; a--) {
+    const uint32_t index = rest % (uint32_t)g->dims[a];
+    if (a == last) {
+      length = (index == 0 ? 1 : g->dims[a] - index) * g->component_count - component;
+    }
+    if (index != 0) {
+      inside |= 1u << a;
+      before = before ? before : g->strides[a];
+    }
+    rest /= (uint32_t)g->dims[a];
+  }
+  if ((axes & inside) == 0) { /* the chain rule */
+    terms->back[1] = before;
+    terms->minus[1] = true;
+    terms->count = before ? 2 : 1;
+    return length;
+  }
+  for (int32_t a = 0; a < g->ndim; a++) {
+    for (unsigned k = 0, n = terms->count; (axes & inside) >> a & 1 && k < n; k++) {
+      terms->back[n + k] = terms->back[k] + g->strides[a];
+      terms->minus[n + k] = !terms->minus[k];
+      terms->count++;
+    }
+  }
+  return length;
+}
+
 static inline uint8_t bswap_8(uint8_t x) {
   return x;
 }
@@ -166,6 +216,12 @@ void gpufi_predict_forward(const gpufi_geometry *g, const void *raw, bool swap, 
   if (axes != 0) {
     memset(residuals, 0, g->component_count * g->value_nbytes);
   }
+}
+
+void gpufi_predict_range(const gpufi_geometry *g, const void *raw, bool swap, uint8_t transform,
+                         uint8_t axes, uint64_t offset, size_t first, size_t count,
+                         void *residuals) {
+  BY_WIDTH(g, range, g, raw, swap, transform, axes, offset, first, count, residuals);
 }
 
 void gpufi_predict_inverse(const gpufi_geometry *g, void *values, bool swap, uint8_t transform,

@@ -123,6 +123,39 @@ static void F(residuals)(const gpufi_geometry *g, const sample_axes *axes, const
   }
 }
 
+/* out[j] += the value number i + j, transformed, or -= it. */
+static void F(term)(T *restrict out, const uint8_t *restrict raw, size_t i, size_t count, bool swap,
+                    unsigned transform, bool minus) {
+  for (size_t j = 0; j < count; j++) {
+    T x = F(get)(raw, i + j);
+    x = F(apply)(swap ? F(bswap)(x) : x, transform);
+    out[j] = (T)(minus ? out[j] - x : out[j] + x);
+  }
+}
+
+static void F(range)(const gpufi_geometry *g, const uint8_t *raw, bool swap, unsigned transform,
+                     uint32_t axes, uint64_t offset, size_t first, size_t count,
+                     uint8_t *residuals) {
+  T sums[GPUFI_BLOCK_VALUES];
+  sample_terms terms;
+  for (size_t i = 0; i < count; i++) {
+    sums[i] = (T)(0 - offset);
+  }
+  for (size_t done = 0; done < count;) {
+    const size_t alike = sample_terms_of(g, axes, first + done, &terms);
+    const size_t here = alike < count - done ? alike : count - done;
+    for (unsigned k = 0; k < terms.count; k++) {
+      F(term)(sums + done, raw, first + done - terms.back[k], here, swap, transform,
+              terms.minus[k]);
+    }
+    done += here;
+  }
+  for (size_t c = first; c < g->component_count && axes != 0 && c < first + count; c++) {
+    sums[c - first] = 0;
+  }
+  memcpy(residuals, sums, count * sizeof(T));
+}
+
 /* Cost of each subset of the axes over group `first` .. first + 7, added to `cost`. */
 static void F(sample)(const gpufi_geometry *g, const sample_axes *axes, const uint8_t *raw,
                       bool swap, unsigned transform, uint64_t offset, size_t first,

@@ -238,7 +238,8 @@ static inline void decode(fixture *f) {
 static inline size_t encode_on_cpu(const fixture *f, size_t i, uint8_t *encoded) {
   const size_t bound = gpufi_codec_bound(f->chunks.raw_nbytes);
   const uint8_t *const raw = f->raw + i * f->chunks.raw_pitch_nbytes;
-  void *scratch = aligned_alloc(64, gpufi_round_up(f->chunks.raw_nbytes, 64));
+  void *scratch =
+      aligned_alloc(64, gpufi_round_up(gpufi_codec_scratch_nbytes(&f->chunks.shape), 64));
   size_t nbytes;
   CHECK_OK((f->chunks.big_endian ? gpufi_codec_encode_big_endian : gpufi_codec_encode)(
       &f->chunks.shape, raw, encoded, bound, &nbytes, scratch, &err));

@@ -31,9 +31,12 @@ typedef enum pattern {
   WEIGHTS, /* floats with a bell-shaped distribution */
   PRUNED,  /* the same, most of them 0 */
   FEW,     /* few distinct values, in no order */
-  LEVELS,  /* few distinct values, 40 times each in a row */
+  LEVELS,  /* few distinct values, two of them at a time */
   STEPS,   /* rising by nearly the same each time */
   RARE,    /* 0, and seldom 1 */
+  PERIOD,  /* noise that repeats */
+  IDLE,    /* noise, in half of the bits */
+  RAMPS,   /* rising, and starting over in other places than lines and blocks do */
   PATTERN_COUNT,
 } pattern;
 
@@ -81,9 +84,15 @@ static inline uint64_t pattern_value(pattern kind, size_t i, size_t value_nbytes
   case FEW:
     return (random_u64() % 21 + 1) * 0x9e3779b97f4a7c15u;
   case LEVELS:
-    return (i / 40 % 21 + 1) * 0x9e3779b97f4a7c15u;
+    return ((i / 40 + random_u64() % 2) % 21 + 1) * 0x9e3779b97f4a7c15u;
   case STEPS:
     return 1234567 * i + random_u64() % 3;
+  case PERIOD:
+    return (i % 331 + 1) * 0x9e3779b97f4a7c15u;
+  case IDLE:
+    return random_u64() & 0x9999999999999999u;
+  case RAMPS:
+    return i % 1009 * 0x1234567;
   case RARE:
     return random_u64() % 150 == 0;
   default:

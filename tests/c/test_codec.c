@@ -1,3 +1,4 @@
+#include "base/arithmetic.h"
 #include "codec/predict.h"
 #include "codec_fixture.h"
 
@@ -120,15 +121,16 @@ static void every_predictor_is_undone_exactly(void) {
 static void the_same_input_gives_the_same_bytes(void) {
   const gpufi_chunk_shape shape = {GPUF_DTYPE_FLOAT32, 3, {9, 30, 31}};
   size_t nbytes = (size_t)9 * 30 * 31 * 4, first_nbytes, second_nbytes;
-  uint8_t *raw = malloc(nbytes), *scratch = aligned_alloc(64, (nbytes + 63) & ~(size_t)63);
+  const size_t scratch_nbytes = gpufi_codec_scratch_nbytes(&shape);
+  uint8_t *raw = malloc(nbytes), *scratch = aligned_alloc(64, gpufi_round_up(scratch_nbytes, 64));
   uint8_t *first = malloc(gpufi_codec_bound(nbytes)), *second = malloc(gpufi_codec_bound(nbytes));
   fill(raw, nbytes, 4, SMOOTH);
-  memset(scratch, 0x11, nbytes);
+  memset(scratch, 0x11, scratch_nbytes);
   memset(first, 0x22, gpufi_codec_bound(nbytes));
   memset(second, 0x33, gpufi_codec_bound(nbytes));
   CHECK_OK(gpufi_codec_encode(&shape, raw, first, gpufi_codec_bound(nbytes), &first_nbytes, scratch,
                               &err));
-  memset(scratch, 0x44, nbytes);
+  memset(scratch, 0x44, scratch_nbytes);
   CHECK_OK(gpufi_codec_encode(&shape, raw, second, gpufi_codec_bound(nbytes), &second_nbytes,
                               scratch, &err));
   CHECK(first_nbytes == second_nbytes && memcmp(first, second, first_nbytes) == 0);
@@ -210,7 +212,7 @@ static void impossible_shapes_are_refused(void) {
 
 static void a_buffer_below_the_bound_is_refused(void) {
   const gpufi_chunk_shape shape = {GPUF_DTYPE_FLOAT32, 1, {100}};
-  uint8_t raw[400] = {0}, out[496], scratch[448];
+  uint8_t raw[400] = {0}, out[496], scratch[64];
   size_t encoded_nbytes;
   CHECK(gpufi_codec_bound(400) == 496);
   CHECK_FAILS(gpufi_codec_encode(&shape, raw, out, 495, &encoded_nbytes, scratch, &err),

@@ -104,6 +104,19 @@ static uint64_t uneven(size_t i) {
   return noise(i) >> i / 8 % 2 * 36;
 }
 
+static uint64_t period(size_t i) {
+  return noise(i % 331);
+}
+
+static uint64_t ramps(size_t i) {
+  return i % 1009 * 0x1234567;
+}
+
+/* Noise in half of the bits. */
+static uint64_t idle(size_t i) {
+  return noise(i) & 0x9999999999999999u;
+}
+
 static const seed seeds[] = {
     {"raw", {GPUF_DTYPE_UINT8, 1, {50}}, noise, false},
     {"constant", {GPUF_DTYPE_FLOAT64, 2, {9, 5}}, constant, false},
@@ -140,6 +153,11 @@ static const seed seeds[] = {
     {"pruned_f32", {GPUF_DTYPE_FLOAT32, 1, {1100}}, pruned_f32, false},
     {"spread_f32", {GPUF_DTYPE_FLOAT32, 1, {1100}}, spread_f32, false},
     {"codes_u8", {GPUF_DTYPE_UINT8, 1, {1100}}, codes, false},
+    {"period_u64", {GPUF_DTYPE_UINT64, 1, {4500}}, period, false},
+    {"period_f32_be", {GPUF_DTYPE_FLOAT32, 1, {4500}}, period, true},
+    {"ramps_f64", {GPUF_DTYPE_FLOAT64, 1, {2500}}, ramps, false},
+    {"ramps_f32", {GPUF_DTYPE_FLOAT32, 2, {90, 50}}, ramps, false},
+    {"idle_i32", {GPUF_DTYPE_INT32, 1, {1703}}, idle, false},
     {"codes_c128", {GPUF_DTYPE_COMPLEX128, 1, {500}}, codes, false},
 };
 
@@ -198,6 +216,11 @@ static const damage damages[] = {
     {"bad_dictionary", "few_f32", 96 + 7, 0xff},
     {"bad_place", "runs_f64", GPUFI_AT_SEED, 200},
     {"bad_symbol", "pruned_f64", 96 + 1, 0xff},
+    {"bad_matches_levels", "idle_i32", GPUFI_AT_LEVELS, 0xe3},
+    {"bad_matches_size", "period_u64", 96, 0xff},
+    {"bad_matches_size_zero", "period_u64", 96 + 8, 0},
+    {"bad_matches_token", "period_u64", 112, 0x1f},
+    {"bad_matches_bits", "idle_i32", 112 + 1, 0xff},
     {"bad_ranked_kind", "weight_bf16", 112 + 3, 0x80},
     {"bad_ranked_zero", "weight_bf16", 112 + 3, 0x00},
     {"bad_ranked_raw", "weight_bf16", 112 + 3, 0xc0},
@@ -223,12 +246,11 @@ static int write_file(const char *folder, const char *corpus, const char *name, 
   return fclose(file) != 0 || written != first_nbytes + second_nbytes;
 }
 
-#define RAW_NBYTES_MAX 16384
+#define RAW_NBYTES_MAX 40000
 #define CHUNK_NBYTES_MAX (RAW_NBYTES_MAX + GPUFI_HEADER_NBYTES)
 
 static int make_chunk(const seed *s, uint8_t *raw, size_t *raw_nbytes, uint8_t *chunk,
                       size_t *nbytes) {
-  uint8_t scratch[RAW_NBYTES_MAX];
   gpufi_geometry geometry;
   if (gpufi_chunk_raw_nbytes(&s->shape, raw_nbytes, NULL) != GPUF_OK ||
       *raw_nbytes > RAW_NBYTES_MAX) {
@@ -241,11 +263,12 @@ static int make_chunk(const seed *s, uint8_t *raw, size_t *raw_nbytes, uint8_t *
     const uint64_t swapped = gpufi_load_swapped((const uint8_t *)&value, width);
     memcpy(raw + i * width, s->big_endian ? &swapped : &value, width);
   }
-  if ((s->big_endian ? gpufi_codec_encode_big_endian : gpufi_codec_encode)(
-          &s->shape, raw, chunk, CHUNK_NBYTES_MAX, nbytes, scratch, NULL) != GPUF_OK) {
-    return 1;
-  }
-  return 0;
+  void *const scratch =
+      aligned_alloc(64, (gpufi_codec_scratch_nbytes(&s->shape) + 63) & ~(size_t)63);
+  const gpuf_status status = (s->big_endian ? gpufi_codec_encode_big_endian : gpufi_codec_encode)(
+      &s->shape, raw, chunk, CHUNK_NBYTES_MAX, nbytes, scratch, NULL);
+  free(scratch);
+  return status != GPUF_OK;
 }
 
 /* The chunk as it is for the codec, and behind its cd_values for the filter. */

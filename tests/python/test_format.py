@@ -14,6 +14,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from format_matches import unpack_matches
 from plugin_files import REPOSITORY, plugin_folder
 
 MAGIC = b"GPFC"
@@ -324,7 +325,11 @@ def decode(chunk: bytes) -> bytes:
         ranks = Ranks(code, levels, table is not None)
         ranks.read_table(chunk[at : at + ranks.table_nbytes])
         at = padded(chunk, at + ranks.table_nbytes)
-    streams = unpack_blocks(chunk, at, count, packed_nbytes, ranks, 2 if flags & 2 else 1)
+    if mode == 4:
+        assert chunk[4] == 2 and transform <= 2
+        streams = [unpack_matches(chunk, count, value_nbytes)]
+    else:
+        streams = unpack_blocks(chunk, at, count, packed_nbytes, ranks, 2 if flags & 2 else 1)
     residuals = streams[0].reshape(*dims[:ndim], components)
     if transform == 3 or not 10 <= code <= 22 or (transform in (4, 5) and code != 15):
         residuals = residuals + np.frombuffer(chunk, f"<u{packed_nbytes}", 1, 72)
@@ -392,7 +397,7 @@ def check_agreement(arrays: dict[str, np.ndarray], folder: Path) -> dict[str, by
 def block_kinds(chunk: bytes, array: np.ndarray) -> list[str]:
     """The kind of each block, with its form."""
     code, mode, transform, levels, entries = chunk[5], chunk[6], chunk[7], chunk[11], chunk[12]
-    if mode < 2:
+    if mode not in (2, 3):
         return []
     components = 2 if code in COMPLEX_CODES else 1
     at = HEADER_NBYTES + (16 if transform in (4, 5) else 0)
@@ -468,6 +473,10 @@ def test_a_decoder_written_from_the_document_reads_every_rank_and_mode(tmp_path:
     arrays["half"] = (rng.normal(size=9000) * 0.02).astype("f2")
     arrays["wide"] = (rng.normal(size=9000) * np.exp(4 * rng.normal(size=9000))).astype("f8")
     arrays["pruned"] = np.where(rng.random(9000) < 0.3, rng.normal(size=9000), 0).astype("f4")
+    arrays["period"] = np.tile(rng.normal(size=1001), 7)
+    arrays["hours"] = np.arange(9000) / 24.0
+    arrays["idle"] = (rng.integers(0, 16, 9003) << 20).astype("i8") | rng.integers(0, 4, 9003)
+    arrays["crossing"] = smooth((60, 61), "f4") + rng.normal(size=(60, 61)).astype("f4") / 50
     arrays["counts"] = rng.poisson(5, 9000).astype("i4")
     arrays["camera"] = rng.normal(1000, 30, (70, 80)).round().astype("u2")
     arrays["times"] = np.cumsum(rng.integers(900, 1100, 5000))
@@ -476,7 +485,8 @@ def test_a_decoder_written_from_the_document_reads_every_rank_and_mode(tmp_path:
     arrays["amounts"] = np.exp(rng.normal(9, 1, 5000)).astype("i8")
     arrays["few"] = rng.normal(size=20)[rng.integers(0, 20, 5000)]
     chunks = check_agreement(arrays, tmp_path)
-    assert {chunk[6] for chunk in chunks.values()} == {0, 1, 2, 3}
+    assert {chunk[6] for chunk in chunks.values()} == {0, 1, 2, 3, 4}
+    assert {chunk[11] for chunk in chunks.values() if chunk[6] == 4} == {0xE0, 0xE1, 0xE2}
     assert {(chunk[6], chunk[7]) for chunk in chunks.values()} >= {
         *((2, transform) for transform in range(4)),
         *((3, transform) for transform in (0, 3)),

@@ -8,11 +8,14 @@ from __future__ import annotations
 
 import itertools
 from collections import Counter
+from functools import partial
+from typing import NamedTuple
 
 import fixture_values
 import h5py
 import numpy as np
 import pytest
+from format_matches_encoder import Stream, choose_matches, encode_matches
 from test_format import (
     COMPLEX_CODES,
     ELEMENT_NBYTES,
@@ -119,12 +122,17 @@ def cost_of(values: Values, residuals: np.ndarray) -> int:
     """Bits of the sampled groups."""
     signed = values.signed(residuals.reshape(-1))
     groups = [[int(signed[i]) for i in group] for group in values.sampled_groups()]
+    return cost_of_groups(groups, values.w)
+
+
+def cost_of_groups(groups: list[list[int]], w: int) -> int:
+    """Bits of groups of residuals."""
     seen = [r for group in groups for r in group]
     together = 0
     for r in seen:
-        together |= r % 2**values.w
+        together |= r % 2**w
     less = trailing_zeros(together) + all(r >= 0 for r in seen)
-    dense, sparse = 3 * values.M, values.M
+    dense, sparse = 3 * len(groups), len(groups)
     for group in groups:
         used = sum(r != 0 for r in group)
         if used:
@@ -204,7 +212,8 @@ class Choice:
         )
         self.values = values
         self.ranks: Ranks | None = None
-        self.cost = sampled * values.N // values.M
+        self.cost = self.w8_cost = sampled * values.N // values.M
+        self.w8_way = (self.transform, self.axes, self.offset)
         ranked = choose_ranked(values, code, places)
         if ranked is not None and ranked[0] + ranked[0] // 64 < self.cost:
             self.cost, self.ranks = ranked
@@ -323,7 +332,29 @@ def dictionary_of(values: Values, code: int) -> np.ndarray | None:
     return distinct[np.argsort(keys)]
 
 
-def coded(values: Values, code: int) -> tuple[Choice, np.ndarray | None]:
+def match_streams(choice: Choice) -> list[Stream]:
+    """What mode 4 may code: the values as they are, and residuals."""
+    values = choice.values
+    _, axes, offset = choice.w8_way
+    streams = [Stream(values.flat, False)]
+    if axes or offset:
+        residuals = choice.residuals - choice.residuals.dtype.type(offset)
+        if axes:
+            residuals[(0,) * len(values.dims)] = 0
+        streams.append(Stream(residuals.reshape(-1), True))
+    return streams
+
+
+class Coded(NamedTuple):
+    """A choice, with what belongs to it."""
+
+    choice: Choice
+    dictionary: np.ndarray | None
+    cost: int
+    as_they_are: Choice
+
+
+def coded(values: Values, code: int) -> Coded:
     """The cheaper of the values as they are and their places, with the dictionary of these."""
     choice = Choice(values, code, places=False)
     dictionary = dictionary_of(values, code)
@@ -332,8 +363,8 @@ def coded(values: Values, code: int) -> tuple[Choice, np.ndarray | None]:
         places = np.array([lookup[int(v)] for v in values.flat], np.uint8)
         other = Choice(Values(places, values.dims, values.components), code, places=True)
         if other.cost + 8 * dictionary.nbytes < choice.cost:
-            return other, dictionary
-    return choice, None
+            return Coded(other, dictionary, other.cost + 8 * dictionary.nbytes, choice)
+    return Coded(choice, None, choice.cost, choice)
 
 
 def encode(raw: bytes, code: int, dims: tuple[int, ...], big_endian: bool) -> bytes:
@@ -348,13 +379,38 @@ def encode(raw: bytes, code: int, dims: tuple[int, ...], big_endian: bool) -> by
     if raw == raw[:element_nbytes] * (len(raw) // element_nbytes):
         mode, seed, payload = 1, raw[:element_nbytes], b""
     else:
-        choice, dictionary = coded(values, code)
+        choice, dictionary, cost, as_they_are = coded(values, code)
+        streams = match_streams(as_they_are)
+        w8 = Stream(as_they_are.residuals.reshape(-1), False)
+        matches = choose_matches(
+            streams,
+            streams[-1] if len(streams) == 2 else w8,
+            values.sampled_groups(),
+            values.N,
+            as_they_are.w8_cost,
+            cost,
+            partial(cost_of_groups, w=values.w),
+        )
         tables = b"" if dictionary is None else padded(dictionary.tobytes())
         if choice.ranks is not None:
             entry = f"<u{choice.ranks.symbol_nbytes}"
             tables += padded(np.array(choice.ranks.symbols, entry).tobytes())
-        tried = tables + blocks_of(choice)
-        if len(tried) < len(payload):
+        if matches is not None:
+            stream, arrangement = matches
+            tried = encode_matches(streams[stream].residuals, arrangement)
+            if len(tried) < len(payload):
+                payload, mode, flags = tried, 4, int(swapped)
+                levels = arrangement | 14 << 4
+                if stream == 1:
+                    transform, in_set, offset = as_they_are.w8_way
+                    axes = sum(1 << a for a in in_set)
+                    first = transformed(values, transform)[(0,) * len(dims)]
+                    seed = first.tobytes() if axes else b""
+                    if offset:
+                        seed = seed.ljust(8, b"\0") + offset.to_bytes(8, "little")
+        else:
+            tried = tables + blocks_of(choice)
+        if mode != 4 and len(tried) < len(payload):
             payload = tried
             mode = 2 if choice.ranks is None else 3
             transform = choice.transform if dictionary is None else 3

@@ -1,8 +1,8 @@
 /* An LZ4 block, encoded by a warp; codec/lz4.c is the reference, and its bytes are these.
  *
- * The lanes look at 32 positions at once, each with the candidate that the reference would have
- * there: the nearest lane below it with the same hash, else what the table says. Up to the first
- * match, that is what happened in the reference; the lanes after it are looked at again. */
+ * The lanes look at the next 32 positions at once, each with the candidate that the reference would
+ * have there: the nearest lane below it with the same hash, else what the table says. Up to the
+ * first match, that is what happened in the reference; the lanes after it are looked at again. */
 #ifndef GPUFI_BACKEND_CUDA_CODEC_LZ4_CUH
 #define GPUFI_BACKEND_CUDA_CODEC_LZ4_CUH
 
@@ -45,6 +45,13 @@ __device__ inline uint32_t lz4_match(const uint32_t *raw, uint32_t a, uint32_t b
       return done + 4 * static_cast<uint32_t>(last) + __shfl_sync(kAllLanes, same, last);
     }
   }
+}
+
+/* How many bytes the first `tries` places without a match are apart in all: GPUFI_LZ4_PATIENCE
+ * steps of one byte, as many of two, and so on. */
+__device__ inline uint32_t lz4_steps(uint32_t tries) {
+  const uint32_t longest = tries / GPUFI_LZ4_PATIENCE, rest = tries % GPUFI_LZ4_PATIENCE;
+  return GPUFI_LZ4_PATIENCE * (longest * (longest + 1) / 2) + rest * (longest + 1);
 }
 
 /* Write the rest of a length that does not fit into four bits. Returns the number of bytes. */
@@ -95,20 +102,21 @@ __device__ uint32_t lz4_encode(lz4_shared<kRawNbytes> *shared, uint32_t nbytes, 
   const uint8_t *const bytes = reinterpret_cast<const uint8_t *>(raw);
   uint32_t anchor = 0; /* where the literals that are not written yet begin */
   uint32_t at = 1, used = 0;
+  uint32_t tries = 0; /* places without a match since the last one, before `at` */
   for (uint32_t i = lane; i < kLz4Hashes / 2; i += kWarp) {
     reinterpret_cast<uint32_t *>(shared->last)[i] = 0;
   }
   __syncwarp();
   while (at + GPUFI_LZ4_MATCH_START_MARGIN <= nbytes) {
-    const uint32_t here = at + lane;
+    const uint32_t here = at + lz4_steps(tries + lane) - lz4_steps(tries);
     const bool counts = here + GPUFI_LZ4_MATCH_START_MARGIN <= nbytes;
     const uint32_t four_bytes = counts ? lz4_load(raw, here) : 0;
     const uint32_t hash = GPUFI_LZ4_HASH(four_bytes);
     const uint32_t alike = __match_any_sync(kAllLanes, counts ? hash : kLz4Hashes + lane);
     const uint32_t below = alike & ((1u << lane) - 1);
-    const uint32_t candidate = below
-                                   ? at + static_cast<uint32_t>(31 - __clz(static_cast<int>(below)))
-                                   : shared->last[hash];
+    const int nearest = below ? 31 - __clz(static_cast<int>(below)) : 0;
+    const uint32_t nearest_at = __shfl_sync(kAllLanes, here, nearest);
+    const uint32_t candidate = below ? nearest_at : shared->last[hash];
     const bool found = counts && lz4_load(raw, candidate) == four_bytes;
     const uint32_t matches = __ballot_sync(kAllLanes, found);
     const int first = matches ? __ffs(static_cast<int>(matches)) - 1 : kWarp - 1;
@@ -119,15 +127,17 @@ __device__ uint32_t lz4_encode(lz4_shared<kRawNbytes> *shared, uint32_t nbytes, 
     }
     __syncwarp();
     if (!matches) {
-      at += kWarp;
+      at += lz4_steps(tries + kWarp) - lz4_steps(tries);
+      tries += kWarp;
       continue;
     }
     const uint32_t from = __shfl_sync(kAllLanes, candidate, first);
-    const uint32_t start = at + static_cast<uint32_t>(first);
+    const uint32_t start = __shfl_sync(kAllLanes, here, first);
     const uint32_t length = lz4_match(raw, from, start, nbytes - GPUFI_LZ4_LAST_LITERALS, lane);
     used +=
         lz4_put_sequence(out + used, bytes + anchor, start - anchor, start - from, length, lane);
     anchor = at = start + length;
+    tries = 0;
   }
   return used + lz4_put_sequence(out + used, bytes + anchor, nbytes - anchor, 0, 0, lane);
 }

@@ -1,0 +1,238 @@
+/* LZ4 is slow beside the other modes, and so is trying it. So the sample is asked first whether
+ * there is something to gain, and only then some blocks are really encoded.
+ *
+ * Two streams of values may be encoded: the values as they are, and the residuals of what W8 would
+ * do; each in two arrangements, as bytes and as bit planes. The sample shows two things of each:
+ *
+ *   it repeats     some short sequences of values occur more than once
+ *   it has idle    bit planes cost little, because many of their bytes are 0 or 255: fewer bits
+ *   planes         are busy than the best of the other modes packs
+ *
+ * What the blocks that are tried take is compared to what W8 would take for the same ones, which is
+ * then what matches would take of all, relative to W8: so it matters little if these blocks are not
+ * like the rest of the chunk. */
+#include "codec/matches_choose.h"
+#include "base/arithmetic.h"
+#include "codec/predict.h"
+#include "codec/sample.h"
+#include "codec/widths.h"
+
+/* Sequences of so many bytes may repeat; of values of one byte, of so many. */
+#define SEQUENCE_NBYTES 16
+#define SEQUENCE_NBYTES_8 4
+#define SEEN_BITS_LOG2 14
+
+#define PIECE_NBYTES 8192 /* what is tried of a block */
+#define PIECES 3
+#define MANY_BLOCKS 24 /* from so many on all PIECES are tried, else one */
+
+typedef struct chunk {
+  const gpufi_geometry *g;
+  const uint8_t *raw;
+  bool swap;
+} chunk;
+
+/* What the sample shows of a stream. */
+typedef struct signs {
+  uint64_t busy; /* bits that a group of eight has neither all 0 nor all 1, times eight */
+  size_t sequences;
+  uint8_t seen[(1 << SEEN_BITS_LOG2) / 8]; /* a bit for each hash of a sequence */
+} signs;
+
+static const gpufi_w8_choice as_they_are = {GPUFI_TRANSFORM_NONE, 0, 0, 0};
+
+static bool is_predicted(const gpufi_w8_choice *how) {
+  return how->axes != 0 || how->offset != 0;
+}
+
+static void residuals_of(const chunk *c, const gpufi_w8_choice *how, size_t first, size_t count,
+                         uint8_t *residuals) {
+  gpufi_predict_range(c->g, c->raw, c->swap, how->transform, how->axes, how->offset, first, count,
+                      residuals);
+}
+
+/* The eight values of a group, as numbers. */
+static void load_group(const uint8_t *group, size_t value_nbytes, uint64_t values[8]) {
+  GPUFI_BY_NBYTES(
+      value_nbytes, for (size_t i = 0; i < GPUFI_GROUP_VALUES; i++) {
+        T x;
+        memcpy(&x, group + i * sizeof(T), sizeof(T));
+        values[i] = x;
+      });
+}
+
+static uint64_t zigzag(uint64_t x, size_t value_nbytes) {
+  const unsigned unused = 64 - 8 * (unsigned)value_nbytes;
+  const int64_t r = (int64_t)(x << unused) >> unused;
+  return ((uint64_t)r << 1 ^ (uint64_t)(r >> 63)) << unused >> unused;
+}
+
+static void look_at_group(const uint64_t values[8], size_t value_nbytes, bool zigzags,
+                          signs *found) {
+  const size_t step = (value_nbytes == 1 ? SEQUENCE_NBYTES_8 : SEQUENCE_NBYTES) / value_nbytes;
+  uint64_t some = 0, all = UINT64_MAX, hash = 0;
+  for (size_t i = 0; i < GPUFI_GROUP_VALUES; i++) {
+    const uint64_t x = zigzags ? zigzag(values[i], value_nbytes) : values[i];
+    some |= x;
+    all &= x;
+    hash = (hash ^ values[i]) * GPUFI_WORD_KEY;
+    hash ^= hash >> 29;
+    if ((i + 1) % step == 0) {
+      const size_t place = (size_t)(hash >> (64 - SEEN_BITS_LOG2));
+      found->seen[place / 8] |= (uint8_t)(1 << place % 8);
+      found->sequences++;
+      hash = 0;
+    }
+  }
+  found->busy += 8 * (uint64_t)__builtin_popcountll(some & ~all);
+}
+
+/* Whether the stream is worth trying, as bytes and as bit planes. */
+static void look(const chunk *c, const gpufi_w8_choice *how, uint64_t bits, bool *repeats,
+                 bool *idles) {
+  const size_t nbytes = c->g->value_nbytes, groups = gpufi_sample_count(c->g);
+  uint8_t group[8 * GPUFI_GROUP_VALUES];
+  uint64_t values[GPUFI_GROUP_VALUES];
+  signs found = {0};
+  for (size_t k = 0; k < groups; k++) {
+    const size_t first = gpufi_sample_first(c->g, k);
+    if (c->g->value_count - first >= GPUFI_GROUP_VALUES) {
+      residuals_of(c, how, first, GPUFI_GROUP_VALUES, group);
+      load_group(group, nbytes, values);
+      look_at_group(values, nbytes, is_predicted(how), &found);
+    }
+  }
+  /* Were they all different, so many bits would be set: two of them share one now and then. */
+  const uint64_t n = found.sequences, different = n - (n * n >> (SEEN_BITS_LOG2 + 1));
+  uint64_t seen = 0;
+  for (size_t i = 0; i < sizeof(found.seen); i += 8) {
+    uint64_t word;
+    memcpy(&word, found.seen + i, sizeof(word));
+    seen += (uint64_t)__builtin_popcountll(word);
+  }
+  *repeats = 32 * seen < 30 * different;
+  *idles = 5 * found.busy * gpufi_group_count(c->g) / groups < 4 * bits;
+}
+
+/* The blocks that are tried, or their beginnings. */
+typedef struct pieces {
+  size_t count;
+  size_t first[PIECES], values[PIECES]; /* their first values, and how many these are */
+  bool are_first; /* it is the first block; else that is encoded before them, for their matches */
+} pieces;
+
+static void pieces_init(pieces *p, const gpufi_geometry *g, const gpufi_matches *m) {
+  const size_t blocks = gpufi_matches_block_count(m, g->value_count);
+  *p = (pieces){.count = 1, .values = {gpufi_min_nbytes(g->value_count, m->block_values)}};
+  p->are_first = blocks <= 2;
+  if (p->are_first) {
+    return;
+  }
+  p->count = blocks >= MANY_BLOCKS ? PIECES : 1;
+  for (size_t k = 0; k < p->count; k++) { /* neither the first nor the last block */
+    p->first[k] = (1 + (2 * k + 1) * (blocks - 2) / (2 * p->count)) * m->block_values;
+    p->values[k] = PIECE_NBYTES / g->value_nbytes;
+  }
+}
+
+/* Bits that W8 takes for the pieces, as it estimates the cost of a sample (predict.c). */
+static uint64_t w8_bits(const chunk *c, const gpufi_w8_choice *w8, const pieces *p) {
+  const size_t nbytes = c->g->value_nbytes;
+  uint64_t some = 0, groups = 0, used_groups = 0, widths = 0, used = 0, used_widths = 0;
+  uint8_t residuals[8 * GPUFI_BLOCK_VALUES];
+  for (size_t k = 0; k < p->count; k++) {
+    for (size_t i = 0; i < p->values[k]; i += GPUFI_BLOCK_VALUES) {
+      const size_t count = gpufi_min_nbytes(p->values[k] - i, GPUFI_BLOCK_VALUES);
+      residuals_of(c, w8, p->first[k] + i, count, residuals);
+      memset(residuals + count * nbytes, 0, (size_t)(-count % GPUFI_GROUP_VALUES) * nbytes);
+      for (size_t j = 0; j < count; j += GPUFI_GROUP_VALUES) {
+        uint64_t values[GPUFI_GROUP_VALUES], zigzags = 0, here = 0;
+        load_group(residuals + j * nbytes, nbytes, values);
+        for (size_t v = 0; v < GPUFI_GROUP_VALUES; v++) {
+          some |= values[v];
+          zigzags |= zigzag(values[v], nbytes);
+          here += values[v] != 0;
+        }
+        const uint64_t width = zigzags ? 64 - (uint64_t)__builtin_clzll(zigzags) : 0;
+        groups++;
+        used_groups += zigzags != 0;
+        widths += width;
+        used += here;
+        used_widths += here * width;
+      }
+    }
+  }
+  const uint64_t shift = some ? (uint64_t)__builtin_ctzll(some) : 0;
+  const uint64_t less = shift + !(some >> (8 * nbytes - 1));
+  const uint64_t dense = 3 * groups + GPUFI_GROUP_VALUES * (widths - less * used_groups);
+  const uint64_t sparse = groups + GPUFI_GROUP_VALUES * used_groups + used_widths - less * used;
+  return dense < sparse ? dense : sparse;
+}
+
+/* Bytes of `total` values from `first` on, as the encoder's next block. */
+static uint64_t encode_piece(const chunk *c, const gpufi_w8_choice *how, size_t first, size_t total,
+                             gpufi_matches_encoder *encoder) {
+  uint8_t residuals[8 * GPUFI_BLOCK_VALUES];
+  const uint8_t *encoded;
+  for (size_t i = 0; i < total; i += GPUFI_BLOCK_VALUES) {
+    const size_t count = gpufi_min_nbytes(total - i, GPUFI_BLOCK_VALUES);
+    residuals_of(c, how, first + i, count, residuals);
+    gpufi_matches_put(encoder, residuals, i, count, total);
+  }
+  return gpufi_matches_encode(encoder, total, &encoded);
+}
+
+/* The estimate for the chunk in bits, from what the pieces take here and with W8. */
+static uint64_t try_stream(const chunk *c, const gpufi_w8_choice *how, unsigned arrangement,
+                           const pieces *p, const gpufi_w8_choice *w8, uint64_t pieces_w8_bits,
+                           gpufi_matches_encoder *encoder) {
+  gpufi_matches m;
+  gpufi_matches_init(&m, gpufi_matches_levels(arrangement), c->g->value_nbytes);
+  gpufi_matches_encoder_init(encoder, &m);
+  uint64_t first_bits = 0, bits = 0, rest = w8->bits;
+  if (!p->are_first) {
+    first_bits = 8 * encode_piece(c, how, 0, m.block_values, encoder);
+    rest -= rest / gpufi_matches_block_count(&m, c->g->value_count);
+  }
+  for (size_t k = 0; k < p->count; k++) {
+    /* and its size, in the part of a block that the piece is */
+    bits += 8 * encode_piece(c, how, p->first[k], p->values[k], encoder) +
+            32 * p->values[k] / m.block_values;
+  }
+  return first_bits + rest * bits / pieces_w8_bits;
+}
+
+bool gpufi_matches_choose(const gpufi_geometry *g, const uint8_t *raw, bool swap,
+                          const gpufi_w8_choice *w8, uint64_t bits, gpufi_matches_encoder *encoder,
+                          gpufi_w8_choice *chosen, unsigned *arrangement) {
+  const chunk c = {g, raw, swap};
+  const gpufi_w8_choice *const streams[2] = {&as_they_are, w8};
+  gpufi_matches m;
+  pieces p;
+  uint64_t pieces_w8_bits = 0;
+  gpufi_matches_init(&m, gpufi_matches_levels(GPUFI_ARRANGED_BYTES), g->value_nbytes);
+  pieces_init(&p, g, &m);
+  *chosen = (gpufi_w8_choice){.bits = UINT64_MAX};
+  for (size_t s = 0; s < (is_predicted(w8) ? 2 : 1); s++) {
+    const gpufi_w8_choice *const how = streams[s];
+    const unsigned planes = is_predicted(how) ? GPUFI_ARRANGED_ZIGZAG : GPUFI_ARRANGED_BITS;
+    bool repeats, idles;
+    look(&c, how, bits, &repeats, &idles);
+    if ((repeats || idles) && pieces_w8_bits == 0) {
+      pieces_w8_bits = w8_bits(&c, w8, &p);
+    }
+    for (unsigned a = 0; a < 2; a++) {
+      if (pieces_w8_bits == 0 || !(repeats || (idles && a == 1))) {
+        continue;
+      }
+      const unsigned tried = a == 0 ? GPUFI_ARRANGED_BYTES : planes;
+      const uint64_t estimate = try_stream(&c, how, tried, &p, w8, pieces_w8_bits, encoder);
+      if (estimate < chosen->bits) {
+        *chosen = *how;
+        chosen->bits = estimate;
+        *arrangement = tried;
+      }
+    }
+  }
+  return chosen->bits < bits - bits / 32;
+}
