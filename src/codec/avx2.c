@@ -2,9 +2,11 @@
  * arithmetic modulo 2^8 to 2^64 on lanes as wide as the values, and sums may be taken in any order.
  */
 #include "codec/bytes.h"
+#include "codec/masks_avx2.h"
 #include "codec/scalar.h"
 #include "codec/sparse.h"
 #include "codec/unpack_tables.h"
+#include "codec/walks_x86.h"
 
 #include <immintrin.h>
 
@@ -355,19 +357,6 @@ static void unpack_64(const uint8_t *in, const uint8_t *widths, size_t groups,
 
 /* --- sparse blocks --- */
 
-/* For each mask of 8 bits: the index that bit j's value has among those used; 0x80, which is
- * negative and shuffles in a 0, where the bit is 0.
- *
- *   mask 0 1 0 0 1 1 0 0 (bit 0 first)    ranks 80 0 80 80 1 2 80 80 */
-#define RANK(m, j) (uint8_t)((m) >> (j) & 1 ? __builtin_popcount((m) & ((1 << (j)) - 1)) : 0x80)
-#define RANKS(m)                                                                                   \
-  {RANK(m, 0), RANK(m, 1), RANK(m, 2), RANK(m, 3), RANK(m, 4), RANK(m, 5), RANK(m, 6), RANK(m, 7)}
-#define RANKS_4(m) RANKS(m), RANKS((m) + 1), RANKS((m) + 2), RANKS((m) + 3)
-#define RANKS_16(m) RANKS_4(m), RANKS_4((m) + 4), RANKS_4((m) + 8), RANKS_4((m) + 12)
-#define RANKS_64(m) RANKS_16(m), RANKS_16((m) + 16), RANKS_16((m) + 32), RANKS_16((m) + 48)
-
-static const uint8_t ranks[256][8] = {RANKS_64(0), RANKS_64(64), RANKS_64(128), RANKS_64(192)};
-
 GPUFI_INLINE __m128i ranks_of(unsigned mask) {
   return _mm_loadl_epi64((const __m128i *)ranks[mask]);
 }
@@ -428,43 +417,6 @@ EXPAND(8)
 EXPAND(16)
 EXPAND(32)
 EXPAND(64)
-
-/* --- ranked chunks --- */
-
-/* table[code] for 32 codes up to `last`. A shuffle looks up the low 4 bits of a code in 16 entries,
- * so there is one for each 16 entries in use, and each result counts only for codes whose upper
- * bits name these entries. */
-GPUFI_INLINE __m256i look_up(__m256i code, const uint8_t *table, unsigned last) {
-  const __m256i upper = _mm256_and_si256(_mm256_srli_epi16(code, 4), _mm256_set1_epi8(15));
-  __m256i found = _mm256_setzero_si256();
-  for (unsigned k = 0; k <= last >> 4; k++) {
-    const __m128i some = load_128(table + (size_t)16 * k);
-    const __m256i x = _mm256_shuffle_epi8(_mm256_broadcastsi128_si256(some), code);
-    const __m256i here = _mm256_cmpeq_epi8(upper, _mm256_set1_epi8((char)k));
-    found = _mm256_or_si256(found, _mm256_and_si256(here, x));
-  }
-  return found;
-}
-
-/* The escaped ones go where the code is `last`, as the values of a sparse block go where its mask
- * has a bit; table[last] is 0, so that an OR puts the two together. */
-static void symbols(const uint8_t *codes, size_t count, const uint8_t *table, unsigned last,
-                    const uint8_t *escaped, uint8_t *out) {
-  size_t i = 0;
-  for (; i + 32 <= count; i += 32) {
-    const __m256i code = load_256(codes + i);
-    const __m256i escapes = _mm256_cmpeq_epi8(code, _mm256_set1_epi8((char)last));
-    uint32_t mask = (uint32_t)_mm256_movemask_epi8(escapes);
-    uint8_t more[32];
-    for (size_t k = 0; k < 32; k += 8, mask >>= 8) {
-      expand_group_8(mask & 255, escaped, more + k);
-      escaped += __builtin_popcount(mask & 255);
-    }
-    const __m256i x = _mm256_or_si256(look_up(code, table, last), load_256(more));
-    _mm256_storeu_si256((__m256i *)(out + i), x);
-  }
-  gpufi_symbols_scalar(codes + i, count - i, table, last, escaped, out + i);
-}
 
 #include "codec/pack_x86_impl.h"
 

@@ -4,6 +4,7 @@
 #include "codec/scalar.h"
 #include "codec/sparse.h"
 #include "codec/unpack_tables.h"
+#include "codec/walks_x86.h"
 
 #include <immintrin.h>
 
@@ -357,24 +358,6 @@ EXPAND(8, __mmask64)
 EXPAND(16, __mmask32)
 EXPAND(32, __mmask16)
 EXPAND(64, __mmask8)
-
-/* --- ranked chunks --- */
-
-/* A permutation looks up 64 codes at once in all of the table's 64 entries. The escaped ones are
- * expanded into where the code is `last`. */
-static void symbols(const uint8_t *codes, size_t count, const uint8_t *table, unsigned last,
-                    const uint8_t *escaped, uint8_t *out) {
-  const __m512i all = _mm512_loadu_si512(table), escape = _mm512_set1_epi8((char)last);
-  for (size_t i = 0; i < count; i += 64) {
-    const __mmask64 here = first_bits(count - i);
-    const __m512i code = _mm512_maskz_loadu_epi8(here, codes + i);
-    const __mmask64 escapes = _mm512_mask_cmpeq_epi8_mask(here, code, escape);
-    const __m512i found = _mm512_permutexvar_epi8(code, all);
-    const __m512i next = _mm512_loadu_si512(escaped);
-    _mm512_mask_storeu_epi8(out + i, here, _mm512_mask_expand_epi8(found, escapes, next));
-    escaped += _mm_popcnt_u64(escapes);
-  }
-}
 
 #include "codec/pack_x86_impl.h"
 

@@ -160,7 +160,7 @@ static gpuf_status decode_block(const coding *c, const uint8_t *encoded, size_t 
       c->ranked
           ? gpufi_ranked_unpack(&c->ranks, g->value_nbytes, in, p->at, block, residuals, count, err)
           : gpufi_block_unpack(g->value_nbytes, in, left, p->at, block, residuals, count, err);
-  if (status == GPUF_OK && c->numbers.shift != 0 && !p->corrections) {
+  if (status == GPUF_OK && c->numbers.shift != 0 && !c->ranked && !p->corrections) {
     status = check_shift(c, p->at, block, residuals, count, err);
   }
   if (status != GPUF_OK) {

@@ -43,6 +43,7 @@ typedef struct coding {
   uint8_t *residuals;      /* capacity for all that is packed, geometry.value_count values */
   gpufi_lines *lines;      /* gives the residuals of `values` block by block; or null */
   bool swap;               /* `values` are big-endian */
+  bool as_is;              /* `values` are packed, not `residuals` */
   gpufi_dictionary dictionary;
   gpufi_ranks ranks;
 } coding;
@@ -58,16 +59,13 @@ static uint64_t choose_mode(const coding *c, gpuf_dtype dtype, gpufi_chunk_heade
   const uint64_t bits = sampled * gpufi_group_count(g) / gpufi_sample_count(g);
   *w8 = (gpufi_w8_choice){header->transform, header->axes, header->offset, bits};
   header->mode = GPUFI_MODE_W8;
-  if (gpufi_ranks_init(ranks, dtype, g->value_nbytes)) {
-    const uint64_t ranked = gpufi_ranks_choose(ranks, g, c->values, c->swap);
-    if (ranked + ranked / 64 < bits) { /* W8 decodes faster */
-      header->mode = GPUFI_MODE_RANKED;
-      header->transform = GPUFI_TRANSFORM_NONE;
-      header->axes = 0;
-      header->offset = 0;
-      header->levels = (uint8_t)(ranks->first_bits | ranks->second_bits << 4);
-      return ranked;
-    }
+  const uint64_t ranked = gpufi_ranks_choose(ranks, dtype, g, c->values, c->swap, bits);
+  if (ranked < bits && ranked + ranked / 64 < bits) { /* W8 decodes faster */
+    header->mode = GPUFI_MODE_RANKED;
+    header->transform = GPUFI_TRANSFORM_NONE;
+    header->axes = 0;
+    header->offset = 0;
+    return ranked;
   }
   return bits;
 }
@@ -90,9 +88,8 @@ static uint64_t choose_dictionary(coding *c, gpuf_dtype dtype, uint64_t bits,
   other.geometry.value_nbytes = 1;
   other.values = scratch;
   other.residuals = scratch + c->geometry.value_count;
-  other.swap = false;
+  other.swap = other.as_is = false;
   other.lines = NULL;
-  tried.levels = 0;
   const uint64_t table = 8 * other.dictionary.count * c->geometry.value_nbytes;
   const uint64_t places = choose_mode(&other, GPUF_DTYPE_UINT8, &tried, &other.ranks, &w8) + table;
   if (places >= bits) {
@@ -160,7 +157,7 @@ static bool write_tables(const coding *c, const gpufi_chunk_header *header, uint
  * of them, or where they are. */
 static const uint8_t *next_residuals(const coding *c, size_t first, size_t count, uint8_t *buffer) {
   if (c->lines == NULL) {
-    return c->residuals + first * c->geometry.value_nbytes;
+    return (c->as_is ? c->values : c->residuals) + first * c->geometry.value_nbytes;
   }
   gpufi_lines_forward(c->lines, c->values, count, buffer);
   return buffer;
@@ -175,21 +172,22 @@ static size_t write_payload(const coding *c, const gpufi_chunk_header *header, u
   const size_t block_count = gpufi_block_count(g);
   const bool ranked = header->mode == GPUFI_MODE_RANKED;
   uint8_t buffer[8 * GPUFI_BLOCK_VALUES];
-  uint8_t index[1 << GPUFI_SYMBOL_BITS_MAX], *descriptors;
+  gpufi_walk_tables tables;
+  uint8_t *descriptors;
   size_t at = 0;
   if (!write_tables(c, header, payload, capacity, &at) ||
       !begin_table(payload, capacity, 4 * block_count, &at, &descriptors)) {
     return 0;
   }
   if (ranked) {
-    gpufi_ranks_index(&c->ranks, index);
+    gpufi_walk_tables_init(&tables, &c->ranks.tree, c->ranks.symbols, c->ranks.cut.bits);
   }
   for (size_t b = 0; b < block_count; b++) {
     const size_t first = b * GPUFI_BLOCK_VALUES;
     const size_t count = gpufi_min_nbytes(g->value_count - first, GPUFI_BLOCK_VALUES);
     const uint8_t *const residuals = next_residuals(c, first, count, buffer);
     gpufi_block block;
-    if (!(ranked ? gpufi_ranked_pack(&c->ranks, index, g->value_nbytes, residuals, count,
+    if (!(ranked ? gpufi_ranked_pack(&c->ranks, &tables, g->value_nbytes, residuals, count,
                                      payload + at, capacity - at, &block)
                  : gpufi_block_pack(g->value_nbytes, residuals, count, payload + at, capacity - at,
                                     &block))) {
@@ -256,8 +254,16 @@ static void predict(coding *c, gpufi_lines *lines, gpufi_chunk_header *header) {
     c->lines = lines;
     return;
   }
+  if (header->mode == GPUFI_MODE_RANKED && !c->swap) {
+    c->as_is = true;
+    return;
+  }
+  uint8_t seed[16];
   gpufi_predict_forward(&c->geometry, c->values, c->swap, transform, header->axes, header->offset,
-                        c->residuals, header->seed);
+                        c->residuals, seed);
+  if (header->mode != GPUFI_MODE_RANKED) { /* where the field has the tree */
+    memcpy(header->seed, seed, sizeof(seed));
+  }
 }
 
 /* Fill in the coding fields of `header`, and write the payload of mode W8, ranked or matches;
@@ -274,6 +280,9 @@ static void encode_coded(gpufi_chunk_header *header, const gpufi_geometry *g, co
   bits = choose_dictionary(&c, dtype, bits, header, scratch);
   choose_matches(&c, &as_they_are, &w8, bits, header, encoder);
   header->flags = swap ? GPUFI_FLAG_BIG_ENDIAN : 0;
+  if (header->mode == GPUFI_MODE_RANKED) {
+    gpufi_header_set_ranks(header, &c.ranks);
+  }
   predict(&c, &lines, header);
   header->payload_nbytes = header->mode == GPUFI_MODE_MATCHES
                                ? write_matches(&c, header, payload, capacity, encoder)

@@ -23,7 +23,8 @@ enum {
   GPUFI_AT_LEVELS = 11,
   GPUFI_AT_ENTRIES = 12,
   GPUFI_AT_SHIFT = 13,
-  GPUFI_AT_RESERVED = 14, /* two bytes */
+  GPUFI_AT_SYMBOL = 14,
+  GPUFI_AT_RESERVED = 15,
   GPUFI_AT_RAW_NBYTES = 16,
   GPUFI_AT_PAYLOAD_NBYTES = 24,
   GPUFI_AT_DIMS = 32,
@@ -110,12 +111,18 @@ static inline gpufi_block gpufi_block_from_word(uint32_t word) {
 
 #define GPUFI_DICTIONARY_ENTRIES_MAX 256
 
-/* Ranked chunks: the most frequent symbols have codes of `first` bits, the next ones of `second`
- * bits. A symbol is the exponent of a float, else an 8-bit value. */
+/* Ranked chunks of version 1: the most frequent symbols have codes of `first` bits, the next ones
+ * of `second` bits. A symbol is the exponent of a float, else an 8-bit value. */
 #define GPUFI_FIRST_BITS_MAX 6
 #define GPUFI_SECOND_BITS_MAX 4
 #define GPUFI_SYMBOLS_MAX ((1 << GPUFI_FIRST_BITS_MAX) + (1 << GPUFI_SECOND_BITS_MAX) - 2)
 #define GPUFI_SYMBOL_BITS_MAX 11
+
+/* Since version 2: the prefix code of a ranked chunk is a binary tree of so many levels and leaves
+ * (tree.h). */
+#define GPUFI_TREE_DEPTH_MAX 12
+#define GPUFI_TREE_LEAVES_MAX 255
+#define GPUFI_CODE_NBYTES_MAX (GPUFI_BLOCK_VALUES * GPUFI_TREE_DEPTH_MAX / 8) /* of a block */
 
 /* The checksum's multiplier. */
 #define GPUFI_WORD_KEY UINT64_C(0x9e3779b97f4a7c15)

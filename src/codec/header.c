@@ -1,10 +1,10 @@
 /* The header of a chunk: 96 bytes, of which the offsets are in format.h.
  *
  *   0   | G P F C | version, dtype, mode, transform | axes, ndim, flags, levels |
- *   12  | entries, shift, 0 0 |
+ *   12  | entries, shift, symbol, 0 |
  *   16  | raw length, 8 bytes | payload length, 8 bytes |
  *   32  | dimensions, 8 of 4 bytes |
- *   64  | seed, 16 bytes, of which the last 8 may be the offset |
+ *   64  | seed, 16 bytes, of which the last 8 may be the offset; ranked: leaves of each level |
  *   80  | checksum, 16 bytes |
  *
  * Reading it checks each field against the others before any is used to find something in the
@@ -14,6 +14,7 @@
 #include "base/arithmetic.h"
 #include "base/error.h"
 #include "codec/bytes.h"
+#include "codec/levels.h"
 #include "codec/matches.h"
 
 void gpufi_header_write(uint8_t *encoded, const gpufi_chunk_header *header) {
@@ -30,6 +31,7 @@ void gpufi_header_write(uint8_t *encoded, const gpufi_chunk_header *header) {
   encoded[GPUFI_AT_LEVELS] = header->levels;
   encoded[GPUFI_AT_ENTRIES] = header->entries_less1;
   encoded[GPUFI_AT_SHIFT] = header->shift;
+  encoded[GPUFI_AT_SYMBOL] = header->symbol;
   memcpy(encoded + GPUFI_AT_RAW_NBYTES, &header->raw_nbytes, 8);
   memcpy(encoded + GPUFI_AT_PAYLOAD_NBYTES, &header->payload_nbytes, 8);
   memcpy(encoded + GPUFI_AT_DIMS, header->shape.dims, 4 * (size_t)header->shape.ndim);
@@ -112,19 +114,39 @@ void gpufi_header_geometry(const gpufi_chunk_header *header, gpufi_geometry *g) 
   }
 }
 
-bool gpufi_header_ranks(const gpufi_chunk_header *header, gpufi_ranks *ranks) {
-  gpufi_geometry g;
-  gpufi_header_geometry(header, &g);
-  const bool dictionary = header->transform == GPUFI_TRANSFORM_DICTIONARY;
-  const gpuf_dtype dtype = dictionary ? GPUF_DTYPE_UINT8 : header->shape.dtype;
-  if (!gpufi_ranks_init(ranks, dtype, g.value_nbytes)) {
-    return false;
-  }
+/* Version 1: the symbol is where the dtype says. */
+static bool read_levels(const gpufi_chunk_header *header, gpuf_dtype dtype, size_t value_nbytes,
+                        gpufi_ranks *ranks) {
   ranks->first_bits = header->levels & 15;
   ranks->second_bits = header->levels >> 4;
-  return ranks->first_bits >= 1 && ranks->first_bits <= GPUFI_FIRST_BITS_MAX &&
-         ranks->second_bits <= GPUFI_SECOND_BITS_MAX &&
-         gpufi_ranks_count(ranks) <= (size_t)1 << ranks->symbol_bits;
+  return gpufi_levels_cut(&ranks->cut, dtype, value_nbytes) && ranks->first_bits >= 1 &&
+         ranks->first_bits <= GPUFI_FIRST_BITS_MAX && ranks->second_bits <= GPUFI_SECOND_BITS_MAX &&
+         gpufi_ranks_count(ranks) <= (size_t)1 << ranks->cut.bits;
+}
+
+bool gpufi_header_ranks(const gpufi_chunk_header *header, gpufi_ranks *ranks) {
+  gpufi_geometry g;
+  const bool dictionary = header->transform == GPUFI_TRANSFORM_DICTIONARY;
+  const gpuf_dtype dtype = dictionary ? GPUF_DTYPE_UINT8 : header->shape.dtype;
+  gpufi_header_geometry(header, &g);
+  memset(ranks, 0, sizeof(*ranks));
+  if (header->version == 1) {
+    return read_levels(header, dtype, g.value_nbytes, ranks);
+  }
+  const unsigned bits = header->levels >> 4;
+  ranks->cut = (gpufi_cut){header->symbol, (uint8_t)bits, header->shift};
+  return bits >= 1 && bits <= GPUFI_SYMBOL_BITS_MAX &&
+         header->symbol + bits <= 8 * g.value_nbytes && header->shift <= header->symbol &&
+         gpufi_tree_init(&ranks->tree, header->levels & 15, header->seed) &&
+         gpufi_ranks_count(ranks) <= (size_t)1 << bits;
+}
+
+void gpufi_header_set_ranks(gpufi_chunk_header *header, const gpufi_ranks *ranks) {
+  header->levels = (uint8_t)(ranks->tree.depth | ranks->cut.bits << 4);
+  header->symbol = ranks->cut.at;
+  header->shift = ranks->cut.shift;
+  memset(header->seed, 0, sizeof(header->seed));
+  memcpy(header->seed, ranks->tree.leaves + 1, ranks->tree.depth);
 }
 
 bool gpufi_header_matches(const gpufi_chunk_header *header, gpufi_matches *matches) {
@@ -137,6 +159,9 @@ bool gpufi_header_matches(const gpufi_chunk_header *header, gpufi_matches *match
 static size_t seed_nbytes(const gpufi_chunk_header *header) {
   gpufi_geometry g;
   gpufi_header_geometry(header, &g);
+  if (header->mode == GPUFI_MODE_RANKED && header->version > 1) {
+    return header->levels & 15;
+  }
   const bool used = header->mode == GPUFI_MODE_CONSTANT || header->axes != 0;
   return used ? g.component_count * g.value_nbytes : 0;
 }
@@ -193,19 +218,22 @@ static unsigned flags_allowed(const gpufi_chunk_header *header, size_t value_nby
 }
 
 /* Whether so many low bits of all values may be 0: of floats as they are. Two bits are left, of
- * which the transforms move one. */
+ * which the transforms move one. What is ranked is checked with the place of its symbol. */
 static bool shift_fits(const gpufi_chunk_header *header, size_t value_nbytes) {
-  return header->shift == 0 || (header->version > 1 && header->mode == GPUFI_MODE_W8 &&
-                                header->shift <= 8 * value_nbytes - 2 &&
-                                gpufi_chunk_dtype_is_float(header->shape.dtype) &&
-                                header->transform <= GPUFI_TRANSFORM_ORDER);
+  const bool ranked = header->version > 1 && header->mode == GPUFI_MODE_RANKED;
+  return header->shift == 0 || ranked ||
+         (header->version > 1 && header->mode == GPUFI_MODE_W8 &&
+          header->shift <= 8 * value_nbytes - 2 &&
+          gpufi_chunk_dtype_is_float(header->shape.dtype) &&
+          header->transform <= GPUFI_TRANSFORM_ORDER);
 }
 
 /* Of a seed, as of every value, the low `shift` bits are 0. */
 static gpuf_status check_seed_shift(const gpufi_chunk_header *header, gpuf_error *err) {
   gpufi_geometry g;
   gpufi_geometry_init(&g, &header->shape);
-  for (size_t c = 0; c < g.component_count && header->shift != 0; c++) {
+  const bool seeded = header->mode == GPUFI_MODE_W8 && header->shift != 0;
+  for (size_t c = 0; c < g.component_count && seeded; c++) {
     const uint64_t seed = gpufi_load_value(header->seed + c * g.value_nbytes, g.value_nbytes);
     if (seed >> header->shift << header->shift != seed) {
       return corrupt(err, GPUFI_AT_SEED + c * g.value_nbytes,
@@ -255,8 +283,12 @@ static gpuf_status read_coding(const uint8_t *encoded, gpufi_chunk_header *heade
     return corrupt(err, GPUFI_AT_FLAGS, "a flag that does not exist here", header->flags);
   }
   if (!levels_fit(header)) {
-    return corrupt(err, GPUFI_AT_LEVELS, "no such code lengths or blocks for this mode and dtype",
+    return corrupt(err, GPUFI_AT_LEVELS, "no such codes or blocks for this mode and dtype",
                    header->levels);
+  }
+  if (header->symbol != 0 && (header->mode != GPUFI_MODE_RANKED || header->version == 1)) {
+    return corrupt(err, GPUFI_AT_SYMBOL, "a symbol in a chunk that is not ranked, or of version 1",
+                   header->symbol);
   }
   if (header->transform != GPUFI_TRANSFORM_DICTIONARY && header->entries_less1 != 0) {
     return corrupt(err, GPUFI_AT_ENTRIES, "entries of a dictionary that is not there",
@@ -335,6 +367,7 @@ gpuf_status gpufi_header_read(const uint8_t *encoded, size_t encoded_nbytes,
   header->levels = encoded[GPUFI_AT_LEVELS];
   header->entries_less1 = encoded[GPUFI_AT_ENTRIES];
   header->shift = encoded[GPUFI_AT_SHIFT];
+  header->symbol = encoded[GPUFI_AT_SYMBOL];
   header->payload_nbytes = gpufi_load_u64(encoded + GPUFI_AT_PAYLOAD_NBYTES);
   memcpy(header->seed, encoded + GPUFI_AT_SEED, sizeof(header->seed));
   status = read_shape(encoded, header, err);

@@ -11,12 +11,14 @@
 typedef struct gpufi_chunk_header {
   gpufi_chunk_shape shape;
   uint8_t version, mode, transform, axes, flags;
-  uint8_t levels;        /* ranked: first_bits, and second_bits << 4; matches: see matches.h */
+  uint8_t levels;        /* ranked: the tree's depth, and symbol_bits << 4, but in version 1 the
+                            lengths of codes, first_bits, and second_bits << 4; matches: matches.h */
+  uint8_t symbol;        /* ranked: the symbol's lowest bit */
   uint8_t entries_less1; /* of the dictionary */
   uint8_t shift;         /* low bits that are 0 in the base of every value */
   uint64_t raw_nbytes, payload_nbytes;
-  uint64_t offset; /* taken off each residual; of integers and of places in a dictionary only */
-  uint8_t seed[16];
+  uint64_t offset;  /* taken off each residual; of integers and of places in a dictionary only */
+  uint8_t seed[16]; /* ranked: the leaves of each level of the tree */
 } gpufi_chunk_header;
 
 /* Write GPUFI_HEADER_NBYTES bytes of the version that is written, the checksum as 0. */
@@ -30,8 +32,12 @@ gpuf_status gpufi_header_read(const uint8_t *encoded, size_t encoded_nbytes,
 /* The geometry of what is packed: the values, or the places in a dictionary, one byte each. */
 void gpufi_header_geometry(const gpufi_chunk_header *header, gpufi_geometry *g);
 
-/* Code lengths and the position of the symbol in a value; false if a chunk cannot be ranked so. */
+/* The codes, and the place of the symbol in a value; false if a chunk cannot be ranked so. The
+ * symbols themselves are in the payload. */
 bool gpufi_header_ranks(const gpufi_chunk_header *header, gpufi_ranks *ranks);
+
+/* The inverse: set the fields for a chunk that is ranked so. */
+void gpufi_header_set_ranks(gpufi_chunk_header *header, const gpufi_ranks *ranks);
 
 /* What mode matches does with residuals; false if there is no such thing. */
 bool gpufi_header_matches(const gpufi_chunk_header *header, gpufi_matches *matches);

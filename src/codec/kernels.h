@@ -10,6 +10,7 @@
 #define GPUFI_CODEC_KERNELS_H
 
 #include "codec/format.h"
+#include "codec/tree.h"
 #include "codec/widths.h"
 
 #include <stdbool.h>
@@ -26,6 +27,9 @@
 
 /* Expanding a list may read so many bytes past its last value. */
 #define GPUFI_EXPAND_READ_NBYTES 64
+
+/* Reading or writing the codes of a ranked block may read or write so many bytes too far. */
+#define GPUFI_WALK_NBYTES 64
 
 /* How the next values are predicted. They may span several lines (lines.h) whose neighbours are the
  * same; in the first of them they begin anywhere, in the others where the line starts. */
@@ -74,10 +78,50 @@ typedef void gpufi_expand_fn(const uint8_t *bits, const uint8_t *used, size_t co
                              uint8_t *values);
 
 /* For each code, none above `last`: table[code], or the next of `escaped` where it is `last`, for
- * which the table of GPUFI_CODES_MAX has 0. `escaped` is readable for GPUFI_EXPAND_READ_NBYTES
- * more. */
+ * which the table of GPUFI_TREE_LEAVES_MAX + 1 has 0. `escaped` is readable for
+ * GPUFI_EXPAND_READ_NBYTES more. */
 typedef void gpufi_symbols_fn(const uint8_t *codes, size_t count, const uint8_t *table,
                               unsigned last, const uint8_t *escaped, uint8_t *symbols);
+
+/* What an encoder looks up: of each symbol the leaf, which is the last one for those without a code
+ * of their own; and of each leaf the steps to it, bit j - 1 that to level j, in two bytes. */
+typedef struct gpufi_walk_tables {
+  bool wide;     /* symbols have more than 8 bits */
+  uint8_t last;  /* leaf */
+  uint8_t pages; /* bit k: one of the symbols 256 * k to 256 * k + 255 has a code of its own */
+  uint8_t leaves[1 << GPUFI_SYMBOL_BITS_MAX];
+  uint8_t lower[GPUFI_TREE_LEAVES_MAX + 1], upper[GPUFI_TREE_LEAVES_MAX + 1];
+} gpufi_walk_tables;
+
+/* The leaf of each symbol, of which `lower` has the low 8 bits and, if wide, `upper` the others.
+ * May read and write GPUFI_WALK_NBYTES more than `count`. */
+typedef void gpufi_leaves_fn(const gpufi_walk_tables *tables, const uint8_t *lower,
+                             const uint8_t *upper, size_t count, uint8_t *leaves);
+
+/* A ranked block's leaves, at most GPUFI_BLOCK_VALUES, to the bits of their codes, level by level;
+ * returns how many. Writes the bytes of these bits, the last one filled up with zeros, and may
+ * write GPUFI_WALK_NBYTES more. */
+typedef size_t gpufi_write_walks_fn(const uint8_t *leaves, size_t count, const gpufi_tree *tree,
+                                    const gpufi_walk_tables *tables, uint8_t *bits);
+
+/* The inverse. Reads up to GPUFI_CODE_NBYTES_MAX + GPUFI_WALK_NBYTES, whatever they hold, and may
+ * write GPUFI_WALK_NBYTES more than `count` leaves. Returns the bits of the codes, of which some
+ * may not be there; it is for the caller to compare. */
+typedef size_t gpufi_read_walks_fn(const uint8_t *bits, size_t count, const gpufi_tree *tree,
+                                   uint8_t *leaves);
+
+/* Where the symbol is in a value, and what the rest loses; its bits are [at .. at + bits - 1]. */
+typedef struct gpufi_cut {
+  uint8_t at, bits;
+  uint8_t shift; /* the lowest bits of the value, which are 0; at most `at` */
+} gpufi_cut;
+
+/* Values to rests and symbols, and back. A symbol is in two arrays: its low 8 bits, and if it has
+ * more, the others. `values` need not be aligned. */
+typedef void gpufi_split_fn(const gpufi_cut *cut, const uint8_t *values, size_t count, void *rests,
+                            uint8_t *lower, uint8_t *upper);
+typedef void gpufi_join_fn(const gpufi_cut *cut, const void *rests, const uint8_t *lower,
+                           const uint8_t *upper, size_t count, uint8_t *values);
 
 /* The codes of a block to the widths of its groups and their total; `widths` has capacity for
  * GPUFI_BLOCK_GROUPS. False if one is below width 1 or unused bits are not 0. May read 32 bytes
@@ -98,6 +142,11 @@ typedef struct gpufi_cpu {
   gpufi_pack_groups_fn *pack_groups[GPUFI_VALUE_WIDTHS];
   gpufi_expand_fn *expand[GPUFI_VALUE_WIDTHS];
   gpufi_symbols_fn *symbols;
+  gpufi_leaves_fn *leaves;
+  gpufi_write_walks_fn *write_walks;
+  gpufi_read_walks_fn *read_walks;
+  gpufi_split_fn *split[GPUFI_VALUE_WIDTHS];
+  gpufi_join_fn *join[GPUFI_VALUE_WIDTHS];
   /* Null: whole chunks at a time, by gpufi_predict_inverse and gpufi_predict_forward. */
   gpufi_line_inverse_fn *inverse[GPUFI_VALUE_WIDTHS];
   gpufi_line_forward_fn *forward[GPUFI_VALUE_WIDTHS];

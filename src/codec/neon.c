@@ -209,6 +209,11 @@ const gpufi_cpu gpufi_cpu_neon = {
     .pack_groups = GPUFI_SCALAR_KERNELS(pack_groups),
     .expand = GPUFI_SCALAR_KERNELS(expand),
     .symbols = gpufi_symbols_scalar,
+    .leaves = gpufi_leaves_scalar,
+    .write_walks = gpufi_write_walks_scalar,
+    .read_walks = gpufi_read_walks_scalar,
+    .split = GPUFI_SCALAR_KERNELS(split),
+    .join = GPUFI_SCALAR_KERNELS(join),
     .inverse = {inverse_8, inverse_16, inverse_32, inverse_64},
     .forward = {forward_8, forward_16, forward_32, forward_64},
 };

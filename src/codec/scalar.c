@@ -45,15 +45,6 @@ bool gpufi_read_codes_scalar(const uint8_t *in, const gpufi_block *block, size_t
   return pending == 0;
 }
 
-void gpufi_symbols_scalar(const uint8_t *codes, size_t count, const uint8_t *table, unsigned last,
-                          const uint8_t *escaped, uint8_t *symbols) {
-  for (size_t i = 0; i < count; i++) { /* without a branch, which would be mispredicted often */
-    const bool escapes = codes[i] == last;
-    symbols[i] = (uint8_t)(table[codes[i]] | (*escaped & (0 - (unsigned)escapes)));
-    escaped += escapes;
-  }
-}
-
 /* gpufi_unpack_8_scalar and so on. */
 #define SCALAR(name) JOIN(name, _, JOIN(BITS, _, scalar))
 #define GPUFI_EACH_WIDTH "codec/scalar_impl.h"
@@ -68,4 +59,9 @@ const gpufi_cpu gpufi_cpu_scalar = {
     .pack_groups = GPUFI_SCALAR_KERNELS(pack_groups),
     .expand = GPUFI_SCALAR_KERNELS(expand),
     .symbols = gpufi_symbols_scalar,
+    .leaves = gpufi_leaves_scalar,
+    .write_walks = gpufi_write_walks_scalar,
+    .read_walks = gpufi_read_walks_scalar,
+    .split = GPUFI_SCALAR_KERNELS(split),
+    .join = GPUFI_SCALAR_KERNELS(join),
 };

@@ -9,6 +9,14 @@
 gpufi_add_words_fn gpufi_add_words_scalar;
 gpufi_read_codes_fn gpufi_read_codes_scalar;
 gpufi_symbols_fn gpufi_symbols_scalar;
+gpufi_leaves_fn gpufi_leaves_scalar;
+gpufi_write_walks_fn gpufi_write_walks_scalar;
+gpufi_read_walks_fn gpufi_read_walks_scalar;
+
+gpufi_split_fn gpufi_split_8_scalar, gpufi_split_16_scalar, gpufi_split_32_scalar,
+    gpufi_split_64_scalar;
+
+gpufi_join_fn gpufi_join_8_scalar, gpufi_join_16_scalar, gpufi_join_32_scalar, gpufi_join_64_scalar;
 
 gpufi_unpack_fn gpufi_unpack_8_scalar, gpufi_unpack_16_scalar, gpufi_unpack_32_scalar,
     gpufi_unpack_64_scalar;

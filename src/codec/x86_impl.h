@@ -52,6 +52,9 @@ RESTORE(16, SET1_16)
 RESTORE(32, SET1_32)
 
 /* The table of an instruction set that has a version of everything. */
+#define WALKS(kernel, set)                                                                         \
+  {gpufi_##kernel##_8_##set, gpufi_##kernel##_16_##set, gpufi_##kernel##_32_##set,                 \
+   gpufi_##kernel##_64_##set}
 #define KERNELS(kernel) {kernel##_8, kernel##_16, kernel##_32, kernel##_64}
 #define CPU_TABLE(set)                                                                             \
   const gpufi_cpu gpufi_cpu_##set = {                                                              \
@@ -62,7 +65,12 @@ RESTORE(32, SET1_32)
       .pack = KERNELS(pack),                                                                       \
       .pack_groups = KERNELS(pack_groups),                                                         \
       .expand = KERNELS(expand),                                                                   \
-      .symbols = symbols,                                                                          \
+      .symbols = gpufi_symbols_##set,                                                              \
+      .leaves = gpufi_leaves_##set,                                                                \
+      .write_walks = gpufi_write_walks_##set,                                                      \
+      .read_walks = gpufi_read_walks_##set,                                                        \
+      .split = WALKS(split, set),                                                                  \
+      .join = WALKS(join, set),                                                                    \
       .inverse = KERNELS(inverse),                                                                 \
       .forward = KERNELS(forward),                                                                 \
   }

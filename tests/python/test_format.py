@@ -118,8 +118,28 @@ def unpack_w8(data: bytes, descriptor: int, count: int, bits: int) -> list[int]:
     return residuals
 
 
-class Ranks:
-    """How a ranked chunk codes its symbols."""
+class Symbols:
+    """Where symbols are in values, and their table."""
+
+    def __init__(self, at: int, bits: int, shift: int) -> None:
+        self.symbol_at, self.symbol_bits, self.shift = at, bits, shift
+        self.symbol_nbytes = 2 if bits > 8 else 1
+        self.table_nbytes = 0
+        self.symbols: list[int] = []
+
+    def read_table(self, data: bytes) -> None:
+        self.symbols = [int(s) for s in np.frombuffer(data, f"<u{self.symbol_nbytes}")]
+        assert all(s >> self.symbol_bits == 0 for s in self.symbols)
+
+    def joined(self, rest: int, symbol: int) -> int:
+        rest <<= self.shift
+        below = rest & ((1 << self.symbol_at) - 1)
+        above = rest >> self.symbol_at << (self.symbol_at + self.symbol_bits)
+        return above | symbol << self.symbol_at | below
+
+
+class Levels(Symbols):
+    """How a ranked chunk of version 1 codes its symbols."""
 
     def __init__(self, code: int, levels: int, places: bool) -> None:
         low, bits = {
@@ -133,18 +153,12 @@ class Ranks:
             **dict.fromkeys((17, 18, 19, 20), (3, 4)),
             **dict.fromkeys((21, 22), (2, 5)),
         }.get(code, (0, 8))
-        self.symbol_at, self.symbol_bits = (0, 8) if places else (low, bits)
+        super().__init__(*((0, 8) if places else (low, bits)), 0)
         self.first_bits, self.second_bits = levels & 15, levels >> 4
         assert 1 <= self.first_bits <= 6 and self.second_bits <= 4
         self.first_count = (1 << self.first_bits) - 1
         self.second_count = (1 << self.second_bits) - 1
-        self.symbol_nbytes = 2 if self.symbol_bits > 8 else 1
         self.table_nbytes = (self.first_count + self.second_count) * self.symbol_nbytes
-        self.symbols: list[int] = []
-
-    def read_table(self, data: bytes) -> None:
-        self.symbols = [int(s) for s in np.frombuffer(data, f"<u{self.symbol_nbytes}")]
-        assert all(s >> self.symbol_bits == 0 for s in self.symbols)
 
     def unpack(self, data: bytes, count: int, value_bits: int) -> list[int]:
         """The values of a block of kind 1."""
@@ -162,15 +176,60 @@ class Ranks:
                 code = next(seconds)
                 known = code < self.second_count
                 symbol = self.symbols[self.first_count + code] if known else next(stored)
-            below = rest & ((1 << self.symbol_at) - 1)
-            above = rest >> self.symbol_at << (self.symbol_at + self.symbol_bits)
-            values.append(above | symbol << self.symbol_at | below)
+            values.append(self.joined(rest, symbol))
         assert next(stored, None) is None
         return values
 
 
+class Ranks(Symbols):
+    """How a ranked chunk codes its symbols."""
+
+    def __init__(self, at: int, bits: int, shift: int, leaves: list[int]) -> None:
+        super().__init__(at, bits, shift)
+        assert 1 <= bits <= 11 and shift <= at and 1 <= len(leaves) <= 12
+        self.leaves = leaves
+        inner = 1
+        for level, count in enumerate(leaves, 1):
+            assert count <= 2 * inner
+            inner = 2 * inner - count
+            assert (inner == 0) == (level == len(leaves))
+        assert sum(leaves) <= 255 and sum(leaves) - 1 <= 2**bits
+        self.table_nbytes = (sum(leaves) - 1) * self.symbol_nbytes
+
+    def unpack(self, data: bytes, count: int, value_bits: int) -> list[int]:
+        """The values of a block of kind 1."""
+        rests, at = fixed_groups(data, 0, count, value_bits - self.symbol_bits - self.shift)
+        bits = bit_fields(data[at:], 8 * (len(data) - at), 1)
+        nodes, walking, used, before = [0] * count, list(range(count)), 0, 0
+        for leaves in self.leaves:
+            for i in walking:
+                nodes[i] = 2 * nodes[i] - before + bits[used]
+                used += 1
+            before += leaves
+            walking = [i for i in walking if nodes[i] >= before]
+        end = -(-used // 8)
+        assert not any(bits[used : 8 * end])
+        stored = iter(np.frombuffer(data[at + end :], f"<u{self.symbol_nbytes}").tolist())
+        values = []
+        for rest, leaf in zip(rests, nodes, strict=True):
+            symbol = self.symbols[leaf] if leaf < len(self.symbols) else next(stored)
+            assert symbol >> self.symbol_bits == 0
+            values.append(self.joined(rest, symbol))
+        assert next(stored, None) is None
+        return values
+
+
+def ranks_of(chunk: bytes) -> Levels | Ranks:
+    """What the header of a ranked chunk says."""
+    if chunk[4] == 1:
+        return Levels(chunk[5], chunk[11], chunk[7] == 3)
+    depth, bits = chunk[11] & 15, chunk[11] >> 4
+    assert not any(chunk[64 + depth : 80])
+    return Ranks(chunk[14], bits, chunk[13], list(chunk[64 : 64 + depth]))
+
+
 def unpack_block(
-    data: bytes, descriptor: int, count: int, value_nbytes: int, ranks: Ranks | None
+    data: bytes, descriptor: int, count: int, value_nbytes: int, ranks: Levels | Ranks | None
 ) -> list[int]:
     """`count` residuals of one block, or values where the chunk is ranked."""
     kind, sparse = descriptor >> 30, descriptor >> 27 & 1
@@ -203,7 +262,7 @@ def padded(chunk: bytes, at: int) -> int:
 
 
 def unpack_blocks(
-    chunk: bytes, at: int, count: int, value_nbytes: int, ranks: Ranks | None, streams: int
+    chunk: bytes, at: int, count: int, value_nbytes: int, ranks: Levels | Ranks | None, streams: int
 ) -> list[np.ndarray]:
     """For each stream the residuals of the descriptors and blocks that begin at `at`; unsigned."""
     blocks = -(-count // BLOCK_VALUES)
@@ -291,9 +350,9 @@ def undo_numbers(p: np.ndarray, transform: int, a: float, b: float) -> np.ndarra
 def decode(chunk: bytes) -> bytes:
     """The raw bytes of a chunk that is not damaged."""
     assert chunk[:4] == MAGIC and chunk[4] in (1, 2)
-    code, mode, transform, axes, ndim, flags, levels, entries, shift = chunk[5:14]
-    assert not any(chunk[14:16])
-    assert chunk[4] == 2 or (shift == 0 and flags <= 1 and transform <= 3)
+    code, mode, transform, axes, ndim, flags, _, entries, shift = chunk[5:14]
+    assert chunk[15] == 0 and (chunk[14] == 0 or mode == 3)
+    assert chunk[4] == 2 or (shift == 0 and flags <= 1 and transform <= 3 and chunk[14] == 0)
     raw_nbytes = int.from_bytes(chunk[16:24], "little")
     assert int.from_bytes(chunk[24:32], "little") == len(chunk) - HEADER_NBYTES
     dims = [int(d) for d in np.frombuffer(chunk, "<u4", 8, 32)]
@@ -322,7 +381,7 @@ def decode(chunk: bytes) -> bytes:
         packed_nbytes = 1
     ranks = None
     if mode == 3:
-        ranks = Ranks(code, levels, table is not None)
+        ranks = ranks_of(chunk)
         ranks.read_table(chunk[at : at + ranks.table_nbytes])
         at = padded(chunk, at + ranks.table_nbytes)
     if mode == 4:
@@ -331,6 +390,9 @@ def decode(chunk: bytes) -> bytes:
     else:
         streams = unpack_blocks(chunk, at, count, packed_nbytes, ranks, 2 if flags & 2 else 1)
     residuals = streams[0].reshape(*dims[:ndim], components)
+    if mode == 3:
+        values = table[residuals] if table is not None else residuals
+        return (values.byteswap() if flags & 1 else values).tobytes()
     if transform == 3 or not 10 <= code <= 22 or (transform in (4, 5) and code != 15):
         residuals = residuals + np.frombuffer(chunk, f"<u{packed_nbytes}", 1, 72)
     seed = np.frombuffer(chunk, f"<u{packed_nbytes}", components, 64)
@@ -396,7 +458,7 @@ def check_agreement(arrays: dict[str, np.ndarray], folder: Path) -> dict[str, by
 
 def block_kinds(chunk: bytes, array: np.ndarray) -> list[str]:
     """The kind of each block, with its form."""
-    code, mode, transform, levels, entries = chunk[5], chunk[6], chunk[7], chunk[11], chunk[12]
+    code, mode, transform, entries = chunk[5], chunk[6], chunk[7], chunk[12]
     if mode not in (2, 3):
         return []
     components = 2 if code in COMPLEX_CODES else 1
@@ -404,7 +466,7 @@ def block_kinds(chunk: bytes, array: np.ndarray) -> list[str]:
     if transform == 3:
         at += -(-(entries + 1) * array.itemsize // components // 16) * 16
     if mode == 3:
-        at += -(-Ranks(code, levels, transform == 3).table_nbytes // 16) * 16
+        at += -(-ranks_of(chunk).table_nbytes // 16) * 16
     words = np.frombuffer(chunk, "<u4", -(-array.size * components // BLOCK_VALUES), at).tolist()
     forms = ((27, " sparse"), (28, " plain"), (29, " even"))
     start = "ranked " if mode == 3 else ""
@@ -483,6 +545,7 @@ def test_a_decoder_written_from_the_document_reads_every_rank_and_mode(tmp_path:
     arrays["steps"] = np.arange(5000) * 12345
     arrays["quantised"] = np.round(smooth((60, 61), "f8") / 4) / 3
     arrays["amounts"] = np.exp(rng.normal(9, 1, 5000)).astype("i8")
+    arrays["field"] = smooth((60, 61), "f4")
     arrays["few"] = rng.normal(size=20)[rng.integers(0, 20, 5000)]
     chunks = check_agreement(arrays, tmp_path)
     assert {chunk[6] for chunk in chunks.values()} == {0, 1, 2, 3, 4}

@@ -170,11 +170,48 @@ def symbol_of(ranks: Ranks, value: int) -> int:
     return value >> ranks.symbol_at & ((1 << ranks.symbol_bits) - 1)
 
 
-def choose_ranked(values: Values, code: int, places: bool) -> tuple[int, Ranks] | None:
-    if not (places or code in FLOAT_CODES or values.w == 8):
-        return None
-    ranks = Ranks(code, 1, places)
-    e = ranks.symbol_bits
+def leaves_of(weights: list[int]) -> list[int]:
+    """Leaves of each level of the tree for weights that fall."""
+    leaves = [(weight, 0, [(i, 0)]) for i, weight in reversed(list(enumerate(weights)))]
+    joined_nodes: list[tuple[int, int, list[tuple[int, int]]]] = []
+    while len(leaves) + len(joined_nodes) > 1:
+        pair = []
+        for _ in range(2):
+            first = leaves and (not joined_nodes or leaves[0][0] <= joined_nodes[0][0])
+            pair.append((leaves if first else joined_nodes).pop(0))
+        below = [(i, level + 1) for _, _, ends in pair for i, level in ends]
+        joined_nodes.append((pair[0][0] + pair[1][0], 1, below))
+    counts = Counter(level for _, level in joined_nodes[0][2])
+    levels = [0] + [counts[j] for j in range(1, max(counts) + 1)]
+    while len(levels) > 13:
+        levels[-2] += levels[-1]
+        del levels[-1]
+    while sum(count << (12 - j) for j, count in enumerate(levels)) > 1 << 12:
+        j = max(k for k in range(12) if levels[k])
+        levels[j] -= 1
+        levels[j + 1] += 2
+        levels[12] -= 1
+    return levels[1:]
+
+
+def levels_of_leaves(leaves: list[int]) -> list[int]:
+    return [level for level, count in enumerate(leaves, 1) for _ in range(count)]
+
+
+def cuts_of(values: Values, code: int, places: bool) -> list[tuple[int, int]]:
+    """Where a symbol may be: its lowest bit and its bits."""
+    if places or (values.w == 8 and code not in FLOAT_CODES):
+        return [(0, 8)]
+    if code not in FLOAT_CODES:
+        return [(values.w - e, e) for e in (8, 9, 10, 11)]
+    e = {10: 5, 13: 11, 15: 11, 16: 3, 21: 5, 22: 5}.get(code, 4 if values.w == 8 else 8)
+    at = values.w - 1 - e
+    if values.w == 8:
+        return [(at, e), (0, 7)]
+    return [(at - k, e + k) for k in range(3) if e + k <= 11]
+
+
+def choose_ranked(values: Values, code: int, places: bool, limit: int) -> tuple[int, Ranks] | None:
     groups = [[int(values.flat[i]) for i in group] for group in values.sampled_groups()]
     counted = [v for group in groups for v in group]
     used = [v for v in counted if v]
@@ -182,24 +219,25 @@ def choose_ranked(values: Values, code: int, places: bool) -> tuple[int, Ranks] 
     if used and 4 * len(used) <= 3 * len(counted):
         mask = values.M + 8 * sum(any(group) for group in groups)
         counted = used
-    frequency = Counter(symbol_of(ranks, v) for v in counted)
-    ordered = sorted(range(2**e), key=lambda symbol: (-frequency[symbol], symbol))
-    total, best = len(counted), None
-    for a, b in itertools.product(range(1, 7), range(5)):
-        n1, n2 = 2**a - 1, 2**b - 1
-        if n1 + n2 > 2**e:
-            continue
-        v2 = total - sum(frequency[s] for s in ordered[:n1])
-        v3 = total - sum(frequency[s] for s in ordered[: n1 + n2])
-        bits = total * a + v2 * b + v3 * 8 * -(-e // 8)
-        cost = bits * values.N // values.M + 8 * (n1 + n2) * -(-e // 8)
-        if best is None or cost < best[0]:
-            best = (cost, a, b)
-    assert best is not None
-    cost, a, b = best
-    chosen = Ranks(code, a | b << 4, places)
-    chosen.symbols = ordered[: chosen.first_count + chosen.second_count]
-    return cost + (mask + total * (values.w - e)) * values.N // values.M, chosen
+    together = 0
+    for v in counted:
+        together |= v
+    best: tuple[int, Ranks] | None = None
+    for at, e in cuts_of(values, code, places):
+        t = min(trailing_zeros(together) if together else values.w, at)
+        rest = (mask + len(counted) * (values.w - e - t)) * values.N // values.M
+        frequency = Counter(v >> at & ((1 << e) - 1) for v in counted)
+        ordered = sorted(frequency, key=lambda symbol: (-frequency[symbol], symbol))[:254]
+        leaves = leaves_of([*(frequency[s] for s in ordered), 1])
+        levels, nbytes = levels_of_leaves(leaves), -(-e // 8)
+        escapes = len(counted) - sum(frequency[s] - (frequency[s] == 1) for s in ordered)
+        bits = escapes * (levels[-1] + 8 * nbytes)
+        bits += sum(frequency[s] * level for s, level in zip(ordered, levels, strict=False))
+        cost = rest + bits * values.N // values.M + 8 * nbytes * len(ordered)
+        if rest < limit and (best is None or cost < best[0]):
+            best = (cost, Ranks(at, e, t, leaves))
+            best[1].symbols = ordered
+    return best
 
 
 class Choice:
@@ -214,7 +252,7 @@ class Choice:
         self.ranks: Ranks | None = None
         self.cost = self.w8_cost = sampled * values.N // values.M
         self.w8_way = (self.transform, self.axes, self.offset)
-        ranked = choose_ranked(values, code, places)
+        ranked = choose_ranked(values, code, places, self.cost)
         if ranked is not None and ranked[0] + ranked[0] // 64 < self.cost:
             self.cost, self.ranks = ranked
             self.transform, self.axes, self.offset = 0, (), 0
@@ -271,6 +309,20 @@ def w8_block(residuals: list[int], w: int) -> tuple[int, bytes]:
     return word, body
 
 
+def code_bits(leaves: list[int], counts: list[int]) -> list[int]:
+    """The codes of a list of leaves, level by level."""
+    first = [0, *itertools.accumulate(counts)]  # of each level, from 1 on in order
+    steps: list[list[int]] = []  # of each leaf, from the root down
+    for leaf, level in enumerate(levels_of_leaves(counts)):
+        node, path = leaf, []
+        for j in range(level, 0, -1):
+            place = node - first[j - 1]
+            path.insert(0, place % 2)
+            node = first[j - 1] + place // 2
+        steps.append(path)
+    return [steps[leaf][j] for j in range(len(counts)) for leaf in leaves if j < len(steps[leaf])]
+
+
 def ranked_block(values: list[int], ranks: Ranks, w: int) -> tuple[int, bytes]:
     used = [v for v in values if v]
     if not used:
@@ -278,19 +330,16 @@ def ranked_block(values: list[int], ranks: Ranks, w: int) -> tuple[int, bytes]:
     word, mask = 0, b""
     if 4 * len(used) <= 3 * len(values):
         word, mask, values = 1 << 27, mask_of(values), used
-    at, e = ranks.symbol_at, ranks.symbol_bits
-    rests = [v & (2**at - 1) | v >> (at + e) << at for v in values]
-    first, second, stored = [], [], b""
-    known = {symbol: place for place, symbol in enumerate(ranks.symbols)}
-    for v in values:
-        place = known.get(symbol_of(ranks, v), len(known))
-        first.append(min(place, ranks.first_count))
-        if place >= ranks.first_count:
-            second.append(place - ranks.first_count)
-        if place == len(known):
-            stored += symbol_of(ranks, v).to_bytes(ranks.symbol_nbytes, "little")
-    body = section(rests, w - e) + section(first, ranks.first_bits)
-    body += section(second, ranks.second_bits) + stored
+    at, e, t = ranks.symbol_at, ranks.symbol_bits, ranks.shift
+    rests = [(v & (2**at - 1) | v >> (at + e) << at) >> t for v in values]
+    leaf_of = {symbol: leaf for leaf, symbol in enumerate(ranks.symbols)}
+    leaves = [leaf_of.get(symbol_of(ranks, v), len(leaf_of)) for v in values]
+    body = section(rests, w - e - t) + joined(code_bits(leaves, ranks.leaves), 1)
+    for v, leaf in zip(values, leaves, strict=True):
+        if leaf == len(leaf_of):
+            body += symbol_of(ranks, v).to_bytes(ranks.symbol_nbytes, "little")
+    if any(v % 2**t for v in values):
+        body = bytes(len(values) * w // 8)
     if len(body) >= len(values) * w // 8:
         raw = b"".join(v.to_bytes(w // 8, "little") for v in values)
         return word | 3 << 30, mask + raw
@@ -374,7 +423,7 @@ def encode(raw: bytes, code: int, dims: tuple[int, ...], big_endian: bool) -> by
     swapped = big_endian and value_nbytes > 1
     stored = np.frombuffer(raw, f"{'>' if swapped else '<'}u{value_nbytes}")
     values = Values(stored.astype(f"u{value_nbytes}"), dims, components)
-    mode, transform, axes, levels, entries, flags = 0, 0, 0, 0, 0, 0
+    mode, transform, axes, levels, entries, flags, shift, symbol = 0, 0, 0, 0, 0, 0, 0, 0
     seed, payload = b"", padded(raw)
     if raw == raw[:element_nbytes] * (len(raw) // element_nbytes):
         mode, seed, payload = 1, raw[:element_nbytes], b""
@@ -418,14 +467,16 @@ def encode(raw: bytes, code: int, dims: tuple[int, ...], big_endian: bool) -> by
             axes = sum(1 << a for a in choice.axes)
             flags = int(swapped)
             if choice.ranks is not None:
-                levels = choice.ranks.first_bits | choice.ranks.second_bits << 4
+                levels = len(choice.ranks.leaves) | choice.ranks.symbol_bits << 4
+                symbol, shift = choice.ranks.symbol_at, choice.ranks.shift
+                seed = bytes(choice.ranks.leaves)
             if choice.axes:
                 first = transformed(choice.values, choice.transform)[(0,) * len(dims)]
                 seed = first.tobytes()
             if choice.offset:
                 seed = seed.ljust(8, b"\0") + choice.offset.to_bytes(8, "little")
-    fields = bytes([2, code, mode, transform, axes, len(dims), flags, levels, entries, 0, 0, 0])
-    header = MAGIC + fields
+    coding = [mode, transform, axes, len(dims), flags, levels, entries, shift, symbol, 0]
+    header = MAGIC + bytes([2, code, *coding])
     header += len(raw).to_bytes(8, "little") + len(payload).to_bytes(8, "little")
     header += np.array([*dims, *[0] * (8 - len(dims))], "<u4").tobytes() + seed.ljust(16, b"\0")
     chunk = header.ljust(HEADER_NBYTES, b"\0") + payload

@@ -215,9 +215,9 @@ cudaError_t gpufi_cuda_decode(const gpufi_chunks *chunks, const void *d_encoded,
   job.grid = make_grid(chunks);
   const decode_scratch sizes(chunks, job.grid);
   uint8_t *at = static_cast<uint8_t *>(d_scratch);
-  gpufi_ranks ranks;
-  gpufi_ranks_init(&ranks, chunks->shape.dtype, job.grid.value_nbytes);
-  job.place = {ranks.symbol_at, ranks.symbol_bits};
+  gpufi_cut cut;
+  gpufi_levels_cut(&cut, chunks->shape.dtype, job.grid.value_nbytes);
+  job.place = {cut.at, cut.bits};
   job.chunk_count = static_cast<uint32_t>(chunks->count);
   job.encoded = static_cast<const uint8_t *>(d_encoded);
   job.encoded_nbytes = encoded_nbytes;

@@ -18,7 +18,7 @@ struct decode_state {
   uint8_t mode, transform, subset, swap;
   uint8_t levels;                  /* of a ranked chunk */
   uint32_t descriptors_at;         /* in the chunk */
-  bool is_left;                    /* to the CPU: there is a dictionary or a base, or matches */
+  bool is_left;                    /* to the CPU: by a dictionary, a base, ranks or matches */
   bool is_open;                    /* the header and the sizes of the blocks are right */
   uint32_t is_bad;                 /* a block is not right */
   unsigned long long plain, mixed; /* checksum so far */

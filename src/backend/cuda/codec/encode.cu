@@ -404,11 +404,11 @@ cudaError_t gpufi_cuda_encode(const gpufi_chunks *chunks, const void *d_raw, voi
   encode_job job = {};
   job.grid = make_grid(chunks);
   const encode_scratch sizes(chunks, job.grid);
-  gpufi_ranks ranks;
+  gpufi_cut cut;
   uint8_t *at = static_cast<uint8_t *>(d_scratch);
-  gpufi_ranks_init(&ranks, chunks->shape.dtype, job.grid.value_nbytes);
-  job.symbol_at = ranks.symbol_at;
-  job.symbol_bits = ranks.symbol_bits;
+  gpufi_levels_cut(&cut, chunks->shape.dtype, job.grid.value_nbytes);
+  job.symbol_at = cut.at;
+  job.symbol_bits = cut.bits;
   job.swap = chunks->big_endian && job.grid.value_nbytes > 1;
   job.chunk_count = static_cast<uint32_t>(chunks->count);
   job.raw = static_cast<const uint8_t *>(d_raw);

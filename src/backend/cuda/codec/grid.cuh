@@ -9,7 +9,7 @@ extern "C" {
 #include "backend/codec.h"
 #include "codec/format.h"
 #include "codec/geometry.h"
-#include "codec/ranked.h"
+#include "codec/levels.h"
 }
 #undef _Static_assert
 
