@@ -21,9 +21,11 @@ import gpufetch as gf
 import peers
 from cases import (
     codec,
+    codec_goals,
     cold,
     comm,
     fetch,
+    gpucodec,
     gpus,
     hdf5,
     layout,
@@ -33,7 +35,6 @@ from cases import (
     simulation,
     tree,
     upload,
-    via,
 )
 from harness import Row, Session, commit, cpu_name, markdown, report, today, write_results
 
@@ -50,7 +51,7 @@ CASES: dict[str, ModuleType] = {
     "comm": comm,
     "simulation": simulation,
     "codec": codec,
-    "via": via,
+    "gpucodec": gpucodec,
     "gpus": gpus,
 }
 
@@ -134,6 +135,8 @@ def main(argv: list[str]) -> int:
             report(f"Not installed, so left out: {', '.join(session.absent)}")
         rows, failures = run_cases(session, arguments.case)
     print(f"# {session.machine}, {session.date}, {session.commit}\n\n{markdown(rows)}")
+    if found := codec_goals.summary(rows):
+        print(found)
     if rows:
         for path in write_results(rows, session, arguments.out):
             report(f"wrote {path}")

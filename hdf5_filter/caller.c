@@ -53,7 +53,8 @@ static size_t find_symbols(const owner *o, const wanted *symbols, size_t count) 
 bool gpufi_caller_find(const void *return_address, gpufi_caller *caller) {
   const wanted symbols[] = {
       {"H5Pget_chunk", &caller->get_chunk},
-      {"H5Pget_filter_by_id2", &caller->get_filter},
+      {"H5Pget_nfilters", &caller->filter_count},
+      {"H5Pget_filter2", &caller->get_filter},
       {"H5Pmodify_filter", &caller->modify_filter},
       {"H5Tget_class", &caller->type_class},
       {"H5Tget_size", &caller->type_size},

@@ -16,8 +16,9 @@
 
 typedef struct gpufi_caller {
   int (*get_chunk)(hid_t, int, hsize_t *);
-  herr_t (*get_filter)(hid_t, H5Z_filter_t, unsigned *, size_t *, unsigned *, size_t, char *,
-                       unsigned *);
+  int (*filter_count)(hid_t);
+  H5Z_filter_t (*get_filter)(hid_t, unsigned, unsigned *, size_t *, unsigned *, size_t, char *,
+                             unsigned *);
   herr_t (*modify_filter)(hid_t, H5Z_filter_t, unsigned, size_t, const unsigned *);
   H5T_class_t (*type_class)(hid_t);
   size_t (*type_size)(hid_t);

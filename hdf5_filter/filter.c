@@ -2,6 +2,7 @@
 #include "base/error.h"
 #include "caller.h"
 #include "describe.h"
+#include "ids.h"
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -193,26 +194,42 @@ static htri_t can_apply(hid_t dcpl, hid_t type, hid_t space) {
   return 1;
 }
 
+/* Gives the filter these cd_values, under whichever of its ids the property list has it. */
+static gpuf_status store_cd_values(const gpufi_caller *caller, hid_t dcpl, size_t cd_count,
+                                   const unsigned int *cd_values, gpuf_error *err) {
+  const int count = caller->filter_count(dcpl);
+  bool found = false;
+  for (int i = 0; i < count; i++) {
+    unsigned int flags = 0;
+    size_t old_count = 0;
+    const H5Z_filter_t id =
+        caller->get_filter(dcpl, (unsigned)i, &flags, &old_count, NULL, 0, NULL, NULL);
+    if (!gpufi_filter_has_id(id)) {
+      continue;
+    }
+    if (caller->modify_filter(dcpl, id, flags, cd_count, cd_values) < 0) {
+      return gpufi_fail(err, GPUF_ERR_HDF5, 0, "cd_values of filter %d cannot be stored", (int)id);
+    }
+    found = true;
+  }
+  return found ? GPUF_OK
+               : gpufi_fail(err, GPUF_ERR_HDF5, 0, "the filter is not in the property list");
+}
+
 /* Replaces the filter's cd_values by those of the dataset at hand. */
 static herr_t set_local(hid_t dcpl, hid_t type, hid_t space) {
-  unsigned int cd_values[GPUFI_CD_COUNT_MAX], flags = 0;
+  unsigned int cd_values[GPUFI_CD_COUNT_MAX];
   gpufi_chunk_shape shape;
   gpufi_caller caller;
   gpuf_error err;
   bool big_endian;
-  size_t cd_count = 0;
   if (!gpufi_caller_find(__builtin_return_address(0), &caller)) {
     return 0; /* explicit cd_values stay; without them, encoding says what is missing */
   }
   gpuf_status status = gpufi_describe_chunk(&caller, dcpl, type, &shape, &big_endian, &err);
-  if (status == GPUF_OK &&
-      caller.get_filter(dcpl, GPUF_H5_FILTER_ID, &flags, &cd_count, NULL, 0, NULL, NULL) < 0) {
-    status = gpufi_fail(&err, GPUF_ERR_HDF5, 0, "the filter is not in the property list");
-  }
-  if (status == GPUF_OK &&
-      caller.modify_filter(dcpl, GPUF_H5_FILTER_ID, flags,
-                           gpufi_filter_cd_values(&shape, big_endian, cd_values), cd_values) < 0) {
-    status = gpufi_fail(&err, GPUF_ERR_HDF5, 0, "cd_values cannot be stored");
+  if (status == GPUF_OK) {
+    const size_t cd_count = gpufi_filter_cd_values(&shape, big_endian, cd_values);
+    status = store_cd_values(&caller, dcpl, cd_count, cd_values, &err);
   }
   if (status != GPUF_OK) {
     push_failure(__builtin_return_address(0), &err);
@@ -221,16 +238,25 @@ static herr_t set_local(hid_t dcpl, hid_t type, hid_t space) {
   return 0;
 }
 
-const void *gpufi_filter_class(void) {
-  static const H5Z_class2_t filter_class = {
-      .version = H5Z_CLASS_T_VERS,
-      .id = GPUF_H5_FILTER_ID,
-      .encoder_present = 1,
-      .decoder_present = 1,
-      .name = GPUFI_FILTER_NAME,
-      .can_apply = can_apply,
-      .set_local = set_local,
-      .filter = run_filter,
-  };
-  return &filter_class;
+#define CLASS(number)                                                                              \
+  {                                                                                                \
+      .version = H5Z_CLASS_T_VERS,                                                                 \
+      .id = (number),                                                                              \
+      .encoder_present = 1,                                                                        \
+      .decoder_present = 1,                                                                        \
+      .name = GPUFI_FILTER_NAME,                                                                   \
+      .can_apply = can_apply,                                                                      \
+      .set_local = set_local,                                                                      \
+      .filter = run_filter,                                                                        \
+  },
+
+const void *gpufi_filter_class(size_t index) {
+  static const H5Z_class2_t classes[] = {GPUFI_FILTER_IDS(CLASS)};
+  return index < sizeof(classes) / sizeof(classes[0]) ? &classes[index] : NULL;
+}
+
+#define OR_EQUAL(number) || id == (number)
+
+bool gpufi_filter_has_id(int id) {
+  return false GPUFI_FILTER_IDS(OR_EQUAL);
 }

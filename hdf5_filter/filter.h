@@ -23,8 +23,13 @@ enum {
 };
 #define GPUFI_CD_BIG_ENDIAN 0x100u
 
-/* The H5Z_class2_t to register (void, so that callers need no HDF5 headers); static storage. */
-const void *gpufi_filter_class(void);
+/* The H5Z_class2_t (void, so that callers need no HDF5 headers) of the filter under its id number
+ * `index` of ids.h, in static storage; NULL from their count on. All of them are to be registered.
+ */
+const void *gpufi_filter_class(size_t index);
+
+/* Whether `id` is one of the filter's. */
+bool gpufi_filter_has_id(int id);
 
 /* Write the cd_values that describe a chunk of `shape` and return their count, 0 for a shape that
  * gpufi_chunk_raw_nbytes() refuses. */

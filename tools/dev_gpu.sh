@@ -11,15 +11,25 @@ bundle_packages='meson-python pyproject-metadata packaging ipykernel comm
   referencing rpds-py attrs'
 
 gpu_bundle() {
+  version='' nvcomp=''
+  while [ $# -gt 0 ]; do
+    case $1 in
+      --python) version=${2:?--python needs a version, such as 3.12} && shift ;;
+      --nvcomp) nvcomp=yes ;;
+      *) die "gpu-bundle: unknown argument $1" ;;
+    esac
+    shift
+  done
   set_up
-  version=$("$venv/bin/python" -c 'import sys; print("%d.%d" % sys.version_info[:2])')
-  if [ "${1:-}" = --python ]; then version=${2:?--python needs a version, such as 3.12}; fi
+  [ -n "$version" ] ||
+    version=$("$venv/bin/python" -c 'import sys; print("%d.%d" % sys.version_info[:2])')
   bundle=$root/.gpu-bundle
   rm -rf "$bundle"
   mkdir -p "$bundle"
   for package in $bundle_packages; do
     grep -i "^$package==" requirements-dev.txt || die "requirements-dev.txt does not pin $package"
   done >"$bundle/requirements.txt"
+  if [ -n "$nvcomp" ]; then cat requirements-nvcomp.txt >>"$bundle/requirements.txt"; fi
   set -- --python-version "$version" --implementation cp --abi "cp$(printf %s "$version" | tr -d .)" \
     --abi abi3 --abi none
   for glibc in 34 31 28 27 24 17 12 5; do

@@ -209,6 +209,13 @@ c_tests() {
 
 python_tests() { "${test_python:-$venv/bin/python}" -m pytest "$@"; }
 
+# Arguments for pytest that run test files side by side, two to four at a time.
+side_by_side() {
+  count=$(nproc)
+  [ "$count" -le 4 ] || count=4
+  printf '%s' "-n$count --dist=loadfile"
+}
+
 # --- The frameworks ------------------------------------------------------------------------------
 
 framework_venv=$root/.venv-frameworks

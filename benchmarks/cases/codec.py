@@ -2,16 +2,16 @@
 
 Every contender is a filter in HDF5's pipeline, writes to a file in memory and reads from it, into
 an array that has been written before; HDF5's own share of the time is the same for all. The
-peers of hdf5plugin are left out where it is not installed.
+peers of hdf5plugin are left out where it is not installed. codec_goals.py sums up the rows.
 """
 
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Mapping
+from collections import Counter
+from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import partial
-from pathlib import Path
 from typing import Any
 
 import h5py
@@ -20,11 +20,21 @@ from h5py import h5s, h5t
 
 import gpufetch as gf
 from cases import Case
+from cases.codec_fields import Maker, fields, kind_of
+from cases.codec_goals import (
+    BITSHUFFLE_LZ4,
+    BITSHUFFLE_ZSTD,
+    GZIP,
+    MATCHES,
+    SHUFFLE_ZSTD,
+    ZSTD,
+)
 from harness import GIGABYTES, Array, Contender, Row, Session, make_row, measure
 
 CHUNK_NBYTES = 1 << 20
-FIELDS = Path(__file__).resolve().parents[3] / "shared" / "data"
-SIDE = 128
+SHORT_AXIS_MAX = 5
+# What docs/format.md says of a chunk's header.
+MODE_AT, MODES = 6, ("raw", "constant", "W8", "ranked", MATCHES)
 
 
 @dataclass(frozen=True)
@@ -66,35 +76,7 @@ def bfloat16_type() -> Any:
     return type_id
 
 
-def turbulence(dtype: str) -> Array:
-    """Return a random field with the spectrum of turbulence, k to the power of -5/3."""
-    waves = np.fft.fftfreq(SIDE)[:, None, None] ** 2 + np.fft.fftfreq(SIDE)[:, None] ** 2
-    k = np.sqrt(waves + np.fft.rfftfreq(SIDE) ** 2)
-    k[0, 0, 0] = 1.0
-    noise = np.fft.rfftn(np.random.default_rng(3).standard_normal((SIDE,) * 3))
-    field: Array = np.fft.irfftn(noise * k ** (-11 / 6), s=(SIDE,) * 3)
-    return (field / field.std()).astype(dtype)
-
-
-def synthesized() -> dict[str, Callable[[], Array]]:
-    rng, shape = np.random.default_rng(5), (SIDE,) * 3
-
-    def gauss() -> Array:
-        return rng.standard_normal(shape, np.float32)
-
-    return {
-        "turbulence f32": partial(turbulence, "f4"),
-        "turbulence f64": partial(turbulence, "f8"),
-        "noise f32": lambda: rng.random(shape, np.float32),
-        "labels i32": lambda: np.floor(4 * turbulence("f4")).astype(np.int32),
-        "sparse f32, 5 %": lambda: np.where(rng.random(shape) < 0.05, gauss(), np.float32(0)),
-        "detector counts u16": lambda: rng.poisson(2.0, shape).astype(np.uint16),
-        "Gaussian f16": lambda: gauss().astype(np.float16),
-        "Gaussian bf16": lambda: (gauss().view(np.uint32) >> 16).astype(np.uint16),
-    }
-
-
-def load(what: str, make: Callable[[], Array]) -> Data:
+def load(what: str, make: Maker) -> Data:
     array = np.ascontiguousarray(make())
     type_id = bfloat16_type() if what.endswith("bf16") else h5t.py_create(array.dtype)
     return Data(what, array, type_id)
@@ -108,26 +90,17 @@ def filters() -> dict[str, dict[str, Any]]:
     except ImportError:
         pass
     else:
-        blosc2 = hdf5plugin.Blosc2
         found |= {
-            "bitshuffle+lz4": hdf5plugin.Bitshuffle(cname="lz4"),
-            "bitshuffle+zstd": hdf5plugin.Bitshuffle(cname="zstd"),
-            "blosc2 shuffle+lz4": blosc2(cname="lz4", clevel=5, filters=blosc2.SHUFFLE),
-            "blosc2 shuffle+zstd": blosc2(cname="zstd", clevel=5, filters=blosc2.SHUFFLE),
-            "blosc2 bitshuffle+zstd": blosc2(cname="zstd", clevel=5, filters=blosc2.BITSHUFFLE),
-            "lz4": hdf5plugin.LZ4(),
-            "zstd": hdf5plugin.Zstd(),
+            BITSHUFFLE_LZ4: dict(hdf5plugin.Bitshuffle(cname="lz4")),
+            SHUFFLE_ZSTD: {"shuffle": True, **hdf5plugin.Zstd(clevel=5)},
+            BITSHUFFLE_ZSTD: dict(hdf5plugin.Bitshuffle(cname="zstd")),
+            ZSTD: dict(hdf5plugin.Zstd()),
         }
-    found |= {"gzip": {"compression": "gzip", "shuffle": True}}
-    found |= {"lzf": {"compression": "lzf", "shuffle": True}}
-    return found
+    return found | {GZIP: {"compression": "gzip", "shuffle": True}}
 
 
 def cases(session: Session) -> list[Case]:
-    makers: dict[str, Callable[[], Array]] = {
-        path.stem: partial(np.load, path) for path in sorted(FIELDS.glob("*.npy"))
-    }
-    makers |= synthesized()
+    makers = fields()
     if session.quick:
         makers = {"turbulence f32": makers["turbulence f32"]}
     return [
@@ -135,7 +108,7 @@ def cases(session: Session) -> list[Case]:
     ]
 
 
-def codec(session: Session, what: str, make: Callable[[], Array]) -> list[Row]:
+def codec(session: Session, what: str, make: Maker) -> list[Row]:
     processors = os.sched_getaffinity(0)
     os.sched_setaffinity(0, {min(processors)})  # some peers would start threads
     try:
@@ -151,10 +124,25 @@ def on_one_core(session: Session, data: Data) -> list[Row]:
         name: data.array.nbytes / dataset.id.get_storage_size() for name, dataset in stored.items()
     }
     out = np.zeros_like(data.array)
+    facts = {
+        "field": data.what,
+        "kind": kind_of(data.what, data.array),
+        "mode": mode_of(stored["gpufetch"]),
+        "has_short_axis": data.array.ndim > 1 and data.array.shape[-1] <= SHORT_AXIS_MAX,
+        "ratios": {name: round(ratio, 4) for name, ratio in ratios.items()},
+    }
     return [
-        timed(session, f"decode {data.what}", data, readers(data, stored, out), ratios),
-        timed(session, f"encode {data.what}", data, writers(data, options, out), ratios),
+        timed(session, "decode", data, readers(data, stored, out), facts),
+        timed(session, "encode", data, writers(data, options, out), facts),
     ]
+
+
+def mode_of(dataset: Any) -> str:
+    """The mode of most of the dataset's chunks."""
+    chunks = range(dataset.id.get_num_chunks())
+    offsets = [dataset.id.get_chunk_info(index).chunk_offset for index in chunks]
+    found = [dataset.id.read_direct_chunk(offset)[1][MODE_AT] for offset in offsets]
+    return MODES[Counter(found).most_common(1)[0][0]]
 
 
 def readers(data: Data, stored: Mapping[str, Any], out: Array) -> list[Contender]:
@@ -178,8 +166,13 @@ def writers(data: Data, options: Mapping[str, Any], out: Array) -> list[Contende
 
 
 def timed(
-    session: Session, case: str, data: Data, contenders: list[Contender], ratios: dict[str, float]
+    session: Session,
+    direction: str,
+    data: Data,
+    contenders: list[Contender],
+    facts: Mapping[str, Any],
 ) -> Row:
+    ratios = facts["ratios"]
     names = [one.name for one in contenders]
     timings = measure(
         contenders,
@@ -190,7 +183,7 @@ def timed(
     )
     return make_row(
         session,
-        f"{case}, {data.array.nbytes / 1e6:.1f} MB",
+        f"{direction} {data.what}, {data.array.nbytes / 1e6:.1f} MB",
         timings,
         nbytes=data.array.nbytes,
         unit=GIGABYTES,
@@ -198,6 +191,8 @@ def timed(
         limit=None,
         peers=names[1:],
         labels={name: f"{name}, ratio {ratios[name]:.3f}" for name in names},
-        ratio=round(ratios["gpufetch"], 4),
-        note=f"ratio of gpufetch: {ratios['gpufetch']:.3f}; one core",
+        ratio=ratios["gpufetch"],
+        note=f"ratio of gpufetch: {ratios['gpufetch']:.3f}; one core; mode {facts['mode']}",
+        direction=direction,
+        **facts,
     )

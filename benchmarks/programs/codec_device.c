@@ -1,4 +1,4 @@
-/* Times the codec on a device, step by step, for `run.py --case via`.
+/* Times the codec on a device, step by step, for `run.py --case gpucodec`.
  *
  *   codec_device DEVICE DTYPE SHAPE FILE
  *
@@ -8,8 +8,7 @@
  * the input is a request:
  *
  *   STEP REPEATS   do it and wait for the end: {"step": STEP, "repeats": N, "seconds": of all N}.
- *                  STEP is encode or decode, on the device alone; to_host, which encodes and brings
- *                  the bytes over batch by batch; or to_device, which sends them and decodes
+ *                  STEP is encode or decode
  *   check          is what was decoded last the file's contents? {"same": true}
  *
  * A failure is {"error": "..."}, and the end. */
@@ -129,22 +128,13 @@ static gpuf_status parse(char **argv, input *in, gpuf_error *err) {
 /* --- Requests ------------------------------------------------------------ */
 
 static gpuf_status run_step(coder *c, const char *step, int64_t repeats, gpuf_error *err) {
-  gpuf_status status = GPUF_OK;
   if (strcmp(step, "encode") == 0) {
     return coder_encode(c, repeats, err);
   }
   if (strcmp(step, "decode") == 0) {
     return coder_decode(c, repeats, err);
   }
-  const bool to_host = strcmp(step, "to_host") == 0;
-  if (!to_host && strcmp(step, "to_device") != 0) {
-    return gpufi_fail(err, GPUF_ERR_INVALID, 0,
-                      "%s is not encode, decode, to_host, to_device or check", step);
-  }
-  for (int64_t i = 0; i < repeats && status == GPUF_OK; i++) {
-    status = to_host ? coder_to_host(c, err) : coder_to_device(c, err);
-  }
-  return status;
+  return gpufi_fail(err, GPUF_ERR_INVALID, 0, "%s is not encode, decode or check", step);
 }
 
 static gpuf_status answer_step(coder *c, const char *step, int64_t repeats, gpuf_error *err) {

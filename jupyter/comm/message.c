@@ -44,24 +44,24 @@ static gpufi_code enqueue(gpufi_dispatcher *dispatcher, gpufi_queue_kind kind,
   return code;
 }
 
-/* Whether a subscription is to be answered now. */
-static bool is_due(gpufi_dispatcher *dispatcher, const gpufi_request *request) {
+/* Whether a subscription is to be answered now, which came when there were `count` steps. The
+ * numbers of two steps may be equal. */
+static bool is_due(gpufi_dispatcher *dispatcher, const gpufi_request *request, uint64_t count) {
   int64_t step;
   double time;
-  return request->op == OP_SUBSCRIBE && gpufi_steps_last(&dispatcher->steps, &step, &time) &&
-         (!request->has_after || step != request->after);
+  return request->op == OP_SUBSCRIBE &&
+         (gpufi_steps_count(&dispatcher->steps) != count ||
+          (request->has_after && gpufi_steps_last(&dispatcher->steps, &step, &time) &&
+           step != request->after));
 }
 
 static gpufi_code wait_for_step(gpufi_dispatcher *dispatcher, gpufi_request *request,
                                 gpuf_error *err) {
-  double time;
-  if (request->op == OP_SUBSCRIBE && !request->has_after) {
-    request->has_after = gpufi_steps_last(&dispatcher->steps, &request->after, &time);
-  }
+  const uint64_t count = gpufi_steps_count(&dispatcher->steps);
   const gpufi_code code = enqueue(dispatcher, QUEUE_STEP, request, err);
   /* A step that was completed before the request was in the queue did not see it; one that is
    * completed now does. */
-  if (code == CODE_OK && is_due(dispatcher, request)) {
+  if (code == CODE_OK && is_due(dispatcher, request, count)) {
     const gpufi_queue_filter filter = {.serial = request->serial};
     gpufi_request *late = gpufi_queues_take(&dispatcher->queues, &filter);
     if (late) {

@@ -315,6 +315,7 @@ gpuf_status gpufi_registry_wait(gpufi_registry *registry, const char *name, int6
   return left == 0 ? GPUF_OK
                    : gpufi_fail(err, GPUF_ERR_TIMEOUT, 0,
                                 "other processes still use %" PRId32 " shares of %s: keep the "
-                                "memory until they let go, and call again to wait longer",
-                                left, name ? name : "the published tensors");
+                                "memory until they let go%s",
+                                left, name ? name : "the published tensors",
+                                name ? ", and call again to wait longer" : "");
 }

@@ -25,6 +25,10 @@ bool gpufi_steps_last(const gpufi_steps *steps, int64_t *step, double *time) {
   return before > 0;
 }
 
+uint64_t gpufi_steps_count(const gpufi_steps *steps) {
+  return atomic_load(&steps->sequence) / 2;
+}
+
 void gpufi_steps_describe(const gpufi_steps *steps, json_t **object) {
   int64_t step;
   double time;

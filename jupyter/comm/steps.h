@@ -18,6 +18,8 @@ typedef struct gpufi_steps {
 void gpufi_steps_set(gpufi_steps *steps, int64_t step, double time);
 /* False before the first step. */
 bool gpufi_steps_last(const gpufi_steps *steps, int64_t *step, double *time);
+/* How many steps there were. */
+uint64_t gpufi_steps_count(const gpufi_steps *steps);
 /* Set the members `step` and `time` of a reply; null before the first step. */
 void gpufi_steps_describe(const gpufi_steps *steps, json_t **object);
 

@@ -3,6 +3,7 @@
 #include "base/error.h"
 #include "base/system.h"
 #include "comm/json.h"
+#include "server/file.h"
 #include "server/folder.h"
 #include "server/ipc.h"
 
@@ -17,7 +18,6 @@
 #include <unistd.h>
 
 #define SAME_NAME_MAX 99
-#define FILE_MAX_NBYTES 65536
 
 const char *const gpufi_socket_names[GPUFI_SOCKET_COUNT] = {
     [GPUFI_SHELL] = "shell",     [GPUFI_IOPUB] = "iopub",  [GPUFI_STDIN] = "stdin",
@@ -31,166 +31,68 @@ static void unlock_folder(gpufi_connection *connection) {
   }
 }
 
-/* --- Files that exist ---------------------------------------------------------- */
+/* --- Claim --------------------------------------------------------------------- */
 
-/* Whether nobody but this user, and root, can have written a file. */
-static bool is_own(const struct stat *info) {
-  return (info->st_uid == geteuid() || info->st_uid == 0) && !(info->st_mode & S_IWOTH);
-}
-
-/* The object in a file; NULL if there is no such file, if it holds no JSON, or if another user may
- * have written it, which sets *is_others. */
-static json_t *load_file(const char *path, bool *is_others) {
-  json_t *object = NULL;
-  struct stat info;
-  char *text = malloc(FILE_MAX_NBYTES);
-  const int fd = gpufi_open(path, O_RDONLY | O_NONBLOCK, 0);
-  *is_others = fd >= 0 && fstat(fd, &info) == 0 && !is_own(&info);
-  if (text && fd >= 0 && !*is_others && S_ISREG(info.st_mode)) {
-    const int64_t nbytes = gpufi_read(fd, text, FILE_MAX_NBYTES);
-    object = nbytes > 0 ? json_loadb(text, (size_t)nbytes, 0, NULL) : NULL;
-  }
-  if (fd >= 0) {
-    gpufi_close(fd);
-  }
-  free(text);
-  return object;
-}
-
-static void host_name(char name[HOST_NAME_MAX + 1]) {
-  if (gethostname(name, HOST_NAME_MAX + 1) != 0) {
-    name[0] = '\0';
-  }
-  name[HOST_NAME_MAX] = '\0';
-}
-
-/* Whether a file is of a server on another machine, whose processes cannot be seen from here. */
-static bool is_elsewhere(const json_t *file) {
-  char host[HOST_NAME_MAX + 1];
-  const json_t *there = json_object_get(json_object_get(file, "gpufetch"), "host");
-  host_name(host);
-  return json_is_string(there) && strcmp(json_string_value(there), host) != 0;
-}
-
-/* Whether a file is of a server on this machine whose process lives. */
-static bool is_alive(const json_t *file) {
-  const json_t *server = json_object_get(file, "gpufetch");
-  const int64_t process_id = json_integer_value(json_object_get(server, "process_id"));
-  const int64_t start_time = json_integer_value(json_object_get(server, "start_time"));
-  return process_id > 0 && start_time != 0 && !is_elsewhere(file) &&
-         gpufi_process_start_time(process_id) == (uint64_t)start_time;
-}
-
-/* Remove the sockets of a server that was killed; `file` is its connection file. */
-static void remove_stale_sockets(const json_t *file) {
-  const char *transport = json_string_value(json_object_get(file, "transport"));
-  const char *prefix = json_string_value(json_object_get(file, "ip"));
-  const int32_t numbers[GPUFI_SOCKET_COUNT] = {1, 2, 3, 4, 5};
-  if (transport && strcmp(transport, "ipc") == 0 && prefix && strlen(prefix) < PATH_MAX) {
-    gpufi_ipc_remove(prefix, numbers, GPUFI_SOCKET_COUNT);
-  }
-}
-
-static bool take_text(const json_t *file, const char *name, char *text, size_t nbytes) {
-  const json_t *value = json_object_get(file, name);
-  if (value && (!json_is_string(value) || json_string_length(value) >= nbytes)) {
-    return false;
-  }
-  if (value) {
-    memcpy(text, json_string_value(value), json_string_length(value) + 1);
-  }
-  return true;
-}
-
-static bool take_ports(const json_t *file, gpufi_connection *connection) {
-  bool fits = true;
-  for (int i = 0; i < GPUFI_SOCKET_COUNT; i++) {
-    char name[32];
-    snprintf(name, sizeof(name), "%s_port", gpufi_socket_names[i]);
-    const json_t *value = json_object_get(file, name);
-    fits = fits && (!value || (json_is_integer(value) && json_integer_value(value) >= 0 &&
-                               json_integer_value(value) <= 65535));
-    connection->ports[i] = fits ? (int32_t)json_integer_value(value) : 0;
-  }
-  return fits;
-}
-
-/* Take the settings in a file that was given: a kernel manager's for the kernel that it is about to
- * start, or those that a server before this one had, where the manager starts it again. */
+/* Take what a file says that was given: a kernel manager's for the kernel that it is about to
+ * start, or that of a server before this one, where the manager starts it again. */
 static gpuf_status take_settings(gpufi_connection *connection, const json_t *file,
                                  gpuf_error *err) {
-  char transport[8] = "tcp", scheme[16] = "hmac-sha256";
-  if (!json_is_object(file) || !take_text(file, "transport", transport, sizeof(transport)) ||
-      !take_text(file, "signature_scheme", scheme, sizeof(scheme)) ||
-      !take_text(file, "ip", connection->ip, sizeof(connection->ip)) ||
-      !take_text(file, "key", connection->key, sizeof(connection->key)) ||
-      !take_text(file, "curve_publickey", connection->curve_publickey, GPUFI_CURVE_KEY_NBYTES) ||
-      !take_text(file, "curve_secretkey", connection->curve_secretkey, GPUFI_CURVE_KEY_NBYTES) ||
-      !take_ports(file, connection) || strcmp(scheme, "hmac-sha256") != 0 ||
-      connection->key[0] == '\0' || (connection->ip[0] == '\0' && strcmp(transport, "ipc") == 0) ||
-      (strcmp(transport, "tcp") != 0 && strcmp(transport, "ipc") != 0)) {
+  const char *problem = gpufi_file_settings(file, connection);
+  if (problem) {
     return gpufi_fail(err, GPUF_ERR_INVALID, 0,
-                      "%s exists and is no connection file that can be served (tcp or ipc, "
-                      "hmac-sha256, with a key): name another file or remove it",
-                      connection->path);
+                      "%s exists and is no connection file by which a server can listen: %s; name "
+                      "another file or remove it",
+                      connection->path, problem);
   }
-  connection->is_ipc = strcmp(transport, "ipc") == 0;
-  if (connection->is_ipc) { /* the folder of the sockets may have gone with the server before */
-    char folder[PATH_MAX];
-    gpufi_folder_of(connection->ip, folder);
-    return gpufi_folder_make(folder, err);
+  if (!connection->is_ipc) {
+    return GPUF_OK;
   }
-  if (!connection->ip[0]) {
-    snprintf(connection->ip, sizeof(connection->ip), "127.0.0.1");
-  }
-  return GPUF_OK;
+  char folder[PATH_MAX]; /* of the sockets, which may have gone with the server before */
+  gpufi_folder_of(connection->ip, folder);
+  return gpufi_folder_make(folder, err);
 }
-
-/* --- Claim --------------------------------------------------------------------- */
 
 static gpuf_status claim_file(gpufi_connection *connection, const char *file, gpuf_error *err) {
   char folder[PATH_MAX];
+  if (!*file) {
+    return gpufi_fail(err, GPUF_ERR_INVALID, 0,
+                      "connection_file is empty: name a file, or leave it out");
+  }
   if (snprintf(connection->path, PATH_MAX, "%s", file) >= PATH_MAX) {
     return gpufi_path_too_long(file, err);
   }
   gpufi_folder_of(file, folder);
   gpuf_status status = gpufi_folder_lock(folder, &connection->lock_fd, err);
-  if (status != GPUF_OK || access(file, F_OK) != 0) {
+  if (status != GPUF_OK) {
     return status;
   }
-  bool is_others;
-  json_t *old = load_file(file, &is_others);
-  if (is_others) {
-    status = gpufi_fail(err, GPUF_ERR_STATE, 0,
-                        "%s may have been written by another user, who would know its key: name "
-                        "another file or remove it",
-                        file);
-  } else if (is_alive(old)) {
+  json_t *old = NULL;
+  status = gpufi_file_load(file, &old, err);
+  if (status == GPUF_OK && gpufi_file_is_alive(old)) {
     status = gpufi_fail(err, GPUF_ERR_STATE, 0,
                         "%s belongs to a server that runs (process %" PRId64
                         "): stop it or name another file",
-                        file,
-                        (int64_t)json_integer_value(
-                            json_object_get(json_object_get(old, "gpufetch"), "process_id")));
-  } else {
+                        file, gpufi_file_process_id(old));
+  } else if (status == GPUF_OK && old) {
     status = take_settings(connection, old, err);
   }
   json_decref(old);
   return status;
 }
 
-/* Whether the file of a name has to be left alone: of a server that lives or may live, or nobody
- * knows whose. The sockets of one that ended are removed. */
+/* Whether the file of a name has to be left alone: it is of a server that lives or may live, or
+ * gpufetch did not write it, or it cannot be read. The sockets of a server that ended are removed.
+ */
 static bool is_taken(const char *path) {
-  bool is_others;
-  json_t *old = load_file(path, &is_others);
-  const bool taken = access(path, F_OK) == 0 &&
-                     (is_alive(old) || is_elsewhere(old) || !json_object_get(old, "gpufetch"));
-  if (!taken) {
-    remove_stale_sockets(old);
+  json_t *old = NULL;
+  const bool is_read = gpufi_file_load(path, &old, NULL) == GPUF_OK;
+  const bool is_stale = gpufi_file_is_stale(old);
+  const bool is_missing = is_read && !old;
+  if (is_stale) {
+    gpufi_file_remove_sockets(old);
   }
   json_decref(old);
-  return taken;
+  return !is_missing && !is_stale;
 }
 
 static gpuf_status claim_name(gpufi_connection *connection, const char *name, gpuf_error *err) {
@@ -249,7 +151,7 @@ void gpufi_connection_url(const gpufi_connection *connection, gpufi_socket socke
 /* What the file says; NULL if there is no memory for all of it. */
 static json_t *describe(const gpufi_connection *connection) {
   char host[HOST_NAME_MAX + 1], kernel_name[sizeof("gpufetch-") + GPUFI_NAME_MAX_NBYTES];
-  host_name(host);
+  gpufi_file_host(host);
   /* JupyterLab lists the kernel by this name, which no kernel specification has. */
   snprintf(kernel_name, sizeof(kernel_name), "gpufetch-%s", connection->name);
   json_t *server =
@@ -312,10 +214,10 @@ static void remove_stale(const char *folder) {
         snprintf(path, PATH_MAX, "%s/%s", folder, entry->d_name) >= PATH_MAX) {
       continue;
     }
-    bool is_others;
-    json_t *file = load_file(path, &is_others);
-    if (json_object_get(file, "gpufetch") && !is_alive(file) && !is_elsewhere(file)) {
-      remove_stale_sockets(file);
+    json_t *file = NULL;
+    gpufi_file_load(path, &file, NULL);
+    if (gpufi_file_is_stale(file)) {
+      gpufi_file_remove_sockets(file);
       unlink(path);
     }
     json_decref(file);

@@ -38,11 +38,12 @@ typedef struct gpufi_connection {
 extern const char *const gpufi_socket_names[GPUFI_SOCKET_COUNT]; /* "shell", ... */
 
 /* Choose the file's path and the server's name. If `file` is NULL, the path is kernel-NAME.json in
- * Jupyter's runtime folder, which is made if it is missing, and NAME is numbered while a living
- * server has it, or one on another machine, which may live. Otherwise the path is `file`, and the
- * settings in such a file are taken, whoever wrote them: a kernel manager, or a server that it
- * started before this one. The call fails if the file is of a living server on this machine, or if
- * another user may have written it. Holds the folder's lock until gpufi_connection_write or _fini.
+ * Jupyter's runtime folder, which is made if it is missing, and NAME is numbered while there is
+ * such a file, unless gpufetch wrote it on this machine and the process has ended. Otherwise the
+ * path is `file`, and the settings in such a file are taken, whoever wrote them: a kernel manager,
+ * or a server that it started before this one. The call fails if the file is of a living server on
+ * this machine, if another user may have written it, or if it is anything but a whole connection
+ * file. Holds the folder's lock until gpufi_connection_write or _fini.
  */
 gpuf_status gpufi_connection_claim(gpufi_connection *connection, const char *name, const char *file,
                                    gpuf_error *err);

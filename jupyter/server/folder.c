@@ -81,8 +81,11 @@ gpuf_status gpufi_folder_lock(const char *folder, int *fd, gpuf_error *err) {
   const int64_t deadline_ns = gpufi_clock_ns() + LOCK_WAIT_NS;
   *fd = gpufi_open(folder, O_RDONLY | O_DIRECTORY, 0);
   if (*fd < 0) {
-    return gpufi_fail(err, GPUF_ERR_IO, errno, "cannot open the folder %s: %s", folder,
-                      strerror(errno));
+    return gpufi_fail(
+        err, GPUF_ERR_IO, errno,
+        "cannot open the folder %s of the connection file: %s; make it, or name a file in "
+        "another folder",
+        folder, strerror(errno));
   }
   while (flock(*fd, LOCK_EX | LOCK_NB) != 0 && (errno == EWOULDBLOCK || errno == EINTR) &&
          gpufi_clock_ns() < deadline_ns) {

@@ -3,6 +3,7 @@
 #include "base/fork.h"
 #include "base/struct.h"
 #include "base/thread.h"
+#include "server/address.h"
 #include "server/headroom.h"
 #include "server/ipc.h"
 #include "server/server.h"
@@ -89,7 +90,13 @@ static gpuf_status check_name(const char *name, gpuf_error *err) {
   return GPUF_OK;
 }
 
-static gpuf_status check_options(const gpuf_server_options *options, gpuf_error *err) {
+/* Sockets that only their owner can open, unless the program asked for an address. */
+static bool wants_ipc(const gpuf_server_options *options) {
+  return options->transport ? strcmp(options->transport, "ipc") == 0
+                            : !options->ip && options->first_port == 0;
+}
+
+static gpuf_status check_address(const gpuf_server_options *options, gpuf_error *err) {
   if (options->transport && strcmp(options->transport, "tcp") != 0 &&
       strcmp(options->transport, "ipc") != 0) {
     return gpufi_fail(err, GPUF_ERR_INVALID, 0, "transport '%.20s' is neither tcp nor ipc",
@@ -103,6 +110,13 @@ static gpuf_status check_options(const gpuf_server_options *options, gpuf_error 
   if (options->ip && strlen(options->ip) > 255) {
     return gpufi_fail(err, GPUF_ERR_INVALID, 0, "ip '%.40s...' is no address", options->ip);
   }
+  const char *problem =
+      options->ip && !wants_ipc(options) ? gpufi_address_problem(options->ip) : NULL;
+  return problem ? gpufi_fail(err, GPUF_ERR_INVALID, 0, "ip '%s': %s", options->ip, problem)
+                 : GPUF_OK;
+}
+
+static gpuf_status check_options(const gpuf_server_options *options, gpuf_error *err) {
   if (options->reply_max_nbytes && options->reply_max_nbytes < REPLY_MAX_LEAST_NBYTES) {
     return gpufi_fail(err, GPUF_ERR_INVALID, 0,
                       "reply_max_nbytes %zu holds no replies: take %zu or more, or 0",
@@ -134,12 +148,6 @@ static void default_name(char name[NAME_MAX_NBYTES + 1]) {
   if (!*name) {
     snprintf(name, NAME_MAX_NBYTES + 1, "gpufetch");
   }
-}
-
-/* Sockets that only their owner can open, unless the program asked for an address. */
-static bool wants_ipc(const gpuf_server_options *options) {
-  return options->transport ? strcmp(options->transport, "ipc") == 0
-                            : !options->ip && options->first_port == 0;
 }
 
 /* Choose the addresses and a key, where no kernel manager has. */
@@ -214,8 +222,7 @@ static gpuf_status open_endpoint(gpuf_server *server, const gpuf_server_options 
 /* Other hosts, and whoever can see the network, can subscribe to what the server sends. */
 static void warn_if_open(gpuf_server *server) {
   const gpufi_connection *connection = &server->connection;
-  const bool is_local = connection->is_ipc || strncmp(connection->ip, "127.", 4) == 0 ||
-                        strcmp(connection->ip, "localhost") == 0;
+  const bool is_local = connection->is_ipc || strncmp(connection->ip, "127.", 4) == 0;
   if (!is_local && !connection->curve_secretkey[0]) {
     char line[512];
     snprintf(line, sizeof(line),
@@ -273,6 +280,9 @@ gpuf_status gpuf_server_start(const gpuf_server_options *options, gpuf_server **
   gpuf_status status = check_not_forked(err);
   if (status == GPUF_OK) {
     status = gpufi_struct_read(&own, sizeof(own), options, "GPUF_SERVER_OPTIONS_INIT", err);
+  }
+  if (status == GPUF_OK) {
+    status = check_address(&own, err);
   }
   if (status == GPUF_OK) {
     status = check_options(&own, err);

@@ -73,10 +73,14 @@ static bool set_curve(void *socket, const gpufi_connection *connection) {
                          GPUFI_CURVE_KEY_NBYTES) == 0);
 }
 
-/* The port in an endpoint such as "tcp://127.0.0.1:40000", which the system has chosen. */
-static int32_t port_of(const char *endpoint) {
-  const char *colon = strrchr(endpoint, ':');
-  return colon ? (int32_t)strtol(colon + 1, NULL, 10) : 0;
+/* Take the address and the port of an endpoint such as "tcp://127.0.0.1:40000": the system may have
+ * chosen the port, and clients cannot use the name of a network interface. */
+static void take_endpoint(gpufi_connection *connection, gpufi_socket which, const char *endpoint) {
+  const char *ip = endpoint + strlen("tcp://"), *colon = strrchr(endpoint, ':');
+  if (strncmp(endpoint, "tcp://", strlen("tcp://")) == 0 && colon > ip) {
+    snprintf(connection->ip, sizeof(connection->ip), "%.*s", (int)(colon - ip), ip);
+    connection->ports[which] = (int32_t)strtol(colon + 1, NULL, 10);
+  }
 }
 
 /* A socket of ipc is a file, which the umask may have opened to others. */
@@ -97,14 +101,16 @@ static gpuf_status bind_socket(gpufi_sockets *sockets, gpufi_connection *connect
     const char *remedy =
         code == EADDRINUSE     ? "another process uses it: choose another port, or 0 for any"
         : code == ENAMETOOLONG ? "use a shorter path, or tcp"
-        : connection->is_ipc   ? "this folder takes no sockets: serve over tcp (ip 127.0.0.1)"
-                               : "check the address and the permissions in the options";
+        : code == ENODEV
+            ? "give an IPv4 address of this host, or the name of a network interface that has one"
+        : connection->is_ipc ? "this folder takes no sockets: serve over tcp (ip 127.0.0.1)"
+                             : "check the address and the permissions in the options";
     return gpufi_fail(err, GPUF_ERR_IO, code, "cannot listen on %.300s for %s: %s; %s", endpoint,
                       gpufi_socket_names[which], zmq_strerror(code), remedy);
   }
   if (zmq_getsockopt(socket, ZMQ_LAST_ENDPOINT, endpoint, &endpoint_nbytes) == 0 &&
       !connection->is_ipc) {
-    connection->ports[which] = port_of(endpoint);
+    take_endpoint(connection, which, endpoint);
   }
   connection->has_sockets = connection->is_ipc;
   keep_to_owner(connection, endpoint);

@@ -253,7 +253,9 @@ static gpuf_status check_signature(gpufi_session *session, const gpufi_frame *si
   digest_to_text(digest, expected);
   if (signature->nbytes != sizeof(expected) - 1 ||
       CRYPTO_memcmp(signature->data, expected, sizeof(expected) - 1) != 0) {
-    return refuse(err, "its signature is wrong (another key?)");
+    return refuse(err,
+                  "its signature is wrong: it was signed with another key, as by a client of an "
+                  "earlier server at this address, or altered");
   }
   return GPUF_OK;
 }

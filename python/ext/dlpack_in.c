@@ -150,7 +150,9 @@ static int layout_from_dlpack(const gpufi_dl_tensor *source, gpuf_tensor *tensor
                    (long long)extent);
       return -1;
     }
-    if ((source->strides && stride_nbytes(source->strides[i], element_nbytes, &stride) < 0) ||
+    /* Along an axis of one element the stride means nothing, whatever it is. */
+    const bool strides = source->strides && extent > 1;
+    if ((strides && stride_nbytes(source->strides[i], element_nbytes, &stride) < 0) ||
         __builtin_mul_overflow(packed, extent > 0 ? extent : 1, &packed)) {
       PyErr_Format(PyExc_ValueError, "the DLPack tensor's extent overflows at axis %d", (int)i);
       return -1;

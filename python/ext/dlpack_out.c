@@ -65,15 +65,18 @@ static gpufi_dl_dtype dtype_to_dlpack(gpuf_dtype dtype) {
 /* DLPack counts strides in elements. */
 static int strides_to_dlpack(const gpuf_tensor *tensor, int64_t *strides) {
   const int64_t element_nbytes = (int64_t)gpuf_dtype_nbytes(tensor->dtype);
+  const bool is_empty = gpuf_tensor_count(tensor) == 0;
   for (int32_t i = 0; i < tensor->ndim; i++) {
-    if (tensor->strides_nbytes[i] % element_nbytes != 0) {
+    const bool is_whole = tensor->strides_nbytes[i] % element_nbytes == 0;
+    const bool means_nothing = is_empty || tensor->shape[i] == 1;
+    if (!is_whole && !means_nothing) {
       PyErr_Format(PyExc_BufferError,
                    "stride %lld of axis %d is not a multiple of the element size %lld, which "
                    "DLPack cannot say: fetch the array and pass it on from there",
                    (long long)tensor->strides_nbytes[i], (int)i, (long long)element_nbytes);
       return -1;
     }
-    strides[i] = tensor->strides_nbytes[i] / element_nbytes;
+    strides[i] = is_whole ? tensor->strides_nbytes[i] / element_nbytes : 1;
   }
   return 0;
 }

@@ -45,7 +45,7 @@ static PyObject *fetch_fresh(gpufi_py_state *state, const gpuf_tensor *tensor,
 }
 
 PyObject *gpufi_py_fetch_tensor(gpufi_py_state *state, const gpuf_tensor *tensor) {
-  const gpufi_py_request wanted = {.via = GPUF_VIA_AUTO};
+  const gpufi_py_request wanted = {0};
   return fetch_fresh(state, tensor, &wanted);
 }
 
@@ -240,7 +240,7 @@ static PyObject *py_fetch_async(PyObject *module, PyObject *const *args, Py_ssiz
 
 PyDoc_STRVAR(
     fetch_doc,
-    "fetch(x, *, out=None, dtype=None, order=None, via=\"auto\")\n--\n\n"
+    "fetch(x, *, out=None, dtype=None, order=None)\n--\n\n"
     "Copy a tensor to the host: a writable ndarray of its shape and dtype in C order.\n\n"
     "x is a tensor of PyTorch, CuPy, Numba, JAX ..., a DeviceArray, or anything with\n"
     "__dlpack__ or __cuda_array_interface__; an array on the CPU is copied too. The\n"
@@ -254,26 +254,22 @@ PyDoc_STRVAR(
     "doubles them. Rounds as astype does; the payload of a NaN is not kept, and a float\n"
     "that the integer type cannot hold gives an unspecified integer. out then has dtype.\n"
     "order: the result's layout, as numpy.array's: C (the default), F, A or K. With K a\n"
-    "tensor that fills its memory in any order of the axes is copied without packing.\n"
-    "via: how the elements cross from the device. \"link\" sends them as they are.\n"
-    "\"codec\" encodes them there, losslessly, and decodes them here with a thread for each\n"
-    "processor: for data that compress, and a link that is slower than these threads.\n"
-    "\"auto\" is \"link\" today.\n\n"
+    "tensor that fills its memory in any order of the axes is copied without packing.\n\n"
     "x may also be a dict, list or tuple of tensors, nested to any depth: the same tree\n"
     "with an ndarray for each tensor, all copied in one call. An OrderedDict and a\n"
     "namedtuple keep their type; any other mapping becomes a dict, any other list or\n"
     "tuple a list or tuple. Objects that are no tensors (numbers, strings, None ...) are\n"
     "passed through. Arrays of up to 1 MiB share buffers of up to 16 MiB, which are freed\n"
     "with the last array in them: copy() the arrays that you keep of a large tree. A\n"
-    "tensor that occurs twice is copied twice. dtype, order and via hold for every tensor;\n"
-    "out takes one tensor only.\n\n"
+    "tensor that occurs twice is copied twice. dtype and order hold for every tensor; out\n"
+    "takes one tensor only.\n\n"
     "Raises TypeError for an object that is no tensor or has no NumPy counterpart,\n"
     "ValueError for an out that does not fit, MemoryError, and gpufetch.Error if the\n"
     "device fails (out is then partly written). Releases the GIL; may be called from any\n"
     "thread.");
 
 PyDoc_STRVAR(fetch_async_doc,
-             "fetch_async(x, *, out=None, dtype=None, order=None, via=\"auto\")\n--\n\n"
+             "fetch_async(x, *, out=None, dtype=None, order=None)\n--\n\n"
              "Start what fetch does with these arguments, and return the copy in flight.");
 
 PyMethodDef gpufi_py_fetch_methods[] = {

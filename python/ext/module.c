@@ -1,6 +1,7 @@
 /* The extension module gpufetch._core: multi-phase initialization, and no state outside the module
  * but NumPy's table of functions and the flag of interpreter.c. */
 #define GPUFI_PY_IMPORTS_NUMPY
+#include "../../hdf5_filter/ids.h"
 #include "device_array.h"
 #include "dlpack_abi.h"
 #include "dtypes.h"
@@ -60,6 +61,24 @@ static int add_functions(PyObject *module) {
   return 0;
 }
 
+static int add_filter_ids(PyObject *module) {
+  static const int ids[] = {
+#define ELEMENT(number) number,
+      GPUFI_FILTER_IDS(ELEMENT)
+#undef ELEMENT
+  };
+  PyObject *tuple = PyTuple_New(GPUFI_PY_COUNT(ids));
+  for (int i = 0; tuple && i < GPUFI_PY_COUNT(ids); i++) {
+    PyObject *id = PyLong_FromLong(ids[i]);
+    if (id == NULL || PyTuple_SetItem(tuple, i, id) < 0) {
+      Py_CLEAR(tuple);
+    }
+  }
+  const int added = PyModule_AddObjectRef(module, "H5_FILTER_IDS", tuple);
+  Py_XDECREF(tuple);
+  return added;
+}
+
 static int core_exec(PyObject *module) {
   gpufi_py_state *state = gpufi_py_state_of_module(module);
   gpufi_py_interpreter_init();
@@ -72,7 +91,8 @@ static int core_exec(PyObject *module) {
   state->future_type = add_type(module, &gpufi_py_future_spec);
   if (!state->error_type || !state->device_array_type || !state->future_type ||
       PyModule_AddObjectRef(module, "Error", state->error_type) < 0 ||
-      PyModule_AddStringConstant(module, "__version__", gpuf_version()) < 0) {
+      PyModule_AddStringConstant(module, "__version__", gpuf_version()) < 0 ||
+      add_filter_ids(module) < 0) {
     return -1;
   }
   return add_functions(module);

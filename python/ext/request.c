@@ -68,8 +68,8 @@ gpuf_status gpufi_py_request_check(const gpufi_py_request *wanted, const gpuf_te
 }
 
 gpuf_copy_options gpufi_py_request_options(const gpufi_py_request *wanted) {
-  return (gpuf_copy_options){
-      .struct_nbytes = sizeof(gpuf_copy_options), .cast = wanted->dtype != 0, .via = wanted->via};
+  return (gpuf_copy_options){.struct_nbytes = sizeof(gpuf_copy_options),
+                             .cast = wanted->dtype != 0};
 }
 
 static int parse_order(PyObject *object, char *order) {
@@ -86,25 +86,15 @@ static int parse_order(PyObject *object, char *order) {
   return 0;
 }
 
-static int parse_via(PyObject *object, gpuf_via *via) {
-  static const char *const names[] = {
-      [GPUF_VIA_AUTO] = "auto", [GPUF_VIA_LINK] = "link", [GPUF_VIA_CODEC] = "codec"};
-  const int choice = gpufi_py_choice(object, "via", names, GPUFI_PY_COUNT(names));
-  *via = (gpuf_via)choice;
-  return choice < 0 ? -1 : 0;
-}
-
 int gpufi_py_request_parse(const gpufi_py_state *state, const char *function, PyObject *const *args,
                            Py_ssize_t nargs, PyObject *kwnames, gpufi_py_request *wanted) {
-  PyObject *out = Py_None, *dtype = Py_None, *order = Py_None, *via = NULL;
-  PyObject *const names[] = {state->names.out, state->names.dtype, state->names.order,
-                             state->names.via, NULL};
-  PyObject **values[] = {&out, &dtype, &order, &via};
-  *wanted = (gpufi_py_request){.via = GPUF_VIA_AUTO};
+  PyObject *out = Py_None, *dtype = Py_None, *order = Py_None;
+  PyObject *const names[] = {state->names.out, state->names.dtype, state->names.order, NULL};
+  PyObject **values[] = {&out, &dtype, &order};
+  *wanted = (gpufi_py_request){0};
   if (gpufi_py_keywords(function, args, nargs, 1, kwnames, names, values) < 0 ||
       (dtype != Py_None && gpufi_py_dtype_parse(state, dtype, &wanted->dtype) < 0) ||
-      (order != Py_None && parse_order(order, &wanted->order) < 0) ||
-      (via && parse_via(via, &wanted->via) < 0)) {
+      (order != Py_None && parse_order(order, &wanted->order) < 0)) {
     return -1;
   }
   if (out != Py_None && order != Py_None) {

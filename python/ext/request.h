@@ -8,11 +8,10 @@ typedef struct gpufi_py_request {
   PyObject *out;    /* borrowed; NULL = a fresh array */
   gpuf_dtype dtype; /* 0 = the tensor's */
   char order;       /* 'C', 'F', 'A' or 'K'; 0 = not given, so C */
-  gpuf_via via;
 } gpufi_py_request;
 
 /* Parse the arguments of `function`, a METH_FASTCALL | METH_KEYWORDS call: one positional one, and
- * the keywords out, dtype, order and via. */
+ * the keywords out, dtype and order. */
 int gpufi_py_request_parse(const gpufi_py_state *state, const char *function, PyObject *const *args,
                            Py_ssize_t nargs, PyObject *kwnames, gpufi_py_request *wanted);
 /* Check the tensor and the result, which may be too large with a wider dtype. */

@@ -1,6 +1,7 @@
 /* Serving: gpufetch._remote.serve's calls into the library. A server is a capsule here. */
 #include "adapter.h"
 #include "arguments.h"
+#include "device_array.h"
 #include "errors.h"
 #include "interpreter.h"
 #include "methods.h"
@@ -143,12 +144,41 @@ static PyObject *serve_stop(PyObject *module, PyObject *capsule) {
   return held ? gpufi_py_outcome(gpufi_py_state_of_module(module), stop(held, &err), &err) : NULL;
 }
 
+static PyObject *serve_take(PyObject *module, PyObject *capsule) {
+  held_server *held = held_of(capsule);
+  gpuf_server_options unused = GPUF_SERVER_OPTIONS_INIT;
+  PyObject *taken = held ? hold(module, &unused, Py_None, Py_None) : NULL;
+  if (taken) {
+    held_of(taken)->server = held->server;
+    held->server = NULL;
+  }
+  return taken;
+}
+
 /* --- Publishing ---------------------------------------------------------- */
+
+PyDoc_STRVAR(serve_tensor_doc,
+             "serve_tensor(x, /)\n--\n\n"
+             "The tensor x as serve_publish takes it. Runs x's own code, such as its __dlpack__.");
+
+static PyObject *serve_tensor(PyObject *module, PyObject *x) {
+  gpufi_py_state *state = gpufi_py_state_of_module(module);
+  gpufi_py_import source;
+  if (gpufi_py_adapter_import(state, x, &source) < 0 ||
+      gpufi_py_adapter_refuse_copy(&source, "publish") < 0) {
+    return NULL;
+  }
+  PyObject *array =
+      gpufi_py_device_array_create(state, &source.tensor, source.readonly, source.keepalive);
+  gpufi_py_import_clear(&source);
+  return array;
+}
 
 PyDoc_STRVAR(
     serve_publish_doc,
     "serve_publish(server, name, x, start, global_shape, /)\n--\n\n"
-    "Offer the tensor x under a name. The server keeps x alive until it is unpublished.\n\n"
+    "Offer x, which serve_tensor gave, under a name. The server keeps it alive until it is\n"
+    "unpublished.\n\n"
     "start, global_shape: tuples of ints, where x is a part of a global array that\n"
     "begins at start; else both None.");
 
@@ -161,12 +191,11 @@ static PyObject *serve_publish(PyObject *module, PyObject *args) {
   const char *name;
   int64_t part_start[GPUF_NDIM_MAX], global_shape[GPUF_NDIM_MAX];
   gpuf_status status;
-  if (!PyArg_ParseTuple(args, "O&sOOO:serve_publish", take_server, &server, &name, &x, &start,
-                        &shape)) {
+  if (!PyArg_ParseTuple(args, "O&sO!OO:serve_publish", take_server, &server, &name,
+                        state->device_array_type, &x, &start, &shape)) {
     return NULL;
   }
-  if (gpufi_py_adapter_import(state, x, &source) < 0 ||
-      gpufi_py_adapter_refuse_copy(&source, "publish") < 0) {
+  if (gpufi_py_adapter_import(state, x, &source) < 0) {
     return NULL;
   }
   const bool is_part = start != Py_None;
@@ -248,8 +277,13 @@ static PyObject *serve_step(PyObject *module, PyObject *args) {
 
 PyMethodDef gpufi_py_serve_methods[] = {
     {"serve_start", GPUFI_PY_METHOD(serve_start), METH_VARARGS | METH_KEYWORDS, serve_start_doc},
+    {"serve_take", serve_take, METH_O,
+     "serve_take(server, /)\n--\n\nMove a server to a new object, which serve_stop takes: calls "
+     "with "
+     "this one say that it is\nstopped. This one must be kept until it is."},
     {"serve_stop", serve_stop, METH_O,
      "serve_stop(server, /)\n--\n\nStop a server; does nothing if it is stopped already."},
+    {"serve_tensor", serve_tensor, METH_O, serve_tensor_doc},
     {"serve_publish", serve_publish, METH_VARARGS, serve_publish_doc},
     {"serve_publish_value", serve_publish_value, METH_VARARGS,
      "serve_publish_value(server, name, value, /)\n--\n\nOffer an int, float or str under a name."},

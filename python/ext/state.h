@@ -38,8 +38,7 @@
   X(stream)                                                                                        \
   X(strides)                                                                                       \
   X(timeout)                                                                                       \
-  X(typestr)                                                                                       \
-  X(via)
+  X(typestr)
 
 typedef struct gpufi_py_names {
 #define X(name) PyObject *name;

@@ -12,9 +12,9 @@ _K = TypeVar("_K")
 _Scalar = TypeVar("_Scalar", bound=np.generic)
 _Array = TypeVar("_Array", bound=npt.NDArray[Any])
 _Order = Literal["C", "F", "A", "K"]
-_Via = Literal["auto", "link", "codec"]
 
 __version__: str
+H5_FILTER_IDS: tuple[int, ...]
 
 class Error(RuntimeError):
     status: str
@@ -151,7 +151,6 @@ def fetch(
     out: None = None,
     dtype: DTypeLike | None = None,
     order: _Order | None = None,
-    via: _Via = "auto",
 ) -> dict[_K, Any]: ...
 @overload
 def fetch(
@@ -160,7 +159,6 @@ def fetch(
     out: None = None,
     dtype: DTypeLike | None = None,
     order: _Order | None = None,
-    via: _Via = "auto",
 ) -> list[Any]: ...
 @overload
 def fetch(
@@ -169,12 +167,9 @@ def fetch(
     out: None = None,
     dtype: DTypeLike | None = None,
     order: _Order | None = None,
-    via: _Via = "auto",
 ) -> tuple[Any, ...]: ...
 @overload
-def fetch(
-    x: Any, *, out: _Array, dtype: DTypeLike | None = None, order: None = None, via: _Via = "auto"
-) -> _Array: ...
+def fetch(x: Any, *, out: _Array, dtype: DTypeLike | None = None, order: None = None) -> _Array: ...
 @overload
 def fetch(
     x: Any,
@@ -182,7 +177,6 @@ def fetch(
     out: None = None,
     dtype: type[_Scalar] | np.dtype[_Scalar],
     order: _Order | None = None,
-    via: _Via = "auto",
 ) -> npt.NDArray[_Scalar]: ...
 @overload
 def fetch(
@@ -191,7 +185,6 @@ def fetch(
     out: npt.NDArray[Any] | None = None,
     dtype: DTypeLike | None = None,
     order: _Order | None = None,
-    via: _Via = "auto",
 ) -> npt.NDArray[Any]: ...
 def fetch_async(
     x: Any,
@@ -199,7 +192,6 @@ def fetch_async(
     out: npt.NDArray[Any] | None = None,
     dtype: DTypeLike | None = None,
     order: _Order | None = None,
-    via: _Via = "auto",
 ) -> Future: ...
 def to_device(
     array: Any, *, device: str | None = None, dtype: DTypeLike | None = None
@@ -242,7 +234,9 @@ def serve_start(
     log: Callable[[str], object] | None = ...,
     shutdown: Callable[[], object] | None = ...,
 ) -> tuple[Any, str, str]: ...
+def serve_take(server: Any, /) -> Any: ...
 def serve_stop(server: Any, /) -> None: ...
+def serve_tensor(x: Any, /) -> DeviceArray: ...
 def serve_publish(
     server: Any,
     name: str,

@@ -22,7 +22,6 @@ _K = TypeVar("_K")
 _Scalar = TypeVar("_Scalar", bound=np.generic)
 _Array = TypeVar("_Array", bound=npt.NDArray[Any])
 _Order = Literal["C", "F", "A", "K"]
-_Via = Literal["auto", "link", "codec"]
 
 _THREADS_MAX = 64
 _lock = threading.RLock()  # the collector may run a finalizer that comes here, too
@@ -210,7 +209,6 @@ def fetch_async(
     out: None = None,
     dtype: DTypeLike | None = None,
     order: _Order | None = None,
-    via: _Via = "auto",
 ) -> Future[dict[_K, Any]]: ...
 @overload
 def fetch_async(
@@ -220,7 +218,6 @@ def fetch_async(
     out: None = None,
     dtype: DTypeLike | None = None,
     order: _Order | None = None,
-    via: _Via = "auto",
 ) -> Future[list[Any]]: ...
 @overload
 def fetch_async(
@@ -230,7 +227,6 @@ def fetch_async(
     out: None = None,
     dtype: DTypeLike | None = None,
     order: _Order | None = None,
-    via: _Via = "auto",
 ) -> Future[tuple[Any, ...]]: ...
 @overload
 def fetch_async(
@@ -240,7 +236,6 @@ def fetch_async(
     out: _Array,
     dtype: DTypeLike | None = None,
     order: None = None,
-    via: _Via = "auto",
 ) -> Future[_Array]: ...
 @overload
 def fetch_async(
@@ -250,7 +245,6 @@ def fetch_async(
     out: None = None,
     dtype: type[_Scalar] | np.dtype[_Scalar],
     order: _Order | None = None,
-    via: _Via = "auto",
 ) -> Future[npt.NDArray[_Scalar]]: ...
 @overload
 def fetch_async(
@@ -260,7 +254,6 @@ def fetch_async(
     out: npt.NDArray[Any] | None = None,
     dtype: DTypeLike | None = None,
     order: _Order | None = None,
-    via: _Via = "auto",
 ) -> Future[npt.NDArray[Any]]: ...
 def fetch_async(
     x: Any,
@@ -269,7 +262,6 @@ def fetch_async(
     out: npt.NDArray[Any] | None = None,
     dtype: DTypeLike | None = None,
     order: _Order | None = None,
-    via: _Via = "auto",
 ) -> Future[Any]:
     """Start a fetch, and return its Future.
 
@@ -280,4 +272,4 @@ def fetch_async(
     The Future keeps x and the destination alive. Until it is done, do not change x nor read `out`.
     Both hold after `cancel`, too.
     """
-    return Future(_core.fetch_async(x, out=out, dtype=dtype, order=order, via=via))
+    return Future(_core.fetch_async(x, out=out, dtype=dtype, order=order))

@@ -20,7 +20,9 @@ os.register_at_fork(
 def add(name: str, x: Any) -> None:
     """Offer a tensor; one that has the name is replaced."""
     with _lock:
+        replaced = _tensors.get(name)
         _tensors[name] = x
+    del replaced  # may be the last reference, and run code of the tensor's
 
 
 def remove(name: str) -> None:
@@ -28,7 +30,8 @@ def remove(name: str) -> None:
     with _lock:
         if name not in _tensors:
             raise KeyError(f"nothing is published as {name!r}")
-        del _tensors[name]
+        removed = _tensors.pop(name)
+    del removed
 
 
 def published() -> dict[str, Any]:

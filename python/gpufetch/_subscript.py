@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import operator
 import reprlib
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
-__all__ = ["Indices", "checked_indices", "expanded", "index_items", "is_basic"]
+__all__ = ["Indices", "checked_indices", "expanded", "index_items", "is_basic", "joint_shape"]
 
 Indices = npt.NDArray[np.intp]
 
@@ -110,6 +110,20 @@ def _check_mask(mask: npt.NDArray[Any], axis: int, shape: tuple[int, ...]) -> No
                 f"a boolean mask of shape {mask.shape} does not fit axis {axis + i} of length "
                 f"{shape[axis + i]}"
             )
+
+
+def joint_shape(arrays: Sequence[Indices]) -> tuple[int, ...]:
+    """The shape to which index arrays are broadcast; IndexError if there is none.
+
+    Where it has no elements, indices outside of their axes do not matter, as in NumPy.
+    """
+    try:
+        return np.broadcast_shapes(*(array.shape for array in arrays))
+    except ValueError:
+        shapes = " ".join(str(array.shape) for array in arrays)
+        raise IndexError(
+            f"shape mismatch: index arrays of shapes {shapes} cannot be broadcast together"
+        ) from None
 
 
 def checked_indices(indices: Indices, axis: int, length: int) -> Indices:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 from abc import ABC, abstractmethod
 from collections.abc import Generator, Sequence
-from typing import Any, Literal, Protocol, TypeAlias
+from typing import Any, Protocol, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
@@ -24,13 +24,9 @@ __all__ = [
     "Future",
     "HistogramResult",
     "OverviewResult",
-    "Via",
     "View",
     "as_view",
 ]
-
-Via = Literal["auto", "link", "codec"]
-"""How elements cross the link to the host: see `gpufetch.fetch`."""
 
 Counts: TypeAlias = tuple[int, int, int, int]
 """Elements, and those that are NaN, +inf and -inf."""
@@ -129,11 +125,11 @@ class View(ArrayFacts):
         return None
 
     @abstractmethod
-    def fetch(self, *, out: npt.NDArray[Any] | None = None, via: Via = "auto") -> npt.NDArray[Any]:
+    def fetch(self, *, out: npt.NDArray[Any] | None = None) -> npt.NDArray[Any]:
         """Pull every element, into a new array in C order or into `out`."""
 
     @abstractmethod
-    def fetch_async(self, *, out: npt.NDArray[Any] | None = None, via: Via = "auto") -> Future:
+    def fetch_async(self, *, out: npt.NDArray[Any] | None = None) -> Future:
         """Start to pull every element, as `fetch`."""
 
     @abstractmethod
@@ -204,13 +200,13 @@ class DeviceView(View):
         joined = first_axes_joined(self.shape, self.strides)
         return None if joined is None else self._restrided(*joined)
 
-    def fetch(self, *, out: npt.NDArray[Any] | None = None, via: Via = "auto") -> npt.NDArray[Any]:
-        return _core.fetch(self.array, out=out, via=via)
+    def fetch(self, *, out: npt.NDArray[Any] | None = None) -> npt.NDArray[Any]:
+        return _core.fetch(self.array, out=out)
 
     def fetch_async(
-        self, *, out: npt.NDArray[Any] | None = None, via: Via = "auto"
+        self, *, out: npt.NDArray[Any] | None = None
     ) -> _futures.Future[npt.NDArray[Any]]:
-        return _futures.fetch_async(self.array, out=out, via=via)
+        return _futures.fetch_async(self.array, out=out)
 
     def overview(self, shape: tuple[int, ...], method: str) -> OverviewResult:
         return _core.overview(self.array, shape, method)

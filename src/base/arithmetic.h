@@ -12,9 +12,10 @@
 #define GPUFI_ON_BOTH
 #endif
 
-/* The magnitude of a stride; INT64_MIN, which no checked tensor has, is not allowed. */
+/* The magnitude of a stride. That of INT64_MIN, which a checked tensor has only where the stride
+ * means nothing, is INT64_MAX. */
 static inline int64_t gpufi_magnitude(int64_t value) {
-  return value < 0 ? -value : value;
+  return value >= 0 ? value : value == INT64_MIN ? INT64_MAX : -value;
 }
 
 static inline size_t gpufi_min_nbytes(size_t a, size_t b) {

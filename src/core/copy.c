@@ -5,7 +5,6 @@
 
 #include "base/error.h"
 #include "base/struct.h"
-#include "core/coded.h"
 #include "core/overlap.h"
 #include "core/staged.h"
 
@@ -35,19 +34,6 @@ static gpuf_status check_same_elements(const gpuf_tensor *dst, const gpuf_tensor
   return status == GPUF_OK ? gpufi_overlap_check(dst, src, err) : status;
 }
 
-static gpuf_status check_via(gpuf_via via, bool from_cpu, bool to_cpu, gpuf_error *err) {
-  if (via != GPUF_VIA_AUTO && via != GPUF_VIA_LINK && via != GPUF_VIA_CODEC) {
-    return gpufi_fail(err, GPUF_ERR_INVALID, 0,
-                      "options.via is %d; it must be GPUF_VIA_AUTO, _LINK or _CODEC", (int)via);
-  }
-  if (via == GPUF_VIA_CODEC && from_cpu && !to_cpu) {
-    return gpufi_fail(err, GPUF_ERR_UNSUPPORTED, 0,
-                      "options.via is GPUF_VIA_CODEC, but the copy is to a device; nothing is "
-                      "encoded that way: leave it out");
-  }
-  return GPUF_OK;
-}
-
 static gpuf_status check_arguments(const gpuf_tensor *dst, const gpuf_tensor *src,
                                    const gpuf_copy_options *options, gpuf_error *err) {
   gpuf_status status = gpuf_tensor_check(dst, err);
@@ -74,7 +60,7 @@ static gpuf_status check_arguments(const gpuf_tensor *dst, const gpuf_tensor *sr
                       "options.thread_count is %" PRId32 "; it must be 0 to %d",
                       options->thread_count, GPUFI_COPY_THREADS_MAX);
   }
-  return check_via(options->via, is_cpu(src), is_cpu(dst), err);
+  return GPUF_OK;
 }
 
 gpuf_status gpufi_copy_options_read(gpuf_copy_options *own, const gpuf_copy_options *given,
@@ -97,9 +83,7 @@ gpuf_status gpufi_copy_plan(gpufi_copy *copy, const gpuf_tensor *dst, const gpuf
   }
   status = gpufi_plan(copy, dst, src, options, err);
   if (status == GPUF_OK) {
-    *carrier = options->via == GPUF_VIA_CODEC ? GPUFI_CARRIER_CODED
-               : copy->host_pinned            ? GPUFI_CARRIER_DIRECT
-                                              : GPUFI_CARRIER_STAGED;
+    *carrier = copy->host_pinned ? GPUFI_CARRIER_DIRECT : GPUFI_CARRIER_STAGED;
   }
   return status;
 }
@@ -169,12 +153,6 @@ static gpuf_status start(gpuf_future *future, const gpuf_tensor *dst, const gpuf
   switch (carrier) {
   case GPUFI_CARRIER_DIRECT:
     return start_direct(future, blocking, err);
-  case GPUFI_CARRIER_CODED:
-    status = gpufi_coded_prepare(future, err);
-    if (status == GPUF_OK) {
-      gpufi_future_start_threads(future, blocking ? 1 : 0);
-    }
-    return status;
   case GPUFI_CARRIER_STAGED:
     status = gpufi_channel_name_stream(future->copy.backend, future->copy.device,
                                        &future->copy.producer, &future->keeper, err);

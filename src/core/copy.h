@@ -10,7 +10,6 @@ typedef enum gpufi_carrier {
   GPUFI_CARRIER_CPU,    /* both sides are on the CPU */
   GPUFI_CARRIER_DIRECT, /* the device alone: the CPU side is pinned and contiguous */
   GPUFI_CARRIER_STAGED, /* the device and threads */
-  GPUFI_CARRIER_CODED,  /* the device and threads; the elements cross the link encoded */
 } gpufi_carrier;
 
 /* Complete the caller's options, which may be NULL for the defaults. Every other call here takes

@@ -127,6 +127,13 @@ gpuf_status gpuf_stream_destroy(gpuf_device device, gpuf_stream stream, gpuf_err
   if (stream == GPUF_STREAM_NONE) {
     return GPUF_OK;
   }
+  if (stream == GPUF_STREAM_LEGACY || stream == GPUF_STREAM_PER_THREAD) {
+    return gpufi_fail(err, GPUF_ERR_INVALID, 0,
+                      "%s is a default stream, which the device owns; destroy streams of "
+                      "gpuf_stream_create only",
+                      stream == GPUF_STREAM_LEGACY ? "GPUF_STREAM_LEGACY"
+                                                   : "GPUF_STREAM_PER_THREAD");
+  }
   const gpuf_status status = gpufi_backend_for(device, &backend, err);
   return status == GPUF_OK ? backend->stream_destroy(device.index, stream, err) : status;
 }

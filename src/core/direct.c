@@ -55,8 +55,10 @@ static gpuf_status rows_piece_enqueue(const gpufi_copy *copy, gpuf_stream stream
   return status;
 }
 
-gpuf_status gpufi_repack_enqueue(const gpufi_copy *copy, void *d_packed, gpuf_stream stream,
-                                 int64_t first, int64_t count, gpuf_error *err) {
+/* Enqueue packing `count` elements of the device side at `d_packed`, or, in a copy to a device,
+ * unpacking them from there. They are cast if the copy casts. */
+static gpuf_status repack_enqueue(const gpufi_copy *copy, void *d_packed, gpuf_stream stream,
+                                  int64_t first, int64_t count, gpuf_error *err) {
   const bool to_device = copy->direction == GPUFI_TO_DEVICE;
   const gpufi_packing packing = {
       .layout = copy->device_layout,
@@ -79,10 +81,9 @@ static gpuf_status gather_piece_enqueue(const gpufi_copy *copy, void *d_packed, 
   gpuf_status status;
   if (copy->direction == GPUFI_TO_DEVICE) {
     status = flat_enqueue(copy, d_packed, staging, nbytes, stream, err);
-    return status == GPUF_OK ? gpufi_repack_enqueue(copy, d_packed, stream, first, count, err)
-                             : status;
+    return status == GPUF_OK ? repack_enqueue(copy, d_packed, stream, first, count, err) : status;
   }
-  status = gpufi_repack_enqueue(copy, d_packed, stream, first, count, err);
+  status = repack_enqueue(copy, d_packed, stream, first, count, err);
   return status == GPUF_OK ? flat_enqueue(copy, d_packed, staging, nbytes, stream, err) : status;
 }
 

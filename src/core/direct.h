@@ -22,9 +22,5 @@ gpuf_status gpufi_gather_enqueue(const gpufi_copy *copy, gpufi_channel **channel
  * device side and pinned `staging`, by the copy's route. A gather needs the channel's scratch. */
 gpuf_status gpufi_piece_enqueue(const gpufi_copy *copy, gpufi_channel *channel, gpuf_stream stream,
                                 size_t offset, size_t nbytes, void *staging, gpuf_error *err);
-/* Enqueue packing `count` elements of the device side at `d_packed`, or, in a copy to a device,
- * unpacking them from there. They are cast if the copy casts. */
-gpuf_status gpufi_repack_enqueue(const gpufi_copy *copy, void *d_packed, gpuf_stream stream,
-                                 int64_t first, int64_t count, gpuf_error *err);
 
 #endif

@@ -24,7 +24,6 @@ void gpufi_future_init(gpuf_future *future) {
   future->arrived_nbytes = 0;
   future->next_offset = 0;
   future->has_scratch_waiter = false;
-  future->coded = NULL;
   future->keeper = NULL;
   future->workers = (gpufi_workers){0};
 }

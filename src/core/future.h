@@ -10,8 +10,6 @@
 #include "core/direct.h"
 #include "core/workers.h"
 
-typedef struct gpufi_coded gpufi_coded;
-
 struct gpuf_future {
   gpufi_copy copy;
   pthread_mutex_t lock;   /* guards all below */
@@ -31,7 +29,6 @@ struct gpuf_future {
   size_t arrived_nbytes;   /* are at their destination */
   size_t next_offset;      /* of a staged copy: the next piece to take */
   bool has_scratch_waiter; /* of a staged gather */
-  gpufi_coded *coded;      /* of a coded copy; constant */
   gpufi_channel *keeper;   /* of copy.producer (gpufi_channel_name_stream), until it is settled */
   gpufi_workers workers;
 };

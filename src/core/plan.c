@@ -4,7 +4,6 @@
 #include "base/error.h"
 #include "base/system.h"
 #include "core/channel.h"
-#include "core/coded_plan.h"
 #include "core/geometry.h"
 #include "core/pool.h"
 #include "core/runtime.h"
@@ -37,7 +36,7 @@ static void reverse_axis(gpuf_tensor *tensor, int32_t axis) {
 
 void gpufi_plan_order(gpuf_tensor *lead, gpuf_tensor *other) {
   for (int32_t axis = 0; axis < lead->ndim; axis++) {
-    if (lead->strides_nbytes[axis] < 0) {
+    if (lead->shape[axis] > 1 && lead->strides_nbytes[axis] < 0) {
       reverse_axis(lead, axis);
       reverse_axis(other, axis);
     }
@@ -134,6 +133,5 @@ gpuf_status gpufi_plan(gpufi_copy *copy, const gpuf_tensor *dst, const gpuf_tens
   copy->route = choose_route(copy);
   copy->host_pinned = gpufi_strided_is_contiguous(&copy->host_layout) && is_pinned(copy);
   plan_pieces(copy, options);
-  return options->via == GPUF_VIA_CODEC ? gpufi_coded_plan(copy, &host_side, options, err)
-                                        : GPUF_OK;
+  return GPUF_OK;
 }

@@ -34,7 +34,6 @@ typedef struct gpufi_copy {
   size_t piece_nbytes;  /* a multiple of the size of the elements that travel */
   gpuf_stream producer; /* the copy starts after the work on it */
   int32_t thread_count; /* of a copy by threads: all that take part */
-  gpufi_chunks chunks;  /* of a coded copy: a batch */
 } gpufi_copy;
 
 /* Plan a copy between checked tensors of equal shape with at least one element, exactly one of

@@ -83,6 +83,9 @@ static gpuf_status check_extent(const gpuf_tensor *tensor, gpuf_error *err) {
   for (int32_t axis = 0; axis < tensor->ndim && !empty; axis++) {
     const int64_t stride = tensor->strides_nbytes[axis];
     int64_t span;
+    if (tensor->shape[axis] == 1) {
+      continue; /* the stride means nothing */
+    }
     if (stride == INT64_MIN || __builtin_mul_overflow(nbytes, tensor->shape[axis], &nbytes) ||
         __builtin_mul_overflow(tensor->shape[axis] - 1, stride < 0 ? -stride : stride, &span) ||
         __builtin_add_overflow(reach_nbytes, span, &reach_nbytes)) {
@@ -119,6 +122,11 @@ gpuf_status gpuf_tensor_check(const gpuf_tensor *tensor, gpuf_error *err) {
   if ((unsigned)tensor->device.kind > GPUF_DEVICE_HOST) {
     return gpufi_fail(err, GPUF_ERR_INVALID, 0, "device kind %d is not one of gpuf_device_kind",
                       (int)tensor->device.kind);
+  }
+  if (tensor->device.kind == GPUF_DEVICE_CPU && tensor->device.index != 0) {
+    return gpufi_fail(err, GPUF_ERR_INVALID, 0,
+                      "there is no device cpu:%" PRId32 "; the CPU's index is 0",
+                      tensor->device.index);
   }
   if (gpuf_tensor_count(tensor) == 0) {
     return GPUF_OK;

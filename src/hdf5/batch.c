@@ -1,156 +1,144 @@
 #include "hdf5/batch.h"
 
-#include "base/error.h"
-#include "core/runtime.h"
+#include "core/pool.h"
 
-#include <string.h>
-
-#define BATCH_NBYTES ((size_t)16 << 20)
-/* Of very small chunks, what each needs beside its elements would take the most memory. */
-#define BATCH_CHUNKS_MAX ((size_t)4096)
-/* Longer chunks would take too much of the device's memory. */
-#define CHUNK_NBYTES_MAX ((size_t)32 << 20)
-/* One chunk in so many may be left to the calling thread; where there are more, the ring's workers
- * are faster. */
-#define LEFT_RATIO 8
-
-bool gpufi_h5_batches_suit(const gpufi_h5_transfer *transfer) {
-  const gpuf_tensor *tensor = transfer->tensor;
-  const size_t element_nbytes = gpuf_dtype_nbytes(tensor->dtype);
-  const gpufi_h5_route route = transfer->dataset->route;
-  bool suits = tensor->device.kind != GPUF_DEVICE_CPU &&
-               (route == GPUFI_H5_ROUTE_GPUFETCH ||
-                (route == GPUFI_H5_ROUTE_BITSHUFFLE && transfer->writes)) &&
-               transfer->dataset->chunk_nbytes <= CHUNK_NBYTES_MAX &&
-               gpuf_tensor_check(tensor, NULL) == GPUF_OK &&
-               (uintptr_t)tensor->data % element_nbytes == 0;
-  for (int32_t axis = 0; axis < tensor->ndim; axis++) {
-    suits = suits && tensor->strides_nbytes[axis] % (int64_t)element_nbytes == 0;
-  }
-  return suits;
+/* Reserve `nbytes` at the next multiple of 256 and return their offset. */
+static size_t take(size_t *at, size_t nbytes) {
+  const size_t begin = *at;
+  *at = gpufi_round_up(begin + nbytes, 256);
+  return begin;
 }
 
-/* --- Memory ------------------------------------------------------------------ */
-
-static gpuf_status batch_init(gpufi_h5_batch *b, const gpufi_h5_batches *all, gpuf_error *err) {
-  const gpufi_chunks *chunks = &all->chunks;
-  const gpuf_tensor *tensor = all->transfer->tensor;
-  const size_t raw_nbytes = gpufi_round_up(chunks->count * chunks->raw_pitch_nbytes, 256);
-  const gpuf_status status =
-      gpufi_batch_init(&b->on, all->backend, tensor->device, chunks, all->transfer->writes,
-                       raw_nbytes + chunks->raw_nbytes, err);
-  if (status != GPUF_OK) {
-    return status;
-  }
-  b->d_spare = b->on.d_chunks + raw_nbytes;
-  return gpufi_channel_join(b->on.channel, tensor->stream, err);
-}
-
-gpuf_status gpufi_h5_batches_init(gpufi_h5_batches *all, gpufi_h5_session *session,
-                                  const gpufi_h5_transfer *transfer, gpuf_error *err) {
-  const gpufi_h5_dataset *dataset = transfer->dataset;
-  gpuf_status status = gpufi_backend_for(transfer->tensor->device, &all->backend, err);
+gpuf_status gpufi_h5_batch_init(gpufi_h5_batch *b, const gpufi_backend *backend, gpuf_device device,
+                                const gpufi_chunks *chunks, bool encodes, gpuf_error *err) {
+  size_t nbytes = 0;
+  const size_t verdicts_at = take(&nbytes, chunks->count * sizeof(*b->verdicts));
+  const size_t places_at =
+      take(&nbytes, GPUFI_CHUNKS_PLACE_COUNT(chunks->count) * sizeof(*b->places));
+  const size_t encoded_at = take(&nbytes, gpufi_chunks_encoded_nbytes(chunks));
+  const size_t pinned_nbytes = nbytes;
+  const size_t raw_at = take(&nbytes, chunks->count * chunks->raw_pitch_nbytes);
+  const size_t spare_at = take(&nbytes, chunks->raw_nbytes);
+  const size_t scratch_at = take(&nbytes, encodes ? backend->encode_scratch_nbytes(chunks)
+                                                  : backend->decode_scratch_nbytes(chunks));
+  gpuf_status status = gpufi_channel_acquire(backend, device, &b->channel, err);
   if (status == GPUF_OK) {
-    status = gpufi_chunks_init(&all->chunks, &dataset->chunk_shape, 1, err);
+    status = gpufi_channel_need_workspace(b->channel, nbytes, err);
+  }
+  if (status == GPUF_OK) {
+    status = gpufi_pool_acquire_staging(device, pinned_nbytes, &b->pinned, err);
   }
   if (status != GPUF_OK) {
     return status;
   }
-  all->session = session;
-  all->transfer = transfer;
-  if (dataset->route == GPUFI_H5_ROUTE_BITSHUFFLE) {
-    all->chunks.coding = GPUFI_CODING_BITSHUFFLE;
-  }
-  size_t count = BATCH_NBYTES / all->chunks.raw_pitch_nbytes;
-  count = count < 1 ? 1 : count > BATCH_CHUNKS_MAX ? BATCH_CHUNKS_MAX : count;
-  count = count < (size_t)transfer->grid.total ? count : (size_t)transfer->grid.total;
-  all->chunks.count = count;
-  all->total = (transfer->grid.total - 1) / (int64_t)count + 1;
-  while (status == GPUF_OK && all->count < all->total && all->count < GPUFI_H5_BATCH_COUNT) {
-    status = batch_init(&all->batches[all->count++], all, err);
-  }
-  return status;
+  uint8_t *const base = b->pinned, *const d_base = b->channel->d_workspace;
+  b->chunks = *chunks;
+  b->verdicts = (uint32_t *)(base + verdicts_at);
+  b->places = (gpufi_chunk_place *)(base + places_at);
+  b->bytes = base + encoded_at;
+  b->d_verdicts = (uint32_t *)(d_base + verdicts_at);
+  b->d_places = (gpufi_chunk_place *)(d_base + places_at);
+  b->d_encoded = d_base + encoded_at;
+  b->d_raw = d_base + raw_at;
+  b->d_spare = d_base + spare_at;
+  b->d_scratch = d_base + scratch_at;
+  return GPUF_OK;
 }
 
-void gpufi_h5_batches_fini(gpufi_h5_batches *all) {
-  for (int i = 0; i < all->count; i++) {
-    gpufi_batch_fini(&all->batches[i].on);
+void gpufi_h5_batch_fini(gpufi_h5_batch *b) {
+  gpufi_channel *const channel = b->channel;
+  if (channel) {
+    const bool failed = channel->backend->stream_synchronize(channel->device.index, channel->stream,
+                                                             NULL) != GPUF_OK;
+    gpufi_channel_release(channel, failed);
   }
+  gpuf_pool_release(b->pinned, NULL);
 }
 
-/* --- Work -------------------------------------------------------------------- */
-
-static bool is_packed(const gpufi_strided *layout, const gpuf_tensor *tensor) {
-  return gpufi_strided_is_contiguous(layout) &&
-         (uintptr_t)tensor->data % GPUFI_STRIDED_UNIT_NBYTES_MAX == 0;
+static gpuf_status copy(const gpufi_h5_batch *b, void *dst, const void *src, size_t nbytes,
+                        gpufi_direction direction, gpuf_error *err) {
+  return b->channel->backend->copy(b->channel->device.index, dst, src, nbytes, direction,
+                                   b->channel->stream, err);
 }
 
-gpuf_status gpufi_h5_batch_copy(const gpufi_h5_batches *all, const gpufi_h5_batch *b,
-                                const gpuf_tensor *dst, const gpuf_tensor *src, gpuf_error *err) {
-  const gpufi_backend *const backend = all->backend;
-  const int32_t device = dst->device.index;
-  const gpuf_stream stream = b->on.channel->stream;
-  gpufi_packing to = gpufi_packing_whole(dst, src->data);
-  gpufi_packing from = gpufi_packing_whole(src, dst->data);
-  gpuf_status status = GPUF_OK;
-  if (is_packed(&to.layout, dst)) {
-    return backend->pack(device, &from, stream, err);
-  }
-  if (!is_packed(&from.layout, src)) {
-    from.d_packed = to.d_packed = b->d_spare;
-    status = backend->pack(device, &from, stream, err);
-  }
-  return status == GPUF_OK ? backend->unpack(device, &to, stream, err) : status;
+gpuf_status gpufi_h5_batch_mark(const gpufi_h5_batch *b, gpuf_error *err) {
+  const gpufi_channel *const channel = b->channel;
+  return channel->backend->event_record(channel->device.index, channel->finished, channel->stream,
+                                        err);
 }
 
-static gpufi_h5_batch *batch_at(gpufi_h5_batches *all, int64_t index) {
-  return &all->batches[index % all->count];
+gpuf_status gpufi_h5_batch_wait(const gpufi_h5_batch *b, gpuf_error *err) {
+  const gpufi_channel *const channel = b->channel;
+  return channel->backend->event_wait(channel->device.index, channel->finished, err);
 }
 
-/* Say which chunks batch `index` has. */
-static gpufi_h5_batch *assign(gpufi_h5_batches *all, int64_t index) {
-  gpufi_h5_batch *b = batch_at(all, index);
-  const int64_t full = (int64_t)all->chunks.count;
-  const int64_t first = index * full;
-  const int64_t left = all->transfer->grid.total - first;
-  b->first = first;
-  b->on.chunks.count = (size_t)(left < full ? left : full);
-  return b;
-}
-
-static gpuf_status run_steps(gpufi_h5_batches *all, const gpufi_h5_batch_steps *steps, void *by,
-                             int64_t *done, gpuf_error *err) {
-  gpuf_status status = GPUF_OK;
-  for (int64_t i = 0; i < all->total + 2 && status == GPUF_OK; i++) {
-    if (i < all->total) {
-      status = steps->begin(by, assign(all, i), err);
-    }
-    if (status == GPUF_OK && i >= 1 && i <= all->total) {
-      status = steps->middle(by, batch_at(all, i - 1), err);
-    }
-    if (status == GPUF_OK && i >= 2) {
-      gpufi_h5_batch *b = batch_at(all, i - 2);
-      size_t left_count = 0;
-      status = steps->end(by, b, &left_count, err);
-      if (status == GPUF_OK) {
-        *done = b->first + (int64_t)b->on.chunks.count;
-      }
-      if (left_count > b->on.chunks.count / LEFT_RATIO) {
-        break;
-      }
-    }
-  }
-  return status;
-}
-
-gpuf_status gpufi_h5_batches_run(gpufi_h5_batches *all, gpuf_status status,
-                                 const gpufi_h5_batch_steps *steps, void *by, int64_t *done,
-                                 gpuf_error *err) {
-  if (status == GPUF_ERR_NO_DEVICE_MEMORY || status == GPUF_ERR_NO_MEMORY) {
-    return GPUF_OK; /* the ring takes less */
-  }
+gpuf_status gpufi_h5_batch_encode(const gpufi_h5_batch *b, gpuf_error *err) {
+  gpuf_status status =
+      b->channel->backend->encode(b->channel->device.index, &b->chunks, b->d_raw, b->d_encoded,
+                                  b->d_places, b->d_scratch, b->channel->stream, err);
   if (status == GPUF_OK) {
-    status = run_steps(all, steps, by, done, err);
+    status =
+        copy(b, b->places, b->d_places,
+             GPUFI_CHUNKS_PLACE_COUNT(b->chunks.count) * sizeof(*b->places), GPUFI_TO_HOST, err);
   }
-  return status == GPUF_ERR_UNSUPPORTED && *done == 0 ? GPUF_OK : status;
+  return status == GPUF_OK ? gpufi_h5_batch_mark(b, err) : status;
+}
+
+/* Bring chunks first to end-1, each of which follows the one before it, in one transfer to *at,
+ * which is where the chunks before them end. They take no more there than the encoder reserved for
+ * them. */
+static gpuf_status send_chunks(const gpufi_h5_batch *b, size_t first, size_t end, size_t *at,
+                               gpuf_error *err) {
+  gpufi_chunk_place *const places = b->places;
+  const size_t pitch = b->chunks.raw_pitch_nbytes;
+  const uint64_t base = places[first].offset;
+  const bool raw = places[first].nbytes == 0;
+  const uint8_t *const d_src = raw ? b->d_raw + first * pitch : b->d_encoded + base;
+  const size_t nbytes = raw ? (end - first - 1) * pitch + b->chunks.raw_nbytes
+                            : (size_t)(places[end - 1].offset + places[end - 1].nbytes - base);
+  const gpuf_status status = copy(b, b->bytes + *at, d_src, nbytes, GPUFI_TO_HOST, err);
+  for (size_t i = first; i < end; i++) {
+    places[i].offset = *at + (raw ? (i - first) * pitch : places[i].offset - base);
+  }
+  *at = gpufi_round_up_16(*at + nbytes);
+  return status;
+}
+
+/* Whether chunk i can cross in one transfer with the one before it: both are raw, or both are
+ * encoded and no further apart than the encoder's reserve for a chunk. */
+static bool follows(const gpufi_h5_batch *b, size_t i) {
+  const gpufi_chunk_place before = b->places[i - 1], here = b->places[i];
+  if (before.nbytes == 0 || here.nbytes == 0) {
+    return before.nbytes == here.nbytes;
+  }
+  const size_t reserved = gpufi_chunks_encoded_nbytes(&b->chunks) / b->chunks.count;
+  return here.offset > before.offset && here.offset - before.offset <= reserved;
+}
+
+gpuf_status gpufi_h5_batch_send(const gpufi_h5_batch *b, gpuf_error *err) {
+  const size_t count = b->chunks.count;
+  gpuf_status status = gpufi_h5_batch_wait(b, err);
+  size_t at = 0;
+  for (size_t first = 0, end; first < count && status == GPUF_OK; first = end) {
+    end = first + 1;
+    while (end < count && follows(b, end)) {
+      end++;
+    }
+    status = send_chunks(b, first, end, &at, err);
+  }
+  return status == GPUF_OK ? gpufi_h5_batch_mark(b, err) : status;
+}
+
+gpuf_status gpufi_h5_batch_decode(const gpufi_h5_batch *b, gpuf_error *err) {
+  const size_t gap = (size_t)(b->bytes - (const uint8_t *)b->places);
+  gpuf_status status =
+      copy(b, b->d_places, b->places, gap + b->encoded_nbytes, GPUFI_TO_DEVICE, err);
+  if (status == GPUF_OK) {
+    status = b->channel->backend->decode(b->channel->device.index, &b->chunks, b->d_encoded,
+                                         b->encoded_nbytes, b->d_places, b->d_raw, b->d_verdicts,
+                                         b->d_scratch, b->channel->stream, err);
+  }
+  return status == GPUF_OK ? copy(b, b->verdicts, b->d_verdicts,
+                                  b->chunks.count * sizeof(*b->verdicts), GPUFI_TO_HOST, err)
+                           : status;
 }

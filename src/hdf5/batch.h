@@ -1,63 +1,58 @@
-/* Chunks that a device encodes or decodes, a batch at a time: what writing and reading share. */
+/* A batch of chunks on its way between pinned memory and a device, which encodes or decodes it. A
+ * transfer uses a few gpufi_h5_batch in turn, each for one batch after another, which are its
+ * rounds: while one is coded, another crosses the link. */
 #ifndef GPUFI_HDF5_BATCH_H
 #define GPUFI_HDF5_BATCH_H
 
-#include "core/batch.h"
-#include "hdf5/transfer.h"
+#include "core/channel.h"
 
-#define GPUFI_H5_BATCH_COUNT 3
-
-/* Chunks `first` and following of the grid; the device's raw chunks lie in on.d_chunks. */
+/* Used by one thread at a time. Its memory is the channel's workspace on the device and a pinned
+ * buffer on the host. */
 typedef struct gpufi_h5_batch {
-  gpufi_batch on;
-  uint8_t *d_spare; /* one chunk */
-  int64_t first;
-  size_t encoded_nbytes; /* reading: of on.own_bytes, in use */
+  gpufi_channel *channel; /* its stream orders the batch's work; NULL while empty */
+  /* Of this round; set by the caller. */
+  gpufi_chunks chunks;
+  int64_t first;         /* index of the first chunk in the grid */
+  size_t encoded_nbytes; /* to decode: of `bytes`, in use */
+  /* On the device, each aligned to 256 bytes. */
+  uint8_t *d_raw;   /* the raw chunks: the caller's to fill before encoding and to take away after
+                       decoding */
+  uint8_t *d_spare; /* one raw chunk, for the caller to use */
+  gpufi_chunk_place *d_places;
+  uint8_t *d_encoded;
+  uint32_t *d_verdicts;
+  uint8_t *d_scratch;
+  /* Pinned. Chunk i crosses at bytes + places[i].offset. If places[i].nbytes is 0, it is raw, and
+   * chunks.raw_nbytes long: its encoding is left to the CPU, or it was never encoded. `places` and
+   * `bytes` lie as d_places and d_encoded do, so that one copy takes both to the device. */
+  void *pinned;
+  uint32_t *verdicts;
+  gpufi_chunk_place *places;
+  uint8_t *bytes; /* gpufi_chunks_encoded_nbytes() */
 } gpufi_h5_batch;
 
-/* Used by one thread. */
-typedef struct gpufi_h5_batches {
-  gpufi_h5_session *session;
-  const gpufi_h5_transfer *transfer;
-  const gpufi_backend *backend;
-  gpufi_chunks chunks; /* a full batch */
-  int64_t total;       /* batches of the grid */
-  int count;           /* in flight at once, at most; batch i is batches[i % count] */
-  gpufi_h5_batch batches[GPUFI_H5_BATCH_COUNT];
-} gpufi_h5_batches;
+/* Allocate memory for rounds of at most `chunks`, to encode or to decode. The pinned buffer may go
+ * over the pool's cap. The batch, which is zeroed before, must be ended with gpufi_h5_batch_fini
+ * even if this fails. */
+gpuf_status gpufi_h5_batch_init(gpufi_h5_batch *batch, const gpufi_backend *backend,
+                                gpuf_device device, const gpufi_chunks *chunks, bool encodes,
+                                gpuf_error *err);
+/* Waits for the batch's work. A zeroed batch is allowed. */
+void gpufi_h5_batch_fini(gpufi_h5_batch *batch);
 
-/* The three steps that each batch takes; while it takes one, the next batches take those before.
- * `end` counts the chunks that the device left to the calling thread. */
-typedef struct gpufi_h5_batch_steps {
-  gpuf_status (*begin)(void *by, gpufi_h5_batch *b, gpuf_error *err);
-  gpuf_status (*middle)(void *by, gpufi_h5_batch *b, gpuf_error *err);
-  gpuf_status (*end)(void *by, gpufi_h5_batch *b, size_t *left_count, gpuf_error *err);
-} gpufi_h5_batch_steps;
+/* Encode, first step: enqueue encoding the chunks at `d_raw`, behind the work on the channel's
+ * stream. They must stay unchanged until the round has ended. */
+gpuf_status gpufi_h5_batch_encode(const gpufi_h5_batch *batch, gpuf_error *err);
+/* Second step: wait for the encoding, and enqueue the transfer to `bytes`. */
+gpuf_status gpufi_h5_batch_send(const gpufi_h5_batch *batch, gpuf_error *err);
 
-/* Whether a device could encode or decode this; if not, the ring says what is wrong. */
-bool gpufi_h5_batches_suit(const gpufi_h5_transfer *transfer);
-/* GPUF_ERR_NO_DEVICE_MEMORY or GPUF_ERR_NO_MEMORY where there is too little for it. Work on the
- * batches' streams comes after what is pending on the tensor's stream. Call gpufi_h5_batches_fini
- * even when this fails. */
-gpuf_status gpufi_h5_batches_init(gpufi_h5_batches *all, gpufi_h5_session *session,
-                                  const gpufi_h5_transfer *transfer, gpuf_error *err);
-/* Waits for the device. */
-void gpufi_h5_batches_fini(gpufi_h5_batches *all);
-/* Let all batches take the steps, unless `status`, that of their preparation, is a failure. Stops
- * early where the device leaves too many chunks of one batch, or has too little memory: chunks
- * [0, *done) have taken all steps, and the others are for the ring. `by` is handed to the steps. */
-gpuf_status gpufi_h5_batches_run(gpufi_h5_batches *all, gpuf_status status,
-                                 const gpufi_h5_batch_steps *steps, void *by, int64_t *done,
-                                 gpuf_error *err);
-/* Enqueue a copy between two tensors of one shape on the device, on the batch's stream. */
-gpuf_status gpufi_h5_batch_copy(const gpufi_h5_batches *all, const gpufi_h5_batch *b,
-                                const gpuf_tensor *dst, const gpuf_tensor *src, gpuf_error *err);
+/* Decode: enqueue the transfer of `places` and of the `encoded_nbytes` that they point into;
+ * decoding to `d_raw`; and the transfer of the verdicts. The caller may enqueue more on the
+ * channel's stream; gpufi_h5_batch_mark ends the round. */
+gpuf_status gpufi_h5_batch_decode(const gpufi_h5_batch *batch, gpuf_error *err);
+gpuf_status gpufi_h5_batch_mark(const gpufi_h5_batch *batch, gpuf_error *err);
 
-/* Transfer chunks [0, *done) by the device, which may be none of them. Not entered, before or
- * after. */
-gpuf_status gpufi_h5_batches_read(gpufi_h5_session *session, const gpufi_h5_transfer *transfer,
-                                  int64_t *done, gpuf_error *err);
-gpuf_status gpufi_h5_batches_write(gpufi_h5_session *session, const gpufi_h5_transfer *transfer,
-                                   int64_t *done, gpuf_error *err);
+/* Wait for the work that was enqueued by the step before. */
+gpuf_status gpufi_h5_batch_wait(const gpufi_h5_batch *batch, gpuf_error *err);
 
 #endif

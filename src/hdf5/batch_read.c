@@ -4,7 +4,7 @@
 #include "base/error.h"
 #include "core/overlap.h"
 #include "core/workers.h"
-#include "hdf5/batch.h"
+#include "hdf5/batches.h"
 #include "hdf5/coding.h"
 
 #include <pthread.h>
@@ -73,10 +73,10 @@ static gpuf_status fill_batch(void *by, gpufi_h5_batch *b, gpuf_error *err) {
   int32_t thread_count = gpufi_h5_session_thread_count(session);
   l->count = l->next = 0;
   b->encoded_nbytes = 0;
-  for (size_t i = 0; i < b->on.chunks.count && status == GPUF_OK; i++) {
+  for (size_t i = 0; i < b->chunks.count && status == GPUF_OK; i++) {
     gpufi_h5_chunk *chunk = &l->chunks[i];
     chunk->raw = r->raw;
-    chunk->encoded = b->on.own_bytes + b->encoded_nbytes;
+    chunk->encoded = b->bytes + b->encoded_nbytes;
     status = gpufi_h5_chunk_get(session, r->all.transfer, chunk, b->first + (int64_t)i, err);
     if (status == GPUF_OK && chunk->has_elements) {
       gpufi_h5_leave(session);
@@ -84,14 +84,14 @@ static gpuf_status fill_batch(void *by, gpufi_h5_batch *b, gpuf_error *err) {
     }
     if (status == GPUF_OK) {
       const bool is_filtered = !(chunk->filter_mask & GPUFI_H5_FILTER_SKIPPED);
-      b->on.places[i] =
+      b->places[i] =
           (gpufi_chunk_place){b->encoded_nbytes, is_filtered ? chunk->encoded_nbytes : 0};
       b->encoded_nbytes += gpufi_round_up_16(chunk->encoded_nbytes);
     }
   }
   gpufi_h5_leave(session);
   if (status == GPUF_OK && r->all.transfer->direct.fd >= 0) {
-    l->count = b->on.chunks.count;
+    l->count = b->chunks.count;
     thread_count = l->count < (size_t)thread_count ? (int32_t)l->count : thread_count;
     gpufi_workers_start(&l->workers, thread_count, load_chunks, l);
   }
@@ -112,10 +112,10 @@ static gpuf_status await_batch(loader *l, gpuf_error *err) {
 
 static gpuf_status scatter_chunk(const reader *r, const gpufi_h5_batch *b, size_t i,
                                  gpuf_error *err) {
-  uint8_t *const d_raw = b->on.d_chunks + i * r->all.chunks.raw_pitch_nbytes;
+  uint8_t *const d_raw = b->d_raw + i * r->all.chunks.raw_pitch_nbytes;
   gpuf_tensor in_chunk, in_tensor;
   const gpuf_status status =
-      gpufi_h5_transfer_views(r->all.transfer, b->first + (int64_t)i, d_raw, b->on.channel->device,
+      gpufi_h5_transfer_views(r->all.transfer, b->first + (int64_t)i, d_raw, b->channel->device,
                               &in_chunk, &in_tensor, err);
   return status == GPUF_OK ? gpufi_h5_batch_copy(&r->all, b, &in_tensor, &in_chunk, err) : status;
 }
@@ -128,21 +128,21 @@ static gpuf_status decode_batch(void *by, gpufi_h5_batch *b, gpuf_error *err) {
   if (status != GPUF_OK || b->encoded_nbytes == 0) {
     return status;
   }
-  status = gpufi_batch_decode(&b->on, b->on.own_bytes, b->encoded_nbytes, b->on.d_chunks, err);
-  for (size_t i = 0; i < b->on.chunks.count && status == GPUF_OK; i++) {
-    status = b->on.places[i].nbytes != 0 ? scatter_chunk(r, b, i, err) : GPUF_OK;
+  status = gpufi_h5_batch_decode(b, err);
+  for (size_t i = 0; i < b->chunks.count && status == GPUF_OK; i++) {
+    status = b->places[i].nbytes != 0 ? scatter_chunk(r, b, i, err) : GPUF_OK;
   }
-  return status == GPUF_OK ? gpufi_batch_mark(&b->on, err) : status;
+  return status == GPUF_OK ? gpufi_h5_batch_mark(b, err) : status;
 }
 
 /* Chunks that the device did not decode are for the CPU: it decodes all forms, and says what is
  * wrong with a chunk. */
 static gpuf_status end_batch(void *by, gpufi_h5_batch *b, size_t *left_count, gpuf_error *err) {
   reader *r = by;
-  gpuf_status status = gpufi_batch_wait(&b->on, err);
-  for (size_t i = 0; i < b->on.chunks.count && status == GPUF_OK; i++) {
+  gpuf_status status = gpufi_h5_batch_wait(b, err);
+  for (size_t i = 0; i < b->chunks.count && status == GPUF_OK; i++) {
     gpufi_h5_chunk *chunk = &loader_of(r, b)->chunks[i];
-    if (b->on.places[i].nbytes != 0 && b->on.verdicts[i] == GPUFI_CHUNK_DONE) {
+    if (b->places[i].nbytes != 0 && b->verdicts[i] == GPUFI_CHUNK_DONE) {
       continue;
     }
     ++*left_count;

@@ -2,7 +2,7 @@
  * time, cross the link encoded, and go to H5Dwrite_chunk. While one batch is written the next one
  * crosses and the one after that is encoded. */
 #include "base/error.h"
-#include "hdf5/batch.h"
+#include "hdf5/batches.h"
 #include "hdf5/coding.h"
 
 #include <stdlib.h>
@@ -19,30 +19,30 @@ typedef struct writer {
 /* Chunk `index` of the grid to `d_raw`; what lies beyond the dataset's edge is 0. */
 static gpuf_status gather_chunk(const writer *w, const gpufi_h5_batch *b, int64_t index,
                                 void *d_raw, gpuf_error *err) {
-  const gpuf_device device = b->on.channel->device;
+  const gpuf_device device = b->channel->device;
   const size_t raw_nbytes = w->all.chunks.raw_nbytes;
   gpuf_tensor in_chunk, in_tensor;
   gpuf_status status =
       gpufi_h5_transfer_views(w->all.transfer, index, d_raw, device, &in_chunk, &in_tensor, err);
   if (status == GPUF_OK && gpuf_tensor_nbytes(&in_chunk) != raw_nbytes) {
-    status = w->all.backend->clear(device.index, d_raw, raw_nbytes, b->on.channel->stream, err);
+    status = w->all.backend->clear(device.index, d_raw, raw_nbytes, b->channel->stream, err);
   }
   return status == GPUF_OK ? gpufi_h5_batch_copy(&w->all, b, &in_chunk, &in_tensor, err) : status;
 }
 
 static gpuf_status start_batch(void *by, gpufi_h5_batch *b, gpuf_error *err) {
   const writer *w = by;
-  const gpufi_chunks *chunks = &b->on.chunks;
+  const gpufi_chunks *chunks = &b->chunks;
   gpuf_status status = GPUF_OK;
   for (size_t i = 0; i < chunks->count && status == GPUF_OK; i++) {
-    uint8_t *const d_raw = b->on.d_chunks + i * chunks->raw_pitch_nbytes;
+    uint8_t *const d_raw = b->d_raw + i * chunks->raw_pitch_nbytes;
     status = gather_chunk(w, b, b->first + (int64_t)i, d_raw, err);
   }
-  return status == GPUF_OK ? gpufi_batch_encode(&b->on, b->on.d_chunks, err) : status;
+  return status == GPUF_OK ? gpufi_h5_batch_encode(b, err) : status;
 }
 
 static gpuf_status send_batch(void *by, gpufi_h5_batch *b, gpuf_error *err) {
-  return gpufi_batch_send(&b->on, NULL, err);
+  return gpufi_h5_batch_send(b, err);
 }
 
 /* --- On the host ------------------------------------------------------------- */
@@ -68,11 +68,11 @@ static gpuf_status encode_left(writer *w, gpufi_h5_chunk *chunk, gpuf_error *err
 static gpuf_status put_batch(void *by, gpufi_h5_batch *b, size_t *left_count, gpuf_error *err) {
   writer *w = by;
   gpufi_h5_session *session = w->all.session;
-  gpuf_status status = gpufi_batch_wait(&b->on, err);
-  for (size_t i = 0; i < b->on.chunks.count && status == GPUF_OK; i++) {
-    void *const bytes = b->on.bytes + b->on.places[i].offset;
+  gpuf_status status = gpufi_h5_batch_wait(b, err);
+  for (size_t i = 0; i < b->chunks.count && status == GPUF_OK; i++) {
+    void *const bytes = b->bytes + b->places[i].offset;
     gpufi_h5_chunk chunk = {.index = b->first + (int64_t)i, .raw = bytes, .encoded = bytes};
-    chunk.encoded_nbytes = (size_t)b->on.places[i].nbytes;
+    chunk.encoded_nbytes = (size_t)b->places[i].nbytes;
     if (chunk.encoded_nbytes == 0) {
       gpufi_h5_leave(session);
       status = encode_left(w, &chunk, err);

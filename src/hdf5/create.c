@@ -133,7 +133,10 @@ gpuf_status gpufi_h5_create(gpufi_h5_session *session, hid_t location, gpufi_h5_
   if (status != GPUF_OK) {
     return status;
   }
-  gpufi_h5_path_look(path, session, location);
+  status = gpufi_h5_path_look(path, session, location, err);
+  if (status != GPUF_OK) {
+    return status;
+  }
   status = create_dataset(session, location, path->text, src, id, err);
   if (status != GPUF_OK) {
     gpufi_h5_path_withdraw(path, session, location);

@@ -109,7 +109,7 @@ static gpuf_status check_cd_values(const gpufi_h5_dataset *dataset, const pipeli
   while (at < filters->count && filters->ids[at] == H5Z_FILTER_SHUFFLE) {
     at++; /* it keeps the size */
   }
-  if (!dataset->is_chunked || at == filters->count || filters->ids[at] != GPUF_H5_FILTER_ID ||
+  if (!dataset->is_chunked || at == filters->count || !gpufi_filter_has_id(filters->ids[at]) ||
       filters->value_counts[at] <= GPUFI_CD_AT_RAW_NBYTES ||
       filters->values[at][GPUFI_CD_AT_VERSION] != GPUFI_CD_VERSION) {
     return GPUF_OK;
@@ -147,7 +147,7 @@ static gpufi_h5_route route_of(const pipeline *filters, gpuf_dtype dtype) {
   if (filters->count == 0) {
     return GPUFI_H5_ROUTE_PLAIN;
   }
-  if (filters->count == 1 && filters->ids[0] == GPUF_H5_FILTER_ID) {
+  if (filters->count == 1 && gpufi_filter_has_id(filters->ids[0])) {
     return GPUFI_H5_ROUTE_GPUFETCH;
   }
   if (filters->count == 1 && filters->ids[0] == GPUFI_BITSHUFFLE_FILTER_ID &&

@@ -2,7 +2,7 @@
 #include "base/error.h"
 #include "core/channel.h"
 #include "core/runtime.h"
-#include "hdf5/batch.h"
+#include "hdf5/batches.h"
 #include "hdf5/create.h"
 #include "hdf5/hyperslab.h"
 #include "hdf5/ring.h"

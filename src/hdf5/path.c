@@ -49,18 +49,42 @@ void gpufi_h5_path_fini(gpufi_h5_path *path) {
   path->text = NULL;
 }
 
-void gpufi_h5_path_look(gpufi_h5_path *path, gpufi_h5_session *session, hid_t location) {
+/* What the link `name` leads to; NULL if it is a group, in which there can be others. */
+static const char *not_a_group(const gpufi_h5_api *api, hid_t location, const char *name) {
+  const hid_t object = api->Oopen(location, name, H5P_DEFAULT);
+  const H5I_type_t type = object < 0 ? H5I_BADID : api->Iget_type(object);
+  if (object >= 0) {
+    api->Idec_ref(object);
+  }
+  return type == H5I_GROUP      ? NULL
+         : type == H5I_DATASET  ? "a dataset"
+         : type == H5I_DATATYPE ? "a named datatype"
+                                : "a link to nothing that can be opened";
+}
+
+gpuf_status gpufi_h5_path_look(gpufi_h5_path *path, gpufi_h5_session *session, hid_t location,
+                               gpuf_error *err) {
+  const gpufi_h5_api *api = session->api;
+  gpuf_status status = GPUF_OK;
   bool exists = true;
   path->existing_nbytes = path->text[0] == '/';
   for (char *slash = path->text + 1; exists && (slash = strchr(slash, '/')); slash++) {
     *slash = '\0';
-    exists = session->api->Lexists(location, path->text, H5P_DEFAULT) > 0;
+    exists = api->Lexists(location, path->text, H5P_DEFAULT) > 0;
+    const char *other = exists ? not_a_group(api, location, path->text) : NULL;
+    if (other) {
+      exists = false;
+      status = gpufi_fail(err, GPUF_ERR_INVALID, 0,
+                          "'%s' in the name '%s/%s' is %s, not a group: choose another name",
+                          path->text, path->text, slash + 1, other);
+    }
     *slash = '/';
     if (exists) {
       path->existing_nbytes = (size_t)(slash - path->text);
     }
   }
   gpufi_h5_discard_errors(session);
+  return status;
 }
 
 static herr_t stop_at_first(hid_t location, const char *name, const H5A_info_t *info, void *arg) {

@@ -17,8 +17,10 @@ typedef struct gpufi_h5_path {
 gpuf_status gpufi_h5_path_init(gpufi_h5_path *path, const char *name, gpuf_error *err);
 void gpufi_h5_path_fini(gpufi_h5_path *path);
 
-/* Find out which groups of the path are there. Entered, in the same turn as the creation. */
-void gpufi_h5_path_look(gpufi_h5_path *path, gpufi_h5_session *session, hid_t location);
+/* Find out which groups of the path are there. GPUF_ERR_INVALID if something that is not a group is
+ * in the way. Entered, in the same turn as the creation. */
+gpuf_status gpufi_h5_path_look(gpufi_h5_path *path, gpufi_h5_session *session, hid_t location,
+                               gpuf_error *err);
 /* After a failure: unlink what the path names, which was not there, and the groups that were not,
  * unless something else lies in them by now. The path is used up. Entered. */
 void gpufi_h5_path_withdraw(gpufi_h5_path *path, gpufi_h5_session *session, hid_t location);

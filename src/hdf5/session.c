@@ -177,8 +177,12 @@ gpuf_status gpufi_h5_register(gpufi_h5_session *session, gpuf_error *err) {
   if (__atomic_load_n(&api->filter_registered, __ATOMIC_ACQUIRE)) {
     return GPUF_OK;
   }
-  if (api->Zregister(gpufi_filter_class()) < 0) {
-    return gpufi_h5_fail(session, err, "registering HDF5 filter %d failed", GPUF_H5_FILTER_ID);
+  const H5Z_class2_t *filter_class;
+  for (size_t i = 0; (filter_class = gpufi_filter_class(i)) != NULL; i++) {
+    if (api->Zregister(filter_class) < 0) {
+      return gpufi_h5_fail(session, err, "registering HDF5 filter %d failed",
+                           (int)filter_class->id);
+    }
   }
   __atomic_store_n(&api->filter_registered, true, __ATOMIC_RELEASE);
   return GPUF_OK;

@@ -8,9 +8,6 @@
 #include "codec/geometry.h"
 #include "core/runtime.h"
 #include "devices.h"
-#ifdef TEST_KERNELS_ON_CPU
-#include "backend.h"
-#endif
 
 static gpuf_error err;
 static uint64_t random_state = 7;
@@ -134,23 +131,10 @@ typedef struct fixture {
   void *d_raw, *d_encoded, *d_places, *d_verdicts, *d_encode_scratch, *d_decode_scratch;
 } fixture;
 
-/* Whether the CUDA kernels run: on a GPU, or on the CPU in the program that is made for it. */
-static inline bool kernels_run(void) {
-#ifdef TEST_KERNELS_ON_CPU
-  return true;
-#else
-  return test_device.kind == GPUF_DEVICE_CUDA;
-#endif
-}
-
 static inline const gpufi_backend *find_backend(void) {
-#ifdef TEST_KERNELS_ON_CPU
-  return simt_backend();
-#else
   const gpufi_backend *backend;
   CHECK_OK(gpufi_backend_for(test_device, &backend, &err));
   return backend;
-#endif
 }
 
 static inline void *allocate(size_t nbytes) {

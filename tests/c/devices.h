@@ -12,9 +12,17 @@
 static const gpuf_device cpu_device __attribute__((unused)) = {GPUF_DEVICE_CPU, 0};
 static const gpuf_device host_device __attribute__((unused)) = {GPUF_DEVICE_HOST, 0};
 
-/* Run a test that takes the device from `test_device`, on the host backend and on a GPU. */
+/* Run a test that takes the device from `test_device`, on the host backend and on a GPU, or on the
+ * emulation of a GPU alone. */
 static gpuf_device test_device __attribute__((unused));
 
+#ifdef TEST_CUDA_EMULATION
+#define TEST_ON_DEVICES(function)                                                                  \
+  do {                                                                                             \
+    test_device = (gpuf_device){GPUF_DEVICE_CUDA, 0};                                              \
+    test_run(#function " on emulated cuda", function);                                             \
+  } while (0)
+#else
 #define TEST_ON_DEVICES(function)                                                                  \
   do {                                                                                             \
     test_device = host_device;                                                                     \
@@ -22,6 +30,7 @@ static gpuf_device test_device __attribute__((unused));
     test_device = (gpuf_device){GPUF_DEVICE_CUDA, 0};                                              \
     test_run(#function " on cuda", gpu_is_there() ? function : skip_for_no_gpu);                   \
   } while (0)
+#endif
 
 /* Loops over many cases of a kind take every n-th: all of them, unless GPUFETCH_TEST_EVERY says
  * otherwise, for tools that slow a kernel down a hundredfold. */

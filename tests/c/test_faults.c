@@ -5,11 +5,6 @@
 static const gpuf_copy_options two_threads = {
     .struct_nbytes = sizeof(gpuf_copy_options), .piece_nbytes = 64 << 10, .thread_count = 2};
 
-static const gpuf_copy_options coded = {.struct_nbytes = sizeof(gpuf_copy_options),
-                                        .piece_nbytes = 64 << 10,
-                                        .thread_count = 2,
-                                        .via = GPUF_VIA_CODEC};
-
 /* --- To the CPU ------------------------------------------------------------------- */
 
 static gpuf_status fetch_from(const gpuf_tensor *src, const gpuf_copy_options *options,
@@ -24,10 +19,6 @@ static gpuf_status fetch(bool *right) {
   const gpuf_copy_options four_threads = {
       .struct_nbytes = sizeof(gpuf_copy_options), .piece_nbytes = 32 << 10, .thread_count = 4};
   return fetch_from(&d_source, &four_threads, right);
-}
-
-static gpuf_status fetch_coded(bool *right) {
-  return fetch_from(&d_source, &coded, right);
 }
 
 static gpuf_status fetch_by_per_thread_stream(bool *right) {
@@ -155,10 +146,6 @@ static gpuf_status fetch_left_half(const gpuf_copy_options *options, bool *right
 /* The rows are wide enough for 2-D copies. */
 static gpuf_status fetch_rows(bool *right) {
   return fetch_left_half(&two_threads, right);
-}
-
-static gpuf_status fetch_coded_strided(bool *right) {
-  return fetch_left_half(&coded, right);
 }
 
 static gpuf_status fetch_cast(bool *right) {
@@ -387,7 +374,6 @@ static gpuf_status kernel_on_stream(bool *right) {
 
 static const operation operations[] = {
     {"fetch", fetch, false},
-    {"fetch through the codec", fetch_coded, false},
     {"fetch behind the thread's own stream", fetch_by_per_thread_stream, true},
     {"fetch_async", fetch_async, false},
     {"fetch_async into a pool buffer", fetch_pinned_async, false},
@@ -397,7 +383,6 @@ static const operation operations[] = {
     {"fetch into a new result", fetch_new_result, false},
     {"fetch of a strided view", fetch_strided, false},
     {"fetch of wide rows into a strided view", fetch_rows, false},
-    {"fetch through the codec into a strided view", fetch_coded_strided, true},
     {"fetch with a cast", fetch_cast, true},
     {"send", send, false},
     {"send from a pool buffer", send_pinned, false},

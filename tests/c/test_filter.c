@@ -33,7 +33,7 @@ static void the_plugin_shows_hdf5_what_it_is(void) {
   void *symbol = dlsym(plugin, "H5PLget_plugin_type");
   memcpy(&get_type, &symbol, sizeof(get_type));
   CHECK(get_type() == H5PL_TYPE_FILTER);
-  CHECK(filter->version == H5Z_CLASS_T_VERS && filter->id == 49370);
+  CHECK(filter->version == H5Z_CLASS_T_VERS && filter->id == GPUF_H5_FILTER_ID);
   CHECK(filter->encoder_present && filter->decoder_present);
   CHECK(strcmp(filter->name, "gpufetch") == 0);
 }
@@ -102,9 +102,9 @@ static void a_caller_without_hdf5_symbols_keeps_its_cd_values(void) {
   unsigned int kept[8], flags;
   size_t count = 8;
   CHECK(H5Pset_chunk(dcpl, 2, chunk) >= 0);
-  CHECK(H5Pset_filter(dcpl, 49370, H5Z_FLAG_MANDATORY, 6, given) >= 0);
+  CHECK(H5Pset_filter(dcpl, GPUF_H5_FILTER_ID, H5Z_FLAG_MANDATORY, 6, given) >= 0);
   CHECK(filter->set_local(dcpl, H5T_NATIVE_INT, H5S_ALL) == 0);
-  CHECK(H5Pget_filter_by_id2(dcpl, 49370, &flags, &count, kept, 0, NULL, NULL) >= 0);
+  CHECK(H5Pget_filter_by_id2(dcpl, GPUF_H5_FILTER_ID, &flags, &count, kept, 0, NULL, NULL) >= 0);
   CHECK(count == 6 && memcmp(given, kept, sizeof(given)) == 0);
   H5Pclose(dcpl);
 }
@@ -193,7 +193,7 @@ static hid_t create(hid_t file, const char *name, hid_t type, int ndim, const hs
   const hid_t dcpl = H5Pcreate(H5P_DATASET_CREATE), space = H5Screate_simple(ndim, dims, NULL);
   hid_t dataset = -1;
   if (H5Pset_chunk(dcpl, ndim, chunk) >= 0 &&
-      H5Pset_filter(dcpl, 49370, H5Z_FLAG_MANDATORY, 0, NULL) >= 0) {
+      H5Pset_filter(dcpl, GPUF_H5_FILTER_ID, H5Z_FLAG_MANDATORY, 0, NULL) >= 0) {
     dataset = H5Dcreate2(file, name, type, space, H5P_DEFAULT, dcpl, H5P_DEFAULT);
     error_stack_has(""); /* keeps the text for the caller */
   }
@@ -203,7 +203,7 @@ static hid_t create(hid_t file, const char *name, hid_t type, int ndim, const hs
 }
 
 static hid_t open_file(void) {
-  CHECK(H5Zfilter_avail(49370) > 0);
+  CHECK(H5Zfilter_avail(GPUF_H5_FILTER_ID) > 0);
   const hid_t file = H5Fcreate(file_name, H5F_ACC_TRUNC, H5P_DEFAULT, H5P_DEFAULT);
   CHECK(file >= 0);
   return file;
@@ -224,7 +224,8 @@ static void check_type(hid_t type, unsigned int dtype_word, unsigned int ndim, u
   CHECK(dataset >= 0);
   CHECK(H5Dwrite(dataset, type, H5S_ALL, H5S_ALL, H5P_DEFAULT, data) >= 0);
   const hid_t dcpl = H5Dget_create_plist(dataset);
-  CHECK(H5Pget_filter_by_id2(dcpl, 49370, &flags, &count, cd_values, 0, NULL, NULL) >= 0);
+  CHECK(H5Pget_filter_by_id2(dcpl, GPUF_H5_FILTER_ID, &flags, &count, cd_values, 0, NULL, NULL) >=
+        0);
   CHECK(flags == H5Z_FLAG_MANDATORY);
   CHECK(cd_values[0] == 0 && cd_values[1] == dtype_word && cd_values[3] == ndim);
   CHECK(cd_values[2] == H5Tget_size(type) * 20 * 16);

@@ -203,30 +203,25 @@ static void a_failure_is_reported_at_every_wait(void) {
 /* One thread: two pieces are with the device when the copy is cancelled, and no other follows. */
 static void a_cancelled_copy_begins_no_other_piece(void) {
   fixture f = fixture_create();
-  const gpuf_via vias[2] = {GPUF_VIA_LINK, GPUF_VIA_CODEC};
   const size_t begun_nbytes_max = (size_t)4 << 20;
   char *out = malloc(NBYTES), *untouched = malloc(NBYTES);
   gpuf_tensor target = f.pageable;
   target.data = out;
+  const gpuf_copy_options options = {
+      .struct_nbytes = sizeof(options), .piece_nbytes = (size_t)1 << 20, .thread_count = 1};
+  gpuf_future *future;
   memset(untouched, 0x5a, NBYTES);
-  for (int i = 0; i < 2; i++) {
-    const gpuf_copy_options options = {.struct_nbytes = sizeof(options),
-                                       .piece_nbytes = (size_t)1 << 20,
-                                       .thread_count = 1,
-                                       .via = vias[i]};
-    gpuf_future *future;
-    memset(out, 0x5a, NBYTES);
-    hold_up(&f);
-    CHECK_OK(gpuf_copy_async(&target, &f.d_tensor, &options, &future, &err));
-    CHECK(gpufi_future_cancel(future));
-    CHECK(!gpuf_future_done(future)); /* the device may still write */
-    CHECK(gpufi_future_cancel(future));
-    sem_post(&gate);
-    CHECK_FAILS(gpuf_future_wait(future, -1, &err), GPUF_ERR_STATE, "cancelled");
-    CHECK(!gpufi_future_cancel(future));
-    gpuf_future_destroy(future);
-    CHECK(memcmp(out + begun_nbytes_max, untouched, NBYTES - begun_nbytes_max) == 0);
-  }
+  memset(out, 0x5a, NBYTES);
+  hold_up(&f);
+  CHECK_OK(gpuf_copy_async(&target, &f.d_tensor, &options, &future, &err));
+  CHECK(gpufi_future_cancel(future));
+  CHECK(!gpuf_future_done(future)); /* the device may still write */
+  CHECK(gpufi_future_cancel(future));
+  sem_post(&gate);
+  CHECK_FAILS(gpuf_future_wait(future, -1, &err), GPUF_ERR_STATE, "cancelled");
+  CHECK(!gpufi_future_cancel(future));
+  gpuf_future_destroy(future);
+  CHECK(memcmp(out + begun_nbytes_max, untouched, NBYTES - begun_nbytes_max) == 0);
   free(out);
   free(untouched);
   fixture_destroy(&f);
@@ -309,26 +304,20 @@ static void a_copy_whose_threads_find_no_memory_fails(void) {
 
 static void a_copy_that_gets_no_thread_is_done_by_the_caller(void) {
   fixture f = fixture_create();
-  const gpuf_copy_options options[2] = {
-      {.struct_nbytes = sizeof(options[0]), .thread_count = 8},
-      {.struct_nbytes = sizeof(options[0]), .thread_count = 8, .via = GPUF_VIA_CODEC}};
+  const gpuf_copy_options options = {.struct_nbytes = sizeof(options), .thread_count = 8};
   char *bytes = malloc(NBYTES);
   gpuf_tensor target = f.pageable;
+  gpuf_future *future;
   target.data = bytes;
-  for (int i = 0; i < 2; i++) {
-    gpuf_future *future;
-    gpuf_status status =
-        gpuf_copy(&target, &f.d_tensor, &options[i], &err); /* leaves its channels */
-    CHECK(status == GPUF_OK);
-    memset(bytes, 0, NBYTES);
-    threads_left = 0;
-    status = gpuf_copy_async(&target, &f.d_tensor, &options[i], &future, &err);
-    status = status == GPUF_OK ? gpuf_future_wait(future, -1, &err) : status;
-    threads_left = INT_MAX;
-    CHECK_OK(status);
-    CHECK(memcmp(bytes, f.pageable.data, NBYTES) == 0);
-    gpuf_future_destroy(future);
-  }
+  CHECK_OK(gpuf_copy(&target, &f.d_tensor, &options, &err)); /* leaves its channels */
+  memset(bytes, 0, NBYTES);
+  threads_left = 0;
+  gpuf_status status = gpuf_copy_async(&target, &f.d_tensor, &options, &future, &err);
+  status = status == GPUF_OK ? gpuf_future_wait(future, -1, &err) : status;
+  threads_left = INT_MAX;
+  CHECK_OK(status);
+  CHECK(memcmp(bytes, f.pageable.data, NBYTES) == 0);
+  gpuf_future_destroy(future);
   free(bytes);
   fixture_destroy(&f);
 }

@@ -67,6 +67,25 @@ static void what_is_closed_or_not_there_is_refused(void) {
   destroy(&src);
 }
 
+static void a_name_inside_what_is_no_group_is_refused_by_name(void) {
+  const hid_t file = create_file();
+  gpuf_tensor src = create_cpu(GPUF_DTYPE_INT8, 1, (int64_t[]){10}, 16);
+  CHECK_OK(gpuf_h5_write(file, "g/x", &src, NULL, &err));
+  CHECK(H5Lcreate_soft("/nowhere", file, "lost", H5P_DEFAULT, H5P_DEFAULT) >= 0);
+  CHECK(H5Lcreate_soft("/g", file, "found", H5P_DEFAULT, H5P_DEFAULT) >= 0);
+  CHECK_FAILS(gpuf_h5_write(file, "g/x/y", &src, NULL, &err), GPUF_ERR_INVALID,
+              "'g/x' in the name 'g/x/y' is a dataset, not a group");
+  CHECK_FAILS(gpuf_h5_write(file, "/g/x/new/y", &src, NULL, &err), GPUF_ERR_INVALID,
+              "'/g/x' in the name '/g/x/new/y' is a dataset");
+  CHECK_FAILS(gpuf_h5_write(file, "lost/y", &src, NULL, &err), GPUF_ERR_INVALID,
+              "'lost' in the name 'lost/y' is a link to nothing");
+  check_stored(file, "g/x", &src);
+  CHECK_OK(gpuf_h5_write(file, "found/y", &src, NULL, &err));
+  check_stored(file, "g/y", &src);
+  close_file(file);
+  destroy(&src);
+}
+
 static void names_that_are_no_path_are_refused(void) {
   static const char *const bad[][2] = {
       {".", "'.'"},          {"..", "'..'"},
@@ -117,7 +136,8 @@ static void a_failed_write_removes_the_groups_that_it_made(void) {
   }
   CHECK_OK(gpuf_h5_write(file, "old/new/deep/x", &src, NULL, &err));
   CHECK_FAILS(gpuf_h5_write(file, "old/new/deep/x", &src, NULL, &err), GPUF_ERR_INVALID, "exists");
-  CHECK_FAILS(gpuf_h5_write(file, "old/new/deep/x/y", &src, NULL, &err), GPUF_ERR_HDF5, "creating");
+  CHECK_FAILS(gpuf_h5_write(file, "old/new/deep/x/y", &src, NULL, &err), GPUF_ERR_INVALID,
+              "is a dataset");
   check_stored(file, "old/new/deep/x", &src);
   H5Gclose(old);
   destroy(&src);
@@ -444,6 +464,7 @@ int main(void) {
   TEST(a_chunk_shape_that_does_not_fit_is_refused);
   TEST(structs_of_other_versions_are_taken);
   TEST(what_is_closed_or_not_there_is_refused);
+  TEST(a_name_inside_what_is_no_group_is_refused_by_name);
   TEST(names_that_are_no_path_are_refused);
   TEST(a_failed_write_removes_the_groups_that_it_made);
   TEST(a_tensor_that_does_not_match_is_refused);

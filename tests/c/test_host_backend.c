@@ -163,6 +163,15 @@ static void a_stale_or_foreign_stream_is_refused(void) {
               "not a live stream");
 }
 
+static void a_default_stream_is_not_destroyed(void) {
+  CHECK_FAILS(gpuf_stream_destroy(host_device, GPUF_STREAM_LEGACY, &err), GPUF_ERR_INVALID,
+              "GPUF_STREAM_LEGACY is a default stream");
+  CHECK_FAILS(gpuf_stream_destroy(host_device, GPUF_STREAM_PER_THREAD, &err), GPUF_ERR_INVALID,
+              "GPUF_STREAM_PER_THREAD is a default stream");
+  CHECK_OK(gpuf_stream_destroy(host_device, GPUF_STREAM_NONE, &err));
+  CHECK_OK(gpuf_stream_synchronize(host_device, GPUF_STREAM_LEGACY, &err));
+}
+
 static void a_device_that_is_not_there_is_refused(void) {
   void *d_ptr;
   const gpuf_device absent = {GPUF_DEVICE_HOST, GPUFI_HOST_DEVICE_COUNT};
@@ -327,6 +336,7 @@ int main(void) {
   TEST(work_on_freed_memory_fails_the_stream);
   TEST(device_memory_is_out_of_reach_outside_a_kernel);
   TEST(a_stale_or_foreign_stream_is_refused);
+  TEST(a_default_stream_is_not_destroyed);
   TEST(a_device_that_is_not_there_is_refused);
   TEST(a_pointer_tells_its_device);
   test_run("a_pointer_tells_its_gpu", gpu_is_there() ? a_pointer_tells_its_gpu : skip_for_no_gpu);

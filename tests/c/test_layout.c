@@ -115,8 +115,7 @@ static void a_random_view_is_fetched_right(void) {
     const gpuf_copy_options options = {.struct_nbytes = sizeof(options),
                                        .piece_nbytes = random_below(&state, 2) *
                                                        (1 + random_below(&state, 60000)),
-                                       .thread_count = 1 + (int32_t)random_below(&state, 3),
-                                       .via = (gpuf_via)random_below(&state, 3)};
+                                       .thread_count = 1 + (int32_t)random_below(&state, 3)};
     gpuf_tensor dst;
     const size_t nbytes = gpuf_tensor_nbytes(&view);
     packed_reference(&view, expected);

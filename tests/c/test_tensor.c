@@ -62,6 +62,41 @@ static void a_stride_that_reaches_too_far_is_refused(void) {
   CHECK_FAILS(gpuf_tensor_check(&t, &err), GPUF_ERR_INVALID, "span more than");
 }
 
+/* Those of NumPy's views, and what DLPack producers leave there, are of any size. */
+static void a_stride_that_means_nothing_is_ignored(void) {
+  const int64_t shape[3] = {1, 3, 1}, empty[2] = {0, 3};
+  const int64_t any[] = {0, 1, -7, 12345, INT64_MAX, INT64_MIN, INT64_MIN + 1};
+  for (size_t i = 0; i < sizeof(any) / sizeof(any[0]); i++) {
+    gpuf_tensor t = tensor_of(3, shape);
+    t.strides_nbytes[0] = t.strides_nbytes[2] = any[i];
+    CHECK_OK(gpuf_tensor_check(&t, &err));
+    CHECK(gpuf_tensor_is_contiguous(&t));
+    CHECK_OK(gpuf_tensor_slice(&t, 0, 0, 1000, 1, &err));
+    CHECK_OK(gpuf_tensor_slice(&t, 1, 1, 1, 2, &err));
+    CHECK_OK(gpuf_tensor_check(&t, &err));
+    t = tensor_of(2, empty);
+    t.strides_nbytes[0] = t.strides_nbytes[1] = any[i];
+    CHECK_OK(gpuf_tensor_check(&t, &err));
+    CHECK(gpuf_tensor_is_contiguous(&t));
+  }
+}
+
+static void a_cpu_beyond_the_first_is_refused(void) {
+  const int64_t shape[1] = {4};
+  static char memory[64];
+  gpuf_tensor t, whole = tensor_of(1, shape);
+  for (int32_t index = -1; index <= 3; index += 4) {
+    const gpuf_device cpu = {GPUF_DEVICE_CPU, index};
+    CHECK_FAILS(gpuf_tensor_init(&t, memory, cpu, GPUF_DTYPE_FLOAT32, 1, shape, &err),
+                GPUF_ERR_INVALID, index < 0 ? "no device cpu:-1" : "no device cpu:3");
+    t = whole;
+    t.device = cpu;
+    CHECK_FAILS(gpuf_tensor_check(&t, &err), GPUF_ERR_INVALID, "the CPU's index is 0");
+    CHECK_FAILS(gpuf_copy(&whole, &t, NULL, &err), GPUF_ERR_INVALID, "the CPU's index is 0");
+    CHECK_FAILS(gpuf_copy(&t, &whole, NULL, &err), GPUF_ERR_INVALID, "the CPU's index is 0");
+  }
+}
+
 static void elements_beyond_all_addresses_are_refused(void) {
   const int64_t shape[2] = {3, 4};
   gpuf_tensor t;
@@ -143,6 +178,8 @@ int main(void) {
   TEST(a_bad_rank_shape_or_dtype_is_refused);
   TEST(a_size_that_overflows_is_refused);
   TEST(a_stride_that_reaches_too_far_is_refused);
+  TEST(a_stride_that_means_nothing_is_ignored);
+  TEST(a_cpu_beyond_the_first_is_refused);
   TEST(elements_beyond_all_addresses_are_refused);
   TEST(null_data_is_refused_only_with_elements);
   TEST(a_slice_addresses_the_elements_it_names);

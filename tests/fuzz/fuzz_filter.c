@@ -7,7 +7,7 @@
 
 static void run(unsigned int flags, size_t cd_count, const unsigned int *cd_values,
                 const uint8_t *data, size_t nbytes) {
-  const H5Z_class2_t *const filter = gpufi_filter_class();
+  const H5Z_class2_t *const filter = gpufi_filter_class(0);
   gpufi_chunk_shape shape;
   size_t raw_nbytes, capacity = nbytes + 5;
   const bool decodes = (flags & H5Z_FLAG_REVERSE) != 0;

@@ -1,4 +1,4 @@
-"""Writes and reads datasets of filter 49370 with plain h5py, netCDF4 or xarray, without gpufetch.
+"""Writes and reads filtered datasets with plain h5py, netCDF4 or xarray, without gpufetch.
 
 Each environment of tests/hdf5 runs this file with HDF5_PLUGIN_PATH set, so it needs no more than
 h5py and NumPy, old ones too. Values are computed, so that every reader knows them.
@@ -13,8 +13,8 @@ from pathlib import Path
 
 import h5py
 import numpy as np
+from filter_id import FILTER_ID
 
-FILTER_ID = 49370
 SHAPE = (60, 50, 40)
 CHUNKS = (16, 50, 32)  # chunks hang over the edge
 DTYPES = ("<f4", ">f4", "<f8", "<f2", "<i2", ">i8", "|u1", "<c8", "|b1")

@@ -10,9 +10,9 @@
 #include <stdlib.h>
 #include <string.h>
 
+#include <gpufetch/hdf5.h>
 #include <hdf5.h>
 
-#define FILTER_ID 49370
 #define INT32 4 /* the dtype code of docs/format.md */
 
 static const hsize_t shape[] = {60, 50}, chunk[] = {16, 50};
@@ -36,7 +36,8 @@ static void write_file(const char *path, int is_explicit) {
   hid_t dataset;
   fill(values);
   if (H5Pset_chunk(plist, 2, chunk) < 0 ||
-      H5Pset_filter(plist, FILTER_ID, H5Z_FLAG_MANDATORY, is_explicit ? 6 : 0, cd_values) < 0) {
+      H5Pset_filter(plist, GPUF_H5_FILTER_ID, H5Z_FLAG_MANDATORY, is_explicit ? 6 : 0, cd_values) <
+          0) {
     fail("H5Pset_filter");
   }
   dataset = H5Dcreate2(file, "x", H5T_STD_I32LE, space, H5P_DEFAULT, plist, H5P_DEFAULT);

@@ -2,18 +2,21 @@
 
 from __future__ import annotations
 
-import gc
+import signal
 from collections.abc import Iterator
 from typing import Any
 
 import interrupts
 import pytest
+from arrays import pool_used_nbytes
 from pulling import Traffic
 
 import gpufetch as gf
 from gpufetch import _core
 
 interrupts.start_if_asked()
+# Tests interrupt themselves. A process that a shell started in the background ignores SIGINT.
+signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 def _devices() -> list[Any]:
@@ -56,10 +59,22 @@ def traffic(monkeypatch: pytest.MonkeyPatch) -> Traffic:
     return Traffic(monkeypatch)
 
 
+_used_by_workers: list[int] = []  # where pytest-xdist runs tests in several processes
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_testnodedown(node: Any) -> None:
+    """Keep what a process of pytest-xdist says at its end."""
+    _used_by_workers.append(getattr(node, "workeroutput", {}).get("used_nbytes", 0))
+
+
 def pytest_sessionfinish(session: pytest.Session, exitstatus: int) -> None:
     """Fail a run that passed but left pinned memory in use."""
-    gc.collect()
-    used = gf.pool.stats()["used_nbytes"]
+    used = pool_used_nbytes()
+    if hasattr(session.config, "workeroutput"):
+        session.config.workeroutput["used_nbytes"] = used
+        return
+    used += sum(_used_by_workers)
     if exitstatus == pytest.ExitCode.OK and used != 0:
         session.exitstatus = pytest.ExitCode.TESTS_FAILED
         print(f"\nafter all tests {used} bytes of pinned memory are still in use: a leak")

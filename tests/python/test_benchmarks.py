@@ -65,10 +65,11 @@ def test_a_quick_run_writes_rows_with_the_agreed_keys(tmp_path: Path) -> None:
     assert len(set(cases)) == len(cases)
     words = ["fetch", "first", "write", "read", "upload", "stats", "histogram", "overview", "share"]
     words += ["decode", "encode"]
-    words += ["send", 'fetch(via="codec"),'] if CODEC_DEVICE.is_file() else []
     words += ["comm"] if serves() else []
     words += ["simulation"] if serves() and "GPUFETCH_GRAY_SCOTT" in os.environ else []
     assert {case.split()[0] for case in cases} == set(words)
+    on_device = [case for case in cases if case.startswith(("encode on", "decode on"))]
+    assert len(on_device) == (6 if CODEC_DEVICE.is_file() else 0)
     for row in rows:
         agreed = {"case", "machine", "date", "commit", "unit", "gpufetch", "limit", "peers"}
         assert agreed <= row.keys()
@@ -214,36 +215,65 @@ def test_an_unknown_case_is_refused(tmp_path: Path) -> None:
     assert not list(tmp_path.iterdir())
 
 
-@pytest.mark.skipif(not CODEC_DEVICE.is_file(), reason="$GPUFETCH_BUILD_DIR has no codec_device")
+def codec_device(device: str, shape: str, path: Path, requests: str) -> tuple[int, list[Any]]:
+    """Return the exit status and the replies of the program that times the codec."""
+    if not CODEC_DEVICE.is_file():
+        pytest.skip("$GPUFETCH_BUILD_DIR has no codec_device")
+    done = subprocess.run(
+        [str(CODEC_DEVICE), device, "float32", shape, str(path)],
+        input=requests,
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=60,
+    )
+    return done.returncode, [json.loads(line) for line in done.stdout.splitlines()]
+
+
 def test_the_codec_program_answers_request_by_request(tmp_path: Path) -> None:
     path = tmp_path / "raw"
     np.linspace(0, 1, 4 * 8 * 64, dtype=np.float32).tofile(path)
-
-    def ask(shape: str, requests: str) -> tuple[int, list[dict[str, Any]]]:
-        command = [str(CODEC_DEVICE), "host:0", "float32", shape, str(path)]
-        done = subprocess.run(
-            command, input=requests, capture_output=True, text=True, check=False, timeout=60
-        )
-        return done.returncode, [json.loads(line) for line in done.stdout.splitlines()]
-
-    status, replies = ask("4,8,64", "encode 2\ndecode 3\ncheck\nto_host\nto_device\ncheck\n")
+    status, replies = codec_device("host:0", "4,8,64", path, "encode 2\ndecode 3\ncheck\n")
     assert status == 0
     first, *steps = replies
     assert first["nbytes"] == 4 * 8 * 64 * 4 and 0 < first["encoded_nbytes"] < first["nbytes"]
-    assert [reply.get("step", reply.get("same")) for reply in steps] == [
-        "encode",
-        "decode",
-        True,
-        "to_host",
-        "to_device",
-        True,
-    ]
-    assert [reply["repeats"] for reply in steps if "repeats" in reply] == [2, 3, 1, 1]
+    assert [reply.get("step", reply.get("same")) for reply in steps] == ["encode", "decode", True]
+    assert [reply["repeats"] for reply in steps if "repeats" in reply] == [2, 3]
     assert all(reply["seconds"] > 0 for reply in steps if "step" in reply)
-    for shape, requests, why in [
+
+
+@pytest.mark.parametrize(
+    ("shape", "requests", "why"),
+    [
         ("4,8,64", "undo 1\n", "undo is not encode"),
         ("4,8,32", "", "has 8192 bytes"),
         ("4,8,x", "", "shape 4,8,x"),
-    ]:
-        status, replies = ask(shape, requests)
-        assert status == 1 and why in replies[-1]["error"]
+        ("2048", "", "axes"),
+        ("0,4", "", "is empty"),
+        ("1024,2", "", "multiple of 16"),
+    ],
+)
+def test_the_codec_program_refuses_what_it_does_not_time(
+    shape: str, requests: str, why: str, tmp_path: Path
+) -> None:
+    path = tmp_path / "raw"
+    np.zeros(0 if shape == "0,4" else 2048, np.float32).tofile(path)
+    status, replies = codec_device("host:0", shape, path, requests)
+    assert status == 1 and why in replies[-1]["error"]
+
+
+def test_the_codec_program_gives_every_chunk_back(device: str, tmp_path: Path) -> None:
+    """Also those of labels, which the device leaves to the CPU."""
+    rng, path = np.random.default_rng(5), tmp_path / "raw"
+    wave = np.sin(np.linspace(0, 3, 256)[:, None] + np.linspace(0, 3, 1024))
+    labels = rng.choice(np.float32([0.1, 7, 1e9, -3]), (256, 1024))
+    weights = (rng.standard_normal((256, 1024), np.float32).view("u4") & 0xFFFF0000).view("f4")
+    parts = [wave.astype("f4"), labels, weights]
+    values = np.stack([parts[i] for i in (0, 1, 0, 0, 2, 2, 1, 0, 1)])
+    values.tofile(path)
+    rounds = (["decode"], ["encode", "decode"], ["encode", "encode", "decode", "decode"])
+    requests = "".join("".join(f"{step} 2\n" for step in steps) + "check\n" for steps in rounds)
+    status, (sizes, *replies) = codec_device(device, "9,256,1024", path, requests)
+    assert status == 0
+    assert 96 * len(values) < sizes["encoded_nbytes"] < values.nbytes
+    assert [reply["same"] for reply in replies if "same" in reply] == [True] * len(rounds)

@@ -68,6 +68,48 @@ def project_version() -> str:
     return found.group(1)
 
 
+def test_the_filter_id_stands_in_its_header_and_in_the_docs_alone() -> None:
+    header = INCLUDE / "gpufetch" / "hdf5.h"
+    found = re.findall(r"^#define GPUF_H5_FILTER_ID (\d+)$", header.read_text(), re.MULTILINE)
+    assert found == [str(gpufetch.hdf5.FILTER_ID)]
+    folders = (*CODE_FOLDERS, "tests", "benchmarks", "docs", "notebooks")
+    suffixes = CODE_SUFFIXES | {".build", ".ipynb", ".md"}
+    files = [ROOT / "dev", *ROOT.glob("*.md"), *ROOT.glob("*.build")]
+    files += [path for folder in folders for path in (ROOT / folder).rglob("*")]
+    word = re.compile(rf"\b{found[0]}\b")
+    naming = {
+        str(path.relative_to(ROOT))
+        for path in files
+        if (path.suffix in suffixes or path.name == "dev") and word.search(path.read_text())
+    }
+    pages = {"CHANGELOG.md", "docs/format.md", "docs/reading.md", "docs/registration.md"}
+    assert naming == {"src/include/gpufetch/hdf5.h", *pages}
+
+
+def test_the_repository_is_named_in_one_place() -> None:
+    url = "github.com/" + "gpufetch"  # in two parts, so that this file does not name it
+    files = [path for name in CODE_FOLDERS for path in (ROOT / name).rglob("*")]
+    files += [*ROOT.glob("*.*"), *(ROOT / "docs").glob("*.md"), ROOT / "dev"]
+    texts = [
+        path for path in files if path.suffix in {*CODE_SUFFIXES, ".md", ".toml", ".build", ""}
+    ]
+    naming = [path for path in texts if path.is_file() and url in path.read_text(errors="replace")]
+    assert naming == [ROOT / "meson.build"]
+
+
+def test_the_compatibility_table_ends_with_this_release() -> None:
+    page = (ROOT / "docs" / "format.md").read_text()
+    table = page.split("## Compatibility")[1].split("\n## ")[0]
+    rows = re.findall(r"^\| (\d\S*) .*\| (\d+) \| ([\d, ]+) \|$", table, re.MULTILINE)
+    header = (ROOT / "src" / "codec" / "format.h").read_text()
+    found = re.search(r"^#define GPUFI_CHUNK_VERSION (\d+)$", header, re.MULTILINE)
+    assert found and rows
+    release, writes, reads = rows[-1]
+    assert (release, writes) == (project_version(), found.group(1))
+    fixtures = {path.stem.removeprefix("format-") for path in (ROOT / "tests/data").glob("*.h5")}
+    assert set(reads.split(", ")) == fixtures and writes in fixtures
+
+
 def test_the_protocol_is_described_as_it_is() -> None:
     described = (ROOT / "docs" / "protocol.md").read_text()
     for file, pattern in (

@@ -12,7 +12,7 @@ import sys
 import threading
 import time
 from collections.abc import Iterator
-from concurrent.futures import CancelledError, ThreadPoolExecutor, wait
+from concurrent.futures import CancelledError, Future, ThreadPoolExecutor, wait
 from pathlib import Path
 from typing import Any
 
@@ -25,6 +25,7 @@ pytest.importorskip("jupyter_client")
 from serving import attach, eventually, needs_server, process
 
 import gpufetch as gf
+from gpufetch._remote import servers
 from gpufetch._remote.client import Client
 from gpufetch._remote.view import RemoteView
 
@@ -104,14 +105,6 @@ def test_views_of_views_and_other_orders_of_axes(run: gf.Connection) -> None:
     np.testing.assert_array_equal(rows, CUBE[3])
     with pytest.raises(ValueError, match="without a copy"):
         array.reshape(30, 7)
-
-
-def test_the_codec_is_for_tensors_of_this_process(run: gf.Connection) -> None:
-    np.testing.assert_array_equal(run["cube"].fetch(via="auto"), CUBE)
-    with pytest.raises(ValueError, match="via='codec': this tensor is in another process"):
-        run["cube"].fetch(via="codec")
-    with pytest.raises(ValueError, match="leave via out"):
-        run["cube"].fetch_async(via="link")
 
 
 def test_numpy_dask_and_chunks(run: gf.Connection) -> None:
@@ -504,6 +497,82 @@ def test_withdrawn_and_changed_tensors_are_told(server: gf.Server, run: gf.Conne
         server.unpublish("cube")
 
 
+def uses(array: Any) -> list[Any]:
+    """Every kind of read."""
+    return [
+        array.fetch,
+        array[1:3, :2].fetch,
+        array.stats,
+        lambda: array.overview((2, 2)),
+        lambda: array.histogram(4),
+        lambda: np.asarray(array),
+        array.fetch_async().result,
+    ]
+
+
+@pytest.mark.parametrize("device", ["cpu", "host:0"])
+@pytest.mark.parametrize("shape", [(4, 6), (1500, 2000)])
+def test_a_tensor_of_another_shape_is_never_read_as_the_old_one(
+    server: gf.Server, device: str, shape: tuple[int, int]
+) -> None:
+    """A part of it would be of the shape that was asked for."""
+
+    def make(shape: tuple[int, ...], value: float) -> Any:
+        array = np.full(shape, value, np.float32)
+        return array if device == "cpu" else gf.to_device(array, device=device)
+
+    server.publish("x", make(shape, 1))
+    with gf.connect("test", timeout=20) as run:
+        array = run["x"]
+        assert array.fetch().max() == 1
+        server.publish("x", make((shape[0] + 1, shape[1] + 1), 2))
+        for use in uses(array):
+            with pytest.raises(RuntimeError, match="look it up anew"):
+                use()
+        assert run["x"].fetch().shape == (shape[0] + 1, shape[1] + 1)
+        with contextlib.suppress(TimeoutError):  # this process is attached to large ones
+            server.unpublish("x")
+        with pytest.raises(KeyError):
+            array.fetch()
+        server.publish("x", make(shape, 3))
+        assert array.fetch().max() == 3 and array.stats().max == 3
+        with contextlib.suppress(TimeoutError):
+            server.stop()
+        with contextlib.suppress(TimeoutError), gf.serve("test") as again:
+            again.publish("x", make((*shape, 1), 4))
+            with pytest.raises(RuntimeError, match="look it up anew"):
+                array.fetch()
+            again.publish("y", make(shape, 5))
+            again.publish("x", make(shape, 6))
+            assert array.fetch().max() == 6 and array.stats().max == 6
+
+
+def test_fragments_of_two_tensors_are_never_mixed(
+    server: gf.Server, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Another tensor takes the name's place after the first fragment."""
+    from gpufetch._remote.session import Session
+
+    first, second = np.full((3, 1 << 20), 1.0), np.full((4, 1 << 20), 2.0)
+    server.publish("x", first)
+    given = Session.requests
+    replaced: list[None] = []
+
+    def requests(self: Session, wanted: list[Any], timeout: float | None = None) -> Any:
+        if wanted and wanted[0].get("fragment", 0) > 0 and not replaced:
+            replaced.append(None)
+            server.publish("x", second)
+        return given(self, wanted, timeout)
+
+    monkeypatch.setattr(Session, "requests", requests)
+    with gf.connect("test", timeout=20) as run:
+        array = run["x"]
+        with pytest.raises(RuntimeError, match="look it up anew"):
+            array.fetch()
+        assert replaced == [None]
+        assert (run["x"].fetch() == 2).all()
+
+
 def test_many_names_are_listed_whole(server: gf.Server) -> None:
     x = gf.to_device(np.zeros(1), device="host:0")
     names = {f"{'n' * 150}{number:04}" for number in range(1500)}
@@ -608,6 +677,134 @@ def test_waiting_for_a_step_holds_no_other_thread_up(server: gf.Server) -> None:
             run.wait_step(timeout=0.3)
 
 
+def test_numbers_of_steps_need_not_rise(server: gf.Server) -> None:
+    """As where a program goes back to a checkpoint; each call is a step to those who wait."""
+    server.step(7)
+    with gf.connect("test", timeout=60) as run, ThreadPoolExecutor(1) as pool:
+        for number in (7, 7, 3, -(1 << 63), (1 << 63) - 1, 0):
+            waiting = pool.submit(run.wait_step)
+
+            def stepped(number: int = number, waiting: Future[int] = waiting) -> bool:
+                server.step(number)
+                return waiting.done()
+
+            eventually(stepped, 30)
+            assert waiting.result() == number and run.step == number
+
+
+def test_stopping_takes_no_longer_than_is_promised() -> None:
+    """Six seconds, with a process that has attached to memory and a client that reads nothing."""
+    from serving import client, open_comm, send
+
+    server = gf.serve("slow", ip="127.0.0.1")
+    server.publish("big", gf.to_device(np.zeros(4 << 20, np.uint8), device="host:0"))
+    with attached_by_another(server), client(server.connection_file) as stalled:
+        stalled.wait_for_ready(timeout=10)
+        open_comm(stalled, "stalled")
+        for number in range(4):  # 16 MiB, which its sockets do not hold and it does not read
+            request = {"op": "read", "name": "big", "slices": [], "id": number}
+            send(stalled, "comm_msg", {"comm_id": "stalled", "data": request})
+        began = time.monotonic()
+        with pytest.raises(TimeoutError, match="other processes still use 1 shares"):
+            server.stop()
+        assert 4 < time.monotonic() - began < 12
+
+
+class Calling:
+    """A tensor whose producer uses the server, and lets another thread use it, meanwhile."""
+
+    def __init__(self, server: gf.Server, array: Any) -> None:
+        self.server, self.array = server, array
+        self.calls: list[str] = []
+
+    def __dlpack_device__(self) -> Any:
+        return self.array.__dlpack_device__()
+
+    def __dlpack__(self, **options: Any) -> Any:
+        self.server.set("own", 1)
+        other = threading.Thread(target=self.server.set, args=("other", 2), daemon=True)
+        other.start()
+        other.join(20)
+        self.calls.append("hung" if other.is_alive() else "went on")
+        return self.array.__dlpack__(**options)
+
+
+def test_publishing_waits_for_a_producer_without_holding_others_up(server: gf.Server) -> None:
+    x = Calling(server, gf.to_device(CUBE, device="host:0"))
+    publishing = threading.Thread(target=server.publish, args=("x", x), daemon=True)
+    publishing.start()
+    publishing.join(60)
+    assert not publishing.is_alive() and x.calls == ["went on"]
+    with gf.connect("test", timeout=60) as run:
+        np.testing.assert_array_equal(run["x"].fetch(), CUBE)
+        assert run.scalars == {"other": 2, "own": 1}
+
+
+class LastWords:
+    """Memory that uses the server when it is let go."""
+
+    def __init__(self, say: Any) -> None:
+        self.array, self.say = np.zeros(8), say
+
+    def __del__(self) -> None:
+        self.say()
+
+    @property
+    def __array_interface__(self) -> Any:
+        return self.array.__array_interface__
+
+
+def test_what_a_replaced_tensor_runs_may_use_the_server(server: gf.Server) -> None:
+    told: list[str] = []
+
+    def say() -> None:
+        server.set("last", 5)
+        server.step(4)
+        try:
+            server.stop()
+        except RuntimeError as error:
+            told.append(str(error))
+
+    def replace() -> None:
+        server.publish("x", np.asarray(LastWords(say)))
+        server.publish("x", np.zeros(4))
+        server.publish("x", np.asarray(LastWords(say)))
+        server.unpublish("x")
+
+    replacing = threading.Thread(target=replace, daemon=True)
+    replacing.start()
+    replacing.join(60)
+    assert not replacing.is_alive()
+    assert told == ["stop() within another call of server test"] * 2
+    with gf.connect("test", timeout=60) as run:
+        assert run.scalars == {"last": 5} and run.step == 4
+
+
+def test_a_callback_may_call_a_server_that_is_being_stopped() -> None:
+    """As where on_shutdown tells the program to stop, and then says something of the end."""
+    from serving import client
+
+    asked, told = threading.Event(), []
+
+    def ended() -> None:
+        asked.set()
+        eventually(lambda: server._is_stopped, 60)
+        try:
+            server.set("state", "ending")
+        except gf.Error as error:
+            told.append(str(error))
+
+    server = gf.serve("callback", on_shutdown=ended)
+    with client(server.connection_file) as attached:
+        attached.wait_for_ready(timeout=10)
+        attached.shutdown(reply=False)
+        assert asked.wait(30)
+    stopping = threading.Thread(target=server.stop, daemon=True)
+    stopping.start()
+    stopping.join(60)
+    assert not stopping.is_alive() and len(told) == 1 and "is stopped" in told[0]
+
+
 def test_closing_ends_what_other_threads_wait_for(server: gf.Server) -> None:
     server.publish("cube", gf.to_device(CUBE, device="host:0"))
     run = gf.connect("test", timeout=60)
@@ -657,14 +854,94 @@ def test_a_name_that_nobody_has_is_an_error_that_lists_those_there_are(server: g
         gf.connect("test", at="never")  # type: ignore[arg-type]
 
 
-def test_files_that_are_no_connection_files_hold_nobody_up(server: gf.Server) -> None:
-    folder = Path(server.connection_file).parent
-    os.mkfifo(folder / "kernel-pipe.json")
-    (folder / "kernel-key.json").write_text('{"key": 5}')
+def test_a_dead_servers_file_is_known_at_once(runtime: Path) -> None:
+    with process(SERVE_VALUE, "1") as running:
+        running.kill()
+        running.wait()
+        file = runtime / "kernel-again.json"
+        for named in ("again", file, ["again"], str(runtime / "*.json")):
+            began = time.monotonic()
+            with pytest.raises(ConnectionError, match=r"again.json has ended and left"):
+                gf.connect(named, timeout=60)
+            assert time.monotonic() - began < 10
+        content = json.loads(file.read_text())
+        content["gpufetch"] |= {"process_id": os.getpid()}  # whose number is in use again
+        file.write_text(json.dumps(content))
+        with pytest.raises(ConnectionError, match=r"again.json has ended and left"):
+            gf.connect("again", timeout=60)
+
+
+def damaged(server: gf.Server) -> dict[str, tuple[bytes, str]]:
+    """What is in files that are no connection files, and what is said of them."""
+    whole = json.loads(Path(server.connection_file).read_text())
+
+    def other(**changes: Any) -> bytes:
+        return json.dumps(whole | changes).encode()
+
+    return {
+        "empty": (b"", "no JSON object"),
+        "text": (b"hello", "no JSON object"),
+        "bytes": (b"\xff\xfe\0", "no JSON object"),
+        "list": (b"[1]", "no JSON object"),
+        "nested": (b"[" * 60000, "no JSON object"),
+        "part": (json.dumps(whole).encode()[:100], "no JSON object"),
+        "large": (b" " * 65536 + json.dumps(whole).encode(), "64 KiB"),
+        "other": (b"{}", "shell_port is missing"),
+        "port": (other(iopub_port="5"), "iopub_port is no port number"),
+        "zero": (other(hb_port=0), "hb_port is no port number"),
+        "transport": (other(transport="udp"), "'udp' is neither tcp nor ipc"),
+        "key": (other(key=5), "key is no text"),
+        "scheme": (other(signature_scheme="hmac-rot13"), "'hmac-rot13' is unknown"),
+        "who": (other(gpufetch=[1]), "says of its server is damaged"),
+        "when": (other(gpufetch=whole["gpufetch"] | {"start_time": "x"}), "its server is damaged"),
+    }
+
+
+def test_what_is_no_connection_file_is_named_as_such_at_once(
+    server: gf.Server, runtime: Path
+) -> None:
+    for name, (content, problem) in damaged(server).items():
+        (runtime / f"kernel-{name}.json").write_bytes(content)
+        began = time.monotonic()
+        with pytest.raises(ConnectionError, match=f"{name}.json is no connection file.*{problem}"):
+            gf.connect(name, timeout=60)
+        assert time.monotonic() - began < 10
+    assert [found.name for found in servers.running()] == ["test"]
+
+
+def test_what_is_no_file_is_named_as_such_at_once(server: gf.Server, runtime: Path) -> None:
+    os.mkfifo(runtime / "kernel-pipe.json")
     with pytest.raises(FileNotFoundError, match="these are: test"):
-        gf.connect("pipe", timeout=20)
-    with pytest.raises(TimeoutError, match=r"kernel-key.json is no connection file"):
-        gf.connect("key", timeout=0.5)
+        gf.connect("pipe", timeout=60)
+    with pytest.raises(ConnectionError, match="it is a pipe or a device"):
+        gf.connect(runtime / "kernel-pipe.json", timeout=60)
+    with pytest.raises(IsADirectoryError, match="is a folder: name a connection file in it"):
+        gf.connect(runtime, timeout=60)
+    with pytest.raises(ValueError, match="name is empty"):
+        gf.connect("", timeout=60)
+
+
+def test_a_server_comes_before_a_file_of_its_name(
+    server: gf.Server, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Such as the program that serves, which is often in the working folder."""
+    monkeypatch.chdir(tmp_path)
+    Path("test").write_bytes(b"\x7fELF")
+    gf.connect("test", timeout=60).close()
+
+
+def test_a_kernel_that_serves_no_tensors_says_so_at_once() -> None:
+    from jupyter_client.manager import start_new_kernel
+
+    manager, client = start_new_kernel()
+    try:
+        began = time.monotonic()
+        with pytest.raises(ConnectionError, match="has no comm target gpufetch"):
+            gf.connect(manager.connection_file, timeout=60)
+        assert time.monotonic() - began < 30
+    finally:
+        client.stop_channels()
+        manager.shutdown_kernel(now=True)
 
 
 def test_closing_and_forgetting_tell_the_server(server: gf.Server) -> None:

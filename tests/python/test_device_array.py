@@ -335,6 +335,26 @@ def test_a_pointer_of_the_interface_tells_its_device(device: str) -> None:
     np.testing.assert_array_equal(gf.fetch([Pointer(x), Pointer(x)]), [a[::-1, 1:]] * 2)
 
 
+@pytest.mark.parametrize("stride", [0, 3, -8, 1 << 61, -(1 << 63), (1 << 63) - 1])
+def test_the_stride_of_an_axis_of_one_element_means_nothing(device: str, stride: int) -> None:
+    """Whatever the interface says of it, and whatever the result's is."""
+    a = np.arange(24, dtype=np.float32).reshape(4, 1, 6)
+    x = gf.to_device(a, device=device)[::-1]
+    for view, expected in ((x, a[::-1]), (x[:1], a[3:]), (x[:, :, :1], a[::-1, :, :1])):
+        lengths = zip(view.shape, view.strides, strict=True)
+        strides = tuple(stride if length == 1 else given for length, given in lengths)
+        odd = gf.asdevice(Pointer(view, strides=strides))
+        for order in ("C", "K"):
+            np.testing.assert_array_equal(gf.fetch(odd, order=order), expected)
+        np.testing.assert_array_equal(gf.fetch(odd.T), expected.T)
+        np.testing.assert_array_equal(gf.lazy(odd)[..., 0].fetch(), expected[..., 0])
+        assert gf.lazy(odd).stats().max == expected.max()
+        assert np.asarray(gf.lazy(odd).overview((2, 1, 2), "first")).flat[0] == expected.flat[0]
+        np.testing.assert_array_equal(gf.fetch([odd, odd]), [expected] * 2)
+    out = np.lib.stride_tricks.as_strided(np.zeros(24, np.float32), (4, 1, 6), (24, 12345, 4))
+    np.testing.assert_array_equal(gf.fetch(x, out=out), a[::-1])
+
+
 def test_the_fake_gpu_catches_a_host_read_of_a_device_pointer() -> None:
     code = (
         "import ctypes, numpy as np, gpufetch as gf\n"

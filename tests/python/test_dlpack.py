@@ -219,6 +219,20 @@ def test_a_negative_stride_divided_as_unsigned_is_read_right() -> None:
     np.testing.assert_array_equal(gf.fetch(producer), a[::-1])
 
 
+@pytest.mark.parametrize("stride", [0, 7, -5, 1 << 61, -(1 << 63), (1 << 63) - 1])
+def test_the_stride_of_an_axis_of_one_element_means_nothing(device: str, stride: int) -> None:
+    producer = Producer(shape=(1, 24, 1), strides=(stride, 1, stride))
+    x = gf.asdevice(producer)
+    expected = np.arange(24, dtype=np.float32).reshape(1, 24, 1)
+    for order in ("C", "F", "A", "K"):
+        np.testing.assert_array_equal(gf.fetch(x, order=order), expected)
+    np.testing.assert_array_equal(np.from_dlpack(x), expected)
+    np.testing.assert_array_equal(gf.fetch(x[::-1, ::-1, ::5]), expected[:, ::-1])
+    there = gf.to_device(x, device=device)
+    np.testing.assert_array_equal(gf.fetch(there), expected)
+    assert gf.lazy(there).stats().max == 23
+
+
 def test_strides_null_means_c_order() -> None:
     producer = Producer(shape=(2, 3, 4))
     np.testing.assert_array_equal(gf.fetch(producer), producer.array.reshape(2, 3, 4))
@@ -497,6 +511,7 @@ def test_strides_that_are_no_whole_elements_are_refused() -> None:
     assert gf.fetch(x).tolist() == [0.0] * 5
     with pytest.raises(BufferError, match="stride 5"):
         x.__dlpack__()
+    assert np.from_dlpack(gf.asdevice(fields["value"][:1])).tolist() == [0.0]
 
 
 def test_many_capsules_leave_no_reference(device: str) -> None:

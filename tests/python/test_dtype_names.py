@@ -76,7 +76,7 @@ def test_what_numpy_takes_is_taken(taker: Any, given: Any, expected: str) -> Non
         (3.5, None),
         ("float8_e8m0fnu", "not offered"),
     ],
-    ids=repr,
+    ids=lambda value: ascii(str(value)),
 )
 def test_what_is_no_dtype_is_a_clear_error(taker: Any, given: Any, words: str | None) -> None:
     with pytest.raises((TypeError, UnicodeEncodeError), match=words):

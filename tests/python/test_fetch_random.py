@@ -74,15 +74,10 @@ class Case:
     expected: Array
     dtype: np.dtype[Any] | None = None
     order: Any = None
-    via: Any = "auto"
-
-    @property
-    def options(self) -> dict[str, Any]:
-        return {"dtype": self.dtype, "via": self.via}
 
     @property
     def described(self) -> str:
-        options = f"dtype={self.dtype}, order={self.order}, via={self.via}"
+        options = f"dtype={self.dtype}, order={self.order}"
         return f"{self.x!r}, strides={self.x.strides}, {options}"
 
     @property
@@ -112,7 +107,6 @@ def random_case(rng: np.random.Generator) -> Case:
     if castable and rng.random() < 0.6:
         case.dtype = CASTABLE[rng.integers(len(CASTABLE))]
     case.order = [None, "C", "F", "A", "K"][rng.integers(5)]
-    case.via = ["auto", "link", "codec"][rng.integers(3)]
     return case
 
 
@@ -157,18 +151,18 @@ def random_destination(rng: np.random.Generator, like: Array) -> Destination:
 
 
 def by_fetch(case: Case, rng: np.random.Generator) -> Array:
-    return gf.fetch(case.x, order=case.order, **case.options)
+    return gf.fetch(case.x, order=case.order, dtype=case.dtype)
 
 
 def by_future(case: Case, rng: np.random.Generator) -> Array:
-    future = gf.fetch_async(case.x, order=case.order, **case.options)
+    future = gf.fetch_async(case.x, order=case.order, dtype=case.dtype)
     future.wait(float(rng.choice([0, 1e-4])))
     result: Array = future.result()
     return result
 
 
 def by_callback(case: Case, rng: np.random.Generator) -> Array:
-    futures = [gf.fetch_async(case.x, order=case.order, **case.options) for _ in range(3)]
+    futures = [gf.fetch_async(case.x, order=case.order, dtype=case.dtype) for _ in range(3)]
     del futures[int(rng.integers(3))]
     done = concurrent.futures.wait(futures, timeout=60).done
     assert done == set(futures)
@@ -179,7 +173,7 @@ def by_callback(case: Case, rng: np.random.Generator) -> Array:
 
 def by_await(case: Case, rng: np.random.Generator) -> Array:
     async def main() -> Array:
-        result: Array = await gf.fetch_async(case.x, order=case.order, **case.options)
+        result: Array = await gf.fetch_async(case.x, order=case.order, dtype=case.dtype)
         return result
 
     return asyncio.run(main())
@@ -187,7 +181,7 @@ def by_await(case: Case, rng: np.random.Generator) -> Array:
 
 def by_tree(case: Case, rng: np.random.Generator) -> Array:
     tree = {"a": [case.x, None], "b": case.x, "c": (case.expected,)}
-    options = {"order": case.order, **case.options}
+    options = {"order": case.order, "dtype": case.dtype}
     result = gf.fetch(tree, **options) if rng.random() < 0.5 else fetched_later(tree, options)
     first: Array = result["a"][0]
     assert result["b"].tobytes() == first.tobytes() == result["c"][0].tobytes()
@@ -202,9 +196,9 @@ def by_out(case: Case, rng: np.random.Generator) -> Array:
     destination = random_destination(rng, case.result)
     try:
         if rng.random() < 0.5:
-            result = gf.fetch(case.x, out=destination.out, **case.options)
+            result = gf.fetch(case.x, out=destination.out, dtype=case.dtype)
         else:
-            result = gf.fetch_async(case.x, out=destination.out, **case.options).result()
+            result = gf.fetch_async(case.x, out=destination.out, dtype=case.dtype).result()
         assert result is destination.out
     finally:
         destination.check_surroundings()
@@ -222,7 +216,7 @@ def by_selection(case: Case, rng: np.random.Generator) -> Array:
 def by_cancelling(case: Case, rng: np.random.Generator) -> Array:
     """Cancel a copy into `out`; if it was in time, nothing is written any more, and then fetch."""
     destination = random_destination(rng, case.result)
-    future = gf.fetch_async(case.x, out=destination.out, **case.options)
+    future = gf.fetch_async(case.x, out=destination.out, dtype=case.dtype)
     future.wait(float(rng.choice([0, 0, 1e-4, 1e-3])))
     if not future.cancel():
         result: Array = future.result()
@@ -239,7 +233,7 @@ def by_cancelling(case: Case, rng: np.random.Generator) -> Array:
 
 def by_abandoning(case: Case, rng: np.random.Generator) -> Array:
     for _ in range(2):
-        gf.fetch_async(case.x, order=case.order, **case.options)
+        gf.fetch_async(case.x, order=case.order, dtype=case.dtype)
     return by_fetch(case, rng)
 
 
@@ -324,7 +318,7 @@ def test_random_fetches_are_right_or_fail(seed: int, pool_cap: int) -> None:
         except FAILURES:
             assert may_fail(faults), about
             failed += 1
-            check(gf.fetch(whole.x, **whole.options), whole)
+            check(gf.fetch(whole.x, dtype=whole.dtype), whole)
         except AssertionError as error:
             raise AssertionError(about) from error
         else:
@@ -342,7 +336,6 @@ OPERATIONS: dict[str, Callable[[Any, Array], Array]] = {
     "pinned": lambda x, _: gf.fetch(x),
     "pageable": lambda x, out: gf.fetch(x, out=out),
     "strided": lambda x, _: np.concatenate([gf.fetch(x[::2]), gf.fetch(x[1::2])]),
-    "coded": lambda x, _: gf.fetch(x, via="codec"),
     "in flight": lambda x, _: gf.fetch_async(x).result(),
     "tree": lambda x, _: np.concatenate(gf.fetch([x[:7], x[7:]])),
     "tree in flight": lambda x, _: np.concatenate(gf.fetch_async([x[:7], x[7:]]).result()),
@@ -395,7 +388,6 @@ OPERATIONS = {
     "packed to pageable": lambda x: gf.fetch(x, out=np.zeros(x.shape)),
     "packed in flight": lambda x: gf.fetch_async(x, out=np.zeros(x.shape)).result(),
     "cast": lambda x: gf.fetch(x, dtype="f8", out=np.zeros(x.shape)),
-    "coded": lambda x: gf.fetch(x, via="codec"),
     "tree": lambda x: gf.fetch([x, x])[1],
     "tree in flight": lambda x: gf.fetch_async([x, x]).result()[1],
 }
@@ -432,7 +424,7 @@ def test_the_first_use_of_a_device_without_memory_fails_or_is_right() -> None:
     done = subprocess.run(code, capture_output=True, text=True, timeout=240)
     assert (done.returncode, done.stderr) == (0, "")
     lines = [line.split(":") for line in done.stdout.splitlines()]
-    assert len(lines) == 8
+    assert len(lines) == 7
     for operation, *outcomes in lines:
         assert set(outcomes) <= {"failed", "right"}, (operation, outcomes)
         assert outcomes[-1] == "right", operation

@@ -15,7 +15,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from format_matches import unpack_matches
-from plugin_files import REPOSITORY, plugin_folder
+from plugin_files import FILTER_ID, REPOSITORY, plugin_folder
 
 MAGIC = b"GPFC"
 HEADER_NBYTES = 96
@@ -412,7 +412,7 @@ def decode(chunk: bytes) -> bytes:
 
 # --- reaching the C encoder -------------------------------------------------------------------
 
-WRITER = """
+WRITER = f"""
 import sys
 import h5py
 import numpy as np
@@ -422,13 +422,13 @@ arrays = np.load(folder + "/arrays.npz")
 with h5py.File(folder + "/out.h5", "w") as file:
     for name in arrays.files:
         a = arrays[name]
-        file.create_dataset(name, data=a, chunks=a.shape, compression=49370)
+        file.create_dataset(name, data=a, chunks=a.shape, compression={FILTER_ID})
 with h5py.File(folder + "/out.h5", "r") as file:
     for name in arrays.files:
         dataset = file[name]
         mask, chunk = dataset.id.read_direct_chunk((0,) * dataset.ndim)
         assert mask == 0, name
-        open(f"{folder}/{name}.chunk", "wb").write(chunk)
+        open(folder + "/" + name + ".chunk", "wb").write(chunk)
         assert dataset[...].tobytes() == arrays[name].tobytes(), name
 assert "gpufetch" not in sys.modules
 """

@@ -84,7 +84,7 @@ def work():
     x = gf.to_device(a, device="cuda:1")
     out = np.empty_like(a)
     assert (gf.fetch(x) == a).all() and (gf.fetch(x, out=out) == a).all()
-    assert (gf.fetch(x.T) == a.T).all() and (gf.fetch(x, via="codec") == a).all()
+    assert (gf.fetch(x.T) == a.T).all()
     assert gf.fetch_async(x).result(timeout=60)[-1, -1] == a[-1, -1]
     assert gf.stats(x).max == a.max()
     gf.unshare(gf.share(x))

@@ -23,13 +23,13 @@ import gpufetch as gf
 
 # Makes a dataset of chunks of 100,000 elements, and stores a chunk of 10 in it; without gpufetch,
 # which would fill in the right cd_values.
-STORE = """
+STORE = f"""
 import sys, h5py
 from h5py import h5d, h5p, h5s, h5t, h5z
 path, chunk, cd_values, type_name = sys.argv[1:]
 plist = h5p.create(h5p.DATASET_CREATE)
 plist.set_chunk((100_000,))
-plist.set_filter(49370, h5z.FLAG_OPTIONAL, tuple(map(int, cd_values.split())))
+plist.set_filter({gf.hdf5.FILTER_ID}, h5z.FLAG_OPTIONAL, tuple(map(int, cd_values.split())))
 with h5py.File(path, "w") as file:
     space = h5s.create_simple((100_000,))
     made = h5d.create(file.id, b"x", getattr(h5t, type_name), space, plist)

@@ -113,7 +113,7 @@ def test_h5py_alone_writes_with_the_plugin_path(tmp_path: Path) -> None:
         "import sys, h5py, numpy as np\n"
         "with h5py.File(sys.argv[1], 'w') as f:\n"
         "    f.create_dataset('x', data=np.arange(6000.).reshape(60, 100), chunks=(16, 32),\n"
-        "                     compression=49370)\n"
+        f"                     compression={gf.hdf5.FILTER_ID})\n"
         "assert 'gpufetch' not in sys.modules\n"
     )
     done = run([sys.executable, "-c", program, str(tmp_path / "x.h5")], plugin=True)
@@ -168,7 +168,7 @@ def test_h5dump_without_the_plugin_does_not_crash(path: Path) -> None:
 def test_h5ls_names_the_filter(path: Path) -> None:
     done = run([tool("h5ls"), "-v", f"{path}/f4"], plugin=True)
     assert done.returncode == 0, done.stderr
-    assert "gpufetch-49370" in done.stdout
+    assert f"gpufetch-{gf.hdf5.FILTER_ID}" in done.stdout
     assert "{70/70, 50/50, 33/33}" in done.stdout
 
 

@@ -14,9 +14,11 @@ from pathlib import Path
 import h5py
 import numpy as np
 import pytest
-from plugin_files import plugin_folder
+from plugin_files import FILTER_ID, plugin_folder, second_plugin_folder
 
-FILTER_ID = "49370"
+import gpufetch as gf
+
+SECOND_ID = 511
 
 
 @pytest.fixture
@@ -49,7 +51,7 @@ import h5py
 import numpy as np
 x = np.cumsum(np.random.default_rng(5).normal(size=(40, 50, 60)), axis=2).astype(sys.argv[2])
 with h5py.File(sys.argv[1], "w") as file:
-    file.create_dataset("x", data=x, chunks=(16, 50, 32), compression=49370)
+    file.create_dataset("x", data=x, chunks=(16, 50, 32), compression=int(sys.argv[3]))
 np.save(sys.argv[1] + ".npy", x)
 assert "gpufetch" not in sys.modules
 """
@@ -65,8 +67,10 @@ assert "gpufetch" not in sys.modules
 """
 
 
-def write(path: Path, environment: dict[str, str], dtype: str = "f4") -> None:
-    python(WRITE, environment, str(path), dtype)
+def write(
+    path: Path, environment: dict[str, str], dtype: str = "f4", filter_id: int = FILTER_ID
+) -> None:
+    python(WRITE, environment, str(path), dtype, str(filter_id))
 
 
 def assert_reading_fails(path: Path, environment: dict[str, str]) -> None:
@@ -92,17 +96,72 @@ def test_h5py_creates_and_reads_with_the_plugin_path_alone(
     with h5py.File(path) as file:
         plist = file["x"].id.get_create_plist()
         filter_id, _, cd_values, name = plist.get_filter(0)
-        assert (str(filter_id), name) == (FILTER_ID, b"gpufetch")
+        assert (filter_id, name) == (FILTER_ID, b"gpufetch")
         assert cd_values[0] == 0 and cd_values[3:] == (3, 16, 50, 32)
         assert file["x"].id.get_storage_size() < file["x"].nbytes
 
 
-def test_h5dump_reads_the_same_numbers(tmp_path: Path, environment: dict[str, str]) -> None:
-    path, out = tmp_path / "x.h5", tmp_path / "x.bin"
-    write(path, environment)
+def assert_h5dump_reads(path: Path, environment: dict[str, str]) -> None:
+    out = path.with_suffix(".bin")
     run(["h5dump", "-d", "x", "-b", "LE", "-o", str(out), str(path)], environment)
-    expected = np.load(f"{path}.npy")
-    assert out.read_bytes() == expected.tobytes()
+    assert out.read_bytes() == np.load(f"{path}.npy").tobytes()
+
+
+def test_h5dump_reads_the_same_numbers(tmp_path: Path, environment: dict[str, str]) -> None:
+    path = tmp_path / "x.h5"
+    write(path, environment)
+    assert_h5dump_reads(path, environment)
+
+
+@pytest.fixture(params=["a folder each", "one folder"])
+def environment_of_two(
+    request: pytest.FixtureRequest, tmp_path: Path, environment: dict[str, str]
+) -> dict[str, str]:
+    """The environment with the plugins of both ids in HDF5_PLUGIN_PATH."""
+    second = second_plugin_folder()
+    if second is None:
+        pytest.skip("libh5z_gpufetch_second.so is not built")
+    folders = [environment["HDF5_PLUGIN_PATH"], str(second)]
+    if request.param == "one folder":
+        both = tmp_path / "plugins"
+        both.mkdir()
+        for folder in folders:
+            for plugin in Path(folder).glob("libh5z_gpufetch*.so"):
+                shutil.copy(plugin, both)
+        folders = [str(both)]
+    return {**environment, "HDF5_PLUGIN_PATH": ":".join(folders)}
+
+
+def test_either_id_is_written_and_read_where_each_has_its_plugin(
+    tmp_path: Path, environment_of_two: dict[str, str]
+) -> None:
+    for filter_id in (FILTER_ID, SECOND_ID):
+        path = tmp_path / f"{filter_id}.h5"
+        write(path, environment_of_two, filter_id=filter_id)
+        with h5py.File(path) as file:
+            found = file["x"].id.get_create_plist().get_filter(0)
+            assert found[0] == filter_id and found[2][3:] == (3, 16, 50, 32)
+        python(READ, environment_of_two, str(path))
+        assert_h5dump_reads(path, environment_of_two)
+
+
+def test_a_plugin_serves_no_other_id_than_its_own(
+    tmp_path: Path, environment: dict[str, str], environment_of_two: dict[str, str]
+) -> None:
+    path = tmp_path / "x.h5"
+    write(path, environment_of_two, filter_id=SECOND_ID)
+    assert_reading_fails(path, environment)
+
+
+def test_import_registers_every_id() -> None:
+    ids = ",".join(map(str, gf.hdf5.FILTER_IDS))
+    program = (
+        "import os, sys; os.environ.pop('HDF5_PLUGIN_PATH', None)\n"
+        "import h5py, gpufetch\n"
+        "assert all(h5py.h5z.filter_avail(int(id)) for id in sys.argv[1].split(','))"
+    )
+    python(program, dict(os.environ), ids)
+    assert gf.hdf5.FILTER_ID == gf.hdf5.FILTER_IDS[0] == FILTER_ID
 
 
 def test_h5ls_names_the_filter(tmp_path: Path, environment: dict[str, str]) -> None:

@@ -19,7 +19,7 @@ from gpufetch.hdf5 import _copy, _dataset
 from gpufetch.hdf5._boxes import boxes, chunk_shape
 
 CODECS = list(_copy.CODECS)
-FILTERS = {"gpufetch": [49370], "bitshuffle-lz4": [32008], "gzip": [2, 1], "none": []}
+FILTERS = {"gpufetch": [gf.hdf5.FILTER_ID], "bitshuffle-lz4": [32008], "gzip": [2, 1], "none": []}
 
 
 def field() -> np.ndarray[Any, Any]:

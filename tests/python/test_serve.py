@@ -329,6 +329,24 @@ def test_a_frame_that_is_too_large_costs_its_sender_the_connection(server: gf.Se
         assert len(answers(socket, 2000)) == 1
 
 
+def test_a_client_of_an_earlier_server_is_logged_as_what_it_may_be(
+    runtime: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Over ipc the next server has the same addresses, to which the client connects anew."""
+    with process(SERVE_LARGE) as first, client(servers.find("large")) as attached:
+        attached.wait_for_ready(timeout=10)
+        first.kill()
+        first.wait()
+        with gf.serve("large"):
+
+            def is_logged() -> bool:
+                attached.kernel_info()
+                return len(caplog.records) == 1
+
+            eventually(is_logged, 30)
+    assert "by a client of an earlier server at this address, or altered" in caplog.text
+
+
 def test_what_is_refused_is_logged_once(
     server: gf.Server, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -564,7 +582,7 @@ def test_a_crashed_servers_file_is_known_to_be_stale_and_replaced(runtime: Path)
         assert (runtime / "kernel-large.json").exists()
         (found,) = servers.running()
         assert found.name == "large" and found.is_alive is False
-        with pytest.raises(TimeoutError, match="ended"):
+        with pytest.raises(ConnectionError, match="ended"):
             gf.connect("large", timeout=0.3)
         with gf.serve("large") as server:
             assert server.name == "large"
@@ -595,13 +613,75 @@ def test_a_file_of_a_kernel_manager_is_obeyed(tmp_path: Path) -> None:
             attached.wait_for_ready(timeout=10)
 
 
-@pytest.mark.parametrize("content", ["", "[]", '{"transport": "udp"}', '{"shell_port": -1}'])
-def test_a_file_that_is_something_else_is_refused(tmp_path: Path, content: str) -> None:
-    path = tmp_path / "mine.json"
-    path.write_text(content)
-    with pytest.raises(ValueError, match="no connection file"):
-        gf.serve("run", connection_file=str(path))
-    assert path.read_text() == content
+def test_files_that_are_there_are_obeyed_whole_replaced_when_stale_or_left_alone(
+    tmp_path: Path, runtime: Path
+) -> None:
+    """One rule for given files, one for names; never more than that is replaced."""
+    with process(SERVE_LARGE) as running:
+        running.kill()
+        running.wait()
+    stale = json.loads((runtime / "kernel-large.json").read_text())
+    (runtime / "kernel-large.json").unlink()
+    of = stale["gpufetch"]
+    cases: list[tuple[str, bool, bool, str]] = [  # text, replaced under a name, obeyed, problem
+        (json.dumps(stale), True, True, ""),
+        (json.dumps({k: v for k, v in stale.items() if k != "gpufetch"}), False, True, ""),
+        (json.dumps(stale | {"gpufetch": [1]}), False, True, ""),
+        (json.dumps(stale | {"gpufetch": of | {"process_id": "1"}}), False, True, ""),
+        (json.dumps(stale | {"gpufetch": of | {"host": 5}}), False, True, ""),
+        (json.dumps({k: v for k, v in stale.items() if k != "hb_port"}), True, False, "five ports"),
+        (json.dumps(stale | {"hb_port": -1}), True, False, "five ports"),
+        (json.dumps(stale | {"hb_port": 0}), True, False, "from 1 on"),
+        (json.dumps(stale | {"hb_port": 1}), True, False, "five different"),
+        (json.dumps(stale | {"key": ""}), True, False, "no key"),
+        (json.dumps(stale | {"transport": "udp"}), True, False, "neither tcp nor ipc"),
+        (json.dumps(stale | {"transport": "tcp", "ip": "::1"}), True, False, "IPv6"),
+        (json.dumps(stale | {"signature_scheme": "hmac-md5"}), True, False, "hmac-sha256"),
+        ("", False, False, "no JSON object"),
+        ("[]", False, False, "no JSON object"),
+        (json.dumps(stale)[:99], False, False, "no JSON object"),
+        (" " * 65536 + json.dumps(stale), False, False, "64 KiB"),
+    ]
+    for text, is_replaced, is_obeyed, problem in cases:
+        named, given = runtime / "kernel-run.json", tmp_path / "given.json"
+        named.write_text(text)
+        with gf.serve("run") as server:
+            assert server.name == ("run" if is_replaced else "run-2"), text
+        assert named.exists() != is_replaced and (is_replaced or named.read_text() == text)
+        given.write_text(text)
+        if is_obeyed:
+            with gf.serve("run", connection_file=str(given)):
+                written = json.loads(given.read_text())
+                assert {k: written[k] for k in ("key", "ip", "hb_port")} == {
+                    k: stale[k] for k in ("key", "ip", "hb_port")
+                }
+        else:
+            with pytest.raises(ValueError, match=f"no connection file.*{problem}"):
+                gf.serve("run", connection_file=str(given))
+            assert given.read_text() == text
+        named.unlink(missing_ok=True)
+
+
+def test_what_is_no_file_is_refused_as_a_connection_file(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "pipe")
+    for path, problem in (
+        (tmp_path, "is a folder: name a file in it"),
+        (tmp_path / "pipe", "a pipe or a device"),
+        ("", "connection_file is empty"),
+    ):
+        with pytest.raises(ValueError, match=problem):
+            gf.serve("run", connection_file=str(path))
+    with pytest.raises(OSError, match=r"missing of the connection file.*make it"):
+        gf.serve("run", connection_file=str(tmp_path / "missing" / "run.json"))
+
+
+def test_an_interface_is_listened_on_and_its_address_told() -> None:
+    with gf.serve("run", ip="lo") as server:
+        assert json.loads(Path(server.connection_file).read_text())["ip"] == "127.0.0.1"
+        with client(server.connection_file) as attached:
+            attached.wait_for_ready(timeout=10)
+    with pytest.raises(OSError, match="name of a network interface"):
+        gf.serve("run", ip="localhost")
 
 
 def test_a_folder_that_cannot_be_made_is_an_error_with_a_remedy(
@@ -637,6 +717,10 @@ def test_a_port_in_use_is_an_error_with_a_remedy(runtime: Path) -> None:
         ({"transport": "udp"}, "transport"),
         ({"port": 65533}, "first_port"),
         ({"port": -1}, "first_port"),
+        ({"ip": ""}, "ip '': it is empty"),
+        ({"ip": "::1"}, "ip '::1': it is an IPv6 address"),
+        ({"ip": "[fe80::1%eth0]"}, "it is an IPv6 address"),
+        ({"ip": "127.0.0.1:80"}, "holds no colon"),
         ({"step_share": 1.5}, "step_share"),
         ({"step_share": float("nan")}, "step_share"),
     ],
@@ -737,7 +821,8 @@ def test_where_the_path_is_too_long_for_sockets_they_lie_in_a_folder_of_their_ow
 def test_an_ipc_path_that_is_too_long_is_an_error_with_a_remedy(runtime: Path) -> None:
     runtime.mkdir()
     path = runtime / "kernel.json"
-    ports = dict.fromkeys(("shell_port", "iopub_port", "stdin_port", "control_port", "hb_port"), 1)
+    names = ("shell_port", "iopub_port", "stdin_port", "control_port", "hb_port")
+    ports = {name: number for number, name in enumerate(names, 1)}
     given = {"transport": "ipc", "ip": str(runtime / ("long" * 30)), "key": "k", **ports}
     path.write_text(json.dumps(given))
     with pytest.raises(OSError, match="shorter"):

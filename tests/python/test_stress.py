@@ -59,7 +59,6 @@ class Job:
     dtype: np.dtype[Any] | None
     order: Any
     picks: Any  # an array for the first axis
-    via: Any
 
 
 @st.composite
@@ -102,7 +101,6 @@ def jobs(draw: st.DrawFn, holders: list[Source]) -> Job:
         draw(st.none() | st.sampled_from(CASTABLE)) if source.can_cast else None,
         draw(st.sampled_from([None, "C", "F", "A", "K"])),
         np.array(draw(numbers), np.int64),
-        draw(st.sampled_from(["auto", "codec"])),
     )
 
 
@@ -168,7 +166,7 @@ class Task:
 
 
 def run_fetch(task: Task) -> None:
-    actual = gf.fetch(task.x, dtype=task.job.dtype, order=task.job.order, via=task.job.via)
+    actual = gf.fetch(task.x, dtype=task.job.dtype, order=task.job.order)
     assert_same(actual, task.result)
     if task.job.order in (None, "C"):
         assert actual.flags.c_contiguous
@@ -182,13 +180,13 @@ def gaps(task: Task) -> tuple[Array, Array]:
 
 def run_out(task: Task) -> None:
     out, between = gaps(task)
-    assert gf.fetch(task.x, out=out, dtype=task.job.dtype, via=task.job.via) is out
+    assert gf.fetch(task.x, out=out, dtype=task.job.dtype) is out
     assert_same(out, task.result)
     assert between.tobytes() == bytes(between.nbytes)
 
 
 def run_async(task: Task) -> None:
-    future = gf.fetch_async(task.x, dtype=task.job.dtype, order=task.job.order, via=task.job.via)
+    future = gf.fetch_async(task.x, dtype=task.job.dtype, order=task.job.order)
     future.wait(0)
     assert_same(future.result(), task.result)
 
@@ -196,8 +194,8 @@ def run_async(task: Task) -> None:
 def run_abandoned(task: Task) -> None:
     """Dropping a future ends its copy: what it was to fill is filled."""
     out, _ = gaps(task)
-    future = gf.fetch_async(task.x, out=out, dtype=task.job.dtype, via=task.job.via)
-    gf.fetch_async(task.x, via=task.job.via)
+    future = gf.fetch_async(task.x, out=out, dtype=task.job.dtype)
+    gf.fetch_async(task.x)
     with contextlib.suppress(TimeoutError):
         future.result(timeout=1e-5)
     del future

@@ -21,7 +21,7 @@ MAY_INCLUDE = {
     "src/codec": {"src/base"},
     "hdf5_filter": {"src/codec", "src/base"},
     "src/backend": {"src/codec", "src/base"},
-    "src/core": {"src/backend", "src/codec", "src/base"},
+    "src/core": {"src/backend", "src/base"},
     "src/share": {"src/core", "src/backend", "src/base"},
     "src/hdf5": {"src/core", "src/backend", "src/codec", "hdf5_filter", "src/base"},
     "jupyter/comm": {"src/base"},

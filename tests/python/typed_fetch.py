@@ -37,7 +37,7 @@ assert_type(gf.fetch(x, out=out), npt.NDArray[np.float32])
 assert_type(gf.fetch(x, dtype=np.float16), npt.NDArray[np.float16])
 assert_type(gf.fetch(x, dtype=np.dtype(np.int8)), npt.NDArray[np.int8])
 assert_type(gf.fetch(x, dtype="bfloat16"), npt.NDArray[Any])
-assert_type(gf.fetch(x, dtype=bfloat16, order="F", via="codec"), npt.NDArray[Any])
+assert_type(gf.fetch(x, dtype=bfloat16, order="F"), npt.NDArray[Any])
 assert_type(gf.fetch({"a": x, "b": x}, dtype="bfloat16"), dict[str, Any])
 assert_type(gf.fetch([x, None], order="K"), list[Any])
 assert_type(gf.fetch((x, 1)), tuple[Any, ...])
@@ -78,7 +78,6 @@ assert_type(gf.to_device(out, like=out), npt.NDArray[Any])
 assert_type(gf.to_device(out, like=x), Any)
 
 gf.fetch(x, order="B")  # type: ignore[call-overload]
-gf.fetch(x, via="mail")  # type: ignore[call-overload]
 gf.fetch_async(x, order="f")  # type: ignore[call-overload]
 gf.fetch_async(x, out=[1.0])  # type: ignore[call-overload]
 gf.to_device(out, device=3)  # type: ignore[call-overload]

@@ -32,7 +32,7 @@ from gpufetch._lazy.values_text import values_text
 from gpufetch._subscript import index_items, is_basic
 from gpufetch._text import format_nbytes, print_lines
 from gpufetch._tracebacks import shortened
-from gpufetch._view import Future, Via, View, as_view
+from gpufetch._view import Future, View, as_view
 
 __all__ = ["LazyArray", "lazy"]
 
@@ -250,12 +250,9 @@ class LazyArray(NumPyFunctions):
 
     # --- Pulling ---
 
-    def fetch(self, *, out: npt.NDArray[Any] | None = None, via: Via = "auto") -> npt.NDArray[Any]:
-        """Pull every element, into a new array in C order or into `out` (same shape and dtype).
-
-        `via` is as in `gpufetch.fetch`; it raises ValueError for a tensor of another process.
-        """
-        return self._view().fetch(out=out, via=via)
+    def fetch(self, *, out: npt.NDArray[Any] | None = None) -> npt.NDArray[Any]:
+        """Pull every element, into a new array in C order or into `out` (same shape and dtype)."""
+        return self._view().fetch(out=out)
 
     def overview(
         self, shape: int | Sequence[int], method: _reduce.Method = "mean"
@@ -273,9 +270,9 @@ class LazyArray(NumPyFunctions):
         """Count elements in bins, on the device: see `gpufetch.histogram`."""
         return _reduce.histogram(self._view(), bins, range)
 
-    def fetch_async(self, *, out: npt.NDArray[Any] | None = None, via: Via = "auto") -> Future:
+    def fetch_async(self, *, out: npt.NDArray[Any] | None = None) -> Future:
         """Start to pull every element as `fetch` does; the future's result() is the array."""
-        return self._view().fetch_async(out=out, via=via)
+        return self._view().fetch_async(out=out)
 
     def iter_chunks(
         self, nbytes: int = CHUNK_NBYTES, *, progress: bool = False

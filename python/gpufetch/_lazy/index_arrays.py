@@ -19,7 +19,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from gpufetch._subscript import Indices, checked_indices, expanded
+from gpufetch._subscript import Indices, checked_indices, expanded, joint_shape
 from gpufetch._view import View
 
 __all__ = ["GAP_NBYTES_MAX", "RANGE_NBYTES_MAX", "take"]
@@ -77,7 +77,7 @@ class _Plan:
         self.basic: list[int | slice] = []
         self.array_axes: list[int] = []
         self.around: list[bool] = []
-        arrays: list[Indices] = []
+        arrays: list[tuple[Indices, int]] = []  # with the axis that each indexes
         # For each integer or array: the result's axis that follows it, and its number.
         positions: list[int] = []
         numbers: list[int] = []
@@ -92,20 +92,16 @@ class _Plan:
                 numbers.append(number)
             if isinstance(item, np.ndarray):
                 self.array_axes.append(sum(isinstance(kept, slice) for kept in self.basic))
-                arrays.append(checked_indices(item, axis, shape[axis]))
+                arrays.append((item, axis))
                 self.basic.append(slice(None))
             elif item is not None:
                 self.basic.append(item)
         are_together = numbers[-1] - numbers[0] == len(numbers) - 1
         self.position = positions[0] if are_together else 0
-        try:
-            joined = np.broadcast_arrays(*arrays)
-        except ValueError:
-            shapes = " ".join(str(array.shape) for array in arrays)
-            raise IndexError(
-                f"shape mismatch: index arrays of shapes {shapes} cannot be broadcast together"
-            ) from None
-        self.points_shape = joined[0].shape
+        self.points_shape = joint_shape([array for array, _ in arrays])
+        if 0 not in self.points_shape:
+            arrays = [(checked_indices(item, axis, shape[axis]), axis) for item, axis in arrays]
+        joined = np.broadcast_arrays(*(array for array, _ in arrays))
         self.indices = [array.reshape(-1) for array in joined]
 
 

@@ -11,9 +11,9 @@ from pathlib import Path
 from typing import Any
 
 from gpufetch._remote.replies import raise_error
-from gpufetch._remote.servers import is_alive, load
+from gpufetch._remote.servers import ConnectionFileError, is_alive, load
 
-__all__ = ["Client", "Reply", "ServerEndedError", "ServerLostError"]
+__all__ = ["Client", "Reply", "ServerEndedError", "ServerGoneError", "ServerLostError"]
 
 PROTOCOL = 1
 _CHECK_S = 0.25  # time between checks, while waiting, that the server still lives
@@ -29,6 +29,10 @@ class ServerLostError(ConnectionError):
 
 class ServerEndedError(ServerLostError):
     """The server has stopped, and removed its connection file: waiting for it is of no use."""
+
+
+class ServerGoneError(ServerLostError):
+    """No server is behind the connection file, which one that starts anew may replace."""
 
 
 def _detach(kernel_client: Any, shell: Any, iopub: Any, comm_id: str, process_id: int) -> None:
@@ -70,10 +74,11 @@ class Client:
         self._comm_id = uuid.uuid4().hex
         self._ready: dict[int, Reply] = {}  # replies that came before their turn, by id
         self._last_id = 0
+        self._is_open = False  # whether the server has accepted the comm
         self._is_abandoned = is_abandoned
-        self._read_file()
+        content = self._read_file()
         self._client = BlockingKernelClient(connection_file=str(path))
-        self._client.load_connection_file()
+        self._client.load_connection_info(content)
         self._session = self._client.session
         # Not the session's id, which is published with every reply: over tcp, someone without the
         # key could take this client's place by connecting under the same identity.
@@ -89,24 +94,21 @@ class Client:
             self.close()
             raise
 
-    def _read_file(self) -> None:
-        content = load(self._path)
-        if content is None:
-            self._check_file_exists()
-            raise ServerLostError(
-                f"{self._path} is no connection file any more: has the server ended?"
-            )
-        server = content.get("gpufetch")
-        self._server: dict[str, Any] = server if isinstance(server, dict) else {}
-        if self._server and is_alive(self._server) is False:
-            raise ServerLostError(f"the server of {self._path} has ended (it left the file behind)")
-        if content.get("transport") == "ipc" and is_alive(self._server) is None and self._server:
+    def _read_file(self) -> Any:
+        content = self._load()
+        server: dict[str, Any] | None = content.get("gpufetch")
+        self._server = server
+        lives = None if server is None else is_alive(server)
+        if lives is False:
+            raise self._gone()
+        if server is not None and lives is None and content.get("transport") == "ipc":
             raise ConnectionError(
                 f"the server of {self._path} can only be reached on its own host, "
-                f"{self._server.get('host')}: start it with ip= to serve other hosts"
+                f"{server['host']}: start it with ip= to serve other hosts"
             )
         self._key = content.get("key")
-        self.is_local = is_alive(self._server) is True
+        self.is_local = lives is True
+        return content
 
     def _attach(self, deadline: float) -> None:
         import zmq
@@ -120,6 +122,7 @@ class Client:
         hello: dict[str, Any] = self._receive(deadline)["content"]["data"]
         if "error" in hello:
             raise_error(hello["error"])
+        self._is_open = True
         self.max_reply_nbytes = int(hello["limits"]["reply_nbytes"])
         self._under_way_max = max(1, int(hello["limits"]["in_flight"]))
         self.instance = str(hello["instance"])
@@ -131,20 +134,32 @@ class Client:
     def _send(self, kind: str, content: dict[str, Any]) -> None:
         self._session.send(self._shell, kind, {"comm_id": self._comm_id, **content})
 
-    def _check_file_exists(self) -> None:
-        if not self._path.exists():
+    def _load(self) -> dict[str, Any]:
+        try:
+            return load(self._path)
+        except FileNotFoundError as error:
             raise ServerEndedError(
                 f"the server of {self._path} has ended: connect() again when it has started anew"
-            )
+            ) from error
+        except ConnectionFileError as error:
+            raise ServerGoneError(str(error)) from error
+
+    def _gone(self) -> ServerGoneError:
+        return ServerGoneError(
+            f"the server of {self._path} has ended and left the file behind: start it again"
+        )
 
     def _check_alive(self) -> None:
-        content = load(self._path)
-        if content is None:
-            self._check_file_exists()
-        if content is None or content.get("key") != self._key:
+        try:
+            content = self._load()
+        except OSError as error:
+            if isinstance(error, ServerLostError):
+                raise
+            return  # that the file cannot be read now says nothing of the server
+        if content.get("key") != self._key:
             raise ServerLostError(f"the server of {self._path} has ended")
-        if self._server and is_alive(self._server) is False:
-            raise ServerLostError(f"the server of {self._path} has ended (it left the file behind)")
+        if self._server is not None and is_alive(self._server) is False:
+            raise self._gone()
 
     def _receive(self, deadline: float) -> dict[str, Any]:
         while True:
@@ -165,6 +180,11 @@ class Client:
                 f"another server has the address of {self._path} now ({error})"
             ) from error
         if message["msg_type"] == "comm_close":
+            if self._server is None and not self._is_open:
+                raise ServerGoneError(
+                    f"the kernel of {self._path} has no comm target gpufetch: run "
+                    "%load_ext gpufetch in it"
+                )
             raise ServerLostError(f"the server of {self._path} has closed this connection")
         return message
 

@@ -27,11 +27,11 @@ def connect(
     Parameters
     ----------
     server
-        The server's name (`gpufetch attach` lists them) or the path of its connection file. A list
-        of these, or a pattern of names or paths ("run-*"), attaches to several servers: where each
-        has published its part of a larger array (`start` and `global_shape` of `Server.publish`
-        and `gpuf_server_publish`), there is one array here. A read goes to the servers whose parts
-        it touches.
+        The server's name (`gpufetch attach` lists them), or else the path of its
+        connection file. A list of these, or a pattern of names or paths ("run-*"), attaches to
+        several servers: where each has published its part of a larger array (`start` and
+        `global_shape` of `Server.publish` and `gpuf_server_publish`), there is one array here. A
+        read goes to the servers whose parts it touches.
     timeout
         Seconds that a request may take, a new connection included if that is needed.
     at
@@ -41,6 +41,9 @@ def connect(
     ------
     FileNotFoundError
         There is no such server.
+    ConnectionError
+        The process that wrote the connection file has ended, or the file is no connection file;
+        known at once.
     TimeoutError
         A server does not answer.
     ImportError

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
-from typing import Any, final
+from collections.abc import Callable, Mapping
+from typing import Any, TypeVar, final
 
 import numpy as np
 import numpy.typing as npt
@@ -21,15 +21,20 @@ __all__ = ["PublishedTensor"]
 
 # Fewer bytes come in messages as quickly as shared memory is opened.
 _SHARE_NBYTES_MIN = 8 << 20
+_LOOKUPS_MAX = 20
+
+T = TypeVar("T")
 
 
 @final
 class PublishedTensor:
     """A tensor as a listing described it; what a LazyArray of it wraps.
 
-    Satisfies RemoteTensor. May be used from any thread. If it is a part of a larger array, its box
-    was listed too and must still be true: requests then name the tensor's generation, and raise
-    RuntimeError if the server has started anew.
+    Satisfies RemoteTensor. May be used from any thread. What was listed must still be true when it
+    is read, since indices mean something else in a tensor of another shape: requests name the
+    tensor's generation. Where another tensor has the name by now, or the server has started anew,
+    the tensor is looked up again, and RuntimeError is raised if its shape or dtype differs. That is
+    raised in any case for a part of a larger array, whose place may have changed.
 
     Raises ReplyError if the listing says that the tensor cannot be read.
     """
@@ -42,8 +47,9 @@ class PublishedTensor:
         self.shape: tuple[int, ...] = tuple(item["shape"])
         self.dtype: np.dtype[Any] = dtype_of(item["dtype"])
         self.device: str = item["device"]
-        self.generation: int | None = item["generation"] if "global_shape" in item else None
-        self._instance = session.instance
+        self._is_part = "global_shape" in item
+        # The start of the server, and the generation there, of which the above is true.
+        self._known: tuple[str, int] = (session.instance, item["generation"])
 
     def _gpufetch_view(self) -> RemoteView:
         return RemoteView(self)
@@ -62,33 +68,34 @@ class PublishedTensor:
         self, slices: Slices, shape: tuple[int, ...], out: npt.NDArray[Any] | None
     ) -> npt.NDArray[Any]:
         """Pull elements: through shared memory where that pays and works, else in messages."""
-        values = None
-        if math.prod(shape) * self.dtype.itemsize >= _SHARE_NBYTES_MIN:
-            shared = self._shared()
-            if shared is not None:
-                key = tuple(i if isinstance(i, int) else slice(*i) for i in slices)
-                values = _core.fetch(shared[key], out=out)
-        if values is None:
-            values = np.empty(shape, self.dtype) if out is None else out
-            self._read_messages(slices, values)
-        self._check_instance()
-        return values
 
-    def _shared(self) -> _core.DeviceArray | None:
+        def pull(generation: int) -> npt.NDArray[Any]:
+            if math.prod(shape) * self.dtype.itemsize >= _SHARE_NBYTES_MIN:
+                shared = self._shared(generation)
+                if shared is not None:
+                    key = tuple(i if isinstance(i, int) else slice(*i) for i in slices)
+                    return _core.fetch(shared[key], out=out)
+            values = np.empty(shape, self.dtype) if out is None else out
+            self._read_messages(slices, generation, values)
+            return values
+
+        return self._of_same(pull)
+
+    def _shared(self, generation: int) -> _core.DeviceArray | None:
         """The tensor's memory, where this process can open it."""
         if self.device == "cpu:0":
             return None
-        shared = self._session.shared(self.name, self.generation)
+        shared = self._session.shared(self.name, generation)
         if shared is not None:
             self._check_unchanged(shared.shape, shared.dtype, self.shape)
         return shared
 
-    def _read_messages(self, slices: Slices, values: npt.NDArray[Any]) -> None:
+    def _read_messages(self, slices: Slices, generation: int, values: npt.NDArray[Any]) -> None:
         """Pull elements into `values`, which is in C order."""
         flat, shape = values.reshape(-1).view(np.uint8), values.shape
         with self._session.lock:
             most = self._session.connected().max_reply_nbytes
-            request = self._request("read", slices, fragment=0)
+            request = self._request("read", slices, generation, fragment=0)
             first, (buffer,) = self._session.request(request)
             self._check_unchanged(tuple(first["shape"]), dtype_of(first["dtype"]), shape)
             if first["fragments"] > 1 and self.is_read_at_steps:
@@ -98,10 +105,15 @@ class PublishedTensor:
                     'take an overview, or read live (at = "live")'
                 )
             flat[: len(buffer)] = np.frombuffer(buffer, np.uint8)
+            done = len(buffer)
             rest = [{**request, "fragment": index} for index in range(1, first["fragments"])]
             for reply, (buffer,) in self._session.requests(rest):
+                self._check_unchanged(tuple(reply["shape"]), dtype_of(reply["dtype"]), shape)
                 start = reply["offset"]
                 flat[start : start + len(buffer)] = np.frombuffer(buffer, np.uint8)
+                done += len(buffer)
+        if done != len(flat):
+            raise RuntimeError(f"{self.name}: {done} of {len(flat)} bytes came: read it again")
 
     def _check_unchanged(
         self, shape: tuple[int, ...], dtype: np.dtype[Any], expected: tuple[int, ...]
@@ -150,16 +162,47 @@ class PublishedTensor:
 
     # --- Requests ---
 
-    def _request(self, op: str, slices: Slices, **more: Any) -> dict[str, Any]:
-        if self.generation is not None:
-            more["generation"] = self.generation
+    def _request(self, op: str, slices: Slices, generation: int, **more: Any) -> dict[str, Any]:
+        if generation > 0:  # a variable of an IPython kernel has none
+            more["generation"] = generation
         return {"op": op, "name": self.name, "slices": slices, **more}
 
     def _reduced(self, op: str, slices: Slices, **more: Any) -> Reply:
-        reply = self._session.request(self._request(op, slices, **more))
-        self._check_instance()
-        return reply
+        return self._of_same(
+            lambda generation: self._session.request(self._request(op, slices, generation, **more))
+        )
 
-    def _check_instance(self) -> None:
-        if self.generation is not None and self._instance != self._session.instance:
-            raise RuntimeError(f"{self._session.label} has started anew: look {self.name} up again")
+    def _of_same(self, ask: Callable[[int], T]) -> T:
+        """What `ask` gives for the generation that is this tensor."""
+        for _ in range(_LOOKUPS_MAX):
+            instance, generation = self._known
+            try:
+                answer = ask(generation)
+            except ReplyError as error:
+                if error.code != "stale" or self._is_part:
+                    raise
+            else:
+                if self._session.instance == instance:
+                    return answer
+                if self._is_part:
+                    raise RuntimeError(
+                        f"{self._session.label} has started anew: look {self.name} up again"
+                    )
+            self._look_up()
+        raise RuntimeError(f"{self.name} was published anew at each of {_LOOKUPS_MAX} reads of it")
+
+    def _look_up(self) -> None:
+        """Find out of which generation the tensor is now; RuntimeError if it is another one."""
+        with self._session.lock:
+            self._session.connected()
+            instance = self._session.instance
+            items = {item["name"]: item for item in self._session.listing()["tensors"]}
+            if self._session.instance != instance:
+                return  # the next read sees that
+        item = items.get(self.name)
+        if item is None:
+            raise KeyError(f"{self.name} is not published any more")
+        if problem := item.get("problem"):
+            raise ReplyError("unreadable", f"{self.name} cannot be read: {problem}")
+        self._check_unchanged(tuple(item["shape"]), dtype_of(item["dtype"]), self.shape)
+        self._known = instance, item["generation"]

@@ -10,7 +10,8 @@ import os
 import threading
 import time
 import weakref
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from typing import Any, Literal, final
 
 from gpufetch import _core, _share  # noqa: F401  (the order of what runs at exit)
@@ -57,18 +58,30 @@ class Server:
         self._options = options  # as serve() was called, the wanted name among them
         self._shutdown = shutdown
         self._process_id = os.getpid()
-        self._mutex = threading.Lock()  # held while the handle is used, which is never for long
+        # Held while the handle is used, which is never for long. What a tensor that is let go runs
+        # meanwhile, such as __del__, may use the server on the same thread, but not stop it.
+        self._mutex = threading.RLock()
+        self._stopping = threading.RLock()  # held by the call that stops the server
+        self._use_count = 0  # how many calls on this thread hold the mutex
         self._name = name
         self._connection_file = connection_file
         self._is_stopped = False
-        self._publish_count: dict[str, int] = {}  # how often each name was published; by _lock
+        self._published: set[str] = set()  # names of tensors; guarded by _mutex
         _running.add(self)
 
-    @property
-    def _lock(self) -> threading.Lock:
-        """What is held while the handle is used; `Error` in a forked child, which has no server."""
+    @contextmanager
+    def _using(self) -> Iterator[int]:
+        """Hold the handle; how many calls hold it already, all of them on this thread.
+
+        `Error` in a forked child, which has no server.
+        """
         _core.check_process(self._process_id)
-        return self._mutex
+        with self._mutex:
+            self._use_count += 1
+            try:
+                yield self._use_count - 1
+            finally:
+                self._use_count -= 1
 
     @property
     def name(self) -> str:
@@ -107,9 +120,10 @@ class Server:
             None if numbers is None else tuple(map(operator.index, numbers))
             for numbers in (start, global_shape)
         ]
-        with self._lock:
-            self._publish_count[name] = self._publish_count.get(name, 0) + 1
-            _core.serve_publish(self._handle, name, x, *part)
+        tensor = _core.serve_tensor(x)  # runs code of the producer's: without the mutex
+        with self._using():
+            _core.serve_publish(self._handle, name, tensor, *part)
+            self._published.add(name)
 
     def unpublish(self, name: str, *, timeout: float | None = 0) -> None:
         """Stop offering a tensor or value.
@@ -122,14 +136,14 @@ class Server:
         if timeout is not None and not timeout >= 0:
             raise ValueError(f"timeout {timeout!r} is not a number of seconds >= 0, or None")
         end = math.inf if timeout is None else time.monotonic() + timeout
-        with self._lock:
-            count = self._publish_count.get(name, 0)
+        with self._using():
+            self._published.discard(name)
             if self._withdraw(name):
                 return
         while time.monotonic() < end:
             time.sleep(_POLL_S)
-            with self._lock:
-                if self._publish_count.get(name, 0) != count:
+            with self._using():
+                if name in self._published:
                     raise RuntimeError(
                         f"{name} was published again, while unpublish waited for other processes "
                         "to let go of what it was before"
@@ -166,24 +180,37 @@ class Server:
                 f"{f' of shape {tuple(value.shape)}' if getattr(value, 'shape', ()) else ''}: give "
                 "an int, float or str, or a scalar of NumPy or of a framework"
             )
-        with self._lock:
+        with self._using():
             _core.serve_publish_value(self._handle, name, number)
 
     def step(self, step: int, time: float = 0.0) -> None:
         """Say that a step is complete, at simulated `time`.
 
-        Clients that asked for reads at a step are answered before this returns.
+        Clients that asked for reads at a step are answered before this returns. Numbers need not
+        rise: each call is a new step, also where a program goes back to a checkpoint.
         """
-        with self._lock:
+        with self._using():
             _core.serve_step(self._handle, step, time)
 
     def stop(self) -> None:
-        """Detach the clients and stop; may be called again."""
-        with self._lock:
-            if not self._is_stopped:
+        """Detach the clients and stop; may be called again.
+
+        Takes at most about 6 seconds, and the time that the read takes that is under way. Raises
+        TimeoutError where other processes are still attached to memory that was published: the
+        server is stopped then, and the memory must be kept.
+        """
+        with self._using() as outer_count:
+            if outer_count > 0:
+                raise RuntimeError(f"stop() within another call of server {self._name}")
+        with self._stopping:
+            with self._using():
+                taken = None if self._is_stopped else _core.serve_take(self._handle)
                 self._is_stopped = True
                 _running.discard(self)
-                _core.serve_stop(self._handle)
+            # Without the mutex: callbacks, whose end is waited for, may call the server. They are
+            # told that it is stopped.
+            if taken is not None:
+                _core.serve_stop(taken)
 
     def __enter__(self) -> Server:
         return self

@@ -21,9 +21,10 @@ class ServerConnection(Connection):
         self.session = session
 
     def __getitem__(self, name: str) -> LazyArray:
-        for item in self.session.listing()["tensors"]:
-            if item["name"] == name:
-                return LazyArray(PublishedTensor(self.session, item))
+        with self.session.lock:  # so that the tensor is of the server that listed it
+            for item in self.session.listing()["tensors"]:
+                if item["name"] == name:
+                    return LazyArray(PublishedTensor(self.session, item))
         raise KeyError(name)
 
     def __iter__(self) -> Iterator[str]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import fnmatch
 import glob
+import hashlib
 import json
 import os
 import re
@@ -17,6 +18,7 @@ from typing import Any
 from gpufetch import _core
 
 __all__ = [
+    "ConnectionFileError",
     "ServerInfo",
     "describe",
     "find",
@@ -29,6 +31,8 @@ __all__ = [
 ]
 
 _FILE_MAX_NBYTES = 65536
+_TEXTS = ("ip", "key", "signature_scheme", "curve_publickey", "curve_secretkey")
+_PORTS = ("shell_port", "iopub_port", "stdin_port", "control_port", "hb_port")
 
 
 @dataclass(frozen=True)
@@ -59,22 +63,62 @@ def runtime_folder() -> Path:
 
 def is_alive(server: Mapping[str, Any]) -> bool | None:
     """Whether the process that wrote `server` into a connection file lives; None: unknown."""
-    if server.get("host") != socket.gethostname():
+    if server["host"] != socket.gethostname():
         return None
-    start_time = _core.process_start_time(int(server.get("process_id", 0)))
-    return start_time != 0 and start_time == server.get("start_time")
+    start_time = _core.process_start_time(server["process_id"])
+    return bool(start_time != 0 and start_time == server["start_time"])
 
 
-def load(path: Path) -> dict[str, Any] | None:
-    """Read a connection file; None if it cannot be read or is something else, such as a pipe."""
+class ConnectionFileError(ValueError):
+    """A file is no connection file; the text says which one, and why."""
+
+
+def load(path: Path) -> dict[str, Any]:
+    """Read a connection file.
+
+    Raises ConnectionFileError for anything else, such as a pipe, and OSError where there is no such
+    file or it cannot be read.
+    """
+    with open(path, "rb", opener=_open_at_once) as file:
+        if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
+            raise _no_connection_file(path, "it is a pipe or a device")
+        text = file.read(_FILE_MAX_NBYTES + 1)
     try:
-        with open(path, "rb", opener=_open_at_once) as file:
-            regular = stat.S_ISREG(os.fstat(file.fileno()).st_mode)
-            content = json.loads(file.read(_FILE_MAX_NBYTES)) if regular else None
-    except (OSError, ValueError, RecursionError):
+        content = json.loads(text) if len(text) <= _FILE_MAX_NBYTES else None
+    except (ValueError, RecursionError):
+        content = None
+    if not isinstance(content, dict):
+        raise _no_connection_file(path, "it holds no JSON object of at most 64 KiB")
+    if problem := _problem(content):
+        raise _no_connection_file(path, problem)
+    return content
+
+
+def _no_connection_file(path: Path, problem: str) -> ConnectionFileError:
+    return ConnectionFileError(f"{path} is no connection file: {problem}")
+
+
+def _problem(content: Mapping[str, Any]) -> str | None:
+    """What keeps a client from using a file of this content."""
+    if content.get("transport", "tcp") not in ("tcp", "ipc"):
+        return f"its transport {content['transport']!r} is neither tcp nor ipc"
+    for name in _TEXTS:
+        if not isinstance(content.get(name, ""), str):
+            return f"its {name} is no text"
+    scheme = content.get("signature_scheme", "hmac-sha256")
+    if not scheme.startswith("hmac-") or scheme[5:] not in hashlib.algorithms_available:
+        return f"its signature_scheme {scheme!r} is unknown"
+    for name in _PORTS:
+        if not (type(port := content.get(name)) is int and 0 < port <= 65535):
+            return f"its {name} is {'missing' if port is None else 'no port number'}"
+    server = content.get("gpufetch")
+    if server is None:
         return None
-    fits = isinstance(content, dict) and isinstance(content.get("key", ""), str)
-    return content if fits else None
+    types = {"name": str, "version": str, "host": str, "process_id": int, "start_time": int}
+    is_whole = isinstance(server, dict) and all(
+        type(server.get(name)) is kind for name, kind in types.items()
+    )
+    return None if is_whole else "what it says of its server is damaged"
 
 
 def _open_at_once(path: str, flags: int) -> int:
@@ -83,22 +127,22 @@ def _open_at_once(path: str, flags: int) -> int:
 
 def describe(path: Path) -> ServerInfo | None:
     """Describe the server of a connection file; None if gpufetch did not write the file."""
-    content = load(path)
-    server = (content or {}).get("gpufetch")
-    if content is None or not isinstance(server, dict):
-        return None
     try:
-        return ServerInfo(
-            name=str(server["name"]),
-            connection_file=path,
-            process_id=int(server["process_id"]),
-            host=str(server["host"]),
-            transport=str(content["transport"]),
-            version=str(server["version"]),
-            is_alive=is_alive(server),
-        )
-    except (KeyError, TypeError, ValueError):
+        content = load(path)
+    except (OSError, ConnectionFileError):
         return None
+    server = content.get("gpufetch")
+    if server is None:
+        return None
+    return ServerInfo(
+        name=server["name"],
+        connection_file=path,
+        process_id=server["process_id"],
+        host=server["host"],
+        transport=content.get("transport", "tcp"),
+        version=server["version"],
+        is_alive=is_alive(server),
+    )
 
 
 def running() -> list[ServerInfo]:
@@ -108,16 +152,21 @@ def running() -> list[ServerInfo]:
 
 
 def find(name: str | os.PathLike[str]) -> Path:
-    """The connection file at a path, or that of the server of that name.
+    """The connection file of the server of that name, or else the file at that path.
 
-    Raises FileNotFoundError, which lists the names of the servers that run.
+    Raises FileNotFoundError, which lists the names of the servers that run, IsADirectoryError for a
+    folder, and ValueError for an empty text.
     """
-    path = Path(name)
-    if path.is_file():
-        return path.resolve()
+    if not os.fspath(name):
+        raise ValueError("the server's name is empty: give a name, or the path of its file")
     in_folder = runtime_folder() / f"kernel-{name}.json"
     if in_folder.is_file():
         return in_folder
+    path = Path(name)
+    if path.is_dir():
+        raise IsADirectoryError(f"{path} is a folder: name a connection file in it, or a server")
+    if path.exists():
+        return path.resolve()
     raise _not_found(name)
 
 

@@ -10,7 +10,13 @@ from pathlib import Path
 from typing import Any, Literal
 
 from gpufetch import _core, _share
-from gpufetch._remote.client import Client, Reply, ServerEndedError, ServerLostError
+from gpufetch._remote.client import (
+    Client,
+    Reply,
+    ServerEndedError,
+    ServerGoneError,
+    ServerLostError,
+)
 from gpufetch._remote.replies import ReplyError
 from gpufetch._remote.servers import describe
 
@@ -26,7 +32,8 @@ class Session:
     """Requests to one server, from any thread; they go one after the other.
 
     When the server has restarted, or the network failed, the next request connects anew. When the
-    server has stopped and removed its connection file, requests raise ConnectionError at once.
+    server has stopped and removed its connection file, requests raise ConnectionError at once; so
+    does the first request where no server is behind the file.
 
     Attributes
     ----------
@@ -56,6 +63,8 @@ class Session:
         self.sharing_problem: str | None = None
         self._closing = threading.Event()  # set once the session is closed
         self._client: Client | None = None
+        # Whether there was a server, for whose next start a lost connection waits.
+        self._was_connected = False
         self._attached: dict[str, _core.DeviceArray] = {}  # shared memory in use, by its handle
         self._of_thread = threading.local()  # .step: that of the last reply to this thread
         # Sessions for requests that wait for a step, each of one thread at a time: nobody else
@@ -108,9 +117,12 @@ class Session:
                     self.path, max(0.2, deadline - time.monotonic()), self._closing.is_set
                 )
                 self.instance = self._client.instance
+                self._was_connected = True
             except ServerEndedError:
                 raise
             except ServerLostError as error:
+                if isinstance(error, ServerGoneError) and not self._was_connected:
+                    raise
                 if time.monotonic() >= deadline:
                     raise TimeoutError(str(error)) from error
                 time.sleep(_CONNECT_PAUSE_S)
@@ -155,8 +167,10 @@ class Session:
             if self.is_closed:
                 raise ValueError("this connection is closed: connect() again")
             if not self._idle_waiters:
-                self._idle_waiters.append(Session(self.path, self.timeout, "live"))
-                self._waiters += self._idle_waiters
+                added = Session(self.path, self.timeout, "live")
+                added._was_connected = self._was_connected
+                self._idle_waiters.append(added)
+                self._waiters.append(added)
             waiter = self._idle_waiters.pop()
         try:
             reply, _ = waiter.request({"op": "subscribe"}, timeout)

@@ -19,7 +19,7 @@ import numpy.typing as npt
 
 from gpufetch import _core
 from gpufetch._subscript import expanded
-from gpufetch._view import HistogramResult, OverviewResult, Via, View
+from gpufetch._view import HistogramResult, OverviewResult, View
 
 __all__ = ["RemoteTensor", "RemoteView", "Slices"]
 
@@ -246,17 +246,7 @@ class RemoteView(View):
         key = tuple(slice(None) if axis.source >= 0 else None for axis in self._axes)
         return values.transpose(kept)[key]
 
-    def fetch(self, *, out: npt.NDArray[Any] | None = None, via: Via = "auto") -> npt.NDArray[Any]:
-        _check_via(via)
-        return self._fetch(out)
-
-    def fetch_async(
-        self, *, out: npt.NDArray[Any] | None = None, via: Via = "auto"
-    ) -> RemoteFuture:
-        _check_via(via)
-        return RemoteFuture(lambda: self._fetch(out))
-
-    def _fetch(self, out: npt.NDArray[Any] | None) -> npt.NDArray[Any]:
+    def fetch(self, *, out: npt.NDArray[Any] | None = None) -> npt.NDArray[Any]:
         if out is not None and (out.shape != self.shape or out.dtype != self.dtype):
             raise ValueError(
                 f"out has shape {out.shape}, dtype {out.dtype}; the source has shape "
@@ -272,6 +262,9 @@ class RemoteView(View):
             return np.ascontiguousarray(values).reshape(self.shape)
         out[...] = values
         return out
+
+    def fetch_async(self, *, out: npt.NDArray[Any] | None = None) -> RemoteFuture:
+        return RemoteFuture(lambda: self.fetch(out=out))
 
     def overview(self, shape: tuple[int, ...], method: str) -> OverviewResult:
         if len(shape) != self.ndim:
@@ -298,14 +291,6 @@ class RemoteView(View):
         return BufferError(
             f"{self.tensor.name} is in another process: fetch() it, or attach() to what share() "
             "gives there"
-        )
-
-
-def _check_via(via: Via) -> None:
-    if via != "auto":
-        raise ValueError(
-            f"via={via!r}: this tensor is in another process and comes through a connection to it; "
-            "leave via out"
         )
 
 

@@ -7,13 +7,13 @@ Every function may be called from any thread. HDF5 is entered only while h5py's 
 the GIL and that lock are both free while chunks are copied, encoded and decoded.
 """
 
-from gpufetch.hdf5._filters import FILTER_ID, filter_options
+from gpufetch.hdf5._filters import FILTER_ID, FILTER_IDS, filter_options
 from gpufetch.hdf5._plugin import plugin_path
 from gpufetch.hdf5._read import read
 from gpufetch.hdf5._repack import repack
 from gpufetch.hdf5._write import write
 
-__all__ = ["FILTER_ID", "filter_options", "plugin_path", "read", "repack", "write"]
+__all__ = ["FILTER_ID", "FILTER_IDS", "filter_options", "plugin_path", "read", "repack", "write"]
 
 
 def __dir__() -> list[str]:

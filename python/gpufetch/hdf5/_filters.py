@@ -2,10 +2,23 @@
 
 from __future__ import annotations
 
-__all__ = ["BITSHUFFLE_ID", "FILTER_ID", "Filter", "filter_name", "filter_options", "provider"]
+from gpufetch import _core
 
-FILTER_ID = 49370
-"""Identifier of the gpufetch filter, in HDF5's range for private use."""
+__all__ = [
+    "BITSHUFFLE_ID",
+    "FILTER_ID",
+    "FILTER_IDS",
+    "Filter",
+    "filter_name",
+    "filter_options",
+    "provider",
+]
+
+FILTER_IDS = _core.H5_FILTER_IDS
+"""Identifiers of the gpufetch filter: datasets with any of them are read."""
+
+FILTER_ID = FILTER_IDS[0]
+"""The identifier that datasets are written with."""
 
 BITSHUFFLE_ID = 32008
 """Identifier of bitshuffle, whose fifth value names the codec that follows it."""
@@ -47,8 +60,7 @@ _KNOWN: dict[int, tuple[str, str | None]] = {
     32024: ("sz3", "hdf5plugin"),
     32026: ("blosc2", "hdf5plugin"),
     32028: ("sperr", "hdf5plugin"),
-    FILTER_ID: ("gpufetch", "gpufetch"),
-}
+} | {number: ("gpufetch", "gpufetch") for number in FILTER_IDS}
 
 
 def filter_options() -> dict[str, int]:

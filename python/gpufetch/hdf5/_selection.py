@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from gpufetch._subscript import checked_indices, expanded, index_items
+from gpufetch._subscript import checked_indices, expanded, index_items, joint_shape
 
 __all__ = ["Selection", "select"]
 
@@ -47,8 +47,12 @@ def select(shape: tuple[int, ...], subscript: Any) -> Selection:
         raise IndexError("None adds an axis, which a selection cannot: index the result")
     ellipsis_at = next(i for i, item in enumerate(items) if item is Ellipsis)
     del items[ellipsis_at]
+    arrays = [item for item in items if isinstance(item, np.ndarray)]
+    is_empty = 0 in joint_shape(arrays)
     axes = [
-        _axis_selection(axis, length, item)
+        _AxisSelection(0, 0, item)
+        if is_empty and isinstance(item, np.ndarray)
+        else _axis_selection(axis, length, item)
         for (axis, length), item in zip(enumerate(shape), items, strict=True)
     ]
     start = tuple(axis.start for axis in axes)

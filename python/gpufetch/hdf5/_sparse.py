@@ -74,7 +74,7 @@ def _sparsest(selected: Selection, chunks: tuple[int, ...] | None, itemsize: int
     best, least = None, 0.5
     items = [item for item in selected.rest if item is not Ellipsis]
     for axis, item in enumerate(items):
-        if not isinstance(item, np.ndarray) or item.size == 0:
+        if not isinstance(item, np.ndarray) or item.size == 0 or shape[axis] == 0:
             continue
         indices = np.unique(item)
         if chunks is None:

@@ -51,11 +51,11 @@ template <bool Unpack> cudaError_t launch(const cast_args &args, cudaStream_t st
   const unsigned grid =
       gpufi::grid_of((args.count + gpufi::kThreadsEach - 1) / gpufi::kThreadsEach);
   if (args.first + args.count <= UINT32_MAX) {
-    cast_kernel<uint32_t, Unpack><<<grid, gpufi::kThreadsEach, 0, stream>>>(args);
-  } else {
-    cast_kernel<uint64_t, Unpack><<<grid, gpufi::kThreadsEach, 0, stream>>>(args);
+    return gpufi::launch_kernel(cast_kernel<uint32_t, Unpack>, grid, gpufi::kThreadsEach, 0, stream,
+                                args);
   }
-  return cudaGetLastError();
+  return gpufi::launch_kernel(cast_kernel<uint64_t, Unpack>, grid, gpufi::kThreadsEach, 0, stream,
+                              args);
 }
 
 } // namespace

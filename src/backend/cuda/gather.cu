@@ -60,8 +60,8 @@ cudaError_t gpufi_cuda_gather(const gpufi_flat_copy *copies, size_t count, cudaS
     }
     thread_blocks = thread_blocks < kThreadBlocksEachMax ? thread_blocks : kThreadBlocksEachMax;
     const dim3 grid(static_cast<unsigned>(thread_blocks), static_cast<unsigned>(some));
-    gather_kernel<<<grid, kThreadsEach, 0, stream>>>(args);
-    const cudaError_t code = cudaGetLastError();
+    const cudaError_t code =
+        gpufi::launch_kernel(gather_kernel, grid, kThreadsEach, 0, stream, args);
     if (code != cudaSuccess) {
       return code;
     }

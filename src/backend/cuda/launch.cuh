@@ -22,12 +22,13 @@ struct alignas(16) bytes16 {
   uint64_t low, high;
 };
 
+/* Every kernel is launched here, which tests/cuda_emulation can compile as C++. */
 template <typename... P, typename... A>
-cudaError_t launch_kernel(void (*kernel)(P...), uint32_t blocks, uint32_t threads,
+cudaError_t launch_kernel(void (*kernel)(P...), dim3 thread_blocks, dim3 threads,
                           size_t shared_nbytes, cudaStream_t stream, const A &...arguments) {
   cudaLaunchConfig_t config = {};
-  config.gridDim.x = blocks;
-  config.blockDim.x = threads;
+  config.gridDim = thread_blocks;
+  config.blockDim = threads;
   config.dynamicSmemBytes = shared_nbytes;
   config.stream = stream;
   return cudaLaunchKernelEx(&config, kernel, arguments...);

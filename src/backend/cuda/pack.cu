@@ -43,13 +43,11 @@ struct launch {
     char *const base = static_cast<char *>(p.d_base);
     Element *const packed = static_cast<Element *>(p.d_packed);
     if (unpack) {
-      unpack_kernel<Element, Index>
-          <<<grid, kThreadsEach, 0, stream>>>(p.layout, base, p.first, p.count, packed);
-    } else {
-      pack_kernel<Element, Index>
-          <<<grid, kThreadsEach, 0, stream>>>(p.layout, base, p.first, p.count, packed);
+      return gpufi::launch_kernel(unpack_kernel<Element, Index>, grid, kThreadsEach, 0, stream,
+                                  p.layout, base, p.first, p.count, packed);
     }
-    return cudaGetLastError();
+    return gpufi::launch_kernel(pack_kernel<Element, Index>, grid, kThreadsEach, 0, stream,
+                                p.layout, base, p.first, p.count, packed);
   }
 
   template <typename Element> cudaError_t run() const {

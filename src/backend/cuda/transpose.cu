@@ -76,12 +76,8 @@ struct launch {
   template <typename Element> cudaError_t run() const {
     const dim3 threads(kTile, kTileRows);
     const unsigned grid = gpufi::grid_of(args.tile_count);
-    if (unpack) {
-      transpose_kernel<Element, true><<<grid, threads, 0, stream>>>(args);
-    } else {
-      transpose_kernel<Element, false><<<grid, threads, 0, stream>>>(args);
-    }
-    return cudaGetLastError();
+    const auto kernel = unpack ? transpose_kernel<Element, true> : transpose_kernel<Element, false>;
+    return gpufi::launch_kernel(kernel, grid, threads, 0, stream, args);
   }
 };
 

@@ -108,7 +108,7 @@ typedef enum gpuf_device_kind {
 
 typedef struct gpuf_device {
   gpuf_device_kind kind;
-  int32_t index;
+  int32_t index; /* from 0 on; the CPU's is 0 */
 } gpuf_device;
 
 typedef struct gpuf_device_info {
@@ -173,7 +173,8 @@ typedef uintptr_t gpuf_stream;
 
 /* Create a stream that does not synchronize with the device's default stream. */
 GPUF_API gpuf_status gpuf_stream_create(gpuf_device device, gpuf_stream *stream, gpuf_error *err);
-/* Destroy a stream, after its work. GPUF_STREAM_NONE is allowed. */
+/* Destroy a stream of gpuf_stream_create, after its work. GPUF_STREAM_NONE is allowed, and does
+ * nothing; the two default streams are refused with GPUF_ERR_INVALID. */
 GPUF_API gpuf_status gpuf_stream_destroy(gpuf_device device, gpuf_stream stream, gpuf_error *err);
 /* Block until the work that has been enqueued is done. Reports a failure of any of it. */
 GPUF_API gpuf_status gpuf_stream_synchronize(gpuf_device device, gpuf_stream stream,
@@ -241,9 +242,11 @@ typedef struct gpuf_tensor {
   void *data; /* address of element [0, ..., 0], in device or host memory */
   gpuf_device device;
   gpuf_dtype dtype;
-  int32_t ndim;                          /* 0 (one element) to GPUF_NDIM_MAX */
-  int64_t shape[GPUF_NDIM_MAX];          /* each >= 0 */
-  int64_t strides_nbytes[GPUF_NDIM_MAX]; /* may be negative; 0 repeats an element */
+  int32_t ndim;                 /* 0 (one element) to GPUF_NDIM_MAX */
+  int64_t shape[GPUF_NDIM_MAX]; /* each >= 0 */
+  /* May be negative; 0 repeats an element. That of an axis of length 1, and all of a tensor without
+   * elements, mean nothing and may have any value. */
+  int64_t strides_nbytes[GPUF_NDIM_MAX];
   /* Stream with pending work on the memory, or GPUF_STREAM_NONE. Calls wait for it where the tensor
    * is on a device; that of a CPU tensor is ignored, so synchronize it first. */
   gpuf_stream stream;
@@ -344,23 +347,14 @@ GPUF_API void gpuf_pool_set_cap(size_t cap_nbytes);
 
 /* --- Copies -------------------------------------------------------------- */
 
-/* How elements cross the link from a device to the CPU. The result is the same, bit for bit. */
-typedef enum gpuf_via {
-  GPUF_VIA_AUTO = 0,  /* chosen by the library; today always GPUF_VIA_LINK, the fastest measured */
-  GPUF_VIA_LINK = 1,  /* as they are */
-  GPUF_VIA_CODEC = 2, /* encoded by the device and decoded by threads: see gpuf_copy_async */
-} gpuf_via;
-
 typedef struct gpuf_copy_options {
   size_t struct_nbytes;
   size_t piece_nbytes;  /* that one transfer moves; 0: chosen by the library */
-  int32_t thread_count; /* that fill or empty staging buffers, or decode; at most 64; 0: chosen by
-                           the library */
+  int32_t thread_count; /* that fill or empty staging buffers, 64 at most; 0: chosen likewise */
   bool cast;            /* the element types may differ: see gpuf_copy_async */
-  gpuf_via via;
 } gpuf_copy_options;
 
-#define GPUF_COPY_OPTIONS_INIT {sizeof(gpuf_copy_options), 0, 0, false, GPUF_VIA_AUTO}
+#define GPUF_COPY_OPTIONS_INIT {sizeof(gpuf_copy_options), 0, 0, false}
 
 /* A copy in flight. Several threads may call gpuf_future_wait and gpuf_future_done at once;
  * gpuf_future_destroy must be the last call. */
@@ -387,13 +381,7 @@ typedef struct gpuf_future gpuf_future;
  *     type by rounding to nearest, ties to even; to bool, true for what is not 0; between integers
  *     modulo 2^bits. A floating-point value that the integer type cannot hold gives an unspecified
  *     integer. A NaN stays a NaN, but its payload may change. If one side is on a device, the
- * device converts, and elements of the CPU side's type cross the link.
- *   - With options->via GPUF_VIA_CODEC, the device encodes the elements (docs/codec.md) and threads
- *     decode them into any layout; by default there is one thread for each processor. This pays if
- *     the link is slower than the threads. It takes up to 140 MiB of device memory and 70 MiB of
- *     page-locked memory, or twice that for the longest chunks, of 32 MiB. Chunks that the device
- *     leaves to the CPU to encode cross as they are. To a device it is GPUF_ERR_UNSUPPORTED;
- * between two CPU sides it changes nothing. */
+ * device converts, and elements of the CPU side's type cross the link. */
 GPUF_API gpuf_status gpuf_copy_async(const gpuf_tensor *dst, const gpuf_tensor *src,
                                      const gpuf_copy_options *options, gpuf_future **future,
                                      gpuf_error *err);

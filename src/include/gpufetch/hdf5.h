@@ -44,7 +44,8 @@ extern "C" {
 /* HDF5's hid_t, 64 bits wide in every release since 1.10. */
 typedef int64_t gpuf_h5_id;
 
-/* Identifier of the gpufetch filter; in HDF5's range for private use. */
+/* Identifier of the gpufetch filter in the datasets that are written; in HDF5's range for private
+ * use. Once one is registered, it becomes that one, and 49370 is still read (docs/registration.md). */
 #define GPUF_H5_FILTER_ID 49370
 
 /* Choose the libhdf5 that later calls use. `object_path` names a loaded shared object that is this
@@ -54,8 +55,8 @@ typedef int64_t gpuf_h5_id;
  * the same library again does nothing; binding to another one switches. */
 GPUF_API gpuf_status gpuf_h5_bind(const char *object_path, gpuf_error *err);
 
-/* Register the gpufetch filter with the bound library, so that H5Dread and H5Dwrite use it without
- * any plugin path. Does nothing if it is registered. */
+/* Register the gpufetch filter with the bound library, under each identifier that it has had, so that
+ * H5Dread and H5Dwrite use it without any plugin path. Does nothing if it is registered. */
 GPUF_API gpuf_status gpuf_h5_filter_register(gpuf_error *err);
 
 /* --- Options ------------------------------------------------------------- */

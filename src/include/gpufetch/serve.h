@@ -38,9 +38,11 @@ typedef struct gpuf_server_options {
                        has it; NULL = the program's name */
   const char *connection_file; /* NULL = kernel-NAME.json in Jupyter's runtime folder. The
                                   addresses, ports, key and curve keys of a file that is there are
-                                  used, as those that a kernel manager has chosen */
+                                  used, as those that a kernel manager has chosen; anything but a
+                                  whole connection file is refused, and never replaced */
   const char *transport;       /* "ipc", "tcp", or NULL: tcp if ip or first_port is set, else ipc */
-  const char *ip;              /* tcp: address to listen on; NULL = 127.0.0.1. ipc: ignored */
+  const char *ip;              /* tcp: IPv4 address to listen on, or the name of a network
+                                  interface; NULL = 127.0.0.1. ipc: ignored */
   int32_t first_port;          /* tcp: five ports from here on; 0 = any that are free */
   bool curve;                  /* encrypt with CurveZMQ, by keys made for this server */
   bool jupyterlab; /* link the connection file into the folder external_kernels beside it, which
@@ -90,9 +92,11 @@ typedef struct gpuf_server_options {
 GPUF_API gpuf_status gpuf_server_start(const gpuf_server_options *options, gpuf_server **server,
                                        gpuf_error *err);
 
-/* Close the comms, stop, remove the connection file and free the server. Waits for reads that are
- * under way, and for up to 5 seconds for other processes that have attached to published memory:
- * GPUF_ERR_TIMEOUT says that some are left, and the server is freed all the same. NULL is allowed.
+/* Close the comms, stop, remove the connection file and free the server. Waits for the read that is
+ * under way, for up to 1 second for replies to reach clients, and for up to 5 seconds for other
+ * processes that have attached to published memory: GPUF_ERR_TIMEOUT says that some are left, and
+ * the server is freed all the same. So it takes at most about 6 seconds beside that read, and the
+ * program's own callbacks (release, log), which it waits for without a limit. NULL is allowed.
  * A server that still runs when the program exits loses its connection file only. A forked child
  * has no server: GPUF_ERR_STATE, and nothing is freed. */
 GPUF_API gpuf_status gpuf_server_stop(gpuf_server *server, gpuf_error *err);
@@ -156,7 +160,11 @@ GPUF_API gpuf_status gpuf_server_unpublish(gpuf_server *server, const char *name
 /* Say that time step `step` is done, at simulated time `time`; the work that makes it up is on the
  * published tensors' streams. When nobody asked, it costs a few atomic operations. Reads that wait
  * for a step are done on this thread, after that work, before the call returns, as far as
- * step_share allows; the rest wait on. Call it from one thread at a time. */
+ * step_share allows; the rest wait on. Call it from one thread at a time.
+ *
+ * Each call is a new step, whatever its number: numbers may repeat and may fall, as where a program
+ * goes back to a checkpoint. Clients see the number that was given last, and compare those of
+ * several servers only with each other. */
 GPUF_API gpuf_status gpuf_server_publish_step(gpuf_server *server, int64_t step, double time,
                                               gpuf_error *err);
 

@@ -11,7 +11,8 @@ import unittest
 import warnings
 from pathlib import Path
 
-FILTER_ID = 49370
+sys.path.append(str(Path(__file__).resolve().parents[1]))
+from filter_id import FILTER_ID
 
 
 class Outcomes:

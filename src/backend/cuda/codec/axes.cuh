@@ -5,6 +5,7 @@
 
 #include "backend/cuda/codec/neighbours.cuh"
 #include "backend/cuda/codec/run.cuh"
+#include "backend/cuda/relaxed.cuh"
 
 namespace gpufi {
 
@@ -18,7 +19,7 @@ template <typename T> struct done_values : chunk_values<T, true> {
   /* Wait until the runs that hold the values [begin, end) of the chunk are done. One thread. */
   __device__ void wait_for(uint32_t begin, uint32_t end) const {
     for (uint32_t run = begin / kRunValues; run <= (end - 1) / kRunValues; run++) {
-      while (static_cast<const volatile uint32_t *>(run_done)[run] == 0) {
+      while (load_relaxed(run_done + run) == 0) {
       }
     }
   }

@@ -15,6 +15,7 @@
 #include "backend/cuda/codec/run.cuh"
 #include "backend/cuda/codec/sums.cuh"
 #include "backend/cuda/launch.cuh"
+#include "backend/cuda/relaxed.cuh"
 
 namespace {
 
@@ -72,7 +73,7 @@ __device__ __forceinline__ void decode_run(const decode_job &job, uint32_t chunk
     __syncthreads();
     if (threadIdx.x == 0) {
       __threadfence();
-      *static_cast<volatile uint32_t *>(run_done + at.run) = 1;
+      store_relaxed(run_done + at.run, 1u);
     }
   }
 }

@@ -4,6 +4,7 @@
 #define GPUFI_BACKEND_CUDA_CODEC_LOOKBACK_CUH
 
 #include "backend/cuda/codec/encode.cuh"
+#include "backend/cuda/relaxed.cuh"
 
 namespace gpufi {
 
@@ -12,14 +13,6 @@ constexpr uint32_t kWindow = 32; /* runs of the batch, one a lane */
  * number.
  */
 constexpr int kCountAt = 48;
-
-template <typename T> __device__ inline T load_relaxed(const T *p) {
-  return *static_cast<const volatile T *>(p);
-}
-
-template <typename T> __device__ inline void store_relaxed(T *p, T value) {
-  *static_cast<volatile T *>(p) = value;
-}
 
 /* Publish that run `index` takes `nbytes`. One thread. */
 __device__ inline void publish_size(const run_sizes &runs, uint32_t index, uint32_t nbytes) {

@@ -3,6 +3,7 @@
 #include "backend/cuda/reduce/reduce.h"
 
 #include "backend/cuda/bits.cuh"
+#include "backend/cuda/launch.cuh"
 #include "backend/cuda/reduce/results.cuh"
 #include "backend/elements.h"
 
@@ -246,20 +247,16 @@ size_t partials_nbytes(const plan &plan) {
              : 0;
 }
 
-template <typename Partial> void finish(const plan &plan, const planes &to, cudaStream_t stream) {
+template <typename Partial>
+cudaError_t finish(const plan &plan, const planes &to, cudaStream_t stream) {
   const reduce_params &p = plan.params;
   const Partial *partials = static_cast<const Partial *>(p.out);
   const int64_t count = p.job.cell_count;
   const bool keyed = gpufi_reduce_is_keyed(p.job.dtype);
-  if (p.splits == 1) {
-    finish_kernel<Partial, 1>
-        <<<static_cast<unsigned>(divide_up(count, kThreads)), kThreads, 0, stream>>>(
-            partials, to, count, 1, keyed);
-  } else {
-    finish_kernel<Partial, 32>
-        <<<static_cast<unsigned>(divide_up(count, kWarps)), kThreads, 0, stream>>>(
-            partials, to, count, p.splits, keyed);
-  }
+  const auto kernel = p.splits == 1 ? finish_kernel<Partial, 1> : finish_kernel<Partial, 32>;
+  const int64_t cells_each = p.splits == 1 ? kThreads : kWarps;
+  return launch_kernel(kernel, static_cast<unsigned>(divide_up(count, cells_each)), kThreads, 0,
+                       stream, partials, to, count, p.splits, keyed);
 }
 
 cudaError_t finish_by_kind(const plan &plan, char *cells, cudaStream_t stream) {
@@ -267,13 +264,10 @@ cudaError_t finish_by_kind(const plan &plan, char *cells, cudaStream_t stream) {
   const planes to = {cells, cells + gpufi_reduce_plane_nbytes(&job), job.kind, job.result_dtype,
                      static_cast<uint32_t>(gpuf_dtype_nbytes(job.result_dtype))};
   if (job.kind == GPUFI_REDUCE_STATS) {
-    finish<gpufi_reduce_stats>(plan, to, stream);
-  } else if (gpufi_reduce_is_extreme(job.kind)) {
-    finish<gpufi_reduce_extremes>(plan, to, stream);
-  } else {
-    finish<gpufi_reduce_sum>(plan, to, stream);
+    return finish<gpufi_reduce_stats>(plan, to, stream);
   }
-  return cudaGetLastError();
+  return gpufi_reduce_is_extreme(job.kind) ? finish<gpufi_reduce_extremes>(plan, to, stream)
+                                           : finish<gpufi_reduce_sum>(plan, to, stream);
 }
 
 cudaError_t launch_plan(const plan &plan, cudaStream_t stream) {
@@ -286,9 +280,9 @@ cudaError_t launch_plan(const plan &plan, cudaStream_t stream) {
   case plan::kHistogram:
     return launch_histogram(plan.params, thread_blocks, stream);
   case plan::kFirst:
-    first_kernel<<<thread_blocks, kThreads, 0, stream>>>(plan.params);
+    break;
   }
-  return cudaGetLastError();
+  return launch_kernel(first_kernel, thread_blocks, kThreads, 0, stream, plan.params);
 }
 
 } // namespace

@@ -1,0 +1,150 @@
+#include "hdf5/batches.h"
+
+#include "base/error.h"
+#include "core/runtime.h"
+
+#include <string.h>
+
+#define BATCH_NBYTES ((size_t)16 << 20)
+/* Of very small chunks, what each needs beside its elements would take the most memory. */
+#define BATCH_CHUNKS_MAX ((size_t)4096)
+/* Longer chunks would take too much of the device's memory. */
+#define CHUNK_NBYTES_MAX ((size_t)32 << 20)
+/* One chunk in so many may be left to the calling thread; where there are more, the ring's workers
+ * are faster. */
+#define LEFT_RATIO 8
+
+bool gpufi_h5_batches_suit(const gpufi_h5_transfer *transfer) {
+  const gpuf_tensor *tensor = transfer->tensor;
+  const size_t element_nbytes = gpuf_dtype_nbytes(tensor->dtype);
+  const gpufi_h5_route route = transfer->dataset->route;
+  bool suits = tensor->device.kind != GPUF_DEVICE_CPU &&
+               (route == GPUFI_H5_ROUTE_GPUFETCH ||
+                (route == GPUFI_H5_ROUTE_BITSHUFFLE && transfer->writes)) &&
+               transfer->dataset->chunk_nbytes <= CHUNK_NBYTES_MAX &&
+               gpuf_tensor_check(tensor, NULL) == GPUF_OK &&
+               (uintptr_t)tensor->data % element_nbytes == 0;
+  for (int32_t axis = 0; axis < tensor->ndim; axis++) {
+    suits = suits && (tensor->shape[axis] < 2 ||
+                      tensor->strides_nbytes[axis] % (int64_t)element_nbytes == 0);
+  }
+  return suits;
+}
+
+/* --- Memory ------------------------------------------------------------------ */
+
+static gpuf_status batch_init(gpufi_h5_batch *b, const gpufi_h5_batches *all, gpuf_error *err) {
+  const gpuf_tensor *tensor = all->transfer->tensor;
+  const gpuf_status status = gpufi_h5_batch_init(b, all->backend, tensor->device, &all->chunks,
+                                                 all->transfer->writes, err);
+  return status == GPUF_OK ? gpufi_channel_join(b->channel, tensor->stream, err) : status;
+}
+
+gpuf_status gpufi_h5_batches_init(gpufi_h5_batches *all, gpufi_h5_session *session,
+                                  const gpufi_h5_transfer *transfer, gpuf_error *err) {
+  const gpufi_h5_dataset *dataset = transfer->dataset;
+  gpuf_status status = gpufi_backend_for(transfer->tensor->device, &all->backend, err);
+  if (status == GPUF_OK) {
+    status = gpufi_chunks_init(&all->chunks, &dataset->chunk_shape, 1, err);
+  }
+  if (status != GPUF_OK) {
+    return status;
+  }
+  all->session = session;
+  all->transfer = transfer;
+  if (dataset->route == GPUFI_H5_ROUTE_BITSHUFFLE) {
+    all->chunks.coding = GPUFI_CODING_BITSHUFFLE;
+  }
+  size_t count = BATCH_NBYTES / all->chunks.raw_pitch_nbytes;
+  count = count < 1 ? 1 : count > BATCH_CHUNKS_MAX ? BATCH_CHUNKS_MAX : count;
+  count = count < (size_t)transfer->grid.total ? count : (size_t)transfer->grid.total;
+  all->chunks.count = count;
+  all->total = (transfer->grid.total - 1) / (int64_t)count + 1;
+  while (status == GPUF_OK && all->count < all->total && all->count < GPUFI_H5_BATCH_COUNT) {
+    status = batch_init(&all->batches[all->count++], all, err);
+  }
+  return status;
+}
+
+void gpufi_h5_batches_fini(gpufi_h5_batches *all) {
+  for (int i = 0; i < all->count; i++) {
+    gpufi_h5_batch_fini(&all->batches[i]);
+  }
+}
+
+/* --- Work -------------------------------------------------------------------- */
+
+static bool is_packed(const gpufi_strided *layout, const gpuf_tensor *tensor) {
+  return gpufi_strided_is_contiguous(layout) &&
+         (uintptr_t)tensor->data % GPUFI_STRIDED_UNIT_NBYTES_MAX == 0;
+}
+
+gpuf_status gpufi_h5_batch_copy(const gpufi_h5_batches *all, const gpufi_h5_batch *b,
+                                const gpuf_tensor *dst, const gpuf_tensor *src, gpuf_error *err) {
+  const gpufi_backend *const backend = all->backend;
+  const int32_t device = dst->device.index;
+  const gpuf_stream stream = b->channel->stream;
+  gpufi_packing to = gpufi_packing_whole(dst, src->data);
+  gpufi_packing from = gpufi_packing_whole(src, dst->data);
+  gpuf_status status = GPUF_OK;
+  if (is_packed(&to.layout, dst)) {
+    return backend->pack(device, &from, stream, err);
+  }
+  if (!is_packed(&from.layout, src)) {
+    from.d_packed = to.d_packed = b->d_spare;
+    status = backend->pack(device, &from, stream, err);
+  }
+  return status == GPUF_OK ? backend->unpack(device, &to, stream, err) : status;
+}
+
+static gpufi_h5_batch *batch_at(gpufi_h5_batches *all, int64_t index) {
+  return &all->batches[index % all->count];
+}
+
+/* Say which chunks batch `index` has. */
+static gpufi_h5_batch *assign(gpufi_h5_batches *all, int64_t index) {
+  gpufi_h5_batch *b = batch_at(all, index);
+  const int64_t full = (int64_t)all->chunks.count;
+  const int64_t first = index * full;
+  const int64_t left = all->transfer->grid.total - first;
+  b->first = first;
+  b->chunks.count = (size_t)(left < full ? left : full);
+  return b;
+}
+
+static gpuf_status run_steps(gpufi_h5_batches *all, const gpufi_h5_batch_steps *steps, void *by,
+                             int64_t *done, gpuf_error *err) {
+  gpuf_status status = GPUF_OK;
+  for (int64_t i = 0; i < all->total + 2 && status == GPUF_OK; i++) {
+    if (i < all->total) {
+      status = steps->begin(by, assign(all, i), err);
+    }
+    if (status == GPUF_OK && i >= 1 && i <= all->total) {
+      status = steps->middle(by, batch_at(all, i - 1), err);
+    }
+    if (status == GPUF_OK && i >= 2) {
+      gpufi_h5_batch *b = batch_at(all, i - 2);
+      size_t left_count = 0;
+      status = steps->end(by, b, &left_count, err);
+      if (status == GPUF_OK) {
+        *done = b->first + (int64_t)b->chunks.count;
+      }
+      if (left_count > b->chunks.count / LEFT_RATIO) {
+        break;
+      }
+    }
+  }
+  return status;
+}
+
+gpuf_status gpufi_h5_batches_run(gpufi_h5_batches *all, gpuf_status status,
+                                 const gpufi_h5_batch_steps *steps, void *by, int64_t *done,
+                                 gpuf_error *err) {
+  if (status == GPUF_ERR_NO_DEVICE_MEMORY || status == GPUF_ERR_NO_MEMORY) {
+    return GPUF_OK; /* the ring takes less */
+  }
+  if (status == GPUF_OK) {
+    status = run_steps(all, steps, by, done, err);
+  }
+  return status == GPUF_ERR_UNSUPPORTED && *done == 0 ? GPUF_OK : status;
+}

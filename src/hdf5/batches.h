@@ -1,0 +1,56 @@
+/* Transfers of chunks that a device encodes or decodes, a batch at a time: what writing and reading
+ * share. */
+#ifndef GPUFI_HDF5_BATCHES_H
+#define GPUFI_HDF5_BATCHES_H
+
+#include "hdf5/batch.h"
+#include "hdf5/transfer.h"
+
+#define GPUFI_H5_BATCH_COUNT 3
+
+/* Used by one thread. */
+typedef struct gpufi_h5_batches {
+  gpufi_h5_session *session;
+  const gpufi_h5_transfer *transfer;
+  const gpufi_backend *backend;
+  gpufi_chunks chunks; /* a full batch */
+  int64_t total;       /* batches of the grid */
+  int count;           /* in flight at once, at most; batch i is batches[i % count] */
+  gpufi_h5_batch batches[GPUFI_H5_BATCH_COUNT];
+} gpufi_h5_batches;
+
+/* The three steps that each batch takes; while it takes one, the next batches take those before.
+ * `end` counts the chunks that the device left to the calling thread. */
+typedef struct gpufi_h5_batch_steps {
+  gpuf_status (*begin)(void *by, gpufi_h5_batch *b, gpuf_error *err);
+  gpuf_status (*middle)(void *by, gpufi_h5_batch *b, gpuf_error *err);
+  gpuf_status (*end)(void *by, gpufi_h5_batch *b, size_t *left_count, gpuf_error *err);
+} gpufi_h5_batch_steps;
+
+/* Whether a device could encode or decode this; if not, the ring says what is wrong. */
+bool gpufi_h5_batches_suit(const gpufi_h5_transfer *transfer);
+/* GPUF_ERR_NO_DEVICE_MEMORY or GPUF_ERR_NO_MEMORY where there is too little for it. Work on the
+ * batches' streams comes after what is pending on the tensor's stream. Call gpufi_h5_batches_fini
+ * even when this fails. */
+gpuf_status gpufi_h5_batches_init(gpufi_h5_batches *all, gpufi_h5_session *session,
+                                  const gpufi_h5_transfer *transfer, gpuf_error *err);
+/* Waits for the device. */
+void gpufi_h5_batches_fini(gpufi_h5_batches *all);
+/* Let all batches take the steps, unless `status`, that of their preparation, is a failure. Stops
+ * early where the device leaves too many chunks of one batch, or has too little memory: chunks
+ * [0, *done) have taken all steps, and the others are for the ring. `by` is handed to the steps. */
+gpuf_status gpufi_h5_batches_run(gpufi_h5_batches *all, gpuf_status status,
+                                 const gpufi_h5_batch_steps *steps, void *by, int64_t *done,
+                                 gpuf_error *err);
+/* Enqueue a copy between two tensors of one shape on the device, on the batch's stream. */
+gpuf_status gpufi_h5_batch_copy(const gpufi_h5_batches *all, const gpufi_h5_batch *b,
+                                const gpuf_tensor *dst, const gpuf_tensor *src, gpuf_error *err);
+
+/* Transfer chunks [0, *done) by the device, which may be none of them. Not entered, before or
+ * after. */
+gpuf_status gpufi_h5_batches_read(gpufi_h5_session *session, const gpufi_h5_transfer *transfer,
+                                  int64_t *done, gpuf_error *err);
+gpuf_status gpufi_h5_batches_write(gpufi_h5_session *session, const gpufi_h5_transfer *transfer,
+                                   int64_t *done, gpuf_error *err);
+
+#endif
