@@ -361,6 +361,9 @@ EXPAND(64, __mmask8)
 
 #include "codec/pack_x86_impl.h"
 
+#define GPUFI_EACH_WIDTH "codec/planes_impl.h"
+#include "codec/each_width.h"
+
 CPU_TABLE(avx512);
 
 #if defined(__clang__)

@@ -27,8 +27,11 @@
 #include "codec/lines.h"
 #include "codec/matches.h"
 #include "codec/numbers.h"
+#include "codec/planes.h"
 #include "codec/predict.h"
 #include "codec/ranked_block.h"
+
+#include <stdlib.h>
 
 /* Bytes begin .. end - 1 of the chunk are padding. */
 static gpuf_status check_padding(const uint8_t *encoded, size_t begin, size_t end,
@@ -60,7 +63,7 @@ static gpuf_status read_coding(const gpufi_chunk_header *header, const uint8_t *
   c->descriptors_at = GPUFI_HEADER_NBYTES + gpufi_header_tables(header, &tables);
   const size_t dictionary_at = GPUFI_HEADER_NBYTES + gpufi_round_up_16(tables.parameters);
   const size_t symbols_at = dictionary_at + gpufi_round_up_16(tables.dictionary);
-  gpufi_geometry_init(&values, &header->shape);
+  gpufi_header_values(header, &values);
   gpufi_header_geometry(header, &c->geometry);
   c->ranked = header->mode == GPUFI_MODE_RANKED;
   c->corrected = gpufi_header_streams(header) == 2;
@@ -291,7 +294,7 @@ static gpuf_status decode_matches(const gpufi_chunk_header *header, const uint8_
   gpufi_geometry g;
   gpufi_matches m;
   gpufi_lines lines;
-  gpufi_geometry_init(&g, &header->shape);
+  gpufi_header_values(header, &g);
   gpufi_header_matches(header, &m);
   const bool swap = (header->flags & GPUFI_FLAG_BIG_ENDIAN) != 0;
   const size_t seed_nbytes = header->axes != 0 ? g.value_nbytes * g.component_count : 0;
@@ -357,6 +360,31 @@ static gpuf_status decode_coded(const gpufi_chunk_header *header, const uint8_t 
              : gpufi_corrupt(err, c.blocks_at, "a value is outside the dictionary");
 }
 
+/* Any mode that has values: of the chunk as it is coded. */
+static gpuf_status decode_values(const gpufi_chunk_header *header, const uint8_t *encoded,
+                                 size_t encoded_nbytes, uint8_t *values, gpuf_error *err) {
+  return header->mode == GPUFI_MODE_MATCHES
+             ? decode_matches(header, encoded, encoded_nbytes, values, err)
+             : decode_coded(header, encoded, encoded_nbytes, values, err);
+}
+
+/* Values are predicted from others as they are coded, so that these are all kept until the last one
+ * is decoded. */
+static gpuf_status decode_planes(const gpufi_chunk_header *header, const uint8_t *encoded,
+                                 size_t encoded_nbytes, uint8_t *raw, gpuf_error *err) {
+  uint8_t *const planes = malloc((size_t)header->raw_nbytes);
+  if (planes == NULL) {
+    return gpufi_fail(err, GPUF_ERR_NO_MEMORY, 0, "no memory for %llu bytes of planes",
+                      (unsigned long long)header->raw_nbytes);
+  }
+  const gpuf_status status = decode_values(header, encoded, encoded_nbytes, planes, err);
+  if (status == GPUF_OK) {
+    gpufi_planes_join(&header->shape, planes, raw);
+  }
+  free(planes);
+  return status;
+}
+
 /* Mode constant: the element, over and over. */
 static void fill_constant(uint8_t *raw, size_t raw_nbytes, const uint8_t *element,
                           size_t element_nbytes) {
@@ -411,7 +439,6 @@ gpuf_status gpufi_codec_decode(const void *encoded, size_t encoded_nbytes, void 
     memcpy(raw, bytes + GPUFI_HEADER_NBYTES, raw_nbytes);
     return check_padding(bytes, GPUFI_HEADER_NBYTES + raw_nbytes, encoded_nbytes, err);
   }
-  return header.mode == GPUFI_MODE_MATCHES
-             ? decode_matches(&header, bytes, encoded_nbytes, raw, err)
-             : decode_coded(&header, bytes, encoded_nbytes, raw, err);
+  return header.flags & GPUFI_FLAG_PLANES ? decode_planes(&header, bytes, encoded_nbytes, raw, err)
+                                          : decode_values(&header, bytes, encoded_nbytes, raw, err);
 }

@@ -11,6 +11,7 @@
 #include "codec/header.h"
 #include "codec/lines.h"
 #include "codec/matches_choose.h"
+#include "codec/planes.h"
 #include "codec/predict.h"
 #include "codec/ranked_block.h"
 #include "codec/sample.h"
@@ -19,16 +20,21 @@ size_t gpufi_codec_bound(size_t raw_nbytes) {
   return GPUFI_HEADER_NBYTES + gpufi_round_up_16(raw_nbytes);
 }
 
-/* In the scratch, as many bytes as the raw chunk has, and after them: */
+/* In the scratch, one after the other: as many bytes as the raw chunk has, for places and
+ * residuals; the encoder of matches; and as many bytes as the raw chunk has for its planes, if
+ * there are some.
+ */
 static gpufi_matches_encoder *matches_encoder(uint8_t *scratch, size_t raw_nbytes) {
   return (gpufi_matches_encoder *)(scratch + gpufi_round_up_16(raw_nbytes));
 }
 
 size_t gpufi_codec_scratch_nbytes(const gpufi_chunk_shape *shape) {
   size_t raw_nbytes;
-  return gpufi_chunk_raw_nbytes(shape, &raw_nbytes, NULL) == GPUF_OK
-             ? gpufi_round_up_16(raw_nbytes) + sizeof(gpufi_matches_encoder)
-             : 0;
+  if (gpufi_chunk_raw_nbytes(shape, &raw_nbytes, NULL) != GPUF_OK) {
+    return 0;
+  }
+  return gpufi_round_up_16(raw_nbytes) + sizeof(gpufi_matches_encoder) +
+         (gpufi_planes_pay(shape) ? raw_nbytes : 0);
 }
 
 /* Every element is the one before it. */
@@ -279,7 +285,7 @@ static void encode_coded(gpufi_chunk_header *header, const gpufi_geometry *g, co
   uint64_t bits = choose_mode(&c, dtype, header, &c.ranks, &w8);
   bits = choose_dictionary(&c, dtype, bits, header, scratch);
   choose_matches(&c, &as_they_are, &w8, bits, header, encoder);
-  header->flags = swap ? GPUFI_FLAG_BIG_ENDIAN : 0;
+  header->flags |= swap ? GPUFI_FLAG_BIG_ENDIAN : 0;
   if (header->mode == GPUFI_MODE_RANKED) {
     gpufi_header_set_ranks(header, &c.ranks);
   }
@@ -302,17 +308,24 @@ static void encode_raw(gpufi_chunk_header *header, const uint8_t *raw, uint8_t *
 
 static void encode_payload(gpufi_chunk_header *header, const uint8_t *raw, bool swap,
                            uint8_t *payload, void *scratch) {
+  const uint8_t *values = raw;
   gpufi_geometry g;
-  gpufi_geometry_init(&g, &header->shape);
   const size_t raw_nbytes = (size_t)header->raw_nbytes;
-  const size_t element_nbytes = g.value_nbytes * g.component_count;
+  const size_t element_nbytes = gpufi_chunk_element_nbytes(header->shape.dtype);
   const size_t capacity = gpufi_round_up_16(raw_nbytes);
   if (is_constant(raw, raw_nbytes, element_nbytes)) {
     header->mode = GPUFI_MODE_CONSTANT;
     memcpy(header->seed, raw, element_nbytes);
     return;
   }
-  encode_coded(header, &g, raw, swap && g.value_nbytes > 1, payload, capacity, scratch);
+  if (gpufi_planes_pay(&header->shape)) {
+    uint8_t *const planes = (uint8_t *)(matches_encoder(scratch, raw_nbytes) + 1);
+    gpufi_planes_split(&header->shape, raw, planes);
+    header->flags = GPUFI_FLAG_PLANES;
+    values = planes;
+  }
+  gpufi_header_values(header, &g);
+  encode_coded(header, &g, values, swap && g.value_nbytes > 1, payload, capacity, scratch);
   if (header->payload_nbytes == 0 || header->payload_nbytes >= capacity) {
     encode_raw(header, raw, payload, capacity);
   }

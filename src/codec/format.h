@@ -58,7 +58,10 @@ enum {
 enum {
   GPUFI_FLAG_BIG_ENDIAN = 1,
   GPUFI_FLAG_CORRECTIONS = 2, /* a second stream has what the values differ by from the first */
+  GPUFI_FLAG_PLANES = 4,      /* the last axis changes places with the long one before it */
 };
+
+#define GPUFI_PLANES_MAX 64 /* dimension of the last axis with that flag */
 
 #define GPUFI_PARAMETERS_NBYTES 16 /* a and b, with transforms 4 and 5 */
 

@@ -16,6 +16,7 @@
 #include "codec/bytes.h"
 #include "codec/levels.h"
 #include "codec/matches.h"
+#include "codec/planes.h"
 
 void gpufi_header_write(uint8_t *encoded, const gpufi_chunk_header *header) {
   const uint32_t magic = GPUFI_CHUNK_MAGIC;
@@ -107,8 +108,17 @@ static gpuf_status read_shape(const uint8_t *encoded, gpufi_chunk_header *header
   return GPUF_OK;
 }
 
+void gpufi_header_values(const gpufi_chunk_header *header, gpufi_geometry *g) {
+  if ((header->flags & GPUFI_FLAG_PLANES) && gpufi_planes_fit(&header->shape)) {
+    const gpufi_chunk_shape coded = gpufi_planes_shape(&header->shape);
+    gpufi_geometry_init(g, &coded);
+  } else {
+    gpufi_geometry_init(g, &header->shape);
+  }
+}
+
 void gpufi_header_geometry(const gpufi_chunk_header *header, gpufi_geometry *g) {
-  gpufi_geometry_init(g, &header->shape);
+  gpufi_header_values(header, g);
   if (header->transform == GPUFI_TRANSFORM_DICTIONARY) {
     g->value_nbytes = 1;
   }
@@ -151,7 +161,7 @@ void gpufi_header_set_ranks(gpufi_chunk_header *header, const gpufi_ranks *ranks
 
 bool gpufi_header_matches(const gpufi_chunk_header *header, gpufi_matches *matches) {
   gpufi_geometry g;
-  gpufi_geometry_init(&g, &header->shape);
+  gpufi_header_values(header, &g);
   return gpufi_matches_init(matches, header->levels, g.value_nbytes);
 }
 
@@ -214,6 +224,9 @@ static unsigned flags_allowed(const gpufi_chunk_header *header, size_t value_nby
   if (w8 && (header->shift != 0 || gpufi_transform_has_parameters(header->transform))) {
     flags |= GPUFI_FLAG_CORRECTIONS;
   }
+  if (header->version > 1 && header->mode >= GPUFI_MODE_W8 && gpufi_planes_fit(&header->shape)) {
+    flags |= GPUFI_FLAG_PLANES;
+  }
   return flags;
 }
 
@@ -231,7 +244,7 @@ static bool shift_fits(const gpufi_chunk_header *header, size_t value_nbytes) {
 /* Of a seed, as of every value, the low `shift` bits are 0. */
 static gpuf_status check_seed_shift(const gpufi_chunk_header *header, gpuf_error *err) {
   gpufi_geometry g;
-  gpufi_geometry_init(&g, &header->shape);
+  gpufi_header_values(header, &g);
   const bool seeded = header->mode == GPUFI_MODE_W8 && header->shift != 0;
   for (size_t c = 0; c < g.component_count && seeded; c++) {
     const uint64_t seed = gpufi_load_value(header->seed + c * g.value_nbytes, g.value_nbytes);
@@ -262,7 +275,7 @@ static bool levels_fit(const gpufi_chunk_header *header) {
 static gpuf_status read_coding(const uint8_t *encoded, gpufi_chunk_header *header,
                                gpuf_error *err) {
   gpufi_geometry g;
-  gpufi_geometry_init(&g, &header->shape);
+  gpufi_header_values(header, &g);
   const uint8_t last_mode = header->version > 1 ? GPUFI_MODE_MAX : GPUFI_MODE_RANKED;
   if (header->mode > last_mode) {
     return corrupt(err, GPUFI_AT_MODE, "no such mode", header->mode);
@@ -312,7 +325,7 @@ static gpuf_status read_coding(const uint8_t *encoded, gpufi_chunk_header *heade
 size_t gpufi_header_tables(const gpufi_chunk_header *header, gpufi_tables *tables) {
   gpufi_geometry g;
   gpufi_ranks ranks;
-  gpufi_geometry_init(&g, &header->shape);
+  gpufi_header_values(header, &g);
   *tables = (gpufi_tables){0};
   if (gpufi_transform_has_parameters(header->transform)) {
     tables->parameters = GPUFI_PARAMETERS_NBYTES;
@@ -331,7 +344,7 @@ size_t gpufi_header_tables(const gpufi_chunk_header *header, gpufi_tables *table
  * the tables and the descriptors take. */
 static gpuf_status check_payload(const gpufi_chunk_header *header, gpuf_error *err) {
   gpufi_geometry g;
-  gpufi_geometry_init(&g, &header->shape);
+  gpufi_header_values(header, &g);
   const uint64_t n = header->payload_nbytes;
   gpufi_tables tables;
   gpufi_matches matches;

@@ -29,6 +29,10 @@ void gpufi_header_write(uint8_t *encoded, const gpufi_chunk_header *header);
 gpuf_status gpufi_header_read(const uint8_t *encoded, size_t encoded_nbytes,
                               gpufi_chunk_header *header, gpuf_error *err);
 
+/* The geometry of the values, with the axes changed where they are coded as planes (and may be: the
+ * flag need not be checked yet). */
+void gpufi_header_values(const gpufi_chunk_header *header, gpufi_geometry *g);
+
 /* The geometry of what is packed: the values, or the places in a dictionary, one byte each. */
 void gpufi_header_geometry(const gpufi_chunk_header *header, gpufi_geometry *g);
 

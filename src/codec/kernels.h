@@ -129,6 +129,13 @@ typedef void gpufi_join_fn(const gpufi_cut *cut, const void *rests, const uint8_
 typedef bool gpufi_read_codes_fn(const uint8_t *in, const gpufi_block *block, size_t groups,
                                  uint8_t *widths, size_t *total);
 
+/* `count` values of each of two to four planes, which lie `pitch_nbytes` apart, to interleaved
+ * ones, and back. */
+typedef void gpufi_join_planes_fn(const uint8_t *planes, size_t pitch_nbytes, size_t count,
+                                  unsigned plane_count, uint8_t *values);
+typedef void gpufi_split_planes_fn(const uint8_t *values, size_t count, unsigned plane_count,
+                                   uint8_t *planes, size_t pitch_nbytes);
+
 /* Adds the terms of words begin .. end - 1 of a chunk to its checksum. */
 typedef void gpufi_add_words_fn(const uint8_t *encoded, size_t begin, size_t end, uint64_t sums[2]);
 
@@ -147,6 +154,8 @@ typedef struct gpufi_cpu {
   gpufi_read_walks_fn *read_walks;
   gpufi_split_fn *split[GPUFI_VALUE_WIDTHS];
   gpufi_join_fn *join[GPUFI_VALUE_WIDTHS];
+  gpufi_join_planes_fn *join_planes[GPUFI_VALUE_WIDTHS];
+  gpufi_split_planes_fn *split_planes[GPUFI_VALUE_WIDTHS];
   /* Null: whole chunks at a time, by gpufi_predict_inverse and gpufi_predict_forward. */
   gpufi_line_inverse_fn *inverse[GPUFI_VALUE_WIDTHS];
   gpufi_line_forward_fn *forward[GPUFI_VALUE_WIDTHS];

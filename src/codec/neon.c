@@ -200,6 +200,9 @@ static void unpack_8(const uint8_t *in, const uint8_t *widths, size_t groups,
   }
 }
 
+#define GPUFI_EACH_WIDTH "codec/planes_impl.h"
+#include "codec/each_width.h"
+
 const gpufi_cpu gpufi_cpu_neon = {
     .name = "neon",
     .add_words = add_words,
@@ -214,6 +217,8 @@ const gpufi_cpu gpufi_cpu_neon = {
     .read_walks = gpufi_read_walks_scalar,
     .split = GPUFI_SCALAR_KERNELS(split),
     .join = GPUFI_SCALAR_KERNELS(join),
+    .join_planes = {join_planes_8, join_planes_16, join_planes_32, join_planes_64},
+    .split_planes = {split_planes_8, split_planes_16, split_planes_32, split_planes_64},
     .inverse = {inverse_8, inverse_16, inverse_32, inverse_64},
     .forward = {forward_8, forward_16, forward_32, forward_64},
 };

@@ -50,6 +50,9 @@ bool gpufi_read_codes_scalar(const uint8_t *in, const gpufi_block *block, size_t
 #define GPUFI_EACH_WIDTH "codec/scalar_impl.h"
 #include "codec/each_width.h"
 
+#define GPUFI_EACH_WIDTH "codec/planes_impl.h"
+#include "codec/each_width.h"
+
 const gpufi_cpu gpufi_cpu_scalar = {
     .name = "scalar",
     .add_words = gpufi_add_words_scalar,
@@ -64,4 +67,6 @@ const gpufi_cpu gpufi_cpu_scalar = {
     .read_walks = gpufi_read_walks_scalar,
     .split = GPUFI_SCALAR_KERNELS(split),
     .join = GPUFI_SCALAR_KERNELS(join),
+    .join_planes = {join_planes_8, join_planes_16, join_planes_32, join_planes_64},
+    .split_planes = {split_planes_8, split_planes_16, split_planes_32, split_planes_64},
 };

@@ -42,6 +42,30 @@ static void every_dtype_keeps_its_bits(void) {
   }
 }
 
+/* Every size of element with every number of components, in rows of which the lengths are and are
+ * not multiples of what the kernels take at once. */
+static void components_keep_their_bits(void) {
+  static const gpuf_dtype dtypes[] = {GPUF_DTYPE_UINT8, GPUF_DTYPE_INT16, GPUF_DTYPE_FLOAT32,
+                                      GPUF_DTYPE_FLOAT64, GPUF_DTYPE_COMPLEX128};
+  for (size_t d = 0; d < sizeof(dtypes) / sizeof(dtypes[0]); d++) {
+    for (uint32_t planes = 2; planes <= GPUFI_PLANES_MAX + 1; planes += planes < 18 ? 1 : 23) {
+      const uint32_t length = planes == 5 ? 1035 : planes == 3 ? 64 : 16 + planes;
+      const gpufi_chunk_shape shape = {dtypes[d], 4, {3, length, 1, planes}};
+      size_t raw_nbytes, nbytes;
+      CHECK_OK(gpufi_chunk_raw_nbytes(&shape, &raw_nbytes, &err));
+      uint8_t *raw = malloc(raw_nbytes);
+      fill(raw, raw_nbytes, value_nbytes_of(dtypes[d]), SMOOTH);
+      check_round_trip(&shape, raw, false);
+      check_round_trip(&shape, raw, true);
+      guarded encoded = encode(&shape, raw, false, &nbytes, 1);
+      const bool expected = planes <= (dtypes[d] == GPUF_DTYPE_UINT8 ? GPUFI_PLANES_MAX : 16);
+      CHECK(((encoded.data[GPUFI_AT_FLAGS] & GPUFI_FLAG_PLANES) != 0) == expected);
+      guarded_free(&encoded);
+      free(raw);
+    }
+  }
+}
+
 static void every_rank_keeps_its_bits(void) {
   static const gpuf_dtype dtypes[] = {GPUF_DTYPE_UINT8, GPUF_DTYPE_INT16, GPUF_DTYPE_FLOAT32,
                                       GPUF_DTYPE_FLOAT64, GPUF_DTYPE_COMPLEX64};
@@ -221,6 +245,7 @@ static void a_buffer_below_the_bound_is_refused(void) {
 
 int main(void) {
   TEST(every_dtype_keeps_its_bits);
+  TEST(components_keep_their_bits);
   TEST(every_rank_keeps_its_bits);
   TEST(sizes_round_a_group_block_or_run_keep_their_bits);
   TEST(every_width_of_a_group_keeps_its_bits);

@@ -159,7 +159,8 @@ static void check_decoders(const uint8_t *encoded, size_t nbytes, size_t raw_nby
 static unsigned features(const chunk *c) {
   const unsigned mode = c->encoded[GPUFI_AT_MODE];
   const bool dictionary = c->encoded[GPUFI_AT_TRANSFORM] == GPUFI_TRANSFORM_DICTIONARY;
-  unsigned seen = 1u << mode | (unsigned)dictionary << 4;
+  const bool planes = (c->encoded[GPUFI_AT_FLAGS] & GPUFI_FLAG_PLANES) != 0;
+  unsigned seen = 1u << mode | (unsigned)dictionary << 12 | (unsigned)planes << 13;
   if (mode == GPUFI_MODE_W8 && !dictionary) {
     gpufi_geometry g;
     gpufi_geometry_init(&g, &c->shape);
@@ -181,7 +182,8 @@ static void random_chunks_encode_to_the_same_bytes_and_back(void) {
     check_decoders(c.encoded, c.nbytes, c.raw_nbytes);
     free_chunk(&c);
   }
-  CHECK(seen == 0xfff); /* four modes, dictionaries, three forms, four kinds of block */
+  /* five modes, three forms, four kinds of block, dictionaries, planes */
+  CHECK(seen == 0x3fff);
 }
 
 /* Set transform and axes of a W8 chunk to others that its header allows. What it then decodes to

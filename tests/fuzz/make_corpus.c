@@ -158,6 +158,9 @@ static const seed seeds[] = {
     {"ramps_f64", {GPUF_DTYPE_FLOAT64, 1, {2500}}, ramps, false},
     {"ramps_f32", {GPUF_DTYPE_FLOAT32, 2, {90, 50}}, ramps, false},
     {"idle_i32", {GPUF_DTYPE_INT32, 1, {1703}}, idle, false},
+    {"planes_u8", {GPUF_DTYPE_UINT8, 3, {4, 40, 3}}, smooth, false},
+    {"planes_f32_be", {GPUF_DTYPE_FLOAT32, 3, {30, 1, 7}}, smooth, true},
+    {"planes_c128", {GPUF_DTYPE_COMPLEX128, 2, {40, 2}}, smooth, false},
     {"codes_c128", {GPUF_DTYPE_COMPLEX128, 1, {500}}, codes, false},
 };
 
@@ -216,6 +219,8 @@ static const damage damages[] = {
     {"bad_dictionary", "few_f32", 96 + 7, 0xff},
     {"bad_place", "runs_f64", GPUFI_AT_SEED, 200},
     {"bad_symbol", "pruned_f64", 96 + 1, 0xff},
+    {"bad_planes", "smooth_i32", GPUFI_AT_FLAGS, GPUFI_FLAG_PLANES},
+    {"bad_planes_axis", "steps_i64", GPUFI_AT_FLAGS, GPUFI_FLAG_PLANES},
     {"bad_matches_levels", "idle_i32", GPUFI_AT_LEVELS, 0xe3},
     {"bad_matches_size", "period_u64", 96, 0xff},
     {"bad_matches_size_zero", "period_u64", 96 + 8, 0},

@@ -347,6 +347,11 @@ def undo_numbers(p: np.ndarray, transform: int, a: float, b: float) -> np.ndarra
     return base.astype(f"<f{p.itemsize}").view(p.dtype)
 
 
+def long_axis(dims: list[int]) -> int:
+    """The axis that the last one changes places with, where there are planes."""
+    return max(a for a in range(len(dims) - 1) if dims[a] > 1)
+
+
 def decode(chunk: bytes) -> bytes:
     """The raw bytes of a chunk that is not damaged."""
     assert chunk[:4] == MAGIC and chunk[4] in (1, 2)
@@ -360,6 +365,12 @@ def decode(chunk: bytes) -> bytes:
     element_nbytes = ELEMENT_NBYTES[code]
     assert int(np.prod(dims[:ndim])) * element_nbytes == raw_nbytes
     assert chunk[80:96] == checksum(chunk)
+    dims = dims[:ndim]
+    swapped = len(dims) - 1
+    if flags & 4:
+        assert mode >= 2 and chunk[4] == 2 and 2 <= dims[-1] <= 64
+        swapped = long_axis(dims)
+        dims[swapped], dims[-1] = dims[-1], dims[swapped]
     if mode == 0:
         return chunk[HEADER_NBYTES : HEADER_NBYTES + raw_nbytes]
     if mode == 1:
@@ -389,9 +400,10 @@ def decode(chunk: bytes) -> bytes:
         streams = [unpack_matches(chunk, count, value_nbytes)]
     else:
         streams = unpack_blocks(chunk, at, count, packed_nbytes, ranks, 2 if flags & 2 else 1)
-    residuals = streams[0].reshape(*dims[:ndim], components)
+    residuals = streams[0].reshape(*dims, components)
     if mode == 3:
         values = table[residuals] if table is not None else residuals
+        values = values.swapaxes(swapped, ndim - 1)
         return (values.byteswap() if flags & 1 else values).tobytes()
     if transform == 3 or not 10 <= code <= 22 or (transform in (4, 5) and code != 15):
         residuals = residuals + np.frombuffer(chunk, f"<u{packed_nbytes}", 1, 72)
@@ -407,6 +419,7 @@ def decode(chunk: bytes) -> bytes:
         assert shift or transform in (4, 5)
         ordered = undo_transform(values, 2) + streams[1].reshape(values.shape)
         values = undo_transform(ordered, 2)
+    values = values.swapaxes(swapped, ndim - 1)
     return (values.byteswap() if flags & 1 else values).tobytes()
 
 
@@ -539,6 +552,12 @@ def test_a_decoder_written_from_the_document_reads_every_rank_and_mode(tmp_path:
     arrays["hours"] = np.arange(9000) / 24.0
     arrays["idle"] = (rng.integers(0, 16, 9003) << 20).astype("i8") | rng.integers(0, 4, 9003)
     arrays["crossing"] = smooth((60, 61), "f4") + rng.normal(size=(60, 61)).astype("f4") / 50
+    arrays["vectors"] = np.stack([smooth((30, 31), "f4") * (k + 1) for k in range(3)], axis=-1)
+    arrays["picture"] = np.stack([smooth((40, 1, 50), "u1") + k for k in range(4)], axis=-1)
+    arrays["points"] = rng.normal(size=(500, 1, 2)).cumsum(axis=0)
+    arrays["records"] = np.arange(9000, dtype="<i4").view("u1").reshape(3000, 12)
+    arrays["phases"] = np.stack([smooth((900,), "c16"), smooth((900,), "c16") * 3], axis=-1)
+    arrays["columns"] = np.cumsum(rng.integers(0, 9, (700, 7)), axis=0)
     arrays["counts"] = rng.poisson(5, 9000).astype("i4")
     arrays["camera"] = rng.normal(1000, 30, (70, 80)).round().astype("u2")
     arrays["times"] = np.cumsum(rng.integers(900, 1100, 5000))
@@ -549,6 +568,9 @@ def test_a_decoder_written_from_the_document_reads_every_rank_and_mode(tmp_path:
     arrays["few"] = rng.normal(size=20)[rng.integers(0, 20, 5000)]
     chunks = check_agreement(arrays, tmp_path)
     assert {chunk[6] for chunk in chunks.values()} == {0, 1, 2, 3, 4}
+    assert {name for name, chunk in chunks.items() if chunk[10] & 4} == {
+        *("vectors", "picture", "points", "records", "phases", "columns"),
+    }
     assert {chunk[11] for chunk in chunks.values() if chunk[6] == 4} == {0xE0, 0xE1, 0xE2}
     assert {(chunk[6], chunk[7]) for chunk in chunks.values()} >= {
         *((2, transform) for transform in range(4)),

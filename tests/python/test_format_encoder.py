@@ -416,6 +416,14 @@ def coded(values: Values, code: int) -> Coded:
     return Coded(choice, None, choice.cost, choice)
 
 
+def planes_axis(dims: tuple[int, ...], element_nbytes: int) -> int | None:
+    """The axis that changes places with the last one, if it does."""
+    longer = [a for a in range(len(dims) - 1) if dims[a] > 1]
+    if not longer or not 2 <= dims[-1] <= (64 if element_nbytes == 1 else 16):
+        return None
+    return longer[-1] if dims[longer[-1]] >= max(16, dims[-1]) else None
+
+
 def encode(raw: bytes, code: int, dims: tuple[int, ...], big_endian: bool) -> bytes:
     element_nbytes = ELEMENT_NBYTES[code]
     components = 2 if code in COMPLEX_CODES else 1
@@ -423,6 +431,11 @@ def encode(raw: bytes, code: int, dims: tuple[int, ...], big_endian: bool) -> by
     swapped = big_endian and value_nbytes > 1
     stored = np.frombuffer(raw, f"{'>' if swapped else '<'}u{value_nbytes}")
     values = Values(stored.astype(f"u{value_nbytes}"), dims, components)
+    planes = planes_axis(dims, element_nbytes)
+    with_planes = 4 if planes is not None else 0
+    if planes is not None:
+        grid = values.grid.swapaxes(planes, len(dims) - 1)
+        values = Values(np.ascontiguousarray(grid), grid.shape[:-1], components)
     mode, transform, axes, levels, entries, flags, shift, symbol = 0, 0, 0, 0, 0, 0, 0, 0
     seed, payload = b"", padded(raw)
     if raw == raw[:element_nbytes] * (len(raw) // element_nbytes):
@@ -448,7 +461,7 @@ def encode(raw: bytes, code: int, dims: tuple[int, ...], big_endian: bool) -> by
             stream, arrangement = matches
             tried = encode_matches(streams[stream].residuals, arrangement)
             if len(tried) < len(payload):
-                payload, mode, flags = tried, 4, int(swapped)
+                payload, mode, flags = tried, 4, int(swapped) | with_planes
                 levels = arrangement | 14 << 4
                 if stream == 1:
                     transform, in_set, offset = as_they_are.w8_way
@@ -465,7 +478,7 @@ def encode(raw: bytes, code: int, dims: tuple[int, ...], big_endian: bool) -> by
             transform = choice.transform if dictionary is None else 3
             entries = 0 if dictionary is None else len(dictionary) - 1
             axes = sum(1 << a for a in choice.axes)
-            flags = int(swapped)
+            flags = int(swapped) | with_planes
             if choice.ranks is not None:
                 levels = len(choice.ranks.leaves) | choice.ranks.symbol_bits << 4
                 symbol, shift = choice.ranks.symbol_at, choice.ranks.shift

@@ -79,9 +79,9 @@ __device__ bool read_header(const decode_job &job, const uint8_t *chunk, uint64_
   state->seed[1] = words[9];
   state->offset = has_offset ? words[9] : 0;
   /* What these kernels do not read: places in a dictionary, values with a base other than
-   * themselves, by the transform, the shift or corrections, the codes of ranked chunks since
-   * version 2, and matches. */
-  const bool is_based = words[1] >> 40 != 0 || (flags & GPUFI_FLAG_CORRECTIONS) != 0;
+   * themselves, by the transform, the shift or corrections, planes, the codes of ranked chunks
+   * since version 2, and matches. */
+  const bool is_based = words[1] >> 40 != 0 || flags > GPUFI_FLAG_BIG_ENDIAN;
   state->is_left = mode == GPUFI_MODE_MATCHES ||
                    (w8 && (transform >= GPUFI_TRANSFORM_DICTIONARY || is_based)) ||
                    (is_ranked && (transform == GPUFI_TRANSFORM_DICTIONARY || version > 1));
