@@ -76,6 +76,18 @@ static bool collect_sample(gpufi_dictionary *d, const gpufi_geometry *g, const u
   return true;
 }
 
+/* False if the entries are integers with hardly a gap between them: their places are no better to
+ * predict than they are themselves. */
+static bool has_gaps(const gpufi_dictionary *d) {
+  uint64_t least = UINT64_MAX, greatest = 0;
+  for (size_t i = 0; i < d->count; i++) {
+    const uint64_t key = sort_key(d, d->values[i]);
+    least = key < least ? key : least;
+    greatest = key > greatest ? key : greatest;
+  }
+  return gpufi_chunk_dtype_is_float(d->dtype) || greatest - least >= 2 * d->count;
+}
+
 /* For each value the index of its entry, which are in the order in which they were found. */
 static bool collect_all(gpufi_dictionary *d, const gpufi_geometry *g, const uint8_t *raw, bool swap,
                         uint8_t *places) {
@@ -98,12 +110,12 @@ static bool collect_all(gpufi_dictionary *d, const gpufi_geometry *g, const uint
 }
 
 bool gpufi_dictionary_collect(gpufi_dictionary *d, gpuf_dtype dtype, const gpufi_geometry *g,
-                              const uint8_t *raw, bool swap, uint8_t *places) {
+                              const uint8_t *raw, bool swap, bool gaps_only, uint8_t *places) {
   uint8_t sorted[GPUFI_DICTIONARY_ENTRIES_MAX];
   memset(d, 0, sizeof(*d));
   d->dtype = dtype;
   d->value_nbytes = g->value_nbytes;
-  if (g->value_nbytes == 1 || !collect_sample(d, g, raw, swap) ||
+  if (g->value_nbytes == 1 || !collect_sample(d, g, raw, swap) || (gaps_only && !has_gaps(d)) ||
       !collect_all(d, g, raw, swap, places)) {
     return false;
   }

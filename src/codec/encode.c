@@ -87,7 +87,7 @@ static uint64_t choose_dictionary(coding *c, gpuf_dtype dtype, uint64_t bits,
   gpufi_w8_choice w8;
   gpufi_chunk_header tried = *header;
   if (!gpufi_dictionary_collect(&other.dictionary, dtype, &c->geometry, c->values, c->swap,
-                                scratch)) {
+                                header->axes != 0, scratch)) {
     return bits;
   }
   other.geometry = c->geometry;

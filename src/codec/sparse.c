@@ -14,39 +14,51 @@
 
 #include <assert.h>
 
-/* How many bytes of a level of `count` bits are not 0. */
-static size_t used_bytes(const uint8_t *bits, size_t count) {
-  size_t used = 0;
-  for (size_t i = 0; i < (count + 7) / 8; i++) {
-    used += bits[i] != 0;
-  }
-  return used;
+/* Bit j: byte j of x is not 0. The sum sets the top bit of each byte whose lower ones are not all
+ * 0; the product brings the eight top bits together. */
+static unsigned used_of_word(uint64_t x) {
+  const uint64_t low = UINT64_C(0x7f7f7f7f7f7f7f7f);
+  const uint64_t tops = (((x & low) + low) | x) & ~low;
+  return (unsigned)((tops >> 7) * UINT64_C(0x0102040810204080) >> 56);
 }
 
 /* upper[i / 8] bit i % 8: byte i of `lower` is not 0. */
 static void summarize(const uint8_t *lower, size_t lower_nbytes, uint8_t *upper) {
-  memset(upper, 0, (lower_nbytes + 7) / 8);
-  for (size_t i = 0; i < lower_nbytes; i++) {
-    upper[i / 8] |= (uint8_t)((lower[i] != 0) << (i % 8));
+  for (size_t i = 0; i < lower_nbytes; i += 8) {
+    const size_t left = lower_nbytes - i;
+    upper[i / 8] = (uint8_t)used_of_word(gpufi_load_value(lower + i, left < 8 ? left : 8));
   }
 }
 
-/* The bytes that are not 0, in order; returns how many. */
+static size_t bit_count(const uint8_t *bytes, size_t nbytes) {
+  size_t total = 0;
+  for (size_t i = 0; i < nbytes; i += 8) {
+    const size_t left = nbytes - i;
+    total += (size_t)__builtin_popcountll(gpufi_load_value(bytes + i, left < 8 ? left : 8));
+  }
+  return total;
+}
+
+/* The bytes that are not 0, in order; returns how many. They are written without a branch, which
+ * would be mispredicted often, so that the last one may be a byte too far: by way of a buffer. */
 static size_t write_used(const uint8_t *bytes, size_t nbytes, uint8_t *out) {
+  uint8_t used[GPUFI_BLOCK_GROUPS + 1];
   size_t n = 0;
   for (size_t i = 0; i < nbytes; i++) {
-    if (bytes[i] != 0) {
-      out[n++] = bytes[i];
-    }
+    used[n] = bytes[i];
+    n += bytes[i] != 0;
   }
+  memcpy(out, used, n);
   return n;
 }
 
+/* A bit of each level stands for a byte of the one below it that is stored. */
 size_t gpufi_mask_nbytes(const gpufi_mask *mask, size_t count) {
   const size_t groups = (count + 7) / 8, sets = (groups + 7) / 8;
-  uint8_t middle[GPUFI_MASK_MIDDLE_NBYTES];
+  uint8_t middle[GPUFI_MASK_MIDDLE_NBYTES], top[(GPUFI_MASK_MIDDLE_NBYTES + 7) / 8];
   summarize(mask->bits, groups, middle);
-  return (sets + 7) / 8 + used_bytes(middle, groups) + used_bytes(mask->bits, count);
+  summarize(middle, sets, top);
+  return (sets + 7) / 8 + bit_count(top, (sets + 7) / 8) + bit_count(middle, sets);
 }
 
 void gpufi_mask_write(const gpufi_mask *mask, size_t count, uint8_t *out) {
@@ -96,15 +108,6 @@ static bool read_level(const uint8_t **in, const uint8_t *end, const uint8_t *up
   return count % 8 == 0 || level[nbytes - 1] >> (count % 8) == 0;
 }
 
-static size_t bit_count(const uint8_t *bytes, size_t nbytes) {
-  size_t total = 0;
-  for (size_t i = 0; i < nbytes; i += 8) {
-    const size_t left = nbytes - i;
-    total += (size_t)__builtin_popcountll(gpufi_load_value(bytes + i, left < 8 ? left : 8));
-  }
-  return total;
-}
-
 /* `groups` are the bytes of the lowest level and `sets` those of the middle one. */
 gpuf_status gpufi_mask_read(const uint8_t *in, size_t in_nbytes, size_t at, size_t count,
                             gpufi_mask *mask, gpuf_error *err) {
@@ -148,8 +151,12 @@ size_t gpufi_used_count(size_t value_nbytes, const uint8_t *values, size_t count
 }
 
 void gpufi_mask_of(size_t value_nbytes, const uint8_t *values, size_t count, gpufi_mask *mask) {
+  size_t done = 0; /* values, eight at a time where these are one word */
+  for (; value_nbytes == 1 && count - done >= 8; done += 8) {
+    mask->bits[done / 8] = (uint8_t)used_of_word(gpufi_load_u64(values + done));
+  }
   GPUFI_BY_NBYTES(value_nbytes, {
-    for (size_t i = 0; i < count; i += 8) {
+    for (size_t i = done; i < count; i += 8) {
       const size_t end = count - i < 8 ? count - i : 8;
       unsigned bits = 0;
       for (size_t j = 0; j < end; j++) {

@@ -368,10 +368,16 @@ def blocks_of(choice: Choice) -> bytes:
     return padded(words) + body
 
 
-def dictionary_of(values: Values, code: int) -> np.ndarray | None:
+def dictionary_of(values: Values, code: int, *, gaps_only: bool) -> np.ndarray | None:
     sampled = {int(values.flat[i]) for group in values.sampled_groups() for i in group}
     if values.w == 8 or len(sampled) > 256:
         return None
+    if gaps_only and code not in FLOAT_CODES:
+        numbers = list(sampled)
+        if code in SIGNED_CODES:
+            numbers = [v - 2**values.w if v >> (values.w - 1) else v for v in sampled]
+        if max(numbers) - min(numbers) < 2 * len(sampled):
+            return None
     distinct = np.unique(values.flat)
     if len(distinct) > 256:
         return None
@@ -406,7 +412,8 @@ class Coded(NamedTuple):
 def coded(values: Values, code: int) -> Coded:
     """The cheaper of the values as they are and their places, with the dictionary of these."""
     choice = Choice(values, code, places=False)
-    dictionary = dictionary_of(values, code)
+    predicted = choice.ranks is None and bool(choice.axes)
+    dictionary = dictionary_of(values, code, gaps_only=predicted)
     if dictionary is not None:
         lookup = {int(v): place for place, v in enumerate(dictionary)}
         places = np.array([lookup[int(v)] for v in values.flat], np.uint8)
