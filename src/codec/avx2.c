@@ -178,6 +178,7 @@ static bool read_codes(const uint8_t *in, const gpufi_block *block, size_t group
   const unsigned bits = block->kind == GPUFI_BLOCK_CODE3 ? 3 : 4;
   const __m256i zero = _mm256_set1_epi8((char)((1 << bits) - 1));
   const __m256i widest = _mm256_set1_epi8((char)block->width);
+  const __m256i after = _mm256_set1_epi8((char)(block->second + 1));
   const __m256i number =
       _mm256_setr_epi8(0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15, 16, 17, 18, 19, 20, 21,
                        22, 23, 24, 25, 26, 27, 28, 29, 30, 31);
@@ -187,9 +188,11 @@ static bool read_codes(const uint8_t *in, const gpufi_block *block, size_t group
     const __m256i codes = bits == 3 ? spread_3(in + k / 8 * 3) : spread_4(in + k / 2);
     const __m256i here = _mm256_cmpgt_epi8(_mm256_set1_epi8(left < 32 ? (char)left : 32), number);
     const __m256i some = _mm256_andnot_si256(_mm256_cmpeq_epi8(codes, zero), here);
-    const __m256i width = _mm256_and_si256(some, _mm256_sub_epi8(widest, codes));
+    const __m256i first = _mm256_cmpeq_epi8(codes, _mm256_setzero_si256());
+    const __m256i lower = _mm256_sub_epi8(after, codes);
+    const __m256i width = _mm256_and_si256(some, _mm256_blendv_epi8(lower, widest, first));
     /* Widths and codes are below 128, so that the difference is right as a signed number. */
-    const __m256i low = _mm256_cmpgt_epi8(_mm256_set1_epi8(1), _mm256_sub_epi8(widest, codes));
+    const __m256i low = _mm256_cmpgt_epi8(_mm256_set1_epi8(1), lower);
     bad = _mm256_or_si256(bad, _mm256_and_si256(some, low));
     sum = _mm256_add_epi64(sum, _mm256_sad_epu8(width, _mm256_setzero_si256()));
     _mm256_storeu_si256((__m256i *)(widths + k), width);

@@ -156,14 +156,17 @@ static bool read_codes(const uint8_t *in, const gpufi_block *block, size_t group
   const unsigned bits = block->kind == GPUFI_BLOCK_CODE3 ? 3 : 4;
   const __m512i zero = _mm512_set1_epi8((char)((1 << bits) - 1));
   const __m512i widest = _mm512_set1_epi8((char)block->width);
+  const __m512i after = _mm512_set1_epi8((char)(block->second + 1));
   __m512i sum = _mm512_setzero_si512();
   __mmask64 bad = 0;
   for (size_t k = 0; k < groups; k += 64) {
     const __mmask64 here = _bzhi_u64(UINT64_MAX, groups - k < 64 ? (unsigned)(groups - k) : 64);
     const __m512i codes = spread_codes(in + k / 8 * bits, bits);
     const __mmask64 some = _mm512_mask_cmpneq_epi8_mask(here, codes, zero);
-    const __m512i width = _mm512_maskz_sub_epi8(some, widest, codes);
-    bad |= _mm512_mask_cmpge_epu8_mask(some, codes, widest);
+    const __m512i lower = _mm512_maskz_sub_epi8(some, after, codes);
+    const __m512i width =
+        _mm512_mask_mov_epi8(lower, _mm512_mask_testn_epi8_mask(here, codes, codes), widest);
+    bad |= _mm512_mask_cmpge_epu8_mask(some, codes, after);
     sum = _mm512_add_epi64(sum, _mm512_sad_epu8(width, _mm512_setzero_si512()));
     _mm512_storeu_si512(widths + k, width);
   }

@@ -45,26 +45,63 @@ static inline size_t packed_nbytes(const uint8_t *widths, size_t groups, uint32_
   return nbytes;
 }
 
-/* The least size wins, among equals the earlier of 3-bit codes, 4-bit codes and none; raw if it is
- * no larger. Sets kind, width and nbytes of the block, and `widths` to the widths it is packed
- * at. */
+/* The best V for 4-bit codes in two ranges, of which those of a block have `codes` bytes with V:
+ * the least size, and among equals the least V. Groups up to V - 14 wide, but for those of 0, are
+ * packed at V - 13, and those above V at the widest. Returns the size; `widest` is above 1. */
+static inline size_t choose_second(const uint8_t *widths, size_t groups, uint32_t widest,
+                                   size_t codes, uint32_t *second) {
+  uint32_t count[65] = {0},
+           bits[65] = {0}; /* groups up to each width but 0, and the sum of theirs */
+  uint32_t best = UINT32_MAX;
+  for (size_t k = 0; k < groups; k++) {
+    count[widths[k]]++;
+  }
+  count[0] = 0;
+  for (uint32_t w = 1; w <= widest; w++) {
+    bits[w] = bits[w - 1] + count[w] * w;
+    count[w] += count[w - 1];
+  }
+  for (uint32_t v = 1; v < widest; v++) {
+    const uint32_t least = narrowest_width(v + 1, GPUFI_BLOCK_CODE4);
+    const uint32_t lower = count[least - 1] * least + bits[v] - bits[least - 1];
+    const uint32_t total = lower + (count[widest] - count[v]) * widest;
+    *second = total < best ? v : *second;
+    best = total < best ? total : best;
+  }
+  return best + codes;
+}
+
+/* How groups are packed: those of `widest` or above `second` at `widest`, others at `narrowest` or
+ * above. */
+static inline uint32_t width_in_ranges(uint32_t width, uint32_t widest, uint32_t second,
+                                       uint32_t narrowest) {
+  return width > second ? widest : packed_width(width, narrowest);
+}
+
+/* The least size wins, among equals the earlier of 3-bit codes, 4-bit codes, none, and 4-bit codes
+ * in two ranges; raw if it is no larger. Sets kind, width, second and nbytes of the block, and
+ * `widths` to the widths it is packed at. */
 static inline void choose_codes(uint8_t *widths, size_t groups, size_t raw_nbytes,
                                 gpufi_block *block) {
-  uint32_t widest = 0, narrowest;
+  uint32_t widest = 0, narrowest, exact = 0;
   for (size_t k = 0; k < groups; k++) {
     widest = widths[k] > widest ? widths[k] : widest;
+    exact += widths[k];
   }
   block->width = widest;
   if (widest == 0) {
     const bool sparse = (block->form & GPUFI_FORM_SPARSE) != 0;
-    *block =
-        (gpufi_block){0, 0, sparse ? block->shift : 0, sparse ? block->form : 0, GPUFI_BLOCK_ZERO};
+    *block = (gpufi_block){.shift = sparse ? block->shift : 0,
+                           .form = sparse ? block->form : 0,
+                           .kind = GPUFI_BLOCK_ZERO};
     return;
   }
   const size_t with3 = packed_nbytes(widths, groups, widest, GPUFI_BLOCK_CODE3);
   const size_t with4 = packed_nbytes(widths, groups, widest, GPUFI_BLOCK_CODE4);
+  const size_t range_codes = codes_nbytes(GPUFI_BLOCK_CODE4, groups) + 1;
   size_t nbytes = with4 < with3 ? with4 : with3;
   block->kind = with4 < with3 ? GPUFI_BLOCK_CODE4 : GPUFI_BLOCK_CODE3;
+  block->second = widest - 1;
   narrowest = narrowest_width(widest, block->kind);
   if (groups * widest < nbytes) {
     block->kind = GPUFI_BLOCK_CODE3;
@@ -72,30 +109,48 @@ static inline void choose_codes(uint8_t *widths, size_t groups, size_t raw_nbyte
     narrowest = widest;
     nbytes = groups * widest;
   }
+  if (range_codes + exact < nbytes) { /* it may be smaller */
+    uint32_t second = 0;
+    const size_t with_ranges = choose_second(widths, groups, widest, range_codes, &second);
+    if (with_ranges < nbytes) {
+      block->kind = GPUFI_BLOCK_CODE4;
+      block->form |= GPUFI_FORM_RANGES;
+      block->second = second;
+      narrowest = narrowest_width(second + 1, GPUFI_BLOCK_CODE4);
+      nbytes = with_ranges;
+    }
+  }
   if (nbytes >= raw_nbytes) {
-    *block =
-        (gpufi_block){(uint32_t)raw_nbytes, 0, 0, block->form & GPUFI_FORM_SPARSE, GPUFI_BLOCK_RAW};
+    *block = (gpufi_block){.nbytes = (uint32_t)raw_nbytes,
+                           .form = block->form & GPUFI_FORM_SPARSE,
+                           .kind = GPUFI_BLOCK_RAW};
     return;
   }
   block->nbytes = (uint32_t)nbytes;
+  const bool even = block->kind == GPUFI_BLOCK_CODE3 && (block->form & GPUFI_FORM_EVEN);
   for (size_t k = 0; k < groups; k++) {
-    const uint32_t packed = packed_width(widths[k], narrowest);
-    widths[k] = (uint8_t)(block->form & GPUFI_FORM_EVEN ? widest : packed);
+    const uint32_t packed = width_in_ranges(widths[k], widest, block->second, narrowest);
+    widths[k] = (uint8_t)(even ? widest : packed);
   }
 }
 
-/* Write the codes, lowest bits first, with zero bits up to a whole byte; none if even. Returns the
- * bytes written. */
+/* Write the codes, lowest bits first, with zero bits up to a whole byte, after the byte for V if
+ * there are two ranges; none if even. Returns the bytes written. */
 static inline size_t write_codes(const uint8_t *widths, size_t groups, const gpufi_block *block,
                                  uint8_t *out) {
   const uint32_t bits = code_bits(block->kind);
-  const size_t nbytes = codes_nbytes(block->kind, groups);
+  const bool ranges = block->kind == GPUFI_BLOCK_CODE4 && (block->form & GPUFI_FORM_RANGES);
+  const size_t nbytes = codes_nbytes(block->kind, groups) + ranges;
   uint32_t pending = 0, fill = 0;
-  if (block->form & GPUFI_FORM_EVEN) {
+  if (block->kind == GPUFI_BLOCK_CODE3 && (block->form & GPUFI_FORM_EVEN)) {
     return 0;
   }
+  if (ranges) {
+    *out++ = (uint8_t)block->second;
+  }
   for (size_t k = 0; k < groups; k++) {
-    const uint32_t code = widths[k] ? block->width - widths[k] : (1u << bits) - 1;
+    const uint32_t lower = widths[k] ? block->second + 1 - widths[k] : (1u << bits) - 1;
+    const uint32_t code = widths[k] == block->width ? 0 : lower;
     pending |= code << fill;
     fill += bits;
     if (fill >= 8) {

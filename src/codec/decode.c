@@ -47,7 +47,7 @@ static gpuf_status check_padding(const uint8_t *encoded, size_t begin, size_t en
 /* What the tables and the header say about a W8 or ranked chunk. */
 typedef struct coding {
   gpufi_geometry geometry; /* of what is packed: values, or places of one byte */
-  bool ranked, corrected;
+  bool ranked, corrected, version_1;
   gpufi_numbers numbers;            /* only if the header says that the values have a base */
   gpufi_dictionary dictionary;      /* without entries if there is none */
   gpufi_ranks ranks;                /* only if ranked */
@@ -66,6 +66,7 @@ static gpuf_status read_coding(const gpufi_chunk_header *header, const uint8_t *
   gpufi_header_values(header, &values);
   gpufi_header_geometry(header, &c->geometry);
   c->ranked = header->mode == GPUFI_MODE_RANKED;
+  c->version_1 = header->version == 1;
   c->corrected = gpufi_header_streams(header) == 2;
   const size_t descriptor_count = gpufi_header_streams(header) * gpufi_block_count(&c->geometry);
   const size_t descriptors_end = c->descriptors_at + 4 * descriptor_count;
@@ -156,6 +157,9 @@ static gpuf_status decode_block(const coding *c, const uint8_t *encoded, size_t 
   const size_t left = encoded_nbytes - p->at;
   if (block.nbytes > left) {
     return gpufi_corrupt(err, word_at, "the block runs past the end of the chunk");
+  }
+  if (c->version_1 && block.kind == GPUFI_BLOCK_CODE4 && (block.form & GPUFI_FORM_RANGES)) {
+    return gpufi_corrupt(err, word_at, "two ranges of widths in a chunk of version 1");
   }
   /* The W8 reader is told how many bytes follow, so that it need not copy a block that lies far
    * enough before the chunk's end. */

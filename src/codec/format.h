@@ -84,7 +84,8 @@ enum {
 enum {
   GPUFI_FORM_SPARSE = 1, /* a mask, then only the residuals that are not 0 */
   GPUFI_FORM_PLAIN = 2,  /* no residual is negative: packed without zigzag */
-  GPUFI_FORM_EVEN = 4,   /* no codes: every group is `width` wide */
+  GPUFI_FORM_EVEN = 4,   /* kind 1, no codes: every group is `width` wide */
+  GPUFI_FORM_RANGES = 4, /* kind 2: groups are `width` wide, or at most `second` */
 };
 
 /* A block's descriptor. As a 32-bit word:
@@ -97,6 +98,7 @@ typedef struct gpufi_block {
   uint32_t shift;  /* trailing zero bits that every residual of the block shares */
   uint32_t form;
   uint32_t kind;
+  uint32_t second; /* width that code 1 means: in the block's first byte, or else width - 1 */
 } gpufi_block;
 
 static inline uint32_t gpufi_block_to_word(gpufi_block b) {
@@ -104,8 +106,9 @@ static inline uint32_t gpufi_block_to_word(gpufi_block b) {
 }
 
 static inline gpufi_block gpufi_block_from_word(uint32_t word) {
-  const gpufi_block b = {word & 0x3fff, word >> 14 & 0x7f, word >> 21 & 0x3f, word >> 27 & 7,
-                         word >> 30};
+  const uint32_t width = word >> 14 & 0x7f;
+  const gpufi_block b = {word & 0x3fff,  width,      word >> 21 & 0x3f,
+                         word >> 27 & 7, word >> 30, width - (width != 0)};
   return b;
 }
 

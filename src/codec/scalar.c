@@ -36,10 +36,11 @@ bool gpufi_read_codes_scalar(const uint8_t *in, const gpufi_block *block, size_t
     const uint32_t code = pending & zero;
     pending >>= bits;
     fill -= bits;
-    if (code != zero && code >= block->width) {
+    if (code != zero && code > block->second) {
       return false;
     }
-    widths[k] = code == zero ? 0 : (uint8_t)(block->width - code);
+    const uint32_t lower = code == zero ? 0 : block->second + 1 - code;
+    widths[k] = (uint8_t)(code == 0 ? block->width : lower);
     *total += widths[k];
   }
   return pending == 0;

@@ -37,6 +37,7 @@ typedef enum pattern {
   PERIOD,  /* noise that repeats */
   IDLE,    /* noise, in half of the bits */
   RAMPS,   /* rising, and starting over in other places than lines and blocks do */
+  SPIKES,  /* small numbers, and seldom one of any size */
   PATTERN_COUNT,
 } pattern;
 
@@ -95,6 +96,8 @@ static inline uint64_t pattern_value(pattern kind, size_t i, size_t value_nbytes
     return i % 1009 * 0x1234567;
   case RARE:
     return random_u64() % 150 == 0;
+  case SPIKES:
+    return random_u64() % 200 == 0 ? random_u64() : random_u64() % 5000;
   default:
     return special[random_u64() % 8];
   }

@@ -25,6 +25,7 @@ static const specimen specimens[] = {
     {{GPUF_DTYPE_UINT64, 1, {4500}}, PERIOD, GPUFI_MODE_MATCHES, 0},
     {{GPUF_DTYPE_FLOAT64, 1, {5000}}, RAMPS, GPUFI_MODE_MATCHES, GPUFI_TRANSFORM_ROTATE},
     {{GPUF_DTYPE_FLOAT32, 3, {30, 1, 7}}, SMOOTH, GPUFI_MODE_W8, GPUFI_TRANSFORM_ROTATE},
+    {{GPUF_DTYPE_UINT32, 1, {1100}}, SPIKES, GPUFI_MODE_W8, 0},
 };
 #define SPECIMEN_COUNT (sizeof(specimens) / sizeof(specimens[0]))
 
@@ -187,13 +188,49 @@ static void a_false_block_descriptor_is_refused(void) {
   check_descriptor(1, 0x3fff, 0x3fff, "byte 100: the block runs past the end");
   check_descriptor(0, 0x3fff, 3, "byte 112: the block is shorter than its code table");
   check_descriptor(0, 0x3fff, 100, "byte 112: the widths of the groups do not add up");
-  check_descriptor(0, 0x7fu << 14, 0, "byte 112: the block's width or form");
-  check_descriptor(0, 0x7fu << 14, 33u << 14, "byte 112: the block's width or form");
+  check_descriptor(0, 0x7fu << 14, 0, "byte 112: the block's width");
+  check_descriptor(0, 0x7fu << 14, 33u << 14, "byte 112: the block's width");
   check_descriptor(0, 0x3fu << 21, 32u << 21, "byte 112: the block's shift");
   check_descriptor(0, 0, 1u << 27, "corrupt chunk at byte 1");
   check_descriptor(0, 0, 1u << 29, "byte 112: the");
   check_descriptor(0, 3u << 30, 3u << 30, "byte 112: the descriptor of a zero or raw block");
   check_descriptor(0, 3u << 30, 0, "byte 112: the descriptor of a zero or raw block");
+}
+
+/* Of a chunk whose first block has two ranges of widths: the descriptor is at byte 96 and the block
+ * at 112. The other block is of the same kind. */
+static void check_ranges(uint32_t clear, uint32_t set, int second, const char *text) {
+  const specimen s = {{GPUF_DTYPE_UINT32, 1, {2048}}, SPIKES, GPUFI_MODE_W8, 0};
+  size_t raw_nbytes, nbytes;
+  const guarded chunk = make_specimen(&s, &raw_nbytes, &nbytes);
+  const gpufi_block block = gpufi_block_from_word(gpufi_load_u32(chunk.data + 96));
+  CHECK(block.kind == GPUFI_BLOCK_CODE4 && (block.form & GPUFI_FORM_RANGES));
+  CHECK(chunk.data[112] > 0 && chunk.data[112] < block.width);
+  chunk.data[112] = second < 0 ? chunk.data[112] : (uint8_t)second;
+  check_changed(chunk, nbytes, raw_nbytes, 96, clear, set, text);
+}
+
+static void false_ranges_of_widths_are_refused(void) {
+  check_ranges(0, 0, 0, "byte 112: the second range of the block's widths");
+  check_ranges(0, 0, 32, "byte 112: the second range of the block's widths");
+  check_ranges(0, 0, 255, "byte 112: the second range of the block's widths");
+  check_ranges(0, 0, 1, "byte 112: a code of the block is out of range");
+  check_ranges(0x7fu << 14, 1u << 14, -1, "byte 112: the second range of the block's widths");
+  check_ranges(0x3fff, 64, -1, "byte 112: the block is shorter than its code table");
+  check_ranges(0x3fff, 65, -1, "byte 112: the widths of the groups do not add up");
+  check_ranges(1u << 29, 0, -1, "byte 112: ");
+  check_ranges(3u << 30, 3u << 30, -1, "byte 112: the descriptor of a zero or raw block");
+}
+
+static void ranges_of_widths_in_version_1_are_refused(void) {
+  const specimen s = {{GPUF_DTYPE_UINT32, 1, {2048}}, SPIKES, GPUFI_MODE_W8, 0};
+  size_t raw_nbytes, nbytes;
+  guarded chunk = make_specimen(&s, &raw_nbytes, &nbytes);
+  chunk.data[GPUFI_AT_VERSION] = 1;
+  gpufi_codec_seal(chunk.data, nbytes);
+  CHECK_FAILS(decode(chunk.data, nbytes, raw_nbytes), GPUF_ERR_CORRUPT,
+              "byte 96: two ranges of widths in a chunk of version 1");
+  guarded_free(&chunk);
 }
 
 static void padding_that_is_not_zero_is_refused(void) {
@@ -417,6 +454,8 @@ int main(void) {
   TEST(each_false_header_field_is_named);
   TEST(a_wrong_output_size_is_refused);
   TEST(a_false_block_descriptor_is_refused);
+  TEST(false_ranges_of_widths_are_refused);
+  TEST(ranges_of_widths_in_version_1_are_refused);
   TEST(padding_that_is_not_zero_is_refused);
   TEST(fields_that_belong_to_another_mode_are_refused);
   TEST(impossible_codes_are_refused);

@@ -1,5 +1,7 @@
 /* Writes the seed corpora: make_corpus FOLDER fills FOLDER/corpus_codec, FOLDER/corpus_filter and
- * FOLDER/corpus_bitshuffle. The files are committed; run this again when the format changes. */
+ * FOLDER/corpus_bitshuffle. The files are committed; run this again when the format changes. Those
+ * of corpus_codec whose names begin with version_1 are what it wrote for that version; keep them.
+ */
 #include "../../hdf5_filter/filter.h"
 #include "codec/bitshuffle.h"
 #include "codec/bytes.h"
@@ -117,6 +119,16 @@ static uint64_t idle(size_t i) {
   return noise(i) & 0x9999999999999999u;
 }
 
+/* Seldom far more than otherwise: two ranges of widths. */
+static uint64_t spikes(size_t i) {
+  return noise(i) % 200 == 0 ? noise(i + 7) : noise(i) >> 20 & 1023;
+}
+
+/* The bits of a float32 that are a bfloat16's. */
+static uint64_t held_bf16(size_t i) {
+  return weight_bf16(i) << 16;
+}
+
 static const seed seeds[] = {
     {"raw", {GPUF_DTYPE_UINT8, 1, {50}}, noise, false},
     {"constant", {GPUF_DTYPE_FLOAT64, 2, {9, 5}}, constant, false},
@@ -153,6 +165,11 @@ static const seed seeds[] = {
     {"pruned_f32", {GPUF_DTYPE_FLOAT32, 1, {1100}}, pruned_f32, false},
     {"spread_f32", {GPUF_DTYPE_FLOAT32, 1, {1100}}, spread_f32, false},
     {"codes_u8", {GPUF_DTYPE_UINT8, 1, {1100}}, codes, false},
+    {"spikes_u32", {GPUF_DTYPE_UINT32, 1, {1100}}, spikes, false},
+    {"spikes_u64", {GPUF_DTYPE_UINT64, 1, {1100}}, spikes, false},
+    {"weight_u16", {GPUF_DTYPE_UINT16, 1, {1100}}, weight_bf16, false},
+    {"weight_f16_be", {GPUF_DTYPE_FLOAT16, 1, {1100}}, weight_bf16, true},
+    {"held_f32", {GPUF_DTYPE_FLOAT32, 1, {1100}}, held_bf16, false},
     {"period_u64", {GPUF_DTYPE_UINT64, 1, {4500}}, period, false},
     {"period_f32_be", {GPUF_DTYPE_FLOAT32, 1, {4500}}, period, true},
     {"ramps_f64", {GPUF_DTYPE_FLOAT64, 1, {2500}}, ramps, false},
@@ -192,6 +209,14 @@ static const damage damages[] = {
     {"bad_flags", "raw", GPUFI_AT_FLAGS, 1},
     {"bad_levels", "raw", GPUFI_AT_LEVELS, 1},
     {"bad_levels_ranked", "weight_bf16", GPUFI_AT_LEVELS, 0x57},
+    {"bad_tree", "weight_bf16", GPUFI_AT_SEED + 1, 7},
+    {"bad_symbol_at", "weight_bf16", GPUFI_AT_SYMBOL, 15},
+    {"bad_symbol_mode", "smooth_i32", GPUFI_AT_SYMBOL, 1},
+    {"bad_shift_ranked", "held_f32", GPUFI_AT_SHIFT, 30},
+    {"bad_version_ranked", "weight_bf16", GPUFI_AT_VERSION, 1},
+    {"bad_version_ranges", "spikes_u32", GPUFI_AT_VERSION, 1},
+    {"bad_ranges", "spikes_u32", 112, 0},
+    {"bad_ranges_code", "spikes_u32", 112, 1},
     {"bad_ranked_dtype", "smooth_i32", GPUFI_AT_MODE, GPUFI_MODE_RANKED},
     {"bad_entries", "raw", GPUFI_AT_ENTRIES, 1},
     {"bad_reserved", "raw", GPUFI_AT_RESERVED, 1},

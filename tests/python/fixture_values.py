@@ -110,6 +110,13 @@ CONTENTS: dict[str, Callable[[np.ndarray, Layout], np.ndarray]] = {
     "runs": lambda i, _: (below(i // U(40), 21) + U(1)) * WEYL,
     "weights": lambda i, layout: weights(i, layout),
     "pruned": lambda i, layout: where(below(i, 4) == 0, weights(i, layout)),
+    "spikes": lambda i, _: np.where(below(i, 200) == 0, noise(i + U(7)), below(i, 50)),
+    "halves": lambda i, _: weights(i, LAYOUTS["float16"]),
+    "brains": lambda i, _: weights(i, LAYOUTS["bfloat16"]),
+    "singles": lambda i, _: weights(i, LAYOUTS["float32"]),
+    "held brains": lambda i, _: weights(i, LAYOUTS["bfloat16"]) << U(16),
+    "torn brains": lambda i, _: (weights(i, LAYOUTS["bfloat16"]) << U(16)) | U(i == 1500),
+    "bell": lambda i, _: below(i, 400) + below(i + U(5000), 400) + below(i + U(10000), 400),
 }
 
 
@@ -188,3 +195,20 @@ def version_1() -> Iterator[Case]:
     yield Case("uint16", "sparse", (1100,), big_endian=True)
     yield Case("complex128", "constant", (4, 4), big_endian=True)
     yield Case("float32", "noise", (29,), big_endian=True)
+
+
+def version_2() -> Iterator[Case]:
+    """What version 1 does not have."""
+    for dtype in ("int8", "uint16", "int32", "float32", "uint64", "float64"):
+        yield Case(dtype, "spikes", (2300,))
+    yield Case("int32", "spikes", (2300,), big_endian=True)
+    yield Case("uint16", "halves", (2300,))
+    yield Case("uint16", "brains", (2300,))
+    yield Case("int16", "brains", (2300,), big_endian=True)
+    yield Case("uint32", "singles", (2300,))
+    yield Case("float32", "held brains", (2300,))
+    yield Case("float32", "torn brains", (2300,))
+    yield Case("int64", "held brains", (2300,))
+    yield Case("int16", "bell", (2300,))
+    yield Case("bfloat16", "brains", (9000,))
+    yield Case("float16", "halves", (9000,))

@@ -90,20 +90,25 @@ def fixed_groups(data: bytes, at: int, count: int, width: int) -> tuple[list[int
 def unpack_w8(data: bytes, descriptor: int, count: int, bits: int) -> list[int]:
     """The residuals of a block of kind 0, 1 or 2, those of 0 left out if it is sparse."""
     width, shift, kind = descriptor >> 14 & 0x7F, descriptor >> 21 & 0x3F, descriptor >> 30
-    sparse, plain, even = (descriptor >> b & 1 for b in (27, 28, 29))
+    sparse, plain, flag = (descriptor >> b & 1 for b in (27, 28, 29))
     groups, at = -(-count // 8), 0
     if kind == 0:
-        assert width == 0 and not even and (sparse or descriptor == 0)
+        assert width == 0 and not flag and (sparse or descriptor == 0)
         widths = [0] * groups
-    elif even:
-        assert kind == 1
+    elif kind == 1 and flag:
         widths = [width] * groups
     else:
-        code_bits = 3 if kind == 1 else 4
-        at = -(-groups * code_bits // 8)
-        zero = (1 << code_bits) - 1
-        codes = bit_fields(data[:at], groups, code_bits)
-        widths = [0 if code == zero else width - code for code in codes]
+        code_bits, second = 3 if kind == 1 else 4, width - 1
+        if flag:
+            second, at = data[0], 1
+            assert 1 <= second < width
+        end = at + -(-groups * code_bits // 8)
+        codes, at = bit_fields(data[at:end], groups, code_bits), end
+        of_code = {0: width, (1 << code_bits) - 1: 0}
+        widths = [of_code.get(code, second + 1 - code) for code in codes]
+        assert all(
+            w > 0 or code == (1 << code_bits) - 1 for w, code in zip(widths, codes, strict=True)
+        )
     packed: list[int] = []
     for group_width in widths:
         group, at = fixed_groups(data, at, 8, group_width)
