@@ -421,6 +421,32 @@ EXPAND(16)
 EXPAND(32)
 EXPAND(64)
 
+/* Bytes are brought together eight at a time; what is stored too far the next eight overwrite. */
+static void compact_8(const uint8_t *values, size_t count, gpufi_mask *mask, uint8_t *used) {
+  mask->used_count = 0;
+  for (size_t i = 0; i < count; i += 8) {
+    const uint64_t x = gpufi_load_value(values + i, count - i < 8 ? count - i : 8);
+    const __m128i zeros = _mm_cmpeq_epi8(_mm_cvtsi64_si128((int64_t)x), _mm_setzero_si128());
+    const unsigned some = ~(unsigned)_mm_movemask_epi8(zeros) & 255;
+    const uint64_t bytes = _pdep_u64(some, UINT64_C(0x0101010101010101)) * 255;
+    const uint64_t together = _pext_u64(x, bytes);
+    mask->bits[i / 8] = (uint8_t)some;
+    memcpy(used + mask->used_count, &together, sizeof(together));
+    mask->used_count += (size_t)__builtin_popcount(some);
+  }
+}
+
+#define COMPACT(BITS)                                                                              \
+  static void compact_##BITS(const uint8_t *values, size_t count, gpufi_mask *mask,                \
+                             uint8_t *used) {                                                      \
+    gpufi_mask_of(BITS / 8, values, count, mask);                                                  \
+    gpufi_mask_compact(BITS / 8, values, count, used);                                             \
+  }
+
+COMPACT(16)
+COMPACT(32)
+COMPACT(64)
+
 #include "codec/pack_x86_impl.h"
 
 #define GPUFI_EACH_WIDTH "codec/planes_impl.h"

@@ -362,6 +362,29 @@ EXPAND(16, __mmask32)
 EXPAND(32, __mmask16)
 EXPAND(64, __mmask8)
 
+/* What is not 0 of each vector is brought together and stored with the rest of the vector, which
+ * the next one overwrites. */
+#define COMPACT(BITS, lanes)                                                                       \
+  static void compact_##BITS(const uint8_t *values, size_t count, gpufi_mask *mask,                \
+                             uint8_t *used) {                                                      \
+    mask->used_count = 0;                                                                          \
+    for (size_t i = 0; i < count; i += (lanes)) {                                                  \
+      const size_t left = count - i < (lanes) ? count - i : (lanes);                               \
+      const __mmask64 here = _bzhi_u64(UINT64_MAX, (unsigned)left * (BITS / 8));                   \
+      const __m512i x = _mm512_maskz_loadu_epi8(here, values + i * (BITS / 8));                    \
+      const __mmask##lanes some = _mm512_test_epi##BITS##_mask(x, x);                              \
+      memcpy(mask->bits + i / 8, &some, sizeof(some));                                             \
+      _mm512_storeu_si512(used + mask->used_count * (BITS / 8),                                    \
+                          _mm512_maskz_compress_epi##BITS(some, x));                               \
+      mask->used_count += (size_t)__builtin_popcountll(some);                                      \
+    }                                                                                              \
+  }
+
+COMPACT(8, 64)
+COMPACT(16, 32)
+COMPACT(32, 16)
+COMPACT(64, 8)
+
 #include "codec/pack_x86_impl.h"
 
 #define GPUFI_EACH_WIDTH "codec/planes_impl.h"

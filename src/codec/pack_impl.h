@@ -2,7 +2,10 @@
  * files that have, for N bits,
  *   void group_widths_N(const T *z, size_t groups, uint8_t *widths)
  *     the bits of the widest of each 8 values
- *   pack_groups_N, a gpufi_pack_groups_fn */
+ *   pack_groups_N, a gpufi_pack_groups_fn
+ *   void compact_N(const uint8_t *values, size_t count, gpufi_mask *mask, uint8_t *used)
+ *     the mask's bits and used_count, and the values that are not 0, at most three quarters of
+ *     `count`; `used` has capacity for GPUFI_BLOCK_VALUES */
 
 /* Plan a block, or the residuals of a sparse one that are not 0. In: residuals in `z`, the form so
  * far in block->form. Out: packed values in `z`, filled up to whole groups with zeros, the widths
@@ -72,8 +75,7 @@ static bool F(pack_sparse)(const uint8_t *residuals, size_t count, uint8_t *out,
   T used[GPUFI_BLOCK_VALUES], z[GPUFI_BLOCK_VALUES];
   uint8_t widths[GPUFI_BLOCK_GROUPS];
   gpufi_mask mask;
-  gpufi_mask_of(sizeof(T), residuals, count, &mask);
-  gpufi_mask_compact(sizeof(T), residuals, count, (uint8_t *)used);
+  F(compact)(residuals, count, &mask, (uint8_t *)used);
   memcpy(z, used, mask.used_count * sizeof(T));
   block->form = GPUFI_FORM_SPARSE;
   F(plan)(z, mask.used_count, widths, block);

@@ -100,6 +100,11 @@ void SCALAR(gpufi_unpack)(const uint8_t *in, const uint8_t *widths, size_t group
   }
 }
 
+static void F(compact)(const uint8_t *values, size_t count, gpufi_mask *mask, uint8_t *used) {
+  gpufi_mask_of(sizeof(T), values, count, mask);
+  gpufi_mask_compact(sizeof(T), values, count, used);
+}
+
 #include "codec/pack_impl.h"
 
 bool SCALAR(gpufi_pack)(const uint8_t *residuals, size_t count, uint8_t *out, size_t capacity,
