@@ -1,6 +1,7 @@
 /* The codec's inner loops for x86-64 with AVX2. They give the scalar's bytes: everything is integer
  * arithmetic modulo 2^8 to 2^64 on lanes as wide as the values, and sums may be taken in any order.
  */
+#include "codec/bitplanes.h"
 #include "codec/bytes.h"
 #include "codec/masks_avx2.h"
 #include "codec/scalar.h"
@@ -448,6 +449,9 @@ COMPACT(32)
 COMPACT(64)
 
 #include "codec/pack_x86_impl.h"
+
+#define LANES 4
+#include "codec/bitplanes_impl.h"
 
 #define GPUFI_EACH_WIDTH "codec/planes_impl.h"
 #include "codec/each_width.h"

@@ -1,5 +1,6 @@
 /* The codec's inner loops for x86-64 with AVX-512 (F, BW, DQ, VL, CD, VBMI, VBMI2). They give the
  * scalar's bytes for the reasons that avx2.c gives, which also explains what is not said here. */
+#include "codec/bitplanes.h"
 #include "codec/bytes.h"
 #include "codec/scalar.h"
 #include "codec/sparse.h"
@@ -386,6 +387,9 @@ COMPACT(32, 16)
 COMPACT(64, 8)
 
 #include "codec/pack_x86_impl.h"
+
+#define LANES 8
+#include "codec/bitplanes_impl.h"
 
 #define GPUFI_EACH_WIDTH "codec/planes_impl.h"
 #include "codec/each_width.h"

@@ -136,6 +136,14 @@ typedef void gpufi_join_planes_fn(const uint8_t *planes, size_t pitch_nbytes, si
 typedef void gpufi_split_planes_fn(const uint8_t *values, size_t count, unsigned plane_count,
                                    uint8_t *planes, size_t pitch_nbytes);
 
+/* Elements of 1, 2, 4 or 8 bytes to bit planes, which lie `plane_nbytes` apart, and back
+ * (bitplanes.h). Return how many of the `groups` are done: all but those at the end that do not
+ * fill vectors. */
+typedef size_t gpufi_split_bits_fn(size_t element_nbytes, const uint8_t *elements, size_t groups,
+                                   uint8_t *planes, size_t plane_nbytes);
+typedef size_t gpufi_join_bits_fn(size_t element_nbytes, const uint8_t *planes, size_t plane_nbytes,
+                                  size_t groups, uint8_t *elements);
+
 /* Adds the terms of words begin .. end - 1 of a chunk to its checksum. */
 typedef void gpufi_add_words_fn(const uint8_t *encoded, size_t begin, size_t end, uint64_t sums[2]);
 
@@ -154,6 +162,8 @@ typedef struct gpufi_cpu {
   gpufi_read_walks_fn *read_walks;
   gpufi_split_fn *split[GPUFI_VALUE_WIDTHS];
   gpufi_join_fn *join[GPUFI_VALUE_WIDTHS];
+  gpufi_split_bits_fn *split_bits;
+  gpufi_join_bits_fn *join_bits;
   gpufi_join_planes_fn *join_planes[GPUFI_VALUE_WIDTHS];
   gpufi_split_planes_fn *split_planes[GPUFI_VALUE_WIDTHS];
   /* Null: whole chunks at a time, by gpufi_predict_inverse and gpufi_predict_forward. */

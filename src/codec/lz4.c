@@ -31,7 +31,10 @@ static uint8_t *put_length(uint8_t *out, size_t length) {
   return out;
 }
 
-/* Literals, and the match after them unless its length is 0. */
+/* Literals, and the match after them unless its length is 0. A few literals are copied as 8 or 16
+ * bytes: at least 12 bytes of the block begin with the match, so that as many can be read; and the
+ * sequences so far take at most gpufi_lz4_bound() of their bytes less 16, and these 12 and the
+ * literals are still to come, so that as many can be written. */
 static uint8_t *put_sequence(uint8_t *out, const uint8_t *literals, size_t literal_count,
                              size_t offset, size_t match_nbytes) {
   const size_t extra = match_nbytes ? match_nbytes - GPUFI_LZ4_MATCH_NBYTES_MIN : 0;
@@ -41,7 +44,13 @@ static uint8_t *put_sequence(uint8_t *out, const uint8_t *literals, size_t liter
   if (high == NIBBLE_MAX) {
     out = put_length(out, literal_count - NIBBLE_MAX);
   }
-  memcpy(out, literals, literal_count);
+  if (match_nbytes && literal_count <= 8) {
+    memcpy(out, literals, 8);
+  } else if (match_nbytes && literal_count <= 16) {
+    memcpy(out, literals, 16);
+  } else {
+    memcpy(out, literals, literal_count);
+  }
   out += literal_count;
   if (match_nbytes) {
     *out++ = (uint8_t)offset;

@@ -68,6 +68,8 @@ const gpufi_cpu gpufi_cpu_scalar = {
     .read_walks = gpufi_read_walks_scalar,
     .split = GPUFI_SCALAR_KERNELS(split),
     .join = GPUFI_SCALAR_KERNELS(join),
+    .split_bits = gpufi_split_bits_scalar,
+    .join_bits = gpufi_join_bits_scalar,
     .join_planes = {join_planes_8, join_planes_16, join_planes_32, join_planes_64},
     .split_planes = {split_planes_8, split_planes_16, split_planes_32, split_planes_64},
 };

@@ -9,6 +9,8 @@
 gpufi_add_words_fn gpufi_add_words_scalar;
 gpufi_read_codes_fn gpufi_read_codes_scalar;
 gpufi_symbols_fn gpufi_symbols_scalar;
+gpufi_split_bits_fn gpufi_split_bits_scalar;
+gpufi_join_bits_fn gpufi_join_bits_scalar;
 gpufi_leaves_fn gpufi_leaves_scalar;
 gpufi_write_walks_fn gpufi_write_walks_scalar;
 gpufi_read_walks_fn gpufi_read_walks_scalar;

@@ -71,6 +71,8 @@ RESTORE(32, SET1_32)
       .read_walks = gpufi_read_walks_##set,                                                        \
       .split = WALKS(split, set),                                                                  \
       .join = WALKS(join, set),                                                                    \
+      .split_bits = split_bits,                                                                    \
+      .join_bits = join_bits,                                                                      \
       .join_planes = KERNELS(join_planes),                                                         \
       .split_planes = KERNELS(split_planes),                                                       \
       .inverse = KERNELS(inverse),                                                                 \
