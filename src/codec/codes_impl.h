@@ -47,28 +47,41 @@ static inline size_t packed_nbytes(const uint8_t *widths, size_t groups, uint32_
 
 /* The best V for 4-bit codes in two ranges, of which those of a block have `codes` bytes with V:
  * the least size, and among equals the least V. Groups up to V - 14 wide, but for those of 0, are
- * packed at V - 13, and those above V at the widest. Returns the size; `widest` is above 1. */
+ * packed at V - 13, and those above V at the widest. So only widths that occur need to be tried: a
+ * V between them has the same groups above it as the next one below, and reaches less far down.
+ * Returns the size; `widest` is above 1. */
 static inline size_t choose_second(const uint8_t *widths, size_t groups, uint32_t widest,
                                    size_t codes, uint32_t *second) {
+  /* Counted in four parts: an addition to a number that was just stored has to wait for it. */
+  uint8_t parts[4][65] = {0};
   uint32_t count[65] = {0},
            bits[65] = {0}; /* groups up to each width but 0, and the sum of theirs */
   uint32_t best = UINT32_MAX;
-  for (size_t k = 0; k < groups; k++) {
-    count[widths[k]]++;
+  size_t k = 0;
+  for (; k + 4 <= groups; k += 4) {
+    parts[0][widths[k]]++;
+    parts[1][widths[k + 1]]++;
+    parts[2][widths[k + 2]]++;
+    parts[3][widths[k + 3]]++;
   }
-  count[0] = 0;
+  for (; k < groups; k++) {
+    parts[0][widths[k]]++;
+  }
   for (uint32_t w = 1; w <= widest; w++) {
-    bits[w] = bits[w - 1] + count[w] * w;
-    count[w] += count[w - 1];
+    const uint32_t here = (uint32_t)parts[0][w] + parts[1][w] + parts[2][w] + parts[3][w];
+    bits[w] = bits[w - 1] + here * w;
+    count[w] = count[w - 1] + here;
   }
   for (uint32_t v = 1; v < widest; v++) {
-    const uint32_t least = narrowest_width(v + 1, GPUFI_BLOCK_CODE4);
-    const uint32_t lower = count[least - 1] * least + bits[v] - bits[least - 1];
-    const uint32_t total = lower + (count[widest] - count[v]) * widest;
-    *second = total < best ? v : *second;
-    best = total < best ? total : best;
+    if (count[v] != count[v - 1]) {
+      const uint32_t least = narrowest_width(v + 1, GPUFI_BLOCK_CODE4);
+      const uint32_t lower = count[least - 1] * least + bits[v] - bits[least - 1];
+      const uint32_t total = lower + (count[widest] - count[v]) * widest;
+      *second = total < best ? v : *second;
+      best = total < best ? total : best;
+    }
   }
-  return best + codes;
+  return best == UINT32_MAX ? SIZE_MAX : best + codes;
 }
 
 /* How groups are packed: those of `widest` or above `second` at `widest`, others at `narrowest` or
