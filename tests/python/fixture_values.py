@@ -108,6 +108,9 @@ CONTENTS: dict[str, Callable[[np.ndarray, Layout], np.ndarray]] = {
     "pedestal": lambda i, _: U(1000) + below(i, 25) + below(i + U(5000), 25),
     "few": lambda i, _: (below(i, 21) + U(1)) * WEYL,
     "runs": lambda i, _: (below(i // U(40), 21) + U(1)) * WEYL,
+    "period": lambda i, _: noise(i % U(331)),
+    "ramps": lambda i, _: i % U(1009) * U(0x1234567),
+    "idle": lambda i, _: noise(i) & U(0x9999999999999999),
     "weights": lambda i, layout: weights(i, layout),
     "pruned": lambda i, layout: where(below(i, 4) == 0, weights(i, layout)),
     "spikes": lambda i, _: np.where(below(i, 200) == 0, noise(i + U(7)), below(i, 50)),
@@ -212,3 +215,21 @@ def version_2() -> Iterator[Case]:
     yield Case("int16", "bell", (2300,))
     yield Case("bfloat16", "brains", (9000,))
     yield Case("float16", "halves", (9000,))
+    for dtype in ("uint64", "float64", "complex64"):
+        yield Case(dtype, "period", (4500,))
+        yield Case(dtype, "ramps", (2500,))
+    yield Case("uint8", "period", (40, 500))
+    yield Case("float32", "period", (4501,), big_endian=True)
+    yield Case("float64", "ramps", (2503,), big_endian=True)
+    yield Case("float64", "period", (52000,))
+    yield Case("int32", "idle", (1703,))
+    yield Case("int64", "idle", (4099,), big_endian=True)
+    yield Case("float32", "ramps", (90, 50))
+    for dtype in ("uint8", "int16", "float32", "float64", "complex64", "complex128"):
+        yield Case(dtype, "smooth", (2, 40, 1, 3))
+        yield Case(dtype, "smooth", (70, 7))
+    yield Case("uint8", "steps", (64, 64))
+    yield Case("int16", "few", (300, 2))
+    yield Case("bfloat16", "weights", (400, 4))
+    yield Case("float32", "smooth", (40, 5), big_endian=True)
+    yield Case("uint64", "period", (1500, 3))

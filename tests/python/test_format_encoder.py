@@ -23,6 +23,7 @@ from test_format import (
     MAGIC,
     Ranks,
     checksum,
+    decode,
     undo_transform,
 )
 
@@ -535,3 +536,16 @@ def test_an_encoder_written_from_the_document_gives_the_same_bytes(
     assert found[5:16] == expected[5:16], "dtype, mode, transform, axes, levels, entries"
     assert found[64:80] == expected[64:80], "seed and offset"
     assert found == expected
+    assert decode(expected) == case.values().tobytes()
+
+
+def test_the_cases_have_all_arrangements_of_matches_and_planes_in_all_modes(
+    chunks: dict[str, bytes],
+) -> None:
+    matches = [chunk for chunk in chunks.values() if chunk[6] == 4]
+    assert {chunk[11] & 15 for chunk in matches} == {0, 1, 2}
+    assert {chunk[10] & 1 for chunk in matches} == {0, 1}
+    assert {(chunk[6], chunk[10] & 4) for chunk in chunks.values()} == {
+        *((mode, 0) for mode in range(5)),
+        *((mode, 4) for mode in (2, 3, 4)),
+    }
