@@ -138,6 +138,17 @@ static inline guarded encode(const gpufi_chunk_shape *shape, const uint8_t *raw,
   return exact;
 }
 
+/* The same for values of a pattern. */
+static inline guarded encode_pattern(const gpufi_chunk_shape *shape, pattern kind,
+                                     size_t *raw_nbytes, size_t *encoded_nbytes) {
+  CHECK_OK(gpufi_chunk_raw_nbytes(shape, raw_nbytes, &err));
+  uint8_t *raw = malloc(*raw_nbytes);
+  fill(raw, *raw_nbytes, value_nbytes_of(shape->dtype), kind);
+  guarded encoded = encode(shape, raw, false, encoded_nbytes, 1);
+  free(raw);
+  return encoded;
+}
+
 /* Decode from and into buffers of exactly these sizes. */
 static inline gpuf_status decode(const uint8_t *chunk, size_t nbytes, size_t raw_nbytes) {
   guarded in = guarded_alloc(nbytes, 1), out = guarded_alloc(raw_nbytes, 1);

@@ -16,11 +16,7 @@ static const specimen planes = {
 static const specimen steps = {{GPUF_DTYPE_INT64, 1, {300}}, STEPS, GPUFI_MODE_W8, 0};
 
 static guarded make_chunk(const specimen *s, size_t *raw_nbytes, size_t *encoded_nbytes) {
-  CHECK_OK(gpufi_chunk_raw_nbytes(&s->shape, raw_nbytes, &err));
-  uint8_t *raw = malloc(*raw_nbytes);
-  fill(raw, *raw_nbytes, value_nbytes_of(s->shape.dtype), s->kind);
-  guarded encoded = encode(&s->shape, raw, false, encoded_nbytes, 1);
-  free(raw);
+  guarded encoded = encode_pattern(&s->shape, s->kind, raw_nbytes, encoded_nbytes);
   CHECK(encoded.data[GPUFI_AT_MODE] == s->mode);
   CHECK(encoded.data[GPUFI_AT_FLAGS] == s->flags);
   return encoded;
