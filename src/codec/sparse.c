@@ -63,7 +63,7 @@ size_t gpufi_mask_nbytes(const gpufi_mask *mask, size_t count) {
 
 void gpufi_mask_write(const gpufi_mask *mask, size_t count, uint8_t *out) {
   const size_t groups = (count + 7) / 8, sets = (groups + 7) / 8;
-  uint8_t middle[GPUFI_MASK_MIDDLE_NBYTES];
+  uint8_t middle[GPUFI_MASK_MIDDLE_NBYTES] = {0};
   summarize(mask->bits, groups, middle);
   summarize(middle, sets, out);
   out += (sets + 7) / 8;
