@@ -42,9 +42,14 @@ void gpufi_symbols_scalar(const uint8_t *codes, size_t count, const uint8_t *tab
 
 void gpufi_leaves_scalar(const gpufi_walk_tables *tables, const uint8_t *lower,
                          const uint8_t *upper, size_t count, uint8_t *leaves) {
-  for (size_t i = 0; i < count; i++) {
-    const unsigned symbol = tables->wide ? lower[i] | (unsigned)upper[i] << 8 : lower[i];
-    leaves[i] = tables->leaves[symbol];
+  if (tables->wide) {
+    for (size_t i = 0; i < count; i++) {
+      leaves[i] = tables->leaves[lower[i] | (unsigned)upper[i] << 8];
+    }
+  } else {
+    for (size_t i = 0; i < count; i++) {
+      leaves[i] = tables->leaves[lower[i]];
+    }
   }
 }
 

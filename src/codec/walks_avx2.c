@@ -107,8 +107,12 @@ GPUFI_INLINE uint32_t not_below(__m256i x, __m256i least, size_t count) {
 
 static void steps_of(const uint8_t *leaves, size_t count, const gpufi_tree *tree,
                      const uint8_t *table, uint8_t *out) {
-  (void)tree;
-  for (size_t i = 0; i < count; i++) {
+  const unsigned last = tree->leaf_count - 1u;
+  size_t i = 0;
+  for (; last < 128 && i + 32 <= count; i += 32) {
+    store(out + i, look_up(load(leaves + i), table, last));
+  }
+  for (; i < count; i++) {
     out[i] = table[leaves[i]];
   }
 }
