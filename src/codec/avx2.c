@@ -115,6 +115,24 @@ GPUFI_INLINE v8 last_8(v8 v, unsigned step) {
 #define GPUFI_EACH_WIDTH "codec/line_impl.h"
 #include "codec/each_width.h"
 
+/* --- bases --- */
+
+/* AVX2 has no such conversion. Each half of the integer becomes the low bits of a double of a fixed
+ * exponent; less these exponents' own values, the upper half is exact, and the sum is rounded once:
+ *
+ *   upper   2^84 + (upper half + 2^31) * 2^32
+ *   lower   2^52 + lower half */
+GPUFI_INLINE double double_of_int64(int64_t x) {
+  const uint64_t upper = (uint64_t)x >> 32 ^ 0x4530000080000000u;
+  const uint64_t lower = ((uint64_t)x & UINT32_MAX) | 0x4330000000000000u;
+  const double fixed = 0x1p84 + 0x1p63 + 0x1p52;
+  return gpufi_double_of_bits(upper) - fixed + gpufi_double_of_bits(lower);
+}
+
+#define NUMBER_OF_INT64(x) double_of_int64(x)
+#define GPUFI_EACH_WIDTH "codec/number_impl.h"
+#include "codec/each_width.h"
+
 /* --- checksum --- */
 
 GPUFI_INLINE uint64_t sum_of_64(__m256i x) {

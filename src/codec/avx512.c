@@ -108,6 +108,10 @@ GPUFI_INLINE v8 last_8(v8 v, unsigned step) {
 #define GPUFI_EACH_WIDTH "codec/line_impl.h"
 #include "codec/each_width.h"
 
+#define NUMBER_OF_INT64(x) (double)(x)
+#define GPUFI_EACH_WIDTH "codec/number_impl.h"
+#include "codec/each_width.h"
+
 /* --- checksum --- */
 
 /* Modulo 2^64: the compiler's own reduction adds signed numbers, which must not overflow. */

@@ -91,7 +91,11 @@ static gpuf_status read_coding(const gpufi_chunk_header *header, const uint8_t *
       return gpufi_corrupt(err, symbols_at, "an entry of the symbol table is out of range");
     }
   }
-  gpuf_status status = check_padding(encoded, dictionary_at + tables.dictionary, symbols_at, err);
+  gpuf_status status =
+      check_padding(encoded, GPUFI_HEADER_NBYTES + tables.parameters, dictionary_at, err);
+  if (status == GPUF_OK) {
+    status = check_padding(encoded, dictionary_at + tables.dictionary, symbols_at, err);
+  }
   if (status == GPUF_OK) {
     status = check_padding(encoded, symbols_at + tables.symbols, c->descriptors_at, err);
   }
@@ -237,6 +241,7 @@ static gpuf_status decode_base(const coding *c, const uint8_t *encoded, size_t e
                                uint8_t *raw, gpuf_error *err) {
   uint64_t corrections[GPUFI_BLOCK_VALUES];
   const gpufi_geometry *const g = &c->geometry;
+  const gpufi_cpu *const cpu = gpufi_cpu_get();
   position p = {true, 0, c->blocks_at};
   for (size_t first = 0; first < g->value_count; first += GPUFI_BLOCK_VALUES) {
     const size_t count = gpufi_min_nbytes(g->value_count - first, GPUFI_BLOCK_VALUES);
@@ -247,8 +252,12 @@ static gpuf_status decode_base(const coding *c, const uint8_t *encoded, size_t e
         return status;
       }
     }
-    gpufi_numbers_undo(&c->numbers, c->corrected ? (const uint8_t *)corrections : NULL, count,
-                       raw + first * g->value_nbytes);
+    uint8_t *const values = raw + first * g->value_nbytes;
+    cpu->from_base[gpufi_value_index(g->value_nbytes)](&c->numbers, count, values);
+    if (c->corrected) {
+      cpu->correct[gpufi_value_index(g->value_nbytes)](&c->numbers, (const uint8_t *)corrections,
+                                                       count, values);
+    }
   }
   return GPUF_OK;
 }

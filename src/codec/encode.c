@@ -5,12 +5,14 @@
 #include "base/arithmetic.h"
 #include "base/error.h"
 #include "codec/block.h"
+#include "codec/bytes.h"
 #include "codec/codec.h"
 #include "codec/cpu.h"
 #include "codec/dictionary.h"
 #include "codec/header.h"
 #include "codec/lines.h"
 #include "codec/matches_choose.h"
+#include "codec/numbers.h"
 #include "codec/planes.h"
 #include "codec/predict.h"
 #include "codec/ranked_block.h"
@@ -45,13 +47,16 @@ static bool is_constant(const uint8_t *raw, size_t raw_nbytes, size_t element_nb
 /* How a chunk is to be encoded: the header's coding fields, and what belongs to them. */
 typedef struct coding {
   gpufi_geometry geometry; /* of what is packed: one byte a value where there is a dictionary */
-  const uint8_t *values;   /* the raw values, or their places in the dictionary */
-  uint8_t *residuals;      /* capacity for all that is packed, geometry.value_count values */
-  gpufi_lines *lines;      /* gives the residuals of `values` block by block; or null */
-  bool swap;               /* `values` are big-endian */
-  bool as_is;              /* `values` are packed, not `residuals` */
+  const uint8_t *raw;
+  const uint8_t *values; /* the raw values, their places in the dictionary, or by their base */
+  uint8_t *residuals;    /* capacity for all that is packed, geometry.value_count values */
+  gpufi_lines *lines;    /* gives the residuals of `values` block by block; or null */
+  bool swap;             /* `values` are big-endian */
+  bool raw_swap;         /* so is `raw` */
+  bool as_is;            /* `values` are packed, not `residuals` */
   gpufi_dictionary dictionary;
   gpufi_ranks ranks;
+  gpufi_numbers numbers;
 } coding;
 
 /* Choose between W8 and ranked for values as they are; returns the payload's estimate in bits.
@@ -59,9 +64,9 @@ typedef struct coding {
 static uint64_t choose_mode(const coding *c, gpuf_dtype dtype, gpufi_chunk_header *header,
                             gpufi_ranks *ranks, gpufi_w8_choice *w8) {
   const gpufi_geometry *const g = &c->geometry;
+  const gpufi_sampled of = {g, c->values, c->swap, dtype, NULL};
   const uint64_t sampled =
-      gpufi_predict_choose(g, c->values, gpufi_chunk_dtype_is_float(dtype), c->swap,
-                           &header->transform, &header->axes, &header->offset);
+      gpufi_predict_choose(&of, &header->transform, &header->axes, &header->offset);
   const uint64_t bits = sampled * gpufi_group_count(g) / gpufi_sample_count(g);
   *w8 = (gpufi_w8_choice){header->transform, header->axes, header->offset, bits};
   header->mode = GPUFI_MODE_W8;
@@ -74,6 +79,29 @@ static uint64_t choose_mode(const coding *c, gpuf_dtype dtype, gpufi_chunk_heade
     return ranked;
   }
   return bits;
+}
+
+/* W8 by way of a base, if there is one by which that costs fewer than `bits`. Returns the estimate
+ * of what is taken. */
+static uint64_t choose_numbers(coding *c, gpuf_dtype dtype, uint64_t bits,
+                               gpufi_chunk_header *header) {
+  const gpufi_sampled of = {&c->geometry, c->values, c->swap, dtype, NULL};
+  gpufi_w8_choice w8;
+  if (!gpufi_numbers_choose(&of, bits, &c->numbers, &w8)) {
+    return bits;
+  }
+  header->mode = GPUFI_MODE_W8;
+  header->transform = w8.transform;
+  header->axes = w8.axes;
+  header->offset = w8.offset;
+  header->shift = c->numbers.shift;
+  header->flags |= c->numbers.has_fill ? GPUFI_FLAG_FILL : 0;
+  return w8.bits;
+}
+
+static void without_base(gpufi_chunk_header *header) {
+  header->shift = 0;
+  header->flags &= (uint8_t)~GPUFI_FLAG_FILL;
 }
 
 /* The same for places in a dictionary, if there is one; it is taken if that costs fewer than
@@ -90,12 +118,15 @@ static uint64_t choose_dictionary(coding *c, gpuf_dtype dtype, uint64_t bits,
                                 header->axes != 0, scratch)) {
     return bits;
   }
+  other.raw = c->raw;
+  other.raw_swap = c->raw_swap;
   other.geometry = c->geometry;
   other.geometry.value_nbytes = 1;
   other.values = scratch;
   other.residuals = scratch + c->geometry.value_count;
   other.swap = other.as_is = false;
   other.lines = NULL;
+  without_base(&tried);
   const uint64_t table = 8 * other.dictionary.count * c->geometry.value_nbytes;
   const uint64_t places = choose_mode(&other, GPUF_DTYPE_UINT8, &tried, &other.ranks, &w8) + table;
   if (places >= bits) {
@@ -123,6 +154,7 @@ static void choose_matches(coding *c, const coding *as_they_are, const gpufi_w8_
     header->offset = chosen.offset;
     header->levels = gpufi_matches_levels(arrangement);
     header->entries_less1 = 0;
+    without_base(header);
   }
 }
 
@@ -143,6 +175,14 @@ static bool begin_table(uint8_t *payload, size_t capacity, size_t nbytes, size_t
 static bool write_tables(const coding *c, const gpufi_chunk_header *header, uint8_t *payload,
                          size_t capacity, size_t *at) {
   uint8_t *table;
+  gpufi_tables tables;
+  gpufi_header_tables(header, &tables);
+  if (tables.parameters != 0) {
+    if (!begin_table(payload, capacity, tables.parameters, at, &table)) {
+      return false;
+    }
+    gpufi_numbers_write(&c->numbers, table);
+  }
   if (header->transform == GPUFI_TRANSFORM_DICTIONARY) {
     const gpufi_dictionary *const d = &c->dictionary;
     if (!begin_table(payload, capacity, d->count * d->value_nbytes, at, &table)) {
@@ -159,14 +199,80 @@ static bool write_tables(const coding *c, const gpufi_chunk_header *header, uint
   return true;
 }
 
-/* The next `count` residuals, from number `first` on: in `buffer`, which has capacity for a block
- * of them, or where they are. */
-static const uint8_t *next_residuals(const coding *c, size_t first, size_t count, uint8_t *buffer) {
+/* The raw values from number `first` on, in this machine's byte order: in `buffer`, which has
+ * capacity for a block of them, or where they are. */
+static const uint8_t *native_values(const coding *c, size_t first, size_t count, uint8_t *buffer) {
+  const size_t nbytes = c->geometry.value_nbytes;
+  const uint8_t *const values = c->raw + first * nbytes;
+  if (!c->raw_swap) {
+    return values;
+  }
+  for (size_t i = 0; i < count; i++) {
+    const uint64_t value = gpufi_load_swapped(values + i * nbytes, nbytes);
+    memcpy(buffer + i * nbytes, &value, nbytes);
+  }
+  return buffer;
+}
+
+/* A block of values to what is predicted and packed; true if there are corrections. */
+static bool to_base(const coding *c, const uint8_t *values, size_t count, uint8_t *out) {
+  const gpufi_geometry *const g = &c->geometry;
+  return gpufi_cpu_get()->to_base[gpufi_value_index(g->value_nbytes)](
+      &c->numbers, (unsigned)g->component_count, values, count, out);
+}
+
+/* The next `count` residuals, or corrections, from number `first` on: in `buffer`, which has
+ * capacity for a block of them, or where they are. Null if there is a correction that cannot be
+ * written. */
+static const uint8_t *next_residuals(const coding *c, bool corrections, size_t first, size_t count,
+                                     uint8_t *buffer) {
+  const size_t nbytes = c->geometry.value_nbytes, index = gpufi_value_index(nbytes);
+  const gpufi_cpu *const cpu = gpufi_cpu_get();
+  uint8_t space[8 * GPUFI_BLOCK_VALUES];
+  if (corrections) {
+    const uint8_t *const values = native_values(c, first, count, space);
+    if (!to_base(c, values, count, buffer)) {
+      memset(buffer, 0, count * nbytes);
+      return buffer;
+    }
+    cpu->from_base[index](&c->numbers, count, buffer);
+    return cpu->corrections[index](&c->numbers, values, count, buffer) ? buffer : NULL;
+  }
   if (c->lines == NULL) {
-    return (c->as_is ? c->values : c->residuals) + first * c->geometry.value_nbytes;
+    return (c->as_is ? c->values : c->residuals) + first * nbytes;
   }
   gpufi_lines_forward(c->lines, c->values, count, buffer);
   return buffer;
+}
+
+/* A position in the payload, and where the descriptors are. */
+typedef struct output {
+  uint8_t *payload, *descriptors;
+  size_t at, capacity;
+  const gpufi_walk_tables *walks; /* if ranked */
+} output;
+
+static bool write_block(const coding *c, bool corrections, size_t b, output *out) {
+  const gpufi_geometry *const g = &c->geometry;
+  uint8_t buffer[8 * GPUFI_BLOCK_VALUES];
+  const size_t first = b * GPUFI_BLOCK_VALUES;
+  const size_t count = gpufi_min_nbytes(g->value_count - first, GPUFI_BLOCK_VALUES);
+  const uint8_t *const residuals = next_residuals(c, corrections, first, count, buffer);
+  uint8_t *const to = out->payload + out->at;
+  const size_t left = out->capacity - out->at;
+  gpufi_block block;
+  if (residuals == NULL ||
+      !(out->walks != NULL
+            ? gpufi_ranked_pack(&c->ranks, out->walks, g->value_nbytes, residuals, count, to, left,
+                                &block)
+            : gpufi_block_pack(g->value_nbytes, residuals, count, to, left, &block))) {
+    return false;
+  }
+  const uint32_t word = gpufi_block_to_word(block);
+  memcpy(out->descriptors + 4 * (b + (corrections ? gpufi_block_count(g) : 0)), &word,
+         sizeof(word));
+  out->at += block.nbytes;
+  return true;
 }
 
 /* Tables, descriptors, then the blocks: the descriptors' place is known from the number of blocks,
@@ -174,41 +280,48 @@ static const uint8_t *next_residuals(const coding *c, size_t first, size_t count
  * takes more than `capacity` (a multiple of 16). */
 static size_t write_payload(const coding *c, const gpufi_chunk_header *header, uint8_t *payload,
                             size_t capacity) {
-  const gpufi_geometry *const g = &c->geometry;
-  const size_t block_count = gpufi_block_count(g);
-  const bool ranked = header->mode == GPUFI_MODE_RANKED;
-  uint8_t buffer[8 * GPUFI_BLOCK_VALUES];
-  gpufi_walk_tables tables;
-  uint8_t *descriptors;
-  size_t at = 0;
-  if (!write_tables(c, header, payload, capacity, &at) ||
-      !begin_table(payload, capacity, 4 * block_count, &at, &descriptors)) {
+  const size_t block_count = gpufi_block_count(&c->geometry);
+  const size_t streams = gpufi_header_streams(header);
+  gpufi_walk_tables walks;
+  output out = {.payload = payload, .capacity = capacity};
+  if (!write_tables(c, header, payload, capacity, &out.at) ||
+      !begin_table(payload, capacity, 4 * streams * block_count, &out.at, &out.descriptors)) {
     return 0;
   }
-  if (ranked) {
-    gpufi_walk_tables_init(&tables, &c->ranks.tree, c->ranks.symbols, c->ranks.cut.bits);
+  if (header->mode == GPUFI_MODE_RANKED) {
+    gpufi_walk_tables_init(&walks, &c->ranks.tree, c->ranks.symbols, c->ranks.cut.bits);
+    out.walks = &walks;
   }
-  for (size_t b = 0; b < block_count; b++) {
-    const size_t first = b * GPUFI_BLOCK_VALUES;
+  for (size_t run = 0; run < block_count; run += GPUFI_RUN_BLOCKS) {
+    const size_t end = gpufi_min_nbytes(run + GPUFI_RUN_BLOCKS, block_count);
+    for (size_t stream = 0; stream < streams; stream++) {
+      for (size_t b = run; b < end; b++) {
+        if (!write_block(c, stream == 1, b, &out)) {
+          return 0;
+        }
+      }
+    }
+    const size_t padded = gpufi_round_up_16(out.at); /* the capacity is one, so it fits */
+    memset(payload + out.at, 0, padded - out.at);
+    out.at = padded;
+  }
+  return out.at;
+}
+
+/* The values by way of their base, in c->residuals, where they take as many bytes. Sets the flag of
+ * corrections. */
+static void convert(coding *c, gpufi_chunk_header *header) {
+  const gpufi_geometry *const g = &c->geometry;
+  uint8_t space[8 * GPUFI_BLOCK_VALUES];
+  bool corrected = false;
+  for (size_t first = 0; first < g->value_count; first += GPUFI_BLOCK_VALUES) {
     const size_t count = gpufi_min_nbytes(g->value_count - first, GPUFI_BLOCK_VALUES);
-    const uint8_t *const residuals = next_residuals(c, first, count, buffer);
-    gpufi_block block;
-    if (!(ranked ? gpufi_ranked_pack(&c->ranks, &tables, g->value_nbytes, residuals, count,
-                                     payload + at, capacity - at, &block)
-                 : gpufi_block_pack(g->value_nbytes, residuals, count, payload + at, capacity - at,
-                                    &block))) {
-      return 0;
-    }
-    const uint32_t word = gpufi_block_to_word(block);
-    memcpy(descriptors + 4 * b, &word, sizeof(word));
-    at += block.nbytes;
-    if (b + 1 == block_count || (b + 1) % GPUFI_RUN_BLOCKS == 0) {
-      const size_t padded = gpufi_round_up_16(at); /* capacity is a multiple of 16, so it fits */
-      memset(payload + at, 0, padded - at);
-      at = padded;
-    }
+    const uint8_t *const values = native_values(c, first, count, space);
+    corrected |= to_base(c, values, count, c->residuals + first * g->value_nbytes);
   }
-  return at;
+  header->flags |= corrected || c->numbers.has_fill ? GPUFI_FLAG_CORRECTIONS : 0;
+  c->values = c->residuals;
+  c->swap = false;
 }
 
 /* The same for mode matches: the blocks' sizes, then the blocks. */
@@ -228,7 +341,8 @@ static size_t write_matches(const coding *c, const gpufi_chunk_header *header, u
     const size_t total = gpufi_min_nbytes(g->value_count - first, m.block_values);
     for (size_t k = 0; k < total; k += GPUFI_BLOCK_VALUES) {
       const size_t count = gpufi_min_nbytes(total - k, GPUFI_BLOCK_VALUES);
-      gpufi_matches_put(encoder, next_residuals(c, first + k, count, buffer), k, count, total);
+      gpufi_matches_put(encoder, next_residuals(c, false, first + k, count, buffer), k, count,
+                        total);
     }
     const uint8_t *encoded;
     const uint32_t nbytes = (uint32_t)gpufi_matches_encode(encoder, total, &encoded);
@@ -248,7 +362,11 @@ static size_t write_matches(const coding *c, const gpufi_chunk_header *header, u
  * seed. */
 static void predict(coding *c, gpufi_lines *lines, gpufi_chunk_header *header) {
   const bool dictionary = header->transform == GPUFI_TRANSFORM_DICTIONARY;
-  const uint8_t transform = dictionary ? GPUFI_TRANSFORM_NONE : header->transform;
+  const bool based = gpufi_header_has_base(header);
+  const uint8_t transform = dictionary || based ? GPUFI_TRANSFORM_NONE : header->transform;
+  if (based) {
+    convert(c, header);
+  }
   if (gpufi_mode_is_predicted(header->mode) &&
       gpufi_lines_init(lines, &c->geometry, transform, header->axes, header->offset, NULL)) {
     if (c->swap) {
@@ -276,13 +394,19 @@ static void predict(coding *c, gpufi_lines *lines, gpufi_chunk_header *header) {
  * payload_nbytes is 0 if it does not fit. */
 static void encode_coded(gpufi_chunk_header *header, const gpufi_geometry *g, const uint8_t *raw,
                          bool swap, uint8_t *payload, size_t capacity, uint8_t *scratch) {
-  const coding as_they_are = {.geometry = *g, .values = raw, .residuals = scratch, .swap = swap};
+  const coding as_they_are = {.geometry = *g,
+                              .raw = raw,
+                              .values = raw,
+                              .residuals = scratch,
+                              .swap = swap,
+                              .raw_swap = swap};
   const gpuf_dtype dtype = header->shape.dtype;
   gpufi_matches_encoder *const encoder = matches_encoder(scratch, (size_t)header->raw_nbytes);
   coding c = as_they_are;
   gpufi_lines lines;
   gpufi_w8_choice w8;
   uint64_t bits = choose_mode(&c, dtype, header, &c.ranks, &w8);
+  bits = choose_numbers(&c, dtype, bits, header);
   bits = choose_dictionary(&c, dtype, bits, header, scratch);
   choose_matches(&c, &as_they_are, &w8, bits, header, encoder);
   header->flags |= swap ? GPUFI_FLAG_BIG_ENDIAN : 0;

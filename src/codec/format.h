@@ -6,7 +6,7 @@
 #include <stdint.h>
 
 #define GPUFI_CHUNK_MAGIC 0x43465047u /* the bytes G P F C */
-#define GPUFI_CHUNK_VERSION 2         /* written; those from 1 on are read */
+#define GPUFI_CHUNK_VERSION 2
 #define GPUFI_CHUNK_RAW_NBYTES_MAX UINT32_MAX
 #define GPUFI_CHUNK_ALIGN 16
 
@@ -52,18 +52,20 @@ enum {
   GPUFI_TRANSFORM_DICTIONARY = 3, /* values become 8-bit indices into a table */
   GPUFI_TRANSFORM_QUOTIENT = 4,   /* floats become integers p, where the float is p / a */
   GPUFI_TRANSFORM_LINEAR = 5,     /* or p * a + b */
-  GPUFI_TRANSFORM_MAX = GPUFI_TRANSFORM_LINEAR,
+  GPUFI_TRANSFORM_SINGLE = 6,     /* the same in single precision */
 };
 
 enum {
   GPUFI_FLAG_BIG_ENDIAN = 1,
   GPUFI_FLAG_CORRECTIONS = 2, /* a second stream has what the values differ by from the first */
   GPUFI_FLAG_PLANES = 4,      /* the last axis changes places with the long one before it */
+  GPUFI_FLAG_FILL = 8,        /* a correction of 1 means one value that the parameters give */
 };
 
 #define GPUFI_PLANES_MAX 64 /* dimension of the last axis with that flag */
 
-#define GPUFI_PARAMETERS_NBYTES 16 /* a and b, with transforms 4 and 5 */
+#define GPUFI_PARAMETERS_NBYTES 16 /* a and b, with transforms 4, 5 and 6 */
+#define GPUFI_FILL_NBYTES 8        /* after them, with that flag */
 
 #define GPUFI_BLOCK_VALUES 1024
 #define GPUFI_GROUP_VALUES 8

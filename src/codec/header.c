@@ -201,6 +201,8 @@ static bool transform_fits(const gpufi_chunk_header *header, size_t value_nbytes
   case GPUFI_TRANSFORM_QUOTIENT:
   case GPUFI_TRANSFORM_LINEAR:
     return header->version > 1 && w8 && is_float && value_nbytes >= 4;
+  case GPUFI_TRANSFORM_SINGLE:
+    return header->version > 1 && w8 && is_float && value_nbytes == 4;
   default:
     return false;
   }
@@ -219,10 +221,14 @@ static bool has_offset(const gpufi_chunk_header *header) {
 
 /* The flags that the version, the mode and the type of the values allow. */
 static unsigned flags_allowed(const gpufi_chunk_header *header, size_t value_nbytes) {
-  const bool w8 = header->mode == GPUFI_MODE_W8;
   unsigned flags = header->mode >= GPUFI_MODE_W8 && value_nbytes > 1 ? GPUFI_FLAG_BIG_ENDIAN : 0;
-  if (w8 && (header->shift != 0 || gpufi_transform_has_parameters(header->transform))) {
-    flags |= GPUFI_FLAG_CORRECTIONS;
+  if (header->version > 1 && header->mode == GPUFI_MODE_W8 && value_nbytes > 1 &&
+      gpufi_chunk_dtype_is_float(header->shape.dtype) &&
+      header->transform != GPUFI_TRANSFORM_DICTIONARY) {
+    const bool fill = (header->flags & GPUFI_FLAG_FILL) != 0;
+    const bool based = header->shift != 0 || gpufi_transform_has_parameters(header->transform);
+    flags |= based || fill ? GPUFI_FLAG_CORRECTIONS : 0;
+    flags |= header->flags & GPUFI_FLAG_CORRECTIONS ? GPUFI_FLAG_FILL : 0;
   }
   if (header->version > 1 && header->mode >= GPUFI_MODE_W8 && gpufi_planes_fit(&header->shape)) {
     flags |= GPUFI_FLAG_PLANES;
@@ -329,6 +335,9 @@ size_t gpufi_header_tables(const gpufi_chunk_header *header, gpufi_tables *table
   *tables = (gpufi_tables){0};
   if (gpufi_transform_has_parameters(header->transform)) {
     tables->parameters = GPUFI_PARAMETERS_NBYTES;
+  }
+  if (header->flags & GPUFI_FLAG_FILL) {
+    tables->parameters += GPUFI_FILL_NBYTES;
   }
   if (header->transform == GPUFI_TRANSFORM_DICTIONARY) {
     tables->dictionary = (header->entries_less1 + (size_t)1) * g.value_nbytes;

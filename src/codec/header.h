@@ -6,6 +6,7 @@
 
 #include "codec/geometry.h"
 #include "codec/matches.h"
+#include "codec/number.h"
 #include "codec/ranked.h"
 
 typedef struct gpufi_chunk_header {
@@ -59,11 +60,6 @@ typedef struct gpufi_tables {
 
 /* Returns the bytes of all with their padding, which is where the descriptors begin. */
 size_t gpufi_header_tables(const gpufi_chunk_header *header, gpufi_tables *tables);
-
-/* Whether the transform makes integers of floats, by parameters in the payload. */
-static inline bool gpufi_transform_has_parameters(uint8_t transform) {
-  return transform == GPUFI_TRANSFORM_QUOTIENT || transform == GPUFI_TRANSFORM_LINEAR;
-}
 
 /* Streams of blocks, each with a descriptor for every block: 2 if there are corrections. */
 static inline size_t gpufi_header_streams(const gpufi_chunk_header *header) {

@@ -10,6 +10,7 @@
 #define GPUFI_CODEC_KERNELS_H
 
 #include "codec/format.h"
+#include "codec/number.h"
 #include "codec/tree.h"
 #include "codec/widths.h"
 
@@ -144,6 +145,24 @@ typedef size_t gpufi_split_bits_fn(size_t element_nbytes, const uint8_t *element
 typedef size_t gpufi_join_bits_fn(size_t element_nbytes, const uint8_t *planes, size_t plane_nbytes,
                                   size_t groups, uint8_t *elements);
 
+/* Up to a block of values (numbers.h) to what is predicted and packed; `step` is 2 for the parts of
+ * complex elements, else 1. The first value is the first one of a group. True if the base of one is
+ * not the value itself. */
+typedef bool gpufi_to_base_fn(const gpufi_numbers *numbers, unsigned step, const uint8_t *values,
+                              size_t count, uint8_t *p);
+
+/* Back to the bases, in place. */
+typedef void gpufi_from_base_fn(const gpufi_numbers *numbers, size_t count, uint8_t *values);
+
+/* Bases to values, in place, by their corrections. */
+typedef void gpufi_correct_fn(const gpufi_numbers *numbers, const uint8_t *corrections,
+                              size_t count, uint8_t *values);
+
+/* The bases of values to their corrections, in place. False if one cannot be written: with a fill
+ * there is one less. */
+typedef bool gpufi_corrections_fn(const gpufi_numbers *numbers, const uint8_t *values, size_t count,
+                                  uint8_t *bases);
+
 /* Adds the terms of words begin .. end - 1 of a chunk to its checksum. */
 typedef void gpufi_add_words_fn(const uint8_t *encoded, size_t begin, size_t end, uint64_t sums[2]);
 
@@ -166,6 +185,10 @@ typedef struct gpufi_cpu {
   gpufi_join_bits_fn *join_bits;
   gpufi_join_planes_fn *join_planes[GPUFI_VALUE_WIDTHS];
   gpufi_split_planes_fn *split_planes[GPUFI_VALUE_WIDTHS];
+  gpufi_to_base_fn *to_base[GPUFI_VALUE_WIDTHS];
+  gpufi_from_base_fn *from_base[GPUFI_VALUE_WIDTHS];
+  gpufi_correct_fn *correct[GPUFI_VALUE_WIDTHS];
+  gpufi_corrections_fn *corrections[GPUFI_VALUE_WIDTHS];
   /* Null: whole chunks at a time, by gpufi_predict_inverse and gpufi_predict_forward. */
   gpufi_line_inverse_fn *inverse[GPUFI_VALUE_WIDTHS];
   gpufi_line_forward_fn *forward[GPUFI_VALUE_WIDTHS];

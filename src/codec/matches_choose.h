@@ -6,12 +6,7 @@
 
 #include "codec/geometry.h"
 #include "codec/matches.h"
-
-/* What W8 would do with a chunk, and the bits of payload that it would take. */
-typedef struct gpufi_w8_choice {
-  uint8_t transform, axes;
-  uint64_t offset, bits;
-} gpufi_w8_choice;
+#include "codec/predict.h"
 
 /* True if matches are expected to take clearly fewer than `bits` bits, what the best of the other
  * modes takes; then *chosen is how to predict (its bits are the estimate). The same on every

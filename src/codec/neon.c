@@ -80,6 +80,10 @@ GPUFI_INLINE uint64x2_t last_64(uint64x2_t x, unsigned step) {
 #define GPUFI_EACH_WIDTH "codec/line_impl.h"
 #include "codec/each_width.h"
 
+#define NUMBER_OF_INT64(x) (double)(x)
+#define GPUFI_EACH_WIDTH "codec/number_impl.h"
+#include "codec/each_width.h"
+
 /* --- checksum --- */
 
 static void add_words(const uint8_t *encoded, size_t begin, size_t end, uint64_t sums[2]) {
@@ -221,6 +225,10 @@ const gpufi_cpu gpufi_cpu_neon = {
     .join_bits = gpufi_join_bits_scalar,
     .join_planes = {join_planes_8, join_planes_16, join_planes_32, join_planes_64},
     .split_planes = {split_planes_8, split_planes_16, split_planes_32, split_planes_64},
+    .to_base = {to_base_8, to_base_16, to_base_32, to_base_64},
+    .from_base = {from_base_8, from_base_16, from_base_32, from_base_64},
+    .correct = {correct_8, correct_16, correct_32, correct_64},
+    .corrections = {corrections_8, corrections_16, corrections_32, corrections_64},
     .inverse = {inverse_8, inverse_16, inverse_32, inverse_64},
     .forward = {forward_8, forward_16, forward_32, forward_64},
 };

@@ -8,7 +8,9 @@
  * undone by running sums, axis by axis. Which axes are in the set, and which transform is taken, is
  * chosen by what the residuals of a sample would cost. */
 #include "codec/predict.h"
+#include "codec/cpu.h"
 #include "codec/sample.h"
+#include "codec/widths.h"
 
 #include <string.h>
 
@@ -110,6 +112,15 @@ static inline uint8_t bswap_8(uint8_t x) {
 #define bswap_16 __builtin_bswap16
 #define bswap_32 __builtin_bswap32
 #define bswap_64 __builtin_bswap64
+
+/* The sampled values with one of the transforms. */
+typedef struct sample_source {
+  const gpufi_geometry *g;
+  const uint8_t *raw;
+  bool swap, based; /* based: by way of `numbers` */
+  unsigned transform;
+  gpufi_numbers numbers;
+} sample_source;
 
 #define GPUFI_EACH_WIDTH "codec/predict_impl.h"
 #include "codec/each_width.h"
@@ -252,13 +263,14 @@ static void sample_axes_init(sample_axes *axes, const gpufi_geometry *g) {
   }
 }
 
-static void sample_chunk(const gpufi_geometry *g, const sample_axes *axes, const void *raw,
-                         bool swap, unsigned transform, uint64_t offset, sample_cost *cost) {
+static void sample_chunk(const sample_source *source, const sample_axes *axes, uint64_t offset,
+                         sample_cost *cost) {
+  const gpufi_geometry *const g = source->g;
   const size_t take = gpufi_sample_count(g);
   memset(cost, 0, sizeof(*cost));
   for (size_t k = 0; k < take; k++) {
     const size_t first = gpufi_sample_first(g, k);
-    BY_WIDTH(g, sample, g, axes, raw, swap, transform, offset, first, cost);
+    BY_WIDTH(g, sample, source, axes, offset, first, cost);
   }
 }
 
@@ -279,13 +291,13 @@ static uint64_t sampled_bits(const gpufi_geometry *g, const sample_cost *cost, u
 
 /* The median of the first residuals of some sampled groups, with subset `s`: sorted by insertion.
  */
-static uint64_t sample_median(const gpufi_geometry *g, const sample_axes *axes, const void *raw,
-                              bool swap, unsigned s) {
+static uint64_t sample_median(const sample_source *source, const sample_axes *axes, unsigned s) {
+  const gpufi_geometry *const g = source->g;
   int64_t sorted[GPUFI_OFFSET_GROUPS];
   for (size_t n = 0; n < GPUFI_OFFSET_GROUPS; n++) {
     const size_t k = n * gpufi_sample_count(g) / GPUFI_OFFSET_GROUPS;
     int64_t r = 0;
-    BY_WIDTH(g, residual, g, axes, raw, swap, gpufi_sample_first(g, k), s, &r);
+    BY_WIDTH(g, residual, source, axes, gpufi_sample_first(g, k), s, &r);
     size_t at = n;
     for (; at > 0 && sorted[at - 1] > r; at--) {
       sorted[at] = sorted[at - 1];
@@ -296,18 +308,44 @@ static uint64_t sample_median(const gpufi_geometry *g, const sample_axes *axes, 
   return median & (UINT64_MAX >> (64 - 8 * g->value_nbytes));
 }
 
-uint64_t gpufi_predict_choose(const gpufi_geometry *g, const void *raw, bool is_float, bool swap,
-                              uint8_t *transform, uint8_t *axes, uint64_t *offset) {
-  sample_axes sampled;
+/* Whether the residuals have an offset: those of integers, also of such as stand for floats, and of
+ * places. The seed of a complex128 leaves no place for it in the header. */
+static bool has_offset(const gpufi_sampled *sampled) {
+  const bool is_number =
+      sampled->numbers != NULL && gpufi_transform_has_parameters(sampled->numbers->transform);
+  return !gpufi_chunk_dtype_is_float(sampled->dtype) ||
+         (is_number && sampled->dtype != GPUF_DTYPE_COMPLEX128);
+}
+
+static sample_source source_of(const gpufi_sampled *sampled) {
+  sample_source source = {.g = sampled->g, .raw = sampled->raw, .swap = sampled->swap};
+  if (sampled->numbers != NULL) {
+    source.based = true;
+    source.numbers = *sampled->numbers;
+  }
+  return source;
+}
+
+uint64_t gpufi_predict_choose(const gpufi_sampled *sampled, uint8_t *transform, uint8_t *axes,
+                              uint64_t *offset) {
+  const gpufi_geometry *const g = sampled->g;
+  const gpufi_numbers *const numbers = sampled->numbers;
+  sample_source source = source_of(sampled);
+  sample_axes usable;
   sample_cost cost;
   uint64_t best = UINT64_MAX;
-  unsigned best_subset = 0;
-  sample_axes_init(&sampled, g);
-  const unsigned first = is_float ? GPUFI_TRANSFORM_ROTATE : GPUFI_TRANSFORM_NONE;
-  const unsigned last = is_float ? GPUFI_TRANSFORM_ORDER : GPUFI_TRANSFORM_NONE;
+  unsigned best_subset = 0, first = GPUFI_TRANSFORM_NONE, last = GPUFI_TRANSFORM_NONE;
+  sample_axes_init(&usable, g);
+  if (numbers != NULL && gpufi_transform_has_parameters(numbers->transform)) {
+    first = last = numbers->transform;
+  } else if (gpufi_chunk_dtype_is_float(sampled->dtype)) {
+    first = GPUFI_TRANSFORM_ROTATE;
+    last = GPUFI_TRANSFORM_ORDER;
+  }
   for (unsigned t = first; t <= last; t++) {
-    sample_chunk(g, &sampled, raw, swap, t, 0, &cost);
-    for (unsigned s = 0; s < sampled.subset_count; s++) {
+    source.transform = source.numbers.transform = (uint8_t)t;
+    sample_chunk(&source, &usable, 0, &cost);
+    for (unsigned s = 0; s < usable.subset_count; s++) {
       const uint64_t total = sampled_bits(g, &cost, s);
       if (total < best) {
         best = total;
@@ -317,15 +355,28 @@ uint64_t gpufi_predict_choose(const gpufi_geometry *g, const void *raw, bool is_
     }
   }
   *axes = 0;
-  for (unsigned bit = 0; 1u << bit < sampled.subset_count; bit++) {
-    *axes |= (uint8_t)((best_subset >> bit & 1) << sampled.axis[bit]);
+  for (unsigned bit = 0; 1u << bit < usable.subset_count; bit++) {
+    *axes |= (uint8_t)((best_subset >> bit & 1) << usable.axis[bit]);
   }
-  *offset = is_float ? 0 : sample_median(g, &sampled, raw, swap, best_subset);
+  source.transform = source.numbers.transform = *transform;
+  *offset = has_offset(sampled) ? sample_median(&source, &usable, best_subset) : 0;
   if (*offset != 0) {
-    sample_chunk(g, &sampled, raw, swap, GPUFI_TRANSFORM_NONE, *offset, &cost);
+    sample_chunk(&source, &usable, *offset, &cost);
     const uint64_t total = sampled_bits(g, &cost, best_subset);
     *offset = total < best ? *offset : 0;
     best = total < best ? total : best;
   }
   return best;
+}
+
+uint64_t gpufi_predict_corrections(const gpufi_sampled *sampled, uint8_t transform) {
+  const gpufi_geometry *const g = sampled->g;
+  sample_source source = source_of(sampled);
+  sample_cost cost;
+  source.numbers.transform = transform;
+  memset(&cost, 0, sizeof(cost));
+  for (size_t k = 0; k < gpufi_sample_count(g); k++) {
+    BY_WIDTH(g, sample_corrections, &source, gpufi_sample_first(g, k), &cost);
+  }
+  return cost.used_count[0] != 0 ? sampled_bits(g, &cost, 0) : 0;
 }

@@ -6,13 +6,32 @@
 #define GPUFI_CODEC_PREDICT_H
 
 #include "codec/geometry.h"
+#include "codec/number.h"
 
-/* Choose transform, axes and offset by the cost of the sample, in bits, which is returned. Integer
- * arithmetic only. `swap`: the values are big-endian. */
-uint64_t gpufi_predict_choose(const gpufi_geometry *g, const void *raw, bool is_float, bool swap,
-                              uint8_t *transform, uint8_t *axes, uint64_t *offset);
+/* What the sample is taken of. */
+typedef struct gpufi_sampled {
+  const gpufi_geometry *g;
+  const uint8_t *raw;
+  bool swap;                    /* the values are big-endian */
+  gpuf_dtype dtype;             /* of what is predicted; uint8 for places in a dictionary */
+  const gpufi_numbers *numbers; /* how the values have a base, or null */
+} gpufi_sampled;
 
-/* `raw` (value_count values) to residuals; the first element's values go to `seed`. */
+/* What W8 would do with a chunk, and the bits of payload that it would take. */
+typedef struct gpufi_w8_choice {
+  uint8_t transform, axes;
+  uint64_t offset, bits;
+} gpufi_w8_choice;
+
+/* Choose transform, axes and offset by the cost of the sample, in bits, which is returned. */
+uint64_t gpufi_predict_choose(const gpufi_sampled *sampled, uint8_t *transform, uint8_t *axes,
+                              uint64_t *offset);
+
+/* The cost of the sample's corrections, with this transform; 0 if there are none. */
+uint64_t gpufi_predict_corrections(const gpufi_sampled *sampled, uint8_t transform);
+
+/* `raw` (value_count values; may be `residuals`) to residuals; the first element's values go to
+ * `seed`. */
 void gpufi_predict_forward(const gpufi_geometry *g, const void *raw, bool swap, uint8_t transform,
                            uint8_t axes, uint64_t offset, void *residuals, uint8_t seed[16]);
 

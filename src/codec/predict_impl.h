@@ -3,11 +3,14 @@
 
 #include "codec/value_impl.h"
 
+#include "codec/base_impl.h"
+
 /* `count` raw values to native ones, transformed. One loop for each step, so that each vectorizes.
  */
-static void F(load)(T *restrict v, const uint8_t *restrict raw, size_t count, bool swap,
-                    unsigned transform) {
-  memcpy(v, raw, count * sizeof(T));
+static void F(load)(T *v, const uint8_t *raw, size_t count, bool swap, unsigned transform) {
+  if ((const uint8_t *)v != raw) {
+    memcpy(v, raw, count * sizeof(T));
+  }
   if (swap) {
     for (size_t i = 0; i < count; i++) {
       v[i] = F(bswap)(v[i]);
@@ -89,29 +92,67 @@ static void F(add)(uint8_t *v, size_t count, uint64_t offset) {
   }
 }
 
+/* Value `i` as it is predicted. */
+static inline T F(native)(const sample_source *source, size_t i) {
+  const T x = F(get)(source->raw, i);
+  return source->swap ? F(bswap)(x) : x;
+}
+
+/* The values of the group of value `i`, or as many as there are; returns how many. */
+static size_t F(load_group)(const sample_source *source, size_t i, T values[GPUFI_GROUP_VALUES]) {
+  const size_t first = i / GPUFI_GROUP_VALUES * GPUFI_GROUP_VALUES;
+  const size_t left = source->g->value_count - first;
+  const size_t count = left < GPUFI_GROUP_VALUES ? left : GPUFI_GROUP_VALUES;
+  for (size_t k = 0; k < count; k++) {
+    values[k] = F(native)(source, first + k);
+  }
+  return count;
+}
+
+/* Value `i` by its base, as the encoder's kernels find it (number_impl.h): one that has nothing of
+ * its own has that of the nearest one before it in its group, or else of the first one after it. */
+static T F(based)(const sample_source *source, size_t i) {
+  const gpufi_numbers *const numbers = &source->numbers;
+  const size_t step = source->g->component_count, group = i / GPUFI_GROUP_VALUES;
+  const T x = F(native)(source, i);
+  if (F(has_own)(numbers, x)) {
+    return F(own)(numbers, x);
+  }
+  for (size_t k = i; k >= step && (k - step) / GPUFI_GROUP_VALUES == group;) {
+    k -= step;
+    const T before = F(native)(source, k);
+    if (F(has_own)(numbers, before)) {
+      return F(own)(numbers, before);
+    }
+  }
+  for (size_t k = i + step; k / GPUFI_GROUP_VALUES == group && k < source->g->value_count;
+       k += step) {
+    const T after = F(native)(source, k);
+    if (F(has_own)(numbers, after)) {
+      return F(own)(numbers, after);
+    }
+  }
+  return F(has_own)(numbers, (T)numbers->filler) ? F(own)(numbers, (T)numbers->filler) : 0;
+}
+
+static inline T F(sampled)(const sample_source *source, size_t i) {
+  return source->based ? F(based)(source, i) : F(apply)(F(native)(source, i), source->transform);
+}
+
 /* The residual of value `i` with each subset of the axes; the first element's is 0 with all but
  * none.
  *
  * r[s] starts as the value one step back along all axes of subset s, 0 outside the chunk. Then,
  * axis by axis, r[s with the axis] becomes r[s without it] - r[s with it]: after all axes this is
  * the sum over the subsets U of s of (-1)^|U| times the value at U. */
-static void F(residuals)(const gpufi_geometry *g, const sample_axes *axes, const uint8_t *raw,
-                         bool swap, unsigned transform, size_t i, T r[SUBSETS]) {
+static void F(residuals)(const sample_source *source, const sample_axes *axes, size_t i,
+                         T r[SUBSETS]) {
   size_t before; /* values back to the one that the chain rule predicts from; 0: there is none */
-  const unsigned inside = sample_locate(g, axes, i, &before);
+  const unsigned inside = sample_locate(source->g, axes, i, &before);
   for (unsigned s = 0; s < axes->subset_count; s++) {
-    T x = 0;
-    if ((s & ~inside) == 0) {
-      x = F(get)(raw, i - axes->offset[s]);
-      x = F(apply)(swap ? F(bswap)(x) : x, transform);
-    }
-    r[s] = x;
+    r[s] = (s & ~inside) == 0 ? F(sampled)(source, i - axes->offset[s]) : 0;
   }
-  T chained = 0;
-  if (before != 0) {
-    chained = F(get)(raw, i - before);
-    chained = (T)(r[0] - F(apply)(swap ? F(bswap)(chained) : chained, transform));
-  }
+  const T chained = before != 0 ? (T)(r[0] - F(sampled)(source, i - before)) : 0;
   for (unsigned bit = 1; bit < axes->subset_count; bit <<= 1) {
     for (unsigned s = bit; s < axes->subset_count; s = (s + 1) | bit) { /* each s with this bit */
       r[s] = (T)(r[s ^ bit] - r[s]);
@@ -157,14 +198,13 @@ static void F(range)(const gpufi_geometry *g, const uint8_t *raw, bool swap, uns
 }
 
 /* Cost of each subset of the axes over group `first` .. first + 7, added to `cost`. */
-static void F(sample)(const gpufi_geometry *g, const sample_axes *axes, const uint8_t *raw,
-                      bool swap, unsigned transform, uint64_t offset, size_t first,
-                      sample_cost *cost) {
+static void F(sample)(const sample_source *source, const sample_axes *axes, uint64_t offset,
+                      size_t first, sample_cost *cost) {
   T zigzags[SUBSETS] = {0}, residuals[SUBSETS] = {0};
   uint32_t used[SUBSETS] = {0};
   const size_t end = first + GPUFI_GROUP_VALUES;
-  for (size_t i = first; i < end && i < g->value_count; i++) {
-    F(residuals)(g, axes, raw, swap, transform, i, residuals);
+  for (size_t i = first; i < end && i < source->g->value_count; i++) {
+    F(residuals)(source, axes, i, residuals);
     for (unsigned s = 0; s < axes->subset_count; s++) {
       const T r = (T)(residuals[s] - (T)offset);
       cost->residual_or[s] |= r;
@@ -181,11 +221,33 @@ static void F(sample)(const gpufi_geometry *g, const sample_axes *axes, const ui
   }
 }
 
+/* The cost of the corrections of group `first` .. first + 7, as subset 0. */
+static void F(sample_corrections)(const sample_source *source, size_t first, sample_cost *cost) {
+  const gpufi_cpu *const cpu = gpufi_cpu_get();
+  const unsigned index = gpufi_value_index(sizeof(T)), step = (unsigned)source->g->component_count;
+  T values[GPUFI_GROUP_VALUES] = {0}, c[GPUFI_GROUP_VALUES] = {0}, zigzags = 0;
+  const size_t count = F(load_group)(source, first, values);
+  uint32_t used = 0;
+  cpu->to_base[index](&source->numbers, step, (const uint8_t *)values, count, (uint8_t *)c);
+  cpu->from_base[index](&source->numbers, count, (uint8_t *)c);
+  cpu->corrections[index](&source->numbers, (const uint8_t *)values, count, (uint8_t *)c);
+  for (size_t k = 0; k < count; k++) {
+    cost->residual_or[0] |= c[k];
+    zigzags |= (T)((T)(c[k] << 1) ^ (T)(0 - (T)(c[k] >> (BITS - 1))));
+    used += c[k] != 0;
+  }
+  const uint32_t width = zigzags ? 64 - (uint32_t)__builtin_clzll(zigzags) : 0;
+  cost->width_sum[0] += width;
+  cost->group_count[0] += zigzags != 0;
+  cost->used_width_sum[0] += used * width;
+  cost->used_count[0] += used;
+}
+
 /* The residual of value `i` with subset `s`, as a number. */
-static void F(residual)(const gpufi_geometry *g, const sample_axes *axes, const uint8_t *raw,
-                        bool swap, size_t i, unsigned s, int64_t *number) {
+static void F(residual)(const sample_source *source, const sample_axes *axes, size_t i, unsigned s,
+                        int64_t *number) {
   T residuals[SUBSETS] = {0};
-  F(residuals)(g, axes, raw, swap, GPUFI_TRANSFORM_NONE, i, residuals);
+  F(residuals)(source, axes, i, residuals);
   const uint64_t top = UINT64_C(1) << (BITS - 1);
   *number = (int64_t)((residuals[s] ^ top) - top);
 }

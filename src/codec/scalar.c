@@ -53,6 +53,11 @@ bool gpufi_read_codes_scalar(const uint8_t *in, const gpufi_block *block, size_t
 
 #define GPUFI_EACH_WIDTH "codec/planes_impl.h"
 #include "codec/each_width.h"
+#define NUMBER_OF_INT64(x) (double)(x)
+#define GPUFI_EACH_WIDTH "codec/value_impl.h"
+#include "codec/each_width.h"
+#define GPUFI_EACH_WIDTH "codec/number_impl.h"
+#include "codec/each_width.h"
 
 const gpufi_cpu gpufi_cpu_scalar = {
     .name = "scalar",
@@ -72,4 +77,8 @@ const gpufi_cpu gpufi_cpu_scalar = {
     .join_bits = gpufi_join_bits_scalar,
     .join_planes = {join_planes_8, join_planes_16, join_planes_32, join_planes_64},
     .split_planes = {split_planes_8, split_planes_16, split_planes_32, split_planes_64},
+    .to_base = {to_base_8, to_base_16, to_base_32, to_base_64},
+    .from_base = {from_base_8, from_base_16, from_base_32, from_base_64},
+    .correct = {correct_8, correct_16, correct_32, correct_64},
+    .corrections = {corrections_8, corrections_16, corrections_32, corrections_64},
 };

@@ -75,6 +75,10 @@ RESTORE(32, SET1_32)
       .join_bits = join_bits,                                                                      \
       .join_planes = KERNELS(join_planes),                                                         \
       .split_planes = KERNELS(split_planes),                                                       \
+      .to_base = KERNELS(to_base),                                                                 \
+      .from_base = KERNELS(from_base),                                                             \
+      .correct = KERNELS(correct),                                                                 \
+      .corrections = KERNELS(corrections),                                                         \
       .inverse = KERNELS(inverse),                                                                 \
       .forward = KERNELS(forward),                                                                 \
   }

@@ -26,6 +26,9 @@ static const specimen specimens[] = {
     {{GPUF_DTYPE_FLOAT64, 1, {5000}}, RAMPS, GPUFI_MODE_MATCHES, GPUFI_TRANSFORM_ROTATE},
     {{GPUF_DTYPE_FLOAT32, 3, {30, 1, 7}}, SMOOTH, GPUFI_MODE_W8, GPUFI_TRANSFORM_ROTATE},
     {{GPUF_DTYPE_UINT32, 1, {1100}}, SPIKES, GPUFI_MODE_W8, 0},
+    {{GPUF_DTYPE_FLOAT64, 2, {11, 140}}, DECIMALS, GPUFI_MODE_W8, GPUFI_TRANSFORM_QUOTIENT},
+    {{GPUF_DTYPE_FLOAT32, 1, {1700}}, UNPACKED, GPUFI_MODE_W8, GPUFI_TRANSFORM_LINEAR},
+    {{GPUF_DTYPE_FLOAT64, 1, {1500}}, NARROW, GPUFI_MODE_W8, GPUFI_TRANSFORM_ROTATE},
 };
 #define SPECIMEN_COUNT (sizeof(specimens) / sizeof(specimens[0]))
 
@@ -127,18 +130,20 @@ static void each_false_header_field_is_named(void) {
     gpuf_status status;
     const char *text;
   } cases[] = {
-      {0, 'X', GPUF_ERR_CORRUPT, "byte 0:"}, {4, 0, GPUF_ERR_UNSUPPORTED, "byte 4:"},
-      {5, 0, GPUF_ERR_CORRUPT, "byte 5:"},   {5, 24, GPUF_ERR_CORRUPT, "byte 5:"},
-      {5, 255, GPUF_ERR_CORRUPT, "byte 5:"}, {6, 5, GPUF_ERR_CORRUPT, "byte 6:"},
-      {7, 1, GPUF_ERR_CORRUPT, "byte 7:"},   {8, 4, GPUF_ERR_CORRUPT, "byte 8:"},
-      {9, 0, GPUF_ERR_CORRUPT, "byte 9:"},   {9, 9, GPUF_ERR_CORRUPT, "byte 9:"},
-      {10, 2, GPUF_ERR_CORRUPT, "byte 10:"}, {11, 1, GPUF_ERR_CORRUPT, "byte 11:"},
-      {15, 1, GPUF_ERR_CORRUPT, "byte 15:"}, {16, 1, GPUF_ERR_CORRUPT, "byte 16:"},
-      {23, 1, GPUF_ERR_CORRUPT, "byte 16:"}, {24, 1, GPUF_ERR_CORRUPT, "byte 24:"},
-      {31, 1, GPUF_ERR_CORRUPT, "byte 24:"}, {32, 21, GPUF_ERR_CORRUPT, "byte 16:"},
-      {32, 0, GPUF_ERR_CORRUPT, "byte 32:"}, {39, 255, GPUF_ERR_CORRUPT, "byte 32:"},
-      {40, 1, GPUF_ERR_CORRUPT, "byte 40:"}, {63, 1, GPUF_ERR_CORRUPT, "byte 60:"},
-      {79, 1, GPUF_ERR_CORRUPT, "byte 79:"}, {80, 1, GPUF_ERR_CORRUPT, "byte 80:"},
+      {0, 'X', GPUF_ERR_CORRUPT, "byte 0:"},   {4, 0, GPUF_ERR_UNSUPPORTED, "byte 4:"},
+      {5, 0, GPUF_ERR_CORRUPT, "byte 5:"},     {5, 24, GPUF_ERR_CORRUPT, "byte 5:"},
+      {5, 255, GPUF_ERR_CORRUPT, "byte 5:"},   {6, 5, GPUF_ERR_CORRUPT, "byte 6:"},
+      {7, 1, GPUF_ERR_CORRUPT, "byte 7:"},     {8, 4, GPUF_ERR_CORRUPT, "byte 8:"},
+      {9, 0, GPUF_ERR_CORRUPT, "byte 9:"},     {9, 9, GPUF_ERR_CORRUPT, "byte 9:"},
+      {10, 2, GPUF_ERR_CORRUPT, "byte 10:"},   {11, 1, GPUF_ERR_CORRUPT, "byte 11:"},
+      {4, 3, GPUF_ERR_UNSUPPORTED, "byte 4:"}, {13, 1, GPUF_ERR_CORRUPT, "byte 13:"},
+      {14, 1, GPUF_ERR_CORRUPT, "byte 14:"},   {15, 1, GPUF_ERR_CORRUPT, "byte 15:"},
+      {16, 1, GPUF_ERR_CORRUPT, "byte 16:"},   {23, 1, GPUF_ERR_CORRUPT, "byte 16:"},
+      {24, 1, GPUF_ERR_CORRUPT, "byte 24:"},   {31, 1, GPUF_ERR_CORRUPT, "byte 24:"},
+      {32, 21, GPUF_ERR_CORRUPT, "byte 16:"},  {32, 0, GPUF_ERR_CORRUPT, "byte 32:"},
+      {39, 255, GPUF_ERR_CORRUPT, "byte 32:"}, {40, 1, GPUF_ERR_CORRUPT, "byte 40:"},
+      {63, 1, GPUF_ERR_CORRUPT, "byte 60:"},   {79, 1, GPUF_ERR_CORRUPT, "byte 79:"},
+      {80, 1, GPUF_ERR_CORRUPT, "byte 80:"},
   };
   const specimen s = {{GPUF_DTYPE_INT32, 2, {20, 61}}, SMOOTH, GPUFI_MODE_W8, 0};
   for (size_t i = 0; i < sizeof(cases) / sizeof(cases[0]); i++) {
@@ -261,6 +266,10 @@ enum {
   FLOAT64_RANKED = 9,
   FLOAT32_PLACES = 10,
   FLOAT64_PLACES = 11,
+  FLOAT64_RAMPS = 14,
+  FLOAT64_DECIMALS = 17,
+  FLOAT32_UNPACKED = 18,
+  FLOAT64_NARROW = 19,
 };
 
 static void fields_that_belong_to_another_mode_are_refused(void) {
@@ -277,6 +286,107 @@ static void fields_that_belong_to_another_mode_are_refused(void) {
   check_byte(BFLOAT16_RANKED, GPUFI_AT_SEED + 15, 1, "byte 79: an unused seed byte");
   check_byte(FLOAT64_PLACES, GPUFI_AT_SEED + 1, 1, "byte 65: an unused seed byte");
   check_byte(FLOAT64_PLACES, GPUFI_AT_OFFSET + 1, 1, "byte 73: an unused seed byte");
+}
+
+static void a_base_where_there_can_be_none_is_refused(void) {
+  check_byte(INT64_STEPS, GPUFI_AT_SHIFT, 2, "byte 13: no such shift");
+  check_byte(INT64_STEPS, GPUFI_AT_FLAGS, 2, "byte 10: a flag");
+  check_byte(INT64_STEPS, GPUFI_AT_FLAGS, 10, "byte 10: a flag");
+  check_byte(INT64_STEPS, GPUFI_AT_TRANSFORM, 4, "byte 7: no such transform");
+  check_byte(BFLOAT16_RANKED, GPUFI_AT_FLAGS, 2, "byte 10: a flag");
+  check_byte(FLOAT64_PLACES, GPUFI_AT_SHIFT, 2, "byte 13: no such shift");
+  check_byte(FLOAT64_PLACES, GPUFI_AT_FLAGS, 2, "byte 10: a flag");
+  check_byte(FLOAT64_RAMPS, GPUFI_AT_SHIFT, 2, "byte 13: no such shift");
+  check_byte(FLOAT64_RAMPS, GPUFI_AT_FLAGS, 2, "byte 10: a flag");
+  check_byte(FLOAT64_DECIMALS, GPUFI_AT_SHIFT, 2, "byte 13: no such shift");
+  check_byte(FLOAT64_DECIMALS, GPUFI_AT_FLAGS, 8, "byte 10: a flag");
+  check_byte(FLOAT64_DECIMALS, GPUFI_AT_FLAGS, 14, "byte 10: a flag");
+  check_byte(FLOAT64_DECIMALS, GPUFI_AT_TRANSFORM, 6, "byte 7: no such transform");
+  check_byte(FLOAT64_NARROW, GPUFI_AT_SHIFT, 63, "byte 13: no such shift");
+  check_byte(FLOAT64_NARROW, GPUFI_AT_FLAGS, 4, "byte 10: a flag");
+  check_byte(FLOAT64_DECIMALS, GPUFI_AT_VERSION, 1, "byte 7: no such transform");
+  check_byte(FLOAT64_NARROW, GPUFI_AT_VERSION, 1, "byte 13: no such shift");
+}
+
+/* Put `value` in place of the parameter at byte `at` of specimen `index`, and decode. */
+static void check_parameter(size_t index, size_t at, double value) {
+  size_t raw_nbytes, nbytes;
+  guarded chunk = make_specimen(&specimens[index], &raw_nbytes, &nbytes);
+  memcpy(chunk.data + at, &value, sizeof(value));
+  gpufi_codec_seal(chunk.data, nbytes);
+  CHECK_FAILS(decode(chunk.data, nbytes, raw_nbytes), GPUF_ERR_CORRUPT,
+              "byte 96: the parameters of the transform are not in their range");
+  guarded_free(&chunk);
+}
+
+static void parameters_out_of_range_are_refused(void) {
+  static const double wrong[] = {0.0, -0.0, -1.0, 0x1p-61, 0x1p61, 0x1p-1030, INFINITY, NAN};
+  for (size_t i = 0; i < sizeof(wrong) / sizeof(wrong[0]); i++) {
+    check_parameter(FLOAT64_DECIMALS, 96, wrong[i]);
+    check_parameter(FLOAT32_UNPACKED, 96, wrong[i]);
+  }
+  for (size_t i = 3; i < sizeof(wrong) / sizeof(wrong[0]); i++) {
+    check_parameter(FLOAT32_UNPACKED, 104, wrong[i]);
+    check_parameter(FLOAT32_UNPACKED, 104, -wrong[i]);
+  }
+  check_parameter(FLOAT32_UNPACKED, 104, -0.0);
+  check_parameter(FLOAT64_DECIMALS, 104, 1.0);
+}
+
+/* Transform single has the parameters of linear if these are floats. */
+static void parameters_wider_than_single_are_refused(void) {
+  size_t raw_nbytes, nbytes;
+  guarded chunk = make_specimen(&specimens[FLOAT32_UNPACKED], &raw_nbytes, &nbytes);
+  const double narrow[2] = {0.25, 26.96875}, wide[2] = {0.1, 26.96875};
+  chunk.data[GPUFI_AT_TRANSFORM] = GPUFI_TRANSFORM_SINGLE;
+  memcpy(chunk.data + 96, wide, sizeof(wide));
+  gpufi_codec_seal(chunk.data, nbytes);
+  CHECK_FAILS(decode(chunk.data, nbytes, raw_nbytes), GPUF_ERR_CORRUPT, "byte 96: the parameters");
+  memcpy(chunk.data + 96, narrow, sizeof(narrow));
+  gpufi_codec_seal(chunk.data, nbytes);
+  CHECK_OK(decode(chunk.data, nbytes, raw_nbytes));
+  guarded_free(&chunk);
+}
+
+/* The last byte of a specimen's parameters with a fill, which is one of a float64: NaN. */
+static void a_false_fill_is_refused(void) {
+  size_t raw_nbytes, nbytes;
+  guarded chunk = make_specimen(&specimens[FLOAT64_DECIMALS], &raw_nbytes, &nbytes);
+  CHECK(chunk.data[GPUFI_AT_FLAGS] == (GPUFI_FLAG_CORRECTIONS | GPUFI_FLAG_FILL));
+  CHECK(chunk.data[96 + 23] == 0x7f);
+  chunk.data[96 + 24] = 1;
+  gpufi_codec_seal(chunk.data, nbytes);
+  CHECK_FAILS(decode(chunk.data, nbytes, raw_nbytes), GPUF_ERR_CORRUPT, "byte 120: a padding");
+  guarded_free(&chunk);
+}
+
+/* The descriptors of the corrections come after those of the values. */
+static void a_false_descriptor_of_corrections_is_refused(void) {
+  size_t raw_nbytes, nbytes;
+  guarded chunk = make_specimen(&specimens[FLOAT64_DECIMALS], &raw_nbytes, &nbytes);
+  const size_t first = 96 + 32, blocks = 2;
+  check_changed(chunk, nbytes, raw_nbytes, first + 4 * blocks, 0x3fff, 0x3fff,
+                "byte 136: the block runs past the end");
+  chunk = make_specimen(&specimens[FLOAT64_DECIMALS], &raw_nbytes, &nbytes);
+  check_changed(chunk, nbytes, raw_nbytes, first + 4 * blocks + 4, 0x3fff, 0x3fff,
+                "byte 140: the block runs past the end");
+  chunk = make_specimen(&specimens[FLOAT64_DECIMALS], &raw_nbytes, &nbytes);
+  check_changed(chunk, nbytes, raw_nbytes, first + 4 * blocks, 0x7fu << 14, 0x7fu << 14, "corrupt");
+}
+
+static void bits_below_the_shift_are_refused(void) {
+  size_t raw_nbytes, nbytes;
+  guarded chunk = make_specimen(&specimens[FLOAT64_NARROW], &raw_nbytes, &nbytes);
+  CHECK(chunk.data[GPUFI_AT_SHIFT] == 32);
+  check_changed(chunk, nbytes, raw_nbytes, 96, 0x3fu << 21, 31u << 21,
+                "a residual has bits below the chunk's shift");
+  chunk = make_specimen(&specimens[FLOAT64_NARROW], &raw_nbytes, &nbytes);
+  CHECK(chunk.data[GPUFI_AT_AXES] == 1);
+  chunk.data[GPUFI_AT_SEED + 3] |= 0x80;
+  gpufi_codec_seal(chunk.data, nbytes);
+  CHECK_FAILS(decode(chunk.data, nbytes, raw_nbytes), GPUF_ERR_CORRUPT,
+              "byte 64: the seed has bits below the chunk's shift");
+  guarded_free(&chunk);
 }
 
 /* Symbol and tree of a ranked chunk. */
@@ -458,6 +568,12 @@ int main(void) {
   TEST(a_tree_of_too_many_leaves_is_refused);
   TEST(a_ranked_chunk_of_version_1_is_read);
   TEST(a_false_ranked_chunk_of_version_1_is_refused);
+  TEST(a_base_where_there_can_be_none_is_refused);
+  TEST(parameters_out_of_range_are_refused);
+  TEST(parameters_wider_than_single_are_refused);
+  TEST(a_false_fill_is_refused);
+  TEST(a_false_descriptor_of_corrections_is_refused);
+  TEST(bits_below_the_shift_are_refused);
   TEST(false_tables_are_refused);
   TEST(a_place_outside_the_dictionary_is_refused);
   TEST(a_false_descriptor_of_a_ranked_block_is_refused);

@@ -15,6 +15,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from format_matches import unpack_matches
+from format_numbers import NUMBERS, SINGLE, are_good, base_of, corrected, shifted
 from plugin_files import FILTER_ID, REPOSITORY, plugin_folder
 
 MAGIC = b"GPFC"
@@ -310,18 +311,7 @@ def undo_transform(values: np.ndarray, transform: int, shift: int = 0) -> np.nda
     bits = values.dtype.itemsize * 8
     assert not np.any(values & values.dtype.type((1 << shift) - 1))
     if shift:
-        kept = bits - shift
-        top_bits = values >> values.dtype.type(shift)
-        if transform == 1:
-            top_bits = top_bits >> values.dtype.type(1) | (
-                (top_bits & values.dtype.type(1)) << values.dtype.type(kept - 1)
-            )
-        if transform == 2:
-            flipped = top_bits ^ values.dtype.type((1 << (kept - 1)) - 1)
-            negative = top_bits >> values.dtype.type(kept - 1) == 1
-            top_bits = np.where(negative, flipped, top_bits)
-        shifted: np.ndarray = top_bits << values.dtype.type(shift)
-        return shifted
+        return shifted(values, transform, shift, True)
     one = values.dtype.type(1)
     top = values.dtype.type(bits - 1)
     if transform == 1:
@@ -341,15 +331,6 @@ def in_order(table: np.ndarray, code: int) -> bool:
     if 2 <= code <= 5 or 10 <= code <= 22:
         table = table.view(f"<i{table.itemsize}")
     return bool(np.all(table[1:] > table[:-1]))
-
-
-def undo_numbers(p: np.ndarray, transform: int, a: float, b: float) -> np.ndarray:
-    """The bits of the floats behind integers."""
-    numbers = p.view(f"<i{p.itemsize}").astype("<f8")
-    assert 2.0**-60 <= a < 2.0**61
-    assert (b == 0 and not np.signbit(b)) or (transform == 5 and 2.0**-60 <= abs(b) < 2.0**61)
-    base = numbers / a if transform == 4 else numbers * a + b
-    return base.astype(f"<f{p.itemsize}").view(p.dtype)
 
 
 def long_axis(dims: list[int]) -> int:
@@ -385,11 +366,17 @@ def decode(chunk: bytes) -> bytes:
     value_nbytes = packed_nbytes = element_nbytes // components
     count, at = raw_nbytes // value_nbytes, HEADER_NBYTES
     table = None
-    parameters = np.zeros(2)
-    if transform in (4, 5):
-        assert value_nbytes >= 4
-        parameters = np.frombuffer(chunk, "<f8", 2, at)
+    parameters = [0.0, 0.0]
+    if transform in NUMBERS:
+        assert value_nbytes == 4 or (value_nbytes == 8 and transform != SINGLE)
+        parameters = np.frombuffer(chunk, "<f8", 2, at).tolist()
+        assert are_good(transform, *parameters)
         at += 16
+    fill = None
+    if flags & 8:
+        fill = int.from_bytes(chunk[at : at + 8], "little")
+        assert fill < 1 << 8 * value_nbytes and flags & 2
+        at = padded(chunk, at + 8)
     if transform == 3:
         table = np.frombuffer(chunk, f"<u{value_nbytes}", entries + 1, at)
         assert in_order(table, code)
@@ -410,20 +397,19 @@ def decode(chunk: bytes) -> bytes:
         values = table[residuals] if table is not None else residuals
         values = values.swapaxes(swapped, ndim - 1)
         return (values.byteswap() if flags & 1 else values).tobytes()
-    if transform == 3 or not 10 <= code <= 22 or (transform in (4, 5) and code != 15):
+    if transform == 3 or not 10 <= code <= 22 or (transform in NUMBERS and code != 15):
         residuals = residuals + np.frombuffer(chunk, f"<u{packed_nbytes}", 1, 72)
     seed = np.frombuffer(chunk, f"<u{packed_nbytes}", components, 64)
     values = undo_prediction(residuals, axes, seed)
     if table is not None:
         values = table[values]
-    elif transform in (4, 5):
-        values = undo_numbers(values, transform, *parameters.tolist())
+    elif transform in NUMBERS:
+        values = base_of(values, transform, *parameters)
     else:
         values = undo_transform(values, transform, shift)
     if len(streams) == 2:
-        assert shift or transform in (4, 5)
-        ordered = undo_transform(values, 2) + streams[1].reshape(values.shape)
-        values = undo_transform(ordered, 2)
+        assert shift or transform in NUMBERS or fill is not None
+        values = corrected(values, streams[1].reshape(values.shape), fill)
     values = values.swapaxes(swapped, ndim - 1)
     return (values.byteswap() if flags & 1 else values).tobytes()
 
@@ -480,7 +466,7 @@ def block_kinds(chunk: bytes, array: np.ndarray) -> list[str]:
     if mode not in (2, 3):
         return []
     components = 2 if code in COMPLEX_CODES else 1
-    at = HEADER_NBYTES + (16 if transform in (4, 5) else 0)
+    at = HEADER_NBYTES + -(-(16 * (transform in NUMBERS) + (chunk[10] & 8)) // 16) * 16
     if transform == 3:
         at += -(-(entries + 1) * array.itemsize // components // 16) * 16
     if mode == 3:
@@ -554,7 +540,7 @@ def test_a_decoder_written_from_the_document_reads_every_rank_and_mode(tmp_path:
     arrays["wide"] = (rng.normal(size=9000) * np.exp(4 * rng.normal(size=9000))).astype("f8")
     arrays["pruned"] = np.where(rng.random(9000) < 0.3, rng.normal(size=9000), 0).astype("f4")
     arrays["period"] = np.tile(rng.normal(size=1001), 7)
-    arrays["hours"] = np.arange(9000) / 24.0
+    arrays["ramps"] = (np.arange(9000) / 24.0).view("i8")
     arrays["idle"] = (rng.integers(0, 16, 9003) << 20).astype("i8") | rng.integers(0, 4, 9003)
     arrays["crossing"] = smooth((60, 61), "f4") + rng.normal(size=(60, 61)).astype("f4") / 50
     arrays["vectors"] = np.stack([smooth((30, 31), "f4") * (k + 1) for k in range(3)], axis=-1)
@@ -587,6 +573,59 @@ def test_a_decoder_written_from_the_document_reads_every_rank_and_mode(tmp_path:
     assert kinds >= {"0", "1", "2", "0 sparse plain", "1 sparse", "1 plain", "1 plain even"}
     assert kinds >= {"ranked 1", "ranked 1 sparse"}
     assert any(chunk[6] == 2 and any(chunk[72:80]) for chunk in chunks.values())
+
+
+def numbers() -> dict[str, np.ndarray]:
+    """Floats that have a base, one way or another."""
+    rng = np.random.default_rng(9)
+    n = np.arange(5000)
+    walk = np.cumsum(rng.integers(-9, 10, 5000))
+    decimals = walk / 100
+    packed = rng.integers(-9000, 9000, (40, 90)).cumsum(1) // 6
+    holes = np.where(rng.random(5000) < 0.05, np.nan, decimals)
+    odd = walk.astype("f4")
+    odd[::700] += np.float32(0.3)
+    signs = rng.choice([-1.0, 1.0], 5000)
+    field = smooth((50, 60), "f4")
+    return {
+        "decimals": decimals,
+        "decimals_f4": decimals.astype("f4").reshape(50, 100),
+        "big_endian": decimals.astype(">f8"),
+        "whole": walk.astype("f8"),
+        "thousands": walk * 1000.0,
+        "quarters": walk.astype("f4") / np.float32(4),
+        "odd": odd,
+        "minus_0": np.where(n % 90 == 0, -0.0, walk),
+        "hours": n / 24.0,
+        "thirds": walk * 3.0 + 1.0,
+        "unpacked_f8": packed * 0.001572704938045535 + 26.96875,
+        "unpacked_f4": packed.astype("f4") * np.float32(0.00157) + np.float32(26.96875),
+        "rounded_f4": (packed * 0.0013370904938045535 + 4.20875).astype("f4"),
+        "other_origin": (packed + 500000) * 0.001572704938045535 + 26.96875,
+        "holes": holes,
+        "holes_f4": holes.astype("f4"),
+        "mask": np.where(n // 300 % 3 == 0, -9.9e33, decimals),
+        "infinite": np.where(n % 211 == 0, np.inf, holes),
+        "complex64": (holes + 1j * walk / 10).astype("c8"),
+        "complex128": (decimals + 1j * walk / 8).reshape(50, 100),
+        "narrow": rng.normal(size=5000).astype("f4").astype("f8"),
+        "narrow_walk": (signs * walk).astype("f4").astype(">f8") + (n % 600 == 3) * 1e-9,
+        "bf16_in_f4": (rng.normal(size=5000).astype("f4").view("u4") & 0xFFFF0000).view("f4"),
+        "small_f2": (signs * (walk % 64)).astype("f2"),
+        "land": np.where(field > 10, field, np.float32(1e20)),
+        "few": np.array([0.1, 0.2, 0.3] * 5 + [0.15]),
+    }
+
+
+def test_a_decoder_written_from_the_document_reads_numbers(tmp_path: Path) -> None:
+    chunks = check_agreement(numbers(), tmp_path)
+    assert {chunk[7] for chunk in chunks.values()} >= {1, 4, 5, 6}
+    assert any(chunk[13] for chunk in chunks.values())
+    assert {chunk[10] for chunk in chunks.values()} >= {0, 1, 2, 10}
+    found = {name: chunk[7] for name, chunk in chunks.items()}
+    for name in ("decimals", "big_endian", "whole", "hours", "holes", "complex64"):
+        assert found[name] == 4, name
+    assert found["unpacked_f8"] == 5 and found["unpacked_f4"] == 6
 
 
 def test_a_decoder_written_from_the_document_reads_real_fields(tmp_path: Path) -> None:

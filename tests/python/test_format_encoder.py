@@ -6,6 +6,7 @@ document.
 
 from __future__ import annotations
 
+import copy
 import itertools
 from collections import Counter
 from functools import partial
@@ -15,7 +16,9 @@ import fixture_values
 import h5py
 import numpy as np
 import pytest
+import test_format
 from format_matches_encoder import Stream, choose_matches, encode_matches
+from format_numbers_encoder import Numbers, corrections_of, parameters, predicted, ways
 from test_format import (
     COMPLEX_CODES,
     ELEMENT_NBYTES,
@@ -144,27 +147,31 @@ def cost_of_groups(groups: list[list[int]], w: int) -> int:
     return min(dense, sparse)
 
 
-def choose_w8(values: Values, is_float: bool) -> tuple[int, int, tuple[int, ...], np.ndarray, int]:
-    """Cost, transform, S, residuals, offset."""
+Grids = list[tuple[int, np.ndarray]]
+
+
+def choose_w8(
+    values: Values, grids: Grids, has_offset: bool
+) -> tuple[int, int, tuple[int, ...], np.ndarray, int, np.ndarray]:
+    """Cost, transform, S, residuals, offset, transformed values."""
     best = None
-    for transform in (1, 2) if is_float else (0,):
-        grid = transformed(values, transform)
+    for transform, grid in grids:
         for number in range(2 ** len(values.usable)):
             axes = tuple(a for bit, a in enumerate(values.usable) if number >> bit & 1)
             residuals = residuals_of(values, grid, axes)
             cost = cost_of(values, residuals)
             if best is None or cost < best[0]:
-                best = (cost, transform, axes, residuals, 0)
+                best = (cost, transform, axes, residuals, 0, grid)
     assert best is not None
-    cost, transform, axes, residuals, _ = best
-    if not is_float:
+    cost, transform, axes, residuals, _, grid = best
+    if has_offset:
         groups, flat = values.sampled_groups(), values.signed(residuals.reshape(-1))
         firsts = sorted(int(flat[groups[j * values.M // 31][0]]) for j in range(31))
         offset = firsts[15] % 2**values.w
         if offset:
             less = cost_of(values, residuals - residuals.dtype.type(offset))
             if less < cost:
-                best = (less, transform, axes, residuals, offset)
+                best = (less, transform, axes, residuals, offset, grid)
     return best
 
 
@@ -247,9 +254,12 @@ class Choice:
 
     def __init__(self, values: Values, code: int, places: bool) -> None:
         is_float = code in FLOAT_CODES and not places
-        sampled, self.transform, self.axes, self.residuals, self.offset = choose_w8(
-            values, is_float
+        grids = [(t, transformed(values, t)) for t in ((1, 2) if is_float else (0,))]
+        sampled, self.transform, self.axes, self.residuals, self.offset, self.grid = choose_w8(
+            values, grids, not is_float
         )
+        self.way: Numbers | None = None
+        self.corrections: list[int] | None = None
         self.values = values
         self.ranks: Ranks | None = None
         self.cost = self.w8_cost = sampled * values.N // values.M
@@ -258,6 +268,35 @@ class Choice:
         if ranked is not None and ranked[0] + ranked[0] // 64 < self.cost:
             self.cost, self.ranks = ranked
             self.transform, self.axes, self.offset = 0, (), 0
+
+
+def with_numbers(choice: Choice, code: int) -> Choice:
+    """W8 by way of a base, if that is cheaper."""
+    values, best = choice.values, choice
+    if code not in FLOAT_CODES or values.w == 8:
+        return choice
+    for way in ways(values.flat, values.sampled_groups()):
+        transforms = (1, 2) if way.transform is None else (way.transform,)
+        grids = [
+            (t, predicted(way, t, values.flat, values.components).reshape(values.grid.shape))
+            for t in transforms
+        ]
+        tried = copy.copy(choice)
+        sampled, tried.transform, tried.axes, tried.residuals, tried.offset, tried.grid = choose_w8(
+            values, grids, way.transform is not None and code != 15
+        )
+        listed = corrections_of(way, tried.transform, values.flat, tried.grid.reshape(-1)).tolist()
+        groups = [[listed[i] for i in group] for group in values.sampled_groups()]
+        corrections = cost_of_groups(groups, values.w) if any(map(any, groups)) else 0
+        cost = (sampled + corrections) * values.N // values.M
+        has_stream = corrections or way.fill is not None
+        cost += 32 * -(-values.n // 1024) if has_stream else 0
+        cost += 128 * ((way.transform is not None) + (way.fill is not None))
+        if cost + cost // 64 < best.cost:
+            tried.cost, tried.ranks, tried.way = cost, None, way
+            tried.corrections = listed if any(listed) or way.fill is not None else None
+            best = tried
+    return best
 
 
 def mask_of(values: list[int]) -> bytes:
@@ -365,16 +404,19 @@ def blocks_of(choice: Choice) -> bytes:
         listed = [int(r) for r in values.signed(residuals.reshape(-1))]
     else:
         listed = [int(v) for v in values.flat]
-    words, body = b"", b""
+    streams = [listed] if choice.corrections is None else [listed, choice.corrections]
+    words, body = [b"" for _ in streams], b""
     count = -(-values.n // 1024)
-    for b in range(count):
-        part = listed[1024 * b : 1024 * (b + 1)]
-        word, block = ranked_block(part, choice.ranks, w) if choice.ranks else w8_block(part, w)
-        words += (word | len(block)).to_bytes(4, "little")
-        body += block
-        if b % 8 == 7 or b == count - 1:
-            body = padded(body)
-    return padded(words) + body
+    for run in range(0, count, 8):
+        for stream, numbers in enumerate(streams):
+            for b in range(run, min(run + 8, count)):
+                part = numbers[1024 * b : 1024 * (b + 1)]
+                ranks = choice.ranks
+                word, block = ranked_block(part, ranks, w) if ranks else w8_block(part, w)
+                words[stream] += (word | len(block)).to_bytes(4, "little")
+                body += block
+        body = padded(body)
+    return padded(b"".join(words)) + body
 
 
 def dictionary_of(values: Values, code: int, *, gaps_only: bool) -> np.ndarray | None:
@@ -420,16 +462,17 @@ class Coded(NamedTuple):
 
 def coded(values: Values, code: int) -> Coded:
     """The cheaper of the values as they are and their places, with the dictionary of these."""
-    choice = Choice(values, code, places=False)
-    predicted = choice.ranks is None and bool(choice.axes)
+    as_they_are = Choice(values, code, places=False)
+    choice = with_numbers(as_they_are, code)
+    predicted = as_they_are.ranks is None and bool(as_they_are.axes)
     dictionary = dictionary_of(values, code, gaps_only=predicted)
     if dictionary is not None:
         lookup = {int(v): place for place, v in enumerate(dictionary)}
         places = np.array([lookup[int(v)] for v in values.flat], np.uint8)
         other = Choice(Values(places, values.dims, values.components), code, places=True)
         if other.cost + 8 * dictionary.nbytes < choice.cost:
-            return Coded(other, dictionary, other.cost + 8 * dictionary.nbytes, choice)
-    return Coded(choice, None, choice.cost, choice)
+            return Coded(other, dictionary, other.cost + 8 * dictionary.nbytes, as_they_are)
+    return Coded(choice, None, choice.cost, as_they_are)
 
 
 def planes_axis(dims: tuple[int, ...], element_nbytes: int) -> int | None:
@@ -470,6 +513,8 @@ def encode(raw: bytes, code: int, dims: tuple[int, ...], big_endian: bool) -> by
             partial(cost_of_groups, w=values.w),
         )
         tables = b"" if dictionary is None else padded(dictionary.tobytes())
+        if choice.way is not None:
+            tables = parameters(choice.way, choice.transform)
         if choice.ranks is not None:
             entry = f"<u{choice.ranks.symbol_nbytes}"
             tables += padded(np.array(choice.ranks.symbols, entry).tobytes())
@@ -500,8 +545,10 @@ def encode(raw: bytes, code: int, dims: tuple[int, ...], big_endian: bool) -> by
                 symbol, shift = choice.ranks.symbol_at, choice.ranks.shift
                 seed = bytes(choice.ranks.leaves)
             if choice.axes:
-                first = transformed(choice.values, choice.transform)[(0,) * len(dims)]
-                seed = first.tobytes()
+                seed = choice.grid[(0,) * len(dims)].tobytes()
+            if choice.way is not None:
+                shift = choice.way.shift
+                flags |= 2 * (choice.corrections is not None) | 8 * (choice.way.fill is not None)
             if choice.offset:
                 seed = seed.ljust(8, b"\0") + choice.offset.to_bytes(8, "little")
     coding = [mode, transform, axes, len(dims), flags, levels, entries, shift, symbol, 0]
@@ -549,3 +596,21 @@ def test_the_cases_have_all_arrangements_of_matches_and_planes_in_all_modes(
         *((mode, 0) for mode in range(5)),
         *((mode, 4) for mode in (2, 3, 4)),
     }
+
+
+@pytest.fixture(scope="module")
+def number_chunks(tmp_path_factory: pytest.TempPathFactory) -> dict[str, bytes]:
+    """The chunks that gpufetch encodes numbers behind floats to."""
+    return test_format.encode(test_format.numbers(), tmp_path_factory.mktemp("numbers"))
+
+
+@pytest.mark.parametrize("name", list(test_format.numbers()))
+def test_an_encoder_written_from_the_document_finds_the_same_numbers(
+    name: str, number_chunks: dict[str, bytes]
+) -> None:
+    array, expected = test_format.numbers()[name], number_chunks[name]
+    found = encode(array.tobytes(), expected[5], array.shape, array.dtype.byteorder == ">")
+    assert found[5:16] == expected[5:16], "dtype, mode, transform, axes, flags, shift"
+    assert found[64:80] == expected[64:80], "seed and offset"
+    assert found[96:128] == expected[96:128], "parameters"
+    assert found == expected

@@ -234,6 +234,21 @@ template <typename T, typename Value> T atomicCAS(T *p, Value expected, Value va
 
 /* --- arithmetic -------------------------------------------------------------------- */
 
+inline double __dmul_rn(double x, double y) {
+  return x * y;
+}
+inline double __dadd_rn(double x, double y) {
+  return x + y;
+}
+inline double __ddiv_rn(double x, double y) {
+  return x / y;
+}
+inline float __fmul_rn(float x, float y) {
+  return x * y;
+}
+inline float __fadd_rn(float x, float y) {
+  return x + y;
+}
 inline int __popc(uint32_t x) {
   return __builtin_popcount(x);
 }

@@ -1,0 +1,192 @@
+/* Values to and from their bases, for one width of value and one instruction set; included by
+ * each_width.h in files that define
+ *   NUMBER_OF_INT64(x)   the nearest double of an int64_t
+ * after value_impl.h. Loops over whole blocks are plain C that the compiler vectorizes. */
+
+#include "codec/base_impl.h"
+
+GPUFI_INLINE T F(undo_shifted)(T x, const unsigned transform, unsigned shift) {
+  if (transform == GPUFI_TRANSFORM_ROTATE) { /* the sign is bit `shift` */
+    return (T)((T)((T)(x >> 1) >> shift << shift) | (T)((T)(x >> shift) << (BITS - 1)));
+  }
+  return F(apply_shifted)(x, transform, shift);
+}
+
+/* What is predicted in place of values that have nothing of their own: that of the value before in
+ * the group, or else of the one after, so that they stick out as little as can be. `step` is 2 for
+ * parts of complex elements. */
+static void F(fill_in)(const gpufi_numbers *numbers, unsigned step, const uint8_t *values,
+                       size_t count, uint8_t *p) {
+  const T other = (T)numbers->filler;
+  const T lonely = F(has_own)(numbers, other) ? F(own)(numbers, other) : 0;
+  for (size_t i = 0; i < count; i++) {
+    const size_t group = i / GPUFI_GROUP_VALUES * GPUFI_GROUP_VALUES;
+    const size_t end = group + GPUFI_GROUP_VALUES < count ? group + GPUFI_GROUP_VALUES : count;
+    T filler = lonely;
+    if (F(has_own)(numbers, F(get)(values, i))) {
+      continue;
+    }
+    if (i >= group + step) {
+      filler = F(get)(p, i - step); /* filled in too, if that value has nothing of its own */
+    } else {
+      size_t j = i + step;
+      while (j < end && !F(has_own)(numbers, F(get)(values, j))) {
+        j += step;
+      }
+      filler = j < end ? F(own)(numbers, F(get)(values, j)) : filler;
+    }
+    F(put)(p, i, filler);
+  }
+}
+
+#if BITS == 32 || BITS == 64
+#if BITS == 32
+#define NUMBER_MAX GPUFI_NUMBER_MAX_32
+GPUFI_INLINE uint32_t F(number_base)(const unsigned transform, double a, double b, uint32_t p) {
+  return gpufi_float_bits(transform == GPUFI_TRANSFORM_SINGLE
+                              ? gpufi_number_single(a, b, (float)(int32_t)p)
+                              : (float)gpufi_number_base(transform, a, b, (double)(int32_t)p));
+}
+#else
+#define NUMBER_MAX GPUFI_NUMBER_MAX_64
+GPUFI_INLINE uint64_t F(number_base)(const unsigned transform, double a, double b, uint64_t p) {
+  return gpufi_double_bits(gpufi_number_base(transform, a, b, NUMBER_OF_INT64((int64_t)p)));
+}
+#endif
+
+/* The greatest magnitude is looked for among the bits, where a NaN's is greater than any. */
+GPUFI_INLINE bool F(to_numbers)(const gpufi_numbers *numbers, unsigned step, const uint8_t *values,
+                                size_t count, uint8_t *p, const unsigned transform) {
+  const double a = numbers->a, b = numbers->b, inverse = numbers->inverse;
+  int64_t greatest = 0;
+  T off = 0;
+  for (size_t i = 0; i < count; i++) {
+    const double value = F(to_double)(F(get)(values, i));
+    const double near = gpufi_number_near(transform, a, b, inverse, value);
+    const int64_t magnitude = (int64_t)(gpufi_double_bits(near) & INT64_MAX);
+    greatest = magnitude > greatest ? magnitude : greatest;
+    F(put)(p, i, (T)gpufi_number_rounded(near));
+  }
+  if (numbers->has_fill || greatest >= (int64_t)gpufi_double_bits(NUMBER_MAX)) {
+    F(fill_in)(numbers, step, values, count, p);
+  }
+  for (size_t i = 0; i < count; i++) {
+    off |= F(number_base)(transform, a, b, F(get)(p, i)) ^ F(get)(values, i);
+  }
+  return off != 0;
+}
+
+GPUFI_INLINE void F(from_numbers)(const gpufi_numbers *numbers, size_t count, uint8_t *values,
+                                  const unsigned transform) {
+  const double a = numbers->a, b = numbers->b;
+  for (size_t i = 0; i < count; i++) {
+    F(put)(values, i, F(number_base)(transform, a, b, F(get)(values, i)));
+  }
+}
+
+#undef NUMBER_MAX
+#endif
+
+GPUFI_INLINE bool F(to_shifted)(const gpufi_numbers *numbers, unsigned step, const uint8_t *values,
+                                size_t count, uint8_t *p, const unsigned transform) {
+  const unsigned shift = numbers->shift;
+  const T low = (T)(((T)1 << shift) - 1), fill = (T)numbers->fill;
+  T off = 0, filled = 0;
+  for (size_t i = 0; i < count; i++) {
+    const T x = F(get)(values, i);
+    off |= x & low;
+    filled |= (T)(x == fill);
+    F(put)(p, i, F(apply_shifted)(x, transform, shift));
+  }
+  if (filled != 0 && numbers->has_fill) {
+    F(fill_in)(numbers, step, values, count, p);
+    return true;
+  }
+  return off != 0;
+}
+
+GPUFI_INLINE void F(from_shifted)(const gpufi_numbers *numbers, size_t count, uint8_t *values,
+                                  const unsigned transform) {
+  const unsigned shift = numbers->shift;
+  for (size_t i = 0; i < count; i++) {
+    F(put)(values, i, F(undo_shifted)(F(get)(values, i), transform, shift));
+  }
+}
+
+/* A variant for each transform, so that the loops have no branch. */
+static bool F(to_base)(const gpufi_numbers *numbers, unsigned step, const uint8_t *values,
+                       size_t count, uint8_t *p) {
+  switch (numbers->transform) {
+#if BITS == 32 || BITS == 64
+  case GPUFI_TRANSFORM_QUOTIENT:
+    return F(to_numbers)(numbers, step, values, count, p, GPUFI_TRANSFORM_QUOTIENT);
+  case GPUFI_TRANSFORM_LINEAR:
+    return F(to_numbers)(numbers, step, values, count, p, GPUFI_TRANSFORM_LINEAR);
+#endif
+#if BITS == 32
+  case GPUFI_TRANSFORM_SINGLE:
+    return F(to_numbers)(numbers, step, values, count, p, GPUFI_TRANSFORM_SINGLE);
+#endif
+  case GPUFI_TRANSFORM_ROTATE:
+    return F(to_shifted)(numbers, step, values, count, p, GPUFI_TRANSFORM_ROTATE);
+  case GPUFI_TRANSFORM_ORDER:
+    return F(to_shifted)(numbers, step, values, count, p, GPUFI_TRANSFORM_ORDER);
+  default:
+    return F(to_shifted)(numbers, step, values, count, p, GPUFI_TRANSFORM_NONE);
+  }
+}
+
+static void F(from_base)(const gpufi_numbers *numbers, size_t count, uint8_t *values) {
+  switch (numbers->transform) {
+#if BITS == 32 || BITS == 64
+  case GPUFI_TRANSFORM_QUOTIENT:
+    F(from_numbers)(numbers, count, values, GPUFI_TRANSFORM_QUOTIENT);
+    break;
+  case GPUFI_TRANSFORM_LINEAR:
+    F(from_numbers)(numbers, count, values, GPUFI_TRANSFORM_LINEAR);
+    break;
+#endif
+#if BITS == 32
+  case GPUFI_TRANSFORM_SINGLE:
+    F(from_numbers)(numbers, count, values, GPUFI_TRANSFORM_SINGLE);
+    break;
+#endif
+  case GPUFI_TRANSFORM_ROTATE:
+    F(from_shifted)(numbers, count, values, GPUFI_TRANSFORM_ROTATE);
+    break;
+  case GPUFI_TRANSFORM_ORDER:
+    F(from_shifted)(numbers, count, values, GPUFI_TRANSFORM_ORDER);
+    break;
+  default:
+    F(from_shifted)(numbers, count, values, GPUFI_TRANSFORM_NONE);
+  }
+}
+
+/* A correction counts floats: it is a difference of two values after the order transform. Where
+ * there is a fill, 1 stands for it, and those above 0 are one more. */
+static void F(correct)(const gpufi_numbers *numbers, const uint8_t *corrections, size_t count,
+                       uint8_t *values) {
+  const T fill = (T)numbers->fill, has_fill = numbers->has_fill;
+  for (size_t i = 0; i < count; i++) {
+    const T c = F(get)(corrections, i), more = (T)(has_fill & ((S)c > 0));
+    const T base = F(apply)(F(get)(values, i), GPUFI_TRANSFORM_ORDER);
+    const T value = F(apply)((T)(base + c - more), GPUFI_TRANSFORM_ORDER);
+    F(put)(values, i, c == 1 && has_fill ? fill : value);
+  }
+}
+
+static bool F(corrections)(const gpufi_numbers *numbers, const uint8_t *values, size_t count,
+                           uint8_t *bases) {
+  const T fill = (T)numbers->fill, has_fill = numbers->has_fill;
+  const T most = (T)((T)((T)0 - 1) >> 1);
+  T lost = 0;
+  for (size_t i = 0; i < count; i++) {
+    const T x = F(get)(values, i);
+    const T base = F(apply)(F(get)(bases, i), GPUFI_TRANSFORM_ORDER);
+    const T c = (T)(F(apply)(x, GPUFI_TRANSFORM_ORDER) - base);
+    const T is_fill = (T)(has_fill & (x == fill));
+    lost |= (T)(has_fill & (c == most) & !is_fill);
+    F(put)(bases, i, is_fill ? 1 : (T)(c + (has_fill & ((S)c > 0))));
+  }
+  return lost == 0;
+}
