@@ -11,12 +11,7 @@
 
 #include <immintrin.h>
 
-#if defined(__clang__)
-#pragma clang attribute push(__attribute__((target("avx2,bmi,bmi2,popcnt"))), apply_to = function)
-#else
-#pragma GCC push_options
-#pragma GCC target("avx2,bmi,bmi2,popcnt")
-#endif
+#include "codec/target_avx2.h"
 
 #include "codec/codes_impl.h"
 #include "codec/x86_impl.h"
@@ -476,8 +471,4 @@ COMPACT(64)
 
 CPU_TABLE(avx2);
 
-#if defined(__clang__)
-#pragma clang attribute pop
-#else
-#pragma GCC pop_options
-#endif
+#include "codec/target_end.h"

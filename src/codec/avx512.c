@@ -9,17 +9,7 @@
 
 #include <immintrin.h>
 
-#if defined(__clang__)
-#pragma clang attribute push(                                                                      \
-    __attribute__((                                                                                \
-        target("avx2,bmi,bmi2,popcnt,avx512f,avx512bw,avx512dq,avx512vl,avx512cd,avx512vbmi,"      \
-               "avx512vbmi2"))),                                                                   \
-    apply_to = function)
-#else
-#pragma GCC push_options
-#pragma GCC target(                                                                                \
-    "avx2,bmi,bmi2,popcnt,avx512f,avx512bw,avx512dq,avx512vl,avx512cd,avx512vbmi,avx512vbmi2,prefer-vector-width=512")
-#endif
+#include "codec/target_avx512.h"
 
 #include "codec/codes_impl.h"
 #include "codec/x86_impl.h"
@@ -400,8 +390,4 @@ COMPACT(64, 8)
 
 CPU_TABLE(avx512);
 
-#if defined(__clang__)
-#pragma clang attribute pop
-#else
-#pragma GCC pop_options
-#endif
+#include "codec/target_end.h"

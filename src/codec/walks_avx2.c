@@ -6,12 +6,7 @@
 
 #include <immintrin.h>
 
-#if defined(__clang__)
-#pragma clang attribute push(__attribute__((target("avx2,bmi,bmi2,popcnt"))), apply_to = function)
-#else
-#pragma GCC push_options
-#pragma GCC target("avx2,bmi,bmi2,popcnt")
-#endif
+#include "codec/target_avx2.h"
 
 GPUFI_INLINE __m256i load(const uint8_t *p) {
   return _mm256_loadu_si256((const __m256i *)p);
@@ -196,8 +191,4 @@ GPUFI_INLINE void put_back(const uint8_t *below, size_t count, unsigned inner, u
 #define GPUFI_EACH_WIDTH "codec/walk_impl.h"
 #include "codec/each_width.h"
 
-#if defined(__clang__)
-#pragma clang attribute pop
-#else
-#pragma GCC pop_options
-#endif
+#include "codec/target_end.h"

@@ -6,17 +6,7 @@
 
 #include <immintrin.h>
 
-#if defined(__clang__)
-#pragma clang attribute push(                                                                      \
-    __attribute__((                                                                                \
-        target("avx2,bmi,bmi2,popcnt,avx512f,avx512bw,avx512dq,avx512vl,avx512cd,avx512vbmi,"      \
-               "avx512vbmi2"))),                                                                   \
-    apply_to = function)
-#else
-#pragma GCC push_options
-#pragma GCC target(                                                                                \
-    "avx2,bmi,bmi2,popcnt,avx512f,avx512bw,avx512dq,avx512vl,avx512cd,avx512vbmi,avx512vbmi2,prefer-vector-width=512")
-#endif
+#include "codec/target_avx512.h"
 
 /* The lowest `count` bits, or all 64. */
 GPUFI_INLINE uint64_t first_bits(size_t count) {
@@ -193,8 +183,4 @@ GPUFI_INLINE void put_back(const uint8_t *below, size_t count, unsigned inner, u
 #define GPUFI_EACH_WIDTH "codec/walk_impl.h"
 #include "codec/each_width.h"
 
-#if defined(__clang__)
-#pragma clang attribute pop
-#else
-#pragma GCC pop_options
-#endif
+#include "codec/target_end.h"
