@@ -81,9 +81,18 @@ static void sections_write(const gpufi_ranks *ranks, size_t value_nbytes, sectio
 static bool shift_fits(const gpufi_ranks *ranks, size_t value_nbytes, const uint8_t *values,
                        size_t count) {
   uint64_t any = 0;
-  for (size_t i = 0; i < count && ranks->cut.shift != 0; i++) {
-    any |= gpufi_load_value(values + i * value_nbytes, value_nbytes);
+  if (ranks->cut.shift == 0) {
+    return true;
   }
+  GPUFI_BY_NBYTES(value_nbytes, {
+    T bits = 0;
+    for (size_t i = 0; i < count; i++) {
+      T x;
+      memcpy(&x, values + i * sizeof(T), sizeof(T));
+      bits |= x;
+    }
+    any = bits;
+  });
   return (any & ((UINT64_C(1) << ranks->cut.shift) - 1)) == 0;
 }
 
