@@ -4,6 +4,7 @@
 #include "base/error.h"
 #include "base/thread.h"
 #include "comm/json.h"
+#include "server/inside.h"
 #include "server/wake.h"
 
 #include <stdio.h>
@@ -50,6 +51,8 @@ static void take_log(void *arg, const char *text) {
 
 static void *worker_main(void *arg) {
   gpufi_bridge *bridge = arg;
+  gpufi_inside inside;
+  gpufi_inside_enter(&inside, bridge->server);
   pthread_mutex_lock(&bridge->lock);
   while (!bridge->is_stopping) {
     if (!bridge->has_work) {
@@ -63,6 +66,7 @@ static void *worker_main(void *arg) {
     bridge->has_work = bridge->has_work || more;
   }
   pthread_mutex_unlock(&bridge->lock);
+  gpufi_inside_leave(&inside);
   return NULL;
 }
 
@@ -246,8 +250,7 @@ static void send_reply(gpufi_bridge *bridge, const char *id, json_t *parent, gpu
   }
   gpufi_comm_topic(id, topic);
   const gpufi_frame frame = {topic, strlen(topic)};
-  gpufi_sockets_send(bridge->endpoint->sockets.sockets[GPUFI_IOPUB], &frame, 1, &packed, payloads,
-                     count);
+  gpufi_sockets_send(&bridge->endpoint->sockets, GPUFI_IOPUB, &frame, 1, &packed, payloads, count);
   release_buffer(NULL, held);
 }
 

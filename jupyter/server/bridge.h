@@ -8,10 +8,12 @@
 #include "server/comm.h"
 #include "server/endpoint.h"
 
+#include <gpufetch/serve.h>
 #include <pthread.h>
 #include <stdatomic.h>
 
 typedef struct gpufi_bridge {
+  const gpuf_server *server; /* which the worker is a thread of; set before it starts */
   gpufi_dispatcher *dispatcher;
   gpufi_endpoint *endpoint;
   int wake_fd; /* wakes the server's thread */

@@ -37,8 +37,7 @@ static void send_json(gpufi_endpoint *endpoint, gpufi_socket socket, const gpufi
   gpuf_error err;
   char *text = gpufi_json_dump(content, JSON_COMPACT);
   if (gpufi_message_pack(endpoint->session, type, parent, text, &packed, &err) == GPUF_OK) {
-    gpufi_sockets_send(endpoint->sockets.sockets[socket], identities, identity_count, &packed, NULL,
-                       0);
+    gpufi_sockets_send(&endpoint->sockets, socket, identities, identity_count, &packed, NULL, 0);
   } else {
     gpufi_endpoint_log(endpoint, err.message);
   }

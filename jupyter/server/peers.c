@@ -3,6 +3,7 @@
 #include "base/clock.h"
 #include "base/error.h"
 #include "base/system.h"
+#include "server/topics.h"
 
 #include <errno.h>
 #include <fcntl.h>
@@ -22,7 +23,6 @@
 
 #define LIMIT_MOST 262144 /* what is beyond is not looked at */
 #define EVENTS (ZMQ_EVENT_LISTENING | ZMQ_EVENT_ACCEPTED | ZMQ_EVENT_DISCONNECTED)
-#define SUBSCRIPTIONS_MAX 32
 #define STALLED_NBYTES 16384 /* so much is never left unread by a client that reads */
 #define SWEEP_INTERVAL_NS 1000000000
 
@@ -78,23 +78,6 @@ gpuf_status gpufi_peers_watch(gpufi_peers *peers, void *context, void *socket, g
   return GPUF_OK;
 }
 
-void gpufi_peers_fini(gpufi_peers *peers, void *const sockets[GPUFI_SOCKET_COUNT]) {
-  for (int i = 0; i < GPUFI_SOCKET_COUNT; i++) {
-    if (sockets[i]) {
-      zmq_socket_monitor(sockets[i], NULL, 0);
-    }
-    if (peers->monitors[i]) {
-      zmq_close(peers->monitors[i]);
-    }
-  }
-  if (peers->list) { /* else it was never made */
-    close(peers->empty_fd);
-    close(peers->spare_fd);
-    free(peers->list);
-  }
-  memset(peers, 0, sizeof(*peers));
-}
-
 /* --- Descriptors --------------------------------------------------------------- */
 
 /* Whether a descriptor is a connection that came in at a socket's address. */
@@ -139,7 +122,7 @@ static void shut_down(gpufi_peers *peers, gpufi_socket which, int fd) {
 
 /* --- The list ------------------------------------------------------------------ */
 
-static gpufi_peer *find(gpufi_peers *peers, int fd) {
+gpufi_peer *gpufi_peers_find(gpufi_peers *peers, int fd) {
   for (int32_t i = 0; i < peers->count; i++) {
     if (peers->list[i].fd == fd) {
       return &peers->list[i];
@@ -148,7 +131,14 @@ static gpufi_peer *find(gpufi_peers *peers, int fd) {
   return NULL;
 }
 
+static void forget_subscriber(gpufi_peers *peers, const gpufi_peer *peer) {
+  if (peer->subscriber) {
+    peers->forget_subscriber(peers->forget_arg, peer->subscriber);
+  }
+}
+
 static void forget(gpufi_peers *peers, gpufi_peer *peer) {
+  forget_subscriber(peers, peer);
   *peer = peers->list[--peers->count];
 }
 
@@ -166,22 +156,25 @@ static void sweep(gpufi_peers *peers) {
   }
 }
 
-/* False if the connection is one too many. */
-static bool add(gpufi_peers *peers, gpufi_socket which, int fd) {
+static void add(gpufi_peers *peers, gpufi_socket which, int fd) {
   if (!is_of(peers, which, fd)) {
-    return true; /* it has ended already, as will be told */
+    return; /* it has ended already, as will be told */
   }
-  gpufi_peer *peer = find(peers, fd); /* of a connection that has ended */
+  gpufi_peer *peer = gpufi_peers_find(peers, fd); /* of a connection that has ended */
   if (!peer && peers->count == peers->max) {
     sweep(peers);
   }
   if ((!peer && peers->count == peers->max) || fd >= first_reserved_descriptor()) {
     shut_down(peers, which, fd);
-    return false;
+    peers->has_refused = true;
+    return;
   }
-  peer = peer ? peer : &peers->list[peers->count++];
+  if (peer) {
+    forget_subscriber(peers, peer);
+  } else {
+    peer = &peers->list[peers->count++];
+  }
   *peer = (gpufi_peer){.fd = fd, .socket = which};
-  return true;
 }
 
 /* Have the listening sockets drop all packets, or none. Connections that wait to be accepted, and
@@ -201,7 +194,7 @@ static void set_shut(gpufi_peers *peers, bool is_shut) {
 }
 
 /* Take one event off a monitor; false if there is none. */
-static bool take_event(gpufi_peers *peers, gpufi_socket which, bool *fits) {
+static bool take_event(gpufi_peers *peers, gpufi_socket which) {
   struct {
     uint16_t event;
     uint32_t fd;
@@ -216,9 +209,9 @@ static bool take_event(gpufi_peers *peers, gpufi_socket which, bool *fits) {
   if (told.event == ZMQ_EVENT_LISTENING) {
     peers->listeners[which] = (int)told.fd;
   } else if (told.event == ZMQ_EVENT_ACCEPTED) {
-    *fits = add(peers, which, (int)told.fd) && *fits;
+    add(peers, which, (int)told.fd);
   } else {
-    gpufi_peer *peer = find(peers, (int)told.fd);
+    gpufi_peer *peer = gpufi_peers_find(peers, (int)told.fd);
     if (peer && peer->socket == which) { /* else the descriptor is in use again */
       forget(peers, peer);
     }
@@ -226,10 +219,9 @@ static bool take_event(gpufi_peers *peers, gpufi_socket which, bool *fits) {
   return true;
 }
 
-bool gpufi_peers_update(gpufi_peers *peers) {
-  bool fits = true;
+void gpufi_peers_refresh(gpufi_peers *peers) {
   for (int i = 0; i < GPUFI_SOCKET_COUNT; i++) {
-    while (take_event(peers, (gpufi_socket)i, &fits)) {
+    while (take_event(peers, (gpufi_socket)i)) {
       if (!peers->is_shut && peers->count == peers->max) {
         set_shut(peers, true);
       }
@@ -238,13 +230,39 @@ bool gpufi_peers_update(gpufi_peers *peers) {
   if (peers->is_shut && peers->count <= peers->max - peers->max / 16 - 1) {
     set_shut(peers, false);
   }
+}
+
+bool gpufi_peers_update(gpufi_peers *peers) {
+  gpufi_peers_refresh(peers);
+  const bool fits = !peers->has_refused;
+  peers->has_refused = false;
   return fits;
+}
+
+void gpufi_peers_fini(gpufi_peers *peers, void *const sockets[GPUFI_SOCKET_COUNT]) {
+  for (int i = 0; i < GPUFI_SOCKET_COUNT; i++) {
+    if (sockets[i]) {
+      zmq_socket_monitor(sockets[i], NULL, 0);
+    }
+    if (peers->monitors[i]) {
+      zmq_close(peers->monitors[i]);
+    }
+  }
+  while (peers->count > 0) {
+    forget(peers, &peers->list[0]);
+  }
+  if (peers->list) { /* else it was never made */
+    close(peers->empty_fd);
+    close(peers->spare_fd);
+    free(peers->list);
+  }
+  memset(peers, 0, sizeof(*peers));
 }
 
 /* --- Misuse -------------------------------------------------------------------- */
 
 bool gpufi_peers_note_subscription(gpufi_peers *peers, int fd, bool is_added) {
-  gpufi_peer *peer = find(peers, fd);
+  gpufi_peer *peer = gpufi_peers_find(peers, fd);
   if (!peer || peer->socket != GPUFI_IOPUB) {
     return true; /* it has ended, or is being shut down */
   }
@@ -252,7 +270,7 @@ bool gpufi_peers_note_subscription(gpufi_peers *peers, int fd, bool is_added) {
   if (peer->subscription_count < 0) {
     peer->subscription_count = 0;
   }
-  if (peer->subscription_count > SUBSCRIPTIONS_MAX) {
+  if (peer->subscription_count > GPUFI_TOPICS_MAX) {
     shut_down(peers, GPUFI_IOPUB, fd);
     return false;
   }

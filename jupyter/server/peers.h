@@ -8,10 +8,13 @@
 
 #include "server/connection.h"
 
+typedef struct gpufi_subscriber gpufi_subscriber; /* subscribers.h */
+
 typedef struct gpufi_peer {
   int fd; /* ZeroMQ's: it may be closed, and stand for another file, at any time */
   gpufi_socket socket;
-  int32_t subscription_count;
+  int32_t subscription_count;   /* where ZeroMQ keeps its subscriptions */
+  gpufi_subscriber *subscriber; /* where it does not; NULL = nothing was heard of it */
 } gpufi_peer;
 
 typedef struct gpufi_peers {
@@ -19,8 +22,12 @@ typedef struct gpufi_peers {
   void *monitors[GPUFI_SOCKET_COUNT]; /* ZeroMQ sockets on which events arrive */
   int listeners[GPUFI_SOCKET_COUNT];  /* of tcp, as ZeroMQ has told; -1 = not known */
   bool is_shut;                       /* the listeners drop what asks to be connected */
+  bool has_refused;                   /* and gpufi_peers_update has not told it yet */
   gpufi_peer *list;
   int32_t count, max;
+  /* Called for the subscriber of a connection that has ended. */
+  void (*forget_subscriber)(void *forget_arg, gpufi_subscriber *subscriber);
+  void *forget_arg;
   int empty_fd;     /* of no use but to be copied */
   int spare_fd;     /* a copy of it, but while a connection is shut down */
   int64_t swept_ns; /* when the list was last compared with the descriptors */
@@ -38,10 +45,15 @@ gpuf_status gpufi_peers_watch(gpufi_peers *peers, void *context, void *socket, g
 /* Before the sockets are closed: stop watching them. NULL among `sockets` is allowed. */
 void gpufi_peers_fini(gpufi_peers *peers, void *const sockets[GPUFI_SOCKET_COUNT]);
 
-/* Take in what has happened. False if connections were shut down because there are too many: more
- * than `max`, or so many that the last eighth of the process's descriptors, which is left to the
- * program, would be used. */
+/* Take in what has happened. */
+void gpufi_peers_refresh(gpufi_peers *peers);
+/* The same. False if connections were shut down, since the last call, because there are too many:
+ * more than `max`, or so many that the last eighth of the process's descriptors, which is left to
+ * the program, would be used. */
 bool gpufi_peers_update(gpufi_peers *peers);
+
+/* The connection with this descriptor, until the next call that may change the list; else NULL. */
+gpufi_peer *gpufi_peers_find(gpufi_peers *peers, int fd);
 
 /* A subscription has come (or gone, if `is_added` is false) on the connection with this descriptor.
  * False if the connection was shut down because it has too many. */

@@ -5,6 +5,7 @@
 #include "base/thread.h"
 #include "server/address.h"
 #include "server/headroom.h"
+#include "server/inside.h"
 #include "server/ipc.h"
 #include "server/server.h"
 #include "server/wake.h"
@@ -185,6 +186,7 @@ static gpuf_status complete_connection(gpufi_connection *connection,
 /* --- Start --------------------------------------------------------------------- */
 
 static gpuf_status start_thread(gpuf_server *server, gpuf_error *err) {
+  server->bridge.server = server;
   gpuf_status status = gpufi_bridge_start(&server->bridge, err);
   if (status != GPUF_OK) {
     return status;
@@ -327,10 +329,20 @@ gpuf_status gpuf_server_stop(gpuf_server *server, gpuf_error *err) {
   if (!server) {
     return GPUF_OK;
   }
-  const gpuf_status status = check_server(server, err);
+  gpuf_status status = check_server(server, err);
   if (status != GPUF_OK) {
     return status;
   }
+  if (gpufi_inside_of(server)) {
+    return gpufi_fail(
+        err, GPUF_ERR_STATE, 0,
+        "gpuf_server_stop of '%s' in one of its callbacks, or on a thread of its own: "
+        "let the callback set a flag, and stop the server on a thread of the "
+        "program's",
+        server->connection.name);
+  }
+  gpufi_inside inside; /* of what is released below: it cannot stop the server once more */
+  gpufi_inside_enter(&inside, server);
   remove_running(server);
   /* First, so that a client that is told of the end finds no file to attach by once more, and
    * nobody a file whose ports may be another program's. */
@@ -339,7 +351,9 @@ gpuf_status gpuf_server_stop(gpuf_server *server, gpuf_error *err) {
   atomic_store(&server->is_stopping, true);
   gpufi_wake(server->wake_fd);
   pthread_join(server->thread, NULL);
-  return release(server, err);
+  status = release(server, err);
+  gpufi_inside_leave(&inside);
+  return status;
 }
 
 /* --- Publishing ---------------------------------------------------------------- */
@@ -359,9 +373,13 @@ gpuf_status gpuf_server_publish(gpuf_server *server, const char *name, const gpu
   if (status == GPUF_OK) {
     status = gpufi_struct_read(&own, sizeof(own), options, "GPUF_PUBLISH_OPTIONS_INIT", err);
   }
-  return status == GPUF_OK
-             ? gpufi_dispatcher_publish(server->bridge.dispatcher, name, tensor, &own, err)
-             : status;
+  if (status == GPUF_OK) {
+    gpufi_inside inside;
+    gpufi_inside_enter(&inside, server);
+    status = gpufi_dispatcher_publish(server->bridge.dispatcher, name, tensor, &own, err);
+    gpufi_inside_leave(&inside);
+  }
+  return status;
 }
 
 gpuf_status gpuf_server_publish_int64(gpuf_server *server, const char *name, int64_t value,
@@ -391,17 +409,24 @@ gpuf_status gpuf_server_publish_text(gpuf_server *server, const char *name, cons
 
 gpuf_status gpuf_server_unpublish(gpuf_server *server, const char *name, int64_t timeout_ns,
                                   gpuf_error *err) {
-  const gpuf_status status = check_server(server, err);
-  return status == GPUF_OK
-             ? gpufi_dispatcher_unpublish(server->bridge.dispatcher, name, timeout_ns, err)
-             : status;
+  gpuf_status status = check_server(server, err);
+  if (status == GPUF_OK) {
+    gpufi_inside inside;
+    gpufi_inside_enter(&inside, server);
+    status = gpufi_dispatcher_unpublish(server->bridge.dispatcher, name, timeout_ns, err);
+    gpufi_inside_leave(&inside);
+  }
+  return status;
 }
 
 gpuf_status gpuf_server_publish_step(gpuf_server *server, int64_t step, double time,
                                      gpuf_error *err) {
   const gpuf_status status = check_server(server, err);
   if (status == GPUF_OK) {
+    gpufi_inside inside;
+    gpufi_inside_enter(&inside, server);
     gpufi_dispatcher_step(server->bridge.dispatcher, step, time);
+    gpufi_inside_leave(&inside);
   }
   return status;
 }

@@ -28,42 +28,47 @@
 #define HANDSHAKE_MAX_MS 5000
 /* A subscription, which costs ZeroMQ about 32 times its size, and CurveZMQ's handshake. */
 #define SUBSCRIPTION_MAX_NBYTES 1024
-/* Subscriptions that wait to be looked at: few, so that a client that sends them without end does
- * not keep ZeroMQ from returning to this thread. */
-#define SUBSCRIPTION_QUEUE_COUNT 8
+/* Subscriptions that wait to be looked at, with CurveZMQ: more than a client may have, so that the
+ * queue is full of no client's that keeps to that (see above), and so few that one that sends them
+ * without end does not keep ZeroMQ from returning to this thread. */
+#define SUBSCRIPTION_QUEUE_COUNT 64
+/* Without: reads of a connection, of at most 8 KiB, that wait to be looked at. */
+#define READ_QUEUE_COUNT 2
 
 /* --- Open ---------------------------------------------------------------------- */
 
-static const int socket_types[GPUFI_SOCKET_COUNT] = {
-    [GPUFI_SHELL] = ZMQ_ROUTER,   [GPUFI_IOPUB] = ZMQ_XPUB,       [GPUFI_STDIN] = ZMQ_ROUTER,
-    [GPUFI_CONTROL] = ZMQ_ROUTER, [GPUFI_HEARTBEAT] = ZMQ_ROUTER,
-};
+/* Iopub is a publisher of ZeroMQ's own, whom a peer can harm (subscribers.h), where CurveZMQ admits
+ * only those who know its keys and what they send cannot be read here. */
+static int type_of(const gpufi_connection *connection, gpufi_socket which) {
+  const bool has_curve = connection->curve_secretkey[0];
+  return which != GPUFI_IOPUB ? ZMQ_ROUTER : has_curve ? ZMQ_XPUB : ZMQ_STREAM;
+}
 
 static bool set_int(void *socket, int option, int value) {
   return zmq_setsockopt(socket, option, &value, sizeof(value)) == 0;
 }
 
-static bool set_limits(void *socket, int type) {
+static bool set_queues(void *socket, int type) {
   const bool publishes = type == ZMQ_XPUB;
-  const int out_count = publishes ? SUBSCRIBER_QUEUE_COUNT : CLIENT_QUEUE_COUNT;
   const int64_t frame_max_nbytes =
       publishes ? SUBSCRIPTION_MAX_NBYTES : (int64_t)GPUFI_WIRE_FRAME_MAX_NBYTES;
-  bool set =
-      set_int(socket, ZMQ_LINGER, LINGER_MS) && set_int(socket, ZMQ_SNDHWM, out_count) &&
-      set_int(socket, ZMQ_RCVHWM, publishes ? SUBSCRIPTION_QUEUE_COUNT : 0) &&
-      set_int(socket, ZMQ_HANDSHAKE_IVL, HANDSHAKE_MAX_MS) &&
-      set_int(socket, ZMQ_TCP_KEEPALIVE, 1) &&
-      set_int(socket, ZMQ_TCP_KEEPALIVE_IDLE, KEEPALIVE_IDLE_S) &&
-      set_int(socket, ZMQ_TCP_KEEPALIVE_INTVL, KEEPALIVE_INTERVAL_S) &&
-      set_int(socket, ZMQ_TCP_KEEPALIVE_CNT, KEEPALIVE_COUNT) &&
-      set_int(socket, ZMQ_TCP_MAXRT, STALL_MAX_MS) &&
-      zmq_setsockopt(socket, ZMQ_MAXMSGSIZE, &frame_max_nbytes, sizeof(frame_max_nbytes)) == 0;
-  if (type == ZMQ_ROUTER) {
-    set = set && set_int(socket, ZMQ_ROUTER_HANDOVER, 1);
-  } else if (publishes) {
-    set = set && set_int(socket, ZMQ_XPUB_VERBOSE, 1);
+  if (type == ZMQ_STREAM) { /* subscribers.c limits what goes out, and the size of what comes in */
+    return set_int(socket, ZMQ_SNDHWM, 0) && set_int(socket, ZMQ_RCVHWM, READ_QUEUE_COUNT);
   }
-  return set;
+  return set_int(socket, ZMQ_SNDHWM, publishes ? SUBSCRIBER_QUEUE_COUNT : CLIENT_QUEUE_COUNT) &&
+         set_int(socket, ZMQ_RCVHWM, publishes ? SUBSCRIPTION_QUEUE_COUNT : 0) &&
+         set_int(socket, ZMQ_HANDSHAKE_IVL, HANDSHAKE_MAX_MS) &&
+         zmq_setsockopt(socket, ZMQ_MAXMSGSIZE, &frame_max_nbytes, sizeof(frame_max_nbytes)) == 0 &&
+         set_int(socket, publishes ? ZMQ_XPUB_VERBOSE : ZMQ_ROUTER_HANDOVER, 1);
+}
+
+static bool set_limits(void *socket, int type) {
+  return set_queues(socket, type) && set_int(socket, ZMQ_LINGER, LINGER_MS) &&
+         set_int(socket, ZMQ_TCP_KEEPALIVE, 1) &&
+         set_int(socket, ZMQ_TCP_KEEPALIVE_IDLE, KEEPALIVE_IDLE_S) &&
+         set_int(socket, ZMQ_TCP_KEEPALIVE_INTVL, KEEPALIVE_INTERVAL_S) &&
+         set_int(socket, ZMQ_TCP_KEEPALIVE_CNT, KEEPALIVE_COUNT) &&
+         set_int(socket, ZMQ_TCP_MAXRT, STALL_MAX_MS);
 }
 
 static bool set_curve(void *socket, const gpufi_connection *connection) {
@@ -119,11 +124,15 @@ static gpuf_status bind_socket(gpufi_sockets *sockets, gpufi_connection *connect
 
 static gpuf_status open_socket(gpufi_sockets *sockets, gpufi_connection *connection,
                                gpufi_socket which, gpuf_error *err) {
-  void *socket = zmq_socket(sockets->context, socket_types[which]);
+  const int type = type_of(connection, which);
+  void *socket = zmq_socket(sockets->context, type);
   sockets->sockets[which] = socket;
-  if (!socket || !set_limits(socket, socket_types[which]) || !set_curve(socket, connection)) {
+  if (!socket || !set_limits(socket, type) || !set_curve(socket, connection)) {
     return gpufi_fail(err, GPUF_ERR_IO, zmq_errno(), "cannot open a ZeroMQ socket for %s: %s",
                       gpufi_socket_names[which], zmq_strerror(zmq_errno()));
+  }
+  if (type == ZMQ_STREAM) {
+    gpufi_subscribers_init(&sockets->subscribers, socket, &sockets->peers);
   }
   const gpuf_status status =
       gpufi_peers_watch(&sockets->peers, sockets->context, socket, which, err);
@@ -233,7 +242,24 @@ static bool send_payload(void *socket, gpufi_payload *payload, bool more) {
   return send_frame(socket, &frame, more);
 }
 
-void gpufi_sockets_send(void *socket, const gpufi_frame *identities, size_t identity_count,
+/* To everyone who has subscribed, where subscribers.c keeps them. */
+static void publish(gpufi_sockets *sockets, const gpufi_frame *topics, size_t topic_count,
+                    const gpufi_packed *packed, const gpufi_payload *payloads,
+                    size_t payload_count) {
+  gpufi_frame frames[7];
+  size_t count = 0;
+  if (topic_count > 0) {
+    frames[count++] = topics[0];
+  }
+  frames[count++] = (gpufi_frame){GPUFI_WIRE_DELIMITER, strlen(GPUFI_WIRE_DELIMITER)};
+  frames[count++] = (gpufi_frame){packed->signature, sizeof(packed->signature) - 1};
+  for (int i = 0; i < 4; i++) {
+    frames[count++] = packed->sections[i];
+  }
+  gpufi_subscribers_publish(&sockets->subscribers, frames, count, payloads, payload_count);
+}
+
+static void send_frames(void *socket, const gpufi_frame *identities, size_t identity_count,
                         gpufi_packed *packed, gpufi_payload *payloads, size_t payload_count) {
   bool sent = true;
   for (size_t i = 0; i < identity_count && sent; i++) {
@@ -251,6 +277,17 @@ void gpufi_sockets_send(void *socket, const gpufi_frame *identities, size_t iden
     } else {
       payloads[i].release(payloads[i].data, payloads[i].arg);
     }
+  }
+}
+
+void gpufi_sockets_send(gpufi_sockets *sockets, gpufi_socket which, const gpufi_frame *identities,
+                        size_t identity_count, gpufi_packed *packed, gpufi_payload *payloads,
+                        size_t payload_count) {
+  if (which == GPUFI_IOPUB && sockets->subscribers.socket) {
+    publish(sockets, identities, identity_count, packed, payloads, payload_count);
+  } else {
+    send_frames(sockets->sockets[which], identities, identity_count, packed, payloads,
+                payload_count);
   }
   gpufi_packed_fini(packed);
 }

@@ -3,7 +3,9 @@
 #define GPUFI_SERVER_SOCKETS_H
 
 #include "server/connection.h"
+#include "server/payload.h"
 #include "server/peers.h"
+#include "server/subscribers.h"
 
 #include <zmq.h>
 
@@ -11,6 +13,7 @@ typedef struct gpufi_sockets {
   void *context;
   void *sockets[GPUFI_SOCKET_COUNT];
   gpufi_peers peers;
+  gpufi_subscribers subscribers; /* of iopub without CurveZMQ */
 } gpufi_sockets;
 
 /* Bind all of them and fill in the connection's ports. They accept `peers_max` connections. On
@@ -25,18 +28,12 @@ void gpufi_sockets_close(gpufi_sockets *sockets); /* of all zero: does nothing *
 size_t gpufi_sockets_receive(void *socket, zmq_msg_t *held, gpufi_frame *frames);
 void gpufi_sockets_release(zmq_msg_t *held, size_t count);
 
-/* A buffer that follows the four sections of a message. */
-typedef struct gpufi_payload {
-  void *data;
-  size_t nbytes;
-  void (*release)(void *data, void *arg); /* called once, on any thread */
-  void *arg;
-} gpufi_payload;
-
-/* Send to the identities in front (for iopub: under one topic). Consumes `packed` and releases the
- * payloads when they are not needed any more. A message that does not fit into the receiver's
+/* Send to the identities in front; on iopub, under one topic or none, to those who have subscribed
+ * to it. Consumes `packed`, and releases the payloads, of which there are GPUFI_REPLY_BUFFERS_MAX
+ * at most, when they are not needed any more. A message that does not fit into the receiver's
  * queue, or that cannot be allocated, is dropped. */
-void gpufi_sockets_send(void *socket, const gpufi_frame *identities, size_t identity_count,
-                        gpufi_packed *packed, gpufi_payload *payloads, size_t payload_count);
+void gpufi_sockets_send(gpufi_sockets *sockets, gpufi_socket which, const gpufi_frame *identities,
+                        size_t identity_count, gpufi_packed *packed, gpufi_payload *payloads,
+                        size_t payload_count);
 
 #endif

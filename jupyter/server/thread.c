@@ -1,7 +1,9 @@
 /* The server's thread: it serves all sockets, and does nothing that takes long. */
 #include "base/clock.h"
 #include "base/text.h"
+#include "server/inside.h"
 #include "server/server.h"
+#include "server/topics.h"
 #include "server/wake.h"
 
 #include <signal.h>
@@ -11,9 +13,9 @@
 
 /* Messages of one socket in a row, so that a busy client does not starve the other sockets. */
 #define MESSAGES_IN_A_ROW 32
-/* Of a subscription: longer than every topic that there is ("comm-" and a comm_id). */
-#define TOPIC_MAX_NBYTES 160
-#define WATCH_MS 1000 /* while messages wait for replies, or there is a parent to watch */
+/* While messages wait for replies or connections to iopub make the handshake, or there is a parent
+ * to watch. */
+#define WATCH_MS 1000
 
 static bool receive_request(gpuf_server *server, gpufi_socket which) {
   zmq_msg_t held[GPUFI_WIRE_FRAMES_MAX + 1];
@@ -69,7 +71,7 @@ static bool note_subscription(gpuf_server *server, zmq_msg_t *event) {
   gpufi_peers *peers = &server->endpoint.sockets.peers;
   const int fd = zmq_msg_get(event, ZMQ_SRCFD);
   const uint8_t *data = zmq_msg_data(event);
-  if (zmq_msg_size(event) > TOPIC_MAX_NBYTES) {
+  if (zmq_msg_size(event) > 1 + GPUFI_TOPIC_MAX_NBYTES) {
     gpufi_endpoint_log(&server->endpoint, "a subscriber was disconnected: its topic is too long");
     gpufi_peers_cut(peers, GPUFI_IOPUB, fd);
     return false;
@@ -82,8 +84,9 @@ static bool note_subscription(gpuf_server *server, zmq_msg_t *event) {
   return zmq_msg_size(event) > 0 && data[0] == 1;
 }
 
-static bool receive_subscription(gpuf_server *server, char last[TOPIC_MAX_NBYTES + 1]) {
-  char text[TOPIC_MAX_NBYTES + 1]; /* the event as text: 1 and the topic */
+/* Where ZeroMQ keeps the subscriptions. */
+static bool receive_subscription(gpuf_server *server, char last[GPUFI_TOPIC_MAX_NBYTES + 2]) {
+  char text[GPUFI_TOPIC_MAX_NBYTES + 2]; /* the event as text: 1 and the topic */
   zmq_msg_t event;
   zmq_msg_init(&event);
   if (zmq_msg_recv(&event, server->endpoint.sockets.sockets[GPUFI_IOPUB], ZMQ_DONTWAIT) < 0) {
@@ -103,14 +106,34 @@ static bool receive_subscription(gpuf_server *server, char last[TOPIC_MAX_NBYTES
   return true;
 }
 
+static void welcome_subscriber(void *server, const char *topic, size_t nbytes) {
+  char text[GPUFI_TOPIC_MAX_NBYTES + 1];
+  snprintf(text, sizeof(text), "%.*s", (int)nbytes, topic);
+  if (gpufi_text_is_utf8(text)) {
+    welcome(server, text);
+  }
+}
+
+static void log_refused(void *arg, const char *why) {
+  gpuf_server *server = arg;
+  gpufi_endpoint_log(&server->endpoint, why);
+}
+
+/* Where subscribers.c keeps them. */
+static bool receive_from_subscriber(gpuf_server *server) {
+  const gpufi_subscribers_events events = {welcome_subscriber, log_refused, server};
+  return gpufi_subscribers_receive(&server->endpoint.sockets.subscribers, &events);
+}
+
 static void serve_socket(gpuf_server *server, gpufi_socket which) {
-  char last[TOPIC_MAX_NBYTES + 1] = ""; /* the subscription answered last */
+  char last[GPUFI_TOPIC_MAX_NBYTES + 2] = ""; /* the subscription answered last */
   bool more = true;
   for (int i = 0; i < MESSAGES_IN_A_ROW && more; i++) {
     if (which == GPUFI_HEARTBEAT) {
       more = receive_heartbeat(server);
     } else if (which == GPUFI_IOPUB) {
-      more = receive_subscription(server, last);
+      more = server->endpoint.sockets.subscribers.socket ? receive_from_subscriber(server)
+                                                         : receive_subscription(server, last);
     } else {
       more = receive_request(server, which);
     }
@@ -167,17 +190,23 @@ static void cut_stalled_subscribers(gpuf_server *server) {
 
 void *gpufi_server_main(void *arg) {
   gpuf_server *server = arg;
+  gpufi_subscribers *subscribers = &server->endpoint.sockets.subscribers;
   zmq_pollitem_t items[ITEM_COUNT];
   int64_t watch_next_ns = 0;
+  gpufi_inside inside;
+  gpufi_inside_enter(&inside, server);
   fill_items(server, items);
   while (!atomic_load(&server->is_stopping)) {
     const bool is_waiting = server->bridge.pending_count > 0;
-    const long timeout_ms = is_waiting || server->parent.process_id ? WATCH_MS : -1;
+    const bool is_watching =
+        is_waiting || subscribers->unready_count > 0 || server->parent.process_id;
+    const long timeout_ms = is_watching ? WATCH_MS : -1;
     if (zmq_poll(items, ITEM_COUNT, timeout_ms) < 0) {
       continue;
     }
     update_peers(server);
     watch_parent(server, &watch_next_ns);
+    gpufi_subscribers_cut_late(subscribers);
     if (is_waiting && gpufi_bridge_is_stuck(&server->bridge)) {
       cut_stalled_subscribers(server);
     }
@@ -192,5 +221,6 @@ void *gpufi_server_main(void *arg) {
     gpufi_bridge_send_answers(&server->bridge);
   }
   gpufi_bridge_close_all(&server->bridge);
+  gpufi_inside_leave(&inside);
   return NULL;
 }

@@ -6,6 +6,9 @@
 #include "interpreter.h"
 #include "methods.h"
 
+#include "base/thread.h"
+#include "server/inside.h"
+
 #include <gpufetch/serve.h>
 
 static const char server_name[] = "gpufetch.server";
@@ -13,6 +16,7 @@ static const char server_name[] = "gpufetch.server";
 /* What a capsule holds. */
 typedef struct held_server {
   gpuf_server *server;      /* NULL once it is stopped */
+  const gpuf_server *known; /* the one that was started: to be compared, not used */
   PyObject *module;         /* whose state is used */
   PyObject *log, *shutdown; /* callables, or NULL */
 } held_server;
@@ -55,13 +59,39 @@ static gpuf_status stop(held_server *held, gpuf_error *err) {
   return status;
 }
 
-static void server_destroy(PyObject *capsule) {
-  held_server *held = held_of(capsule);
-  stop(held, NULL);
+static void free_held(held_server *held) {
   Py_XDECREF(held->module);
   Py_XDECREF(held->log);
   Py_XDECREF(held->shutdown);
   PyMem_Free(held);
+}
+
+/* The body of a thread that stops a server. After the end of the interpreter the callables stay. */
+static void *end_server(void *arg) {
+  held_server *held = arg;
+  gpuf_server_stop(held->server, NULL);
+  if (gpufi_py_enter()) {
+    const PyGILState_STATE gil = PyGILState_Ensure();
+    free_held(held);
+    PyGILState_Release(gil);
+    gpufi_py_leave();
+  }
+  return NULL;
+}
+
+/* The last reference may go in a callback of the server's, which cannot stop it: another thread
+ * does then. Where there is none to be had, the server runs on. */
+static void server_destroy(PyObject *capsule) {
+  held_server *held = held_of(capsule);
+  if (held->server && gpufi_inside_of(held->server)) {
+    pthread_t thread;
+    if (gpufi_thread_start(&thread, "gpufetch-stop", 0, end_server, held) == 0) {
+      pthread_detach(thread);
+    }
+    return;
+  }
+  stop(held, NULL);
+  free_held(held);
 }
 
 static PyObject *hold(PyObject *module, gpuf_server_options *options, PyObject *log,
@@ -130,6 +160,7 @@ static PyObject *serve_start(PyObject *module, PyObject *args, PyObject *kwargs)
   Py_BEGIN_ALLOW_THREADS
     status = gpuf_server_start(&options, &held->server, &err);
   Py_END_ALLOW_THREADS
+  held->known = held->server;
   if (status != GPUF_OK) {
     Py_DECREF(capsule);
     return gpufi_py_raise(gpufi_py_state_of_module(module), &err);
@@ -144,12 +175,18 @@ static PyObject *serve_stop(PyObject *module, PyObject *capsule) {
   return held ? gpufi_py_outcome(gpufi_py_state_of_module(module), stop(held, &err), &err) : NULL;
 }
 
+static PyObject *serve_is_inside(PyObject *module, PyObject *capsule) {
+  const held_server *held = held_of(capsule);
+  return held ? PyBool_FromLong(held->known && gpufi_inside_of(held->known)) : NULL;
+}
+
 static PyObject *serve_take(PyObject *module, PyObject *capsule) {
   held_server *held = held_of(capsule);
   gpuf_server_options unused = GPUF_SERVER_OPTIONS_INIT;
   PyObject *taken = held ? hold(module, &unused, Py_None, Py_None) : NULL;
   if (taken) {
     held_of(taken)->server = held->server;
+    held_of(taken)->known = held->known;
     held->server = NULL;
   }
   return taken;
@@ -281,6 +318,9 @@ PyMethodDef gpufi_py_serve_methods[] = {
      "serve_take(server, /)\n--\n\nMove a server to a new object, which serve_stop takes: calls "
      "with "
      "this one say that it is\nstopped. This one must be kept until it is."},
+    {"serve_is_inside", serve_is_inside, METH_O,
+     "serve_is_inside(server, /)\n--\n\nWhether the calling thread is one of the server's own, or "
+     "inside\na call of it, as callbacks are: it cannot be stopped there."},
     {"serve_stop", serve_stop, METH_O,
      "serve_stop(server, /)\n--\n\nStop a server; does nothing if it is stopped already."},
     {"serve_tensor", serve_tensor, METH_O, serve_tensor_doc},

@@ -9,6 +9,7 @@ from typing import Any, TypedDict, final
 import numpy as np
 
 from gpufetch import _core
+from gpufetch._checks import check_text
 
 __all__ = ["ShareHandle", "attach", "share", "unshare"]
 
@@ -120,6 +121,7 @@ def _bytes_of(handle: object) -> bytes:
     if isinstance(handle, ShareHandle):
         return handle._bytes
     if isinstance(handle, str):
+        check_text(handle, "share handle")
         return _core.share_parse(handle)
     if isinstance(handle, bytes):
         return handle

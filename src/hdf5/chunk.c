@@ -3,6 +3,7 @@
 #include "base/error.h"
 #include "hdf5/coding.h"
 #include "hdf5/hyperslab.h"
+#include "hdf5/writable.h"
 
 #include <inttypes.h>
 
@@ -79,6 +80,20 @@ static bool exceeds_bitshuffle(const gpufi_h5_transfer *transfer, uint64_t store
          stored_nbytes > gpufi_h5_encoded_bound(transfer->dataset);
 }
 
+/* After a call that asks for a stored chunk has failed: HDF5 reads its elements, which fills in a
+ * chunk that was never written, or says what is wrong. But before it tells of a stored chunk, HDF5
+ * writes it from its cache. Where the system refused that, the chunk is lost, and the file holds
+ * what was there before. */
+static gpuf_status get_elements_after_failure(gpufi_h5_session *session,
+                                              const gpufi_h5_transfer *transfer,
+                                              gpufi_h5_chunk *chunk, gpuf_error *err) {
+  if (gpufi_h5_discard_errors(session)) {
+    gpufi_h5_loss_note(&session->file);
+    return gpufi_h5_check_readable(session, transfer->dataset->name, err);
+  }
+  return get_elements(session, transfer, chunk, err);
+}
+
 /* Read the chunk's bytes, or its elements, by HDF5. Of a plain chunk HDF5 before 2.0 gives the size
  * that it should have, and H5Dread_chunk would read what the index says. */
 static gpuf_status get_by_hdf5(gpufi_h5_session *session, const gpufi_h5_transfer *transfer,
@@ -89,9 +104,13 @@ static gpuf_status get_by_hdf5(gpufi_h5_session *session, const gpufi_h5_transfe
   hsize_t stored_nbytes = 0;
   gpuf_status status = GPUF_OK;
   offset_of(transfer, chunk, offset);
-  if ((!chunk->encoded && !api->Dread_chunk2) ||
-      api->Dget_chunk_storage_size(dataset->id, offset, &stored_nbytes) < 0 ||
-      exceeds_bitshuffle(transfer, stored_nbytes)) {
+  if (!chunk->encoded && !api->Dread_chunk2) {
+    return get_elements(session, transfer, chunk, err);
+  }
+  if (api->Dget_chunk_storage_size(dataset->id, offset, &stored_nbytes) < 0) {
+    return get_elements_after_failure(session, transfer, chunk, err);
+  }
+  if (exceeds_bitshuffle(transfer, stored_nbytes)) {
     return get_elements(session, transfer, chunk, err);
   }
   if (stored_nbytes != 0) {
@@ -104,8 +123,7 @@ static gpuf_status get_by_hdf5(gpufi_h5_session *session, const gpufi_h5_transfe
   chunk->encoded_nbytes = capacity_of(transfer, chunk);
   if (read_chunk(api, dataset->id, offset, &chunk->filter_mask, bytes_of(chunk),
                  &chunk->encoded_nbytes, (size_t)stored_nbytes) < 0) {
-    /* It was never written, and HDF5 fills it in; or H5Dread says what is wrong with it. */
-    return get_elements(session, transfer, chunk, err);
+    return get_elements_after_failure(session, transfer, chunk, err);
   }
   return check_stored_nbytes(transfer, chunk, chunk->encoded_nbytes, err);
 }

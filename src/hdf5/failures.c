@@ -12,6 +12,7 @@
 typedef struct failed_file {
   gpufi_h5_file file;
   int system_error;
+  bool has_lost;
 } failed_file;
 
 static pthread_mutex_t mutex = PTHREAD_MUTEX_INITIALIZER; /* guards what follows; held at forks */
@@ -64,7 +65,7 @@ void gpufi_h5_failure_note(const gpufi_h5_file *file, int system_error) {
   }
   lock_failures();
   if (!find(file)) {
-    failed[failed_count++ % FILES_MAX] = (failed_file){*file, system_error};
+    failed[failed_count++ % FILES_MAX] = (failed_file){*file, system_error, false};
   }
   pthread_mutex_unlock(&mutex);
 }
@@ -79,4 +80,24 @@ bool gpufi_h5_failure_find(const gpufi_h5_file *file, int *system_error) {
   *system_error = found ? found->system_error : 0;
   pthread_mutex_unlock(&mutex);
   return found != NULL;
+}
+
+void gpufi_h5_loss_note(const gpufi_h5_file *file) {
+  failed_file *found;
+  lock_failures();
+  found = find(file);
+  if (found) {
+    found->has_lost = true;
+  }
+  pthread_mutex_unlock(&mutex);
+}
+
+bool gpufi_h5_loss_find(const gpufi_h5_file *file, int *system_error) {
+  const failed_file *found;
+  lock_failures();
+  found = find(file);
+  const bool has_lost = found && found->has_lost;
+  *system_error = has_lost ? found->system_error : 0;
+  pthread_mutex_unlock(&mutex);
+  return has_lost;
 }

@@ -1,6 +1,7 @@
 /* Open files in which a write has failed. HDF5 keeps what it could not write in its caches, reports
  * later writes as done, and cannot close the file as long as the system refuses. So the library
- * writes no more to such a file. Thread-safety: any thread. */
+ * writes no more to such a file; nor does it read one of which HDF5 has lost chunks. Thread-safety:
+ * any thread. */
 #ifndef GPUFI_HDF5_FAILURES_H
 #define GPUFI_HDF5_FAILURES_H
 
@@ -21,5 +22,11 @@ gpufi_h5_file gpufi_h5_file_of(const gpufi_h5_api *api, hid_t id);
 void gpufi_h5_failure_note(const gpufi_h5_file *file, int system_error);
 /* Whether a write to the file has failed since it was opened, and errno of that. */
 bool gpufi_h5_failure_find(const gpufi_h5_file *file, int *system_error);
+
+/* Remember that HDF5 lost a chunk of the file, in which a write has failed, from its cache: what it
+ * reads from now on may be older than what was written. */
+void gpufi_h5_loss_note(const gpufi_h5_file *file);
+/* Whether a chunk was lost so, and errno of the first failed write. */
+bool gpufi_h5_loss_find(const gpufi_h5_file *file, int *system_error);
 
 #endif

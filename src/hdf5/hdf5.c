@@ -101,8 +101,9 @@ static gpuf_status inspect(gpufi_h5_session *session, hid_t id, bool writes,
   if (status == GPUF_OK) {
     status = gpufi_h5_dataset_init(dataset, session, id, err);
   }
-  if (status == GPUF_OK && writes) {
-    status = check_write(session, dataset, err);
+  if (status == GPUF_OK) {
+    status = writes ? check_write(session, dataset, err)
+                    : gpufi_h5_check_readable(session, dataset->name, err);
   }
   gpufi_h5_leave(session);
   return status;

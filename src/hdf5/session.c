@@ -161,9 +161,10 @@ gpuf_status gpufi_h5_fail(gpufi_h5_session *session, gpuf_error *err, const char
                     quoted.count ? quoted.text : "nothing");
 }
 
-void gpufi_h5_discard_errors(gpufi_h5_session *session) {
+bool gpufi_h5_discard_errors(gpufi_h5_session *session) {
   quote quoted;
   quote_errors(session, &quoted);
+  return quoted.write_failed;
 }
 
 void gpufi_h5_close(gpufi_h5_session *session, hid_t id) {

@@ -42,8 +42,8 @@ gpuf_status gpufi_h5_fail(gpufi_h5_session *session, gpuf_error *err, const char
     __attribute__((format(printf, 3, 4)));
 
 /* Clear HDF5's error stack, after a failure that is not one of the call's; a write that the system
- * refused is remembered all the same. Entered. */
-void gpufi_h5_discard_errors(gpufi_h5_session *session);
+ * refused is remembered all the same. Returns whether there was one. Entered. */
+bool gpufi_h5_discard_errors(gpufi_h5_session *session);
 
 /* Close an identifier of any kind; a negative one is ignored. Entered. */
 void gpufi_h5_close(gpufi_h5_session *session, hid_t id);

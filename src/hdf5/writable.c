@@ -35,6 +35,18 @@ gpuf_status gpufi_h5_check_writable(gpufi_h5_session *session, hid_t id, const c
   return GPUF_OK;
 }
 
+gpuf_status gpufi_h5_check_readable(gpufi_h5_session *session, const char *name, gpuf_error *err) {
+  int system_error = 0;
+  if (!gpufi_h5_loss_find(&session->file, &system_error)) {
+    return GPUF_OK;
+  }
+  return gpufi_fail(err, GPUF_ERR_HDF5, system_error,
+                    "dataset '%s' was not read: HDF5 could not write chunks of this file that it "
+                    "held in memory (%s), and has lost them; make room, close the file and write "
+                    "them again",
+                    name, system_error ? strerror(system_error) : "HDF5 did not say why");
+}
+
 bool gpufi_h5_is_parallel(gpufi_h5_session *session, hid_t id) {
   const gpufi_h5_api *api = session->api;
   unsigned long features = 0;

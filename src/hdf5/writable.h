@@ -1,4 +1,4 @@
-/* Whether a file may be written to, and how. */
+/* Whether a file may be read and written, and how. */
 #ifndef GPUFI_HDF5_WRITABLE_H
 #define GPUFI_HDF5_WRITABLE_H
 
@@ -9,6 +9,10 @@
  * file from here on. Entered. */
 gpuf_status gpufi_h5_check_writable(gpufi_h5_session *session, hid_t id, const char *what,
                                     const char *name, gpuf_error *err);
+
+/* GPUF_ERR_HDF5 where HDF5 has lost a chunk of the session's file; `name` is the dataset's.
+ * Entered. */
+gpuf_status gpufi_h5_check_readable(gpufi_h5_session *session, const char *name, gpuf_error *err);
 
 /* Whether the file of `id` was opened by a driver of several MPI processes (MPI-IO, subfiling):
  * they must make HDF5's calls that allocate space together, as those for filtered chunks do.

@@ -32,6 +32,13 @@ static gpuf_device test_device __attribute__((unused));
   } while (0)
 #endif
 
+/* A number that makes a test large, or less of it where the emulation would take minutes. */
+#ifdef TEST_CUDA_EMULATION
+#define TEST_OR_LESS(number, less) (less)
+#else
+#define TEST_OR_LESS(number, less) (number)
+#endif
+
 /* Loops over many cases of a kind take every n-th: all of them, unless GPUFETCH_TEST_EVERY says
  * otherwise, for tools that slow a kernel down a hundredfold. */
 static inline int test_every(void) {

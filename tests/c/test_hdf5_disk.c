@@ -409,6 +409,48 @@ static void a_full_disk_leaves_no_dataset(void) {
   close_file(file);
 }
 
+/* HDF5 writes chunks from its cache when it is asked how they are stored, and loses those that it
+ * cannot write: a read is right, or it fails, and so do those after it. `nth` is the write that is
+ * refused. Returns whether there was one. */
+static bool read_beside_a_full_disk(int64_t nth, bool and_later) {
+  static float expected[ROWS * COLUMNS];
+  const int64_t start[] = {3, 5};
+  const hid_t file = create_file();
+  gpuf_tensor src = tensor_of(kept_values);
+  gpuf_h5_options options = GPUF_H5_OPTIONS_INIT;
+  options.chunk_shape = chunk;
+  CHECK_OK(gpuf_h5_write(file, "x", &src, &options, &err));
+  CHECK(H5Fflush(file, H5F_SCOPE_GLOBAL) >= 0);
+  const hid_t dataset = H5Dopen2(file, "x", H5P_DEFAULT);
+  src = tensor_of(new_values);
+  CHECK_OK(gpuf_tensor_slice(&src, 0, 3, 1, ROWS - 5, &err));
+  CHECK_OK(gpuf_tensor_slice(&src, 1, 5, 1, COLUMNS - 9, &err));
+  CHECK_OK(gpuf_h5_write_region(dataset, start, &src, NULL, &err));
+  CHECK(H5Dread(dataset, H5T_NATIVE_FLOAT, H5S_ALL, H5S_ALL, H5P_DEFAULT, expected) >= 0);
+  refuse_writes(nth, ENOSPC, and_later);
+  for (int i = 0; i < 3; i++) {
+    const gpuf_tensor dst = tensor_of(found);
+    memset(found, 0xa5, sizeof(found));
+    const gpuf_status status = gpuf_h5_read(file, "x", &dst, NULL, &err);
+    CHECK(status == GPUF_OK ? !has_failed && !memcmp(found, expected, sizeof(found))
+                            : has_failed && err.native_code == ENOSPC);
+  }
+  make_room();
+  H5Dclose(dataset);
+  H5Fclose(file);
+  return has_failed;
+}
+
+static void a_read_beside_a_full_disk_is_right_or_fails(void) {
+  int count = 0;
+  for (int and_later = 0; and_later < 2; and_later++) {
+    for (int64_t nth = 1; read_beside_a_full_disk(nth, and_later); nth++) {
+      count++;
+    }
+  }
+  CHECK(count >= 2 * ROWS / 10);
+}
+
 /* Any number of files may fail; each says its own reason, until it is closed. */
 static void the_errno_of_a_failed_write_is_the_native_code(void) {
   static const int failures[] = {ENOSPC, EIO, EDQUOT};
@@ -477,6 +519,7 @@ int main(void) {
     test_run(name, what_is_reported_as_written_is_in_the_file);
   }
   TEST(a_full_disk_leaves_no_dataset);
+  TEST(a_read_beside_a_full_disk_is_right_or_fails);
   TEST(the_errno_of_a_failed_write_is_the_native_code);
   TEST(any_number_of_failures_takes_bounded_memory);
   TEST(a_file_that_cannot_be_read_is_an_io_error_with_its_errno);

@@ -2,9 +2,13 @@
  * while others read. What clients see is tested from Python, by Jupyter's own tools. */
 #include <gpufetch/serve.h>
 
+#include <arpa/inet.h>
+#include <netinet/in.h>
 #include <pthread.h>
 #include <stdatomic.h>
+#include <stdio.h>
 #include <string.h>
+#include <sys/socket.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
@@ -160,6 +164,106 @@ static void a_published_tensor_is_released_once_replaced_withdrawn_or_stopped(vo
   CHECK(atomic_load(&count) == 3);
 }
 
+/* A callback that tries to stop the server that it is called by. */
+typedef struct stopper {
+  gpuf_server *_Atomic server;
+  atomic_int count;
+  gpuf_status status;
+  gpuf_error err;
+} stopper;
+
+static void stop_from_callback(void *arg) {
+  stopper *own = arg;
+  own->status = gpuf_server_stop(own->server, &own->err);
+  atomic_fetch_add(&own->count, 1);
+}
+
+static void stop_from_log(void *arg, const char *line) {
+  CHECK(*line);
+  stop_from_callback(arg);
+}
+
+static void check_refused(stopper *own) {
+  CHECK(own->status == GPUF_ERR_STATE && strstr(own->err.message, "callback"));
+  CHECK_OK(gpuf_server_publish_int64(own->server, "n", 1, &err));
+}
+
+static void a_callback_within_a_call_cannot_stop_the_server(void) {
+  float values[8] = {0};
+  const int64_t shape[] = {8};
+  gpuf_tensor tensor;
+  stopper own = {.server = start(NULL)};
+  const gpuf_publish_options options = {
+      .struct_nbytes = sizeof(options), .release = stop_from_callback, .release_arg = &own};
+  CHECK_OK(gpuf_tensor_init(&tensor, values, cpu_device, GPUF_DTYPE_FLOAT32, 1, shape, &err));
+  CHECK_OK(gpuf_server_publish(own.server, "x", &tensor, &options, &err));
+  CHECK_OK(gpuf_server_publish(own.server, "x", &tensor, &options, &err));
+  CHECK(atomic_load(&own.count) == 1);
+  check_refused(&own);
+  CHECK_OK(gpuf_server_unpublish(own.server, "x", 0, &err));
+  CHECK(atomic_load(&own.count) == 2);
+  check_refused(&own);
+  CHECK_OK(gpuf_server_publish(own.server, "x", &tensor, &options, &err));
+  CHECK_OK(gpuf_server_stop(own.server, &err));
+  CHECK(atomic_load(&own.count) == 3 && own.status == GPUF_ERR_STATE);
+}
+
+/* One server's callback may stop another server. */
+static void a_callback_of_one_server_can_stop_another(void) {
+  float values[8] = {0};
+  const int64_t shape[] = {8};
+  gpuf_tensor tensor;
+  gpuf_server *first = start(NULL);
+  stopper own = {.server = start(NULL)};
+  const gpuf_publish_options options = {
+      .struct_nbytes = sizeof(options), .release = stop_from_callback, .release_arg = &own};
+  CHECK_OK(gpuf_tensor_init(&tensor, values, cpu_device, GPUF_DTYPE_FLOAT32, 1, shape, &err));
+  CHECK_OK(gpuf_server_publish(first, "x", &tensor, &options, &err));
+  CHECK_OK(gpuf_server_stop(first, &err));
+  CHECK(atomic_load(&own.count) == 1 && own.status == GPUF_OK);
+}
+
+/* The port of shell, from a server's connection file. */
+static int shell_port_of(const gpuf_server *server) {
+  char text[4096] = "";
+  int port = 0;
+  FILE *file = fopen(gpuf_server_connection_file(server), "r");
+  CHECK(file && fread(text, 1, sizeof(text) - 1, file) > 0);
+  fclose(file);
+  const char *member = strstr(text, "\"shell_port\":");
+  CHECK(member && sscanf(member, "\"shell_port\": %d", &port) == 1);
+  return port;
+}
+
+/* More connections than the server takes are logged on its thread. */
+static void a_callback_on_the_servers_thread_cannot_stop_it(void) {
+  stopper own = {.server = NULL};
+  const gpuf_server_options options = {.struct_nbytes = sizeof(options),
+                                       .transport = "tcp",
+                                       .connections_max = 1,
+                                       .log = stop_from_log,
+                                       .log_arg = &own};
+  gpuf_server *server = start(&options);
+  own.server = server;
+  const struct sockaddr_in address = {.sin_family = AF_INET,
+                                      .sin_port = htons((uint16_t)shell_port_of(server)),
+                                      .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
+  int sockets[8];
+  for (int i = 0; i < 8; i++) {
+    sockets[i] = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+    CHECK(connect(sockets[i], (const struct sockaddr *)&address, sizeof(address)) == 0);
+  }
+  for (int i = 0; i < 10000 && atomic_load(&own.count) == 0; i++) {
+    usleep(1000);
+  }
+  CHECK(atomic_load(&own.count) == 1);
+  check_refused(&own);
+  CHECK_OK(gpuf_server_stop(server, &err));
+  for (int i = 0; i < 8; i++) {
+    close(sockets[i]);
+  }
+}
+
 static void what_cannot_be_published_is_refused(void) {
   char longer[GPUF_PUBLISH_NAME_MAX_NBYTES + 2], text[GPUF_PUBLISH_TEXT_MAX_NBYTES + 2];
   gpuf_tensor tensor = {.dtype = (gpuf_dtype)99};
@@ -245,6 +349,9 @@ int main(void) {
   TEST(a_failed_start_leaves_nothing);
   TEST(listening_to_other_hosts_without_curve_is_logged);
   TEST(a_published_tensor_is_released_once_replaced_withdrawn_or_stopped);
+  TEST(a_callback_within_a_call_cannot_stop_the_server);
+  TEST(a_callback_of_one_server_can_stop_another);
+  TEST(a_callback_on_the_servers_thread_cannot_stop_it);
   TEST(what_cannot_be_published_is_refused);
   TEST(names_come_and_go_while_servers_start_and_stop);
   rmdir(folder);

@@ -1,15 +1,15 @@
 /* Runs kernels on the CPU. Each thread of a thread block is a fiber. Fibers change where threads
  * wait for each other, in an order that depends on a seed, so that a result which depends on the
  * order shows; so do they, now and then, at atomics. Up to kResidentMax thread blocks are under way
- * at once, in the order of their numbers, each on a thread of the system of its own, of which one
- * runs at a time: a launch with the same seed does the same again.
+ * at once and take turns too; they begin in the order of their numbers. A launch with the same seed
+ * does the same again.
  *
  * What CUDA leaves undefined ends the process with a message that says where: a wait that never
  * ends, threads that wait at different places of the source for each other, a lane that is named
  * in a mask and has returned, a value of a lane that is not in the mask. Shared memory holds
  * garbage at the start of each thread block.
  *
- * Thread-safety: any thread. */
+ * Thread-safety: any thread; a launch runs on the one that calls. */
 #ifndef GPUFI_TEST_CUDA_EMULATION_EMULATION_H
 #define GPUFI_TEST_CUDA_EMULATION_EMULATION_H
 
@@ -32,7 +32,7 @@ struct dim3 {
 namespace emulation {
 
 constexpr uint32_t kWarpLanes = 32;
-constexpr uint32_t kThreadsMax = 1024;
+constexpr uint32_t kThreadsMax = kStackCount;
 constexpr uint32_t kResidentMax = 4;
 constexpr size_t kSharedNbytesMax = size_t{227} << 10; /* of a thread block, as on an H200 */
 
@@ -46,7 +46,7 @@ struct resident;
 
 enum class phase { ready, at_warp, at_barrier, done };
 
-/* A thread of a thread block. Lies at the top of its stack. */
+/* A thread of a thread block, which has the stack of its number. */
 struct fiber {
   uint3 thread_index, block_index;
   dim3 block_dim, grid_dim;
@@ -59,27 +59,27 @@ struct fiber {
   uint64_t result; /* of what it waited for */
   context own;     /* while it does not run */
 };
-static_assert(sizeof(fiber) <= kOwnNbytes, "a fiber fits the top of its stack");
 
+/* The thread block's arena begins with the address of its fibers. */
 inline fiber &self() {
-  return *reinterpret_cast<fiber *>(this_stack() + kStackNbytes - kOwnNbytes);
+  return (*static_cast<fiber **>(this_arena()))[this_stack()];
 }
 
 /* The lanes of a mask who have come to the same operation. */
 class lanes {
 public:
-  lanes(fiber *const *of_warp, uint32_t mask) : of_warp_(of_warp), mask_(mask) {}
+  lanes(fiber *of_warp, uint32_t mask) : of_warp_(of_warp), mask_(mask) {}
 
   /* What a lane brought. That it is in the mask is checked for `reader`. */
   uint64_t value(uint32_t lane, const fiber &reader) const;
   template <typename Function> void each(const Function &f) const {
     for (uint32_t rest = mask_; rest != 0; rest &= rest - 1) {
-      f(*of_warp_[__builtin_ctz(rest)]);
+      f(of_warp_[__builtin_ctz(rest)]);
     }
   }
 
 private:
-  fiber *const *of_warp_;
+  fiber *of_warp_;
   uint32_t mask_;
 };
 

@@ -1,6 +1,5 @@
 #include "fiber.h"
 
-#include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -47,7 +46,7 @@ asm(".text\n"
     ".size emulation_switch, .-emulation_switch\n");
 
 /* As if `entry` had been called: its stack pointer is 8 below a multiple of 16. */
-static void *first_frame(unsigned char *top, void (*entry)()) {
+static void *first_frame(unsigned char *top, unsigned char *, void (*entry)()) {
   void **const words = reinterpret_cast<void **>(top) - 8;
   memset(words, 0, 8 * sizeof(void *));
   words[6] = reinterpret_cast<void *>(entry);
@@ -87,7 +86,7 @@ asm(".text\n"
     "  ret\n"
     ".size emulation_switch, .-emulation_switch\n");
 
-static void *first_frame(unsigned char *top, void (*entry)()) {
+static void *first_frame(unsigned char *top, unsigned char *, void (*entry)()) {
   void **const words = reinterpret_cast<void **>(top) - 20;
   memset(words, 0, 20 * sizeof(void *));
   words[1] = reinterpret_cast<void *>(entry); /* x30, where it returns to */
@@ -106,9 +105,8 @@ static void emulation_switch(void **from, void *to) {
   swapcontext(&here.context, &static_cast<saved *>(to)->context);
 }
 
-static void *first_frame(unsigned char *top, void (*entry)()) {
+static void *first_frame(unsigned char *top, unsigned char *stack, void (*entry)()) {
   saved *const first = reinterpret_cast<saved *>(top - (sizeof(saved) + 63) / 64 * 64);
-  unsigned char *const stack = top - emulation::kStackNbytes + emulation::kOwnNbytes;
   getcontext(&first->context);
   first->context.uc_stack.ss_sp = stack;
   first->context.uc_stack.ss_size =
@@ -124,73 +122,72 @@ namespace emulation {
 
 namespace {
 
-struct free_stacks {
+struct free_arenas {
   std::mutex lock;
-  std::vector<unsigned char *> stacks;
+  std::vector<void *> arenas;
 };
 
 /* Lives as long as the process: threads may end after its exit handlers. */
-free_stacks &all_free() {
-  static free_stacks *const instance = new free_stacks;
+free_arenas &all_free() {
+  static free_arenas *const instance = new free_arenas;
   return *instance;
 }
 
-unsigned char *map_stack() {
+/* Memory that nobody has touched takes none of the system's. */
+void *map_arena() {
   const int flags = MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE;
-  void *const wide = mmap(nullptr, 2 * kStackNbytes, PROT_READ | PROT_WRITE, flags, -1, 0);
+  void *const wide = mmap(nullptr, 2 * kArenaNbytes, PROT_READ | PROT_WRITE, flags, -1, 0);
   if (wide == MAP_FAILED) {
-    perror("CUDA emulation: no memory for a stack");
+    perror("CUDA emulation: no memory for stacks");
     abort();
   }
   unsigned char *const begin = static_cast<unsigned char *>(wide);
-  const size_t before = -reinterpret_cast<uintptr_t>(begin) & (kStackNbytes - 1);
+  const size_t before = -reinterpret_cast<uintptr_t>(begin) & (kArenaNbytes - 1);
   if (before > 0) {
     munmap(begin, before);
   }
-  if (before < kStackNbytes) {
-    munmap(begin + before + kStackNbytes, kStackNbytes - before);
+  munmap(begin + before + kArenaNbytes, kArenaNbytes - before);
+  const size_t page_nbytes = static_cast<size_t>(sysconf(_SC_PAGESIZE));
+  for (uint32_t i = 1; i < kStackCount; i++) {
+    mprotect(begin + before + i * kStackNbytes, page_nbytes, PROT_NONE);
   }
-  mprotect(begin + before, static_cast<size_t>(sysconf(_SC_PAGESIZE)), PROT_NONE);
   return begin + before;
 }
 
 } // namespace
 
-unsigned char *stack_take() {
-  free_stacks &all = all_free();
+void *arena_take() {
+  free_arenas &all = all_free();
   const std::lock_guard<std::mutex> guard(all.lock);
-  if (all.stacks.empty()) {
-    return map_stack();
+  if (all.arenas.empty()) {
+    return map_arena();
   }
-  unsigned char *const stack = all.stacks.back();
-  all.stacks.pop_back();
-  return stack;
+  void *const arena = all.arenas.back();
+  all.arenas.pop_back();
+  return arena;
 }
 
-void stack_put(unsigned char *stack) {
-  free_stacks &all = all_free();
+void arena_put(void *arena) {
+  free_arenas &all = all_free();
   const std::lock_guard<std::mutex> guard(all.lock);
-  all.stacks.push_back(stack);
+  all.arenas.push_back(arena);
 }
 
-void context_of_thread(context *c) {
-  pthread_attr_t attributes;
-  *c = {};
-  if (pthread_getattr_np(pthread_self(), &attributes) != 0) {
-    abort();
-  }
-  pthread_attr_getstack(&attributes, &c->stack, &c->stack_nbytes);
-  pthread_attr_destroy(&attributes);
-}
+/* Stacks do not all begin at the same place of their pages, which would share a few sets of the
+ * caches. */
+constexpr size_t kShiftNbytes = 192;
+constexpr uint32_t kShiftCount = 20;
 
-void context_init(context *c, unsigned char *stack, void (*entry)()) {
+void context_init(context *c, void *arena, uint32_t number, void (*entry)()) {
+  unsigned char *const stack = static_cast<unsigned char *>(arena) + number * kStackNbytes;
+  unsigned char *const top = stack + kStackNbytes - number % kShiftCount * kShiftNbytes;
 #if EMULATION_ASAN
   ASAN_UNPOISON_MEMORY_REGION(stack, kStackNbytes); /* of frames that were never left */
 #endif
   c->stack = stack;
   c->stack_nbytes = kStackNbytes;
   c->asan_frames = nullptr;
-  c->stack_pointer = first_frame(stack + kStackNbytes - kOwnNbytes, entry);
+  c->stack_pointer = first_frame(top, stack + kOwnNbytes, entry);
 }
 
 void switch_context(context *from, context *to, bool is_over) {
@@ -206,9 +203,17 @@ void switch_context(context *from, context *to, bool is_over) {
 #endif
 }
 
-void context_entered() {
+void context_entered(context *first) {
 #if EMULATION_ASAN
-  __sanitizer_finish_switch_fiber(nullptr, nullptr, nullptr);
+  const void *stack;
+  size_t nbytes;
+  __sanitizer_finish_switch_fiber(nullptr, &stack, &nbytes);
+  if (!first->stack) {
+    first->stack = stack;
+    first->stack_nbytes = nbytes;
+  }
+#else
+  (void)first;
 #endif
 }
 

@@ -1,14 +1,12 @@
-/* Launches: the threads of the system that run thread blocks in turns, and shared memory. */
+/* Launches: whose turn it is among the thread blocks that are under way, and shared memory. */
 #include <inttypes.h>
 #include <link.h>
-#include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include <algorithm>
 #include <atomic>
-#include <memory>
 
 #include "include/cuda_runtime_api.h"
 #include "symbols.h"
@@ -32,8 +30,14 @@ constexpr uint64_t kSeed = 0x9e3779b97f4a7c15u;
 
 /* --- shared memory ----------------------------------------------------------------- */
 
-/* The thread-local variables of the calling thread that belong to the program, among which are the
- * variables of kernels in shared memory. */
+/* A kernel's shared memory lies in thread-local variables, which thread blocks that are under way
+ * at once use in turns. */
+struct range {
+  unsigned char *begin;
+  size_t nbytes;
+};
+
+/* The thread-local variables of the calling thread that belong to the program. */
 unsigned char *find_variables() {
   unsigned char *begin = nullptr;
   dl_iterate_phdr(
@@ -45,20 +49,42 @@ unsigned char *find_variables() {
   return begin;
 }
 
-void poison(const grid_launch &launch, unsigned char *variables) {
+std::vector<range> find_shared(const grid_launch &launch) {
+  const size_t dynamic_nbytes = std::min(launch.shared_nbytes + kGuardNbytes, kSharedNbytesMax);
+  unsigned char *const variables = find_variables();
+  std::vector<range> found;
   for (const variable &v : shared_variables(launch.address)) {
-    memset(variables + v.offset, kPoison, v.nbytes);
+    found.push_back({variables + v.offset, v.nbytes});
   }
-  memset(gpufi::dynamic_shared_bytes, kPoison,
-         std::min(launch.shared_nbytes + kGuardNbytes, kSharedNbytesMax));
+  found.push_back({reinterpret_cast<unsigned char *>(gpufi::dynamic_shared_bytes), dynamic_nbytes});
+  return found;
 }
 
-void check_guard(const grid_launch &launch, uint3 block) {
-  const unsigned char *const dynamic =
-      reinterpret_cast<const unsigned char *>(gpufi::dynamic_shared_bytes);
-  for (size_t i = launch.shared_nbytes;
-       i < std::min(launch.shared_nbytes + kGuardNbytes, kSharedNbytesMax); i++) {
-    if (dynamic[i] != kPoison) {
+void poison(const std::vector<range> &shared) {
+  for (const range &r : shared) {
+    memset(r.begin, kPoison, r.nbytes);
+  }
+}
+
+void save(const std::vector<range> &shared, std::vector<unsigned char> *to) {
+  to->clear();
+  for (const range &r : shared) {
+    to->insert(to->end(), r.begin, r.begin + r.nbytes);
+  }
+}
+
+void restore(const std::vector<range> &shared, const std::vector<unsigned char> &from) {
+  const unsigned char *at = from.data();
+  for (const range &r : shared) {
+    memcpy(r.begin, at, r.nbytes);
+    at += r.nbytes;
+  }
+}
+
+void check_guard(const grid_launch &launch, const std::vector<range> &shared, uint3 block) {
+  const range &dynamic = shared.back();
+  for (size_t i = launch.shared_nbytes; i < dynamic.nbytes; i++) {
+    if (dynamic.begin[i] != kPoison) {
       fprintf(stderr,
               "CUDA emulation: byte %zu of the dynamic shared memory was written, which has %zu\n"
               "  kernel %s\n  thread block (%u, %u, %u), seed 0x%" PRIx64 "\n",
@@ -69,27 +95,7 @@ void check_guard(const grid_launch &launch, uint3 block) {
   }
 }
 
-/* --- residents --------------------------------------------------------------------- */
-
-/* Wait for the resident's turn. */
-void await_turn(resident *r) {
-  std::unique_lock<std::mutex> guard(r->of->lock);
-  r->turn.wait(guard, [r] { return r->of->running == r; });
-}
-
-void make_running(resident *next) {
-  const std::lock_guard<std::mutex> guard(next->of->lock);
-  next->of->running = next;
-  next->turn.notify_one();
-}
-
-void leave(resident *r) {
-  std::vector<resident *> &all = r->of->all;
-  all.erase(std::find(all.begin(), all.end(), r));
-  if (!all.empty()) {
-    make_running(all[r->of->below(static_cast<uint32_t>(all.size()))]);
-  }
-}
+/* --- turns ------------------------------------------------------------------------- */
 
 uint3 index_of(const dim3 &grid, uint64_t number) {
   const uint64_t row = number / grid.x;
@@ -97,58 +103,73 @@ uint3 index_of(const dim3 &grid, uint64_t number) {
           static_cast<uint32_t>(row / grid.y)};
 }
 
-void *resident_main(void *argument) {
-  resident *const r = static_cast<resident *>(argument);
-  grid_launch *const of = r->of;
-  const uint64_t block_count = uint64_t{of->grid.x} * of->grid.y * of->grid.z;
-  unsigned char *const variables = find_variables();
-  await_turn(r);
-  context_of_thread(&r->own);
-  for (uint32_t i = 0; i < r->thread_count; i++) {
-    r->threads[i] = reinterpret_cast<fiber *>(stack_take() + kStackNbytes - kOwnNbytes);
-  }
-  while (of->next_block < block_count) {
-    const uint3 block = index_of(of->grid, of->next_block++);
-    poison(*of, variables);
-    run_thread_block(r, block);
-    check_guard(*of, block);
-  }
-  for (uint32_t i = 0; i < r->thread_count; i++) {
-    stack_put(reinterpret_cast<unsigned char *>(r->threads[i]) - (kStackNbytes - kOwnNbytes));
-  }
-  leave(r);
-  return nullptr;
+void init(resident *r, grid_launch *of) {
+  r->of = of;
+  r->thread_count = of->threads.x * of->threads.y * of->threads.z;
+  r->threads.resize(r->thread_count);
+  r->arena = arena_take();
+  *static_cast<fiber **>(r->arena) = r->threads.data();
 }
 
-/* --- seeds ------------------------------------------------------------------------- */
+/* The thread blocks of a launch. */
+struct schedule {
+  grid_launch *of;
+  std::vector<range> shared;
+  std::vector<resident *> all; /* that have a thread block */
+  resident *loaded;            /* whose shared memory is in place; NULL if nobody's is */
+  uint64_t next_block, block_count;
 
-uint64_t first_seed() {
-  const char *const text = getenv("GPUFETCH_TEST_EMULATION_SEED");
-  return text ? strtoull(text, nullptr, 0) : 1;
-}
+  /* Give the next thread block to a resident. */
+  void begin(resident *r) {
+    load(nullptr);
+    poison(shared);
+    begin_thread_block(r, index_of(of->grid, next_block++));
+    loaded = r;
+  }
+
+  void load(resident *r) {
+    if (loaded && loaded != r) {
+      save(shared, &loaded->shared);
+    }
+    if (r && loaded != r) {
+      restore(shared, r->shared);
+    }
+    loaded = r;
+  }
+
+  void run() {
+    while (!all.empty()) {
+      const uint32_t i = of->below(static_cast<uint32_t>(all.size()));
+      resident *const r = all[i];
+      load(r);
+      resume_thread_block(r);
+      if (r->live_count > 0) {
+        continue;
+      }
+      of->switch_count = 0;
+      check_guard(*of, shared, r->block);
+      loaded = nullptr;
+      if (next_block < block_count) {
+        begin(r);
+      } else {
+        all.erase(all.begin() + i);
+      }
+    }
+  }
+};
 
 /* A seed for each launch of the program. */
 uint64_t next_seed() {
-  static std::atomic<uint64_t> next(first_seed());
+  static const char *const text = getenv("GPUFETCH_TEST_EMULATION_SEED");
+  static std::atomic<uint64_t> next(text ? strtoull(text, nullptr, 0) : 1);
   return next++;
 }
 
 } // namespace
 
-void give_turn(resident *r) {
-  const std::vector<resident *> &all = r->of->all;
-  resident *const next = all[r->of->below(static_cast<uint32_t>(all.size()))];
-  if (next != r) {
-    make_running(next);
-    await_turn(r);
-  }
-}
-
 void launch(dim3 grid, dim3 threads, size_t shared_nbytes, const void *address,
             const std::function<void()> &kernel) {
   grid_launch of = {};
-  resident residents[kResidentMax];
-  pthread_t ids[kResidentMax];
   of.grid = grid;
   of.threads = threads;
   of.shared_nbytes = shared_nbytes;
@@ -157,22 +178,17 @@ void launch(dim3 grid, dim3 threads, size_t shared_nbytes, const void *address,
   of.seed = next_seed();
   of.random_state = (of.seed + 1) * kSeed;
   const uint64_t block_count = uint64_t{grid.x} * grid.y * grid.z;
-  const uint32_t wanted = 1 + of.below(kResidentMax);
-  const uint32_t count = static_cast<uint32_t>(std::min<uint64_t>(wanted, block_count));
-  for (uint32_t i = 0; i < count; i++) {
-    residents[i].of = &of;
-    residents[i].thread_count = threads.x * threads.y * threads.z;
-    of.all.push_back(&residents[i]);
+  const uint64_t wanted = 1 + of.below(kResidentMax);
+  std::vector<resident> residents(std::min(wanted, block_count));
+  schedule s = {&of, find_shared(of), {}, nullptr, 0, block_count};
+  for (resident &r : residents) {
+    init(&r, &of);
+    s.all.push_back(&r);
+    s.begin(&r);
   }
-  for (uint32_t i = 0; i < count; i++) {
-    if (pthread_create(&ids[i], nullptr, resident_main, &residents[i]) != 0) {
-      perror("CUDA emulation: no thread for a thread block");
-      abort();
-    }
-  }
-  make_running(&residents[0]);
-  for (uint32_t i = 0; i < count; i++) {
-    pthread_join(ids[i], nullptr);
+  s.run();
+  for (const resident &r : residents) {
+    arena_put(r.arena);
   }
 }
 

@@ -76,12 +76,14 @@ const char *mangled_name(const void *function) {
   return found;
 }
 
-/* "_Z3f.." has its variables in "_ZZ3f..E..". */
+/* A function "_Z3f.." has its variables in "_ZZ3f..E..". */
 std::vector<variable> find_variables(const char *kernel) {
   std::vector<variable> found;
   const std::string begin = std::string("_Z") + (kernel + 1) + 'E';
   each_symbol([&](const ElfW(Sym) &symbol, const char *name) {
-    if ((symbol.st_info & 15) == STT_TLS && strncmp(name, begin.c_str(), begin.size()) == 0) {
+    const bool is_own = strncmp(name, begin.c_str(), begin.size()) == 0;
+    const bool is_any = strncmp(name, "_ZZ", 3) == 0 && !strstr(name, "_kernel");
+    if ((symbol.st_info & 15) == STT_TLS && (is_own || is_any)) {
       found.push_back({symbol.st_value, symbol.st_size});
     }
     return false;

@@ -16,7 +16,8 @@ struct variable {
   size_t offset, nbytes;
 };
 
-/* Those that are declared within the kernel; valid for ever. */
+/* Those that are declared within the kernel, or within functions that kernels call: those whose
+ * names do not end in _kernel. Valid for ever. */
 const std::vector<variable> &shared_variables(const void *kernel);
 
 } // namespace emulation

@@ -94,8 +94,24 @@ __global__ void go_one_after_the_other(uint32_t *out) {
   }
 }
 
-/* Without a barrier, the sum is read before all have added to it; without an atomic, which is not
- * here, additions would be lost on a GPU alone. */
+/* Shared memory of a function that the kernel calls. */
+__device__ uint32_t *values_of_thread_block() {
+  __shared__ uint32_t values[kThreads];
+  return values;
+}
+
+/* Keeps numbers in both kinds of shared memory while other thread blocks run. */
+__global__ void keep_own_numbers(uint32_t *out) {
+  uint32_t *const values = values_of_thread_block();
+  const uint32_t number = blockIdx.x * kThreads + threadIdx.x;
+  values[threadIdx.x] = gpufi::dynamic_shared()[threadIdx.x].w = number;
+  for (int turn = 0; turn < 50; turn++) {
+    gpufi::load_relaxed(out);
+  }
+  out[number] = values[threadIdx.x] + gpufi::dynamic_shared()[threadIdx.x].w;
+}
+
+/* Every function that lanes call together. */
 __global__ void sum_lanes(uint32_t *out) {
   const uint32_t lane = threadIdx.x % 32;
   const int mine = static_cast<int>(lane);
@@ -241,6 +257,16 @@ void thread_blocks_wait_for_those_before_them() {
   }
 }
 
+void thread_blocks_do_not_share_shared_memory() {
+  memory m;
+  for (int round = 0; round < 20; round++) {
+    CHECK(run(keep_own_numbers, m.values, kBlocks) == cudaSuccess);
+    for (uint32_t i = 0; i < kBlocks * kThreads; i++) {
+      CHECK(m.values[i] == 2 * i);
+    }
+  }
+}
+
 void lanes_get_each_others_values() {
   memory m;
   CHECK(run(sum_lanes, m.values) == cudaSuccess);
@@ -286,6 +312,7 @@ int main() {
   TEST(a_missing_barrier_shows);
   TEST(a_missing_wait_within_a_warp_shows);
   TEST(thread_blocks_wait_for_those_before_them);
+  TEST(thread_blocks_do_not_share_shared_memory);
   TEST(lanes_get_each_others_values);
   TEST(every_thread_of_a_grid_runs_once);
   TEST(a_launch_that_no_gpu_takes_is_refused);

@@ -53,10 +53,10 @@ static bool wait_alike(const fiber &a, const fiber &b) {
 [[noreturn]] static void fail_for_deadlock(const resident &r) {
   uint32_t printed_count = 0;
   for (uint32_t i = 0; i < r.thread_count && printed_count < 16; i++) {
-    const fiber &f = *r.threads[i];
+    const fiber &f = r.threads[i];
     bool is_first = f.now != phase::done;
     for (uint32_t k = 0; k < i && is_first; k++) {
-      is_first = r.threads[k]->now == phase::done || !wait_alike(*r.threads[k], f);
+      is_first = r.threads[k].now == phase::done || !wait_alike(r.threads[k], f);
     }
     if (is_first) {
       print_waiting(f);
@@ -83,8 +83,9 @@ static fiber *take_ready(resident &r) {
   return f;
 }
 
-/* Let others run until someone has made this thread ready and its turn comes. */
-static void switch_away(fiber &f) {
+/* Let others run until someone has made this thread ready and its turn comes. One time in
+ * `turn_count`, another thread block may run first. */
+static void switch_away(fiber &f, uint32_t turn_count = 1024) {
   resident &r = *f.where;
   if (r.ready_count == 0) {
     fail_for_deadlock(r);
@@ -92,8 +93,9 @@ static void switch_away(fiber &f) {
   if (++r.of->switch_count > kSwitchesMax) {
     fail(nullptr, "the thread block waits for memory that nobody changes");
   }
-  if (r.of->below(4096) == 0) {
-    give_turn(&r);
+  if (r.of->below(turn_count) == 0) {
+    switch_context(&f.own, &r.of->scheduler, f.now == phase::done);
+    return;
   }
   fiber *const next = take_ready(r);
   if (next != &f) {
@@ -104,10 +106,7 @@ static void switch_away(fiber &f) {
 void yield() {
   fiber &f = self();
   make_ready(f);
-  if (f.where->of->below(8) == 0) {
-    give_turn(f.where);
-  }
-  switch_away(f);
+  switch_away(f, 8);
 }
 
 void may_yield() {
@@ -130,16 +129,16 @@ uint64_t lanes::value(uint32_t lane, const fiber &reader) const {
     fail(&reader.at, "lane %u reads a value of lane %u, which is not in the mask 0x%08x",
          reader.lane, lane, mask_);
   }
-  return of_warp_[lane]->value;
+  return of_warp_[lane].value;
 }
 
-static bool all_have_come(const fiber &f, fiber *const *warp, uint32_t lane_count) {
+static bool all_have_come(const fiber &f, const fiber *warp, uint32_t lane_count) {
   for (uint32_t rest = f.mask; rest != 0; rest &= rest - 1) {
     const uint32_t lane = static_cast<uint32_t>(__builtin_ctz(rest));
     if (lane >= lane_count) {
       fail(&f.at, "the mask 0x%08x names lane %u, which the warp does not have", f.mask, lane);
     }
-    const fiber &other = *warp[lane];
+    const fiber &other = warp[lane];
     if (other.now == phase::done) {
       fail(&f.at, "the mask 0x%08x names lane %u, which has returned", f.mask, lane);
     }
@@ -159,7 +158,7 @@ uint64_t meet(const place &at, uint32_t mask, uint64_t value, uint64_t operand,
   fiber &f = self();
   resident &r = *f.where;
   const uint32_t first = f.number - f.lane, left = r.thread_count - first;
-  fiber *const *const warp = r.threads + first;
+  fiber *const warp = &r.threads[first];
   if (!(mask >> f.lane & 1)) {
     fail(&at, "lane %u is not in its own mask 0x%08x", f.lane, mask);
   }
@@ -182,7 +181,7 @@ uint64_t meet(const place &at, uint32_t mask, uint64_t value, uint64_t operand,
 
 static void open_barrier(resident &r) {
   for (uint32_t i = 0; i < r.thread_count; i++) {
-    fiber &f = *r.threads[i];
+    fiber &f = r.threads[i];
     if (f.now == phase::at_barrier) {
       f.result = r.true_count;
       make_ready(f);
@@ -219,7 +218,7 @@ static void check_not_awaited(const fiber &f) {
     return;
   }
   for (uint32_t i = f.number - f.lane; i < r.thread_count && i / kWarpLanes == warp; i++) {
-    const fiber &other = *r.threads[i];
+    const fiber &other = r.threads[i];
     if (other.now == phase::at_warp && other.mask >> f.lane & 1) {
       fail(&other.at, "lane %u returns while lane %u waits for it with the mask 0x%08x", f.lane,
            other.lane, other.mask);
@@ -228,15 +227,15 @@ static void check_not_awaited(const fiber &f) {
 }
 
 static void thread_main() {
-  context_entered();
   fiber &f = self();
   resident &r = *f.where;
+  context_entered(&r.of->scheduler);
   (*r.of->kernel)();
   check_not_awaited(f);
   f.now = phase::done;
   r.live_count--;
   if (r.live_count == 0) {
-    switch_context(&f.own, &r.own, true);
+    switch_context(&f.own, &r.of->scheduler, true);
   }
   if (r.arrived_count == r.live_count) {
     open_barrier(r);
@@ -246,7 +245,7 @@ static void thread_main() {
 }
 
 static void start(resident &r, uint32_t number, uint3 thread, uint3 block) {
-  fiber &f = *r.threads[number];
+  fiber &f = r.threads[number];
   f.thread_index = thread;
   f.block_index = block;
   f.block_dim = r.of->threads;
@@ -255,14 +254,14 @@ static void start(resident &r, uint32_t number, uint3 thread, uint3 block) {
   f.lane = number % kWarpLanes;
   f.where = &r;
   f.now = phase::ready;
-  context_init(&f.own, reinterpret_cast<unsigned char *>(&f) - (kStackNbytes - kOwnNbytes),
-               thread_main);
+  context_init(&f.own, r.arena, number, thread_main);
   make_ready(f);
 }
 
-void run_thread_block(resident *r, uint3 block) {
+void begin_thread_block(resident *r, uint3 block) {
   const dim3 threads = r->of->threads;
   uint32_t number = 0;
+  r->block = block;
   r->ready_count = r->arrived_count = r->true_count = 0;
   r->live_count = r->thread_count;
   std::fill(std::begin(r->waiting_count), std::end(r->waiting_count), 0);
@@ -273,8 +272,10 @@ void run_thread_block(resident *r, uint3 block) {
       }
     }
   }
-  switch_context(&r->own, &take_ready(*r)->own, false);
-  r->of->switch_count = 0;
+}
+
+void resume_thread_block(resident *r) {
+  switch_context(&r->of->scheduler, &take_ready(*r)->own, false);
 }
 
 } // namespace emulation

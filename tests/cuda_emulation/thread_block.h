@@ -2,8 +2,6 @@
 #ifndef GPUFI_TEST_CUDA_EMULATION_THREAD_BLOCK_H
 #define GPUFI_TEST_CUDA_EMULATION_THREAD_BLOCK_H
 
-#include <condition_variable>
-#include <mutex>
 #include <vector>
 
 #include "emulation.h"
@@ -20,15 +18,9 @@ struct grid_launch {
   const void *address;
   const std::function<void()> *kernel;
   uint64_t seed;
-
-  /* Of the resident that runs, which is the only one that touches them. */
   uint64_t random_state;
-  uint64_t next_block;
-  uint64_t switch_count;       /* since the last thread block ended */
-  std::vector<resident *> all; /* that have not ended */
-
-  std::mutex lock;
-  resident *running; /* guarded by the lock; the conditions of residents say that it has changed */
+  uint64_t switch_count; /* since the last thread block ended */
+  context scheduler;     /* whoever launched */
 
   uint32_t below(uint32_t limit) {
     random_state ^= random_state << 13;
@@ -38,24 +30,25 @@ struct grid_launch {
   }
 };
 
-/* Runs thread blocks of a launch, one after the other, on a thread of its own. */
+/* A place for a thread block that is under way. */
 struct resident {
   grid_launch *of;
-  std::condition_variable turn;
-  uint32_t thread_count;
+  uint3 block;
+  void *arena; /* of its threads' stacks */
   uint32_t ready_count, live_count;
   uint32_t arrived_count, true_count;               /* at the barrier that is next */
   place barrier;                                    /* where the first came to it */
   uint32_t waiting_count[kThreadsMax / kWarpLanes]; /* lanes of each warp that are at_warp */
   fiber *ready[kThreadsMax];
-  fiber *threads[kThreadsMax];
-  context own;
+  uint32_t thread_count;
+  std::vector<fiber> threads;
+  std::vector<unsigned char> shared; /* the shared memory, while another one runs */
 };
 
-/* Run one thread block to its end, on the calling thread. */
-void run_thread_block(resident *r, uint3 number);
-/* Let another resident of the launch run, and return when this one's turn has come. */
-void give_turn(resident *r);
+/* Make every thread of a thread block ready. */
+void begin_thread_block(resident *r, uint3 block);
+/* Run its threads until it gives its turn away or none is left: live_count says which. */
+void resume_thread_block(resident *r);
 
 } // namespace emulation
 

@@ -775,7 +775,8 @@ def test_what_a_replaced_tensor_runs_may_use_the_server(server: gf.Server) -> No
     replacing.start()
     replacing.join(60)
     assert not replacing.is_alive()
-    assert told == ["stop() within another call of server test"] * 2
+    (said,) = set(told)
+    assert len(told) == 2 and said.startswith("stop() within another call of server test")
     with gf.connect("test", timeout=60) as run:
         assert run.scalars == {"last": 5} and run.step == 4
 

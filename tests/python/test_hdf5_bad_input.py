@@ -15,6 +15,7 @@ import pytest
 
 import gpufetch as gf
 from gpufetch import _core
+from gpufetch.hdf5._ls import ls_lines
 
 
 @pytest.fixture
@@ -26,6 +27,84 @@ def file(tmp_path: Path) -> Iterator[h5py.File]:
 def smooth(shape: tuple[int, ...], dtype: str = "f4") -> np.ndarray[Any, Any]:
     rng = np.random.default_rng(5)
     return rng.normal(0, 10, shape).cumsum(axis=-1).astype(dtype)
+
+
+# --- Names ----------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("name", "problem"),
+    [
+        ("a\0b", r"name 'a\\x00b' has a NUL"),
+        ("\0a", r"name '\\x00a' has a NUL"),
+        ("g\0/a", r"name 'g\\x00/a' has a NUL"),
+        ("\ud800", r"name '\\ud800' is not UTF-8"),
+    ],
+)
+def test_a_name_that_would_reach_another_dataset_is_refused(
+    file: h5py.File, name: str, problem: str
+) -> None:
+    gf.hdf5.write(file, "a", np.arange(5.0))
+    gf.hdf5.write(file, "g/a", np.arange(5.0))
+    for x in (np.zeros(2), {"k": np.zeros(2)}):
+        for overwrite in (False, True):
+            with pytest.raises(ValueError, match=problem):
+                gf.hdf5.write(file, name, x, overwrite=overwrite)
+            with pytest.raises(ValueError, match=problem):
+                gf.hdf5.write(file.filename + ".new", name, x, overwrite=overwrite)
+    with pytest.raises(ValueError, match=problem):
+        gf.hdf5.read(file, name)
+    if "\0" in name:
+        with pytest.raises(ValueError, match=problem):
+            gf.hdf5.read(file, name.encode())  # type: ignore[call-overload]
+    assert list(file) == ["a", "g"]
+    assert list(file["g"]) == ["a"]
+    assert (gf.hdf5.read(file, "a", device="cpu") == np.arange(5.0)).all()
+    assert not Path(file.filename + ".new").exists()
+
+
+def test_a_name_that_is_not_utf8_in_the_file_is_read(file: h5py.File) -> None:
+    gf.hdf5.write(file, "a", np.arange(5.0))
+    file.id.links.create_hard(b"\xff", file.id, b"a")
+    found = gf.hdf5.read(file, b"\xff", device="cpu")  # type: ignore[call-overload]
+    assert (found == np.arange(5.0)).all()
+
+
+@pytest.mark.parametrize(
+    ("attrs", "problem"),
+    [
+        ({"a\0b": 1}, r"attribute 'a\\x00b' has a NUL"),
+        ({b"a\0b": 1}, r"attribute 'a\\x00b' has a NUL"),
+        ({"\ud800": 1}, r"attribute '\\ud800' is not UTF-8"),
+        ({"a": "x\0y"}, r"attrs\['a'\] 'x\\x00y' has a NUL"),
+        ({"a": "\ud800"}, r"attrs\['a'\] '\\ud800' is not UTF-8"),
+        ({"a": ["x", "y\0z"]}, r"attrs\['a'\]: .*NUL"),
+    ],
+)
+def test_attributes_that_would_be_cut_are_refused(
+    file: h5py.File, attrs: dict[str, Any], problem: str
+) -> None:
+    with pytest.raises(ValueError, match=problem):
+        gf.hdf5.write(file, "x", np.arange(5.0), attrs=attrs)
+    assert list(file) == []
+
+
+def test_a_path_that_would_reach_another_file_is_refused(tmp_path: Path) -> None:
+    path = tmp_path / "x.h5"
+    gf.hdf5.write(path, "a", np.arange(5.0))
+    content, cut = path.read_bytes(), f"{path}\0y"
+    with pytest.raises(ValueError, match=r"dest '.*x\.h5\\x00y' has a NUL"):
+        gf.hdf5.write(cut, "b", np.arange(5.0))
+    with pytest.raises(ValueError, match=r"src '.*x\.h5\\x00y' has a NUL"):
+        gf.hdf5.read(cut, "a")
+    with pytest.raises(ValueError, match=r"source '.*x\.h5\\x00y' has a NUL"):
+        gf.hdf5.repack(cut, tmp_path / "new.h5")
+    with pytest.raises(ValueError, match=r"dest '.*x\.h5\\x00y' has a NUL"):
+        gf.hdf5.repack(path, cut, overwrite=True)
+    with pytest.raises(ValueError, match=r"file '.*x\.h5\\x00y' has a NUL"):
+        list(ls_lines(Path(cut)))
+    assert path.read_bytes() == content
+    assert list(tmp_path.iterdir()) == [path]
 
 
 # --- Closed, read-only, taken ---------------------------------------------------------------

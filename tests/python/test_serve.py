@@ -909,3 +909,34 @@ def test_what_killed_servers_left_for_jupyterlab_goes_with_the_next_start(runtim
     with process(code, "lives"), gf.serve("run", jupyterlab=True):
         left = {path.stem.removeprefix("kernel-") for path in folder.iterdir()}
         assert left == {"other", "broken", "lives", "run"}
+
+
+@pytest.mark.parametrize(
+    ("text", "problem"), [("x\0y", r"'x\\x00y' has a NUL"), ("\ud800", r"'\\ud800' is not UTF-8")]
+)
+def test_text_that_clients_would_read_cut_is_refused(
+    runtime: Path, text: str, problem: str
+) -> None:
+    with gf.serve("uncut") as server:
+        server.publish("x", np.arange(3))
+        server.set("n", 1)
+        for call in (
+            lambda: server.publish(text, np.arange(3)),
+            lambda: server.unpublish(text),
+            lambda: server.set(text, 1),
+            lambda: server.set("n", text),
+            lambda: gf.attach(text),
+            lambda: gf.connect(text),
+            lambda: gf.connect([server.connection_file, text]),
+            lambda: gf.serve(text),
+            lambda: gf.serve("other", ip=text),
+            lambda: gf.serve("other", transport=text),  # type: ignore[arg-type]
+            lambda: gf.serve("other", connection_file=str(runtime / text)),
+            lambda: gf.publish(text, np.arange(3)),
+        ):
+            with pytest.raises(ValueError, match=r"\\x00y|\\ud800"):
+                call()
+        with pytest.raises(ValueError, match=f"value n: {problem}"):
+            server.set("n", text)
+        with gf.connect("uncut") as run:
+            assert (list(run), run.scalars) == (["x"], {"n": 1})

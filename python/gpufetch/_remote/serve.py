@@ -15,6 +15,7 @@ from contextlib import contextmanager
 from typing import Any, Literal, final
 
 from gpufetch import _core, _share  # noqa: F401  (the order of what runs at exit)
+from gpufetch._checks import check_path, check_text
 
 __all__ = ["Server", "serve"]
 
@@ -120,6 +121,7 @@ class Server:
             None if numbers is None else tuple(map(operator.index, numbers))
             for numbers in (start, global_shape)
         ]
+        check_text(name, "name")
         tensor = _core.serve_tensor(x)  # runs code of the producer's: without the mutex
         with self._using():
             _core.serve_publish(self._handle, name, tensor, *part)
@@ -136,6 +138,7 @@ class Server:
         if timeout is not None and not timeout >= 0:
             raise ValueError(f"timeout {timeout!r} is not a number of seconds >= 0, or None")
         end = math.inf if timeout is None else time.monotonic() + timeout
+        check_text(name, "name")
         with self._using():
             self._published.discard(name)
             if self._withdraw(name):
@@ -180,6 +183,9 @@ class Server:
                 f"{f' of shape {tuple(value.shape)}' if getattr(value, 'shape', ()) else ''}: give "
                 "an int, float or str, or a scalar of NumPy or of a framework"
             )
+        check_text(name, "name")
+        if isinstance(number, str):
+            check_text(number, f"value {name}:")
         with self._using():
             _core.serve_publish_value(self._handle, name, number)
 
@@ -198,7 +204,20 @@ class Server:
         Takes at most about 6 seconds, and the time that the read takes that is under way. Raises
         TimeoutError where other processes are still attached to memory that was published: the
         server is stopped then, and the memory must be kept.
+
+        Raises RuntimeError within another call of the server and on the server's own threads,
+        which cannot wait for their own end: in `on_shutdown`, in a handler of the logger
+        `gpufetch.serve`, and in what a tensor runs when it is let go. Set a `threading.Event`
+        there, and stop the server on the thread that waits for it. On the server's threads, a call
+        does nothing once another thread stops the server.
         """
+        if _core.serve_is_inside(self._handle):
+            if self._is_stopped:
+                return
+            raise RuntimeError(
+                f"stop() within another call of server {self._name}, or on a thread of its own as "
+                "in on_shutdown: set a threading.Event there, and stop it on the thread that waits"
+            )
         with self._using() as outer_count:
             if outer_count > 0:
                 raise RuntimeError(f"stop() within another call of server {self._name}")
@@ -266,7 +285,8 @@ def serve(
         The largest share of this program's time that `Server.step` may take for clients.
     on_shutdown
         Called once, on a thread of the server's, when a client asks for the end of the program.
-        It must not call `Server.stop`. By default a client can detach, but not end the program.
+        `Server.stop` raises RuntimeError there: set a `threading.Event` for which the program
+        waits, and stop the server then. By default a client can detach, but not end the program.
 
     Raises
     ------
@@ -279,6 +299,11 @@ def serve(
     gpufetch.Error
         A living server has the connection file.
     """
+    for what, text in (("name", name), ("transport", transport), ("ip", ip)):
+        if isinstance(text, str):
+            check_text(text, what)
+    if connection_file is not None:
+        check_path(connection_file, "connection_file")
     options = {
         "name": name,
         "connection_file": connection_file,

@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from gpufetch import _core
+from gpufetch._checks import check_path
 
 __all__ = [
     "ConnectionFileError",
@@ -155,8 +156,9 @@ def find(name: str | os.PathLike[str]) -> Path:
     """The connection file of the server of that name, or else the file at that path.
 
     Raises FileNotFoundError, which lists the names of the servers that run, IsADirectoryError for a
-    folder, and ValueError for an empty text.
+    folder, and ValueError for an empty text and one with a NUL.
     """
+    check_path(name, "server")
     if not os.fspath(name):
         raise ValueError("the server's name is empty: give a name, or the path of its file")
     in_folder = runtime_folder() / f"kernel-{name}.json"

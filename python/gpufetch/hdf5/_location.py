@@ -7,6 +7,7 @@ from typing import Any, TypeAlias
 
 import h5py
 
+from gpufetch._checks import check_path, check_text
 from gpufetch.hdf5._nested import is_stored_tree
 
 __all__ = ["FilePath", "as_path", "check_open", "check_parent", "item_in", "missing_link"]
@@ -15,8 +16,12 @@ FilePath: TypeAlias = "str | os.PathLike[str]"
 
 
 def as_path(value: Any, role: str) -> str:
-    """Path of a file; TypeError, which names the argument's `role`, for anything else."""
+    """Path of a file; TypeError, which names the argument's `role`, for anything else.
+
+    ValueError for a path that HDF5 would cut.
+    """
     if isinstance(value, (str, os.PathLike)):
+        check_path(value, role)
         return os.fspath(value)
     raise TypeError(f"{role} is {type(value).__name__}: give an h5py object or a file's path")
 
@@ -30,9 +35,14 @@ def check_open(item: h5py.Group | h5py.Dataset, role: str) -> None:
 def item_in(group: h5py.Group, name: str) -> h5py.Dataset | h5py.Group:
     """Open a dataset to read, or the group of a tree.
 
-    KeyError if there is none of that name, TypeError for another kind of object.
+    KeyError if there is none of that name, TypeError for another kind of object, ValueError for a
+    name that HDF5 would cut. h5py takes a name as bytes, too.
     """
     check_open(group, "src")
+    if isinstance(name, bytes):
+        check_path(name, "name")  # need not be UTF-8
+    else:
+        check_text(name, "name")
     found = group.get(name)
     if found is None:
         raise KeyError(f"no dataset {name} in {group.file.filename}")

@@ -9,6 +9,7 @@ from pathlib import Path
 import h5py
 from h5py import h5d, h5z
 
+from gpufetch._checks import check_path
 from gpufetch._text import format_nbytes, table_lines
 from gpufetch.hdf5._dataset import Dataset
 from gpufetch.hdf5._filters import filter_name, provider
@@ -24,6 +25,7 @@ _PROBLEMS_SHOWN = 3
 
 def ls_lines(path: Path) -> Iterator[str]:
     """Describe every link of a file; OSError, which names it, if it is no HDF5 file."""
+    check_path(path, "file")
     try:
         with h5py.File(path, "r") as file:
             tree = Tree(file)

@@ -14,6 +14,7 @@ import h5py
 import numpy as np
 from h5py import h5g, h5o, h5p, h5t
 
+from gpufetch._checks import check_text
 from gpufetch.hdf5._numbers import int_array
 from gpufetch.hdf5._tree import link_names
 
@@ -93,7 +94,7 @@ class _Writer:
                 group[name] = h5py.Empty("u1")
                 _mark(group[name], "none")
             elif type(x) is str:
-                _check_text(x)
+                check_text(x, "the text")
                 group.create_dataset(name, data=x, dtype=h5py.string_dtype())
                 _mark(group[name], "str")
             elif type(x) is bytes:
@@ -151,17 +152,8 @@ def _kind_of_keys(x: Mapping[Any, Any], path: str) -> str:
                 f"{path}: key {key!r} cannot be the name of an HDF5 link, which is not empty, not "
                 "'.' or '..', and has no '/': rename it, or nest dicts"
             )
-        try:
-            _check_text(key)
-        except ValueError as error:
-            raise ValueError(f"{path}: key {key!r}: {error}") from error
+        check_text(key, f"{path}: key")
     return "dict"
-
-
-def _check_text(text: str) -> None:
-    if "\0" in text:
-        raise ValueError("HDF5's text ends at its first NUL: store it as bytes")
-    text.encode()
 
 
 def _kind_of_sequence(x: Sequence[Any], path: str) -> str:

@@ -122,8 +122,8 @@ def read(
     Raises
     ------
     ValueError
-        `src` is closed, or `out` does not fit or is read-only; or a source of a virtual dataset
-        has another dtype or too few elements.
+        `src` is closed, `name` has a NUL in it, or `out` does not fit or is read-only; or a source
+        of a virtual dataset has another dtype or too few elements.
     OSError
         A file does not open; or a source of a virtual dataset is missing or does not open. The
         message names it and the places where it was looked for.

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import h5py
 
+from gpufetch._checks import check_path
 from gpufetch._progress import ProgressBar
 from gpufetch.hdf5._compare import compare_files
 from gpufetch.hdf5._copy import CODECS, RepackCodec, copy_file
@@ -68,6 +69,8 @@ def repack(
     """
     if codec not in CODECS:
         raise ValueError(f"codec {codec!r} is unknown: give one of {', '.join(CODECS)}")
+    check_path(source, "source")
+    check_path(dest, "dest")
     source, dest = Path(source), Path(dest)
     if dest.exists():
         if dest.samefile(source):

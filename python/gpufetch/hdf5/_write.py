@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import uuid
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -12,6 +13,7 @@ from typing import Any, Literal, TypeAlias
 import h5py
 
 from gpufetch import _core
+from gpufetch._checks import check_text
 from gpufetch.hdf5._binding import phil, require_binding
 from gpufetch.hdf5._files import write_file
 from gpufetch.hdf5._location import FilePath, as_path, check_open, check_parent, missing_link
@@ -82,8 +84,9 @@ def write(
     Raises
     ------
     ValueError
-        `dest` is closed or read-only, `chunks` does not fit, a list is ragged; `name` exists
-        already and `overwrite` is false, or it is a group that is no tree.
+        `dest` is closed or read-only, a name or text has a NUL in it or is not UTF-8, `chunks`
+        does not fit, a list is ragged; `name` exists already and `overwrite` is false, or it is a
+        group that is no tree.
     TypeError
         `x` is no tensor, or has a dtype that cannot be stored. For trees, this and ValueError say
         where in it (``tree['layers'][3]: ...``).
@@ -105,6 +108,7 @@ def write(
         )
     if not isinstance(name, str):
         raise TypeError(f"name is of type {type(name).__name__}: give text, as 'group/x'")
+    check_text(name, "name")
     if attrs is not None and not isinstance(attrs, Mapping):
         raise TypeError(f"attrs is of type {type(attrs).__name__}: give a dict of names and values")
     if chunks is not None:
@@ -192,6 +196,10 @@ class _Write:
 
     def _set_attributes(self, made: h5py.Dataset | h5py.Group) -> None:
         for key, value in (self.attrs or {}).items():
+            if isinstance(key, str | bytes):
+                check_text(os.fsdecode(key), "attribute")
+            if isinstance(value, str):
+                check_text(value, f"attrs[{key!r}]")
             try:
                 made.attrs[key] = value
             except TypeError as error:
@@ -199,6 +207,8 @@ class _Write:
                     f"attrs[{key!r}] is of type {type(value).__name__} and cannot be stored; names "
                     f"are text, values are numbers, text or arrays of them: {error}"
                 ) from error
+            except ValueError as error:
+                raise ValueError(f"attrs[{key!r}]: {error}") from error
 
     def _write_dataset(self, group: h5py.Group, name: str, x: Any) -> None:
         self._writer(group, name)(as_tensor(x))

@@ -40,6 +40,14 @@ __device__ inline uint4 *dynamic_shared() {
   return dynamic_shared_bytes;
 }
 
+/* The same as an array of its own, for which nvcc makes better code. */
+#ifdef GPUFI_CUDA_EMULATION
+#define GPUFI_DYNAMIC_SHARED(type, name)                                                           \
+  type *const name = reinterpret_cast<type *>(gpufi::dynamic_shared())
+#else
+#define GPUFI_DYNAMIC_SHARED(type, name) extern __shared__ type name[]
+#endif
+
 } // namespace gpufi
 
 #endif

@@ -17,7 +17,9 @@
  * no room, H5Fflush and H5Fclose fail, and some releases (seen: 1.10.8) then crash at exit.
  *   - Once a write of gpufetch to a file has failed so, gpuf_h5_write, gpuf_h5_write_dataset,
  *     gpuf_h5_write_region and the setters of attributes fail at once for that open file, whichever
- *     identifier they are given, with GPUF_ERR_HDF5 and the first failure's errno. Reading goes on.
+ *     identifier they are given, with GPUF_ERR_HDF5 and the first failure's errno. Reading goes on,
+ *     but HDF5 writes chunks from its memory before it tells how they are stored, and loses those
+ *     that it cannot write: then reading fails too.
  *   - Make room, then close the file. If H5Fclose succeeds, the file holds what had been flushed
  *     before the failure, and can be opened and written to again; otherwise it may be unreadable.
  *   - Where there is no room to be had, end the process with _exit.
@@ -45,7 +47,8 @@ extern "C" {
 typedef int64_t gpuf_h5_id;
 
 /* Identifier of the gpufetch filter in the datasets that are written; in HDF5's range for private
- * use. Once one is registered, it becomes that one, and 49370 is still read (docs/registration.md). */
+ * use. Once one is registered, it becomes that one, and 49370 is still read (docs/registration.md).
+ */
 #define GPUF_H5_FILTER_ID 49370
 
 /* Choose the libhdf5 that later calls use. `object_path` names a loaded shared object that is this
@@ -55,8 +58,8 @@ typedef int64_t gpuf_h5_id;
  * the same library again does nothing; binding to another one switches. */
 GPUF_API gpuf_status gpuf_h5_bind(const char *object_path, gpuf_error *err);
 
-/* Register the gpufetch filter with the bound library, under each identifier that it has had, so that
- * H5Dread and H5Dwrite use it without any plugin path. Does nothing if it is registered. */
+/* Register the gpufetch filter with the bound library, under each identifier that it has had, so
+ * that H5Dread and H5Dwrite use it without any plugin path. Does nothing if it is registered. */
 GPUF_API gpuf_status gpuf_h5_filter_register(gpuf_error *err);
 
 /* --- Options ------------------------------------------------------------- */

@@ -57,8 +57,9 @@ typedef struct gpuf_server_options {
                               to the program in any case */
   double step_share; /* the most of the program's time that gpuf_server_publish_step may take for
                         clients, as a fraction up to 1; 0 = 0.05 */
-  /* Called once, when a client asks the program to end, on a thread of the server; it must not stop
-   * the server itself. NULL: a shutdown request only detaches its client.
+  /* Called once, when a client asks the program to end, on a thread of the server, where
+   * gpuf_server_stop is refused: let it set a flag that the program looks at. NULL: a shutdown
+   * request only detaches its client.
    *
    * A program that a kernel manager has started (connection_file is given, and JPY_PARENT_PID in
    * the environment is a process that it descends from) is called for a restart too, and when the
@@ -98,7 +99,8 @@ GPUF_API gpuf_status gpuf_server_start(const gpuf_server_options *options, gpuf_
  * the server is freed all the same. So it takes at most about 6 seconds beside that read, and the
  * program's own callbacks (release, log), which it waits for without a limit. NULL is allowed.
  * A server that still runs when the program exits loses its connection file only. A forked child
- * has no server: GPUF_ERR_STATE, and nothing is freed. */
+ * has no server: GPUF_ERR_STATE, and nothing is freed. The same where a callback of this server
+ * (shutdown, log, release) calls it, on whichever thread: the server goes on. */
 GPUF_API gpuf_status gpuf_server_stop(gpuf_server *server, gpuf_error *err);
 
 /* Every call below refuses NULL for the server (the two getters give NULL), and in a forked child

@@ -74,8 +74,8 @@ struct histogram_sink {
 template <typename Reader, bool kVector>
 __global__ void __launch_bounds__(kThreads, 4)
     histogram_kernel(const __grid_constant__ reduce_params p) {
-  /* the edges, if they fit; then the copies of the bins */
-  double *const dynamic = reinterpret_cast<double *>(dynamic_shared());
+  /* The edges, if they fit; then the copies of the bins. */
+  GPUFI_DYNAMIC_SHARED(double, dynamic);
   __shared__ box b;
   __shared__ float table[kThreads];
   const int bin_count = static_cast<int>(p.job.bin_count);
