@@ -129,6 +129,56 @@ static uint64_t held_bf16(size_t i) {
   return weight_bf16(i) << 16;
 }
 
+static uint64_t bits_f64(double number) {
+  uint64_t bits;
+  memcpy(&bits, &number, sizeof(bits));
+  return bits;
+}
+
+static uint64_t bits_f32(double number) {
+  const float narrow = (float)number;
+  uint32_t bits;
+  memcpy(&bits, &narrow, sizeof(bits));
+  return bits;
+}
+
+/* Numbers behind floats: decimals with NaN and -0, integers by scale and offset with a few that are
+ * a unit off, whole numbers, and floats in the upper half of wider ones. */
+static double decimals(size_t i) {
+  return i % 60 == 7 ? -0.0 : (double)(i * 7 % 900 + noise(i) % 9) / 100;
+}
+
+static uint64_t decimals_f64(size_t i) {
+  return i % 9 == 4 ? UINT64_C(0x7ff8) << 48 : bits_f64(decimals(i));
+}
+
+static uint64_t decimals_f32(size_t i) {
+  return bits_f32(decimals(i));
+}
+
+static uint64_t unpacked_f64(size_t i) {
+  const double packed = (double)(i * 11 % 4000 + noise(i) % 90) * 0.001572704938045535;
+  return bits_f64(packed + 26.96875) + (i % 300 == 8);
+}
+
+static uint64_t unpacked_f32(size_t i) {
+  const float packed = (float)(i * 11 % 40000 + noise(i) % 90) * 0.00157f;
+  return bits_f32((double)(packed + 26.96875f));
+}
+
+static uint64_t whole_f32(size_t i) {
+  return bits_f32((double)(i % 500 + noise(i) % 40) - 200);
+}
+
+static uint64_t narrow_f64(size_t i) {
+  const uint64_t upper = (UINT64_C(0x3ff) << 20) + 40 * smooth(i) + noise(i) % 64;
+  return upper << 32 | noise(i + 5) % 2 << 63 | (i % 400 == 9);
+}
+
+static uint64_t mask_f32(size_t i) {
+  return noise(i / 13) % 3 == 0 ? 0x7149f2ca : 0x43800000 + 9000 * (uint64_t)i + noise(i) % 500;
+}
+
 static const seed seeds[] = {
     {"raw", {GPUF_DTYPE_UINT8, 1, {50}}, noise, false},
     {"constant", {GPUF_DTYPE_FLOAT64, 2, {9, 5}}, constant, false},
@@ -172,6 +222,13 @@ static const seed seeds[] = {
     {"held_f32", {GPUF_DTYPE_FLOAT32, 1, {1100}}, held_bf16, false},
     {"period_u64", {GPUF_DTYPE_UINT64, 1, {4500}}, period, false},
     {"period_f32_be", {GPUF_DTYPE_FLOAT32, 1, {4500}}, period, true},
+    {"decimals_f64", {GPUF_DTYPE_FLOAT64, 2, {11, 140}}, decimals_f64, false},
+    {"decimals_f32_be", {GPUF_DTYPE_FLOAT32, 1, {1500}}, decimals_f32, true},
+    {"unpacked_f64", {GPUF_DTYPE_FLOAT64, 1, {1900}}, unpacked_f64, false},
+    {"unpacked_f32", {GPUF_DTYPE_FLOAT32, 1, {1900}}, unpacked_f32, false},
+    {"whole_c64", {GPUF_DTYPE_COMPLEX64, 1, {900}}, whole_f32, false},
+    {"narrow_f64", {GPUF_DTYPE_FLOAT64, 1, {1500}}, narrow_f64, false},
+    {"mask_f32", {GPUF_DTYPE_FLOAT32, 2, {15, 90}}, mask_f32, false},
     {"ramps_f64", {GPUF_DTYPE_FLOAT64, 1, {2500}}, ramps, false},
     {"ramps_f32", {GPUF_DTYPE_FLOAT32, 2, {90, 50}}, ramps, false},
     {"idle_i32", {GPUF_DTYPE_INT32, 1, {1703}}, idle, false},
@@ -214,6 +271,14 @@ static const damage damages[] = {
     {"bad_symbol_mode", "smooth_i32", GPUFI_AT_SYMBOL, 1},
     {"bad_shift_ranked", "held_f32", GPUFI_AT_SHIFT, 30},
     {"bad_version_ranked", "weight_bf16", GPUFI_AT_VERSION, 1},
+    {"bad_parameter", "decimals_f64", 96 + 7, 0xff},
+    {"bad_fill_padding", "decimals_f64", 96 + 25, 1},
+    {"bad_fill_flag", "unpacked_f64", GPUFI_AT_FLAGS, GPUFI_FLAG_FILL},
+    {"bad_fill_wide", "mask_f32", 96 + 7, 1},
+    {"bad_shift", "narrow_f64", GPUFI_AT_SHIFT, 63},
+    {"bad_shift_block", "narrow_f64", GPUFI_AT_SHIFT, 60},
+    {"bad_corrections", "decimals_f64", 128 + 8 + 1, 0x3f},
+    {"bad_version_numbers", "decimals_f64", GPUFI_AT_VERSION, 1},
     {"bad_version_ranges", "spikes_u32", GPUFI_AT_VERSION, 1},
     {"bad_ranges", "spikes_u32", 112, 0},
     {"bad_ranges_code", "spikes_u32", 112, 1},
