@@ -16,6 +16,7 @@ import numpy as np
 import gpufetch
 
 WEYL = np.uint64(0x9E3779B97F4A7C15)
+U = np.uint64
 MIXER = np.uint64(0xBF58476D1CE4E5B9)
 
 
@@ -82,12 +83,24 @@ def where(condition: np.ndarray, values: np.ndarray) -> np.ndarray:
     return np.where(condition, values, np.uint64(0))
 
 
+def floats(numbers: np.ndarray, layout: Layout) -> np.ndarray:
+    """The bits of numbers as floats: each is one division or one product and sum, rounded once."""
+    bits: np.ndarray = numbers.astype(f"f{layout.bits // 8}").view(f"u{layout.bits // 8}")
+    return bits.astype(np.uint64)
+
+
+def signed(i: np.ndarray) -> np.ndarray:
+    """Whole numbers of either sign that change little from one to the next."""
+    return ((i * i // U(90) + below(i, 30)) % U(40000)).astype("i8") - 15000
+
+
+NAN = {32: 0x7FC00000, 64: 0x7FF8 << 48}
+
 SPECIAL = np.array(
     [0, 1 << 63, 0x7FF8000000000001, 0xFFF0000000000000, 0x7F8000007FC00001, 2**64 - 1, 1, 0x7FFF],
     np.uint64,
 )
 
-U = np.uint64
 CONTENTS: dict[str, Callable[[np.ndarray, Layout], np.ndarray]] = {
     "noise": lambda i, _: noise(i),
     "constant": lambda i, _: np.full_like(i, 0x8877665544332211),
@@ -119,6 +132,23 @@ CONTENTS: dict[str, Callable[[np.ndarray, Layout], np.ndarray]] = {
     "singles": lambda i, _: weights(i, LAYOUTS["float32"]),
     "held brains": lambda i, _: weights(i, LAYOUTS["bfloat16"]) << U(16),
     "torn brains": lambda i, _: (weights(i, LAYOUTS["bfloat16"]) << U(16)) | U(i == 1500),
+    "decimals": lambda i, layout: floats(signed(i) / 100.0, layout),
+    "whole": lambda i, layout: floats(signed(i) * 1.0, layout),
+    "hours": lambda i, layout: floats(i / 24.0, layout),
+    "unpacked": lambda i, layout: floats(signed(i) * 0.001572704938045535 + 26.96875, layout),
+    "single": lambda i, layout: floats(
+        signed(i).astype("f4") * np.float32(0.00157) + np.float32(26.96875), layout
+    ),
+    "holes": lambda i, layout: np.where(
+        below(i + U(3), 15) == 0, U(NAN[layout.bits]), floats(signed(i) / 100.0, layout)
+    ),
+    "odd": lambda i, layout: floats(signed(i) / 8.0, layout) + where(below(i, 300) == 0, U(1)),
+    "narrow": lambda i, layout: (
+        U((127 << 23) + 7000000 << 32)
+        + (i * i % U(5000) << U(38))
+        + where(below(i, 400) == 0, U(9))
+        + (below(i + U(8), 2) << U(63))
+    ),
     "bell": lambda i, _: below(i, 400) + below(i + U(5000), 400) + below(i + U(10000), 400),
 }
 
@@ -233,3 +263,13 @@ def version_2() -> Iterator[Case]:
     yield Case("bfloat16", "weights", (400, 4))
     yield Case("float32", "smooth", (40, 5), big_endian=True)
     yield Case("uint64", "period", (1500, 3))
+    for dtype in ("float32", "float64", "complex64", "complex128"):
+        for content in ("decimals", "whole", "hours", "holes"):
+            yield Case(dtype, content, (50, 60))
+    for dtype in ("float32", "float64"):
+        yield Case(dtype, "unpacked", (3000,))
+        yield Case(dtype, "odd", (3000,))
+        yield Case(dtype, "holes", (9000,), big_endian=True)
+    yield Case("float32", "single", (3000,))
+    yield Case("float64", "narrow", (3000,))
+    yield Case("float64", "narrow", (3001,), big_endian=True)

@@ -598,6 +598,15 @@ def test_the_cases_have_all_arrangements_of_matches_and_planes_in_all_modes(
     }
 
 
+def test_the_cases_have_all_ways_to_a_base(chunks: dict[str, bytes]) -> None:
+    w8 = [chunk for chunk in chunks.values() if chunk[6] == 2]
+    assert {chunk[7] for chunk in w8} == set(range(7))
+    assert {(chunk[7], chunk[10] & 10) for chunk in w8} >= {(4, 0), (4, 2), (4, 10), (5, 2)}
+    assert {(chunk[10] & 2, chunk[10] & 1) for chunk in w8 if chunk[13]} >= {(2, 0), (2, 1)}
+    assert {chunk[5] for chunk in w8 if chunk[7] == 4} == {12, 13, 14, 15}
+    assert any(chunk[10] & 11 == 11 for chunk in w8)
+
+
 @pytest.fixture(scope="module")
 def number_chunks(tmp_path_factory: pytest.TempPathFactory) -> dict[str, bytes]:
     """The chunks that gpufetch encodes numbers behind floats to."""
