@@ -265,17 +265,12 @@ __global__ void __launch_bounds__(kSampleThreads, sizeof(T) == 8 || kSubsets == 
     bits = choose_offset(from, shared.bits, state, &shared);
   }
   bits = bits * group_count(grid) / sample_take(grid);
-  const bool is_ranked = rank_is_cheaper(job, raw, bits, state, &shared);
+  const bool is_ranked = may_be_ranked(job, raw, bits, &shared);
   const bool is_left = has_few_values(job, raw, &shared);
   if (threadIdx.x == 0) {
-    state->is_left = is_left || is_ranked; /* the codes that ranked_pack.cuh writes are version 1's */
-    if (is_ranked && !state->is_left && grid.axis_count != 0) { /* one element is always constant */
-      state->is_ranked = true;
-      state->transform = GPUFI_TRANSFORM_NONE;
-      state->subset = 0;
-      state->offset = 0;
-      atomicAdd(job.ranked_count, 1u);
-    }
+    state->is_left =
+        is_left || is_ranked; /* the codes that ranked_pack.cuh writes are version 1's */
+    state->bits = bits;
   }
 }
 

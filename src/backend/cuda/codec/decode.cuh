@@ -19,6 +19,7 @@ struct decode_state {
   uint8_t levels;                  /* of a ranked chunk */
   uint32_t descriptors_at;         /* in the chunk */
   bool is_left;                    /* to the CPU: by a dictionary, a base, ranks or matches */
+  bool may_have_ranges;            /* of widths: W8 since version 2 */
   bool is_open;                    /* the header and the sizes of the blocks are right */
   uint32_t is_bad;                 /* a block is not right */
   unsigned long long plain, mixed; /* checksum so far */

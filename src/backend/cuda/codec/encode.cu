@@ -130,6 +130,11 @@ __device__ __forceinline__ void pack_block(const encode_job &job, const run_of_b
       packed.measure(count, lane, list);
     }
   }
+  if constexpr (!kRanked) {
+    if (lane == 0 && packed.may_have_ranges) {
+      job.states[at.chunk].is_left = 1;
+    }
+  }
   if (lane == 0) {
     held->nbytes[warp] = packed.nbytes;
     held->descriptors[warp] = packed.descriptor();
@@ -337,6 +342,9 @@ struct launch {
     const uint32_t run_count = job.chunk_count * job.grid.run_count;
     cudaError_t code = choose_predictions(job, stream);
     if (code == cudaSuccess) {
+      code = leave_chunks(job, stream);
+    }
+    if (code == cudaSuccess) {
       code = encode<T>(encode_kernel<T, C>, run_count);
     }
     if (code == cudaSuccess && job.symbol_bits != 0) {
@@ -410,6 +418,7 @@ cudaError_t gpufi_cuda_encode(const gpufi_chunks *chunks, const void *d_raw, voi
   job.symbol_at = cut.at;
   job.symbol_bits = cut.bits;
   job.swap = chunks->big_endian && job.grid.value_nbytes > 1;
+  job.has_planes = gpufi_planes_pay(&chunks->shape);
   job.chunk_count = static_cast<uint32_t>(chunks->count);
   job.raw = static_cast<const uint8_t *>(d_raw);
   job.encoded = static_cast<uint8_t *>(d_encoded);

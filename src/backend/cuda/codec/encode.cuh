@@ -30,13 +30,15 @@ struct residual_cost {
 /* The state of a chunk while it is encoded. */
 struct encode_state {
   uint8_t transform, subset; /* chosen */
-  bool is_left;              /* to the CPU, unless it is constant: it may be one for a dictionary */
+  uint32_t is_left; /* to the CPU, unless it is constant: it may be one for a form that the kernels
+                       do not write */
   bool is_ranked;
   uint8_t levels; /* of a ranked chunk, as in its header; and its symbol table */
   uint16_t symbols[GPUFI_SYMBOLS_MAX];
   bool is_raw;
   uint32_t done_count;             /* runs, or ranges of a raw chunk, that are written and summed */
   unsigned long long offset;       /* that each residual is less by */
+  unsigned long long bits;         /* what W8 takes by the sample */
   unsigned long long start;        /* of the chunk in the batch, plus one; 0 = not known yet */
   unsigned long long end;          /* set by the last run */
   unsigned long long plain, mixed; /* checksum, without the header */
@@ -52,6 +54,7 @@ struct run_sizes {
 struct encode_job {
   chunk_grid grid;
   bool swap;
+  bool has_planes; /* the last axis is coded component by component, as planes.h says */
   uint8_t symbol_at, symbol_bits; /* in a value that may be ranked; no bits: never ranked */
   uint32_t chunk_count;
   const uint8_t *raw;
@@ -68,6 +71,8 @@ struct encode_job {
 
 /* In choose.cu: set transform, subset, offset and is_left of every chunk. */
 cudaError_t choose_predictions(const encode_job &job, cudaStream_t stream);
+/* In choose_left.cu: after that, set is_left of more chunks. */
+cudaError_t leave_chunks(const encode_job &job, cudaStream_t stream);
 
 } // namespace gpufi
 

@@ -27,6 +27,7 @@ __device__ void finish_chunk(const encode_job &job, uint32_t chunk, encode_state
   const T *const raw = reinterpret_cast<const T *>(job.raw + chunk * grid.raw_pitch_nbytes);
   const uint64_t start = __ldcg(&state->start) - 1, end = __ldcg(&state->end);
   const uint64_t capacity = gpufi_round_up_16(grid.raw_nbytes);
+  const bool is_left = __ldcg(&state->is_left) != 0;
   chunk_sum sum = {__ldcg(&state->plain), __ldcg(&state->mixed)};
   header_coding coding = {};
   coding.payload_nbytes = end - start - GPUFI_HEADER_NBYTES;
@@ -42,7 +43,7 @@ __device__ void finish_chunk(const encode_job &job, uint32_t chunk, encode_state
     coding.flags = 0;
     sum = {0, 0};
     read_seed<T, C>(raw, {GPUFI_TRANSFORM_NONE, false}, coding.seed);
-  } else if (state->is_left) {
+  } else if (is_left) {
     job.places[chunk] = {start, 0};
   } else if (coding.payload_nbytes < capacity) {
     coding.mode = GPUFI_MODE_W8;
@@ -62,7 +63,7 @@ __device__ void finish_chunk(const encode_job &job, uint32_t chunk, encode_state
   if (coding.mode != GPUFI_MODE_RAW) {
     write_header(grid, job.encoded + start, coding, sum);
   }
-  if (!(state->is_left && coding.mode != GPUFI_MODE_CONSTANT)) {
+  if (!(is_left && coding.mode != GPUFI_MODE_CONSTANT)) {
     job.places[chunk] = {start, GPUFI_HEADER_NBYTES + coding.payload_nbytes};
   }
 }

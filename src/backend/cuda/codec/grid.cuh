@@ -10,6 +10,7 @@ extern "C" {
 #include "codec/format.h"
 #include "codec/geometry.h"
 #include "codec/levels.h"
+#include "codec/planes.h"
 }
 #undef _Static_assert
 

@@ -85,6 +85,7 @@ __device__ bool read_header(const decode_job &job, const uint8_t *chunk, uint64_
   state->is_left = mode == GPUFI_MODE_MATCHES ||
                    (w8 && (transform >= GPUFI_TRANSFORM_DICTIONARY || is_based)) ||
                    (is_ranked && (transform == GPUFI_TRANSFORM_DICTIONARY || version > 1));
+  state->may_have_ranges = w8 && version > 1;
   state->wanted[0] = words[10];
   state->wanted[1] = words[11];
   state->plain = sum.plain;
@@ -112,8 +113,9 @@ __device__ bool check_table(const decode_job &job, const decode_state *state, ch
   return good;
 }
 
-/* Where each run begins, from the sizes of its blocks. True if they end where the chunk ends. */
-__device__ bool find_runs(const decode_job &job, uint32_t chunk, const decode_state *state,
+/* Where each run begins, from the sizes of its blocks. True if they end where the chunk ends. The
+ * chunk is left to the CPU if some block has two ranges of widths. */
+__device__ bool find_runs(const decode_job &job, uint32_t chunk, decode_state *state,
                           chunk_sum *sum) {
   __shared__ uint64_t warp_units[kThreads / kWarp];
   const chunk_grid &grid = job.grid;
@@ -121,6 +123,7 @@ __device__ bool find_runs(const decode_job &job, uint32_t chunk, const decode_st
   uint32_t *const offsets = job.run_offsets + static_cast<size_t>(chunk) * (grid.run_count + 1);
   uint64_t base = (state->descriptors_at + grid.descriptors_nbytes) / 16;
   uint32_t padding = 0;
+  bool has_ranges = false;
   for (uint32_t first = 0; first < grid.run_count; first += kThreads) {
     const uint32_t run = first + threadIdx.x;
     uint32_t nbytes = 0;
@@ -135,6 +138,8 @@ __device__ bool find_runs(const decode_job &job, uint32_t chunk, const decode_st
 #pragma unroll
         for (uint32_t k = 0; k < 4; k++) {
           padding |= at / 4 + k >= grid.block_count ? words[k] : 0;
+          has_ranges = has_ranges || (words[k] >> 30 == GPUFI_BLOCK_CODE4 &&
+                                      (words[k] >> 27 & GPUFI_FORM_RANGES) != 0);
           nbytes += words[k] & 0x3fff;
         }
       }
@@ -159,6 +164,9 @@ __device__ bool find_runs(const decode_job &job, uint32_t chunk, const decode_st
   }
   if (threadIdx.x == 0) {
     offsets[grid.run_count] = static_cast<uint32_t>(base);
+  }
+  if (has_ranges && state->may_have_ranges) {
+    state->is_left = true;
   }
   return padding == 0 && base == state->nbytes / 16;
 }

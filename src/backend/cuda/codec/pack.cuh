@@ -112,6 +112,8 @@ constexpr uint32_t kCode3Reach = (1 << 3) - 2, kCode4Reach = (1 << 4) - 2;
 struct packing {
   uint32_t kind, form, width, shift, nbytes;
   uint32_t widths; /* of the lane's groups, a byte each */
+  bool
+      may_have_ranges; /* a group is narrower than codes reach, so that two ranges may be smaller */
 
   __device__ uint32_t group_width(int j) const {
     return widths >> 8 * j & 0xff;
@@ -123,7 +125,7 @@ template <typename T>
 __device__ __forceinline__ packing plan(const uint32_t widest[kLaneGroups], uint32_t count,
                                         uint32_t shift, uint32_t form, int lane) {
   const uint32_t groups = (count + kGroup - 1) / kGroup;
-  packing p = {GPUFI_BLOCK_ZERO, form, 0, shift, 0, 0};
+  packing p = {GPUFI_BLOCK_ZERO, form, 0, shift, 0, 0, false};
   uint32_t own = 0;
 #pragma unroll
   for (int j = 0; j < kLaneGroups; j++) {
@@ -138,12 +140,15 @@ __device__ __forceinline__ packing plan(const uint32_t widest[kLaneGroups], uint
   }
   const uint32_t narrowest3 = narrowest_width(p.width, kCode3Reach);
   const uint32_t narrowest4 = narrowest_width(p.width, kCode4Reach);
+  bool narrow = false;
   uint32_t both = 0; /* the sums with 3-bit and, from bit 16 on, with 4-bit codes */
 #pragma unroll
   for (int j = 0; j < kLaneGroups; j++) {
     both += packed_width(widest[j], narrowest3) | packed_width(widest[j], narrowest4) << 16;
+    narrow = narrow || packed_width(widest[j], narrowest4) != widest[j];
   }
   both = warp_add(both);
+  p.may_have_ranges = __any_sync(kAllLanes, narrow);
   const uint32_t with3 = (both & 0xffff) + (groups * 3 + 7) / 8;
   const uint32_t with4 = (both >> 16) + (groups * 4 + 7) / 8;
   uint32_t narrowest = with4 < with3 ? narrowest4 : narrowest3;
@@ -183,12 +188,14 @@ template <typename T> struct packed_block {
   uint32_t total;                /* values of the block */
   uint32_t count;                /* of those that are packed: all, or those that are not 0 */
   uint32_t mask_nbytes, nbytes;  /* of the mask; of all of it */
+  bool may_have_ranges;          /* also where it would be dense, or sparse */
 
   /* Make it the block of no values. */
   __device__ __forceinline__ void clear() {
     clear_groups(values);
     how = {};
     total = count = mask_nbytes = nbytes = 0;
+    may_have_ranges = false;
   }
 
   __device__ uint32_t descriptor() const {
@@ -254,6 +261,7 @@ template <typename T> struct packed_block {
     mask.summarize();
     const uint32_t before = mask.nbytes(mask_shape(total));
     const packing sparse = plan_list(list, used_count, shift, dense_form | GPUFI_FORM_SPARSE, lane);
+    may_have_ranges = may_have_ranges || sparse.may_have_ranges;
     __syncwarp(); /* the list is read */
     if (before + sparse.nbytes >= nbytes) {
       return;
@@ -294,6 +302,7 @@ template <typename T> struct packed_block {
     total = count = value_count;
     how = plan<T>(widest, count, shift, form, lane);
     nbytes = how.nbytes;
+    may_have_ranges = how.may_have_ranges;
     const uint32_t lanes = static_cast<uint32_t>(__popc(__ballot_sync(kAllLanes, least == 0)));
     if (all != 0 && 4 * lanes * kLaneGroups * kGroup >= value_count) { /* a quarter may be 0 */
       try_sparse(shift, form, lane, list);

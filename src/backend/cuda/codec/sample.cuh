@@ -26,6 +26,7 @@ struct sample_shared {
   uint32_t sorted[GPUFI_SYMBOLS_MAX + 2]; /* the highest keys, falling */
   uint32_t covered[GPUFI_SYMBOLS_MAX + 1];
   uint32_t value_count, used_count, used_groups;
+  unsigned long long value_or;
   /* For dictionaries: the distinct values, by hash. */
   unsigned long long buckets[kBuckets];
   uint32_t distinct_count;
@@ -265,6 +266,41 @@ __device__ bool rank_is_cheaper(const encode_job &job, const T *raw, uint64_t bi
   }
   write_symbols(place, sparse, *shared, state);
   return true;
+}
+
+/* False if ranked costs more than `bits` whatever the tree, whose codes have a bit for each value
+ * at least. All threads, the same answer. */
+template <typename T>
+__device__ bool may_be_ranked(const encode_job &job, const T *raw, uint64_t bits,
+                              sample_shared *shared) {
+  const uint32_t symbol_bits = sizeof(T) == 1 ? 8 : sizeof(T) < 8 && job.grid.is_float ? 10 : 11;
+  if (threadIdx.x == 0) {
+    shared->value_count = shared->used_count = shared->used_groups = 0;
+    shared->value_or = 0;
+  }
+  __syncthreads();
+  uint32_t count = 0, used = 0;
+  T any = 0;
+  for (uint32_t t = 0; t < kGroup; t++) {
+    const sampled_value here = sample_value(job.grid, threadIdx.x, t);
+    const T v = here.valid ? load_value(raw, here.i, {GPUFI_TRANSFORM_NONE, job.swap}) : 0;
+    count += here.valid ? 1 : 0;
+    used += v != 0 ? 1 : 0;
+    any |= v;
+  }
+  atomicAdd(&shared->value_count, count);
+  atomicAdd(&shared->used_count, used);
+  atomicAdd(&shared->used_groups, used != 0 ? 1u : 0u);
+  atomicOr(&shared->value_or, static_cast<unsigned long long>(any));
+  __syncthreads();
+  const uint64_t groups = group_count(job.grid), take = sample_take(job.grid);
+  const bool sparse = shared->used_count != 0 && 4 * shared->used_count <= 3 * shared->value_count;
+  const uint64_t total = sparse ? shared->used_count : shared->value_count;
+  const uint64_t mask = sparse ? take + static_cast<uint64_t>(kGroup) * shared->used_groups : 0;
+  const uint32_t zeros = trailing_zeros(static_cast<uint64_t>(shared->value_or));
+  const uint64_t rest =
+      shared->value_or == 0 || kBits<T> <= symbol_bits + zeros ? 0 : kBits<T> - symbol_bits - zeros;
+  return (mask + total * (rest + 1)) * groups / take < bits;
 }
 
 /* True if the sample has no more distinct values than a dictionary holds. The whole chunk may have

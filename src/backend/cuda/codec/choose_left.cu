@@ -1,0 +1,51 @@
+/* Which chunks are left to the CPU, because its encoder may choose a form that the kernels do not
+ * write: those where a base may be found, or matches may be tried. A thread block takes a chunk. */
+#include "backend/cuda/codec/probes.cuh"
+#include "backend/cuda/codec/repeats.cuh"
+#include "backend/cuda/launch.cuh"
+
+namespace {
+
+using namespace gpufi;
+
+template <typename T>
+__global__ void __launch_bounds__(kSampleThreads)
+    leave_kernel(const __grid_constant__ encode_job job) {
+  __shared__ union {
+    probes_shared probes;
+    stream_signs signs;
+  } shared;
+  const uint32_t chunk = blockIdx.x;
+  const T *const raw = reinterpret_cast<const T *>(job.raw + chunk * job.grid.raw_pitch_nbytes);
+  encode_state *const state = &job.states[chunk];
+  if (state->is_left) {
+    return;
+  }
+  bool is_left = job.has_planes || may_match(job, raw, *state, &shared.signs);
+  if (!is_left) {
+    __syncthreads(); /* the signs are read */
+    is_left = may_have_base(job, raw, &shared.probes);
+  }
+  if (is_left && threadIdx.x == 0) {
+    state->is_left = 1;
+  }
+}
+
+struct launch {
+  const encode_job &job;
+  cudaStream_t stream;
+
+  template <typename T, int C> cudaError_t run() const {
+    return launch_kernel(leave_kernel<T>, job.chunk_count, kSampleThreads, 0, stream, job);
+  }
+};
+
+} // namespace
+
+namespace gpufi {
+
+cudaError_t leave_chunks(const encode_job &job, cudaStream_t stream) {
+  return with_values(job.grid, launch{job, stream});
+}
+
+} // namespace gpufi
