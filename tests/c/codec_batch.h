@@ -6,6 +6,7 @@
 
 #include "backend/backend.h"
 #include "codec/geometry.h"
+#include "codec/number.h"
 #include "core/runtime.h"
 #include "devices.h"
 
@@ -29,6 +30,10 @@ typedef enum pattern {
   SPECIAL,
   WEIGHTS, /* floats with a bell-shaped distribution */
   PRUNED,  /* the same, most of them 0 */
+  DECIMALS,
+  STEPS,  /* integers times a scale, plus an offset */
+  NARROW, /* of either sign, with low bits that are 0 but for a few values */
+  FILLED, /* decimals with a fill value, and now and then a NaN */
   PATTERN_COUNT,
 } pattern;
 
@@ -65,6 +70,39 @@ static inline uint64_t weight(size_t value_nbytes) {
   return bits >> (value_nbytes == 4 ? 0 : value_nbytes == 2 ? 16 : 20);
 }
 
+/* The bits of the nearest float of `value_nbytes`; of two bytes, bfloat16, and of one, some bits.
+ */
+static inline uint64_t float_bits(double value, size_t value_nbytes) {
+  uint64_t bits = 0;
+  if (value_nbytes == 8) {
+    memcpy(&bits, &value, 8);
+    return bits;
+  }
+  const float narrow = (float)value;
+  memcpy(&bits, &narrow, 4);
+  return bits >> (32 - 8 * value_nbytes);
+}
+
+/* A float that is an integer in disguise, or that its type has more bits than it needs for. */
+static inline uint64_t disguised(pattern kind, size_t element, size_t value_nbytes) {
+  const double n = 2000 * sin(0.01 * (double)element) + (double)below(9);
+  const unsigned unused = value_nbytes == 8 ? 29 : value_nbytes == 4 ? 13 : 3;
+  switch (kind) {
+  case STEPS:
+    return float_bits(floor(n) * 0.0173 + 271.3, value_nbytes);
+  case NARROW:
+    return (float_bits(n * 1.1, value_nbytes) >> unused | below(500) / 499) << unused |
+           (below(300) == 0);
+  case FILLED:
+    if (below(3) == 0) {
+      return float_bits(9.96920996838687e36, value_nbytes);
+    }
+    return below(400) == 0 ? UINT64_MAX >> 1 : float_bits(floor(n) / 100, value_nbytes);
+  default:
+    return float_bits(floor(n) / 10, value_nbytes);
+  }
+}
+
 static inline uint64_t pattern_value(pattern kind, const gpufi_chunk_shape *shape, size_t element,
                                      size_t value_nbytes) {
   static const uint64_t special[] = {0, 0x8000000000000000u, 0x7ff8000000000001u,
@@ -90,6 +128,11 @@ static inline uint64_t pattern_value(pattern kind, const gpufi_chunk_shape *shap
     return weight(value_nbytes);
   case PRUNED:
     return below(4) == 0 ? weight(value_nbytes) : 0;
+  case DECIMALS:
+  case STEPS:
+  case NARROW:
+  case FILLED:
+    return disguised(kind, element, value_nbytes);
   default:
     return special[below(5)] >> (64 - 8 * value_nbytes);
   }
@@ -241,11 +284,15 @@ static inline void encode_all_on_cpu(fixture *f) {
   }
 }
 
-/* Whether a block has two ranges of widths, in a chunk of W8 without tables. */
+/* Whether a block has two ranges of widths, in a chunk of W8. */
 static inline bool has_ranges(const uint8_t *chunk, size_t block_count) {
-  for (size_t b = 0; b < block_count; b++) {
+  const uint8_t *at = chunk + GPUFI_HEADER_NBYTES;
+  const uint8_t flags = chunk[GPUFI_AT_FLAGS];
+  at += gpufi_transform_has_parameters(chunk[GPUFI_AT_TRANSFORM]) ? GPUFI_PARAMETERS_NBYTES : 0;
+  at += flags & GPUFI_FLAG_FILL ? 16 : 0; /* with its padding */
+  for (size_t b = 0; b < (flags & GPUFI_FLAG_CORRECTIONS ? 2 : 1) * block_count; b++) {
     uint32_t word;
-    memcpy(&word, chunk + GPUFI_HEADER_NBYTES + 4 * b, sizeof(word));
+    memcpy(&word, at + 4 * b, sizeof(word));
     if (word >> 30 == GPUFI_BLOCK_CODE4 && (word >> 27 & GPUFI_FORM_RANGES) != 0) {
       return true;
     }
@@ -259,11 +306,11 @@ static inline bool is_for_the_cpu(const fixture *f, const uint8_t *chunk) {
   const uint8_t mode = chunk[GPUFI_AT_MODE], transform = chunk[GPUFI_AT_TRANSFORM];
   gpufi_geometry g;
   gpufi_geometry_init(&g, &f->chunks.shape);
-  if (test_device.kind != GPUF_DEVICE_CUDA || transform >= GPUFI_TRANSFORM_DICTIONARY) {
-    return transform == GPUFI_TRANSFORM_DICTIONARY || test_device.kind == GPUF_DEVICE_CUDA;
+  if (test_device.kind != GPUF_DEVICE_CUDA || transform == GPUFI_TRANSFORM_DICTIONARY) {
+    return transform == GPUFI_TRANSFORM_DICTIONARY;
   }
-  return mode == GPUFI_MODE_RANKED || mode == GPUFI_MODE_MATCHES || chunk[GPUFI_AT_SHIFT] != 0 ||
-         chunk[GPUFI_AT_FLAGS] > GPUFI_FLAG_BIG_ENDIAN ||
+  return mode == GPUFI_MODE_RANKED || mode == GPUFI_MODE_MATCHES ||
+         (chunk[GPUFI_AT_FLAGS] & GPUFI_FLAG_PLANES) != 0 ||
          (mode == GPUFI_MODE_W8 && has_ranges(chunk, gpufi_block_count(&g)));
 }
 

@@ -248,6 +248,31 @@ static void ranked_chunks_keep_their_bits(void) {
   CHECK(ranked_count > 20);
 }
 
+/* Floats that the CPU codes by way of a base: those of every transform, with a shift, with
+ * corrections and with a fill, in chunks of one and of several runs. */
+static void chunks_with_a_base_keep_their_bits(void) {
+  static const gpuf_dtype dtypes[] = {GPUF_DTYPE_BFLOAT16, GPUF_DTYPE_FLOAT32, GPUF_DTYPE_FLOAT64,
+                                      GPUF_DTYPE_COMPLEX64, GPUF_DTYPE_COMPLEX128};
+  size_t shifted = 0, quotients = 0, others = 0, corrected = 0, filled = 0;
+  for (size_t k = 0; k < 8 * sizeof(dtypes) / sizeof(dtypes[0]); k++) {
+    const gpufi_chunk_shape shape = {dtypes[k / 8], 2, {k % 2 ? 9 : 70, 301}};
+    fixture f;
+    fixture_init(&f, &shape, 2, k % 3 == 0, GPUFI_CODING_GPUFETCH);
+    check_encoding_of(&f, (pattern)(DECIMALS + k % 8 / 2));
+    check_decoding_of(&f, (pattern)(DECIMALS + k % 8 / 2));
+    for (size_t i = 0; i < f.chunks.count; i++) {
+      const uint8_t *const chunk = f.encoded + f.places[i].offset;
+      shifted += chunk[GPUFI_AT_SHIFT] != 0 && chunk[GPUFI_AT_MODE] == GPUFI_MODE_W8;
+      quotients += chunk[GPUFI_AT_TRANSFORM] == GPUFI_TRANSFORM_QUOTIENT;
+      others += chunk[GPUFI_AT_TRANSFORM] > GPUFI_TRANSFORM_QUOTIENT;
+      corrected += (chunk[GPUFI_AT_FLAGS] & GPUFI_FLAG_CORRECTIONS) != 0;
+      filled += (chunk[GPUFI_AT_FLAGS] & GPUFI_FLAG_FILL) != 0;
+    }
+    fixture_fini(&f);
+  }
+  CHECK(shifted > 5 && quotients > 5 && others > 5 && corrected > 20 && filled > 5);
+}
+
 static void bitshuffle_chunks_are_those_of_the_cpu(void) {
   with_random_batches(check_bitshuffle, GPUFI_CODING_BITSHUFFLE, 150);
 }
@@ -262,6 +287,7 @@ int main(void) {
   TEST_ON_DEVICES(a_chunk_of_another_shape_is_refused);
   TEST_ON_DEVICES(one_element_is_a_chunk_in_every_dtype);
   TEST_ON_DEVICES(ranked_chunks_keep_their_bits);
+  TEST_ON_DEVICES(chunks_with_a_base_keep_their_bits);
   TEST_ON_DEVICES(bitshuffle_chunks_are_those_of_the_cpu);
   return test_finish();
 }

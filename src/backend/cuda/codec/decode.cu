@@ -26,7 +26,28 @@ constexpr uint32_t kChunksAtOnce = 256; /* that take turns in the order of threa
 /* Thread blocks that share a multiprocessor: bounds the registers. */
 template <typename T> constexpr int kThreadBlocksPerSm = sizeof(T) == 8 ? 2 : 3;
 
-/* A run of a chunk in mode W8. All threads. */
+/* Whether a block has no residuals with bits below the chunk's shift: by its own shift, or, in
+ * kinds that have none, by what they are. */
+template <typename T>
+__device__ bool keeps_shift(uint32_t word, uint32_t shift, const T r[kLaneGroups][kGroup]) {
+  const block_fields block(word);
+  if (block.kind != GPUFI_BLOCK_RAW) {
+    const bool shifts = block.kind != GPUFI_BLOCK_ZERO || (block.form & GPUFI_FORM_SPARSE);
+    return !shifts || block.shift >= shift;
+  }
+  T any = 0;
+#pragma unroll
+  for (int j = 0; j < kLaneGroups; j++) {
+#pragma unroll
+    for (int t = 0; t < kGroup; t++) {
+      any |= r[j][t];
+    }
+  }
+  return static_cast<T>(static_cast<T>(any >> shift) << shift) == any;
+}
+
+/* A run of a chunk in mode W8; where the values have a base, what was predicted is stored. All
+ * threads. */
 template <typename T, int C>
 __device__ __forceinline__ void decode_run(const decode_job &job, uint32_t chunk,
                                            const run_place<T> &at, uint4 *run_bytes,
@@ -36,11 +57,15 @@ __device__ __forceinline__ void decode_run(const decode_job &job, uint32_t chunk
   const int lane = threadIdx.x % kWarp, warp = static_cast<int>(threadIdx.x) / kWarp;
   T r[kLaneGroups][kGroup];
   unpack_run(
-      job, chunk, at, run_bytes, &shared->blocks, sum, r,
+      job, chunk, at, 0, run_bytes, &shared->blocks, sum, r,
       [&](uint32_t block_at, uint32_t word, uint32_t count, warp_mask *mask, uint32_t *list_count) {
         return unpack_block<T>(reinterpret_cast<const uint32_t *>(run_bytes), block_at, word, count,
                                lane, mask, list_count, r);
       });
+  if (state->numbers.shift != 0 &&
+      !keeps_shift(shared->blocks.descriptors[warp], state->numbers.shift, r)) {
+    state->is_bad = 1;
+  }
   const T offset = static_cast<T>(state->offset);
   const bool has_first = at.first == 0 && threadIdx.x == 0 && state->subset != 0;
   const T first = r[0][0], second = r[0][C - 1];
@@ -169,6 +194,9 @@ struct launch {
     if (code == cudaSuccess) {
       code = launch_kernel(decode_kernel<T, C>, job.chunk_count * job.grid.run_count, kThreads,
                            kShared, stream, job);
+    }
+    if (code == cudaSuccess && job.grid.is_float) {
+      code = decode_bases(job, stream);
     }
     if (code == cudaSuccess && job.place.bits != 0) {
       code = decode_ranked_chunks(job, stream);

@@ -6,6 +6,10 @@
 
 #include "backend/cuda/codec/ranks.cuh"
 
+extern "C" {
+#include "codec/number.h"
+}
+
 namespace gpufi {
 
 /* The state of a chunk. The opening kernel sets all but the last three members. */
@@ -15,10 +19,16 @@ struct decode_state {
   uint64_t seed[2];
   uint64_t wanted[2]; /* the checksum that the header gives */
   uint64_t offset;    /* that each residual is less by */
-  uint8_t mode, transform, subset, swap;
+  uint8_t mode, subset;
+  uint8_t transform, swap; /* none where the values have a base: */
+  bool is_based;
+  bool base_swap; /* the values are big-endian */
+  gpufi_numbers numbers;
+  uint32_t stream_count;           /* of blocks: 2 with corrections */
+  uint32_t descriptors_nbytes;     /* with their padding */
   uint8_t levels;                  /* of a ranked chunk */
   uint32_t descriptors_at;         /* in the chunk */
-  bool is_left;                    /* to the CPU: by a dictionary, a base, ranks or matches */
+  bool is_left;                    /* to the CPU: by a dictionary, planes, ranks or matches */
   bool may_have_ranges;            /* of widths: W8 since version 2 */
   bool is_open;                    /* the header and the sizes of the blocks are right */
   uint32_t is_bad;                 /* a block is not right */
@@ -42,6 +52,8 @@ struct decode_job {
 /* In open.cu: check headers and find the runs; at the end, compare the checksums. */
 cudaError_t open_chunks(const decode_job &job, cudaStream_t stream);
 cudaError_t judge_chunks(const decode_job &job, cudaStream_t stream);
+/* In decode_base.cu: make values of what was predicted, where they have a base. */
+cudaError_t decode_bases(const decode_job &job, cudaStream_t stream);
 /* In decode_ranked.cu: decode the ranked ones. The shared memory that a thread block takes for it.
  */
 cudaError_t decode_ranked_chunks(const decode_job &job, cudaStream_t stream);

@@ -36,7 +36,7 @@ __device__ __forceinline__ void decode_run(const decode_job &job, uint32_t chunk
   load_table({job.place, state->levels}, state->chunk + GPUFI_HEADER_NBYTES, &shared->tables);
   T r[kLaneGroups][kGroup];
   unpack_run(
-      job, chunk, at, run_bytes, &shared->blocks, sum, r,
+      job, chunk, at, 0, run_bytes, &shared->blocks, sum, r,
       [&](uint32_t block_at, uint32_t word, uint32_t count, warp_mask *mask, uint32_t *list_count) {
         return unpack_ranked<T>(shared->tables, reinterpret_cast<const uint32_t *>(run_bytes),
                                 block_at, word, count, lane, shared->tables.seconds[warp], mask,

@@ -1,0 +1,67 @@
+/* Values by way of a base, one at a time: codec/base_impl.h and codec/number_impl.h are the
+ * references. */
+#ifndef GPUFI_BACKEND_CUDA_CODEC_BASE_CUH
+#define GPUFI_BACKEND_CUDA_CODEC_BASE_CUH
+
+#include "backend/cuda/codec/values.cuh"
+
+extern "C" {
+#include "codec/number.h"
+}
+
+namespace gpufi {
+
+/* The transform of the top kBits - shift bits of a value, and its inverse. */
+template <typename T>
+__device__ __forceinline__ T apply_shifted(T x, uint32_t transform, uint32_t shift) {
+  const T sign = static_cast<T>(x >> (kBits<T> - 1));
+  const T below = static_cast<T>(static_cast<T>(0 - sign) >> 1);
+  const T flips = static_cast<T>(static_cast<T>(below >> shift) << shift);
+  x = static_cast<T>(static_cast<T>(x >> shift) << shift);
+  return transform == GPUFI_TRANSFORM_ROTATE
+             ? static_cast<T>(static_cast<T>(x << 1) | static_cast<T>(sign << shift))
+         : transform == GPUFI_TRANSFORM_ORDER ? static_cast<T>(x ^ flips)
+                                              : x;
+}
+
+template <typename T>
+__device__ __forceinline__ T undo_shifted(T x, uint32_t transform, uint32_t shift) {
+  if (transform == GPUFI_TRANSFORM_ROTATE) { /* the sign is bit `shift` */
+    const T magnitude = static_cast<T>(static_cast<T>(static_cast<T>(x >> 1) >> shift) << shift);
+    return static_cast<T>(magnitude | static_cast<T>(static_cast<T>(x >> shift) << (kBits<T> - 1)));
+  }
+  return apply_shifted(x, transform, shift);
+}
+
+/* The base of what was predicted. */
+template <typename T> __device__ __forceinline__ T base_bits(const gpufi_numbers &numbers, T p) {
+  if (gpufi_transform_has_parameters(numbers.transform)) {
+    if constexpr (sizeof(T) == 8) {
+      return gpufi_double_bits(gpufi_number_base(numbers.transform, numbers.a, numbers.b,
+                                                 static_cast<double>(static_cast<int64_t>(p))));
+    } else if constexpr (sizeof(T) == 4) {
+      const int32_t n = static_cast<int32_t>(p);
+      return gpufi_float_bits(
+          numbers.transform == GPUFI_TRANSFORM_SINGLE
+              ? gpufi_number_single(numbers.a, numbers.b, static_cast<float>(n))
+              : static_cast<float>(gpufi_number_base(numbers.transform, numbers.a, numbers.b,
+                                                     static_cast<double>(n))));
+    }
+  }
+  return undo_shifted(p, numbers.transform, numbers.shift);
+}
+
+/* The value that a correction makes of its base: it counts floats. Where there is a fill, 1 stands
+ * for it, and those above 0 are one more. */
+template <typename T>
+__device__ __forceinline__ T corrected(const gpufi_numbers &numbers, T base, T correction) {
+  using S = typename signed_of<T>::type;
+  const bool is_above = numbers.has_fill && static_cast<S>(correction) > 0;
+  const T value =
+      order(static_cast<T>(order(base) + correction - static_cast<T>(is_above ? 1 : 0)));
+  return numbers.has_fill && correction == 1 ? static_cast<T>(numbers.fill) : value;
+}
+
+} // namespace gpufi
+
+#endif
