@@ -76,25 +76,20 @@ static void take_sample(const gpufi_geometry *g, const uint8_t *raw, bool swap, 
   }
 }
 
-/* Where symbols may be, from few bits to many: bits `at` to `at + bits - 1`, and then up to `more`
- * bits below them, `step` at a time. */
-typedef struct cuts {
-  uint8_t at, bits, more, step;
-} cuts;
-
 /* A float's exponent, with some or all bits of the mantissa; the top of an integer, with its sign;
  * and all of a byte. */
-static cuts cuts_of(gpuf_dtype dtype, size_t value_nbytes) {
+gpufi_cuts gpufi_ranks_cuts(gpuf_dtype dtype, size_t value_nbytes) {
   gpufi_cut exponent;
   const unsigned bits = 8 * (unsigned)value_nbytes;
   if (!gpufi_levels_cut(&exponent, dtype, value_nbytes)) {
-    return (cuts){(uint8_t)(bits - 8), 8, GPUFI_SYMBOL_BITS_MAX - 8, 1};
+    return (gpufi_cuts){(uint8_t)(bits - 8), 8, GPUFI_SYMBOL_BITS_MAX - 8, 1};
   }
   if (value_nbytes == 1) {
-    return (cuts){exponent.at, exponent.bits, exponent.at, exponent.at != 0 ? exponent.at : 1};
+    return (gpufi_cuts){exponent.at, exponent.bits, exponent.at,
+                        exponent.at != 0 ? exponent.at : 1};
   }
   const unsigned room = GPUFI_SYMBOL_BITS_MAX - exponent.bits;
-  return (cuts){exponent.at, exponent.bits, (uint8_t)(room < 2 ? room : 2), 1};
+  return (gpufi_cuts){exponent.at, exponent.bits, (uint8_t)(room < 2 ? room : 2), 1};
 }
 
 /* The symbols that occur, by falling count, equal ones by rising symbol, as many as a table may
@@ -151,7 +146,7 @@ uint64_t gpufi_ranks_choose(gpufi_ranks *ranks, gpuf_dtype dtype, const gpufi_ge
   sample s;
   uint16_t counts[SYMBOLS];
   const unsigned value_bits = 8 * (unsigned)g->value_nbytes;
-  const cuts all = cuts_of(dtype, g->value_nbytes);
+  const gpufi_cuts all = gpufi_ranks_cuts(dtype, g->value_nbytes);
   const uint64_t groups = gpufi_group_count(g), take = gpufi_sample_count(g);
   uint64_t best = UINT64_MAX;
   take_sample(g, raw, swap, &s);

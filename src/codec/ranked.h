@@ -19,6 +19,17 @@ typedef struct gpufi_ranks {
   uint16_t symbols[GPUFI_TREE_LEAVES_MAX];
 } gpufi_ranks;
 
+/* Where symbols may be, from few bits to many: bits `at` to `at + bits - 1`, and then up to `more`
+ * bits below them, `step` at a time; at most GPUFI_CUTS_MAX places. */
+typedef struct gpufi_cuts {
+  uint8_t at, bits, more, step;
+} gpufi_cuts;
+
+#define GPUFI_CUTS_MAX 4
+
+/* Those of values of a dtype. */
+gpufi_cuts gpufi_ranks_cuts(gpuf_dtype dtype, size_t value_nbytes);
+
 /* Bytes of a symbol as it is stored, in the table and in a block. */
 static inline size_t gpufi_symbol_nbytes(const gpufi_ranks *ranks) {
   return ranks->cut.bits > 8 ? 2 : 1; /* 2 only in values of 2 bytes or more */

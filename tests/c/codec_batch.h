@@ -284,34 +284,14 @@ static inline void encode_all_on_cpu(fixture *f) {
   }
 }
 
-/* Whether a block has two ranges of widths, in a chunk of W8. */
-static inline bool has_ranges(const uint8_t *chunk, size_t block_count) {
-  const uint8_t *at = chunk + GPUFI_HEADER_NBYTES;
-  const uint8_t flags = chunk[GPUFI_AT_FLAGS];
-  at += gpufi_transform_has_parameters(chunk[GPUFI_AT_TRANSFORM]) ? GPUFI_PARAMETERS_NBYTES : 0;
-  at += flags & GPUFI_FLAG_FILL ? 16 : 0; /* with its padding */
-  for (size_t b = 0; b < (flags & GPUFI_FLAG_CORRECTIONS ? 2 : 1) * block_count; b++) {
-    uint32_t word;
-    memcpy(&word, at + 4 * b, sizeof(word));
-    if (word >> 30 == GPUFI_BLOCK_CODE4 && (word >> 27 & GPUFI_FORM_RANGES) != 0) {
-      return true;
-    }
-  }
-  return false;
-}
-
 /* Forms of the CPU's chunks that the test's device does not read: places in a dictionary; and, of
  * CUDA, those that only its CPU codec knows. */
 static inline bool is_for_the_cpu(const fixture *f, const uint8_t *chunk) {
   const uint8_t mode = chunk[GPUFI_AT_MODE], transform = chunk[GPUFI_AT_TRANSFORM];
-  gpufi_geometry g;
-  gpufi_geometry_init(&g, &f->chunks.shape);
   if (test_device.kind != GPUF_DEVICE_CUDA || transform == GPUFI_TRANSFORM_DICTIONARY) {
     return transform == GPUFI_TRANSFORM_DICTIONARY;
   }
-  return mode == GPUFI_MODE_RANKED || mode == GPUFI_MODE_MATCHES ||
-         (chunk[GPUFI_AT_FLAGS] & GPUFI_FLAG_PLANES) != 0 ||
-         (mode == GPUFI_MODE_W8 && has_ranges(chunk, gpufi_block_count(&g)));
+  return mode == GPUFI_MODE_MATCHES || (chunk[GPUFI_AT_FLAGS] & GPUFI_FLAG_PLANES) != 0;
 }
 
 #endif

@@ -265,12 +265,16 @@ __global__ void __launch_bounds__(kSampleThreads, sizeof(T) == 8 || kSubsets == 
     bits = choose_offset(from, shared.bits, state, &shared);
   }
   bits = bits * group_count(grid) / sample_take(grid);
-  const bool is_ranked = may_be_ranked(job, raw, bits, &shared);
+  const uint64_t w8_bits = bits;
+  bits = choose_ranks(job, raw, w8_bits, state, &shared);
   const bool is_left = has_few_values(job, raw, &shared);
   if (threadIdx.x == 0) {
-    state->is_left =
-        is_left || is_ranked; /* the codes that ranked_pack.cuh writes are version 1's */
+    state->is_left = is_left;
     state->bits = bits;
+    if (bits != w8_bits && !is_left && grid.axis_count != 0) { /* one element is always constant */
+      state->is_ranked = true;
+      atomicAdd(job.ranked_count, 1u);
+    }
   }
 }
 

@@ -28,6 +28,7 @@ __global__ void __launch_bounds__(kSampleThreads)
   }
   if (is_left && threadIdx.x == 0) {
     state->is_left = 1;
+    state->is_ranked = false;
   }
 }
 

@@ -198,7 +198,7 @@ struct launch {
     if (code == cudaSuccess && job.grid.is_float) {
       code = decode_bases(job, stream);
     }
-    if (code == cudaSuccess && job.place.bits != 0) {
+    if (code == cudaSuccess) {
       code = decode_ranked_chunks(job, stream);
     }
     return code == cudaSuccess ? judge_chunks(job, stream) : code;
@@ -246,7 +246,7 @@ cudaError_t gpufi_cuda_decode(const gpufi_chunks *chunks, const void *d_encoded,
   uint8_t *at = static_cast<uint8_t *>(d_scratch);
   gpufi_cut cut;
   gpufi_levels_cut(&cut, chunks->shape.dtype, job.grid.value_nbytes);
-  job.place = {cut.at, cut.bits};
+  job.place = {cut.at, cut.bits, 0};
   job.chunk_count = static_cast<uint32_t>(chunks->count);
   job.encoded = static_cast<const uint8_t *>(d_encoded);
   job.encoded_nbytes = encoded_nbytes;

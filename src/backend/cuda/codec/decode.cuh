@@ -26,10 +26,10 @@ struct decode_state {
   gpufi_numbers numbers;
   uint32_t stream_count;           /* of blocks: 2 with corrections */
   uint32_t descriptors_nbytes;     /* with their padding */
-  uint8_t levels;                  /* of a ranked chunk */
+  rank_codes ranks;                /* of a ranked chunk */
   uint32_t descriptors_at;         /* in the chunk */
-  bool is_left;                    /* to the CPU: by a dictionary, planes, ranks or matches */
-  bool may_have_ranges;            /* of widths: W8 since version 2 */
+  bool is_left;                    /* to the CPU: by a dictionary, planes or matches */
+  bool may_have_ranges;            /* of widths: not in version 1 */
   bool is_open;                    /* the header and the sizes of the blocks are right */
   uint32_t is_bad;                 /* a block is not right */
   unsigned long long plain, mixed; /* checksum so far */
@@ -37,7 +37,7 @@ struct decode_state {
 
 struct decode_job {
   chunk_grid grid;
-  symbol_place place; /* in values that may be ranked */
+  symbol_place place; /* in version 1; no bits: values of this kind are not ranked */
   uint32_t chunk_count;
   const uint8_t *encoded;
   uint64_t encoded_nbytes;

@@ -14,7 +14,8 @@ struct ranked_shared {
 };
 
 /* The chunk's table, which is checked. All threads, which are then synchronized. */
-__device__ void load_table(const rank_levels &ranks, const uint8_t *table, rank_symbols *to) {
+__device__ void load_table(const rank_codes &ranks, const uint8_t *table, rank_symbols *to) {
+  static_assert(GPUFI_TREE_LEAVES_MAX <= kThreads, "a symbol a thread");
   const uint32_t i = threadIdx.x;
   if (i < ranks.count()) {
     to->symbols[i] =
@@ -33,7 +34,7 @@ __device__ __forceinline__ void decode_run(const decode_job &job, uint32_t chunk
                                            ranked_shared *shared, chunk_sum *sum) {
   const decode_state *const state = &job.states[chunk];
   const int lane = threadIdx.x % kWarp, warp = static_cast<int>(threadIdx.x) / kWarp;
-  load_table({job.place, state->levels}, state->chunk + GPUFI_HEADER_NBYTES, &shared->tables);
+  load_table(state->ranks, state->chunk + GPUFI_HEADER_NBYTES, &shared->tables);
   T r[kLaneGroups][kGroup];
   unpack_run(
       job, chunk, at, 0, run_bytes, &shared->blocks, sum, r,

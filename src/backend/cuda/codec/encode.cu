@@ -34,13 +34,9 @@ template <typename T> constexpr int kThreadBlocksPerSm = sizeof(T) == 8 ? 2 : 3;
 
 template <bool kRanked> using table_of = std::conditional_t<kRanked, rank_tables, uint32_t>;
 
-__device__ inline rank_levels ranks_of(const encode_job &job, uint32_t chunk) {
-  return {{job.symbol_at, job.symbol_bits}, job.states[chunk].levels};
-}
-
 /* Between the header and the descriptors. */
 template <bool kRanked> __device__ uint32_t tables_nbytes(const encode_job &job, uint32_t chunk) {
-  return kRanked ? ranks_of(job, chunk).padded_nbytes() : 0;
+  return kRanked ? job.states[chunk].ranks.padded_nbytes() : 0;
 }
 
 /* --- a run -------------------------------------------------------------------------------------
@@ -115,8 +111,8 @@ __device__ __forceinline__ void pack_block(const encode_job &job, const run_of_b
     const residual_source<T> from = {
         {grid,
          reinterpret_cast<const T *>(job.raw + at.chunk * grid.raw_pitch_nbytes),
-         {state.transform, job.swap},
-         state.subset}};
+         {kRanked ? static_cast<uint8_t>(GPUFI_TRANSFORM_NONE) : state.transform, job.swap},
+         kRanked ? static_cast<uint8_t>(0) : state.subset}};
     load_block(from, first, lane, packed.values);
     T *const list = reinterpret_cast<T *>(staging);
     if constexpr (kRanked) {
@@ -128,11 +124,6 @@ __device__ __forceinline__ void pack_block(const encode_job &job, const run_of_b
                               first == 0 && state.subset != 0, lane);
       }
       packed.measure(count, lane, list);
-    }
-  }
-  if constexpr (!kRanked) {
-    if (lane == 0 && packed.may_have_ranges) {
-      job.states[at.chunk].is_left = 1;
     }
   }
   if (lane == 0) {
@@ -147,7 +138,7 @@ __device__ __forceinline__ void pack_block(const encode_job &job, const run_of_b
   clear_staging(staging, packed.nbytes, lane);
   uint32_t *const words = reinterpret_cast<uint32_t *>(staging);
   if constexpr (kRanked) {
-    packed.write(*tables, tables->seconds[warp], words, lane);
+    packed.write(*tables, words, lane);
   } else {
     packed.write(words, lane);
   }
@@ -190,7 +181,7 @@ __device__ __forceinline__ void encode_run(const encode_job &job, const run_of_b
     held->measured = held->packed_count = 0;
   }
   if constexpr (kRanked) {
-    fill_tables(ranks_of(job, at.chunk), state->symbols, kThreads, &shared->tables);
+    fill_tables(state->ranks, state->symbols, kThreads, &shared->tables);
   }
   __syncthreads();
   pack_block<T, C, kRanked>(job, at, warp, &shared->tables, staging, held, lane);
@@ -205,7 +196,7 @@ __device__ __forceinline__ void encode_run(const encode_job &job, const run_of_b
   write_block(*held, warp, staging, job.encoded, lane, &share);
   write_descriptors(grid, at.run, *held, to, descriptors_at, &share);
   if (kRanked && at.run == 0) {
-    write_table(ranks_of(job, at.chunk), state->symbols, to, &share);
+    write_table(state->ranks, state->symbols, to, &share);
   }
   const chunk_sum sum = thread_block_sum<kWarps>(share, shared->partial);
   if (threadIdx.x == 0) {
@@ -347,7 +338,7 @@ struct launch {
     if (code == cudaSuccess) {
       code = encode<T>(encode_kernel<T, C>, run_count);
     }
-    if (code == cudaSuccess && job.symbol_bits != 0) {
+    if (code == cudaSuccess) {
       code = encode<T>(encode_ranked_kernel<T>,
                        run_count < kRankedThreadBlocks ? run_count : kRankedThreadBlocks);
     }
@@ -412,11 +403,8 @@ cudaError_t gpufi_cuda_encode(const gpufi_chunks *chunks, const void *d_raw, voi
   encode_job job = {};
   job.grid = make_grid(chunks);
   const encode_scratch sizes(chunks, job.grid);
-  gpufi_cut cut;
   uint8_t *at = static_cast<uint8_t *>(d_scratch);
-  gpufi_levels_cut(&cut, chunks->shape.dtype, job.grid.value_nbytes);
-  job.symbol_at = cut.at;
-  job.symbol_bits = cut.bits;
+  job.cuts = gpufi_ranks_cuts(chunks->shape.dtype, job.grid.value_nbytes);
   job.swap = chunks->big_endian && job.grid.value_nbytes > 1;
   job.has_planes = gpufi_planes_pay(&chunks->shape);
   job.chunk_count = static_cast<uint32_t>(chunks->count);

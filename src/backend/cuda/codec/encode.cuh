@@ -4,7 +4,7 @@
 
 #include <cuda_runtime_api.h>
 
-#include "backend/cuda/codec/grid.cuh"
+#include "backend/cuda/codec/ranks.cuh"
 
 namespace gpufi {
 
@@ -32,13 +32,13 @@ struct encode_state {
   uint8_t transform, subset; /* chosen */
   uint32_t is_left; /* to the CPU, unless it is constant: it may be one for a form that the kernels
                        do not write */
-  bool is_ranked;
-  uint8_t levels; /* of a ranked chunk, as in its header; and its symbol table */
-  uint16_t symbols[GPUFI_SYMBOLS_MAX];
+  bool is_ranked;   /* then transform, subset and offset are those that W8 would have */
+  rank_codes ranks; /* of a ranked chunk; and its symbol table */
+  uint16_t symbols[GPUFI_TREE_LEAVES_MAX];
   bool is_raw;
   uint32_t done_count;             /* runs, or ranges of a raw chunk, that are written and summed */
   unsigned long long offset;       /* that each residual is less by */
-  unsigned long long bits;         /* what W8 takes by the sample */
+  unsigned long long bits;         /* what W8 or ranked takes by the sample */
   unsigned long long start;        /* of the chunk in the batch, plus one; 0 = not known yet */
   unsigned long long end;          /* set by the last run */
   unsigned long long plain, mixed; /* checksum, without the header */
@@ -55,23 +55,25 @@ struct encode_job {
   chunk_grid grid;
   bool swap;
   bool has_planes; /* the last axis is coded component by component, as planes.h says */
-  uint8_t symbol_at, symbol_bits; /* in a value that may be ranked; no bits: never ranked */
+  gpufi_cuts cuts; /* where the symbols of ranked values may be */
   uint32_t chunk_count;
   const uint8_t *raw;
   uint8_t *encoded;
   gpufi_chunk_place *places;
   encode_state *states;
-  /* Of the chunks that are not ranked; where values may be ranked, of the ranked chunks, which come
-   * behind all others; and how many of those there are. */
+  /* Of the chunks that are not ranked; of the ranked chunks, which come behind all others; and how
+   * many of those there are at most. */
   run_sizes runs_of[2];
-  unsigned long long *ends;              /* of those and of these in the batch */
-  uint32_t *ranked_count, *ranked_taken; /* ranked chunks; runs that have been begun for them */
-  divisor runs;                          /* of a chunk */
+  unsigned long long *ends; /* of those and of these in the batch */
+  uint32_t *ranked_count,
+      *ranked_taken; /* ranked chunks at most; runs that have been begun for them */
+  divisor runs;      /* of a chunk */
 };
 
 /* In choose.cu: set transform, subset, offset and is_left of every chunk. */
 cudaError_t choose_predictions(const encode_job &job, cudaStream_t stream);
-/* In choose_left.cu: after that, set is_left of more chunks. */
+/* In choose_left.cu: after that, set is_left of more chunks, which are then not
+ * ranked. */
 cudaError_t leave_chunks(const encode_job &job, cudaStream_t stream);
 
 } // namespace gpufi

@@ -35,7 +35,13 @@ __device__ void finish_chunk(const encode_job &job, uint32_t chunk, encode_state
   coding.flags = job.swap ? GPUFI_FLAG_BIG_ENDIAN : 0;
   if (kRanked && coding.payload_nbytes < capacity) {
     coding.mode = GPUFI_MODE_RANKED;
-    coding.levels = state->levels;
+    coding.levels = state->ranks.levels;
+    coding.shift = state->ranks.place.shift;
+    coding.symbol = state->ranks.place.at;
+    for (uint32_t j = 1; j <= state->ranks.depth(); j++) {
+      coding.seed[(j - 1) / 8] |= static_cast<uint64_t>(state->ranks.leaves_of(j))
+                                  << (j - 1) % 8 * 8;
+    }
   } else if (!kRanked && (all_zero || grid.axis_count == 0)) {
     /* Every residual is 0 just where all elements equal the first, which may be the only one. */
     coding.mode = GPUFI_MODE_CONSTANT;

@@ -10,10 +10,28 @@ using namespace gpufi;
 
 constexpr int kThreads = 256;
 
-__device__ bool are_possible(const rank_levels &ranks) {
-  return ranks.place.bits != 0 && ranks.first_bits() >= 1 &&
-         ranks.first_bits() <= GPUFI_FIRST_BITS_MAX &&
-         ranks.second_bits() <= GPUFI_SECOND_BITS_MAX && ranks.count() <= 1u << ranks.place.bits;
+/* The codes of a ranked chunk, from the header's words; false if there are no such codes. */
+__device__ bool read_ranks(const decode_job &job, const uint64_t *words, rank_codes *ranks) {
+  const bool is_first = (words[0] >> 32 & 0xff) == 1; /* version */
+  const uint8_t levels = words[1] >> 24 & 0xff;
+  *ranks = {};
+  if (is_first) {
+    ranks->place = job.place;
+    ranks->levels = levels;
+    return ranks->place.bits != 0 && words[1] >> 32 == 0 && ranks->first_bits() >= 1 &&
+           ranks->first_bits() <= GPUFI_FIRST_BITS_MAX &&
+           ranks->second_bits() <= GPUFI_SECOND_BITS_MAX &&
+           ranks->count() <= 1u << ranks->place.bits;
+  }
+  const uint32_t entries = words[1] >> 32 & 0xff, reserved = words[1] >> 56;
+  ranks->place = {static_cast<uint8_t>(words[1] >> 48), static_cast<uint8_t>(levels >> 4),
+                  static_cast<uint8_t>(words[1] >> 40)};
+  const symbol_place &place = ranks->place;
+  uint8_t leaves[16];
+  memcpy(leaves, words + GPUFI_AT_SEED / 8, sizeof(leaves));
+  return entries == 0 && reserved == 0 && place.bits >= 1 && place.bits <= GPUFI_SYMBOL_BITS_MAX &&
+         place.at + place.bits <= 8 * job.grid.value_nbytes && place.shift <= place.at &&
+         ranks->set_tree(levels & 15, leaves) && ranks->count() <= 1u << place.bits;
 }
 
 /* The most bytes of a seed. */
@@ -34,7 +52,8 @@ __device__ bool are_possible(const chunk_grid &grid, const coding_fields &fields
   if (fields.mode != GPUFI_MODE_W8 || fields.version == 1 || !grid.is_float) {
     const uint32_t last = fields.mode == GPUFI_MODE_W8 && grid.is_float ? GPUFI_TRANSFORM_ORDER
                                                                         : GPUFI_TRANSFORM_NONE;
-    return fields.transform <= last && fields.shift == 0 && fields.flags <= swap;
+    return fields.transform <= last && fields.flags <= swap &&
+           (fields.shift == 0 || fields.mode == GPUFI_MODE_RANKED);
   }
   const bool is_number = gpufi_transform_has_parameters(fields.transform);
   const bool has_fill = (fields.flags & GPUFI_FLAG_FILL) != 0;
@@ -75,11 +94,11 @@ __device__ bool read_header(const decode_job &job, const uint8_t *chunk, uint64_
   const uint32_t axes = words[1] & 0xff, flags = words[1] >> 16 & 0xff;
   const uint64_t capacity = gpufi_round_up_16(grid.raw_nbytes);
   const bool w8 = mode == GPUFI_MODE_W8, is_ranked = mode == GPUFI_MODE_RANKED;
-  const rank_levels ranks = {job.place, static_cast<uint8_t>(words[1] >> 24)};
+  rank_codes ranks = {};
   const coding_fields fields = {version, mode, transform, static_cast<uint8_t>(flags),
                                 static_cast<uint8_t>(words[1] >> 40)};
-  const uint64_t unused =
-      is_ranked ? words[1] >> 32 : (words[1] & ~(UINT64_C(0xff) << 40)) >> 24; /* the shift */
+  const uint64_t unused = /* but the shift */
+      is_ranked ? 0 : (words[1] & ~(UINT64_C(0xff) << 40)) >> 24;
   bool good = static_cast<uint32_t>(words[0]) == GPUFI_CHUNK_MAGIC && version >= 1 &&
               version <= GPUFI_CHUNK_VERSION && (words[0] >> 40 & 0xff) == grid.dtype &&
               (words[1] >> 8 & 0xff) == grid.ndim && unused == 0 && words[2] == grid.raw_nbytes &&
@@ -93,7 +112,7 @@ __device__ bool read_header(const decode_job &job, const uint8_t *chunk, uint64_
   for (int k = 0; k < grid.usable_count; k++) {
     subset |= (axes >> grid.axis_of[k] & 1) << k;
   }
-  good = good && (mode <= GPUFI_MODE_W8 || (is_ranked && are_possible(ranks))) &&
+  good = good && (mode <= GPUFI_MODE_W8 || (is_ranked && read_ranks(job, words, &ranks))) &&
          are_possible(grid, fields) && axes == (w8 ? header_axes(grid, subset) : 0);
   const bool is_number = gpufi_transform_has_parameters(transform) != 0;
   const bool has_fill = (flags & GPUFI_FLAG_FILL) != 0;
@@ -106,7 +125,9 @@ __device__ bool read_header(const decode_job &job, const uint8_t *chunk, uint64_
   const uint64_t descriptors_nbytes =
       gpufi_round_up_16(4 * static_cast<size_t>(stream_count) * grid.block_count);
   const bool has_seed = mode == GPUFI_MODE_CONSTANT || axes != 0;
-  const uint32_t seed_nbytes = has_seed ? grid.value_nbytes * grid.component_count : 0;
+  const uint32_t seed_nbytes = has_seed         ? grid.value_nbytes * grid.component_count
+                               : ranks.has_tree ? ranks.depth()
+                                                : 0;
   const bool has_offset = w8 && (!grid.is_float || (is_number && seed_nbytes_max(grid) <= 8));
   const uint32_t second_nbytes = has_offset        ? grid.value_nbytes
                                  : seed_nbytes > 8 ? seed_nbytes - 8
@@ -133,18 +154,17 @@ __device__ bool read_header(const decode_job &job, const uint8_t *chunk, uint64_
   state->stream_count = stream_count;
   state->descriptors_nbytes = static_cast<uint32_t>(descriptors_nbytes);
   state->subset = static_cast<uint8_t>(subset);
-  state->levels = ranks.levels;
+  state->ranks = ranks;
   state->descriptors_at = GPUFI_HEADER_NBYTES + tables_nbytes;
   state->base_swap = (flags & GPUFI_FLAG_BIG_ENDIAN) != 0;
   state->swap = state->is_based ? 0 : flags & GPUFI_FLAG_BIG_ENDIAN;
   state->seed[0] = words[8];
   state->seed[1] = words[9];
   state->offset = has_offset ? words[9] : 0;
-  /* What these kernels do not read: places in a dictionary, planes, the codes of ranked chunks
-   * since version 2, and matches. */
+  /* What these kernels do not read: places in a dictionary, planes, and matches. */
   state->is_left = mode == GPUFI_MODE_MATCHES || transform == GPUFI_TRANSFORM_DICTIONARY ||
-                   (flags & GPUFI_FLAG_PLANES) != 0 || (is_ranked && version > 1);
-  state->may_have_ranges = w8 && version > 1;
+                   (flags & GPUFI_FLAG_PLANES) != 0;
+  state->may_have_ranges = version > 1;
   state->wanted[0] = words[10];
   state->wanted[1] = words[11];
   state->plain = sum.plain;
@@ -180,8 +200,8 @@ __device__ bool read_parameters(const chunk_grid &grid, decode_state *state, chu
 
 /* The symbol table of a ranked chunk: true, on all threads, if its symbols are right and zeros
  * follow them. */
-__device__ bool check_table(const decode_job &job, const decode_state *state, chunk_sum *sum) {
-  const rank_levels ranks = {job.place, state->levels};
+__device__ bool check_table(const decode_state *state, chunk_sum *sum) {
+  const rank_codes &ranks = state->ranks;
   const uint32_t at = threadIdx.x * 16, each = ranks.place.nbytes();
   bool good = true;
   if (GPUFI_HEADER_NBYTES + at < state->descriptors_at) {
@@ -239,9 +259,9 @@ __device__ uint32_t run_nbytes(const decode_job &job, const decode_state *state,
   return nbytes;
 }
 
-/* Where each run begins, from the sizes of its blocks. True if they end where the chunk ends. The
- * chunk is left to the CPU if some block has two ranges of widths. */
-__device__ bool find_runs(const decode_job &job, uint32_t chunk, decode_state *state,
+/* Where each run begins, from the sizes of its blocks. True if they end where the chunk ends, and
+ * no block of version 1 has two ranges of widths. */
+__device__ bool find_runs(const decode_job &job, uint32_t chunk, const decode_state *state,
                           chunk_sum *sum) {
   __shared__ uint64_t warp_units[kThreads / kWarp];
   const chunk_grid &grid = job.grid;
@@ -274,10 +294,8 @@ __device__ bool find_runs(const decode_job &job, uint32_t chunk, decode_state *s
   if (threadIdx.x == 0) {
     offsets[grid.run_count] = static_cast<uint32_t>(base);
   }
-  if (signs.has_ranges && state->may_have_ranges) {
-    state->is_left = true;
-  }
-  return signs.padding == 0 && base == state->nbytes / 16;
+  return signs.padding == 0 && (!signs.has_ranges || state->may_have_ranges) &&
+         base == state->nbytes / 16;
 }
 
 __global__ void __launch_bounds__(kThreads) open_kernel(const __grid_constant__ decode_job job) {
@@ -295,7 +313,7 @@ __global__ void __launch_bounds__(kThreads) open_kernel(const __grid_constant__ 
   bool good = is_good;
   if (good && state->mode >= GPUFI_MODE_W8) {
     chunk_sum share = {0, 0};
-    bool is_table = state->mode != GPUFI_MODE_RANKED || check_table(job, state, &share);
+    bool is_table = state->mode != GPUFI_MODE_RANKED || check_table(state, &share);
     if (state->is_based && threadIdx.x == 0) {
       is_table = read_parameters(job.grid, state, &share);
     }
