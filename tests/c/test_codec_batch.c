@@ -1,10 +1,10 @@
 /* Batches of chunks encoded and decoded by a device, against the codec for one chunk on the CPU. */
 #include "codec/bitshuffle.h"
+#include "codec/sample.h"
 #include "codec_batch.h"
 
-static void check_encoding_of(fixture *f, pattern kind) {
+static void check_encoding_as_filled(fixture *f) {
   uint8_t *const expected = malloc(gpufi_codec_bound(f->chunks.raw_nbytes));
-  fill(f, kind);
   encode(f);
   for (size_t i = 0; i < f->chunks.count; i++) {
     const gpufi_chunk_place place = f->places[i];
@@ -16,6 +16,11 @@ static void check_encoding_of(fixture *f, pattern kind) {
           (place.nbytes == 0) == is_for_the_cpu(f, expected));
   }
   free(expected);
+}
+
+static void check_encoding_of(fixture *f, pattern kind) {
+  fill(f, kind);
+  check_encoding_as_filled(f);
 }
 
 static void check_encoding(fixture *f) {
@@ -277,6 +282,32 @@ static void chunks_with_a_base_keep_their_bits(void) {
   CHECK(shifted > 5 && quotients > 5 && others > 5 && corrected > 20 && filled > 5);
 }
 
+/* By the sample the codes of many symbols pay, but no block gets smaller by them: what is between
+ * the sampled groups is noise. Such chunks take the most bytes until it is known that they are to
+ * be raw. */
+static void ranked_chunks_that_do_not_shrink_fit_the_buffer(void) {
+  const gpufi_chunk_shape shape = {GPUF_DTYPE_UINT16, 1, {20000}};
+  fixture f;
+  gpufi_geometry g;
+  fixture_init(&f, &shape, 3, false, GPUFI_CODING_GPUFETCH);
+  gpufi_geometry_init(&g, &shape);
+  fill(&f, NOISE);
+  for (size_t i = 0; i < f.chunks.count; i++) {
+    uint16_t *const values = (uint16_t *)(f.raw + i * f.chunks.raw_pitch_nbytes);
+    for (size_t k = 0; k < gpufi_sample_count(&g); k++) {
+      for (size_t t = 0; t < GPUFI_GROUP_VALUES; t++) {
+        const uint64_t symbol = below(4) != 0 ? below(200) : 200 + below(300);
+        values[gpufi_sample_first(&g, k) + t] = (uint16_t)(symbol << 7);
+      }
+    }
+  }
+  check_encoding_as_filled(&f);
+  for (size_t i = 0; i < f.chunks.count; i++) {
+    CHECK(f.encoded[f.places[i].offset + GPUFI_AT_MODE] == GPUFI_MODE_RAW);
+  }
+  fixture_fini(&f);
+}
+
 static void bitshuffle_chunks_are_those_of_the_cpu(void) {
   with_random_batches(check_bitshuffle, GPUFI_CODING_BITSHUFFLE, 150);
 }
@@ -291,6 +322,7 @@ int main(void) {
   TEST_ON_DEVICES(a_chunk_of_another_shape_is_refused);
   TEST_ON_DEVICES(one_element_is_a_chunk_in_every_dtype);
   TEST_ON_DEVICES(ranked_chunks_keep_their_bits);
+  TEST_ON_DEVICES(ranked_chunks_that_do_not_shrink_fit_the_buffer);
   TEST_ON_DEVICES(chunks_with_a_base_keep_their_bits);
   TEST_ON_DEVICES(bitshuffle_chunks_are_those_of_the_cpu);
   return test_finish();
