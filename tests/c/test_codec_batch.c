@@ -1,4 +1,6 @@
 /* Batches of chunks encoded and decoded by a device, against the codec for one chunk on the CPU. */
+#include <dirent.h>
+
 #include "codec/bitshuffle.h"
 #include "codec/sample.h"
 #include "codec_batch.h"
@@ -186,6 +188,66 @@ static void damage_is_refused_and_hurts_no_other_chunk(void) {
   with_random_batches(check_damage, GPUFI_CODING_GPUFETCH, 150);
 }
 
+/* One chunk of the fuzzers' corpus, as a batch: the device's answer is the CPU's. True if the
+ * device decoded it. */
+static bool check_seed(const uint8_t *chunk, size_t nbytes) {
+  gpufi_chunk_shape shape;
+  size_t raw_nbytes;
+  fixture f;
+  if (gpufi_codec_inspect(chunk, nbytes, &shape, &raw_nbytes, NULL) != GPUF_OK ||
+      raw_nbytes > 1 << 20) {
+    return false;
+  }
+  uint8_t *const out = malloc(raw_nbytes);
+  const bool good = gpufi_codec_decode(chunk, nbytes, out, raw_nbytes, NULL) == GPUF_OK;
+  bool decoded = false;
+  fixture_init(&f, &shape, 1, false, GPUFI_CODING_GPUFETCH);
+  if (nbytes <= f.encoded_nbytes) { /* there are valid chunks that no encoder makes so long */
+    memcpy(f.encoded, chunk, nbytes);
+    f.places[0] = (gpufi_chunk_place){0, nbytes};
+    decode(&f);
+    decoded = f.verdicts[0] == GPUFI_CHUNK_DONE;
+    if (f.verdicts[0] == GPUFI_CHUNK_LEFT) {
+      CHECK(!good || is_for_the_cpu(&f, chunk));
+    } else {
+      CHECK(f.verdicts[0] == (good ? GPUFI_CHUNK_DONE : GPUFI_CHUNK_REFUSED));
+      CHECK(!good || memcmp(f.raw, out, raw_nbytes) == 0);
+    }
+  }
+  fixture_fini(&f);
+  free(out);
+  return decoded;
+}
+
+/* As they are, which of some is a wrong checksum, and with the right one. */
+static void seeds_of_both_versions_are_read_as_on_the_cpu(void) {
+  size_t counts[GPUFI_CHUNK_VERSION + 1][GPUFI_MODE_MAX + 1] = {0};
+  const struct dirent *entry;
+  DIR *const folder = opendir(TEST_CODEC_CORPUS);
+  CHECK(folder != NULL);
+  while ((entry = readdir(folder)) != NULL) {
+    char path[4096];
+    uint8_t *const chunk = malloc(1 << 20);
+    snprintf(path, sizeof(path), TEST_CODEC_CORPUS "/%s", entry->d_name);
+    FILE *const file = fopen(path, "rb");
+    CHECK(file != NULL);
+    const size_t nbytes = fread(chunk, 1, 1 << 20, file);
+    CHECK(fclose(file) == 0);
+    if (nbytes >= GPUFI_HEADER_NBYTES && nbytes % GPUFI_CHUNK_ALIGN == 0) {
+      check_seed(chunk, nbytes);
+      gpufi_codec_seal(chunk, nbytes);
+      if (check_seed(chunk, nbytes)) {
+        counts[chunk[GPUFI_AT_VERSION]][chunk[GPUFI_AT_MODE]]++;
+      }
+    }
+    free(chunk);
+  }
+  closedir(folder);
+  CHECK(counts[1][GPUFI_MODE_RAW] != 0 && counts[1][GPUFI_MODE_CONSTANT] != 0);
+  CHECK(counts[1][GPUFI_MODE_W8] > 8 && counts[2][GPUFI_MODE_W8] > 8);
+  CHECK(counts[1][GPUFI_MODE_RANKED] > 4 && counts[2][GPUFI_MODE_RANKED] > 4);
+}
+
 static void a_place_outside_the_buffer_is_refused(void) {
   static const gpufi_chunk_place wrong[] = {
       {0, 95},          {8, 4096},           {UINT64_MAX - 15, 112}, {0, UINT64_MAX},
@@ -318,6 +380,7 @@ int main(void) {
   TEST_ON_DEVICES(rows_of_every_alignment_keep_their_bits);
   TEST_ON_DEVICES(every_set_of_axes_is_undone);
   TEST_ON_DEVICES(damage_is_refused_and_hurts_no_other_chunk);
+  TEST_ON_DEVICES(seeds_of_both_versions_are_read_as_on_the_cpu);
   TEST_ON_DEVICES(a_place_outside_the_buffer_is_refused);
   TEST_ON_DEVICES(a_chunk_of_another_shape_is_refused);
   TEST_ON_DEVICES(one_element_is_a_chunk_in_every_dtype);
