@@ -319,17 +319,25 @@ static void ranked_chunks_keep_their_bits(void) {
   CHECK(made_count > 10 && read_count > 20);
 }
 
+static bool has_base(const uint8_t *chunk) {
+  return gpufi_transform_has_parameters(chunk[GPUFI_AT_TRANSFORM]) ||
+         (chunk[GPUFI_AT_MODE] == GPUFI_MODE_W8 && chunk[GPUFI_AT_SHIFT] != 0);
+}
+
 /* Floats that the CPU codes by way of a base: those of every transform, with a shift, with
  * corrections and with a fill, in chunks of one and of several runs. */
 static void chunks_with_a_base_keep_their_bits(void) {
   static const gpuf_dtype dtypes[] = {GPUF_DTYPE_BFLOAT16, GPUF_DTYPE_FLOAT32, GPUF_DTYPE_FLOAT64,
                                       GPUF_DTYPE_COMPLEX64, GPUF_DTYPE_COMPLEX128};
-  size_t shifted = 0, quotients = 0, others = 0, corrected = 0, filled = 0;
+  size_t shifted = 0, quotients = 0, others = 0, corrected = 0, filled = 0, encoded = 0;
   for (size_t k = 0; k < 8 * sizeof(dtypes) / sizeof(dtypes[0]); k++) {
     const gpufi_chunk_shape shape = {dtypes[k / 8], 2, {k % 2 ? 9 : 70, 301}};
     fixture f;
     fixture_init(&f, &shape, 2, k % 3 == 0, GPUFI_CODING_GPUFETCH);
     check_encoding_of(&f, (pattern)(DECIMALS + k % 8 / 2));
+    for (size_t i = 0; i < f.chunks.count; i++) {
+      encoded += f.places[i].nbytes != 0 && has_base(f.encoded + f.places[i].offset);
+    }
     check_decoding_of(&f, (pattern)(DECIMALS + k % 8 / 2));
     for (size_t i = 0; i < f.chunks.count; i++) {
       const uint8_t *const chunk = f.encoded + f.places[i].offset;
@@ -342,6 +350,7 @@ static void chunks_with_a_base_keep_their_bits(void) {
     fixture_fini(&f);
   }
   CHECK(shifted > 5 && quotients > 5 && others > 5 && corrected > 20 && filled > 5);
+  CHECK(encoded > 3);
 }
 
 /* By the sample the codes of many symbols pay, but no block gets smaller by them: what is between

@@ -228,6 +228,9 @@ template <typename T, typename Value> T atomicAdd(T *p, Value value) {
 template <typename T, typename Value> T atomicOr(T *p, Value value) {
   return emulation::change(p, [value](T old) { return static_cast<T>(old | value); });
 }
+template <typename T, typename Value> T atomicMin(T *p, Value value) {
+  return emulation::change(p, [value](T old) { return value < old ? static_cast<T>(value) : old; });
+}
 template <typename T, typename Value> T atomicCAS(T *p, Value expected, Value value) {
   return emulation::change(p, [=](T old) { return old == expected ? static_cast<T>(value) : old; });
 }

@@ -33,6 +33,85 @@ __device__ __forceinline__ T undo_shifted(T x, uint32_t transform, uint32_t shif
   return apply_shifted(x, transform, shift);
 }
 
+template <typename T> __device__ __forceinline__ double to_double(T x) {
+  if constexpr (sizeof(T) == 8) {
+    return gpufi_double_of_bits(x);
+  } else {
+    return static_cast<double>(gpufi_float_of_bits(static_cast<uint32_t>(x)));
+  }
+}
+
+/* Whether a value of 32 or 64 bits has an integer. */
+template <typename T>
+__device__ __forceinline__ bool has_number(const gpufi_numbers &numbers, T value) {
+  const double most = sizeof(T) == 8 ? GPUFI_NUMBER_MAX_64 : GPUFI_NUMBER_MAX_32;
+  const double near =
+      gpufi_number_near(numbers.transform, numbers.a, numbers.b, numbers.inverse, to_double(value));
+  return near > -most && near < most;
+}
+
+/* Whether a value is by itself what is predicted, or its integer is. */
+template <typename T>
+__device__ __forceinline__ bool has_own(const gpufi_numbers &numbers, T value) {
+  const bool is_fill = numbers.has_fill && value == static_cast<T>(numbers.fill);
+  if constexpr (sizeof(T) >= 4) {
+    if (gpufi_transform_has_parameters(numbers.transform)) {
+      return !is_fill && has_number(numbers, value);
+    }
+  }
+  return !is_fill;
+}
+
+template <typename T> __device__ __forceinline__ T own_of(const gpufi_numbers &numbers, T value) {
+  if constexpr (sizeof(T) >= 4) {
+    if (gpufi_transform_has_parameters(numbers.transform)) {
+      return static_cast<T>(gpufi_number_rounded(gpufi_number_near(
+          numbers.transform, numbers.a, numbers.b, numbers.inverse, to_double(value))));
+    }
+  }
+  return apply_shifted(value, numbers.transform, numbers.shift);
+}
+
+/* What is predicted for value number i of a chunk's `count`, of which load(i) is the value: one
+ * that has nothing of its own has that of the nearest one before it in its group, `step` apart, or
+ * else of the first one after it. */
+template <typename T, typename Load>
+__device__ T based_value(const gpufi_numbers &numbers, uint32_t step, uint32_t i, uint32_t count,
+                         const Load &load) {
+  const T x = load(i), filler = static_cast<T>(numbers.filler);
+  if (has_own(numbers, x)) {
+    return own_of(numbers, x);
+  }
+  const uint32_t group = i / kGroup * kGroup, left = count - group;
+  const uint32_t end = left < kGroup ? count : group + kGroup;
+  for (uint32_t k = i; k >= group + step;) {
+    k -= step;
+    const T before = load(k);
+    if (has_own(numbers, before)) {
+      return own_of(numbers, before);
+    }
+  }
+  for (uint32_t k = i; end - k > step;) {
+    k += step;
+    const T after = load(k);
+    if (has_own(numbers, after)) {
+      return own_of(numbers, after);
+    }
+  }
+  return has_own(numbers, filler) ? own_of(numbers, filler) : static_cast<T>(0);
+}
+
+/* The inverse of corrected(). */
+template <typename T>
+__device__ __forceinline__ T correction_of(const gpufi_numbers &numbers, T value, T base) {
+  using S = typename signed_of<T>::type;
+  const T c = static_cast<T>(order(value) - order(base));
+  const bool is_above = numbers.has_fill && static_cast<S>(c) > 0;
+  return numbers.has_fill && value == static_cast<T>(numbers.fill)
+             ? static_cast<T>(1)
+             : static_cast<T>(c + (is_above ? 1 : 0));
+}
+
 /* The base of what was predicted. */
 template <typename T> __device__ __forceinline__ T base_bits(const gpufi_numbers &numbers, T p) {
   if (gpufi_transform_has_parameters(numbers.transform)) {

@@ -1,6 +1,5 @@
 /* Which chunks are left to the CPU, because its encoder may choose a form that the kernels do not
- * write: those where a base may be found, or matches may be tried. A thread block takes a chunk. */
-#include "backend/cuda/codec/probes.cuh"
+ * write: those with planes, and where matches may be tried. A thread block takes a chunk. */
 #include "backend/cuda/codec/repeats.cuh"
 #include "backend/cuda/launch.cuh"
 
@@ -11,23 +10,28 @@ using namespace gpufi;
 template <typename T>
 __global__ void __launch_bounds__(kSampleThreads)
     leave_kernel(const __grid_constant__ encode_job job) {
-  __shared__ union {
-    probes_shared probes;
-    stream_signs signs;
-  } shared;
+  __shared__ stream_signs signs;
   const uint32_t chunk = blockIdx.x;
   const T *const raw = reinterpret_cast<const T *>(job.raw + chunk * job.grid.raw_pitch_nbytes);
   encode_state *const state = &job.states[chunk];
   if (state->is_left) {
     return;
   }
-  bool is_left = job.has_planes || may_match(job, raw, *state, &shared.signs);
-  if (!is_left) {
-    __syncthreads(); /* the signs are read */
-    is_left = may_have_base(job, raw, &shared.probes);
+  const bool is_left = job.has_planes || may_match(job, raw, *state, &signs);
+  __syncthreads(); /* the choice for values as they are is read */
+  if (threadIdx.x != 0) {
+    return;
   }
-  if (is_left && threadIdx.x == 0) {
+  if (is_left) {
     state->is_left = 1;
+    state->is_based = false;
+    state->parameters_nbytes = 0;
+    state->is_ranked = false;
+  }
+  if (state->is_based) {
+    state->transform = GPUFI_TRANSFORM_NONE;
+    state->subset = state->base_subset;
+    state->offset = state->base_offset;
     state->is_ranked = false;
   }
 }

@@ -36,7 +36,8 @@ template <bool kRanked> using table_of = std::conditional_t<kRanked, rank_tables
 
 /* Between the header and the descriptors. */
 template <bool kRanked> __device__ uint32_t tables_nbytes(const encode_job &job, uint32_t chunk) {
-  return kRanked ? job.states[chunk].ranks.padded_nbytes() : 0;
+  const encode_state &state = job.states[chunk];
+  return kRanked ? state.ranks.padded_nbytes() : state.parameters_nbytes;
 }
 
 /* --- a run -------------------------------------------------------------------------------------
@@ -110,8 +111,9 @@ __device__ __forceinline__ void pack_block(const encode_job &job, const run_of_b
     const uint32_t count = left < GPUFI_BLOCK_VALUES ? left : GPUFI_BLOCK_VALUES;
     const residual_source<T> from = {
         {grid,
-         reinterpret_cast<const T *>(job.raw + at.chunk * grid.raw_pitch_nbytes),
-         {kRanked ? static_cast<uint8_t>(GPUFI_TRANSFORM_NONE) : state.transform, job.swap},
+         values_of<T>(job, at.chunk),
+         {kRanked ? static_cast<uint8_t>(GPUFI_TRANSFORM_NONE) : state.transform,
+          is_swapped(job, state)},
          kRanked ? static_cast<uint8_t>(0) : state.subset}};
     load_block(from, first, lane, packed.values);
     T *const list = reinterpret_cast<T *>(staging);
@@ -161,6 +163,13 @@ __device__ void write_descriptors(const chunk_grid &grid, uint32_t run, const he
   }
 }
 
+/* The parameters to their place; adds them to `sum`. One thread. */
+__device__ void write_parameters(const gpufi_numbers &numbers, uint8_t *chunk, chunk_sum *sum) {
+  const uint4 unit = unit_of(gpufi_double_bits(numbers.a), gpufi_double_bits(numbers.b));
+  *reinterpret_cast<uint4 *>(chunk + GPUFI_HEADER_NBYTES) = unit;
+  sum->add(GPUFI_HEADER_NBYTES / 8, unit);
+}
+
 template <bool kRanked> struct run_shared {
   held_run held;
   chunk_sum partial[kWarps];
@@ -195,6 +204,9 @@ __device__ __forceinline__ void encode_run(const encode_job &job, const run_of_b
   const uint32_t descriptors_at = GPUFI_HEADER_NBYTES + tables_nbytes<kRanked>(job, at.chunk);
   write_block(*held, warp, staging, job.encoded, lane, &share);
   write_descriptors(grid, at.run, *held, to, descriptors_at, &share);
+  if (!kRanked && at.run == 0 && state->parameters_nbytes != 0 && threadIdx.x == 0) {
+    write_parameters(state->numbers, to, &share);
+  }
   if (kRanked && at.run == 0) {
     write_table(state->ranks, state->symbols, to, &share);
   }
@@ -332,8 +344,14 @@ struct launch {
   template <typename T, int C> cudaError_t run() const {
     const uint32_t run_count = job.chunk_count * job.grid.run_count;
     cudaError_t code = choose_predictions(job, stream);
+    if (code == cudaSuccess && job.based != nullptr) {
+      code = choose_bases(job, stream);
+    }
     if (code == cudaSuccess) {
       code = leave_chunks(job, stream);
+    }
+    if (code == cudaSuccess && job.based != nullptr) {
+      code = convert_bases(job, stream);
     }
     if (code == cudaSuccess) {
       code = encode<T>(encode_kernel<T, C>, run_count);
@@ -362,18 +380,29 @@ struct launch {
   }
 };
 
+/* Whether there may be floats by way of a base. */
+bool may_have_base(const chunk_grid &grid) {
+  return grid.is_float && grid.value_nbytes > 1;
+}
+
 /* The scratch in its order; each part's size is a multiple of 16. */
 struct encode_scratch {
-  size_t states, sizes, sums, totals;
+  size_t states, sizes, sums, totals, based;
 
   encode_scratch(const gpufi_chunks *chunks, const chunk_grid &grid)
       : states(gpufi_round_up_16(sizeof(encode_state) * chunks->count)),
         sizes(gpufi_round_up_16(sizeof(uint32_t) * grid.run_count * chunks->count)),
         sums(gpufi_round_up_16(sizeof(unsigned long long) *
                                (grid.run_count * chunks->count / kWindow + 1))),
-        totals(32) {}
+        totals(32),
+        based(may_have_base(grid) ? gpufi_round_up_16(grid.raw_pitch_nbytes * chunks->count) : 0) {}
 
   size_t total() const {
+    return zeroed() + based;
+  }
+
+  /* What is to be zero, which comes first. */
+  size_t zeroed() const {
     return states + 2 * (sizes + 2 * sums) + totals;
   }
 };
@@ -422,7 +451,9 @@ cudaError_t gpufi_cuda_encode(const gpufi_chunks *chunks, const void *d_raw, voi
   job.ends = reinterpret_cast<unsigned long long *>(at);
   job.ranked_count = reinterpret_cast<uint32_t *>(at + 2 * sizeof(*job.ends));
   job.ranked_taken = job.ranked_count + 1;
+  job.based =
+      may_have_base(job.grid) ? static_cast<uint8_t *>(d_scratch) + sizes.zeroed() : nullptr;
   job.runs = make_divisor(job.grid.run_count);
-  const cudaError_t code = cudaMemsetAsync(d_scratch, 0, sizes.total(), stream);
+  const cudaError_t code = cudaMemsetAsync(d_scratch, 0, sizes.zeroed(), stream);
   return code == cudaSuccess ? with_values(job.grid, launch{job, stream}) : code;
 }

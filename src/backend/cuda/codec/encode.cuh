@@ -6,6 +6,10 @@
 
 #include "backend/cuda/codec/ranks.cuh"
 
+extern "C" {
+#include "codec/number.h"
+}
+
 namespace gpufi {
 
 constexpr int kTransforms = 2; /* that compete: rotate and order, or none alone */
@@ -35,10 +39,17 @@ struct encode_state {
   bool is_ranked;   /* then transform, subset and offset are those that W8 would have */
   rank_codes ranks; /* of a ranked chunk; and its symbol table */
   uint16_t symbols[GPUFI_TREE_LEAVES_MAX];
+  /* W8 by way of a base: what is predicted is then in job.based, with transform none, along
+   * `base_subset`, less `base_offset`. */
+  bool is_based;
+  uint8_t base_subset;
+  gpufi_numbers numbers;
+  unsigned long long base_offset;
+  uint32_t parameters_nbytes; /* in the payload */
   bool is_raw;
   uint32_t done_count;             /* runs, or ranges of a raw chunk, that are written and summed */
   unsigned long long offset;       /* that each residual is less by */
-  unsigned long long bits;         /* what W8 or ranked takes by the sample */
+  unsigned long long bits;         /* what the form chosen so far takes by the sample */
   unsigned long long start;        /* of the chunk in the batch, plus one; 0 = not known yet */
   unsigned long long end;          /* set by the last run */
   unsigned long long plain, mixed; /* checksum, without the header */
@@ -58,6 +69,7 @@ struct encode_job {
   gpufi_cuts cuts; /* where the symbols of ranked values may be */
   uint32_t chunk_count;
   const uint8_t *raw;
+  uint8_t *based; /* as many bytes as `raw`, of floats; what is predicted where there is a base */
   uint8_t *encoded;
   gpufi_chunk_place *places;
   encode_state *states;
@@ -72,7 +84,11 @@ struct encode_job {
 
 /* In choose.cu: set transform, subset, offset and is_left of every chunk. */
 cudaError_t choose_predictions(const encode_job &job, cudaStream_t stream);
-/* In choose_left.cu: after that, set is_left of more chunks, which are then not
+/* In choose_base.cu: then find the base of floats; and, when all is chosen, fill in `based`. Chunks
+ * that need corrections are left. */
+cudaError_t choose_bases(const encode_job &job, cudaStream_t stream);
+cudaError_t convert_bases(const encode_job &job, cudaStream_t stream);
+/* In choose_left.cu: after choose_bases(), set is_left of more chunks, which are then not
  * ranked. */
 cudaError_t leave_chunks(const encode_job &job, cudaStream_t stream);
 

@@ -19,6 +19,16 @@ __device__ void read_seed(const T *raw, loading how, uint64_t seed[2]) {
   }
 }
 
+/* What is predicted: the raw values of a chunk, or what they are by way of a base. */
+template <typename T> __device__ const T *values_of(const encode_job &job, uint32_t chunk) {
+  const uint8_t *const values = job.states[chunk].is_based ? job.based : job.raw;
+  return reinterpret_cast<const T *>(values + chunk * job.grid.raw_pitch_nbytes);
+}
+
+__device__ inline bool is_swapped(const encode_job &job, const encode_state &state) {
+  return job.swap && !state.is_based;
+}
+
 /* Once every run of the chunk is written: decide its mode, and write the header unless it has to
  * be raw. One thread. */
 template <typename T, int C, bool kRanked>
@@ -53,10 +63,12 @@ __device__ void finish_chunk(const encode_job &job, uint32_t chunk, encode_state
     job.places[chunk] = {start, 0};
   } else if (coding.payload_nbytes < capacity) {
     coding.mode = GPUFI_MODE_W8;
-    coding.transform = state->transform;
+    coding.transform = state->is_based ? state->numbers.transform : state->transform;
+    coding.shift = state->is_based ? state->numbers.shift : 0;
     coding.axes = static_cast<uint8_t>(header_axes(grid, state->subset));
     if (state->subset != 0) {
-      read_seed<T, C>(raw, {state->transform, job.swap}, coding.seed);
+      read_seed<T, C>(values_of<T>(job, chunk), {state->transform, is_swapped(job, *state)},
+                      coding.seed);
     }
     coding.seed[1] |= state->offset;
   } else {
