@@ -30,6 +30,8 @@ typedef enum pattern {
   SPECIAL,
   WEIGHTS, /* floats with a bell-shaped distribution */
   PRUNED,  /* the same, most of them 0 */
+  COUNTS,  /* of which the upper bits are skewed, and the lowest two 0 but for a few */
+  SPIKES,  /* groups of many bits among those of few */
   DECIMALS,
   STEPS,  /* integers times a scale, plus an offset */
   NARROW, /* of either sign, with low bits that are 0 but for a few values */
@@ -128,6 +130,11 @@ static inline uint64_t pattern_value(pattern kind, const gpufi_chunk_shape *shap
     return weight(value_nbytes);
   case PRUNED:
     return below(4) == 0 ? weight(value_nbytes) : 0;
+  case COUNTS:
+    return (uint64_t)__builtin_ctzll(noise | 1 << 9) << (8 * value_nbytes - 6) |
+           (noise >> (70 - 8 * value_nbytes) & ~UINT64_C(3)) | (below(3000) == 0 ? 1 : 0);
+  case SPIKES:
+    return element / 8 % 10 == 3 ? noise : below(value_nbytes == 1 ? 3 : 5000);
   case DECIMALS:
   case STEPS:
   case NARROW:

@@ -295,22 +295,24 @@ static void one_element_is_a_chunk_in_every_dtype(void) {
   }
 }
 
-/* Weights in every type that is ranked, in chunks of one and of several runs. */
+/* Weights and counts, in chunks of one and of several runs. */
 static void ranked_chunks_keep_their_bits(void) {
   static const gpuf_dtype dtypes[] = {
       GPUF_DTYPE_UINT8,   GPUF_DTYPE_FLOAT16,   GPUF_DTYPE_BFLOAT16,      GPUF_DTYPE_FLOAT32,
-      GPUF_DTYPE_FLOAT64, GPUF_DTYPE_COMPLEX64, GPUF_DTYPE_FLOAT8_E4M3FN, GPUF_DTYPE_FLOAT8_E5M2};
+      GPUF_DTYPE_FLOAT64, GPUF_DTYPE_COMPLEX64, GPUF_DTYPE_FLOAT8_E4M3FN, GPUF_DTYPE_FLOAT8_E5M2,
+      GPUF_DTYPE_UINT16,  GPUF_DTYPE_INT32,     GPUF_DTYPE_INT64};
   size_t made_count = 0, read_count = 0;
   for (size_t k = 0; k < 2 * sizeof(dtypes) / sizeof(dtypes[0]); k++) {
     const gpufi_chunk_shape shape = {dtypes[k / 2], 2, {k % 2 ? 7 : 70, 301}};
     fixture f;
     fixture_init(&f, &shape, 3, k % 3 == 0, GPUFI_CODING_GPUFETCH);
-    check_encoding_of(&f, k % 4 < 2 ? WEIGHTS : PRUNED);
+    const pattern kind = dtypes[k / 2] <= GPUF_DTYPE_UINT64 ? COUNTS : k % 4 < 2 ? WEIGHTS : PRUNED;
+    check_encoding_of(&f, kind);
     for (size_t i = 0; i < f.chunks.count; i++) {
       const uint8_t *const chunk = f.encoded + f.places[i].offset;
       made_count += f.places[i].nbytes != 0 && chunk[GPUFI_AT_MODE] == GPUFI_MODE_RANKED;
     }
-    check_decoding_of(&f, k % 4 < 2 ? WEIGHTS : PRUNED);
+    check_decoding_of(&f, kind);
     for (size_t i = 0; i < f.chunks.count; i++) { /* the CPU's chunks, which were decoded */
       read_count += f.encoded[f.places[i].offset + GPUFI_AT_MODE] == GPUFI_MODE_RANKED;
     }
@@ -351,6 +353,42 @@ static void chunks_with_a_base_keep_their_bits(void) {
   }
   CHECK(shifted > 5 && quotients > 5 && others > 5 && corrected > 20 && filled > 5);
   CHECK(encoded > 3);
+}
+
+static size_t count_ranges(const uint8_t *chunk, size_t block_count) {
+  size_t count = 0;
+  for (size_t b = 0; b < block_count; b++) {
+    uint32_t word;
+    memcpy(&word, chunk + GPUFI_HEADER_NBYTES + 4 * b, sizeof(word));
+    count += word >> 30 == GPUFI_BLOCK_CODE4 && (word >> 27 & GPUFI_FORM_RANGES) != 0;
+  }
+  return count;
+}
+
+/* Groups of few bits with some of many among them, so that a code does not reach from one width to
+ * the other. */
+static void two_ranges_of_widths_keep_their_bits(void) {
+  static const gpuf_dtype dtypes[] = {GPUF_DTYPE_INT32, GPUF_DTYPE_UINT32, GPUF_DTYPE_INT64};
+  size_t made_count = 0, read_count = 0; /* blocks with two ranges */
+  for (size_t k = 0; k < sizeof(dtypes) / sizeof(dtypes[0]); k++) {
+    const gpufi_chunk_shape shape = {dtypes[k], 1, {20001}};
+    const size_t block_count = (20001 + GPUFI_BLOCK_VALUES - 1) / GPUFI_BLOCK_VALUES;
+    fixture f;
+    fixture_init(&f, &shape, 2, false, GPUFI_CODING_GPUFETCH);
+    check_encoding_of(&f, SPIKES);
+    for (size_t i = 0; i < f.chunks.count; i++) {
+      const uint8_t *const chunk = f.encoded + f.places[i].offset;
+      made_count += f.places[i].nbytes != 0 ? count_ranges(chunk, block_count) : 0;
+    }
+    check_decoding_of(&f, SPIKES);
+    for (size_t i = 0; i < f.chunks.count; i++) { /* the CPU's chunks, which were decoded */
+      const uint8_t *const chunk = f.encoded + f.places[i].offset;
+      CHECK(chunk[GPUFI_AT_MODE] == GPUFI_MODE_W8 && f.verdicts[i] == GPUFI_CHUNK_DONE);
+      read_count += count_ranges(chunk, block_count);
+    }
+    fixture_fini(&f);
+  }
+  CHECK(made_count > 20 && read_count > 20);
 }
 
 /* By the sample the codes of many symbols pay, but no block gets smaller by them: what is between
@@ -394,6 +432,7 @@ int main(void) {
   TEST_ON_DEVICES(a_chunk_of_another_shape_is_refused);
   TEST_ON_DEVICES(one_element_is_a_chunk_in_every_dtype);
   TEST_ON_DEVICES(ranked_chunks_keep_their_bits);
+  TEST_ON_DEVICES(two_ranges_of_widths_keep_their_bits);
   TEST_ON_DEVICES(ranked_chunks_that_do_not_shrink_fit_the_buffer);
   TEST_ON_DEVICES(chunks_with_a_base_keep_their_bits);
   TEST_ON_DEVICES(bitshuffle_chunks_are_those_of_the_cpu);
