@@ -91,6 +91,10 @@ gpuf_status gpufi_client_open(gpufi_dispatcher *dispatcher, const char *data, si
   return GPUF_OK;
 }
 
+bool gpufi_client_set_owner(gpufi_dispatcher *dispatcher, uint64_t client, uint64_t owner) {
+  return gpufi_clients_set_owner(&dispatcher->clients, client, owner);
+}
+
 /* The client is removed before its requests and shares are dropped: whoever adds one meanwhile
  * looks afterwards whether the client is still there. */
 void gpufi_client_close(gpufi_dispatcher *dispatcher, uint64_t client) {

@@ -22,7 +22,7 @@ uint64_t gpufi_clients_admit(gpufi_clients *clients, bool *full) {
   pthread_mutex_lock(&clients->lock);
   *full = clients->count >= clients->max;
   if (client && !*full) {
-    id = client->id = ++clients->last_id;
+    id = client->id = client->owner = ++clients->last_id;
     client->next = clients->first;
     clients->first = client;
     clients->count++;
@@ -58,9 +58,27 @@ bool gpufi_clients_remove(gpufi_clients *clients, uint64_t id) {
   return known;
 }
 
-bool gpufi_clients_has(gpufi_clients *clients, uint64_t id) {
+bool gpufi_clients_find_owner(gpufi_clients *clients, uint64_t id, uint64_t *owner) {
   pthread_mutex_lock(&clients->lock);
-  const bool known = *client_link(clients, id) != NULL;
+  const gpufi_client *client = *client_link(clients, id);
+  if (client) {
+    *owner = client->owner;
+  }
   pthread_mutex_unlock(&clients->lock);
-  return known;
+  return client != NULL;
+}
+
+bool gpufi_clients_set_owner(gpufi_clients *clients, uint64_t id, uint64_t owner) {
+  pthread_mutex_lock(&clients->lock);
+  gpufi_client *client = *client_link(clients, id);
+  if (client) {
+    client->owner = owner;
+  }
+  pthread_mutex_unlock(&clients->lock);
+  return client != NULL;
+}
+
+bool gpufi_clients_has(gpufi_clients *clients, uint64_t id) {
+  uint64_t owner;
+  return gpufi_clients_find_owner(clients, id, &owner);
 }

@@ -10,6 +10,7 @@
 typedef struct gpufi_client {
   struct gpufi_client *next;
   uint64_t id;
+  uint64_t owner; /* of its requests: itself, or the client that it takes turns with others as */
 } gpufi_client;
 
 typedef struct gpufi_clients {
@@ -29,5 +30,8 @@ uint64_t gpufi_clients_admit(gpufi_clients *clients, bool *full);
 /* False if there is no such client. */
 bool gpufi_clients_remove(gpufi_clients *clients, uint64_t id);
 bool gpufi_clients_has(gpufi_clients *clients, uint64_t id);
+/* As gpufi_clients_has. */
+bool gpufi_clients_set_owner(gpufi_clients *clients, uint64_t id, uint64_t owner);
+bool gpufi_clients_find_owner(gpufi_clients *clients, uint64_t id, uint64_t *owner);
 
 #endif

@@ -131,6 +131,11 @@ gpuf_status gpufi_client_open(gpufi_dispatcher *dispatcher, const char *data, si
                               uint64_t tag, uint64_t *client, gpufi_reply **refusal,
                               gpuf_error *err);
 
+/* Count a client's requests as those of `owner`, the id of the first client that the same program
+ * opened: owners take turns, however many requests and clients each has. Every client is its own
+ * owner at first. False for an unknown client. */
+bool gpufi_client_set_owner(gpufi_dispatcher *dispatcher, uint64_t client, uint64_t owner);
+
 /* The comm is closed: drop the client's requests that wait and withdraw its shares. An unknown id
  * is ignored. */
 void gpufi_client_close(gpufi_dispatcher *dispatcher, uint64_t client);
@@ -148,7 +153,8 @@ bool gpufi_dispatcher_message(gpufi_dispatcher *dispatcher, uint64_t client, con
 bool gpufi_dispatcher_refuse(gpufi_dispatcher *dispatcher, uint64_t client, const char *data,
                              size_t data_nbytes, const char *problem, uint64_t tag);
 
-/* Run the live request that has waited longest. True if more wait that could be run
+/* Run the live request whose turn it is: owners take turns, and each one's requests are run in the
+ * order in which they came. True if more wait that could be run
  * now; false also while replies that are not freed fill reply_memory_nbytes. */
 bool gpufi_dispatcher_run(gpufi_dispatcher *dispatcher);
 

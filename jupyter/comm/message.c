@@ -111,12 +111,14 @@ static bool take_message(gpufi_dispatcher *dispatcher, uint64_t client, gpufi_ra
                          size_t buffer_count, const char *problem, uint64_t tag) {
   gpufi_request request;
   gpuf_error err = {0};
-  if (!gpufi_clients_has(&dispatcher->clients, client)) {
+  uint64_t owner;
+  if (!gpufi_clients_find_owner(&dispatcher->clients, client, &owner)) {
     return false;
   }
   atomic_fetch_add(&dispatcher->request_count, 1);
   gpufi_code code = gpufi_parse_request(data, &request, &err);
   request.client = client;
+  request.owner = owner;
   request.tag = tag;
   if (problem) {
     code = REFUSE(&err, CODE_BAD_REQUEST, "a message that cannot be read: %s", problem);

@@ -7,9 +7,6 @@
 void gpufi_queues_init(gpufi_queues *queues, int32_t waiting_max) {
   *queues = (gpufi_queues){.waiting_max = waiting_max};
   pthread_mutex_init(&queues->lock, NULL);
-  for (int kind = 0; kind < QUEUE_COUNT; kind++) {
-    queues->lists[kind].tail = &queues->lists[kind].head;
-  }
 }
 
 void gpufi_queues_fini(gpufi_queues *queues) {
@@ -28,10 +25,24 @@ void gpufi_requests_free(gpufi_request *list) {
 
 /* --- Under the lock ------------------------------------------------------------ */
 
-static void append(gpufi_queues *queues, gpufi_queue_kind kind, gpufi_request *request) {
-  request->next = NULL;
-  *queues->lists[kind].tail = request;
-  queues->lists[kind].tail = &request->next;
+/* The round after the current one, and after those in which the owner has requests already. Never
+ * the current one: an owner that asks again at each reply would hold up the rounds that follow. */
+static uint64_t next_round(const gpufi_queues *queues, gpufi_queue_kind kind, uint64_t owner) {
+  uint64_t last = queues->lists[kind].round;
+  for (const gpufi_request *r = queues->lists[kind].head; r; r = r->next) {
+    last = r->owner == owner && r->round > last ? r->round : last;
+  }
+  return last + 1;
+}
+
+static void insert(gpufi_queues *queues, gpufi_queue_kind kind, gpufi_request *request) {
+  gpufi_request **link = &queues->lists[kind].head;
+  request->round = next_round(queues, kind, request->owner);
+  while (*link && (*link)->round <= request->round) {
+    link = &(*link)->next;
+  }
+  request->next = *link;
+  *link = request;
   queues->waiting_count++;
   if (kind == QUEUE_STEP) {
     atomic_fetch_add(&queues->step_count, 1);
@@ -42,9 +53,6 @@ static gpufi_request *unlink_request(gpufi_queues *queues, gpufi_queue_kind kind
                                      gpufi_request **link) {
   gpufi_request *request = *link;
   *link = request->next;
-  if (queues->lists[kind].tail == &request->next) {
-    queues->lists[kind].tail = link;
-  }
   request->next = NULL;
   queues->waiting_count--;
   if (kind == QUEUE_STEP) {
@@ -105,7 +113,7 @@ gpufi_code gpufi_queues_put(gpufi_queues *queues, gpufi_queue_kind kind, gpufi_r
   } else {
     request->serial = ++queues->last_serial;
     *copy = *request;
-    append(queues, kind, copy);
+    insert(queues, kind, copy);
     copy = NULL;
   }
   pthread_mutex_unlock(&queues->lock);
@@ -119,6 +127,7 @@ gpufi_request *gpufi_queues_take_first(gpufi_queues *queues, gpufi_queue_kind ki
   pthread_mutex_lock(&queues->lock);
   if (queues->lists[kind].head && gpufi_budget_reserve(budget)) {
     request = unlink_request(queues, kind, &queues->lists[kind].head);
+    queues->lists[kind].round = request->round;
   }
   pthread_mutex_unlock(&queues->lock);
   return request;

@@ -1,5 +1,6 @@
-/* Requests that wait: live ones to be run, and those that wait for a step. Thread-safety: any
- * thread. */
+/* Requests that wait: live ones to be run, and those that wait for a step. They are taken in
+ * rounds: each owner has one request in a round at most, so that one with many requests holds up
+ * another's by one for each owner at most. Thread-safety: any thread. */
 #ifndef GPUFI_COMM_QUEUE_H
 #define GPUFI_COMM_QUEUE_H
 
@@ -17,7 +18,8 @@ typedef struct gpufi_queues {
   atomic_int step_count; /* requests in QUEUE_STEP */
   pthread_mutex_t lock;  /* guards what follows */
   struct {
-    gpufi_request *head, **tail;
+    gpufi_request *head; /* by rounds, and in a round by arrival */
+    uint64_t round;      /* of the request that gpufi_queues_take_first gave last */
   } lists[QUEUE_COUNT];
   int32_t waiting_count; /* requests in both queues */
   uint64_t last_serial;
@@ -40,7 +42,7 @@ void gpufi_queues_fini(gpufi_queues *queues); /* drops what waits */
  * which no other request has. */
 gpufi_code gpufi_queues_put(gpufi_queues *queues, gpufi_queue_kind kind, gpufi_request *request,
                             gpufi_request **superseded, gpuf_error *err);
-/* Take the request that has waited longest, with memory for its reply reserved; NULL if there is
+/* Take the request whose turn it is, with memory for its reply reserved; NULL if there is
  * none, or no memory for it. The caller frees it. */
 gpufi_request *gpufi_queues_take_first(gpufi_queues *queues, gpufi_queue_kind kind,
                                        gpufi_budget *budget);

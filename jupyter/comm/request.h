@@ -44,6 +44,8 @@ typedef struct gpufi_slice {
 typedef struct gpufi_request {
   struct gpufi_request *next; /* in a queue */
   uint64_t serial;            /* given by the queue */
+  uint64_t round;             /* in which it is run: given by the queue */
+  uint64_t owner;             /* its client's; requests of different owners take turns */
   uint64_t client, tag;
   gpufi_op op;
   gpufi_token id;

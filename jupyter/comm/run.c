@@ -25,7 +25,7 @@ void gpufi_run_request(gpufi_dispatcher *dispatcher, const gpufi_request *reques
   }
 }
 
-/* Run the request of a queue that has waited longest; false if there is none, or no memory for its
+/* Run the request of a queue whose turn it is; false if there is none, or no memory for its
  * reply. */
 static bool run_first(gpufi_dispatcher *dispatcher, gpufi_queue_kind kind) {
   gpufi_request *request = gpufi_queues_take_first(&dispatcher->queues, kind, dispatcher->budget);

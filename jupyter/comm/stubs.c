@@ -54,6 +54,10 @@ gpuf_status gpufi_client_open(gpufi_dispatcher *dispatcher, const char *data, si
   return gpufi_dispatcher_create(NULL, NULL, err);
 }
 
+bool gpufi_client_set_owner(gpufi_dispatcher *dispatcher, uint64_t client, uint64_t owner) {
+  return false;
+}
+
 void gpufi_client_close(gpufi_dispatcher *dispatcher, uint64_t client) {}
 
 bool gpufi_dispatcher_message(gpufi_dispatcher *dispatcher, uint64_t client, const char *data,

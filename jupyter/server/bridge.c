@@ -326,6 +326,13 @@ static bool open_client(gpufi_bridge *bridge, gpufi_comm *comm, const gpufi_mess
   return status == GPUF_OK;
 }
 
+/* All comms of a session take turns with those of others as one. */
+static void take_owner(gpufi_bridge *bridge, gpufi_comm *comm) {
+  const gpufi_comm *other = gpufi_comm_find_session(bridge->open, comm->session);
+  comm->owner = other ? other->owner : comm->client;
+  gpufi_client_set_owner(bridge->dispatcher, comm->client, comm->owner);
+}
+
 bool gpufi_bridge_open(gpufi_bridge *bridge, gpufi_message *message) {
   const char *target = json_string_value(json_object_get(message->content, "target_name"));
   const char *id = gpufi_comm_id_of(message);
@@ -350,6 +357,7 @@ bool gpufi_bridge_open(gpufi_bridge *bridge, gpufi_message *message) {
     gpufi_comm_destroy(comm);
     return false;
   }
+  take_owner(bridge, comm);
   limit_open(bridge);
   put_first(bridge, comm);
   bridge->open_count++;

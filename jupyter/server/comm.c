@@ -55,6 +55,14 @@ gpufi_comm *gpufi_comm_find_client(gpufi_comm *list, uint64_t client) {
   return comm;
 }
 
+gpufi_comm *gpufi_comm_find_session(gpufi_comm *list, const char *session) {
+  gpufi_comm *comm = list;
+  while (comm && strcmp(comm->session, session) != 0) {
+    comm = comm->next;
+  }
+  return comm;
+}
+
 bool gpufi_comm_add_pending(gpufi_comm *comm, uint64_t tag, json_t *header) {
   gpufi_pending *added = malloc(sizeof(*added));
   if (!added) {

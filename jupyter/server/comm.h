@@ -20,6 +20,7 @@ typedef struct gpufi_comm {
   char id[GPUFI_COMM_ID_MAX_NBYTES + 1];
   char session[GPUFI_WIRE_ID_MAX_NBYTES + 1]; /* of the client that opened it */
   uint64_t client;                            /* the dispatcher's id for it */
+  uint64_t owner; /* the first client of its session, of those whose comms were open with it */
   gpufi_pending *pending;
 } gpufi_comm;
 
@@ -35,7 +36,8 @@ void gpufi_comm_destroy(gpufi_comm *comm); /* drops what is pending */
 
 /* The link of a list that leads to the comm with an id, or to NULL. */
 gpufi_comm **gpufi_comm_find_id(gpufi_comm **list, const char *id);
-gpufi_comm *gpufi_comm_find_client(gpufi_comm *list, uint64_t client); /* or NULL */
+gpufi_comm *gpufi_comm_find_client(gpufi_comm *list, uint64_t client);      /* or NULL */
+gpufi_comm *gpufi_comm_find_session(gpufi_comm *list, const char *session); /* one, or NULL */
 
 /* Remember a message; false where there is no memory. */
 bool gpufi_comm_add_pending(gpufi_comm *comm, uint64_t tag, json_t *header);

@@ -79,6 +79,12 @@ gpuf_status gpufi_file_load(const char *path, json_t **file, gpuf_error *err) {
     if (fd >= 0) {
       gpufi_close(fd);
     }
+    if (code == ENOENT && lstat(path, &info) == 0) {
+      return gpufi_fail(err, GPUF_ERR_INVALID, 0,
+                        "%s is a link to a file that does not exist: name another file or remove "
+                        "it",
+                        path);
+    }
     return code == ENOENT
                ? GPUF_OK
                : gpufi_fail(err, GPUF_ERR_IO, code, "cannot open %s: %s", path, strerror(code));

@@ -9,7 +9,8 @@
 
 /* The JSON object in a file, which the caller releases; NULL, with GPUF_OK, if there is no such
  * file. On failure *file is NULL. Fails with
- *   GPUF_ERR_INVALID    it is a folder or another thing than a file, or holds no JSON object
+ *   GPUF_ERR_INVALID    it is a folder, a link to no file or another thing than a file, or holds no
+ *                       JSON object
  *   GPUF_ERR_STATE      another user may have written it, who would know its key
  *   GPUF_ERR_IO         it cannot be read
  *   GPUF_ERR_NO_MEMORY  there is no memory for it */

@@ -108,6 +108,11 @@ static gpuf_status check_address(const gpuf_server_options *options, gpuf_error 
                       "first_port %" PRId32 " is not 0 or the first of five ports",
                       options->first_port);
   }
+  if (options->first_port != 0 && wants_ipc(options)) {
+    return gpufi_fail(err, GPUF_ERR_INVALID, 0,
+                      "first_port %" PRId32 " is for tcp: leave it 0, or do not ask for ipc",
+                      options->first_port);
+  }
   if (options->ip && strlen(options->ip) > 255) {
     return gpufi_fail(err, GPUF_ERR_INVALID, 0, "ip '%.40s...' is no address", options->ip);
   }

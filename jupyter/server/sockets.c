@@ -95,12 +95,30 @@ static void keep_to_owner(const gpufi_connection *connection, const char *url) {
   }
 }
 
+/* ZeroMQ removes whatever has the path of a socket of ipc: only a socket that was left may go. */
+static gpuf_status check_place(const gpufi_connection *connection, const char *url,
+                               gpuf_error *err) {
+  struct stat info;
+  const char *path = url + strlen("ipc://");
+  if (!connection->is_ipc || lstat(path, &info) != 0 || S_ISSOCK(info.st_mode)) {
+    return GPUF_OK;
+  }
+  return gpufi_fail(err, GPUF_ERR_IO, EEXIST,
+                    "cannot listen on %.300s: what is there is no socket; remove it, or serve over "
+                    "tcp (ip 127.0.0.1)",
+                    path);
+}
+
 static gpuf_status bind_socket(gpufi_sockets *sockets, gpufi_connection *connection,
                                gpufi_socket which, gpuf_error *err) {
   char endpoint[PATH_MAX + 64];
   size_t endpoint_nbytes = sizeof(endpoint);
   void *socket = sockets->sockets[which];
   gpufi_connection_url(connection, which, endpoint);
+  const gpuf_status status = check_place(connection, endpoint, err);
+  if (status != GPUF_OK) {
+    return status;
+  }
   if (zmq_bind(socket, endpoint) != 0) {
     const int code = zmq_errno();
     const char *remedy =

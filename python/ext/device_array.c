@@ -210,7 +210,8 @@ static PyObject *array_subscript(gpufi_py_device_array *self, PyObject *key) {
 }
 
 /* What gpufetch._device_array answers. */
-#define PYTHON_METHODS(X) X(transpose) X(swapaxes) X(reshape) X(ravel) X(squeeze) X(reduce_ex)
+#define PYTHON_METHODS(X)                                                                          \
+  X(transpose) X(swapaxes) X(reshape) X(ravel) X(squeeze) X(reduce_ex) X(format_value)
 #define X(name)                                                                                    \
   static PyObject *array_##name(PyObject *self, PyObject *args, PyObject *kwargs) {                \
     return gpufi_py_delegate("gpufetch._device_array", #name, self, args, kwargs);                 \
@@ -297,6 +298,8 @@ static PyMethodDef array_methods[] = {
      "__complex__($self)\n--\n\nThe only element as a complex."},
     {"__reduce_ex__", GPUFI_PY_METHOD(array_reduce_ex), METH_VARARGS | METH_KEYWORDS,
      "__reduce_ex__($self, protocol)\n--\n\nTypeError: it is not pickled or copied."},
+    {"__format__", GPUFI_PY_METHOD(array_format_value), METH_VARARGS | METH_KEYWORDS,
+     "__format__($self, spec)\n--\n\nThe only element of an array without axes, formatted."},
     {"__array__", GPUFI_PY_METHOD(gpufi_py_export_array), METH_FASTCALL | METH_KEYWORDS,
      array_doc_array},
     {"__dlpack__", GPUFI_PY_METHOD(gpufi_py_export_dlpack), METH_FASTCALL | METH_KEYWORDS,

@@ -100,7 +100,13 @@ static int parse_timeout(const gpufi_py_state *state, const char *function, PyOb
     return 0;
   }
   const double seconds = PyFloat_AsDouble(timeout);
-  if (seconds == -1.0 && PyErr_Occurred()) {
+  const bool failed = seconds == -1.0 && PyErr_Occurred();
+  if (PyBool_Check(timeout) || (failed && PyErr_ExceptionMatches(PyExc_TypeError))) {
+    PyErr_Clear();
+    PyErr_Format(PyExc_TypeError, "timeout is %R: give a number of seconds >= 0, or None", timeout);
+    return -1;
+  }
+  if (failed) {
     return -1;
   }
   if (isnan(seconds) || seconds < 0) {

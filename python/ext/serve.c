@@ -52,7 +52,9 @@ static void call_shutdown(void *held) {
 static gpuf_status stop(held_server *held, gpuf_error *err) {
   gpuf_server *server = held->server;
   gpuf_status status;
-  held->server = NULL;
+  if (!server || !gpufi_inside_of(server)) { /* else it is refused, and runs on */
+    held->server = NULL;
+  }
   Py_BEGIN_ALLOW_THREADS
     status = gpuf_server_stop(server, err);
   Py_END_ALLOW_THREADS

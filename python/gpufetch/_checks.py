@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import operator
 import os
+from numbers import Real
 from typing import Any
 
-__all__ = ["check_path", "check_text"]
+__all__ = ["check_int", "check_path", "check_text", "check_timeout", "int_text"]
 
 
 def check_text(text: object, what: str, *, errors: str = "strict") -> None:
@@ -32,3 +34,41 @@ def check_text(text: object, what: str, *, errors: str = "strict") -> None:
 def check_path(path: Any, what: str) -> None:
     """Raise ValueError for the path of a file that C would cut at a NUL, or cannot encode."""
     check_text(os.fsdecode(path), what, errors="surrogateescape")
+
+
+def check_timeout(timeout: Any, *, is_needed: bool = False) -> None:
+    """Raise TypeError or ValueError unless `timeout` is a number of seconds >= 0, or None.
+
+    With `is_needed`, it must be above 0, and is not None.
+    """
+    if timeout is None and not is_needed:
+        return
+    wanted = "a number of seconds " + ("above 0" if is_needed else ">= 0, or None")
+    if not isinstance(timeout, Real) or isinstance(timeout, bool):
+        kind = type(timeout).__name__
+        raise TypeError(f"timeout is {timeout!r:.80}, of type {kind}: give {wanted}")
+    seconds = float(timeout)
+    if not (seconds > 0 or (seconds == 0 and not is_needed)):  # NaN is neither
+        raise ValueError(f"timeout {timeout!r} is not {wanted}")
+
+
+def check_int(value: Any, what: str, low: int = -(2**63), high: int = 2**63 - 1) -> int:
+    """An integer from `low` to `high`; else TypeError or ValueError, which names it.
+
+    OverflowError for one that int64 does not hold, whose limits are the default.
+    """
+    try:
+        number = operator.index(value)
+    except TypeError:
+        kind = type(value).__name__
+        raise TypeError(f"{what} is {value!r:.80}, of type {kind}: give an integer") from None
+    if not low <= number <= high:
+        error = ValueError if -(2**63) <= number < 2**63 else OverflowError
+        raise error(f"{what} is {int_text(number)}: give an integer from {low} to {high}")
+    return number
+
+
+def int_text(number: int) -> str:
+    """Write an integer for a message, also one of more digits than Python writes."""
+    bits = number.bit_length()
+    return str(number) if bits <= 256 else f"an integer of {bits} bits"

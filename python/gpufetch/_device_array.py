@@ -30,6 +30,7 @@ from gpufetch._view import DeviceView
 
 __all__ = [
     "contains",
+    "format_value",
     "iterate",
     "missing",
     "number",
@@ -44,6 +45,8 @@ __all__ = [
 
 
 _ITERATION_NBYTES = 1 << 20
+# What frameworks call the copy to the host.
+_TO_HOST = frozenset({"asnumpy", "copy_to_host", "cpu", "get", "numpy", "to_numpy"})
 _NUMBERS = {
     "bool": bool,
     "int": int,
@@ -96,6 +99,13 @@ def number(self: DeviceArray, kind: str) -> Any:
     return converted(convert, self, lambda: fetch(self))
 
 
+def format_value(self: DeviceArray, spec: str) -> str:
+    """As NumPy: an array without axes is formatted as its element."""
+    return (
+        format(fetch(self)[()], spec) if self.ndim == 0 and spec else object.__format__(self, spec)
+    )
+
+
 def contains(self: DeviceArray, value: object) -> bool:
     return operator.contains(fetch(self), value)
 
@@ -121,6 +131,8 @@ def reduce_ex(self: DeviceArray, protocol: Any = None) -> NoReturn:
 
 def missing(self: DeviceArray, name: str) -> str:
     """Why there is no attribute of that name, and what has it."""
+    if name in _TO_HOST:
+        return f"a DeviceArray has no {name}: gpufetch.fetch(x) gives it as a NumPy array"
     if not hasattr(np.ndarray, name):
         return f"a DeviceArray has no attribute {name}"
     remedy = method_remedy(name)

@@ -6,6 +6,7 @@ import sys
 from typing import Any
 
 from gpufetch import _core, _published
+from gpufetch._checks import check_text
 
 __all__ = ["publish", "unpublish"]
 
@@ -22,6 +23,7 @@ def publish(name: str, x: Any) -> None:
 
     Raises TypeError for what `fetch` does not take, and ValueError for the name.
     """
+    check_text(name, "name")
     if not 1 <= len(name.encode(errors="replace")) <= _NAME_MAX_NBYTES or not name.isprintable():
         raise ValueError(
             f"name {name!r:.80} must have 1 to {_NAME_MAX_NBYTES} bytes and no control characters"

@@ -11,6 +11,7 @@ from typing import Any, Literal
 import numpy as np
 import numpy.typing as npt
 
+from gpufetch._checks import check_int
 from gpufetch._view import as_view
 
 __all__ = ["Histogram", "Method", "Overview", "Stats", "histogram", "overview", "stats"]
@@ -187,5 +188,5 @@ def histogram(x: Any, bins: int = 64, range: tuple[float, float] | None = None) 
         The tensor is complex.
     """
     limits = None if range is None else (float(range[0]), float(range[1]))
-    counts, edges, rest = as_view(x).histogram(operator.index(bins), limits)
+    counts, edges, rest = as_view(x).histogram(check_int(bins, "bins"), limits)
     return Histogram(counts, edges, *rest)

@@ -9,7 +9,7 @@ from typing import Any, TypedDict, final
 import numpy as np
 
 from gpufetch import _core
-from gpufetch._checks import check_text
+from gpufetch._checks import check_text, check_timeout
 
 __all__ = ["ShareHandle", "attach", "share", "unshare"]
 
@@ -187,8 +187,7 @@ def unshare(handle: ShareHandle | str | bytes, /, *, timeout: float | None = 0) 
 
     Raises ValueError for a share of another process. May be called from any thread.
     """
-    if timeout is not None and not timeout >= 0:
-        raise ValueError(f"timeout {timeout!r} is not a number of seconds >= 0, or None")
+    check_timeout(timeout)
     data = _bytes_of(handle)
     end = None if timeout is None else time.monotonic() + timeout
     while True:

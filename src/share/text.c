@@ -86,7 +86,7 @@ gpuf_status gpuf_share_from_text(const char *text, gpuf_share_handle *handle, gp
   if (strncmp(text, prefix, sizeof(prefix) - 1) != 0) {
     return gpufi_fail(err, GPUF_ERR_CORRUPT, 0,
                       "this text is no share handle of this version: it does not begin with "
-                      "\"%s\"; pass what gpuf_share_to_text gave",
+                      "\"%s\"; pass the whole text that the sharing process gave",
                       prefix);
   }
   gpuf_status status = decode_digits(text + sizeof(prefix) - 1, &decoded, err);

@@ -2,6 +2,7 @@
 #include "comm_fixture.h"
 
 #include <stdatomic.h>
+#include <unistd.h>
 
 static float values[600];
 static const int64_t shape[2] = {20, 30};
@@ -248,6 +249,88 @@ static void a_client_has_few_requests_waiting(void) {
   while (gpufi_dispatcher_run(dispatcher)) {
   }
   CHECK(pending_replies() == 3);
+  finish_with_tensor();
+}
+
+/* The tags of the answers, in the order in which requests were run. */
+static void check_order(const char *expected) {
+  char order[32] = "";
+  while (gpufi_dispatcher_run(dispatcher)) {
+  }
+  for (size_t i = 0; pending_replies() > 0; i++) {
+    const answer a = next_answer();
+    CHECK(i + 1 < sizeof(order));
+    order[i] = (char)a.tag;
+    gpufi_reply_free(a.reply);
+  }
+  if (strcmp(order, expected) != 0) {
+    printf("# expected %s: %s\n", expected, order);
+  }
+  CHECK(strcmp(order, expected) == 0);
+}
+
+static const char live[] = "{\"op\": \"stats\", \"name\": \"x\"}";
+static const char at_step[] = "{\"op\": \"stats\", \"name\": \"x\", \"at\": \"step\"}";
+
+static void send_each(uint64_t from, const char *request, const char *tags) {
+  for (; *tags; tags++) {
+    send_as(from, request, (uint64_t)*tags);
+  }
+}
+
+static void clients_take_turns(void) {
+  uint64_t other, third;
+  start_with_tensor((gpufi_dispatcher_options){.waiting_max = 8});
+  open_client(&other);
+  open_client(&third);
+  send_each(client, live, "abcd");
+  send_each(other, live, "AB");
+  send_each(third, live, "1");
+  check_order("aA1bBcd");
+  finish_with_tensor();
+}
+
+/* Nor does one with many requests wait for ever on one that asks again at each reply. */
+static void a_client_that_always_asks_holds_up_nobody(void) {
+  uint64_t other;
+  start_with_tensor((gpufi_dispatcher_options){.waiting_max = 8});
+  open_client(&other);
+  send_each(client, live, "abcd");
+  gpufi_dispatcher_run(dispatcher);
+  for (const char *tag = "ABC"; *tag; tag++) {
+    send_as(other, live, (uint64_t)*tag);
+    gpufi_dispatcher_run(dispatcher);
+    gpufi_dispatcher_run(dispatcher);
+  }
+  check_order("abAcBdC");
+  finish_with_tensor();
+}
+
+static void clients_of_one_owner_take_turns_as_one(void) {
+  uint64_t second, other;
+  start_with_tensor((gpufi_dispatcher_options){.waiting_max = 8});
+  open_client(&second);
+  open_client(&other);
+  CHECK(gpufi_client_set_owner(dispatcher, second, client));
+  CHECK(!gpufi_client_set_owner(dispatcher, 999, client));
+  send_each(client, live, "ab");
+  send_each(second, live, "AB");
+  send_each(other, live, "12");
+  check_order("a1b2AB");
+  finish_with_tensor();
+}
+
+static void clients_take_turns_at_a_step(void) {
+  uint64_t other;
+  start_with_tensor((gpufi_dispatcher_options){.waiting_max = 8, .step_share = 1});
+  open_client(&other);
+  send_each(client, at_step, "ab");
+  send_each(other, at_step, "A");
+  for (int i = 1; i < 10000 && pending_replies() < 3; i++) {
+    gpufi_dispatcher_step(dispatcher, i, 0.5);
+    usleep(1000);
+  }
+  check_order("aAb");
   finish_with_tensor();
 }
 
@@ -542,6 +625,10 @@ int main(void) {
   TEST_ON_DEVICES(another_protocol_and_one_client_too_many_are_refused);
   TEST_ON_DEVICES(options_and_names_of_the_program_are_checked);
   TEST_ON_DEVICES(a_client_has_few_requests_waiting);
+  TEST_ON_DEVICES(clients_take_turns);
+  TEST_ON_DEVICES(a_client_that_always_asks_holds_up_nobody);
+  TEST_ON_DEVICES(clients_of_one_owner_take_turns_as_one);
+  TEST_ON_DEVICES(clients_take_turns_at_a_step);
   TEST_ON_DEVICES(the_newest_request_wins);
   TEST_ON_DEVICES(a_waiting_request_can_be_cancelled);
   TEST_ON_DEVICES(what_waits_is_dropped_with_its_client);

@@ -57,6 +57,7 @@ static void options_that_do_not_fit_are_refused(void) {
       {{sizeof(gpuf_server_options), .name = "../up"}, "name"},
       {{sizeof(gpuf_server_options), .transport = "pgm"}, "transport"},
       {{sizeof(gpuf_server_options), .first_port = 65532}, "first_port"},
+      {{sizeof(gpuf_server_options), .transport = "ipc", .first_port = 5000}, "first_port"},
       {{sizeof(gpuf_server_options), .reply_max_nbytes = 1000}, "reply_max_nbytes"},
       {{sizeof(gpuf_server_options), .comms_max = -1}, "comms_max"},
       {{sizeof(gpuf_server_options), .connections_max = -1}, "connections_max"},

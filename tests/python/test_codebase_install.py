@@ -374,4 +374,5 @@ def test_a_program_compiled_against_an_older_header_runs(
     (*older_lines, older_size), (*newer_lines, newer_size) = outputs
     assert older_lines == newer_lines
     assert older_lines[:3] == ["0 0 0 0 0", "4 2.5 3.5", "4"]
-    assert (older_size, newer_size) == ("copy options of 24 bytes", "copy options of 32 bytes")
+    # What the older header lacks of these lies where the newer one has padding after it.
+    assert older_size == newer_size == "copy options of 24 bytes"

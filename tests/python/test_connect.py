@@ -998,3 +998,61 @@ def test_attach_lists_servers_and_shows_one(server: gf.Server, run: gf.Connectio
 
 def test_attach_without_servers_says_where_it_looked(runtime: Path) -> None:
     assert str(runtime) in attach()
+
+
+def test_no_step_is_told_from_no_answer(server: gf.Server) -> None:
+    server.publish("x", np.arange(3))
+    with gf.connect("test", timeout=60) as run:
+        for timeout in (0, 0.1):
+            with pytest.raises(
+                TimeoutError, match=f"no step was completed within {timeout:g} s .*"
+            ):
+                run.wait_step(timeout=timeout)
+        assert run["x"].fetch().tolist() == [0, 1, 2]
+    with gf.connect("test", timeout=0.5, at="step") as run:
+        array = run["x"]
+        for read in (array.fetch, array.stats):
+            with pytest.raises(TimeoutError, match=r"within 0\.5 s .*: wait longer .*or read live"):
+                read()
+    with (
+        gf.connect(["test"], timeout=60) as run,
+        pytest.raises(TimeoutError, match="no step was completed"),
+    ):
+        run.wait_step(timeout=0)
+
+
+@pytest.mark.parametrize(
+    ("timeout", "error"),
+    [
+        (-1, ValueError),
+        (float("nan"), ValueError),
+        ("1", TypeError),
+        (True, TypeError),
+        (1j, TypeError),
+        (b"1", TypeError),
+    ],
+)
+def test_a_time_out_that_is_none_is_refused(
+    server: gf.Server, run: gf.Connection, timeout: Any, error: type[Exception]
+) -> None:
+    server.publish("y", gf.to_device(np.arange(3)))
+    share = gf.share(gf.to_device(np.arange(3)))
+    done = gf.fetch_async(gf.to_device(np.arange(3)))
+    with gf.connect(["test"]) as joint:
+        for call in (
+            lambda: gf.connect("test", timeout=timeout),
+            lambda: run.wait_step(timeout=timeout),
+            lambda: joint.wait_step(timeout=timeout),
+            lambda: server.unpublish("y", timeout=timeout),
+            lambda: gf.unshare(share, timeout=timeout),
+            lambda: done.result(timeout=timeout),
+            lambda: done.wait(timeout=timeout),
+            lambda: run["y"].fetch_async().result(timeout=timeout),
+            lambda: run["y"].fetch_async().exception(timeout=timeout),
+        ):
+            with pytest.raises(error, match="timeout"):
+                call()
+    with pytest.raises(ValueError, match="timeout 0 is not a number of seconds above 0"):
+        gf.connect("test", timeout=0)
+    assert gf.unshare(share) == 0
+    server.unpublish("y")

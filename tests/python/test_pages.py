@@ -51,6 +51,7 @@ NOT_RUN = {
     ("frameworks.md", 2): "is of a GPU, as the next is; frameworks/ has both",
     ("frameworks.md", 3): "is of a GPU",
     ("frameworks.md", 6): "is of a GPU's address; test_dlpack.py has such owners",
+    ("serving.md", 4): "runs until a client ends it; test_serve_stop.py has one",
     ("sharing.md", 0): "is of two processes; test_share.py has both",
 }
 NEEDS = {

@@ -613,6 +613,32 @@ def test_a_file_of_a_kernel_manager_is_obeyed(tmp_path: Path) -> None:
             attached.wait_for_ready(timeout=10)
 
 
+def test_a_link_to_no_file_is_never_replaced(runtime: Path, tmp_path: Path) -> None:
+    runtime.mkdir()
+    for link in (runtime / "kernel-run.json", tmp_path / "given.json"):
+        link.symlink_to(tmp_path / "missing.json")
+    with gf.serve("run") as server:
+        assert server.name == "run-2"
+    with pytest.raises(ValueError, match=r"given\.json is a link to a file that does not exist"):
+        gf.serve("run", connection_file=str(tmp_path / "given.json"))
+    assert (runtime / "kernel-run.json").is_symlink() and (tmp_path / "given.json").is_symlink()
+    assert not (tmp_path / "missing.json").exists()
+
+
+@pytest.mark.parametrize("number", [1, 5])
+def test_what_is_no_socket_is_never_removed_for_one(runtime: Path, number: int) -> None:
+    folder = runtime / "kernel-run-ipc"
+    folder.mkdir(parents=True, mode=0o700)
+    (folder / f"s-{number}").write_text("mine")
+    with pytest.raises(OSError, match=rf"kernel-run-ipc/s-{number}: what is there is no socket"):
+        gf.serve("run", transport="ipc")
+    assert [path.name for path in folder.iterdir()] == [f"s-{number}"]
+    assert (folder / f"s-{number}").read_text() == "mine"
+    (folder / f"s-{number}").unlink()
+    with gf.serve("run", transport="ipc") as server:
+        assert server.name == "run"
+
+
 def test_files_that_are_there_are_obeyed_whole_replaced_when_stale_or_left_alone(
     tmp_path: Path, runtime: Path
 ) -> None:
@@ -715,8 +741,8 @@ def test_a_port_in_use_is_an_error_with_a_remedy(runtime: Path) -> None:
         ({"name": "a/b"}, "name"),
         ({"name": "n" * 49}, "name"),
         ({"transport": "udp"}, "transport"),
-        ({"port": 65533}, "first_port"),
-        ({"port": -1}, "first_port"),
+        ({"port": 65533}, "port.* is 65533: give .* 0 to 65531"),
+        ({"port": -1}, "port.* is -1: give"),
         ({"ip": ""}, "ip '': it is empty"),
         ({"ip": "::1"}, "ip '::1': it is an IPv6 address"),
         ({"ip": "[fe80::1%eth0]"}, "it is an IPv6 address"),
@@ -940,3 +966,75 @@ def test_text_that_clients_would_read_cut_is_refused(
             server.set("n", text)
         with gf.connect("uncut") as run:
             assert (list(run), run.scalars) == (["x"], {"n": 1})
+
+
+@pytest.fixture
+def shown(runtime: Path) -> Iterator[dict[str, Any]]:
+    """What the messages below are about."""
+    x = gf.to_device(np.arange(4.0))
+    with gf.serve("shown") as server:
+        server.publish("x", x)
+        with gf.connect("shown") as run, gf.connect(["shown"]) as joint:
+            yield {"server": server, "run": run, "joint": joint, "x": x, "gf": gf, "np": np}
+
+
+@pytest.mark.parametrize(
+    ("call", "error", "message"),
+    [
+        (
+            "server.set('a', 1 << 65)",
+            OverflowError,
+            "value a is 36893488147419103232: give .* from -9",
+        ),
+        (
+            "server.set('a', np.uint64(2**64 - 1))",
+            OverflowError,
+            "value a is 18446744073709551615: ",
+        ),
+        ("server.set('a', 10**5000)", OverflowError, "value a is an integer of 16610 bits: give"),
+        ("server.step(1 << 64)", OverflowError, "step is 18446744073709551616: give an integer"),
+        ("server.step(1.5)", TypeError, "step is 1.5, of type float: give an integer"),
+        ("server.step(1, 'a')", TypeError, "time is 'a', of type str: give a number"),
+        ("server.publish(3, x)", TypeError, "name is 3, of type int: give text"),
+        ("gf.publish(3, x)", TypeError, "name is 3, of type int: give text"),
+        ("x.histogram(bins=1.5)", TypeError, "bins is 1.5, of type float: give an integer"),
+        ("run['x'].histogram(bins=1.5)", TypeError, "bins is 1.5, of type float"),
+        ("gf.connect(3)", TypeError, "server is 3, of type int: give a name, the path"),
+        ("gf.connect(b'x')", TypeError, "server is b'x', of type bytes: give a name"),
+        ("run['nope']", KeyError, "no tensor is published as 'nope': there are 'x'"),
+        ("joint['nope']", KeyError, "no tensor is published as 'nope': there are 'x'"),
+        ("gf.serve('s', port=70000)", ValueError, "port, .*, is 70000: give .* from 0 to 65531"),
+        ("gf.serve('s', transport='ipc', port=5000)", ValueError, "port=5000 is for tcp: leave"),
+        ("gf.attach('hello')", ValueError, "it does not begin with .*; pass the whole text"),
+        (
+            "pickle.dumps(server)",
+            TypeError,
+            "a Server cannot be pickled .* 'shown', to gpufetch.con",
+        ),
+        (
+            "pickle.dumps(run)",
+            TypeError,
+            "a connection cannot be pickled .*: call gpufetch.connect",
+        ),
+        ("pickle.dumps(joint)", TypeError, "a connection cannot be pickled"),
+        ("gf.hdf5.write(path, 't', {'a': 2**70})", ValueError, f"int64 nor uint64 holds {2**70}: "),
+        ("gf.hdf5.write(path, 't', [-1, 2**70])", ValueError, f"values from -1 to {2**70}"),
+        ("x.numpy()", AttributeError, r"no numpy: gpufetch.fetch\(x\) gives it as a NumPy array"),
+        ("x.cpu()", AttributeError, r"no cpu: gpufetch.fetch\(x\) gives"),
+        ("x.get()", AttributeError, r"no get: gpufetch.fetch\(x\) gives"),
+        ("f'{x:.2f}'", TypeError, "unsupported format string"),
+    ],
+)
+def test_a_message_names_the_value_and_the_remedy(
+    shown: dict[str, Any], tmp_path: Path, call: str, error: type[Exception], message: str
+) -> None:
+    import pickle
+
+    with pytest.raises(error, match=message):
+        eval(call, {**shown, "pickle": pickle, "path": tmp_path / "x.h5"})
+
+
+def test_the_element_of_an_array_without_axes_is_formatted(shown: dict[str, Any]) -> None:
+    x, lazy = shown["x"], shown["run"]["x"]
+    assert (f"{x[1]:.2f}", f"{lazy[1:2].reshape(()):.2f}") == ("1.00", "1.00")
+    assert (f"{x}", f"{x[1]}") == (str(x), str(x[1]))

@@ -5,6 +5,8 @@ from __future__ import annotations
 import contextlib
 import gc
 import logging
+import subprocess
+import sys
 import threading
 import weakref
 from collections.abc import Callable
@@ -179,3 +181,39 @@ def test_the_last_reference_may_go_on_a_thread_of_the_server(runtime: Path, wher
             assert dropped.wait(10)
     eventually(lambda: not Path(path).exists())
     eventually(lambda: count_server_threads() == before)
+
+
+def test_a_stop_of_the_handle_that_is_refused_leaves_the_server_running() -> None:
+    told: list[str] = []
+    held: dict[str, Any] = {}
+
+    def stop(*line: str) -> None:
+        note_outcome(told, lambda: _core.serve_stop(held["handle"]))
+
+    held["handle"], _, path = _core.serve_start(name="run", shutdown=stop)
+    ask_for_the_end(path)
+    eventually(lambda: len(told) == 1)
+    assert "callback" in told[0]
+    _core.serve_publish_value(held["handle"], "n", 1)
+    _core.serve_stop(held["handle"])
+    assert not Path(path).exists()
+
+
+def test_a_server_that_the_program_does_not_keep_runs_until_it_is_stopped() -> None:
+    x = gf.to_device(np.arange(6.0))
+    gf.serve("run").publish("x", x)
+    gc.collect()
+    with gf.connect("run") as run:
+        np.testing.assert_array_equal(run["x"].fetch(), np.arange(6.0))
+    path = Path(gf.serve("run").connection_file)
+    gf.serve("run").stop()
+    assert not path.exists()
+
+
+def test_a_server_that_the_program_does_not_keep_ends_with_the_process(runtime: Path) -> None:
+    code = "import gpufetch as gf; gf.serve('run').set('n', 1); print('ready', flush=True)"
+    done = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, timeout=60, check=True
+    )
+    assert (done.stdout, done.stderr) == ("ready\n", "")
+    assert list(runtime.iterdir()) == []

@@ -331,6 +331,11 @@ class LazyArray(NumPyFunctions):
             return (self[i] for i in range(self._shape[0]))
         return (value for _, values in self.iter_chunks(_ITERATION_NBYTES) for value in values)
 
+    def __format__(self, spec: str) -> str:
+        return (
+            format(self.fetch()[()], spec) if spec and self.ndim == 0 else super().__format__(spec)
+        )
+
     def __bool__(self) -> bool:
         return converted(bool, self, self.fetch)
 

@@ -13,11 +13,19 @@ from typing import Any
 from gpufetch._remote.replies import raise_error
 from gpufetch._remote.servers import ConnectionFileError, is_alive, load
 
-__all__ = ["Client", "Reply", "ServerEndedError", "ServerGoneError", "ServerLostError"]
+__all__ = [
+    "Client",
+    "NoStepError",
+    "Reply",
+    "ServerEndedError",
+    "ServerGoneError",
+    "ServerLostError",
+]
 
 PROTOCOL = 1
 _CHECK_S = 0.25  # time between checks, while waiting, that the server still lives
 _BUSY_PAUSE_S = 0.05
+_PROBE_S = 2.0  # what a server has to show that it answers, when no step has come
 
 Reply = tuple[dict[str, Any], list[Any]]
 """The JSON of a reply, and its binary buffers."""
@@ -33,6 +41,14 @@ class ServerEndedError(ServerLostError):
 
 class ServerGoneError(ServerLostError):
     """No server is behind the connection file, which one that starts anew may replace."""
+
+
+class ServerSilentError(ServerLostError):
+    """The server does not answer in time."""
+
+
+class NoStepError(TimeoutError):
+    """The server answers, and its program has completed no step in time."""
 
 
 def _detach(kernel_client: Any, shell: Any, iopub: Any, comm_id: str, process_id: int) -> None:
@@ -169,7 +185,7 @@ class Client:
             if self._iopub.poll(int(1000 * max(0.0, min(left, _CHECK_S)))):
                 break
             if left <= 0:
-                raise ServerLostError(f"the server of {self._path} does not answer")
+                raise ServerSilentError(f"the server of {self._path} does not answer")
             self._check_alive()
         frames = self._iopub.recv_multipart(copy=False)
         try:
@@ -196,6 +212,21 @@ class Client:
                 self._ready[data.get("id")] = (data, message["buffers"])
         return self._ready.pop(request_id)
 
+    def _reply_at(self, request_id: int, request: dict[str, Any], timeout: float) -> Reply:
+        """Wait for a reply; NoStepError if it waits for a step, and the server answers others."""
+        try:
+            return self._reply(request_id, time.monotonic() + timeout)
+        except ServerSilentError:
+            if request["op"] != "subscribe" and request.get("at") != "step":
+                raise
+            self._reply(self._ask({"op": "list"}), time.monotonic() + _PROBE_S)
+        if request_id in self._ready:
+            return self._ready.pop(request_id)
+        raise NoStepError(
+            f"no step was completed within {timeout:g} s by the program of {self._path}, whose "
+            'server answers: wait longer (timeout=), or read live (at = "live")'
+        )
+
     def _ask(self, request: dict[str, Any]) -> int:
         self._last_id += 1
         self._send("comm_msg", {"data": {**request, "id": self._last_id}})
@@ -205,13 +236,14 @@ class Client:
         """Send requests, and yield their replies in order; `timeout` seconds are for each one.
 
         As many requests are under way as the server allows, also while the caller works on a
-        reply: the next one is sent before the reply is yielded. Raises what a refusal stands for.
+        reply: the next one is sent before the reply is yielded. Raises what a refusal stands for,
+        and NoStepError where a request waits for a step that does not come.
         """
         self._ready.clear()
         ids = [self._ask(request) for request in requests[: self._under_way_max]]
         for done, request in enumerate(requests):
             deadline = time.monotonic() + timeout
-            reply = self._reply(ids[done], deadline)
+            reply = self._reply_at(ids[done], request, timeout)
             while reply[0].get("error", {}).get("code") == "busy" and time.monotonic() < deadline:
                 time.sleep(_BUSY_PAUSE_S)
                 reply = self._reply(self._ask(request), deadline)

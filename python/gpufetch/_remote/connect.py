@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Sequence
 
+from gpufetch._checks import check_timeout
 from gpufetch._remote.connection import Connection
 from gpufetch._remote.joint_connection import JointConnection
 from gpufetch._remote.server_connection import ServerConnection
@@ -33,7 +34,8 @@ def connect(
         `global_shape` of `Server.publish` and `gpuf_server_publish`), there is one array here. A
         read goes to the servers whose parts it touches.
     timeout
-        Seconds that a request may take, a new connection included if that is needed.
+        Seconds that a request may take, a new connection included if that is needed; also for a
+        read to wait for the step that `at="step"` asks for. Above 0.
     at
         "live" or "step", see `Connection`.
 
@@ -51,6 +53,7 @@ def connect(
     """
     if at not in ("live", "step"):
         raise ValueError(f'at={at!r} is neither "live" nor "step"')
+    check_timeout(timeout, is_needed=True)
     attached = [ServerConnection(Session(path, timeout, at)) for path in find_all(server)]
     connection = JointConnection(attached) if is_several(server) else attached[0]
     try:

@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Mapping
-from typing import Any
+from collections.abc import Mapping, Sequence
+from typing import Any, NoReturn
 
 from gpufetch._lazy.array import LazyArray
 from gpufetch._remote.session import At
 from gpufetch._text import format_nbytes
 
-__all__ = ["Connection", "Value", "listing_line"]
+__all__ = ["Connection", "Value", "listing_line", "not_published"]
 
 Value = int | float | str
+_NAMES_MAX = 20
 
 
 class Connection(Mapping[str, LazyArray], ABC):
@@ -84,7 +85,8 @@ class Connection(Mapping[str, LazyArray], ABC):
         """Wait until the program completes its next step, and return the step's number.
 
         For several servers, waits for a step of each and returns the lowest. TimeoutError after
-        `timeout` seconds (None: the `timeout` of `connect`).
+        `timeout` seconds (None: the `timeout` of `connect`; 0: at once), which says whether no step
+        was completed or the server does not answer.
         """
 
     @property
@@ -95,6 +97,11 @@ class Connection(Mapping[str, LazyArray], ABC):
     @abstractmethod
     def close(self) -> None:
         """Detach. Arrays from this connection then raise ValueError when they are read."""
+
+    def __reduce__(self) -> NoReturn:
+        raise TypeError(
+            "a connection cannot be pickled or copied: call gpufetch.connect in the other process"
+        )
 
     def __enter__(self) -> Connection:
         return self
@@ -111,6 +118,13 @@ class Connection(Mapping[str, LazyArray], ABC):
             return "\n".join(self._describe())
         except Exception as error:  # a repr that raises hides the object
             return f"<connection to {self.name}: {error}>"
+
+
+def not_published(name: object, names: Sequence[str]) -> KeyError:
+    """The error for a name that no tensor has."""
+    listed = ", ".join(map(repr, names[:_NAMES_MAX])) + (", ..." if len(names) > _NAMES_MAX else "")
+    there = f"there are {listed}" if names else "nothing is; publish it in the program first"
+    return KeyError(f"no tensor is published as {name!r}: {there}")
 
 
 def listing_line(item: Mapping[str, Any]) -> str:

@@ -10,8 +10,10 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import Any, TypeVar, final
 
 from gpufetch import _core
+from gpufetch._checks import check_timeout
 from gpufetch._lazy.array import LazyArray
-from gpufetch._remote.connection import Connection, Value, listing_line
+from gpufetch._remote.client import NoStepError
+from gpufetch._remote.connection import Connection, Value, listing_line, not_published
 from gpufetch._remote.joint_tensor import JointTensor, Part
 from gpufetch._remote.parts import overlap
 from gpufetch._remote.published_tensor import PublishedTensor
@@ -96,6 +98,8 @@ class JointConnection(Connection):
             try:
                 for number in by_session[session]:
                     results[number] = jobs[number][1]()
+            except NoStepError as error:
+                raise TimeoutError(f"{session.label}: {error}") from error
             except (TimeoutError, ConnectionError) as error:
                 kind = TimeoutError if isinstance(error, TimeoutError) else ConnectionError
                 remedy = "if it has ended, start it again or connect to the others without it"
@@ -111,9 +115,10 @@ class JointConnection(Connection):
     # --- The mapping ---
 
     def __getitem__(self, name: str) -> LazyArray:
-        found = _found(self._listings()).get(name)
+        listed = _found(self._listings())
+        found = listed.get(name)
         if found is None:
-            raise KeyError(name)
+            raise not_published(name, list(listed))
         if len(found) == 1 and "global_shape" not in found[0][1]:
             return LazyArray(PublishedTensor(*found[0]))
         return LazyArray(self._joined(name, found))
@@ -181,6 +186,7 @@ class JointConnection(Connection):
 
     def wait_step(self, timeout: float | None = None) -> int:
         by_session = {connection.session: connection for connection in self._connections}
+        check_timeout(timeout)
         steps = self._at_once(lambda s: by_session[s].wait_step(timeout), self._sessions)
         return min(steps)
 

@@ -9,24 +9,24 @@ import operator
 import os
 import threading
 import time
-import weakref
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from typing import Any, Literal, final
+from typing import Any, Literal, NoReturn, final
 
 from gpufetch import _core, _share  # noqa: F401  (the order of what runs at exit)
-from gpufetch._checks import check_path, check_text
+from gpufetch._checks import check_int, check_path, check_text, check_timeout
 
 __all__ = ["Server", "serve"]
 
 _logger = logging.getLogger("gpufetch.serve")
-_running: weakref.WeakSet[Server] = weakref.WeakSet()
+_running: set[Server] = set()  # which stay until they are stopped, whoever else keeps them
 _start_lock = threading.Lock()  # one server starts at a time
 os.register_at_fork(  # a forked child gets it free, whatever other threads did
     before=_start_lock.acquire,
     after_in_parent=_start_lock.release,
     after_in_child=_start_lock.release,
 )
+_FIRST_PORT_MAX = 65535 - 4
 _POLL_S = 0.01  # between looks whether other processes have let go of a tensor
 
 
@@ -44,7 +44,8 @@ class _Shutdown:
 class Server:
     """A running server; from `serve`. As a context manager it stops at the end of the block.
 
-    May be used from any thread.
+    It runs until `stop` is called or the process ends, also where the program keeps no reference to
+    it, and keeps what it publishes alive. May be used from any thread.
     """
 
     def __init__(
@@ -135,8 +136,7 @@ class Server:
         Other threads may use the server meanwhile. ValueError for an unknown name; RuntimeError
         where another thread publishes the name again meanwhile.
         """
-        if timeout is not None and not timeout >= 0:
-            raise ValueError(f"timeout {timeout!r} is not a number of seconds >= 0, or None")
+        check_timeout(timeout)
         end = math.inf if timeout is None else time.monotonic() + timeout
         check_text(name, "name")
         with self._using():
@@ -186,6 +186,8 @@ class Server:
         check_text(name, "name")
         if isinstance(number, str):
             check_text(number, f"value {name}:")
+        if isinstance(number, int):
+            check_int(number, f"value {name}")
         with self._using():
             _core.serve_publish_value(self._handle, name, number)
 
@@ -195,6 +197,9 @@ class Server:
         Clients that asked for reads at a step are answered before this returns. Numbers need not
         rise: each call is a new step, also where a program goes back to a checkpoint.
         """
+        step = check_int(step, "step")
+        if isinstance(time, str) or not hasattr(time, "__float__"):
+            raise TypeError(f"time is {time!r:.80}, of type {type(time).__name__}: give a number")
         with self._using():
             _core.serve_step(self._handle, step, time)
 
@@ -237,6 +242,12 @@ class Server:
     def __exit__(self, *reason: object) -> None:
         self.stop()
 
+    def __reduce__(self) -> NoReturn:
+        raise TypeError(
+            f"a Server cannot be pickled or copied: give its name, {self._name!r}, to "
+            "gpufetch.connect in the other process"
+        )
+
     def __repr__(self) -> str:
         state = "stopped" if self._is_stopped else self._connection_file
         return f"Server('{self._name}', {state})"
@@ -258,6 +269,9 @@ def serve(
 
     The server presents itself as a Jupyter kernel and writes that kernel's connection file; it
     runs no code. It answers on threads of its own, which hold the GIL only to release a tensor.
+
+    It runs until `Server.stop` is called or the process ends, also if the Server that is returned
+    is not kept; `serve` by the same name gives it again.
 
     Where this process has a running server that was asked for by the same name, it is given again,
     so that a cell of a notebook may run twice: the options must be the same, and `on_shutdown`
@@ -304,6 +318,9 @@ def serve(
             check_text(text, what)
     if connection_file is not None:
         check_path(connection_file, "connection_file")
+    check_int(port, "port, the first of five,", 0, _FIRST_PORT_MAX)
+    if transport == "ipc" and port != 0:
+        raise ValueError(f'port={port} is for tcp: leave it out, or transport="ipc"')
     options = {
         "name": name,
         "connection_file": connection_file,

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping
 from typing import final
 
 from gpufetch._lazy.array import LazyArray
-from gpufetch._remote.connection import Connection, Value, listing_line
+from gpufetch._remote.connection import Connection, Value, listing_line, not_published
 from gpufetch._remote.published_tensor import PublishedTensor
 from gpufetch._remote.session import At, Session
 
@@ -22,10 +22,11 @@ class ServerConnection(Connection):
 
     def __getitem__(self, name: str) -> LazyArray:
         with self.session.lock:  # so that the tensor is of the server that listed it
-            for item in self.session.listing()["tensors"]:
+            items = self.session.listing()["tensors"]
+            for item in items:
                 if item["name"] == name:
                     return LazyArray(PublishedTensor(self.session, item))
-        raise KeyError(name)
+        raise not_published(name, [item["name"] for item in items])
 
     def __iter__(self) -> Iterator[str]:
         return iter([item["name"] for item in self.session.listing()["tensors"]])

@@ -10,7 +10,7 @@ import os
 import re
 import socket
 import stat
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -211,6 +211,11 @@ def find_all(name: Names) -> list[Path]:
     """The connection files that a name, a pattern, or a list of these stands for; each once."""
     if isinstance(name, str | os.PathLike):
         return _matching(os.fspath(name)) if is_several(name) else [find(name)]
+    if isinstance(name, bytes) or not isinstance(name, Iterable):
+        raise TypeError(
+            f"server is {name!r:.80}, of type {type(name).__name__}: give a name, the path of a "
+            "connection file, or a list of these"
+        )
     paths = [path.resolve() for one in name for path in find_all(one)]
     if not paths:
         raise ValueError("no server is named: the list is empty")

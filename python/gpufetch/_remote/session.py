@@ -10,8 +10,10 @@ from pathlib import Path
 from typing import Any, Literal
 
 from gpufetch import _core, _share
+from gpufetch._checks import check_timeout
 from gpufetch._remote.client import (
     Client,
+    NoStepError,
     Reply,
     ServerEndedError,
     ServerGoneError,
@@ -25,6 +27,7 @@ __all__ = ["At", "Session"]
 At = Literal["live", "step"]
 
 _CONNECT_PAUSE_S = 0.1
+_CONNECT_MIN_S = 1.0  # what a new connection has, however short the time-out is
 _READS = ("read", "overview", "stats", "histogram")
 
 
@@ -114,7 +117,9 @@ class Session:
         while self._client is None:
             try:
                 self._client = Client(
-                    self.path, max(0.2, deadline - time.monotonic()), self._closing.is_set
+                    self.path,
+                    max(_CONNECT_MIN_S, deadline - time.monotonic()),
+                    self._closing.is_set,
                 )
                 self.instance = self._client.instance
                 self._was_connected = True
@@ -153,6 +158,9 @@ class Session:
                         self.time = reply[0].get("time", self.time)
                         done += 1
                         yield reply
+                except NoStepError:
+                    self._drop()  # the server need not wait for the step any more
+                    raise
                 except ServerLostError as error:
                     self._drop()
                     if isinstance(error, ServerEndedError):
@@ -162,6 +170,7 @@ class Session:
 
     def wait_step(self, timeout: float | None = None) -> int:
         """Wait for the next step, and return its number; other requests go on meanwhile."""
+        check_timeout(timeout)
         _core.check_process(self._process_id)
         with self._waiter_lock:
             if self.is_closed:

@@ -18,6 +18,7 @@ import numpy as np
 import numpy.typing as npt
 
 from gpufetch import _core
+from gpufetch._checks import check_timeout
 from gpufetch._subscript import expanded
 from gpufetch._view import HistogramResult, OverviewResult, View
 
@@ -86,11 +87,13 @@ class RemoteFuture(ThreadFuture[npt.NDArray[Any]]):
 
     def result(self, timeout: float | None = None) -> npt.NDArray[Any]:
         """Wait for the array; TimeoutError after `timeout` seconds."""
+        check_timeout(timeout)
         self._check_process()
         return super().result(timeout)
 
     def exception(self, timeout: float | None = None) -> BaseException | None:
         """Wait, and return what `result` would raise, or None."""
+        check_timeout(timeout)
         self._check_process()
         return super().exception(timeout)
 

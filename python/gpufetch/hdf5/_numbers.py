@@ -8,6 +8,8 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from gpufetch._checks import int_text
+
 __all__ = ["as_tensor", "int_array", "is_numbers"]
 
 _NUMBERS = (bool, int, float, complex, np.number, np.bool_)
@@ -71,4 +73,7 @@ def int_array(x: Any) -> npt.NDArray[Any]:
     try:
         return np.asarray(x, np.uint64)
     except OverflowError:
-        raise OverflowError("neither int64 nor uint64 holds such integers") from None
+        found = [int(value) for value in _leaves(x)]
+        low, high = int_text(min(found)), int_text(max(found))
+        values = high if len(found) == 1 else f"the values from {low} to {high}"
+        raise OverflowError(f"neither int64 nor uint64 holds {values}: give text") from None

@@ -43,7 +43,7 @@ typedef struct gpuf_server_options {
   const char *transport;       /* "ipc", "tcp", or NULL: tcp if ip or first_port is set, else ipc */
   const char *ip;              /* tcp: IPv4 address to listen on, or the name of a network
                                   interface; NULL = 127.0.0.1. ipc: ignored */
-  int32_t first_port;          /* tcp: five ports from here on; 0 = any that are free */
+  int32_t first_port;          /* tcp: five ports from here on; 0 = any that are free; ipc: 0 */
   bool curve;                  /* encrypt with CurveZMQ, by keys made for this server */
   bool jupyterlab; /* link the connection file into the folder external_kernels beside it, which
                       JupyterLab lists with --ServerApp.allow_external_kernels=True */
