@@ -73,7 +73,7 @@ GPUFI_INLINE bool F(to_numbers)(const gpufi_numbers *numbers, unsigned step, con
   for (size_t i = 0; i < count; i++) {
     off |= F(number_base)(transform, a, b, F(get)(p, i)) ^ F(get)(values, i);
   }
-  return off != 0;
+  return off != 0 || numbers->has_fill; /* the fill may be the base of what stands in for it */
 }
 
 GPUFI_INLINE void F(from_numbers)(const gpufi_numbers *numbers, size_t count, uint8_t *values,

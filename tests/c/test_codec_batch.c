@@ -321,24 +321,23 @@ static void ranked_chunks_keep_their_bits(void) {
   CHECK(made_count > 10 && read_count > 20);
 }
 
-static bool has_base(const uint8_t *chunk) {
-  return gpufi_transform_has_parameters(chunk[GPUFI_AT_TRANSFORM]) ||
-         (chunk[GPUFI_AT_MODE] == GPUFI_MODE_W8 && chunk[GPUFI_AT_SHIFT] != 0);
-}
-
 /* Floats that the CPU codes by way of a base: those of every transform, with a shift, with
  * corrections and with a fill, in chunks of one and of several runs. */
 static void chunks_with_a_base_keep_their_bits(void) {
   static const gpuf_dtype dtypes[] = {GPUF_DTYPE_BFLOAT16, GPUF_DTYPE_FLOAT32, GPUF_DTYPE_FLOAT64,
                                       GPUF_DTYPE_COMPLEX64, GPUF_DTYPE_COMPLEX128};
-  size_t shifted = 0, quotients = 0, others = 0, corrected = 0, filled = 0, encoded = 0;
+  size_t shifted = 0, quotients = 0, others = 0, corrected = 0, filled = 0;
+  size_t made[2] = {0, 0}; /* by the device: with corrections, with a fill */
   for (size_t k = 0; k < 8 * sizeof(dtypes) / sizeof(dtypes[0]); k++) {
     const gpufi_chunk_shape shape = {dtypes[k / 8], 2, {k % 2 ? 9 : 70, 301}};
     fixture f;
     fixture_init(&f, &shape, 2, k % 3 == 0, GPUFI_CODING_GPUFETCH);
     check_encoding_of(&f, (pattern)(DECIMALS + k % 8 / 2));
     for (size_t i = 0; i < f.chunks.count; i++) {
-      encoded += f.places[i].nbytes != 0 && has_base(f.encoded + f.places[i].offset);
+      const uint8_t *const chunk = f.encoded + f.places[i].offset;
+      const bool is_made = f.places[i].nbytes != 0;
+      made[0] += is_made && (chunk[GPUFI_AT_FLAGS] & GPUFI_FLAG_CORRECTIONS) != 0;
+      made[1] += is_made && (chunk[GPUFI_AT_FLAGS] & GPUFI_FLAG_FILL) != 0;
     }
     check_decoding_of(&f, (pattern)(DECIMALS + k % 8 / 2));
     for (size_t i = 0; i < f.chunks.count; i++) {
@@ -352,7 +351,61 @@ static void chunks_with_a_base_keep_their_bits(void) {
     fixture_fini(&f);
   }
   CHECK(shifted > 5 && quotients > 5 && others > 5 && corrected > 20 && filled > 5);
-  CHECK(encoded > 3);
+  CHECK(made[0] > 20 && made[1] > 5);
+}
+
+/* Of a block that is all fill, what is predicted has the fill as its base: still, it is the
+ * correction that says so. */
+static void a_fill_that_is_its_own_base_keeps_its_bits(void) {
+  const gpufi_chunk_shape shape = {GPUF_DTYPE_FLOAT64, 1, {60000}};
+  const double fill = 5;
+  fixture f;
+  fixture_init(&f, &shape, 1, false, GPUFI_CODING_GPUFETCH);
+  double *const values = (double *)f.raw;
+  for (size_t i = 0; i < 60000; i++) {
+    const bool is_fill = i / GPUFI_BLOCK_VALUES == 3 || below(6) == 0;
+    values[i] = is_fill ? fill : (double)(1000000 + below(1 << 12)) / 10;
+  }
+  values[0] = nextafter(fill, 6); /* the first probe, whose integer has the base 5 */
+  check_encoding_as_filled(&f);
+  CHECK(f.places[0].nbytes != 0 && f.encoded[GPUFI_AT_TRANSFORM] == GPUFI_TRANSFORM_QUOTIENT);
+  CHECK((f.encoded[GPUFI_AT_FLAGS] & GPUFI_FLAG_FILL) != 0);
+  check_decoding_as_filled(&f);
+  fixture_fini(&f);
+}
+
+/* By the sample the values are decimals, or a fill; between the sampled groups is noise, and
+ * corrections take as much as it. Such chunks take twice the bytes of raw ones, until it is known
+ * that they are to be raw: those for which the buffer has no place are left. */
+static void corrected_chunks_that_do_not_shrink_fit_the_buffer(void) {
+  const gpufi_chunk_shape shape = {GPUF_DTYPE_FLOAT64, 1, {40000}};
+  size_t raw_count = 0, made_count = 0;
+  gpufi_geometry g;
+  fixture f;
+  gpufi_geometry_init(&g, &shape);
+  fixture_init(&f, &shape, 5, false, GPUFI_CODING_GPUFETCH);
+  for (size_t i = 0; i < f.chunks.count * f.chunks.raw_pitch_nbytes / sizeof(double); i++) {
+    ((double *)f.raw)[i] = (double)below(1 << 24) / 10;
+  }
+  for (size_t i = 0; i + 1 < f.chunks.count; i++) {
+    uint8_t *const raw = f.raw + i * f.chunks.raw_pitch_nbytes;
+    uint8_t *const copy = malloc(f.chunks.raw_nbytes);
+    memcpy(copy, raw, f.chunks.raw_nbytes);
+    fill_random(raw, f.chunks.raw_nbytes, ++random_state);
+    for (size_t k = 0; k < gpufi_sample_count(&g); k++) {
+      const size_t at = gpufi_sample_first(&g, k) * g.value_nbytes;
+      memcpy(raw + at, copy + at, GPUFI_GROUP_VALUES * g.value_nbytes);
+    }
+    free(copy);
+  }
+  check_encoding_as_filled(&f);
+  for (size_t i = 0; i < f.chunks.count; i++) {
+    const bool is_made = f.places[i].nbytes != 0;
+    made_count += is_made;
+    raw_count += is_made && f.encoded[f.places[i].offset + GPUFI_AT_MODE] == GPUFI_MODE_RAW;
+  }
+  CHECK(raw_count >= 2 && raw_count == made_count - 1);
+  fixture_fini(&f);
 }
 
 static size_t count_ranges(const uint8_t *chunk, size_t block_count) {
@@ -435,6 +488,8 @@ int main(void) {
   TEST_ON_DEVICES(two_ranges_of_widths_keep_their_bits);
   TEST_ON_DEVICES(ranked_chunks_that_do_not_shrink_fit_the_buffer);
   TEST_ON_DEVICES(chunks_with_a_base_keep_their_bits);
+  TEST_ON_DEVICES(a_fill_that_is_its_own_base_keeps_its_bits);
+  TEST_ON_DEVICES(corrected_chunks_that_do_not_shrink_fit_the_buffer);
   TEST_ON_DEVICES(bitshuffle_chunks_are_those_of_the_cpu);
   return test_finish();
 }

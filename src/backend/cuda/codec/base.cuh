@@ -76,8 +76,8 @@ template <typename T> __device__ __forceinline__ T own_of(const gpufi_numbers &n
  * that has nothing of its own has that of the nearest one before it in its group, `step` apart, or
  * else of the first one after it. */
 template <typename T, typename Load>
-__device__ T based_value(const gpufi_numbers &numbers, uint32_t step, uint32_t i, uint32_t count,
-                         const Load &load) {
+__device__ __noinline__ T based_value(const gpufi_numbers &numbers, uint32_t step, uint32_t i,
+                                      uint32_t count, const Load &load) {
   const T x = load(i), filler = static_cast<T>(numbers.filler);
   if (has_own(numbers, x)) {
     return own_of(numbers, x);
@@ -110,6 +110,14 @@ __device__ __forceinline__ T correction_of(const gpufi_numbers &numbers, T value
   return numbers.has_fill && value == static_cast<T>(numbers.fill)
              ? static_cast<T>(1)
              : static_cast<T>(c + (is_above ? 1 : 0));
+}
+
+/* Whether a correction can make the value of its base: the greatest one cannot be one more. */
+template <typename T>
+__device__ __forceinline__ bool can_be_corrected(const gpufi_numbers &numbers, T value, T base) {
+  constexpr T kMost = static_cast<T>(static_cast<T>(~static_cast<T>(0)) >> 1);
+  return !numbers.has_fill || value == static_cast<T>(numbers.fill) ||
+         static_cast<T>(order(value) - order(base)) != kMost;
 }
 
 /* The base of what was predicted. */

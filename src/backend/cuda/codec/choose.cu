@@ -204,7 +204,7 @@ __global__ void __launch_bounds__(kSampleThreads, sizeof(T) == 8 || kSubsets == 
     state->bits = bits;
     if (bits != w8_bits && !is_left && grid.axis_count != 0) { /* one element is always constant */
       state->is_ranked = true;
-      atomicAdd(job.ranked_count, 1u);
+      atomicAdd(job.counts[kRankedRuns], 1u);
     }
   }
 }

@@ -195,8 +195,9 @@ __global__ void __launch_bounds__(kSampleThreads)
     state->base_subset = choice.subset;
     state->base_offset = choice.offset;
     state->bits = choice.bits;
-    state->parameters_nbytes =
-        gpufi_transform_has_parameters(choice.numbers.transform) ? GPUFI_PARAMETERS_NBYTES : 0;
+    state->parameters_nbytes = static_cast<uint32_t>(gpufi_round_up_16(
+        (gpufi_transform_has_parameters(choice.numbers.transform) ? GPUFI_PARAMETERS_NBYTES : 0) +
+        (choice.numbers.has_fill ? GPUFI_FILL_NBYTES : 0)));
   }
 }
 
@@ -216,19 +217,29 @@ __global__ void __launch_bounds__(kConvertThreads)
   const T *const raw = reinterpret_cast<const T *>(job.raw + chunk * grid.raw_pitch_nbytes);
   T *const based = reinterpret_cast<T *>(job.based + chunk * grid.raw_pitch_nbytes);
   const uint32_t group = part * kConvertThreads + threadIdx.x;
-  bool is_off = numbers.has_fill;
+  bool is_off = numbers.has_fill, is_lost = false;
   if (group < group_count(grid)) {
     const uint32_t first = group * kGroup, left = grid.value_count - first;
     for (uint32_t t = 0; t < kGroup && t < left; t++) {
       const loading how = {GPUFI_TRANSFORM_NONE, job.swap};
       const auto load = [&](uint32_t k) { return load_value(raw, k, how); };
       const T p = based_value<T>(numbers, grid.component_count, first + t, grid.value_count, load);
-      is_off = is_off || base_bits(numbers, p) != load(first + t);
+      const T x = load(first + t), base = base_bits(numbers, p);
+      is_off = is_off || base != x;
+      is_lost = is_lost || !can_be_corrected(numbers, x, base);
       based[first + t] = p;
     }
   }
-  if (is_off) {
-    state->is_left = 1; /* corrections are not written here */
+  is_off = __syncthreads_or(is_off) != 0;
+  is_lost = __syncthreads_or(is_lost || (is_off && !job.can_correct)) != 0;
+  if (threadIdx.x != 0) {
+    return;
+  }
+  if (is_lost) {
+    state->is_left = 1;
+  }
+  if (is_off && atomicOr(&state->has_corrections, 1u) == 0) {
+    atomicAdd(job.counts[kCorrectedRuns], 1u);
   }
 }
 

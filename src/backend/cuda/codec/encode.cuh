@@ -14,6 +14,15 @@ namespace gpufi {
 
 constexpr int kTransforms = 2; /* that compete: rotate and order, or none alone */
 
+/* How the runs of a chunk are encoded: those of each kind by a launch of its own, and behind those
+ * of the kinds before. */
+enum run_kind {
+  kPlainRuns,
+  kRankedRuns,
+  kCorrectedRuns, /* of W8 with corrections */
+  kRunKinds,
+};
+
 /* The cost of some sampled residuals. */
 struct residual_cost {
   unsigned long long residual_or;
@@ -45,7 +54,9 @@ struct encode_state {
   uint8_t base_subset;
   gpufi_numbers numbers;
   unsigned long long base_offset;
-  uint32_t parameters_nbytes; /* in the payload */
+  uint32_t parameters_nbytes; /* in the payload, with the fill */
+  uint32_t has_corrections;
+  uint32_t is_lost; /* to the CPU as well: there was no place for a run */
   bool is_raw;
   uint32_t done_count;             /* runs, or ranges of a raw chunk, that are written and summed */
   unsigned long long offset;       /* that each residual is less by */
@@ -53,6 +64,10 @@ struct encode_state {
   unsigned long long start;        /* of the chunk in the batch, plus one; 0 = not known yet */
   unsigned long long end;          /* set by the last run */
   unsigned long long plain, mixed; /* checksum, without the header */
+
+  __device__ run_kind kind() const {
+    return is_ranked ? kRankedRuns : has_corrections && !is_left ? kCorrectedRuns : kPlainRuns;
+  }
 };
 
 /* What a launch knows of the runs of the batch: see lookback.cuh. */
@@ -65,32 +80,46 @@ struct run_sizes {
 struct encode_job {
   chunk_grid grid;
   bool swap;
-  bool has_planes; /* the last axis is coded component by component, as planes.h says */
-  gpufi_cuts cuts; /* where the symbols of ranked values may be */
+  bool has_planes;  /* the last axis is coded component by component, as planes.h says */
+  bool can_correct; /* the device has the shared memory that corrections take */
+  gpufi_cuts cuts;  /* where the symbols of ranked values may be */
   uint32_t chunk_count;
   const uint8_t *raw;
   uint8_t *based; /* as many bytes as `raw`, of floats; what is predicted where there is a base */
   uint8_t *encoded;
+  uint64_t encoded_nbytes;
   gpufi_chunk_place *places;
   encode_state *states;
-  /* Of the chunks that are not ranked; of the ranked chunks, which come behind all others; and how
-   * many of those there are at most. */
-  run_sizes runs_of[2];
-  unsigned long long *ends; /* of those and of these in the batch */
-  uint32_t *ranked_count,
-      *ranked_taken; /* ranked chunks at most; runs that have been begun for them */
-  divisor runs;      /* of a chunk */
+  /* Of each kind of run: their sizes, and where they end in the batch; but of the first kind how
+   * many chunks there are at most, and how many runs have been begun. */
+  run_sizes runs_of[kRunKinds];
+  unsigned long long *ends;
+  uint32_t *counts[kRunKinds], *taken[kRunKinds];
+  divisor runs; /* of a chunk */
 };
+
+/* Bytes of a chunk's descriptors, with their padding. */
+template <run_kind kKind> __device__ inline uint32_t descriptors_nbytes(const chunk_grid &grid) {
+  constexpr uint32_t kStreams = kKind == kCorrectedRuns ? 2 : 1;
+  return static_cast<uint32_t>(
+      gpufi_round_up_16(4 * kStreams * static_cast<size_t>(grid.block_count)));
+}
 
 /* In choose.cu: set transform, subset, offset and is_left of every chunk. */
 cudaError_t choose_predictions(const encode_job &job, cudaStream_t stream);
-/* In choose_base.cu: then find the base of floats; and, when all is chosen, fill in `based`. Chunks
- * that need corrections are left. */
+/* In choose_base.cu: then find the base of floats; and, when all is chosen, fill in `based`, and
+ * has_corrections. */
 cudaError_t choose_bases(const encode_job &job, cudaStream_t stream);
 cudaError_t convert_bases(const encode_job &job, cudaStream_t stream);
 /* In choose_left.cu: after choose_bases(), set is_left of more chunks, which are then not
  * ranked. */
 cudaError_t leave_chunks(const encode_job &job, cudaStream_t stream);
+/* In encode_ranked.cu and encode_corrected.cu: encode the runs of these kinds. */
+cudaError_t encode_ranked_runs(const encode_job &job, cudaStream_t stream);
+cudaError_t encode_corrected_runs(const encode_job &job, cudaStream_t stream);
+/* Shared memory that a thread block takes for them. */
+size_t ranked_runs_shared_nbytes(const chunk_grid &grid);
+size_t corrected_runs_shared_nbytes(const chunk_grid &grid);
 
 } // namespace gpufi
 

@@ -31,19 +31,21 @@ __device__ inline bool is_swapped(const encode_job &job, const encode_state &sta
 
 /* Once every run of the chunk is written: decide its mode, and write the header unless it has to
  * be raw. One thread. */
-template <typename T, int C, bool kRanked>
+template <typename T, int C, run_kind kKind>
 __device__ void finish_chunk(const encode_job &job, uint32_t chunk, encode_state *state) {
   const chunk_grid &grid = job.grid;
   const T *const raw = reinterpret_cast<const T *>(job.raw + chunk * grid.raw_pitch_nbytes);
   const uint64_t start = __ldcg(&state->start) - 1, end = __ldcg(&state->end);
   const uint64_t capacity = gpufi_round_up_16(grid.raw_nbytes);
-  const bool is_left = __ldcg(&state->is_left) != 0;
+  const bool is_left = state->is_left != 0 || __ldcg(&state->is_lost) != 0;
   chunk_sum sum = {__ldcg(&state->plain), __ldcg(&state->mixed)};
   header_coding coding = {};
   coding.payload_nbytes = end - start - GPUFI_HEADER_NBYTES;
-  const bool all_zero = coding.payload_nbytes == grid.descriptors_nbytes && state->offset == 0;
+  /* Those with corrections have several values. */
+  const bool all_zero = kKind == kPlainRuns && state->offset == 0 &&
+                        coding.payload_nbytes == descriptors_nbytes<kPlainRuns>(grid);
   coding.flags = job.swap ? GPUFI_FLAG_BIG_ENDIAN : 0;
-  if (kRanked && coding.payload_nbytes < capacity) {
+  if (kKind == kRankedRuns && coding.payload_nbytes < capacity) {
     coding.mode = GPUFI_MODE_RANKED;
     coding.levels = state->ranks.levels;
     coding.shift = state->ranks.place.shift;
@@ -52,7 +54,7 @@ __device__ void finish_chunk(const encode_job &job, uint32_t chunk, encode_state
       coding.seed[(j - 1) / 8] |= static_cast<uint64_t>(state->ranks.leaves_of(j))
                                   << (j - 1) % 8 * 8;
     }
-  } else if (!kRanked && (all_zero || grid.axis_count == 0)) {
+  } else if (all_zero || (kKind == kPlainRuns && grid.axis_count == 0)) {
     /* Every residual is 0 just where all elements equal the first, which may be the only one. */
     coding.mode = GPUFI_MODE_CONSTANT;
     coding.payload_nbytes = 0;
@@ -71,6 +73,10 @@ __device__ void finish_chunk(const encode_job &job, uint32_t chunk, encode_state
                       coding.seed);
     }
     coding.seed[1] |= state->offset;
+    if (kKind == kCorrectedRuns) {
+      coding.flags |= GPUFI_FLAG_CORRECTIONS;
+      coding.flags |= state->numbers.has_fill ? GPUFI_FLAG_FILL : 0;
+    }
   } else {
     coding.mode = GPUFI_MODE_RAW;
     coding.payload_nbytes = capacity;

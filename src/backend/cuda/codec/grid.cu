@@ -31,7 +31,6 @@ chunk_grid make_grid(const gpufi_chunks *chunks) {
   grid.ndim = static_cast<uint8_t>(chunks->shape.ndim);
   grid.value_nbytes = static_cast<uint8_t>(g.value_nbytes);
   grid.is_float = gpufi_chunk_dtype_is_float(chunks->shape.dtype);
-  grid.descriptors_nbytes = static_cast<uint32_t>(gpufi_round_up_16(4 * gpufi_block_count(&g)));
   return grid;
 }
 

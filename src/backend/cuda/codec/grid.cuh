@@ -48,7 +48,6 @@ struct chunk_grid {
   uint32_t header_dims[GPUFI_CODEC_NDIM_MAX];
   uint8_t dtype, ndim, value_nbytes;
   bool is_float;
-  uint32_t descriptors_nbytes; /* with their padding */
 };
 
 chunk_grid make_grid(const gpufi_chunks *chunks);
