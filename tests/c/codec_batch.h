@@ -298,7 +298,7 @@ static inline bool is_for_the_cpu(const fixture *f, const uint8_t *chunk) {
   if (test_device.kind != GPUF_DEVICE_CUDA || transform == GPUFI_TRANSFORM_DICTIONARY) {
     return transform == GPUFI_TRANSFORM_DICTIONARY;
   }
-  return mode == GPUFI_MODE_MATCHES || (chunk[GPUFI_AT_FLAGS] & GPUFI_FLAG_PLANES) != 0;
+  return mode == GPUFI_MODE_MATCHES;
 }
 
 #endif

@@ -408,6 +408,41 @@ static void corrected_chunks_that_do_not_shrink_fit_the_buffer(void) {
   fixture_fini(&f);
 }
 
+/* Vectors, colours and records of every type: of rows that are short, and of rows that are long
+ * beside what a thread block takes at once. */
+static void planes_keep_their_bits(void) {
+  static const uint32_t lengths[] = {16, 77, 3001};
+  size_t made_count = 0, read_count = 0, modes[GPUFI_MODE_MAX + 1] = {0};
+  for (int dtype = 1; dtype <= GPUF_DTYPE_MAX; dtype++) {
+    for (size_t k = 0; k < 6; k++) {
+      const uint32_t length = lengths[k / 2];
+      const bool is_byte = gpufi_chunk_element_nbytes((gpuf_dtype)dtype) == 1;
+      const uint32_t most = is_byte && length >= 64 ? 64 : 16;
+      const uint32_t planes = k % 2 ? 2 + (uint32_t)below(4) : 2 + (uint32_t)below(most - 1);
+      const uint32_t rows = 1 + (uint32_t)below(12000 / length / planes + 1);
+      const gpufi_chunk_shape shape = {(gpuf_dtype)dtype, 4, {rows, length, 1, planes}};
+      fixture f;
+      fixture_init(&f, &shape, 2, k % 3 == 0, GPUFI_CODING_GPUFETCH);
+      check_encoding(&f);
+      for (size_t i = 0; i < f.chunks.count; i++) {
+        const uint8_t *const chunk = f.encoded + f.places[i].offset;
+        made_count += f.places[i].nbytes != 0 && (chunk[GPUFI_AT_FLAGS] & GPUFI_FLAG_PLANES) != 0;
+      }
+      check_decoding(&f);
+      for (size_t i = 0; i < f.chunks.count; i++) {
+        const uint8_t *const chunk = f.encoded + f.places[i].offset;
+        const bool is_read = f.verdicts[i] == GPUFI_CHUNK_DONE;
+        const bool has_planes = (chunk[GPUFI_AT_FLAGS] & GPUFI_FLAG_PLANES) != 0;
+        read_count += is_read && has_planes;
+        modes[chunk[GPUFI_AT_MODE]] += is_read && has_planes;
+      }
+      fixture_fini(&f);
+    }
+  }
+  CHECK(made_count > 40 && read_count > 80);
+  CHECK(modes[GPUFI_MODE_W8] > 20 && modes[GPUFI_MODE_RANKED] > 5);
+}
+
 static size_t count_ranges(const uint8_t *chunk, size_t block_count) {
   size_t count = 0;
   for (size_t b = 0; b < block_count; b++) {
@@ -489,6 +524,7 @@ int main(void) {
   TEST_ON_DEVICES(ranked_chunks_that_do_not_shrink_fit_the_buffer);
   TEST_ON_DEVICES(chunks_with_a_base_keep_their_bits);
   TEST_ON_DEVICES(a_fill_that_is_its_own_base_keeps_its_bits);
+  TEST_ON_DEVICES(planes_keep_their_bits);
   TEST_ON_DEVICES(corrected_chunks_that_do_not_shrink_fit_the_buffer);
   TEST_ON_DEVICES(bitshuffle_chunks_are_those_of_the_cpu);
   return test_finish();

@@ -1,5 +1,5 @@
 /* Which chunks are left to the CPU, because its encoder may choose a form that the kernels do not
- * write: those with planes, and where matches may be tried. A thread block takes a chunk. */
+ * write: where matches may be tried. A thread block takes a chunk. */
 #include "backend/cuda/codec/repeats.cuh"
 #include "backend/cuda/launch.cuh"
 
@@ -17,7 +17,7 @@ __global__ void __launch_bounds__(kSampleThreads)
   if (state->is_left) {
     return;
   }
-  const bool is_left = job.has_planes || may_match(job, raw, *state, &signs);
+  const bool is_left = may_match(job, raw, *state, &signs);
   __syncthreads(); /* the choice for values as they are is read */
   if (threadIdx.x != 0) {
     return;

@@ -154,7 +154,7 @@ __global__ void __launch_bounds__(kThreads, kThreadBlocksPerSm<T>)
   const uint32_t width = left < kChunksAtOnce ? left : kChunksAtOnce;
   const uint32_t chunk = first_chunk + in_turn % width;
   decode_state *const state = &job.states[chunk];
-  if (!state->is_open || state->mode == GPUFI_MODE_RANKED) {
+  if (!state->is_of(job.has_planes) || state->mode == GPUFI_MODE_RANKED) {
     return;
   }
   run_place<T> at;
@@ -180,6 +180,7 @@ __global__ void __launch_bounds__(kThreads, kThreadBlocksPerSm<T>)
 /* --- launching ---------------------------------------------------------------------------------
  */
 
+/* The launches of a job, without those that open and judge the chunks. */
 struct launch {
   const decode_job &job;
   cudaStream_t stream;
@@ -189,19 +190,13 @@ struct launch {
     cudaError_t code = cudaFuncSetAttribute(decode_kernel<T, C>,
                                             cudaFuncAttributeMaxDynamicSharedMemorySize, kShared);
     if (code == cudaSuccess) {
-      code = open_chunks(job, stream);
-    }
-    if (code == cudaSuccess) {
       code = launch_kernel(decode_kernel<T, C>, job.chunk_count * job.grid.run_count, kThreads,
                            kShared, stream, job);
     }
     if (code == cudaSuccess && job.grid.is_float) {
       code = decode_bases(job, stream);
     }
-    if (code == cudaSuccess) {
-      code = decode_ranked_chunks(job, stream);
-    }
-    return code == cudaSuccess ? judge_chunks(job, stream) : code;
+    return code == cudaSuccess ? decode_ranked_chunks(job, stream) : code;
   }
 };
 
@@ -213,15 +208,16 @@ struct shared_nbytes {
 
 /* The scratch in its order; each part's size is a multiple of 16. */
 struct decode_scratch {
-  size_t states, done, offsets;
+  size_t states, done, offsets, planes;
 
   decode_scratch(const gpufi_chunks *chunks, const chunk_grid &grid)
       : states(gpufi_round_up_16(sizeof(decode_state) * chunks->count)),
         done(gpufi_round_up_16(sizeof(uint32_t) * chunks->count * grid.run_count)),
-        offsets(gpufi_round_up_16(sizeof(uint32_t) * chunks->count * (grid.run_count + 1))) {}
+        offsets(gpufi_round_up_16(sizeof(uint32_t) * chunks->count * (grid.run_count + 1))),
+        planes(gpufi_planes_fit(&chunks->shape) ? grid.raw_pitch_nbytes * chunks->count : 0) {}
 
   size_t total() const {
-    return states + done + offsets;
+    return states + done + offsets + planes;
   }
 };
 
@@ -256,6 +252,25 @@ cudaError_t gpufi_cuda_decode(const gpufi_chunks *chunks, const void *d_encoded,
   job.states = reinterpret_cast<decode_state *>(at);
   job.run_done = reinterpret_cast<uint32_t *>(at += sizes.states);
   job.run_offsets = reinterpret_cast<uint32_t *>(at + sizes.done);
-  const cudaError_t code = cudaMemsetAsync(d_scratch, 0, sizes.states + sizes.done, stream);
-  return code == cudaSuccess ? with_values(job.grid, launch{job, stream}) : code;
+  const bool planes_fit = gpufi_planes_fit(&chunks->shape);
+  decode_job with_planes = job;
+  if (planes_fit) {
+    with_planes.has_planes = true;
+    with_planes.grid = make_grid(chunks, true);
+    with_planes.raw = at + sizes.done + sizes.offsets;
+  }
+  cudaError_t code = cudaMemsetAsync(d_scratch, 0, sizes.states + sizes.done, stream);
+  if (code == cudaSuccess) {
+    code = open_chunks(job, planes_fit ? &with_planes.grid : nullptr, stream);
+  }
+  if (code == cudaSuccess) {
+    code = with_values(job.grid, launch{job, stream});
+  }
+  if (code == cudaSuccess && planes_fit) {
+    code = with_values(with_planes.grid, launch{with_planes, stream});
+  }
+  if (code == cudaSuccess && planes_fit) {
+    code = join_planes(make_planes_layout(chunks), job.states, with_planes.raw, job.raw, stream);
+  }
+  return code == cudaSuccess ? judge_chunks(job, stream) : code;
 }

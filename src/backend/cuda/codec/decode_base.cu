@@ -54,7 +54,7 @@ __global__ void __launch_bounds__(kThreads, sizeof(T) == 8 ? 1 : 2)
   const chunk_grid &grid = job.grid;
   const uint32_t chunk = blockIdx.x / grid.run_count;
   decode_state *const state = &job.states[chunk];
-  if (!state->is_open || !state->is_based) {
+  if (!state->is_of(job.has_planes) || !state->is_based) {
     return;
   }
   const int lane = threadIdx.x % kWarp, warp = static_cast<int>(threadIdx.x) / kWarp;

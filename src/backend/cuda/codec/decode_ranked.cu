@@ -53,7 +53,7 @@ __global__ void __launch_bounds__(kThreads, sizeof(T) == 8 ? 1 : 2)
   const chunk_grid &grid = job.grid;
   const uint32_t chunk = blockIdx.x / grid.run_count;
   decode_state *const state = &job.states[chunk];
-  if (!state->is_open || state->mode != GPUFI_MODE_RANKED) {
+  if (!state->is_of(job.has_planes) || state->mode != GPUFI_MODE_RANKED) {
     return;
   }
   run_place<T> at = {};

@@ -2,6 +2,7 @@
 #include "backend/cuda/codec/bitshuffle.h"
 #include "backend/cuda/codec/codec.h"
 #include "backend/cuda/codec/encode_run.cuh"
+#include "backend/cuda/codec/planes.cuh"
 
 namespace {
 
@@ -33,7 +34,7 @@ __global__ void __launch_bounds__(kRawThreads)
   if (!state->is_raw) {
     return;
   }
-  const uint8_t *const from = job.raw + chunk * grid.raw_pitch_nbytes;
+  const uint8_t *const from = job.original + chunk * grid.raw_pitch_nbytes;
   uint8_t *const to = job.encoded + (state->start - 1);
   const uint64_t end = gpufi_round_up_16(grid.raw_nbytes);
   const uint64_t range_end = (range + 1) * kRangeNbytes < end ? (range + 1) * kRangeNbytes : end;
@@ -68,10 +69,18 @@ __global__ void __launch_bounds__(kRawThreads)
 
 struct launch {
   const encode_job &job;
+  const planes_layout *planes; /* or null */
+  uint8_t *coded;              /* for what it makes of the chunks */
   cudaStream_t stream;
 
   template <typename T, int C> cudaError_t run() const {
-    cudaError_t code = choose_predictions(job, stream);
+    cudaError_t code = cudaSuccess;
+    if (job.has_planes) {
+      code = split_planes(*planes, job.original, coded, stream);
+    }
+    if (code == cudaSuccess) {
+      code = choose_predictions(job, stream);
+    }
     if (code == cudaSuccess && job.based != nullptr) {
       code = choose_bases(job, stream);
     }
@@ -116,7 +125,7 @@ bool has_shared(size_t needed) {
 
 /* The scratch in its order; each part's size is a multiple of 16. */
 struct encode_scratch {
-  size_t states, sizes, sums, totals, based;
+  size_t states, sizes, sums, totals, based, planes;
 
   encode_scratch(const gpufi_chunks *chunks, const chunk_grid &grid)
       : states(gpufi_round_up_16(sizeof(encode_state) * chunks->count)),
@@ -125,10 +134,11 @@ struct encode_scratch {
                                (grid.run_count * chunks->count / kWindow + 1))),
         totals(gpufi_round_up_16(kRunKinds * sizeof(unsigned long long)) +
                gpufi_round_up_16(2 * kRunKinds * sizeof(uint32_t))),
-        based(may_have_base(grid) ? gpufi_round_up_16(grid.raw_pitch_nbytes * chunks->count) : 0) {}
+        based(may_have_base(grid) ? gpufi_round_up_16(grid.raw_pitch_nbytes * chunks->count) : 0),
+        planes(gpufi_planes_pay(&chunks->shape) ? grid.raw_pitch_nbytes * chunks->count : 0) {}
 
   size_t total() const {
-    return zeroed() + based;
+    return zeroed() + based + planes;
   }
 
   /* What is to be zero, which comes first. */
@@ -159,14 +169,14 @@ cudaError_t gpufi_cuda_encode(const gpufi_chunks *chunks, const void *d_raw, voi
     return gpufi_cuda_bitshuffle(chunks, d_raw, d_encoded, d_places, d_scratch, stream);
   }
   encode_job job = {};
-  job.grid = make_grid(chunks);
+  job.has_planes = gpufi_planes_pay(&chunks->shape);
+  job.grid = make_grid(chunks, job.has_planes);
   const encode_scratch sizes(chunks, job.grid);
   uint8_t *at = static_cast<uint8_t *>(d_scratch);
   job.cuts = gpufi_ranks_cuts(chunks->shape.dtype, job.grid.value_nbytes);
   job.swap = chunks->big_endian && job.grid.value_nbytes > 1;
-  job.has_planes = gpufi_planes_pay(&chunks->shape);
   job.chunk_count = static_cast<uint32_t>(chunks->count);
-  job.raw = static_cast<const uint8_t *>(d_raw);
+  job.original = static_cast<const uint8_t *>(d_raw);
   job.encoded = static_cast<uint8_t *>(d_encoded);
   job.encoded_nbytes = gpufi_chunks_encoded_nbytes(chunks);
   job.can_correct = has_shared(corrected_runs_shared_nbytes(job.grid));
@@ -189,6 +199,10 @@ cudaError_t gpufi_cuda_encode(const gpufi_chunks *chunks, const void *d_raw, voi
   job.based =
       may_have_base(job.grid) ? static_cast<uint8_t *>(d_scratch) + sizes.zeroed() : nullptr;
   job.runs = make_divisor(job.grid.run_count);
+  uint8_t *const coded = static_cast<uint8_t *>(d_scratch) + sizes.zeroed() + sizes.based;
+  job.raw = job.has_planes ? coded : job.original;
+  const planes_layout planes = job.has_planes ? make_planes_layout(chunks) : planes_layout{};
   const cudaError_t code = cudaMemsetAsync(d_scratch, 0, sizes.zeroed(), stream);
-  return code == cudaSuccess ? with_values(job.grid, launch{job, stream}) : code;
+  const launch of = {job, job.has_planes ? &planes : nullptr, coded, stream};
+  return code == cudaSuccess ? with_values(job.grid, of) : code;
 }

@@ -80,11 +80,12 @@ struct run_sizes {
 struct encode_job {
   chunk_grid grid;
   bool swap;
-  bool has_planes;  /* the last axis is coded component by component, as planes.h says */
+  bool has_planes;  /* `raw` is what planes.cuh made of the chunks */
   bool can_correct; /* the device has the shared memory that corrections take */
   gpufi_cuts cuts;  /* where the symbols of ranked values may be */
   uint32_t chunk_count;
   const uint8_t *raw;
+  const uint8_t *original; /* the chunks' own bytes */
   uint8_t *based; /* as many bytes as `raw`, of floats; what is predicted where there is a base */
   uint8_t *encoded;
   uint64_t encoded_nbytes;

@@ -44,7 +44,8 @@ __device__ void finish_chunk(const encode_job &job, uint32_t chunk, encode_state
   /* Those with corrections have several values. */
   const bool all_zero = kKind == kPlainRuns && state->offset == 0 &&
                         coding.payload_nbytes == descriptors_nbytes<kPlainRuns>(grid);
-  coding.flags = job.swap ? GPUFI_FLAG_BIG_ENDIAN : 0;
+  coding.flags = static_cast<uint8_t>((job.swap ? GPUFI_FLAG_BIG_ENDIAN : 0) |
+                                      (job.has_planes ? GPUFI_FLAG_PLANES : 0));
   if (kKind == kRankedRuns && coding.payload_nbytes < capacity) {
     coding.mode = GPUFI_MODE_RANKED;
     coding.levels = state->ranks.levels;
@@ -79,6 +80,7 @@ __device__ void finish_chunk(const encode_job &job, uint32_t chunk, encode_state
     }
   } else {
     coding.mode = GPUFI_MODE_RAW;
+    coding.flags = 0;
     coding.payload_nbytes = capacity;
     state->is_raw = true;
     state->done_count = 0;

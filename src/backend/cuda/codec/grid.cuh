@@ -50,7 +50,8 @@ struct chunk_grid {
   bool is_float;
 };
 
-chunk_grid make_grid(const gpufi_chunks *chunks);
+/* Of the chunks as they are, or, where planes fit their shape, as they are coded with planes. */
+chunk_grid make_grid(const gpufi_chunks *chunks, bool has_planes = false);
 
 /* What the header has as the `axes` of a subset. */
 __device__ inline uint32_t header_axes(const chunk_grid &grid, uint32_t subset) {

@@ -42,24 +42,27 @@ __device__ uint32_t seed_nbytes_max(const chunk_grid &grid) {
 /* What is read of the header's coding fields. */
 struct coding_fields {
   uint8_t version, mode, transform, flags, shift;
+  bool planes_fit; /* the shape */
 };
 
 /* Whether a W8 chunk of this dtype may have the transform, the shift and the flags, of those that
  * are read here; and of mode raw, constant or ranked none but the byte order. */
 __device__ bool are_possible(const chunk_grid &grid, const coding_fields &fields) {
-  const uint32_t swap =
+  uint32_t flags =
       grid.value_nbytes > 1 && fields.mode >= GPUFI_MODE_W8 ? GPUFI_FLAG_BIG_ENDIAN : 0;
+  flags |= fields.version > 1 && fields.mode >= GPUFI_MODE_W8 && fields.planes_fit
+               ? GPUFI_FLAG_PLANES
+               : 0;
   if (fields.mode != GPUFI_MODE_W8 || fields.version == 1 || !grid.is_float) {
     const uint32_t last = fields.mode == GPUFI_MODE_W8 && grid.is_float ? GPUFI_TRANSFORM_ORDER
                                                                         : GPUFI_TRANSFORM_NONE;
-    return fields.transform <= last && fields.flags <= swap &&
+    return fields.transform <= last && (fields.flags & ~flags) == 0 &&
            (fields.shift == 0 || fields.mode == GPUFI_MODE_RANKED);
   }
   const bool is_number = gpufi_transform_has_parameters(fields.transform);
   const bool has_fill = (fields.flags & GPUFI_FLAG_FILL) != 0;
   const bool is_wide = grid.value_nbytes == 4 ||
                        (grid.value_nbytes == 8 && fields.transform != GPUFI_TRANSFORM_SINGLE);
-  uint32_t flags = swap;
   if (grid.value_nbytes > 1) {
     flags |= fields.shift != 0 || is_number || has_fill ? GPUFI_FLAG_CORRECTIONS : 0;
     flags |= fields.flags & GPUFI_FLAG_CORRECTIONS ? GPUFI_FLAG_FILL : 0;
@@ -81,8 +84,8 @@ __device__ bool keeps_shift(const chunk_grid &grid, const uint64_t seed[2], uint
 }
 
 /* Everything about the header that can be known without the payload. One thread. */
-__device__ bool read_header(const decode_job &job, const uint8_t *chunk, uint64_t nbytes,
-                            decode_state *state) {
+__device__ bool read_header(const decode_job &job, const chunk_grid &planes, const uint8_t *chunk,
+                            uint64_t nbytes, decode_state *state) {
   const chunk_grid &grid = job.grid;
   uint64_t words[GPUFI_HEADER_NBYTES / 8];
 #pragma unroll
@@ -95,8 +98,14 @@ __device__ bool read_header(const decode_job &job, const uint8_t *chunk, uint64_
   const uint64_t capacity = gpufi_round_up_16(grid.raw_nbytes);
   const bool w8 = mode == GPUFI_MODE_W8, is_ranked = mode == GPUFI_MODE_RANKED;
   rank_codes ranks = {};
-  const coding_fields fields = {version, mode, transform, static_cast<uint8_t>(flags),
-                                static_cast<uint8_t>(words[1] >> 40)};
+  const coding_fields fields = {version,
+                                mode,
+                                transform,
+                                static_cast<uint8_t>(flags),
+                                static_cast<uint8_t>(words[1] >> 40),
+                                planes.value_count != 0};
+  const bool has_planes = fields.planes_fit && (flags & GPUFI_FLAG_PLANES) != 0;
+  const chunk_grid &coded = has_planes ? planes : grid;
   const uint64_t unused = /* but the shift */
       is_ranked ? 0 : (words[1] & ~(UINT64_C(0xff) << 40)) >> 24;
   bool good = static_cast<uint32_t>(words[0]) == GPUFI_CHUNK_MAGIC && version >= 1 &&
@@ -109,11 +118,11 @@ __device__ bool read_header(const decode_job &job, const uint8_t *chunk, uint64_
                                     grid.header_dims[2 * k]);
   }
   uint32_t subset = 0;
-  for (int k = 0; k < grid.usable_count; k++) {
-    subset |= (axes >> grid.axis_of[k] & 1) << k;
+  for (int k = 0; k < coded.usable_count; k++) {
+    subset |= (axes >> coded.axis_of[k] & 1) << k;
   }
   good = good && (mode <= GPUFI_MODE_W8 || (is_ranked && read_ranks(job, words, &ranks))) &&
-         are_possible(grid, fields) && axes == (w8 ? header_axes(grid, subset) : 0);
+         are_possible(grid, fields) && axes == (w8 ? header_axes(coded, subset) : 0);
   const bool is_number = gpufi_transform_has_parameters(transform) != 0;
   const bool has_fill = (flags & GPUFI_FLAG_FILL) != 0;
   const uint32_t parameters_nbytes =
@@ -148,6 +157,7 @@ __device__ bool read_header(const decode_job &job, const uint8_t *chunk, uint64_
   state->mode = mode;
   state->is_based = w8 && (fields.shift != 0 || is_number || has_fill);
   state->transform = state->is_based ? static_cast<uint8_t>(GPUFI_TRANSFORM_NONE) : transform;
+  state->has_planes = has_planes;
   state->numbers.transform = transform;
   state->numbers.shift = w8 ? fields.shift : 0;
   state->numbers.has_fill = w8 && has_fill;
@@ -161,9 +171,8 @@ __device__ bool read_header(const decode_job &job, const uint8_t *chunk, uint64_
   state->seed[0] = words[8];
   state->seed[1] = words[9];
   state->offset = has_offset ? words[9] : 0;
-  /* What these kernels do not read: places in a dictionary, planes, and matches. */
-  state->is_left = mode == GPUFI_MODE_MATCHES || transform == GPUFI_TRANSFORM_DICTIONARY ||
-                   (flags & GPUFI_FLAG_PLANES) != 0;
+  /* What these kernels do not read: places in a dictionary, and matches. */
+  state->is_left = mode == GPUFI_MODE_MATCHES || transform == GPUFI_TRANSFORM_DICTIONARY;
   state->may_have_ranges = version > 1;
   state->wanted[0] = words[10];
   state->wanted[1] = words[11];
@@ -298,7 +307,9 @@ __device__ bool find_runs(const decode_job &job, uint32_t chunk, const decode_st
          base == state->nbytes / 16;
 }
 
-__global__ void __launch_bounds__(kThreads) open_kernel(const __grid_constant__ decode_job job) {
+/* `planes` has no values where they do not fit the shape. */
+__global__ void __launch_bounds__(kThreads)
+    open_kernel(const __grid_constant__ decode_job job, const __grid_constant__ chunk_grid planes) {
   __shared__ bool is_good;
   __shared__ chunk_sum partial[kThreads / kWarp];
   const uint32_t chunk = blockIdx.x;
@@ -307,7 +318,7 @@ __global__ void __launch_bounds__(kThreads) open_kernel(const __grid_constant__ 
     const uint64_t offset = job.places[chunk].offset, nbytes = job.places[chunk].nbytes;
     is_good = offset % GPUFI_CHUNK_ALIGN == 0 && offset <= job.encoded_nbytes &&
               nbytes <= job.encoded_nbytes - offset && nbytes >= GPUFI_HEADER_NBYTES &&
-              read_header(job, job.encoded + offset, nbytes, state);
+              read_header(job, planes, job.encoded + offset, nbytes, state);
   }
   __syncthreads();
   bool good = is_good;
@@ -346,8 +357,9 @@ __global__ void __launch_bounds__(kThreads) judge_kernel(const __grid_constant__
 
 namespace gpufi {
 
-cudaError_t open_chunks(const decode_job &job, cudaStream_t stream) {
-  return launch_kernel(open_kernel, job.chunk_count, kThreads, 0, stream, job);
+cudaError_t open_chunks(const decode_job &job, const chunk_grid *planes, cudaStream_t stream) {
+  return launch_kernel(open_kernel, job.chunk_count, kThreads, 0, stream, job,
+                       planes ? *planes : chunk_grid{});
 }
 
 cudaError_t judge_chunks(const decode_job &job, cudaStream_t stream) {
