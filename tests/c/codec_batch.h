@@ -33,9 +33,12 @@ typedef enum pattern {
   COUNTS,  /* of which the upper bits are skewed, and the lowest two 0 but for a few */
   SPIKES,  /* groups of many bits among those of few */
   DECIMALS,
-  STEPS,  /* integers times a scale, plus an offset */
-  NARROW, /* of either sign, with low bits that are 0 but for a few values */
-  FILLED, /* decimals with a fill value, and now and then a NaN */
+  STEPS,     /* integers times a scale, plus an offset */
+  NARROW,    /* of either sign, with low bits that are 0 but for a few values */
+  FILLED,    /* decimals with a fill value, and now and then a NaN */
+  PERIODIC,  /* noise, over and over */
+  WORDS,     /* in any order, of some table */
+  IDLE_BITS, /* between others that are noise */
   PATTERN_COUNT,
 } pattern;
 
@@ -135,6 +138,14 @@ static inline uint64_t pattern_value(pattern kind, const gpufi_chunk_shape *shap
            (noise >> (70 - 8 * value_nbytes) & ~UINT64_C(3)) | (below(3000) == 0 ? 1 : 0);
   case SPIKES:
     return element / 8 % 10 == 3 ? noise : below(value_nbytes == 1 ? 3 : 5000);
+  case PERIODIC:
+    return (element % 700 + 1) * 0x9e3779b97f4a7c15u >> 7 ^ (element % 700) << 40;
+  case WORDS: {
+    const size_t in_word = element % 32, word = element / 32 * 0x9e3779b97f4a7c15u >> 58;
+    return ((word << 5 | in_word) + 1) * 0xd6e8feb86659fd93u >> 3;
+  }
+  case IDLE_BITS:
+    return (noise & 3) | (noise >> 32 & 3) << (8 * value_nbytes - 4);
   case DECIMALS:
   case STEPS:
   case NARROW:
@@ -291,14 +302,9 @@ static inline void encode_all_on_cpu(fixture *f) {
   }
 }
 
-/* Forms of the CPU's chunks that the test's device does not read: places in a dictionary; and, of
- * CUDA, those that only its CPU codec knows. */
-static inline bool is_for_the_cpu(const fixture *f, const uint8_t *chunk) {
-  const uint8_t mode = chunk[GPUFI_AT_MODE], transform = chunk[GPUFI_AT_TRANSFORM];
-  if (test_device.kind != GPUF_DEVICE_CUDA || transform == GPUFI_TRANSFORM_DICTIONARY) {
-    return transform == GPUFI_TRANSFORM_DICTIONARY;
-  }
-  return mode == GPUFI_MODE_MATCHES;
+/* Forms of the CPU's chunks that devices do not read: places in a dictionary. */
+static inline bool is_for_the_cpu(const uint8_t *chunk) {
+  return chunk[GPUFI_AT_TRANSFORM] == GPUFI_TRANSFORM_DICTIONARY;
 }
 
 #endif

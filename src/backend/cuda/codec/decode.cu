@@ -12,6 +12,7 @@
  * whoever waits, waits for thread blocks that run already; neighbours in that order belong to
  * different chunks, so that they seldom wait for each other. */
 #include "backend/cuda/codec/codec.h"
+#include "backend/cuda/codec/match_blocks.cuh"
 #include "backend/cuda/codec/run.cuh"
 #include "backend/cuda/codec/sums.cuh"
 #include "backend/cuda/launch.cuh"
@@ -46,8 +47,27 @@ __device__ bool keeps_shift(uint32_t word, uint32_t shift, const T r[kLaneGroups
   return static_cast<T>(static_cast<T>(any >> shift) << shift) == any;
 }
 
-/* A run of a chunk in mode W8; where the values have a base, what was predicted is stored. All
- * threads. */
+/* The residuals of a run of matches, which are where its values are to be. */
+template <typename T>
+__device__ __forceinline__ void load_run_residuals(const run_place<T> &at, int warp, int lane,
+                                                   T r[kLaneGroups][kGroup]) {
+#pragma unroll
+  for (int j = 0; j < kLaneGroups; j++) {
+    const uint32_t past =
+        static_cast<uint32_t>(warp) * GPUFI_BLOCK_VALUES + index_of(j, lane) * kGroup;
+    if (past + kGroup <= at.count) {
+      load_aligned_group(at.raw, at.first + past, r[j]);
+    } else {
+#pragma unroll
+      for (uint32_t t = 0; t < kGroup; t++) {
+        r[j][t] = past + t < at.count ? at.raw[at.first + past + t] : static_cast<T>(0);
+      }
+    }
+  }
+}
+
+/* A run of a chunk in mode W8 or matches; where the values have a base, what was predicted is
+ * stored. All threads. */
 template <typename T, int C>
 __device__ __forceinline__ void decode_run(const decode_job &job, uint32_t chunk,
                                            const run_place<T> &at, uint4 *run_bytes,
@@ -56,12 +76,16 @@ __device__ __forceinline__ void decode_run(const decode_job &job, uint32_t chunk
   decode_state *const state = &job.states[chunk];
   const int lane = threadIdx.x % kWarp, warp = static_cast<int>(threadIdx.x) / kWarp;
   T r[kLaneGroups][kGroup];
-  unpack_run(
-      job, chunk, at, 0, run_bytes, &shared->blocks, sum, r,
-      [&](uint32_t block_at, uint32_t word, uint32_t count, warp_mask *mask, uint32_t *list_count) {
-        return unpack_block<T>(reinterpret_cast<const uint32_t *>(run_bytes), block_at, word, count,
-                               lane, mask, list_count, r);
-      });
+  if (state->mode == GPUFI_MODE_MATCHES) {
+    load_run_residuals(at, warp, lane, r);
+  } else {
+    unpack_run(job, chunk, at, 0, run_bytes, &shared->blocks, sum, r,
+               [&](uint32_t block_at, uint32_t word, uint32_t count, warp_mask *mask,
+                   uint32_t *list_count) {
+                 return unpack_block<T>(reinterpret_cast<const uint32_t *>(run_bytes), block_at,
+                                        word, count, lane, mask, list_count, r);
+               });
+  }
   if (state->numbers.shift != 0 &&
       !keeps_shift(shared->blocks.descriptors[warp], state->numbers.shift, r)) {
     state->is_bad = 1;
@@ -154,7 +178,8 @@ __global__ void __launch_bounds__(kThreads, kThreadBlocksPerSm<T>)
   const uint32_t width = left < kChunksAtOnce ? left : kChunksAtOnce;
   const uint32_t chunk = first_chunk + in_turn % width;
   decode_state *const state = &job.states[chunk];
-  if (!state->is_of(job.has_planes) || state->mode == GPUFI_MODE_RANKED) {
+  if (!state->is_of(job.has_planes) || state->mode == GPUFI_MODE_RANKED ||
+      (state->mode == GPUFI_MODE_MATCHES && state->subset == 0)) {
     return;
   }
   run_place<T> at;
@@ -165,7 +190,7 @@ __global__ void __launch_bounds__(kThreads, kThreadBlocksPerSm<T>)
   at.column = at.first - at.row * grid.row_values;
   at.raw = reinterpret_cast<T *>(job.raw + chunk * grid.raw_pitch_nbytes);
   chunk_sum share = {0, 0};
-  if (state->mode == GPUFI_MODE_W8) {
+  if (state->mode == GPUFI_MODE_W8 || state->mode == GPUFI_MODE_MATCHES) {
     decode_run<T, C>(job, chunk, at, run_bytes, &shared, &share);
   } else if (!fill_run<T, C>(*state, at, &share)) {
     state->is_bad = 1;
@@ -190,6 +215,9 @@ struct launch {
     cudaError_t code = cudaFuncSetAttribute(decode_kernel<T, C>,
                                             cudaFuncAttributeMaxDynamicSharedMemorySize, kShared);
     if (code == cudaSuccess) {
+      code = decode_match_blocks(job, stream);
+    }
+    if (code == cudaSuccess) {
       code = launch_kernel(decode_kernel<T, C>, job.chunk_count * job.grid.run_count, kThreads,
                            kShared, stream, job);
     }
@@ -208,16 +236,18 @@ struct shared_nbytes {
 
 /* The scratch in its order; each part's size is a multiple of 16. */
 struct decode_scratch {
-  size_t states, done, offsets, planes;
+  size_t states, done, offsets, block_offsets, first_blocks, planes;
 
   decode_scratch(const gpufi_chunks *chunks, const chunk_grid &grid)
       : states(gpufi_round_up_16(sizeof(decode_state) * chunks->count)),
         done(gpufi_round_up_16(sizeof(uint32_t) * chunks->count * grid.run_count)),
         offsets(gpufi_round_up_16(sizeof(uint32_t) * chunks->count * (grid.run_count + 1))),
+        block_offsets(gpufi_round_up_16(sizeof(uint32_t) * chunks->count * match_offsets(grid))),
+        first_blocks(chunks->count * GPUFI_MATCHES_NBYTES_MAX),
         planes(gpufi_planes_fit(&chunks->shape) ? grid.raw_pitch_nbytes * chunks->count : 0) {}
 
   size_t total() const {
-    return states + done + offsets + planes;
+    return states + done + offsets + block_offsets + first_blocks + planes;
   }
 };
 
@@ -251,13 +281,16 @@ cudaError_t gpufi_cuda_decode(const gpufi_chunks *chunks, const void *d_encoded,
   job.verdicts = d_verdicts;
   job.states = reinterpret_cast<decode_state *>(at);
   job.run_done = reinterpret_cast<uint32_t *>(at += sizes.states);
-  job.run_offsets = reinterpret_cast<uint32_t *>(at + sizes.done);
+  job.run_offsets = reinterpret_cast<uint32_t *>(at += sizes.done);
+  job.block_offsets = reinterpret_cast<uint32_t *>(at += sizes.offsets);
+  job.block_offset_count = match_offsets(job.grid);
+  job.first_blocks = at += sizes.block_offsets;
   const bool planes_fit = gpufi_planes_fit(&chunks->shape);
   decode_job with_planes = job;
   if (planes_fit) {
     with_planes.has_planes = true;
     with_planes.grid = make_grid(chunks, true);
-    with_planes.raw = at + sizes.done + sizes.offsets;
+    with_planes.raw = at + sizes.first_blocks;
   }
   cudaError_t code = cudaMemsetAsync(d_scratch, 0, sizes.states + sizes.done, stream);
   if (code == cudaSuccess) {

@@ -27,10 +27,11 @@ struct decode_state {
   bool base_swap; /* the values are big-endian */
   gpufi_numbers numbers;
   uint32_t stream_count;           /* of blocks: 2 with corrections */
+  uint8_t arrangement, log2;       /* of matches: how residuals lie in a block, and its size */
   uint32_t descriptors_nbytes;     /* with their padding */
   rank_codes ranks;                /* of a ranked chunk */
   uint32_t descriptors_at;         /* in the chunk */
-  bool is_left;                    /* to the CPU: by a dictionary or matches */
+  bool is_left;                    /* to the CPU: by a dictionary */
   bool may_have_ranges;            /* of widths: not in version 1 */
   bool is_open;                    /* the header and the sizes of the blocks are right */
   uint32_t is_bad;                 /* a block is not right */
@@ -55,6 +56,11 @@ struct decode_job {
   decode_state *states;
   uint32_t *run_offsets; /* of each run in its chunk, and of the chunk's end, in 16-byte units */
   uint32_t *run_done;    /* not 0: the run's values are written */
+  /* Of matches: of each chunk where its blocks begin, counted from the first one, and where the
+   * last one ends; and its first block, arranged. */
+  uint32_t *block_offsets;
+  uint32_t block_offset_count; /* of a chunk, at most */
+  uint8_t *first_blocks;
 };
 
 /* In open.cu: check headers and find the runs; at the end, compare the checksums. `planes` is the
@@ -67,6 +73,9 @@ cudaError_t decode_bases(const decode_job &job, cudaStream_t stream);
  */
 cudaError_t decode_ranked_chunks(const decode_job &job, cudaStream_t stream);
 size_t ranked_shared_nbytes(const chunk_grid &grid);
+/* In decode_matches.cu: make residuals of the blocks of matches, or, where nothing is predicted,
+ * values. */
+cudaError_t decode_match_blocks(const decode_job &job, cudaStream_t stream);
 /* In planes.cu: the chunks with planes that are decoded, from `coded` to `raw`. */
 cudaError_t join_planes(const planes_layout &layout, const decode_state *states,
                         const uint8_t *coded, uint8_t *raw, cudaStream_t stream);

@@ -2,6 +2,7 @@
  * codec/header.c and docs/format.md say what has to be checked. The verdict on each chunk. */
 #include "backend/cuda/codec/checksum.cuh"
 #include "backend/cuda/codec/decode.cuh"
+#include "backend/cuda/codec/match_blocks.cuh"
 #include "backend/cuda/launch.cuh"
 
 namespace {
@@ -45,8 +46,8 @@ struct coding_fields {
   bool planes_fit; /* the shape */
 };
 
-/* Whether a W8 chunk of this dtype may have the transform, the shift and the flags, of those that
- * are read here; and of mode raw, constant or ranked none but the byte order. */
+/* Whether a chunk of this mode and dtype may have the transform, the shift and the flags, of those
+ * that are read here. */
 __device__ bool are_possible(const chunk_grid &grid, const coding_fields &fields) {
   uint32_t flags =
       grid.value_nbytes > 1 && fields.mode >= GPUFI_MODE_W8 ? GPUFI_FLAG_BIG_ENDIAN : 0;
@@ -54,8 +55,9 @@ __device__ bool are_possible(const chunk_grid &grid, const coding_fields &fields
                ? GPUFI_FLAG_PLANES
                : 0;
   if (fields.mode != GPUFI_MODE_W8 || fields.version == 1 || !grid.is_float) {
-    const uint32_t last = fields.mode == GPUFI_MODE_W8 && grid.is_float ? GPUFI_TRANSFORM_ORDER
-                                                                        : GPUFI_TRANSFORM_NONE;
+    const bool is_predicted = fields.mode == GPUFI_MODE_W8 || fields.mode == GPUFI_MODE_MATCHES;
+    const uint32_t last =
+        is_predicted && grid.is_float ? GPUFI_TRANSFORM_ORDER : GPUFI_TRANSFORM_NONE;
     return fields.transform <= last && (fields.flags & ~flags) == 0 &&
            (fields.shift == 0 || fields.mode == GPUFI_MODE_RANKED);
   }
@@ -97,6 +99,7 @@ __device__ bool read_header(const decode_job &job, const chunk_grid &planes, con
   const uint32_t axes = words[1] & 0xff, flags = words[1] >> 16 & 0xff;
   const uint64_t capacity = gpufi_round_up_16(grid.raw_nbytes);
   const bool w8 = mode == GPUFI_MODE_W8, is_ranked = mode == GPUFI_MODE_RANKED;
+  const bool is_matches = version > 1 && mode == GPUFI_MODE_MATCHES;
   rank_codes ranks = {};
   const coding_fields fields = {version,
                                 mode,
@@ -106,8 +109,8 @@ __device__ bool read_header(const decode_job &job, const chunk_grid &planes, con
                                 planes.value_count != 0};
   const bool has_planes = fields.planes_fit && (flags & GPUFI_FLAG_PLANES) != 0;
   const chunk_grid &coded = has_planes ? planes : grid;
-  const uint64_t unused = /* but the shift */
-      is_ranked ? 0 : (words[1] & ~(UINT64_C(0xff) << 40)) >> 24;
+  const uint64_t used = UINT64_C(0xff) << 40 | (is_matches ? 0xff000000 : 0); /* shift, levels */
+  const uint64_t unused = is_ranked ? 0 : (words[1] & ~used) >> 24;
   bool good = static_cast<uint32_t>(words[0]) == GPUFI_CHUNK_MAGIC && version >= 1 &&
               version <= GPUFI_CHUNK_VERSION && (words[0] >> 40 & 0xff) == grid.dtype &&
               (words[1] >> 8 & 0xff) == grid.ndim && unused == 0 && words[2] == grid.raw_nbytes &&
@@ -121,8 +124,10 @@ __device__ bool read_header(const decode_job &job, const chunk_grid &planes, con
   for (int k = 0; k < coded.usable_count; k++) {
     subset |= (axes >> coded.axis_of[k] & 1) << k;
   }
-  good = good && (mode <= GPUFI_MODE_W8 || (is_ranked && read_ranks(job, words, &ranks))) &&
-         are_possible(grid, fields) && axes == (w8 ? header_axes(coded, subset) : 0);
+  good = good &&
+         (mode <= GPUFI_MODE_W8 || (is_ranked && read_ranks(job, words, &ranks)) ||
+          (is_matches && read_arrangement(words[1] >> 24 & 0xff, state))) &&
+         are_possible(grid, fields) && axes == (w8 || is_matches ? header_axes(coded, subset) : 0);
   const bool is_number = gpufi_transform_has_parameters(transform) != 0;
   const bool has_fill = (flags & GPUFI_FLAG_FILL) != 0;
   const uint32_t parameters_nbytes =
@@ -131,13 +136,15 @@ __device__ bool read_header(const decode_job &job, const chunk_grid &planes, con
       is_ranked && good ? ranks.padded_nbytes()
                         : static_cast<uint32_t>(gpufi_round_up_16(w8 ? parameters_nbytes : 0));
   const uint32_t stream_count = w8 && flags & GPUFI_FLAG_CORRECTIONS ? 2 : 1;
-  const uint64_t descriptors_nbytes =
-      gpufi_round_up_16(4 * static_cast<size_t>(stream_count) * grid.block_count);
+  const size_t block_count =
+      is_matches && good ? match_block_count(grid, state->log2) : stream_count * grid.block_count;
+  const uint64_t descriptors_nbytes = gpufi_round_up_16(4 * block_count);
   const bool has_seed = mode == GPUFI_MODE_CONSTANT || axes != 0;
   const uint32_t seed_nbytes = has_seed         ? grid.value_nbytes * grid.component_count
                                : ranks.has_tree ? ranks.depth()
                                                 : 0;
-  const bool has_offset = w8 && (!grid.is_float || (is_number && seed_nbytes_max(grid) <= 8));
+  const bool has_offset =
+      (w8 || is_matches) && (!grid.is_float || (is_number && seed_nbytes_max(grid) <= 8));
   const uint32_t second_nbytes = has_offset        ? grid.value_nbytes
                                  : seed_nbytes > 8 ? seed_nbytes - 8
                                                    : 0;
@@ -171,8 +178,8 @@ __device__ bool read_header(const decode_job &job, const chunk_grid &planes, con
   state->seed[0] = words[8];
   state->seed[1] = words[9];
   state->offset = has_offset ? words[9] : 0;
-  /* What these kernels do not read: places in a dictionary, and matches. */
-  state->is_left = mode == GPUFI_MODE_MATCHES || transform == GPUFI_TRANSFORM_DICTIONARY;
+  /* What these kernels do not read: places in a dictionary. */
+  state->is_left = transform == GPUFI_TRANSFORM_DICTIONARY;
   state->may_have_ranges = version > 1;
   state->wanted[0] = words[10];
   state->wanted[1] = words[11];
@@ -328,7 +335,9 @@ __global__ void __launch_bounds__(kThreads)
     if (state->is_based && threadIdx.x == 0) {
       is_table = read_parameters(job.grid, state, &share);
     }
-    const bool fits = find_runs(job, chunk, state, &share) && is_table;
+    const bool fits = state->mode == GPUFI_MODE_MATCHES
+                          ? find_blocks<kThreads / kWarp>(job, chunk, state, &share)
+                          : find_runs(job, chunk, state, &share) && is_table;
     const chunk_sum sum = thread_block_sum<kThreads / kWarp>(share, partial);
     if (threadIdx.x == 0) {
       state->plain += sum.plain;
