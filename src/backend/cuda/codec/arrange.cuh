@@ -11,6 +11,17 @@ extern "C" {
 
 namespace gpufi {
 
+/* The blocks of a chunk, of 2^log2 bytes each. */
+__host__ __device__ inline uint32_t match_block_count(const chunk_grid &grid, uint32_t log2) {
+  return static_cast<uint32_t>(((grid.raw_nbytes - 1) >> log2) + 1);
+}
+
+/* The bytes of a block's residuals, block number `block` of those of 2^log2 bytes. */
+__device__ inline uint32_t arranged_nbytes(const chunk_grid &grid, uint32_t block, uint32_t log2) {
+  const uint64_t left = grid.raw_nbytes - (static_cast<uint64_t>(block) << log2);
+  return left >> log2 != 0 ? 1u << log2 : static_cast<uint32_t>(left);
+}
+
 /* Bit k of byte j becomes bit j of byte k. */
 __device__ inline uint64_t transpose_8x8(uint64_t x) {
   uint64_t t = (x ^ x >> 7) & 0x00aa00aa00aa00aau;
@@ -58,6 +69,45 @@ __device__ __forceinline__ void load_arranged(const uint8_t *arranged, uint32_t 
 #pragma unroll
     for (int t = 0; t < kGroup; t++) {
       v[t] = static_cast<T>((v[t] >> 1) ^ static_cast<T>(0 - (v[t] & 1)));
+    }
+  }
+}
+
+/* The group back, of which values behind the block's end are 0. With zigzag, `v` is zigzagged
+ * then. */
+template <typename T>
+__device__ __forceinline__ void store_arranged(uint8_t *arranged, uint32_t arrangement,
+                                               uint32_t total, uint32_t group, T *v) {
+  const uint32_t planes_nbytes = total / kGroup;
+  T *const values = reinterpret_cast<T *>(arranged);
+  if (arrangement == GPUFI_ARRANGED_ZIGZAG) {
+#pragma unroll
+    for (int t = 0; t < kGroup; t++) {
+      v[t] = zigzagged(v[t]);
+    }
+  }
+  if (group < planes_nbytes && arrangement != GPUFI_ARRANGED_BYTES) {
+#pragma unroll
+    for (uint32_t b = 0; b < sizeof(T); b++) {
+      uint64_t x = 0;
+#pragma unroll
+      for (uint32_t t = 0; t < kGroup; t++) {
+        x |= static_cast<uint64_t>(v[t] >> 8 * b & 0xff) << 8 * t;
+      }
+      x = transpose_8x8(x);
+#pragma unroll
+      for (uint32_t k = 0; k < 8; k++) {
+        arranged[(b * 8 + k) * planes_nbytes + group] = static_cast<uint8_t>(x >> 8 * k);
+      }
+    }
+  } else if (group < planes_nbytes) {
+    store_group(values, group * kGroup, v);
+  } else {
+#pragma unroll
+    for (uint32_t t = 0; t < kGroup; t++) {
+      if (group * kGroup + t < total) {
+        values[group * kGroup + t] = v[t];
+      }
     }
   }
 }

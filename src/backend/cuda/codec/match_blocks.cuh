@@ -2,18 +2,12 @@
 #ifndef GPUFI_BACKEND_CUDA_CODEC_MATCH_BLOCKS_CUH
 #define GPUFI_BACKEND_CUDA_CODEC_MATCH_BLOCKS_CUH
 
+#include "backend/cuda/codec/arrange.cuh"
 #include "backend/cuda/codec/checksum.cuh"
 #include "backend/cuda/codec/decode.cuh"
-
-extern "C" {
-#include "codec/matches.h"
-}
+#include "backend/cuda/codec/scan.cuh"
 
 namespace gpufi {
-
-__host__ __device__ inline uint32_t match_block_count(const chunk_grid &grid, uint32_t log2) {
-  return static_cast<uint32_t>(((grid.raw_nbytes - 1) >> log2) + 1);
-}
 
 /* Offsets of a chunk's blocks, at most. */
 inline uint32_t match_offsets(const chunk_grid &grid) {
@@ -28,22 +22,13 @@ __device__ inline bool read_arrangement(uint32_t levels, decode_state *state) {
          state->log2 <= GPUFI_MATCHES_LOG2_MAX;
 }
 
-/* The bytes of a block's residuals, block number `block` of those of 2^log2 bytes. */
-__device__ inline uint32_t arranged_nbytes(const chunk_grid &grid, uint32_t block, uint32_t log2) {
-  const uint64_t left = grid.raw_nbytes - (static_cast<uint64_t>(block) << log2);
-  return left >> log2 != 0 ? 1u << log2 : static_cast<uint32_t>(left);
-}
-
 /* Where each block begins, from their sizes. True if these are possible, and the blocks end where
- * the chunk ends, but for zeros. By a thread block of kWarps warps, all threads; the answer is each
- * thread's own. */
-template <int kWarps>
+ * the chunk ends, but for zeros. All threads, of which there are kThreads; the answer is each one's
+ * own. */
+template <uint32_t kThreads>
 __device__ bool find_blocks(const decode_job &job, uint32_t chunk, const decode_state *state,
                             chunk_sum *sum) {
-  __shared__ uint64_t warp_nbytes[kWarps];
-  constexpr uint32_t kThreads = kWarps * kWarp;
   const uint32_t count = match_block_count(job.grid, state->log2);
-  const int lane = threadIdx.x % kWarp, warp = static_cast<int>(threadIdx.x) / kWarp;
   const uint32_t *const sizes =
       reinterpret_cast<const uint32_t *>(state->chunk + state->descriptors_at);
   const uint64_t blocks_at = state->descriptors_at + state->descriptors_nbytes;
@@ -64,22 +49,12 @@ __device__ bool find_blocks(const decode_job &job, uint32_t chunk, const decode_
     const uint32_t nbytes = block < count ? sizes[block] : 0;
     good = good && (block >= count ||
                     (nbytes != 0 && nbytes <= arranged_nbytes(job.grid, block, state->log2)));
-    const uint64_t ends = warp_scan(static_cast<uint64_t>(nbytes), lane);
-    if (lane == kWarp - 1) {
-      warp_nbytes[warp] = ends;
-    }
-    __syncthreads();
-    uint64_t before = base, all = base;
-#pragma unroll
-    for (int w = 0; w < kWarps; w++) {
-      before += w < warp ? warp_nbytes[w] : 0;
-      all += warp_nbytes[w];
-    }
+    uint64_t all;
+    const uint64_t before = sum_before<kThreads>(nbytes, &all);
     if (block < count) {
-      offsets[block] = static_cast<uint32_t>(before + ends - nbytes);
+      offsets[block] = static_cast<uint32_t>(base + before);
     }
-    base = all;
-    __syncthreads();
+    base += all;
   }
   good = good && gpufi_round_up_16(blocks_at + base) == state->nbytes;
   if (threadIdx.x == 0) {

@@ -279,9 +279,7 @@ __device__ uint32_t run_nbytes(const decode_job &job, const decode_state *state,
  * no block of version 1 has two ranges of widths. */
 __device__ bool find_runs(const decode_job &job, uint32_t chunk, const decode_state *state,
                           chunk_sum *sum) {
-  __shared__ uint64_t warp_units[kThreads / kWarp];
   const chunk_grid &grid = job.grid;
-  const int lane = threadIdx.x % kWarp, warp = static_cast<int>(threadIdx.x) / kWarp;
   uint32_t *const offsets = job.run_offsets + static_cast<size_t>(chunk) * (grid.run_count + 1);
   uint64_t base = (state->descriptors_at + state->descriptors_nbytes) / 16;
   descriptor_signs signs = {0, false};
@@ -289,23 +287,12 @@ __device__ bool find_runs(const decode_job &job, uint32_t chunk, const decode_st
   for (uint32_t first = 0; first < grid.run_count; first += kThreads) {
     const uint32_t run = first + threadIdx.x;
     const uint32_t nbytes = run < grid.run_count ? run_nbytes(job, state, run) : 0;
-    const uint64_t units = (nbytes + 15) / 16;
-    const uint64_t ends = warp_scan(units, lane);
-    if (lane == kWarp - 1) {
-      warp_units[warp] = ends;
-    }
-    __syncthreads();
-    uint64_t before = base, all = base;
-#pragma unroll
-    for (int w = 0; w < kThreads / kWarp; w++) {
-      before += w < warp ? warp_units[w] : 0;
-      all += warp_units[w];
-    }
+    uint64_t units;
+    const uint64_t before = sum_before<kThreads>((nbytes + 15) / 16, &units);
     if (run < grid.run_count) {
-      offsets[run] = static_cast<uint32_t>(before + ends - units);
+      offsets[run] = static_cast<uint32_t>(base + before);
     }
-    base = all;
-    __syncthreads();
+    base += units;
   }
   if (threadIdx.x == 0) {
     offsets[grid.run_count] = static_cast<uint32_t>(base);
@@ -336,7 +323,7 @@ __global__ void __launch_bounds__(kThreads)
       is_table = read_parameters(job.grid, state, &share);
     }
     const bool fits = state->mode == GPUFI_MODE_MATCHES
-                          ? find_blocks<kThreads / kWarp>(job, chunk, state, &share)
+                          ? find_blocks<kThreads>(job, chunk, state, &share)
                           : find_runs(job, chunk, state, &share) && is_table;
     const chunk_sum sum = thread_block_sum<kThreads / kWarp>(share, partial);
     if (threadIdx.x == 0) {

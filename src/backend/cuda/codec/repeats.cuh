@@ -18,10 +18,6 @@ struct stream_signs {
   uint32_t groups, distinct;
 };
 
-template <typename T> __device__ inline T zigzagged(T r) {
-  return static_cast<T>(static_cast<T>(r << 1) ^ static_cast<T>(0 - (r >> (kBits<T> - 1))));
-}
-
 /* The sampled group of this thread, which is whole. */
 template <typename T>
 __device__ void look_at_group(const residual_source<T> &from, T offset, uint32_t first,

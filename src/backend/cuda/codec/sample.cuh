@@ -98,12 +98,12 @@ __device__ inline uint8_t transform_of(const chunk_grid &grid, int t) {
 
 /* What the residuals of a group have in common. */
 template <typename T> struct group_tally {
-  T any, zigzagged;
+  T any, zigzags;
   uint32_t used_count; /* that are not 0 */
 
   __device__ __forceinline__ void add(T r) {
     any |= r;
-    zigzagged |= static_cast<T>(static_cast<T>(r << 1) ^ static_cast<T>(0 - (r >> (kBits<T> - 1))));
+    zigzags |= zigzagged(r);
     used_count += r != 0 ? 1 : 0;
   }
 };
@@ -111,7 +111,7 @@ template <typename T> struct group_tally {
 /* Costs of one group of each lane. All lanes, the same answer. */
 template <typename T> __device__ inline residual_cost warp_cost(const group_tally<T> &group) {
   residual_cost cost;
-  const uint32_t width = bit_length(group.zigzagged); /* at most 64: sums of 32 fit the words */
+  const uint32_t width = bit_length(group.zigzags); /* at most 64: sums of 32 fit the words */
   const uint32_t widths = warp_add(width | (width != 0 ? 1u << 16 : 0u));
   const uint32_t used = warp_add(width * group.used_count | group.used_count << 16);
   cost.residual_or = warp_or(group.any);
