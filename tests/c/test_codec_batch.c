@@ -352,7 +352,7 @@ static void chunks_with_a_base_keep_their_bits(void) {
     fixture_fini(&f);
   }
   CHECK(shifted > 5 && quotients > 5 && others > 5 && corrected > 20 && filled > 5);
-  CHECK(made[0] > 20 && made[1] > 5);
+  CHECK(made[0] > corrected - corrected / 4 && made[1] > filled - filled / 4);
 }
 
 /* Of a block that is all fill, what is predicted has the fill as its base: still, it is the
@@ -415,11 +415,11 @@ static void planes_keep_their_bits(void) {
   static const uint32_t lengths[] = {16, 77, 3001};
   size_t made_count = 0, read_count = 0, modes[GPUFI_MODE_MAX + 1] = {0};
   for (int dtype = 1; dtype <= GPUF_DTYPE_MAX; dtype++) {
-    for (size_t k = 0; k < 6; k++) {
+    for (size_t k = (size_t)dtype % 2; k < 6; k += 2) {
       const uint32_t length = lengths[k / 2];
       const bool is_byte = gpufi_chunk_element_nbytes((gpuf_dtype)dtype) == 1;
       const uint32_t most = is_byte && length >= 64 ? 64 : 16;
-      const uint32_t planes = k % 2 ? 2 + (uint32_t)below(4) : 2 + (uint32_t)below(most - 1);
+      const uint32_t planes = dtype % 3 ? 2 + (uint32_t)below(4) : 2 + (uint32_t)below(most - 1);
       const uint32_t rows = 1 + (uint32_t)below(12000 / length / planes + 1);
       const gpufi_chunk_shape shape = {(gpuf_dtype)dtype, 4, {rows, length, 1, planes}};
       fixture f;
@@ -440,22 +440,47 @@ static void planes_keep_their_bits(void) {
       fixture_fini(&f);
     }
   }
-  CHECK(made_count > 40 && read_count > 80);
-  CHECK(modes[GPUFI_MODE_W8] > 20 && modes[GPUFI_MODE_RANKED] > 5);
+  CHECK(made_count > 40 && read_count > 50);
+  CHECK(modes[GPUFI_MODE_W8] > 20 && modes[GPUFI_MODE_RANKED] > 5 && modes[GPUFI_MODE_MATCHES] > 5);
 }
 
-/* What repeats, of every type, in chunks of one block, of two and of many. */
+/* Of so many blocks, several are tried. */
+static void matches_of_many_blocks_keep_their_bits(void) {
+  static const gpufi_chunk_shape shapes[] = {{GPUF_DTYPE_UINT8, 1, {400001}},
+                                             {GPUF_DTYPE_FLOAT32, 2, {1000, 101}}};
+  for (size_t k = 0; k < 2; k++) {
+    fixture f;
+    fixture_init(&f, &shapes[k], 1, k == 1, GPUFI_CODING_GPUFETCH);
+    fill(&f, k == 0 ? WORDS : PERIODIC);
+    check_encoding_as_filled(&f);
+    for (size_t i = 0; i < f.chunks.count; i++) {
+      CHECK(f.places[i].nbytes != 0);
+      CHECK(f.encoded[f.places[i].offset + GPUFI_AT_MODE] == GPUFI_MODE_MATCHES);
+    }
+    check_decoding_as_filled(&f);
+    fixture_fini(&f);
+  }
+}
+
+/* What repeats, of every type, in chunks of one block, of two and of several. */
 static void matches_keep_their_bits(void) {
-  static const uint32_t nbytes[] = {3000, 30000, 150000};
+  static const uint32_t nbytes[] = {3000, 20000, 40000};
   size_t read_count = 0, predicted_count = 0, arranged[GPUFI_ARRANGED_MAX + 1] = {0};
+  size_t made_count = 0, made[GPUFI_ARRANGED_MAX + 1] = {0};
   for (int dtype = 1; dtype <= GPUF_DTYPE_MAX; dtype++) {
-    for (size_t k = 0; k < 9; k++) {
+    for (size_t k = (size_t)dtype % 2; k < 9; k += 2) {
       const size_t element_nbytes = gpufi_chunk_element_nbytes((gpuf_dtype)dtype);
       const uint32_t elements = nbytes[k % 3] / (uint32_t)element_nbytes;
       const gpufi_chunk_shape shape = {(gpuf_dtype)dtype, 2, {elements / 301 + 1, 301}};
       fixture f;
-      fixture_init(&f, &shape, 1 + k % 2, k % 4 == 0, GPUFI_CODING_GPUFETCH);
+      fixture_init(&f, &shape, 1, k % 4 == 0, GPUFI_CODING_GPUFETCH);
       check_encoding_of(&f, (pattern)(PERIODIC + k / 3));
+      for (size_t i = 0; i < f.chunks.count; i++) {
+        const uint8_t *const chunk = f.encoded + f.places[i].offset;
+        const bool is_made = f.places[i].nbytes != 0 && chunk[GPUFI_AT_MODE] == GPUFI_MODE_MATCHES;
+        made_count += is_made;
+        made[is_made ? chunk[GPUFI_AT_LEVELS] & 15 : 0] += is_made;
+      }
       check_decoding_of(&f, (pattern)(PERIODIC + k / 3));
       for (size_t i = 0; i < f.chunks.count; i++) {
         const uint8_t *const chunk = f.encoded + f.places[i].offset;
@@ -468,9 +493,10 @@ static void matches_keep_their_bits(void) {
       fixture_fini(&f);
     }
   }
-  CHECK(read_count > 100 && predicted_count > 20);
+  CHECK(read_count > 60 && predicted_count > 10);
+  CHECK(made_count > read_count - read_count / 8);
   for (size_t k = 0; k <= GPUFI_ARRANGED_MAX; k++) {
-    CHECK(arranged[k] > 10);
+    CHECK(arranged[k] > 4 && made[k] > 4);
   }
 }
 
@@ -557,6 +583,7 @@ int main(void) {
   TEST_ON_DEVICES(a_fill_that_is_its_own_base_keeps_its_bits);
   TEST_ON_DEVICES(planes_keep_their_bits);
   TEST_ON_DEVICES(matches_keep_their_bits);
+  TEST_ON_DEVICES(matches_of_many_blocks_keep_their_bits);
   TEST_ON_DEVICES(corrected_chunks_that_do_not_shrink_fit_the_buffer);
   TEST_ON_DEVICES(bitshuffle_chunks_are_those_of_the_cpu);
   return test_finish();

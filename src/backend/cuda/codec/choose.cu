@@ -201,6 +201,7 @@ __global__ void __launch_bounds__(kSampleThreads, sizeof(T) == 8 || kSubsets == 
   const bool is_left = has_few_values(job, raw, &shared);
   if (threadIdx.x == 0) {
     state->is_left = is_left;
+    state->w8_bits = w8_bits;
     state->bits = bits;
     if (bits != w8_bits && !is_left && grid.axis_count != 0) { /* one element is always constant */
       state->is_ranked = true;

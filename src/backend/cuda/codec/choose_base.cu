@@ -215,7 +215,7 @@ __global__ void __launch_bounds__(kConvertThreads)
   }
   const gpufi_numbers &numbers = state->numbers;
   const T *const raw = reinterpret_cast<const T *>(job.raw + chunk * grid.raw_pitch_nbytes);
-  T *const based = reinterpret_cast<T *>(job.based + chunk * grid.raw_pitch_nbytes);
+  T *const based = reinterpret_cast<T *>(job.work + chunk * grid.raw_pitch_nbytes);
   const uint32_t group = part * kConvertThreads + threadIdx.x;
   bool is_off = numbers.has_fill, is_lost = false;
   if (group < group_count(grid)) {

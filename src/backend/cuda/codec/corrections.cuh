@@ -17,7 +17,7 @@ __device__ __forceinline__ void load_corrections(const encode_job &job, uint32_t
   const gpufi_numbers numbers = job.states[chunk].numbers;
   const uint64_t at = chunk * job.grid.raw_pitch_nbytes;
   const T *const raw = reinterpret_cast<const T *>(job.raw + at) + first;
-  const T *const based = reinterpret_cast<const T *>(job.based + at) + first;
+  const T *const based = reinterpret_cast<const T *>(job.work + at) + first;
   /* One after the other, by way of shared memory: the arithmetic is long. */
 #pragma unroll 1
   for (uint32_t i = static_cast<uint32_t>(lane); i < GPUFI_BLOCK_VALUES; i += kWarp) {

@@ -1,4 +1,5 @@
 /* Encoding a batch of chunks; codec/encode.c is the reference. encode_run.cuh says how. */
+#include "backend/cuda/codec/arrange.cuh"
 #include "backend/cuda/codec/bitshuffle.h"
 #include "backend/cuda/codec/codec.h"
 #include "backend/cuda/codec/encode_run.cuh"
@@ -81,13 +82,13 @@ struct launch {
     if (code == cudaSuccess) {
       code = choose_predictions(job, stream);
     }
-    if (code == cudaSuccess && job.based != nullptr) {
+    if (code == cudaSuccess && job.may_have_base) {
       code = choose_bases(job, stream);
     }
     if (code == cudaSuccess) {
-      code = leave_chunks(job, stream);
+      code = choose_matches(job, stream);
     }
-    if (code == cudaSuccess && job.based != nullptr) {
+    if (code == cudaSuccess && job.may_have_base) {
       code = convert_bases(job, stream);
     }
     if (code == cudaSuccess) {
@@ -96,7 +97,10 @@ struct launch {
     if (code == cudaSuccess) {
       code = encode_ranked_runs(job, stream);
     }
-    if (code == cudaSuccess && job.based != nullptr && job.can_correct) {
+    if (code == cudaSuccess) {
+      code = encode_matches(job, stream);
+    }
+    if (code == cudaSuccess && job.may_have_base && job.can_correct) {
       code = encode_corrected_runs(job, stream);
     }
     if (code == cudaSuccess) {
@@ -109,11 +113,6 @@ struct launch {
   }
 };
 
-/* Whether there may be floats by way of a base. */
-bool may_have_base(const chunk_grid &grid) {
-  return grid.is_float && grid.value_nbytes > 1;
-}
-
 /* Whether a thread block may have as much shared memory. */
 bool has_shared(size_t needed) {
   int device, there;
@@ -123,9 +122,17 @@ bool has_shared(size_t needed) {
          needed <= static_cast<size_t>(there);
 }
 
+size_t match_blocks(const chunk_grid &grid) {
+  return match_block_count(grid, GPUFI_MATCHES_LOG2);
+}
+
+size_t match_words_nbytes(size_t count) {
+  return gpufi_round_up_16(sizeof(uint32_t) * count);
+}
+
 /* The scratch in its order; each part's size is a multiple of 16. */
 struct encode_scratch {
-  size_t states, sizes, sums, totals, based, planes;
+  size_t states, sizes, sums, totals, work, match_sizes, match_offsets, first_blocks, planes;
 
   encode_scratch(const gpufi_chunks *chunks, const chunk_grid &grid)
       : states(gpufi_round_up_16(sizeof(encode_state) * chunks->count)),
@@ -134,11 +141,14 @@ struct encode_scratch {
                                (grid.run_count * chunks->count / kWindow + 1))),
         totals(gpufi_round_up_16(kRunKinds * sizeof(unsigned long long)) +
                gpufi_round_up_16(2 * kRunKinds * sizeof(uint32_t))),
-        based(may_have_base(grid) ? gpufi_round_up_16(grid.raw_pitch_nbytes * chunks->count) : 0),
+        work(grid.raw_pitch_nbytes * chunks->count),
+        match_sizes(match_words_nbytes(chunks->count * match_blocks(grid))),
+        match_offsets(match_words_nbytes(chunks->count * (match_blocks(grid) + 1))),
+        first_blocks(match_blocks(grid) > 1 ? sizeof(first_block) * chunks->count : 0),
         planes(gpufi_planes_pay(&chunks->shape) ? grid.raw_pitch_nbytes * chunks->count : 0) {}
 
   size_t total() const {
-    return zeroed() + based + planes;
+    return zeroed() + work + match_sizes + match_offsets + first_blocks + planes;
   }
 
   /* What is to be zero, which comes first. */
@@ -196,10 +206,14 @@ cudaError_t gpufi_cuda_encode(const gpufi_chunks *chunks, const void *d_raw, voi
     job.counts[k] = counts + 2 * k;
     job.taken[k] = counts + 2 * k + 1;
   }
-  job.based =
-      may_have_base(job.grid) ? static_cast<uint8_t *>(d_scratch) + sizes.zeroed() : nullptr;
+  job.may_have_base = job.grid.is_float && job.grid.value_nbytes > 1;
+  at = static_cast<uint8_t *>(d_scratch) + sizes.zeroed();
+  job.work = at;
+  job.match_sizes = reinterpret_cast<uint32_t *>(at += sizes.work);
+  job.match_offsets = reinterpret_cast<uint32_t *>(at += sizes.match_sizes);
+  job.first_blocks = reinterpret_cast<first_block *>(at += sizes.match_offsets);
   job.runs = make_divisor(job.grid.run_count);
-  uint8_t *const coded = static_cast<uint8_t *>(d_scratch) + sizes.zeroed() + sizes.based;
+  uint8_t *const coded = at + sizes.first_blocks;
   job.raw = job.has_planes ? coded : job.original;
   const planes_layout planes = job.has_planes ? make_planes_layout(chunks) : planes_layout{};
   const cudaError_t code = cudaMemsetAsync(d_scratch, 0, sizes.zeroed(), stream);

@@ -12,13 +12,15 @@ extern "C" {
 
 namespace gpufi {
 
-constexpr int kTransforms = 2; /* that compete: rotate and order, or none alone */
+constexpr uint32_t kMatchTrials = 4; /* ways of encoding matches: see encode_state::tries */
+constexpr int kTransforms = 2;       /* that compete: rotate and order, or none alone */
 
 /* How the runs of a chunk are encoded: those of each kind by a launch of its own, and behind those
  * of the kinds before. */
 enum run_kind {
   kPlainRuns,
   kRankedRuns,
+  kMatches,       /* which have no runs, and lie between those that have */
   kCorrectedRuns, /* of W8 with corrections */
   kRunKinds,
 };
@@ -57,17 +59,35 @@ struct encode_state {
   uint32_t parameters_nbytes; /* in the payload, with the fill */
   uint32_t has_corrections;
   uint32_t is_lost; /* to the CPU as well: there was no place for a run */
+  /* Matches may be tried of the values and of W8's residuals, each of them as bytes and in bit
+   * planes: bit t for trial number t. Then what W8 takes of the pieces that are tried, and what
+   * each trial takes of the first block and of the pieces; in bits. */
+  uint8_t tries;
+  unsigned long long pieces_bits, first_bits[kMatchTrials], tried_bits[kMatchTrials];
+  bool is_match;       /* with transform, subset and offset, and */
+  uint8_t arrangement; /* of its blocks */
+  uint32_t varies;     /* there are several values: only of matches */
   bool is_raw;
   uint32_t done_count;             /* runs, or ranges of a raw chunk, that are written and summed */
   unsigned long long offset;       /* that each residual is less by */
+  unsigned long long w8_bits;      /* what W8 takes of values as they are, by the sample */
   unsigned long long bits;         /* what the form chosen so far takes by the sample */
   unsigned long long start;        /* of the chunk in the batch, plus one; 0 = not known yet */
   unsigned long long end;          /* set by the last run */
   unsigned long long plain, mixed; /* checksum, without the header */
 
   __device__ run_kind kind() const {
-    return is_ranked ? kRankedRuns : has_corrections && !is_left ? kCorrectedRuns : kPlainRuns;
+    return is_match                      ? kMatches
+           : is_ranked                   ? kRankedRuns
+           : has_corrections && !is_left ? kCorrectedRuns
+                                         : kPlainRuns;
   }
+};
+
+/* The first block of a chunk of matches, arranged, and the table that encoding it left. */
+struct first_block {
+  uint4 units[1024];
+  uint32_t table[2048];
 };
 
 /* What a launch knows of the runs of the batch: see lookback.cuh. */
@@ -86,7 +106,9 @@ struct encode_job {
   uint32_t chunk_count;
   const uint8_t *raw;
   const uint8_t *original; /* the chunks' own bytes */
-  uint8_t *based; /* as many bytes as `raw`, of floats; what is predicted where there is a base */
+  bool may_have_base;      /* chunks of these values */
+  uint8_t *work; /* as many bytes as `raw`: what is predicted where there is a base; blocks of
+                    matches until they are copied */
   uint8_t *encoded;
   uint64_t encoded_nbytes;
   gpufi_chunk_place *places;
@@ -97,7 +119,22 @@ struct encode_job {
   unsigned long long *ends;
   uint32_t *counts[kRunKinds], *taken[kRunKinds];
   divisor runs; /* of a chunk */
+  /* Of matches: of each chunk the sizes of its blocks, where they begin, and, if there are several,
+   * the first one. */
+  uint32_t *match_sizes, *match_offsets;
+  first_block *first_blocks;
 };
+
+/* Where the chunks of a kind begin in the batch, when those of the kinds before are encoded: a
+ * launch without chunks of its kind does nothing. */
+template <run_kind kKind> __device__ inline unsigned long long front_of(const encode_job &job) {
+  unsigned long long front = 0;
+#pragma unroll
+  for (int k = 0; k < kKind; k++) {
+    front = k == 0 || *job.counts[k] != 0 ? job.ends[k] : front;
+  }
+  return front;
+}
 
 /* Bytes of a chunk's descriptors, with their padding. */
 template <run_kind kKind> __device__ inline uint32_t descriptors_nbytes(const chunk_grid &grid) {
@@ -108,13 +145,14 @@ template <run_kind kKind> __device__ inline uint32_t descriptors_nbytes(const ch
 
 /* In choose.cu: set transform, subset, offset and is_left of every chunk. */
 cudaError_t choose_predictions(const encode_job &job, cudaStream_t stream);
-/* In choose_base.cu: then find the base of floats; and, when all is chosen, fill in `based`, and
+/* In choose_base.cu: then find the base of floats; and, when all is chosen, fill in `work`, and
  * has_corrections. */
 cudaError_t choose_bases(const encode_job &job, cudaStream_t stream);
 cudaError_t convert_bases(const encode_job &job, cudaStream_t stream);
-/* In choose_left.cu: after choose_bases(), set is_left of more chunks, which are then not
- * ranked. */
-cudaError_t leave_chunks(const encode_job &job, cudaStream_t stream);
+/* In choose_matches.cu: after choose_bases(), decide between matches and what is chosen so far. */
+cudaError_t choose_matches(const encode_job &job, cudaStream_t stream);
+/* In encode_matches.cu: encode the chunks of matches. */
+cudaError_t encode_matches(const encode_job &job, cudaStream_t stream);
 /* In encode_ranked.cu and encode_corrected.cu: encode the runs of these kinds. */
 cudaError_t encode_ranked_runs(const encode_job &job, cudaStream_t stream);
 cudaError_t encode_corrected_runs(const encode_job &job, cudaStream_t stream);

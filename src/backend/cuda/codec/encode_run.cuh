@@ -68,12 +68,7 @@ __device__ uint32_t run_nbytes(const encode_job &job, const run_of_batch &at,
 /* Where run `index` of the batch starts. A whole warp. */
 template <run_kind kKind>
 __device__ unsigned long long place_of(const encode_job &job, uint32_t index, int lane) {
-  unsigned long long front = 0;
-#pragma unroll
-  for (int k = 0; k < kKind; k++) { /* a launch without chunks of its kind does nothing */
-    front = k == 0 || *job.counts[k] != 0 ? load_relaxed(job.ends + k) : front;
-  }
-  return front + look_back(job.runs_of[kKind], index, lane);
+  return front_of<kKind>(job) + look_back(job.runs_of[kKind], index, lane);
 }
 
 /* The last run of all tells where the batch ends. One thread. */

@@ -21,12 +21,18 @@ __device__ void read_seed(const T *raw, loading how, uint64_t seed[2]) {
 
 /* What is predicted: the raw values of a chunk, or what they are by way of a base. */
 template <typename T> __device__ const T *values_of(const encode_job &job, uint32_t chunk) {
-  const uint8_t *const values = job.states[chunk].is_based ? job.based : job.raw;
+  const uint8_t *const values = job.states[chunk].is_based ? job.work : job.raw;
   return reinterpret_cast<const T *>(values + chunk * job.grid.raw_pitch_nbytes);
 }
 
 __device__ inline bool is_swapped(const encode_job &job, const encode_state &state) {
   return job.swap && !state.is_based;
+}
+
+/* Flags of a chunk that is neither raw nor constant. */
+__device__ inline uint8_t coded_flags(const encode_job &job) {
+  return static_cast<uint8_t>((job.swap ? GPUFI_FLAG_BIG_ENDIAN : 0) |
+                              (job.has_planes ? GPUFI_FLAG_PLANES : 0));
 }
 
 /* Once every run of the chunk is written: decide its mode, and write the header unless it has to
@@ -44,8 +50,7 @@ __device__ void finish_chunk(const encode_job &job, uint32_t chunk, encode_state
   /* Those with corrections have several values. */
   const bool all_zero = kKind == kPlainRuns && state->offset == 0 &&
                         coding.payload_nbytes == descriptors_nbytes<kPlainRuns>(grid);
-  coding.flags = static_cast<uint8_t>((job.swap ? GPUFI_FLAG_BIG_ENDIAN : 0) |
-                                      (job.has_planes ? GPUFI_FLAG_PLANES : 0));
+  coding.flags = coded_flags(job);
   if (kKind == kRankedRuns && coding.payload_nbytes < capacity) {
     coding.mode = GPUFI_MODE_RANKED;
     coding.levels = state->ranks.levels;

@@ -1,4 +1,4 @@
-/* Whether a chunk may be encoded by matches: what codec/matches_choose.c asks the sample before it
+/* What of matches is worth trying: what codec/matches_choose.c asks the sample before it
  * encodes pieces. A thread block takes a chunk, and each of its threads a group of the sample. */
 #ifndef GPUFI_BACKEND_CUDA_CODEC_REPEATS_CUH
 #define GPUFI_BACKEND_CUDA_CODEC_REPEATS_CUH
@@ -45,11 +45,12 @@ __device__ void look_at_group(const residual_source<T> &from, T offset, uint32_t
   atomicAdd(&signs->groups, 1u);
 }
 
-/* Whether the stream repeats or has idle planes, where other modes take `bits`. All threads, the
- * same answer. */
+/* The arrangements in which the stream is worth trying, where other modes take `bits`: bit 0 if it
+ * repeats, for bytes; bit 1 if it does or has idle planes, for bit planes. All threads, the same
+ * answer. */
 template <typename T>
-__device__ bool is_worth_trying(const residual_source<T> &from, T offset, uint64_t bits,
-                                stream_signs *signs) {
+__device__ uint32_t worth_trying(const residual_source<T> &from, T offset, uint64_t bits,
+                                 stream_signs *signs) {
   const chunk_grid &grid = from.grid;
   constexpr uint32_t kWords = (1 << kSeenLog2) / 32;
   __syncthreads(); /* the signs of the stream before are read */
@@ -72,23 +73,25 @@ __device__ bool is_worth_trying(const residual_source<T> &from, T offset, uint64
   const uint64_t n = static_cast<uint64_t>(signs->groups) * (kGroup / kSequenceValues<T>);
   const uint64_t different = n - (n * n >> (kSeenLog2 + 1));
   const uint64_t busy = kGroup * static_cast<uint64_t>(signs->busy);
-  return 32 * static_cast<uint64_t>(signs->distinct) < 30 * different ||
-         5 * busy * group_count(grid) / sample_take(grid) < 4 * bits;
+  const bool repeats = 32 * static_cast<uint64_t>(signs->distinct) < 30 * different;
+  const bool idles = 5 * busy * group_count(grid) / sample_take(grid) < 4 * bits;
+  return repeats ? 3 : idles ? 2 : 0;
 }
 
-/* False if the CPU does not try matches for the chunk, of which W8's choice is in `state`. All
- * threads, the same answer. */
+/* The trials of matches for the chunk, of which W8's choice is in `state`, as in
+ * encode_state::tries. All threads, the same answer. */
 template <typename T>
-__device__ bool may_match(const encode_job &job, const T *raw, const encode_state &state,
-                          stream_signs *signs) {
+__device__ uint32_t matches_to_try(const encode_job &job, const T *raw, const encode_state &state,
+                                   stream_signs *signs) {
   const residual_source<T> values = {{job.grid, raw, {GPUFI_TRANSFORM_NONE, job.swap}, 0}};
-  if (is_worth_trying<T>(values, 0, state.bits, signs)) {
-    return true;
-  }
   const T offset = static_cast<T>(state.offset);
-  const residual_source<T> residuals = {{job.grid, raw, {state.transform, job.swap}, state.subset}};
-  return (state.subset != 0 || offset != 0) &&
-         is_worth_trying<T>(residuals, offset, state.bits, signs);
+  uint32_t tries = worth_trying<T>(values, 0, state.bits, signs);
+  if (state.subset != 0 || offset != 0) {
+    const residual_source<T> residuals = {
+        {job.grid, raw, {state.transform, job.swap}, state.subset}};
+    tries |= worth_trying<T>(residuals, offset, state.bits, signs) << 2;
+  }
+  return tries;
 }
 
 } // namespace gpufi
