@@ -60,97 +60,89 @@ template <typename T> struct match_pieces {
   }
 };
 
-/* Bits that W8 takes for the pieces, as it estimates the cost of a sample. All lanes. */
-template <typename T, int C>
-__device__ uint64_t w8_bits(const encode_job &job, uint32_t chunk, const match_pieces<T> &pieces,
-                            uint32_t lane) {
-  const match_stream stream = w8_stream(job.states[chunk]);
-  T some = 0;
-  uint32_t groups = 0, used_groups = 0, widths = 0, used = 0, used_widths = 0;
-  bool varies = false;
-  for (uint32_t i = 0; i < pieces.count * pieces.values; i += GPUFI_BLOCK_VALUES) {
-    const uint32_t k = i / pieces.values, past = i - k * pieces.values;
-    const uint32_t left = pieces.values - past;
-    T values[kLaneGroups][kGroup];
-    load_stream<T, C>(job, chunk, stream, pieces.first(k) + past, static_cast<int>(lane), &varies,
-                      values);
-#pragma unroll
-    for (int j = 0; j < kLaneGroups; j++) {
+/* What W8 would take of residuals, as it estimates the cost of a sample. */
+template <typename T> struct w8_tally {
+  T some;
+  uint32_t groups, used_groups, widths, used, used_widths;
+
+  /* All lanes: `total` residuals in shared memory, which is then read. */
+  __device__ void add(const T *residuals, uint32_t total, uint32_t lane) {
+    for (uint32_t first = lane * kGroup; first < total; first += kWarp * kGroup) {
       T zigzags = 0;
       uint32_t here = 0;
-#pragma unroll
-      for (int t = 0; t < kGroup; t++) {
-        some |= values[j][t];
-        zigzags |= zigzagged(values[j][t]);
-        here += values[j][t] != 0 ? 1 : 0;
+      for (uint32_t i = first; i < first + kGroup && i < total; i++) {
+        some |= residuals[i];
+        zigzags |= zigzagged(residuals[i]);
+        here += residuals[i] != 0 ? 1 : 0;
       }
       const uint32_t width = bit_length(zigzags);
-      groups += index_of(j, static_cast<int>(lane)) * kGroup < left ? 1 : 0;
+      groups++;
       used_groups += zigzags != 0 ? 1 : 0;
       widths += width;
       used += here;
       used_widths += here * width;
     }
+    __syncwarp();
   }
-  const uint64_t all = warp_or(some);
-  const uint64_t less = trailing_zeros(all) + (all >> (kBits<T> - 1) & 1 ? 0 : 1);
-  const uint64_t group_sum = warp_add(groups), used_group_sum = warp_add(used_groups);
-  const uint64_t dense = 3 * group_sum + kGroup * (warp_add(widths) - less * used_group_sum);
-  const uint64_t sparse =
-      group_sum + kGroup * used_group_sum + warp_add(used_widths) - less * warp_add(used);
-  return dense < sparse ? dense : sparse;
-}
+
+  /* Of all lanes. */
+  __device__ uint64_t bits() const {
+    const uint64_t all = warp_or(some);
+    const uint64_t less = trailing_zeros(all) + (all >> (kBits<T> - 1) & 1 ? 0 : 1);
+    const uint64_t group_sum = warp_add(groups), used_group_sum = warp_add(used_groups);
+    const uint64_t dense = 3 * group_sum + kGroup * (warp_add(widths) - less * used_group_sum);
+    const uint64_t sparse =
+        group_sum + kGroup * used_group_sum + warp_add(used_widths) - less * warp_add(used);
+    return dense < sparse ? dense : sparse;
+  }
+};
 
 struct trial_shared {
   match_window<kPieceNbytes> window;
   lz4_table first, table; /* as the first block left it; of the piece */
 };
 
-/* Bits of `total` values from `first` on in LZ4, at byte `begin` of the window. All lanes. */
-template <typename T, int C>
-__device__ uint64_t piece_bits(const encode_job &job, uint32_t chunk, const match_stream &stream,
-                               uint32_t first, uint32_t total, uint32_t begin, lz4_table *table,
-                               trial_shared *shared, uint32_t lane) {
-  const uint32_t nbytes = total * static_cast<uint32_t>(sizeof(T));
-  bool varies = false;
-  arrange_residuals<T, C>(job, chunk, stream, first, total, shared->window.bytes() + begin, lane,
-                          &varies);
-  const uint32_t used =
-      lz4_encode_after(shared->window.raw, begin, begin + nbytes, table, nullptr, 0, lane);
-  return 8 * static_cast<uint64_t>(used < nbytes ? used : nbytes);
-}
-
+/* A warp tries the pieces in one way, after the first block if they are not that. */
 template <typename T, int C>
 __global__ void __launch_bounds__(kWarp) trial_kernel(const __grid_constant__ encode_job job) {
   __shared__ trial_shared shared;
   const uint32_t lane = threadIdx.x, chunk = blockIdx.x / kTrials, trial = blockIdx.x % kTrials;
   encode_state *const state = &job.states[chunk];
-  if (state->tries == 0 || (trial < kMatchTrials && !(state->tries >> trial & 1))) {
+  const bool is_w8 = trial == kMatchTrials;
+  if (state->tries == 0 || !(is_w8 || (state->tries >> trial & 1))) {
     return;
   }
   const match_pieces<T> pieces(job.grid);
-  if (trial == kMatchTrials) {
-    const uint64_t bits = w8_bits<T, C>(job, chunk, pieces, lane);
-    if (lane == 0) {
-      state->pieces_bits = bits;
-    }
-    return;
-  }
-  const match_stream stream = stream_of(*state, trial);
+  match_stream stream = is_w8 ? w8_stream(*state) : stream_of(*state, trial);
+  stream.arrangement = is_w8 ? static_cast<uint8_t>(GPUFI_ARRANGED_BYTES) : stream.arrangement;
   uint64_t first_bits = 0, bits = 0;
+  w8_tally<T> w8 = {};
   shared.first.clear(lane);
-  if (!pieces.are_first) {
-    first_bits =
-        piece_bits<T, C>(job, chunk, stream, 0, kMatchValues<T>, 0, &shared.first, &shared, lane);
-  }
-  for (uint32_t k = 0; k < pieces.count; k++) {
+  for (uint32_t k = pieces.are_first || is_w8 ? 1 : 0; k <= pieces.count; k++) { /* 0: the first */
+    const uint32_t first = k == 0 ? 0 : pieces.first(k - 1);
+    const uint32_t total = k == 0 ? kMatchValues<T> : pieces.values;
+    const uint32_t nbytes = total * static_cast<uint32_t>(sizeof(T));
+    const uint32_t begin = k == 0 || pieces.are_first || is_w8 ? 0 : GPUFI_MATCHES_NBYTES_MAX;
+    arrange_residuals<T, C>(job, chunk, stream, first, total, shared.window.bytes() + begin, lane);
+    if (is_w8) {
+      w8.add(reinterpret_cast<const T *>(shared.window.raw), total, lane);
+      continue;
+    }
     shared.table.copy(shared.first.words, lane);
-    bits += piece_bits<T, C>(job, chunk, stream, pieces.first(k), pieces.values,
-                             pieces.are_first ? 0 : GPUFI_MATCHES_NBYTES_MAX, &shared.table,
-                             &shared, lane);
-    bits += 32 * pieces.values / kMatchValues<T>; /* its size */
+    const uint32_t used =
+        lz4_encode_after(shared.window.raw, begin, begin + nbytes, &shared.table, nullptr, 0, lane);
+    const uint64_t taken = 8 * static_cast<uint64_t>(used < nbytes ? used : nbytes);
+    if (k == 0) {
+      first_bits = taken;
+      shared.first.copy(shared.table.words, lane);
+    } else {
+      bits += taken + 32 * total / kMatchValues<T>; /* and its size */
+    }
   }
-  if (lane == 0) {
+  bits = is_w8 ? w8.bits() : bits;
+  if (lane == 0 && is_w8) {
+    state->pieces_bits = bits;
+  } else if (lane == 0) {
     state->first_bits[trial] = first_bits;
     state->tried_bits[trial] = bits;
   }

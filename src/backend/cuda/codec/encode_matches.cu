@@ -51,10 +51,9 @@ __device__ void encode_block(const encode_job &job, uint32_t chunk, uint32_t blo
   const match_stream stream = {state->transform, state->subset, state->arrangement, state->offset};
   const uint32_t nbytes = arranged_nbytes(job.grid, block, GPUFI_MATCHES_LOG2);
   uint8_t *const to = staging_of(job, chunk, block);
-  bool varies = false;
-  arrange_residuals<T, C>(job, chunk, stream, block * kMatchValues<T>,
-                          nbytes / static_cast<uint32_t>(sizeof(T)), shared->window.bytes() + begin,
-                          lane, &varies);
+  const bool varies = arrange_residuals<T, C>(job, chunk, stream, block * kMatchValues<T>,
+                                              nbytes / static_cast<uint32_t>(sizeof(T)),
+                                              shared->window.bytes() + begin, lane);
   if (__any_sync(kAllLanes, varies) && lane == 0) {
     state->varies = 1;
   }

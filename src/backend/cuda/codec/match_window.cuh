@@ -57,14 +57,17 @@ __device__ __forceinline__ void load_stream(const encode_job &job, uint32_t chun
   const residual_source<T> from = {{grid, raw, {stream.transform, job.swap}, stream.subset}};
   load_block(from, first, lane, values);
   const uint32_t left = grid.value_count - first;
-  T differs = 0;
+  T elements[C], differs = 0;
+#pragma unroll
+  for (uint32_t c = 0; c < C; c++) {
+    elements[c] = from.value(c);
+  }
 #pragma unroll
   for (int j = 0; j < kLaneGroups; j++) {
 #pragma unroll
     for (uint32_t t = 0; t < kGroup; t++) {
-      const T element = from.value(t % C);
-      differs |= index_of(j, lane) * kGroup + t < left ? static_cast<T>(values[j][t] ^ element)
-                                                       : static_cast<T>(0);
+      const bool is_there = index_of(j, lane) * kGroup + t < left;
+      differs |= static_cast<T>((values[j][t] ^ elements[t % C]) & mask_if<T>(is_there));
     }
   }
   *varies = *varies || differs != 0;
@@ -76,15 +79,17 @@ __device__ __forceinline__ void load_stream(const encode_job &job, uint32_t chun
 }
 
 /* The `total` residuals from value `first` on, arranged, to `to`, which is aligned to 16 bytes.
- * *varies as above. All lanes. */
+ * Returns, on each lane, whether some that it had stand for elements other than the chunk's first
+ * one. All lanes. A call, not inlined: it is what takes longest to compile. */
 template <typename T, int C>
-__device__ void arrange_residuals(const encode_job &job, uint32_t chunk, const match_stream &stream,
-                                  uint32_t first, uint32_t total, uint8_t *to, uint32_t lane,
-                                  bool *varies) {
+__device__ __noinline__ bool arrange_residuals(const encode_job &job, uint32_t chunk,
+                                               const match_stream &stream, uint32_t first,
+                                               uint32_t total, uint8_t *to, uint32_t lane) {
+  bool varies = false;
 #pragma unroll 1
   for (uint32_t past = 0; past < total; past += GPUFI_BLOCK_VALUES) {
     T values[kLaneGroups][kGroup];
-    load_stream<T, C>(job, chunk, stream, first + past, static_cast<int>(lane), varies, values);
+    load_stream<T, C>(job, chunk, stream, first + past, static_cast<int>(lane), &varies, values);
 #pragma unroll
     for (int j = 0; j < kLaneGroups; j++) {
       const uint32_t group = past / kGroup + index_of(j, static_cast<int>(lane));
@@ -94,6 +99,7 @@ __device__ void arrange_residuals(const encode_job &job, uint32_t chunk, const m
     }
   }
   __syncwarp();
+  return varies;
 }
 
 } // namespace gpufi
