@@ -127,6 +127,8 @@ GPUFI_INLINE double double_of_int64(int64_t x) {
 #define NUMBER_OF_INT64(x) double_of_int64(x)
 #define GPUFI_EACH_WIDTH "codec/number_impl.h"
 #include "codec/each_width.h"
+#define GPUFI_EACH_WIDTH "codec/sample_impl.h"
+#include "codec/each_width.h"
 
 /* --- checksum --- */
 

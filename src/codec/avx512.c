@@ -101,6 +101,8 @@ GPUFI_INLINE v8 last_8(v8 v, unsigned step) {
 #define NUMBER_OF_INT64(x) (double)(x)
 #define GPUFI_EACH_WIDTH "codec/number_impl.h"
 #include "codec/each_width.h"
+#define GPUFI_EACH_WIDTH "codec/sample_impl.h"
+#include "codec/each_width.h"
 
 /* --- checksum --- */
 

@@ -47,6 +47,7 @@ static bool is_constant(const uint8_t *raw, size_t raw_nbytes, size_t element_nb
 /* How a chunk is to be encoded: the header's coding fields, and what belongs to them. */
 typedef struct coding {
   gpufi_geometry geometry; /* of what is packed: one byte a value where there is a dictionary */
+  const gpufi_sample *sample;
   const uint8_t *raw;
   const uint8_t *values; /* the raw values, their places in the dictionary, or by their base */
   uint8_t *residuals;    /* capacity for all that is packed, geometry.value_count values */
@@ -64,12 +65,13 @@ typedef struct coding {
 static uint64_t choose_mode(const coding *c, gpuf_dtype dtype, gpufi_chunk_header *header,
                             gpufi_ranks *ranks, gpufi_w8_choice *w8) {
   const gpufi_geometry *const g = &c->geometry;
-  const gpufi_sampled of = {g, c->values, c->swap, dtype, NULL};
-  const uint64_t sampled =
-      gpufi_predict_choose(&of, &header->transform, &header->axes, &header->offset);
-  const uint64_t bits = sampled * gpufi_group_count(g) / gpufi_sample_count(g);
-  *w8 = (gpufi_w8_choice){header->transform, header->axes, header->offset, bits};
+  const gpufi_sampled of = {g, c->sample, c->values, c->swap, dtype};
+  const uint64_t sampled = gpufi_predict_choose(&of, NULL, w8);
+  const uint64_t bits = w8->bits = sampled * gpufi_group_count(g) / gpufi_sample_count(g);
   header->mode = GPUFI_MODE_W8;
+  header->transform = w8->transform;
+  header->axes = w8->axes;
+  header->offset = w8->offset;
   const uint64_t ranked = gpufi_ranks_choose(ranks, dtype, g, c->values, c->swap, bits);
   if (ranked < bits && ranked + ranked / 64 < bits) { /* W8 decodes faster */
     header->mode = GPUFI_MODE_RANKED;
@@ -85,7 +87,7 @@ static uint64_t choose_mode(const coding *c, gpuf_dtype dtype, gpufi_chunk_heade
  * of what is taken. */
 static uint64_t choose_numbers(coding *c, gpuf_dtype dtype, uint64_t bits,
                                gpufi_chunk_header *header) {
-  const gpufi_sampled of = {&c->geometry, c->values, c->swap, dtype, NULL};
+  const gpufi_sampled of = {&c->geometry, c->sample, c->values, c->swap, dtype};
   gpufi_w8_choice w8;
   if (!gpufi_numbers_choose(&of, bits, &c->numbers, &w8)) {
     return bits;
@@ -118,6 +120,7 @@ static uint64_t choose_dictionary(coding *c, gpuf_dtype dtype, uint64_t bits,
                                 header->axes != 0, scratch)) {
     return bits;
   }
+  other.sample = c->sample;
   other.raw = c->raw;
   other.raw_swap = c->raw_swap;
   other.geometry = c->geometry;
@@ -143,10 +146,11 @@ static uint64_t choose_dictionary(coding *c, gpuf_dtype dtype, uint64_t bits,
 static void choose_matches(coding *c, const coding *as_they_are, const gpufi_w8_choice *w8,
                            uint64_t bits, gpufi_chunk_header *header,
                            gpufi_matches_encoder *encoder) {
+  const gpufi_sampled of = {&as_they_are->geometry, as_they_are->sample, as_they_are->values,
+                            as_they_are->swap, header->shape.dtype};
   gpufi_w8_choice chosen;
   unsigned arrangement;
-  if (gpufi_matches_choose(&as_they_are->geometry, as_they_are->values, as_they_are->swap, w8, bits,
-                           encoder, &chosen, &arrangement)) {
+  if (gpufi_matches_choose(&of, w8, bits, encoder, &chosen, &arrangement)) {
     *c = *as_they_are;
     header->mode = GPUFI_MODE_MATCHES;
     header->transform = chosen.transform;
@@ -394,7 +398,10 @@ static void predict(coding *c, gpufi_lines *lines, gpufi_chunk_header *header) {
  * payload_nbytes is 0 if it does not fit. */
 static void encode_coded(gpufi_chunk_header *header, const gpufi_geometry *g, const uint8_t *raw,
                          bool swap, uint8_t *payload, size_t capacity, uint8_t *scratch) {
+  gpufi_sample sample;
+  gpufi_sample_init(&sample, g);
   const coding as_they_are = {.geometry = *g,
+                              .sample = &sample,
                               .raw = raw,
                               .values = raw,
                               .residuals = scratch,

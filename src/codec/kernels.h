@@ -163,6 +163,49 @@ typedef void gpufi_correct_fn(const gpufi_numbers *numbers, const uint8_t *corre
 typedef bool gpufi_corrections_fn(const gpufi_numbers *numbers, const uint8_t *values, size_t count,
                                   uint8_t *bases);
 
+/* Subsets of the axes that prediction may go along (sample.h). */
+#define GPUFI_SUBSETS (1 << GPUFI_PREDICT_AXES)
+
+/* A sampled group among a batch's values: number at[s / 2] is the first of the eight values that
+ * lie one step back along all axes of subset s, for even s; those of s + 1 lie a step before them.
+ * Bit b of inside[j]: value j has an index above 0 along axis b. */
+typedef struct gpufi_sampled_group {
+  uint16_t at[GPUFI_SUBSETS / 2];
+  uint16_t far; /* if has_far: value j of the group is predicted from number far + j, if no bit of
+                   inside[j] is set */
+  uint8_t inside[GPUFI_GROUP_VALUES];
+  uint8_t count; /* values of the group; those after them do not exist */
+  bool has_far;
+  bool is_inner; /* there are eight values, and all indices are above 0 */
+} gpufi_sampled_group;
+
+/* Some sampled groups, and their values and neighbours as they are predicted. */
+typedef struct gpufi_sample_batch {
+  size_t count;
+  gpufi_sampled_group groups[GPUFI_BLOCK_GROUPS];
+  uint8_t values[8 * GPUFI_BLOCK_VALUES];
+} gpufi_sample_batch;
+
+/* What the sampled residuals cost, for each subset. */
+typedef struct gpufi_sample_cost {
+  uint64_t residual_or[GPUFI_SUBSETS];
+  uint32_t width_sum[GPUFI_SUBSETS];      /* of the widest zigzagged residual of each group */
+  uint32_t group_count[GPUFI_SUBSETS];    /* groups that are not all 0 */
+  uint32_t used_width_sum[GPUFI_SUBSETS]; /* width_sum, times the group's residuals that are not 0 */
+  uint32_t used_count[GPUFI_SUBSETS];     /* residuals that are not 0 */
+} gpufi_sample_cost;
+
+/* Add what the residuals less `offset` cost with each subset. The first element's residual is 0,
+ * less the offset, with all subsets but the empty one. `step` is 2 for parts of complex elements,
+ * else 1. */
+typedef void gpufi_sample_costs_fn(const gpufi_sample_batch *batch, unsigned subset_count,
+                                   unsigned step, uint64_t offset, gpufi_sample_cost *cost);
+
+/* The same residuals with one subset, eight for each group. */
+typedef void gpufi_sample_residuals_fn(const gpufi_sample_batch *batch, unsigned subset_count,
+                                       unsigned step, unsigned subset, uint64_t offset,
+                                       uint8_t *residuals);
+
 /* Adds the terms of words begin .. end - 1 of a chunk to its checksum. */
 typedef void gpufi_add_words_fn(const uint8_t *encoded, size_t begin, size_t end, uint64_t sums[2]);
 
@@ -189,6 +232,8 @@ typedef struct gpufi_cpu {
   gpufi_from_base_fn *from_base[GPUFI_VALUE_WIDTHS];
   gpufi_correct_fn *correct[GPUFI_VALUE_WIDTHS];
   gpufi_corrections_fn *corrections[GPUFI_VALUE_WIDTHS];
+  gpufi_sample_costs_fn *sample_costs[GPUFI_VALUE_WIDTHS];
+  gpufi_sample_residuals_fn *sample_residuals[GPUFI_VALUE_WIDTHS];
   /* Null: whole chunks at a time, by gpufi_predict_inverse and gpufi_predict_forward. */
   gpufi_line_inverse_fn *inverse[GPUFI_VALUE_WIDTHS];
   gpufi_line_forward_fn *forward[GPUFI_VALUE_WIDTHS];

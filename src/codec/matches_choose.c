@@ -13,8 +13,9 @@
  * like the rest of the chunk. */
 #include "codec/matches_choose.h"
 #include "base/arithmetic.h"
+#include "codec/bytes.h"
+#include "codec/cpu.h"
 #include "codec/predict.h"
-#include "codec/sample.h"
 #include "codec/widths.h"
 
 /* Sequences of so many bytes may repeat; of values of one byte, of so many. */
@@ -25,12 +26,6 @@
 #define PIECE_NBYTES 8192 /* what is tried of a block */
 #define PIECES 3
 #define MANY_BLOCKS 24 /* from so many on all PIECES are tried, else one */
-
-typedef struct chunk {
-  const gpufi_geometry *g;
-  const uint8_t *raw;
-  bool swap;
-} chunk;
 
 /* What the sample shows of a stream. */
 typedef struct signs {
@@ -45,7 +40,7 @@ static bool is_predicted(const gpufi_w8_choice *how) {
   return how->axes != 0 || how->offset != 0;
 }
 
-static void residuals_of(const chunk *c, const gpufi_w8_choice *how, size_t first, size_t count,
+static void residuals_of(const gpufi_sampled *c, const gpufi_w8_choice *how, size_t first, size_t count,
                          uint8_t *residuals) {
   gpufi_predict_range(c->g, c->raw, c->swap, how->transform, how->axes, how->offset, first, count,
                       residuals);
@@ -87,31 +82,53 @@ static void look_at_group(const uint64_t values[8], size_t value_nbytes, bool zi
   found->busy += 8 * (uint64_t)__builtin_popcountll(some & ~all);
 }
 
-/* Whether the stream is worth trying, as bytes and as bit planes. */
-static void look(const chunk *c, const gpufi_w8_choice *how, uint64_t bits, bool *repeats,
-                 bool *idles) {
-  const size_t nbytes = c->g->value_nbytes, groups = gpufi_sample_count(c->g);
-  uint8_t group[8 * GPUFI_GROUP_VALUES];
+/* The axes as a number of the sample's subsets. */
+static unsigned subset_of(const gpufi_sample *sample, uint8_t axes) {
+  unsigned subset = 0;
+  for (unsigned bit = 0; 1u << bit < sample->subset_count; bit++) {
+    subset |= (axes >> sample->axis[bit] & 1u) << bit;
+  }
+  return subset;
+}
+
+/* Look at the sampled groups that have eight values. The first element is not predicted, and its
+ * residual is 0, from which no offset is taken. */
+static void look_at_sample(const gpufi_sampled *c, const gpufi_w8_choice *how, signs *found) {
+  const size_t nbytes = c->g->value_nbytes, step = c->g->component_count;
+  const unsigned subset = subset_of(c->sample, how->axes);
+  const gpufi_numbers numbers = {.transform = how->transform};
+  uint8_t residuals[8 * GPUFI_BLOCK_VALUES];
   uint64_t values[GPUFI_GROUP_VALUES];
-  signs found = {0};
-  for (size_t k = 0; k < groups; k++) {
-    const size_t first = gpufi_sample_first(c->g, k);
-    if (c->g->value_count - first >= GPUFI_GROUP_VALUES) {
-      residuals_of(c, how, first, GPUFI_GROUP_VALUES, group);
-      load_group(group, nbytes, values);
-      look_at_group(values, nbytes, is_predicted(how), &found);
+  gpufi_sample_batch batch;
+  for (size_t k = 0; k < c->sample->count; k += batch.count) {
+    gpufi_sample_load(c, &numbers, k, SIZE_MAX, &batch);
+    gpufi_cpu_get()->sample_residuals[gpufi_value_index(nbytes)](
+        &batch, c->sample->subset_count, (unsigned)step, subset, how->offset, residuals);
+    if (k == 0 && c->sample->places[0].first == 0 && subset != 0) {
+      memset(residuals, 0, step * nbytes);
+    }
+    for (size_t n = 0; n < batch.count; n++) {
+      if (batch.groups[n].count == GPUFI_GROUP_VALUES) {
+        load_group(residuals + n * GPUFI_GROUP_VALUES * nbytes, nbytes, values);
+        look_at_group(values, nbytes, is_predicted(how), found);
+      }
     }
   }
+}
+
+/* Whether the stream is worth trying, as bytes and as bit planes. */
+static void look(const gpufi_sampled *c, const gpufi_w8_choice *how, uint64_t bits, bool *repeats,
+                 bool *idles) {
+  signs found = {0};
+  uint64_t seen = 0;
+  look_at_sample(c, how, &found);
   /* Were they all different, so many bits would be set: two of them share one now and then. */
   const uint64_t n = found.sequences, different = n - (n * n >> (SEEN_BITS_LOG2 + 1));
-  uint64_t seen = 0;
   for (size_t i = 0; i < sizeof(found.seen); i += 8) {
-    uint64_t word;
-    memcpy(&word, found.seen + i, sizeof(word));
-    seen += (uint64_t)__builtin_popcountll(word);
+    seen += (uint64_t)__builtin_popcountll(gpufi_load_u64(found.seen + i));
   }
   *repeats = 32 * seen < 30 * different;
-  *idles = 5 * found.busy * gpufi_group_count(c->g) / groups < 4 * bits;
+  *idles = 5 * found.busy * gpufi_group_count(c->g) / c->sample->count < 4 * bits;
 }
 
 /* The blocks that are tried, or their beginnings. */
@@ -136,7 +153,7 @@ static void pieces_init(pieces *p, const gpufi_geometry *g, const gpufi_matches 
 }
 
 /* Bits that W8 takes for the pieces, as it estimates the cost of a sample (predict.c). */
-static uint64_t w8_bits(const chunk *c, const gpufi_w8_choice *w8, const pieces *p) {
+static uint64_t w8_bits(const gpufi_sampled *c, const gpufi_w8_choice *w8, const pieces *p) {
   const size_t nbytes = c->g->value_nbytes;
   uint64_t some = 0, groups = 0, used_groups = 0, widths = 0, used = 0, used_widths = 0;
   uint8_t residuals[8 * GPUFI_BLOCK_VALUES];
@@ -170,7 +187,7 @@ static uint64_t w8_bits(const chunk *c, const gpufi_w8_choice *w8, const pieces 
 }
 
 /* Bytes of `total` values from `first` on, as the encoder's next block. */
-static uint64_t encode_piece(const chunk *c, const gpufi_w8_choice *how, size_t first, size_t total,
+static uint64_t encode_piece(const gpufi_sampled *c, const gpufi_w8_choice *how, size_t first, size_t total,
                              gpufi_matches_encoder *encoder) {
   uint8_t residuals[8 * GPUFI_BLOCK_VALUES];
   const uint8_t *encoded;
@@ -183,7 +200,7 @@ static uint64_t encode_piece(const chunk *c, const gpufi_w8_choice *how, size_t 
 }
 
 /* The estimate for the chunk in bits, from what the pieces take here and with W8. */
-static uint64_t try_stream(const chunk *c, const gpufi_w8_choice *how, unsigned arrangement,
+static uint64_t try_stream(const gpufi_sampled *c, const gpufi_w8_choice *how, unsigned arrangement,
                            const pieces *p, const gpufi_w8_choice *w8, uint64_t pieces_w8_bits,
                            gpufi_matches_encoder *encoder) {
   gpufi_matches m;
@@ -202,10 +219,10 @@ static uint64_t try_stream(const chunk *c, const gpufi_w8_choice *how, unsigned 
   return first_bits + rest * bits / pieces_w8_bits;
 }
 
-bool gpufi_matches_choose(const gpufi_geometry *g, const uint8_t *raw, bool swap,
-                          const gpufi_w8_choice *w8, uint64_t bits, gpufi_matches_encoder *encoder,
-                          gpufi_w8_choice *chosen, unsigned *arrangement) {
-  const chunk c = {g, raw, swap};
+bool gpufi_matches_choose(const gpufi_sampled *c, const gpufi_w8_choice *w8, uint64_t bits,
+                          gpufi_matches_encoder *encoder, gpufi_w8_choice *chosen,
+                          unsigned *arrangement) {
+  const gpufi_geometry *const g = c->g;
   const gpufi_w8_choice *const streams[2] = {&as_they_are, w8};
   gpufi_matches m;
   pieces p;
@@ -217,16 +234,16 @@ bool gpufi_matches_choose(const gpufi_geometry *g, const uint8_t *raw, bool swap
     const gpufi_w8_choice *const how = streams[s];
     const unsigned planes = is_predicted(how) ? GPUFI_ARRANGED_ZIGZAG : GPUFI_ARRANGED_BITS;
     bool repeats, idles;
-    look(&c, how, bits, &repeats, &idles);
+    look(c, how, bits, &repeats, &idles);
     if ((repeats || idles) && pieces_w8_bits == 0) {
-      pieces_w8_bits = w8_bits(&c, w8, &p);
+      pieces_w8_bits = w8_bits(c, w8, &p);
     }
     for (unsigned a = 0; a < 2; a++) {
       if (pieces_w8_bits == 0 || !(repeats || (idles && a == 1))) {
         continue;
       }
       const unsigned tried = a == 0 ? GPUFI_ARRANGED_BYTES : planes;
-      const uint64_t estimate = try_stream(&c, how, tried, &p, w8, pieces_w8_bits, encoder);
+      const uint64_t estimate = try_stream(c, how, tried, &p, w8, pieces_w8_bits, encoder);
       if (estimate < chosen->bits) {
         *chosen = *how;
         chosen->bits = estimate;

@@ -83,6 +83,8 @@ GPUFI_INLINE uint64x2_t last_64(uint64x2_t x, unsigned step) {
 #define NUMBER_OF_INT64(x) (double)(x)
 #define GPUFI_EACH_WIDTH "codec/number_impl.h"
 #include "codec/each_width.h"
+#define GPUFI_EACH_WIDTH "codec/sample_impl.h"
+#include "codec/each_width.h"
 
 /* --- checksum --- */
 
@@ -229,6 +231,9 @@ const gpufi_cpu gpufi_cpu_neon = {
     .from_base = {from_base_8, from_base_16, from_base_32, from_base_64},
     .correct = {correct_8, correct_16, correct_32, correct_64},
     .corrections = {corrections_8, corrections_16, corrections_32, corrections_64},
+    .sample_costs = {sample_costs_8, sample_costs_16, sample_costs_32, sample_costs_64},
+    .sample_residuals = {sample_residuals_8, sample_residuals_16, sample_residuals_32,
+                         sample_residuals_64},
     .inverse = {inverse_8, inverse_16, inverse_32, inverse_64},
     .forward = {forward_8, forward_16, forward_32, forward_64},
 };

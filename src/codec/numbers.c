@@ -13,7 +13,6 @@
  *
  * The step is what the differences of the sorted probes have in common. */
 #include "codec/numbers.h"
-#include "codec/sample.h"
 #include "codec/steps.h"
 
 #define DECIMALS_MAX 17
@@ -254,19 +253,28 @@ static bool find_fill(gpufi_numbers *numbers, const gpufi_probes *probes) {
   return true;
 }
 
-/* W8 with these numbers, if that costs fewer than *bits, which is then what it costs. */
-static bool try_numbers(const gpufi_sampled *sampled, const gpufi_numbers *tried, uint64_t *bits,
+/* Bits of the chunk by those of the sample, for a base with corrections or without. */
+static uint64_t cost_of(const gpufi_sampled *of, const gpufi_numbers *tried, uint64_t sampled,
+                        bool corrected) {
+  const gpufi_geometry *const g = of->g;
+  uint64_t cost = sampled * gpufi_group_count(g) / gpufi_sample_count(g);
+  cost += corrected || tried->has_fill ? 32 * gpufi_block_count(g) : 0;
+  cost += gpufi_transform_has_parameters(tried->transform) ? 8 * GPUFI_PARAMETERS_NBYTES : 0;
+  return cost + (tried->has_fill ? 8 * GPUFI_PARAMETERS_NBYTES : 0);
+}
+
+/* W8 with these numbers, if that costs fewer than *bits, which is then what it costs. Many have
+ * corrections that alone cost more, which is soon known. */
+static bool try_numbers(const gpufi_sampled *of, const gpufi_numbers *tried, uint64_t *bits,
                         gpufi_numbers *numbers, gpufi_w8_choice *w8) {
-  const gpufi_geometry *const g = sampled->g;
-  gpufi_sampled of = *sampled;
   gpufi_w8_choice choice;
-  of.numbers = tried;
-  uint64_t cost = gpufi_predict_choose(&of, &choice.transform, &choice.axes, &choice.offset);
-  const uint64_t corrections = gpufi_predict_corrections(&of, choice.transform);
-  cost = (cost + corrections) * gpufi_group_count(g) / gpufi_sample_count(g);
-  cost += corrections != 0 || tried->has_fill ? 32 * gpufi_block_count(g) : 0;
-  cost += gpufi_transform_has_parameters(choice.transform) ? 8 * GPUFI_PARAMETERS_NBYTES : 0;
-  cost += tried->has_fill ? 8 * GPUFI_PARAMETERS_NBYTES : 0;
+  const uint64_t corrections = gpufi_predict_corrections(of, tried);
+  uint64_t cost = cost_of(of, tried, corrections, corrections != 0);
+  if (cost + cost / 64 >= *bits) {
+    return false;
+  }
+  const uint64_t sampled = gpufi_predict_choose(of, tried, &choice) + corrections;
+  cost = cost_of(of, tried, sampled, corrections != 0);
   if (cost + cost / 64 >= *bits) { /* values without a base decode faster */
     return false;
   }

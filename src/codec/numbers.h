@@ -17,7 +17,7 @@
 #include "codec/geometry.h"
 #include "codec/header.h"
 #include "codec/number.h"
-#include "codec/predict.h"
+#include "codec/predict_choose.h"
 
 /* Whether the values of the chunk have a base other than what a line's kernels undo. */
 static inline bool gpufi_header_has_base(const gpufi_chunk_header *header) {

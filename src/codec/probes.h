@@ -6,7 +6,7 @@
 #define GPUFI_CODEC_PROBES_H
 
 #include "codec/number.h"
-#include "codec/predict.h"
+#include "codec/sample.h"
 
 #define GPUFI_PROBED_VALUES 256 /* looked at for probes */
 #define GPUFI_PROBES 64

@@ -58,6 +58,8 @@ bool gpufi_read_codes_scalar(const uint8_t *in, const gpufi_block *block, size_t
 #include "codec/each_width.h"
 #define GPUFI_EACH_WIDTH "codec/number_impl.h"
 #include "codec/each_width.h"
+#define GPUFI_EACH_WIDTH "codec/sample_impl.h"
+#include "codec/each_width.h"
 
 const gpufi_cpu gpufi_cpu_scalar = {
     .name = "scalar",
@@ -81,4 +83,7 @@ const gpufi_cpu gpufi_cpu_scalar = {
     .from_base = {from_base_8, from_base_16, from_base_32, from_base_64},
     .correct = {correct_8, correct_16, correct_32, correct_64},
     .corrections = {corrections_8, corrections_16, corrections_32, corrections_64},
+    .sample_costs = {sample_costs_8, sample_costs_16, sample_costs_32, sample_costs_64},
+    .sample_residuals = {sample_residuals_8, sample_residuals_16, sample_residuals_32,
+                         sample_residuals_64},
 };

@@ -79,6 +79,8 @@ RESTORE(32, SET1_32)
       .from_base = KERNELS(from_base),                                                             \
       .correct = KERNELS(correct),                                                                 \
       .corrections = KERNELS(corrections),                                                         \
+      .sample_costs = KERNELS(sample_costs),                                                       \
+      .sample_residuals = KERNELS(sample_residuals),                                               \
       .inverse = KERNELS(inverse),                                                                 \
       .forward = KERNELS(forward),                                                                 \
   }
