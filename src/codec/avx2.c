@@ -463,6 +463,8 @@ COMPACT(16)
 COMPACT(32)
 COMPACT(64)
 
+#define VECTOR_NBYTES 32
+#define GPUFI_GROUPS "codec/groups_avx2.h"
 #include "codec/pack_x86_impl.h"
 
 #define LANES 4

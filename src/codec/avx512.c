@@ -382,6 +382,8 @@ COMPACT(16, 32)
 COMPACT(32, 16)
 COMPACT(64, 8)
 
+#define VECTOR_NBYTES 64
+#define GPUFI_GROUPS "codec/groups_avx512.h"
 #include "codec/pack_x86_impl.h"
 
 #define LANES 8

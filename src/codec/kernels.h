@@ -11,6 +11,7 @@
 
 #include "codec/format.h"
 #include "codec/number.h"
+#include "codec/sparse.h"
 #include "codec/tree.h"
 #include "codec/widths.h"
 
@@ -218,6 +219,7 @@ typedef struct gpufi_cpu {
   gpufi_pack_fn *pack[GPUFI_VALUE_WIDTHS];
   gpufi_pack_groups_fn *pack_groups[GPUFI_VALUE_WIDTHS];
   gpufi_expand_fn *expand[GPUFI_VALUE_WIDTHS];
+  gpufi_compact_fn *compact[GPUFI_VALUE_WIDTHS];
   gpufi_symbols_fn *symbols;
   gpufi_leaves_fn *leaves;
   gpufi_write_walks_fn *write_walks;

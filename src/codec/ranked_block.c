@@ -99,7 +99,9 @@ static bool shift_fits(const gpufi_ranks *ranks, size_t value_nbytes, const uint
 bool gpufi_ranked_pack(const gpufi_ranks *ranks, const gpufi_walk_tables *tables,
                        size_t value_nbytes, const uint8_t *values, size_t count, uint8_t *out,
                        size_t capacity, gpufi_block *block) {
+  const gpufi_cpu *const cpu = gpufi_cpu_get();
   uint64_t used[GPUFI_BLOCK_VALUES];
+  uint8_t mask_bytes[GPUFI_MASK_WRITE_NBYTES];
   uint8_t buffer[8 * GPUFI_BLOCK_VALUES + GPUFI_GROUP_WRITE_NBYTES];
   gpufi_mask mask;
   sections p;
@@ -111,9 +113,8 @@ bool gpufi_ranked_pack(const gpufi_ranks *ranks, const gpufi_walk_tables *tables
     return true;
   }
   if (sparse) {
-    gpufi_mask_of(value_nbytes, values, count, &mask);
-    mask.nbytes = gpufi_mask_nbytes(&mask, count);
-    gpufi_mask_compact(value_nbytes, values, count, (uint8_t *)used);
+    cpu->compact[gpufi_value_index(value_nbytes)](values, count, &mask, (uint8_t *)used);
+    mask.nbytes = gpufi_mask_write(cpu->compact[0], &mask, count, mask_bytes);
     list = (const uint8_t *)used;
     block->form = GPUFI_FORM_SPARSE;
     block->nbytes = (uint32_t)mask.nbytes;
@@ -133,7 +134,7 @@ bool gpufi_ranked_pack(const gpufi_ranks *ranks, const gpufi_walk_tables *tables
     return false;
   }
   if (sparse) {
-    gpufi_mask_write(&mask, count, out);
+    memcpy(out, mask_bytes, mask.nbytes);
     out += mask.nbytes;
   }
   if (!coded) {

@@ -61,9 +61,9 @@ GPUFI_INLINE void F(residuals_of_group)(const gpufi_sample_batch *batch,
 }
 
 /* All lanes ORed into one. */
-GPUFI_INLINE uint64_t F(any_of)(F(eight) x) {
+GPUFI_INLINE uint64_t F(any_of)(const F(eight) *x) {
   uint64_t words[sizeof(T)], any = 0;
-  memcpy(words, &x, sizeof(words));
+  memcpy(words, x, sizeof(words));
   for (size_t k = 0; k < sizeof(T); k++) {
     any |= words[k];
   }
@@ -73,8 +73,8 @@ GPUFI_INLINE uint64_t F(any_of)(F(eight) x) {
   return any & (UINT64_MAX >> (64 - BITS));
 }
 
-GPUFI_INLINE uint32_t F(used_lanes)(F(eight) x) {
-  const F(eight_flags) used = __builtin_convertvector(x != 0, F(eight_flags));
+GPUFI_INLINE uint32_t F(used_lanes)(const F(eight) *x) {
+  const F(eight_flags) used = __builtin_convertvector(*x != 0, F(eight_flags));
   uint64_t flags;
   memcpy(&flags, &used, sizeof(flags));
   return (uint32_t)__builtin_popcountll(flags) / 8;
@@ -88,9 +88,9 @@ GPUFI_INLINE void F(add_costs)(const gpufi_sample_batch *batch, const unsigned s
     for (unsigned s = 0; s < subset_count; s++) {
       const F(eight) x = r[s] - (T)offset;
       const F(eight) z = (x << 1) ^ (F(eight))((F(eight_signed))x >> (BITS - 1));
-      const uint64_t zigzags = F(any_of)(z);
+      const uint64_t zigzags = F(any_of)(&z);
       const uint32_t width = zigzags ? 64 - (uint32_t)__builtin_clzll(zigzags) : 0;
-      const uint32_t used = F(used_lanes)(x);
+      const uint32_t used = F(used_lanes)(&x);
       any[s] |= x;
       cost->width_sum[s] += width;
       cost->group_count[s] += zigzags != 0;
@@ -99,7 +99,7 @@ GPUFI_INLINE void F(add_costs)(const gpufi_sample_batch *batch, const unsigned s
     }
   }
   for (unsigned s = 0; s < subset_count; s++) {
-    cost->residual_or[s] |= F(any_of)(any[s]);
+    cost->residual_or[s] |= F(any_of)(&any[s]);
   }
 }
 

@@ -48,6 +48,7 @@ bool gpufi_read_codes_scalar(const uint8_t *in, const gpufi_block *block, size_t
 
 /* gpufi_unpack_8_scalar and so on. */
 #define SCALAR(name) JOIN(name, _, JOIN(BITS, _, scalar))
+#define VECTOR_NBYTES 16
 #define GPUFI_EACH_WIDTH "codec/scalar_impl.h"
 #include "codec/each_width.h"
 
@@ -69,6 +70,7 @@ const gpufi_cpu gpufi_cpu_scalar = {
     .pack = GPUFI_SCALAR_KERNELS(pack),
     .pack_groups = GPUFI_SCALAR_KERNELS(pack_groups),
     .expand = GPUFI_SCALAR_KERNELS(expand),
+    .compact = GPUFI_SCALAR_KERNELS(compact),
     .symbols = gpufi_symbols_scalar,
     .leaves = gpufi_leaves_scalar,
     .write_walks = gpufi_write_walks_scalar,

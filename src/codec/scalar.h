@@ -31,6 +31,9 @@ gpufi_pack_groups_fn gpufi_pack_groups_8_scalar, gpufi_pack_groups_16_scalar,
 gpufi_expand_fn gpufi_expand_8_scalar, gpufi_expand_16_scalar, gpufi_expand_32_scalar,
     gpufi_expand_64_scalar;
 
+gpufi_compact_fn gpufi_compact_8_scalar, gpufi_compact_16_scalar, gpufi_compact_32_scalar,
+    gpufi_compact_64_scalar;
+
 /* A kernel's functions for the four widths of value, as a table of kernels.h has them. */
 #define GPUFI_SCALAR_KERNELS(kernel)                                                               \
   {gpufi_##kernel##_8_scalar, gpufi_##kernel##_16_scalar, gpufi_##kernel##_32_scalar,              \

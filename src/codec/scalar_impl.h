@@ -105,6 +105,10 @@ static void F(compact)(const uint8_t *values, size_t count, gpufi_mask *mask, ui
   gpufi_mask_compact(sizeof(T), values, count, used);
 }
 
+void SCALAR(gpufi_compact)(const uint8_t *values, size_t count, gpufi_mask *mask, uint8_t *used) {
+  F(compact)(values, count, mask, used);
+}
+
 #include "codec/pack_impl.h"
 
 bool SCALAR(gpufi_pack)(const uint8_t *residuals, size_t count, uint8_t *out, size_t capacity,

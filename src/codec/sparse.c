@@ -22,14 +22,6 @@ static unsigned used_of_word(uint64_t x) {
   return (unsigned)((tops >> 7) * UINT64_C(0x0102040810204080) >> 56);
 }
 
-/* upper[i / 8] bit i % 8: byte i of `lower` is not 0. */
-static void summarize(const uint8_t *lower, size_t lower_nbytes, uint8_t *upper) {
-  for (size_t i = 0; i < lower_nbytes; i += 8) {
-    const size_t left = lower_nbytes - i;
-    upper[i / 8] = (uint8_t)used_of_word(gpufi_load_value(lower + i, left < 8 ? left : 8));
-  }
-}
-
 static size_t bit_count(const uint8_t *bytes, size_t nbytes) {
   size_t total = 0;
   for (size_t i = 0; i < nbytes; i += 8) {
@@ -39,36 +31,18 @@ static size_t bit_count(const uint8_t *bytes, size_t nbytes) {
   return total;
 }
 
-/* The bytes that are not 0, in order; returns how many. They are written without a branch, which
- * would be mispredicted often, so that the last one may be a byte too far: by way of a buffer. */
-static size_t write_used(const uint8_t *bytes, size_t nbytes, uint8_t *out) {
-  uint8_t used[GPUFI_BLOCK_GROUPS + 1];
-  size_t n = 0;
-  for (size_t i = 0; i < nbytes; i++) {
-    used[n] = bytes[i];
-    n += bytes[i] != 0;
-  }
-  memcpy(out, used, n);
-  return n;
-}
-
-/* A bit of each level stands for a byte of the one below it that is stored. */
-size_t gpufi_mask_nbytes(const gpufi_mask *mask, size_t count) {
-  const size_t groups = (count + 7) / 8, sets = (groups + 7) / 8;
-  uint8_t middle[GPUFI_MASK_MIDDLE_NBYTES], top[(GPUFI_MASK_MIDDLE_NBYTES + 7) / 8];
-  summarize(mask->bits, groups, middle);
-  summarize(middle, sets, top);
-  return (sets + 7) / 8 + bit_count(top, (sets + 7) / 8) + bit_count(middle, sets);
-}
-
-void gpufi_mask_write(const gpufi_mask *mask, size_t count, uint8_t *out) {
-  const size_t groups = (count + 7) / 8, sets = (groups + 7) / 8;
-  uint8_t middle[GPUFI_MASK_MIDDLE_NBYTES] = {0};
-  summarize(mask->bits, groups, middle);
-  summarize(middle, sets, out);
-  out += (sets + 7) / 8;
-  out += write_used(middle, sets, out);
-  write_used(mask->bits, groups, out);
+/* Each level is what is not 0 of the one below it, as a mask, so the kernel that makes masks of
+ * values of one byte makes those of levels, and brings the bytes together that are stored. */
+size_t gpufi_mask_write(gpufi_compact_fn *compact, const gpufi_mask *mask, size_t count,
+                        uint8_t *out) {
+  const size_t groups = (count + 7) / 8, sets = (groups + 7) / 8, top_nbytes = (sets + 7) / 8;
+  uint8_t lowest[GPUFI_BLOCK_GROUPS + GPUFI_COMPACT_WRITE_NBYTES];
+  gpufi_mask middle, top;
+  compact(mask->bits, groups, &middle, lowest);
+  compact(middle.bits, sets, &top, out + top_nbytes);
+  memcpy(out, top.bits, top_nbytes);
+  memcpy(out + top_nbytes + top.used_count, lowest, middle.used_count);
+  return top_nbytes + top.used_count + middle.used_count;
 }
 
 /* A byte of 0 borrows from the one above it; where none is 0, a byte whose top bit is set after the

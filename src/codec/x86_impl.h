@@ -65,6 +65,7 @@ RESTORE(32, SET1_32)
       .pack = KERNELS(pack),                                                                       \
       .pack_groups = KERNELS(pack_groups),                                                         \
       .expand = KERNELS(expand),                                                                   \
+      .compact = KERNELS(compact),                                                                 \
       .symbols = gpufi_symbols_##set,                                                              \
       .leaves = gpufi_leaves_##set,                                                                \
       .write_walks = gpufi_write_walks_##set,                                                      \
