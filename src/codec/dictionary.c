@@ -109,21 +109,100 @@ static bool collect_all(gpufi_dictionary *d, const gpufi_geometry *g, const uint
   return true;
 }
 
+/* Integers near each other need no search: what a value is more than the first one that is near is
+ * an index into tables. */
+#define NEAR 4096
+
+static uint64_t first_near(const gpufi_dictionary *d) {
+  return d->values[0] - NEAR / 2;
+}
+
+/* Which of the near values occur; false if there are others. */
+static bool see_near(const gpufi_dictionary *d, const gpufi_geometry *g, const uint8_t *raw,
+                     uint8_t seen[NEAR]) {
+  const uint64_t first = first_near(d);
+  uint64_t far = 0;
+  memset(seen, 0, NEAR);
+  GPUFI_BY_NBYTES(
+      g->value_nbytes, for (size_t i = 0; i < g->value_count; i++) {
+        T x;
+        memcpy(&x, raw + i * sizeof(T), sizeof(T));
+        x = (T)(x - (T)first);
+        far |= x / NEAR;
+        seen[x % NEAR] = 1;
+      });
+  return far == 0;
+}
+
+/* Make entries of those that occur, and places in their ascending order; false if they are too many.
+ */
+static bool collect_near(gpufi_dictionary *d, const gpufi_geometry *g, const uint8_t *raw,
+                         const uint8_t seen[NEAR], uint8_t *places) {
+  uint8_t place_of[NEAR], place[GPUFI_DICTIONARY_ENTRIES_MAX];
+  uint16_t found[GPUFI_DICTIONARY_ENTRIES_MAX];
+  const uint64_t first = first_near(d), all = UINT64_MAX >> (64 - 8 * g->value_nbytes);
+  d->count = 0;
+  for (size_t x = 0; x < NEAR; x++) {
+    if (seen[x] && d->count == GPUFI_DICTIONARY_ENTRIES_MAX) {
+      return false;
+    }
+    if (seen[x]) {
+      found[d->count] = (uint16_t)x;
+      d->values[d->count++] = (first + x) & all;
+    }
+  }
+  sort(d, place);
+  for (size_t i = 0; i < d->count; i++) {
+    place_of[found[i]] = place[i];
+  }
+  GPUFI_BY_NBYTES(
+      g->value_nbytes, for (size_t i = 0; i < g->value_count; i++) {
+        T x;
+        memcpy(&x, raw + i * sizeof(T), sizeof(T));
+        places[i] = place_of[(T)(x - (T)first) % NEAR];
+      });
+  return true;
+}
+
+/* Whether the entries of the sample are near each other, with as much between them again. */
+static bool are_near(const gpufi_dictionary *d) {
+  const unsigned unused = 64 - 8 * (unsigned)d->value_nbytes;
+  int64_t least = 0, greatest = 0;
+  for (size_t i = 0; i < d->count; i++) {
+    const int64_t more = (int64_t)((d->values[i] - d->values[0]) << unused) >> unused;
+    least = more < least ? more : least;
+    greatest = more > greatest ? more : greatest;
+  }
+  return !gpufi_chunk_dtype_is_float(d->dtype) && least > -NEAR / 4 && greatest < NEAR / 4;
+}
+
+/* By a search for each value, whatever they are. */
+static bool collect_any(gpufi_dictionary *d, const gpufi_geometry *g, const uint8_t *raw, bool swap,
+                        uint8_t *places) {
+  uint8_t place[GPUFI_DICTIONARY_ENTRIES_MAX];
+  if (!collect_all(d, g, raw, swap, places)) {
+    return false;
+  }
+  sort(d, place);
+  for (size_t i = 0; i < g->value_count; i++) {
+    places[i] = place[places[i]];
+  }
+  return true;
+}
+
 bool gpufi_dictionary_collect(gpufi_dictionary *d, gpuf_dtype dtype, const gpufi_geometry *g,
                               const uint8_t *raw, bool swap, bool gaps_only, uint8_t *places) {
-  uint8_t sorted[GPUFI_DICTIONARY_ENTRIES_MAX];
+  uint8_t seen[NEAR];
   memset(d, 0, sizeof(*d));
   d->dtype = dtype;
   d->value_nbytes = g->value_nbytes;
-  if (g->value_nbytes == 1 || !collect_sample(d, g, raw, swap) || (gaps_only && !has_gaps(d)) ||
-      !collect_all(d, g, raw, swap, places)) {
+  if (g->value_nbytes == 1 || !collect_sample(d, g, raw, swap) || (gaps_only && !has_gaps(d))) {
     return false;
   }
-  sort(d, sorted);
-  for (size_t i = 0; i < g->value_count; i++) {
-    places[i] = sorted[places[i]];
+  if (!swap && are_near(d) && see_near(d, g, raw, seen)) {
+    return collect_near(d, g, raw, seen, places);
   }
-  return true;
+  return collect_any(d, g, raw, swap, places);
 }
 
 void gpufi_dictionary_write(const gpufi_dictionary *d, uint8_t *table) {

@@ -16,7 +16,6 @@
 #include "codec/planes.h"
 #include "codec/predict.h"
 #include "codec/ranked_block.h"
-#include "codec/sample.h"
 
 size_t gpufi_codec_bound(size_t raw_nbytes) {
   return GPUFI_HEADER_NBYTES + gpufi_round_up_16(raw_nbytes);
@@ -50,6 +49,7 @@ typedef struct coding {
   const gpufi_sample *sample;
   const uint8_t *raw;
   const uint8_t *values; /* the raw values, their places in the dictionary, or by their base */
+  const uint8_t *bases;  /* what the raw values have by way of their base; null if it is lost */
   uint8_t *residuals;    /* capacity for all that is packed, geometry.value_count values */
   gpufi_lines *lines;    /* gives the residuals of `values` block by block; or null */
   bool swap;             /* `values` are big-endian */
@@ -72,7 +72,7 @@ static uint64_t choose_mode(const coding *c, gpuf_dtype dtype, gpufi_chunk_heade
   header->transform = w8->transform;
   header->axes = w8->axes;
   header->offset = w8->offset;
-  const uint64_t ranked = gpufi_ranks_choose(ranks, dtype, g, c->values, c->swap, bits);
+  const uint64_t ranked = gpufi_ranks_choose(ranks, &of, bits);
   if (ranked < bits && ranked + ranked / 64 < bits) { /* W8 decodes faster */
     header->mode = GPUFI_MODE_RANKED;
     header->transform = GPUFI_TRANSFORM_NONE;
@@ -129,6 +129,7 @@ static uint64_t choose_dictionary(coding *c, gpuf_dtype dtype, uint64_t bits,
   other.residuals = scratch + c->geometry.value_count;
   other.swap = other.as_is = false;
   other.lines = NULL;
+  other.bases = NULL;
   without_base(&tried);
   const uint64_t table = 8 * other.dictionary.count * c->geometry.value_nbytes;
   const uint64_t places = choose_mode(&other, GPUF_DTYPE_UINT8, &tried, &other.ranks, &w8) + table;
@@ -225,25 +226,32 @@ static bool to_base(const coding *c, const uint8_t *values, size_t count, uint8_
       &c->numbers, (unsigned)g->component_count, values, count, out);
 }
 
+/* The corrections of `count` values from number `first` on, to `buffer`; false if there is one that
+ * cannot be written. */
+static bool corrections_of(const coding *c, size_t first, size_t count, uint8_t *buffer) {
+  const size_t nbytes = c->geometry.value_nbytes, index = gpufi_value_index(nbytes);
+  const gpufi_cpu *const cpu = gpufi_cpu_get();
+  uint8_t space[8 * GPUFI_BLOCK_VALUES];
+  const uint8_t *const values = native_values(c, first, count, space);
+  if (c->bases != NULL) {
+    memcpy(buffer, c->bases + first * nbytes, count * nbytes);
+  } else {
+    to_base(c, values, count, buffer);
+  }
+  cpu->from_base[index](&c->numbers, count, buffer);
+  return cpu->corrections[index](&c->numbers, values, count, buffer);
+}
+
 /* The next `count` residuals, or corrections, from number `first` on: in `buffer`, which has
  * capacity for a block of them, or where they are. Null if there is a correction that cannot be
  * written. */
 static const uint8_t *next_residuals(const coding *c, bool corrections, size_t first, size_t count,
                                      uint8_t *buffer) {
-  const size_t nbytes = c->geometry.value_nbytes, index = gpufi_value_index(nbytes);
-  const gpufi_cpu *const cpu = gpufi_cpu_get();
-  uint8_t space[8 * GPUFI_BLOCK_VALUES];
   if (corrections) {
-    const uint8_t *const values = native_values(c, first, count, space);
-    if (!to_base(c, values, count, buffer)) {
-      memset(buffer, 0, count * nbytes);
-      return buffer;
-    }
-    cpu->from_base[index](&c->numbers, count, buffer);
-    return cpu->corrections[index](&c->numbers, values, count, buffer) ? buffer : NULL;
+    return corrections_of(c, first, count, buffer) ? buffer : NULL;
   }
   if (c->lines == NULL) {
-    return (c->as_is ? c->values : c->residuals) + first * nbytes;
+    return (c->as_is ? c->values : c->residuals) + first * c->geometry.value_nbytes;
   }
   gpufi_lines_forward(c->lines, c->values, count, buffer);
   return buffer;
@@ -380,6 +388,7 @@ static void predict(coding *c, gpufi_lines *lines, gpufi_chunk_header *header) {
     }
     gpufi_lines_seed(lines, c->values, header->seed);
     c->lines = lines;
+    c->bases = based ? c->values : NULL;
     return;
   }
   if (header->mode == GPUFI_MODE_RANKED && !c->swap) {

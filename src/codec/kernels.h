@@ -69,6 +69,9 @@ typedef void gpufi_unpack_fn(const uint8_t *in, const uint8_t *widths, size_t gr
 typedef bool gpufi_pack_fn(const uint8_t *residuals, size_t count, uint8_t *out, size_t capacity,
                            gpufi_block *block);
 
+/* How many of up to a block of values are not 0; *any has the bits that are 1 in one of them. */
+typedef size_t gpufi_look_at_fn(const uint8_t *values, size_t count, uint64_t *any);
+
 /* Groups of 8 values, the k-th to `widths[k]` bytes. Returns where they end, and may write
  * GPUFI_GROUP_WRITE_NBYTES more. */
 typedef uint8_t *gpufi_pack_groups_fn(const void *values, const uint8_t *widths, size_t groups,
@@ -216,6 +219,7 @@ typedef struct gpufi_cpu {
   gpufi_add_words_fn *add_words;
   gpufi_read_codes_fn *read_codes;
   gpufi_unpack_fn *unpack[GPUFI_VALUE_WIDTHS];
+  gpufi_look_at_fn *look_at[GPUFI_VALUE_WIDTHS];
   gpufi_pack_fn *pack[GPUFI_VALUE_WIDTHS];
   gpufi_pack_groups_fn *pack_groups[GPUFI_VALUE_WIDTHS];
   gpufi_expand_fn *expand[GPUFI_VALUE_WIDTHS];

@@ -214,6 +214,7 @@ const gpufi_cpu gpufi_cpu_neon = {
     .add_words = add_words,
     .read_codes = gpufi_read_codes_scalar,
     .unpack = {unpack_8, unpack_16, unpack_32, gpufi_unpack_64_scalar},
+    .look_at = GPUFI_SCALAR_KERNELS(look_at),
     .pack = GPUFI_SCALAR_KERNELS(pack),
     .pack_groups = GPUFI_SCALAR_KERNELS(pack_groups),
     .expand = GPUFI_SCALAR_KERNELS(expand),

@@ -12,30 +12,42 @@ GPUFI_INLINE T F(undo_shifted)(T x, const unsigned transform, unsigned shift) {
   return F(apply_shifted)(x, transform, shift);
 }
 
-/* What is predicted in place of values that have nothing of their own: that of the value before in
- * the group, or else of the one after, so that they stick out as little as can be. `step` is 2 for
- * parts of complex elements. */
-static void F(fill_in)(const gpufi_numbers *numbers, unsigned step, const uint8_t *values,
-                       size_t count, uint8_t *p) {
-  const T other = (T)numbers->filler;
-  const T lonely = F(has_own)(numbers, other) ? F(own)(numbers, other) : 0;
+/* What is predicted in place of values that have nothing of their own, where `missing` is not 0: that
+ * of the value before in the group, or else of the one after, so that they stick out as little as
+ * can be. `step` is 2 for parts of complex elements. */
+static void F(fill_group)(unsigned step, const T *missing, size_t count, T lonely, uint8_t *p) {
   for (size_t i = 0; i < count; i++) {
-    const size_t group = i / GPUFI_GROUP_VALUES * GPUFI_GROUP_VALUES;
-    const size_t end = group + GPUFI_GROUP_VALUES < count ? group + GPUFI_GROUP_VALUES : count;
     T filler = lonely;
-    if (F(has_own)(numbers, F(get)(values, i))) {
+    if (missing[i] == 0) {
       continue;
     }
-    if (i >= group + step) {
+    if (i >= step) {
       filler = F(get)(p, i - step); /* filled in too, if that value has nothing of its own */
     } else {
       size_t j = i + step;
-      while (j < end && !F(has_own)(numbers, F(get)(values, j))) {
+      while (j < count && missing[j] != 0) {
         j += step;
       }
-      filler = j < end ? F(own)(numbers, F(get)(values, j)) : filler;
+      filler = j < count ? F(get)(p, j) : filler;
     }
     F(put)(p, i, filler);
+  }
+}
+
+/* Most groups miss none of their values, or all. */
+static void F(fill_in)(const gpufi_numbers *numbers, unsigned step, const T *missing, size_t count,
+                       uint8_t *p) {
+  const T other = (T)numbers->filler;
+  const T lonely = F(has_own)(numbers, other) ? F(own)(numbers, other) : 0;
+  for (size_t i = 0; i < count; i += GPUFI_GROUP_VALUES) {
+    const size_t here = count - i < GPUFI_GROUP_VALUES ? count - i : GPUFI_GROUP_VALUES;
+    T any = 0;
+    for (size_t j = 0; j < here; j++) {
+      any |= missing[i + j];
+    }
+    if (any != 0) {
+      F(fill_group)(step, missing + i, here, lonely, p + i * sizeof(T));
+    }
   }
 }
 
@@ -54,7 +66,31 @@ GPUFI_INLINE uint64_t F(number_base)(const unsigned transform, double a, double 
 }
 #endif
 
-/* The greatest magnitude is looked for among the bits, where a NaN's is greater than any. */
+/* Whether a value has no integer, by the bits of what that would be rounded from: the magnitude is
+ * too great, or it is NaN, whose bits are greater than any number's. */
+GPUFI_INLINE bool F(is_beyond)(double near) {
+  return (gpufi_double_bits(near) & INT64_MAX) >= gpufi_double_bits(NUMBER_MAX);
+}
+
+/* Values that have no integer, or are the fill, and fillers in their places. */
+GPUFI_INLINE void F(fill_numbers)(const gpufi_numbers *numbers, unsigned step,
+                                  const uint8_t *values, size_t count, uint8_t *p,
+                                  const unsigned transform) {
+  const double a = numbers->a, b = numbers->b, inverse = numbers->inverse;
+  const T fill = (T)numbers->fill, has_fill = (T)(0 - (T)numbers->has_fill);
+  T missing[GPUFI_BLOCK_VALUES];
+  missing[0] = 0; /* the compiler cannot see that there is at least one value */
+  for (size_t i = 0; i < count; i++) {
+    const T x = F(get)(values, i);
+    const double near = gpufi_number_near(transform, a, b, inverse, F(to_double)(x));
+    missing[i] = (T)(0 - (uint64_t)F(is_beyond)(near));
+  }
+  for (size_t i = 0; i < count && has_fill; i++) {
+    missing[i] |= (T)(0 - (T)(F(get)(values, i) == fill));
+  }
+  F(fill_in)(numbers, step, missing, count, p);
+}
+
 GPUFI_INLINE bool F(to_numbers)(const gpufi_numbers *numbers, unsigned step, const uint8_t *values,
                                 size_t count, uint8_t *p, const unsigned transform) {
   const double a = numbers->a, b = numbers->b, inverse = numbers->inverse;
@@ -68,7 +104,7 @@ GPUFI_INLINE bool F(to_numbers)(const gpufi_numbers *numbers, unsigned step, con
     F(put)(p, i, (T)gpufi_number_rounded(near));
   }
   if (numbers->has_fill || greatest >= (int64_t)gpufi_double_bits(NUMBER_MAX)) {
-    F(fill_in)(numbers, step, values, count, p);
+    F(fill_numbers)(numbers, step, values, count, p, transform);
   }
   for (size_t i = 0; i < count; i++) {
     off |= F(number_base)(transform, a, b, F(get)(p, i)) ^ F(get)(values, i);
@@ -91,15 +127,18 @@ GPUFI_INLINE bool F(to_shifted)(const gpufi_numbers *numbers, unsigned step, con
                                 size_t count, uint8_t *p, const unsigned transform) {
   const unsigned shift = numbers->shift;
   const T low = (T)(((T)1 << shift) - 1), fill = (T)numbers->fill;
-  T off = 0, filled = 0;
+  T missing[GPUFI_BLOCK_VALUES], off = 0, filled = 0;
   for (size_t i = 0; i < count; i++) {
     const T x = F(get)(values, i);
     off |= x & low;
-    filled |= (T)(x == fill);
     F(put)(p, i, F(apply_shifted)(x, transform, shift));
   }
-  if (filled != 0 && numbers->has_fill) {
-    F(fill_in)(numbers, step, values, count, p);
+  for (size_t i = 0; i < count && numbers->has_fill; i++) {
+    missing[i] = (T)(0 - (T)(F(get)(values, i) == fill));
+    filled |= missing[i];
+  }
+  if (filled != 0) {
+    F(fill_in)(numbers, step, missing, count, p);
     return true;
   }
   return off != 0;

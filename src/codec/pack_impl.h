@@ -24,7 +24,7 @@ GPUFI_INLINE F(wide) F(load_wide)(const uint8_t *values, size_t i, size_t count)
 
 /* How many of up to a block of values are not 0; *any has the bits that are 1 in one of them. A lane
  * of 8 bits has 64 values or fewer to count. */
-static inline size_t F(look_at)(const uint8_t *values, size_t count, T *any) {
+static size_t F(look_at)(const uint8_t *values, size_t count, uint64_t *any) {
   F(wide) some = {0}, used = {0};
   size_t total = 0;
   for (size_t i = 0; i < count; i += LANES_OF) {
@@ -130,7 +130,8 @@ static bool F(pack_sparse)(const uint8_t *residuals, size_t count, T any, uint8_
 /* Dense, or sparse if that may pay and turns out smaller. */
 static bool F(pack)(const uint8_t *residuals, size_t count, uint8_t *out, size_t capacity,
                     gpufi_block *block) {
-  T z[GPUFI_BLOCK_VALUES], any;
+  T z[GPUFI_BLOCK_VALUES];
+  uint64_t any;
   uint8_t widths[GPUFI_BLOCK_GROUPS];
   const size_t used_count = F(look_at)(residuals, count, &any);
   if (used_count == 0) {
@@ -138,11 +139,11 @@ static bool F(pack)(const uint8_t *residuals, size_t count, uint8_t *out, size_t
     return true;
   }
   block->form = 0;
-  F(plan)(residuals, count, any, z, widths, block);
+  F(plan)(residuals, count, (T)any, z, widths, block);
   if (gpufi_mask_pays(used_count, count)) {
     gpufi_block sparse;
     const size_t smaller = block->nbytes - 1;
-    if (F(pack_sparse)(residuals, count, any, out, smaller < capacity ? smaller : capacity,
+    if (F(pack_sparse)(residuals, count, (T)any, out, smaller < capacity ? smaller : capacity,
                        capacity, &sparse)) {
       *block = sparse;
       return true;

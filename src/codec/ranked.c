@@ -2,7 +2,6 @@
 #include "base/arithmetic.h"
 #include "codec/bytes.h"
 #include "codec/levels.h"
-#include "codec/sample.h"
 #include "codec/sparse.h"
 
 #include <assert.h>
@@ -41,32 +40,43 @@ size_t gpufi_ranks_read(gpufi_ranks *ranks, const uint8_t *table) {
 
 /* The sampled values that are to be coded: all, or, where a mask pays, those that are not 0. */
 typedef struct sample {
-  size_t count;
-  uint64_t mask_bits; /* of the sampled groups, if only those that are not 0 are coded */
-  uint64_t any;       /* the bits that are 1 in any of them */
+  size_t count, used_count; /* and how many are not 0 */
+  uint64_t mask_bits;       /* of the sampled groups, if only those that are not 0 are coded */
+  uint64_t any;             /* the bits that are 1 in any of them */
   uint64_t values[GPUFI_SAMPLE_GROUPS * GPUFI_GROUP_VALUES];
 } sample;
 
-static void take_sample(const gpufi_geometry *g, const uint8_t *raw, bool swap, sample *s) {
-  size_t used_count = 0, used_groups = 0;
-  s->count = 0;
+/* Add the values of a batch of groups; returns how many groups are not all 0. */
+static size_t add_groups(const gpufi_sample_batch *batch, size_t value_nbytes, sample *s) {
+  size_t used_groups = 0;
+  GPUFI_BY_NBYTES(
+      value_nbytes, for (size_t k = 0; k < batch->count; k++) {
+        uint64_t any = 0;
+        for (size_t j = 0; j < batch->groups[k].count; j++) {
+          T x;
+          memcpy(&x, batch->values + (k * GPUFI_GROUP_VALUES + j) * sizeof(T), sizeof(T));
+          s->values[s->count++] = x;
+          s->used_count += x != 0;
+          any |= x;
+        }
+        s->any |= any;
+        used_groups += any != 0;
+      });
+  return used_groups;
+}
+
+static void take_sample(const gpufi_sampled *of, sample *s) {
+  const size_t nbytes = of->g->value_nbytes;
+  size_t used_groups = 0;
+  gpufi_sample_batch batch;
+  s->count = s->used_count = 0;
   s->mask_bits = s->any = 0;
-  for (size_t k = 0; k < gpufi_sample_count(g); k++) {
-    const size_t first = gpufi_sample_first(g, k);
-    uint64_t any = 0;
-    for (size_t i = first; i < first + GPUFI_GROUP_VALUES && i < g->value_count; i++) {
-      const uint8_t *const at = raw + i * g->value_nbytes;
-      const uint64_t value =
-          swap ? gpufi_load_swapped(at, g->value_nbytes) : gpufi_load_value(at, g->value_nbytes);
-      s->values[s->count++] = value;
-      used_count += value != 0;
-      any |= value;
-    }
-    s->any |= any;
-    used_groups += any != 0;
+  for (size_t k = 0; k < of->sample->count; k += batch.count) {
+    gpufi_sample_load_values(of, k, SIZE_MAX, &batch);
+    used_groups += add_groups(&batch, nbytes, s);
   }
-  if (gpufi_mask_pays(used_count, s->count)) {
-    s->mask_bits = gpufi_sample_count(g) + (uint64_t)GPUFI_GROUP_VALUES * used_groups;
+  if (gpufi_mask_pays(s->used_count, s->count)) {
+    s->mask_bits = of->sample->count + (uint64_t)GPUFI_GROUP_VALUES * used_groups;
     size_t kept = 0;
     for (size_t i = 0; i < s->count; i++) {
       s->values[kept] = s->values[i];
@@ -93,12 +103,15 @@ gpufi_cuts gpufi_ranks_cuts(gpuf_dtype dtype, size_t value_nbytes) {
 }
 
 /* The symbols that occur, by falling count, equal ones by rising symbol, as many as a table may
- * hold. Returns how many. Sorted by counting the counts, of which the greatest is `most`. */
-static size_t sort_symbols(const uint16_t *counts, size_t symbol_count, size_t most,
-                           uint16_t *sorted) {
+ * hold. Returns how many. Sorted by counting the counts. */
+static size_t sort_symbols(const uint16_t *counts, size_t symbol_count, uint16_t *sorted) {
   uint16_t first[GPUFI_SAMPLE_GROUPS * GPUFI_GROUP_VALUES + 1]; /* of each count, its first place */
-  memset(first, 0, (most + 1) * sizeof(first[0]));
+  uint16_t most = 0;
   size_t listed = 0;
+  for (size_t symbol = 0; symbol < symbol_count; symbol++) {
+    most = counts[symbol] > most ? counts[symbol] : most;
+  }
+  memset(first, 0, ((size_t)most + 1) * sizeof(first[0]));
   for (size_t symbol = 0; symbol < symbol_count; symbol++) {
     first[counts[symbol]]++;
   }
@@ -124,7 +137,7 @@ static size_t sort_symbols(const uint16_t *counts, size_t symbol_count, size_t m
 static uint64_t build_ranks(gpufi_ranks *ranks, const uint16_t *counts, size_t total) {
   uint32_t weights[GPUFI_TREE_LEAVES_MAX];
   const size_t symbol_count = (size_t)1 << ranks->cut.bits;
-  const size_t listed = sort_symbols(counts, symbol_count, total, ranks->symbols);
+  const size_t listed = sort_symbols(counts, symbol_count, ranks->symbols);
   uint64_t bits = 0;
   size_t escaped = total, leaf = 0;
   for (size_t i = 0; i < listed; i++) {
@@ -141,15 +154,15 @@ static uint64_t build_ranks(gpufi_ranks *ranks, const uint16_t *counts, size_t t
   return bits + 8 * gpufi_symbol_nbytes(ranks) * escaped;
 }
 
-uint64_t gpufi_ranks_choose(gpufi_ranks *ranks, gpuf_dtype dtype, const gpufi_geometry *g,
-                            const uint8_t *raw, bool swap, uint64_t limit) {
+uint64_t gpufi_ranks_choose(gpufi_ranks *ranks, const gpufi_sampled *of, uint64_t limit) {
+  const gpufi_geometry *const g = of->g;
   sample s;
   uint16_t counts[SYMBOLS];
   const unsigned value_bits = 8 * (unsigned)g->value_nbytes;
-  const gpufi_cuts all = gpufi_ranks_cuts(dtype, g->value_nbytes);
+  const gpufi_cuts all = gpufi_ranks_cuts(of->dtype, g->value_nbytes);
   const uint64_t groups = gpufi_group_count(g), take = gpufi_sample_count(g);
   uint64_t best = UINT64_MAX;
-  take_sample(g, raw, swap, &s);
+  take_sample(of, &s);
   assert(take != 0);
   const unsigned zeros = s.any != 0 ? (unsigned)__builtin_ctzll(s.any) : value_bits;
   for (unsigned more = 0; more <= all.more && s.count != 0; more += all.step) {

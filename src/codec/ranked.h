@@ -4,7 +4,7 @@
 #ifndef GPUFI_CODEC_RANKED_H
 #define GPUFI_CODEC_RANKED_H
 
-#include "codec/geometry.h"
+#include "codec/sample.h"
 #include "codec/walks.h"
 
 /* The codes of a chunk. A symbol's index in the table is the leaf whose code it has; the last leaf
@@ -40,10 +40,9 @@ static inline unsigned gpufi_rest_bits(const gpufi_ranks *ranks, size_t value_nb
   return (unsigned)(8 * value_nbytes - ranks->cut.bits - ranks->cut.shift);
 }
 
-/* Choose symbols and codes by the sample, for values of a dtype (that of places in a dictionary is
- * uint8); returns their cost in bits, or UINT64_MAX where it is certain to be `limit` or more. */
-uint64_t gpufi_ranks_choose(gpufi_ranks *ranks, gpuf_dtype dtype, const gpufi_geometry *g,
-                            const uint8_t *raw, bool swap, uint64_t limit);
+/* Choose symbols and codes by the sample; returns their cost in bits, or UINT64_MAX where it is
+ * certain to be `limit` or more. */
+uint64_t gpufi_ranks_choose(gpufi_ranks *ranks, const gpufi_sampled *of, uint64_t limit);
 
 /* Entries of the symbol table, and its bytes. */
 size_t gpufi_ranks_count(const gpufi_ranks *ranks);

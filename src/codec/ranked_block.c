@@ -35,20 +35,40 @@ typedef struct sections {
 
 /* --- encoding --- */
 
-/* The symbols of the last leaf, which are stored as they are. */
+/* Where the symbols of the last leaf are, which are stored as they are: a search finds few of them
+ * soonest; many are written without a branch, each in the place after the last one found, which the
+ * next one takes if it is not of that leaf. Returns how many. */
+#define FEW_STORED 64
+
+static size_t find_stored(const sections *p, uint8_t last, uint16_t *found) {
+  const size_t total = gpufi_count_byte(p->leaves, p->count, last);
+  const uint8_t *next = p->leaves;
+  size_t n = 0;
+  if (total > FEW_STORED) {
+    for (size_t i = 0; i < p->count; i++) {
+      found[n] = (uint16_t)i;
+      n += p->leaves[i] == last;
+    }
+    return total;
+  }
+  for (; n < total; n++) {
+    next = memchr(next, last, (size_t)(p->leaves + p->count - next));
+    found[n] = (uint16_t)(next++ - p->leaves);
+  }
+  return total;
+}
+
 static void store_symbols(const gpufi_ranks *ranks, sections *p) {
-  const int last = ranks->tree.leaf_count - 1;
-  const bool wide = gpufi_symbol_nbytes(ranks) == 2;
-  const uint8_t *found = p->leaves, *const end = p->leaves + p->count;
-  size_t at = 0;
-  while ((found = memchr(found, last, (size_t)(end - found))) != NULL) {
-    const size_t i = (size_t)(found++ - p->leaves);
-    p->stored[at++] = p->lower[i];
-    if (wide) {
-      p->stored[at++] = p->upper[i];
+  uint16_t found[GPUFI_BLOCK_VALUES + 1];
+  const size_t total = find_stored(p, (uint8_t)(ranks->tree.leaf_count - 1), found);
+  const size_t each = gpufi_symbol_nbytes(ranks);
+  for (size_t n = 0; n < total; n++) {
+    p->stored[n * each] = p->lower[found[n]];
+    if (each == 2) {
+      p->stored[n * each + 1] = p->upper[found[n]];
     }
   }
-  p->stored_count = at;
+  p->stored_count = total * each;
 }
 
 static void split_values(const gpufi_ranks *ranks, const gpufi_walk_tables *tables,
@@ -77,25 +97,6 @@ static void sections_write(const gpufi_ranks *ranks, size_t value_nbytes, sectio
   memcpy(out + codes, p->stored, p->stored_count);
 }
 
-/* Whether the bits that the rests leave out are 0 in all values. */
-static bool shift_fits(const gpufi_ranks *ranks, size_t value_nbytes, const uint8_t *values,
-                       size_t count) {
-  uint64_t any = 0;
-  if (ranks->cut.shift == 0) {
-    return true;
-  }
-  GPUFI_BY_NBYTES(value_nbytes, {
-    T bits = 0;
-    for (size_t i = 0; i < count; i++) {
-      T x;
-      memcpy(&x, values + i * sizeof(T), sizeof(T));
-      bits |= x;
-    }
-    any = bits;
-  });
-  return (any & ((UINT64_C(1) << ranks->cut.shift) - 1)) == 0;
-}
-
 bool gpufi_ranked_pack(const gpufi_ranks *ranks, const gpufi_walk_tables *tables,
                        size_t value_nbytes, const uint8_t *values, size_t count, uint8_t *out,
                        size_t capacity, gpufi_block *block) {
@@ -106,7 +107,8 @@ bool gpufi_ranked_pack(const gpufi_ranks *ranks, const gpufi_walk_tables *tables
   gpufi_mask mask;
   sections p;
   const uint8_t *list = values;
-  size_t list_count = gpufi_used_count(value_nbytes, values, count);
+  uint64_t any;
+  size_t list_count = cpu->look_at[gpufi_value_index(value_nbytes)](values, count, &any);
   const bool sparse = gpufi_mask_pays(list_count, count);
   *block = (gpufi_block){0};
   if (list_count == 0) {
@@ -123,7 +125,7 @@ bool gpufi_ranked_pack(const gpufi_ranks *ranks, const gpufi_walk_tables *tables
   }
   const size_t raw_nbytes = list_count * value_nbytes;
   size_t ranked_nbytes = raw_nbytes;
-  if (shift_fits(ranks, value_nbytes, list, list_count)) {
+  if ((any & ((UINT64_C(1) << ranks->cut.shift) - 1)) == 0) { /* what the rests leave out */
     split_values(ranks, tables, value_nbytes, list, list_count, &p);
     ranked_nbytes = sections_nbytes(ranks, value_nbytes, &p);
   }

@@ -67,6 +67,7 @@ const gpufi_cpu gpufi_cpu_scalar = {
     .add_words = gpufi_add_words_scalar,
     .read_codes = gpufi_read_codes_scalar,
     .unpack = GPUFI_SCALAR_KERNELS(unpack),
+    .look_at = GPUFI_SCALAR_KERNELS(look_at),
     .pack = GPUFI_SCALAR_KERNELS(pack),
     .pack_groups = GPUFI_SCALAR_KERNELS(pack_groups),
     .expand = GPUFI_SCALAR_KERNELS(expand),

@@ -23,6 +23,9 @@ gpufi_join_fn gpufi_join_8_scalar, gpufi_join_16_scalar, gpufi_join_32_scalar, g
 gpufi_unpack_fn gpufi_unpack_8_scalar, gpufi_unpack_16_scalar, gpufi_unpack_32_scalar,
     gpufi_unpack_64_scalar;
 
+gpufi_look_at_fn gpufi_look_at_8_scalar, gpufi_look_at_16_scalar, gpufi_look_at_32_scalar,
+    gpufi_look_at_64_scalar;
+
 gpufi_pack_fn gpufi_pack_8_scalar, gpufi_pack_16_scalar, gpufi_pack_32_scalar, gpufi_pack_64_scalar;
 
 gpufi_pack_groups_fn gpufi_pack_groups_8_scalar, gpufi_pack_groups_16_scalar,

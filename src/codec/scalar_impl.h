@@ -111,6 +111,10 @@ void SCALAR(gpufi_compact)(const uint8_t *values, size_t count, gpufi_mask *mask
 
 #include "codec/pack_impl.h"
 
+size_t SCALAR(gpufi_look_at)(const uint8_t *values, size_t count, uint64_t *any) {
+  return F(look_at)(values, count, any);
+}
+
 bool SCALAR(gpufi_pack)(const uint8_t *residuals, size_t count, uint8_t *out, size_t capacity,
                         gpufi_block *block) {
   return F(pack)(residuals, count, out, capacity, block);

@@ -105,25 +105,6 @@ gpuf_status gpufi_mask_read(const uint8_t *in, size_t in_nbytes, size_t at, size
   return GPUF_OK;
 }
 
-/* In sums as wide as the values, which 255 of them cannot overflow, so that the compiler counts as
- * many at a time as it compares. */
-size_t gpufi_used_count(size_t value_nbytes, const uint8_t *values, size_t count) {
-  size_t used = 0;
-  GPUFI_BY_NBYTES(value_nbytes, {
-    for (size_t i = 0; i < count;) {
-      const size_t end = count - i < UINT8_MAX ? count : i + UINT8_MAX;
-      T here = 0;
-      for (; i < end; i++) {
-        T x;
-        memcpy(&x, values + i * sizeof(T), sizeof(T));
-        here = (T)(here + (x != 0));
-      }
-      used += (size_t)here;
-    }
-  });
-  return used;
-}
-
 void gpufi_mask_of(size_t value_nbytes, const uint8_t *values, size_t count, gpufi_mask *mask) {
   size_t done = 0; /* values, eight at a time where these are one word */
   for (; value_nbytes == 1 && count - done >= 8; done += 8) {

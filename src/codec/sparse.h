@@ -14,9 +14,6 @@ typedef struct gpufi_mask {
   size_t nbytes;                    /* as it is stored */
 } gpufi_mask;
 
-/* How many of the values are not 0. */
-size_t gpufi_used_count(size_t value_nbytes, const uint8_t *values, size_t count);
-
 /* Bits and used_count of `count` (1 .. 1024) values. */
 void gpufi_mask_of(size_t value_nbytes, const uint8_t *values, size_t count, gpufi_mask *mask);
 

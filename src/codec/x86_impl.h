@@ -62,6 +62,7 @@ RESTORE(32, SET1_32)
       .add_words = add_words,                                                                      \
       .read_codes = read_codes,                                                                    \
       .unpack = KERNELS(unpack),                                                                   \
+      .look_at = KERNELS(look_at),                                                                 \
       .pack = KERNELS(pack),                                                                       \
       .pack_groups = KERNELS(pack_groups),                                                         \
       .expand = KERNELS(expand),                                                                   \
