@@ -98,7 +98,7 @@ typedef struct gpufi_walk_tables {
   uint8_t lower[GPUFI_TREE_LEAVES_MAX + 1], upper[GPUFI_TREE_LEAVES_MAX + 1];
 } gpufi_walk_tables;
 
-/* The leaf of each symbol, of which `lower` has the low 8 bits and, if wide, `upper` the others.
+/* The leaf of each symbol (or what else the table has), of which `lower` has the low 8 bits and, if wide, `upper` the others.
  * May read and write GPUFI_WALK_NBYTES more than `count`. */
 typedef void gpufi_leaves_fn(const gpufi_walk_tables *tables, const uint8_t *lower,
                              const uint8_t *upper, size_t count, uint8_t *leaves);
