@@ -408,7 +408,7 @@ static void predict(coding *c, gpufi_lines *lines, gpufi_chunk_header *header) {
 static void encode_coded(gpufi_chunk_header *header, const gpufi_geometry *g, const uint8_t *raw,
                          bool swap, uint8_t *payload, size_t capacity, uint8_t *scratch) {
   gpufi_sample sample;
-  gpufi_sample_init(&sample, g);
+  gpufi_sample_init(&sample, g, raw);
   const coding as_they_are = {.geometry = *g,
                               .sample = &sample,
                               .raw = raw,

@@ -183,11 +183,11 @@ typedef struct gpufi_sampled_group {
   bool is_inner; /* there are eight values, and all indices are above 0 */
 } gpufi_sampled_group;
 
-/* Some sampled groups, and their values and neighbours as they are predicted. */
+/* Some sampled groups, and their values and neighbours: as they are, and as they are predicted. */
 typedef struct gpufi_sample_batch {
-  size_t count;
+  size_t count, value_count;
   gpufi_sampled_group groups[GPUFI_BLOCK_GROUPS];
-  uint8_t values[8 * GPUFI_BLOCK_VALUES];
+  uint8_t raw[8 * GPUFI_BLOCK_VALUES], values[8 * GPUFI_BLOCK_VALUES];
 } gpufi_sample_batch;
 
 /* What the sampled residuals cost, for each subset. */

@@ -101,9 +101,15 @@ static void look_at_sample(const gpufi_sampled *c, const gpufi_w8_choice *how, s
   uint64_t values[GPUFI_GROUP_VALUES];
   gpufi_sample_batch batch;
   for (size_t k = 0; k < c->sample->count; k += batch.count) {
-    gpufi_sample_load(c, &numbers, k, SIZE_MAX, &batch);
+    if (how->axes != 0) {
+      gpufi_sample_gather(c, k, SIZE_MAX, &batch);
+    } else {
+      gpufi_sample_gather_alone(c, k, SIZE_MAX, &batch);
+    }
+    gpufi_sample_convert(c, &numbers, &batch);
     gpufi_cpu_get()->sample_residuals[gpufi_value_index(nbytes)](
-        &batch, c->sample->subset_count, (unsigned)step, subset, how->offset, residuals);
+        &batch, subset != 0 ? c->sample->subset_count : 1, (unsigned)step, subset, how->offset,
+        residuals);
     if (k == 0 && c->sample->places[0].first == 0 && subset != 0) {
       memset(residuals, 0, step * nbytes);
     }

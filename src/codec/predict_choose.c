@@ -6,15 +6,20 @@ static unsigned width_index(const gpufi_sampled *of) {
   return gpufi_value_index(of->g->value_nbytes);
 }
 
-/* What the sample costs with each subset of the axes. */
-static void add_up_costs(const gpufi_sampled *of, const gpufi_numbers *numbers, uint64_t offset,
-                         gpufi_sample_cost *cost) {
+/* What the sample costs with each subset of the axes, for each of the transforms first to last. */
+static void add_up_costs(const gpufi_sampled *of, gpufi_numbers numbers, unsigned first,
+                         unsigned last, uint64_t offset, gpufi_sample_cost *costs) {
+  gpufi_sample_costs_fn *const add = gpufi_cpu_get()->sample_costs[width_index(of)];
   gpufi_sample_batch batch;
-  memset(cost, 0, sizeof(*cost));
+  memset(costs, 0, (last - first + 1) * sizeof(costs[0]));
   for (size_t k = 0; k < of->sample->count; k += batch.count) {
-    gpufi_sample_load(of, numbers, k, SIZE_MAX, &batch);
-    gpufi_cpu_get()->sample_costs[width_index(of)](&batch, of->sample->subset_count,
-                                                   (unsigned)of->g->component_count, offset, cost);
+    gpufi_sample_gather(of, k, SIZE_MAX, &batch);
+    for (unsigned t = first; t <= last; t++) {
+      numbers.transform = (uint8_t)t;
+      gpufi_sample_convert(of, &numbers, &batch);
+      add(&batch, of->sample->subset_count, (unsigned)of->g->component_count, offset,
+          &costs[t - first]);
+    }
   }
 }
 
@@ -39,7 +44,8 @@ static int64_t first_residual(const gpufi_sampled *of, const gpufi_numbers *numb
   const uint64_t top = UINT64_C(1) << (8 * of->g->value_nbytes - 1);
   uint8_t residuals[8 * GPUFI_GROUP_VALUES];
   gpufi_sample_batch batch;
-  gpufi_sample_load(of, numbers, k, 1, &batch);
+  gpufi_sample_gather(of, k, 1, &batch);
+  gpufi_sample_convert(of, numbers, &batch);
   gpufi_cpu_get()->sample_residuals[width_index(of)](&batch, of->sample->subset_count,
                                                      (unsigned)of->g->component_count, s, 0,
                                                      residuals);
@@ -74,7 +80,7 @@ uint64_t gpufi_predict_choose(const gpufi_sampled *of, const gpufi_numbers *numb
                               gpufi_w8_choice *choice) {
   const gpufi_sample *const sample = of->sample;
   gpufi_numbers tried = numbers != NULL ? *numbers : (gpufi_numbers){0};
-  gpufi_sample_cost cost;
+  gpufi_sample_cost costs[2];
   uint64_t best = UINT64_MAX;
   unsigned best_subset = 0, first = tried.transform, last = tried.transform;
   if (!gpufi_transform_has_parameters(tried.transform) && gpufi_chunk_dtype_is_float(of->dtype)) {
@@ -82,11 +88,10 @@ uint64_t gpufi_predict_choose(const gpufi_sampled *of, const gpufi_numbers *numb
     last = GPUFI_TRANSFORM_ORDER;
   }
   *choice = (gpufi_w8_choice){0};
+  add_up_costs(of, tried, first, last, 0, costs);
   for (unsigned t = first; t <= last; t++) {
-    tried.transform = (uint8_t)t;
-    add_up_costs(of, &tried, 0, &cost);
     for (unsigned s = 0; s < sample->subset_count; s++) {
-      const uint64_t total = sampled_bits(of->g, &cost, s);
+      const uint64_t total = sampled_bits(of->g, &costs[t - first], s);
       if (total < best) {
         best = total;
         best_subset = s;
@@ -100,8 +105,8 @@ uint64_t gpufi_predict_choose(const gpufi_sampled *of, const gpufi_numbers *numb
   tried.transform = choice->transform;
   const uint64_t offset = has_offset(of, &tried) ? sample_median(of, &tried, best_subset) : 0;
   if (offset != 0) {
-    add_up_costs(of, &tried, offset, &cost);
-    const uint64_t total = sampled_bits(of->g, &cost, best_subset);
+    add_up_costs(of, tried, tried.transform, tried.transform, offset, costs);
+    const uint64_t total = sampled_bits(of->g, &costs[0], best_subset);
     choice->offset = total < best ? offset : 0;
     best = total < best ? total : best;
   }
@@ -114,13 +119,10 @@ uint64_t gpufi_predict_corrections(const gpufi_sampled *of, const gpufi_numbers 
   gpufi_sample_batch batch;
   gpufi_sample_cost cost = {0};
   for (size_t k = 0; k < of->sample->count; k += batch.count) {
-    uint8_t values[sizeof(batch.values)];
-    gpufi_sample_load_values(of, k, SIZE_MAX, &batch);
-    const size_t count = batch.count * GPUFI_GROUP_VALUES;
-    memcpy(values, batch.values, count * of->g->value_nbytes);
-    cpu->to_base[index](numbers, step, values, count, batch.values);
-    cpu->from_base[index](numbers, count, batch.values);
-    cpu->corrections[index](numbers, values, count, batch.values);
+    gpufi_sample_gather_alone(of, k, SIZE_MAX, &batch);
+    gpufi_sample_convert(of, numbers, &batch);
+    cpu->from_base[index](numbers, batch.value_count, batch.values);
+    cpu->corrections[index](numbers, batch.raw, batch.value_count, batch.values);
     cpu->sample_costs[index](&batch, 1, step, 0, &cost);
   }
   return cost.used_count[0] != 0 ? sampled_bits(of->g, &cost, 0) : 0;

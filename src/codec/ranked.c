@@ -54,7 +54,7 @@ static size_t add_groups(const gpufi_sample_batch *batch, size_t value_nbytes, s
         uint64_t any = 0;
         for (size_t j = 0; j < batch->groups[k].count; j++) {
           T x;
-          memcpy(&x, batch->values + (k * GPUFI_GROUP_VALUES + j) * sizeof(T), sizeof(T));
+          memcpy(&x, batch->raw + (k * GPUFI_GROUP_VALUES + j) * sizeof(T), sizeof(T));
           s->values[s->count++] = x;
           s->used_count += x != 0;
           any |= x;
@@ -72,7 +72,7 @@ static void take_sample(const gpufi_sampled *of, sample *s) {
   s->count = s->used_count = 0;
   s->mask_bits = s->any = 0;
   for (size_t k = 0; k < of->sample->count; k += batch.count) {
-    gpufi_sample_load_values(of, k, SIZE_MAX, &batch);
+    gpufi_sample_gather_alone(of, k, SIZE_MAX, &batch);
     used_groups += add_groups(&batch, nbytes, s);
   }
   if (gpufi_mask_pays(s->used_count, s->count)) {

@@ -78,11 +78,23 @@ static void init_place(const gpufi_geometry *g, const gpufi_sample *sample, size
   }
 }
 
-void gpufi_sample_init(gpufi_sample *sample, const gpufi_geometry *g) {
+/* Memory is far away, and all of it can be on the way at once. */
+static void prefetch(const gpufi_geometry *g, const gpufi_sample *sample, size_t first,
+                     const uint8_t *raw) {
+  for (unsigned s = 0; s < sample->subset_count; s += 2) {
+    if (sample->offset[s] <= first) {
+      const uint8_t *const at = raw + (first - sample->offset[s]) * g->value_nbytes;
+      __builtin_prefetch(at);
+    }
+  }
+}
+
+void gpufi_sample_init(gpufi_sample *sample, const gpufi_geometry *g, const uint8_t *raw) {
   init_axes(sample, g);
   sample->count = gpufi_sample_count(g);
   for (size_t k = 0; k < sample->count; k++) {
     init_place(g, sample, k, &sample->places[k]);
+    prefetch(g, sample, sample->places[k].first, raw);
   }
 }
 
@@ -111,10 +123,15 @@ static void load_group(const gpufi_sampled *of, ptrdiff_t first, uint8_t *to) {
 /* Two groups that hold the eight values from number `first` on, and those a step before; returns
  * where the eight begin. */
 static size_t load_window(const gpufi_sampled *of, ptrdiff_t first, uint8_t *to) {
+  const size_t nbytes = of->g->value_nbytes;
   const ptrdiff_t begin = first - (ptrdiff_t)of->g->component_count;
   const ptrdiff_t group = begin - (begin & (GPUFI_GROUP_VALUES - 1));
-  load_group(of, group, to);
-  load_group(of, group + GPUFI_GROUP_VALUES, to + GPUFI_GROUP_VALUES * of->g->value_nbytes);
+  if (group >= 0 && (size_t)group + WINDOW <= of->g->value_count) {
+    GPUFI_BY_NBYTES(nbytes, memcpy(to, of->raw + (size_t)group * sizeof(T), WINDOW * sizeof(T)));
+  } else {
+    load_group(of, group, to);
+    load_group(of, group + GPUFI_GROUP_VALUES, to + GPUFI_GROUP_VALUES * nbytes);
+  }
   return (size_t)(first - group);
 }
 
@@ -160,26 +177,23 @@ static void reverse_bytes(size_t nbytes, size_t count, uint8_t *values) {
   }
 }
 
-void gpufi_sample_load(const gpufi_sampled *of, const gpufi_numbers *numbers, size_t k, size_t most,
-                       gpufi_sample_batch *batch) {
+void gpufi_sample_gather(const gpufi_sampled *of, size_t k, size_t most,
+                         gpufi_sample_batch *batch) {
   const gpufi_sample *const sample = of->sample;
-  const size_t nbytes = of->g->value_nbytes;
   const size_t values = WINDOW * ((sample->subset_count + 1) / 2 + 1); /* of one group at most */
   const size_t end = sample->count - k < most ? sample->count : k + most;
-  uint8_t raw[8 * GPUFI_BLOCK_VALUES];
   size_t at = 0;
   batch->count = 0;
   for (; k < end && GPUFI_BLOCK_VALUES - at >= values; k++) {
-    at += load_place(of, &sample->places[k], at, raw, &batch->groups[batch->count++]);
+    at += load_place(of, &sample->places[k], at, batch->raw, &batch->groups[batch->count++]);
   }
+  batch->value_count = at;
   if (of->swap) {
-    reverse_bytes(nbytes, at, raw);
+    reverse_bytes(of->g->value_nbytes, at, batch->raw);
   }
-  gpufi_cpu_get()->to_base[gpufi_value_index(nbytes)](numbers, (unsigned)of->g->component_count,
-                                                      raw, at, batch->values);
 }
 
-void gpufi_sample_load_values(const gpufi_sampled *of, size_t k, size_t most,
+void gpufi_sample_gather_alone(const gpufi_sampled *of, size_t k, size_t most,
                               gpufi_sample_batch *batch) {
   const gpufi_sample *const sample = of->sample;
   const size_t nbytes = of->g->value_nbytes, group_nbytes = GPUFI_GROUP_VALUES * nbytes;
@@ -189,13 +203,21 @@ void gpufi_sample_load_values(const gpufi_sampled *of, size_t k, size_t most,
   for (size_t n = 0; n < batch->count; n++) {
     const size_t first = sample->places[k + n].first, more = of->g->value_count - first;
     const uint8_t count = (uint8_t)(more < GPUFI_GROUP_VALUES ? more : GPUFI_GROUP_VALUES);
-    load_group(of, (ptrdiff_t)first, batch->values + n * group_nbytes);
+    load_group(of, (ptrdiff_t)first, batch->raw + n * group_nbytes);
     batch->groups[n] =
         (gpufi_sampled_group){.at = {(uint16_t)(n * GPUFI_GROUP_VALUES)},
                               .count = count,
                               .is_inner = count == GPUFI_GROUP_VALUES};
   }
+  batch->value_count = batch->count * GPUFI_GROUP_VALUES;
   if (of->swap) {
-    reverse_bytes(nbytes, batch->count * GPUFI_GROUP_VALUES, batch->values);
+    reverse_bytes(nbytes, batch->value_count, batch->raw);
   }
+}
+
+void gpufi_sample_convert(const gpufi_sampled *of, const gpufi_numbers *numbers,
+                          gpufi_sample_batch *batch) {
+  const gpufi_geometry *const g = of->g;
+  gpufi_cpu_get()->to_base[gpufi_value_index(g->value_nbytes)](
+      numbers, (unsigned)g->component_count, batch->raw, batch->value_count, batch->values);
 }

@@ -44,7 +44,7 @@ typedef struct gpufi_sample {
   gpufi_sample_place places[GPUFI_SAMPLE_GROUPS];
 } gpufi_sample;
 
-void gpufi_sample_init(gpufi_sample *sample, const gpufi_geometry *g);
+void gpufi_sample_init(gpufi_sample *sample, const gpufi_geometry *g, const uint8_t *raw);
 
 /* What the sample is taken of. */
 typedef struct gpufi_sampled {
@@ -55,12 +55,16 @@ typedef struct gpufi_sampled {
   gpuf_dtype dtype; /* of what is predicted; uint8 for places in a dictionary */
 } gpufi_sampled;
 
-/* Load sampled groups from number `k` on, as many as fit up to `most`, by way of `numbers`. */
-void gpufi_sample_load(const gpufi_sampled *of, const gpufi_numbers *numbers, size_t k, size_t most,
-                       gpufi_sample_batch *batch);
+/* Gather sampled groups from number `k` on and their neighbours, as many as fit up to `most`, in
+ * this machine's byte order. */
+void gpufi_sample_gather(const gpufi_sampled *of, size_t k, size_t most, gpufi_sample_batch *batch);
 
-/* The same without their neighbours, to raw values. */
-void gpufi_sample_load_values(const gpufi_sampled *of, size_t k, size_t most,
-                              gpufi_sample_batch *batch);
+/* The same without their neighbours. */
+void gpufi_sample_gather_alone(const gpufi_sampled *of, size_t k, size_t most,
+                               gpufi_sample_batch *batch);
+
+/* What is predicted in place of the raw values. */
+void gpufi_sample_convert(const gpufi_sampled *of, const gpufi_numbers *numbers,
+                          gpufi_sample_batch *batch);
 
 #endif
