@@ -1,4 +1,4 @@
-/* The widths of groups with AVX2, and packing one of bytes; for pack_x86_impl.h. */
+/* The widths of groups with AVX2, and packing those of narrow values; for pack_x86_impl.h. */
 
 /* A group is as wide as the OR of its values. */
 GPUFI_INLINE uint8_t bit_width(uint64_t x) {
@@ -49,4 +49,8 @@ GROUP_WIDTHS(64)
 
 GPUFI_INLINE uint8_t *pack_group_8(const uint8_t *z, unsigned width, uint8_t *out) {
   return pack_values(_mm256_cvtepu8_epi32(_mm_loadl_epi64((const __m128i *)z)), width, out);
+}
+
+GPUFI_INLINE uint8_t *pack_group_16(const uint8_t *z, unsigned width, uint8_t *out) {
+  return pack_values(_mm256_cvtepu16_epi32(load_128(z)), width, out);
 }

@@ -1,4 +1,4 @@
-/* The widths of groups with AVX-512, and packing one of bytes; for pack_x86_impl.h.
+/* The widths of groups with AVX-512, and packing those of narrow values; for pack_x86_impl.h.
  *
  * Widths are found for eight groups at a time. A group of values of N bytes is N words of 64 bits
  * side by side, so neighbours are ORed until one word is left of each group, and then the values in
@@ -51,5 +51,19 @@ GROUP_WIDTHS(64, or_of_8)
 GPUFI_INLINE uint8_t *pack_group_8(const uint8_t *z, unsigned width, uint8_t *out) {
   const uint64_t bytes = _pext_u64(gpufi_load_u64(z), mask_8[width]);
   memcpy(out, &bytes, sizeof(bytes));
+  return out + width;
+}
+
+/* Four values a word, and the words' bits one after the other: in the second eight bytes only those
+ * that do not fit the first. */
+GPUFI_INLINE uint8_t *pack_group_16(const uint8_t *z, unsigned width, uint8_t *out) {
+  const uint64_t mask = UINT64_C(0x0001000100010001) * mask_16[width];
+  const uint64_t first = _pext_u64(gpufi_load_u64(z), mask);
+  const uint64_t second = _pext_u64(gpufi_load_u64(z + 8), mask);
+  const unsigned fill = 4 * width;
+  const uint64_t low = width == 16 ? first : first | second << fill;
+  const uint64_t high = width == 16 ? second : second >> 1 >> (63 - fill);
+  memcpy(out, &low, sizeof(low));
+  memcpy(out + 8, &high, sizeof(high));
   return out + width;
 }

@@ -22,21 +22,41 @@ GPUFI_INLINE F(wide) F(load_wide)(const uint8_t *values, size_t i, size_t count)
   return x;
 }
 
+/* The sum of a word's lanes, which fits 16 bits. */
+GPUFI_INLINE size_t F(sum_of_lanes)(uint64_t word) {
+#if BITS == 8
+  const uint64_t low = UINT64_C(0x00ff00ff00ff00ff);
+  return ((word & low) + (word >> 8 & low)) * UINT64_C(0x0001000100010001) >> 48;
+#elif BITS == 16
+  return word * UINT64_C(0x0001000100010001) >> 48;
+#elif BITS == 32
+  return (uint32_t)(word + (word >> 32));
+#else
+  return word;
+#endif
+}
+
 /* How many of up to a block of values are not 0; *any has the bits that are 1 in one of them. A lane
- * of 8 bits has 64 values or fewer to count. */
+ * has 64 values or fewer to count, or has 16 bits or more. */
 static size_t F(look_at)(const uint8_t *values, size_t count, uint64_t *any) {
   F(wide) some = {0}, used = {0};
+  uint64_t somes[VECTOR_NBYTES / 8], useds[VECTOR_NBYTES / 8], all = 0;
   size_t total = 0;
   for (size_t i = 0; i < count; i += LANES_OF) {
     const F(wide) x = F(load_wide)(values, i, count);
     some |= x;
     used -= (F(wide))(x != 0);
   }
-  *any = 0;
-  for (size_t j = 0; j < LANES_OF; j++) {
-    *any |= some[j];
-    total += (size_t)used[j];
+  memcpy(somes, &some, sizeof(somes));
+  memcpy(useds, &used, sizeof(useds));
+  for (size_t k = 0; k < VECTOR_NBYTES / 8; k++) {
+    all |= somes[k];
+    total += F(sum_of_lanes)(useds[k]);
   }
+  for (unsigned by = 32; by >= BITS; by /= 2) {
+    all |= all >> by;
+  }
+  *any = all & (UINT64_MAX >> (64 - BITS));
   return total;
 }
 

@@ -1,5 +1,5 @@
 /* Packing groups, for avx2.c and avx512.c, which both do it with AVX2, but for what is in the file that
- * they define as GPUFI_GROUPS: the widths of groups, and packing one of bytes.
+ * they define as GPUFI_GROUPS: the widths of groups, and packing those of 8 and 16 bits.
  *
  * The heart of it packs 8 values of 32 bits, in two halves of 4. Neighbours are joined to pairs of
  * twice the width w in 64-bit lanes, a shift and an OR:
@@ -95,10 +95,6 @@ GPUFI_INLINE uint8_t *pack_wide(const uint8_t *z, unsigned width, uint8_t *out) 
 /* --- groups --- */
 
 #include GPUFI_GROUPS
-
-GPUFI_INLINE uint8_t *pack_group_16(const uint8_t *z, unsigned width, uint8_t *out) {
-  return pack_values(_mm256_cvtepu16_epi32(load_128(z)), width, out);
-}
 
 GPUFI_INLINE uint8_t *pack_group_32(const uint8_t *z, unsigned width, uint8_t *out) {
   return pack_values(load_256(z), width, out);

@@ -112,14 +112,16 @@ static void steps_of(const uint8_t *leaves, size_t count, const gpufi_tree *tree
   }
 }
 
-/* The steps to a level, bit `bit` of `steps`, which a shift makes the top bits of the bytes. */
-GPUFI_INLINE void write_steps(const uint8_t *steps, size_t count, unsigned bit,
-                              gpufi_bit_writer *w) {
+/* The steps to a level, bit `bit` of `steps`, which a shift makes the top bits of the bytes. Returns
+ * how many values are left: all. */
+GPUFI_INLINE size_t write_steps(const uint8_t *steps, size_t count, unsigned bit,
+                                gpufi_bit_writer *w) {
   const __m128i up = _mm_cvtsi32_si128((int)(7 - bit));
   for (size_t i = 0; i < count; i += 32) {
     const uint32_t right = (uint32_t)_mm256_movemask_epi8(_mm256_sll_epi16(load(steps + i), up));
     gpufi_put_bits(w, right & first_bits(count - i), count - i < 32 ? (unsigned)(count - i) : 32);
   }
+  return count;
 }
 
 /* Drop those that have ended in a leaf, which is below `inner`. Returns how many are left. */
@@ -135,6 +137,13 @@ GPUFI_INLINE size_t drop_leaves(uint8_t *leaves, uint8_t *steps, size_t count, u
     }
   }
   return left;
+}
+
+/* The steps to a level that has leaves, which are below `inner` and are dropped. */
+GPUFI_INLINE size_t write_level(uint8_t *leaves, uint8_t *steps, size_t count, unsigned bit,
+                                unsigned inner, gpufi_bit_writer *w) {
+  write_steps(steps, count, bit, w);
+  return drop_leaves(leaves, steps, count, inner);
 }
 
 /* 32 bits, as a byte each: all ones where the bit is 1. */

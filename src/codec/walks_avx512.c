@@ -114,24 +114,30 @@ static void steps_of(const uint8_t *leaves, size_t count, const gpufi_tree *tree
   }
 }
 
-/* The steps to a level, bit `bit` of `steps`. */
-GPUFI_INLINE void write_steps(const uint8_t *steps, size_t count, unsigned bit,
-                              gpufi_bit_writer *w) {
+/* The steps to a level, bit `bit` of `steps`. Returns how many values are left: all. */
+GPUFI_INLINE size_t write_steps(const uint8_t *steps, size_t count, unsigned bit,
+                                gpufi_bit_writer *w) {
   const __m512i test = _mm512_set1_epi8((char)(1u << bit));
   for (size_t i = 0; i < count; i += 64) {
     const __mmask64 right =
         _mm512_mask_test_epi8_mask(first_bits(count - i), _mm512_loadu_si512(steps + i), test);
     gpufi_put_bits(w, right, count - i < 64 ? (unsigned)(count - i) : 64);
   }
+  return count;
 }
 
-/* Drop those that have ended in a leaf, which is below `inner`. Returns how many are left. */
-GPUFI_INLINE size_t drop_leaves(uint8_t *leaves, uint8_t *steps, size_t count, unsigned inner) {
+/* The same for a level that has leaves, which are below `inner` and are dropped. */
+GPUFI_INLINE size_t write_level(uint8_t *leaves, uint8_t *steps, size_t count, unsigned bit,
+                                unsigned inner, gpufi_bit_writer *w) {
+  const __m512i test = _mm512_set1_epi8((char)(1u << bit));
   const __m512i least = _mm512_set1_epi8((char)inner);
   size_t left = 0;
   for (size_t i = 0; i < count; i += 64) {
+    const __mmask64 here = first_bits(count - i);
     const __m512i leaf = _mm512_loadu_si512(leaves + i), step = _mm512_loadu_si512(steps + i);
-    const __mmask64 more = _mm512_mask_cmpge_epu8_mask(first_bits(count - i), leaf, least);
+    const __mmask64 more = _mm512_mask_cmpge_epu8_mask(here, leaf, least);
+    gpufi_put_bits(w, _mm512_mask_test_epi8_mask(here, step, test),
+                   count - i < 64 ? (unsigned)(count - i) : 64);
     _mm512_storeu_si512(leaves + left, _mm512_maskz_compress_epi8(more, leaf));
     _mm512_storeu_si512(steps + left, _mm512_maskz_compress_epi8(more, step));
     left += (size_t)_mm_popcnt_u64(more);
