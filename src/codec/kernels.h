@@ -167,6 +167,13 @@ typedef void gpufi_correct_fn(const gpufi_numbers *numbers, const uint8_t *corre
 typedef bool gpufi_corrections_fn(const gpufi_numbers *numbers, const uint8_t *values, size_t count,
                                   uint8_t *bases);
 
+/* Which of GPUFI_ORIGINS numbers n, n + 1 and so on may be added to the integers p of `count` values
+ * (steps.c), as bits: with the b by which the first value is the base of its integer and n more, the
+ * others are so too. For values of 32 and 64 bits. */
+#define GPUFI_ORIGINS 64
+typedef uint64_t gpufi_find_origins_fn(const gpufi_numbers *numbers, const double *values,
+                                       const double *p, size_t count, double n);
+
 /* Subsets of the axes that prediction may go along (sample.h). */
 #define GPUFI_SUBSETS (1 << GPUFI_PREDICT_AXES)
 
@@ -238,6 +245,7 @@ typedef struct gpufi_cpu {
   gpufi_from_base_fn *from_base[GPUFI_VALUE_WIDTHS];
   gpufi_correct_fn *correct[GPUFI_VALUE_WIDTHS];
   gpufi_corrections_fn *corrections[GPUFI_VALUE_WIDTHS];
+  gpufi_find_origins_fn *find_origins[GPUFI_VALUE_WIDTHS];
   gpufi_sample_costs_fn *sample_costs[GPUFI_VALUE_WIDTHS];
   gpufi_sample_residuals_fn *sample_residuals[GPUFI_VALUE_WIDTHS];
   /* Null: whole chunks at a time, by gpufi_predict_inverse and gpufi_predict_forward. */

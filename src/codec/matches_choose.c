@@ -192,37 +192,56 @@ static uint64_t w8_bits(const gpufi_sampled *c, const gpufi_w8_choice *w8, const
   return dense < sparse ? dense : sparse;
 }
 
-/* Bytes of `total` values from `first` on, as the encoder's next block. */
-static uint64_t encode_piece(const gpufi_sampled *c, const gpufi_w8_choice *how, size_t first, size_t total,
+/* The residuals of a stream that are encoded, in the encoder's memory for them: the first block's, if
+ * it is not a piece, and those of the pieces. */
+static void load_stream(const gpufi_sampled *c, const gpufi_w8_choice *how, const pieces *p,
+                        gpufi_matches_encoder *encoder) {
+  const size_t nbytes = c->g->value_nbytes;
+  uint8_t *out = encoder->tried;
+  for (size_t k = p->are_first ? 1 : 0; k <= p->count; k++) {
+    const size_t first = k == 0 ? 0 : p->first[k - 1];
+    const size_t total = k == 0 ? GPUFI_MATCHES_NBYTES / nbytes : p->values[k - 1];
+    for (size_t i = 0; i < total; i += GPUFI_BLOCK_VALUES) {
+      const size_t count = gpufi_min_nbytes(total - i, GPUFI_BLOCK_VALUES);
+      residuals_of(c, how, first + i, count, out);
+      out += count * nbytes;
+    }
+  }
+}
+
+/* Bytes of `total` residuals as the encoder's next block. Advances *residuals past them. */
+static uint64_t encode_piece(const uint8_t **residuals, size_t total,
                              gpufi_matches_encoder *encoder) {
-  uint8_t residuals[8 * GPUFI_BLOCK_VALUES];
   const uint8_t *encoded;
   for (size_t i = 0; i < total; i += GPUFI_BLOCK_VALUES) {
     const size_t count = gpufi_min_nbytes(total - i, GPUFI_BLOCK_VALUES);
-    residuals_of(c, how, first + i, count, residuals);
-    gpufi_matches_put(encoder, residuals, i, count, total);
+    gpufi_matches_put(encoder, *residuals, i, count, total);
+    *residuals += count * encoder->matches.value_nbytes;
   }
   return gpufi_matches_encode(encoder, total, &encoded);
 }
 
-/* The estimate for the chunk in bits, from what the pieces take here and with W8. */
-static uint64_t try_stream(const gpufi_sampled *c, const gpufi_w8_choice *how, unsigned arrangement,
-                           const pieces *p, const gpufi_w8_choice *w8, uint64_t pieces_w8_bits,
+/* The estimate for the chunk in bits, from what the pieces of the stream that is loaded take here and
+ * with W8; UINT64_MAX as soon as it is certain to be `limit` or more. */
+static uint64_t try_stream(const gpufi_geometry *g, unsigned arrangement, const pieces *p,
+                           const gpufi_w8_choice *w8, uint64_t pieces_w8_bits, uint64_t limit,
                            gpufi_matches_encoder *encoder) {
+  const uint8_t *residuals = encoder->tried;
   gpufi_matches m;
-  gpufi_matches_init(&m, gpufi_matches_levels(arrangement), c->g->value_nbytes);
+  gpufi_matches_init(&m, gpufi_matches_levels(arrangement), g->value_nbytes);
   gpufi_matches_encoder_init(encoder, &m);
-  uint64_t first_bits = 0, bits = 0, rest = w8->bits;
+  uint64_t estimate = 0, first_bits = 0, bits = 0, rest = w8->bits;
   if (!p->are_first) {
-    first_bits = 8 * encode_piece(c, how, 0, m.block_values, encoder);
-    rest -= rest / gpufi_matches_block_count(&m, c->g->value_count);
+    estimate = first_bits = 8 * encode_piece(&residuals, m.block_values, encoder);
+    rest -= rest / gpufi_matches_block_count(&m, g->value_count);
   }
-  for (size_t k = 0; k < p->count; k++) {
+  for (size_t k = 0; k < p->count && estimate < limit; k++) {
     /* and its size, in the part of a block that the piece is */
-    bits += 8 * encode_piece(c, how, p->first[k], p->values[k], encoder) +
+    bits += 8 * encode_piece(&residuals, p->values[k], encoder) +
             32 * p->values[k] / m.block_values;
+    estimate = first_bits + rest * bits / pieces_w8_bits;
   }
-  return first_bits + rest * bits / pieces_w8_bits;
+  return estimate < limit ? estimate : UINT64_MAX;
 }
 
 bool gpufi_matches_choose(const gpufi_sampled *c, const gpufi_w8_choice *w8, uint64_t bits,
@@ -235,6 +254,7 @@ bool gpufi_matches_choose(const gpufi_sampled *c, const gpufi_w8_choice *w8, uin
   uint64_t pieces_w8_bits = 0;
   gpufi_matches_init(&m, gpufi_matches_levels(GPUFI_ARRANGED_BYTES), g->value_nbytes);
   pieces_init(&p, g, &m);
+  uint64_t best = bits - bits / 32;
   *chosen = (gpufi_w8_choice){.bits = UINT64_MAX};
   for (size_t s = 0; s < (is_predicted(w8) ? 2 : 1); s++) {
     const gpufi_w8_choice *const how = streams[s];
@@ -244,18 +264,19 @@ bool gpufi_matches_choose(const gpufi_sampled *c, const gpufi_w8_choice *w8, uin
     if ((repeats || idles) && pieces_w8_bits == 0) {
       pieces_w8_bits = w8_bits(c, w8, &p);
     }
-    for (unsigned a = 0; a < 2; a++) {
-      if (pieces_w8_bits == 0 || !(repeats || (idles && a == 1))) {
-        continue;
-      }
+    if (pieces_w8_bits == 0 || !(repeats || idles)) {
+      continue;
+    }
+    load_stream(c, how, &p, encoder);
+    for (unsigned a = repeats ? 0 : 1; a < 2; a++) {
       const unsigned tried = a == 0 ? GPUFI_ARRANGED_BYTES : planes;
-      const uint64_t estimate = try_stream(c, how, tried, &p, w8, pieces_w8_bits, encoder);
-      if (estimate < chosen->bits) {
+      const uint64_t estimate = try_stream(g, tried, &p, w8, pieces_w8_bits, best, encoder);
+      if (estimate < best) {
         *chosen = *how;
-        chosen->bits = estimate;
+        chosen->bits = best = estimate;
         *arrangement = tried;
       }
     }
   }
-  return chosen->bits < bits - bits / 32;
+  return chosen->bits != UINT64_MAX;
 }

@@ -106,6 +106,14 @@ static GPUFI_ON_BOTH inline float gpufi_number_single(double a, double b, float 
   return GPUFI_NUMBER_ADD_32(GPUFI_NUMBER_MUL_32(p, (float)a), (float)b);
 }
 
+/* b, if the integer p is that of the value. */
+static GPUFI_ON_BOTH inline double gpufi_number_origin(const gpufi_numbers *numbers, double value,
+                                                       double p, int single) {
+  const double product = GPUFI_NUMBER_MUL(p, numbers->a);
+  const double b = GPUFI_NUMBER_ADD(value, -(single ? (double)(float)product : product));
+  return single ? (double)(float)b : b;
+}
+
 /* What the integer of a value is the rounded one of; NaN, or a magnitude above the maximum, if the
  * value has none. */
 static GPUFI_ON_BOTH inline double gpufi_number_near(unsigned transform, double a, double b,

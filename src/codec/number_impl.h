@@ -120,6 +120,41 @@ GPUFI_INLINE void F(from_numbers)(const gpufi_numbers *numbers, size_t count, ui
   }
 }
 
+/* For GPUFI_ORIGINS numbers n from `n` on, side by side, whether the tests from the second on are all
+ * the bases of their integers and n more, where b is what the first one says. */
+GPUFI_INLINE uint64_t F(origins)(const gpufi_numbers *numbers, const double *values, const double *p,
+                                 size_t count, double n, const bool single) {
+  double b[GPUFI_ORIGINS];
+  int64_t good[GPUFI_ORIGINS], some = -1;
+  uint64_t found = 0;
+  for (size_t k = 0; k < GPUFI_ORIGINS; k++) {
+    b[k] = gpufi_number_origin(numbers, values[0], p[0] + (n + (double)(int32_t)k), single);
+    good[k] = -1;
+  }
+  for (size_t t = 1; t < count && some != 0; t++) {
+    some = 0;
+    for (size_t k = 0; k < GPUFI_ORIGINS; k++) {
+      const double moved = p[t] + (n + (double)(int32_t)k);
+      double base = gpufi_number_base(GPUFI_TRANSFORM_LINEAR, numbers->a, b[k], moved);
+      base = BITS == 32 ? (double)(float)base : base;
+      base = single ? (double)gpufi_number_single(numbers->a, b[k], (float)moved) : base;
+      good[k] &= -(int64_t)(base == values[t]);
+      some |= good[k];
+    }
+  }
+  for (size_t k = 0; k < GPUFI_ORIGINS && some != 0; k++) {
+    found |= (uint64_t)(good[k] != 0) << k;
+  }
+  return found;
+}
+
+static uint64_t F(find_origins)(const gpufi_numbers *numbers, const double *values, const double *p,
+                                size_t count, double n) {
+  return BITS == 32 && numbers->transform == GPUFI_TRANSFORM_SINGLE
+             ? F(origins)(numbers, values, p, count, n, true)
+             : F(origins)(numbers, values, p, count, n, false);
+}
+
 #undef NUMBER_MAX
 #endif
 

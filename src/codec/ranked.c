@@ -106,26 +106,26 @@ gpufi_cuts gpufi_ranks_cuts(gpuf_dtype dtype, size_t value_nbytes) {
  * hold. Returns how many. Sorted by counting the counts. */
 static size_t sort_symbols(const uint16_t *counts, size_t symbol_count, uint16_t *sorted) {
   uint16_t first[GPUFI_SAMPLE_GROUPS * GPUFI_GROUP_VALUES + 1]; /* of each count, its first place */
-  uint16_t most = 0;
-  size_t listed = 0;
+  uint16_t occurring[SYMBOLS + 1], most = 0;
+  size_t occur_count = 0, listed = 0;
   for (size_t symbol = 0; symbol < symbol_count; symbol++) {
+    occurring[occur_count] = (uint16_t)symbol;
+    occur_count += counts[symbol] != 0;
     most = counts[symbol] > most ? counts[symbol] : most;
   }
   memset(first, 0, ((size_t)most + 1) * sizeof(first[0]));
-  for (size_t symbol = 0; symbol < symbol_count; symbol++) {
-    first[counts[symbol]]++;
+  for (size_t i = 0; i < occur_count; i++) {
+    first[counts[occurring[i]]]++;
   }
   for (size_t count = most; count > 0; count--) {
     const uint16_t here = first[count];
     first[count] = (uint16_t)listed;
     listed += here;
   }
-  for (size_t symbol = 0; symbol < symbol_count; symbol++) {
-    if (counts[symbol] != 0) {
-      const size_t place = first[counts[symbol]]++;
-      if (place < GPUFI_TREE_LEAVES_MAX - 1) {
-        sorted[place] = (uint16_t)symbol;
-      }
+  for (size_t i = 0; i < occur_count; i++) {
+    const size_t place = first[counts[occurring[i]]]++;
+    if (place < GPUFI_TREE_LEAVES_MAX - 1) {
+      sorted[place] = occurring[i];
     }
   }
   return listed < GPUFI_TREE_LEAVES_MAX - 1 ? listed : GPUFI_TREE_LEAVES_MAX - 1;

@@ -86,6 +86,7 @@ const gpufi_cpu gpufi_cpu_scalar = {
     .from_base = {from_base_8, from_base_16, from_base_32, from_base_64},
     .correct = {correct_8, correct_16, correct_32, correct_64},
     .corrections = {corrections_8, corrections_16, corrections_32, corrections_64},
+    .find_origins = {NULL, NULL, find_origins_32, find_origins_64},
     .sample_costs = {sample_costs_8, sample_costs_16, sample_costs_32, sample_costs_64},
     .sample_residuals = {sample_residuals_8, sample_residuals_16, sample_residuals_32,
                          sample_residuals_64},

@@ -1,4 +1,5 @@
 #include "codec/steps.h"
+#include "codec/cpu.h"
 
 /* A unit in the last place of values near `value`. */
 static double unit_near(const gpufi_probes *probes, double value) {
@@ -138,13 +139,12 @@ static void take_tests(const gpufi_probes *probes, const gpufi_numbers *numbers,
   }
 }
 
-/* How many of the tests from number `first` on are not the base of their integer and `n` more; no
- * more than `most` + 1 are counted. */
+/* How many of the tests are not the base of their integer and `n` more; no more than `most` + 1 are
+ * counted. */
 static size_t count_missed(const gpufi_probes *probes, const gpufi_numbers *numbers,
-                           const origin_tests *tests, size_t first, size_t count, double n,
-                           size_t most) {
+                           const origin_tests *tests, double n, size_t most) {
   size_t missed = 0;
-  for (size_t t = first; t < count && missed <= most; t++) {
+  for (size_t t = 0; t < tests->count && missed <= most; t++) {
     missed += gpufi_probes_base(probes, numbers->transform, numbers->a, numbers->b,
                                 tests->p[t] + n) != tests->values[t];
   }
@@ -160,19 +160,23 @@ static size_t find_origin(const gpufi_probes *probes, const origin_tests *tests,
                           gpufi_numbers *numbers) {
   const size_t few = tests->count < 24 ? tests->count : 24;
   const bool single = numbers->transform == GPUFI_TRANSFORM_SINGLE;
+  gpufi_find_origins_fn *const find =
+      gpufi_cpu_get()->find_origins[gpufi_value_index(probes->g->value_nbytes)];
   gpufi_numbers tried = *numbers;
   double least = 0, greatest = 0;
   for (size_t t = 0; t < tests->count; t++) {
     least = tests->p[t] < least ? tests->p[t] : least;
     greatest = tests->p[t] > greatest ? tests->p[t] : greatest;
   }
-  for (double n = -32768 - least; n <= 65535 - greatest && best != 0; n++) {
-    const double product = (tests->p[0] + n) * tried.a;
-    tried.b = tests->values[0] - (single ? (double)(float)product : product);
-    tried.b = single ? (double)(float)tried.b : tried.b;
-    if (count_missed(probes, &tried, tests, 1, few, n, 0) == 0) {
-      const size_t missed = count_missed(probes, &tried, tests, 0, tests->count, n, best);
-      if (missed < best && gpufi_parameters_are_good(tried.transform, tried.a, tried.b)) {
+  const double last = 65535 - greatest;
+  for (double n = -32768 - least; n <= last && best != 0; n += GPUFI_ORIGINS) {
+    uint64_t found = find(numbers, tests->values, tests->p, few, n);
+    for (; found != 0 && best != 0; found &= found - 1) {
+      const double more = n + (double)__builtin_ctzll(found);
+      tried.b = gpufi_number_origin(&tried, tests->values[0], tests->p[0] + more, single);
+      const size_t missed = count_missed(probes, &tried, tests, more, best);
+      if (more <= last && missed < best &&
+          gpufi_parameters_are_good(tried.transform, tried.a, tried.b)) {
         best = missed;
         *numbers = tried;
       }
@@ -185,7 +189,7 @@ static size_t find_origin(const gpufi_probes *probes, const origin_tests *tests,
 static void refine(const gpufi_probes *probes, gpufi_numbers *numbers) {
   origin_tests tests;
   take_tests(probes, numbers, &tests);
-  size_t missed = count_missed(probes, numbers, &tests, 0, tests.count, 0, tests.count);
+  size_t missed = count_missed(probes, numbers, &tests, 0, tests.count);
   if (8 * missed <= tests.count) {
     return;
   }

@@ -81,6 +81,7 @@ RESTORE(32, SET1_32)
       .from_base = KERNELS(from_base),                                                             \
       .correct = KERNELS(correct),                                                                 \
       .corrections = KERNELS(corrections),                                                         \
+      .find_origins = {NULL, NULL, find_origins_32, find_origins_64},                              \
       .sample_costs = KERNELS(sample_costs),                                                       \
       .sample_residuals = KERNELS(sample_residuals),                                               \
       .inverse = KERNELS(inverse),                                                                 \
