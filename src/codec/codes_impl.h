@@ -31,8 +31,8 @@ static inline uint32_t narrowest_width(uint32_t widest, uint32_t kind) {
   return widest > reach ? widest - reach : 1;
 }
 
-/* Bytes of all codes and groups. A block has at most 8 KiB, so the sum is one of 16 bits, of which a
- * vector holds many. */
+/* Bytes of all codes and groups. A block has at most 8 KiB, so the sum is one of 16 bits, of which
+ * a vector holds many. */
 static inline size_t packed_nbytes(const uint8_t *widths, size_t groups, uint32_t widest,
                                    uint32_t kind) {
   const uint16_t narrowest = (uint16_t)narrowest_width(widest, kind);

@@ -114,8 +114,8 @@ static bool collect_all(gpufi_dictionary *d, const gpufi_geometry *g, const uint
  * an index into tables of NEAR bytes, which a kernel of ranked chunks looks up. */
 #define NEAR 256
 
-/* The first one, with as much before the entries of the sample as after them; false if these are not
- * near each other. */
+/* The first one, with as much before the entries of the sample as after them; false if these are
+ * not near each other. */
 static bool find_near(const gpufi_dictionary *d, uint64_t *first) {
   const unsigned unused = 64 - 8 * (unsigned)d->value_nbytes;
   int64_t least = 0, greatest = 0;

@@ -1,18 +1,13 @@
-/* Encoding a chunk: what to do is chosen by the sample (docs/format.md, what the encoder chooses),
- * the values are predicted, and blocks are packed one after the other into the capacity that the
- * raw bytes take. Where that does not suffice the chunk is stored raw, so encoding never fails for
- * its size. */
+/* Encoding a chunk: what to do is chosen (coding.h), the values are predicted, and blocks are
+ * packed one after the other into the capacity that the raw bytes take. Where that does not suffice
+ * the chunk is stored raw, so encoding never fails for its size. */
 #include "base/arithmetic.h"
 #include "base/error.h"
 #include "codec/block.h"
 #include "codec/bytes.h"
 #include "codec/codec.h"
+#include "codec/coding.h"
 #include "codec/cpu.h"
-#include "codec/dictionary.h"
-#include "codec/header.h"
-#include "codec/lines.h"
-#include "codec/matches_choose.h"
-#include "codec/numbers.h"
 #include "codec/planes.h"
 #include "codec/predict.h"
 #include "codec/ranked_block.h"
@@ -43,126 +38,6 @@ static bool is_constant(const uint8_t *raw, size_t raw_nbytes, size_t element_nb
   return memcmp(raw, raw + element_nbytes, raw_nbytes - element_nbytes) == 0;
 }
 
-/* How a chunk is to be encoded: the header's coding fields, and what belongs to them. */
-typedef struct coding {
-  gpufi_geometry geometry; /* of what is packed: one byte a value where there is a dictionary */
-  const gpufi_sample *sample;
-  const uint8_t *raw;
-  const uint8_t *values; /* the raw values, their places in the dictionary, or by their base */
-  const uint8_t *bases;  /* what the raw values have by way of their base; null if it is lost */
-  uint8_t *residuals;    /* capacity for all that is packed, geometry.value_count values */
-  gpufi_lines *lines;    /* gives the residuals of `values` block by block; or null */
-  bool swap;             /* `values` are big-endian */
-  bool raw_swap;         /* so is `raw` */
-  bool as_is;            /* `values` are packed, not `residuals` */
-  gpufi_dictionary dictionary;
-  gpufi_ranks ranks;
-  gpufi_numbers numbers;
-} coding;
-
-/* Choose between W8 and ranked for values as they are; returns the payload's estimate in bits.
- * *w8 is what W8 would do. */
-static uint64_t choose_mode(const coding *c, gpuf_dtype dtype, gpufi_chunk_header *header,
-                            gpufi_ranks *ranks, gpufi_w8_choice *w8) {
-  const gpufi_geometry *const g = &c->geometry;
-  const gpufi_sampled of = {g, c->sample, c->values, c->swap, dtype};
-  const uint64_t sampled = gpufi_predict_choose(&of, NULL, w8);
-  const uint64_t bits = w8->bits = sampled * gpufi_group_count(g) / gpufi_sample_count(g);
-  header->mode = GPUFI_MODE_W8;
-  header->transform = w8->transform;
-  header->axes = w8->axes;
-  header->offset = w8->offset;
-  const uint64_t ranked = gpufi_ranks_choose(ranks, &of, bits);
-  if (ranked < bits && ranked + ranked / 64 < bits) { /* W8 decodes faster */
-    header->mode = GPUFI_MODE_RANKED;
-    header->transform = GPUFI_TRANSFORM_NONE;
-    header->axes = 0;
-    header->offset = 0;
-    return ranked;
-  }
-  return bits;
-}
-
-/* W8 by way of a base, if there is one by which that costs fewer than `bits`. Returns the estimate
- * of what is taken. */
-static uint64_t choose_numbers(coding *c, gpuf_dtype dtype, uint64_t bits,
-                               gpufi_chunk_header *header) {
-  const gpufi_sampled of = {&c->geometry, c->sample, c->values, c->swap, dtype};
-  gpufi_w8_choice w8;
-  if (!gpufi_numbers_choose(&of, bits, &c->numbers, &w8)) {
-    return bits;
-  }
-  header->mode = GPUFI_MODE_W8;
-  header->transform = w8.transform;
-  header->axes = w8.axes;
-  header->offset = w8.offset;
-  header->shift = c->numbers.shift;
-  header->flags |= c->numbers.has_fill ? GPUFI_FLAG_FILL : 0;
-  return w8.bits;
-}
-
-static void without_base(gpufi_chunk_header *header) {
-  header->shift = 0;
-  header->flags &= (uint8_t)~GPUFI_FLAG_FILL;
-}
-
-/* The same for places in a dictionary, if there is one; it is taken if that costs fewer than
- * `bits`. Returns the estimate of what is taken. A value with a dictionary has 2 bytes or more, so
- * the places take the first half of `scratch` (as many bytes as the raw chunk) at most, and their
- * residuals as many bytes after them.
- */
-static uint64_t choose_dictionary(coding *c, gpuf_dtype dtype, uint64_t bits,
-                                  gpufi_chunk_header *header, uint8_t *scratch) {
-  coding other;
-  gpufi_w8_choice w8;
-  gpufi_chunk_header tried = *header;
-  if (!gpufi_dictionary_collect(&other.dictionary, dtype, &c->geometry, c->values, c->swap,
-                                header->axes != 0, scratch)) {
-    return bits;
-  }
-  other.sample = c->sample;
-  other.raw = c->raw;
-  other.raw_swap = c->raw_swap;
-  other.geometry = c->geometry;
-  other.geometry.value_nbytes = 1;
-  other.values = scratch;
-  other.residuals = scratch + c->geometry.value_count;
-  other.swap = other.as_is = false;
-  other.lines = NULL;
-  other.bases = NULL;
-  without_base(&tried);
-  const uint64_t table = 8 * other.dictionary.count * c->geometry.value_nbytes;
-  const uint64_t places = choose_mode(&other, GPUF_DTYPE_UINT8, &tried, &other.ranks, &w8) + table;
-  if (places >= bits) {
-    return bits;
-  }
-  tried.transform = GPUFI_TRANSFORM_DICTIONARY;
-  tried.entries_less1 = (uint8_t)(other.dictionary.count - 1);
-  *header = tried;
-  *c = other;
-  return places;
-}
-
-/* Matches instead, if they are expected to cost fewer than `bits`. */
-static void choose_matches(coding *c, const coding *as_they_are, const gpufi_w8_choice *w8,
-                           uint64_t bits, gpufi_chunk_header *header,
-                           gpufi_matches_encoder *encoder) {
-  const gpufi_sampled of = {&as_they_are->geometry, as_they_are->sample, as_they_are->values,
-                            as_they_are->swap, header->shape.dtype};
-  gpufi_w8_choice chosen;
-  unsigned arrangement;
-  if (gpufi_matches_choose(&of, w8, bits, encoder, &chosen, &arrangement)) {
-    *c = *as_they_are;
-    header->mode = GPUFI_MODE_MATCHES;
-    header->transform = chosen.transform;
-    header->axes = chosen.axes;
-    header->offset = chosen.offset;
-    header->levels = gpufi_matches_levels(arrangement);
-    header->entries_less1 = 0;
-    without_base(header);
-  }
-}
-
 /* Reserve a table of `nbytes` at *at, with zeros after it up to a multiple of 16. False if it does
  * not fit. */
 static bool begin_table(uint8_t *payload, size_t capacity, size_t nbytes, size_t *at,
@@ -177,7 +52,7 @@ static bool begin_table(uint8_t *payload, size_t capacity, size_t nbytes, size_t
   return true;
 }
 
-static bool write_tables(const coding *c, const gpufi_chunk_header *header, uint8_t *payload,
+static bool write_tables(const gpufi_coding *c, const gpufi_chunk_header *header, uint8_t *payload,
                          size_t capacity, size_t *at) {
   uint8_t *table;
   gpufi_tables tables;
@@ -206,7 +81,8 @@ static bool write_tables(const coding *c, const gpufi_chunk_header *header, uint
 
 /* The raw values from number `first` on, in this machine's byte order: in `buffer`, which has
  * capacity for a block of them, or where they are. */
-static const uint8_t *native_values(const coding *c, size_t first, size_t count, uint8_t *buffer) {
+static const uint8_t *native_values(const gpufi_coding *c, size_t first, size_t count,
+                                    uint8_t *buffer) {
   const size_t nbytes = c->geometry.value_nbytes;
   const uint8_t *const values = c->raw + first * nbytes;
   if (!c->raw_swap) {
@@ -220,7 +96,7 @@ static const uint8_t *native_values(const coding *c, size_t first, size_t count,
 }
 
 /* A block of values to what is predicted and packed; true if there are corrections. */
-static bool to_base(const coding *c, const uint8_t *values, size_t count, uint8_t *out) {
+static bool to_base(const gpufi_coding *c, const uint8_t *values, size_t count, uint8_t *out) {
   const gpufi_geometry *const g = &c->geometry;
   return gpufi_cpu_get()->to_base[gpufi_value_index(g->value_nbytes)](
       &c->numbers, (unsigned)g->component_count, values, count, out);
@@ -228,7 +104,7 @@ static bool to_base(const coding *c, const uint8_t *values, size_t count, uint8_
 
 /* The corrections of `count` values from number `first` on, to `buffer`; false if there is one that
  * cannot be written. */
-static bool corrections_of(const coding *c, size_t first, size_t count, uint8_t *buffer) {
+static bool corrections_of(const gpufi_coding *c, size_t first, size_t count, uint8_t *buffer) {
   const size_t nbytes = c->geometry.value_nbytes, index = gpufi_value_index(nbytes);
   const gpufi_cpu *const cpu = gpufi_cpu_get();
   uint8_t space[8 * GPUFI_BLOCK_VALUES];
@@ -245,8 +121,8 @@ static bool corrections_of(const coding *c, size_t first, size_t count, uint8_t 
 /* The next `count` residuals, or corrections, from number `first` on: in `buffer`, which has
  * capacity for a block of them, or where they are. Null if there is a correction that cannot be
  * written. */
-static const uint8_t *next_residuals(const coding *c, bool corrections, size_t first, size_t count,
-                                     uint8_t *buffer) {
+static const uint8_t *next_residuals(const gpufi_coding *c, bool corrections, size_t first,
+                                     size_t count, uint8_t *buffer) {
   if (corrections) {
     return corrections_of(c, first, count, buffer) ? buffer : NULL;
   }
@@ -264,7 +140,7 @@ typedef struct output {
   const gpufi_walk_tables *walks; /* if ranked */
 } output;
 
-static bool write_block(const coding *c, bool corrections, size_t b, output *out) {
+static bool write_block(const gpufi_coding *c, bool corrections, size_t b, output *out) {
   const gpufi_geometry *const g = &c->geometry;
   uint8_t buffer[8 * GPUFI_BLOCK_VALUES];
   const size_t first = b * GPUFI_BLOCK_VALUES;
@@ -290,8 +166,8 @@ static bool write_block(const coding *c, bool corrections, size_t b, output *out
 /* Tables, descriptors, then the blocks: the descriptors' place is known from the number of blocks,
  * and each is filled in when its block has been packed. Returns the payload's bytes, or 0 if it
  * takes more than `capacity` (a multiple of 16). */
-static size_t write_payload(const coding *c, const gpufi_chunk_header *header, uint8_t *payload,
-                            size_t capacity) {
+static size_t write_payload(const gpufi_coding *c, const gpufi_chunk_header *header,
+                            uint8_t *payload, size_t capacity) {
   const size_t block_count = gpufi_block_count(&c->geometry);
   const size_t streams = gpufi_header_streams(header);
   gpufi_walk_tables walks;
@@ -322,7 +198,7 @@ static size_t write_payload(const coding *c, const gpufi_chunk_header *header, u
 
 /* The values by way of their base, in c->residuals, where they take as many bytes. Sets the flag of
  * corrections. */
-static void convert(coding *c, gpufi_chunk_header *header) {
+static void convert(gpufi_coding *c, gpufi_chunk_header *header) {
   const gpufi_geometry *const g = &c->geometry;
   uint8_t space[8 * GPUFI_BLOCK_VALUES];
   bool corrected = false;
@@ -337,8 +213,8 @@ static void convert(coding *c, gpufi_chunk_header *header) {
 }
 
 /* The same for mode matches: the blocks' sizes, then the blocks. */
-static size_t write_matches(const coding *c, const gpufi_chunk_header *header, uint8_t *payload,
-                            size_t capacity, gpufi_matches_encoder *encoder) {
+static size_t write_matches(const gpufi_coding *c, const gpufi_chunk_header *header,
+                            uint8_t *payload, size_t capacity, gpufi_matches_encoder *encoder) {
   const gpufi_geometry *const g = &c->geometry;
   gpufi_matches m;
   uint8_t buffer[8 * GPUFI_BLOCK_VALUES], *sizes;
@@ -372,7 +248,7 @@ static size_t write_matches(const coding *c, const gpufi_chunk_header *header, u
 
 /* Prepare the residuals: a walk over lines that gives them, or all of them in c->residuals. Set the
  * seed. */
-static void predict(coding *c, gpufi_lines *lines, gpufi_chunk_header *header) {
+static void predict(gpufi_coding *c, gpufi_lines *lines, gpufi_chunk_header *header) {
   const bool dictionary = header->transform == GPUFI_TRANSFORM_DICTIONARY;
   const bool based = gpufi_header_has_base(header);
   const uint8_t transform = dictionary || based ? GPUFI_TRANSFORM_NONE : header->transform;
@@ -407,24 +283,15 @@ static void predict(coding *c, gpufi_lines *lines, gpufi_chunk_header *header) {
  * payload_nbytes is 0 if it does not fit. */
 static void encode_coded(gpufi_chunk_header *header, const gpufi_geometry *g, const uint8_t *raw,
                          bool swap, uint8_t *payload, size_t capacity, uint8_t *scratch) {
-  gpufi_sample sample;
-  gpufi_sample_init(&sample, g, raw);
-  const coding as_they_are = {.geometry = *g,
-                              .sample = &sample,
-                              .raw = raw,
-                              .values = raw,
-                              .residuals = scratch,
-                              .swap = swap,
-                              .raw_swap = swap};
-  const gpuf_dtype dtype = header->shape.dtype;
+  gpufi_coding c = {.geometry = *g,
+                    .raw = raw,
+                    .values = raw,
+                    .residuals = scratch,
+                    .swap = swap,
+                    .raw_swap = swap};
   gpufi_matches_encoder *const encoder = matches_encoder(scratch, (size_t)header->raw_nbytes);
-  coding c = as_they_are;
   gpufi_lines lines;
-  gpufi_w8_choice w8;
-  uint64_t bits = choose_mode(&c, dtype, header, &c.ranks, &w8);
-  bits = choose_numbers(&c, dtype, bits, header);
-  bits = choose_dictionary(&c, dtype, bits, header, scratch);
-  choose_matches(&c, &as_they_are, &w8, bits, header, encoder);
+  gpufi_coding_choose(&c, header, scratch, encoder);
   header->flags |= swap ? GPUFI_FLAG_BIG_ENDIAN : 0;
   if (header->mode == GPUFI_MODE_RANKED) {
     gpufi_header_set_ranks(header, &c.ranks);

@@ -98,8 +98,8 @@ typedef struct gpufi_walk_tables {
   uint8_t lower[GPUFI_TREE_LEAVES_MAX + 1], upper[GPUFI_TREE_LEAVES_MAX + 1];
 } gpufi_walk_tables;
 
-/* The leaf of each symbol (or what else the table has), of which `lower` has the low 8 bits and, if wide, `upper` the others.
- * May read and write GPUFI_WALK_NBYTES more than `count`. */
+/* The leaf of each symbol (or what else the table has), of which `lower` has the low 8 bits and, if
+ * wide, `upper` the others. May read and write GPUFI_WALK_NBYTES more than `count`. */
 typedef void gpufi_leaves_fn(const gpufi_walk_tables *tables, const uint8_t *lower,
                              const uint8_t *upper, size_t count, uint8_t *leaves);
 
@@ -167,9 +167,9 @@ typedef void gpufi_correct_fn(const gpufi_numbers *numbers, const uint8_t *corre
 typedef bool gpufi_corrections_fn(const gpufi_numbers *numbers, const uint8_t *values, size_t count,
                                   uint8_t *bases);
 
-/* Which of GPUFI_ORIGINS numbers n, n + 1 and so on may be added to the integers p of `count` values
- * (steps.c), as bits: with the b by which the first value is the base of its integer and n more, the
- * others are so too. For values of 32 and 64 bits. */
+/* Which of GPUFI_ORIGINS numbers n, n + 1 and so on may be added to the integers p of `count`
+ * values (steps.c), as bits: with the b by which the first value is the base of its integer and n
+ * more, the others are so too. For values of 32 and 64 bits. */
 #define GPUFI_ORIGINS 64
 typedef uint64_t gpufi_find_origins_fn(const gpufi_numbers *numbers, const double *values,
                                        const double *p, size_t count, double n);
@@ -200,10 +200,11 @@ typedef struct gpufi_sample_batch {
 /* What the sampled residuals cost, for each subset. */
 typedef struct gpufi_sample_cost {
   uint64_t residual_or[GPUFI_SUBSETS];
-  uint32_t width_sum[GPUFI_SUBSETS];      /* of the widest zigzagged residual of each group */
-  uint32_t group_count[GPUFI_SUBSETS];    /* groups that are not all 0 */
-  uint32_t used_width_sum[GPUFI_SUBSETS]; /* width_sum, times the group's residuals that are not 0 */
-  uint32_t used_count[GPUFI_SUBSETS];     /* residuals that are not 0 */
+  uint32_t width_sum[GPUFI_SUBSETS];   /* of the widest zigzagged residual of each group */
+  uint32_t group_count[GPUFI_SUBSETS]; /* groups that are not all 0 */
+  uint32_t
+      used_width_sum[GPUFI_SUBSETS];  /* width_sum, times the group's residuals that are not 0 */
+  uint32_t used_count[GPUFI_SUBSETS]; /* residuals that are not 0 */
 } gpufi_sample_cost;
 
 /* Add what the residuals less `offset` cost with each subset. The first element's residual is 0,

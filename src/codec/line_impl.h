@@ -253,9 +253,9 @@ GPUFI_INLINE T F(outer_value)(const uint8_t *const *arrays, size_t i, const unsi
   return (T)(x - above - before + F(apply)(F(get)(arrays[3], i), transform));
 }
 
-/* Residuals along the line in one loop, for constant numbers of neighbours, 0, 1 or 3: each value is
- * computed again for the one after it, which is cheaper than to keep it. The loop takes no notice
- * of the starts of lines, which are then written again. */
+/* Residuals along the line in one loop, for constant numbers of neighbours, 0, 1 or 3: each value
+ * is computed again for the one after it, which is cheaper than to keep it. The loop takes no
+ * notice of the starts of lines, which are then written again. */
 GPUFI_INLINE void F(forward_at_once)(const uint8_t *raw, size_t count, gpufi_line *line,
                                      uint8_t *restrict residuals, const unsigned transform,
                                      const unsigned neighbours) {

@@ -47,7 +47,8 @@ typedef struct gpufi_matches_encoder {
   gpufi_lz4_table first, table; /* as the first block left it; of the current block */
   uint8_t window[2 * GPUFI_MATCHES_NBYTES_MAX]; /* the first block, the current one; arranged */
   uint8_t encoded[GPUFI_MATCHES_NBYTES_MAX + GPUFI_MATCHES_NBYTES_MAX / 255 + 16];
-  uint8_t tried[3 * GPUFI_MATCHES_NBYTES_MAX]; /* residuals that are encoded to see what they take */
+  uint8_t
+      tried[3 * GPUFI_MATCHES_NBYTES_MAX]; /* residuals that are encoded to see what they take */
 } gpufi_matches_encoder;
 
 void gpufi_matches_encoder_init(gpufi_matches_encoder *e, const gpufi_matches *m);

@@ -40,8 +40,8 @@ static bool is_predicted(const gpufi_w8_choice *how) {
   return how->axes != 0 || how->offset != 0;
 }
 
-static void residuals_of(const gpufi_sampled *c, const gpufi_w8_choice *how, size_t first, size_t count,
-                         uint8_t *residuals) {
+static void residuals_of(const gpufi_sampled *c, const gpufi_w8_choice *how, size_t first,
+                         size_t count, uint8_t *residuals) {
   gpufi_predict_range(c->g, c->raw, c->swap, how->transform, how->axes, how->offset, first, count,
                       residuals);
 }
@@ -192,8 +192,8 @@ static uint64_t w8_bits(const gpufi_sampled *c, const gpufi_w8_choice *w8, const
   return dense < sparse ? dense : sparse;
 }
 
-/* The residuals of a stream that are encoded, in the encoder's memory for them: the first block's, if
- * it is not a piece, and those of the pieces. */
+/* The residuals of a stream that are encoded, in the encoder's memory for them: the first block's,
+ * if it is not a piece, and those of the pieces. */
 static void load_stream(const gpufi_sampled *c, const gpufi_w8_choice *how, const pieces *p,
                         gpufi_matches_encoder *encoder) {
   const size_t nbytes = c->g->value_nbytes;
@@ -221,8 +221,8 @@ static uint64_t encode_piece(const uint8_t **residuals, size_t total,
   return gpufi_matches_encode(encoder, total, &encoded);
 }
 
-/* The estimate for the chunk in bits, from what the pieces of the stream that is loaded take here and
- * with W8; UINT64_MAX as soon as it is certain to be `limit` or more. */
+/* The estimate for the chunk in bits, from what the pieces of the stream that is loaded take here
+ * and with W8; UINT64_MAX as soon as it is certain to be `limit` or more. */
 static uint64_t try_stream(const gpufi_geometry *g, unsigned arrangement, const pieces *p,
                            const gpufi_w8_choice *w8, uint64_t pieces_w8_bits, uint64_t limit,
                            gpufi_matches_encoder *encoder) {
@@ -237,8 +237,8 @@ static uint64_t try_stream(const gpufi_geometry *g, unsigned arrangement, const 
   }
   for (size_t k = 0; k < p->count && estimate < limit; k++) {
     /* and its size, in the part of a block that the piece is */
-    bits += 8 * encode_piece(&residuals, p->values[k], encoder) +
-            32 * p->values[k] / m.block_values;
+    bits +=
+        8 * encode_piece(&residuals, p->values[k], encoder) + 32 * p->values[k] / m.block_values;
     estimate = first_bits + rest * bits / pieces_w8_bits;
   }
   return estimate < limit ? estimate : UINT64_MAX;

@@ -12,9 +12,9 @@ GPUFI_INLINE T F(undo_shifted)(T x, const unsigned transform, unsigned shift) {
   return F(apply_shifted)(x, transform, shift);
 }
 
-/* What is predicted in place of values that have nothing of their own, where `missing` is not 0: that
- * of the value before in the group, or else of the one after, so that they stick out as little as
- * can be. `step` is 2 for parts of complex elements. */
+/* What is predicted in place of values that have nothing of their own, where `missing` is not 0:
+ * that of the value before in the group, or else of the one after, so that they stick out as little
+ * as can be. `step` is 2 for parts of complex elements. */
 static void F(fill_group)(unsigned step, const T *missing, size_t count, T lonely, uint8_t *p) {
   for (size_t i = 0; i < count; i++) {
     T filler = lonely;
@@ -120,10 +120,10 @@ GPUFI_INLINE void F(from_numbers)(const gpufi_numbers *numbers, size_t count, ui
   }
 }
 
-/* For GPUFI_ORIGINS numbers n from `n` on, side by side, whether the tests from the second on are all
- * the bases of their integers and n more, where b is what the first one says. */
-GPUFI_INLINE uint64_t F(origins)(const gpufi_numbers *numbers, const double *values, const double *p,
-                                 size_t count, double n, const bool single) {
+/* For GPUFI_ORIGINS numbers n from `n` on, side by side, whether the tests from the second on are
+ * all the bases of their integers and n more, where b is what the first one says. */
+GPUFI_INLINE uint64_t F(origins)(const gpufi_numbers *numbers, const double *values,
+                                 const double *p, size_t count, double n, const bool single) {
   double b[GPUFI_ORIGINS];
   int64_t good[GPUFI_ORIGINS], some = -1;
   uint64_t found = 0;

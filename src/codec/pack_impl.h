@@ -36,8 +36,8 @@ GPUFI_INLINE size_t F(sum_of_lanes)(uint64_t word) {
 #endif
 }
 
-/* How many of up to a block of values are not 0; *any has the bits that are 1 in one of them. A lane
- * has 64 values or fewer to count, or has 16 bits or more. */
+/* How many of up to a block of values are not 0; *any has the bits that are 1 in one of them. A
+ * lane has 64 values or fewer to count, or has 16 bits or more. */
 static size_t F(look_at)(const uint8_t *values, size_t count, uint64_t *any) {
   F(wide) some = {0}, used = {0};
   uint64_t somes[VECTOR_NBYTES / 8], useds[VECTOR_NBYTES / 8], all = 0;
@@ -75,8 +75,8 @@ GPUFI_INLINE F(wide) F(down)(F(wide) x, unsigned shift) {
  * whole groups with zeros, the widths that the groups are packed at, and the descriptor. A residual
  * r becomes
  *
- *   zigzag                    if one is negative: 2r, or -2r - 1, so that small magnitudes of either
- *                             sign have few bits; else the form is plain, and the sign bit is saved
+ *   zigzag                    if one is negative: 2r, or -2r - 1, so that small magnitudes of
+ * either sign have few bits; else the form is plain, and the sign bit is saved
  *   >> shift                  the trailing zero bits that all residuals share go; of -2r - 1 with
  *                             the rounding that makes it the zigzag of r >> shift
  *   less 1                    in a sparse block, where no residual is 0

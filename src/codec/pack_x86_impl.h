@@ -1,5 +1,5 @@
-/* Packing groups, for avx2.c and avx512.c, which both do it with AVX2, but for what is in the file that
- * they define as GPUFI_GROUPS: the widths of groups, and packing those of 8 and 16 bits.
+/* Packing groups, for avx2.c and avx512.c, which both do it with AVX2, but for what is in the file
+ * that they define as GPUFI_GROUPS: the widths of groups, and packing those of 8 and 16 bits.
  *
  * The heart of it packs 8 values of 32 bits, in two halves of 4. Neighbours are joined to pairs of
  * twice the width w in 64-bit lanes, a shift and an OR:

@@ -22,8 +22,7 @@ typedef struct value_terms {
 /* The terms of value `i`'s residual, of which the first is the value itself; returns how many
  * values from there on have the same. The terms of the first element would be its value's alone,
  * but its residual is 0 if there is prediction. */
-static size_t value_terms_of(const gpufi_geometry *g, uint32_t axes, size_t i,
-                              value_terms *terms) {
+static size_t value_terms_of(const gpufi_geometry *g, uint32_t axes, size_t i, value_terms *terms) {
   const size_t component = i % g->component_count;
   uint32_t rest = (uint32_t)(i / g->component_count), inside = 0;
   size_t before = 0, length = g->value_count - i;

@@ -46,9 +46,8 @@ static int64_t first_residual(const gpufi_sampled *of, const gpufi_numbers *numb
   gpufi_sample_batch batch;
   gpufi_sample_gather(of, k, 1, &batch);
   gpufi_sample_convert(of, numbers, &batch);
-  gpufi_cpu_get()->sample_residuals[width_index(of)](&batch, of->sample->subset_count,
-                                                     (unsigned)of->g->component_count, s, 0,
-                                                     residuals);
+  gpufi_cpu_get()->sample_residuals[width_index(of)](
+      &batch, of->sample->subset_count, (unsigned)of->g->component_count, s, 0, residuals);
   return (int64_t)((gpufi_load_value(residuals, of->g->value_nbytes) ^ top) - top);
 }
 
@@ -72,8 +71,7 @@ static uint64_t sample_median(const gpufi_sampled *of, const gpufi_numbers *numb
  * places. The seed of a complex128 leaves no place for it in the header. */
 static bool has_offset(const gpufi_sampled *of, const gpufi_numbers *numbers) {
   return !gpufi_chunk_dtype_is_float(of->dtype) ||
-         (gpufi_transform_has_parameters(numbers->transform) &&
-          of->dtype != GPUF_DTYPE_COMPLEX128);
+         (gpufi_transform_has_parameters(numbers->transform) && of->dtype != GPUF_DTYPE_COMPLEX128);
 }
 
 uint64_t gpufi_predict_choose(const gpufi_sampled *of, const gpufi_numbers *numbers,

@@ -194,7 +194,7 @@ void gpufi_sample_gather(const gpufi_sampled *of, size_t k, size_t most,
 }
 
 void gpufi_sample_gather_alone(const gpufi_sampled *of, size_t k, size_t most,
-                              gpufi_sample_batch *batch) {
+                               gpufi_sample_batch *batch) {
   const gpufi_sample *const sample = of->sample;
   const size_t nbytes = of->g->value_nbytes, group_nbytes = GPUFI_GROUP_VALUES * nbytes;
   const size_t left = sample->count - k;
@@ -204,10 +204,9 @@ void gpufi_sample_gather_alone(const gpufi_sampled *of, size_t k, size_t most,
     const size_t first = sample->places[k + n].first, more = of->g->value_count - first;
     const uint8_t count = (uint8_t)(more < GPUFI_GROUP_VALUES ? more : GPUFI_GROUP_VALUES);
     load_group(of, (ptrdiff_t)first, batch->raw + n * group_nbytes);
-    batch->groups[n] =
-        (gpufi_sampled_group){.at = {(uint16_t)(n * GPUFI_GROUP_VALUES)},
-                              .count = count,
-                              .is_inner = count == GPUFI_GROUP_VALUES};
+    batch->groups[n] = (gpufi_sampled_group){.at = {(uint16_t)(n * GPUFI_GROUP_VALUES)},
+                                             .count = count,
+                                             .is_inner = count == GPUFI_GROUP_VALUES};
   }
   batch->value_count = batch->count * GPUFI_GROUP_VALUES;
   if (of->swap) {

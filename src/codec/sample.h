@@ -51,7 +51,7 @@ typedef struct gpufi_sampled {
   const gpufi_geometry *g;
   const gpufi_sample *sample;
   const uint8_t *raw;
-  bool swap;       /* the values are big-endian */
+  bool swap;        /* the values are big-endian */
   gpuf_dtype dtype; /* of what is predicted; uint8 for places in a dictionary */
 } gpufi_sampled;
 

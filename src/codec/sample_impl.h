@@ -61,7 +61,7 @@ GPUFI_INLINE void F(residuals_of_group)(const gpufi_sample_batch *batch,
 }
 
 /* All lanes ORed into one. */
-GPUFI_INLINE uint64_t F(any_of)(const F(eight) *x) {
+GPUFI_INLINE uint64_t F(any_of)(const F(eight) * x) {
   uint64_t words[sizeof(T)], any = 0;
   memcpy(words, x, sizeof(words));
   for (size_t k = 0; k < sizeof(T); k++) {
@@ -73,7 +73,7 @@ GPUFI_INLINE uint64_t F(any_of)(const F(eight) *x) {
   return any & (UINT64_MAX >> (64 - BITS));
 }
 
-GPUFI_INLINE uint32_t F(used_lanes)(const F(eight) *x) {
+GPUFI_INLINE uint32_t F(used_lanes)(const F(eight) * x) {
   const F(eight_flags) used = __builtin_convertvector(*x != 0, F(eight_flags));
   uint64_t flags;
   memcpy(&flags, &used, sizeof(flags));

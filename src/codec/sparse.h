@@ -17,8 +17,8 @@ typedef struct gpufi_mask {
 /* Bits and used_count of `count` (1 .. 1024) values. */
 void gpufi_mask_of(size_t value_nbytes, const uint8_t *values, size_t count, gpufi_mask *mask);
 
-/* A kernel: the bits and used_count of the mask of `count` (1 .. 1024) values, and those of them that
- * are not 0, to `used`, which has capacity for GPUFI_COMPACT_WRITE_NBYTES more than these. */
+/* A kernel: the bits and used_count of the mask of `count` (1 .. 1024) values, and those of them
+ * that are not 0, to `used`, which has capacity for GPUFI_COMPACT_WRITE_NBYTES more than these. */
 #define GPUFI_COMPACT_WRITE_NBYTES 64
 typedef void gpufi_compact_fn(const uint8_t *values, size_t count, gpufi_mask *mask, uint8_t *used);
 

@@ -12,10 +12,10 @@
  * the widest values, and a power of 2^BITS or more is 0, as it should. */
 
 #if BITS == 8
-/* There are no shifts of lanes of 8 bits, so bytes are split eight at a time, in words of which masks
- * take off what a shift brings from one byte into the next. Returns how many are done. */
-GPUFI_INLINE size_t split_words(gpufi_cut cut, const uint8_t *values, size_t count,
-                                   uint8_t *rests, uint8_t *lower) {
+/* There are no shifts of lanes of 8 bits, so bytes are split eight at a time, in words of which
+ * masks take off what a shift brings from one byte into the next. Returns how many are done. */
+GPUFI_INLINE size_t split_words(gpufi_cut cut, const uint8_t *values, size_t count, uint8_t *rests,
+                                uint8_t *lower) {
   const uint64_t each = UINT64_C(0x0101010101010101);
   const uint64_t low = (1u << cut.at) - 1, symbols = (1u << cut.bits) - 1;
   const uint64_t above = (0xffu >> cut.bits) & ~low;
@@ -31,12 +31,13 @@ GPUFI_INLINE size_t split_words(gpufi_cut cut, const uint8_t *values, size_t cou
 }
 
 GPUFI_INLINE size_t join_words(gpufi_cut cut, const uint8_t *rests, const uint8_t *lower,
-                                  size_t count, uint8_t *values) {
+                               size_t count, uint8_t *values) {
   const uint64_t each = UINT64_C(0x0101010101010101);
   const uint64_t low = (1u << cut.at) - 1, above = 0xff & ~((1u << (cut.at + cut.bits)) - 1);
   size_t i = 0;
   for (; i + 8 <= count; i += 8) {
-    const uint64_t rest = gpufi_load_u64(rests + i) << cut.shift & (0xffu << cut.shift & 0xff) * each;
+    const uint64_t rest =
+        gpufi_load_u64(rests + i) << cut.shift & (0xffu << cut.shift & 0xff) * each;
     const uint64_t x = (rest & low * each) | ((rest & ~(low * each)) << cut.bits & above * each) |
                        gpufi_load_u64(lower + i) << cut.at;
     memcpy(values + i, &x, sizeof(x));
@@ -74,8 +75,7 @@ void WALK(gpufi_split)(const gpufi_cut *cut, const uint8_t *values, size_t count
 }
 
 GPUFI_INLINE void F(join_cut)(gpufi_cut cut, bool wide, const T *rests, const uint8_t *lower,
-                              const uint8_t *upper, size_t first, size_t count,
-                              uint8_t *values) {
+                              const uint8_t *upper, size_t first, size_t count, uint8_t *values) {
   const T unit = (T)((T)1 << cut.at), up = (T)((uint64_t)1 << cut.bits), low = (T)(unit - 1);
   const T scale = (T)((T)1 << cut.shift);
   for (size_t i = first; i < count; i++) {

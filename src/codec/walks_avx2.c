@@ -112,8 +112,8 @@ static void steps_of(const uint8_t *leaves, size_t count, const gpufi_tree *tree
   }
 }
 
-/* The steps to a level, bit `bit` of `steps`, which a shift makes the top bits of the bytes. Returns
- * how many values are left: all. */
+/* The steps to a level, bit `bit` of `steps`, which a shift makes the top bits of the bytes.
+ * Returns how many values are left: all. */
 GPUFI_INLINE size_t write_steps(const uint8_t *steps, size_t count, unsigned bit,
                                 gpufi_bit_writer *w) {
   const __m128i up = _mm_cvtsi32_si128((int)(7 - bit));

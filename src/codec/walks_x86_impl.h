@@ -17,10 +17,9 @@ size_t WALKS_OF(gpufi_write_walks)(const uint8_t *leaves, size_t count, const gp
     if (j == 9) {
       steps_of(list, count, tree, tables->upper, steps);
     }
-    count = tree->leaves[j] != 0
-                ? write_level(list, steps, count, (j - 1) % 8,
-                              (unsigned)tree->before[j] + tree->leaves[j], &w)
-                : write_steps(steps, count, (j - 1) % 8, &w);
+    count = tree->leaves[j] != 0 ? write_level(list, steps, count, (j - 1) % 8,
+                                               (unsigned)tree->before[j] + tree->leaves[j], &w)
+                                 : write_steps(steps, count, (j - 1) % 8, &w);
   }
   gpufi_put_last_bits(&w);
   return 8 * (size_t)(w.next - bits) + w.fill;

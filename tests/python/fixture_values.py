@@ -127,6 +127,7 @@ CONTENTS: dict[str, Callable[[np.ndarray, Layout], np.ndarray]] = {
     "weights": lambda i, layout: weights(i, layout),
     "pruned": lambda i, layout: where(below(i, 4) == 0, weights(i, layout)),
     "spikes": lambda i, _: np.where(below(i, 200) == 0, noise(i + U(7)), below(i, 50)),
+    "outliers": lambda i, _: np.where(below(i, 200) == 0, noise(i + U(7)), below(i, 3000)),
     "halves": lambda i, _: weights(i, LAYOUTS["float16"]),
     "brains": lambda i, _: weights(i, LAYOUTS["bfloat16"]),
     "singles": lambda i, _: weights(i, LAYOUTS["float32"]),
@@ -149,6 +150,13 @@ CONTENTS: dict[str, Callable[[np.ndarray, Layout], np.ndarray]] = {
         + where(below(i, 400) == 0, U(9))
         + (below(i + U(8), 2) << U(63))
     ),
+    "masked": lambda i, layout: np.where(
+        below(i + U(11), 3) == 0,
+        U(NAN[layout.bits]),
+        ((U(0x41200000) + U(137) * i + below(i, 30)) << U(layout.bits - 32))
+        | (noise(i) & U(2 ** (layout.bits - 32) - 1)),
+    ),
+    "swells": lambda i, _: noise(i) & ((U(8) << (i // U(8) % U(13))) - U(1)),
     "bell": lambda i, _: below(i, 400) + below(i + U(5000), 400) + below(i + U(10000), 400),
 }
 
@@ -191,7 +199,7 @@ def write(group: h5py.Group, case: Case) -> None:
 
 
 def version_1() -> Iterator[Case]:
-    """What tests/data/format-1.h5 holds."""
+    """What tests/data/format-1.h5 holds, and format-2.h5 too."""
     for dtype, layout in LAYOUTS.items():
         yield Case(dtype, "smooth", (13, 31))
         yield Case(dtype, "special", (77,))
@@ -231,7 +239,7 @@ def version_1() -> Iterator[Case]:
 
 
 def version_2() -> Iterator[Case]:
-    """What version 1 does not have."""
+    """What tests/data/format-2.h5 holds beside: what version 1 does not have."""
     for dtype in ("int8", "uint16", "int32", "float32", "uint64", "float64"):
         yield Case(dtype, "spikes", (2300,))
     yield Case("int32", "spikes", (2300,), big_endian=True)
@@ -270,6 +278,17 @@ def version_2() -> Iterator[Case]:
         yield Case(dtype, "unpacked", (3000,))
         yield Case(dtype, "odd", (3000,))
         yield Case(dtype, "holes", (9000,), big_endian=True)
+        yield Case(dtype, "masked", (4500,))
     yield Case("float32", "single", (3000,))
+    yield Case("uint16", "swells", (2300,))
+    yield Case("int32", "outliers", (2300,))
+    yield Case("uint64", "outliers", (2301,), big_endian=True)
     yield Case("float64", "narrow", (3000,))
     yield Case("float64", "narrow", (3001,), big_endian=True)
+
+
+# The cases of each file in tests/data, by its version of the chunk format.
+FILES: dict[int, list[Case]] = {
+    1: [*version_1()],
+    2: [*version_1(), *version_2()],
+}
