@@ -40,8 +40,7 @@ __device__ inline uint32_t block_nbytes(const bitshuffle_job &job, uint32_t bloc
   return block + 1 < job.block_count ? job.block_nbytes : job.last_block_nbytes;
 }
 
-/* --- blocks ------------------------------------------------------------------------------------
- */
+/* --- blocks --- */
 
 /* The bit planes of elements of N bytes; a lane takes eight elements at a time. */
 template <int N>
@@ -96,8 +95,7 @@ __global__ void __launch_bounds__(kEncodeWarps *kWarp)
   }
 }
 
-/* --- places ------------------------------------------------------------------------------------
- */
+/* --- places --- */
 
 /* A thread block takes a chunk: where the chunk's blocks lie in it, and how long it is. */
 __global__ void __launch_bounds__(kSumThreads)
@@ -140,8 +138,7 @@ __global__ void __launch_bounds__(kSumThreads)
   }
 }
 
-/* --- copies ------------------------------------------------------------------------------------
- */
+/* --- copies --- */
 
 __device__ inline void store_be(uint8_t *at, uint64_t value, uint32_t nbytes) {
   for (uint32_t i = 0; i < nbytes; i++) {
@@ -187,8 +184,7 @@ __global__ void __launch_bounds__(kCopyWarps *kWarp)
              rest, lane);
 }
 
-/* --- launching ---------------------------------------------------------------------------------
- */
+/* --- launching --- */
 
 /* All but the addresses. */
 bitshuffle_job plan(const gpufi_chunks *chunks) {

@@ -13,8 +13,7 @@ constexpr uint32_t kPieces = 3, kManyBlocks = 24;
 constexpr uint32_t kTrials = kMatchTrials + 1; /* the last one tries W8 on the same pieces */
 constexpr uint32_t kDecideThreads = 128;
 
-/* --- what is worth trying ----------------------------------------------------------------------
- */
+/* --- what is worth trying --- */
 
 template <typename T>
 __global__ void __launch_bounds__(kSampleThreads)
@@ -32,8 +31,7 @@ __global__ void __launch_bounds__(kSampleThreads)
   }
 }
 
-/* --- trials ------------------------------------------------------------------------------------
- */
+/* --- trials --- */
 
 /* The blocks that are tried, or their beginnings. */
 template <typename T> struct match_pieces {
@@ -148,8 +146,7 @@ __global__ void __launch_bounds__(kWarp) trial_kernel(const __grid_constant__ en
   }
 }
 
-/* --- the decision ------------------------------------------------------------------------------
- */
+/* --- the decision --- */
 
 /* The trial whose estimate is least, if it is less than what the chunk takes otherwise; else
  * kMatchTrials. */

@@ -61,6 +61,9 @@ struct decode_job {
   uint32_t *block_offsets;
   uint32_t block_offset_count; /* of a chunk, at most */
   uint8_t *first_blocks;
+  /* How many of these launches' chunks of matches are predicted, and how many runs have been begun
+   * for them. */
+  uint32_t *predicted_count, *predicted_taken;
 };
 
 /* In open.cu: check headers and find the runs; at the end, compare the checksums. `planes` is the
@@ -76,6 +79,8 @@ size_t ranked_shared_nbytes(const chunk_grid &grid);
 /* In decode_matches.cu: make residuals of the blocks of matches, or, where nothing is predicted,
  * values. */
 cudaError_t decode_match_blocks(const decode_job &job, cudaStream_t stream);
+/* In predict_matches.cu: then make values of the residuals. */
+cudaError_t predict_matches(const decode_job &job, cudaStream_t stream);
 /* In planes.cu: the chunks with planes that are decoded, from `coded` to `raw`. */
 cudaError_t join_planes(const planes_layout &layout, const decode_state *states,
                         const uint8_t *coded, uint8_t *raw, cudaStream_t stream);

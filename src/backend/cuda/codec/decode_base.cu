@@ -73,11 +73,7 @@ __global__ void __launch_bounds__(kThreads, sizeof(T) == 8 ? 1 : 2)
                  return unpack_block<T>(reinterpret_cast<const uint32_t *>(run_bytes), block_at,
                                         word, count, lane, mask, list_count, r);
                });
-    const chunk_sum sum = thread_block_sum<kWarps>(share, shared.partial);
-    if (threadIdx.x == 0) {
-      atomicAdd(&state->plain, static_cast<unsigned long long>(sum.plain));
-      atomicAdd(&state->mixed, static_cast<unsigned long long>(sum.mixed));
-    }
+    add_to_sum(state, share, shared.partial);
   }
 #pragma unroll
   for (int j = 0; j < kLaneGroups; j++) {

@@ -63,11 +63,7 @@ __global__ void __launch_bounds__(kThreads, sizeof(T) == 8 ? 1 : 2)
   at.raw = reinterpret_cast<T *>(job.raw + chunk * grid.raw_pitch_nbytes);
   chunk_sum share = {0, 0};
   decode_run(job, chunk, at, dynamic_shared(), &shared, &share);
-  const chunk_sum sum = thread_block_sum<kWarps>(share, shared.partial);
-  if (threadIdx.x == 0) {
-    atomicAdd(&state->plain, static_cast<unsigned long long>(sum.plain));
-    atomicAdd(&state->mixed, static_cast<unsigned long long>(sum.mixed));
-  }
+  add_to_sum(state, share, shared.partial);
 }
 
 struct launch {

@@ -20,8 +20,7 @@ __global__ void __launch_bounds__(kThreads<kPlainRuns>, kThreadBlocksPerSm<T>)
   take_run<T, C, kPlainRuns>(job, blockIdx.x, &shared);
 }
 
-/* --- chunks that do not become smaller ---------------------------------------------------------
- */
+/* --- chunks that do not become smaller --- */
 
 constexpr uint32_t kRawThreads = 256;
 constexpr uint64_t kRangeNbytes = 1 << 18;
@@ -65,8 +64,7 @@ __global__ void __launch_bounds__(kRawThreads)
   }
 }
 
-/* --- launching ---------------------------------------------------------------------------------
- */
+/* --- launching --- */
 
 struct launch {
   const encode_job &job;

@@ -39,8 +39,7 @@ __device__ uint32_t *offsets_of(const encode_job &job, uint32_t chunk) {
   return job.match_offsets + static_cast<size_t>(chunk) * (block_count(job) + 1);
 }
 
-/* --- blocks ------------------------------------------------------------------------------------
- */
+/* --- blocks --- */
 
 /* A block, at byte `begin` of the window; `table` and the window are those that the first block
  * left, if this is another. All lanes. */
@@ -107,8 +106,7 @@ __global__ void __launch_bounds__(kWarp) others_kernel(const __grid_constant__ e
   encode_block<T, C>(job, chunk, block, GPUFI_MATCHES_NBYTES_MAX, &shared, lane);
 }
 
-/* --- places ------------------------------------------------------------------------------------
- */
+/* --- places --- */
 
 /* A thread block takes a chunk: where its blocks begin, counted from the first. */
 __global__ void __launch_bounds__(kSumThreads)
@@ -178,8 +176,7 @@ __global__ void __launch_bounds__(kSumThreads)
   }
 }
 
-/* --- copies ------------------------------------------------------------------------------------
- */
+/* --- copies --- */
 
 /* The unit of 16 bytes at byte `at` of the chunk's blocks, counted from the first, which begins in
  * `block`; those behind may end in it, and zeros follow the last. */

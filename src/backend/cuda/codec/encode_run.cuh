@@ -215,14 +215,19 @@ __device__ inline void sum_descriptors(const chunk_grid &grid, const uint8_t *ch
 __device__ inline void write_parameters(const encode_state &state, uint8_t *chunk, chunk_sum *sum) {
   const gpufi_numbers &numbers = state.numbers;
   const bool is_number = gpufi_transform_has_parameters(numbers.transform) != 0;
-  uint64_t words[4] = {};
-  words[0] = is_number ? gpufi_double_bits(numbers.a) : numbers.fill;
-  words[1] = is_number ? gpufi_double_bits(numbers.b) : 0;
-  words[2] = numbers.fill;
-  for (uint32_t k = 0; k < state.parameters_nbytes / 16; k++) {
-    const uint4 unit = unit_of(words[2 * k], words[2 * k + 1]);
-    *reinterpret_cast<uint4 *>(chunk + GPUFI_HEADER_NBYTES + 16 * k) = unit;
-    sum->add(GPUFI_HEADER_NBYTES / 8 + 2 * k, unit);
+  uint8_t *to = chunk + GPUFI_HEADER_NBYTES;
+  uint64_t at = GPUFI_HEADER_NBYTES / 8;
+  if (is_number) {
+    const uint4 unit = unit_of(gpufi_double_bits(numbers.a), gpufi_double_bits(numbers.b));
+    *reinterpret_cast<uint4 *>(to) = unit;
+    sum->add(at, unit);
+    to += sizeof(unit);
+    at += 2;
+  }
+  if (numbers.has_fill) {
+    const uint4 unit = unit_of(numbers.fill, 0);
+    *reinterpret_cast<uint4 *>(to) = unit;
+    sum->add(at, unit);
   }
 }
 

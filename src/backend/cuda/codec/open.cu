@@ -334,6 +334,9 @@ __global__ void __launch_bounds__(kThreads)
   }
   if (threadIdx.x == 0) {
     state->is_open = good && !state->is_left;
+    if (state->is_open && state->mode == GPUFI_MODE_MATCHES && state->subset != 0) {
+      atomicAdd(job.predicted_count + (state->has_planes ? 2 : 0), 1u);
+    }
   }
 }
 

@@ -1,6 +1,6 @@
 #include "backend/cuda/codec/decode.cuh"
 #include "backend/cuda/codec/planes.cuh"
-#include "backend/cuda/launch.cuh"
+#include "backend/cuda/strided.cuh"
 
 namespace {
 
@@ -101,23 +101,6 @@ __global__ void __launch_bounds__(kThreads)
   });
 }
 
-/* Call f.run<E>() with a type of as many bytes as an element. */
-template <typename Function>
-cudaError_t with_elements(const planes_layout &layout, const Function &f) {
-  switch (layout.element_nbytes) {
-  case 1:
-    return f.template run<uint8_t>();
-  case 2:
-    return f.template run<uint16_t>();
-  case 4:
-    return f.template run<uint32_t>();
-  case 8:
-    return f.template run<uint64_t>();
-  default:
-    return f.template run<bytes16>();
-  }
-}
-
 struct split_launch {
   const planes_layout &layout;
   const uint8_t *raw;
@@ -169,12 +152,12 @@ planes_layout make_planes_layout(const gpufi_chunks *chunks) {
 
 cudaError_t split_planes(const planes_layout &layout, const uint8_t *raw, uint8_t *coded,
                          cudaStream_t stream) {
-  return with_elements(layout, split_launch{layout, raw, coded, stream});
+  return with_element(layout.element_nbytes, split_launch{layout, raw, coded, stream});
 }
 
 cudaError_t join_planes(const planes_layout &layout, const decode_state *states,
                         const uint8_t *coded, uint8_t *raw, cudaStream_t stream) {
-  return with_elements(layout, join_launch{layout, states, coded, raw, stream});
+  return with_element(layout.element_nbytes, join_launch{layout, states, coded, raw, stream});
 }
 
 } // namespace gpufi

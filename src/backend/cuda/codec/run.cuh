@@ -124,6 +124,15 @@ __device__ __forceinline__ void unpack_run(const decode_job &job, uint32_t chunk
   }
 }
 
+/* Add the shares of all threads to the chunk's checksum; `partial` is shared. All threads. */
+__device__ inline void add_to_sum(decode_state *state, chunk_sum share, chunk_sum *partial) {
+  const chunk_sum sum = thread_block_sum<kWarps>(share, partial);
+  if (threadIdx.x == 0 && (sum.plain != 0 || sum.mixed != 0)) {
+    atomicAdd(&state->plain, static_cast<unsigned long long>(sum.plain));
+    atomicAdd(&state->mixed, static_cast<unsigned long long>(sum.mixed));
+  }
+}
+
 /* Store a warp's block of the run as values of the chunk. */
 template <typename T>
 __device__ __forceinline__ void store_block(const run_place<T> &at, int warp, int lane, loading how,
