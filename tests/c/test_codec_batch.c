@@ -375,6 +375,30 @@ static void a_fill_that_is_its_own_base_keeps_its_bits(void) {
   fixture_fini(&f);
 }
 
+#ifdef TEST_CUDA_EMULATION
+/* Of a GPU that lacks the shared memory that two streams of 64-bit values take, while one stream
+ * fits. */
+static void corrections_are_left_where_they_do_not_fit(void) {
+  const gpufi_chunk_shape shape = {GPUF_DTYPE_FLOAT64, 1, {30000}};
+  for (int32_t device = 0; device < 2; device++) {
+    fixture f;
+    test_device.index = device;
+    fixture_init(&f, &shape, 2, false, GPUFI_CODING_GPUFETCH);
+    fill(&f, WAVES);
+    double *const values = (double *)f.raw;
+    for (size_t i = 0; i < 30000; i++) {
+      values[i] = i % 1000 == 7 ? NAN : (double)below(1 << 24) / 10;
+    }
+    check_encoding_as_filled(&f);
+    CHECK((f.places[0].nbytes != 0) == (device == 0) && f.places[1].nbytes != 0);
+    CHECK(device == 1 || (f.encoded[f.places[0].offset + GPUFI_AT_FLAGS] & GPUFI_FLAG_CORRECTIONS));
+    check_decoding_as_filled(&f);
+    CHECK(f.verdicts[0] == GPUFI_CHUNK_DONE && f.verdicts[1] == GPUFI_CHUNK_DONE);
+    fixture_fini(&f);
+  }
+}
+#endif
+
 /* By the sample the values are decimals, or a fill; between the sampled groups is noise, and
  * corrections take as much as it. Such chunks take twice the bytes of raw ones, until it is known
  * that they are to be raw: those for which the buffer has no place are left. */
@@ -585,6 +609,9 @@ int main(void) {
   TEST_ON_DEVICES(matches_keep_their_bits);
   TEST_ON_DEVICES(matches_of_many_blocks_keep_their_bits);
   TEST_ON_DEVICES(corrected_chunks_that_do_not_shrink_fit_the_buffer);
+#ifdef TEST_CUDA_EMULATION
+  TEST_ON_DEVICES(corrections_are_left_where_they_do_not_fit);
+#endif
   TEST_ON_DEVICES(bitshuffle_chunks_are_those_of_the_cpu);
   return test_finish();
 }
