@@ -16,6 +16,10 @@ using namespace gpufi;
 constexpr uint32_t kSumThreads = 256;
 constexpr uint32_t kCopyWarps = 8;
 
+static_assert(sizeof(first_block::units) == GPUFI_MATCHES_NBYTES_MAX &&
+                  sizeof(first_block::table) == sizeof(lz4_table),
+              "a whole block, and its table");
+
 struct block_shared {
   match_window<GPUFI_MATCHES_NBYTES_MAX> window;
   lz4_table table;
