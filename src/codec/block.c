@@ -237,7 +237,8 @@ gpuf_status gpufi_block_unpack(size_t value_nbytes, const uint8_t *in, size_t in
   if (!(block.form & GPUFI_FORM_SPARSE)) {
     return unpack_list(value_nbytes, in, in_nbytes, at, block, residuals, count, count, err);
   }
-  gpuf_status status = gpufi_mask_read(in, block.nbytes, at, count, &mask, err);
+  gpuf_status status =
+      gpufi_mask_read(gpufi_cpu_get()->expand[0], in, block.nbytes, at, count, &mask, err);
   if (status != GPUF_OK) {
     return status;
   }

@@ -262,6 +262,14 @@ bool gpufi_dictionary_expand(const gpufi_dictionary *d, size_t value_count, bool
   if (greatest >= d->count) {
     return false;
   }
+  if (d->value_nbytes == 2) {
+    uint16_t narrow[GPUFI_DICTIONARY_ENTRIES_MAX] = {0};
+    for (size_t i = 0; i < d->count; i++) {
+      memcpy(&narrow[i], table[i], sizeof(narrow[i]));
+    }
+    gpufi_cpu_get()->from_places_16(narrow, value_count, values);
+    return true;
+  }
   GPUFI_BY_NBYTES(d->value_nbytes, {
     for (size_t i = value_count;
          i-- > 0;) { /* from the end: a value takes more bytes than a place */

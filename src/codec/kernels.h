@@ -27,9 +27,6 @@
 /* The inverse prediction may read so many bytes past the last residual. */
 #define GPUFI_LINE_READ_NBYTES 64
 
-/* Expanding a list may read so many bytes past its last value. */
-#define GPUFI_EXPAND_READ_NBYTES 64
-
 /* Reading or writing the codes of a ranked block may read or write so many bytes too far. */
 #define GPUFI_WALK_NBYTES 64
 
@@ -69,6 +66,11 @@ typedef void gpufi_unpack_fn(const uint8_t *in, const uint8_t *widths, size_t gr
 typedef bool gpufi_pack_fn(const uint8_t *residuals, size_t count, uint8_t *out, size_t capacity,
                            gpufi_block *block);
 
+/* Places, of which none is beyond the table's entries, to values of 16 bits, in the same bytes from
+ * the last one on: a value takes twice as many as a place. */
+typedef void gpufi_from_places_fn(const uint16_t table[GPUFI_DICTIONARY_ENTRIES_MAX], size_t count,
+                                  uint8_t *values);
+
 /* How many of up to a block of values are not 0; *any has the bits that are 1 in one of them. */
 typedef size_t gpufi_look_at_fn(const uint8_t *values, size_t count, uint64_t *any);
 
@@ -76,11 +78,6 @@ typedef size_t gpufi_look_at_fn(const uint8_t *values, size_t count, uint64_t *a
  * GPUFI_GROUP_WRITE_NBYTES more. */
 typedef uint8_t *gpufi_pack_groups_fn(const void *values, const uint8_t *widths, size_t groups,
                                       uint8_t *out);
-
-/* `count` values: the next of `used` where the bit is set, else 0. `used` is readable for
- * GPUFI_EXPAND_READ_NBYTES more, and bits from `count` on are 0. */
-typedef void gpufi_expand_fn(const uint8_t *bits, const uint8_t *used, size_t count,
-                             uint8_t *values);
 
 /* For each code, none above `last`: table[code], or the next of `escaped` where it is `last`, for
  * which the table of GPUFI_TREE_LEAVES_MAX + 1 has 0. `escaped` is readable for
@@ -232,6 +229,7 @@ typedef struct gpufi_cpu {
   gpufi_pack_groups_fn *pack_groups[GPUFI_VALUE_WIDTHS];
   gpufi_expand_fn *expand[GPUFI_VALUE_WIDTHS];
   gpufi_compact_fn *compact[GPUFI_VALUE_WIDTHS];
+  gpufi_from_places_fn *from_places_16;
   gpufi_symbols_fn *symbols;
   gpufi_leaves_fn *leaves;
   gpufi_write_walks_fn *write_walks;

@@ -260,7 +260,8 @@ gpuf_status gpufi_ranked_unpack(const gpufi_ranks *ranks, size_t value_nbytes, c
   if (!sparse) {
     return unpack_list(ranks, value_nbytes, in, at, &block, values, count, err);
   }
-  gpuf_status status = gpufi_mask_read(in, block.nbytes, at, count, &mask, err);
+  gpuf_status status =
+      gpufi_mask_read(gpufi_cpu_get()->expand[0], in, block.nbytes, at, count, &mask, err);
   if (status != GPUF_OK) {
     return status;
   }

@@ -72,6 +72,7 @@ const gpufi_cpu gpufi_cpu_scalar = {
     .pack_groups = GPUFI_SCALAR_KERNELS(pack_groups),
     .expand = GPUFI_SCALAR_KERNELS(expand),
     .compact = GPUFI_SCALAR_KERNELS(compact),
+    .from_places_16 = gpufi_from_places_16_scalar,
     .symbols = gpufi_symbols_scalar,
     .leaves = gpufi_leaves_scalar,
     .write_walks = gpufi_write_walks_scalar,

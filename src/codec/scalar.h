@@ -8,6 +8,7 @@
 
 gpufi_add_words_fn gpufi_add_words_scalar;
 gpufi_read_codes_fn gpufi_read_codes_scalar;
+gpufi_from_places_fn gpufi_from_places_16_scalar;
 gpufi_symbols_fn gpufi_symbols_scalar;
 gpufi_split_bits_fn gpufi_split_bits_scalar;
 gpufi_join_bits_fn gpufi_join_bits_scalar;

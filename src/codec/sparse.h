@@ -29,10 +29,16 @@ typedef void gpufi_compact_fn(const uint8_t *values, size_t count, gpufi_mask *m
 size_t gpufi_mask_write(gpufi_compact_fn *compact, const gpufi_mask *mask, size_t count,
                         uint8_t *out);
 
+/* A kernel: `count` values, the next of `used` where the bit is set, else 0. `used` is readable for
+ * GPUFI_EXPAND_READ_NBYTES more, and bits from `count` on are 0. */
+#define GPUFI_EXPAND_READ_NBYTES 64
+typedef void gpufi_expand_fn(const uint8_t *bits, const uint8_t *used, size_t count,
+                             uint8_t *values);
+
 /* Read the mask over `count` values at `in`, of which `in_nbytes` are readable, at chunk offset
- * `at` (for the message). `in` is untrusted. */
-gpuf_status gpufi_mask_read(const uint8_t *in, size_t in_nbytes, size_t at, size_t count,
-                            gpufi_mask *mask, gpuf_error *err);
+ * `at` (for the message). `in` is untrusted. `expand` is for values of one byte. */
+gpuf_status gpufi_mask_read(gpufi_expand_fn *expand, const uint8_t *in, size_t in_nbytes, size_t at,
+                            size_t count, gpufi_mask *mask, gpuf_error *err);
 
 /* The values that are not 0, to `used`, which has capacity for one more than these. */
 void gpufi_mask_compact(size_t value_nbytes, const uint8_t *values, size_t count, uint8_t *used);

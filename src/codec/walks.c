@@ -31,6 +31,13 @@ void gpufi_walk_tables_init(gpufi_walk_tables *tables, const gpufi_tree *tree,
   }
 }
 
+void gpufi_from_places_16_scalar(const uint16_t table[GPUFI_DICTIONARY_ENTRIES_MAX], size_t count,
+                                 uint8_t *values) {
+  for (size_t i = count; i-- > 0;) {
+    memcpy(values + 2 * i, &table[values[i]], 2);
+  }
+}
+
 void gpufi_symbols_scalar(const uint8_t *codes, size_t count, const uint8_t *table, unsigned last,
                           const uint8_t *escaped, uint8_t *symbols) {
   for (size_t i = 0; i < count; i++) { /* without a branch, which would be mispredicted often */

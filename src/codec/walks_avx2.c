@@ -64,6 +64,11 @@ void gpufi_symbols_avx2(const uint8_t *codes, size_t count, const uint8_t *table
 }
 
 /* Of 256 entries or more a vector of lookups is no faster than the plain C. */
+void gpufi_from_places_16_avx2(const uint16_t table[GPUFI_DICTIONARY_ENTRIES_MAX], size_t count,
+                               uint8_t *values) {
+  gpufi_from_places_16_scalar(table, count, values);
+}
+
 void gpufi_leaves_avx2(const gpufi_walk_tables *tables, const uint8_t *lower, const uint8_t *upper,
                        size_t count, uint8_t *leaves) {
   gpufi_leaves_scalar(tables, lower, upper, count, leaves);

@@ -95,6 +95,32 @@ void gpufi_leaves_avx512(const gpufi_walk_tables *tables, const uint8_t *lower,
   }
 }
 
+/* The lower and the upper bytes are looked up apart. Unpacking joins them within each quarter of
+ * the registers, so eight of them, a word of 64 bits, are then put in order. */
+void gpufi_from_places_16_avx512(const uint16_t table[GPUFI_DICTIONARY_ENTRIES_MAX], size_t count,
+                                 uint8_t *values) {
+  uint8_t lower[GPUFI_DICTIONARY_ENTRIES_MAX], upper[GPUFI_DICTIONARY_ENTRIES_MAX];
+  const __m512i first = _mm512_setr_epi64(0, 1, 8, 9, 2, 3, 10, 11);
+  const __m512i second = _mm512_setr_epi64(4, 5, 12, 13, 6, 7, 14, 15);
+  for (size_t i = 0; i < GPUFI_DICTIONARY_ENTRIES_MAX; i++) {
+    lower[i] = (uint8_t)table[i];
+    upper[i] = (uint8_t)(table[i] >> 8);
+  }
+  const table256 low = load_table(lower, 4), high = load_table(upper, 4);
+  for (size_t end = count; end > 0;) {
+    const size_t i = (end - 1) / 64 * 64;
+    const __mmask64 here = first_bits(end - i);
+    const __m512i place = _mm512_maskz_loadu_epi8(here, values + i);
+    const __m512i l = look_up(&low, place, 4), h = look_up(&high, place, 4);
+    const __m512i a = _mm512_unpacklo_epi8(l, h), b = _mm512_unpackhi_epi8(l, h);
+    _mm512_mask_storeu_epi16(values + 2 * i, (__mmask32)here,
+                             _mm512_permutex2var_epi64(a, first, b));
+    _mm512_mask_storeu_epi16(values + 2 * i + 64, (__mmask32)(here >> 32),
+                             _mm512_permutex2var_epi64(a, second, b));
+    end = i;
+  }
+}
+
 GPUFI_INLINE void look_up_all(const uint8_t *leaves, size_t count, const uint8_t *bytes,
                               unsigned quarters, uint8_t *out) {
   const table256 all = load_table(bytes, quarters);

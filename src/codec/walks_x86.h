@@ -5,6 +5,7 @@
 
 #include "codec/kernels.h"
 
+gpufi_from_places_fn gpufi_from_places_16_avx2, gpufi_from_places_16_avx512;
 gpufi_symbols_fn gpufi_symbols_avx2, gpufi_symbols_avx512;
 gpufi_leaves_fn gpufi_leaves_avx2, gpufi_leaves_avx512;
 gpufi_write_walks_fn gpufi_write_walks_avx2, gpufi_write_walks_avx512;

@@ -67,6 +67,7 @@ RESTORE(32, SET1_32)
       .pack_groups = KERNELS(pack_groups),                                                         \
       .expand = KERNELS(expand),                                                                   \
       .compact = KERNELS(compact),                                                                 \
+      .from_places_16 = gpufi_from_places_16_##set,                                                \
       .symbols = gpufi_symbols_##set,                                                              \
       .leaves = gpufi_leaves_##set,                                                                \
       .write_walks = gpufi_write_walks_##set,                                                      \
