@@ -367,7 +367,7 @@ EXPAND(64, __mmask8)
     mask->used_count = 0;                                                                          \
     for (size_t i = 0; i < count; i += (lanes)) {                                                  \
       const size_t left = count - i < (lanes) ? count - i : (lanes);                               \
-      const __mmask64 here = _bzhi_u64(UINT64_MAX, (unsigned)left * (BITS / 8));                   \
+      const __mmask64 here = _bzhi_u64(UINT64_MAX, (unsigned)(left * (BITS / 8)));                 \
       const __m512i x = _mm512_maskz_loadu_epi8(here, values + i * (BITS / 8));                    \
       const __mmask##lanes some = _mm512_test_epi##BITS##_mask(x, x);                              \
       memcpy(mask->bits + i / 8, &some, sizeof(some));                                             \

@@ -56,7 +56,7 @@ static size_t F(look_at)(const uint8_t *values, size_t count, uint64_t *any) {
   for (unsigned by = 32; by >= BITS; by /= 2) {
     all |= all >> by;
   }
-  *any = all & (UINT64_MAX >> (64 - BITS));
+  *any = (T)all;
   return total;
 }
 

@@ -16,7 +16,7 @@ static void F(residuals_at_edge)(const gpufi_sample_batch *batch, const gpufi_sa
     T r[GPUFI_SUBSETS] = {0};
     const unsigned inside = group->inside[j];
     for (unsigned s = 0; s < subset_count && j < group->count; s++) {
-      const size_t at = (size_t)group->at[s / 2] + j - (s & 1) * step;
+      const size_t at = (size_t)group->at[s / 2] + j - (size_t)(s & 1) * step;
       r[s] = (s & ~inside) == 0 ? F(get)(batch->values, at) : 0;
     }
     const unsigned last = inside & -inside; /* of the axes whose index is not 0 */
@@ -50,7 +50,7 @@ GPUFI_INLINE void F(residuals_of_group)(const gpufi_sample_batch *batch,
     return;
   }
   for (unsigned s = 0; s < subset_count; s++) {
-    const size_t at = (size_t)group->at[s / 2] - (s & 1) * step;
+    const size_t at = (size_t)group->at[s / 2] - (size_t)(s & 1) * step;
     memcpy(&r[s], batch->values + at * sizeof(T), sizeof(r[s]));
   }
   for (unsigned bit = 1; bit < subset_count; bit <<= 1) {
@@ -70,7 +70,7 @@ GPUFI_INLINE uint64_t F(any_of)(const F(eight) * x) {
   for (unsigned by = 32; by >= BITS; by /= 2) {
     any |= any >> by;
   }
-  return any & (UINT64_MAX >> (64 - BITS));
+  return (T)any;
 }
 
 GPUFI_INLINE uint32_t F(used_lanes)(const F(eight) * x) {
