@@ -65,6 +65,7 @@ static bool init(gpufi_dispatcher *dispatcher, const gpufi_dispatcher_options *o
   gpufi_values_init(&dispatcher->values, options->value_max);
   gpufi_clients_init(&dispatcher->clients, options->client_max);
   gpufi_shares_init(&dispatcher->shares, options->share_max, &dispatcher->clients);
+  gpufi_steps_init(&dispatcher->steps);
   gpufi_queues_init(&dispatcher->queues, options->waiting_max);
   dispatcher->budget = gpufi_budget_create(options->reply_memory_nbytes);
   dispatcher->registry = gpufi_registry_create(options->tensor_max, options->resolve, options->arg);
@@ -74,6 +75,7 @@ static bool init(gpufi_dispatcher *dispatcher, const gpufi_dispatcher_options *o
 /* Replies and importers may keep the budget and the registry longer. */
 static void release(gpufi_dispatcher *dispatcher) {
   gpufi_queues_fini(&dispatcher->queues);
+  gpufi_steps_fini(&dispatcher->steps);
   gpufi_shares_fini(&dispatcher->shares);
   gpufi_clients_fini(&dispatcher->clients);
   gpufi_values_fini(&dispatcher->values);

@@ -96,9 +96,14 @@ gpuf_status gpufi_dispatcher_publish(gpufi_dispatcher *dispatcher, const char *n
 /* Withdraw a tensor or value: from now on its name is unknown, and shares of it are withdrawn.
  * Waits for reads that are under way and then for up to `timeout_ns` (< 0 = for ever) for
  * importers in other processes: GPUF_ERR_TIMEOUT while some are left; the name is gone all the
- * same. GPUF_ERR_INVALID for an unknown name. Must not be called from a callback. */
+ * same, and is known to this call until it has returned GPUF_OK, which it does once they have gone.
+ * GPUF_ERR_INVALID for an unknown name. Must not be called from a callback. */
 gpuf_status gpufi_dispatcher_unpublish(gpufi_dispatcher *dispatcher, const char *name,
                                        int64_t timeout_ns, gpuf_error *err);
+/* Wait further, as gpufi_dispatcher_unpublish does after GPUF_ERR_TIMEOUT, without withdrawing
+ * anything: GPUF_ERR_STATE where the name was published again. */
+gpuf_status gpufi_dispatcher_await_unpublished(gpufi_dispatcher *dispatcher, const char *name,
+                                               int64_t timeout_ns, gpuf_error *err);
 
 /* End the shares of tensors that `resolve` found before and finds no more, or finds elsewhere in
  * memory: a share holds the tensor's memory, which its owner cannot free otherwise. For the program

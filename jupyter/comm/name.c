@@ -19,8 +19,9 @@ bool gpufi_name_valid(const char *name, size_t nbytes) {
 }
 
 gpuf_status gpufi_name_check(const char *name, gpuf_error *err) {
-  const size_t nbytes = name ? strlen(name) : 0;
-  if (!name || !gpufi_text_is_utf8(name) || !gpufi_name_valid(name, nbytes)) {
+  GPUFI_REQUIRE(name, err);
+  const size_t nbytes = strlen(name);
+  if (!gpufi_text_is_utf8(name) || !gpufi_name_valid(name, nbytes)) {
     return gpufi_fail(err, GPUF_ERR_INVALID, 0,
                       "a name of %zu bytes; it must be UTF-8 of 1 to %d bytes without control "
                       "characters",

@@ -48,9 +48,22 @@ gpuf_status gpufi_dispatcher_unpublish(gpufi_dispatcher *dispatcher, const char 
   }
   bool known = withdraw(dispatcher, name);
   known |= gpufi_values_remove(&dispatcher->values, name);
-  known |= gpufi_registry_has_shares(dispatcher->registry, name); /* a call after a timeout */
+  known |= gpufi_registry_is_awaited(dispatcher->registry, name); /* a call after a timeout */
   return known ? gpufi_registry_wait(dispatcher->registry, name, timeout_ns, err)
                : gpufi_fail(err, GPUF_ERR_INVALID, 0, "nothing is published as %s", name);
+}
+
+gpuf_status gpufi_dispatcher_await_unpublished(gpufi_dispatcher *dispatcher, const char *name,
+                                               int64_t timeout_ns, gpuf_error *err) {
+  const gpuf_status status = gpufi_name_check(name, err);
+  if (status != GPUF_OK) {
+    return status;
+  }
+  return gpufi_registry_has(dispatcher->registry, name)
+             ? gpufi_fail(err, GPUF_ERR_STATE, 0,
+                          "%s was published again, while the end of what it was is waited for",
+                          name)
+             : gpufi_registry_wait(dispatcher->registry, name, timeout_ns, err);
 }
 
 gpuf_status gpufi_unpublish_all(gpufi_dispatcher *dispatcher, int64_t timeout_ns, gpuf_error *err) {

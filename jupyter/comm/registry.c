@@ -54,37 +54,47 @@ static gpufi_entry *entry_create(gpufi_registry *registry, const char *name,
   return entry;
 }
 
-/* Without the lock: release calls the owner. */
+/* Without the lock. The source has been released, or is the caller's. */
 static void entry_free(gpufi_entry *entry) {
   gpufi_registry *registry = entry->registry;
-  gpufi_source_release(&entry->source);
   free(entry);
   gpufi_registry_unref(registry);
 }
 
-/* Under the lock: take an entry that has no use left out of the list. True if the caller must pass
- * it to entry_free once the lock is open. */
-static bool entry_is_over(gpufi_entry *entry) {
-  if (entry->published || entry->reader_count > 0 || entry->share_count > 0) {
-    return false;
-  }
+static bool entry_is_over(const gpufi_entry *entry) {
+  return !entry->published && entry->reader_count == 0 && entry->share_count == 0;
+}
+
+/* Under the lock. */
+static void unlink_entry(gpufi_entry *entry) {
   for (gpufi_entry **link = &entry->registry->entries; *link; link = &(*link)->next) {
     if (*link == entry) {
       *link = entry->next;
       break;
     }
   }
-  return true;
 }
 
-/* One use less; `count` is one of the entry's. */
+/* One use less; `count` is one of the entry's. After the last one its owner is called, without the
+ * lock. Nobody else uses the entry then, but a wait may free it, which still has to tell its end.
+ */
 static void entry_drop(gpufi_entry *entry, int32_t *count) {
   gpufi_registry *registry = entry->registry;
+  gpufi_source source = {0};
+  bool over = false;
   pthread_mutex_lock(&registry->lock);
   --*count;
-  const bool over = entry_is_over(entry);
+  if (entry_is_over(entry)) {
+    source = entry->source;
+    entry->source.release = NULL;
+    over = !entry->is_awaited;
+  }
+  if (over) {
+    unlink_entry(entry);
+  }
   pthread_cond_broadcast(&registry->changed);
   pthread_mutex_unlock(&registry->lock);
+  gpufi_source_release(&source);
   if (over) {
     entry_free(entry);
   }
@@ -141,7 +151,8 @@ static gpufi_code resolve(gpufi_registry *registry, const char *name, gpufi_sour
   }
   const bool unknown = status == GPUF_ERR_INVALID;
   return REFUSE(err, unknown ? CODE_UNKNOWN_NAME : CODE_UNREADABLE, "%s %s%s%s",
-                unknown ? "no tensor" : "cannot read", name, cause.message[0] ? ": " : "",
+                unknown ? "no tensor is published as" : "cannot read", name,
+                cause.message[0] ? ": " : "",
                 cause.message[0] ? cause.message : ": the operation list gives the names");
 }
 
@@ -252,11 +263,10 @@ gpuf_status gpufi_registry_put(gpufi_registry *registry, const char *name,
   const bool installed = entry_install(registry, entry, replaced);
   pthread_mutex_unlock(&registry->lock);
   if (!installed) {
-    entry->source.release = NULL; /* the source stays the caller's */
     entry_free(entry);
     return gpufi_fail(err, GPUF_ERR_STATE, 0,
-                      "%" PRId32 " tensors are published; unpublish some before %s, or raise "
-                      "tensor_max",
+                      "%" PRId32 " tensors are published, the most at a time: unpublish some "
+                      "before %s",
                       registry->tensor_max, name);
   }
   return GPUF_OK;
@@ -290,11 +300,53 @@ static int32_t count_uses(const gpufi_registry *registry, const char *name, bool
   return count;
 }
 
-bool gpufi_registry_has_shares(gpufi_registry *registry, const char *name) {
+bool gpufi_registry_is_awaited(gpufi_registry *registry, const char *name) {
+  bool some = false;
   pthread_mutex_lock(&registry->lock);
-  const bool some = count_uses(registry, name, true) > 0;
+  for (const gpufi_entry *entry = registry->entries; entry && !some; entry = entry->next) {
+    some = !entry->published && strcmp(entry->name, name) == 0 &&
+           (entry->share_count > 0 || entry->is_awaited);
+  }
   pthread_mutex_unlock(&registry->lock);
   return some;
+}
+
+bool gpufi_registry_has(gpufi_registry *registry, const char *name) {
+  pthread_mutex_lock(&registry->lock);
+  const bool has = entry_find(registry, name) != NULL;
+  pthread_mutex_unlock(&registry->lock);
+  return has;
+}
+
+/* Under the lock, after a wait for the withdrawn entries of a name (NULL = any). Those that it has
+ * timed out for are marked; those that have ended and were marked are taken out of the list, and
+ * are the caller's to free. When all names are waited for, nobody asks again. */
+static gpufi_entry *end_wait(gpufi_registry *registry, const char *name) {
+  gpufi_entry *ended = NULL;
+  for (gpufi_entry **link = &registry->entries; *link;) {
+    gpufi_entry *entry = *link;
+    const bool is_meant = !entry->published && (!name || strcmp(entry->name, name) == 0);
+    const bool was_awaited = entry->is_awaited;
+    if (is_meant) {
+      entry->is_awaited = name && entry->share_count > 0;
+    }
+    if (is_meant && was_awaited && entry_is_over(entry)) {
+      *link = entry->next;
+      entry->next = ended;
+      ended = entry;
+    } else {
+      link = &entry->next;
+    }
+  }
+  return ended;
+}
+
+static void free_entries(gpufi_entry *entries) {
+  while (entries) {
+    gpufi_entry *next = entries->next;
+    entry_free(entries);
+    entries = next;
+  }
 }
 
 gpuf_status gpufi_registry_wait(gpufi_registry *registry, const char *name, int64_t timeout_ns,
@@ -311,7 +363,9 @@ gpuf_status gpufi_registry_wait(gpufi_registry *registry, const char *name, int6
                  : pthread_cond_timedwait(&registry->changed, &registry->lock, &deadline);
   }
   const int32_t left = count_uses(registry, name, true);
+  gpufi_entry *ended = end_wait(registry, name);
   pthread_mutex_unlock(&registry->lock);
+  free_entries(ended);
   return left == 0 ? GPUF_OK
                    : gpufi_fail(err, GPUF_ERR_TIMEOUT, 0,
                                 "other processes still use %" PRId32 " shares of %s: keep the "

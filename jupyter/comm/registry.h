@@ -29,6 +29,9 @@ typedef struct gpufi_entry {
   bool published;       /* it is what its name stands for */
   int32_t reader_count; /* operations that use it now */
   int32_t share_count;  /* shares that have not ended */
+  /* A wait for its shares timed out: it stays in the list, with nothing in use any more, so that
+   * its name is known until a wait has told that they ended. */
+  bool is_awaited;
   char name[GPUFI_TENSOR_NAME_MAX_NBYTES + 1];
 } gpufi_entry;
 
@@ -76,8 +79,11 @@ gpuf_status gpufi_registry_put(gpufi_registry *registry, const char *name,
  * ends its shares and releases it. */
 gpufi_entry *gpufi_registry_take(gpufi_registry *registry, const char *name);
 
-/* Whether shares of withdrawn entries of that name have not ended. */
-bool gpufi_registry_has_shares(gpufi_registry *registry, const char *name);
+/* Whether withdrawn entries of that name have shares that have not ended, or had some when a wait
+ * for them timed out, and no wait has told since that they ended. */
+bool gpufi_registry_is_awaited(gpufi_registry *registry, const char *name);
+/* Whether an entry of that name is published. */
+bool gpufi_registry_has(gpufi_registry *registry, const char *name);
 /* Wait until nobody reads the withdrawn entries of a name (NULL = any), and then for up to
  * `timeout_ns` (< 0 = for ever) for their shares to end: GPUF_ERR_TIMEOUT while some have not. */
 gpuf_status gpufi_registry_wait(gpufi_registry *registry, const char *name, int64_t timeout_ns,

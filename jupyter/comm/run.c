@@ -69,10 +69,14 @@ static void serve_step(gpufi_dispatcher *dispatcher) {
 }
 
 /* The step is set before the count is looked at: whoever queues a request looks at the step after
- * that, so that one of the two sees the other. */
+ * that, so that one of the two sees the other. A step that another thread completes while requests
+ * are run, or a callback that they lead to, is not waited for: it leaves the rest to later steps.
+ */
 void gpufi_dispatcher_step(gpufi_dispatcher *dispatcher, int64_t step, double time) {
   gpufi_steps_set(&dispatcher->steps, step, time);
-  if (atomic_load(&dispatcher->queues.step_count) > 0) {
+  if (atomic_load(&dispatcher->queues.step_count) > 0 &&
+      !atomic_exchange(&dispatcher->is_serving_step, true)) {
     serve_step(dispatcher);
+    atomic_store(&dispatcher->is_serving_step, false);
   }
 }

@@ -5,6 +5,21 @@
 #include <inttypes.h>
 #include <string.h>
 
+/* GPUF_ERR_NO_DEVICE for a device that there is not. */
+static gpuf_status check_device(gpuf_device device, const char *name, gpuf_error *err) {
+  int32_t count = 0;
+  if (device.kind == GPUF_DEVICE_CPU) {
+    return GPUF_OK;
+  }
+  const gpuf_status status = gpuf_device_count(device.kind, &count, err);
+  if (status == GPUF_OK && (device.index < 0 || device.index >= count)) {
+    return gpufi_fail(err, GPUF_ERR_NO_DEVICE, 0,
+                      "%s is on device %s:%" PRId32 ", and there are %" PRId32, name,
+                      gpuf_device_kind_name(device.kind), device.index, count);
+  }
+  return status;
+}
+
 static gpuf_status take_part(const gpuf_publish_options *options, const char *name,
                              const gpuf_tensor *tensor, gpufi_part *part, gpuf_error *err) {
   int64_t nbytes = (int64_t)gpuf_dtype_nbytes(tensor->dtype);
@@ -39,6 +54,9 @@ gpuf_status gpufi_source_init(gpufi_source *source, const char *name, const gpuf
                               const gpuf_publish_options *options, gpuf_error *err) {
   *source = (gpufi_source){.tensor = *tensor};
   gpuf_status status = gpuf_tensor_check(tensor, err);
+  if (status == GPUF_OK) {
+    status = check_device(tensor->device, name, err);
+  }
   if (status == GPUF_OK && options) {
     source->release = options->release;
     source->release_arg = options->release_arg;

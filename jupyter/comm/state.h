@@ -23,7 +23,8 @@ struct gpufi_dispatcher {
   gpufi_shares shares;
   gpufi_queues queues;
   gpufi_steps steps;
-  int64_t step_next_ns; /* the stepping thread's: when requests may be served again */
+  atomic_bool is_serving_step; /* a thread runs requests for a step; others leave it to that one */
+  int64_t step_next_ns;        /* that thread's: when requests may be run again */
   atomic_uint_least64_t request_count, error_count;
   atomic_uint logged_codes; /* a bit for each gpufi_code */
 };

@@ -4,13 +4,24 @@
 
 #include <string.h>
 
+void gpufi_steps_init(gpufi_steps *steps) {
+  *steps = (gpufi_steps){0};
+  pthread_mutex_init(&steps->writing, NULL);
+}
+
+void gpufi_steps_fini(gpufi_steps *steps) {
+  pthread_mutex_destroy(&steps->writing);
+}
+
 void gpufi_steps_set(gpufi_steps *steps, int64_t step, double time) {
   uint64_t bits;
   memcpy(&bits, &time, sizeof(bits));
+  pthread_mutex_lock(&steps->writing);
   atomic_fetch_add(&steps->sequence, 1);
   atomic_store(&steps->step, step);
   atomic_store(&steps->time_bits, bits);
   atomic_fetch_add(&steps->sequence, 1);
+  pthread_mutex_unlock(&steps->writing);
 }
 
 bool gpufi_steps_last(const gpufi_steps *steps, int64_t *step, double *time) {

@@ -1,19 +1,24 @@
-/* The last time step that the program has completed. One thread sets it, any thread reads it,
- * without locks. */
+/* The last time step that the program has completed. Any thread sets it; readers take no lock. */
 #ifndef GPUFI_COMM_STEPS_H
 #define GPUFI_COMM_STEPS_H
 
 #include <jansson.h>
+#include <pthread.h>
 #include <stdatomic.h>
 #include <stdbool.h>
 #include <stdint.h>
 
-/* A sequence lock with one writer. All zero: there was no step yet. */
+/* A sequence lock, whose writers take turns. */
 typedef struct gpufi_steps {
+  pthread_mutex_t writing;
   atomic_uint_least64_t sequence; /* odd while the rest changes, 0 before the first step */
   atomic_int_least64_t step;
   atomic_uint_least64_t time_bits;
 } gpufi_steps;
+
+/* There was no step yet. */
+void gpufi_steps_init(gpufi_steps *steps);
+void gpufi_steps_fini(gpufi_steps *steps);
 
 void gpufi_steps_set(gpufi_steps *steps, int64_t step, double time);
 /* False before the first step. */

@@ -4,6 +4,7 @@
 #include "base/struct.h"
 #include "base/thread.h"
 #include "server/address.h"
+#include "server/await.h"
 #include "server/headroom.h"
 #include "server/inside.h"
 #include "server/ipc.h"
@@ -76,6 +77,17 @@ static gpuf_status check_not_forked(gpuf_error *err) {
 static gpuf_status check_server(const gpuf_server *server, gpuf_error *err) {
   GPUFI_REQUIRE(server, err);
   return gpufi_check_process(server->connection.process_id, err);
+}
+
+/* What the calls that publish begin with: what is released while the server stops may call them. */
+static gpuf_status check_open(const gpuf_server *server, gpuf_error *err) {
+  const gpuf_status status = check_server(server, err);
+  return status == GPUF_OK && atomic_load(&server->is_closed)
+             ? gpufi_fail(err, GPUF_ERR_STATE, 0,
+                          "server '%s' is being stopped: publish before gpuf_server_stop, or start "
+                          "another server",
+                          server->connection.name)
+             : status;
 }
 
 /* --- Options ------------------------------------------------------------------- */
@@ -210,6 +222,7 @@ static gpuf_status init_bridge(gpuf_server *server, const gpuf_server_options *o
                                gpuf_error *err) {
   const gpufi_dispatcher_options dispatcher_options = {
       .server_name = server->connection.name,
+      .tensor_max = GPUF_PUBLISH_TENSORS_MAX,
       .client_max = options->comms_max ? options->comms_max : COMMS_MAX,
       .reply_memory_nbytes =
           options->reply_max_nbytes ? options->reply_max_nbytes : REPLY_MAX_NBYTES,
@@ -348,6 +361,7 @@ gpuf_status gpuf_server_stop(gpuf_server *server, gpuf_error *err) {
   }
   gpufi_inside inside; /* of what is released below: it cannot stop the server once more */
   gpufi_inside_enter(&inside, server);
+  atomic_store(&server->is_closed, true);
   remove_running(server);
   /* First, so that a client that is told of the end finds no file to attach by once more, and
    * nobody a file whose ports may be another program's. */
@@ -373,7 +387,7 @@ const char *gpuf_server_name(const gpuf_server *server) {
 gpuf_status gpuf_server_publish(gpuf_server *server, const char *name, const gpuf_tensor *tensor,
                                 const gpuf_publish_options *options, gpuf_error *err) {
   gpuf_publish_options own;
-  gpuf_status status = check_server(server, err);
+  gpuf_status status = check_open(server, err);
   GPUFI_REQUIRE(tensor, err);
   if (status == GPUF_OK) {
     status = gpufi_struct_read(&own, sizeof(own), options, "GPUF_PUBLISH_OPTIONS_INIT", err);
@@ -389,7 +403,7 @@ gpuf_status gpuf_server_publish(gpuf_server *server, const char *name, const gpu
 
 gpuf_status gpuf_server_publish_int64(gpuf_server *server, const char *name, int64_t value,
                                       gpuf_error *err) {
-  const gpuf_status status = check_server(server, err);
+  const gpuf_status status = check_open(server, err);
   return status == GPUF_OK
              ? gpufi_dispatcher_publish_int64(server->bridge.dispatcher, name, value, err)
              : status;
@@ -397,7 +411,7 @@ gpuf_status gpuf_server_publish_int64(gpuf_server *server, const char *name, int
 
 gpuf_status gpuf_server_publish_float64(gpuf_server *server, const char *name, double value,
                                         gpuf_error *err) {
-  const gpuf_status status = check_server(server, err);
+  const gpuf_status status = check_open(server, err);
   return status == GPUF_OK
              ? gpufi_dispatcher_publish_float64(server->bridge.dispatcher, name, value, err)
              : status;
@@ -405,7 +419,7 @@ gpuf_status gpuf_server_publish_float64(gpuf_server *server, const char *name, d
 
 gpuf_status gpuf_server_publish_text(gpuf_server *server, const char *name, const char *text,
                                      gpuf_error *err) {
-  const gpuf_status status = check_server(server, err);
+  const gpuf_status status = check_open(server, err);
   GPUFI_REQUIRE(text, err);
   return status == GPUF_OK
              ? gpufi_dispatcher_publish_text(server->bridge.dispatcher, name, text, err)
@@ -424,9 +438,17 @@ gpuf_status gpuf_server_unpublish(gpuf_server *server, const char *name, int64_t
   return status;
 }
 
+gpuf_status gpufi_server_await_unpublished(gpuf_server *server, const char *name,
+                                           int64_t timeout_ns, gpuf_error *err) {
+  const gpuf_status status = check_server(server, err);
+  return status == GPUF_OK
+             ? gpufi_dispatcher_await_unpublished(server->bridge.dispatcher, name, timeout_ns, err)
+             : status;
+}
+
 gpuf_status gpuf_server_publish_step(gpuf_server *server, int64_t step, double time,
                                      gpuf_error *err) {
-  const gpuf_status status = check_server(server, err);
+  const gpuf_status status = check_open(server, err);
   if (status == GPUF_OK) {
     gpufi_inside inside;
     gpufi_inside_enter(&inside, server);

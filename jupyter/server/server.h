@@ -12,8 +12,9 @@ struct gpuf_server {
   gpufi_connection connection;
   gpufi_bridge bridge; /* see there which thread owns what */
   pthread_t thread;
-  int wake_fd; /* by which other threads wake this one; -1 = not open */
-  atomic_bool is_stopping;
+  int wake_fd;             /* by which other threads wake this one; -1 = not open */
+  atomic_bool is_closed;   /* gpuf_server_stop has begun: nothing is published any more */
+  atomic_bool is_stopping; /* the thread is to end */
 
   /* These belong to the thread once it runs. */
   gpufi_endpoint endpoint;

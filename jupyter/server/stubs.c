@@ -1,5 +1,6 @@
 /* The calls of serve.h in a build without libzmq, jansson or libcrypto. */
 #include "base/error.h"
+#include "server/await.h"
 
 #include <gpufetch/serve.h>
 
@@ -47,6 +48,11 @@ gpuf_status gpuf_server_publish_text(gpuf_server *server, const char *name, cons
 
 gpuf_status gpuf_server_unpublish(gpuf_server *server, const char *name, int64_t timeout_ns,
                                   gpuf_error *err) {
+  return unsupported(err);
+}
+
+gpuf_status gpufi_server_await_unpublished(gpuf_server *server, const char *name,
+                                           int64_t timeout_ns, gpuf_error *err) {
   return unsupported(err);
 }
 

@@ -81,6 +81,11 @@ static gpufi_peer *find_peer(const gpufi_subscribers *subscribers, int fd) {
   return peer && peer->socket == GPUFI_IOPUB ? peer : NULL;
 }
 
+/* Whether `peer`, which may be NULL, is the connection that ZeroMQ has given this name. */
+static bool is_connection(const gpufi_peer *peer, const uint8_t id[ID_NBYTES]) {
+  return peer && peer->subscriber && memcmp(peer->subscriber->id, id, ID_NBYTES) == 0;
+}
+
 /* Its descriptor is that of another connection soon after it has ended, which was told before. The
  * subscriber may be freed. */
 static void cut(gpufi_subscribers *subscribers, const gpufi_subscriber *subscriber, int fd) {
@@ -374,7 +379,9 @@ static void take(gpufi_subscribers *subscribers, zmq_msg_t *id_part, zmq_msg_t *
   const size_t nbytes = zmq_msg_size(part);
   const int fd = zmq_msg_get(id_part, ZMQ_SRCFD);
   gpufi_peer *peer = find_peer(subscribers, fd);
-  if (!peer) { /* that it was accepted was told before anything that it has sent */
+  if (!is_connection(peer, id)) {
+    /* Before anything that a connection has sent it was told that it was accepted, and before that,
+     * that the one which had its descriptor has ended. */
     gpufi_peers_refresh(subscribers->peers);
     peer = find_peer(subscribers, fd);
   }
@@ -382,7 +389,7 @@ static void take(gpufi_subscribers *subscribers, zmq_msg_t *id_part, zmq_msg_t *
     return;
   }
   gpufi_subscriber *subscriber = peer->subscriber;
-  if (subscriber && memcmp(subscriber->id, id, ID_NBYTES) == 0) {
+  if (is_connection(peer, id)) {
     if (nbytes == 0) {
       end(subscribers, subscriber);
     } else if (!subscriber->is_ended) {

@@ -119,6 +119,13 @@ static gpufi_py_exception take_normalized(void) {
   return taken;
 }
 
+PyObject *gpufi_py_exception_take_instance(void) {
+  const gpufi_py_exception taken = take_normalized();
+  PyObject *instance = Py_XNewRef(taken.value ? taken.value : taken.type);
+  gpufi_py_exception_drop(taken);
+  return instance;
+}
+
 void gpufi_py_raise_from(PyObject *type, const char *format, ...) {
   va_list args;
   const gpufi_py_exception old = take_normalized();

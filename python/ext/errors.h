@@ -26,6 +26,9 @@ typedef struct gpufi_py_exception {
 
 /* Take the exception that is set, if any: afterwards none is. */
 gpufi_py_exception gpufi_py_exception_take(void);
+/* The exception that is set, which then is not, as an instance with its traceback (new reference).
+ * Never NULL if one is set. Works without memory. */
+PyObject *gpufi_py_exception_take_instance(void);
 /* Set `exception` again, in place of any that is set by now. */
 void gpufi_py_exception_restore(gpufi_py_exception exception);
 /* Release `exception`. Leaves the one that is set, if any. */

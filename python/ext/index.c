@@ -78,8 +78,13 @@ static int index_slice(gpuf_tensor *tensor, int32_t axis, PyObject *slice) {
   return 0;
 }
 
+/* An integer array without axes stands for its integer, as in NumPy. */
 static bool is_basic_int(PyObject *item) {
-  return PyIndex_Check(item) && !PyBool_Check(item) && !PyArray_Check(item);
+  if (PyArray_Check(item)) {
+    PyArrayObject *array = (PyArrayObject *)item;
+    return PyArray_NDIM(array) == 0 && PyArray_ISINTEGER(array);
+  }
+  return PyIndex_Check(item) && !PyBool_Check(item);
 }
 
 /* The number of axes that the items index, or -1: an error for an item of advanced indexing. */

@@ -1,136 +1,27 @@
-/* Serving: gpufetch._remote.serve's calls into the library. A server is a capsule here. */
+/* Serving: gpufetch._remote.serve's calls into the library. */
 #include "adapter.h"
 #include "arguments.h"
 #include "device_array.h"
 #include "errors.h"
 #include "interpreter.h"
 #include "methods.h"
+#include "server_handle.h"
 
-#include "base/thread.h"
-#include "server/inside.h"
+#include "server/await.h"
 
 #include <gpufetch/serve.h>
 
-static const char server_name[] = "gpufetch.server";
-
-/* What a capsule holds. */
-typedef struct held_server {
-  gpuf_server *server;      /* NULL once it is stopped */
-  const gpuf_server *known; /* the one that was started: to be compared, not used */
-  PyObject *module;         /* whose state is used */
-  PyObject *log, *shutdown; /* callables, or NULL */
-} held_server;
-
-static held_server *held_of(PyObject *capsule) {
-  return PyCapsule_GetPointer(capsule, server_name);
-}
-
-/* A converter for PyArg_ParseTuple: the gpuf_server * in a capsule, which must not be stopped. */
-static int take_server(PyObject *capsule, void *server) {
-  const held_server *held = held_of(capsule);
-  if (held && !held->server) {
-    const gpuf_error err = {GPUF_ERR_STATE, 0, "this server is stopped: serve() starts another"};
-    gpufi_py_raise(gpufi_py_state_of_module(held->module), &err);
-  } else if (held) {
-    *(gpuf_server **)server = held->server;
-  }
-  return held && held->server;
-}
-
-/* --- Callbacks, on threads of the server --------------------------------- */
-
-static void call_log(void *held, const char *line) {
-  gpufi_py_call_from_thread(((held_server *)held)->log, line);
-}
-
-static void call_shutdown(void *held) {
-  gpufi_py_call_from_thread(((held_server *)held)->shutdown, NULL);
-}
-
-/* --- Start and stop ------------------------------------------------------ */
-
-static gpuf_status stop(held_server *held, gpuf_error *err) {
-  gpuf_server *server = held->server;
-  gpuf_status status;
-  if (!server || !gpufi_inside_of(server)) { /* else it is refused, and runs on */
-    held->server = NULL;
-  }
-  Py_BEGIN_ALLOW_THREADS
-    status = gpuf_server_stop(server, err);
-  Py_END_ALLOW_THREADS
-  return status;
-}
-
-static void free_held(held_server *held) {
-  Py_XDECREF(held->module);
-  Py_XDECREF(held->log);
-  Py_XDECREF(held->shutdown);
-  PyMem_Free(held);
-}
-
-/* The body of a thread that stops a server. After the end of the interpreter the callables stay. */
-static void *end_server(void *arg) {
-  held_server *held = arg;
-  gpuf_server_stop(held->server, NULL);
-  if (gpufi_py_enter()) {
-    const PyGILState_STATE gil = PyGILState_Ensure();
-    free_held(held);
-    PyGILState_Release(gil);
-    gpufi_py_leave();
-  }
-  return NULL;
-}
-
-/* The last reference may go in a callback of the server's, which cannot stop it: another thread
- * does then. Where there is none to be had, the server runs on. */
-static void server_destroy(PyObject *capsule) {
-  held_server *held = held_of(capsule);
-  if (held->server && gpufi_inside_of(held->server)) {
-    pthread_t thread;
-    if (gpufi_thread_start(&thread, "gpufetch-stop", 0, end_server, held) == 0) {
-      pthread_detach(thread);
-    }
-    return;
-  }
-  stop(held, NULL);
-  free_held(held);
-}
-
-static PyObject *hold(PyObject *module, gpuf_server_options *options, PyObject *log,
-                      PyObject *shutdown) {
-  held_server *held = PyMem_Calloc(1, sizeof(*held));
-  if (!held) {
-    return PyErr_NoMemory();
-  }
-  PyObject *capsule = PyCapsule_New(held, server_name, server_destroy);
-  if (!capsule) {
-    PyMem_Free(held);
-    return NULL;
-  }
-  held->module = Py_NewRef(module);
-  options->log_arg = options->shutdown_arg = held;
-  if (log != Py_None) {
-    held->log = Py_NewRef(log);
-    options->log = call_log;
-  }
-  if (shutdown != Py_None) {
-    held->shutdown = Py_NewRef(shutdown);
-    options->shutdown = call_shutdown;
-  }
-  return capsule;
-}
-
-/* Fill the options from keyword arguments, of which `log` and `shutdown` are callables or None. */
-static bool parse_options(PyObject *args, PyObject *kwargs, gpuf_server_options *options,
-                          PyObject **log, PyObject **shutdown) {
-  static char *names[] = {"name",       "connection_file", "transport",  "ip",
-                          "first_port", "curve",           "jupyterlab", "step_share",
-                          "log",        "shutdown",        NULL};
+/* Fill the options from keyword arguments, and *claims: (dict, its key, the owner) or None. */
+static bool parse_options(PyObject *args, PyObject *kwargs, gpufi_py_server **held,
+                          gpuf_server_options *options, PyObject **claims) {
+  static char *names[] = {"",           "claims",     "name",       "connection_file",
+                          "transport",  "ip",         "first_port", "curve",
+                          "jupyterlab", "step_share", NULL};
   int curve = 0, jupyterlab = 0;
-  if (!PyArg_ParseTupleAndKeywords(args, kwargs, "|$zzzzippdOO:serve_start", names, &options->name,
-                                   &options->connection_file, &options->transport, &options->ip,
-                                   &options->first_port, &curve, &jupyterlab, &options->step_share,
-                                   log, shutdown)) {
+  if (!PyArg_ParseTupleAndKeywords(
+          args, kwargs, "O&|$Ozzzzippd:serve_start", names, gpufi_py_server_of, held, claims,
+          &options->name, &options->connection_file, &options->transport, &options->ip,
+          &options->first_port, &curve, &jupyterlab, &options->step_share)) {
     return false;
   }
   options->curve = curve;
@@ -138,60 +29,146 @@ static bool parse_options(PyObject *args, PyObject *kwargs, gpuf_server_options 
   return true;
 }
 
-PyDoc_STRVAR(serve_start_doc,
-             "serve_start(*, name=None, connection_file=None, transport=None, ip=None,\n"
-             "            first_port=0, curve=False, jupyterlab=False, step_share=..., log=None,\n"
-             "            shutdown=None)\n--\n\n"
-             "As gpufetch.serve: (server, name, connection file).\n\n"
-             "log(line) and shutdown() are called on the server's threads. TypeError where\n"
-             "gpufetch was built without the server, OSError where a port or file is refused.");
+/* What a dict of claims has under a key: a new reference, or NULL, where an exception may be set.
+ */
+static PyObject *claimed(PyObject *servers, PyObject *key) {
+  return Py_XNewRef(PyDict_GetItemWithError(servers, key));
+}
+
+/* The handle of a Server; NULL with an exception for anything else. The capsule lives as long as
+ * the Server. */
+static gpufi_py_server *handle_of(PyObject *owner) {
+  gpufi_py_server *held = NULL;
+  PyObject *capsule = PyObject_GetAttrString(owner, "_handle");
+  if (capsule) {
+    gpufi_py_server_of(capsule, &held);
+    Py_DECREF(capsule);
+  }
+  return held;
+}
+
+/* Take the place under `key` for `owner`, whose server is about to start. *other becomes the Server
+ * that has the place and runs, or starts, else one that had it, or NULL: a new reference in any
+ * case, whose end may run Python code. Between the look and the claim no Python code runs, so that
+ * no other thread comes in between. 1 if the place is taken, 0 if *other has it, -1 on failure. */
+static int claim(PyObject *servers, PyObject *key, PyObject *owner, gpufi_py_server *held,
+                 PyObject **other) {
+  *other = claimed(servers, key);
+  gpufi_py_server *others = *other ? handle_of(*other) : NULL;
+  if (PyErr_Occurred()) {
+    return -1;
+  }
+  const gpufi_py_server_state state = others ? gpufi_py_server_get_state(others) : SERVER_ENDED;
+  if (state == SERVER_STARTING || state == SERVER_RUNS) {
+    return 0;
+  }
+  gpufi_py_server_claim(held);
+  return PyDict_SetItem(servers, key, owner) == 0 ? 1 : -1;
+}
+
+static gpuf_status start(gpufi_py_server *held, gpuf_server_options *options, gpuf_error *err) {
+  gpuf_status status;
+  Py_BEGIN_ALLOW_THREADS
+    status = gpufi_py_server_start(held, options, err);
+    gpufi_py_server_log_kept(held);
+  Py_END_ALLOW_THREADS
+  return status;
+}
+
+PyDoc_STRVAR(
+    serve_start_doc,
+    "serve_start(server, /, *, claims=None, name=None, connection_file=None,\n"
+    "            transport=None, ip=None, first_port=0, curve=False, jupyterlab=False,\n"
+    "            step_share=...)\n--\n\n"
+    "Start a new server as gpufetch.serve does. TypeError where gpufetch was built\n"
+    "without the server, OSError where a port or file is refused.\n\n"
+    "claims: (dict, key, owner), where owner is the Server of this handle. Where the dict\n"
+    "has another one under the key that runs, or starts (which is waited for), that one is\n"
+    "returned and nothing is done; else owner is put there, and returned once it runs.");
 
 static PyObject *serve_start(PyObject *module, PyObject *args, PyObject *kwargs) {
   gpuf_server_options options = GPUF_SERVER_OPTIONS_INIT;
-  PyObject *log = Py_None, *shutdown = Py_None;
+  gpufi_py_server *held;
+  PyObject *claims = Py_None, *servers = NULL, *key, *owner = Py_None, *other = NULL;
   gpuf_error err;
-  gpuf_status status;
-  if (!parse_options(args, kwargs, &options, &log, &shutdown)) {
+  if (!parse_options(args, kwargs, &held, &options, &claims) ||
+      (claims != Py_None &&
+       !PyArg_ParseTuple(claims, "O!OO:claims", &PyDict_Type, &servers, &key, &owner))) {
     return NULL;
   }
-  PyObject *capsule = hold(module, &options, log, shutdown);
-  if (!capsule) {
+  if (!servers) {
+    gpufi_py_server_claim(held);
+  }
+  const int is_claimed = servers ? claim(servers, key, owner, held, &other) : 1;
+  if (is_claimed == 0) {
+    gpufi_py_server *others = handle_of(other);
+    Py_BEGIN_ALLOW_THREADS
+      gpufi_py_server_await_start(others);
+    Py_END_ALLOW_THREADS
+    return other;
+  }
+  PyObject *started = NULL;
+  if (is_claimed > 0) {
+    started = start(held, &options, &err) == GPUF_OK
+                  ? Py_NewRef(owner)
+                  : gpufi_py_raise(gpufi_py_state_of_module(module), &err);
+  }
+  Py_XDECREF(other);
+  return started;
+}
+
+static PyObject *serve_forget(PyObject *module, PyObject *args) {
+  PyObject *servers, *key, *owner;
+  if (!PyArg_ParseTuple(args, "O!OO:serve_forget", &PyDict_Type, &servers, &key, &owner)) {
     return NULL;
   }
-  held_server *held = held_of(capsule);
-  Py_BEGIN_ALLOW_THREADS
-    status = gpuf_server_start(&options, &held->server, &err);
-  Py_END_ALLOW_THREADS
-  held->known = held->server;
-  if (status != GPUF_OK) {
-    Py_DECREF(capsule);
-    return gpufi_py_raise(gpufi_py_state_of_module(module), &err);
-  }
-  return Py_BuildValue("NsN", capsule, gpuf_server_name(held->server),
-                       PyUnicode_DecodeFSDefault(gpuf_server_connection_file(held->server)));
+  PyObject *present = claimed(servers, key); /* its end may run Python code */
+  const int code = present == owner ? PyDict_DelItem(servers, key) : 0;
+  Py_XDECREF(present);
+  return code == 0 && !PyErr_Occurred() ? Py_NewRef(Py_None) : NULL;
+}
+
+static PyObject *serve_create(PyObject *module, PyObject *args) {
+  PyObject *log = Py_None, *shutdown = Py_None;
+  return PyArg_ParseTuple(args, "|OO:serve_create", &log, &shutdown)
+             ? gpufi_py_server_create(module, log, shutdown)
+             : NULL;
 }
 
 static PyObject *serve_stop(PyObject *module, PyObject *capsule) {
-  held_server *held = held_of(capsule);
+  gpufi_py_server *held;
   gpuf_error err;
-  return held ? gpufi_py_outcome(gpufi_py_state_of_module(module), stop(held, &err), &err) : NULL;
+  gpuf_status status;
+  if (!gpufi_py_server_of(capsule, &held)) {
+    return NULL;
+  }
+  Py_BEGIN_ALLOW_THREADS
+    status = gpufi_py_server_stop(held, &err);
+  Py_END_ALLOW_THREADS
+  return gpufi_py_outcome(gpufi_py_state_of_module(module), status, &err);
 }
 
 static PyObject *serve_is_inside(PyObject *module, PyObject *capsule) {
-  const held_server *held = held_of(capsule);
-  return held ? PyBool_FromLong(held->known && gpufi_inside_of(held->known)) : NULL;
+  gpufi_py_server *held;
+  return gpufi_py_server_of(capsule, &held) ? PyBool_FromLong(gpufi_py_server_is_inside(held))
+                                            : NULL;
 }
 
-static PyObject *serve_take(PyObject *module, PyObject *capsule) {
-  held_server *held = held_of(capsule);
-  gpuf_server_options unused = GPUF_SERVER_OPTIONS_INIT;
-  PyObject *taken = held ? hold(module, &unused, Py_None, Py_None) : NULL;
-  if (taken) {
-    held_of(taken)->server = held->server;
-    held_of(taken)->known = held->known;
-    held->server = NULL;
+static PyObject *serve_runs(PyObject *module, PyObject *capsule) {
+  gpufi_py_server *held;
+  return gpufi_py_server_of(capsule, &held)
+             ? PyBool_FromLong(gpufi_py_server_get_state(held) == SERVER_RUNS)
+             : NULL;
+}
+
+static PyObject *serve_describe(PyObject *module, PyObject *capsule) {
+  gpufi_py_server *held;
+  const char *name, *path;
+  if (!gpufi_py_server_of(capsule, &held)) {
+    return NULL;
   }
-  return taken;
+  gpufi_py_server_describe(held, &name, &path);
+  return Py_BuildValue("sN", name, PyUnicode_DecodeFSDefault(path));
 }
 
 /* --- Publishing ---------------------------------------------------------- */
@@ -224,13 +201,13 @@ PyDoc_STRVAR(
 static PyObject *serve_publish(PyObject *module, PyObject *args) {
   gpufi_py_state *state = gpufi_py_state_of_module(module);
   gpufi_py_import source;
-  gpuf_error err;
-  gpuf_server *server;
+  gpuf_error err = {0};
+  gpufi_py_server *held;
   PyObject *x, *start, *shape;
   const char *name;
   int64_t part_start[GPUF_NDIM_MAX], global_shape[GPUF_NDIM_MAX];
   gpuf_status status;
-  if (!PyArg_ParseTuple(args, "O&sO!OO:serve_publish", take_server, &server, &name,
+  if (!PyArg_ParseTuple(args, "O&sO!OO:serve_publish", gpufi_py_server_of, &held, &name,
                         state->device_array_type, &x, &start, &shape)) {
     return NULL;
   }
@@ -252,7 +229,12 @@ static PyObject *serve_publish(PyObject *module, PyObject *args) {
       .global_shape = is_part ? global_shape : NULL,
   };
   Py_BEGIN_ALLOW_THREADS
-    status = gpuf_server_publish(server, name, &source.tensor, &options, &err);
+    gpuf_server *server = gpufi_py_server_begin(held, &err);
+    status =
+        server ? gpuf_server_publish(server, name, &source.tensor, &options, &err) : err.status;
+    if (server) {
+      gpufi_py_server_end(held);
+    }
   Py_END_ALLOW_THREADS
   if (status !=
       GPUF_OK) { /* else the server has the reference, until it calls gpufi_py_release_owner */
@@ -261,70 +243,128 @@ static PyObject *serve_publish(PyObject *module, PyObject *args) {
   return gpufi_py_outcome(gpufi_py_state_of_module(module), status, &err);
 }
 
-static PyObject *serve_publish_value(PyObject *module, PyObject *args) {
-  gpuf_server *server;
-  PyObject *value;
-  const char *name;
-  gpuf_error err;
-  gpuf_status status;
-  if (!PyArg_ParseTuple(args, "O&sO:serve_publish_value", take_server, &server, &name, &value)) {
-    return NULL;
-  }
-  if (PyUnicode_Check(value)) {
-    const char *text = PyUnicode_AsUTF8AndSize(value, NULL);
-    status = text ? gpuf_server_publish_text(server, name, text, &err) : GPUF_ERR_INVALID;
-  } else if (PyFloat_Check(value)) {
-    status = gpuf_server_publish_float64(server, name, PyFloat_AsDouble(value), &err);
+/* A value as the call takes it; `text` is borrowed. */
+typedef struct value {
+  enum { VALUE_INT64, VALUE_FLOAT64, VALUE_TEXT } kind;
+  int64_t integer;
+  double number;
+  const char *text;
+} value;
+
+static bool read_value(PyObject *object, value *read) {
+  if (PyUnicode_Check(object)) {
+    *read = (value){.kind = VALUE_TEXT, .text = PyUnicode_AsUTF8AndSize(object, NULL)};
+  } else if (PyFloat_Check(object)) {
+    *read = (value){.kind = VALUE_FLOAT64, .number = PyFloat_AsDouble(object)};
   } else {
-    const long long integer = PyLong_AsLongLong(value);
-    status = integer == -1 && PyErr_Occurred()
-                 ? GPUF_ERR_INVALID
-                 : gpuf_server_publish_int64(server, name, integer, &err);
+    *read = (value){.kind = VALUE_INT64, .integer = PyLong_AsLongLong(object)};
   }
-  return PyErr_Occurred() ? NULL : gpufi_py_outcome(gpufi_py_state_of_module(module), status, &err);
+  return !PyErr_Occurred();
 }
 
-static PyObject *serve_unpublish(PyObject *module, PyObject *args) {
-  gpuf_server *server;
+static gpuf_status publish_value(gpufi_py_server *held, const char *name, const value *given,
+                                 gpuf_error *err) {
+  gpuf_server *server = gpufi_py_server_begin(held, err);
+  if (!server) {
+    return err->status;
+  }
+  const gpuf_status status =
+      given->kind == VALUE_TEXT      ? gpuf_server_publish_text(server, name, given->text, err)
+      : given->kind == VALUE_FLOAT64 ? gpuf_server_publish_float64(server, name, given->number, err)
+                                     : gpuf_server_publish_int64(server, name, given->integer, err);
+  gpufi_py_server_end(held);
+  return status;
+}
+
+static PyObject *serve_publish_value(PyObject *module, PyObject *args) {
+  gpufi_py_server *held;
+  PyObject *object;
   const char *name;
-  long long timeout_ns;
+  value given;
   gpuf_error err;
   gpuf_status status;
-  if (!PyArg_ParseTuple(args, "O&sL:serve_unpublish", take_server, &server, &name, &timeout_ns)) {
+  if (!PyArg_ParseTuple(args, "O&sO:serve_publish_value", gpufi_py_server_of, &held, &name,
+                        &object) ||
+      !read_value(object, &given)) {
     return NULL;
   }
   Py_BEGIN_ALLOW_THREADS
-    status = gpuf_server_unpublish(server, name, timeout_ns, &err);
+    status = publish_value(held, name, &given, &err);
   Py_END_ALLOW_THREADS
   return gpufi_py_outcome(gpufi_py_state_of_module(module), status, &err);
 }
 
+/* gpuf_server_unpublish or gpufi_server_await_unpublished. */
+typedef gpuf_status withdraw_call(gpuf_server *server, const char *name, int64_t timeout_ns,
+                                  gpuf_error *err);
+
+static PyObject *withdraw(PyObject *module, PyObject *args, withdraw_call *call) {
+  gpufi_py_server *held;
+  const char *name;
+  long long timeout_ns;
+  gpuf_error err;
+  gpuf_status status;
+  if (!PyArg_ParseTuple(args, "O&sL", gpufi_py_server_of, &held, &name, &timeout_ns)) {
+    return NULL;
+  }
+  Py_BEGIN_ALLOW_THREADS
+    gpuf_server *server = gpufi_py_server_begin(held, &err);
+    status = server ? call(server, name, timeout_ns, &err) : err.status;
+    if (server) {
+      gpufi_py_server_end(held);
+    }
+  Py_END_ALLOW_THREADS
+  return gpufi_py_outcome(gpufi_py_state_of_module(module), status, &err);
+}
+
+static PyObject *serve_unpublish(PyObject *module, PyObject *args) {
+  return withdraw(module, args, gpuf_server_unpublish);
+}
+
+static PyObject *serve_await_unpublished(PyObject *module, PyObject *args) {
+  return withdraw(module, args, gpufi_server_await_unpublished);
+}
+
 static PyObject *serve_step(PyObject *module, PyObject *args) {
-  gpuf_server *server;
+  gpufi_py_server *held;
   long long step;
   double time;
   gpuf_error err;
   gpuf_status status;
-  if (!PyArg_ParseTuple(args, "O&Ld:serve_step", take_server, &server, &step, &time)) {
+  if (!PyArg_ParseTuple(args, "O&Ld:serve_step", gpufi_py_server_of, &held, &step, &time)) {
     return NULL;
   }
   Py_BEGIN_ALLOW_THREADS
-    status = gpuf_server_publish_step(server, step, time, &err);
+    gpuf_server *server = gpufi_py_server_begin(held, &err);
+    status = server ? gpuf_server_publish_step(server, step, time, &err) : err.status;
+    if (server) {
+      gpufi_py_server_end(held);
+    }
   Py_END_ALLOW_THREADS
   return gpufi_py_outcome(gpufi_py_state_of_module(module), status, &err);
 }
 
 PyMethodDef gpufi_py_serve_methods[] = {
     {"serve_start", GPUFI_PY_METHOD(serve_start), METH_VARARGS | METH_KEYWORDS, serve_start_doc},
-    {"serve_take", serve_take, METH_O,
-     "serve_take(server, /)\n--\n\nMove a server to a new object, which serve_stop takes: calls "
-     "with "
-     "this one say that it is\nstopped. This one must be kept until it is."},
+    {"serve_create", serve_create, METH_VARARGS,
+     "serve_create(log=None, shutdown=None, /)\n--\n\nThe handle of a server that is not started "
+     "yet.\n\nlog(line) and shutdown() are called on the server's threads; lines that come while "
+     "it "
+     "starts\nare logged by serve_start when it runs."},
+    {"serve_runs", serve_runs, METH_O,
+     "serve_runs(server, /)\n--\n\nWhether a server has started, and nobody has begun to stop it."},
+    {"serve_describe", serve_describe, METH_O,
+     "serve_describe(server, /)\n--\n\n(name, path of the connection file) of a server, also after "
+     "its end."},
+    {"serve_forget", serve_forget, METH_VARARGS,
+     "serve_forget(servers, key, owner, /)\n--\n\nRemove a dict's item if its value is owner."},
     {"serve_is_inside", serve_is_inside, METH_O,
      "serve_is_inside(server, /)\n--\n\nWhether the calling thread is one of the server's own, or "
      "inside\na call of it, as callbacks are: it cannot be stopped there."},
     {"serve_stop", serve_stop, METH_O,
-     "serve_stop(server, /)\n--\n\nStop a server; does nothing if it is stopped already."},
+     "serve_stop(server, /)\n--\n\nStop a server, after the calls that use it; does nothing if it "
+     "is "
+     "stopped already."},
     {"serve_tensor", serve_tensor, METH_O, serve_tensor_doc},
     {"serve_publish", serve_publish, METH_VARARGS, serve_publish_doc},
     {"serve_publish_value", serve_publish_value, METH_VARARGS,
@@ -333,6 +373,10 @@ PyMethodDef gpufi_py_serve_methods[] = {
      "serve_unpublish(server, name, timeout_ns, /)\n--\n\n"
      "Withdraw a name. Waits for reads that are under way, then for at most timeout_ns (-1: for\n"
      "ever) for processes that have attached to the memory: TimeoutError while some are left."},
+    {"serve_await_unpublished", serve_await_unpublished, METH_VARARGS,
+     "serve_await_unpublished(server, name, timeout_ns, /)\n--\n\n"
+     "Wait further after serve_unpublish has raised TimeoutError, without withdrawing anything:\n"
+     "gpufetch.Error where the name was published again."},
     {"serve_step", serve_step, METH_VARARGS,
      "serve_step(server, step, time, /)\n--\n\nSay that a step, at a time in the simulation, is "
      "done."},

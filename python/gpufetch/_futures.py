@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
+import atexit
 import concurrent.futures
 import contextlib
-import os
-import threading
 from collections.abc import Callable, Generator
 from typing import Any, Generic, Literal, TypeVar, cast, overload
 
@@ -14,6 +13,7 @@ import numpy.typing as npt
 
 from gpufetch import _core
 from gpufetch._dtypes import DTypeLike
+from gpufetch._threads import Workers
 
 __all__ = ["Future", "fetch_async"]
 
@@ -23,24 +23,14 @@ _Scalar = TypeVar("_Scalar", bound=np.generic)
 _Array = TypeVar("_Array", bound=npt.NDArray[Any])
 _Order = Literal["C", "F", "A", "K"]
 
-_THREADS_MAX = 64
-_lock = threading.RLock()  # the collector may run a finalizer that comes here, too
-"""Guards _watchers, and the first use of a Future's base class."""
-_watchers: concurrent.futures.ThreadPoolExecutor | None = None
-"""Each of its threads waits for one copy that somebody wants to be told of; joined at exit."""
+_watchers = Workers(64)
+"""Each thread waits for one copy that somebody wants to be told of."""
 
-
-def _forget_watchers() -> None:
-    """In a forked child: the threads are not there, and the lock may be held."""
-    global _lock, _watchers
-    _lock = threading.RLock()
-    _watchers = None
-
-
-os.register_at_fork(after_in_child=_forget_watchers)
+atexit.register(_watchers.end)
 
 _BASE_ATTRIBUTES = frozenset(vars(concurrent.futures.Future()))
 """What the base class's __init__ sets."""
+_BASE = "_base"  # the attribute that holds what the base class's __init__ has set for all threads
 
 
 class Future(concurrent.futures.Future[_T], Generic[_T]):
@@ -69,16 +59,17 @@ class Future(concurrent.futures.Future[_T], Generic[_T]):
         if name not in _BASE_ATTRIBUTES:
             raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}")
         self._copy.done()  # raises in a forked child, which would wait for ever
-        with _lock:
-            first = "_state" not in self.__dict__
-            if first:
-                super().__init__()
-        if first:
+        # Without a lock, as finalizers may run here: the first thread's attributes become those of
+        # all, and each thread sees to it that they are there.
+        own = vars(concurrent.futures.Future())
+        base = self.__dict__.setdefault(_BASE, own)
+        for attribute, value in base.items():
+            self.__dict__.setdefault(attribute, value)
+        if base is own:
             try:
                 self._watch()
-            except BaseException:  # such as Ctrl-C: the next use starts again
-                for attribute in _BASE_ATTRIBUTES:
-                    self.__dict__.pop(attribute, None)
+            except BaseException:  # such as Ctrl-C; others may wait to be told already
+                self._watch()
                 raise
         return self.__dict__[name]
 
@@ -88,8 +79,8 @@ class Future(concurrent.futures.Future[_T], Generic[_T]):
             self._tell()
             return
         try:
-            _start_thread(self._join)
-        except RuntimeError:  # no more threads, or the interpreter ends
+            _watchers.start(self._join)
+        except (MemoryError, RuntimeError):  # no more threads, or the interpreter ends
             self._join()
 
     def _join(self) -> None:
@@ -189,16 +180,6 @@ class Future(concurrent.futures.Future[_T], Generic[_T]):
 
     def __repr__(self) -> str:
         return repr(self._copy)
-
-
-def _start_thread(work: Callable[[], None]) -> None:
-    """Run `work` on a thread; RuntimeError if there is none to be had."""
-    global _watchers
-    with _lock:
-        if _watchers is None:
-            _watchers = concurrent.futures.ThreadPoolExecutor(_THREADS_MAX, "gpufetch-future")
-        watchers = _watchers
-    watchers.submit(work)
 
 
 @overload

@@ -23,7 +23,7 @@ def index_items(key: Any) -> tuple[Any, ...]:
     """Check what stands between the brackets of a subscript.
 
     Returns a tuple of int, slice, Ellipsis, None, and arrays of intp or bool. Raises IndexError
-    for an item of another type.
+    for an item of another type, ValueError for a ragged list.
     """
     items = key if isinstance(key, tuple) else (key,)
     return tuple(_index_item(item) for item in items)
@@ -55,7 +55,11 @@ def _index_item(item: Any) -> Any:
 def _index_array(item: Any) -> npt.NDArray[Any] | None:
     try:
         array = np.asarray(item)
-    except (TypeError, ValueError):
+    except ValueError as error:
+        if isinstance(item, list):  # a ragged one, for which NumPy has ValueError, too
+            raise ValueError(f"index {reprlib.repr(item)} is no array: {error}") from None
+        return None
+    except TypeError:
         return None
     if array.size == 0 and not isinstance(item, np.ndarray):
         return array.astype(np.intp)

@@ -41,7 +41,8 @@
 
 /* Variables that macros such as H5T_IEEE_F32LE and H5P_DATASET_CREATE read. */
 #define GPUFI_H5_IDS(F)                                                                     \
-  F(P_CLS_DATASET_CREATE_ID) F(P_CLS_LINK_CREATE_ID) F(E_IO) F(E_WRITEERROR) F(E_SEEKERROR) \
+  F(P_CLS_DATASET_CREATE_ID) F(P_CLS_LINK_CREATE_ID)                                        \
+  F(E_IO) F(E_WRITEERROR) F(E_READERROR) F(E_SEEKERROR)                                     \
   F(T_STD_I8LE) F(T_STD_I16LE) F(T_STD_I32LE) F(T_STD_I64LE)                                \
   F(T_STD_U8LE) F(T_STD_U16LE) F(T_STD_U32LE) F(T_STD_U64LE)                                \
   F(T_IEEE_F32LE) F(T_IEEE_F64LE) F(T_C_S1)

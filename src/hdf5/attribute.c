@@ -27,7 +27,7 @@ typedef struct attribute {
   const char *object_name;
   const char *name;
   /* Closed at the end; negative while there is none. */
-  hid_t object; /* an attribute that exists is opened through this */
+  hid_t object; /* of an attribute that is to be set */
   hid_t id;
   hid_t type;
   hid_t space;
@@ -79,6 +79,7 @@ static gpuf_status attribute_init(attribute *a, hid_t location, const char *obje
                       "bound library: was it closed?",
                       (int64_t)location);
   }
+  gpufi_h5_use_file(&a->session, location);
   return GPUF_OK;
 }
 
@@ -107,13 +108,16 @@ static bool create_type(attribute *a, kind what) {
                                            api->Tset_cset(a->type, H5T_CSET_UTF8) >= 0));
 }
 
-/* Whether the open attribute is a scalar of the type that is to be written. */
-static bool can_hold(const attribute *a) {
+/* Whether the open attribute is a scalar of the type that is to be written; negative if that is not
+ * known. */
+static htri_t can_hold(const attribute *a) {
   const gpufi_h5_api *api = a->session.api;
   const hid_t type = api->Aget_type(a->id);
   const hid_t space = api->Aget_space(a->id);
-  const bool can = type >= 0 && space >= 0 && api->Tequal(type, a->type) > 0 &&
-                   api->Sget_simple_extent_type(space) == H5S_SCALAR;
+  htri_t can = type < 0 || space < 0 ? -1 : api->Tequal(type, a->type);
+  if (can > 0) {
+    can = api->Sget_simple_extent_type(space) == H5S_SCALAR;
+  }
   if (type >= 0) {
     api->Idec_ref(type);
   }
@@ -123,43 +127,37 @@ static bool can_hold(const attribute *a) {
   return can;
 }
 
-/* The object may lie in another file than the location: an external link leads there. */
-static bool take_id(attribute *a, hid_t id) {
-  a->id = id;
-  if (id >= 0) {
-    gpufi_h5_use_file(&a->session, id);
-  }
-  return id >= 0;
-}
-
-/* Open the attribute that exists. HDF5 1.10 cannot write one that was opened by the name of another
- * object than the location ("can't locate open attribute?"): so the object is opened itself. */
-static bool open_existing(attribute *a) {
-  const gpufi_h5_api *api = a->session.api;
-  a->object = api->Oopen(a->location, a->object_name, H5P_DEFAULT);
-  return a->object >= 0 &&
-         take_id(a, api->Aopen_by_name(a->object, ".", a->name, H5P_DEFAULT, H5P_DEFAULT));
+/* Open the object itself. It may lie in another file than the location: an external link leads
+ * there. And HDF5 1.10 cannot write an attribute that was opened by the name of another object than
+ * the location ("can't locate open attribute?"). */
+static gpuf_status open_object(attribute *a, gpuf_error *err) {
+  a->object = a->session.api->Oopen(a->location, a->object_name, H5P_DEFAULT);
+  return a->object < 0 ? fail(a, "writing", err)
+                       : gpufi_h5_check_writable(&a->session, a->object, "attribute", a->name, err);
 }
 
 /* Open the attribute if it can hold the value, which leaves the old one where writing fails; else
  * delete it, if there is one, and create it. */
 static bool open_to_set(attribute *a) {
   const gpufi_h5_api *api = a->session.api;
-  const htri_t exists = api->Aexists_by_name(a->location, a->object_name, a->name, H5P_DEFAULT);
+  const htri_t exists = api->Aexists_by_name(a->object, ".", a->name, H5P_DEFAULT);
   if (exists > 0) {
-    if (!open_existing(a) || can_hold(a)) {
-      return a->id >= 0;
+    a->id = api->Aopen_by_name(a->object, ".", a->name, H5P_DEFAULT, H5P_DEFAULT);
+    const htri_t can = a->id < 0 ? -1 : can_hold(a);
+    if (can != 0) {
+      return can > 0;
     }
     api->Idec_ref(a->id);
     a->id = H5I_INVALID_HID;
   }
   if (exists < 0 ||
-      (exists > 0 && api->Adelete_by_name(a->location, a->object_name, a->name, H5P_DEFAULT) < 0) ||
+      (exists > 0 && api->Adelete_by_name(a->object, ".", a->name, H5P_DEFAULT) < 0) ||
       (a->space = api->Screate(H5S_SCALAR)) < 0) {
     return false;
   }
-  return take_id(a, api->Acreate_by_name(a->location, a->object_name, a->name, a->type, a->space,
-                                         H5P_DEFAULT, H5P_DEFAULT, H5P_DEFAULT));
+  a->id = api->Acreate_by_name(a->object, ".", a->name, a->type, a->space, H5P_DEFAULT, H5P_DEFAULT,
+                               H5P_DEFAULT);
+  return a->id >= 0;
 }
 
 /* After a failure: an attribute that was created for the value must not stay without it. */
@@ -167,7 +165,7 @@ static void withdraw_new(attribute *a) {
   if (a->id >= 0 && a->space >= 0) {
     a->session.api->Idec_ref(a->id);
     a->id = H5I_INVALID_HID;
-    a->session.api->Adelete_by_name(a->location, a->object_name, a->name, H5P_DEFAULT);
+    a->session.api->Adelete_by_name(a->object, ".", a->name, H5P_DEFAULT);
     gpufi_h5_discard_errors(&a->session);
   }
 }
@@ -191,7 +189,7 @@ static gpuf_status set(hid_t location, const char *object_name, const char *name
   }
   status = attribute_init(&a, location, object_name, name, value, options, err);
   if (status == GPUF_OK) {
-    status = gpufi_h5_check_writable(&a.session, location, "attribute", name, err);
+    status = open_object(&a, err);
   }
   if (status == GPUF_OK && (!create_type(&a, what) || !open_to_set(&a) ||
                             a.session.api->Awrite(a.id, a.type, value) < 0)) {

@@ -3,7 +3,6 @@
 #include "base/error.h"
 #include "hdf5/coding.h"
 #include "hdf5/hyperslab.h"
-#include "hdf5/writable.h"
 
 #include <inttypes.h>
 
@@ -87,11 +86,10 @@ static bool exceeds_bitshuffle(const gpufi_h5_transfer *transfer, uint64_t store
 static gpuf_status get_elements_after_failure(gpufi_h5_session *session,
                                               const gpufi_h5_transfer *transfer,
                                               gpufi_h5_chunk *chunk, gpuf_error *err) {
-  if (gpufi_h5_discard_errors(session)) {
-    gpufi_h5_loss_note(&session->file);
-    return gpufi_h5_check_readable(session, transfer->dataset->name, err);
-  }
-  return get_elements(session, transfer, chunk, err);
+  const gpuf_status status = gpufi_h5_fail_if_refused(
+      session, err, "reading chunk %" PRId64 " of %" PRId64 " of dataset '%s' failed", chunk->index,
+      transfer->grid.total, transfer->dataset->name);
+  return status == GPUF_OK ? get_elements(session, transfer, chunk, err) : status;
 }
 
 /* Read the chunk's bytes, or its elements, by HDF5. Of a plain chunk HDF5 before 2.0 gives the size
@@ -107,6 +105,7 @@ static gpuf_status get_by_hdf5(gpufi_h5_session *session, const gpufi_h5_transfe
   if (!chunk->encoded && !api->Dread_chunk2) {
     return get_elements(session, transfer, chunk, err);
   }
+  session->uses_chunk_cache = true;
   if (api->Dget_chunk_storage_size(dataset->id, offset, &stored_nbytes) < 0) {
     return get_elements_after_failure(session, transfer, chunk, err);
   }

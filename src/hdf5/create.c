@@ -21,8 +21,7 @@ static gpuf_status check_new_name(gpufi_h5_session *session, hid_t location, con
     return gpufi_fail(err, GPUF_ERR_INVALID, 0,
                       "'%s' exists already: choose another name, or delete it first", name);
   }
-  gpufi_h5_discard_errors(session);
-  return GPUF_OK;
+  return gpufi_h5_fail_if_refused(session, err, "looking for '%s' failed", name);
 }
 
 /* A plugin for filter 32008 fills in the first three cd_values itself. Where there is none, all

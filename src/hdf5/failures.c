@@ -11,8 +11,7 @@
 
 typedef struct failed_file {
   gpufi_h5_file file;
-  int system_error;
-  bool has_lost;
+  gpufi_h5_failure failure;
 } failed_file;
 
 static pthread_mutex_t mutex = PTHREAD_MUTEX_INITIALIZER; /* guards what follows; held at forks */
@@ -59,45 +58,29 @@ static failed_file *find(const gpufi_h5_file *file) {
   return NULL;
 }
 
-void gpufi_h5_failure_note(const gpufi_h5_file *file, int system_error) {
+void gpufi_h5_failure_note(const gpufi_h5_file *file, gpufi_h5_failure failure) {
+  failed_file *found;
   if (!file->api) {
     return;
   }
   lock_failures();
-  if (!find(file)) {
-    failed[failed_count++ % FILES_MAX] = (failed_file){*file, system_error, false};
-  }
-  pthread_mutex_unlock(&mutex);
-}
-
-bool gpufi_h5_failure_find(const gpufi_h5_file *file, int *system_error) {
-  const failed_file *found;
-  if (!file->api) {
-    return false;
-  }
-  lock_failures();
   found = find(file);
-  *system_error = found ? found->system_error : 0;
+  if (found) {
+    found->failure.has_lost |= failure.has_lost;
+  } else {
+    failed[failed_count++ % FILES_MAX] = (failed_file){*file, failure};
+  }
   pthread_mutex_unlock(&mutex);
-  return found != NULL;
 }
 
-void gpufi_h5_loss_note(const gpufi_h5_file *file) {
-  failed_file *found;
+gpufi_h5_failure gpufi_h5_failure_find(const gpufi_h5_file *file) {
+  gpufi_h5_failure failure = {0};
+  const failed_file *found;
   lock_failures();
   found = find(file);
   if (found) {
-    found->has_lost = true;
+    failure = found->failure;
   }
   pthread_mutex_unlock(&mutex);
-}
-
-bool gpufi_h5_loss_find(const gpufi_h5_file *file, int *system_error) {
-  const failed_file *found;
-  lock_failures();
-  found = find(file);
-  const bool has_lost = found && found->has_lost;
-  *system_error = has_lost ? found->system_error : 0;
-  pthread_mutex_unlock(&mutex);
-  return has_lost;
+  return failure;
 }

@@ -151,6 +151,7 @@ static gpuf_status check_location(gpufi_h5_session *session, hid_t location, gpu
                       "library: was it closed?",
                       (int64_t)location);
   }
+  gpufi_h5_use_file(session, location);
   return GPUF_OK;
 }
 
@@ -177,7 +178,8 @@ static gpuf_status create(gpufi_h5_session *session, hid_t location, gpufi_h5_pa
   return status;
 }
 
-/* Close the new dataset, and unlink it and its new groups if writing failed. */
+/* Close the new dataset, and unlink it and its new groups if writing failed; but not if HDF5 cannot
+ * close it: HDF5 2.0 crashes in H5Ldelete then. */
 static gpuf_status finish(gpufi_h5_session *session, hid_t location, gpufi_h5_path *path, hid_t id,
                           gpuf_status status, gpuf_error *err) {
   gpufi_h5_enter(session);
@@ -185,8 +187,7 @@ static gpuf_status finish(gpufi_h5_session *session, hid_t location, gpufi_h5_pa
     const gpuf_status closed = gpufi_h5_fail(session, status == GPUF_OK ? err : NULL,
                                              "closing dataset '%s' failed", path->text);
     status = status == GPUF_OK ? closed : status;
-  }
-  if (status != GPUF_OK) {
+  } else if (status != GPUF_OK) {
     gpufi_h5_path_withdraw(path, session, location);
   }
   gpufi_h5_leave(session);

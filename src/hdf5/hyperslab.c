@@ -91,6 +91,7 @@ gpuf_status gpufi_h5_hyperslab_transfer(gpufi_h5_session *session, const gpufi_h
     clear_box(dataset, box->shape, buffer, buffer_shape);
   }
   if (in_memory >= 0) {
+    session->uses_chunk_cache = true;
     result = writes ? api->Dwrite(dataset->id, type, in_memory, in_file, H5P_DEFAULT, buffer)
                     : api->Dread(dataset->id, type, in_memory, in_file, H5P_DEFAULT, buffer);
   }

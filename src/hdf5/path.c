@@ -83,8 +83,9 @@ gpuf_status gpufi_h5_path_look(gpufi_h5_path *path, gpufi_h5_session *session, h
       path->existing_nbytes = (size_t)(slash - path->text);
     }
   }
-  gpufi_h5_discard_errors(session);
-  return status;
+  const gpuf_status looked =
+      gpufi_h5_fail_if_refused(session, err, "looking for the groups of '%s' failed", path->text);
+  return looked == GPUF_OK ? status : looked;
 }
 
 static herr_t stop_at_first(hid_t location, const char *name, const H5A_info_t *info, void *arg) {

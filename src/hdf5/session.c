@@ -98,6 +98,7 @@ void gpufi_h5_use_file(gpufi_h5_session *session, hid_t id) {
 typedef struct quote {
   const gpufi_h5_api *api;
   bool write_failed; /* a driver could not write to a file or extend it */
+  bool read_failed;  /* a driver could not read a file */
   int count;
   int system_error; /* errno of the innermost message that names one, else 0 */
   char text[GPUF_ERROR_MESSAGE_NBYTES];
@@ -121,10 +122,11 @@ static herr_t quote_entry(unsigned n, const H5E_error2_t *entry, void *arg) {
   const size_t used = strlen(quoted->text);
   const bool is_write = entry->maj_num == *api->E_IO && (entry->min_num == *api->E_WRITEERROR ||
                                                          entry->min_num == *api->E_SEEKERROR);
+  const bool is_read = entry->maj_num == *api->E_IO && entry->min_num == *api->E_READERROR;
+  const bool names_error = entry->desc && system_error_in(entry->desc);
   /* The driver's own entry; those above it say that others could not go on. */
-  if (is_write && (n == 0 || (entry->desc && system_error_in(entry->desc)))) {
-    quoted->write_failed = true;
-  }
+  quoted->write_failed |= is_write && (n == 0 || names_error);
+  quoted->read_failed |= is_read && names_error;
   if (entry->desc && !quoted->system_error) {
     quoted->system_error = system_error_in(entry->desc);
   }
@@ -144,27 +146,51 @@ static void quote_errors(gpufi_h5_session *session, quote *quoted) {
   *quoted = (quote){.api = session->api};
   session->api->Ewalk2(H5E_DEFAULT, H5E_WALK_UPWARD, quote_entry, quoted);
   session->api->Eclear2(H5E_DEFAULT);
-  if (quoted->write_failed) {
-    gpufi_h5_failure_note(&session->file, quoted->system_error);
+  if (quoted->write_failed || quoted->read_failed) {
+    gpufi_h5_failure_note(&session->file,
+                          (gpufi_h5_failure){
+                              .has_failed = true,
+                              .was_read = !quoted->write_failed,
+                              .has_lost = quoted->read_failed || session->uses_chunk_cache,
+                              .system_error = quoted->system_error,
+                          });
   }
 }
 
-gpuf_status gpufi_h5_fail(gpufi_h5_session *session, gpuf_error *err, const char *format, ...) {
+static gpuf_status fail(const quote *quoted, const char *format, va_list args, gpuf_error *err) {
   char what[GPUF_ERROR_MESSAGE_NBYTES / 2];
-  quote quoted;
-  va_list args;
-  va_start(args, format);
   vsnprintf(what, sizeof(what), format, args);
-  va_end(args);
-  quote_errors(session, &quoted);
-  return gpufi_fail(err, GPUF_ERR_HDF5, quoted.system_error, "%s; HDF5 says: %s", what,
-                    quoted.count ? quoted.text : "nothing");
+  return gpufi_fail(err, GPUF_ERR_HDF5, quoted->system_error, "%s; HDF5 says: %s", what,
+                    quoted->count ? quoted->text : "nothing");
 }
 
-bool gpufi_h5_discard_errors(gpufi_h5_session *session) {
+gpuf_status gpufi_h5_fail(gpufi_h5_session *session, gpuf_error *err, const char *format, ...) {
+  quote quoted;
+  va_list args;
+  quote_errors(session, &quoted);
+  va_start(args, format);
+  const gpuf_status status = fail(&quoted, format, args, err);
+  va_end(args);
+  return status;
+}
+
+gpuf_status gpufi_h5_fail_if_refused(gpufi_h5_session *session, gpuf_error *err, const char *format,
+                                     ...) {
+  quote quoted;
+  va_list args;
+  quote_errors(session, &quoted);
+  if (!quoted.write_failed && !quoted.read_failed) {
+    return GPUF_OK;
+  }
+  va_start(args, format);
+  const gpuf_status status = fail(&quoted, format, args, err);
+  va_end(args);
+  return status;
+}
+
+void gpufi_h5_discard_errors(gpufi_h5_session *session) {
   quote quoted;
   quote_errors(session, &quoted);
-  return quoted.write_failed;
 }
 
 void gpufi_h5_close(gpufi_h5_session *session, hid_t id) {

@@ -9,7 +9,9 @@
 typedef struct gpufi_h5_session {
   gpufi_h5_api *api;
   gpuf_h5_options options; /* a copy; the defaults where the caller gave none */
-  gpufi_h5_file file; /* what a failed write is charged to; not known before gpufi_h5_use_file */
+  gpufi_h5_file file;      /* what a refusal is charged to; not known before gpufi_h5_use_file */
+  bool uses_chunk_cache;   /* HDF5 was asked for elements or chunks: a write that fails may lose
+                              others, which it held in memory */
   bool entered;
   /* The library's automatic error printing, off while entered. */
   bool printing_saved;
@@ -36,14 +38,18 @@ void gpufi_h5_use_file(gpufi_h5_session *session, hid_t id);
 
 /* Fill `err` with the text and the innermost messages of HDF5's error stack, which is cleared, and
  * return GPUF_ERR_HDF5. native_code is the errno of the system call that failed, if HDF5 names one.
- * A write that the system refused is remembered (failures.h). Entered, before any other HDF5
- * function. */
+ * What the system refused is remembered (failures.h). Entered, before any other HDF5 function. */
 gpuf_status gpufi_h5_fail(gpufi_h5_session *session, gpuf_error *err, const char *format, ...)
     __attribute__((format(printf, 3, 4)));
 
-/* Clear HDF5's error stack, after a failure that is not one of the call's; a write that the system
- * refused is remembered all the same. Returns whether there was one. Entered. */
-bool gpufi_h5_discard_errors(gpufi_h5_session *session);
+/* The same after a failure that may be an answer, as that of looking for what is not there: GPUF_OK
+ * unless the system refused something. Entered. */
+gpuf_status gpufi_h5_fail_if_refused(gpufi_h5_session *session, gpuf_error *err, const char *format,
+                                     ...) __attribute__((format(printf, 3, 4)));
+
+/* Clear HDF5's error stack, after a failure that is not one of the call's; what the system refused
+ * is remembered all the same. Entered. */
+void gpufi_h5_discard_errors(gpufi_h5_session *session);
 
 /* Close an identifier of any kind; a negative one is ignored. Entered. */
 void gpufi_h5_close(gpufi_h5_session *session, hid_t id);

@@ -6,7 +6,11 @@
 
 #include "base/error.h"
 
+#include <stdio.h>
 #include <string.h>
+
+/* Longer than the names of members that are looked for, so that none that is cut equals one. */
+#define NAME_NBYTES 32
 
 typedef struct float_layout {
   gpuf_dtype dtype;
@@ -154,37 +158,76 @@ gpuf_status gpufi_h5_type_create_complex(gpufi_h5_session *session, gpuf_dtype d
 
 /* --- Recognising ------------------------------------------------------------- */
 
-/* Each match_ function returns 0 for a type that it does not know. */
+/* One comparison of a stored type with the dtypes. What HDF5 could not tell, as where memory runs
+ * out, is kept: it must not pass for a type that no dtype stands for. */
+typedef struct matcher {
+  gpufi_h5_session *session;
+  const gpufi_h5_api *api;
+  const char *name; /* of the dataset, for messages */
+  gpuf_error *err;
+  gpuf_status status; /* of the first question that failed, which `err` describes */
+} matcher;
 
-static bool is_native_number(const gpufi_h5_api *api, hid_t type, size_t nbytes) {
-  return (nbytes == 1 || api->Tget_order(type) == H5T_ORDER_LE) &&
-         api->Tget_precision(type) == nbytes * 8 && api->Tget_offset(type) == 0;
+/* Each match_ function returns 0 for a type that it does not know, and where a question failed. */
+
+/* Note that the last call of HDF5 failed; `is_ok` unless it did. Returns `is_ok`. */
+static bool answered(matcher *m, bool is_ok) {
+  if (!is_ok && m->status == GPUF_OK) {
+    m->status =
+        gpufi_h5_fail(m->session, m->err, "reading the type of dataset '%s' failed", m->name);
+  }
+  return is_ok;
 }
 
-static gpuf_dtype match_integer(const gpufi_h5_api *api, hid_t type, bool *is_native) {
-  const size_t nbytes = api->Tget_size(type);
-  const bool is_signed = api->Tget_sign(type) == H5T_SGN_2;
-  *is_native = is_native_number(api, type, nbytes);
+static bool is_native_number(matcher *m, hid_t type, size_t nbytes) {
+  const H5T_order_t order = m->api->Tget_order(type);
+  if (!answered(m, order != H5T_ORDER_ERROR)) {
+    return false;
+  }
+  const size_t precision = m->api->Tget_precision(type);
+  if (!answered(m, precision > 0)) {
+    return false;
+  }
+  const int offset = m->api->Tget_offset(type);
+  return answered(m, offset >= 0) && (nbytes == 1 || order == H5T_ORDER_LE) &&
+         precision == nbytes * 8 && offset == 0;
+}
+
+static gpuf_dtype match_integer(matcher *m, hid_t type, bool *is_native) {
+  const size_t nbytes = m->api->Tget_size(type);
+  if (!answered(m, nbytes > 0)) {
+    return 0;
+  }
+  const H5T_sign_t sign = m->api->Tget_sign(type);
+  if (!answered(m, sign != H5T_SGN_ERROR)) {
+    return 0;
+  }
+  *is_native = is_native_number(m, type, nbytes);
   for (size_t i = 0; i < INTEGER_SIZE_COUNT; i++) {
     if (nbytes == (size_t)1 << i) {
-      return integers[is_signed][i];
+      return integers[sign == H5T_SGN_2][i];
     }
   }
   return 0;
 }
 
-static gpuf_dtype match_float(const gpufi_h5_api *api, hid_t type, bool *is_native) {
+static gpuf_dtype match_float(matcher *m, hid_t type, bool *is_native) {
+  const gpufi_h5_api *api = m->api;
   const size_t nbytes = api->Tget_size(type);
   size_t sign = 0;
   size_t exponent = 0;
   size_t exponent_bits = 0;
   size_t mantissa = 0;
   size_t mantissa_bits = 0;
-  if (api->Tget_fields(type, &sign, &exponent, &exponent_bits, &mantissa, &mantissa_bits) < 0 ||
-      api->Tget_norm(type) != H5T_NORM_IMPLIED || mantissa != 0) {
+  H5T_norm_t norm;
+  if (!answered(m, nbytes > 0) ||
+      !answered(m, api->Tget_fields(type, &sign, &exponent, &exponent_bits, &mantissa,
+                                    &mantissa_bits) >= 0) ||
+      !answered(m, (norm = api->Tget_norm(type)) != H5T_NORM_ERROR) || norm != H5T_NORM_IMPLIED ||
+      mantissa != 0) {
     return 0;
   }
-  *is_native = is_native_number(api, type, nbytes);
+  *is_native = is_native_number(m, type, nbytes);
   for (size_t i = 0; i < FLOAT_LAYOUT_COUNT; i++) {
     const float_layout *layout = &float_layouts[i];
     if (layout->nbytes == nbytes && layout->exponent_bits == exponent_bits &&
@@ -196,26 +239,37 @@ static gpuf_dtype match_float(const gpufi_h5_api *api, hid_t type, bool *is_nati
   return 0;
 }
 
-static bool member_is(const gpufi_h5_api *api, hid_t type, unsigned index, const char *name) {
-  char *stored = api->Tget_member_name(type, index);
-  const bool same = stored && !strcmp(stored, name);
-  api->free_memory(stored);
-  return same;
+/* Copy the start of the name of member `index`, which there is: the names looked for are short. */
+static bool read_member_name(matcher *m, hid_t type, unsigned index, char name[NAME_NBYTES]) {
+  char *stored = m->api->Tget_member_name(type, index);
+  if (!answered(m, stored != NULL)) {
+    return false;
+  }
+  snprintf(name, NAME_NBYTES, "%s", stored);
+  m->api->free_memory(stored);
+  return true;
 }
 
-static gpuf_dtype match_enum(const gpufi_h5_api *api, hid_t type, bool *is_native) {
+static bool member_is(matcher *m, hid_t type, unsigned index, const char *name) {
+  char stored[NAME_NBYTES];
+  return read_member_name(m, type, index, stored) && !strcmp(stored, name);
+}
+
+static gpuf_dtype match_enum(matcher *m, hid_t type, bool *is_native) {
+  const gpufi_h5_api *api = m->api;
   int8_t no = -1;
   int8_t yes = -1;
   const hid_t base = api->Tget_super(type);
-  gpuf_dtype dtype = 0;
-  if (base >= 0) {
-    dtype = match_integer(api, base, is_native);
-    api->Idec_ref(base);
+  if (!answered(m, base >= 0)) {
+    return 0;
   }
-  if (api->Tget_size(type) == 1 && api->Tget_nmembers(type) == 2 &&
-      member_is(api, type, 0, "FALSE") && member_is(api, type, 1, "TRUE") &&
-      api->Tget_member_value(type, 0, &no) >= 0 && api->Tget_member_value(type, 1, &yes) >= 0 &&
-      no == 0 && yes == 1) {
+  const gpuf_dtype dtype = match_integer(m, base, is_native);
+  api->Idec_ref(base);
+  const int count = api->Tget_nmembers(type);
+  if (answered(m, count >= 0) && gpuf_dtype_nbytes(dtype) == 1 && count == 2 &&
+      member_is(m, type, 0, "FALSE") && member_is(m, type, 1, "TRUE") &&
+      answered(m, api->Tget_member_value(type, 0, &no) >= 0) &&
+      answered(m, api->Tget_member_value(type, 1, &yes) >= 0) && no == 0 && yes == 1) {
     return GPUF_DTYPE_BOOL;
   }
   return dtype; /* the names of the values are dropped */
@@ -228,51 +282,85 @@ static gpuf_dtype complex_of(gpuf_dtype component) {
 }
 
 /* The dtype of member `index` of a compound if it is a float or an integer, else 0. */
-static gpuf_dtype match_member(const gpufi_h5_api *api, hid_t type, unsigned index,
-                               bool *is_native) {
-  const hid_t member = api->Tget_member_type(type, index);
-  gpuf_dtype dtype = 0;
-  if (member >= 0) {
-    const H5T_class_t class = api->Tget_class(member);
-    dtype = class == H5T_FLOAT     ? match_float(api, member, is_native)
-            : class == H5T_INTEGER ? match_integer(api, member, is_native)
-                                   : 0;
-    api->Idec_ref(member);
+static gpuf_dtype match_member(matcher *m, hid_t type, unsigned index, bool *is_native) {
+  const hid_t member = m->api->Tget_member_type(type, index);
+  if (!answered(m, member >= 0)) {
+    return 0;
   }
+  const H5T_class_t class = m->api->Tget_class(member);
+  gpuf_dtype dtype = 0;
+  if (answered(m, class != H5T_NO_CLASS)) {
+    dtype = class == H5T_FLOAT     ? match_float(m, member, is_native)
+            : class == H5T_INTEGER ? match_integer(m, member, is_native)
+                                   : 0;
+  }
+  m->api->Idec_ref(member);
   return dtype;
 }
 
-static gpuf_dtype match_compound(const gpufi_h5_api *api, hid_t type, bool *is_native) {
-  const size_t nbytes = api->Tget_size(type);
-  const int count = api->Tget_nmembers(type);
-  bool is_second_native = false;
-  const gpuf_dtype first = match_member(api, type, 0, is_native);
-  if (count == 1 && nbytes == 1 && first == GPUF_DTYPE_UINT8) {
+static gpuf_dtype match_named_byte(matcher *m, hid_t type) {
+  char name[NAME_NBYTES];
+  if (read_member_name(m, type, 0, name)) {
     for (size_t i = 0; i < NAMED_BYTE_COUNT; i++) {
-      if (member_is(api, type, 0, gpuf_dtype_name(named_bytes[i]))) {
+      if (!strcmp(name, gpuf_dtype_name(named_bytes[i]))) {
         return named_bytes[i];
       }
     }
   }
-  if (count != 2 || !member_is(api, type, 0, "r") || !member_is(api, type, 1, "i") || !first ||
-      match_member(api, type, 1, &is_second_native) != first) {
+  return 0;
+}
+
+static gpuf_dtype match_compound(matcher *m, hid_t type, bool *is_native) {
+  const size_t nbytes = m->api->Tget_size(type);
+  if (!answered(m, nbytes > 0)) {
+    return 0;
+  }
+  const int count = m->api->Tget_nmembers(type);
+  bool is_second_native = false;
+  if (!answered(m, count >= 0) || count < 1 || count > 2) {
+    return 0;
+  }
+  const gpuf_dtype first = match_member(m, type, 0, is_native);
+  if (count == 1) {
+    return nbytes == 1 && first == GPUF_DTYPE_UINT8 ? match_named_byte(m, type) : 0;
+  }
+  if (!member_is(m, type, 0, "r") || !member_is(m, type, 1, "i") || !first ||
+      match_member(m, type, 1, &is_second_native) != first) {
     return 0;
   }
   *is_native = *is_native && is_second_native && nbytes == 2 * gpuf_dtype_nbytes(first) &&
-               api->Tget_member_offset(type, 0) == 0 &&
-               api->Tget_member_offset(type, 1) == nbytes / 2;
+               m->api->Tget_member_offset(type, 0) == 0 &&
+               m->api->Tget_member_offset(type, 1) == nbytes / 2;
   return complex_of(first);
 }
 
 /* HDF5 2.0's own complex type: two floats, the real component first. */
-static gpuf_dtype match_native_complex(const gpufi_h5_api *api, hid_t type, bool *is_native) {
-  const hid_t component = api->Tget_super(type);
+static gpuf_dtype match_native_complex(matcher *m, hid_t type, bool *is_native) {
+  const hid_t component = m->api->Tget_super(type);
   gpuf_dtype dtype = 0;
-  if (component >= 0) {
-    dtype = complex_of(match_float(api, component, is_native));
-    api->Idec_ref(component);
+  if (answered(m, component >= 0)) {
+    dtype = complex_of(match_float(m, component, is_native));
+    m->api->Idec_ref(component);
   }
   return dtype;
+}
+
+static gpuf_dtype match(matcher *m, int class, hid_t type, bool *is_native) {
+  switch (class) {
+  case H5T_INTEGER:
+    return match_integer(m, type, is_native);
+  case H5T_FLOAT:
+    return match_float(m, type, is_native);
+  case H5T_ENUM:
+    return match_enum(m, type, is_native);
+  case H5T_COMPOUND:
+    return match_compound(m, type, is_native);
+  case GPUFI_H5T_COMPLEX:
+    return match_native_complex(m, type, is_native);
+  default:
+    answered(m, class != H5T_NO_CLASS);
+    return 0;
+  }
 }
 
 const char *gpufi_h5_class_name(int type_class) {
@@ -285,27 +373,18 @@ const char *gpufi_h5_class_name(int type_class) {
 
 gpuf_status gpufi_h5_type_match(gpufi_h5_session *session, hid_t type, const char *name,
                                 gpuf_dtype *dtype, bool *is_native, gpuf_error *err) {
-  const gpufi_h5_api *api = session->api;
-  const int class = (int)api->Tget_class(type);
-  const char *want = "";
-  *dtype = 0;
-  if (class == H5T_INTEGER) {
-    *dtype = match_integer(api, type, is_native);
-  } else if (class == H5T_FLOAT) {
-    *dtype = match_float(api, type, is_native);
-  } else if (class == H5T_ENUM) {
-    *dtype = match_enum(api, type, is_native);
-  } else if (class == H5T_COMPOUND) {
-    *dtype = match_compound(api, type, is_native);
-    want = " (only complex numbers {r, i} and gpufetch's named bytes are element types)";
-  } else if (class == GPUFI_H5T_COMPLEX) {
-    *dtype = match_native_complex(api, type, is_native);
+  matcher m = {session, session->api, name, err, GPUF_OK};
+  const int class = (int)m.api->Tget_class(type);
+  *dtype = match(&m, class, type, is_native);
+  if (m.status != GPUF_OK || *dtype) {
+    return m.status;
   }
-  if (*dtype) {
-    return GPUF_OK;
-  }
+  const char *want =
+      class == H5T_COMPOUND
+          ? " (only complex numbers {r, i} and gpufetch's named bytes are element types)"
+          : "";
   return gpufi_fail(err, GPUF_ERR_UNSUPPORTED, 0,
                     "dataset '%s' holds elements of an HDF5 %s type of %zu bytes that no gpufetch "
                     "dtype stands for%s: read it with HDF5 itself and convert it",
-                    name, gpufi_h5_class_name(class), api->Tget_size(type), want);
+                    name, gpufi_h5_class_name(class), m.api->Tget_size(type), want);
 }

@@ -9,10 +9,27 @@
 /* H5FD_FEAT_HAS_MPI, which <hdf5.h> does not define in every release. */
 #define FEATURE_HAS_MPI 0x0100u
 
+/* `what` and `name` are what was to be read or written, `result` what it "was not". */
+static gpuf_status refuse(const gpufi_h5_failure *failure, const char *what, const char *name,
+                          const char *result, gpuf_error *err) {
+  const char *const reason =
+      failure->system_error ? strerror(failure->system_error) : "HDF5 did not say why";
+  return failure->was_read
+             ? gpufi_fail(err, GPUF_ERR_HDF5, failure->system_error,
+                          "%s '%s' was not %s: an earlier read of this file failed (%s), and HDF5 "
+                          "may take something else for what it did not read; close the file and "
+                          "open it again",
+                          what, name, result, reason)
+             : gpufi_fail(err, GPUF_ERR_HDF5, failure->system_error,
+                          "%s '%s' was not %s: an earlier write to this file failed (%s), and HDF5 "
+                          "loses what it could not write then; make room, close the file and write "
+                          "a new one",
+                          what, name, result, reason);
+}
+
 gpuf_status gpufi_h5_check_writable(gpufi_h5_session *session, hid_t id, const char *what,
                                     const char *name, gpuf_error *err) {
   unsigned intent = INTENT_WRITE;
-  int system_error = 0;
   const hid_t file = session->api->Iget_file_id(id);
   if (file >= 0) {
     session->api->Fget_intent(file, &intent);
@@ -25,26 +42,13 @@ gpuf_status gpufi_h5_check_writable(gpufi_h5_session *session, hid_t id, const c
                       what, name);
   }
   gpufi_h5_use_file(session, id);
-  if (gpufi_h5_failure_find(&session->file, &system_error)) {
-    return gpufi_fail(err, GPUF_ERR_HDF5, system_error,
-                      "%s '%s' was not written: an earlier write to this file failed (%s), and "
-                      "HDF5 loses what it could not write then; make room, close the file and "
-                      "write a new one",
-                      what, name, system_error ? strerror(system_error) : "HDF5 did not say why");
-  }
-  return GPUF_OK;
+  const gpufi_h5_failure failure = gpufi_h5_failure_find(&session->file);
+  return failure.has_failed ? refuse(&failure, what, name, "written", err) : GPUF_OK;
 }
 
 gpuf_status gpufi_h5_check_readable(gpufi_h5_session *session, const char *name, gpuf_error *err) {
-  int system_error = 0;
-  if (!gpufi_h5_loss_find(&session->file, &system_error)) {
-    return GPUF_OK;
-  }
-  return gpufi_fail(err, GPUF_ERR_HDF5, system_error,
-                    "dataset '%s' was not read: HDF5 could not write chunks of this file that it "
-                    "held in memory (%s), and has lost them; make room, close the file and write "
-                    "them again",
-                    name, system_error ? strerror(system_error) : "HDF5 did not say why");
+  const gpufi_h5_failure failure = gpufi_h5_failure_find(&session->file);
+  return failure.has_lost ? refuse(&failure, "dataset", name, "read", err) : GPUF_OK;
 }
 
 bool gpufi_h5_is_parallel(gpufi_h5_session *session, hid_t id) {

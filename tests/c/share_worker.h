@@ -80,9 +80,11 @@ static inline int raw_connect(const gpuf_share_handle *handle) {
   }
   const int fd = socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0);
   const socklen_t nbytes = gpufi_share_address(fields.service, &address);
-  if (connect(fd, (struct sockaddr *)&address, nbytes) != 0) {
-    close(fd);
-    return -1;
+  while (connect(fd, (struct sockaddr *)&address, nbytes) != 0) {
+    if (errno != EINTR) {
+      close(fd);
+      return -1;
+    }
   }
   return fd;
 }

@@ -395,9 +395,16 @@ static void a_share_ends_with_its_tensor(void) {
   CHECK_OK(gpuf_attach(&handle, &attachment, &attached, &err));
   CHECK_FAILS(gpufi_dispatcher_unpublish(dispatcher, "shared", 1000000, &err), GPUF_ERR_TIMEOUT,
               "1 shares");
+  CHECK_FAILS(gpufi_dispatcher_unpublish(dispatcher, "shared", 0, &err), GPUF_ERR_TIMEOUT,
+              "1 shares");
   CHECK(released == 0);
   ask_code("{\"op\": \"stats\", \"name\": \"shared\"}", "unknown_name");
   CHECK_OK(gpuf_detach(attachment, &err));
+  CHECK(released == 1);
+  /* The name is known until a call has told that the memory is free. */
+  CHECK_OK(gpufi_dispatcher_unpublish(dispatcher, "shared", 0, &err));
+  CHECK_FAILS(gpufi_dispatcher_unpublish(dispatcher, "shared", 0, &err), GPUF_ERR_INVALID,
+              "nothing");
   CHECK(released == 1);
   finish();
   drop(&tensor);

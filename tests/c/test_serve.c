@@ -2,16 +2,14 @@
  * while others read. What clients see is tested from Python, by Jupyter's own tools. */
 #include <gpufetch/serve.h>
 
-#include <arpa/inet.h>
-#include <netinet/in.h>
 #include <pthread.h>
 #include <stdatomic.h>
 #include <stdio.h>
 #include <string.h>
-#include <sys/socket.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "by_hand.h"
 #include "entries.h"
 #include "structs.h"
 
@@ -251,8 +249,7 @@ static void a_callback_on_the_servers_thread_cannot_stop_it(void) {
                                       .sin_addr.s_addr = htonl(INADDR_LOOPBACK)};
   int sockets[8];
   for (int i = 0; i < 8; i++) {
-    sockets[i] = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
-    CHECK(connect(sockets[i], (const struct sockaddr *)&address, sizeof(address)) == 0);
+    sockets[i] = connect_to(&address, sizeof(address));
   }
   for (int i = 0; i < 10000 && atomic_load(&own.count) == 0; i++) {
     usleep(1000);
@@ -282,6 +279,66 @@ static void what_cannot_be_published_is_refused(void) {
   CHECK_OK(gpuf_server_stop(server, &err));
 }
 
+/* A callback that publishes anew what was released. */
+typedef struct republisher {
+  gpuf_server *server;
+  gpuf_tensor tensor;
+  int count, refused_count;
+} republisher;
+
+static void publish_again(void *arg) {
+  republisher *own = arg;
+  const gpuf_publish_options options = {
+      .struct_nbytes = sizeof(options), .release = publish_again, .release_arg = own};
+  const gpuf_status statuses[] = {
+      gpuf_server_publish(own->server, "again", &own->tensor, &options, &err),
+      gpuf_server_publish_int64(own->server, "n", 1, &err),
+      gpuf_server_publish_float64(own->server, "n", 1, &err),
+      gpuf_server_publish_text(own->server, "n", "1", &err),
+      gpuf_server_publish_step(own->server, 1, 1, &err),
+  };
+  own->count++;
+  for (size_t i = 0; i < sizeof(statuses) / sizeof(statuses[0]); i++) {
+    own->refused_count += statuses[i] == GPUF_ERR_STATE && strstr(err.message, "stopped");
+  }
+}
+
+/* Else it would never end. */
+static void nothing_is_published_while_a_server_stops(void) {
+  float values[8] = {0};
+  const int64_t shape[] = {8};
+  republisher own = {.server = start(NULL)};
+  const gpuf_publish_options options = {
+      .struct_nbytes = sizeof(options), .release = publish_again, .release_arg = &own};
+  CHECK_OK(gpuf_tensor_init(&own.tensor, values, cpu_device, GPUF_DTYPE_FLOAT32, 1, shape, &err));
+  CHECK_OK(gpuf_server_publish(own.server, "again", &own.tensor, &options, &err));
+  CHECK_OK(gpuf_server_unpublish(own.server, "again", 0, &err));
+  CHECK(own.count == 1 && own.refused_count == 0);
+  alarm(60);
+  CHECK_OK(gpuf_server_stop(own.server, &err));
+  alarm(0);
+  CHECK(own.count == 2 && own.refused_count == 5);
+}
+
+/* As many tensors as serve.h says, and devices that there are. */
+static void a_tensor_too_many_or_of_no_device_is_refused(void) {
+  float values[8] = {0};
+  const int64_t shape[] = {8};
+  char name[32];
+  gpuf_tensor tensor;
+  gpuf_server *server = start(NULL);
+  CHECK_OK(gpuf_tensor_init(&tensor, values, cpu_device, GPUF_DTYPE_FLOAT32, 1, shape, &err));
+  for (int i = 0; i < GPUF_PUBLISH_TENSORS_MAX; i++) {
+    snprintf(name, sizeof(name), "t%d", i);
+    CHECK_OK(gpuf_server_publish(server, name, &tensor, NULL, &err));
+  }
+  CHECK_FAILS(gpuf_server_publish(server, "more", &tensor, NULL, &err), GPUF_ERR_STATE,
+              "the most at a time: unpublish some before more");
+  tensor.device = (gpuf_device){GPUF_DEVICE_HOST, 77};
+  CHECK_FAILS(gpuf_server_publish(server, "t0", &tensor, NULL, &err), GPUF_ERR_NO_DEVICE, "77");
+  CHECK_OK(gpuf_server_stop(server, &err));
+}
+
 static atomic_bool is_over;
 
 /* GPUF_ERR_INVALID, never a crash; and the getters give NULL. */
@@ -296,7 +353,7 @@ static void null_is_refused(void) {
   CHECK_FAILS(gpuf_server_publish(server, NULL, &tensor, NULL, &err), GPUF_ERR_INVALID, "name");
   CHECK_FAILS(gpuf_server_publish(server, "x", NULL, NULL, &err), GPUF_ERR_INVALID, "tensor");
   CHECK_FAILS(gpuf_server_publish_int64(NULL, "n", 1, &err), GPUF_ERR_INVALID, "server");
-  CHECK_FAILS(gpuf_server_publish_int64(server, NULL, 1, &err), GPUF_ERR_INVALID, "name");
+  CHECK_FAILS(gpuf_server_publish_int64(server, NULL, 1, &err), GPUF_ERR_INVALID, "name is NULL");
   CHECK_FAILS(gpuf_server_publish_float64(NULL, "n", 1, &err), GPUF_ERR_INVALID, "server");
   CHECK_FAILS(gpuf_server_publish_text(NULL, "n", "t", &err), GPUF_ERR_INVALID, "server");
   CHECK_FAILS(gpuf_server_publish_text(server, "n", NULL, &err), GPUF_ERR_INVALID, "text");
@@ -354,6 +411,8 @@ int main(void) {
   TEST(a_callback_of_one_server_can_stop_another);
   TEST(a_callback_on_the_servers_thread_cannot_stop_it);
   TEST(what_cannot_be_published_is_refused);
+  TEST(nothing_is_published_while_a_server_stops);
+  TEST(a_tensor_too_many_or_of_no_device_is_refused);
   TEST(names_come_and_go_while_servers_start_and_stop);
   rmdir(folder);
   return test_finish();

@@ -128,7 +128,9 @@ static false_exporter false_exporter_of(const shared *s) {
   gpufi_share_fields fields;
   struct sockaddr_un address;
   CHECK_OK(gpufi_share_decode(&s->handle, &fields, &err));
+  const pid_t own = getpid(); /* this test may run beside itself */
   memset(fields.service, 0xa5, sizeof(fields.service));
+  memcpy(fields.service, &own, sizeof(own));
   gpufi_share_encode(&fields, &f.handle);
   const socklen_t nbytes = gpufi_share_address(fields.service, &address);
   f.listen_fd = socket(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0);

@@ -378,6 +378,26 @@ def test_a_wait_for_other_processes_holds_no_other_call_up(server: gf.Server) ->
         assert not waiting.is_alive()
 
 
+def test_unpublish_is_asked_again_until_the_memory_is_free(server: gf.Server) -> None:
+    with attached_by_another(server) as (other, _):
+        for _ in range(2):
+            with pytest.raises(TimeoutError, match="call unpublish again"):
+                server.unpublish("x")
+        other.kill()
+        other.wait()
+
+        def is_free() -> bool:
+            try:
+                server.unpublish("x")
+            except TimeoutError:
+                return False
+            return True
+
+        eventually(is_free)
+        with pytest.raises(ValueError, match="nothing is published as x"):
+            server.unpublish("x")
+
+
 def test_a_pull_is_awaited_told_and_cancelled(run: gf.Connection) -> None:
     async def main() -> list[Any]:
         futures = [run["cube"].fetch_async(), run["cube"][1].fetch_async()]
@@ -480,6 +500,45 @@ def test_a_step_consistent_read_of_several_fragments_is_refused(server: gf.Serve
         with pytest.raises(ValueError, match="several steps"):
             run["x"].fetch()
         stepper.join()
+
+
+def test_who_asks_while_its_thread_waits_for_a_reply_is_refused_and_the_wait_goes_on(
+    run: gf.Connection, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As a signal handler or a finalizer does: it would take the reply."""
+    told: list[str] = []
+    receive = Client._receive
+
+    def interrupted(self: Client, deadline: float) -> Any:
+        try:
+            assert not run["cube"]
+        except RuntimeError as error:
+            told.append(str(error))
+        return receive(self, deadline)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Client, "_receive", interrupted)
+        np.testing.assert_array_equal(run["cube"][1].fetch(), CUBE[1])
+    assert told and all("waits for a reply on this thread" in text for text in told)
+    np.testing.assert_array_equal(run["cube"][2].fetch(), CUBE[2])
+
+
+def test_a_connection_that_is_closed_while_its_thread_waits_ends_the_wait(
+    run: gf.Connection, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    receive = Client._receive
+
+    def closing(self: Client, deadline: float) -> Any:
+        run.close()
+        return receive(self, deadline)
+
+    cube = run["cube"]
+    with monkeypatch.context() as patch:
+        patch.setattr(Client, "_receive", closing)
+        with pytest.raises(ValueError, match="closed"):
+            cube[1].fetch()
+    with pytest.raises(ValueError, match="closed"):
+        cube[1].fetch()
 
 
 def test_withdrawn_and_changed_tensors_are_told(server: gf.Server, run: gf.Connection) -> None:
@@ -642,7 +701,9 @@ def test_a_read_after_a_clean_end_fails_at_once() -> None:
             server.stop()
             began = time.monotonic()
             for ended in (reading, waiting):
-                with pytest.raises(ConnectionError, match=r"kernel-ending.json has ended: connect"):
+                with pytest.raises(
+                    ConnectionError, match=r"kernel-ending.json has ended: start it again"
+                ):
                     ended.result(20)
         for _ in range(3):
             with pytest.raises(ConnectionError, match="has ended"):
@@ -893,6 +954,9 @@ def damaged(server: gf.Server) -> dict[str, tuple[bytes, str]]:
         "transport": (other(transport="udp"), "'udp' is neither tcp nor ipc"),
         "key": (other(key=5), "key is no text"),
         "scheme": (other(signature_scheme="hmac-rot13"), "'hmac-rot13' is unknown"),
+        "md5": (other(signature_scheme="hmac-md5"), "'hmac-md5', where gpufetch writes"),
+        "nokey": (other(key=""), "its key is missing"),
+        "curve": (other(curve_publickey="abc"), "curve_publickey is no key of CurveZMQ's"),
         "who": (other(gpufetch=[1]), "says of its server is damaged"),
         "when": (other(gpufetch=whole["gpufetch"] | {"start_time": "x"}), "its server is damaged"),
     }
@@ -929,6 +993,11 @@ def test_a_server_comes_before_a_file_of_its_name(
     monkeypatch.chdir(tmp_path)
     Path("test").write_bytes(b"\x7fELF")
     gf.connect("test", timeout=60).close()
+    Path("absent").write_bytes(b"\x7fELF")
+    Path("folder").mkdir()
+    for name in ("absent", "folder"):
+        with pytest.raises(FileNotFoundError, match=f"no server .*{name} is running: these are: t"):
+            gf.connect(name, timeout=60)
 
 
 def test_a_kernel_that_serves_no_tensors_says_so_at_once() -> None:

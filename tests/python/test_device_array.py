@@ -81,6 +81,8 @@ def test_an_int_index_may_be_any_integer_type(device: str) -> None:
     a = np.arange(12).reshape(3, 4)
     x = gf.to_device(a, device=device)
     assert gf.fetch(x[np.int8(-1), np.uint64(2)]) == 10
+    assert gf.fetch(x[np.array(-1), np.array(2, np.uint8)]) == 10
+    assert gf.fetch(x[np.array(1)]).tolist() == a[np.array(1)].tolist()
 
 
 @pytest.mark.parametrize("key", [3, -4, (0, 4), (..., 5), (slice(None), -5), 1 << 70])
@@ -99,7 +101,7 @@ def test_too_many_indices_are_refused(key: Any) -> None:
         gf.to_device(np.zeros((3, 4)), device="host:0")[key]
 
 
-@pytest.mark.parametrize("key", [[0, 1], np.array([0]), np.array(0), True, (0, [1])])
+@pytest.mark.parametrize("key", [[0, 1], np.array([0]), True, (0, [1])])
 def test_other_indices_say_fetch_first(key: Any) -> None:
     with pytest.raises(TypeError, match="fetch it first"):
         gf.to_device(np.zeros((3, 4)), device="host:0")[key]
@@ -113,6 +115,13 @@ def test_what_is_no_index_in_numpy_is_an_index_error_that_names_it(key: Any) -> 
     for x in (gf.to_device(np.zeros((3, 4))), gf.lazy(gf.to_device(np.zeros((3, 4))))):
         with pytest.raises(IndexError, match=re.escape(reprlib.repr(wrong))):
             x[key]
+
+
+def test_a_ragged_list_is_a_value_error_as_in_numpy() -> None:
+    a = np.zeros((3, 4))
+    for x in (a, gf.to_device(a), gf.lazy(gf.to_device(a))):
+        with pytest.raises(ValueError, match="inhomogeneous"):
+            x[[[0], [1, 2]]]  # type: ignore[index]
 
 
 def test_a_device_array_as_an_index_is_its_number_or_refused() -> None:

@@ -58,12 +58,36 @@ def wait_for_threads() -> None:
     """Wait until every thread of gpufetch's that was told of an end has passed it on."""
     from gpufetch import _futures
 
-    if _futures._watchers is not None:
-        _futures._watchers.shutdown()
-        _futures._watchers = None
+    wait_until(lambda: not _futures._watchers._running)
 
 
 # --- concurrent.futures ---------------------------------------------------------------------------
+
+
+def test_what_runs_in_the_first_use_may_wait_for_another_threads_first_use(
+    x: Any, expected: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As a finalizer may, which the collector runs there."""
+    create = concurrent.futures.Future.__init__
+    other = gf.fetch_async(x)
+    told = threading.Event()
+    waited: list[bool] = []
+
+    def finalize(self: Any) -> None:
+        create(self)
+        if not waited:
+            waited.append(False)
+            callback = threading.Thread(
+                target=other.add_done_callback, args=(lambda _: told.set(),), daemon=True
+            )
+            callback.start()
+            waited[0] = told.wait(10)
+
+    monkeypatch.setattr(concurrent.futures.Future, "__init__", finalize)
+    future = gf.fetch_async(x)
+    future.add_done_callback(lambda _: None)
+    assert waited == [True]
+    np.testing.assert_array_equal(future.result(), expected)
 
 
 def test_a_callback_is_called_once_when_the_copy_ends(x: Any, expected: Any) -> None:
@@ -218,7 +242,7 @@ def test_without_a_thread_the_caller_waits(x: Any, monkeypatch: pytest.MonkeyPat
     def no_thread(_: Any) -> None:
         raise RuntimeError("can't start new thread")
 
-    monkeypatch.setattr("gpufetch._futures._start_thread", no_thread)
+    monkeypatch.setattr("gpufetch._futures._watchers.start", no_thread)
     slow_link(0.05)
     future = gf.fetch_async(x)
     calls: list[Any] = []
@@ -226,20 +250,66 @@ def test_without_a_thread_the_caller_waits(x: Any, monkeypatch: pytest.MonkeyPat
     assert calls == [future] and future.done()
 
 
-def test_an_interrupted_start_is_started_again(
+def test_an_interrupted_start_is_started_again_for_all_that_ask_to_be_told(
     x: Any, expected: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def interrupted(_: Any) -> None:
-        raise KeyboardInterrupt
-
+    calls: list[Any] = []
     slow_link(0.05)
     future = gf.fetch_async(x)
+
+    def interrupted(_: Any) -> None:
+        with concurrent.futures.ThreadPoolExecutor() as another:
+            another.submit(future.add_done_callback, calls.append).result()
+        patch.undo()
+        raise KeyboardInterrupt
+
     with monkeypatch.context() as patch:
-        patch.setattr("gpufetch._futures._start_thread", interrupted)
+        patch.setattr("gpufetch._futures._watchers.start", interrupted)
         with pytest.raises(KeyboardInterrupt):
             concurrent.futures.wait([future])
     assert concurrent.futures.wait([future], timeout=60).done == {future}
     np.testing.assert_array_equal(future.result(), expected)
+    wait_for_threads()
+    assert calls == [future]
+
+
+# A finalizer of a cycle asks for a callback at each place where the collector runs.
+FINALIZER = """
+import gc, time
+import numpy as np, gpufetch as gf
+
+x = gf.to_device(np.zeros(1 << 20), device="host:0")
+calls = []
+
+class Asks:
+    def __init__(self):
+        self.self = self
+    def __del__(self):
+        gf.fetch_async(x).add_done_callback(calls.append)
+
+count = 0
+for threshold in range(1, 120):
+    future = gf.fetch_async(x)
+    gc.disable()
+    Asks()
+    gc.set_threshold(threshold, 1, 1)
+    gc.enable()
+    future.add_done_callback(calls.append)
+    gc.set_threshold(700, 10, 10)
+    gc.collect()
+    count += 2
+deadline = time.monotonic() + 60
+while len(calls) < count and time.monotonic() < deadline:
+    time.sleep(0.01)
+print(len(calls) - count)
+"""
+
+
+def test_finalizers_may_ask_to_be_told_wherever_they_run() -> None:
+    done = subprocess.run(
+        [sys.executable, "-c", FINALIZER], capture_output=True, text=True, timeout=120
+    )
+    assert (done.stdout, done.returncode) == ("0\n", 0), done.stderr
 
 
 # --- Cancelling -----------------------------------------------------------------------------------

@@ -98,6 +98,51 @@ os._exit(0)
 """
 
 
+# Values that HDF5 holds in memory until their datasets are closed.
+NUMBERS = """
+import os, resource, signal, sys
+import h5py, numpy as np, gpufetch as gf
+
+signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+path, what = sys.argv[1:]
+file = h5py.File(path, "w", libver=None if what == "number" else "latest")
+file["keep/x"] = np.arange(5.0)
+file.flush()
+resource.setrlimit(resource.RLIMIT_FSIZE, (0, resource.RLIM_INFINITY))
+written = {"number": 1.5, "tree": {"lr": 0.1, "steps": [1, 2.5]}}[what]
+for name in ("a", "b"):
+    try:
+        gf.hdf5.write(file, name, written)
+    except gf.Error as error:
+        print("failed")
+sys.stdout.flush()
+os._exit(0)
+"""
+
+
+# A file that takes a number of bytes: "write" to a new one, or "repack" to it.
+SMALL = """
+import errno, os, resource, signal, sys
+import numpy as np, gpufetch as gf
+
+signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+path, what = sys.argv[1:]
+gf.hdf5.write(path, "x", np.random.default_rng(0).normal(size=20_000))
+for most in (0, 1000, 50_000, 100_000):
+    resource.setrlimit(resource.RLIMIT_FSIZE, (most, resource.RLIM_INFINITY))
+    try:
+        if what == "write":
+            gf.hdf5.write(path + ".new", "x", np.arange(50_000.0) ** 0.5)
+        else:
+            gf.hdf5.repack(path, path + ".new")
+    except (OSError, gf.Error) as error:
+        code = error.errno if isinstance(error, OSError) else error.native_code
+        print(code == errno.EFBIG, sorted(os.listdir(os.path.dirname(path))))
+sys.stdout.flush()
+os._exit(0)
+"""
+
+
 def run(path: Path, room: str, program: str = PROGRAM) -> list[str]:
     command = [sys.executable, "-c", program, str(path), room]
     done = subprocess.run(command, capture_output=True, text=True, timeout=120)
@@ -131,3 +176,15 @@ def test_a_file_that_cannot_be_closed_is_refused_until_it_is_replaced(
     for message in later:
         assert message.startswith(f"{path} may be damaged") and "writing 'x'" in message
     assert len(later) == 2 and again == "True"
+
+
+@pytest.mark.parametrize("what", ["number", "tree"])
+def test_a_number_on_a_full_disk_is_refused_and_ends_nothing(tmp_path: Path, what: str) -> None:
+    assert run(tmp_path / "numbers.h5", what, NUMBERS) == ["failed", "failed"]
+
+
+@pytest.mark.parametrize("what", ["write", "repack"])
+def test_a_new_file_without_room_is_an_error_with_errno_and_is_deleted(
+    tmp_path: Path, what: str
+) -> None:
+    assert run(tmp_path / "old.h5", what, SMALL) == ["True ['old.h5']"] * 4

@@ -270,3 +270,11 @@ def test_trees_that_someone_has_changed_are_read_or_refused(file: h5py.File) -> 
     file.create_group("t/g")
     with pytest.raises(ValueError, match="'/t/g' is no part of a tree"):
         gf.hdf5.read(file, "t")
+
+
+def test_a_key_that_is_not_utf8_is_refused_with_the_tree_and_the_key(tmp_path: Path) -> None:
+    with h5py.File(tmp_path / "file.h5", "w") as file:
+        gf.hdf5.write(file, "tree", {"w": np.arange(3.0)})
+        file["tree"].create_dataset(b"k\xff", data=1.0)
+        with pytest.raises(ValueError, match=r"'/tree' is no part of a tree: .* b'k\\xff' is not"):
+            gf.hdf5.read(file, "tree", device="cpu")

@@ -1005,6 +1005,15 @@ def shown(runtime: Path) -> Iterator[dict[str, Any]]:
         ("joint['nope']", KeyError, "no tensor is published as 'nope': there are 'x'"),
         ("gf.serve('s', port=70000)", ValueError, "port, .*, is 70000: give .* from 0 to 65531"),
         ("gf.serve('s', transport='ipc', port=5000)", ValueError, "port=5000 is for tcp: leave"),
+        ("gf.serve('s', port=True)", TypeError, "port is True: give the first of five ports"),
+        ("gf.serve('s', on_shutdown=5)", TypeError, "on_shutdown is 5, of type int: give a callab"),
+        (
+            "server.publish('p', x, start=(0.5,), global_shape=(9,))",
+            TypeError,
+            r"start\[0\] is 0.5, of type float: give an integer",
+        ),
+        ("server.publish('p', x, start=(0,), global_shape=5)", TypeError, "global_shape is 5"),
+        ("gf.unpublish('nope')", KeyError, "no tensor is published as 'nope'"),
         ("gf.attach('hello')", ValueError, "it does not begin with .*; pass the whole text"),
         (
             "pickle.dumps(server)",

@@ -169,7 +169,9 @@ def test_the_last_reference_may_go_on_a_thread_of_the_server(runtime: Path, wher
             gc.collect()
             dropped.set()
 
-    held["handle"], _, path = _core.serve_start(name="run", **{where: drop})
+    held["handle"] = _core.serve_create(*((drop, None) if where == "log" else (None, drop)))
+    _core.serve_start(held["handle"], name="run")
+    _, path = _core.serve_describe(held["handle"])
     if where == "shutdown":
         with client(path) as attached:
             attached.wait_for_ready(timeout=10)
@@ -190,7 +192,9 @@ def test_a_stop_of_the_handle_that_is_refused_leaves_the_server_running() -> Non
     def stop(*line: str) -> None:
         note_outcome(told, lambda: _core.serve_stop(held["handle"]))
 
-    held["handle"], _, path = _core.serve_start(name="run", shutdown=stop)
+    held["handle"] = _core.serve_create(None, stop)
+    _core.serve_start(held["handle"], name="run")
+    _, path = _core.serve_describe(held["handle"])
     ask_for_the_end(path)
     eventually(lambda: len(told) == 1)
     assert "callback" in told[0]

@@ -155,7 +155,8 @@ class Client:
             return load(self._path)
         except FileNotFoundError as error:
             raise ServerEndedError(
-                f"the server of {self._path} has ended: connect() again when it has started anew"
+                f"the server of {self._path} has ended: start it again, and the next access "
+                "attaches to it"
             ) from error
         except ConnectionFileError as error:
             raise ServerGoneError(str(error)) from error

@@ -52,7 +52,8 @@ class Connection(Mapping[str, LazyArray], ABC):
     def scalars(self) -> dict[str, Value]:
         """The values that are published beside the tensors.
 
-        Where several servers publish a value, it is that of the first of them.
+        Where several servers publish a value, it is that of the first of them. A float that is not
+        finite comes as text, "nan", "inf" or "-inf", of which float() makes the number.
         """
 
     @property

@@ -6,7 +6,7 @@ import os
 import time
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from typing import Any, TypeVar, final
 
 from gpufetch import _core
@@ -20,6 +20,7 @@ from gpufetch._remote.published_tensor import PublishedTensor
 from gpufetch._remote.server_connection import ServerConnection
 from gpufetch._remote.session import At, Session
 from gpufetch._text import format_nbytes
+from gpufetch._threads import Workers, run_at_once
 
 __all__ = ["JointConnection", "values_text"]
 
@@ -44,7 +45,7 @@ class JointConnection(Connection):
             for session in self._sessions:
                 if session.label == label and count > 1:  # servers on several machines
                     session.label = str(session.path)
-        self._pool = ThreadPoolExecutor(min(len(connections), _THREADS_MAX), "gpufetch-joint")
+        self._workers = Workers(_THREADS_MAX)
 
     # --- Asking servers ---
 
@@ -52,8 +53,8 @@ class JointConnection(Connection):
         """Ask servers at the same time; answers are in the order of the servers."""
         if self._is_closed:
             raise ValueError("this connection is closed: connect() again")
-        _core.check_process(self._process_id)  # a forked child lacks the pool's threads
-        return list(self._pool.map(ask, sessions))
+        _core.check_process(self._process_id)
+        return run_at_once(self._workers, [partial(ask, session) for session in sessions])
 
     def _listings(self) -> Listings:
         listings = self._at_once(lambda session: session.listing(), self._sessions)
@@ -203,7 +204,6 @@ class JointConnection(Connection):
             return
         for session in self._sessions:
             session.close()
-        self._pool.shutdown(wait=False)
 
     def _describe(self) -> list[str]:
         if self._is_closed:

@@ -201,7 +201,7 @@ class PublishedTensor:
                 return  # the next read sees that
         item = items.get(self.name)
         if item is None:
-            raise KeyError(f"{self.name} is not published any more")
+            raise KeyError(f"no tensor is published as {self.name!r} any more")
         if problem := item.get("problem"):
             raise ReplyError("unreadable", f"{self.name} cannot be read: {problem}")
         self._check_unchanged(tuple(item["shape"]), dtype_of(item["dtype"]), self.shape)

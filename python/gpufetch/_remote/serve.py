@@ -5,12 +5,9 @@ from __future__ import annotations
 import atexit
 import logging
 import math
-import operator
 import os
-import threading
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Literal, NoReturn, final
 
 from gpufetch import _core, _share  # noqa: F401  (the order of what runs at exit)
@@ -19,13 +16,9 @@ from gpufetch._checks import check_int, check_path, check_text, check_timeout
 __all__ = ["Server", "serve"]
 
 _logger = logging.getLogger("gpufetch.serve")
-_running: set[Server] = set()  # which stay until they are stopped, whoever else keeps them
-_start_lock = threading.Lock()  # one server starts at a time
-os.register_at_fork(  # a forked child gets it free, whatever other threads did
-    before=_start_lock.acquire,
-    after_in_parent=_start_lock.release,
-    after_in_child=_start_lock.release,
-)
+# The servers of this process by the name that they were asked for. They stay until they are
+# stopped, whoever else keeps them; changed by serve_start and serve_forget alone.
+_servers: dict[str | None, Server] = {}
 _FIRST_PORT_MAX = 65535 - 4
 _POLL_S = 0.01  # between looks whether other processes have let go of a tensor
 
@@ -51,49 +44,29 @@ class Server:
     def __init__(
         self,
         handle: Any,
-        name: str,
-        connection_file: str,
         options: Mapping[str, Any],
         shutdown: _Shutdown | None,
     ) -> None:
-        self._handle = handle
+        self._handle = handle  # counts the calls that use the server; no lock is held meanwhile
         self._options = options  # as serve() was called, the wanted name among them
         self._shutdown = shutdown
         self._process_id = os.getpid()
-        # Held while the handle is used, which is never for long. What a tensor that is let go runs
-        # meanwhile, such as __del__, may use the server on the same thread, but not stop it.
-        self._mutex = threading.RLock()
-        self._stopping = threading.RLock()  # held by the call that stops the server
-        self._use_count = 0  # how many calls on this thread hold the mutex
-        self._name = name
-        self._connection_file = connection_file
-        self._is_stopped = False
-        self._published: set[str] = set()  # names of tensors; guarded by _mutex
-        _running.add(self)
 
-    @contextmanager
-    def _using(self) -> Iterator[int]:
-        """Hold the handle; how many calls hold it already, all of them on this thread.
-
-        `Error` in a forked child, which has no server.
-        """
-        _core.check_process(self._process_id)
-        with self._mutex:
-            self._use_count += 1
-            try:
-                yield self._use_count - 1
-            finally:
-                self._use_count -= 1
+    @property
+    def _is_stopped(self) -> bool:
+        return not _core.serve_runs(self._handle)
 
     @property
     def name(self) -> str:
         """The name that `connect` takes; with a number if the wanted name was in use."""
-        return self._name
+        name, _ = _core.serve_describe(self._handle)
+        return name
 
     @property
     def connection_file(self) -> str:
         """Path of the connection file, which `jupyter console --existing` takes too."""
-        return self._connection_file
+        _, path = _core.serve_describe(self._handle)
+        return path
 
     def publish(
         self,
@@ -118,55 +91,31 @@ class Server:
         """
         if (start is None) != (global_shape is None):
             raise ValueError(f"start={start}, global_shape={global_shape}: give both or neither")
-        part = [
-            None if numbers is None else tuple(map(operator.index, numbers))
-            for numbers in (start, global_shape)
-        ]
+        part = [_indices(start, "start"), _indices(global_shape, "global_shape")]
         check_text(name, "name")
-        tensor = _core.serve_tensor(x)  # runs code of the producer's: without the mutex
-        with self._using():
-            _core.serve_publish(self._handle, name, tensor, *part)
-            self._published.add(name)
+        _core.serve_publish(self._handle, name, _core.serve_tensor(x), *part)
 
     def unpublish(self, name: str, *, timeout: float | None = 0) -> None:
         """Stop offering a tensor or value.
 
         Waits for reads that are under way; then at most `timeout` seconds (None: without a limit)
         until no other process is attached to its memory, and raises TimeoutError if one still is.
+        It may be called again then, to wait further; once it has returned, the memory is free.
         Other threads may use the server meanwhile. ValueError for an unknown name; RuntimeError
         where another thread publishes the name again meanwhile.
         """
         check_timeout(timeout)
         end = math.inf if timeout is None else time.monotonic() + timeout
         check_text(name, "name")
-        with self._using():
-            self._published.discard(name)
-            if self._withdraw(name):
-                return
-        while time.monotonic() < end:
+        is_free = _succeeds(_core.serve_unpublish, self._handle, name, 0)
+        while not is_free and time.monotonic() < end:
             time.sleep(_POLL_S)
-            with self._using():
-                if name in self._published:
-                    raise RuntimeError(
-                        f"{name} was published again, while unpublish waited for other processes "
-                        "to let go of what it was before"
-                    )
-                try:
-                    if self._withdraw(name):
-                        return
-                except ValueError:
-                    return  # nothing of that name is in use any more
-        raise TimeoutError(
-            f"other processes are attached to {name}: keep its memory until they let go"
-        )
-
-    def _withdraw(self, name: str) -> bool:
-        """Withdraw a name; False while other processes are attached. Call with the lock held."""
-        try:
-            _core.serve_unpublish(self._handle, name, 0)
-        except TimeoutError:
-            return False
-        return True
+            is_free = _succeeds(_core.serve_await_unpublished, self._handle, name, 0)
+        if not is_free:
+            raise TimeoutError(
+                f"other processes are attached to {name}: keep its memory until they let go, and "
+                "call unpublish again to wait for that"
+            )
 
     def set(self, name: str, value: Any) -> None:
         """Publish a value beside the tensors, such as a parameter or the last file's name.
@@ -188,8 +137,7 @@ class Server:
             check_text(number, f"value {name}:")
         if isinstance(number, int):
             check_int(number, f"value {name}")
-        with self._using():
-            _core.serve_publish_value(self._handle, name, number)
+        _core.serve_publish_value(self._handle, name, number)
 
     def step(self, step: int, time: float = 0.0) -> None:
         """Say that a step is complete, at simulated `time`.
@@ -200,13 +148,13 @@ class Server:
         step = check_int(step, "step")
         if isinstance(time, str) or not hasattr(time, "__float__"):
             raise TypeError(f"time is {time!r:.80}, of type {type(time).__name__}: give a number")
-        with self._using():
-            _core.serve_step(self._handle, step, time)
+        _core.serve_step(self._handle, step, time)
 
     def stop(self) -> None:
         """Detach the clients and stop; may be called again.
 
-        Takes at most about 6 seconds, and the time that the read takes that is under way. Raises
+        Takes at most about 6 seconds, and the time of the read and of the calls that are under way,
+        with what they run: hold no lock here for which a finalizer or a callback waits. Raises
         TimeoutError where other processes are still attached to memory that was published: the
         server is stopped then, and the memory must be kept.
 
@@ -220,21 +168,13 @@ class Server:
             if self._is_stopped:
                 return
             raise RuntimeError(
-                f"stop() within another call of server {self._name}, or on a thread of its own as "
+                f"stop() within another call of server {self.name}, or on a thread of its own as "
                 "in on_shutdown: set a threading.Event there, and stop it on the thread that waits"
             )
-        with self._using() as outer_count:
-            if outer_count > 0:
-                raise RuntimeError(f"stop() within another call of server {self._name}")
-        with self._stopping:
-            with self._using():
-                taken = None if self._is_stopped else _core.serve_take(self._handle)
-                self._is_stopped = True
-                _running.discard(self)
-            # Without the mutex: callbacks, whose end is waited for, may call the server. They are
-            # told that it is stopped.
-            if taken is not None:
-                _core.serve_stop(taken)
+        try:
+            _core.serve_stop(self._handle)
+        finally:
+            _core.serve_forget(_servers, self._options["name"], self)
 
     def __enter__(self) -> Server:
         return self
@@ -244,13 +184,33 @@ class Server:
 
     def __reduce__(self) -> NoReturn:
         raise TypeError(
-            f"a Server cannot be pickled or copied: give its name, {self._name!r}, to "
+            f"a Server cannot be pickled or copied: give its name, {self.name!r}, to "
             "gpufetch.connect in the other process"
         )
 
     def __repr__(self) -> str:
-        state = "stopped" if self._is_stopped else self._connection_file
-        return f"Server('{self._name}', {state})"
+        state = "stopped" if self._is_stopped else self.connection_file
+        return f"Server('{self.name}', {state})"
+
+
+def _indices(numbers: Sequence[int] | None, what: str) -> tuple[int, ...] | None:
+    if numbers is None:
+        return None
+    try:
+        listed = list(numbers)
+    except TypeError:
+        kind = type(numbers).__name__
+        raise TypeError(f"{what} is {numbers!r:.80}, of type {kind}: give a sequence") from None
+    return tuple(check_int(number, f"{what}[{i}]") for i, number in enumerate(listed))
+
+
+def _succeeds(call: Callable[..., None], *arguments: Any) -> bool:
+    """Call; False where that raises TimeoutError."""
+    try:
+        call(*arguments)
+    except TimeoutError:
+        return False
+    return True
 
 
 def serve(
@@ -318,7 +278,12 @@ def serve(
             check_text(text, what)
     if connection_file is not None:
         check_path(connection_file, "connection_file")
+    if isinstance(port, bool):
+        raise TypeError(f"port is {port}: give the first of five ports, or 0 for any that are free")
     check_int(port, "port, the first of five,", 0, _FIRST_PORT_MAX)
+    if on_shutdown is not None and not callable(on_shutdown):
+        kind = type(on_shutdown).__name__
+        raise TypeError(f"on_shutdown is {on_shutdown!r:.80}, of type {kind}: give a callable")
     if transport == "ipc" and port != 0:
         raise ValueError(f'port={port} is for tcp: leave it out, or transport="ipc"')
     options = {
@@ -331,34 +296,31 @@ def serve(
         "jupyterlab": jupyterlab,
         "step_share": step_share,
     }
-    with _start_lock:
-        running = _find_running(name)
-        if running is not None:
-            _check_same(running, options, on_shutdown)
-            return running
+    # No lock: a handler of the logger may call serve(), and wait for what another thread holds.
+    while True:
         shutdown = None if on_shutdown is None else _Shutdown(on_shutdown)
-        handle, given_name, path = _core.serve_start(
-            name=name,
-            connection_file=connection_file,
-            transport=transport,
-            ip=ip,
-            first_port=port,
-            curve=curve,
-            jupyterlab=jupyterlab,
-            step_share=step_share,
-            log=_logger.warning,
-            shutdown=shutdown,
-        )
-        return Server(handle, given_name, path, options, shutdown)
-
-
-def _find_running(name: str | None) -> Server | None:
-    """The running server of this process that was asked for by a name."""
-    for server in list(_running):
-        is_own = server._process_id == os.getpid() and not server._is_stopped
-        if is_own and server._options["name"] == name:
+        fresh = Server(_core.serve_create(_logger.warning, shutdown), options, shutdown)
+        try:
+            server: Server = _core.serve_start(
+                fresh._handle,
+                claims=(_servers, name, fresh),
+                name=name,
+                connection_file=connection_file,
+                transport=transport,
+                ip=ip,
+                first_port=port,
+                curve=curve,
+                jupyterlab=jupyterlab,
+                step_share=step_share,
+            )
+        except BaseException:
+            _core.serve_forget(_servers, name, fresh)
+            raise
+        if server is fresh:
+            return fresh
+        if not server._is_stopped:  # else it has failed to start, or was stopped meanwhile
+            _check_same(server, options, on_shutdown)
             return server
-    return None
 
 
 def _check_same(
@@ -382,7 +344,7 @@ def _check_same(
 
 
 def _stop_all() -> None:
-    for server in list(_running):
+    for server in list(_servers.values()):
         if os.getpid() != server._process_id:  # a forked child: its parent stops it
             continue
         try:

@@ -33,6 +33,8 @@ __all__ = [
 
 _FILE_MAX_NBYTES = 65536
 _TEXTS = ("ip", "key", "signature_scheme", "curve_publickey", "curve_secretkey")
+_CURVE_KEYS = ("curve_publickey", "curve_secretkey")
+_CURVE_KEY = re.compile(r"[0-9a-zA-Z.:+=^!/*?&<>()\[\]{}@%$#-]{40}|")  # Z85; empty: no CurveZMQ
 _PORTS = ("shell_port", "iopub_port", "stdin_port", "control_port", "hb_port")
 
 
@@ -112,9 +114,16 @@ def _problem(content: Mapping[str, Any]) -> str | None:
     for name in _PORTS:
         if not (type(port := content.get(name)) is int and 0 < port <= 65535):
             return f"its {name} is {'missing' if port is None else 'no port number'}"
+    for name in _CURVE_KEYS:
+        if name in content and not _CURVE_KEY.fullmatch(content[name]):
+            return f"its {name} is no key of CurveZMQ's, of 40 characters"
     server = content.get("gpufetch")
     if server is None:
         return None
+    if not content.get("key"):
+        return "its key is missing"
+    if scheme != "hmac-sha256":
+        return f"its signature_scheme is {scheme!r}, where gpufetch writes 'hmac-sha256'"
     types = {"name": str, "version": str, "host": str, "process_id": int, "start_time": int}
     is_whole = isinstance(server, dict) and all(
         type(server.get(name)) is kind for name, kind in types.items()
@@ -165,6 +174,8 @@ def find(name: str | os.PathLike[str]) -> Path:
     if in_folder.is_file():
         return in_folder
     path = Path(name)
+    if path.exists() and isinstance(name, str) and os.sep not in name and not _is_whole(path):
+        raise _not_found(name, f"; {path} in the working folder is no connection file")
     if path.is_dir():
         raise IsADirectoryError(f"{path} is a folder: name a connection file in it, or a server")
     if path.exists():
@@ -172,10 +183,18 @@ def find(name: str | os.PathLike[str]) -> Path:
     raise _not_found(name)
 
 
-def _not_found(name: str | os.PathLike[str]) -> FileNotFoundError:
+def _is_whole(path: Path) -> bool:
+    try:
+        load(path)
+    except (OSError, ConnectionFileError):
+        return False
+    return True
+
+
+def _not_found(name: str | os.PathLike[str], more: str = "") -> FileNotFoundError:
     names = [server.name for server in running() if server.is_alive is not False]
     there = f"these are: {', '.join(names)}" if names else "none is"
-    return FileNotFoundError(f"no server or connection file {name!s} is running: {there}")
+    return FileNotFoundError(f"no server or connection file {name!s} is running: {there}{more}")
 
 
 Names = str | os.PathLike[str] | Sequence[str | os.PathLike[str]]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import threading
 import time
@@ -66,13 +67,14 @@ class Session:
         self.sharing_problem: str | None = None
         self._closing = threading.Event()  # set once the session is closed
         self._client: Client | None = None
+        self._is_asking = False  # from a request, or connecting, to the last reply
         # Whether there was a server, for whose next start a lost connection waits.
         self._was_connected = False
         self._attached: dict[str, _core.DeviceArray] = {}  # shared memory in use, by its handle
         self._of_thread = threading.local()  # .step: that of the last reply to this thread
         # Sessions for requests that wait for a step, each of one thread at a time: nobody else
-        # waits for those. All of them, and those that no thread uses; guarded by _waiter_lock.
-        self._waiter_lock = threading.Lock()
+        # waits for those. All of them, and those that no thread uses; changed by single operations
+        # of a list's, without a lock, so that finalizers may come here, too.
         self._waiters: list[Session] = []
         self._idle_waiters: list[Session] = []
 
@@ -98,12 +100,32 @@ class Session:
         if os.getpid() != self._process_id:
             return
         self._closing.set()  # before the lock is taken: who holds it may wait for a reply
-        with self._waiter_lock:
-            waiters = list(self._waiters)
-        for waiter in waiters:
+        for waiter in list(self._waiters):
             waiter.close()
         with self.lock:
-            self._drop()
+            if not self._is_asking:  # else, in a signal handler or finalizer, the request drops it
+                self._drop()
+
+    @contextlib.contextmanager
+    def _asking(self) -> Iterator[None]:
+        """Hold the session for one exchange of messages.
+
+        A signal handler or a finalizer may come here on the thread that waits for a reply: it would
+        take that reply away.
+        """
+        with self.lock:
+            if self._is_asking:
+                raise RuntimeError(
+                    f"the connection to {self.label} waits for a reply on this thread: use another "
+                    "connection in signal handlers, finalizers and callbacks"
+                )
+            self._is_asking = True
+            try:
+                yield
+            finally:
+                self._is_asking = False
+                if self.is_closed:
+                    self._drop()
 
     def _drop(self) -> None:
         self._attached.clear()
@@ -135,7 +157,8 @@ class Session:
 
     def connected(self) -> Client:
         """The client, which is connected first if it is not; call with `lock` held."""
-        return self._connected(time.monotonic() + self.timeout)
+        with self._asking():
+            return self._connected(time.monotonic() + self.timeout)
 
     def requests(
         self, requests: list[dict[str, Any]], timeout: float | None = None
@@ -144,10 +167,11 @@ class Session:
 
         Where the server is lost before a reply, the requests that are left go to a new connection.
         TimeoutError where there is none in `timeout` seconds (None: the session's), and
-        ConnectionError where the server has ended for good.
+        ConnectionError where the server has ended for good. RuntimeError where this thread waits
+        for a reply already, and a signal handler or a finalizer asks.
         """
         timeout = self.timeout if timeout is None else timeout
-        with self.lock:
+        with self._asking():
             deadline = time.monotonic() + timeout
             done = 0
             while done < len(requests):
@@ -155,7 +179,8 @@ class Session:
                 try:
                     for reply in client.request(requests[done:], timeout):
                         self.step = self._of_thread.step = reply[0].get("step", self.step)
-                        self.time = reply[0].get("time", self.time)
+                        time_now = reply[0].get("time", self.time)  # text if it is not finite
+                        self.time = float(time_now) if isinstance(time_now, str) else time_now
                         done += 1
                         yield reply
                 except NoStepError:
@@ -172,20 +197,19 @@ class Session:
         """Wait for the next step, and return its number; other requests go on meanwhile."""
         check_timeout(timeout)
         _core.check_process(self._process_id)
-        with self._waiter_lock:
-            if self.is_closed:
-                raise ValueError("this connection is closed: connect() again")
-            if not self._idle_waiters:
-                added = Session(self.path, self.timeout, "live")
-                added._was_connected = self._was_connected
-                self._idle_waiters.append(added)
-                self._waiters.append(added)
-            waiter = self._idle_waiters.pop()
         try:
+            waiter = self._idle_waiters.pop()
+        except IndexError:
+            waiter = Session(self.path, self.timeout, "live")
+            waiter._was_connected = self._was_connected
+            self._waiters.append(waiter)
+        try:
+            if self.is_closed:  # asked after the waiter is in the list that close() goes through
+                waiter.close()
+                raise ValueError("this connection is closed: connect() again")
             reply, _ = waiter.request({"op": "subscribe"}, timeout)
         finally:
-            with self._waiter_lock:
-                self._idle_waiters.append(waiter)
+            self._idle_waiters.append(waiter)
         return int(reply["step"])
 
     def request(self, request: dict[str, Any], timeout: float | None = None) -> Reply:

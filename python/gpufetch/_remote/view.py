@@ -7,10 +7,12 @@ elements; other shapes do.
 
 from __future__ import annotations
 
+import atexit
+import functools
 import math
 import os
 from collections.abc import Callable, Generator, Sequence
-from concurrent.futures import CancelledError, ThreadPoolExecutor
+from concurrent.futures import CancelledError
 from concurrent.futures import Future as ThreadFuture
 from typing import Any, NamedTuple, Protocol
 
@@ -20,6 +22,7 @@ import numpy.typing as npt
 from gpufetch import _core
 from gpufetch._checks import check_timeout
 from gpufetch._subscript import expanded
+from gpufetch._threads import Workers
 from gpufetch._view import HistogramResult, OverviewResult, View
 
 __all__ = ["RemoteTensor", "RemoteView", "Slices"]
@@ -27,15 +30,9 @@ __all__ = ["RemoteTensor", "RemoteView", "Slices"]
 Slices = list[int | list[int | None]]
 """A selection: for each axis of the tensor an integer, or start, stop and step."""
 
-_executor = ThreadPoolExecutor(4, "gpufetch-pull")  # starts no thread before it is used
+_pulls = Workers(4)
 
-
-def _renew_executor() -> None:
-    global _executor
-    _executor = ThreadPoolExecutor(4, "gpufetch-pull")
-
-
-os.register_at_fork(after_in_child=_renew_executor)  # its threads are not there
+atexit.register(_pulls.end)
 
 
 class RemoteTensor(Protocol):
@@ -69,7 +66,7 @@ class RemoteFuture(ThreadFuture[npt.NDArray[Any]]):
     def __init__(self, read: Callable[[], npt.NDArray[Any]]) -> None:
         super().__init__()
         self._process_id = os.getpid()
-        _executor.submit(self._run, read)
+        _pulls.start(functools.partial(self._run, read))
 
     def _run(self, read: Callable[[], npt.NDArray[Any]]) -> None:
         if not self.set_running_or_notify_cancel():

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
+import errno
 import os
-import re
 from collections.abc import Callable
 from functools import partial
 
@@ -11,16 +12,14 @@ import h5py
 from h5py import h5f
 
 from gpufetch import _core
+from gpufetch.hdf5._asking import FAILURES, io_errno
 from gpufetch.hdf5._binding import phil
 from gpufetch.hdf5._uninterrupted import uninterrupted
 
-__all__ = ["check_undamaged", "write_file"]
+__all__ = ["check_undamaged", "make_error", "write_file"]
 
 _TRIES = 5
 _DAMAGED_MAX = 64
-
-# What h5py raises where HDF5 fails.
-_FAILURES = (KeyError, OSError, RuntimeError, ValueError)
 
 # Files that HDF5 could not close, by device and inode: their size and time of change then, and the
 # message and errno for those who use them again.
@@ -76,10 +75,11 @@ class _File:
                 try:
                     opened = h5py.File(self.path, "x")
                     self._is_made = True
-                except OSError:
-                    if not left or not os.path.lexists(self.path):
-                        raise
-                    continue
+                except OSError as error:
+                    if error.errno in (errno.EEXIST, errno.EAGAIN) and left:
+                        continue  # another process has made it
+                    self._delete_empty(error)
+                    raise
             status = os.fstat(opened.id.get_vfd_handle())
             self._identity = status.st_dev, status.st_ino
             # Another process may have deleted it before it was locked.
@@ -87,6 +87,13 @@ class _File:
                 self.opened = opened
                 return
             opened.close()
+
+    def _delete_empty(self, error: OSError) -> None:
+        """Delete a new file that is still empty, because HDF5 could not write to it."""
+        if error.errno not in (errno.EEXIST, errno.EAGAIN):
+            with contextlib.suppress(OSError):
+                if os.lstat(self.path).st_size == 0:
+                    os.unlink(self.path)
 
     def is_in_place(self) -> bool:
         """Whether the path still leads to the file that was opened."""
@@ -114,7 +121,7 @@ class _File:
             if h5f.get_obj_count(self.opened.id, h5f.OBJ_FILE) > 1:
                 return False
             return bool(getattr(error, "native_code", 0)) or len(self.opened) == 0
-        except _FAILURES:
+        except FAILURES:
             return True
 
     def _delete(self) -> None:
@@ -126,21 +133,21 @@ class _File:
         """Close the file. If HDF5 cannot, `failure` says why, and a new file is deleted."""
         try:
             self.opened.close()
-        except _FAILURES as error:
+        except FAILURES as error:
             self.failure = error
             if self._is_made and not self.is_deleted:
                 self._delete()
 
     def damage(self, name: str, cause: BaseException) -> _core.Error:
         """The error to raise for a file that HDF5 could not close; the file is remembered."""
-        code = _errno(cause, self.failure)
+        code = io_errno(cause, self.failure)
         system = f" ({os.strerror(code)})" if code else ""
         if self.is_deleted:
             text = (
                 f"writing {name!r} to the new file {self.path} failed{system}, and the file was "
                 f"deleted again; HDF5 says: {self.failure}"
             )
-            return _make_error(text, code)
+            return make_error(text, code)
         text = (
             f"writing {name!r} to {self.path} failed{system}, and HDF5 could not close the file, "
             "which may be damaged"
@@ -156,23 +163,14 @@ class _File:
             )
             known = status.st_size, status.st_mtime_ns, refusal, code
             _damaged[status.st_dev, status.st_ino] = known
-        return _make_error(f"{text}: {remedy}; HDF5 says: {self.failure}", code)
+        return make_error(f"{text}: {remedy}; HDF5 says: {self.failure}", code)
 
 
-def _make_error(text: str, code: int) -> _core.Error:
+def make_error(text: str, code: int) -> _core.Error:
+    """Make a gpufetch.Error of HDF5, with errno as native_code."""
     error = _core.Error(text)
     error.status, error.native_code = "GPUF_ERR_HDF5", code
     return error
-
-
-def _errno(*errors: BaseException | None) -> int:
-    """The errno that the first of the errors with one tells, else 0."""
-    for error in errors:
-        code = getattr(error, "native_code", 0) or getattr(error, "errno", 0)
-        found = re.search(r"errno = (\d+)", str(error))
-        if code or found:
-            return int(code or (found and found[1]) or 0)
-    return 0
 
 
 def check_undamaged(path: str) -> None:
@@ -183,4 +181,4 @@ def check_undamaged(path: str) -> None:
         return
     found = _damaged.get((status.st_dev, status.st_ino))
     if found is not None and found[:2] == (status.st_size, status.st_mtime_ns):
-        raise _make_error(*found[2:])
+        raise make_error(*found[2:])

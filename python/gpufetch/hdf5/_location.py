@@ -8,6 +8,7 @@ from typing import Any, TypeAlias
 import h5py
 
 from gpufetch._checks import check_path, check_text
+from gpufetch.hdf5._asking import has_link, open_object
 from gpufetch.hdf5._nested import is_stored_tree
 
 __all__ = ["FilePath", "as_path", "check_open", "check_parent", "item_in", "missing_link"]
@@ -35,15 +36,15 @@ def check_open(item: h5py.Group | h5py.Dataset, role: str) -> None:
 def item_in(group: h5py.Group, name: str) -> h5py.Dataset | h5py.Group:
     """Open a dataset to read, or the group of a tree.
 
-    KeyError if there is none of that name, TypeError for another kind of object, ValueError for a
-    name that HDF5 would cut. h5py takes a name as bytes, too.
+    KeyError if there is none of that name, OSError if HDF5 cannot tell, TypeError for another kind
+    of object, ValueError for a name that HDF5 would cut. h5py takes a name as bytes, too.
     """
     check_open(group, "src")
     if isinstance(name, bytes):
         check_path(name, "name")  # need not be UTF-8
     else:
         check_text(name, "name")
-    found = group.get(name)
+    found = open_object(group, name)
     if found is None:
         raise KeyError(f"no dataset {name} in {group.file.filename}")
     if isinstance(found, h5py.Group) and is_stored_tree(found):
@@ -57,11 +58,13 @@ def item_in(group: h5py.Group, name: str) -> h5py.Dataset | h5py.Group:
 
 
 def check_parent(group: h5py.Group, name: str, missing: str) -> None:
-    """Raise ValueError if what is to hold `missing`, the first link that `name` lacks, cannot."""
+    """Raise ValueError if what is to hold `missing`, the first link that `name` lacks, cannot.
+
+    OSError if HDF5 cannot open it.
+    """
     parent = missing.rpartition("/")[0]
-    try:
-        found = group[parent] if parent else group
-    except (KeyError, OSError, RuntimeError):  # a link that leads nowhere, as HDF5 will say
+    found = open_object(group, parent) if parent else group
+    if found is None:  # a link that leads nowhere, as HDF5 will say
         return
     if not isinstance(found, h5py.Group):
         raise ValueError(
@@ -71,14 +74,14 @@ def check_parent(group: h5py.Group, name: str, missing: str) -> None:
 
 
 def missing_link(group: h5py.Group, name: str) -> str | None:
-    """The path up to the first link that `name` needs and that is not there; None if all are."""
+    """The path up to the first link that `name` needs and that is not there; None if all are.
+
+    OSError if HDF5 cannot tell.
+    """
     path = "/" if name.startswith("/") else ""
     for part in filter(None, name.split("/")):
         path += part
-        try:
-            if not group.id.links.exists(path.encode()):
-                return path
-        except (KeyError, OSError, RuntimeError):  # a link before it leads nowhere
+        if not has_link(group, path):
             return path
         path += "/"
     return None

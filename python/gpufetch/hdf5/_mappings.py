@@ -8,6 +8,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
+import numpy as np
+import numpy.typing as npt
 from h5py import h5s
 
 from gpufetch.hdf5._boxes import Box
@@ -38,6 +40,21 @@ class _Indices:
         if whole >= self.count:
             return self.count * self.block
         return whole * self.block + min(more, self.block)
+
+    @property
+    def total(self) -> int | None:
+        """How many indices there are; None if there is no limit."""
+        return None if self.has_no_limit else self.count * self.block
+
+    def at(self, first: int, stop: int) -> npt.NDArray[np.int64]:
+        """The indices with the numbers from `first` up to `stop`."""
+        numbers = np.arange(first, stop)
+        if stop <= self.block:  # which may be more than 64 bits hold
+            return self.start + numbers
+        found: npt.NDArray[np.int64] = (
+            self.start + numbers // self.block * self.stride + numbers % self.block
+        )
+        return found
 
     @property
     def stop(self) -> int:
@@ -85,6 +102,34 @@ class Mapping:
             return math.prod(counts) >= self.wanted_count
         ends = zip(*self.source_bounds, extent, strict=True)
         return all(start + count <= length for start, count, length in ends)
+
+    def pairs(
+        self, box: Box, extent: tuple[int, ...]
+    ) -> tuple[list[npt.NDArray[np.int64]], list[npt.NDArray[np.int64]]] | None:
+        """Indices along each axis of the dataset and of its source, whose shape is `extent`.
+
+        They name the elements that the mapping has of a box. The two lists have as many elements,
+        in the same order. None if the selections are no products of axes, or of other shapes.
+        """
+        source = self.source
+        if source is None and self.source_bounds is None:
+            source = tuple(_Indices(0, max(length, 1), 1, length) for length in extent)
+        if self.virtual is None or source is None or len(source) != len(extent):
+            return None
+        numbers = []
+        here = []
+        for axis, low, length in zip(self.virtual, *box, strict=True):
+            first, stop = axis.count_below(low), axis.count_below(low + length)
+            here.append(axis.at(first, stop))
+            if axis.total != 1:
+                numbers.append((axis.total, first, stop))
+        there = []
+        for axis in source:
+            total, first, stop = (1, 0, 1) if axis.total == 1 or not numbers else numbers.pop(0)
+            if axis.total != total:
+                return None
+            there.append(axis.at(first, stop))
+        return None if numbers else (here, there)
 
     def source_box(self, box: Box, extent: tuple[int, ...]) -> Box:
         """The box of the source, of a shape, in which the elements of a box of the dataset lie.

@@ -5,7 +5,9 @@ from __future__ import annotations
 from functools import partial
 
 import h5py
+from h5py import h5l
 
+from gpufetch.hdf5._asking import FAILURES, io_errno, link_class, require_object
 from gpufetch.hdf5._binding import phil
 from gpufetch.hdf5._location import missing_link
 from gpufetch.hdf5._nested import is_stored_tree
@@ -15,11 +17,13 @@ __all__ = ["check_replaceable", "give_name", "remove", "say_name"]
 
 
 def check_replaceable(group: h5py.Group, name: str) -> None:
-    """Raise ValueError unless `name` is a dataset, a tree, or a soft or external link."""
-    link = group.get(name, getlink=True)
-    if isinstance(link, h5py.SoftLink | h5py.ExternalLink):
+    """Raise ValueError unless `name`, which is there, is a dataset, a tree, or no hard link.
+
+    OSError if HDF5 cannot tell.
+    """
+    if link_class(group, name) != h5l.TYPE_HARD:
         return
-    found = group[name]
+    found = require_object(group, name)
     if not (
         isinstance(found, h5py.Dataset) or (isinstance(found, h5py.Group) and is_stored_tree(found))
     ):
@@ -33,7 +37,9 @@ def give_name(group: h5py.Group, new: str, name: str) -> None:
     """Give what is called `new` another name, in place of what has it now.
 
     No other thread sees the file without that name. After an error, a signal's among them, the name
-    is that of the old one or of the new one, and the other one is gone or is called `new`.
+    is that of the old one or of the new one, and the other one is gone or is called `new`. After
+    one with errno nothing more is done to the file, and the old one may have the name that a note
+    of the error says.
     """
     uninterrupted(partial(_give_name, group, new, name))
 
@@ -50,7 +56,10 @@ def _give_name(group: h5py.Group, new: str, name: str) -> None:
             group.move(new, name)
             del group[old]
         except BaseException as error:
-            _take_back(group, new, name, old, error)
+            if io_errno(error):
+                error.add_note(f"what {name!r} was may be called {old!r} now")
+            else:
+                _take_back(group, new, name, old, error)
             raise
 
 
@@ -61,7 +70,7 @@ def _take_back(group: h5py.Group, new: str, name: str, old: str, error: BaseExce
             if missing_link(group, name) is None:
                 group.move(name, new)
             group.move(old, name)
-    except (KeyError, OSError, RuntimeError, ValueError) as second:
+    except FAILURES as second:
         error.add_note(f"what {name!r} was is called {old!r} now: {second}")
 
 
@@ -83,10 +92,10 @@ def _remove(group: h5py.Group, name: str, missing: str | None, error: BaseExcept
                 del group[name]
             while missing is not None and len(name) > len(missing):
                 name = name.rpartition("/")[0]
-                if len(group[name]) > 0:
+                if len(require_object(group, name)) > 0:
                     break
                 del group[name]
-    except (KeyError, OSError, RuntimeError) as second:
+    except FAILURES as second:
         error.add_note(f"{name!r} could not be deleted again: {second}")
 
 

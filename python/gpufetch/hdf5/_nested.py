@@ -15,6 +15,7 @@ import numpy as np
 from h5py import h5g, h5o, h5p, h5t
 
 from gpufetch._checks import check_text
+from gpufetch.hdf5._asking import attribute, require_object
 from gpufetch.hdf5._numbers import int_array
 from gpufetch.hdf5._tree import link_names
 
@@ -92,11 +93,11 @@ class _Writer:
         try:
             if x is None:
                 group[name] = h5py.Empty("u1")
-                _mark(group[name], "none")
+                _mark(require_object(group, name), "none")
             elif type(x) is str:
                 check_text(x, "the text")
                 group.create_dataset(name, data=x, dtype=h5py.string_dtype())
-                _mark(group[name], "str")
+                _mark(require_object(group, name), "str")
             elif type(x) is bytes:
                 self._write_marked(group, name, np.frombuffer(x, np.uint8), "bytes")
             elif type(x) is int:
@@ -117,7 +118,7 @@ class _Writer:
 
     def _write_marked(self, group: h5py.Group, name: str, values: Any, kind: str) -> None:
         self._write_values(group, name, values)
-        _mark(group[name], kind)
+        _mark(require_object(group, name), kind)
 
 
 def _create_group(group: h5py.Group, name: str, kind: str) -> h5py.Group:
@@ -182,8 +183,8 @@ def _number_array(x: Sequence[Any]) -> Any:
 
 
 def is_stored_tree(group: h5py.Group) -> bool:
-    """Whether write_tree made a group."""
-    return _MARK in group.attrs
+    """Whether write_tree made a group; OSError if HDF5 cannot tell."""
+    return attribute(group, _MARK) is not None
 
 
 def read_tree(group: h5py.Group, read_leaf: ReadDataset, read_values: ReadDataset) -> Any:
@@ -203,7 +204,7 @@ class _Reader:
 
     def read(self, item: Any, above: tuple[Any, ...]) -> Any:
         """Read an open group or dataset; `above` identifies the groups that hold it."""
-        kind = item.attrs.get(_MARK)
+        kind = attribute(item, _MARK)
         if isinstance(item, h5py.Dataset):
             return self._read_leaf(item) if kind is None else self._read_marked(item, str(kind))
         if not isinstance(item, h5py.Group):
@@ -212,7 +213,7 @@ class _Reader:
         key = info.fileno, info.addr
         if key in above:
             raise ValueError(f"group {item.name!r} of a tree holds itself")
-        names = [name.decode() for name in link_names(item.id)]
+        names = [_key_of(name, item) for name in link_names(item.id)]
         if kind in ("dict", "dict of int"):
             convert: Callable[[str], Any] = int if kind == "dict of int" else str
             return {convert(name): self._child(item, name, (*above, key)) for name in names}
@@ -224,7 +225,7 @@ class _Reader:
         raise ValueError(f"group {item.name!r} is no part of a tree: its {_MARK} is {kind!r}")
 
     def _child(self, group: h5py.Group, name: str, above: tuple[Any, ...]) -> Any:
-        return self.read(group[name], above)
+        return self.read(require_object(group, name), above)
 
     def _read_marked(self, dataset: h5py.Dataset, kind: str) -> Any:
         """What stands for a value of Python's, or for a list of numbers."""
@@ -241,3 +242,12 @@ class _Reader:
         if sequence in _SEQUENCES and number in _SCALARS and np.ndim(values) == 1:
             return _SEQUENCES[sequence](map(_SCALARS[number], values))
         raise ValueError(f"dataset {dataset.name!r} is no part of a tree: its {_MARK} is {kind!r}")
+
+
+def _key_of(name: bytes, group: h5py.Group) -> str:
+    try:
+        return name.decode()
+    except UnicodeDecodeError as error:
+        raise ValueError(
+            f"group {group.name!r} is no part of a tree: its link {name!r} is not UTF-8"
+        ) from error

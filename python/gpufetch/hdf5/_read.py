@@ -18,7 +18,7 @@ from gpufetch.hdf5._location import FilePath, as_path, check_open, item_in
 from gpufetch.hdf5._nested import read_tree
 from gpufetch.hdf5._selection import Selection, select
 from gpufetch.hdf5._sparse import read_around
-from gpufetch.hdf5._virtual import checked_sources
+from gpufetch.hdf5._virtual import ReadDirectly, checked_sources
 
 __all__ = ["read"]
 
@@ -108,6 +108,10 @@ def read(
     allow_gaps
         For virtual datasets: whether sources may be missing. Their elements are then the fill
         value, as in HDF5. By default each source from which elements are taken must be there.
+        Elements are read from the checked sources themselves where these map boxes, or steps along
+        axes, that cover what is read. HDF5 reads the rest and finds each source again: the sources
+        are checked once more afterwards, and one alone that goes and comes back meanwhile is not
+        noticed.
 
     Returns
     -------
@@ -125,12 +129,13 @@ def read(
         `src` is closed, `name` has a NUL in it, or `out` does not fit or is read-only; or a source
         of a virtual dataset has another dtype or too few elements.
     OSError
-        A file does not open; or a source of a virtual dataset is missing or does not open. The
-        message names it and the places where it was looked for.
+        A file, or what `name` leads to, does not open or cannot be read; or a source of a virtual
+        dataset is missing, does not open, or was replaced while it was read. The message names it
+        and the places where it was looked for.
     IndexError
         `selection` does not fit.
     KeyError
-        There is no `name` in `src`.
+        There is no `name` in `src`, as HDF5 says; where HDF5 cannot tell, it is OSError.
     TypeError
         The dataset's type has no dtype on a device; the message says what it is. Or `out` is a
         LazyArray, which only reads its tensor.
@@ -185,9 +190,9 @@ def _read(
     if selection is not None and dataset.shape is not None:
         selected = select(dataset.shape, selection)
         box = selected.box[0], tuple(map(abs, selected.box[1]))
-    with checked_sources(dataset.id, box, allow_gaps=allow_gaps):
+    with checked_sources(dataset.id, box, allow_gaps=allow_gaps) as directly:
         try:
-            return _numbers(dataset, selection, selected, device, out)
+            return _numbers(dataset, selection, selected, device, out, directly)
         except TypeError:
             if device != "cpu":
                 raise
@@ -200,10 +205,23 @@ def _numbers(
     selected: Selection | None,
     device: str | None,
     out: Any,
+    directly: ReadDirectly | None,
 ) -> Any:
-    """Read elements that gpufetch has a dtype for; TypeError for others."""
+    """Read elements that gpufetch has a dtype for; TypeError for others.
+
+    `directly` reads a box of a virtual dataset without HDF5's lookup of its sources.
+    """
     with phil:
         dataset_id, chunks, itemsize = dataset.id.id, dataset.chunks, dataset.dtype.itemsize
+    if directly and dataset.shape and (out is None or isinstance(out, np.ndarray)):
+        box = selected.box if selected else ((0,) * dataset.ndim, dataset.shape)
+        if selected is None or selected.rest is None:
+            values = directly((box[0], tuple(map(abs, box[1]))))
+            if values is not None:
+                if out is not None:
+                    _check_out(out)
+                values = values.reshape([length for length in box[1] if length >= 0])
+                return _delivered(values, device, out)
     if selected is None:
         if selection is not None:
             raise TypeError(f"{dataset.name!r} has a null dataspace: nothing in it can be selected")
@@ -215,7 +233,10 @@ def _numbers(
         _check_out(out)
 
     def read_box(box: Box) -> npt.NDArray[Any]:
-        values: npt.NDArray[Any] = _core.h5_read(phil, dataset_id, region=box, device="cpu")
+        found = directly(box) if directly and math.prod(box[1]) else None
+        if found is None:
+            found = _core.h5_read(phil, dataset_id, region=box, device="cpu")
+        values: npt.NDArray[Any] = found
         return values
 
     return _delivered(read_around(selected, chunks, itemsize, read_box), device, out)

@@ -11,6 +11,7 @@ import h5py
 
 from gpufetch._checks import check_path
 from gpufetch._progress import ProgressBar
+from gpufetch.hdf5._asking import io_errno
 from gpufetch.hdf5._compare import compare_files
 from gpufetch.hdf5._copy import CODECS, RepackCodec, copy_file
 from gpufetch.hdf5._dataset import Dataset
@@ -76,13 +77,23 @@ def repack(
         if dest.samefile(source):
             raise ValueError(f"{dest} is the source itself: give another name")
         if not overwrite:
-            raise FileExistsError(f"{dest} exists already: choose another name, or overwrite it")
+            raise FileExistsError(
+                f"{dest} exists already: choose another name, or let it be replaced "
+                "(overwrite=True, --overwrite)"
+            )
     bar = ProgressBar(2 * _elements_nbytes(source) if progress else 0, is_wanted=progress)
     handle, name = tempfile.mkstemp(prefix=f".{dest.name}.", suffix=".part", dir=dest.parent)
     os.close(handle)
     unnamed = Path(name)
     try:
-        copy_file(source, unnamed, codec, bar, allow_gaps=allow_gaps)
+        try:
+            copy_file(source, unnamed, codec, bar, allow_gaps=allow_gaps)
+        except RuntimeError as error:  # where HDF5 cannot close the copy
+            code = io_errno(error)
+            if not code:
+                raise
+            text = f"{dest} cannot be written: {os.strerror(code)}; HDF5 says: {error}"
+            raise OSError(code, text) from error
         compare_files(source, unnamed, bar, allow_gaps=allow_gaps)
         shutil.copymode(source, unnamed)
         _sync(unnamed)

@@ -7,9 +7,14 @@ import threading
 from collections.abc import Callable
 from itertools import starmap
 
+from gpufetch import _core
 from gpufetch.hdf5._binding import phil
 
 __all__ = ["uninterrupted"]
+
+
+class _PendingError(Exception):
+    """Stands for the outcome of work that has not ended."""
 
 
 def uninterrupted(work: Callable[[], None]) -> None:
@@ -17,57 +22,54 @@ def uninterrupted(work: Callable[[], None]) -> None:
 
     Python runs signals' handlers in the main thread, so `work` is run by another one while the main
     thread waits. What a handler raises meanwhile is raised once `work` is done. In another thread,
-    and where the main thread has h5py's lock, which no other thread gets then (a callback of
-    ``visititems``), `work` is simply called.
+    where the main thread has h5py's lock, which no other thread gets then (a callback of
+    ``visititems``), and where there is no memory for a thread, `work` is simply called.
     """
     if threading.current_thread() is not threading.main_thread() or phil._is_owned():
         work()
         return
-    ended: list[BaseException | None] = []
+    begun = threading.Lock()  # taken by whoever does the work
     is_running = threading.Lock()
     is_running.acquire()
 
     def run() -> None:
-        try:
+        if begun.acquire(blocking=False):
             work()
-            ended.append(None)
-        except BaseException as error:
-            ended.append(error)
-        finally:
-            is_running.release()
 
-    # C calls C in this line: a handler runs before the thread starts, or when it is in the list.
+    pending = _PendingError()
+    outcome: list[BaseException | None] = [pending]
+    entry = (_core.run_and_release, (run, outcome, is_running.release))
+
+    # C calls C in the line with starmap: a handler runs before the thread starts, or when it is in
+    # the list. The waiting is in this frame, because a call may lack the memory for its own.
     started: list[int] = []
+    interrupt: BaseException | None = None
+    is_mine = False
     try:
-        started.extend(starmap(_thread.start_new_thread, [(run, ())]))
-        interrupt = _wait(is_running, ended)
+        started.extend(starmap(_thread.start_new_thread, [entry]))
+        while outcome[0] is pending:
+            is_running.acquire()
+            is_running.release()
     except BaseException as error:
         interrupt = error
-        if started:
-            _wait(is_running, ended)
-    if not started:
-        if isinstance(interrupt, RuntimeError | MemoryError):  # no thread can be had
-            work()
-            return
-        assert interrupt is not None
-        raise interrupt
-    failure = ended.pop()
+        is_mine = not started and begun.acquire(blocking=False)
+        while outcome[0] is pending and not is_mine:
+            try:
+                is_running.acquire()
+                is_running.release()
+            except BaseException:
+                continue
+    failure = outcome[0]
     try:
+        if is_mine or begun.acquire(blocking=False):
+            # No thread can be had, or it had no memory to begin.
+            if interrupt is None or isinstance(interrupt, RuntimeError | MemoryError):
+                work()
+                return
+            raise interrupt
         if interrupt is not None:
             raise interrupt from failure
         if failure is not None:
             raise failure
     finally:
-        del failure, interrupt  # they would hold this frame, and it them, with a file in it
-
-
-def _wait(is_running: threading.Lock, ended: list[BaseException | None]) -> BaseException | None:
-    """Wait until `ended` has an item; the first exception that was raised meanwhile."""
-    interrupt = None
-    while not ended:
-        try:
-            if is_running.acquire():
-                is_running.release()
-        except BaseException as error:
-            interrupt = interrupt or error
-    return interrupt
+        del failure, interrupt, outcome  # they would hold this frame, and it them, with a file

@@ -4,26 +4,38 @@ HDF5 reads fill values where a source is missing (older releases also where one 
 converts the elements of one that has another type, reads what lies behind one that is too short,
 and overflows the stack where a virtual dataset is its own source. Here each source is looked for
 where HDF5 looks for it and opened as HDF5 opens it, and stays open while HDF5 reads, so that HDF5
-finds the same one.
+finds the same one. Where it can be done, elements are read from the open sources and not by way of
+the virtual dataset, because HDF5 opens each source once more and reads fill values if that fails.
 """
 
 from __future__ import annotations
 
 import errno
+import math
 import os
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, TypeAlias
 
+import numpy as np
+import numpy.typing as npt
 from h5py import h5d, h5f, h5i, h5o
 
+from gpufetch import _core
+from gpufetch.hdf5._binding import phil
 from gpufetch.hdf5._boxes import Box
 from gpufetch.hdf5._mappings import Mapping, mappings
 from gpufetch.hdf5._source_files import NotOpened, open_source_file
 from gpufetch.hdf5._types import same_but_order, type_name
 
 __all__ = ["Source", "checked_sources", "sources"]
+
+ReadDirectly: TypeAlias = Callable[[Box], "npt.NDArray[Any] | None"]
+
+# Elements of a source that are read directly are read with what is between them, if that is at most
+# this many times as much.
+_SPREAD_MAX = 4
 
 # HDF5 opens each source's file once more for a moment. Without a free descriptor for that it would
 # read fill values.
@@ -47,23 +59,60 @@ class Source:
 
 
 @contextmanager
-def checked_sources(identifier: Any, box: Box | None, *, allow_gaps: bool) -> Iterator[None]:
+def checked_sources(
+    identifier: Any, box: Box | None, *, allow_gaps: bool
+) -> Iterator[ReadDirectly | None]:
     """Hold the sources of an open dataset open while a box of it, or all of it, is read.
 
-    Does nothing for a dataset that is not virtual. Raises OSError for a source that is missing or
+    What the context gives reads a box from the open sources themselves, so that HDF5 has not to
+    find them again; it returns None where that cannot be done. What HDF5 reads is checked once
+    more: afterwards, OSError is raised if a source is not the one any more that was opened.
+
+    Gives None for a dataset that is not virtual. Raises OSError for a source that is missing or
     does not open, ValueError for one of another type, of too few elements, or that is the dataset
     itself; the message names it. With `allow_gaps`, sources that are missing, and growing ones that
     have not grown far enough, are left to HDF5, which reads fill values.
     """
-    if identifier.get_create_plist().get_layout() != h5d.VIRTUAL:
-        yield
+    if not _is_virtual(identifier):
+        yield None
         return
     with ExitStack() as held:
-        for source in sources(identifier, box, held):
+        walk = _Walk(held)
+        found: list[tuple[int, int] | None] = []
+        for source in walk.sources(identifier, box):
             if source.problem is not None and not (allow_gaps and source.is_gap):
                 raise source.problem
+            found.append(_key_of(source))
         _require_spare_descriptors()
-        yield
+        done: list[bool] = []  # for each box, whether it was read directly
+
+        def read_directly(part: Box) -> npt.NDArray[Any] | None:
+            done.append(False)
+            try:
+                values = walk.read(identifier, part)
+            except TypeError:  # no dtype: said of the virtual dataset when that is read
+                return None
+            done[-1] = values is not None
+            return values
+
+        yield read_directly
+        if not (done and all(done)):
+            _check_again(identifier, box, found)
+
+
+def _key_of(source: Source) -> tuple[int, int] | None:
+    return None if source.identifier is None else _key(source.identifier)
+
+
+def _check_again(identifier: Any, box: Box | None, found: list[tuple[int, int] | None]) -> None:
+    """Raise OSError if the sources of a dataset are not those that were found before."""
+    with ExitStack() as held:
+        again = [_key_of(source) for source in sources(identifier, box, held)]
+        if again != found:
+            raise OSError(
+                f"a source of {_described(identifier)} was replaced, or could not be opened any "
+                "more, while it was read, and HDF5 may have read fill values instead: read again"
+            )
 
 
 def sources(identifier: Any, box: Box | None, held: ExitStack) -> Iterator[Source]:
@@ -123,6 +172,51 @@ class _Walk:
                         yield from self.sources(source.identifier, inner, above)
             yield source
 
+    def read(self, identifier: Any, box: Box) -> npt.NDArray[Any] | None:
+        """Read a box of a dataset, of a virtual one from its sources; None if that cannot be done.
+
+        It can where mappings of axes cover all of the box. Sources are open, or opened.
+        """
+        if not _is_virtual(identifier):
+            found: npt.NDArray[Any] = np.asarray(
+                _core.h5_read(phil, identifier.id, region=box, device="cpu")
+            )
+            return found
+        values: npt.NDArray[Any] | None = None
+        covered = np.zeros(box[1], np.bool_)
+        for mapping in mappings(identifier, box):
+            source = self._source(identifier, mapping)
+            if source.identifier is None or source.problem is not None:
+                return None
+            pairs = mapping.pairs(box, source.identifier.shape)
+            part = None if pairs is None else self._read_named(source.identifier, pairs[1])
+            if pairs is None or part is None:
+                return None
+            if values is None:
+                values = np.empty(box[1], part.dtype)
+            here = [indices - low for indices, low in zip(pairs[0], box[0], strict=True)]
+            place = _place(here)
+            values[place] = part.reshape([len(indices) for indices in here])
+            covered[place] = True
+        return values if covered.all() else None
+
+    def _read_named(self, identifier: Any, indices: list[Any]) -> npt.NDArray[Any] | None:
+        """Read elements by their indices along each axis; None where they lie far apart."""
+        start = tuple(int(axis[0]) for axis in indices)
+        stops = [int(axis[-1]) + 1 for axis in indices]
+        shape = tuple(stop - low for stop, low in zip(stops, start, strict=True))
+        if any(stop > n for stop, n in zip(stops, identifier.shape, strict=True)):
+            return None
+        if math.prod(shape) > _SPREAD_MAX * math.prod(map(len, indices)):
+            return None
+        values = self.read(identifier, (start, shape))
+        if values is None:
+            return None
+        named: npt.NDArray[Any] = values[
+            _place([axis - low for axis, low in zip(indices, start, strict=True)])
+        ]
+        return named
+
     def _source(self, identifier: Any, mapping: Mapping) -> Source:
         """Open what a mapping names, or return what came of it before."""
         file = h5i.get_file_id(identifier)
@@ -166,6 +260,13 @@ class _Walk:
                 f"opened: {reason}"
             )
         return source
+
+
+def _place(indices: list[npt.NDArray[np.int64]]) -> tuple[Any, ...]:
+    """The subscript of the elements with these indices along each axis, which are in order."""
+    if all(len(axis) == axis[-1] + 1 - axis[0] for axis in indices):
+        return tuple(slice(int(axis[0]), int(axis[-1]) + 1) for axis in indices)
+    return np.ix_(*indices)
 
 
 _REMEDY = "HDF5 would read fill values instead, and so does allow_gaps=True"

@@ -14,8 +14,9 @@ import h5py
 
 from gpufetch import _core
 from gpufetch._checks import check_text
+from gpufetch.hdf5._asking import io_errno, require_object
 from gpufetch.hdf5._binding import phil, require_binding
-from gpufetch.hdf5._files import write_file
+from gpufetch.hdf5._files import make_error, write_file
 from gpufetch.hdf5._location import FilePath, as_path, check_open, check_parent, missing_link
 from gpufetch.hdf5._names import check_replaceable, give_name, remove, say_name
 from gpufetch.hdf5._nested import is_tree, write_tree
@@ -24,6 +25,12 @@ from gpufetch.hdf5._numbers import as_tensor, is_numbers
 __all__ = ["Codec", "write"]
 
 Codec: TypeAlias = Literal["gpufetch", "bitshuffle-lz4"] | None
+
+# What an error says that has an errno.
+_DAMAGED = (
+    "the system failed to read or to write the file, and what was in it may be damaged, too: "
+    "do not rely on the file, restore it from a copy, or write to a new file"
+)
 
 # As in gpufetch/hdf5.h.
 _CODECS: dict[str | None, int] = {"gpufetch": 0, None: 1, "bitshuffle-lz4": 2}
@@ -95,10 +102,14 @@ def write(
 
     After an error there is what was there before: what this call created is removed again, and so
     is a file that it created. Two things are otherwise. Ctrl-C that comes when all is written may
-    leave the new one, complete, in the old one's place. And where the system refuses to write, as
-    on a full disk, HDF5 may be unable to close an existing file, which may be unreadable then: the
-    error says so, and this process refuses to read and write the file by its path until it is
-    replaced. To be safe from that, write to a new file.
+    leave the new one, complete, in the old one's place. And where the system fails to read or to
+    write the file, as on a full or a failing disk, what was in the file before may be damaged, too,
+    even where HDF5 can close it: do not rely on such a file. The error is a gpufetch.Error with
+    errno as ``native_code`` that says so. Nothing more is done to the file then: the new one may
+    stay in it under a name that begins with ``.gpufetch-new-``, and the old one under one with
+    ``.gpufetch-old-``; the error says which. A file that HDF5 cannot close may be unreadable, and
+    this process refuses to read and write it by its path until it is replaced. To be safe from
+    that, write to a new file.
     """
     require_binding()
     if codec not in _CODECS:
@@ -142,6 +153,15 @@ class _Write:
 
     def run(self, group: h5py.Group) -> h5py.Dataset | h5py.Group:
         check_open(group, "dest")
+        try:
+            return self._run(group)
+        except Exception as error:
+            code = io_errno(error)
+            if not code or not group:
+                raise
+            raise make_error(f"{_said(error)}; {_DAMAGED}", code) from error
+
+    def _run(self, group: h5py.Group) -> h5py.Dataset | h5py.Group:
         missing = missing_link(group, self.name)
         is_there = missing is None and bool(self.name.strip("/"))
         if is_there and not self.overwrite:
@@ -152,8 +172,8 @@ class _Write:
         if missing is not None:
             check_parent(group, self.name, missing)
         if is_there or self._is_tree():
-            self._create_beside(group, missing or self.name)
-            return group[self.name]
+            self._create_beside(group, missing or self.name, is_there=is_there)
+            return require_object(group, self.name)
         return self._create(group, missing)
 
     def _is_tree(self) -> bool:
@@ -165,18 +185,21 @@ class _Write:
         try:
             # C calls C in this line: no signal's handler runs between the write and its record.
             made.extend(map(self._writer(group, self.name), [as_tensor(self.x)]))
-            found = group[self.name]
+            found = require_object(group, self.name)
             self._set_attributes(found)
             return found
         except BaseException as error:
-            if made or not group:
+            if io_errno(error):
+                if made:
+                    error.add_note(f"{self.name!r} is in the file, incomplete")
+            elif made or not group:
                 remove(group, self.name, missing, error)
             raise
 
-    def _create_beside(self, group: h5py.Group, name: str) -> None:
+    def _create_beside(self, group: h5py.Group, name: str, *, is_there: bool) -> None:
         """Create all of it beside `name`, where nobody looks for it, and then give it its name."""
         _check_name(group, self.name)
-        if group.get(self.name, getlink=True) is not None:
+        if is_there:
             check_replaceable(group, self.name)
         folder, slash, _ = name.rstrip("/").rpartition("/")
         new = f"{folder}{slash}.gpufetch-new-{uuid.uuid4().hex}"
@@ -187,11 +210,14 @@ class _Write:
                 write_tree(group, new, self.x, self._write_dataset, _write_plain)
             else:
                 self._write_dataset(group, new, self.x)
-            self._set_attributes(group[new])
+            self._set_attributes(require_object(group, new))
             give_name(group, new, self.name)
         except BaseException as error:
-            remove(group, new, None, error)
             say_name(error, new, self.name)
+            if io_errno(error):
+                error.add_note(f"{new!r} may be in the file, incomplete")
+            else:
+                remove(group, new, None, error)
             raise
 
     def _set_attributes(self, made: h5py.Dataset | h5py.Group) -> None:
@@ -223,6 +249,12 @@ class _Write:
             chunks=self.chunks,
             codec=_CODECS[self.codec],
         )
+
+
+def _said(error: BaseException) -> str:
+    """What an error and its notes say."""
+    text = str(error.args[-1] if error.args else error)
+    return "; ".join([text, *getattr(error, "__notes__", [])])
 
 
 def _write_plain(group: h5py.Group, name: str, x: Any) -> None:

@@ -14,17 +14,24 @@
  * A full disk. HDF5 keeps data and metadata in memory and writes them in its own time: after
  * GPUF_OK HDF5 has the data, and the file has them once H5Dclose and H5Fclose have succeeded. After
  * a write that the system refused, HDF5 takes further writes without an error. As long as there is
- * no room, H5Fflush and H5Fclose fail, and some releases (seen: 1.10.8) then crash at exit.
+ * no room, H5Fflush and H5Fclose fail; some releases (seen: 1.10.8) then crash at exit, even where
+ * there was room again when the file was closed.
  *   - Once a write of gpufetch to a file has failed so, gpuf_h5_write, gpuf_h5_write_dataset,
  *     gpuf_h5_write_region and the setters of attributes fail at once for that open file, whichever
  *     identifier they are given, with GPUF_ERR_HDF5 and the first failure's errno. Reading goes on,
- *     but HDF5 writes chunks from its memory before it tells how they are stored, and loses those
- *     that it cannot write: then reading fails too.
+ *     unless HDF5 may have lost chunks that it held in memory: it writes them when it needs the
+ *     memory for others, and before it tells how they are stored, and loses those that it cannot
+ *     write. Then reading fails too. What was created for the failed write is unlinked, unless HDF5
+ *     cannot close it.
  *   - Make room, then close the file. If H5Fclose succeeds, the file holds what had been flushed
  *     before the failure, and can be opened and written to again; otherwise it may be unreadable.
  *   - Where there is no room to be had, end the process with _exit.
  *   - To keep a good copy whatever happens, write a file of another name, and rename it once
  *     H5Fclose has succeeded.
+ *
+ * A file that cannot be read (EIO). HDF5 may take something else for what it did not read, without
+ * an error the next time. Once HDF5 has failed to read a file in a call of gpufetch, reading it and
+ * writing to it fail at once, likewise, until it is closed and opened again.
  *
  * A file that several MPI processes have opened together (MPI-IO and subfiling drivers). All of
  * them must write filtered chunks together, which no call here does: gpuf_h5_write, and writing to

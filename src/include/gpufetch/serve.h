@@ -111,6 +111,7 @@ GPUF_API const char *gpuf_server_connection_file(const gpuf_server *server);
 /* The name, numbered where the wanted one was taken; lives as long as the server. */
 GPUF_API const char *gpuf_server_name(const gpuf_server *server);
 
+#define GPUF_PUBLISH_TENSORS_MAX 4096 /* of a server at a time */
 #define GPUF_PUBLISH_NAME_MAX_NBYTES 200
 #define GPUF_PUBLISH_TEXT_MAX_NBYTES 4096
 
@@ -138,7 +139,9 @@ typedef struct gpuf_publish_options {
  * takes a lock, no more. tensor->stream is the one that the program works on: step-consistent reads
  * come after the work that is on it then; live reads leave it alone. The memory must stay allocated
  * until gpuf_server_unpublish of the name, or gpuf_server_stop, has returned GPUF_OK, or release
- * was called. `options` may be NULL. */
+ * was called. `options` may be NULL. GPUF_ERR_STATE for one more than GPUF_PUBLISH_TENSORS_MAX
+ * names, and, in this and the calls below that publish, once gpuf_server_stop has begun, as where
+ * what it releases publishes anew. */
 GPUF_API gpuf_status gpuf_server_publish(gpuf_server *server, const char *name,
                                          const gpuf_tensor *tensor,
                                          const gpuf_publish_options *options, gpuf_error *err);
@@ -155,14 +158,19 @@ GPUF_API gpuf_status gpuf_server_publish_text(gpuf_server *server, const char *n
 
 /* Withdraw a tensor or value: its name is unknown from now on. Waits for reads that are under way,
  * and then for up to `timeout_ns` (< 0 = for ever) for other processes that have attached to the
- * tensor's memory: GPUF_ERR_TIMEOUT while some are left. GPUF_ERR_INVALID for an unknown name. */
+ * tensor's memory: GPUF_ERR_TIMEOUT while some are left. Call it again then, to wait further or to
+ * look whether they have let go: it returns GPUF_OK once, and only then the memory may be freed (or
+ * after `release`, for a program that prefers to be told). GPUF_ERR_INVALID for an unknown name,
+ * such as one of which a call has returned GPUF_OK. A tensor that was published by the name
+ * meanwhile is withdrawn, too. */
 GPUF_API gpuf_status gpuf_server_unpublish(gpuf_server *server, const char *name,
                                            int64_t timeout_ns, gpuf_error *err);
 
 /* Say that time step `step` is done, at simulated time `time`; the work that makes it up is on the
  * published tensors' streams. When nobody asked, it costs a few atomic operations. Reads that wait
  * for a step are done on this thread, after that work, before the call returns, as far as
- * step_share allows; the rest wait on. Call it from one thread at a time.
+ * step_share allows; the rest wait on. One thread at a time serves reads: steps that others
+ * complete meanwhile leave them to it.
  *
  * Each call is a new step, whatever its number: numbers may repeat and may fall, as where a program
  * goes back to a checkpoint. Clients see the number that was given last, and compare those of
