@@ -364,7 +364,7 @@ static void a_fill_that_is_its_own_base_keeps_its_bits(void) {
   fixture_init(&f, &shape, 1, false, GPUFI_CODING_GPUFETCH);
   double *const values = (double *)f.raw;
   for (size_t i = 0; i < 60000; i++) {
-    const bool is_fill = i / GPUFI_BLOCK_VALUES == 3 || below(6) == 0;
+    const bool is_fill = i / GPUFI_BLOCK_VALUES == 3 || below(3) == 0;
     values[i] = is_fill ? fill : (double)(1000000 + below(1 << 12)) / 10;
   }
   values[0] = nextafter(fill, 6); /* the first probe, whose integer has the base 5 */
