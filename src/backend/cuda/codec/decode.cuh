@@ -4,7 +4,12 @@
 
 #include <cuda_runtime_api.h>
 
+#include "backend/cuda/codec/planes.cuh"
 #include "backend/cuda/codec/ranks.cuh"
+
+extern "C" {
+#include "codec/number.h"
+}
 
 namespace gpufi {
 
@@ -15,36 +20,70 @@ struct decode_state {
   uint64_t seed[2];
   uint64_t wanted[2]; /* the checksum that the header gives */
   uint64_t offset;    /* that each residual is less by */
-  uint8_t mode, transform, subset, swap;
-  uint8_t levels;                  /* of a ranked chunk */
+  uint8_t mode, subset;
+  uint8_t transform, swap; /* none where the values have a base: */
+  bool is_based;
+  bool has_planes;
+  bool base_swap; /* the values are big-endian */
+  gpufi_numbers numbers;
+  uint32_t stream_count;           /* of blocks: 2 with corrections */
+  uint8_t arrangement, log2;       /* of matches: how residuals lie in a block, and its size */
+  uint32_t descriptors_nbytes;     /* with their padding */
+  rank_codes ranks;                /* of a ranked chunk */
   uint32_t descriptors_at;         /* in the chunk */
-  bool is_left;                    /* to the CPU: there is a dictionary */
+  bool is_left;                    /* to the CPU: by a dictionary */
+  bool may_have_ranges;            /* of widths: not in version 1 */
   bool is_open;                    /* the header and the sizes of the blocks are right */
   uint32_t is_bad;                 /* a block is not right */
   unsigned long long plain, mixed; /* checksum so far */
+
+  /* Whether these launches decode it. */
+  __device__ bool is_of(bool planes) const {
+    return is_open && has_planes == planes;
+  }
 };
 
 struct decode_job {
   chunk_grid grid;
-  symbol_place place; /* in values that may be ranked */
+  bool has_planes;    /* the chunks with planes are decoded, else those without */
+  symbol_place place; /* in version 1; no bits: values of this kind are not ranked */
   uint32_t chunk_count;
   const uint8_t *encoded;
   uint64_t encoded_nbytes;
   const gpufi_chunk_place *places;
-  uint8_t *raw;
+  uint8_t *raw; /* or what join_planes() takes */
   uint32_t *verdicts;
   decode_state *states;
   uint32_t *run_offsets; /* of each run in its chunk, and of the chunk's end, in 16-byte units */
   uint32_t *run_done;    /* not 0: the run's values are written */
+  /* Of matches: of each chunk where its blocks begin, counted from the first one, and where the
+   * last one ends; and its first block, arranged. */
+  uint32_t *block_offsets;
+  uint32_t block_offset_count; /* of a chunk, at most */
+  uint8_t *first_blocks;
+  /* How many of these launches' chunks of matches are predicted, and how many runs have been begun
+   * for them. */
+  uint32_t *predicted_count, *predicted_taken;
 };
 
-/* In open.cu: check headers and find the runs; at the end, compare the checksums. */
-cudaError_t open_chunks(const decode_job &job, cudaStream_t stream);
+/* In open.cu: check headers and find the runs; at the end, compare the checksums. `planes` is the
+ * grid of chunks with planes, or null where they do not fit the shape. */
+cudaError_t open_chunks(const decode_job &job, const chunk_grid *planes, cudaStream_t stream);
 cudaError_t judge_chunks(const decode_job &job, cudaStream_t stream);
+/* In decode_base.cu: make values of what was predicted, where they have a base. */
+cudaError_t decode_bases(const decode_job &job, cudaStream_t stream);
 /* In decode_ranked.cu: decode the ranked ones. The shared memory that a thread block takes for it.
  */
 cudaError_t decode_ranked_chunks(const decode_job &job, cudaStream_t stream);
 size_t ranked_shared_nbytes(const chunk_grid &grid);
+/* In decode_matches.cu: make residuals of the blocks of matches, or, where nothing is predicted,
+ * values. */
+cudaError_t decode_match_blocks(const decode_job &job, cudaStream_t stream);
+/* In predict_matches.cu: then make values of the residuals. */
+cudaError_t predict_matches(const decode_job &job, cudaStream_t stream);
+/* In planes.cu: the chunks with planes that are decoded, from `coded` to `raw`. */
+cudaError_t join_planes(const planes_layout &layout, const decode_state *states,
+                        const uint8_t *coded, uint8_t *raw, cudaStream_t stream);
 
 } // namespace gpufi
 
