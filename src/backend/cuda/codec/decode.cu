@@ -16,6 +16,9 @@
 #include "backend/cuda/codec/restore_run.cuh"
 #include "backend/cuda/launch.cuh"
 
+#include <stdlib.h>
+#include <string.h>
+
 namespace {
 
 using namespace gpufi;
@@ -108,7 +111,7 @@ __global__ void __launch_bounds__(kThreads, kThreadBlocksPerSm<T>)
   uint32_t run;
   const uint32_t chunk = chunk_in_turn(job, blockIdx.x, &run);
   decode_state *const state = &job.states[chunk];
-  if (!state->is_of(job.has_planes) || state->mode > GPUFI_MODE_W8) {
+  if (!state->is_of(job.has_planes) || state->mode > GPUFI_MODE_W8 || state->has_strips) {
     return;
   }
   const run_place<T> at = place_in_chunk<T>(job, chunk, run);
@@ -136,6 +139,9 @@ struct launch {
       code = launch_kernel(decode_kernel<T, C>, job.chunk_count * job.grid.run_count, kThreads,
                            kShared, stream, job);
     }
+    if (code == cudaSuccess && job.may_have_strips) {
+      code = decode_strips(job, stream);
+    }
     if (code == cudaSuccess && job.grid.is_float) {
       code = decode_bases(job, stream);
     }
@@ -154,6 +160,12 @@ struct shared_nbytes {
     return sizeof(run_shared<T, C>) + kSharedNbytes<T>;
   }
 };
+
+/* Whether GPUFETCH_GPU asks for the general kernels alone, to compare them. */
+bool is_general() {
+  const char *const name = getenv("GPUFETCH_GPU");
+  return name != nullptr && strcmp(name, "general") == 0;
+}
 
 /* The scratch in its order; each part's size is a multiple of 16. */
 struct decode_scratch {
@@ -181,8 +193,10 @@ struct decode_scratch {
 
 size_t gpufi_cuda_decode_shared_nbytes(const gpufi_chunks *chunks) {
   const chunk_grid grid = make_grid(chunks);
+  const size_t strips = strips_fit(grid) ? strips_shared_nbytes(grid) : 0;
   const size_t ranked = ranked_shared_nbytes(grid), other = with_values(grid, shared_nbytes{});
-  return ranked > other ? ranked : other;
+  const size_t most = ranked > other ? ranked : other;
+  return strips > most ? strips : most;
 }
 
 size_t gpufi_cuda_decode_scratch_nbytes(const gpufi_chunks *chunks) {
@@ -213,10 +227,12 @@ cudaError_t gpufi_cuda_decode(const gpufi_chunks *chunks, const void *d_encoded,
   job.block_offsets = reinterpret_cast<uint32_t *>(at += sizes.offsets);
   job.block_offset_count = match_offsets(job.grid);
   job.first_blocks = at += sizes.block_offsets;
+  job.may_have_strips = strips_fit(job.grid) && !is_general();
   const bool planes_fit = gpufi_planes_fit(&chunks->shape);
   decode_job with_planes = job;
   if (planes_fit) {
     with_planes.has_planes = true;
+    with_planes.may_have_strips = false;
     with_planes.predicted_count += 2;
     with_planes.predicted_taken += 2;
     with_planes.grid = make_grid(chunks, true);

@@ -33,6 +33,7 @@ struct decode_state {
   uint32_t descriptors_at;         /* in the chunk */
   bool is_left;                    /* to the CPU: by a dictionary */
   bool may_have_ranges;            /* of widths: not in version 1 */
+  bool has_strips;                 /* it is for decode_strips() */
   bool is_open;                    /* the header and the sizes of the blocks are right */
   uint32_t is_bad;                 /* a block is not right */
   unsigned long long plain, mixed; /* checksum so far */
@@ -43,9 +44,23 @@ struct decode_state {
   }
 };
 
+/* The least plane of a chunk with strips, in values: so few begin in a run. */
+#define GPUFI_STRIP_PLANE_MIN 512
+
+/* Whether decode_strips() undoes the prediction along the axes of `subset`, of a chunk whose shape
+ * fits. Where planes are predicted, a run either begins with one, or has no two values of a column
+ * of planes. */
+__device__ inline bool strips_undo(const chunk_grid &grid, uint32_t subset) {
+  const uint32_t plane = grid.strides[2];
+  const bool is_deep = (subset & 4) != 0;
+  return (subset <= 1 || (subset & 2)) &&
+         (!is_deep || plane >= kRunValues || kRunValues % plane == 0);
+}
+
 struct decode_job {
   chunk_grid grid;
   bool has_planes;    /* the chunks with planes are decoded, else those without */
+  bool may_have_strips; /* chunks of this shape */
   symbol_place place; /* in version 1; no bits: values of this kind are not ranked */
   uint32_t chunk_count;
   const uint8_t *encoded;
@@ -70,6 +85,11 @@ struct decode_job {
  * grid of chunks with planes, or null where they do not fit the shape. */
 cudaError_t open_chunks(const decode_job &job, const chunk_grid *planes, cudaStream_t stream);
 cudaError_t judge_chunks(const decode_job &job, cudaStream_t stream);
+/* In decode_strips.cu: decode those that it is for. Whether chunks of a shape may be; the shared
+ * memory that a thread block takes for it. */
+cudaError_t decode_strips(const decode_job &job, cudaStream_t stream);
+bool strips_fit(const chunk_grid &grid);
+size_t strips_shared_nbytes(const chunk_grid &grid);
 /* In decode_base.cu: make values of what was predicted, where they have a base. */
 cudaError_t decode_bases(const decode_job &job, cudaStream_t stream);
 /* In decode_ranked.cu: decode the ranked ones. The shared memory that a thread block takes for it.

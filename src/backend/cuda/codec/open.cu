@@ -181,6 +181,9 @@ __device__ bool read_header(const decode_job &job, const chunk_grid &planes, con
   /* What these kernels do not read: places in a dictionary. */
   state->is_left = transform == GPUFI_TRANSFORM_DICTIONARY;
   state->may_have_ranges = version > 1;
+  state->has_strips = job.may_have_strips && w8 && !state->is_based && stream_count == 1 &&
+                      !has_planes && !state->is_left && state->swap == 0 &&
+                      strips_undo(grid, subset);
   state->wanted[0] = words[10];
   state->wanted[1] = words[11];
   state->plain = sum.plain;
