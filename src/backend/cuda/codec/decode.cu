@@ -103,25 +103,29 @@ __device__ bool fill_run(const decode_state &state, const run_place<T> &at, chun
   return good;
 }
 
+/* Thread blocks take the runs in their order. */
 template <typename T, int C>
 __global__ void __launch_bounds__(kThreads, kThreadBlocksPerSm<T>)
     decode_kernel(const __grid_constant__ decode_job job) {
   uint4 *const run_bytes = dynamic_shared();
   __shared__ run_shared<T, C> shared;
-  uint32_t run;
-  const uint32_t chunk = chunk_in_turn(job, blockIdx.x, &run);
-  decode_state *const state = &job.states[chunk];
-  if (!state->is_of(job.has_planes) || state->mode > GPUFI_MODE_W8 || state->has_strips) {
-    return;
+  __shared__ uint32_t next;
+  while (take_next(job, &job.counts->general_taken, job.counts->general, &next)) {
+    uint32_t run;
+    const uint32_t chunk = chunk_in_turn(job, next, &run);
+    decode_state *const state = &job.states[chunk];
+    if (!state->is_general(job.has_planes)) {
+      continue;
+    }
+    const run_place<T> at = place_in_chunk<T>(job, chunk, run);
+    chunk_sum share = {0, 0};
+    if (state->mode == GPUFI_MODE_W8) {
+      decode_run<T, C>(job, chunk, at, run_bytes, &shared, &share);
+    } else if (!fill_run<T, C>(*state, at, &share)) {
+      state->is_bad = 1;
+    }
+    add_to_sum(state, share, shared.partial);
   }
-  const run_place<T> at = place_in_chunk<T>(job, chunk, run);
-  chunk_sum share = {0, 0};
-  if (state->mode == GPUFI_MODE_W8) {
-    decode_run<T, C>(job, chunk, at, run_bytes, &shared, &share);
-  } else if (!fill_run<T, C>(*state, at, &share)) {
-    state->is_bad = 1;
-  }
-  add_to_sum(state, share, shared.partial);
 }
 
 /* --- launching --- */
@@ -136,7 +140,8 @@ struct launch {
     cudaError_t code = cudaFuncSetAttribute(decode_kernel<T, C>,
                                             cudaFuncAttributeMaxDynamicSharedMemorySize, kShared);
     if (code == cudaSuccess) {
-      code = launch_kernel(decode_kernel<T, C>, job.chunk_count * job.grid.run_count, kThreads,
+      code = launch_kernel(decode_kernel<T, C>,
+                           rare_thread_blocks(job.chunk_count * job.grid.run_count), kThreads,
                            kShared, stream, job);
     }
     if (code == cudaSuccess && job.may_have_strips) {
@@ -172,7 +177,7 @@ struct decode_scratch {
   size_t states, counts, done, offsets, block_offsets, first_blocks, planes;
 
   decode_scratch(const gpufi_chunks *chunks, const chunk_grid &grid)
-      : states(gpufi_round_up_16(sizeof(decode_state) * chunks->count)), counts(16),
+      : states(gpufi_round_up_16(sizeof(decode_state) * chunks->count)), counts(gpufi_round_up_16(2 * sizeof(decode_counts))),
         done(gpufi_round_up_16(sizeof(uint32_t) * chunks->count * grid.run_count)),
         offsets(gpufi_round_up_16(sizeof(uint32_t) * chunks->count * (grid.run_count + 1))),
         block_offsets(gpufi_round_up_16(sizeof(uint32_t) * chunks->count * match_offsets(grid))),
@@ -220,8 +225,7 @@ cudaError_t gpufi_cuda_decode(const gpufi_chunks *chunks, const void *d_encoded,
   job.raw = static_cast<uint8_t *>(d_raw);
   job.verdicts = d_verdicts;
   job.states = reinterpret_cast<decode_state *>(at);
-  job.predicted_count = reinterpret_cast<uint32_t *>(at += sizes.states);
-  job.predicted_taken = job.predicted_count + 1;
+  job.counts = reinterpret_cast<decode_counts *>(at += sizes.states);
   job.run_done = reinterpret_cast<uint32_t *>(at += sizes.counts);
   job.run_offsets = reinterpret_cast<uint32_t *>(at += sizes.done);
   job.block_offsets = reinterpret_cast<uint32_t *>(at += sizes.offsets);
@@ -233,8 +237,7 @@ cudaError_t gpufi_cuda_decode(const gpufi_chunks *chunks, const void *d_encoded,
   if (planes_fit) {
     with_planes.has_planes = true;
     with_planes.may_have_strips = false;
-    with_planes.predicted_count += 2;
-    with_planes.predicted_taken += 2;
+    with_planes.counts++;
     with_planes.grid = make_grid(chunks, true);
     with_planes.raw = at + sizes.first_blocks;
   }

@@ -42,7 +42,26 @@ struct decode_state {
   __device__ bool is_of(bool planes) const {
     return is_open && has_planes == planes;
   }
+  /* And of these, decode.cu. */
+  __device__ bool is_general(bool planes) const {
+    return is_of(planes) && mode <= GPUFI_MODE_W8 && !has_strips;
+  }
 };
+
+/* How many chunks there are for each of the launches, and how many runs of those that take them in
+ * their order have been begun. */
+struct decode_counts {
+  uint32_t general, based, ranked, matches, predicted;
+  uint32_t general_taken, predicted_taken;
+};
+
+/* The launches that most batches have no chunks for have at most as many thread blocks, about what
+ * a large GPU holds, which go through the batch. */
+constexpr uint32_t kRareThreadBlocks = 512;
+
+inline uint32_t rare_thread_blocks(uint64_t wanted) {
+  return static_cast<uint32_t>(wanted < kRareThreadBlocks ? wanted : kRareThreadBlocks);
+}
 
 /* The least plane of a chunk with strips, in values: so few begin in a run. */
 #define GPUFI_STRIP_PLANE_MIN 512
@@ -76,9 +95,7 @@ struct decode_job {
   uint32_t *block_offsets;
   uint32_t block_offset_count; /* of a chunk, at most */
   uint8_t *first_blocks;
-  /* How many of these launches' chunks of matches are predicted, and how many runs have been begun
-   * for them. */
-  uint32_t *predicted_count, *predicted_taken;
+  decode_counts *counts; /* of these launches */
 };
 
 /* In open.cu: check headers and find the runs; at the end, compare the checksums. `planes` is the

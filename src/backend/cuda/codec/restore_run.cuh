@@ -24,6 +24,22 @@ __device__ inline uint32_t chunk_in_turn(const decode_job &job, uint32_t index, 
   return first_chunk + in_turn % width;
 }
 
+/* Set *next, which is shared, to the run of the batch that the thread block takes next, of
+ * launches for `count` chunks; false if there is none left. All threads, which are then
+ * synchronized. */
+__device__ inline bool take_next(const decode_job &job, uint32_t *taken, uint32_t count,
+                                 uint32_t *next) {
+  if (count == 0) {
+    return false;
+  }
+  __syncthreads(); /* the run before is done with what is shared */
+  if (threadIdx.x == 0) {
+    *next = atomicAdd(taken, 1u);
+  }
+  __syncthreads();
+  return *next < job.chunk_count * job.grid.run_count;
+}
+
 /* Run `run` of a chunk. */
 template <typename T>
 __device__ __forceinline__ run_place<T> place_in_chunk(const decode_job &job, uint32_t chunk,
