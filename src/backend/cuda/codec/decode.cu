@@ -112,7 +112,7 @@ __global__ void __launch_bounds__(kThreads, kThreadBlocksPerSm<T>)
   __shared__ uint32_t next;
   while (take_next(job, &job.counts->general_taken, job.counts->general, &next)) {
     uint32_t run;
-    const uint32_t chunk = chunk_in_turn(job, next, &run);
+    const uint32_t chunk = chunk_in_turn(job, next, kChunksAtOnce, &run);
     decode_state *const state = &job.states[chunk];
     if (!state->is_general(job.has_planes)) {
       continue;
@@ -232,6 +232,9 @@ cudaError_t gpufi_cuda_decode(const gpufi_chunks *chunks, const void *d_encoded,
   job.block_offset_count = match_offsets(job.grid);
   job.first_blocks = at += sizes.block_offsets;
   job.may_have_strips = strips_fit(job.grid) && !is_general();
+  if (job.may_have_strips) {
+    job.strips = plan_strips(job.grid, job.chunk_count);
+  }
   const bool planes_fit = gpufi_planes_fit(&chunks->shape);
   decode_job with_planes = job;
   if (planes_fit) {

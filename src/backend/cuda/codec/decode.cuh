@@ -76,10 +76,23 @@ __device__ inline bool strips_undo(const chunk_grid &grid, uint32_t subset) {
          (!is_deep || plane >= kRunValues || kRunValues % plane == 0);
 }
 
+/* How threads share the columns of a run of strips, and the order of the runs. */
+struct strip_plan {
+  /* A thread has a pack of each row of a segment. Rows of at least as many packs as there are
+   * threads are one segment, and a thread has several columns. */
+  uint32_t row_packs, segment_count, segment_rows;
+  bool rows_end_in_block; /* with a block, if the run begins with a row */
+  /* Runs of `width` chunks take turns: the first run of each, the second, ... The chunks that are
+   * left at the end are fewer. */
+  uint32_t chunk_count, width;
+  divisor turn_runs, turn_width, last_width;
+};
+
 struct decode_job {
   chunk_grid grid;
   bool has_planes;    /* the chunks with planes are decoded, else those without */
   bool may_have_strips; /* chunks of this shape */
+  strip_plan strips;
   symbol_place place; /* in version 1; no bits: values of this kind are not ranked */
   uint32_t chunk_count;
   const uint8_t *encoded;
@@ -106,6 +119,7 @@ cudaError_t judge_chunks(const decode_job &job, cudaStream_t stream);
  * memory that a thread block takes for it. */
 cudaError_t decode_strips(const decode_job &job, cudaStream_t stream);
 bool strips_fit(const chunk_grid &grid);
+strip_plan plan_strips(const chunk_grid &grid, uint32_t chunk_count);
 size_t strips_shared_nbytes(const chunk_grid &grid);
 /* In decode_base.cu: make values of what was predicted, where they have a base. */
 cudaError_t decode_bases(const decode_job &job, cudaStream_t stream);

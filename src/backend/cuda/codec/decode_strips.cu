@@ -27,8 +27,20 @@ template <typename T> constexpr size_t dynamic_nbytes() {
   return kStripsNbytes<T> > kSharedNbytes<T> ? kStripsNbytes<T> : kSharedNbytes<T>;
 }
 
+/* Chunks that take turns: so many that a run seldom waits for the one before. */
+constexpr uint32_t kStripChunksAtOnce = 512;
+
 /* Thread blocks that share a multiprocessor: bounds the registers. */
 template <typename T> constexpr int kStripThreadBlocks = sizeof(T) == 8 ? 2 : 4;
+
+/* The chunk of run `index` of the batch, of which it is run `*run`. */
+__device__ inline uint32_t chunk_of(const strip_plan &plan, uint32_t index, uint32_t *run) {
+  const uint32_t turn = divide(index, plan.turn_runs), in_turn = index - turn * plan.turn_runs.d;
+  const bool is_last = (turn + 1) * plan.width > plan.chunk_count;
+  const divisor &width = is_last ? plan.last_width : plan.turn_width;
+  *run = divide(in_turn, width);
+  return turn * plan.width + in_turn - *run * width.d;
+}
 
 /* All bytes of the run's blocks to shared memory; adds them to the sum. All threads. */
 __device__ __forceinline__ void load_bytes(const decode_state &state, uint32_t begin, uint32_t end,
@@ -157,7 +169,8 @@ __device__ __forceinline__ void complete_residuals(decode_state *state, const ru
 
 /* Residuals to values, which are stored. All threads. */
 template <typename T>
-__device__ __forceinline__ void restore_strips(const strip_run<T> &run, value_pack<T> *packs,
+__device__ __forceinline__ void restore_strips(const strip_run<T> &run, const strip_plan &plan,
+                                               value_pack<T> *packs,
                                                strips_shared<T> *shared, T *v) {
   const chunk_grid &grid = run.grid;
   const run_place<T> &at = run.at;
@@ -195,7 +208,7 @@ __device__ __forceinline__ void restore_strips(const strip_run<T> &run, value_pa
   } else if (lane == kWarp - 1 && by_columns) {
     shared->columns.tails[threadIdx.x / kWarp] = 0;
   }
-  if (by_columns && (at.column != 0 || GPUFI_BLOCK_VALUES % grid.row_values != 0)) {
+  if (by_columns && (at.column != 0 || !plan.rows_end_in_block)) {
     __syncthreads(); /* rows go on in the next warp */
     const uint32_t beyond = before > static_cast<uint32_t>(lane) ? before - lane : 0;
     const T tail = sum_of_tails(shared->columns.tails, threadIdx.x / kWarp, beyond);
@@ -215,8 +228,6 @@ __device__ __forceinline__ void restore_strips(const strip_run<T> &run, value_pa
   if (!by_columns) {
     store_rows(run, packs, run.subset != 0 ? shared->rows.strips : nullptr);
   } else {
-    constexpr uint32_t kCount = pack_of<value_pack<T>>::kCount;
-    const column_plan plan(grid.row_values / kCount, kRunValues / kCount);
     if (is_deep) {
       finish_columns<true>(run, plan, packs, &shared->columns);
     } else {
@@ -231,7 +242,7 @@ __global__ void __launch_bounds__(kThreads, kStripThreadBlocks<T>)
   GPUFI_DYNAMIC_SHARED(uint4, run_bytes);
   __shared__ strips_shared<T> shared;
   uint32_t run;
-  const uint32_t chunk = chunk_in_turn(job, blockIdx.x, &run);
+  const uint32_t chunk = chunk_of(job.strips, blockIdx.x, &run);
   decode_state *const state = &job.states[chunk];
   if (!state->is_open || !state->has_strips) {
     return;
@@ -243,11 +254,10 @@ __global__ void __launch_bounds__(kThreads, kStripThreadBlocks<T>)
   complete_residuals(state, at, r[0]);
   uint32_t *const run_done = job.run_done + static_cast<size_t>(chunk) * job.grid.run_count;
   const strip_run<T> strips = {job.grid, at, {state->transform, false}, state->subset, run_done};
-  restore_strips(strips, reinterpret_cast<value_pack<T> *>(run_bytes), &shared, r[0]);
+  restore_strips(strips, job.strips, reinterpret_cast<value_pack<T> *>(run_bytes), &shared, r[0]);
   __syncthreads();
   if (threadIdx.x == 0) {
-    __threadfence();
-    store_relaxed(run_done + at.run, 1u);
+    store_release(run_done + at.run, 1u);
   }
   add_to_sum(state, share, shared.partial);
 }
@@ -271,6 +281,23 @@ bool strips_fit(const chunk_grid &grid) {
   return is_wide && grid.axis_count >= 1 && grid.axis_count <= 3 &&
          grid.row_values % kStrip == 0 &&
          (grid.axis_count < 3 || grid.strides[2] >= GPUFI_STRIP_PLANE_MIN);
+}
+
+strip_plan plan_strips(const chunk_grid &grid, uint32_t chunk_count) {
+  const uint32_t pack_values = 16 / grid.value_nbytes, run_packs = kRunValues / pack_values;
+  strip_plan plan = {};
+  plan.row_packs = grid.row_values / pack_values;
+  plan.segment_count = plan.row_packs < kThreads ? kThreads / plan.row_packs : 1;
+  const uint32_t rows = (run_packs + plan.row_packs - 1) / plan.row_packs;
+  plan.segment_rows = (rows + plan.segment_count - 1) / plan.segment_count;
+  plan.rows_end_in_block = GPUFI_BLOCK_VALUES % grid.row_values == 0;
+  plan.chunk_count = chunk_count;
+  plan.width = chunk_count < kStripChunksAtOnce ? chunk_count : kStripChunksAtOnce;
+  plan.turn_runs = make_divisor(plan.width * grid.run_count);
+  plan.turn_width = make_divisor(plan.width);
+  const uint32_t left = chunk_count % plan.width;
+  plan.last_width = make_divisor(left != 0 ? left : plan.width);
+  return plan;
 }
 
 size_t strips_shared_nbytes(const chunk_grid &grid) {

@@ -34,7 +34,7 @@ __global__ void __launch_bounds__(kThreads, kThreadBlocksPerSm<T>)
   const int lane = threadIdx.x % kWarp, warp = static_cast<int>(threadIdx.x) / kWarp;
   while (take_next(job, &job.counts->predicted_taken, job.counts->predicted, &next)) {
     uint32_t run;
-    const uint32_t chunk = chunk_in_turn(job, next, &run);
+    const uint32_t chunk = chunk_in_turn(job, next, kChunksAtOnce, &run);
     const decode_state &state = job.states[chunk];
     if (state.is_of(job.has_planes) && state.mode == GPUFI_MODE_MATCHES && state.subset != 0) {
       const run_place<T> at = place_in_chunk<T>(job, chunk, run);

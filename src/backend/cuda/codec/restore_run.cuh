@@ -13,13 +13,14 @@ constexpr uint32_t kChunksAtOnce = 256; /* that take turns in the order of threa
 /* Thread blocks that share a multiprocessor: bounds the registers. */
 template <typename T> constexpr int kThreadBlocksPerSm = sizeof(T) == 8 ? 2 : 3;
 
-/* Runs of kChunksAtOnce chunks in turns: the first run of each, the second, ... Run number `index`
- * in this order is run `*run` of the chunk that is returned. */
-__device__ inline uint32_t chunk_in_turn(const decode_job &job, uint32_t index, uint32_t *run) {
-  const uint32_t turn_nruns = kChunksAtOnce * job.grid.run_count, turn = index / turn_nruns;
-  const uint32_t first_chunk = turn * kChunksAtOnce, in_turn = index - turn * turn_nruns;
+/* Runs of `at_once` chunks in turns: the first run of each, the second, ... Run number `index` in
+ * this order is run `*run` of the chunk that is returned. */
+__device__ inline uint32_t chunk_in_turn(const decode_job &job, uint32_t index, uint32_t at_once,
+                                         uint32_t *run) {
+  const uint32_t turn_nruns = at_once * job.grid.run_count, turn = index / turn_nruns;
+  const uint32_t first_chunk = turn * at_once, in_turn = index - turn * turn_nruns;
   const uint32_t left = job.chunk_count - first_chunk;
-  const uint32_t width = left < kChunksAtOnce ? left : kChunksAtOnce;
+  const uint32_t width = left < at_once ? left : at_once;
   *run = in_turn / width;
   return first_chunk + in_turn % width;
 }

@@ -6,21 +6,6 @@
 
 namespace gpufi {
 
-/* How threads share the columns of a run: a thread has a pack of each row of a segment. Rows of at
- * least as many packs as there are threads are one segment, and a thread has several columns. */
-struct column_plan {
-  uint32_t row_packs, segment_count, segment_rows;
-
-  __host__ __device__ column_plan(uint32_t row_packs_, uint32_t run_packs)
-      : row_packs(row_packs_), segment_count(1) {
-    const uint32_t rows = (run_packs + row_packs - 1) / row_packs;
-    if (row_packs < kThreads) {
-      segment_count = kThreads / row_packs;
-    }
-    segment_rows = (rows + segment_count - 1) / segment_count;
-  }
-};
-
 template <typename T> struct column_sums {
   T tails[kWarps];               /* as row_fronts has them */
   T starts[kPlanesMax];          /* of each plane that begins in the run: its first residual */
@@ -50,7 +35,7 @@ struct column_part {
 };
 
 template <typename T>
-__device__ __forceinline__ column_part part_of(const strip_run<T> &run, const column_plan &plan,
+__device__ __forceinline__ column_part part_of(const strip_run<T> &run, const strip_plan &plan,
                                                uint32_t column, uint32_t segment) {
   constexpr uint32_t kCount = pack_of<value_pack<T>>::kCount;
   const uint32_t count = run.at.count / kCount, before = run.at.column / kCount;
@@ -71,15 +56,16 @@ __device__ __forceinline__ column_part part_of(const strip_run<T> &run, const co
   return part;
 }
 
-/* A pack of sums along the row, or, if kDeep, added up over the planes in the run. */
+/* The pack of sums along the row at `at`, or, if kDeep, added up over the planes in the run, which
+ * are `plane_at` packs apart. */
 template <bool kDeep, typename T>
-__device__ __forceinline__ value_pack<T> take_pack(const value_pack<T> *packs, uint32_t index,
-                                                   uint32_t plane_packs) {
-  value_pack<T> v = packs[pack_at<T>(index)];
+__device__ __forceinline__ value_pack<T> take_pack(const value_pack<T> *packs, uint32_t at,
+                                                   uint32_t plane_at) {
+  value_pack<T> v = packs[at];
   if constexpr (kDeep) {
-    for (; index >= plane_packs;) {
-      index -= plane_packs;
-      v = add(v, packs[pack_at<T>(index)]);
+    while (at >= plane_at) {
+      at -= plane_at;
+      v = add(v, packs[at]);
     }
   }
   return v;
@@ -128,38 +114,109 @@ __device__ __forceinline__ value_pack<T> front_of_column(const strip_run<T> &run
   return front;
 }
 
+/* The sums along the rows of a run, and how a thread goes down a column of them. */
+template <bool kDeep, typename T> struct column_walk {
+  using pack = value_pack<T>;
+  static constexpr uint32_t kCount = pack_of<pack>::kCount;
+  /* Steps whose loads are on their way at once. */
+  static constexpr uint32_t kAhead = kDeep && sizeof(T) == 4 ? 8 : 4;
+
+  const strip_run<T> &run;
+  const pack *packs;
+  uint32_t row_packs, row_at;     /* a step, in the run and in `packs` */
+  uint32_t plane_packs, plane_at; /* a plane, the same */
+
+  __device__ column_walk(const strip_run<T> &run_, const strip_plan &plan, const pack *packs_)
+      : run(run_), packs(packs_), row_packs(plan.row_packs), row_at(pack_at<T>(plan.row_packs)),
+        plane_packs(run_.has_planes() ? run_.plane_values() / kCount : UINT32_MAX / 2),
+        plane_at(run_.has_planes() ? pack_at<T>(plane_packs) : UINT32_MAX) {}
+
+  /* The sum of `count` steps from `at` on and `sum`. */
+  __device__ __forceinline__ pack add_up(pack sum, uint32_t at, uint32_t count) const {
+#pragma unroll 4
+    for (uint32_t k = 0; k < count; k++) {
+      sum = add(sum, take_pack<kDeep>(packs, at, plane_at));
+      at += row_at;
+    }
+    return sum;
+  }
+
+  /* The values that the column has in the last plane before the run, of kAhead steps or, if
+   * kSome, of `count`; then zeros. `past` is where the first is from the run's place in its plane
+   * on: where planes are predicted, a run begins with one or is not as long. */
+  template <bool kSome>
+  __device__ __forceinline__ void load_below(pack *to, uint32_t past, uint32_t count) const {
+    const uint32_t plane = run.plane_values();
+    T v[kAhead * kCount];
+#pragma unroll
+    for (uint32_t k = 0; k < kAhead; k++) {
+      const uint32_t i = run.at.first + past * kCount;
+      to[k] = {};
+      if ((!kSome || k < count) && i >= plane) {
+        to[k].words = __ldcg(reinterpret_cast<const uint4 *>(run.at.raw + (i - plane)));
+      }
+      past += row_packs;
+      past -= past >= plane_packs ? plane_packs : 0;
+    }
+    memcpy(v, to, sizeof(v));
+    transform_values<T, kAhead * kCount>(v, run.how); /* which maps 0 to 0 */
+    memcpy(to, v, sizeof(v));
+  }
+
+  /* Store the values of kAhead steps or, if kSome, of `count`, from pack `index` on; *sum goes on.
+   */
+  template <bool kSome>
+  __device__ __forceinline__ void store(pack *sum, uint32_t index, uint32_t past,
+                                        uint32_t count) const {
+    const uint32_t at = pack_at<T>(index);
+    pack v[kAhead];
+    if constexpr (kDeep) {
+      load_below<kSome>(v, past, count);
+    }
+#pragma unroll
+    for (uint32_t t = 0; t < kAhead; t++) {
+      if (!kSome || t < count) {
+        *sum = add(*sum, take_pack<kDeep>(packs, at + t * row_at, plane_at));
+      }
+      v[t] = kDeep ? add(*sum, v[t]) : *sum;
+    }
+    store_packs<kAhead>(run, v, index, row_packs, kSome ? count : kAhead);
+  }
+};
+
 /* From sums along the rows, in `packs`, to values, which are stored. kDeep: planes are predicted
  * too. All threads. */
 template <bool kDeep, typename T>
-__device__ __forceinline__ void finish_columns(const strip_run<T> &run, const column_plan &plan,
+__device__ __forceinline__ void finish_columns(const strip_run<T> &run, const strip_plan &plan,
                                                const value_pack<T> *packs, column_sums<T> *shared) {
   using pack = value_pack<T>;
-  constexpr uint32_t kCount = pack_of<pack>::kCount;
-  constexpr int kAhead = 4;
-  const chunk_grid &grid = run.grid;
+  using walk = column_walk<kDeep, T>;
   const run_place<T> &at = run.at;
+  const walk columns(run, plan, packs);
   const uint32_t segment =
-      plan.segment_count > 1 ? divide(threadIdx.x * kCount, grid.row) : 0;
+      plan.segment_count > 1 ? divide(threadIdx.x * walk::kCount, run.grid.row) : 0;
   const uint32_t first_column = threadIdx.x - segment * plan.row_packs;
   const bool is_idle = segment >= plan.segment_count;
-  const uint32_t plane_packs = run.has_planes() ? run.plane_values() / kCount : UINT32_MAX;
-  const uint32_t plane_rows = run.has_planes() ? grid.dims[1].d : UINT32_MAX;
+  const uint32_t plane_rows = run.has_planes() ? run.grid.dims[1].d : UINT32_MAX;
+  column_part part = {};
+  if (!is_idle) {
+    part = part_of(run, plan, first_column, segment);
+  }
   if (plan.segment_count > 1) {
+    column_part rest = part;
     pack sum = {};
     bool has_begun = false;
-    if (!is_idle) {
-      column_part part = part_of(run, plan, first_column, segment);
-#pragma unroll 4
-      for (uint32_t k = 0; k < part.steps; k++) {
-        if (part.left == 0) {
-          sum = {};
-          has_begun = true;
-          part.left = plane_rows;
-        }
-        part.left--;
-        sum = add(sum, take_pack<kDeep>(packs, part.index, plane_packs));
-        part.index += plan.row_packs;
+    while (rest.steps != 0) {
+      if (rest.left == 0) {
+        sum = {};
+        has_begun = true;
+        rest.left = plane_rows;
       }
+      const uint32_t span = rest.steps < rest.left ? rest.steps : rest.left;
+      sum = columns.add_up(sum, pack_at<T>(rest.index), span);
+      rest.index += span * plan.row_packs;
+      rest.steps -= span;
+      rest.left -= span;
     }
     shared->sums[threadIdx.x] = sum;
     shared->has_begun[threadIdx.x] = has_begun;
@@ -174,9 +231,12 @@ __device__ __forceinline__ void finish_columns(const strip_run<T> &run, const co
       first_plane * run.plane_values() < at.first + at.count) {
     plane_front = run.value((first_plane - 1) * run.plane_values());
   }
-  const uint32_t column_count = plan.row_packs < at.count / kCount ? plan.row_packs : at.count / kCount;
+  const uint32_t count = at.count / walk::kCount;
+  const uint32_t column_count = plan.row_packs < count ? plan.row_packs : count;
   for (uint32_t column = first_column; column < column_count; column += kThreads) {
-    column_part part = part_of(run, plan, column, segment);
+    if (column != first_column) {
+      part = part_of(run, plan, column, segment);
+    }
     T front = plane_front; /* of plane part.plane */
     T last_front = 0;      /* and of the one before */
     if constexpr (!kDeep) {
@@ -197,40 +257,31 @@ __device__ __forceinline__ void finish_columns(const strip_run<T> &run, const co
     } else if (part.left != 0 || segment != 0) {
       sum = add(sum, front_of_column<kDeep>(run, column));
     }
+    uint32_t past = part.index;
+    while (kDeep && past >= columns.plane_packs) {
+      past -= columns.plane_packs;
+    }
     while (part.steps != 0) {
-      pack v[kAhead], below[kAhead];
-#pragma unroll
-      for (uint32_t t = 0; t < kAhead; t++) {
-        const uint32_t index = part.index + t * plan.row_packs;
-        v[t] = below[t] = {};
-        if (t < part.steps) {
-          v[t] = take_pack<kDeep>(packs, index, plane_packs);
-          if constexpr (kDeep) { /* the value in the last plane before the run */
-            const uint32_t i = at.first + index * kCount;
-            const uint32_t back = (index / plane_packs + 1) * run.plane_values();
-            if (i >= back) {
-              below[t] = run.pack(i - back);
-            }
-          }
+      if (part.left == 0) {
+        sum = kDeep ? pack{} : pack_of_one(front);
+        if constexpr (!kDeep) {
+          front = static_cast<T>(front + shared->starts[part.plane - first_plane]);
+          part.plane++;
         }
+        part.left = plane_rows;
       }
-#pragma unroll
-      for (uint32_t t = 0; t < kAhead; t++) {
-        if (part.left == 0) {
-          sum = kDeep ? pack{} : pack_of_one(front);
-          if (!kDeep && t < part.steps) {
-            front = static_cast<T>(front + shared->starts[part.plane - first_plane]);
-            part.plane++;
-          }
-          part.left = plane_rows;
-        }
-        part.left--;
-        sum = add(sum, v[t]);
-        v[t] = kDeep ? add(sum, below[t]) : sum;
+      const uint32_t span = part.steps < part.left ? part.steps : part.left;
+      const uint32_t steps = span < walk::kAhead ? span : walk::kAhead;
+      if (steps == walk::kAhead) {
+        columns.template store<false>(&sum, part.index, past, steps);
+      } else {
+        columns.template store<true>(&sum, part.index, past, steps);
       }
-      store_packs<kAhead>(run, v, part.index, plan.row_packs, part.steps);
-      part.index += kAhead * plan.row_packs;
-      part.steps -= part.steps < kAhead ? part.steps : kAhead;
+      part.index += steps * plan.row_packs;
+      part.steps -= steps;
+      part.left -= steps;
+      past += steps * plan.row_packs;
+      past -= past >= columns.plane_packs ? columns.plane_packs : 0;
     }
   }
 }

@@ -63,10 +63,9 @@ template <typename T> struct strip_run {
   /* Until all runs before this one are done: each of them waited for the one before. All threads,
    * which are then synchronized. */
   __device__ void wait() const {
-    if (at.run != 0 && threadIdx.x == 0) {
-      while (load_relaxed(run_done + at.run - 1) == 0) {
+    if (at.run != 0) { /* every thread by itself, which is faster than one for all */
+      while (load_acquire(run_done + at.run - 1) == 0) {
       }
-      __threadfence();
     }
     __syncthreads();
   }
