@@ -42,6 +42,16 @@ __device__ inline void store_release(uint32_t *p, uint32_t value) {
 #endif
 }
 
+/* Add to a word as store_release stores. */
+__device__ inline void add_release(uint32_t *p, uint32_t value) {
+#ifdef GPUFI_CUDA_EMULATION
+  emulation::may_yield();
+  *p += value;
+#else
+  asm volatile("red.release.gpu.global.add.u32 [%0], %1;" ::"l"(p), "r"(value) : "memory");
+#endif
+}
+
 } // namespace gpufi
 
 #endif

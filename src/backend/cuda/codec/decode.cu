@@ -174,23 +174,24 @@ bool is_general() {
 
 /* The scratch in its order; each part's size is a multiple of 16. */
 struct decode_scratch {
-  size_t states, counts, done, offsets, block_offsets, first_blocks, planes;
+  size_t states, counts, done, told, offsets, block_offsets, first_blocks, planes, sums;
 
   decode_scratch(const gpufi_chunks *chunks, const chunk_grid &grid)
       : states(gpufi_round_up_16(sizeof(decode_state) * chunks->count)), counts(gpufi_round_up_16(2 * sizeof(decode_counts))),
         done(gpufi_round_up_16(sizeof(uint32_t) * chunks->count * grid.run_count)),
-        offsets(gpufi_round_up_16(sizeof(uint32_t) * chunks->count * (grid.run_count + 1))),
+        told(strips_fit(grid) ? done : 0), offsets(gpufi_round_up_16(sizeof(uint32_t) * chunks->count * (grid.run_count + 1))),
         block_offsets(gpufi_round_up_16(sizeof(uint32_t) * chunks->count * match_offsets(grid))),
         first_blocks(chunks->count * GPUFI_MATCHES_NBYTES_MAX),
-        planes(gpufi_planes_fit(&chunks->shape) ? grid.raw_pitch_nbytes * chunks->count : 0) {}
+        planes(gpufi_planes_fit(&chunks->shape) ? grid.raw_pitch_nbytes * chunks->count : 0),
+        sums(strips_fit(grid) ? strip_sums_nbytes(grid, chunks->count) : 0) {}
 
   size_t total() const {
-    return zeroed() + offsets + block_offsets + first_blocks + planes;
+    return zeroed() + offsets + block_offsets + first_blocks + planes + sums;
   }
 
   /* What is to be zero, which comes first. */
   size_t zeroed() const {
-    return states + counts + done;
+    return states + counts + done + told;
   }
 };
 
@@ -227,10 +228,12 @@ cudaError_t gpufi_cuda_decode(const gpufi_chunks *chunks, const void *d_encoded,
   job.states = reinterpret_cast<decode_state *>(at);
   job.counts = reinterpret_cast<decode_counts *>(at += sizes.states);
   job.run_done = reinterpret_cast<uint32_t *>(at += sizes.counts);
-  job.run_offsets = reinterpret_cast<uint32_t *>(at += sizes.done);
+  job.run_told = reinterpret_cast<uint32_t *>(at += sizes.done);
+  job.run_offsets = reinterpret_cast<uint32_t *>(at += sizes.told);
   job.block_offsets = reinterpret_cast<uint32_t *>(at += sizes.offsets);
   job.block_offset_count = match_offsets(job.grid);
   job.first_blocks = at += sizes.block_offsets;
+  job.run_sums = reinterpret_cast<uint4 *>(at + sizes.first_blocks + sizes.planes);
   job.may_have_strips = strips_fit(job.grid) && !is_general();
   if (job.may_have_strips) {
     job.strips = plan_strips(job.grid, job.chunk_count);

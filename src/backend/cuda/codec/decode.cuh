@@ -82,6 +82,11 @@ struct strip_plan {
    * threads are one segment, and a thread has several columns. */
   uint32_t row_packs, segment_count, segment_rows;
   bool rows_end_in_block; /* with a block, if the run begins with a row */
+  /* Runs begin with rows and have segments: what a run goes on from in its columns is found by a
+   * decoupled look-back, for which `tellers` warps of the run tell what they know of its last
+   * row. */
+  bool looks_back;
+  uint32_t tellers;
   /* Runs of `width` chunks take turns: the first run of each, the second, ... The chunks that are
    * left at the end are fewer. */
   uint32_t chunk_count, width;
@@ -103,6 +108,10 @@ struct decode_job {
   decode_state *states;
   uint32_t *run_offsets; /* of each run in its chunk, and of the chunk's end, in 16-byte units */
   uint32_t *run_done;    /* not 0: the run's values are written */
+  /* Of strips: of each run how many warps have told the sum of its columns and, from bit 16 on, its
+   * last row; and these sums. */
+  uint32_t *run_told;
+  uint4 *run_sums;
   /* Of matches: of each chunk where its blocks begin, counted from the first one, and where the
    * last one ends; and its first block, arranged. */
   uint32_t *block_offsets;
@@ -121,6 +130,7 @@ cudaError_t decode_strips(const decode_job &job, cudaStream_t stream);
 bool strips_fit(const chunk_grid &grid);
 strip_plan plan_strips(const chunk_grid &grid, uint32_t chunk_count);
 size_t strips_shared_nbytes(const chunk_grid &grid);
+size_t strip_sums_nbytes(const chunk_grid &grid, size_t chunk_count); /* what run_sums takes */
 /* In decode_base.cu: make values of what was predicted, where they have a base. */
 cudaError_t decode_bases(const decode_job &job, cudaStream_t stream);
 /* In decode_ranked.cu: decode the ranked ones. The shared memory that a thread block takes for it.

@@ -253,7 +253,15 @@ __global__ void __launch_bounds__(kThreads, kStripThreadBlocks<T>)
   unpack_run_strips(job, chunk, at, run_bytes, &shared.blocks, &share, r);
   complete_residuals(state, at, r[0]);
   uint32_t *const run_done = job.run_done + static_cast<size_t>(chunk) * job.grid.run_count;
-  const strip_run<T> strips = {job.grid, at, {state->transform, false}, state->subset, run_done};
+  const size_t first_run = static_cast<size_t>(chunk) * job.grid.run_count;
+  const strip_run<T> strips = {
+      job.grid,
+      at,
+      {state->transform, false},
+      state->subset,
+      run_done,
+      job.run_told + first_run,
+      reinterpret_cast<value_pack<T> *>(job.run_sums) + first_run * job.strips.row_packs};
   restore_strips(strips, job.strips, reinterpret_cast<value_pack<T> *>(run_bytes), &shared, r[0]);
   __syncthreads();
   if (threadIdx.x == 0) {
@@ -290,6 +298,9 @@ strip_plan plan_strips(const chunk_grid &grid, uint32_t chunk_count) {
   plan.segment_count = plan.row_packs < kThreads ? kThreads / plan.row_packs : 1;
   const uint32_t rows = (run_packs + plan.row_packs - 1) / plan.row_packs;
   plan.segment_rows = (rows + plan.segment_count - 1) / plan.segment_count;
+  plan.looks_back = plan.segment_count > 1 && kRunValues % grid.row_values == 0;
+  const uint32_t told_by = plan.segment_count * plan.row_packs; /* the last segment's threads */
+  plan.tellers = (told_by - 1) / kWarp - (told_by - plan.row_packs) / kWarp + 1;
   plan.rows_end_in_block = GPUFI_BLOCK_VALUES % grid.row_values == 0;
   plan.chunk_count = chunk_count;
   plan.width = chunk_count < kStripChunksAtOnce ? chunk_count : kStripChunksAtOnce;
@@ -298,6 +309,12 @@ strip_plan plan_strips(const chunk_grid &grid, uint32_t chunk_count) {
   const uint32_t left = chunk_count % plan.width;
   plan.last_width = make_divisor(left != 0 ? left : plan.width);
   return plan;
+}
+
+size_t strip_sums_nbytes(const chunk_grid &grid, size_t chunk_count) {
+  const strip_plan plan = plan_strips(grid, static_cast<uint32_t>(chunk_count));
+  return plan.looks_back ? 16 * static_cast<size_t>(plan.row_packs) * grid.run_count * chunk_count
+                         : 0;
 }
 
 size_t strips_shared_nbytes(const chunk_grid &grid) {

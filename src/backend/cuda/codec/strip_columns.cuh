@@ -11,6 +11,7 @@ template <typename T> struct column_sums {
   T starts[kPlanesMax];          /* of each plane that begins in the run: its first residual */
   value_pack<T> sums[kThreads];  /* of each segment of a column, since a plane began */
   bool has_begun[kThreads];      /* a plane begins in it */
+  value_pack<T> fronts[kThreads]; /* what each column goes on from */
 };
 
 /* Packs of one value. */
@@ -163,6 +164,15 @@ template <bool kDeep, typename T> struct column_walk {
     memcpy(to, v, sizeof(v));
   }
 
+  /* The value that pack `index` of the run has in the last plane before the run; or zeros. */
+  __device__ pack below(uint32_t index) const {
+    while (index >= plane_packs) {
+      index -= plane_packs;
+    }
+    const uint32_t i = run.at.first + index * kCount, plane = run.plane_values();
+    return i >= plane ? run.pack(i - plane) : pack{};
+  }
+
   /* Store the values of kAhead steps or, if kSome, of `count`, from pack `index` on; *sum goes on.
    */
   template <bool kSome>
@@ -184,6 +194,51 @@ template <bool kDeep, typename T> struct column_walk {
   }
 };
 
+/* How many planes begin in the part. */
+__device__ inline uint32_t planes_begun(const column_part &part, uint32_t plane_rows) {
+  return part.steps > part.left ? (part.steps - part.left - 1) / plane_rows + 1 : 0;
+}
+
+constexpr uint32_t kTellsRow = 1u << 16;
+
+/* What `column` of the run goes on from: the sums of the columns of the runs before, back to the
+ * last one whose last row is told. One thread a column. */
+template <bool kDeep, typename T>
+__device__ __forceinline__ value_pack<T> look_back_column(const strip_run<T> &run,
+                                                          const strip_plan &plan, uint32_t column) {
+  constexpr uint32_t kCount = pack_of<value_pack<T>>::kCount;
+  value_pack<T> front = {};
+  for (uint32_t r = run.at.run; r-- > 0;) {
+    uint32_t told;
+    do {
+      told = load_acquire(run.run_told + r);
+    } while (told / kTellsRow != plan.tellers && told % kTellsRow != plan.tellers);
+    if (told / kTellsRow == plan.tellers) {
+      const values_before<kDeep, T> before = {run};
+      const uint32_t end = (r + 1) * kRunValues;
+      return add(front, before.pack(end - run.grid.row_values + column * kCount));
+    }
+    const uint4 *const sums =
+        reinterpret_cast<const uint4 *>(run.run_sums + r * plan.row_packs + column);
+    front = add(front, value_pack<T>{__ldcg(sums)});
+  }
+  return front;
+}
+
+/* Add `what` to what is told of the run, when the lanes of this warp that tell have stored it. */
+template <typename T>
+__device__ __forceinline__ void tell(const strip_run<T> &run, const strip_plan &plan,
+                                     uint32_t what) {
+  const uint32_t end = plan.segment_count * plan.row_packs, begin = end - plan.row_packs;
+  const uint32_t lane = threadIdx.x % kWarp, first = threadIdx.x - lane; /* of the warp */
+  const uint32_t low = begin > first ? begin - first : 0;
+  const uint32_t high = end - first < kWarp ? end - first : kWarp;
+  __syncwarp((kAllLanes << low) & (kAllLanes >> (kWarp - high)));
+  if (lane == low) {
+    add_release(run.run_told + run.at.run, what);
+  }
+}
+
 /* From sums along the rows, in `packs`, to values, which are stored. kDeep: planes are predicted
  * too. All threads. */
 template <bool kDeep, typename T>
@@ -198,44 +253,82 @@ __device__ __forceinline__ void finish_columns(const strip_run<T> &run, const st
   const uint32_t first_column = threadIdx.x - segment * plan.row_packs;
   const bool is_idle = segment >= plan.segment_count;
   const uint32_t plane_rows = run.has_planes() ? run.grid.dims[1].d : UINT32_MAX;
+  const uint32_t first_plane = run.first_plane();
+  const bool tells = plan.looks_back && segment + 1 == plan.segment_count &&
+                     at.count == kRunValues && at.run + 1 != run.grid.run_count;
   column_part part = {};
   if (!is_idle) {
     part = part_of(run, plan, first_column, segment);
   }
+  pack sum = {}, own = {}; /* of the segments before this one, since a plane began; of this one */
+  bool has_begun = false, begins = false;
   if (plan.segment_count > 1) {
     column_part rest = part;
-    pack sum = {};
-    bool has_begun = false;
     while (rest.steps != 0) {
       if (rest.left == 0) {
-        sum = {};
-        has_begun = true;
+        own = {};
+        begins = true;
         rest.left = plane_rows;
       }
       const uint32_t span = rest.steps < rest.left ? rest.steps : rest.left;
-      sum = columns.add_up(sum, pack_at<T>(rest.index), span);
+      own = columns.add_up(own, pack_at<T>(rest.index), span);
       rest.index += span * plan.row_packs;
       rest.steps -= span;
       rest.left -= span;
     }
-    shared->sums[threadIdx.x] = sum;
-    shared->has_begun[threadIdx.x] = has_begun;
+    shared->sums[threadIdx.x] = own;
+    shared->has_begun[threadIdx.x] = begins;
+    __syncthreads();
+    for (uint32_t i = threadIdx.x; !is_idle && i >= plan.row_packs && !has_begun;) {
+      i -= plan.row_packs;
+      sum = add(sum, shared->sums[i]);
+      has_begun = shared->has_begun[i];
+    }
+    if (tells && !has_begun && !begins) {
+      run.run_sums[at.run * plan.row_packs + first_column] = add(sum, own);
+    }
+    if (tells && !has_begun && !begins) {
+      tell(run, plan, 1);
+    }
   }
-  run.wait();
-  if (is_idle) {
-    return;
+  if (!plan.looks_back) {
+    run.wait();
+  } else if (kDeep && at.run != 0 && at.first + at.count > run.plane_values()) {
+    /* The values in the plane before. */
+    const uint32_t end = at.first + at.count - 1 - run.plane_values();
+    const uint32_t begin = at.first > run.plane_values() ? at.first - run.plane_values() : 0;
+    run.wait_for(begin / kRunValues);
+    run.wait_for(end / kRunValues < at.run ? end / kRunValues : at.run - 1);
   }
-  const uint32_t first_plane = run.first_plane();
   T plane_front = 0; /* of the first plane that begins in the run */
   if (!kDeep && first_plane != 0 && run.has_planes() &&
       first_plane * run.plane_values() < at.first + at.count) {
-    plane_front = run.value((first_plane - 1) * run.plane_values());
+    const uint32_t before = (first_plane - 1) * run.plane_values();
+    if (plan.looks_back && before / kRunValues != at.run) {
+      run.wait_for(before / kRunValues);
+    }
+    plane_front = run.value(before);
+  }
+  if (plan.segment_count > 1) {
+    if (segment == 0) {
+      pack front = {};
+      if (part.steps != 0 && part.left != 0) {
+        front = plan.looks_back ? look_back_column<kDeep>(run, plan, first_column)
+                                : front_of_column<kDeep>(run, first_column);
+      }
+      shared->fronts[first_column] = front;
+    }
+    __syncthreads();
+  }
+  if (is_idle) {
+    return;
   }
   const uint32_t count = at.count / walk::kCount;
   const uint32_t column_count = plan.row_packs < count ? plan.row_packs : count;
   for (uint32_t column = first_column; column < column_count; column += kThreads) {
     if (column != first_column) {
       part = part_of(run, plan, column, segment);
+      sum = {};
     }
     T front = plane_front; /* of plane part.plane */
     T last_front = 0;      /* and of the one before */
@@ -245,17 +338,28 @@ __device__ __forceinline__ void finish_columns(const strip_run<T> &run, const st
         front = static_cast<T>(front + shared->starts[p - first_plane]);
       }
     }
-    pack sum = {};
-    bool has_begun = false;
-    for (uint32_t i = threadIdx.x; segment != 0 && i >= plan.row_packs && !has_begun;) {
-      i -= plan.row_packs;
-      sum = add(sum, shared->sums[i]);
-      has_begun = shared->has_begun[i];
-    }
     if (has_begun) {
       sum = add(sum, pack_of_one(last_front));
-    } else if (part.left != 0 || segment != 0) {
+    } else if (plan.segment_count > 1) {
+      sum = add(sum, shared->fronts[column]);
+    } else if (part.left != 0) {
       sum = add(sum, front_of_column<kDeep>(run, column));
+    }
+    if (tells) { /* the last row, which is stored once more below */
+      const uint32_t index = (kRunValues - run.grid.row_values) / walk::kCount + column;
+      pack last = add(begins ? pack{} : sum, own);
+      if (!kDeep && begins) {
+        T of_plane = front;
+        for (uint32_t p = part.plane; p + 1 < part.plane + planes_begun(part, plane_rows); p++) {
+          of_plane = static_cast<T>(of_plane + shared->starts[p - first_plane]);
+        }
+        last = add(last, pack_of_one(of_plane));
+      }
+      if constexpr (kDeep) {
+        last = add(last, columns.below(index));
+      }
+      store_packs<1>(run, &last, index, 0, 1);
+      tell(run, plan, kTellsRow);
     }
     uint32_t past = part.index;
     while (kDeep && past >= columns.plane_packs) {

@@ -70,6 +70,7 @@ __device__ __forceinline__ void finish_rows(const strip_run<T> &run, uint32_t ro
     const T start = k < row_count ? fronts->starts[k] : static_cast<T>(0);
     const T sum = sum_starts(run, fronts, k, start);
     run.wait();
+    __syncthreads();
     if (k < row_count) {
       const T before = start_before(run, *fronts, k);
       const bool begins = k != 0 || at.column == 0;

@@ -30,7 +30,9 @@ template <typename T> struct strip_run {
   const run_place<T> &at;
   loading how;
   uint32_t subset;
-  const uint32_t *run_done;
+  const uint32_t *run_done; /* of the chunk, as the next two: see decode_job */
+  uint32_t *run_told;
+  value_pack<T> *run_sums;
 
   __device__ uint32_t plane_of(uint32_t row) const {
     return grid.axis_count > 2 ? divide(row, grid.dims[1]) : 0;
@@ -60,14 +62,16 @@ template <typename T> struct strip_run {
     return load_done(reinterpret_cast<const value_pack<T> *>(at.raw + i), how);
   }
 
-  /* Until all runs before this one are done: each of them waited for the one before. All threads,
-   * which are then synchronized. */
-  __device__ void wait() const {
-    if (at.run != 0) { /* every thread by itself, which is faster than one for all */
-      while (load_acquire(run_done + at.run - 1) == 0) {
-      }
+  /* Until run `run` is done. Every thread by itself, which is faster than one for all. */
+  __device__ void wait_for(uint32_t run) const {
+    while (load_acquire(run_done + run) == 0) {
     }
-    __syncthreads();
+  }
+  /* Until all runs before this one are done, if each of them waits for the one before. */
+  __device__ void wait() const {
+    if (at.run != 0) {
+      wait_for(at.run - 1);
+    }
   }
 };
 
