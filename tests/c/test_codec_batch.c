@@ -149,6 +149,37 @@ static void every_set_of_axes_is_undone(void) {
   CHECK((seen[0] & seen[1] & 0xfffe) == 0xfffe);
 }
 
+/* Rows of whole strips, for which the decoder has kernels of their own: rows and planes begin
+ * anywhere in a run or with one, and rows are shorter and longer than a warp's part of it. */
+static void rows_of_strips_are_undone_along_every_set_of_axes(void) {
+  static const gpufi_chunk_shape shapes[] = {
+      {GPUF_DTYPE_FLOAT32, 3, {3, 64, 64}},   {GPUF_DTYPE_FLOAT32, 2, {300, 32}},
+      {GPUF_DTYPE_FLOAT32, 3, {3, 80, 96}},   {GPUF_DTYPE_FLOAT32, 3, {1, 70, 256}},
+      {GPUF_DTYPE_FLOAT64, 3, {5, 64, 32}},   {GPUF_DTYPE_FLOAT64, 3, {2, 100, 160}},
+      {GPUF_DTYPE_FLOAT32, 2, {9, 2080}},     {GPUF_DTYPE_FLOAT32, 3, {2, 3, 8224}},
+      {GPUF_DTYPE_FLOAT64, 1, {20000}},       {GPUF_DTYPE_INT32, 3, {24, 32, 32}},
+      {GPUF_DTYPE_UINT64, 2, {20, 1088}},     {GPUF_DTYPE_FLOAT32, 3, {40, 17, 32}},
+      {GPUF_DTYPE_FLOAT64, 3, {2, 40, 512}},  {GPUF_DTYPE_FLOAT32, 2, {40, 544}}};
+  const size_t shape_count = sizeof(shapes) / sizeof(shapes[0]);
+  for (size_t k = 0; k < 7 * shape_count; k++) {
+    const gpufi_chunk_shape *const shape = &shapes[k / 7];
+    gpufi_geometry g;
+    fixture f;
+    gpufi_geometry_init(&g, shape);
+    fixture_init(&f, shape, 2, false, GPUFI_CODING_GPUFETCH);
+    for (size_t chunk = 0; chunk < 2; chunk++) {
+      for (size_t i = 0; i < g.value_count; i++) {
+        const uint64_t value = value_along(1 + (k + chunk) % 7, &g, i);
+        memcpy(f.raw + chunk * f.chunks.raw_pitch_nbytes + i * g.value_nbytes, &value,
+               g.value_nbytes);
+      }
+    }
+    check_decoding_as_filled(&f);
+    printf("# %zu axes %u %u mode %u\n", k, f.encoded[GPUFI_AT_AXES], f.encoded[f.places[1].offset + GPUFI_AT_AXES], f.encoded[6]);
+    fixture_fini(&f);
+  }
+}
+
 /* Damage one chunk; sealed with a right checksum or not. The CPU's answer is the device's, and the
  * other chunks are as they were. */
 static void check_damage(fixture *f) {
@@ -595,6 +626,7 @@ int main(void) {
   TEST_ON_DEVICES(every_chunk_decodes_to_what_it_was);
   TEST_ON_DEVICES(rows_of_every_alignment_keep_their_bits);
   TEST_ON_DEVICES(every_set_of_axes_is_undone);
+  TEST_ON_DEVICES(rows_of_strips_are_undone_along_every_set_of_axes);
   TEST_ON_DEVICES(damage_is_refused_and_hurts_no_other_chunk);
   TEST_ON_DEVICES(seeds_of_both_versions_are_read_as_on_the_cpu);
   TEST_ON_DEVICES(a_place_outside_the_buffer_is_refused);

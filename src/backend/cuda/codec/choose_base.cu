@@ -190,6 +190,7 @@ __global__ void __launch_bounds__(kSampleThreads)
     is_based = try_numbers(job, raw, tried, &choice, &shared) || is_based;
   }
   if (is_based && threadIdx.x == 0) {
+    atomicAdd(job.based_count, 1u);
     state->is_based = true;
     state->numbers = choice.numbers;
     state->base_subset = choice.subset;
@@ -203,12 +204,10 @@ __global__ void __launch_bounds__(kSampleThreads)
 
 constexpr uint32_t kConvertThreads = 256;
 
-/* A thread takes a group. */
+/* Part `part` of a chunk: a thread takes a group. All threads. */
 template <typename T>
-__global__ void __launch_bounds__(kConvertThreads)
-    convert_kernel(const __grid_constant__ encode_job job, uint32_t thread_blocks) {
+__device__ __forceinline__ void convert_part(const encode_job &job, uint32_t chunk, uint32_t part) {
   const chunk_grid &grid = job.grid;
-  const uint32_t chunk = blockIdx.x / thread_blocks, part = blockIdx.x - chunk * thread_blocks;
   encode_state *const state = &job.states[chunk];
   if (!state->is_based) {
     return;
@@ -243,6 +242,17 @@ __global__ void __launch_bounds__(kConvertThreads)
   }
 }
 
+/* Each chunk has `part_count` parts. */
+template <typename T>
+__global__ void __launch_bounds__(kConvertThreads)
+    convert_kernel(const __grid_constant__ encode_job job, uint32_t part_count) {
+  const uint32_t count = *job.based_count != 0 ? job.chunk_count * part_count : 0;
+  for (uint32_t index = blockIdx.x; index < count; index += gridDim.x) {
+    const uint32_t chunk = index / part_count;
+    convert_part<T>(job, chunk, index - chunk * part_count);
+  }
+}
+
 struct choose_launch {
   const encode_job &job;
   cudaStream_t stream;
@@ -258,9 +268,9 @@ struct convert_launch {
 
   template <typename T, int C> cudaError_t run() const {
     const uint32_t groups = (job.grid.value_count - 1) / kGroup + 1;
-    const uint32_t thread_blocks = (groups - 1) / kConvertThreads + 1;
-    return launch_kernel(convert_kernel<T>, job.chunk_count * thread_blocks, kConvertThreads, 0,
-                         stream, job, thread_blocks);
+    const uint32_t part_count = (groups - 1) / kConvertThreads + 1;
+    return launch_kernel(convert_kernel<T>, rare_thread_blocks(job.chunk_count * part_count),
+                         kConvertThreads, 0, stream, job, part_count);
   }
 };
 

@@ -16,6 +16,9 @@
 #include "backend/cuda/codec/restore_run.cuh"
 #include "backend/cuda/launch.cuh"
 
+#include <stdlib.h>
+#include <string.h>
+
 namespace {
 
 using namespace gpufi;
@@ -100,25 +103,29 @@ __device__ bool fill_run(const decode_state &state, const run_place<T> &at, chun
   return good;
 }
 
+/* Thread blocks take the runs in their order. */
 template <typename T, int C>
 __global__ void __launch_bounds__(kThreads, kThreadBlocksPerSm<T>)
     decode_kernel(const __grid_constant__ decode_job job) {
   uint4 *const run_bytes = dynamic_shared();
   __shared__ run_shared<T, C> shared;
-  uint32_t run;
-  const uint32_t chunk = chunk_in_turn(job, blockIdx.x, &run);
-  decode_state *const state = &job.states[chunk];
-  if (!state->is_of(job.has_planes) || state->mode > GPUFI_MODE_W8) {
-    return;
+  __shared__ uint32_t next;
+  while (take_next(job, &job.counts->general_taken, job.counts->general, &next)) {
+    uint32_t run;
+    const uint32_t chunk = chunk_in_turn(job, next, kChunksAtOnce, &run);
+    decode_state *const state = &job.states[chunk];
+    if (!state->is_general(job.has_planes)) {
+      continue;
+    }
+    const run_place<T> at = place_in_chunk<T>(job, chunk, run);
+    chunk_sum share = {0, 0};
+    if (state->mode == GPUFI_MODE_W8) {
+      decode_run<T, C>(job, chunk, at, run_bytes, &shared, &share);
+    } else if (!fill_run<T, C>(*state, at, &share)) {
+      state->is_bad = 1;
+    }
+    add_to_sum(state, share, shared.partial);
   }
-  const run_place<T> at = place_in_chunk<T>(job, chunk, run);
-  chunk_sum share = {0, 0};
-  if (state->mode == GPUFI_MODE_W8) {
-    decode_run<T, C>(job, chunk, at, run_bytes, &shared, &share);
-  } else if (!fill_run<T, C>(*state, at, &share)) {
-    state->is_bad = 1;
-  }
-  add_to_sum(state, share, shared.partial);
 }
 
 /* --- launching --- */
@@ -133,8 +140,12 @@ struct launch {
     cudaError_t code = cudaFuncSetAttribute(decode_kernel<T, C>,
                                             cudaFuncAttributeMaxDynamicSharedMemorySize, kShared);
     if (code == cudaSuccess) {
-      code = launch_kernel(decode_kernel<T, C>, job.chunk_count * job.grid.run_count, kThreads,
+      code = launch_kernel(decode_kernel<T, C>,
+                           rare_thread_blocks(job.chunk_count * job.grid.run_count), kThreads,
                            kShared, stream, job);
+    }
+    if (code == cudaSuccess && job.may_have_strips) {
+      code = decode_strips(job, stream);
     }
     if (code == cudaSuccess && job.grid.is_float) {
       code = decode_bases(job, stream);
@@ -155,25 +166,32 @@ struct shared_nbytes {
   }
 };
 
+/* Whether GPUFETCH_GPU asks for the general kernels alone, to compare them. */
+bool is_general() {
+  const char *const name = getenv("GPUFETCH_GPU");
+  return name != nullptr && strcmp(name, "general") == 0;
+}
+
 /* The scratch in its order; each part's size is a multiple of 16. */
 struct decode_scratch {
-  size_t states, counts, done, offsets, block_offsets, first_blocks, planes;
+  size_t states, counts, done, told, offsets, block_offsets, first_blocks, planes, sums;
 
   decode_scratch(const gpufi_chunks *chunks, const chunk_grid &grid)
-      : states(gpufi_round_up_16(sizeof(decode_state) * chunks->count)), counts(16),
+      : states(gpufi_round_up_16(sizeof(decode_state) * chunks->count)), counts(gpufi_round_up_16(2 * sizeof(decode_counts))),
         done(gpufi_round_up_16(sizeof(uint32_t) * chunks->count * grid.run_count)),
-        offsets(gpufi_round_up_16(sizeof(uint32_t) * chunks->count * (grid.run_count + 1))),
+        told(strips_fit(grid) ? done : 0), offsets(gpufi_round_up_16(sizeof(uint32_t) * chunks->count * (grid.run_count + 1))),
         block_offsets(gpufi_round_up_16(sizeof(uint32_t) * chunks->count * match_offsets(grid))),
         first_blocks(chunks->count * GPUFI_MATCHES_NBYTES_MAX),
-        planes(gpufi_planes_fit(&chunks->shape) ? grid.raw_pitch_nbytes * chunks->count : 0) {}
+        planes(gpufi_planes_fit(&chunks->shape) ? grid.raw_pitch_nbytes * chunks->count : 0),
+        sums(strips_fit(grid) ? strip_sums_nbytes(grid, chunks->count) : 0) {}
 
   size_t total() const {
-    return zeroed() + offsets + block_offsets + first_blocks + planes;
+    return zeroed() + offsets + block_offsets + first_blocks + planes + sums;
   }
 
   /* What is to be zero, which comes first. */
   size_t zeroed() const {
-    return states + counts + done;
+    return states + counts + done + told;
   }
 };
 
@@ -181,8 +199,10 @@ struct decode_scratch {
 
 size_t gpufi_cuda_decode_shared_nbytes(const gpufi_chunks *chunks) {
   const chunk_grid grid = make_grid(chunks);
+  const size_t strips = strips_fit(grid) ? strips_shared_nbytes(grid) : 0;
   const size_t ranked = ranked_shared_nbytes(grid), other = with_values(grid, shared_nbytes{});
-  return ranked > other ? ranked : other;
+  const size_t most = ranked > other ? ranked : other;
+  return strips > most ? strips : most;
 }
 
 size_t gpufi_cuda_decode_scratch_nbytes(const gpufi_chunks *chunks) {
@@ -206,19 +226,24 @@ cudaError_t gpufi_cuda_decode(const gpufi_chunks *chunks, const void *d_encoded,
   job.raw = static_cast<uint8_t *>(d_raw);
   job.verdicts = d_verdicts;
   job.states = reinterpret_cast<decode_state *>(at);
-  job.predicted_count = reinterpret_cast<uint32_t *>(at += sizes.states);
-  job.predicted_taken = job.predicted_count + 1;
+  job.counts = reinterpret_cast<decode_counts *>(at += sizes.states);
   job.run_done = reinterpret_cast<uint32_t *>(at += sizes.counts);
-  job.run_offsets = reinterpret_cast<uint32_t *>(at += sizes.done);
+  job.run_told = reinterpret_cast<uint32_t *>(at += sizes.done);
+  job.run_offsets = reinterpret_cast<uint32_t *>(at += sizes.told);
   job.block_offsets = reinterpret_cast<uint32_t *>(at += sizes.offsets);
   job.block_offset_count = match_offsets(job.grid);
   job.first_blocks = at += sizes.block_offsets;
+  job.run_sums = reinterpret_cast<uint4 *>(at + sizes.first_blocks + sizes.planes);
+  job.may_have_strips = strips_fit(job.grid) && !is_general();
+  if (job.may_have_strips) {
+    job.strips = plan_strips(job.grid, job.chunk_count);
+  }
   const bool planes_fit = gpufi_planes_fit(&chunks->shape);
   decode_job with_planes = job;
   if (planes_fit) {
     with_planes.has_planes = true;
-    with_planes.predicted_count += 2;
-    with_planes.predicted_taken += 2;
+    with_planes.may_have_strips = false;
+    with_planes.counts++;
     with_planes.grid = make_grid(chunks, true);
     with_planes.raw = at + sizes.first_blocks;
   }

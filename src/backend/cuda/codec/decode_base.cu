@@ -46,20 +46,19 @@ __device__ __forceinline__ void restore_bases(const decode_state &state, T *raw,
   }
 }
 
+/* Run `index` of the batch. All threads. */
 template <typename T>
-__global__ void __launch_bounds__(kThreads, sizeof(T) == 8 ? 1 : 2)
-    base_kernel(const __grid_constant__ decode_job job) {
-  __shared__ base_shared shared;
-  uint4 *const run_bytes = dynamic_shared();
+__device__ __forceinline__ void restore_base_run(const decode_job &job, uint32_t index,
+                                                 uint4 *run_bytes, base_shared *shared) {
   const chunk_grid &grid = job.grid;
-  const uint32_t chunk = blockIdx.x / grid.run_count;
+  const uint32_t chunk = index / grid.run_count;
   decode_state *const state = &job.states[chunk];
   if (!state->is_of(job.has_planes) || !state->is_based) {
     return;
   }
   const int lane = threadIdx.x % kWarp, warp = static_cast<int>(threadIdx.x) / kWarp;
   run_place<T> at = {};
-  at.run = blockIdx.x - chunk * grid.run_count;
+  at.run = index - chunk * grid.run_count;
   at.first = at.run * kRunValues;
   at.count = grid.value_count - at.first < kRunValues ? grid.value_count - at.first : kRunValues;
   at.raw = reinterpret_cast<T *>(job.raw + chunk * grid.raw_pitch_nbytes);
@@ -67,13 +66,13 @@ __global__ void __launch_bounds__(kThreads, sizeof(T) == 8 ? 1 : 2)
   clear_groups(r);
   if (state->stream_count > 1) {
     chunk_sum share = {0, 0};
-    unpack_run(job, chunk, at, 1, run_bytes, &shared.blocks, &share, r,
+    unpack_run(job, chunk, at, 1, run_bytes, &shared->blocks, &share, r,
                [&](uint32_t block_at, uint32_t word, uint32_t count, warp_mask *mask,
                    uint32_t *list_count) {
                  return unpack_block<T>(reinterpret_cast<const uint32_t *>(run_bytes), block_at,
                                         word, count, lane, mask, list_count, r);
                });
-    add_to_sum(state, share, shared.partial);
+    add_to_sum(state, share, shared->partial);
   }
 #pragma unroll
   for (int j = 0; j < kLaneGroups; j++) {
@@ -82,6 +81,17 @@ __global__ void __launch_bounds__(kThreads, sizeof(T) == 8 ? 1 : 2)
     if (past < at.count) {
       restore_bases(*state, at.raw, at.first + past, at.count - past, r[j]);
     }
+  }
+  __syncthreads(); /* what is shared is for the next run */
+}
+
+template <typename T>
+__global__ void __launch_bounds__(kThreads, sizeof(T) == 8 ? 1 : 2)
+    base_kernel(const __grid_constant__ decode_job job) {
+  __shared__ base_shared shared;
+  const uint32_t run_count = job.counts->based != 0 ? job.chunk_count * job.grid.run_count : 0;
+  for (uint32_t index = blockIdx.x; index < run_count; index += gridDim.x) {
+    restore_base_run<T>(job, index, dynamic_shared(), &shared);
   }
 }
 
@@ -93,9 +103,11 @@ struct launch {
     constexpr int kShared = static_cast<int>(kSharedNbytes<T>);
     const cudaError_t code =
         cudaFuncSetAttribute(base_kernel<T>, cudaFuncAttributeMaxDynamicSharedMemorySize, kShared);
-    return code == cudaSuccess ? launch_kernel(base_kernel<T>, job.chunk_count * job.grid.run_count,
-                                               kThreads, kShared, stream, job)
-                               : code;
+    return code == cudaSuccess
+               ? launch_kernel(base_kernel<T>,
+                               rare_thread_blocks(job.chunk_count * job.grid.run_count), kThreads,
+                               kShared, stream, job)
+               : code;
   }
 };
 

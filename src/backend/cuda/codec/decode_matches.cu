@@ -186,20 +186,20 @@ __global__ void __launch_bounds__(kWarps *kWarp)
     matches_kernel(const __grid_constant__ decode_job job, uint32_t warps_of_chunk) {
   __shared__ uint4 arranged[kWarps][GPUFI_MATCHES_NBYTES_MAX / sizeof(uint4)];
   const uint32_t warp = threadIdx.x / kWarp, lane = threadIdx.x % kWarp;
-  const uint32_t index = blockIdx.x * kWarps + warp, chunk = index / warps_of_chunk;
-  if (chunk >= job.chunk_count) {
-    return;
-  }
-  const decode_state &state = job.states[chunk];
-  if (!state.is_of(job.has_planes) || state.mode != GPUFI_MODE_MATCHES) {
-    return;
-  }
-  const uint32_t log2 = GPUFI_MATCHES_LOG2_MAX - state.log2;
-  const uint32_t begin = (index - chunk * warps_of_chunk) << log2;
-  const uint32_t count = match_block_count(job.grid, state.log2);
-  const uint32_t end = kFirst ? 1 : begin + (1u << log2);
-  for (uint32_t block = kFirst || begin != 0 ? begin : 1; block < end && block < count; block++) {
-    decode_block<T>(job, chunk, block, reinterpret_cast<uint8_t *>(arranged[warp]), lane);
+  const uint32_t warps = job.counts->matches != 0 ? job.chunk_count * warps_of_chunk : 0;
+  for (uint32_t index = blockIdx.x * kWarps + warp; index < warps; index += gridDim.x * kWarps) {
+    const uint32_t chunk = index / warps_of_chunk;
+    const decode_state &state = job.states[chunk];
+    if (!state.is_of(job.has_planes) || state.mode != GPUFI_MODE_MATCHES) {
+      continue;
+    }
+    const uint32_t log2 = GPUFI_MATCHES_LOG2_MAX - state.log2;
+    const uint32_t begin = (index - chunk * warps_of_chunk) << log2;
+    const uint32_t count = match_block_count(job.grid, state.log2);
+    const uint32_t end = kFirst ? 1 : begin + (1u << log2);
+    for (uint32_t block = kFirst || begin != 0 ? begin : 1; block < end && block < count; block++) {
+      decode_block<T>(job, chunk, block, reinterpret_cast<uint8_t *>(arranged[warp]), lane);
+    }
   }
 }
 
@@ -215,8 +215,8 @@ struct launch {
 
   cudaError_t start(void (*kernel)(decode_job, uint32_t), uint32_t warps_of_chunk) const {
     const uint64_t warps = static_cast<uint64_t>(job.chunk_count) * warps_of_chunk;
-    return launch_kernel(kernel, static_cast<uint32_t>((warps + kWarps - 1) / kWarps),
-                         kWarps * kWarp, 0, stream, job, warps_of_chunk);
+    return launch_kernel(kernel, rare_thread_blocks((warps + kWarps - 1) / kWarps), kWarps * kWarp,
+                         0, stream, job, warps_of_chunk);
   }
 };
 

@@ -51,19 +51,23 @@ __global__ void __launch_bounds__(kThreads, sizeof(T) == 8 ? 1 : 2)
     ranked_kernel(const __grid_constant__ decode_job job) {
   __shared__ ranked_shared shared;
   const chunk_grid &grid = job.grid;
-  const uint32_t chunk = blockIdx.x / grid.run_count;
-  decode_state *const state = &job.states[chunk];
-  if (!state->is_of(job.has_planes) || state->mode != GPUFI_MODE_RANKED) {
-    return;
+  const uint32_t run_count = job.counts->ranked != 0 ? job.chunk_count * grid.run_count : 0;
+  for (uint32_t index = blockIdx.x; index < run_count; index += gridDim.x) {
+    const uint32_t chunk = index / grid.run_count;
+    decode_state *const state = &job.states[chunk];
+    if (!state->is_of(job.has_planes) || state->mode != GPUFI_MODE_RANKED) {
+      continue;
+    }
+    run_place<T> at = {};
+    at.run = index - chunk * grid.run_count;
+    at.first = at.run * kRunValues;
+    at.count = grid.value_count - at.first < kRunValues ? grid.value_count - at.first : kRunValues;
+    at.raw = reinterpret_cast<T *>(job.raw + chunk * grid.raw_pitch_nbytes);
+    chunk_sum share = {0, 0};
+    decode_run(job, chunk, at, dynamic_shared(), &shared, &share);
+    add_to_sum(state, share, shared.partial);
+    __syncthreads(); /* what is shared is for the next run */
   }
-  run_place<T> at = {};
-  at.run = blockIdx.x - chunk * grid.run_count;
-  at.first = at.run * kRunValues;
-  at.count = grid.value_count - at.first < kRunValues ? grid.value_count - at.first : kRunValues;
-  at.raw = reinterpret_cast<T *>(job.raw + chunk * grid.raw_pitch_nbytes);
-  chunk_sum share = {0, 0};
-  decode_run(job, chunk, at, dynamic_shared(), &shared, &share);
-  add_to_sum(state, share, shared.partial);
 }
 
 struct launch {
@@ -75,7 +79,8 @@ struct launch {
     const cudaError_t code = cudaFuncSetAttribute(
         ranked_kernel<T>, cudaFuncAttributeMaxDynamicSharedMemorySize, kShared);
     return code == cudaSuccess
-               ? launch_kernel(ranked_kernel<T>, job.chunk_count * job.grid.run_count, kThreads,
+               ? launch_kernel(ranked_kernel<T>,
+                               rare_thread_blocks(job.chunk_count * job.grid.run_count), kThreads,
                                kShared, stream, job)
                : code;
   }

@@ -138,7 +138,7 @@ struct encode_scratch {
         sums(gpufi_round_up_16(sizeof(unsigned long long) *
                                (grid.run_count * chunks->count / kWindow + 1))),
         totals(gpufi_round_up_16(kRunKinds * sizeof(unsigned long long)) +
-               gpufi_round_up_16(2 * kRunKinds * sizeof(uint32_t))),
+               gpufi_round_up_16((2 * kRunKinds + 1) * sizeof(uint32_t))),
         work(grid.raw_pitch_nbytes * chunks->count),
         match_sizes(match_words_nbytes(chunks->count * match_blocks(grid))),
         match_offsets(match_words_nbytes(chunks->count * (match_blocks(grid) + 1))),
@@ -204,6 +204,7 @@ cudaError_t gpufi_cuda_encode(const gpufi_chunks *chunks, const void *d_raw, voi
     job.counts[k] = counts + 2 * k;
     job.taken[k] = counts + 2 * k + 1;
   }
+  job.based_count = counts + 2 * kRunKinds;
   job.may_have_base = job.grid.is_float && job.grid.value_nbytes > 1;
   at = static_cast<uint8_t *>(d_scratch) + sizes.zeroed();
   job.work = at;

@@ -118,12 +118,21 @@ struct encode_job {
   run_sizes runs_of[kRunKinds];
   unsigned long long *ends;
   uint32_t *counts[kRunKinds], *taken[kRunKinds];
+  uint32_t *based_count; /* chunks with a base, at most */
   divisor runs; /* of a chunk */
   /* Of matches: of each chunk the sizes of its blocks, where they begin, and, if there are several,
    * the first one. */
   uint32_t *match_sizes, *match_offsets;
   first_block *first_blocks;
 };
+
+/* Kernels that most batches have no chunks for are launched with at most as many thread blocks, a
+ * few times what a large GPU holds, which go through the batch. */
+constexpr uint32_t kRareThreadBlocks = 4096;
+
+inline uint32_t rare_thread_blocks(uint64_t wanted) {
+  return static_cast<uint32_t>(wanted < kRareThreadBlocks ? wanted : kRareThreadBlocks);
+}
 
 /* Where the chunks of a kind begin in the batch, when those of the kinds before are encoded: a
  * launch without chunks of its kind does nothing. */

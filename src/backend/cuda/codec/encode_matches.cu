@@ -98,16 +98,19 @@ template <typename T, int C>
 __global__ void __launch_bounds__(kWarp) others_kernel(const __grid_constant__ encode_job job) {
   __shared__ block_shared shared;
   const uint32_t lane = threadIdx.x, others = block_count(job) - 1;
-  const uint32_t chunk = blockIdx.x / others, block = 1 + blockIdx.x % others;
-  if (!job.states[chunk].is_match) {
-    return;
+  const uint32_t count = *job.counts[kMatches] != 0 ? job.chunk_count * others : 0;
+  for (uint32_t index = blockIdx.x; index < count; index += gridDim.x) {
+    const uint32_t chunk = index / others, block = 1 + index % others;
+    if (job.states[chunk].is_match) {
+      const first_block *const first = &job.first_blocks[chunk];
+      for (uint32_t i = lane; i < GPUFI_MATCHES_NBYTES_MAX / 16; i += kWarp) {
+        reinterpret_cast<uint4 *>(shared.window.raw)[i] = first->units[i];
+      }
+      shared.table.copy(first->table, lane);
+      encode_block<T, C>(job, chunk, block, GPUFI_MATCHES_NBYTES_MAX, &shared, lane);
+      __syncwarp(); /* what is shared is for the next block */
+    }
   }
-  const first_block *const first = &job.first_blocks[chunk];
-  for (uint32_t i = lane; i < GPUFI_MATCHES_NBYTES_MAX / 16; i += kWarp) {
-    reinterpret_cast<uint4 *>(shared.window.raw)[i] = first->units[i];
-  }
-  shared.table.copy(first->table, lane);
-  encode_block<T, C>(job, chunk, block, GPUFI_MATCHES_NBYTES_MAX, &shared, lane);
 }
 
 /* --- places --- */
@@ -236,16 +239,11 @@ __device__ void finish_matches(const encode_job &job, uint32_t chunk, uint8_t *t
   write_header(grid, to, coding, sum);
 }
 
-/* A warp copies the units that begin in a block; and every fourth one a unit of the sizes. */
+/* A warp copies the units that begin in a block; and every fourth one a unit of the sizes. All
+ * lanes. */
 template <typename T, int C>
-__global__ void __launch_bounds__(kCopyWarps *kWarp)
-    copy_kernel(const __grid_constant__ encode_job job) {
+__device__ __forceinline__ void copy_block(const encode_job &job, uint32_t chunk, uint32_t block) {
   const uint32_t lane = threadIdx.x % kWarp, count = block_count(job);
-  const uint32_t index = blockIdx.x * kCopyWarps + threadIdx.x / kWarp;
-  const uint32_t chunk = index / count, block = index - chunk * count;
-  if (chunk >= job.chunk_count || !job.states[chunk].is_match || job.states[chunk].is_raw) {
-    return;
-  }
   encode_state *const state = &job.states[chunk];
   uint8_t *const to = job.encoded + (state->start - 1);
   const uint32_t *const offsets = offsets_of(job, chunk), *const sizes = sizes_of(job, chunk);
@@ -279,6 +277,19 @@ __global__ void __launch_bounds__(kCopyWarps *kWarp)
   }
 }
 
+template <typename T, int C>
+__global__ void __launch_bounds__(kCopyWarps *kWarp)
+    copy_kernel(const __grid_constant__ encode_job job) {
+  const uint32_t count = block_count(job), step = gridDim.x * kCopyWarps;
+  const uint32_t end = *job.counts[kMatches] != 0 ? job.chunk_count * count : 0;
+  for (uint32_t index = blockIdx.x * kCopyWarps + threadIdx.x / kWarp; index < end; index += step) {
+    const uint32_t chunk = index / count;
+    if (job.states[chunk].is_match && !job.states[chunk].is_raw) {
+      copy_block<T, C>(job, chunk, index - chunk * count);
+    }
+  }
+}
+
 struct launch {
   const encode_job &job;
   cudaStream_t stream;
@@ -289,7 +300,8 @@ struct launch {
     cudaError_t code = launch_kernel(first_kernel<T, C>, job.chunk_count, kWarp, 0, stream, job);
     if (code == cudaSuccess && blocks > 1) {
       code =
-          launch_kernel(others_kernel<T, C>, job.chunk_count * (blocks - 1), kWarp, 0, stream, job);
+          launch_kernel(others_kernel<T, C>, rare_thread_blocks(job.chunk_count * (blocks - 1)),
+                        kWarp, 0, stream, job);
     }
     if (code == cudaSuccess) {
       code = launch_kernel(measure_kernel, job.chunk_count, kSumThreads, 0, stream, job);
@@ -297,7 +309,8 @@ struct launch {
     if (code == cudaSuccess) {
       code = launch_kernel(place_kernel, 1, kSumThreads, 0, stream, job);
     }
-    return code == cudaSuccess ? launch_kernel(copy_kernel<T, C>, (warps - 1) / kCopyWarps + 1,
+    return code == cudaSuccess ? launch_kernel(copy_kernel<T, C>,
+                                               rare_thread_blocks((warps - 1) / kCopyWarps + 1),
                                                kCopyWarps * kWarp, 0, stream, job)
                                : code;
   }

@@ -181,6 +181,9 @@ __device__ bool read_header(const decode_job &job, const chunk_grid &planes, con
   /* What these kernels do not read: places in a dictionary. */
   state->is_left = transform == GPUFI_TRANSFORM_DICTIONARY;
   state->may_have_ranges = version > 1;
+  state->has_strips = job.may_have_strips && w8 && !state->is_based && stream_count == 1 &&
+                      !has_planes && !state->is_left && state->swap == 0 &&
+                      strips_undo(grid, subset);
   state->wanted[0] = words[10];
   state->wanted[1] = words[11];
   state->plain = sum.plain;
@@ -301,6 +304,26 @@ __device__ bool find_runs(const decode_job &job, uint32_t chunk, const decode_st
          base == state->nbytes / 16;
 }
 
+/* Count a chunk for the launches that it is for. */
+__device__ void count_chunk(const decode_state &state, decode_counts *counts) {
+  const bool is_matches = state.mode == GPUFI_MODE_MATCHES;
+  if (state.is_general(state.has_planes)) {
+    atomicAdd(&counts->general, 1u);
+  }
+  if (state.is_based) {
+    atomicAdd(&counts->based, 1u);
+  }
+  if (state.mode == GPUFI_MODE_RANKED) {
+    atomicAdd(&counts->ranked, 1u);
+  }
+  if (is_matches) {
+    atomicAdd(&counts->matches, 1u);
+  }
+  if (is_matches && state.subset != 0) {
+    atomicAdd(&counts->predicted, 1u);
+  }
+}
+
 /* `planes` has no values where they do not fit the shape. */
 __global__ void __launch_bounds__(kThreads)
     open_kernel(const __grid_constant__ decode_job job, const __grid_constant__ chunk_grid planes) {
@@ -334,8 +357,8 @@ __global__ void __launch_bounds__(kThreads)
   }
   if (threadIdx.x == 0) {
     state->is_open = good && !state->is_left;
-    if (state->is_open && state->mode == GPUFI_MODE_MATCHES && state->subset != 0) {
-      atomicAdd(job.predicted_count + (state->has_planes ? 2 : 0), 1u);
+    if (state->is_open) {
+      count_chunk(*state, job.counts + (state->has_planes ? 1 : 0));
     }
   }
 }

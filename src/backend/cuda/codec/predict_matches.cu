@@ -8,8 +8,6 @@ namespace {
 
 using namespace gpufi;
 
-constexpr uint32_t kTakingThreadBlocks = 512; /* about as many as a large GPU holds */
-
 template <typename T>
 __device__ __forceinline__ void load_residuals(const run_place<T> &at, int warp, int lane,
                                                T r[kLaneGroups][kGroup]) {
@@ -34,17 +32,9 @@ __global__ void __launch_bounds__(kThreads, kThreadBlocksPerSm<T>)
   __shared__ run_shared<T, C> shared;
   __shared__ uint32_t next;
   const int lane = threadIdx.x % kWarp, warp = static_cast<int>(threadIdx.x) / kWarp;
-  while (*job.predicted_count != 0) {
-    __syncthreads(); /* the run before is done with what is shared */
-    if (threadIdx.x == 0) {
-      next = atomicAdd(job.predicted_taken, 1u);
-    }
-    __syncthreads();
-    if (next >= job.chunk_count * job.grid.run_count) {
-      return;
-    }
+  while (take_next(job, &job.counts->predicted_taken, job.counts->predicted, &next)) {
     uint32_t run;
-    const uint32_t chunk = chunk_in_turn(job, next, &run);
+    const uint32_t chunk = chunk_in_turn(job, next, kChunksAtOnce, &run);
     const decode_state &state = job.states[chunk];
     if (state.is_of(job.has_planes) && state.mode == GPUFI_MODE_MATCHES && state.subset != 0) {
       const run_place<T> at = place_in_chunk<T>(job, chunk, run);
@@ -65,9 +55,8 @@ struct launch {
     const cudaError_t code = cudaFuncSetAttribute(
         predict_kernel<T, C>, cudaFuncAttributeMaxDynamicSharedMemorySize, kShared);
     return code == cudaSuccess
-               ? launch_kernel(predict_kernel<T, C>,
-                               run_count < kTakingThreadBlocks ? run_count : kTakingThreadBlocks,
-                               kThreads, kShared, stream, job)
+               ? launch_kernel(predict_kernel<T, C>, rare_thread_blocks(run_count), kThreads,
+                               kShared, stream, job)
                : code;
   }
 };

@@ -13,15 +13,32 @@ constexpr uint32_t kChunksAtOnce = 256; /* that take turns in the order of threa
 /* Thread blocks that share a multiprocessor: bounds the registers. */
 template <typename T> constexpr int kThreadBlocksPerSm = sizeof(T) == 8 ? 2 : 3;
 
-/* Runs of kChunksAtOnce chunks in turns: the first run of each, the second, ... Run number `index`
- * in this order is run `*run` of the chunk that is returned. */
-__device__ inline uint32_t chunk_in_turn(const decode_job &job, uint32_t index, uint32_t *run) {
-  const uint32_t turn_nruns = kChunksAtOnce * job.grid.run_count, turn = index / turn_nruns;
-  const uint32_t first_chunk = turn * kChunksAtOnce, in_turn = index - turn * turn_nruns;
+/* Runs of `at_once` chunks in turns: the first run of each, the second, ... Run number `index` in
+ * this order is run `*run` of the chunk that is returned. */
+__device__ inline uint32_t chunk_in_turn(const decode_job &job, uint32_t index, uint32_t at_once,
+                                         uint32_t *run) {
+  const uint32_t turn_nruns = at_once * job.grid.run_count, turn = index / turn_nruns;
+  const uint32_t first_chunk = turn * at_once, in_turn = index - turn * turn_nruns;
   const uint32_t left = job.chunk_count - first_chunk;
-  const uint32_t width = left < kChunksAtOnce ? left : kChunksAtOnce;
+  const uint32_t width = left < at_once ? left : at_once;
   *run = in_turn / width;
   return first_chunk + in_turn % width;
+}
+
+/* Set *next, which is shared, to the run of the batch that the thread block takes next, of
+ * launches for `count` chunks; false if there is none left. All threads, which are then
+ * synchronized. */
+__device__ inline bool take_next(const decode_job &job, uint32_t *taken, uint32_t count,
+                                 uint32_t *next) {
+  if (count == 0) {
+    return false;
+  }
+  __syncthreads(); /* the run before is done with what is shared */
+  if (threadIdx.x == 0) {
+    *next = atomicAdd(taken, 1u);
+  }
+  __syncthreads();
+  return *next < job.chunk_count * job.grid.run_count;
 }
 
 /* Run `run` of a chunk. */
