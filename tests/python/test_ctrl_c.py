@@ -232,3 +232,19 @@ def test_callbacks_are_called_and_the_program_ends_though_one_that_asks_is_inter
         env={**os.environ, "PYTHONPATH": os.pathsep.join([here, *sys.path])},
     )
     assert (done.returncode, done.stdout, done.stderr) == (0, "True True\n", "")
+
+
+# --- Servers --------------------------------------------------------------------------------------
+
+
+def test_a_server_whose_start_was_interrupted_is_given_again_or_was_not_started(
+    runtime: None, tmp_path: Path
+) -> None:
+    running = 0
+    gf.serve("test").stop()
+    for step in interruptions(lambda: gf.serve("test"), "_remote/serve.py"):
+        running += (tmp_path / "kernel-test.json").exists()
+        with gf.serve("test") as server:
+            assert server.name == "test", step
+        assert list(tmp_path.glob("kernel-*.json")) == [], step
+    assert running > 0
