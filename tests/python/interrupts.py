@@ -39,6 +39,7 @@ def interrupted_at(step: int, call: Callable[[], object], *places: str) -> tuple
     names = (ctypes.c_char_p * (len(places) + 1))(*map(os.fsencode, places), None)
     count = 0
     before = sys.gettrace()
+    sys._getframe().f_trace_opcodes = True  # else Python 3.12 tells of no operation at first
     try:
         try:
             library.interrupt_at_start(names, ctypes.c_longlong(step))

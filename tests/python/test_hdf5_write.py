@@ -346,6 +346,7 @@ def interrupt_at(step: int, call: Callable[[], object]) -> bool:
         return trace
 
     before = sys.gettrace()
+    sys._getframe().f_trace_opcodes = True  # else Python 3.12 tells of no operation at first
     sys.settrace(trace)
     try:
         call()

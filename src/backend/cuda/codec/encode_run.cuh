@@ -259,11 +259,13 @@ __device__ __forceinline__ void finish_run(const encode_job &job, const run_of_b
                                            chunk_sum share, run_shared<kKind> *shared) {
   encode_state *const state = &job.states[at.chunk];
   const chunk_sum sum = thread_block_sum<kWarps<kKind>>(share, shared->partial);
+  bool is_last = false; /* in the first thread, which others ask only after a barrier */
   if (threadIdx.x == 0) {
     atomicAdd(&state->plain, static_cast<unsigned long long>(sum.plain));
     atomicAdd(&state->mixed, static_cast<unsigned long long>(sum.mixed));
     __threadfence();
-    shared->is_last = atomicAdd(&state->done_count, 1u) == job.grid.run_count - 1;
+    is_last = atomicAdd(&state->done_count, 1u) == job.grid.run_count - 1;
+    shared->is_last = is_last;
     __threadfence();
   }
   if constexpr (kKind == kCorrectedRuns) {
@@ -280,7 +282,7 @@ __device__ __forceinline__ void finish_run(const encode_job &job, const run_of_b
       }
     }
   }
-  if (threadIdx.x == 0 && shared->is_last) {
+  if (is_last) {
     finish_chunk<T, C, kKind>(job, at.chunk, state);
   }
 }
