@@ -90,6 +90,7 @@ def made() -> dict[str, Maker]:
         "detector counts u16": lambda: rng.poisson(2.0, shape).astype(np.uint16),
         "Gaussian f16": lambda: gauss().astype(np.float16),
         "Gaussian bf16": lambda: bfloat16_bits(gauss()),
+        "noise u8": lambda: rng.integers(256, size=shape, dtype=np.uint8),
     }
 
 

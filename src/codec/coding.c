@@ -11,8 +11,11 @@ static uint64_t choose_mode(const gpufi_sampled *of, gpufi_chunk_header *header,
   header->transform = w8->transform;
   header->axes = w8->axes;
   header->offset = w8->offset;
-  const uint64_t ranked = gpufi_ranks_choose(ranks, of, bits);
-  if (ranked < bits && ranked + ranked / 64 < bits) { /* W8 decodes faster */
+  const uint64_t raw = 8 * (uint64_t)g->value_count * g->value_nbytes;
+  /* Noise ends as raw either way, and by way of W8 sooner. */
+  const uint64_t limit = bits < raw ? bits : raw;
+  const uint64_t ranked = gpufi_ranks_choose(ranks, of, limit);
+  if (ranked < limit && ranked + ranked / 64 < limit) { /* W8 decodes faster */
     header->mode = GPUFI_MODE_RANKED;
     header->transform = GPUFI_TRANSFORM_NONE;
     header->axes = 0;

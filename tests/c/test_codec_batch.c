@@ -430,6 +430,24 @@ static void corrections_are_left_where_they_do_not_fit(void) {
 }
 #endif
 
+/* Where by the sample nothing makes the chunk smaller, W8 is what is tried, though symbols would
+ * take fewer bits than its groups. */
+static void noise_by_the_sample_is_tried_as_w8(void) {
+  const gpufi_chunk_shape shape = {GPUF_DTYPE_UINT8, 1, {200000}};
+  gpufi_geometry g;
+  fixture f;
+  gpufi_geometry_init(&g, &shape);
+  fixture_init(&f, &shape, 1, false, GPUFI_CODING_GPUFETCH);
+  fill(&f, SPARSE);
+  for (size_t k = 0; k < gpufi_sample_count(&g); k++) {
+    fill_random(f.raw + gpufi_sample_first(&g, k), GPUFI_GROUP_VALUES, ++random_state);
+  }
+  check_encoding_as_filled(&f);
+  CHECK(f.places[0].nbytes != 0 && f.encoded[GPUFI_AT_MODE] == GPUFI_MODE_W8);
+  check_decoding_as_filled(&f);
+  fixture_fini(&f);
+}
+
 /* By the sample the values are decimals, or a fill; between the sampled groups is noise, and
  * corrections take as much as it. Such chunks take twice the bytes of raw ones, until it is known
  * that they are to be raw: those for which the buffer has no place are left. */
@@ -637,6 +655,7 @@ int main(void) {
   TEST_ON_DEVICES(ranked_chunks_that_do_not_shrink_fit_the_buffer);
   TEST_ON_DEVICES(chunks_with_a_base_keep_their_bits);
   TEST_ON_DEVICES(a_fill_that_is_its_own_base_keeps_its_bits);
+  TEST_ON_DEVICES(noise_by_the_sample_is_tried_as_w8);
   TEST_ON_DEVICES(planes_keep_their_bits);
   TEST_ON_DEVICES(matches_keep_their_bits);
   TEST_ON_DEVICES(matches_of_many_blocks_keep_their_bits);

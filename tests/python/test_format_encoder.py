@@ -10,6 +10,7 @@ import copy
 import itertools
 from collections import Counter
 from functools import partial
+from pathlib import Path
 from typing import NamedTuple
 
 import fixture_values
@@ -264,8 +265,9 @@ class Choice:
         self.ranks: Ranks | None = None
         self.cost = self.w8_cost = sampled * values.N // values.M
         self.w8_way = (self.transform, self.axes, self.offset)
-        ranked = choose_ranked(values, code, places, self.cost)
-        if ranked is not None and ranked[0] + ranked[0] // 64 < self.cost:
+        limit = min(self.cost, values.w * values.n)
+        ranked = choose_ranked(values, code, places, limit)
+        if ranked is not None and ranked[0] + ranked[0] // 64 < limit:
             self.cost, self.ranks = ranked
             self.transform, self.axes, self.offset = 0, (), 0
 
@@ -623,3 +625,13 @@ def test_an_encoder_written_from_the_document_finds_the_same_numbers(
     assert found[64:80] == expected[64:80], "seed and offset"
     assert found[96:128] == expected[96:128], "parameters"
     assert found == expected
+
+
+def test_what_is_noise_by_the_sample_is_tried_as_w8(tmp_path: Path) -> None:
+    rng = np.random.default_rng(13)
+    array = np.where(rng.random(16000) < 0.02, rng.integers(256, size=16000), 0).astype("u1")
+    for group in Values(array, array.shape, 1).sampled_groups():
+        array[group] = rng.integers(256, size=len(group))
+    expected = test_format.encode({"noise": array}, tmp_path)["noise"]
+    assert expected[6] == 2
+    assert encode(array.tobytes(), expected[5], array.shape, False) == expected

@@ -196,8 +196,10 @@ __global__ void __launch_bounds__(kSampleThreads, sizeof(T) == 8 || kSubsets == 
     bits = choose_offset(from, shared.bits, &shared, &state->offset);
   }
   bits = bits * group_count(grid) / sample_take(grid);
-  const uint64_t w8_bits = bits;
-  bits = choose_ranks(job, raw, w8_bits, state, &shared);
+  const uint64_t w8_bits = bits, raw_bits = static_cast<uint64_t>(grid.value_count) * kBits<T>;
+  const uint64_t limit = w8_bits < raw_bits ? w8_bits : raw_bits;
+  const uint64_t ranked_bits = choose_ranks(job, raw, limit, state, &shared);
+  bits = ranked_bits < limit ? ranked_bits : w8_bits;
   const bool is_left = sizeof(T) > 1 && has_few_values(job, raw, &shared);
   if (threadIdx.x == 0) {
     state->is_left = is_left;
