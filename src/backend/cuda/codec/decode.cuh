@@ -95,7 +95,7 @@ struct strip_plan {
 
 struct decode_job {
   chunk_grid grid;
-  bool has_planes;    /* the chunks with planes are decoded, else those without */
+  bool has_planes;      /* the chunks with planes are decoded, else those without */
   bool may_have_strips; /* chunks of this shape */
   strip_plan strips;
   symbol_place place; /* in version 1; no bits: values of this kind are not ranked */

@@ -7,10 +7,10 @@
 namespace gpufi {
 
 template <typename T> struct column_sums {
-  T tails[kWarps];               /* as row_fronts has them */
-  T starts[kPlanesMax];          /* of each plane that begins in the run: its first residual */
-  value_pack<T> sums[kThreads];  /* of each segment of a column, since a plane began */
-  bool has_begun[kThreads];      /* a plane begins in it */
+  T tails[kWarps];                /* as row_fronts has them */
+  T starts[kPlanesMax];           /* of each plane that begins in the run: its first residual */
+  value_pack<T> sums[kThreads];   /* of each segment of a column, since a plane began */
+  bool has_begun[kThreads];       /* a plane begins in it */
   value_pack<T> fronts[kThreads]; /* what each column goes on from */
 };
 
@@ -43,9 +43,7 @@ __device__ __forceinline__ column_part part_of(const strip_run<T> &run, const st
   column_part part;
   part.index = column + segment * plan.segment_rows * plan.row_packs;
   const uint32_t there =
-      part.index < count
-          ? divide((count - part.index - 1) * kCount, run.grid.row) + 1
-          : 0;
+      part.index < count ? divide((count - part.index - 1) * kCount, run.grid.row) + 1 : 0;
   part.steps = there < plan.segment_rows ? there : plan.segment_rows;
   const bool wraps = before + column >= plan.row_packs;
   const uint32_t row = run.at.row + segment * plan.segment_rows + (wraps ? 1 : 0);
@@ -84,9 +82,8 @@ template <bool kDeep, typename T> struct values_before {
   }
   __device__ value_pack<T> pack(uint32_t i) const {
     const value_pack<T> v = run.pack(i);
-    return kDeep && i >= run.plane_values()
-               ? add(v, negative(run.pack(i - run.plane_values())))
-               : v;
+    return kDeep && i >= run.plane_values() ? add(v, negative(run.pack(i - run.plane_values())))
+                                            : v;
   }
 };
 
