@@ -21,7 +21,7 @@
 #include "codec/value_impl.h"
 
 #define V JOIN(v, BITS, )
-#define VALUES (sizeof(V) / sizeof(T))
+#define VALUES (8 * sizeof(V) / BITS)
 
 GPUFI_INLINE V F(load)(const uint8_t *p) {
   V x;

@@ -94,7 +94,7 @@ static bool explain(const gpufi_probes *probes, const gpufi_numbers *numbers, ex
   }
   e->cost = probes->count * bit_length(greatest) +
             (probes->count - e->count) * 8 * probes->g->value_nbytes;
-  return 4 * e->count >= 3 * probes->count;
+  return e->count != 0 && 4 * e->count >= 3 * probes->count;
 }
 
 static uint64_t common_divisor(uint64_t x, uint64_t y) {

@@ -106,7 +106,7 @@ gpufi_cuts gpufi_ranks_cuts(gpuf_dtype dtype, size_t value_nbytes) {
  * hold. Returns how many. Sorted by counting the counts. */
 static size_t sort_symbols(const uint16_t *counts, size_t symbol_count, uint16_t *sorted) {
   uint16_t first[GPUFI_SAMPLE_GROUPS * GPUFI_GROUP_VALUES + 1]; /* of each count, its first place */
-  uint16_t occurring[SYMBOLS + 1], most = 0;
+  uint16_t occurring[SYMBOLS + 1] = {0}, most = 0;
   size_t occur_count = 0, listed = 0;
   for (size_t symbol = 0; symbol < symbol_count; symbol++) {
     occurring[occur_count] = (uint16_t)symbol;

@@ -30,45 +30,37 @@ typedef struct sections {
   uint8_t lower[LIST_CAPACITY], upper[LIST_CAPACITY]; /* of the values' symbols */
   uint8_t leaves[LIST_CAPACITY];
   uint8_t codes[GPUFI_CODE_NBYTES_MAX + GPUFI_WALK_NBYTES];
-  uint8_t stored[2 * GPUFI_BLOCK_VALUES];
+  uint8_t stored[2 * GPUFI_BLOCK_VALUES + 2]; /* and what is written too far */
 } sections;
 
 /* --- encoding --- */
 
-/* Where the symbols of the last leaf are, which are stored as they are: a search finds few of them
- * soonest; many are written without a branch, each in the place after the last one found, which the
- * next one takes if it is not of that leaf. Returns how many. */
+/* The symbols of the last leaf, which are stored as they are: a search finds few of them soonest;
+ * many are written without a branch, each in the place after the last one stored, which the next
+ * one takes if it is not of that leaf. */
 #define FEW_STORED 64
 
-static size_t find_stored(const sections *p, uint8_t last, uint16_t *found) {
+static void store_symbols(const gpufi_ranks *ranks, sections *p) {
+  const uint8_t last = (uint8_t)(ranks->tree.leaf_count - 1), *next = p->leaves;
   const size_t total = gpufi_count_byte(p->leaves, p->count, last);
-  const uint8_t *next = p->leaves;
-  size_t n = 0;
+  const size_t each = gpufi_symbol_nbytes(ranks);
+  const uint8_t *const upper = each == 2 ? p->upper : p->lower;
+  uint8_t *to = p->stored;
+  p->stored_count = total * each;
   if (total > FEW_STORED) {
     for (size_t i = 0; i < p->count; i++) {
-      found[n] = (uint16_t)i;
-      n += p->leaves[i] == last;
+      to[0] = p->lower[i];
+      to[1] = upper[i]; /* the next one's place if symbols are of one byte */
+      to += p->leaves[i] == last ? each : 0;
     }
-    return total;
+    return;
   }
-  for (; n < total; n++) {
+  for (size_t n = 0; n < total; n++, to += each) {
     next = memchr(next, last, (size_t)(p->leaves + p->count - next));
-    found[n] = (uint16_t)(next++ - p->leaves);
+    const size_t at = (size_t)(next++ - p->leaves);
+    to[0] = p->lower[at];
+    to[1] = upper[at];
   }
-  return total;
-}
-
-static void store_symbols(const gpufi_ranks *ranks, sections *p) {
-  uint16_t found[GPUFI_BLOCK_VALUES + 1];
-  const size_t total = find_stored(p, (uint8_t)(ranks->tree.leaf_count - 1), found);
-  const size_t each = gpufi_symbol_nbytes(ranks);
-  for (size_t n = 0; n < total; n++) {
-    p->stored[n * each] = p->lower[found[n]];
-    if (each == 2) {
-      p->stored[n * each + 1] = p->upper[found[n]];
-    }
-  }
-  p->stored_count = total * each;
 }
 
 static void split_values(const gpufi_ranks *ranks, const gpufi_walk_tables *tables,

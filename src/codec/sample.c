@@ -16,7 +16,7 @@
 
 #include <string.h>
 
-#define WINDOW (2 * GPUFI_GROUP_VALUES)
+#define WINDOW ((size_t)2 * GPUFI_GROUP_VALUES)
 
 static void init_axes(gpufi_sample *sample, const gpufi_geometry *g) {
   const uint32_t usable = gpufi_geometry_axes(g);

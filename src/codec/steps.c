@@ -168,14 +168,15 @@ static size_t find_origin(const gpufi_probes *probes, const origin_tests *tests,
     least = tests->p[t] < least ? tests->p[t] : least;
     greatest = tests->p[t] > greatest ? tests->p[t] : greatest;
   }
-  const double last = 65535 - greatest;
-  for (double n = -32768 - least; n <= last && best != 0; n += GPUFI_ORIGINS) {
-    uint64_t found = find(numbers, tests->values, tests->p, few, n);
+  /* All of these are integers. */
+  const int64_t last = 65535 - (int64_t)greatest;
+  for (int64_t n = -32768 - (int64_t)least; n <= last && best != 0; n += GPUFI_ORIGINS) {
+    uint64_t found = find(numbers, tests->values, tests->p, few, (double)n);
     for (; found != 0 && best != 0; found &= found - 1) {
-      const double more = n + (double)__builtin_ctzll(found);
+      const double more = (double)(n + __builtin_ctzll(found));
       tried.b = gpufi_number_origin(&tried, tests->values[0], tests->p[0] + more, single);
       const size_t missed = count_missed(probes, &tried, tests, more, best);
-      if (more <= last && missed < best &&
+      if (more <= (double)last && missed < best &&
           gpufi_parameters_are_good(tried.transform, tried.a, tried.b)) {
         best = missed;
         *numbers = tried;

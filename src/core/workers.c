@@ -44,6 +44,11 @@ static void watch_fork(void) {
   pthread_atfork(fork_prepare, fork_parent, fork_child);
 }
 
+void gpufi_workers_watch_fork(void) {
+  static pthread_once_t once = PTHREAD_ONCE_INIT;
+  pthread_once(&once, watch_fork);
+}
+
 static void take_out(worker *w) {
   worker **link = &parked;
   while (*link != w) {
@@ -123,12 +128,11 @@ static int32_t wake_parked(const worker *work, int32_t count) {
 
 int32_t gpufi_workers_start(gpufi_workers *workers, int32_t count, void (*run)(void *arg),
                             void *arg) {
-  static pthread_once_t fork_once = PTHREAD_ONCE_INIT;
   const worker work = {.owner = workers, .run = run, .arg = arg};
   if (count <= 0) {
     return 0;
   }
-  pthread_once(&fork_once, watch_fork);
+  gpufi_workers_watch_fork();
   pthread_mutex_lock(&lock);
   workers->running_count += count;
   int32_t started = wake_parked(&work, count);

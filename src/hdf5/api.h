@@ -11,20 +11,25 @@
 /* H5T_COMPLEX of HDF5 2.0, which older headers lack. */
 #define GPUFI_H5T_COMPLEX 11
 #define GPUFI_H5_INFO_NBYTES 1024
+/* H5F_ACC_RDONLY and H5F_ACC_TRUNC without the calls of libhdf5 that hide in the macros. */
+#define GPUFI_H5F_ACC_RDONLY 0x0000u
+#define GPUFI_H5F_ACC_TRUNC 0x0002u
 
 /* clang-format off */
 
 /* Functions whose name and signature are the same in every libhdf5 from 1.10.3 to 2.x. */
 #define GPUFI_H5_FUNCTIONS(F)                                                               \
-  F(open) F(get_libversion) F(free_memory)                                                  \
+  F(open) F(get_libversion) F(is_library_threadsafe) F(free_memory)                                                  \
   F(Oopen) F(Aexists_by_name) F(Aopen_by_name) F(Acreate_by_name) F(Adelete_by_name)                 \
   F(Aget_type) F(Aget_space) F(Aread) F(Awrite)                                             \
   F(Dcreate2) F(Dopen2) F(Dget_space) F(Dget_type) F(Dget_create_plist) F(Dread) F(Dwrite)  \
   F(Dwrite_chunk) F(Dget_chunk_storage_size)                                                \
-  F(Eget_auto2) F(Eset_auto2) F(Ewalk2) F(Eclear2) F(Aiterate2) F(FDdriver_query)           \
+  F(Eget_auto2) F(Eset_auto2) F(Ewalk2) F(Eclear2) F(Epush2) F(Aiterate2) F(FDdriver_query) \
+  F(Fcreate) F(Fopen) F(Fclose)                                                             \
   F(Fget_intent) F(Fget_access_plist) F(Fget_create_plist) F(Fget_vfd_handle)               \
   F(Gopen2) F(Gget_info) F(Lexists) F(Ldelete)                                              \
   F(Iget_file_id) F(Iget_type) F(Iget_name) F(Idec_ref) F(Pget_driver) F(Pget_userblock)    \
+  F(Pset_driver) F(Pget_driver_info)                                                        \
   F(Pcreate) F(Pset_chunk) F(Pget_chunk) F(Pset_filter) F(Pget_nfilters) F(Pget_filter2)    \
   F(Pset_fill_time) F(Pget_fill_time) F(Pfill_value_defined) F(Pget_layout)                 \
   F(Pget_chunk_opts) F(Pset_create_intermediate_group) F(Pset_char_encoding)                \
@@ -32,7 +37,7 @@
   F(Screate) F(Screate_simple) F(Sget_simple_extent_ndims) F(Sget_simple_extent_dims)       \
   F(Sget_simple_extent_npoints) F(Sget_simple_extent_type) F(Sselect_hyperslab)             \
   F(Tcopy) F(Tequal) F(Tcreate) F(Tinsert) F(Tenum_create) F(Tenum_insert) F(Tset_fields)   \
-  F(Tset_size) F(Tset_precision) F(Tset_ebias) F(Tset_cset) F(Tset_strpad)                  \
+  F(Tset_size) F(Tset_order) F(Tset_precision) F(Tset_ebias) F(Tset_cset) F(Tset_strpad)                  \
   F(Tis_variable_str) F(Tget_class) F(Tget_size) F(Tget_order)                              \
   F(Tget_sign) F(Tget_precision) F(Tget_offset) F(Tget_fields) F(Tget_ebias) F(Tget_norm)   \
   F(Tget_super) F(Tget_nmembers) F(Tget_member_name) F(Tget_member_type)                    \
@@ -41,8 +46,9 @@
 
 /* Variables that macros such as H5T_IEEE_F32LE and H5P_DATASET_CREATE read. */
 #define GPUFI_H5_IDS(F)                                                                     \
-  F(P_CLS_DATASET_CREATE_ID) F(P_CLS_LINK_CREATE_ID)                                        \
+  F(P_CLS_DATASET_CREATE_ID) F(P_CLS_LINK_CREATE_ID) F(P_CLS_FILE_ACCESS_ID)                \
   F(E_IO) F(E_WRITEERROR) F(E_READERROR) F(E_SEEKERROR)                                     \
+  F(E_ERR_CLS) F(E_FILE) F(E_CANTOPENFILE) F(E_CANTCLOSEFILE)                               \
   F(T_STD_I8LE) F(T_STD_I16LE) F(T_STD_I32LE) F(T_STD_I64LE)                                \
   F(T_STD_U8LE) F(T_STD_U16LE) F(T_STD_U32LE) F(T_STD_U64LE)                                \
   F(T_IEEE_F32LE) F(T_IEEE_F64LE) F(T_C_S1)
@@ -77,9 +83,16 @@ typedef struct gpufi_h5_api {
   hid_t (*Tcomplex_create)(hid_t component);
   /* 1.14 and newer, else NULL: older ones lack it, or count the offset in chunks. */
   herr_t (*Dchunk_iter)(hid_t dataset, hid_t dxpl, gpufi_h5_chunk_visitor visit, void *arg);
+  /* NULL where the library has none. */
+  herr_t (*Dget_chunk_index_type)(hid_t dataset, H5D_chunk_index_t *index);
   /* The driver of plain files: a variable from 2.0 on, a function before. One of them is NULL. */
   const hid_t *FD_SEC2_id;
   hid_t (*FD_sec2_init)(void);
+  /* Takes an H5FD_class_t, of which older and newer headers declare different ones. NULL where the
+   * library has none. */
+  hid_t (*FDregister)(const void *driver_class);
+  /* 1.10.7, 1.12.1 and newer, else NULL. */
+  herr_t (*Pget_file_locking)(hid_t fapl, bool *use_file_locking, bool *ignore_when_disabled);
   void *h5open;              /* the address of H5open, which tells one libhdf5 from another */
   struct gpufi_h5_api *next; /* the other libraries bound so far */
   bool filter_registered;
@@ -89,5 +102,8 @@ typedef struct gpufi_h5_api {
 gpufi_h5_api *gpufi_h5_bound_already(void);
 /* The bound library; binds as gpuf_h5_bind(NULL) does where none is. */
 gpuf_status gpufi_h5_bound(gpufi_h5_api **api, gpuf_error *err);
+/* The library that `handle`, of dlopen, leads to; the bound one stays what it is. Takes over the
+ * handle. */
+gpuf_status gpufi_h5_adopt(void *handle, gpufi_h5_api **api, gpuf_error *err);
 
 #endif

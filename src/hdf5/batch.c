@@ -84,25 +84,13 @@ gpuf_status gpufi_h5_batch_encode(const gpufi_h5_batch *b, gpuf_error *err) {
   return status == GPUF_OK ? gpufi_h5_batch_mark(b, err) : status;
 }
 
-/* Bring chunks first to end-1, each of which follows the one before it, in one transfer to *at,
- * which is where the chunks before them end. They take no more there than the encoder reserved for
- * them. */
-static gpuf_status send_chunks(const gpufi_h5_batch *b, size_t first, size_t end, size_t *at,
-                               gpuf_error *err) {
-  gpufi_chunk_place *const places = b->places;
-  const size_t pitch = b->chunks.raw_pitch_nbytes;
-  const uint64_t base = places[first].offset;
-  const bool raw = places[first].nbytes == 0;
-  const uint8_t *const d_src = raw ? b->d_raw + first * pitch : b->d_encoded + base;
-  const size_t nbytes = raw ? (end - first - 1) * pitch + b->chunks.raw_nbytes
-                            : (size_t)(places[end - 1].offset + places[end - 1].nbytes - base);
-  const gpuf_status status = copy(b, b->bytes + *at, d_src, nbytes, GPUFI_TO_HOST, err);
-  for (size_t i = first; i < end; i++) {
-    places[i].offset = *at + (raw ? (i - first) * pitch : places[i].offset - base);
-  }
-  *at = gpufi_round_up_16(*at + nbytes);
-  return status;
-}
+/* Chunks that cross the link in one transfer: all raw or all encoded, each behind the one before.
+ */
+typedef struct span {
+  size_t first, end;
+  const uint8_t *d_src;
+  size_t nbytes;
+} span;
 
 /* Whether chunk i can cross in one transfer with the one before it: both are raw, or both are
  * encoded and no further apart than the encoder's reserve for a chunk. */
@@ -115,16 +103,68 @@ static bool follows(const gpufi_h5_batch *b, size_t i) {
   return here.offset > before.offset && here.offset - before.offset <= reserved;
 }
 
+static span span_at(const gpufi_h5_batch *b, size_t first) {
+  const gpufi_chunk_place *const places = b->places;
+  const size_t pitch = b->chunks.raw_pitch_nbytes;
+  span s = {.first = first, .end = first + 1};
+  while (s.end < b->chunks.count && follows(b, s.end)) {
+    s.end++;
+  }
+  if (places[first].nbytes == 0) {
+    s.d_src = b->d_raw + first * pitch;
+    s.nbytes = (s.end - first - 1) * pitch + b->chunks.raw_nbytes;
+  } else {
+    s.d_src = b->d_encoded + places[first].offset;
+    s.nbytes = (size_t)(places[s.end - 1].offset + places[s.end - 1].nbytes - places[first].offset);
+  }
+  return s;
+}
+
+/* Say that the span's chunks lie from `at` on, and return where the next span begins. They take no
+ * more there than the encoder reserved for them. */
+static size_t place_span(const gpufi_h5_batch *b, const span *s, size_t at) {
+  gpufi_chunk_place *const places = b->places;
+  const uint64_t base = places[s->first].offset;
+  const bool raw = places[s->first].nbytes == 0;
+  for (size_t i = s->first; i < s->end; i++) {
+    places[i].offset =
+        at + (raw ? (i - s->first) * b->chunks.raw_pitch_nbytes : places[i].offset - base);
+  }
+  return gpufi_round_up_16(at + s->nbytes);
+}
+
+size_t gpufi_h5_batch_sent_nbytes(const gpufi_h5_batch *b) {
+  size_t nbytes = 0;
+  span s;
+  for (size_t first = 0; first < b->chunks.count; first = s.end) {
+    s = span_at(b, first);
+    nbytes = gpufi_round_up_16(nbytes + s.nbytes);
+  }
+  return nbytes;
+}
+
 gpuf_status gpufi_h5_batch_send(const gpufi_h5_batch *b, gpuf_error *err) {
-  const size_t count = b->chunks.count;
   gpuf_status status = gpufi_h5_batch_wait(b, err);
   size_t at = 0;
-  for (size_t first = 0, end; first < count && status == GPUF_OK; first = end) {
-    end = first + 1;
-    while (end < count && follows(b, end)) {
-      end++;
-    }
-    status = send_chunks(b, first, end, &at, err);
+  span s;
+  for (size_t first = 0; first < b->chunks.count && status == GPUF_OK; first = s.end) {
+    s = span_at(b, first);
+    status = copy(b, b->bytes + at, s.d_src, s.nbytes, GPUFI_TO_HOST, err);
+    at = place_span(b, &s, at);
+  }
+  return status == GPUF_OK ? gpufi_h5_batch_mark(b, err) : status;
+}
+
+gpuf_status gpufi_h5_batch_keep(const gpufi_h5_batch *b, uint8_t *d_dst, gpuf_error *err) {
+  const gpufi_channel *const channel = b->channel;
+  gpuf_status status = GPUF_OK;
+  size_t at = 0;
+  span s;
+  for (size_t first = 0; first < b->chunks.count && status == GPUF_OK; first = s.end) {
+    s = span_at(b, first);
+    const gpufi_flat_copy kept = {d_dst + at, s.d_src, s.nbytes};
+    status = channel->backend->gather(channel->device.index, &kept, 1, channel->stream, err);
+    at = place_span(b, &s, at);
   }
   return status == GPUF_OK ? gpufi_h5_batch_mark(b, err) : status;
 }

@@ -45,6 +45,11 @@ void gpufi_h5_batch_fini(gpufi_h5_batch *batch);
 gpuf_status gpufi_h5_batch_encode(const gpufi_h5_batch *batch, gpuf_error *err);
 /* Second step: wait for the encoding, and enqueue the transfer to `bytes`. */
 gpuf_status gpufi_h5_batch_send(const gpufi_h5_batch *batch, gpuf_error *err);
+/* Once the encoding is done: how many of `bytes` the second step takes. */
+size_t gpufi_h5_batch_sent_nbytes(const gpufi_h5_batch *batch);
+/* Instead of it: enqueue a copy to `d_dst`, on the device and aligned to 16 bytes. The places
+ * become those from `d_dst` on. */
+gpuf_status gpufi_h5_batch_keep(const gpufi_h5_batch *batch, uint8_t *d_dst, gpuf_error *err);
 
 /* Decode: enqueue the transfer of `places` and of the `encoded_nbytes` that they point into;
  * decoding to `d_raw`; and the transfer of the verdicts. The caller may enqueue more on the

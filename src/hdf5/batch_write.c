@@ -17,28 +17,33 @@ typedef struct writer {
 /* --- On the device ----------------------------------------------------------- */
 
 /* Chunk `index` of the grid to `d_raw`; what lies beyond the dataset's edge is 0. */
-static gpuf_status gather_chunk(const writer *w, const gpufi_h5_batch *b, int64_t index,
+static gpuf_status gather_chunk(const gpufi_h5_batches *all, const gpufi_h5_batch *b, int64_t index,
                                 void *d_raw, gpuf_error *err) {
   const gpuf_device device = b->channel->device;
-  const size_t raw_nbytes = w->all.chunks.raw_nbytes;
+  const size_t raw_nbytes = all->chunks.raw_nbytes;
   gpuf_tensor in_chunk, in_tensor;
   gpuf_status status =
-      gpufi_h5_transfer_views(w->all.transfer, index, d_raw, device, &in_chunk, &in_tensor, err);
+      gpufi_h5_transfer_views(all->transfer, index, d_raw, device, &in_chunk, &in_tensor, err);
   if (status == GPUF_OK && gpuf_tensor_nbytes(&in_chunk) != raw_nbytes) {
-    status = w->all.backend->clear(device.index, d_raw, raw_nbytes, b->channel->stream, err);
+    status = all->backend->clear(device.index, d_raw, raw_nbytes, b->channel->stream, err);
   }
-  return status == GPUF_OK ? gpufi_h5_batch_copy(&w->all, b, &in_chunk, &in_tensor, err) : status;
+  return status == GPUF_OK ? gpufi_h5_batch_copy(all, b, &in_chunk, &in_tensor, err) : status;
 }
 
-static gpuf_status start_batch(void *by, gpufi_h5_batch *b, gpuf_error *err) {
-  const writer *w = by;
+gpuf_status gpufi_h5_batches_encode(const gpufi_h5_batches *all, gpufi_h5_batch *b,
+                                    gpuf_error *err) {
   const gpufi_chunks *chunks = &b->chunks;
   gpuf_status status = GPUF_OK;
   for (size_t i = 0; i < chunks->count && status == GPUF_OK; i++) {
     uint8_t *const d_raw = b->d_raw + i * chunks->raw_pitch_nbytes;
-    status = gather_chunk(w, b, b->first + (int64_t)i, d_raw, err);
+    status = gather_chunk(all, b, b->first + (int64_t)i, d_raw, err);
   }
   return status == GPUF_OK ? gpufi_h5_batch_encode(b, err) : status;
+}
+
+static gpuf_status start_batch(void *by, gpufi_h5_batch *b, gpuf_error *err) {
+  const writer *w = by;
+  return gpufi_h5_batches_encode(&w->all, b, err);
 }
 
 static gpuf_status send_batch(void *by, gpufi_h5_batch *b, gpuf_error *err) {

@@ -46,6 +46,10 @@ gpuf_status gpufi_h5_batches_run(gpufi_h5_batches *all, gpuf_status status,
 gpuf_status gpufi_h5_batch_copy(const gpufi_h5_batches *all, const gpufi_h5_batch *b,
                                 const gpuf_tensor *dst, const gpuf_tensor *src, gpuf_error *err);
 
+/* Writing, the first of the steps: gather the batch's chunks from the tensor, and encode them. */
+gpuf_status gpufi_h5_batches_encode(const gpufi_h5_batches *all, gpufi_h5_batch *b,
+                                    gpuf_error *err);
+
 /* Transfer chunks [0, *done) by the device, which may be none of them. Not entered, before or
  * after. */
 gpuf_status gpufi_h5_batches_read(gpufi_h5_session *session, const gpufi_h5_transfer *transfer,

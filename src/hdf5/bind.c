@@ -56,7 +56,10 @@ static gpuf_status resolve(gpufi_h5_api *api, void *handle, gpuf_error *err) {
   *(void **)&api->Fget_fileno = dlsym(handle, "H5Fget_fileno");
   *(void **)&api->Oget_info1 = dlsym(handle, "H5Oget_info1");
   *(void **)&api->Dchunk_iter = dlsym(handle, "H5Dchunk_iter");
+  *(void **)&api->Dget_chunk_index_type = dlsym(handle, "H5Dget_chunk_index_type");
   *(void **)&api->FD_sec2_init = dlsym(handle, "H5FD_sec2_init");
+  *(void **)&api->FDregister = dlsym(handle, "H5FDregister");
+  *(void **)&api->Pget_file_locking = dlsym(handle, "H5Pget_file_locking");
   api->FD_SEC2_id = dlsym(scope, "H5FD_SEC2_id_g");
   *(void **)&api->Dread_chunk2 = dlsym(handle, "H5Dread_chunk2");
   if (!api->Dread_chunk2 && !(*(void **)&api->Dread_chunk1 = dlsym(handle, "H5Dread_chunk"))) {
@@ -95,14 +98,14 @@ static gpuf_status initialise(gpufi_h5_api *api, gpuf_error *err) {
   return GPUF_OK;
 }
 
-/* Bind to the library that `handle` leads to, and take over the handle. Called under bind_mutex. */
-static gpuf_status bind_handle(void *handle, gpuf_error *err) {
+/* Find the library that `handle` leads to, and take over the handle. Called under bind_mutex. */
+static gpuf_status find_library(void *handle, gpufi_h5_api **found, gpuf_error *err) {
   gpuf_status status;
   gpufi_h5_api *api;
   void *h5open = dlsym(handle, "H5open");
   for (api = libraries; api; api = api->next) {
     if (api->h5open == h5open) {
-      bound = api;
+      *found = api;
       dlclose(handle);
       return GPUF_OK;
     }
@@ -125,8 +128,12 @@ static gpuf_status bind_handle(void *handle, gpuf_error *err) {
   /* The handle stays open, so that the library outlives every pointer into it. */
   api->next = libraries;
   libraries = api;
-  bound = api;
+  *found = api;
   return GPUF_OK;
+}
+
+static gpuf_status bind_handle(void *handle, gpuf_error *err) {
+  return find_library(handle, &bound, err);
 }
 
 static int note_name(struct dl_phdr_info *info, size_t info_nbytes, void *arg) {
@@ -227,6 +234,14 @@ gpuf_status gpuf_h5_bind(const char *object_path, gpuf_error *err) {
   gpuf_status status;
   lock_bindings();
   status = bind_locked(object_path, err);
+  pthread_mutex_unlock(&bind_mutex);
+  return status;
+}
+
+gpuf_status gpufi_h5_adopt(void *handle, gpufi_h5_api **api, gpuf_error *err) {
+  gpuf_status status;
+  lock_bindings();
+  status = find_library(handle, api, err);
   pthread_mutex_unlock(&bind_mutex);
   return status;
 }

@@ -2,6 +2,8 @@
 
 #include "base/error.h"
 #include "hdf5/coding.h"
+#include "hdf5/digest.h"
+#include "hdf5/driver/file.h"
 #include "hdf5/hyperslab.h"
 
 #include <inttypes.h>
@@ -163,8 +165,18 @@ gpuf_status gpufi_h5_chunk_put(gpufi_h5_session *session, const gpufi_h5_transfe
                                const gpufi_h5_chunk *chunk, gpuf_error *err) {
   const gpufi_h5_dataset *dataset = transfer->dataset;
   const size_t nbytes = chunk->encoded ? chunk->encoded_nbytes : dataset->chunk_nbytes;
+  const gpufi_h5_context *context = session->context;
   hsize_t offset[GPUF_NDIM_MAX];
   offset_of(transfer, chunk, offset);
+  if (context && context->file) {
+    const gpuf_status status = gpufi_h5_driver_error(context->file, err);
+    if (status != GPUF_OK) {
+      return status;
+    }
+  }
+  if (context && context->stop && atomic_load(context->stop)) {
+    return gpufi_fail(err, GPUF_ERR_STATE, 0, "writing dataset '%s' was stopped", dataset->name);
+  }
   gpufi_h5_enter(session);
   if (session->api->Dwrite_chunk(dataset->id, H5P_DEFAULT, 0, offset, nbytes, bytes_of(chunk)) <
       0) {
@@ -172,6 +184,9 @@ gpuf_status gpufi_h5_chunk_put(gpufi_h5_session *session, const gpufi_h5_transfe
                          "writing chunk %" PRId64 " of %" PRId64 " (%zu bytes) of dataset '%s' "
                          "failed",
                          chunk->index, transfer->grid.total, nbytes, dataset->name);
+  }
+  if (context && context->digest) {
+    gpufi_h5_digest_add(context->digest, dataset, chunk->index, bytes_of(chunk), nbytes, true);
   }
   return GPUF_OK;
 }

@@ -14,9 +14,16 @@
 #define THREADS_DEFAULT_MAX 16
 #define THREADS_MAX 64
 
+static _Thread_local const gpufi_h5_context *thread_context;
+
+void gpufi_h5_context_set(const gpufi_h5_context *context) {
+  thread_context = context;
+}
+
 /* Binding calls HDF5. */
 static gpuf_status bind(gpufi_h5_session *session, gpuf_error *err) {
-  session->api = gpufi_h5_bound_already();
+  session->context = thread_context;
+  session->api = session->context ? session->context->api : gpufi_h5_bound_already();
   if (session->api) {
     return GPUF_OK;
   }
@@ -201,7 +208,9 @@ void gpufi_h5_close(gpufi_h5_session *session, hid_t id) {
 
 gpuf_status gpufi_h5_register(gpufi_h5_session *session, gpuf_error *err) {
   gpufi_h5_api *api = session->api;
-  if (__atomic_load_n(&api->filter_registered, __ATOMIC_ACQUIRE)) {
+  /* H5close forgets filters. */
+  if (__atomic_load_n(&api->filter_registered, __ATOMIC_ACQUIRE) &&
+      api->Zfilter_avail(GPUF_H5_FILTER_ID) > 0) {
     return GPUF_OK;
   }
   const H5Z_class2_t *filter_class;

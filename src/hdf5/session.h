@@ -2,16 +2,33 @@
 #ifndef GPUFI_HDF5_SESSION_H
 #define GPUFI_HDF5_SESSION_H
 
+#include <stdatomic.h>
+
 #include "hdf5/failures.h"
+
+/* What a thread of a checkpoint gives all its calls beside their options. */
+typedef struct gpufi_h5_context {
+  gpufi_h5_api *api;              /* the library that it enters instead of the bound one */
+  struct gpufi_h5_digest *digest; /* the chunks that it writes are added to it; may be NULL */
+  /* The file that it writes, whose failures HDF5 is not told; may be NULL. */
+  const struct gpufi_h5_driver_file *file;
+  const atomic_bool *stop; /* once it is true, writing fails with GPUF_ERR_STATE; may be NULL */
+} gpufi_h5_context;
+
+/* Let the calling thread's calls have a context, which stays the caller's, until this is called
+ * with NULL. */
+void gpufi_h5_context_set(const gpufi_h5_context *context);
 
 /* Used only by the thread that made the public call, which alone calls HDF5. "Entered" means that
  * it holds the caller's lock; functions that say so are called between enter and leave. */
 typedef struct gpufi_h5_session {
   gpufi_h5_api *api;
-  gpuf_h5_options options; /* a copy; the defaults where the caller gave none */
-  gpufi_h5_file file;      /* what a refusal is charged to; not known before gpufi_h5_use_file */
-  bool uses_chunk_cache;   /* HDF5 was asked for elements or chunks: a write that fails may lose
-                              others, which it held in memory */
+  const gpufi_h5_context *context; /* the thread's, or NULL */
+  gpuf_h5_options options;         /* a copy; the defaults where the caller gave none */
+  gpufi_h5_file file;              /* what a refusal is charged to; not known before
+                                      gpufi_h5_use_file */
+  bool uses_chunk_cache;           /* HDF5 was asked for elements or chunks: a write that fails may
+                                      lose others, which it held in memory */
   bool entered;
   /* The library's automatic error printing, off while entered. */
   bool printing_saved;

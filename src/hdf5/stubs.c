@@ -1,6 +1,7 @@
 /* The HDF5 calls in a build without the HDF5 headers. */
 #include "base/error.h"
 
+#include <gpufetch/checkpoint.h>
 #include <gpufetch/hdf5.h>
 
 static gpuf_status unsupported(gpuf_error *err) {
@@ -44,3 +45,37 @@ STUB(gpuf_h5_get_attribute_float64, gpuf_h5_id location, const char *object_name
      double *value, const gpuf_h5_options *options)
 STUB(gpuf_h5_get_attribute_text, gpuf_h5_id location, const char *object_name, const char *name,
      char *text, size_t *text_nbytes, const gpuf_h5_options *options)
+
+STUB(gpuf_checkpoint_open, const gpuf_checkpoint_options *options, gpuf_checkpoint **checkpoint,
+     gpuf_checkpoint_report *report)
+STUB(gpuf_checkpoint_begin, gpuf_checkpoint *checkpoint, int64_t step,
+     gpuf_checkpoint_report *report)
+STUB(gpuf_checkpoint_add, gpuf_checkpoint *checkpoint, const char *name, const gpuf_tensor *tensor,
+     const gpuf_part *part)
+STUB(gpuf_checkpoint_add_int64, gpuf_checkpoint *checkpoint, const char *name, int64_t value)
+STUB(gpuf_checkpoint_add_float64, gpuf_checkpoint *checkpoint, const char *name, double value)
+STUB(gpuf_checkpoint_add_text, gpuf_checkpoint *checkpoint, const char *name, const char *text)
+STUB(gpuf_checkpoint_commit, gpuf_checkpoint *checkpoint, gpuf_stream stream)
+STUB(gpuf_checkpoint_abort, gpuf_checkpoint *checkpoint)
+STUB(gpuf_checkpoint_wait, gpuf_checkpoint *checkpoint, int64_t timeout_ns,
+     gpuf_checkpoint_report *report)
+STUB(gpuf_restart_open, const char *directory, const char *prefix, int64_t step_max,
+     gpuf_restart **restart, gpuf_restart_report *report)
+STUB(gpuf_restart_read, gpuf_restart *restart, const char *name, const gpuf_tensor *tensor,
+     const gpuf_part *part)
+STUB(gpuf_restart_describe, gpuf_restart *restart, const char *name, gpuf_tensor *tensor)
+STUB(gpuf_restart_get_int64, gpuf_restart *restart, const char *name, int64_t *value)
+STUB(gpuf_restart_get_float64, gpuf_restart *restart, const char *name, double *value)
+STUB(gpuf_restart_get_text, gpuf_restart *restart, const char *name, const char **text)
+
+/* There is none that could be closed or have names. */
+gpuf_status gpuf_checkpoint_close(gpuf_checkpoint *checkpoint, gpuf_checkpoint_report *report,
+                                  gpuf_error *err) {
+  return checkpoint ? unsupported(err) : GPUF_OK;
+}
+
+void gpuf_restart_close(gpuf_restart *restart) {}
+
+const char *gpuf_restart_name(const gpuf_restart *restart, size_t index) {
+  return NULL;
+}

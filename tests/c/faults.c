@@ -48,7 +48,7 @@ fault_balance faults_balance(void) {
   return (fault_balance){atomic_load(&allocation_count), atomic_load(&mapped_nbytes)};
 }
 
-static bool fails(fault_kind kind) {
+bool faults_fail(fault_kind kind) {
   const int64_t left = atomic_fetch_sub(&calls_left[kind], 1);
   const bool hit = left == 1 || (left < 1 && atomic_load(&later_too[kind]));
   if (hit) {
@@ -62,7 +62,7 @@ static bool fails(fault_kind kind) {
   type __real_##name parameters;                                                                   \
   type __wrap_##name parameters;                                                                   \
   type __wrap_##name parameters {                                                                  \
-    return fails(kind) ? (failure) : __real_##name arguments;                                      \
+    return faults_fail(kind) ? (failure) : __real_##name arguments;                                \
   }
 
 /* --- Memory --------------------------------------------------------------------- */
@@ -76,7 +76,7 @@ static void *counted(void *allocated) {
   type *__real_##name parameters;                                                                  \
   type *__wrap_##name parameters;                                                                  \
   type *__wrap_##name parameters {                                                                 \
-    return fails(FAULT_MALLOC) ? (errno = ENOMEM, NULL) : counted(__real_##name arguments);        \
+    return faults_fail(FAULT_MALLOC) ? (errno = ENOMEM, NULL) : counted(__real_##name arguments);  \
   }
 
 WRAP_ALLOCATION(void, malloc, (size_t nbytes), (nbytes))
@@ -87,7 +87,7 @@ WRAP_ALLOCATION(char, strdup, (const char *text), (text))
 void *__real_realloc(void *old, size_t nbytes);
 void *__wrap_realloc(void *old, size_t nbytes);
 void *__wrap_realloc(void *old, size_t nbytes) {
-  if (fails(FAULT_MALLOC)) {
+  if (faults_fail(FAULT_MALLOC)) {
     errno = ENOMEM;
     return NULL;
   }
@@ -98,7 +98,8 @@ void *__wrap_realloc(void *old, size_t nbytes) {
 int __real_posix_memalign(void **out, size_t alignment, size_t nbytes);
 int __wrap_posix_memalign(void **out, size_t alignment, size_t nbytes);
 int __wrap_posix_memalign(void **out, size_t alignment, size_t nbytes) {
-  const int code = fails(FAULT_MALLOC) ? ENOMEM : __real_posix_memalign(out, alignment, nbytes);
+  const int code =
+      faults_fail(FAULT_MALLOC) ? ENOMEM : __real_posix_memalign(out, alignment, nbytes);
   atomic_fetch_add(&allocation_count, code == 0);
   return code;
 }
@@ -113,7 +114,7 @@ void __wrap_free(void *allocated) {
 void *__real_mmap64(void *at, size_t nbytes, int protection, int flags, int fd, off_t offset);
 void *__wrap_mmap64(void *at, size_t nbytes, int protection, int flags, int fd, off_t offset);
 void *__wrap_mmap64(void *at, size_t nbytes, int protection, int flags, int fd, off_t offset) {
-  if (fails(FAULT_MMAP)) {
+  if (faults_fail(FAULT_MMAP)) {
     errno = ENOMEM;
     return MAP_FAILED;
   }
@@ -150,7 +151,7 @@ ssize_t __real_write(int fd, const void *bytes, size_t nbytes);
 ssize_t __wrap_write(int fd, const void *bytes, size_t nbytes);
 ssize_t __wrap_write(int fd, const void *bytes, size_t nbytes) {
   struct stat file;
-  if (fstat(fd, &file) == 0 && S_ISREG(file.st_mode) && fails(FAULT_SYSTEM)) {
+  if (fstat(fd, &file) == 0 && S_ISREG(file.st_mode) && faults_fail(FAULT_SYSTEM)) {
     errno = ENOSPC;
     return -1;
   }

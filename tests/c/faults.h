@@ -26,6 +26,9 @@ void faults_disarm(void);
 /* Whether a call of this kind has failed since it was armed. */
 bool faults_hit(fault_kind kind);
 
+/* For other files of wrapped calls: count a call of this kind, and say whether it is to fail. */
+bool faults_fail(fault_kind kind);
+
 /* What exists now of all that the wrapped calls have made. */
 typedef struct fault_balance {
   int64_t allocation_count; /* of malloc's kin */

@@ -5,6 +5,7 @@
 #include <math.h>
 
 #include "fault_cases.h"
+#include "hdf5/driver/driver.h"
 
 #define ROWS 64
 #define COLUMNS 1000
@@ -27,7 +28,7 @@ static gpuf_h5_options options_for(gpuf_h5_codec codec) {
 
 static hid_t file;      /* in memory: the cases are not about the disk */
 static hid_t disk_file; /* open read-only */
-static char folder[] = "/tmp/gpufetch-test-XXXXXX", disk_path[64];
+static char folder[] = "/tmp/gpufetch-test-XXXXXX", disk_path[64], driver_path[64];
 
 static void create_file(void) {
   const hid_t access = H5Pcreate(H5P_FILE_ACCESS);
@@ -316,6 +317,63 @@ static gpuf_status attributes(bool *right) {
   return status;
 }
 
+/* --- The file driver ----------------------------------------------------------------- */
+
+/* Chunks, and more metadata than HDF5 keeps to itself. */
+static void write_chunks(hid_t out) {
+  const hsize_t dims[] = {ROWS, COLUMNS}, chunk[] = {8, COLUMNS};
+  const hid_t space = H5Screate_simple(2, dims, NULL), creation = H5Pcreate(H5P_DATASET_CREATE);
+  CHECK(H5Pset_chunk(creation, 2, chunk) >= 0);
+  const hid_t dataset =
+      H5Dcreate2(out, "x", H5T_IEEE_F32LE, space, H5P_DEFAULT, creation, H5P_DEFAULT);
+  CHECK(dataset >= 0);
+  for (hsize_t row = 0; row < ROWS; row += 8) {
+    const hsize_t offset[] = {row, 0};
+    const float *const bytes = values + row * COLUMNS;
+    char name[16];
+    snprintf(name, sizeof(name), "group %d", (int)row);
+    CHECK(H5Gclose(H5Gcreate2(out, name, H5P_DEFAULT, H5P_DEFAULT, H5P_DEFAULT)) >= 0);
+    CHECK(H5Dwrite_chunk(dataset, H5P_DEFAULT, 0, offset, 8 * COLUMNS * 4, bytes) >= 0);
+  }
+  CHECK(H5Fflush(out, H5F_SCOPE_GLOBAL) >= 0);
+  CHECK(H5Dclose(dataset) >= 0 && H5Pclose(creation) >= 0 && H5Sclose(space) >= 0);
+}
+
+/* HDF5 closes the file whatever fails. */
+static gpuf_status write_file(gpufi_h5_driver_file *watched, hid_t access) {
+  const hid_t out = H5Fcreate(driver_path, H5F_ACC_TRUNC, H5P_DEFAULT, access);
+  if (out >= 0) {
+    write_chunks(out);
+    CHECK(H5Fclose(out) >= 0);
+  }
+  const gpuf_status status = gpufi_h5_driver_error(watched, &err);
+  CHECK(out >= 0 || status != GPUF_OK);
+  return status;
+}
+
+static gpuf_status write_by_driver(bool *right) {
+  const gpufi_h5_driver *driver;
+  gpufi_h5_driver_file *watched = NULL;
+  gpufi_h5_api *api;
+  const hid_t access = H5Pcreate(H5P_FILE_ACCESS);
+  CHECK_OK(gpufi_h5_bound(&api, &err));
+  CHECK_OK(gpufi_h5_driver_open(api, &driver, &err));
+  gpuf_status status = gpufi_h5_driver_fapl(driver, access, &watched, &err);
+  if (status == GPUF_OK) {
+    status = write_file(watched, access);
+  }
+  faults_disarm();
+  gpufi_h5_driver_release(watched);
+  CHECK(H5Pclose(access) >= 0);
+  if (status == GPUF_OK) {
+    const hid_t kept = file;
+    file = H5Fopen(driver_path, H5F_ACC_RDONLY, H5P_DEFAULT);
+    *right = file >= 0 && holds_values("x", GPUF_H5_CODEC_NONE) && H5Fclose(file) >= 0;
+    file = kept;
+  }
+  return status;
+}
+
 static const operation operations[] = {
     {"write from the device", write_device, false},
     {"write from the CPU", write_cpu, false},
@@ -334,12 +392,14 @@ static const operation operations[] = {
     {"read into a strided view", read_into_strided_view, true},
     {"describe", describe, false},
     {"attributes", attributes, false},
+    {"write by the file driver", write_by_driver, false},
 };
 
 /* A file that HDF5's own driver reads, so that it may be opened read-only. */
 static void create_disk_file(void) {
   CHECK(mkdtemp(folder));
   snprintf(disk_path, sizeof(disk_path), "%s/plain.h5", folder);
+  snprintf(driver_path, sizeof(driver_path), "%s/driver.h5", folder);
   CHECK_OK(gpuf_h5_filter_register(&err));
   file = H5Fcreate(disk_path, H5F_ACC_TRUNC, H5P_DEFAULT, H5P_DEFAULT);
   CHECK(file >= 0);
@@ -355,6 +415,7 @@ int main(void) {
   const int failed =
       run_operations(operations, sizeof(operations) / sizeof(operations[0]), prepare);
   unlink(disk_path);
+  unlink(driver_path);
   rmdir(folder);
   return failed;
 }

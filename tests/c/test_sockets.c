@@ -1,4 +1,4 @@
-/* The server's sockets, as its own thread uses them. */
+/* The server's sockets, as its own thread uses them: signals wait meanwhile. */
 #include "server/ipc.h"
 #include "server/sockets.h"
 #include "server/topics.h"
@@ -9,6 +9,7 @@
 #include <sys/ioctl.h>
 
 #include "base/clock.h"
+#include "base/thread.h"
 #include "by_hand.h"
 
 #define PAYLOAD_COUNT 64
@@ -41,7 +42,10 @@ static int receive_subscriptions(gpufi_sockets *sockets, int count, int wait_ms)
   int64_t came_ns = gpufi_clock_ns();
   while (subscribed_count < count && gpufi_clock_ns() - came_ns < wait_ms * INT64_C(1000000)) {
     if (zmq_poll(&item, 1, wait_ms) == 1) {
+      sigset_t signals;
+      gpufi_signals_block(&signals);
       gpufi_subscribers_receive(&sockets->subscribers, &events);
+      pthread_sigmask(SIG_SETMASK, &signals, NULL);
       came_ns = gpufi_clock_ns();
     }
   }
@@ -56,7 +60,7 @@ static void *subscribe(void *context, gpufi_sockets *sockets, const gpufi_connec
   CHECK(zmq_setsockopt(subscriber, ZMQ_RCVHWM, &one, sizeof(one)) == 0);
   CHECK(zmq_setsockopt(subscriber, ZMQ_SUBSCRIBE, "", 0) == 0);
   gpufi_connection_url(connection, GPUFI_IOPUB, url);
-  CHECK(zmq_connect(subscriber, url) == 0);
+  CHECK(TEMP_FAILURE_RETRY(zmq_connect(subscriber, url)) == 0);
   CHECK(receive_subscriptions(sockets, 1, 10000) == 1);
   return subscriber;
 }
@@ -67,7 +71,10 @@ static void send_payload(gpufi_sockets *sockets, gpufi_session *session, void *d
   gpufi_payload payload = {data, PAYLOAD_NBYTES, count_release, released_count};
   const gpufi_frame topic = {"comm-1", strlen("comm-1")};
   CHECK_OK(gpufi_message_pack(session, "comm_msg", NULL, strdup("{}"), &packed, &err));
+  sigset_t signals;
+  gpufi_signals_block(&signals);
   gpufi_sockets_send(sockets, GPUFI_IOPUB, &topic, 1, &packed, &payload, 1);
+  pthread_sigmask(SIG_SETMASK, &signals, NULL);
 }
 
 /* Once the sockets are closed, the server frees what the payloads lie in. */

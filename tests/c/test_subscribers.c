@@ -6,6 +6,7 @@
 #include <string.h>
 
 #include "base/clock.h"
+#include "base/thread.h"
 #include "by_hand.h"
 
 #define WAIT_NS (20 * INT64_C(1000000000))
@@ -30,7 +31,8 @@ static void count_release(void *data, void *arg) {
   atomic_fetch_add(&released_count, 1);
 }
 
-/* Send under a topic, with the payloads of these sizes. */
+/* Send under a topic, with the payloads of these sizes. As on the server's thread, signals wait
+ * while a socket of the server's is used, here and below. */
 static void send_message(const char *topic, const char *content, const size_t *nbytes,
                          size_t count) {
   gpufi_packed packed;
@@ -40,7 +42,10 @@ static void send_message(const char *topic, const char *content, const size_t *n
     payloads[i] = (gpufi_payload){large, nbytes[i], count_release, NULL};
   }
   CHECK_OK(gpufi_message_pack(session, "test", NULL, strdup(content), &packed, &err));
+  sigset_t signals;
+  gpufi_signals_block(&signals);
   gpufi_sockets_send(&sockets, GPUFI_IOPUB, &frame, 1, &packed, payloads, count);
+  pthread_sigmask(SIG_SETMASK, &signals, NULL);
 }
 
 static void note_subscribed(void *arg, const char *topic, size_t nbytes) {
@@ -61,16 +66,22 @@ static void note_refused(void *arg, const char *why) {
 
 static void receive_all(void) {
   const gpufi_subscribers_events events = {note_subscribed, note_refused, NULL};
+  sigset_t signals;
+  gpufi_signals_block(&signals);
   while (gpufi_subscribers_receive(&sockets.subscribers, &events)) {
   }
+  pthread_sigmask(SIG_SETMASK, &signals, NULL);
 }
 
 /* Do what the server's thread does for `wait_ms`, or until something or a signal has come. */
 static void serve(int wait_ms) {
   zmq_pollitem_t item = {sockets.sockets[GPUFI_IOPUB], 0, ZMQ_POLLIN, 0};
+  sigset_t signals;
   zmq_poll(&item, 1, wait_ms);
+  gpufi_signals_block(&signals);
   gpufi_peers_update(&sockets.peers);
   gpufi_subscribers_cut_late(&sockets.subscribers);
+  pthread_sigmask(SIG_SETMASK, &signals, NULL);
   receive_all();
 }
 
@@ -116,7 +127,7 @@ static void *open_subscriber(const char *topic) {
   gpufi_connection_url(&connection, GPUFI_IOPUB, url);
   CHECK(zmq_setsockopt(subscriber, ZMQ_LINGER, &none, sizeof(none)) == 0);
   CHECK(zmq_setsockopt(subscriber, ZMQ_SUBSCRIBE, topic, strlen(topic)) == 0);
-  CHECK(zmq_connect(subscriber, url) == 0);
+  CHECK(TEMP_FAILURE_RETRY(zmq_connect(subscriber, url)) == 0);
   SERVE_UNTIL(subscribed_count == count + 1);
   return subscriber;
 }
@@ -266,9 +277,10 @@ static void a_subscriber_with_heartbeats_stays_connected(void) {
   CHECK(zmq_setsockopt(subscriber, ZMQ_HEARTBEAT_IVL, &interval_ms, sizeof(int)) == 0);
   CHECK(zmq_setsockopt(subscriber, ZMQ_HEARTBEAT_TIMEOUT, &timeout_ms, sizeof(int)) == 0);
   CHECK(zmq_setsockopt(subscriber, ZMQ_SUBSCRIBE, "", 0) == 0);
-  CHECK(zmq_socket_monitor(subscriber, "inproc://watch", ZMQ_EVENT_DISCONNECTED) == 0);
-  CHECK(zmq_connect(watch, "inproc://watch") == 0);
-  CHECK(zmq_connect(subscriber, url) == 0);
+  CHECK(TEMP_FAILURE_RETRY(
+            zmq_socket_monitor(subscriber, "inproc://watch", ZMQ_EVENT_DISCONNECTED)) == 0);
+  CHECK(TEMP_FAILURE_RETRY(zmq_connect(watch, "inproc://watch")) == 0);
+  CHECK(TEMP_FAILURE_RETRY(zmq_connect(subscriber, url)) == 0);
   SERVE_UNTIL(subscribed_count == 1);
   const int64_t until_ns = gpufi_clock_ns() + 3 * INT64_C(1000000000);
   while (gpufi_clock_ns() < until_ns) {

@@ -27,18 +27,22 @@ def installed(tmp_path_factory: pytest.TempPathFactory) -> Installed:
 @pytest.fixture
 def example(tmp_path: Path) -> Path:
     """A folder with the README's C example."""
-    (tmp_path / "checkpoint.c").write_text(readme_block("c", "gpuf_h5_write"))
+    (tmp_path / "checkpoint.c").write_text(readme_block("c", "gpuf_checkpoint_commit"))
     return tmp_path
 
 
 def check_example(installed: Installed, program: Path, needs_library: bool) -> None:
-    """Run the example, and read what it wrote."""
-    installed.run(program)
-    with h5py.File(program.parent / "checkpoint.h5") as file:
-        assert file["u"].shape == (64, 64, 64)
-        assert file["u"][()].dtype == np.float32
-        assert file.attrs["step"] == 1000 and isinstance(file.attrs["step"], np.int64)
-    (program.parent / "checkpoint.h5").unlink()
+    """Run the example, and once more, when it goes on behind the last checkpoint; read that."""
+    for _ in range(2):
+        installed.run(program)
+        paths = sorted(program.parent.glob("run-*.h5"))
+        assert [path.name for path in paths] == ["run-000000000900.h5", "run-000000001000.h5"]
+        with h5py.File(paths[-1]) as file:
+            assert file["u"].shape == (64, 64, 64)
+            assert file["u"][()].dtype == np.float32
+            assert file.attrs["step"] == 1000 and isinstance(file.attrs["step"], np.int64)
+    for path in paths:
+        path.unlink()
     needed = run("objdump", "-p", program, cwd=program.parent)
     assert ("libgpufetch.so.0.1" in needed) == needs_library
 

@@ -27,7 +27,7 @@ CODECS: tuple[RepackCodec, ...] = ("gpufetch", "bitshuffle-lz4", "gzip", "none")
 _GZIP_LEVEL = 4
 # A dataset of fewer bytes is not worth chunks and a filter, unless it has chunks already.
 _CHUNKED_NBYTES_MIN = 2048
-# Committed types have names that begin so until links to them are made.
+# Committed types have names that begin so until all that is of them is made.
 _TEMPORARY = b".gpufetch-type-"
 
 
@@ -82,14 +82,14 @@ class _Copy:
         """Copy everything but the user block."""
         for entry in self._tree.entries:
             self._create(entry)
-        for name in self._types.values():
-            self._root.unlink(name)
         for path in self._tree.paths("dataset"):
             old = Dataset(self._tree.open(path))
             with checked_sources(old.id, None, allow_gaps=self._allow_gaps):
                 self._copy_elements(path, old)
         for path in [b"/", *self._tree.paths("group", "dataset", "type")]:
             self._copy_attributes(path)
+        for name in self._types.values():
+            self._root.unlink(name)
 
     def _create(self, entry: Entry) -> None:
         folder, _, name = entry.path.rpartition(b"/")
@@ -171,10 +171,10 @@ class _Copy:
         new = Dataset(h5o.open(self._made.id, path))
         if "numbers" in (old.memory, new.memory):
             old.memory = "numbers"
-        present = old.present_chunks()
+        is_sparse = old.is_sparse()
         chunk = new.plist.get_chunk() if new.layout == h5d.CHUNKED else None
-        for start, shape in old.boxes(chunk, one_chunk=present is not None):
-            if present is None or start in present:
+        for start, shape in old.boxes(chunk, one_chunk=is_sparse):
+            if not is_sparse or old.has_chunk(start):
                 values = self._translated(old.read(start, shape))
                 if old.memory != new.memory:
                     values = values.view(f"V{old.itemsize}")

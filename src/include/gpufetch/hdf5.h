@@ -26,8 +26,8 @@
  *   - Make room, then close the file. If H5Fclose succeeds, the file holds what had been flushed
  *     before the failure, and can be opened and written to again; otherwise it may be unreadable.
  *   - Where there is no room to be had, end the process with _exit.
- *   - To keep a good copy whatever happens, write a file of another name, and rename it once
- *     H5Fclose has succeeded.
+ *   - To keep a good copy whatever happens, write checkpoints (checkpoint.h), whose files survive
+ *     all of this; or write a file of another name, and rename it once H5Fclose has succeeded.
  *
  * A file that cannot be read (EIO). HDF5 may take something else for what it did not read, without
  * an error the next time. Once HDF5 has failed to read a file in a call of gpufetch, reading it and

@@ -198,7 +198,7 @@ __global__ void __launch_bounds__(kSampleThreads, sizeof(T) == 8 || kSubsets == 
   bits = bits * group_count(grid) / sample_take(grid);
   const uint64_t w8_bits = bits;
   bits = choose_ranks(job, raw, w8_bits, state, &shared);
-  const bool is_left = has_few_values(job, raw, &shared);
+  const bool is_left = sizeof(T) > 1 && has_few_values(job, raw, &shared);
   if (threadIdx.x == 0) {
     state->is_left = is_left;
     state->w8_bits = w8_bits;

@@ -379,14 +379,11 @@ __device__ uint64_t choose_ranks(const encode_job &job, const T *raw, uint64_t b
   return taken.bits;
 }
 
-/* True if the sample has no more distinct values than a dictionary holds. The whole chunk may have
- * more. All threads, the same answer. */
+/* True if the sample has no more distinct values than a dictionary holds, of which values of a byte
+ * have none. The whole chunk may have more. All threads, the same answer. */
 template <typename T>
 __device__ bool has_few_values(const encode_job &job, const T *raw, sample_shared *shared) {
   constexpr unsigned long long kFree = UINT64_MAX;
-  if (sizeof(T) == 1) {
-    return false;
-  }
   for (uint32_t s = threadIdx.x; s < kBuckets; s += kSampleThreads) {
     shared->buckets[s] = kFree;
   }

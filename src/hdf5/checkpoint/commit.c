@@ -1,0 +1,235 @@
+/* The public calls that make one checkpoint. */
+#include <inttypes.h>
+
+#include "base/clock.h"
+#include "base/error.h"
+#include "base/fork.h"
+#include "base/struct.h"
+#include "hdf5/checkpoint/writer.h"
+
+/* Begin a call on `c`: what every one checks, and its turn. */
+static gpuf_status enter(gpuf_checkpoint *c, gpuf_error *err) {
+  GPUFI_REQUIRE(c, err);
+  const gpuf_status status = gpufi_check_process(c->process_id, err);
+  if (status == GPUF_OK) {
+    pthread_mutex_lock(&c->turn);
+  }
+  return status;
+}
+
+static gpufi_checkpoint_phase phase_of(gpuf_checkpoint *c) {
+  pthread_mutex_lock(&c->lock);
+  const gpufi_checkpoint_phase found = c->phase;
+  pthread_mutex_unlock(&c->lock);
+  return found;
+}
+
+static gpuf_status begin(gpuf_checkpoint *c, int64_t step, gpuf_checkpoint_report *report,
+                         gpuf_error *err) {
+  if (step < 0) {
+    return gpufi_fail(err, GPUF_ERR_INVALID, 0, "step %" PRId64 " is negative", step);
+  }
+  if (phase_of(c) == GPUFI_CHECKPOINT_BEGUN) {
+    return gpufi_fail(err, GPUF_ERR_STATE, 0,
+                      "the checkpoint of step %" PRId64 " was begun: commit or abort it first",
+                      c->contents.step);
+  }
+  pthread_mutex_lock(&c->lock);
+  const bool is_free = c->options.skip_if_busy ? c->phase != GPUFI_CHECKPOINT_WRITING
+                                               : gpufi_checkpoint_await_writer(c, NULL);
+  gpufi_checkpoint_report_write(c, report);
+  const int64_t busy_step = c->report.step;
+  pthread_mutex_unlock(&c->lock);
+  if (!is_free) {
+    return gpufi_fail(err, GPUF_ERR_TIMEOUT, 0,
+                      "the checkpoint of step %" PRId64 " is still being written: step %" PRId64
+                      " is skipped",
+                      busy_step, step);
+  }
+  if (!c->options.replace) {
+    const gpuf_status status = gpufi_checkpoint_folder_check_new(&c->folder, step, err);
+    if (status != GPUF_OK) {
+      return status;
+    }
+  }
+  c->contents.step = step;
+  pthread_mutex_lock(&c->lock);
+  c->phase = GPUFI_CHECKPOINT_BEGUN;
+  pthread_mutex_unlock(&c->lock);
+  return GPUF_OK;
+}
+
+gpuf_status gpuf_checkpoint_begin(gpuf_checkpoint *c, int64_t step, gpuf_checkpoint_report *report,
+                                  gpuf_error *err) {
+  const int64_t begin_ns = gpufi_clock_ns();
+  gpuf_status status = gpufi_checkpoint_check_report(report, err);
+  if (status == GPUF_OK) {
+    status = enter(c, err);
+  }
+  if (status != GPUF_OK) {
+    return status;
+  }
+  status = begin(c, step, report, err);
+  if (status == GPUF_OK) {
+    c->stall_ns = gpufi_clock_ns() - begin_ns;
+  }
+  pthread_mutex_unlock(&c->turn);
+  return status;
+}
+
+static gpuf_status check_begun(gpuf_checkpoint *c, gpuf_error *err) {
+  return phase_of(c) == GPUFI_CHECKPOINT_BEGUN
+             ? GPUF_OK
+             : gpufi_fail(err, GPUF_ERR_STATE, 0,
+                          "no checkpoint was begun: call gpuf_checkpoint_begin first");
+}
+
+/* As enter, for a call on a checkpoint that was begun. */
+static gpuf_status enter_begun(gpuf_checkpoint *c, gpuf_error *err) {
+  gpuf_status status = enter(c, err);
+  if (status == GPUF_OK) {
+    status = check_begun(c, err);
+    if (status != GPUF_OK) {
+      pthread_mutex_unlock(&c->turn);
+    }
+  }
+  return status;
+}
+
+static gpuf_status check_part(const gpuf_tensor *tensor, const gpuf_part *part, gpuf_error *err) {
+  gpuf_part own;
+  const gpuf_status status = gpufi_struct_read(&own, sizeof(own), part, "GPUF_PART_INIT", err);
+  for (int32_t axis = 0; part && status == GPUF_OK && axis < tensor->ndim; axis++) {
+    if (own.start[axis] != 0 || own.shape[axis] != tensor->shape[axis]) {
+      return gpufi_fail(err, GPUF_ERR_UNSUPPORTED, 0,
+                        "along axis %d the tensor has %" PRId64 " elements from %" PRId64
+                        " on, of %" PRId64 ": a checkpoint of one process takes whole arrays",
+                        (int)axis, tensor->shape[axis], own.start[axis], own.shape[axis]);
+    }
+  }
+  return status;
+}
+
+gpuf_status gpuf_checkpoint_add(gpuf_checkpoint *c, const char *name, const gpuf_tensor *tensor,
+                                const gpuf_part *part, gpuf_error *err) {
+  const int64_t begin_ns = gpufi_clock_ns();
+  GPUFI_REQUIRE(name, err);
+  GPUFI_REQUIRE(tensor, err);
+  gpuf_status status = gpuf_tensor_check(tensor, err);
+  if (status == GPUF_OK) {
+    status = check_part(tensor, part, err);
+  }
+  if (status == GPUF_OK) {
+    status = enter_begun(c, err);
+  }
+  if (status != GPUF_OK) {
+    return status;
+  }
+  status = gpufi_checkpoint_add_tensor(&c->contents, name, tensor, err);
+  c->stall_ns += gpufi_clock_ns() - begin_ns;
+  pthread_mutex_unlock(&c->turn);
+  return status;
+}
+
+static gpuf_status add_value(gpuf_checkpoint *c, const gpufi_checkpoint_value *value,
+                             gpuf_error *err) {
+  const int64_t begin_ns = gpufi_clock_ns();
+  gpuf_status status = enter_begun(c, err);
+  if (status != GPUF_OK) {
+    return status;
+  }
+  status = gpufi_checkpoint_add_value(&c->contents, value, err);
+  c->stall_ns += gpufi_clock_ns() - begin_ns;
+  pthread_mutex_unlock(&c->turn);
+  return status;
+}
+
+gpuf_status gpuf_checkpoint_add_int64(gpuf_checkpoint *c, const char *name, int64_t value,
+                                      gpuf_error *err) {
+  GPUFI_REQUIRE(name, err);
+  const gpufi_checkpoint_value added = {
+      .name = (char *)name, .kind = GPUFI_CHECKPOINT_INT64, .int64 = value};
+  return add_value(c, &added, err);
+}
+
+gpuf_status gpuf_checkpoint_add_float64(gpuf_checkpoint *c, const char *name, double value,
+                                        gpuf_error *err) {
+  GPUFI_REQUIRE(name, err);
+  const gpufi_checkpoint_value added = {
+      .name = (char *)name, .kind = GPUFI_CHECKPOINT_FLOAT64, .float64 = value};
+  return add_value(c, &added, err);
+}
+
+gpuf_status gpuf_checkpoint_add_text(gpuf_checkpoint *c, const char *name, const char *text,
+                                     gpuf_error *err) {
+  GPUFI_REQUIRE(name, err);
+  GPUFI_REQUIRE(text, err);
+  const gpufi_checkpoint_value added = {
+      .name = (char *)name, .kind = GPUFI_CHECKPOINT_TEXT, .text = (char *)text};
+  return add_value(c, &added, err);
+}
+
+/* Give up what was begun. */
+static void drop(gpuf_checkpoint *c) {
+  pthread_mutex_lock(&c->lock);
+  c->phase = GPUFI_CHECKPOINT_IDLE;
+  pthread_mutex_unlock(&c->lock);
+  gpufi_checkpoint_contents_clear(&c->contents);
+}
+
+/* The writer begins at once, and takes the snapshot's tensors as they come: what is encoded may
+ * take more memory than there is at a time. */
+static void start(gpuf_checkpoint *c) {
+  gpufi_checkpoint_queue_reset(&c->snapshot.queue);
+  pthread_mutex_lock(&c->lock);
+  c->committed_ns = gpufi_clock_ns();
+  gpufi_checkpoint_report_begin(c);
+  c->phase = GPUFI_CHECKPOINT_WRITING;
+  pthread_cond_broadcast(&c->changed);
+  pthread_mutex_unlock(&c->lock);
+}
+
+/* A failed snapshot fails in the writer, too; that must have ended when the call returns. */
+static gpuf_status commit(gpuf_checkpoint *c, gpuf_stream stream, int64_t begin_ns,
+                          gpuf_error *err) {
+  gpuf_error error = {0};
+  start(c);
+  const gpuf_status status =
+      gpufi_checkpoint_snapshot_take(&c->snapshot, &c->contents, stream, &error);
+  if (status != GPUF_OK) {
+    gpufi_checkpoint_queue_fail(&c->snapshot.queue, status, &error);
+  }
+  c->stall_ns += gpufi_clock_ns() - begin_ns;
+  pthread_mutex_lock(&c->lock);
+  c->report.stall_ns = c->stall_ns;
+  gpufi_checkpoint_report_memory(c);
+  gpufi_checkpoint_queue_end(&c->snapshot.queue);
+  if (status != GPUF_OK) {
+    gpufi_checkpoint_await_writer(c, NULL);
+  }
+  pthread_mutex_unlock(&c->lock);
+  return status == GPUF_OK ? GPUF_OK
+                           : gpufi_fail(err, status, error.native_code, "%s", error.message);
+}
+
+gpuf_status gpuf_checkpoint_commit(gpuf_checkpoint *c, gpuf_stream stream, gpuf_error *err) {
+  const int64_t begin_ns = gpufi_clock_ns();
+  gpuf_status status = enter_begun(c, err);
+  if (status == GPUF_OK) {
+    status = commit(c, stream, begin_ns, err);
+    pthread_mutex_unlock(&c->turn);
+  }
+  return status;
+}
+
+gpuf_status gpuf_checkpoint_abort(gpuf_checkpoint *c, gpuf_error *err) {
+  const gpuf_status status = enter(c, err);
+  if (status != GPUF_OK) {
+    return status;
+  }
+  if (phase_of(c) == GPUFI_CHECKPOINT_BEGUN) {
+    drop(c);
+  }
+  pthread_mutex_unlock(&c->turn);
+  return GPUF_OK;
+}

@@ -1,0 +1,236 @@
+#include "hdf5/checkpoint/contents.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/error.h"
+#include "base/text.h"
+#include "hdf5/path.h"
+
+#define CAPACITY_MIN 64
+
+static gpuf_status no_memory(const char *name, gpuf_error *err) {
+  return gpufi_fail(err, GPUF_ERR_NO_MEMORY, 0, "no memory to note '%s'", name);
+}
+
+/* --- Sets of names ----------------------------------------------------------- */
+
+/* Two names with one hash do not happen. */
+static uint64_t hash_of(const char *name, size_t nbytes) {
+  return (gpufi_h5_hash(name, nbytes) | 2) & ~UINT64_C(1);
+}
+
+/* The place of a name, or the free one that it would have. */
+static uint64_t *place_of(const gpufi_checkpoint_names *names, uint64_t hash) {
+  size_t at = (size_t)(hash >> 2) & (names->capacity - 1);
+  while (names->hashes[at] != 0 && (names->hashes[at] & ~UINT64_C(1)) != hash) {
+    at = (at + 1) & (names->capacity - 1);
+  }
+  return &names->hashes[at];
+}
+
+/* Let there be room for `more` names. */
+static bool reserve(gpufi_checkpoint_names *names, size_t more) {
+  gpufi_checkpoint_names grown = *names;
+  size_t capacity = names->capacity ? names->capacity : CAPACITY_MIN;
+  while (capacity / 2 < names->count + more) {
+    capacity *= 2;
+  }
+  if (capacity == names->capacity) {
+    return true;
+  }
+  grown.capacity = capacity;
+  grown.hashes = calloc(capacity, sizeof(*grown.hashes));
+  if (!grown.hashes) {
+    return false;
+  }
+  for (size_t i = 0; i < names->capacity; i++) {
+    if (names->hashes[i] != 0) {
+      *place_of(&grown, names->hashes[i] & ~UINT64_C(1)) = names->hashes[i];
+    }
+  }
+  free(names->hashes);
+  *names = grown;
+  return true;
+}
+
+static void note(gpufi_checkpoint_names *names, uint64_t hash, bool is_group) {
+  uint64_t *const place = place_of(names, hash);
+  names->count += *place == 0;
+  *place = hash | is_group;
+}
+
+/* --- Names of datasets ------------------------------------------------------- */
+
+static const char *without_slash(const char *name) {
+  return name + (*name == '/');
+}
+
+static gpuf_status check_path(const char *name, gpuf_error *err) {
+  gpufi_h5_path path;
+  const size_t nbytes = strlen(name);
+  if (nbytes > GPUFI_CHECKPOINT_NAME_NBYTES_MAX) {
+    return gpufi_fail(err, GPUF_ERR_INVALID, 0, "the name '%.60s...' has %zu bytes; at most %zu do",
+                      name, nbytes, GPUFI_CHECKPOINT_NAME_NBYTES_MAX);
+  }
+  const gpuf_status status = gpufi_h5_path_init(&path, name, err);
+  gpufi_h5_path_fini(&path);
+  return status;
+}
+
+/* Note a dataset and its groups, or say why it cannot be there beside the others. */
+static gpuf_status claim(gpufi_checkpoint_names *names, const char *name, gpuf_error *err) {
+  const size_t nbytes = strlen(name);
+  size_t group_count = 0;
+  const uint64_t hash = hash_of(name, nbytes);
+  if (strcmp(name, GPUFI_CHECKPOINT_MANIFEST) == 0) {
+    return gpufi_fail(err, GPUF_ERR_INVALID, 0,
+                      "the name '%s' is that of the checkpoint's own dataset: choose another",
+                      name);
+  }
+  for (const char *slash = name; (slash = strchr(slash, '/')); slash++) {
+    group_count++;
+  }
+  if (!reserve(names, group_count + 1)) {
+    return no_memory(name, err);
+  }
+  const uint64_t found = *place_of(names, hash);
+  if (found != 0) {
+    return gpufi_fail(err, GPUF_ERR_INVALID, 0,
+                      found & 1 ? "'%s' is a group, in which other tensors lie: choose another name"
+                                : "a tensor '%s' was added before: choose another name",
+                      name);
+  }
+  for (const char *slash = name; (slash = strchr(slash, '/')); slash++) {
+    const uint64_t group = *place_of(names, hash_of(name, (size_t)(slash - name)));
+    if ((group != 0 && !(group & 1)) ||
+        strncmp(name, GPUFI_CHECKPOINT_MANIFEST "/", sizeof(GPUFI_CHECKPOINT_MANIFEST)) == 0) {
+      return gpufi_fail(err, GPUF_ERR_INVALID, 0,
+                        "'%s' cannot lie in '%.*s', which is a dataset: choose another name", name,
+                        (int)(slash - name), name);
+    }
+  }
+  for (const char *slash = name; (slash = strchr(slash, '/')); slash++) {
+    note(names, hash_of(name, (size_t)(slash - name)), true);
+  }
+  note(names, hash, false);
+  return GPUF_OK;
+}
+
+/* --- Adding ------------------------------------------------------------------ */
+
+/* Room for one more element; arrays grow at powers of two. */
+static bool grow(void *array, size_t count, size_t element_nbytes) {
+  void *old;
+  memcpy(&old, array, sizeof(old));
+  if (count > 0 && (count & (count - 1)) != 0) {
+    return true;
+  }
+  void *const grown = realloc(old, (count ? 2 * count : 1) * element_nbytes);
+  if (grown) {
+    memcpy(array, &grown, sizeof(grown));
+  }
+  return grown != NULL;
+}
+
+gpuf_status gpufi_checkpoint_add_tensor(gpufi_checkpoint_contents *contents, const char *name,
+                                        const gpuf_tensor *tensor, gpuf_error *err) {
+  gpufi_checkpoint_tensor added = {.tensor = *tensor};
+  gpuf_status status = check_path(name, err);
+  if (status != GPUF_OK) {
+    return status;
+  }
+  added.name = strdup(without_slash(name));
+  if (!added.name ||
+      !grow(&contents->tensors, contents->tensor_count, sizeof(*contents->tensors))) {
+    free(added.name);
+    return no_memory(name, err);
+  }
+  status = claim(&contents->tensor_names, added.name, err);
+  if (status != GPUF_OK) {
+    free(added.name);
+    return status;
+  }
+  contents->tensors[contents->tensor_count++] = added;
+  return GPUF_OK;
+}
+
+static gpuf_status check_value(const gpufi_checkpoint_value *value, gpuf_error *err) {
+  const size_t nbytes = strlen(value->name);
+  if (nbytes == 0 || nbytes > GPUFI_CHECKPOINT_NAME_NBYTES_MAX) {
+    return gpufi_fail(err, GPUF_ERR_INVALID, 0,
+                      "the value's name has %zu bytes; it must have from 1 to %zu", nbytes,
+                      GPUFI_CHECKPOINT_NAME_NBYTES_MAX);
+  }
+  if (!gpufi_text_is_utf8(value->name)) {
+    return gpufi_fail(err, GPUF_ERR_INVALID, 0, "the value's name '%s' is not UTF-8", value->name);
+  }
+  if (value->kind == GPUFI_CHECKPOINT_TEXT && !gpufi_text_is_utf8(value->text)) {
+    return gpufi_fail(err, GPUF_ERR_INVALID, 0, "the text of value '%s' is not UTF-8", value->name);
+  }
+  return GPUF_OK;
+}
+
+gpuf_status gpufi_checkpoint_add_value(gpufi_checkpoint_contents *contents,
+                                       const gpufi_checkpoint_value *value, gpuf_error *err) {
+  gpufi_checkpoint_value added = *value;
+  const gpuf_status status = check_value(value, err);
+  if (status != GPUF_OK) {
+    return status;
+  }
+  const uint64_t hash = hash_of(value->name, strlen(value->name));
+  if (!reserve(&contents->value_names, 1) ||
+      !grow(&contents->values, contents->value_count, sizeof(*contents->values))) {
+    return no_memory(value->name, err);
+  }
+  if (*place_of(&contents->value_names, hash) != 0) {
+    return gpufi_fail(err, GPUF_ERR_INVALID, 0,
+                      "a value '%s' was added before: choose another name", value->name);
+  }
+  added.name = strdup(value->name);
+  added.text = added.name && value->text ? strdup(value->text) : NULL;
+  if (!added.name || (value->text && !added.text)) {
+    free(added.name);
+    return no_memory(value->name, err);
+  }
+  note(&contents->value_names, hash, false);
+  contents->values[contents->value_count++] = added;
+  return GPUF_OK;
+}
+
+/* --- Finding ----------------------------------------------------------------- */
+
+const gpufi_checkpoint_tensor *
+gpufi_checkpoint_find_tensor(const gpufi_checkpoint_contents *contents, const char *name) {
+  for (size_t i = 0; i < contents->tensor_count; i++) {
+    if (strcmp(contents->tensors[i].name, without_slash(name)) == 0) {
+      return &contents->tensors[i];
+    }
+  }
+  return NULL;
+}
+
+const gpufi_checkpoint_value *gpufi_checkpoint_find_value(const gpufi_checkpoint_contents *contents,
+                                                          const char *name) {
+  for (size_t i = 0; i < contents->value_count; i++) {
+    if (strcmp(contents->values[i].name, name) == 0) {
+      return &contents->values[i];
+    }
+  }
+  return NULL;
+}
+
+void gpufi_checkpoint_contents_clear(gpufi_checkpoint_contents *contents) {
+  for (size_t i = 0; i < contents->tensor_count; i++) {
+    free(contents->tensors[i].name);
+  }
+  for (size_t i = 0; i < contents->value_count; i++) {
+    free(contents->values[i].name);
+    free(contents->values[i].text);
+  }
+  free(contents->tensors);
+  free(contents->values);
+  free(contents->tensor_names.hashes);
+  free(contents->value_names.hashes);
+  memset(contents, 0, sizeof(*contents));
+}

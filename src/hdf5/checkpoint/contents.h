@@ -1,0 +1,69 @@
+/* What belongs to a checkpoint: its tensors and values by name, in the order in which they were
+ * added. Used by one thread at a time. */
+#ifndef GPUFI_HDF5_CHECKPOINT_CONTENTS_H
+#define GPUFI_HDF5_CHECKPOINT_CONTENTS_H
+
+#include "hdf5/digest.h"
+
+/* The dataset that says what belongs to the checkpoint. */
+#define GPUFI_CHECKPOINT_MANIFEST "gpufetch_checkpoint"
+#define GPUFI_CHECKPOINT_NAME_NBYTES_MAX ((size_t)1000)
+
+typedef enum gpufi_checkpoint_kind {
+  GPUFI_CHECKPOINT_INT64,
+  GPUFI_CHECKPOINT_FLOAT64,
+  GPUFI_CHECKPOINT_TEXT,
+} gpufi_checkpoint_kind;
+
+typedef struct gpufi_checkpoint_value {
+  char *name;
+  gpufi_checkpoint_kind kind;
+  int64_t int64;
+  double float64;
+  char *text;
+} gpufi_checkpoint_value;
+
+typedef struct gpufi_checkpoint_tensor {
+  char *name; /* without a slash at its begin */
+  /* Writing: the caller's tensor until the snapshot, and the snapshot's copy from then on. Reading:
+   * dtype, ndim and shape alone. */
+  gpuf_tensor tensor;
+  gpufi_h5_digest digest; /* of what the file holds of it */
+} gpufi_checkpoint_tensor;
+
+/* A set of names by their hashes: datasets and the groups that they lie in. */
+typedef struct gpufi_checkpoint_names {
+  uint64_t *hashes; /* 0 = free; the lowest bit says that it is a group */
+  size_t count;
+  size_t capacity; /* a power of two, or 0 */
+} gpufi_checkpoint_names;
+
+/* Zeroed: empty. */
+typedef struct gpufi_checkpoint_contents {
+  int64_t step;
+  gpufi_checkpoint_tensor *tensors;
+  size_t tensor_count;
+  gpufi_checkpoint_value *values;
+  size_t value_count;
+  gpufi_checkpoint_names tensor_names;
+  gpufi_checkpoint_names value_names;
+} gpufi_checkpoint_contents;
+
+/* Make it empty, and free what it holds. */
+void gpufi_checkpoint_contents_clear(gpufi_checkpoint_contents *contents);
+
+/* Add a tensor, whose descriptor has been checked. GPUF_ERR_INVALID, and nothing changes, for a
+ * name that no dataset may have, that is there already, or that a group has. */
+gpuf_status gpufi_checkpoint_add_tensor(gpufi_checkpoint_contents *contents, const char *name,
+                                        const gpuf_tensor *tensor, gpuf_error *err);
+/* Add a value, whose name and text are copied. */
+gpuf_status gpufi_checkpoint_add_value(gpufi_checkpoint_contents *contents,
+                                       const gpufi_checkpoint_value *value, gpuf_error *err);
+
+/* NULL where there is none of the name; a slash at its begin does not count. */
+const gpufi_checkpoint_tensor *
+gpufi_checkpoint_find_tensor(const gpufi_checkpoint_contents *contents, const char *name);
+const gpufi_checkpoint_value *gpufi_checkpoint_find_value(const gpufi_checkpoint_contents *contents,
+                                                          const char *name);
+
+#endif

@@ -1,0 +1,129 @@
+#include "hdf5/checkpoint/encode.h"
+
+#include <string.h>
+
+#include "base/error.h"
+#include "hdf5/batches.h"
+#include "hdf5/chunk_shape.h"
+
+typedef struct encoder {
+  gpufi_h5_batches all;
+  gpufi_checkpoint_queue *queue;
+  /* The batch whose bytes are on their way to the queue's memory, and where it is; NULL: none. */
+  const gpufi_h5_batch *source;
+  gpufi_checkpoint_batch *pending;
+} encoder;
+
+/* A dataset as gpuf_h5_write will create it for the tensor. */
+static gpuf_status describe(const gpuf_tensor *tensor, gpufi_h5_dataset *dataset, gpuf_error *err) {
+  memset(dataset, 0, sizeof(*dataset));
+  dataset->id = H5I_INVALID_HID;
+  dataset->dtype = tensor->dtype;
+  dataset->ndim = tensor->ndim;
+  dataset->route = GPUFI_H5_ROUTE_GPUFETCH;
+  dataset->is_chunked = dataset->is_filtered = true;
+  memcpy(dataset->shape, tensor->shape, sizeof(dataset->shape));
+  gpufi_h5_chunk_shape_default(tensor, dataset->chunk);
+  return gpufi_h5_chunk_shape_fold(dataset->dtype, dataset->ndim, dataset->chunk,
+                                   &dataset->chunk_shape, &dataset->chunk_nbytes, err);
+}
+
+/* Wait until the pending batch's bytes are there, and hand it to the writer. */
+static gpuf_status put_pending(encoder *e, gpuf_error *err) {
+  gpuf_status status = GPUF_OK;
+  if (e->pending) {
+    status = gpufi_h5_batch_wait(e->source, err);
+    if (status == GPUF_OK) {
+      gpufi_checkpoint_queue_put(e->queue, e->pending);
+      e->pending = NULL;
+    }
+  }
+  return status;
+}
+
+static gpuf_status start_batch(void *by, gpufi_h5_batch *b, gpuf_error *err) {
+  const encoder *const e = by;
+  return gpufi_h5_batches_encode(&e->all, b, err);
+}
+
+/* Memory for the batch's bytes. While it is not to be had at once, the writer must have all
+ * batches, so that it can give memory back. */
+static gpuf_status get_memory(encoder *e, const gpufi_h5_batch *b, gpufi_checkpoint_batch **kept,
+                              gpuf_error *err) {
+  const size_t count = b->chunks.count;
+  const size_t nbytes = gpufi_h5_batch_sent_nbytes(b);
+  gpuf_status status = gpufi_checkpoint_queue_get(e->queue, count, nbytes, false, kept, err);
+  if (status == GPUF_OK && !*kept) {
+    status = put_pending(e, err);
+    if (status == GPUF_OK) {
+      status = gpufi_checkpoint_queue_get(e->queue, count, nbytes, true, kept, err);
+    }
+  }
+  return status;
+}
+
+/* Once the batch is encoded: enqueue its way to the queue's memory. */
+static gpuf_status keep_batch(void *by, gpufi_h5_batch *b, gpuf_error *err) {
+  encoder *const e = by;
+  gpufi_checkpoint_batch *kept = NULL;
+  gpuf_status status = gpufi_h5_batch_wait(b, err);
+  if (status == GPUF_OK) {
+    status = get_memory(e, b, &kept, err);
+  }
+  if (status == GPUF_OK) {
+    status = put_pending(e, err);
+  }
+  if (status == GPUF_OK && kept->place == GPUFI_CHECKPOINT_ON_DEVICE) {
+    status = gpufi_h5_batch_keep(b, kept->bytes, err);
+  } else if (status == GPUF_OK) {
+    uint8_t *const staging = b->bytes;
+    b->bytes = kept->bytes;
+    status = gpufi_h5_batch_send(b, err);
+    b->bytes = staging;
+  }
+  if (status != GPUF_OK) {
+    gpufi_checkpoint_queue_drop(e->queue, kept);
+    return status;
+  }
+  kept->first = b->first;
+  memcpy(kept->chunks, b->places, kept->count * sizeof(*kept->chunks));
+  e->pending = kept;
+  e->source = b;
+  return GPUF_OK;
+}
+
+/* The batch's memory on the device is used again next: its bytes must have left it. */
+static gpuf_status end_batch(void *by, gpufi_h5_batch *b, size_t *left_count, gpuf_error *err) {
+  encoder *const e = by;
+  return e->source == b ? put_pending(e, err) : GPUF_OK;
+}
+
+gpuf_status gpufi_checkpoint_encode(gpufi_checkpoint_queue *queue, const gpuf_tensor *tensor,
+                                    bool *is_encoded, gpuf_error *err) {
+  static const gpufi_h5_batch_steps steps = {start_batch, keep_batch, end_batch};
+  encoder e = {.queue = queue};
+  gpufi_h5_dataset dataset;
+  gpufi_h5_transfer transfer;
+  gpufi_h5_box box = {{0}, {0}};
+  int64_t done = 0;
+  *is_encoded = false;
+  gpuf_status status = describe(tensor, &dataset, err);
+  if (status != GPUF_OK) {
+    return status;
+  }
+  memcpy(box.shape, tensor->shape, sizeof(box.shape));
+  gpufi_h5_transfer_init(&transfer, NULL, &dataset, &box, tensor, true);
+  if (gpufi_h5_batches_suit(&transfer)) {
+    status = gpufi_h5_batches_init(&e.all, NULL, &transfer, err);
+    if (status == GPUF_OK &&
+        !gpufi_checkpoint_queue_holds(queue, gpufi_chunks_encoded_nbytes(&e.all.chunks))) {
+      status = GPUF_ERR_NO_MEMORY; /* too large a batch for the rings: none is made */
+    }
+    status = gpufi_h5_batches_run(&e.all, status, &steps, &e, &done, err);
+    gpufi_h5_batches_fini(&e.all);
+    gpufi_checkpoint_queue_drop(queue, e.pending);
+    *is_encoded = done > 0;
+  }
+  gpufi_h5_transfer_fini(&transfer);
+  return status;
+}

@@ -1,0 +1,57 @@
+/* The folder of one prefix's checkpoints: their names, who may write them, and what is done with
+ * whole files. Used by one thread at a time, but where something else is said. */
+#ifndef GPUFI_HDF5_CHECKPOINT_FOLDER_H
+#define GPUFI_HDF5_CHECKPOINT_FOLDER_H
+
+#include <gpufetch/checkpoint.h>
+
+#define GPUFI_CHECKPOINT_PATH_NBYTES 2048
+#define GPUFI_CHECKPOINT_PREFIX_NBYTES_MAX ((size_t)200)
+
+typedef struct gpufi_checkpoint_folder {
+  char path[GPUFI_CHECKPOINT_PATH_NBYTES]; /* absolute */
+  char prefix[GPUFI_CHECKPOINT_PREFIX_NBYTES_MAX + 1];
+  int fd;      /* of the folder; -1 while closed */
+  int lock_fd; /* of the lock file, which is locked; -1 for readers */
+} gpufi_checkpoint_folder;
+
+typedef struct gpufi_checkpoint_path {
+  char text[GPUFI_CHECKPOINT_PATH_NBYTES];
+} gpufi_checkpoint_path;
+
+/* Check the names, and open the folder. `folder` is closed before, and after a failure. */
+gpuf_status gpufi_checkpoint_folder_open(gpufi_checkpoint_folder *folder, const char *directory,
+                                         const char *prefix, gpuf_error *err);
+/* Lock the prefix for writing: GPUF_ERR_STATE where another one holds it. A forked child has the
+ * lock too until it closes lock_fd. */
+gpuf_status gpufi_checkpoint_folder_lock(gpufi_checkpoint_folder *folder, gpuf_error *err);
+void gpufi_checkpoint_folder_close(gpufi_checkpoint_folder *folder);
+
+/* The paths of a finished checkpoint and of one that is being written. */
+gpufi_checkpoint_path gpufi_checkpoint_path_of(const gpufi_checkpoint_folder *folder, int64_t step);
+gpufi_checkpoint_path gpufi_checkpoint_temporary_of(const gpufi_checkpoint_folder *folder,
+                                                    int64_t step);
+
+/* The steps of the finished ones, the highest first, in memory that the caller frees. */
+gpuf_status gpufi_checkpoint_folder_list(const gpufi_checkpoint_folder *folder, int64_t **steps,
+                                         size_t *count, gpuf_error *err);
+/* GPUF_ERR_INVALID if there is a finished one of the step. */
+gpuf_status gpufi_checkpoint_folder_check_new(const gpufi_checkpoint_folder *folder, int64_t step,
+                                              gpuf_error *err);
+/* Remove the temporaries, which are dead owners' while the prefix is locked. */
+gpuf_status gpufi_checkpoint_folder_sweep(const gpufi_checkpoint_folder *folder, gpuf_error *err);
+
+/* Make the step's temporary, empty, and open it as *fd. */
+gpuf_status gpufi_checkpoint_temporary_create(const gpufi_checkpoint_folder *folder, int64_t step,
+                                              int *fd, gpuf_error *err);
+void gpufi_checkpoint_temporary_remove(const gpufi_checkpoint_folder *folder, int64_t step);
+/* Give the temporary, open as `fd`, its final name, which no file has, or any with `replaces`. With
+ * `syncs`, the file is on the disk before that, and its name afterwards. */
+gpuf_status gpufi_checkpoint_publish(const gpufi_checkpoint_folder *folder, int64_t step, int fd,
+                                     bool replaces, bool syncs, gpuf_error *err);
+/* Of the finished ones up to `step`, remove all but the `keep_count` of the highest steps. `step`
+ * itself is kept. What cannot be removed stays, and is tried again the next time. */
+void gpufi_checkpoint_folder_prune(const gpufi_checkpoint_folder *folder, int64_t step,
+                                   int32_t keep_count);
+
+#endif

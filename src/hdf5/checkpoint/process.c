@@ -1,0 +1,67 @@
+#include "hdf5/checkpoint/process.h"
+
+#include <pthread.h>
+#include <stdlib.h>
+#include <unistd.h>
+
+#include "base/error.h"
+#include "hdf5/checkpoint/library.h"
+
+static pthread_mutex_t mutex = PTHREAD_MUTEX_INITIALIZER; /* guards all below; held at forks */
+static gpufi_checkpoint_member *members;
+static bool is_watched;
+
+static void hold(void) {
+  pthread_mutex_lock(&mutex);
+}
+static void release(void) {
+  pthread_mutex_unlock(&mutex);
+}
+
+/* The parent's writers are none of the child's. */
+static void forget(void) {
+  for (const gpufi_checkpoint_member *m = members; m; m = m->next) {
+    close(m->lock_fd);
+  }
+  members = NULL;
+  pthread_mutex_unlock(&mutex);
+}
+
+static void give_up(void) {
+  pthread_mutex_lock(&mutex);
+  for (gpufi_checkpoint_member *m = members; m; m = m->next) {
+    m->give_up(m);
+  }
+  pthread_mutex_unlock(&mutex);
+}
+
+gpuf_status gpufi_checkpoint_watch_process(gpuf_error *err) {
+  gpufi_checkpoint_library_watch_fork(); /* give_up waits for writers, which take that lock */
+  pthread_mutex_lock(&mutex);
+  if (!is_watched) {
+    is_watched = pthread_atfork(hold, release, forget) == 0 && atexit(give_up) == 0;
+  }
+  const bool done = is_watched;
+  pthread_mutex_unlock(&mutex);
+  return done ? GPUF_OK
+              : gpufi_fail(err, GPUF_ERR_NO_MEMORY, 0, "no memory to watch for the process's end");
+}
+
+void gpufi_checkpoint_member_add(gpufi_checkpoint_member *member) {
+  pthread_mutex_lock(&mutex);
+  member->next = members;
+  members = member;
+  pthread_mutex_unlock(&mutex);
+}
+
+void gpufi_checkpoint_member_remove(gpufi_checkpoint_member *member) {
+  pthread_mutex_lock(&mutex);
+  gpufi_checkpoint_member **link = &members;
+  while (*link && *link != member) {
+    link = &(*link)->next;
+  }
+  if (*link) {
+    *link = member->next;
+  }
+  pthread_mutex_unlock(&mutex);
+}

@@ -1,0 +1,58 @@
+#include <string.h>
+
+#include "base/clock.h"
+#include "base/error.h"
+#include "base/struct.h"
+#include "hdf5/checkpoint/state.h"
+
+void gpufi_checkpoint_report_begin(gpuf_checkpoint *c) {
+  gpuf_checkpoint_report report = GPUF_CHECKPOINT_REPORT_INIT;
+  const gpufi_checkpoint_path path = gpufi_checkpoint_path_of(&c->folder, c->contents.step);
+  report.step = c->contents.step;
+  report.status = GPUF_ERR_TIMEOUT;
+  memcpy(report.path, path.text, sizeof(report.path));
+  for (size_t i = 0; i < c->contents.tensor_count; i++) {
+    report.raw_nbytes += gpuf_tensor_nbytes(&c->contents.tensors[i].tensor);
+  }
+  report.stall_ns = c->stall_ns;
+  c->report = report;
+  gpufi_checkpoint_report_memory(c);
+}
+
+void gpufi_checkpoint_report_end(gpuf_checkpoint *c, gpuf_status status, const gpuf_error *error,
+                                 uint64_t file_nbytes) {
+  gpuf_checkpoint_report *const report = &c->report;
+  report->status = status;
+  report->write_ns = gpufi_clock_ns() - c->committed_ns;
+  if (status == GPUF_OK) {
+    report->file_nbytes = file_nbytes;
+    report->ratio = (double)report->raw_nbytes / (double)file_nbytes;
+  } else {
+    report->system_error =
+        status == GPUF_ERR_IO || status == GPUF_ERR_HDF5 ? error->native_code : 0;
+    memcpy(report->message, error->message, sizeof(report->message));
+  }
+}
+
+void gpufi_checkpoint_report_memory(gpuf_checkpoint *c) {
+  c->report.mode = c->snapshot.mode;
+  c->report.device_nbytes = c->snapshot.device_nbytes;
+  c->report.host_nbytes = gpufi_checkpoint_snapshot_host_nbytes(&c->snapshot);
+}
+
+void gpufi_checkpoint_report_write(const gpuf_checkpoint *c, gpuf_checkpoint_report *given) {
+  if (given) {
+    gpufi_struct_write(given, &c->report, sizeof(c->report));
+  }
+}
+
+gpuf_status gpufi_checkpoint_outcome(const gpuf_checkpoint *c, gpuf_error *err) {
+  return c->report.status == GPUF_OK
+             ? GPUF_OK
+             : gpufi_fail(err, c->report.status, c->report.system_error, "%s", c->report.message);
+}
+
+gpuf_status gpufi_checkpoint_check_report(const gpuf_checkpoint_report *report, gpuf_error *err) {
+  return report ? gpufi_struct_check(report, sizeof(*report), "GPUF_CHECKPOINT_REPORT_INIT", err)
+                : GPUF_OK;
+}

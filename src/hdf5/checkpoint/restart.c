@@ -1,0 +1,379 @@
+/* The public calls that read checkpoints. */
+#include <errno.h>
+#include <fcntl.h>
+#include <inttypes.h>
+#include <pthread.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "base/error.h"
+#include "base/fork.h"
+#include "base/struct.h"
+#include "base/system.h"
+#include "base/text.h"
+#include "hdf5/checkpoint/folder.h"
+#include "hdf5/checkpoint/library.h"
+#include "hdf5/checkpoint/verify.h"
+
+struct gpuf_restart {
+  int64_t process_id;
+  pthread_mutex_t turn; /* held by calls, one after another */
+  gpufi_h5_context context;
+  gpufi_h5_session session;
+  hid_t file; /* negative while closed */
+  gpufi_checkpoint_contents contents;
+};
+
+/* --- One file ---------------------------------------------------------------- */
+
+static gpuf_status check_file(const char *path, gpuf_error *err) {
+  struct stat file = {.st_mode = 0};
+  const int fd = gpufi_open(path, O_RDONLY | O_NONBLOCK, 0);
+  const int code = fd < 0 || fstat(fd, &file) != 0 ? errno : 0;
+  if (fd >= 0) {
+    gpufi_close(fd);
+  }
+  if (code != 0) {
+    return gpufi_fail(err, GPUF_ERR_IO, code, "opening '%s' failed: %s", path, strerror(code));
+  }
+  return S_ISREG(file.st_mode)
+             ? GPUF_OK
+             : gpufi_fail(err, GPUF_ERR_CORRUPT, 0, "'%s' is not a regular file", path);
+}
+
+static void close_file(gpuf_restart *r) {
+  if (r->file >= 0) {
+    gpufi_h5_enter(&r->session);
+    r->session.api->Fclose(r->file);
+    r->session.api->Eclear2(H5E_DEFAULT);
+    gpufi_h5_leave(&r->session);
+  }
+  r->file = H5I_INVALID_HID;
+  gpufi_checkpoint_contents_clear(&r->contents);
+}
+
+/* Open a finished checkpoint, and compare it with its manifest. */
+static gpuf_status open_file(gpuf_restart *r, const char *path, int64_t step, gpuf_error *err) {
+  gpuf_status status = check_file(path, err);
+  if (status != GPUF_OK) {
+    return status;
+  }
+  gpufi_h5_enter(&r->session);
+  r->file = r->session.api->Fopen(path, GPUFI_H5F_ACC_RDONLY, H5P_DEFAULT);
+  if (r->file < 0) {
+    status = gpufi_h5_fail(&r->session, err, "opening '%s' failed", path);
+  }
+  gpufi_h5_leave(&r->session);
+  if (status == GPUF_OK) {
+    status = gpufi_checkpoint_read_manifest(&r->session, r->file, &r->contents, err);
+  }
+  if (status == GPUF_OK && r->contents.step != step) {
+    status = gpufi_fail(err, GPUF_ERR_CORRUPT, 0,
+                        "'%s' is the checkpoint of step %" PRId64 ": it was renamed", path,
+                        r->contents.step);
+  }
+  if (status == GPUF_OK) {
+    status = gpufi_checkpoint_verify(&r->session, r->file, &r->contents, err);
+  }
+  if (status != GPUF_OK) {
+    close_file(r);
+  }
+  return status;
+}
+
+/* --- The newest -------------------------------------------------------------- */
+
+/* Whether a failure is one of the file, and not of this process. */
+static bool is_of_file(const gpuf_error *error) {
+  const int64_t code = error->native_code;
+  switch (error->status) {
+  case GPUF_ERR_CORRUPT:
+  case GPUF_ERR_UNSUPPORTED:
+  case GPUF_ERR_HDF5:
+  case GPUF_ERR_IO:
+    return code != EMFILE && code != ENFILE && code != ENOMEM;
+  default:
+    return false;
+  }
+}
+
+static void note_skipped(gpuf_restart_report *report, int64_t step, const gpuf_error *error) {
+  const size_t used = strlen(report->message);
+  const size_t left = sizeof(report->message) - used;
+  const int needed = snprintf(report->message + used, left, "%sstep %" PRId64 ": %s",
+                              used ? "; " : "", step, error->message);
+  if (needed < 0 || (size_t)needed >= left) {
+    gpufi_text_make_utf8(report->message); /* it was cut, perhaps within a character */
+  }
+  if (report->skipped_count++ == 0) {
+    report->skipped_step = step;
+  }
+}
+
+static gpuf_status open_newest(gpuf_restart *r, const gpufi_checkpoint_folder *folder,
+                               const int64_t *steps, size_t count, gpuf_restart_report *report,
+                               gpuf_error *err) {
+  gpuf_error error = {0};
+  for (size_t i = 0; i < count; i++) {
+    const gpufi_checkpoint_path path = gpufi_checkpoint_path_of(folder, steps[i]);
+    const gpuf_status status = open_file(r, path.text, steps[i], &error);
+    if (status == GPUF_OK) {
+      report->step = steps[i];
+      memcpy(report->path, path.text, sizeof(report->path));
+      return GPUF_OK;
+    }
+    if (!is_of_file(&error)) {
+      return gpufi_fail(err, status, error.native_code, "%s", error.message);
+    }
+    note_skipped(report, steps[i], &error);
+  }
+  return count == 0 ? GPUF_OK
+                    : gpufi_fail(err, GPUF_ERR_CORRUPT, 0,
+                                 "none of the %zu checkpoints '%s' in '%s' is whole: %s", count,
+                                 folder->prefix, folder->path, report->message);
+}
+
+static gpuf_status open_from(gpuf_restart *r, const gpufi_checkpoint_folder *folder,
+                             int64_t step_max, gpuf_restart_report *report, gpuf_error *err) {
+  int64_t *steps = NULL;
+  size_t count = 0;
+  size_t newer = 0;
+  gpuf_status status = gpufi_checkpoint_folder_list(folder, &steps, &count, err);
+  if (status == GPUF_OK) {
+    while (step_max >= 0 && newer < count && steps[newer] > step_max) {
+      newer++;
+    }
+    gpufi_h5_context_set(&r->context);
+    status = open_newest(r, folder, steps + newer, count - newer, report, err);
+    gpufi_h5_context_set(NULL);
+  }
+  free(steps);
+  return status;
+}
+
+static gpuf_status restart_init(gpuf_restart *r, gpuf_error *err) {
+  r->process_id = getpid();
+  r->file = H5I_INVALID_HID;
+  pthread_mutex_init(&r->turn, NULL);
+  gpuf_status status = gpufi_checkpoint_library(&r->context.api, err);
+  if (status == GPUF_OK) {
+    const gpuf_h5_options options = gpufi_checkpoint_h5_options();
+    gpufi_h5_context_set(&r->context);
+    status = gpufi_h5_session_init(&r->session, &options, err);
+    gpufi_h5_context_set(NULL);
+  }
+  return status;
+}
+
+gpuf_status gpuf_restart_open(const char *directory, const char *prefix, int64_t step_max,
+                              gpuf_restart **restart, gpuf_restart_report *report,
+                              gpuf_error *err) {
+  gpuf_restart_report own = GPUF_RESTART_REPORT_INIT;
+  gpufi_checkpoint_folder folder;
+  GPUFI_REQUIRE(restart, err);
+  gpuf_status status =
+      report ? gpufi_struct_check(report, sizeof(*report), "GPUF_RESTART_REPORT_INIT", err)
+             : GPUF_OK;
+  if (status != GPUF_OK) {
+    return status;
+  }
+  own.step = own.skipped_step = -1;
+  gpuf_restart *const r = calloc(1, sizeof(*r));
+  if (!r) {
+    return gpufi_fail(err, GPUF_ERR_NO_MEMORY, 0, "no memory for %zu bytes", sizeof(*r));
+  }
+  status = restart_init(r, err);
+  if (status == GPUF_OK) {
+    status = gpufi_checkpoint_folder_open(&folder, directory, prefix, err);
+  }
+  if (status == GPUF_OK) {
+    status = open_from(r, &folder, step_max, &own, err);
+    gpufi_checkpoint_folder_close(&folder);
+  }
+  if (report) {
+    gpufi_struct_write(report, &own, sizeof(own));
+  }
+  const bool is_open = status == GPUF_OK && r->file >= 0;
+  if (!is_open) {
+    gpuf_restart_close(r);
+  }
+  if (status == GPUF_OK) {
+    *restart = is_open ? r : NULL;
+  }
+  return status;
+}
+
+void gpuf_restart_close(gpuf_restart *r) {
+  if (!r || r->process_id != getpid()) {
+    return;
+  }
+  close_file(r);
+  pthread_mutex_destroy(&r->turn);
+  free(r);
+}
+
+/* --- Reading ----------------------------------------------------------------- */
+
+static gpuf_status check_restart(const gpuf_restart *restart, gpuf_error *err) {
+  GPUFI_REQUIRE(restart, err);
+  return gpufi_check_process(restart->process_id, err);
+}
+
+static gpuf_status find_tensor(const gpuf_restart *r, const char *name,
+                               const gpufi_checkpoint_tensor **found, gpuf_error *err) {
+  *found = gpufi_checkpoint_find_tensor(&r->contents, name);
+  return *found ? GPUF_OK
+                : gpufi_fail(err, GPUF_ERR_INVALID, 0,
+                             "the checkpoint of step %" PRId64 " has no tensor '%s'",
+                             r->contents.step, name);
+}
+
+static gpuf_status check_part(const gpufi_checkpoint_tensor *stored, const gpuf_tensor *tensor,
+                              const gpuf_part *part, gpuf_error *err) {
+  const gpuf_tensor *const whole = &stored->tensor;
+  if (tensor->ndim != whole->ndim) {
+    return gpufi_fail(err, GPUF_ERR_INVALID, 0, "tensor '%s' has %d axes, and the given one %d",
+                      stored->name, (int)whole->ndim, (int)tensor->ndim);
+  }
+  for (int32_t axis = 0; axis < whole->ndim; axis++) {
+    if (part->shape[axis] != whole->shape[axis]) {
+      return gpufi_fail(err, GPUF_ERR_INVALID, 0,
+                        "part->shape[%d] is %" PRId64 ", and tensor '%s' has %" PRId64
+                        " elements along that axis",
+                        (int)axis, part->shape[axis], stored->name, whole->shape[axis]);
+    }
+  }
+  return GPUF_OK;
+}
+
+/* `part` is NULL for the whole. */
+static gpuf_status read_tensor(gpuf_restart *r, const gpufi_checkpoint_tensor *stored,
+                               const gpuf_tensor *tensor, const gpuf_part *part, gpuf_error *err) {
+  gpuf_status status = GPUF_OK;
+  gpufi_h5_enter(&r->session);
+  const hid_t dataset = r->session.api->Dopen2(r->file, stored->name, H5P_DEFAULT);
+  if (dataset < 0) {
+    status = gpufi_h5_fail(&r->session, err, "opening dataset '%s' failed", stored->name);
+  }
+  gpufi_h5_leave(&r->session);
+  if (status != GPUF_OK) {
+    return status;
+  }
+  status =
+      gpuf_h5_read_region(dataset, part ? part->start : NULL, tensor, &r->session.options, err);
+  gpufi_h5_enter(&r->session);
+  gpufi_h5_close(&r->session, dataset);
+  gpufi_h5_leave(&r->session);
+  return status;
+}
+
+gpuf_status gpuf_restart_read(gpuf_restart *restart, const char *name, const gpuf_tensor *tensor,
+                              const gpuf_part *part, gpuf_error *err) {
+  const gpufi_checkpoint_tensor *stored;
+  gpuf_part own;
+  GPUFI_REQUIRE(name, err);
+  GPUFI_REQUIRE(tensor, err);
+  gpuf_status status = check_restart(restart, err);
+  if (status == GPUF_OK) {
+    status = gpuf_tensor_check(tensor, err);
+  }
+  if (status == GPUF_OK) {
+    status = gpufi_struct_read(&own, sizeof(own), part, "GPUF_PART_INIT", err);
+  }
+  if (status == GPUF_OK) {
+    status = find_tensor(restart, name, &stored, err);
+  }
+  if (status == GPUF_OK && part) {
+    status = check_part(stored, tensor, &own, err);
+  }
+  if (status != GPUF_OK) {
+    return status;
+  }
+  pthread_mutex_lock(&restart->turn);
+  gpufi_h5_context_set(&restart->context);
+  status = read_tensor(restart, stored, tensor, part ? &own : NULL, err);
+  gpufi_h5_context_set(NULL);
+  pthread_mutex_unlock(&restart->turn);
+  return status;
+}
+
+const char *gpuf_restart_name(const gpuf_restart *restart, size_t index) {
+  return restart && index < restart->contents.tensor_count ? restart->contents.tensors[index].name
+                                                           : NULL;
+}
+
+gpuf_status gpuf_restart_describe(gpuf_restart *restart, const char *name, gpuf_tensor *tensor,
+                                  gpuf_error *err) {
+  const gpufi_checkpoint_tensor *stored;
+  GPUFI_REQUIRE(name, err);
+  GPUFI_REQUIRE(tensor, err);
+  gpuf_status status = check_restart(restart, err);
+  if (status == GPUF_OK) {
+    status = find_tensor(restart, name, &stored, err);
+  }
+  if (status == GPUF_OK) {
+    tensor->dtype = stored->tensor.dtype;
+    tensor->ndim = stored->tensor.ndim;
+    memcpy(tensor->shape, stored->tensor.shape, sizeof(tensor->shape));
+  }
+  return status;
+}
+
+/* Copy the value; text stays the restart's. */
+static gpuf_status get_value(const gpuf_restart *r, const char *name, gpufi_checkpoint_kind kind,
+                             gpufi_checkpoint_value *found, gpuf_error *err) {
+  static const char *const kinds[] = {"an int64", "a float64", "a text"};
+  GPUFI_REQUIRE(name, err);
+  const gpuf_status status = check_restart(r, err);
+  if (status != GPUF_OK) {
+    return status;
+  }
+  const gpufi_checkpoint_value *const value = gpufi_checkpoint_find_value(&r->contents, name);
+  if (!value) {
+    return gpufi_fail(err, GPUF_ERR_INVALID, 0,
+                      "the checkpoint of step %" PRId64 " has no value '%s'", r->contents.step,
+                      name);
+  }
+  if (value->kind != kind) {
+    return gpufi_fail(err, GPUF_ERR_INVALID, 0, "value '%s' is %s, not %s", name,
+                      kinds[value->kind], kinds[kind]);
+  }
+  *found = *value;
+  return GPUF_OK;
+}
+
+gpuf_status gpuf_restart_get_int64(gpuf_restart *restart, const char *name, int64_t *value,
+                                   gpuf_error *err) {
+  gpufi_checkpoint_value found = {.name = NULL};
+  GPUFI_REQUIRE(value, err);
+  const gpuf_status status = get_value(restart, name, GPUFI_CHECKPOINT_INT64, &found, err);
+  if (status == GPUF_OK) {
+    *value = found.int64;
+  }
+  return status;
+}
+
+gpuf_status gpuf_restart_get_float64(gpuf_restart *restart, const char *name, double *value,
+                                     gpuf_error *err) {
+  gpufi_checkpoint_value found = {.name = NULL};
+  GPUFI_REQUIRE(value, err);
+  const gpuf_status status = get_value(restart, name, GPUFI_CHECKPOINT_FLOAT64, &found, err);
+  if (status == GPUF_OK) {
+    *value = found.float64;
+  }
+  return status;
+}
+
+gpuf_status gpuf_restart_get_text(gpuf_restart *restart, const char *name, const char **text,
+                                  gpuf_error *err) {
+  gpufi_checkpoint_value found = {.name = NULL};
+  GPUFI_REQUIRE(text, err);
+  const gpuf_status status = get_value(restart, name, GPUFI_CHECKPOINT_TEXT, &found, err);
+  if (status == GPUF_OK) {
+    *text = found.text;
+  }
+  return status;
+}

@@ -1,0 +1,55 @@
+/* An open checkpoint writer, and how its checkpoints ended. */
+#ifndef GPUFI_HDF5_CHECKPOINT_STATE_H
+#define GPUFI_HDF5_CHECKPOINT_STATE_H
+
+#include <pthread.h>
+
+#include "hdf5/checkpoint/folder.h"
+#include "hdf5/checkpoint/process.h"
+#include "hdf5/checkpoint/snapshot.h"
+#include "hdf5/checkpoint/write.h"
+
+typedef enum gpufi_checkpoint_phase {
+  GPUFI_CHECKPOINT_IDLE,    /* no contents */
+  GPUFI_CHECKPOINT_BEGUN,   /* contents and snapshot are those of the thread whose turn it is */
+  GPUFI_CHECKPOINT_WRITING, /* they are the writer's */
+} gpufi_checkpoint_phase;
+
+struct gpuf_checkpoint {
+  gpufi_checkpoint_member member; /* first: the process hands it back */
+  int64_t process_id;
+  gpuf_checkpoint_options options;
+  gpufi_checkpoint_folder folder;
+  gpufi_checkpoint_writing writing;
+  atomic_bool stop; /* the process ends: what is being written is given up */
+  pthread_t thread;
+  pthread_mutex_t turn; /* held by calls but gpuf_checkpoint_wait, one after another */
+  gpufi_checkpoint_contents contents;
+  gpufi_checkpoint_snapshot snapshot;
+  int64_t stall_ns;
+  int64_t committed_ns; /* when */
+  pthread_mutex_t lock; /* guards what follows */
+  pthread_cond_t changed;
+  gpufi_checkpoint_phase phase;
+  bool ends;                     /* the writer is to return */
+  bool is_entered;               /* the writer uses HDF5 or a device */
+  gpuf_checkpoint_report report; /* of the one that is being written, or was last */
+};
+
+/* --- Reports (the lock is held, but where something else is said) ------------- */
+
+/* The checkpoint that is being committed is the one to report on, and is being written. */
+void gpufi_checkpoint_report_begin(gpuf_checkpoint *c);
+/* What is reserved may have changed. Called by the thread whose turn it is. */
+void gpufi_checkpoint_report_memory(gpuf_checkpoint *c);
+/* It has ended; `error` counts after a failure. */
+void gpufi_checkpoint_report_end(gpuf_checkpoint *c, gpuf_status status, const gpuf_error *error,
+                                 uint64_t file_nbytes);
+/* Fill the caller's report, which may be NULL and has been checked. */
+void gpufi_checkpoint_report_write(const gpuf_checkpoint *c, gpuf_checkpoint_report *given);
+/* How the last one ended. */
+gpuf_status gpufi_checkpoint_outcome(const gpuf_checkpoint *c, gpuf_error *err);
+/* Whether the caller's report, which may be NULL, can be filled. Without the lock. */
+gpuf_status gpufi_checkpoint_check_report(const gpuf_checkpoint_report *report, gpuf_error *err);
+
+#endif

@@ -1,0 +1,277 @@
+#include "hdf5/checkpoint/verify.h"
+
+#include <pthread.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/error.h"
+#include "core/workers.h"
+#include "hdf5/checkpoint/manifest.h"
+#include "hdf5/coding.h"
+
+static const gpuf_device cpu = {GPUF_DEVICE_CPU, 0};
+
+/* --- The manifest ------------------------------------------------------------ */
+
+static gpuf_status open_dataset(gpufi_h5_session *session, hid_t file, const char *name,
+                                hid_t *dataset, gpuf_error *err) {
+  gpuf_status status = GPUF_OK;
+  gpufi_h5_enter(session);
+  *dataset = session->api->Dopen2(file, name, H5P_DEFAULT);
+  if (*dataset < 0) {
+    status = gpufi_h5_fail(session, err, "there is no dataset '%s'", name);
+  }
+  gpufi_h5_leave(session);
+  return status;
+}
+
+static void close_dataset(gpufi_h5_session *session, hid_t dataset) {
+  gpufi_h5_enter(session);
+  gpufi_h5_close(session, dataset);
+  gpufi_h5_leave(session);
+}
+
+static gpuf_status read_text(gpufi_h5_session *session, hid_t dataset, char **text, size_t *nbytes,
+                             gpuf_error *err) {
+  gpuf_tensor found = {.dtype = GPUF_DTYPE_BOOL};
+  gpuf_status status = gpuf_h5_describe(dataset, &found, &session->options, err);
+  if (status != GPUF_OK) {
+    return status;
+  }
+  if (found.dtype != GPUF_DTYPE_UINT8 || found.ndim != 1 ||
+      found.shape[0] > (int64_t)GPUFI_CHECKPOINT_MANIFEST_NBYTES_MAX) {
+    return gpufi_fail(err, GPUF_ERR_CORRUPT, 0,
+                      "dataset '" GPUFI_CHECKPOINT_MANIFEST "' is no manifest of a checkpoint");
+  }
+  *nbytes = (size_t)found.shape[0];
+  *text = malloc(*nbytes + 1);
+  if (!*text) {
+    return gpufi_fail(err, GPUF_ERR_NO_MEMORY, 0, "no memory for a manifest of %zu bytes", *nbytes);
+  }
+  status = gpuf_tensor_init(&found, *text, cpu, GPUF_DTYPE_UINT8, 1, found.shape, err);
+  if (status == GPUF_OK) {
+    found.data = *text;
+    status = gpuf_h5_read_dataset(dataset, &found, &session->options, err);
+  }
+  return status;
+}
+
+gpuf_status gpufi_checkpoint_read_manifest(gpufi_h5_session *session, hid_t file,
+                                           gpufi_checkpoint_contents *contents, gpuf_error *err) {
+  char *text = NULL;
+  size_t nbytes = 0;
+  hid_t dataset;
+  gpuf_status status = open_dataset(session, file, GPUFI_CHECKPOINT_MANIFEST, &dataset, err);
+  if (status != GPUF_OK) {
+    return status;
+  }
+  status = read_text(session, dataset, &text, &nbytes, err);
+  close_dataset(session, dataset);
+  if (status == GPUF_OK) {
+    status = gpufi_checkpoint_manifest_parse(contents, text, nbytes, err);
+  }
+  free(text);
+  return status;
+}
+
+/* --- Chunks ------------------------------------------------------------------ */
+
+/* The chunks of a dataset, which are added up by several threads if `transfer` has their places,
+ * and otherwise by the calling one. */
+typedef struct summing {
+  gpufi_h5_session *session;
+  const gpufi_h5_transfer *transfer;
+  int64_t next;          /* atomic: the chunk that the next thread takes */
+  pthread_mutex_t mutex; /* guards what follows */
+  gpufi_h5_digest digest;
+  gpuf_status status; /* the first failure */
+  gpuf_error error;
+} summing;
+
+static gpuf_status fail_chunk(const gpufi_h5_transfer *transfer, int64_t index, gpuf_error *err) {
+  return gpufi_fail(err, GPUF_ERR_CORRUPT, 0,
+                    "chunk at (%s) of dataset '%s' is missing or no chunk: the file is damaged",
+                    gpufi_h5_transfer_position(transfer, index).text, transfer->dataset->name);
+}
+
+/* Read a chunk into its buffers and add it. What lies beyond the dataset's edge is 0 in the file,
+ * and HDF5 leaves it out where it reads elements. */
+static gpuf_status sum_chunk(const summing *s, gpufi_h5_chunk *chunk, int64_t index,
+                             gpufi_h5_digest *digest, gpuf_error *err) {
+  const gpufi_h5_transfer *const transfer = s->transfer;
+  const gpufi_h5_dataset *const dataset = transfer->dataset;
+  if (transfer->direct.places && transfer->direct.places[index].offset == 0) {
+    return fail_chunk(transfer, index, err);
+  }
+  if (!chunk->encoded) {
+    memset(chunk->raw, 0, dataset->chunk_nbytes);
+  }
+  gpuf_status status = gpufi_h5_chunk_get(s->session, transfer, chunk, index, err);
+  if (status == GPUF_OK) {
+    status = gpufi_h5_chunk_load(transfer, chunk, err);
+  }
+  if (status != GPUF_OK) {
+    return status;
+  }
+  const void *const bytes = chunk->encoded ? chunk->encoded : chunk->raw;
+  const size_t nbytes = chunk->has_elements ? dataset->chunk_nbytes : chunk->encoded_nbytes;
+  if ((chunk->has_elements && chunk->encoded) || chunk->filter_mask != 0 ||
+      !gpufi_h5_digest_add(digest, dataset, index, bytes, nbytes, false)) {
+    return fail_chunk(transfer, index, err);
+  }
+  return GPUF_OK;
+}
+
+static bool chunk_init(gpufi_h5_chunk *chunk, const gpufi_h5_dataset *dataset) {
+  const size_t encoded_nbytes = gpufi_h5_encoded_bound(dataset);
+  memset(chunk, 0, sizeof(*chunk));
+  chunk->raw = malloc(dataset->chunk_nbytes);
+  chunk->encoded = encoded_nbytes ? malloc(encoded_nbytes) : NULL;
+  return chunk->raw && (!encoded_nbytes || chunk->encoded);
+}
+
+static void chunk_fini(gpufi_h5_chunk *chunk) {
+  free(chunk->raw);
+  free(chunk->encoded);
+}
+
+/* Each thread does this. */
+static void sum_chunks(void *arg) {
+  summing *const s = arg;
+  const int64_t total = s->transfer->grid.total;
+  gpufi_h5_digest digest = {0};
+  gpuf_error error = {0};
+  gpufi_h5_chunk chunk;
+  int64_t index;
+  gpuf_status status =
+      chunk_init(&chunk, s->transfer->dataset)
+          ? GPUF_OK
+          : gpufi_fail(&error, GPUF_ERR_NO_MEMORY, 0, "no memory for a chunk of %zu bytes",
+                       s->transfer->dataset->chunk_nbytes);
+  while (status == GPUF_OK && (index = __atomic_fetch_add(&s->next, 1, __ATOMIC_RELAXED)) < total) {
+    status = sum_chunk(s, &chunk, index, &digest, &error);
+  }
+  chunk_fini(&chunk);
+  pthread_mutex_lock(&s->mutex);
+  s->digest.sum += digest.sum;
+  s->digest.chunk_count += digest.chunk_count;
+  s->digest.stored_nbytes += digest.stored_nbytes;
+  if (status != GPUF_OK && s->status == GPUF_OK) {
+    s->status = status;
+    s->error = error;
+    __atomic_store_n(&s->next, total, __ATOMIC_RELAXED);
+  }
+  pthread_mutex_unlock(&s->mutex);
+}
+
+static gpuf_status sum_dataset(gpufi_h5_session *session, const gpufi_h5_transfer *transfer,
+                               gpufi_h5_digest *digest, gpuf_error *err) {
+  gpufi_workers workers = {0};
+  summing s = {.session = session, .transfer = transfer};
+  int32_t thread_count = gpufi_h5_session_thread_count(session);
+  pthread_mutex_init(&s.mutex, NULL);
+  if (transfer->direct.places) {
+    thread_count =
+        transfer->grid.total < thread_count ? (int32_t)transfer->grid.total : thread_count;
+    gpufi_workers_start(&workers, thread_count - 1, sum_chunks, &s);
+  }
+  sum_chunks(&s);
+  gpufi_workers_wait(&workers);
+  gpufi_h5_leave(session);
+  pthread_mutex_destroy(&s.mutex);
+  *digest = s.digest;
+  if (s.status != GPUF_OK && err) {
+    *err = s.error;
+  }
+  return s.status;
+}
+
+/* --- Tensors ----------------------------------------------------------------- */
+
+/* A dataset of one element has no chunks. */
+static gpuf_status sum_scalar(gpufi_h5_session *session, const gpufi_h5_dataset *dataset,
+                              gpufi_h5_digest *digest, gpuf_error *err) {
+  _Alignas(16) unsigned char bytes[16];
+  gpuf_tensor element;
+  gpuf_status status = gpuf_tensor_init(&element, bytes, cpu, dataset->dtype, 0, NULL, err);
+  if (status == GPUF_OK) {
+    status = gpuf_h5_read_dataset(dataset->id, &element, &session->options, err);
+  }
+  if (status == GPUF_OK) {
+    gpufi_h5_digest_add(digest, dataset, 0, bytes, gpuf_dtype_nbytes(dataset->dtype), false);
+  }
+  return status;
+}
+
+static bool is_described(const gpufi_h5_dataset *dataset, const gpuf_tensor *tensor) {
+  return dataset->dtype == tensor->dtype && dataset->ndim == tensor->ndim &&
+         memcmp(dataset->shape, tensor->shape, (size_t)tensor->ndim * sizeof(*tensor->shape)) == 0;
+}
+
+static gpuf_status sum_elements(gpufi_h5_session *session, const gpufi_h5_dataset *dataset,
+                                const gpuf_tensor *tensor, gpufi_h5_digest *digest,
+                                gpuf_error *err) {
+  gpufi_h5_box box;
+  gpufi_h5_transfer transfer;
+  memset(digest, 0, sizeof(*digest));
+  if (tensor->ndim == 0) {
+    return sum_scalar(session, dataset, digest, err);
+  }
+  if (gpuf_tensor_count(tensor) == 0) {
+    return GPUF_OK;
+  }
+  if (dataset->route == GPUFI_H5_ROUTE_HDF5) {
+    return gpufi_fail(err, GPUF_ERR_CORRUPT, 0,
+                      "dataset '%s' is stored otherwise than a checkpoint's", dataset->name);
+  }
+  gpuf_status status = gpufi_h5_dataset_box(dataset, NULL, tensor, "tensor", &box, err);
+  if (status == GPUF_OK) {
+    gpufi_h5_transfer_init(&transfer, session, dataset, &box, tensor, false);
+    status = sum_dataset(session, &transfer, digest, err);
+    gpufi_h5_transfer_fini(&transfer);
+  }
+  return status;
+}
+
+static gpuf_status verify_dataset(gpufi_h5_session *session, hid_t id,
+                                  const gpufi_checkpoint_tensor *t, gpuf_error *err) {
+  gpufi_h5_dataset dataset;
+  gpufi_h5_digest digest;
+  gpufi_h5_enter(session);
+  gpuf_status status = gpufi_h5_register(session, err);
+  if (status == GPUF_OK) {
+    status = gpufi_h5_dataset_init(&dataset, session, id, err);
+  }
+  gpufi_h5_leave(session);
+  if (status != GPUF_OK) {
+    return status;
+  }
+  if (!is_described(&dataset, &t->tensor)) {
+    return gpufi_fail(err, GPUF_ERR_CORRUPT, 0,
+                      "dataset '%s' has another dtype or shape than the manifest says", t->name);
+  }
+  status = sum_elements(session, &dataset, &t->tensor, &digest, err);
+  if (status == GPUF_OK &&
+      (digest.sum != t->digest.sum || digest.chunk_count != t->digest.chunk_count ||
+       digest.stored_nbytes != t->digest.stored_nbytes)) {
+    return gpufi_fail(err, GPUF_ERR_CORRUPT, 0,
+                      "the chunks of dataset '%s' are not those that were written: the file is "
+                      "damaged",
+                      t->name);
+  }
+  return status;
+}
+
+gpuf_status gpufi_checkpoint_verify(gpufi_h5_session *session, hid_t file,
+                                    const gpufi_checkpoint_contents *contents, gpuf_error *err) {
+  gpuf_status status = GPUF_OK;
+  for (size_t i = 0; i < contents->tensor_count && status == GPUF_OK; i++) {
+    hid_t dataset;
+    status = open_dataset(session, file, contents->tensors[i].name, &dataset, err);
+    if (status == GPUF_OK) {
+      status = verify_dataset(session, dataset, &contents->tensors[i], err);
+      close_dataset(session, dataset);
+    }
+  }
+  return status;
+}

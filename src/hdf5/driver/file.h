@@ -1,0 +1,63 @@
+/* A file that is written through the library's own driver, as its writer sees it: whether something
+ * has failed. It outlives the open file, so that the outcome can be asked for after H5Fclose.
+ *
+ * The driver remembers the first failure of a write or truncation. From then on it accepts all that
+ * HDF5 writes, without an error, so that HDF5 closes the file in good order, which it cannot after
+ * a failed write of its own: metadata goes into memory, where HDF5 finds it again, and data is
+ * dropped. The file is then incomplete, and the writer, who alone knows, removes it. So
+ * whoever has made one of these asks gpufi_h5_driver_error before every chunk, or now and then, and
+ * after H5Fclose.
+ *
+ * The file on disk is plain HDF5, like one of HDF5's default driver. Another file that HDF5 opens
+ * with the same access list meanwhile (an external link leads to it) has failures reported to HDF5
+ * at once, as by the default driver. After H5Fclose a next file may be opened with the list, unless
+ * something has failed. Single-writer-multiple-reader access is not offered: readers would not
+ * learn of a failure.
+ *
+ * In a forked child an open file is the parent's: HDF5, which closes its files at exit there too,
+ * reads what is on the disk, and what it writes goes nowhere. */
+#ifndef GPUFI_HDF5_DRIVER_FILE_H
+#define GPUFI_HDF5_DRIVER_FILE_H
+
+#include <gpufetch/gpufetch.h>
+
+#include "hdf5/driver/latch.h"
+
+#define GPUFI_H5_DRIVER_PATH_NBYTES 1024
+
+/* Members are the driver's own. */
+typedef struct gpufi_h5_driver_file {
+  uint64_t number; /* which HDF5 compares; another one for each */
+  int64_t process_id;
+  int32_t reference_count; /* atomic: the writer's, and one of each access list */
+  bool has_writer;         /* atomic: somebody may still ask for failures */
+  bool has_told;           /* atomic: somebody has, and there was one */
+  gpufi_h5_latch latch;
+  /* What follows is used under HDF5's lock, or the caller's own. */
+  bool is_open;
+  int open_error; /* errno of the last attempt to open or lock it; 0 if that succeeded */
+  char path[GPUFI_H5_DRIVER_PATH_NBYTES]; /* as given to HDF5; cut if it is longer */
+} gpufi_h5_driver_file;
+
+/* --- For the writer ---------------------------------------------------------------
+ *
+ * The calls are made by one thread at a time, none of them while another thread is inside HDF5 with
+ * this file. */
+
+/* GPUF_OK while nothing has failed. GPUF_ERR_IO, with errno as native_code and with the operation,
+ * the offset and the path in the message, if a system call has, for this file or for the attempt to
+ * open it. GPUF_ERR_STATE in a forked child. Any thread, once H5Fcreate or H5Fopen has returned. */
+gpuf_status gpufi_h5_driver_error(const gpufi_h5_driver_file *file, gpuf_error *err);
+
+/* The writer is done with it. If the file is still open, HDF5 is told of failures from now on, and
+ * of the one that the writer has not heard of. */
+void gpufi_h5_driver_release(gpufi_h5_driver_file *file);
+
+/* --- For the driver --------------------------------------------------------------- */
+
+/* With one reference, the writer's. NULL if there is no memory. */
+gpufi_h5_driver_file *gpufi_h5_driver_file_create(void);
+void gpufi_h5_driver_file_retain(gpufi_h5_driver_file *file);
+void gpufi_h5_driver_file_drop(gpufi_h5_driver_file *file);
+
+#endif

@@ -1,0 +1,276 @@
+/* gpufetch: checkpoints of a simulation, written while it goes on, and restarts from them.
+ *
+ * A checkpoint is one HDF5 file, DIRECTORY/PREFIX-STEP.h5, with the step in at least 12 digits. Any
+ * HDF5 reads it: a dataset for each tensor, as gpuf_h5_write makes them, and an attribute of the
+ * root for each value. The dataset "gpufetch_checkpoint" says what belongs to it, with checksums,
+ * and docs/checkpoints.md what is promised and how that was shown.
+ *
+ *   gpuf_checkpoint_begin(c, step, NULL, &err);
+ *   gpuf_checkpoint_add(c, "u", &u, NULL, &err);
+ *   gpuf_checkpoint_commit(c, stream, &err); // kernels enqueued from here on may overwrite u
+ *
+ * What holds:
+ *   - A file of that name is whole. It is written under a temporary name in the same folder,
+ *     flushed to the disk, renamed, and the folder flushed. Older ones are removed after that.
+ *     The newest is found by listing the folder; there is no pointer that could be wrong.
+ *   - A failure (a full disk, an I/O error, no memory) ends that checkpoint and nothing else. Those
+ *     before it stand, gpuf_checkpoint_wait and the next gpuf_checkpoint_begin report the errno and
+ *     the path, and the next one may be begun.
+ *   - A process that ends at any time (SIGKILL, a crash, SIGTERM without a handler) leaves the
+ *     newest finished checkpoint and perhaps a temporary, which the next gpuf_checkpoint_open
+ *     removes. exit(), and a return from main, without gpuf_checkpoint_close give the unfinished
+ *     one up: they wait until the writer has left HDF5, at most one chunk, and remove the
+ *     temporary. Only gpuf_checkpoint_wait and gpuf_checkpoint_close wait for a checkpoint to be
+ *     finished.
+ *   - The library installs no signal handler. A program that wants a last checkpoint at SIGTERM
+ *     sets a flag in its handler, and commits and closes in its main loop.
+ *
+ * HDF5. A checkpoint owns its files, and no identifier of the program's is involved. They are
+ * written by a thread of the library, with the libhdf5 that gpuf_h5_bind chooses if it was built
+ * thread-safe. Otherwise the program's own calls could meet the thread's, so that a second copy of
+ * that libhdf5 is loaded, which nothing else uses; GPUF_ERR_UNSUPPORTED where that fails, as for a
+ * libhdf5 that is linked statically. A program that makes no HDF5 call of its own calls H5open, so
+ * that the linker keeps libhdf5. While a thread forks, it waits until the writer is between two
+ * of its HDF5 calls.
+ *
+ * Thread-safety: calls on one checkpoint, or on one restart, take turns, and a call waits for those
+ * of other threads; gpuf_checkpoint_wait may be called beside any other. No other thread may be in
+ * a call when gpuf_checkpoint_close or gpuf_restart_close begins. In a forked child every call on
+ * an object of the parent is GPUF_ERR_STATE, and the parent's checkpoint is left alone.
+ *
+ * SPDX-License-Identifier: BSD-3-Clause
+ */
+#ifndef GPUFETCH_CHECKPOINT_H
+#define GPUFETCH_CHECKPOINT_H
+
+#include <gpufetch/gpufetch.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+/* --- Options ------------------------------------------------------------- */
+
+/* Where the state is kept between gpuf_checkpoint_commit and the file. Tensors on the CPU are
+ * always copied to host memory. */
+typedef enum gpuf_checkpoint_mode {
+  /* The first of those below for which there is memory. */
+  GPUF_CHECKPOINT_AUTO = 0,
+  /* Copied within the device: commit only enqueues, and takes as much device memory as the state.
+   */
+  GPUF_CHECKPOINT_DEVICE_COPY = 1,
+  /* Encoded by the device, into device memory as far as it goes and then into host memory; commit
+   * waits for the stream and for the encoding. */
+  GPUF_CHECKPOINT_DEVICE_ENCODED = 2,
+  /* Encoded by the device in small batches that cross the link to page-locked memory; commit waits
+   * for the stream and for the last batch. */
+  GPUF_CHECKPOINT_PINNED = 3,
+} gpuf_checkpoint_mode;
+
+typedef struct gpuf_checkpoint_options {
+  size_t struct_nbytes;
+  const char *directory; /* that exists; at most 1500 bytes, made absolute by the call */
+  const char *prefix;    /* of the files' names: UTF-8 without a slash, at most 200 bytes */
+  /* The device of the tensors that are on one. The default is the CPU: no device memory is
+   * reserved, and the mode is GPUF_CHECKPOINT_PINNED. */
+  gpuf_device device;
+  /* What the tensors of one checkpoint take on the device; 0: not known, and nothing is reserved on
+   * it. A tensor that finds no room among what is reserved is kept as by GPUF_CHECKPOINT_PINNED. */
+  size_t state_nbytes;
+  size_t device_max_nbytes; /* of device memory to reserve; 0: half of what is free */
+  /* Page-locked memory to reserve, in which encoded chunks wait for the writer; 0: 256 MiB. At
+   * least 64 MiB; a state that is smaller needs, and takes, twice its size and 1 MiB. Tensors on
+   * the CPU, and those that the device cannot encode, take host memory of their size besides. */
+  size_t host_max_nbytes;
+  int32_t keep_count;   /* of finished checkpoints to keep; 0: all */
+  int32_t thread_count; /* that encode; as in gpuf_h5_options */
+  gpuf_checkpoint_mode mode;
+  bool uncompressed; /* plain chunks, which need no plugin to be read */
+  bool unsynced;     /* no fsync: a finished checkpoint survives the process, not a power cut */
+  bool replace;      /* a step that exists is replaced; the old file stays until the new is whole */
+  bool skip_if_busy; /* begin does not wait for the checkpoint before: GPUF_ERR_TIMEOUT instead */
+} gpuf_checkpoint_options;
+
+#define GPUF_CHECKPOINT_OPTIONS_INIT                                                               \
+  {sizeof(gpuf_checkpoint_options),                                                                \
+   NULL,                                                                                           \
+   NULL,                                                                                           \
+   {GPUF_DEVICE_CPU, 0},                                                                           \
+   0,                                                                                              \
+   0,                                                                                              \
+   0,                                                                                              \
+   0,                                                                                              \
+   0,                                                                                              \
+   GPUF_CHECKPOINT_AUTO,                                                                           \
+   false,                                                                                          \
+   false,                                                                                          \
+   false,                                                                                          \
+   false}
+
+/* How a checkpoint ended, or how far it is. */
+typedef struct gpuf_checkpoint_report {
+  size_t struct_nbytes;
+  int64_t step; /* -1: there was none yet */
+  /* GPUF_OK: it is finished. GPUF_ERR_TIMEOUT: it is still being written. Otherwise why it failed.
+   */
+  gpuf_status status;
+  gpuf_checkpoint_mode mode;
+  int64_t system_error;   /* errno where one caused the failure, else 0 */
+  uint64_t raw_nbytes;    /* of the tensors */
+  uint64_t file_nbytes;   /* of the finished file, else 0 */
+  double ratio;           /* raw_nbytes / file_nbytes, or 0 */
+  int64_t stall_ns;       /* host time in begin, add and commit */
+  int64_t write_ns;       /* from commit to the end */
+  uint64_t device_nbytes; /* of device memory that are reserved now */
+  uint64_t host_nbytes;   /* of host memory that are reserved now */
+  char path[2048];        /* of the file under its final name; empty if there was none yet */
+  char message[GPUF_ERROR_MESSAGE_NBYTES]; /* of the failure, else empty */
+} gpuf_checkpoint_report;
+
+#define GPUF_CHECKPOINT_REPORT_INIT                                                                \
+  {sizeof(gpuf_checkpoint_report),                                                                 \
+   0,                                                                                              \
+   GPUF_OK,                                                                                        \
+   GPUF_CHECKPOINT_AUTO,                                                                           \
+   0,                                                                                              \
+   0,                                                                                              \
+   0,                                                                                              \
+   0,                                                                                              \
+   0,                                                                                              \
+   0,                                                                                              \
+   0,                                                                                              \
+   0,                                                                                              \
+   {0},                                                                                            \
+   {0}}
+
+/* The box of a global array that a tensor holds: it begins at `start`, and has the tensor's shape.
+ */
+typedef struct gpuf_part {
+  size_t struct_nbytes;
+  int64_t shape[GPUF_NDIM_MAX]; /* of the global array, which has the tensor's rank */
+  int64_t start[GPUF_NDIM_MAX];
+} gpuf_part;
+
+#define GPUF_PART_INIT {sizeof(gpuf_part), {0}, {0}}
+
+/* --- Writing ------------------------------------------------------------- */
+
+/* Writes the checkpoints of one prefix. */
+typedef struct gpuf_checkpoint gpuf_checkpoint;
+
+/* Start a writer for `options`, with memory reserved, and remove the temporaries that dead owners
+ * of the prefix have left. *report (may be NULL) says which mode was chosen, and what is reserved.
+ * While it is open, the file DIRECTORY/.PREFIX.lock is locked: GPUF_ERR_STATE where another writer
+ * of the prefix, in this process or another, holds it. GPUF_ERR_IO where the folder does not exist
+ * or may not be written to. Close it with gpuf_checkpoint_close. */
+GPUF_API gpuf_status gpuf_checkpoint_open(const gpuf_checkpoint_options *options,
+                                          gpuf_checkpoint **checkpoint,
+                                          gpuf_checkpoint_report *report, gpuf_error *err);
+
+/* Begin the checkpoint of `step` (>= 0). Waits for the one before, and fills *report (may be NULL)
+ * with how that ended: its failure is reported there, and is none of this call's. With
+ * skip_if_busy, GPUF_ERR_TIMEOUT where it is still being written; then nothing is begun.
+ * GPUF_ERR_INVALID for a step of which there is a file, unless options.replace is set;
+ * GPUF_ERR_STATE where one has been begun and neither committed nor aborted. */
+GPUF_API gpuf_status gpuf_checkpoint_begin(gpuf_checkpoint *checkpoint, int64_t step,
+                                           gpuf_checkpoint_report *report, gpuf_error *err);
+
+/* Add a tensor, on a device or the CPU and in any layout, as dataset `name`: UTF-8 of at most 1000
+ * bytes, whose slashes make groups. Its memory is read by gpuf_checkpoint_commit, and must stay
+ * valid until that has returned and, on a device, until the work on its stream is done. `part` may
+ * be NULL: the tensor is the whole array; GPUF_ERR_UNSUPPORTED for a part that is not the whole.
+ * GPUF_ERR_INVALID for a name that was added before, or that a group has; the checkpoint then is as
+ * it was. */
+GPUF_API gpuf_status gpuf_checkpoint_add(gpuf_checkpoint *checkpoint, const char *name,
+                                         const gpuf_tensor *tensor, const gpuf_part *part,
+                                         gpuf_error *err);
+
+/* Add a value, which becomes an attribute of the file's root and is copied by the call. Values have
+ * names of their own beside those of tensors. Text is UTF-8. */
+GPUF_API gpuf_status gpuf_checkpoint_add_int64(gpuf_checkpoint *checkpoint, const char *name,
+                                               int64_t value, gpuf_error *err);
+GPUF_API gpuf_status gpuf_checkpoint_add_float64(gpuf_checkpoint *checkpoint, const char *name,
+                                                 double value, gpuf_error *err);
+GPUF_API gpuf_status gpuf_checkpoint_add_text(gpuf_checkpoint *checkpoint, const char *name,
+                                              const char *text, gpuf_error *err);
+
+/* Take the snapshot and hand it to the writer. It has what the tensors hold behind the work that is
+ * on `stream`, and on each tensor's own stream, now. When the call returns, CPU tensors may be
+ * overwritten, and device tensors by work that is enqueued on `stream` later. `stream` is one of
+ * options.device, or GPUF_STREAM_NONE if no work is pending and all is on the CPU or may be waited
+ * for. After a failure the checkpoint is given up, and the next report says so too. */
+GPUF_API gpuf_status gpuf_checkpoint_commit(gpuf_checkpoint *checkpoint, gpuf_stream stream,
+                                            gpuf_error *err);
+
+/* Give up what was begun and not committed, as if it had not been. Does nothing if nothing was. */
+GPUF_API gpuf_status gpuf_checkpoint_abort(gpuf_checkpoint *checkpoint, gpuf_error *err);
+
+/* Wait for the checkpoint that was committed last, and return how it ended: GPUF_OK too if there
+ * was none. `timeout_ns` as in gpuf_future_wait. *report (may be NULL) is filled in any case. */
+GPUF_API gpuf_status gpuf_checkpoint_wait(gpuf_checkpoint *checkpoint, int64_t timeout_ns,
+                                          gpuf_checkpoint_report *report, gpuf_error *err);
+
+/* Give up what was not committed, wait as gpuf_checkpoint_wait does without a limit, return the
+ * same, and free the checkpoint in any case. NULL is allowed. In a forked child nothing is waited
+ * for, and GPUF_ERR_STATE returned. */
+GPUF_API gpuf_status gpuf_checkpoint_close(gpuf_checkpoint *checkpoint,
+                                           gpuf_checkpoint_report *report, gpuf_error *err);
+
+/* --- Restart ------------------------------------------------------------- */
+
+/* A checkpoint that was found whole, open for reading. */
+typedef struct gpuf_restart gpuf_restart;
+
+typedef struct gpuf_restart_report {
+  size_t struct_nbytes;
+  int64_t step;                            /* that was opened, or -1 */
+  int64_t skipped_count;                   /* newer ones that are damaged or cannot be read */
+  int64_t skipped_step;                    /* the newest of them, or -1 */
+  char path[2048];                         /* of the file that was opened, or empty */
+  char message[GPUF_ERROR_MESSAGE_NBYTES]; /* why each was skipped, as far as there is room */
+} gpuf_restart_report;
+
+#define GPUF_RESTART_REPORT_INIT {sizeof(gpuf_restart_report), 0, 0, 0, {0}, {0}}
+
+/* Open the newest checkpoint of the prefix whose step is at most `step_max` (negative: any) and
+ * that is whole: every chunk of every tensor is read and compared with its checksum. Others are
+ * skipped, and *report (may be NULL, filled in any case) says why.
+ *
+ * GPUF_OK with *restart = NULL: there is none yet. GPUF_ERR_CORRUPT: there are some, and none of
+ * them is whole. Any other failure, such as a folder that does not exist or too little memory, says
+ * nothing about the checkpoints. Close it with gpuf_restart_close. */
+GPUF_API gpuf_status gpuf_restart_open(const char *directory, const char *prefix, int64_t step_max,
+                                       gpuf_restart **restart, gpuf_restart_report *report,
+                                       gpuf_error *err);
+
+/* Fill `tensor`, on a device or the CPU and in any layout, from tensor `name`: with `part`, from
+ * the box that begins at part->start, where part->shape must be the stored shape; for NULL it has
+ * that shape. The element types must be equal. After a failure the tensor may be partly written. */
+GPUF_API gpuf_status gpuf_restart_read(gpuf_restart *restart, const char *name,
+                                       const gpuf_tensor *tensor, const gpuf_part *part,
+                                       gpuf_error *err);
+
+/* The name of tensor `index`, in the order in which they were added, or NULL from their count on.
+ * Valid until gpuf_restart_close. NULL for a NULL restart. */
+GPUF_API const char *gpuf_restart_name(const gpuf_restart *restart, size_t index);
+/* Set dtype, ndim and shape of *tensor to those of tensor `name`, and nothing else of it. */
+GPUF_API gpuf_status gpuf_restart_describe(gpuf_restart *restart, const char *name,
+                                           gpuf_tensor *tensor, gpuf_error *err);
+
+/* Get a value. GPUF_ERR_INVALID where there is none of that name and kind. Text is that of the
+ * restart, valid until gpuf_restart_close. */
+GPUF_API gpuf_status gpuf_restart_get_int64(gpuf_restart *restart, const char *name, int64_t *value,
+                                            gpuf_error *err);
+GPUF_API gpuf_status gpuf_restart_get_float64(gpuf_restart *restart, const char *name,
+                                              double *value, gpuf_error *err);
+GPUF_API gpuf_status gpuf_restart_get_text(gpuf_restart *restart, const char *name,
+                                           const char **text, gpuf_error *err);
+
+/* Close the file and free the restart. NULL is allowed. */
+GPUF_API void gpuf_restart_close(gpuf_restart *restart);
+
+#ifdef __cplusplus
+}
+#endif
+
+#endif /* GPUFETCH_CHECKPOINT_H */

@@ -1,0 +1,86 @@
+/* The system calls by which the program under test changes files: each is counted, and at one of
+ * them the process ends by SIGKILL, or waits. They stand before libc's for what is linked into the
+ * program. Thread-safety: any thread. */
+#ifndef GPUFI_TEST_ENDED_CALLS_H
+#define GPUFI_TEST_ENDED_CALLS_H
+
+#include <fcntl.h>
+#include <sched.h>
+#include <signal.h>
+#include <stdarg.h>
+#include <stdatomic.h>
+#include <stdbool.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <sys/syscall.h>
+#include <unistd.h>
+
+static atomic_long call_count;
+static atomic_long end_at;       /* the call that the process ends at; 0 = none */
+static atomic_bool is_in_gate;   /* a write waits */
+static atomic_bool gate_is_shut; /* writes wait */
+
+/* Called before each call, and in the middle of writes. */
+static inline void count_call(void) {
+  if (atomic_fetch_add(&call_count, 1) + 1 == atomic_load(&end_at)) {
+    kill(getpid(), SIGKILL);
+  }
+}
+
+#define HIDDEN __attribute__((visibility("hidden")))
+
+/* In two parts, between which the process may end. */
+HIDDEN ssize_t pwrite64(int fd, const void *bytes, size_t nbytes, off64_t offset) {
+  while (atomic_load(&gate_is_shut)) {
+    atomic_store(&is_in_gate, true);
+    sched_yield();
+  }
+  count_call();
+  const size_t first_nbytes = nbytes / 2;
+  if (first_nbytes > 0) {
+    const ssize_t done = syscall(SYS_pwrite64, fd, bytes, first_nbytes, offset);
+    if (done != (ssize_t)first_nbytes) {
+      return done;
+    }
+    count_call();
+  }
+  const ssize_t done = syscall(SYS_pwrite64, fd, (const char *)bytes + first_nbytes,
+                               nbytes - first_nbytes, offset + (off64_t)first_nbytes);
+  return done < 0 ? done : (ssize_t)first_nbytes + done;
+}
+
+HIDDEN int ftruncate64(int fd, off64_t nbytes) {
+  count_call();
+  return (int)syscall(SYS_ftruncate, fd, nbytes);
+}
+
+HIDDEN int fsync(int fd) {
+  count_call();
+  return (int)syscall(SYS_fsync, fd);
+}
+
+HIDDEN int rename(const char *from, const char *to) {
+  count_call();
+  return (int)syscall(SYS_renameat2, AT_FDCWD, from, AT_FDCWD, to, 0);
+}
+
+HIDDEN int renameat2(int from_fd, const char *from, int to_fd, const char *to, unsigned flags) {
+  count_call();
+  return (int)syscall(SYS_renameat2, from_fd, from, to_fd, to, flags);
+}
+
+HIDDEN int unlink(const char *path) {
+  count_call();
+  return (int)syscall(SYS_unlinkat, AT_FDCWD, path, 0);
+}
+
+HIDDEN int open64(const char *path, int flags, ...) {
+  va_list args;
+  va_start(args, flags);
+  const mode_t mode = flags & O_CREAT ? va_arg(args, mode_t) : 0;
+  va_end(args);
+  count_call();
+  return (int)syscall(SYS_openat, AT_FDCWD, path, flags, mode);
+}
+
+#endif

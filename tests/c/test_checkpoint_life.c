@@ -1,0 +1,598 @@
+/* The life of a checkpoint: names, which files stay, who may write, and what is refused; ends of
+ * the process. */
+#include <fcntl.h>
+#include <signal.h>
+#include <sys/wait.h>
+
+#include "checkpoint_files.h"
+
+static const int64_t shape[] = {100, 200};
+
+/* Write a checkpoint of one tensor, whose elements tell the step. */
+static gpuf_tensor state_of(int64_t step) {
+  return create_cpu(GPUF_DTYPE_FLOAT32, 2, shape, (uint64_t)step);
+}
+
+static void commit_step(gpuf_checkpoint *c, int64_t step) {
+  gpuf_tensor u = state_of(step);
+  CHECK_OK(gpuf_checkpoint_begin(c, step, NULL, &err));
+  CHECK_OK(gpuf_checkpoint_add(c, "u", &u, NULL, &err));
+  CHECK_OK(gpuf_checkpoint_add_int64(c, "step", step, &err));
+  CHECK_OK(gpuf_checkpoint_commit(c, GPUF_STREAM_NONE, &err));
+  destroy(&u);
+}
+
+static void write_step(gpuf_checkpoint *c, int64_t step) {
+  commit_step(c, step);
+  CHECK_OK(gpuf_checkpoint_wait(c, -1, NULL, &err));
+}
+
+static void check_newest(const char *prefix, int64_t step) {
+  gpuf_tensor expected = state_of(step);
+  gpuf_restart *const r = open_restart(prefix, step);
+  int64_t value = -1;
+  check_restarted(r, "u", &expected);
+  CHECK_OK(gpuf_restart_get_int64(r, "step", &value, &err));
+  CHECK(value == step);
+  gpuf_restart_close(r);
+  destroy(&expected);
+}
+
+static bool has_file(const char *name) {
+  return access(path_in_folder(name), F_OK) == 0;
+}
+
+/* --- Files ------------------------------------------------------------------- */
+
+static void the_newest_are_kept(void) {
+  make_folder();
+  gpuf_checkpoint_options options = options_in_folder("run");
+  options.keep_count = 2;
+  gpuf_checkpoint *c = open_writer(&options);
+  for (int64_t step = 10; step <= 40; step += 10) {
+    write_step(c, step);
+  }
+  CHECK(count_files(".h5", false) == 2);
+  CHECK(has_file("run-000000000030.h5") && has_file("run-000000000040.h5"));
+  /* A run that began again at an earlier step keeps its own, and touches no later one. */
+  write_step(c, 5);
+  CHECK(has_file("run-000000000005.h5") && has_file("run-000000000040.h5"));
+  write_step(c, 1234567890123456);
+  CHECK(has_file("run-1234567890123456.h5"));
+  CHECK(count_files(".h5", false) == 2);
+  CHECK_OK(gpuf_checkpoint_close(c, NULL, &err));
+  check_newest("run", 1234567890123456);
+  remove_folder();
+}
+
+static void other_prefixes_are_left_alone(void) {
+  gpuf_restart *none = NULL;
+  gpuf_restart_report report = GPUF_RESTART_REPORT_INIT;
+  make_folder();
+  gpuf_checkpoint_options options = options_in_folder("a");
+  options.keep_count = 1;
+  gpuf_checkpoint_options other_options = options_in_folder("a-1");
+  other_options.keep_count = 1;
+  gpuf_checkpoint *const c = open_writer(&options);
+  gpuf_checkpoint *const other = open_writer(&other_options);
+  write_step(c, 1);
+  write_step(other, 2);
+  write_step(c, 3);
+  write_step(other, 4);
+  CHECK(has_file("a-000000000003.h5") && has_file("a-1-000000000004.h5"));
+  CHECK(count_files(".h5", false) == 2);
+  CHECK_OK(gpuf_checkpoint_close(c, NULL, &err));
+  CHECK_OK(gpuf_checkpoint_close(other, NULL, &err));
+  CHECK(symlink("nowhere", path_in_folder("b-5.h5")) == 0); /* too few digits: none of ours */
+  CHECK_OK(gpuf_restart_open(folder, "b", -1, &none, &report, &err));
+  CHECK(!none && report.step == -1 && report.skipped_count == 0);
+  remove_folder();
+}
+
+static void a_step_that_exists_is_refused_or_replaced(void) {
+  make_folder();
+  gpuf_checkpoint_options options = options_in_folder("run");
+  gpuf_checkpoint *c = open_writer(&options);
+  write_step(c, 1);
+  CHECK_FAILS(gpuf_checkpoint_begin(c, 1, NULL, &err), GPUF_ERR_INVALID, "options.replace");
+  CHECK_FAILS(gpuf_checkpoint_begin(c, -1, NULL, &err), GPUF_ERR_INVALID, "negative");
+  CHECK_OK(gpuf_checkpoint_close(c, NULL, &err));
+  options.replace = true;
+  c = open_writer(&options);
+  gpuf_tensor u = state_of(99);
+  CHECK_OK(gpuf_checkpoint_begin(c, 1, NULL, &err));
+  CHECK_OK(gpuf_checkpoint_add(c, "u", &u, NULL, &err));
+  CHECK_OK(gpuf_checkpoint_commit(c, GPUF_STREAM_NONE, &err));
+  CHECK_OK(gpuf_checkpoint_close(c, NULL, &err));
+  gpuf_restart *const r = open_restart("run", 1);
+  check_restarted(r, "u", &u);
+  gpuf_restart_close(r);
+  destroy(&u);
+  CHECK(count_files(".h5", false) == 1);
+  remove_folder();
+}
+
+/* Somebody else makes the file while ours is being written: theirs stays. */
+static void a_file_that_appears_is_not_overwritten(void) {
+  gpuf_checkpoint_report report = GPUF_CHECKPOINT_REPORT_INIT;
+  make_folder();
+  const gpuf_checkpoint_options options = options_in_folder("run");
+  gpuf_checkpoint *const c = open_writer(&options);
+  CHECK_OK(gpuf_checkpoint_begin(c, 1, NULL, &err));
+  const int fd = open(path_in_folder("run-000000000001.h5"), O_CREAT | O_WRONLY, 0666);
+  CHECK(fd >= 0 && write(fd, "theirs", 6) == 6);
+  close(fd);
+  CHECK_OK(gpuf_checkpoint_commit(c, GPUF_STREAM_NONE, &err));
+  CHECK_FAILS(gpuf_checkpoint_wait(c, -1, &report, &err), GPUF_ERR_IO, "run-000000000001.h5");
+  CHECK(report.status == GPUF_ERR_IO && report.system_error == EEXIST);
+  CHECK(strstr(report.path, "/run-000000000001.h5") && strstr(report.message, "File exists"));
+  CHECK(gpuf_checkpoint_close(c, NULL, &err) == GPUF_ERR_IO);
+  CHECK(count_files(".tmp", false) == 0);
+  struct stat file;
+  CHECK(stat(path_in_folder("run-000000000001.h5"), &file) == 0 && file.st_size == 6);
+  remove_folder();
+}
+
+static void a_dead_owners_temporary_is_swept(void) {
+  make_folder();
+  const gpuf_checkpoint_options options = options_in_folder("run");
+  CHECK(close(creat(path_in_folder(".run-000000000007.h5.tmp"), 0666)) == 0);
+  CHECK(close(creat(path_in_folder(".ruin-000000000007.h5.tmp"), 0666)) == 0);
+  CHECK(close(creat(path_in_folder(".run-7.h5.tmp"), 0666)) == 0);
+  gpuf_checkpoint *const c = open_writer(&options);
+  CHECK(!has_file(".run-000000000007.h5.tmp"));
+  CHECK(has_file(".ruin-000000000007.h5.tmp") && has_file(".run-7.h5.tmp"));
+  CHECK_OK(gpuf_checkpoint_close(c, NULL, &err));
+  remove_folder();
+}
+
+static void a_second_writer_of_a_prefix_is_refused(void) {
+  gpuf_checkpoint *second = NULL;
+  char owner[40];
+  make_folder();
+  const gpuf_checkpoint_options options = options_in_folder("run");
+  gpuf_checkpoint *const c = open_writer(&options);
+  snprintf(owner, sizeof(owner), "process %ld", (long)getpid());
+  CHECK_FAILS(gpuf_checkpoint_open(&options, &second, NULL, &err), GPUF_ERR_STATE, owner);
+  CHECK(!second);
+  commit_step(c, 1);
+  CHECK(gpuf_checkpoint_open(&options, &second, NULL, &err) == GPUF_ERR_STATE);
+  CHECK_OK(gpuf_checkpoint_close(c, NULL, &err));
+  second = open_writer(&options);
+  CHECK_OK(gpuf_checkpoint_close(second, NULL, &err));
+  check_newest("run", 1);
+  remove_folder();
+}
+
+/* --- Calls ------------------------------------------------------------------- */
+
+static void calls_out_of_order_are_refused(void) {
+  make_folder();
+  const gpuf_checkpoint_options options = options_in_folder("run");
+  gpuf_checkpoint *const c = open_writer(&options);
+  gpuf_checkpoint_report report = GPUF_CHECKPOINT_REPORT_INIT;
+  gpuf_tensor u = state_of(1);
+  CHECK_OK(gpuf_checkpoint_wait(c, -1, &report, &err));
+  CHECK(report.step == -1 && report.status == GPUF_OK && report.path[0] == '\0');
+  CHECK_FAILS(gpuf_checkpoint_add(c, "u", &u, NULL, &err), GPUF_ERR_STATE, "begin");
+  CHECK_FAILS(gpuf_checkpoint_add_int64(c, "n", 1, &err), GPUF_ERR_STATE, "begin");
+  CHECK_FAILS(gpuf_checkpoint_commit(c, GPUF_STREAM_NONE, &err), GPUF_ERR_STATE, "begin");
+  CHECK_OK(gpuf_checkpoint_abort(c, &err));
+  CHECK_OK(gpuf_checkpoint_begin(c, 1, NULL, &err));
+  CHECK_FAILS(gpuf_checkpoint_begin(c, 2, NULL, &err), GPUF_ERR_STATE, "step 1 was begun");
+  CHECK_OK(gpuf_checkpoint_add(c, "u", &u, NULL, &err));
+  CHECK_OK(gpuf_checkpoint_abort(c, &err));
+  write_step(c, 3);
+  CHECK_OK(gpuf_checkpoint_begin(c, 4, &report, &err));
+  CHECK(report.step == 3 && report.status == GPUF_OK && report.file_nbytes > 0);
+  CHECK(report.raw_nbytes == gpuf_tensor_nbytes(&u) && report.stall_ns > 0 && report.write_ns > 0);
+  CHECK(report.ratio > 1 && report.message[0] == '\0');
+  CHECK_OK(gpuf_checkpoint_close(c, &report, &err)); /* step 4 was not committed */
+  CHECK(report.step == 3 && report.status == GPUF_OK);
+  CHECK(count_files(".h5", false) == 1);
+  destroy(&u);
+  remove_folder();
+}
+
+static void names_are_checked(void) {
+  static char long_name[1100];
+  memset(long_name, 'n', sizeof(long_name) - 1);
+  make_folder();
+  const gpuf_checkpoint_options options = options_in_folder("run");
+  gpuf_checkpoint *const c = open_writer(&options);
+  gpuf_tensor u = state_of(1);
+  CHECK_OK(gpuf_checkpoint_begin(c, 1, NULL, &err));
+  CHECK_OK(gpuf_checkpoint_add(c, "fields/ü", &u, NULL, &err));
+  CHECK_FAILS(gpuf_checkpoint_add(c, "/fields/ü", &u, NULL, &err), GPUF_ERR_INVALID, "before");
+  CHECK_FAILS(gpuf_checkpoint_add(c, "fields", &u, NULL, &err), GPUF_ERR_INVALID, "is a group");
+  CHECK_FAILS(gpuf_checkpoint_add(c, "fields/ü/x/y", &u, NULL, &err), GPUF_ERR_INVALID,
+              "is a dataset");
+  static const char *const bad[] = {"",
+                                    "/",
+                                    "a//b",
+                                    "a/",
+                                    "./a",
+                                    "a/../b",
+                                    "\xff",
+                                    long_name,
+                                    "gpufetch_checkpoint",
+                                    "gpufetch_checkpoint/x"};
+  for (size_t i = 0; i < sizeof(bad) / sizeof(bad[0]); i++) {
+    CHECK(gpuf_checkpoint_add(c, bad[i], &u, NULL, &err) == GPUF_ERR_INVALID);
+  }
+  CHECK_OK(gpuf_checkpoint_add_int64(c, "fields", 1, &err)); /* values have names of their own */
+  CHECK_FAILS(gpuf_checkpoint_add_text(c, "fields", "", &err), GPUF_ERR_INVALID, "before");
+  CHECK(gpuf_checkpoint_add_int64(c, "", 1, &err) == GPUF_ERR_INVALID);
+  CHECK(gpuf_checkpoint_add_int64(c, "\xff", 1, &err) == GPUF_ERR_INVALID);
+  CHECK(gpuf_checkpoint_add_text(c, "t", "\xff", &err) == GPUF_ERR_INVALID);
+  for (int i = 0; i < 3000; i++) {
+    char name[40];
+    snprintf(name, sizeof(name), "g%d/v%d", i % 100, i);
+    CHECK_OK(gpuf_checkpoint_add_int64(c, name, i, &err));
+  }
+  CHECK_OK(gpuf_checkpoint_commit(c, GPUF_STREAM_NONE, &err));
+  CHECK_OK(gpuf_checkpoint_close(c, NULL, &err));
+  gpuf_restart *const r = open_restart("run", 1);
+  int64_t value = 0;
+  check_restarted(r, "/fields/ü", &u);
+  CHECK_OK(gpuf_restart_get_int64(r, "g99/v2999", &value, &err));
+  CHECK(value == 2999);
+  gpuf_restart_close(r);
+  destroy(&u);
+  remove_folder();
+}
+
+static void options_are_checked(void) {
+  static char long_prefix[300];
+  memset(long_prefix, 'p', sizeof(long_prefix) - 1);
+  make_folder();
+  gpuf_checkpoint *c = NULL;
+  gpuf_checkpoint_options options = options_in_folder("run");
+#define CHECK_REFUSED(member, value, status, text)                                                 \
+  do {                                                                                             \
+    gpuf_checkpoint_options bad = options;                                                         \
+    bad.member = (value);                                                                          \
+    CHECK_FAILS(gpuf_checkpoint_open(&bad, &c, NULL, &err), status, text);                         \
+    CHECK(!c);                                                                                     \
+  } while (0)
+  CHECK_REFUSED(struct_nbytes, 0, GPUF_ERR_INVALID, "GPUF_CHECKPOINT_OPTIONS_INIT");
+  CHECK_REFUSED(directory, NULL, GPUF_ERR_INVALID, "directory");
+  CHECK_REFUSED(directory, "nowhere/at/all", GPUF_ERR_IO, "nowhere/at/all");
+  CHECK(err.native_code == ENOENT);
+  CHECK_REFUSED(directory, "/dev/null", GPUF_ERR_IO, "/dev/null");
+  CHECK_REFUSED(prefix, NULL, GPUF_ERR_INVALID, "prefix");
+  CHECK_REFUSED(prefix, "", GPUF_ERR_INVALID, "prefix");
+  CHECK_REFUSED(prefix, "a/b", GPUF_ERR_INVALID, "a/b");
+  CHECK_REFUSED(prefix, "\xff", GPUF_ERR_INVALID, "UTF-8");
+  CHECK_REFUSED(prefix, long_prefix, GPUF_ERR_INVALID, "200");
+  CHECK_REFUSED(keep_count, -1, GPUF_ERR_INVALID, "keep_count -1");
+  CHECK_REFUSED(thread_count, -1, GPUF_ERR_INVALID, "thread_count -1");
+  CHECK_REFUSED(mode, (gpuf_checkpoint_mode)9, GPUF_ERR_INVALID, "mode 9");
+  CHECK(gpuf_checkpoint_open(NULL, &c, NULL, &err) == GPUF_ERR_INVALID);
+  CHECK(gpuf_checkpoint_open(&options, NULL, NULL, &err) == GPUF_ERR_INVALID);
+  CHECK_OK(gpuf_checkpoint_close(NULL, NULL, &err));
+  gpuf_restart_close(NULL);
+  CHECK(count_files("", false) == 0);
+  remove_folder();
+}
+
+/* In a child, which gives up being root. */
+static void a_read_only_folder_is_refused(void) {
+  make_folder();
+  CHECK(chmod(folder, 0555) == 0);
+  fflush(stdout);
+  const pid_t child = fork();
+  if (child == 0) {
+    gpuf_checkpoint *c = NULL;
+    const gpuf_checkpoint_options options = options_in_folder("run");
+    if (geteuid() == 0 && seteuid(65534) != 0) {
+      _exit(1);
+    }
+    const gpuf_status status = gpuf_checkpoint_open(&options, &c, NULL, &err);
+    const bool names_it = strstr(err.message, folder) != NULL;
+    _exit(status == GPUF_ERR_IO && err.native_code == EACCES && names_it ? 0 : 1);
+  }
+  int outcome = 1;
+  CHECK(TEMP_FAILURE_RETRY(waitpid(child, &outcome, 0)) == child && outcome == 0);
+  remove_folder();
+}
+
+/* The names of all files would be longer than the reports hold. */
+static void a_long_path_is_refused(void) {
+  char component[202], path[3000];
+  gpuf_checkpoint *c = NULL;
+  gpuf_checkpoint_options options = options_in_folder("run");
+  make_folder();
+  snprintf(path, sizeof(path), "%s", folder);
+  memset(component, 'd', sizeof(component));
+  component[0] = '/';
+  component[sizeof(component) - 1] = '\0';
+  for (int i = 0; i < 8; i++) {
+    memcpy(path + strlen(path), component, sizeof(component));
+    CHECK(mkdir(path, 0777) == 0);
+  }
+  options.directory = path;
+  CHECK_FAILS(gpuf_checkpoint_open(&options, &c, NULL, &err), GPUF_ERR_INVALID, "1500");
+  CHECK(!c);
+  for (int i = 0; i < 8; i++) {
+    CHECK(rmdir(path) == 0);
+    *strrchr(path, '/') = '\0';
+  }
+  remove_folder();
+}
+
+static void pointers_that_are_null_are_refused(void) {
+  make_folder();
+  const gpuf_checkpoint_options options = options_in_folder("run");
+  gpuf_checkpoint *const c = open_writer(&options);
+  gpuf_checkpoint_report unset = {.struct_nbytes = 0};
+  gpuf_tensor u = state_of(1);
+  gpuf_restart *r = NULL;
+#define CHECK_NULL(call, text) CHECK_FAILS(call, GPUF_ERR_INVALID, text)
+  CHECK_NULL(gpuf_checkpoint_begin(NULL, 1, NULL, &err), "NULL");
+  CHECK_NULL(gpuf_checkpoint_begin(c, 1, &unset, &err), "GPUF_CHECKPOINT_REPORT_INIT");
+  CHECK_NULL(gpuf_checkpoint_wait(NULL, 0, NULL, &err), "NULL");
+  CHECK_NULL(gpuf_checkpoint_wait(c, 0, &unset, &err), "GPUF_CHECKPOINT_REPORT_INIT");
+  CHECK_NULL(gpuf_checkpoint_abort(NULL, &err), "NULL");
+  CHECK_NULL(gpuf_checkpoint_commit(NULL, GPUF_STREAM_NONE, &err), "NULL");
+  CHECK_OK(gpuf_checkpoint_begin(c, 1, NULL, &err));
+  CHECK_NULL(gpuf_checkpoint_add(NULL, "u", &u, NULL, &err), "NULL");
+  CHECK_NULL(gpuf_checkpoint_add(c, NULL, &u, NULL, &err), "name");
+  CHECK_NULL(gpuf_checkpoint_add(c, "u", NULL, NULL, &err), "tensor");
+  CHECK_NULL(gpuf_checkpoint_add_int64(c, NULL, 1, &err), "name");
+  CHECK_NULL(gpuf_checkpoint_add_float64(c, NULL, 1, &err), "name");
+  CHECK_NULL(gpuf_checkpoint_add_text(c, NULL, "", &err), "name");
+  CHECK_NULL(gpuf_checkpoint_add_text(c, "t", NULL, &err), "text");
+  CHECK_OK(gpuf_checkpoint_add(c, "u", &u, NULL, &err));
+  CHECK_OK(gpuf_checkpoint_commit(c, GPUF_STREAM_NONE, NULL));
+  CHECK_OK(gpuf_checkpoint_close(c, NULL, NULL));
+  CHECK_NULL(gpuf_restart_open(NULL, "run", -1, &r, NULL, &err), "directory");
+  CHECK_NULL(gpuf_restart_open(folder, NULL, -1, &r, NULL, &err), "prefix");
+  CHECK_NULL(gpuf_restart_open(folder, "run", -1, NULL, NULL, &err), "restart");
+  CHECK_OK(gpuf_restart_open(folder, "run", -1, &r, NULL, NULL));
+  CHECK_NULL(gpuf_restart_read(NULL, "u", &u, NULL, &err), "restart");
+  CHECK_NULL(gpuf_restart_read(r, NULL, &u, NULL, &err), "name");
+  CHECK_NULL(gpuf_restart_read(r, "u", NULL, NULL, &err), "tensor");
+  CHECK_NULL(gpuf_restart_describe(NULL, "u", &u, &err), "restart");
+  CHECK_NULL(gpuf_restart_describe(r, NULL, &u, &err), "name");
+  CHECK_NULL(gpuf_restart_describe(r, "u", NULL, &err), "tensor");
+  CHECK_NULL(gpuf_restart_get_int64(r, "n", NULL, &err), "value");
+  CHECK_NULL(gpuf_restart_get_float64(r, "n", NULL, &err), "value");
+  CHECK_NULL(gpuf_restart_get_text(r, "n", NULL, &err), "text");
+  CHECK(!gpuf_restart_name(NULL, 0));
+  gpuf_restart_close(r);
+  destroy(&u);
+  remove_folder();
+}
+
+static void another_dtype_or_shape_is_refused(void) {
+  make_folder();
+  const gpuf_checkpoint_options options = options_in_folder("run");
+  gpuf_checkpoint *const c = open_writer(&options);
+  gpuf_part part = GPUF_PART_INIT;
+  gpuf_tensor u = state_of(1);
+  CHECK_OK(gpuf_checkpoint_begin(c, 1, NULL, &err));
+  memcpy(part.shape, shape, sizeof(shape));
+  CHECK_OK(gpuf_checkpoint_add(c, "u", &u, &part, &err)); /* the whole */
+  part.shape[0]++;
+  CHECK_FAILS(gpuf_checkpoint_add(c, "v", &u, &part, &err), GPUF_ERR_UNSUPPORTED, "axis 0");
+  CHECK_OK(gpuf_checkpoint_commit(c, GPUF_STREAM_NONE, &err));
+  CHECK_OK(gpuf_checkpoint_close(c, NULL, &err));
+  gpuf_restart *const r = open_restart("run", 1);
+  gpuf_tensor other = u;
+  other.dtype = GPUF_DTYPE_INT32;
+  CHECK_FAILS(gpuf_restart_read(r, "u", &other, NULL, &err), GPUF_ERR_INVALID, "int32");
+  other = u;
+  other.shape[1]--;
+  CHECK_FAILS(gpuf_restart_read(r, "u", &other, NULL, &err), GPUF_ERR_INVALID, "199");
+  other = u;
+  other.ndim = 1;
+  CHECK(gpuf_restart_read(r, "u", &other, NULL, &err) == GPUF_ERR_INVALID);
+  part.shape[0]--;
+  part.start[0] = 1;
+  CHECK(gpuf_restart_read(r, "u", &u, &part, &err) == GPUF_ERR_INVALID); /* beyond the end */
+  gpuf_restart_close(r);
+  destroy(&u);
+  remove_folder();
+}
+
+/* Memory that is freed before the commit is refused by the device, and costs that checkpoint. */
+static void a_freed_device_tensor_costs_one_checkpoint(void) {
+  for (int mode = GPUF_CHECKPOINT_DEVICE_COPY; mode <= GPUF_CHECKPOINT_PINNED; mode++) {
+    make_folder();
+    gpuf_checkpoint_options options = options_in_folder("run");
+    gpuf_tensor u = state_of(1), d_u = copy_to_device(&u), freed = d_u;
+    options.device = host_device;
+    options.mode = (gpuf_checkpoint_mode)mode;
+    options.state_nbytes = gpuf_tensor_nbytes(&u);
+    gpuf_checkpoint *const c = open_writer(&options);
+    write_step(c, 1);
+    CHECK_OK(gpuf_checkpoint_begin(c, 2, NULL, &err));
+    CHECK_OK(gpuf_checkpoint_add(c, "u", &freed, NULL, &err));
+    destroy(&d_u);
+    gpuf_status status = gpuf_checkpoint_commit(c, GPUF_STREAM_NONE, &err);
+    status = status == GPUF_OK ? gpuf_checkpoint_wait(c, -1, NULL, &err) : status;
+    CHECK(status != GPUF_OK && err.message[0]);
+    write_step(c, 3);
+    CHECK_OK(gpuf_checkpoint_close(c, NULL, &err));
+    check_newest("run", 3);
+    CHECK(count_files(".h5", false) == 2);
+    destroy(&u);
+    remove_folder();
+  }
+}
+
+/* H5close takes what is registered with HDF5 along: the next checkpoint registers it again. */
+static void hdf5_may_be_closed_between_checkpoints(void) {
+  make_folder();
+  const gpuf_checkpoint_options options = options_in_folder("run");
+  gpuf_checkpoint *const c = open_writer(&options);
+  write_step(c, 1);
+  CHECK(H5close() >= 0);
+  write_step(c, 2);
+  CHECK(H5close() >= 0);
+  CHECK_OK(gpuf_checkpoint_close(c, NULL, &err));
+  check_newest("run", 2);
+  CHECK(count_files(".h5", false) == 2);
+  remove_folder();
+}
+
+/* --- Damage ------------------------------------------------------------------ */
+
+/* Change one byte, or cut the file there. */
+static void damage(const char *name, int64_t offset, bool cuts) {
+  unsigned char byte;
+  const int fd = open(path_in_folder(name), O_RDWR);
+  CHECK(fd >= 0);
+  if (cuts) {
+    CHECK(ftruncate(fd, offset) == 0);
+  } else {
+    CHECK(pread(fd, &byte, 1, offset) == 1);
+    byte ^= 0x10;
+    CHECK(pwrite(fd, &byte, 1, offset) == 1);
+  }
+  close(fd);
+}
+
+static int64_t size_of(const char *name) {
+  struct stat file;
+  CHECK(stat(path_in_folder(name), &file) == 0);
+  return file.st_size;
+}
+
+/* Whatever byte changes, a restart gives the values that were written: those of this checkpoint, or
+ * of the one before. */
+static void a_damaged_checkpoint_is_skipped(void) {
+  static const char name[] = "run-000000000002.h5";
+  for (int plain = 0; plain < 2; plain++) {
+    make_folder();
+    gpuf_checkpoint_options options = options_in_folder("run");
+    options.uncompressed = plain;
+    gpuf_checkpoint *const c = open_writer(&options);
+    write_step(c, 1);
+    write_step(c, 2);
+    CHECK_OK(gpuf_checkpoint_close(c, NULL, &err));
+    const int64_t nbytes = size_of(name);
+    int skipped_count = 0;
+    const int count = 150;
+    for (int i = 0; i < count; i++) {
+      const int64_t offset = nbytes * i / count;
+      gpuf_restart *r = NULL;
+      gpuf_restart_report report = GPUF_RESTART_REPORT_INIT;
+      damage(name, offset, false);
+      CHECK_OK(gpuf_restart_open(folder, "run", -1, &r, &report, &err));
+      CHECK(r && (report.step == 1 || report.step == 2));
+      CHECK(report.skipped_count == (report.step == 1) && (report.step == 1) == !!*report.message);
+      CHECK(report.skipped_step == (report.step == 1 ? 2 : -1));
+      skipped_count += report.step == 1;
+      gpuf_tensor expected = state_of(report.step);
+      check_restarted(r, "u", &expected);
+      destroy(&expected);
+      gpuf_restart_close(r);
+      damage(name, offset, false);
+    }
+    CHECK(skipped_count > count * 8 / 10); /* what HDF5 leaves free in the file does not count */
+    check_newest("run", 2);
+    damage(name, nbytes - 100, true);
+    check_newest("run", 1);
+    damage("run-000000000001.h5", 10, true);
+    gpuf_restart *none = NULL;
+    gpuf_restart_report report = GPUF_RESTART_REPORT_INIT;
+    CHECK_FAILS(gpuf_restart_open(folder, "run", -1, &none, &report, &err), GPUF_ERR_CORRUPT,
+                "none of the 2 checkpoints");
+    CHECK(!none && report.step == -1 && report.skipped_count == 2 && report.skipped_step == 2);
+    CHECK(strstr(report.message, "step 2: ") && strstr(report.message, "step 1: "));
+    remove_folder();
+  }
+}
+
+/* A checkpoint of a later format is left to a later library. */
+static void a_newer_format_is_skipped(void) {
+  static const char mark[] = "gpufetch checkpoint 1";
+  make_folder();
+  const gpuf_checkpoint_options options = options_in_folder("run");
+  gpuf_checkpoint *const c = open_writer(&options);
+  write_step(c, 1);
+  write_step(c, 2);
+  CHECK_OK(gpuf_checkpoint_close(c, NULL, &err));
+  const size_t nbytes = (size_t)size_of("run-000000000002.h5");
+  char *const bytes = malloc(nbytes);
+  const int fd = open(path_in_folder("run-000000000002.h5"), O_RDWR);
+  CHECK(bytes && fd >= 0 && read(fd, bytes, nbytes) == (ssize_t)nbytes);
+  const char *const found = memmem(bytes, nbytes, mark, sizeof(mark) - 1);
+  CHECK(found && pwrite(fd, "2", 1, found - bytes + (off_t)sizeof(mark) - 2) == 1);
+  close(fd);
+  free(bytes);
+  gpuf_restart *r = NULL;
+  gpuf_restart_report report = GPUF_RESTART_REPORT_INIT;
+  CHECK_OK(gpuf_restart_open(folder, "run", -1, &r, &report, &err));
+  CHECK(r && report.step == 1 && report.skipped_step == 2 && strstr(report.message, "format 2"));
+  gpuf_restart_close(r);
+  remove_folder();
+}
+
+static void other_files_of_the_name_are_skipped(void) {
+  make_folder();
+  const gpuf_checkpoint_options options = options_in_folder("run");
+  gpuf_checkpoint *const c = open_writer(&options);
+  write_step(c, 1);
+  CHECK_OK(gpuf_checkpoint_close(c, NULL, &err));
+  CHECK(close(creat(path_in_folder("run-000000000002.h5"), 0666)) == 0); /* empty */
+  CHECK(mkfifo(path_in_folder("run-000000000003.h5"), 0666) == 0);
+  const hid_t file = H5Fcreate(path_in_folder("run-000000000004.h5"), H5F_ACC_TRUNC, H5P_DEFAULT,
+                               H5P_DEFAULT); /* of another program */
+  CHECK(file >= 0 && H5Fclose(file) >= 0);
+  CHECK(symlink("run-000000000001.h5", path_in_folder("run-000000000005.h5")) == 0);
+  gpuf_restart *r = NULL;
+  gpuf_restart_report report = GPUF_RESTART_REPORT_INIT;
+  CHECK_OK(gpuf_restart_open(folder, "run", -1, &r, &report, &err));
+  CHECK(r && report.step == 1 && report.skipped_count == 4 && report.skipped_step == 5);
+  CHECK(strstr(report.message, "it was renamed") && strstr(report.message, "not a regular file"));
+  CHECK(strstr(report.message, "gpufetch_checkpoint"));
+  gpuf_restart_close(r);
+  remove_folder();
+}
+
+static void there_is_none_yet_is_not_an_error(void) {
+  gpuf_restart *r = NULL;
+  gpuf_restart_report report = GPUF_RESTART_REPORT_INIT;
+  make_folder();
+  CHECK_OK(gpuf_restart_open(folder, "run", -1, &r, &report, &err));
+  CHECK(!r && report.step == -1 && report.skipped_count == 0 && report.skipped_step == -1);
+  CHECK_FAILS(gpuf_restart_open("nowhere", "run", -1, &r, &report, &err), GPUF_ERR_IO, "nowhere");
+  const gpuf_checkpoint_options options = options_in_folder("run");
+  gpuf_checkpoint *const c = open_writer(&options);
+  write_step(c, 5);
+  write_step(c, 9);
+  CHECK_OK(gpuf_checkpoint_close(c, NULL, &err));
+  CHECK_OK(gpuf_restart_open(folder, "run", 4, &r, &report, &err));
+  CHECK(!r && report.step == -1);
+  CHECK_OK(gpuf_restart_open(folder, "run", 8, &r, &report, &err));
+  CHECK(r && report.step == 5);
+  gpuf_restart_close(r);
+  remove_folder();
+}
+
+int main(void) {
+  test_device = host_device;
+  TEST(the_newest_are_kept);
+  TEST(other_prefixes_are_left_alone);
+  TEST(a_step_that_exists_is_refused_or_replaced);
+  TEST(a_file_that_appears_is_not_overwritten);
+  TEST(a_dead_owners_temporary_is_swept);
+  TEST(a_second_writer_of_a_prefix_is_refused);
+  TEST(calls_out_of_order_are_refused);
+  TEST(names_are_checked);
+  TEST(options_are_checked);
+  TEST(a_read_only_folder_is_refused);
+  TEST(a_long_path_is_refused);
+  TEST(pointers_that_are_null_are_refused);
+  TEST(another_dtype_or_shape_is_refused);
+  TEST(a_freed_device_tensor_costs_one_checkpoint);
+  TEST(hdf5_may_be_closed_between_checkpoints);
+  TEST(a_damaged_checkpoint_is_skipped);
+  TEST(a_newer_format_is_skipped);
+  TEST(other_files_of_the_name_are_skipped);
+  TEST(there_is_none_yet_is_not_an_error);
+  return test_finish();
+}

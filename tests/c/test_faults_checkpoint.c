@@ -1,0 +1,221 @@
+/* Checkpoints and restarts with the n-th call of a kind failing, for every n: a checkpoint that is
+ * reported as finished restarts bit for bit, and after a failure the one before does. */
+#include <gpufetch/checkpoint.h>
+#include <hdf5.h>
+#include <math.h>
+#include <stdio.h>
+
+#include "fault_cases.h"
+
+#define ROWS 300
+#define COLUMNS 1000
+#define COUNT ((size_t)ROWS * COLUMNS)
+
+static float values[COUNT], result[COUNT];
+static gpuf_tensor d_tensor, d_target;
+static char folder[] = "/tmp/gpufetch-test-XXXXXX";
+
+static const int64_t shape[] = {ROWS, COLUMNS};
+
+static gpuf_tensor cpu_tensor(float *data) {
+  gpuf_tensor tensor;
+  CHECK_OK(gpuf_tensor_init(&tensor, data, cpu_device, GPUF_DTYPE_FLOAT32, 2, shape, &err));
+  return tensor;
+}
+
+static gpuf_checkpoint_options options_for(gpuf_checkpoint_mode mode) {
+  gpuf_checkpoint_options options = GPUF_CHECKPOINT_OPTIONS_INIT;
+  options.directory = folder;
+  options.prefix = "run";
+  options.thread_count = 2;
+  options.mode = mode;
+  if (mode != GPUF_CHECKPOINT_AUTO) {
+    options.device = host_device;
+    options.state_nbytes = sizeof(values);
+  }
+  return options;
+}
+
+static void prepare(void) {
+  CHECK_OK(gpuf_tensor_alloc(host_device, GPUF_DTYPE_FLOAT32, 2, shape, &d_tensor, &err));
+  CHECK_OK(gpuf_tensor_alloc(host_device, GPUF_DTYPE_FLOAT32, 2, shape, &d_target, &err));
+  access_device(d_tensor.data, values, sizeof(values), true);
+  CHECK(H5Eset_auto2(H5E_DEFAULT, NULL, NULL) >= 0);
+}
+
+/* --- Restarts ------------------------------------------------------------------ */
+
+/* The newest checkpoint up to a step; -1: there is none, or it is wrong. */
+static int64_t restarted_step(int64_t step_max) {
+  gpuf_restart *r = NULL;
+  int64_t step = -1;
+  const gpuf_tensor dst = cpu_tensor(result);
+  CHECK_OK(gpuf_restart_open(folder, "run", step_max, &r, NULL, &err));
+  CHECK(r);
+  memset(result, 0xa5, sizeof(result));
+  CHECK_OK(gpuf_restart_read(r, "u", &dst, NULL, &err));
+  CHECK_OK(gpuf_restart_get_int64(r, "step", &step, &err));
+  gpuf_restart_close(r);
+  return memcmp(result, values, sizeof(values)) == 0 ? step : -1;
+}
+
+static gpuf_status restart_to(const gpuf_tensor *dst, bool *right) {
+  gpuf_restart *r = NULL;
+  int64_t step = -1;
+  gpuf_status status = gpuf_restart_open(folder, "run", 1, &r, NULL, &err);
+  *right = status != GPUF_OK || r;
+  if (status == GPUF_OK && r) {
+    status = gpuf_restart_read(r, "u", dst, NULL, &err);
+  }
+  if (status == GPUF_OK && r) {
+    status = gpuf_restart_get_int64(r, "step", &step, &err);
+    *right = step == 1;
+  }
+  gpuf_restart_close(r);
+  faults_disarm();
+  return status;
+}
+
+static gpuf_status restart_on_cpu(bool *right) {
+  const gpuf_tensor dst = cpu_tensor(result);
+  memset(result, 0xa5, sizeof(result));
+  const gpuf_status status = restart_to(&dst, right);
+  *right = *right && memcmp(result, values, sizeof(values)) == 0;
+  return status;
+}
+
+static gpuf_status restart_on_device(bool *right) {
+  const gpuf_status status = restart_to(&d_target, right);
+  memset(result, 0xa5, sizeof(result));
+  access_device(d_target.data, result, sizeof(result), false);
+  *right = *right && memcmp(result, values, sizeof(values)) == 0;
+  return status;
+}
+
+/* --- Checkpoints ----------------------------------------------------------------- */
+
+static gpuf_status checkpoint(gpuf_checkpoint *c, int64_t step, const gpuf_tensor *u) {
+  gpuf_status status = gpuf_checkpoint_begin(c, step, NULL, &err);
+  if (status == GPUF_OK) {
+    status = gpuf_checkpoint_add(c, "u", u, NULL, &err);
+  }
+  if (status == GPUF_OK) {
+    status = gpuf_checkpoint_add_int64(c, "step", step, &err);
+  }
+  if (status == GPUF_OK) {
+    status = gpuf_checkpoint_add_text(c, "note", "some text", &err);
+  }
+  return status == GPUF_OK ? gpuf_checkpoint_commit(c, GPUF_STREAM_NONE, &err) : status;
+}
+
+static gpuf_status write_step(const gpuf_checkpoint_options *options, int64_t step,
+                              const gpuf_tensor *u) {
+  gpuf_checkpoint *c = NULL;
+  gpuf_error close_error;
+  gpuf_status status = gpuf_checkpoint_open(options, &c, NULL, &err);
+  if (status == GPUF_OK) {
+    status = checkpoint(c, step, u);
+    const gpuf_status closed = gpuf_checkpoint_close(c, NULL, &close_error);
+    if (status == GPUF_OK && closed != GPUF_OK) {
+      status = closed;
+      err = close_error;
+    }
+  }
+  return status;
+}
+
+static void remove_file(const char *name) {
+  char path[100];
+  snprintf(path, sizeof(path), "%s/%s", folder, name);
+  faults_disarm();
+  unlink(path);
+}
+
+static bool has_temporary(void) {
+  char path[100];
+  snprintf(path, sizeof(path), "%s/.run-000000000002.h5.tmp", folder);
+  return access(path, F_OK) == 0;
+}
+
+/* Step 1 is there before, and stays; step 2 is written. */
+static gpuf_status judge(gpuf_status status, bool *right) {
+  faults_disarm();
+  const gpuf_error cause = err;
+  const int64_t newest = restarted_step(-1);
+  *right = newest == 2 || (newest == 1 && status != GPUF_OK);
+  *right = *right && restarted_step(1) == 1 && (status != GPUF_OK || !has_temporary());
+  remove_file("run-000000000002.h5");
+  if (!*right) {
+    printf("# step %d after %s\n", (int)newest, gpuf_status_name(status));
+  }
+  err = cause;
+  return *right ? status : GPUF_OK;
+}
+
+static gpuf_status write_from_cpu(bool *right) {
+  const gpuf_checkpoint_options options = options_for(GPUF_CHECKPOINT_AUTO);
+  const gpuf_tensor u = cpu_tensor(values);
+  return judge(write_step(&options, 2, &u), right);
+}
+
+static gpuf_status write_plain_and_keep_all(bool *right) {
+  gpuf_checkpoint_options options = options_for(GPUF_CHECKPOINT_AUTO);
+  const gpuf_tensor u = cpu_tensor(values);
+  options.uncompressed = options.replace = true;
+  options.keep_count = 2;
+  return judge(write_step(&options, 2, &u), right);
+}
+
+static gpuf_status write_copied(bool *right) {
+  const gpuf_checkpoint_options options = options_for(GPUF_CHECKPOINT_DEVICE_COPY);
+  return judge(write_step(&options, 2, &d_tensor), right);
+}
+
+static gpuf_status write_encoded(bool *right) {
+  const gpuf_checkpoint_options options = options_for(GPUF_CHECKPOINT_DEVICE_ENCODED);
+  return judge(write_step(&options, 2, &d_tensor), right);
+}
+
+static gpuf_status write_pinned(bool *right) {
+  const gpuf_checkpoint_options options = options_for(GPUF_CHECKPOINT_PINNED);
+  return judge(write_step(&options, 2, &d_tensor), right);
+}
+
+static const operation operations[] = {
+    {"write from the CPU", write_from_cpu, false},
+    {"write without a filter", write_plain_and_keep_all, true},
+    {"write a copy on the device", write_copied, false},
+    {"write what the device encodes", write_encoded, false},
+    {"write through page-locked memory", write_pinned, true},
+    {"restart on the CPU", restart_on_cpu, false},
+    {"restart on the device", restart_on_device, false},
+};
+
+/* By a child, since the parent must use no device and no thread. */
+static void a_first_checkpoint_is_written(void) {
+  CHECK(mkdtemp(folder));
+  fflush(stdout);
+  const pid_t child = fork();
+  if (child == 0) {
+    const gpuf_checkpoint_options options = options_for(GPUF_CHECKPOINT_AUTO);
+    const gpuf_tensor u = cpu_tensor(values);
+    _exit(write_step(&options, 1, &u) != GPUF_OK);
+  }
+  CHECK(wait_for_child(child) == 0);
+}
+
+int main(void) {
+  for (size_t i = 0; i < COUNT; i++) {
+    values[i] = sinf((float)(i % COLUMNS) / 50.0F) + (float)(i / COLUMNS);
+  }
+  test_run("a first checkpoint is written", a_first_checkpoint_is_written);
+  const int failed =
+      run_operations(operations, sizeof(operations) / sizeof(operations[0]), prepare);
+  static const char *const left[] = {"run-000000000001.h5", ".run.lock",
+                                     ".run-000000000002.h5.tmp"};
+  for (size_t i = 0; i < sizeof(left) / sizeof(left[0]); i++) {
+    remove_file(left[i]);
+  }
+  rmdir(folder);
+  return failed;
+}

@@ -1,0 +1,44 @@
+/* Any bytes into the parser of checkpoints' manifests: as they are, and with a first line and the
+ * checksum made right. What it accepts must come back from its own text. */
+#include "hdf5/checkpoint/manifest.h"
+
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+int LLVMFuzzerTestOneInput(const uint8_t *data, size_t nbytes);
+
+static void check(const char *text, size_t nbytes) {
+  gpufi_checkpoint_contents contents = {0}, again = {0};
+  gpuf_error err;
+  char *first, *second;
+  size_t first_nbytes, second_nbytes;
+  if (gpufi_checkpoint_manifest_parse(&contents, text, nbytes, &err) == GPUF_OK) {
+    if (gpufi_checkpoint_manifest_format(&contents, &first, &first_nbytes, &err) != GPUF_OK ||
+        gpufi_checkpoint_manifest_parse(&again, first, first_nbytes, &err) != GPUF_OK ||
+        gpufi_checkpoint_manifest_format(&again, &second, &second_nbytes, &err) != GPUF_OK ||
+        first_nbytes != second_nbytes || memcmp(first, second, first_nbytes) != 0) {
+      abort();
+    }
+    free(first);
+    free(second);
+  }
+  gpufi_checkpoint_contents_clear(&contents);
+  gpufi_checkpoint_contents_clear(&again);
+}
+
+int LLVMFuzzerTestOneInput(const uint8_t *data, size_t nbytes) {
+  static const char begin[] = "gpufetch checkpoint 1\nlibrary 0.1.0\nstep 7\n";
+  const size_t begin_nbytes = sizeof(begin) - 1, end_nbytes = 21;
+  char *const text = malloc(begin_nbytes + nbytes + end_nbytes + 1);
+  memcpy(text, data, nbytes);
+  check(text, nbytes);
+  memcpy(text, begin, begin_nbytes);
+  memcpy(text + begin_nbytes, data, nbytes);
+  snprintf(text + begin_nbytes + nbytes, end_nbytes + 1, "end %016" PRIx64 "\n",
+           gpufi_h5_hash(text, begin_nbytes + nbytes));
+  check(text, begin_nbytes + nbytes + end_nbytes);
+  free(text);
+  return 0;
+}
