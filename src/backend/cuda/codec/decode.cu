@@ -260,7 +260,8 @@ cudaError_t gpufi_cuda_decode(const gpufi_chunks *chunks, const void *d_encoded,
     code = with_values(with_planes.grid, launch{with_planes, stream});
   }
   if (code == cudaSuccess && planes_fit) {
-    code = join_planes(make_planes_layout(chunks), job.states, with_planes.raw, job.raw, stream);
+    code = join_planes(make_planes_layout(chunks), job.states, &with_planes.counts->all,
+                       with_planes.raw, job.raw, stream);
   }
   return code == cudaSuccess ? judge_chunks(job, stream) : code;
 }

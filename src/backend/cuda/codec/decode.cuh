@@ -51,7 +51,7 @@ struct decode_state {
 /* How many chunks there are for each of the launches, and how many runs of those that take them in
  * their order have been begun. */
 struct decode_counts {
-  uint32_t general, based, ranked, matches, predicted;
+  uint32_t all, general, based, ranked, matches, predicted;
   uint32_t general_taken, predicted_taken;
 };
 
@@ -142,9 +142,11 @@ size_t ranked_shared_nbytes(const chunk_grid &grid);
 cudaError_t decode_match_blocks(const decode_job &job, cudaStream_t stream);
 /* In predict_matches.cu: then make values of the residuals. */
 cudaError_t predict_matches(const decode_job &job, cudaStream_t stream);
-/* In planes.cu: the chunks with planes that are decoded, from `coded` to `raw`. */
+/* In planes.cu: the chunks with planes that are decoded, from `coded` to `raw`; how many there are
+ * is at `chunk_count`. */
 cudaError_t join_planes(const planes_layout &layout, const decode_state *states,
-                        const uint8_t *coded, uint8_t *raw, cudaStream_t stream);
+                        const uint32_t *chunk_count, const uint8_t *coded, uint8_t *raw,
+                        cudaStream_t stream);
 
 } // namespace gpufi
 
