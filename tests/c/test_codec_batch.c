@@ -175,8 +175,6 @@ static void rows_of_strips_are_undone_along_every_set_of_axes(void) {
       }
     }
     check_decoding_as_filled(&f);
-    printf("# %zu axes %u %u mode %u\n", k, f.encoded[GPUFI_AT_AXES],
-           f.encoded[f.places[1].offset + GPUFI_AT_AXES], f.encoded[6]);
     fixture_fini(&f);
   }
 }

@@ -107,7 +107,7 @@ struct decode_job {
   uint32_t *verdicts;
   decode_state *states;
   uint32_t *run_offsets; /* of each run in its chunk, and of the chunk's end, in 16-byte units */
-  uint32_t *run_done;    /* not 0: the run's values are written */
+  uint32_t *run_done;    /* not 0: the run's values are written; of strips, a bit for each warp */
   /* Of strips: of each run how many warps have told the sum of its columns and, from bit 16 on, its
    * last row; and these sums. */
   uint32_t *run_told;

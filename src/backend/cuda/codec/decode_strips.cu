@@ -262,9 +262,9 @@ __global__ void __launch_bounds__(kThreads, kStripThreadBlocks<T>)
                                reinterpret_cast<value_pack<T> *>(job.run_sums) +
                                    first_run * job.strips.row_packs};
   restore_strips(strips, job.strips, reinterpret_cast<value_pack<T> *>(run_bytes), &shared, r[0]);
-  __syncthreads();
-  if (threadIdx.x == 0) {
-    store_release(run_done + at.run, 1u);
+  __syncwarp();
+  if (threadIdx.x % kWarp == 0) {
+    set_release(run_done + at.run, 1u << threadIdx.x / kWarp);
   }
   add_to_sum(state, share, shared.partial);
 }

@@ -158,14 +158,11 @@ __device__ __forceinline__ bool unpack_strips(const uint32_t *words, uint32_t at
   }
   unpack_strip_groups(words, bits, widths, block.width, block.form & GPUFI_FORM_PLAIN ? 0 : 1, r);
   if (block.shift != 0) {
-    /* A product, for which there are units that do nothing else here. */
-    const T factor = static_cast<T>(static_cast<T>(1) << block.shift);
 #pragma unroll
     for (int k = 0; k < kStripGroups; k++) {
 #pragma unroll
       for (int t = 0; t < kGroup; t++) {
-        r[k][t] = sizeof(T) == 4 ? static_cast<T>(r[k][t] * factor)
-                                 : static_cast<T>(r[k][t] << block.shift);
+        r[k][t] = static_cast<T>(r[k][t] << block.shift);
       }
     }
   }
