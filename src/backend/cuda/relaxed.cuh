@@ -20,8 +20,9 @@ template <typename T> __device__ inline void store_relaxed(T *p, T value) {
 }
 
 /* The same of a word that says of other memory that it is written: whoever loads it with
- * load_acquire sees all that the thread which stored it with store_release had written or seen
- * before; also what others had written before they were synchronized with that thread. */
+ * load_acquire sees all that the thread which changed it with one of the functions below had
+ * written or seen before; also what others had written before they were synchronized with that
+ * thread. */
 __device__ inline uint32_t load_acquire(const uint32_t *p) {
 #ifdef GPUFI_CUDA_EMULATION
   emulation::yield();
@@ -33,16 +34,15 @@ __device__ inline uint32_t load_acquire(const uint32_t *p) {
 #endif
 }
 
-__device__ inline void store_release(uint32_t *p, uint32_t value) {
+__device__ inline void set_release(uint32_t *p, uint32_t bits) {
 #ifdef GPUFI_CUDA_EMULATION
   emulation::may_yield();
-  *p = value;
+  *p |= bits;
 #else
-  asm volatile("st.release.gpu.global.u32 [%0], %1;" ::"l"(p), "r"(value) : "memory");
+  asm volatile("red.release.gpu.global.or.b32 [%0], %1;" ::"l"(p), "r"(bits) : "memory");
 #endif
 }
 
-/* Add to a word as store_release stores. */
 __device__ inline void add_release(uint32_t *p, uint32_t value) {
 #ifdef GPUFI_CUDA_EMULATION
   emulation::may_yield();

@@ -15,7 +15,7 @@ constexpr uint32_t kDecideThreads = 128;
 
 /* --- what is worth trying --- */
 
-template <typename T>
+template <typename T, int C>
 __global__ void __launch_bounds__(kSampleThreads)
     look_kernel(const __grid_constant__ encode_job job) {
   __shared__ stream_signs signs;
@@ -25,7 +25,7 @@ __global__ void __launch_bounds__(kSampleThreads)
   if (state->is_left || job.grid.axis_count == 0) { /* one element is always constant */
     return;
   }
-  const uint32_t tries = matches_to_try(job, raw, *state, &signs);
+  const uint32_t tries = matches_to_try<T, C>(job, raw, *state, &signs);
   if (threadIdx.x == 0) {
     state->tries = static_cast<uint8_t>(tries);
   }
@@ -199,7 +199,7 @@ struct launch {
 
   template <typename T, int C> cudaError_t run() const {
     cudaError_t code =
-        launch_kernel(look_kernel<T>, job.chunk_count, kSampleThreads, 0, stream, job);
+        launch_kernel(look_kernel<T, C>, job.chunk_count, kSampleThreads, 0, stream, job);
     if (code == cudaSuccess) {
       code = launch_kernel(trial_kernel<T, C>, job.chunk_count * kTrials, kWarp, 0, stream, job);
     }

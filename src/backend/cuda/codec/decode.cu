@@ -177,9 +177,11 @@ struct decode_scratch {
   size_t states, counts, done, told, offsets, block_offsets, first_blocks, planes, sums;
 
   decode_scratch(const gpufi_chunks *chunks, const chunk_grid &grid)
-      : states(gpufi_round_up_16(sizeof(decode_state) * chunks->count)), counts(gpufi_round_up_16(2 * sizeof(decode_counts))),
+      : states(gpufi_round_up_16(sizeof(decode_state) * chunks->count)),
+        counts(gpufi_round_up_16(2 * sizeof(decode_counts))),
         done(gpufi_round_up_16(sizeof(uint32_t) * chunks->count * grid.run_count)),
-        told(strips_fit(grid) ? done : 0), offsets(gpufi_round_up_16(sizeof(uint32_t) * chunks->count * (grid.run_count + 1))),
+        told(strips_fit(grid) ? done : 0),
+        offsets(gpufi_round_up_16(sizeof(uint32_t) * chunks->count * (grid.run_count + 1))),
         block_offsets(gpufi_round_up_16(sizeof(uint32_t) * chunks->count * match_offsets(grid))),
         first_blocks(chunks->count * GPUFI_MATCHES_NBYTES_MAX),
         planes(gpufi_planes_fit(&chunks->shape) ? grid.raw_pitch_nbytes * chunks->count : 0),
@@ -258,7 +260,8 @@ cudaError_t gpufi_cuda_decode(const gpufi_chunks *chunks, const void *d_encoded,
     code = with_values(with_planes.grid, launch{with_planes, stream});
   }
   if (code == cudaSuccess && planes_fit) {
-    code = join_planes(make_planes_layout(chunks), job.states, with_planes.raw, job.raw, stream);
+    code = join_planes(make_planes_layout(chunks), job.states, &with_planes.counts->all,
+                       with_planes.raw, job.raw, stream);
   }
   return code == cudaSuccess ? judge_chunks(job, stream) : code;
 }

@@ -51,7 +51,7 @@ struct decode_state {
 /* How many chunks there are for each of the launches, and how many runs of those that take them in
  * their order have been begun. */
 struct decode_counts {
-  uint32_t general, based, ranked, matches, predicted;
+  uint32_t all, general, based, ranked, matches, predicted;
   uint32_t general_taken, predicted_taken;
 };
 
@@ -95,7 +95,7 @@ struct strip_plan {
 
 struct decode_job {
   chunk_grid grid;
-  bool has_planes;    /* the chunks with planes are decoded, else those without */
+  bool has_planes;      /* the chunks with planes are decoded, else those without */
   bool may_have_strips; /* chunks of this shape */
   strip_plan strips;
   symbol_place place; /* in version 1; no bits: values of this kind are not ranked */
@@ -107,7 +107,7 @@ struct decode_job {
   uint32_t *verdicts;
   decode_state *states;
   uint32_t *run_offsets; /* of each run in its chunk, and of the chunk's end, in 16-byte units */
-  uint32_t *run_done;    /* not 0: the run's values are written */
+  uint32_t *run_done;    /* not 0: the run's values are written; of strips, a bit for each warp */
   /* Of strips: of each run how many warps have told the sum of its columns and, from bit 16 on, its
    * last row; and these sums. */
   uint32_t *run_told;
@@ -142,9 +142,11 @@ size_t ranked_shared_nbytes(const chunk_grid &grid);
 cudaError_t decode_match_blocks(const decode_job &job, cudaStream_t stream);
 /* In predict_matches.cu: then make values of the residuals. */
 cudaError_t predict_matches(const decode_job &job, cudaStream_t stream);
-/* In planes.cu: the chunks with planes that are decoded, from `coded` to `raw`. */
+/* In planes.cu: the chunks with planes that are decoded, from `coded` to `raw`; how many there are
+ * is at `chunk_count`. */
 cudaError_t join_planes(const planes_layout &layout, const decode_state *states,
-                        const uint8_t *coded, uint8_t *raw, cudaStream_t stream);
+                        const uint32_t *chunk_count, const uint8_t *coded, uint8_t *raw,
+                        cudaStream_t stream);
 
 } // namespace gpufi
 

@@ -7,9 +7,9 @@
  * the threads then take packs of 16 bytes below each other: a column of the run, or a segment of
  * one, is summed up in the same loop that stores the values. All of a run is decoded as if zeros
  * came before it; what comes before it is added at the end, when the run before is done. */
+#include "backend/cuda/codec/restore_run.cuh"
 #include "backend/cuda/codec/strip_columns.cuh"
 #include "backend/cuda/codec/strip_rows.cuh"
-#include "backend/cuda/codec/restore_run.cuh"
 #include "backend/cuda/launch.cuh"
 
 namespace {
@@ -99,10 +99,9 @@ __device__ __forceinline__ void groups_to_strips(const warp_mask *mask, uint32_t
 /* The run's strips of residuals. Marks the chunk if anything is not right. All threads, which are
  * then synchronized. */
 template <typename T>
-__device__ __forceinline__ void unpack_run_strips(const decode_job &job, uint32_t chunk,
-                                                  const run_place<T> &at, uint4 *run_bytes,
-                                                  run_blocks *blocks, chunk_sum *sum,
-                                                  T r[kStripGroups][kGroup]) {
+__device__ __forceinline__ void
+unpack_run_strips(const decode_job &job, uint32_t chunk, const run_place<T> &at, uint4 *run_bytes,
+                  run_blocks *blocks, chunk_sum *sum, T r[kStripGroups][kGroup]) {
   decode_state *const state = &job.states[chunk];
   const int lane = threadIdx.x % kWarp, warp = static_cast<int>(threadIdx.x) / kWarp;
   const uint32_t *const runs =
@@ -170,8 +169,8 @@ __device__ __forceinline__ void complete_residuals(decode_state *state, const ru
 /* Residuals to values, which are stored. All threads. */
 template <typename T>
 __device__ __forceinline__ void restore_strips(const strip_run<T> &run, const strip_plan &plan,
-                                               value_pack<T> *packs,
-                                               strips_shared<T> *shared, T *v) {
+                                               value_pack<T> *packs, strips_shared<T> *shared,
+                                               T *v) {
   const chunk_grid &grid = run.grid;
   const run_place<T> &at = run.at;
   const int lane = threadIdx.x % kWarp;
@@ -188,8 +187,8 @@ __device__ __forceinline__ void restore_strips(const strip_run<T> &run, const st
   if (!by_columns && threadIdx.x == 0 && at.column != 0) {
     shared->rows.starts[0] = 0;
   }
-  const bool goes_along = (run.subset & 1) || (by_columns && index == 0 &&
-                                               (!is_deep || row < grid.dims[1].d));
+  const bool goes_along =
+      (run.subset & 1) || (by_columns && index == 0 && (!is_deep || row < grid.dims[1].d));
   if (__any_sync(kAllLanes, goes_along)) {
     const T sum = goes_along ? sum_of(v) : static_cast<T>(0);
     const int first = lane - static_cast<int>(before < kWarp ? before : kWarp);
@@ -254,18 +253,18 @@ __global__ void __launch_bounds__(kThreads, kStripThreadBlocks<T>)
   complete_residuals(state, at, r[0]);
   uint32_t *const run_done = job.run_done + static_cast<size_t>(chunk) * job.grid.run_count;
   const size_t first_run = static_cast<size_t>(chunk) * job.grid.run_count;
-  const strip_run<T> strips = {
-      job.grid,
-      at,
-      {state->transform, false},
-      state->subset,
-      run_done,
-      job.run_told + first_run,
-      reinterpret_cast<value_pack<T> *>(job.run_sums) + first_run * job.strips.row_packs};
+  const strip_run<T> strips = {job.grid,
+                               at,
+                               {state->transform, false},
+                               state->subset,
+                               run_done,
+                               job.run_told + first_run,
+                               reinterpret_cast<value_pack<T> *>(job.run_sums) +
+                                   first_run * job.strips.row_packs};
   restore_strips(strips, job.strips, reinterpret_cast<value_pack<T> *>(run_bytes), &shared, r[0]);
-  __syncthreads();
-  if (threadIdx.x == 0) {
-    store_release(run_done + at.run, 1u);
+  __syncwarp();
+  if (threadIdx.x % kWarp == 0) {
+    set_release(run_done + at.run, 1u << threadIdx.x / kWarp);
   }
   add_to_sum(state, share, shared.partial);
 }
@@ -285,9 +284,9 @@ template <typename T> cudaError_t launch_strips(const decode_job &job, cudaStrea
 namespace gpufi {
 
 bool strips_fit(const chunk_grid &grid) {
-  const bool is_wide = grid.component_count == 1 && (grid.value_nbytes == 4 || grid.value_nbytes == 8);
-  return is_wide && grid.axis_count >= 1 && grid.axis_count <= 3 &&
-         grid.row_values % kStrip == 0 &&
+  const bool is_wide =
+      grid.component_count == 1 && (grid.value_nbytes == 4 || grid.value_nbytes == 8);
+  return is_wide && grid.axis_count >= 1 && grid.axis_count <= 3 && grid.row_values % kStrip == 0 &&
          (grid.axis_count < 3 || grid.strides[2] >= GPUFI_STRIP_PLANE_MIN);
 }
 

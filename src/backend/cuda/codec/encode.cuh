@@ -119,7 +119,7 @@ struct encode_job {
   unsigned long long *ends;
   uint32_t *counts[kRunKinds], *taken[kRunKinds];
   uint32_t *based_count; /* chunks with a base, at most */
-  divisor runs; /* of a chunk */
+  divisor runs;          /* of a chunk */
   /* Of matches: of each chunk the sizes of its blocks, where they begin, and, if there are several,
    * the first one. */
   uint32_t *match_sizes, *match_offsets;

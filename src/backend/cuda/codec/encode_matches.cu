@@ -299,9 +299,8 @@ struct launch {
     const uint32_t warps = job.chunk_count * blocks;
     cudaError_t code = launch_kernel(first_kernel<T, C>, job.chunk_count, kWarp, 0, stream, job);
     if (code == cudaSuccess && blocks > 1) {
-      code =
-          launch_kernel(others_kernel<T, C>, rare_thread_blocks(job.chunk_count * (blocks - 1)),
-                        kWarp, 0, stream, job);
+      code = launch_kernel(others_kernel<T, C>, rare_thread_blocks(job.chunk_count * (blocks - 1)),
+                           kWarp, 0, stream, job);
     }
     if (code == cudaSuccess) {
       code = launch_kernel(measure_kernel, job.chunk_count, kSumThreads, 0, stream, job);
@@ -309,10 +308,10 @@ struct launch {
     if (code == cudaSuccess) {
       code = launch_kernel(place_kernel, 1, kSumThreads, 0, stream, job);
     }
-    return code == cudaSuccess ? launch_kernel(copy_kernel<T, C>,
-                                               rare_thread_blocks((warps - 1) / kCopyWarps + 1),
-                                               kCopyWarps * kWarp, 0, stream, job)
-                               : code;
+    return code == cudaSuccess
+               ? launch_kernel(copy_kernel<T, C>, rare_thread_blocks((warps - 1) / kCopyWarps + 1),
+                               kCopyWarps * kWarp, 0, stream, job)
+               : code;
   }
 };
 

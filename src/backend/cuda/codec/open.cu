@@ -307,6 +307,7 @@ __device__ bool find_runs(const decode_job &job, uint32_t chunk, const decode_st
 /* Count a chunk for the launches that it is for. */
 __device__ void count_chunk(const decode_state &state, decode_counts *counts) {
   const bool is_matches = state.mode == GPUFI_MODE_MATCHES;
+  atomicAdd(&counts->all, 1u);
   if (state.is_general(state.has_planes)) {
     atomicAdd(&counts->general, 1u);
   }

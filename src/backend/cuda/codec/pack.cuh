@@ -269,8 +269,11 @@ template <typename T> struct packed_block {
 #pragma unroll
     for (int t = 0; t < kGroup; t++) {
       const S r = static_cast<S>(v[t]); /* no less than 0 if plain */
-      packed[t] = static_cast<T>(static_cast<T>(static_cast<T>(r >> shift) << zigzag) ^
-                                 static_cast<T>(r >> (kBits<T> - 1)));
+      const T shifted = static_cast<T>(r >> shift);
+      /* A product, for which there are units that do nothing else here. */
+      const T twice = sizeof(T) == 8 ? static_cast<T>(shifted << zigzag)
+                                     : static_cast<T>(shifted * (1u + zigzag));
+      packed[t] = static_cast<T>(twice ^ static_cast<T>(r >> (kBits<T> - 1)));
     }
     if (form & GPUFI_FORM_SPARSE) {
 #pragma unroll

@@ -9,6 +9,8 @@ using namespace gpufi;
 constexpr uint32_t kThreads = 256;
 constexpr uint32_t kTileNbytes = 16384; /* stays in the first-level cache while it is read */
 constexpr uint32_t kTileMin = 16;
+/* Most batches have no chunks to join: a few times what a large GPU holds. */
+constexpr uint32_t kJoinThreadBlocks = 4096;
 
 /* Store to[i] = element(i) for i below `count`, in words of 4 bytes where elements are smaller. All
  * threads. */
@@ -81,15 +83,9 @@ __global__ void __launch_bounds__(kThreads)
   }
 }
 
-/* Of the chunks with planes that are decoded. */
 template <typename E>
-__global__ void __launch_bounds__(kThreads)
-    join_kernel(const __grid_constant__ planes_layout layout, const decode_state *states,
-                uint32_t tile_count, const uint8_t *coded, uint8_t *raw) {
-  const uint32_t chunk = blockIdx.x / tile_count, tile = blockIdx.x % tile_count;
-  if (!states[chunk].is_open || !states[chunk].has_planes) {
-    return;
-  }
+__device__ __forceinline__ void join_tile(const planes_layout &layout, uint32_t chunk,
+                                          uint32_t tile, const uint8_t *coded, uint8_t *raw) {
   const uint32_t planes = layout.planes.d, length = layout.length.d;
   const uint32_t first = tile * layout.tile, left = layout.row_count * length - first;
   const E *const from = reinterpret_cast<const E *>(coded + chunk * layout.pitch_nbytes);
@@ -99,6 +95,21 @@ __global__ void __launch_bounds__(kThreads)
     const uint32_t place = first + past, row = divide(place, layout.length);
     return from[row * layout.row.d + plane * length + (place - row * length)];
   });
+}
+
+/* Of the chunks with planes that are decoded. */
+template <typename E>
+__global__ void __launch_bounds__(kThreads)
+    join_kernel(const __grid_constant__ planes_layout layout, const decode_state *states,
+                const uint32_t *chunk_count, uint32_t tile_count, const uint8_t *coded,
+                uint8_t *raw) {
+  const uint32_t count = *chunk_count != 0 ? layout.chunk_count * tile_count : 0;
+  for (uint32_t index = blockIdx.x; index < count; index += gridDim.x) {
+    const uint32_t chunk = index / tile_count;
+    if (states[chunk].is_open && states[chunk].has_planes) {
+      join_tile<E>(layout, chunk, index - chunk * tile_count, coded, raw);
+    }
+  }
 }
 
 struct split_launch {
@@ -116,6 +127,7 @@ struct split_launch {
 struct join_launch {
   const planes_layout &layout;
   const decode_state *states;
+  const uint32_t *chunk_count;
   const uint8_t *coded;
   uint8_t *raw;
   cudaStream_t stream;
@@ -123,8 +135,10 @@ struct join_launch {
   template <typename E> cudaError_t run() const {
     const uint32_t places = layout.row_count * layout.length.d;
     const uint32_t tile_count = (places - 1) / layout.tile + 1;
-    return launch_kernel(join_kernel<E>, layout.chunk_count * tile_count, kThreads, 0, stream,
-                         layout, states, tile_count, coded, raw);
+    const uint32_t thread_blocks = layout.chunk_count * tile_count;
+    return launch_kernel(join_kernel<E>,
+                         thread_blocks < kJoinThreadBlocks ? thread_blocks : kJoinThreadBlocks,
+                         kThreads, 0, stream, layout, states, chunk_count, tile_count, coded, raw);
   }
 };
 
@@ -156,8 +170,10 @@ cudaError_t split_planes(const planes_layout &layout, const uint8_t *raw, uint8_
 }
 
 cudaError_t join_planes(const planes_layout &layout, const decode_state *states,
-                        const uint8_t *coded, uint8_t *raw, cudaStream_t stream) {
-  return with_element(layout.element_nbytes, join_launch{layout, states, coded, raw, stream});
+                        const uint32_t *chunk_count, const uint8_t *coded, uint8_t *raw,
+                        cudaStream_t stream) {
+  return with_element(layout.element_nbytes,
+                      join_launch{layout, states, chunk_count, coded, raw, stream});
 }
 
 } // namespace gpufi

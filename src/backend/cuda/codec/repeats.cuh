@@ -18,16 +18,40 @@ struct stream_signs {
   uint32_t groups, distinct;
 };
 
+/* The residuals of a whole group, from value `first` on. */
+template <typename T, int C>
+__device__ __forceinline__ void load_group_residuals(const residual_source<T> &from, uint32_t first,
+                                                     T r[kGroup]) {
+  if (from.grid.row_values < kGroup) {
+    group_residuals_slow<T, C>(from, first, r);
+    return;
+  }
+  load_group(from.raw, first, r);
+  transform_values<T, kGroup>(r, from.how);
+  if (from.subset != 0) {
+    const group_place at = place_group(from, first);
+    T before[C] = {};
+    add_other_rows(from, first, at, r);
+    if (at.column >= C && from.goes_along_row(at.inside)) {
+      sums_before<T, C>(from, first, at.inside, before);
+    }
+    subtract_along_row<T, C>(from, first, at, before, r);
+  }
+}
+
 /* The sampled group of this thread, which is whole. */
-template <typename T>
+template <typename T, int C>
 __device__ void look_at_group(const residual_source<T> &from, T offset, uint32_t first,
                               stream_signs *signs) {
   const bool is_predicted = from.subset != 0 || offset != 0;
   T some = 0, all = static_cast<T>(~static_cast<T>(0));
   uint64_t hash = 0;
+  T r[kGroup];
+  load_group_residuals<T, C>(from, first, r);
+#pragma unroll
   for (uint32_t t = 0; t < kGroup; t++) {
-    const bool is_seed = from.subset != 0 && first + t < from.grid.component_count;
-    const T v = is_seed ? static_cast<T>(0) : static_cast<T>(from.residual(first + t) - offset);
+    const bool is_seed = from.subset != 0 && first + t < C;
+    const T v = is_seed ? static_cast<T>(0) : static_cast<T>(r[t] - offset);
     const T x = is_predicted ? zigzagged(v) : v;
     some |= x;
     all &= x;
@@ -48,7 +72,7 @@ __device__ void look_at_group(const residual_source<T> &from, T offset, uint32_t
 /* The arrangements in which the stream is worth trying, where other modes take `bits`: bit 0 if it
  * repeats, for bytes; bit 1 if it does or has idle planes, for bit planes. All threads, the same
  * answer. */
-template <typename T>
+template <typename T, int C>
 __device__ uint32_t worth_trying(const residual_source<T> &from, T offset, uint64_t bits,
                                  stream_signs *signs) {
   const chunk_grid &grid = from.grid;
@@ -63,7 +87,7 @@ __device__ uint32_t worth_trying(const residual_source<T> &from, T offset, uint6
   __syncthreads();
   const sampled_value last = sample_value(grid, threadIdx.x, kGroup - 1);
   if (last.valid) {
-    look_at_group(from, offset, last.i - (kGroup - 1), signs);
+    look_at_group<T, C>(from, offset, last.i - (kGroup - 1), signs);
   }
   __syncthreads();
   for (uint32_t i = threadIdx.x; i < kWords; i += kSampleThreads) {
@@ -80,16 +104,16 @@ __device__ uint32_t worth_trying(const residual_source<T> &from, T offset, uint6
 
 /* The trials of matches for the chunk, of which W8's choice is in `state`, as in
  * encode_state::tries. All threads, the same answer. */
-template <typename T>
+template <typename T, int C>
 __device__ uint32_t matches_to_try(const encode_job &job, const T *raw, const encode_state &state,
                                    stream_signs *signs) {
   const residual_source<T> values = {{job.grid, raw, {GPUFI_TRANSFORM_NONE, job.swap}, 0}};
   const T offset = static_cast<T>(state.offset);
-  uint32_t tries = worth_trying<T>(values, 0, state.bits, signs);
+  uint32_t tries = worth_trying<T, C>(values, 0, state.bits, signs);
   if (state.subset != 0 || offset != 0) {
     const residual_source<T> residuals = {
         {job.grid, raw, {state.transform, job.swap}, state.subset}};
-    tries |= worth_trying<T>(residuals, offset, state.bits, signs) << 2;
+    tries |= worth_trying<T, C>(residuals, offset, state.bits, signs) << 2;
   }
   return tries;
 }

@@ -7,10 +7,10 @@
 namespace gpufi {
 
 template <typename T> struct column_sums {
-  T tails[kWarps];               /* as row_fronts has them */
-  T starts[kPlanesMax];          /* of each plane that begins in the run: its first residual */
-  value_pack<T> sums[kThreads];  /* of each segment of a column, since a plane began */
-  bool has_begun[kThreads];      /* a plane begins in it */
+  T tails[kWarps];                /* as row_fronts has them */
+  T starts[kPlanesMax];           /* of each plane that begins in the run: its first residual */
+  value_pack<T> sums[kThreads];   /* of each segment of a column, since a plane began */
+  bool has_begun[kThreads];       /* a plane begins in it */
   value_pack<T> fronts[kThreads]; /* what each column goes on from */
 };
 
@@ -43,9 +43,7 @@ __device__ __forceinline__ column_part part_of(const strip_run<T> &run, const st
   column_part part;
   part.index = column + segment * plan.segment_rows * plan.row_packs;
   const uint32_t there =
-      part.index < count
-          ? divide((count - part.index - 1) * kCount, run.grid.row) + 1
-          : 0;
+      part.index < count ? divide((count - part.index - 1) * kCount, run.grid.row) + 1 : 0;
   part.steps = there < plan.segment_rows ? there : plan.segment_rows;
   const bool wraps = before + column >= plan.row_packs;
   const uint32_t row = run.at.row + segment * plan.segment_rows + (wraps ? 1 : 0);
@@ -84,9 +82,8 @@ template <bool kDeep, typename T> struct values_before {
   }
   __device__ value_pack<T> pack(uint32_t i) const {
     const value_pack<T> v = run.pack(i);
-    return kDeep && i >= run.plane_values()
-               ? add(v, negative(run.pack(i - run.plane_values())))
-               : v;
+    return kDeep && i >= run.plane_values() ? add(v, negative(run.pack(i - run.plane_values())))
+                                            : v;
   }
 };
 
@@ -162,6 +159,30 @@ template <bool kDeep, typename T> struct column_walk {
     memcpy(v, to, sizeof(v));
     transform_values<T, kAhead * kCount>(v, run.how); /* which maps 0 to 0 */
     memcpy(to, v, sizeof(v));
+  }
+
+  /* Until the values in the last plane before the run are there that a part of `column` from pack
+   * `index` on adds. */
+  __device__ void wait_for_below(const strip_plan &plan, uint32_t index, uint32_t column) const {
+    constexpr uint32_t kRunPacks = kRunValues / kCount;
+    const run_place<T> &at = run.at;
+    const uint32_t plane = run.plane_values();
+    if (at.run == 0 || at.first + at.count <= plane) {
+      return;
+    }
+    if (plane < kRunValues && run.grid.dims[1].d % plan.segment_rows == 0) {
+      /* Those of one thread of the run before: each segment is as many packs. */
+      while (index >= plane_packs) {
+        index -= plane_packs;
+      }
+      const uint32_t segment = (index + kRunPacks - plane_packs) * plan.segment_count / kRunPacks;
+      run.wait_for(at.run - 1, 1u << (segment * plan.row_packs + column) / kWarp);
+      return;
+    }
+    const uint32_t begin = at.first > plane ? at.first - plane : 0;
+    const uint32_t end = at.first + at.count - 1 - plane;
+    run.wait_for(begin / kRunValues);
+    run.wait_for(end / kRunValues < at.run ? end / kRunValues : at.run - 1);
   }
 
   /* The value that pack `index` of the run has in the last plane before the run; or zeros. */
@@ -293,21 +314,6 @@ __device__ __forceinline__ void finish_columns(const strip_run<T> &run, const st
   }
   if (!plan.looks_back) {
     run.wait();
-  } else if (kDeep && at.run != 0 && at.first + at.count > run.plane_values()) {
-    /* The values in the plane before. */
-    const uint32_t end = at.first + at.count - 1 - run.plane_values();
-    const uint32_t begin = at.first > run.plane_values() ? at.first - run.plane_values() : 0;
-    run.wait_for(begin / kRunValues);
-    run.wait_for(end / kRunValues < at.run ? end / kRunValues : at.run - 1);
-  }
-  T plane_front = 0; /* of the first plane that begins in the run */
-  if (!kDeep && first_plane != 0 && run.has_planes() &&
-      first_plane * run.plane_values() < at.first + at.count) {
-    const uint32_t before = (first_plane - 1) * run.plane_values();
-    if (plan.looks_back && before / kRunValues != at.run) {
-      run.wait_for(before / kRunValues);
-    }
-    plane_front = run.value(before);
   }
   if (plan.segment_count > 1) {
     if (segment == 0) {
@@ -322,6 +328,18 @@ __device__ __forceinline__ void finish_columns(const strip_run<T> &run, const st
   }
   if (is_idle) {
     return;
+  }
+  if (kDeep && plan.looks_back) {
+    columns.wait_for_below(plan, part.index, first_column);
+  }
+  T plane_front = 0; /* of the first plane that begins in the run */
+  if (!kDeep && first_plane != 0 && run.has_planes() &&
+      first_plane * run.plane_values() < at.first + at.count) {
+    const uint32_t before = (first_plane - 1) * run.plane_values();
+    if (plan.looks_back && before / kRunValues != at.run) {
+      run.wait_for(before / kRunValues);
+    }
+    plane_front = run.value(before);
   }
   const uint32_t count = at.count / walk::kCount;
   const uint32_t column_count = plan.row_packs < count ? plan.row_packs : count;

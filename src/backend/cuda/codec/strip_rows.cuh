@@ -53,8 +53,7 @@ __device__ __forceinline__ T start_before(const strip_run<T> &run, const row_fro
     start = static_cast<T>(start + fronts.starts[begin - at.row]);
   }
   const uint32_t begin = first_plane * (run.has_planes() ? run.plane_values() : 0);
-  return first_plane == 0 ? start
-                          : static_cast<T>(start + run.value(begin - run.plane_values()));
+  return first_plane == 0 ? start : static_cast<T>(start + run.value(begin - run.plane_values()));
 }
 
 /* From sums over the part of each row that is in the strip and its warp, which are in `packs`.

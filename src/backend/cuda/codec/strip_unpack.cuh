@@ -99,11 +99,10 @@ __device__ __forceinline__ void unpack_strip_group(const uint32_t *words, uint32
 }
 
 template <typename T>
-__device__ __forceinline__ void unpack_strip_groups(const uint32_t *words,
-                                                    const uint32_t bits[kStripGroups],
-                                                    const uint32_t widths[kStripGroups],
-                                                    uint32_t widest, uint32_t zigzag,
-                                                    T r[kStripGroups][kGroup]) {
+__device__ __forceinline__ void
+unpack_strip_groups(const uint32_t *words, const uint32_t bits[kStripGroups],
+                    const uint32_t widths[kStripGroups], uint32_t widest, uint32_t zigzag,
+                    T r[kStripGroups][kGroup]) {
   if constexpr (sizeof(T) == 8) {
     if (widest <= 32) {
 #pragma unroll
@@ -143,8 +142,8 @@ __device__ __forceinline__ bool unpack_strips(const uint32_t *words, uint32_t at
                                               T r[kStripGroups][kGroup]) {
   const uint32_t groups = count / kGroup, codes_nbytes = block.codes_nbytes(groups);
   uint32_t widths[kStripGroups], bits[kStripGroups];
-  const bool good = read_strip_widths(reinterpret_cast<const uint8_t *>(words) + at, block, groups,
-                                      lane, widths);
+  const bool good =
+      read_strip_widths(reinterpret_cast<const uint8_t *>(words) + at, block, groups, lane, widths);
   const uint32_t own = widths[0] + widths[1] + widths[2] + widths[3];
   const uint32_t ends = warp_scan(own, lane);
   const uint32_t all = codes_nbytes + __shfl_sync(kAllLanes, ends, kWarp - 1);
@@ -159,14 +158,11 @@ __device__ __forceinline__ bool unpack_strips(const uint32_t *words, uint32_t at
   }
   unpack_strip_groups(words, bits, widths, block.width, block.form & GPUFI_FORM_PLAIN ? 0 : 1, r);
   if (block.shift != 0) {
-    /* A product, for which there are units that do nothing else here. */
-    const T factor = static_cast<T>(static_cast<T>(1) << block.shift);
 #pragma unroll
     for (int k = 0; k < kStripGroups; k++) {
 #pragma unroll
       for (int t = 0; t < kGroup; t++) {
-        r[k][t] = sizeof(T) == 4 ? static_cast<T>(r[k][t] * factor)
-                                 : static_cast<T>(r[k][t] << block.shift);
+        r[k][t] = static_cast<T>(r[k][t] << block.shift);
       }
     }
   }

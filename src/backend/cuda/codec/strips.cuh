@@ -23,6 +23,8 @@ template <typename T> __device__ inline uint32_t pack_at(uint32_t index) {
   return index + index / kStripPacks<T>;
 }
 
+constexpr uint32_t kAllWarps = (1u << kWarps) - 1;
+
 /* A run of the chunk, and where the calling thread's strip is in it. A plane is what the two
  * innermost axes make up; a chunk of less than three axes is one. */
 template <typename T> struct strip_run {
@@ -62,9 +64,10 @@ template <typename T> struct strip_run {
     return load_done(reinterpret_cast<const value_pack<T> *>(at.raw + i), how);
   }
 
-  /* Until run `run` is done. Every thread by itself, which is faster than one for all. */
-  __device__ void wait_for(uint32_t run) const {
-    while (load_acquire(run_done + run) == 0) {
+  /* Until those warps of run `run` are done. Every thread by itself, which is faster than one for
+   * all. */
+  __device__ void wait_for(uint32_t run, uint32_t warps = kAllWarps) const {
+    while (~load_acquire(run_done + run) & warps) {
     }
   }
   /* Until all runs before this one are done, if each of them waits for the one before. */
