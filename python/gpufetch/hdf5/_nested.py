@@ -19,7 +19,14 @@ from gpufetch.hdf5._asking import attribute, require_object
 from gpufetch.hdf5._numbers import int_array
 from gpufetch.hdf5._tree import link_names
 
-__all__ = ["is_stored_tree", "is_tree", "read_tree", "write_tree"]
+__all__ = [
+    "is_stored_tree",
+    "is_tree",
+    "kind_of_keys",
+    "kind_of_sequence",
+    "read_tree",
+    "write_tree",
+]
 
 _MARK = "gpufetch_tree"
 _DEPTH_MAX = 100
@@ -76,11 +83,11 @@ class _Writer:
             raise ValueError(f"{path}: a tree may be {_DEPTH_MAX} levels deep")
         above = (*above, id(x))
         if isinstance(x, Mapping):
-            made = _create_group(group, name, _kind_of_keys(x, path))
+            made = _create_group(group, name, kind_of_keys(x, path))
             for key, value in x.items():
                 self.write(made, str(key), value, f"{path}[{key!r}]", above)
             return
-        kind = _kind_of_sequence(x, path)
+        kind = kind_of_sequence(x, path)
         values = _number_array(x)
         if values is not None:
             self._write_marked(group, name, values, f"{kind} of {type(x[0]).__name__}")
@@ -137,7 +144,7 @@ def _mark(item: h5py.Group | h5py.Dataset, kind: str) -> None:
     item.attrs[_MARK] = kind
 
 
-def _kind_of_keys(x: Mapping[Any, Any], path: str) -> str:
+def kind_of_keys(x: Mapping[Any, Any], path: str) -> str:
     """The mark of a dict; TypeError or ValueError for a key that is no name of a link."""
     kinds = {type(key) for key in x}
     if kinds == {int}:
@@ -157,7 +164,7 @@ def _kind_of_keys(x: Mapping[Any, Any], path: str) -> str:
     return "dict"
 
 
-def _kind_of_sequence(x: Sequence[Any], path: str) -> str:
+def kind_of_sequence(x: Sequence[Any], path: str) -> str:
     if isinstance(x, tuple) and hasattr(x, "_fields"):
         raise TypeError(
             f"{path}: {type(x).__name__} is a namedtuple, which would come back as a plain tuple: "

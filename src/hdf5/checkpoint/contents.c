@@ -252,7 +252,10 @@ gpuf_status gpufi_checkpoint_add_part(gpufi_checkpoint_contents *contents, const
   } else {
     /* Its first part has a place of its own: nothing is to be undone below. */
     gpufi_checkpoint_part *const parts = malloc(sizeof(*parts));
-    status = parts ? add_whole(contents, name, tensor, part->shape, err) : no_memory(name, err);
+    if (!parts) {
+      return no_memory(name, err);
+    }
+    status = add_whole(contents, name, tensor, part->shape, err);
     if (status != GPUF_OK) {
       free(parts);
       return status;

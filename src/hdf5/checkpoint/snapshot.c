@@ -65,8 +65,8 @@ static gpuf_status copy_and_wait(const gpuf_tensor *dst, const gpuf_tensor *src,
 static gpuf_status copy_parts(const gpufi_checkpoint_tensor *t, const gpuf_tensor *copy,
                               copy_call call, gpuf_stream stream, gpuf_error *err) {
   gpuf_status status = GPUF_OK;
-  if (!t->parts && gpuf_tensor_count(copy) > 0) {
-    return call(copy, &t->tensor, stream, err);
+  if (!t->parts) {
+    return gpuf_tensor_count(copy) > 0 ? call(copy, &t->tensor, stream, err) : GPUF_OK;
   }
   for (size_t i = 0; i < t->part_count && status == GPUF_OK; i++) {
     const gpuf_tensor *const part = &t->parts[i].tensor;
