@@ -37,7 +37,7 @@
   F(Screate) F(Screate_simple) F(Sget_simple_extent_ndims) F(Sget_simple_extent_dims)       \
   F(Sget_simple_extent_npoints) F(Sget_simple_extent_type) F(Sselect_hyperslab)             \
   F(Tcopy) F(Tequal) F(Tcreate) F(Tinsert) F(Tenum_create) F(Tenum_insert) F(Tset_fields)   \
-  F(Tset_size) F(Tset_precision) F(Tset_ebias) F(Tset_cset) F(Tset_strpad)                  \
+  F(Tset_size) F(Tset_order) F(Tset_precision) F(Tset_ebias) F(Tset_cset) F(Tset_strpad)                  \
   F(Tis_variable_str) F(Tget_class) F(Tget_size) F(Tget_order)                              \
   F(Tget_sign) F(Tget_precision) F(Tget_offset) F(Tget_fields) F(Tget_ebias) F(Tget_norm)   \
   F(Tget_super) F(Tget_nmembers) F(Tget_member_name) F(Tget_member_type)                    \
@@ -83,6 +83,8 @@ typedef struct gpufi_h5_api {
   hid_t (*Tcomplex_create)(hid_t component);
   /* 1.14 and newer, else NULL: older ones lack it, or count the offset in chunks. */
   herr_t (*Dchunk_iter)(hid_t dataset, hid_t dxpl, gpufi_h5_chunk_visitor visit, void *arg);
+  /* NULL where the library has none. */
+  herr_t (*Dget_chunk_index_type)(hid_t dataset, H5D_chunk_index_t *index);
   /* The driver of plain files: a variable from 2.0 on, a function before. One of them is NULL. */
   const hid_t *FD_SEC2_id;
   hid_t (*FD_sec2_init)(void);

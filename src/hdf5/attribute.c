@@ -274,9 +274,19 @@ static gpuf_status open_to_get(attribute *a, kind wanted, gpuf_error *err) {
 static gpuf_status read_int64(attribute *a, void *value, gpuf_error *err) {
   const gpufi_h5_api *api = a->session.api;
   const bool is_unsigned = api->Tget_sign(a->type) == H5T_SGN_NONE;
+  const htri_t needs_swap = gpufi_h5_type_needs_swap(api, a->type);
   uint64_t bits = 0;
-  if (api->Aread(a->id, is_unsigned ? *api->T_STD_U64LE : *api->T_STD_I64LE, &bits) < 0) {
-    return fail(a, "reading", err);
+  const hid_t type = api->Tcopy(is_unsigned ? *api->T_STD_U64LE : *api->T_STD_I64LE);
+  const bool is_read = type >= 0 && needs_swap >= 0 &&
+                       (!needs_swap || api->Tset_order(type, H5T_ORDER_BE) >= 0) &&
+                       api->Aread(a->id, type, &bits) >= 0;
+  const gpuf_status status = is_read ? GPUF_OK : fail(a, "reading", err);
+  gpufi_h5_close(&a->session, type);
+  if (status != GPUF_OK) {
+    return status;
+  }
+  if (needs_swap) {
+    gpufi_h5_swap(&bits, 1, sizeof(bits));
   }
   if (is_unsigned && bits > INT64_MAX) {
     return gpufi_fail(err, GPUF_ERR_INVALID, 0,

@@ -56,6 +56,7 @@ static gpuf_status resolve(gpufi_h5_api *api, void *handle, gpuf_error *err) {
   *(void **)&api->Fget_fileno = dlsym(handle, "H5Fget_fileno");
   *(void **)&api->Oget_info1 = dlsym(handle, "H5Oget_info1");
   *(void **)&api->Dchunk_iter = dlsym(handle, "H5Dchunk_iter");
+  *(void **)&api->Dget_chunk_index_type = dlsym(handle, "H5Dget_chunk_index_type");
   *(void **)&api->FD_sec2_init = dlsym(handle, "H5FD_sec2_init");
   *(void **)&api->FDregister = dlsym(handle, "H5FDregister");
   *(void **)&api->Pget_file_locking = dlsym(handle, "H5Pget_file_locking");

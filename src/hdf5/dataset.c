@@ -72,6 +72,14 @@ static gpuf_status read_type(gpufi_h5_dataset *dataset, bool *is_native, size_t 
   dataset->is_native_complex = (int)session->api->Tget_class(type) == GPUFI_H5T_COMPLEX;
   *stored_nbytes = session->api->Tget_size(type);
   status = gpufi_h5_type_match(session, type, dataset->name, &dataset->dtype, is_native, err);
+  if (status == GPUF_OK) {
+    const htri_t needs_swap = gpufi_h5_type_needs_swap(session->api, type);
+    dataset->needs_swap = needs_swap > 0;
+    if (needs_swap < 0) {
+      status =
+          gpufi_h5_fail(session, err, "reading the type of dataset '%s' failed", dataset->name);
+    }
+  }
   gpufi_h5_close(session, type);
   return status;
 }

@@ -19,6 +19,7 @@ typedef struct gpufi_h5_dataset {
   char name[256];
   gpuf_dtype dtype;
   bool is_native_complex; /* stored as HDF5 2.0's complex type, not as a compound */
+  bool needs_swap;        /* HDF5 gives and takes the elements' bytes in reverse order */
   int32_t ndim;
   int64_t shape[GPUF_NDIM_MAX];
   gpufi_h5_route route;

@@ -64,6 +64,30 @@ static bool is_plain(const gpufi_h5_api *api, hid_t file) {
   return known && intent == 0 && userblock == 0 && driver == sec2;
 }
 
+/* Whether HDF5 visits the dataset's chunks at their own offsets. With an extensible array (files of
+ * HDF5 1.10 and newer, one unlimited axis) the chunks lie in the array with that axis first, and
+ * HDF5 up to 2.0 counts offsets as if they lay in the axes' own order. */
+static bool has_known_offsets(const gpufi_h5_api *api, hid_t dataset) {
+  H5D_chunk_index_t index;
+  hsize_t max_shape[GPUF_NDIM_MAX];
+  int unlimited_count = 0;
+  bool is_known;
+  if (api->Dget_chunk_index_type && api->Dget_chunk_index_type(dataset, &index) >= 0 &&
+      index != H5D_CHUNK_IDX_EARRAY) {
+    return true;
+  }
+  const hid_t space = api->Dget_space(dataset);
+  const int ndim = space < 0 ? -1 : api->Sget_simple_extent_dims(space, NULL, max_shape);
+  for (int axis = 0; axis < ndim; axis++) {
+    unlimited_count += max_shape[axis] == H5S_UNLIMITED;
+  }
+  is_known = ndim > 0 && (unlimited_count != 1 || max_shape[0] == H5S_UNLIMITED);
+  if (space >= 0) {
+    api->Idec_ref(space);
+  }
+  return is_known;
+}
+
 static int open_again(const gpufi_h5_api *api, hid_t dataset) {
   void *handle = NULL;
   int fd = -1;
@@ -87,7 +111,7 @@ void gpufi_h5_direct_init(gpufi_h5_direct *direct, gpufi_h5_session *session,
   if (!api->Dchunk_iter || grid->total < CHUNKS_MIN || grid->total > CHUNKS_MAX) {
     return;
   }
-  direct->fd = open_again(api, dataset->id);
+  direct->fd = has_known_offsets(api, dataset->id) ? open_again(api, dataset->id) : -1;
   if (direct->fd >= 0) {
     t.places = calloc((size_t)grid->total, sizeof(*t.places));
   }

@@ -39,9 +39,14 @@ static hid_t create_selection(const gpufi_h5_api *api, int32_t ndim, const int64
  * complex type and a compound of the other byte order. */
 static gpuf_status create_memory_type(gpufi_h5_session *session, const gpufi_h5_dataset *dataset,
                                       hid_t *type, gpuf_error *err) {
-  return dataset->is_native_complex && session->api->Tcomplex_create
-             ? gpufi_h5_type_create_complex(session, dataset->dtype, type, err)
-             : gpufi_h5_type_create(session, dataset->dtype, type, err);
+  const gpuf_status status = dataset->is_native_complex && session->api->Tcomplex_create
+                                 ? gpufi_h5_type_create_complex(session, dataset->dtype, type, err)
+                                 : gpufi_h5_type_create(session, dataset->dtype, type, err);
+  return status == GPUF_OK && dataset->needs_swap &&
+                 session->api->Tset_order(*type, H5T_ORDER_BE) < 0
+             ? gpufi_h5_fail(session, err, "making a big-endian type for dataset '%s' failed",
+                             dataset->name)
+             : status;
 }
 
 /* Fill the box at the origin of a C-contiguous buffer with zeros. */
@@ -83,7 +88,7 @@ gpuf_status gpufi_h5_hyperslab_transfer(gpufi_h5_session *session, const gpufi_h
   herr_t result = -1;
   gpuf_status status = create_memory_type(session, dataset, &type, err);
   if (status != GPUF_OK) {
-    return status;
+    goto done;
   }
   in_file = create_selection(api, dataset->ndim, dataset->shape, box->start, box->shape);
   in_memory = in_file < 0 ? H5I_INVALID_HID
@@ -105,6 +110,7 @@ gpuf_status gpufi_h5_hyperslab_transfer(gpufi_h5_session *session, const gpufi_h
     gpufi_h5_digest_add(session->context->digest, dataset, 0, buffer,
                         gpuf_dtype_nbytes(dataset->dtype), true);
   }
+done:
   gpufi_h5_close(session, in_memory);
   gpufi_h5_close(session, in_file);
   gpufi_h5_close(session, type);
@@ -156,7 +162,8 @@ static gpuf_status hyperslabs_init(hyperslabs *all, const gpufi_h5_box *box, gpu
   for (int32_t axis = 0; axis < dataset->ndim; axis++) { /* at most the tensor's size */
     nbytes *= (size_t)lesser(tile[axis], box->shape[axis]);
   }
-  all->in_place = device.kind == GPUF_DEVICE_CPU && gpuf_tensor_is_contiguous(all->tensor);
+  all->in_place = device.kind == GPUF_DEVICE_CPU && gpuf_tensor_is_contiguous(all->tensor) &&
+                  !dataset->needs_swap;
   if (all->in_place) {
     return GPUF_OK;
   }
@@ -173,6 +180,14 @@ static void hyperslabs_fini(hyperslabs *all) {
     gpuf_pool_release(all->buffer, NULL);
   } else {
     free(all->buffer);
+  }
+}
+
+/* Between the bytes of the tensor's elements and what HDF5 gives and takes. */
+static void swap_tile(const hyperslabs *all, const gpuf_tensor *in_buffer) {
+  if (all->dataset->needs_swap) {
+    gpufi_h5_swap(in_buffer->data, (size_t)gpuf_tensor_count(in_buffer),
+                  gpuf_dtype_nbytes(in_buffer->dtype));
   }
 }
 
@@ -193,6 +208,7 @@ static gpuf_status transfer_tile(const hyperslabs *all, int64_t index, gpuf_erro
   }
   if (status == GPUF_OK && !all->in_place && all->writes) {
     status = gpuf_copy(&in_buffer, &in_tensor, NULL, err);
+    swap_tile(all, &in_buffer);
   }
   if (status == GPUF_OK) {
     gpufi_h5_enter(all->session);
@@ -201,6 +217,7 @@ static gpuf_status transfer_tile(const hyperslabs *all, int64_t index, gpuf_erro
     gpufi_h5_leave(all->session);
   }
   if (status == GPUF_OK && !all->in_place && !all->writes) {
+    swap_tile(all, &in_buffer);
     status = gpuf_copy(&in_tensor, &in_buffer, NULL, err);
   }
   return status;

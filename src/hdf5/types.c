@@ -363,6 +363,42 @@ static gpuf_dtype match(matcher *m, int class, hid_t type, bool *is_native) {
   }
 }
 
+static htri_t integer_needs_swap(const gpufi_h5_api *api, hid_t type) {
+  const H5T_order_t order = api->Tget_order(type);
+  const size_t precision = api->Tget_precision(type);
+  const size_t nbytes = api->Tget_size(type);
+  return order == H5T_ORDER_ERROR || precision == 0 || nbytes == 0
+             ? -1
+             : order == H5T_ORDER_BE && precision < nbytes * 8;
+}
+
+htri_t gpufi_h5_type_needs_swap(const gpufi_h5_api *api, hid_t type) {
+  const H5T_class_t class = api->Tget_class(type);
+  if (class == H5T_INTEGER) {
+    return integer_needs_swap(api, type);
+  }
+  if (class != H5T_ENUM) {
+    return class == H5T_NO_CLASS ? -1 : 0;
+  }
+  const hid_t base = api->Tget_super(type);
+  const htri_t needs = base < 0 ? -1 : integer_needs_swap(api, base);
+  if (base >= 0) {
+    api->Idec_ref(base);
+  }
+  return needs;
+}
+
+void gpufi_h5_swap(void *elements, size_t count, size_t nbytes) {
+  unsigned char *bytes = elements;
+  for (size_t i = 0; i < count; i++, bytes += nbytes) {
+    for (size_t k = 0; k < nbytes / 2; k++) {
+      const unsigned char kept = bytes[k];
+      bytes[k] = bytes[nbytes - 1 - k];
+      bytes[nbytes - 1 - k] = kept;
+    }
+  }
+}
+
 const char *gpufi_h5_class_name(int type_class) {
   static const char *const names[] = {"integer",     "floating-point",  "time",     "string",
                                       "bit field",   "opaque",          "compound", "reference",

@@ -20,6 +20,14 @@ gpuf_status gpufi_h5_type_create_complex(gpufi_h5_session *session, gpuf_dtype d
 gpuf_status gpufi_h5_type_match(gpufi_h5_session *session, hid_t type, const char *name,
                                 gpuf_dtype *dtype, bool *is_native, gpuf_error *err);
 
+/* Whether HDF5 misreads `type` as an integer of its size in the other byte order: HDF5 swaps the
+ * bytes of a big-endian integer and forgets that some bits are padding, so that its sign is lost.
+ * It is read in its own byte order then, and swapped by us. Negative where HDF5 cannot tell.
+ * Entered. */
+htri_t gpufi_h5_type_needs_swap(const gpufi_h5_api *api, hid_t type);
+/* Swap the bytes of `count` elements of `nbytes` bytes each. */
+void gpufi_h5_swap(void *elements, size_t count, size_t nbytes);
+
 /* What an HDF5 class of types is called in messages: "integer", "string", ... */
 const char *gpufi_h5_class_name(int type_class);
 

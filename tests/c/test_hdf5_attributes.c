@@ -155,6 +155,28 @@ static void numbers_and_texts_of_other_programs_are_read(void) {
   close_file(file);
 }
 
+/* HDF5 itself drops the sign: it swaps the bytes, and forgets that some bits are padding. */
+static void integers_of_reduced_precision_keep_their_sign(void) {
+  const hid_t types[] = {H5T_STD_I64BE, H5T_STD_I64LE, H5T_STD_I32BE};
+  const long long value = -4;
+  const hid_t file = create_file(), space = H5Screate(H5S_SCALAR);
+  for (size_t i = 0; i < sizeof(types) / sizeof(types[0]); i++) {
+    const char name[] = {(char)('a' + i), 0};
+    const hid_t type = H5Tcopy(types[i]), whole = H5Tcopy(types[i]);
+    H5Tset_precision(type, 20);
+    const hid_t attribute = H5Acreate2(file, name, type, space, H5P_DEFAULT, H5P_DEFAULT);
+    long long stored = value;
+    CHECK(H5Tconvert(H5T_NATIVE_LLONG, whole, 1, &stored, NULL, H5P_DEFAULT) >= 0);
+    CHECK(H5Awrite(attribute, whole, &stored) >= 0);
+    CHECK(get_int64(file, "/", name) == value);
+    H5Aclose(attribute);
+    H5Tclose(whole);
+    H5Tclose(type);
+  }
+  H5Sclose(space);
+  close_file(file);
+}
+
 static void what_an_attribute_is_stands_in_the_message(void) {
   const unsigned long long above = (unsigned long long)INT64_MAX + 1;
   const int many[] = {1, 2, 3};
@@ -317,6 +339,7 @@ int main(void) {
   TEST(setting_overwrites_any_attribute);
   TEST(setting_overwrites_attributes_of_datasets_and_groups);
   TEST(numbers_and_texts_of_other_programs_are_read);
+  TEST(integers_of_reduced_precision_keep_their_sign);
   TEST(what_an_attribute_is_stands_in_the_message);
   TEST(objects_that_are_not_there_are_refused);
   TEST(null_and_empty_arguments_are_refused);

@@ -171,10 +171,10 @@ class _Copy:
         new = Dataset(h5o.open(self._made.id, path))
         if "numbers" in (old.memory, new.memory):
             old.memory = "numbers"
-        present = old.present_chunks()
+        is_sparse = old.is_sparse()
         chunk = new.plist.get_chunk() if new.layout == h5d.CHUNKED else None
-        for start, shape in old.boxes(chunk, one_chunk=present is not None):
-            if present is None or start in present:
+        for start, shape in old.boxes(chunk, one_chunk=is_sparse):
+            if not is_sparse or old.has_chunk(start):
                 values = self._translated(old.read(start, shape))
                 if old.memory != new.memory:
                     values = values.view(f"V{old.itemsize}")

@@ -78,14 +78,33 @@ class Dataset:
             chunk = self.plist.get_chunk() if chunked else (1,) * len(self.shape)
         return boxes(self.shape, chunk, self.itemsize, 0 if one_chunk else BOX_NBYTES)
 
-    def present_chunks(self) -> set[tuple[int, ...]] | None:
-        """The starts of the chunks that were written; None if all were, or if HDF5 cannot tell."""
-        if self.layout != h5d.CHUNKED or not hasattr(self.id, "chunk_iter"):
-            return None
-        found: set[tuple[int, ...]] = set()
-        self.id.chunk_iter(lambda info: found.add(tuple(info.chunk_offset)))
+    def is_sparse(self) -> bool:
+        """Whether some chunks may not have been written."""
+        if self.layout != h5d.CHUNKED or not hasattr(self.id, "get_num_chunks"):
+            return False
         counts = (-(-n // c) for n, c in zip(self.shape, self.plist.get_chunk(), strict=True))
-        return None if len(found) == int(np.prod(list(counts), dtype=object)) else found
+        return bool(self.id.get_num_chunks() < int(np.prod(list(counts), dtype=object)))
+
+    def has_chunk(self, start: tuple[int, ...]) -> bool:
+        """Whether the chunk from `start` on was written.
+
+        HDF5 is asked for the chunk's bytes, since it does not tell where chunks are: the offsets
+        that it gives for those of an extensible array (one unlimited axis that is not the first)
+        are wrong up to HDF5 2.0, those that get_chunk_info_by_coord compares among them.
+        """
+        try:
+            self.id.read_direct_chunk(start)
+        except (OSError, RuntimeError, ValueError, MemoryError):
+            # It was not written, or cannot be read: reading its elements fails then.
+            ends = zip(start, self.plist.get_chunk(), self.shape, strict=True)
+            self.read(start, tuple(min(c, n - at) for at, c, n in ends))
+            return False
+        return True
+
+    def read_by_hdf5(self) -> None:
+        """Read by HDF5 itself from now on, without gpufetch, if it finds every filter."""
+        if self.memory == "numbers" and self.is_readable():
+            self.memory = "bytes"
 
     def read(self, start: tuple[int, ...], shape: tuple[int, ...]) -> npt.NDArray[Any]:
         """Read a box, as a new array in C order."""
