@@ -37,6 +37,16 @@ static PyObject *report_dict(const gpuf_checkpoint_report *report) {
       "message", gpufi_py_text(report->message));
 }
 
+/* Raise `err`, which may name an option: here they are arguments of their own. */
+static PyObject *raise_checkpoint(const gpufi_py_state *state, gpuf_error *err) {
+  static const char prefix[] = "options.";
+  const size_t nbytes = sizeof(prefix) - 1;
+  for (char *at = err->message; (at = strstr(at, prefix));) {
+    memmove(at, at + nbytes, strlen(at + nbytes) + 1);
+  }
+  return gpufi_py_raise(state, err);
+}
+
 /* --- Tensors ----------------------------------------------------------------- */
 
 typedef struct tensor_list {
@@ -263,7 +273,7 @@ static PyObject *checkpoint_save(PyObject *module, PyObject *args) {
         gpufi_py_handle_end(handle, true);
       }
     Py_END_ALLOW_THREADS
-    result = status == GPUF_OK ? report_dict(&report) : gpufi_py_raise(state, &err);
+    result = status == GPUF_OK ? report_dict(&report) : raise_checkpoint(state, &err);
   }
   clear_tensors(&call.tensors);
   free(call.names);

@@ -220,11 +220,20 @@ class Checkpoint:
         if restart is None:
             return None
         tree = restore(
-            _core.restart_tree(restart),
+            self._text_of(restart, report["path"]),
             lambda name, other: _core.restart_read(restart, name, device, other),
             out,
         )
         return Restart(report["step"], tree, Path(report["path"]), report["message"])
+
+    def _text_of(self, restart: Any, path: str) -> str:
+        try:
+            return _core.restart_tree(restart)
+        except ValueError as error:
+            raise ValueError(
+                f"{path} has no tree in it, as where a program in C wrote it: read its datasets "
+                "with gpufetch.hdf5.read"
+            ) from error
 
     def close(self) -> None:
         """Wait for the checkpoint that is being written, and end the writer.

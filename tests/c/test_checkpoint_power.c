@@ -228,7 +228,8 @@ static void build_folder(void) {
     const int file = now.names[i].file;
     FILE *const out = fopen(path_in_folder(now.names[i].text), "wb");
     CHECK(out);
-    CHECK(fwrite(now.files[file].bytes, 1, now.files[file].nbytes, out) == now.files[file].nbytes);
+    const size_t nbytes = now.files[file].nbytes;
+    CHECK(nbytes == 0 || fwrite(now.files[file].bytes, 1, nbytes, out) == nbytes);
     CHECK(fclose(out) == 0);
   }
 }

@@ -16,8 +16,11 @@ import h5py
 import ml_dtypes
 import numpy as np
 import pytest
+from sanitizing import needs_deepbind
 
 import gpufetch as gf
+
+pytestmark = needs_deepbind
 
 DTYPES = [np.float32, np.int16, bool, np.complex128, ml_dtypes.bfloat16, ml_dtypes.float8_e5m2]
 
@@ -165,7 +168,7 @@ def test_arguments_are_checked(tmp_path: Path) -> None:
         with pytest.raises(ValueError, match="step"):
             checkpoint.save(-1, {})
         checkpoint.save(3, {})
-        with pytest.raises(ValueError, match="step 3"):
+        with pytest.raises(ValueError, match=r"step 3 .* or set replace"):
             checkpoint.save(3, {"x": 1})
         with gf.Checkpoint(tmp_path) as second, pytest.raises(gf.Error, match="being written by"):
             second.save(4, {})
@@ -332,3 +335,45 @@ def test_a_failure_is_raised_at_the_end_of_a_with_unless_another_is(
     with caplog.at_level(logging.WARNING), pytest.raises(ZeroDivisionError):
         fail(ZeroDivisionError())
     assert ".run-000000000007" in caplog.text
+
+
+def test_a_busy_writer_is_skipped_when_asked_for(tmp_path: Path) -> None:
+    x = np.random.default_rng(1).integers(0, 256, 8_000_000, np.uint8)
+    with gf.Checkpoint(tmp_path, skip_if_busy=True) as checkpoint:
+        step = 0
+        while checkpoint.save(step, {"x": x}):  # until it comes while one is being written
+            step += 1
+            assert step < 200
+        assert step > 0 and checkpoint.wait().step == step - 1
+    found = checkpoint.load()
+    assert found and found.step == step - 1
+
+
+ENDS = """
+import sys
+import numpy as np
+import gpufetch as gf
+checkpoint = gf.Checkpoint(sys.argv[1], sync=False)
+x = np.random.default_rng(0).integers(0, 256, 10_000_000, np.uint8)
+d_x = gf.to_device(x, device="host:0")
+for step in range(2):
+    checkpoint.save(step, {"x": x, "y": d_x})
+holder = [checkpoint]
+if sys.argv[2] == "cycle":
+    holder.append(holder)
+    del checkpoint
+if sys.argv[2] == "exit":
+    sys.exit(0)
+"""
+
+
+@pytest.mark.parametrize("way", ["end", "exit", "cycle"])
+def test_a_program_that_ends_without_closing_leaves_what_is_finished(
+    tmp_path: Path, way: str
+) -> None:
+    subprocess.run([sys.executable, "-c", ENDS, tmp_path, way], check=True, timeout=120)
+    with gf.Checkpoint(tmp_path) as checkpoint:
+        found = checkpoint.load()
+        assert found and found.step >= 0 and not found.skipped
+        checkpoint.save(7, {})  # the prefix is free
+    assert not list(tmp_path.glob(".*.tmp"))

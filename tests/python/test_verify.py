@@ -8,6 +8,7 @@ from typing import Any
 import h5py
 import numpy as np
 import pytest
+from sanitizing import needs_deepbind
 
 import gpufetch as gf
 from gpufetch.__main__ import main
@@ -59,6 +60,7 @@ def test_every_damaged_chunk_is_named(capsys: pytest.CaptureFixture[str], tmp_pa
     assert lines[-1].endswith(": 3 damaged")
 
 
+@needs_deepbind
 def test_a_folder_of_checkpoints(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
     with gf.Checkpoint(tmp_path, keep=0, compress=False) as checkpoint:
         for step in (1, 2, 3):

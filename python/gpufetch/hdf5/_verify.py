@@ -111,7 +111,8 @@ class Verification:
         except _ERRORS as error:
             if all(length <= one for length, one in zip(shape, chunk, strict=True)):
                 at = ", ".join(map(str, start))
-                yield f"dataset {name!r}, chunk at ({at}): {error}"
+                what = "chunk at" if chunked else "elements from"
+                yield f"dataset {name!r}, {what} ({at}): {error}"
                 return
         else:
             return
