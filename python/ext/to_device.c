@@ -1,4 +1,5 @@
-/* to_device, asdevice and _restride: functions that return a DeviceArray. */
+/* to_device, asdevice and _restride, which return a DeviceArray, and _copy_into, which fills one.
+ */
 #include "adapter.h"
 #include "arguments.h"
 #include "arrays.h"
@@ -120,6 +121,43 @@ static PyObject *asdevice(PyObject *module, PyObject *object) {
   return array;
 }
 
+/* Import the two arguments of _copy_into. On failure nothing is left to clear. */
+static int import_pair(gpufi_py_state *state, PyObject *const *args, gpufi_py_import *out,
+                       gpufi_py_import *source) {
+  if (gpufi_py_adapter_import(state, args[0], out) < 0) {
+    return -1;
+  }
+  if (gpufi_py_adapter_refuse_copy(out, "out") == 0) {
+    if (out->readonly) {
+      PyErr_SetString(PyExc_ValueError, "out is read-only: give a writable array");
+    } else if (gpufi_py_adapter_import(state, args[1], source) == 0) {
+      return 0;
+    }
+  }
+  gpufi_py_import_clear(out);
+  return -1;
+}
+
+static PyObject *copy_into(PyObject *module, PyObject *const *args, Py_ssize_t nargs) {
+  gpufi_py_state *state = gpufi_py_state_of_module(module);
+  gpufi_py_import out, source;
+  gpuf_status status;
+  gpuf_error err;
+  if (nargs != 2) {
+    PyErr_Format(PyExc_TypeError, "_copy_into takes 2 arguments, not %zd", nargs);
+    return NULL;
+  }
+  if (import_pair(state, args, &out, &source) < 0) {
+    return NULL;
+  }
+  Py_BEGIN_ALLOW_THREADS
+    status = gpuf_copy(&out.tensor, &source.tensor, NULL, &err);
+  Py_END_ALLOW_THREADS
+  gpufi_py_import_clear(&source);
+  gpufi_py_import_clear(&out);
+  return status == GPUF_OK ? Py_NewRef(args[0]) : gpufi_py_raise(state, &err);
+}
+
 /* True if the elements of `tensor` lie within the extent of `array`. Both tensors were checked. */
 static bool lies_within(const gpuf_tensor *tensor, const gpuf_tensor *array) {
   uintptr_t low, high, array_low, array_high;
@@ -171,6 +209,11 @@ PyDoc_STRVAR(asdevice_doc,
              "synchronize. Raises TypeError for an object that is no tensor. May be called from\n"
              "any thread.");
 
+PyDoc_STRVAR(copy_into_doc,
+             "_copy_into(out, array, /)\n--\n\n"
+             "Copy an array on the CPU to a writable tensor of its shape and dtype, of any layout\n"
+             "and on any device; returns `out`. ValueError or gpufetch.Error if it does not fit.");
+
 PyDoc_STRVAR(restride_doc,
              "_restride(array, shape, strides, /)\n--\n\n"
              "A view of a DeviceArray with the same first element and the given shape and\n"
@@ -179,6 +222,7 @@ PyDoc_STRVAR(restride_doc,
 PyMethodDef gpufi_py_device_methods[] = {
     {"to_device", GPUFI_PY_METHOD(to_device), METH_FASTCALL | METH_KEYWORDS, to_device_doc},
     {"asdevice", asdevice, METH_O, asdevice_doc},
+    {"_copy_into", GPUFI_PY_METHOD(copy_into), METH_FASTCALL, copy_into_doc},
     {"_restride", restride, METH_VARARGS, restride_doc},
     {0},
 };

@@ -20,6 +20,7 @@ from gpufetch._lazy.scalars import converted
 from gpufetch._lazy.shapes import (
     axis_order,
     in_reversed_order,
+    memory_order,
     resolve_shape,
     shape_order,
     squeezed_axes,
@@ -66,14 +67,15 @@ def swapaxes(self: DeviceArray, axis1: Any, axis2: Any) -> DeviceArray:
 
 def reshape(self: DeviceArray, *shape: Any, order: str = "C") -> DeviceArray:
     lengths = resolve_shape(shape, self.size)
-    if shape_order(order) == "F":
+    if shape_order(order, DeviceView(self)) == "F":
         with in_reversed_order():
             return DeviceView(self.T).reshaped(lengths[::-1]).array.T
     return DeviceView(self).reshaped(lengths).array
 
 
 def ravel(self: DeviceArray, order: str = "C") -> DeviceArray:
-    return reshape(self, -1, order=order)
+    axes = memory_order(order, DeviceView(self))
+    return reshape(self, -1, order=order) if axes is None else reshape(transpose(self, axes), -1)
 
 
 def squeeze(self: DeviceArray, axis: Any = None) -> DeviceArray:

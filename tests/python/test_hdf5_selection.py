@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import warnings
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import h5py
@@ -99,7 +100,7 @@ EMPTY_AFTER_A_MASK = ((3, 2, 3), np.s_[:, np.ones(2, bool), ..., [0, 2]])
 
 
 @settings(max_examples=400, deadline=None)
-@given(case=subscripts())
+@given(case=subscripts(new_axes=True))
 @example(case=EMPTY_ELLIPSIS)
 @example(case=EMPTY_BETWEEN_ARRAYS)
 @example(case=EMPTY_AFTER_A_MASK)
@@ -124,6 +125,9 @@ def test_any_selection_of_a_dataset_is_what_numpy_indexes(
         out = np.full(expected.shape, -1, x.dtype)
         assert gf.hdf5.read(dataset, selection=key, out=out) is out
         assert (out == expected).all()
+        on_device = gf.to_device(np.full(expected.shape, -1, x.dtype).T, device="host:0").T
+        assert gf.hdf5.read(dataset, selection=key, out=on_device) is on_device
+        assert (gf.fetch(on_device) == expected).all()
 
 
 @settings(max_examples=400, deadline=None)
@@ -182,3 +186,48 @@ def test_elements_without_a_dtype_are_selected_as_numpy_indexes(kind: str, key: 
     expected = x.reshape(numbers.size, *x.shape[3:])[places]
     assert np.shape(found) == np.shape(expected)
     assert np.all(np.asarray(found) == expected)
+
+
+MIXED = np.dtype([("i", "<i4"), ("f", ">f8"), ("s", "S3")])
+
+
+@pytest.mark.parametrize(
+    "key",
+    ["i", "f", "s", ("i", np.s_[1:3]), (np.s_[:, 2], "f"), ("f", np.s_[::2, [0, 3]]), ("i", "f")],
+)
+def test_a_field_of_a_compound_is_what_h5py_gives(tmp_path: Path, key: Any) -> None:
+    x = np.zeros((5, 4), MIXED)
+    x["i"], x["f"], x["s"] = np.arange(20).reshape(5, 4), 0.5, b"ab"
+    items = []
+    for item in key if isinstance(key, tuple) else (key,):
+        items += item if isinstance(item, tuple) else [item]
+    names = [item for item in items if isinstance(item, str)]
+    rest = tuple(item for item in items if not isinstance(item, str))
+    expected = x[names[0] if len(names) == 1 else names][rest]
+    with h5py.File(tmp_path / "x.h5", "w") as file:
+        file["x"] = x
+        found = gf.hdf5.read(file, "x", selection=tuple(items), device="cpu")
+        assert found.dtype.names == expected.dtype.names and found.tolist() == expected.tolist()
+        if names in (["i"], ["f"]):
+            on_device = gf.hdf5.read(file, "x", selection=tuple(items), device="host:0")
+            assert (gf.fetch(on_device) == expected).all()
+            out = np.zeros(expected.shape, expected.dtype.newbyteorder("="))
+            assert gf.hdf5.read(file, "x", selection=tuple(items), out=out) is out
+            assert (out == expected).all()
+        else:
+            with pytest.raises(TypeError, match="device='cpu'"):
+                gf.hdf5.read(file, "x", selection=tuple(items), device="host:0")
+
+
+def test_what_selects_no_elements_is_named(tmp_path: Path) -> None:
+    with h5py.File(tmp_path / "x.h5", "w") as file:
+        file["x"], file["c"] = np.arange(6.0).reshape(2, 3), np.zeros(3, MIXED)
+        for name, key, message in [
+            ("c", "q", r"'/c' has no field 'q': its fields are i, f, s"),
+            ("x", "i", "'i' of type str is not known"),
+            ("x", True, "True of type bool is not known: use integers, slices, ..., None, arrays"),
+        ]:
+            with pytest.raises(IndexError, match=message):
+                gf.hdf5.read(file, name, selection=key, device="cpu")
+        scalar = file.create_dataset("s", data=np.zeros((), MIXED))
+        assert gf.hdf5.read(scalar, selection=(None,), device="cpu").shape == (1,)

@@ -259,6 +259,8 @@ def test_threads_overwrite_one_name_and_read_it(tmp_path: Path) -> None:
     ("name", "x", "options", "kind", "message"),
     [
         (3, 1, {}, TypeError, "name is of type int: give text"),
+        ("y", 1, {"attrs": {"gpufetch_tree": "list"}}, ValueError, "is 'list': that name is res"),
+        ("y", [1, "a"], {"attrs": {b"gpufetch_tree": 3}}, ValueError, "is 3: that name is reserv"),
         ("y", 1, {"attrs": [1]}, TypeError, "attrs is of type list: give a dict"),
         ("y", 1, {"attrs": {"a": object()}}, TypeError, r"attrs\['a'\] is of type object"),
         ("y", 1, {"attrs": {3: 1}}, TypeError, r"attrs\[3\].*names are text"),

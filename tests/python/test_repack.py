@@ -386,3 +386,22 @@ def test_elements_never_written_are_copied_as_h5py_reads_them(tmp_path: Path, na
         gf.hdf5.repack(tmp_path / "x.h5", tmp_path / "y.h5", overwrite=True)
         with h5py.File(tmp_path / "y.h5") as file:
             assert file["x"][...].tobytes() == expected.tobytes()
+
+
+@pytest.mark.parametrize("where", ["/", "g", "a", "z", "ct"])
+def test_attributes_of_a_committed_type_are_copied(tmp_path: Path, where: str) -> None:
+    kind = np.dtype([("a", "<i4")])
+    with h5py.File(tmp_path / "x.h5", "w", track_order=True) as file:
+        file["a"], file["z"] = 1.0, 2.0
+        file["ct"] = kind
+        file["gone"] = np.dtype("<f8")
+        file.create_group("g")
+        file[where].attrs.create("k", np.array((7,), kind), dtype=file["ct"])
+        file[where].attrs.create("n", np.zeros(2), dtype=file["gone"])
+        del file["gone"]
+    gf.hdf5.repack(tmp_path / "x.h5", tmp_path / "y.h5")
+    with h5py.File(tmp_path / "y.h5") as file:
+        assert list(file) == ["a", "z", "ct", "g"]
+        found = file[where].attrs.get_id("k")
+        assert found.get_type().committed() and file[where].attrs["k"]["a"] == 7
+        assert h5py.h5o.get_info(found.get_type()).addr == h5py.h5o.get_info(file["ct"].id).addr

@@ -23,6 +23,7 @@ from gpufetch._lazy.scalars import converted
 from gpufetch._lazy.shapes import (
     axis_order,
     in_reversed_order,
+    memory_order,
     resolve_shape,
     shape_order,
     squeezed_axes,
@@ -202,14 +203,15 @@ class LazyArray(NumPyFunctions):
         Raises ValueError where the strides make it impossible without a copy: fetch first then.
         """
         lengths = resolve_shape(shape, self.size)
-        if shape_order(order) == "F":
+        if shape_order(order, self._view()) == "F":
             with in_reversed_order():
                 return self.T._step("reshape", lengths[::-1]).T
         return self._step("reshape", lengths)
 
     def ravel(self, order: str = "C") -> LazyArray:
-        """View with one axis; ValueError where that takes a copy."""
-        return self.reshape(-1, order=order)
+        """View with one axis; `order` is as in NumPy. ValueError where that takes a copy."""
+        axes = memory_order(order, self._view())
+        return self.reshape(-1, order=order) if axes is None else self.transpose(axes).reshape(-1)
 
     def squeeze(self, axis: int | Sequence[int] | None = None) -> LazyArray:
         """View without the axes of length 1, or without those that `axis` names."""

@@ -10,9 +10,12 @@ from typing import Any
 
 from numpy.lib.array_utils import normalize_axis_index
 
+from gpufetch._view import View
+
 __all__ = [
     "axis_order",
     "in_reversed_order",
+    "memory_order",
     "resolve_shape",
     "shape_order",
     "squeezed_axes",
@@ -54,12 +57,58 @@ def swapped_axes(axis1: Any, axis2: Any, ndim: int) -> tuple[int, ...]:
     return tuple(order)
 
 
-def shape_order(order: str) -> str:
-    """Check the `order` of reshape() and ravel(): "C" or "F". In C order arrays are fetched."""
+def shape_order(order: str, view: View) -> str:
+    """Check the `order` of reshape(): "C" or "F", which "A" is where NumPy's is."""
+    letter = _order_letter(order)
+    if letter == "K":
+        raise ValueError("order 'K' is for ravel(); that of reshape() is 'C', 'F' or 'A'")
+    if letter != "A":
+        return letter
+    axes = range(view.ndim)
+    return "F" if _is_packed(view, reversed(axes)) and not _is_packed(view, axes) else "C"
+
+
+def memory_order(order: str, view: View) -> tuple[int, ...] | None:
+    """Axes from the outermost in memory to the innermost, for ravel("K"); None for other orders."""
+    if _order_letter(order) != "K":
+        return None
+    axes = range(view.ndim)
+    if _is_packed(view, axes):
+        return tuple(axes)
+    if _is_packed(view, reversed(axes)):
+        return tuple(reversed(axes))
+    # NumPy's insertion sort: an axis without a step has no place of its own in memory.
+    steps = [abs(s) if n != 1 else 0 for n, s in zip(view.shape, view.strides, strict=True)]
+    inner: list[int] = []
+    for axis in reversed(axes):
+        at = len(inner)
+        for i in range(len(inner) - 1, -1, -1):
+            if steps[axis] and steps[inner[i]]:
+                if steps[inner[i]] <= steps[axis]:
+                    break
+                at = i
+        inner.insert(at, axis)
+    return tuple(reversed(inner))
+
+
+def _order_letter(order: str) -> str:
     letter = order.upper() if isinstance(order, str) else order
     if letter not in ("C", "F", "A", "K"):
         raise ValueError(f"order is {order!r}; it must be 'C', 'F', 'A' or 'K'")
-    return "F" if letter == "F" else "C"
+    return letter
+
+
+def _is_packed(view: View, axes: Iterable[int]) -> bool:
+    """Whether elements lie without gaps in memory, the axes ordered from the outermost on."""
+    if 0 in view.shape:
+        return True
+    expected = view.dtype.itemsize
+    for axis in reversed(list(axes)):
+        if view.shape[axis] != 1:
+            if view.strides[axis] != expected:
+                return False
+            expected *= view.shape[axis]
+    return True
 
 
 @contextlib.contextmanager

@@ -27,7 +27,7 @@ CODECS: tuple[RepackCodec, ...] = ("gpufetch", "bitshuffle-lz4", "gzip", "none")
 _GZIP_LEVEL = 4
 # A dataset of fewer bytes is not worth chunks and a filter, unless it has chunks already.
 _CHUNKED_NBYTES_MIN = 2048
-# Committed types have names that begin so until links to them are made.
+# Committed types have names that begin so until all that is of them is made.
 _TEMPORARY = b".gpufetch-type-"
 
 
@@ -82,14 +82,14 @@ class _Copy:
         """Copy everything but the user block."""
         for entry in self._tree.entries:
             self._create(entry)
-        for name in self._types.values():
-            self._root.unlink(name)
         for path in self._tree.paths("dataset"):
             old = Dataset(self._tree.open(path))
             with checked_sources(old.id, None, allow_gaps=self._allow_gaps):
                 self._copy_elements(path, old)
         for path in [b"/", *self._tree.paths("group", "dataset", "type")]:
             self._copy_attributes(path)
+        for name in self._types.values():
+            self._root.unlink(name)
 
     def _create(self, entry: Entry) -> None:
         folder, _, name = entry.path.rpartition(b"/")

@@ -20,6 +20,7 @@ from gpufetch.hdf5._numbers import int_array
 from gpufetch.hdf5._tree import link_names
 
 __all__ = [
+    "MARK",
     "is_stored_tree",
     "is_tree",
     "kind_of_keys",
@@ -28,7 +29,9 @@ __all__ = [
     "write_tree",
 ]
 
-_MARK = "gpufetch_tree"
+MARK = "gpufetch_tree"
+"""The attribute that says what a group or dataset was made of."""
+
 _DEPTH_MAX = 100
 
 # Types of Python that are stored as a dataset of one value, and as one of many.
@@ -141,7 +144,7 @@ def _create_group(group: h5py.Group, name: str, kind: str) -> h5py.Group:
 
 
 def _mark(item: h5py.Group | h5py.Dataset, kind: str) -> None:
-    item.attrs[_MARK] = kind
+    item.attrs[MARK] = kind
 
 
 def kind_of_keys(x: Mapping[Any, Any], path: str) -> str:
@@ -191,7 +194,7 @@ def _number_array(x: Sequence[Any]) -> Any:
 
 def is_stored_tree(group: h5py.Group) -> bool:
     """Whether write_tree made a group; OSError if HDF5 cannot tell."""
-    return attribute(group, _MARK) is not None
+    return attribute(group, MARK) is not None
 
 
 def read_tree(group: h5py.Group, read_leaf: ReadDataset, read_values: ReadDataset) -> Any:
@@ -211,7 +214,7 @@ class _Reader:
 
     def read(self, item: Any, above: tuple[Any, ...]) -> Any:
         """Read an open group or dataset; `above` identifies the groups that hold it."""
-        kind = attribute(item, _MARK)
+        kind = attribute(item, MARK)
         if isinstance(item, h5py.Dataset):
             return self._read_leaf(item) if kind is None else self._read_marked(item, str(kind))
         if not isinstance(item, h5py.Group):
@@ -229,7 +232,7 @@ class _Reader:
                 raise ValueError(f"group {item.name!r} lacks items of a {kind}, or has more")
             children = (self._child(item, str(i), (*above, key)) for i in range(len(names)))
             return _SEQUENCES[kind](children)
-        raise ValueError(f"group {item.name!r} is no part of a tree: its {_MARK} is {kind!r}")
+        raise ValueError(f"group {item.name!r} is no part of a tree: its {MARK} is {kind!r}")
 
     def _child(self, group: h5py.Group, name: str, above: tuple[Any, ...]) -> Any:
         return self.read(require_object(group, name), above)
@@ -248,7 +251,7 @@ class _Reader:
         sequence, _, number = kind.partition(" of ")
         if sequence in _SEQUENCES and number in _SCALARS and np.ndim(values) == 1:
             return _SEQUENCES[sequence](map(_SCALARS[number], values))
-        raise ValueError(f"dataset {dataset.name!r} is no part of a tree: its {_MARK} is {kind!r}")
+        raise ValueError(f"dataset {dataset.name!r} is no part of a tree: its {MARK} is {kind!r}")
 
 
 def _key_of(name: bytes, group: h5py.Group) -> str:

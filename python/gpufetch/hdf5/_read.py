@@ -95,8 +95,9 @@ def read(
     name
         Path of the dataset below `src`; left out if `src` is the dataset.
     selection
-        What to read, as NumPy indexes: integers, slices, ``...``, arrays of integers, masks. By
-        default everything. Only the box around the selection is read, and of an array of integers
+        What to read, as NumPy indexes: integers, slices, ``...``, arrays of integers, masks, and
+        in a tuple ``None`` for a new axis; and names of fields of a compound, as h5py takes them.
+        By default everything. Only the box around the selection is read, and of an array of integers
         or a mask that names few of the box's rows only these, chunk by chunk; steps and arrays are
         then applied in host memory.
     device
@@ -187,10 +188,14 @@ def _read(
 ) -> Any:
     check_open(dataset, "src")
     selected, box = None, None
+    fields, selection = _split_fields(dataset, selection)
     if selection is not None and dataset.shape is not None:
         selected = select(dataset.shape, selection)
         box = selected.box[0], tuple(map(abs, selected.box[1]))
     with checked_sources(dataset.id, box, allow_gaps=allow_gaps) as directly:
+        if fields is not None:
+            values = _as_h5py_gives(dataset, selection, selected, fields)
+            return values if device == "cpu" else _delivered(_native(values), device, out)
         try:
             return _numbers(dataset, selection, selected, device, out, directly)
         except TypeError:
@@ -242,11 +247,44 @@ def _numbers(
     return _delivered(read_around(selected, chunks, itemsize, read_box), device, out)
 
 
-def _as_h5py_gives(dataset: h5py.Dataset, selection: Any, selected: Selection | None) -> Any:
+def _split_fields(dataset: h5py.Dataset, selection: Any) -> tuple[Any, Any]:
+    """The fields of a compound that a selection names, and the rest of it.
+
+    As for h5py, one name gives that field, and several give a compound of them; None for no name.
+    """
+    items = selection if isinstance(selection, tuple) else (selection,)
+    names = [item for item in items if isinstance(item, str)]
+    if not names or dataset.shape is None or not dataset.dtype.names:
+        return None, selection
+    unknown = [name for name in names if name not in dataset.dtype.names]
+    if unknown:
+        raise IndexError(
+            f"{dataset.name!r} has no field {unknown[0]!r}: its fields are "
+            f"{', '.join(dataset.dtype.names)}"
+        )
+    rest = tuple(item for item in items if not isinstance(item, str))
+    return names[0] if len(names) == 1 else names, rest
+
+
+def _native(values: Any) -> npt.NDArray[Any]:
+    """Elements that h5py read as an array of native byte order, as a device takes it."""
+    array = np.asarray(values)
+    if array.dtype.kind not in "biufc":
+        raise TypeError(f"fields of {array.dtype} have no dtype on a device: give device='cpu'")
+    return array.astype(array.dtype.newbyteorder("="), copy=False)
+
+
+def _as_h5py_gives(
+    dataset: h5py.Dataset, selection: Any, selected: Selection | None, fields: Any = None
+) -> Any:
     """Read elements that gpufetch has no dtype for. h5py has another rule for several arrays."""
+    source = dataset if fields is None else dataset.fields(fields)
+    if dataset.shape == () and selected is not None and selected.rest is not None:
+        whole = source[()]
+        return np.asarray(whole, getattr(whole, "dtype", object))[selected.rest]
     if selected is None or dataset.shape == ():
-        return dataset[() if selection is None else selection]
-    around = dataset[
+        return source[() if selection is None else selection]
+    around = source[
         tuple(
             start if length < 0 else slice(start, start + length)
             for start, length in zip(*selected.box, strict=True)
@@ -264,9 +302,7 @@ def _as_h5py_gives(dataset: h5py.Dataset, selection: Any, selected: Selection | 
 
 def _check_out(out: Any) -> None:
     """Refuse what selected elements cannot be put into, before they are read."""
-    if not isinstance(out, np.ndarray):
-        raise ValueError("steps, arrays and masks in selection need an ndarray as out")
-    if not out.flags.writeable:
+    if isinstance(out, np.ndarray) and not out.flags.writeable:
         raise ValueError("out is read-only: give a writable array")
 
 
@@ -275,6 +311,8 @@ def _delivered(values: npt.NDArray[Any], device: str | None, out: Any) -> Any:
     if out is None:
         values = np.ascontiguousarray(values).reshape(values.shape)
         return values if device == "cpu" else _core.to_device(values, device=device)
+    if not isinstance(out, np.ndarray):
+        return _core._copy_into(out, values)
     if (out.shape, out.dtype) != (values.shape, values.dtype):
         raise ValueError(
             f"the selection has shape {values.shape} and dtype {values.dtype}, out {out.shape} and "

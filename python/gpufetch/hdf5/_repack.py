@@ -33,10 +33,10 @@ def repack(
 
     The copy keeps groups, links and their order, attributes, types, fill values, extensible
     shapes, dimension scales, references, a user block, and the chunk shapes of chunked datasets.
-    HDF5 itself reads the copy and `source` again, and they are compared bit for bit, before the copy
-    gets its name: `dest` is complete or does not exist. (gpufetch reads only chunks of bitshuffle
-    where its plugin is not found.) `source` is only read. Elements are in memory in boxes of 32 MiB,
-    or of one chunk where that is more; all of it takes a few times as much memory.
+    HDF5 itself reads the copy and `source` again, and they are compared bit for bit, before the
+    copy gets its name: `dest` is complete or does not exist. (gpufetch reads only chunks of
+    bitshuffle where its plugin is not found.) `source` is only read. Elements are in memory in
+    boxes of 32 MiB, or of one chunk where that is more; all of it takes a few times as much memory.
 
     Virtual datasets, and those whose elements are in other files, become ordinary ones with the
     elements that they show. External links stay links. Text and elements of variable length, and

@@ -18,8 +18,8 @@ class Selection:
 
     `box` is the start and the shape of the box around it, -1 for the length of an axis that an
     integer indexes and the result lacks. `rest` is the subscript of the box's elements that gives
-    the result, with an item for each axis and the Ellipsis, which separates index arrays even
-    where it stands for no axis; None if they are the result.
+    the result, with an item for each axis, the Ellipsis, which separates index arrays even where it
+    stands for no axis, and None for each axis that is added; it is None if they are the result.
     """
 
     box: tuple[tuple[int, ...], tuple[int, ...]]
@@ -43,25 +43,23 @@ class _AxisSelection:
 def select(shape: tuple[int, ...], subscript: Any) -> Selection:
     """Find the box around a subscript of an array of `shape`; IndexError if it does not fit."""
     items = list(expanded(index_items(subscript), shape))
-    if any(item is None for item in items):
-        raise IndexError("None adds an axis, which a selection cannot: index the result")
-    ellipsis_at = next(i for i, item in enumerate(items) if item is Ellipsis)
-    del items[ellipsis_at]
-    arrays = [item for item in items if isinstance(item, np.ndarray)]
-    is_empty = 0 in joint_shape(arrays)
+    of_axes = [item for item in items if item is not None and item is not Ellipsis]
+    is_empty = 0 in joint_shape([item for item in of_axes if isinstance(item, np.ndarray)])
     axes = [
         _AxisSelection(0, 0, item)
         if is_empty and isinstance(item, np.ndarray)
         else _axis_selection(axis, length, item)
-        for (axis, length), item in zip(enumerate(shape), items, strict=True)
+        for (axis, length), item in zip(enumerate(shape), of_axes, strict=True)
     ]
     start = tuple(axis.start for axis in axes)
-    if all(axis.is_plain for axis in axes):
+    if all(axis.is_plain for axis in axes) and not any(item is None for item in items):
         lengths = (-1 if isinstance(axis.rest, int) else axis.length for axis in axes)
         return Selection((start, tuple(lengths)), None)
-    lengths = (axis.length for axis in axes)
-    rest = [axis.rest for axis in axes]
-    return Selection((start, tuple(lengths)), (*rest[:ellipsis_at], ..., *rest[ellipsis_at:]))
+    rest = iter([axis.rest for axis in axes])
+    return Selection(
+        (start, tuple(axis.length for axis in axes)),
+        tuple(item if item is None or item is Ellipsis else next(rest) for item in items),
+    )
 
 
 def _axis_selection(axis: int, length: int, item: Any) -> _AxisSelection:

@@ -61,7 +61,7 @@ def read_around(
         low = (*start[:axis], start[axis] + first, *start[axis + 1 :])
         parts.append(read((low, (*shape[:axis], stop - first, *shape[axis + 1 :]))))
     rest = list(selected.rest)
-    at = [i for i, item in enumerate(rest) if item is not Ellipsis][axis]
+    at = [i for i, item in enumerate(rest) if item is not Ellipsis and item is not None][axis]
     rest[at] = rows.places(rest[at])
     named: npt.NDArray[Any] = np.concatenate(parts, axis)[tuple(rest)]
     return named
@@ -72,7 +72,7 @@ def _sparsest(selected: Selection, chunks: tuple[int, ...] | None, itemsize: int
     assert selected.rest is not None
     start, shape = selected.box
     best, least = None, 0.5
-    items = [item for item in selected.rest if item is not Ellipsis]
+    items = [item for item in selected.rest if item is not Ellipsis and item is not None]
     for axis, item in enumerate(items):
         if not isinstance(item, np.ndarray) or item.size == 0 or shape[axis] == 0:
             continue

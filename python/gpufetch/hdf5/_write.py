@@ -19,7 +19,7 @@ from gpufetch.hdf5._binding import phil, require_binding
 from gpufetch.hdf5._files import make_error, write_file
 from gpufetch.hdf5._location import FilePath, as_path, check_open, check_parent, missing_link
 from gpufetch.hdf5._names import check_replaceable, give_name, remove, say_name
-from gpufetch.hdf5._nested import is_tree, write_tree
+from gpufetch.hdf5._nested import MARK, is_tree, write_tree
 from gpufetch.hdf5._numbers import as_tensor, is_numbers
 
 __all__ = ["Codec", "write"]
@@ -120,8 +120,8 @@ def write(
     if not isinstance(name, str):
         raise TypeError(f"name is of type {type(name).__name__}: give text, as 'group/x'")
     check_text(name, "name")
-    if attrs is not None and not isinstance(attrs, Mapping):
-        raise TypeError(f"attrs is of type {type(attrs).__name__}: give a dict of names and values")
+    if attrs is not None:
+        _check_attributes(attrs)
     if chunks is not None:
         chunks = _chunk_shape(chunks)
     call = _Write(name, x, chunks, codec, attrs, overwrite)
@@ -129,6 +129,17 @@ def write(
         return call.run(dest)
     write_file(as_path(dest, "dest"), name, call.run)
     return None
+
+
+def _check_attributes(attrs: Any) -> None:
+    if not isinstance(attrs, Mapping):
+        raise TypeError(f"attrs is of type {type(attrs).__name__}: give a dict of names and values")
+    for key in attrs:
+        if key in (MARK, MARK.encode()):
+            raise ValueError(
+                f"attrs[{key!r}] is {attrs[key]!r}: that name is reserved, it says what a tree was "
+                "made of; leave it out"
+            )
 
 
 def _chunk_shape(chunks: Any) -> tuple[int, ...]:
