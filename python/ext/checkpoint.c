@@ -236,7 +236,7 @@ static gpuf_status save(writer *w, const save_call *call, gpuf_checkpoint_report
                                  err);
   }
   if (status == GPUF_OK) {
-    status = gpuf_checkpoint_add_text(checkpoint, "gpufetch_tree", call->tree, err);
+    status = gpuf_checkpoint_add_text(checkpoint, "gpufetch_state", call->tree, err);
   }
   if (status == GPUF_OK) {
     return gpuf_checkpoint_commit(checkpoint, GPUF_STREAM_NONE, err);
@@ -389,7 +389,7 @@ static PyObject *restart_tree(PyObject *module, PyObject *capsule) {
   if (!restart) {
     return handle ? gpufi_py_raise(state, &err) : NULL;
   }
-  const gpuf_status status = gpuf_restart_get_text(restart, "gpufetch_tree", &text, &err);
+  const gpuf_status status = gpuf_restart_get_text(restart, "gpufetch_state", &text, &err);
   PyObject *const result =
       status == GPUF_OK ? PyUnicode_FromString(text) : gpufi_py_raise(state, &err);
   gpufi_py_handle_end(handle, false);

@@ -377,3 +377,14 @@ def test_a_program_that_ends_without_closing_leaves_what_is_finished(
         assert found and found.step >= 0 and not found.skipped
         checkpoint.save(7, {})  # the prefix is free
     assert not list(tmp_path.glob(".*.tmp"))
+
+
+def test_tensors_of_a_checkpoint_are_datasets_like_others(tmp_path: Path) -> None:
+    with gf.Checkpoint(tmp_path) as checkpoint:
+        checkpoint.save(1, {"a": {"x": np.arange(5, dtype=ml_dtypes.bfloat16)}, "n": 3})
+        path = checkpoint.wait().path
+    found = gf.hdf5.read(path, "a/x", device="cpu")
+    np.testing.assert_array_equal(found, np.arange(5, dtype=ml_dtypes.bfloat16))
+    for group in ("a", "/"):  # which are no trees of gpufetch.hdf5.write's
+        with pytest.raises(TypeError, match="not a dataset, nor a tree"):
+            gf.hdf5.read(path, group)

@@ -93,12 +93,12 @@ def runnable(page: Path) -> list[tuple[str, str]]:
     return steps
 
 
-NEEDS = {"serving.md": needs_server, "checkpoints.md": needs_deepbind}
+MARKS = {"serving.md": needs_server, "checkpoints.md": needs_deepbind}
 
 
 @pytest.mark.parametrize(
     "page",
-    [pytest.param(p, id=p.name, marks=NEEDS.get(p.name, [])) for p in PAGES if runnable(p)],
+    [pytest.param(p, id=p.name, marks=MARKS.get(p.name, [])) for p in PAGES if runnable(p)],
 )
 def test_examples_of_a_page_run(page: Path, tmp_path: Path) -> None:
     done = subprocess.run(
