@@ -10,12 +10,11 @@ from typing import Any
 
 from gpufetch import _core
 from gpufetch._checks import check_text
-from gpufetch.hdf5._nested import is_tree, kind_of_keys, kind_of_sequence
+from gpufetch.hdf5._nested import descend, is_tree, kind_of_keys, kind_of_sequence
 from gpufetch.hdf5._numbers import as_tensor
 
 __all__ = ["Flat", "restore"]
 
-_DEPTH_MAX = 100
 _RESERVED = "gpufetch_checkpoint"  # the file's own dataset
 
 Read = Callable[[str, Any], Any]
@@ -37,11 +36,7 @@ class Flat:
     def _node(self, x: Any, path: str, keys: tuple[str, ...], above: tuple[int, ...]) -> Any:
         if not is_tree(x):
             return self._leaf(x, path, "/".join(keys))
-        if id(x) in above:
-            raise ValueError(f"{path}: it holds itself")
-        if len(above) == _DEPTH_MAX:
-            raise ValueError(f"{path}: a tree may be {_DEPTH_MAX} levels deep")
-        above = (*above, id(x))
+        above = descend(x, path, above)
         if isinstance(x, Mapping):
             kind = kind_of_keys(x, path)
             if not above[1:] and _RESERVED in x:

@@ -21,6 +21,7 @@ from gpufetch.hdf5._tree import link_names
 
 __all__ = [
     "MARK",
+    "descend",
     "is_stored_tree",
     "is_tree",
     "kind_of_keys",
@@ -53,6 +54,18 @@ def is_tree(x: Any) -> bool:
     return isinstance(x, Mapping | list | tuple)
 
 
+def descend(x: Any, path: str, above: tuple[int, ...]) -> tuple[int, ...]:
+    """The ids of the containers that hold what is in `x`, which is at `path`, below those `above`.
+
+    ValueError where it holds itself, or is nested too deeply.
+    """
+    if id(x) in above:
+        raise ValueError(f"{path}: it holds itself")
+    if len(above) == _DEPTH_MAX:
+        raise ValueError(f"{path}: a tree may be {_DEPTH_MAX} levels deep")
+    return (*above, id(x))
+
+
 # --- Writing -------------------------------------------------------------------------------------
 
 
@@ -80,11 +93,7 @@ class _Writer:
         if not is_tree(x):
             self._write_other(group, name, x, path)
             return
-        if id(x) in above:
-            raise ValueError(f"{path}: it holds itself")
-        if len(above) == _DEPTH_MAX:
-            raise ValueError(f"{path}: a tree may be {_DEPTH_MAX} levels deep")
-        above = (*above, id(x))
+        above = descend(x, path, above)
         if isinstance(x, Mapping):
             made = _create_group(group, name, kind_of_keys(x, path))
             for key, value in x.items():
