@@ -21,14 +21,16 @@ find_python() {
   return 1
 }
 
-# compiles COMPILER EXTENSION [FLAGS]: can the compiler build and link a program?
+# compiles COMPILER EXTENSION [FLAGS]: can the compiler build and link a program? COMPILER may be of
+# several words, as "ccache gcc".
 compiles() {
   compiler=$1 extension=$2
   shift 2
   directory=$(mktemp -d)
   printf '#include <stdio.h>\nint main(void) { return puts("") < 0; }\n' >"$directory/a.$extension"
   status=0
-  "$compiler" "$@" -o "$directory/a" "$directory/a.$extension" >/dev/null 2>&1 || status=1
+  # shellcheck disable=SC2086
+  $compiler "$@" -o "$directory/a" "$directory/a.$extension" >/dev/null 2>&1 || status=1
   rm -rf "$directory"
   return "$status"
 }

@@ -17,7 +17,7 @@ gpuf_status gpufi_chunks_init(gpufi_chunks *chunks, const gpufi_chunk_shape *sha
 }
 
 /* A symbol table, and what a short block with a mask takes above its values. */
-#define RANKED_NBYTES (2 * GPUFI_SYMBOLS_MAX / 16 * 16 + 16 + 32)
+#define RANKED_NBYTES (2 * (GPUFI_TREE_LEAVES_MAX - 1) / 16 * 16 + 16 + 32)
 
 size_t gpufi_chunks_encoded_nbytes(const gpufi_chunks *chunks) {
   gpufi_geometry g;

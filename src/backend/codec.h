@@ -46,7 +46,8 @@ enum {
 
 /* The most bytes that the batch takes encoded. A device encoder lays gpufetch's chunks end to end
  * by what modes W8 and ranked take; one that ends up shorter in another mode leaves a gap behind
- * it. */
+ * it. Chunks with corrections come last: they may take twice as much until it is known that they
+ * are to be raw, and those for which there is no place then are left. */
 size_t gpufi_chunks_encoded_nbytes(const gpufi_chunks *chunks);
 
 /* Entry `count` of the places is {end of the last chunk, 0}. */

@@ -1,19 +1,17 @@
 /* The codec's inner loops for x86-64 with AVX2. They give the scalar's bytes: everything is integer
  * arithmetic modulo 2^8 to 2^64 on lanes as wide as the values, and sums may be taken in any order.
  */
+#include "codec/bitplanes.h"
 #include "codec/bytes.h"
+#include "codec/masks_avx2.h"
 #include "codec/scalar.h"
 #include "codec/sparse.h"
 #include "codec/unpack_tables.h"
+#include "codec/walks_x86.h"
 
 #include <immintrin.h>
 
-#if defined(__clang__)
-#pragma clang attribute push(__attribute__((target("avx2,bmi,bmi2,popcnt"))), apply_to = function)
-#else
-#pragma GCC push_options
-#pragma GCC target("avx2,bmi,bmi2,popcnt")
-#endif
+#include "codec/target_avx2.h"
 
 #include "codec/codes_impl.h"
 #include "codec/x86_impl.h"
@@ -112,6 +110,26 @@ GPUFI_INLINE v8 last_8(v8 v, unsigned step) {
 #define GPUFI_EACH_WIDTH "codec/line_impl.h"
 #include "codec/each_width.h"
 
+/* --- bases --- */
+
+/* AVX2 has no such conversion. Each half of the integer becomes the low bits of a double of a fixed
+ * exponent; less these exponents' own values, the upper half is exact, and the sum is rounded once:
+ *
+ *   upper   2^84 + (upper half + 2^31) * 2^32
+ *   lower   2^52 + lower half */
+GPUFI_INLINE double double_of_int64(int64_t x) {
+  const uint64_t upper = (uint64_t)x >> 32 ^ 0x4530000080000000u;
+  const uint64_t lower = ((uint64_t)x & UINT32_MAX) | 0x4330000000000000u;
+  const double fixed = 0x1p84 + 0x1p63 + 0x1p52;
+  return gpufi_double_of_bits(upper) - fixed + gpufi_double_of_bits(lower);
+}
+
+#define NUMBER_OF_INT64(x) double_of_int64(x)
+#define GPUFI_EACH_WIDTH "codec/number_impl.h"
+#include "codec/each_width.h"
+#define GPUFI_EACH_WIDTH "codec/sample_impl.h"
+#include "codec/each_width.h"
+
 /* --- checksum --- */
 
 GPUFI_INLINE uint64_t sum_of_64(__m256i x) {
@@ -176,6 +194,7 @@ static bool read_codes(const uint8_t *in, const gpufi_block *block, size_t group
   const unsigned bits = block->kind == GPUFI_BLOCK_CODE3 ? 3 : 4;
   const __m256i zero = _mm256_set1_epi8((char)((1 << bits) - 1));
   const __m256i widest = _mm256_set1_epi8((char)block->width);
+  const __m256i after = _mm256_set1_epi8((char)(block->second + 1));
   const __m256i number =
       _mm256_setr_epi8(0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15, 16, 17, 18, 19, 20, 21,
                        22, 23, 24, 25, 26, 27, 28, 29, 30, 31);
@@ -185,9 +204,11 @@ static bool read_codes(const uint8_t *in, const gpufi_block *block, size_t group
     const __m256i codes = bits == 3 ? spread_3(in + k / 8 * 3) : spread_4(in + k / 2);
     const __m256i here = _mm256_cmpgt_epi8(_mm256_set1_epi8(left < 32 ? (char)left : 32), number);
     const __m256i some = _mm256_andnot_si256(_mm256_cmpeq_epi8(codes, zero), here);
-    const __m256i width = _mm256_and_si256(some, _mm256_sub_epi8(widest, codes));
+    const __m256i first = _mm256_cmpeq_epi8(codes, _mm256_setzero_si256());
+    const __m256i lower = _mm256_sub_epi8(after, codes);
+    const __m256i width = _mm256_and_si256(some, _mm256_blendv_epi8(lower, widest, first));
     /* Widths and codes are below 128, so that the difference is right as a signed number. */
-    const __m256i low = _mm256_cmpgt_epi8(_mm256_set1_epi8(1), _mm256_sub_epi8(widest, codes));
+    const __m256i low = _mm256_cmpgt_epi8(_mm256_set1_epi8(1), lower);
     bad = _mm256_or_si256(bad, _mm256_and_si256(some, low));
     sum = _mm256_add_epi64(sum, _mm256_sad_epu8(width, _mm256_setzero_si256()));
     _mm256_storeu_si256((__m256i *)(widths + k), width);
@@ -355,19 +376,6 @@ static void unpack_64(const uint8_t *in, const uint8_t *widths, size_t groups,
 
 /* --- sparse blocks --- */
 
-/* For each mask of 8 bits: the index that bit j's value has among those used; 0x80, which is
- * negative and shuffles in a 0, where the bit is 0.
- *
- *   mask 0 1 0 0 1 1 0 0 (bit 0 first)    ranks 80 0 80 80 1 2 80 80 */
-#define RANK(m, j) (uint8_t)((m) >> (j) & 1 ? __builtin_popcount((m) & ((1 << (j)) - 1)) : 0x80)
-#define RANKS(m)                                                                                   \
-  {RANK(m, 0), RANK(m, 1), RANK(m, 2), RANK(m, 3), RANK(m, 4), RANK(m, 5), RANK(m, 6), RANK(m, 7)}
-#define RANKS_4(m) RANKS(m), RANKS((m) + 1), RANKS((m) + 2), RANKS((m) + 3)
-#define RANKS_16(m) RANKS_4(m), RANKS_4((m) + 4), RANKS_4((m) + 8), RANKS_4((m) + 12)
-#define RANKS_64(m) RANKS_16(m), RANKS_16((m) + 16), RANKS_16((m) + 32), RANKS_16((m) + 48)
-
-static const uint8_t ranks[256][8] = {RANKS_64(0), RANKS_64(64), RANKS_64(128), RANKS_64(192)};
-
 GPUFI_INLINE __m128i ranks_of(unsigned mask) {
   return _mm_loadl_epi64((const __m128i *)ranks[mask]);
 }
@@ -429,49 +437,42 @@ EXPAND(16)
 EXPAND(32)
 EXPAND(64)
 
-/* --- ranked chunks --- */
-
-/* table[code] for 32 codes up to `last`. A shuffle looks up the low 4 bits of a code in 16 entries,
- * so there is one for each 16 entries in use, and each result counts only for codes whose upper
- * bits name these entries. */
-GPUFI_INLINE __m256i look_up(__m256i code, const uint8_t *table, unsigned last) {
-  const __m256i upper = _mm256_and_si256(_mm256_srli_epi16(code, 4), _mm256_set1_epi8(15));
-  __m256i found = _mm256_setzero_si256();
-  for (unsigned k = 0; k <= last >> 4; k++) {
-    const __m128i some = load_128(table + (size_t)16 * k);
-    const __m256i x = _mm256_shuffle_epi8(_mm256_broadcastsi128_si256(some), code);
-    const __m256i here = _mm256_cmpeq_epi8(upper, _mm256_set1_epi8((char)k));
-    found = _mm256_or_si256(found, _mm256_and_si256(here, x));
+/* Bytes are brought together eight at a time; what is stored too far the next eight overwrite. */
+static void compact_8(const uint8_t *values, size_t count, gpufi_mask *mask, uint8_t *used) {
+  mask->used_count = 0;
+  for (size_t i = 0; i < count; i += 8) {
+    const uint64_t x = gpufi_load_value(values + i, count - i < 8 ? count - i : 8);
+    const __m128i zeros = _mm_cmpeq_epi8(_mm_cvtsi64_si128((int64_t)x), _mm_setzero_si128());
+    const unsigned some = ~(unsigned)_mm_movemask_epi8(zeros) & 255;
+    const uint64_t bytes = _pdep_u64(some, UINT64_C(0x0101010101010101)) * 255;
+    const uint64_t together = _pext_u64(x, bytes);
+    mask->bits[i / 8] = (uint8_t)some;
+    memcpy(used + mask->used_count, &together, sizeof(together));
+    mask->used_count += (size_t)__builtin_popcount(some);
   }
-  return found;
 }
 
-/* The escaped ones go where the code is `last`, as the values of a sparse block go where its mask
- * has a bit; table[last] is 0, so that an OR puts the two together. */
-static void symbols(const uint8_t *codes, size_t count, const uint8_t *table, unsigned last,
-                    const uint8_t *escaped, uint8_t *out) {
-  size_t i = 0;
-  for (; i + 32 <= count; i += 32) {
-    const __m256i code = load_256(codes + i);
-    const __m256i escapes = _mm256_cmpeq_epi8(code, _mm256_set1_epi8((char)last));
-    uint32_t mask = (uint32_t)_mm256_movemask_epi8(escapes);
-    uint8_t more[32];
-    for (size_t k = 0; k < 32; k += 8, mask >>= 8) {
-      expand_group_8(mask & 255, escaped, more + k);
-      escaped += __builtin_popcount(mask & 255);
-    }
-    const __m256i x = _mm256_or_si256(look_up(code, table, last), load_256(more));
-    _mm256_storeu_si256((__m256i *)(out + i), x);
+#define COMPACT(BITS)                                                                              \
+  static void compact_##BITS(const uint8_t *values, size_t count, gpufi_mask *mask,                \
+                             uint8_t *used) {                                                      \
+    gpufi_mask_of(BITS / 8, values, count, mask);                                                  \
+    gpufi_mask_compact(BITS / 8, values, count, used);                                             \
   }
-  gpufi_symbols_scalar(codes + i, count - i, table, last, escaped, out + i);
-}
 
+COMPACT(16)
+COMPACT(32)
+COMPACT(64)
+
+#define VECTOR_NBYTES 32
+#define GPUFI_GROUPS "codec/groups_avx2.h"
 #include "codec/pack_x86_impl.h"
+
+#define LANES 4
+#include "codec/bitplanes_impl.h"
+
+#define GPUFI_EACH_WIDTH "codec/planes_impl.h"
+#include "codec/each_width.h"
 
 CPU_TABLE(avx2);
 
-#if defined(__clang__)
-#pragma clang attribute pop
-#else
-#pragma GCC pop_options
-#endif
+#include "codec/target_end.h"

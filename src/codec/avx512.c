@@ -1,23 +1,15 @@
 /* The codec's inner loops for x86-64 with AVX-512 (F, BW, DQ, VL, CD, VBMI, VBMI2). They give the
  * scalar's bytes for the reasons that avx2.c gives, which also explains what is not said here. */
+#include "codec/bitplanes.h"
 #include "codec/bytes.h"
 #include "codec/scalar.h"
 #include "codec/sparse.h"
 #include "codec/unpack_tables.h"
+#include "codec/walks_x86.h"
 
 #include <immintrin.h>
 
-#if defined(__clang__)
-#pragma clang attribute push(                                                                      \
-    __attribute__((                                                                                \
-        target("avx2,bmi,bmi2,popcnt,avx512f,avx512bw,avx512dq,avx512vl,avx512cd,avx512vbmi,"      \
-               "avx512vbmi2"))),                                                                   \
-    apply_to = function)
-#else
-#pragma GCC push_options
-#pragma GCC target(                                                                                \
-    "avx2,bmi,bmi2,popcnt,avx512f,avx512bw,avx512dq,avx512vl,avx512cd,avx512vbmi,avx512vbmi2,prefer-vector-width=512")
-#endif
+#include "codec/target_avx512.h"
 
 #include "codec/codes_impl.h"
 #include "codec/x86_impl.h"
@@ -106,6 +98,12 @@ GPUFI_INLINE v8 last_8(v8 v, unsigned step) {
 #define GPUFI_EACH_WIDTH "codec/line_impl.h"
 #include "codec/each_width.h"
 
+#define NUMBER_OF_INT64(x) (double)(x)
+#define GPUFI_EACH_WIDTH "codec/number_impl.h"
+#include "codec/each_width.h"
+#define GPUFI_EACH_WIDTH "codec/sample_impl.h"
+#include "codec/each_width.h"
+
 /* --- checksum --- */
 
 /* Modulo 2^64: the compiler's own reduction adds signed numbers, which must not overflow. */
@@ -155,14 +153,17 @@ static bool read_codes(const uint8_t *in, const gpufi_block *block, size_t group
   const unsigned bits = block->kind == GPUFI_BLOCK_CODE3 ? 3 : 4;
   const __m512i zero = _mm512_set1_epi8((char)((1 << bits) - 1));
   const __m512i widest = _mm512_set1_epi8((char)block->width);
+  const __m512i after = _mm512_set1_epi8((char)(block->second + 1));
   __m512i sum = _mm512_setzero_si512();
   __mmask64 bad = 0;
   for (size_t k = 0; k < groups; k += 64) {
     const __mmask64 here = _bzhi_u64(UINT64_MAX, groups - k < 64 ? (unsigned)(groups - k) : 64);
     const __m512i codes = spread_codes(in + k / 8 * bits, bits);
     const __mmask64 some = _mm512_mask_cmpneq_epi8_mask(here, codes, zero);
-    const __m512i width = _mm512_maskz_sub_epi8(some, widest, codes);
-    bad |= _mm512_mask_cmpge_epu8_mask(some, codes, widest);
+    const __m512i lower = _mm512_maskz_sub_epi8(some, after, codes);
+    const __m512i width =
+        _mm512_mask_mov_epi8(lower, _mm512_mask_testn_epi8_mask(here, codes, codes), widest);
+    bad |= _mm512_mask_cmpge_epu8_mask(some, codes, after);
     sum = _mm512_add_epi64(sum, _mm512_sad_epu8(width, _mm512_setzero_si512()));
     _mm512_storeu_si512(widths + k, width);
   }
@@ -358,30 +359,39 @@ EXPAND(16, __mmask32)
 EXPAND(32, __mmask16)
 EXPAND(64, __mmask8)
 
-/* --- ranked chunks --- */
-
-/* A permutation looks up 64 codes at once in all of the table's 64 entries. The escaped ones are
- * expanded into where the code is `last`. */
-static void symbols(const uint8_t *codes, size_t count, const uint8_t *table, unsigned last,
-                    const uint8_t *escaped, uint8_t *out) {
-  const __m512i all = _mm512_loadu_si512(table), escape = _mm512_set1_epi8((char)last);
-  for (size_t i = 0; i < count; i += 64) {
-    const __mmask64 here = first_bits(count - i);
-    const __m512i code = _mm512_maskz_loadu_epi8(here, codes + i);
-    const __mmask64 escapes = _mm512_mask_cmpeq_epi8_mask(here, code, escape);
-    const __m512i found = _mm512_permutexvar_epi8(code, all);
-    const __m512i next = _mm512_loadu_si512(escaped);
-    _mm512_mask_storeu_epi8(out + i, here, _mm512_mask_expand_epi8(found, escapes, next));
-    escaped += _mm_popcnt_u64(escapes);
+/* What is not 0 of each vector is brought together and stored with the rest of the vector, which
+ * the next one overwrites. */
+#define COMPACT(BITS, lanes)                                                                       \
+  static void compact_##BITS(const uint8_t *values, size_t count, gpufi_mask *mask,                \
+                             uint8_t *used) {                                                      \
+    mask->used_count = 0;                                                                          \
+    for (size_t i = 0; i < count; i += (lanes)) {                                                  \
+      const size_t left = count - i < (lanes) ? count - i : (lanes);                               \
+      const __mmask64 here = _bzhi_u64(UINT64_MAX, (unsigned)(left * (BITS / 8)));                 \
+      const __m512i x = _mm512_maskz_loadu_epi8(here, values + i * (BITS / 8));                    \
+      const __mmask##lanes some = _mm512_test_epi##BITS##_mask(x, x);                              \
+      memcpy(mask->bits + i / 8, &some, sizeof(some));                                             \
+      _mm512_storeu_si512(used + mask->used_count * (BITS / 8),                                    \
+                          _mm512_maskz_compress_epi##BITS(some, x));                               \
+      mask->used_count += (size_t)__builtin_popcountll(some);                                      \
+    }                                                                                              \
   }
-}
 
+COMPACT(8, 64)
+COMPACT(16, 32)
+COMPACT(32, 16)
+COMPACT(64, 8)
+
+#define VECTOR_NBYTES 64
+#define GPUFI_GROUPS "codec/groups_avx512.h"
 #include "codec/pack_x86_impl.h"
+
+#define LANES 8
+#include "codec/bitplanes_impl.h"
+
+#define GPUFI_EACH_WIDTH "codec/planes_impl.h"
+#include "codec/each_width.h"
 
 CPU_TABLE(avx512);
 
-#if defined(__clang__)
-#pragma clang attribute pop
-#else
-#pragma GCC pop_options
-#endif
+#include "codec/target_end.h"

@@ -11,6 +11,8 @@
 #ifndef GPUFI_CODEC_BITSHUFFLE_H
 #define GPUFI_CODEC_BITSHUFFLE_H
 
+#include "codec/bitplanes.h"
+
 #include <gpufetch/gpufetch.h>
 
 #define GPUFI_BITSHUFFLE_FILTER_ID 32008
@@ -21,7 +23,7 @@
 
 /* Elements in a block that the encoder writes, about 8 KiB, from 8 to 8,192. The element has 1 to
  * GPUFI_BITSHUFFLE_ELEMENT_NBYTES_MAX bytes. */
-#define GPUFI_BITSHUFFLE_ELEMENT_NBYTES_MAX 64
+#define GPUFI_BITSHUFFLE_ELEMENT_NBYTES_MAX GPUFI_BITPLANES_ELEMENT_NBYTES_MAX
 size_t gpufi_bitshuffle_block_elements(size_t element_nbytes);
 
 /* Largest encoded size of `raw_nbytes`, a multiple of the element's, by this encoder. Others may
@@ -36,9 +38,10 @@ size_t gpufi_bitshuffle_scratch_nbytes(size_t raw_nbytes);
 size_t gpufi_bitshuffle_encode(size_t element_nbytes, const void *raw, size_t raw_nbytes,
                                void *encoded, void *scratch);
 
-/* Decode into `raw` of exactly `raw_nbytes` bytes, a multiple of the element's, which has 1 or
- * more. `encoded` is untrusted. GPUF_ERR_CORRUPT, naming the byte offset, for anything but one
- * whole chunk; nothing is written outside `raw` and `scratch`, which are then indeterminate. */
+/* Decode into `raw` of exactly `raw_nbytes` bytes, a multiple of the element's, which has 1 to
+ * GPUFI_BITSHUFFLE_ELEMENT_NBYTES_MAX. `encoded` is untrusted. GPUF_ERR_CORRUPT, naming the byte
+ * offset, for anything but one whole chunk; nothing is written outside `raw` and `scratch`, which
+ * are then indeterminate. */
 gpuf_status gpufi_bitshuffle_decode(size_t element_nbytes, const void *encoded,
                                     size_t encoded_nbytes, void *raw, size_t raw_nbytes,
                                     void *scratch, gpuf_error *err);

@@ -1,11 +1,12 @@
 /* Blocks of mode W8: up to 1,024 residuals, in groups of 8. All groups of a block lie one after the
  * other, each packed at a width of its own, which its code gives:
  *
- *   | mask, if sparse | codes, 3 or 4 bits a group | group 0 | group 1 | ... |
+ *   | mask, if sparse | V, if two ranges | codes, 3 or 4 bits a group | group 0 | group 1 | ... |
  *
  * A group of width w takes w bytes. The widest has W bits, which is in the block's descriptor with
- * the size, the kind and the form; code d means W - d, and the greatest code 0. So 16 residuals of
- * which the first 8 need 5 bits and the others 2 are 8 bytes, with W = 5 and the codes 0 and 3:
+ * the size, the kind and the form; code d means W - d, and the greatest code 0. With two ranges,
+ * code d from 1 on means V + 1 - d. So 16 residuals of which the first 8 need 5 bits and the others
+ * 2 are 8 bytes, with W = 5 and the codes 0 and 3:
  *
  *   | 00011000 | 5 bytes | 2 bytes |      kind 1; the first code is in bits 0 to 2 of the byte
  *
@@ -81,16 +82,26 @@ void gpufi_mask_expand(size_t value_nbytes, const gpufi_mask *mask, const uint8_
 static gpuf_status read_widths(const uint8_t *in, bool at_end, size_t at, const gpufi_block *block,
                                size_t groups, uint8_t *widths, size_t *codes, gpuf_error *err) {
   const gpufi_cpu *const cpu = at_end ? &gpufi_cpu_scalar : gpufi_cpu_get();
+  const bool flagged = (block->form & GPUFI_FORM_EVEN) != 0;
+  const bool ranges = flagged && block->kind == GPUFI_BLOCK_CODE4;
   size_t total = groups * block->width;
+  gpufi_block with_second = *block;
   *codes = 0;
-  if (block->form & GPUFI_FORM_EVEN) {
+  if (flagged && !ranges) {
     memset(widths, (int)block->width, groups);
   } else {
-    *codes = codes_nbytes(block->kind, groups);
+    *codes = codes_nbytes(block->kind, groups) + ranges;
     if (block->nbytes < *codes) {
       return gpufi_corrupt(err, at, "the block is shorter than its code table");
     }
-    if (!cpu->read_codes(in, block, groups, widths, &total)) {
+    if (ranges) {
+      with_second.second = *in++;
+      if (with_second.second == 0 || with_second.second >= block->width) {
+        return gpufi_corrupt(err, at,
+                             "the second range of the block's widths is not below the first");
+      }
+    }
+    if (!cpu->read_codes(in, &with_second, groups, widths, &total)) {
       return gpufi_corrupt(err, at, "a code of the block is out of range");
     }
   }
@@ -157,9 +168,8 @@ static gpuf_status unpack_coded(size_t value_nbytes, const uint8_t *in, size_t i
    * past them: that is so for all but the last few blocks of a chunk. */
   const bool at_end = in_nbytes - block.nbytes < GPUFI_GROUP_READ_NBYTES;
   size_t codes;
-  if (block.width == 0 || block.width > 8 * value_nbytes ||
-      (block.kind == GPUFI_BLOCK_CODE4 && (block.form & GPUFI_FORM_EVEN))) {
-    return gpufi_corrupt(err, at, "the block's width or form does not fit the value or the kind");
+  if (block.width == 0 || block.width > 8 * value_nbytes) {
+    return gpufi_corrupt(err, at, "the block's width does not fit the value");
   }
   const gpuf_status status =
       read_widths(in, at_end, at, &block, group_count(count), widths, &codes, err);
@@ -227,7 +237,8 @@ gpuf_status gpufi_block_unpack(size_t value_nbytes, const uint8_t *in, size_t in
   if (!(block.form & GPUFI_FORM_SPARSE)) {
     return unpack_list(value_nbytes, in, in_nbytes, at, block, residuals, count, count, err);
   }
-  gpuf_status status = gpufi_mask_read(in, block.nbytes, at, count, &mask, err);
+  gpuf_status status =
+      gpufi_mask_read(gpufi_cpu_get()->expand[0], in, block.nbytes, at, count, &mask, err);
   if (status != GPUF_OK) {
     return status;
   }

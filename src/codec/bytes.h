@@ -42,4 +42,19 @@ static inline uint64_t gpufi_load_swapped(const uint8_t *p, size_t nbytes) {
   return gpufi_reversed(gpufi_load_value(p, nbytes), nbytes);
 }
 
+/* How many of `bytes` are `byte`. In sums of a byte, which 255 bytes cannot overflow, so that the
+ * compiler counts many at a time. */
+static inline size_t gpufi_count_byte(const uint8_t *bytes, size_t count, uint8_t byte) {
+  size_t equal = 0;
+  for (size_t i = 0; i < count;) {
+    const size_t end = count - i < UINT8_MAX ? count : i + UINT8_MAX;
+    uint8_t here = 0;
+    for (; i < end; i++) {
+      here = (uint8_t)(here + (bytes[i] == byte));
+    }
+    equal += here;
+  }
+  return equal;
+}
+
 #endif

@@ -48,7 +48,8 @@ gpuf_status gpufi_codec_inspect(const void *encoded, size_t encoded_nbytes,
 
 /* Decode into `raw` of exactly `raw_nbytes` bytes. GPUF_ERR_CORRUPT, naming the byte offset, for
  * anything that docs/format.md does not allow; nothing is written outside `raw`, whose contents are
- * then indeterminate. `encoded` is untrusted. */
+ * then indeterminate. `encoded` is untrusted. Chunks that are coded as planes take as many bytes of
+ * memory more while they are decoded, or give GPUF_ERR_NO_MEMORY. */
 gpuf_status gpufi_codec_decode(const void *encoded, size_t encoded_nbytes, void *raw,
                                size_t raw_nbytes, gpuf_error *err);
 

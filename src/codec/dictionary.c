@@ -3,6 +3,7 @@
  * table is sorted, so that it has one form only, and near values have near places. */
 #include "codec/dictionary.h"
 #include "codec/bytes.h"
+#include "codec/cpu.h"
 #include "codec/sample.h"
 #include "codec/widths.h"
 
@@ -76,6 +77,18 @@ static bool collect_sample(gpufi_dictionary *d, const gpufi_geometry *g, const u
   return true;
 }
 
+/* False if the entries are integers with hardly a gap between them: their places are no better to
+ * predict than they are themselves. */
+static bool has_gaps(const gpufi_dictionary *d) {
+  uint64_t least = UINT64_MAX, greatest = 0;
+  for (size_t i = 0; i < d->count; i++) {
+    const uint64_t key = sort_key(d, d->values[i]);
+    least = key < least ? key : least;
+    greatest = key > greatest ? key : greatest;
+  }
+  return gpufi_chunk_dtype_is_float(d->dtype) || greatest - least >= 2 * d->count;
+}
+
 /* For each value the index of its entry, which are in the order in which they were found. */
 static bool collect_all(gpufi_dictionary *d, const gpufi_geometry *g, const uint8_t *raw, bool swap,
                         uint8_t *places) {
@@ -97,21 +110,125 @@ static bool collect_all(gpufi_dictionary *d, const gpufi_geometry *g, const uint
   return true;
 }
 
+/* Integers near each other need no search: what a value is more than the first one that is near is
+ * an index into tables of NEAR bytes, which a kernel of ranked chunks looks up. */
+#define NEAR 256
+
+/* The first one, with as much before the entries of the sample as after them; false if these are
+ * not near each other. */
+static bool find_near(const gpufi_dictionary *d, uint64_t *first) {
+  const unsigned unused = 64 - 8 * (unsigned)d->value_nbytes;
+  int64_t least = 0, greatest = 0;
+  for (size_t i = 0; i < d->count; i++) {
+    const int64_t more = (int64_t)((d->values[i] - d->values[0]) << unused) >> unused;
+    least = more < least ? more : least;
+    greatest = more > greatest ? more : greatest;
+  }
+  const uint64_t range = (uint64_t)greatest - (uint64_t)least;
+  *first = d->values[0] + (uint64_t)least - (NEAR - range) / 2;
+  return !gpufi_chunk_dtype_is_float(d->dtype) && range < NEAR;
+}
+
+/* The indices of up to a block of values; false if one is not near. */
+static bool index_near(size_t value_nbytes, const uint8_t *raw, size_t count, uint64_t first,
+                       uint8_t *indices) {
+  uint64_t far = 0;
+  GPUFI_BY_NBYTES(value_nbytes, {
+    T any = 0;
+    for (size_t i = 0; i < count; i++) {
+      T x;
+      memcpy(&x, raw + i * sizeof(T), sizeof(T));
+      x = (T)(x - (T)first);
+      any |= x;
+      indices[i] = (uint8_t)x;
+    }
+    far = any / NEAR;
+  });
+  return far == 0;
+}
+
+static void look_up(const gpufi_walk_tables *table, size_t count, uint8_t *bytes) {
+  uint8_t found[GPUFI_BLOCK_VALUES + GPUFI_WALK_NBYTES], in[sizeof(found)];
+  memcpy(in, bytes, count);
+  gpufi_cpu_get()->leaves(table, in, in, count, found);
+  memcpy(bytes, found, count);
+}
+
+/* The indices of all values, in `places`, and which there are: 1 in the table. Most blocks have no
+ * new ones. False if a value is not near. */
+static bool see_near(const gpufi_geometry *g, const uint8_t *raw, uint64_t first,
+                     gpufi_walk_tables *seen, uint8_t *places) {
+  uint8_t known[GPUFI_BLOCK_VALUES];
+  for (size_t i = 0; i < g->value_count; i += GPUFI_BLOCK_VALUES) {
+    const size_t left = g->value_count - i;
+    const size_t count = left < GPUFI_BLOCK_VALUES ? left : GPUFI_BLOCK_VALUES;
+    if (!index_near(g->value_nbytes, raw + i * g->value_nbytes, count, first, places + i)) {
+      return false;
+    }
+    memcpy(known, places + i, count);
+    look_up(seen, count, known);
+    if (memchr(known, 0, count) != NULL) {
+      for (size_t j = 0; j < count; j++) {
+        seen->leaves[places[i + j]] = 1;
+      }
+    }
+  }
+  return true;
+}
+
+/* Make entries of those that there are, of which there cannot be too many, and of indices places in
+ * their ascending order. */
+static void place_near(gpufi_dictionary *d, const gpufi_geometry *g, uint64_t first,
+                       const gpufi_walk_tables *seen, uint8_t *places) {
+  const uint64_t all = UINT64_MAX >> (64 - 8 * g->value_nbytes);
+  uint8_t place[GPUFI_DICTIONARY_ENTRIES_MAX];
+  gpufi_walk_tables table = {0};
+  d->count = 0;
+  for (size_t x = 0; x < NEAR; x++) {
+    if (seen->leaves[x] != 0) {
+      table.leaves[x] = (uint8_t)d->count;
+      d->values[d->count++] = (first + x) & all;
+    }
+  }
+  sort(d, place);
+  for (size_t x = 0; x < NEAR; x++) {
+    table.leaves[x] = place[table.leaves[x]];
+  }
+  for (size_t i = 0; i < g->value_count; i += GPUFI_BLOCK_VALUES) {
+    const size_t left = g->value_count - i;
+    look_up(&table, left < GPUFI_BLOCK_VALUES ? left : GPUFI_BLOCK_VALUES, places + i);
+  }
+}
+
+/* By a search for each value, whatever they are. */
+static bool collect_any(gpufi_dictionary *d, const gpufi_geometry *g, const uint8_t *raw, bool swap,
+                        uint8_t *places) {
+  uint8_t place[GPUFI_DICTIONARY_ENTRIES_MAX];
+  if (!collect_all(d, g, raw, swap, places)) {
+    return false;
+  }
+  sort(d, place);
+  for (size_t i = 0; i < g->value_count; i++) {
+    places[i] = place[places[i]];
+  }
+  return true;
+}
+
 bool gpufi_dictionary_collect(gpufi_dictionary *d, gpuf_dtype dtype, const gpufi_geometry *g,
-                              const uint8_t *raw, bool swap, uint8_t *places) {
-  uint8_t sorted[GPUFI_DICTIONARY_ENTRIES_MAX];
+                              const uint8_t *raw, bool swap, bool gaps_only, uint8_t *places) {
+  gpufi_walk_tables seen = {0};
+  uint64_t first;
   memset(d, 0, sizeof(*d));
   d->dtype = dtype;
   d->value_nbytes = g->value_nbytes;
-  if (g->value_nbytes == 1 || !collect_sample(d, g, raw, swap) ||
-      !collect_all(d, g, raw, swap, places)) {
+  if (g->value_nbytes == 1 || !collect_sample(d, g, raw, swap) || (gaps_only && !has_gaps(d))) {
     return false;
   }
-  sort(d, sorted);
-  for (size_t i = 0; i < g->value_count; i++) {
-    places[i] = sorted[places[i]];
+  if (!swap && find_near(d, &first) && see_near(g, raw, first, &seen, places)) {
+    place_near(d, g, first, &seen, places);
+    return true;
   }
-  return true;
+  return collect_any(d, g, raw, swap, places);
 }
 
 void gpufi_dictionary_write(const gpufi_dictionary *d, uint8_t *table) {
@@ -144,6 +261,14 @@ bool gpufi_dictionary_expand(const gpufi_dictionary *d, size_t value_count, bool
   }
   if (greatest >= d->count) {
     return false;
+  }
+  if (d->value_nbytes == 2) {
+    uint16_t narrow[GPUFI_DICTIONARY_ENTRIES_MAX] = {0};
+    for (size_t i = 0; i < d->count; i++) {
+      memcpy(&narrow[i], table[i], sizeof(narrow[i]));
+    }
+    gpufi_cpu_get()->from_places_16(narrow, value_count, values);
+    return true;
   }
   GPUFI_BY_NBYTES(d->value_nbytes, {
     for (size_t i = value_count;

@@ -18,9 +18,10 @@ typedef struct gpufi_dictionary {
 } gpufi_dictionary;
 
 /* The distinct values of a chunk, in order, and the place of each value among them. False, with
- * `places` (value_count bytes) indeterminate, if there are too many to be worth it. */
+ * `places` (value_count bytes) indeterminate, if there are too many to be worth it; with
+ * `gaps_only` also if those of the sample are integers with hardly a gap between them. */
 bool gpufi_dictionary_collect(gpufi_dictionary *d, gpuf_dtype dtype, const gpufi_geometry *g,
-                              const uint8_t *raw, bool swap, uint8_t *places);
+                              const uint8_t *raw, bool swap, bool gaps_only, uint8_t *places);
 
 /* Write count * value_nbytes bytes. */
 void gpufi_dictionary_write(const gpufi_dictionary *d, uint8_t *table);

@@ -6,7 +6,7 @@
 #include <stdint.h>
 
 #define GPUFI_CHUNK_MAGIC 0x43465047u /* the bytes G P F C */
-#define GPUFI_CHUNK_VERSION 1
+#define GPUFI_CHUNK_VERSION 2
 #define GPUFI_CHUNK_RAW_NBYTES_MAX UINT32_MAX
 #define GPUFI_CHUNK_ALIGN 16
 
@@ -22,7 +22,9 @@ enum {
   GPUFI_AT_FLAGS = 10,
   GPUFI_AT_LEVELS = 11,
   GPUFI_AT_ENTRIES = 12,
-  GPUFI_AT_RESERVED = 13, /* three bytes */
+  GPUFI_AT_SHIFT = 13,
+  GPUFI_AT_SYMBOL = 14,
+  GPUFI_AT_RESERVED = 15,
   GPUFI_AT_RAW_NBYTES = 16,
   GPUFI_AT_PAYLOAD_NBYTES = 24,
   GPUFI_AT_DIMS = 32,
@@ -38,7 +40,8 @@ enum {
   GPUFI_MODE_CONSTANT = 1, /* no payload: every element is the seed */
   GPUFI_MODE_W8 = 2,       /* residuals of a prediction, packed in groups of 8 of one width */
   GPUFI_MODE_RANKED = 3,   /* values split into a symbol with a short code, and the rest */
-  GPUFI_MODE_MAX = GPUFI_MODE_RANKED,
+  GPUFI_MODE_MATCHES = 4,  /* residuals of a prediction in LZ4 blocks, as bytes or as bit planes */
+  GPUFI_MODE_MAX = GPUFI_MODE_MATCHES,
 };
 
 /* What happens to a value before it is predicted. */
@@ -47,9 +50,22 @@ enum {
   GPUFI_TRANSFORM_ROTATE = 1,     /* a float's sign becomes its lowest bit */
   GPUFI_TRANSFORM_ORDER = 2,      /* a float's bits, as a signed integer, sort as the floats do */
   GPUFI_TRANSFORM_DICTIONARY = 3, /* values become 8-bit indices into a table */
+  GPUFI_TRANSFORM_QUOTIENT = 4,   /* floats become integers p, where the float is p / a */
+  GPUFI_TRANSFORM_LINEAR = 5,     /* or p * a + b */
+  GPUFI_TRANSFORM_SINGLE = 6,     /* the same in single precision */
 };
 
-enum { GPUFI_FLAG_BIG_ENDIAN = 1 };
+enum {
+  GPUFI_FLAG_BIG_ENDIAN = 1,
+  GPUFI_FLAG_CORRECTIONS = 2, /* a second stream has what the values differ by from the first */
+  GPUFI_FLAG_PLANES = 4,      /* the last axis changes places with the long one before it */
+  GPUFI_FLAG_FILL = 8,        /* a correction of 1 means one value that the parameters give */
+};
+
+#define GPUFI_PLANES_MAX 64 /* dimension of the last axis with that flag */
+
+#define GPUFI_PARAMETERS_NBYTES 16 /* a and b, with transforms 4, 5 and 6 */
+#define GPUFI_FILL_NBYTES 8        /* after them, with that flag */
 
 #define GPUFI_BLOCK_VALUES 1024
 #define GPUFI_GROUP_VALUES 8
@@ -70,7 +86,8 @@ enum {
 enum {
   GPUFI_FORM_SPARSE = 1, /* a mask, then only the residuals that are not 0 */
   GPUFI_FORM_PLAIN = 2,  /* no residual is negative: packed without zigzag */
-  GPUFI_FORM_EVEN = 4,   /* no codes: every group is `width` wide */
+  GPUFI_FORM_EVEN = 4,   /* kind 1, no codes: every group is `width` wide */
+  GPUFI_FORM_RANGES = 4, /* kind 2: groups are `width` wide, or at most `second` */
 };
 
 /* A block's descriptor. As a 32-bit word:
@@ -83,6 +100,7 @@ typedef struct gpufi_block {
   uint32_t shift;  /* trailing zero bits that every residual of the block shares */
   uint32_t form;
   uint32_t kind;
+  uint32_t second; /* width that code 1 means: in the block's first byte, or else width - 1 */
 } gpufi_block;
 
 static inline uint32_t gpufi_block_to_word(gpufi_block b) {
@@ -90,8 +108,9 @@ static inline uint32_t gpufi_block_to_word(gpufi_block b) {
 }
 
 static inline gpufi_block gpufi_block_from_word(uint32_t word) {
-  const gpufi_block b = {word & 0x3fff, word >> 14 & 0x7f, word >> 21 & 0x3f, word >> 27 & 7,
-                         word >> 30};
+  const uint32_t width = word >> 14 & 0x7f;
+  const gpufi_block b = {word & 0x3fff,  width,      word >> 21 & 0x3f,
+                         word >> 27 & 7, word >> 30, width - (width != 0)};
   return b;
 }
 
@@ -100,12 +119,18 @@ static inline gpufi_block gpufi_block_from_word(uint32_t word) {
 
 #define GPUFI_DICTIONARY_ENTRIES_MAX 256
 
-/* Ranked chunks: the most frequent symbols have codes of `first` bits, the next ones of `second`
- * bits. A symbol is the exponent of a float, else an 8-bit value. */
+/* Ranked chunks of version 1: the most frequent symbols have codes of `first` bits, the next ones
+ * of `second` bits. A symbol is the exponent of a float, else an 8-bit value. */
 #define GPUFI_FIRST_BITS_MAX 6
 #define GPUFI_SECOND_BITS_MAX 4
 #define GPUFI_SYMBOLS_MAX ((1 << GPUFI_FIRST_BITS_MAX) + (1 << GPUFI_SECOND_BITS_MAX) - 2)
 #define GPUFI_SYMBOL_BITS_MAX 11
+
+/* Since version 2: the prefix code of a ranked chunk is a binary tree of so many levels and leaves
+ * (tree.h). */
+#define GPUFI_TREE_DEPTH_MAX 12
+#define GPUFI_TREE_LEAVES_MAX 255
+#define GPUFI_CODE_NBYTES_MAX (GPUFI_BLOCK_VALUES * GPUFI_TREE_DEPTH_MAX / 8) /* of a block */
 
 /* The checksum's multiplier. */
 #define GPUFI_WORD_KEY UINT64_C(0x9e3779b97f4a7c15)

@@ -10,6 +10,9 @@
 #define GPUFI_CODEC_KERNELS_H
 
 #include "codec/format.h"
+#include "codec/number.h"
+#include "codec/sparse.h"
+#include "codec/tree.h"
 #include "codec/widths.h"
 
 #include <stdbool.h>
@@ -24,8 +27,8 @@
 /* The inverse prediction may read so many bytes past the last residual. */
 #define GPUFI_LINE_READ_NBYTES 64
 
-/* Expanding a list may read so many bytes past its last value. */
-#define GPUFI_EXPAND_READ_NBYTES 64
+/* Reading or writing the codes of a ranked block may read or write so many bytes too far. */
+#define GPUFI_WALK_NBYTES 64
 
 /* How the next values are predicted. They may span several lines (lines.h) whose neighbours are the
  * same; in the first of them they begin anywhere, in the others where the line starts. */
@@ -63,27 +66,154 @@ typedef void gpufi_unpack_fn(const uint8_t *in, const uint8_t *widths, size_t gr
 typedef bool gpufi_pack_fn(const uint8_t *residuals, size_t count, uint8_t *out, size_t capacity,
                            gpufi_block *block);
 
+/* Places, of which none is beyond the table's entries, to values of 16 bits, in the same bytes from
+ * the last one on: a value takes twice as many as a place. */
+typedef void gpufi_from_places_fn(const uint16_t table[GPUFI_DICTIONARY_ENTRIES_MAX], size_t count,
+                                  uint8_t *values);
+
+/* How many of up to a block of values are not 0; *any has the bits that are 1 in one of them. */
+typedef size_t gpufi_look_at_fn(const uint8_t *values, size_t count, uint64_t *any);
+
 /* Groups of 8 values, the k-th to `widths[k]` bytes. Returns where they end, and may write
  * GPUFI_GROUP_WRITE_NBYTES more. */
 typedef uint8_t *gpufi_pack_groups_fn(const void *values, const uint8_t *widths, size_t groups,
                                       uint8_t *out);
 
-/* `count` values: the next of `used` where the bit is set, else 0. `used` is readable for
- * GPUFI_EXPAND_READ_NBYTES more, and bits from `count` on are 0. */
-typedef void gpufi_expand_fn(const uint8_t *bits, const uint8_t *used, size_t count,
-                             uint8_t *values);
-
 /* For each code, none above `last`: table[code], or the next of `escaped` where it is `last`, for
- * which the table of GPUFI_CODES_MAX has 0. `escaped` is readable for GPUFI_EXPAND_READ_NBYTES
- * more. */
+ * which the table of GPUFI_TREE_LEAVES_MAX + 1 has 0. `escaped` is readable for
+ * GPUFI_EXPAND_READ_NBYTES more. */
 typedef void gpufi_symbols_fn(const uint8_t *codes, size_t count, const uint8_t *table,
                               unsigned last, const uint8_t *escaped, uint8_t *symbols);
+
+/* What an encoder looks up: of each symbol the leaf, which is the last one for those without a code
+ * of their own; and of each leaf the steps to it, bit j - 1 that to level j, in two bytes. */
+typedef struct gpufi_walk_tables {
+  bool wide;     /* symbols have more than 8 bits */
+  uint8_t last;  /* leaf */
+  uint8_t pages; /* bit k: one of the symbols 256 * k to 256 * k + 255 has a code of its own */
+  uint8_t leaves[1 << GPUFI_SYMBOL_BITS_MAX];
+  uint8_t lower[GPUFI_TREE_LEAVES_MAX + 1], upper[GPUFI_TREE_LEAVES_MAX + 1];
+} gpufi_walk_tables;
+
+/* The leaf of each symbol (or what else the table has), of which `lower` has the low 8 bits and, if
+ * wide, `upper` the others. May read and write GPUFI_WALK_NBYTES more than `count`. */
+typedef void gpufi_leaves_fn(const gpufi_walk_tables *tables, const uint8_t *lower,
+                             const uint8_t *upper, size_t count, uint8_t *leaves);
+
+/* A ranked block's leaves, at most GPUFI_BLOCK_VALUES, to the bits of their codes, level by level;
+ * returns how many. Writes the bytes of these bits, the last one filled up with zeros, and may
+ * write GPUFI_WALK_NBYTES more. */
+typedef size_t gpufi_write_walks_fn(const uint8_t *leaves, size_t count, const gpufi_tree *tree,
+                                    const gpufi_walk_tables *tables, uint8_t *bits);
+
+/* The inverse. Reads up to GPUFI_CODE_NBYTES_MAX + GPUFI_WALK_NBYTES, whatever they hold, and may
+ * write GPUFI_WALK_NBYTES more than `count` leaves. Returns the bits of the codes, of which some
+ * may not be there; it is for the caller to compare. */
+typedef size_t gpufi_read_walks_fn(const uint8_t *bits, size_t count, const gpufi_tree *tree,
+                                   uint8_t *leaves);
+
+/* Where the symbol is in a value, and what the rest loses; its bits are [at .. at + bits - 1]. */
+typedef struct gpufi_cut {
+  uint8_t at, bits;
+  uint8_t shift; /* the lowest bits of the value, which are 0; at most `at` */
+} gpufi_cut;
+
+/* Values to rests and symbols, and back. A symbol is in two arrays: its low 8 bits, and if it has
+ * more, the others. `values` need not be aligned. */
+typedef void gpufi_split_fn(const gpufi_cut *cut, const uint8_t *values, size_t count, void *rests,
+                            uint8_t *lower, uint8_t *upper);
+typedef void gpufi_join_fn(const gpufi_cut *cut, const void *rests, const uint8_t *lower,
+                           const uint8_t *upper, size_t count, uint8_t *values);
 
 /* The codes of a block to the widths of its groups and their total; `widths` has capacity for
  * GPUFI_BLOCK_GROUPS. False if one is below width 1 or unused bits are not 0. May read 32 bytes
  * past the codes. */
 typedef bool gpufi_read_codes_fn(const uint8_t *in, const gpufi_block *block, size_t groups,
                                  uint8_t *widths, size_t *total);
+
+/* `count` values of each of two to four planes, which lie `pitch_nbytes` apart, to interleaved
+ * ones, and back. */
+typedef void gpufi_join_planes_fn(const uint8_t *planes, size_t pitch_nbytes, size_t count,
+                                  unsigned plane_count, uint8_t *values);
+typedef void gpufi_split_planes_fn(const uint8_t *values, size_t count, unsigned plane_count,
+                                   uint8_t *planes, size_t pitch_nbytes);
+
+/* Elements of 1, 2, 4 or 8 bytes to bit planes, which lie `plane_nbytes` apart, and back
+ * (bitplanes.h). Return how many of the `groups` are done: all but those at the end that do not
+ * fill vectors. */
+typedef size_t gpufi_split_bits_fn(size_t element_nbytes, const uint8_t *elements, size_t groups,
+                                   uint8_t *planes, size_t plane_nbytes);
+typedef size_t gpufi_join_bits_fn(size_t element_nbytes, const uint8_t *planes, size_t plane_nbytes,
+                                  size_t groups, uint8_t *elements);
+
+/* Up to a block of values (numbers.h) to what is predicted and packed; `step` is 2 for the parts of
+ * complex elements, else 1. The first value is the first one of a group. True if the base of one is
+ * not the value itself. */
+typedef bool gpufi_to_base_fn(const gpufi_numbers *numbers, unsigned step, const uint8_t *values,
+                              size_t count, uint8_t *p);
+
+/* Back to the bases, in place. */
+typedef void gpufi_from_base_fn(const gpufi_numbers *numbers, size_t count, uint8_t *values);
+
+/* Bases to values, in place, by their corrections. */
+typedef void gpufi_correct_fn(const gpufi_numbers *numbers, const uint8_t *corrections,
+                              size_t count, uint8_t *values);
+
+/* The bases of values to their corrections, in place. False if one cannot be written: with a fill
+ * there is one less. */
+typedef bool gpufi_corrections_fn(const gpufi_numbers *numbers, const uint8_t *values, size_t count,
+                                  uint8_t *bases);
+
+/* Which of GPUFI_ORIGINS numbers n, n + 1 and so on may be added to the integers p of `count`
+ * values (steps.c), as bits: with the b by which the first value is the base of its integer and n
+ * more, the others are so too. For values of 32 and 64 bits. */
+#define GPUFI_ORIGINS 64
+typedef uint64_t gpufi_find_origins_fn(const gpufi_numbers *numbers, const double *values,
+                                       const double *p, size_t count, double n);
+
+/* Subsets of the axes that prediction may go along (sample.h). */
+#define GPUFI_SUBSETS (1 << GPUFI_PREDICT_AXES)
+
+/* A sampled group among a batch's values: number at[s / 2] is the first of the eight values that
+ * lie one step back along all axes of subset s, for even s; those of s + 1 lie a step before them.
+ * Bit b of inside[j]: value j has an index above 0 along axis b. */
+typedef struct gpufi_sampled_group {
+  uint16_t at[GPUFI_SUBSETS / 2];
+  uint16_t far; /* if has_far: value j of the group is predicted from number far + j, if no bit of
+                   inside[j] is set */
+  uint8_t inside[GPUFI_GROUP_VALUES];
+  uint8_t count; /* values of the group; those after them do not exist */
+  bool has_far;
+  bool is_inner; /* there are eight values, and all indices are above 0 */
+} gpufi_sampled_group;
+
+/* Some sampled groups, and their values and neighbours: as they are, and as they are predicted. */
+typedef struct gpufi_sample_batch {
+  size_t count, value_count;
+  gpufi_sampled_group groups[GPUFI_BLOCK_GROUPS];
+  uint8_t raw[8 * GPUFI_BLOCK_VALUES], values[8 * GPUFI_BLOCK_VALUES];
+} gpufi_sample_batch;
+
+/* What the sampled residuals cost, for each subset. */
+typedef struct gpufi_sample_cost {
+  uint64_t residual_or[GPUFI_SUBSETS];
+  uint32_t width_sum[GPUFI_SUBSETS];   /* of the widest zigzagged residual of each group */
+  uint32_t group_count[GPUFI_SUBSETS]; /* groups that are not all 0 */
+  uint32_t
+      used_width_sum[GPUFI_SUBSETS];  /* width_sum, times the group's residuals that are not 0 */
+  uint32_t used_count[GPUFI_SUBSETS]; /* residuals that are not 0 */
+} gpufi_sample_cost;
+
+/* Add what the residuals less `offset` cost with each subset. The first element's residual is 0,
+ * less the offset, with all subsets but the empty one. `step` is 2 for parts of complex elements,
+ * else 1. */
+typedef void gpufi_sample_costs_fn(const gpufi_sample_batch *batch, unsigned subset_count,
+                                   unsigned step, uint64_t offset, gpufi_sample_cost *cost);
+
+/* The same residuals with one subset, eight for each group. */
+typedef void gpufi_sample_residuals_fn(const gpufi_sample_batch *batch, unsigned subset_count,
+                                       unsigned step, unsigned subset, uint64_t offset,
+                                       uint8_t *residuals);
 
 /* Adds the terms of words begin .. end - 1 of a chunk to its checksum. */
 typedef void gpufi_add_words_fn(const uint8_t *encoded, size_t begin, size_t end, uint64_t sums[2]);
@@ -94,10 +224,29 @@ typedef struct gpufi_cpu {
   gpufi_add_words_fn *add_words;
   gpufi_read_codes_fn *read_codes;
   gpufi_unpack_fn *unpack[GPUFI_VALUE_WIDTHS];
+  gpufi_look_at_fn *look_at[GPUFI_VALUE_WIDTHS];
   gpufi_pack_fn *pack[GPUFI_VALUE_WIDTHS];
   gpufi_pack_groups_fn *pack_groups[GPUFI_VALUE_WIDTHS];
   gpufi_expand_fn *expand[GPUFI_VALUE_WIDTHS];
+  gpufi_compact_fn *compact[GPUFI_VALUE_WIDTHS];
+  gpufi_from_places_fn *from_places_16;
   gpufi_symbols_fn *symbols;
+  gpufi_leaves_fn *leaves;
+  gpufi_write_walks_fn *write_walks;
+  gpufi_read_walks_fn *read_walks;
+  gpufi_split_fn *split[GPUFI_VALUE_WIDTHS];
+  gpufi_join_fn *join[GPUFI_VALUE_WIDTHS];
+  gpufi_split_bits_fn *split_bits;
+  gpufi_join_bits_fn *join_bits;
+  gpufi_join_planes_fn *join_planes[GPUFI_VALUE_WIDTHS];
+  gpufi_split_planes_fn *split_planes[GPUFI_VALUE_WIDTHS];
+  gpufi_to_base_fn *to_base[GPUFI_VALUE_WIDTHS];
+  gpufi_from_base_fn *from_base[GPUFI_VALUE_WIDTHS];
+  gpufi_correct_fn *correct[GPUFI_VALUE_WIDTHS];
+  gpufi_corrections_fn *corrections[GPUFI_VALUE_WIDTHS];
+  gpufi_find_origins_fn *find_origins[GPUFI_VALUE_WIDTHS];
+  gpufi_sample_costs_fn *sample_costs[GPUFI_VALUE_WIDTHS];
+  gpufi_sample_residuals_fn *sample_residuals[GPUFI_VALUE_WIDTHS];
   /* Null: whole chunks at a time, by gpufi_predict_inverse and gpufi_predict_forward. */
   gpufi_line_inverse_fn *inverse[GPUFI_VALUE_WIDTHS];
   gpufi_line_forward_fn *forward[GPUFI_VALUE_WIDTHS];

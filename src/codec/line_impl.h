@@ -21,7 +21,7 @@
 #include "codec/value_impl.h"
 
 #define V JOIN(v, BITS, )
-#define VALUES (sizeof(V) / sizeof(T))
+#define VALUES (8 * sizeof(V) / BITS)
 
 GPUFI_INLINE V F(load)(const uint8_t *p) {
   V x;
@@ -238,16 +238,51 @@ GPUFI_INLINE void F(along)(const T *restrict values, size_t count, gpufi_line *l
   line->carry[1] = values[count - 1];
 }
 
-static void F(forward)(const uint8_t *raw, size_t count, gpufi_line *line, uint8_t *residuals) {
+/* Value `i` less its neighbours in other lines, which are given as arrays of their own. */
+GPUFI_INLINE T F(outer_value)(const uint8_t *const *arrays, size_t i, const unsigned transform,
+                              const unsigned neighbours) {
+  const T x = F(apply)(F(get)(arrays[0], i), transform);
+  if (neighbours == 0) {
+    return x;
+  }
+  const T above = F(apply)(F(get)(arrays[1], i), transform);
+  if (neighbours == 1) {
+    return (T)(x - above);
+  }
+  const T before = F(apply)(F(get)(arrays[2], i), transform);
+  return (T)(x - above - before + F(apply)(F(get)(arrays[3], i), transform));
+}
+
+/* Residuals along the line in one loop, for constant numbers of neighbours, 0, 1 or 3: each value
+ * is computed again for the one after it, which is cheaper than to keep it. The loop takes no
+ * notice of the starts of lines, which are then written again. */
+GPUFI_INLINE void F(forward_at_once)(const uint8_t *raw, size_t count, gpufi_line *line,
+                                     uint8_t *restrict residuals, const unsigned transform,
+                                     const unsigned neighbours) {
+  const uint8_t *const arrays[4] = {raw, neighbours > 0 ? raw - line->plus[0] : raw,
+                                    neighbours > 1 ? raw - line->plus[1] : raw,
+                                    neighbours > 1 ? raw - line->minus[0] : raw};
+  const T offset = (T)line->offset;
+#define OUTER(i) F(outer_value)(arrays, i, transform, neighbours)
+  F(put)(residuals, 0, (T)(OUTER(0) - (T)line->carry[0] - offset));
+  for (size_t i = 1; i < count; i++) {
+    F(put)(residuals, i, (T)(OUTER(i) - OUTER(i - 1) - offset));
+  }
+  for (size_t start = line->left; start < count; start += line->length) {
+    F(put)(residuals, start, (T)(OUTER(start) - offset));
+    line->left += line->length;
+  }
+  line->left -= count;
+  line->carry[0] = OUTER(count - 1);
+#undef OUTER
+}
+
+/* Any number of neighbours, by loops over all values for each of them. */
+GPUFI_INLINE void F(forward_by_terms)(const uint8_t *raw, size_t count, gpufi_line *line,
+                                      uint8_t *residuals, const unsigned transform) {
   T space[2 + GPUFI_BLOCK_VALUES];
   T *const values = space + 2;
-  if (line->transform == GPUFI_TRANSFORM_ROTATE) {
-    F(outer)(values, raw, count, line, GPUFI_TRANSFORM_ROTATE);
-  } else if (line->transform == GPUFI_TRANSFORM_ORDER) {
-    F(outer)(values, raw, count, line, GPUFI_TRANSFORM_ORDER);
-  } else {
-    F(outer)(values, raw, count, line, GPUFI_TRANSFORM_NONE);
-  }
+  F(outer)(values, raw, count, line, transform);
   if (line->step == 1) {
     space[1] = (T)line->carry[0];
     F(along)(values, count, line, 1, residuals);
@@ -259,6 +294,29 @@ static void F(forward)(const uint8_t *raw, size_t count, gpufi_line *line, uint8
     for (size_t i = 0; i < count; i++) {
       F(put)(residuals, i, (T)(values[i] - (T)line->offset));
     }
+  }
+}
+
+GPUFI_INLINE void F(forward_lines)(const uint8_t *raw, size_t count, gpufi_line *line,
+                                   uint8_t *residuals, const unsigned transform) {
+  if (line->step == 1 && line->plus_count == 0) {
+    F(forward_at_once)(raw, count, line, residuals, transform, 0);
+  } else if (line->step == 1 && line->plus_count == 1) {
+    F(forward_at_once)(raw, count, line, residuals, transform, 1);
+  } else if (line->step == 1 && line->plus_count == 2) {
+    F(forward_at_once)(raw, count, line, residuals, transform, 3);
+  } else {
+    F(forward_by_terms)(raw, count, line, residuals, transform);
+  }
+}
+
+static void F(forward)(const uint8_t *raw, size_t count, gpufi_line *line, uint8_t *residuals) {
+  if (line->transform == GPUFI_TRANSFORM_ROTATE) {
+    F(forward_lines)(raw, count, line, residuals, GPUFI_TRANSFORM_ROTATE);
+  } else if (line->transform == GPUFI_TRANSFORM_ORDER) {
+    F(forward_lines)(raw, count, line, residuals, GPUFI_TRANSFORM_ORDER);
+  } else {
+    F(forward_lines)(raw, count, line, residuals, GPUFI_TRANSFORM_NONE);
   }
 }
 

@@ -31,7 +31,10 @@ static uint8_t *put_length(uint8_t *out, size_t length) {
   return out;
 }
 
-/* Literals, and the match after them unless its length is 0. */
+/* Literals, and the match after them unless its length is 0. A few literals are copied as 8 or 16
+ * bytes: at least 12 bytes of the block begin with the match, so that as many can be read; and the
+ * sequences so far take at most gpufi_lz4_bound() of their bytes less 16, and these 12 and the
+ * literals are still to come, so that as many can be written. */
 static uint8_t *put_sequence(uint8_t *out, const uint8_t *literals, size_t literal_count,
                              size_t offset, size_t match_nbytes) {
   const size_t extra = match_nbytes ? match_nbytes - GPUFI_LZ4_MATCH_NBYTES_MIN : 0;
@@ -41,7 +44,13 @@ static uint8_t *put_sequence(uint8_t *out, const uint8_t *literals, size_t liter
   if (high == NIBBLE_MAX) {
     out = put_length(out, literal_count - NIBBLE_MAX);
   }
-  memcpy(out, literals, literal_count);
+  if (match_nbytes && literal_count <= 8) {
+    memcpy(out, literals, 8);
+  } else if (match_nbytes && literal_count <= 16) {
+    memcpy(out, literals, 16);
+  } else {
+    memcpy(out, literals, literal_count);
+  }
   out += literal_count;
   if (match_nbytes) {
     *out++ = (uint8_t)offset;
@@ -71,29 +80,35 @@ static size_t match_length(const uint8_t *a, const uint8_t *b, const uint8_t *en
   return (size_t)(b - begin);
 }
 
-size_t gpufi_lz4_encode(const uint8_t *raw, size_t raw_nbytes, uint8_t *encoded) {
-  uint16_t last[1 << GPUFI_LZ4_HASH_BITS] = {0}; /* position of the last four bytes with a hash */
+size_t gpufi_lz4_encode_after(gpufi_lz4_table *table, const uint8_t *raw, size_t begin, size_t end,
+                              uint8_t *encoded) {
   uint8_t *out = encoded;
-  size_t anchor = 0; /* where the literals that are not written yet begin */
-  size_t at = 1;
-  while (at + GPUFI_LZ4_MATCH_START_MARGIN <= raw_nbytes) {
+  size_t anchor = begin; /* where the literals that are not written yet begin */
+  size_t at = begin ? begin : 1;
+  size_t tries = 0; /* places without a match since the last one */
+  while (at + GPUFI_LZ4_MATCH_START_MARGIN <= end) {
     const uint32_t four_bytes = gpufi_load_u32(raw + at);
-    uint16_t *const bucket = &last[GPUFI_LZ4_HASH(four_bytes)];
-    const size_t candidate =
-        *bucket; /* 0 where there was none yet, which is a place like any other */
+    uint16_t *const bucket = &table->last[GPUFI_LZ4_HASH(four_bytes)];
+    const size_t candidate = *bucket;
     *bucket = (uint16_t)at;
     if (gpufi_load_u32(raw + candidate) != four_bytes) {
-      at++;
+      at += 1 + tries++ / GPUFI_LZ4_PATIENCE;
       continue;
     }
     const size_t nbytes =
-        match_length(raw + candidate, raw + at, raw + raw_nbytes - GPUFI_LZ4_LAST_LITERALS);
+        match_length(raw + candidate, raw + at, raw + end - GPUFI_LZ4_LAST_LITERALS);
     out = put_sequence(out, raw + anchor, at - anchor, at - candidate, nbytes);
     at += nbytes;
     anchor = at;
+    tries = 0;
   }
-  out = put_sequence(out, raw + anchor, raw_nbytes - anchor, 0, 0);
+  out = put_sequence(out, raw + anchor, end - anchor, 0, 0);
   return (size_t)(out - encoded);
+}
+
+size_t gpufi_lz4_encode(const uint8_t *raw, size_t raw_nbytes, uint8_t *encoded) {
+  gpufi_lz4_table table = {{0}};
+  return gpufi_lz4_encode_after(&table, raw, 0, raw_nbytes, encoded);
 }
 
 /* --- decoding --- */
@@ -159,7 +174,8 @@ static void repeat(uint8_t *out, size_t offset, size_t nbytes) {
   }
 }
 
-static const char *get_match(cursor *c, size_t nbytes, const uint8_t *raw) {
+/* No match begins before `first`. */
+static const char *get_match(cursor *c, size_t nbytes, const uint8_t *first) {
   if (c->in_end - c->in < 2) {
     return "an offset runs past the end of the block";
   }
@@ -169,7 +185,7 @@ static const char *get_match(cursor *c, size_t nbytes, const uint8_t *raw) {
     return "a length runs past the end of the block";
   }
   nbytes += GPUFI_LZ4_MATCH_NBYTES_MIN;
-  if (offset == 0 || offset > (size_t)(c->out - raw)) {
+  if (offset == 0 || offset > (size_t)(c->out - first)) {
     return "an offset points before the block";
   }
   if (nbytes > (size_t)(c->out_end - c->out)) {
@@ -186,15 +202,16 @@ static const char *get_match(cursor *c, size_t nbytes, const uint8_t *raw) {
   return NULL;
 }
 
-gpuf_status gpufi_lz4_decode(const uint8_t *encoded, size_t encoded_nbytes, size_t at, uint8_t *raw,
-                             size_t raw_nbytes, gpuf_error *err) {
+gpuf_status gpufi_lz4_decode(const uint8_t *encoded, size_t encoded_nbytes, size_t at,
+                             size_t before_nbytes, uint8_t *raw, size_t raw_nbytes,
+                             gpuf_error *err) {
   cursor c = {encoded, encoded + encoded_nbytes, raw, raw + raw_nbytes};
   const char *wrong = encoded_nbytes ? NULL : "the block is empty";
   while (!wrong && c.in < c.in_end) {
     const uint8_t token = *c.in++;
     wrong = get_literals(&c, token >> 4);
     if (!wrong && c.in < c.in_end) {
-      wrong = get_match(&c, token & NIBBLE_MAX, raw);
+      wrong = get_match(&c, token & NIBBLE_MAX, raw - before_nbytes);
       if (!wrong && c.in == c.in_end) {
         wrong = "the block ends with a match";
       }

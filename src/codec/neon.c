@@ -80,6 +80,12 @@ GPUFI_INLINE uint64x2_t last_64(uint64x2_t x, unsigned step) {
 #define GPUFI_EACH_WIDTH "codec/line_impl.h"
 #include "codec/each_width.h"
 
+#define NUMBER_OF_INT64(x) (double)(x)
+#define GPUFI_EACH_WIDTH "codec/number_impl.h"
+#include "codec/each_width.h"
+#define GPUFI_EACH_WIDTH "codec/sample_impl.h"
+#include "codec/each_width.h"
+
 /* --- checksum --- */
 
 static void add_words(const uint8_t *encoded, size_t begin, size_t end, uint64_t sums[2]) {
@@ -200,15 +206,38 @@ static void unpack_8(const uint8_t *in, const uint8_t *widths, size_t groups,
   }
 }
 
+#define GPUFI_EACH_WIDTH "codec/planes_impl.h"
+#include "codec/each_width.h"
+
 const gpufi_cpu gpufi_cpu_neon = {
     .name = "neon",
     .add_words = add_words,
     .read_codes = gpufi_read_codes_scalar,
     .unpack = {unpack_8, unpack_16, unpack_32, gpufi_unpack_64_scalar},
+    .look_at = GPUFI_SCALAR_KERNELS(look_at),
     .pack = GPUFI_SCALAR_KERNELS(pack),
     .pack_groups = GPUFI_SCALAR_KERNELS(pack_groups),
     .expand = GPUFI_SCALAR_KERNELS(expand),
+    .compact = GPUFI_SCALAR_KERNELS(compact),
+    .from_places_16 = gpufi_from_places_16_scalar,
     .symbols = gpufi_symbols_scalar,
+    .leaves = gpufi_leaves_scalar,
+    .write_walks = gpufi_write_walks_scalar,
+    .read_walks = gpufi_read_walks_scalar,
+    .split = GPUFI_SCALAR_KERNELS(split),
+    .join = GPUFI_SCALAR_KERNELS(join),
+    .split_bits = gpufi_split_bits_scalar,
+    .join_bits = gpufi_join_bits_scalar,
+    .join_planes = {join_planes_8, join_planes_16, join_planes_32, join_planes_64},
+    .split_planes = {split_planes_8, split_planes_16, split_planes_32, split_planes_64},
+    .to_base = {to_base_8, to_base_16, to_base_32, to_base_64},
+    .from_base = {from_base_8, from_base_16, from_base_32, from_base_64},
+    .correct = {correct_8, correct_16, correct_32, correct_64},
+    .corrections = {corrections_8, corrections_16, corrections_32, corrections_64},
+    .find_origins = {NULL, NULL, find_origins_32, find_origins_64},
+    .sample_costs = {sample_costs_8, sample_costs_16, sample_costs_32, sample_costs_64},
+    .sample_residuals = {sample_residuals_8, sample_residuals_16, sample_residuals_32,
+                         sample_residuals_64},
     .inverse = {inverse_8, inverse_16, inverse_32, inverse_64},
     .forward = {forward_8, forward_16, forward_32, forward_64},
 };

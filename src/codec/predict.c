@@ -5,52 +5,60 @@
  *   r[i][j] = v[i][j] - v[i][j-1] - v[i-1][j] + v[i-1][j-1]
  *
  * which is the difference along one axis of the differences along the other; so it is done, and
- * undone by running sums, axis by axis. Which axes are in the set, and which transform is taken, is
- * chosen by what the residuals of a sample would cost. */
+ * undone by running sums, axis by axis. */
 #include "codec/predict.h"
-#include "codec/sample.h"
+#include "codec/kernels.h"
+#include "codec/widths.h"
 
 #include <string.h>
 
-#define SUBSETS (1 << GPUFI_PREDICT_AXES)
+/* What a value's residual is the sum of: values some places back, each added or subtracted. */
+typedef struct value_terms {
+  unsigned count;
+  size_t back[GPUFI_SUBSETS];
+  bool minus[GPUFI_SUBSETS];
+} value_terms;
 
-/* The axes that prediction may go along, of which a chunk's set is some subset, as a number: bit 0
- * is the last such axis, bit 1 the one before it, and so on. */
-typedef struct sample_axes {
-  unsigned subset_count;
-  int32_t axis[GPUFI_PREDICT_AXES]; /* axis of each bit */
-  size_t offset[SUBSETS];           /* values from an element to its neighbour in the subset */
-} sample_axes;
-
-/* What the sampled residuals cost, for each subset. */
-typedef struct sample_cost {
-  uint64_t residual_or[SUBSETS];
-  uint32_t width_sum[SUBSETS];      /* of the widest zigzagged residual of each group */
-  uint32_t group_count[SUBSETS];    /* groups that are not all 0 */
-  uint32_t used_width_sum[SUBSETS]; /* as width_sum, times the group's residuals that are not 0 */
-  uint32_t used_count[SUBSETS];     /* residuals that are not 0 */
-} sample_cost;
-
-/* The bits of the axes along which value `i` has an index above 0. *before is the distance in
- * values to the one that the chain rule predicts it from: one step back along the last axis whose
- * index is not 0; 0 for the first element. */
-static unsigned sample_locate(const gpufi_geometry *g, const sample_axes *axes, size_t i,
-                              size_t *before) {
-  uint32_t rest = (uint32_t)(i / g->component_count);
-  unsigned nonzero = 0, inside = 0;
-  *before = 0;
-  for (int32_t a = g->ndim - 1; a >= 0 && rest != 0; a--) {
-    const uint32_t dim = (uint32_t)g->dims[a];
-    if (rest % dim != 0) {
-      nonzero |= 1u << a;
-      *before = *before ? *before : g->strides[a];
+/* The terms of value `i`'s residual, of which the first is the value itself; returns how many
+ * values from there on have the same. The terms of the first element would be its value's alone,
+ * but its residual is 0 if there is prediction. */
+static size_t value_terms_of(const gpufi_geometry *g, uint32_t axes, size_t i, value_terms *terms) {
+  const size_t component = i % g->component_count;
+  uint32_t rest = (uint32_t)(i / g->component_count), inside = 0;
+  size_t before = 0, length = g->value_count - i;
+  int32_t last = g->ndim - 1;
+  *terms = (value_terms){.count = 1};
+  if (axes == 0) {
+    return length;
+  }
+  while (last > 0 && g->dims[last] == 1) {
+    last--;
+  }
+  for (int32_t a = last; a >= 0; a--) {
+    const uint32_t index = rest % (uint32_t)g->dims[a];
+    if (a == last) {
+      length = (index == 0 ? 1 : g->dims[a] - index) * g->component_count - component;
     }
-    rest /= dim;
+    if (index != 0) {
+      inside |= 1u << a;
+      before = before ? before : g->strides[a];
+    }
+    rest /= (uint32_t)g->dims[a];
   }
-  for (unsigned bit = 0; 1u << bit < axes->subset_count; bit++) {
-    inside |= (nonzero >> axes->axis[bit] & 1) << bit;
+  if ((axes & inside) == 0) { /* the chain rule */
+    terms->back[1] = before;
+    terms->minus[1] = true;
+    terms->count = before ? 2 : 1;
+    return length;
   }
-  return inside;
+  for (int32_t a = 0; a < g->ndim; a++) {
+    for (unsigned k = 0, n = terms->count; (axes & inside) >> a & 1 && k < n; k++) {
+      terms->back[n + k] = terms->back[k] + g->strides[a];
+      terms->minus[n + k] = !terms->minus[k];
+      terms->count++;
+    }
+  }
+  return length;
 }
 
 static inline uint8_t bswap_8(uint8_t x) {
@@ -168,6 +176,12 @@ void gpufi_predict_forward(const gpufi_geometry *g, const void *raw, bool swap, 
   }
 }
 
+void gpufi_predict_range(const gpufi_geometry *g, const void *raw, bool swap, uint8_t transform,
+                         uint8_t axes, uint64_t offset, size_t first, size_t count,
+                         void *residuals) {
+  BY_WIDTH(g, range, g, raw, swap, transform, axes, offset, first, count, residuals);
+}
+
 void gpufi_predict_inverse(const gpufi_geometry *g, void *values, bool swap, uint8_t transform,
                            uint8_t axes, uint64_t offset, const uint8_t seed[16]) {
   if (offset != 0) {
@@ -178,98 +192,4 @@ void gpufi_predict_inverse(const gpufi_geometry *g, void *values, bool swap, uin
     inverse_axes(g, values, axes);
   }
   BY_WIDTH(g, store, values, g->value_count, swap, transform);
-}
-
-static void sample_axes_init(sample_axes *axes, const gpufi_geometry *g) {
-  const uint32_t usable = gpufi_geometry_axes(g);
-  memset(axes, 0, sizeof(*axes));
-  axes->subset_count = 1;
-  for (int32_t a = g->ndim - 1; a >= 0; a--) {
-    if (usable >> a & 1) {
-      const unsigned bit = axes->subset_count;
-      axes->axis[__builtin_ctz(bit)] = a;
-      for (unsigned s = 0; s < bit; s++) {
-        axes->offset[s | bit] = axes->offset[s] + g->strides[a];
-      }
-      axes->subset_count <<= 1;
-    }
-  }
-}
-
-static void sample_chunk(const gpufi_geometry *g, const sample_axes *axes, const void *raw,
-                         bool swap, unsigned transform, uint64_t offset, sample_cost *cost) {
-  const size_t take = gpufi_sample_count(g);
-  memset(cost, 0, sizeof(*cost));
-  for (size_t k = 0; k < take; k++) {
-    const size_t first = gpufi_sample_first(g, k);
-    BY_WIDTH(g, sample, g, axes, raw, swap, transform, offset, first, cost);
-  }
-}
-
-/* Bits of the sampled groups with subset `s`: dense, 3 of a code for each and its values at its
- * width; sparse, the mask's and only the values that are not 0. Trailing zero bits that all
- * residuals share are not packed, and neither is the sign if none is negative. */
-static uint64_t sampled_bits(const gpufi_geometry *g, const sample_cost *cost, unsigned s) {
-  const uint64_t bits = cost->residual_or[s], take = gpufi_sample_count(g);
-  const uint64_t shift = bits ? (uint64_t)__builtin_ctzll(bits) : 0;
-  const uint64_t plain = !(bits >> (8 * g->value_nbytes - 1));
-  const uint64_t less = shift + plain;
-  const uint64_t dense =
-      3 * take + GPUFI_GROUP_VALUES * (cost->width_sum[s] - less * cost->group_count[s]);
-  const uint64_t sparse = take + (uint64_t)GPUFI_GROUP_VALUES * cost->group_count[s] +
-                          cost->used_width_sum[s] - less * cost->used_count[s];
-  return dense < sparse ? dense : sparse;
-}
-
-/* The median of the first residuals of some sampled groups, with subset `s`: sorted by insertion.
- */
-static uint64_t sample_median(const gpufi_geometry *g, const sample_axes *axes, const void *raw,
-                              bool swap, unsigned s) {
-  int64_t sorted[GPUFI_OFFSET_GROUPS];
-  for (size_t n = 0; n < GPUFI_OFFSET_GROUPS; n++) {
-    const size_t k = n * gpufi_sample_count(g) / GPUFI_OFFSET_GROUPS;
-    int64_t r = 0;
-    BY_WIDTH(g, residual, g, axes, raw, swap, gpufi_sample_first(g, k), s, &r);
-    size_t at = n;
-    for (; at > 0 && sorted[at - 1] > r; at--) {
-      sorted[at] = sorted[at - 1];
-    }
-    sorted[at] = r;
-  }
-  const uint64_t median = (uint64_t)sorted[GPUFI_OFFSET_GROUPS / 2];
-  return median & (UINT64_MAX >> (64 - 8 * g->value_nbytes));
-}
-
-uint64_t gpufi_predict_choose(const gpufi_geometry *g, const void *raw, bool is_float, bool swap,
-                              uint8_t *transform, uint8_t *axes, uint64_t *offset) {
-  sample_axes sampled;
-  sample_cost cost;
-  uint64_t best = UINT64_MAX;
-  unsigned best_subset = 0;
-  sample_axes_init(&sampled, g);
-  const unsigned first = is_float ? GPUFI_TRANSFORM_ROTATE : GPUFI_TRANSFORM_NONE;
-  const unsigned last = is_float ? GPUFI_TRANSFORM_ORDER : GPUFI_TRANSFORM_NONE;
-  for (unsigned t = first; t <= last; t++) {
-    sample_chunk(g, &sampled, raw, swap, t, 0, &cost);
-    for (unsigned s = 0; s < sampled.subset_count; s++) {
-      const uint64_t total = sampled_bits(g, &cost, s);
-      if (total < best) {
-        best = total;
-        best_subset = s;
-        *transform = (uint8_t)t;
-      }
-    }
-  }
-  *axes = 0;
-  for (unsigned bit = 0; 1u << bit < sampled.subset_count; bit++) {
-    *axes |= (uint8_t)((best_subset >> bit & 1) << sampled.axis[bit]);
-  }
-  *offset = is_float ? 0 : sample_median(g, &sampled, raw, swap, best_subset);
-  if (*offset != 0) {
-    sample_chunk(g, &sampled, raw, swap, GPUFI_TRANSFORM_NONE, *offset, &cost);
-    const uint64_t total = sampled_bits(g, &cost, best_subset);
-    *offset = total < best ? *offset : 0;
-    best = total < best ? total : best;
-  }
-  return best;
 }

@@ -1,5 +1,4 @@
-/* Prediction of a whole chunk at a time, for chunks that lines.h cannot take, and the choice of how
- * to predict.
+/* Prediction of a whole chunk at a time, for chunks that lines.h cannot take.
  *
  * Thread-safety: every function is re-entrant and holds no state. */
 #ifndef GPUFI_CODEC_PREDICT_H
@@ -7,14 +6,15 @@
 
 #include "codec/geometry.h"
 
-/* Choose transform, axes and offset by the cost of the sample, in bits, which is returned. Integer
- * arithmetic only. `swap`: the values are big-endian. */
-uint64_t gpufi_predict_choose(const gpufi_geometry *g, const void *raw, bool is_float, bool swap,
-                              uint8_t *transform, uint8_t *axes, uint64_t *offset);
-
-/* `raw` (value_count values) to residuals; the first element's values go to `seed`. */
+/* `raw` (value_count values; may be `residuals`) to residuals; the first element's values go to
+ * `seed`. */
 void gpufi_predict_forward(const gpufi_geometry *g, const void *raw, bool swap, uint8_t transform,
                            uint8_t axes, uint64_t offset, void *residuals, uint8_t seed[16]);
+
+/* Residuals number `first` to first + count - 1, at most GPUFI_BLOCK_VALUES, on their own. */
+void gpufi_predict_range(const gpufi_geometry *g, const void *raw, bool swap, uint8_t transform,
+                         uint8_t axes, uint64_t offset, size_t first, size_t count,
+                         void *residuals);
 
 /* The inverse, in place. */
 void gpufi_predict_inverse(const gpufi_geometry *g, void *values, bool swap, uint8_t transform,

@@ -5,9 +5,10 @@
 
 /* `count` raw values to native ones, transformed. One loop for each step, so that each vectorizes.
  */
-static void F(load)(T *restrict v, const uint8_t *restrict raw, size_t count, bool swap,
-                    unsigned transform) {
-  memcpy(v, raw, count * sizeof(T));
+static void F(load)(T *v, const uint8_t *raw, size_t count, bool swap, unsigned transform) {
+  if ((const uint8_t *)v != raw) {
+    memcpy(v, raw, count * sizeof(T));
+  }
   if (swap) {
     for (size_t i = 0; i < count; i++) {
       v[i] = F(bswap)(v[i]);
@@ -89,70 +90,35 @@ static void F(add)(uint8_t *v, size_t count, uint64_t offset) {
   }
 }
 
-/* The residual of value `i` with each subset of the axes; the first element's is 0 with all but
- * none.
- *
- * r[s] starts as the value one step back along all axes of subset s, 0 outside the chunk. Then,
- * axis by axis, r[s with the axis] becomes r[s without it] - r[s with it]: after all axes this is
- * the sum over the subsets U of s of (-1)^|U| times the value at U. */
-static void F(residuals)(const gpufi_geometry *g, const sample_axes *axes, const uint8_t *raw,
-                         bool swap, unsigned transform, size_t i, T r[SUBSETS]) {
-  size_t before; /* values back to the one that the chain rule predicts from; 0: there is none */
-  const unsigned inside = sample_locate(g, axes, i, &before);
-  for (unsigned s = 0; s < axes->subset_count; s++) {
-    T x = 0;
-    if ((s & ~inside) == 0) {
-      x = F(get)(raw, i - axes->offset[s]);
-      x = F(apply)(swap ? F(bswap)(x) : x, transform);
-    }
-    r[s] = x;
-  }
-  T chained = 0;
-  if (before != 0) {
-    chained = F(get)(raw, i - before);
-    chained = (T)(r[0] - F(apply)(swap ? F(bswap)(chained) : chained, transform));
-  }
-  for (unsigned bit = 1; bit < axes->subset_count; bit <<= 1) {
-    for (unsigned s = bit; s < axes->subset_count; s = (s + 1) | bit) { /* each s with this bit */
-      r[s] = (T)(r[s ^ bit] - r[s]);
-    }
-  }
-  for (unsigned s = 1; s < axes->subset_count;
-       s++) { /* the chain rule, where no index in s is above 0 */
-    r[s] = (s & inside) == 0 ? chained : r[s];
+/* out[j] += the value number i + j, transformed, or -= it. */
+static void F(term)(T *restrict out, const uint8_t *restrict raw, size_t i, size_t count, bool swap,
+                    unsigned transform, bool minus) {
+  for (size_t j = 0; j < count; j++) {
+    T x = F(get)(raw, i + j);
+    x = F(apply)(swap ? F(bswap)(x) : x, transform);
+    out[j] = (T)(minus ? out[j] - x : out[j] + x);
   }
 }
 
-/* Cost of each subset of the axes over group `first` .. first + 7, added to `cost`. */
-static void F(sample)(const gpufi_geometry *g, const sample_axes *axes, const uint8_t *raw,
-                      bool swap, unsigned transform, uint64_t offset, size_t first,
-                      sample_cost *cost) {
-  T zigzags[SUBSETS] = {0}, residuals[SUBSETS] = {0};
-  uint32_t used[SUBSETS] = {0};
-  const size_t end = first + GPUFI_GROUP_VALUES;
-  for (size_t i = first; i < end && i < g->value_count; i++) {
-    F(residuals)(g, axes, raw, swap, transform, i, residuals);
-    for (unsigned s = 0; s < axes->subset_count; s++) {
-      const T r = (T)(residuals[s] - (T)offset);
-      cost->residual_or[s] |= r;
-      zigzags[s] |= (T)((T)(r << 1) ^ (T)(0 - (T)(r >> (BITS - 1))));
-      used[s] += r != 0;
+static void F(range)(const gpufi_geometry *g, const uint8_t *raw, bool swap, unsigned transform,
+                     uint32_t axes, uint64_t offset, size_t first, size_t count,
+                     uint8_t *residuals) {
+  T sums[GPUFI_BLOCK_VALUES];
+  value_terms terms;
+  for (size_t i = 0; i < count; i++) {
+    sums[i] = (T)(0 - offset);
+  }
+  for (size_t done = 0; done < count;) {
+    const size_t alike = value_terms_of(g, axes, first + done, &terms);
+    const size_t here = alike < count - done ? alike : count - done;
+    for (unsigned k = 0; k < terms.count; k++) {
+      F(term)(sums + done, raw, first + done - terms.back[k], here, swap, transform,
+              terms.minus[k]);
     }
+    done += here;
   }
-  for (unsigned s = 0; s < axes->subset_count; s++) {
-    const uint32_t width = zigzags[s] ? 64 - (uint32_t)__builtin_clzll(zigzags[s]) : 0;
-    cost->width_sum[s] += width;
-    cost->group_count[s] += zigzags[s] != 0;
-    cost->used_width_sum[s] += used[s] * width;
-    cost->used_count[s] += used[s];
+  for (size_t c = first; c < g->component_count && axes != 0 && c < first + count; c++) {
+    sums[c - first] = 0;
   }
-}
-
-/* The residual of value `i` with subset `s`, as a number. */
-static void F(residual)(const gpufi_geometry *g, const sample_axes *axes, const uint8_t *raw,
-                        bool swap, size_t i, unsigned s, int64_t *number) {
-  T residuals[SUBSETS] = {0};
-  F(residuals)(g, axes, raw, swap, GPUFI_TRANSFORM_NONE, i, residuals);
-  const uint64_t top = UINT64_C(1) << (BITS - 1);
-  *number = (int64_t)((residuals[s] ^ top) - top);
+  memcpy(residuals, sums, count * sizeof(T));
 }

@@ -1,45 +1,17 @@
-/* Ranked chunks spend few bits on frequent symbols: a prefix code of three levels, of which the
- * lengths a and b and the symbols of the first two are in the chunk. With a = 2 and b = 1, for the
- * symbols A to D in order of their frequency, and others:
- *
- *   A  00        first code 0           D       11 0           first code 3, second code 0
- *   B  01        first code 1           others  11 1 + symbol  first code 3, second code 1
- *   C  10        first code 2
- *
- * First codes, second codes and stored symbols are in lists of their own (ranked_block.c), so that
- * nothing has to be decoded bit by bit. */
 #include "codec/ranked.h"
+#include "base/arithmetic.h"
 #include "codec/bytes.h"
-#include "codec/sample.h"
+#include "codec/levels.h"
 #include "codec/sparse.h"
 
 #include <assert.h>
 
 #define SYMBOLS (1 << GPUFI_SYMBOL_BITS_MAX)
 
-bool gpufi_ranks_init(gpufi_ranks *ranks, gpuf_dtype dtype, size_t value_nbytes) {
-  static const struct {
-    uint8_t at, bits;
-  } exponents[GPUF_DTYPE_MAX + 1] = {
-      [GPUF_DTYPE_FLOAT16] = {10, 5},           [GPUF_DTYPE_BFLOAT16] = {7, 8},
-      [GPUF_DTYPE_FLOAT32] = {23, 8},           [GPUF_DTYPE_FLOAT64] = {52, 11},
-      [GPUF_DTYPE_COMPLEX64] = {23, 8},         [GPUF_DTYPE_COMPLEX128] = {52, 11},
-      [GPUF_DTYPE_FLOAT8_E3M4] = {4, 3},        [GPUF_DTYPE_FLOAT8_E4M3] = {3, 4},
-      [GPUF_DTYPE_FLOAT8_E4M3B11FNUZ] = {3, 4}, [GPUF_DTYPE_FLOAT8_E4M3FN] = {3, 4},
-      [GPUF_DTYPE_FLOAT8_E4M3FNUZ] = {3, 4},    [GPUF_DTYPE_FLOAT8_E5M2] = {2, 5},
-      [GPUF_DTYPE_FLOAT8_E5M2FNUZ] = {2, 5},
-  };
-  memset(ranks, 0, sizeof(*ranks));
-  ranks->symbol_at = exponents[dtype].at;
-  ranks->symbol_bits = exponents[dtype].bits;
-  if (ranks->symbol_bits == 0 && value_nbytes == 1) {
-    ranks->symbol_bits = 8;
-  }
-  return ranks->symbol_bits != 0;
-}
-
 size_t gpufi_ranks_count(const gpufi_ranks *ranks) {
-  return gpufi_first_count(ranks) + gpufi_second_count(ranks);
+  return ranks->first_bits != 0
+             ? ((size_t)1 << ranks->first_bits) + ((size_t)1 << ranks->second_bits) - 2
+             : (size_t)ranks->tree.leaf_count - 1;
 }
 
 size_t gpufi_ranks_table_nbytes(const gpufi_ranks *ranks) {
@@ -57,112 +29,161 @@ size_t gpufi_ranks_read(gpufi_ranks *ranks, const uint8_t *table) {
   const size_t nbytes = gpufi_symbol_nbytes(ranks), count = gpufi_ranks_count(ranks);
   for (size_t i = 0; i < count; i++) {
     ranks->symbols[i] = (uint16_t)gpufi_load_value(table + i * nbytes, nbytes);
-    if (ranks->symbols[i] >> ranks->symbol_bits) {
+    if (ranks->symbols[i] >> ranks->cut.bits) {
       return i;
     }
   }
   return count;
 }
 
-static unsigned symbol_of(const gpufi_ranks *ranks, uint64_t value) {
-  return (unsigned)(value >> ranks->symbol_at) & ((1u << ranks->symbol_bits) - 1);
-}
-
 /* --- choosing by the sample --- */
 
-/* The cost of each pair of lengths follows from how many sampled values have each symbol: all have
- * a first code; those whose symbol is not among the first 2^a - 1 have a second code too; those
- * whose symbol is in neither level have the symbol itself. */
-
-/* used: of values that are not 0 */
+/* The sampled values that are to be coded: all, or, where a mask pays, those that are not 0. */
 typedef struct sample {
-  uint32_t value_count, used_count, used_groups;
-  uint16_t counts[SYMBOLS], used_counts[SYMBOLS]; /* by symbol */
+  size_t count, used_count; /* and how many are not 0 */
+  uint64_t mask_bits;       /* of the sampled groups, if only those that are not 0 are coded */
+  uint64_t any;             /* the bits that are 1 in any of them */
+  uint64_t values[GPUFI_SAMPLE_GROUPS * GPUFI_GROUP_VALUES];
 } sample;
 
-static void take_sample(const gpufi_ranks *ranks, const gpufi_geometry *g, const uint8_t *raw,
-                        bool swap, sample *s) {
-  memset(s, 0, sizeof(*s));
-  for (size_t k = 0; k < gpufi_sample_count(g); k++) {
-    const size_t first = gpufi_sample_first(g, k);
-    bool used = false;
-    for (size_t i = first; i < first + GPUFI_GROUP_VALUES && i < g->value_count; i++) {
-      const uint8_t *const at = raw + i * g->value_nbytes;
-      const uint64_t value =
-          swap ? gpufi_load_swapped(at, g->value_nbytes) : gpufi_load_value(at, g->value_nbytes);
-      const unsigned symbol = symbol_of(ranks, value);
-      s->value_count++;
-      s->counts[symbol]++;
-      s->used_count += value != 0;
-      s->used_counts[symbol] += value != 0;
-      used = used || value != 0;
+/* Add the values of a batch of groups; returns how many groups are not all 0. */
+static size_t add_groups(const gpufi_sample_batch *batch, size_t value_nbytes, sample *s) {
+  size_t used_groups = 0;
+  GPUFI_BY_NBYTES(
+      value_nbytes, for (size_t k = 0; k < batch->count; k++) {
+        uint64_t any = 0;
+        for (size_t j = 0; j < batch->groups[k].count; j++) {
+          T x;
+          memcpy(&x, batch->raw + (k * GPUFI_GROUP_VALUES + j) * sizeof(T), sizeof(T));
+          s->values[s->count++] = x;
+          s->used_count += x != 0;
+          any |= x;
+        }
+        s->any |= any;
+        used_groups += any != 0;
+      });
+  return used_groups;
+}
+
+static void take_sample(const gpufi_sampled *of, sample *s) {
+  const size_t nbytes = of->g->value_nbytes;
+  size_t used_groups = 0;
+  gpufi_sample_batch batch;
+  s->count = s->used_count = 0;
+  s->mask_bits = s->any = 0;
+  for (size_t k = 0; k < of->sample->count; k += batch.count) {
+    gpufi_sample_gather_alone(of, k, SIZE_MAX, &batch);
+    used_groups += add_groups(&batch, nbytes, s);
+  }
+  if (gpufi_mask_pays(s->used_count, s->count)) {
+    s->mask_bits = of->sample->count + (uint64_t)GPUFI_GROUP_VALUES * used_groups;
+    size_t kept = 0;
+    for (size_t i = 0; i < s->count; i++) {
+      s->values[kept] = s->values[i];
+      kept += s->values[i] != 0;
     }
-    s->used_groups += used;
+    s->count = kept;
   }
 }
 
-/* The symbols by falling count, equal ones by rising symbol, as many as a table may hold; by
- * insertion, where what falls off the end is lost. Returns how many. */
+/* A float's exponent, with some or all bits of the mantissa; the top of an integer, with its sign;
+ * and all of a byte. */
+gpufi_cuts gpufi_ranks_cuts(gpuf_dtype dtype, size_t value_nbytes) {
+  gpufi_cut exponent;
+  const unsigned bits = 8 * (unsigned)value_nbytes;
+  if (!gpufi_levels_cut(&exponent, dtype, value_nbytes)) {
+    return (gpufi_cuts){(uint8_t)(bits - 8), 8, GPUFI_SYMBOL_BITS_MAX - 8, 1};
+  }
+  if (value_nbytes == 1) {
+    return (gpufi_cuts){exponent.at, exponent.bits, exponent.at,
+                        exponent.at != 0 ? exponent.at : 1};
+  }
+  const unsigned room = GPUFI_SYMBOL_BITS_MAX - exponent.bits;
+  return (gpufi_cuts){exponent.at, exponent.bits, (uint8_t)(room < 2 ? room : 2), 1};
+}
+
+/* The symbols that occur, by falling count, equal ones by rising symbol, as many as a table may
+ * hold. Returns how many. Sorted by counting the counts. */
 static size_t sort_symbols(const uint16_t *counts, size_t symbol_count, uint16_t *sorted) {
-  size_t n = 0;
+  uint16_t first[GPUFI_SAMPLE_GROUPS * GPUFI_GROUP_VALUES + 1]; /* of each count, its first place */
+  uint16_t occurring[SYMBOLS + 1] = {0}, most = 0;
+  size_t occur_count = 0, listed = 0;
   for (size_t symbol = 0; symbol < symbol_count; symbol++) {
-    size_t at = n;
-    while (at > 0 && counts[sorted[at - 1]] < counts[symbol]) {
-      at--;
-    }
-    if (at < GPUFI_SYMBOLS_MAX) {
-      n += n < GPUFI_SYMBOLS_MAX;
-      memmove(sorted + at + 1, sorted + at, (n - 1 - at) * sizeof(sorted[0]));
-      sorted[at] = (uint16_t)symbol;
+    occurring[occur_count] = (uint16_t)symbol;
+    occur_count += counts[symbol] != 0;
+    most = counts[symbol] > most ? counts[symbol] : most;
+  }
+  memset(first, 0, ((size_t)most + 1) * sizeof(first[0]));
+  for (size_t i = 0; i < occur_count; i++) {
+    first[counts[occurring[i]]]++;
+  }
+  for (size_t count = most; count > 0; count--) {
+    const uint16_t here = first[count];
+    first[count] = (uint16_t)listed;
+    listed += here;
+  }
+  for (size_t i = 0; i < occur_count; i++) {
+    const size_t place = first[counts[occurring[i]]]++;
+    if (place < GPUFI_TREE_LEAVES_MAX - 1) {
+      sorted[place] = occurring[i];
     }
   }
-  return n;
+  return listed < GPUFI_TREE_LEAVES_MAX - 1 ? listed : GPUFI_TREE_LEAVES_MAX - 1;
 }
 
-/* The cheapest pair of code lengths for `total` sampled values, and the chunk's cost in bits, which
- * is that of the sample times `groups` / `take`, and the table. covered[i] is how many values have
- * one of the first i symbols. */
-static uint64_t choose_levels(gpufi_ranks *ranks, const uint16_t *counts, size_t symbol_count,
-                              uint64_t total, uint64_t groups, uint64_t take) {
-  uint64_t best = UINT64_MAX, covered[GPUFI_SYMBOLS_MAX + 1] = {0};
-  gpufi_ranks tried = *ranks;
-  for (size_t i = 0; i < GPUFI_SYMBOLS_MAX; i++) {
-    covered[i + 1] = covered[i] + (i < symbol_count ? counts[ranks->symbols[i]] : 0);
+/* Symbols and codes for one place of the symbol, and the bits of the sample's codes. Those symbols
+ * that occur once are a sign of others that do not occur in the sample: as many values again are
+ * taken to be coded by their symbol itself. */
+static uint64_t build_ranks(gpufi_ranks *ranks, const uint16_t *counts, size_t total) {
+  uint32_t weights[GPUFI_TREE_LEAVES_MAX];
+  const size_t symbol_count = (size_t)1 << ranks->cut.bits;
+  const size_t listed = sort_symbols(counts, symbol_count, ranks->symbols);
+  uint64_t bits = 0;
+  size_t escaped = total, leaf = 0;
+  for (size_t i = 0; i < listed; i++) {
+    weights[i] = counts[ranks->symbols[i]];
+    escaped = escaped - weights[i] + (weights[i] == 1);
   }
-  for (unsigned a = 1; a <= GPUFI_FIRST_BITS_MAX; a++) {
-    for (unsigned b = 0; b <= GPUFI_SECOND_BITS_MAX; b++) {
-      tried.first_bits = (uint8_t)a;
-      tried.second_bits = (uint8_t)b;
-      if (gpufi_ranks_count(&tried) > symbol_count) {
-        continue;
-      }
-      const uint64_t second = total - covered[gpufi_first_count(&tried)];
-      const uint64_t escaped = total - covered[gpufi_ranks_count(&tried)];
-      const uint64_t bits = total * a + second * b + escaped * 8 * gpufi_symbol_nbytes(ranks);
-      const uint64_t cost = bits * groups / take + 8 * gpufi_ranks_table_nbytes(&tried);
-      if (cost < best) {
-        best = cost;
-        ranks->first_bits = (uint8_t)a;
-        ranks->second_bits = (uint8_t)b;
-      }
+  weights[listed] = 1; /* the last leaf; none of the others is less */
+  gpufi_tree_build(&ranks->tree, weights, listed + 1);
+  for (unsigned j = 1; j <= ranks->tree.depth; j++) {
+    for (size_t end = leaf + ranks->tree.leaves[j]; leaf < end; leaf++) {
+      bits += (uint64_t)j * (leaf < listed ? weights[leaf] : escaped);
+    }
+  }
+  return bits + 8 * gpufi_symbol_nbytes(ranks) * escaped;
+}
+
+uint64_t gpufi_ranks_choose(gpufi_ranks *ranks, const gpufi_sampled *of, uint64_t limit) {
+  const gpufi_geometry *const g = of->g;
+  sample s;
+  uint16_t counts[SYMBOLS];
+  const unsigned value_bits = 8 * (unsigned)g->value_nbytes;
+  const gpufi_cuts all = gpufi_ranks_cuts(of->dtype, g->value_nbytes);
+  const uint64_t groups = gpufi_group_count(g), take = gpufi_sample_count(g);
+  uint64_t best = UINT64_MAX;
+  take_sample(of, &s);
+  assert(take != 0);
+  const unsigned zeros = s.any != 0 ? (unsigned)__builtin_ctzll(s.any) : value_bits;
+  for (unsigned more = 0; more <= all.more && s.count != 0; more += all.step) {
+    gpufi_ranks tried = {
+        .cut = {.at = (uint8_t)(all.at - more), .bits = (uint8_t)(all.bits + more)}};
+    tried.cut.shift = (uint8_t)(zeros < tried.cut.at ? zeros : tried.cut.at);
+    const uint64_t rests = (uint64_t)s.count * gpufi_rest_bits(&tried, g->value_nbytes);
+    if ((s.mask_bits + rests) * groups / take >= limit) {
+      continue;
+    }
+    memset(counts, 0, sizeof(counts[0]) << tried.cut.bits);
+    for (size_t i = 0; i < s.count; i++) {
+      counts[s.values[i] >> tried.cut.at & ((1u << tried.cut.bits) - 1)]++;
+    }
+    const uint64_t codes = build_ranks(&tried, counts, s.count);
+    const uint64_t bits = (s.mask_bits + rests) * groups / take + codes * groups / take +
+                          8 * gpufi_ranks_table_nbytes(&tried);
+    if (bits < best) {
+      best = bits;
+      *ranks = tried;
     }
   }
   return best;
-}
-
-uint64_t gpufi_ranks_choose(gpufi_ranks *ranks, const gpufi_geometry *g, const uint8_t *raw,
-                            bool swap) {
-  sample s;
-  take_sample(ranks, g, raw, swap, &s);
-  const size_t symbol_count = (size_t)1 << ranks->symbol_bits;
-  const uint64_t groups = gpufi_group_count(g), take = gpufi_sample_count(g);
-  assert(take != 0);
-  const bool sparse = gpufi_mask_pays(s.used_count, s.value_count);
-  const uint16_t *const counts = sparse ? s.used_counts : s.counts;
-  const uint64_t total = sparse ? s.used_count : s.value_count;
-  const uint64_t mask = sparse ? take + (uint64_t)GPUFI_GROUP_VALUES * s.used_groups : 0;
-  const uint64_t rest = total * gpufi_rest_bits(ranks, g->value_nbytes);
-  sort_symbols(counts, symbol_count, ranks->symbols);
-  return (mask + rest) * groups / take +
-         choose_levels(ranks, counts, symbol_count, total, groups, take);
 }

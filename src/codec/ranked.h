@@ -4,46 +4,45 @@
 #ifndef GPUFI_CODEC_RANKED_H
 #define GPUFI_CODEC_RANKED_H
 
-#include "codec/geometry.h"
+#include "codec/sample.h"
+#include "codec/walks.h"
 
-/* The codes of a chunk. The first 2^first_bits - 1 symbols of the table have a first code, their
- * index. The greatest first code says that a second code follows: those of the next
- * 2^second_bits - 1 symbols. The greatest second code says that the symbol itself is stored. */
+/* The codes of a chunk. A symbol's index in the table is the leaf whose code it has; the last leaf
+ * says that the symbol itself is stored. In version 1 the first 2^first_bits - 1 symbols of the
+ * table have a first code, their index; the greatest first code says that a second code follows:
+ * those of the next 2^second_bits - 1 symbols; and the greatest of these that the symbol is
+ * stored. */
 typedef struct gpufi_ranks {
-  uint8_t symbol_at, symbol_bits; /* the symbol's lowest bit in a value, and its bits */
-  uint8_t first_bits, second_bits;
-  uint16_t symbols[GPUFI_SYMBOLS_MAX]; /* of the first codes, then of the second ones */
+  gpufi_cut cut;
+  gpufi_tree tree;                 /* not in version 1 */
+  uint8_t first_bits, second_bits; /* version 1, where first_bits is not 0 */
+  uint16_t symbols[GPUFI_TREE_LEAVES_MAX];
 } gpufi_ranks;
 
-/* A table with an entry for each first code. */
-#define GPUFI_CODES_MAX (1 << GPUFI_FIRST_BITS_MAX)
+/* Where symbols may be, from few bits to many: bits `at` to `at + bits - 1`, and then up to `more`
+ * bits below them, `step` at a time; at most GPUFI_CUTS_MAX places. */
+typedef struct gpufi_cuts {
+  uint8_t at, bits, more, step;
+} gpufi_cuts;
 
-/* Symbols that have a first code. */
-static inline size_t gpufi_first_count(const gpufi_ranks *ranks) {
-  return ((size_t)1 << ranks->first_bits) - 1;
-}
+#define GPUFI_CUTS_MAX 4
 
-/* Symbols that have a second code. */
-static inline size_t gpufi_second_count(const gpufi_ranks *ranks) {
-  return ((size_t)1 << ranks->second_bits) - 1;
-}
+/* Those of values of a dtype. */
+gpufi_cuts gpufi_ranks_cuts(gpuf_dtype dtype, size_t value_nbytes);
 
 /* Bytes of a symbol as it is stored, in the table and in a block. */
 static inline size_t gpufi_symbol_nbytes(const gpufi_ranks *ranks) {
-  return ranks->symbol_bits > 8 ? 2 : 1; /* 2 only in values of 8 bytes */
+  return ranks->cut.bits > 8 ? 2 : 1; /* 2 only in values of 2 bytes or more */
 }
 
-/* Bits of a value that are not its symbol. */
+/* Bits of a value that are neither its symbol nor 0. */
 static inline unsigned gpufi_rest_bits(const gpufi_ranks *ranks, size_t value_nbytes) {
-  return (unsigned)(8 * value_nbytes - ranks->symbol_bits);
+  return (unsigned)(8 * value_nbytes - ranks->cut.bits - ranks->cut.shift);
 }
 
-/* Set where the symbol is in a value, and the rest to 0; false if such values are not ranked. */
-bool gpufi_ranks_init(gpufi_ranks *ranks, gpuf_dtype dtype, size_t value_nbytes);
-
-/* Choose code lengths and symbols by the sample; returns its cost in bits. */
-uint64_t gpufi_ranks_choose(gpufi_ranks *ranks, const gpufi_geometry *g, const uint8_t *raw,
-                            bool swap);
+/* Choose symbols and codes by the sample; returns their cost in bits, or UINT64_MAX where it is
+ * certain to be `limit` or more. */
+uint64_t gpufi_ranks_choose(gpufi_ranks *ranks, const gpufi_sampled *of, uint64_t limit);
 
 /* Entries of the symbol table, and its bytes. */
 size_t gpufi_ranks_count(const gpufi_ranks *ranks);

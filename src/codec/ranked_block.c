@@ -1,136 +1,126 @@
 /* Blocks of ranked chunks. Each value is split into its symbol and the rest (of a float: the
- * exponent, and sign and mantissa), and a block has four sections, each a list in the order of the
- * values:
+ * exponent, perhaps with some bits of the mantissa; and sign and mantissa), and a block has three
+ * sections:
  *
- *   | rests | first codes | second codes | stored symbols |
- *     c of    c of          one for each   one for each second
- *     w - e   a bits        first code     code that is all
- *     bits                  that is all    ones, 1 or 2 bytes
- *                           ones, b bits
+ *   | rests | codes | stored symbols |
+ *     c of    a bit    one for each code of
+ *     w - e   a step   the last leaf, 1 or
+ *     - t              2 bytes
+ *     bits
  *
- * The first three are packed like groups of W8, all at one width. The reader finds the lengths of
- * the later sections by counting in the earlier ones. */
+ * The rests are packed like groups of W8, all at one width. The codes are in the order of the
+ * tree's levels: first the step to level 1 of every value, then the step to level 2 of each value
+ * that is not at a leaf yet, and so on (walks.c). So nothing has to be decoded bit by bit. */
 #include "codec/ranked_block.h"
 #include "base/arithmetic.h"
 #include "codec/block.h"
 #include "codec/bytes.h"
 #include "codec/corrupt.h"
 #include "codec/cpu.h"
+#include "codec/levels.h"
 #include "codec/sparse.h"
 
-#define NO_INDEX 255 /* more than any: there are at most GPUFI_SYMBOLS_MAX symbols */
+/* Lists have capacity for what kernels read or write too far. */
+#define LIST_CAPACITY (GPUFI_BLOCK_VALUES + GPUFI_WALK_NBYTES)
 
-void gpufi_ranks_index(const gpufi_ranks *ranks, uint8_t index[1 << GPUFI_SYMBOL_BITS_MAX]) {
-  memset(index, NO_INDEX, (size_t)1 << GPUFI_SYMBOL_BITS_MAX);
-  for (size_t i = gpufi_ranks_count(ranks); i-- > 0;) {
-    index[ranks->symbols[i]] = (uint8_t)i;
-  }
-}
-
-/* Lists have capacity for whole groups, and for what is read too far: GPUFI_EXPAND_READ_NBYTES. */
-#define LIST_CAPACITY (GPUFI_BLOCK_VALUES + GPUFI_EXPAND_READ_NBYTES)
-
-/* The sections of a block, each value or code in a place of its own. */
+/* The sections of a block. */
 typedef struct sections {
-  size_t count, second_count, stored_count;
-  uint64_t rests[GPUFI_BLOCK_VALUES]; /* of the values' type, not of this one */
-  uint8_t first[LIST_CAPACITY];       /* codes */
-  uint8_t second[LIST_CAPACITY];      /* codes */
-  uint8_t stored[2 * LIST_CAPACITY];  /* symbols without a code, as in the block */
+  size_t count, code_bits, stored_count;
+  uint64_t rests[GPUFI_BLOCK_VALUES];                 /* of the values' type, not of this one */
+  uint8_t lower[LIST_CAPACITY], upper[LIST_CAPACITY]; /* of the values' symbols */
+  uint8_t leaves[LIST_CAPACITY];
+  uint8_t codes[GPUFI_CODE_NBYTES_MAX + GPUFI_WALK_NBYTES];
+  uint8_t stored[2 * GPUFI_BLOCK_VALUES + 2]; /* and what is written too far */
 } sections;
 
 /* --- encoding --- */
 
-/* The rest is the value with what is above the symbol moved down onto it:
- *
- *   value     S EEEEEEEE MMMMMMMMMMMMMMMMMMMMMMM        a float32, highest bit first
- *   rest               S MMMMMMMMMMMMMMMMMMMMMMM
- *   symbol      EEEEEEEE
- */
-static void split_rests(const gpufi_ranks *ranks, size_t value_nbytes, const uint8_t *values,
-                        size_t count, void *rests, uint16_t *symbols) {
-  const unsigned at = ranks->symbol_at, bits = ranks->symbol_bits;
-  const uint64_t low_mask = ((uint64_t)1 << at) - 1, symbol_mask = ((uint64_t)1 << bits) - 1;
-  GPUFI_BY_NBYTES(value_nbytes, {
-    const T low = (T)low_mask;
-    T *const out = rests;
-    for (size_t i = 0; i < count; i++) {
-      T value;
-      memcpy(&value, values + i * sizeof(T), sizeof(T));
-      const T from = (T)(value >> at);
-      symbols[i] = (uint16_t)(from & symbol_mask);
-      out[i] = (T)((value & low) | (T)((T)((uint64_t)from >> bits) << at));
+/* The symbols of the last leaf, which are stored as they are: a search finds few of them soonest;
+ * many are written without a branch, each in the place after the last one stored, which the next
+ * one takes if it is not of that leaf. */
+#define FEW_STORED 64
+
+static void store_symbols(const gpufi_ranks *ranks, sections *p) {
+  const uint8_t last = (uint8_t)(ranks->tree.leaf_count - 1), *next = p->leaves;
+  const size_t total = gpufi_count_byte(p->leaves, p->count, last);
+  const size_t each = gpufi_symbol_nbytes(ranks);
+  const uint8_t *const upper = each == 2 ? p->upper : p->lower;
+  uint8_t *to = p->stored;
+  p->stored_count = total * each;
+  if (total > FEW_STORED) {
+    for (size_t i = 0; i < p->count; i++) {
+      to[0] = p->lower[i];
+      to[1] = upper[i]; /* the next one's place if symbols are of one byte */
+      to += p->leaves[i] == last ? each : 0;
     }
-  });
+    return;
+  }
+  for (size_t n = 0; n < total; n++, to += each) {
+    next = memchr(next, last, (size_t)(p->leaves + p->count - next));
+    const size_t at = (size_t)(next++ - p->leaves);
+    to[0] = p->lower[at];
+    to[1] = upper[at];
+  }
 }
 
-/* Without branches: every code and symbol is written, and the place for the next one moves on only
- * where it counts. A stored symbol of one byte is written as two, of which the next one overwrites
- * the second. */
-static void split_values(const gpufi_ranks *ranks, const uint8_t *index, size_t value_nbytes,
-                         const uint8_t *values, size_t count, sections *p) {
-  const size_t n1 = gpufi_first_count(ranks), coded = gpufi_ranks_count(ranks);
-  const size_t each = gpufi_symbol_nbytes(ranks);
-  uint16_t symbols[GPUFI_BLOCK_VALUES];
-  size_t seconds = 0, stored = 0;
-  split_rests(ranks, value_nbytes, values, count, p->rests, symbols);
-  for (size_t i = 0; i < count; i++) {
-    const size_t place = index[symbols[i]];
-    p->first[i] = (uint8_t)(place < n1 ? place : n1);
-    p->second[seconds] = (uint8_t)((place < coded ? place : coded) - n1);
-    seconds += place >= n1;
-    memcpy(p->stored + stored * each, &symbols[i], sizeof(symbols[i]));
-    stored += place >= coded;
-  }
+static void split_values(const gpufi_ranks *ranks, const gpufi_walk_tables *tables,
+                         size_t value_nbytes, const uint8_t *values, size_t count, sections *p) {
+  const gpufi_cpu *const cpu = gpufi_cpu_get();
   p->count = count;
-  p->second_count = seconds;
-  p->stored_count = stored;
+  cpu->split[gpufi_value_index(value_nbytes)](&ranks->cut, values, count, p->rests, p->lower,
+                                              p->upper);
+  cpu->leaves(tables, p->lower, p->upper, count, p->leaves);
+  store_symbols(ranks, p);
+  p->code_bits = cpu->write_walks(p->leaves, count, &ranks->tree, tables, p->codes);
 }
 
 static size_t sections_nbytes(const gpufi_ranks *ranks, size_t value_nbytes, const sections *p) {
   return gpufi_fixed_nbytes(p->count, gpufi_rest_bits(ranks, value_nbytes)) +
-         gpufi_fixed_nbytes(p->count, ranks->first_bits) +
-         gpufi_fixed_nbytes(p->second_count, ranks->second_bits) +
-         p->stored_count * gpufi_symbol_nbytes(ranks);
+         (p->code_bits + 7) / 8 + p->stored_count;
 }
 
 /* `out` has capacity for GPUFI_GROUP_WRITE_NBYTES more than the sections take. */
 static void sections_write(const gpufi_ranks *ranks, size_t value_nbytes, sections *p,
                            uint8_t *out) {
   const unsigned rest = gpufi_rest_bits(ranks, value_nbytes);
+  const size_t codes = (p->code_bits + 7) / 8;
   out = gpufi_fixed_pack(value_nbytes, p->rests, p->count, rest, out);
-  out = gpufi_fixed_pack(1, p->first, p->count, ranks->first_bits, out);
-  out = gpufi_fixed_pack(1, p->second, p->second_count, ranks->second_bits, out);
-  memcpy(out, p->stored, p->stored_count * gpufi_symbol_nbytes(ranks));
+  memcpy(out, p->codes, codes);
+  memcpy(out + codes, p->stored, p->stored_count);
 }
 
-bool gpufi_ranked_pack(const gpufi_ranks *ranks, const uint8_t *index, size_t value_nbytes,
-                       const uint8_t *values, size_t count, uint8_t *out, size_t capacity,
-                       gpufi_block *block) {
+bool gpufi_ranked_pack(const gpufi_ranks *ranks, const gpufi_walk_tables *tables,
+                       size_t value_nbytes, const uint8_t *values, size_t count, uint8_t *out,
+                       size_t capacity, gpufi_block *block) {
+  const gpufi_cpu *const cpu = gpufi_cpu_get();
   uint64_t used[GPUFI_BLOCK_VALUES];
+  uint8_t mask_bytes[GPUFI_MASK_WRITE_NBYTES];
   uint8_t buffer[8 * GPUFI_BLOCK_VALUES + GPUFI_GROUP_WRITE_NBYTES];
   gpufi_mask mask;
   sections p;
   const uint8_t *list = values;
-  size_t list_count = gpufi_used_count(value_nbytes, values, count);
+  uint64_t any;
+  size_t list_count = cpu->look_at[gpufi_value_index(value_nbytes)](values, count, &any);
   const bool sparse = gpufi_mask_pays(list_count, count);
   *block = (gpufi_block){0};
   if (list_count == 0) {
     return true;
   }
   if (sparse) {
-    gpufi_mask_of(value_nbytes, values, count, &mask);
-    mask.nbytes = gpufi_mask_nbytes(&mask, count);
-    gpufi_mask_compact(value_nbytes, values, count, (uint8_t *)used);
+    cpu->compact[gpufi_value_index(value_nbytes)](values, count, &mask, (uint8_t *)used);
+    mask.nbytes = gpufi_mask_write(cpu->compact[0], &mask, count, mask_bytes);
     list = (const uint8_t *)used;
     block->form = GPUFI_FORM_SPARSE;
     block->nbytes = (uint32_t)mask.nbytes;
   } else {
     list_count = count;
   }
-  split_values(ranks, index, value_nbytes, list, list_count, &p);
   const size_t raw_nbytes = list_count * value_nbytes;
-  const size_t ranked_nbytes = sections_nbytes(ranks, value_nbytes, &p);
+  size_t ranked_nbytes = raw_nbytes;
+  if ((any & ((UINT64_C(1) << ranks->cut.shift) - 1)) == 0) { /* what the rests leave out */
+    split_values(ranks, tables, value_nbytes, list, list_count, &p);
+    ranked_nbytes = sections_nbytes(ranks, value_nbytes, &p);
+  }
   const bool coded = ranked_nbytes < raw_nbytes;
   block->kind = coded ? GPUFI_BLOCK_CODED : GPUFI_BLOCK_RAW;
   block->nbytes += (uint32_t)(coded ? ranked_nbytes : raw_nbytes);
@@ -138,7 +128,7 @@ bool gpufi_ranked_pack(const gpufi_ranks *ranks, const uint8_t *index, size_t va
     return false;
   }
   if (sparse) {
-    gpufi_mask_write(&mask, count, out);
+    memcpy(out, mask_bytes, mask.nbytes);
     out += mask.nbytes;
   }
   if (!coded) {
@@ -154,106 +144,75 @@ bool gpufi_ranked_pack(const gpufi_ranks *ranks, const uint8_t *index, size_t va
 
 /* --- decoding --- */
 
-/* In sums of a byte, which 255 codes cannot overflow, so that the compiler counts many at a time.
- */
-static size_t count_equal(const uint8_t *codes, size_t count, size_t code) {
-  size_t equal = 0;
-  for (size_t i = 0; i < count;) {
-    const size_t end = count - i < UINT8_MAX ? count : i + UINT8_MAX;
-    uint8_t here = 0;
-    for (; i < end; i++) {
-      here = (uint8_t)(here + (codes[i] == (uint8_t)code));
-    }
-    equal += here;
+/* Byte `k` of the symbol of each value. `stored` has those of the last leaf, of `each` bytes. */
+static void look_up_symbols(const gpufi_ranks *ranks, const sections *p, const uint8_t *stored,
+                            size_t each, unsigned k, uint8_t *symbols) {
+  uint8_t table[GPUFI_TREE_LEAVES_MAX + 1] = {0}, escaped[LIST_CAPACITY];
+  const unsigned last = ranks->tree.leaf_count - 1u;
+  for (size_t i = 0; i < last; i++) {
+    table[i] = (uint8_t)(ranks->symbols[i] >> 8 * k);
   }
-  return equal;
-}
-
-/* The section at *in, which is then past it; false if it does not end before `end`, or is filled up
- * with anything but zeros. */
-static bool read_section(size_t value_nbytes, const uint8_t **in, const uint8_t *end, size_t count,
-                         unsigned width, void *values) {
-  const size_t nbytes = gpufi_fixed_nbytes(count, width);
-  if (nbytes > (size_t)(end - *in) ||
-      !gpufi_fixed_unpack(value_nbytes, *in, count, width, values)) {
-    return false;
-  }
-  *in += nbytes;
-  return true;
-}
-
-/* The sections of a ranked block; false if they do not fill it exactly, or a stored symbol is out
- * of range. Codes need no check: each of a or b bits is in the table or the last. */
-static bool sections_read(const gpufi_ranks *ranks, size_t value_nbytes, const uint8_t *in,
-                          size_t in_nbytes, sections *p) {
-  const uint8_t *const end = in + in_nbytes;
-  const size_t each = gpufi_symbol_nbytes(ranks);
-  const unsigned rest = gpufi_rest_bits(ranks, value_nbytes);
-  if (!read_section(value_nbytes, &in, end, p->count, rest, p->rests) ||
-      !read_section(1, &in, end, p->count, ranks->first_bits, p->first)) {
-    return false;
-  }
-  p->second_count = count_equal(p->first, p->count, gpufi_first_count(ranks));
-  if (!read_section(1, &in, end, p->second_count, ranks->second_bits, p->second)) {
-    return false;
-  }
-  p->stored_count = count_equal(p->second, p->second_count, gpufi_second_count(ranks));
-  if ((size_t)(end - in) != p->stored_count * each) {
-    return false;
-  }
-  memcpy(p->stored, in, p->stored_count * each);
   for (size_t i = 0; i < p->stored_count; i++) {
-    if (gpufi_load_value(in + i * each, each) >> ranks->symbol_bits) {
+    escaped[i] = stored[i * each + k];
+  }
+  escaped[p->stored_count] = 0; /* read, though not used */
+  gpufi_cpu_get()->symbols(p->leaves, p->count, table, last, escaped, symbols);
+}
+
+/* The symbols of all values, from the leaves and the last section; false if that has another size,
+ * or a symbol out of range. */
+static bool read_symbols(const gpufi_ranks *ranks, const uint8_t *stored, size_t nbytes,
+                         sections *p) {
+  const size_t each = gpufi_symbol_nbytes(ranks);
+  p->stored_count = gpufi_count_byte(p->leaves, p->count, (uint8_t)(ranks->tree.leaf_count - 1));
+  if (nbytes != p->stored_count * each) {
+    return false;
+  }
+  for (size_t i = 0; i < p->stored_count; i++) {
+    if (gpufi_load_value(stored + i * each, each) >> ranks->cut.bits) {
       return false;
     }
   }
+  look_up_symbols(ranks, p, stored, each, 0, p->lower);
+  if (each == 2) {
+    look_up_symbols(ranks, p, stored, each, 1, p->upper);
+  }
   return true;
 }
 
-/* Byte `k` of the symbol of each value. From the back: the stored symbols go where the second code
- * is the last one, the other second codes are looked up, and what that gives goes where the first
- * code is the last one. */
-static void symbol_bytes(const gpufi_ranks *ranks, const sections *p, unsigned k,
-                         uint8_t *symbols) {
-  const size_t n1 = gpufi_first_count(ranks), n2 = gpufi_second_count(ranks);
-  const size_t each = gpufi_symbol_nbytes(ranks);
-  gpufi_symbols_fn *const look_up = gpufi_cpu_get()->symbols;
-  uint8_t firsts[GPUFI_CODES_MAX] = {0}, seconds[GPUFI_CODES_MAX] = {0};
-  uint8_t stored[LIST_CAPACITY], escaped[LIST_CAPACITY];
-  for (size_t i = 0; i < n1; i++) {
-    firsts[i] = (uint8_t)(ranks->symbols[i] >> 8 * k);
+/* False if the sections do not fill the block exactly, or a stored symbol is out of range. A code
+ * needs no check: every walk ends at a leaf. It is read from a copy, after which there are zeros
+ * for what is read too far. */
+static bool read_sections(const gpufi_ranks *ranks, size_t value_nbytes, const uint8_t *in,
+                          size_t nbytes, sections *p) {
+  const unsigned rest = gpufi_rest_bits(ranks, value_nbytes);
+  const size_t rests_nbytes = gpufi_fixed_nbytes(p->count, rest);
+  if (rests_nbytes > nbytes || !gpufi_fixed_unpack(value_nbytes, in, p->count, rest, p->rests)) {
+    return false;
   }
-  for (size_t i = 0; i < n2; i++) {
-    seconds[i] = (uint8_t)(ranks->symbols[n1 + i] >> 8 * k);
+  const uint8_t *const codes = in + rests_nbytes;
+  const size_t left = nbytes - rests_nbytes;
+  const size_t copied = left < GPUFI_CODE_NBYTES_MAX ? left : GPUFI_CODE_NBYTES_MAX;
+  memcpy(p->codes, codes, copied);
+  memset(p->codes + copied, 0, sizeof(p->codes) - copied);
+  const size_t bits = gpufi_cpu_get()->read_walks(p->codes, p->count, &ranks->tree, p->leaves);
+  const size_t codes_nbytes = (bits + 7) / 8;
+  if (codes_nbytes > left || (bits % 8 != 0 && codes[codes_nbytes - 1] >> bits % 8 != 0)) {
+    return false;
   }
-  for (size_t i = 0; i < p->stored_count; i++) {
-    stored[i] = p->stored[i * each + k];
-  }
-  stored[p->stored_count] = escaped[p->second_count] = 0; /* read, though not used */
-  look_up(p->second, p->second_count, seconds, (unsigned)n2, stored, escaped);
-  look_up(p->first, p->count, firsts, (unsigned)n1, escaped, symbols);
+  return read_symbols(ranks, codes + codes_nbytes, left - codes_nbytes, p);
 }
 
-/* Products by powers of two instead of shifts by a variable: instruction sets have vectors of these
- * for all but the widest values. */
-static void join_values(const gpufi_ranks *ranks, size_t value_nbytes, const sections *p,
-                        uint8_t *values) {
-  const unsigned at = ranks->symbol_at, bits = ranks->symbol_bits;
-  uint8_t lower[LIST_CAPACITY], upper[LIST_CAPACITY] = {0};
-  symbol_bytes(ranks, p, 0, lower);
-  if (gpufi_symbol_nbytes(ranks) == 2) {
-    symbol_bytes(ranks, p, 1, upper);
+static bool unpack_coded(const gpufi_ranks *ranks, size_t value_nbytes, const uint8_t *in,
+                         size_t nbytes, uint8_t *values, size_t count) {
+  sections p;
+  p.count = count;
+  if (!read_sections(ranks, value_nbytes, in, nbytes, &p)) {
+    return false;
   }
-  GPUFI_BY_NBYTES(value_nbytes, {
-    const T *const rests = (const T *)p->rests;
-    const T unit = (T)((T)1 << at), up = (T)((uint64_t)1 << bits), low = (T)(unit - 1);
-    for (size_t i = 0; i < p->count; i++) {
-      const T symbol = (T)(sizeof(T) == 8 ? lower[i] | (unsigned)upper[i] << 8 : lower[i]);
-      const T rest = (T)((rests[i] & low) | (T)((T)(rests[i] & (T)~low) * up));
-      const T value = (T)(rest | (T)(symbol * unit));
-      memcpy(values + i * sizeof(T), &value, sizeof(T));
-    }
-  });
+  gpufi_cpu_get()->join[gpufi_value_index(value_nbytes)](&ranks->cut, p.rests, p.lower, p.upper,
+                                                         count, values);
+  return true;
 }
 
 /* All values of a block, or those of a sparse one that are not 0; `in` has block->nbytes. */
@@ -261,13 +220,10 @@ static gpuf_status unpack_list(const gpufi_ranks *ranks, size_t value_nbytes, co
                                size_t at, const gpufi_block *block, uint8_t *values, size_t count,
                                gpuf_error *err) {
   if (block->kind == GPUFI_BLOCK_CODED) {
-    sections p;
-    p.count = count;
-    if (!sections_read(ranks, value_nbytes, in, block->nbytes, &p)) {
-      return gpufi_corrupt(err, at, "the sections of a ranked block do not fit it");
-    }
-    join_values(ranks, value_nbytes, &p, values);
-    return GPUF_OK;
+    return (ranks->first_bits != 0 ? gpufi_levels_unpack : unpack_coded)(
+               ranks, value_nbytes, in, block->nbytes, values, count)
+               ? GPUF_OK
+               : gpufi_corrupt(err, at, "the sections of a ranked block do not fit it");
   }
   const bool raw = block->kind == GPUFI_BLOCK_RAW;
   if (block->nbytes != (raw ? count * value_nbytes : 0)) {
@@ -296,7 +252,8 @@ gpuf_status gpufi_ranked_unpack(const gpufi_ranks *ranks, size_t value_nbytes, c
   if (!sparse) {
     return unpack_list(ranks, value_nbytes, in, at, &block, values, count, err);
   }
-  gpuf_status status = gpufi_mask_read(in, block.nbytes, at, count, &mask, err);
+  gpuf_status status =
+      gpufi_mask_read(gpufi_cpu_get()->expand[0], in, block.nbytes, at, count, &mask, err);
   if (status != GPUF_OK) {
     return status;
   }

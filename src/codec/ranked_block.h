@@ -6,13 +6,12 @@
 
 #include "codec/ranked.h"
 
-/* index[symbol] is the symbol's index in `symbols`, or 255. */
-void gpufi_ranks_index(const gpufi_ranks *ranks, uint8_t index[1 << GPUFI_SYMBOL_BITS_MAX]);
+#include <gpufetch/gpufetch.h>
 
-/* As gpufi_block_pack, for values. `index` is that of gpufi_ranks_index. */
-bool gpufi_ranked_pack(const gpufi_ranks *ranks, const uint8_t *index, size_t value_nbytes,
-                       const uint8_t *values, size_t count, uint8_t *out, size_t capacity,
-                       gpufi_block *block);
+/* As gpufi_block_pack, for values. `tables` is that of gpufi_walk_tables_init. */
+bool gpufi_ranked_pack(const gpufi_ranks *ranks, const gpufi_walk_tables *tables,
+                       size_t value_nbytes, const uint8_t *values, size_t count, uint8_t *out,
+                       size_t capacity, gpufi_block *block);
 
 /* As gpufi_block_unpack, for values. Reads block.nbytes bytes at `in` and no more. */
 gpuf_status gpufi_ranked_unpack(const gpufi_ranks *ranks, size_t value_nbytes, const uint8_t *in,

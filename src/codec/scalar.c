@@ -36,27 +36,30 @@ bool gpufi_read_codes_scalar(const uint8_t *in, const gpufi_block *block, size_t
     const uint32_t code = pending & zero;
     pending >>= bits;
     fill -= bits;
-    if (code != zero && code >= block->width) {
+    if (code != zero && code > block->second) {
       return false;
     }
-    widths[k] = code == zero ? 0 : (uint8_t)(block->width - code);
+    const uint32_t lower = code == zero ? 0 : block->second + 1 - code;
+    widths[k] = (uint8_t)(code == 0 ? block->width : lower);
     *total += widths[k];
   }
   return pending == 0;
 }
 
-void gpufi_symbols_scalar(const uint8_t *codes, size_t count, const uint8_t *table, unsigned last,
-                          const uint8_t *escaped, uint8_t *symbols) {
-  for (size_t i = 0; i < count; i++) { /* without a branch, which would be mispredicted often */
-    const bool escapes = codes[i] == last;
-    symbols[i] = (uint8_t)(table[codes[i]] | (*escaped & (0 - (unsigned)escapes)));
-    escaped += escapes;
-  }
-}
-
 /* gpufi_unpack_8_scalar and so on. */
 #define SCALAR(name) JOIN(name, _, JOIN(BITS, _, scalar))
+#define VECTOR_NBYTES 16
 #define GPUFI_EACH_WIDTH "codec/scalar_impl.h"
+#include "codec/each_width.h"
+
+#define GPUFI_EACH_WIDTH "codec/planes_impl.h"
+#include "codec/each_width.h"
+#define NUMBER_OF_INT64(x) (double)(x)
+#define GPUFI_EACH_WIDTH "codec/value_impl.h"
+#include "codec/each_width.h"
+#define GPUFI_EACH_WIDTH "codec/number_impl.h"
+#include "codec/each_width.h"
+#define GPUFI_EACH_WIDTH "codec/sample_impl.h"
 #include "codec/each_width.h"
 
 const gpufi_cpu gpufi_cpu_scalar = {
@@ -64,8 +67,28 @@ const gpufi_cpu gpufi_cpu_scalar = {
     .add_words = gpufi_add_words_scalar,
     .read_codes = gpufi_read_codes_scalar,
     .unpack = GPUFI_SCALAR_KERNELS(unpack),
+    .look_at = GPUFI_SCALAR_KERNELS(look_at),
     .pack = GPUFI_SCALAR_KERNELS(pack),
     .pack_groups = GPUFI_SCALAR_KERNELS(pack_groups),
     .expand = GPUFI_SCALAR_KERNELS(expand),
+    .compact = GPUFI_SCALAR_KERNELS(compact),
+    .from_places_16 = gpufi_from_places_16_scalar,
     .symbols = gpufi_symbols_scalar,
+    .leaves = gpufi_leaves_scalar,
+    .write_walks = gpufi_write_walks_scalar,
+    .read_walks = gpufi_read_walks_scalar,
+    .split = GPUFI_SCALAR_KERNELS(split),
+    .join = GPUFI_SCALAR_KERNELS(join),
+    .split_bits = gpufi_split_bits_scalar,
+    .join_bits = gpufi_join_bits_scalar,
+    .join_planes = {join_planes_8, join_planes_16, join_planes_32, join_planes_64},
+    .split_planes = {split_planes_8, split_planes_16, split_planes_32, split_planes_64},
+    .to_base = {to_base_8, to_base_16, to_base_32, to_base_64},
+    .from_base = {from_base_8, from_base_16, from_base_32, from_base_64},
+    .correct = {correct_8, correct_16, correct_32, correct_64},
+    .corrections = {corrections_8, corrections_16, corrections_32, corrections_64},
+    .find_origins = {NULL, NULL, find_origins_32, find_origins_64},
+    .sample_costs = {sample_costs_8, sample_costs_16, sample_costs_32, sample_costs_64},
+    .sample_residuals = {sample_residuals_8, sample_residuals_16, sample_residuals_32,
+                         sample_residuals_64},
 };

@@ -8,10 +8,24 @@
 
 gpufi_add_words_fn gpufi_add_words_scalar;
 gpufi_read_codes_fn gpufi_read_codes_scalar;
+gpufi_from_places_fn gpufi_from_places_16_scalar;
 gpufi_symbols_fn gpufi_symbols_scalar;
+gpufi_split_bits_fn gpufi_split_bits_scalar;
+gpufi_join_bits_fn gpufi_join_bits_scalar;
+gpufi_leaves_fn gpufi_leaves_scalar;
+gpufi_write_walks_fn gpufi_write_walks_scalar;
+gpufi_read_walks_fn gpufi_read_walks_scalar;
+
+gpufi_split_fn gpufi_split_8_scalar, gpufi_split_16_scalar, gpufi_split_32_scalar,
+    gpufi_split_64_scalar;
+
+gpufi_join_fn gpufi_join_8_scalar, gpufi_join_16_scalar, gpufi_join_32_scalar, gpufi_join_64_scalar;
 
 gpufi_unpack_fn gpufi_unpack_8_scalar, gpufi_unpack_16_scalar, gpufi_unpack_32_scalar,
     gpufi_unpack_64_scalar;
+
+gpufi_look_at_fn gpufi_look_at_8_scalar, gpufi_look_at_16_scalar, gpufi_look_at_32_scalar,
+    gpufi_look_at_64_scalar;
 
 gpufi_pack_fn gpufi_pack_8_scalar, gpufi_pack_16_scalar, gpufi_pack_32_scalar, gpufi_pack_64_scalar;
 
@@ -20,6 +34,9 @@ gpufi_pack_groups_fn gpufi_pack_groups_8_scalar, gpufi_pack_groups_16_scalar,
 
 gpufi_expand_fn gpufi_expand_8_scalar, gpufi_expand_16_scalar, gpufi_expand_32_scalar,
     gpufi_expand_64_scalar;
+
+gpufi_compact_fn gpufi_compact_8_scalar, gpufi_compact_16_scalar, gpufi_compact_32_scalar,
+    gpufi_compact_64_scalar;
 
 /* A kernel's functions for the four widths of value, as a table of kernels.h has them. */
 #define GPUFI_SCALAR_KERNELS(kernel)                                                               \

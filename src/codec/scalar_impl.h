@@ -100,7 +100,20 @@ void SCALAR(gpufi_unpack)(const uint8_t *in, const uint8_t *widths, size_t group
   }
 }
 
+static void F(compact)(const uint8_t *values, size_t count, gpufi_mask *mask, uint8_t *used) {
+  gpufi_mask_of(sizeof(T), values, count, mask);
+  gpufi_mask_compact(sizeof(T), values, count, used);
+}
+
+void SCALAR(gpufi_compact)(const uint8_t *values, size_t count, gpufi_mask *mask, uint8_t *used) {
+  F(compact)(values, count, mask, used);
+}
+
 #include "codec/pack_impl.h"
+
+size_t SCALAR(gpufi_look_at)(const uint8_t *values, size_t count, uint64_t *any) {
+  return F(look_at)(values, count, any);
+}
 
 bool SCALAR(gpufi_pack)(const uint8_t *residuals, size_t count, uint8_t *out, size_t capacity,
                         gpufi_block *block) {

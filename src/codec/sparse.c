@@ -14,135 +14,95 @@
 
 #include <assert.h>
 
-/* How many bytes of a level of `count` bits are not 0. */
-static size_t used_bytes(const uint8_t *bits, size_t count) {
-  size_t used = 0;
-  for (size_t i = 0; i < (count + 7) / 8; i++) {
-    used += bits[i] != 0;
-  }
-  return used;
+#define MASK_NBYTES_MAX (2 + GPUFI_MASK_MIDDLE_NBYTES + GPUFI_BLOCK_GROUPS)
+
+/* Bit j: byte j of x is not 0. The sum sets the top bit of each byte whose lower ones are not all
+ * 0; the product brings the eight top bits together. */
+static unsigned used_of_word(uint64_t x) {
+  const uint64_t low = UINT64_C(0x7f7f7f7f7f7f7f7f);
+  const uint64_t tops = (((x & low) + low) | x) & ~low;
+  return (unsigned)((tops >> 7) * UINT64_C(0x0102040810204080) >> 56);
 }
 
-/* upper[i / 8] bit i % 8: byte i of `lower` is not 0. */
-static void summarize(const uint8_t *lower, size_t lower_nbytes, uint8_t *upper) {
-  memset(upper, 0, (lower_nbytes + 7) / 8);
-  for (size_t i = 0; i < lower_nbytes; i++) {
-    upper[i / 8] |= (uint8_t)((lower[i] != 0) << (i % 8));
-  }
-}
-
-/* The bytes that are not 0, in order; returns how many. */
-static size_t write_used(const uint8_t *bytes, size_t nbytes, uint8_t *out) {
-  size_t n = 0;
-  for (size_t i = 0; i < nbytes; i++) {
-    if (bytes[i] != 0) {
-      out[n++] = bytes[i];
-    }
-  }
-  return n;
-}
-
-size_t gpufi_mask_nbytes(const gpufi_mask *mask, size_t count) {
-  const size_t groups = (count + 7) / 8, sets = (groups + 7) / 8;
-  uint8_t middle[GPUFI_MASK_MIDDLE_NBYTES];
-  summarize(mask->bits, groups, middle);
-  return (sets + 7) / 8 + used_bytes(middle, groups) + used_bytes(mask->bits, count);
-}
-
-void gpufi_mask_write(const gpufi_mask *mask, size_t count, uint8_t *out) {
-  const size_t groups = (count + 7) / 8, sets = (groups + 7) / 8;
-  uint8_t middle[GPUFI_MASK_MIDDLE_NBYTES];
-  summarize(mask->bits, groups, middle);
-  summarize(middle, sets, out);
-  out += (sets + 7) / 8;
-  out += write_used(middle, sets, out);
-  write_used(mask->bits, groups, out);
-}
-
-/* A byte of 0 borrows from the one above it; where none is 0, a byte whose top bit is set after the
- * subtraction had it set before. */
-static bool has_zero_byte(uint64_t x) {
-  return ((x - UINT64_C(0x0101010101010101)) & ~x & UINT64_C(0x8080808080808080)) != 0;
-}
-
-/* The bytes of one level, `count` bits, from those that the level above names. False if they run
- * past the end, one of them is 0, or a bit from `count` on is set: the last two are what makes the
- * encoding of a mask unique. Where 8 bytes follow each other they are read at once. */
-static bool read_level(const uint8_t **in, const uint8_t *end, const uint8_t *upper, size_t count,
-                       uint8_t *level) {
-  const size_t nbytes = (count + 7) / 8;
-  size_t i = 0;
-  assert(nbytes != 0);
-  while (i < nbytes) {
-    const bool whole = i % 8 == 0 && i + 8 <= nbytes;
-    if (whole && upper[i / 8] == 0xff && end - *in >= 8) {
-      memcpy(level + i, *in, 8);
-      if (has_zero_byte(gpufi_load_u64(*in))) {
-        return false;
-      }
-      *in += 8;
-      i += 8;
-      continue;
-    }
-    level[i] = 0;
-    if (upper[i / 8] >> (i % 8) & 1) {
-      if (*in == end || **in == 0) {
-        return false;
-      }
-      level[i] = *(*in)++;
-    }
-    i++;
-  }
-  return count % 8 == 0 || level[nbytes - 1] >> (count % 8) == 0;
+/* Without the instruction, which not all CPUs have, as sums of pairs, nibbles and bytes. */
+static unsigned bits_of_word(uint64_t x) {
+  x -= x >> 1 & UINT64_C(0x5555555555555555);
+  x = (x & UINT64_C(0x3333333333333333)) + (x >> 2 & UINT64_C(0x3333333333333333));
+  x = (x + (x >> 4)) & UINT64_C(0x0f0f0f0f0f0f0f0f);
+  return (unsigned)(x * UINT64_C(0x0101010101010101) >> 56);
 }
 
 static size_t bit_count(const uint8_t *bytes, size_t nbytes) {
-  size_t total = 0;
-  for (size_t i = 0; i < nbytes; i += 8) {
-    const size_t left = nbytes - i;
-    total += (size_t)__builtin_popcountll(gpufi_load_value(bytes + i, left < 8 ? left : 8));
+  size_t total = 0, i = 0;
+  for (; i + 8 <= nbytes; i += 8) {
+    total += bits_of_word(gpufi_load_u64(bytes + i));
   }
-  return total;
+  return i < nbytes ? total + bits_of_word(gpufi_load_value(bytes + i, nbytes - i)) : total;
 }
 
-/* `groups` are the bytes of the lowest level and `sets` those of the middle one. */
-gpuf_status gpufi_mask_read(const uint8_t *in, size_t in_nbytes, size_t at, size_t count,
-                            gpufi_mask *mask, gpuf_error *err) {
+/* Each level is what is not 0 of the one below it, as a mask, so the kernel that makes masks of
+ * values of one byte makes those of levels, and brings the bytes together that are stored. */
+size_t gpufi_mask_write(gpufi_compact_fn *compact, const gpufi_mask *mask, size_t count,
+                        uint8_t *out) {
   const size_t groups = (count + 7) / 8, sets = (groups + 7) / 8, top_nbytes = (sets + 7) / 8;
-  const uint8_t *const begin = in, *const end = in + in_nbytes;
-  uint8_t middle[GPUFI_MASK_MIDDLE_NBYTES] = {0};
-  bool good = in_nbytes >= top_nbytes && (sets % 8 == 0 || in[top_nbytes - 1] >> (sets % 8) == 0);
-  if (good) {
-    in += top_nbytes;
-    good = read_level(&in, end, begin, groups, middle) &&
-           read_level(&in, end, middle, count, mask->bits) && (size_t)(in - begin) > top_nbytes;
+  uint8_t lowest[GPUFI_BLOCK_GROUPS + GPUFI_COMPACT_WRITE_NBYTES];
+  gpufi_mask middle, top;
+  compact(mask->bits, groups, &middle, lowest);
+  compact(middle.bits, sets, &top, out + top_nbytes);
+  memcpy(out, top.bits, top_nbytes);
+  memcpy(out + top_nbytes + top.used_count, lowest, middle.used_count);
+  return top_nbytes + top.used_count + middle.used_count;
+}
+
+/* The bytes of one level, `count` bits, from those that the level above names: false if they run
+ * past the end, one of them is 0, or a bit from `count` on is set, the last two of which make the
+ * encoding of a mask unique. *in is readable for GPUFI_EXPAND_READ_NBYTES beyond the end. */
+static bool read_level(gpufi_expand_fn *expand, const uint8_t **in, const uint8_t *end,
+                       const uint8_t *upper, size_t count, uint8_t *level) {
+  const size_t nbytes = (count + 7) / 8, stored = bit_count(upper, (nbytes + 7) / 8);
+  assert(nbytes != 0);
+  if (stored > (size_t)(end - *in)) {
+    return false;
   }
+  expand(upper, *in, nbytes, level);
+  *in += stored;
+  return gpufi_count_byte(level, nbytes, 0) == nbytes - stored &&
+         (count % 8 == 0 || level[nbytes - 1] >> (count % 8) == 0);
+}
+
+/* `groups` are the bytes of the lowest level and `sets` those of the middle one. It is read from a
+ * copy, with zeros after it. */
+gpuf_status gpufi_mask_read(gpufi_expand_fn *expand, const uint8_t *in, size_t in_nbytes, size_t at,
+                            size_t count, gpufi_mask *mask, gpuf_error *err) {
+  const size_t groups = (count + 7) / 8, sets = (groups + 7) / 8, top_nbytes = (sets + 7) / 8;
+  uint8_t middle[GPUFI_MASK_MIDDLE_NBYTES] = {0}, copy[MASK_NBYTES_MAX + GPUFI_EXPAND_READ_NBYTES];
+  const size_t nbytes = in_nbytes < MASK_NBYTES_MAX ? in_nbytes : MASK_NBYTES_MAX;
+  const uint8_t *next = copy + top_nbytes;
+  memcpy(copy, in, nbytes);
+  memset(copy + nbytes, 0, GPUFI_EXPAND_READ_NBYTES);
+  const bool good = nbytes >= top_nbytes &&
+                    (sets % 8 == 0 || copy[top_nbytes - 1] >> (sets % 8) == 0) &&
+                    read_level(expand, &next, copy + nbytes, copy, groups, middle) &&
+                    read_level(expand, &next, copy + nbytes, middle, count, mask->bits) &&
+                    next != copy + top_nbytes;
   if (!good) {
     return gpufi_fail(err, GPUF_ERR_CORRUPT, 0,
                       "corrupt chunk at byte %zu: the mask of a sparse block is cut off or has a "
                       "bit too many, a byte that is 0, or nothing in it",
                       at);
   }
-  mask->nbytes = (size_t)(in - begin);
+  mask->nbytes = (size_t)(next - copy);
   mask->used_count = bit_count(mask->bits, groups);
   return GPUF_OK;
 }
 
-size_t gpufi_used_count(size_t value_nbytes, const uint8_t *values, size_t count) {
-  size_t used = 0;
-  GPUFI_BY_NBYTES(value_nbytes, {
-    for (size_t i = 0; i < count; i++) {
-      T x;
-      memcpy(&x, values + i * sizeof(T), sizeof(T));
-      used += x != 0;
-    }
-  });
-  return used;
-}
-
 void gpufi_mask_of(size_t value_nbytes, const uint8_t *values, size_t count, gpufi_mask *mask) {
+  size_t done = 0; /* values, eight at a time where these are one word */
+  for (; value_nbytes == 1 && count - done >= 8; done += 8) {
+    mask->bits[done / 8] = (uint8_t)used_of_word(gpufi_load_u64(values + done));
+  }
   GPUFI_BY_NBYTES(value_nbytes, {
-    for (size_t i = 0; i < count; i += 8) {
+    for (size_t i = done; i < count; i += 8) {
       const size_t end = count - i < 8 ? count - i : 8;
       unsigned bits = 0;
       for (size_t j = 0; j < end; j++) {

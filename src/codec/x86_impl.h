@@ -52,6 +52,9 @@ RESTORE(16, SET1_16)
 RESTORE(32, SET1_32)
 
 /* The table of an instruction set that has a version of everything. */
+#define WALKS(kernel, set)                                                                         \
+  {gpufi_##kernel##_8_##set, gpufi_##kernel##_16_##set, gpufi_##kernel##_32_##set,                 \
+   gpufi_##kernel##_64_##set}
 #define KERNELS(kernel) {kernel##_8, kernel##_16, kernel##_32, kernel##_64}
 #define CPU_TABLE(set)                                                                             \
   const gpufi_cpu gpufi_cpu_##set = {                                                              \
@@ -59,10 +62,29 @@ RESTORE(32, SET1_32)
       .add_words = add_words,                                                                      \
       .read_codes = read_codes,                                                                    \
       .unpack = KERNELS(unpack),                                                                   \
+      .look_at = KERNELS(look_at),                                                                 \
       .pack = KERNELS(pack),                                                                       \
       .pack_groups = KERNELS(pack_groups),                                                         \
       .expand = KERNELS(expand),                                                                   \
-      .symbols = symbols,                                                                          \
+      .compact = KERNELS(compact),                                                                 \
+      .from_places_16 = gpufi_from_places_16_##set,                                                \
+      .symbols = gpufi_symbols_##set,                                                              \
+      .leaves = gpufi_leaves_##set,                                                                \
+      .write_walks = gpufi_write_walks_##set,                                                      \
+      .read_walks = gpufi_read_walks_##set,                                                        \
+      .split = WALKS(split, set),                                                                  \
+      .join = WALKS(join, set),                                                                    \
+      .split_bits = split_bits,                                                                    \
+      .join_bits = join_bits,                                                                      \
+      .join_planes = KERNELS(join_planes),                                                         \
+      .split_planes = KERNELS(split_planes),                                                       \
+      .to_base = KERNELS(to_base),                                                                 \
+      .from_base = KERNELS(from_base),                                                             \
+      .correct = KERNELS(correct),                                                                 \
+      .corrections = KERNELS(corrections),                                                         \
+      .find_origins = {NULL, NULL, find_origins_32, find_origins_64},                              \
+      .sample_costs = KERNELS(sample_costs),                                                       \
+      .sample_residuals = KERNELS(sample_residuals),                                               \
       .inverse = KERNELS(inverse),                                                                 \
       .forward = KERNELS(forward),                                                                 \
   }

@@ -143,7 +143,7 @@ static gpuf_status check_filters(const gpufi_h5_dataset *dataset, const pipeline
       return gpufi_fail(err, GPUF_ERR_HDF5, 0,
                         "dataset '%s' is stored with HDF5 filter %d ('%s'), which this libhdf5 "
                         "does not find: install that filter's plugin and name its folder in "
-                        "HDF5_PLUGIN_PATH (or import hdf5plugin)",
+                        "HDF5_PLUGIN_PATH (in Python, import hdf5plugin)",
                         dataset->name, (int)filters->ids[i], filters->names[i]);
     }
   }

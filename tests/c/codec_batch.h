@@ -6,6 +6,7 @@
 
 #include "backend/backend.h"
 #include "codec/geometry.h"
+#include "codec/number.h"
 #include "core/runtime.h"
 #include "devices.h"
 
@@ -29,6 +30,15 @@ typedef enum pattern {
   SPECIAL,
   WEIGHTS, /* floats with a bell-shaped distribution */
   PRUNED,  /* the same, most of them 0 */
+  COUNTS,  /* of which the upper bits are skewed, and the lowest two 0 but for a few */
+  SPIKES,  /* groups of many bits among those of few */
+  DECIMALS,
+  STEPS,     /* integers times a scale, plus an offset */
+  NARROW,    /* of either sign, with low bits that are 0 but for a few values */
+  FILLED,    /* decimals with a fill value, and now and then a NaN */
+  PERIODIC,  /* noise, over and over */
+  WORDS,     /* in any order, of some table */
+  IDLE_BITS, /* between others that are noise */
   PATTERN_COUNT,
 } pattern;
 
@@ -65,6 +75,39 @@ static inline uint64_t weight(size_t value_nbytes) {
   return bits >> (value_nbytes == 4 ? 0 : value_nbytes == 2 ? 16 : 20);
 }
 
+/* The bits of the nearest float of `value_nbytes`; of two bytes, bfloat16, and of one, some bits.
+ */
+static inline uint64_t float_bits(double value, size_t value_nbytes) {
+  uint64_t bits = 0;
+  if (value_nbytes == 8) {
+    memcpy(&bits, &value, 8);
+    return bits;
+  }
+  const float narrow = (float)value;
+  memcpy(&bits, &narrow, 4);
+  return bits >> (32 - 8 * value_nbytes);
+}
+
+/* A float that is an integer in disguise, or that its type has more bits than it needs for. */
+static inline uint64_t disguised(pattern kind, size_t element, size_t value_nbytes) {
+  const double n = 2000 * sin(0.01 * (double)element) + (double)below(9);
+  const unsigned unused = value_nbytes == 8 ? 29 : value_nbytes == 4 ? 13 : 3;
+  switch (kind) {
+  case STEPS:
+    return float_bits(floor(n) * 0.0173 + 271.3, value_nbytes);
+  case NARROW:
+    return (float_bits(n * 1.1, value_nbytes) >> unused | below(500) / 499) << unused |
+           (below(300) == 0);
+  case FILLED:
+    if (below(3) == 0) {
+      return float_bits(9.96920996838687e36, value_nbytes);
+    }
+    return below(400) == 0 ? UINT64_MAX >> 1 : float_bits(floor(n) / 100, value_nbytes);
+  default:
+    return float_bits(floor(n) / 10, value_nbytes);
+  }
+}
+
 static inline uint64_t pattern_value(pattern kind, const gpufi_chunk_shape *shape, size_t element,
                                      size_t value_nbytes) {
   static const uint64_t special[] = {0, 0x8000000000000000u, 0x7ff8000000000001u,
@@ -90,6 +133,24 @@ static inline uint64_t pattern_value(pattern kind, const gpufi_chunk_shape *shap
     return weight(value_nbytes);
   case PRUNED:
     return below(4) == 0 ? weight(value_nbytes) : 0;
+  case COUNTS:
+    return (uint64_t)__builtin_ctzll(noise | 1 << 9) << (8 * value_nbytes - 6) |
+           (noise >> (70 - 8 * value_nbytes) & ~UINT64_C(3)) | (below(3000) == 0 ? 1 : 0);
+  case SPIKES:
+    return element / 8 % 10 == 3 ? noise : below(value_nbytes == 1 ? 3 : 5000);
+  case PERIODIC:
+    return (element % 700 + 1) * 0x9e3779b97f4a7c15u >> 7 ^ (element % 700) << 40;
+  case WORDS: {
+    const size_t in_word = element % 32, word = element / 32 * 0x9e3779b97f4a7c15u >> 58;
+    return ((word << 5 | in_word) + 1) * 0xd6e8feb86659fd93u >> 3;
+  }
+  case IDLE_BITS:
+    return (noise & 3) | (noise >> 32 & 3) << (8 * value_nbytes - 4);
+  case DECIMALS:
+  case STEPS:
+  case NARROW:
+  case FILLED:
+    return disguised(kind, element, value_nbytes);
   default:
     return special[below(5)] >> (64 - 8 * value_nbytes);
   }
@@ -222,7 +283,8 @@ static inline void decode(fixture *f) {
 static inline size_t encode_on_cpu(const fixture *f, size_t i, uint8_t *encoded) {
   const size_t bound = gpufi_codec_bound(f->chunks.raw_nbytes);
   const uint8_t *const raw = f->raw + i * f->chunks.raw_pitch_nbytes;
-  void *scratch = aligned_alloc(64, gpufi_round_up(f->chunks.raw_nbytes, 64));
+  void *scratch =
+      aligned_alloc(64, gpufi_round_up(gpufi_codec_scratch_nbytes(&f->chunks.shape), 64));
   size_t nbytes;
   CHECK_OK((f->chunks.big_endian ? gpufi_codec_encode_big_endian : gpufi_codec_encode)(
       &f->chunks.shape, raw, encoded, bound, &nbytes, scratch, &err));
@@ -240,6 +302,7 @@ static inline void encode_all_on_cpu(fixture *f) {
   }
 }
 
+/* Forms of the CPU's chunks that devices do not read: places in a dictionary. */
 static inline bool is_for_the_cpu(const uint8_t *chunk) {
   return chunk[GPUFI_AT_TRANSFORM] == GPUFI_TRANSFORM_DICTIONARY;
 }

@@ -8,6 +8,8 @@
 #include "guarded.h"
 #include "test.h"
 
+#include <math.h>
+
 /* --- data --- */
 
 static gpuf_error err;
@@ -27,13 +29,20 @@ typedef enum pattern {
   CONSTANT,
   SPARSE,
   COARSE,
-  SPECIAL, /* NaN, infinities, -0.0, 0 and extremes of a 4-byte float's top bytes */
-  WEIGHTS, /* floats with a bell-shaped distribution */
-  PRUNED,  /* the same, most of them 0 */
-  FEW,     /* few distinct values, in no order */
-  LEVELS,  /* few distinct values, 40 times each in a row */
-  STEPS,   /* rising by nearly the same each time */
-  RARE,    /* 0, and seldom 1 */
+  SPECIAL,  /* NaN, infinities, -0.0, 0 and extremes of a 4-byte float's top bytes */
+  WEIGHTS,  /* floats with a bell-shaped distribution */
+  PRUNED,   /* the same, most of them 0 */
+  FEW,      /* few distinct values, in no order */
+  LEVELS,   /* few distinct values, two of them at a time */
+  STEPS,    /* rising by nearly the same each time */
+  RARE,     /* 0, and seldom 1 */
+  PERIOD,   /* noise that repeats */
+  IDLE,     /* noise, in half of the bits */
+  RAMPS,    /* rising, and starting over in other places than lines and blocks do */
+  SPIKES,   /* small numbers, and seldom one of any size */
+  DECIMALS, /* floats of two decimals, some of them NaN and some -0 */
+  UNPACKED, /* floats that are integers by scale and offset, a few of them one unit off */
+  NARROW,   /* floats of which nearly all have nothing in the lower half of their bits */
   PATTERN_COUNT,
 } pattern;
 
@@ -52,6 +61,34 @@ static inline uint64_t weight(size_t value_nbytes) {
   return value_nbytes == 8   ? bits
          : value_nbytes == 4 ? narrow_bits
                              : narrow_bits >> (value_nbytes == 2 ? 16 : 20);
+}
+
+/* The bits of a number as a float of `value_nbytes`; of narrower types, of an integer. */
+static inline uint64_t float_bits(double number, size_t value_nbytes) {
+  const float narrow = (float)number;
+  uint64_t bits = 0;
+  if (value_nbytes == 8) {
+    memcpy(&bits, &number, 8);
+  } else if (value_nbytes == 4) {
+    memcpy(&bits, &narrow, 4);
+  } else {
+    bits = (uint64_t)(int64_t)(number == number ? number : 0);
+  }
+  return bits;
+}
+
+static inline uint64_t numbers_value(pattern kind, size_t i, size_t value_nbytes) {
+  const double n = (double)(i % 700) * 3 + (double)(random_u64() % 40) - 500;
+  const uint64_t low = (UINT64_C(1) << (4 * value_nbytes)) - 1, odd = random_u64() % 300;
+  const double packed = n * 0.001572704938045535;
+  switch (kind) {
+  case DECIMALS:
+    return float_bits(odd < 30 ? (double)NAN : odd == 31 ? -0.0 : n / 100, value_nbytes);
+  case UNPACKED:
+    return float_bits(packed + 26.96875, value_nbytes) + (odd < 3);
+  default:
+    return (weight(value_nbytes) & ~low) | (odd == 0);
+  }
 }
 
 static inline uint64_t pattern_value(pattern kind, size_t i, size_t value_nbytes) {
@@ -81,11 +118,23 @@ static inline uint64_t pattern_value(pattern kind, size_t i, size_t value_nbytes
   case FEW:
     return (random_u64() % 21 + 1) * 0x9e3779b97f4a7c15u;
   case LEVELS:
-    return (i / 40 % 21 + 1) * 0x9e3779b97f4a7c15u;
+    return ((i / 40 + random_u64() % 2) % 21 + 1) * 0x9e3779b97f4a7c15u;
   case STEPS:
     return 1234567 * i + random_u64() % 3;
+  case PERIOD:
+    return (i % 331 + 1) * 0x9e3779b97f4a7c15u;
+  case IDLE:
+    return random_u64() & 0x9999999999999999u;
+  case DECIMALS:
+  case UNPACKED:
+  case NARROW:
+    return numbers_value(kind, i, value_nbytes);
+  case RAMPS:
+    return i % 1009 * 0x1234567;
   case RARE:
     return random_u64() % 150 == 0;
+  case SPIKES:
+    return random_u64() % 200 == 0 ? random_u64() : random_u64() % 5000;
   default:
     return special[random_u64() % 8];
   }
@@ -124,6 +173,17 @@ static inline guarded encode(const gpufi_chunk_shape *shape, const uint8_t *raw,
   guarded_free(&in);
   guarded_free(&out);
   return exact;
+}
+
+/* The same for values of a pattern. */
+static inline guarded encode_pattern(const gpufi_chunk_shape *shape, pattern kind,
+                                     size_t *raw_nbytes, size_t *encoded_nbytes) {
+  CHECK_OK(gpufi_chunk_raw_nbytes(shape, raw_nbytes, &err));
+  uint8_t *raw = malloc(*raw_nbytes);
+  fill(raw, *raw_nbytes, value_nbytes_of(shape->dtype), kind);
+  guarded encoded = encode(shape, raw, false, encoded_nbytes, 1);
+  free(raw);
+  return encoded;
 }
 
 /* Decode from and into buffers of exactly these sizes. */

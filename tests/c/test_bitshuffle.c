@@ -33,7 +33,7 @@ static void check_block(size_t nbytes, int kind) {
   CHECK(kind != 1 || nbytes < 100 || used < 20 + nbytes / 250);
   guarded exact = guarded_alloc(used, 1), back = guarded_alloc(nbytes, 1);
   memcpy(exact.data, encoded.data, used);
-  CHECK_OK(gpufi_lz4_decode(exact.data, used, 0, back.data, nbytes, &err));
+  CHECK_OK(gpufi_lz4_decode(exact.data, used, 0, 0, back.data, nbytes, &err));
   CHECK(memcmp(back.data, raw.data, nbytes) == 0);
   guarded_free(&raw);
   guarded_free(&encoded);
@@ -55,7 +55,7 @@ static void blocks_of_every_size_come_back_and_stay_inside_their_buffers(void) {
 static void a_block_written_by_hand_is_read(void) {
   static const uint8_t block[] = {0x4c, 'a', 'b', 'c', 'd', 4, 0, 0x50, 'v', 'w', 'x', 'y', 'z'};
   char out[25];
-  CHECK_OK(gpufi_lz4_decode(block, sizeof(block), 0, (uint8_t *)out, sizeof(out), &err));
+  CHECK_OK(gpufi_lz4_decode(block, sizeof(block), 0, 0, (uint8_t *)out, sizeof(out), &err));
   CHECK(memcmp(out, "abcdabcdabcdabcdabcdvwxyz", 25) == 0);
 }
 
@@ -67,6 +67,35 @@ static void the_end_of_a_block_is_as_every_decoder_relies_on(void) {
     CHECK(nbytes >= 13 || used == nbytes + 1); /* too short for a match: one token, literals */
     CHECK(nbytes < 13 || used < nbytes);
     CHECK(nbytes < 13 || encoded[used - 6] == 0x50); /* the last sequence: five literals */
+  }
+}
+
+/* Encoded after another one, a block may have matches in it, and is decoded after it. */
+static void a_block_may_have_matches_in_the_one_before(void) {
+  for (int kind = 0; kind < 4; kind++) {
+    for (size_t begin = 1; begin < 5000; begin += 611) {
+      for (size_t nbytes = 1; nbytes < 5000; nbytes += 457) {
+        guarded raw = guarded_alloc(begin + nbytes, 1), back = guarded_alloc(begin + nbytes, 1);
+        guarded encoded = guarded_alloc(gpufi_lz4_bound(nbytes), 1);
+        gpufi_lz4_table table = {{0}};
+        uint8_t *const first = malloc(gpufi_lz4_bound(begin));
+        fill(raw.data, begin, kind, begin);
+        for (size_t i = 0; i < nbytes; i++) {
+          raw.data[begin + i] = raw.data[i % begin];
+        }
+        gpufi_lz4_encode_after(&table, raw.data, 0, begin, first);
+        const size_t used =
+            gpufi_lz4_encode_after(&table, raw.data, begin, begin + nbytes, encoded.data);
+        CHECK(begin < 700 || nbytes < 900 || used < nbytes / 8 + 100);
+        memcpy(back.data, raw.data, begin);
+        CHECK_OK(gpufi_lz4_decode(encoded.data, used, 0, begin, back.data + begin, nbytes, &err));
+        CHECK(memcmp(back.data, raw.data, begin + nbytes) == 0);
+        free(first);
+        guarded_free(&raw);
+        guarded_free(&back);
+        guarded_free(&encoded);
+      }
+    }
   }
 }
 
@@ -92,7 +121,7 @@ static void false_blocks_are_refused_with_their_offset(void) {
     guarded in = guarded_alloc(cases[i].nbytes, 1), out = guarded_alloc(cases[i].raw_nbytes, 1);
     memcpy(in.data, cases[i].bytes, cases[i].nbytes);
     CHECK_FAILS(
-        gpufi_lz4_decode(in.data, cases[i].nbytes, 1000, out.data, cases[i].raw_nbytes, &err),
+        gpufi_lz4_decode(in.data, cases[i].nbytes, 1000, 0, out.data, cases[i].raw_nbytes, &err),
         GPUF_ERR_CORRUPT, cases[i].message);
     guarded_free(&in);
     guarded_free(&out);
@@ -153,7 +182,7 @@ static void bit_planes_are_where_the_filter_has_them(void) {
   const size_t used = gpufi_bitshuffle_encode(2, raw, 16, encoded, scratch);
   CHECK(memcmp(encoded, (uint8_t[]){0, 0, 0, 0, 0, 0, 0, 16, 0, 0, 0x20, 0}, 12) == 0);
   CHECK(used == 12 + 4 + (size_t)encoded[15]);
-  CHECK_OK(gpufi_lz4_decode(encoded + 16, used - 16, 16, planes, 16, &err));
+  CHECK_OK(gpufi_lz4_decode(encoded + 16, used - 16, 16, 0, planes, 16, &err));
   for (int i = 0; i < 8; i++) {
     CHECK(planes[i] == 1 << i);
     CHECK(planes[8 + i] == (i == 7 ? 1 << 3 : 0));
@@ -168,7 +197,7 @@ static void every_bit_of_every_group_is_in_its_plane(void) {
       const size_t size = elements[e], nbytes = 8 * groups * size;
       uint8_t planes[64 * 8 * 16];
       coded c = encode(size, 8 * groups, 0);
-      CHECK_OK(gpufi_lz4_decode(c.encoded.data + 16, c.used - 16, 16, planes, nbytes, &err));
+      CHECK_OK(gpufi_lz4_decode(c.encoded.data + 16, c.used - 16, 16, 0, planes, nbytes, &err));
       for (size_t bit = 0; bit < 8 * nbytes; bit++) {
         const size_t element = bit / (8 * size), in_element = bit % (8 * size);
         const int is_set = planes[in_element * groups + element / 8] >> element % 8 & 1;
@@ -233,6 +262,7 @@ int main(void) {
   TEST(blocks_of_every_size_come_back_and_stay_inside_their_buffers);
   TEST(a_block_written_by_hand_is_read);
   TEST(the_end_of_a_block_is_as_every_decoder_relies_on);
+  TEST(a_block_may_have_matches_in_the_one_before);
   TEST(false_blocks_are_refused_with_their_offset);
   TEST(chunks_of_every_element_size_come_back);
   TEST(bit_planes_are_where_the_filter_has_them);

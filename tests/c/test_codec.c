@@ -1,3 +1,4 @@
+#include "base/arithmetic.h"
 #include "codec/predict.h"
 #include "codec_fixture.h"
 
@@ -38,6 +39,30 @@ static void every_dtype_keeps_its_bits(void) {
     check_patterns(&(gpufi_chunk_shape){(gpuf_dtype)dtype, 1, {2500}});
     check_patterns(&(gpufi_chunk_shape){(gpuf_dtype)dtype, 2, {33, 70}});
     check_patterns(&(gpufi_chunk_shape){(gpuf_dtype)dtype, 3, {7, 19, 21}});
+  }
+}
+
+/* Every size of element with every number of components, in rows of which the lengths are and are
+ * not multiples of what the kernels take at once. */
+static void components_keep_their_bits(void) {
+  static const gpuf_dtype dtypes[] = {GPUF_DTYPE_UINT8, GPUF_DTYPE_INT16, GPUF_DTYPE_FLOAT32,
+                                      GPUF_DTYPE_FLOAT64, GPUF_DTYPE_COMPLEX128};
+  for (size_t d = 0; d < sizeof(dtypes) / sizeof(dtypes[0]); d++) {
+    for (uint32_t planes = 2; planes <= GPUFI_PLANES_MAX + 1; planes += planes < 18 ? 1 : 23) {
+      const uint32_t length = planes == 5 ? 1035 : planes == 3 ? 64 : 16 + planes;
+      const gpufi_chunk_shape shape = {dtypes[d], 4, {3, length, 1, planes}};
+      size_t raw_nbytes, nbytes;
+      CHECK_OK(gpufi_chunk_raw_nbytes(&shape, &raw_nbytes, &err));
+      uint8_t *raw = malloc(raw_nbytes);
+      fill(raw, raw_nbytes, value_nbytes_of(dtypes[d]), SMOOTH);
+      check_round_trip(&shape, raw, false);
+      check_round_trip(&shape, raw, true);
+      guarded encoded = encode(&shape, raw, false, &nbytes, 1);
+      const bool expected = planes <= (dtypes[d] == GPUF_DTYPE_UINT8 ? GPUFI_PLANES_MAX : 16);
+      CHECK(((encoded.data[GPUFI_AT_FLAGS] & GPUFI_FLAG_PLANES) != 0) == expected);
+      guarded_free(&encoded);
+      free(raw);
+    }
   }
 }
 
@@ -120,15 +145,16 @@ static void every_predictor_is_undone_exactly(void) {
 static void the_same_input_gives_the_same_bytes(void) {
   const gpufi_chunk_shape shape = {GPUF_DTYPE_FLOAT32, 3, {9, 30, 31}};
   size_t nbytes = (size_t)9 * 30 * 31 * 4, first_nbytes, second_nbytes;
-  uint8_t *raw = malloc(nbytes), *scratch = aligned_alloc(64, (nbytes + 63) & ~(size_t)63);
+  const size_t scratch_nbytes = gpufi_codec_scratch_nbytes(&shape);
+  uint8_t *raw = malloc(nbytes), *scratch = aligned_alloc(64, gpufi_round_up(scratch_nbytes, 64));
   uint8_t *first = malloc(gpufi_codec_bound(nbytes)), *second = malloc(gpufi_codec_bound(nbytes));
   fill(raw, nbytes, 4, SMOOTH);
-  memset(scratch, 0x11, nbytes);
+  memset(scratch, 0x11, scratch_nbytes);
   memset(first, 0x22, gpufi_codec_bound(nbytes));
   memset(second, 0x33, gpufi_codec_bound(nbytes));
   CHECK_OK(gpufi_codec_encode(&shape, raw, first, gpufi_codec_bound(nbytes), &first_nbytes, scratch,
                               &err));
-  memset(scratch, 0x44, nbytes);
+  memset(scratch, 0x44, scratch_nbytes);
   CHECK_OK(gpufi_codec_encode(&shape, raw, second, gpufi_codec_bound(nbytes), &second_nbytes,
                               scratch, &err));
   CHECK(first_nbytes == second_nbytes && memcmp(first, second, first_nbytes) == 0);
@@ -210,7 +236,7 @@ static void impossible_shapes_are_refused(void) {
 
 static void a_buffer_below_the_bound_is_refused(void) {
   const gpufi_chunk_shape shape = {GPUF_DTYPE_FLOAT32, 1, {100}};
-  uint8_t raw[400] = {0}, out[496], scratch[448];
+  uint8_t raw[400] = {0}, out[496], scratch[64];
   size_t encoded_nbytes;
   CHECK(gpufi_codec_bound(400) == 496);
   CHECK_FAILS(gpufi_codec_encode(&shape, raw, out, 495, &encoded_nbytes, scratch, &err),
@@ -219,6 +245,7 @@ static void a_buffer_below_the_bound_is_refused(void) {
 
 int main(void) {
   TEST(every_dtype_keeps_its_bits);
+  TEST(components_keep_their_bits);
   TEST(every_rank_keeps_its_bits);
   TEST(sizes_round_a_group_block_or_run_keep_their_bits);
   TEST(every_width_of_a_group_keeps_its_bits);

@@ -51,7 +51,8 @@ static uint64_t skewed(unsigned bits) {
 }
 
 /* Sums of ramps along the array, noise of a width that changes, zeros, and common trailing zeros;
- * or noise as of floats: between them all modes and kinds of block, and most predictors. */
+ * or noise as of floats; and values of any size now and then: between them all modes and kinds of
+ * block, and most predictors. */
 static void fill_random(uint8_t *raw, size_t raw_nbytes, size_t value_nbytes) {
   const unsigned bits = 8 * (unsigned)value_nbytes;
   const unsigned trailing = random_below(3) == 0 ? (unsigned)random_below(bits) : 0;
@@ -60,11 +61,13 @@ static void fill_random(uint8_t *raw, size_t raw_nbytes, size_t value_nbytes) {
   const unsigned gap = (unsigned)random_below(5) == 0 ? 700 : 0;
   const bool varies = random_below(2) == 0, floats = random_below(6) == 0;
   const uint64_t zeros = random_below(4) == 0 ? 1 + random_below(20) : 1;
+  const uint64_t spikes = random_below(5) == 0 ? 30 + random_below(900) : 0;
   for (size_t i = 0; i * value_nbytes < raw_nbytes; i++) {
     const unsigned here = varies ? (unsigned)(i / 8 % (noise + 1)) : noise;
     uint64_t x = i % period * slope + (here ? random_u64() >> (64 - here) : 0);
     x = floats ? skewed(bits) : (gap && i / gap % 3 == 1) ? 0 : x << trailing;
     x = random_u64() % zeros == 0 ? x : 0;
+    x = spikes != 0 && random_u64() % spikes == 0 ? random_u64() : x;
     memcpy(raw + i * value_nbytes, &x, value_nbytes);
   }
 }
@@ -159,14 +162,16 @@ static void check_decoders(const uint8_t *encoded, size_t nbytes, size_t raw_nby
 static unsigned features(const chunk *c) {
   const unsigned mode = c->encoded[GPUFI_AT_MODE];
   const bool dictionary = c->encoded[GPUFI_AT_TRANSFORM] == GPUFI_TRANSFORM_DICTIONARY;
-  unsigned seen = 1u << mode | (unsigned)dictionary << 4;
+  const bool planes = (c->encoded[GPUFI_AT_FLAGS] & GPUFI_FLAG_PLANES) != 0;
+  unsigned seen = 1u << mode | (unsigned)dictionary << 12 | (unsigned)planes << 13;
   if (mode == GPUFI_MODE_W8 && !dictionary) {
     gpufi_geometry g;
     gpufi_geometry_init(&g, &c->shape);
     for (size_t b = 0; b < gpufi_block_count(&g); b++) {
       const gpufi_block block =
           gpufi_block_from_word(gpufi_load_u32(c->encoded + GPUFI_HEADER_NBYTES + 4 * b));
-      seen |= block.form << 5 | 1u << (8 + block.kind);
+      const bool ranges = block.kind == GPUFI_BLOCK_CODE4 && (block.form & GPUFI_FORM_RANGES);
+      seen |= (ranges ? 1u << 14 : block.form << 5) | 1u << (8 + block.kind);
     }
   }
   return seen;
@@ -181,7 +186,8 @@ static void random_chunks_encode_to_the_same_bytes_and_back(void) {
     check_decoders(c.encoded, c.nbytes, c.raw_nbytes);
     free_chunk(&c);
   }
-  CHECK(seen == 0xfff); /* four modes, dictionaries, three forms, four kinds of block */
+  /* five modes, four forms, four kinds of block, dictionaries, planes */
+  CHECK(seen == 0x7fff);
 }
 
 /* Set transform and axes of a W8 chunk to others that its header allows. What it then decodes to

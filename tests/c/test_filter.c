@@ -367,11 +367,13 @@ static void a_chunk_of_another_dataset_is_refused(void) {
   const hsize_t dims[] = {30, 40}, origin[] = {0, 0};
   const gpufi_chunk_shape shape = small_shape;
   int32_t data[30 * 41], back[30 * 41];
-  uint8_t chunk[6000], scratch[4928];
+  uint8_t chunk[6000];
   size_t nbytes;
   gpuf_error err;
+  void *scratch = aligned_alloc(64, (gpufi_codec_scratch_nbytes(&shape) + 63) & ~(size_t)63);
   fill_small(data);
   CHECK_OK(gpufi_codec_encode(&shape, data, chunk, sizeof(chunk), &nbytes, scratch, &err));
+  free(scratch);
   const hid_t file = open_file(), dataset = create(file, "x", H5T_STD_I32LE, 2, dims, dims);
   CHECK(H5Dwrite_chunk(dataset, H5P_DEFAULT, 0, origin, nbytes, chunk) >= 0);
   CHECK(H5Dread(dataset, H5T_STD_I32LE, H5S_ALL, H5S_ALL, H5P_DEFAULT, back) < 0);

@@ -4,6 +4,10 @@
 #include <map>
 #include <mutex>
 
+extern "C" {
+#include "devices.h"
+}
+
 namespace {
 
 constexpr size_t kUsualSharedNbytes = size_t{48} << 10; /* without cudaFuncSetAttribute */
@@ -25,7 +29,7 @@ bool is_any_zero(const dim3 &d) {
 } // namespace
 
 extern "C" cudaError_t emulation_allow_shared(const void *kernel, int nbytes) {
-  if (nbytes < 0 || static_cast<size_t>(nbytes) > emulation::kSharedNbytesMax) {
+  if (nbytes < 0 || nbytes > EMULATION_SHARED_NBYTES(emulation_device())) {
     return cudaErrorInvalidValue;
   }
   const std::lock_guard<std::mutex> guard(lock);
@@ -42,5 +46,7 @@ extern "C" cudaError_t emulation_check_launch(const cudaLaunchConfig_t *config,
       grid.z > kGridMax || thread_count > emulation::kThreadsMax) {
     return cudaErrorInvalidConfiguration;
   }
-  return config->dynamicSmemBytes > allowed(kernel) ? cudaErrorInvalidValue : cudaSuccess;
+  const size_t most = EMULATION_SHARED_NBYTES(emulation_device());
+  return config->dynamicSmemBytes > std::min(allowed(kernel), most) ? cudaErrorInvalidValue
+                                                                    : cudaSuccess;
 }

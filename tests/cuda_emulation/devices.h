@@ -9,7 +9,8 @@
 
 #define EMULATION_DEVICE_COUNT 2
 #define EMULATION_DEVICE_NBYTES ((size_t)4 << 30)
-#define EMULATION_SHARED_NBYTES (227 << 10)
+/* Shared memory that a thread block may have: of an H200, and of a GPU for desktops. */
+#define EMULATION_SHARED_NBYTES(device) ((device) == 0 ? 227 << 10 : 99 << 10)
 
 /* The device that is current in the calling thread. */
 int emulation_device(void);

@@ -68,7 +68,7 @@ cudaError_t cudaDeviceGetAttribute(int *value, enum cudaDeviceAttr attribute, in
   if (attribute != cudaDevAttrMaxSharedMemoryPerBlockOptin) {
     return cudaErrorInvalidValue;
   }
-  *value = EMULATION_SHARED_NBYTES;
+  *value = EMULATION_SHARED_NBYTES(device);
   return cudaSuccess;
 }
 

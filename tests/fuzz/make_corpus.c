@@ -1,5 +1,7 @@
 /* Writes the seed corpora: make_corpus FOLDER fills FOLDER/corpus_codec, FOLDER/corpus_filter and
- * FOLDER/corpus_bitshuffle. The files are committed; run this again when the format changes. */
+ * FOLDER/corpus_bitshuffle. The files are committed; run this again when the format changes. Those
+ * of corpus_codec whose names begin with version_1 are what it wrote for that version; keep them.
+ */
 #include "../../hdf5_filter/filter.h"
 #include "codec/bitshuffle.h"
 #include "codec/bytes.h"
@@ -104,6 +106,79 @@ static uint64_t uneven(size_t i) {
   return noise(i) >> i / 8 % 2 * 36;
 }
 
+static uint64_t period(size_t i) {
+  return noise(i % 331);
+}
+
+static uint64_t ramps(size_t i) {
+  return i % 1009 * 0x1234567;
+}
+
+/* Noise in half of the bits. */
+static uint64_t idle(size_t i) {
+  return noise(i) & 0x9999999999999999u;
+}
+
+/* Seldom far more than otherwise: two ranges of widths. */
+static uint64_t spikes(size_t i) {
+  return noise(i) % 200 == 0 ? noise(i + 7) : noise(i) >> 20 & 1023;
+}
+
+/* The bits of a float32 that are a bfloat16's. */
+static uint64_t held_bf16(size_t i) {
+  return weight_bf16(i) << 16;
+}
+
+static uint64_t bits_f64(double number) {
+  uint64_t bits;
+  memcpy(&bits, &number, sizeof(bits));
+  return bits;
+}
+
+static uint64_t bits_f32(double number) {
+  const float narrow = (float)number;
+  uint32_t bits;
+  memcpy(&bits, &narrow, sizeof(bits));
+  return bits;
+}
+
+/* Numbers behind floats: decimals with NaN and -0, integers by scale and offset with a few that are
+ * a unit off, whole numbers, and floats in the upper half of wider ones. */
+static double decimals(size_t i) {
+  return i % 60 == 7 ? -0.0 : (double)(i * 7 % 900 + noise(i) % 9) / 100;
+}
+
+static uint64_t decimals_f64(size_t i) {
+  return i % 9 == 4 ? UINT64_C(0x7ff8) << 48 : bits_f64(decimals(i));
+}
+
+static uint64_t decimals_f32(size_t i) {
+  return bits_f32(decimals(i));
+}
+
+static uint64_t unpacked_f64(size_t i) {
+  const double packed = (double)(i * 11 % 4000 + noise(i) % 90) * 0.001572704938045535;
+  return bits_f64(packed + 26.96875) + (i % 300 == 8);
+}
+
+static uint64_t unpacked_f32(size_t i) {
+  const float packed = (float)(i * 11 % 40000 + noise(i) % 90) * 0.00157f;
+  return bits_f32((double)(packed + 26.96875f));
+}
+
+static uint64_t whole_f32(size_t i) {
+  return bits_f32((double)(i % 500 + noise(i) % 40) - 200);
+}
+
+static uint64_t narrow_f64(size_t i) {
+  const uint64_t upper = (UINT64_C(0x3ff) << 20) + 40 * smooth(i) + noise(i) % 64;
+  return upper << 32 | noise(i + 5) % 2 << 63 | (i % 400 == 9);
+}
+
+static uint64_t mask_f32(size_t i) {
+  return noise(i / 13) % 3 == 0 ? 0x7149f2ca : 0x43800000 + 9000 * (uint64_t)i + noise(i) % 500;
+}
+
 static const seed seeds[] = {
     {"raw", {GPUF_DTYPE_UINT8, 1, {50}}, noise, false},
     {"constant", {GPUF_DTYPE_FLOAT64, 2, {9, 5}}, constant, false},
@@ -140,6 +215,26 @@ static const seed seeds[] = {
     {"pruned_f32", {GPUF_DTYPE_FLOAT32, 1, {1100}}, pruned_f32, false},
     {"spread_f32", {GPUF_DTYPE_FLOAT32, 1, {1100}}, spread_f32, false},
     {"codes_u8", {GPUF_DTYPE_UINT8, 1, {1100}}, codes, false},
+    {"spikes_u32", {GPUF_DTYPE_UINT32, 1, {1100}}, spikes, false},
+    {"spikes_u64", {GPUF_DTYPE_UINT64, 1, {1100}}, spikes, false},
+    {"weight_u16", {GPUF_DTYPE_UINT16, 1, {1100}}, weight_bf16, false},
+    {"weight_f16_be", {GPUF_DTYPE_FLOAT16, 1, {1100}}, weight_bf16, true},
+    {"held_f32", {GPUF_DTYPE_FLOAT32, 1, {1100}}, held_bf16, false},
+    {"period_u64", {GPUF_DTYPE_UINT64, 1, {4500}}, period, false},
+    {"period_f32_be", {GPUF_DTYPE_FLOAT32, 1, {4500}}, period, true},
+    {"decimals_f64", {GPUF_DTYPE_FLOAT64, 2, {11, 140}}, decimals_f64, false},
+    {"decimals_f32_be", {GPUF_DTYPE_FLOAT32, 1, {1500}}, decimals_f32, true},
+    {"unpacked_f64", {GPUF_DTYPE_FLOAT64, 1, {1900}}, unpacked_f64, false},
+    {"unpacked_f32", {GPUF_DTYPE_FLOAT32, 1, {1900}}, unpacked_f32, false},
+    {"whole_c64", {GPUF_DTYPE_COMPLEX64, 1, {900}}, whole_f32, false},
+    {"narrow_f64", {GPUF_DTYPE_FLOAT64, 1, {1500}}, narrow_f64, false},
+    {"mask_f32", {GPUF_DTYPE_FLOAT32, 2, {15, 90}}, mask_f32, false},
+    {"ramps_f64", {GPUF_DTYPE_FLOAT64, 1, {2500}}, ramps, false},
+    {"ramps_f32", {GPUF_DTYPE_FLOAT32, 2, {90, 50}}, ramps, false},
+    {"idle_i32", {GPUF_DTYPE_INT32, 1, {1703}}, idle, false},
+    {"planes_u8", {GPUF_DTYPE_UINT8, 3, {4, 40, 3}}, smooth, false},
+    {"planes_f32_be", {GPUF_DTYPE_FLOAT32, 3, {30, 1, 7}}, smooth, true},
+    {"planes_c128", {GPUF_DTYPE_COMPLEX128, 2, {40, 2}}, smooth, false},
     {"codes_c128", {GPUF_DTYPE_COMPLEX128, 1, {500}}, codes, false},
 };
 
@@ -157,7 +252,7 @@ static const damage damages[] = {
     {"bad_frame", "raw", CUT, 80},
     {"bad_magic", "raw", 0, 0},
     {"bad_version_old", "raw", GPUFI_AT_VERSION, 0},
-    {"bad_version_new", "raw", GPUFI_AT_VERSION, 2},
+    {"bad_version_new", "raw", GPUFI_AT_VERSION, 3},
     {"bad_payload_odd", "raw", CUT, 100},
     {"bad_payload_raw", "raw", CUT, 112},
     {"bad_payload_constant", "smooth_i32", GPUFI_AT_MODE, GPUFI_MODE_CONSTANT},
@@ -171,6 +266,22 @@ static const damage damages[] = {
     {"bad_flags", "raw", GPUFI_AT_FLAGS, 1},
     {"bad_levels", "raw", GPUFI_AT_LEVELS, 1},
     {"bad_levels_ranked", "weight_bf16", GPUFI_AT_LEVELS, 0x57},
+    {"bad_tree", "weight_bf16", GPUFI_AT_SEED + 1, 7},
+    {"bad_symbol_at", "weight_bf16", GPUFI_AT_SYMBOL, 15},
+    {"bad_symbol_mode", "smooth_i32", GPUFI_AT_SYMBOL, 1},
+    {"bad_shift_ranked", "held_f32", GPUFI_AT_SHIFT, 30},
+    {"bad_version_ranked", "weight_bf16", GPUFI_AT_VERSION, 1},
+    {"bad_parameter", "decimals_f64", 96 + 7, 0xff},
+    {"bad_fill_padding", "decimals_f64", 96 + 25, 1},
+    {"bad_fill_flag", "unpacked_f64", GPUFI_AT_FLAGS, GPUFI_FLAG_FILL},
+    {"bad_fill_wide", "mask_f32", 96 + 7, 1},
+    {"bad_shift", "narrow_f64", GPUFI_AT_SHIFT, 63},
+    {"bad_shift_block", "narrow_f64", GPUFI_AT_SHIFT, 60},
+    {"bad_corrections", "decimals_f64", 128 + 8 + 1, 0x3f},
+    {"bad_version_numbers", "decimals_f64", GPUFI_AT_VERSION, 1},
+    {"bad_version_ranges", "spikes_u32", GPUFI_AT_VERSION, 1},
+    {"bad_ranges", "spikes_u32", 112, 0},
+    {"bad_ranges_code", "spikes_u32", 112, 1},
     {"bad_ranked_dtype", "smooth_i32", GPUFI_AT_MODE, GPUFI_MODE_RANKED},
     {"bad_entries", "raw", GPUFI_AT_ENTRIES, 1},
     {"bad_reserved", "raw", GPUFI_AT_RESERVED, 1},
@@ -198,6 +309,13 @@ static const damage damages[] = {
     {"bad_dictionary", "few_f32", 96 + 7, 0xff},
     {"bad_place", "runs_f64", GPUFI_AT_SEED, 200},
     {"bad_symbol", "pruned_f64", 96 + 1, 0xff},
+    {"bad_planes", "smooth_i32", GPUFI_AT_FLAGS, GPUFI_FLAG_PLANES},
+    {"bad_planes_axis", "steps_i64", GPUFI_AT_FLAGS, GPUFI_FLAG_PLANES},
+    {"bad_matches_levels", "idle_i32", GPUFI_AT_LEVELS, 0xe3},
+    {"bad_matches_size", "period_u64", 96, 0xff},
+    {"bad_matches_size_zero", "period_u64", 96 + 8, 0},
+    {"bad_matches_token", "period_u64", 112, 0x1f},
+    {"bad_matches_bits", "idle_i32", 112 + 1, 0xff},
     {"bad_ranked_kind", "weight_bf16", 112 + 3, 0x80},
     {"bad_ranked_zero", "weight_bf16", 112 + 3, 0x00},
     {"bad_ranked_raw", "weight_bf16", 112 + 3, 0xc0},
@@ -223,12 +341,11 @@ static int write_file(const char *folder, const char *corpus, const char *name, 
   return fclose(file) != 0 || written != first_nbytes + second_nbytes;
 }
 
-#define RAW_NBYTES_MAX 16384
+#define RAW_NBYTES_MAX 40000
 #define CHUNK_NBYTES_MAX (RAW_NBYTES_MAX + GPUFI_HEADER_NBYTES)
 
 static int make_chunk(const seed *s, uint8_t *raw, size_t *raw_nbytes, uint8_t *chunk,
                       size_t *nbytes) {
-  uint8_t scratch[RAW_NBYTES_MAX];
   gpufi_geometry geometry;
   if (gpufi_chunk_raw_nbytes(&s->shape, raw_nbytes, NULL) != GPUF_OK ||
       *raw_nbytes > RAW_NBYTES_MAX) {
@@ -241,11 +358,12 @@ static int make_chunk(const seed *s, uint8_t *raw, size_t *raw_nbytes, uint8_t *
     const uint64_t swapped = gpufi_load_swapped((const uint8_t *)&value, width);
     memcpy(raw + i * width, s->big_endian ? &swapped : &value, width);
   }
-  if ((s->big_endian ? gpufi_codec_encode_big_endian : gpufi_codec_encode)(
-          &s->shape, raw, chunk, CHUNK_NBYTES_MAX, nbytes, scratch, NULL) != GPUF_OK) {
-    return 1;
-  }
-  return 0;
+  void *const scratch =
+      aligned_alloc(64, (gpufi_codec_scratch_nbytes(&s->shape) + 63) & ~(size_t)63);
+  const gpuf_status status = (s->big_endian ? gpufi_codec_encode_big_endian : gpufi_codec_encode)(
+      &s->shape, raw, chunk, CHUNK_NBYTES_MAX, nbytes, scratch, NULL);
+  free(scratch);
+  return status != GPUF_OK;
 }
 
 /* The chunk as it is for the codec, and behind its cd_values for the filter. */

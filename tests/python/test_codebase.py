@@ -396,3 +396,15 @@ def test_readme_python_examples_work(tmp_path: Path) -> None:
     for example in (script, reader):
         run(sys.executable, "-c", example, cwd=tmp_path)
     run(sys.executable, "-c", NOTEBOOK_RUNNER, script, notebook, cwd=tmp_path)
+
+
+@pytest.mark.skipif(not shutil.which("cc"), reason="needs a C compiler")
+def test_a_compiler_may_be_of_several_words() -> None:
+    """As CC="ccache gcc"."""
+    for compiler, expected in [("cc", 0), ("env cc", 0), ("no_such_compiler cc", 1)]:
+        done = subprocess.run(
+            ["sh", "-c", '. tools/dev_setup.sh; compiles "$1" c', "sh", compiler],
+            cwd=ROOT,
+            check=False,
+        )
+        assert done.returncode == expected, compiler

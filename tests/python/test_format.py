@@ -14,6 +14,8 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from format_matches import unpack_matches
+from format_numbers import NUMBERS, SINGLE, are_good, base_of, corrected, shifted
 from plugin_files import FILTER_ID, REPOSITORY, plugin_folder
 
 MAGIC = b"GPFC"
@@ -89,20 +91,25 @@ def fixed_groups(data: bytes, at: int, count: int, width: int) -> tuple[list[int
 def unpack_w8(data: bytes, descriptor: int, count: int, bits: int) -> list[int]:
     """The residuals of a block of kind 0, 1 or 2, those of 0 left out if it is sparse."""
     width, shift, kind = descriptor >> 14 & 0x7F, descriptor >> 21 & 0x3F, descriptor >> 30
-    sparse, plain, even = (descriptor >> b & 1 for b in (27, 28, 29))
+    sparse, plain, flag = (descriptor >> b & 1 for b in (27, 28, 29))
     groups, at = -(-count // 8), 0
     if kind == 0:
-        assert width == 0 and not even and (sparse or descriptor == 0)
+        assert width == 0 and not flag and (sparse or descriptor == 0)
         widths = [0] * groups
-    elif even:
-        assert kind == 1
+    elif kind == 1 and flag:
         widths = [width] * groups
     else:
-        code_bits = 3 if kind == 1 else 4
-        at = -(-groups * code_bits // 8)
-        zero = (1 << code_bits) - 1
-        codes = bit_fields(data[:at], groups, code_bits)
-        widths = [0 if code == zero else width - code for code in codes]
+        code_bits, second = 3 if kind == 1 else 4, width - 1
+        if flag:
+            second, at = data[0], 1
+            assert 1 <= second < width
+        end = at + -(-groups * code_bits // 8)
+        codes, at = bit_fields(data[at:end], groups, code_bits), end
+        of_code = {0: width, (1 << code_bits) - 1: 0}
+        widths = [of_code.get(code, second + 1 - code) for code in codes]
+        assert all(
+            w > 0 or code == (1 << code_bits) - 1 for w, code in zip(widths, codes, strict=True)
+        )
     packed: list[int] = []
     for group_width in widths:
         group, at = fixed_groups(data, at, 8, group_width)
@@ -117,8 +124,28 @@ def unpack_w8(data: bytes, descriptor: int, count: int, bits: int) -> list[int]:
     return residuals
 
 
-class Ranks:
-    """How a ranked chunk codes its symbols."""
+class Symbols:
+    """Where symbols are in values, and their table."""
+
+    def __init__(self, at: int, bits: int, shift: int) -> None:
+        self.symbol_at, self.symbol_bits, self.shift = at, bits, shift
+        self.symbol_nbytes = 2 if bits > 8 else 1
+        self.table_nbytes = 0
+        self.symbols: list[int] = []
+
+    def read_table(self, data: bytes) -> None:
+        self.symbols = [int(s) for s in np.frombuffer(data, f"<u{self.symbol_nbytes}")]
+        assert all(s >> self.symbol_bits == 0 for s in self.symbols)
+
+    def joined(self, rest: int, symbol: int) -> int:
+        rest <<= self.shift
+        below = rest & ((1 << self.symbol_at) - 1)
+        above = rest >> self.symbol_at << (self.symbol_at + self.symbol_bits)
+        return above | symbol << self.symbol_at | below
+
+
+class Levels(Symbols):
+    """How a ranked chunk of version 1 codes its symbols."""
 
     def __init__(self, code: int, levels: int, places: bool) -> None:
         low, bits = {
@@ -132,18 +159,12 @@ class Ranks:
             **dict.fromkeys((17, 18, 19, 20), (3, 4)),
             **dict.fromkeys((21, 22), (2, 5)),
         }.get(code, (0, 8))
-        self.symbol_at, self.symbol_bits = (0, 8) if places else (low, bits)
+        super().__init__(*((0, 8) if places else (low, bits)), 0)
         self.first_bits, self.second_bits = levels & 15, levels >> 4
         assert 1 <= self.first_bits <= 6 and self.second_bits <= 4
         self.first_count = (1 << self.first_bits) - 1
         self.second_count = (1 << self.second_bits) - 1
-        self.symbol_nbytes = 2 if self.symbol_bits > 8 else 1
         self.table_nbytes = (self.first_count + self.second_count) * self.symbol_nbytes
-        self.symbols: list[int] = []
-
-    def read_table(self, data: bytes) -> None:
-        self.symbols = [int(s) for s in np.frombuffer(data, f"<u{self.symbol_nbytes}")]
-        assert all(s >> self.symbol_bits == 0 for s in self.symbols)
 
     def unpack(self, data: bytes, count: int, value_bits: int) -> list[int]:
         """The values of a block of kind 1."""
@@ -161,15 +182,60 @@ class Ranks:
                 code = next(seconds)
                 known = code < self.second_count
                 symbol = self.symbols[self.first_count + code] if known else next(stored)
-            below = rest & ((1 << self.symbol_at) - 1)
-            above = rest >> self.symbol_at << (self.symbol_at + self.symbol_bits)
-            values.append(above | symbol << self.symbol_at | below)
+            values.append(self.joined(rest, symbol))
         assert next(stored, None) is None
         return values
 
 
+class Ranks(Symbols):
+    """How a ranked chunk codes its symbols."""
+
+    def __init__(self, at: int, bits: int, shift: int, leaves: list[int]) -> None:
+        super().__init__(at, bits, shift)
+        assert 1 <= bits <= 11 and shift <= at and 1 <= len(leaves) <= 12
+        self.leaves = leaves
+        inner = 1
+        for level, count in enumerate(leaves, 1):
+            assert count <= 2 * inner
+            inner = 2 * inner - count
+            assert (inner == 0) == (level == len(leaves))
+        assert sum(leaves) <= 255 and sum(leaves) - 1 <= 2**bits
+        self.table_nbytes = (sum(leaves) - 1) * self.symbol_nbytes
+
+    def unpack(self, data: bytes, count: int, value_bits: int) -> list[int]:
+        """The values of a block of kind 1."""
+        rests, at = fixed_groups(data, 0, count, value_bits - self.symbol_bits - self.shift)
+        bits = bit_fields(data[at:], 8 * (len(data) - at), 1)
+        nodes, walking, used, before = [0] * count, list(range(count)), 0, 0
+        for leaves in self.leaves:
+            for i in walking:
+                nodes[i] = 2 * nodes[i] - before + bits[used]
+                used += 1
+            before += leaves
+            walking = [i for i in walking if nodes[i] >= before]
+        end = -(-used // 8)
+        assert not any(bits[used : 8 * end])
+        stored = iter(np.frombuffer(data[at + end :], f"<u{self.symbol_nbytes}").tolist())
+        values = []
+        for rest, leaf in zip(rests, nodes, strict=True):
+            symbol = self.symbols[leaf] if leaf < len(self.symbols) else next(stored)
+            assert symbol >> self.symbol_bits == 0
+            values.append(self.joined(rest, symbol))
+        assert next(stored, None) is None
+        return values
+
+
+def ranks_of(chunk: bytes) -> Levels | Ranks:
+    """What the header of a ranked chunk says."""
+    if chunk[4] == 1:
+        return Levels(chunk[5], chunk[11], chunk[7] == 3)
+    depth, bits = chunk[11] & 15, chunk[11] >> 4
+    assert not any(chunk[64 + depth : 80])
+    return Ranks(chunk[14], bits, chunk[13], list(chunk[64 : 64 + depth]))
+
+
 def unpack_block(
-    data: bytes, descriptor: int, count: int, value_nbytes: int, ranks: Ranks | None
+    data: bytes, descriptor: int, count: int, value_nbytes: int, ranks: Levels | Ranks | None
 ) -> list[int]:
     """`count` residuals of one block, or values where the chunk is ranked."""
     kind, sparse = descriptor >> 30, descriptor >> 27 & 1
@@ -202,23 +268,24 @@ def padded(chunk: bytes, at: int) -> int:
 
 
 def unpack_blocks(
-    chunk: bytes, at: int, count: int, value_nbytes: int, ranks: Ranks | None
-) -> np.ndarray:
-    """All residuals of the descriptors and blocks that begin at `at`; shape (count,), unsigned."""
+    chunk: bytes, at: int, count: int, value_nbytes: int, ranks: Levels | Ranks | None, streams: int
+) -> list[np.ndarray]:
+    """For each stream the residuals of the descriptors and blocks that begin at `at`; unsigned."""
     blocks = -(-count // BLOCK_VALUES)
-    descriptors = np.frombuffer(chunk, "<u4", blocks, at)
-    at = padded(chunk, at + 4 * blocks)
-    residuals: list[int] = []
-    for b, descriptor in enumerate(int(d) for d in descriptors):
-        size = descriptor & 0x3FFF
-        here = min(BLOCK_VALUES, count - b * BLOCK_VALUES)
-        block = chunk[at : at + size]
-        residuals += unpack_block(block, descriptor, here, value_nbytes, ranks)
-        at += size
-        if b % 8 == 7 or b == blocks - 1:
-            at = padded(chunk, at)
+    descriptors = np.frombuffer(chunk, "<u4", streams * blocks, at).reshape(streams, blocks)
+    at = padded(chunk, at + descriptors.nbytes)
+    residuals: list[list[int]] = [[] for _ in range(streams)]
+    for run in range(0, blocks, 8):
+        for stream, listed in enumerate(residuals):
+            for b, descriptor in enumerate(descriptors[stream, run : run + 8].tolist(), run):
+                size = descriptor & 0x3FFF
+                here = min(BLOCK_VALUES, count - b * BLOCK_VALUES)
+                block = chunk[at : at + size]
+                listed += unpack_block(block, descriptor, here, value_nbytes, ranks)
+                at += size
+        at = padded(chunk, at)
     assert at == len(chunk)
-    return np.array(residuals, f"<u{value_nbytes}")
+    return [np.array(listed, f"<u{value_nbytes}") for listed in residuals]
 
 
 def undo_prediction(residuals: np.ndarray, axes: int, seed: np.ndarray) -> np.ndarray:
@@ -239,9 +306,12 @@ def undo_prediction(residuals: np.ndarray, axes: int, seed: np.ndarray) -> np.nd
     return values
 
 
-def undo_transform(values: np.ndarray, transform: int) -> np.ndarray:
-    """Bit patterns from transformed values."""
+def undo_transform(values: np.ndarray, transform: int, shift: int = 0) -> np.ndarray:
+    """Bit patterns from transformed values, of which the low `shift` bits are 0."""
     bits = values.dtype.itemsize * 8
+    assert not np.any(values & values.dtype.type((1 << shift) - 1))
+    if shift:
+        return shifted(values, transform, shift, True)
     one = values.dtype.type(1)
     top = values.dtype.type(bits - 1)
     if transform == 1:
@@ -263,11 +333,17 @@ def in_order(table: np.ndarray, code: int) -> bool:
     return bool(np.all(table[1:] > table[:-1]))
 
 
+def long_axis(dims: list[int]) -> int:
+    """The axis that the last one changes places with, where there are planes."""
+    return max(a for a in range(len(dims) - 1) if dims[a] > 1)
+
+
 def decode(chunk: bytes) -> bytes:
     """The raw bytes of a chunk that is not damaged."""
-    assert chunk[:4] == MAGIC and chunk[4] == 1
-    code, mode, transform, axes, ndim, flags, levels, entries = chunk[5:13]
-    assert not any(chunk[13:16])
+    assert chunk[:4] == MAGIC and chunk[4] in (1, 2)
+    code, mode, transform, axes, ndim, flags, _, entries, shift = chunk[5:14]
+    assert chunk[15] == 0 and (chunk[14] == 0 or mode == 3)
+    assert chunk[4] == 2 or (shift == 0 and flags <= 1 and transform <= 3 and chunk[14] == 0)
     raw_nbytes = int.from_bytes(chunk[16:24], "little")
     assert int.from_bytes(chunk[24:32], "little") == len(chunk) - HEADER_NBYTES
     dims = [int(d) for d in np.frombuffer(chunk, "<u4", 8, 32)]
@@ -275,6 +351,12 @@ def decode(chunk: bytes) -> bytes:
     element_nbytes = ELEMENT_NBYTES[code]
     assert int(np.prod(dims[:ndim])) * element_nbytes == raw_nbytes
     assert chunk[80:96] == checksum(chunk)
+    dims = dims[:ndim]
+    swapped = len(dims) - 1
+    if flags & 4:
+        assert mode >= 2 and chunk[4] == 2 and 2 <= dims[-1] <= 64
+        swapped = long_axis(dims)
+        dims[swapped], dims[-1] = dims[-1], dims[swapped]
     if mode == 0:
         return chunk[HEADER_NBYTES : HEADER_NBYTES + raw_nbytes]
     if mode == 1:
@@ -284,6 +366,17 @@ def decode(chunk: bytes) -> bytes:
     value_nbytes = packed_nbytes = element_nbytes // components
     count, at = raw_nbytes // value_nbytes, HEADER_NBYTES
     table = None
+    parameters = [0.0, 0.0]
+    if transform in NUMBERS:
+        assert value_nbytes == 4 or (value_nbytes == 8 and transform != SINGLE)
+        parameters = np.frombuffer(chunk, "<f8", 2, at).tolist()
+        assert are_good(transform, *parameters)
+        at += 16
+    fill = None
+    if flags & 8:
+        fill = int.from_bytes(chunk[at : at + 8], "little")
+        assert fill < 1 << 8 * value_nbytes and flags & 2
+        at = padded(chunk, at + 8)
     if transform == 3:
         table = np.frombuffer(chunk, f"<u{value_nbytes}", entries + 1, at)
         assert in_order(table, code)
@@ -291,16 +384,33 @@ def decode(chunk: bytes) -> bytes:
         packed_nbytes = 1
     ranks = None
     if mode == 3:
-        ranks = Ranks(code, levels, table is not None)
+        ranks = ranks_of(chunk)
         ranks.read_table(chunk[at : at + ranks.table_nbytes])
         at = padded(chunk, at + ranks.table_nbytes)
-    residuals = unpack_blocks(chunk, at, count, packed_nbytes, ranks)
-    residuals = residuals.reshape(*dims[:ndim], components)
-    if table is not None or not 10 <= code <= 22:
+    if mode == 4:
+        assert chunk[4] == 2 and transform <= 2
+        streams = [unpack_matches(chunk, count, value_nbytes)]
+    else:
+        streams = unpack_blocks(chunk, at, count, packed_nbytes, ranks, 2 if flags & 2 else 1)
+    residuals = streams[0].reshape(*dims, components)
+    if mode == 3:
+        values = table[residuals] if table is not None else residuals
+        values = values.swapaxes(swapped, ndim - 1)
+        return (values.byteswap() if flags & 1 else values).tobytes()
+    if transform == 3 or not 10 <= code <= 22 or (transform in NUMBERS and code != 15):
         residuals = residuals + np.frombuffer(chunk, f"<u{packed_nbytes}", 1, 72)
     seed = np.frombuffer(chunk, f"<u{packed_nbytes}", components, 64)
     values = undo_prediction(residuals, axes, seed)
-    values = undo_transform(values, transform) if table is None else table[values]
+    if table is not None:
+        values = table[values]
+    elif transform in NUMBERS:
+        values = base_of(values, transform, *parameters)
+    else:
+        values = undo_transform(values, transform, shift)
+    if len(streams) == 2:
+        assert shift or transform in NUMBERS or fill is not None
+        values = corrected(values, streams[1].reshape(values.shape), fill)
+    values = values.swapaxes(swapped, ndim - 1)
     return (values.byteswap() if flags & 1 else values).tobytes()
 
 
@@ -352,15 +462,15 @@ def check_agreement(arrays: dict[str, np.ndarray], folder: Path) -> dict[str, by
 
 def block_kinds(chunk: bytes, array: np.ndarray) -> list[str]:
     """The kind of each block, with its form."""
-    code, mode, transform, levels, entries = chunk[5], chunk[6], chunk[7], chunk[11], chunk[12]
-    if mode < 2:
+    code, mode, transform, entries = chunk[5], chunk[6], chunk[7], chunk[12]
+    if mode not in (2, 3):
         return []
     components = 2 if code in COMPLEX_CODES else 1
-    at = HEADER_NBYTES
+    at = HEADER_NBYTES + -(-(16 * (transform in NUMBERS) + (chunk[10] & 8)) // 16) * 16
     if transform == 3:
         at += -(-(entries + 1) * array.itemsize // components // 16) * 16
     if mode == 3:
-        at += -(-Ranks(code, levels, transform == 3).table_nbytes // 16) * 16
+        at += -(-ranks_of(chunk).table_nbytes // 16) * 16
     words = np.frombuffer(chunk, "<u4", -(-array.size * components // BLOCK_VALUES), at).tolist()
     forms = ((27, " sparse"), (28, " plain"), (29, " even"))
     start = "ranked " if mode == 3 else ""
@@ -429,15 +539,30 @@ def test_a_decoder_written_from_the_document_reads_every_rank_and_mode(tmp_path:
     arrays["half"] = (rng.normal(size=9000) * 0.02).astype("f2")
     arrays["wide"] = (rng.normal(size=9000) * np.exp(4 * rng.normal(size=9000))).astype("f8")
     arrays["pruned"] = np.where(rng.random(9000) < 0.3, rng.normal(size=9000), 0).astype("f4")
+    arrays["period"] = np.tile(rng.normal(size=1001), 7)
+    arrays["ramps"] = (np.arange(9000) / 24.0).view("i8")
+    arrays["idle"] = (rng.integers(0, 16, 9003) << 20).astype("i8") | rng.integers(0, 4, 9003)
+    arrays["crossing"] = smooth((60, 61), "f4") + rng.normal(size=(60, 61)).astype("f4") / 50
+    arrays["vectors"] = np.stack([smooth((30, 31), "f4") * (k + 1) for k in range(3)], axis=-1)
+    arrays["picture"] = np.stack([smooth((40, 1, 50), "u1") + k for k in range(4)], axis=-1)
+    arrays["points"] = rng.normal(size=(500, 1, 2)).cumsum(axis=0)
+    arrays["records"] = np.arange(9000, dtype="<i4").view("u1").reshape(3000, 12)
+    arrays["phases"] = np.stack([smooth((900,), "c16"), smooth((900,), "c16") * 3], axis=-1)
+    arrays["columns"] = np.cumsum(rng.integers(0, 9, (700, 7)), axis=0)
     arrays["counts"] = rng.poisson(5, 9000).astype("i4")
     arrays["camera"] = rng.normal(1000, 30, (70, 80)).round().astype("u2")
     arrays["times"] = np.cumsum(rng.integers(900, 1100, 5000))
     arrays["steps"] = np.arange(5000) * 12345
     arrays["quantised"] = np.round(smooth((60, 61), "f8") / 4) / 3
     arrays["amounts"] = np.exp(rng.normal(9, 1, 5000)).astype("i8")
+    arrays["field"] = smooth((60, 61), "f4")
     arrays["few"] = rng.normal(size=20)[rng.integers(0, 20, 5000)]
     chunks = check_agreement(arrays, tmp_path)
-    assert {chunk[6] for chunk in chunks.values()} == {0, 1, 2, 3}
+    assert {chunk[6] for chunk in chunks.values()} == {0, 1, 2, 3, 4}
+    assert {name for name, chunk in chunks.items() if chunk[10] & 4} == {
+        *("vectors", "picture", "points", "records", "phases", "columns"),
+    }
+    assert {chunk[11] for chunk in chunks.values() if chunk[6] == 4} == {0xE0, 0xE1, 0xE2}
     assert {(chunk[6], chunk[7]) for chunk in chunks.values()} >= {
         *((2, transform) for transform in range(4)),
         *((3, transform) for transform in (0, 3)),
@@ -448,6 +573,59 @@ def test_a_decoder_written_from_the_document_reads_every_rank_and_mode(tmp_path:
     assert kinds >= {"0", "1", "2", "0 sparse plain", "1 sparse", "1 plain", "1 plain even"}
     assert kinds >= {"ranked 1", "ranked 1 sparse"}
     assert any(chunk[6] == 2 and any(chunk[72:80]) for chunk in chunks.values())
+
+
+def numbers() -> dict[str, np.ndarray]:
+    """Floats that have a base, one way or another."""
+    rng = np.random.default_rng(9)
+    n = np.arange(5000)
+    walk = np.cumsum(rng.integers(-9, 10, 5000))
+    decimals = walk / 100
+    packed = rng.integers(-9000, 9000, (40, 90)).cumsum(1) // 6
+    holes = np.where(rng.random(5000) < 0.05, np.nan, decimals)
+    odd = walk.astype("f4")
+    odd[::700] += np.float32(0.3)
+    signs = rng.choice([-1.0, 1.0], 5000)
+    field = smooth((50, 60), "f4")
+    return {
+        "decimals": decimals,
+        "decimals_f4": decimals.astype("f4").reshape(50, 100),
+        "big_endian": decimals.astype(">f8"),
+        "whole": walk.astype("f8"),
+        "thousands": walk * 1000.0,
+        "quarters": walk.astype("f4") / np.float32(4),
+        "odd": odd,
+        "minus_0": np.where(n % 90 == 0, -0.0, walk),
+        "hours": n / 24.0,
+        "thirds": walk * 3.0 + 1.0,
+        "unpacked_f8": packed * 0.001572704938045535 + 26.96875,
+        "unpacked_f4": packed.astype("f4") * np.float32(0.00157) + np.float32(26.96875),
+        "rounded_f4": (packed * 0.0013370904938045535 + 4.20875).astype("f4"),
+        "other_origin": (packed + 500000) * 0.001572704938045535 + 26.96875,
+        "holes": holes,
+        "holes_f4": holes.astype("f4"),
+        "mask": np.where(n // 300 % 3 == 0, -9.9e33, decimals),
+        "infinite": np.where(n % 211 == 0, np.inf, holes),
+        "complex64": (holes + 1j * walk / 10).astype("c8"),
+        "complex128": (decimals + 1j * walk / 8).reshape(50, 100),
+        "narrow": rng.normal(size=5000).astype("f4").astype("f8"),
+        "narrow_walk": (signs * walk).astype("f4").astype(">f8") + (n % 600 == 3) * 1e-9,
+        "bf16_in_f4": (rng.normal(size=5000).astype("f4").view("u4") & 0xFFFF0000).view("f4"),
+        "small_f2": (signs * (walk % 64)).astype("f2"),
+        "land": np.where(field > 10, field, np.float32(1e20)),
+        "few": np.array([0.1, 0.2, 0.3] * 5 + [0.15]),
+    }
+
+
+def test_a_decoder_written_from_the_document_reads_numbers(tmp_path: Path) -> None:
+    chunks = check_agreement(numbers(), tmp_path)
+    assert {chunk[7] for chunk in chunks.values()} >= {1, 4, 5, 6}
+    assert any(chunk[13] for chunk in chunks.values())
+    assert {chunk[10] for chunk in chunks.values()} >= {0, 1, 2, 10}
+    found = {name: chunk[7] for name, chunk in chunks.items()}
+    for name in ("decimals", "big_endian", "whole", "hours", "holes", "complex64"):
+        assert found[name] == 4, name
+    assert found["unpacked_f8"] == 5 and found["unpacked_f4"] == 6
 
 
 def test_a_decoder_written_from_the_document_reads_real_fields(tmp_path: Path) -> None:

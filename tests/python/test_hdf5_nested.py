@@ -278,3 +278,20 @@ def test_a_key_that_is_not_utf8_is_refused_with_the_tree_and_the_key(tmp_path: P
         file["tree"].create_dataset(b"k\xff", data=1.0)
         with pytest.raises(ValueError, match=r"'/tree' is no part of a tree: .* b'k\\xff' is not"):
             gf.hdf5.read(file, "tree", device="cpu")
+
+
+def test_scalars_of_ml_dtypes_are_numbers(tmp_path: Path) -> None:
+    path = tmp_path / "x.h5"
+    for name in ("bfloat16", "float8_e4m3fn", "float8_e5m2"):
+        number = getattr(ml_dtypes, name)(2)
+        gf.hdf5.write(path, f"{name}/one", number)
+        gf.hdf5.write(path, f"{name}/two", [number, number])
+        gf.hdf5.write(path, f"{name}/tree", {"a": number, "b": np.ones(2)})
+        one = gf.hdf5.read(path, f"{name}/one", device="cpu")
+        two = gf.hdf5.read(path, f"{name}/two", device="cpu")
+        tree = gf.hdf5.read(path, f"{name}/tree", device="cpu")
+        assert one.dtype == two.dtype == tree["a"].dtype == number.dtype
+        assert one == number and (two == number).all() and tree["a"] == number
+    for wrong in (np.str_("a"), np.datetime64(0, "s"), np.void(b"abc")):
+        with pytest.raises(TypeError, match="is no tensor"):
+            gf.hdf5.write(path, "wrong", wrong)

@@ -166,6 +166,19 @@ def test_steps_and_arrays_go_to_device_memory_of_any_layout(tmp_path: Path, key:
         read_into(tmp_path / "x.h5", key, [0.0])
 
 
+def test_a_link_to_a_file_that_is_not_there_names_it(tmp_path: Path) -> None:
+    with h5py.File(tmp_path / "x.h5", "w") as file:
+        file["e"] = h5py.ExternalLink("gone.h5", "/x")
+        file["g/e"] = h5py.ExternalLink("no_hdf5.h5", "/x")
+    (tmp_path / "no_hdf5.h5").write_text("text")
+    with pytest.raises(
+        FileNotFoundError, match=r"link to the file 'gone\.h5', which is neither in"
+    ):
+        read(tmp_path / "x.h5", "e")
+    with pytest.raises(OSError, match=r"'g/e/y' in .* link to the file 'no_hdf5\.h5'\Z"):
+        read(tmp_path / "x.h5", "g/e/y")
+
+
 # --- Everything that h5py reads ------------------------------------------------------------------
 
 DATASETS: dict[str, dict[str, Any]] = {

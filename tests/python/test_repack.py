@@ -15,7 +15,7 @@ import pytest
 
 import gpufetch as gf
 from gpufetch.__main__ import main
-from gpufetch.hdf5 import _copy, _dataset
+from gpufetch.hdf5 import _copy, _dataset, _ls
 from gpufetch.hdf5._boxes import boxes, chunk_shape
 
 CODECS = list(_copy.CODECS)
@@ -359,6 +359,21 @@ def test_ls_names_a_filter_that_it_does_not_know(
     out = capsys.readouterr().out
     assert "needs the plugin of filter 32099; it is not found here" in out
     assert "needs hdf5plugin" in out and " zfp " in out
+
+
+@pytest.mark.parametrize("is_installed", [True, False])
+def test_ls_tells_a_package_to_import_from_one_to_install(
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+    is_installed: bool,
+) -> None:
+    monkeypatch.setattr(_ls, "find_spec", lambda name: is_installed or None)
+    monkeypatch.setattr(_ls.h5z, "filter_avail", lambda number: False)
+    gf.hdf5.write(tmp_path / "x.h5", "x", field(), codec="bitshuffle-lz4")
+    assert main(["ls", str(tmp_path / "x.h5")]) == 0
+    why = "it is installed here: import hdf5plugin before" if is_installed else "it is not found"
+    assert f"needs hdf5plugin; {why}" in capsys.readouterr().out
 
 
 NEVER_WRITTEN: dict[str, tuple[Any, bool]] = {

@@ -11,7 +11,7 @@ import re
 from typing import Any
 
 import h5py
-from h5py import h5a
+from h5py import h5a, h5l
 
 __all__ = [
     "FAILURES",
@@ -55,7 +55,33 @@ def _failure(group: h5py.Group, name: str | bytes, error: BaseException) -> OSEr
     """The error to raise for a name that HDF5 could not follow."""
     text = f"{os.fsdecode(name)!r} in {group.file.filename} cannot be opened: {_text(error)}"
     code = io_errno(error)
-    return OSError(code, text) if code else OSError(text)
+    if code:
+        return OSError(code, text)
+    target = _external_target(group, name)
+    if target is None:
+        return OSError(text)
+    folder = os.path.dirname(os.path.abspath(group.file.filename))
+    text += f"; it is, or is below, an external link to the file {target!r}"
+    is_there = any(os.path.exists(os.path.join(at, target)) for at in (folder, os.getcwd()))
+    if is_there or not _NO_FILE.search(_text(error)):
+        return OSError(text)
+    # No errno: those are kept for what the file itself suffered.
+    return FileNotFoundError(f"{text}, which is neither in {folder} nor in the working directory")
+
+
+def _external_target(group: h5py.Group, name: str | bytes) -> str | None:
+    """The file of the first external link on the way to a name; None if there is none."""
+    at = group.id
+    path = b"/" if os.fsencode(name).startswith(b"/") else b""
+    for part in filter(None, os.fsencode(name).split(b"/")):
+        path += part
+        try:
+            if at.links.get_info(path).type == h5l.TYPE_EXTERNAL:
+                return os.fsdecode(at.links.get_val(path)[0])
+        except FAILURES:
+            return None
+        path += b"/"
+    return None
 
 
 def open_object(group: h5py.Group, name: str | bytes) -> Any:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from contextlib import ExitStack
+from importlib.util import find_spec
 from pathlib import Path
 
 import h5py
@@ -119,7 +120,7 @@ class _Table:
         if not self._needs:
             yield "  any HDF5 reads every dataset"
         for need, is_here in self._needs.items():
-            missing = "" if is_here else "; it is not found here"
+            missing = "" if is_here else f"; {_why_missing(need)}"
             if need == "gpufetch":
                 yield (
                     "  needs gpufetch: import it, or set HDF5_PLUGIN_PATH to what "
@@ -130,6 +131,13 @@ class _Table:
         yield from (f"  {problem}" for problem in self._problems[:_PROBLEMS_SHOWN])
         if len(self._problems) > _PROBLEMS_SHOWN:
             yield f"  and {len(self._problems) - _PROBLEMS_SHOWN} more such sources"
+
+
+def _why_missing(need: str) -> str:
+    """Why HDF5 does not find here what reading needs: a package finds its plugins when imported."""
+    if need.isidentifier() and find_spec(need) is not None:
+        return f"it is installed here: import {need} before reading"
+    return "it is not found here"
 
 
 def _padded(*texts: str) -> tuple[str, ...]:

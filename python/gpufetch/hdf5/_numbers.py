@@ -12,7 +12,9 @@ from gpufetch._checks import int_text
 
 __all__ = ["as_tensor", "int_array", "is_numbers"]
 
-_NUMBERS = (bool, int, float, complex, np.number, np.bool_)
+_NUMBERS = (bool, int, float, complex)
+# Scalars of NumPy that are no numbers. All others are, those of ml_dtypes too.
+_NO_NUMBERS = (np.flexible, np.object_, np.datetime64, np.timedelta64)
 _NDIM_MAX = 64  # of NumPy's arrays
 
 
@@ -24,6 +26,8 @@ def is_numbers(x: Any, ndim: int = 0) -> bool:
     """
     if type(x) in (list, tuple):
         return ndim < _NDIM_MAX and all(is_numbers(item, ndim + 1) for item in x)
+    if isinstance(x, np.generic):
+        return not isinstance(x, _NO_NUMBERS)
     return isinstance(x, _NUMBERS)
 
 
@@ -41,7 +45,7 @@ def as_tensor(x: Any) -> Any:
 
 
 def _array(x: Any) -> npt.NDArray[Any]:
-    if isinstance(x, np.number | np.bool_):
+    if isinstance(x, np.generic):
         return np.asarray(x, x.dtype.newbyteorder("="))
     try:
         found = list(_leaves(x))

@@ -97,9 +97,9 @@ def read(
     selection
         What to read, as NumPy indexes: integers, slices, ``...``, arrays of integers, masks, and
         in a tuple ``None`` for a new axis; and names of fields of a compound, as h5py takes them.
-        By default everything. Only the box around the selection is read, and of an array of integers
-        or a mask that names few of the box's rows only these, chunk by chunk; steps and arrays are
-        then applied in host memory.
+        By default everything. Only the box around the selection is read, and of an array of
+        integers or a mask that names few of the box's rows only these, chunk by chunk; steps,
+        arrays, new axes and fields are then selected in host memory.
     device
         ``"cuda:0"`` or ``"host:0"`` for a DeviceArray there, ``"cpu"`` for an ndarray. By default
         the default device.

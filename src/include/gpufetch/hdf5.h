@@ -101,8 +101,9 @@ typedef struct gpuf_h5_options {
 
 /* Create dataset `name` (intermediate groups too) under the open file or group `location` and
  * write `src` into it. Fails if the name exists. If writing fails, the dataset and the groups that
- * were created for it are unlinked again, as far as HDF5 still can. The name is UTF-8; none of the
- * names between its slashes may be empty, "." or "..". `options` may be NULL. Returns when `src`
+ * were created for it are unlinked again, as far as HDF5 still can. The name is UTF-8, as HDF5
+ * takes it: from `location`, or from the file's root if it begins with a slash; none of the names
+ * between its slashes may be empty, "." or "..". `options` may be NULL. Returns when `src`
  * may be overwritten and HDF5 has the data.
  *   - The default chunk shape takes at most 1 MiB. It is the tensor's shape with its longest axis
  *     halved until it fits; the last axis counts a quarter of its length, so that rows stay long.

@@ -228,12 +228,30 @@ template <typename T, typename Value> T atomicAdd(T *p, Value value) {
 template <typename T, typename Value> T atomicOr(T *p, Value value) {
   return emulation::change(p, [value](T old) { return static_cast<T>(old | value); });
 }
+template <typename T, typename Value> T atomicMin(T *p, Value value) {
+  return emulation::change(p, [value](T old) { return value < old ? static_cast<T>(value) : old; });
+}
 template <typename T, typename Value> T atomicCAS(T *p, Value expected, Value value) {
   return emulation::change(p, [=](T old) { return old == expected ? static_cast<T>(value) : old; });
 }
 
 /* --- arithmetic -------------------------------------------------------------------- */
 
+inline double __dmul_rn(double x, double y) {
+  return x * y;
+}
+inline double __dadd_rn(double x, double y) {
+  return x + y;
+}
+inline double __ddiv_rn(double x, double y) {
+  return x / y;
+}
+inline float __fmul_rn(float x, float y) {
+  return x * y;
+}
+inline float __fadd_rn(float x, float y) {
+  return x + y;
+}
 inline int __popc(uint32_t x) {
   return __builtin_popcount(x);
 }

@@ -9,8 +9,7 @@
 
 namespace gpufi {
 
-/* --- values that other thread blocks wrote -----------------------------------------------------
- */
+/* --- values that other thread blocks wrote --- */
 
 /* The chunk's output as the source of neighbours, and the runs of it that are done. */
 template <typename T> struct done_values : chunk_values<T, true> {
@@ -39,8 +38,7 @@ template <typename T> struct done_values : chunk_values<T, true> {
   }
 };
 
-/* --- lines along an axis -----------------------------------------------------------------------
- */
+/* --- lines along an axis --- */
 
 /* Values side by side, which a thread sums up at once, because they begin and end their lines along
  * an axis together. The functions for packs and for single values have the same names. */
@@ -339,8 +337,7 @@ __device__ void sum_axis(const done_values<T> &from, const run_place<T> &at, int
   }
 }
 
-/* --- the whole prediction ----------------------------------------------------------------------
- */
+/* --- the whole prediction --- */
 
 /* Whether any of the run's values is one that the chain rule predicts along `axis`. All threads. */
 template <typename T>

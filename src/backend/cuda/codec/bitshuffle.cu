@@ -2,9 +2,10 @@
  *
  * A warp transposes and encodes a block into a staging area of its own; once all sizes are known,
  * they are summed up to places, and the blocks are copied there. */
+#include "backend/cuda/codec/arrange.cuh"
 #include "backend/cuda/codec/bitshuffle.h"
-#include "backend/cuda/codec/grid.cuh"
 #include "backend/cuda/codec/lz4.cuh"
+#include "backend/cuda/codec/scan.cuh"
 #include "backend/cuda/launch.cuh"
 
 extern "C" {
@@ -39,18 +40,7 @@ __device__ inline uint32_t block_nbytes(const bitshuffle_job &job, uint32_t bloc
   return block + 1 < job.block_count ? job.block_nbytes : job.last_block_nbytes;
 }
 
-/* --- blocks ------------------------------------------------------------------------------------
- */
-
-/* Bit k of byte j becomes bit j of byte k. */
-__device__ inline uint64_t transpose_8x8(uint64_t x) {
-  uint64_t t = (x ^ x >> 7) & 0x00aa00aa00aa00aau;
-  x ^= t ^ t << 7;
-  t = (x ^ x >> 14) & 0x0000cccc0000ccccu;
-  x ^= t ^ t << 14;
-  t = (x ^ x >> 28) & 0x00000000f0f0f0f0u;
-  return x ^ t ^ t << 28;
-}
+/* --- blocks --- */
 
 /* The bit planes of elements of N bytes; a lane takes eight elements at a time. */
 template <int N>
@@ -105,27 +95,7 @@ __global__ void __launch_bounds__(kEncodeWarps *kWarp)
   }
 }
 
-/* --- places ------------------------------------------------------------------------------------
- */
-
-/* The sum of the `value`s of the threads before this one; *total: of all. */
-__device__ uint64_t sum_before(uint64_t value, uint64_t *total) {
-  __shared__ uint64_t warps[kSumThreads / kWarp];
-  const uint32_t warp = threadIdx.x / kWarp, lane = threadIdx.x % kWarp;
-  const uint64_t sum = warp_scan(value, static_cast<int>(lane));
-  if (lane == kWarp - 1) {
-    warps[warp] = sum;
-  }
-  __syncthreads();
-  uint64_t front = 0;
-  *total = 0;
-  for (uint32_t w = 0; w < kSumThreads / kWarp; w++) {
-    front += w < warp ? warps[w] : 0;
-    *total += warps[w];
-  }
-  __syncthreads();
-  return front + sum - value;
-}
+/* --- places --- */
 
 /* A thread block takes a chunk: where the chunk's blocks lie in it, and how long it is. */
 __global__ void __launch_bounds__(kSumThreads)
@@ -136,8 +106,8 @@ __global__ void __launch_bounds__(kSumThreads)
     const uint32_t block = begin + threadIdx.x;
     const bool counts = block < job.block_count;
     uint64_t total;
-    const uint64_t before =
-        sum_before(counts ? GPUFI_BITSHUFFLE_SIZE_NBYTES + job.sizes[first + block] : 0, &total);
+    const uint64_t before = sum_before<kSumThreads>(
+        counts ? GPUFI_BITSHUFFLE_SIZE_NBYTES + job.sizes[first + block] : 0, &total);
     if (counts) {
       job.offsets[first + block] = static_cast<uint32_t>(end + before);
     }
@@ -157,7 +127,7 @@ __global__ void __launch_bounds__(kSumThreads)
     const bool counts = chunk < job.chunk_count;
     uint64_t total;
     const uint64_t before =
-        sum_before(counts ? gpufi_round_up_16(job.places[chunk].nbytes) : 0, &total);
+        sum_before<kSumThreads>(counts ? gpufi_round_up_16(job.places[chunk].nbytes) : 0, &total);
     if (counts) {
       job.places[chunk].offset = end + before;
     }
@@ -168,8 +138,7 @@ __global__ void __launch_bounds__(kSumThreads)
   }
 }
 
-/* --- copies ------------------------------------------------------------------------------------
- */
+/* --- copies --- */
 
 __device__ inline void store_be(uint8_t *at, uint64_t value, uint32_t nbytes) {
   for (uint32_t i = 0; i < nbytes; i++) {
@@ -215,8 +184,7 @@ __global__ void __launch_bounds__(kCopyWarps *kWarp)
              rest, lane);
 }
 
-/* --- launching ---------------------------------------------------------------------------------
- */
+/* --- launching --- */
 
 /* All but the addresses. */
 bitshuffle_job plan(const gpufi_chunks *chunks) {

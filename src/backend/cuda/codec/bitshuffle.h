@@ -4,11 +4,11 @@
 
 #include <cuda_runtime_api.h>
 
-#include "backend/codec.h"
-
 #ifdef __cplusplus
 extern "C" {
 #endif
+
+#include "backend/codec.h"
 
 size_t gpufi_cuda_bitshuffle_scratch_nbytes(const gpufi_chunks *chunks);
 /* As gpufi_cuda_encode; no chunk is left to the CPU. */

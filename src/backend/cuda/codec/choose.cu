@@ -1,27 +1,11 @@
 /* Choosing how a chunk is encoded by the cost of a sample, exactly as codec/predict.c and
  * codec/ranked.c. A thread block takes a chunk, and each of its threads a group of the sample. */
-#include "backend/cuda/codec/sample.cuh"
+#include "backend/cuda/codec/offset.cuh"
 #include "backend/cuda/launch.cuh"
 
 namespace {
 
 using namespace gpufi;
-
-/* The usable axes along which value i has a neighbour; and the distance to the value that stands
- * before it along the last axis whose index is not 0, or 0. */
-__device__ uint32_t neighbours_of(const chunk_grid &grid, uint32_t i, uint32_t *before) {
-  uint32_t rest = i >> (grid.component_count - 1), inside = 0; /* one component or two */
-  *before = 0;
-  for (int k = 0; k < grid.axis_count; k++) {
-    const uint32_t outer = divide(rest, grid.dims[k]);
-    if (rest != outer * grid.dims[k].d) {
-      inside |= 1u << k;
-      *before = *before ? *before : grid.strides[k];
-    }
-    rest = outer;
-  }
-  return inside & ((1u << grid.usable_count) - 1);
-}
 
 /* What is known of a group's residuals by one transform, along each subset. */
 template <typename T, uint32_t kSubsets> struct group_tallies {
@@ -183,59 +167,6 @@ __device__ uint32_t pick(const encode_job &job, const residual_cost *costs, enco
   return key / kWarp;
 }
 
-/* The median of the first residuals of some sampled groups. By one warp. */
-template <typename T> __device__ T median_residual(const residual_source<T> &from) {
-  using S = typename signed_of<T>::type;
-  const uint32_t lane = threadIdx.x;
-  S mine = 0;
-  if (lane < GPUFI_OFFSET_GROUPS) {
-    const uint32_t k = lane * sample_take(from.grid) / GPUFI_OFFSET_GROUPS;
-    mine = static_cast<S>(from.residual(sampled_group(from.grid, k)));
-  }
-  uint32_t rank = 0;
-  for (int k = 0; k < GPUFI_OFFSET_GROUPS; k++) {
-    const S other = static_cast<S>(__shfl_sync(kAllLanes, mine, k));
-    rank += other < mine || (other == mine && static_cast<uint32_t>(k) < lane) ? 1 : 0;
-  }
-  const uint32_t found =
-      __ballot_sync(kAllLanes, lane < GPUFI_OFFSET_GROUPS && rank == GPUFI_OFFSET_GROUPS / 2);
-  return static_cast<T>(__shfl_sync(kAllLanes, mine, __ffs(static_cast<int>(found)) - 1));
-}
-
-/* Try an offset for integers; returns the sample's bits with it, or without if that is less. All
- * threads. */
-template <typename T>
-__device__ uint32_t choose_offset(const residual_source<T> &from, uint32_t bits,
-                                  encode_state *state, sample_shared *shared) {
-  if (threadIdx.x < kWarp) {
-    const T median = median_residual(from);
-    if (threadIdx.x == 0) {
-      shared->offset = static_cast<uint64_t>(median);
-      shared->cost = {};
-    }
-  }
-  __syncthreads();
-  const T offset = static_cast<T>(shared->offset);
-  if (offset == 0) {
-    return bits;
-  }
-  group_tally<T> tally = {};
-  for (uint32_t t = 0; t < kGroup; t++) {
-    const sampled_value here = sample_value(from.grid, threadIdx.x, t);
-    tally.add(here.valid ? static_cast<T>(from.residual(here.i) - offset) : static_cast<T>(0));
-  }
-  const residual_cost mine = warp_cost(tally);
-  if (threadIdx.x % kWarp == 0) {
-    mine.add_to(&shared->cost);
-  }
-  __syncthreads();
-  const uint32_t with = sampled_bits(shared->cost, sample_take(from.grid), kBits<T>);
-  if (threadIdx.x == 0 && with < bits) {
-    state->offset = shared->offset;
-  }
-  return with < bits ? with : bits;
-}
-
 /* `kSubsets`: at least as many as there are. */
 template <typename T, uint32_t kSubsets>
 __global__ void __launch_bounds__(kSampleThreads, sizeof(T) == 8 || kSubsets == kSubsetsMax ? 1 : 2)
@@ -262,19 +193,19 @@ __global__ void __launch_bounds__(kSampleThreads, sizeof(T) == 8 || kSubsets == 
   uint64_t bits = shared.bits;
   if (!grid.is_float) {
     const residual_source<T> from = {{grid, raw, {GPUFI_TRANSFORM_NONE, job.swap}, shared.subset}};
-    bits = choose_offset(from, shared.bits, state, &shared);
+    bits = choose_offset(from, shared.bits, &shared, &state->offset);
   }
   bits = bits * group_count(grid) / sample_take(grid);
-  const bool is_ranked = rank_is_cheaper(job, raw, bits, state, &shared);
-  const bool is_left = has_few_values(job, raw, &shared);
+  const uint64_t w8_bits = bits;
+  bits = choose_ranks(job, raw, w8_bits, state, &shared);
+  const bool is_left = sizeof(T) > 1 && has_few_values(job, raw, &shared);
   if (threadIdx.x == 0) {
     state->is_left = is_left;
-    if (is_ranked && !is_left && grid.axis_count != 0) { /* one element is always constant */
+    state->w8_bits = w8_bits;
+    state->bits = bits;
+    if (bits != w8_bits && !is_left && grid.axis_count != 0) { /* one element is always constant */
       state->is_ranked = true;
-      state->transform = GPUFI_TRANSFORM_NONE;
-      state->subset = 0;
-      state->offset = 0;
-      atomicAdd(job.ranked_count, 1u);
+      atomicAdd(job.counts[kRankedRuns], 1u);
     }
   }
 }

@@ -4,11 +4,11 @@
 
 #include <cuda_runtime_api.h>
 
-#include "backend/codec.h"
-
 #ifdef __cplusplus
 extern "C" {
 #endif
+
+#include "backend/codec.h"
 
 /* Shared memory that a thread block takes: more than the smallest GPUs have. */
 size_t gpufi_cuda_encode_shared_nbytes(const gpufi_chunks *chunks);

@@ -12,70 +12,57 @@
  * whoever waits, waits for thread blocks that run already; neighbours in that order belong to
  * different chunks, so that they seldom wait for each other. */
 #include "backend/cuda/codec/codec.h"
-#include "backend/cuda/codec/run.cuh"
-#include "backend/cuda/codec/sums.cuh"
+#include "backend/cuda/codec/match_blocks.cuh"
+#include "backend/cuda/codec/restore_run.cuh"
 #include "backend/cuda/launch.cuh"
-#include "backend/cuda/relaxed.cuh"
+
+#include <stdlib.h>
+#include <string.h>
 
 namespace {
 
 using namespace gpufi;
 
-constexpr uint32_t kChunksAtOnce = 256; /* that take turns in the order of thread blocks */
+/* Whether a block has no residuals with bits below the chunk's shift: by its own shift, or, in
+ * kinds that have none, by what they are. */
+template <typename T>
+__device__ bool keeps_shift(uint32_t word, uint32_t shift, const T r[kLaneGroups][kGroup]) {
+  const block_fields block(word);
+  if (block.kind != GPUFI_BLOCK_RAW) {
+    const bool shifts = block.kind != GPUFI_BLOCK_ZERO || (block.form & GPUFI_FORM_SPARSE);
+    return !shifts || block.shift >= shift;
+  }
+  T any = 0;
+#pragma unroll
+  for (int j = 0; j < kLaneGroups; j++) {
+#pragma unroll
+    for (int t = 0; t < kGroup; t++) {
+      any |= r[j][t];
+    }
+  }
+  return static_cast<T>(static_cast<T>(any >> shift) << shift) == any;
+}
 
-/* Thread blocks that share a multiprocessor: bounds the registers. */
-template <typename T> constexpr int kThreadBlocksPerSm = sizeof(T) == 8 ? 2 : 3;
-
-/* A run of a chunk in mode W8. All threads. */
+/* A run of a chunk in mode W8; where the values have a base, what was predicted is stored. All
+ * threads. */
 template <typename T, int C>
 __device__ __forceinline__ void decode_run(const decode_job &job, uint32_t chunk,
                                            const run_place<T> &at, uint4 *run_bytes,
                                            run_shared<T, C> *shared, chunk_sum *sum) {
-  const chunk_grid &grid = job.grid;
   decode_state *const state = &job.states[chunk];
   const int lane = threadIdx.x % kWarp, warp = static_cast<int>(threadIdx.x) / kWarp;
   T r[kLaneGroups][kGroup];
   unpack_run(
-      job, chunk, at, run_bytes, &shared->blocks, sum, r,
+      job, chunk, at, 0, run_bytes, &shared->blocks, sum, r,
       [&](uint32_t block_at, uint32_t word, uint32_t count, warp_mask *mask, uint32_t *list_count) {
         return unpack_block<T>(reinterpret_cast<const uint32_t *>(run_bytes), block_at, word, count,
                                lane, mask, list_count, r);
       });
-  const T offset = static_cast<T>(state->offset);
-  const bool has_first = at.first == 0 && threadIdx.x == 0 && state->subset != 0;
-  const T first = r[0][0], second = r[0][C - 1];
-  if (offset != 0) {
-#pragma unroll
-    for (int j = 0; j < kLaneGroups; j++) {
-#pragma unroll
-      for (int t = 0; t < kGroup; t++) {
-        r[j][t] = static_cast<T>(r[j][t] + offset);
-      }
-    }
+  if (state->numbers.shift != 0 &&
+      !keeps_shift(shared->blocks.descriptors[warp], state->numbers.shift, r)) {
+    state->is_bad = 1;
   }
-  if (has_first) { /* the seed stands in for the first element's residual */
-    if (first != 0 || second != 0) {
-      state->is_bad = 1;
-    }
-#pragma unroll
-    for (int c = 0; c < C; c++) {
-      r[0][c] = static_cast<T>(state->seed[c * kBits<T> / 64] >> (c * kBits<T> % 64));
-    }
-  }
-  const loading how = {state->transform, state->swap != 0};
-  uint32_t *const run_done = job.run_done + static_cast<size_t>(chunk) * grid.run_count;
-  if (state->subset != 0) {
-    const done_values<T> from = {{grid, at.raw, how, state->subset}, run_done};
-    undo_prediction<T, C>(from, at, shared, reinterpret_cast<T *>(run_bytes), r);
-  }
-  store_block(at, warp, lane, how, r);
-  if (state->subset != 0) {
-    __syncthreads();
-    if (threadIdx.x == 0) {
-      __threadfence();
-      store_relaxed(run_done + at.run, 1u);
-    }
-  }
+  restore_run<T, C>(job, chunk, at, run_bytes, shared, r);
 }
 
 /* The part of a raw or constant chunk that a run would cover. */
@@ -116,45 +103,34 @@ __device__ bool fill_run(const decode_state &state, const run_place<T> &at, chun
   return good;
 }
 
+/* Thread blocks take the runs in their order. */
 template <typename T, int C>
 __global__ void __launch_bounds__(kThreads, kThreadBlocksPerSm<T>)
     decode_kernel(const __grid_constant__ decode_job job) {
   uint4 *const run_bytes = dynamic_shared();
   __shared__ run_shared<T, C> shared;
-  const chunk_grid &grid = job.grid;
-  /* Thread blocks of kChunksAtOnce chunks in turns: the first run of each, the second, ... */
-  const uint32_t turn_nblocks = kChunksAtOnce * grid.run_count, turn = blockIdx.x / turn_nblocks;
-  const uint32_t first_chunk = turn * kChunksAtOnce, in_turn = blockIdx.x - turn * turn_nblocks;
-  const uint32_t left = job.chunk_count - first_chunk;
-  const uint32_t width = left < kChunksAtOnce ? left : kChunksAtOnce;
-  const uint32_t chunk = first_chunk + in_turn % width;
-  decode_state *const state = &job.states[chunk];
-  if (!state->is_open || state->mode == GPUFI_MODE_RANKED) {
-    return;
-  }
-  run_place<T> at;
-  at.run = in_turn / width;
-  at.first = at.run * kRunValues;
-  at.count = grid.value_count - at.first < kRunValues ? grid.value_count - at.first : kRunValues;
-  at.row = divide(at.first, grid.row);
-  at.column = at.first - at.row * grid.row_values;
-  at.raw = reinterpret_cast<T *>(job.raw + chunk * grid.raw_pitch_nbytes);
-  chunk_sum share = {0, 0};
-  if (state->mode == GPUFI_MODE_W8) {
-    decode_run<T, C>(job, chunk, at, run_bytes, &shared, &share);
-  } else if (!fill_run<T, C>(*state, at, &share)) {
-    state->is_bad = 1;
-  }
-  const chunk_sum sum = thread_block_sum<kWarps>(share, shared.partial);
-  if (threadIdx.x == 0 && (sum.plain != 0 || sum.mixed != 0)) {
-    atomicAdd(&state->plain, static_cast<unsigned long long>(sum.plain));
-    atomicAdd(&state->mixed, static_cast<unsigned long long>(sum.mixed));
+  __shared__ uint32_t next;
+  while (take_next(job, &job.counts->general_taken, job.counts->general, &next)) {
+    uint32_t run;
+    const uint32_t chunk = chunk_in_turn(job, next, kChunksAtOnce, &run);
+    decode_state *const state = &job.states[chunk];
+    if (!state->is_general(job.has_planes)) {
+      continue;
+    }
+    const run_place<T> at = place_in_chunk<T>(job, chunk, run);
+    chunk_sum share = {0, 0};
+    if (state->mode == GPUFI_MODE_W8) {
+      decode_run<T, C>(job, chunk, at, run_bytes, &shared, &share);
+    } else if (!fill_run<T, C>(*state, at, &share)) {
+      state->is_bad = 1;
+    }
+    add_to_sum(state, share, shared.partial);
   }
 }
 
-/* --- launching ---------------------------------------------------------------------------------
- */
+/* --- launching --- */
 
+/* The launches of a job, without those that open and judge the chunks. */
 struct launch {
   const decode_job &job;
   cudaStream_t stream;
@@ -164,16 +140,23 @@ struct launch {
     cudaError_t code = cudaFuncSetAttribute(decode_kernel<T, C>,
                                             cudaFuncAttributeMaxDynamicSharedMemorySize, kShared);
     if (code == cudaSuccess) {
-      code = open_chunks(job, stream);
-    }
-    if (code == cudaSuccess) {
-      code = launch_kernel(decode_kernel<T, C>, job.chunk_count * job.grid.run_count, kThreads,
+      code = launch_kernel(decode_kernel<T, C>,
+                           rare_thread_blocks(job.chunk_count * job.grid.run_count), kThreads,
                            kShared, stream, job);
     }
-    if (code == cudaSuccess && job.place.bits != 0) {
-      code = decode_ranked_chunks(job, stream);
+    if (code == cudaSuccess && job.may_have_strips) {
+      code = decode_strips(job, stream);
     }
-    return code == cudaSuccess ? judge_chunks(job, stream) : code;
+    if (code == cudaSuccess && job.grid.is_float) {
+      code = decode_bases(job, stream);
+    }
+    if (code == cudaSuccess) {
+      code = decode_match_blocks(job, stream);
+    }
+    if (code == cudaSuccess) {
+      code = predict_matches(job, stream);
+    }
+    return code == cudaSuccess ? decode_ranked_chunks(job, stream) : code;
   }
 };
 
@@ -183,17 +166,32 @@ struct shared_nbytes {
   }
 };
 
+/* Whether GPUFETCH_GPU asks for the general kernels alone, to compare them. */
+bool is_general() {
+  const char *const name = getenv("GPUFETCH_GPU");
+  return name != nullptr && strcmp(name, "general") == 0;
+}
+
 /* The scratch in its order; each part's size is a multiple of 16. */
 struct decode_scratch {
-  size_t states, done, offsets;
+  size_t states, counts, done, told, offsets, block_offsets, first_blocks, planes, sums;
 
   decode_scratch(const gpufi_chunks *chunks, const chunk_grid &grid)
-      : states(gpufi_round_up_16(sizeof(decode_state) * chunks->count)),
+      : states(gpufi_round_up_16(sizeof(decode_state) * chunks->count)), counts(gpufi_round_up_16(2 * sizeof(decode_counts))),
         done(gpufi_round_up_16(sizeof(uint32_t) * chunks->count * grid.run_count)),
-        offsets(gpufi_round_up_16(sizeof(uint32_t) * chunks->count * (grid.run_count + 1))) {}
+        told(strips_fit(grid) ? done : 0), offsets(gpufi_round_up_16(sizeof(uint32_t) * chunks->count * (grid.run_count + 1))),
+        block_offsets(gpufi_round_up_16(sizeof(uint32_t) * chunks->count * match_offsets(grid))),
+        first_blocks(chunks->count * GPUFI_MATCHES_NBYTES_MAX),
+        planes(gpufi_planes_fit(&chunks->shape) ? grid.raw_pitch_nbytes * chunks->count : 0),
+        sums(strips_fit(grid) ? strip_sums_nbytes(grid, chunks->count) : 0) {}
 
   size_t total() const {
-    return states + done + offsets;
+    return zeroed() + offsets + block_offsets + first_blocks + planes + sums;
+  }
+
+  /* What is to be zero, which comes first. */
+  size_t zeroed() const {
+    return states + counts + done + told;
   }
 };
 
@@ -201,8 +199,10 @@ struct decode_scratch {
 
 size_t gpufi_cuda_decode_shared_nbytes(const gpufi_chunks *chunks) {
   const chunk_grid grid = make_grid(chunks);
+  const size_t strips = strips_fit(grid) ? strips_shared_nbytes(grid) : 0;
   const size_t ranked = ranked_shared_nbytes(grid), other = with_values(grid, shared_nbytes{});
-  return ranked > other ? ranked : other;
+  const size_t most = ranked > other ? ranked : other;
+  return strips > most ? strips : most;
 }
 
 size_t gpufi_cuda_decode_scratch_nbytes(const gpufi_chunks *chunks) {
@@ -216,9 +216,9 @@ cudaError_t gpufi_cuda_decode(const gpufi_chunks *chunks, const void *d_encoded,
   job.grid = make_grid(chunks);
   const decode_scratch sizes(chunks, job.grid);
   uint8_t *at = static_cast<uint8_t *>(d_scratch);
-  gpufi_ranks ranks;
-  gpufi_ranks_init(&ranks, chunks->shape.dtype, job.grid.value_nbytes);
-  job.place = {ranks.symbol_at, ranks.symbol_bits};
+  gpufi_cut cut;
+  gpufi_levels_cut(&cut, chunks->shape.dtype, job.grid.value_nbytes);
+  job.place = {cut.at, cut.bits, 0};
   job.chunk_count = static_cast<uint32_t>(chunks->count);
   job.encoded = static_cast<const uint8_t *>(d_encoded);
   job.encoded_nbytes = encoded_nbytes;
@@ -226,8 +226,39 @@ cudaError_t gpufi_cuda_decode(const gpufi_chunks *chunks, const void *d_encoded,
   job.raw = static_cast<uint8_t *>(d_raw);
   job.verdicts = d_verdicts;
   job.states = reinterpret_cast<decode_state *>(at);
-  job.run_done = reinterpret_cast<uint32_t *>(at += sizes.states);
-  job.run_offsets = reinterpret_cast<uint32_t *>(at + sizes.done);
-  const cudaError_t code = cudaMemsetAsync(d_scratch, 0, sizes.states + sizes.done, stream);
-  return code == cudaSuccess ? with_values(job.grid, launch{job, stream}) : code;
+  job.counts = reinterpret_cast<decode_counts *>(at += sizes.states);
+  job.run_done = reinterpret_cast<uint32_t *>(at += sizes.counts);
+  job.run_told = reinterpret_cast<uint32_t *>(at += sizes.done);
+  job.run_offsets = reinterpret_cast<uint32_t *>(at += sizes.told);
+  job.block_offsets = reinterpret_cast<uint32_t *>(at += sizes.offsets);
+  job.block_offset_count = match_offsets(job.grid);
+  job.first_blocks = at += sizes.block_offsets;
+  job.run_sums = reinterpret_cast<uint4 *>(at + sizes.first_blocks + sizes.planes);
+  job.may_have_strips = strips_fit(job.grid) && !is_general();
+  if (job.may_have_strips) {
+    job.strips = plan_strips(job.grid, job.chunk_count);
+  }
+  const bool planes_fit = gpufi_planes_fit(&chunks->shape);
+  decode_job with_planes = job;
+  if (planes_fit) {
+    with_planes.has_planes = true;
+    with_planes.may_have_strips = false;
+    with_planes.counts++;
+    with_planes.grid = make_grid(chunks, true);
+    with_planes.raw = at + sizes.first_blocks;
+  }
+  cudaError_t code = cudaMemsetAsync(d_scratch, 0, sizes.zeroed(), stream);
+  if (code == cudaSuccess) {
+    code = open_chunks(job, planes_fit ? &with_planes.grid : nullptr, stream);
+  }
+  if (code == cudaSuccess) {
+    code = with_values(job.grid, launch{job, stream});
+  }
+  if (code == cudaSuccess && planes_fit) {
+    code = with_values(with_planes.grid, launch{with_planes, stream});
+  }
+  if (code == cudaSuccess && planes_fit) {
+    code = join_planes(make_planes_layout(chunks), job.states, with_planes.raw, job.raw, stream);
+  }
+  return code == cudaSuccess ? judge_chunks(job, stream) : code;
 }

@@ -14,7 +14,8 @@ struct ranked_shared {
 };
 
 /* The chunk's table, which is checked. All threads, which are then synchronized. */
-__device__ void load_table(const rank_levels &ranks, const uint8_t *table, rank_symbols *to) {
+__device__ void load_table(const rank_codes &ranks, const uint8_t *table, rank_symbols *to) {
+  static_assert(GPUFI_TREE_LEAVES_MAX <= kThreads, "a symbol a thread");
   const uint32_t i = threadIdx.x;
   if (i < ranks.count()) {
     to->symbols[i] =
@@ -33,10 +34,10 @@ __device__ __forceinline__ void decode_run(const decode_job &job, uint32_t chunk
                                            ranked_shared *shared, chunk_sum *sum) {
   const decode_state *const state = &job.states[chunk];
   const int lane = threadIdx.x % kWarp, warp = static_cast<int>(threadIdx.x) / kWarp;
-  load_table({job.place, state->levels}, state->chunk + GPUFI_HEADER_NBYTES, &shared->tables);
+  load_table(state->ranks, state->chunk + GPUFI_HEADER_NBYTES, &shared->tables);
   T r[kLaneGroups][kGroup];
   unpack_run(
-      job, chunk, at, run_bytes, &shared->blocks, sum, r,
+      job, chunk, at, 0, run_bytes, &shared->blocks, sum, r,
       [&](uint32_t block_at, uint32_t word, uint32_t count, warp_mask *mask, uint32_t *list_count) {
         return unpack_ranked<T>(shared->tables, reinterpret_cast<const uint32_t *>(run_bytes),
                                 block_at, word, count, lane, shared->tables.seconds[warp], mask,
@@ -50,22 +51,22 @@ __global__ void __launch_bounds__(kThreads, sizeof(T) == 8 ? 1 : 2)
     ranked_kernel(const __grid_constant__ decode_job job) {
   __shared__ ranked_shared shared;
   const chunk_grid &grid = job.grid;
-  const uint32_t chunk = blockIdx.x / grid.run_count;
-  decode_state *const state = &job.states[chunk];
-  if (!state->is_open || state->mode != GPUFI_MODE_RANKED) {
-    return;
-  }
-  run_place<T> at = {};
-  at.run = blockIdx.x - chunk * grid.run_count;
-  at.first = at.run * kRunValues;
-  at.count = grid.value_count - at.first < kRunValues ? grid.value_count - at.first : kRunValues;
-  at.raw = reinterpret_cast<T *>(job.raw + chunk * grid.raw_pitch_nbytes);
-  chunk_sum share = {0, 0};
-  decode_run(job, chunk, at, dynamic_shared(), &shared, &share);
-  const chunk_sum sum = thread_block_sum<kWarps>(share, shared.partial);
-  if (threadIdx.x == 0) {
-    atomicAdd(&state->plain, static_cast<unsigned long long>(sum.plain));
-    atomicAdd(&state->mixed, static_cast<unsigned long long>(sum.mixed));
+  const uint32_t run_count = job.counts->ranked != 0 ? job.chunk_count * grid.run_count : 0;
+  for (uint32_t index = blockIdx.x; index < run_count; index += gridDim.x) {
+    const uint32_t chunk = index / grid.run_count;
+    decode_state *const state = &job.states[chunk];
+    if (!state->is_of(job.has_planes) || state->mode != GPUFI_MODE_RANKED) {
+      continue;
+    }
+    run_place<T> at = {};
+    at.run = index - chunk * grid.run_count;
+    at.first = at.run * kRunValues;
+    at.count = grid.value_count - at.first < kRunValues ? grid.value_count - at.first : kRunValues;
+    at.raw = reinterpret_cast<T *>(job.raw + chunk * grid.raw_pitch_nbytes);
+    chunk_sum share = {0, 0};
+    decode_run(job, chunk, at, dynamic_shared(), &shared, &share);
+    add_to_sum(state, share, shared.partial);
+    __syncthreads(); /* what is shared is for the next run */
   }
 }
 
@@ -78,7 +79,8 @@ struct launch {
     const cudaError_t code = cudaFuncSetAttribute(
         ranked_kernel<T>, cudaFuncAttributeMaxDynamicSharedMemorySize, kShared);
     return code == cudaSuccess
-               ? launch_kernel(ranked_kernel<T>, job.chunk_count * job.grid.run_count, kThreads,
+               ? launch_kernel(ranked_kernel<T>,
+                               rare_thread_blocks(job.chunk_count * job.grid.run_count), kThreads,
                                kShared, stream, job)
                : code;
   }

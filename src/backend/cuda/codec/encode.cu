@@ -1,283 +1,26 @@
-/* Encoding a batch of chunks; codec/encode.c is the reference.
- *
- * A thread block encodes a run: each warp packs a block, residuals in registers, into shared
- * memory. Where the run goes in the batch, a decoupled look-back over the sizes of the runs before
- * it tells, by the warp that has packed first. Runs are begun in the order of the batch, so whoever
- * waits, waits for what is under way already.
- *
- * Ranked chunks, whose blocks are packed in another way, are encoded by a second launch, behind all
- * others. */
+/* Encoding a batch of chunks; codec/encode.c is the reference. encode_run.cuh says how. */
+#include "backend/cuda/codec/arrange.cuh"
 #include "backend/cuda/codec/bitshuffle.h"
 #include "backend/cuda/codec/codec.h"
-#include "backend/cuda/codec/encode.cuh"
-#include "backend/cuda/codec/finish.cuh"
-#include "backend/cuda/codec/lookback.cuh"
-#include "backend/cuda/codec/pack.cuh"
-#include "backend/cuda/codec/ranked_pack.cuh"
-#include "backend/cuda/codec/residuals.cuh"
-#include "backend/cuda/codec/staging.cuh"
-#include "backend/cuda/launch.cuh"
-
-#include <type_traits>
+#include "backend/cuda/codec/encode_run.cuh"
+#include "backend/cuda/codec/planes.cuh"
 
 namespace {
 
 using namespace gpufi;
 
-constexpr uint32_t kWarps = GPUFI_RUN_BLOCKS; /* of a thread block: each packs one */
-constexpr uint32_t kThreads = kWarps * kWarp;
 /* Thread blocks that share a multiprocessor: bounds the registers. */
 template <typename T> constexpr int kThreadBlocksPerSm = sizeof(T) == 8 ? 2 : 3;
 
-/* --- ranked chunks -----------------------------------------------------------------------------
- */
-
-template <bool kRanked> using table_of = std::conditional_t<kRanked, rank_tables, uint32_t>;
-
-__device__ inline rank_levels ranks_of(const encode_job &job, uint32_t chunk) {
-  return {{job.symbol_at, job.symbol_bits}, job.states[chunk].levels};
-}
-
-/* Between the header and the descriptors. */
-template <bool kRanked> __device__ uint32_t tables_nbytes(const encode_job &job, uint32_t chunk) {
-  return kRanked ? ranks_of(job, chunk).padded_nbytes() : 0;
-}
-
-/* --- a run -------------------------------------------------------------------------------------
- */
-
-struct run_of_batch {
-  uint32_t index, chunk, run; /* in the batch; that is run `run` of a chunk */
-};
-
-/* What the run takes in the batch, of which `blocks_nbytes` for its blocks. */
-template <bool kRanked>
-__device__ uint32_t run_nbytes(const encode_job &job, const run_of_batch &at,
-                               uint32_t blocks_nbytes) {
-  uint32_t nbytes = static_cast<uint32_t>(gpufi_round_up_16(blocks_nbytes));
-  if (at.run == 0) {
-    nbytes +=
-        GPUFI_HEADER_NBYTES + tables_nbytes<kRanked>(job, at.chunk) + job.grid.descriptors_nbytes;
-  }
-  return nbytes;
-}
-
-/* Where run `index` of the batch starts. A whole warp. */
-template <bool kRanked>
-__device__ unsigned long long place_of(const encode_job &job, uint32_t index, int lane) {
-  const unsigned long long front = kRanked ? load_relaxed(job.ends) : 0;
-  return front + look_back(job.runs_of[kRanked], index, lane);
-}
-
-/* The last run of all tells where the batch ends. One thread. */
-template <bool kRanked>
-__device__ void tell_end(const encode_job &job, uint32_t index, unsigned long long end) {
-  if (index == job.chunk_count * job.grid.run_count - 1) {
-    job.places[job.chunk_count] = {end, 0};
-    job.ends[kRanked] = end;
-  }
-}
-
-/* Set the run's place. A whole warp. */
-template <bool kRanked>
-__device__ void place_run(const encode_job &job, const run_of_batch &at, held_run *held, int lane) {
-  encode_state *const state = &job.states[at.chunk];
-  const unsigned long long start = place_of<kRanked>(job, at.index, lane);
-  if (lane != 0) {
-    return;
-  }
-  if (at.run == 0) {
-    store_relaxed(&state->start, start + 1);
-    held->chunk_start = start;
-  } else {
-    unsigned long long word;
-    do {
-      word = load_relaxed(&state->start);
-    } while (word == 0);
-    held->chunk_start = word - 1;
-  }
-  held->start = start + run_nbytes<kRanked>(job, at, 0);
-}
-
-/* Measure the warp's block of the run, tell its size, and pack it. A whole warp. */
-template <typename T, int C, bool kRanked>
-__device__ __forceinline__ void pack_block(const encode_job &job, const run_of_batch &at,
-                                           uint32_t warp, table_of<kRanked> *tables, uint4 *staging,
-                                           held_run *held, int lane) {
-  const chunk_grid &grid = job.grid;
-  const encode_state &state = job.states[at.chunk];
-  const uint32_t block = at.run * GPUFI_RUN_BLOCKS + warp;
-  std::conditional_t<kRanked, ranked_block<T>, packed_block<T>> packed;
-  packed.clear();
-  if (block < grid.block_count) {
-    const uint32_t first = block * GPUFI_BLOCK_VALUES, left = grid.value_count - first;
-    const uint32_t count = left < GPUFI_BLOCK_VALUES ? left : GPUFI_BLOCK_VALUES;
-    const residual_source<T> from = {
-        {grid,
-         reinterpret_cast<const T *>(job.raw + at.chunk * grid.raw_pitch_nbytes),
-         {state.transform, job.swap},
-         state.subset}};
-    load_block(from, first, lane, packed.values);
-    T *const list = reinterpret_cast<T *>(staging);
-    if constexpr (kRanked) {
-      packed.measure(*tables, count, lane, list);
-    } else {
-      predict_block<T, C>(from, first, lane, packed.values);
-      if (state.offset != 0) {
-        subtract_offset<T, C>(packed.values, static_cast<T>(state.offset), count,
-                              first == 0 && state.subset != 0, lane);
-      }
-      packed.measure(count, lane, list);
-    }
-  }
-  if (lane == 0) {
-    held->nbytes[warp] = packed.nbytes;
-    held->descriptors[warp] = packed.descriptor();
-    const uint32_t before = atomicAdd(&held->measured, packed.nbytes | 1u << kMeasuredAt);
-    if (before >> kMeasuredAt == GPUFI_RUN_BLOCKS - 1) {
-      const uint32_t all = (before & ((1u << kMeasuredAt) - 1)) + packed.nbytes;
-      publish_size(job.runs_of[kRanked], at.index, run_nbytes<kRanked>(job, at, all));
-    }
-  }
-  clear_staging(staging, packed.nbytes, lane);
-  uint32_t *const words = reinterpret_cast<uint32_t *>(staging);
-  if constexpr (kRanked) {
-    packed.write(*tables, tables->seconds[warp], words, lane);
-  } else {
-    packed.write(words, lane);
-  }
-  __syncwarp();
-  if (lane == 0) {
-    held->heads[warp] = *staging;
-  }
-}
-
-/* The run's descriptors to their place, at byte `at` of the chunk; adds this thread's share to
- * `sum`. */
-__device__ void write_descriptors(const chunk_grid &grid, uint32_t run, const held_run &held,
-                                  uint8_t *chunk, uint32_t at, chunk_sum *sum) {
-  const uint32_t past = run * GPUFI_RUN_BLOCKS * 4 + threadIdx.x * 16;
-  if (threadIdx.x < GPUFI_RUN_BLOCKS / 4 && past < grid.descriptors_nbytes) {
-    const uint32_t *const d = held.descriptors + 4 * threadIdx.x;
-    const uint4 unit = make_uint4(d[0], d[1], d[2], d[3]);
-    *reinterpret_cast<uint4 *>(chunk + at + past) = unit;
-    sum->add((at + past) / 8, unit);
-  }
-}
-
-template <bool kRanked> struct run_shared {
-  held_run held;
-  chunk_sum partial[kWarps];
-  table_of<kRanked> tables;
-};
-
-/* All threads. */
-template <typename T, int C, bool kRanked>
-__device__ __forceinline__ void encode_run(const encode_job &job, const run_of_batch &at,
-                                           run_shared<kRanked> *shared) {
-  const chunk_grid &grid = job.grid;
-  const uint32_t warp = threadIdx.x / kWarp;
-  const int lane = threadIdx.x % kWarp;
-  encode_state *const state = &job.states[at.chunk];
-  held_run *const held = &shared->held;
-  uint4 *const staging = dynamic_shared() + warp * kStagingUnits<T>;
-  if (threadIdx.x == 0) {
-    held->measured = held->packed_count = 0;
-  }
-  if constexpr (kRanked) {
-    fill_tables(ranks_of(job, at.chunk), state->symbols, kThreads, &shared->tables);
-  }
-  __syncthreads();
-  pack_block<T, C, kRanked>(job, at, warp, &shared->tables, staging, held, lane);
-  const uint32_t order = lane == 0 ? atomicAdd(&held->packed_count, 1u) : 0;
-  if (__shfl_sync(kAllLanes, order, 0) == 0) {
-    place_run<kRanked>(job, at, held, lane);
-  }
-  __syncthreads();
-  chunk_sum share = {0, 0};
-  uint8_t *const to = job.encoded + held->chunk_start;
-  const uint32_t descriptors_at = GPUFI_HEADER_NBYTES + tables_nbytes<kRanked>(job, at.chunk);
-  write_block(*held, warp, staging, job.encoded, lane, &share);
-  write_descriptors(grid, at.run, *held, to, descriptors_at, &share);
-  if (kRanked && at.run == 0) {
-    write_table(ranks_of(job, at.chunk), state->symbols, to, &share);
-  }
-  const chunk_sum sum = thread_block_sum<kWarps>(share, shared->partial);
-  if (threadIdx.x == 0) {
-    const uint64_t end =
-        held->start + static_cast<uint32_t>(gpufi_round_up_16(held->offset_of(GPUFI_RUN_BLOCKS)));
-    tell_end<kRanked>(job, at.index, end);
-    if (at.run == grid.run_count - 1) {
-      state->end = end;
-    }
-    atomicAdd(&state->plain, static_cast<unsigned long long>(sum.plain));
-    atomicAdd(&state->mixed, static_cast<unsigned long long>(sum.mixed));
-    __threadfence();
-    if (atomicAdd(&state->done_count, 1u) == grid.run_count - 1) {
-      __threadfence();
-      finish_chunk<T, C, kRanked>(job, at.chunk, state);
-    }
-  }
-}
-
-/* A run that the other kernel encodes takes no place. All threads. */
-template <bool kRanked> __device__ void pass_run(const encode_job &job, const run_of_batch &at) {
-  const int lane = static_cast<int>(threadIdx.x);
-  if (lane < kWarp) {
-    if (lane == 0) {
-      publish_size(job.runs_of[kRanked], at.index, 0);
-    }
-    const unsigned long long place = place_of<kRanked>(job, at.index, lane);
-    if (lane == 0) {
-      tell_end<kRanked>(job, at.index, place);
-    }
-  }
-}
-
-template <typename T, int C, bool kRanked>
-__device__ __forceinline__ void take_run(const encode_job &job, uint32_t index,
-                                         run_shared<kRanked> *shared) {
-  const uint32_t chunk = divide(index, job.runs);
-  const run_of_batch at = {index, chunk, index - chunk * job.grid.run_count};
-  if (job.states[chunk].is_ranked == kRanked) {
-    encode_run<T, C, kRanked>(job, at, shared);
-  } else {
-    pass_run<kRanked>(job, at);
-  }
-}
-
-/* The chunks that are not ranked: a thread block a run. */
+/* A thread block a run. */
 template <typename T, int C>
-__global__ void __launch_bounds__(kThreads, kThreadBlocksPerSm<T>)
+__global__ void __launch_bounds__(kThreads<kPlainRuns>, kThreadBlocksPerSm<T>)
     encode_kernel(const __grid_constant__ encode_job job) {
-  __shared__ run_shared<false> shared;
-  take_run<T, C, false>(job, blockIdx.x, &shared);
+  __shared__ run_shared<kPlainRuns> shared;
+  take_run<T, C, kPlainRuns>(job, blockIdx.x, &shared);
 }
 
-/* Those that are ranked, of which there are none in most batches: thread blocks take the runs in
- * their order, one after the other. */
-constexpr uint32_t kRankedThreadBlocks = 1024; /* about as many as a large GPU holds */
-
-template <typename T>
-__global__ void __launch_bounds__(kThreads, kThreadBlocksPerSm<T>)
-    encode_ranked_kernel(const __grid_constant__ encode_job job) {
-  __shared__ run_shared<true> shared;
-  __shared__ uint32_t next;
-  while (*job.ranked_count != 0) {
-    __syncthreads();
-    if (threadIdx.x == 0) {
-      next = atomicAdd(job.ranked_taken, 1u);
-    }
-    __syncthreads();
-    if (next >= job.chunk_count * job.grid.run_count) {
-      return;
-    }
-    take_run<T, 1, true>(job, next, &shared);
-  }
-}
-
-/* --- chunks that do not become smaller ---------------------------------------------------------
- */
+/* --- chunks that do not become smaller --- */
 
 constexpr uint32_t kRawThreads = 256;
 constexpr uint64_t kRangeNbytes = 1 << 18;
@@ -291,7 +34,7 @@ __global__ void __launch_bounds__(kRawThreads)
   if (!state->is_raw) {
     return;
   }
-  const uint8_t *const from = job.raw + chunk * grid.raw_pitch_nbytes;
+  const uint8_t *const from = job.original + chunk * grid.raw_pitch_nbytes;
   uint8_t *const to = job.encoded + (state->start - 1);
   const uint64_t end = gpufi_round_up_16(grid.raw_nbytes);
   const uint64_t range_end = (range + 1) * kRangeNbytes < end ? (range + 1) * kRangeNbytes : end;
@@ -321,27 +64,42 @@ __global__ void __launch_bounds__(kRawThreads)
   }
 }
 
-/* --- launching ---------------------------------------------------------------------------------
- */
-
-/* The staging areas of a run. */
-constexpr size_t run_staging_nbytes(size_t value_nbytes) {
-  return GPUFI_RUN_BLOCKS * staging_nbytes(value_nbytes);
-}
+/* --- launching --- */
 
 struct launch {
   const encode_job &job;
+  const planes_layout *planes; /* or null */
+  uint8_t *coded;              /* for what it makes of the chunks */
   cudaStream_t stream;
 
   template <typename T, int C> cudaError_t run() const {
-    const uint32_t run_count = job.chunk_count * job.grid.run_count;
-    cudaError_t code = choose_predictions(job, stream);
-    if (code == cudaSuccess) {
-      code = encode<T>(encode_kernel<T, C>, run_count);
+    cudaError_t code = cudaSuccess;
+    if (job.has_planes) {
+      code = split_planes(*planes, job.original, coded, stream);
     }
-    if (code == cudaSuccess && job.symbol_bits != 0) {
-      code = encode<T>(encode_ranked_kernel<T>,
-                       run_count < kRankedThreadBlocks ? run_count : kRankedThreadBlocks);
+    if (code == cudaSuccess) {
+      code = choose_predictions(job, stream);
+    }
+    if (code == cudaSuccess && job.may_have_base) {
+      code = choose_bases(job, stream);
+    }
+    if (code == cudaSuccess) {
+      code = choose_matches(job, stream);
+    }
+    if (code == cudaSuccess && job.may_have_base) {
+      code = convert_bases(job, stream);
+    }
+    if (code == cudaSuccess) {
+      code = launch_runs<T, kPlainRuns>(job, encode_kernel<T, C>, stream);
+    }
+    if (code == cudaSuccess) {
+      code = encode_ranked_runs(job, stream);
+    }
+    if (code == cudaSuccess) {
+      code = encode_matches(job, stream);
+    }
+    if (code == cudaSuccess && job.may_have_base && job.can_correct) {
+      code = encode_corrected_runs(job, stream);
     }
     if (code == cudaSuccess) {
       const uint32_t range_count =
@@ -351,31 +109,49 @@ struct launch {
     }
     return code;
   }
-
-  template <typename T>
-  cudaError_t encode(void (*kernel)(encode_job), uint32_t thread_blocks) const {
-    constexpr int kShared = static_cast<int>(run_staging_nbytes(sizeof(T)));
-    const cudaError_t code =
-        cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, kShared);
-    return code == cudaSuccess
-               ? launch_kernel(kernel, thread_blocks, kThreads, kShared, stream, job)
-               : code;
-  }
 };
+
+/* Whether a thread block may have as much shared memory. */
+bool has_shared(size_t needed) {
+  int device, there;
+  return cudaGetDevice(&device) == cudaSuccess &&
+         cudaDeviceGetAttribute(&there, cudaDevAttrMaxSharedMemoryPerBlockOptin, device) ==
+             cudaSuccess &&
+         needed <= static_cast<size_t>(there);
+}
+
+size_t match_blocks(const chunk_grid &grid) {
+  return match_block_count(grid, GPUFI_MATCHES_LOG2);
+}
+
+size_t match_words_nbytes(size_t count) {
+  return gpufi_round_up_16(sizeof(uint32_t) * count);
+}
 
 /* The scratch in its order; each part's size is a multiple of 16. */
 struct encode_scratch {
-  size_t states, sizes, sums, totals;
+  size_t states, sizes, sums, totals, work, match_sizes, match_offsets, first_blocks, planes;
 
   encode_scratch(const gpufi_chunks *chunks, const chunk_grid &grid)
       : states(gpufi_round_up_16(sizeof(encode_state) * chunks->count)),
         sizes(gpufi_round_up_16(sizeof(uint32_t) * grid.run_count * chunks->count)),
         sums(gpufi_round_up_16(sizeof(unsigned long long) *
                                (grid.run_count * chunks->count / kWindow + 1))),
-        totals(32) {}
+        totals(gpufi_round_up_16(kRunKinds * sizeof(unsigned long long)) +
+               gpufi_round_up_16((2 * kRunKinds + 1) * sizeof(uint32_t))),
+        work(grid.raw_pitch_nbytes * chunks->count),
+        match_sizes(match_words_nbytes(chunks->count * match_blocks(grid))),
+        match_offsets(match_words_nbytes(chunks->count * (match_blocks(grid) + 1))),
+        first_blocks(match_blocks(grid) > 1 ? sizeof(first_block) * chunks->count : 0),
+        planes(gpufi_planes_pay(&chunks->shape) ? grid.raw_pitch_nbytes * chunks->count : 0) {}
 
   size_t total() const {
-    return states + 2 * (sizes + 2 * sums) + totals;
+    return zeroed() + work + match_sizes + match_offsets + first_blocks + planes;
+  }
+
+  /* What is to be zero, which comes first. */
+  size_t zeroed() const {
+    return states + kRunKinds * (sizes + 2 * sums) + totals;
   }
 };
 
@@ -385,8 +161,7 @@ size_t gpufi_cuda_encode_shared_nbytes(const gpufi_chunks *chunks) {
   if (chunks->coding == GPUFI_CODING_BITSHUFFLE) {
     return 0; /* as much as every GPU has */
   }
-  const size_t of_ranked_kernel = sizeof(run_shared<true>) + sizeof(uint32_t);
-  return of_ranked_kernel + run_staging_nbytes(make_grid(chunks).value_nbytes);
+  return ranked_runs_shared_nbytes(make_grid(chunks));
 }
 
 size_t gpufi_cuda_encode_scratch_nbytes(const gpufi_chunks *chunks) {
@@ -402,17 +177,17 @@ cudaError_t gpufi_cuda_encode(const gpufi_chunks *chunks, const void *d_raw, voi
     return gpufi_cuda_bitshuffle(chunks, d_raw, d_encoded, d_places, d_scratch, stream);
   }
   encode_job job = {};
-  job.grid = make_grid(chunks);
+  job.has_planes = gpufi_planes_pay(&chunks->shape);
+  job.grid = make_grid(chunks, job.has_planes);
   const encode_scratch sizes(chunks, job.grid);
-  gpufi_ranks ranks;
   uint8_t *at = static_cast<uint8_t *>(d_scratch);
-  gpufi_ranks_init(&ranks, chunks->shape.dtype, job.grid.value_nbytes);
-  job.symbol_at = ranks.symbol_at;
-  job.symbol_bits = ranks.symbol_bits;
+  job.cuts = gpufi_ranks_cuts(chunks->shape.dtype, job.grid.value_nbytes);
   job.swap = chunks->big_endian && job.grid.value_nbytes > 1;
   job.chunk_count = static_cast<uint32_t>(chunks->count);
-  job.raw = static_cast<const uint8_t *>(d_raw);
+  job.original = static_cast<const uint8_t *>(d_raw);
   job.encoded = static_cast<uint8_t *>(d_encoded);
+  job.encoded_nbytes = gpufi_chunks_encoded_nbytes(chunks);
+  job.can_correct = has_shared(corrected_runs_shared_nbytes(job.grid));
   job.places = d_places;
   job.states = reinterpret_cast<encode_state *>(at);
   at += sizes.states;
@@ -423,9 +198,24 @@ cudaError_t gpufi_cuda_encode(const gpufi_chunks *chunks, const void *d_raw, voi
     at += sizes.sums;
   }
   job.ends = reinterpret_cast<unsigned long long *>(at);
-  job.ranked_count = reinterpret_cast<uint32_t *>(at + 2 * sizeof(*job.ends));
-  job.ranked_taken = job.ranked_count + 1;
+  uint32_t *const counts =
+      reinterpret_cast<uint32_t *>(at + gpufi_round_up_16(kRunKinds * sizeof(*job.ends)));
+  for (int k = 0; k < kRunKinds; k++) {
+    job.counts[k] = counts + 2 * k;
+    job.taken[k] = counts + 2 * k + 1;
+  }
+  job.based_count = counts + 2 * kRunKinds;
+  job.may_have_base = job.grid.is_float && job.grid.value_nbytes > 1;
+  at = static_cast<uint8_t *>(d_scratch) + sizes.zeroed();
+  job.work = at;
+  job.match_sizes = reinterpret_cast<uint32_t *>(at += sizes.work);
+  job.match_offsets = reinterpret_cast<uint32_t *>(at += sizes.match_sizes);
+  job.first_blocks = reinterpret_cast<first_block *>(at += sizes.match_offsets);
   job.runs = make_divisor(job.grid.run_count);
-  const cudaError_t code = cudaMemsetAsync(d_scratch, 0, sizes.total(), stream);
-  return code == cudaSuccess ? with_values(job.grid, launch{job, stream}) : code;
+  uint8_t *const coded = at + sizes.first_blocks;
+  job.raw = job.has_planes ? coded : job.original;
+  const planes_layout planes = job.has_planes ? make_planes_layout(chunks) : planes_layout{};
+  const cudaError_t code = cudaMemsetAsync(d_scratch, 0, sizes.zeroed(), stream);
+  const launch of = {job, job.has_planes ? &planes : nullptr, coded, stream};
+  return code == cudaSuccess ? with_values(job.grid, of) : code;
 }

@@ -4,11 +4,26 @@
 
 #include <cuda_runtime_api.h>
 
-#include "backend/cuda/codec/grid.cuh"
+#include "backend/cuda/codec/ranks.cuh"
+
+extern "C" {
+#include "codec/number.h"
+}
 
 namespace gpufi {
 
-constexpr int kTransforms = 2; /* that compete: rotate and order, or none alone */
+constexpr uint32_t kMatchTrials = 4; /* ways of encoding matches: see encode_state::tries */
+constexpr int kTransforms = 2;       /* that compete: rotate and order, or none alone */
+
+/* How the runs of a chunk are encoded: those of each kind by a launch of its own, and behind those
+ * of the kinds before. */
+enum run_kind {
+  kPlainRuns,
+  kRankedRuns,
+  kMatches,       /* which have no runs, and lie between those that have */
+  kCorrectedRuns, /* of W8 with corrections */
+  kRunKinds,
+};
 
 /* The cost of some sampled residuals. */
 struct residual_cost {
@@ -30,16 +45,49 @@ struct residual_cost {
 /* The state of a chunk while it is encoded. */
 struct encode_state {
   uint8_t transform, subset; /* chosen */
-  bool is_left;              /* to the CPU, unless it is constant: it may be one for a dictionary */
-  bool is_ranked;
-  uint8_t levels; /* of a ranked chunk, as in its header; and its symbol table */
-  uint16_t symbols[GPUFI_SYMBOLS_MAX];
+  uint32_t is_left; /* to the CPU, unless it is constant: it may be one for a form that the kernels
+                       do not write */
+  bool is_ranked;   /* then transform, subset and offset are those that W8 would have */
+  rank_codes ranks; /* of a ranked chunk; and its symbol table */
+  uint16_t symbols[GPUFI_TREE_LEAVES_MAX];
+  /* W8 by way of a base: what is predicted is then in job.based, with transform none, along
+   * `base_subset`, less `base_offset`. */
+  bool is_based;
+  uint8_t base_subset;
+  gpufi_numbers numbers;
+  unsigned long long base_offset;
+  uint32_t parameters_nbytes; /* in the payload, with the fill */
+  uint32_t has_corrections;
+  uint32_t is_lost; /* to the CPU as well: there was no place for a run */
+  /* Matches may be tried of the values and of W8's residuals, each of them as bytes and in bit
+   * planes: bit t for trial number t. Then what W8 takes of the pieces that are tried, and what
+   * each trial takes of the first block and of the pieces; in bits. */
+  uint8_t tries;
+  unsigned long long pieces_bits, first_bits[kMatchTrials], tried_bits[kMatchTrials];
+  bool is_match;       /* with transform, subset and offset, and */
+  uint8_t arrangement; /* of its blocks */
+  uint32_t varies;     /* there are several values: only of matches */
   bool is_raw;
   uint32_t done_count;             /* runs, or ranges of a raw chunk, that are written and summed */
   unsigned long long offset;       /* that each residual is less by */
+  unsigned long long w8_bits;      /* what W8 takes of values as they are, by the sample */
+  unsigned long long bits;         /* what the form chosen so far takes by the sample */
   unsigned long long start;        /* of the chunk in the batch, plus one; 0 = not known yet */
   unsigned long long end;          /* set by the last run */
   unsigned long long plain, mixed; /* checksum, without the header */
+
+  __device__ run_kind kind() const {
+    return is_match                      ? kMatches
+           : is_ranked                   ? kRankedRuns
+           : has_corrections && !is_left ? kCorrectedRuns
+                                         : kPlainRuns;
+  }
+};
+
+/* The first block of a chunk of matches, arranged, and the table that encoding it left. */
+struct first_block {
+  uint4 units[1024];
+  uint32_t table[2048];
 };
 
 /* What a launch knows of the runs of the batch: see lookback.cuh. */
@@ -52,22 +100,74 @@ struct run_sizes {
 struct encode_job {
   chunk_grid grid;
   bool swap;
-  uint8_t symbol_at, symbol_bits; /* in a value that may be ranked; no bits: never ranked */
+  bool has_planes;  /* `raw` is what planes.cuh made of the chunks */
+  bool can_correct; /* the device has the shared memory that corrections take */
+  gpufi_cuts cuts;  /* where the symbols of ranked values may be */
   uint32_t chunk_count;
   const uint8_t *raw;
+  const uint8_t *original; /* the chunks' own bytes */
+  bool may_have_base;      /* chunks of these values */
+  uint8_t *work; /* as many bytes as `raw`: what is predicted where there is a base; blocks of
+                    matches until they are copied */
   uint8_t *encoded;
+  uint64_t encoded_nbytes;
   gpufi_chunk_place *places;
   encode_state *states;
-  /* Of the chunks that are not ranked; where values may be ranked, of the ranked chunks, which come
-   * behind all others; and how many of those there are. */
-  run_sizes runs_of[2];
-  unsigned long long *ends;              /* of those and of these in the batch */
-  uint32_t *ranked_count, *ranked_taken; /* ranked chunks; runs that have been begun for them */
-  divisor runs;                          /* of a chunk */
+  /* Of each kind of run: their sizes, and where they end in the batch; but of the first kind how
+   * many chunks there are at most, and how many runs have been begun. */
+  run_sizes runs_of[kRunKinds];
+  unsigned long long *ends;
+  uint32_t *counts[kRunKinds], *taken[kRunKinds];
+  uint32_t *based_count; /* chunks with a base, at most */
+  divisor runs; /* of a chunk */
+  /* Of matches: of each chunk the sizes of its blocks, where they begin, and, if there are several,
+   * the first one. */
+  uint32_t *match_sizes, *match_offsets;
+  first_block *first_blocks;
 };
+
+/* Kernels that most batches have no chunks for are launched with at most as many thread blocks, a
+ * few times what a large GPU holds, which go through the batch. */
+constexpr uint32_t kRareThreadBlocks = 4096;
+
+inline uint32_t rare_thread_blocks(uint64_t wanted) {
+  return static_cast<uint32_t>(wanted < kRareThreadBlocks ? wanted : kRareThreadBlocks);
+}
+
+/* Where the chunks of a kind begin in the batch, when those of the kinds before are encoded: a
+ * launch without chunks of its kind does nothing. */
+template <run_kind kKind> __device__ inline unsigned long long front_of(const encode_job &job) {
+  unsigned long long front = 0;
+#pragma unroll
+  for (int k = 0; k < kKind; k++) {
+    front = k == 0 || *job.counts[k] != 0 ? job.ends[k] : front;
+  }
+  return front;
+}
+
+/* Bytes of a chunk's descriptors, with their padding. */
+template <run_kind kKind> __device__ inline uint32_t descriptors_nbytes(const chunk_grid &grid) {
+  constexpr uint32_t kStreams = kKind == kCorrectedRuns ? 2 : 1;
+  return static_cast<uint32_t>(
+      gpufi_round_up_16(4 * kStreams * static_cast<size_t>(grid.block_count)));
+}
 
 /* In choose.cu: set transform, subset, offset and is_left of every chunk. */
 cudaError_t choose_predictions(const encode_job &job, cudaStream_t stream);
+/* In choose_base.cu: then find the base of floats; and, when all is chosen, fill in `work`, and
+ * has_corrections. */
+cudaError_t choose_bases(const encode_job &job, cudaStream_t stream);
+cudaError_t convert_bases(const encode_job &job, cudaStream_t stream);
+/* In choose_matches.cu: after choose_bases(), decide between matches and what is chosen so far. */
+cudaError_t choose_matches(const encode_job &job, cudaStream_t stream);
+/* In encode_matches.cu: encode the chunks of matches. */
+cudaError_t encode_matches(const encode_job &job, cudaStream_t stream);
+/* In encode_ranked.cu and encode_corrected.cu: encode the runs of these kinds. */
+cudaError_t encode_ranked_runs(const encode_job &job, cudaStream_t stream);
+cudaError_t encode_corrected_runs(const encode_job &job, cudaStream_t stream);
+/* Shared memory that a thread block takes for them. */
+size_t ranked_runs_shared_nbytes(const chunk_grid &grid);
+size_t corrected_runs_shared_nbytes(const chunk_grid &grid);
 
 } // namespace gpufi
 

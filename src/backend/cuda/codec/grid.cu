@@ -2,10 +2,11 @@
 
 namespace gpufi {
 
-chunk_grid make_grid(const gpufi_chunks *chunks) {
+chunk_grid make_grid(const gpufi_chunks *chunks, bool has_planes) {
   chunk_grid grid = {};
   gpufi_geometry g;
-  gpufi_geometry_init(&g, &chunks->shape);
+  const gpufi_chunk_shape coded = has_planes ? gpufi_planes_shape(&chunks->shape) : chunks->shape;
+  gpufi_geometry_init(&g, &coded);
   grid.value_count = static_cast<uint32_t>(g.value_count);
   grid.block_count = static_cast<uint32_t>(gpufi_block_count(&g));
   grid.run_count = (grid.block_count - 1) / GPUFI_RUN_BLOCKS + 1;
@@ -14,7 +15,7 @@ chunk_grid make_grid(const gpufi_chunks *chunks) {
     grid.header_dims[a] = chunks->shape.dims[a];
     if (g.dims[a] > 1) {
       grid.axis_of[grid.axis_count] = static_cast<uint8_t>(a);
-      grid.dims[grid.axis_count] = make_divisor(chunks->shape.dims[a]);
+      grid.dims[grid.axis_count] = make_divisor(coded.dims[a]);
       grid.strides[grid.axis_count++] = static_cast<uint32_t>(g.strides[a]);
     }
   }
@@ -31,7 +32,6 @@ chunk_grid make_grid(const gpufi_chunks *chunks) {
   grid.ndim = static_cast<uint8_t>(chunks->shape.ndim);
   grid.value_nbytes = static_cast<uint8_t>(g.value_nbytes);
   grid.is_float = gpufi_chunk_dtype_is_float(chunks->shape.dtype);
-  grid.descriptors_nbytes = static_cast<uint32_t>(gpufi_round_up_16(4 * gpufi_block_count(&g)));
   return grid;
 }
 

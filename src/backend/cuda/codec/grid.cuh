@@ -9,7 +9,8 @@ extern "C" {
 #include "backend/codec.h"
 #include "codec/format.h"
 #include "codec/geometry.h"
-#include "codec/ranked.h"
+#include "codec/levels.h"
+#include "codec/planes.h"
 }
 #undef _Static_assert
 
@@ -47,10 +48,10 @@ struct chunk_grid {
   uint32_t header_dims[GPUFI_CODEC_NDIM_MAX];
   uint8_t dtype, ndim, value_nbytes;
   bool is_float;
-  uint32_t descriptors_nbytes; /* with their padding */
 };
 
-chunk_grid make_grid(const gpufi_chunks *chunks);
+/* Of the chunks as they are, or, where planes fit their shape, as they are coded with planes. */
+chunk_grid make_grid(const gpufi_chunks *chunks, bool has_planes = false);
 
 /* What the header has as the `axes` of a subset. */
 __device__ inline uint32_t header_axes(const chunk_grid &grid, uint32_t subset) {

@@ -8,9 +8,9 @@
 namespace gpufi {
 
 struct header_coding {
-  uint8_t mode, transform, axes, flags, levels;
+  uint8_t mode, transform, axes, flags, levels, shift, symbol;
   uint64_t payload_nbytes;
-  uint64_t seed[2]; /* the offset included */
+  uint64_t seed[2]; /* or the offset, or the leaves of a tree's levels */
 };
 
 /* `sum` is that of the payload. */
@@ -21,7 +21,9 @@ __device__ inline void write_header(const chunk_grid &grid, uint8_t *chunk,
              static_cast<uint64_t>(grid.dtype) << 40 | static_cast<uint64_t>(coding.mode) << 48 |
              static_cast<uint64_t>(coding.transform) << 56;
   words[1] = coding.axes | static_cast<uint64_t>(grid.ndim) << 8 |
-             static_cast<uint64_t>(coding.flags) << 16 | static_cast<uint64_t>(coding.levels) << 24;
+             static_cast<uint64_t>(coding.flags) << 16 |
+             static_cast<uint64_t>(coding.levels) << 24 |
+             static_cast<uint64_t>(coding.shift) << 40 | static_cast<uint64_t>(coding.symbol) << 48;
   words[2] = grid.raw_nbytes;
   words[3] = coding.payload_nbytes;
 #pragma unroll

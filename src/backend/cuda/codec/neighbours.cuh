@@ -61,6 +61,22 @@ __device__ inline uint32_t distance_before(const chunk_grid &grid, uint32_t step
   return 0;
 }
 
+/* The usable axes along which value i has a neighbour; and the distance to the value that stands
+ * before it along the last axis whose index is not 0, or 0. */
+__device__ inline uint32_t neighbours_of(const chunk_grid &grid, uint32_t i, uint32_t *before) {
+  uint32_t rest = i >> (grid.component_count - 1), inside = 0; /* one component or two */
+  *before = 0;
+  for (int k = 0; k < grid.axis_count; k++) {
+    const uint32_t outer = divide(rest, grid.dims[k]);
+    if (rest != outer * grid.dims[k].d) {
+      inside |= 1u << k;
+      *before = *before ? *before : grid.strides[k];
+    }
+    rest = outer;
+  }
+  return inside & ((1u << grid.usable_count) - 1);
+}
+
 } // namespace gpufi
 
 #endif

@@ -1,9 +1,11 @@
-/* Packing the residuals of a block that a warp holds in registers; codec/pack.c is the reference.
- */
+/* Packing the residuals of a block that a warp holds in registers; codec/block.c is the
+ * reference. */
 #ifndef GPUFI_BACKEND_CUDA_CODEC_PACK_CUH
 #define GPUFI_BACKEND_CUDA_CODEC_PACK_CUH
 
 #include "backend/cuda/codec/mask.cuh"
+
+#include <type_traits>
 
 namespace gpufi {
 
@@ -97,6 +99,8 @@ __device__ __forceinline__ void put_raw_group(uint32_t *words, uint32_t byte, co
   }
 }
 
+constexpr uint32_t kCode3Reach = (1 << 3) - 2, kCode4Reach = (1 << 4) - 2;
+
 /* Widths that a group of the two kinds of code is packed at. */
 __device__ inline uint32_t narrowest_width(uint32_t widest, uint32_t reach) {
   return widest > reach ? widest - reach : 1;
@@ -106,12 +110,54 @@ __device__ inline uint32_t packed_width(uint32_t width, uint32_t narrowest) {
   return width == 0 || width > narrowest ? width : narrowest;
 }
 
-constexpr uint32_t kCode3Reach = (1 << 3) - 2, kCode4Reach = (1 << 4) - 2;
+/* The width that a group is packed at in two ranges of widths. */
+__device__ inline uint32_t width_in_ranges(uint32_t width, uint32_t widest, uint32_t second,
+                                           uint32_t narrowest) {
+  return width > second ? widest : packed_width(width, narrowest);
+}
+
+/* The second range that makes the groups smallest, the least among equals: sets *second, and
+ * returns their size. Only widths that occur are tried, as codes_impl.h says why. If none but
+ * `widest` does, the size is UINT32_MAX. All lanes, the same answer. */
+template <typename T>
+__device__ __forceinline__ uint32_t choose_second(const uint32_t widths[kLaneGroups],
+                                                  uint32_t widest, uint32_t *second) {
+  using M = std::conditional_t<sizeof(T) == 8, uint64_t, uint32_t>;
+  M occur = 0; /* bit w - 1: groups of width w */
+#pragma unroll
+  for (int j = 0; j < kLaneGroups; j++) {
+    occur |= widths[j] != 0 ? static_cast<M>(1) << (widths[j] - 1) : 0;
+  }
+  occur = warp_or(occur) & ((static_cast<M>(1) << (widest - 1)) - 1);
+  uint32_t best = UINT32_MAX;
+#pragma unroll 1
+  for (; occur != 0; occur &= occur - 1) {
+    const uint32_t v = trailing_zeros(occur) + 1;
+    const uint32_t narrowest = narrowest_width(v + 1, kCode4Reach);
+    uint32_t sum = 0;
+#pragma unroll
+    for (int j = 0; j < kLaneGroups; j++) {
+      sum += width_in_ranges(widths[j], widest, v, narrowest);
+    }
+    sum = warp_add(sum);
+    *second = sum < best ? v : *second;
+    best = sum < best ? sum : best;
+  }
+  return best;
+}
 
 /* How a list of values is packed. The same on all lanes but for `widths`. */
 struct packing {
   uint32_t kind, form, width, shift, nbytes;
+  uint32_t second; /* the width that code 1 means */
   uint32_t widths; /* of the lane's groups, a byte each */
+
+  __device__ bool is_even() const {
+    return kind == GPUFI_BLOCK_CODE3 && (form & GPUFI_FORM_EVEN);
+  }
+  __device__ bool has_ranges() const {
+    return kind == GPUFI_BLOCK_CODE4 && (form & GPUFI_FORM_RANGES);
+  }
 
   __device__ uint32_t group_width(int j) const {
     return widths >> 8 * j & 0xff;
@@ -123,11 +169,12 @@ template <typename T>
 __device__ __forceinline__ packing plan(const uint32_t widest[kLaneGroups], uint32_t count,
                                         uint32_t shift, uint32_t form, int lane) {
   const uint32_t groups = (count + kGroup - 1) / kGroup;
-  packing p = {GPUFI_BLOCK_ZERO, form, 0, shift, 0, 0};
-  uint32_t own = 0;
+  packing p = {GPUFI_BLOCK_ZERO, form, 0, shift, 0, 0, 0};
+  uint32_t own = 0, exact = 0;
 #pragma unroll
   for (int j = 0; j < kLaneGroups; j++) {
     own = widest[j] > own ? widest[j] : own;
+    exact += widest[j];
   }
   p.width = warp_max(own);
   if (p.width == 0) {
@@ -157,10 +204,24 @@ __device__ __forceinline__ packing plan(const uint32_t widest[kLaneGroups], uint
     narrowest = p.width;
     fixed = true;
   }
+  const uint32_t range_codes = (groups * 4 + 7) / 8 + 1;
+  p.second = p.width - 1;
+  if (range_codes + warp_add(exact) < p.nbytes) { /* it may be smaller */
+    uint32_t second = 0;
+    const uint32_t groups_nbytes = choose_second<T>(widest, p.width, &second);
+    if (groups_nbytes != UINT32_MAX && range_codes + groups_nbytes < p.nbytes) {
+      p.kind = GPUFI_BLOCK_CODE4;
+      p.form = form | GPUFI_FORM_RANGES;
+      p.second = second;
+      p.nbytes = range_codes + groups_nbytes;
+      narrowest = narrowest_width(second + 1, kCode4Reach);
+      fixed = false;
+    }
+  }
   if (p.nbytes >= count * sizeof(T)) {
     p.kind = GPUFI_BLOCK_RAW;
     p.form &= GPUFI_FORM_SPARSE;
-    p.width = p.shift = 0;
+    p.width = p.shift = p.second = 0;
     p.nbytes = count * static_cast<uint32_t>(sizeof(T));
     narrowest = kBits<T>;
     fixed = true;
@@ -168,7 +229,8 @@ __device__ __forceinline__ packing plan(const uint32_t widest[kLaneGroups], uint
 #pragma unroll
   for (int j = 0; j < kLaneGroups; j++) {
     const uint32_t of_fixed = index_of(j, lane) < groups ? narrowest : 0;
-    p.widths |= (fixed ? of_fixed : packed_width(widest[j], narrowest)) << 8 * j;
+    const uint32_t packed = width_in_ranges(widest[j], p.width, p.second, narrowest);
+    p.widths |= (fixed ? of_fixed : packed) << 8 * j;
   }
   return p;
 }
@@ -300,7 +362,7 @@ template <typename T> struct packed_block {
     }
   }
 
-  /* The code table, to byte `at`: eight lanes put their codes together, and four of them write
+  /* The codes, to byte `at`: eight lanes put their codes together, and four of them write
    * those of one group each. */
   __device__ __forceinline__ void write_codes(uint32_t *words, uint32_t at, uint32_t bits,
                                               int lane) const {
@@ -308,7 +370,8 @@ template <typename T> struct packed_block {
 #pragma unroll
     for (int j = 0; j < kLaneGroups; j++) {
       const uint32_t own = how.group_width(j);
-      const uint32_t code = own != 0 ? how.width - own : (1u << bits) - 1;
+      const uint32_t lower = own != 0 ? how.second + 1 - own : (1u << bits) - 1;
+      const uint32_t code = own == how.width ? 0 : lower;
       codes |= (index_of(j, lane) < group_count() ? code : 0) << 8 * j;
     }
     codes <<= lane & 1 ? bits : 0;
@@ -375,8 +438,8 @@ template <typename T> struct packed_block {
     } else if (how.kind != GPUFI_BLOCK_ZERO) {
       const uint32_t bits = how.kind == GPUFI_BLOCK_CODE3 ? 3 : 4;
       const uint32_t codes_at = at;
-      const bool has_codes = !(how.form & GPUFI_FORM_EVEN);
-      at += has_codes ? (group_count() * bits + 7) / 8 : 0;
+      const bool has_ranges = how.has_ranges(), has_codes = !how.is_even();
+      at += has_codes ? (group_count() * bits + 7) / 8 + (has_ranges ? 1 : 0) : 0;
       uint32_t sizes[kLaneGroups], starts[kLaneGroups];
 #pragma unroll
       for (int j = 0; j < kLaneGroups; j++) {
@@ -390,8 +453,11 @@ template <typename T> struct packed_block {
       } else {
         write_groups<1>(words, at, starts);
       }
+      if (has_ranges && lane == 0) {
+        put_byte(words, codes_at, how.second);
+      }
       if (has_codes) {
-        write_codes(words, codes_at, bits, lane);
+        write_codes(words, codes_at + (has_ranges ? 1 : 0), bits, lane);
       }
     }
     if (how.form & GPUFI_FORM_SPARSE) {

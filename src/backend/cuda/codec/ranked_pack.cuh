@@ -1,4 +1,4 @@
-/* Packing the values of a ranked block that a warp holds in registers; codec/ranked.c is the
+/* Packing the values of a ranked block that a warp holds in registers; codec/ranked_block.c is the
  * reference. */
 #ifndef GPUFI_BACKEND_CUDA_CODEC_RANKED_PACK_CUH
 #define GPUFI_BACKEND_CUDA_CODEC_RANKED_PACK_CUH
@@ -9,24 +9,25 @@
 
 namespace gpufi {
 
-/* What a thread block knows of its chunk, and the second codes of each of its warps. */
+/* What a thread block knows of its chunk. */
 struct rank_tables {
-  rank_levels ranks;
-  uint8_t index[kSymbolsMax]; /* of a symbol in the table, or kNoPlace */
-  uint8_t seconds[GPUFI_RUN_BLOCKS][GPUFI_BLOCK_VALUES + kGroup];
+  rank_codes ranks;
+  uint8_t leaf_of[kSymbolsMax];          /* of a symbol; the last leaf if it is not in the table */
+  uint16_t walks[GPUFI_TREE_LEAVES_MAX]; /* to each leaf, as walk_to() has them */
 };
 
-constexpr uint8_t kNoPlace = 255;
-
 /* All threads of the thread block. */
-__device__ inline void fill_tables(const rank_levels &ranks, const uint16_t *symbols,
+__device__ inline void fill_tables(const rank_codes &ranks, const uint16_t *symbols,
                                    uint32_t thread_count, rank_tables *tables) {
   for (uint32_t s = threadIdx.x; s < 1u << ranks.place.bits; s += thread_count) {
-    tables->index[s] = kNoPlace;
+    tables->leaf_of[s] = static_cast<uint8_t>(ranks.last());
+  }
+  for (uint32_t leaf = threadIdx.x; leaf <= ranks.last(); leaf += thread_count) {
+    tables->walks[leaf] = static_cast<uint16_t>(ranks.walk_to(leaf));
   }
   __syncthreads();
-  if (threadIdx.x < ranks.count()) {
-    tables->index[symbols[threadIdx.x]] = static_cast<uint8_t>(threadIdx.x);
+  for (uint32_t i = threadIdx.x; i < ranks.count(); i += thread_count) {
+    tables->leaf_of[symbols[i]] = static_cast<uint8_t>(i);
   }
   if (threadIdx.x == 0) {
     tables->ranks = ranks;
@@ -36,8 +37,8 @@ __device__ inline void fill_tables(const rank_levels &ranks, const uint16_t *sym
 
 /* The symbol table, behind the header of the chunk at `chunk`; adds this thread's share to `sum`.
  */
-__device__ inline void write_table(const rank_levels &ranks, const uint16_t *symbols,
-                                   uint8_t *chunk, chunk_sum *sum) {
+__device__ inline void write_table(const rank_codes &ranks, const uint16_t *symbols, uint8_t *chunk,
+                                   chunk_sum *sum) {
   const uint32_t at = threadIdx.x * 16, each = ranks.place.nbytes();
   if (at < ranks.padded_nbytes()) {
     uint32_t words[4] = {};
@@ -52,6 +53,14 @@ __device__ inline void write_table(const rank_levels &ranks, const uint16_t *sym
   }
 }
 
+/* Up to 8 bits, to bit `at` of words that are zero there and that others may share. */
+__device__ inline void put_bits(uint32_t *words, uint32_t at, uint32_t value) {
+  atomicOr(words + at / 32, value << at % 32);
+  if (at % 32 > 24) {
+    atomicOr(words + at / 32 + 1, value >> (32 - at % 32));
+  }
+}
+
 /* One block. Every method is for a whole warp. */
 template <typename T> struct ranked_block {
   T values[kLaneGroups][kGroup]; /* all, or those that are not 0 in a sparse block; then zeros */
@@ -59,12 +68,11 @@ template <typename T> struct ranked_block {
   uint32_t total, count;         /* values of the block, and of those in `values` */
   uint32_t kind, form;
   uint32_t mask_nbytes, nbytes; /* of the mask; of all of it */
-  uint32_t second_count, stored_count;
 
   /* Make it the block of no values. */
   __device__ __forceinline__ void clear() {
     clear_groups(values);
-    total = count = kind = form = mask_nbytes = nbytes = second_count = stored_count = 0;
+    total = count = kind = form = mask_nbytes = nbytes = 0;
   }
 
   __device__ uint32_t descriptor() const {
@@ -75,29 +83,35 @@ template <typename T> struct ranked_block {
     return index_of(j, lane) * kGroup + static_cast<uint32_t>(t) < count;
   }
 
-  /* How many values of each of the lane's groups have no first code, and no code at all. */
-  __device__ __forceinline__ void count_codes(const rank_tables &tables, int lane,
-                                              uint32_t seconds[kLaneGroups],
-                                              uint32_t stored[kLaneGroups]) const {
-    const rank_levels &ranks = tables.ranks;
+  /* Bytes of the sections, or as many as the values take if they have bits below the shift. */
+  __device__ __forceinline__ uint32_t sections_nbytes(const rank_tables &tables, int lane) const {
+    const rank_codes &ranks = tables.ranks;
+    uint32_t code_bits = 0, stored_count = 0;
+    T any = 0;
 #pragma unroll
     for (int j = 0; j < kLaneGroups; j++) {
-      seconds[j] = stored[j] = 0;
 #pragma unroll
       for (int t = 0; t < kGroup; t++) {
-        const uint32_t place =
-            is_there(j, lane, t) ? tables.index[ranks.symbol_of(values[j][t])] : 0;
-        seconds[j] += place >= ranks.first_count() ? 1 : 0;
-        stored[j] += place >= ranks.count() ? 1 : 0;
+        any |= values[j][t];
+        if (is_there(j, lane, t)) {
+          const uint32_t leaf = tables.leaf_of[ranks.symbol_of(values[j][t])];
+          code_bits += bit_length(static_cast<uint32_t>(tables.walks[leaf])) - 1;
+          stored_count += leaf == ranks.last() ? 1 : 0;
+        }
       }
     }
+    const uint32_t both = warp_add(code_bits | stored_count << 16);
+    if ((warp_or(any) & ((UINT64_C(1) << ranks.place.shift) - 1)) != 0) {
+      return count * static_cast<uint32_t>(sizeof(T));
+    }
+    return fixed_nbytes(count, ranks.template rest_bits<T>()) + ((both & 0xffff) + 7) / 8 +
+           (both >> 16) * ranks.place.nbytes();
   }
 
   /* Set everything from `values`, of which the block has `value_count`. `list` can hold
    * as many. */
   __device__ __forceinline__ void measure(const rank_tables &tables, uint32_t value_count, int lane,
                                           T *list) {
-    const rank_levels &ranks = tables.ranks;
     total = count = value_count;
     mask = mask_of(values);
     const uint32_t used_count = mask.used_count();
@@ -113,87 +127,113 @@ template <typename T> struct ranked_block {
       mask_nbytes = mask.nbytes(mask_shape(value_count));
       count = used_count;
     }
-    uint32_t seconds[kLaneGroups], stored[kLaneGroups];
-    count_codes(tables, lane, seconds, stored);
-    const uint32_t both = warp_add(seconds[0] + seconds[1] + seconds[2] + seconds[3] +
-                                   ((stored[0] + stored[1] + stored[2] + stored[3]) << 16));
-    second_count = both & 0xffff;
-    stored_count = both >> 16;
-    const uint32_t coded_nbytes = fixed_nbytes(count, ranks.template rest_bits<T>()) +
-                                  fixed_nbytes(count, ranks.first_bits()) +
-                                  fixed_nbytes(second_count, ranks.second_bits()) +
-                                  stored_count * ranks.place.nbytes();
+    const uint32_t coded_nbytes = sections_nbytes(tables, lane);
     const uint32_t raw_nbytes = count * static_cast<uint32_t>(sizeof(T));
     kind = coded_nbytes < raw_nbytes ? GPUFI_BLOCK_CODED : GPUFI_BLOCK_RAW;
     nbytes = mask_nbytes + (coded_nbytes < raw_nbytes ? coded_nbytes : raw_nbytes);
   }
 
-  /* The sections of a coded block, to byte `at`. `second_codes` is the warp's own. */
-  __device__ __forceinline__ void write_sections(const rank_tables &tables, uint8_t *second_codes,
-                                                 uint32_t *words, uint32_t at, int lane) const {
-    const rank_levels &ranks = tables.ranks;
-    const uint32_t rest_bits = ranks.template rest_bits<T>(), first_bits = ranks.first_bits();
-    const uint32_t second_bits = ranks.second_bits(), each = ranks.place.nbytes();
-    const uint32_t firsts_at = at + fixed_nbytes(count, rest_bits);
-    const uint32_t seconds_at = firsts_at + fixed_nbytes(count, first_bits);
-    const uint32_t stored_at = seconds_at + fixed_nbytes(second_count, second_bits);
-    uint32_t sizes[kLaneGroups], stored_sizes[kLaneGroups];
-    uint32_t second[kLaneGroups], stored[kLaneGroups];
-    count_codes(tables, lane, sizes, stored_sizes);
-    scan_groups(sizes, lane, second);
-    scan_groups(stored_sizes, lane, stored);
+  /* The steps of all values level by level, to byte `at`; of values that are at a leaf, `walks` has
+   * no steps any more. Returns where they end. */
+  static __device__ __forceinline__ uint32_t write_walks(uint16_t walks[kLaneGroups][kGroup],
+                                                         uint32_t *words, uint32_t at, int lane) {
+    uint32_t sizes[kLaneGroups], starts[kLaneGroups], steps[kLaneGroups];
+    uint32_t bit = 8 * at;
+#pragma unroll 1
+    for (int level = 1; level <= GPUFI_TREE_DEPTH_MAX; level++) {
+#pragma unroll
+      for (int j = 0; j < kLaneGroups; j++) {
+        sizes[j] = steps[j] = 0;
+#pragma unroll
+        for (int t = 0; t < kGroup; t++) {
+          if (walks[j][t] > 1) {
+            steps[j] |= (walks[j][t] & 1u) << sizes[j]++;
+            walks[j][t] >>= 1;
+          }
+        }
+      }
+      const uint32_t all = scan_groups(sizes, lane, starts);
+      if (all == 0) {
+        break;
+      }
+#pragma unroll
+      for (int j = 0; j < kLaneGroups; j++) {
+        if (steps[j] != 0) {
+          put_bits(words, bit + starts[j], steps[j]);
+        }
+      }
+      bit += all;
+    }
+    return (bit + 7) / 8;
+  }
+
+  /* The symbols of the last leaf, to byte `at`. */
+  __device__ __forceinline__ void write_stored(const rank_tables &tables, uint32_t *words,
+                                               uint32_t at, int lane) const {
+    const rank_codes &ranks = tables.ranks;
+    const uint32_t each = ranks.place.nbytes();
+    uint32_t sizes[kLaneGroups], starts[kLaneGroups], stored[kLaneGroups];
 #pragma unroll
     for (int j = 0; j < kLaneGroups; j++) {
-      T rests[kGroup];
-      uint8_t firsts[kGroup];
+      stored[j] = 0;
 #pragma unroll
       for (int t = 0; t < kGroup; t++) {
-        const T value = values[j][t];
-        const bool there = is_there(j, lane, t);
-        const uint32_t symbol = ranks.symbol_of(value);
-        const uint32_t place = there ? tables.index[symbol] : 0;
-        const bool has_first = place < ranks.first_count(), has_code = place < ranks.count();
-        rests[t] = there ? ranks.rest_of(value) : static_cast<T>(0);
-        firsts[t] = static_cast<uint8_t>(has_first ? place : ranks.first_count());
-        if (!has_first) {
-          second_codes[second[j]++] =
-              static_cast<uint8_t>((has_code ? place : ranks.count()) - ranks.first_count());
-        }
-        if (!has_code) {
-          const uint32_t to = stored_at + stored[j]++ * each;
+        const bool is =
+            is_there(j, lane, t) && tables.leaf_of[ranks.symbol_of(values[j][t])] == ranks.last();
+        stored[j] |= (is ? 1u : 0u) << t;
+      }
+      sizes[j] = static_cast<uint32_t>(__popc(stored[j]));
+    }
+    scan_groups(sizes, lane, starts);
+#pragma unroll
+    for (int j = 0; j < kLaneGroups; j++) {
+#pragma unroll
+      for (int t = 0; t < kGroup; t++) {
+        if (stored[j] >> t & 1) {
+          const uint32_t symbol = ranks.symbol_of(values[j][t]), to = at + starts[j]++ * each;
           put_byte(words, to, symbol & 0xff);
           if (each == 2) {
             put_byte(words, to + 1, symbol >> 8);
           }
         }
       }
-      const uint32_t k = index_of(j, lane);
-      if (k * kGroup < count) {
-        if (rest_bits != 0) {
-          put_group(words, at + k * rest_bits, rests, rest_bits);
-        }
-        put_group(words, firsts_at + k * first_bits, firsts, first_bits);
-      }
-    }
-    if (lane < kGroup) {
-      second_codes[second_count + static_cast<uint32_t>(lane)] = 0; /* fills the last group up */
-    }
-    __syncwarp();
-    for (uint32_t k = static_cast<uint32_t>(lane); k * kGroup < second_count && second_bits != 0;
-         k += kWarp) {
-      put_group(words, seconds_at + k * second_bits, second_codes + k * kGroup, second_bits);
     }
   }
 
+  /* The sections of a coded block, to byte `at`. */
+  __device__ __forceinline__ void write_sections(const rank_tables &tables, uint32_t *words,
+                                                 uint32_t at, int lane) const {
+    const rank_codes &ranks = tables.ranks;
+    const uint32_t rest_bits = ranks.template rest_bits<T>();
+    uint16_t walks[kLaneGroups][kGroup];
+#pragma unroll
+    for (int j = 0; j < kLaneGroups; j++) {
+      T rests[kGroup];
+#pragma unroll
+      for (int t = 0; t < kGroup; t++) {
+        const bool there = is_there(j, lane, t);
+        rests[t] = there ? ranks.rest_of(values[j][t]) : static_cast<T>(0);
+        const uint32_t leaf = tables.leaf_of[ranks.symbol_of(values[j][t])];
+        walks[j][t] = there ? tables.walks[leaf] : 1;
+      }
+      const uint32_t k = index_of(j, lane);
+      if (k * kGroup < count && rest_bits != 0) {
+        put_group(words, at + k * rest_bits, rests, rest_bits);
+      }
+    }
+    const uint32_t codes_at = at + fixed_nbytes(count, rest_bits);
+    write_stored(tables, words, write_walks(walks, words, codes_at, lane), lane);
+  }
+
   /* Write all of the block, to words that are zero and that no other warp writes. */
-  __device__ __forceinline__ void write(const rank_tables &tables, uint8_t *second_codes,
-                                        uint32_t *words, int lane) const {
+  __device__ __forceinline__ void write(const rank_tables &tables, uint32_t *words,
+                                        int lane) const {
     const uint32_t at = mask_nbytes;
     if (form & GPUFI_FORM_SPARSE) {
       write_mask(mask, total, words, 0, lane);
     }
     if (kind == GPUFI_BLOCK_CODED) {
-      write_sections(tables, second_codes, words, at, lane);
+      write_sections(tables, words, at, lane);
     } else if (kind == GPUFI_BLOCK_RAW) {
 #pragma unroll
       for (int j = 0; j < kLaneGroups; j++) {

@@ -1,5 +1,5 @@
-/* Unpacking a ranked block from shared memory into a warp's registers; codec/ranked.c is the
- * reference. The bytes are untrusted input. */
+/* Unpacking a ranked block from shared memory into a warp's registers; codec/ranked_block.c and
+ * codec/levels.c are the reference. The bytes are untrusted input. */
 #ifndef GPUFI_BACKEND_CUDA_CODEC_RANKED_UNPACK_CUH
 #define GPUFI_BACKEND_CUDA_CODEC_RANKED_UNPACK_CUH
 
@@ -8,11 +8,11 @@
 
 namespace gpufi {
 
-/* What a thread block knows of its chunk, and the symbols of those values of each of its warps that
- * have no first code. */
+/* What a thread block knows of its chunk, and, in version 1, the symbols of those values of each of
+ * its warps that have no first code. */
 struct rank_symbols {
-  rank_levels ranks;
-  uint16_t symbols[GPUFI_SYMBOLS_MAX];
+  rank_codes ranks;
+  uint16_t symbols[GPUFI_TREE_LEAVES_MAX];
   uint16_t seconds[GPUFI_RUN_BLOCKS][GPUFI_BLOCK_VALUES + kGroup];
 };
 
@@ -40,7 +40,7 @@ __device__ __forceinline__ bool take_fixed(const uint32_t *words, uint32_t at, u
  * `end`. False, on some lane at least, if anything is not right. All lanes. */
 __device__ inline bool take_seconds(const rank_symbols &tables, const uint32_t *words, uint32_t at,
                                     uint32_t end, uint32_t count, int lane, uint16_t *seconds) {
-  const rank_levels &ranks = tables.ranks;
+  const rank_codes &ranks = tables.ranks;
   const uint8_t *const bytes = reinterpret_cast<const uint8_t *>(words);
   const uint32_t width = ranks.second_bits(), each = ranks.place.nbytes();
   const uint32_t stored_at = at + fixed_nbytes(count, width);
@@ -86,13 +86,13 @@ __device__ inline bool take_seconds(const rank_symbols &tables, const uint32_t *
   return good;
 }
 
-/* The `count` values of a coded block, from byte `at` to `end`; 0 behind the count. False, on some
- * lane at least, if anything is not right. All lanes. */
+/* The `count` values of a coded block of version 1, from byte `at` to `end`; 0 behind the count.
+ * False, on some lane at least, if anything is not right. All lanes. */
 template <typename T>
-__device__ __forceinline__ bool unpack_sections(const rank_symbols &tables, const uint32_t *words,
-                                                uint32_t at, uint32_t end, uint32_t count, int lane,
-                                                uint16_t *seconds, T r[kLaneGroups][kGroup]) {
-  const rank_levels &ranks = tables.ranks;
+__device__ __forceinline__ bool unpack_levels(const rank_symbols &tables, const uint32_t *words,
+                                              uint32_t at, uint32_t end, uint32_t count, int lane,
+                                              uint16_t *seconds, T r[kLaneGroups][kGroup]) {
+  const rank_codes &ranks = tables.ranks;
   const uint32_t rest_bits = ranks.template rest_bits<T>();
   const uint32_t firsts_at = at + fixed_nbytes(count, rest_bits);
   const uint32_t seconds_at = firsts_at + fixed_nbytes(count, ranks.first_bits());
@@ -133,6 +133,115 @@ __device__ __forceinline__ bool unpack_sections(const rank_symbols &tables, cons
   return true;
 }
 
+/* The bytes from `at` on, of which `nbytes` are the block's, as the steps of `count` values to
+ * their leaves. Returns how many bytes the steps take, or UINT32_MAX if they are not right. All
+ * lanes, the same answer. */
+__device__ __forceinline__ uint32_t take_walks(const rank_codes &ranks, const uint8_t *bytes,
+                                               uint32_t nbytes, uint32_t count, int lane,
+                                               uint8_t leaves[kLaneGroups][kGroup]) {
+  uint32_t sizes[kLaneGroups], starts[kLaneGroups];
+  uint32_t walking = 0; /* bit 8 * j + t: that value of the lane is not at a leaf yet */
+  uint32_t bit = 0;
+#pragma unroll
+  for (int j = 0; j < kLaneGroups; j++) {
+#pragma unroll
+    for (uint32_t t = 0; t < kGroup; t++) {
+      leaves[j][t] = 0;
+      walking |= (index_of(j, lane) * kGroup + t < count ? 1u : 0u) << (8 * j + t);
+    }
+  }
+#pragma unroll 1
+  for (uint32_t level = 1; level <= ranks.depth(); level++) {
+#pragma unroll
+    for (int j = 0; j < kLaneGroups; j++) {
+      sizes[j] = static_cast<uint32_t>(__popc(walking >> 8 * j & 0xff));
+    }
+    const uint32_t all = scan_groups(sizes, lane, starts);
+    if (all == 0) {
+      break;
+    }
+    if (bit + all > 8 * nbytes) {
+      return UINT32_MAX;
+    }
+    const uint32_t before = ranks.before[level], above = ranks.before[level + 1];
+#pragma unroll
+    for (int j = 0; j < kLaneGroups; j++) {
+      if (sizes[j] != 0) {
+        const uint32_t from = bit + starts[j];
+        uint32_t steps =
+            (bytes[from / 8] | static_cast<uint32_t>(bytes[from / 8 + 1]) << 8) >> from % 8;
+#pragma unroll
+        for (uint32_t t = 0; t < kGroup; t++) {
+          if (walking >> (8 * j + t) & 1) {
+            const uint32_t node = 2u * leaves[j][t] - before + (steps & 1);
+            steps >>= 1;
+            leaves[j][t] = static_cast<uint8_t>(node);
+            walking &= ~((node < above ? 1u : 0u) << (8 * j + t));
+          }
+        }
+      }
+    }
+    bit += all;
+  }
+  const uint32_t taken = (bit + 7) / 8;
+  return bit % 8 == 0 || bytes[taken - 1] >> bit % 8 == 0 ? taken : UINT32_MAX;
+}
+
+/* The `count` values of a coded block, from byte `at` to `end`; 0 behind the count. False, on some
+ * lane at least, if anything is not right. All lanes. */
+template <typename T>
+__device__ __forceinline__ bool unpack_sections(const rank_symbols &tables, const uint32_t *words,
+                                                uint32_t at, uint32_t end, uint32_t count, int lane,
+                                                T r[kLaneGroups][kGroup]) {
+  const rank_codes &ranks = tables.ranks;
+  const uint8_t *const bytes = reinterpret_cast<const uint8_t *>(words);
+  const uint32_t rest_bits = ranks.template rest_bits<T>(), each = ranks.place.nbytes();
+  const uint32_t codes_at = at + fixed_nbytes(count, rest_bits);
+  uint8_t leaves[kLaneGroups][kGroup];
+  uint32_t sizes[kLaneGroups], next[kLaneGroups];
+  if (codes_at > end) {
+    return false;
+  }
+  const uint32_t codes_nbytes =
+      take_walks(ranks, bytes + codes_at, end - codes_at, count, lane, leaves);
+  if (codes_nbytes == UINT32_MAX) {
+    return false;
+  }
+  const uint32_t stored_at = codes_at + codes_nbytes, last = ranks.last();
+#pragma unroll
+  for (int j = 0; j < kLaneGroups; j++) {
+    sizes[j] = 0;
+#pragma unroll
+    for (uint32_t t = 0; t < kGroup; t++) {
+      sizes[j] += index_of(j, lane) * kGroup + t < count && leaves[j][t] == last ? 1 : 0;
+    }
+  }
+  if (scan_groups(sizes, lane, next) * each != end - stored_at) {
+    return false;
+  }
+  bool good = true;
+#pragma unroll
+  for (int j = 0; j < kLaneGroups; j++) {
+    const uint32_t first = index_of(j, lane) * kGroup;
+    good = take_fixed(words, at, first, count, rest_bits, r[j]) && good;
+#pragma unroll
+    for (uint32_t t = 0; t < kGroup; t++) {
+      if (first + t < count) {
+        uint32_t symbol = 0;
+        if (leaves[j][t] == last) {
+          const uint32_t from = stored_at + next[j]++ * each;
+          symbol = bytes[from] | (each == 2 ? static_cast<uint32_t>(bytes[from + 1]) << 8 : 0);
+          good = good && symbol >> ranks.place.bits == 0;
+        } else {
+          symbol = tables.symbols[leaves[j][t]];
+        }
+        r[j][t] = ranks.value_of(r[j][t], symbol);
+      }
+    }
+  }
+  return good;
+}
+
 /* As unpack_block, for a block of a ranked chunk. */
 template <typename T>
 __device__ __forceinline__ bool unpack_ranked(const rank_symbols &tables, const uint32_t *words,
@@ -157,9 +266,13 @@ __device__ __forceinline__ bool unpack_ranked(const rank_symbols &tables, const 
     block.nbytes -= mask_nbytes;
     *list_count = mask->used_count();
   }
-  return block.kind == GPUFI_BLOCK_CODED
-             ? unpack_sections(tables, words, at, at + block.nbytes, *list_count, lane, seconds, r)
-             : unpack_list(words, at, block, *list_count, lane, r);
+  const uint32_t end = at + block.nbytes;
+  if (block.kind != GPUFI_BLOCK_CODED) {
+    return unpack_list(words, at, block, *list_count, lane, r);
+  }
+  return tables.ranks.has_tree
+             ? unpack_sections(tables, words, at, end, *list_count, lane, r)
+             : unpack_levels(tables, words, at, end, *list_count, lane, seconds, r);
 }
 
 } // namespace gpufi

@@ -7,8 +7,8 @@
 
 namespace gpufi {
 
-/* One chunk as a source of residuals. */
-template <typename T> struct residual_source : chunk_values<T, false> {
+/* One chunk as a source of residuals, of its values as `Values` gives them. */
+template <typename T, typename Values = chunk_values<T, false>> struct residual_source : Values {
   /* Whether values of a row, which has neighbours along the axes `inside` in other rows, are
    * predicted from those before them in the row: by Lorenzo's rule or by the chain rule. */
   __device__ bool goes_along_row(uint32_t inside) const {

@@ -19,47 +19,57 @@ template <typename T> struct run_place {
 };
 
 struct run_blocks {
-  uint32_t offsets[GPUFI_RUN_BLOCKS + 1]; /* of the blocks in the run */
+  uint32_t first_unit; /* of the run's units of 16 bytes, where the stream's blocks begin */
+  uint32_t offsets[GPUFI_RUN_BLOCKS + 1]; /* of the blocks from there on */
   uint32_t descriptors[GPUFI_RUN_BLOCKS];
 };
 
-/* The most bytes of a run, and of shared memory that holds one. */
+/* The most bytes of a run's blocks, and of shared memory that holds them: those of corrections may
+ * begin inside a unit. */
 template <typename T> constexpr size_t kRunNbytes = GPUFI_RUN_BLOCKS * kBlockNbytesMax<T>;
 template <typename T>
-constexpr size_t kSharedNbytes = (kRunNbytes<T> + kMaskNbytesMax + 31) / 16 * 16;
+constexpr size_t kSharedNbytes = (kRunNbytes<T> + kMaskNbytesMax + 47) / 16 * 16;
 
-/* The descriptors of a run's blocks. All threads, which are then synchronized. */
+/* The descriptors of a run's blocks, or, in stream 1, of those of its corrections, which follow.
+ * All threads, which are then synchronized. */
 __device__ inline void load_descriptors(const chunk_grid &grid, const decode_state &state,
-                                        uint32_t run, run_blocks *blocks) {
+                                        uint32_t run, uint32_t stream, run_blocks *blocks) {
   if (threadIdx.x < kWarp) {
     const int lane = static_cast<int>(threadIdx.x);
     const uint32_t block = run * GPUFI_RUN_BLOCKS + static_cast<uint32_t>(lane);
     const uint32_t *const table =
         reinterpret_cast<const uint32_t *>(state.chunk + state.descriptors_at);
     const bool there = lane < GPUFI_RUN_BLOCKS && block < grid.block_count;
-    const uint32_t word = there ? table[block] : 0;
-    const uint32_t ends = warp_scan(word & 0x3fff, lane);
+    const uint32_t word = there ? table[stream * grid.block_count + block] : 0;
+    const uint32_t before = stream != 0 ? warp_add(there ? table[block] & 0x3fff : 0) : 0;
+    const uint32_t ends = before % 16 + warp_scan(word & 0x3fff, lane);
     if (lane < GPUFI_RUN_BLOCKS) {
       blocks->descriptors[lane] = word;
       blocks->offsets[lane + 1] = ends;
     }
     if (lane == 0) {
-      blocks->offsets[0] = 0;
+      blocks->first_unit = before / 16;
+      blocks->offsets[0] = before % 16;
     }
   }
   __syncthreads();
 }
 
-/* Load the run's bytes and add them to the sum. False if the padding behind them is not 0. */
+/* Load a stream's `nbytes` of the run, in units `begin` to `end` - 1, and add them to the sum. The
+ * last stream's are followed by padding: false if that is not 0. Of any other's, the last unit is
+ * left for the next to add, which may begin in it. */
 __device__ inline bool load_run(const decode_state &state, uint32_t begin, uint32_t end,
-                                uint32_t nbytes, uint4 *to, chunk_sum *sum) {
+                                uint32_t nbytes, bool is_last, uint4 *to, chunk_sum *sum) {
   const uint4 *const from = reinterpret_cast<const uint4 *>(state.chunk) + begin;
   bool good = true;
   for (uint32_t u = threadIdx.x; u < end - begin; u += kThreads) {
     const uint4 unit = from[u];
-    sum->add(2 * static_cast<uint64_t>(begin + u), unit);
+    const bool is_whole = 16 * u + 16 <= nbytes;
+    if (is_whole || is_last) {
+      sum->add(2 * static_cast<uint64_t>(begin + u), unit);
+    }
     to[u] = unit;
-    if (16 * u + 16 > nbytes) {
+    if (!is_whole && is_last) {
       const uint8_t *const bytes = reinterpret_cast<const uint8_t *>(to + u);
       for (uint32_t k = nbytes - 16 * u; k < 16; k++) {
         good = good && bytes[k] == 0;
@@ -69,26 +79,30 @@ __device__ inline bool load_run(const decode_state &state, uint32_t begin, uint3
   return good;
 }
 
-/* Unpack the run's blocks, each warp its own into `r`, with the zeros of sparse ones filled in.
- * `unpack` takes a block's place in `run_bytes`, its descriptor and the number of its values, and
- * sets `r`, the mask and the length of the list as unpack_block does. Marks the chunk if anything
- * is not right. All threads, which are then synchronized. */
+/* Unpack the run's blocks of `stream`, each warp its own into `r`, with the zeros of sparse ones
+ * filled in. `unpack` takes a block's place in `run_bytes`, its descriptor and the number of its
+ * values, and sets `r`, the mask and the length of the list as unpack_block does. Marks the chunk
+ * if anything is not right. All threads, which are then synchronized. */
 template <typename T, typename Unpack>
-__device__ __forceinline__ void
-unpack_run(const decode_job &job, uint32_t chunk, const run_place<T> &at, uint4 *run_bytes,
-           run_blocks *blocks, chunk_sum *sum, T r[kLaneGroups][kGroup], const Unpack &unpack) {
+__device__ __forceinline__ void unpack_run(const decode_job &job, uint32_t chunk,
+                                           const run_place<T> &at, uint32_t stream,
+                                           uint4 *run_bytes, run_blocks *blocks, chunk_sum *sum,
+                                           T r[kLaneGroups][kGroup], const Unpack &unpack) {
   decode_state *const state = &job.states[chunk];
   const int lane = threadIdx.x % kWarp, warp = static_cast<int>(threadIdx.x) / kWarp;
   const uint32_t *const runs =
       job.run_offsets + static_cast<size_t>(chunk) * (job.grid.run_count + 1) + at.run;
-  load_descriptors(job.grid, *state, at.run, blocks);
+  load_descriptors(job.grid, *state, at.run, stream, blocks);
   const uint32_t nbytes = blocks->offsets[GPUFI_RUN_BLOCKS];
+  const bool is_last = stream + 1 == state->stream_count;
   clear_groups(r);
-  bool good = nbytes <= kRunNbytes<T>, sparse = false;
+  bool good = nbytes - blocks->offsets[0] <= kRunNbytes<T>, sparse = false;
   warp_mask mask;
   uint32_t list_count = 0;
   if (good) {
-    good = load_run(*state, runs[0], runs[1], nbytes, run_bytes, sum);
+    const uint32_t begin = runs[0] + blocks->first_unit;
+    const uint32_t end = is_last ? runs[1] : begin + (nbytes + 15) / 16;
+    good = load_run(*state, begin, end, nbytes, is_last, run_bytes, sum);
     __syncthreads();
     const uint32_t past = static_cast<uint32_t>(warp) * GPUFI_BLOCK_VALUES;
     if (past < at.count) {
@@ -107,6 +121,15 @@ unpack_run(const decode_job &job, uint32_t chunk, const run_place<T> &at, uint4 
     T *const list = reinterpret_cast<T *>(run_bytes) + warp * GPUFI_BLOCK_VALUES;
     store_list(r, list_count, lane, list);
     expand_values(mask, list, lane, r);
+  }
+}
+
+/* Add the shares of all threads to the chunk's checksum; `partial` is shared. All threads. */
+__device__ inline void add_to_sum(decode_state *state, chunk_sum share, chunk_sum *partial) {
+  const chunk_sum sum = thread_block_sum<kWarps>(share, partial);
+  if (threadIdx.x == 0 && (sum.plain != 0 || sum.mixed != 0)) {
+    atomicAdd(&state->plain, static_cast<unsigned long long>(sum.plain));
+    atomicAdd(&state->mixed, static_cast<unsigned long long>(sum.mixed));
   }
 }
 

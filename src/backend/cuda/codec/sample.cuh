@@ -12,20 +12,41 @@ namespace gpufi {
 constexpr uint32_t kSampleThreads = GPUFI_SAMPLE_GROUPS;
 constexpr uint32_t kBuckets = 1024; /* a power of two, above 512 */
 
+constexpr uint32_t kTableMax = GPUFI_TREE_LEAVES_MAX - 1; /* entries of a symbol table */
+/* A Huffman tree's levels are fewer: a leaf at level d takes a sum of at least the (d + 1)-th
+ * Fibonacci number, and the sum is that of the sample's values and 1. */
+constexpr uint32_t kHuffmanLevels = 24;
+
+/* The codes for one place of the symbol. */
+struct tried_codes {
+  symbol_place place;
+  uint64_t bits;              /* the cost of all; UINT64_MAX if the rests alone cost too much */
+  uint64_t rest_bits;         /* of that the mask and the rests */
+  uint32_t listed;            /* symbols of the table */
+  uint32_t sorted[kTableMax]; /* their keys, falling */
+  uint32_t leaves[kHuffmanLevels]; /* of each level */
+  uint16_t joined[kTableMax];      /* weights of the nodes that are not leaves, as they are made */
+  uint8_t parent_of_leaf[GPUFI_TREE_LEAVES_MAX], parent[kTableMax], level[kTableMax];
+  rank_codes codes;
+
+  __device__ uint32_t weight(uint32_t leaf) const {
+    return leaf < listed ? sorted[leaf] / kSymbolsMax : 1;
+  }
+};
+
 /* The shared memory of a thread block. */
 struct sample_shared {
   residual_cost costs[kWarp];
   residual_cost cost;
   unsigned long long offset;
   uint32_t bits, subset;
-  /* For ranked chunks: how often each symbol occurs and, from bit 16 on, with a value that is not
-   * 0. */
+  /* For ranked chunks: how often each symbol occurs. */
   uint32_t counts[kSymbolsMax];
   uint32_t keys[kSymbolsMax]; /* count and symbol of those that occur */
   uint32_t key_count;
-  uint32_t sorted[GPUFI_SYMBOLS_MAX + 2]; /* the highest keys, falling */
-  uint32_t covered[GPUFI_SYMBOLS_MAX + 1];
   uint32_t value_count, used_count, used_groups;
+  unsigned long long any; /* the bits that are 1 in any value */
+  tried_codes tried[GPUFI_CUTS_MAX];
   /* For dictionaries: the distinct values, by hash. */
   unsigned long long buckets[kBuckets];
   uint32_t distinct_count;
@@ -77,12 +98,12 @@ __device__ inline uint8_t transform_of(const chunk_grid &grid, int t) {
 
 /* What the residuals of a group have in common. */
 template <typename T> struct group_tally {
-  T any, zigzagged;
+  T any, zigzags;
   uint32_t used_count; /* that are not 0 */
 
   __device__ __forceinline__ void add(T r) {
     any |= r;
-    zigzagged |= static_cast<T>(static_cast<T>(r << 1) ^ static_cast<T>(0 - (r >> (kBits<T> - 1))));
+    zigzags |= zigzagged(r);
     used_count += r != 0 ? 1 : 0;
   }
 };
@@ -90,7 +111,7 @@ template <typename T> struct group_tally {
 /* Costs of one group of each lane. All lanes, the same answer. */
 template <typename T> __device__ inline residual_cost warp_cost(const group_tally<T> &group) {
   residual_cost cost;
-  const uint32_t width = bit_length(group.zigzagged); /* at most 64: sums of 32 fit the words */
+  const uint32_t width = bit_length(group.zigzags); /* at most 64: sums of 32 fit the words */
   const uint32_t widths = warp_add(width | (width != 0 ? 1u << 16 : 0u));
   const uint32_t used = warp_add(width * group.used_count | group.used_count << 16);
   cost.residual_or = warp_or(group.any);
@@ -112,26 +133,38 @@ __device__ inline uint32_t sampled_bits(const residual_cost &cost, uint32_t take
   return dense < sparse ? dense : sparse;
 }
 
-/* Histogram of the sample's symbols. All threads. */
-template <typename T>
-__device__ void count_symbols(const encode_job &job, const T *raw, symbol_place place,
-                              sample_shared *shared) {
-  for (uint32_t s = threadIdx.x; s < 1u << place.bits; s += kSampleThreads) {
-    shared->counts[s] = 0;
-  }
-  if (threadIdx.x == 0) {
-    shared->value_count = shared->used_count = shared->used_groups = shared->key_count = 0;
-  }
-  __syncthreads();
+/* What the values of the sample that are to be ranked have in common: all of them or, where a mask
+ * pays, those that are not 0. */
+struct ranked_sample {
+  bool sparse;
+  uint32_t value_count;
+  uint64_t mask_bits;
+  uint32_t zeros; /* low bits that are 0 in all */
+};
+
+/* Call f(value, valid) with the values of the sample, a value for each thread at a time. */
+template <typename T, typename Function>
+__device__ __forceinline__ void each_sampled_value(const encode_job &job, const T *raw,
+                                                   const Function &f) {
   for (uint32_t k = threadIdx.x / kGroup; k < GPUFI_SAMPLE_GROUPS; k += kSampleThreads / kGroup) {
     const sampled_value here = sample_value(job.grid, k);
     const T v = here.valid ? load_value(raw, here.i, {GPUFI_TRANSFORM_NONE, job.swap}) : 0;
-    if (here.valid) {
-      const uint32_t symbol = static_cast<uint32_t>(v >> place.at) & ((1u << place.bits) - 1);
-      atomicAdd(&shared->counts[symbol], v != 0 ? 0x10001u : 1u);
-    }
-    const uint32_t used = __ballot_sync(kAllLanes, v != 0),
-                   valid = __ballot_sync(kAllLanes, here.valid);
+    f(v, here.valid);
+  }
+}
+
+/* All threads, the same answer. */
+template <typename T>
+__device__ ranked_sample survey_sample(const encode_job &job, const T *raw, sample_shared *shared) {
+  if (threadIdx.x == 0) {
+    shared->value_count = shared->used_count = shared->used_groups = 0;
+    shared->any = 0;
+  }
+  __syncthreads();
+  each_sampled_value(job, raw, [&](T v, bool is_valid) {
+    const uint32_t used = __ballot_sync(kAllLanes, v != 0);
+    const uint32_t valid = __ballot_sync(kAllLanes, is_valid);
+    const unsigned long long any = warp_or(v);
     if (threadIdx.x % kWarp == 0) {
       uint32_t groups = 0;
       for (int g = 0; g < kWarp / kGroup; g++) {
@@ -140,19 +173,47 @@ __device__ void count_symbols(const encode_job &job, const T *raw, symbol_place 
       atomicAdd(&shared->value_count, static_cast<uint32_t>(__popc(valid)));
       atomicAdd(&shared->used_count, static_cast<uint32_t>(__popc(used)));
       atomicAdd(&shared->used_groups, groups);
+      atomicOr(&shared->any, any);
     }
+  });
+  __syncthreads();
+  ranked_sample sample;
+  const uint32_t used = shared->used_count;
+  sample.sparse = used != 0 && 4 * used <= 3 * shared->value_count;
+  sample.value_count = sample.sparse ? used : shared->value_count;
+  sample.mask_bits =
+      sample.sparse ? sample_take(job.grid) + static_cast<uint64_t>(kGroup) * shared->used_groups
+                    : 0;
+  const uint64_t any = shared->any;
+  sample.zeros = any != 0 ? trailing_zeros(any) : kBits<T>;
+  return sample;
+}
+
+/* Histogram of the sample's symbols at a place. All threads, which are then synchronized. */
+template <typename T>
+__device__ void count_symbols(const encode_job &job, const T *raw, symbol_place place, bool sparse,
+                              sample_shared *shared) {
+  for (uint32_t s = threadIdx.x; s < 1u << place.bits; s += kSampleThreads) {
+    shared->counts[s] = 0;
   }
+  if (threadIdx.x == 0) {
+    shared->key_count = 0;
+  }
+  __syncthreads();
+  each_sampled_value(job, raw, [&](T v, bool is_valid) {
+    if (is_valid && !(sparse && v == 0)) {
+      atomicAdd(&shared->counts[static_cast<uint32_t>(v >> place.at) & ((1u << place.bits) - 1)],
+                1u);
+    }
+  });
   __syncthreads();
 }
 
-/* The most frequent symbols, equal ones by rising symbol, and how many values the first so many of
- * them cover. All threads. */
-__device__ inline void sort_symbols(symbol_place place, bool sparse, sample_shared *shared) {
-  for (uint32_t i = threadIdx.x; i < GPUFI_SYMBOLS_MAX + 2; i += kSampleThreads) {
-    shared->sorted[i] = 0;
-  }
-  for (uint32_t s = threadIdx.x; s < 1u << place.bits; s += kSampleThreads) {
-    const uint32_t count = sparse ? shared->counts[s] >> 16 : shared->counts[s] & 0xffff;
+/* The table of symbols: those that occur, by falling count, equal ones by rising symbol. All
+ * threads, which are then synchronized. */
+__device__ inline void sort_symbols(sample_shared *shared, tried_codes *to) {
+  for (uint32_t s = threadIdx.x; s < 1u << to->place.bits; s += kSampleThreads) {
+    const uint32_t count = shared->counts[s];
     if (count != 0) {
       shared->keys[atomicAdd(&shared->key_count, 1u)] = count * kSymbolsMax + (kSymbolsMax - 1 - s);
     }
@@ -164,117 +225,165 @@ __device__ inline void sort_symbols(symbol_place place, bool sparse, sample_shar
     for (uint32_t k = 0; k < shared->key_count; k++) {
       rank += shared->keys[k] > key ? 1 : 0;
     }
-    if (rank < GPUFI_SYMBOLS_MAX) {
-      shared->sorted[rank] = key;
+    if (rank < kTableMax) {
+      to->sorted[rank] = key;
     }
-  }
-  __syncthreads();
-  if (threadIdx.x < kWarp) {
-    uint32_t base = 0;
-    for (uint32_t first = 0; first < GPUFI_SYMBOLS_MAX; first += kWarp) {
-      const uint32_t i = first + threadIdx.x;
-      const uint32_t count = i < GPUFI_SYMBOLS_MAX ? shared->sorted[i] / kSymbolsMax : 0;
-      const uint32_t ends = base + warp_scan(count, static_cast<int>(threadIdx.x));
-      if (i < GPUFI_SYMBOLS_MAX) {
-        shared->covered[i + 1] = ends;
-      }
-      base = __shfl_sync(kAllLanes, ends, kWarp - 1);
-    }
-    if (threadIdx.x == 0) {
-      shared->covered[0] = 0;
-    }
-  }
-  __syncthreads();
-}
-
-/* The table of symbols: those that occur, by falling count, then those that do not. All threads. */
-__device__ inline void write_symbols(symbol_place place, bool sparse, const sample_shared &shared,
-                                     encode_state *state) {
-  const rank_levels ranks = {place, state->levels};
-  const uint32_t count = ranks.count();
-  for (uint32_t i = threadIdx.x; i < count && i < shared.key_count; i += kSampleThreads) {
-    state->symbols[i] = static_cast<uint16_t>(kSymbolsMax - 1 - shared.sorted[i] % kSymbolsMax);
   }
   if (threadIdx.x == 0) {
-    uint32_t i = shared.key_count;
-    for (uint32_t s = 0; i < count; s++) {
-      const bool occurs = sparse ? shared.counts[s] >> 16 : shared.counts[s] & 0xffff;
-      if (!occurs) {
-        state->symbols[i++] = static_cast<uint16_t>(s);
+    to->listed = shared->key_count < kTableMax ? shared->key_count : kTableMax;
+  }
+  __syncthreads();
+}
+
+/* The level of each node of the Huffman tree but the leaves; tree.c is the reference. One thread.
+ */
+__device__ inline void join_least(tried_codes *t) {
+  const uint32_t inner = t->listed; /* nodes that are made, one fewer than leaves */
+  uint32_t left = t->listed + 1, next = 0;
+  for (uint32_t made = 0; made < inner; made++) {
+    uint32_t sum = 0;
+    for (int side = 0; side < 2; side++) {
+      if (left > 0 && (next == made || t->weight(left - 1) <= t->joined[next])) {
+        sum += t->weight(--left);
+        t->parent_of_leaf[left] = static_cast<uint8_t>(made);
+      } else {
+        sum += t->joined[next];
+        t->parent[next++] = static_cast<uint8_t>(made);
       }
     }
+    t->joined[made] = static_cast<uint16_t>(sum);
+  }
+  for (uint32_t k = inner; k-- > 0;) { /* the last one made is the root */
+    const bool is_root = k + 1 == inner;
+    t->level[k] = is_root ? 0 : static_cast<uint8_t>(t->level[t->parent[k]] + 1);
   }
 }
 
-/* The cheapest pair of code lengths, the first of equals, for `total` values: sets *levels, and
- * returns the cost in bits, the table's included. By one warp; each lane tries a pair. */
-__device__ inline uint64_t choose_levels(symbol_place place, uint64_t total, uint64_t groups,
-                                         uint64_t take, const sample_shared &shared,
-                                         uint8_t *levels) {
-  constexpr uint32_t kSeconds = GPUFI_SECOND_BITS_MAX + 1;
-  static_assert(GPUFI_FIRST_BITS_MAX * kSeconds <= kWarp, "a lane a pair");
-  const uint32_t lane = threadIdx.x, a = lane / kSeconds + 1, b = lane % kSeconds;
-  const rank_levels ranks = {place, static_cast<uint8_t>(a | b << 4)};
-  uint64_t cost = UINT64_MAX;
-  if (a <= GPUFI_FIRST_BITS_MAX && ranks.count() <= 1u << place.bits) {
-    const uint64_t second = total - shared.covered[ranks.first_count()];
-    const uint64_t escaped = total - shared.covered[ranks.count()];
-    const uint64_t coded = total * a + second * b + escaped * 8 * place.nbytes();
-    cost = coded * groups / take + 8 * static_cast<uint64_t>(ranks.table_nbytes());
+/* Leaves below the limit are moved up to it, and others down for them; tree.c is the reference.
+ * Then the tree is known. One thread. */
+__device__ inline void limit_depth(tried_codes *t) {
+  constexpr uint32_t kLimit = GPUFI_TREE_DEPTH_MAX;
+  uint8_t of_levels[kLimit];
+  uint32_t used = 0, depth = kLimit;
+  for (uint32_t j = kLimit + 1; j < kHuffmanLevels; j++) {
+    t->leaves[kLimit] += t->leaves[j];
   }
-  uint64_t least = cost;
-  for (int step = 16; step > 0; step /= 2) {
-    const uint64_t other = __shfl_xor_sync(kAllLanes, least, step);
-    least = other < least ? other : least;
+  for (uint32_t j = 1; j <= kLimit; j++) {
+    used += t->leaves[j] << (kLimit - j);
   }
-  const uint32_t winners = __ballot_sync(kAllLanes, cost == least);
-  *levels = static_cast<uint8_t>(
-      __shfl_sync(kAllLanes, a | b << 4, __ffs(static_cast<int>(winners)) - 1));
-  return least;
+  for (; used > 1u << kLimit; used--) {
+    uint32_t j = kLimit - 1;
+    while (t->leaves[j] == 0) {
+      j--;
+    }
+    t->leaves[j]--;
+    t->leaves[j + 1] += 2;
+    t->leaves[kLimit]--;
+  }
+  while (t->leaves[depth] == 0) {
+    depth--;
+  }
+  for (uint32_t j = 0; j < kLimit; j++) {
+    of_levels[j] = static_cast<uint8_t>(t->leaves[j + 1]);
+  }
+  t->codes.place = t->place;
+  t->codes.set_tree(depth, of_levels);
 }
 
-/* True if ranked is cheaper than `bits`, by enough; then the levels and the symbols are set. All
- * threads, the same answer. */
+/* The tree for a table of symbols, and its cost with that of the table: sets `codes` and adds to
+ * `bits`. Those symbols that occur once are a sign of others that do not occur in the sample: as
+ * many values again are taken to be stored. A whole warp. */
+__device__ inline void build_tree(const encode_job &job, uint32_t value_count, tried_codes *t) {
+  const uint32_t lane = threadIdx.x % kWarp, each = t->place.nbytes();
+  if (lane < kHuffmanLevels) {
+    t->leaves[lane] = 0;
+  }
+  if (lane == 0) {
+    join_least(t);
+  }
+  __syncwarp();
+  for (uint32_t leaf = lane; leaf <= t->listed; leaf += kWarp) {
+    atomicAdd(&t->leaves[t->level[t->parent_of_leaf[leaf]] + 1], 1u);
+  }
+  __syncwarp();
+  if (lane == 0) {
+    limit_depth(t);
+  }
+  __syncwarp();
+  uint32_t code_bits = 0, listed = 0; /* at most 2048 values, of 12 bits each */
+  for (uint32_t leaf = lane; leaf < t->listed; leaf += kWarp) {
+    const uint32_t weight = t->weight(leaf);
+    code_bits += weight * t->codes.level_of(leaf);
+    listed += weight - (weight == 1 ? 1 : 0);
+  }
+  code_bits = warp_add(code_bits);
+  const uint64_t escaped = value_count - warp_add(listed);
+  if (lane == 0) {
+    const uint64_t codes = code_bits + escaped * (t->codes.level_of(t->codes.last()) + 8 * each);
+    t->bits = t->rest_bits + codes * group_count(job.grid) / sample_take(job.grid) +
+              8 * static_cast<uint64_t>(t->codes.table_nbytes());
+  }
+}
+
+/* Where the symbol may be, as number `k` of the places that are tried. */
+__device__ inline symbol_place place_at(const gpufi_cuts &cuts, uint32_t k, uint32_t zeros) {
+  const uint32_t more = k * cuts.step, at = cuts.at - more;
+  return {static_cast<uint8_t>(at), static_cast<uint8_t>(cuts.bits + more),
+          static_cast<uint8_t>(zeros < at ? zeros : at)};
+}
+
+/* What the chunk costs: `bits`, or less if ranked is cheaper by enough; then the codes and the
+ * symbols are set. All threads, the same answer. */
 template <typename T>
-__device__ bool rank_is_cheaper(const encode_job &job, const T *raw, uint64_t bits,
-                                encode_state *state, sample_shared *shared) {
-  const chunk_grid &grid = job.grid;
-  const symbol_place place = {job.symbol_at, job.symbol_bits};
-  if (place.bits == 0) {
-    return false;
-  }
-  count_symbols(job, raw, place, shared);
-  const uint64_t groups = group_count(grid), take = sample_take(grid);
-  const bool sparse = shared->used_count != 0 && 4 * shared->used_count <= 3 * shared->value_count;
-  sort_symbols(place, sparse, shared);
-  bool cheaper = false;
-  if (threadIdx.x < kWarp) {
-    const uint64_t total = sparse ? shared->used_count : shared->value_count;
-    const uint64_t mask = sparse ? take + static_cast<uint64_t>(kGroup) * shared->used_groups : 0;
-    const uint64_t rest = total * (static_cast<uint64_t>(kBits<T>) - place.bits);
-    uint8_t levels;
-    const uint64_t ranked =
-        (mask + rest) * groups / take + choose_levels(place, total, groups, take, *shared, &levels);
-    cheaper = ranked + ranked / 64 < bits;
+__device__ uint64_t choose_ranks(const encode_job &job, const T *raw, uint64_t bits,
+                                 encode_state *state, sample_shared *shared) {
+  const uint64_t groups = group_count(job.grid), take = sample_take(job.grid);
+  const uint32_t place_count = job.cuts.more / job.cuts.step + 1u;
+  const ranked_sample sample = survey_sample(job, raw, shared);
+  for (uint32_t k = 0; k < place_count; k++) {
+    tried_codes *const to = &shared->tried[k];
+    const symbol_place place = place_at(job.cuts, k, sample.zeros);
+    const uint64_t rests =
+        sample.value_count * (static_cast<uint64_t>(kBits<T>) - place.bits - place.shift);
+    const uint64_t rest_bits = (sample.mask_bits + rests) * groups / take;
     if (threadIdx.x == 0) {
-      state->levels = levels;
+      to->place = place;
+      to->rest_bits = rest_bits;
+      to->bits = UINT64_MAX;
+    }
+    if (rest_bits < bits) {
+      count_symbols(job, raw, place, sample.sparse, shared);
+      sort_symbols(shared, to);
     }
   }
-  if (__syncthreads_or(cheaper) == 0) {
-    return false;
+  __syncthreads();
+  const uint32_t warp = threadIdx.x / kWarp;
+  if (warp < place_count && shared->tried[warp].rest_bits < bits) {
+    build_tree(job, sample.value_count, &shared->tried[warp]);
   }
-  write_symbols(place, sparse, *shared, state);
-  return true;
+  __syncthreads();
+  uint32_t best = 0;
+  for (uint32_t k = 1; k < place_count; k++) {
+    best = shared->tried[k].bits < shared->tried[best].bits ? k : best;
+  }
+  const tried_codes &taken = shared->tried[best];
+  if (taken.bits >= bits || taken.bits + taken.bits / 64 >= bits) {
+    return bits;
+  }
+  for (uint32_t i = threadIdx.x; i < taken.listed; i += kSampleThreads) {
+    state->symbols[i] = static_cast<uint16_t>(kSymbolsMax - 1 - taken.sorted[i] % kSymbolsMax);
+  }
+  if (threadIdx.x == 0) {
+    state->ranks = taken.codes;
+  }
+  return taken.bits;
 }
 
-/* True if the sample has no more distinct values than a dictionary holds. The whole chunk may have
- * more. All threads, the same answer. */
+/* True if the sample has no more distinct values than a dictionary holds, of which values of a byte
+ * have none. The whole chunk may have more. All threads, the same answer. */
 template <typename T>
 __device__ bool has_few_values(const encode_job &job, const T *raw, sample_shared *shared) {
   constexpr unsigned long long kFree = UINT64_MAX;
-  if (sizeof(T) == 1) {
-    return false;
-  }
   for (uint32_t s = threadIdx.x; s < kBuckets; s += kSampleThreads) {
     shared->buckets[s] = kFree;
   }

@@ -17,20 +17,20 @@ constexpr size_t staging_nbytes(size_t value_nbytes) {
 }
 template <typename T> constexpr uint32_t kStagingUnits = staging_nbytes(sizeof(T)) / 16;
 
-/* A run as it is packed. */
-struct held_run {
+/* A run of kBlocks as it is packed. */
+template <uint32_t kBlocks> struct held_run {
   uint32_t measured;     /* bytes of the blocks that are measured; from kMeasuredAt on, how many */
   uint32_t packed_count; /* blocks */
-  uint32_t nbytes[GPUFI_RUN_BLOCKS]; /* of each block */
-  uint32_t descriptors[GPUFI_RUN_BLOCKS];
-  uint4 heads[GPUFI_RUN_BLOCKS];         /* each staging area's first unit */
+  uint32_t nbytes[kBlocks]; /* of each block */
+  uint32_t descriptors[kBlocks];
+  uint4 heads[kBlocks];                  /* each staging area's first unit */
   unsigned long long chunk_start, start; /* in the batch: of the chunk, of this run's blocks */
 
-  /* Where a block begins in the run; for GPUFI_RUN_BLOCKS, where the run ends. */
+  /* Where a block begins in the run; for kBlocks, where the run ends. */
   __device__ uint32_t offset_of(uint32_t block) const {
     uint32_t offset = 0;
 #pragma unroll
-    for (uint32_t b = 0; b < GPUFI_RUN_BLOCKS; b++) {
+    for (uint32_t b = 0; b < kBlocks; b++) {
       offset += b < block ? nbytes[b] : 0;
     }
     return offset;
@@ -55,10 +55,11 @@ __device__ __forceinline__ uint4 load_unit(const uint32_t *words, uint32_t at) {
 }
 
 /* Put the first bytes of the blocks behind `block` into its last unit, from byte `at` on. */
-__device__ inline void complete_unit(const held_run &held, uint32_t block, uint32_t at,
+template <uint32_t kBlocks>
+__device__ inline void complete_unit(const held_run<kBlocks> &held, uint32_t block, uint32_t at,
                                      uint4 *unit) {
   uint64_t low = low_of(*unit), high = high_of(*unit);
-  for (uint32_t b = block + 1; b < GPUFI_RUN_BLOCKS && at < 16; b++) {
+  for (uint32_t b = block + 1; b < kBlocks && at < 16; b++) {
     const uint64_t first = low_of(held.heads[b]), second = high_of(held.heads[b]);
     const uint32_t bits = 8 * at; /* at least 8 */
     if (bits < 64) {
@@ -74,7 +75,8 @@ __device__ inline void complete_unit(const held_run &held, uint32_t block, uint3
 
 /* Write a block, which is the units of 16 bytes that begin in it, to its place, and add this lane's
  * share to `sum`. */
-__device__ __forceinline__ void write_block(const held_run &held, uint32_t block,
+template <uint32_t kBlocks>
+__device__ __forceinline__ void write_block(const held_run<kBlocks> &held, uint32_t block,
                                             const uint4 *staging, uint8_t *encoded, int lane,
                                             chunk_sum *sum) {
   const uint32_t begin = held.offset_of(block), end = begin + held.nbytes[block];

@@ -11,8 +11,7 @@ constexpr uint32_t kRowValuesMin = 32;
 constexpr uint32_t kRowsMax = kRunValues / kRowValuesMin + 1; /* that a run touches */
 static_assert(kRowsMax - 1 <= kThreads, "a thread takes a row's start");
 
-/* --- one run -----------------------------------------------------------------------------------
- */
+/* --- one run --- */
 
 template <typename T, int C> struct run_shared {
   run_blocks blocks;

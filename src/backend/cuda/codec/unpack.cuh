@@ -1,4 +1,4 @@
-/* Unpacking a block of residuals from shared memory into a warp's registers; codec/pack.c is the
+/* Unpacking a block of residuals from shared memory into a warp's registers; codec/block.c is the
  * reference. The bytes are untrusted input. */
 #ifndef GPUFI_BACKEND_CUDA_CODEC_UNPACK_CUH
 #define GPUFI_BACKEND_CUDA_CODEC_UNPACK_CUH
@@ -7,12 +7,12 @@
 
 namespace gpufi {
 
-/* The most bytes of a mask, and of a block: with a mask and codes it may take more than the
- * residuals as they are. */
+/* The most bytes of a mask, and of a block: with a mask, codes and the byte before them it may take
+ * more than the residuals as they are. */
 constexpr uint32_t kMaskNbytesMax = 2 + GPUFI_MASK_MIDDLE_NBYTES + GPUFI_BLOCK_GROUPS;
 template <typename T>
 constexpr uint32_t kBlockNbytesMax =
-    GPUFI_BLOCK_VALUES * sizeof(T) + GPUFI_BLOCK_GROUPS / 2 + kMaskNbytesMax;
+    GPUFI_BLOCK_VALUES * sizeof(T) + 1 + GPUFI_BLOCK_GROUPS / 2 + kMaskNbytesMax;
 
 /* Takes bits from shared memory, at most two words ahead of what it is asked for. */
 struct bit_reader {
@@ -92,27 +92,6 @@ __device__ __forceinline__ void restore_group(T *v, uint32_t first, uint32_t cou
   }
 }
 
-/* Widths of the groups of a coded block; false, on some lane at least, if a code is not right. */
-template <typename T>
-__device__ __forceinline__ bool read_widths(const uint8_t *bytes, uint32_t kind, uint32_t width,
-                                            bool even, uint32_t groups, int lane,
-                                            uint32_t widths[kLaneGroups]) {
-  const uint32_t bits = kind == GPUFI_BLOCK_CODE3 ? 3 : 4, zero = (1u << bits) - 1;
-  const uint32_t over = groups * bits % 8;
-  bool good = even || over == 0 || bytes[groups * bits / 8] >> over == 0;
-#pragma unroll
-  for (int j = 0; j < kLaneGroups; j++) {
-    const uint32_t k = index_of(j, lane);
-    uint32_t code = k < groups ? 0 : zero;
-    if (!even && k < groups) {
-      code = take_code(bytes, k * bits, bits);
-      good = good && (code == zero || code < width);
-    }
-    widths[j] = code == zero ? 0 : width - code;
-  }
-  return good;
-}
-
 /* What a descriptor says, less the mask. */
 struct block_fields {
   uint32_t nbytes, width, shift, form, kind;
@@ -120,7 +99,45 @@ struct block_fields {
   __device__ explicit block_fields(uint32_t word)
       : nbytes(word & 0x3fff), width(word >> 14 & 0x7f), shift(word >> 21 & 0x3f),
         form(word >> 27 & 7), kind(word >> 30) {}
+
+  /* Of a coded block. */
+  __device__ uint32_t code_bits() const {
+    return kind == GPUFI_BLOCK_CODE3 ? 3 : 4;
+  }
+  __device__ bool is_even() const {
+    return kind == GPUFI_BLOCK_CODE3 && (form & GPUFI_FORM_EVEN);
+  }
+  __device__ bool has_ranges() const {
+    return kind == GPUFI_BLOCK_CODE4 && (form & GPUFI_FORM_RANGES);
+  }
+  /* Bytes before the groups: of the codes, and of where the second range begins. */
+  __device__ uint32_t codes_nbytes(uint32_t groups) const {
+    return is_even() ? 0 : (groups * code_bits() + 7) / 8 + (has_ranges() ? 1 : 0);
+  }
 };
+
+/* Widths of the groups of a coded block, of which `bytes` has the codes; false, on some lane at
+ * least, if a code is not right. */
+__device__ inline bool read_widths(const uint8_t *bytes, const block_fields &block, uint32_t groups,
+                                   int lane, uint32_t widths[kLaneGroups]) {
+  const bool even = block.is_even(), ranges = block.has_ranges();
+  const uint32_t bits = block.code_bits(), zero = (1u << bits) - 1;
+  const uint32_t second = ranges ? *bytes++ : block.width - 1; /* what code 1 means */
+  const uint32_t over = groups * bits % 8;
+  bool good = (even || over == 0 || bytes[groups * bits / 8] >> over == 0) &&
+              !(ranges && (second == 0 || second >= block.width));
+#pragma unroll
+  for (int j = 0; j < kLaneGroups; j++) {
+    const uint32_t k = index_of(j, lane);
+    uint32_t code = k < groups ? 0 : zero;
+    if (!even && k < groups) {
+      code = take_code(bytes, k * bits, bits);
+      good = good && (code == zero || code <= second);
+    }
+    widths[j] = code == zero ? 0 : code == 0 ? block.width : second + 1 - code;
+  }
+  return good;
+}
 
 /* The `count` residuals of a block, or of its list if it is sparse, from byte `at` of `words`; 0
  * behind the count. False, on some lane at least, if anything is not right. All lanes. */
@@ -128,24 +145,23 @@ template <typename T>
 __device__ __forceinline__ bool unpack_list(const uint32_t *words, uint32_t at, block_fields block,
                                             uint32_t count, int lane, T r[kLaneGroups][kGroup]) {
   const uint32_t groups = (count + kGroup - 1) / kGroup;
-  const bool even = block.form & GPUFI_FORM_EVEN, sparse = block.form & GPUFI_FORM_SPARSE;
+  const bool sparse = block.form & GPUFI_FORM_SPARSE;
   uint32_t widths[kLaneGroups] = {};
   uint32_t codes_nbytes = 0;
   bool good = block.shift < kBits<T>;
   const bool coded = block.kind == GPUFI_BLOCK_CODE3 || block.kind == GPUFI_BLOCK_CODE4;
   if (coded) {
-    codes_nbytes = even ? 0 : (groups * (block.kind == GPUFI_BLOCK_CODE3 ? 3 : 4) + 7) / 8;
-    good = good && block.width >= 1 && block.width <= kBits<T> && block.nbytes >= codes_nbytes &&
-           !(block.kind == GPUFI_BLOCK_CODE4 && even);
-    good = read_widths<T>(reinterpret_cast<const uint8_t *>(words) + at, block.kind, block.width,
-                          even, groups, lane, widths) &&
-           good;
+    codes_nbytes = block.codes_nbytes(groups);
+    good = good && block.width >= 1 && block.width <= kBits<T> && block.nbytes >= codes_nbytes;
+    good =
+        read_widths(reinterpret_cast<const uint8_t *>(words) + at, block, groups, lane, widths) &&
+        good;
   } else {
     const bool zero = block.kind == GPUFI_BLOCK_ZERO;
     const uint32_t extra = block.form & ~static_cast<uint32_t>(GPUFI_FORM_SPARSE);
     good = good && block.width == 0 &&
            block.nbytes == (zero ? 0 : count * static_cast<uint32_t>(sizeof(T))) &&
-           (zero && sparse ? !even : (block.shift | extra) == 0);
+           (zero && sparse ? !(extra & GPUFI_FORM_EVEN) : (block.shift | extra) == 0);
 #pragma unroll
     for (int j = 0; j < kLaneGroups; j++) {
       widths[j] = !zero && index_of(j, lane) < groups ? kBits<T> : 0;

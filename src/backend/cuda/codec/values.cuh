@@ -62,6 +62,10 @@ template <typename T> __device__ inline T order(T x) {
   return static_cast<T>(x ^ (signs & static_cast<T>(static_cast<T>(~static_cast<T>(0)) >> 1)));
 }
 
+template <typename T> __device__ inline T zigzagged(T r) {
+  return static_cast<T>(static_cast<T>(r << 1) ^ static_cast<T>(0 - (r >> (kBits<T> - 1))));
+}
+
 /* How the raw bytes of a chunk become values. */
 struct loading {
   uint8_t transform;
