@@ -6,12 +6,10 @@
  * whole has a checkpoint's name. */
 #include "recorded_calls.h"
 
-#include <time.h>
-
 #include "checkpoint_files.h"
 
 #define SECTOR_NBYTES ((size_t)512)
-#define STATES 2000 /* times GPUFETCH_TEST_TIMES, for each record */
+#define STATES 2000 /* times test_times() */
 
 static const int64_t shape[] = {60, 200};
 
@@ -297,10 +295,8 @@ static int try_states(int count) {
 }
 
 static void a_power_cut_after_any_call_loses_nothing(void) {
-  const char *const times = getenv("GPUFETCH_TEST_TIMES");
-  const int count = STATES * (times ? atoi(times) : 1);
-  state = times ? (uint64_t)time(NULL) : 1;
-  printf("# seed %llu\n", (unsigned long long)state);
+  const int count = STATES * test_times();
+  state = (uint64_t)count;
   record_cycles(true);
   CHECK(count > record_count);
   CHECK(try_states(count) == 0);
