@@ -13,6 +13,6 @@ extern PyMethodDef gpufi_py_info_methods[];       /* info, pool_stats and their 
 extern PyMethodDef gpufi_py_reduce_methods[];     /* overview, stats, histogram */
 extern PyMethodDef gpufi_py_serve_methods[];      /* serve_start, serve_publish and their kin */
 extern PyMethodDef gpufi_py_share_methods[];      /* share_export, share_attach and their kin */
-extern PyMethodDef gpufi_py_thread_methods[];     /* run_and_release */
+extern PyMethodDef gpufi_py_thread_methods[];     /* run_and_release, run_locked */
 
 #endif

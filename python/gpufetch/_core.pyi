@@ -1,4 +1,5 @@
 import os
+import threading
 from collections.abc import Callable, Iterator, Sequence
 from types import EllipsisType
 from typing import Any, ClassVar, Literal, NoReturn, SupportsIndex, TypeVar, final, overload
@@ -10,6 +11,7 @@ from gpufetch._dtypes import DTypeLike
 from gpufetch._reduce import Histogram, Method, Overview, Stats
 
 _K = TypeVar("_K")
+_T = TypeVar("_T")
 _Scalar = TypeVar("_Scalar", bound=np.generic)
 _Array = TypeVar("_Array", bound=npt.NDArray[Any])
 _Order = Literal["C", "F", "A", "K"]
@@ -324,6 +326,13 @@ def run_and_release(
     release: Callable[[], None],
     /,
 ) -> None: ...
+def run_locked(
+    lock: threading.Lock | threading.RLock,
+    timeout: float,
+    problem: str,
+    work: Callable[[], _T],
+    /,
+) -> _T: ...
 def _host_faults(
     *,
     alloc_fail_after: int | None = None,

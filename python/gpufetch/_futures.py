@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import atexit
+import collections
 import concurrent.futures
 import contextlib
+import logging
 from collections.abc import Callable, Generator
+from functools import partial
 from typing import Any, Generic, Literal, TypeVar, cast, overload
 
 import numpy as np
@@ -23,14 +26,20 @@ _Scalar = TypeVar("_Scalar", bound=np.generic)
 _Array = TypeVar("_Array", bound=npt.NDArray[Any])
 _Order = Literal["C", "F", "A", "K"]
 
+# Logs what callbacks raise, where concurrent.futures does.
+_logger = logging.getLogger("concurrent.futures")
+
 _watchers = Workers(64)
-"""Each thread waits for one copy that somebody wants to be told of."""
+"""Each thread waits for one copy that somebody wants to be told of, and calls the callbacks."""
+_settlers = Workers(64)
+"""Each thread waits for one copy of which the base class is to be told. They are apart, and nobody
+waits for them at exit, because they may wait for ever: for a lock that concurrent.futures.wait
+leaves held where Ctrl-C comes while it takes it."""
 
 atexit.register(_watchers.end)
 
 _BASE_ATTRIBUTES = frozenset(vars(concurrent.futures.Future()))
 """What the base class's __init__ sets."""
-_BASE = "_base"  # the attribute that holds what the base class's __init__ has set for all threads
 
 
 class Future(concurrent.futures.Future[_T], Generic[_T]):
@@ -53,50 +62,51 @@ class Future(concurrent.futures.Future[_T], Generic[_T]):
         if type(copy) is not _core.Future:
             raise TypeError("a Future comes from fetch_async")
         self._copy = copy
+        # Whoever takes one out calls it. The base class would keep them under a lock of Python's,
+        # which Ctrl-C may leave held.
+        self._callbacks: collections.deque[Callable[[Any], object]] = collections.deque()
+        # Has an item while a thread waits for the end of the copy, and will call them all then.
+        self._watched: list[None] = []
 
     def __getattr__(self, name: str) -> Any:
         """Set the base class up when one of its attributes is used, and see that it is told."""
         if name not in _BASE_ATTRIBUTES:
             raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}")
-        self._copy.done()  # raises in a forked child, which would wait for ever
-        # Without a lock, as finalizers may run here: the first thread's attributes become those of
-        # all, and each thread sees to it that they are there.
-        own = vars(concurrent.futures.Future())
-        base = self.__dict__.setdefault(_BASE, own)
-        for attribute, value in base.items():
-            self.__dict__.setdefault(attribute, value)
-        if base is own:
+        own: concurrent.futures.Future[_T] = concurrent.futures.Future()
+        if self._copy.done():  # raises in a forked child, which would wait for ever
+            self._tell(own)
+        else:
+            # Each thread that comes here sees to it that the base class is told, before others can
+            # see the state that has yet to change: Ctrl-C in one thread may not lose it for them.
             try:
-                self._watch()
-            except BaseException:  # such as Ctrl-C; others may wait to be told already
-                self._watch()
-                raise
+                _settlers.start(self._settle)
+            except (MemoryError, RuntimeError):  # no more threads, or the interpreter ends
+                self._copy.join()
+                self._tell(own)
+        self._set_base_up(own)
         return self.__dict__[name]
 
-    def _watch(self) -> None:
-        """Let a thread tell the base class of the copy's end; without one, wait for it here."""
-        if self._copy.done():
-            self._tell()
-            return
-        try:
-            _watchers.start(self._join)
-        except (MemoryError, RuntimeError):  # no more threads, or the interpreter ends
-            self._join()
+    def _set_base_up(self, own: concurrent.futures.Future[_T]) -> None:
+        # Without a lock, as finalizers may run here: the first value of each attribute stays.
+        for attribute, value in vars(own).items():
+            self.__dict__.setdefault(attribute, value)
 
-    def _join(self) -> None:
+    def _settle(self) -> None:
+        """On a thread of gpufetch's: wait for the copy, and tell the base class the outcome."""
         self._copy.join()
-        self._tell()
+        self._set_base_up(concurrent.futures.Future())
+        self._tell(super())
 
-    def _tell(self) -> None:
-        """Tell the base class the outcome of a copy that has ended; only the first time counts."""
+    def _tell(self, base: Any) -> None:
+        """Give the outcome of a copy that has ended to `base`, if that has none."""
         try:
             result = self._copy.result()
         except Exception as error:
             with contextlib.suppress(concurrent.futures.InvalidStateError):
-                super().set_exception(error.with_traceback(None))
+                base.set_exception(error.with_traceback(None))
         else:
             with contextlib.suppress(concurrent.futures.InvalidStateError):
-                super().set_result(result)
+                base.set_result(result)
 
     def result(self, timeout: float | None = None) -> _T:
         """Wait for the copy and return the array or the tree, the same one at every call.
@@ -150,11 +160,38 @@ class Future(concurrent.futures.Future[_T], Generic[_T]):
         """Call `fn` with this future when the copy has ended, or now if it has.
 
         It is called once, on a thread of gpufetch's or, if the copy has ended, on this one. What it
-        raises is logged.
+        raises is logged. After Ctrl-C here `fn` may not be called; those of other calls are.
         """
         if self._copy.done():
-            self._tell()  # the thread that waits may not have come to it
-        super().add_done_callback(fn)
+            self._call(fn, Exception)
+            return
+        call = partial(fn)  # unlike fn, equal to itself alone
+        self._callbacks.append(call)
+        if self._watched:
+            return
+        try:
+            _watchers.start(self._watch, self._watched)
+        except (MemoryError, RuntimeError):  # no more threads, or the interpreter ends
+            self._copy.join()
+            try:
+                self._callbacks.remove(call)
+            except ValueError:  # a thread that another call has started has taken it
+                return
+            self._call(call, Exception)
+
+    def _watch(self) -> None:
+        """On a thread of gpufetch's: wait for the copy, and call those who want to be told."""
+        self._copy.join()
+        self._watched.clear()  # first: whoever is late for the loop starts another thread
+        with contextlib.suppress(IndexError):
+            while True:
+                self._call(self._callbacks.popleft(), BaseException)
+
+    def _call(self, fn: Callable[[Any], object], caught: type[BaseException]) -> None:
+        try:
+            fn(self)
+        except caught:
+            _logger.exception("exception calling callback for %r", self)
 
     def set_running_or_notify_cancel(self) -> bool:
         """Not for callers: raises RuntimeError."""

@@ -15,6 +15,7 @@ import os
 import queue
 import time
 from collections.abc import Callable, Sequence
+from itertools import starmap
 from typing import TypeVar
 
 __all__ = ["Workers", "run_at_once"]
@@ -36,47 +37,48 @@ class Workers:
     def _begin(self) -> None:
         self._process_id = os.getpid()
         self._waiting: collections.deque[Callable[[], object]] = collections.deque()
-        self._running: list[None] = []  # an item for each thread
+        self._running: list[int] = []  # an item for each thread
         self._ends = False
 
-    def start(self, work: Callable[[], object]) -> None:
+    def start(self, work: Callable[[], object], begun: list[None] | None = None) -> None:
         """Run `work` on a thread; RuntimeError if there is none to be had.
 
-        After another error, such as Ctrl-C, it may have begun, may wait for the next work, or be
-        lost.
+        `begun` gets an item in the same moment as it becomes certain that `work` will be run: no
+        signal's handler raises between the two. At exit, `end` runs what no thread has come to.
         """
         if os.getpid() != self._process_id:
             self._begin()
         if self._ends:
             raise RuntimeError("no work is begun any more: the interpreter ends")
-        self._waiting.append(work)
-        if len(self._running) >= self._most:
+        begun = [] if begun is None else begun
+        if len(self._running) < self._most:
+            self._start_thread((work,), begun)
             return
-        try:
-            self._running.append(None)
-            _thread.start_new_thread(self._run, ())
-        except RuntimeError:
-            self._leave()
-            try:
-                self._waiting.remove(work)
-            except ValueError:  # a thread that runs has taken it
-                return
-            raise
-        except BaseException:  # such as Ctrl-C, before the thread began or after that
-            self._leave()
-            raise
+        begun.extend(map(self._waiting.append, [work]))
+        if not self._running:  # the threads, which would have come to it, have ended meanwhile
+            self._start_thread((), [])
+
+    def _start_thread(self, works: tuple[Callable[[], object], ...], begun: list[None]) -> None:
+        # C calls C in this line: a handler runs before the thread starts, or when both lists have
+        # their items.
+        threads = starmap(_thread.start_new_thread, [(self._run, works)])
+        begun.extend(map(self._running.append, threads))
 
     def end(self) -> None:
         """Begin no more work, and wait for what has begun; for `atexit`."""
         self._ends = True
-        while self._running and os.getpid() == self._process_id:
-            time.sleep(0.001)
+        while os.getpid() == self._process_id and (self._running or self._waiting):
+            if self._running:
+                time.sleep(0.001)
+            else:
+                self._run()
 
     def _leave(self) -> None:
-        with contextlib.suppress(IndexError):  # an interrupt may have come before or after append
+        with contextlib.suppress(IndexError):  # the thread that calls end() is not in the list
             self._running.pop()
 
-    def _run(self) -> None:
+    def _run(self, *works: Callable[[], object]) -> None:
+        self._waiting.extendleft(works)
         while True:
             try:
                 work = self._waiting.popleft()
@@ -84,7 +86,7 @@ class Workers:
                 self._leave()
                 if not self._waiting:  # what comes from now on finds this thread gone
                     return
-                self._running.append(None)
+                self._running.append(0)
                 continue
             try:
                 work()

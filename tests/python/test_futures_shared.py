@@ -58,7 +58,7 @@ def wait_for_threads() -> None:
     """Wait until every thread of gpufetch's that was told of an end has passed it on."""
     from gpufetch import _futures
 
-    wait_until(lambda: not _futures._watchers._running)
+    wait_until(lambda: not _futures._watchers._running and not _futures._settlers._running)
 
 
 # --- concurrent.futures ---------------------------------------------------------------------------
@@ -85,7 +85,7 @@ def test_what_runs_in_the_first_use_may_wait_for_another_threads_first_use(
 
     monkeypatch.setattr(concurrent.futures.Future, "__init__", finalize)
     future = gf.fetch_async(x)
-    future.add_done_callback(lambda _: None)
+    concurrent.futures.wait([future], timeout=0)
     assert waited == [True]
     np.testing.assert_array_equal(future.result(), expected)
 
@@ -239,10 +239,11 @@ def test_more_futures_than_threads_are_all_told(x: Any) -> None:
 
 
 def test_without_a_thread_the_caller_waits(x: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    def no_thread(_: Any) -> None:
+    def no_thread(*_: Any) -> None:
         raise RuntimeError("can't start new thread")
 
     monkeypatch.setattr("gpufetch._futures._watchers.start", no_thread)
+    monkeypatch.setattr("gpufetch._futures._settlers.start", no_thread)
     slow_link(0.05)
     future = gf.fetch_async(x)
     calls: list[Any] = []
@@ -264,7 +265,7 @@ def test_an_interrupted_start_is_started_again_for_all_that_ask_to_be_told(
         raise KeyboardInterrupt
 
     with monkeypatch.context() as patch:
-        patch.setattr("gpufetch._futures._watchers.start", interrupted)
+        patch.setattr("gpufetch._futures._settlers.start", interrupted)
         with pytest.raises(KeyboardInterrupt):
             concurrent.futures.wait([future])
     assert concurrent.futures.wait([future], timeout=60).done == {future}

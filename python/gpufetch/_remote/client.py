@@ -51,13 +51,31 @@ class NoStepError(TimeoutError):
     """The server answers, and its program has completed no step in time."""
 
 
-def _detach(kernel_client: Any, shell: Any, iopub: Any, comm_id: str, process_id: int) -> None:
-    if os.getpid() != process_id:  # a forked child: the comm is its parent's
-        return
-    kernel_client.session.send(shell, "comm_close", {"comm_id": comm_id, "data": {}})
-    shell.close(linger=200)
-    iopub.close(linger=0)
-    kernel_client.context.destroy(linger=200)
+class _Wire:
+    """The sockets of a client with its comm, and whether it is in the middle of an exchange."""
+
+    def __init__(self, kernel_client: Any, comm_id: str) -> None:
+        self._kernel_client = kernel_client
+        self._comm_id = comm_id
+        self._process_id = os.getpid()
+        # Not the session's id, which is published with every reply: over tcp, someone without the
+        # key could take this client's place by connecting under the same identity.
+        self.shell = kernel_client.connect_shell(identity=uuid.uuid4().hex.encode())
+        self.iopub = kernel_client.connect_iopub()
+        self.is_at_rest = True
+
+    def detach(self) -> None:
+        """Close the comm and the sockets."""
+        if os.getpid() != self._process_id:  # a forked child: the comm is its parent's
+            return
+        if not self.is_at_rest:  # half a message may be sent, which another one would continue
+            self.shell.close(linger=0)
+            self.shell = self._kernel_client.connect_shell(identity=uuid.uuid4().hex.encode())
+        content = {"comm_id": self._comm_id, "data": {}}
+        self._kernel_client.session.send(self.shell, "comm_close", content)
+        self.shell.close(linger=200)
+        self.iopub.close(linger=0)
+        self._kernel_client.context.destroy(linger=200)
 
 
 class Client:
@@ -96,14 +114,9 @@ class Client:
         self._client = BlockingKernelClient(connection_file=str(path))
         self._client.load_connection_info(content)
         self._session = self._client.session
-        # Not the session's id, which is published with every reply: over tcp, someone without the
-        # key could take this client's place by connecting under the same identity.
-        self._shell = self._client.connect_shell(identity=uuid.uuid4().hex.encode())
-        self._iopub = self._client.connect_iopub()
+        self._wire = _Wire(self._client, self._comm_id)
         # Called by close(), else when this object is collected or the interpreter ends.
-        self._finish = weakref.finalize(
-            self, _detach, self._client, self._shell, self._iopub, self._comm_id, os.getpid()
-        )
+        self._finish = weakref.finalize(self, self._wire.detach)
         try:
             self._attach(time.monotonic() + timeout)
         except BaseException:
@@ -130,12 +143,14 @@ class Client:
         import zmq
 
         # Receive what is published for this comm alone, not for those of other clients.
-        self._iopub.setsockopt(zmq.UNSUBSCRIBE, b"")
-        self._iopub.setsockopt(zmq.SUBSCRIBE, f"comm-{self._comm_id}".encode())
+        self._wire.iopub.setsockopt(zmq.UNSUBSCRIBE, b"")
+        self._wire.iopub.setsockopt(zmq.SUBSCRIBE, f"comm-{self._comm_id}".encode())
         while self._receive(deadline)["msg_type"] != "iopub_welcome":
             pass
+        self._wire.is_at_rest = False
         self._send("comm_open", {"target_name": "gpufetch", "data": {"protocol": PROTOCOL}})
         hello: dict[str, Any] = self._receive(deadline)["content"]["data"]
+        self._wire.is_at_rest = True
         if "error" in hello:
             raise_error(hello["error"])
         self._is_open = True
@@ -143,12 +158,17 @@ class Client:
         self._under_way_max = max(1, int(hello["limits"]["in_flight"]))
         self.instance = str(hello["instance"])
 
+    @property
+    def is_at_rest(self) -> bool:
+        """False from a request to its reply, for ever where an exception came between."""
+        return self._wire.is_at_rest
+
     def close(self) -> None:
         """Close the comm; may be called again."""
         self._finish()
 
     def _send(self, kind: str, content: dict[str, Any]) -> None:
-        self._session.send(self._shell, kind, {"comm_id": self._comm_id, **content})
+        self._session.send(self._wire.shell, kind, {"comm_id": self._comm_id, **content})
 
     def _load(self) -> dict[str, Any]:
         try:
@@ -183,12 +203,12 @@ class Client:
             if self._is_abandoned():
                 raise ValueError("this connection is closed: connect() again")
             left = deadline - time.monotonic()
-            if self._iopub.poll(int(1000 * max(0.0, min(left, _CHECK_S)))):
+            if self._wire.iopub.poll(int(1000 * max(0.0, min(left, _CHECK_S)))):
                 break
             if left <= 0:
                 raise ServerSilentError(f"the server of {self._path} does not answer")
             self._check_alive()
-        frames = self._iopub.recv_multipart(copy=False)
+        frames = self._wire.iopub.recv_multipart(copy=False)
         try:
             _, rest = self._session.feed_identities(frames, copy=False)
             message: dict[str, Any] = self._session.deserialize(rest, copy=False)
@@ -238,9 +258,11 @@ class Client:
 
         As many requests are under way as the server allows, also while the caller works on a
         reply: the next one is sent before the reply is yielded. Raises what a refusal stands for,
-        and NoStepError where a request waits for a step that does not come.
+        and NoStepError where a request waits for a step that does not come. Where anything else is
+        raised, the client is not at rest, and of no further use.
         """
         self._ready.clear()
+        self._wire.is_at_rest = False
         ids = [self._ask(request) for request in requests[: self._under_way_max]]
         for done, request in enumerate(requests):
             deadline = time.monotonic() + timeout
@@ -249,7 +271,10 @@ class Client:
                 time.sleep(_BUSY_PAUSE_S)
                 reply = self._reply(self._ask(request), deadline)
             if "error" in reply[0]:
+                self._wire.is_at_rest = True
                 raise_error(reply[0]["error"])
             if len(ids) < len(requests):
                 ids.append(self._ask(requests[len(ids)]))
+            if done == len(requests) - 1:
+                self._wire.is_at_rest = True
             yield reply

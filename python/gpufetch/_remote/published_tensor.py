@@ -92,28 +92,37 @@ class PublishedTensor:
 
     def _read_messages(self, slices: Slices, generation: int, values: npt.NDArray[Any]) -> None:
         """Pull elements into `values`, which is in C order."""
+        done = self._session.hold(lambda: self._read_fragments(slices, generation, values))
+        if done != values.nbytes:
+            raise RuntimeError(f"{self.name}: {done} of {values.nbytes} bytes came: read it again")
+
+    def _read_fragments(self, slices: Slices, generation: int, values: npt.NDArray[Any]) -> int:
+        """Pull elements into `values` with the session held; how many bytes came."""
         flat, shape = values.reshape(-1).view(np.uint8), values.shape
-        with self._session.lock:
-            most = self._session.connected().max_reply_nbytes
-            request = self._request("read", slices, generation, fragment=0)
-            first, (buffer,) = self._session.request(request)
-            self._check_unchanged(tuple(first["shape"]), dtype_of(first["dtype"]), shape)
-            if first["fragments"] > 1 and self.is_read_at_steps:
-                raise ValueError(
-                    f"{format_nbytes(values.nbytes)} of {self.name} do not fit one reply, and "
-                    f"fragments would be of several steps: index {format_nbytes(most)} at most, "
-                    'take an overview, or read live (at = "live")'
-                )
-            flat[: len(buffer)] = np.frombuffer(buffer, np.uint8)
-            done = len(buffer)
-            rest = [{**request, "fragment": index} for index in range(1, first["fragments"])]
-            for reply, (buffer,) in self._session.requests(rest):
-                self._check_unchanged(tuple(reply["shape"]), dtype_of(reply["dtype"]), shape)
-                start = reply["offset"]
-                flat[start : start + len(buffer)] = np.frombuffer(buffer, np.uint8)
-                done += len(buffer)
-        if done != len(flat):
-            raise RuntimeError(f"{self.name}: {done} of {len(flat)} bytes came: read it again")
+        most = self._session.connected().max_reply_nbytes
+        request = self._request("read", slices, generation, fragment=0)
+        first, (buffer,) = self._session.request(request)
+        self._check_unchanged(tuple(first["shape"]), dtype_of(first["dtype"]), shape)
+        if first["fragments"] > 1 and self.is_read_at_steps:
+            raise ValueError(
+                f"{format_nbytes(values.nbytes)} of {self.name} do not fit one reply, and "
+                f"fragments would be of several steps: index {format_nbytes(most)} at most, "
+                'take an overview, or read live (at = "live")'
+            )
+        flat[: len(buffer)] = np.frombuffer(buffer, np.uint8)
+        done = len(buffer)
+
+        def take(answer: Reply) -> None:
+            nonlocal done
+            reply, (buffer,) = answer
+            self._check_unchanged(tuple(reply["shape"]), dtype_of(reply["dtype"]), shape)
+            start = reply["offset"]
+            flat[start : start + len(buffer)] = np.frombuffer(buffer, np.uint8)
+            done += len(buffer)
+
+        rest = [{**request, "fragment": index} for index in range(1, first["fragments"])]
+        self._session.requests(rest, take)
+        return done
 
     def _check_unchanged(
         self, shape: tuple[int, ...], dtype: np.dtype[Any], expected: tuple[int, ...]
@@ -193,12 +202,16 @@ class PublishedTensor:
 
     def _look_up(self) -> None:
         """Find out of which generation the tensor is now; RuntimeError if it is another one."""
-        with self._session.lock:
+
+        def look_up() -> tuple[str, dict[str, Any]]:
             self._session.connected()
             instance = self._session.instance
-            items = {item["name"]: item for item in self._session.listing()["tensors"]}
-            if self._session.instance != instance:
-                return  # the next read sees that
+            listing = self._session.listing()
+            return instance, {item["name"]: item for item in listing["tensors"]}
+
+        instance, items = self._session.hold(look_up)
+        if self._session.instance != instance:
+            return  # the next read sees that
         item = items.get(self.name)
         if item is None:
             raise KeyError(f"no tensor is published as {self.name!r} any more")

@@ -235,7 +235,7 @@ def serve(
 
     Where this process has a running server that was asked for by the same name, it is given again,
     so that a cell of a notebook may run twice: the options must be the same, and `on_shutdown`
-    takes the place of the one before.
+    takes the place of the one before. So it is after Ctrl-C in `serve`, if the server had started.
 
     Parameters
     ----------
@@ -314,7 +314,8 @@ def serve(
                 step_share=step_share,
             )
         except BaseException:
-            _core.serve_forget(_servers, name, fresh)
+            if fresh._is_stopped:  # else it has started before Ctrl-C, and serve() gives it again
+                _core.serve_forget(_servers, name, fresh)
             raise
         if server is fresh:
             return fresh

@@ -21,12 +21,14 @@ class ServerConnection(Connection):
         self.session = session
 
     def __getitem__(self, name: str) -> LazyArray:
-        with self.session.lock:  # so that the tensor is of the server that listed it
+        def find() -> LazyArray:
             items = self.session.listing()["tensors"]
             for item in items:
                 if item["name"] == name:
                     return LazyArray(PublishedTensor(self.session, item))
-        raise not_published(name, [item["name"] for item in items])
+            raise not_published(name, [item["name"] for item in items])
+
+        return self.session.hold(find)  # so that the tensor is of the server that listed it
 
     def __iter__(self) -> Iterator[str]:
         return iter([item["name"] for item in self.session.listing()["tensors"]])

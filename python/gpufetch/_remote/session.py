@@ -6,9 +6,9 @@ import contextlib
 import os
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, TypeVar
 
 from gpufetch import _core, _share
 from gpufetch._checks import check_timeout
@@ -26,10 +26,17 @@ from gpufetch._remote.servers import describe
 __all__ = ["At", "Session"]
 
 At = Literal["live", "step"]
+_T = TypeVar("_T")
 
 _CONNECT_PAUSE_S = 0.1
 _CONNECT_MIN_S = 1.0  # what a new connection has, however short the time-out is
 _READS = ("read", "overview", "stats", "histogram")
+
+
+class _Flag:
+    """What is set once and stays so; without a lock, which an interrupted thread might keep."""
+
+    is_set = False
 
 
 class Session:
@@ -60,14 +67,15 @@ class Session:
         self.timeout = timeout
         self.at: At = at
         self._process_id = os.getpid()
+        # Both are taken by _core.run_locked alone, so that they are free again after Ctrl-C.
         self._lock = threading.RLock()  # guards all below; held for several requests in a row
+        self._wire = threading.Lock()  # from a request, or connecting, to the last reply
         self.step: int | None = None
         self.time: float | None = None
         self.instance = ""
         self.sharing_problem: str | None = None
-        self._closing = threading.Event()  # set once the session is closed
+        self._closed = _Flag()
         self._client: Client | None = None
-        self._is_asking = False  # from a request, or connecting, to the last reply
         # Whether there was a server, for whose next start a lost connection waits.
         self._was_connected = False
         self._attached: dict[str, _core.DeviceArray] = {}  # shared memory in use, by its handle
@@ -81,13 +89,7 @@ class Session:
     @property
     def is_closed(self) -> bool:
         """Whether `close` was called."""
-        return self._closing.is_set()
-
-    @property
-    def lock(self) -> threading.RLock:
-        """What guards the session; `Error` in a forked child, where nobody may give it back."""
-        _core.check_process(self._process_id)
-        return self._lock
+        return self._closed.is_set
 
     @property
     def thread_step(self) -> int | None:
@@ -99,49 +101,73 @@ class Session:
         """Detach; later requests raise ValueError. A forked child leaves that to its parent."""
         if os.getpid() != self._process_id:
             return
-        self._closing.set()  # before the lock is taken: who holds it may wait for a reply
+        self._closed.is_set = True  # before the lock is taken: who holds it may wait for a reply
         for waiter in list(self._waiters):
             waiter.close()
-        with self.lock:
-            if not self._is_asking:  # else, in a signal handler or finalizer, the request drops it
-                self._drop()
+        with contextlib.suppress(TimeoutError):  # then whoever holds the session drops the client
+            self.hold(lambda: None)
 
-    @contextlib.contextmanager
-    def _asking(self) -> Iterator[None]:
+    def hold(self, work: Callable[[], _T], timeout: float | None = None) -> _T:
+        """Call `work`, whose requests no other thread's come between, and return its result.
+
+        TimeoutError where other threads use the session for longer than `timeout` seconds (None:
+        the session's). `Error` in a forked child, where nobody may give it back.
+        """
+        _core.check_process(self._process_id)
+        timeout = self.timeout if timeout is None else timeout
+
+        def held() -> _T:
+            try:
+                return work()
+            finally:
+                # Not in a signal handler or a finalizer while a request waits for its reply: then
+                # the request drops the client.
+                if self.is_closed and not self._wire.locked():
+                    self._drop()
+
+        return _core.run_locked(
+            self._lock,
+            min(timeout, threading.TIMEOUT_MAX),
+            f"other threads have used the connection to {self.label} for {timeout:g} s: wait "
+            "longer (timeout=), or give this thread a connection of its own",
+            held,
+        )
+
+    def _exchange(self, work: Callable[[], _T], timeout: float | None = None) -> _T:
         """Hold the session for one exchange of messages.
 
         A signal handler or a finalizer may come here on the thread that waits for a reply: it would
         take that reply away.
         """
-        with self.lock:
-            if self._is_asking:
+
+        def alone() -> _T:
+            if self._wire.locked():  # by this thread, as it holds the session
                 raise RuntimeError(
                     f"the connection to {self.label} waits for a reply on this thread: use another "
                     "connection in signal handlers, finalizers and callbacks"
                 )
-            self._is_asking = True
-            try:
-                yield
-            finally:
-                self._is_asking = False
-                if self.is_closed:
-                    self._drop()
+            return _core.run_locked(self._wire, -1, "", work)
+
+        return self.hold(alone, timeout)
 
     def _drop(self) -> None:
+        client, self._client = self._client, None  # so also where closing it is interrupted
         self._attached.clear()
-        if self._client is not None:
-            self._client.close()
-            self._client = None
+        if client is not None:
+            client.close()
 
     def _connected(self, deadline: float) -> Client:
         if self.is_closed:
             raise ValueError("this connection is closed: connect() again")
+        if self._client is not None and not self._client.is_at_rest:
+            self._drop()
+        closed = self._closed
         while self._client is None:
             try:
                 self._client = Client(
                     self.path,
                     max(_CONNECT_MIN_S, deadline - time.monotonic()),
-                    self._closing.is_set,
+                    lambda: closed.is_set,
                 )
                 self.instance = self._client.instance
                 self._was_connected = True
@@ -156,42 +182,58 @@ class Session:
         return self._client
 
     def connected(self) -> Client:
-        """The client, which is connected first if it is not; call with `lock` held."""
-        with self._asking():
-            return self._connected(time.monotonic() + self.timeout)
+        """The client, which is connected first if it is not; call it within `hold`."""
+        return self._exchange(lambda: self._connected(time.monotonic() + self.timeout))
 
     def requests(
-        self, requests: list[dict[str, Any]], timeout: float | None = None
-    ) -> Iterator[Reply]:
-        """Send requests, and yield their replies in order.
+        self,
+        requests: list[dict[str, Any]],
+        take: Callable[[Reply], object],
+        timeout: float | None = None,
+    ) -> None:
+        """Send requests, and call `take` with their replies in order.
 
         Where the server is lost before a reply, the requests that are left go to a new connection.
-        TimeoutError where there is none in `timeout` seconds (None: the session's), and
-        ConnectionError where the server has ended for good. RuntimeError where this thread waits
-        for a reply already, and a signal handler or a finalizer asks.
+        TimeoutError where there is none in `timeout` seconds (None: the session's), or where other
+        threads' requests last that long, and ConnectionError where the server has ended for good.
+        RuntimeError where this thread waits for a reply already, and a signal handler or a
+        finalizer asks. Where anything else is raised meanwhile, such as Ctrl-C, the connection is
+        given up, since half a message may be sent or received; the next request connects anew.
         """
         timeout = self.timeout if timeout is None else timeout
-        with self._asking():
-            deadline = time.monotonic() + timeout
-            done = 0
-            while done < len(requests):
-                client = self._connected(deadline)
-                try:
-                    for reply in client.request(requests[done:], timeout):
-                        self.step = self._of_thread.step = reply[0].get("step", self.step)
-                        time_now = reply[0].get("time", self.time)  # text if it is not finite
-                        self.time = float(time_now) if isinstance(time_now, str) else time_now
-                        done += 1
-                        yield reply
-                except NoStepError:
-                    self._drop()  # the server need not wait for the step any more
-                    raise
-                except ServerLostError as error:
+
+        def ask_all() -> None:
+            try:
+                self._ask_all(requests, take, timeout)
+            finally:
+                if self._client is not None and not self._client.is_at_rest:
                     self._drop()
-                    if isinstance(error, ServerEndedError):
-                        raise
-                    if time.monotonic() >= deadline:
-                        raise TimeoutError(str(error)) from error
+
+        self._exchange(ask_all, timeout)
+
+    def _ask_all(
+        self, requests: list[dict[str, Any]], take: Callable[[Reply], object], timeout: float
+    ) -> None:
+        deadline = time.monotonic() + timeout
+        done = 0
+        while done < len(requests):
+            client = self._connected(deadline)
+            try:
+                for reply in client.request(requests[done:], timeout):
+                    self.step = self._of_thread.step = reply[0].get("step", self.step)
+                    time_now = reply[0].get("time", self.time)  # text if it is not finite
+                    self.time = float(time_now) if isinstance(time_now, str) else time_now
+                    done += 1
+                    take(reply)
+            except NoStepError:
+                self._drop()  # the server need not wait for the step any more
+                raise
+            except ServerLostError as error:
+                self._drop()
+                if isinstance(error, ServerEndedError):
+                    raise
+                if time.monotonic() >= deadline:
+                    raise TimeoutError(str(error)) from error
 
     def wait_step(self, timeout: float | None = None) -> int:
         """Wait for the next step, and return its number; other requests go on meanwhile."""
@@ -216,8 +258,9 @@ class Session:
         """Send one request, and wait for its reply; a read is done as `at` says."""
         if self.at == "step" and request["op"] in _READS:
             request["at"] = "step"
-        (reply,) = self.requests([request], timeout)
-        return reply
+        replies: list[Reply] = []
+        self.requests([request], replies.append, timeout)
+        return replies[0]
 
     def listing(self) -> dict[str, Any]:
         """What the server publishes: `tensors` and `values`, from as many replies as that takes."""
@@ -237,24 +280,26 @@ class Session:
         """
         if self.sharing_problem is not None or self.at == "step":
             return None
-        with self.lock:
-            if not self.connected().is_local:
-                self.sharing_problem = "the server is on another machine"
-                return None
-            try:
-                reply, _ = self.request({"op": "share", "name": name})
-                if generation not in (None, reply["generation"]):
-                    return None  # the read in messages that follows says so
-                return self._attach(str(reply["handle"]))
-            except KeyError:
-                return None  # unpublished, or the name was given to another tensor meanwhile
-            except _core.Error as error:
-                if error.status != "GPUF_ERR_STATE":  # that status is for the same two cases
-                    self.sharing_problem = str(error)
-                return None
-            except (ReplyError, TypeError, MemoryError, OSError) as error:
+        return self.hold(lambda: self._shared(name, generation))
+
+    def _shared(self, name: str, generation: int | None) -> _core.DeviceArray | None:
+        if not self.connected().is_local:
+            self.sharing_problem = "the server is on another machine"
+            return None
+        try:
+            reply, _ = self.request({"op": "share", "name": name})
+            if generation not in (None, reply["generation"]):
+                return None  # the read in messages that follows says so
+            return self._attach(str(reply["handle"]))
+        except KeyError:
+            return None  # unpublished, or the name was given to another tensor meanwhile
+        except _core.Error as error:
+            if error.status != "GPUF_ERR_STATE":  # that status is for the same two cases
                 self.sharing_problem = str(error)
-                return None
+            return None
+        except (ReplyError, TypeError, MemoryError, OSError) as error:
+            self.sharing_problem = str(error)
+            return None
 
     def _attach(self, handle: str) -> _core.DeviceArray:
         """Attach to one tensor at a time; what was attached before is released."""
