@@ -1,12 +1,11 @@
 /* HDF5 for gpufetch.hdf5: identifiers are ints, and h5py's lock is the first argument. */
 #include "adapter.h"
 #include "arguments.h"
-#include "arrays.h"
-#include "device_array.h"
 #include "devices.h"
 #include "errors.h"
 #include "h5py_lock.h"
 #include "methods.h"
+#include "results.h"
 
 /* --- Binding ------------------------------------------------------------- */
 
@@ -197,35 +196,6 @@ static int region_widen(const region *box, gpuf_tensor *tensor) {
 
 /* --- Reading ------------------------------------------------------------- */
 
-/* A fresh ndarray of the shape and dtype of `tensor`, which then describes it. */
-static PyObject *create_array(const gpufi_py_state *state, gpuf_tensor *tensor) {
-  PyObject *array = gpufi_py_array_create(state, tensor->dtype, tensor->ndim, tensor->shape);
-  if (array && gpufi_py_tensor_from_array(state, array, tensor) < 0) {
-    Py_CLEAR(array);
-  }
-  return array;
-}
-
-/* A fresh DeviceArray of the shape and dtype of `tensor`, which then describes it. */
-static PyObject *create_device_array(const gpufi_py_state *state, gpuf_device device,
-                                     gpuf_tensor *tensor) {
-  const gpuf_tensor wanted = *tensor;
-  void *d_data = NULL;
-  gpuf_error err;
-  gpuf_status status;
-  Py_BEGIN_ALLOW_THREADS
-    status = gpuf_alloc(device, gpuf_tensor_nbytes(&wanted), &d_data, &err);
-    if (status == GPUF_OK) {
-      status =
-          gpuf_tensor_init(tensor, d_data, device, wanted.dtype, wanted.ndim, wanted.shape, &err);
-      if (status != GPUF_OK) {
-        gpuf_free(device, d_data, NULL);
-      }
-    }
-  Py_END_ALLOW_THREADS
-  return status == GPUF_OK ? gpufi_py_device_array_own(state, tensor) : gpufi_py_raise(state, &err);
-}
-
 /* A fresh result for the call; `tensor` describes it. */
 static PyObject *create_result(h5_call *call, long long dataset, const region *box,
                                PyObject *device_name, gpuf_tensor *tensor) {
@@ -243,22 +213,7 @@ static PyObject *create_result(h5_call *call, long long dataset, const region *b
     return gpufi_py_raise(call->state, &err);
   }
   region_narrow(box, tensor);
-  return device.kind == GPUF_DEVICE_CPU ? create_array(call->state, tensor)
-                                        : create_device_array(call->state, device, tensor);
-}
-
-/* `out`, any writable tensor, as the result of the call; `tensor` describes it. */
-static PyObject *use_out(h5_call *call, PyObject *out, gpuf_tensor *tensor) {
-  if (gpufi_py_adapter_import(call->state, out, &call->import) < 0 ||
-      gpufi_py_adapter_refuse_copy(&call->import, "out") < 0) {
-    return NULL;
-  }
-  if (call->import.readonly) {
-    PyErr_SetString(PyExc_ValueError, "out is read-only: give a writable array");
-    return NULL;
-  }
-  *tensor = call->import.tensor;
-  return Py_NewRef(out);
+  return gpufi_py_result_create(call->state, device, tensor);
 }
 
 PyDoc_STRVAR(h5_read_doc,
@@ -281,8 +236,13 @@ static PyObject *h5_read(PyObject *module, PyObject *args, PyObject *kwargs) {
       region_parse(region_arg, &box) < 0 || call_init(&call, module, phil) < 0) {
     return NULL;
   }
-  PyObject *result = out == Py_None ? create_result(&call, dataset, &box, device, &tensor)
-                                    : use_out(&call, out, &tensor);
+  PyObject *result;
+  if (out == Py_None) {
+    result = create_result(&call, dataset, &box, device, &tensor);
+  } else {
+    result = gpufi_py_result_use(call.state, out, &call.import);
+    tensor = call.import.tensor;
+  }
   if (result && region_widen(&box, &tensor) < 0) {
     Py_CLEAR(result);
   }

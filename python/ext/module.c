@@ -49,9 +49,10 @@ static int import_numpy(void) {
 
 static int add_functions(PyObject *module) {
   PyMethodDef *const tables[] = {
-      gpufi_py_dispatcher_methods, gpufi_py_device_methods, gpufi_py_fetch_methods,
-      gpufi_py_hdf5_methods,       gpufi_py_info_methods,   gpufi_py_reduce_methods,
-      gpufi_py_serve_methods,      gpufi_py_share_methods,  gpufi_py_thread_methods,
+      gpufi_py_checkpoint_methods, gpufi_py_dispatcher_methods, gpufi_py_device_methods,
+      gpufi_py_fetch_methods,      gpufi_py_hdf5_methods,       gpufi_py_info_methods,
+      gpufi_py_reduce_methods,     gpufi_py_serve_methods,      gpufi_py_share_methods,
+      gpufi_py_thread_methods,
   };
   for (int i = 0; i < GPUFI_PY_COUNT(tables); i++) {
     if (PyModule_AddFunctions(module, tables[i]) < 0) {

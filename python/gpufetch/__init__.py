@@ -18,6 +18,7 @@ start workers with spawn or forkserver.
 from typing import Any
 
 from gpufetch import hdf5
+from gpufetch._checkpoint import Checkpoint, CheckpointReport, Restart
 from gpufetch._core import (
     DeviceArray,
     Error,
@@ -39,6 +40,8 @@ from gpufetch._share import ShareHandle, attach, share, unshare
 from gpufetch.hdf5._binding import register
 
 __all__ = [
+    "Checkpoint",
+    "CheckpointReport",
     "Connection",
     "CopyWarning",
     "DeviceArray",
@@ -48,6 +51,7 @@ __all__ = [
     "LazyArray",
     "Overview",
     "Pool",
+    "Restart",
     "Server",
     "ShareHandle",
     "Stats",

@@ -1,4 +1,4 @@
-"""The command line: `gpufetch info | ls | repack | plugin-path | demo | attach`."""
+"""The command line: `gpufetch info | ls | verify | repack | plugin-path | demo | attach`."""
 
 from __future__ import annotations
 
@@ -13,6 +13,7 @@ import gpufetch as gf
 from gpufetch._text import format_nbytes
 from gpufetch.hdf5._copy import CODECS
 from gpufetch.hdf5._ls import ls_lines
+from gpufetch.hdf5._verify import Verification, files_of
 
 __all__ = ["main"]
 
@@ -37,7 +38,15 @@ def _parser() -> argparse.ArgumentParser:
     )
     parser.add_argument("--version", action="version", version=f"gpufetch {gf.__version__}")
     commands = parser.add_subparsers(dest="command", required=True, metavar="COMMAND")
-    for add in (_add_info, _add_ls, _add_repack, _add_plugin_path, _add_demo, _add_attach):
+    for add in (
+        _add_info,
+        _add_ls,
+        _add_verify,
+        _add_repack,
+        _add_plugin_path,
+        _add_demo,
+        _add_attach,
+    ):
         add(commands)
     return parser
 
@@ -83,6 +92,27 @@ def _ls(arguments: argparse.Namespace) -> int:
         for line in ls_lines(path):
             print(line)
     return 0
+
+
+def _add_verify(commands: Any) -> None:
+    parser = commands.add_parser(
+        "verify", help="read every chunk of HDF5 files and checkpoints, and name what is damaged"
+    )
+    parser.add_argument("path", type=Path, nargs="+", help="a file, or a folder of files")
+    parser.set_defaults(run=_verify)
+
+
+def _verify(arguments: argparse.Namespace) -> int:
+    files = [file for path in arguments.path for file in files_of(path)]
+    if not files:
+        raise FileNotFoundError(f"no HDF5 file in {', '.join(map(str, arguments.path))}")
+    damage_count = 0
+    for file in files:
+        verification = Verification(file)
+        for line in verification.lines(progress=sys.stderr.isatty()):
+            print(line)
+        damage_count += verification.damage_count
+    return 1 if damage_count else 0
 
 
 def _add_repack(commands: Any) -> None:

@@ -374,8 +374,8 @@ static void another_dtype_or_shape_is_refused(void) {
   CHECK_OK(gpuf_checkpoint_begin(c, 1, NULL, &err));
   memcpy(part.shape, shape, sizeof(shape));
   CHECK_OK(gpuf_checkpoint_add(c, "u", &u, &part, &err)); /* the whole */
-  part.shape[0]++;
-  CHECK_FAILS(gpuf_checkpoint_add(c, "v", &u, &part, &err), GPUF_ERR_UNSUPPORTED, "axis 0");
+  part.start[0] = 1;
+  CHECK_FAILS(gpuf_checkpoint_add(c, "v", &u, &part, &err), GPUF_ERR_INVALID, "axis 0");
   CHECK_OK(gpuf_checkpoint_commit(c, GPUF_STREAM_NONE, &err));
   CHECK_OK(gpuf_checkpoint_close(c, NULL, &err));
   gpuf_restart *const r = open_restart("run", 1);
@@ -388,8 +388,6 @@ static void another_dtype_or_shape_is_refused(void) {
   other = u;
   other.ndim = 1;
   CHECK(gpuf_restart_read(r, "u", &other, NULL, &err) == GPUF_ERR_INVALID);
-  part.shape[0]--;
-  part.start[0] = 1;
   CHECK(gpuf_restart_read(r, "u", &u, &part, &err) == GPUF_ERR_INVALID); /* beyond the end */
   gpuf_restart_close(r);
   destroy(&u);

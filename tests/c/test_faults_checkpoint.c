@@ -94,10 +94,27 @@ static gpuf_status restart_on_device(bool *right) {
 
 /* --- Checkpoints ----------------------------------------------------------------- */
 
+static bool adds_halves;
+
+/* Two parts of one array. */
+static gpuf_status add_halves(gpuf_checkpoint *c, const gpuf_tensor *u) {
+  gpuf_status status = GPUF_OK;
+  for (int half = 0; half < 2 && status == GPUF_OK; half++) {
+    gpuf_tensor view = *u;
+    gpuf_part part = GPUF_PART_INIT;
+    memcpy(part.shape, u->shape, sizeof(part.shape));
+    part.start[0] = half ? u->shape[0] / 2 : 0;
+    CHECK_OK(gpuf_tensor_slice(&view, 0, part.start[0], 1,
+                               half ? u->shape[0] - part.start[0] : u->shape[0] / 2, &err));
+    status = gpuf_checkpoint_add(c, "u", &view, &part, &err);
+  }
+  return status;
+}
+
 static gpuf_status checkpoint(gpuf_checkpoint *c, int64_t step, const gpuf_tensor *u) {
   gpuf_status status = gpuf_checkpoint_begin(c, step, NULL, &err);
   if (status == GPUF_OK) {
-    status = gpuf_checkpoint_add(c, "u", u, NULL, &err);
+    status = adds_halves ? add_halves(c, u) : gpuf_checkpoint_add(c, "u", u, NULL, &err);
   }
   if (status == GPUF_OK) {
     status = gpuf_checkpoint_add_int64(c, "step", step, &err);
@@ -171,6 +188,14 @@ static gpuf_status write_copied(bool *right) {
   return judge(write_step(&options, 2, &d_tensor), right);
 }
 
+static gpuf_status write_halves(bool *right) {
+  const gpuf_checkpoint_options options = options_for(GPUF_CHECKPOINT_PINNED);
+  adds_halves = true;
+  const gpuf_status status = write_step(&options, 2, &d_tensor);
+  adds_halves = false;
+  return judge(status, right);
+}
+
 static gpuf_status write_encoded(bool *right) {
   const gpuf_checkpoint_options options = options_for(GPUF_CHECKPOINT_DEVICE_ENCODED);
   return judge(write_step(&options, 2, &d_tensor), right);
@@ -186,6 +211,7 @@ static const operation operations[] = {
     {"write without a filter", write_plain_and_keep_all, true},
     {"write a copy on the device", write_copied, false},
     {"write what the device encodes", write_encoded, false},
+    {"write parts", write_halves, false},
     {"write through page-locked memory", write_pinned, true},
     {"restart on the CPU", restart_on_cpu, false},
     {"restart on the device", restart_on_device, false},

@@ -16,6 +16,8 @@ import numpy as np
 import pytest
 from installed import ROOT, Installed, install, readme_block, run, tool
 
+import gpufetch as gf
+
 HEADERS = sorted((ROOT / "src" / "include" / "gpufetch").glob("*.h"))
 
 
@@ -41,6 +43,8 @@ def check_example(installed: Installed, program: Path, needs_library: bool) -> N
             assert file["u"].shape == (64, 64, 64)
             assert file["u"][()].dtype == np.float32
             assert file.attrs["step"] == 1000 and isinstance(file.attrs["step"], np.int64)
+    with pytest.raises(ValueError, match=r"run-000000001000.h5 has no tree .* a program in C"):
+        gf.Checkpoint(program.parent, "run").load()
     for path in paths:
         path.unlink()
     needed = run("objdump", "-p", program, cwd=program.parent)

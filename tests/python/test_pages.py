@@ -15,6 +15,7 @@ import sys
 from pathlib import Path
 
 import pytest
+from sanitizing import needs_deepbind
 from server_build import needs_server
 
 ROOT = Path(__file__).parents[2]
@@ -92,13 +93,12 @@ def runnable(page: Path) -> list[tuple[str, str]]:
     return steps
 
 
+MARKS = {"serving.md": needs_server, "checkpoints.md": needs_deepbind}
+
+
 @pytest.mark.parametrize(
     "page",
-    [
-        pytest.param(p, id=p.name, marks=[needs_server] if p.name == "serving.md" else [])
-        for p in PAGES
-        if runnable(p)
-    ],
+    [pytest.param(p, id=p.name, marks=MARKS.get(p.name, [])) for p in PAGES if runnable(p)],
 )
 def test_examples_of_a_page_run(page: Path, tmp_path: Path) -> None:
     done = subprocess.run(

@@ -72,6 +72,8 @@ MAY_IMPORT = {
         "_core",
     },
     "hdf5": {"_checks", "_subscript", "_progress", "_text", "_core"},
+    "_checkpoint_tree": {"_checks", "hdf5", "_core"},
+    "_checkpoint": {"_checkpoint_tree", "_checks", "hdf5", "_core"},
     "jupyter": {"_lazy", "_published", "_text", "_tracebacks", "_core"},
     "_publish": {"_checks", "jupyter", "_published", "_core"},
     "_info": {"hdf5", "_core"},

@@ -19,7 +19,16 @@ from gpufetch.hdf5._asking import attribute, require_object
 from gpufetch.hdf5._numbers import int_array
 from gpufetch.hdf5._tree import link_names
 
-__all__ = ["MARK", "is_stored_tree", "is_tree", "read_tree", "write_tree"]
+__all__ = [
+    "MARK",
+    "descend",
+    "is_stored_tree",
+    "is_tree",
+    "kind_of_keys",
+    "kind_of_sequence",
+    "read_tree",
+    "write_tree",
+]
 
 MARK = "gpufetch_tree"
 """The attribute that says what a group or dataset was made of."""
@@ -43,6 +52,18 @@ ReadDataset = Callable[[h5py.Dataset], Any]
 def is_tree(x: Any) -> bool:
     """Whether `x` is a container that write_tree takes."""
     return isinstance(x, Mapping | list | tuple)
+
+
+def descend(x: Any, path: str, above: tuple[int, ...]) -> tuple[int, ...]:
+    """The ids of the containers that hold what is in `x`, which is at `path`, below those `above`.
+
+    ValueError where it holds itself, or is nested too deeply.
+    """
+    if id(x) in above:
+        raise ValueError(f"{path}: it holds itself")
+    if len(above) == _DEPTH_MAX:
+        raise ValueError(f"{path}: a tree may be {_DEPTH_MAX} levels deep")
+    return (*above, id(x))
 
 
 # --- Writing -------------------------------------------------------------------------------------
@@ -72,17 +93,13 @@ class _Writer:
         if not is_tree(x):
             self._write_other(group, name, x, path)
             return
-        if id(x) in above:
-            raise ValueError(f"{path}: it holds itself")
-        if len(above) == _DEPTH_MAX:
-            raise ValueError(f"{path}: a tree may be {_DEPTH_MAX} levels deep")
-        above = (*above, id(x))
+        above = descend(x, path, above)
         if isinstance(x, Mapping):
-            made = _create_group(group, name, _kind_of_keys(x, path))
+            made = _create_group(group, name, kind_of_keys(x, path))
             for key, value in x.items():
                 self.write(made, str(key), value, f"{path}[{key!r}]", above)
             return
-        kind = _kind_of_sequence(x, path)
+        kind = kind_of_sequence(x, path)
         values = _number_array(x)
         if values is not None:
             self._write_marked(group, name, values, f"{kind} of {type(x[0]).__name__}")
@@ -139,7 +156,7 @@ def _mark(item: h5py.Group | h5py.Dataset, kind: str) -> None:
     item.attrs[MARK] = kind
 
 
-def _kind_of_keys(x: Mapping[Any, Any], path: str) -> str:
+def kind_of_keys(x: Mapping[Any, Any], path: str) -> str:
     """The mark of a dict; TypeError or ValueError for a key that is no name of a link."""
     kinds = {type(key) for key in x}
     if kinds == {int}:
@@ -159,7 +176,7 @@ def _kind_of_keys(x: Mapping[Any, Any], path: str) -> str:
     return "dict"
 
 
-def _kind_of_sequence(x: Sequence[Any], path: str) -> str:
+def kind_of_sequence(x: Sequence[Any], path: str) -> str:
     if isinstance(x, tuple) and hasattr(x, "_fields"):
         raise TypeError(
             f"{path}: {type(x).__name__} is a namedtuple, which would come back as a plain tuple: "

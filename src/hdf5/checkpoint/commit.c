@@ -96,28 +96,15 @@ static gpuf_status enter_begun(gpuf_checkpoint *c, gpuf_error *err) {
   return status;
 }
 
-static gpuf_status check_part(const gpuf_tensor *tensor, const gpuf_part *part, gpuf_error *err) {
-  gpuf_part own;
-  const gpuf_status status = gpufi_struct_read(&own, sizeof(own), part, "GPUF_PART_INIT", err);
-  for (int32_t axis = 0; part && status == GPUF_OK && axis < tensor->ndim; axis++) {
-    if (own.start[axis] != 0 || own.shape[axis] != tensor->shape[axis]) {
-      return gpufi_fail(err, GPUF_ERR_UNSUPPORTED, 0,
-                        "along axis %d the tensor has %" PRId64 " elements from %" PRId64
-                        " on, of %" PRId64 ": a checkpoint of one process takes whole arrays",
-                        (int)axis, tensor->shape[axis], own.start[axis], own.shape[axis]);
-    }
-  }
-  return status;
-}
-
 gpuf_status gpuf_checkpoint_add(gpuf_checkpoint *c, const char *name, const gpuf_tensor *tensor,
                                 const gpuf_part *part, gpuf_error *err) {
   const int64_t begin_ns = gpufi_clock_ns();
+  gpuf_part own;
   GPUFI_REQUIRE(name, err);
   GPUFI_REQUIRE(tensor, err);
   gpuf_status status = gpuf_tensor_check(tensor, err);
   if (status == GPUF_OK) {
-    status = check_part(tensor, part, err);
+    status = gpufi_struct_read(&own, sizeof(own), part, "GPUF_PART_INIT", err);
   }
   if (status == GPUF_OK) {
     status = enter_begun(c, err);
@@ -125,7 +112,8 @@ gpuf_status gpuf_checkpoint_add(gpuf_checkpoint *c, const char *name, const gpuf
   if (status != GPUF_OK) {
     return status;
   }
-  status = gpufi_checkpoint_add_tensor(&c->contents, name, tensor, err);
+  status = part ? gpufi_checkpoint_add_part(&c->contents, name, tensor, &own, err)
+                : gpufi_checkpoint_add_tensor(&c->contents, name, tensor, err);
   c->stall_ns += gpufi_clock_ns() - begin_ns;
   pthread_mutex_unlock(&c->turn);
   return status;
@@ -194,8 +182,10 @@ static gpuf_status commit(gpuf_checkpoint *c, gpuf_stream stream, int64_t begin_
                           gpuf_error *err) {
   gpuf_error error = {0};
   start(c);
-  const gpuf_status status =
-      gpufi_checkpoint_snapshot_take(&c->snapshot, &c->contents, stream, &error);
+  gpuf_status status = gpufi_checkpoint_check_parts(&c->contents, &error);
+  if (status == GPUF_OK) {
+    status = gpufi_checkpoint_snapshot_take(&c->snapshot, &c->contents, stream, &error);
+  }
   if (status != GPUF_OK) {
     gpufi_checkpoint_queue_fail(&c->snapshot.queue, status, &error);
   }

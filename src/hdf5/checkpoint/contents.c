@@ -1,10 +1,12 @@
 #include "hdf5/checkpoint/contents.h"
 
+#include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>
 
 #include "base/error.h"
 #include "base/text.h"
+#include "hdf5/grid.h"
 #include "hdf5/path.h"
 
 #define CAPACITY_MIN 64
@@ -155,6 +157,145 @@ gpuf_status gpufi_checkpoint_add_tensor(gpufi_checkpoint_contents *contents, con
   return GPUF_OK;
 }
 
+/* --- Parts ------------------------------------------------------------------- */
+
+static gpuf_status check_box(const char *name, const gpuf_tensor *tensor, const gpuf_part *part,
+                             gpuf_error *err) {
+  for (int32_t axis = 0; axis < tensor->ndim; axis++) {
+    const int64_t length = tensor->shape[axis];
+    const int64_t whole = part->shape[axis];
+    if (part->start[axis] < 0 || whole < length || part->start[axis] > whole - length) {
+      return gpufi_fail(err, GPUF_ERR_INVALID, 0,
+                        "along axis %d the part of tensor '%s' has %" PRId64
+                        " elements from %" PRId64 " on, and the whole has %" PRId64,
+                        (int)axis, name, length, part->start[axis], whole);
+    }
+  }
+  return GPUF_OK;
+}
+
+static bool is_whole(const gpuf_tensor *tensor, const gpuf_part *part) {
+  return memcmp(tensor->shape, part->shape, (size_t)tensor->ndim * sizeof(*part->shape)) == 0;
+}
+
+static bool overlap(const gpufi_checkpoint_part *a, const gpufi_checkpoint_part *b) {
+  for (int32_t axis = 0; axis < a->tensor.ndim; axis++) {
+    if (a->start[axis] + a->tensor.shape[axis] <= b->start[axis] ||
+        b->start[axis] + b->tensor.shape[axis] <= a->start[axis]) {
+      return false;
+    }
+  }
+  return gpuf_tensor_count(&a->tensor) > 0 && gpuf_tensor_count(&b->tensor) > 0;
+}
+
+/* Whether the part can be one of `t`, which was added before. */
+static gpuf_status check_beside(const gpufi_checkpoint_tensor *t, const gpufi_checkpoint_part *part,
+                                const int64_t *shape, gpuf_error *err) {
+  const int32_t ndim = part->tensor.ndim;
+  if (!t->parts) {
+    return gpufi_fail(err, GPUF_ERR_INVALID, 0,
+                      "a whole tensor '%s' was added before: choose another name", t->name);
+  }
+  if (t->tensor.dtype != part->tensor.dtype || t->tensor.ndim != ndim ||
+      memcmp(t->tensor.shape, shape, (size_t)ndim * sizeof(*shape)) != 0) {
+    return gpufi_fail(err, GPUF_ERR_INVALID, 0,
+                      "the parts of tensor '%s' that were added before are %s of shape (%s), and "
+                      "this one is %s of (%s)",
+                      t->name, gpuf_dtype_name(t->tensor.dtype),
+                      gpufi_h5_list_of(t->tensor.ndim, t->tensor.shape).text,
+                      gpuf_dtype_name(part->tensor.dtype), gpufi_h5_list_of(ndim, shape).text);
+  }
+  for (size_t i = 0; i < t->part_count; i++) {
+    if (overlap(&t->parts[i], part)) {
+      return gpufi_fail(err, GPUF_ERR_INVALID, 0,
+                        "the parts of tensor '%s' that begin at (%s) and at (%s) overlap", t->name,
+                        gpufi_h5_list_of(ndim, t->parts[i].start).text,
+                        gpufi_h5_list_of(ndim, part->start).text);
+    }
+  }
+  return GPUF_OK;
+}
+
+/* The whole of a first part, which has none yet. */
+static gpuf_status add_whole(gpufi_checkpoint_contents *contents, const char *name,
+                             const gpuf_tensor *tensor, const int64_t *shape, gpuf_error *err) {
+  static char no_data;
+  gpuf_tensor whole;
+  gpuf_status status = gpuf_tensor_init(&whole, &no_data, (gpuf_device){GPUF_DEVICE_CPU, 0},
+                                        tensor->dtype, tensor->ndim, shape, err);
+  if (status == GPUF_OK) {
+    whole.data = NULL;
+    status = gpufi_checkpoint_add_tensor(contents, name, &whole, err);
+  }
+  return status;
+}
+
+gpuf_status gpufi_checkpoint_add_part(gpufi_checkpoint_contents *contents, const char *name,
+                                      const gpuf_tensor *tensor, const gpuf_part *part,
+                                      gpuf_error *err) {
+  gpufi_checkpoint_part added = {.tensor = *tensor};
+  const uint64_t hash = hash_of(without_slash(name), strlen(without_slash(name)));
+  gpuf_status status = check_box(name, tensor, part, err);
+  if (status != GPUF_OK) {
+    return status;
+  }
+  if (is_whole(tensor, part)) {
+    return gpufi_checkpoint_add_tensor(contents, name, tensor, err);
+  }
+  memcpy(added.start, part->start, sizeof(added.start));
+  gpufi_checkpoint_tensor *t = NULL;
+  if (contents->tensor_names.capacity > 0 && *place_of(&contents->tensor_names, hash) == hash) {
+    t = (gpufi_checkpoint_tensor *)gpufi_checkpoint_find_tensor(contents, name);
+  }
+  if (t) {
+    status = check_beside(t, &added, part->shape, err);
+  } else {
+    /* Its first part has a place of its own: nothing is to be undone below. */
+    gpufi_checkpoint_part *const parts = malloc(sizeof(*parts));
+    if (!parts) {
+      return no_memory(name, err);
+    }
+    status = add_whole(contents, name, tensor, part->shape, err);
+    if (status != GPUF_OK) {
+      free(parts);
+      return status;
+    }
+    t = &contents->tensors[contents->tensor_count - 1];
+    t->parts = parts;
+  }
+  if (status != GPUF_OK) {
+    return status;
+  }
+  if (t->part_count > 0 && !grow(&t->parts, t->part_count, sizeof(*t->parts))) {
+    return no_memory(name, err);
+  }
+  t->parts[t->part_count++] = added;
+  if (tensor->device.kind != GPUF_DEVICE_CPU) {
+    t->tensor.device = tensor->device;
+  }
+  return GPUF_OK;
+}
+
+gpuf_status gpufi_checkpoint_check_parts(const gpufi_checkpoint_contents *contents,
+                                         gpuf_error *err) {
+  for (size_t i = 0; i < contents->tensor_count; i++) {
+    const gpufi_checkpoint_tensor *const t = &contents->tensors[i];
+    int64_t count = 0;
+    for (size_t k = 0; k < t->part_count; k++) {
+      count += gpuf_tensor_count(&t->parts[k].tensor);
+    }
+    if (t->parts && count != gpuf_tensor_count(&t->tensor)) {
+      return gpufi_fail(err, GPUF_ERR_INVALID, 0,
+                        "the parts of tensor '%s' hold %" PRId64 " of its %" PRId64
+                        " elements: add the others, too",
+                        t->name, count, gpuf_tensor_count(&t->tensor));
+    }
+  }
+  return GPUF_OK;
+}
+
+/* --- Values ------------------------------------------------------------------ */
+
 static gpuf_status check_value(const gpufi_checkpoint_value *value, gpuf_error *err) {
   const size_t nbytes = strlen(value->name);
   if (nbytes == 0 || nbytes > GPUFI_CHECKPOINT_NAME_NBYTES_MAX) {
@@ -223,6 +364,7 @@ const gpufi_checkpoint_value *gpufi_checkpoint_find_value(const gpufi_checkpoint
 void gpufi_checkpoint_contents_clear(gpufi_checkpoint_contents *contents) {
   for (size_t i = 0; i < contents->tensor_count; i++) {
     free(contents->tensors[i].name);
+    free(contents->tensors[i].parts);
   }
   for (size_t i = 0; i < contents->value_count; i++) {
     free(contents->values[i].name);

@@ -3,6 +3,8 @@
 #ifndef GPUFI_HDF5_CHECKPOINT_CONTENTS_H
 #define GPUFI_HDF5_CHECKPOINT_CONTENTS_H
 
+#include <gpufetch/checkpoint.h>
+
 #include "hdf5/digest.h"
 
 /* The dataset that says what belongs to the checkpoint. */
@@ -23,11 +25,19 @@ typedef struct gpufi_checkpoint_value {
   char *text;
 } gpufi_checkpoint_value;
 
+/* A box of a tensor, as the caller holds it. */
+typedef struct gpufi_checkpoint_part {
+  gpuf_tensor tensor;
+  int64_t start[GPUF_NDIM_MAX];
+} gpufi_checkpoint_part;
+
 typedef struct gpufi_checkpoint_tensor {
   char *name; /* without a slash at its begin */
-  /* Writing: the caller's tensor until the snapshot, and the snapshot's copy from then on. Reading:
-   * dtype, ndim and shape alone. */
+  /* Writing: the caller's tensor until the snapshot, and the snapshot's copy from then on. Reading,
+   * and where there are parts until the snapshot: without data. */
   gpuf_tensor tensor;
+  gpufi_checkpoint_part *parts; /* no two of which overlap; NULL: the tensor is the whole */
+  size_t part_count;
   gpufi_h5_digest digest; /* of what the file holds of it */
 } gpufi_checkpoint_tensor;
 
@@ -56,6 +66,15 @@ void gpufi_checkpoint_contents_clear(gpufi_checkpoint_contents *contents);
  * name that no dataset may have, that is there already, or that a group has. */
 gpuf_status gpufi_checkpoint_add_tensor(gpufi_checkpoint_contents *contents, const char *name,
                                         const gpuf_tensor *tensor, gpuf_error *err);
+/* Add a part of a tensor, to those that have its name already: GPUF_ERR_INVALID, and nothing
+ * changes, also where the part does not lie within the whole, overlaps another one, or where their
+ * dtypes or the shapes of their wholes differ. */
+gpuf_status gpufi_checkpoint_add_part(gpufi_checkpoint_contents *contents, const char *name,
+                                      const gpuf_tensor *tensor, const gpuf_part *part,
+                                      gpuf_error *err);
+/* GPUF_ERR_INVALID where the parts of a tensor leave gaps. */
+gpuf_status gpufi_checkpoint_check_parts(const gpufi_checkpoint_contents *contents,
+                                         gpuf_error *err);
 /* Add a value, whose name and text are copied. */
 gpuf_status gpufi_checkpoint_add_value(gpufi_checkpoint_contents *contents,
                                        const gpufi_checkpoint_value *value, gpuf_error *err);

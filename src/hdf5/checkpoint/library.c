@@ -17,10 +17,9 @@
 
 /* --- The lock ---------------------------------------------------------------- */
 
-/* Held around HDF5 calls for checkpoints, in which the file driver waits for its workers. So it is
- * taken before the lock of workers and the mutexes of base/fork.h, also at a fork: handlers that
- * were registered later are called earlier. Those of base/fork.h are there since the library was
- * bound. */
+/* Held around HDF5 calls for checkpoints. It is taken before the lock of workers and the mutexes of
+ * base/fork.h, also at a fork: handlers that were registered later are called earlier. Those of
+ * base/fork.h are there since the library was bound. */
 static pthread_mutex_t entry = PTHREAD_MUTEX_INITIALIZER;
 
 static void hold(void) {

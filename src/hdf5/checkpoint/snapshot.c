@@ -1,10 +1,12 @@
 #include "hdf5/checkpoint/snapshot.h"
 
 #include <stdlib.h>
+#include <string.h>
 
 #include "base/arithmetic.h"
 #include "base/error.h"
 #include "hdf5/checkpoint/encode.h"
+#include "hdf5/grid.h"
 
 #define HOST_ALIGNMENT ((size_t)64)
 #define DEVICE_ALIGNMENT ((size_t)256)
@@ -12,19 +14,32 @@
 /* How a tensor is kept. */
 typedef enum way { TO_HOST, ON_DEVICE, ENCODED } way;
 
-/* Of tensors on the device, `d_used_nbytes` is what copies take so far. */
-static way choose_way(const gpufi_checkpoint_snapshot *s, const gpuf_tensor *tensor,
+static bool lies_here(const gpufi_checkpoint_snapshot *s, const gpuf_tensor *tensor) {
+  return s->backend && tensor->device.kind == s->device.kind &&
+         tensor->device.index == s->device.index;
+}
+
+/* With all of its parts. */
+static bool is_here(const gpufi_checkpoint_snapshot *s, const gpufi_checkpoint_tensor *t) {
+  size_t count = 0;
+  while (count < t->part_count && lies_here(s, &t->parts[count].tensor)) {
+    count++;
+  }
+  return t->parts ? count == t->part_count : lies_here(s, &t->tensor);
+}
+
+/* `d_used_nbytes` is what copies on the device take so far. Chunks are encoded from one tensor:
+ * parts are put together first. */
+static way choose_way(const gpufi_checkpoint_snapshot *s, const gpufi_checkpoint_tensor *t,
                       size_t d_used_nbytes) {
-  const bool is_here = s->backend && tensor->device.kind == s->device.kind &&
-                       tensor->device.index == s->device.index;
-  const size_t nbytes = gpuf_tensor_nbytes(tensor);
-  if (!is_here || nbytes == 0) {
+  const size_t nbytes = gpuf_tensor_nbytes(&t->tensor);
+  if (!is_here(s, t) || nbytes == 0) {
     return TO_HOST;
   }
   if (s->mode == GPUF_CHECKPOINT_DEVICE_COPY && nbytes <= s->device_nbytes - d_used_nbytes) {
     return ON_DEVICE;
   }
-  return s->encodes && tensor->ndim > 0 ? ENCODED : TO_HOST;
+  return s->encodes && t->tensor.ndim > 0 && !t->parts ? ENCODED : TO_HOST;
 }
 
 static size_t aligned_nbytes(const gpuf_tensor *tensor, size_t alignment) {
@@ -36,19 +51,53 @@ static size_t device_end(const gpufi_checkpoint_snapshot *s, size_t begin,
   return gpufi_min_nbytes(begin + aligned_nbytes(tensor, DEVICE_ALIGNMENT), s->device_nbytes);
 }
 
+/* --- Copies ------------------------------------------------------------------- */
+
+typedef gpuf_status (*copy_call)(const gpuf_tensor *dst, const gpuf_tensor *src, gpuf_stream stream,
+                                 gpuf_error *err);
+
+static gpuf_status copy_and_wait(const gpuf_tensor *dst, const gpuf_tensor *src, gpuf_stream stream,
+                                 gpuf_error *err) {
+  return gpuf_copy(dst, src, NULL, err);
+}
+
+/* Copy the tensor, or each of its parts, to its place in `copy`. */
+static gpuf_status copy_parts(const gpufi_checkpoint_tensor *t, const gpuf_tensor *copy,
+                              copy_call call, gpuf_stream stream, gpuf_error *err) {
+  gpuf_status status = GPUF_OK;
+  if (!t->parts) {
+    return gpuf_tensor_count(copy) > 0 ? call(copy, &t->tensor, stream, err) : GPUF_OK;
+  }
+  for (size_t i = 0; i < t->part_count && status == GPUF_OK; i++) {
+    const gpuf_tensor *const part = &t->parts[i].tensor;
+    gpufi_h5_box box;
+    gpuf_tensor place = *copy;
+    if (gpuf_tensor_count(part) > 0) {
+      memcpy(box.start, t->parts[i].start, sizeof(box.start));
+      memcpy(box.shape, part->shape, sizeof(box.shape));
+      status = gpufi_h5_narrow(&place, &box, NULL, err);
+      if (status == GPUF_OK) {
+        status = call(&place, part, stream, err);
+      }
+    }
+  }
+  return status;
+}
+
 /* --- Host memory -------------------------------------------------------------- */
 
-static gpuf_status copy_to_host(gpufi_checkpoint_host *host, gpuf_tensor *tensor, gpuf_error *err) {
+static gpuf_status copy_to_host(gpufi_checkpoint_host *host, gpufi_checkpoint_tensor *t,
+                                gpuf_error *err) {
   const gpuf_device cpu = {GPUF_DEVICE_CPU, 0};
   gpuf_tensor copy;
   gpuf_status status = gpuf_tensor_init(&copy, host->base ? host->base + host->used_nbytes : NULL,
-                                        cpu, tensor->dtype, tensor->ndim, tensor->shape, err);
-  if (status == GPUF_OK && gpuf_tensor_count(tensor) > 0) {
-    status = gpuf_copy(&copy, tensor, NULL, err);
-  }
-  host->used_nbytes += aligned_nbytes(tensor, HOST_ALIGNMENT);
+                                        cpu, t->tensor.dtype, t->tensor.ndim, t->tensor.shape, err);
   if (status == GPUF_OK) {
-    *tensor = copy;
+    status = copy_parts(t, &copy, copy_and_wait, GPUF_STREAM_NONE, err);
+  }
+  host->used_nbytes += aligned_nbytes(&t->tensor, HOST_ALIGNMENT);
+  if (status == GPUF_OK) {
+    t->tensor = copy;
   }
   return status;
 }
@@ -59,12 +108,12 @@ static size_t host_nbytes_of(const gpufi_checkpoint_snapshot *s,
   size_t host_nbytes = 0;
   size_t d_used_nbytes = 0;
   for (size_t i = 0; i < contents->tensor_count; i++) {
-    const gpuf_tensor *const tensor = &contents->tensors[i].tensor;
-    const way chosen = choose_way(s, tensor, d_used_nbytes);
+    const gpufi_checkpoint_tensor *const t = &contents->tensors[i];
+    const way chosen = choose_way(s, t, d_used_nbytes);
     if (chosen == TO_HOST) {
-      host_nbytes += aligned_nbytes(tensor, HOST_ALIGNMENT);
+      host_nbytes += aligned_nbytes(&t->tensor, HOST_ALIGNMENT);
     } else if (chosen == ON_DEVICE) {
-      d_used_nbytes = device_end(s, d_used_nbytes, tensor);
+      d_used_nbytes = device_end(s, d_used_nbytes, &t->tensor);
     }
   }
   return host_nbytes;
@@ -73,26 +122,27 @@ static size_t host_nbytes_of(const gpufi_checkpoint_snapshot *s,
 /* --- On the device ------------------------------------------------------------ */
 
 /* The copy is enqueued on `stream`, so that what comes there later may overwrite the tensor. */
-static gpuf_status copy_on_device(gpufi_checkpoint_snapshot *s, gpuf_tensor *tensor,
+static gpuf_status copy_on_device(gpufi_checkpoint_snapshot *s, gpufi_checkpoint_tensor *t,
                                   gpuf_stream stream, gpuf_error *err) {
   gpuf_tensor copy;
   gpuf_status status = gpuf_tensor_init(&copy, s->d_memory + s->d_used_nbytes, s->device,
-                                        tensor->dtype, tensor->ndim, tensor->shape, err);
+                                        t->tensor.dtype, t->tensor.ndim, t->tensor.shape, err);
   if (status == GPUF_OK) {
-    s->d_used_nbytes = device_end(s, s->d_used_nbytes, tensor);
-    status = gpuf_tensor_copy(&copy, tensor, stream, err);
+    s->d_used_nbytes = device_end(s, s->d_used_nbytes, &t->tensor);
+    status = copy_parts(t, &copy, gpuf_tensor_copy, stream, err);
   }
   if (status == GPUF_OK) {
     status = gpufi_channel_join(s->channel, stream, err);
     copy.stream = s->channel->stream;
-    *tensor = copy;
+    t->tensor = copy;
   }
   return status;
 }
 
-static gpuf_status encode(gpufi_checkpoint_snapshot *s, gpuf_tensor *tensor, gpuf_error *err) {
+static gpuf_status encode(gpufi_checkpoint_snapshot *s, gpufi_checkpoint_tensor *t,
+                          gpuf_error *err) {
   bool is_encoded = false;
-  gpuf_status status = gpufi_checkpoint_encode(&s->queue, tensor, &is_encoded, err);
+  gpuf_status status = gpufi_checkpoint_encode(&s->queue, &t->tensor, &is_encoded, err);
   if (status != GPUF_OK || is_encoded) {
     return status;
   }
@@ -102,28 +152,37 @@ static gpuf_status encode(gpufi_checkpoint_snapshot *s, gpuf_tensor *tensor, gpu
   }
   spill->next = s->spills;
   s->spills = spill;
-  status = gpufi_checkpoint_host_need(&spill->host, gpuf_tensor_nbytes(tensor), err);
-  return status == GPUF_OK ? copy_to_host(&spill->host, tensor, err) : status;
+  status = gpufi_checkpoint_host_need(&spill->host, gpuf_tensor_nbytes(&t->tensor), err);
+  return status == GPUF_OK ? copy_to_host(&spill->host, t, err) : status;
 }
 
 /* --- All ---------------------------------------------------------------------- */
 
-static gpuf_status take(gpufi_checkpoint_snapshot *s, gpuf_tensor *tensor, gpuf_stream stream,
-                        gpuf_error *err) {
-  const way chosen = choose_way(s, tensor, s->d_used_nbytes);
+/* Let the tensor be read behind `stream`, too, for which the channel's stream waits, and behind its
+ * own. */
+static gpuf_status join(const gpufi_checkpoint_snapshot *s, gpuf_tensor *tensor, gpuf_error *err) {
   gpuf_status status = GPUF_OK;
-  if (chosen == ON_DEVICE) {
-    return copy_on_device(s, tensor, stream == GPUF_STREAM_NONE ? s->channel->stream : stream, err);
-  }
-  if (s->channel && tensor->device.kind == s->device.kind &&
-      tensor->device.index == s->device.index) {
+  if (s->channel && lies_here(s, tensor)) {
     status = gpufi_channel_join(s->channel, tensor->stream, err);
-    tensor->stream = s->channel->stream; /* which waits for `stream`, too */
+    tensor->stream = s->channel->stream;
+  }
+  return status;
+}
+
+static gpuf_status take(gpufi_checkpoint_snapshot *s, gpufi_checkpoint_tensor *t,
+                        gpuf_stream stream, gpuf_error *err) {
+  const way chosen = choose_way(s, t, s->d_used_nbytes);
+  if (chosen == ON_DEVICE) {
+    return copy_on_device(s, t, stream == GPUF_STREAM_NONE ? s->channel->stream : stream, err);
+  }
+  gpuf_status status = t->parts ? GPUF_OK : join(s, &t->tensor, err);
+  for (size_t i = 0; i < t->part_count && status == GPUF_OK; i++) {
+    status = join(s, &t->parts[i].tensor, err);
   }
   if (status != GPUF_OK) {
     return status;
   }
-  return chosen == ENCODED ? encode(s, tensor, err) : copy_to_host(&s->host, tensor, err);
+  return chosen == ENCODED ? encode(s, t, err) : copy_to_host(&s->host, t, err);
 }
 
 static gpuf_status check_stream(const gpufi_checkpoint_snapshot *s,
@@ -163,7 +222,7 @@ gpuf_status gpufi_checkpoint_snapshot_take(gpufi_checkpoint_snapshot *s,
                                            gpuf_error *err) {
   gpuf_status status = prepare(s, contents, stream, err);
   for (size_t i = 0; i < contents->tensor_count && status == GPUF_OK; i++) {
-    status = take(s, &contents->tensors[i].tensor, stream, err);
+    status = take(s, &contents->tensors[i], stream, err);
     if (status == GPUF_OK) {
       gpufi_checkpoint_queue_end_tensor(&s->queue);
     }

@@ -177,10 +177,17 @@ GPUF_API gpuf_status gpuf_checkpoint_begin(gpuf_checkpoint *checkpoint, int64_t 
 
 /* Add a tensor, on a device or the CPU and in any layout, as dataset `name`: UTF-8 of at most 1000
  * bytes, whose slashes make groups. Its memory is read by gpuf_checkpoint_commit, and must stay
- * valid until that has returned and, on a device, until the work on its stream is done. `part` may
- * be NULL: the tensor is the whole array; GPUF_ERR_UNSUPPORTED for a part that is not the whole.
- * GPUF_ERR_INVALID for a name that was added before, or that a group has; the checkpoint then is as
- * it was. */
+ * valid until that has returned and, on a device, until the work on its stream is done.
+ *
+ * With `part` NULL, the tensor is the whole array. Otherwise it is that part of an array, of which
+ * the others are added under the same name, in any order and from any device. Together they are one
+ * dataset, which restarts read as they do any other. Commit puts them together, within the device
+ * where the mode copies there and in host memory otherwise; it fails with GPUF_ERR_INVALID where
+ * they leave gaps.
+ *
+ * GPUF_ERR_INVALID for a name that was added before, or that a group has, and for a part that lies
+ * outside of the array, overlaps another one, or is of another array than they; the checkpoint then
+ * is as it was. */
 GPUF_API gpuf_status gpuf_checkpoint_add(gpuf_checkpoint *checkpoint, const char *name,
                                          const gpuf_tensor *tensor, const gpuf_part *part,
                                          gpuf_error *err);

@@ -1,0 +1,483 @@
+/* Checkpoints: gpufetch._checkpoint's calls into the library. */
+#include <gpufetch/checkpoint.h>
+
+#include <stdlib.h>
+
+#include "adapter.h"
+#include "arguments.h"
+#include "devices.h"
+#include "errors.h"
+#include "handle.h"
+#include "methods.h"
+#include "results.h"
+
+static const char checkpoint_kind[] = "gpufetch.checkpoint";
+static const char restart_kind[] = "gpufetch.restart";
+
+/* --- Reports ----------------------------------------------------------------- */
+
+static const char *state_of(const gpuf_checkpoint_report *report) {
+  if (report->step < 0) {
+    return "none";
+  }
+  return report->status == GPUF_OK            ? "written"
+         : report->status == GPUF_ERR_TIMEOUT ? "being written"
+                                              : "failed";
+}
+
+static PyObject *report_dict(const gpuf_checkpoint_report *report) {
+  return Py_BuildValue(
+      "{s:L,s:s,s:i,s:K,s:K,s:d,s:L,s:L,s:K,s:K,s:N,s:N}", "step", (long long)report->step, "state",
+      state_of(report), "mode", (int)report->mode, "raw_nbytes",
+      (unsigned long long)report->raw_nbytes, "file_nbytes",
+      (unsigned long long)report->file_nbytes, "ratio", report->ratio, "stall_ns",
+      (long long)report->stall_ns, "write_ns", (long long)report->write_ns, "device_nbytes",
+      (unsigned long long)report->device_nbytes, "host_nbytes",
+      (unsigned long long)report->host_nbytes, "path", PyUnicode_DecodeFSDefault(report->path),
+      "message", gpufi_py_text(report->message));
+}
+
+/* Raise `err`, which may name an option: here they are arguments of their own. */
+static PyObject *raise_checkpoint(const gpufi_py_state *state, gpuf_error *err) {
+  static const char prefix[] = "options.";
+  const size_t nbytes = sizeof(prefix) - 1;
+  for (char *at = err->message; (at = strstr(at, prefix));) {
+    memmove(at, at + nbytes, strlen(at + nbytes) + 1);
+  }
+  return gpufi_py_raise(state, err);
+}
+
+/* --- Tensors ----------------------------------------------------------------- */
+
+typedef struct tensor_list {
+  gpufi_py_import *imports;
+  Py_ssize_t count;
+} tensor_list;
+
+static void clear_tensors(tensor_list *list) {
+  for (Py_ssize_t i = 0; i < list->count; i++) {
+    gpufi_py_import_clear(&list->imports[i]);
+  }
+  free(list->imports);
+}
+
+/* Import each tensor of a tuple. */
+static int import_tensors(gpufi_py_state *state, PyObject *tuple, tensor_list *list) {
+  const Py_ssize_t count = PyTuple_Size(tuple);
+  *list = (tensor_list){NULL, 0};
+  if (count < 0) {
+    return -1;
+  }
+  list->imports = calloc((size_t)count + 1, sizeof(*list->imports));
+  if (!list->imports) {
+    PyErr_NoMemory();
+    return -1;
+  }
+  for (; list->count < count; list->count++) {
+    PyObject *const x = PyTuple_GetItem(tuple, list->count);
+    if (!x || gpufi_py_adapter_import(state, x, &list->imports[list->count]) < 0) {
+      clear_tensors(list);
+      return -1;
+    }
+  }
+  return 0;
+}
+
+PyDoc_STRVAR(checkpoint_check_doc,
+             "checkpoint_check(x, /)\n--\n\n"
+             "TypeError or ValueError where x is no tensor that a checkpoint may have.");
+
+static PyObject *checkpoint_check(PyObject *module, PyObject *x) {
+  gpufi_py_import import;
+  if (gpufi_py_adapter_import(gpufi_py_state_of_module(module), x, &import) < 0) {
+    return NULL;
+  }
+  gpufi_py_import_clear(&import);
+  Py_RETURN_NONE;
+}
+
+/* --- Opening ----------------------------------------------------------------- */
+
+/* The writer is opened by the first save, which says what memory it takes. */
+typedef struct writer {
+  gpuf_checkpoint_options options; /* its strings are the writer's */
+  gpuf_checkpoint *checkpoint;     /* atomic; NULL until it is open. Set by the first save alone. */
+} writer;
+
+static gpuf_status writer_close(writer *w, gpuf_checkpoint_report *report, gpuf_error *err) {
+  const gpuf_status status =
+      w->checkpoint ? gpuf_checkpoint_close(w->checkpoint, report, err) : GPUF_OK;
+  free((char *)w->options.directory);
+  free((char *)w->options.prefix);
+  free(w);
+  return status;
+}
+
+static void destroy_writer(void *w) {
+  writer_close(w, NULL, NULL);
+}
+
+PyDoc_STRVAR(checkpoint_create_doc,
+             "checkpoint_create(directory, prefix, keep, mode, device_max_nbytes,\n"
+             "                  host_max_nbytes, compress, sync, replace, skip_if_busy, /)\n--\n\n"
+             "A capsule of a writer.");
+
+static PyObject *checkpoint_create(PyObject *module, PyObject *args) {
+  gpuf_checkpoint_options options = GPUF_CHECKPOINT_OPTIONS_INIT;
+  PyObject *directory = NULL;
+  const char *prefix;
+  Py_ssize_t device_max_nbytes, host_max_nbytes;
+  int keep, mode, compress, sync, replace, skip_if_busy;
+  if (!PyArg_ParseTuple(args, "O&siinnpppp:checkpoint_create", PyUnicode_FSConverter, &directory,
+                        &prefix, &keep, &mode, &device_max_nbytes, &host_max_nbytes, &compress,
+                        &sync, &replace, &skip_if_busy)) {
+    return NULL;
+  }
+  options.keep_count = keep;
+  options.mode = (gpuf_checkpoint_mode)mode;
+  options.device_max_nbytes = (size_t)device_max_nbytes;
+  options.host_max_nbytes = (size_t)host_max_nbytes;
+  options.uncompressed = !compress;
+  options.unsynced = !sync;
+  options.replace = replace;
+  options.skip_if_busy = skip_if_busy;
+  writer *const w = calloc(1, sizeof(*w));
+  if (w) {
+    w->options = options;
+    w->options.directory = strdup(PyBytes_AsString(directory));
+    w->options.prefix = strdup(prefix);
+  }
+  Py_DECREF(directory);
+  if (!w || !w->options.directory || !w->options.prefix) {
+    if (w) {
+      destroy_writer(w);
+    }
+    return PyErr_NoMemory();
+  }
+  return gpufi_py_handle_create(checkpoint_kind, w, destroy_writer);
+}
+
+/* The first device of the tensors, and how many bytes lie on it. */
+static void survey(const tensor_list *list, gpuf_checkpoint_options *options) {
+  for (Py_ssize_t i = 0; i < list->count; i++) {
+    const gpuf_tensor *const tensor = &list->imports[i].tensor;
+    if (tensor->device.kind != GPUF_DEVICE_CPU && options->device.kind == GPUF_DEVICE_CPU) {
+      options->device = tensor->device;
+    }
+    if (tensor->device.kind != GPUF_DEVICE_CPU && tensor->device.kind == options->device.kind &&
+        tensor->device.index == options->device.index) {
+      options->state_nbytes += gpuf_tensor_nbytes(tensor);
+    }
+  }
+}
+
+/* Without the GIL, and alone. A state without tensors on a device has no mode of one. */
+static gpuf_status open_writer(writer *w, const tensor_list *tensors, gpuf_error *err) {
+  gpuf_checkpoint_options options = w->options;
+  gpuf_checkpoint *opened;
+  if (w->checkpoint) {
+    return GPUF_OK;
+  }
+  survey(tensors, &options);
+  if (options.device.kind == GPUF_DEVICE_CPU) {
+    options.mode = GPUF_CHECKPOINT_AUTO;
+  }
+  const gpuf_status status = gpuf_checkpoint_open(&options, &opened, NULL, err);
+  if (status == GPUF_OK) {
+    __atomic_store_n(&w->checkpoint, opened, __ATOMIC_RELEASE);
+  }
+  return status;
+}
+
+/* --- Saving ------------------------------------------------------------------ */
+
+typedef struct save_call {
+  long long step;
+  tensor_list tensors;
+  const char **names; /* borrowed from the strings of the caller's tuple */
+  const char *tree;
+} save_call;
+
+/* Names are str in a tuple as long as that of the tensors. */
+static int parse_names(PyObject *names, save_call *call) {
+  if (PyTuple_Size(names) != call->tensors.count) {
+    PyErr_SetString(PyExc_ValueError, "there must be a name for each tensor");
+    return -1;
+  }
+  call->names = calloc((size_t)call->tensors.count + 1, sizeof(*call->names));
+  if (!call->names) {
+    PyErr_NoMemory();
+    return -1;
+  }
+  for (Py_ssize_t i = 0; i < call->tensors.count; i++) {
+    PyObject *const name = PyTuple_GetItem(names, i);
+    call->names[i] = name ? PyUnicode_AsUTF8AndSize(name, NULL) : NULL;
+    if (!call->names[i]) {
+      return -1;
+    }
+  }
+  return 0;
+}
+
+/* Without the GIL. Nothing orders what the caller does next to the tensors behind a stream: commit
+ * waits until they have been read. */
+static gpuf_status save(writer *w, const save_call *call, gpuf_checkpoint_report *report,
+                        gpuf_error *err) {
+  gpuf_status status = open_writer(w, &call->tensors, err);
+  gpuf_checkpoint *const checkpoint = w->checkpoint;
+  if (status == GPUF_OK) {
+    status = gpuf_checkpoint_begin(checkpoint, call->step, report, err);
+  }
+  if (status != GPUF_OK) {
+    return status;
+  }
+  for (Py_ssize_t i = 0; i < call->tensors.count && status == GPUF_OK; i++) {
+    status = gpuf_checkpoint_add(checkpoint, call->names[i], &call->tensors.imports[i].tensor, NULL,
+                                 err);
+  }
+  if (status == GPUF_OK) {
+    status = gpuf_checkpoint_add_text(checkpoint, "gpufetch_state", call->tree, err);
+  }
+  if (status == GPUF_OK) {
+    return gpuf_checkpoint_commit(checkpoint, GPUF_STREAM_NONE, err);
+  }
+  gpuf_checkpoint_abort(checkpoint, NULL);
+  return status;
+}
+
+PyDoc_STRVAR(checkpoint_save_doc,
+             "checkpoint_save(checkpoint, step, names, tensors, tree, /)\n--\n\n"
+             "Commit a checkpoint; the report of the one before.");
+
+static PyObject *checkpoint_save(PyObject *module, PyObject *args) {
+  gpufi_py_state *const state = gpufi_py_state_of_module(module);
+  gpuf_checkpoint_report report = GPUF_CHECKPOINT_REPORT_INIT;
+  save_call call = {.step = 0};
+  PyObject *capsule, *names, *tensors;
+  gpuf_error err;
+  gpuf_status status = GPUF_ERR_STATE;
+  if (!PyArg_ParseTuple(args, "OLO!O!s:checkpoint_save", &capsule, &call.step, &PyTuple_Type,
+                        &names, &PyTuple_Type, &tensors, &call.tree)) {
+    return NULL;
+  }
+  gpufi_py_handle *const handle = gpufi_py_handle_of(capsule, checkpoint_kind);
+  if (!handle || import_tensors(state, tensors, &call.tensors) < 0) {
+    return NULL;
+  }
+  PyObject *result = NULL;
+  if (parse_names(names, &call) == 0) {
+    Py_BEGIN_ALLOW_THREADS
+      writer *const w = gpufi_py_handle_begin(handle, true, &err);
+      if (w) {
+        status = save(w, &call, &report, &err);
+        gpufi_py_handle_end(handle, true);
+      }
+    Py_END_ALLOW_THREADS
+    result = status == GPUF_OK ? report_dict(&report) : raise_checkpoint(state, &err);
+  }
+  clear_tensors(&call.tensors);
+  free(call.names);
+  return result;
+}
+
+PyDoc_STRVAR(checkpoint_wait_doc,
+             "checkpoint_wait(checkpoint, timeout_ns, raises, /)\n--\n\n"
+             "Wait for the checkpoint that was committed last; its report. With `raises`, its\n"
+             "failure is raised, and TimeoutError where it is still being written.");
+
+static PyObject *checkpoint_wait(PyObject *module, PyObject *args) {
+  gpuf_checkpoint_report report = GPUF_CHECKPOINT_REPORT_INIT;
+  PyObject *capsule;
+  long long timeout_ns;
+  int raises;
+  gpuf_error err;
+  writer *w;
+  gpuf_status status = GPUF_ERR_STATE;
+  if (!PyArg_ParseTuple(args, "OLp:checkpoint_wait", &capsule, &timeout_ns, &raises)) {
+    return NULL;
+  }
+  gpufi_py_handle *const handle = gpufi_py_handle_of(capsule, checkpoint_kind);
+  if (!handle) {
+    return NULL;
+  }
+  report.step = -1;
+  Py_BEGIN_ALLOW_THREADS
+    w = gpufi_py_handle_begin(handle, false, &err);
+    if (w) {
+      gpuf_checkpoint *const checkpoint = __atomic_load_n(&w->checkpoint, __ATOMIC_ACQUIRE);
+      status = checkpoint ? gpuf_checkpoint_wait(checkpoint, timeout_ns, &report, &err) : GPUF_OK;
+      gpufi_py_handle_end(handle, false);
+    }
+  Py_END_ALLOW_THREADS
+  return status != GPUF_OK && (raises || !w)
+             ? gpufi_py_raise(gpufi_py_state_of_module(module), &err)
+             : report_dict(&report);
+}
+
+PyDoc_STRVAR(checkpoint_close_doc,
+             "checkpoint_close(checkpoint, /)\n--\n\n"
+             "Wait for the last checkpoint, close the writer, and raise its failure. Does nothing\n"
+             "where it was closed before.");
+
+static PyObject *checkpoint_close(PyObject *module, PyObject *capsule) {
+  gpuf_error err;
+  gpuf_status status = GPUF_OK;
+  gpufi_py_handle *const handle = gpufi_py_handle_of(capsule, checkpoint_kind);
+  if (!handle) {
+    return NULL;
+  }
+  Py_BEGIN_ALLOW_THREADS
+    writer *const w = gpufi_py_handle_take(handle);
+    if (w) {
+      status = writer_close(w, NULL, &err);
+    }
+  Py_END_ALLOW_THREADS
+  return gpufi_py_outcome(gpufi_py_state_of_module(module), status, &err);
+}
+
+/* --- Restarts ---------------------------------------------------------------- */
+
+static void close_restart(void *restart) {
+  gpuf_restart_close(restart);
+}
+
+PyDoc_STRVAR(restart_open_doc,
+             "restart_open(directory, prefix, step_max, /)\n--\n\n"
+             "(capsule or None, report) of the newest whole checkpoint up to a step (-1: any).");
+
+static PyObject *restart_open(PyObject *module, PyObject *args) {
+  gpufi_py_state *const state = gpufi_py_state_of_module(module);
+  gpuf_restart_report report = GPUF_RESTART_REPORT_INIT;
+  gpuf_restart *restart = NULL;
+  PyObject *directory = NULL;
+  const char *prefix;
+  long long step_max;
+  gpuf_error err;
+  gpuf_status status;
+  if (!PyArg_ParseTuple(args, "O&sL:restart_open", PyUnicode_FSConverter, &directory, &prefix,
+                        &step_max)) {
+    return NULL;
+  }
+  Py_BEGIN_ALLOW_THREADS
+    status =
+        gpuf_restart_open(PyBytes_AsString(directory), prefix, step_max, &restart, &report, &err);
+  Py_END_ALLOW_THREADS
+  Py_DECREF(directory);
+  if (status != GPUF_OK) {
+    return gpufi_py_raise(state, &err);
+  }
+  PyObject *const capsule =
+      restart ? gpufi_py_handle_create(restart_kind, restart, close_restart) : Py_NewRef(Py_None);
+  return capsule ? Py_BuildValue("N{s:L,s:L,s:L,s:N,s:N}", capsule, "step", (long long)report.step,
+                                 "skipped_count", (long long)report.skipped_count, "skipped_step",
+                                 (long long)report.skipped_step, "path",
+                                 PyUnicode_DecodeFSDefault(report.path), "message",
+                                 gpufi_py_text(report.message))
+                 : NULL;
+}
+
+PyDoc_STRVAR(restart_tree_doc,
+             "restart_tree(restart, /)\n--\n\n"
+             "What checkpoint_save was given as `tree`. ValueError where there is none.");
+
+static PyObject *restart_tree(PyObject *module, PyObject *capsule) {
+  const gpufi_py_state *const state = gpufi_py_state_of_module(module);
+  const char *text = NULL;
+  gpuf_error err;
+  gpufi_py_handle *const handle = gpufi_py_handle_of(capsule, restart_kind);
+  gpuf_restart *const restart = handle ? gpufi_py_handle_begin(handle, false, &err) : NULL;
+  if (!restart) {
+    return handle ? gpufi_py_raise(state, &err) : NULL;
+  }
+  const gpuf_status status = gpuf_restart_get_text(restart, "gpufetch_state", &text, &err);
+  PyObject *const result =
+      status == GPUF_OK ? PyUnicode_FromString(text) : gpufi_py_raise(state, &err);
+  gpufi_py_handle_end(handle, false);
+  return result;
+}
+
+/* Without the GIL. */
+static gpuf_status describe(gpufi_py_handle *handle, const char *name, gpuf_tensor *tensor,
+                            gpuf_error *err) {
+  gpuf_restart *const restart = gpufi_py_handle_begin(handle, false, err);
+  gpuf_status status = GPUF_ERR_STATE;
+  if (restart) {
+    status = gpuf_restart_describe(restart, name, tensor, err);
+    gpufi_py_handle_end(handle, false);
+  }
+  return status;
+}
+
+/* Without the GIL. */
+static gpuf_status read_tensor(gpufi_py_handle *handle, const char *name, const gpuf_tensor *tensor,
+                               gpuf_error *err) {
+  gpuf_restart *const restart = gpufi_py_handle_begin(handle, false, err);
+  gpuf_status status = GPUF_ERR_STATE;
+  if (restart) {
+    status = gpuf_restart_read(restart, name, tensor, NULL, err);
+    gpufi_py_handle_end(handle, false);
+  }
+  return status;
+}
+
+static PyObject *create_result(const gpufi_py_state *state, gpufi_py_handle *handle,
+                               const char *name, PyObject *device_name, gpuf_tensor *tensor) {
+  gpuf_device device;
+  gpuf_error err;
+  gpuf_status status;
+  memset(tensor, 0, sizeof(*tensor));
+  if (gpufi_py_device_parse(state, device_name, &device) < 0 ||
+      gpufi_py_device_check(state, device) < 0) {
+    return NULL;
+  }
+  Py_BEGIN_ALLOW_THREADS
+    status = describe(handle, name, tensor, &err);
+  Py_END_ALLOW_THREADS
+  return status == GPUF_OK ? gpufi_py_result_create(state, device, tensor)
+                           : gpufi_py_raise(state, &err);
+}
+
+PyDoc_STRVAR(restart_read_doc,
+             "restart_read(restart, name, device, out, /)\n--\n\n"
+             "Read a tensor into `out`, or for None into a fresh array on `device`; returns it.");
+
+static PyObject *restart_read(PyObject *module, PyObject *args) {
+  gpufi_py_state *const state = gpufi_py_state_of_module(module);
+  PyObject *capsule, *device, *out;
+  const char *name;
+  gpufi_py_import import = {.keepalive = NULL};
+  gpuf_error err;
+  gpuf_status status;
+  if (!PyArg_ParseTuple(args, "OsOO:restart_read", &capsule, &name, &device, &out)) {
+    return NULL;
+  }
+  gpufi_py_handle *const handle = gpufi_py_handle_of(capsule, restart_kind);
+  if (!handle) {
+    return NULL;
+  }
+  PyObject *result = out == Py_None ? create_result(state, handle, name, device, &import.tensor)
+                                    : gpufi_py_result_use(state, out, &import);
+  if (result) {
+    Py_BEGIN_ALLOW_THREADS
+      status = read_tensor(handle, name, &import.tensor, &err);
+    Py_END_ALLOW_THREADS
+    if (status != GPUF_OK) {
+      Py_CLEAR(result);
+      gpufi_py_raise(state, &err);
+    }
+  }
+  gpufi_py_import_clear(&import);
+  return result;
+}
+
+PyMethodDef gpufi_py_checkpoint_methods[] = {
+    {"checkpoint_check", checkpoint_check, METH_O, checkpoint_check_doc},
+    {"checkpoint_create", checkpoint_create, METH_VARARGS, checkpoint_create_doc},
+    {"checkpoint_save", checkpoint_save, METH_VARARGS, checkpoint_save_doc},
+    {"checkpoint_wait", checkpoint_wait, METH_VARARGS, checkpoint_wait_doc},
+    {"checkpoint_close", checkpoint_close, METH_O, checkpoint_close_doc},
+    {"restart_open", restart_open, METH_VARARGS, restart_open_doc},
+    {"restart_tree", restart_tree, METH_O, restart_tree_doc},
+    {"restart_read", restart_read, METH_VARARGS, restart_read_doc},
+    {0},
+};

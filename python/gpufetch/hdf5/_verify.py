@@ -1,0 +1,136 @@
+"""What `gpufetch verify` does: read every chunk of HDF5 files, and name what is damaged."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from pathlib import Path
+
+import h5py
+import numpy as np
+from h5py import h5d
+
+from gpufetch import _core
+from gpufetch._checks import check_path
+from gpufetch._progress import ProgressBar
+from gpufetch._text import format_nbytes
+from gpufetch.hdf5._boxes import Box, boxes
+from gpufetch.hdf5._dataset import Dataset
+from gpufetch.hdf5._tree import Tree
+from gpufetch.hdf5._virtual import checked_sources
+
+__all__ = ["Verification", "files_of"]
+
+_SUFFIXES = {".h5", ".hdf5", ".nc", ".nc4"}
+_CHECKED = {1, 3, *_core.H5_FILTER_IDS}  # gzip, fletcher32, gpufetch: their chunks have checksums
+_CHECKPOINT = re.compile(r"(.+)-([0-9]{12,})\.h5")
+_MANIFEST = "gpufetch_checkpoint"  # as in contents.h
+
+_ERRORS = (KeyError, MemoryError, OSError, RuntimeError, TypeError, ValueError)
+
+
+def files_of(path: Path) -> list[Path]:
+    """The file, or the HDF5 files of a folder, by their names."""
+    check_path(path, "path")
+    if not path.is_dir():
+        return [path]
+    return sorted(file for file in path.iterdir() if file.suffix in _SUFFIXES and file.is_file())
+
+
+class Verification:
+    """Reads every element of a file, chunk by chunk where that fails.
+
+    Several threads read and check the chunks of gpufetch's filter and plain ones, a box of 32 MiB
+    at a time; HDF5 itself reads everything else.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        self._dataset_count = self._nbytes = 0
+        self._unchecked: list[str] = []
+        self.damage_count = 0
+
+    def lines(self, *, progress: bool = False) -> Iterator[str]:
+        """A line for each thing that is damaged, and one for the file; damage_count counts."""
+        for line in self._damages(progress):
+            self.damage_count += 1
+            yield f"{self._path}: damaged: {line}"
+        count = self._dataset_count
+        what = f"{count} dataset{'s' * (count != 1)}, {format_nbytes(self._nbytes)}"
+        if self.damage_count:
+            yield f"{self._path}: {what}: {self.damage_count} damaged"
+            return
+        yield f"{self._path}: {what}: whole"
+        if self._unchecked:
+            names = ", ".join(self._unchecked[:5]) + (", ..." if self._unchecked[5:] else "")
+            yield f"{self._path}: without checksums, so that damage may not show: {names}"
+
+    def _damages(self, progress: bool) -> Iterator[str]:
+        try:
+            with h5py.File(self._path, "r") as file:
+                tree = Tree(file)
+                is_checkpoint = _MANIFEST in file
+                for path in tree.paths("dataset"):
+                    name = path.decode(errors="replace")
+                    yield from self._dataset(tree, path, name, progress)
+        except _ERRORS as error:
+            yield f"it cannot be opened: {error}"
+            return
+        if is_checkpoint:
+            self._unchecked.clear()  # the manifest has checksums of all
+            yield from self._checkpoint()
+
+    def _dataset(self, tree: Tree, path: bytes, name: str, progress: bool) -> Iterator[str]:
+        self._dataset_count += 1
+        try:
+            dataset = Dataset(tree.open(path))
+        except _ERRORS as error:
+            yield f"dataset {name!r}: {error}"
+            return
+        self._nbytes += dataset.nbytes
+        if dataset.size and not {number for number, *_ in dataset.filters} & _CHECKED:
+            self._unchecked.append(name)
+        bar = ProgressBar(dataset.nbytes, is_wanted=progress)
+        try:
+            with checked_sources(dataset.id, None, allow_gaps=False):
+                for box in dataset.boxes():
+                    yield from self._box(dataset, name, box)
+                    bar.advance(int(np.prod(box[1])) * dataset.itemsize)
+        except _ERRORS as error:
+            yield f"dataset {name!r}: {error}"
+        finally:
+            bar.close()
+
+    def _box(self, dataset: Dataset, name: str, box: Box) -> Iterator[str]:
+        """Read a box; where that fails, each chunk of it."""
+        start, shape = box
+        chunked = dataset.layout == h5d.CHUNKED
+        chunk = dataset.plist.get_chunk() if chunked else shape
+        try:
+            dataset.read(start, shape)
+        except _ERRORS as error:
+            if all(length <= one for length, one in zip(shape, chunk, strict=True)):
+                at = ", ".join(map(str, start))
+                what = "chunk at" if chunked else "elements from"
+                yield f"dataset {name!r}, {what} ({at}): {error}"
+                return
+        else:
+            return
+        for offset, part in boxes(shape, chunk, dataset.itemsize, 0):
+            place = tuple(a + b for a, b in zip(start, offset, strict=True))
+            yield from self._box(dataset, name, (place, part))
+
+    def _checkpoint(self) -> Iterator[str]:
+        """Compare a checkpoint with its manifest."""
+        found = _CHECKPOINT.fullmatch(self._path.name)
+        if not found:
+            yield "a checkpoint under another name than its own: its manifest was not compared"
+            return
+        prefix, step = found[1], int(found[2])
+        try:
+            restart, report = _core.restart_open(self._path.absolute().parent, prefix, step)
+        except _ERRORS as error:
+            yield str(error)
+            return
+        if restart is None or report["step"] != step:
+            yield report["message"] or "it is not the checkpoint that its name says"

@@ -1,0 +1,106 @@
+"""gpufetch verify: whole files are called whole, and every damaged chunk is named."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import h5py
+import numpy as np
+import pytest
+from sanitizing import needs_deepbind
+
+import gpufetch as gf
+from gpufetch.__main__ import main
+
+
+def run(capsys: pytest.CaptureFixture[str], *paths: Path) -> tuple[int, list[str]]:
+    status = main(["verify", *map(str, paths)])
+    return status, capsys.readouterr().out.splitlines()
+
+
+def write(path: Path) -> None:
+    with h5py.File(path, "w") as file:
+        gf.hdf5.write(file, "u", np.arange(40_000.0).reshape(200, 200), chunks=(64, 200))
+        gf.hdf5.write(file, "plain", np.arange(9), codec=None)
+        gf.hdf5.write(file, "group/tree", {"a": [1, 2.5], "b": np.zeros((3, 0))})
+        file.create_dataset("text", data=["a", "b"], dtype=h5py.string_dtype())
+        file.create_dataset("sum", data=np.arange(100), chunks=(10,), fletcher32=True)
+
+
+def damage(path: Path, name: str, *chunks: int) -> None:
+    """Change a byte in some chunks of a dataset."""
+    content = bytearray(path.read_bytes())
+    with h5py.File(path) as file:
+        for chunk in chunks:
+            info = file[name].id.get_chunk_info(chunk)
+            content[info.byte_offset + info.size // 2] ^= 1
+    path.write_bytes(content)
+
+
+def test_a_whole_file_is_called_whole(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    path = tmp_path / "run.h5"
+    write(path)
+    status, lines = run(capsys, path)
+    assert status == 0
+    assert lines[0].startswith(f"{path}: 7 datasets, ") and lines[0].endswith(": whole")
+    assert lines[1].startswith(f"{path}: without checksums") and "/plain" in lines[1]
+    assert "/u" not in lines[1].split() and "/sum" not in lines[1] and len(lines) == 2
+
+
+def test_every_damaged_chunk_is_named(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    path = tmp_path / "run.h5"
+    write(path)
+    damage(path, "u", 0, 2)
+    damage(path, "sum", 7)
+    status, lines = run(capsys, path)
+    assert status == 1 and len(lines) == 4
+    for part in ("'/u', chunk at (0, 0)", "'/u', chunk at (128, 0)", "'/sum', chunk at (70)"):
+        assert sum(part in line and "damaged: dataset" in line for line in lines) == 1
+    assert lines[-1].endswith(": 3 damaged")
+
+
+@needs_deepbind
+def test_a_folder_of_checkpoints(capsys: pytest.CaptureFixture[str], tmp_path: Path) -> None:
+    with gf.Checkpoint(tmp_path, keep=0, compress=False) as checkpoint:
+        for step in (1, 2, 3):
+            checkpoint.save(step, {"x": np.arange(10_000) + step})
+    status, lines = run(capsys, tmp_path)
+    assert status == 0 and len(lines) == 3 and all(line.endswith("whole") for line in lines)
+    # Plain chunks have no checksums, but the manifest does.
+    damage(tmp_path / "checkpoint-000000000002.h5", "x", 0)
+    (tmp_path / "checkpoint-000000000003.h5").rename(tmp_path / "other.h5")
+    (tmp_path / "empty.h5").write_bytes(b"")
+    status, lines = run(capsys, tmp_path)
+    text = "\n".join(lines)
+    assert status == 1 and "000000000001.h5: 2 datasets" in text
+    assert "000000000002.h5: damaged: step 2: " in text and "dataset 'x'" in text
+    assert "other.h5: damaged: a checkpoint under another name" in text
+    assert "empty.h5: damaged: it cannot be opened" in text
+
+
+@pytest.mark.parametrize("name", ["nowhere.h5", "folder"])
+def test_where_there_is_nothing_it_says_so(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path, name: str
+) -> None:
+    (tmp_path / "folder").mkdir()
+    assert main(["verify", str(tmp_path / name)]) == 1
+    captured = capsys.readouterr()
+    assert name in captured.out + captured.err
+
+
+def test_a_lost_source_of_a_virtual_dataset_is_named(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    source: Any = tmp_path / "source.h5"
+    with h5py.File(source, "w") as file:
+        file["x"] = np.arange(5)
+    path = tmp_path / "virtual.h5"
+    with h5py.File(path, "w") as file:
+        layout = h5py.VirtualLayout((5,), "i8")
+        layout[:] = h5py.VirtualSource(source, "x", (5,))
+        file.create_virtual_dataset("v", layout)
+    assert run(capsys, path)[0] == 0
+    source.unlink()
+    status, lines = run(capsys, path)
+    assert status == 1 and "dataset '/v'" in lines[0] and "source.h5" in lines[0]
