@@ -68,7 +68,7 @@ class JointTensor:
         parts: Sequence[Part],
     ) -> None:
         self._gather = gather
-        self._connection = connection
+        self.server = connection
         self._parts = parts
         self.name = name
         self.shape = shape
@@ -79,7 +79,7 @@ class JointTensor:
         return RemoteView(self)
 
     def __repr__(self) -> str:
-        return f"<tensor {self.name} of {self._connection}>"
+        return f"<tensor {self.name} of {self.server}>"
 
     def _held(self, taken: Sequence[range]) -> list[_Held]:
         """What the parts hold of a selection. RuntimeError if that is not all of it."""
