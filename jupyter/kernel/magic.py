@@ -11,8 +11,9 @@ from typing import Any
 import numpy as np
 from IPython.core.error import UsageError
 from IPython.core.magic import Magics, line_magic, magics_class, needs_local_scope, no_var_expand
-from traitlets import Int
+from traitlets import Bool, Int, observe
 
+from gpufetch._display.settings import HOST_NBYTES, settings
 from gpufetch._lazy.array import LazyArray
 from gpufetch._remote.connect import connect
 from gpufetch._remote.connection import Connection
@@ -33,6 +34,19 @@ class GpufetchMagics(Magics):
     """Holds `%gpufetch`, and what `%config GpufetchMagics` sets."""
 
     list_rows = Int(ROWS, min=1, help="Rows that a listing shows at most.").tag(config=True)
+    displays_read = Bool(
+        True, help="Whether displays of tensors read statistics, a picture and values."
+    ).tag(config=True)
+    host_display_nbytes = Int(
+        HOST_NBYTES,
+        min=1,
+        help="Bytes of a tensor that a display reads where no GPU does it; of more, a sample.",
+    ).tag(config=True)
+
+    @observe("displays_read", "host_display_nbytes")
+    def _set_displays(self, change: Any) -> None:
+        settings.reads_device = self.displays_read
+        settings.host_nbytes = self.host_display_nbytes
 
     @no_var_expand
     @needs_local_scope
@@ -159,6 +173,7 @@ def unload(shell: Any) -> None:
     if id(shell) not in _loaded:
         return
     magics, configured = _loaded.pop(id(shell))
+    settings.reads_device, settings.host_nbytes = True, HOST_NBYTES
     shell.magics_manager.magics["line"].pop("gpufetch", None)
     shell.magics_manager.registry.pop(_SECTION, None)
     shell.config.pop(_SECTION, None)

@@ -58,11 +58,13 @@ MAY_IMPORT = {
     "_pool": {"_core"},
     "_share": {"_address_ranges", "_checks", "_core"},
     "_view": {"_futures", "_strides", "_core"},
-    "_reduce": {"_checks", "_view"},
-    "_lazy": {"_reduce", "_view", "_subscript", "_progress", "_text", "_tracebacks"},
-    "_device_array": {"_lazy", "_view", "_subscript", "_core"},
+    "_display": {"_view", "_threads", "_text"},
+    "_reduce": {"_display", "_checks", "_view"},
+    "_lazy": {"_display", "_reduce", "_view", "_subscript", "_progress", "_text", "_tracebacks"},
+    "_device_array": {"_display", "_lazy", "_view", "_subscript", "_core"},
     "_remote": {
         "_address_ranges",
+        "_display",
         "_lazy",
         "_share",
         "_view",
@@ -75,6 +77,7 @@ MAY_IMPORT = {
     },
     "hdf5": {"_checks", "_subscript", "_progress", "_text", "_threads", "_core"},
     "jupyter": {
+        "_display",
         "_remote",
         "_lazy",
         "_share",
@@ -87,7 +90,7 @@ MAY_IMPORT = {
         "_core",
     },
     "_publish": {"_checks", "jupyter", "_published", "_core"},
-    "_info": {"hdf5", "_core"},
+    "_info": {"_display", "hdf5", "_core"},
     "_demo": {"gpufetch", "_text"},
     "__main__": {"gpufetch", "_demo", "_remote", "hdf5", "_text"},
 }

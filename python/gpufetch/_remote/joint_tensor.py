@@ -81,6 +81,11 @@ class JointTensor:
     def __repr__(self) -> str:
         return f"<tensor {self.name} of {self.server}>"
 
+    @property
+    def is_read_at_steps(self) -> bool:
+        """Whether each request is of a step of its own."""
+        return self._parts[0].tensor.is_read_at_steps
+
     def _held(self, taken: Sequence[range]) -> list[_Held]:
         """What the parts hold of a selection. RuntimeError if that is not all of it."""
         held = []

@@ -48,6 +48,8 @@ class RemoteTensor(Protocol):
     @property
     def server(self) -> str: ...
     @property
+    def is_read_at_steps(self) -> bool: ...
+    @property
     def shape(self) -> tuple[int, ...]: ...
     @property
     def dtype(self) -> np.dtype[Any]: ...
@@ -181,6 +183,11 @@ class RemoteView(View):
     @property
     def device(self) -> str:
         return self.tensor.device
+
+    @property
+    def is_read_at_steps(self) -> bool:
+        """Whether each read waits for a step of the program's."""
+        return self.tensor.is_read_at_steps
 
     # --- Views ---
 
