@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import atexit
+import contextlib
 import os
 import time
 from typing import Any, NamedTuple, TypedDict, final
@@ -167,8 +168,9 @@ def share(x: Any, *, copy: bool = False) -> ShareHandle:
     Releases the GIL; may be called from any thread.
     """
     handle = ShareHandle(_core.share_export(x, copy=copy))
-    where = None if copy else range_of(_core.asdevice(x))
-    _shares[bytes(handle)] = Shared(handle, where, os.getpid())
+    with contextlib.suppress(Exception):  # a listing goes without it; the share is there
+        where = None if copy else range_of(_core.asdevice(x))
+        _shares[bytes(handle)] = Shared(handle, where, os.getpid())
     return handle
 
 

@@ -391,6 +391,23 @@ def test_unloading_takes_everything_away(shell: Any) -> None:
     assert magics.list_rows == ROWS
 
 
+def test_the_cells_of_the_page_run(
+    shell: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    page = (Path(__file__).parents[2] / "docs" / "notebook.md").read_text()
+    cells = re.findall(r"^```ipython\n(.*?)^```", page, re.MULTILINE | re.DOTALL)
+    assert len(cells) == 5
+    monkeypatch.chdir(tmp_path)
+    for cell in [*cells, *cells]:
+        run(shell, cell)
+    assert np.array_equal(gf.fetch(shell.user_ns["y"]), gf.fetch(shell.user_ns["x"]))
+    for line in re.findall(r"^\| `%gpufetch[^`]*`", page, re.MULTILINE):
+        assert all(option in OPTIONS for option in re.findall(r"--\w+", line))
+    (magics,) = [one for one in shell.configurables if type(one) is GpufetchMagics]
+    for name in magics.trait_names(config=True):
+        assert f"GpufetchMagics.{name} = " in page
+
+
 # --- Errors as a notebook shows them ---
 
 
