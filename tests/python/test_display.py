@@ -23,7 +23,6 @@ from server_build import needs_server
 
 pytest.importorskip("IPython")
 
-from IPython.core.interactiveshell import InteractiveShell
 from IPython.lib.pretty import pretty
 
 import gpufetch as gf
@@ -75,16 +74,6 @@ def reads(monkeypatch: pytest.MonkeyPatch) -> Reads:
 def unchanged_settings() -> Iterator[None]:
     yield
     settings.reads_device, settings.host_nbytes = True, HOST_NBYTES
-
-
-@pytest.fixture
-def shell() -> Iterator[Any]:
-    InteractiveShell.clear_instance()
-    shell: Any = InteractiveShell.instance(history_length=0)
-    shell.extension_manager.load_extension("gpufetch")
-    yield shell
-    shell.extension_manager.unload_extension("gpufetch")
-    InteractiveShell.clear_instance()
 
 
 def noise(*shape: int, dtype: Any = np.float32) -> Any:

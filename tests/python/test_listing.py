@@ -14,7 +14,6 @@ from server_build import needs_server
 
 pytest.importorskip("IPython")
 
-from IPython.core.interactiveshell import InteractiveShell
 
 import gpufetch as gf
 from gpufetch import _core
@@ -247,18 +246,8 @@ def test_rows_are_cut_at_the_smallest_and_the_rest_is_said() -> None:
 # --- What else keeps memory alive ---
 
 
-@pytest.fixture
-def shell() -> Iterator[Any]:
-    InteractiveShell.clear_instance()
-    shell: Any = InteractiveShell.instance(history_length=0)
-    shell.extension_manager.load_extension("gpufetch")
-    shell.push({"gf": gf, "np": np})
-    yield shell
-    shell.extension_manager.unload_extension("gpufetch")
-    InteractiveShell.clear_instance()
-
-
 def cell(shell: Any, code: str) -> Any:
+    shell.push({"gf": gf, "np": np})
     result = shell.run_cell(code, store_history=True)
     result.raise_error()
     return result.result

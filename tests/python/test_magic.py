@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +16,6 @@ pytest.importorskip("IPython")
 
 from IPython.core.completer import provisionalcompleter
 from IPython.core.error import UsageError
-from IPython.core.interactiveshell import InteractiveShell
 
 import gpufetch as gf
 from gpufetch import _core
@@ -28,16 +26,6 @@ from gpufetch.jupyter.listing import ROWS, TensorListing
 from gpufetch.jupyter.magic import GpufetchMagics
 from gpufetch.jupyter.namespace import is_device_tensor
 from gpufetch.jupyter.options import OPTIONS
-
-
-@pytest.fixture
-def shell() -> Iterator[Any]:
-    InteractiveShell.clear_instance()
-    shell: Any = InteractiveShell.instance(history_length=0)
-    shell.extension_manager.load_extension("gpufetch")
-    yield shell
-    shell.extension_manager.unload_extension("gpufetch")
-    InteractiveShell.clear_instance()
 
 
 def run(shell: Any, code: str) -> Any:

@@ -24,6 +24,7 @@ font:13px/1.45 var(--jp-content-font-family,system-ui,sans-serif);padding:2px 0}
 .gpufetch-display .gf-row{display:flex;flex-wrap:wrap;gap:8px 28px;align-items:flex-start}
 .gpufetch-display figure{margin:0}
 .gpufetch-display figcaption{font-size:11px;color:var(--jp-content-font-color2,var(--gf-dim))}
+.gpufetch-display svg{display:block}
 .gpufetch-display svg text{fill:currentColor;font-size:11px;stroke:none}
 .gpufetch-display img{display:block;border:1px solid var(--jp-border-color2,var(--gf-line))}
 .gpufetch-display.gpufetch-display table{border-collapse:collapse;margin:4px 0;font-size:inherit;
