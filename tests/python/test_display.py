@@ -168,7 +168,7 @@ def test_the_worst_of_pictures_fits() -> None:
     text = gf.to_device(noise(160, 160, dtype=np.float64))._repr_html_()
     assert len(text.encode()) <= HTML_MAX
     many = gf.overview(gf.to_device(noise(2000, 2000)), (2000, 2000), "minmax")
-    assert len(many._repr_html_().encode()) <= 2 * HTML_MAX
+    assert len(many._repr_html_().encode()) <= HTML_MAX
 
 
 def test_a_large_tensor_is_sampled_where_no_gpu_reads_it(reads: Reads) -> None:
@@ -558,7 +558,7 @@ def test_bars_are_as_high_as_their_counts() -> None:
 def test_an_envelope_leaves_gaps_for_nan() -> None:
     low, high = np.array([0.0, np.nan, 1.0]), np.array([1.0, np.nan, 2.0])
     drawing = envelope_svg(low, high, (0.0, 2.0))
-    assert drawing.split("fill=")[1].count("M") == 2 or drawing.count("z") == 2
+    assert drawing.count("z") == 2
 
 
 # --- Settings ---

@@ -20,7 +20,8 @@ __all__ = [
     "stats_html",
 ]
 
-_CELLS_MAX = 160
+_CELLS_MAX = 160  # along each axis of a picture: 34 KiB where they compress badly
+_CELLS_MAX_OF_TWO = 112
 
 
 def overview_html(overview: Any) -> str:
@@ -58,7 +59,8 @@ def _pictures(values: Any, high: Any) -> list[Picture]:
         return [Picture(low, low if high is None else high[::step], "")]
     middle = tuple(length // 2 for length in values.shape[:-2])
     where = f"[{', '.join([*map(str, middle), ':', ':'])}]" if middle else ""
-    rows, columns = (-(-length // _CELLS_MAX) for length in values.shape[-2:])
+    most = _CELLS_MAX if high is None else _CELLS_MAX_OF_TWO
+    rows, columns = (-(-length // most) for length in values.shape[-2:])
     low = Picture(values[middle][::rows, ::columns], None, where)
     if high is None:
         return [low]
