@@ -1,129 +1,113 @@
-"""The line magic `%gpufetch`: list the device tensors, or wrap one as a LazyArray."""
+"""The line magic `%gpufetch`: list device tensors, wrap them, write them, read them, attach."""
 
 from __future__ import annotations
 
+import copy
 import difflib
-import html
-from collections.abc import Iterator, Mapping
+import inspect
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
 from IPython.core.error import UsageError
 from IPython.core.magic import Magics, line_magic, magics_class, needs_local_scope, no_var_expand
+from traitlets import Bool, Int, observe
 
+from gpufetch._display.settings import HOST_NBYTES, settings
 from gpufetch._lazy.array import LazyArray
-from gpufetch._text import format_nbytes, print_lines, table_lines
+from gpufetch._remote.connect import connect
+from gpufetch._remote.connection import Connection
 from gpufetch._tracebacks import shortened
-from gpufetch.jupyter.namespace import (
-    TensorInfo,
-    device_tensors,
-    is_device_tensor,
-    visible_variables,
-)
+from gpufetch.jupyter import completion
+from gpufetch.jupyter.files import read_from, write_to
+from gpufetch.jupyter.inventory import inventory
+from gpufetch.jupyter.kept import holders, kept
+from gpufetch.jupyter.listing import ROWS, TensorListing
+from gpufetch.jupyter.namespace import is_a, visible_variables
+from gpufetch.jupyter.options import Line, Place, parse
 
-__all__ = ["GpufetchMagics", "TensorListing", "load", "unload"]
-
-_COLUMNS = ("name", "framework", "shape", "dtype", "size", "device")
-_COMPLETION_KEY = "%gpufetch"
-
-
-class TensorListing:
-    """The device tensors of a namespace: iterates over TensorInfo, and is shown as a table."""
-
-    def __init__(self, tensors: list[TensorInfo]) -> None:
-        self.tensors = tensors
-
-    def __len__(self) -> int:
-        return len(self.tensors)
-
-    def __iter__(self) -> Iterator[TensorInfo]:
-        return iter(self.tensors)
-
-    def __repr__(self) -> str:
-        if not self.tensors:
-            return self._footer()
-        lines = table_lines([_COLUMNS, *(_row(tensor) for tensor in self.tensors)])
-        lines += [f"{tensor.name}: {tensor.problem}" for tensor in self._problems()]
-        return "\n".join([*lines, self._footer()])
-
-    def _repr_pretty_(self, printer: Any, cycle: bool) -> None:
-        print_lines(repr(self), printer)
-
-    def _repr_html_(self) -> str:
-        if not self.tensors:
-            return f"<p>{html.escape(self._footer())}</p>"
-        head = _html_row("th", _COLUMNS)
-        body = "".join(_html_row("td", _row(tensor)) for tensor in self.tensors)
-        notes = "".join(
-            f"<p>{html.escape(f'{tensor.name}: {tensor.problem}')}</p>"
-            for tensor in self._problems()
-        )
-        return (
-            f"<table><thead>{head}</thead><tbody>{body}</tbody></table>{notes}"
-            f"<p>{html.escape(self._footer())}</p>"
-        )
-
-    def _problems(self) -> list[TensorInfo]:
-        return [tensor for tensor in self.tensors if tensor.problem is not None]
-
-    def _footer(self) -> str:
-        if not self.tensors:
-            return "No device tensors in this namespace. Make one with gpufetch.to_device(array)."
-        total = sum(tensor.nbytes for tensor in self.tensors)
-        noun = "tensor" if len(self) == 1 else "tensors"
-        return (
-            f"{len(self)} device {noun}, {format_nbytes(total)}; nothing was copied. "
-            f"Take one: x_host = %gpufetch {self.tensors[0].name}"
-        )
-
-
-def _row(tensor: TensorInfo) -> tuple[str, ...]:
-    size = "?" if tensor.problem else format_nbytes(tensor.nbytes)
-    shape = "?" if tensor.problem else str(tensor.shape)
-    return (tensor.name, tensor.framework, shape, tensor.dtype, size, tensor.device)
-
-
-def _html_row(tag: str, texts: tuple[str, ...]) -> str:
-    inner = "".join(f"<{tag} style='text-align:left'>{html.escape(text)}</{tag}>" for text in texts)
-    return f"<tr>{inner}</tr>"
+__all__ = ["GpufetchMagics", "load", "unload"]
 
 
 @magics_class
 class GpufetchMagics(Magics):
-    """Holds `%gpufetch`."""
+    """Holds `%gpufetch`, and what `%config GpufetchMagics` sets."""
+
+    list_rows = Int(ROWS, min=1, help="Rows that a listing shows at most.").tag(config=True)
+    displays_read = Bool(
+        True, help="Whether displays of tensors read statistics, a picture and values."
+    ).tag(config=True)
+    host_display_nbytes = Int(
+        HOST_NBYTES,
+        min=1,
+        help="Bytes of a tensor that a display reads where no GPU does it; of more, a sample.",
+    ).tag(config=True)
+
+    @observe("displays_read", "host_display_nbytes")
+    def _set_displays(self, change: Any) -> None:
+        settings.reads_device = self.displays_read
+        settings.host_nbytes = self.host_display_nbytes
 
     @no_var_expand
     @needs_local_scope
     @line_magic
-    def gpufetch(
-        self, line: str, local_ns: Mapping[str, Any] | None = None
-    ) -> TensorListing | LazyArray:
-        """List the device tensors, or wrap one for reading on the host.
+    def gpufetch(self, line: str, local_ns: Mapping[str, Any] | None = None) -> Any:
+        """See the tensors on the GPU, and take, write, read or attach to them.
 
         %gpufetch
-            Lists the device tensors among your variables: name, framework, shape, dtype, size,
-            device. Copies nothing.
+            Lists the device tensors among your variables, also those in dicts, lists, tuples and
+            modules: name, framework, shape, dtype, size, device. Memory that several share counts
+            once. Says which memory is kept alive by outputs, shares and published tensors alone.
+            Copies nothing.
 
         x_host = %gpufetch x
         w_host = %gpufetch model.weight[0]
             Evaluates the expression and gives a gpufetch.LazyArray of it. x_host[0, ::4] is a view
             without a copy. Plotting it, or x_host[0, ::4].fetch(), copies only what was indexed.
+
+        %gpufetch --to run.h5:/fields/u x
+        %gpufetch --to run.h5:/fields/u --overwrite x
+            Writes a tensor, or a dict, list or tuple of them, into an HDF5 file and says how large
+            it became. The file is created if it is not there; --overwrite replaces what has the
+            name, so that a cell may run twice.
+
+        x = %gpufetch --from run.h5:/fields/u
+            Reads it onto the default device.
+
+        run = %gpufetch --attach NAME
+            Attaches to a program that serves tensors: gpufetch.connect(NAME).
+
+        Options come first. What follows them is the expression; -- ends the options. A file whose
+        name has spaces is quoted. %config GpufetchMagics shows what can be set.
         """
         with shortened():
-            expression = line.strip()
-            if not expression:
-                return self._list()
-            if expression.startswith("--"):
-                raise UsageError(
-                    f"%gpufetch takes no option, got {expression.split()[0]!r}: write %gpufetch "
-                    "alone to list tensors, or %gpufetch EXPRESSION to wrap one"
-                )
-            return _as_lazy(expression, self._evaluate(expression, local_ns))
+            return self._run(parse(line), local_ns)
+
+    def _run(self, line: Line, local_ns: Mapping[str, Any] | None) -> Any:
+        options = line.options
+        if "--help" in options:
+            print(inspect.getdoc(type(self).gpufetch))
+            return None
+        if "--attach" in options:
+            return connect(options["--attach"])
+        if "--from" in options:
+            return read_from(Place.parse("--from", options["--from"]))
+        if "--to" in options:
+            place = Place.parse("--to", options["--to"])
+            value = self._evaluate(line.expression, local_ns)
+            print(write_to(place, value, overwrite="--overwrite" in options))
+            return None
+        if not line.expression:
+            return self._list()
+        return _as_lazy(line.expression, self._evaluate(line.expression, local_ns))
 
     def _list(self) -> TensorListing:
-        assert self.shell is not None
-        variables, hidden = self.shell.user_ns, self.shell.user_ns_hidden
-        return TensorListing(device_tensors(variables, hidden=hidden))
+        shell: Any = self.shell
+        variables, hidden = shell.user_ns, shell.user_ns_hidden
+        found = inventory(variables, hidden=hidden)
+        ranges = [one.address_range for one in found.tensors if one.address_range is not None]
+        others = kept(ranges, holders(variables, hidden))
+        return TensorListing(found, others, rows=self.list_rows)
 
     def _evaluate(self, expression: str, local_ns: Mapping[str, Any] | None) -> Any:
         assert self.shell is not None
@@ -157,27 +141,43 @@ def _as_lazy(expression: str, value: Any) -> LazyArray:
         raise UsageError(
             f"%gpufetch: {expression} is NumPy data in host memory already: use it as it is"
         )
+    if is_a(type(value), dict, list, tuple, Connection):
+        raise UsageError(
+            f"%gpufetch: {expression} holds tensors and is none: name one of them, as {expression}"
+            f"{'[0]' if is_a(type(value), list, tuple) else '[NAME]'}"
+        )
     try:
         return LazyArray(value)
     except (TypeError, ValueError, BufferError) as error:
         raise UsageError(f"%gpufetch: {expression} cannot be wrapped: {error}") from error
 
 
-def _complete(shell: Any, event: Any) -> list[str]:
-    """Complete the names of device tensors after `%gpufetch `."""
-    variables = visible_variables(shell.user_ns)
-    return [name for name, obj in variables.items() if is_device_tensor(obj)]
+# What was loaded, by the id of its shell, with the configuration before %config changed it.
+_loaded: dict[int, tuple[GpufetchMagics, Any]] = {}
+_SECTION = GpufetchMagics.__name__
 
 
 def load(shell: Any) -> None:
-    """Register the magic and its completer with the shell."""
-    shell.register_magics(GpufetchMagics(shell))
-    shell.set_hook("complete_command", _complete, str_key=_COMPLETION_KEY)
+    """Register the magic and its completion with the shell."""
+    unload(shell)
+    configured = copy.deepcopy(shell.config.get(_SECTION))
+    magics = GpufetchMagics(shell)
+    _loaded[id(shell)] = magics, configured
+    shell.register_magics(magics)
+    completion.load(shell)
 
 
 def unload(shell: Any) -> None:
-    """Remove the magic and its completer; does nothing if they are not loaded."""
+    """Remove the magic, its settings and its completion; does nothing if they are not loaded."""
+    completion.unload(shell)
+    if id(shell) not in _loaded:
+        return
+    magics, configured = _loaded.pop(id(shell))
+    settings.reads_device, settings.host_nbytes = True, HOST_NBYTES
     shell.magics_manager.magics["line"].pop("gpufetch", None)
-    dispatcher = shell.strdispatchers.get("complete_command")
-    if dispatcher is not None:
-        dispatcher.strs.pop(_COMPLETION_KEY, None)
+    shell.magics_manager.registry.pop(_SECTION, None)
+    shell.config.pop(_SECTION, None)
+    if configured is not None:
+        shell.config[_SECTION] = configured
+    if magics in shell.configurables:
+        shell.configurables.remove(magics)

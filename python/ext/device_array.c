@@ -211,7 +211,9 @@ static PyObject *array_subscript(gpufi_py_device_array *self, PyObject *key) {
 
 /* What gpufetch._device_array answers. */
 #define PYTHON_METHODS(X)                                                                          \
-  X(transpose) X(swapaxes) X(reshape) X(ravel) X(squeeze) X(reduce_ex) X(format_value)
+  X(transpose)                                                                                     \
+  X(swapaxes) X(reshape) X(ravel) X(squeeze) X(reduce_ex) X(format_value) X(repr_html)             \
+      X(repr_pretty)
 #define X(name)                                                                                    \
   static PyObject *array_##name(PyObject *self, PyObject *args, PyObject *kwargs) {                \
     return gpufi_py_delegate("gpufetch._device_array", #name, self, args, kwargs);                 \
@@ -298,6 +300,10 @@ static PyMethodDef array_methods[] = {
      "__complex__($self)\n--\n\nThe only element as a complex."},
     {"__reduce_ex__", GPUFI_PY_METHOD(array_reduce_ex), METH_VARARGS | METH_KEYWORDS,
      "__reduce_ex__($self, protocol)\n--\n\nTypeError: it is not pickled or copied."},
+    {"_repr_html_", GPUFI_PY_METHOD(array_repr_html), METH_VARARGS | METH_KEYWORDS,
+     "_repr_html_($self)\n--\n\nWhat notebooks show of a result."},
+    {"_repr_pretty_", GPUFI_PY_METHOD(array_repr_pretty), METH_VARARGS | METH_KEYWORDS,
+     "_repr_pretty_($self, printer, cycle)\n--\n\nWhat IPython shows of a result in a terminal."},
     {"__format__", GPUFI_PY_METHOD(array_format_value), METH_VARARGS | METH_KEYWORDS,
      "__format__($self, spec)\n--\n\nThe only element of an array without axes, formatted."},
     {"__array__", GPUFI_PY_METHOD(gpufi_py_export_array), METH_FASTCALL | METH_KEYWORDS,

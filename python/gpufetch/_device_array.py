@@ -38,6 +38,8 @@ __all__ = [
     "ravel",
     "reduce_ex",
     "refuse_index",
+    "repr_html",
+    "repr_pretty",
     "reshape",
     "squeeze",
     "swapaxes",
@@ -129,6 +131,18 @@ def reduce_ex(self: DeviceArray, protocol: Any = None) -> NoReturn:
         "gpufetch.fetch(x) gives an array that can, and gpufetch.share(x) gives the memory to "
         "another process"
     )
+
+
+def repr_pretty(self: DeviceArray, printer: Any, cycle: bool) -> None:
+    from gpufetch._display.tensor import print_tensor  # not before something is shown
+
+    print_tensor(self, lambda: DeviceView(self), printer)
+
+
+def repr_html(self: DeviceArray) -> str:
+    from gpufetch._display.tensor import tensor_html
+
+    return tensor_html(self, lambda: DeviceView(self), "")
 
 
 def missing(self: DeviceArray, name: str) -> str:

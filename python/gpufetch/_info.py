@@ -14,6 +14,20 @@ from gpufetch.hdf5._binding import binding_error
 __all__ = ["info"]
 
 
+class Info(dict[str, Any]):
+    """A dict that notebooks show as a table."""
+
+    def _repr_html_(self) -> str:
+        from gpufetch._display.info import info_html  # not before something is shown
+
+        return info_html(self)
+
+    def _repr_pretty_(self, printer: Any, cycle: bool) -> None:
+        from gpufetch._display.info import print_info
+
+        print_info(self, printer)
+
+
 def info() -> dict[str, Any]:
     """Say what gpufetch was built with and what it runs on. Copies nothing and raises nothing.
 
@@ -30,7 +44,7 @@ def info() -> dict[str, Any]:
         `reason` if it is not; `plugin_path`, None if the plugin is not installed.
         `numpy`: its version.
     """
-    values = _core.info()
+    values = Info(_core.info())
     values["hdf5"] = _hdf5_info()
     values["numpy"] = np.__version__
     return values

@@ -11,12 +11,14 @@ __all__ = ["ProgressBar"]
 class ProgressBar:
     """A tqdm bar, or nothing where none is wanted or tqdm is not installed.
 
+    It is shown once `delay_s` seconds have passed, so that short work shows none.
+
     tqdm.auto chooses the notebook's bar, and the terminal's where ipywidgets is missing. Not for
     several threads at once.
     """
 
-    def __init__(self, nbytes: int, *, is_wanted: bool = True) -> None:
-        self._bar: Any = _tqdm_bar(nbytes) if is_wanted else None
+    def __init__(self, nbytes: int, *, is_wanted: bool = True, delay_s: float = 0.0) -> None:
+        self._bar: Any = _tqdm_bar(nbytes, delay_s) if is_wanted else None
 
     def advance(self, nbytes: int) -> None:
         """Say how many more bytes are done."""
@@ -29,12 +31,13 @@ class ProgressBar:
             self._bar.close()
 
 
-def _tqdm_bar(nbytes: int) -> Any:
+def _tqdm_bar(nbytes: int, delay_s: float) -> Any:
     options: dict[str, Any] = {
         "total": nbytes,
         "unit": "B",
         "unit_scale": True,
         "unit_divisor": 1024,
+        "delay": delay_s,
     }
     try:
         from tqdm import std

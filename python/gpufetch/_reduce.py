@@ -65,6 +65,11 @@ class Overview:
             f"dtype={self.values.dtype}{notes})"
         )
 
+    def _repr_html_(self) -> str:
+        from gpufetch._display.results import overview_html  # not before something is shown
+
+        return overview_html(self)
+
 
 @dataclass(frozen=True)
 class Stats:
@@ -94,6 +99,16 @@ class Stats:
         """Standard deviation: the square root of the variance."""
         return math.sqrt(self.variance)
 
+    def _repr_html_(self) -> str:
+        from gpufetch._display.results import stats_html  # not before something is shown
+
+        return stats_html(self)
+
+    def _repr_pretty_(self, printer: Any, cycle: bool) -> None:
+        from gpufetch._display.results import print_stats
+
+        print_stats(self, printer)
+
 
 @dataclass(frozen=True, eq=False)
 class Histogram:
@@ -115,6 +130,16 @@ class Histogram:
     nan_count: int
     under_count: int
     over_count: int
+
+    def _repr_html_(self) -> str:
+        from gpufetch._display.results import histogram_html  # not before something is shown
+
+        return histogram_html(self)
+
+    def _repr_pretty_(self, printer: Any, cycle: bool) -> None:
+        from gpufetch._display.results import print_histogram
+
+        print_histogram(self, printer)
 
 
 def overview(x: Any, shape: int | Sequence[int], method: Method = "mean") -> Overview:

@@ -3,18 +3,38 @@
 from __future__ import annotations
 
 import atexit
+import contextlib
+import os
 import time
-from typing import Any, TypedDict, final
+from typing import Any, NamedTuple, TypedDict, final
 
 import numpy as np
 
 from gpufetch import _core
+from gpufetch._address_ranges import AddressRange, range_of
 from gpufetch._checks import check_text, check_timeout
 
-__all__ = ["ShareHandle", "attach", "share", "unshare"]
+__all__ = ["ShareHandle", "Shared", "attach", "share", "shares", "unshare"]
 
 # Shares hold Python objects, which must be released before the interpreter ends.
 atexit.register(_core.share_stop)
+
+
+class Shared(NamedTuple):
+    """What a share of this process keeps alive: `address_range` is None for a copy."""
+
+    handle: ShareHandle
+    address_range: AddressRange | None
+    process_id: int
+
+
+# The shares that have not ended, by the handle's bytes; changed by single operations.
+_shares: dict[bytes, Shared] = {}
+
+
+def shares() -> list[Shared]:
+    """The shares of this process that `unshare` has not ended."""
+    return [share for share in list(_shares.values()) if share.process_id == os.getpid()]
 
 
 class _Info(TypedDict):
@@ -147,7 +167,11 @@ def share(x: Any, *, copy: bool = False) -> ShareHandle:
 
     Releases the GIL; may be called from any thread.
     """
-    return ShareHandle(_core.share_export(x, copy=copy))
+    handle = ShareHandle(_core.share_export(x, copy=copy))
+    with contextlib.suppress(Exception):  # a listing goes without it; the share is there
+        where = None if copy else range_of(_core.asdevice(x))
+        _shares[bytes(handle)] = Shared(handle, where, os.getpid())
+    return handle
 
 
 def attach(handle: ShareHandle | str | bytes, /) -> _core.DeviceArray:
@@ -193,5 +217,6 @@ def unshare(handle: ShareHandle | str | bytes, /, *, timeout: float | None = 0) 
     while True:
         left_s = _WAIT_S if end is None else min(_WAIT_S, max(0.0, end - time.monotonic()))
         count = _core.share_unshare(data, int(left_s * 1e9))
+        _shares.pop(data, None)
         if count == 0 or left_s == 0:
             return count

@@ -78,3 +78,15 @@ def pytest_sessionfinish(session: pytest.Session, exitstatus: int) -> None:
     if exitstatus == pytest.ExitCode.OK and used != 0:
         session.exitstatus = pytest.ExitCode.TESTS_FAILED
         print(f"\nafter all tests {used} bytes of pinned memory are still in use: a leak")
+
+
+@pytest.fixture
+def shell() -> Iterator[Any]:
+    """An IPython shell with the extension loaded."""
+    interactive = pytest.importorskip("IPython.core.interactiveshell").InteractiveShell
+    interactive.clear_instance()
+    shell = interactive.instance(history_length=0)
+    shell.extension_manager.load_extension("gpufetch")
+    yield shell
+    shell.extension_manager.unload_extension("gpufetch")
+    interactive.clear_instance()

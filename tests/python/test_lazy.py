@@ -17,8 +17,8 @@ from pulling import ReplaceableTensor, Traffic
 
 import gpufetch as gf
 from gpufetch import _core
+from gpufetch._display.values_text import REPR_NBYTES
 from gpufetch._lazy.array import LazyArray
-from gpufetch._lazy.values_text import REPR_NBYTES
 from gpufetch._text import format_nbytes
 
 
@@ -196,6 +196,14 @@ def shown(a: LazyArray) -> str:
     return str(pytest.importorskip("IPython.lib.pretty").pretty(a))
 
 
+def shown_values(a: LazyArray) -> str:
+    """What it shows between the plain repr and two lines of statistics."""
+    first, *values, stats, bars = shown(a).split("\n")
+    assert first == repr(a)
+    assert stats.startswith("min ") and len(bars.split()) >= 3
+    return "\n".join(values)
+
+
 @pytest.mark.parametrize("shape", [(), (3,), (3000, 400)])
 def test_a_plain_repr_reads_nothing_from_the_device(shape: tuple[int, ...]) -> None:
     x = gf.to_device(random_values(shape))
@@ -229,10 +237,10 @@ def test_a_repr_copies_a_few_kib_at_most(
 def test_a_repr_shows_the_values_that_numpy_would() -> None:
     x = random_values((300, 400), np.float64)
     expected = np.array2string(x, separator=", ", max_line_width=96)
-    assert shown(gf.lazy(gf.to_device(x))).split("\n", 1)[1] == expected
+    assert shown_values(gf.lazy(gf.to_device(x))) == expected
     small = random_values((4, 5), np.int16)
     expected = np.array2string(small, separator=", ")
-    assert shown(gf.lazy(gf.to_device(small))).split("\n", 1)[1] == expected
+    assert shown_values(gf.lazy(gf.to_device(small))) == expected
 
 
 def test_a_deep_repr_says_which_plane_it_shows() -> None:
@@ -247,7 +255,7 @@ def test_an_odd_shape_has_a_repr(shape: tuple[int, ...]) -> None:
     a = gf.lazy(gf.to_device(np.ones(shape, np.float32)))
     assert f"shape={shape}" in repr(a)
     assert shown(a).startswith(f"{a!r}\n")
-    assert "<table>" in a._repr_html_()
+    assert "<table>" in a._repr_html_() and "not shown" not in a._repr_html_()
 
 
 def test_a_repr_says_device_and_size() -> None:

@@ -3,32 +3,29 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+import re
+from pathlib import Path
 from typing import Any
 
+import h5py
 import numpy as np
 import pytest
+from server_build import needs_server
 
 pytest.importorskip("IPython")
 
 from IPython.core.completer import provisionalcompleter
 from IPython.core.error import UsageError
-from IPython.core.interactiveshell import InteractiveShell
 
 import gpufetch as gf
 from gpufetch import _core
-from gpufetch.jupyter.magic import TensorListing
-from gpufetch.jupyter.namespace import device_tensors, is_device_tensor
-
-
-@pytest.fixture
-def shell() -> Iterator[Any]:
-    InteractiveShell.clear_instance()
-    shell: Any = InteractiveShell.instance(history_length=0)
-    shell.extension_manager.load_extension("gpufetch")
-    yield shell
-    shell.extension_manager.unload_extension("gpufetch")
-    InteractiveShell.clear_instance()
+from gpufetch._text import format_nbytes
+from gpufetch.hdf5 import _watch
+from gpufetch.jupyter.inventory import inventory
+from gpufetch.jupyter.listing import ROWS, TensorListing
+from gpufetch.jupyter.magic import GpufetchMagics
+from gpufetch.jupyter.namespace import is_device_tensor
+from gpufetch.jupyter.options import OPTIONS
 
 
 def run(shell: Any, code: str) -> Any:
@@ -94,8 +91,10 @@ def namespace() -> dict[str, Any]:
 
 
 def test_a_listing_has_the_device_tensors_alone(namespace: dict[str, Any]) -> None:
-    assert [tensor.name for tensor in device_tensors(namespace)] == ["d_x", "lazy"]
-    assert [tensor.name for tensor in device_tensors(namespace, hidden=["lazy"])] == ["d_x"]
+    found = inventory(namespace).tensors
+    assert [tensor.name for tensor in found] == ["d_x", "items[0]", "lazy"]
+    found = inventory(namespace, hidden=["lazy", "items"]).tensors
+    assert [tensor.name for tensor in found] == ["d_x"]
 
 
 def test_a_listing_copies_nothing(
@@ -105,7 +104,7 @@ def test_a_listing_copies_nothing(
         raise AssertionError("a listing fetched")
 
     monkeypatch.setattr(_core, "fetch", refuse)
-    listing = TensorListing(device_tensors(namespace))
+    listing = TensorListing(inventory(namespace))
     assert "float32" in repr(listing)
     assert "float32" in listing._repr_html_()
 
@@ -113,8 +112,8 @@ def test_a_listing_copies_nothing(
 def test_a_tensor_that_cannot_be_taken_is_listed_with_its_problem(
     namespace: dict[str, Any],
 ) -> None:
-    listing = TensorListing(device_tensors({**namespace, "liar": Liar()}))
-    assert len(listing) == 3
+    listing = TensorListing(inventory({**namespace, "liar": Liar()}))
+    assert len(listing) == 4
     assert "liar: " in repr(listing)
     assert repr(listing).count("?") >= 4
 
@@ -158,7 +157,7 @@ def test_an_empty_namespace_says_what_to_do(shell: Any) -> None:
 
 
 def test_markup_in_a_name_is_escaped() -> None:
-    listing = TensorListing(device_tensors({"<b>": gf.to_device(np.zeros(1))}))
+    listing = TensorListing(inventory({"<b>": gf.to_device(np.zeros(1))}))
     assert "<b>" not in listing._repr_html_()
 
 
@@ -185,7 +184,18 @@ def test_the_magic_sees_local_variables(shell: Any) -> None:
         ("zzz", "'zzz' is not defined: %gpufetch alone lists"),
         ("d_elevation +", "one Python expression, got 'd_elevation \\+'"),
         ("a b", "one Python expression"),
-        ("--all", "takes no option, got '--all'"),
+        ("--all", "has no option --all: there are --to, --from, "),
+        ("--to", "--to takes FILE:/PATH after it"),
+        ("--to run.h5 x", "--to takes FILE:/PATH, as run.h5:/fields/u, and not 'run.h5'"),
+        ("--to run.h5:/ d_elevation", "--to takes FILE:/PATH"),
+        ("--to run.h5:/u", "--to takes what to write: %gpufetch --to run.h5:/u EXPRESSION"),
+        ("--to a.h5:/u --to b.h5:/u x", "--to is given twice"),
+        ("--to a.h5:/u --from b.h5:/u", "takes one of --to and --from"),
+        ("--overwrite d_elevation", "--overwrite is for --to"),
+        ("--overwrite=1 d_elevation", "--overwrite takes no value"),
+        ("--from run.h5:/u x", "--from takes FILE:/PATH alone: leave out 'x'"),
+        ("--attach run x", "--attach takes NAME alone"),
+        ("held", "held holds tensors and is none: name one of them, as held\\[NAME\\]"),
         ("number", "number cannot be wrapped: "),
         ("array", "NumPy data in host memory"),
         ("liar", "to_dense"),
@@ -198,10 +208,12 @@ def test_a_wrong_line_is_refused_with_a_remedy(shell: Any, line: str, message: s
             "number": 3,
             "array": np.zeros(2),
             "liar": Liar(),
+            "held": {},
         }
     )
-    with pytest.raises(UsageError, match=message):
+    with pytest.raises(UsageError, match=message) as raised:
         shell.run_line_magic("gpufetch", line)
+    assert "\n" not in str(raised.value)
 
 
 def test_an_error_of_the_expression_comes_through(shell: Any) -> None:
@@ -209,19 +221,179 @@ def test_an_error_of_the_expression_comes_through(shell: Any) -> None:
         shell.run_line_magic("gpufetch", "1 / 0")
 
 
-def test_a_tensors_name_is_completed(shell: Any) -> None:
-    shell.push({"d_field": gf.to_device(np.zeros(2)), "d_other": 3})
-    line = "%gpufetch d_"
+@pytest.mark.parametrize(
+    ("line", "value"),
+    [("-x", [-1.0, -2.0]), ("-- -x", [-1.0, -2.0]), ("-- --x", [1.0, 2.0]), ("--(x)", [1.0, 2.0])],
+)
+def test_an_expression_may_begin_with_a_minus(shell: Any, line: str, value: list[float]) -> None:
+    class Signed:
+        """Negated, it is a tensor of the other sign."""
+
+        def __init__(self, values: Any) -> None:
+            self.values = values
+            self.device = gf.to_device(values)
+
+        def __neg__(self) -> Signed:
+            return Signed(-self.values)
+
+        def __dlpack__(self, **options: Any) -> Any:
+            return self.device.__dlpack__(**options)
+
+        def __dlpack_device__(self) -> tuple[int, int]:
+            return self.device.__dlpack_device__()
+
+    shell.push({"x": Signed(np.array([1.0, 2.0]))})
+    assert shell.run_line_magic("gpufetch", line).fetch().tolist() == value
+
+
+# --- Files and servers ---
+
+
+def test_a_tensor_goes_to_a_file_and_comes_back(
+    shell: Any, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    x = np.arange(5000, dtype=np.float32).reshape(50, 100)
+    shell.push({"x": gf.to_device(x), "folder": tmp_path})
+    file = tmp_path / "a run.h5"
+    assert run(shell, f"%gpufetch --to '{file}:/fields/u' x[::2]") is None
+    (line,) = capsys.readouterr().out.splitlines()
+    with h5py.File(file, "r") as opened:
+        stored = opened["fields/u"].id.get_storage_size()
+    facts = (
+        f"float32 (25, 100), 9.8 KiB, stored in {format_nbytes(stored)} ({10000 / stored:.2f}:1), "
+    )
+    assert line.startswith(f"{file}:/fields/u: {facts}")
+    assert re.search(r"\d\.\d\d s$", line)
+    run(shell, f"y = %gpufetch --from '{file}:/fields/u'")
+    assert isinstance(shell.user_ns["y"], gf.DeviceArray)
+    assert np.array_equal(gf.fetch(shell.user_ns["y"]), x[::2])
+    with pytest.raises(UsageError, match=r"exists in .* already.* --overwrite") as raised:
+        shell.run_line_magic("gpufetch", f"--to '{file}:/fields/u' x")
+    assert "\n" not in str(raised.value)
+    for _ in range(2):
+        run(shell, f"%gpufetch --to '{file}:/fields/u' --overwrite x")
+    run(shell, f"%gpufetch --overwrite --to='{file}:tree' {{'w': x, 'n': [x[0], x[1]]}}")
+    assert "tree of 3 datasets" in capsys.readouterr().out
+    run(shell, f"z = %gpufetch --from '{file}:tree'")
+    assert np.array_equal(gf.fetch(shell.user_ns["z"]["n"][1]), x[1])
+
+
+def test_a_write_shows_what_is_in_the_file_already(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    shown: list[int] = []
+
+    class Bar:
+        def __init__(self, nbytes: int, *, is_wanted: bool, delay_s: float) -> None:
+            self.nbytes = nbytes if is_wanted else -1
+            bars.append(self)
+
+        def advance(self, nbytes: int) -> None:
+            shown.append(nbytes)
+
+        def close(self) -> None:
+            shown.append(-1)
+
+    bars: list[Bar] = []
+    x = gf.to_device(np.zeros((64, 100_000), np.float32))
+    monkeypatch.setattr(_watch, "ProgressBar", Bar)
+    monkeypatch.setattr(_watch, "_PERIOD_S", 1e-4)
+    with h5py.File(tmp_path / "x.h5", "w") as file:
+        gf.hdf5.write(file, "a/x", x, progress=True)
+        assert sum(shown[:-1]) == bars[0].nbytes == x.nbytes and shown[-1] == -1
+        assert _watch._written_nbytes(file, "a/x") == x.nbytes
+        assert _watch._written_nbytes(file, "a/y") == 0
+        shown.clear()
+        gf.hdf5.write(file, "tree", {"x": x, "y": [x[0]], "n": None}, progress=True)
+        assert sum(shown[:-1]) == bars[1].nbytes == x.nbytes + x[0].nbytes
+        shown.clear()
+        gf.hdf5.write(file, "quiet", x)
+        assert bars[2].nbytes == -1 and shown == [-1]
+
+
+@needs_server
+def test_a_server_is_attached_to_and_its_name_completed(shell: Any) -> None:
+    with gf.serve("test-magic") as server:
+        server.publish("u", gf.to_device(np.arange(3.0)))
+        assert completions(shell, "%gpufetch --attach test-m") == ["test-magic"]
+        run(shell, "other = %gpufetch --attach test-magic")
+        assert shell.user_ns["other"]["u"][:].tolist() == [0, 1, 2]
+        shell.user_ns["other"].close()
+
+
+def test_help_is_the_text_of_the_magic(shell: Any, capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(shell, "%gpufetch --help") is None
+    text = capsys.readouterr().out
+    assert all(option in text for option in OPTIONS if option != "--help")
+    assert "x_host = %gpufetch x\n" in text
+
+
+# --- Completion and settings ---
+
+
+def completions(shell: Any, text: str) -> list[str]:
     with provisionalcompleter():
-        texts = [item.text for item in shell.Completer.completions(line, len(line))]
-    assert texts == ["d_field"]
+        return [item.text for item in shell.Completer.completions(text, len(text))]
 
 
-def test_unloading_takes_the_magic_away(shell: Any) -> None:
+@pytest.mark.parametrize("before", ["", "y = ", "import os\ny = ", "f(1)\n"])
+def test_tensors_names_are_completed(shell: Any, before: str) -> None:
+    x = gf.to_device(np.zeros(2))
+    shell.push({"d_field": x, "d_other": 3, "d_state": {"w": x}, "d_none": {"w": 1}})
+    line = f"{before}%gpufetch "
+    assert completions(shell, f"{line}d_f") == ["d_field"]
+    assert completions(shell, line) == ["d_field", "d_state"]
+    assert completions(shell, f"{line}d_s") == ["d_state", "d_state['w']"]
+    assert completions(shell, f"{line}--to run.h5:/u d_f") == ["d_field"]
+    assert completions(shell, f"{line}--o") == ["--overwrite"]
+    assert completions(shell, f"{line}-- d_f") == ["d_field"]
+    assert "shape" in [text.rpartition(".")[2] for text in completions(shell, f"{line}d_field.sh")]
+
+
+def test_what_is_not_the_magic_is_completed_as_ever(shell: Any) -> None:
+    shell.push({"d_field": gf.to_device(np.zeros(2)), "d_other": 3})
+    assert {"d_field", "d_other"} <= set(completions(shell, "y = d_"))
+    assert {"d_field", "d_other"} <= set(completions(shell, "f(d_"))
+
+
+def test_a_listing_is_configured(shell: Any, capsys: pytest.CaptureFixture[str]) -> None:
+    shell.push({f"t{i}": gf.to_device(np.zeros(2)) for i in range(4)})
+    run(shell, "%config GpufetchMagics")
+    assert "list_rows" in capsys.readouterr().out
+    run(shell, "%config GpufetchMagics.list_rows = 2")
+    assert "2 smaller tensors are not shown" in repr(run(shell, "%gpufetch"))
+
+
+def test_unloading_takes_everything_away(shell: Any) -> None:
+    shell.push({"d_field": gf.to_device(np.zeros(2)), "d_other": 3})
+    before = list(shell.Completer.custom_matchers)
+    shell.run_line_magic("config", "GpufetchMagics.list_rows = 2")
     shell.extension_manager.unload_extension("gpufetch")
     assert "gpufetch" not in shell.magics_manager.magics["line"]
+    assert len(shell.Completer.custom_matchers) == len(before) - 1
+    assert not any(type(one) is GpufetchMagics for one in shell.configurables)
+    assert "d_field" not in completions(shell, "%gpufetch nosuch d_f")
     shell.extension_manager.load_extension("gpufetch")
     assert "gpufetch" in shell.magics_manager.magics["line"]
+    (magics,) = [one for one in shell.configurables if type(one) is GpufetchMagics]
+    assert magics.list_rows == ROWS
+
+
+def test_the_cells_of_the_page_run(
+    shell: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    page = (Path(__file__).parents[2] / "docs" / "notebook.md").read_text()
+    cells = re.findall(r"^```ipython\n(.*?)^```", page, re.MULTILINE | re.DOTALL)
+    assert len(cells) == 5
+    monkeypatch.chdir(tmp_path)
+    for cell in [*cells, *cells]:
+        run(shell, cell)
+    assert np.array_equal(gf.fetch(shell.user_ns["y"]), gf.fetch(shell.user_ns["x"]))
+    for line in re.findall(r"^\| `%gpufetch[^`]*`", page, re.MULTILINE):
+        assert all(option in OPTIONS for option in re.findall(r"--\w+", line))
+    (magics,) = [one for one in shell.configurables if type(one) is GpufetchMagics]
+    for name in magics.trait_names(config=True):
+        assert f"GpufetchMagics.{name} = " in page
 
 
 # --- Errors as a notebook shows them ---
@@ -259,7 +431,11 @@ def shown(shell: Any, monkeypatch: pytest.MonkeyPatch) -> list[list[str]]:
         ("%gpufetch pick(lz, 5)", "IndexError: index 5 is out of bounds"),
         ("%gpufetch 1 / 0", "ZeroDivisionError: division by zero"),
         ("%gpufetch nosuch", "%gpufetch: name 'nosuch' is not defined"),
-        ("%gpufetch --list", "%gpufetch takes no option"),
+        ("%gpufetch --list", "%gpufetch has no option --list"),
+        ("%gpufetch --from nosuch.h5:/u", "FileNotFoundError: "),
+        ("%gpufetch --attach no-such-server", "FileNotFoundError: "),
+        ("%gpufetch --to /nosuch/run.h5:/u x", "FileNotFoundError: "),
+        ("%gpufetch --to run.h5:/u 'text'", "TypeError: "),
         ("%gpufetch np.ones(3)", "%gpufetch: np.ones(3) is NumPy data"),
         ("%gpufetch 'text'", "%gpufetch: 'text' cannot be wrapped"),
         ("%gpufetch x +", "%gpufetch takes one Python expression"),

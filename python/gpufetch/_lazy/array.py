@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import html
 import operator
 import uuid
 from collections.abc import Callable, Iterator, Sequence
@@ -29,9 +28,8 @@ from gpufetch._lazy.shapes import (
     squeezed_axes,
     swapped_axes,
 )
-from gpufetch._lazy.values_text import values_text
 from gpufetch._subscript import index_items, is_basic
-from gpufetch._text import format_nbytes, print_lines
+from gpufetch._text import format_nbytes
 from gpufetch._tracebacks import shortened
 from gpufetch._view import Future, View, as_view
 
@@ -418,26 +416,23 @@ class LazyArray(NumPyFunctions):
         )
 
     def _repr_pretty_(self, printer: Any, cycle: bool) -> None:
-        """What IPython shows of a result: the values at the ends, too."""
-        print_lines(f"{self!r}\n{self._values_text()}", printer)
+        """What IPython shows of a result in a terminal: values at the ends, and statistics."""
+        from gpufetch._display.tensor import print_tensor  # not before something is shown
+
+        print_tensor(self, self._view, printer)
 
     def _repr_html_(self) -> str:
-        facts = {
-            "shape": self._shape,
-            "dtype": self._dtype,
-            "device": self._device,
-            "size": format_nbytes(self.nbytes),
-            "from": f"{type(self._source).__module__}.{type(self._source).__qualname__}",
-        }
-        head = "".join(f"<th style='text-align:left'>{name}</th>" for name in facts)
-        row = "".join(
-            f"<td style='text-align:left'>{html.escape(str(value))}</td>"
-            for value in facts.values()
-        )
-        return (
-            f"<b>LazyArray</b><table><thead><tr>{head}</tr></thead>"
-            f"<tbody><tr>{row}</tr></tbody></table><pre>{html.escape(self._values_text())}</pre>"
-        )
+        """What notebooks show of a result: its layout, statistics, a histogram and a picture."""
+        from gpufetch._display.tensor import tensor_html
+
+        return tensor_html(self, self._view, f"of {self._origin()}")
+
+    def _origin(self) -> str:
+        """What it wraps: a tensor of another process by its name, any other one by its type."""
+        kind = type(self._source)
+        if hasattr(kind, "_gpufetch_view"):
+            return repr(self._source).strip("<>")
+        return f"{kind.__module__}.{kind.__qualname__}"
 
     def _repr_inline_(self, max_width: int) -> str:
         """The text that xarray shows in its repr; pulls nothing."""
@@ -464,9 +459,3 @@ class LazyArray(NumPyFunctions):
         for kind, argument in self._steps:
             view = _STEPS[kind](view, argument)
         return view
-
-    def _values_text(self) -> str:
-        try:
-            return values_text(self._view())
-        except Exception as error:  # a repr that raises would hide the object from a debugger
-            return f"values not readable: {type(error).__name__}: {error}"

@@ -4,13 +4,16 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
-from typing import Any, NoReturn
+from typing import TYPE_CHECKING, Any, NoReturn
 
 from gpufetch._lazy.array import LazyArray
 from gpufetch._remote.session import At
 from gpufetch._text import format_nbytes
 
-__all__ = ["Connection", "Value", "listing_line", "not_published"]
+if TYPE_CHECKING:
+    from gpufetch._display.remote import Published
+
+__all__ = ["Connection", "Value", "listing_line", "listing_row", "not_published"]
 
 Value = int | float | str
 _NAMES_MAX = 20
@@ -114,6 +117,20 @@ class Connection(Mapping[str, LazyArray], ABC):
     def _describe(self) -> list[str]:
         """Lines for the repr."""
 
+    @abstractmethod
+    def _published(self) -> Published:
+        """What a display shows."""
+
+    def _repr_html_(self) -> str:
+        from gpufetch._display.remote import connection_html  # not before something is shown
+
+        return connection_html(self.name, self._published)
+
+    def _repr_pretty_(self, printer: Any, cycle: bool) -> None:
+        from gpufetch._display.remote import print_connection
+
+        print_connection(self.name, self.__repr__, printer)
+
     def __repr__(self) -> str:
         try:
             return "\n".join(self._describe())
@@ -126,6 +143,17 @@ def not_published(name: object, names: Sequence[str]) -> KeyError:
     listed = ", ".join(map(repr, names[:_NAMES_MAX])) + (", ..." if len(names) > _NAMES_MAX else "")
     there = f"there are {listed}" if names else "nothing is; publish it in the program first"
     return KeyError(f"no tensor is published as {name!r}: {there}")
+
+
+def listing_row(item: Mapping[str, Any]) -> tuple[str, ...]:
+    """A tensor of a server's listing, for a table."""
+    size = format_nbytes(int(item["nbytes"]))
+    part = ""
+    if "global_shape" in item:
+        part = f"from {tuple(item['start'])} of {tuple(item['global_shape'])}"
+    if problem := item.get("problem"):
+        part = str(problem)
+    return item["name"], item["dtype"], str(tuple(item["shape"])), item["device"], size, part
 
 
 def listing_line(item: Mapping[str, Any]) -> str:

@@ -7,13 +7,19 @@ import time
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import partial
-from typing import Any, TypeVar, final
+from typing import TYPE_CHECKING, Any, TypeVar, final
 
 from gpufetch import _core
 from gpufetch._checks import check_timeout
 from gpufetch._lazy.array import LazyArray
 from gpufetch._remote.client import NoStepError
-from gpufetch._remote.connection import Connection, Value, listing_line, not_published
+from gpufetch._remote.connection import (
+    Connection,
+    Value,
+    listing_line,
+    listing_row,
+    not_published,
+)
 from gpufetch._remote.joint_tensor import JointTensor, Part
 from gpufetch._remote.parts import overlap
 from gpufetch._remote.published_tensor import PublishedTensor
@@ -21,6 +27,9 @@ from gpufetch._remote.server_connection import ServerConnection
 from gpufetch._remote.session import At, Session
 from gpufetch._text import format_nbytes
 from gpufetch._threads import Workers, run_at_once
+
+if TYPE_CHECKING:
+    from gpufetch._display.remote import Published
 
 __all__ = ["JointConnection", "values_text"]
 
@@ -209,10 +218,7 @@ class JointConnection(Connection):
         if self._is_closed:
             return [f"<connection to {self.name}, closed>"]
         listings = self._listings()
-        steps, first = self._last_steps(), self._sessions[0]
-        is_same = len(set(steps.values())) == 1
-        step = f"{first.step}, time {first.time}" if is_same else values_text(steps)
-        lines = [f"<connection to {self.name}, step {step}>"]
+        lines = [f"<connection to {self.name}, {self._state()}>"]
         lines += [self._array_line(name, found) for name, found in _found(listings).items()]
         differences = _differences(listings)
         for name, value in _scalars(listings).items():
@@ -224,14 +230,40 @@ class JointConnection(Connection):
         if len(found) == 1:
             return listing_line(found[0][1])
         try:
-            tensor = self._joined(name, found)
+            _, dtype, shape, device, size, parts = self._array_row(name, found)
         except Exception as error:
             return f"  {name}: {error}"
+        return f"  {name}: {dtype} {shape}, {device}, {size} in {parts}"
+
+    def _array_row(self, name: str, found: Found) -> tuple[str, ...]:
+        """Name, dtype, shape, device, size and parts; raises what makes no array of the parts."""
+        if len(found) == 1:
+            return listing_row(found[0][1])
+        tensor = self._joined(name, found)
         size = format_nbytes(sum(int(item["nbytes"]) for _, item in found))
-        return (
-            f"  {name}: {tensor.dtype} {tensor.shape}, {tensor.device}, {size} in "
-            f"{len(found)} parts"
-        )
+        shape = str(tensor.shape)
+        return name, str(tensor.dtype), shape, tensor.device, size, f"{len(found)} parts"
+
+    def _published(self) -> Published:
+        from gpufetch._display.remote import CLOSED, Published
+
+        if self._is_closed:
+            return Published(CLOSED, [], [])
+        listings = self._listings()
+        rows = []
+        for name, found in _found(listings).items():
+            try:
+                rows.append(self._array_row(name, found))
+            except Exception as error:
+                rows.append((name, "", "", "", "", str(error)))
+        values = [(name, repr(value)) for name, value in _scalars(listings).items()]
+        return Published(self._state(), rows, values)
+
+    def _state(self) -> str:
+        """The step of the servers, as they said last."""
+        steps, first = self._last_steps(), self._sessions[0]
+        is_same = len(set(steps.values())) == 1
+        return f"step {f'{first.step}, time {first.time}' if is_same else values_text(steps)}"
 
 
 def _check_agreement(name: str, found: Found) -> None:

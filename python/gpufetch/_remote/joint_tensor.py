@@ -68,7 +68,7 @@ class JointTensor:
         parts: Sequence[Part],
     ) -> None:
         self._gather = gather
-        self._connection = connection
+        self.server = connection
         self._parts = parts
         self.name = name
         self.shape = shape
@@ -79,7 +79,12 @@ class JointTensor:
         return RemoteView(self)
 
     def __repr__(self) -> str:
-        return f"<tensor {self.name} of {self._connection}>"
+        return f"<tensor {self.name} of {self.server}>"
+
+    @property
+    def is_read_at_steps(self) -> bool:
+        """Whether each request is of a step of its own."""
+        return self._parts[0].tensor.is_read_at_steps
 
     def _held(self, taken: Sequence[range]) -> list[_Held]:
         """What the parts hold of a selection. RuntimeError if that is not all of it."""

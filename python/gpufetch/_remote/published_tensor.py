@@ -58,6 +58,11 @@ class PublishedTensor:
         return f"<tensor {self.name} of {self._session.label}>"
 
     @property
+    def server(self) -> str:
+        """The name of the server."""
+        return self._session.label
+
+    @property
     def is_read_at_steps(self) -> bool:
         """Whether each request is of a step of its own."""
         return self._session.at == "step"

@@ -11,9 +11,10 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Literal, NoReturn, final
 
 from gpufetch import _core, _share  # noqa: F401  (the order of what runs at exit)
+from gpufetch._address_ranges import AddressRange, range_of
 from gpufetch._checks import check_int, check_path, check_text, check_timeout
 
-__all__ = ["Server", "serve"]
+__all__ = ["Server", "serve", "servers"]
 
 _logger = logging.getLogger("gpufetch.serve")
 # The servers of this process by the name that they were asked for. They stay until they are
@@ -51,6 +52,19 @@ class Server:
         self._options = options  # as serve() was called, the wanted name among them
         self._shutdown = shutdown
         self._process_id = os.getpid()
+        # What is published, by name; changed by single operations.
+        self._ranges: dict[str, AddressRange | None] = {}
+
+    @property
+    def wanted_name(self) -> str | None:
+        """The name with which `serve` was called, and gives this server again."""
+        name: str | None = self._options["name"]
+        return name
+
+    @property
+    def published_ranges(self) -> dict[str, AddressRange]:
+        """The device memory in which the published tensors lie, by their names."""
+        return {name: where for name, where in list(self._ranges.items()) if where is not None}
 
     @property
     def _is_stopped(self) -> bool:
@@ -93,7 +107,9 @@ class Server:
             raise ValueError(f"start={start}, global_shape={global_shape}: give both or neither")
         part = [_indices(start, "start"), _indices(global_shape, "global_shape")]
         check_text(name, "name")
-        _core.serve_publish(self._handle, name, _core.serve_tensor(x), *part)
+        tensor = _core.serve_tensor(x)
+        _core.serve_publish(self._handle, name, tensor, *part)
+        self._ranges[name] = range_of(tensor)
 
     def unpublish(self, name: str, *, timeout: float | None = 0) -> None:
         """Stop offering a tensor or value.
@@ -116,6 +132,7 @@ class Server:
                 f"other processes are attached to {name}: keep its memory until they let go, and "
                 "call unpublish again to wait for that"
             )
+        self._ranges.pop(name, None)
 
     def set(self, name: str, value: Any) -> None:
         """Publish a value beside the tensors, such as a parameter or the last file's name.
@@ -342,6 +359,12 @@ def _check_same(
         )
     if server._shutdown is not None and on_shutdown is not None:
         server._shutdown.callback = on_shutdown
+
+
+def servers() -> list[Server]:
+    """The servers of this process that run."""
+    own = [server for server in list(_servers.values()) if server._process_id == os.getpid()]
+    return [server for server in own if not server._is_stopped]
 
 
 def _stop_all() -> None:

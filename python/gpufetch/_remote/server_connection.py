@@ -3,12 +3,21 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from typing import final
+from typing import TYPE_CHECKING, final
 
 from gpufetch._lazy.array import LazyArray
-from gpufetch._remote.connection import Connection, Value, listing_line, not_published
+from gpufetch._remote.connection import (
+    Connection,
+    Value,
+    listing_line,
+    listing_row,
+    not_published,
+)
 from gpufetch._remote.published_tensor import PublishedTensor
 from gpufetch._remote.session import At, Session
+
+if TYPE_CHECKING:
+    from gpufetch._display.remote import Published
 
 __all__ = ["ServerConnection"]
 
@@ -77,6 +86,16 @@ class ServerConnection(Connection):
 
     def close(self) -> None:
         self.session.close()
+
+    def _published(self) -> Published:
+        from gpufetch._display.remote import CLOSED, Published
+
+        if self.session.is_closed:
+            return Published(CLOSED, [], [])
+        listing = self.session.listing()
+        state = f"step {self.session.step}, time {self.session.time}"
+        values = [(name, repr(value)) for name, value in listing["values"].items()]
+        return Published(state, [listing_row(item) for item in listing["tensors"]], values)
 
     def _describe(self) -> list[str]:
         if self.session.is_closed:

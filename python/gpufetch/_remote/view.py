@@ -38,12 +38,17 @@ atexit.register(_pulls.end)
 class RemoteTensor(Protocol):
     """A tensor that answers requests for selections of its elements; from any thread.
 
-    `shape` and the arrays have their axes in the tensor's order, without those that an integer
-    indexes. `out` is None, or an array in C order of `shape` and the tensor's dtype to fill.
+    `server` is the name of who holds it. `shape` and the arrays have their axes in the tensor's
+    order, without those that an integer indexes. `out` is None, or an array in C order of `shape`
+    and the tensor's dtype to fill.
     """
 
     @property
     def name(self) -> str: ...
+    @property
+    def server(self) -> str: ...
+    @property
+    def is_read_at_steps(self) -> bool: ...
     @property
     def shape(self) -> tuple[int, ...]: ...
     @property
@@ -178,6 +183,11 @@ class RemoteView(View):
     @property
     def device(self) -> str:
         return self.tensor.device
+
+    @property
+    def is_read_at_steps(self) -> bool:
+        """Whether each read waits for a step of the program's."""
+        return self.tensor.is_read_at_steps
 
     # --- Views ---
 

@@ -21,6 +21,7 @@ from gpufetch.hdf5._location import FilePath, as_path, check_open, check_parent,
 from gpufetch.hdf5._names import check_replaceable, give_name, remove, say_name
 from gpufetch.hdf5._nested import MARK, is_tree, write_tree
 from gpufetch.hdf5._numbers import as_tensor, is_numbers
+from gpufetch.hdf5._watch import Watch
 
 __all__ = ["Codec", "write"]
 
@@ -45,6 +46,7 @@ def write(
     codec: Codec = "gpufetch",
     attrs: Mapping[str, Any] | None = None,
     overwrite: bool = False,
+    progress: bool = False,
 ) -> h5py.Dataset | h5py.Group | None:
     """Create dataset `name` under `dest` and write every element of `x` into it.
 
@@ -82,6 +84,9 @@ def write(
         for what is written until the file is closed, and is lost then (``gpufetch repack`` makes
         a file without it). A soft or external link of that name is replaced, and what it leads to
         stays.
+    progress
+        Whether to show a tqdm bar of what is in the file already, if tqdm is installed and this
+        takes more than half a second.
 
     Returns
     -------
@@ -124,11 +129,12 @@ def write(
         _check_attributes(attrs)
     if chunks is not None:
         chunks = _chunk_shape(chunks)
-    call = _Write(name, x, chunks, codec, attrs, overwrite)
-    if isinstance(dest, h5py.Group):
-        return call.run(dest)
-    write_file(as_path(dest, "dest"), name, call.run)
-    return None
+    with Watch(x, is_wanted=progress) as watch:
+        call = _Write(name, x, chunks, codec, attrs, overwrite, watch)
+        if isinstance(dest, h5py.Group):
+            return call.run(dest)
+        write_file(as_path(dest, "dest"), name, call.run)
+        return None
 
 
 def _check_attributes(attrs: Any) -> None:
@@ -161,6 +167,7 @@ class _Write:
     codec: Codec
     attrs: Mapping[str, Any] | None
     overwrite: bool
+    watch: Watch
 
     def run(self, group: h5py.Group) -> h5py.Dataset | h5py.Group:
         check_open(group, "dest")
@@ -194,8 +201,10 @@ class _Write:
         """Create a new dataset; after a failure, remove it and the groups from `missing` on."""
         made: list[None] = []
         try:
-            # C calls C in this line: no signal's handler runs between the write and its record.
-            made.extend(map(self._writer(group, self.name), [as_tensor(self.x)]))
+            tensor = as_tensor(self.x)
+            with self.watch.written(group, self.name, tensor):
+                # C calls C in this line: no signal's handler runs between the write and its record.
+                made.extend(map(self._writer(group, self.name), [tensor]))
             found = require_object(group, self.name)
             self._set_attributes(found)
             return found
@@ -248,7 +257,9 @@ class _Write:
                 raise ValueError(f"attrs[{key!r}]: {error}") from error
 
     def _write_dataset(self, group: h5py.Group, name: str, x: Any) -> None:
-        self._writer(group, name)(as_tensor(x))
+        tensor = as_tensor(x)
+        with self.watch.written(group, name, tensor):
+            self._writer(group, name)(tensor)
 
     def _writer(self, group: h5py.Group, name: str) -> Callable[[Any], None]:
         """What writes a tensor as a new dataset, in C."""
