@@ -3,13 +3,13 @@
 #include "base/clock.h"
 #include "base/error.h"
 #include "base/system.h"
+#include "server/address.h"
 #include "server/topics.h"
 
 #include <errno.h>
 #include <fcntl.h>
 #include <linux/filter.h>
 #include <linux/sockios.h>
-#include <netinet/in.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -17,7 +17,6 @@
 #include <sys/ioctl.h>
 #include <sys/resource.h>
 #include <sys/socket.h>
-#include <sys/un.h>
 #include <unistd.h>
 #include <zmq.h>
 
@@ -82,28 +81,7 @@ gpuf_status gpufi_peers_watch(gpufi_peers *peers, void *context, void *socket, g
 
 /* Whether a descriptor is a connection that came in at a socket's address. */
 static bool is_of(const gpufi_peers *peers, gpufi_socket which, int fd) {
-  union {
-    struct sockaddr any;
-    struct sockaddr_in ip4;
-    struct sockaddr_in6 ip6;
-    struct sockaddr_un local;
-    struct sockaddr_storage storage;
-  } own;
-  socklen_t nbytes = sizeof(own);
-  memset(&own, 0, sizeof(own));
-  if (getsockname(fd, &own.any, &nbytes) != 0) {
-    return false;
-  }
-  if (own.any.sa_family == AF_UNIX) {
-    char url[PATH_MAX + 64];
-    gpufi_connection_url(peers->connection, which, url);
-    return peers->connection->is_ipc &&
-           strncmp(own.local.sun_path, url + strlen("ipc://"), sizeof(own.local.sun_path)) == 0;
-  }
-  const in_port_t port = own.any.sa_family == AF_INET    ? own.ip4.sin_port
-                         : own.any.sa_family == AF_INET6 ? own.ip6.sin6_port
-                                                         : 0;
-  return !peers->connection->is_ipc && ntohs(port) == peers->connection->ports[which];
+  return gpufi_address_is_of(peers->connection, which, fd);
 }
 
 /* ZeroMQ sees the end of a connection that is shut down, and closes it. Its descriptor may be

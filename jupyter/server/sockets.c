@@ -163,6 +163,7 @@ gpuf_status gpufi_sockets_open(gpufi_sockets *sockets, gpufi_connection *connect
                                int32_t peers_max, gpuf_error *err) {
   sigset_t signals;
   memset(sockets, 0, sizeof(*sockets));
+  gpufi_forked_watch(&sockets->forked, connection);
   gpufi_signals_block(&signals);
   gpuf_status status = gpufi_peers_init(&sockets->peers, connection, peers_max, err);
   if (status == GPUF_OK) {
@@ -196,6 +197,7 @@ void gpufi_sockets_close(gpufi_sockets *sockets) {
     while (zmq_ctx_term(sockets->context) != 0 && zmq_errno() == EINTR) {
     }
   }
+  gpufi_forked_unwatch(&sockets->forked);
   memset(sockets, 0, sizeof(*sockets));
 }
 

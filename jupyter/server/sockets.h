@@ -3,6 +3,7 @@
 #define GPUFI_SERVER_SOCKETS_H
 
 #include "server/connection.h"
+#include "server/forked.h"
 #include "server/payload.h"
 #include "server/peers.h"
 #include "server/subscribers.h"
@@ -14,6 +15,7 @@ typedef struct gpufi_sockets {
   void *sockets[GPUFI_SOCKET_COUNT];
   gpufi_peers peers;
   gpufi_subscribers subscribers; /* of iopub without CurveZMQ */
+  gpufi_forked forked;
 } gpufi_sockets;
 
 /* Bind all of them and fill in the connection's ports. They accept `peers_max` connections. On

@@ -23,7 +23,9 @@ def connect(
 ) -> Connection:
     """Attach to a program that serves tensors: a C simulation, or a Python one with `serve`.
 
-    The program is not stopped, and need not know.
+    The program is not stopped, and need not know. May be used from any thread; a thread's request
+    waits for those of others. The first call in a process imports jupyter_client: a fork by another
+    thread meanwhile leaves a child in which importing it waits for ever.
 
     Parameters
     ----------
