@@ -212,8 +212,8 @@ static PyObject *array_subscript(gpufi_py_device_array *self, PyObject *key) {
 /* What gpufetch._device_array answers. */
 #define PYTHON_METHODS(X)                                                                          \
   X(transpose)                                                                                     \
-  X(swapaxes) X(reshape) X(ravel) X(squeeze) X(reduce_ex) X(format_value) X(repr_html)             \
-      X(repr_pretty)
+  X(swapaxes)                                                                                      \
+  X(reshape) X(ravel) X(squeeze) X(reduce_ex) X(format_value) X(repr_html) X(repr_pretty)
 #define X(name)                                                                                    \
   static PyObject *array_##name(PyObject *self, PyObject *args, PyObject *kwargs) {                \
     return gpufi_py_delegate("gpufetch._device_array", #name, self, args, kwargs);                 \

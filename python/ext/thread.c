@@ -27,12 +27,13 @@ static PyObject *run_and_release(PyObject *module, PyObject *args) {
   return PyObject_CallNoArgs(release);
 }
 
-PyDoc_STRVAR(run_locked_doc,
-             "run_locked(lock, timeout, problem, work, /)\n--\n\n"
-             "Call work() with a lock of the module threading held, and return what it returns.\n"
-             "TimeoutError(problem) where the lock cannot be had in `timeout` seconds (-1: without a\n"
-             "limit). No signal's handler runs between taking the lock and work(), nor between\n"
-             "work() and giving the lock back, which therefore is given back whatever happens.");
+PyDoc_STRVAR(
+    run_locked_doc,
+    "run_locked(lock, timeout, problem, work, /)\n--\n\n"
+    "Call work() with a lock of the module threading held, and return what it returns.\n"
+    "TimeoutError(problem) where the lock cannot be had in `timeout` seconds (-1: without a\n"
+    "limit). No signal's handler runs between taking the lock and work(), nor between\n"
+    "work() and giving the lock back, which therefore is given back whatever happens.");
 
 static PyObject *run_locked(PyObject *module, PyObject *args) {
   PyObject *lock, *problem, *work, *release = NULL, *is_taken = NULL, *result = NULL;
