@@ -50,14 +50,18 @@ uint64_t gpufi_h5_hash(const void *bytes, size_t nbytes) {
 bool gpufi_h5_digest_add(gpufi_h5_digest *digest, const gpufi_h5_dataset *dataset, int64_t index,
                          const void *bytes, size_t nbytes, bool is_trusted) {
   uint64_t sums[2] = {0, 0};
+  const uint8_t *const stored = (const uint8_t *)bytes + GPUFI_AT_CHECKSUM;
   if (dataset->route != GPUFI_H5_ROUTE_GPUFETCH) {
     sums[0] = gpufi_h5_hash(bytes, nbytes);
   } else if (nbytes < GPUFI_HEADER_NBYTES || nbytes % 16 != 0) {
     return false;
   } else if (is_trusted) {
-    memcpy(sums, (const uint8_t *)bytes + GPUFI_AT_CHECKSUM, sizeof(sums));
+    memcpy(sums, stored, sizeof(sums));
   } else {
     gpufi_checksum(bytes, nbytes, sums);
+    if (memcmp(sums, stored, sizeof(sums)) != 0) {
+      return false;
+    }
   }
   digest->sum += mix(mix(mix((uint64_t)index + K) ^ nbytes) ^ mix(sums[0]) ^ (sums[1] * K));
   digest->chunk_count++;

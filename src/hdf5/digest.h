@@ -17,7 +17,8 @@ uint64_t gpufi_h5_hash(const void *bytes, size_t nbytes);
 
 /* Add chunk `index` of the dataset's grid, which is stored as `nbytes` bytes. Chunks of the
  * gpufetch filter have a checksum in them: with `is_trusted`, it is taken from there, and otherwise
- * computed from the bytes. False, and nothing is added, where the bytes are no such chunk. */
+ * computed from the bytes and compared with it. False, and nothing is added, where the bytes are no
+ * such chunk. */
 bool gpufi_h5_digest_add(gpufi_h5_digest *digest, const gpufi_h5_dataset *dataset, int64_t index,
                          const void *bytes, size_t nbytes, bool is_trusted);
 

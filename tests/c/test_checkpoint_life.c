@@ -5,6 +5,8 @@
 #include <sys/wait.h>
 
 #include "checkpoint_files.h"
+#include "codec/format.h"
+#include "hdf5/digest.h"
 
 static const int64_t shape[] = {100, 200};
 
@@ -504,6 +506,86 @@ static void a_damaged_checkpoint_is_skipped(void) {
   }
 }
 
+/* Read the file, which the caller frees. */
+static char *read_whole(const char *name, size_t *nbytes) {
+  *nbytes = (size_t)size_of(name);
+  char *const bytes = malloc(*nbytes);
+  const int fd = open(path_in_folder(name), O_RDONLY);
+  CHECK(bytes && fd >= 0 && read(fd, bytes, *nbytes) == (ssize_t)*nbytes);
+  close(fd);
+  return bytes;
+}
+
+/* A chunk's checksum lies in its header: damage there makes it unreadable, as damage elsewhere. */
+static void a_damaged_checksum_of_a_chunk_is_noticed(void) {
+  static const char name[] = "run-000000000002.h5";
+  size_t nbytes;
+  make_folder();
+  const gpuf_checkpoint_options options = options_in_folder("run");
+  gpuf_checkpoint *const c = open_writer(&options);
+  write_step(c, 1);
+  write_step(c, 2);
+  CHECK_OK(gpuf_checkpoint_close(c, NULL, &err));
+  char *const bytes = read_whole(name, &nbytes);
+  const char *const chunk = memmem(bytes, nbytes, "GPFC", 4);
+  CHECK(chunk);
+  for (int64_t i = 0; i < 16; i++) {
+    const int64_t offset = chunk - bytes + GPUFI_AT_CHECKSUM + i;
+    damage(name, offset, false);
+    check_newest("run", 1);
+    damage(name, offset, false);
+  }
+  check_newest("run", 2);
+  free(bytes);
+  remove_folder();
+}
+
+/* Put `words` in place of the manifest's words from `at` on, of the same length, and make its
+ * checksum right. */
+static void forge_manifest(const char *name, const char *before, const char *words) {
+  char seal[22];
+  size_t nbytes;
+  char *const bytes = read_whole(name, &nbytes);
+  char *const manifest = memmem(bytes, nbytes, "gpufetch checkpoint 1", 21);
+  CHECK(manifest);
+  char *const at = memmem(manifest, nbytes - (size_t)(manifest - bytes), before, strlen(before));
+  CHECK(at);
+  memcpy(at + strlen(before), words, strlen(words));
+  char *const end = memmem(at, nbytes - (size_t)(at - bytes), "\nend ", 5);
+  CHECK(end);
+  snprintf(seal, sizeof(seal), "end %016llx\n",
+           (unsigned long long)gpufi_h5_hash(manifest, (size_t)(end + 1 - manifest)));
+  memcpy(end + 1, seal, strlen(seal));
+  const int fd = open(path_in_folder(name), O_WRONLY);
+  CHECK(fd >= 0 && write(fd, bytes, nbytes) == (ssize_t)nbytes);
+  close(fd);
+  free(bytes);
+}
+
+/* A manifest that says what no file holds is refused before memory is taken for it. */
+static void a_manifest_cannot_claim_more_than_the_file_holds(void) {
+  static const struct {
+    const char *before, *words, *why;
+  } forged[] = {
+      {"u float32 2 100 200 1 ", "99999", "and the file has"},
+      {"u float32 2 100 200 1 ", "-001", "damaged"},
+      {"u float32 2 100 200 ", "2", "other chunks"},
+  };
+  for (size_t i = 0; i < sizeof(forged) / sizeof(forged[0]); i++) {
+    gpuf_restart *r = NULL;
+    make_folder();
+    const gpuf_checkpoint_options options = options_in_folder("run");
+    gpuf_checkpoint *const c = open_writer(&options);
+    write_step(c, 2);
+    CHECK_OK(gpuf_checkpoint_close(c, NULL, &err));
+    forge_manifest("run-000000000002.h5", forged[i].before, forged[i].words);
+    CHECK_FAILS(gpuf_restart_open(folder, "run", -1, &r, NULL, &err), GPUF_ERR_CORRUPT,
+                forged[i].why);
+    CHECK(!r);
+    remove_folder();
+  }
+}
+
 /* A checkpoint of a later format is left to a later library. */
 static void a_newer_format_is_skipped(void) {
   static const char mark[] = "gpufetch checkpoint 1";
@@ -513,12 +595,11 @@ static void a_newer_format_is_skipped(void) {
   write_step(c, 1);
   write_step(c, 2);
   CHECK_OK(gpuf_checkpoint_close(c, NULL, &err));
-  const size_t nbytes = (size_t)size_of("run-000000000002.h5");
-  char *const bytes = malloc(nbytes);
+  size_t nbytes;
+  char *const bytes = read_whole("run-000000000002.h5", &nbytes);
   const int fd = open(path_in_folder("run-000000000002.h5"), O_RDWR);
-  CHECK(bytes && fd >= 0 && read(fd, bytes, nbytes) == (ssize_t)nbytes);
   const char *const found = memmem(bytes, nbytes, mark, sizeof(mark) - 1);
-  CHECK(found && pwrite(fd, "2", 1, found - bytes + (off_t)sizeof(mark) - 2) == 1);
+  CHECK(fd >= 0 && found && pwrite(fd, "2", 1, found - bytes + (off_t)sizeof(mark) - 2) == 1);
   close(fd);
   free(bytes);
   gpuf_restart *r = NULL;
@@ -589,6 +670,8 @@ int main(void) {
   TEST(a_freed_device_tensor_costs_one_checkpoint);
   TEST(hdf5_may_be_closed_between_checkpoints);
   TEST(a_damaged_checkpoint_is_skipped);
+  TEST(a_damaged_checksum_of_a_chunk_is_noticed);
+  TEST(a_manifest_cannot_claim_more_than_the_file_holds);
   TEST(a_newer_format_is_skipped);
   TEST(other_files_of_the_name_are_skipped);
   TEST(there_is_none_yet_is_not_an_error);

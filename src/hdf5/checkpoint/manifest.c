@@ -116,6 +116,13 @@ static int64_t take_int64(cursor *c, char behind) {
   return c->is_good ? value : 0;
 }
 
+/* A number that is not negative. */
+static int64_t take_count(cursor *c) {
+  const int64_t count = take_int64(c, ' ');
+  c->is_good = c->is_good && count >= 0;
+  return count;
+}
+
 /* 16 hexadecimal digits. */
 static uint64_t take_bits(cursor *c) {
   char word[WORD_NBYTES];
@@ -129,9 +136,8 @@ static uint64_t take_bits(cursor *c) {
 /* A number of bytes, a space, and so many of them, which contain no NUL, as a copy that the caller
  * frees. NULL where the text is not good, or where there is no memory, which *is_short says. */
 static char *take_text(cursor *c, char behind, bool *is_short) {
-  const int64_t nbytes = take_int64(c, ' ');
-  c->is_good =
-      c->is_good && nbytes >= 0 && nbytes <= c->end - c->at && !memchr(c->at, '\0', (size_t)nbytes);
+  const int64_t nbytes = take_count(c);
+  c->is_good = c->is_good && nbytes <= c->end - c->at && !memchr(c->at, '\0', (size_t)nbytes);
   if (!c->is_good) {
     return NULL;
   }
@@ -167,13 +173,13 @@ static gpuf_status take_tensor(gpufi_checkpoint_contents *contents, cursor *c, c
   gpufi_h5_digest digest;
   gpuf_tensor tensor;
   const gpuf_dtype dtype = take_dtype(c);
-  const int64_t ndim = take_int64(c, ' ');
-  c->is_good = c->is_good && ndim >= 0 && ndim <= GPUF_NDIM_MAX;
+  const int64_t ndim = take_count(c);
+  c->is_good = c->is_good && ndim <= GPUF_NDIM_MAX;
   for (int64_t axis = 0; c->is_good && axis < ndim; axis++) {
     shape[axis] = take_int64(c, ' ');
   }
-  digest.chunk_count = take_int64(c, ' ');
-  digest.stored_nbytes = (uint64_t)take_int64(c, ' ');
+  digest.chunk_count = take_count(c);
+  digest.stored_nbytes = (uint64_t)take_count(c);
   digest.sum = take_bits(c);
   if (!c->is_good) {
     return GPUF_OK;

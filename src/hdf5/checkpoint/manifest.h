@@ -17,9 +17,6 @@
 
 #include "hdf5/checkpoint/contents.h"
 
-/* A longer one is none. */
-#define GPUFI_CHECKPOINT_MANIFEST_NBYTES_MAX ((size_t)1 << 30)
-
 /* Write the text, which the caller frees. */
 gpuf_status gpufi_checkpoint_manifest_format(const gpufi_checkpoint_contents *contents, char **text,
                                              size_t *nbytes, gpuf_error *err);

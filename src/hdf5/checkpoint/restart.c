@@ -29,7 +29,7 @@ struct gpuf_restart {
 
 /* --- One file ---------------------------------------------------------------- */
 
-static gpuf_status check_file(const char *path, gpuf_error *err) {
+static gpuf_status check_file(const char *path, int64_t *nbytes, gpuf_error *err) {
   struct stat file = {.st_mode = 0};
   const int fd = gpufi_open(path, O_RDONLY | O_NONBLOCK, 0);
   const int code = fd < 0 || fstat(fd, &file) != 0 ? errno : 0;
@@ -39,6 +39,7 @@ static gpuf_status check_file(const char *path, gpuf_error *err) {
   if (code != 0) {
     return gpufi_fail(err, GPUF_ERR_IO, code, "opening '%s' failed: %s", path, strerror(code));
   }
+  *nbytes = file.st_size;
   return S_ISREG(file.st_mode)
              ? GPUF_OK
              : gpufi_fail(err, GPUF_ERR_CORRUPT, 0, "'%s' is not a regular file", path);
@@ -57,7 +58,8 @@ static void close_file(gpuf_restart *r) {
 
 /* Open a finished checkpoint, and compare it with its manifest. */
 static gpuf_status open_file(gpuf_restart *r, const char *path, int64_t step, gpuf_error *err) {
-  gpuf_status status = check_file(path, err);
+  int64_t nbytes = 0;
+  gpuf_status status = check_file(path, &nbytes, err);
   if (status != GPUF_OK) {
     return status;
   }
@@ -68,7 +70,7 @@ static gpuf_status open_file(gpuf_restart *r, const char *path, int64_t step, gp
   }
   gpufi_h5_leave(&r->session);
   if (status == GPUF_OK) {
-    status = gpufi_checkpoint_read_manifest(&r->session, r->file, &r->contents, err);
+    status = gpufi_checkpoint_read_manifest(&r->session, r->file, nbytes, &r->contents, err);
   }
   if (status == GPUF_OK && r->contents.step != step) {
     status = gpufi_fail(err, GPUF_ERR_CORRUPT, 0,

@@ -1,5 +1,6 @@
 #include "hdf5/checkpoint/verify.h"
 
+#include <inttypes.h>
 #include <pthread.h>
 #include <stdlib.h>
 #include <string.h>
@@ -31,15 +32,15 @@ static void close_dataset(gpufi_h5_session *session, hid_t dataset) {
   gpufi_h5_leave(session);
 }
 
-static gpuf_status read_text(gpufi_h5_session *session, hid_t dataset, char **text, size_t *nbytes,
-                             gpuf_error *err) {
+/* It is stored as it is, so that it takes less than the file. */
+static gpuf_status read_text(gpufi_h5_session *session, hid_t dataset, int64_t file_nbytes,
+                             char **text, size_t *nbytes, gpuf_error *err) {
   gpuf_tensor found = {.dtype = GPUF_DTYPE_BOOL};
   gpuf_status status = gpuf_h5_describe(dataset, &found, &session->options, err);
   if (status != GPUF_OK) {
     return status;
   }
-  if (found.dtype != GPUF_DTYPE_UINT8 || found.ndim != 1 ||
-      found.shape[0] > (int64_t)GPUFI_CHECKPOINT_MANIFEST_NBYTES_MAX) {
+  if (found.dtype != GPUF_DTYPE_UINT8 || found.ndim != 1 || found.shape[0] > file_nbytes) {
     return gpufi_fail(err, GPUF_ERR_CORRUPT, 0,
                       "dataset '" GPUFI_CHECKPOINT_MANIFEST "' is no manifest of a checkpoint");
   }
@@ -56,8 +57,25 @@ static gpuf_status read_text(gpufi_h5_session *session, hid_t dataset, char **te
   return status;
 }
 
+/* Each chunk takes a byte or more. */
+static gpuf_status check_sizes(const gpufi_checkpoint_contents *contents, int64_t file_nbytes,
+                               gpuf_error *err) {
+  for (size_t i = 0; i < contents->tensor_count; i++) {
+    const gpufi_checkpoint_tensor *const t = &contents->tensors[i];
+    if (t->digest.stored_nbytes > (uint64_t)file_nbytes ||
+        (uint64_t)t->digest.chunk_count > t->digest.stored_nbytes) {
+      return gpufi_fail(err, GPUF_ERR_CORRUPT, 0,
+                        "the manifest says that tensor '%s' has %" PRId64 " chunks in %" PRIu64
+                        " bytes, and the file has %" PRId64 ": it is damaged",
+                        t->name, t->digest.chunk_count, t->digest.stored_nbytes, file_nbytes);
+    }
+  }
+  return GPUF_OK;
+}
+
 gpuf_status gpufi_checkpoint_read_manifest(gpufi_h5_session *session, hid_t file,
-                                           gpufi_checkpoint_contents *contents, gpuf_error *err) {
+                                           int64_t file_nbytes, gpufi_checkpoint_contents *contents,
+                                           gpuf_error *err) {
   char *text = NULL;
   size_t nbytes = 0;
   hid_t dataset;
@@ -65,10 +83,13 @@ gpuf_status gpufi_checkpoint_read_manifest(gpufi_h5_session *session, hid_t file
   if (status != GPUF_OK) {
     return status;
   }
-  status = read_text(session, dataset, &text, &nbytes, err);
+  status = read_text(session, dataset, file_nbytes, &text, &nbytes, err);
   close_dataset(session, dataset);
   if (status == GPUF_OK) {
     status = gpufi_checkpoint_manifest_parse(contents, text, nbytes, err);
+  }
+  if (status == GPUF_OK) {
+    status = check_sizes(contents, file_nbytes, err);
   }
   free(text);
   return status;
@@ -208,9 +229,25 @@ static bool is_described(const gpufi_h5_dataset *dataset, const gpuf_tensor *ten
          memcmp(dataset->shape, tensor->shape, (size_t)tensor->ndim * sizeof(*tensor->shape)) == 0;
 }
 
+/* Whether the dataset, which has elements, is divided into so many chunks as the manifest says, and
+ * a chunk is not larger than what it can hold: what is then taken for it is bounded by what was
+ * written. */
+static bool is_divided(const gpufi_h5_dataset *dataset, const gpufi_h5_box *box,
+                       const gpufi_h5_digest *digest) {
+  gpufi_h5_grid grid;
+  for (int32_t axis = 0; axis < dataset->ndim; axis++) {
+    if (dataset->chunk[axis] < 1 || dataset->chunk[axis] > dataset->shape[axis]) {
+      return false;
+    }
+  }
+  gpufi_h5_grid_init(&grid, dataset->ndim, box, dataset->chunk, dataset->chunk);
+  return grid.total == digest->chunk_count;
+}
+
 static gpuf_status sum_elements(gpufi_h5_session *session, const gpufi_h5_dataset *dataset,
-                                const gpuf_tensor *tensor, gpufi_h5_digest *digest,
+                                const gpufi_checkpoint_tensor *t, gpufi_h5_digest *digest,
                                 gpuf_error *err) {
+  const gpuf_tensor *const tensor = &t->tensor;
   gpufi_h5_box box;
   gpufi_h5_transfer transfer;
   memset(digest, 0, sizeof(*digest));
@@ -225,6 +262,10 @@ static gpuf_status sum_elements(gpufi_h5_session *session, const gpufi_h5_datase
                       "dataset '%s' is stored otherwise than a checkpoint's", dataset->name);
   }
   gpuf_status status = gpufi_h5_dataset_box(dataset, NULL, tensor, "tensor", &box, err);
+  if (status == GPUF_OK && !is_divided(dataset, &box, &t->digest)) {
+    status = gpufi_fail(err, GPUF_ERR_CORRUPT, 0,
+                        "dataset '%s' has other chunks than the manifest says", t->name);
+  }
   if (status == GPUF_OK) {
     gpufi_h5_transfer_init(&transfer, session, dataset, &box, tensor, false);
     status = sum_dataset(session, &transfer, digest, err);
@@ -250,7 +291,7 @@ static gpuf_status verify_dataset(gpufi_h5_session *session, hid_t id,
     return gpufi_fail(err, GPUF_ERR_CORRUPT, 0,
                       "dataset '%s' has another dtype or shape than the manifest says", t->name);
   }
-  status = sum_elements(session, &dataset, &t->tensor, &digest, err);
+  status = sum_elements(session, &dataset, t, &digest, err);
   if (status == GPUF_OK &&
       (digest.sum != t->digest.sum || digest.chunk_count != t->digest.chunk_count ||
        digest.stored_nbytes != t->digest.stored_nbytes)) {
