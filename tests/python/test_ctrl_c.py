@@ -74,12 +74,13 @@ def test_a_connection_that_was_interrupted_works_for_all_threads(
     run: gf.Connection, places: list[str]
 ) -> None:
     def use() -> Any:
-        return run["cube"][1].fetch().tolist()
+        return run["cube"].shape
 
     use()
     for step in interruptions(use, *places):
-        assert use() == CUBE[1].tolist(), step
-        assert elsewhere(use) == CUBE[1].tolist(), step
+        assert use() == CUBE.shape, step
+        assert elsewhere(use) == CUBE.shape, step
+    np.testing.assert_array_equal(run["cube"][1].fetch(), CUBE[1])
 
 
 def test_no_request_continues_half_a_message(
