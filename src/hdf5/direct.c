@@ -9,6 +9,8 @@
 #include <string.h>
 #include <unistd.h>
 
+#include "hdf5/driver/driver.h"
+
 /* For fewer chunks than this it does not pay to visit all chunks of the dataset. */
 #define CHUNKS_MIN 4
 /* The table has at most this many places, which take 256 MiB. */
@@ -41,7 +43,7 @@ static int note_place(const hsize_t *offset, unsigned filter_mask, haddr_t addre
   return 0;
 }
 
-/* Whether the file's bytes are what HDF5 would read: it was opened read-only, by the driver of
+/* Whether the file's bytes are what HDF5 would read: it was opened read-only, by a driver of
  * plain files, and its addresses count from its start. */
 static bool is_plain(const gpufi_h5_api *api, hid_t file) {
   unsigned intent = 0;
@@ -61,7 +63,8 @@ static bool is_plain(const gpufi_h5_api *api, hid_t file) {
   if (create >= 0) {
     api->Idec_ref(create);
   }
-  return known && intent == 0 && userblock == 0 && driver == sec2;
+  return known && intent == 0 && userblock == 0 &&
+         (driver == sec2 || gpufi_h5_driver_is(api, driver));
 }
 
 /* Whether HDF5 visits the dataset's chunks at their own offsets. With an extensible array (files of

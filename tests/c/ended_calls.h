@@ -1,9 +1,10 @@
 /* The system calls by which the program under test changes files: each is counted, and at one of
- * them the process ends by SIGKILL, or waits. They stand before libc's for what is linked into the
- * program. Thread-safety: any thread. */
+ * them the process ends by SIGKILL, or waits; opening and reading may fail. They stand before
+ * libc's for what is linked into the program. Thread-safety: any thread. */
 #ifndef GPUFI_TEST_ENDED_CALLS_H
 #define GPUFI_TEST_ENDED_CALLS_H
 
+#include <errno.h>
 #include <fcntl.h>
 #include <sched.h>
 #include <signal.h>
@@ -12,6 +13,7 @@
 #include <stdbool.h>
 #include <stdint.h>
 #include <stdio.h>
+#include <string.h>
 #include <sys/syscall.h>
 #include <unistd.h>
 
@@ -19,6 +21,21 @@ static atomic_long call_count;
 static atomic_long end_at;       /* the call that the process ends at; 0 = none */
 static atomic_bool is_in_gate;   /* a write waits */
 static atomic_bool gate_is_shut; /* writes wait */
+
+/* errno of the next calls that open a checkpoint, or read: so many fail. */
+typedef struct failing {
+  atomic_int code, count;
+} failing;
+static failing failing_open, failing_read;
+static void (*before_open)(const char *path); /* of a checkpoint; NULL = nothing */
+
+static inline bool fails_now(failing *f) {
+  if (atomic_load(&f->count) <= 0 || atomic_fetch_sub(&f->count, 1) <= 0) {
+    return false;
+  }
+  errno = atomic_load(&f->code);
+  return true;
+}
 
 /* Called before each call, and in the middle of writes. */
 static inline void count_call(void) {
@@ -80,7 +97,20 @@ HIDDEN int open64(const char *path, int flags, ...) {
   const mode_t mode = flags & O_CREAT ? va_arg(args, mode_t) : 0;
   va_end(args);
   count_call();
+  const char *const suffix = strrchr(path, '.');
+  if (suffix && strcmp(suffix, ".h5") == 0) {
+    if (before_open) {
+      before_open(path);
+    }
+    if (fails_now(&failing_open)) {
+      return -1;
+    }
+  }
   return (int)syscall(SYS_openat, AT_FDCWD, path, flags, mode);
+}
+
+HIDDEN ssize_t pread64(int fd, void *bytes, size_t nbytes, off64_t offset) {
+  return fails_now(&failing_read) ? -1 : syscall(SYS_pread64, fd, bytes, nbytes, offset);
 }
 
 #endif

@@ -5,6 +5,7 @@
 #include "ended_calls.h"
 
 #include <pthread.h>
+#include <sys/file.h>
 #include <sys/mman.h>
 #include <sys/resource.h>
 #include <sys/wait.h>
@@ -373,6 +374,30 @@ static void fork_within_a_write(void) {
   CHECK(unlink(path_in_folder("run-000000000003.h5")) == 0);
 }
 
+/* A child that was forked while the file was written lives on, with its descriptor: the finished
+ * file can be opened all the same, by HDF5 too, which locks it. */
+static void fork_a_survivor_within_a_write(void) {
+  pthread_t opener;
+  gpuf_tensor u = create_cpu(GPUF_DTYPE_UINT8, 2, large_shape, 5);
+  gpuf_checkpoint *const c = open_writer(&cycle_options);
+  atomic_store(&gate_is_shut, true);
+  commit_tensor(c, 3, &u);
+  while (!atomic_load(&is_in_gate)) {
+    sched_yield();
+  }
+  CHECK(pthread_create(&opener, NULL, open_gate_later, NULL) == 0);
+  const pid_t survivor = start((void (*)(void))pause);
+  CHECK(pthread_join(opener, NULL) == 0);
+  CHECK_OK(gpuf_checkpoint_close(c, NULL, &err));
+  const int fd = open(path_in_folder("run-000000000003.h5"), O_RDONLY);
+  const bool is_free = fd >= 0 && flock(fd, LOCK_EX | LOCK_NB) == 0;
+  CHECK(close(fd) == 0);
+  CHECK(kill(survivor, SIGKILL) == 0 && await(survivor) == -SIGKILL);
+  CHECK(is_free);
+  gpuf_restart_close(open_restart("run", 3));
+  CHECK(unlink(path_in_folder("run-000000000003.h5")) == 0);
+}
+
 /* Children are made while the writer works. One ends by exit(), whose handlers HDF5 and the library
  * have theirs among; it must touch nothing. */
 static void fork_while_writing(void) {
@@ -417,7 +442,86 @@ static void forked_children_touch_nothing(void) {
   cycle_options = options_in_folder("run");
   CHECK(await(start(write_first_steps)) == 0);
   CHECK(await(start(fork_within_a_write)) == 0);
+  CHECK(await(start(fork_a_survivor_within_a_write)) == 0);
   CHECK(await(start(fork_while_writing)) == 0);
+  remove_folder();
+}
+
+/* --- Reading ----------------------------------------------------------------------- */
+
+static gpuf_status open_while(failing *call, int code, int count, gpuf_restart_report *report) {
+  gpuf_restart *r = NULL;
+  atomic_store(&call->code, code);
+  atomic_store(&call->count, count);
+  const gpuf_status status = gpuf_restart_open(folder, "run", -1, &r, report, &err);
+  atomic_store(&call->count, 0);
+  CHECK((status == GPUF_OK) == !!r);
+  gpuf_restart_close(r);
+  return status;
+}
+
+static void write_two_steps(void) {
+  make_folder();
+  cycle_options = options_in_folder("run");
+  atomic_store(finished, 0);
+  CHECK(await(start(write_first_steps)) == 0);
+}
+
+/* What cannot be opened or read for another reason than its bytes is not called damaged. */
+static void a_refusal_of_the_system_is_no_damage(void) {
+  static const int codes[] = {EAGAIN, EACCES, EMFILE, ENOMEM, ESTALE};
+  gpuf_restart_report report = GPUF_RESTART_REPORT_INIT;
+  failing *const calls[] = {&failing_open, &failing_read};
+  write_two_steps();
+  for (int i = 0; i < 2; i++) {
+    for (size_t j = 0; j < sizeof(codes) / sizeof(*codes); j++) {
+      CHECK(open_while(calls[i], codes[j], 1, &report) == GPUF_ERR_IO);
+      CHECK(err.native_code == codes[j] && strstr(err.message, strerror(codes[j])));
+      CHECK(strstr(err.message, "run-000000000002.h5") && report.skipped_count == 0);
+    }
+    CHECK_OK(open_while(calls[i], EINTR, 3, &report));
+    CHECK(report.step == 2 && report.skipped_count == 0);
+    CHECK_OK(open_while(calls[i], EIO, 1, &report));
+    CHECK(report.step == 1 && report.skipped_step == 2 && strstr(report.message, strerror(EIO)));
+    CHECK(open_while(calls[i], EIO, 1000, &report) == GPUF_ERR_IO);
+    CHECK(report.skipped_count == 2 && err.native_code == EIO);
+  }
+  remove_folder();
+}
+
+/* Somebody holds the lock that HDF5 takes: a finished file does not change, and is read. */
+static void a_locked_file_is_read(void) {
+  write_two_steps();
+  const int fd = open(path_in_folder("run-000000000002.h5"), O_RDWR);
+  CHECK(fd >= 0 && flock(fd, LOCK_EX | LOCK_NB) == 0);
+  CHECK(newest_step() == 2);
+  CHECK(close(fd) == 0);
+  remove_folder();
+}
+
+/* What a writer does while the folder is read: a newer file, and the older one is removed. */
+static void replace_the_newest(const char *path) {
+  static char kept[400];
+  if (strstr(path, "run-000000000002.h5")) {
+    before_open = NULL;
+    CHECK(unlink(path) == 0);
+    snprintf(kept, sizeof(kept), "%s", path_in_folder("kept"));
+    CHECK(rename(kept, path_in_folder("run-000000000003.h5")) == 0);
+  }
+}
+
+static void a_file_that_vanishes_after_it_was_listed_has_a_newer_one(void) {
+  char path[400];
+  write_two_steps();
+  gpuf_checkpoint *const c = open_writer(&cycle_options);
+  write_step(c, 3);
+  CHECK_OK(gpuf_checkpoint_close(c, NULL, &err));
+  CHECK(unlink(path_in_folder("run-000000000001.h5")) == 0);
+  snprintf(path, sizeof(path), "%s", path_in_folder("run-000000000003.h5"));
+  CHECK(rename(path, path_in_folder("kept")) == 0);
+  before_open = replace_the_newest;
+  CHECK(newest_step() == 3);
+  CHECK(!before_open);
   remove_folder();
 }
 
@@ -430,5 +534,8 @@ int main(void) {
   TEST(a_full_disk_costs_one_checkpoint);
   TEST(a_prefix_has_one_writing_process);
   TEST(forked_children_touch_nothing);
+  TEST(a_refusal_of_the_system_is_no_damage);
+  TEST(a_locked_file_is_read);
+  TEST(a_file_that_vanishes_after_it_was_listed_has_a_newer_one);
   return test_finish();
 }

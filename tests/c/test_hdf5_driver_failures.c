@@ -112,8 +112,9 @@ static void write_file(hid_t file, gpufi_h5_driver_file *watched, const failure 
 static void check_told(const failure *f, gpufi_h5_driver_file *watched, hid_t fapl) {
   const gpuf_status status = gpufi_h5_driver_error(watched, &err);
   if (status == GPUF_OK) {
-    /* HDF5 opens a file twice to see whether it is there. */
-    CHECK(!atomic_load(&was_refused[f->kind]) || f->kind == CALL_OPEN);
+    /* HDF5 opens a file twice to see whether it is there. A lock that cannot be released goes with
+     * the descriptor. */
+    CHECK(!atomic_load(&was_refused[f->kind]) || f->kind == CALL_OPEN || f->kind == CALL_FLOCK);
     check_whole();
     return;
   }

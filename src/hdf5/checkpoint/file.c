@@ -10,38 +10,58 @@ static gpuf_status create_access(gpufi_checkpoint_file *file, gpufi_h5_session *
   }
   const gpuf_status status = gpufi_h5_driver_open(session->api, &driver, err);
   if (status == GPUF_OK) {
-    return gpufi_h5_driver_fapl(driver, *access, &file->written, err);
+    return gpufi_h5_driver_fapl(driver, *access, &file->driven, err);
   }
   return status == GPUF_ERR_UNSUPPORTED ? GPUF_OK : status;
 }
 
-/* What the driver remembers says more than HDF5. */
-static gpuf_status driver_error(const gpufi_checkpoint_file *file, gpuf_error *err) {
-  return file->written ? gpufi_h5_driver_error(file->written, err) : GPUF_OK;
+gpuf_status gpufi_checkpoint_file_error(const gpufi_checkpoint_file *file, gpuf_error *err) {
+  return file->driven ? gpufi_h5_driver_error(file->driven, err) : GPUF_OK;
 }
 
-gpuf_status gpufi_checkpoint_file_create(gpufi_checkpoint_file *file, gpufi_h5_session *session,
-                                         const char *path, gpuf_error *err) {
+/* What the driver remembers says more than HDF5. */
+static gpuf_status fail_open(gpufi_checkpoint_file *file, gpuf_status status, gpuf_error *err) {
+  if (file->driven) {
+    const gpuf_status cause = gpufi_checkpoint_file_error(file, err);
+    gpufi_h5_driver_release(file->driven);
+    file->driven = NULL;
+    return cause == GPUF_OK ? status : cause;
+  }
+  return status;
+}
+
+static gpuf_status open_file(gpufi_checkpoint_file *file, gpufi_h5_session *session,
+                             const char *path, bool creates, gpuf_error *err) {
+  const gpufi_h5_api *const api = session->api;
   hid_t access;
-  file->written = NULL;
+  file->driven = NULL;
   file->id = H5I_INVALID_HID;
   gpufi_h5_enter(session);
   gpuf_status status = create_access(file, session, &access, err);
+  if (status == GPUF_OK && file->driven && !creates) {
+    gpufi_h5_driver_set_finished(file->driven);
+  }
   if (status == GPUF_OK) {
-    file->id = session->api->Fcreate(path, GPUFI_H5F_ACC_TRUNC, H5P_DEFAULT, access);
+    file->id = creates ? api->Fcreate(path, GPUFI_H5F_ACC_TRUNC, H5P_DEFAULT, access)
+                       : api->Fopen(path, GPUFI_H5F_ACC_RDONLY, access);
     if (file->id < 0) {
-      status = gpufi_h5_fail(session, err, "making the file '%s' failed", path);
+      status = gpufi_h5_fail(session, err, "%s the file '%s' failed",
+                             creates ? "making" : "opening", path);
     }
   }
   gpufi_h5_close(session, access);
   gpufi_h5_leave(session);
-  if (file->id < 0 && file->written) {
-    const gpuf_status cause = driver_error(file, err);
-    status = cause == GPUF_OK ? status : cause;
-    gpufi_h5_driver_release(file->written);
-    file->written = NULL;
-  }
-  return status;
+  return status == GPUF_OK ? GPUF_OK : fail_open(file, status, err);
+}
+
+gpuf_status gpufi_checkpoint_file_create(gpufi_checkpoint_file *file, gpufi_h5_session *session,
+                                         const char *path, gpuf_error *err) {
+  return open_file(file, session, path, true, err);
+}
+
+gpuf_status gpufi_checkpoint_file_open(gpufi_checkpoint_file *file, gpufi_h5_session *session,
+                                       const char *path, gpuf_error *err) {
+  return open_file(file, session, path, false, err);
 }
 
 gpuf_status gpufi_checkpoint_file_close(gpufi_checkpoint_file *file, gpufi_h5_session *session,
@@ -52,11 +72,11 @@ gpuf_status gpufi_checkpoint_file_close(gpufi_checkpoint_file *file, gpufi_h5_se
     status = gpufi_h5_fail(session, err, "closing the file '%s' failed", path);
   }
   gpufi_h5_leave(session);
-  const gpuf_status cause = driver_error(file, err);
-  if (file->written) {
-    gpufi_h5_driver_release(file->written);
+  const gpuf_status cause = gpufi_checkpoint_file_error(file, err);
+  if (file->driven) {
+    gpufi_h5_driver_release(file->driven);
   }
   file->id = H5I_INVALID_HID;
-  file->written = NULL;
+  file->driven = NULL;
   return cause == GPUF_OK ? status : cause;
 }

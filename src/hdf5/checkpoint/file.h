@@ -1,6 +1,6 @@
-/* The HDF5 file of a checkpoint while it is written: through the library's own driver, which
- * remembers the first failure and lets HDF5 close the file, or through HDF5's, where the release of
- * HDF5 is one that the driver does not know. */
+/* The HDF5 file of a checkpoint while it is written, or read: through the library's own driver,
+ * which remembers the first failure and lets HDF5 close the file, or through HDF5's, where the
+ * release of HDF5 is one that the driver does not know. */
 #ifndef GPUFI_HDF5_CHECKPOINT_FILE_H
 #define GPUFI_HDF5_CHECKPOINT_FILE_H
 
@@ -10,13 +10,20 @@
 /* Used by one thread. Zeroed: none. */
 typedef struct gpufi_checkpoint_file {
   hid_t id;
-  gpufi_h5_driver_file *written; /* NULL with HDF5's driver */
+  gpufi_h5_driver_file *driven; /* NULL with HDF5's driver */
 } gpufi_checkpoint_file;
 
 /* Make the file at `path`, or empty the one that is there. Not entered, before or after. */
 gpuf_status gpufi_checkpoint_file_create(gpufi_checkpoint_file *file, gpufi_h5_session *session,
                                          const char *path, gpuf_error *err);
-/* Close it: GPUF_OK if all that was written is in the file. Not entered, before or after. */
+/* Open a finished file for reading, without HDF5's lock. GPUF_ERR_IO if the system refuses, and
+ * another status for what is no HDF5 file. Not entered, before or after. */
+gpuf_status gpufi_checkpoint_file_open(gpufi_checkpoint_file *file, gpufi_h5_session *session,
+                                       const char *path, gpuf_error *err);
+/* What the system has refused so far, as GPUF_ERR_IO with errno, the offset and the path. */
+gpuf_status gpufi_checkpoint_file_error(const gpufi_checkpoint_file *file, gpuf_error *err);
+/* Close it: GPUF_OK if all that was written is in the file, and nothing
+ * failed while it was read. Not entered, before or after. */
 gpuf_status gpufi_checkpoint_file_close(gpufi_checkpoint_file *file, gpufi_h5_session *session,
                                         const char *path, gpuf_error *err);
 

@@ -14,16 +14,20 @@
 #include "base/struct.h"
 #include "base/system.h"
 #include "base/text.h"
+#include "hdf5/checkpoint/file.h"
 #include "hdf5/checkpoint/folder.h"
 #include "hdf5/checkpoint/library.h"
 #include "hdf5/checkpoint/verify.h"
+
+/* A writer may remove files while the folder is read; more often than so it does not in between. */
+#define LISTINGS_MAX 100
 
 struct gpuf_restart {
   int64_t process_id;
   pthread_mutex_t turn; /* held by calls, one after another */
   gpufi_h5_context context;
   gpufi_h5_session session;
-  hid_t file; /* negative while closed */
+  gpufi_checkpoint_file file; /* its id is negative while closed */
   gpufi_checkpoint_contents contents;
 };
 
@@ -46,14 +50,20 @@ static gpuf_status check_file(const char *path, int64_t *nbytes, gpuf_error *err
 }
 
 static void close_file(gpuf_restart *r) {
-  if (r->file >= 0) {
-    gpufi_h5_enter(&r->session);
-    r->session.api->Fclose(r->file);
-    r->session.api->Eclear2(H5E_DEFAULT);
-    gpufi_h5_leave(&r->session);
+  if (r->file.id >= 0) {
+    gpufi_checkpoint_file_close(&r->file, &r->session, "", NULL);
   }
-  r->file = H5I_INVALID_HID;
   gpufi_checkpoint_contents_clear(&r->contents);
+}
+
+/* A failure while the file was open: what the system refused is the cause of what HDF5 said. */
+static gpuf_status cause_of(const gpuf_restart *r, gpuf_status status, gpuf_error *err) {
+  gpuf_error cause;
+  if (gpufi_checkpoint_file_error(&r->file, &cause) == GPUF_OK) {
+    return status;
+  }
+  *err = cause;
+  return cause.status;
 }
 
 /* Open a finished checkpoint, and compare it with its manifest. */
@@ -63,24 +73,21 @@ static gpuf_status open_file(gpuf_restart *r, const char *path, int64_t step, gp
   if (status != GPUF_OK) {
     return status;
   }
-  gpufi_h5_enter(&r->session);
-  r->file = r->session.api->Fopen(path, GPUFI_H5F_ACC_RDONLY, H5P_DEFAULT);
-  if (r->file < 0) {
-    status = gpufi_h5_fail(&r->session, err, "opening '%s' failed", path);
+  status = gpufi_checkpoint_file_open(&r->file, &r->session, path, err);
+  if (status != GPUF_OK) {
+    return status;
   }
-  gpufi_h5_leave(&r->session);
-  if (status == GPUF_OK) {
-    status = gpufi_checkpoint_read_manifest(&r->session, r->file, nbytes, &r->contents, err);
-  }
+  status = gpufi_checkpoint_read_manifest(&r->session, r->file.id, nbytes, &r->contents, err);
   if (status == GPUF_OK && r->contents.step != step) {
     status = gpufi_fail(err, GPUF_ERR_CORRUPT, 0,
                         "'%s' is the checkpoint of step %" PRId64 ": it was renamed", path,
                         r->contents.step);
   }
   if (status == GPUF_OK) {
-    status = gpufi_checkpoint_verify(&r->session, r->file, &r->contents, err);
+    status = gpufi_checkpoint_verify(&r->session, r->file.id, &r->contents, err);
   }
   if (status != GPUF_OK) {
+    status = cause_of(r, status, err);
     close_file(r);
   }
   return status;
@@ -88,15 +95,25 @@ static gpuf_status open_file(gpuf_restart *r, const char *path, int64_t step, gp
 
 /* --- The newest -------------------------------------------------------------- */
 
-/* Whether a failure is one of the file, and not of this process. */
+/* Whether a failure is one of the file, so that an older one is the next best, and not one of this
+ * process or of the moment: errno of those is not among the ones here. */
 static bool is_of_file(const gpuf_error *error) {
-  const int64_t code = error->native_code;
   switch (error->status) {
   case GPUF_ERR_CORRUPT:
   case GPUF_ERR_UNSUPPORTED:
+    return true;
   case GPUF_ERR_HDF5:
   case GPUF_ERR_IO:
-    return code != EMFILE && code != ENFILE && code != ENOMEM;
+    switch (error->native_code) {
+    case 0:
+    case EIO: /* its bytes cannot be read any more */
+    case ENOENT:
+    case ELOOP:
+    case ENXIO:
+      return true;
+    default:
+      return false;
+    }
   default:
     return false;
   }
@@ -115,10 +132,29 @@ static void note_skipped(gpuf_restart_report *report, int64_t step, const gpuf_e
   }
 }
 
+/* Whether the file was there when the folder was listed, and is no longer: its writer keeps newer
+ * ones, or replaces it. */
+static bool has_gone(const char *path, const gpuf_error *error) {
+  struct stat found;
+  return error->native_code == ENOENT && lstat(path, &found) != 0 && errno == ENOENT;
+}
+
+/* None of the files can be used: damaged, unless the system refused to read one, whose errno is
+ * `code`. */
+static gpuf_status fail_all(const gpufi_checkpoint_folder *folder, size_t count, int64_t code,
+                            const gpuf_restart_report *report, gpuf_error *err) {
+  return gpufi_fail(err, code ? GPUF_ERR_IO : GPUF_ERR_CORRUPT, code,
+                    "none of the %zu checkpoints '%s' in '%s' %s: %s", count, folder->prefix,
+                    folder->path, code ? "can be read" : "is whole", report->message);
+}
+
+/* `*has_changed`: the folder is to be listed again. */
 static gpuf_status open_newest(gpuf_restart *r, const gpufi_checkpoint_folder *folder,
-                               const int64_t *steps, size_t count, gpuf_restart_report *report,
-                               gpuf_error *err) {
+                               const int64_t *steps, size_t count, bool *has_changed,
+                               gpuf_restart_report *report, gpuf_error *err) {
   gpuf_error error = {0};
+  int64_t code = 0;
+  *has_changed = false;
   for (size_t i = 0; i < count; i++) {
     const gpufi_checkpoint_path path = gpufi_checkpoint_path_of(folder, steps[i]);
     const gpuf_status status = open_file(r, path.text, steps[i], &error);
@@ -127,19 +163,22 @@ static gpuf_status open_newest(gpuf_restart *r, const gpufi_checkpoint_folder *f
       memcpy(report->path, path.text, sizeof(report->path));
       return GPUF_OK;
     }
-    if (!is_of_file(&error)) {
-      return gpufi_fail(err, status, error.native_code, "%s", error.message);
+    *has_changed = has_gone(path.text, &error);
+    if (!is_of_file(&error) || *has_changed) {
+      return gpufi_fail(err, status == GPUF_ERR_HDF5 && error.native_code ? GPUF_ERR_IO : status,
+                        error.native_code, "step %" PRId64 " ('%s'): %s", steps[i], path.text,
+                        error.message);
     }
+    code = code ? code : error.native_code;
     note_skipped(report, steps[i], &error);
   }
-  return count == 0 ? GPUF_OK
-                    : gpufi_fail(err, GPUF_ERR_CORRUPT, 0,
-                                 "none of the %zu checkpoints '%s' in '%s' is whole: %s", count,
-                                 folder->prefix, folder->path, report->message);
+  return count == 0 ? GPUF_OK : fail_all(folder, count, code, report, err);
 }
 
-static gpuf_status open_from(gpuf_restart *r, const gpufi_checkpoint_folder *folder,
-                             int64_t step_max, gpuf_restart_report *report, gpuf_error *err) {
+/* One listing of the folder. */
+static gpuf_status open_listed(gpuf_restart *r, const gpufi_checkpoint_folder *folder,
+                               int64_t step_max, bool *has_changed, gpuf_restart_report *report,
+                               gpuf_error *err) {
   int64_t *steps = NULL;
   size_t count = 0;
   size_t newer = 0;
@@ -148,17 +187,30 @@ static gpuf_status open_from(gpuf_restart *r, const gpufi_checkpoint_folder *fol
     while (step_max >= 0 && newer < count && steps[newer] > step_max) {
       newer++;
     }
-    gpufi_h5_context_set(&r->context);
-    status = open_newest(r, folder, steps + newer, count - newer, report, err);
-    gpufi_h5_context_set(NULL);
+    status = open_newest(r, folder, steps + newer, count - newer, has_changed, report, err);
   }
   free(steps);
   return status;
 }
 
+static gpuf_status open_from(gpuf_restart *r, const gpufi_checkpoint_folder *folder,
+                             int64_t step_max, gpuf_restart_report *report, gpuf_error *err) {
+  const gpuf_restart_report empty = *report;
+  bool has_changed = true;
+  gpuf_status status = GPUF_OK;
+  gpufi_h5_context_set(&r->context);
+  for (int times = 0; has_changed && times < LISTINGS_MAX; times++) {
+    *report = empty;
+    has_changed = false;
+    status = open_listed(r, folder, step_max, &has_changed, report, err);
+  }
+  gpufi_h5_context_set(NULL);
+  return status;
+}
+
 static gpuf_status restart_init(gpuf_restart *r, gpuf_error *err) {
   r->process_id = getpid();
-  r->file = H5I_INVALID_HID;
+  r->file.id = H5I_INVALID_HID;
   pthread_mutex_init(&r->turn, NULL);
   gpuf_status status = gpufi_checkpoint_library(&r->context.api, err);
   if (status == GPUF_OK) {
@@ -198,7 +250,7 @@ gpuf_status gpuf_restart_open(const char *directory, const char *prefix, int64_t
   if (report) {
     gpufi_struct_write(report, &own, sizeof(own));
   }
-  const bool is_open = status == GPUF_OK && r->file >= 0;
+  const bool is_open = status == GPUF_OK && r->file.id >= 0;
   if (!is_open) {
     gpuf_restart_close(r);
   }
@@ -256,7 +308,7 @@ static gpuf_status read_tensor(gpuf_restart *r, const gpufi_checkpoint_tensor *s
                                const gpuf_tensor *tensor, const gpuf_part *part, gpuf_error *err) {
   gpuf_status status = GPUF_OK;
   gpufi_h5_enter(&r->session);
-  const hid_t dataset = r->session.api->Dopen2(r->file, stored->name, H5P_DEFAULT);
+  const hid_t dataset = r->session.api->Dopen2(r->file.id, stored->name, H5P_DEFAULT);
   if (dataset < 0) {
     status = gpufi_h5_fail(&r->session, err, "opening dataset '%s' failed", stored->name);
   }

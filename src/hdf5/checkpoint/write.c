@@ -95,7 +95,7 @@ static gpuf_status write_file(writer *w, gpufi_checkpoint_contents *contents, co
   if (status != GPUF_OK) {
     return status;
   }
-  w->context.file = w->file.written;
+  w->context.file = w->file.driven;
   status = write_contents(w, contents, err);
   w->context.file = NULL;
   const gpuf_status closed = gpufi_checkpoint_file_close(&w->file, &w->session, path, &close_error);

@@ -46,6 +46,7 @@ typedef struct open_file {
   ino_t inode;
   haddr_t eoa, eof; /* eof counts what is kept as written */
   bool ignores_disabled_locks;
+  bool is_locked;
   /* After a failure: metadata that HDF5 has written since, and where what it wrote is lost: data,
    * and metadata for which there was no memory. */
   gpufi_h5_overlay overlay;
@@ -244,6 +245,10 @@ herr_t gpufi_h5_driver_on_close(void *opened) {
   const bool may_touch = !is_parents(f);
   const char *operation = "write";
   int code = unheard_failure(f);
+  if (f->is_locked && f->process_id == getpid()) {
+    /* A forked child that lives on has the descriptor, and with it the lock. */
+    gpufi_h5_io_lock(f->fd, LOCK_UN);
+  }
   if (!gpufi_close(f->fd) && code == 0) {
     code = errno;
     operation = "close";
@@ -404,6 +409,7 @@ herr_t gpufi_h5_driver_on_truncate(void *opened, hid_t dxpl, bool is_closing) {
 static herr_t change_lock(open_file *f, const char *name, int operation) {
   const int code = gpufi_h5_io_lock(f->fd, operation);
   if (code == 0 || (code == ENOSYS && f->ignores_disabled_locks)) {
+    f->is_locked = code == 0 && operation != LOCK_UN;
     return 0;
   }
   if (f->file && !gpufi_h5_latch_is_set(&f->file->latch)) {
@@ -414,10 +420,14 @@ static herr_t change_lock(open_file *f, const char *name, int operation) {
 }
 
 /* The lock is the open file's, which a forked child shares with its parent. */
+static bool takes_no_lock(const open_file *f) {
+  return is_parents(f) || (f->file && f->file->is_finished);
+}
+
 herr_t gpufi_h5_driver_on_lock(void *opened, bool for_writing) {
-  return is_parents(opened) ? 0 : change_lock(opened, "lock", for_writing ? LOCK_EX : LOCK_SH);
+  return takes_no_lock(opened) ? 0 : change_lock(opened, "lock", for_writing ? LOCK_EX : LOCK_SH);
 }
 
 herr_t gpufi_h5_driver_on_unlock(void *opened) {
-  return is_parents(opened) ? 0 : change_lock(opened, "unlock", LOCK_UN);
+  return takes_no_lock(opened) ? 0 : change_lock(opened, "unlock", LOCK_UN);
 }

@@ -205,3 +205,12 @@ gpuf_status gpufi_h5_driver_fapl(const gpufi_h5_driver *driver, hid_t fapl,
   *file = created;
   return GPUF_OK;
 }
+
+bool gpufi_h5_driver_is(const gpufi_h5_api *api, hid_t driver) {
+  for (int i = 0; i < DRIVERS_MAX; i++) {
+    if (__atomic_load_n(&drivers[i].api, __ATOMIC_ACQUIRE) == api) {
+      return drivers[i].id != 0 && drivers[i].id == driver;
+    }
+  }
+  return false;
+}

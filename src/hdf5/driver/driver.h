@@ -27,4 +27,7 @@ gpuf_status gpufi_h5_driver_open(gpufi_h5_api *api, const gpufi_h5_driver **driv
 gpuf_status gpufi_h5_driver_fapl(const gpufi_h5_driver *driver, hid_t fapl,
                                  gpufi_h5_driver_file **file, gpuf_error *err);
 
+/* Whether `driver`, as H5Pget_driver gives it for a file of the library `api`, is this one. */
+bool gpufi_h5_driver_is(const gpufi_h5_api *api, hid_t driver);
+
 #endif

@@ -39,6 +39,10 @@ void gpufi_h5_driver_release(gpufi_h5_driver_file *file) {
   }
 }
 
+void gpufi_h5_driver_set_finished(gpufi_h5_driver_file *file) {
+  file->is_finished = true;
+}
+
 gpuf_status gpufi_h5_driver_error(const gpufi_h5_driver_file *file, gpuf_error *err) {
   const gpufi_h5_latch *latch = &file->latch;
   const gpuf_status status = gpufi_check_process(file->process_id, err);
@@ -49,9 +53,11 @@ gpuf_status gpufi_h5_driver_error(const gpufi_h5_driver_file *file, gpuf_error *
     /* What the file is does not change by telling. */
     __atomic_store_n((bool *)&file->has_told, true, __ATOMIC_RELEASE);
     return gpufi_fail(err, GPUF_ERR_IO, latch->system_error,
-                      "%s at byte %" PRIu64 " of '%s' failed: %s; what was written since is not in "
-                      "the file, which should be removed",
-                      latch->operation, latch->offset, file->path, strerror(latch->system_error));
+                      "%s at byte %" PRIu64 " of '%s' failed: %s%s", latch->operation,
+                      latch->offset, file->path, strerror(latch->system_error),
+                      file->is_finished ? ""
+                                        : "; what was written since is not in the file, which "
+                                          "should be removed");
   }
   if (file->open_error != 0) {
     return gpufi_fail(err, GPUF_ERR_IO, file->open_error, "opening '%s' failed: %s", file->path,

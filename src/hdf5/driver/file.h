@@ -32,6 +32,7 @@ typedef struct gpufi_h5_driver_file {
   int32_t reference_count; /* atomic: the writer's, and one of each access list */
   bool has_writer;         /* atomic: somebody may still ask for failures */
   bool has_told;           /* atomic: somebody has, and there was one */
+  bool is_finished;        /* nobody writes to the file any more: it is only read, without a lock */
   gpufi_h5_latch latch;
   /* What follows is used under HDF5's lock, or the caller's own. */
   bool is_open;
@@ -43,6 +44,10 @@ typedef struct gpufi_h5_driver_file {
  *
  * The calls are made by one thread at a time, none of them while another thread is inside HDF5 with
  * this file. */
+
+/* Before the file is opened: it is finished, and opened for reading. A failed read is remembered as
+ * well as told to HDF5, and no lock is taken, which another process may hold. */
+void gpufi_h5_driver_set_finished(gpufi_h5_driver_file *file);
 
 /* GPUF_OK while nothing has failed. GPUF_ERR_IO, with errno as native_code and with the operation,
  * the offset and the path in the message, if a system call has, for this file or for the attempt to

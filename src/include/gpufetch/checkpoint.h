@@ -244,7 +244,8 @@ typedef struct gpuf_restart_report {
  * skipped, and *report (may be NULL, filled in any case) says why.
  *
  * GPUF_OK with *restart = NULL: there is none yet. GPUF_ERR_CORRUPT: there are some, and none of
- * them is whole. Any other failure, such as a folder that does not exist or too little memory, says
+ * them is whole. Any other failure, such as a folder that does not exist, too little memory, or a
+ * file that the system does not let be opened or read (GPUF_ERR_IO, with errno and the path), says
  * nothing about the checkpoints. Close it with gpuf_restart_close. */
 GPUF_API gpuf_status gpuf_restart_open(const char *directory, const char *prefix, int64_t step_max,
                                        gpuf_restart **restart, gpuf_restart_report *report,
