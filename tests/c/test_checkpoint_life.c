@@ -168,6 +168,31 @@ static void a_second_writer_of_a_prefix_is_refused(void) {
 
 /* --- Calls ------------------------------------------------------------------- */
 
+/* The lock protects the prefix no more: somebody may have locked a new file, in a new folder. */
+static void a_folder_or_lock_that_was_replaced_is_refused(void) {
+  char moved[80];
+  make_folder();
+  const gpuf_checkpoint_options options = options_in_folder("run");
+  gpuf_checkpoint *c = open_writer(&options);
+  write_step(c, 1);
+  CHECK(unlink(path_in_folder(".run.lock")) == 0);
+  CHECK_FAILS(gpuf_checkpoint_begin(c, 2, NULL, &err), GPUF_ERR_STATE, ".run.lock");
+  gpuf_checkpoint *const other = open_writer(&options);
+  CHECK_FAILS(gpuf_checkpoint_begin(c, 2, NULL, &err), GPUF_ERR_STATE, "open it again");
+  CHECK_OK(gpuf_checkpoint_close(c, NULL, &err));
+  write_step(other, 2);
+  snprintf(moved, sizeof(moved), "%s-moved", folder);
+  CHECK(rename(folder, moved) == 0);
+  CHECK_FAILS(gpuf_checkpoint_begin(other, 3, NULL, &err), GPUF_ERR_STATE, "folder");
+  CHECK(mkdir(folder, 0777) == 0);
+  CHECK_FAILS(gpuf_checkpoint_begin(other, 3, NULL, &err), GPUF_ERR_STATE, "folder");
+  CHECK(rmdir(folder) == 0 && rename(moved, folder) == 0);
+  write_step(other, 3);
+  CHECK_OK(gpuf_checkpoint_close(other, NULL, &err));
+  check_newest("run", 3);
+  remove_folder();
+}
+
 static void calls_out_of_order_are_refused(void) {
   make_folder();
   const gpuf_checkpoint_options options = options_in_folder("run");
@@ -660,6 +685,7 @@ int main(void) {
   TEST(a_file_that_appears_is_not_overwritten);
   TEST(a_dead_owners_temporary_is_swept);
   TEST(a_second_writer_of_a_prefix_is_refused);
+  TEST(a_folder_or_lock_that_was_replaced_is_refused);
   TEST(calls_out_of_order_are_refused);
   TEST(names_are_checked);
   TEST(options_are_checked);

@@ -46,11 +46,12 @@ static gpuf_status begin(gpuf_checkpoint *c, int64_t step, gpuf_checkpoint_repor
                       " is skipped",
                       busy_step, step);
   }
-  if (!c->options.replace) {
-    const gpuf_status status = gpufi_checkpoint_folder_check_new(&c->folder, step, err);
-    if (status != GPUF_OK) {
-      return status;
-    }
+  gpuf_status status = gpufi_checkpoint_folder_check(&c->folder, err);
+  if (status == GPUF_OK && !c->options.replace) {
+    status = gpufi_checkpoint_folder_check_new(&c->folder, step, err);
+  }
+  if (status != GPUF_OK) {
+    return status;
   }
   c->contents.step = step;
   pthread_mutex_lock(&c->lock);

@@ -152,10 +152,14 @@ static gpuf_status refuse_locked(const gpufi_checkpoint_folder *folder, int fd, 
                     folder->prefix, folder->path, *owner ? "process " : "another writer", owner);
 }
 
-gpuf_status gpufi_checkpoint_folder_lock(gpufi_checkpoint_folder *folder, gpuf_error *err) {
+static gpufi_checkpoint_path lock_path_of(const gpufi_checkpoint_folder *folder) {
   file_name name;
   snprintf(name.text, sizeof(name.text), ".%s.lock", folder->prefix);
-  const gpufi_checkpoint_path path = join(folder, name.text);
+  return join(folder, name.text);
+}
+
+gpuf_status gpufi_checkpoint_folder_lock(gpufi_checkpoint_folder *folder, gpuf_error *err) {
+  const gpufi_checkpoint_path path = lock_path_of(folder);
   const int fd = gpufi_open(path.text, O_RDWR | O_CREAT | O_NOFOLLOW, 0666);
   if (fd < 0) {
     return fail_system(err, "opening the lock file", path.text);
@@ -170,6 +174,29 @@ gpuf_status gpufi_checkpoint_folder_lock(gpufi_checkpoint_folder *folder, gpuf_e
   sign(fd);
   folder->lock_fd = fd;
   return GPUF_OK;
+}
+
+/* Whether the path leads to the open file still. */
+static gpuf_status check_same(const char *path, int fd, const char *what, gpuf_error *err) {
+  struct stat named, held;
+  const bool is_there = stat(path, &named) == 0;
+  if ((!is_there && errno != ENOENT && errno != ENOTDIR) || fstat(fd, &held) != 0) {
+    return fail_system(err, "looking at", path);
+  }
+  if (is_there && named.st_dev == held.st_dev && named.st_ino == held.st_ino) {
+    return GPUF_OK;
+  }
+  return gpufi_fail(err, GPUF_ERR_STATE, 0,
+                    "the %s '%s' was removed or replaced since the writer was opened: close the "
+                    "checkpoint writer, and open it again",
+                    what, path);
+}
+
+gpuf_status gpufi_checkpoint_folder_check(const gpufi_checkpoint_folder *folder, gpuf_error *err) {
+  const gpuf_status status = check_same(folder->path, folder->fd, "folder", err);
+  return status == GPUF_OK
+             ? check_same(lock_path_of(folder).text, folder->lock_fd, "lock file", err)
+             : status;
 }
 
 void gpufi_checkpoint_folder_close(gpufi_checkpoint_folder *folder) {

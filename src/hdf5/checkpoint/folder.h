@@ -25,6 +25,9 @@ gpuf_status gpufi_checkpoint_folder_open(gpufi_checkpoint_folder *folder, const 
 /* Lock the prefix for writing: GPUF_ERR_STATE where another one holds it. A forked child has the
  * lock too until it closes lock_fd. */
 gpuf_status gpufi_checkpoint_folder_lock(gpufi_checkpoint_folder *folder, gpuf_error *err);
+/* GPUF_ERR_STATE where the path of the folder or that of the lock file leads elsewhere by now:
+ * another writer may hold the prefix there. */
+gpuf_status gpufi_checkpoint_folder_check(const gpufi_checkpoint_folder *folder, gpuf_error *err);
 void gpufi_checkpoint_folder_close(gpufi_checkpoint_folder *folder);
 
 /* The paths of a finished checkpoint and of one that is being written. */
