@@ -171,8 +171,9 @@ GPUF_API gpuf_status gpuf_checkpoint_open(const gpuf_checkpoint_options *options
  * with how that ended: its failure is reported there, and is none of this call's. With
  * skip_if_busy, GPUF_ERR_TIMEOUT where it is still being written; then nothing is begun.
  * GPUF_ERR_INVALID for a step of which there is a file, unless options.replace is set;
- * GPUF_ERR_STATE where one has been begun and neither committed nor aborted, and where the folder or
- * its lock file was removed or replaced since the writer was opened: close it, and open it again. */
+ * GPUF_ERR_STATE where one has been begun and neither committed nor aborted, and where the folder
+ * or its lock file was removed or replaced since the writer was opened: close it, and open it
+ * again. */
 GPUF_API gpuf_status gpuf_checkpoint_begin(gpuf_checkpoint *checkpoint, int64_t step,
                                            gpuf_checkpoint_report *report, gpuf_error *err);
 
