@@ -341,8 +341,11 @@ def write_results(rows: Sequence[Row], session: Session, folder: Path) -> tuple[
     fresh = {row["case"] for row in rows}
     kept: Sequence[Mapping[str, Any]] = json.loads(data.read_text()) if data.exists() else []
     merged = [dict(row) for row in kept if row["case"] not in fresh] + list(rows)
-    data.write_text(json.dumps(merged, indent=1, ensure_ascii=False) + "\n")
-    table.write_text(page(session.machine, merged))
+    text = json.dumps(merged, indent=1, ensure_ascii=False) + "\n"
+    for path, content in ((data, text), (table, page(session.machine, merged))):
+        unfinished = path.with_name(f".{path.name}.tmp")
+        unfinished.write_text(content)
+        unfinished.replace(path)
     return table, data
 
 

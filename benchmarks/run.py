@@ -102,10 +102,16 @@ def open_session(arguments: argparse.Namespace, scratch: Path) -> Session:
     )
 
 
-def run_cases(session: Session, names: list[str]) -> tuple[list[Row], list[str]]:
-    """Return the rows, and a line for each failure."""
+def run_cases(
+    session: Session, names: list[str], folder: Path
+) -> tuple[list[Row], list[str], set[Path]]:
+    """Return the rows, a line for each failure, and the files.
+
+    The rows of each case are written at once, so that a run which is ended early leaves them.
+    """
     rows: list[Row] = []
     failures: list[str] = []
+    written: set[Path] = set()
     for name in names:
         for label, case in CASES[name].cases(session):
             start = time.perf_counter()
@@ -116,13 +122,14 @@ def run_cases(session: Session, names: list[str]) -> tuple[list[Row], list[str]]
                 failures.append(f"{label}: {type(error).__name__}: {error}")
                 continue
             rows += fresh
+            written.update(write_results(fresh, session, folder))
             failures += [
                 f"{row['case']}: {peer}: {why}"
                 for row in fresh
                 for peer, why in row["failed"].items()
             ]
             report(f"{label}: {time.perf_counter() - start:.1f} s")
-    return rows, failures
+    return rows, failures, written
 
 
 def main(argv: list[str]) -> int:
@@ -133,13 +140,12 @@ def main(argv: list[str]) -> int:
             report("No GPU: these rows are of the host backend, and say nothing about a GPU.")
         if session.absent:
             report(f"Not installed, so left out: {', '.join(session.absent)}")
-        rows, failures = run_cases(session, arguments.case)
+        rows, failures, written = run_cases(session, arguments.case, arguments.out)
     print(f"# {session.machine}, {session.date}, {session.commit}\n\n{markdown(rows)}")
     if found := codec_goals.summary(rows):
         print(found)
-    if rows:
-        for path in write_results(rows, session, arguments.out):
-            report(f"wrote {path}")
+    for path in sorted(written):
+        report(f"wrote {path}")
     for failure in failures:
         report(f"FAILED {failure}")
     return 1 if failures or not rows else 0

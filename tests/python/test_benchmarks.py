@@ -195,6 +195,29 @@ def test_a_second_run_replaces_its_own_cases_only(harness: ModuleType, tmp_path:
     assert len(list((tmp_path / "out").iterdir())) == 2
 
 
+def test_a_run_that_is_ended_early_leaves_what_it_has_measured(
+    harness: ModuleType, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run = importlib.import_module("run")
+
+    def measured() -> list[Any]:
+        timings = harness.Timings({"gf": [1e-6]})
+        made = session(harness, tmp_path)
+        options: dict[str, Any] = {"nbytes": 1, "unit": "µs", "gpufetch": "gf", "limit": None}
+        return [harness.make_row(made, "a", timings, peers=[], **options)]
+
+    def ended() -> list[Any]:
+        raise KeyboardInterrupt
+
+    cases = ModuleType("cases")
+    vars(cases)["cases"] = lambda session: [("a", measured), ("b", ended)]
+    monkeypatch.setitem(run.CASES, "two", cases)
+    with pytest.raises(KeyboardInterrupt):
+        run.run_cases(session(harness, tmp_path), ["two"], tmp_path / "out")
+    (data,) = (tmp_path / "out").glob("*.json")
+    assert [row["case"] for row in json.loads(data.read_text())] == ["a"]
+
+
 def test_the_results_that_are_kept_are_what_the_harness_writes(harness: ModuleType) -> None:
     files = sorted((BENCHMARKS / "results").glob("*.json"))
     assert files
