@@ -349,10 +349,8 @@ static void *open_gate_later(void *arg) {
   return arg;
 }
 
-/* The writer is within HDF5, in a write, when the process forks: the child finds HDF5's locks free
- * all the same, in its own calls and at its exit. */
-static void fork_within_a_write(void) {
-  pthread_t opener;
+/* Step 3 of a large tensor, whose writer is within HDF5, in a write; `opener` lets it go on. */
+static gpuf_checkpoint *commit_up_to_gate(pthread_t *opener) {
   gpuf_tensor u = create_cpu(GPUF_DTYPE_UINT8, 2, large_shape, 5);
   gpuf_checkpoint *const c = open_writer(&cycle_options);
   atomic_store(&gate_is_shut, true);
@@ -360,7 +358,15 @@ static void fork_within_a_write(void) {
   while (!atomic_load(&is_in_gate)) {
     sched_yield();
   }
-  CHECK(pthread_create(&opener, NULL, open_gate_later, NULL) == 0);
+  CHECK(pthread_create(opener, NULL, open_gate_later, NULL) == 0);
+  return c;
+}
+
+/* The writer is within HDF5, in a write, when the process forks: the child finds HDF5's locks free
+ * all the same, in its own calls and at its exit. */
+static void fork_within_a_write(void) {
+  pthread_t opener;
+  gpuf_checkpoint *const c = commit_up_to_gate(&opener);
   fflush(stdout);
   const pid_t child = fork();
   if (child == 0) {
@@ -378,14 +384,7 @@ static void fork_within_a_write(void) {
  * file can be opened all the same, by HDF5 too, which locks it. */
 static void fork_a_survivor_within_a_write(void) {
   pthread_t opener;
-  gpuf_tensor u = create_cpu(GPUF_DTYPE_UINT8, 2, large_shape, 5);
-  gpuf_checkpoint *const c = open_writer(&cycle_options);
-  atomic_store(&gate_is_shut, true);
-  commit_tensor(c, 3, &u);
-  while (!atomic_load(&is_in_gate)) {
-    sched_yield();
-  }
-  CHECK(pthread_create(&opener, NULL, open_gate_later, NULL) == 0);
+  gpuf_checkpoint *const c = commit_up_to_gate(&opener);
   const pid_t survivor = start((void (*)(void))pause);
   CHECK(pthread_join(opener, NULL) == 0);
   CHECK_OK(gpuf_checkpoint_close(c, NULL, &err));
