@@ -20,6 +20,8 @@ from types import ModuleType
 import gpufetch as gf
 import peers
 from cases import (
+    append,
+    checkpoint,
     codec,
     codec_goals,
     cold,
@@ -43,11 +45,13 @@ CASES: dict[str, ModuleType] = {
     "tree": tree,
     "cold": cold,
     "hdf5": hdf5,
+    "append": append,
     "layout": layout,
     "out": out,
     "upload": upload,
     "reduce": reduce,
     "share": share,
+    "checkpoint": checkpoint,
     "comm": comm,
     "simulation": simulation,
     "codec": codec,

@@ -3,10 +3,12 @@
  *
  * What gpufetch asks of a simulation is in three places:
  *   simulation_create  allocate device arrays: gpuf_tensor_alloc, and the stream
- *   checkpoint_write   gpuf_h5_write(file, "u", &u, ...) instead of H5Dwrite, and attributes
- *   checkpoint_read    gpuf_h5_read(file, "u", &u, ...) instead of H5Dread, and attributes
- * and, for notebooks that watch it run (--serve), gpuf_server_start in main and serve_step.
- * The rest is the simulation's own: kernels, HDF5 files and attributes, options.
+ *   checkpoint_write   gpuf_checkpoint_begin, _add(checkpoint, "u", &u, ...) and _commit: a thread
+ *                      writes the file while the simulation goes on
+ *   checkpoint_read    gpuf_h5_read(file, "u", &u, ...) of the file that the user names, which may
+ * be any; a program that goes on by itself asks gpuf_restart_open for the newest and, for notebooks
+ * that watch it run (--serve), gpuf_server_start in main and serve_step. The rest is the
+ * simulation's own: kernels, HDF5 files and attributes, options.
  *
  * Compile it against an installed gpufetch, for the host backend alone:
  *   cc -O3 -ffp-contract=off gray_scott.c -o gray_scott \
@@ -18,12 +20,12 @@
  */
 #include "gray_scott_cell.h"
 
+#include <gpufetch/checkpoint.h>
 #include <gpufetch/gpufetch.h>
 #include <gpufetch/hdf5.h>
 #include <gpufetch/serve.h>
 
 #include <errno.h>
-#include <fcntl.h>
 #include <hdf5.h>
 #include <inttypes.h>
 #include <math.h>
@@ -34,12 +36,10 @@
 #include <string.h>
 #include <sys/stat.h>
 #include <time.h>
-#include <unistd.h>
 
 /* --- Errors: one line on stderr, exit status 1 --- */
 
-static gpuf_error error;      /* of the latest gpufetch call; this program has one thread */
-static char unfinished[4096]; /* the checkpoint being written, removed if that fails; or "" */
+static gpuf_error error; /* of the latest gpufetch call; this program has one thread */
 
 static void fatal(const char *format, ...) __attribute__((format(printf, 1, 2), noreturn));
 static void fatal(const char *format, ...) {
@@ -49,9 +49,6 @@ static void fatal(const char *format, ...) {
   vfprintf(stderr, format, values);
   fputc('\n', stderr);
   va_end(values);
-  if (unfinished[0]) {
-    unlink(unfinished);
-  }
   exit(1); /* NOLINT(concurrency-mt-unsafe): this program has one thread */
 }
 
@@ -224,48 +221,54 @@ static void simulation_step(simulation *s) {
 
 #define MODEL "Gray-Scott" /* what a checkpoint says that it is of */
 
-static void sync_to_disk(const char *path) {
-  const int fd = open(path, O_RDONLY);
-  if (fd < 0 || fsync(fd) != 0 || close(fd) != 0) {
-    fatal("cannot sync %s: %s", path, strerror(errno));
+static gpuf_checkpoint *checkpoints_open(const simulation *s, const char *directory) {
+  gpuf_checkpoint_options options = GPUF_CHECKPOINT_OPTIONS_INIT;
+  gpuf_checkpoint *checkpoint;
+  options.directory = directory;
+  options.prefix = "gray_scott";
+  options.device = s->device;
+  options.state_nbytes = 2 * gpuf_tensor_nbytes(&s->u);
+  options.replace = true; /* the steps of an earlier run in the same directory */
+  CHECK(gpuf_checkpoint_open(&options, &checkpoint, NULL, &error));
+  return checkpoint;
+}
+
+/* Say how a checkpoint ended. A failure costs that one: the simulation goes on. */
+static void checkpoint_say(const gpuf_checkpoint_report *report) {
+  if (report->step >= 0 && report->status == GPUF_OK) {
+    printf("step %6" PRId64 ": %s\n", report->step, report->path);
+    fflush(stdout);
+  } else if (report->step >= 0) {
+    fprintf(stderr, "gray_scott: checkpoint of step %" PRId64 ": %s\n", report->step,
+            report->message);
   }
 }
 
-/* Write DIRECTORY/gray_scott_NNNNNN.h5. The file gets that name only once it is whole and on
- * disk, so that a kill at any moment leaves complete checkpoints and at most one `.part`. */
-static void checkpoint_write(simulation *s, const char *directory) {
-  char path[sizeof unfinished];
+/* Begin DIRECTORY/gray_scott-NNNNNNNNNNNN.h5. The file gets that name only once it is whole and on
+ * disk, so that a kill at any moment leaves complete checkpoints. The next steps may overwrite the
+ * arrays at once, since they run on the stream of the snapshot. */
+static void checkpoint_write(gpuf_checkpoint *c, simulation *s) {
   const double t = (double)s->step * (double)s->model.dt;
-  if (snprintf(path, sizeof path - 8, "%s/gray_scott_%06" PRId64 ".h5", directory, s->step) >=
-      (int)sizeof path - 8) {
-    fatal("--output: the path is longer than %zu bytes", sizeof path - 40);
-  }
-  snprintf(unfinished, sizeof unfinished, "%.*s.part", (int)sizeof unfinished - 6, path);
-  const hid_t file = H5Fcreate(unfinished, H5F_ACC_TRUNC, H5P_DEFAULT, H5P_DEFAULT);
-  if (file < 0) {
-    fatal("cannot create %s: %s", unfinished, strerror(errno));
-  }
-  /* Each returns when the file has the data, so the next step may overwrite the array. */
-  CHECK(gpuf_h5_write(file, "u", &s->u, NULL, &error));
-  CHECK(gpuf_h5_write(file, "v", &s->v, NULL, &error));
-  CHECK(gpuf_h5_set_attribute_text(file, "/", "model", MODEL, NULL, &error));
-  CHECK(gpuf_h5_set_attribute_int64(file, "/", "step", s->step, NULL, &error));
-  CHECK(gpuf_h5_set_attribute_float64(file, "/", "time", t, NULL, &error));
+  gpuf_checkpoint_report before = GPUF_CHECKPOINT_REPORT_INIT;
+  CHECK(gpuf_checkpoint_begin(c, s->step, &before, &error));
+  checkpoint_say(&before);
+  CHECK(gpuf_checkpoint_add(c, "u", &s->u, NULL, &error));
+  CHECK(gpuf_checkpoint_add(c, "v", &s->v, NULL, &error));
+  CHECK(gpuf_checkpoint_add_text(c, "model", MODEL, &error));
+  CHECK(gpuf_checkpoint_add_int64(c, "step", s->step, &error));
+  CHECK(gpuf_checkpoint_add_float64(c, "time", t, &error));
   for (int i = 0; i < PARAMETER_COUNT; i++) {
     const double value = (double)*parameter(&s->model, i);
-    CHECK(gpuf_h5_set_attribute_float64(file, "/", parameters[i].name, value, NULL, &error));
+    CHECK(gpuf_checkpoint_add_float64(c, parameters[i].name, value, &error));
   }
-  if (H5Fflush(file, H5F_SCOPE_GLOBAL) < 0 || H5Fclose(file) < 0) {
-    fatal("cannot finish %s: is the disk full?", unfinished);
-  }
-  sync_to_disk(unfinished);
-  if (rename(unfinished, path) != 0) {
-    fatal("cannot rename %s to %s: %s", unfinished, path, strerror(errno));
-  }
-  unfinished[0] = '\0';
-  sync_to_disk(directory);
-  printf("step %6" PRId64 ": %s\n", s->step, path);
-  fflush(stdout);
+  gpuf_checkpoint_commit(c, s->stream, &error); /* the next report says if it failed */
+}
+
+/* Wait for the last one, which must be whole. */
+static void checkpoints_close(gpuf_checkpoint *c) {
+  gpuf_checkpoint_report last = GPUF_CHECKPOINT_REPORT_INIT;
+  CHECK(gpuf_checkpoint_close(c, &last, &error));
+  checkpoint_say(&last);
 }
 
 /* The shape of dataset `name`, which must be 3-D float32. */
@@ -394,7 +397,7 @@ static const char usage[] =
     "                  [--serve NAME [--connection-file FILE]]\n"
     "  --steps    run up to this time step, counted from the very start (1000)\n"
     "  --every    steps between checkpoints; 0 = only the last one (100)\n"
-    "  --output   directory for gray_scott_NNNNNN.h5; made if missing (.)\n"
+    "  --output   directory for gray_scott-NNNNNNNNNNNN.h5; made if missing (.)\n"
     "  --restart  go on from this checkpoint, with its shape and parameters\n"
     "  --serve    let notebooks attach: gpufetch.connect(\"NAME\")\n"
     "  --connection-file  serve as a kernel manager's file says, and end when it says so\n"
@@ -487,7 +490,7 @@ static double seconds_now(void) {
 }
 
 /* `server` NULL: nobody watches. */
-static void run(simulation *s, const options *o, gpuf_server *server) {
+static void run(simulation *s, const options *o, gpuf_checkpoint *checkpoint, gpuf_server *server) {
   const int64_t first = s->step, cells = gpuf_tensor_count(&s->u);
   gpuf_device_info info = GPUF_DEVICE_INFO_INIT;
   double checkpoints = 0; /* seconds */
@@ -507,10 +510,13 @@ static void run(simulation *s, const options *o, gpuf_server *server) {
     if (is_last || (o->every && s->step % o->every == 0)) {
       CHECK(gpuf_stream_synchronize(s->device, s->stream, &error)); /* steps count as steps */
       const double began = seconds_now();
-      checkpoint_write(s, o->output);
+      checkpoint_write(checkpoint, s);
       checkpoints += seconds_now() - began;
     }
   }
+  const double closing = seconds_now();
+  checkpoints_close(checkpoint);
+  checkpoints += seconds_now() - closing;
   const double steps = seconds_now() - start - checkpoints;
   printf("%.6f s for steps, %.3f s for checkpoints, %.0f million cell updates a second\n", steps,
          checkpoints, 1e-6 * (double)(s->step - first) * (double)cells / steps);
@@ -543,8 +549,9 @@ int main(int argc, char **argv) {
   if (mkdir(o.output, 0777) != 0 && errno != EEXIST) {
     fatal("--output %s: %s", o.output, strerror(errno));
   }
+  gpuf_checkpoint *checkpoint = checkpoints_open(&s, o.output);
   gpuf_server *server = o.serve ? serve_start(&s, o.serve, o.connection_file) : NULL;
-  run(&s, &o, server);
+  run(&s, &o, checkpoint, server);
   CHECK(gpuf_server_stop(server, &error));
   simulation_destroy(&s);
   return 0;

@@ -1,35 +1,7 @@
 #include "caller.h"
+#include "object.h"
 
-#include <dlfcn.h>
 #include <string.h>
-
-typedef struct owner {
-  void *handle; /* from dlopen; closed again by owner_close */
-  void *base;   /* where the object is loaded */
-} owner;
-
-static bool owner_open(owner *o, const void *return_address) {
-  Dl_info info;
-  if (!dladdr(return_address, &info) || info.dli_fname == NULL) {
-    return false;
-  }
-  o->base = info.dli_fbase;
-  o->handle = dlopen(info.dli_fname, RTLD_LAZY | RTLD_NOLOAD);
-  if (o->handle == NULL) { /* the program itself is not found by its file name */
-    o->handle = dlopen(NULL, RTLD_LAZY);
-  }
-  return o->handle != NULL;
-}
-
-/* dlsym also searches what the object depends on; only its own symbols count. */
-static void *owner_symbol(const owner *o, const char *name) {
-  Dl_info info;
-  void *address = dlsym(o->handle, name);
-  if (address == NULL || !dladdr(address, &info) || info.dli_fbase != o->base) {
-    return NULL;
-  }
-  return address;
-}
 
 /* A symbol, and the pointer to function or to data that takes its address. */
 typedef struct wanted {
@@ -38,10 +10,10 @@ typedef struct wanted {
 } wanted;
 
 /* Fill all pointers, with null where there is no such symbol; returns how many there are. */
-static size_t find_symbols(const owner *o, const wanted *symbols, size_t count) {
+static size_t find_symbols(const gpufi_object *object, const wanted *symbols, size_t count) {
   size_t found = 0;
   for (size_t i = 0; i < count; i++) {
-    void *address = owner_symbol(o, symbols[i].name);
+    void *address = gpufi_object_symbol(object, symbols[i].name);
     memcpy(symbols[i].pointer, &address, sizeof(address));
     found += address != NULL;
   }
@@ -68,12 +40,12 @@ bool gpufi_caller_find(const void *return_address, gpufi_caller *caller) {
       {"H5Tis_variable_str", &caller->type_is_variable_str},
       {"H5Tclose", &caller->type_close},
   };
-  owner o;
-  if (!owner_open(&o, return_address)) {
+  gpufi_object library;
+  if (!gpufi_object_open(&library, return_address)) {
     return false;
   }
-  const bool found = find_symbols(&o, symbols, COUNT_OF(symbols)) == COUNT_OF(symbols);
-  dlclose(o.handle);
+  const bool found = find_symbols(&library, symbols, COUNT_OF(symbols)) == COUNT_OF(symbols);
+  gpufi_object_close(&library);
   return found;
 }
 
@@ -89,7 +61,7 @@ typedef struct error_api {
   const hid_t *class_id, *major, *minor;
 } error_api;
 
-static bool find_error_api(const owner *o, error_api *api) {
+static bool find_error_api(const gpufi_object *object, error_api *api) {
   const wanted symbols[] = {
       {"H5Epush2", &api->push},
       {"H5Ecreate_stack", &api->create_stack},
@@ -99,8 +71,8 @@ static bool find_error_api(const owner *o, error_api *api) {
       {"H5E_CANTFILTER_g", &api->minor},
   };
   const wanted in_newer[] = {{"H5Eis_paused", &api->is_paused}};
-  find_symbols(o, in_newer, COUNT_OF(in_newer));
-  return find_symbols(o, symbols, COUNT_OF(symbols)) == COUNT_OF(symbols);
+  find_symbols(object, in_newer, COUNT_OF(in_newer));
+  return find_symbols(object, symbols, COUNT_OF(symbols)) == COUNT_OF(symbols);
 }
 
 static void push(const error_api *api, hid_t stack, const char *text) {
@@ -110,12 +82,12 @@ static void push(const error_api *api, hid_t stack, const char *text) {
 
 void gpufi_caller_push_error(const void *return_address, const char *text) {
   error_api api;
-  owner o;
+  gpufi_object library;
   bool paused = false;
-  if (!owner_open(&o, return_address)) {
+  if (!gpufi_object_open(&library, return_address)) {
     return;
   }
-  if (find_error_api(&o, &api)) {
+  if (find_error_api(&library, &api)) {
     if (!api.is_paused || api.is_paused(H5E_DEFAULT, &paused) < 0 || !paused) {
       push(&api, H5E_DEFAULT, text);
     } else {
@@ -126,5 +98,5 @@ void gpufi_caller_push_error(const void *return_address, const char *text) {
       }
     }
   }
-  dlclose(o.handle);
+  gpufi_object_close(&library);
 }

@@ -10,9 +10,9 @@
 #ifndef GPUFI_HDF5_FILTER_CALLER_H
 #define GPUFI_HDF5_FILTER_CALLER_H
 
-#include <stdbool.h>
+#include "hdf5_types.h"
 
-#include <hdf5.h>
+#include <stdbool.h>
 
 typedef struct gpufi_caller {
   int (*get_chunk)(hid_t, int, hsize_t *);

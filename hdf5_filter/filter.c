@@ -2,6 +2,7 @@
 #include "base/error.h"
 #include "caller.h"
 #include "describe.h"
+#include "hdf5_types.h"
 #include "ids.h"
 
 #include <stdio.h>
@@ -78,6 +79,14 @@ static gpuf_status read_parameters(size_t count, const unsigned int *cd_values, 
   return status;
 }
 
+#define SCRATCH_ALIGNMENT 64 /* a power of two */
+
+/* The first address of the scratch in `memory`; Windows has no aligned_alloc. */
+static void *aligned(void *memory) {
+  const size_t past = (uintptr_t)memory & (SCRATCH_ALIGNMENT - 1);
+  return (char *)memory + (SCRATCH_ALIGNMENT - past);
+}
+
 /* Both directions give a new buffer of *out_capacity bytes, and the bytes used. */
 static gpuf_status encode_chunk(size_t cd_count, const unsigned int *cd_values, const void *raw,
                                 size_t nbytes, void **out, size_t *out_capacity, size_t *out_nbytes,
@@ -94,19 +103,20 @@ static gpuf_status encode_chunk(size_t cd_count, const unsigned int *cd_values, 
                       nbytes, p.raw_nbytes);
   }
   const size_t capacity = gpufi_codec_bound(nbytes);
-  void *scratch = aligned_alloc(64, (gpufi_codec_scratch_nbytes(&p.shape) + 63) & ~(size_t)63);
+  void *memory = malloc(gpufi_codec_scratch_nbytes(&p.shape) + SCRATCH_ALIGNMENT);
   void *encoded = malloc(capacity);
-  if (scratch == NULL || encoded == NULL) {
+  if (memory == NULL || encoded == NULL) {
     status =
         gpufi_fail(err, GPUF_ERR_NO_MEMORY, 0, "no memory to encode a chunk of %zu bytes", nbytes);
     goto done;
   }
+  void *const scratch = aligned(memory);
   status = p.big_endian
                ? gpufi_codec_encode_big_endian(&p.shape, raw, encoded, capacity, out_nbytes,
                                                scratch, err)
                : gpufi_codec_encode(&p.shape, raw, encoded, capacity, out_nbytes, scratch, err);
 done:
-  free(scratch);
+  free(memory);
   if (status != GPUF_OK) {
     free(encoded);
     return status;

@@ -9,7 +9,9 @@
 
 #include <gpufetch/hdf5.h>
 
-#define GPUFI_FILTER_NAME "gpufetch"
+/* What files call the filter. Where no plugin is found, HDF5's message quotes this name from the
+ * file: "required filter '...' is not registered". */
+#define GPUFI_FILTER_NAME "gpufetch; pip install hdf5-gpufetch"
 
 /* Layout of cd_values, version 0 (docs/format.md). */
 #define GPUFI_CD_VERSION 0

@@ -68,17 +68,23 @@ class Data:
         return out
 
 
-def bfloat16_type() -> Any:
+def float_type(nbytes: int, exponent_bits: int, bias: int) -> Any:
+    """Return the type of a float with a sign, an exponent, and the mantissa in the other bits."""
+    mantissa_bits = 8 * nbytes - exponent_bits - 1
     type_id = h5t.IEEE_F32LE.copy()
-    type_id.set_fields(15, 7, 8, 0, 7)
-    type_id.set_size(2)
-    type_id.set_ebias(127)
+    type_id.set_fields(8 * nbytes - 1, mantissa_bits, exponent_bits, 0, mantissa_bits)
+    type_id.set_size(nbytes)
+    type_id.set_ebias(bias)
     return type_id
+
+
+# By the end of a field's name: types that arrays of integers stand for.
+FLOATS = {"bf16": float_type(2, 8, 127), "e4m3": float_type(1, 4, 7)}
 
 
 def load(what: str, make: Maker) -> Data:
     array = np.ascontiguousarray(make())
-    type_id = bfloat16_type() if what.endswith("bf16") else h5t.py_create(array.dtype)
+    type_id = FLOATS.get(what.split()[-1]) or h5t.py_create(array.dtype)
     return Data(what, array, type_id)
 
 

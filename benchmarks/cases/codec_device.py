@@ -8,23 +8,20 @@ time is that of one pass.
 from __future__ import annotations
 
 import importlib.util
-import json
-import os
-import subprocess
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from cases import GIB
+from cases.program import Program
 from harness import Array, Contender, Session
 
 SMOOTH, NOISE = "smooth", "noise"
 COPY = "copy on the device"
-BUILD = "GPUFETCH_BUILD_DIR"  # where compiled programs are
+CODEC_DEVICE = "codec_device"  # the program
 TILE = 32  # chunks that differ; more repeat them
 
 
@@ -71,7 +68,7 @@ def smooth(shape: tuple[int, ...]) -> Array:
 # --- The program --------------------------------------------------------------
 
 
-class Program:
+class CodecProgram(Program):
     """The program codec_device, with one array on the device: it times each step itself."""
 
     def __init__(self, session: Session, array: Array) -> None:
@@ -79,44 +76,15 @@ class Program:
         array.tofile(path)
         shape = ",".join(map(str, array.shape))
         # Its arguments and its lines: benchmarks/programs/codec_device.c.
-        self._process = subprocess.Popen(
-            [program_path(), session.device, array.dtype.name, shape, path],
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            text=True,
-        )
-        self.encoded_nbytes = int(self._reply()["encoded_nbytes"])
-
-    def __enter__(self) -> Program:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self._process.communicate()
+        super().__init__(CODEC_DEVICE, session.device, array.dtype.name, shape, path)
+        self.encoded_nbytes = int(self.greeting["encoded_nbytes"])
 
     def step(self, name: str, repeats: int) -> dict[str, Any]:
-        return self._ask(f"{name} {repeats}")
+        return self.ask(f"{name} {repeats}")
 
     def decoded_is_right(self) -> bool:
         """Whether what was decoded last is the array, bit for bit."""
-        return bool(self._ask("check")["same"])
-
-    def _ask(self, request: str) -> dict[str, Any]:
-        assert self._process.stdin
-        self._process.stdin.write(request + "\n")
-        self._process.stdin.flush()
-        return self._reply()
-
-    def _reply(self) -> dict[str, Any]:
-        assert self._process.stdout
-        line = self._process.stdout.readline()
-        reply: dict[str, Any] = json.loads(line) if line else {"error": "codec_device has died"}
-        if "error" in reply:
-            raise RuntimeError(reply["error"])
-        return reply
-
-
-def program_path() -> Path:
-    return Path(os.environ.get(BUILD, "")) / "benchmarks" / "programs" / "codec_device"
+        return bool(self.ask("check")["same"])
 
 
 # --- Contenders ---------------------------------------------------------------
@@ -127,7 +95,7 @@ def repeats_of(session: Session, array: Array) -> int:
     return 1 if session.backend == "host" else max(1, 16 * GIB // array.nbytes)
 
 
-def step_contender(session: Session, program: Program, array: Array, step: str) -> Contender:
+def step_contender(session: Session, program: CodecProgram, array: Array, step: str) -> Contender:
     """A step of the codec, which is right if the chunks that it encodes decode to the array."""
     repeats = repeats_of(session, array)
 

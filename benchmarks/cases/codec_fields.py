@@ -7,6 +7,7 @@ from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 
+import ml_dtypes
 import numpy as np
 
 from harness import Array
@@ -122,6 +123,7 @@ def listed() -> dict[str, Maker]:
         "weights f16": lambda: weights().astype(np.float16),
         "weights bf16": lambda: bfloat16_bits(weights()),
         "weights bf16 as u16": lambda: bfloat16_bits(weights()),
+        "weights e4m3": lambda: (50 * weights()).astype(ml_dtypes.float8_e4m3fn).view(np.uint8),
     }
 
 

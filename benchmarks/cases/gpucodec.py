@@ -9,16 +9,16 @@ from functools import partial
 
 from cases import GIB, MIB, Case, gpucodec_compared
 from cases.codec_device import (
-    BUILD,
+    CODEC_DEVICE,
     COPY,
     NOISE,
     SMOOTH,
+    CodecProgram,
     Data,
-    Program,
     device_copy,
-    program_path,
     step_contender,
 )
+from cases.program import BUILD, program_path
 from harness import GIGABYTES, Array, Row, Session, make_row, measure, report
 
 DATA = [
@@ -34,7 +34,7 @@ QUICK_DATA = [Data(SMOOTH, "f4", (16, 32, 32)), Data(NOISE, "f4", (16, 32, 32))]
 
 
 def cases(session: Session) -> list[Case]:
-    if not program_path().is_file():
+    if not program_path(CODEC_DEVICE).is_file():
         report(f"gpucodec is left out: {BUILD} does not name a build with benchmarks/programs")
         return []
     sizes = [("64 MiB", 64 * MIB), ("1 GiB", GIB)]
@@ -49,12 +49,12 @@ def gpucodec(session: Session, data: Data, sizes: list[tuple[str, int]]) -> list
     rows: list[Row] = []
     for size, nbytes in sizes:
         array = data.make(nbytes)
-        with Program(session, array) as program:
+        with CodecProgram(session, array) as program:
             rows += measured(session, f"{size} of {data.label}", array, program)
     return rows
 
 
-def measured(session: Session, label: str, array: Array, program: Program) -> list[Row]:
+def measured(session: Session, label: str, array: Array, program: CodecProgram) -> list[Row]:
     steps = ("encode", "decode")
     contenders = [step_contender(session, program, array, step) for step in steps]
     timings = measure([*contenders, device_copy(session, array)], [array], rounds=8, budget_s=1.0)

@@ -13,7 +13,16 @@ from functools import partial
 import numpy as np
 
 from cases import MIB, Case, codec_fields, gpucodec_nvcomp
-from cases.codec_device import COPY, NOISE, SMOOTH, TILE, Data, Program, device_copy, step_contender
+from cases.codec_device import (
+    COPY,
+    NOISE,
+    SMOOTH,
+    TILE,
+    CodecProgram,
+    Data,
+    device_copy,
+    step_contender,
+)
 from harness import GIGABYTES, Array, Row, Session, Timings, make_row, measure, report
 
 CHUNK_NBYTES_STEP = 16  # of the codec on a device
@@ -88,7 +97,7 @@ def compared(
     array = one.repeated(int(size.split()[0]) * MIB)
     label = f"{size} of {one.label(array)}, beside nvCOMP"
     peers = gpucodec_nvcomp.peers(gpu, array) if gpu else gpucodec_nvcomp.Peers()
-    with Program(session, array) as program:
+    with CodecProgram(session, array) as program:
         ratio = array.nbytes / program.encoded_nbytes
         rows = []
         for step, others in (("encode", peers.encode), ("decode", peers.decode)):

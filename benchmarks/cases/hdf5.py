@@ -241,7 +241,7 @@ def hdf5_row(
     case: str,
     timings: Timings,
     gpufetch: str,
-    limit: str,
+    limit: str | None,
     peers: list[str],
 ) -> Row:
     nbytes = data.array.nbytes

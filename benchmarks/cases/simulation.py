@@ -51,9 +51,14 @@ class Simulation:
         self.shape = shape_of(session)
         self.pull_count = 0  # overviews that the client got
 
-    def run(self, steps: int, kind: str) -> float:
-        """Run the program, and return the seconds that a step took."""
-        options = ["--shape", *map(str, self.shape), "--steps", str(steps), "--every", "0"]
+    def run(self, steps: int, kind: str, every: int | None = None) -> float:
+        """Run the program, and return the seconds that a step took.
+
+        With `every` so many steps are between checkpoints (0: only the last one is saved), and
+        their time counts; else it does not.
+        """
+        options = ["--shape", *map(str, self.shape), "--steps", str(steps)]
+        options += ["--every", str(every or 0)]
         options += ["--output", str(self._output)] + ["--serve", "bench"] * (kind != ALONE)
         environment = {
             "GPUFETCH_BACKEND": self._session.backend,
@@ -72,10 +77,11 @@ class Simulation:
             printed = running.stdout.read()
         for file in self._output.iterdir():
             file.unlink()
-        found = re.search(r"^([0-9.]+) s for steps", printed, re.MULTILINE)
+        found = re.search(r"^([0-9.]+) s for steps, ([0-9.]+) s for", printed, re.MULTILINE)
         if running.returncode != 0 or not found:
             raise RuntimeError(f"{self._program} ended with {running.returncode}: {printed}")
-        return float(found.group(1)) / steps
+        checkpoints = float(found.group(2)) if every is not None else 0.0
+        return (float(found.group(1)) + checkpoints) / steps
 
     def _watch(self, connection_file: str, is_running: Callable[[], bool]) -> None:
         """Pull an overview of a section ten times a second, until the program ends."""

@@ -1,5 +1,6 @@
 #include "comm/json.h"
 
+#include "base/floating_point.h"
 #include "base/text.h"
 
 #include <inttypes.h>
@@ -62,13 +63,16 @@ void gpufi_json_append(json_t **array, json_t *value) {
   }
 }
 
+/* Digits are rounded as the thread rounds. */
 char *gpufi_json_dump(const json_t *value, size_t flags) {
+  const gpufi_floating_point callers = gpufi_floating_point_begin();
   const size_t nbytes = json_dumpb(value, NULL, 0, flags); /* 0 after a failure */
   char *text = nbytes > 0 ? malloc(nbytes + 1) : NULL;
   if (text && json_dumpb(value, text, nbytes, flags) != nbytes) {
     free(text);
     text = NULL;
   }
+  gpufi_floating_point_end(callers);
   if (text) {
     text[nbytes] = '\0';
   }

@@ -1,5 +1,6 @@
 #include "comm/parse.h"
 
+#include "base/floating_point.h"
 #include "comm/json.h"
 #include "comm/member.h"
 
@@ -98,7 +99,8 @@ static gpufi_code take_members(const gpufi_object *object, gpufi_request *reques
   return code == CODE_OK ? gpufi_members_check(request, err) : code;
 }
 
-gpufi_code gpufi_parse_request(gpufi_raw data, gpufi_request *request, gpuf_error *err) {
+static GPUFI_NOT_INLINED gpufi_code take_request(gpufi_raw data, gpufi_request *request,
+                                                 gpuf_error *err) {
   gpufi_object object;
   gpuf_error unread; /* of an id or op: the object's own problem comes first */
   *request =
@@ -111,7 +113,14 @@ gpufi_code gpufi_parse_request(gpufi_raw data, gpufi_request *request, gpuf_erro
   return code == CODE_OK ? take_members(&object, request, err) : code;
 }
 
-gpufi_code gpufi_parse_open(gpufi_raw data, gpuf_error *err) {
+gpufi_code gpufi_parse_request(gpufi_raw data, gpufi_request *request, gpuf_error *err) {
+  const gpufi_floating_point callers = gpufi_floating_point_begin();
+  const gpufi_code code = take_request(data, request, err);
+  gpufi_floating_point_end(callers);
+  return code;
+}
+
+static GPUFI_NOT_INLINED gpufi_code take_open(gpufi_raw data, gpuf_error *err) {
   gpufi_object object;
   if (data.nbytes == 0) {
     return CODE_OK;
@@ -133,4 +142,11 @@ gpufi_code gpufi_parse_open(gpufi_raw data, gpuf_error *err) {
                  : REFUSE(err, CODE_UNSUPPORTED_PROTOCOL,
                           "protocol %s is not spoken here; gpufetch %s speaks protocol %d",
                           gpufi_raw_show(text, shown), gpuf_version(), GPUFI_PROTOCOL_VERSION);
+}
+
+gpufi_code gpufi_parse_open(gpufi_raw data, gpuf_error *err) {
+  const gpufi_floating_point callers = gpufi_floating_point_begin();
+  const gpufi_code code = take_open(data, err);
+  gpufi_floating_point_end(callers);
+  return code;
 }

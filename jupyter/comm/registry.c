@@ -180,9 +180,15 @@ static gpufi_code entry_resolve(gpufi_registry *registry, const char *name, gpuf
 
 gpufi_code gpufi_entry_acquire(gpufi_registry *registry, const gpufi_request *request,
                                gpufi_entry **entry, gpuf_tensor *tensor, gpuf_error *err) {
+  gpuf_error cause = {0};
   gpufi_code code = CODE_OK;
   pthread_mutex_lock(&registry->lock);
   gpufi_entry *found = entry_find(registry, request->name);
+  /* Under the lock, since publishing the memory again may end the attachment. */
+  if (found && gpufi_source_check(&found->source, &cause) != GPUF_OK) {
+    pthread_mutex_unlock(&registry->lock);
+    return REFUSE(err, CODE_UNREADABLE, "cannot read %s: %s", request->name, cause.message);
+  }
   if (found) {
     found->reader_count++;
     *tensor = found->source.tensor;

@@ -1,6 +1,7 @@
 #include "comm/run.h"
 
 #include "base/clock.h"
+#include "base/floating_point.h"
 #include "comm/deliver.h"
 #include "comm/operation.h"
 
@@ -45,7 +46,7 @@ bool gpufi_dispatcher_run(gpufi_dispatcher *dispatcher) {
 
 /* How long no requests are served after some took `took_ns`. A share that is tiny means practically
  * never again; the quotient need not fit an integer. */
-static int64_t pause_of(int64_t took_ns, double step_share) {
+static GPUFI_NOT_INLINED int64_t pause_of(int64_t took_ns, double step_share) {
   const double pause_ns = (double)took_ns / step_share;
   return pause_ns < (double)PAUSE_MAX_NS ? (int64_t)pause_ns : PAUSE_MAX_NS;
 }
@@ -65,7 +66,9 @@ static void serve_step(gpufi_dispatcher *dispatcher) {
     }
     took_ns = gpufi_clock_ns() - began_ns;
   }
+  const gpufi_floating_point callers = gpufi_floating_point_begin();
   dispatcher->step_next_ns = began_ns + pause_of(took_ns, dispatcher->options.step_share);
+  gpufi_floating_point_end(callers);
 }
 
 /* The step is set before the count is looked at: whoever queues a request looks at the step after

@@ -2,6 +2,7 @@
 
 #include "base/error.h"
 
+#include <gpufetch/share.h>
 #include <inttypes.h>
 #include <string.h>
 
@@ -60,6 +61,7 @@ gpuf_status gpufi_source_init(gpufi_source *source, const char *name, const gpuf
   if (status == GPUF_OK && options) {
     source->release = options->release;
     source->release_arg = options->release_arg;
+    source->attachment = options->attachment;
     status = take_part(options, name, tensor, &source->part, err);
   }
   return status;
@@ -69,6 +71,10 @@ void gpufi_source_release(const gpufi_source *source) {
   if (source->release) {
     source->release(source->release_arg);
   }
+}
+
+gpuf_status gpufi_source_check(const gpufi_source *source, gpuf_error *err) {
+  return source->attachment ? gpuf_attachment_check(source->attachment, err) : GPUF_OK;
 }
 
 static bool same_part(const gpufi_source *a, const gpufi_source *b) {

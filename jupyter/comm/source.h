@@ -19,6 +19,7 @@ typedef struct gpufi_source {
   /* Called once when the dispatcher needs the tensor no more, on any thread; may be NULL. */
   void (*release)(void *release_arg);
   void *release_arg;
+  struct gpuf_attachment *attachment; /* of another process's memory; NULL for other memory */
 } gpufi_source;
 
 /* Describe what a program publishes; `options`, of which every member is set, may be NULL. Fails
@@ -27,6 +28,8 @@ typedef struct gpufi_source {
 gpuf_status gpufi_source_init(gpufi_source *source, const char *name, const gpuf_tensor *tensor,
                               const gpuf_publish_options *options, gpuf_error *err);
 void gpufi_source_release(const gpufi_source *source);
+/* GPUF_ERR_STATE where the process has ended whose memory it is. */
+gpuf_status gpufi_source_check(const gpufi_source *source, gpuf_error *err);
 
 /* Whether two sources have the same shape, element type, device and part. */
 bool gpufi_source_same_type(const gpufi_source *a, const gpufi_source *b);

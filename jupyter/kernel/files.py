@@ -40,7 +40,7 @@ def read_from(place: Place) -> Any:
 
 def _check_free(path: str, place: Place, overwrite: bool) -> None:
     """Raise UsageError if there is something of that path already."""
-    if overwrite or not os.path.exists(path) or not h5py.is_hdf5(path):
+    if overwrite or not os.path.isfile(path) or not h5py.is_hdf5(path):
         return
     with h5py.File(path, "r") as file:
         is_there = place.path in file
@@ -60,7 +60,7 @@ def _report(written: h5py.Dataset | h5py.Group, value: Any) -> str:
         written.visititems(
             lambda _, item: datasets.append(item) if isinstance(item, h5py.Dataset) else None
         )
-        what = f"tree of {len(datasets)} datasets"
+        what = f"tree of {len(datasets)} dataset{'s' * (len(datasets) != 1)}"
     nbytes = sum(dataset.nbytes for dataset in datasets)
     stored = sum(dataset.id.get_storage_size() for dataset in datasets)
     ratio = f" ({nbytes / stored:.2f}:1)" if stored else ""

@@ -45,13 +45,20 @@ class Kept:
     holders: list[Holder]
 
     def __str__(self) -> str:
-        names = " and ".join(holder.name for holder in self.holders)
-        remedies = dict.fromkeys(holder.remedy for holder in self.holders)
+        names = _listed([holder.name for holder in self.holders])
+        remedies = list(dict.fromkeys(holder.remedy for holder in self.holders))
         verb = "frees" if len(remedies) == 1 else "free"
         return (
             f"{format_nbytes(self.nbytes)} is kept alive by {names} alone: "
-            f"{' and '.join(remedies)} {verb} it"
+            f"{_listed(remedies)} {verb} it"
         )
+
+
+def _listed(texts: list[str]) -> str:
+    """Texts for one line: all of up to three, and the first two of more."""
+    if len(texts) > 3:
+        texts = [", ".join(texts[:2]), f"{len(texts) - 2} more"]
+    return " and ".join(texts)
 
 
 def kept(variables: Iterable[AddressRange], found: Iterable[Holder]) -> list[Kept]:

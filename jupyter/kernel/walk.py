@@ -7,6 +7,7 @@ Nothing is copied.
 
 from __future__ import annotations
 
+import cmath
 import collections
 import itertools
 import keyword
@@ -147,7 +148,8 @@ def _pairs(dictionary: dict[Any, Any]) -> list[tuple[Any, Any]]:
 
 
 def _item_name(name: str, position: int, key: Any) -> str:
-    if type(key) in _PLAIN:
+    is_literal = cmath.isfinite(key) if type(key) in (float, complex) else type(key) in _PLAIN
+    if is_literal:  # inf and nan are no names
         return f"{name}[{key!r}]"
     return f"list({name}.values())[{position}]"
 

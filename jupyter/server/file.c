@@ -1,6 +1,7 @@
 #include "server/file.h"
 
 #include "base/error.h"
+#include "base/floating_point.h"
 #include "base/system.h"
 #include "server/address.h"
 #include "server/ipc.h"
@@ -54,7 +55,9 @@ static gpuf_status parse(const char *path, int fd, json_t **file, gpuf_error *er
   } else {
     json_error_t problem = {0};
     const bool fits = nbytes <= FILE_MAX_NBYTES;
+    const gpufi_floating_point callers = gpufi_floating_point_begin();
     *file = fits ? json_loadb(text, (size_t)nbytes, 0, &problem) : NULL;
+    gpufi_floating_point_end(callers);
     if (!*file && fits && is_out_of_memory(&problem)) {
       status = gpufi_fail(err, GPUF_ERR_NO_MEMORY, 0, "no memory for the connection file %s", path);
     } else if (!json_is_object(*file)) {

@@ -1,13 +1,14 @@
 #include "server/forked.h"
 
-#include "server/address.h"
-
 #include <fcntl.h>
 #include <pthread.h>
 #include <stdlib.h>
 #include <sys/eventfd.h>
 #include <sys/syscall.h>
 #include <unistd.h>
+
+#include "base/fork.h"
+#include "server/address.h"
 
 static pthread_mutex_t lock = PTHREAD_MUTEX_INITIALIZER; /* guards the list */
 static gpufi_forked *servers;
@@ -73,13 +74,9 @@ static void fork_child(void) {
   pthread_mutex_unlock(&lock);
 }
 
-static void watch_fork(void) {
-  pthread_atfork(fork_prepare, fork_parent, fork_child);
-}
+GPUFI_AT_FORK(GPUFI_FORK_SHARE, fork_prepare, fork_parent, fork_child);
 
 void gpufi_forked_watch(gpufi_forked *server, const gpufi_connection *connection) {
-  static pthread_once_t once = PTHREAD_ONCE_INIT;
-  pthread_once(&once, watch_fork);
   pthread_mutex_lock(&lock);
   *server = (gpufi_forked){connection, servers};
   servers = server;

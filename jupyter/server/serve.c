@@ -13,6 +13,7 @@
 
 #include <errno.h>
 #include <inttypes.h>
+#include <math.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
@@ -140,7 +141,7 @@ static gpuf_status check_options(const gpuf_server_options *options, gpuf_error 
                       "reply_max_nbytes %zu holds no replies: take %zu or more, or 0",
                       options->reply_max_nbytes, REPLY_MAX_LEAST_NBYTES);
   }
-  if (!(options->step_share >= 0 && options->step_share <= 1)) {
+  if (!isgreaterequal(options->step_share, 0) || !islessequal(options->step_share, 1)) {
     return gpufi_fail(err, GPUF_ERR_INVALID, 0, "step_share %g is not in 0 to 1",
                       options->step_share);
   }

@@ -26,7 +26,9 @@ static int import_device_array(const gpufi_py_state *state, PyObject *object,
   }
   import->tensor = array->tensor;
   import->readonly = array->readonly;
-  import->keepalive = Py_NewRef(object);
+  /* An attachment itself, so that what is made of the import is checked as the array is. */
+  import->keepalive =
+      Py_NewRef(gpufi_py_attachment_of(array->keepalive) ? array->keepalive : object);
   return 0;
 }
 

@@ -21,10 +21,16 @@ PyObject *gpufi_py_attachment_create(gpuf_attachment *attachment) {
   return capsule;
 }
 
+gpuf_attachment *gpufi_py_attachment_of(PyObject *keepalive) {
+  return keepalive && PyCapsule_IsValid(keepalive, attachment_name)
+             ? PyCapsule_GetPointer(keepalive, attachment_name)
+             : NULL;
+}
+
 int gpufi_py_attachment_check(const gpufi_py_state *state, PyObject *keepalive) {
+  gpuf_attachment *const attachment = gpufi_py_attachment_of(keepalive);
   gpuf_error err;
-  if (!keepalive || !PyCapsule_IsValid(keepalive, attachment_name) ||
-      gpuf_attachment_check(PyCapsule_GetPointer(keepalive, attachment_name), &err) == GPUF_OK) {
+  if (!attachment || gpuf_attachment_check(attachment, &err) == GPUF_OK) {
     return 0;
   }
   gpufi_py_raise(state, &err);

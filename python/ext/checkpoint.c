@@ -1,18 +1,16 @@
 /* Checkpoints: gpufetch._checkpoint's calls into the library. */
 #include <gpufetch/checkpoint.h>
 
+#include <pthread.h>
 #include <stdlib.h>
 
 #include "adapter.h"
 #include "arguments.h"
-#include "devices.h"
 #include "errors.h"
 #include "handle.h"
 #include "methods.h"
-#include "results.h"
 
 static const char checkpoint_kind[] = "gpufetch.checkpoint";
-static const char restart_kind[] = "gpufetch.restart";
 
 /* --- Reports ----------------------------------------------------------------- */
 
@@ -27,10 +25,11 @@ static const char *state_of(const gpuf_checkpoint_report *report) {
 
 static PyObject *report_dict(const gpuf_checkpoint_report *report) {
   return Py_BuildValue(
-      "{s:L,s:s,s:i,s:K,s:K,s:d,s:L,s:L,s:K,s:K,s:N,s:N}", "step", (long long)report->step, "state",
-      state_of(report), "mode", (int)report->mode, "raw_nbytes",
+      "{s:L,s:s,s:i,s:K,s:K,s:K,s:d,s:L,s:L,s:K,s:K,s:N,s:N}", "step", (long long)report->step,
+      "state", state_of(report), "mode", (int)report->mode, "raw_nbytes",
       (unsigned long long)report->raw_nbytes, "file_nbytes",
-      (unsigned long long)report->file_nbytes, "ratio", report->ratio, "stall_ns",
+      (unsigned long long)report->file_nbytes, "recycled_nbytes",
+      (unsigned long long)report->recycled_nbytes, "ratio", report->ratio, "stall_ns",
       (long long)report->stall_ns, "write_ns", (long long)report->write_ns, "device_nbytes",
       (unsigned long long)report->device_nbytes, "host_nbytes",
       (unsigned long long)report->host_nbytes, "path", PyUnicode_DecodeFSDefault(report->path),
@@ -102,11 +101,34 @@ static PyObject *checkpoint_check(PyObject *module, PyObject *x) {
 typedef struct writer {
   gpuf_checkpoint_options options; /* its strings are the writer's */
   gpuf_checkpoint *checkpoint;     /* atomic; NULL until it is open. Set by the first save alone. */
+  pthread_mutex_t mutex;           /* guards what follows; held for a moment, without the GIL */
+  tensor_list held; /* of the save before, which may be read still by work on its stream */
+  int64_t held_step;
 } writer;
 
+/* Without the GIL: take out what is held for a step, or for any (-1). */
+static tensor_list take_held(writer *w, int64_t step) {
+  tensor_list held = {NULL, 0};
+  pthread_mutex_lock(&w->mutex);
+  if (step < 0 || step == w->held_step) {
+    held = w->held;
+    w->held = (tensor_list){NULL, 0};
+  }
+  pthread_mutex_unlock(&w->mutex);
+  return held;
+}
+
+/* Without the GIL. */
 static gpuf_status writer_close(writer *w, gpuf_checkpoint_report *report, gpuf_error *err) {
   const gpuf_status status =
       w->checkpoint ? gpuf_checkpoint_close(w->checkpoint, report, err) : GPUF_OK;
+  tensor_list held = take_held(w, -1);
+  if (held.count > 0) {
+    const PyGILState_STATE gil = PyGILState_Ensure();
+    clear_tensors(&held);
+    PyGILState_Release(gil);
+  }
+  pthread_mutex_destroy(&w->mutex);
   free((char *)w->options.directory);
   free((char *)w->options.prefix);
   free(w);
@@ -117,20 +139,22 @@ static void destroy_writer(void *w) {
   writer_close(w, NULL, NULL);
 }
 
-PyDoc_STRVAR(checkpoint_create_doc,
-             "checkpoint_create(directory, prefix, keep, mode, device_max_nbytes,\n"
-             "                  host_max_nbytes, compress, sync, replace, skip_if_busy, /)\n--\n\n"
-             "A capsule of a writer.");
+PyDoc_STRVAR(
+    checkpoint_create_doc,
+    "checkpoint_create(directory, prefix, keep, mode, device_max_nbytes,\n"
+    "                  host_max_nbytes, compress, sync, replace, recycle, skip_if_busy, shards,\n"
+    "                  /)\n--\n\n"
+    "A capsule of a writer.");
 
 static PyObject *checkpoint_create(PyObject *module, PyObject *args) {
   gpuf_checkpoint_options options = GPUF_CHECKPOINT_OPTIONS_INIT;
   PyObject *directory = NULL;
   const char *prefix;
-  Py_ssize_t device_max_nbytes, host_max_nbytes;
-  int keep, mode, compress, sync, replace, skip_if_busy;
-  if (!PyArg_ParseTuple(args, "O&siinnpppp:checkpoint_create", PyUnicode_FSConverter, &directory,
+  Py_ssize_t device_max_nbytes, host_max_nbytes, shards;
+  int keep, mode, compress, sync, replace, recycle, skip_if_busy;
+  if (!PyArg_ParseTuple(args, "O&siinnpppppn:checkpoint_create", PyUnicode_FSConverter, &directory,
                         &prefix, &keep, &mode, &device_max_nbytes, &host_max_nbytes, &compress,
-                        &sync, &replace, &skip_if_busy)) {
+                        &sync, &replace, &recycle, &skip_if_busy, &shards)) {
     return NULL;
   }
   options.keep_count = keep;
@@ -140,9 +164,12 @@ static PyObject *checkpoint_create(PyObject *module, PyObject *args) {
   options.uncompressed = !compress;
   options.unsynced = !sync;
   options.replace = replace;
+  options.recycle = recycle;
   options.skip_if_busy = skip_if_busy;
+  options.shard_count = (size_t)shards;
   writer *const w = calloc(1, sizeof(*w));
   if (w) {
+    pthread_mutex_init(&w->mutex, NULL);
     w->options = options;
     w->options.directory = strdup(PyBytes_AsString(directory));
     w->options.prefix = strdup(prefix);
@@ -194,6 +221,8 @@ static gpuf_status open_writer(writer *w, const tensor_list *tensors, gpuf_error
 typedef struct save_call {
   long long step;
   tensor_list tensors;
+  tensor_list before; /* that nothing reads any more */
+  gpuf_stream stream;
   const char **names; /* borrowed from the strings of the caller's tuple */
   const char *tree;
 } save_call;
@@ -219,9 +248,19 @@ static int parse_names(PyObject *names, save_call *call) {
   return 0;
 }
 
-/* Without the GIL. Nothing orders what the caller does next to the tensors behind a stream: commit
- * waits until they have been read. */
-static gpuf_status save(writer *w, const save_call *call, gpuf_checkpoint_report *report,
+/* Work on the call's stream may read the tensors until the checkpoint is written: the writer holds
+ * them. */
+static void hold_tensors(writer *w, save_call *call) {
+  pthread_mutex_lock(&w->mutex);
+  w->held = call->tensors;
+  w->held_step = call->step;
+  pthread_mutex_unlock(&w->mutex);
+  call->tensors = (tensor_list){NULL, 0};
+}
+
+/* Without the GIL. Without a stream, nothing orders what the caller does next to the tensors behind
+ * one: commit waits until they have been read. */
+static gpuf_status save(writer *w, save_call *call, gpuf_checkpoint_report *report,
                         gpuf_error *err) {
   gpuf_status status = open_writer(w, &call->tensors, err);
   gpuf_checkpoint *const checkpoint = w->checkpoint;
@@ -231,6 +270,7 @@ static gpuf_status save(writer *w, const save_call *call, gpuf_checkpoint_report
   if (status != GPUF_OK) {
     return status;
   }
+  call->before = take_held(w, -1); /* that checkpoint has ended */
   for (Py_ssize_t i = 0; i < call->tensors.count && status == GPUF_OK; i++) {
     status = gpuf_checkpoint_add(checkpoint, call->names[i], &call->tensors.imports[i].tensor, NULL,
                                  err);
@@ -238,28 +278,34 @@ static gpuf_status save(writer *w, const save_call *call, gpuf_checkpoint_report
   if (status == GPUF_OK) {
     status = gpuf_checkpoint_add_text(checkpoint, "gpufetch_state", call->tree, err);
   }
-  if (status == GPUF_OK) {
-    return gpuf_checkpoint_commit(checkpoint, GPUF_STREAM_NONE, err);
+  if (status != GPUF_OK) {
+    gpuf_checkpoint_abort(checkpoint, NULL);
+    return status;
   }
-  gpuf_checkpoint_abort(checkpoint, NULL);
+  status = gpuf_checkpoint_commit(checkpoint, call->stream, err);
+  if (call->stream != GPUF_STREAM_NONE) {
+    hold_tensors(w, call);
+  }
   return status;
 }
 
 PyDoc_STRVAR(checkpoint_save_doc,
-             "checkpoint_save(checkpoint, step, names, tensors, tree, /)\n--\n\n"
-             "Commit a checkpoint; the report of the one before.");
+             "checkpoint_save(checkpoint, step, names, tensors, tree, stream, /)\n--\n\n"
+             "Commit a checkpoint on a stream (0: none); the report of the one before.");
 
 static PyObject *checkpoint_save(PyObject *module, PyObject *args) {
   gpufi_py_state *const state = gpufi_py_state_of_module(module);
   gpuf_checkpoint_report report = GPUF_CHECKPOINT_REPORT_INIT;
   save_call call = {.step = 0};
   PyObject *capsule, *names, *tensors;
+  unsigned long long stream;
   gpuf_error err;
   gpuf_status status = GPUF_ERR_STATE;
-  if (!PyArg_ParseTuple(args, "OLO!O!s:checkpoint_save", &capsule, &call.step, &PyTuple_Type,
-                        &names, &PyTuple_Type, &tensors, &call.tree)) {
+  if (!PyArg_ParseTuple(args, "OLO!O!sK:checkpoint_save", &capsule, &call.step, &PyTuple_Type,
+                        &names, &PyTuple_Type, &tensors, &call.tree, &stream)) {
     return NULL;
   }
+  call.stream = (gpuf_stream)stream;
   gpufi_py_handle *const handle = gpufi_py_handle_of(capsule, checkpoint_kind);
   if (!handle || import_tensors(state, tensors, &call.tensors) < 0) {
     return NULL;
@@ -276,6 +322,7 @@ static PyObject *checkpoint_save(PyObject *module, PyObject *args) {
     result = status == GPUF_OK ? report_dict(&report) : raise_checkpoint(state, &err);
   }
   clear_tensors(&call.tensors);
+  clear_tensors(&call.before);
   free(call.names);
   return result;
 }
@@ -290,6 +337,7 @@ static PyObject *checkpoint_wait(PyObject *module, PyObject *args) {
   PyObject *capsule;
   long long timeout_ns;
   int raises;
+  tensor_list written = {NULL, 0};
   gpuf_error err;
   writer *w;
   gpuf_status status = GPUF_ERR_STATE;
@@ -306,9 +354,13 @@ static PyObject *checkpoint_wait(PyObject *module, PyObject *args) {
     if (w) {
       gpuf_checkpoint *const checkpoint = __atomic_load_n(&w->checkpoint, __ATOMIC_ACQUIRE);
       status = checkpoint ? gpuf_checkpoint_wait(checkpoint, timeout_ns, &report, &err) : GPUF_OK;
+      if (status != GPUF_ERR_TIMEOUT && report.step >= 0) {
+        written = take_held(w, report.step);
+      }
       gpufi_py_handle_end(handle, false);
     }
   Py_END_ALLOW_THREADS
+  clear_tensors(&written);
   return status != GPUF_OK && (raises || !w)
              ? gpufi_py_raise(gpufi_py_state_of_module(module), &err)
              : report_dict(&report);
@@ -335,149 +387,11 @@ static PyObject *checkpoint_close(PyObject *module, PyObject *capsule) {
   return gpufi_py_outcome(gpufi_py_state_of_module(module), status, &err);
 }
 
-/* --- Restarts ---------------------------------------------------------------- */
-
-static void close_restart(void *restart) {
-  gpuf_restart_close(restart);
-}
-
-PyDoc_STRVAR(restart_open_doc,
-             "restart_open(directory, prefix, step_max, /)\n--\n\n"
-             "(capsule or None, report) of the newest whole checkpoint up to a step (-1: any).");
-
-static PyObject *restart_open(PyObject *module, PyObject *args) {
-  gpufi_py_state *const state = gpufi_py_state_of_module(module);
-  gpuf_restart_report report = GPUF_RESTART_REPORT_INIT;
-  gpuf_restart *restart = NULL;
-  PyObject *directory = NULL;
-  const char *prefix;
-  long long step_max;
-  gpuf_error err;
-  gpuf_status status;
-  if (!PyArg_ParseTuple(args, "O&sL:restart_open", PyUnicode_FSConverter, &directory, &prefix,
-                        &step_max)) {
-    return NULL;
-  }
-  Py_BEGIN_ALLOW_THREADS
-    status =
-        gpuf_restart_open(PyBytes_AsString(directory), prefix, step_max, &restart, &report, &err);
-  Py_END_ALLOW_THREADS
-  Py_DECREF(directory);
-  if (status != GPUF_OK) {
-    return gpufi_py_raise(state, &err);
-  }
-  PyObject *const capsule =
-      restart ? gpufi_py_handle_create(restart_kind, restart, close_restart) : Py_NewRef(Py_None);
-  return capsule ? Py_BuildValue("N{s:L,s:L,s:L,s:N,s:N}", capsule, "step", (long long)report.step,
-                                 "skipped_count", (long long)report.skipped_count, "skipped_step",
-                                 (long long)report.skipped_step, "path",
-                                 PyUnicode_DecodeFSDefault(report.path), "message",
-                                 gpufi_py_text(report.message))
-                 : NULL;
-}
-
-PyDoc_STRVAR(restart_tree_doc,
-             "restart_tree(restart, /)\n--\n\n"
-             "What checkpoint_save was given as `tree`. ValueError where there is none.");
-
-static PyObject *restart_tree(PyObject *module, PyObject *capsule) {
-  const gpufi_py_state *const state = gpufi_py_state_of_module(module);
-  const char *text = NULL;
-  gpuf_error err;
-  gpufi_py_handle *const handle = gpufi_py_handle_of(capsule, restart_kind);
-  gpuf_restart *const restart = handle ? gpufi_py_handle_begin(handle, false, &err) : NULL;
-  if (!restart) {
-    return handle ? gpufi_py_raise(state, &err) : NULL;
-  }
-  const gpuf_status status = gpuf_restart_get_text(restart, "gpufetch_state", &text, &err);
-  PyObject *const result =
-      status == GPUF_OK ? PyUnicode_FromString(text) : gpufi_py_raise(state, &err);
-  gpufi_py_handle_end(handle, false);
-  return result;
-}
-
-/* Without the GIL. */
-static gpuf_status describe(gpufi_py_handle *handle, const char *name, gpuf_tensor *tensor,
-                            gpuf_error *err) {
-  gpuf_restart *const restart = gpufi_py_handle_begin(handle, false, err);
-  gpuf_status status = GPUF_ERR_STATE;
-  if (restart) {
-    status = gpuf_restart_describe(restart, name, tensor, err);
-    gpufi_py_handle_end(handle, false);
-  }
-  return status;
-}
-
-/* Without the GIL. */
-static gpuf_status read_tensor(gpufi_py_handle *handle, const char *name, const gpuf_tensor *tensor,
-                               gpuf_error *err) {
-  gpuf_restart *const restart = gpufi_py_handle_begin(handle, false, err);
-  gpuf_status status = GPUF_ERR_STATE;
-  if (restart) {
-    status = gpuf_restart_read(restart, name, tensor, NULL, err);
-    gpufi_py_handle_end(handle, false);
-  }
-  return status;
-}
-
-static PyObject *create_result(const gpufi_py_state *state, gpufi_py_handle *handle,
-                               const char *name, PyObject *device_name, gpuf_tensor *tensor) {
-  gpuf_device device;
-  gpuf_error err;
-  gpuf_status status;
-  memset(tensor, 0, sizeof(*tensor));
-  if (gpufi_py_device_parse(state, device_name, &device) < 0 ||
-      gpufi_py_device_check(state, device) < 0) {
-    return NULL;
-  }
-  Py_BEGIN_ALLOW_THREADS
-    status = describe(handle, name, tensor, &err);
-  Py_END_ALLOW_THREADS
-  return status == GPUF_OK ? gpufi_py_result_create(state, device, tensor)
-                           : gpufi_py_raise(state, &err);
-}
-
-PyDoc_STRVAR(restart_read_doc,
-             "restart_read(restart, name, device, out, /)\n--\n\n"
-             "Read a tensor into `out`, or for None into a fresh array on `device`; returns it.");
-
-static PyObject *restart_read(PyObject *module, PyObject *args) {
-  gpufi_py_state *const state = gpufi_py_state_of_module(module);
-  PyObject *capsule, *device, *out;
-  const char *name;
-  gpufi_py_import import = {.keepalive = NULL};
-  gpuf_error err;
-  gpuf_status status;
-  if (!PyArg_ParseTuple(args, "OsOO:restart_read", &capsule, &name, &device, &out)) {
-    return NULL;
-  }
-  gpufi_py_handle *const handle = gpufi_py_handle_of(capsule, restart_kind);
-  if (!handle) {
-    return NULL;
-  }
-  PyObject *result = out == Py_None ? create_result(state, handle, name, device, &import.tensor)
-                                    : gpufi_py_result_use(state, out, &import);
-  if (result) {
-    Py_BEGIN_ALLOW_THREADS
-      status = read_tensor(handle, name, &import.tensor, &err);
-    Py_END_ALLOW_THREADS
-    if (status != GPUF_OK) {
-      Py_CLEAR(result);
-      gpufi_py_raise(state, &err);
-    }
-  }
-  gpufi_py_import_clear(&import);
-  return result;
-}
-
 PyMethodDef gpufi_py_checkpoint_methods[] = {
     {"checkpoint_check", checkpoint_check, METH_O, checkpoint_check_doc},
     {"checkpoint_create", checkpoint_create, METH_VARARGS, checkpoint_create_doc},
     {"checkpoint_save", checkpoint_save, METH_VARARGS, checkpoint_save_doc},
     {"checkpoint_wait", checkpoint_wait, METH_VARARGS, checkpoint_wait_doc},
     {"checkpoint_close", checkpoint_close, METH_O, checkpoint_close_doc},
-    {"restart_open", restart_open, METH_VARARGS, restart_open_doc},
-    {"restart_tree", restart_tree, METH_O, restart_tree_doc},
-    {"restart_read", restart_read, METH_VARARGS, restart_read_doc},
     {0},
 };

@@ -60,8 +60,26 @@ static PyObject *raise_error(const gpufi_py_state *state, const gpuf_error *err)
   return NULL;
 }
 
+/* HDF5 calls a file object again after one of its methods has failed. CPython makes a SystemError
+ * of that, whose cause is the exception that was set: set that one. */
+static void set_first(void) {
+  PyObject *set = gpufi_py_exception_take_instance();
+  PyObject *cause;
+  while (PyErr_GivenExceptionMatches(set, PyExc_SystemError) &&
+         (cause = PyException_GetCause(set)) != NULL) {
+    Py_DECREF(set);
+    set = cause;
+  }
+  PyErr_SetObject((PyObject *)Py_TYPE(set), set);
+  Py_DECREF(set);
+}
+
 PyObject *gpufi_py_raise(const gpufi_py_state *state, const gpuf_error *err) {
   PyObject *type;
+  if (PyErr_Occurred()) {
+    set_first();
+    return NULL;
+  }
   switch (err->status) {
   case GPUF_ERR_INVALID:
     type = PyExc_ValueError;
@@ -90,7 +108,7 @@ PyObject *gpufi_py_raise(const gpufi_py_state *state, const gpuf_error *err) {
 }
 
 PyObject *gpufi_py_outcome(const gpufi_py_state *state, gpuf_status status, const gpuf_error *err) {
-  return status == GPUF_OK ? Py_NewRef(Py_None) : gpufi_py_raise(state, err);
+  return status == GPUF_OK && !PyErr_Occurred() ? Py_NewRef(Py_None) : gpufi_py_raise(state, err);
 }
 
 gpufi_py_exception gpufi_py_exception_take(void) {

@@ -10,10 +10,12 @@ PyObject *gpufi_py_error_type_create(void);
 /* A str of a message or name of the library; what is not UTF-8 in it is replaced. */
 PyObject *gpufi_py_text(const char *text);
 
-/* Set the Python exception for `err`. Always returns NULL. */
+/* Set the Python exception for `err`, unless one is set that Python code raised within the call, as
+ * a file object does within HDF5: that one stands. Always returns NULL. */
 PyObject *gpufi_py_raise(const gpufi_py_state *state, const gpuf_error *err);
 
-/* The outcome of a call that returns nothing: None, or NULL with the exception for `err`. */
+/* The outcome of a call that returns nothing: None, or NULL with the exception for `err`, or with
+ * the one that Python code raised within the call. */
 PyObject *gpufi_py_outcome(const gpufi_py_state *state, gpuf_status status, const gpuf_error *err);
 
 /* Replace the exception that is set by `type(format)`, with the old one as its cause. */

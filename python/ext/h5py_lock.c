@@ -1,15 +1,21 @@
 /* h5py's lock, as the lock of gpuf_h5_options. */
 #include "h5py_lock.h"
 
+#include "errors.h"
 #include "interpreter.h"
 
-/* Only exhausted memory can make the call fail; HDF5 must not be entered then, so try again. */
-static void call_until_done(PyObject *method) {
+/* An exception may be set: that of the code around a future which is dropped, or one that a file
+ * object raised within HDF5. It stays so. Without memory the call is tried again: HDF5 must neither
+ * be entered without the lock nor left with it. Nothing else makes it fail, but that the thread has
+ * no lock to release. */
+static void call(PyObject *method) {
+  const gpufi_py_exception set = gpufi_py_exception_take();
   PyObject *result;
-  while (!(result = PyObject_CallNoArgs(method))) {
+  while (!(result = PyObject_CallNoArgs(method)) && PyErr_ExceptionMatches(PyExc_MemoryError)) {
     PyErr_Clear();
   }
-  Py_DECREF(result);
+  Py_XDECREF(result);
+  gpufi_py_exception_restore(set);
 }
 
 void gpufi_py_h5py_lock_leave_gil(gpufi_py_h5py_lock *lock) {
@@ -23,14 +29,14 @@ void gpufi_py_h5py_lock_enter_gil(gpufi_py_h5py_lock *lock) {
 static void lock_callback(void *arg) {
   gpufi_py_h5py_lock *lock = arg;
   gpufi_py_h5py_lock_enter_gil(lock);
-  call_until_done(lock->acquire);
+  call(lock->acquire);
   gpufi_py_h5py_lock_leave_gil(lock);
 }
 
 static void unlock_callback(void *arg) {
   gpufi_py_h5py_lock *lock = arg;
   gpufi_py_h5py_lock_enter_gil(lock);
-  call_until_done(lock->release);
+  call(lock->release);
   gpufi_py_h5py_lock_leave_gil(lock);
 }
 

@@ -1,9 +1,16 @@
 /* HDF5 for gpufetch.hdf5: identifiers are ints, and h5py's lock is the first argument. */
+#include <errno.h>
+#include <fcntl.h>
+
 #include "adapter.h"
 #include "arguments.h"
+#include "base/error.h"
+#include "base/publish.h"
+#include "base/system.h"
 #include "devices.h"
 #include "errors.h"
 #include "h5py_lock.h"
+#include "hdf5/checkpoint/seal.h"
 #include "methods.h"
 #include "results.h"
 
@@ -24,6 +31,57 @@ static PyObject *h5_bind(PyObject *module, PyObject *args) {
     return gpufi_py_raise(gpufi_py_state_of_module(module), &err);
   }
   Py_RETURN_NONE;
+}
+
+/* --- Files --------------------------------------------------------------- */
+
+/* Without the GIL. */
+static gpuf_status publish(gpufi_publication *publication, gpuf_error *err) {
+  gpuf_status status;
+  publication->fd = gpufi_open(publication->from, O_RDONLY, 0);
+  if (publication->fd < 0) {
+    return gpufi_fail_system(err, "opening", publication->from, errno);
+  }
+  publication->folder_fd = gpufi_open(publication->folder, O_RDONLY | O_DIRECTORY, 0);
+  if (publication->folder_fd < 0) {
+    status = gpufi_fail_system(err, "opening", publication->folder, errno);
+  } else {
+    status = gpufi_publish_file(publication, err);
+    gpufi_close(publication->folder_fd);
+  }
+  gpufi_close(publication->fd);
+  return status;
+}
+
+PyDoc_STRVAR(publish_file_doc,
+             "publish_file(from_, to, folder, replaces, syncs, /)\n--\n\n"
+             "Give a file that is complete its name in a folder, as checkpoints get theirs.");
+
+static PyObject *publish_file(PyObject *module, PyObject *args) {
+  gpufi_publication publication;
+  PyObject *from = NULL, *to = NULL, *folder = NULL, *result = NULL;
+  int replaces, syncs;
+  gpuf_error err;
+  gpuf_status status;
+  if (PyArg_ParseTuple(args, "O&O&O&pp:publish_file", PyUnicode_FSConverter, &from,
+                       PyUnicode_FSConverter, &to, PyUnicode_FSConverter, &folder, &replaces,
+                       &syncs)) {
+    publication = (gpufi_publication){
+        .from = PyBytes_AsString(from),
+        .to = PyBytes_AsString(to),
+        .folder = PyBytes_AsString(folder),
+        .replaces = replaces,
+        .syncs = syncs,
+    };
+    Py_BEGIN_ALLOW_THREADS
+      status = publish(&publication, &err);
+    Py_END_ALLOW_THREADS
+    result = gpufi_py_outcome(gpufi_py_state_of_module(module), status, &err);
+  }
+  Py_XDECREF(from);
+  Py_XDECREF(to);
+  Py_XDECREF(folder);
+  return result;
 }
 
 /* --- A call -------------------------------------------------------------- */
@@ -209,7 +267,7 @@ static PyObject *create_result(h5_call *call, long long dataset, const region *b
   gpufi_py_h5py_lock_leave_gil(&call->lock);
   const gpuf_status status = gpuf_h5_describe(dataset, tensor, &call->options, &err);
   gpufi_py_h5py_lock_enter_gil(&call->lock);
-  if (status != GPUF_OK) {
+  if (status != GPUF_OK || PyErr_Occurred()) {
     return gpufi_py_raise(call->state, &err);
   }
   region_narrow(box, tensor);
@@ -251,19 +309,68 @@ static PyObject *h5_read(PyObject *module, PyObject *args, PyObject *kwargs) {
     const gpuf_status status =
         gpuf_h5_read_region(dataset, box.given ? box.start : NULL, &tensor, &call.options, &err);
     gpufi_py_h5py_lock_enter_gil(&call.lock);
-    if (status != GPUF_OK) {
-      Py_CLEAR(result);
+    if (status != GPUF_OK || PyErr_Occurred()) {
       gpufi_py_raise(call.state, &err);
+      Py_CLEAR(result);
     }
   }
   call_fini(&call);
   return result;
 }
 
+PyDoc_STRVAR(
+    restart_check_seal_doc,
+    "restart_check_seal(path, /)\n--\n\n"
+    "Whether the file ends with a checkpoint's seal. Raises where its bytes, or those of one of\n"
+    "its shards, are not those that were sealed. HDF5 does not see the files.");
+
+static PyObject *restart_check_seal(PyObject *module, PyObject *given) {
+  PyObject *path = NULL;
+  gpuf_error err;
+  gpuf_status status = GPUF_OK;
+  bool has_seal;
+  if (!PyUnicode_FSConverter(given, &path)) {
+    return NULL;
+  }
+  const char *const text = PyBytes_AsString(path);
+  Py_BEGIN_ALLOW_THREADS
+    has_seal = gpufi_checkpoint_has_seal(text);
+    if (has_seal) {
+      status = gpufi_checkpoint_check_files(text, &err);
+    }
+  Py_END_ALLOW_THREADS
+  Py_DECREF(path);
+  return status == GPUF_OK ? PyBool_FromLong(has_seal)
+                           : gpufi_py_raise(gpufi_py_state_of_module(module), &err);
+}
+
+PyDoc_STRVAR(restart_check_shards_doc,
+             "restart_check_shards(path, /)\n--\n\n"
+             "Raise where a shard of a checkpoint's master is another file than was written with "
+             "it.");
+
+static PyObject *restart_check_shards(PyObject *module, PyObject *given) {
+  PyObject *path = NULL;
+  gpuf_error err;
+  gpuf_status status;
+  if (!PyUnicode_FSConverter(given, &path)) {
+    return NULL;
+  }
+  const char *const text = PyBytes_AsString(path);
+  Py_BEGIN_ALLOW_THREADS
+    status = gpufi_checkpoint_check_marks(text, &err);
+  Py_END_ALLOW_THREADS
+  Py_DECREF(path);
+  return gpufi_py_outcome(gpufi_py_state_of_module(module), status, &err);
+}
+
 PyMethodDef gpufi_py_hdf5_methods[] = {
     {"h5_bind", h5_bind, METH_VARARGS, h5_bind_doc},
+    {"publish_file", publish_file, METH_VARARGS, publish_file_doc},
     {"h5_write", GPUFI_PY_METHOD(h5_write), METH_VARARGS | METH_KEYWORDS, h5_write_doc},
     {"h5_write_region", h5_write_region, METH_VARARGS, h5_write_region_doc},
     {"h5_read", GPUFI_PY_METHOD(h5_read), METH_VARARGS | METH_KEYWORDS, h5_read_doc},
+    {"restart_check_seal", restart_check_seal, METH_O, restart_check_seal_doc},
+    {"restart_check_shards", restart_check_shards, METH_O, restart_check_shards_doc},
     {0},
 };

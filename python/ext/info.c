@@ -1,7 +1,9 @@
-/* info, check_process and the pool's functions; and the host backend's faults, for tests. */
+/* info, check_process and the pool's functions; and the host backend's faults and streams, for
+ * tests. */
 #include "arguments.h"
 #include "devices.h"
 #include "errors.h"
+#include "interpreter.h"
 #include "methods.h"
 
 #include "backend/host/faults.h"
@@ -227,6 +229,52 @@ static PyObject *host_faults(PyObject *module, PyObject *args, PyObject *kwargs)
   Py_RETURN_NONE;
 }
 
+typedef struct call_args {
+  PyObject *work; /* a reference that the kernel drops */
+} call_args;
+
+static void call_kernel(const void *arg) {
+  const call_args *const args = arg;
+  gpufi_py_call_from_thread(args->work, NULL);
+  gpufi_py_release_owner(args->work);
+}
+
+PyDoc_STRVAR(host_stream_doc, "_host_stream(work, /)\n--\n\n"
+                              "A new stream of host:0, for tests, on which a kernel calls `work`.");
+
+static PyObject *host_stream(PyObject *module, PyObject *work) {
+  static const gpuf_device device = {GPUF_DEVICE_HOST, 0};
+  const call_args args = {work};
+  gpuf_stream stream;
+  gpuf_error err;
+  gpuf_status status = gpuf_stream_create(device, &stream, &err);
+  if (status == GPUF_OK) {
+    status = gpuf_host_launch(device, stream, call_kernel, &args, sizeof(args), &err);
+  }
+  if (status != GPUF_OK) {
+    return gpufi_py_raise(gpufi_py_state_of_module(module), &err);
+  }
+  Py_INCREF(work); /* the kernel drops it once it has the GIL, which this thread holds */
+  return PyLong_FromUnsignedLongLong(stream);
+}
+
+PyDoc_STRVAR(host_stream_destroy_doc, "_host_stream_destroy(stream, /)\n--\n\n"
+                                      "Destroy a stream of _host_stream, after its work.");
+
+static PyObject *host_stream_destroy(PyObject *module, PyObject *handle) {
+  static const gpuf_device device = {GPUF_DEVICE_HOST, 0};
+  const gpuf_stream stream = (gpuf_stream)PyLong_AsUnsignedLongLong(handle);
+  gpuf_error err;
+  gpuf_status status;
+  if (PyErr_Occurred()) {
+    return NULL;
+  }
+  Py_BEGIN_ALLOW_THREADS
+    status = gpuf_stream_destroy(device, stream, &err);
+  Py_END_ALLOW_THREADS
+  return gpufi_py_outcome(gpufi_py_state_of_module(module), status, &err);
+}
+
 PyDoc_STRVAR(check_process_doc,
              "check_process(process_id, /)\n--\n\n"
              "Raise gpufetch.Error unless this is the process of that number: an object that it\n"
@@ -263,5 +311,7 @@ PyMethodDef gpufi_py_info_methods[] = {
     {"check_process", check_process, METH_O, check_process_doc},
     {"process_start_time", process_start_time, METH_O, process_start_time_doc},
     {"_host_faults", GPUFI_PY_METHOD(host_faults), METH_VARARGS | METH_KEYWORDS, host_faults_doc},
+    {"_host_stream", host_stream, METH_O, host_stream_doc},
+    {"_host_stream_destroy", host_stream_destroy, METH_O, host_stream_destroy_doc},
     {0},
 };

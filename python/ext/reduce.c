@@ -79,8 +79,11 @@ static int parse_shape(PyObject *object, const gpuf_tensor *tensor, int64_t *sha
     return -1;
   }
   for (int32_t i = 0; i < tensor->ndim; i++) {
-    if (shape[i] < 1) {
-      PyErr_Format(PyExc_ValueError, "the overview's shape is %R; lengths are 1 or more", object);
+    if (shape[i] < (tensor->shape[i] > 0)) {
+      PyErr_Format(PyExc_ValueError,
+                   "the overview's shape is %R, %lld cells along axis %d; give 1 or more for each "
+                   "axis",
+                   object, (long long)shape[i], (int)i);
       return -1;
     }
     shape[i] = shape[i] < tensor->shape[i] ? shape[i] : tensor->shape[i];

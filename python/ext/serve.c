@@ -1,6 +1,7 @@
 /* Serving: gpufetch._remote.serve's calls into the library. */
 #include "adapter.h"
 #include "arguments.h"
+#include "attachment.h"
 #include "device_array.h"
 #include "errors.h"
 #include "interpreter.h"
@@ -227,6 +228,7 @@ static PyObject *serve_publish(PyObject *module, PyObject *args) {
       .release_arg = source.keepalive,
       .start = is_part ? part_start : NULL,
       .global_shape = is_part ? global_shape : NULL,
+      .attachment = gpufi_py_attachment_of(((gpufi_py_device_array *)x)->keepalive),
   };
   Py_BEGIN_ALLOW_THREADS
     gpuf_server *server = gpufi_py_server_begin(held, &err);

@@ -2,7 +2,10 @@
  * function does not even get its frame, and a signal's handler may raise between any two operations
  * of a function that takes a lock or gives it back, such as those of contextlib. */
 #include "errors.h"
+#include "interpreter.h"
 #include "methods.h"
+
+#include <time.h>
 
 PyDoc_STRVAR(run_and_release_doc,
              "run_and_release(work, outcome, release, /)\n--\n\n"
@@ -67,8 +70,27 @@ done:
   return result;
 }
 
+PyDoc_STRVAR(run_insistently_doc,
+             "run_insistently(work, /)\n--\n\n"
+             "Call work(), again as long as it raises MemoryError, also since there was no memory\n"
+             "for its frame. Needs none itself, and lets other threads run in between.");
+
+static PyObject *run_insistently(PyObject *module, PyObject *work) {
+  static const struct timespec pause = {.tv_nsec = 1000000};
+  PyObject *result;
+  (void)module;
+  while (!(result = PyObject_CallNoArgs(work)) && PyErr_ExceptionMatches(PyExc_MemoryError)) {
+    PyErr_Clear();
+    PyThreadState *const thread = PyEval_SaveThread();
+    nanosleep(&pause, NULL);
+    gpufi_py_restore_thread(thread);
+  }
+  return result;
+}
+
 PyMethodDef gpufi_py_thread_methods[] = {
     {"run_and_release", run_and_release, METH_VARARGS, run_and_release_doc},
+    {"run_insistently", run_insistently, METH_O, run_insistently_doc},
     {"run_locked", run_locked, METH_VARARGS, run_locked_doc},
     {0},
 };

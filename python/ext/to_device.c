@@ -1,4 +1,5 @@
-/* to_device, asdevice and _restride, which return a DeviceArray, and _copy_into, which fills one.
+/* to_device, asdevice, _restride and _components, which return a DeviceArray, and _copy_into, which
+ * fills one.
  */
 #include "adapter.h"
 #include "arguments.h"
@@ -191,6 +192,31 @@ static PyObject *restride(PyObject *module, PyObject *args) {
   return gpufi_py_device_array_view(array, &tensor);
 }
 
+static PyObject *components(PyObject *module, PyObject *object) {
+  const gpufi_py_state *state = gpufi_py_state_of_module(module);
+  if (Py_TYPE(object) != state->device_array_type) {
+    PyErr_SetString(PyExc_TypeError, "_components takes a DeviceArray");
+    return NULL;
+  }
+  gpufi_py_device_array *array = (gpufi_py_device_array *)object;
+  gpuf_tensor tensor = array->tensor;
+  if (tensor.dtype != GPUF_DTYPE_COMPLEX64 && tensor.dtype != GPUF_DTYPE_COMPLEX128) {
+    PyErr_SetString(PyExc_TypeError, "_components takes a complex array");
+    return NULL;
+  }
+  if (tensor.ndim == GPUF_NDIM_MAX) {
+    return PyErr_Format(PyExc_ValueError,
+                        "the components of %d axes take one more than there may be: index one",
+                        (int)tensor.ndim);
+  }
+  const bool is_wide = tensor.dtype == GPUF_DTYPE_COMPLEX128;
+  tensor.dtype = is_wide ? GPUF_DTYPE_FLOAT64 : GPUF_DTYPE_FLOAT32;
+  tensor.shape[tensor.ndim] = 2;
+  tensor.strides_nbytes[tensor.ndim] = is_wide ? 8 : 4;
+  tensor.ndim++;
+  return gpufi_py_device_array_view(array, &tensor);
+}
+
 PyDoc_STRVAR(to_device_doc,
              "to_device(array, *, device=None, dtype=None)\n--\n\n"
              "Copy an array on the CPU, of any layout, to a new DeviceArray in C order.\n\n"
@@ -219,10 +245,16 @@ PyDoc_STRVAR(restride_doc,
              "A view of a DeviceArray with the same first element and the given shape and\n"
              "strides in bytes (tuples). ValueError if it would reach outside the array's extent.");
 
+PyDoc_STRVAR(components_doc,
+             "_components(array, /)\n--\n\n"
+             "A view of a complex DeviceArray as floats: real and imaginary parts along a further\n"
+             "last axis. TypeError for another dtype, ValueError if there are too many axes.");
+
 PyMethodDef gpufi_py_device_methods[] = {
     {"to_device", GPUFI_PY_METHOD(to_device), METH_FASTCALL | METH_KEYWORDS, to_device_doc},
     {"asdevice", asdevice, METH_O, asdevice_doc},
     {"_copy_into", GPUFI_PY_METHOD(copy_into), METH_FASTCALL, copy_into_doc},
     {"_restride", restride, METH_VARARGS, restride_doc},
+    {"_components", components, METH_O, components_doc},
     {0},
 };

@@ -15,7 +15,8 @@ is the parent's (devices, fetches under way, shares, servers, connections) raise
 start workers with spawn or forkserver.
 """
 
-from typing import Any
+import importlib
+from typing import TYPE_CHECKING, Any
 
 from gpufetch import hdf5
 from gpufetch._checkpoint import Checkpoint, CheckpointReport, Restart
@@ -30,6 +31,7 @@ from gpufetch._frameworks import CopyWarning, convert, to_device
 from gpufetch._futures import Future, fetch_async
 from gpufetch._info import info
 from gpufetch._lazy.array import LazyArray, lazy
+from gpufetch._lazy.limit import LargeFetchWarning
 from gpufetch._pool import Pool, pool
 from gpufetch._publish import publish, unpublish
 from gpufetch._reduce import Histogram, Overview, Stats, histogram, overview, stats
@@ -37,7 +39,11 @@ from gpufetch._remote.connect import connect
 from gpufetch._remote.connection import Connection
 from gpufetch._remote.serve import Server, serve
 from gpufetch._share import ShareHandle, attach, share, unshare
+from gpufetch._viewer.view import view
 from gpufetch.hdf5._binding import register
+
+if TYPE_CHECKING:
+    from gpufetch import plot as plot
 
 __all__ = [
     "Checkpoint",
@@ -48,6 +54,7 @@ __all__ = [
     "Error",
     "Future",
     "Histogram",
+    "LargeFetchWarning",
     "LazyArray",
     "Overview",
     "Pool",
@@ -77,6 +84,7 @@ __all__ = [
     "unload_ipython_extension",
     "unpublish",
     "unshare",
+    "view",
 ]
 
 register()
@@ -84,7 +92,14 @@ register()
 
 def __dir__() -> list[str]:
     """Names that completion shows: the public ones."""
-    return __all__
+    return [*__all__, "plot"]
+
+
+def __getattr__(name: str) -> Any:
+    """Import `gpufetch.plot` when it is used first, since it imports Matplotlib."""
+    if name == "plot":
+        return importlib.import_module("gpufetch.plot")
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
 
 
 def load_ipython_extension(shell: Any) -> None:

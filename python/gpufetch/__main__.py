@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import gpufetch as gf
-from gpufetch._text import format_nbytes
+from gpufetch._text import format_nbytes, printable
 from gpufetch.hdf5._copy import CODECS
 from gpufetch.hdf5._ls import ls_lines
 from gpufetch.hdf5._verify import Verification, files_of
@@ -28,7 +28,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 1
     except (MemoryError, OSError, RuntimeError, ValueError) as error:
-        print(f"gpufetch {arguments.command}: {error}", file=sys.stderr)
+        print(f"gpufetch {arguments.command}: {printable(str(error))}", file=sys.stderr)
         return 1
 
 
@@ -90,7 +90,7 @@ def _add_ls(commands: Any) -> None:
 def _ls(arguments: argparse.Namespace) -> int:
     for path in arguments.file:
         for line in ls_lines(path):
-            print(line)
+            print(printable(line))
     return 0
 
 
@@ -110,7 +110,7 @@ def _verify(arguments: argparse.Namespace) -> int:
     for file in files:
         verification = Verification(file)
         for line in verification.lines(progress=sys.stderr.isatty()):
-            print(line)
+            print(printable(line))
         damage_count += verification.damage_count
     return 1 if damage_count else 0
 
@@ -146,7 +146,7 @@ def _repack(arguments: argparse.Namespace) -> int:
         progress=True,
     )
     before, after = arguments.source.stat().st_size, arguments.dest.stat().st_size
-    print(f"{arguments.dest}: {format_nbytes(after)}, was {format_nbytes(before)}")
+    print(f"{printable(str(arguments.dest))}: {format_nbytes(after)}, was {format_nbytes(before)}")
     return 0
 
 

@@ -10,9 +10,9 @@ from types import TracebackType
 from typing import Any, Literal, Self, TypeAlias, final
 
 from gpufetch import _core
-from gpufetch._checkpoint_tree import Flat, restore
 from gpufetch._checks import check_int, check_path, check_text, check_timeout
 from gpufetch.hdf5._binding import require_binding
+from gpufetch.hdf5._flat import Flat, restore
 
 __all__ = ["Checkpoint", "CheckpointReport", "Restart"]
 
@@ -20,6 +20,8 @@ _logger = logging.getLogger("gpufetch")
 
 Mode: TypeAlias = Literal["auto", "device-copy", "device-encoded", "pinned"]
 
+_SHARDS_MAX = 256  # as in checkpoint.h
+_DEFAULT_STREAM = 1  # as GPUF_STREAM_LEGACY
 _MODES: list[Mode] = ["auto", "device-copy", "device-encoded", "pinned"]  # as in checkpoint.h
 
 
@@ -32,15 +34,17 @@ class CheckpointReport:
     """Of the checkpoint; -1 where there was none yet."""
     state: Literal["none", "being written", "written", "failed"]
     message: str
-    """Why it failed; empty otherwise."""
+    """Why it failed, or what else did not go well once it was written; empty otherwise."""
     path: Path
-    """Of the file, under its final name."""
+    """Of the file, under its final name; of the master where there are shards."""
     mode: str
     """Where the state was kept until it was written."""
     raw_nbytes: int
     """Of the tensors."""
     file_nbytes: int
-    """Of the file; 0 unless it is written."""
+    """Of the file and its shards; 0 unless they are written."""
+    recycled_nbytes: int
+    """Of the older files that were overwritten, with `recycle`; 0 where all are new ones."""
     ratio: float
     """`raw_nbytes` by `file_nbytes`, or 0."""
     stall: float
@@ -79,9 +83,10 @@ class Checkpoint:
     ...             checkpoint.save(step, state)
 
     Each checkpoint is one HDF5 file, DIRECTORY/PREFIX-STEP.h5, which has that name only when it is
-    whole and on the disk. A process that ends at any time leaves the newest finished one. A failure
-    (a full disk, an I/O error) costs one checkpoint, and those before stand: `wait` and `close`
-    raise it, and the next `save` logs it and goes on. docs/checkpoints.md says what is promised.
+    whole and on the disk, or with `shards` such a file and several others beside it. A process that
+    ends at any time leaves the newest finished one. A failure (a full disk, an I/O error) costs one
+    checkpoint, and those before stand: `wait` and `close` raise it, and the next `save` logs it and
+    goes on. docs/checkpoints.md says what is promised.
 
     From any thread; calls of `save` take turns. `close`, or the end of a `with`, waits for the
     checkpoint that is being written. A program that ends without it may lose that one.
@@ -105,11 +110,20 @@ class Checkpoint:
         survives the process, and not a power cut.
     replace
         Whether a step of which there is a file may be saved again.
+    recycle
+        Whether the file of a checkpoint that has expired is overwritten by the next one, which is
+        several times as fast as a new file, and keeps one file more than `keep` in the folder.
+        Those that `keep` promises, that somebody reads, or that have another name are never
+        overwritten.
     skip_if_busy
         Whether `save` does nothing, and returns False, while the checkpoint before is written. By
         default it waits.
     device_max_nbytes, host_max_nbytes
         Memory to reserve at most; 0: half of the device's free memory, and 256 MiB.
+    shards
+        How many files the tensors of a checkpoint are spread over, at most 256, which is faster
+        where one file is slower than the disks. HDF5 reads all of them by the one that has the
+        checkpoint's name, as long as they stay in one folder. 1: all is one file.
     """
 
     __slots__ = ("_directory", "_prefix", "_writer")
@@ -124,15 +138,19 @@ class Checkpoint:
         compress: bool = True,
         sync: bool = True,
         replace: bool = False,
+        recycle: bool = False,
         skip_if_busy: bool = False,
         device_max_nbytes: int = 0,
         host_max_nbytes: int = 0,
+        shards: int = 1,
     ) -> None:
         require_binding()
         check_path(directory, "directory")
         check_text(prefix, "prefix")
         if mode not in _MODES:
             raise ValueError(f"mode {mode!r} is unknown: give one of {', '.join(_MODES)}")
+        if recycle and check_int(keep, "keep", 0) == 0:
+            raise ValueError("recycle is True, and keep is 0: nothing expires where all are kept")
         self._directory = Path(directory).absolute()
         if not self._directory.is_dir():
             raise FileNotFoundError(f"the checkpoints' folder {self._directory} does not exist")
@@ -147,16 +165,26 @@ class Checkpoint:
             bool(compress),
             bool(sync),
             bool(replace),
+            bool(recycle),
             bool(skip_if_busy),
+            check_int(shards, "shards", 1, _SHARDS_MAX),
         )
 
-    def save(self, step: int, tree: Any) -> bool:
+    def save(self, step: int, tree: Any, *, stream: Any = None) -> bool:
         """Take a snapshot of `tree`, and write it in the background as the checkpoint of `step`.
 
         The tree is a dict, list or tuple, nested to any depth, of what :func:`gpufetch.hdf5.write`
         takes in trees: tensors of any framework or NumPy, numbers, text, bytes and None. All of it
-        may be changed once this returns. Work of the producers that is pending on the tensors is
-        waited for.
+        may be changed once this returns. The snapshot has the work that is pending on the stream
+        which each tensor's producer names: for PyTorch, JAX and CuPy that is the calling thread's
+        current stream.
+
+        `stream` is the stream on which other work on the tensors is pending, as that of another
+        thread: a stream of PyTorch or CuPy, any object with ``__cuda_stream__``, or an integer as
+        in the CUDA Array Interface. The snapshot is taken behind that work, too, and tensors on the
+        device may then be overwritten by later work on that stream alone: where they are copied
+        within the device, this does not wait for the copies. The tensors are held until the
+        checkpoint is written.
 
         Returns whether the checkpoint was begun, which is False with `skip_if_busy` alone.
         ValueError, also for a step of which there is a file, and TypeError say where in the tree
@@ -166,7 +194,9 @@ class Checkpoint:
         flat = Flat(tree)
         names, tensors = tuple(flat.names), tuple(flat.tensors)
         try:
-            before = _core.checkpoint_save(self._writer, step, names, tensors, flat.text)
+            before = _core.checkpoint_save(
+                self._writer, step, names, tensors, flat.text, _handle_of(stream)
+            )
         except TimeoutError:
             return False
         if before["state"] == "failed":
@@ -262,6 +292,23 @@ class Checkpoint:
         return f"<gpufetch.Checkpoint {self._directory / self._prefix}>"
 
 
+def _handle_of(stream: Any) -> int:
+    """The gpuf_stream of a stream; 0 for None. CUDA calls the default stream 0, too."""
+    if stream is None:
+        return 0
+    found: Any = stream
+    if hasattr(stream, "__cuda_stream__"):
+        found = stream.__cuda_stream__()[1]
+    elif not isinstance(stream, int):
+        found = getattr(stream, "cuda_stream", getattr(stream, "ptr", None))
+    if not isinstance(found, int) or isinstance(found, bool):
+        raise TypeError(
+            f"stream is {stream!r:.80}, of type {type(stream).__name__}: give a CUDA stream of "
+            "PyTorch or CuPy, an object with __cuda_stream__, or an integer"
+        )
+    return check_int(found, "stream", 0) or _DEFAULT_STREAM
+
+
 def _report(values: dict[str, Any]) -> CheckpointReport:
     return CheckpointReport(
         step=values["step"],
@@ -271,6 +318,7 @@ def _report(values: dict[str, Any]) -> CheckpointReport:
         mode=_MODES[values["mode"]],
         raw_nbytes=values["raw_nbytes"],
         file_nbytes=values["file_nbytes"],
+        recycled_nbytes=values["recycled_nbytes"],
         ratio=values["ratio"],
         stall=values["stall_ns"] / 1e9,
         seconds=values["write_ns"] / 1e9,

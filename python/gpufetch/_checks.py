@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import operator
 import os
+import stat
 from numbers import Real
 from typing import Any
 
-__all__ = ["check_int", "check_path", "check_text", "check_timeout", "int_text"]
+__all__ = ["check_int", "check_path", "check_regular", "check_text", "check_timeout", "int_text"]
 
 
 def check_text(text: object, what: str, *, errors: str = "strict") -> None:
@@ -34,6 +35,28 @@ def check_text(text: object, what: str, *, errors: str = "strict") -> None:
 def check_path(path: Any, what: str) -> None:
     """Raise ValueError for the path of a file that C would cut at a NUL, or cannot encode."""
     check_text(os.fsdecode(path), what, errors="surrogateescape")
+
+
+_KINDS = (
+    (stat.S_ISFIFO, "a pipe"),
+    (stat.S_ISSOCK, "a socket"),
+    (stat.S_ISCHR, "a device"),
+    (stat.S_ISBLK, "a device"),
+)
+
+
+def check_regular(path: Any) -> None:
+    """Raise OSError for a path that leads to a pipe, a socket or a device: opening it may wait.
+
+    What does not exist, and folders, are left to whoever opens them.
+    """
+    try:
+        mode = os.stat(path).st_mode
+    except OSError:
+        return
+    for is_kind, kind in _KINDS:
+        if is_kind(mode):
+            raise OSError(f"{os.fsdecode(path)} is {kind}: give the path of a regular file")
 
 
 def check_timeout(timeout: Any, *, is_needed: bool = False) -> None:

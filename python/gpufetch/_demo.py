@@ -144,7 +144,7 @@ def _simulate(program: Path, directory: Path) -> list[Path]:
 
 
 def _checkpoints(directory: Path) -> list[Path]:
-    return sorted(directory.glob("gray_scott_[0-9]*.h5"))
+    return sorted(directory.glob("gray_scott-[0-9]*.h5"))
 
 
 def _dataset_sizes(path: Path) -> list[int]:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import atexit
 import collections
 import concurrent.futures
-import contextlib
 import logging
 from collections.abc import Callable, Generator
 from functools import partial
@@ -16,7 +15,8 @@ import numpy.typing as npt
 
 from gpufetch import _core
 from gpufetch._dtypes import DTypeLike
-from gpufetch._threads import Workers
+from gpufetch._outcome import settle
+from gpufetch._threads import Workers, log_exception
 
 __all__ = ["Future", "fetch_async"]
 
@@ -66,7 +66,7 @@ class Future(concurrent.futures.Future[_T], Generic[_T]):
         # which Ctrl-C may leave held.
         self._callbacks: collections.deque[Callable[[Any], object]] = collections.deque()
         # Has an item while a thread waits for the end of the copy, and will call them all then.
-        self._watched: list[None] = []
+        self._watched: list[object] = []
 
     def __getattr__(self, name: str) -> Any:
         """Set the base class up when one of its attributes is used, and see that it is told."""
@@ -79,7 +79,7 @@ class Future(concurrent.futures.Future[_T], Generic[_T]):
             # Each thread that comes here sees to it that the base class is told, before others can
             # see the state that has yet to change: Ctrl-C in one thread may not lose it for them.
             try:
-                _settlers.start(self._settle)
+                _settlers.start(partial(self._settle, own))
             except (MemoryError, RuntimeError):  # no more threads, or the interpreter ends
                 self._copy.join()
                 self._tell(own)
@@ -91,22 +91,20 @@ class Future(concurrent.futures.Future[_T], Generic[_T]):
         for attribute, value in vars(own).items():
             self.__dict__.setdefault(attribute, value)
 
-    def _settle(self) -> None:
+    def _settle(self, own: concurrent.futures.Future[_T]) -> None:
         """On a thread of gpufetch's: wait for the copy, and tell the base class the outcome."""
         self._copy.join()
-        self._set_base_up(concurrent.futures.Future())
-        self._tell(super())
+        self._set_base_up(own)
+        self._tell(self)
 
-    def _tell(self, base: Any) -> None:
+    def _tell(self, base: concurrent.futures.Future[_T]) -> None:
         """Give the outcome of a copy that has ended to `base`, if that has none."""
         try:
-            result = self._copy.result()
+            result = cast(_T, self._copy.result())
         except Exception as error:
-            with contextlib.suppress(concurrent.futures.InvalidStateError):
-                base.set_exception(error.with_traceback(None))
+            settle(base, None, error.with_traceback(None))
         else:
-            with contextlib.suppress(concurrent.futures.InvalidStateError):
-                base.set_result(result)
+            settle(base, result, None)
 
     def result(self, timeout: float | None = None) -> _T:
         """Wait for the copy and return the array or the tree, the same one at every call.
@@ -183,15 +181,19 @@ class Future(concurrent.futures.Future[_T], Generic[_T]):
         """On a thread of gpufetch's: wait for the copy, and call those who want to be told."""
         self._copy.join()
         self._watched.clear()  # first: whoever is late for the loop starts another thread
-        with contextlib.suppress(IndexError):
-            while True:
-                self._call(self._callbacks.popleft(), BaseException)
+        call = self._call  # which needs memory, so before a callback is taken out
+        while self._callbacks:
+            try:
+                fn = self._callbacks.popleft()
+            except IndexError:
+                return
+            call(fn, BaseException)
 
     def _call(self, fn: Callable[[Any], object], caught: type[BaseException]) -> None:
         try:
             fn(self)
         except caught:
-            _logger.exception("exception calling callback for %r", self)
+            log_exception(_logger, "exception calling callback for %r", self)
 
     def set_running_or_notify_cancel(self) -> bool:
         """Not for callers: raises RuntimeError."""

@@ -78,7 +78,8 @@ class Stats:
     min and max are of the elements that are not NaN; finite_min, finite_max, mean and variance are
     of the finite elements. Extremes are int for integers and bool, else float. The variance is the
     mean squared deviation: it divides by the number of finite elements. Without an element to take,
-    these are NaN, and 0 for the extremes of integers.
+    these are NaN, and 0 for the extremes of integers. Where sums of finite elements leave float64's
+    range, mean and variance may be infinite or NaN, too.
     """
 
     count: int
@@ -159,7 +160,8 @@ def overview(x: Any, shape: int | Sequence[int], method: Method = "mean") -> Ove
         "mean" and "rms" are of the finite elements of a cell, in float64 for 8-byte types and else
         in float32. "min", "max" and "minmax" are of the elements that are not NaN, in the tensor's
         dtype. "first" is the element at the cell's lowest indices. A cell without an element to
-        take is NaN.
+        take is NaN. Where sums leave float64's range, "mean" and "rms" may be infinite or NaN;
+        below magnitudes of 1.5e-154 "rms" loses digits.
 
     Returns
     -------

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-__all__ = ["format_nbytes", "print_lines", "table_lines"]
+__all__ = ["format_nbytes", "print_lines", "printable", "table_lines"]
 
 
 def format_nbytes(nbytes: int) -> str:
@@ -20,8 +20,16 @@ def format_nbytes(nbytes: int) -> str:
     return f"{size / 1024:.1f} PiB"
 
 
+def printable(text: str) -> str:
+    """Escape what a terminal obeys or hides, such as control characters in a name from a file."""
+    if text.isprintable():
+        return text
+    return "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in text)
+
+
 def table_lines(rows: Sequence[Sequence[str]]) -> list[str]:
-    """Write rows of texts in columns, two spaces apart."""
+    """Write rows of texts in columns, two spaces apart; control characters are escaped."""
+    rows = [[printable(text) for text in row] for row in rows]
     widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
     return [
         "  ".join(text.ljust(width) for text, width in zip(row, widths, strict=True)).rstrip()

@@ -15,17 +15,36 @@ import os
 import queue
 import time
 from collections.abc import Callable, Sequence
-from itertools import starmap
+from functools import partial
+from itertools import chain, starmap
 from typing import TypeVar
 
-__all__ = ["Workers", "run_at_once"]
+from gpufetch import _core
+
+__all__ = ["Workers", "log_exception", "run_at_once"]
 
 _T = TypeVar("_T")
 _logger = logging.getLogger("gpufetch")
 
+_LOOK_S = 0.05  # where a thread had no memory to say that it is done, others notice as late as this
+
+
+class _Hand:
+    """What one thread has taken to do; a slot, so that taking it needs no memory."""
+
+    __slots__ = ("is_begun", "work")
+
+    def __init__(self) -> None:
+        self.is_begun = False  # whether the thread has come to Python code, which needs memory
+        self.work: Callable[[], object] | None = None
+
 
 class Workers:
     """Runs work on at most `most` threads, or a few more for a moment; from any thread.
+
+    No work is lost for want of memory: a thread that has none for its next step tries again until
+    there is some. Work that a MemoryError leaves is called again, too; so it catches those that are
+    an outcome of its own.
 
     In a forked child there is no work and no thread at first.
     """
@@ -37,11 +56,11 @@ class Workers:
     def _begin(self) -> None:
         self._process_id = os.getpid()
         self._waiting: collections.deque[Callable[[], object]] = collections.deque()
-        self._running: list[int] = []  # an item for each thread
+        self._running: set[_Hand] = set()  # an item for each thread
         self._ends = False
 
-    def start(self, work: Callable[[], object], begun: list[None] | None = None) -> None:
-        """Run `work` on a thread; RuntimeError if there is none to be had.
+    def start(self, work: Callable[[], object], begun: list[object] | None = None) -> None:
+        """Run `work` on a thread; RuntimeError or MemoryError if there is none to be had.
 
         `begun` gets an item in the same moment as it becomes certain that `work` will be run: no
         signal's handler raises between the two. At exit, `end` runs what no thread has come to.
@@ -51,48 +70,75 @@ class Workers:
         if self._ends:
             raise RuntimeError("no work is begun any more: the interpreter ends")
         begun = [] if begun is None else begun
-        if len(self._running) < self._most:
-            self._start_thread((work,), begun)
-            return
-        begun.extend(map(self._waiting.append, [work]))
-        if not self._running:  # the threads, which would have come to it, have ended meanwhile
-            self._start_thread((), [])
+        try:
+            if len(self._running) < self._most:
+                self._start_thread([work], begun)
+                return
+            begun.extend(map(self._waiting.append, [work]))
+            if not self._running:  # the threads, which would have come to it, have ended meanwhile
+                self._start_thread([], [])
+        except (MemoryError, RuntimeError):
+            try:
+                self._waiting.remove(work)
+            except ValueError:  # another thread has taken it
+                return
+            raise
 
-    def _start_thread(self, works: tuple[Callable[[], object], ...], begun: list[None]) -> None:
-        # C calls C in this line: a handler runs before the thread starts, or when both lists have
-        # their items.
-        threads = starmap(_thread.start_new_thread, [(self._run, works)])
-        begun.extend(map(self._running.append, threads))
+    def _start_thread(self, works: list[Callable[[], object]], begun: list[object]) -> None:
+        hand = _Hand()
+        threads = [(_core.run_insistently, (partial(self._run, hand),))]
+        # C calls C in this line: a handler runs before the thread starts, or when all have their
+        # items. `begun` gets one for the thread alone.
+        steps = (map(self._waiting.append, works), map(self._running.add, [hand]))
+        try:
+            begun.extend(
+                chain(filter(None, chain(*steps)), starmap(_thread.start_new_thread, threads))
+            )
+        except BaseException:
+            self._running.discard(hand)
+            raise
 
     def end(self) -> None:
-        """Begin no more work, and wait for what has begun; for `atexit`."""
+        """Begin no more work, and wait for what has begun; for `atexit`.
+
+        This thread takes part, and waits for no thread that has yet to get memory for its start.
+        """
         self._ends = True
-        while os.getpid() == self._process_id and (self._running or self._waiting):
-            if self._running:
+        mine = _Hand()
+        while os.getpid() == self._process_id:
+            if self._waiting:
+                _core.run_insistently(partial(self._run, mine))
+            elif any(hand.is_begun for hand in list(self._running)):
                 time.sleep(0.001)
             else:
-                self._run()
+                return
 
-    def _leave(self) -> None:
-        with contextlib.suppress(IndexError):  # the thread that calls end() is not in the list
-            self._running.pop()
-
-    def _run(self, *works: Callable[[], object]) -> None:
-        self._waiting.extendleft(works)
+    def _run(self, hand: _Hand) -> None:
+        """Do what waits until nothing does. After a MemoryError it is called again."""
+        hand.is_begun = True
         while True:
+            if hand.work is None:
+                try:
+                    hand.work = self._waiting.popleft()
+                except IndexError:
+                    self._running.discard(hand)
+                    if not self._waiting:  # what comes from now on finds this thread gone
+                        return
+                    self._running.add(hand)
+                    continue
             try:
-                work = self._waiting.popleft()
-            except IndexError:
-                self._leave()
-                if not self._waiting:  # what comes from now on finds this thread gone
-                    return
-                self._running.append(0)
-                continue
-            try:
-                work()
+                hand.work()
+            except MemoryError:
+                raise
             except BaseException:
-                _logger.exception("work on a thread of gpufetch's failed")
-            del work
+                log_exception(_logger, "work on a thread of gpufetch's failed")
+            hand.work = None
+
+
+def log_exception(logger: logging.Logger, message: str, *values: object) -> None:
+    """Log the exception that is being handled, if there is memory for that."""
+    with contextlib.suppress(MemoryError):
+        logger.exception(message, *values)
 
 
 def run_at_once(workers: Workers, jobs: Sequence[Callable[[], _T]]) -> list[_T]:
@@ -101,21 +147,28 @@ def run_at_once(workers: Workers, jobs: Sequence[Callable[[], _T]]) -> list[_T]:
     This thread runs all those that no other has begun, so that it depends on no free thread.
     """
     waiting = collections.deque(enumerate(jobs))
-    ended: queue.SimpleQueue[tuple[int, _T | None, BaseException | None]] = queue.SimpleQueue()
+    # Places that are there before the work is, as an outcome may not be lost for want of memory.
+    results: list[_T | None] = [None] * len(jobs)
+    errors: list[BaseException | None] = [None] * len(jobs)
+    left = set(range(len(jobs)))
+    ended: queue.SimpleQueue[None] = queue.SimpleQueue()  # an item says that it is time to look
 
     def work() -> None:
-        with contextlib.suppress(IndexError):
-            while True:
+        while waiting:
+            try:
                 number, job = waiting.popleft()
-                try:
-                    ended.put((number, job(), None))
-                except BaseException as error:
-                    ended.put((number, None, error))
+            except IndexError:
+                return
+            try:
+                results[number] = job()
+            except BaseException as error:
+                errors[number] = error
+            left.discard(number)
+            ended.put(None)
 
     for _ in jobs[1:]:
         with contextlib.suppress(RuntimeError):  # no more threads
             workers.start(work)
-    results: dict[int, _T | None] = {}
     try:
         while waiting:
             try:
@@ -123,11 +176,15 @@ def run_at_once(workers: Workers, jobs: Sequence[Callable[[], _T]]) -> list[_T]:
             except IndexError:
                 break
             results[number] = job()
-        while len(results) < len(jobs):
-            number, result, error = ended.get()
-            if error is not None:
-                raise error
-            results[number] = result
+            left.discard(number)
+        while True:
+            is_over = not left  # an error is there before its job is not left any more
+            for error in errors:
+                if error is not None:
+                    raise error
+            if is_over:
+                return results  # type: ignore[return-value]
+            with contextlib.suppress(queue.Empty):
+                ended.get(timeout=_LOOK_S)
     finally:
         waiting.clear()
-    return [results[number] for number in range(len(jobs))]  # type: ignore[misc]

@@ -124,6 +124,16 @@ class View(ArrayFacts):
         """View with the first two axes as one; None where they are not one in memory."""
         return None
 
+    def components(self) -> View:
+        """View of complex elements as floats, real and imaginary part along a further last axis.
+
+        TypeError where that cannot be had.
+        """
+        raise TypeError(
+            f"the components of {self.dtype} elements of another process cannot be reduced there: "
+            "publish the real and imaginary parts, or fetch() what is needed"
+        )
+
     @abstractmethod
     def fetch(self, *, out: npt.NDArray[Any] | None = None) -> npt.NDArray[Any]:
         """Pull every element, into a new array in C order or into `out`."""
@@ -143,6 +153,10 @@ class View(ArrayFacts):
     @abstractmethod
     def histogram(self, bins: int, limits: tuple[float, float] | None) -> HistogramResult:
         """Count elements in bins where the tensor is."""
+
+    def last_step(self) -> int | None:
+        """The step that the tensor's program completed last; None if no program says steps."""
+        return None
 
     @abstractmethod
     def __dlpack__(self, **options: Any) -> Any: ...
@@ -199,6 +213,9 @@ class DeviceView(View):
     def first_axes_joined(self) -> DeviceView | None:
         joined = first_axes_joined(self.shape, self.strides)
         return None if joined is None else self._restrided(*joined)
+
+    def components(self) -> DeviceView:
+        return DeviceView(_core._components(self.array))
 
     def fetch(self, *, out: npt.NDArray[Any] | None = None) -> npt.NDArray[Any]:
         return _core.fetch(self.array, out=out)

@@ -1,6 +1,7 @@
 #include "backend/cast.h"
 
 #include "backend/cast_impl.h"
+#include "base/floating_point.h"
 
 static bool is_real(gpuf_dtype dtype) {
   return dtype != GPUF_DTYPE_COMPLEX64 && dtype != GPUF_DTYPE_COMPLEX128;
@@ -12,7 +13,8 @@ bool gpufi_cast_offered(gpufi_cast cast) {
 }
 
 /* Elements are in the low bytes of a word, as on every machine that has a GPU: little-endian. */
-void gpufi_cast_elements(gpufi_cast cast, const void *src, int64_t count, void *dst) {
+static GPUFI_NOT_INLINED void cast_elements(gpufi_cast cast, const void *src, int64_t count,
+                                            void *dst) {
   const size_t from_nbytes = gpuf_dtype_nbytes(cast.from), to_nbytes = gpuf_dtype_nbytes(cast.to);
   const char *in = src;
   char *out = dst;
@@ -24,4 +26,10 @@ void gpufi_cast_elements(gpufi_cast cast, const void *src, int64_t count, void *
     in += from_nbytes;
     out += to_nbytes;
   }
+}
+
+void gpufi_cast_elements(gpufi_cast cast, const void *src, int64_t count, void *dst) {
+  const gpufi_floating_point callers = gpufi_floating_point_begin();
+  cast_elements(cast, src, count, dst);
+  gpufi_floating_point_end(callers);
 }

@@ -4,6 +4,7 @@
 
 #include <stdarg.h>
 #include <stdio.h>
+#include <string.h>
 
 const char *gpuf_status_name(gpuf_status status) {
   static const char *const names[] = {
@@ -36,4 +37,8 @@ gpuf_status gpufi_fail(gpuf_error *err, gpuf_status status, int64_t native_code,
     gpufi_text_make_utf8(err->message);
   }
   return status;
+}
+
+gpuf_status gpufi_fail_system(gpuf_error *err, const char *what, const char *path, int code) {
+  return gpufi_fail(err, GPUF_ERR_IO, code, "%s '%s' failed: %s", what, path, strerror(code));
 }

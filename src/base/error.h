@@ -11,6 +11,9 @@
 gpuf_status gpufi_fail(gpuf_error *err, gpuf_status status, int64_t native_code, const char *format,
                        ...) __attribute__((format(printf, 4, 5)));
 
+/* Fill `err` with GPUF_ERR_IO and an errno: "WHAT 'PATH' failed: No such file or directory". */
+gpuf_status gpufi_fail_system(gpuf_error *err, const char *what, const char *path, int code);
+
 /* Return GPUF_ERR_INVALID from the calling function if its pointer argument is NULL. */
 #define GPUFI_REQUIRE(pointer, err)                                                                \
   do {                                                                                             \

@@ -1,5 +1,7 @@
 #include "base/thread.h"
 
+#include "base/floating_point.h"
+
 void gpufi_signals_block(sigset_t *previous) {
   static const int faults[] = {SIGSEGV, SIGBUS, SIGFPE, SIGILL, SIGTRAP};
   sigset_t all;
@@ -19,7 +21,9 @@ int gpufi_thread_start(pthread_t *thread, const char *name, size_t stack_nbytes,
     pthread_attr_setstacksize(&attributes, stack_nbytes);
   }
   gpufi_signals_block(&previous);
+  const gpufi_floating_point callers = gpufi_floating_point_begin(); /* a thread inherits it */
   const int code = pthread_create(thread, &attributes, main, arg);
+  gpufi_floating_point_end(callers);
   pthread_sigmask(SIG_SETMASK, &previous, NULL);
   pthread_attr_destroy(&attributes);
   if (code == 0) {

@@ -8,8 +8,9 @@
 
 /* As pthread_create, for a thread named `name` (at most 15 characters). All signals are blocked in
  * it, because the program's handlers must not run there, except those that report a fault of the
- * thread itself, such as SIGSEGV: a crash handler sees these. A `stack_nbytes` of 0 is the system's
- * default. Returns 0 or an errno value. Thread-safety: any thread. */
+ * thread itself, such as SIGSEGV: a crash handler sees these. Its floating-point environment is the
+ * default one, whatever the caller's is. A `stack_nbytes` of 0 is the system's default. Returns 0
+ * or an errno value. Thread-safety: any thread. */
 int gpufi_thread_start(pthread_t *thread, const char *name, size_t stack_nbytes,
                        void *(*main)(void *arg), void *arg);
 

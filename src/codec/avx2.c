@@ -473,6 +473,7 @@ COMPACT(64)
 #define GPUFI_EACH_WIDTH "codec/planes_impl.h"
 #include "codec/each_width.h"
 
-CPU_TABLE(avx2);
+#define NO_KERNELS {NULL}
+CPU_TABLE(avx2, NO_KERNELS, NO_KERNELS);
 
 #include "codec/target_end.h"

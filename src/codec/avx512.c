@@ -1,9 +1,11 @@
-/* The codec's inner loops for x86-64 with AVX-512 (F, BW, DQ, VL, CD, VBMI, VBMI2). They give the
- * scalar's bytes for the reasons that avx2.c gives, which also explains what is not said here. */
+/* The codec's inner loops for x86-64 with AVX-512 (F, BW, DQ, VL, CD, VBMI, VBMI2) and GFNI. They
+ * give the scalar's bytes for the reasons that avx2.c gives, which also explains what is not said
+ * here. */
 #include "codec/bitplanes.h"
 #include "codec/bytes.h"
 #include "codec/scalar.h"
 #include "codec/sparse.h"
+#include "codec/table_avx512.h"
 #include "codec/unpack_tables.h"
 #include "codec/walks_x86.h"
 
@@ -330,11 +332,6 @@ GPUFI_INLINE uint64_t mask_word(const uint8_t *bits, size_t i, size_t count) {
   return gpufi_load_value(bits + i / 8, left < 8 ? left : 8);
 }
 
-/* The lowest `count` bits, or all 64. */
-GPUFI_INLINE uint64_t first_bits(size_t count) {
-  return _bzhi_u64(UINT64_MAX, count < 64 ? (unsigned)count : 64);
-}
-
 /* The CPU's own expansion: a register's worth of values (64 of 8 bits to 8 of 64) by as many bits
  * of the mask. Each load reads 64 bytes of `used`, and the stores are masked to the values that
  * exist. */
@@ -392,6 +389,8 @@ COMPACT(64, 8)
 #define GPUFI_EACH_WIDTH "codec/planes_impl.h"
 #include "codec/each_width.h"
 
-CPU_TABLE(avx512);
+#define REBUILD_KERNELS WALKS(rebuild, avx512)
+#define TAKE_APART_KERNELS {gpufi_take_apart_8_avx512, gpufi_take_apart_16_avx512, NULL, NULL}
+CPU_TABLE(avx512, TAKE_APART_KERNELS, REBUILD_KERNELS);
 
 #include "codec/target_end.h"

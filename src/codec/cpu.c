@@ -25,7 +25,7 @@ static bool can_run(const gpufi_cpu *cpu) {
     return avx2 && __builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512bw") &&
            __builtin_cpu_supports("avx512dq") && __builtin_cpu_supports("avx512vl") &&
            __builtin_cpu_supports("avx512cd") && __builtin_cpu_supports("avx512vbmi") &&
-           __builtin_cpu_supports("avx512vbmi2");
+           __builtin_cpu_supports("avx512vbmi2") && __builtin_cpu_supports("gfni");
   }
   return cpu != &gpufi_cpu_avx2 || avx2;
 #else

@@ -16,6 +16,7 @@
  * `raw`. */
 #include "base/arithmetic.h"
 #include "base/error.h"
+#include "base/floating_point.h"
 #include "codec/block.h"
 #include "codec/bytes.h"
 #include "codec/checksum.h"
@@ -51,6 +52,7 @@ typedef struct coding {
   gpufi_numbers numbers;            /* only if the header says that the values have a base */
   gpufi_dictionary dictionary;      /* without entries if there is none */
   gpufi_ranks ranks;                /* only if ranked */
+  gpufi_leaf_tables leaves;         /* the same, but not in version 1 */
   size_t descriptors_at, blocks_at; /* offsets in the chunk */
 } coding;
 
@@ -89,6 +91,9 @@ static gpuf_status read_coding(const gpufi_chunk_header *header, const uint8_t *
     const size_t good = gpufi_ranks_read(&c->ranks, encoded + symbols_at);
     if (good != gpufi_ranks_count(&c->ranks)) {
       return gpufi_corrupt(err, symbols_at, "an entry of the symbol table is out of range");
+    }
+    if (!c->version_1) {
+      gpufi_leaf_tables_init(&c->leaves, &c->ranks.tree, c->ranks.symbols, c->ranks.cut.bits);
     }
   }
   gpuf_status status =
@@ -165,12 +170,12 @@ static gpuf_status decode_block(const coding *c, const uint8_t *encoded, size_t 
   if (c->version_1 && block.kind == GPUFI_BLOCK_CODE4 && (block.form & GPUFI_FORM_RANGES)) {
     return gpufi_corrupt(err, word_at, "two ranges of widths in a chunk of version 1");
   }
-  /* The W8 reader is told how many bytes follow, so that it need not copy a block that lies far
+  /* The readers are told how many bytes follow, so that they need not copy a block that lies far
    * enough before the chunk's end. */
-  status =
-      c->ranked
-          ? gpufi_ranked_unpack(&c->ranks, g->value_nbytes, in, p->at, block, residuals, count, err)
-          : gpufi_block_unpack(g->value_nbytes, in, left, p->at, block, residuals, count, err);
+  status = c->ranked
+               ? gpufi_ranked_unpack(&c->ranks, &c->leaves, g->value_nbytes, in, left, p->at, block,
+                                     residuals, count, err)
+               : gpufi_block_unpack(g->value_nbytes, in, left, p->at, block, residuals, count, err);
   if (status == GPUF_OK && c->numbers.shift != 0 && !c->ranked && !p->corrections) {
     status = check_shift(c, p->at, block, residuals, count, err);
   }
@@ -410,6 +415,14 @@ static void fill_constant(uint8_t *raw, size_t raw_nbytes, const uint8_t *elemen
   }
 }
 
+static GPUFI_NOT_INLINED gpuf_status decode_payload(const gpufi_chunk_header *header,
+                                                    const uint8_t *encoded, size_t encoded_nbytes,
+                                                    uint8_t *raw, gpuf_error *err) {
+  return header->flags & GPUFI_FLAG_PLANES
+             ? decode_planes(header, encoded, encoded_nbytes, raw, err)
+             : decode_values(header, encoded, encoded_nbytes, raw, err);
+}
+
 gpuf_status gpufi_codec_inspect(const void *encoded, size_t encoded_nbytes,
                                 gpufi_chunk_shape *shape, size_t *raw_nbytes, gpuf_error *err) {
   gpufi_chunk_header header;
@@ -452,6 +465,8 @@ gpuf_status gpufi_codec_decode(const void *encoded, size_t encoded_nbytes, void 
     memcpy(raw, bytes + GPUFI_HEADER_NBYTES, raw_nbytes);
     return check_padding(bytes, GPUFI_HEADER_NBYTES + raw_nbytes, encoded_nbytes, err);
   }
-  return header.flags & GPUFI_FLAG_PLANES ? decode_planes(&header, bytes, encoded_nbytes, raw, err)
-                                          : decode_values(&header, bytes, encoded_nbytes, raw, err);
+  const gpufi_floating_point callers = gpufi_floating_point_begin();
+  status = decode_payload(&header, bytes, encoded_nbytes, raw, err);
+  gpufi_floating_point_end(callers);
+  return status;
 }

@@ -3,6 +3,7 @@
  * the chunk is stored raw, so encoding never fails for its size. */
 #include "base/arithmetic.h"
 #include "base/error.h"
+#include "base/floating_point.h"
 #include "codec/block.h"
 #include "codec/bytes.h"
 #include "codec/codec.h"
@@ -313,8 +314,8 @@ static void encode_raw(gpufi_chunk_header *header, const uint8_t *raw, uint8_t *
   memset(payload + raw_nbytes, 0, capacity - raw_nbytes);
 }
 
-static void encode_payload(gpufi_chunk_header *header, const uint8_t *raw, bool swap,
-                           uint8_t *payload, void *scratch) {
+static GPUFI_NOT_INLINED void encode_payload(gpufi_chunk_header *header, const uint8_t *raw,
+                                             bool swap, uint8_t *payload, void *scratch) {
   const uint8_t *values = raw;
   gpufi_geometry g;
   const size_t raw_nbytes = (size_t)header->raw_nbytes;
@@ -356,7 +357,9 @@ static gpuf_status encode(const gpufi_chunk_shape *shape, bool swap, const void 
                       encoded_capacity, gpufi_codec_bound(raw_nbytes));
   }
   header.raw_nbytes = raw_nbytes;
+  const gpufi_floating_point callers = gpufi_floating_point_begin();
   encode_payload(&header, raw, swap, encoded + GPUFI_HEADER_NBYTES, scratch);
+  gpufi_floating_point_end(callers);
   gpufi_header_write(encoded, &header);
   *encoded_nbytes = GPUFI_HEADER_NBYTES + (size_t)header.payload_nbytes;
   gpufi_codec_seal(encoded, *encoded_nbytes);

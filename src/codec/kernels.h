@@ -86,13 +86,15 @@ typedef void gpufi_symbols_fn(const uint8_t *codes, size_t count, const uint8_t 
                               unsigned last, const uint8_t *escaped, uint8_t *symbols);
 
 /* What an encoder looks up: of each symbol the leaf, which is the last one for those without a code
- * of their own; and of each leaf the steps to it, bit j - 1 that to level j, in two bytes. */
+ * of their own; of each leaf the steps to it, bit j - 1 that to level j, in two bytes; and the
+ * levels that these lead to, up to level 8, as bits in the same way. */
 typedef struct gpufi_walk_tables {
   bool wide;     /* symbols have more than 8 bits */
   uint8_t last;  /* leaf */
   uint8_t pages; /* bit k: one of the symbols 256 * k to 256 * k + 255 has a code of its own */
   uint8_t leaves[1 << GPUFI_SYMBOL_BITS_MAX];
   uint8_t lower[GPUFI_TREE_LEAVES_MAX + 1], upper[GPUFI_TREE_LEAVES_MAX + 1];
+  uint8_t levels[GPUFI_TREE_LEAVES_MAX + 1];
 } gpufi_walk_tables;
 
 /* The leaf of each symbol (or what else the table has), of which `lower` has the low 8 bits and, if
@@ -106,11 +108,21 @@ typedef void gpufi_leaves_fn(const gpufi_walk_tables *tables, const uint8_t *low
 typedef size_t gpufi_write_walks_fn(const uint8_t *leaves, size_t count, const gpufi_tree *tree,
                                     const gpufi_walk_tables *tables, uint8_t *bits);
 
-/* The inverse. Reads up to GPUFI_CODE_NBYTES_MAX + GPUFI_WALK_NBYTES, whatever they hold, and may
- * write GPUFI_WALK_NBYTES more than `count` leaves. Returns the bits of the codes, of which some
- * may not be there; it is for the caller to compare. */
+/* What a decoder looks up: the symbols of leaves, of the last one 0; and by eight steps from the
+ * root on, of which the first is the highest bit, the leaf that is on the way, if there is one. */
+typedef struct gpufi_leaf_tables {
+  bool wide;    /* symbols have more than 8 bits */
+  uint8_t last; /* leaf */
+  uint8_t lower[GPUFI_TREE_LEAVES_MAX + 1], upper[GPUFI_TREE_LEAVES_MAX + 1]; /* symbols */
+  uint8_t leaves[256];
+} gpufi_leaf_tables;
+
+/* The inverse of writing. Reads up to GPUFI_CODE_NBYTES_MAX + GPUFI_WALK_NBYTES, whatever they
+ * hold, and may write GPUFI_WALK_NBYTES more than `count` leaves. Returns the bits of the codes, of
+ * which some may not be there; it is for the caller to compare. Sets how many are the last leaf. */
 typedef size_t gpufi_read_walks_fn(const uint8_t *bits, size_t count, const gpufi_tree *tree,
-                                   uint8_t *leaves);
+                                   const gpufi_leaf_tables *tables, uint8_t *leaves,
+                                   size_t *last_count);
 
 /* Where the symbol is in a value, and what the rest loses; its bits are [at .. at + bits - 1]. */
 typedef struct gpufi_cut {
@@ -124,6 +136,23 @@ typedef void gpufi_split_fn(const gpufi_cut *cut, const uint8_t *values, size_t 
                             uint8_t *lower, uint8_t *upper);
 typedef void gpufi_join_fn(const gpufi_cut *cut, const void *rests, const uint8_t *lower,
                            const uint8_t *upper, size_t count, uint8_t *values);
+
+/* What symbols, unpack and join do, in one: packed rests (GPUFI_FORM_PLAIN, one width), leaves, and
+ * the symbols of those that are at the last leaf, as a block has them, to values. Reads
+ * up to GPUFI_WALK_NBYTES past the rests, and GPUFI_EXPAND_READ_NBYTES past the stored symbols.
+ * False, with nothing done, where rests have more than GPUFI_REBUILD_BITS(bits of a value) bits. */
+#define GPUFI_REBUILD_BITS(value_bits) ((value_bits) <= 16 ? (value_bits) - 1 : (value_bits) - 7)
+typedef bool gpufi_rebuild_fn(const gpufi_cut *cut, const gpufi_leaf_tables *tables,
+                              const uint8_t *rests, const uint8_t *leaves, const uint8_t *stored,
+                              size_t count, uint8_t *values);
+
+/* What split, leaves and pack_groups do, in one: values to packed rests (of which a block has the
+ * bytes of whole groups), symbols and leaves. May write GPUFI_GROUP_WRITE_NBYTES more than the
+ * rests, and GPUFI_WALK_NBYTES more than `count` of all else. Returns how many are at the last
+ * leaf. */
+typedef size_t gpufi_take_apart_fn(const gpufi_cut *cut, const gpufi_walk_tables *tables,
+                                   const uint8_t *values, size_t count, uint8_t *rests,
+                                   uint8_t *lower, uint8_t *upper, uint8_t *leaves);
 
 /* The codes of a block to the widths of its groups and their total; `widths` has capacity for
  * GPUFI_BLOCK_GROUPS. False if one is below width 1 or unused bits are not 0. May read 32 bytes
@@ -236,6 +265,8 @@ typedef struct gpufi_cpu {
   gpufi_read_walks_fn *read_walks;
   gpufi_split_fn *split[GPUFI_VALUE_WIDTHS];
   gpufi_join_fn *join[GPUFI_VALUE_WIDTHS];
+  gpufi_take_apart_fn *take_apart[GPUFI_VALUE_WIDTHS]; /* null: by split, leaves, pack_groups */
+  gpufi_rebuild_fn *rebuild[GPUFI_VALUE_WIDTHS];       /* null: by unpack, symbols and join */
   gpufi_split_bits_fn *split_bits;
   gpufi_join_bits_fn *join_bits;
   gpufi_join_planes_fn *join_planes[GPUFI_VALUE_WIDTHS];

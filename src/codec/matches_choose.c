@@ -46,8 +46,11 @@ static void residuals_of(const gpufi_sampled *c, const gpufi_w8_choice *how, siz
                       residuals);
 }
 
-/* The eight values of a group, as numbers. */
-static void load_group(const uint8_t *group, size_t value_nbytes, uint64_t values[8]) {
+/* The eight values of a group, as numbers; so many groups are looked at together. */
+typedef uint64_t group_values[GPUFI_GROUP_VALUES];
+#define TOGETHER 4
+
+static void load_group(const uint8_t *group, size_t value_nbytes, group_values values) {
   GPUFI_BY_NBYTES(
       value_nbytes, for (size_t i = 0; i < GPUFI_GROUP_VALUES; i++) {
         T x;
@@ -62,24 +65,49 @@ static uint64_t zigzag(uint64_t x, size_t value_nbytes) {
   return ((uint64_t)r << 1 ^ (uint64_t)(r >> 63)) << unused >> unused;
 }
 
-static void look_at_group(const uint64_t values[8], size_t value_nbytes, bool zigzags,
-                          signs *found) {
+/* The first `count` of some groups. All of them are hashed side by side, for a hash is a chain of
+ * multiplications. */
+static void look_at_groups(group_values values[TOGETHER], size_t count, size_t value_nbytes,
+                           bool zigzags, signs *found) {
   const size_t step = (value_nbytes == 1 ? SEQUENCE_NBYTES_8 : SEQUENCE_NBYTES) / value_nbytes;
-  uint64_t some = 0, all = UINT64_MAX, hash = 0;
+  uint64_t hash[TOGETHER] = {0};
   for (size_t i = 0; i < GPUFI_GROUP_VALUES; i++) {
-    const uint64_t x = zigzags ? zigzag(values[i], value_nbytes) : values[i];
-    some |= x;
-    all &= x;
-    hash = (hash ^ values[i]) * GPUFI_WORD_KEY;
-    hash ^= hash >> 29;
-    if ((i + 1) % step == 0) {
-      const size_t place = (size_t)(hash >> (64 - SEEN_BITS_LOG2));
+    for (size_t n = 0; n < TOGETHER; n++) {
+      hash[n] = (hash[n] ^ values[n][i]) * GPUFI_WORD_KEY;
+      hash[n] ^= hash[n] >> 29;
+    }
+    for (size_t n = 0; n < count && (i + 1) % step == 0; n++) {
+      const size_t place = (size_t)(hash[n] >> (64 - SEEN_BITS_LOG2));
       found->seen[place / 8] |= (uint8_t)(1 << place % 8);
       found->sequences++;
-      hash = 0;
+      hash[n] = 0;
     }
   }
-  found->busy += 8 * (uint64_t)__builtin_popcountll(some & ~all);
+  for (size_t n = 0; n < count; n++) {
+    uint64_t some = 0, all = UINT64_MAX;
+    for (size_t i = 0; i < GPUFI_GROUP_VALUES; i++) {
+      const uint64_t x = zigzags ? zigzag(values[n][i], value_nbytes) : values[n][i];
+      some |= x;
+      all &= x;
+    }
+    found->busy += 8 * (uint64_t)__builtin_popcountll(some & ~all);
+  }
+}
+
+/* The same of those of a batch that have eight values. */
+static void look_at_batch(const gpufi_sample_batch *batch, const uint8_t *residuals,
+                          size_t value_nbytes, bool zigzags, signs *found) {
+  group_values values[TOGETHER] = {{0}};
+  size_t count = 0;
+  for (size_t n = 0; n < batch->count; n++) {
+    if (batch->groups[n].count == GPUFI_GROUP_VALUES) {
+      load_group(residuals + n * GPUFI_GROUP_VALUES * value_nbytes, value_nbytes, values[count++]);
+    }
+    if (count == TOGETHER || n + 1 == batch->count) {
+      look_at_groups(values, count, value_nbytes, zigzags, found);
+      count = 0;
+    }
+  }
 }
 
 /* The axes as a number of the sample's subsets. */
@@ -98,7 +126,6 @@ static void look_at_sample(const gpufi_sampled *c, const gpufi_w8_choice *how, s
   const unsigned subset = subset_of(c->sample, how->axes);
   const gpufi_numbers numbers = {.transform = how->transform};
   uint8_t residuals[8 * GPUFI_BLOCK_VALUES];
-  uint64_t values[GPUFI_GROUP_VALUES];
   gpufi_sample_batch batch;
   for (size_t k = 0; k < c->sample->count; k += batch.count) {
     if (how->axes != 0) {
@@ -113,12 +140,7 @@ static void look_at_sample(const gpufi_sampled *c, const gpufi_w8_choice *how, s
     if (k == 0 && c->sample->places[0].first == 0 && subset != 0) {
       memset(residuals, 0, step * nbytes);
     }
-    for (size_t n = 0; n < batch.count; n++) {
-      if (batch.groups[n].count == GPUFI_GROUP_VALUES) {
-        load_group(residuals + n * GPUFI_GROUP_VALUES * nbytes, nbytes, values);
-        look_at_group(values, nbytes, is_predicted(how), found);
-      }
-    }
+    look_at_batch(&batch, residuals, nbytes, is_predicted(how), found);
   }
 }
 

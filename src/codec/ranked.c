@@ -154,16 +154,35 @@ static uint64_t build_ranks(gpufi_ranks *ranks, const uint16_t *counts, size_t t
   return bits + 8 * gpufi_symbol_nbytes(ranks) * escaped;
 }
 
+/* How often each symbol occurs: that of `bits` bits in place 2^bits + symbol, for all numbers of
+ * bits from `least` to `most`, of which the fewer are the upper ones. */
+static void count_symbols(const sample *s, unsigned at, unsigned least, unsigned most,
+                          uint16_t counts[2 * SYMBOLS]) {
+  uint16_t *const longest = counts + ((size_t)1 << most);
+  const unsigned mask = (1u << most) - 1;
+  memset(longest, 0, sizeof(counts[0]) << most);
+  for (size_t i = 0; i < s->count; i++) {
+    longest[s->values[i] >> at & mask]++;
+  }
+  for (unsigned bits = most; bits-- > least;) {
+    const size_t count = (size_t)1 << bits;
+    for (size_t i = 0; i < count; i++) {
+      counts[count + i] = (uint16_t)(counts[2 * (count + i)] + counts[2 * (count + i) + 1]);
+    }
+  }
+}
+
 uint64_t gpufi_ranks_choose(gpufi_ranks *ranks, const gpufi_sampled *of, uint64_t limit) {
   const gpufi_geometry *const g = of->g;
   sample s;
-  uint16_t counts[SYMBOLS];
+  uint16_t counts[2 * SYMBOLS];
   const unsigned value_bits = 8 * (unsigned)g->value_nbytes;
   const gpufi_cuts all = gpufi_ranks_cuts(of->dtype, g->value_nbytes);
   const uint64_t groups = gpufi_group_count(g), take = gpufi_sample_count(g);
   uint64_t best = UINT64_MAX;
   take_sample(of, &s);
   assert(take != 0);
+  count_symbols(&s, all.at - all.more, all.bits, all.bits + all.more, counts);
   const unsigned zeros = s.any != 0 ? (unsigned)__builtin_ctzll(s.any) : value_bits;
   for (unsigned more = 0; more <= all.more && s.count != 0; more += all.step) {
     gpufi_ranks tried = {
@@ -173,11 +192,7 @@ uint64_t gpufi_ranks_choose(gpufi_ranks *ranks, const gpufi_sampled *of, uint64_
     if ((s.mask_bits + rests) * groups / take >= limit) {
       continue;
     }
-    memset(counts, 0, sizeof(counts[0]) << tried.cut.bits);
-    for (size_t i = 0; i < s.count; i++) {
-      counts[s.values[i] >> tried.cut.at & ((1u << tried.cut.bits) - 1)]++;
-    }
-    const uint64_t codes = build_ranks(&tried, counts, s.count);
+    const uint64_t codes = build_ranks(&tried, counts + ((size_t)1 << tried.cut.bits), s.count);
     const uint64_t bits = (s.mask_bits + rests) * groups / take + codes * groups / take +
                           8 * gpufi_ranks_table_nbytes(&tried);
     if (bits < best) {

@@ -26,7 +26,8 @@
 /* The sections of a block. */
 typedef struct sections {
   size_t count, code_bits, stored_count;
-  uint64_t rests[GPUFI_BLOCK_VALUES];                 /* of the values' type, not of this one */
+  bool packed; /* the rests are as a block has them, else one by one */
+  uint64_t rests[GPUFI_BLOCK_VALUES + GPUFI_GROUP_WRITE_NBYTES / 8];
   uint8_t lower[LIST_CAPACITY], upper[LIST_CAPACITY]; /* of the values' symbols */
   uint8_t leaves[LIST_CAPACITY];
   uint8_t codes[GPUFI_CODE_NBYTES_MAX + GPUFI_WALK_NBYTES];
@@ -35,14 +36,13 @@ typedef struct sections {
 
 /* --- encoding --- */
 
-/* The symbols of the last leaf, which are stored as they are: a search finds few of them soonest;
- * many are written without a branch, each in the place after the last one stored, which the next
- * one takes if it is not of that leaf. */
+/* The symbols of the last leaf, `total` of them, which are stored as they are: a search finds few
+ * of them soonest; many are written without a branch, each in the place after the last one stored,
+ * which the next one takes if it is not of that leaf. */
 #define FEW_STORED 64
 
-static void store_symbols(const gpufi_ranks *ranks, sections *p) {
+static void store_symbols(const gpufi_ranks *ranks, size_t total, sections *p) {
   const uint8_t last = (uint8_t)(ranks->tree.leaf_count - 1), *next = p->leaves;
-  const size_t total = gpufi_count_byte(p->leaves, p->count, last);
   const size_t each = gpufi_symbol_nbytes(ranks);
   const uint8_t *const upper = each == 2 ? p->upper : p->lower;
   uint8_t *to = p->stored;
@@ -66,11 +66,19 @@ static void store_symbols(const gpufi_ranks *ranks, sections *p) {
 static void split_values(const gpufi_ranks *ranks, const gpufi_walk_tables *tables,
                          size_t value_nbytes, const uint8_t *values, size_t count, sections *p) {
   const gpufi_cpu *const cpu = gpufi_cpu_get();
+  const size_t index = gpufi_value_index(value_nbytes);
   p->count = count;
-  cpu->split[gpufi_value_index(value_nbytes)](&ranks->cut, values, count, p->rests, p->lower,
-                                              p->upper);
-  cpu->leaves(tables, p->lower, p->upper, count, p->leaves);
-  store_symbols(ranks, p);
+  p->packed = cpu->take_apart[index] != NULL;
+  size_t lasts;
+  if (p->packed) {
+    lasts = cpu->take_apart[index](&ranks->cut, tables, values, count, (uint8_t *)p->rests,
+                                   p->lower, p->upper, p->leaves);
+  } else {
+    cpu->split[index](&ranks->cut, values, count, p->rests, p->lower, p->upper);
+    cpu->leaves(tables, p->lower, p->upper, count, p->leaves);
+    lasts = gpufi_count_byte(p->leaves, count, tables->last);
+  }
+  store_symbols(ranks, lasts, p);
   p->code_bits = cpu->write_walks(p->leaves, count, &ranks->tree, tables, p->codes);
 }
 
@@ -84,7 +92,13 @@ static void sections_write(const gpufi_ranks *ranks, size_t value_nbytes, sectio
                            uint8_t *out) {
   const unsigned rest = gpufi_rest_bits(ranks, value_nbytes);
   const size_t codes = (p->code_bits + 7) / 8;
-  out = gpufi_fixed_pack(value_nbytes, p->rests, p->count, rest, out);
+  if (p->packed) {
+    const size_t nbytes = gpufi_fixed_nbytes(p->count, rest);
+    memcpy(out, p->rests, nbytes);
+    out += nbytes;
+  } else {
+    out = gpufi_fixed_pack(value_nbytes, p->rests, p->count, rest, out);
+  }
   memcpy(out, p->codes, codes);
   memcpy(out + codes, p->stored, p->stored_count);
 }
@@ -144,84 +158,130 @@ bool gpufi_ranked_pack(const gpufi_ranks *ranks, const gpufi_walk_tables *tables
 
 /* --- decoding --- */
 
-/* Byte `k` of the symbol of each value. `stored` has those of the last leaf, of `each` bytes. */
-static void look_up_symbols(const gpufi_ranks *ranks, const sections *p, const uint8_t *stored,
-                            size_t each, unsigned k, uint8_t *symbols) {
-  uint8_t table[GPUFI_TREE_LEAVES_MAX + 1] = {0}, escaped[LIST_CAPACITY];
-  const unsigned last = ranks->tree.leaf_count - 1u;
-  for (size_t i = 0; i < last; i++) {
-    table[i] = (uint8_t)(ranks->symbols[i] >> 8 * k);
-  }
-  for (size_t i = 0; i < p->stored_count; i++) {
-    escaped[i] = stored[i * each + k];
-  }
-  escaped[p->stored_count] = 0; /* read, though not used */
-  gpufi_cpu_get()->symbols(p->leaves, p->count, table, last, escaped, symbols);
-}
+/* Kernels may read so many bytes past the first one of a block's codes, and so past the block. */
+#define BLOCK_NBYTES_MAX 0x3fff /* of a descriptor */
+#define CODES_READ_NBYTES (GPUFI_CODE_NBYTES_MAX + GPUFI_WALK_NBYTES)
 
-/* The symbols of all values, from the leaves and the last section; false if that has another size,
- * or a symbol out of range. */
-static bool read_symbols(const gpufi_ranks *ranks, const uint8_t *stored, size_t nbytes,
-                         sections *p) {
+/* Where the sections of a coded block are, and what they say; the stored symbols are a copy, after
+ * which there are zeros for what is read too far. */
+typedef struct coded {
+  size_t count, stored_count;
+  const uint8_t *rests;
+  uint8_t leaves[LIST_CAPACITY];
+  uint8_t stored[2 * GPUFI_BLOCK_VALUES + GPUFI_EXPAND_READ_NBYTES];
+} coded;
+
+/* The stored symbols, p->stored_count of them; false if they have another size, or one is out of
+ * range. */
+static bool read_stored(const gpufi_ranks *ranks, const uint8_t *in, size_t nbytes, coded *p) {
   const size_t each = gpufi_symbol_nbytes(ranks);
-  p->stored_count = gpufi_count_byte(p->leaves, p->count, (uint8_t)(ranks->tree.leaf_count - 1));
   if (nbytes != p->stored_count * each) {
     return false;
   }
-  for (size_t i = 0; i < p->stored_count; i++) {
-    if (gpufi_load_value(stored + i * each, each) >> ranks->cut.bits) {
-      return false;
-    }
+  unsigned even = 0, odd = 0; /* the bits of any symbol's lower byte, and upper one */
+  for (size_t i = 0; i < nbytes; i += each) {
+    even |= in[i];
+    odd |= in[i + each - 1];
   }
-  look_up_symbols(ranks, p, stored, each, 0, p->lower);
-  if (each == 2) {
-    look_up_symbols(ranks, p, stored, each, 1, p->upper);
+  if ((each == 2 ? even | odd << 8 : even) >> ranks->cut.bits != 0) {
+    return false;
   }
+  memcpy(p->stored, in, nbytes);
+  memset(p->stored + nbytes, 0, GPUFI_EXPAND_READ_NBYTES);
   return true;
 }
 
+/* The bits that fill up the last group of the rests, and the last byte of the codes, are 0. */
+static bool filled_with_zeros(const uint8_t *bytes, size_t nbytes, size_t bits) {
+  unsigned beyond = bits % 8 != 0 ? bytes[bits / 8] >> bits % 8 : 0;
+  for (size_t i = (bits + 7) / 8; i < nbytes; i++) {
+    beyond |= bytes[i];
+  }
+  return beyond == 0;
+}
+
 /* False if the sections do not fill the block exactly, or a stored symbol is out of range. A code
- * needs no check: every walk ends at a leaf. It is read from a copy, after which there are zeros
- * for what is read too far. */
-static bool read_sections(const gpufi_ranks *ranks, size_t value_nbytes, const uint8_t *in,
-                          size_t nbytes, sections *p) {
+ * needs no check: every walk ends at a leaf, and one that goes on behind the block is too long. */
+static bool read_sections(const gpufi_ranks *ranks, const gpufi_leaf_tables *tables,
+                          size_t value_nbytes, const uint8_t *in, size_t nbytes, coded *p) {
   const unsigned rest = gpufi_rest_bits(ranks, value_nbytes);
   const size_t rests_nbytes = gpufi_fixed_nbytes(p->count, rest);
-  if (rests_nbytes > nbytes || !gpufi_fixed_unpack(value_nbytes, in, p->count, rest, p->rests)) {
+  if (rests_nbytes > nbytes || !filled_with_zeros(in, rests_nbytes, p->count * rest)) {
     return false;
   }
   const uint8_t *const codes = in + rests_nbytes;
   const size_t left = nbytes - rests_nbytes;
-  const size_t copied = left < GPUFI_CODE_NBYTES_MAX ? left : GPUFI_CODE_NBYTES_MAX;
-  memcpy(p->codes, codes, copied);
-  memset(p->codes + copied, 0, sizeof(p->codes) - copied);
-  const size_t bits = gpufi_cpu_get()->read_walks(p->codes, p->count, &ranks->tree, p->leaves);
+  const size_t bits = gpufi_cpu_get()->read_walks(codes, p->count, &ranks->tree, tables, p->leaves,
+                                                  &p->stored_count);
   const size_t codes_nbytes = (bits + 7) / 8;
-  if (codes_nbytes > left || (bits % 8 != 0 && codes[codes_nbytes - 1] >> bits % 8 != 0)) {
+  if (codes_nbytes > left || !filled_with_zeros(codes, codes_nbytes, bits)) {
     return false;
   }
-  return read_symbols(ranks, codes + codes_nbytes, left - codes_nbytes, p);
+  p->rests = in;
+  return read_stored(ranks, codes + codes_nbytes, left - codes_nbytes, p);
 }
 
-static bool unpack_coded(const gpufi_ranks *ranks, size_t value_nbytes, const uint8_t *in,
-                         size_t nbytes, uint8_t *values, size_t count) {
-  sections p;
+/* Byte `k` of the symbol of each value. */
+static void look_up_symbols(const coded *p, const gpufi_leaf_tables *tables, size_t each,
+                            unsigned k, uint8_t *symbols) {
+  uint8_t escaped[LIST_CAPACITY];
+  for (size_t i = 0; i < p->stored_count; i++) {
+    escaped[i] = p->stored[i * each + k];
+  }
+  escaped[p->stored_count] = 0; /* read, though not used */
+  gpufi_cpu_get()->symbols(p->leaves, p->count, k == 0 ? tables->lower : tables->upper,
+                           tables->last, escaped, symbols);
+}
+
+/* By way of arrays: rests, and both bytes of symbols. */
+static void rebuild(const gpufi_ranks *ranks, const gpufi_leaf_tables *tables, size_t value_nbytes,
+                    const coded *p, uint8_t *values) {
+  uint64_t rests[GPUFI_BLOCK_VALUES]; /* of the values' type, not of this one */
+  uint8_t lower[LIST_CAPACITY], upper[LIST_CAPACITY];
+  const size_t each = gpufi_symbol_nbytes(ranks);
+  gpufi_fixed_unpack(value_nbytes, p->rests, p->count, gpufi_rest_bits(ranks, value_nbytes), rests);
+  look_up_symbols(p, tables, each, 0, lower);
+  if (each == 2) {
+    look_up_symbols(p, tables, each, 1, upper);
+  }
+  gpufi_cpu_get()->join[gpufi_value_index(value_nbytes)](&ranks->cut, rests, lower, upper, p->count,
+                                                         values);
+}
+
+/* Of the `readable` bytes at `in` the block has `nbytes`. Where fewer follow than kernels may read,
+ * which is so at the end of a chunk, they get a copy. */
+static bool unpack_coded(const gpufi_ranks *ranks, const gpufi_leaf_tables *tables,
+                         size_t value_nbytes, const uint8_t *in, size_t nbytes, size_t readable,
+                         uint8_t *values, size_t count) {
+  uint8_t copy[BLOCK_NBYTES_MAX + CODES_READ_NBYTES];
+  coded p;
   p.count = count;
-  if (!read_sections(ranks, value_nbytes, in, nbytes, &p)) {
+  if (readable - nbytes < CODES_READ_NBYTES) {
+    memcpy(copy, in, nbytes);
+    memset(copy + nbytes, 0, CODES_READ_NBYTES);
+    in = copy;
+  }
+  if (!read_sections(ranks, tables, value_nbytes, in, nbytes, &p)) {
     return false;
   }
-  gpufi_cpu_get()->join[gpufi_value_index(value_nbytes)](&ranks->cut, p.rests, p.lower, p.upper,
-                                                         count, values);
+  gpufi_rebuild_fn *const at_once = gpufi_cpu_get()->rebuild[gpufi_value_index(value_nbytes)];
+  if (at_once == NULL ||
+      !at_once(&ranks->cut, tables, p.rests, p.leaves, p.stored, count, values)) {
+    rebuild(ranks, tables, value_nbytes, &p, values);
+  }
   return true;
 }
 
 /* All values of a block, or those of a sparse one that are not 0; `in` has block->nbytes. */
-static gpuf_status unpack_list(const gpufi_ranks *ranks, size_t value_nbytes, const uint8_t *in,
-                               size_t at, const gpufi_block *block, uint8_t *values, size_t count,
+static gpuf_status unpack_list(const gpufi_ranks *ranks, const gpufi_leaf_tables *tables,
+                               size_t value_nbytes, const uint8_t *in, size_t readable, size_t at,
+                               const gpufi_block *block, uint8_t *values, size_t count,
                                gpuf_error *err) {
   if (block->kind == GPUFI_BLOCK_CODED) {
-    return (ranks->first_bits != 0 ? gpufi_levels_unpack : unpack_coded)(
-               ranks, value_nbytes, in, block->nbytes, values, count)
+    return (ranks->first_bits != 0
+                ? gpufi_levels_unpack(ranks, value_nbytes, in, block->nbytes, values, count)
+                : unpack_coded(ranks, tables, value_nbytes, in, block->nbytes, readable, values,
+                               count))
                ? GPUF_OK
                : gpufi_corrupt(err, at, "the sections of a ranked block do not fit it");
   }
@@ -237,9 +297,9 @@ static gpuf_status unpack_list(const gpufi_ranks *ranks, size_t value_nbytes, co
   return GPUF_OK;
 }
 
-gpuf_status gpufi_ranked_unpack(const gpufi_ranks *ranks, size_t value_nbytes, const uint8_t *in,
-                                size_t at, gpufi_block block, uint8_t *values, size_t count,
-                                gpuf_error *err) {
+gpuf_status gpufi_ranked_unpack(const gpufi_ranks *ranks, const gpufi_leaf_tables *tables,
+                                size_t value_nbytes, const uint8_t *in, size_t in_nbytes, size_t at,
+                                gpufi_block block, uint8_t *values, size_t count, gpuf_error *err) {
   uint64_t used[GPUFI_BLOCK_VALUES + GPUFI_EXPAND_READ_NBYTES / 8];
   gpufi_mask mask;
   const bool sparse = block.form == GPUFI_FORM_SPARSE;
@@ -250,7 +310,7 @@ gpuf_status gpufi_ranked_unpack(const gpufi_ranks *ranks, size_t value_nbytes, c
                          "the descriptor of a block of a ranked chunk is none of those allowed");
   }
   if (!sparse) {
-    return unpack_list(ranks, value_nbytes, in, at, &block, values, count, err);
+    return unpack_list(ranks, tables, value_nbytes, in, in_nbytes, at, &block, values, count, err);
   }
   gpuf_status status =
       gpufi_mask_read(gpufi_cpu_get()->expand[0], in, block.nbytes, at, count, &mask, err);
@@ -258,8 +318,8 @@ gpuf_status gpufi_ranked_unpack(const gpufi_ranks *ranks, size_t value_nbytes, c
     return status;
   }
   block.nbytes -= (uint32_t)mask.nbytes;
-  status = unpack_list(ranks, value_nbytes, in + mask.nbytes, at + mask.nbytes, &block,
-                       (uint8_t *)used, mask.used_count, err);
+  status = unpack_list(ranks, tables, value_nbytes, in + mask.nbytes, in_nbytes - mask.nbytes,
+                       at + mask.nbytes, &block, (uint8_t *)used, mask.used_count, err);
   if (status == GPUF_OK) {
     gpufi_mask_expand(value_nbytes, &mask, (const uint8_t *)used, count, values);
   }

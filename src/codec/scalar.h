@@ -43,4 +43,27 @@ gpufi_compact_fn gpufi_compact_8_scalar, gpufi_compact_16_scalar, gpufi_compact_
   {gpufi_##kernel##_8_scalar, gpufi_##kernel##_16_scalar, gpufi_##kernel##_32_scalar,              \
    gpufi_##kernel##_64_scalar}
 
+/* The same of functions of the file that has the table. */
+#define GPUFI_KERNELS(kernel) {kernel##_8, kernel##_16, kernel##_32, kernel##_64}
+
+/* Members of a table: those that every file with a table compiles for its instruction set, from
+ * planes_impl.h, number_impl.h and sample_impl.h. */
+#define GPUFI_COMPILED_KERNELS                                                                     \
+  .join_planes = GPUFI_KERNELS(join_planes), .split_planes = GPUFI_KERNELS(split_planes),          \
+  .to_base = GPUFI_KERNELS(to_base), .from_base = GPUFI_KERNELS(from_base),                        \
+  .correct = GPUFI_KERNELS(correct), .corrections = GPUFI_KERNELS(corrections),                    \
+  .find_origins = {NULL, NULL, find_origins_32, find_origins_64},                                  \
+  .sample_costs = GPUFI_KERNELS(sample_costs), .sample_residuals = GPUFI_KERNELS(sample_residuals)
+
+/* And those of which x86-64 alone has other versions. */
+#define GPUFI_PLAIN_KERNELS                                                                        \
+  .read_codes = gpufi_read_codes_scalar, .look_at = GPUFI_SCALAR_KERNELS(look_at),                 \
+  .pack = GPUFI_SCALAR_KERNELS(pack), .pack_groups = GPUFI_SCALAR_KERNELS(pack_groups),            \
+  .expand = GPUFI_SCALAR_KERNELS(expand), .compact = GPUFI_SCALAR_KERNELS(compact),                \
+  .from_places_16 = gpufi_from_places_16_scalar, .symbols = gpufi_symbols_scalar,                  \
+  .leaves = gpufi_leaves_scalar, .write_walks = gpufi_write_walks_scalar,                          \
+  .read_walks = gpufi_read_walks_scalar, .split = GPUFI_SCALAR_KERNELS(split),                     \
+  .join = GPUFI_SCALAR_KERNELS(join), .split_bits = gpufi_split_bits_scalar,                       \
+  .join_bits = gpufi_join_bits_scalar
+
 #endif

@@ -4,10 +4,10 @@
 #pragma clang attribute push(                                                                      \
     __attribute__((                                                                                \
         target("avx2,bmi,bmi2,popcnt,avx512f,avx512bw,avx512dq,avx512vl,avx512cd,avx512vbmi,"      \
-               "avx512vbmi2"))),                                                                   \
+               "avx512vbmi2,gfni"))),                                                              \
     apply_to = function)
 #else
 #pragma GCC push_options
 #pragma GCC target(                                                                                \
-    "avx2,bmi,bmi2,popcnt,avx512f,avx512bw,avx512dq,avx512vl,avx512cd,avx512vbmi,avx512vbmi2,prefer-vector-width=512")
+    "avx2,bmi,bmi2,popcnt,avx512f,avx512bw,avx512dq,avx512vl,avx512cd,avx512vbmi,avx512vbmi2,gfni,prefer-vector-width=512")
 #endif

@@ -21,13 +21,32 @@ void gpufi_walk_tables_init(gpufi_walk_tables *tables, const gpufi_tree *tree,
   }
   for (size_t leaf = 0; leaf <= last; leaf++) {
     unsigned steps = 0, node = (unsigned)leaf;
-    for (unsigned j = gpufi_tree_level(tree, leaf); j > 0; j--) {
+    const unsigned level = gpufi_tree_level(tree, leaf);
+    for (unsigned j = level; j > 0; j--) {
       const unsigned place = node - tree->before[j];
       steps |= (place & 1) << (j - 1);
       node = tree->before[j] + (place >> 1);
     }
     tables->lower[leaf] = (uint8_t)steps;
     tables->upper[leaf] = (uint8_t)(steps >> 8);
+    tables->levels[leaf] = (uint8_t)((1u << level) - 1);
+  }
+}
+
+void gpufi_leaf_tables_init(gpufi_leaf_tables *tables, const gpufi_tree *tree,
+                            const uint16_t *symbols, unsigned symbol_bits) {
+  const size_t last = (size_t)tree->leaf_count - 1;
+  size_t at = 0; /* the first eight steps of leaves in order are numbers in order */
+  *tables = (gpufi_leaf_tables){.wide = symbol_bits > 8, .last = (uint8_t)last};
+  for (size_t leaf = 0; leaf < last; leaf++) {
+    tables->lower[leaf] = (uint8_t)symbols[leaf];
+    tables->upper[leaf] = (uint8_t)(symbols[leaf] >> 8);
+  }
+  for (unsigned j = 1; j <= tree->depth && j <= 8; j++) {
+    const size_t each = (size_t)1 << (8 - j);
+    for (size_t k = 0; k < tree->leaves[j]; k++, at += each) {
+      memset(tables->leaves + at, (int)(tree->before[j] + k), each);
+    }
   }
 }
 
@@ -84,9 +103,10 @@ size_t gpufi_write_walks_scalar(const uint8_t *leaves, size_t count, const gpufi
 
 /* `active` has the places of those values whose walk is not at its end. */
 size_t gpufi_read_walks_scalar(const uint8_t *bits, size_t count, const gpufi_tree *tree,
-                               uint8_t *leaves) {
+                               const gpufi_leaf_tables *tables, uint8_t *leaves,
+                               size_t *last_count) {
   uint16_t active[GPUFI_BLOCK_VALUES];
-  size_t at = 0;
+  size_t at = 0, left = count;
   memset(leaves, 0, count); /* the root */
   for (size_t i = 0; i < count; i++) {
     active[i] = (uint16_t)i;
@@ -94,15 +114,16 @@ size_t gpufi_read_walks_scalar(const uint8_t *bits, size_t count, const gpufi_tr
   for (unsigned j = 1; j <= tree->depth; j++) {
     const unsigned before = tree->before[j], end = before + tree->leaves[j];
     size_t more = 0;
-    for (size_t k = 0; k < count; k++, at++) {
+    for (size_t k = 0; k < left; k++, at++) {
       const uint16_t i = active[k];
       const unsigned node = 2u * leaves[i] - before + (bits[at >> 3] >> (at & 7) & 1u);
       leaves[i] = (uint8_t)node;
       active[more] = i;
       more += node >= end;
     }
-    count = more;
+    left = more;
   }
+  *last_count = gpufi_count_byte(leaves, count, tables->last);
   return at;
 }
 

@@ -40,4 +40,8 @@ static inline void gpufi_put_last_bits(const gpufi_bit_writer *w) {
 void gpufi_walk_tables_init(gpufi_walk_tables *tables, const gpufi_tree *tree,
                             const uint16_t *symbols, unsigned symbol_bits);
 
+/* The same for a decoder. */
+void gpufi_leaf_tables_init(gpufi_leaf_tables *tables, const gpufi_tree *tree,
+                            const uint16_t *symbols, unsigned symbol_bits);
+
 #endif

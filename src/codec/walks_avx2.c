@@ -197,8 +197,43 @@ GPUFI_INLINE void put_back(const uint8_t *below, size_t count, unsigned inner, u
   }
 }
 
-#define WALKS_OF(name) name##_avx2
 #include "codec/walks_x86_impl.h"
+
+size_t gpufi_write_walks_avx2(const uint8_t *leaves, size_t count, const gpufi_tree *tree,
+                              const gpufi_walk_tables *tables, uint8_t *bits) {
+  gpufi_bit_writer w = {bits, 0, 0};
+  uint8_t list[GPUFI_BLOCK_VALUES + GPUFI_WALK_NBYTES];
+  memcpy(list, leaves, count);
+  write_levels(list, count, tree, tables, 1, &w);
+  gpufi_put_last_bits(&w);
+  return 8 * (size_t)(w.next - bits) + w.fill;
+}
+
+size_t gpufi_read_walks_avx2(const uint8_t *bits, size_t count, const gpufi_tree *tree,
+                             const gpufi_leaf_tables *tables, uint8_t *leaves, size_t *last_count) {
+  uint8_t lists[GPUFI_TREE_DEPTH_MAX][GPUFI_BLOCK_VALUES + GPUFI_WALK_NBYTES];
+  size_t counts[GPUFI_TREE_DEPTH_MAX + 1] = {count}, at = 0;
+  unsigned inner[GPUFI_TREE_DEPTH_MAX + 1], k = 0; /* the list that is in use; 0 is `leaves` */
+  memset(leaves, 0, count);                        /* the root */
+  for (unsigned j = 1; counts[k] > 0; j++) {
+    uint8_t *const nodes = k == 0 ? leaves : lists[k - 1];
+    read_steps(bits, at, counts[k], tree->before[j], nodes);
+    at += counts[k];
+    if (j == tree->depth) {
+      break;
+    }
+    if (tree->leaves[j] != 0) {
+      inner[k] = (unsigned)tree->before[j] + tree->leaves[j];
+      counts[k + 1] = list_inner(nodes, counts[k], inner[k], lists[k]);
+      k++;
+    }
+  }
+  while (k-- > 0) {
+    put_back(lists[k], counts[k], inner[k], k == 0 ? leaves : lists[k - 1]);
+  }
+  *last_count = gpufi_count_byte(leaves, count, tables->last);
+  return at;
+}
 
 /* gpufi_split_8_avx2 and so on. */
 #define WALK(name) JOIN(name, _, JOIN(BITS, _, avx2))

@@ -18,4 +18,9 @@ gpufi_split_fn gpufi_split_8_avx512, gpufi_split_16_avx512, gpufi_split_32_avx51
     gpufi_split_64_avx512;
 gpufi_join_fn gpufi_join_8_avx512, gpufi_join_16_avx512, gpufi_join_32_avx512, gpufi_join_64_avx512;
 
+gpufi_rebuild_fn gpufi_rebuild_8_avx512, gpufi_rebuild_16_avx512, gpufi_rebuild_32_avx512,
+    gpufi_rebuild_64_avx512;
+
+gpufi_take_apart_fn gpufi_take_apart_8_avx512, gpufi_take_apart_16_avx512;
+
 #endif

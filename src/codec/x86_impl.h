@@ -55,18 +55,17 @@ RESTORE(32, SET1_32)
 #define WALKS(kernel, set)                                                                         \
   {gpufi_##kernel##_8_##set, gpufi_##kernel##_16_##set, gpufi_##kernel##_32_##set,                 \
    gpufi_##kernel##_64_##set}
-#define KERNELS(kernel) {kernel##_8, kernel##_16, kernel##_32, kernel##_64}
-#define CPU_TABLE(set)                                                                             \
+#define CPU_TABLE(set, take_apart_kernels, rebuild_kernels)                                        \
   const gpufi_cpu gpufi_cpu_##set = {                                                              \
       .name = #set,                                                                                \
       .add_words = add_words,                                                                      \
       .read_codes = read_codes,                                                                    \
-      .unpack = KERNELS(unpack),                                                                   \
-      .look_at = KERNELS(look_at),                                                                 \
-      .pack = KERNELS(pack),                                                                       \
-      .pack_groups = KERNELS(pack_groups),                                                         \
-      .expand = KERNELS(expand),                                                                   \
-      .compact = KERNELS(compact),                                                                 \
+      .unpack = GPUFI_KERNELS(unpack),                                                             \
+      .look_at = GPUFI_KERNELS(look_at),                                                           \
+      .pack = GPUFI_KERNELS(pack),                                                                 \
+      .pack_groups = GPUFI_KERNELS(pack_groups),                                                   \
+      .expand = GPUFI_KERNELS(expand),                                                             \
+      .compact = GPUFI_KERNELS(compact),                                                           \
       .from_places_16 = gpufi_from_places_16_##set,                                                \
       .symbols = gpufi_symbols_##set,                                                              \
       .leaves = gpufi_leaves_##set,                                                                \
@@ -74,17 +73,11 @@ RESTORE(32, SET1_32)
       .read_walks = gpufi_read_walks_##set,                                                        \
       .split = WALKS(split, set),                                                                  \
       .join = WALKS(join, set),                                                                    \
+      .take_apart = take_apart_kernels,                                                            \
+      .rebuild = rebuild_kernels,                                                                  \
       .split_bits = split_bits,                                                                    \
       .join_bits = join_bits,                                                                      \
-      .join_planes = KERNELS(join_planes),                                                         \
-      .split_planes = KERNELS(split_planes),                                                       \
-      .to_base = KERNELS(to_base),                                                                 \
-      .from_base = KERNELS(from_base),                                                             \
-      .correct = KERNELS(correct),                                                                 \
-      .corrections = KERNELS(corrections),                                                         \
-      .find_origins = {NULL, NULL, find_origins_32, find_origins_64},                              \
-      .sample_costs = KERNELS(sample_costs),                                                       \
-      .sample_residuals = KERNELS(sample_residuals),                                               \
-      .inverse = KERNELS(inverse),                                                                 \
-      .forward = KERNELS(forward),                                                                 \
+      GPUFI_COMPILED_KERNELS,                                                                      \
+      .inverse = GPUFI_KERNELS(inverse),                                                           \
+      .forward = GPUFI_KERNELS(forward),                                                           \
   }

@@ -1,5 +1,6 @@
 #include "core/future.h"
 
+#include <inttypes.h>
 #include <stdlib.h>
 
 #include "backend/host/stream.h"
@@ -229,8 +230,10 @@ static gpuf_status wait_for(gpuf_future *future, int64_t timeout_ns, gpuf_error 
   pthread_mutex_unlock(&future->lock);
   if (!settled) {
     return gpufi_fail(err, GPUF_ERR_TIMEOUT, 0,
-                      "a copy of %zu bytes was not done after %.3f ms and still runs; wait again",
-                      future->copy.nbytes, (double)timeout_ns / 1e6);
+                      "a copy of %zu bytes was not done after %" PRId64
+                      ".%03d ms and still runs; wait "
+                      "again",
+                      future->copy.nbytes, timeout_ns / 1000000, (int)(timeout_ns / 1000 % 1000));
   }
   return report(status, &error, err);
 }

@@ -7,6 +7,7 @@
 #include <string.h>
 
 #include "base/error.h"
+#include "base/floating_point.h"
 #include "base/struct.h"
 
 static gpuf_status check_source(const gpuf_tensor *src, gpuf_error *err) {
@@ -91,9 +92,11 @@ static const gpufi_reduce_kind overview_kinds[] = {
     [GPUF_OVERVIEW_MINMAX] = GPUFI_REDUCE_MINMAX, [GPUF_OVERVIEW_FIRST] = GPUFI_REDUCE_FIRST,
 };
 
-gpuf_status gpuf_reduce_overview(const gpuf_tensor *src, gpuf_overview_method method,
-                                 const int64_t *shape, void *result, void *result_max,
-                                 gpuf_counts *counts, gpuf_error *err) {
+static GPUFI_NOT_INLINED gpuf_status take_overview(const gpuf_tensor *src,
+                                                   gpuf_overview_method method,
+                                                   const int64_t *shape, void *result,
+                                                   void *result_max, gpuf_counts *counts,
+                                                   gpuf_error *err) {
   int64_t cell_count;
   gpuf_status status =
       counts ? gpufi_struct_check(counts, sizeof(*counts), "GPUF_COUNTS_INIT", err) : GPUF_OK;
@@ -124,6 +127,15 @@ gpuf_status gpuf_reduce_overview(const gpuf_tensor *src, gpuf_overview_method me
                              .neginf_count = head.low_count};
     gpufi_struct_write(counts, &own, sizeof(own));
   }
+  return status;
+}
+
+gpuf_status gpuf_reduce_overview(const gpuf_tensor *src, gpuf_overview_method method,
+                                 const int64_t *shape, void *result, void *result_max,
+                                 gpuf_counts *counts, gpuf_error *err) {
+  const gpufi_floating_point callers = gpufi_floating_point_begin();
+  const gpuf_status status = take_overview(src, method, shape, result, result_max, counts, err);
+  gpufi_floating_point_end(callers);
   return status;
 }
 
@@ -173,7 +185,8 @@ static gpuf_stats stats_from(gpuf_dtype dtype, const gpufi_reduce_stats *raw) {
   return stats;
 }
 
-static gpuf_status take_stats(const gpuf_tensor *src, gpuf_stats *stats, gpuf_error *err) {
+static GPUFI_NOT_INLINED gpuf_status take_stats(const gpuf_tensor *src, gpuf_stats *stats,
+                                                gpuf_error *err) {
   gpuf_status status = check_source(src, err);
   if (status != GPUF_OK) {
     return status;
@@ -199,7 +212,9 @@ gpuf_status gpuf_reduce_stats(const gpuf_tensor *src, gpuf_stats *stats, gpuf_er
   gpuf_stats own;
   gpuf_status status = gpufi_struct_check(stats, sizeof(own), "GPUF_STATS_INIT", err);
   if (status == GPUF_OK) {
+    const gpufi_floating_point callers = gpufi_floating_point_begin();
     status = take_stats(src, &own, err);
+    gpufi_floating_point_end(callers);
   }
   if (status == GPUF_OK) {
     gpufi_struct_write(stats, &own, sizeof(own));
@@ -281,9 +296,10 @@ static gpuf_status count_bins(const gpuf_tensor *src, int64_t bin_count, const d
   return status;
 }
 
-gpuf_status gpuf_reduce_histogram(const gpuf_tensor *src, int64_t bin_count, const double range[2],
-                                  uint64_t *bins, double *edges, gpuf_histogram_rest *rest,
-                                  gpuf_error *err) {
+static GPUFI_NOT_INLINED gpuf_status take_histogram(const gpuf_tensor *src, int64_t bin_count,
+                                                    const double range[2], uint64_t *bins,
+                                                    double *edges, gpuf_histogram_rest *rest,
+                                                    gpuf_error *err) {
   GPUFI_REQUIRE(src, err);
   GPUFI_REQUIRE(bins, err);
   double limits[2];
@@ -324,5 +340,14 @@ gpuf_status gpuf_reduce_histogram(const gpuf_tensor *src, int64_t bin_count, con
     gpufi_struct_write(rest, &outside, sizeof(outside));
   }
   free(own_edges);
+  return status;
+}
+
+gpuf_status gpuf_reduce_histogram(const gpuf_tensor *src, int64_t bin_count, const double range[2],
+                                  uint64_t *bins, double *edges, gpuf_histogram_rest *rest,
+                                  gpuf_error *err) {
+  const gpufi_floating_point callers = gpufi_floating_point_begin();
+  const gpuf_status status = take_histogram(src, bin_count, range, bins, edges, rest, err);
+  gpufi_floating_point_end(callers);
   return status;
 }

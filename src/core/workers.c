@@ -4,6 +4,7 @@
 #include <stdlib.h>
 
 #include "base/clock.h"
+#include "base/fork.h"
 #include "base/thread.h"
 
 #define PARKED_MAX 64
@@ -40,14 +41,7 @@ static void fork_child(void) {
   pthread_mutex_unlock(&lock);
 }
 
-static void watch_fork(void) {
-  pthread_atfork(fork_prepare, fork_parent, fork_child);
-}
-
-void gpufi_workers_watch_fork(void) {
-  static pthread_once_t once = PTHREAD_ONCE_INIT;
-  pthread_once(&once, watch_fork);
-}
+GPUFI_AT_FORK(GPUFI_FORK_WORKERS, fork_prepare, fork_parent, fork_child);
 
 static void take_out(worker *w) {
   worker **link = &parked;
@@ -132,7 +126,6 @@ int32_t gpufi_workers_start(gpufi_workers *workers, int32_t count, void (*run)(v
   if (count <= 0) {
     return 0;
   }
-  gpufi_workers_watch_fork();
   pthread_mutex_lock(&lock);
   workers->running_count += count;
   int32_t started = wake_parked(&work, count);

@@ -22,10 +22,6 @@ typedef struct gpufi_workers {
  * or to report as a failure. */
 int32_t gpufi_workers_start(gpufi_workers *workers, int32_t count, void (*run)(void *arg),
                             void *arg);
-/* Watch for forks from now on, as the first call with work does: for those whose locks are held
- * while workers are started or waited for. They register their handlers after this, so that these
- * are called before the cache's lock is taken. */
-void gpufi_workers_watch_fork(void);
 /* Wait until each of them has returned from `run`. `workers` may be used again. */
 void gpufi_workers_wait(gpufi_workers *workers);
 

@@ -11,8 +11,10 @@
 /* H5T_COMPLEX of HDF5 2.0, which older headers lack. */
 #define GPUFI_H5T_COMPLEX 11
 #define GPUFI_H5_INFO_NBYTES 1024
-/* H5F_ACC_RDONLY and H5F_ACC_TRUNC without the calls of libhdf5 that hide in the macros. */
+/* H5F_ACC_RDONLY, H5F_ACC_RDWR and H5F_ACC_TRUNC without the calls of libhdf5 that hide in the
+ * macros. */
 #define GPUFI_H5F_ACC_RDONLY 0x0000u
+#define GPUFI_H5F_ACC_RDWR 0x0001u
 #define GPUFI_H5F_ACC_TRUNC 0x0002u
 
 /* clang-format off */
@@ -25,13 +27,14 @@
   F(Dcreate2) F(Dopen2) F(Dget_space) F(Dget_type) F(Dget_create_plist) F(Dread) F(Dwrite)  \
   F(Dwrite_chunk) F(Dget_chunk_storage_size)                                                \
   F(Eget_auto2) F(Eset_auto2) F(Ewalk2) F(Eclear2) F(Epush2) F(Aiterate2) F(FDdriver_query) \
-  F(Fcreate) F(Fopen) F(Fclose)                                                             \
+  F(Fcreate) F(Fopen) F(Fclose) F(Fflush) F(Fget_obj_count) F(Fget_obj_ids)                 \
   F(Fget_intent) F(Fget_access_plist) F(Fget_create_plist) F(Fget_vfd_handle)               \
   F(Gopen2) F(Gget_info) F(Lexists) F(Ldelete)                                              \
-  F(Iget_file_id) F(Iget_type) F(Iget_name) F(Idec_ref) F(Pget_driver) F(Pget_userblock)    \
+  F(Iget_file_id) F(Iinc_ref) F(Iget_type) F(Iget_name) F(Idec_ref) F(Pget_driver) F(Pget_userblock)    \
   F(Pset_driver) F(Pget_driver_info)                                                        \
   F(Pcreate) F(Pset_chunk) F(Pget_chunk) F(Pset_filter) F(Pget_nfilters) F(Pget_filter2)    \
-  F(Pset_fill_time) F(Pget_fill_time) F(Pfill_value_defined) F(Pget_layout)                 \
+  F(Pset_fill_time) F(Pget_fill_time) F(Pset_fill_value) F(Pget_fill_value)                   \
+  F(Pfill_value_defined) F(Pget_layout) F(Pset_virtual)                                     \
   F(Pget_chunk_opts) F(Pset_create_intermediate_group) F(Pset_char_encoding)                \
   F(Pset_obj_track_times)                                                                   \
   F(Screate) F(Screate_simple) F(Sget_simple_extent_ndims) F(Sget_simple_extent_dims)       \
@@ -48,6 +51,7 @@
 #define GPUFI_H5_IDS(F)                                                                     \
   F(P_CLS_DATASET_CREATE_ID) F(P_CLS_LINK_CREATE_ID) F(P_CLS_FILE_ACCESS_ID)                \
   F(E_IO) F(E_WRITEERROR) F(E_READERROR) F(E_SEEKERROR)                                     \
+  F(E_RESOURCE) F(E_NOSPACE) F(E_CANTALLOC)                                                 \
   F(E_ERR_CLS) F(E_FILE) F(E_CANTOPENFILE) F(E_CANTCLOSEFILE)                               \
   F(T_STD_I8LE) F(T_STD_I16LE) F(T_STD_I32LE) F(T_STD_I64LE)                                \
   F(T_STD_U8LE) F(T_STD_U16LE) F(T_STD_U32LE) F(T_STD_U64LE)                                \
@@ -79,12 +83,24 @@ typedef struct gpufi_h5_api {
    * that number, and takes less than GPUFI_H5_INFO_NBYTES. */
   herr_t (*Fget_fileno)(hid_t file, unsigned long *number);
   herr_t (*Oget_info1)(hid_t object, void *info);
+  /* 1.12 and newer, else NULL. */
+  herr_t (*Oget_info3)(hid_t object, void *info, unsigned fields);
+  /* H5Lget_info, or what 1.12 and newer have instead: `info` begins with the link's type in each of
+   * them. */
+  herr_t (*Lget_info)(hid_t location, const char *name, void *info, hid_t lapl);
   /* 2.0 and newer, else NULL. */
   hid_t (*Tcomplex_create)(hid_t component);
   /* 1.14 and newer, else NULL: older ones lack it, or count the offset in chunks. */
   herr_t (*Dchunk_iter)(hid_t dataset, hid_t dxpl, gpufi_h5_chunk_visitor visit, void *arg);
   /* NULL where the library has none. */
   herr_t (*Dget_chunk_index_type)(hid_t dataset, H5D_chunk_index_t *index);
+  /* 1.10.5 and newer, else NULL. */
+  herr_t (*Dget_chunk_info_by_coord)(hid_t dataset, const hsize_t *offset, unsigned *filter_mask,
+                                     haddr_t *address, hsize_t *nbytes);
+  /* Before 1.10.9 and 1.12.2 HDF5 believes, until the dataset is closed everywhere, that the one
+   * chunk of a dataset with the index "single chunk" skipped every filter when H5Dwrite_chunk wrote
+   * it first. */
+  bool mistakes_single_chunks;
   /* The driver of plain files: a variable from 2.0 on, a function before. One of them is NULL. */
   const hid_t *FD_SEC2_id;
   hid_t (*FD_sec2_init)(void);

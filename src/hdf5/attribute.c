@@ -1,5 +1,6 @@
 /* Scalars beside a tensor: attributes of a file's root, a group or a dataset. */
 #include "base/error.h"
+#include "base/floating_point.h"
 #include "base/text.h"
 #include "hdf5/types.h"
 #include "hdf5/writable.h"
@@ -298,9 +299,13 @@ static gpuf_status read_int64(attribute *a, void *value, gpuf_error *err) {
   return GPUF_OK;
 }
 
+/* HDF5 converts numbers of other types with the processor's arithmetic. */
 static gpuf_status read_float64(attribute *a, void *value, gpuf_error *err) {
   double number = 0;
-  if (a->session.api->Aread(a->id, *a->session.api->T_IEEE_F64LE, &number) < 0) {
+  const gpufi_floating_point callers = gpufi_floating_point_begin();
+  const herr_t result = a->session.api->Aread(a->id, *a->session.api->T_IEEE_F64LE, &number);
+  gpufi_floating_point_end(callers);
+  if (result < 0) {
     return fail(a, "reading", err);
   }
   memcpy(value, &number, sizeof(number));

@@ -1,5 +1,7 @@
 #include "hdf5/batch.h"
 
+#include <string.h>
+
 #include "core/pool.h"
 
 /* Reserve `nbytes` at the next multiple of 256 and return their offset. */
@@ -19,6 +21,7 @@ gpuf_status gpufi_h5_batch_init(gpufi_h5_batch *b, const gpufi_backend *backend,
   const size_t pinned_nbytes = nbytes;
   const size_t raw_at = take(&nbytes, chunks->count * chunks->raw_pitch_nbytes);
   const size_t spare_at = take(&nbytes, chunks->raw_nbytes);
+  const size_t fill_at = take(&nbytes, GPUFI_H5_BATCH_FILL_NBYTES);
   const size_t scratch_at = take(&nbytes, encodes ? backend->encode_scratch_nbytes(chunks)
                                                   : backend->decode_scratch_nbytes(chunks));
   gpuf_status status = gpufi_channel_acquire(backend, device, &b->channel, err);
@@ -41,6 +44,7 @@ gpuf_status gpufi_h5_batch_init(gpufi_h5_batch *b, const gpufi_backend *backend,
   b->d_encoded = d_base + encoded_at;
   b->d_raw = d_base + raw_at;
   b->d_spare = d_base + spare_at;
+  b->d_fill = d_base + fill_at;
   b->d_scratch = d_base + scratch_at;
   return GPUF_OK;
 }
@@ -59,6 +63,12 @@ static gpuf_status copy(const gpufi_h5_batch *b, void *dst, const void *src, siz
                         gpufi_direction direction, gpuf_error *err) {
   return b->channel->backend->copy(b->channel->device.index, dst, src, nbytes, direction,
                                    b->channel->stream, err);
+}
+
+/* The pinned verdicts, rounded up to 256 bytes, are not used where chunks are encoded. */
+gpuf_status gpufi_h5_batch_set_fill(const gpufi_h5_batch *b, const void *element, gpuf_error *err) {
+  memcpy(b->verdicts, element, GPUFI_H5_BATCH_FILL_NBYTES);
+  return copy(b, b->d_fill, b->verdicts, GPUFI_H5_BATCH_FILL_NBYTES, GPUFI_TO_DEVICE, err);
 }
 
 gpuf_status gpufi_h5_batch_mark(const gpufi_h5_batch *b, gpuf_error *err) {

@@ -6,6 +6,8 @@
 
 #include "core/channel.h"
 
+#define GPUFI_H5_BATCH_FILL_NBYTES 16
+
 /* Used by one thread at a time. Its memory is the channel's workspace on the device and a pinned
  * buffer on the host. */
 typedef struct gpufi_h5_batch {
@@ -18,6 +20,7 @@ typedef struct gpufi_h5_batch {
   uint8_t *d_raw;   /* the raw chunks: the caller's to fill before encoding and to take away after
                        decoding */
   uint8_t *d_spare; /* one raw chunk, for the caller to use */
+  uint8_t *d_fill;  /* GPUFI_H5_BATCH_FILL_NBYTES, set by gpufi_h5_batch_set_fill */
   gpufi_chunk_place *d_places;
   uint8_t *d_encoded;
   uint32_t *d_verdicts;
@@ -39,6 +42,11 @@ gpuf_status gpufi_h5_batch_init(gpufi_h5_batch *batch, const gpufi_backend *back
                                 gpuf_error *err);
 /* Waits for the batch's work. A zeroed batch is allowed. */
 void gpufi_h5_batch_fini(gpufi_h5_batch *batch);
+
+/* Enqueue the transfer of an element to `d_fill`, before the first round of a batch that encodes.
+ */
+gpuf_status gpufi_h5_batch_set_fill(const gpufi_h5_batch *batch, const void *element,
+                                    gpuf_error *err);
 
 /* Encode, first step: enqueue encoding the chunks at `d_raw`, behind the work on the channel's
  * stream. They must stay unchanged until the round has ended. */

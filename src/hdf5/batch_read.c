@@ -1,9 +1,9 @@
 /* Reading whole chunks into a tensor on a device: they cross the link encoded, a batch at a time,
  * are decoded there and copied to their elements' places. While one batch is decoded the next one
- * is read, by workers where the file is a plain one, else through HDF5. */
+ * is read, by threads where the file is a plain one, else through HDF5. */
 #include "base/error.h"
+#include "core/crew.h"
 #include "core/overlap.h"
-#include "core/workers.h"
 #include "hdf5/batches.h"
 #include "hdf5/coding.h"
 
@@ -16,7 +16,7 @@ typedef struct loader {
   gpufi_h5_chunk *chunks; /* of the batch; `encoded` lies in its pinned memory */
   size_t count;
   size_t next; /* atomic: the chunk that the next thread takes */
-  gpufi_workers workers;
+  gpufi_job job;
   pthread_mutex_t mutex; /* guards what follows */
   gpuf_status status;    /* the first failure */
   gpuf_error error;
@@ -25,8 +25,10 @@ typedef struct loader {
 typedef struct reader {
   gpufi_h5_batches all;
   loader loaders[GPUFI_H5_BATCH_COUNT]; /* one for each batch in flight */
-  gpufi_h5_chunk *chunks;               /* of all of them */
-  void *raw;                            /* a chunk that the device does not decode */
+  gpufi_crew crew;                      /* which loads them */
+  int32_t thread_count;
+  gpufi_h5_chunk *chunks; /* of all of them */
+  void *raw;              /* a chunk that the device does not decode */
 } reader;
 
 static loader *loader_of(reader *r, const gpufi_h5_batch *b) {
@@ -64,13 +66,12 @@ static gpuf_status place_elements(const reader *r, const gpufi_h5_chunk *chunk, 
 }
 
 /* Find the batch's chunks, whose bytes will lie end to end where they cross the link from, and let
- * workers load them. Chunks of which HDF5 gives the elements go to the tensor at once. */
+ * the crew load them. Chunks of which HDF5 gives the elements go to the tensor at once. */
 static gpuf_status fill_batch(void *by, gpufi_h5_batch *b, gpuf_error *err) {
   reader *r = by;
   loader *l = loader_of(r, b);
   gpufi_h5_session *session = r->all.session;
   gpuf_status status = GPUF_OK;
-  int32_t thread_count = gpufi_h5_session_thread_count(session);
   l->count = l->next = 0;
   b->encoded_nbytes = 0;
   for (size_t i = 0; i < b->chunks.count && status == GPUF_OK; i++) {
@@ -92,16 +93,15 @@ static gpuf_status fill_batch(void *by, gpufi_h5_batch *b, gpuf_error *err) {
   gpufi_h5_leave(session);
   if (status == GPUF_OK && r->all.transfer->direct.fd >= 0) {
     l->count = b->chunks.count;
-    thread_count = l->count < (size_t)thread_count ? (int32_t)l->count : thread_count;
-    gpufi_workers_start(&l->workers, thread_count, load_chunks, l);
+    l->job = (gpufi_job){.run = load_chunks, .arg = l, .thread_max = r->thread_count};
+    gpufi_crew_post(&r->crew, &l->job);
   }
   return status;
 }
 
-/* Load what no worker has taken yet, and wait for the workers. */
-static gpuf_status await_batch(loader *l, gpuf_error *err) {
-  load_chunks(l);
-  gpufi_workers_wait(&l->workers);
+/* Load what no thread has taken yet, and wait for those that have. */
+static gpuf_status await_batch(reader *r, loader *l, gpuf_error *err) {
+  gpufi_crew_finish(&r->crew, &l->job);
   if (l->status != GPUF_OK && err) {
     *err = l->error;
   }
@@ -124,7 +124,7 @@ static gpuf_status scatter_chunk(const reader *r, const gpufi_h5_batch *b, size_
  * where they are not, end_batch copies them again. */
 static gpuf_status decode_batch(void *by, gpufi_h5_batch *b, gpuf_error *err) {
   reader *r = by;
-  gpuf_status status = await_batch(loader_of(r, b), err);
+  gpuf_status status = await_batch(r, loader_of(r, b), err);
   if (status != GPUF_OK || b->encoded_nbytes == 0) {
     return status;
   }
@@ -171,15 +171,22 @@ static gpuf_status reader_init(reader *r, gpuf_error *err) {
   return GPUF_OK;
 }
 
-/* No worker may be loading when the batches' memory is freed. */
+/* No thread may be loading when the batches' memory is freed. */
 static void reader_fini(reader *r) {
   for (int i = 0; i < GPUFI_H5_BATCH_COUNT; i++) {
-    gpufi_workers_wait(&r->loaders[i].workers);
+    gpufi_crew_finish(&r->crew, &r->loaders[i].job);
     pthread_mutex_destroy(&r->loaders[i].mutex);
   }
+  gpufi_crew_fini(&r->crew);
   gpufi_h5_batches_fini(&r->all);
   free(r->chunks);
   free(r->raw);
+}
+
+/* No more than there are chunks. */
+static int32_t threads_for(const gpufi_h5_session *session, const gpufi_h5_transfer *transfer) {
+  const int32_t most = gpufi_h5_session_thread_count(session);
+  return transfer->grid.total < most ? (int32_t)transfer->grid.total : most;
 }
 
 gpuf_status gpufi_h5_batches_read(gpufi_h5_session *session, const gpufi_h5_transfer *transfer,
@@ -194,6 +201,8 @@ gpuf_status gpufi_h5_batches_read(gpufi_h5_session *session, const gpufi_h5_tran
   for (int i = 0; i < GPUFI_H5_BATCH_COUNT; i++) {
     pthread_mutex_init(&r.loaders[i].mutex, NULL);
   }
+  r.thread_count = threads_for(session, transfer);
+  gpufi_crew_init(&r.crew, transfer->direct.fd >= 0 ? r.thread_count : 0);
   status = gpufi_h5_batches_init(&r.all, session, transfer, err);
   if (status == GPUF_OK) {
     status = reader_init(&r, err);

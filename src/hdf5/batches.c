@@ -34,10 +34,33 @@ bool gpufi_h5_batches_suit(const gpufi_h5_transfer *transfer) {
 /* --- Memory ------------------------------------------------------------------ */
 
 static gpuf_status batch_init(gpufi_h5_batch *b, const gpufi_h5_batches *all, gpuf_error *err) {
-  const gpuf_tensor *tensor = all->transfer->tensor;
-  const gpuf_status status = gpufi_h5_batch_init(b, all->backend, tensor->device, &all->chunks,
-                                                 all->transfer->writes, err);
-  return status == GPUF_OK ? gpufi_channel_join(b->channel, tensor->stream, err) : status;
+  const gpufi_h5_transfer *transfer = all->transfer;
+  const gpuf_tensor *tensor = transfer->tensor;
+  gpuf_status status =
+      gpufi_h5_batch_init(b, all->backend, tensor->device, &all->chunks, transfer->writes, err);
+  if (status == GPUF_OK) {
+    status = gpufi_channel_join(b->channel, tensor->stream, err);
+  }
+  return status == GPUF_OK && transfer->writes && transfer->dataset->has_fill
+             ? gpufi_h5_batch_set_fill(b, transfer->dataset->fill, err)
+             : status;
+}
+
+static int64_t range_begin(const gpufi_h5_batches *all, size_t range) {
+  return range == 0 ? 0 : all->range_ends[range - 1];
+}
+
+static int64_t range_end(const gpufi_h5_batches *all, size_t range) {
+  return all->range_ends ? all->range_ends[range] : all->transfer->grid.total;
+}
+
+static int64_t count_batches(const gpufi_h5_batches *all) {
+  const int64_t full = (int64_t)all->chunks.count;
+  int64_t total = 0;
+  for (size_t i = 0; i < all->range_count; i++) {
+    total += (range_end(all, i) - range_begin(all, i) - 1) / full + 1;
+  }
+  return total;
 }
 
 gpuf_status gpufi_h5_batches_init(gpufi_h5_batches *all, gpufi_h5_session *session,
@@ -59,7 +82,8 @@ gpuf_status gpufi_h5_batches_init(gpufi_h5_batches *all, gpufi_h5_session *sessi
   count = count < 1 ? 1 : count > BATCH_CHUNKS_MAX ? BATCH_CHUNKS_MAX : count;
   count = count < (size_t)transfer->grid.total ? count : (size_t)transfer->grid.total;
   all->chunks.count = count;
-  all->total = (transfer->grid.total - 1) / (int64_t)count + 1;
+  all->range_count = all->range_ends ? all->range_count : 1;
+  all->total = count_batches(all);
   while (status == GPUF_OK && all->count < all->total && all->count < GPUFI_H5_BATCH_COUNT) {
     status = batch_init(&all->batches[all->count++], all, err);
   }
@@ -101,13 +125,18 @@ static gpufi_h5_batch *batch_at(gpufi_h5_batches *all, int64_t index) {
   return &all->batches[index % all->count];
 }
 
-/* Say which chunks batch `index` has. */
+/* Say which chunks batch `index` has: the next ones of the range whose turn it is, or of the first
+ * one behind it that has any left. */
 static gpufi_h5_batch *assign(gpufi_h5_batches *all, int64_t index) {
   gpufi_h5_batch *b = batch_at(all, index);
   const int64_t full = (int64_t)all->chunks.count;
-  const int64_t first = index * full;
-  const int64_t left = all->transfer->grid.total - first;
-  b->first = first;
+  int64_t left = 0;
+  while (left <= 0) {
+    b->first = range_begin(all, all->next_range) + all->round * full;
+    left = range_end(all, all->next_range) - b->first;
+    all->next_range = (all->next_range + 1) % all->range_count;
+    all->round += all->next_range == 0;
+  }
   b->chunks.count = (size_t)(left < full ? left : full);
   return b;
 }

@@ -8,13 +8,20 @@
 
 #define GPUFI_H5_BATCH_COUNT 3
 
-/* Used by one thread. */
+/* Used by one thread. Zeroed before gpufi_h5_batches_init, but for the ranges. */
 typedef struct gpufi_h5_batches {
+  /* Ranges of the grid's chunks, one behind the other, that take turns with their batches, each of
+   * which has chunks of one range: where each of them ends. NULL: all is one. The caller's. */
+  const int64_t *range_ends;
+  size_t range_count;
+  size_t next_range; /* whose turn it is */
+  int64_t round;     /* how many full batches of each have been before */
+
   gpufi_h5_session *session;
   const gpufi_h5_transfer *transfer;
   const gpufi_backend *backend;
   gpufi_chunks chunks; /* a full batch */
-  int64_t total;       /* batches of the grid */
+  int64_t total;       /* batches of the grid, or of all ranges */
   int count;           /* in flight at once, at most; batch i is batches[i % count] */
   gpufi_h5_batch batches[GPUFI_H5_BATCH_COUNT];
 } gpufi_h5_batches;
@@ -38,7 +45,8 @@ gpuf_status gpufi_h5_batches_init(gpufi_h5_batches *all, gpufi_h5_session *sessi
 void gpufi_h5_batches_fini(gpufi_h5_batches *all);
 /* Let all batches take the steps, unless `status`, that of their preparation, is a failure. Stops
  * early where the device leaves too many chunks of one batch, or has too little memory: chunks
- * [0, *done) have taken all steps, and the others are for the ring. `by` is handed to the steps. */
+ * [0, *done) have taken all steps, and the others are for the ring. With several ranges, *done says
+ * only whether any chunk has. `by` is handed to the steps. */
 gpuf_status gpufi_h5_batches_run(gpufi_h5_batches *all, gpuf_status status,
                                  const gpufi_h5_batch_steps *steps, void *by, int64_t *done,
                                  gpuf_error *err);

@@ -55,8 +55,14 @@ static gpuf_status resolve(gpufi_h5_api *api, void *handle, gpuf_error *err) {
   *(void **)&api->Tcomplex_create = dlsym(handle, "H5Tcomplex_create");
   *(void **)&api->Fget_fileno = dlsym(handle, "H5Fget_fileno");
   *(void **)&api->Oget_info1 = dlsym(handle, "H5Oget_info1");
+  *(void **)&api->Oget_info3 = dlsym(handle, "H5Oget_info3");
+  *(void **)&api->Lget_info = dlsym(handle, "H5Lget_info2");
+  if (!api->Lget_info) {
+    *(void **)&api->Lget_info = dlsym(handle, "H5Lget_info");
+  }
   *(void **)&api->Dchunk_iter = dlsym(handle, "H5Dchunk_iter");
   *(void **)&api->Dget_chunk_index_type = dlsym(handle, "H5Dget_chunk_index_type");
+  *(void **)&api->Dget_chunk_info_by_coord = dlsym(handle, "H5Dget_chunk_info_by_coord");
   *(void **)&api->FD_sec2_init = dlsym(handle, "H5FD_sec2_init");
   *(void **)&api->FDregister = dlsym(handle, "H5FDregister");
   *(void **)&api->Pget_file_locking = dlsym(handle, "H5Pget_file_locking");
@@ -89,6 +95,8 @@ static gpuf_status initialise(gpufi_h5_api *api, gpuf_error *err) {
   if (major == 1 && minor < 14) {
     api->Dchunk_iter = NULL;
   }
+  api->mistakes_single_chunks =
+      major == 1 && ((minor == 10 && patch < 9) || (minor == 12 && patch < 2));
   if (api->Iget_type(*api->T_IEEE_F32LE) != H5I_DATATYPE) {
     return gpufi_fail(err, GPUF_ERR_STATE, 0,
                       "the symbols of %s are mixed up with those of another libhdf5 in this "
@@ -220,19 +228,16 @@ static gpuf_status bind_locked(const char *object_path, gpuf_error *err) {
   return bind_handle(handle, err);
 }
 
-static void watch_fork(void) {
-  gpufi_hold_at_fork(&bind_mutex);
-}
-
-static void lock_bindings(void) {
-  static pthread_once_t fork_once = PTHREAD_ONCE_INIT;
-  pthread_once(&fork_once, watch_fork);
-  pthread_mutex_lock(&bind_mutex);
-}
+GPUFI_HOLD_AT_FORK(GPUFI_FORK_LEAF, &bind_mutex);
 
 gpuf_status gpuf_h5_bind(const char *object_path, gpuf_error *err) {
   gpuf_status status;
-  lock_bindings();
+  if (object_path && !*object_path) { /* to dlopen, that is the program */
+    return gpufi_fail(err, GPUF_ERR_INVALID, 0,
+                      "object_path is empty: it must name a loaded library, or be NULL for the one "
+                      "that the program uses");
+  }
+  pthread_mutex_lock(&bind_mutex);
   status = bind_locked(object_path, err);
   pthread_mutex_unlock(&bind_mutex);
   return status;
@@ -240,7 +245,7 @@ gpuf_status gpuf_h5_bind(const char *object_path, gpuf_error *err) {
 
 gpuf_status gpufi_h5_adopt(void *handle, gpufi_h5_api **api, gpuf_error *err) {
   gpuf_status status;
-  lock_bindings();
+  pthread_mutex_lock(&bind_mutex);
   status = find_library(handle, api, err);
   pthread_mutex_unlock(&bind_mutex);
   return status;
@@ -256,7 +261,7 @@ gpufi_h5_api *gpufi_h5_bound_already(void) {
 
 gpuf_status gpufi_h5_bound(gpufi_h5_api **api, gpuf_error *err) {
   gpuf_status status = GPUF_OK;
-  lock_bindings();
+  pthread_mutex_lock(&bind_mutex);
   if (!bound) {
     status = bind_locked(NULL, err);
   }

@@ -30,9 +30,19 @@ gpuf_status gpufi_h5_chunk_load(const gpufi_h5_transfer *transfer, const gpufi_h
                                 gpuf_error *err);
 
 /* Writing takes two steps: gpufi_h5_chunk_encode and this one, which enters and hands the encoded
- * bytes, or the elements where the route encodes nothing, to H5Dwrite_chunk. The calling
- * thread's. */
+ * bytes, or the elements where the route encodes nothing, to H5Dwrite_chunk. A chunk that was
+ * stored past the filter is stored so again: there it writes the elements. The calling thread's. */
 gpuf_status gpufi_h5_chunk_put(gpufi_h5_session *session, const gpufi_h5_transfer *transfer,
                                const gpufi_h5_chunk *chunk, gpuf_error *err);
+
+/* Begin to write the chunks that were put while session->defers was set, once those of the call
+ * before are written: the memory of these is the caller's again, after a failure too. Returns
+ * `status` if that is one already. Not entered. */
+gpuf_status gpufi_h5_chunks_begin(const gpufi_h5_session *session, gpuf_status status,
+                                  gpuf_error *err);
+/* Have all chunks written that were put; the memory of all is the caller's again. As
+ * gpufi_h5_chunks_begin. */
+gpuf_status gpufi_h5_chunks_settle(const gpufi_h5_session *session, gpuf_status status,
+                                   gpuf_error *err);
 
 #endif

@@ -129,3 +129,26 @@ gpuf_status gpufi_h5_chunk_decode(const gpufi_h5_transfer *transfer, gpufi_h5_ch
              ? copy_unfiltered(transfer, chunk, err)
              : decode_filtered(transfer, chunk, scratch, err);
 }
+
+gpuf_status gpufi_h5_chunk_elements(const gpufi_h5_transfer *transfer, const gpufi_h5_chunk *chunk,
+                                    void **raw, gpuf_error *err) {
+  const gpufi_h5_dataset *const dataset = transfer->dataset;
+  gpufi_h5_chunk decoded = {.index = chunk->index,
+                            .raw = malloc(dataset->chunk_nbytes),
+                            .encoded = chunk->encoded,
+                            .encoded_nbytes = chunk->encoded_nbytes};
+  void *const scratch = gpufi_h5_scratch_create(dataset);
+  const gpuf_status status =
+      decoded.raw && scratch
+          ? gpufi_h5_chunk_decode(transfer, &decoded, scratch, err)
+          : gpufi_fail(err, GPUF_ERR_NO_MEMORY, 0,
+                       "no memory for a chunk of %zu bytes: choose smaller chunks",
+                       dataset->chunk_nbytes);
+  free(scratch);
+  if (status != GPUF_OK) {
+    free(decoded.raw);
+    return status;
+  }
+  *raw = decoded.raw;
+  return GPUF_OK;
+}

@@ -18,4 +18,8 @@ gpuf_status gpufi_h5_chunk_encode(const gpufi_h5_transfer *transfer, gpufi_h5_ch
 gpuf_status gpufi_h5_chunk_decode(const gpufi_h5_transfer *transfer, gpufi_h5_chunk *chunk,
                                   void *scratch, gpuf_error *err);
 
+/* The elements of an encoded chunk in memory of their own, which the caller frees. */
+gpuf_status gpufi_h5_chunk_elements(const gpufi_h5_transfer *transfer, const gpufi_h5_chunk *chunk,
+                                    void **raw, gpuf_error *err);
+
 #endif

@@ -98,16 +98,12 @@ static hid_t create_space(const gpufi_h5_api *api, const gpuf_tensor *src) {
 }
 
 static gpuf_status create_dataset(gpufi_h5_session *session, hid_t location, const char *name,
-                                  const gpuf_tensor *src, hid_t *id, gpuf_error *err) {
+                                  const gpuf_tensor *src, hid_t plist, hid_t *id, gpuf_error *err) {
   const gpufi_h5_api *api = session->api;
   hid_t type = H5I_INVALID_HID;
   hid_t space = H5I_INVALID_HID;
   hid_t links = H5I_INVALID_HID;
-  hid_t plist = H5I_INVALID_HID;
   gpuf_status status = gpufi_h5_type_create(session, src->dtype, &type, err);
-  if (status == GPUF_OK) {
-    status = create_plist(session, src, &plist, err);
-  }
   if (status != GPUF_OK) {
     goto done;
   }
@@ -119,15 +115,14 @@ static gpuf_status create_dataset(gpufi_h5_session *session, hid_t location, con
     status = gpufi_h5_fail(session, err, "creating dataset '%s' failed", name);
   }
 done:
-  gpufi_h5_close(session, plist);
   gpufi_h5_close(session, links);
   gpufi_h5_close(session, space);
   gpufi_h5_close(session, type);
   return status;
 }
 
-gpuf_status gpufi_h5_create(gpufi_h5_session *session, hid_t location, gpufi_h5_path *path,
-                            const gpuf_tensor *src, hid_t *id, gpuf_error *err) {
+gpuf_status gpufi_h5_create_as(gpufi_h5_session *session, hid_t location, gpufi_h5_path *path,
+                               const gpuf_tensor *src, hid_t plist, hid_t *id, gpuf_error *err) {
   gpuf_status status = check_new_name(session, location, path->text, err);
   if (status != GPUF_OK) {
     return status;
@@ -136,9 +131,20 @@ gpuf_status gpufi_h5_create(gpufi_h5_session *session, hid_t location, gpufi_h5_
   if (status != GPUF_OK) {
     return status;
   }
-  status = create_dataset(session, location, path->text, src, id, err);
+  status = create_dataset(session, location, path->text, src, plist, id, err);
   if (status != GPUF_OK) {
     gpufi_h5_path_withdraw(path, session, location);
   }
+  return status;
+}
+
+gpuf_status gpufi_h5_create(gpufi_h5_session *session, hid_t location, gpufi_h5_path *path,
+                            const gpuf_tensor *src, hid_t *id, gpuf_error *err) {
+  hid_t plist = H5I_INVALID_HID;
+  gpuf_status status = create_plist(session, src, &plist, err);
+  if (status == GPUF_OK) {
+    status = gpufi_h5_create_as(session, location, path, src, plist, id, err);
+  }
+  gpufi_h5_close(session, plist);
   return status;
 }

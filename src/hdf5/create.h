@@ -11,4 +11,8 @@
 gpuf_status gpufi_h5_create(gpufi_h5_session *session, hid_t location, gpufi_h5_path *path,
                             const gpuf_tensor *src, hid_t *id, gpuf_error *err);
 
+/* The same with a dataset creation property list, instead of one for the codec and chunk shape. */
+gpuf_status gpufi_h5_create_as(gpufi_h5_session *session, hid_t location, gpufi_h5_path *path,
+                               const gpuf_tensor *src, hid_t plist, hid_t *id, gpuf_error *err);
+
 #endif

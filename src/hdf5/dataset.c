@@ -1,6 +1,7 @@
 #include "hdf5/dataset.h"
 
 #include "../../hdf5_filter/filter.h"
+#include "base/arithmetic.h"
 #include "base/error.h"
 #include "base/text.h"
 #include "codec/bitshuffle.h"
@@ -62,7 +63,7 @@ done:
   return status;
 }
 
-static gpuf_status read_type(gpufi_h5_dataset *dataset, bool *is_native, size_t *stored_nbytes,
+static gpuf_status read_type(gpufi_h5_dataset *dataset, size_t *stored_nbytes,
                              gpufi_h5_session *session, gpuf_error *err) {
   gpuf_status status;
   const hid_t type = session->api->Dget_type(dataset->id);
@@ -71,7 +72,8 @@ static gpuf_status read_type(gpufi_h5_dataset *dataset, bool *is_native, size_t 
   }
   dataset->is_native_complex = (int)session->api->Tget_class(type) == GPUFI_H5T_COMPLEX;
   *stored_nbytes = session->api->Tget_size(type);
-  status = gpufi_h5_type_match(session, type, dataset->name, &dataset->dtype, is_native, err);
+  status =
+      gpufi_h5_type_match(session, type, dataset->name, &dataset->dtype, &dataset->is_native, err);
   if (status == GPUF_OK) {
     const htri_t needs_swap = gpufi_h5_type_needs_swap(session->api, type);
     dataset->needs_swap = needs_swap > 0;
@@ -169,10 +171,10 @@ static gpufi_h5_route route_of(const pipeline *filters, gpuf_dtype dtype) {
 /* Chunks that are read and written whole bypass HDF5's filters, so this takes a pipeline that
  * gpufetch runs itself. */
 static void choose_route(gpufi_h5_dataset *dataset, hid_t plist, const pipeline *filters,
-                         bool is_native, const gpufi_h5_session *session) {
+                         const gpufi_h5_session *session) {
   unsigned edge_options = 0;
   dataset->route = GPUFI_H5_ROUTE_HDF5;
-  if (!is_native || !dataset->is_chunked ||
+  if (!dataset->is_native || !dataset->is_chunked ||
       session->api->Pget_chunk_opts(plist, &edge_options) < 0 || edge_options != 0 ||
       gpufi_h5_chunk_shape_fold(dataset->dtype, dataset->ndim, dataset->chunk,
                                 &dataset->chunk_shape, &dataset->chunk_nbytes, NULL) != GPUF_OK) {
@@ -189,6 +191,7 @@ static gpuf_status read_layout(gpufi_h5_dataset *dataset, hid_t plist, gpufi_h5_
   H5D_fill_value_t fill_value = H5D_FILL_VALUE_UNDEFINED;
   hsize_t chunk[GPUF_NDIM_MAX];
   dataset->is_chunked = layout == H5D_CHUNKED;
+  dataset->is_virtual = layout == H5D_VIRTUAL;
   dataset->has_gaps =
       (layout != H5D_CHUNKED && layout != H5D_CONTIGUOUS && layout != H5D_COMPACT) ||
       api->Pget_fill_time(plist, &fill_time) < 0 || fill_time == H5D_FILL_TIME_NEVER ||
@@ -209,7 +212,30 @@ static gpuf_status read_layout(gpufi_h5_dataset *dataset, hid_t plist, gpufi_h5_
   return GPUF_OK;
 }
 
-static gpuf_status read_storage(gpufi_h5_dataset *dataset, bool is_native, size_t stored_nbytes,
+/* Of a dataset whose elements lie in the file as they do in memory. */
+static gpuf_status read_fill(gpufi_h5_dataset *dataset, hid_t plist, gpufi_h5_session *session,
+                             gpuf_error *err) {
+  static const unsigned char zeros[GPUFI_H5_FILL_NBYTES];
+  const gpufi_h5_api *api = session->api;
+  H5D_fill_value_t defined = H5D_FILL_VALUE_DEFAULT;
+  if (dataset->has_gaps || api->Pfill_value_defined(plist, &defined) < 0 ||
+      defined != H5D_FILL_VALUE_USER_DEFINED) {
+    return GPUF_OK;
+  }
+  const hid_t type = api->Dget_type(dataset->id);
+  if (type < 0 || api->Tget_size(type) > sizeof(dataset->fill) ||
+      api->Pget_fill_value(plist, type, dataset->fill) < 0) {
+    const gpuf_status status =
+        gpufi_h5_fail(session, err, "reading the fill value of dataset '%s' failed", dataset->name);
+    gpufi_h5_close(session, type);
+    return status;
+  }
+  gpufi_h5_close(session, type);
+  dataset->has_fill = memcmp(dataset->fill, zeros, sizeof(zeros)) != 0;
+  return GPUF_OK;
+}
+
+static gpuf_status read_storage(gpufi_h5_dataset *dataset, size_t stored_nbytes,
                                 gpufi_h5_session *session, gpuf_error *err) {
   const gpufi_h5_api *api = session->api;
   pipeline filters;
@@ -226,10 +252,12 @@ static gpuf_status read_storage(gpufi_h5_dataset *dataset, bool is_native, size_
     status = check_cd_values(dataset, &filters, stored_nbytes, err);
   }
   if (status == GPUF_OK) {
-    choose_route(dataset, plist, &filters, is_native, session);
+    choose_route(dataset, plist, &filters, session);
   }
   if (status == GPUF_OK && dataset->route == GPUFI_H5_ROUTE_HDF5) {
     status = check_filters(dataset, &filters, session, err);
+  } else if (status == GPUF_OK) {
+    status = read_fill(dataset, plist, session, err);
   }
   gpufi_h5_close(session, plist);
   return status;
@@ -252,7 +280,6 @@ static gpuf_status check_size(const gpufi_h5_dataset *dataset, gpuf_error *err) 
 gpuf_status gpufi_h5_dataset_init(gpufi_h5_dataset *dataset, gpufi_h5_session *session, hid_t id,
                                   gpuf_error *err) {
   gpuf_status status;
-  bool is_native = false;
   size_t stored_nbytes = 0; /* of an element */
   memset(dataset, 0, sizeof(*dataset));
   dataset->id = id;
@@ -270,13 +297,13 @@ gpuf_status gpufi_h5_dataset_init(gpufi_h5_dataset *dataset, gpufi_h5_session *s
   gpufi_text_make_utf8(dataset->name); /* HDF5 cuts a long name anywhere */
   status = read_space(dataset, session, err);
   if (status == GPUF_OK) {
-    status = read_type(dataset, &is_native, &stored_nbytes, session, err);
+    status = read_type(dataset, &stored_nbytes, session, err);
   }
   if (status == GPUF_OK) {
     status = check_size(dataset, err);
   }
   if (status == GPUF_OK) {
-    status = read_storage(dataset, is_native, stored_nbytes, session, err);
+    status = read_storage(dataset, stored_nbytes, session, err);
   }
   return status;
 }
@@ -331,4 +358,23 @@ bool gpufi_h5_dataset_is_aligned(const gpufi_h5_dataset *dataset, const gpufi_h5
     }
   }
   return true;
+}
+
+void gpufi_h5_repeat(void *to, size_t nbytes, const void *value, size_t value_nbytes) {
+  unsigned char *const bytes = to;
+  size_t done = gpufi_min_nbytes(nbytes, value_nbytes);
+  memcpy(bytes, value, done);
+  while (done < nbytes) { /* twice as many each time */
+    const size_t count = gpufi_min_nbytes(done, nbytes - done);
+    memcpy(bytes + done, bytes, count);
+    done += count;
+  }
+}
+
+void gpufi_h5_dataset_fill_chunk(const gpufi_h5_dataset *dataset, void *raw) {
+  if (dataset->has_fill) {
+    gpufi_h5_repeat(raw, dataset->chunk_nbytes, dataset->fill, gpuf_dtype_nbytes(dataset->dtype));
+  } else {
+    memset(raw, 0, dataset->chunk_nbytes);
+  }
 }

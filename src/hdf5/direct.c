@@ -21,8 +21,16 @@ typedef struct table {
   gpufi_h5_place *places;
 } table;
 
-/* Called by HDF5 for each chunk of the dataset. Chunks outside the grid are skipped. A place that
- * no file can have is not noted: HDF5 reads that chunk, and says what is wrong with it. */
+/* A place that no file can have is not noted: HDF5 reads that chunk, and says what is wrong with
+ * it. */
+static void set_place(const table *t, int64_t index, uint64_t address, uint64_t nbytes,
+                      uint32_t filter_mask) {
+  if (nbytes <= UINT32_MAX && address <= INT64_MAX - nbytes) {
+    t->places[index] = (gpufi_h5_place){(int64_t)address, (uint32_t)nbytes, filter_mask};
+  }
+}
+
+/* Called by HDF5 for each chunk of the dataset. Chunks outside the grid are skipped. */
 static int note_place(const hsize_t *offset, unsigned filter_mask, haddr_t address, hsize_t nbytes,
                       void *arg) {
   const table *t = arg;
@@ -37,9 +45,7 @@ static int note_place(const hsize_t *offset, unsigned filter_mask, haddr_t addre
     }
     index = index * t->grid->counts[axis] + ((int64_t)offset[axis] - first) / tile;
   }
-  if (nbytes <= UINT32_MAX && address <= INT64_MAX - nbytes) {
-    t->places[index] = (gpufi_h5_place){(int64_t)address, (uint32_t)nbytes, (uint32_t)filter_mask};
-  }
+  set_place(t, index, address, nbytes, (uint32_t)filter_mask);
   return 0;
 }
 
@@ -91,18 +97,70 @@ static bool has_known_offsets(const gpufi_h5_api *api, hid_t dataset) {
   return is_known;
 }
 
-static int open_again(const gpufi_h5_api *api, hid_t dataset) {
+static int open_again(const gpufi_h5_api *api, hid_t file) {
   void *handle = NULL;
-  int fd = -1;
-  const hid_t file = api->Iget_file_id(dataset);
-  if (file < 0) {
-    return -1;
-  }
   if (is_plain(api, file) && api->Fget_vfd_handle(file, H5P_DEFAULT, &handle) >= 0 && handle) {
-    fd = fcntl(*(const int *)handle, F_DUPFD_CLOEXEC, STDERR_FILENO + 1);
+    return fcntl(*(const int *)handle, F_DUPFD_CLOEXEC, STDERR_FILENO + 1);
   }
-  api->Idec_ref(file);
-  return fd;
+  return -1;
+}
+
+/* --- Places ------------------------------------------------------------------ */
+
+/* The file that the library's own driver has opened; NULL for one of another driver. It is there as
+ * long as the file is open. */
+static gpufi_h5_driver_file *driven_file(const gpufi_h5_api *api, hid_t file) {
+  const void *driven = NULL;
+  const hid_t access = api->Fget_access_plist(file);
+  if (access >= 0) {
+    if (gpufi_h5_driver_is(api, api->Pget_driver(access))) {
+      driven = api->Pget_driver_info(access);
+    }
+    api->Idec_ref(access);
+  }
+  return (gpufi_h5_driver_file *)driven;
+}
+
+/* Where HDF5 reads a chunk from, which the driver notes instead of reading it. Empty after a
+ * failure.
+ */
+static gpufi_h5_extent probe_chunk(const gpufi_h5_api *api, hid_t dataset,
+                                   gpufi_h5_driver_file *file, const gpufi_h5_grid *grid,
+                                   int64_t index, uint32_t *filter_mask) {
+  static char probe;
+  int64_t origin[GPUF_NDIM_MAX];
+  hsize_t offset[GPUF_NDIM_MAX];
+  gpufi_h5_grid_origin(grid, index, origin);
+  for (int32_t axis = 0; axis < grid->ndim; axis++) {
+    offset[axis] = (hsize_t)origin[axis];
+  }
+  *filter_mask = 0;
+  gpufi_h5_driver_probe(file, &probe);
+  const herr_t code = api->Dread_chunk1(dataset, H5P_DEFAULT, offset, filter_mask, &probe);
+  const gpufi_h5_extent found = gpufi_h5_driver_probed(file);
+  return code < 0 ? (gpufi_h5_extent){0, 0} : found;
+}
+
+/* For releases without H5Dchunk_iter: their H5Dget_chunk_info_by_coord visits all chunks before the
+ * one that it is asked for. False if a chunk is missing or cannot be found: HDF5 says why. */
+static bool probe_places(const gpufi_h5_api *api, hid_t dataset, gpufi_h5_driver_file *file,
+                         const table *t) {
+  int64_t i = 0;
+  while (file && api->Dread_chunk1 && i < t->grid->total) {
+    uint32_t filter_mask;
+    const gpufi_h5_extent e = probe_chunk(api, dataset, file, t->grid, i, &filter_mask);
+    if (e.begin == e.end) {
+      break;
+    }
+    set_place(t, i++, e.begin, e.end - e.begin, filter_mask);
+  }
+  return i == t->grid->total;
+}
+
+static bool find_places(const gpufi_h5_api *api, hid_t dataset, hid_t file, table *t) {
+  return api->Dchunk_iter ? has_known_offsets(api, dataset) &&
+                                api->Dchunk_iter(dataset, H5P_DEFAULT, note_place, t) >= 0
+                          : probe_places(api, dataset, driven_file(api, file), t);
 }
 
 void gpufi_h5_direct_init(gpufi_h5_direct *direct, gpufi_h5_session *session,
@@ -111,16 +169,20 @@ void gpufi_h5_direct_init(gpufi_h5_direct *direct, gpufi_h5_session *session,
   table t = {grid, NULL};
   direct->places = NULL;
   direct->fd = -1;
-  if (!api->Dchunk_iter || grid->total < CHUNKS_MIN || grid->total > CHUNKS_MAX) {
+  if (grid->total < CHUNKS_MIN || grid->total > CHUNKS_MAX) {
     return;
   }
-  direct->fd = has_known_offsets(api, dataset->id) ? open_again(api, dataset->id) : -1;
+  const hid_t file = api->Iget_file_id(dataset->id);
+  direct->fd = file < 0 ? -1 : open_again(api, file);
   if (direct->fd >= 0) {
     t.places = calloc((size_t)grid->total, sizeof(*t.places));
   }
-  if (t.places && api->Dchunk_iter(dataset->id, H5P_DEFAULT, note_place, &t) < 0) {
+  if (t.places && !find_places(api, dataset->id, file, &t)) {
     free(t.places);
     t.places = NULL;
+  }
+  if (file >= 0) {
+    api->Idec_ref(file);
   }
   api->Eclear2(H5E_DEFAULT);
   direct->places = t.places;

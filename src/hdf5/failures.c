@@ -14,7 +14,7 @@ typedef struct failed_file {
   gpufi_h5_failure failure;
 } failed_file;
 
-static pthread_mutex_t mutex = PTHREAD_MUTEX_INITIALIZER; /* guards what follows; held at forks */
+static pthread_mutex_t mutex = PTHREAD_MUTEX_INITIALIZER; /* guards what follows */
 static failed_file failed[FILES_MAX];
 static size_t failed_count; /* so far */
 
@@ -38,15 +38,7 @@ gpufi_h5_file gpufi_h5_file_of(const gpufi_h5_api *api, hid_t id) {
   return found;
 }
 
-static void watch_fork(void) {
-  gpufi_hold_at_fork(&mutex);
-}
-
-static void lock_failures(void) {
-  static pthread_once_t fork_once = PTHREAD_ONCE_INIT;
-  pthread_once(&fork_once, watch_fork);
-  pthread_mutex_lock(&mutex);
-}
+GPUFI_HOLD_AT_FORK(GPUFI_FORK_LEAF, &mutex);
 
 static failed_file *find(const gpufi_h5_file *file) {
   const size_t count = failed_count < FILES_MAX ? failed_count : FILES_MAX;
@@ -63,7 +55,7 @@ void gpufi_h5_failure_note(const gpufi_h5_file *file, gpufi_h5_failure failure) 
   if (!file->api) {
     return;
   }
-  lock_failures();
+  pthread_mutex_lock(&mutex);
   found = find(file);
   if (found) {
     found->failure.has_lost |= failure.has_lost;
@@ -76,7 +68,7 @@ void gpufi_h5_failure_note(const gpufi_h5_file *file, gpufi_h5_failure failure) 
 gpufi_h5_failure gpufi_h5_failure_find(const gpufi_h5_file *file) {
   gpufi_h5_failure failure = {0};
   const failed_file *found;
-  lock_failures();
+  pthread_mutex_lock(&mutex);
   found = find(file);
   if (found) {
     failure = found->failure;

@@ -2,6 +2,7 @@
 
 #include "base/error.h"
 #include "hdf5/digest.h"
+#include "hdf5/outgoing.h"
 #include "hdf5/types.h"
 
 #include <stdlib.h>
@@ -9,6 +10,7 @@
 
 /* What is read or written at a time takes at most this much, or one chunk where that is more. */
 #define BUFFER_NBYTES ((int64_t)32 << 20)
+#define ELEMENT_NBYTES_MAX 16
 
 /* --- One box ----------------------------------------------------------------- */
 
@@ -49,9 +51,9 @@ static gpuf_status create_memory_type(gpufi_h5_session *session, const gpufi_h5_
              : status;
 }
 
-/* Fill the box at the origin of a C-contiguous buffer with zeros. */
-static void clear_box(const gpufi_h5_dataset *dataset, const int64_t *shape, unsigned char *buffer,
-                      const int64_t *buffer_shape) {
+/* Fill the box at the origin of a C-contiguous buffer with a value. */
+static void fill_box(const gpufi_h5_dataset *dataset, const int64_t *shape, unsigned char *buffer,
+                     const int64_t *buffer_shape, const unsigned char *value) {
   size_t pitch = gpuf_dtype_nbytes(dataset->dtype); /* from one row to the next */
   size_t row_nbytes = pitch;
   int64_t row_count = 1;
@@ -73,8 +75,31 @@ static void clear_box(const gpufi_h5_dataset *dataset, const int64_t *shape, uns
       nbytes *= (size_t)buffer_shape[i];
       left /= shape[i];
     }
-    memset(buffer + offset, 0, row_nbytes);
+    gpufi_h5_repeat(buffer + offset, row_nbytes, value, gpuf_dtype_nbytes(dataset->dtype));
   }
+}
+
+/* The value, in `type`, of elements that HDF5 leaves as they are in memory. Of a virtual dataset it
+ * is the fill value: HDF5 leaves out what has no source if its mappings name as many elements as it
+ * has, though some of them twice. Of others it is 0, as in h5py. */
+static gpuf_status value_of_gaps(gpufi_h5_session *session, const gpufi_h5_dataset *dataset,
+                                 hid_t type, unsigned char *value, gpuf_error *err) {
+  const gpufi_h5_api *api = session->api;
+  H5D_fill_value_t defined = H5D_FILL_VALUE_UNDEFINED;
+  memset(value, 0, ELEMENT_NBYTES_MAX);
+  if (!dataset->is_virtual) {
+    return GPUF_OK;
+  }
+  const hid_t plist = api->Dget_create_plist(dataset->id);
+  const bool is_known =
+      plist >= 0 && api->Pfill_value_defined(plist, &defined) >= 0 &&
+      (defined == H5D_FILL_VALUE_UNDEFINED || api->Pget_fill_value(plist, type, value) >= 0);
+  const gpuf_status status =
+      is_known ? GPUF_OK
+               : gpufi_h5_fail(session, err, "reading the fill value of dataset '%s' failed",
+                               dataset->name);
+  gpufi_h5_close(session, plist);
+  return status;
 }
 
 gpuf_status gpufi_h5_hyperslab_transfer(gpufi_h5_session *session, const gpufi_h5_dataset *dataset,
@@ -86,6 +111,7 @@ gpuf_status gpufi_h5_hyperslab_transfer(gpufi_h5_session *session, const gpufi_h
   hid_t in_memory = H5I_INVALID_HID;
   hid_t type = H5I_INVALID_HID;
   herr_t result = -1;
+  unsigned char value[ELEMENT_NBYTES_MAX];
   gpuf_status status = create_memory_type(session, dataset, &type, err);
   if (status != GPUF_OK) {
     goto done;
@@ -94,7 +120,11 @@ gpuf_status gpufi_h5_hyperslab_transfer(gpufi_h5_session *session, const gpufi_h
   in_memory = in_file < 0 ? H5I_INVALID_HID
                           : create_selection(api, dataset->ndim, buffer_shape, origin, box->shape);
   if (in_memory >= 0 && !writes && dataset->has_gaps) {
-    clear_box(dataset, box->shape, buffer, buffer_shape);
+    status = value_of_gaps(session, dataset, type, value, err);
+    if (status != GPUF_OK) {
+      goto done;
+    }
+    fill_box(dataset, box->shape, buffer, buffer_shape, value);
   }
   if (in_memory >= 0) {
     session->uses_chunk_cache = true;
@@ -134,6 +164,11 @@ static int64_t lesser(int64_t a, int64_t b) {
   return a < b ? a : b;
 }
 
+/* Where tiles go instead of to HDF5; NULL for most calls. */
+static gpufi_h5_outgoing *outgoing_of(const hyperslabs *all) {
+  return all->session->context ? all->session->context->outgoing : NULL;
+}
+
 /* Whole chunks, as many as fit the buffer, the last axis first: no chunk is decoded twice. */
 static void choose_tile(const gpufi_h5_dataset *dataset, const gpufi_h5_box *box, int64_t *tile) {
   int64_t nbytes = (int64_t)gpuf_dtype_nbytes(dataset->dtype);
@@ -163,7 +198,7 @@ static gpuf_status hyperslabs_init(hyperslabs *all, const gpufi_h5_box *box, gpu
     nbytes *= (size_t)lesser(tile[axis], box->shape[axis]);
   }
   all->in_place = device.kind == GPUF_DEVICE_CPU && gpuf_tensor_is_contiguous(all->tensor) &&
-                  !dataset->needs_swap;
+                  !dataset->needs_swap && !outgoing_of(all);
   if (all->in_place) {
     return GPUF_OK;
   }
@@ -209,6 +244,10 @@ static gpuf_status transfer_tile(const hyperslabs *all, int64_t index, gpuf_erro
   if (status == GPUF_OK && !all->in_place && all->writes) {
     status = gpuf_copy(&in_buffer, &in_tensor, NULL, err);
     swap_tile(all, &in_buffer);
+  }
+  if (status == GPUF_OK && outgoing_of(all)) {
+    return gpufi_h5_outgoing_put_box(outgoing_of(all), &tile, data, gpuf_tensor_nbytes(&in_buffer),
+                                     err);
   }
   if (status == GPUF_OK) {
     gpufi_h5_enter(all->session);

@@ -25,6 +25,9 @@ typedef struct ring {
   int32_t worker_count;
   pthread_mutex_t mutex; /* guards the slots' turns and what follows */
   pthread_cond_t changed;
+  /* The calling thread's: it has passed the slots of the chunks before `passed` on, and begun to
+   * write those before `begun`. */
+  int64_t passed, begun;
   int64_t next;       /* the chunk that the next worker takes */
   int64_t left_count; /* chunks that no worker has finished */
   bool stop;
@@ -117,7 +120,8 @@ static void worker(void *arg) {
 /* --- The calling thread ------------------------------------------------------ */
 
 /* Whether it is the caller's turn, now or, with `waits`, in the end. False after a failure. */
-static bool is_callers_turn(ring *r, const gpufi_h5_slot *slot, bool waits) {
+static bool is_callers_turn(ring *r, int64_t index, bool waits) {
+  const gpufi_h5_slot *const slot = slot_of(r, index);
   bool is_turn;
   if (waits && r->worker_count == 0) {
     work(r, false);
@@ -149,26 +153,75 @@ static gpuf_status await_workers(ring *r, gpuf_error *err) {
   return status;
 }
 
-/* Read or write every chunk. The lock is kept as long as the next slot is the caller's already. */
+static void pass_until(ring *r, int64_t end) {
+  for (; r->passed < end; r->passed++) {
+    pass(r, slot_of(r, r->passed), GPUFI_H5_TURN_WORKERS);
+  }
+}
+
+/* Begin to write the chunks before `end` that HDF5 was given, and pass the slots of those on that
+ * were begun before. Left. */
+static gpuf_status begin_writes(ring *r, const gpufi_h5_session *session, int64_t end,
+                                gpuf_error *err) {
+  const gpuf_status status = gpufi_h5_chunks_begin(session, GPUF_OK, err);
+  if (status == GPUF_OK) {
+    pass_until(r, r->begun);
+    r->begun = end;
+  }
+  return status;
+}
+
+/* Have the chunks before `end` written, and pass their slots on. Left. */
+static gpuf_status settle(ring *r, const gpufi_h5_session *session, int64_t end, gpuf_status status,
+                          gpuf_error *err) {
+  status = gpufi_h5_chunks_settle(session, status, err);
+  if (status == GPUF_OK) {
+    pass_until(r, end);
+    r->begun = end;
+  }
+  return status;
+}
+
+/* Whether chunk `index` has its slot, which is the caller's; not after a failure. The lock is kept
+ * as long as the slot is the caller's already. A third of the slots is written at a time, while
+ * HDF5 is given the next third and the workers have the rest. */
+static bool await_slot(ring *r, gpufi_h5_session *session, int64_t index, gpuf_status *status,
+                       gpuf_error *err) {
+  if (3 * (index - r->begun) > r->slot_count) {
+    gpufi_h5_leave(session);
+    *status = begin_writes(r, session, index, err);
+  }
+  const bool is_passed = index - r->passed < r->slot_count; /* since its chunk before */
+  if (*status == GPUF_OK && is_passed && is_callers_turn(r, index, false)) {
+    return true;
+  }
+  gpufi_h5_leave(session);
+  *status = settle(r, session, index, *status, err);
+  return *status == GPUF_OK && is_callers_turn(r, index, true);
+}
+
+/* Read or write every chunk. Slots are passed on at once where no write is deferred. */
 static gpuf_status transfer_file(ring *r, gpufi_h5_session *session, int64_t first,
                                  gpuf_error *err) {
   const gpufi_h5_transfer *transfer = r->transfer;
   gpuf_status status = GPUF_OK;
-  for (int64_t index = first; index < transfer->grid.total && status == GPUF_OK; index++) {
-    gpufi_h5_slot *slot = slot_of(r, index);
-    if (!is_callers_turn(r, slot, false)) {
-      gpufi_h5_leave(session);
-      if (!is_callers_turn(r, slot, true)) {
-        break;
-      }
-    }
+  int64_t index = first; /* those before it were put, or got */
+  session->defers = transfer->writes && session->context && session->context->file;
+  r->passed = r->begun = first;
+  while (index < transfer->grid.total && status == GPUF_OK &&
+         await_slot(r, session, index, &status, err)) {
+    gpufi_h5_slot *const slot = slot_of(r, index);
     status = transfer->writes ? gpufi_h5_chunk_put(session, transfer, &slot->chunk, err)
                               : gpufi_h5_chunk_get(session, transfer, &slot->chunk, index, err);
-    if (status == GPUF_OK) {
+    index += status == GPUF_OK;
+    if (status == GPUF_OK && !session->defers) {
       pass(r, slot, GPUFI_H5_TURN_WORKERS);
+      r->passed = r->begun = index;
     }
   }
   gpufi_h5_leave(session);
+  status = settle(r, session, index, status, err);
+  session->defers = false;
   return status == GPUF_OK ? await_workers(r, err) : status;
 }
 
@@ -214,7 +267,9 @@ static gpuf_status ring_init(ring *r, const gpufi_h5_session *session,
   r->left_count = chunk_count;
   status = init_slots(r, chunk_count, thread_count, err);
   if (status == GPUF_OK) {
-    r->worker_count = gpufi_workers_start(&r->workers, thread_count, worker, r);
+    /* One chunk is no work for two: the calling thread does all of it. */
+    r->worker_count =
+        chunk_count > 1 ? gpufi_workers_start(&r->workers, thread_count, worker, r) : 0;
   }
   return status;
 }

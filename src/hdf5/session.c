@@ -1,9 +1,9 @@
 #include "hdf5/session.h"
 
-#include "../../hdf5_filter/filter.h"
 #include "base/error.h"
 #include "base/struct.h"
 #include "base/system.h"
+#include "hdf5/section.h"
 
 #include <stdarg.h>
 #include <stdio.h>
@@ -20,6 +20,18 @@ void gpufi_h5_context_set(const gpufi_h5_context *context) {
   thread_context = context;
 }
 
+static void lock(const gpufi_h5_session *session) {
+  if (session->options.lock) {
+    session->options.lock(session->options.lock_arg);
+  }
+}
+
+static void unlock(const gpufi_h5_session *session) {
+  if (session->options.unlock) {
+    session->options.unlock(session->options.lock_arg);
+  }
+}
+
 /* Binding calls HDF5. */
 static gpuf_status bind(gpufi_h5_session *session, gpuf_error *err) {
   session->context = thread_context;
@@ -27,13 +39,9 @@ static gpuf_status bind(gpufi_h5_session *session, gpuf_error *err) {
   if (session->api) {
     return GPUF_OK;
   }
-  if (session->options.lock) {
-    session->options.lock(session->options.lock_arg);
-  }
+  lock(session);
   const gpuf_status status = gpufi_h5_bound(&session->api, err);
-  if (session->options.unlock) {
-    session->options.unlock(session->options.lock_arg);
-  }
+  unlock(session);
   return status;
 }
 
@@ -58,7 +66,11 @@ gpuf_status gpufi_h5_session_init(gpufi_h5_session *session, const gpuf_h5_optio
     return gpufi_fail(err, GPUF_ERR_INVALID, 0, "options.thread_count %d is negative",
                       (int)session->options.thread_count);
   }
-  return bind(session, err);
+  gpuf_status outcome = gpufi_h5_sections_check(err);
+  if (outcome == GPUF_OK) {
+    outcome = bind(session, err);
+  }
+  return outcome;
 }
 
 int32_t gpufi_h5_session_thread_count(const gpufi_h5_session *session) {
@@ -68,12 +80,17 @@ int32_t gpufi_h5_session_thread_count(const gpufi_h5_session *session) {
   return count < most ? count : most;
 }
 
+/* The caller's lock comes first. It is not kept while the process forks: the thread that forks may
+ * want it for that. */
 void gpufi_h5_enter(gpufi_h5_session *session) {
   if (session->entered) {
     return;
   }
-  if (session->options.lock) {
-    session->options.lock(session->options.lock_arg);
+  lock(session);
+  while (!gpufi_h5_section_begin()) {
+    unlock(session);
+    gpufi_h5_sections_wait();
+    lock(session);
   }
   session->entered = true;
   /* Fails where the program set its printing by the 1.6 interface; then it stays as it is. */
@@ -92,9 +109,8 @@ void gpufi_h5_leave(gpufi_h5_session *session) {
     session->api->Eset_auto2(H5E_DEFAULT, session->print, session->print_arg);
   }
   session->entered = false;
-  if (session->options.unlock) {
-    session->options.unlock(session->options.lock_arg);
-  }
+  gpufi_h5_section_end();
+  unlock(session);
 }
 
 void gpufi_h5_use_file(gpufi_h5_session *session, hid_t id) {
@@ -106,6 +122,7 @@ typedef struct quote {
   const gpufi_h5_api *api;
   bool write_failed; /* a driver could not write to a file or extend it */
   bool read_failed;  /* a driver could not read a file */
+  bool lacks_memory; /* HDF5 got none from the system */
   int count;
   int system_error; /* errno of the innermost message that names one, else 0 */
   char text[GPUF_ERROR_MESSAGE_NBYTES];
@@ -123,6 +140,12 @@ static int system_error_in(const char *message) {
   return last ? (int)strtol(last, NULL, 10) : 0;
 }
 
+/* HDF5 says so where memory is not to be had. Space in a file has words and numbers of its own. */
+static bool says_no_memory(const gpufi_h5_api *api, const H5E_error2_t *entry) {
+  return (entry->min_num == *api->E_NOSPACE || entry->min_num == *api->E_CANTALLOC) &&
+         (entry->maj_num == *api->E_RESOURCE || (entry->desc && strstr(entry->desc, "memory")));
+}
+
 static herr_t quote_entry(unsigned n, const H5E_error2_t *entry, void *arg) {
   quote *quoted = arg;
   const gpufi_h5_api *api = quoted->api;
@@ -134,6 +157,7 @@ static herr_t quote_entry(unsigned n, const H5E_error2_t *entry, void *arg) {
   /* The driver's own entry; those above it say that others could not go on. */
   quoted->write_failed |= is_write && (n == 0 || names_error);
   quoted->read_failed |= is_read && names_error;
+  quoted->lacks_memory |= n == 0 && says_no_memory(api, entry);
   if (entry->desc && !quoted->system_error) {
     quoted->system_error = system_error_in(entry->desc);
   }
@@ -167,7 +191,8 @@ static void quote_errors(gpufi_h5_session *session, quote *quoted) {
 static gpuf_status fail(const quote *quoted, const char *format, va_list args, gpuf_error *err) {
   char what[GPUF_ERROR_MESSAGE_NBYTES / 2];
   vsnprintf(what, sizeof(what), format, args);
-  return gpufi_fail(err, GPUF_ERR_HDF5, quoted->system_error, "%s; HDF5 says: %s", what,
+  return gpufi_fail(err, quoted->lacks_memory ? GPUF_ERR_NO_MEMORY : GPUF_ERR_HDF5,
+                    quoted->system_error, "%s; HDF5 says: %s", what,
                     quoted->count ? quoted->text : "nothing");
 }
 
@@ -186,7 +211,7 @@ gpuf_status gpufi_h5_fail_if_refused(gpufi_h5_session *session, gpuf_error *err,
   quote quoted;
   va_list args;
   quote_errors(session, &quoted);
-  if (!quoted.write_failed && !quoted.read_failed) {
+  if (!quoted.write_failed && !quoted.read_failed && !quoted.lacks_memory) {
     return GPUF_OK;
   }
   va_start(args, format);
@@ -204,22 +229,4 @@ void gpufi_h5_close(gpufi_h5_session *session, hid_t id) {
   if (id >= 0) {
     session->api->Idec_ref(id);
   }
-}
-
-gpuf_status gpufi_h5_register(gpufi_h5_session *session, gpuf_error *err) {
-  gpufi_h5_api *api = session->api;
-  /* H5close forgets filters. */
-  if (__atomic_load_n(&api->filter_registered, __ATOMIC_ACQUIRE) &&
-      api->Zfilter_avail(GPUF_H5_FILTER_ID) > 0) {
-    return GPUF_OK;
-  }
-  const H5Z_class2_t *filter_class;
-  for (size_t i = 0; (filter_class = gpufi_filter_class(i)) != NULL; i++) {
-    if (api->Zregister(filter_class) < 0) {
-      return gpufi_h5_fail(session, err, "registering HDF5 filter %d failed",
-                           (int)filter_class->id);
-    }
-  }
-  __atomic_store_n(&api->filter_registered, true, __ATOMIC_RELEASE);
-  return GPUF_OK;
 }

@@ -6,13 +6,16 @@
 
 #include "hdf5/failures.h"
 
-/* What a thread of a checkpoint gives all its calls beside their options. */
+/* What a thread of a checkpoint, or of an asynchronous write, gives all its calls beside their
+ * options. */
 typedef struct gpufi_h5_context {
   gpufi_h5_api *api;              /* the library that it enters instead of the bound one */
   struct gpufi_h5_digest *digest; /* the chunks that it writes are added to it; may be NULL */
   /* The file that it writes, whose failures HDF5 is not told; may be NULL. */
-  const struct gpufi_h5_driver_file *file;
+  struct gpufi_h5_driver_file *file;
   const atomic_bool *stop; /* once it is true, writing fails with GPUF_ERR_STATE; may be NULL */
+  /* What is to be written goes there instead of to HDF5, which is not entered; may be NULL. */
+  struct gpufi_h5_outgoing *outgoing;
 } gpufi_h5_context;
 
 /* Let the calling thread's calls have a context, which stays the caller's, until this is called
@@ -29,6 +32,7 @@ typedef struct gpufi_h5_session {
                                       gpufi_h5_use_file */
   bool uses_chunk_cache;           /* HDF5 was asked for elements or chunks: a write that fails may
                                       lose others, which it held in memory */
+  bool defers; /* chunks that are put need not be written before gpufi_h5_chunks_settle */
   bool entered;
   /* The library's automatic error printing, off while entered. */
   bool printing_saved;
@@ -54,7 +58,8 @@ void gpufi_h5_leave(gpufi_h5_session *session);
 void gpufi_h5_use_file(gpufi_h5_session *session, hid_t id);
 
 /* Fill `err` with the text and the innermost messages of HDF5's error stack, which is cleared, and
- * return GPUF_ERR_HDF5. native_code is the errno of the system call that failed, if HDF5 names one.
+ * return GPUF_ERR_HDF5, or GPUF_ERR_NO_MEMORY where HDF5 lacked memory. native_code is the errno of
+ * the system call that failed, if HDF5 names one.
  * What the system refused is remembered (failures.h). Entered, before any other HDF5 function. */
 gpuf_status gpufi_h5_fail(gpufi_h5_session *session, gpuf_error *err, const char *format, ...)
     __attribute__((format(printf, 3, 4)));
@@ -70,8 +75,5 @@ void gpufi_h5_discard_errors(gpufi_h5_session *session);
 
 /* Close an identifier of any kind; a negative one is ignored. Entered. */
 void gpufi_h5_close(gpufi_h5_session *session, hid_t id);
-
-/* Register the filter with the session's library. Entered. */
-gpuf_status gpufi_h5_register(gpufi_h5_session *session, gpuf_error *err);
 
 #endif

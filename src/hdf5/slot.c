@@ -60,7 +60,7 @@ gpuf_status gpufi_h5_slot_begin(gpufi_h5_slot *slot, const gpufi_h5_transfer *tr
     return status;
   }
   if (writes && gpuf_tensor_nbytes(&in_chunk) != transfer->dataset->chunk_nbytes) {
-    memset(chunk->raw, 0, transfer->dataset->chunk_nbytes); /* what lies beyond the edge is 0 */
+    gpufi_h5_dataset_fill_chunk(transfer->dataset, chunk->raw); /* what lies beyond the edge */
   }
   return gpuf_copy_async(writes ? &in_chunk : &in_tensor, writes ? &in_tensor : &in_chunk,
                          &one_thread, &slot->future, err);

@@ -4,6 +4,8 @@
 #include <gpufetch/checkpoint.h>
 #include <gpufetch/hdf5.h>
 
+#include "hdf5/checkpoint/seal.h"
+
 static gpuf_status unsupported(gpuf_error *err) {
   return gpufi_fail(err, GPUF_ERR_UNSUPPORTED, 0,
                     "this gpufetch was built without HDF5: build it with -Dhdf5=enabled (needs the "
@@ -26,6 +28,13 @@ STUB(gpuf_h5_write_dataset, gpuf_h5_id dataset, const gpuf_tensor *src,
      const gpuf_h5_options *options)
 STUB(gpuf_h5_write_region, gpuf_h5_id dataset, const int64_t *start, const gpuf_tensor *src,
      const gpuf_h5_options *options)
+STUB(gpuf_h5_write_async, gpuf_h5_id location, const char *name, const gpuf_tensor *src,
+     const gpuf_h5_options *options, gpuf_h5_future **future)
+STUB(gpuf_h5_write_region_async, gpuf_h5_id dataset, const int64_t *start, const gpuf_tensor *src,
+     const gpuf_h5_options *options, gpuf_h5_future **future)
+STUB(gpuf_h5_future_poll, gpuf_h5_future *future, bool *done)
+STUB(gpuf_h5_future_wait, gpuf_h5_future *future, int64_t timeout_ns)
+STUB(gpuf_h5_future_wait_copied, gpuf_h5_future *future, int64_t timeout_ns)
 STUB(gpuf_h5_describe, gpuf_h5_id dataset, gpuf_tensor *tensor, const gpuf_h5_options *options)
 STUB(gpuf_h5_read, gpuf_h5_id location, const char *name, const gpuf_tensor *dst,
      const gpuf_h5_options *options)
@@ -68,6 +77,13 @@ STUB(gpuf_restart_get_int64, gpuf_restart *restart, const char *name, int64_t *v
 STUB(gpuf_restart_get_float64, gpuf_restart *restart, const char *name, double *value)
 STUB(gpuf_restart_get_text, gpuf_restart *restart, const char *name, const char **text)
 
+/* For the Python extension. */
+STUB(gpufi_checkpoint_check_files, const char *path)
+
+bool gpufi_checkpoint_has_seal(const char *path) {
+  return false;
+}
+
 /* There is none that could be closed or have names. */
 gpuf_status gpuf_checkpoint_close(gpuf_checkpoint *checkpoint, gpuf_checkpoint_report *report,
                                   gpuf_error *err) {
@@ -79,3 +95,5 @@ void gpuf_restart_close(gpuf_restart *restart) {}
 const char *gpuf_restart_name(const gpuf_restart *restart, size_t index) {
   return NULL;
 }
+
+void gpuf_h5_future_destroy(gpuf_h5_future *future) {}

@@ -4,8 +4,6 @@
 
 #include <string.h>
 
-/* H5F_ACC_RDWR without the calls to libhdf5 that hide in the macro. */
-#define INTENT_WRITE 0x0001u
 /* H5FD_FEAT_HAS_MPI, which <hdf5.h> does not define in every release. */
 #define FEATURE_HAS_MPI 0x0100u
 
@@ -29,13 +27,13 @@ static gpuf_status refuse(const gpufi_h5_failure *failure, const char *what, con
 
 gpuf_status gpufi_h5_check_writable(gpufi_h5_session *session, hid_t id, const char *what,
                                     const char *name, gpuf_error *err) {
-  unsigned intent = INTENT_WRITE;
+  unsigned intent = GPUFI_H5F_ACC_RDWR;
   const hid_t file = session->api->Iget_file_id(id);
   if (file >= 0) {
     session->api->Fget_intent(file, &intent);
     session->api->Idec_ref(file);
   }
-  if (!(intent & INTENT_WRITE)) {
+  if (!(intent & GPUFI_H5F_ACC_RDWR)) {
     return gpufi_fail(err, GPUF_ERR_INVALID, 0,
                       "%s '%s' cannot be written: the file was opened read-only; open it for "
                       "writing",

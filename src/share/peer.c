@@ -13,6 +13,7 @@
 
 #include "base/clock.h"
 #include "base/error.h"
+#include "base/fork.h"
 #include "base/system.h"
 #include "share/wire.h"
 
@@ -97,14 +98,10 @@ static void fork_child(void) {
   pthread_mutex_unlock(&peers_lock);
 }
 
-static void watch_fork(void) {
-  pthread_atfork(fork_prepare, fork_parent, fork_child);
-}
+GPUFI_AT_FORK(GPUFI_FORK_SHARE, fork_prepare, fork_parent, fork_child);
 
 gpuf_status gpufi_peer_get(const gpufi_share_fields *fields, gpufi_peer **out, gpuf_error *err) {
-  static pthread_once_t fork_once = PTHREAD_ONCE_INIT;
   gpuf_status status = GPUF_OK;
-  pthread_once(&fork_once, watch_fork);
   pthread_mutex_lock(&peers_lock);
   gpufi_peer *peer = peers;
   while (peer &&

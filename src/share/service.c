@@ -11,6 +11,7 @@
 
 #include "base/clock.h"
 #include "base/error.h"
+#include "base/fork.h"
 #include "base/system.h"
 #include "base/thread.h"
 #include "share/table.h"
@@ -255,13 +256,9 @@ static void fork_child(void) {
   pthread_mutex_unlock(&lock);
 }
 
-static void watch_fork(void) {
-  pthread_atfork(fork_prepare, fork_parent, fork_child);
-}
+GPUFI_AT_FORK(GPUFI_FORK_SHARE, fork_prepare, fork_parent, fork_child);
 
 static gpuf_status start(const uint8_t *service, gpuf_error *err) {
-  static pthread_once_t fork_once = PTHREAD_ONCE_INIT;
-  pthread_once(&fork_once, watch_fork);
   pthread_mutex_lock(&lock);
   gpuf_status status = open_sockets(service, err);
   if (status == GPUF_OK) {

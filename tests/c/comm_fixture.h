@@ -75,12 +75,12 @@ static json_t *json_of(const answer *a) {
   return json;
 }
 
-static int64_t int_of(const json_t *json, const char *key) {
+static inline int64_t int_of(const json_t *json, const char *key) {
   CHECK(json_is_integer(json_object_get(json, key)));
   return json_integer_value(json_object_get(json, key));
 }
 
-static bool text_is(const json_t *json, const char *key, const char *text) {
+static inline bool text_is(const json_t *json, const char *key, const char *text) {
   const char *value = json_string_value(json_object_get(json, key));
   return value && strcmp(value, text) == 0;
 }
@@ -142,7 +142,7 @@ static void send(const char *json) {
 }
 
 /* Send a request, run all that wait, and take the one reply. */
-static answer ask(const char *json) {
+static inline answer ask(const char *json) {
   send(json);
   while (gpufi_dispatcher_run(dispatcher)) {
   }
@@ -150,7 +150,7 @@ static answer ask(const char *json) {
   return next_answer();
 }
 
-static void ask_code(const char *json, const char *code) {
+static inline void ask_code(const char *json, const char *code) {
   send(json);
   while (gpufi_dispatcher_run(dispatcher)) {
   }

@@ -15,19 +15,23 @@
 #include <stdio.h>
 #include <string.h>
 #include <sys/syscall.h>
+#include <sys/uio.h>
 #include <unistd.h>
 
 static atomic_long call_count;
+static atomic_long copy_count;   /* of those to mappings */
 static atomic_long end_at;       /* the call that the process ends at; 0 = none */
 static atomic_bool is_in_gate;   /* a write waits */
 static atomic_bool gate_is_shut; /* writes wait */
 
-/* errno of the next calls that open a checkpoint, or read: so many fail. */
+/* errno of the next calls that open a checkpoint, read, remove a file, or copy to a mapping:
+ * so many fail. */
 typedef struct failing {
   atomic_int code, count;
 } failing;
-static failing failing_open, failing_read;
+static failing failing_open, failing_read, failing_unlink, failing_copy;
 static void (*before_open)(const char *path); /* of a checkpoint; NULL = nothing */
+static void (*before_read)(void);             /* by position; NULL = nothing */
 
 static inline bool fails_now(failing *f) {
   if (atomic_load(&f->count) <= 0 || atomic_fetch_sub(&f->count, 1) <= 0) {
@@ -66,6 +70,21 @@ HIDDEN ssize_t pwrite64(int fd, const void *bytes, size_t nbytes, off64_t offset
   return done < 0 ? done : (ssize_t)first_nbytes + done;
 }
 
+/* To a mapping of a file, in two parts as well. */
+HIDDEN ssize_t process_vm_writev(pid_t process, const struct iovec *from, unsigned long from_count,
+                                 const struct iovec *to, unsigned long to_count,
+                                 unsigned long flags) {
+  const size_t nbytes = to->iov_len > 1 ? to->iov_len / 2 : to->iov_len;
+  const struct iovec half = {from->iov_base, nbytes};
+  const struct iovec place = {to->iov_base, nbytes};
+  if (fails_now(&failing_copy)) {
+    return -1;
+  }
+  count_call();
+  atomic_fetch_add(&copy_count, 1);
+  return syscall(SYS_process_vm_writev, process, &half, from_count, &place, to_count, flags);
+}
+
 HIDDEN int ftruncate64(int fd, off64_t nbytes) {
   count_call();
   return (int)syscall(SYS_ftruncate, fd, nbytes);
@@ -88,7 +107,7 @@ HIDDEN int renameat2(int from_fd, const char *from, int to_fd, const char *to, u
 
 HIDDEN int unlink(const char *path) {
   count_call();
-  return (int)syscall(SYS_unlinkat, AT_FDCWD, path, 0);
+  return fails_now(&failing_unlink) ? -1 : (int)syscall(SYS_unlinkat, AT_FDCWD, path, 0);
 }
 
 HIDDEN int open64(const char *path, int flags, ...) {
@@ -110,6 +129,9 @@ HIDDEN int open64(const char *path, int flags, ...) {
 }
 
 HIDDEN ssize_t pread64(int fd, void *bytes, size_t nbytes, off64_t offset) {
+  if (before_read) {
+    before_read();
+  }
   return fails_now(&failing_read) ? -1 : syscall(SYS_pread64, fd, bytes, nbytes, offset);
 }
 

@@ -1,12 +1,17 @@
-/* Loaded by LD_PRELOAD, this lets calls of the program fail on request: allocations, mappings,
- * reads and opening of files whose path has a given text in it.
+/* Loaded by LD_PRELOAD, this lets calls of the program fail on request: allocations, mappings, and
+ * of files whose path has a given text in it opening, reading, writing, flushing to the disk and
+ * changes of names.
  *
  * failing_calls_set(kinds, first, count, native_code, path): of the calls of these kinds from now
  * on, those from number `first` (from 1) on fail, `count` of them. failing_calls_end ends that and
- * returns how many failed. One thread uses these; calls of every thread fail. */
+ * returns how many failed. Of a negative native_code, -9 say, the process gets the signal instead.
+ * One thread uses these; calls of every thread fail, or with OWN_THREAD among the kinds, its own,
+ * or with OTHER_THREADS, those of all but its own.
+ */
 #include <dlfcn.h>
 #include <errno.h>
 #include <fcntl.h>
+#include <signal.h>
 #include <stdarg.h>
 #include <stdatomic.h>
 #include <stdbool.h>
@@ -16,11 +21,22 @@
 #include <sys/mman.h>
 #include <unistd.h>
 
-enum { ALLOCATION = 1, MAPPING = 2, READ = 4, OPEN = 8 };
+enum {
+  ALLOCATION = 1,
+  MAPPING = 2,
+  READ = 4,
+  OPEN = 8,
+  WRITE = 16,
+  SYNC = 32,
+  NAME = 64,
+  OWN_THREAD = 128,
+  OTHER_THREADS = 256
+};
 
 static _Atomic int kinds;
 static _Atomic long first, count, seen, failed;
 static int code;
+static pid_t thread;
 static char path_part[256];
 
 void failing_calls_set(int new_kinds, long new_first, long new_count, int native_code,
@@ -33,6 +49,7 @@ void failing_calls_set(int new_kinds, long new_first, long new_count, int native
   first = new_first;
   count = new_count;
   code = native_code;
+  thread = gettid();
   snprintf(path_part, sizeof(path_part), "%s", path);
   kinds = new_kinds;
 }
@@ -45,7 +62,8 @@ long failing_calls_end(void) {
 /* Whether this call, which is of the kind, is to fail. */
 static bool fails(int kind) {
   long number;
-  if (!(kinds & kind)) {
+  if (!(kinds & kind) || ((kinds & OWN_THREAD) && gettid() != thread) ||
+      ((kinds & OTHER_THREADS) && gettid() == thread)) {
     return false;
   }
   number = ++seen;
@@ -53,6 +71,9 @@ static bool fails(int kind) {
     return false;
   }
   failed++;
+  if (code < 0) {
+    raise(-code);
+  }
   errno = code;
   return true;
 }
@@ -128,4 +149,40 @@ int open64(const char *path, int flags, ...) {
   va_end(arguments);
   return (kinds & OPEN) && strstr(path, path_part) && fails(OPEN) ? -1
                                                                   : REAL(open64)(path, flags, mode);
+}
+
+ssize_t pwrite(int descriptor, const void *data, size_t nbytes, off_t offset) {
+  return (kinds & WRITE) && is_of_path(descriptor) && fails(WRITE)
+             ? -1
+             : REAL(pwrite)(descriptor, data, nbytes, offset);
+}
+
+ssize_t pwrite64(int descriptor, const void *data, size_t nbytes, off64_t offset) {
+  return (kinds & WRITE) && is_of_path(descriptor) && fails(WRITE)
+             ? -1
+             : REAL(pwrite64)(descriptor, data, nbytes, offset);
+}
+
+int ftruncate64(int descriptor, off64_t nbytes) {
+  return (kinds & WRITE) && is_of_path(descriptor) && fails(WRITE)
+             ? -1
+             : REAL(ftruncate64)(descriptor, nbytes);
+}
+
+int fsync(int descriptor) {
+  return (kinds & SYNC) && is_of_path(descriptor) && fails(SYNC) ? -1 : REAL(fsync)(descriptor);
+}
+
+int rename(const char *from, const char *to) {
+  return (kinds & NAME) && strstr(to, path_part) && fails(NAME) ? -1 : REAL(rename)(from, to);
+}
+
+int renameat2(int from_fd, const char *from, int to_fd, const char *to, unsigned flags) {
+  return (kinds & NAME) && strstr(to, path_part) && fails(NAME)
+             ? -1
+             : REAL(renameat2)(from_fd, from, to_fd, to, flags);
+}
+
+int unlink(const char *path) {
+  return (kinds & NAME) && strstr(path, path_part) && fails(NAME) ? -1 : REAL(unlink)(path);
 }

@@ -5,6 +5,7 @@
 #include <stdarg.h>
 #include <stdio.h>
 #include <sys/file.h>
+#include <sys/uio.h>
 #include <unistd.h>
 
 #include "faults.h"
@@ -25,6 +26,21 @@ WRAP_FILE(int, renameat2,
           (from_fd, from, to_fd, to, flags), ENOSPC)
 WRAP_FILE(int, unlink, (const char *path), (path), EIO)
 WRAP_FILE(int, flock, (int fd, int operation), (fd, operation), EIO)
+
+WRAP_FILE(ssize_t, process_vm_writev,
+          (pid_t process, const struct iovec *from, unsigned long from_count,
+           const struct iovec *to, unsigned long to_count, unsigned long flags),
+          (process, from, from_count, to, to_count, flags), EFAULT)
+
+int __real_fcntl64(int fd, int command, ...);
+int __wrap_fcntl64(int fd, int command, ...);
+int __wrap_fcntl64(int fd, int command, ...) {
+  va_list args;
+  va_start(args, command);
+  const long argument = va_arg(args, long);
+  va_end(args);
+  return faults_fail(FAULT_SYSTEM) ? (errno = EAGAIN, -1) : __real_fcntl64(fd, command, argument);
+}
 
 int __real_open64(const char *path, int flags, ...);
 int __wrap_open64(const char *path, int flags, ...);

@@ -13,8 +13,10 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/mman.h>
 #include <sys/stat.h>
 #include <sys/syscall.h>
+#include <sys/uio.h>
 #include <unistd.h>
 
 #define NAME_NBYTES 80
@@ -47,6 +49,7 @@ static int record_count;
 static ino_t inodes[FILES_MAX]; /* of the files, by index; the last one of a number counts */
 static int recorded_file_count;
 static char recorded_folder[4096]; /* absolute; empty: nothing is recorded */
+static int recorded_copy_count;    /* of the writes, those through mappings */
 static bool record_is_full;
 static pthread_mutex_t record_mutex = PTHREAD_MUTEX_INITIALIZER;
 
@@ -119,6 +122,59 @@ HIDDEN ssize_t pwrite64(int fd, const void *bytes, size_t nbytes, off64_t offset
     r->nbytes = (size_t)done;
     r->bytes = malloc((size_t)done);
     memcpy(r->bytes, bytes, (size_t)done);
+  }
+  pthread_mutex_unlock(&record_mutex);
+  return done;
+}
+
+/* Where recorded files are mapped; of two in one place the last one counts. */
+#define MAPPINGS_MAX 1000
+typedef struct mapping {
+  const char *begin;
+  size_t nbytes;
+  int file;
+} mapping;
+static mapping mappings[MAPPINGS_MAX];
+static int mapping_count;
+
+HIDDEN void *mmap64(void *place, size_t nbytes, int protection, int flags, int fd, off64_t offset) {
+  void *const base = (void *)syscall(SYS_mmap, place, nbytes, protection, flags, fd, offset);
+  if (fd >= 0 && base != MAP_FAILED) {
+    pthread_mutex_lock(&record_mutex);
+    const int file = file_of(fd);
+    if (file >= 0 && mapping_count < MAPPINGS_MAX) {
+      mappings[mapping_count++] = (mapping){base, nbytes, file};
+    }
+    record_is_full = record_is_full || mapping_count == MAPPINGS_MAX;
+    pthread_mutex_unlock(&record_mutex);
+  }
+  return base;
+}
+
+/* NULL where nothing recorded is mapped. */
+static inline const mapping *mapping_at(const char *at) {
+  int i = mapping_count;
+  while (i > 0 &&
+         (at < mappings[i - 1].begin || at >= mappings[i - 1].begin + mappings[i - 1].nbytes)) {
+    i--;
+  }
+  return i > 0 ? &mappings[i - 1] : NULL;
+}
+
+HIDDEN ssize_t process_vm_writev(pid_t process, const struct iovec *from, unsigned long from_count,
+                                 const struct iovec *to, unsigned long to_count,
+                                 unsigned long flags) {
+  pthread_mutex_lock(&record_mutex);
+  const ssize_t done =
+      syscall(SYS_process_vm_writev, process, from, from_count, to, to_count, flags);
+  const mapping *const m = mapping_at(to->iov_base);
+  if (done > 0 && *recorded_folder && m) {
+    record *const r = add_record(RECORD_WRITE, m->file);
+    r->offset = (uint64_t)((const char *)to->iov_base - m->begin);
+    r->nbytes = (size_t)done;
+    r->bytes = malloc((size_t)done);
+    memcpy(r->bytes, from->iov_base, (size_t)done);
+    recorded_copy_count++;
   }
   pthread_mutex_unlock(&record_mutex);
   return done;

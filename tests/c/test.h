@@ -12,6 +12,7 @@
 #include <setjmp.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <sys/stat.h>
 #include <unistd.h> /* TEMP_FAILURE_RETRY */
 
 static int test_count, test_failed_count;
@@ -52,10 +53,26 @@ static jmp_buf test_exit;
 
 #define TEST(function) test_run(#function, function)
 
+/* Descriptor 0 as it was: whoever closes a descriptor of a zeroed struct closes this one. */
+static inline int test_keeps_stdin(const struct stat *before) {
+  struct stat after;
+  return fstat(STDIN_FILENO, &after) == 0 && after.st_dev == before->st_dev &&
+         after.st_ino == before->st_ino;
+}
+
 static inline void test_run(const char *name, void (*function)(void)) {
+  static struct stat stdin_before;
+  if (test_count == 0 && fstat(STDIN_FILENO, &stdin_before) != 0) {
+    test_failed_count++;
+    printf("# run this with an open standard input\n");
+  }
   int outcome = setjmp(test_exit);
   if (outcome == 0) {
     function();
+  }
+  if (!test_keeps_stdin(&stdin_before)) {
+    printf("# descriptor 0 was closed\n");
+    outcome = 1;
   }
   test_count++;
   if (outcome == 1) {

@@ -4,41 +4,7 @@
 #include <signal.h>
 #include <sys/wait.h>
 
-#include "checkpoint_files.h"
-#include "codec/format.h"
-#include "hdf5/digest.h"
-
-static const int64_t shape[] = {100, 200};
-
-/* Write a checkpoint of one tensor, whose elements tell the step. */
-static gpuf_tensor state_of(int64_t step) {
-  return create_cpu(GPUF_DTYPE_FLOAT32, 2, shape, (uint64_t)step);
-}
-
-static void commit_step(gpuf_checkpoint *c, int64_t step) {
-  gpuf_tensor u = state_of(step);
-  CHECK_OK(gpuf_checkpoint_begin(c, step, NULL, &err));
-  CHECK_OK(gpuf_checkpoint_add(c, "u", &u, NULL, &err));
-  CHECK_OK(gpuf_checkpoint_add_int64(c, "step", step, &err));
-  CHECK_OK(gpuf_checkpoint_commit(c, GPUF_STREAM_NONE, &err));
-  destroy(&u);
-}
-
-static void write_step(gpuf_checkpoint *c, int64_t step) {
-  commit_step(c, step);
-  CHECK_OK(gpuf_checkpoint_wait(c, -1, NULL, &err));
-}
-
-static void check_newest(const char *prefix, int64_t step) {
-  gpuf_tensor expected = state_of(step);
-  gpuf_restart *const r = open_restart(prefix, step);
-  int64_t value = -1;
-  check_restarted(r, "u", &expected);
-  CHECK_OK(gpuf_restart_get_int64(r, "step", &value, &err));
-  CHECK(value == step);
-  gpuf_restart_close(r);
-  destroy(&expected);
-}
+#include "checkpoint_steps.h"
 
 static bool has_file(const char *name) {
   return access(path_in_folder(name), F_OK) == 0;
@@ -111,6 +77,23 @@ static void a_step_that_exists_is_refused_or_replaced(void) {
   gpuf_restart_close(r);
   destroy(&u);
   CHECK(count_files(".h5", false) == 1);
+  remove_folder();
+}
+
+static void what_is_no_file_is_not_replaced(void) {
+  make_folder();
+  struct stat found;
+  gpuf_checkpoint_options options = options_in_folder("run");
+  options.replace = true;
+  gpuf_checkpoint *const c = open_writer(&options);
+  CHECK(mkfifo(path_in_folder("run-000000000001.h5"), 0600) == 0);
+  CHECK_OK(gpuf_checkpoint_begin(c, 1, NULL, &err));
+  CHECK_OK(gpuf_checkpoint_commit(c, GPUF_STREAM_NONE, &err));
+  CHECK_FAILS(gpuf_checkpoint_wait(c, -1, NULL, &err), GPUF_ERR_INVALID, "no regular file");
+  CHECK(gpuf_checkpoint_close(c, NULL, &err) == GPUF_ERR_INVALID);
+  CHECK(stat(path_in_folder("run-000000000001.h5"), &found) == 0 && S_ISFIFO(found.st_mode));
+  CHECK(count_files(".tmp", false) == 0);
+  CHECK(unlink(path_in_folder("run-000000000001.h5")) == 0);
   remove_folder();
 }
 
@@ -462,201 +445,6 @@ static void hdf5_may_be_closed_between_checkpoints(void) {
   remove_folder();
 }
 
-/* --- Damage ------------------------------------------------------------------ */
-
-/* Change one byte, or cut the file there. */
-static void damage(const char *name, int64_t offset, bool cuts) {
-  unsigned char byte;
-  const int fd = open(path_in_folder(name), O_RDWR);
-  CHECK(fd >= 0);
-  if (cuts) {
-    CHECK(ftruncate(fd, offset) == 0);
-  } else {
-    CHECK(pread(fd, &byte, 1, offset) == 1);
-    byte ^= 0x10;
-    CHECK(pwrite(fd, &byte, 1, offset) == 1);
-  }
-  close(fd);
-}
-
-static int64_t size_of(const char *name) {
-  struct stat file;
-  CHECK(stat(path_in_folder(name), &file) == 0);
-  return file.st_size;
-}
-
-/* Whatever byte changes, a restart gives the values that were written: those of this checkpoint, or
- * of the one before. */
-static void a_damaged_checkpoint_is_skipped(void) {
-  static const char name[] = "run-000000000002.h5";
-  for (int plain = 0; plain < 2; plain++) {
-    make_folder();
-    gpuf_checkpoint_options options = options_in_folder("run");
-    options.uncompressed = plain;
-    gpuf_checkpoint *const c = open_writer(&options);
-    write_step(c, 1);
-    write_step(c, 2);
-    CHECK_OK(gpuf_checkpoint_close(c, NULL, &err));
-    const int64_t nbytes = size_of(name);
-    int skipped_count = 0;
-    const int count = 150;
-    for (int i = 0; i < count; i++) {
-      const int64_t offset = nbytes * i / count;
-      gpuf_restart *r = NULL;
-      gpuf_restart_report report = GPUF_RESTART_REPORT_INIT;
-      damage(name, offset, false);
-      CHECK_OK(gpuf_restart_open(folder, "run", -1, &r, &report, &err));
-      CHECK(r && (report.step == 1 || report.step == 2));
-      CHECK(report.skipped_count == (report.step == 1) && (report.step == 1) == !!*report.message);
-      CHECK(report.skipped_step == (report.step == 1 ? 2 : -1));
-      skipped_count += report.step == 1;
-      gpuf_tensor expected = state_of(report.step);
-      check_restarted(r, "u", &expected);
-      destroy(&expected);
-      gpuf_restart_close(r);
-      damage(name, offset, false);
-    }
-    CHECK(skipped_count > count * 8 / 10); /* what HDF5 leaves free in the file does not count */
-    check_newest("run", 2);
-    damage(name, nbytes - 100, true);
-    check_newest("run", 1);
-    damage("run-000000000001.h5", 10, true);
-    gpuf_restart *none = NULL;
-    gpuf_restart_report report = GPUF_RESTART_REPORT_INIT;
-    CHECK_FAILS(gpuf_restart_open(folder, "run", -1, &none, &report, &err), GPUF_ERR_CORRUPT,
-                "none of the 2 checkpoints");
-    CHECK(!none && report.step == -1 && report.skipped_count == 2 && report.skipped_step == 2);
-    CHECK(strstr(report.message, "step 2: ") && strstr(report.message, "step 1: "));
-    remove_folder();
-  }
-}
-
-/* Read the file, which the caller frees. */
-static char *read_whole(const char *name, size_t *nbytes) {
-  *nbytes = (size_t)size_of(name);
-  char *const bytes = malloc(*nbytes);
-  const int fd = open(path_in_folder(name), O_RDONLY);
-  CHECK(bytes && fd >= 0 && read(fd, bytes, *nbytes) == (ssize_t)*nbytes);
-  close(fd);
-  return bytes;
-}
-
-/* A chunk's checksum lies in its header: damage there makes it unreadable, as damage elsewhere. */
-static void a_damaged_checksum_of_a_chunk_is_noticed(void) {
-  static const char name[] = "run-000000000002.h5";
-  size_t nbytes;
-  make_folder();
-  const gpuf_checkpoint_options options = options_in_folder("run");
-  gpuf_checkpoint *const c = open_writer(&options);
-  write_step(c, 1);
-  write_step(c, 2);
-  CHECK_OK(gpuf_checkpoint_close(c, NULL, &err));
-  char *const bytes = read_whole(name, &nbytes);
-  const char *const chunk = memmem(bytes, nbytes, "GPFC", 4);
-  CHECK(chunk);
-  for (int64_t i = 0; i < 16; i++) {
-    const int64_t offset = chunk - bytes + GPUFI_AT_CHECKSUM + i;
-    damage(name, offset, false);
-    check_newest("run", 1);
-    damage(name, offset, false);
-  }
-  check_newest("run", 2);
-  free(bytes);
-  remove_folder();
-}
-
-/* Put `words` in place of the manifest's words from `at` on, of the same length, and make its
- * checksum right. */
-static void forge_manifest(const char *name, const char *before, const char *words) {
-  char seal[22];
-  size_t nbytes;
-  char *const bytes = read_whole(name, &nbytes);
-  char *const manifest = memmem(bytes, nbytes, "gpufetch checkpoint 1", 21);
-  CHECK(manifest);
-  char *const at = memmem(manifest, nbytes - (size_t)(manifest - bytes), before, strlen(before));
-  CHECK(at);
-  memcpy(at + strlen(before), words, strlen(words));
-  char *const end = memmem(at, nbytes - (size_t)(at - bytes), "\nend ", 5);
-  CHECK(end);
-  snprintf(seal, sizeof(seal), "end %016llx\n",
-           (unsigned long long)gpufi_h5_hash(manifest, (size_t)(end + 1 - manifest)));
-  memcpy(end + 1, seal, strlen(seal));
-  const int fd = open(path_in_folder(name), O_WRONLY);
-  CHECK(fd >= 0 && write(fd, bytes, nbytes) == (ssize_t)nbytes);
-  close(fd);
-  free(bytes);
-}
-
-/* A manifest that says what no file holds is refused before memory is taken for it. */
-static void a_manifest_cannot_claim_more_than_the_file_holds(void) {
-  static const struct {
-    const char *before, *words, *why;
-  } forged[] = {
-      {"u float32 2 100 200 1 ", "99999", "and the file has"},
-      {"u float32 2 100 200 1 ", "-001", "damaged"},
-      {"u float32 2 100 200 ", "2", "other chunks"},
-  };
-  for (size_t i = 0; i < sizeof(forged) / sizeof(forged[0]); i++) {
-    gpuf_restart *r = NULL;
-    make_folder();
-    const gpuf_checkpoint_options options = options_in_folder("run");
-    gpuf_checkpoint *const c = open_writer(&options);
-    write_step(c, 2);
-    CHECK_OK(gpuf_checkpoint_close(c, NULL, &err));
-    forge_manifest("run-000000000002.h5", forged[i].before, forged[i].words);
-    CHECK_FAILS(gpuf_restart_open(folder, "run", -1, &r, NULL, &err), GPUF_ERR_CORRUPT,
-                forged[i].why);
-    CHECK(!r);
-    remove_folder();
-  }
-}
-
-/* A checkpoint of a later format is left to a later library. */
-static void a_newer_format_is_skipped(void) {
-  static const char mark[] = "gpufetch checkpoint 1";
-  make_folder();
-  const gpuf_checkpoint_options options = options_in_folder("run");
-  gpuf_checkpoint *const c = open_writer(&options);
-  write_step(c, 1);
-  write_step(c, 2);
-  CHECK_OK(gpuf_checkpoint_close(c, NULL, &err));
-  size_t nbytes;
-  char *const bytes = read_whole("run-000000000002.h5", &nbytes);
-  const int fd = open(path_in_folder("run-000000000002.h5"), O_RDWR);
-  const char *const found = memmem(bytes, nbytes, mark, sizeof(mark) - 1);
-  CHECK(fd >= 0 && found && pwrite(fd, "2", 1, found - bytes + (off_t)sizeof(mark) - 2) == 1);
-  close(fd);
-  free(bytes);
-  gpuf_restart *r = NULL;
-  gpuf_restart_report report = GPUF_RESTART_REPORT_INIT;
-  CHECK_OK(gpuf_restart_open(folder, "run", -1, &r, &report, &err));
-  CHECK(r && report.step == 1 && report.skipped_step == 2 && strstr(report.message, "format 2"));
-  gpuf_restart_close(r);
-  remove_folder();
-}
-
-static void other_files_of_the_name_are_skipped(void) {
-  make_folder();
-  const gpuf_checkpoint_options options = options_in_folder("run");
-  gpuf_checkpoint *const c = open_writer(&options);
-  write_step(c, 1);
-  CHECK_OK(gpuf_checkpoint_close(c, NULL, &err));
-  CHECK(close(creat(path_in_folder("run-000000000002.h5"), 0666)) == 0); /* empty */
-  CHECK(mkfifo(path_in_folder("run-000000000003.h5"), 0666) == 0);
-  const hid_t file = H5Fcreate(path_in_folder("run-000000000004.h5"), H5F_ACC_TRUNC, H5P_DEFAULT,
-                               H5P_DEFAULT); /* of another program */
-  CHECK(file >= 0 && H5Fclose(file) >= 0);
-  CHECK(symlink("run-000000000001.h5", path_in_folder("run-000000000005.h5")) == 0);
-  gpuf_restart *r = NULL;
-  gpuf_restart_report report = GPUF_RESTART_REPORT_INIT;
-  CHECK_OK(gpuf_restart_open(folder, "run", -1, &r, &report, &err));
-  CHECK(r && report.step == 1 && report.skipped_count == 4 && report.skipped_step == 5);
-  CHECK(strstr(report.message, "it was renamed") && strstr(report.message, "not a regular file"));
-  CHECK(strstr(report.message, "gpufetch_checkpoint"));
-  gpuf_restart_close(r);
-  remove_folder();
-}
-
 static void there_is_none_yet_is_not_an_error(void) {
   gpuf_restart *r = NULL;
   gpuf_restart_report report = GPUF_RESTART_REPORT_INIT;
@@ -682,6 +470,7 @@ int main(void) {
   TEST(the_newest_are_kept);
   TEST(other_prefixes_are_left_alone);
   TEST(a_step_that_exists_is_refused_or_replaced);
+  TEST(what_is_no_file_is_not_replaced);
   TEST(a_file_that_appears_is_not_overwritten);
   TEST(a_dead_owners_temporary_is_swept);
   TEST(a_second_writer_of_a_prefix_is_refused);
@@ -695,11 +484,6 @@ int main(void) {
   TEST(another_dtype_or_shape_is_refused);
   TEST(a_freed_device_tensor_costs_one_checkpoint);
   TEST(hdf5_may_be_closed_between_checkpoints);
-  TEST(a_damaged_checkpoint_is_skipped);
-  TEST(a_damaged_checksum_of_a_chunk_is_noticed);
-  TEST(a_manifest_cannot_claim_more_than_the_file_holds);
-  TEST(a_newer_format_is_skipped);
-  TEST(other_files_of_the_name_are_skipped);
   TEST(there_is_none_yet_is_not_an_error);
   return test_finish();
 }

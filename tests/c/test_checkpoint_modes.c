@@ -214,6 +214,8 @@ static void a_small_ring_holds_a_large_state(void) {
 
 /* Copies as far as they fit; the rest is encoded. */
 static void a_state_larger_than_was_said_is_kept_all_the_same(void) {
+  char says[60];
+  gpuf_checkpoint_report report = GPUF_CHECKPOINT_REPORT_INIT;
   make_folder();
   gpuf_tensor u = create_cpu(GPUF_DTYPE_FLOAT32, 3, shape, 1), d_u = copy_to_device(&u);
   gpuf_tensor v = create_cpu(GPUF_DTYPE_FLOAT32, 3, shape, 2), d_v = copy_to_device(&v);
@@ -225,7 +227,9 @@ static void a_state_larger_than_was_said_is_kept_all_the_same(void) {
   CHECK_OK(gpuf_checkpoint_add(c, "u", &d_u, NULL, &err));
   CHECK_OK(gpuf_checkpoint_add(c, "v", &d_v, NULL, &err));
   CHECK_OK(gpuf_checkpoint_commit(c, GPUF_STREAM_NONE, &err));
-  CHECK_OK(gpuf_checkpoint_close(c, NULL, &err));
+  CHECK_OK(gpuf_checkpoint_close(c, &report, &err));
+  snprintf(says, sizeof(says), "take %zu bytes", 2 * gpuf_tensor_nbytes(&u));
+  CHECK(report.status == GPUF_OK && strstr(report.message, says));
   gpuf_restart *const r = open_restart("run", 1);
   check_restarted(r, "u", &u);
   check_restarted(r, "v", &v);

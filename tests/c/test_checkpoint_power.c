@@ -6,12 +6,20 @@
  * whole has a checkpoint's name. */
 #include "recorded_calls.h"
 
-#include "checkpoint_files.h"
+#include "checkpoint_shards.h"
 
 #define SECTOR_NBYTES ((size_t)512)
 #define STATES 2000 /* times test_times() */
 
+#define WRITERS 7
+#define STEPS 5
+
 static const int64_t shape[] = {60, 200};
+static const gpuf_checkpoint_mode modes[WRITERS] = {
+    GPUF_CHECKPOINT_DEVICE_COPY,    GPUF_CHECKPOINT_PINNED,         GPUF_CHECKPOINT_DEVICE_COPY,
+    GPUF_CHECKPOINT_DEVICE_ENCODED, GPUF_CHECKPOINT_DEVICE_ENCODED, GPUF_CHECKPOINT_DEVICE_COPY,
+    GPUF_CHECKPOINT_PINNED};
+static const size_t shard_counts[WRITERS] = {0, 0, 0, 0, 2, 2, 3};
 
 /* The versions of the state are numbered in the order in which they are committed. */
 static gpuf_tensor state_of(uint64_t version) {
@@ -20,14 +28,17 @@ static gpuf_tensor state_of(uint64_t version) {
 
 /* --- The record ------------------------------------------------------------------ */
 
+/* From the device, so that chunks are written by several threads where the file is recycled. */
 static void write_version(gpuf_checkpoint *c, int64_t step, uint64_t version) {
-  gpuf_tensor u = state_of(version);
+  gpuf_tensor expected = state_of(version), u = copy_to_device(&expected);
   CHECK_OK(gpuf_checkpoint_begin(c, step, NULL, &err));
   CHECK_OK(gpuf_checkpoint_add(c, "group/u", &u, NULL, &err));
+  CHECK_OK(gpuf_checkpoint_add(c, "v", &u, NULL, &err));
+  CHECK_OK(gpuf_checkpoint_add(c, "w", &u, NULL, &err));
   CHECK_OK(gpuf_checkpoint_add_int64(c, "version", (int64_t)version, &err));
   CHECK_OK(gpuf_checkpoint_commit(c, GPUF_STREAM_NONE, &err));
   CHECK_OK(gpuf_checkpoint_wait(c, -1, NULL, &err));
-  destroy(&u);
+  DESTROY(&u, &expected);
   record_promise(version);
 }
 
@@ -36,30 +47,39 @@ static void forget_records(void) {
   for (int i = 0; i < record_count; i++) {
     free(records[i].bytes);
   }
-  record_count = recorded_file_count = 0;
+  record_count = recorded_file_count = recorded_copy_count = mapping_count = 0;
 }
 
-/* Two writers one after the other, of whom the second replaces a step. */
+/* Writers one after the other, of whom the second replaces a step, and the third and the fourth
+ * overwrite files that have expired. The last three write shards: the first of them replaces a
+ * step, and the others overwrite shards. */
 static void record_cycles(bool is_synced) {
-  static const int64_t steps[2][5] = {{0, 1, 2, 3, 4}, {5, 6, 7, 7, 7}};
+  static const int64_t steps[WRITERS][STEPS] = {
+      {0, 1, 2, 3, 4},      {5, 6, 7, 7, 7},      {8, 9, 10, 11, 12},  {13, 14, 14, 15, 15},
+      {16, 17, 18, 18, 18}, {19, 20, 21, 22, 23}, {24, 25, 25, 26, 27}};
   gpuf_checkpoint_options options = options_in_folder("run");
   uint64_t version = 0;
   make_folder();
   forget_records();
   CHECK(realpath(folder, recorded_folder));
-  for (int writer = 0; writer < 2; writer++) {
+  for (int writer = 0; writer < WRITERS; writer++) {
     options.unsynced = !is_synced;
     options.keep_count = 2;
     options.uncompressed = writer == 0;
-    options.replace = writer == 1;
+    options.replace = writer % 2 == 1 || writer >= 4;
+    options.recycle = writer >= 2 && writer != 4;
+    options.shard_count = shard_counts[writer];
+    options.device = host_device;
+    options.mode = modes[writer];
+    options.state_nbytes = 1 << 20;
     gpuf_checkpoint *const c = open_writer(&options);
-    for (int i = 0; i < 5; i++) {
+    for (int i = 0; i < STEPS; i++) {
       write_version(c, steps[writer][i], ++version);
     }
     CHECK_OK(gpuf_checkpoint_close(c, NULL, &err));
   }
   *recorded_folder = '\0';
-  CHECK(!record_is_full && record_count > 100);
+  CHECK(!record_is_full && record_count > 100 && recorded_copy_count > 5);
   remove_folder();
 }
 
@@ -240,6 +260,24 @@ static uint64_t promised_version(int count) {
   return version;
 }
 
+/* Whether each file that has a checkpoint's name is whole, the older ones too. */
+static bool all_are_whole(void) {
+  bool are_whole = true;
+  for (int i = 0; i < now.name_count && are_whole; i++) {
+    gpuf_restart *r = NULL;
+    gpuf_restart_report report = GPUF_RESTART_REPORT_INIT;
+    long long step = -1;
+    int nbytes = 0;
+    if (sscanf(now.names[i].text, "run-%lld.h5%n", &step, &nbytes) == 1 &&
+        nbytes == (int)strlen(now.names[i].text)) { /* and no shard */
+      are_whole = gpuf_restart_open(folder, "run", step, &r, &report, &err) == GPUF_OK && r &&
+                  report.step == step;
+      gpuf_restart_close(r);
+    }
+  }
+  return are_whole;
+}
+
 /* Whether the newest checkpoint is whole and at least `promised`; with `continues`, and whether the
  * next writer goes on from there. */
 static bool restarts(uint64_t promised, bool continues) {
@@ -252,16 +290,19 @@ static bool restarts(uint64_t promised, bool continues) {
     CHECK_OK(gpuf_restart_get_int64(r, "version", &version, &err));
     gpuf_tensor expected = state_of((uint64_t)version), found = state_of((uint64_t)version);
     memset(found.data, 0xee, gpuf_tensor_nbytes(&found));
-    CHECK_OK(gpuf_restart_read(r, "group/u", &found, NULL, &err));
-    is_right = is_right && (uint64_t)version >= promised &&
-               memcmp(found.data, expected.data, gpuf_tensor_nbytes(&found)) == 0;
+    is_right = is_right && (uint64_t)version >= promised;
+    for (size_t i = 0; i < 3; i++) {
+      CHECK_OK(gpuf_restart_read(r, gpuf_restart_name(r, i), &found, NULL, &err));
+      is_right = is_right && memcmp(found.data, expected.data, gpuf_tensor_nbytes(&found)) == 0;
+    }
     DESTROY(&expected, &found);
   }
   gpuf_restart_close(r);
+  is_right = is_right && all_are_whole();
   if (is_right && continues) {
     gpuf_checkpoint_options options = options_in_folder("run");
     gpuf_checkpoint *const c = open_writer(&options);
-    CHECK(count_files(".tmp", false) == 0);
+    CHECK(count_files(".tmp", false) == 0 && count_orphans() == 0);
     write_version(c, report.step + 1, 77);
     CHECK_OK(gpuf_checkpoint_close(c, NULL, &err));
     gpuf_restart_close(open_restart("run", report.step + 1));
@@ -310,6 +351,7 @@ static void without_fsync_a_power_cut_shows(void) {
 }
 
 int main(void) {
+  test_device = host_device;
   TEST(a_power_cut_after_any_call_loses_nothing);
   TEST(without_fsync_a_power_cut_shows);
   forget_records();

@@ -213,6 +213,26 @@ static void every_predictor_is_undone_alike(void) {
   }
 }
 
+/* Move the symbol of a ranked chunk to another place of the values: different values again. */
+static void symbols_are_put_in_every_place_alike(void) {
+  uint64_t seen = 0;
+  for (int round = 0; round < 1500; round++) {
+    chunk c = random_chunk();
+    if (c.encoded[GPUFI_AT_MODE] == GPUFI_MODE_RANKED) {
+      const bool places = c.encoded[GPUFI_AT_TRANSFORM] == GPUFI_TRANSFORM_DICTIONARY;
+      const size_t bits = places ? 8 : 8 * value_nbytes_of(c.shape.dtype);
+      const size_t shift = c.encoded[GPUFI_AT_SHIFT], symbol = c.encoded[GPUFI_AT_LEVELS] >> 4;
+      const size_t at = shift + random_below(bits - symbol - shift + 1);
+      c.encoded[GPUFI_AT_SYMBOL] = (uint8_t)at;
+      gpufi_codec_seal(c.encoded, c.nbytes);
+      check_decoders(c.encoded, c.nbytes, c.raw_nbytes);
+      seen |= UINT64_C(1) << at;
+    }
+    free_chunk(&c);
+  }
+  CHECK(__builtin_popcountll(seen) > 30);
+}
+
 /* A byte changed, and sealed again in most rounds, so that what lies behind the checksum is
  * reached: mostly in descriptors, codes and the chunk's end. */
 static void damaged_chunks_get_the_same_verdict(void) {
@@ -303,6 +323,7 @@ int main(int argc, char **argv) {
   TEST(checksums_agree_at_every_length);
   TEST(random_chunks_encode_to_the_same_bytes_and_back);
   TEST(every_predictor_is_undone_alike);
+  TEST(symbols_are_put_in_every_place_alike);
   TEST(damaged_chunks_get_the_same_verdict);
   TEST(truncated_chunks_get_the_same_verdict);
   return test_finish();

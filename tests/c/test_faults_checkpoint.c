@@ -141,11 +141,24 @@ static gpuf_status write_step(const gpuf_checkpoint_options *options, int64_t st
   return status;
 }
 
-static void remove_file(const char *name) {
-  char path[100];
-  snprintf(path, sizeof(path), "%s/%s", folder, name);
+/* The files of the folder whose names begin so. */
+static int count_named(const char *begin, bool removes) {
+  char path[400];
+  int count = 0;
   faults_disarm();
-  unlink(path);
+  DIR *const entries = opendir(folder);
+  CHECK(entries);
+  for (const struct dirent *entry; (entry = readdir(entries));) {
+    if (strncmp(entry->d_name, begin, strlen(begin)) == 0) {
+      count++;
+      snprintf(path, sizeof(path), "%s/%s", folder, entry->d_name);
+      if (removes) {
+        unlink(path);
+      }
+    }
+  }
+  closedir(entries);
+  return count;
 }
 
 static bool has_temporary(void) {
@@ -161,7 +174,8 @@ static gpuf_status judge(gpuf_status status, bool *right) {
   const int64_t newest = restarted_step(-1);
   *right = newest == 2 || (newest == 1 && status != GPUF_OK);
   *right = *right && restarted_step(1) == 1 && (status != GPUF_OK || !has_temporary());
-  remove_file("run-000000000002.h5");
+  const int file_count = count_named("run-000000000002", true);
+  *right = *right && (status != GPUF_OK || file_count == 1 || file_count == 3);
   if (!*right) {
     printf("# step %d after %s\n", (int)newest, gpuf_status_name(status));
   }
@@ -206,13 +220,97 @@ static gpuf_status write_pinned(bool *right) {
   return judge(write_step(&options, 2, &d_tensor), right);
 }
 
+static gpuf_status write_shards(gpuf_checkpoint_mode mode, const gpuf_tensor *u, bool *right) {
+  gpuf_checkpoint_options options = options_for(mode);
+  options.shard_count = 2;
+  options.keep_count = 2;
+  return judge(write_step(&options, 2, u), right);
+}
+
+static gpuf_status write_shards_from_cpu(bool *right) {
+  const gpuf_tensor u = cpu_tensor(values);
+  return write_shards(GPUF_CHECKPOINT_AUTO, &u, right);
+}
+
+static gpuf_status write_encoded_shards(bool *right) {
+  return write_shards(GPUF_CHECKPOINT_DEVICE_ENCODED, &d_tensor, right);
+}
+
+/* Steps 1, 2 and 3 of a prefix of its own, of which the third is written over the first. What was
+ * finished last is the newest, and whole. */
+static gpuf_status write_cycle(size_t shard_count, bool *right) {
+  gpuf_checkpoint_options options = options_for(GPUF_CHECKPOINT_DEVICE_COPY);
+  options.shard_count = shard_count;
+  gpuf_checkpoint *c = NULL;
+  gpuf_restart *r = NULL;
+  int64_t finished = 0;
+  options.prefix = "cycle";
+  options.recycle = true;
+  options.keep_count = 1;
+  gpuf_status status = gpuf_checkpoint_open(&options, &c, NULL, &err);
+  for (int64_t step = 1; step <= 3 && status == GPUF_OK; step++) {
+    status = checkpoint(c, step, &d_tensor);
+    status = status == GPUF_OK ? gpuf_checkpoint_wait(c, -1, NULL, &err) : status;
+    finished = status == GPUF_OK ? step : finished;
+  }
+  const gpuf_error cause = err;
+  faults_disarm();
+  if (c) {
+    gpuf_checkpoint_close(c, NULL, NULL);
+  }
+  CHECK_OK(gpuf_restart_open(folder, "cycle", -1, &r, NULL, &err));
+  const gpuf_tensor dst = cpu_tensor(result);
+  int64_t step = 0;
+  if (r) {
+    memset(result, 0xa5, sizeof(result));
+    CHECK_OK(gpuf_restart_read(r, "u", &dst, NULL, &err));
+    CHECK_OK(gpuf_restart_get_int64(r, "step", &step, &err));
+  }
+  *right = step >= finished && (!r || memcmp(result, values, sizeof(values)) == 0);
+  gpuf_restart_close(r);
+  count_named("cycle", true);
+  count_named(".cycle", true);
+  err = cause;
+  return *right ? status : GPUF_OK;
+}
+
+static gpuf_status write_recycled(bool *right) {
+  return write_cycle(0, right);
+}
+
+static gpuf_status write_recycled_shards(bool *right) {
+  return write_cycle(2, right);
+}
+
+/* --- Restarts from shards -------------------------------------------------------- */
+
+static gpuf_status restart_from_shards(bool *right) {
+  gpuf_restart *r = NULL;
+  const gpuf_tensor dst = cpu_tensor(result);
+  memset(result, 0xa5, sizeof(result));
+  gpuf_status status = gpuf_restart_open(folder, "sharded", -1, &r, NULL, &err);
+  *right = status != GPUF_OK || r;
+  if (status == GPUF_OK && r) {
+    status = gpuf_restart_read(r, "u", &dst, NULL, &err);
+  }
+  gpuf_restart_close(r);
+  faults_disarm();
+  *right = *right && memcmp(result, values, sizeof(values)) == 0;
+  return status;
+}
+
 static const operation operations[] = {
     {"write from the CPU", write_from_cpu, false},
     {"write without a filter", write_plain_and_keep_all, true},
     {"write a copy on the device", write_copied, false},
     {"write what the device encodes", write_encoded, false},
     {"write parts", write_halves, false},
+    {"write over older files", write_recycled, false},
     {"write through page-locked memory", write_pinned, true},
+    {"write shards from the CPU", write_shards_from_cpu, false},
+    {"write shards that the device encodes", write_encoded_shards, true},
+    {"write over older shards", write_recycled_shards, true},
+    {"restart from shards", restart_from_shards, false},
     {"restart on the CPU", restart_on_cpu, false},
     {"restart on the device", restart_on_device, false},
 };
@@ -223,9 +321,13 @@ static void a_first_checkpoint_is_written(void) {
   fflush(stdout);
   const pid_t child = fork();
   if (child == 0) {
-    const gpuf_checkpoint_options options = options_for(GPUF_CHECKPOINT_AUTO);
+    gpuf_checkpoint_options options = options_for(GPUF_CHECKPOINT_AUTO);
     const gpuf_tensor u = cpu_tensor(values);
-    _exit(write_step(&options, 1, &u) != GPUF_OK);
+    const bool is_written = write_step(&options, 1, &u) == GPUF_OK;
+    options.prefix = "sharded";
+    options.shard_count = 2;
+    _exit(!is_written || write_step(&options, 1, &u) != GPUF_OK ||
+          count_named("sharded", false) != 3);
   }
   CHECK(wait_for_child(child) == 0);
 }
@@ -237,10 +339,9 @@ int main(void) {
   test_run("a first checkpoint is written", a_first_checkpoint_is_written);
   const int failed =
       run_operations(operations, sizeof(operations) / sizeof(operations[0]), prepare);
-  static const char *const left[] = {"run-000000000001.h5", ".run.lock",
-                                     ".run-000000000002.h5.tmp"};
+  static const char *const left[] = {"run", ".run", "sharded", ".sharded"};
   for (size_t i = 0; i < sizeof(left) / sizeof(left[0]); i++) {
-    remove_file(left[i]);
+    count_named(left[i], true);
   }
   rmdir(folder);
   return failed;

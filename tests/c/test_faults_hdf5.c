@@ -108,6 +108,37 @@ static gpuf_status write_tensor(const gpuf_tensor *src, gpuf_h5_codec codec, boo
   return status;
 }
 
+/* A write in flight that the caller polls, and in the end waits for. */
+static gpuf_status finish(gpuf_h5_future *future) {
+  bool done = false;
+  gpuf_status status = gpuf_h5_future_poll(future, &done, &err);
+  if (status == GPUF_OK) {
+    status = gpuf_h5_future_wait_copied(future, -1, &err);
+  }
+  if (status == GPUF_OK) {
+    status = gpuf_h5_future_wait(future, -1, &err);
+  }
+  gpuf_h5_future_destroy(future);
+  return status;
+}
+
+static gpuf_status write_async(bool *right) {
+  const gpuf_h5_options options = options_for(GPUF_H5_CODEC_GPUFETCH);
+  gpuf_h5_future *future;
+  gpuf_status status = gpuf_h5_write_async(file, "x", &d_tensor, &options, &future, &err);
+  if (status == GPUF_OK) {
+    status = finish(future);
+  }
+  faults_disarm();
+  const bool is_there = H5Lexists(file, "x", H5P_DEFAULT) > 0;
+  CHECK(is_there == (status == GPUF_OK));
+  if (is_there) {
+    *right = holds_values("x", GPUF_H5_CODEC_GPUFETCH);
+    CHECK(H5Ldelete(file, "x", H5P_DEFAULT) >= 0);
+  }
+  return status;
+}
+
 static gpuf_status write_device(bool *right) {
   return write_tensor(&d_tensor, GPUF_H5_CODEC_GPUFETCH, right);
 }
@@ -169,6 +200,22 @@ static void restore(hid_t dataset) {
   faults_disarm();
   CHECK(H5Dwrite(dataset, H5T_NATIVE_FLOAT, H5S_ALL, H5S_ALL, H5P_DEFAULT, values) >= 0);
   CHECK(H5Dclose(dataset) >= 0);
+}
+
+static gpuf_status overwrite_async(bool *right) {
+  gpuf_h5_options options = options_for(GPUF_H5_CODEC_GPUFETCH);
+  const gpuf_tensor src = cpu_tensor(values);
+  const hid_t dataset = open_dataset(file, "stored");
+  gpuf_h5_future *future;
+  options.async_max_nbytes = 1;
+  gpuf_status status = gpuf_h5_write_region_async(dataset, NULL, &src, &options, &future, &err);
+  if (status == GPUF_OK) {
+    status = finish(future);
+  }
+  faults_disarm();
+  *right = status == GPUF_OK && holds_values("stored", GPUF_H5_CODEC_GPUFETCH);
+  restore(dataset);
+  return status;
 }
 
 static gpuf_status overwrite(const gpuf_tensor *src, bool *right) {
@@ -379,6 +426,8 @@ static const operation operations[] = {
     {"write from the CPU", write_cpu, false},
     {"write as bitshuffle", write_bitshuffle, false},
     {"write without a filter", write_plain, true},
+    {"write asynchronously", write_async, false},
+    {"overwrite asynchronously", overwrite_async, false},
     {"overwrite by the device", overwrite_by_device, true},
     {"overwrite by the CPU", overwrite_by_cpu, false},
     {"write a region of whole chunks", write_whole_chunks, false},

@@ -2,11 +2,13 @@
  * system's libhdf5. TEST_PLUGIN is the plugin's file; HDF5_PLUGIN_PATH names its folder. */
 #include "../../hdf5_filter/filter.h"
 #include "codec/codec.h"
+#include "environments.h"
 #include "guarded.h"
 #include "test.h"
 
 #include <dlfcn.h>
 #include <link.h>
+#include <math.h>
 
 #include <hdf5.h>
 
@@ -35,7 +37,7 @@ static void the_plugin_shows_hdf5_what_it_is(void) {
   CHECK(get_type() == H5PL_TYPE_FILTER);
   CHECK(filter->version == H5Z_CLASS_T_VERS && filter->id == GPUF_H5_FILTER_ID);
   CHECK(filter->encoder_present && filter->decoder_present);
-  CHECK(strcmp(filter->name, "gpufetch") == 0);
+  CHECK(strcmp(filter->name, "gpufetch; pip install hdf5-gpufetch") == 0);
 }
 
 static void the_plugin_needs_no_hdf5_and_exports_nothing_else(void) {
@@ -382,6 +384,77 @@ static void a_chunk_of_another_dataset_is_refused(void) {
   H5Fclose(file);
 }
 
+/* Floats of two decimals, some of them NaN: the codec takes them for integers by a scale. */
+static void fill_decimals(double *values, size_t count) {
+  for (size_t i = 0; i < count; i++) {
+    values[i] = i % 50 == 0 ? NAN : ((double)(i * 7919 % 20000) - 10000) * 0.01;
+  }
+}
+
+static void the_filter_works_in_any_environment_and_keeps_it(void) {
+  enum { SIDE = 50, COUNT = SIDE * SIDE };
+  static double values[COUNT];
+  static unsigned char first[sizeof(values)];
+  static const unsigned int cd_values[] = {0, GPUF_DTYPE_FLOAT64, sizeof(values), 2, SIDE, SIDE};
+  const void *const raw = values;
+  size_t first_nbytes = 0;
+  CHECK(load_plugin() != NULL);
+  fill_decimals(values, COUNT);
+  for (int i = 0; i < ENVIRONMENT_COUNT; i++) {
+    size_t capacity = sizeof(values);
+    void *buffer = malloc(capacity);
+    memcpy(buffer, raw, capacity);
+    const environment_state state = enter_environment(&environments[i]);
+    const size_t nbytes = filter->filter(0, 6, cd_values, sizeof(values), &capacity, &buffer);
+    CHECK_ENVIRONMENT(state);
+    CHECK(nbytes > 0 && nbytes < sizeof(values) / 2);
+    first_nbytes = i == 0 ? nbytes : first_nbytes;
+    memcpy(first, i == 0 ? buffer : first, first_nbytes);
+    CHECK(nbytes == first_nbytes && memcmp(buffer, first, nbytes) == 0);
+    CHECK(filter->filter(H5Z_FLAG_REVERSE, 6, cd_values, nbytes, &capacity, &buffer) ==
+          sizeof(values));
+    CHECK_ENVIRONMENT(state);
+    leave_environment();
+    CHECK(memcmp(buffer, raw, sizeof(values)) == 0);
+    free(buffer);
+  }
+}
+
+static void datasets_are_the_same_in_any_environment(void) {
+  enum { ROWS = 100, COLUMNS = 70, COUNT = ROWS * COLUMNS };
+  static double values[COUNT], back[COUNT];
+  const hsize_t dims[] = {ROWS, COLUMNS}, chunk[] = {40, 33};
+  char name[] = "in a";
+  const void *const expected = values, *const found = back;
+  hsize_t stored_nbytes = 0;
+  fill_decimals(values, COUNT);
+  const hid_t file = open_file();
+  for (int i = 0; i < ENVIRONMENT_COUNT; i++) {
+    name[3] = (char)('a' + i);
+    const hid_t dataset = create(file, name, H5T_IEEE_F64LE, 2, dims, chunk);
+    CHECK(dataset >= 0);
+    const environment_state state = enter_environment(&environments[i]);
+    CHECK(H5Dwrite(dataset, H5T_IEEE_F64LE, H5S_ALL, H5S_ALL, H5P_DEFAULT, values) >= 0);
+    CHECK(H5Dflush(dataset) >= 0);
+    CHECK_ENVIRONMENT_BUT_FLAGS(state);
+    leave_environment();
+    stored_nbytes = i == 0 ? H5Dget_storage_size(dataset) : stored_nbytes;
+    CHECK(stored_nbytes > 0 && H5Dget_storage_size(dataset) == stored_nbytes);
+    H5Dclose(dataset);
+  }
+  for (int i = 0; i < ENVIRONMENT_COUNT * ENVIRONMENT_COUNT; i++) { /* of each, in each */
+    name[3] = (char)('a' + i % ENVIRONMENT_COUNT);
+    const hid_t dataset = H5Dopen2(file, name, H5P_DEFAULT);
+    const environment_state state = enter_environment(&environments[i / ENVIRONMENT_COUNT]);
+    CHECK(H5Dread(dataset, H5T_IEEE_F64LE, H5S_ALL, H5S_ALL, H5P_DEFAULT, back) >= 0);
+    CHECK_ENVIRONMENT_BUT_FLAGS(state);
+    leave_environment();
+    CHECK(memcmp(found, expected, sizeof(values)) == 0);
+    H5Dclose(dataset);
+  }
+  H5Fclose(file);
+}
+
 int main(void) {
   const int descriptor = mkstemp(file_name);
   if (descriptor < 0) {
@@ -404,6 +477,8 @@ int main(void) {
   TEST(types_whose_values_are_elsewhere_are_refused);
   TEST(a_damaged_chunk_is_an_error_with_its_offset);
   TEST(a_chunk_of_another_dataset_is_refused);
+  TEST(the_filter_works_in_any_environment_and_keeps_it);
+  TEST(datasets_are_the_same_in_any_environment);
   unlink(file_name);
   return test_finish();
 }

@@ -451,6 +451,7 @@ static void the_programs_error_printing_is_left_alone(void) {
 
 static void a_library_that_is_not_loaded_cannot_be_bound(void) {
   CHECK_FAILS(gpuf_h5_bind("/nowhere/libhdf5.so", &err), GPUF_ERR_STATE, "not loaded");
+  CHECK_FAILS(gpuf_h5_bind("", &err), GPUF_ERR_INVALID, "object_path is empty");
   CHECK_FAILS(gpuf_h5_bind("libm.so.6", &err), GPUF_ERR_STATE, "no shared libhdf5");
   CHECK_OK(gpuf_h5_bind(NULL, &err));
 }

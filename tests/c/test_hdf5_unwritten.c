@@ -196,10 +196,119 @@ static void gaps_of_a_virtual_datasets_source_are_no_stale_memory(void) {
   close_file(file);
 }
 
+/* Two mappings of the same box name as many elements as the dataset has, and leave some out. */
+static void gaps_beside_mappings_that_overlap_have_the_fill_value(void) {
+  const hid_t file = create_file();
+  const hsize_t start[] = {16, 0}, count[] = {ROWS / 2, COLUMNS};
+  const hid_t plist = H5Pcreate(H5P_DATASET_CREATE), space = H5Screate_simple(2, dims, NULL);
+  const hid_t half = H5Screate_simple(2, count, NULL);
+  gpuf_tensor whole = expect(fill_value, false);
+  float *const values = whole.data;
+  soil();
+  H5Dclose(create_dataset(file, "x", H5T_IEEE_F32LE, 2, count, H5Pcreate(H5P_DATASET_CREATE)));
+  memset(values + start[0] * COLUMNS, 0, count[0] * COLUMNS * sizeof(*values));
+  CHECK(H5Sselect_hyperslab(space, H5S_SELECT_SET, start, NULL, count, NULL) >= 0);
+  CHECK(H5Pset_fill_value(plist, H5T_NATIVE_FLOAT, &fill_value) >= 0);
+  CHECK(H5Pset_virtual(plist, space, ".", "x", half) >= 0);
+  CHECK(H5Pset_virtual(plist, space, ".", "x", half) >= 0);
+  const hid_t dataset = create_dataset(file, "v", H5T_IEEE_F32LE, 2, dims, plist);
+  check_all_boxes(dataset, &whole);
+  H5Dclose(dataset);
+  H5Sclose(half);
+  H5Sclose(space);
+  destroy(&whole);
+  close_file(file);
+}
+
+/* --- Datasets that grow -------------------------------------------------------------- */
+
+#define ROWS_BEFORE 21
+#define COLUMNS_BEFORE 33
+
+typedef enum writer { BY_CPU, BY_DEVICE, BY_REGIONS, BY_FUTURE, WRITER_COUNT } writer;
+
+static void write_before(hid_t dataset, const gpuf_tensor *before, writer by) {
+  gpuf_tensor src = *before;
+  gpuf_h5_future *future = NULL;
+  int64_t start[] = {0, 0};
+  if (by == BY_DEVICE) {
+    src = copy_to_device(before);
+  }
+  if (by == BY_FUTURE) {
+    CHECK_OK(gpuf_h5_write_region_async(dataset, start, &src, NULL, &future, &err));
+    CHECK_OK(gpuf_h5_future_wait(future, -1, &err));
+    gpuf_h5_future_destroy(future);
+    return;
+  }
+  CHECK_OK(gpuf_h5_write_dataset(dataset, &src, NULL, &err));
+  if (by == BY_DEVICE) {
+    destroy(&src);
+  }
+  if (by == BY_REGIONS) { /* whole chunks, at the edge too, and parts of others */
+    start[1] = 20;
+    CHECK_OK(gpuf_tensor_slice(&src, 1, 20, 1, COLUMNS_BEFORE - 20, &err));
+    CHECK_OK(gpuf_h5_write_region(dataset, start, &src, NULL, &err));
+    start[0] = 17;
+    CHECK_OK(gpuf_tensor_slice(&src, 0, 17, 1, ROWS_BEFORE - 17, &err));
+    CHECK_OK(gpuf_h5_write_region(dataset, start, &src, NULL, &err));
+  }
+}
+
+static void check_growth(const storage *stored, const filling *filled, writer by) {
+  static const hsize_t before_dims[] = {ROWS_BEFORE, COLUMNS_BEFORE};
+  static const hsize_t unlimited[] = {H5S_UNLIMITED, H5S_UNLIMITED};
+  static float found[ROWS * COLUMNS];
+  const hid_t file = create_file(), plist = create_plist(stored, filled);
+  const hid_t space = H5Screate_simple(2, before_dims, unlimited);
+  const hid_t dataset = H5Dcreate2(file, "x", stored->big_endian ? H5T_IEEE_F32BE : H5T_IEEE_F32LE,
+                                   space, H5P_DEFAULT, plist, H5P_DEFAULT);
+  gpuf_tensor whole = create_cpu(GPUF_DTYPE_FLOAT32, 2, (int64_t[]){ROWS, COLUMNS}, 5);
+  gpuf_tensor before =
+      create_cpu(GPUF_DTYPE_FLOAT32, 2, (int64_t[]){ROWS_BEFORE, COLUMNS_BEFORE}, 6);
+  gpuf_tensor view = whole;
+  CHECK(dataset >= 0 && H5Pclose(plist) >= 0 && H5Sclose(space) >= 0);
+  for (int i = 0; i < ROWS * COLUMNS; i++) {
+    ((float *)whole.data)[i] = filled->expected;
+  }
+  CHECK_OK(gpuf_tensor_slice(&view, 0, 0, 1, ROWS_BEFORE, &err));
+  CHECK_OK(gpuf_tensor_slice(&view, 1, 0, 1, COLUMNS_BEFORE, &err));
+  CHECK_OK(gpuf_copy(&view, &before, NULL, &err));
+  write_before(dataset, &before, by);
+  CHECK(H5Dset_extent(dataset, dims) >= 0);
+  check_all_boxes(dataset, &whole);
+  if (stored->filter != BITSHUFFLE) { /* which is not here for HDF5 */
+    memset(found, 0, sizeof(found));
+    CHECK(H5Dread(dataset, H5T_NATIVE_FLOAT, H5S_ALL, H5S_ALL, H5P_DEFAULT, found) >= 0);
+    CHECK(!memcmp(found, whole.data, sizeof(found)));
+  }
+  CHECK(H5Dclose(dataset) >= 0);
+  destroy(&before);
+  destroy(&whole);
+  close_file(file);
+}
+
+/* What lies beyond the edge in its last chunks are elements then, as HDF5 would have left them. */
+static void elements_of_a_dataset_that_has_grown_have_its_fill_value(void) {
+  CHECK_OK(gpuf_h5_filter_register(&err));
+  for (size_t s = 0; s < sizeof(storages) / sizeof(storages[0]); s++) {
+    for (size_t f = 0; f < sizeof(fillings) / sizeof(fillings[0]); f++) {
+      const bool needs_filter = storages[s].filter == BITSHUFFLE;
+      for (writer by = 0; by < WRITER_COUNT && storages[s].chunked; by++) {
+        if (needs_filter && (fillings[f].time == H5D_FILL_TIME_ALLOC || by == BY_REGIONS)) {
+          continue;
+        }
+        check_growth(&storages[s], &fillings[f], by);
+      }
+    }
+  }
+}
+
 int main(void) {
   H5Eset_auto2(H5E_DEFAULT, NULL, NULL);
   mallopt(M_PERTURB, (unsigned char)~PATTERN); /* NOLINT(concurrency-mt-unsafe): no threads yet */
   TEST_ON_DEVICES(chunks_never_written_are_no_stale_memory);
   TEST_ON_DEVICES(gaps_of_a_virtual_datasets_source_are_no_stale_memory);
+  TEST_ON_DEVICES(gaps_beside_mappings_that_overlap_have_the_fill_value);
+  TEST_ON_DEVICES(elements_of_a_dataset_that_has_grown_have_its_fill_value);
   return test_finish();
 }

@@ -8,7 +8,7 @@
 #include <unistd.h>
 
 #include "base/clock.h"
-#include "core/workers.h"
+#include "core/crew.h"
 #include "scarce_threads.h"
 #include "test.h"
 
@@ -188,6 +188,75 @@ static void a_forked_child_starts_its_own(void) {
   CHECK(hold_meeting(&m, 8));
 }
 
+/* --- Crews --------------------------------------------------------------------- */
+
+/* Numbers to count, which threads share. */
+typedef struct counting {
+  atomic_int next, done, running;
+  int count, thread_max;
+  atomic_bool is_crowded; /* more than thread_max threads did it at once */
+} counting;
+
+static void count_all(void *arg) {
+  counting *const c = arg;
+  if (++c->running > c->thread_max) {
+    c->is_crowded = true;
+  }
+  while (c->next++ < c->count) {
+    c->done++;
+  }
+  c->running--;
+}
+
+static gpufi_job job_of(counting *c) {
+  return (gpufi_job){.run = count_all, .arg = c, .thread_max = c->thread_max};
+}
+
+/* While one job is done, the next is posted. */
+static void have_jobs_done(int32_t thread_count) {
+  gpufi_crew crew;
+  counting work[2] = {{.count = 0}, {.count = 0}};
+  gpufi_job jobs[2] = {{.run = NULL}, {.run = NULL}};
+  gpufi_crew_init(&crew, thread_count);
+  for (int i = 0; i < 3000; i++) {
+    counting *const c = &work[i % 2];
+    gpufi_crew_finish(&crew, &jobs[i % 2]);
+    CHECK(c->done == c->count && c->running == 0 && !c->is_crowded);
+    *c = (counting){.count = i * 7 % 40, .thread_max = 1 + i % 5};
+    jobs[i % 2] = job_of(c);
+    gpufi_crew_post(&crew, &jobs[i % 2]);
+  }
+  gpufi_crew_finish(&crew, &jobs[1]); /* before the one that was posted before it */
+  gpufi_crew_finish(&crew, &jobs[0]);
+  CHECK(work[0].done == work[0].count && work[1].done == work[1].count);
+  gpufi_crew_fini(&crew);
+}
+
+static void a_crew_does_all_of_each_job(void) {
+  have_jobs_done(4);
+  have_jobs_done(1);
+}
+
+static void without_threads_a_job_is_done_by_who_finishes_it(void) {
+  have_jobs_done(0);
+}
+
+/* The thread that has posted it is not needed. */
+static void a_crew_begins_at_once(void) {
+  const int64_t deadline_ns = gpufi_clock_ns() + 20 * GPUFI_NS_PER_S;
+  counting work = {.count = 1000, .thread_max = 2};
+  gpufi_job job = job_of(&work);
+  gpufi_crew crew;
+  gpufi_crew_init(&crew, 2);
+  gpufi_crew_post(&crew, &job);
+  while (work.done < work.count && gpufi_clock_ns() < deadline_ns) {
+    pause_ms(1);
+  }
+  CHECK(work.done == work.count);
+  gpufi_crew_finish(&crew, &job);
+  gpufi_crew_fini(&crew);
+}
+
 static void *do_nothing(void *arg) {
   return arg;
 }
@@ -204,5 +273,8 @@ int main(void) {
   TEST(calls_from_many_threads_get_workers_of_their_own);
   TEST(the_caller_learns_how_many_run);
   TEST(a_forked_child_starts_its_own);
+  TEST(a_crew_does_all_of_each_job);
+  TEST(without_threads_a_job_is_done_by_who_finishes_it);
+  TEST(a_crew_begins_at_once);
   return test_finish();
 }

@@ -28,17 +28,24 @@ static void check(const char *text, size_t nbytes) {
   gpufi_checkpoint_contents_clear(&again);
 }
 
-int LLVMFuzzerTestOneInput(const uint8_t *data, size_t nbytes) {
-  static const char begin[] = "gpufetch checkpoint 1\nlibrary 0.1.0\nstep 7\n";
-  const size_t begin_nbytes = sizeof(begin) - 1, end_nbytes = 21;
+/* As the lines of a manifest that begins so. */
+static void check_behind(const char *begin, const uint8_t *data, size_t nbytes) {
+  const size_t begin_nbytes = strlen(begin), end_nbytes = 21;
   char *const text = malloc(begin_nbytes + nbytes + end_nbytes + 1);
-  memcpy(text, data, nbytes);
-  check(text, nbytes);
   memcpy(text, begin, begin_nbytes);
   memcpy(text + begin_nbytes, data, nbytes);
   snprintf(text + begin_nbytes + nbytes, end_nbytes + 1, "end %016" PRIx64 "\n",
            gpufi_h5_hash(text, begin_nbytes + nbytes));
   check(text, begin_nbytes + nbytes + end_nbytes);
   free(text);
+}
+
+int LLVMFuzzerTestOneInput(const uint8_t *data, size_t nbytes) {
+  char *const text = malloc(nbytes + 1);
+  memcpy(text, data, nbytes);
+  check(text, nbytes);
+  free(text);
+  check_behind("gpufetch checkpoint 1\nlibrary 0.1.0\nstep 7\n", data, nbytes);
+  check_behind("gpufetch checkpoint 2\nlibrary 0.1.0\nstep 7\n", data, nbytes);
   return 0;
 }

@@ -41,6 +41,8 @@ class Page:
         options.binary_location = shutil.which("chromium") or ""
         for argument in ("--headless=new", "--disable-dev-shm-usage", "--window-size=1400,900"):
             options.add_argument(argument)
+        options.add_argument("--host-resolver-rules=MAP * ~NOTFOUND, EXCLUDE 127.0.0.1")
+        options.set_capability("goog:loggingPrefs", {"browser": "SEVERE"})
         if os.geteuid() == 0:
             options.add_argument("--no-sandbox")
         self.driver = webdriver.Chrome(

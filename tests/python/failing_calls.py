@@ -18,7 +18,8 @@ needs_failing_calls = pytest.mark.skipif(
 )
 
 # What each program begins with. attempt(kinds, first, count, code, path, call) is how many calls
-# failed, what `call` returned and what it raised, of which one is None.
+# failed, what `call` returned and what it raised, of which one is None. Of a negative code the
+# process gets the signal instead.
 _BEGINNING = """
 import ctypes, errno, os, signal, sys
 import h5py, numpy as np, gpufetch as gf
@@ -27,7 +28,8 @@ calls = ctypes.CDLL(os.environ["LD_PRELOAD"])
 calls.failing_calls_set.argtypes = [ctypes.c_int, ctypes.c_long, ctypes.c_long, ctypes.c_int,
                                     ctypes.c_char_p]
 calls.failing_calls_end.restype = ctypes.c_long
-ALLOCATION, MAPPING, READ, OPEN = 1, 2, 4, 8
+(ALLOCATION, MAPPING, READ, OPEN, WRITE, SYNC, NAME, OWN_THREAD,
+ OTHER_THREADS) = (1 << i for i in range(9))
 ALL = 1 << 40
 
 def attempt(kinds, first, count, code, path, call):
@@ -42,14 +44,14 @@ def attempt(kinds, first, count, code, path, call):
 """
 
 
-def run_with_failing_calls(program: str, *arguments: object) -> str:
+def run_with_failing_calls(program: str, *arguments: object, **environment: str) -> str:
     """Run `program` with `arguments` in sys.argv, and return what it printed."""
     done = subprocess.run(
         [sys.executable, "-c", _BEGINNING + program, *map(str, arguments)],
         capture_output=True,
         text=True,
         timeout=300,
-        env={**os.environ, "LD_PRELOAD": str(LIBRARY.resolve())},
+        env={**os.environ, **environment, "LD_PRELOAD": str(LIBRARY.resolve())},
     )
     assert done.returncode == 0, done.stderr
     return done.stdout

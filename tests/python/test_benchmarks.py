@@ -46,9 +46,8 @@ def serves() -> bool:
     return built
 
 
-CODEC_DEVICE = (
-    Path(os.environ.get("GPUFETCH_BUILD_DIR", "")) / "benchmarks" / "programs" / "codec_device"
-)
+PROGRAMS = Path(os.environ.get("GPUFETCH_BUILD_DIR", "")) / "benchmarks" / "programs"
+CODEC_DEVICE, CHECKPOINT = PROGRAMS / "codec_device", PROGRAMS / "checkpoint"
 
 
 def test_a_quick_run_writes_rows_with_the_agreed_keys(tmp_path: Path) -> None:
@@ -64,7 +63,8 @@ def test_a_quick_run_writes_rows_with_the_agreed_keys(tmp_path: Path) -> None:
     cases = [row["case"] for row in rows]
     assert len(set(cases)) == len(cases)
     words = ["fetch", "first", "write", "read", "upload", "stats", "histogram", "overview", "share"]
-    words += ["decode", "encode"]
+    words += ["decode", "encode", "append"]
+    words += ["stall", "checkpoint", "restart"] if CHECKPOINT.is_file() else []
     words += ["comm"] if serves() else []
     words += ["simulation"] if serves() and "GPUFETCH_GRAY_SCOTT" in os.environ else []
     assert {case.split()[0] for case in cases} == set(words)

@@ -27,11 +27,19 @@ def goals(monkeypatch: pytest.MonkeyPatch) -> ModuleType:
 
 def test_listed_fields_are_what_their_names_say_and_the_same_each_time(fields: ModuleType) -> None:
     makers = fields.listed()
-    assert len(makers) == 15
+    assert len(makers) == 16
     for name, make in makers.items():
         one, other = make(), make()
         assert one.tobytes() == other.tobytes(), name
-        stated = {"f32": "f4", "f64": "f8", "u8": "u1", "bf16": "u2", "f16": "f2", "u16": "u2"}
+        stated = {
+            "f32": "f4",
+            "f64": "f8",
+            "u8": "u1",
+            "bf16": "u2",
+            "e4m3": "u1",
+            "f16": "f2",
+            "u16": "u2",
+        }
         named = [stated[word.rstrip(",")] for word in name.split() if word.rstrip(",") in stated]
         assert one.dtype == named[-1 if " in " in name or " as " in name else 0], name
         assert 1e5 < one.nbytes < 2e7, name

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import gc
 import logging
 import os
 import signal
-import struct
 import subprocess
 import sys
 import threading
+import weakref
 from pathlib import Path
 from typing import Any
 
@@ -16,54 +17,14 @@ import h5py
 import ml_dtypes
 import numpy as np
 import pytest
+from failing_calls import needs_failing_calls, run_with_failing_calls
 from sanitizing import needs_deepbind
+from trees import check_same_tree, tree_of_everything
 
 import gpufetch as gf
+from gpufetch import _core
 
 pytestmark = needs_deepbind
-
-DTYPES = [np.float32, np.int16, bool, np.complex128, ml_dtypes.bfloat16, ml_dtypes.float8_e5m2]
-
-
-def state(step: int = 0, device: str | None = None) -> dict[str, Any]:
-    """A tree of all that may be in one; with `device`, half of its tensors lie there."""
-    arrays = [(np.arange(6000) % 100 + step).astype(dtype).reshape(60, 100) for dtype in DTYPES]
-    tensors: list[Any] = list(arrays)
-    if device:
-        tensors[::2] = [gf.to_device(array, device=device) for array in arrays[::2]]
-    return {
-        "layers": [{"weights": x, "bias": np.ones(3, np.float32)} for x in tensors],
-        "pair": (np.zeros((2, 0)), np.float64(step)),
-        "by number": {3: np.array(1), -1: "three"},
-        "numbers": [1, 2**80, -7, 0.1, -0.0, float("inf"), 1 - 2j, True, None],
-        "nan": struct.unpack("<d", struct.pack("<Q", 0xFFF8000000000123))[0],
-        "text": "zwölf\nlines",
-        "bytes": b"\0\xff",
-        "empty": {"dict": {}, "list": [], "tuple": ()},
-        "transposed": np.asfortranarray(np.arange(12, dtype=">i4").reshape(3, 4)),
-    }
-
-
-def check_same(found: Any, expected: Any) -> None:
-    """The same nesting, types and bits; tensors wherever they lie."""
-    if isinstance(expected, dict):
-        assert type(found) is dict and list(found) == list(expected)
-        for key in expected:
-            check_same(found[key], expected[key])
-    elif isinstance(expected, list | tuple):
-        assert type(found) is type(expected) and len(found) == len(expected)
-        for one, other in zip(found, expected, strict=True):
-            check_same(one, other)
-    elif isinstance(expected, float):
-        assert type(found) is type(expected) or isinstance(expected, np.generic)
-        assert struct.pack("<d", found) == struct.pack("<d", expected)
-    elif isinstance(expected, np.ndarray | gf.DeviceArray):
-        one = gf.fetch(found) if isinstance(found, gf.DeviceArray) else found
-        other = gf.fetch(expected) if isinstance(expected, gf.DeviceArray) else expected
-        assert one.dtype == other.dtype.newbyteorder("=") and one.shape == other.shape
-        assert one.tobytes() == other.astype(one.dtype).tobytes()
-    else:
-        assert type(found) is type(expected) and found == expected
 
 
 @pytest.mark.parametrize("device", [None, "host:0"])
@@ -72,7 +33,7 @@ def test_a_tree_comes_back_bit_for_bit(tmp_path: Path, device: str | None, compr
     with gf.Checkpoint(tmp_path, "run", compress=compress) as checkpoint:
         assert checkpoint.load() is None and checkpoint.report.state == "none"
         for step in (10, 20, 30):
-            assert checkpoint.save(step, state(step, device))
+            assert checkpoint.save(step, tree_of_everything(step, device))
         report = checkpoint.wait()
         assert report.step == 30 and report.state == "written" and not report.message
         assert report.path == tmp_path / "run-000000000030.h5"
@@ -86,10 +47,40 @@ def test_a_tree_comes_back_bit_for_bit(tmp_path: Path, device: str | None, compr
     reader = gf.Checkpoint(tmp_path, "run")
     newest, older = reader.load(), reader.load(step=29)
     assert newest and older and (newest.step, older.step) == (30, 20) and not newest.skipped
-    check_same(newest.tree, state(30))
-    check_same(older.tree, state(20))
+    check_same_tree(newest.tree, tree_of_everything(30))
+    check_same_tree(older.tree, tree_of_everything(20))
     with h5py.File(newest.path) as file:
         assert file["layers/0/weights"].shape == (60, 100)
+
+
+@pytest.mark.parametrize("device", [None, "host:0"])
+def test_a_tree_comes_back_from_shards(tmp_path: Path, device: str | None) -> None:
+    values = np.arange(3_000_000, dtype=np.float32).reshape(1500, 2000)
+    large = values if device is None else gf.to_device(values, device=device)
+    with gf.Checkpoint(tmp_path, "run", shards=3) as checkpoint:
+        for step in (10, 20, 30):
+            tree = {"all": tree_of_everything(step, device), "large": large}
+            assert checkpoint.save(step, tree)
+        report = checkpoint.wait()
+        files = sorted(tmp_path.glob("run-000000000030.*h5"))
+        assert len(files) == 4 and report.path in files and not report.message
+        assert report.file_nbytes == sum(file.stat().st_size for file in files)
+    assert len(list(tmp_path.glob("*.h5"))) == 8
+    newest = gf.Checkpoint(tmp_path, "run").load()
+    assert newest and newest.step == 30 and newest.path == report.path
+    check_same_tree(newest.tree["all"], tree_of_everything(30))
+    assert np.array_equal(newest.tree["large"], values)
+    with h5py.File(report.path) as file:  # the master alone, by HDF5
+        assert file["large"].is_virtual and np.array_equal(file["large"][:], values)
+        assert np.isnan(file["large"].fillvalue)
+    loaded = gf.hdf5.load(report.path)
+    assert np.array_equal(loaded["large"], values)
+    files.remove(report.path)
+    files[1].rename(tmp_path / "elsewhere")
+    older = gf.Checkpoint(tmp_path, "run").load()
+    assert older and older.step == 20 and files[1].name in older.skipped
+    with pytest.raises(ValueError, match="shards is 257"):
+        gf.Checkpoint(tmp_path, "run", shards=257)
 
 
 @pytest.mark.parametrize("mode", ["device-copy", "device-encoded", "pinned"])
@@ -107,7 +98,7 @@ def test_what_is_saved_may_be_overwritten_at_once(tmp_path: Path, mode: Any) -> 
         found = checkpoint.load()
     np.testing.assert_array_equal(gf.fetch(x), 0)
     assert found
-    check_same(found.tree, {"x": values, "cpu": values})
+    check_same_tree(found.tree, {"x": values, "cpu": values})
 
 
 def test_tensors_are_filled_in_place(tmp_path: Path) -> None:
@@ -162,6 +153,8 @@ def test_arguments_are_checked(tmp_path: Path) -> None:
     for wrong in ({"keep": -1}, {"mode": "fast"}, {"prefix": "a\0"}, {"host_max_nbytes": -1}):
         with pytest.raises(ValueError, match=r"keep|mode|prefix|host_max_nbytes"):
             gf.Checkpoint(tmp_path, **wrong)
+    with pytest.raises(ValueError, match="nothing expires"):
+        gf.Checkpoint(tmp_path, keep=0, recycle=True)
     with gf.Checkpoint(tmp_path, "a/b") as checkpoint, pytest.raises(ValueError, match="slash"):
         checkpoint.save(0, {"x": 1})
     with gf.Checkpoint(tmp_path) as checkpoint:
@@ -182,6 +175,29 @@ def test_a_step_is_replaced_when_asked_for(tmp_path: Path) -> None:
         found = checkpoint.load()
         assert found
         np.testing.assert_array_equal(found.tree["x"], [2, 2, 2])
+
+
+def test_expired_files_are_overwritten_when_asked_for(tmp_path: Path) -> None:
+    def state(step: int) -> dict[str, Any]:
+        return {"x": np.random.default_rng(step).random(100_000 + 5_000 * (step % 3)), "n": step}
+
+    with gf.Checkpoint(tmp_path, "run", keep=2, recycle=True) as checkpoint:
+        sizes, inodes = {}, {}
+        for step in range(1, 9):
+            checkpoint.save(step, state(step))
+            report = checkpoint.wait()
+            sizes[step] = report.file_nbytes
+            inodes[step] = report.path.stat().st_ino
+            # the third one is new: nothing has expired before it is finished
+            assert report.recycled_nbytes == (sizes[step - 3] if step > 3 else 0)
+            assert step <= 3 or inodes[step] == inodes[step - 3]
+            newest, older = checkpoint.load(), checkpoint.load(step=step - 1)
+            assert newest and newest.step == step and not newest.skipped
+            assert (older.step if older else 0) == step - 1
+            check_same_tree(newest.tree, state(step))
+            if older:
+                check_same_tree(older.tree, state(step - 1))
+    assert len(list(tmp_path.glob("*.h5"))) == 3  # one more than are kept
 
 
 def test_a_closed_one_is_closed(tmp_path: Path) -> None:
@@ -275,19 +291,20 @@ def test_threads_that_save_take_turns_and_closing_waits_for_them(tmp_path: Path)
     np.testing.assert_array_equal(found.tree["x"], x + found.step)
 
 
-def test_a_killed_program_leaves_the_newest_finished_one(tmp_path: Path) -> None:
+@pytest.mark.parametrize("recycle", [False, True])
+def test_a_killed_program_leaves_the_newest_finished_one(tmp_path: Path, recycle: bool) -> None:
     program = """
 import sys
 import numpy as np
 import gpufetch as gf
-checkpoint = gf.Checkpoint(sys.argv[1])
+checkpoint = gf.Checkpoint(sys.argv[1], recycle=sys.argv[2] == "True")
 for step in range(100_000):
     checkpoint.save(step, {"x": np.full(300_000, step)})
     checkpoint.wait()
     print(step, flush=True)
 """
     with subprocess.Popen(
-        [sys.executable, "-c", program, tmp_path], stdout=subprocess.PIPE, text=True
+        [sys.executable, "-c", program, tmp_path, str(recycle)], stdout=subprocess.PIPE, text=True
     ) as process:
         assert process.stdout
         finished = [int(process.stdout.readline()) for _ in range(5)][-1]
@@ -388,3 +405,168 @@ def test_tensors_of_a_checkpoint_are_datasets_like_others(tmp_path: Path) -> Non
     for group in ("a", "/"):  # which are no trees of gpufetch.hdf5.write's
         with pytest.raises(TypeError, match="not a dataset, nor a tree"):
             gf.hdf5.read(path, group)
+
+
+@pytest.mark.parametrize("mode", ["device-copy", "device-encoded", "pinned"])
+def test_a_snapshot_is_taken_behind_the_work_on_a_stream(tmp_path: Path, mode: Any) -> None:
+    """In other modes than a copy within the device, save waits for the stream."""
+    gc.collect()  # freeing device memory waits for all streams
+    values = np.full(300_000, 7, np.float32)
+    x = gf.to_device(np.zeros_like(values), device="host:0")
+    owner = weakref.ref(x)
+    go_on = threading.Event()
+    stream = _core._host_stream(lambda: go_on.wait(60))
+    with gf.Checkpoint(tmp_path, mode=mode) as checkpoint:
+        tree = {"x": x}
+        saving = threading.Thread(target=checkpoint.save, args=(1, tree), kwargs={"stream": stream})
+        saving.start()
+        if mode == "device-copy":
+            saving.join(60)
+            assert not saving.is_alive()
+        _core._copy_into(x, values)  # stands for a kernel on the stream
+        tree.clear()
+        del x
+        assert owner() is not None  # the copy is still to come
+        go_on.set()
+        saving.join(60)
+        assert checkpoint.wait(60).mode == mode
+        found = checkpoint.load()
+    _core._host_stream_destroy(stream)
+    assert found
+    np.testing.assert_array_equal(found.tree["x"], values)
+
+
+def test_a_stream_is_that_of_a_framework_or_an_integer(tmp_path: Path) -> None:
+    class Torch:
+        cuda_stream = 0
+
+    class CuPy:
+        ptr = 1
+
+    with gf.Checkpoint(tmp_path) as checkpoint:
+        for step, stream in enumerate((Torch(), CuPy(), 0, 1, None)):
+            assert checkpoint.save(step, {"x": np.arange(3)}, stream=stream)
+        for wrong in ("0", 1.5, True, object()):
+            with pytest.raises(TypeError, match="stream is"):
+                checkpoint.save(9, {}, stream=wrong)
+        with pytest.raises(ValueError, match="stream"):
+            checkpoint.save(9, {}, stream=-1)
+
+
+# Each allocation of the thread in turn fails, once and from there on, in a process of its own.
+ALLOCATIONS = """
+folder, where = sys.argv[1:]
+x = np.arange(20_000, dtype=np.float32)
+old, new = {"x": x, "n": 1}, {"x": x + 1, "n": 2}
+
+def outcome(number, count):
+    tree = {**new, "x": gf.to_device(new["x"], device="host:0")} if where == "device" else new
+    checkpoint = gf.Checkpoint(folder, sync=False, keep=0, replace=True)
+    checkpoint.save(1, {**old, "x": tree["x"]} if where == "device" else old)
+    checkpoint.wait()
+
+    def use():
+        checkpoint.save(2, tree, stream=1)
+        checkpoint.report
+        return checkpoint.wait()
+
+    failed, report, raised = attempt(ALLOCATION | OWN_THREAD, number, count, errno.ENOMEM, "", use)
+    checkpoint.save(3, tree)
+    checkpoint.close()
+    found = checkpoint.load()
+    if found.step != 3 or found.skipped or not (found.tree["x"] == new["x"]).all():
+        return 2
+    if raised is None:
+        found = checkpoint.load(step=2)
+        if (report.step, found.step) != (2, 2) or not (found.tree["x"] == new["x"]).all():
+            return 2
+    elif not isinstance(raised, (MemoryError, OSError, gf.Error)):
+        return 2
+    return 0 if failed else 3
+
+wrong = tried = 0
+for count in (1, ALL):
+    for number in range(1, 1000):
+        child = os.fork()
+        if child == 0:
+            os._exit(outcome(number, count))
+        status = os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
+        if status == 3:
+            break
+        wrong += status != 0
+        tried += 1
+print(wrong, status, tried > 5)
+"""
+
+
+@needs_failing_calls
+@pytest.mark.parametrize("where", ["cpu", "device"])
+def test_a_save_without_memory_fails_and_the_next_one_works(tmp_path: Path, where: str) -> None:
+    printed = run_with_failing_calls(ALLOCATIONS, tmp_path, where)
+    assert printed.splitlines()[-1] == "0 3 True"
+
+
+# A load in which each allocation of the thread fails in turn, once and from there on: a process of
+# its own for each, in which HDF5 has no memory yet that it could use again.
+LOADS = """
+folder = sys.argv[1]
+
+def outcome(number, count):
+    checkpoint = gf.Checkpoint(folder)
+    failed, found, raised = attempt(
+        ALLOCATION | OWN_THREAD, number, count, errno.ENOMEM, "", checkpoint.load
+    )
+    if raised is None and (found is None or found.step != 2 or found.skipped):
+        print(number, count, found and (found.step, found.skipped), flush=True)
+        return 2
+    if raised is not None and (not failed or "none of the" in str(raised)):
+        print(number, count, raised, flush=True)
+        return 2
+    return 0 if failed else 3
+
+wrong = tried = 0
+for count in (1, ALL):
+    for number in range(1, 3000):
+        child = os.fork()
+        if child == 0:
+            os._exit(outcome(number, count))
+        status = os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
+        if status == 3:
+            break
+        wrong += status == 2
+        tried += 1
+print(wrong, status, tried > 100)
+"""
+
+
+@needs_failing_calls
+def test_a_lack_of_memory_makes_no_checkpoint_a_damaged_one(tmp_path: Path) -> None:
+    with gf.Checkpoint(tmp_path) as checkpoint:
+        for step in (1, 2):
+            checkpoint.save(step, {"x": np.arange(600_000, dtype=np.float32) + step})
+    printed = run_with_failing_calls(LOADS, tmp_path)
+    assert printed.splitlines()[-1] == "0 3 True", printed
+
+
+def test_a_shard_of_another_step_is_read_by_nobody(tmp_path: Path) -> None:
+    """Its name, shape and dtype are those of the one in whose place it is."""
+    with gf.Checkpoint(tmp_path, "run", shards=2) as checkpoint:
+        for step in (1, 2):
+            checkpoint.save(step, {"x": np.full(300_000, step, np.float32)})
+            checkpoint.wait()
+    old, new = sorted(path for path in tmp_path.glob("run-*.h5") if path.name.count(".") == 1)
+    (shard,) = tmp_path.glob(f"{old.stem}.*.1.h5")
+    (place,) = tmp_path.glob(f"{new.stem}.*.1.h5")
+    assert gf.hdf5.load(new)["x"].min() == 2
+    place.unlink()
+    place.write_bytes(shard.read_bytes())
+    for read in (
+        lambda: gf.hdf5.load(new),
+        lambda: gf.hdf5.read(new, "x", device="cpu"),
+        lambda: gf.hdf5.repack(new, tmp_path / "copy.h5"),
+    ):
+        with pytest.raises(gf.Error, match="another file than the one that was written"):
+            read()
+    assert not (tmp_path / "copy.h5").exists()
+    found = gf.Checkpoint(tmp_path, "run").load()
+    assert found and found.step == 1

@@ -92,7 +92,7 @@ if {status}:
 every, steps = int(options["--every"]), int(options["--steps"])
 error = {error} if "--restart" in options else 0
 for step in range(every, steps + 1, every) if every else [steps]:
-    with h5py.File(options["--output"] + f"/gray_scott_{{step:06}}.h5", "w") as file:
+    with h5py.File(options["--output"] + f"/gray_scott-{{step:012}}.h5", "w") as file:
         file.attrs["step"], file.attrs["time"] = step, float(step)
         for name in "uv":
             file[name] = np.full((8, 8, 8), step + error, np.float32)
@@ -132,7 +132,7 @@ def test_a_restart_with_other_bits_fails_the_demo(
     program = simulation(tmp_path, error=1e-3)
     status, _, err = run(capsys, "demo", "--directory", tmp_path, "--simulation", program)
     assert status == 1
-    assert "gray_scott_003000.h5: dataset u: other bits" in err
+    assert "gray_scott-000000003000.h5: dataset u: other bits" in err
 
 
 def test_a_failing_simulation_fails_the_demo(
@@ -161,3 +161,68 @@ def test_bits_that_differ_on_reading_fail_the_demo(
     status, _, err = run(capsys, "demo", "--directory", tmp_path)
     assert status == 1
     assert "elevation" in err
+
+
+USES_OF_A_PIPE = """
+import os, sys, h5py, numpy as np, gpufetch as gf
+from gpufetch.__main__ import main
+os.chdir(sys.argv[1])
+with h5py.File("in.h5", "w") as file:
+    file["x"] = np.arange(5)
+    layout = h5py.VirtualLayout((5,), "i8")
+    layout[:] = h5py.VirtualSource("pipe", "x", (5,))
+    file.create_virtual_dataset("v", layout)
+os.mkfifo("pipe")
+x, h5 = np.ones(3), gf.hdf5
+for use in (
+    lambda: h5.read("pipe", "x"),
+    lambda: h5.read("in.h5", "v"),
+    lambda: h5.load("pipe"),
+    lambda: h5.write("pipe", "x", x),
+    lambda: h5.write("pipe", "x", x, overwrite=True),
+    lambda: h5.save("pipe", {"x": x}, overwrite=True),
+    lambda: h5.repack("pipe", "out.h5"),
+    lambda: h5.repack("in.h5", "pipe", overwrite=True),
+):
+    try:
+        use()
+    except OSError as error:
+        assert "pipe is a pipe: give" in str(error), error
+    else:
+        raise AssertionError("not refused")
+for arguments in (["ls", "pipe"], ["verify", "pipe"], ["repack", "pipe", "out.h5"],
+                  ["repack", "--overwrite", "in.h5", "pipe"]):
+    assert main(arguments) == 1
+assert sorted(os.listdir()) == ["in.h5", "pipe"]
+print("refused")
+"""
+
+
+def test_a_pipe_is_refused_and_never_waited_for(tmp_path: Path) -> None:
+    done = subprocess.run(
+        [sys.executable, "-c", USES_OF_A_PIPE, str(tmp_path)],
+        capture_output=True,
+        text=True,
+        timeout=120,
+    )
+    assert done.stdout == "refused\n", done.stderr
+    assert (tmp_path / "pipe").is_fifo()
+
+
+def test_names_from_a_file_are_printed_without_control_characters(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    path = tmp_path / "names.h5"
+    with h5py.File(path, "w") as file:
+        file["a\nb\x1b[2J\u202e"] = np.arange(3)
+        file["soft\r"] = h5py.SoftLink("/to\x07")
+        file.create_group("é ü")
+    for command in ("ls", "verify"):
+        status, out, _ = run(capsys, command, path)
+        assert status == 0
+        assert not [c for c in out.replace("\n", "") if not c.isprintable()]
+        assert "a\\nb\\x1b[2J\\u202e" in out
+    status, out, _ = run(capsys, "ls", path)
+    assert "soft\\r" in out
+    assert "-> /to\\x07" in out
+    assert "é ü/" in out

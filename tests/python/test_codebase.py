@@ -27,7 +27,10 @@ CODE_FOLDERS = ("src", "hdf5_filter", "jupyter", "python", "examples", "tools")
 CODE_SUFFIXES = {".c", ".h", ".cu", ".cuh", ".py", ".pyi", ".sh", ".js"}
 FILE_LINES_MAX = 500
 # Files that may be longer, each with its reason.
-LONGER_FILES = {"examples/gray_scott.c": "one program, to be read and copied as a whole"}
+LONGER_FILES = {
+    "examples/gray_scott.c": "one program, to be read and copied as a whole",
+    "jupyter/widget/viewer.js": "one module, which pages load as it is",
+}
 
 
 MESON = (sys.executable, "-m", "mesonbuild.mesonmain")
@@ -396,6 +399,15 @@ def test_readme_python_examples_work(tmp_path: Path) -> None:
     for example in (script, reader):
         run(sys.executable, "-c", example, cwd=tmp_path)
     run(sys.executable, "-c", NOTEBOOK_RUNNER, script, notebook, cwd=tmp_path)
+
+
+@pytest.mark.skipif(not shutil.which("cc"), reason="needs a C compiler")
+def test_a_build_with_fast_math_is_refused() -> None:
+    compile_it = ["cc", "-fsyntax-only", "-Isrc", "-xc", "src/base/floating_point.h"]
+    assert subprocess.run(compile_it, cwd=ROOT, check=False).returncode == 0
+    for flag in ("-ffast-math", "-Ofast", "-ffinite-math-only", "-funsafe-math-optimizations"):
+        done = subprocess.run([*compile_it, flag], cwd=ROOT, capture_output=True, check=False)
+        assert done.returncode != 0 and b"wrong bits" in done.stderr, flag
 
 
 @pytest.mark.skipif(not shutil.which("cc"), reason="needs a C compiler")

@@ -6,14 +6,16 @@ import base64
 import itertools
 import json
 import re
+import signal
 import struct
 import subprocess
 import sys
 import threading
+import time
 import zlib
 from collections.abc import Iterator
 from html.parser import HTMLParser
-from typing import Any
+from typing import Any, cast
 
 import ml_dtypes
 import numpy as np
@@ -31,10 +33,11 @@ from gpufetch._display import remote as remote_display
 from gpufetch._display import summary as summary_module
 from gpufetch._display.histogram import bars_text, envelope_svg, histogram_svg
 from gpufetch._display.layout import layout_svg
+from gpufetch._display.palettes import VIRIDIS
 from gpufetch._display.remote import Published, connection_html, print_connection
 from gpufetch._display.settings import HOST_NBYTES, settings
 from gpufetch._display.summary import summarize
-from gpufetch._display.thumbnail import VIRIDIS, colour_limits, png
+from gpufetch._display.thumbnail import colour_limits, png
 from gpufetch._remote.session import Session
 from gpufetch._view import DeviceView
 
@@ -114,8 +117,9 @@ def test_looking_at_a_variable_of_another_process_asks_nobody(
 ) -> None:
     with gf.serve("test-display") as server:
         server.publish("u", gf.to_device(noise(300, 400)))
-        with gf.connect("test-display") as run:
-            array = run["u"]
+        server.step(4, 0.5)
+        with gf.connect("test-display") as run, gf.connect(["test-display"]) as joint:
+            array, _ = run["u"], joint["u"]
 
             def refuse(*arguments: Any) -> Any:
                 raise AssertionError("asked the server")
@@ -124,6 +128,10 @@ def test_looking_at_a_variable_of_another_process_asks_nobody(
                 patch.setattr(Session, "requests", refuse)
                 probe(shell, "obj", array)
                 probe(shell, "obj", array[3])
+                probe(shell, "obj", run)
+                probe(shell, "obj", joint)
+                for connection in (run, joint):
+                    assert repr(connection) == "<connection to test-display, step 4, time 0.5>"
             assert "mean" in array._repr_html_()
 
 
@@ -314,6 +322,7 @@ def test_odd_shapes_and_dtypes_are_shown(shape: Any, dtype: Any) -> None:
         np.array([[0, 2**64 - 1]], np.uint64),
         np.full(9, np.nan),
         np.array([1.7e308, -1.7e308, np.inf]),
+        np.array([np.inf, 0.0, 5e-324]),
     ],
     ids=lambda values: str(values.ravel()[:3]),
 )
@@ -371,9 +380,8 @@ def test_a_server_that_does_not_answer_holds_nobody_up(monkeypatch: pytest.Monke
 
     try:
         assert "no answer within 0.05 s" in connection_html("run", ask)
-        assert "no answer within 0.05 s" in pretty(
-            Printed(lambda p: print_connection("run", ask, p))
-        )
+        text = pretty(Printed(lambda p: print_connection(lambda: "<run>", ask, p)))
+        assert text.startswith("<run>\n") and "no answer within 0.05 s" in text
     finally:
         answered.set()
         assert left.wait(60)
@@ -385,6 +393,45 @@ class Printed:
 
     def _repr_pretty_(self, printer: Any, cycle: bool) -> None:
         self.show(printer)
+
+
+SERVED = """
+with gf.serve("test-silent") as server:
+    server.publish("u", gf.to_device(np.ones((30, 40), np.float32)))
+    print("ready", flush=True)
+    sys.stdin.readline()
+"""
+
+
+@needs_server
+@pytest.mark.parametrize("names", ["test-silent", ["test-silent"]], ids=["one", "joint"])
+def test_a_display_that_gives_up_leaves_no_request_behind(names: Any) -> None:
+    """Else the connection is held up until its own time-out, which is 60 s here."""
+    from serving import eventually, process  # imports jupyter_client
+
+    with process(SERVED) as served, gf.connect(names, timeout=60) as run:
+        array = run["u"]
+        (connection,) = run.servers.values()
+        session = cast(Any, connection).session
+
+        def is_held() -> bool:
+            """Whether a thread is in the session; it is let go within the second that it has."""
+            if session._lock.acquire(blocking=False):
+                session._lock.release()
+                return False
+            return True
+
+        began = time.monotonic()
+        served.send_signal(signal.SIGSTOP)
+        try:
+            for show in (array._repr_html_, run._repr_html_, lambda: pretty(run)):
+                assert "no answer" in show() or "does not answer" in show()
+                eventually(lambda: not is_held(), 10)
+        finally:
+            served.send_signal(signal.SIGCONT)
+        assert time.monotonic() - began < 30
+        assert array.fetch().sum() == 1200
+        eventually(lambda: "mean" in array._repr_html_(), 60)
 
 
 @needs_server

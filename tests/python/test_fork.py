@@ -105,6 +105,80 @@ def test_a_data_loaders_workers_read_while_the_parent_uses_the_device(path: Path
             assert (gf.fetch(x[index]) == row).all()
 
 
+# --- What the parent writes meanwhile ---
+
+# A thread of the parent writes, and is held up with the file open while the process forks. The
+# child opens the file once it is finished, and ends with HDF5's exit handlers.
+FORK_WITHIN_A_WRITE = """
+import os, sys, threading
+from pathlib import Path
+import h5py, numpy as np
+import gpufetch as gf
+from gpufetch import _core
+from gpufetch.hdf5 import _copy
+
+way, path = sys.argv[1], Path(sys.argv[2])
+count = 5 if way == "repack" else 30
+tree = {"a": np.arange(5000.0), **{f"k{i}": np.full(10, i) for i in range(count)}}
+source = path.with_name("source.h5")
+gf.hdf5.write(source, "t", tree)
+is_open, goes_on = threading.Event(), threading.Event()
+
+def held(call):
+    def run(*args, **kwargs):
+        done = call(*args, **kwargs)
+        is_open.set()
+        assert goes_on.wait(60)
+        return done
+    return run
+
+if way == "repack":
+    _copy._Copy._copy_elements = held(_copy._Copy._copy_elements)
+else:
+    _core.h5_write = held(_core.h5_write)
+work = {
+    "save": lambda: gf.hdf5.save(path, tree),
+    "write": lambda: gf.hdf5.write(path, "t", tree),
+    "repack": lambda: gf.hdf5.repack(source, path),
+}[way]
+read = {
+    "save": lambda: gf.hdf5.load(path),
+    "write": lambda: gf.hdf5.read(path, "t", device="cpu"),
+    "repack": lambda: gf.hdf5.read(path, "t", device="cpu"),
+}[way]
+thread = threading.Thread(target=work)
+thread.start()
+assert is_open.wait(60)
+finished, finish = os.pipe()
+child = os.fork()
+if child == 0:
+    os.read(finished, 1)
+    try:
+        read()
+    except gf.Error as error:
+        is_told = "forked while" in str(error) and error.status == "GPUF_ERR_STATE"
+        sys.exit(0 if is_told and gf.hdf5.read(source, "t/k3", device="cpu")[0] == 3 else 2)
+    sys.exit(3)
+goes_on.set()
+thread.join()
+before = path.read_bytes()
+os.write(finish, b"x")
+assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
+assert path.read_bytes() == before, "the child wrote to the file"
+found = read()
+assert all((found[key] == tree[key]).all() for key in tree)
+"""
+
+
+@pytest.mark.parametrize("way", ["save", "write", "repack"])
+def test_a_child_that_was_forked_within_a_write_leaves_the_file_alone(
+    tmp_path: Path, way: str
+) -> None:
+    program = [sys.executable, "-c", FORK_WITHIN_A_WRITE, way, str(tmp_path / "x.h5")]
+    ended = subprocess.run(program, capture_output=True, text=True, timeout=120)
+    assert ended.returncode == 0, ended.stderr
+
+
 # --- What belongs to the parent ---
 
 

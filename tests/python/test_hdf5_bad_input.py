@@ -474,3 +474,19 @@ def test_a_filter_that_is_not_installed_is_named_with_the_remedy(tmp_path: Path)
     assert done.returncode == 0, done.stderr
     assert str(hdf5plugin.LZ4_ID) in done.stdout
     assert "HDF5_PLUGIN_PATH" in done.stdout
+
+
+@pytest.mark.parametrize("nbytes", [3, 5, 6, 7])
+@pytest.mark.parametrize("device", ["cpu", "host:0"])
+def test_integers_that_numpy_cannot_hold_are_refused_by_the_datasets_name(
+    tmp_path: Path, nbytes: int, device: Any
+) -> None:
+    path = tmp_path / "odd.h5"
+    with h5py.File(path, "w") as file:
+        odd = h5py.h5t.STD_I64LE.copy()
+        odd.set_precision(8 * nbytes)
+        odd.set_size(nbytes)
+        h5py.h5d.create(file.id, b"odd", odd, h5py.h5s.create_simple((4,)))
+    for selection in (None, slice(1, 3), [0, 2]):
+        with pytest.raises(TypeError, match=rf"'/odd' in {path} .* {nbytes} bytes"):
+            gf.hdf5.read(path, "odd", selection=selection, device=device)

@@ -442,3 +442,39 @@ def test_the_examples_of_the_page_work(tmp_path: Path, monkeypatch: pytest.Monke
         exec(block, names)
     assert names["rows"].shape == (10, 500) and (names["values"][10:20, ::2] == names["rows"]).all()
     assert isinstance(names["on_device"], gf.DeviceArray)
+
+
+class Failing(io.BytesIO):
+    """A file object that raises once it is told to."""
+
+    error: BaseException | None = None
+
+    def readinto(self, buffer: Any) -> int:
+        if self.error is not None:
+            raise self.error
+        return super().readinto(buffer)
+
+    def write(self, data: Any) -> int:
+        if self.error is not None:
+            raise self.error
+        return super().write(data)
+
+
+@pytest.mark.parametrize("error", [OSError(5, "of the network"), KeyboardInterrupt("now")])
+@pytest.mark.parametrize("codec", ["gpufetch", None])
+@pytest.mark.parametrize("device", ["cpu", "host:0"])
+def test_what_a_file_object_raises_comes_through(error: Any, codec: Any, device: str) -> None:
+    values = np.random.default_rng(1).normal(size=(60, 70))
+    stored = io.BytesIO()
+    with h5py.File(stored, "w") as file:
+        gf.hdf5.write(file, "x", values, codec=codec)
+    source = Failing(stored.getvalue())
+    with h5py.File(source, "r") as file:
+        dataset = file["x"]
+        source.error = error
+        for selection in (None, np.s_[3:40:2]):
+            with pytest.raises(type(error)) as raised:
+                gf.hdf5.read(dataset, device=device, selection=selection)
+            assert raised.value is error
+        source.error = None
+        np.testing.assert_array_equal(file["x"][3:5], values[3:5])

@@ -441,7 +441,7 @@ def test_ls_says_what_the_sources_need_and_which_are_missing(
 ) -> None:
     assert main(["ls", str(master)]) == 0
     out = capsys.readouterr().out
-    assert "virtual of 3 " in out and "needs gpufetch: import it" in out
+    assert "virtual of 3 " in out and "needs gpufetch: import gpufetch, or hdf5_gpufetch" in out
     row = next(line for line in out.splitlines() if line.startswith("  x "))
     assert row.split()[-1] == "gpufetch"
     (master.parent / "shard1.h5").unlink()
@@ -559,3 +559,60 @@ def test_a_source_that_appears_is_read_by_the_dataset_that_is_open(master: Path)
                 gf.hdf5.read(file["x"])
         (master.parent / "away.h5").rename(shard)
         assert (on_host(file["x"]) == WHOLE).all()
+
+
+def write_overlapping(path: Path, dtype: str) -> np.ndarray[Any, Any]:
+    """A virtual dataset x whose two mappings name 1,000 elements of 1,000, half of them twice."""
+    layout = h5py.VirtualLayout((1000,), dtype)
+    with h5py.File(path, "w") as file:
+        for name, first in (("a", 10), ("b", 500)):
+            file[name] = np.arange(first, first + 500, dtype=dtype)
+            layout[1:501] = h5py.VirtualSource(".", name, (500,), dtype)
+        file.create_virtual_dataset("x", layout, fillvalue=7)
+    expected = np.full(1000, 7, dtype)
+    expected[1:501] = np.arange(500, 1000)
+    return expected
+
+
+@pytest.mark.parametrize("dtype", ["<i4", ">f8"])
+def test_gaps_beside_sources_that_overlap_are_the_fill_value(tmp_path: Path, dtype: str) -> None:
+    path = tmp_path / "overlap.h5"
+    expected = write_overlapping(path, dtype)
+    native = expected.astype(expected.dtype.newbyteorder("="))
+    for device in DEVICES:
+        assert np.array_equal(on_host(path, "x", device=device), expected)
+        for selection in (np.s_[1:], np.s_[-600:], np.s_[::7], np.s_[[3, 900]]):
+            got = on_host(path, "x", device=device, selection=selection)
+            assert np.array_equal(got, expected[selection])
+        out = np.full(1000, 77, native.dtype)
+        where = out if device == "cpu" else gf.to_device(out)
+        assert np.array_equal(on_host(path, "x", out=where), expected)
+
+
+@pytest.mark.parametrize("dtype", ["<i4", ">f8"])
+@pytest.mark.parametrize("codec", ["none", "gpufetch"])
+def test_repack_fills_gaps_beside_sources_that_overlap(
+    tmp_path: Path, dtype: str, codec: Any
+) -> None:
+    expected = write_overlapping(tmp_path / "overlap.h5", dtype)
+    gf.hdf5.repack(tmp_path / "overlap.h5", tmp_path / "copy.h5", codec=codec)
+    with h5py.File(tmp_path / "copy.h5") as file:
+        assert np.array_equal(file["x"][()], expected)
+
+
+def test_writing_to_a_virtual_dataset_of_the_other_byte_order_is_refused(tmp_path: Path) -> None:
+    """HDF5 itself, h5py's assignment too, leaves other values there without an error."""
+    values = np.arange(60.0).reshape(10, 6)
+    for dtype in ("<f8", ">f8"):
+        with h5py.File(tmp_path / "shard.h5", "w") as file:
+            file.create_dataset("g/x", data=np.zeros((10, 6), "<f8"))
+        write_master(tmp_path / "master.h5", ["shard.h5"], dtype)
+        with h5py.File(tmp_path / "master.h5", "r+") as file:
+            for x in (values, gf.to_device(values, device="host:0")):
+                if dtype == "<f8":
+                    gf.hdf5.write_async(file["x"], None, x).result()
+                    np.testing.assert_array_equal(file["x"][:], values)
+                else:
+                    with pytest.raises(TypeError, match="write to its sources"):
+                        gf.hdf5.write_async(file["x"], None, x)
+                    assert not file["x"][:].any()

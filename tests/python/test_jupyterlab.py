@@ -21,7 +21,7 @@ import subprocess
 import sys
 import urllib.request
 import uuid
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -66,10 +66,10 @@ def free_port() -> int:
 
 @dataclass
 class Lab:
-    """A running JupyterLab, and the simulation that it lists."""
+    """A running JupyterLab, and the simulation that it lists, if there is one."""
 
     url: str
-    simulation: subprocess.Popen[str]
+    simulation: subprocess.Popen[str] | None
     folder: Path
 
     def ask(self, path: str, method: str = "GET", body: Any = None) -> Any:
@@ -97,7 +97,7 @@ class Lab:
     def assert_simulation_goes_on(self) -> None:
         before = self.step()
         eventually(lambda: self.step() > before, TIMEOUT_S)
-        assert self.simulation.poll() is None
+        assert self.simulation is not None and self.simulation.poll() is None
 
 
 @pytest.fixture
@@ -115,16 +115,16 @@ def running_simulation(folder: Path) -> Iterator[subprocess.Popen[str]]:
         yield started
 
 
-@pytest.fixture
-def lab(folder: Path, running_simulation: subprocess.Popen[str]) -> Iterator[Lab]:
-    """JupyterLab, started as docs/serving.md says."""
+@contextlib.contextmanager
+def started_lab(folder: Path, running: subprocess.Popen[str] | None) -> Iterator[Lab]:
+    """JupyterLab, started as docs/serving.md says; perhaps beside a simulation."""
     kept = {name: value for name, value in os.environ.items() if not name.startswith("PYTHON")}
     command = [python_with_jupyterlab(), "-m", "jupyterlab", "--no-browser", "--allow-root"]
     command += ["--ServerApp.allow_external_kernels=True", f"--IdentityProvider.token={TOKEN}"]
     command += ["--ip=127.0.0.1", f"--port={free_port()}", f"--ServerApp.root_dir={folder}"]
     with (folder / "lab.log").open("w") as log:
         started = subprocess.Popen(command, stdout=log, stderr=log, env=kept, cwd=folder)
-    lab = Lab("", running_simulation, folder)
+    lab = Lab("", running, folder)
 
     def is_up() -> bool:
         """Whether it listens: it writes the file before that."""
@@ -142,6 +142,12 @@ def lab(folder: Path, running_simulation: subprocess.Popen[str]) -> Iterator[Lab
     finally:
         started.kill()
         started.wait()
+
+
+@pytest.fixture
+def lab(folder: Path, running_simulation: subprocess.Popen[str]) -> Iterator[Lab]:
+    with started_lab(folder, running_simulation) as lab:
+        yield lab
 
 
 # --- The web socket that its page uses ---
@@ -262,6 +268,103 @@ def test_jupyter_kernel_tests_suite_passes_on_the_sample_kernel_specification(
     passed = [line.split()[0] for line in done.stderr.splitlines() if line.endswith("... ok")]
     assert {"test_kernel_info", "test_completion", "test_is_complete"} <= set(passed)
     assert len(passed) == 6, done.stderr
+
+
+# A notebook: the last cell but two makes a figure that is zoomed, of which the last one tells; in
+# the one between, a name is completed.
+CELLS = (
+    """%load_ext gpufetch
+import warnings
+import numpy as np
+import matplotlib.pyplot as plt
+import gpufetch as gf
+values = np.arange(4_000_000, dtype=np.float32).reshape(2000, 2000)
+values[:100, :100] = np.nan
+state = {"w": gf.to_device(values)}
+bias = gf.to_device(np.zeros(512, np.float32))""",
+    "%gpufetch",
+    "state['w']",
+    """x_host = %gpufetch state["w"][::2]
+x_host""",
+    """%matplotlib inline
+figure, (left, right) = plt.subplots(1, 2, figsize=(8, 3), layout="constrained")
+gf.plot.imshow(state["w"], ax=left)
+gf.plot.hist(state["w"], ax=right)
+plt.show()""",
+    """%matplotlib ipympl
+figure, axes = plt.subplots()
+image = gf.plot.imshow(state["w"], ax=axes)
+figure.canvas.toolbar_visible = True
+plt.show()""",
+    "",
+    """import json
+view = [*axes.get_xlim(), *axes.get_ylim()]
+print("whole" if image.note else "zoomed", image.get_array().shape[0], json.dumps(view))""",
+)
+
+
+def notebook_in(folder: Path, codes: Sequence[str]) -> str:
+    """A notebook of code cells, and a kernel for it that is this Python's; the notebook's name."""
+    kernel = folder / "data" / "kernels" / "of-this-test"
+    kernel.mkdir(parents=True)
+    command = [sys.executable, "-m", "ipykernel_launcher", "-f", "{connection_file}"]
+    search = os.environ.get("PYTHONPATH", "")
+    environment = {"PYTHONPATH": search, "GPUFETCH_BACKEND": "host"}
+    facts = {"argv": command, "display_name": "this", "language": "python", "env": environment}
+    (kernel / "kernel.json").write_text(json.dumps(facts))
+    cells = [
+        {"cell_type": "code", "id": f"c{i}", "source": source, "metadata": {}, "outputs": []}
+        for i, source in enumerate(codes)
+    ]
+    for cell in cells:
+        cell["execution_count"] = None
+    metadata = {"kernelspec": {"name": "of-this-test", "display_name": "this"}}
+    notebook = {"cells": cells, "metadata": metadata, "nbformat": 4, "nbformat_minor": 5}
+    (folder / "test.ipynb").write_text(json.dumps(notebook))
+    return "test.ipynb"
+
+
+def test_displays_completion_and_plots_work_in_a_notebooks_page(lab: Lab) -> None:
+    if not shutil.which("chromium") or not shutil.which("chromedriver"):
+        pytest.skip("no chromium with its chromedriver")
+    for module in ("ipykernel", "ipympl"):
+        pytest.importorskip(module)
+    from matplotlib import colormaps  # of the extra that ipympl needs
+
+    name = notebook_in(lab.folder, CELLS)
+    pictures = Path(os.environ.get("GPUFETCH_TEST_PICTURES", lab.folder / "pictures"))
+    pictures.mkdir(exist_ok=True)
+    done = subprocess.run(
+        [
+            python_with_jupyterlab(),
+            PAGE.with_name("notebook_page.py"),
+            f"{lab.url}lab/tree/{name}?token={TOKEN}",
+            str(len(CELLS) - 2),
+            pictures,
+        ],
+        capture_output=True,
+        text=True,
+        timeout=600,
+        check=False,
+    )
+    assert done.returncode == 0, f"{done.stderr}\n{(lab.folder / 'lab.log').read_text()}"
+    seen = json.loads(done.stdout)
+    assert seen["console"] == []
+    _, listed, shown, view, *_ = seen["outputs"]
+    assert "state['w'] gpufetch (2000, 2000) float32 15.3 MiB" in listed
+    assert "2 device tensors, 15.3 MiB; nothing was copied" in listed
+    assert "DeviceArray" in shown and "NaN 10,000" in shown and "layout C order" in shown
+    assert "LazyArray" in view and "shape (1000, 2000)" in view
+    assert seen["completed"] == ["state", "state['w']"]
+    _, rows, view = seen["zoomed"].split(maxsplit=2)
+    left, right, bottom, top = json.loads(view)
+    assert int(rows) < 600 and 0 < left < right < 2000 and 0 < top < bottom < 2000
+    place = ((top + bottom) / 2 * 2000 + (left + right) / 2) / 4_000_000
+    expected = colormaps["viridis"](place, bytes=True)
+    np.testing.assert_allclose(seen["colour"], expected, atol=6)
+    for number in (*range(len(CELLS) - 2), "zoomed", "dark", "completion"):
+        picture = f"cell-{number}.png" if isinstance(number, int) else f"{number}.png"
+        assert (pictures / picture).stat().st_size > 2000
 
 
 def test_the_page_opens_a_console_on_the_simulation_and_shuts_it_down(lab: Lab) -> None:

@@ -21,6 +21,7 @@ from gpufetch._address_ranges import AddressRange, nbytes_of, outside, union
 from gpufetch.jupyter import inventory as inventory_module
 from gpufetch.jupyter import walk as walk_module
 from gpufetch.jupyter.inventory import inventory
+from gpufetch.jupyter.kept import Holder, Kept
 from gpufetch.jupyter.listing import TensorListing
 from gpufetch.jupyter.walk import walk
 
@@ -104,6 +105,14 @@ def test_no_method_of_a_users_container_runs() -> None:
     assert names(m=mapping, s=items) == ["m['w']", "s[0]"]
     point = namedtuple("point", "x")
     assert names(o=OrderedDict(w=x), p=point(x)) == ["o['w']", "p[0]"]
+
+
+def test_keys_that_are_no_literals_are_reached_by_their_place() -> None:
+    keys = [2.5, float("nan"), float("inf"), complex(0, float("nan")), 1 + 2j]
+    rec = dict.fromkeys(keys, tensor())
+    found = names(rec=rec)
+    assert found == ["rec[2.5]", *(f"list(rec.values())[{i}]" for i in (1, 2, 3)), "rec[(1+2j)]"]
+    assert all(eval(name) is rec[2.5] for name in found)
 
 
 class Module:
@@ -355,3 +364,14 @@ def test_tensors_of_another_process_are_apart_and_not_counted(shell: Any) -> Non
             assert "run is a connection to test-listing" in text
     finally:
         cell(shell, "run.close()\nserver.stop()")
+
+
+def test_many_holders_take_one_short_line() -> None:
+    def line(count: int) -> str:
+        return str(Kept(KIB, [Holder(f"Out[{i}]", f"%xdel _{i}", []) for i in range(count)]))
+
+    assert "by Out[0] and Out[1] and Out[2] alone: %xdel _0 and %xdel _1 and" in line(3)
+    assert line(90) == (
+        "1.0 KiB is kept alive by Out[0], Out[1] and 88 more alone: "
+        "%xdel _0, %xdel _1 and 88 more free it"
+    )

@@ -274,6 +274,8 @@ def test_a_tensor_goes_to_a_file_and_comes_back(
         run(shell, f"%gpufetch --to '{file}:/fields/u' --overwrite x")
     run(shell, f"%gpufetch --overwrite --to='{file}:tree' {{'w': x, 'n': [x[0], x[1]]}}")
     assert "tree of 3 datasets" in capsys.readouterr().out
+    run(shell, f"%gpufetch --to='{file}:one' {{'w': x}}")
+    assert "tree of 1 dataset," in capsys.readouterr().out
     run(shell, f"z = %gpufetch --from '{file}:tree'")
     assert np.array_equal(gf.fetch(shell.user_ns["z"]["n"][1]), x[1])
 

@@ -37,7 +37,7 @@ def write_checkpoint(directory: Path, step: int) -> Any:
     """Write a file as examples/gray_scott does, with a blob instead of a solution."""
     axes = np.meshgrid(*[np.linspace(-1, 1, n) for n in (14, 16, 20)], indexing="ij")
     v = (0.4 * np.exp(-4 * sum(axis**2 for axis in axes))).astype(np.float32)
-    with h5py.File(directory / f"gray_scott_{step:06}.h5", "w") as file:
+    with h5py.File(directory / f"gray_scott-{step:012}.h5", "w") as file:
         file.attrs.update({"step": step, "time": float(step)})
         gf.hdf5.write(file, "u", gf.to_device(1 - v))
         gf.hdf5.write(file, "v", gf.to_device(v))
@@ -68,9 +68,11 @@ def test_the_notebook_runs_headless(notebook: Any, tmp_path: Path) -> None:
         for name, cell_outputs in outputs.items()
         if any("image/png" in output.get("data", {}) for output in cell_outputs)
     ]
-    assert figures == ["plot-v", "plot-dem", "plot-transect"]
+    reduced = ["plot-reduced", "plot-envelope", "plot-slices"]
+    assert figures == ["plot-v", "plot-dem", "plot-transect", *reduced]
+    assert any("lowest to highest of" in o.get("text", "") for o in outputs["plot-envelope"])
     text = outputs["checkpoints"][0].text
-    assert "2 checkpoints; the last: gray_scott_001000.h5, step 1000, t = 1000" in text
+    assert "2 checkpoints; the last: gray_scott-000000001000.h5, step 1000, t = 1000" in text
     assert f"{v.min():.4f} to {v.max():.4f}" in text
     listing = outputs["list"][0].data
     assert "d_dem" in listing["text/plain"]

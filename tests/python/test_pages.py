@@ -60,6 +60,7 @@ NEEDS = {
     ("frameworks.md", 1): "torch",
     ("frameworks.md", 4): "jax",
     ("frameworks.md", 5): "tensorflow",
+    ("notebook.md", 2): "anywidget",
 }
 
 RUNNER = """

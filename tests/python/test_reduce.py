@@ -280,6 +280,7 @@ def test_a_shape_beyond_the_tensor_is_the_tensors(device: str) -> None:
 def test_empty_tensors_reduce_to_nothing(device: str) -> None:
     x = gf.to_device(np.zeros((0, 3), np.float32), device=device)
     assert x.overview((4, 2)).values.shape == (0, 2)
+    assert x.overview((0, 2)).values.shape == (0, 2)
     assert x.stats().count == 0 and np.isnan(x.stats().min)
     got = x.histogram(4)
     assert got.counts.sum() == 0 and got.edges[-1] == 1.0
@@ -330,8 +331,8 @@ def test_arguments_that_do_not_fit_are_refused(device: str) -> None:
         x.overview((2, 2), method)
     with pytest.raises(ValueError, match="2 axes"):
         x.overview((2,))
-    with pytest.raises(ValueError, match="1 or more"):
-        x.overview((0, 2))
+    with pytest.raises(ValueError, match=r"\(2, 0\), 0 cells along axis 1; give 1 or more"):
+        x.overview((2, 0))
     with pytest.raises(ValueError, match="bins is 0"):
         x.histogram(0)
     with pytest.raises(ValueError, match="range"):

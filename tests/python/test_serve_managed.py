@@ -250,7 +250,7 @@ def test_a_kernel_manager_ends_the_simulation_and_it_writes_its_last_step(
         began = time.monotonic()
         manager.shutdown_kernel()
         assert time.monotonic() - began < 4.5  # else the manager would have killed it
-        assert len(list((tmp_path / "output").glob("gray_scott_*.h5"))) == 1
+        assert len(list((tmp_path / "output").glob("gray_scott-*.h5"))) == 1
         assert not Path(manager.connection_file).exists()
 
 

@@ -19,8 +19,10 @@ import ml_dtypes
 import numpy as np
 import numpy.typing as npt
 import pytest
+from server_build import needs_server
 
 import gpufetch as gf
+from gpufetch._remote.replies import ReplyError
 
 SPAWN = multiprocessing.get_context("spawn")
 
@@ -150,6 +152,33 @@ def test_the_tensor_lives_until_the_last_importer_lets_go(device: str, peer: Pee
     peer("drop", 0)
     assert gf.unshare(handle, timeout=20) == 0
     assert released.wait(20)
+
+
+@needs_server
+def test_a_server_reads_no_memory_of_a_killed_exporter(device: str) -> None:
+    other = Peer()
+    a = random_array(30, 40)
+    y = gf.attach(other("share", a, device))
+    server = gf.serve("killed-exporter")
+    try:
+        server.publish("y", y)
+        server.publish("view", y[::2, 3])
+        connection = gf.connect("killed-exporter")
+        np.testing.assert_array_equal(connection["y"].fetch(), a)
+        np.testing.assert_array_equal(connection["view"].fetch(), a[::2, 3])
+        other.kill()
+        for read in (
+            connection["y"].fetch,
+            connection["view"].fetch,
+            connection["y"].stats,
+            lambda: gf.fetch(gf.asdevice(y)),
+        ):
+            with pytest.raises(
+                (gf.Error, ReplyError), match=f"process {other.process.pid} is gone"
+            ):
+                read()
+    finally:
+        server.stop()
 
 
 def test_a_killed_importer_lets_go(device: str) -> None:

@@ -12,6 +12,7 @@ from sanitizing import needs_deepbind
 
 import gpufetch as gf
 from gpufetch.__main__ import main
+from gpufetch.hdf5._new_file import new_file
 
 
 def run(capsys: pytest.CaptureFixture[str], *paths: Path) -> tuple[int, list[str]]:
@@ -79,6 +80,26 @@ def test_a_folder_of_checkpoints(capsys: pytest.CaptureFixture[str], tmp_path: P
     assert "empty.h5: damaged: it cannot be opened" in text
 
 
+@needs_deepbind
+def test_a_checkpoint_whose_metadata_is_damaged_is_not_given_to_hdf5(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with gf.Checkpoint(tmp_path) as checkpoint:
+        checkpoint.save(1, {"x": np.arange(10_000)})
+    path = tmp_path / "checkpoint-000000000001.h5"
+    content = bytearray(path.read_bytes())
+    content[100] ^= 1  # of the root group's header
+    path.write_bytes(content)
+
+    def refuse(*args: Any) -> None:
+        raise AssertionError("HDF5 was given a damaged checkpoint")
+
+    monkeypatch.setattr(h5py, "File", refuse)
+    status, lines = run(capsys, path)
+    assert status == 1 and "not those that were sealed" in lines[0]
+    assert lines[-1].endswith(": 1 damaged")
+
+
 @pytest.mark.parametrize("name", ["nowhere.h5", "folder"])
 def test_where_there_is_nothing_it_says_so(
     capsys: pytest.CaptureFixture[str], tmp_path: Path, name: str
@@ -104,3 +125,57 @@ def test_a_lost_source_of_a_virtual_dataset_is_named(
     source.unlink()
     status, lines = run(capsys, path)
     assert status == 1 and "dataset '/v'" in lines[0] and "source.h5" in lines[0]
+
+
+@needs_deepbind
+def test_what_a_killed_process_left_unfinished_is_not_called_damaged(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    gf.hdf5.save(tmp_path / "state.h5", {"x": np.arange(5)})
+    with new_file(tmp_path / "other.h5", overwrite=False) as unnamed:
+        unnamed.write_bytes(b"half")
+        status, lines = run(capsys, tmp_path)
+        assert (
+            status == 0
+            and len(lines) == 1
+            and lines[0].endswith("state.h5: 1 dataset, 40 B: whole")
+        )
+        assert run(capsys, unnamed)[0] == 1  # by its name it is looked at
+        with h5py.File(unnamed, "w"):
+            pass
+
+
+@needs_deepbind
+def test_shards_are_compared_by_their_master(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    values = np.arange(3_000_000, dtype=np.float32).reshape(1500, 2000)
+    with gf.Checkpoint(tmp_path, "run", shards=2, compress=False) as checkpoint:
+        checkpoint.save(1, {"u": values})
+        checkpoint.save(2, {"u": values})
+    status, lines = run(capsys, tmp_path)
+    assert status == 0 and len(lines) == 2
+    assert all(line.endswith(": whole") for line in lines)
+    master = tmp_path / "run-000000000002.h5"
+    shards = sorted(tmp_path.glob("run-000000000002.*.1.h5"))
+    others = sorted(tmp_path.glob("run-000000000001.*.1.h5"))
+    whole = shards[0].read_bytes()
+    changed = bytearray(whole)
+    changed[len(whole) // 2] ^= 1
+    for content, why in [
+        (None, "is missing"),
+        (whole[:-1], "has no seal"),
+        (others[0].read_bytes(), "no shard of this checkpoint"),
+        (bytes(changed), "are not those that were written"),
+    ]:
+        shards[0].unlink()
+        if content is not None:
+            shards[0].write_bytes(content)
+        else:
+            shards[0].with_suffix(".old").write_bytes(whole)
+        status, lines = run(capsys, master)
+        assert status == 1 and any(shards[0].name in line and why in line for line in lines), lines
+        if content is None:
+            assert main(["ls", str(master)]) == 0
+            assert "is missing: bring it back" in capsys.readouterr().out
+            shards[0].write_bytes(b"")

@@ -8,6 +8,8 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from gpufetch._display.thumbnail import between
+
 __all__ = ["bars_text", "edges_text", "envelope_svg", "histogram_svg", "is_logarithmic"]
 
 _WIDTH, _HEIGHT = 200.0, 72.0
@@ -78,7 +80,7 @@ def envelope_svg(
     def pixel(value: float) -> float:
         if top <= bottom:
             return _HEIGHT / 2
-        place = (min(max(value, bottom), top) / 2 - bottom / 2) / (top / 2 - bottom / 2)
+        place = between(min(max(value, bottom), top), bottom, top)
         return float(_HEIGHT - 3 - place * (_HEIGHT - 6))
 
     step = _WIDTH / len(low)

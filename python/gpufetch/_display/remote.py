@@ -45,10 +45,18 @@ def connection_html(name: str, ask: Callable[[], Published]) -> str:
     return safely(make, lambda: f"<connection to {name}>")
 
 
-def print_connection(name: str, describe: Callable[[], str], printer: Any) -> None:
-    """Print what `describe` gives, or that it takes too long. Raises nothing."""
-    try:
-        text = within_deadline(describe)
-    except Exception as error:
-        text = f"<connection to {name}: {error}>"
-    print_lines(text, printer)
+def print_connection(
+    plain: Callable[[], str], describe: Callable[[], Sequence[str]], printer: Any
+) -> None:
+    """Print the lines of `describe`, or what is known and why there is no more. Raises nothing.
+
+    Inside of a list or dict it prints what `plain` gives, and asks nobody.
+    """
+    if len(getattr(printer, "stack", ())) > 1:
+        lines: Sequence[str] = [plain()]
+    else:
+        try:
+            lines = within_deadline(describe)
+        except Exception as error:
+            lines = [plain(), f"  not shown: {type(error).__name__}: {error}"]
+    print_lines("\n".join(lines), printer)

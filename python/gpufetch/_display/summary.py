@@ -9,18 +9,21 @@ from __future__ import annotations
 import atexit
 import math
 import queue
+import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
+import numpy as np
 import numpy.typing as npt
 
+from gpufetch._deadline import until
 from gpufetch._display.settings import settings
 from gpufetch._display.values_text import values_text
 from gpufetch._threads import Workers
 from gpufetch._view import DeviceView, View
 
-__all__ = ["Picture", "Summary", "summarize", "within_deadline"]
+__all__ = ["Picture", "Summary", "bins_of", "sample", "summarize", "within_deadline"]
 
 _T = TypeVar("_T")
 
@@ -83,12 +86,18 @@ def summarize(make_view: Callable[[], View], *, draws: bool) -> Summary:
 
 
 def within_deadline(work: Callable[[], _T]) -> _T:
-    """What `work` gives on another thread; TimeoutError if that takes a second."""
+    """What `work` gives on another thread; TimeoutError if that takes a second.
+
+    Its requests to other processes are given up then, too.
+    """
+    deadline = time.monotonic() + _DEADLINE_S
     answers: queue.SimpleQueue[tuple[_T | None, BaseException | None]] = queue.SimpleQueue()
 
     def run() -> None:
+        if time.monotonic() >= deadline:  # every thread was busy: nobody waits any more
+            return
         try:
-            answers.put((work(), None))
+            answers.put((until(deadline, work), None))
         except BaseException as error:
             answers.put((None, error))
 
@@ -124,14 +133,16 @@ def _fill(summary: Summary, view: View, draws: bool) -> None:
     if view.dtype.kind == "c":
         summary.notes.append(f"{view.dtype} is complex, of which there are no statistics")
         return
-    sampled, summary.sample = _sample(view)
+    sampled, summary.sample = sample(view)
     summary.stats = sampled.stats()
-    _fill_histogram(summary, sampled)
+    bins = bins_of(summary.stats, view.dtype, _BINS)
+    if bins is not None:
+        summary.counts, _, _ = sampled.histogram(*bins)
     if draws:
         summary.picture = _picture(view)
 
 
-def _sample(view: View) -> tuple[View, int]:
+def sample(view: View) -> tuple[View, int]:
     """A view of few enough elements to read, and of how many of them it has one."""
     most = settings.host_nbytes
     if view.device.startswith("cuda") or view.nbytes <= most:
@@ -150,19 +161,25 @@ def _sample(view: View) -> tuple[View, int]:
     return sampled, max(1, round(whole / sampled.size))
 
 
-def _fill_histogram(summary: Summary, view: View) -> None:
-    stats = summary.stats
-    if not stats or not stats["finite_count"]:
-        return
+def bins_of(
+    stats: dict[str, Any], dtype: np.dtype[Any], most: int
+) -> tuple[int, tuple[float, float]] | None:
+    """How many bins, at most `most`, and their range, for a histogram of the finite elements.
+
+    None where there is nothing to count, or the elements are too close together.
+    """
+    if not stats["finite_count"]:
+        return None
     low, high = stats["finite_min"], stats["finite_max"]
-    bins = _BINS
-    if view.dtype.kind in "biu":  # bins of as many integers each, so that all have the same chance
-        width = -(-(high - low + 1) // _BINS)
+    bins = most
+    if dtype.kind in "biu":  # bins of as many integers each, so that all have the same chance
+        width = -(-(high - low + 1) // most)
         bins = -(-(high - low + 1) // width)
         low, high = low - 0.5, low + bins * width - 0.5
     low, high = float(low), float(high)
     if low < high and math.isfinite(high - low) and (high - low) / bins > math.ulp(max(-low, high)):
-        summary.counts, _, _ = view.histogram(bins, (low, high))
+        return bins, (low, high)
+    return None
 
 
 def _plane_axes(shape: tuple[int, ...]) -> tuple[int, ...]:
@@ -182,7 +199,7 @@ def _picture(view: View) -> Picture | None:
     where = "" if len(axes) == view.ndim else f"[{where}]"
     plane = view[key]
     if len(axes) == 1:
-        plane, step = _sample(plane)
+        plane, step = sample(plane)
         low, high, _ = plane.overview((min(plane.size, _POINTS_MAX),), "minmax")
         return Picture(low, high, where + (f", each {step}th" if step > 1 else ""))
     is_sampled = not view.device.startswith("cuda") and plane.nbytes > settings.host_nbytes

@@ -15,7 +15,12 @@ from gpufetch import _reduce
 from gpufetch._lazy.dask_array import to_dask
 from gpufetch._lazy.index_arrays import take
 from gpufetch._lazy.iter_chunks import CHUNK_NBYTES, iter_chunks
-from gpufetch._lazy.limit import check_nbytes, default_max_fetch_nbytes
+from gpufetch._lazy.limit import (
+    WARNING_NBYTES,
+    check_nbytes,
+    default_max_fetch_nbytes,
+    warn,
+)
 from gpufetch._lazy.numpy_functions import NumPyFunctions
 from gpufetch._lazy.remedies import method_remedy
 from gpufetch._lazy.scalars import converted
@@ -71,7 +76,8 @@ class LazyArray(NumPyFunctions):
     - `iter_chunks()`, box by box, for tensors that are larger than the host's memory.
 
     Except for `fetch()`, `fetch_async()` and `iter_chunks()`, they raise ValueError instead of
-    pulling more than `max_fetch_nbytes` bytes at once.
+    pulling more than `max_fetch_nbytes` bytes at once. `numpy.asarray`, and with it what takes
+    NumPy arrays, warns of more than 64 MiB (LargeFetchWarning), once for an array and its views.
 
     The contents are live: each access reads what the tensor holds at that time, after the work
     that its framework has enqueued so far. Nothing is cached. If the tensor's shape or dtype has
@@ -105,6 +111,7 @@ class LazyArray(NumPyFunctions):
         "_source_facts",
         "_steps",
         "_token",
+        "_warned",
     )
 
     default_max_fetch_nbytes: ClassVar[int] = default_max_fetch_nbytes()
@@ -113,6 +120,7 @@ class LazyArray(NumPyFunctions):
     # _steps : lead from the source to this view.
     # _is_narrowed : whether an index is among the steps; only then do NumPy functions pull.
     # _token : identifies the wrapping of the source; views have their origin's.
+    # _warned : has an item once a large pull was told of; one list for an origin and its views.
 
     def __init__(self, x: Any, *, max_fetch_nbytes: int | None = None) -> None:
         if isinstance(x, LazyArray):
@@ -123,6 +131,7 @@ class LazyArray(NumPyFunctions):
             self._steps: tuple[_Step, ...] = ()
             self._is_narrowed = False
             self._token = uuid.uuid4().hex
+            self._warned: list[None] = []
             self._max_fetch_nbytes: int | None = None
             view = as_view(x)
             self._source_facts: tuple[tuple[int, ...], np.dtype[Any]] = (view.shape, view.dtype)
@@ -138,6 +147,7 @@ class LazyArray(NumPyFunctions):
         self._steps = other._steps
         self._is_narrowed = other._is_narrowed
         self._token = other._token
+        self._warned = other._warned
         self._max_fetch_nbytes = other._max_fetch_nbytes
 
     def _set_facts(self, view: View) -> None:
@@ -378,6 +388,9 @@ class LazyArray(NumPyFunctions):
                 "leave out copy=False"
             )
         self._check_nbytes(self.nbytes)
+        if self.nbytes > WARNING_NBYTES and not self._warned:
+            self._warned.append(None)
+            warn(self.nbytes, self._shape, self._device)
         values = self.fetch()
         return values if dtype is None else values.astype(dtype, copy=False)
 

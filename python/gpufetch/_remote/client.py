@@ -186,6 +186,13 @@ class Client:
             f"the server of {self._path} has ended and left the file behind: start it again"
         )
 
+    def _check_open(self) -> None:
+        if self._wire.iopub.closed:
+            raise ServerEndedError(
+                f"the connection to the server of {self._path} was closed while the interpreter "
+                "ended: wait for reads before the program's last line"
+            )
+
     def _check_alive(self) -> None:
         try:
             content = self._load()
@@ -202,6 +209,7 @@ class Client:
         while True:
             if self._is_abandoned():
                 raise ValueError("this connection is closed: connect() again")
+            self._check_open()
             left = deadline - time.monotonic()
             if self._wire.iopub.poll(int(1000 * max(0.0, min(left, _CHECK_S)))):
                 break

@@ -7,13 +7,13 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, NoReturn
 
 from gpufetch._lazy.array import LazyArray
-from gpufetch._remote.session import At
+from gpufetch._remote.session import At, Session
 from gpufetch._text import format_nbytes
 
 if TYPE_CHECKING:
     from gpufetch._display.remote import Published
 
-__all__ = ["Connection", "Value", "listing_line", "listing_row", "not_published"]
+__all__ = ["Connection", "Value", "listing_line", "listing_row", "not_published", "progress_text"]
 
 Value = int | float | str
 _NAMES_MAX = 20
@@ -114,8 +114,12 @@ class Connection(Mapping[str, LazyArray], ABC):
         self.close()
 
     @abstractmethod
+    def _state(self) -> str:
+        """The step and time that were said last, or "closed"; asks nobody."""
+
+    @abstractmethod
     def _describe(self) -> list[str]:
-        """Lines for the repr."""
+        """Lines for a terminal, for which the servers are asked."""
 
     @abstractmethod
     def _published(self) -> Published:
@@ -129,13 +133,11 @@ class Connection(Mapping[str, LazyArray], ABC):
     def _repr_pretty_(self, printer: Any, cycle: bool) -> None:
         from gpufetch._display.remote import print_connection
 
-        print_connection(self.name, self.__repr__, printer)
+        print_connection(self.__repr__, self._describe, printer)
 
     def __repr__(self) -> str:
-        try:
-            return "\n".join(self._describe())
-        except Exception as error:  # a repr that raises hides the object
-            return f"<connection to {self.name}: {error}>"
+        """The name, and the progress that is known; asks nobody, as debuggers and %whos need."""
+        return f"<connection to {self.name}, {self._state()}>"
 
 
 def not_published(name: object, names: Sequence[str]) -> KeyError:
@@ -143,6 +145,11 @@ def not_published(name: object, names: Sequence[str]) -> KeyError:
     listed = ", ".join(map(repr, names[:_NAMES_MAX])) + (", ..." if len(names) > _NAMES_MAX else "")
     there = f"there are {listed}" if names else "nothing is; publish it in the program first"
     return KeyError(f"no tensor is published as {name!r}: {there}")
+
+
+def progress_text(session: Session) -> str:
+    """The step and time that a server said last."""
+    return "no step yet" if session.step is None else f"step {session.step}, time {session.time}"
 
 
 def listing_row(item: Mapping[str, Any]) -> tuple[str, ...]:

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, TypeVar, final
 
 from gpufetch import _core
 from gpufetch._checks import check_timeout
+from gpufetch._deadline import carried
 from gpufetch._lazy.array import LazyArray
 from gpufetch._remote.client import NoStepError
 from gpufetch._remote.connection import (
@@ -19,6 +20,7 @@ from gpufetch._remote.connection import (
     listing_line,
     listing_row,
     not_published,
+    progress_text,
 )
 from gpufetch._remote.joint_tensor import JointTensor, Part
 from gpufetch._remote.parts import overlap
@@ -63,7 +65,7 @@ class JointConnection(Connection):
         if self._is_closed:
             raise ValueError("this connection is closed: connect() again")
         _core.check_process(self._process_id)
-        return run_at_once(self._workers, [partial(ask, session) for session in sessions])
+        return run_at_once(self._workers, [carried(partial(ask, session)) for session in sessions])
 
     def _listings(self) -> Listings:
         listings = self._at_once(lambda session: session.listing(), self._sessions)
@@ -216,9 +218,9 @@ class JointConnection(Connection):
 
     def _describe(self) -> list[str]:
         if self._is_closed:
-            return [f"<connection to {self.name}, closed>"]
+            return [repr(self)]
         listings = self._listings()
-        lines = [f"<connection to {self.name}, {self._state()}>"]
+        lines = [repr(self)]
         lines += [self._array_line(name, found) for name, found in _found(listings).items()]
         differences = _differences(listings)
         for name, value in _scalars(listings).items():
@@ -260,10 +262,11 @@ class JointConnection(Connection):
         return Published(self._state(), rows, values)
 
     def _state(self) -> str:
-        """The step of the servers, as they said last."""
+        if self._is_closed:
+            return "closed"
         steps, first = self._last_steps(), self._sessions[0]
         is_same = len(set(steps.values())) == 1
-        return f"step {f'{first.step}, time {first.time}' if is_same else values_text(steps)}"
+        return progress_text(first) if is_same else f"step {values_text(steps)}"
 
 
 def _check_agreement(name: str, found: Found) -> None:

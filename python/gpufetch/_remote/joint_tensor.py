@@ -86,6 +86,12 @@ class JointTensor:
         """Whether each request is of a step of its own."""
         return self._parts[0].tensor.is_read_at_steps
 
+    def last_step(self) -> int | None:
+        """The lowest of the steps that the parts' programs completed last; None if one has none."""
+        steps = {part.tensor.last_step() for part in self._parts}
+        known = [step for step in steps if step is not None]
+        return min(known) if len(known) == len(steps) else None
+
     def _held(self, taken: Sequence[range]) -> list[_Held]:
         """What the parts hold of a selection. RuntimeError if that is not all of it."""
         held = []

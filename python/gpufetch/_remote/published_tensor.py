@@ -67,6 +67,11 @@ class PublishedTensor:
         """Whether each request is of a step of its own."""
         return self._session.at == "step"
 
+    def last_step(self) -> int | None:
+        """The step that the program completed last, for which the server is asked."""
+        self._session.listing()
+        return self._session.step
+
     # --- Elements ---
 
     def read(

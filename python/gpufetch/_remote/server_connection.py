@@ -12,6 +12,7 @@ from gpufetch._remote.connection import (
     listing_line,
     listing_row,
     not_published,
+    progress_text,
 )
 from gpufetch._remote.published_tensor import PublishedTensor
 from gpufetch._remote.session import At, Session
@@ -93,14 +94,18 @@ class ServerConnection(Connection):
         if self.session.is_closed:
             return Published(CLOSED, [], [])
         listing = self.session.listing()
-        state = f"step {self.session.step}, time {self.session.time}"
         values = [(name, repr(value)) for name, value in listing["values"].items()]
-        return Published(state, [listing_row(item) for item in listing["tensors"]], values)
+        return Published(self._state(), [listing_row(item) for item in listing["tensors"]], values)
+
+    def _state(self) -> str:
+        if self.session.is_closed:
+            return "closed"
+        return progress_text(self.session)
 
     def _describe(self) -> list[str]:
         if self.session.is_closed:
-            return [f"<connection to {self.session.path.stem}, closed>"]
+            return [repr(self)]
         listing = self.session.listing()
-        lines = [f"<connection to {self.name}, step {self.session.step}, time {self.session.time}>"]
+        lines = [repr(self)]
         lines += [listing_line(item) for item in listing["tensors"]]
         return lines + [f"  {name} = {value!r}" for name, value in listing["values"].items()]

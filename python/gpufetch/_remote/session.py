@@ -12,6 +12,7 @@ from typing import Any, Literal, TypeVar
 
 from gpufetch import _core, _share
 from gpufetch._checks import check_timeout
+from gpufetch._deadline import shortened
 from gpufetch._remote.client import (
     Client,
     NoStepError,
@@ -111,10 +112,11 @@ class Session:
         """Call `work`, whose requests no other thread's come between, and return its result.
 
         TimeoutError where other threads use the session for longer than `timeout` seconds (None:
-        the session's). `Error` in a forked child, where nobody may give it back.
+        the session's), or than this thread's deadline allows. `Error` in a forked child,
+        where nobody may give it back.
         """
         _core.check_process(self._process_id)
-        timeout = self.timeout if timeout is None else timeout
+        timeout = shortened(self.timeout if timeout is None else timeout)
 
         def held() -> _T:
             try:
@@ -128,7 +130,7 @@ class Session:
         return _core.run_locked(
             self._lock,
             min(timeout, threading.TIMEOUT_MAX),
-            f"other threads have used the connection to {self.label} for {timeout:g} s: wait "
+            f"other threads have used the connection to {self.label} for {timeout:.3g} s: wait "
             "longer (timeout=), or give this thread a connection of its own",
             held,
         )
@@ -183,7 +185,7 @@ class Session:
 
     def connected(self) -> Client:
         """The client, which is connected first if it is not; call it within `hold`."""
-        return self._exchange(lambda: self._connected(time.monotonic() + self.timeout))
+        return self._exchange(lambda: self._connected(time.monotonic() + shortened(self.timeout)))
 
     def requests(
         self,
@@ -198,13 +200,14 @@ class Session:
         threads' requests last that long, and ConnectionError where the server has ended for good.
         RuntimeError where this thread waits for a reply already, and a signal handler or a
         finalizer asks. Where anything else is raised meanwhile, such as Ctrl-C, the connection is
-        given up, since half a message may be sent or received; the next request connects anew.
+        given up, since half a message may be sent or received; the next request connects anew. A
+        deadline of this thread's shortens every time-out.
         """
         timeout = self.timeout if timeout is None else timeout
 
         def ask_all() -> None:
             try:
-                self._ask_all(requests, take, timeout)
+                self._ask_all(requests, take, shortened(timeout))
             finally:
                 if self._client is not None and not self._client.is_at_rest:
                     self._drop()
@@ -287,10 +290,14 @@ class Session:
             self.sharing_problem = "the server is on another machine"
             return None
         try:
-            reply, _ = self.request({"op": "share", "name": name})
-            if generation not in (None, reply["generation"]):
-                return None  # the read in messages that follows says so
-            return self._attach(str(reply["handle"]))
+            try:
+                reply, _ = self.request({"op": "share", "name": name})
+            except (ConnectionError, TimeoutError) as error:
+                lost = error  # not for want of shared memory: messages would wait as long again
+            else:
+                if generation not in (None, reply["generation"]):
+                    return None  # the read in messages that follows says so
+                return self._attach(str(reply["handle"]))
         except KeyError:
             return None  # unpublished, or the name was given to another tensor meanwhile
         except _core.Error as error:
@@ -300,6 +307,7 @@ class Session:
         except (ReplyError, TypeError, MemoryError, OSError) as error:
             self.sharing_problem = str(error)
             return None
+        raise lost
 
     def _attach(self, handle: str) -> _core.DeviceArray:
         """Attach to one tensor at a time; what was attached before is released."""

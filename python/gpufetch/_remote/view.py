@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import atexit
 import functools
+import logging
 import math
 import os
 from collections.abc import Callable, Generator, Sequence
@@ -21,8 +22,9 @@ import numpy.typing as npt
 
 from gpufetch import _core
 from gpufetch._checks import check_timeout
+from gpufetch._outcome import settle
 from gpufetch._subscript import expanded
-from gpufetch._threads import Workers
+from gpufetch._threads import Workers, log_exception
 from gpufetch._view import HistogramResult, OverviewResult, View
 
 __all__ = ["RemoteTensor", "RemoteView", "Slices"]
@@ -30,9 +32,19 @@ __all__ = ["RemoteTensor", "RemoteView", "Slices"]
 Slices = list[int | list[int | None]]
 """A selection: for each axis of the tensor an integer, or start, stop and step."""
 
+# Logs what callbacks raise, where concurrent.futures does.
+_logger = logging.getLogger("concurrent.futures")
+
 _pulls = Workers(4)
 
-atexit.register(_pulls.end)
+_is_waited_for: list[None] = []
+
+
+def _wait_at_exit() -> None:
+    """Have the pulls end before what is older, such as the connections that they use."""
+    if not _is_waited_for:
+        _is_waited_for.append(None)
+        atexit.register(_pulls.end)
 
 
 class RemoteTensor(Protocol):
@@ -49,6 +61,7 @@ class RemoteTensor(Protocol):
     def server(self) -> str: ...
     @property
     def is_read_at_steps(self) -> bool: ...
+    def last_step(self) -> int | None: ...
     @property
     def shape(self) -> tuple[int, ...]: ...
     @property
@@ -68,21 +81,44 @@ class RemoteTensor(Protocol):
 class RemoteFuture(ThreadFuture[npt.NDArray[Any]]):
     """As `gpufetch.Future`, for a tensor in another process; what has begun is not cancelled."""
 
+    _done_callbacks: list[Callable[[ThreadFuture[npt.NDArray[Any]]], object]]
+
     def __init__(self, read: Callable[[], npt.NDArray[Any]]) -> None:
         super().__init__()
         self._process_id = os.getpid()
+        _wait_at_exit()
         _pulls.start(functools.partial(self._run, read))
 
     def _run(self, read: Callable[[], npt.NDArray[Any]]) -> None:
-        if not self.set_running_or_notify_cancel():
-            return
+        """On a thread of gpufetch's, which calls this again after a MemoryError."""
+        reads = _core.run_locked(self._condition, -1, "", self._begin)
+        values = error = None
         try:
-            values = read()
-        except BaseException as error:
-            self.set_exception(error)
-            del self  # the error's traceback has this frame
-        else:
-            self.set_result(values)
+            values = read() if reads else None
+        except BaseException as caught:
+            error = caught
+        try:
+            settle(self, values, error)
+        finally:
+            del error  # its traceback has this frame
+        self._invoke_callbacks()
+
+    def _begin(self) -> bool:
+        if self._state == "PENDING":
+            self._state = "RUNNING"
+        return self._state == "RUNNING"
+
+    def _invoke_callbacks(self) -> None:
+        """Call those that are left, where the base class would begin with the first one again."""
+        while self._done_callbacks:
+            try:
+                fn = self._done_callbacks.pop(0)
+            except IndexError:
+                return
+            try:
+                fn(self)
+            except Exception:
+                log_exception(_logger, "exception calling callback for %r", self)
 
     def _check_process(self) -> None:
         _core.check_process(self._process_id)  # a forked child lacks the thread that settles it
@@ -189,6 +225,9 @@ class RemoteView(View):
         """Whether each read waits for a step of the program's."""
         return self.tensor.is_read_at_steps
 
+    def last_step(self) -> int | None:
+        return self.tensor.last_step()
+
     # --- Views ---
 
     def __getitem__(self, key: Any) -> RemoteView:
@@ -278,9 +317,16 @@ class RemoteView(View):
 
     def overview(self, shape: tuple[int, ...], method: str) -> OverviewResult:
         if len(shape) != self.ndim:
-            raise ValueError(f"shape {shape} has not one length for each of {self.ndim} axes")
-        if any(length < 1 for length in shape):
-            raise ValueError(f"shape {shape} has a length below 1")
+            raise ValueError(
+                f"the overview's shape has {len(shape)} values; it must have one for each of "
+                f"{self.ndim} axes"
+            )
+        for axis, length in enumerate(shape):
+            if length < 1:
+                raise ValueError(
+                    f"the overview's shape is {shape}, {length} cells along axis {axis}; give 1 or "
+                    "more for each axis"
+                )
         lengths = self._in_source_order(shape)
         values, high, counts = self.tensor.overview(self.slices(), lengths, method)
         return self._arranged(values), None if high is None else self._arranged(high), counts

@@ -11,9 +11,23 @@ from gpufetch.hdf5._filters import FILTER_ID, FILTER_IDS, filter_options
 from gpufetch.hdf5._plugin import plugin_path
 from gpufetch.hdf5._read import read
 from gpufetch.hdf5._repack import repack
+from gpufetch.hdf5._save import load, save
 from gpufetch.hdf5._write import write
+from gpufetch.hdf5._write_async import WriteFuture, write_async
 
-__all__ = ["FILTER_ID", "FILTER_IDS", "filter_options", "plugin_path", "read", "repack", "write"]
+__all__ = [
+    "FILTER_ID",
+    "FILTER_IDS",
+    "WriteFuture",
+    "filter_options",
+    "load",
+    "plugin_path",
+    "read",
+    "repack",
+    "save",
+    "write",
+    "write_async",
+]
 
 
 def __dir__() -> list[str]:

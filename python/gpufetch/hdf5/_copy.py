@@ -10,12 +10,15 @@ import h5py
 import numpy as np
 import numpy.typing as npt
 from h5py import h5a, h5d, h5f, h5g, h5o, h5p, h5r, h5t, h5z
+from h5py._objects import phil
 
+from gpufetch import _core
 from gpufetch._progress import ProgressBar
 from gpufetch.hdf5._attributes import attributes
 from gpufetch.hdf5._boxes import chunk_shape
 from gpufetch.hdf5._dataset import Dataset
 from gpufetch.hdf5._filters import BITSHUFFLE_ID, FILTER_ID
+from gpufetch.hdf5._forked import refusal, watched, watched_open
 from gpufetch.hdf5._tree import Entry, Tree
 from gpufetch.hdf5._virtual import checked_sources
 
@@ -39,6 +42,10 @@ def copy_file(
     `bar` advances by the bytes of the elements that are written. On failure `dest` is incomplete.
     `allow_gaps` is that of checked_sources.
     """
+    text = refusal(source)
+    if text is not None:
+        raise OSError(text)
+    _core.restart_check_shards(source)
     with h5py.File(source, "r") as file:
         creation = file.id.get_create_plist()
         root = h5g.open(file.id, b"/").get_create_plist()
@@ -49,13 +56,30 @@ def copy_file(
         is_old = creation.get_version()[0] < 2
         low = h5f.LIBVER_EARLIEST if is_old else h5f.LIBVER_V18
         access.set_libver_bounds(low, h5f.LIBVER_LATEST)
-        made = h5py.File(h5f.create(os.fsencode(dest), h5f.ACC_TRUNC, creation, access))
-        with made:
+        with phil:
+            made = h5py.File(h5f.create(os.fsencode(dest), h5f.ACC_TRUNC, creation, access))
+            descriptor = watched_open(made)
+        with watched(made, descriptor):
             _Copy(Tree(file), made, codec, bar, allow_gaps).run()
         userblock = creation.get_userblock()
     if userblock:
         with source.open("rb") as before, dest.open("r+b") as after:
             after.write(before.read(userblock))
+
+
+def _group_properties(group: Any) -> Any:
+    """Creation properties of the copy of a group.
+
+    Those of a group of many links also say where the links lie in its file, and HDF5 takes that
+    over for a group that is created with them. So each is taken by itself.
+    """
+    old = group.get_create_plist()
+    new = h5p.create(h5p.GROUP_CREATE)
+    new.set_link_creation_order(old.get_link_creation_order())
+    new.set_attr_creation_order(old.get_attr_creation_order())
+    new.set_attr_phase_change(*old.get_attr_phase_change())
+    new.set_obj_track_times(old.get_obj_track_times())
+    return new
 
 
 class _Copy:
@@ -110,7 +134,7 @@ class _Copy:
     def _create_object(self, entry: Entry, group: Any, name: bytes, links: Any) -> None:
         found = self._tree.open(entry.path)
         if entry.kind == "group":
-            h5g.create(group, name, lcpl=links, gcpl=found.get_create_plist())
+            h5g.create(group, name, lcpl=links, gcpl=_group_properties(found))
         elif entry.kind == "type":
             group.links.create_hard(name, self._root, self._committed(found), links)
         else:
@@ -171,7 +195,7 @@ class _Copy:
         new = Dataset(h5o.open(self._made.id, path))
         if "numbers" in (old.memory, new.memory):
             old.memory = "numbers"
-        is_sparse = old.is_sparse()
+        is_sparse = old.is_sparse() and not _has_all_chunks(new)
         chunk = new.plist.get_chunk() if new.layout == h5d.CHUNKED else None
         for start, shape in old.boxes(chunk, one_chunk=is_sparse):
             if not is_sparse or old.has_chunk(start):
@@ -234,6 +258,16 @@ def _like(old: Dataset) -> Any:
     return plist
 
 
+def _has_all_chunks(new: Dataset) -> bool:
+    """Whether a chunk that is not written has other elements than one that does not exist.
+
+    Where HDF5 allocates all chunks at once, those of a filter hold the fill value, though the fill
+    time is NEVER; elements of a chunk that does not exist are 0 then.
+    """
+    is_never = new.plist.get_fill_time() == h5d.FILL_TIME_NEVER
+    return bool(is_never and new.plist.get_alloc_time() != h5d.ALLOC_TIME_INCR)
+
+
 def _set_filter(plist: Any, codec: str, itemsize: int) -> None:
     if codec == "gpufetch":
         plist.set_filter(FILTER_ID, h5z.FLAG_MANDATORY, ())
@@ -242,6 +276,8 @@ def _set_filter(plist: Any, codec: str, itemsize: int) -> None:
         has_plugin = h5z.filter_avail(BITSHUFFLE_ID)
         values = (0, 2) if has_plugin else (0, 4, itemsize, 0, 2)
         plist.set_filter(BITSHUFFLE_ID, h5z.FLAG_OPTIONAL, values)
+        if not has_plugin:  # or HDF5 stores chunks past the filter now, and they stay so
+            plist.set_alloc_time(h5d.ALLOC_TIME_INCR)
     elif codec == "gzip":
         if itemsize > 1:
             plist.set_shuffle()

@@ -13,7 +13,7 @@ from gpufetch import _core
 from gpufetch.hdf5._binding import phil
 from gpufetch.hdf5._boxes import Box, boxes
 from gpufetch.hdf5._filters import Filter
-from gpufetch.hdf5._types import holds, is_native
+from gpufetch.hdf5._types import fill_value, holds, is_native
 
 __all__ = ["BOX_NBYTES", "Dataset"]
 
@@ -126,9 +126,14 @@ class Dataset:
         self.id.write(in_memory, in_file, values, mtype=tid)
 
     def _empty(self, shape: tuple[int, ...]) -> tuple[npt.NDArray[Any], Any]:
-        # Zeros, because HDF5 leaves out what was never written where the fill time is NEVER.
+        # Zeros, because HDF5 leaves out what was never written where the fill time is NEVER; and
+        # the fill value, because it may leave out what no source of a virtual dataset covers.
         if self.memory == "bytes":
-            return np.zeros(shape, f"V{self.itemsize}"), self.tid
+            values = np.zeros(shape, f"V{self.itemsize}")
+            fill = fill_value(self.id) if self.layout == h5d.VIRTUAL else None
+            if fill is not None:
+                values[...] = np.void(fill.tobytes())
+            return values, self.tid
         return np.zeros(shape, self.tid.dtype), h5t.py_create(self.tid.dtype)
 
 

@@ -14,6 +14,7 @@ from h5py import h5f
 from gpufetch import _core
 from gpufetch.hdf5._asking import FAILURES, io_errno
 from gpufetch.hdf5._binding import phil
+from gpufetch.hdf5._forked import refusal, watched_close, watched_open
 from gpufetch.hdf5._uninterrupted import uninterrupted
 
 __all__ = ["check_undamaged", "make_error", "write_file"]
@@ -64,29 +65,40 @@ class _File:
         self.path = os.path.realpath(path) if is_dangling else path
         self._is_made = False
         self._identity: tuple[int, int] | None = None
+        self._watched: int | None = None
 
     def open(self) -> None:
         """Create the file, or open it if it is there. Nobody else's file is taken for a new one."""
         for left in reversed(range(_TRIES)):
-            try:
-                self._is_made = False
-                opened = h5py.File(self.path, "r+")
-            except FileNotFoundError:
-                try:
-                    opened = h5py.File(self.path, "x")
-                    self._is_made = True
-                except OSError as error:
-                    if error.errno in (errno.EEXIST, errno.EAGAIN) and left:
-                        continue  # another process has made it
-                    self._delete_empty(error)
-                    raise
-            status = os.fstat(opened.id.get_vfd_handle())
-            self._identity = status.st_dev, status.st_ino
-            # Another process may have deleted it before it was locked.
-            if self.is_in_place() or not left:
-                self.opened = opened
-                return
-            opened.close()
+            with phil:
+                opened = self._try(left)
+                if opened is None:
+                    continue
+                status = os.fstat(opened.id.get_vfd_handle())
+                self._identity = status.st_dev, status.st_ino
+                # Another process may have deleted it before it was locked.
+                if self.is_in_place() or not left:
+                    self._watched = watched_open(opened)
+                    self.opened = opened
+                    return
+                opened.close()
+
+    def _try(self, left: int) -> h5py.File | None:
+        """Open it, or create it; None where another process makes it and there are tries left."""
+        self._is_made = False
+        try:
+            return h5py.File(self.path, "r+")
+        except FileNotFoundError:
+            pass
+        try:
+            opened = h5py.File(self.path, "x")
+        except OSError as error:
+            if error.errno in (errno.EEXIST, errno.EAGAIN) and left:
+                return None
+            self._delete_empty(error)
+            raise
+        self._is_made = True
+        return opened
 
     def _delete_empty(self, error: OSError) -> None:
         """Delete a new file that is still empty, because HDF5 could not write to it."""
@@ -131,12 +143,16 @@ class _File:
 
     def close(self) -> None:
         """Close the file. If HDF5 cannot, `failure` says why, and a new file is deleted."""
-        try:
-            self.opened.close()
-        except FAILURES as error:
-            self.failure = error
-            if self._is_made and not self.is_deleted:
-                self._delete()
+        with phil:
+            try:
+                self.opened.close()
+            except FAILURES as error:
+                self.failure = error
+                if self._is_made and not self.is_deleted:
+                    self._delete()
+            finally:
+                watched_close(self._watched)
+                self._watched = None
 
     def damage(self, name: str, cause: BaseException) -> _core.Error:
         """The error to raise for a file that HDF5 could not close; the file is remembered."""
@@ -174,7 +190,15 @@ def make_error(text: str, code: int) -> _core.Error:
 
 
 def check_undamaged(path: str) -> None:
-    """Raise gpufetch.Error if this process has written to a file that HDF5 could not close."""
+    """Raise gpufetch.Error if this process has written to a file that HDF5 could not close.
+
+    The same if it was forked while the file was written.
+    """
+    text = refusal(path)
+    if text is not None:
+        error = make_error(text, 0)
+        error.status = "GPUF_ERR_STATE"
+        raise error
     try:
         status = os.stat(path)
     except OSError:

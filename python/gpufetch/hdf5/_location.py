@@ -7,7 +7,7 @@ from typing import Any, TypeAlias
 
 import h5py
 
-from gpufetch._checks import check_path, check_text
+from gpufetch._checks import check_path, check_regular, check_text
 from gpufetch.hdf5._asking import has_link, open_object
 from gpufetch.hdf5._nested import is_stored_tree
 
@@ -19,10 +19,11 @@ FilePath: TypeAlias = "str | os.PathLike[str]"
 def as_path(value: Any, role: str) -> str:
     """Path of a file; TypeError, which names the argument's `role`, for anything else.
 
-    ValueError for a path that HDF5 would cut.
+    ValueError for a path that HDF5 would cut, OSError for a pipe, a socket or a device.
     """
     if isinstance(value, (str, os.PathLike)):
         check_path(value, role)
+        check_regular(value)
         return os.fspath(value)
     raise TypeError(f"{role} is {type(value).__name__}: give an h5py object or a file's path")
 

@@ -10,7 +10,8 @@ from pathlib import Path
 import h5py
 from h5py import h5d, h5z
 
-from gpufetch._checks import check_path
+from gpufetch import _core
+from gpufetch._checks import check_path, check_regular
 from gpufetch._text import format_nbytes, table_lines
 from gpufetch.hdf5._dataset import Dataset
 from gpufetch.hdf5._filters import filter_name, provider
@@ -27,6 +28,7 @@ _PROBLEMS_SHOWN = 3
 def ls_lines(path: Path) -> Iterator[str]:
     """Describe every link of a file; OSError, which names it, if it is no HDF5 file."""
     check_path(path, "file")
+    check_regular(path)
     try:
         with h5py.File(path, "r") as file:
             tree = Tree(file)
@@ -37,6 +39,11 @@ def ls_lines(path: Path) -> Iterator[str]:
     yield f"{path}: {format_nbytes(path.stat().st_size)}"
     yield from (f"  {line}" for line in table_lines(rows))
     yield from table.summary()
+    try:
+        _core.restart_check_seal(path)  # of a checkpoint, and of its shards
+        _core.restart_check_shards(path)
+    except (MemoryError, OSError, RuntimeError) as error:
+        yield f"damaged: {error}"
 
 
 class _Table:
@@ -123,8 +130,9 @@ class _Table:
             missing = "" if is_here else f"; {_why_missing(need)}"
             if need == "gpufetch":
                 yield (
-                    "  needs gpufetch: import it, or set HDF5_PLUGIN_PATH to what "
-                    f"`gpufetch plugin-path` prints{missing}"
+                    "  needs gpufetch: import gpufetch, or hdf5_gpufetch (pip install "
+                    "hdf5-gpufetch), or set HDF5_PLUGIN_PATH to what `gpufetch plugin-path` or "
+                    f"`hdf5-gpufetch plugin-path` prints{missing}"
                 )
             else:
                 yield f"  needs {need}{missing}"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from functools import partial
+from typing import Any
 
 import h5py
 from h5py import h5l
@@ -110,6 +111,10 @@ def say_name(error: BaseException, new: str, name: str) -> None:
     """Replace the temporary name `new` in an error's message by the name of the caller's."""
     folder, slash, temporary = new.rpartition("/")
     name = name.removeprefix(folder + slash).rstrip("/")
-    error.args = tuple(
-        arg.replace(temporary, name) if isinstance(arg, str) else arg for arg in error.args
-    )
+
+    def said(text: object) -> Any:
+        return text.replace(temporary, name) if isinstance(text, str) else text
+
+    error.args = tuple(map(said, error.args))
+    if isinstance(error, OSError) and error.strerror:  # whose text is not made of its args
+        error.strerror, error.filename = said(error.strerror), said(error.filename)

@@ -18,9 +18,10 @@ from gpufetch.hdf5._location import FilePath, as_path, check_open, item_in
 from gpufetch.hdf5._nested import read_tree
 from gpufetch.hdf5._selection import Selection, select
 from gpufetch.hdf5._sparse import read_around
+from gpufetch.hdf5._types import type_name
 from gpufetch.hdf5._virtual import ReadDirectly, checked_sources
 
-__all__ = ["read"]
+__all__ = ["read", "read_dataset"]
 
 
 _Out = TypeVar("_Out")
@@ -110,9 +111,8 @@ def read(
         For virtual datasets: whether sources may be missing. Their elements are then the fill
         value, as in HDF5. By default each source from which elements are taken must be there.
         Elements are read from the checked sources themselves where these map boxes, or steps along
-        axes, that cover what is read. HDF5 reads the rest and finds each source again: the sources
-        are checked once more afterwards, and one alone that goes and comes back meanwhile is not
-        noticed.
+        axes. HDF5 reads the rest and finds each source again: the sources are checked once more
+        afterwards, and one alone that goes and comes back meanwhile is not noticed.
 
     Returns
     -------
@@ -142,15 +142,14 @@ def read(
         LazyArray, which only reads its tensor.
     gpufetch.Error
         HDF5 or the device failed, or a chunk is damaged; the message names the chunk.
+
+    A chunk of a newer format, as one whose version byte is damaged seems to be, is a TypeError;
+    what a Python file object raises while HDF5 reads or writes it comes through.
     """
     require_binding()
     if device is not None and out is not None:
         raise ValueError("give device or out, not both: out is on a device already")
-    if hasattr(type(out), "_gpufetch_view"):
-        raise TypeError(
-            f"out is a {type(out).__name__}, a reader of its tensor, which is not written to "
-            "through it: give the tensor itself, which a LazyArray has as out.source"
-        )
+    _check_out_is_no_view(out)
     if isinstance(src, h5py.Dataset):
         if name is not None:
             raise ValueError(f"name {name!r} was given, but src is a dataset already")
@@ -161,8 +160,17 @@ def read(
         return _read_item(item_in(src, name), selection, device, out, allow_gaps)
     path = as_path(src, "src")
     check_undamaged(path)
+    _core.restart_check_shards(path)
     with h5py.File(path, "r") as file:
         return _read_item(item_in(file, name), selection, device, out, allow_gaps)
+
+
+def _check_out_is_no_view(out: Any) -> None:
+    if hasattr(type(out), "_gpufetch_view"):
+        raise TypeError(
+            f"out is a {type(out).__name__}, a reader of its tensor, which is not written to "
+            "through it: give the tensor itself, which a LazyArray has as out.source"
+        )
 
 
 def _read_item(
@@ -183,6 +191,12 @@ def _read_item(
     return read_tree(item, read_on(device), read_on("cpu"))
 
 
+def read_dataset(dataset: h5py.Dataset, *, device: str | None, out: Any = None) -> Any:
+    """Read all of an open dataset, as :func:`read` does."""
+    _check_out_is_no_view(out)
+    return _read(dataset, None, device, out, False)
+
+
 def _read(
     dataset: h5py.Dataset, selection: Any, device: str | None, out: Any, allow_gaps: bool
 ) -> Any:
@@ -199,9 +213,24 @@ def _read(
         try:
             return _numbers(dataset, selection, selected, device, out, directly)
         except TypeError:
+            _check_has_dtype(dataset)
             if device != "cpu":
                 raise
             return _as_h5py_gives(dataset, selection, selected)
+
+
+def _check_has_dtype(dataset: h5py.Dataset) -> None:
+    """TypeError for elements that NumPy cannot hold, such as integers of 3 bytes."""
+    try:
+        dataset.dtype  # noqa: B018
+    except (TypeError, ValueError) as error:
+        with phil:
+            name = type_name(dataset.id.get_type())
+        raise TypeError(
+            f"{dataset.name!r} in {dataset.file.filename} holds elements that NumPy has no dtype "
+            f"for ({name}: {error}): let HDF5 convert them, by dataset.id.read with an array and a "
+            "memory type of another size"
+        ) from error
 
 
 def _numbers(

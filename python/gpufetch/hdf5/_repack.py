@@ -3,18 +3,18 @@
 from __future__ import annotations
 
 import os
-import shutil
-import tempfile
+import stat
 from pathlib import Path
 
 import h5py
 
-from gpufetch._checks import check_path
+from gpufetch._checks import check_path, check_regular
 from gpufetch._progress import ProgressBar
 from gpufetch.hdf5._asking import io_errno
 from gpufetch.hdf5._compare import compare_files
 from gpufetch.hdf5._copy import CODECS, RepackCodec, copy_file
 from gpufetch.hdf5._dataset import Dataset
+from gpufetch.hdf5._new_file import new_file
 from gpufetch.hdf5._tree import Tree
 
 __all__ = ["repack"]
@@ -73,36 +73,26 @@ def repack(
         raise ValueError(f"codec {codec!r} is unknown: give one of {', '.join(CODECS)}")
     check_path(source, "source")
     check_path(dest, "dest")
+    check_regular(source)
+    check_regular(dest)
     source, dest = Path(source), Path(dest)
-    if dest.exists():
-        if dest.samefile(source):
-            raise ValueError(f"{dest} is the source itself: give another name")
-        if not overwrite:
-            raise FileExistsError(
-                f"{dest} exists already: choose another name, or let it be replaced "
-                "(overwrite=True, --overwrite)"
-            )
+    if dest.exists() and dest.samefile(source):
+        raise ValueError(f"{dest} is the source itself: give another name")
     bar = ProgressBar(2 * _elements_nbytes(source) if progress else 0, is_wanted=progress)
-    handle, name = tempfile.mkstemp(prefix=f".{dest.name}.", suffix=".part", dir=dest.parent)
-    os.close(handle)
-    unnamed = Path(name)
     try:
-        try:
-            copy_file(source, unnamed, codec, bar, allow_gaps=allow_gaps)
-        except RuntimeError as error:  # where HDF5 cannot close the copy
-            code = io_errno(error)
-            if not code:
-                raise
-            text = f"{dest} cannot be written: {os.strerror(code)}; HDF5 says: {error}"
-            raise OSError(code, text) from error
-        compare_files(source, unnamed, bar, allow_gaps=allow_gaps)
-        shutil.copymode(source, unnamed)
-        _sync(unnamed)
-        _give_name(unnamed, dest, overwrite)
-        _sync(dest.parent)
+        mode = stat.S_IMODE(source.stat().st_mode)
+        with new_file(dest, overwrite=overwrite, mode=mode) as unnamed:
+            try:
+                copy_file(source, unnamed, codec, bar, allow_gaps=allow_gaps)
+            except RuntimeError as error:  # where HDF5 cannot close the copy
+                code = io_errno(error)
+                if not code:
+                    raise
+                text = f"{dest} cannot be written: {os.strerror(code)}; HDF5 says: {error}"
+                raise OSError(code, text) from error
+            compare_files(source, unnamed, bar, allow_gaps=allow_gaps)
     finally:
         bar.close()
-        unnamed.unlink(missing_ok=True)
 
 
 def _elements_nbytes(path: Path) -> int:
@@ -111,26 +101,3 @@ def _elements_nbytes(path: Path) -> int:
         tree = Tree(file)
         found = [Dataset(tree.open(name), memory="bytes") for name in tree.paths("dataset")]
         return sum(dataset.nbytes for dataset in found)
-
-
-def _sync(path: Path) -> None:
-    descriptor = os.open(path, os.O_RDONLY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
-
-
-def _give_name(unnamed: Path, dest: Path, overwrite: bool) -> None:
-    """Rename; if `dest` may not be overwritten, a file created there meanwhile is kept."""
-    if not overwrite:
-        try:
-            os.link(unnamed, dest)
-        except FileExistsError:
-            raise FileExistsError(f"{dest} was made by someone else meanwhile") from None
-        except OSError:  # a file system without hard links
-            if dest.exists():
-                raise FileExistsError(f"{dest} was made by someone else meanwhile") from None
-        else:
-            return
-    os.replace(unnamed, dest)

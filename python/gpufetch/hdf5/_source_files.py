@@ -10,6 +10,8 @@ from typing import Any
 
 from h5py import h5f, h5fd
 
+from gpufetch._checks import check_regular
+
 __all__ = ["NotOpened", "open_source_file"]
 
 _INTENT_KEPT = h5f.ACC_RDWR | h5f.ACC_SWMR_WRITE | h5f.ACC_SWMR_READ
@@ -42,6 +44,7 @@ def open_source_file(file: Any, name: str, dataset_access: Any) -> Any:
     for path in dict.fromkeys(_paths(file, name, dataset_access)):
         failure.paths.append(path)
         try:
+            check_regular(path)
             return h5f.open(os.fsencode(path), flags, access)
         except OSError as error:
             is_there = error.errno not in (errno.ENOENT, errno.ENOTDIR)
@@ -58,7 +61,7 @@ def _paths(file: Any, name: str, dataset_access: Any) -> Iterator[str]:
         yield name
         name = os.path.basename(name)
     from_environment = os.environ.get("HDF5_VDS_PREFIX", "")
-    for prefix in filter(None, from_environment.split(":")):
+    for prefix in filter(None, from_environment.split(os.pathsep)):
         yield os.path.join(prefix, name)
     prefix = from_environment or os.fsdecode(dataset_access.get_virtual_prefix())
     if prefix not in ("", "."):
@@ -79,6 +82,8 @@ def _folder_of(file: Any) -> str:
     path = os.path.abspath(os.fsdecode(h5f.get_name(file)))
     if file.get_access_plist().get_driver() == h5fd.SEC2:
         opened = f"/proc/self/fd/{file.get_vfd_handle()}"
-        if not (os.path.exists(path) and os.path.samefile(path, opened)):
+        # Only Linux tells the path of an open file; the reader's package is for other systems, too.
+        is_told = os.path.exists(opened)
+        if is_told and not (os.path.exists(path) and os.path.samefile(path, opened)):
             path = os.readlink(opened)
     return os.path.dirname(path)

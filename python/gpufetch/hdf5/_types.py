@@ -5,9 +5,11 @@ from __future__ import annotations
 from typing import Any
 
 import h5py
-from h5py import h5t
+import numpy as np
+import numpy.typing as npt
+from h5py import h5d, h5t
 
-__all__ = ["holds", "is_native", "same_but_order", "type_name"]
+__all__ = ["fill_value", "holds", "is_native", "same_but_order", "type_name"]
 
 
 def holds(tid: Any, *classes: int) -> bool:
@@ -23,6 +25,26 @@ def holds(tid: Any, *classes: int) -> bool:
     if kind == h5t.COMPOUND:
         return any(holds(tid.get_member_type(i), *classes) for i in range(tid.get_nmembers()))
     return False
+
+
+def fill_value(identifier: Any) -> npt.NDArray[Any] | None:
+    """The fill value of an open dataset, of no axes; None where it has none, or NumPy has no type.
+
+    Its bytes are those that the file's type has.
+    """
+    plist, tid = identifier.get_create_plist(), identifier.get_type()
+    if plist.fill_value_defined() == h5d.FILL_VALUE_UNDEFINED or holds(
+        tid, h5t.VLEN, h5t.REFERENCE
+    ):
+        return None
+    try:
+        value = np.zeros((), tid.dtype)
+    except TypeError:
+        return None
+    if value.dtype.subdtype is not None or value.dtype.itemsize != tid.get_size():
+        return None
+    plist.get_fill_value(value)
+    return value
 
 
 def is_native(tid: Any) -> bool:

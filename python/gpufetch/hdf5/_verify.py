@@ -11,7 +11,7 @@ import numpy as np
 from h5py import h5d
 
 from gpufetch import _core
-from gpufetch._checks import check_path
+from gpufetch._checks import check_path, check_regular
 from gpufetch._progress import ProgressBar
 from gpufetch._text import format_nbytes
 from gpufetch.hdf5._boxes import Box, boxes
@@ -24,17 +24,32 @@ __all__ = ["Verification", "files_of"]
 _SUFFIXES = {".h5", ".hdf5", ".nc", ".nc4"}
 _CHECKED = {1, 3, *_core.H5_FILTER_IDS}  # gzip, fletcher32, gpufetch: their chunks have checksums
 _CHECKPOINT = re.compile(r"(.+)-([0-9]{12,})\.h5")
+_SHARD = re.compile(r"(.+-[0-9]{12,})\.[0-9a-f]{16}\.[0-9]+\.h5")  # as in shard_files.c
+_UNFINISHED = ".gpufetch-new-"  # as in _new_file.py
 _MANIFEST = "gpufetch_checkpoint"  # as in contents.h
 
 _ERRORS = (KeyError, MemoryError, OSError, RuntimeError, TypeError, ValueError)
 
 
 def files_of(path: Path) -> list[Path]:
-    """The file, or the HDF5 files of a folder, by their names."""
+    """The file, or the HDF5 files of a folder, by their names.
+
+    Shards of checkpoints are left out, which their masters stand for; those without a master, too,
+    which a writer may be about to finish. So are the temporary files of save and repack, which a
+    process that was killed leaves behind and the next one removes.
+    """
     check_path(path, "path")
+    check_regular(path)
     if not path.is_dir():
         return [path]
-    return sorted(file for file in path.iterdir() if file.suffix in _SUFFIXES and file.is_file())
+    return sorted(
+        file
+        for file in path.iterdir()
+        if file.suffix in _SUFFIXES
+        and file.is_file()
+        and not _SHARD.fullmatch(file.name)
+        and not file.name.startswith(_UNFINISHED)
+    )
 
 
 class Verification:
@@ -66,10 +81,16 @@ class Verification:
             yield f"{self._path}: without checksums, so that damage may not show: {names}"
 
     def _damages(self, progress: bool) -> Iterator[str]:
+        try:  # libhdf5 may crash on damage that a checkpoint's seal shows
+            if self._path.is_file():
+                _core.restart_check_seal(self._path)
+        except _ERRORS as error:
+            yield str(error)
+            return
         try:
             with h5py.File(self._path, "r") as file:
                 tree = Tree(file)
-                is_checkpoint = _MANIFEST in file
+                is_checkpoint = _MANIFEST in file and not _SHARD.fullmatch(self._path.name)
                 for path in tree.paths("dataset"):
                     name = path.decode(errors="replace")
                     yield from self._dataset(tree, path, name, progress)

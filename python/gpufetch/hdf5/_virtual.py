@@ -27,7 +27,7 @@ from gpufetch.hdf5._binding import phil
 from gpufetch.hdf5._boxes import Box
 from gpufetch.hdf5._mappings import Mapping, mappings
 from gpufetch.hdf5._source_files import NotOpened, open_source_file
-from gpufetch.hdf5._types import same_but_order, type_name
+from gpufetch.hdf5._types import fill_value, same_but_order, type_name
 
 __all__ = ["Source", "checked_sources", "sources"]
 
@@ -175,7 +175,8 @@ class _Walk:
     def read(self, identifier: Any, box: Box) -> npt.NDArray[Any] | None:
         """Read a box of a dataset, of a virtual one from its sources; None if that cannot be done.
 
-        It can where mappings of axes cover all of the box. Sources are open, or opened.
+        It can where mappings are of axes, and at least one of them reaches into the box. Sources
+        are open, or opened.
         """
         if not _is_virtual(identifier):
             found: npt.NDArray[Any] = np.asarray(
@@ -198,7 +199,7 @@ class _Walk:
             place = _place(here)
             values[place] = part.reshape([len(indices) for indices in here])
             covered[place] = True
-        return values if covered.all() else None
+        return values if values is None or covered.all() else _filled(identifier, values, covered)
 
     def _read_named(self, identifier: Any, indices: list[Any]) -> npt.NDArray[Any] | None:
         """Read elements by their indices along each axis; None where they lie far apart."""
@@ -260,6 +261,17 @@ class _Walk:
                 f"opened: {reason}"
             )
         return source
+
+
+def _filled(
+    identifier: Any, values: npt.NDArray[Any], covered: npt.NDArray[np.bool_]
+) -> npt.NDArray[Any] | None:
+    """Elements of a virtual dataset with the fill value where no source covers them."""
+    fill = fill_value(identifier)
+    if fill is None:
+        return None
+    values[~covered] = fill
+    return values
 
 
 def _place(indices: list[npt.NDArray[np.int64]]) -> tuple[Any, ...]:

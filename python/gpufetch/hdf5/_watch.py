@@ -7,7 +7,7 @@ import contextlib
 import math
 import queue
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from functools import partial
 from typing import Any
 
@@ -50,40 +50,49 @@ class Watch:
             yield
             return
         ended: queue.SimpleQueue[None] = queue.SimpleQueue()
-        done: queue.SimpleQueue[int] = queue.SimpleQueue()
+        done: queue.SimpleQueue[None] = queue.SimpleQueue()
+        shown = [0]
         try:
-            _workers.start(partial(self._follow, group, name, ended, done))
-        except RuntimeError:  # no more threads
-            done.put(0)
+            _workers.start(
+                partial(self._follow, group, name, ended, shown, partial(done.put, None))
+            )
+        except (MemoryError, RuntimeError):  # no more threads
+            done.put(None)
         try:
             yield
         finally:
             ended.put(None)
-            shown = done.get()
-        self._bar.advance(_nbytes(x) - shown)
+            done.get()
+        self._bar.advance(_nbytes(x) - shown[0])
 
     def _follow(
         self,
         group: h5py.Group,
         name: str,
         ended: queue.SimpleQueue[None],
-        done: queue.SimpleQueue[int],
+        shown: list[int],
+        tell: Callable[[], None],
     ) -> None:
-        """Advance the bar until the write has ended, and say by how much."""
-        shown = 0
+        """Advance the bar until the write has ended or there is no memory, and tell so.
+
+        `shown[0]` is by how much it was advanced.
+        """
         period = _PERIOD_S
         try:
             while True:
-                with contextlib.suppress(queue.Empty):
+                try:
                     ended.get(timeout=period)
                     return
-                start = time.monotonic()
-                there = max(shown, _written_nbytes(group, name))
-                self._bar.advance(there - shown)
-                shown = there
-                period = max(_PERIOD_S, (time.monotonic() - start) / _SHARE)
+                except queue.Empty:
+                    start = time.monotonic()
+                    there = max(shown[0], _written_nbytes(group, name))
+                    self._bar.advance(there - shown[0])
+                    shown[0] = there
+                    period = max(_PERIOD_S, (time.monotonic() - start) / _SHARE)
+        except MemoryError:
+            return
         finally:
-            done.put(shown)
+            _core.run_insistently(tell)
 
 
 def _written_nbytes(group: h5py.Group, name: str) -> int:

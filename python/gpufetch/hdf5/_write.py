@@ -23,7 +23,7 @@ from gpufetch.hdf5._nested import MARK, is_tree, write_tree
 from gpufetch.hdf5._numbers import as_tensor, is_numbers
 from gpufetch.hdf5._watch import Watch
 
-__all__ = ["Codec", "write"]
+__all__ = ["Codec", "chunk_shape", "codec_number", "write"]
 
 Codec: TypeAlias = Literal["gpufetch", "bitshuffle-lz4"] | None
 
@@ -117,24 +117,30 @@ def write(
     that, write to a new file.
     """
     require_binding()
-    if codec not in _CODECS:
-        raise ValueError(
-            f"codec {codec!r} is unknown: give 'gpufetch', 'bitshuffle-lz4', or None for plain "
-            "chunks"
-        )
+    codec_number(codec)
     if not isinstance(name, str):
         raise TypeError(f"name is of type {type(name).__name__}: give text, as 'group/x'")
     check_text(name, "name")
     if attrs is not None:
         _check_attributes(attrs)
     if chunks is not None:
-        chunks = _chunk_shape(chunks)
+        chunks = chunk_shape(chunks)
     with Watch(x, is_wanted=progress) as watch:
         call = _Write(name, x, chunks, codec, attrs, overwrite, watch)
         if isinstance(dest, h5py.Group):
             return call.run(dest)
         write_file(as_path(dest, "dest"), name, call.run)
         return None
+
+
+def codec_number(codec: Any) -> int:
+    """The gpuf_h5_codec of a codec's name; ValueError for one that is unknown."""
+    if codec not in _CODECS:
+        raise ValueError(
+            f"codec {codec!r} is unknown: give 'gpufetch', 'bitshuffle-lz4', or None for plain "
+            "chunks"
+        )
+    return _CODECS[codec]
 
 
 def _check_attributes(attrs: Any) -> None:
@@ -148,7 +154,8 @@ def _check_attributes(attrs: Any) -> None:
             )
 
 
-def _chunk_shape(chunks: Any) -> tuple[int, ...]:
+def chunk_shape(chunks: Any) -> tuple[int, ...]:
+    """The lengths of a chunk, as integers; TypeError for anything else."""
     try:
         return tuple(map(index, chunks))
     except TypeError as error:

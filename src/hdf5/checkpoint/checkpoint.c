@@ -9,6 +9,7 @@
 #include "base/fork.h"
 #include "base/struct.h"
 #include "hdf5/checkpoint/library.h"
+#include "hdf5/checkpoint/shard_files.h"
 #include "hdf5/checkpoint/writer.h"
 
 /* --- Opening ----------------------------------------------------------------- */
@@ -22,6 +23,15 @@ static gpuf_status check_options(const gpuf_checkpoint_options *options, gpuf_er
   if (options->mode < GPUF_CHECKPOINT_AUTO || options->mode > GPUF_CHECKPOINT_PINNED) {
     return gpufi_fail(err, GPUF_ERR_INVALID, 0, "options.mode %d is not a gpuf_checkpoint_mode",
                       (int)options->mode);
+  }
+  if (options->shard_count > GPUFI_CHECKPOINT_SHARDS_MAX) {
+    return gpufi_fail(err, GPUF_ERR_INVALID, 0, "options.shard_count is %zu; at most %zu are made",
+                      options->shard_count, GPUFI_CHECKPOINT_SHARDS_MAX);
+  }
+  if (options->recycle && options->keep_count == 0) {
+    return gpufi_fail(err, GPUF_ERR_INVALID, 0,
+                      "options.recycle is set, and options.keep_count is 0: all checkpoints are "
+                      "kept, and none expires that could be overwritten");
   }
   return GPUF_OK;
 }
@@ -38,6 +48,9 @@ static gpuf_status open_folder(gpuf_checkpoint *c, gpuf_error *err) {
     c->member.give_up = gpufi_checkpoint_give_up;
     gpufi_checkpoint_member_add(&c->member);
     status = gpufi_checkpoint_folder_sweep(&c->folder, err);
+  }
+  if (status == GPUF_OK) {
+    status = gpufi_checkpoint_shards_sweep(&c->folder, err);
   }
   return status;
 }
@@ -65,7 +78,7 @@ static gpuf_checkpoint *create(const gpuf_checkpoint_options *options) {
     c->writing.thread_count = options->thread_count;
     c->writing.stop = &c->stop;
     c->report.struct_nbytes = sizeof(c->report);
-    c->report.step = -1;
+    c->report.step = c->finished_step = -1;
     pthread_mutex_init(&c->turn, NULL);
     pthread_mutex_init(&c->lock, NULL);
     gpufi_condition_init(&c->changed);

@@ -5,6 +5,7 @@
 #include "base/error.h"
 #include "base/fork.h"
 #include "base/struct.h"
+#include "hdf5/checkpoint/plan.h"
 #include "hdf5/checkpoint/writer.h"
 
 /* Begin a call on `c`: what every one checks, and its turn. */
@@ -178,12 +179,20 @@ static void start(gpuf_checkpoint *c) {
   pthread_mutex_unlock(&c->lock);
 }
 
+/* Before the writer and the snapshot use them. */
+static gpuf_status prepare(gpuf_checkpoint *c, gpuf_error *err) {
+  const gpuf_status status = gpufi_checkpoint_check_parts(&c->contents, err);
+  return status == GPUF_OK && c->options.shard_count > 1
+             ? gpufi_checkpoint_plan(&c->contents, c->folder.prefix, c->options.shard_count, err)
+             : status;
+}
+
 /* A failed snapshot fails in the writer, too; that must have ended when the call returns. */
 static gpuf_status commit(gpuf_checkpoint *c, gpuf_stream stream, int64_t begin_ns,
                           gpuf_error *err) {
   gpuf_error error = {0};
+  gpuf_status status = prepare(c, &error);
   start(c);
-  gpuf_status status = gpufi_checkpoint_check_parts(&c->contents, &error);
   if (status == GPUF_OK) {
     status = gpufi_checkpoint_snapshot_take(&c->snapshot, &c->contents, stream, &error);
   }

@@ -294,6 +294,91 @@ gpuf_status gpufi_checkpoint_check_parts(const gpufi_checkpoint_contents *conten
   return GPUF_OK;
 }
 
+/* --- Shards ------------------------------------------------------------------ */
+
+gpuf_status gpufi_checkpoint_add_shard_part(gpufi_checkpoint_tensor *t,
+                                            const gpufi_checkpoint_shard_part *part,
+                                            gpuf_error *err) {
+  gpufi_checkpoint_shard_part added = *part;
+  if (!grow(&t->shard_parts, t->shard_part_count, sizeof(*t->shard_parts))) {
+    return no_memory(t->name, err);
+  }
+  added.dataset = strdup(part->dataset);
+  if (!added.dataset) {
+    return no_memory(t->name, err);
+  }
+  t->shard_parts[t->shard_part_count++] = added;
+  return GPUF_OK;
+}
+
+gpuf_status gpufi_checkpoint_add_shard(gpufi_checkpoint_contents *contents,
+                                       const gpufi_checkpoint_shard *shard, gpuf_error *err) {
+  gpufi_checkpoint_shard added = *shard;
+  if (!grow(&contents->shards, contents->shard_count, sizeof(*contents->shards))) {
+    return no_memory(shard->name, err);
+  }
+  added.name = strdup(shard->name);
+  if (!added.name) {
+    return no_memory(shard->name, err);
+  }
+  contents->shards[contents->shard_count++] = added;
+  return GPUF_OK;
+}
+
+static bool lies_in(const gpufi_checkpoint_shard_part *part, const gpuf_tensor *tensor) {
+  for (int32_t axis = 0; axis < tensor->ndim; axis++) {
+    if (part->start[axis] < 0 || part->shape[axis] < 1 || part->shape[axis] > tensor->shape[axis] ||
+        part->start[axis] > tensor->shape[axis] - part->shape[axis]) {
+      return false;
+    }
+  }
+  return true;
+}
+
+static bool boxes_overlap(const gpufi_checkpoint_shard_part *a,
+                          const gpufi_checkpoint_shard_part *b, int32_t ndim) {
+  for (int32_t axis = 0; axis < ndim; axis++) {
+    if (a->start[axis] + a->shape[axis] <= b->start[axis] ||
+        b->start[axis] + b->shape[axis] <= a->start[axis]) {
+      return false;
+    }
+  }
+  return true;
+}
+
+/* Parts that lie in the tensor and do not overlap are all of it where they have as many elements.
+ */
+static bool parts_fit(const gpufi_checkpoint_tensor *t, size_t shard_count) {
+  int64_t count = 0;
+  for (size_t i = 0; i < t->shard_part_count; i++) {
+    const gpufi_checkpoint_shard_part *const part = &t->shard_parts[i];
+    int64_t part_count = 1;
+    if (part->shard >= shard_count || !lies_in(part, &t->tensor)) {
+      return false;
+    }
+    for (int32_t axis = 0; axis < t->tensor.ndim; axis++) {
+      part_count *= part->shape[axis];
+    }
+    for (size_t k = 0; k < i; k++) {
+      if (boxes_overlap(part, &t->shard_parts[k], t->tensor.ndim)) {
+        return false;
+      }
+    }
+    count += part_count;
+  }
+  return count == gpuf_tensor_count(&t->tensor);
+}
+
+bool gpufi_checkpoint_shard_parts_fit(const gpufi_checkpoint_contents *contents) {
+  for (size_t i = 0; i < contents->tensor_count; i++) {
+    const gpufi_checkpoint_tensor *const t = &contents->tensors[i];
+    if (t->shard_parts && !parts_fit(t, contents->shard_count)) {
+      return false;
+    }
+  }
+  return true;
+}
+
 /* --- Values ------------------------------------------------------------------ */
 
 static gpuf_status check_value(const gpufi_checkpoint_value *value, gpuf_error *err) {
@@ -361,10 +446,21 @@ const gpufi_checkpoint_value *gpufi_checkpoint_find_value(const gpufi_checkpoint
   return NULL;
 }
 
+static void clear_tensor(gpufi_checkpoint_tensor *t) {
+  for (size_t i = 0; i < t->shard_part_count; i++) {
+    free(t->shard_parts[i].dataset);
+  }
+  free(t->shard_parts);
+  free(t->parts);
+  free(t->name);
+}
+
 void gpufi_checkpoint_contents_clear(gpufi_checkpoint_contents *contents) {
   for (size_t i = 0; i < contents->tensor_count; i++) {
-    free(contents->tensors[i].name);
-    free(contents->tensors[i].parts);
+    clear_tensor(&contents->tensors[i]);
+  }
+  for (size_t i = 0; i < contents->shard_count; i++) {
+    free(contents->shards[i].name);
   }
   for (size_t i = 0; i < contents->value_count; i++) {
     free(contents->values[i].name);
@@ -372,6 +468,9 @@ void gpufi_checkpoint_contents_clear(gpufi_checkpoint_contents *contents) {
   }
   free(contents->tensors);
   free(contents->values);
+  free(contents->shards);
+  free(contents->self.name);
+  free(contents->order);
   free(contents->tensor_names.hashes);
   free(contents->value_names.hashes);
   memset(contents, 0, sizeof(*contents));

@@ -31,6 +31,24 @@ typedef struct gpufi_checkpoint_part {
   int64_t start[GPUF_NDIM_MAX];
 } gpufi_checkpoint_part;
 
+/* A part of a tensor as a shard holds it: a dataset of that shape in the shard's file. */
+typedef struct gpufi_checkpoint_shard_part {
+  char *dataset; /* its name there */
+  size_t shard;
+  int64_t start[GPUF_NDIM_MAX];
+  int64_t shape[GPUF_NDIM_MAX];
+  int64_t first_chunk;    /* of the tensor's grid; set for writing */
+  gpufi_h5_digest digest; /* of what the shard holds of it */
+} gpufi_checkpoint_shard_part;
+
+/* A file that holds parts of tensors, or what a master says of one. */
+typedef struct gpufi_checkpoint_shard {
+  char *name;        /* of the file, in the master's folder */
+  uint64_t uuid[2];  /* the first half is that of the whole set, and is in its files' names */
+  uint64_t nbytes;   /* of the file; 0 in a shard's own manifest */
+  uint64_t seal_sum; /* the checksum in its seal; 0 in a shard's own manifest */
+} gpufi_checkpoint_shard;
+
 typedef struct gpufi_checkpoint_tensor {
   char *name; /* without a slash at its begin */
   /* Writing: the caller's tensor until the snapshot, and the snapshot's copy from then on. Reading,
@@ -38,7 +56,10 @@ typedef struct gpufi_checkpoint_tensor {
   gpuf_tensor tensor;
   gpufi_checkpoint_part *parts; /* no two of which overlap; NULL: the tensor is the whole */
   size_t part_count;
-  gpufi_h5_digest digest; /* of what the file holds of it */
+  /* What shards hold, which is all of it; NULL: the file itself holds the tensor. */
+  gpufi_checkpoint_shard_part *shard_parts;
+  size_t shard_part_count;
+  gpufi_h5_digest digest; /* of what the file itself holds of it */
 } gpufi_checkpoint_tensor;
 
 /* A set of names by their hashes: datasets and the groups that they lie in. */
@@ -57,7 +78,19 @@ typedef struct gpufi_checkpoint_contents {
   size_t value_count;
   gpufi_checkpoint_names tensor_names;
   gpufi_checkpoint_names value_names;
+  gpufi_checkpoint_shard *shards; /* NULL: one file holds everything */
+  size_t shard_count;
+  gpufi_checkpoint_shard self; /* of a shard's own manifest: which one it is; else zeroed */
+  /* The tensors by the order in which they are written, of which a snapshot is taken in that order;
+   * NULL: as they were added. */
+  size_t *order;
 } gpufi_checkpoint_contents;
+
+/* Which tensor is the one at `position` of the snapshot. */
+static inline size_t gpufi_checkpoint_tensor_at(const gpufi_checkpoint_contents *contents,
+                                                size_t position) {
+  return contents->order ? contents->order[position] : position;
+}
 
 /* Make it empty, and free what it holds. */
 void gpufi_checkpoint_contents_clear(gpufi_checkpoint_contents *contents);
@@ -75,6 +108,16 @@ gpuf_status gpufi_checkpoint_add_part(gpufi_checkpoint_contents *contents, const
 /* GPUF_ERR_INVALID where the parts of a tensor leave gaps. */
 gpuf_status gpufi_checkpoint_check_parts(const gpufi_checkpoint_contents *contents,
                                          gpuf_error *err);
+/* Add a part that shard `part->shard` holds to a tensor. The name of its dataset is copied. */
+gpuf_status gpufi_checkpoint_add_shard_part(gpufi_checkpoint_tensor *t,
+                                            const gpufi_checkpoint_shard_part *part,
+                                            gpuf_error *err);
+/* Whether the shards' parts of each tensor lie in it, do not overlap, and are all of it, and are
+ * held by shards that there are. */
+bool gpufi_checkpoint_shard_parts_fit(const gpufi_checkpoint_contents *contents);
+/* Add a shard, whose name is copied. */
+gpuf_status gpufi_checkpoint_add_shard(gpufi_checkpoint_contents *contents,
+                                       const gpufi_checkpoint_shard *shard, gpuf_error *err);
 /* Add a value, whose name and text are copied. */
 gpuf_status gpufi_checkpoint_add_value(gpufi_checkpoint_contents *contents,
                                        const gpufi_checkpoint_value *value, gpuf_error *err);

@@ -1,5 +1,6 @@
 #include "hdf5/checkpoint/encode.h"
 
+#include <stdlib.h>
 #include <string.h>
 
 #include "base/error.h"
@@ -9,6 +10,8 @@
 typedef struct encoder {
   gpufi_h5_batches all;
   gpufi_checkpoint_queue *queue;
+  const gpufi_checkpoint_tensor *tensor;
+  int64_t *range_ends; /* of its shards' parts; NULL: one file holds it */
   /* The batch whose bytes are on their way to the queue's memory, and where it is; NULL: none. */
   const gpufi_h5_batch *source;
   gpufi_checkpoint_batch *pending;
@@ -28,13 +31,41 @@ static gpuf_status describe(const gpuf_tensor *tensor, gpufi_h5_dataset *dataset
                                    &dataset->chunk_shape, &dataset->chunk_nbytes, err);
 }
 
+static gpuf_status find_ranges(encoder *e, int64_t total, gpuf_error *err) {
+  const gpufi_checkpoint_tensor *const t = e->tensor;
+  if (!t->shard_parts) {
+    return GPUF_OK;
+  }
+  e->range_ends = calloc(t->shard_part_count, sizeof(*e->range_ends));
+  if (!e->range_ends) {
+    return gpufi_fail(err, GPUF_ERR_NO_MEMORY, 0, "no memory for %zu parts", t->shard_part_count);
+  }
+  for (size_t i = 0; i + 1 < t->shard_part_count; i++) {
+    e->range_ends[i] = t->shard_parts[i + 1].first_chunk;
+  }
+  e->range_ends[t->shard_part_count - 1] = total;
+  e->all.range_ends = e->range_ends;
+  e->all.range_count = t->shard_part_count;
+  return GPUF_OK;
+}
+
+/* Who writes the chunks from `first` on. */
+static size_t writer_of(const encoder *e, int64_t first) {
+  const gpufi_checkpoint_tensor *const t = e->tensor;
+  size_t i = 0;
+  while (i + 1 < t->shard_part_count && t->shard_parts[i + 1].first_chunk <= first) {
+    i++;
+  }
+  return t->shard_parts ? t->shard_parts[i].shard : GPUFI_CHECKPOINT_WRITER_OF_MASTER;
+}
+
 /* Wait until the pending batch's bytes are there, and hand it to the writer. */
 static gpuf_status put_pending(encoder *e, gpuf_error *err) {
   gpuf_status status = GPUF_OK;
   if (e->pending) {
     status = gpufi_h5_batch_wait(e->source, err);
     if (status == GPUF_OK) {
-      gpufi_checkpoint_queue_put(e->queue, e->pending);
+      gpufi_checkpoint_queue_put(e->queue, writer_of(e, e->pending->first), e->pending);
       e->pending = NULL;
     }
   }
@@ -98,30 +129,41 @@ static gpuf_status end_batch(void *by, gpufi_h5_batch *b, size_t *left_count, gp
   return e->source == b ? put_pending(e, err) : GPUF_OK;
 }
 
-gpuf_status gpufi_checkpoint_encode(gpufi_checkpoint_queue *queue, const gpuf_tensor *tensor,
-                                    bool *is_encoded, gpuf_error *err) {
+static gpuf_status encode(encoder *e, const gpufi_h5_transfer *transfer, int64_t *done,
+                          gpuf_error *err) {
   static const gpufi_h5_batch_steps steps = {start_batch, keep_batch, end_batch};
-  encoder e = {.queue = queue};
+  gpuf_status status = find_ranges(e, transfer->grid.total, err);
+  if (status != GPUF_OK) {
+    return status;
+  }
+  status = gpufi_h5_batches_init(&e->all, NULL, transfer, err);
+  if (status == GPUF_OK &&
+      !gpufi_checkpoint_queue_holds(e->queue, gpufi_chunks_encoded_nbytes(&e->all.chunks))) {
+    status = GPUF_ERR_NO_MEMORY; /* too large a batch for the rings: none is made */
+  }
+  status = gpufi_h5_batches_run(&e->all, status, &steps, e, done, err);
+  gpufi_h5_batches_fini(&e->all);
+  gpufi_checkpoint_queue_drop(e->queue, e->pending);
+  free(e->range_ends);
+  return status;
+}
+
+gpuf_status gpufi_checkpoint_encode(gpufi_checkpoint_queue *queue, const gpufi_checkpoint_tensor *t,
+                                    bool *is_encoded, gpuf_error *err) {
+  encoder e = {.queue = queue, .tensor = t};
   gpufi_h5_dataset dataset;
   gpufi_h5_transfer transfer;
   gpufi_h5_box box = {{0}, {0}};
   int64_t done = 0;
   *is_encoded = false;
-  gpuf_status status = describe(tensor, &dataset, err);
+  gpuf_status status = describe(&t->tensor, &dataset, err);
   if (status != GPUF_OK) {
     return status;
   }
-  memcpy(box.shape, tensor->shape, sizeof(box.shape));
-  gpufi_h5_transfer_init(&transfer, NULL, &dataset, &box, tensor, true);
+  memcpy(box.shape, t->tensor.shape, sizeof(box.shape));
+  gpufi_h5_transfer_init(&transfer, NULL, &dataset, &box, &t->tensor, true);
   if (gpufi_h5_batches_suit(&transfer)) {
-    status = gpufi_h5_batches_init(&e.all, NULL, &transfer, err);
-    if (status == GPUF_OK &&
-        !gpufi_checkpoint_queue_holds(queue, gpufi_chunks_encoded_nbytes(&e.all.chunks))) {
-      status = GPUF_ERR_NO_MEMORY; /* too large a batch for the rings: none is made */
-    }
-    status = gpufi_h5_batches_run(&e.all, status, &steps, &e, &done, err);
-    gpufi_h5_batches_fini(&e.all);
-    gpufi_checkpoint_queue_drop(queue, e.pending);
+    status = encode(&e, &transfer, &done, err);
     *is_encoded = done > 0;
   }
   gpufi_h5_transfer_fini(&transfer);

@@ -2,13 +2,14 @@
 #ifndef GPUFI_HDF5_CHECKPOINT_ENCODE_H
 #define GPUFI_HDF5_CHECKPOINT_ENCODE_H
 
+#include "hdf5/checkpoint/contents.h"
 #include "hdf5/checkpoint/queue.h"
 
 /* Encode the chunks of a tensor on a device, behind the work on its stream, and put them into the
- * queue. Returns when the tensor has been read. *is_encoded is false, and nothing is in the queue,
- * where the device cannot encode it: it or the queue has too little memory, or the elements are
- * not aligned. */
-gpuf_status gpufi_checkpoint_encode(gpufi_checkpoint_queue *queue, const gpuf_tensor *tensor,
+ * queue: those of its shards' parts in turn, a batch at a time. Returns when the tensor has been
+ * read. *is_encoded is false, and nothing is in the queue, where the device cannot encode it: it or
+ * the queue has too little memory, or the elements are not aligned. */
+gpuf_status gpufi_checkpoint_encode(gpufi_checkpoint_queue *queue, const gpufi_checkpoint_tensor *t,
                                     bool *is_encoded, gpuf_error *err);
 
 #endif

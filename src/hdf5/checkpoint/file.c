@@ -19,6 +19,12 @@ gpuf_status gpufi_checkpoint_file_error(const gpufi_checkpoint_file *file, gpuf_
   return file->driven ? gpufi_h5_driver_error(file->driven, err) : GPUF_OK;
 }
 
+void gpufi_checkpoint_file_note_elements(gpufi_checkpoint_file *file, bool notes_elements) {
+  if (file->driven) {
+    gpufi_h5_driver_note_elements(file->driven, notes_elements);
+  }
+}
+
 /* What the driver remembers says more than HDF5. */
 static gpuf_status fail_open(gpufi_checkpoint_file *file, gpuf_status status, gpuf_error *err) {
   if (file->driven) {
@@ -31,7 +37,7 @@ static gpuf_status fail_open(gpufi_checkpoint_file *file, gpuf_status status, gp
 }
 
 static gpuf_status open_file(gpufi_checkpoint_file *file, gpufi_h5_session *session,
-                             const char *path, bool creates, gpuf_error *err) {
+                             const char *path, bool creates, bool recycles, gpuf_error *err) {
   const gpufi_h5_api *const api = session->api;
   hid_t access;
   file->driven = NULL;
@@ -40,6 +46,9 @@ static gpuf_status open_file(gpufi_checkpoint_file *file, gpufi_h5_session *sess
   gpuf_status status = create_access(file, session, &access, err);
   if (status == GPUF_OK && file->driven && !creates) {
     gpufi_h5_driver_set_finished(file->driven);
+  }
+  if (status == GPUF_OK && file->driven && recycles) {
+    gpufi_h5_driver_set_recycled(file->driven, gpufi_h5_session_thread_count(session));
   }
   if (status == GPUF_OK) {
     file->id = creates ? api->Fcreate(path, GPUFI_H5F_ACC_TRUNC, H5P_DEFAULT, access)
@@ -55,18 +64,20 @@ static gpuf_status open_file(gpufi_checkpoint_file *file, gpufi_h5_session *sess
 }
 
 gpuf_status gpufi_checkpoint_file_create(gpufi_checkpoint_file *file, gpufi_h5_session *session,
-                                         const char *path, gpuf_error *err) {
-  return open_file(file, session, path, true, err);
+                                         const char *path, bool recycles, gpuf_error *err) {
+  return open_file(file, session, path, true, recycles, err);
 }
 
 gpuf_status gpufi_checkpoint_file_open(gpufi_checkpoint_file *file, gpufi_h5_session *session,
                                        const char *path, gpuf_error *err) {
-  return open_file(file, session, path, false, err);
+  return open_file(file, session, path, false, false, err);
 }
 
-gpuf_status gpufi_checkpoint_file_close(gpufi_checkpoint_file *file, gpufi_h5_session *session,
-                                        const char *path, gpuf_error *err) {
+gpuf_status gpufi_checkpoint_file_finish(gpufi_checkpoint_file *file, gpufi_h5_session *session,
+                                         const char *path, gpufi_h5_extents *elements,
+                                         gpuf_error *err) {
   gpuf_status status = GPUF_OK;
+  *elements = (gpufi_h5_extents){NULL, 0, 0};
   gpufi_h5_enter(session);
   if (session->api->Fclose(file->id) < 0) {
     status = gpufi_h5_fail(session, err, "closing the file '%s' failed", path);
@@ -74,9 +85,19 @@ gpuf_status gpufi_checkpoint_file_close(gpufi_checkpoint_file *file, gpufi_h5_se
   gpufi_h5_leave(session);
   const gpuf_status cause = gpufi_checkpoint_file_error(file, err);
   if (file->driven) {
+    *elements = file->driven->elements;
+    file->driven->elements = (gpufi_h5_extents){NULL, 0, 0};
     gpufi_h5_driver_release(file->driven);
   }
   file->id = H5I_INVALID_HID;
   file->driven = NULL;
   return cause == GPUF_OK ? status : cause;
+}
+
+gpuf_status gpufi_checkpoint_file_close(gpufi_checkpoint_file *file, gpufi_h5_session *session,
+                                        const char *path, gpuf_error *err) {
+  gpufi_h5_extents elements;
+  const gpuf_status status = gpufi_checkpoint_file_finish(file, session, path, &elements, err);
+  gpufi_h5_extents_fini(&elements);
+  return status;
 }

@@ -13,15 +13,23 @@ typedef struct gpufi_checkpoint_file {
   gpufi_h5_driver_file *driven; /* NULL with HDF5's driver */
 } gpufi_checkpoint_file;
 
-/* Make the file at `path`, or empty the one that is there. Not entered, before or after. */
+/* Make the file at `path`, or empty the one that is there; with `recycles`, its blocks are
+ * overwritten. Not entered, before or after. */
 gpuf_status gpufi_checkpoint_file_create(gpufi_checkpoint_file *file, gpufi_h5_session *session,
-                                         const char *path, gpuf_error *err);
+                                         const char *path, bool recycles, gpuf_error *err);
 /* Open a finished file for reading, without HDF5's lock. GPUF_ERR_IO if the system refuses, and
  * another status for what is no HDF5 file. Not entered, before or after. */
 gpuf_status gpufi_checkpoint_file_open(gpufi_checkpoint_file *file, gpufi_h5_session *session,
                                        const char *path, gpuf_error *err);
 /* What the system has refused so far, as GPUF_ERR_IO with errno, the offset and the path. */
 gpuf_status gpufi_checkpoint_file_error(const gpufi_checkpoint_file *file, gpuf_error *err);
+/* Whether what is written from now on is elements of tensors. */
+void gpufi_checkpoint_file_note_elements(gpufi_checkpoint_file *file, bool notes_elements);
+/* Close it, and take over where the elements lie, which is empty with HDF5's driver; the caller
+ * frees that. As gpufi_checkpoint_file_close. */
+gpuf_status gpufi_checkpoint_file_finish(gpufi_checkpoint_file *file, gpufi_h5_session *session,
+                                         const char *path, gpufi_h5_extents *elements,
+                                         gpuf_error *err);
 /* Close it: GPUF_OK if all that was written is in the file, and nothing
  * failed while it was read. Not entered, before or after. */
 gpuf_status gpufi_checkpoint_file_close(gpufi_checkpoint_file *file, gpufi_h5_session *session,

@@ -1,7 +1,6 @@
 #include "hdf5/checkpoint/folder.h"
 
 #include <ctype.h>
-#include <dirent.h>
 #include <errno.h>
 #include <fcntl.h>
 #include <inttypes.h>
@@ -13,37 +12,31 @@
 #include <unistd.h>
 
 #include "base/error.h"
+#include "base/publish.h"
 #include "base/system.h"
 #include "base/text.h"
 
 #define SUFFIX ".h5"
 #define TEMPORARY_SUFFIX ".h5.tmp"
 #define DIRECTORY_NBYTES_MAX ((size_t)1500)
-#define STEP_DIGITS_MIN 12
-#define NAME_NBYTES 256
 
 typedef struct file_name {
-  char text[NAME_NBYTES];
+  char text[GPUFI_CHECKPOINT_FILE_NAME_NBYTES];
 } file_name;
-
-static gpuf_status fail_system(gpuf_error *err, const char *what, const char *path) {
-  const int code = errno;
-  return gpufi_fail(err, GPUF_ERR_IO, code, "%s '%s' failed: %s", what, path, strerror(code));
-}
 
 /* --- Names ------------------------------------------------------------------- */
 
 static file_name name_of(const gpufi_checkpoint_folder *folder, int64_t step) {
   file_name name;
-  snprintf(name.text, sizeof(name.text), "%s-%0*" PRId64 SUFFIX, folder->prefix, STEP_DIGITS_MIN,
-           step);
+  snprintf(name.text, sizeof(name.text), "%s-%0*" PRId64 SUFFIX, folder->prefix,
+           GPUFI_CHECKPOINT_STEP_DIGITS_MIN, step);
   return name;
 }
 
 static file_name temporary_name_of(const gpufi_checkpoint_folder *folder, int64_t step) {
   file_name name;
   snprintf(name.text, sizeof(name.text), ".%s-%0*" PRId64 TEMPORARY_SUFFIX, folder->prefix,
-           STEP_DIGITS_MIN, step);
+           GPUFI_CHECKPOINT_STEP_DIGITS_MIN, step);
   return name;
 }
 
@@ -65,7 +58,8 @@ static int64_t step_of(const gpufi_checkpoint_folder *folder, const char *name, 
   return strcmp(expected.text, name) == 0 ? step : -1;
 }
 
-static gpufi_checkpoint_path join(const gpufi_checkpoint_folder *folder, const char *name) {
+gpufi_checkpoint_path gpufi_checkpoint_path_in(const gpufi_checkpoint_folder *folder,
+                                               const char *name) {
   gpufi_checkpoint_path path = {""};
   const size_t folder_nbytes = strlen(folder->path);
   const size_t name_nbytes = strlen(name);
@@ -74,18 +68,20 @@ static gpufi_checkpoint_path join(const gpufi_checkpoint_folder *folder, const c
   memcpy(path.text + folder_nbytes + 1, name, name_nbytes + 1);
   return path;
 }
-_Static_assert(DIRECTORY_NBYTES_MAX + 1 + NAME_NBYTES <= GPUFI_CHECKPOINT_PATH_NBYTES,
+_Static_assert(DIRECTORY_NBYTES_MAX + 1 + GPUFI_CHECKPOINT_FILE_NAME_NBYTES <=
+                   GPUFI_CHECKPOINT_PATH_NBYTES,
                "the path of a file fits");
-_Static_assert(GPUFI_CHECKPOINT_PREFIX_NBYTES_MAX + 30 < NAME_NBYTES, "the name of a file fits");
+_Static_assert(GPUFI_CHECKPOINT_PREFIX_NBYTES_MAX + 30 < GPUFI_CHECKPOINT_FILE_NAME_NBYTES,
+               "the name of a file fits");
 
 gpufi_checkpoint_path gpufi_checkpoint_path_of(const gpufi_checkpoint_folder *folder,
                                                int64_t step) {
-  return join(folder, name_of(folder, step).text);
+  return gpufi_checkpoint_path_in(folder, name_of(folder, step).text);
 }
 
 gpufi_checkpoint_path gpufi_checkpoint_temporary_of(const gpufi_checkpoint_folder *folder,
                                                     int64_t step) {
-  return join(folder, temporary_name_of(folder, step).text);
+  return gpufi_checkpoint_path_in(folder, temporary_name_of(folder, step).text);
 }
 
 /* --- Opening ----------------------------------------------------------------- */
@@ -116,7 +112,7 @@ gpuf_status gpufi_checkpoint_folder_open(gpufi_checkpoint_folder *folder, const 
   memcpy(folder->prefix, prefix, strlen(prefix) + 1);
   char *const path = realpath(directory, NULL);
   if (!path) {
-    return fail_system(err, "opening the checkpoints' folder", directory);
+    return gpufi_fail_system(err, "opening the checkpoints' folder", directory, errno);
   }
   const size_t nbytes = strlen(path);
   if (nbytes > DIRECTORY_NBYTES_MAX) {
@@ -128,8 +124,9 @@ gpuf_status gpufi_checkpoint_folder_open(gpufi_checkpoint_folder *folder, const 
   memcpy(folder->path, path, nbytes + 1);
   free(path);
   folder->fd = gpufi_open(folder->path, O_RDONLY | O_DIRECTORY, 0);
-  return folder->fd >= 0 ? GPUF_OK
-                         : fail_system(err, "opening the checkpoints' folder", folder->path);
+  return folder->fd >= 0
+             ? GPUF_OK
+             : gpufi_fail_system(err, "opening the checkpoints' folder", folder->path, errno);
 }
 
 /* Leave a note for whoever finds the prefix locked. */
@@ -155,19 +152,19 @@ static gpuf_status refuse_locked(const gpufi_checkpoint_folder *folder, int fd, 
 static gpufi_checkpoint_path lock_path_of(const gpufi_checkpoint_folder *folder) {
   file_name name;
   snprintf(name.text, sizeof(name.text), ".%s.lock", folder->prefix);
-  return join(folder, name.text);
+  return gpufi_checkpoint_path_in(folder, name.text);
 }
 
 gpuf_status gpufi_checkpoint_folder_lock(gpufi_checkpoint_folder *folder, gpuf_error *err) {
   const gpufi_checkpoint_path path = lock_path_of(folder);
   const int fd = gpufi_open(path.text, O_RDWR | O_CREAT | O_NOFOLLOW, 0666);
   if (fd < 0) {
-    return fail_system(err, "opening the lock file", path.text);
+    return gpufi_fail_system(err, "opening the lock file", path.text, errno);
   }
   if (TEMP_FAILURE_RETRY(flock(fd, LOCK_EX | LOCK_NB)) != 0) {
     const gpuf_status status = errno == EWOULDBLOCK
                                    ? refuse_locked(folder, fd, err)
-                                   : fail_system(err, "locking the file", path.text);
+                                   : gpufi_fail_system(err, "locking the file", path.text, errno);
     gpufi_close(fd);
     return status;
   }
@@ -181,7 +178,7 @@ static gpuf_status check_same(const char *path, int fd, const char *what, gpuf_e
   struct stat named, held;
   const bool is_there = stat(path, &named) == 0;
   if ((!is_there && errno != ENOENT && errno != ENOTDIR) || fstat(fd, &held) != 0) {
-    return fail_system(err, "looking at", path);
+    return gpufi_fail_system(err, "looking at", path, errno);
   }
   if (is_there && named.st_dev == held.st_dev && named.st_ino == held.st_ino) {
     return GPUF_OK;
@@ -246,20 +243,27 @@ static gpuf_status read_entries(const gpufi_checkpoint_folder *folder, DIR *entr
       return gpufi_fail(err, GPUF_ERR_NO_MEMORY, 0, "no memory to list '%s'", folder->path);
     }
   }
-  return errno == 0 ? GPUF_OK : fail_system(err, "listing the folder", folder->path);
+  return errno == 0 ? GPUF_OK : gpufi_fail_system(err, "listing the folder", folder->path, errno);
+}
+
+DIR *gpufi_checkpoint_folder_entries(const gpufi_checkpoint_folder *folder, gpuf_error *err) {
+  const int fd = gpufi_open(folder->path, O_RDONLY | O_DIRECTORY, 0);
+  DIR *const entries = fd >= 0 ? fdopendir(fd) : NULL;
+  if (!entries) {
+    gpufi_fail_system(err, "listing the folder", folder->path, errno);
+    if (fd >= 0) {
+      gpufi_close(fd);
+    }
+  }
+  return entries;
 }
 
 static gpuf_status list_steps(const gpufi_checkpoint_folder *folder, bool are_temporary,
                               step_list *list, gpuf_error *err) {
   *list = (step_list){NULL, 0};
-  const int fd = gpufi_open(folder->path, O_RDONLY | O_DIRECTORY, 0);
-  DIR *const entries = fd >= 0 ? fdopendir(fd) : NULL;
+  DIR *const entries = gpufi_checkpoint_folder_entries(folder, err);
   if (!entries) {
-    const gpuf_status status = fail_system(err, "listing the folder", folder->path);
-    if (fd >= 0) {
-      gpufi_close(fd);
-    }
-    return status;
+    return GPUF_ERR_IO;
   }
   const gpuf_status status = read_entries(folder, entries, are_temporary, list, err);
   closedir(entries);
@@ -291,7 +295,7 @@ gpuf_status gpufi_checkpoint_folder_check_new(const gpufi_checkpoint_folder *fol
                       "options.replace",
                       step, path.text);
   }
-  return errno == ENOENT ? GPUF_OK : fail_system(err, "looking for", path.text);
+  return errno == ENOENT ? GPUF_OK : gpufi_fail_system(err, "looking for", path.text, errno);
 }
 
 gpuf_status gpufi_checkpoint_folder_sweep(const gpufi_checkpoint_folder *folder, gpuf_error *err) {
@@ -307,58 +311,38 @@ gpuf_status gpufi_checkpoint_folder_sweep(const gpufi_checkpoint_folder *folder,
 /* --- Files ------------------------------------------------------------------- */
 
 gpuf_status gpufi_checkpoint_temporary_create(const gpufi_checkpoint_folder *folder, int64_t step,
-                                              int *fd, gpuf_error *err) {
-  const gpufi_checkpoint_path path = gpufi_checkpoint_temporary_of(folder, step);
+                                              gpufi_checkpoint_temporary *temporary,
+                                              gpuf_error *err) {
+  temporary->path = gpufi_checkpoint_temporary_of(folder, step);
+  temporary->recycled_nbytes = 0;
+  temporary->spare_step = -1;
   gpufi_checkpoint_temporary_remove(folder, step); /* one that could not be removed before */
-  *fd = gpufi_open(path.text, O_RDWR | O_CREAT | O_EXCL, 0666);
-  return *fd >= 0 ? GPUF_OK : fail_system(err, "making the file", path.text);
+  temporary->fd = gpufi_open(temporary->path.text, O_RDWR | O_CREAT | O_EXCL, 0666);
+  return temporary->fd >= 0
+             ? GPUF_OK
+             : gpufi_fail_system(err, "making the file", temporary->path.text, errno);
 }
 
 void gpufi_checkpoint_temporary_remove(const gpufi_checkpoint_folder *folder, int64_t step) {
   unlink(gpufi_checkpoint_temporary_of(folder, step).text);
 }
 
-static gpuf_status sync_descriptor(int fd, const char *path, gpuf_error *err) {
-  return TEMP_FAILURE_RETRY(fsync(fd)) == 0 ? GPUF_OK
-                                            : fail_system(err, "flushing to the disk of", path);
-}
-
-/* Give the file a name that no other one has. A file system that cannot do so in one step has it
- * under both names for a moment. */
-static int rename_new(const char *from, const char *to) {
-  const int code = TEMP_FAILURE_RETRY(renameat2(AT_FDCWD, from, AT_FDCWD, to, RENAME_NOREPLACE));
-  if (code == 0 || (errno != EINVAL && errno != ENOSYS)) {
-    return code;
-  }
-  return TEMP_FAILURE_RETRY(link(from, to)) == 0 ? unlink(from) : -1;
+gpuf_status gpufi_checkpoint_folder_sync(const gpufi_checkpoint_folder *folder, gpuf_error *err) {
+  return gpufi_sync_descriptor(folder->fd, folder->path, err);
 }
 
 gpuf_status gpufi_checkpoint_publish(const gpufi_checkpoint_folder *folder, int64_t step, int fd,
                                      bool replaces, bool syncs, gpuf_error *err) {
   const gpufi_checkpoint_path from = gpufi_checkpoint_temporary_of(folder, step);
   const gpufi_checkpoint_path to = gpufi_checkpoint_path_of(folder, step);
-  gpuf_status status = syncs ? sync_descriptor(fd, from.text, err) : GPUF_OK;
-  if (status != GPUF_OK) {
-    return status;
-  }
-  if ((replaces ? TEMP_FAILURE_RETRY(rename(from.text, to.text))
-                : rename_new(from.text, to.text)) != 0) {
-    return fail_system(err, "renaming the temporary to", to.text);
-  }
-  return syncs ? sync_descriptor(folder->fd, folder->path, err) : GPUF_OK;
-}
-
-void gpufi_checkpoint_folder_prune(const gpufi_checkpoint_folder *folder, int64_t step,
-                                   int32_t keep_count) {
-  step_list list;
-  int32_t kept_count = 0;
-  if (keep_count <= 0 || list_steps(folder, false, &list, NULL) != GPUF_OK) {
-    return;
-  }
-  for (size_t i = 0; i < list.count; i++) {
-    if (list.steps[i] <= step && ++kept_count > keep_count) {
-      unlink(gpufi_checkpoint_path_of(folder, list.steps[i]).text);
-    }
-  }
-  free(list.steps);
+  const gpufi_publication publication = {
+      .from = from.text,
+      .to = to.text,
+      .folder = folder->path,
+      .fd = fd,
+      .folder_fd = folder->fd,
+      .replaces = replaces,
+      .syncs = syncs,
+  };
+  return gpufi_publish_file(&publication, err);
 }

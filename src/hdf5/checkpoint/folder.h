@@ -3,10 +3,13 @@
 #ifndef GPUFI_HDF5_CHECKPOINT_FOLDER_H
 #define GPUFI_HDF5_CHECKPOINT_FOLDER_H
 
+#include <dirent.h>
 #include <gpufetch/checkpoint.h>
 
 #define GPUFI_CHECKPOINT_PATH_NBYTES 2048
 #define GPUFI_CHECKPOINT_PREFIX_NBYTES_MAX ((size_t)200)
+#define GPUFI_CHECKPOINT_FILE_NAME_NBYTES 256
+#define GPUFI_CHECKPOINT_STEP_DIGITS_MIN 12
 
 typedef struct gpufi_checkpoint_folder {
   char path[GPUFI_CHECKPOINT_PATH_NBYTES]; /* absolute */
@@ -18,6 +21,17 @@ typedef struct gpufi_checkpoint_folder {
 typedef struct gpufi_checkpoint_path {
   char text[GPUFI_CHECKPOINT_PATH_NBYTES];
 } gpufi_checkpoint_path;
+
+/* A file that is being written. */
+typedef struct gpufi_checkpoint_temporary {
+  gpufi_checkpoint_path path;
+  int fd;                   /* for reading and writing; -1 while there is none */
+  uint64_t recycled_nbytes; /* of the older file that it was; 0: it is a new one, and empty */
+  /* Where that file was a master: the step and the set of its shards, which have none any more; -1:
+   * there are none. */
+  int64_t spare_step;
+  uint64_t spare_set;
+} gpufi_checkpoint_temporary;
 
 /* Check the names, and open the folder. `folder` is closed before, and after a failure. */
 gpuf_status gpufi_checkpoint_folder_open(gpufi_checkpoint_folder *folder, const char *directory,
@@ -35,6 +49,14 @@ gpufi_checkpoint_path gpufi_checkpoint_path_of(const gpufi_checkpoint_folder *fo
 gpufi_checkpoint_path gpufi_checkpoint_temporary_of(const gpufi_checkpoint_folder *folder,
                                                     int64_t step);
 
+/* The path of another file of the folder. `name` has less than GPUFI_CHECKPOINT_FILE_NAME_NBYTES
+ * bytes.
+ */
+gpufi_checkpoint_path gpufi_checkpoint_path_in(const gpufi_checkpoint_folder *folder,
+                                               const char *name);
+/* The folder's entries, from the first one, for closedir; NULL after a failure, GPUF_ERR_IO. */
+DIR *gpufi_checkpoint_folder_entries(const gpufi_checkpoint_folder *folder, gpuf_error *err);
+
 /* The steps of the finished ones, the highest first, in memory that the caller frees. */
 gpuf_status gpufi_checkpoint_folder_list(const gpufi_checkpoint_folder *folder, int64_t **steps,
                                          size_t *count, gpuf_error *err);
@@ -44,17 +66,16 @@ gpuf_status gpufi_checkpoint_folder_check_new(const gpufi_checkpoint_folder *fol
 /* Remove the temporaries, which are dead owners' while the prefix is locked. */
 gpuf_status gpufi_checkpoint_folder_sweep(const gpufi_checkpoint_folder *folder, gpuf_error *err);
 
-/* Make the step's temporary, empty, and open it as *fd. */
+/* Make the step's temporary, empty, and open it. */
 gpuf_status gpufi_checkpoint_temporary_create(const gpufi_checkpoint_folder *folder, int64_t step,
-                                              int *fd, gpuf_error *err);
+                                              gpufi_checkpoint_temporary *temporary,
+                                              gpuf_error *err);
 void gpufi_checkpoint_temporary_remove(const gpufi_checkpoint_folder *folder, int64_t step);
+/* Have changes of names on the disk. */
+gpuf_status gpufi_checkpoint_folder_sync(const gpufi_checkpoint_folder *folder, gpuf_error *err);
 /* Give the temporary, open as `fd`, its final name, which no file has, or any with `replaces`. With
  * `syncs`, the file is on the disk before that, and its name afterwards. */
 gpuf_status gpufi_checkpoint_publish(const gpufi_checkpoint_folder *folder, int64_t step, int fd,
                                      bool replaces, bool syncs, gpuf_error *err);
-/* Of the finished ones up to `step`, remove all but the `keep_count` of the highest steps. `step`
- * itself is kept. What cannot be removed stays, and is tried again the next time. */
-void gpufi_checkpoint_folder_prune(const gpufi_checkpoint_folder *folder, int64_t step,
-                                   int32_t keep_count);
 
 #endif

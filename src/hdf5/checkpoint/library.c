@@ -12,27 +12,25 @@
 #include <unistd.h>
 
 #include "base/error.h"
+#include "base/fork.h"
 #include "base/system.h"
-#include "core/workers.h"
+#include "hdf5/section.h"
 
-/* --- The lock ---------------------------------------------------------------- */
+/* --- The locks --------------------------------------------------------------- */
 
-/* Held around HDF5 calls for checkpoints. It is taken before the lock of workers and the mutexes of
- * base/fork.h, also at a fork: handlers that were registered later are called earlier. Those of
- * base/fork.h are there since the library was bound. */
+/* Held around HDF5 calls for checkpoints, and taken before a section begins (hdf5/section.h). */
 static pthread_mutex_t entry = PTHREAD_MUTEX_INITIALIZER;
+static pthread_mutex_t copy_mutex = PTHREAD_MUTEX_INITIALIZER; /* guards `copied` and `copy_of` */
 
 static void hold(void) {
+  pthread_mutex_lock(&copy_mutex);
   pthread_mutex_lock(&entry);
 }
 static void release(void) {
   pthread_mutex_unlock(&entry);
+  pthread_mutex_unlock(&copy_mutex);
 }
-
-static void watch_fork(void) {
-  gpufi_workers_watch_fork();
-  pthread_atfork(hold, release, release);
-}
+GPUFI_AT_FORK(GPUFI_FORK_CHECKPOINT_HDF5, hold, release, release);
 
 static void enter(void *arg) {
   (void)arg;
@@ -43,14 +41,8 @@ static void leave(void *arg) {
   pthread_mutex_unlock(&entry);
 }
 
-void gpufi_checkpoint_library_watch_fork(void) {
-  static pthread_once_t once = PTHREAD_ONCE_INIT;
-  pthread_once(&once, watch_fork);
-}
-
 gpuf_h5_options gpufi_checkpoint_h5_options(void) {
   gpuf_h5_options options = GPUF_H5_OPTIONS_INIT;
-  gpufi_checkpoint_library_watch_fork();
   options.lock = enter;
   options.unlock = leave;
   return options;
@@ -58,7 +50,6 @@ gpuf_h5_options gpufi_checkpoint_h5_options(void) {
 
 /* --- A copy of the library --------------------------------------------------- */
 
-static pthread_mutex_t copy_mutex = PTHREAD_MUTEX_INITIALIZER; /* guards `copied` and `copy_of` */
 static gpufi_h5_api *copied, *copy_of;
 
 static gpuf_status fail_copy(const char *path, const char *why, gpuf_error *err) {

@@ -15,10 +15,6 @@ gpuf_status gpufi_checkpoint_library(gpufi_h5_api **api, gpuf_error *err);
  * Thread-safety: any thread. */
 gpuf_status gpufi_checkpoint_library_copy(gpufi_h5_api *api, gpufi_h5_api **copy, gpuf_error *err);
 
-/* Hold the lock at forks from now on. Called once the library is bound; mutexes that are held while
- * a thread waits for the lock are registered after it. */
-void gpufi_checkpoint_library_watch_fork(void);
-
 /* Options that carry the lock, which is held while the process forks: a child finds neither HDF5's
  * own locks nor this one taken. */
 gpuf_h5_options gpufi_checkpoint_h5_options(void);

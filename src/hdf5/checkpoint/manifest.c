@@ -8,10 +8,13 @@
 #include <string.h>
 
 #include "base/error.h"
+#include "hdf5/checkpoint/shard_files.h"
 
-#define FORMAT_VERSION 1
+#define FORMAT_VERSION_ALONE 1
+#define FORMAT_VERSION_SHARDED 2
 #define FIRST_LINE "gpufetch checkpoint "
 #define WORD_NBYTES 32
+#define PARTS_MAX 16384 /* of a tensor, which are compared with each other */
 /* "end ", 16 digits and a newline. */
 #define LAST_LINE_NBYTES ((size_t)21)
 
@@ -42,14 +45,40 @@ static void print_value(FILE *out, const gpufi_checkpoint_value *value) {
   }
 }
 
-static void print_tensor(FILE *out, const gpufi_checkpoint_tensor *t) {
-  put(out, "tensor %zu %s %s %d", strlen(t->name), t->name, gpuf_dtype_name(t->tensor.dtype),
-      (int)t->tensor.ndim);
-  for (int32_t axis = 0; axis < t->tensor.ndim; axis++) {
-    put(out, " %" PRId64, t->tensor.shape[axis]);
+static void print_numbers(FILE *out, int32_t ndim, const int64_t *numbers) {
+  for (int32_t axis = 0; axis < ndim; axis++) {
+    put(out, " %" PRId64, numbers[axis]);
   }
-  put(out, " %" PRId64 " %" PRIu64 " %016" PRIx64 "\n", t->digest.chunk_count,
-      t->digest.stored_nbytes, t->digest.sum);
+}
+
+static void print_digest(FILE *out, const gpufi_h5_digest *digest) {
+  put(out, " %" PRId64 " %" PRIu64 " %016" PRIx64 "\n", digest->chunk_count, digest->stored_nbytes,
+      digest->sum);
+}
+
+static void print_tensor(FILE *out, const gpufi_checkpoint_tensor *t) {
+  const int32_t ndim = t->tensor.ndim;
+  put(out, "%s %zu %s %s %d", t->shard_parts ? "sharded" : "tensor", strlen(t->name), t->name,
+      gpuf_dtype_name(t->tensor.dtype), (int)ndim);
+  print_numbers(out, ndim, t->tensor.shape);
+  if (!t->shard_parts) {
+    print_digest(out, &t->digest);
+    return;
+  }
+  put(out, " %zu\n", t->shard_part_count);
+  for (size_t i = 0; i < t->shard_part_count; i++) {
+    const gpufi_checkpoint_shard_part *const part = &t->shard_parts[i];
+    put(out, "part %zu %s %zu", strlen(part->dataset), part->dataset, part->shard);
+    print_numbers(out, ndim, part->start);
+    print_numbers(out, ndim, part->shape);
+    print_digest(out, &part->digest);
+  }
+}
+
+static void print_shard(FILE *out, const char *word, const gpufi_checkpoint_shard *shard) {
+  put(out, "%s %zu %s %016" PRIx64 " %016" PRIx64 " %" PRIu64 " %016" PRIx64 "\n", word,
+      strlen(shard->name), shard->name, shard->uuid[0], shard->uuid[1], shard->nbytes,
+      shard->seal_sum);
 }
 
 gpuf_status gpufi_checkpoint_manifest_format(const gpufi_checkpoint_contents *contents, char **text,
@@ -57,8 +86,15 @@ gpuf_status gpufi_checkpoint_manifest_format(const gpufi_checkpoint_contents *co
   bool is_written;
   FILE *const out = open_memstream(text, nbytes);
   if (out) {
-    put(out, FIRST_LINE "%d\nlibrary %s\nstep %" PRId64 "\n", FORMAT_VERSION, gpuf_version(),
-        contents->step);
+    const bool is_alone = contents->shard_count == 0 && !contents->self.name;
+    put(out, FIRST_LINE "%d\nlibrary %s\nstep %" PRId64 "\n",
+        is_alone ? FORMAT_VERSION_ALONE : FORMAT_VERSION_SHARDED, gpuf_version(), contents->step);
+    if (contents->self.name) {
+      print_shard(out, "self", &contents->self);
+    }
+    for (size_t i = 0; i < contents->shard_count; i++) {
+      print_shard(out, "shard", &contents->shards[i]);
+    }
     for (size_t i = 0; i < contents->value_count; i++) {
       print_value(out, &contents->values[i]);
     }
@@ -124,10 +160,10 @@ static int64_t take_count(cursor *c) {
 }
 
 /* 16 hexadecimal digits. */
-static uint64_t take_bits(cursor *c) {
+static uint64_t take_bits(cursor *c, char behind) {
   char word[WORD_NBYTES];
   char *end = word;
-  take_word(c, word, '\n');
+  take_word(c, word, behind);
   const uint64_t bits = strtoull(word, &end, 16);
   c->is_good = c->is_good && *end == '\0' && end == word + 16;
   return bits;
@@ -166,21 +202,65 @@ static gpuf_dtype take_dtype(cursor *c) {
   return GPUF_DTYPE_BOOL;
 }
 
+static void take_numbers(cursor *c, int32_t ndim, int64_t *numbers) {
+  for (int32_t axis = 0; c->is_good && axis < ndim; axis++) {
+    numbers[axis] = take_int64(c, ' ');
+  }
+}
+
+static gpufi_h5_digest take_digest(cursor *c) {
+  gpufi_h5_digest digest;
+  digest.chunk_count = take_count(c);
+  digest.stored_nbytes = (uint64_t)take_count(c);
+  digest.sum = take_bits(c, '\n');
+  return digest;
+}
+
+/* The line of a part, from its first word. */
+static gpuf_status take_part(gpufi_checkpoint_tensor *t, cursor *c, bool *is_short,
+                             gpuf_error *err) {
+  gpufi_checkpoint_shard_part part = {.dataset = NULL};
+  char word[WORD_NBYTES];
+  gpuf_status status = GPUF_OK;
+  take_word(c, word, ' ');
+  c->is_good = c->is_good && strcmp(word, "part") == 0;
+  part.dataset = c->is_good ? take_text(c, ' ', is_short) : NULL;
+  part.shard = (size_t)take_count(c);
+  take_numbers(c, t->tensor.ndim, part.start);
+  take_numbers(c, t->tensor.ndim, part.shape);
+  part.digest = take_digest(c);
+  if (c->is_good) {
+    status = gpufi_checkpoint_add_shard_part(t, &part, err);
+  }
+  free(part.dataset);
+  return status;
+}
+
+/* What follows the rank and the shape of a tensor. */
+static gpuf_status take_places(gpufi_checkpoint_tensor *t, cursor *c, bool is_sharded,
+                               bool *is_short, gpuf_error *err) {
+  gpuf_status status = GPUF_OK;
+  if (!is_sharded) {
+    t->digest = take_digest(c);
+    return GPUF_OK;
+  }
+  const int64_t count = take_int64(c, '\n');
+  c->is_good = c->is_good && count > 0 && count <= PARTS_MAX;
+  for (int64_t i = 0; i < count && c->is_good && status == GPUF_OK; i++) {
+    status = take_part(t, c, is_short, err);
+  }
+  return status;
+}
+
 static gpuf_status take_tensor(gpufi_checkpoint_contents *contents, cursor *c, const char *name,
-                               gpuf_error *err) {
+                               bool is_sharded, bool *is_short, gpuf_error *err) {
   static char no_data;
   int64_t shape[GPUF_NDIM_MAX];
-  gpufi_h5_digest digest;
   gpuf_tensor tensor;
   const gpuf_dtype dtype = take_dtype(c);
   const int64_t ndim = take_count(c);
   c->is_good = c->is_good && ndim <= GPUF_NDIM_MAX;
-  for (int64_t axis = 0; c->is_good && axis < ndim; axis++) {
-    shape[axis] = take_int64(c, ' ');
-  }
-  digest.chunk_count = take_count(c);
-  digest.stored_nbytes = (uint64_t)take_count(c);
-  digest.sum = take_bits(c);
+  take_numbers(c, (int32_t)ndim, shape);
   if (!c->is_good) {
     return GPUF_OK;
   }
@@ -190,10 +270,30 @@ static gpuf_status take_tensor(gpufi_checkpoint_contents *contents, cursor *c, c
     tensor.data = NULL;
     status = gpufi_checkpoint_add_tensor(contents, name, &tensor, err);
   }
-  if (status == GPUF_OK) {
-    contents->tensors[contents->tensor_count - 1].digest = digest;
+  return status == GPUF_OK ? take_places(&contents->tensors[contents->tensor_count - 1], c,
+                                         is_sharded, is_short, err)
+                           : status;
+}
+
+/* A shard, or, in its own manifest, the one that it is. */
+static gpuf_status take_shard(gpufi_checkpoint_contents *contents, cursor *c, char *name,
+                              bool is_self, gpuf_error *err) {
+  gpufi_checkpoint_shard shard = {.name = name};
+  shard.uuid[0] = take_bits(c, ' ');
+  shard.uuid[1] = take_bits(c, ' ');
+  shard.nbytes = (uint64_t)take_count(c);
+  shard.seal_sum = take_bits(c, '\n');
+  c->is_good = c->is_good && !strchr(name, '/') &&
+               contents->shard_count < GPUFI_CHECKPOINT_SHARDS_MAX &&
+               !(is_self && contents->self.name);
+  if (!c->is_good || !is_self) {
+    return c->is_good ? gpufi_checkpoint_add_shard(contents, &shard, err) : GPUF_OK;
   }
-  return status;
+  contents->self = shard;
+  contents->self.name = strdup(name);
+  return contents->self.name
+             ? GPUF_OK
+             : gpufi_fail(err, GPUF_ERR_NO_MEMORY, 0, "no memory to note '%s'", name);
 }
 
 static gpuf_status take_value(gpufi_checkpoint_contents *contents, cursor *c, char *name,
@@ -205,7 +305,7 @@ static gpuf_status take_value(gpufi_checkpoint_contents *contents, cursor *c, ch
     value.int64 = take_int64(c, '\n');
     break;
   case GPUFI_CHECKPOINT_FLOAT64:
-    bits = take_bits(c);
+    bits = take_bits(c, '\n');
     memcpy(&value.float64, &bits, sizeof(bits));
     break;
   case GPUFI_CHECKPOINT_TEXT:
@@ -229,8 +329,12 @@ static gpuf_status take_line(gpufi_checkpoint_contents *contents, cursor *c, boo
   if (!name) {
     return GPUF_OK;
   }
-  if (strcmp(word, "tensor") == 0) {
-    status = take_tensor(contents, c, name, err);
+  const bool is_sharded = strcmp(word, "sharded") == 0;
+  const bool is_self = strcmp(word, "self") == 0;
+  if (is_sharded || strcmp(word, "tensor") == 0) {
+    status = take_tensor(contents, c, name, is_sharded, is_short, err);
+  } else if (is_self || strcmp(word, "shard") == 0) {
+    status = take_shard(contents, c, name, is_self, err);
   } else {
     int kind = 0;
     while (kind < 3 && strcmp(word, kinds[kind]) != 0) {
@@ -273,13 +377,13 @@ gpuf_status gpufi_checkpoint_manifest_parse(gpufi_checkpoint_contents *contents,
   }
   cursor c = {text + first_nbytes, text + nbytes, true};
   const int64_t version = take_int64(&c, '\n');
-  if (c.is_good && version > FORMAT_VERSION) {
+  if (c.is_good && version > FORMAT_VERSION_SHARDED) {
     return gpufi_fail(err, GPUF_ERR_UNSUPPORTED, 0,
                       "the checkpoint has format %" PRId64 ", and libgpufetch %s reads up to %d: "
                       "install a newer one",
-                      version, gpuf_version(), FORMAT_VERSION);
+                      version, gpuf_version(), FORMAT_VERSION_SHARDED);
   }
-  if (!c.is_good || version != FORMAT_VERSION || !is_sealed(text, nbytes)) {
+  if (!c.is_good || version < FORMAT_VERSION_ALONE || !is_sealed(text, nbytes)) {
     return damaged(err);
   }
   c.end -= LAST_LINE_NBYTES;
@@ -295,6 +399,9 @@ gpuf_status gpufi_checkpoint_manifest_parse(gpufi_checkpoint_contents *contents,
   if (is_short) {
     return gpufi_fail(err, GPUF_ERR_NO_MEMORY, 0, "no memory for the checkpoint's manifest");
   }
+  const bool is_alone = contents->shard_count == 0 && !contents->self.name;
+  c.is_good = c.is_good && is_alone == (version == FORMAT_VERSION_ALONE) &&
+              (status != GPUF_OK || gpufi_checkpoint_shard_parts_fit(contents));
   return status == GPUF_OK && !c.is_good ? damaged(err)
          : status == GPUF_ERR_INVALID    ? damaged(err)
                                          : status;

@@ -9,6 +9,21 @@
  *   tensor 1 u float32 3 64 64 64 16 524288 0123456789abcdef
  *   end 0123456789abcdef
  *
+ * A master's has format 2, and of a tensor that shards hold other lines:
+ *
+ *   shard 38 run-000000001000.0123456789abcdef.0.h5 0123456789abcdef 89abcdef01234567 1048576
+ *                                                                        0123456789abcdef
+ *   sharded 1 u float32 3 64 64 64 2
+ *   part 1 u 0 0 0 0 32 64 64 8 262144 0123456789abcdef
+ *   part 1 u 1 32 0 0 32 64 64 8 262144 0123456789abcdef
+ *
+ * (a shard is one line). After the name of a shard's file: its UUID in two halves, of which the
+ * first one is that of all shards; its size; and the last checksum in its seal. After that of a
+ * sharded tensor: dtype, rank, shape, and how many lines of parts follow. After that of a part's
+ * dataset: the shard, from 0; start and shape; number of chunks, their stored bytes, and their sum.
+ * A shard's own manifest has a line for each dataset, as a file has that is alone, and one that
+ * begins with "self", as the master's line does with "shard", of which the last two numbers are 0.
+ *
  * Each line ends with a newline. Before a name or a text stands its number of bytes. After a
  * tensor's name: dtype, rank, shape, number of chunks, their stored bytes, and the sum of digest.h;
  * a float64 is its bits. Thread-safety: re-entrant. */

@@ -5,11 +5,11 @@
 #include <unistd.h>
 
 #include "base/error.h"
-#include "hdf5/checkpoint/library.h"
+#include "base/fork.h"
 
-static pthread_mutex_t mutex = PTHREAD_MUTEX_INITIALIZER; /* guards all below; held at forks */
+static pthread_mutex_t mutex = PTHREAD_MUTEX_INITIALIZER; /* guards all below */
 static gpufi_checkpoint_member *members;
-static bool is_watched;
+static bool is_watched; /* for the end of the process */
 
 static void hold(void) {
   pthread_mutex_lock(&mutex);
@@ -26,6 +26,7 @@ static void forget(void) {
   members = NULL;
   pthread_mutex_unlock(&mutex);
 }
+GPUFI_AT_FORK(GPUFI_FORK_CHECKPOINT, hold, release, forget);
 
 static void give_up(void) {
   pthread_mutex_lock(&mutex);
@@ -36,10 +37,9 @@ static void give_up(void) {
 }
 
 gpuf_status gpufi_checkpoint_watch_process(gpuf_error *err) {
-  gpufi_checkpoint_library_watch_fork(); /* give_up waits for writers, which take that lock */
   pthread_mutex_lock(&mutex);
   if (!is_watched) {
-    is_watched = pthread_atfork(hold, release, forget) == 0 && atexit(give_up) == 0;
+    is_watched = atexit(give_up) == 0;
   }
   const bool done = is_watched;
   pthread_mutex_unlock(&mutex);

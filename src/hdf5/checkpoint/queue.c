@@ -11,14 +11,19 @@ void gpufi_checkpoint_queue_init(gpufi_checkpoint_queue *queue) {
   gpufi_checkpoint_queue_reset(queue);
 }
 
+/* Each batch that there is has a range of a ring. */
 static void free_batches(gpufi_checkpoint_queue *queue) {
-  gpufi_checkpoint_batch *next;
-  for (gpufi_checkpoint_batch *batch = queue->first; batch; batch = next) {
-    next = batch->next;
-    free(batch);
+  for (int place = 0; place < GPUFI_CHECKPOINT_PLACE_COUNT; place++) {
+    gpufi_checkpoint_ring *const ring = &queue->rings[place];
+    gpufi_checkpoint_batch *newer;
+    for (gpufi_checkpoint_batch *batch = ring->oldest; batch; batch = newer) {
+      newer = batch->newer;
+      free(batch);
+    }
+    ring->oldest = ring->newest = NULL;
+    ring->head = ring->used_nbytes = 0;
   }
-  queue->first = NULL;
-  queue->last = &queue->first;
+  memset(queue->batches, 0, sizeof(queue->batches));
 }
 
 void gpufi_checkpoint_queue_fini(gpufi_checkpoint_queue *queue) {
@@ -30,9 +35,6 @@ void gpufi_checkpoint_queue_fini(gpufi_checkpoint_queue *queue) {
 void gpufi_checkpoint_queue_reset(gpufi_checkpoint_queue *queue) {
   pthread_mutex_lock(&queue->mutex);
   free_batches(queue);
-  for (int place = 0; place < GPUFI_CHECKPOINT_PLACE_COUNT; place++) {
-    queue->rings[place].head = queue->rings[place].used_nbytes = 0;
-  }
   queue->taken_count = 0;
   queue->is_ended = false;
   queue->status = GPUF_OK;
@@ -54,7 +56,7 @@ static void wake(gpufi_checkpoint_queue *queue) {
 
 /* --- The rings ---------------------------------------------------------------- */
 
-/* Take a contiguous range; false if there is none now. Ranges are given back in the order in which
+/* Take a contiguous range; false if there is none now. Ranges become free in the order in which
  * they were taken, so the free part begins at the head and goes round the end. */
 static bool take_range(gpufi_checkpoint_ring *ring, gpufi_checkpoint_batch *batch) {
   const size_t free_nbytes = ring->nbytes - ring->used_nbytes;
@@ -71,7 +73,26 @@ static bool take_range(gpufi_checkpoint_ring *ring, gpufi_checkpoint_batch *batc
   batch->taken_nbytes = skipped_nbytes + batch->nbytes;
   ring->head = at + batch->nbytes;
   ring->used_nbytes += batch->taken_nbytes;
+  if (ring->newest) {
+    ring->newest->newer = batch;
+  } else {
+    ring->oldest = batch;
+  }
+  ring->newest = batch;
   return true;
+}
+
+/* Free what is given back at the ring's end. */
+static void free_ranges(gpufi_checkpoint_ring *ring) {
+  while (ring->oldest && ring->oldest->is_dropped) {
+    gpufi_checkpoint_batch *const batch = ring->oldest;
+    ring->oldest = batch->newer;
+    ring->used_nbytes -= batch->taken_nbytes;
+    free(batch);
+  }
+  if (!ring->oldest) {
+    ring->newest = NULL;
+  }
 }
 
 /* In the first ring that has room. */
@@ -118,12 +139,18 @@ gpuf_status gpufi_checkpoint_queue_get(gpufi_checkpoint_queue *queue, size_t cou
   return status;
 }
 
-void gpufi_checkpoint_queue_put(gpufi_checkpoint_queue *queue, gpufi_checkpoint_batch *batch) {
+void gpufi_checkpoint_queue_put(gpufi_checkpoint_queue *queue, size_t writer,
+                                gpufi_checkpoint_batch *batch) {
+  gpufi_checkpoint_batches *const batches = &queue->batches[writer];
   pthread_mutex_lock(&queue->mutex);
   batch->next = NULL;
-  batch->tensor = queue->taken_count;
-  *queue->last = batch;
-  queue->last = &batch->next;
+  batch->position = queue->taken_count;
+  if (batches->first) {
+    batches->last->next = batch;
+  } else {
+    batches->first = batch;
+  }
+  batches->last = batch;
   wake(queue);
 }
 
@@ -141,20 +168,33 @@ void gpufi_checkpoint_queue_end(gpufi_checkpoint_queue *queue) {
 
 /* --- The writer --------------------------------------------------------------- */
 
-gpuf_status gpufi_checkpoint_queue_take(gpufi_checkpoint_queue *queue, size_t index,
-                                        gpufi_checkpoint_batch **batch, gpuf_error *err) {
+/* Whether the writer's next batch of the tensor at `position` is there, or will never be. Called
+ * with the mutex held. */
+static bool has_next(const gpufi_checkpoint_queue *queue, size_t writer, size_t position) {
+  return queue->status != GPUF_OK || queue->batches[writer].first || queue->taken_count > position;
+}
+
+bool gpufi_checkpoint_queue_has_next(gpufi_checkpoint_queue *queue, size_t writer,
+                                     size_t position) {
   pthread_mutex_lock(&queue->mutex);
-  while (queue->status == GPUF_OK && !queue->first && queue->taken_count <= index) {
+  const bool has = has_next(queue, writer, position);
+  pthread_mutex_unlock(&queue->mutex);
+  return has;
+}
+
+gpuf_status gpufi_checkpoint_queue_take(gpufi_checkpoint_queue *queue, size_t writer,
+                                        size_t position, gpufi_checkpoint_batch **batch,
+                                        gpuf_error *err) {
+  gpufi_checkpoint_batches *const batches = &queue->batches[writer];
+  pthread_mutex_lock(&queue->mutex);
+  while (!has_next(queue, writer, position)) {
     pthread_cond_wait(&queue->changed, &queue->mutex);
   }
   const gpuf_status status = failure(queue, err);
   *batch = NULL;
-  if (status == GPUF_OK && queue->first && queue->first->tensor == index) {
-    *batch = queue->first;
-    queue->first = (*batch)->next;
-    if (!queue->first) {
-      queue->last = &queue->first;
-    }
+  if (status == GPUF_OK && batches->first && batches->first->position == position) {
+    *batch = batches->first;
+    batches->first = (*batch)->next;
   }
   pthread_mutex_unlock(&queue->mutex);
   return status;
@@ -175,9 +215,9 @@ gpuf_status gpufi_checkpoint_queue_await_end(gpufi_checkpoint_queue *queue, gpuf
 void gpufi_checkpoint_queue_drop(gpufi_checkpoint_queue *queue, gpufi_checkpoint_batch *batch) {
   if (batch) {
     pthread_mutex_lock(&queue->mutex);
-    queue->rings[batch->place].used_nbytes -= batch->taken_nbytes;
+    batch->is_dropped = true;
+    free_ranges(&queue->rings[batch->place]);
     wake(queue);
-    free(batch);
   }
 }
 

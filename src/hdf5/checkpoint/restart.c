@@ -1,6 +1,5 @@
 /* The public calls that read checkpoints. */
 #include <errno.h>
-#include <fcntl.h>
 #include <inttypes.h>
 #include <pthread.h>
 #include <stdio.h>
@@ -12,12 +11,10 @@
 #include "base/error.h"
 #include "base/fork.h"
 #include "base/struct.h"
-#include "base/system.h"
 #include "base/text.h"
-#include "hdf5/checkpoint/file.h"
 #include "hdf5/checkpoint/folder.h"
 #include "hdf5/checkpoint/library.h"
-#include "hdf5/checkpoint/verify.h"
+#include "hdf5/checkpoint/opened.h"
 
 /* A writer may remove files while the folder is read; more often than so it does not in between. */
 #define LISTINGS_MAX 100
@@ -27,71 +24,8 @@ struct gpuf_restart {
   pthread_mutex_t turn; /* held by calls, one after another */
   gpufi_h5_context context;
   gpufi_h5_session session;
-  gpufi_checkpoint_file file; /* its id is negative while closed */
-  gpufi_checkpoint_contents contents;
+  gpufi_checkpoint_opened opened;
 };
-
-/* --- One file ---------------------------------------------------------------- */
-
-static gpuf_status check_file(const char *path, int64_t *nbytes, gpuf_error *err) {
-  struct stat file = {.st_mode = 0};
-  const int fd = gpufi_open(path, O_RDONLY | O_NONBLOCK, 0);
-  const int code = fd < 0 || fstat(fd, &file) != 0 ? errno : 0;
-  if (fd >= 0) {
-    gpufi_close(fd);
-  }
-  if (code != 0) {
-    return gpufi_fail(err, GPUF_ERR_IO, code, "opening '%s' failed: %s", path, strerror(code));
-  }
-  *nbytes = file.st_size;
-  return S_ISREG(file.st_mode)
-             ? GPUF_OK
-             : gpufi_fail(err, GPUF_ERR_CORRUPT, 0, "'%s' is not a regular file", path);
-}
-
-static void close_file(gpuf_restart *r) {
-  if (r->file.id >= 0) {
-    gpufi_checkpoint_file_close(&r->file, &r->session, "", NULL);
-  }
-  gpufi_checkpoint_contents_clear(&r->contents);
-}
-
-/* A failure while the file was open: what the system refused is the cause of what HDF5 said. */
-static gpuf_status cause_of(const gpuf_restart *r, gpuf_status status, gpuf_error *err) {
-  gpuf_error cause;
-  if (gpufi_checkpoint_file_error(&r->file, &cause) == GPUF_OK) {
-    return status;
-  }
-  *err = cause;
-  return cause.status;
-}
-
-/* Open a finished checkpoint, and compare it with its manifest. */
-static gpuf_status open_file(gpuf_restart *r, const char *path, int64_t step, gpuf_error *err) {
-  int64_t nbytes = 0;
-  gpuf_status status = check_file(path, &nbytes, err);
-  if (status != GPUF_OK) {
-    return status;
-  }
-  status = gpufi_checkpoint_file_open(&r->file, &r->session, path, err);
-  if (status != GPUF_OK) {
-    return status;
-  }
-  status = gpufi_checkpoint_read_manifest(&r->session, r->file.id, nbytes, &r->contents, err);
-  if (status == GPUF_OK && r->contents.step != step) {
-    status = gpufi_fail(err, GPUF_ERR_CORRUPT, 0,
-                        "'%s' is the checkpoint of step %" PRId64 ": it was renamed", path,
-                        r->contents.step);
-  }
-  if (status == GPUF_OK) {
-    status = gpufi_checkpoint_verify(&r->session, r->file.id, &r->contents, err);
-  }
-  if (status != GPUF_OK) {
-    status = cause_of(r, status, err);
-    close_file(r);
-  }
-  return status;
-}
 
 /* --- The newest -------------------------------------------------------------- */
 
@@ -132,11 +66,14 @@ static void note_skipped(gpuf_restart_report *report, int64_t step, const gpuf_e
   }
 }
 
-/* Whether the file was there when the folder was listed, and is no longer: its writer keeps newer
- * ones, or replaces it. */
-static bool has_gone(const char *path, const gpuf_error *error) {
+/* Whether the file that was there when the folder was listed, `before`, is no longer: its writer
+ * keeps newer ones, or has replaced it, and with it its shards. What failed does not tell: HDF5
+ * asks for the path once more when it has opened the file, and has no errno for that; and what a
+ * writer recycles has other bytes. */
+static bool has_gone(const char *path, const struct stat *before) {
   struct stat found;
-  return error->native_code == ENOENT && lstat(path, &found) != 0 && errno == ENOENT;
+  return lstat(path, &found) == 0 ? found.st_ino != before->st_ino || found.st_dev != before->st_dev
+                                  : errno == ENOENT;
 }
 
 /* None of the files can be used: damaged, unless the system refused to read one, whose errno is
@@ -157,19 +94,22 @@ static gpuf_status open_newest(gpuf_restart *r, const gpufi_checkpoint_folder *f
   *has_changed = false;
   for (size_t i = 0; i < count; i++) {
     const gpufi_checkpoint_path path = gpufi_checkpoint_path_of(folder, steps[i]);
-    const gpuf_status status = open_file(r, path.text, steps[i], &error);
+    struct stat before = {.st_ino = 0};
+    lstat(path.text, &before);
+    const gpuf_status status =
+        gpufi_checkpoint_opened_open(&r->opened, &r->session, path.text, steps[i], &error);
     if (status == GPUF_OK) {
       report->step = steps[i];
       memcpy(report->path, path.text, sizeof(report->path));
       return GPUF_OK;
     }
-    *has_changed = has_gone(path.text, &error);
+    *has_changed = has_gone(path.text, &before);
     if (!is_of_file(&error) || *has_changed) {
       return gpufi_fail(err, status == GPUF_ERR_HDF5 && error.native_code ? GPUF_ERR_IO : status,
                         error.native_code, "step %" PRId64 " ('%s'): %s", steps[i], path.text,
                         error.message);
     }
-    code = code ? code : error.native_code;
+    code = code || status == GPUF_ERR_CORRUPT ? code : error.native_code;
     note_skipped(report, steps[i], &error);
   }
   return count == 0 ? GPUF_OK : fail_all(folder, count, code, report, err);
@@ -210,7 +150,7 @@ static gpuf_status open_from(gpuf_restart *r, const gpufi_checkpoint_folder *fol
 
 static gpuf_status restart_init(gpuf_restart *r, gpuf_error *err) {
   r->process_id = getpid();
-  r->file.id = H5I_INVALID_HID;
+  r->opened.master.id = H5I_INVALID_HID;
   pthread_mutex_init(&r->turn, NULL);
   gpuf_status status = gpufi_checkpoint_library(&r->context.api, err);
   if (status == GPUF_OK) {
@@ -250,7 +190,7 @@ gpuf_status gpuf_restart_open(const char *directory, const char *prefix, int64_t
   if (report) {
     gpufi_struct_write(report, &own, sizeof(own));
   }
-  const bool is_open = status == GPUF_OK && r->file.id >= 0;
+  const bool is_open = status == GPUF_OK && r->opened.master.id >= 0;
   if (!is_open) {
     gpuf_restart_close(r);
   }
@@ -264,7 +204,7 @@ void gpuf_restart_close(gpuf_restart *r) {
   if (!r || r->process_id != getpid()) {
     return;
   }
-  close_file(r);
+  gpufi_checkpoint_opened_close(&r->opened, &r->session);
   pthread_mutex_destroy(&r->turn);
   free(r);
 }
@@ -278,11 +218,11 @@ static gpuf_status check_restart(const gpuf_restart *restart, gpuf_error *err) {
 
 static gpuf_status find_tensor(const gpuf_restart *r, const char *name,
                                const gpufi_checkpoint_tensor **found, gpuf_error *err) {
-  *found = gpufi_checkpoint_find_tensor(&r->contents, name);
+  *found = gpufi_checkpoint_find_tensor(&r->opened.contents, name);
   return *found ? GPUF_OK
                 : gpufi_fail(err, GPUF_ERR_INVALID, 0,
                              "the checkpoint of step %" PRId64 " has no tensor '%s'",
-                             r->contents.step, name);
+                             r->opened.contents.step, name);
 }
 
 static gpuf_status check_part(const gpufi_checkpoint_tensor *stored, const gpuf_tensor *tensor,
@@ -301,27 +241,6 @@ static gpuf_status check_part(const gpufi_checkpoint_tensor *stored, const gpuf_
     }
   }
   return GPUF_OK;
-}
-
-/* `part` is NULL for the whole. */
-static gpuf_status read_tensor(gpuf_restart *r, const gpufi_checkpoint_tensor *stored,
-                               const gpuf_tensor *tensor, const gpuf_part *part, gpuf_error *err) {
-  gpuf_status status = GPUF_OK;
-  gpufi_h5_enter(&r->session);
-  const hid_t dataset = r->session.api->Dopen2(r->file.id, stored->name, H5P_DEFAULT);
-  if (dataset < 0) {
-    status = gpufi_h5_fail(&r->session, err, "opening dataset '%s' failed", stored->name);
-  }
-  gpufi_h5_leave(&r->session);
-  if (status != GPUF_OK) {
-    return status;
-  }
-  status =
-      gpuf_h5_read_region(dataset, part ? part->start : NULL, tensor, &r->session.options, err);
-  gpufi_h5_enter(&r->session);
-  gpufi_h5_close(&r->session, dataset);
-  gpufi_h5_leave(&r->session);
-  return status;
 }
 
 gpuf_status gpuf_restart_read(gpuf_restart *restart, const char *name, const gpuf_tensor *tensor,
@@ -348,15 +267,17 @@ gpuf_status gpuf_restart_read(gpuf_restart *restart, const char *name, const gpu
   }
   pthread_mutex_lock(&restart->turn);
   gpufi_h5_context_set(&restart->context);
-  status = read_tensor(restart, stored, tensor, part ? &own : NULL, err);
+  status = gpufi_checkpoint_opened_read(&restart->opened, &restart->session, stored,
+                                        part ? own.start : NULL, tensor, err);
   gpufi_h5_context_set(NULL);
   pthread_mutex_unlock(&restart->turn);
   return status;
 }
 
 const char *gpuf_restart_name(const gpuf_restart *restart, size_t index) {
-  return restart && index < restart->contents.tensor_count ? restart->contents.tensors[index].name
-                                                           : NULL;
+  return restart && index < restart->opened.contents.tensor_count
+             ? restart->opened.contents.tensors[index].name
+             : NULL;
 }
 
 gpuf_status gpuf_restart_describe(gpuf_restart *restart, const char *name, gpuf_tensor *tensor,
@@ -385,11 +306,12 @@ static gpuf_status get_value(const gpuf_restart *r, const char *name, gpufi_chec
   if (status != GPUF_OK) {
     return status;
   }
-  const gpufi_checkpoint_value *const value = gpufi_checkpoint_find_value(&r->contents, name);
+  const gpufi_checkpoint_value *const value =
+      gpufi_checkpoint_find_value(&r->opened.contents, name);
   if (!value) {
     return gpufi_fail(err, GPUF_ERR_INVALID, 0,
-                      "the checkpoint of step %" PRId64 " has no value '%s'", r->contents.step,
-                      name);
+                      "the checkpoint of step %" PRId64 " has no value '%s'",
+                      r->opened.contents.step, name);
   }
   if (value->kind != kind) {
     return gpufi_fail(err, GPUF_ERR_INVALID, 0, "value '%s' is %s, not %s", name,

@@ -108,7 +108,8 @@ static size_t host_nbytes_of(const gpufi_checkpoint_snapshot *s,
   size_t host_nbytes = 0;
   size_t d_used_nbytes = 0;
   for (size_t i = 0; i < contents->tensor_count; i++) {
-    const gpufi_checkpoint_tensor *const t = &contents->tensors[i];
+    const gpufi_checkpoint_tensor *const t =
+        &contents->tensors[gpufi_checkpoint_tensor_at(contents, i)];
     const way chosen = choose_way(s, t, d_used_nbytes);
     if (chosen == TO_HOST) {
       host_nbytes += aligned_nbytes(&t->tensor, HOST_ALIGNMENT);
@@ -142,7 +143,7 @@ static gpuf_status copy_on_device(gpufi_checkpoint_snapshot *s, gpufi_checkpoint
 static gpuf_status encode(gpufi_checkpoint_snapshot *s, gpufi_checkpoint_tensor *t,
                           gpuf_error *err) {
   bool is_encoded = false;
-  gpuf_status status = gpufi_checkpoint_encode(&s->queue, &t->tensor, &is_encoded, err);
+  gpuf_status status = gpufi_checkpoint_encode(&s->queue, t, &is_encoded, err);
   if (status != GPUF_OK || is_encoded) {
     return status;
   }
@@ -176,7 +177,7 @@ static gpuf_status take(gpufi_checkpoint_snapshot *s, gpufi_checkpoint_tensor *t
     return copy_on_device(s, t, stream == GPUF_STREAM_NONE ? s->channel->stream : stream, err);
   }
   gpuf_status status = t->parts ? GPUF_OK : join(s, &t->tensor, err);
-  for (size_t i = 0; i < t->part_count && status == GPUF_OK; i++) {
+  for (size_t i = 0; t->parts && i < t->part_count && status == GPUF_OK; i++) {
     status = join(s, &t->parts[i].tensor, err);
   }
   if (status != GPUF_OK) {
@@ -222,7 +223,7 @@ gpuf_status gpufi_checkpoint_snapshot_take(gpufi_checkpoint_snapshot *s,
                                            gpuf_error *err) {
   gpuf_status status = prepare(s, contents, stream, err);
   for (size_t i = 0; i < contents->tensor_count && status == GPUF_OK; i++) {
-    status = take(s, &contents->tensors[i], stream, err);
+    status = take(s, &contents->tensors[gpufi_checkpoint_tensor_at(contents, i)], stream, err);
     if (status == GPUF_OK) {
       gpufi_checkpoint_queue_end_tensor(&s->queue);
     }

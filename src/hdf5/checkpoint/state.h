@@ -21,7 +21,8 @@ struct gpuf_checkpoint {
   gpuf_checkpoint_options options;
   gpufi_checkpoint_folder folder;
   gpufi_checkpoint_writing writing;
-  atomic_bool stop; /* the process ends: what is being written is given up */
+  int64_t finished_step; /* the writer's: that of the last one that it finished, or -1 */
+  atomic_bool stop;      /* the process ends: what is being written is given up */
   pthread_t thread;
   pthread_mutex_t turn; /* held by calls but gpuf_checkpoint_wait, one after another */
   gpufi_checkpoint_contents contents;
@@ -36,15 +37,21 @@ struct gpuf_checkpoint {
   gpuf_checkpoint_report report; /* of the one that is being written, or was last */
 };
 
+/* Of the file that was written, and of the older one that it was before, or 0. */
+typedef struct gpufi_checkpoint_file_sizes {
+  uint64_t file_nbytes, recycled_nbytes;
+} gpufi_checkpoint_file_sizes;
+
 /* --- Reports (the lock is held, but where something else is said) ------------- */
 
 /* The checkpoint that is being committed is the one to report on, and is being written. */
 void gpufi_checkpoint_report_begin(gpuf_checkpoint *c);
 /* What is reserved may have changed. Called by the thread whose turn it is. */
 void gpufi_checkpoint_report_memory(gpuf_checkpoint *c);
-/* It has ended; `error` counts after a failure. */
+/* It has ended. `error` is its failure, or what did not go well once it was finished; without a
+ * message there was nothing. */
 void gpufi_checkpoint_report_end(gpuf_checkpoint *c, gpuf_status status, const gpuf_error *error,
-                                 uint64_t file_nbytes);
+                                 const gpufi_checkpoint_file_sizes *sizes);
 /* Fill the caller's report, which may be NULL and has been checked. */
 void gpufi_checkpoint_report_write(const gpuf_checkpoint *c, gpuf_checkpoint_report *given);
 /* How the last one ended. */

@@ -6,9 +6,10 @@
 #include <string.h>
 
 #include "base/error.h"
-#include "core/workers.h"
+#include "core/crew.h"
 #include "hdf5/checkpoint/manifest.h"
 #include "hdf5/coding.h"
+#include "hdf5/register.h"
 
 static const gpuf_device cpu = {GPUF_DEVICE_CPU, 0};
 
@@ -97,11 +98,15 @@ gpuf_status gpufi_checkpoint_read_manifest(gpufi_h5_session *session, hid_t file
 
 /* --- Chunks ------------------------------------------------------------------ */
 
-/* The chunks of a dataset, which are added up by several threads if `transfer` has their places,
- * and otherwise by the calling one. */
+/* The chunks of a tensor's dataset, which are added up by several threads if `transfer` has their
+ * places, and otherwise by the calling one. */
 typedef struct summing {
   gpufi_h5_session *session;
-  const gpufi_h5_transfer *transfer;
+  const gpufi_checkpoint_tensor *t; /* NULL: none */
+  hid_t id;
+  gpufi_h5_dataset dataset;
+  gpufi_h5_transfer transfer; /* not for a dataset without chunks */
+  gpufi_job job;
   int64_t next;          /* atomic: the chunk that the next thread takes */
   pthread_mutex_t mutex; /* guards what follows */
   gpufi_h5_digest digest;
@@ -119,7 +124,7 @@ static gpuf_status fail_chunk(const gpufi_h5_transfer *transfer, int64_t index, 
  * and HDF5 leaves it out where it reads elements. */
 static gpuf_status sum_chunk(const summing *s, gpufi_h5_chunk *chunk, int64_t index,
                              gpufi_h5_digest *digest, gpuf_error *err) {
-  const gpufi_h5_transfer *const transfer = s->transfer;
+  const gpufi_h5_transfer *const transfer = &s->transfer;
   const gpufi_h5_dataset *const dataset = transfer->dataset;
   if (transfer->direct.places && transfer->direct.places[index].offset == 0) {
     return fail_chunk(transfer, index, err);
@@ -159,16 +164,16 @@ static void chunk_fini(gpufi_h5_chunk *chunk) {
 /* Each thread does this. */
 static void sum_chunks(void *arg) {
   summing *const s = arg;
-  const int64_t total = s->transfer->grid.total;
+  const int64_t total = s->transfer.grid.total;
   gpufi_h5_digest digest = {0};
   gpuf_error error = {0};
   gpufi_h5_chunk chunk;
   int64_t index;
   gpuf_status status =
-      chunk_init(&chunk, s->transfer->dataset)
+      chunk_init(&chunk, s->transfer.dataset)
           ? GPUF_OK
           : gpufi_fail(&error, GPUF_ERR_NO_MEMORY, 0, "no memory for a chunk of %zu bytes",
-                       s->transfer->dataset->chunk_nbytes);
+                       s->transfer.dataset->chunk_nbytes);
   while (status == GPUF_OK && (index = __atomic_fetch_add(&s->next, 1, __ATOMIC_RELAXED)) < total) {
     status = sum_chunk(s, &chunk, index, &digest, &error);
   }
@@ -183,28 +188,6 @@ static void sum_chunks(void *arg) {
     __atomic_store_n(&s->next, total, __ATOMIC_RELAXED);
   }
   pthread_mutex_unlock(&s->mutex);
-}
-
-static gpuf_status sum_dataset(gpufi_h5_session *session, const gpufi_h5_transfer *transfer,
-                               gpufi_h5_digest *digest, gpuf_error *err) {
-  gpufi_workers workers = {0};
-  summing s = {.session = session, .transfer = transfer};
-  int32_t thread_count = gpufi_h5_session_thread_count(session);
-  pthread_mutex_init(&s.mutex, NULL);
-  if (transfer->direct.places) {
-    thread_count =
-        transfer->grid.total < thread_count ? (int32_t)transfer->grid.total : thread_count;
-    gpufi_workers_start(&workers, thread_count - 1, sum_chunks, &s);
-  }
-  sum_chunks(&s);
-  gpufi_workers_wait(&workers);
-  gpufi_h5_leave(session);
-  pthread_mutex_destroy(&s.mutex);
-  *digest = s.digest;
-  if (s.status != GPUF_OK && err) {
-    *err = s.error;
-  }
-  return s.status;
 }
 
 /* --- Tensors ----------------------------------------------------------------- */
@@ -244,75 +227,131 @@ static bool is_divided(const gpufi_h5_dataset *dataset, const gpufi_h5_box *box,
   return grid.total == digest->chunk_count;
 }
 
-static gpuf_status sum_elements(gpufi_h5_session *session, const gpufi_h5_dataset *dataset,
-                                const gpufi_checkpoint_tensor *t, gpufi_h5_digest *digest,
-                                gpuf_error *err) {
-  const gpuf_tensor *const tensor = &t->tensor;
+/* Begin to add up the elements; the crew goes on while HDF5 is asked about the next tensor. */
+static gpuf_status sum_elements(summing *s, gpufi_crew *crew, int32_t thread_max, gpuf_error *err) {
+  const gpuf_tensor *const tensor = &s->t->tensor;
   gpufi_h5_box box;
-  gpufi_h5_transfer transfer;
-  memset(digest, 0, sizeof(*digest));
   if (tensor->ndim == 0) {
-    return sum_scalar(session, dataset, digest, err);
+    return sum_scalar(s->session, &s->dataset, &s->digest, err);
   }
   if (gpuf_tensor_count(tensor) == 0) {
     return GPUF_OK;
   }
-  if (dataset->route == GPUFI_H5_ROUTE_HDF5) {
+  if (s->dataset.route == GPUFI_H5_ROUTE_HDF5) {
     return gpufi_fail(err, GPUF_ERR_CORRUPT, 0,
-                      "dataset '%s' is stored otherwise than a checkpoint's", dataset->name);
+                      "dataset '%s' is stored otherwise than a checkpoint's", s->dataset.name);
   }
-  gpuf_status status = gpufi_h5_dataset_box(dataset, NULL, tensor, "tensor", &box, err);
-  if (status == GPUF_OK && !is_divided(dataset, &box, &t->digest)) {
-    status = gpufi_fail(err, GPUF_ERR_CORRUPT, 0,
-                        "dataset '%s' has other chunks than the manifest says", t->name);
+  const gpuf_status status = gpufi_h5_dataset_box(&s->dataset, NULL, tensor, "tensor", &box, err);
+  if (status != GPUF_OK) {
+    return status;
   }
+  if (!is_divided(&s->dataset, &box, &s->t->digest)) {
+    return gpufi_fail(err, GPUF_ERR_CORRUPT, 0,
+                      "dataset '%s' has other chunks than the manifest says", s->t->name);
+  }
+  gpufi_h5_transfer_init(&s->transfer, s->session, &s->dataset, &box, tensor, false);
+  if (s->transfer.direct.places) {
+    s->job = (gpufi_job){.run = sum_chunks, .arg = s, .thread_max = thread_max};
+    gpufi_crew_post(crew, &s->job);
+  } else {
+    sum_chunks(s);
+    gpufi_h5_leave(s->session);
+  }
+  return GPUF_OK;
+}
+
+static gpuf_status inspect(summing *s, gpuf_error *err) {
+  gpufi_h5_enter(s->session);
+  gpuf_status status = gpufi_h5_register(s->session, err);
   if (status == GPUF_OK) {
-    gpufi_h5_transfer_init(&transfer, session, dataset, &box, tensor, false);
-    status = sum_dataset(session, &transfer, digest, err);
-    gpufi_h5_transfer_fini(&transfer);
+    status = gpufi_h5_dataset_init(&s->dataset, s->session, s->id, err);
+  }
+  gpufi_h5_leave(s->session);
+  if (status == GPUF_OK && !is_described(&s->dataset, &s->t->tensor)) {
+    status =
+        gpufi_fail(err, GPUF_ERR_CORRUPT, 0,
+                   "dataset '%s' has another dtype or shape than the manifest says", s->t->name);
   }
   return status;
 }
 
-static gpuf_status verify_dataset(gpufi_h5_session *session, hid_t id,
-                                  const gpufi_checkpoint_tensor *t, gpuf_error *err) {
-  gpufi_h5_dataset dataset;
-  gpufi_h5_digest digest;
-  gpufi_h5_enter(session);
-  gpuf_status status = gpufi_h5_register(session, err);
+/* After a failure, too, gpufi_checkpoint_verify ends it. */
+static gpuf_status begin_tensor(summing *s, gpufi_h5_session *session, hid_t file,
+                                const gpufi_checkpoint_tensor *t, gpuf_error *err) {
+  memset(s, 0, sizeof(*s));
+  s->session = session;
+  s->transfer.direct.fd = -1;
+  const gpuf_status status = open_dataset(session, file, t->name, &s->id, err);
   if (status == GPUF_OK) {
-    status = gpufi_h5_dataset_init(&dataset, session, id, err);
+    pthread_mutex_init(&s->mutex, NULL);
+    s->t = t;
   }
-  gpufi_h5_leave(session);
+  return status == GPUF_OK ? inspect(s, err) : status;
+}
+
+/* Wait until all is added up, and compare it. A failure before, `status`, is the outcome. */
+static gpuf_status end_tensor(summing *s, gpufi_crew *crew, gpuf_status status, gpuf_error *err) {
+  const gpufi_checkpoint_tensor *const t = s->t;
+  const gpufi_h5_digest *const digest = &s->digest;
+  if (!t) {
+    return status;
+  }
+  gpufi_crew_finish(crew, &s->job);
+  gpufi_h5_transfer_fini(&s->transfer);
+  close_dataset(s->session, s->id);
+  pthread_mutex_destroy(&s->mutex);
+  s->t = NULL;
   if (status != GPUF_OK) {
     return status;
   }
-  if (!is_described(&dataset, &t->tensor)) {
-    return gpufi_fail(err, GPUF_ERR_CORRUPT, 0,
-                      "dataset '%s' has another dtype or shape than the manifest says", t->name);
+  if (s->status != GPUF_OK) {
+    return gpufi_fail(err, s->status, s->error.native_code, "%s", s->error.message);
   }
-  status = sum_elements(session, &dataset, t, &digest, err);
-  if (status == GPUF_OK &&
-      (digest.sum != t->digest.sum || digest.chunk_count != t->digest.chunk_count ||
-       digest.stored_nbytes != t->digest.stored_nbytes)) {
+  if (digest->sum != t->digest.sum || digest->chunk_count != t->digest.chunk_count ||
+      digest->stored_nbytes != t->digest.stored_nbytes) {
     return gpufi_fail(err, GPUF_ERR_CORRUPT, 0,
                       "the chunks of dataset '%s' are not those that were written: the file is "
                       "damaged",
                       t->name);
   }
-  return status;
+  return GPUF_OK;
+}
+
+/* No more than there are chunks. */
+static int32_t threads_for(const gpufi_h5_session *session,
+                           const gpufi_checkpoint_contents *contents) {
+  const int32_t most = gpufi_h5_session_thread_count(session);
+  int64_t chunk_count = 1;
+  for (size_t i = 0; i < contents->tensor_count && chunk_count < most; i++) {
+    chunk_count += contents->tensors[i].shard_parts ? 0 : contents->tensors[i].digest.chunk_count;
+  }
+  return chunk_count < most ? (int32_t)chunk_count : most;
 }
 
 gpuf_status gpufi_checkpoint_verify(gpufi_h5_session *session, hid_t file,
                                     const gpufi_checkpoint_contents *contents, gpuf_error *err) {
+  const int32_t thread_count = threads_for(session, contents);
   gpuf_status status = GPUF_OK;
+  gpufi_crew crew;
+  summing sums[2] = {{.t = NULL}, {.t = NULL}};
+  int turn = 0;
+  gpufi_crew_init(&crew, thread_count - 1);
   for (size_t i = 0; i < contents->tensor_count && status == GPUF_OK; i++) {
-    hid_t dataset;
-    status = open_dataset(session, file, contents->tensors[i].name, &dataset, err);
+    summing *const s = &sums[turn];
+    if (contents->tensors[i].shard_parts) {
+      continue;
+    }
+    turn = !turn;
+    status = end_tensor(s, &crew, GPUF_OK, err);
     if (status == GPUF_OK) {
-      status = verify_dataset(session, dataset, &contents->tensors[i], err);
-      close_dataset(session, dataset);
+      status = begin_tensor(s, session, file, &contents->tensors[i], err);
+    }
+    if (status == GPUF_OK) {
+      status = sum_elements(s, &crew, thread_count, err);
     }
   }
+  status = end_tensor(&sums[turn], &crew, status, err);
+  status = end_tensor(&sums[!turn], &crew, status, err);
+  gpufi_crew_fini(&crew);
   return status;
 }

@@ -11,9 +11,9 @@ gpuf_status gpufi_checkpoint_read_manifest(gpufi_h5_session *session, hid_t file
                                            int64_t file_nbytes, gpufi_checkpoint_contents *contents,
                                            gpuf_error *err);
 
-/* Compare every tensor's dataset with the manifest, chunk by chunk, by several threads where the
- * library lets them. GPUF_ERR_CORRUPT, naming the tensor, where one differs. Not entered, before or
- * after. */
+/* Compare the dataset of every tensor that the file itself holds with the manifest, chunk by chunk,
+ * by several threads where the library lets them. GPUF_ERR_CORRUPT, naming the tensor, where one
+ * differs. Not entered, before or after. */
 gpuf_status gpufi_checkpoint_verify(gpufi_h5_session *session, hid_t file,
                                     const gpufi_checkpoint_contents *contents, gpuf_error *err);
 

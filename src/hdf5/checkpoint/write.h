@@ -2,6 +2,7 @@
 #ifndef GPUFI_HDF5_CHECKPOINT_WRITE_H
 #define GPUFI_HDF5_CHECKPOINT_WRITE_H
 
+#include "hdf5/checkpoint/folder.h"
 #include "hdf5/checkpoint/snapshot.h"
 
 typedef struct gpufi_checkpoint_writing {
@@ -11,11 +12,20 @@ typedef struct gpufi_checkpoint_writing {
   const atomic_bool *stop; /* once it is true, writing fails with GPUF_ERR_STATE */
 } gpufi_checkpoint_writing;
 
-/* Write everything into the file at `path`, which exists and is overwritten, and close it: each
- * tensor as soon as the snapshot has it. The digests of the tensors are filled in. */
+/* Write everything that shards do not hold into the temporary, which is overwritten: each tensor as
+ * soon as the snapshot has it, and of those that shards hold, which are finished, where they are.
+ * Close it, and seal it. The digests of the tensors are filled in. */
 gpuf_status gpufi_checkpoint_write(const gpufi_checkpoint_writing *writing,
                                    gpufi_checkpoint_snapshot *snapshot,
-                                   gpufi_checkpoint_contents *contents, const char *path,
-                                   gpuf_error *err);
+                                   gpufi_checkpoint_contents *contents,
+                                   const gpufi_checkpoint_temporary *temporary, gpuf_error *err);
+
+/* The same of the parts that shard `index` holds, and of nothing else. What the contents say of the
+ * shard is completed. Several threads may write a shard each. */
+gpuf_status gpufi_checkpoint_write_shard(const gpufi_checkpoint_writing *writing,
+                                         gpufi_checkpoint_snapshot *snapshot,
+                                         gpufi_checkpoint_contents *contents, size_t index,
+                                         const gpufi_checkpoint_temporary *temporary,
+                                         gpuf_error *err);
 
 #endif

@@ -31,10 +31,8 @@
 /* HDF5's own part of an open file, H5FD_t, is 80 bytes in 1.10 to 2.x. */
 #define H5FD_NBYTES 256
 
-/* The bytes from `begin` to `end` of a file; none if they are equal. */
-typedef struct extent {
-  uint64_t begin, end;
-} extent;
+/* Raw data of fewer bytes is not noted as such, so that there is little to note. */
+#define ELEMENTS_NBYTES_MIN 1024
 
 typedef struct open_file {
   _Alignas(16) unsigned char of_hdf5[H5FD_NBYTES];
@@ -45,13 +43,14 @@ typedef struct open_file {
   dev_t device;
   ino_t inode;
   haddr_t eoa, eof; /* eof counts what is kept as written */
+  haddr_t size;     /* of the file on the disk, of which a recycled one has more than HDF5 knows */
   bool ignores_disabled_locks;
   bool is_locked;
   /* After a failure: metadata that HDF5 has written since, and where what it wrote is lost: data,
    * and metadata for which there was no memory. */
   gpufi_h5_overlay overlay;
-  extent lost_data, lost_metadata;
-  char path[GPUFI_H5_DRIVER_PATH_NBYTES]; /* cut if it is longer */
+  gpufi_h5_extent lost_data, lost_metadata; /* none if begin and end are equal */
+  char path[GPUFI_H5_DRIVER_PATH_NBYTES];   /* cut if it is longer */
 } open_file;
 
 /* --- Failures ------------------------------------------------------------------- */
@@ -98,13 +97,13 @@ static bool keep_failure(open_file *f, const char *operation, int code, uint64_t
   return is_kept;
 }
 
-static void add_extent(extent *all, uint64_t offset, size_t nbytes) {
+static void add_extent(gpufi_h5_extent *all, uint64_t offset, size_t nbytes) {
   const bool is_empty = all->begin == all->end;
   all->begin = is_empty || offset < all->begin ? offset : all->begin;
   all->end = is_empty || offset + nbytes > all->end ? offset + nbytes : all->end;
 }
 
-static bool overlaps(const extent *e, uint64_t offset, size_t nbytes) {
+static bool overlaps(const gpufi_h5_extent *e, uint64_t offset, size_t nbytes) {
   return offset < e->end && e->begin < offset + nbytes;
 }
 
@@ -156,10 +155,10 @@ static bool ignores_disabled_locks(const gpufi_h5_api *api, hid_t fapl) {
 }
 
 /* Open the file and learn about it. 0, or errno. */
-static int open_path(open_file *f, const char *path, unsigned flags) {
+static int open_path(open_file *f, const char *path, unsigned flags, bool is_recycled) {
   struct stat status;
   int open_flags = flags & FLAG_RDWR ? O_RDWR : O_RDONLY;
-  open_flags |= flags & FLAG_TRUNC ? O_TRUNC : 0;
+  open_flags |= flags & FLAG_TRUNC && !is_recycled ? O_TRUNC : 0;
   open_flags |= flags & FLAG_CREAT ? O_CREAT : 0;
   open_flags |= flags & FLAG_EXCL ? O_EXCL : 0;
   f->fd = gpufi_open(path, open_flags, 0666);
@@ -173,7 +172,8 @@ static int open_path(open_file *f, const char *path, unsigned flags) {
   }
   f->device = status.st_dev;
   f->inode = status.st_ino;
-  f->eof = (haddr_t)status.st_size;
+  f->size = (haddr_t)status.st_size;
+  f->eof = is_recycled ? 0 : f->size;
   return 0;
 }
 
@@ -196,6 +196,7 @@ static void attach(open_file *f, gpufi_h5_driver_file *file) {
   gpufi_h5_driver_file_retain(file);
   file->is_open = true;
   f->file = file;
+  gpufi_h5_driver_set_target(file, f->fd, file->is_recycled ? f->size : 0);
 }
 
 void *gpufi_h5_driver_on_open(const gpufi_h5_api *api, const char *path, unsigned flags, hid_t fapl,
@@ -216,7 +217,9 @@ void *gpufi_h5_driver_on_open(const gpufi_h5_api *api, const char *path, unsigne
   /* All that is written to a file after a failure is lost: there must be no second one. */
   int code = is_next && gpufi_h5_latch_is_set(&file->latch) ? file->latch.system_error : 0;
   if (code == 0) {
-    code = address_max > GPUFI_H5_ADDRESS_MAX ? EFBIG : open_path(f, path, flags);
+    code = address_max > GPUFI_H5_ADDRESS_MAX
+               ? EFBIG
+               : open_path(f, path, flags, is_next && file->is_recycled);
   }
   if (is_next) {
     note_opening(file, path, code);
@@ -232,6 +235,13 @@ void *gpufi_h5_driver_on_open(const gpufi_h5_api *api, const char *path, unsigne
   return f;
 }
 
+/* Carry out what was deferred, for the last time. */
+static void let_go(open_file *f) {
+  if (f->file && !is_parents(f)) {
+    gpufi_h5_driver_set_target(f->file, -1, 0);
+  }
+}
+
 /* Give the writer's end back: the next file may have it. */
 static void detach(open_file *f) {
   if (f->file) {
@@ -244,6 +254,7 @@ herr_t gpufi_h5_driver_on_close(void *opened) {
   open_file *const f = opened;
   const bool may_touch = !is_parents(f);
   const char *operation = "write";
+  let_go(f);
   int code = unheard_failure(f);
   if (f->is_locked && f->process_id == getpid()) {
     /* A forked child that lives on has the descriptor, and with it the lock. */
@@ -270,9 +281,15 @@ herr_t gpufi_h5_driver_on_delete(const char *path, hid_t fapl) {
 
 /* --- Facts ---------------------------------------------------------------------- */
 
+/* To HDF5, files that compare equal are one open file. In a forked child, a file that its parent
+ * had open has the contents of then for ever, and another process may have finished it: it is none
+ * that the child opens, whatever its inode. */
 int gpufi_h5_driver_on_compare(const void *opened, const void *other) {
   const open_file *const f = opened;
   const open_file *const g = other;
+  if (f->process_id != g->process_id) {
+    return f->process_id < g->process_id ? -1 : 1;
+  }
   if (f->device != g->device) {
     return f->device < g->device ? -1 : 1;
   }
@@ -333,16 +350,36 @@ static bool has_addresses(haddr_t offset, size_t nbytes) {
   return offset <= GPUFI_H5_ADDRESS_MAX && nbytes <= GPUFI_H5_ADDRESS_MAX - offset;
 }
 
+/* Whether bytes that HDF5 has written are in the file, or soon will be: what was deferred of them
+ * is carried out. */
+static bool settle(const open_file *f, uint64_t offset, size_t nbytes) {
+  return !f->file || is_parents(f) || gpufi_h5_driver_settle(f->file, offset, nbytes);
+}
+
+/* 0, or errno. */
+static int write_bytes(const open_file *f, int kind, uint64_t offset, const void *bytes,
+                       size_t nbytes) {
+  if (kind == H5FD_MEM_DRAW && f->file && gpufi_h5_driver_defer(f->file, offset, bytes, nbytes)) {
+    return 0;
+  }
+  settle(f, offset, nbytes);
+  return gpufi_h5_io_write(f->fd, offset, bytes, nbytes);
+}
+
 herr_t gpufi_h5_driver_on_read(void *opened, int kind, hid_t dxpl, haddr_t offset, size_t nbytes,
                                void *bytes) {
   open_file *const f = opened;
-  const extent *lost = kind == H5FD_MEM_DRAW ? &f->lost_data : &f->lost_metadata;
+  const gpufi_h5_extent *lost = kind == H5FD_MEM_DRAW ? &f->lost_data : &f->lost_metadata;
   (void)dxpl;
   if (!has_addresses(offset, nbytes)) {
     return refuse(f, *f->api->E_READERROR, "read", EFBIG, offset);
   }
-  if (overlaps(lost, offset, nbytes)) {
-    const int code = f->file->latch.system_error;
+  if (kind == H5FD_MEM_DRAW && f->file && f->file->probe && bytes == f->file->probe) {
+    f->file->probed = (gpufi_h5_extent){offset, offset + nbytes};
+    return 0;
+  }
+  if (overlaps(lost, offset, nbytes) || !settle(f, offset, nbytes)) {
+    const int code = f->file ? f->file->latch.system_error : 0;
     return refuse(f, *f->api->E_READERROR, "read", code ? code : EPERM, offset);
   }
   const int code = gpufi_h5_io_read(f->fd, offset, bytes, nbytes);
@@ -352,8 +389,24 @@ herr_t gpufi_h5_driver_on_read(void *opened, int kind, hid_t dxpl, haddr_t offse
     }
     return refuse(f, *f->api->E_READERROR, "read", code, offset);
   }
+  if (f->file && f->file->is_recycled && offset + nbytes > f->eof) { /* older bytes are there */
+    const size_t count = f->eof > offset ? (size_t)(f->eof - offset) : 0;
+    memset((char *)bytes + count, 0, nbytes - count);
+  }
   gpufi_h5_overlay_apply(&f->overlay, offset, bytes, nbytes);
   return 0;
+}
+
+/* The writer learns which bytes are elements, of those that were written last. */
+static void note_elements(const open_file *f, int kind, uint64_t offset, size_t nbytes) {
+  if (!f->file || is_parents(f) || nbytes == 0) {
+    return;
+  }
+  if (kind == H5FD_MEM_DRAW && f->file->notes_elements && nbytes >= ELEMENTS_NBYTES_MIN) {
+    gpufi_h5_extents_add(&f->file->elements, offset, offset + nbytes);
+  } else {
+    gpufi_h5_extents_remove(&f->file->elements, offset, offset + nbytes);
+  }
 }
 
 herr_t gpufi_h5_driver_on_write(void *opened, int kind, hid_t dxpl, haddr_t offset, size_t nbytes,
@@ -370,7 +423,10 @@ herr_t gpufi_h5_driver_on_write(void *opened, int kind, hid_t dxpl, haddr_t offs
   if (only_accepts(f)) {
     accept(f, kind, offset, bytes, nbytes);
   } else {
-    code = gpufi_h5_io_write(f->fd, offset, bytes, nbytes);
+    code = write_bytes(f, kind, offset, bytes, nbytes);
+    if (code == 0) {
+      f->size = offset + nbytes > f->size ? offset + nbytes : f->size;
+    }
     if (code != 0 && !keep_failure(f, "write", code, offset)) {
       return refuse(f, *f->api->E_WRITEERROR, "write", code, offset);
     }
@@ -378,12 +434,16 @@ herr_t gpufi_h5_driver_on_write(void *opened, int kind, hid_t dxpl, haddr_t offs
       accept(f, kind, offset, bytes, nbytes);
     }
   }
+  note_elements(f, kind, offset, nbytes);
   f->eof = offset + nbytes > f->eof ? offset + nbytes : f->eof;
   return 0;
 }
 
 herr_t gpufi_h5_driver_on_flush(void *opened, hid_t dxpl, bool is_closing) {
   const open_file *const f = opened;
+  if (f->file && !is_parents(f)) {
+    gpufi_h5_driver_drain(f->file);
+  }
   const int code = unheard_failure(f);
   (void)dxpl;
   (void)is_closing;
@@ -394,13 +454,16 @@ herr_t gpufi_h5_driver_on_truncate(void *opened, hid_t dxpl, bool is_closing) {
   open_file *const f = opened;
   (void)dxpl;
   (void)is_closing;
-  if (!only_accepts(f) && f->eoa != f->eof) {
+  if (f->file && !is_parents(f)) {
+    gpufi_h5_driver_drain(f->file);
+  }
+  if (!only_accepts(f) && (f->eoa != f->eof || f->eoa != f->size)) {
     const int code = gpufi_h5_io_truncate(f->fd, f->eoa);
     if (code != 0 && !keep_failure(f, "truncation", code, f->eoa)) {
       return refuse(f, *f->api->E_SEEKERROR, "truncation", code, f->eoa);
     }
   }
-  f->eof = f->eoa;
+  f->eof = f->size = f->eoa;
   return 0;
 }
 

@@ -18,6 +18,9 @@ gpufi_h5_driver_file *gpufi_h5_driver_file_create(void) {
   file->process_id = getpid();
   file->reference_count = 1;
   file->has_writer = true;
+  file->target.fd = -1;
+  file->thread_count = 1; /* threads that write to a new file wait for each other */
+  gpufi_h5_deferred_init(&file->deferred);
   return file;
 }
 
@@ -29,6 +32,8 @@ void gpufi_h5_driver_file_drop(gpufi_h5_driver_file *file) {
   if (__atomic_sub_fetch(&file->reference_count, 1, __ATOMIC_ACQ_REL) > 0) {
     return;
   }
+  gpufi_h5_extents_fini(&file->elements);
+  gpufi_h5_deferred_fini(&file->deferred);
   free(file);
 }
 
@@ -41,6 +46,21 @@ void gpufi_h5_driver_release(gpufi_h5_driver_file *file) {
 
 void gpufi_h5_driver_set_finished(gpufi_h5_driver_file *file) {
   file->is_finished = true;
+}
+
+void gpufi_h5_driver_note_elements(gpufi_h5_driver_file *file, bool notes_elements) {
+  file->notes_elements = notes_elements;
+}
+
+void gpufi_h5_driver_probe(gpufi_h5_driver_file *file, const void *probe) {
+  file->probe = probe;
+  file->probed = (gpufi_h5_extent){0, 0};
+}
+
+gpufi_h5_extent gpufi_h5_driver_probed(gpufi_h5_driver_file *file) {
+  const gpufi_h5_extent probed = file->probed;
+  file->probe = NULL;
+  return probed;
 }
 
 gpuf_status gpufi_h5_driver_error(const gpufi_h5_driver_file *file, gpuf_error *err) {
@@ -64,4 +84,109 @@ gpuf_status gpufi_h5_driver_error(const gpufi_h5_driver_file *file, gpuf_error *
                       strerror(file->open_error));
   }
   return GPUF_OK;
+}
+
+/* --- Deferred writes ------------------------------------------------------------- */
+
+void gpufi_h5_driver_set_recycled(gpufi_h5_driver_file *file, int32_t thread_count) {
+  file->is_recycled = true;
+  file->thread_count = thread_count;
+}
+
+void gpufi_h5_driver_announce(gpufi_h5_driver_file *file, const void *bytes, size_t nbytes) {
+  file->announced = bytes;
+  file->announced_nbytes = nbytes;
+}
+
+bool gpufi_h5_driver_defer(gpufi_h5_driver_file *file, uint64_t offset, const void *bytes,
+                           size_t nbytes) {
+  const uintptr_t begin = (uintptr_t)file->announced;
+  const uintptr_t at = (uintptr_t)bytes;
+  if (!file->announced || nbytes == 0 || at < begin || nbytes > file->announced_nbytes ||
+      at - begin > file->announced_nbytes - nbytes) {
+    return false;
+  }
+  const gpufi_h5_write write = {offset, bytes, nbytes};
+  pthread_mutex_lock(&file->deferred.mutex);
+  const bool is_deferred = gpufi_h5_deferred_add(&file->deferred, &write);
+  pthread_mutex_unlock(&file->deferred.mutex);
+  return is_deferred;
+}
+
+/* The mutex is held here, and in the next three. */
+static void lose(gpufi_h5_driver_file *file, gpufi_h5_writes *writes) {
+  for (size_t i = 0; i < writes->count; i++) {
+    const gpufi_h5_write *const w = &writes->all[i];
+    const bool is_first = file->lost.begin == file->lost.end;
+    if (is_first || w->offset < file->lost.begin) {
+      file->lost.begin = w->offset;
+    }
+    if (is_first || w->offset + w->nbytes > file->lost.end) {
+      file->lost.end = w->offset + w->nbytes;
+    }
+  }
+  writes->count = 0;
+}
+
+/* Wait for what is under way. After a failure it is not known which of it is in the file. */
+static void end_writes(gpufi_h5_driver_file *file) {
+  uint64_t offset;
+  if (file->deferred.under_way.count == 0) {
+    return;
+  }
+  const int code = gpufi_h5_deferred_end(&file->deferred, &offset);
+  if (code != 0) {
+    gpufi_h5_latch_set(&file->latch, "write", code, offset);
+    lose(file, &file->deferred.under_way);
+  }
+  file->deferred.under_way.count = 0;
+}
+
+static void begin_writes(gpufi_h5_driver_file *file) {
+  end_writes(file);
+  if (file->target.fd < 0 || gpufi_h5_latch_is_set(&file->latch)) {
+    lose(file, &file->deferred.noted);
+  } else if (file->deferred.noted.count > 0) {
+    gpufi_h5_deferred_begin(&file->deferred, &file->target, file->thread_count);
+  }
+}
+
+static void carry_out(gpufi_h5_driver_file *file) {
+  begin_writes(file);
+  end_writes(file);
+}
+
+void gpufi_h5_driver_begin(gpufi_h5_driver_file *file) {
+  pthread_mutex_lock(&file->deferred.mutex);
+  begin_writes(file);
+  pthread_mutex_unlock(&file->deferred.mutex);
+}
+
+void gpufi_h5_driver_drain(gpufi_h5_driver_file *file) {
+  pthread_mutex_lock(&file->deferred.mutex);
+  carry_out(file);
+  pthread_mutex_unlock(&file->deferred.mutex);
+}
+
+void gpufi_h5_driver_set_target(gpufi_h5_driver_file *file, int fd, uint64_t old_nbytes) {
+  pthread_mutex_lock(&file->deferred.mutex);
+  if (fd >= 0) {
+    gpufi_h5_io_map(&file->target, fd, old_nbytes);
+  } else {
+    carry_out(file);
+    gpufi_h5_deferred_forget(&file->deferred, &file->target);
+    gpufi_h5_deferred_dismiss(&file->deferred);
+    gpufi_h5_io_unmap(&file->target);
+  }
+  pthread_mutex_unlock(&file->deferred.mutex);
+}
+
+bool gpufi_h5_driver_settle(gpufi_h5_driver_file *file, uint64_t offset, size_t nbytes) {
+  pthread_mutex_lock(&file->deferred.mutex);
+  if (gpufi_h5_deferred_overlaps(&file->deferred, offset, nbytes)) {
+    carry_out(file);
+  }
+  const bool is_there = offset >= file->lost.end || file->lost.begin >= offset + nbytes;
+  pthread_mutex_unlock(&file->deferred.mutex);
+  return is_there;
 }

@@ -3,6 +3,8 @@
 #include <errno.h>
 #include <string.h>
 #include <sys/file.h>
+#include <sys/mman.h>
+#include <sys/uio.h>
 #include <unistd.h>
 
 int gpufi_h5_io_read(int fd, uint64_t offset, void *bytes, size_t nbytes) {
@@ -52,4 +54,50 @@ int gpufi_h5_io_truncate(int fd, uint64_t nbytes) {
 
 int gpufi_h5_io_lock(int fd, int operation) {
   UNINTERRUPTED(flock(fd, operation | LOCK_NB));
+}
+
+void gpufi_h5_io_map(gpufi_h5_target *target, int fd, uint64_t nbytes) {
+  *target = (gpufi_h5_target){.fd = fd};
+  if (nbytes > 0 && nbytes <= SIZE_MAX / 2) {
+    void *const old = mmap(NULL, (size_t)nbytes, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
+    if (old != MAP_FAILED) {
+      target->old = old;
+      target->old_nbytes = (size_t)nbytes;
+    }
+  }
+}
+
+void gpufi_h5_io_unmap(gpufi_h5_target *target) {
+  if (target->old) {
+    munmap(target->old, target->old_nbytes);
+  }
+  *target = (gpufi_h5_target){.fd = -1};
+}
+
+/* How many bytes were written through the mapping: those before the first page that could not be
+ * had, or none where the system forbids the call. */
+static size_t write_mapped(const gpufi_h5_target *target, uint64_t offset, const void *bytes,
+                           size_t nbytes) {
+  size_t done = 0;
+  if (offset >= target->old_nbytes) {
+    return 0;
+  }
+  const size_t left = target->old_nbytes - (size_t)offset;
+  nbytes = nbytes < left ? nbytes : left;
+  while (done < nbytes) {
+    const struct iovec from = {(char *)bytes + done, nbytes - done};
+    const struct iovec to = {target->old + offset + done, nbytes - done};
+    const ssize_t count = process_vm_writev(getpid(), &from, 1, &to, 1, 0);
+    if (count <= 0) {
+      break;
+    }
+    done += (size_t)count;
+  }
+  return done;
+}
+
+int gpufi_h5_io_overwrite(const gpufi_h5_target *target, uint64_t offset, const void *bytes,
+                          size_t nbytes) {
+  const size_t done = write_mapped(target, offset, bytes, nbytes);
+  return gpufi_h5_io_write(target->fd, offset + done, (const char *)bytes + done, nbytes - done);
 }

@@ -12,6 +12,23 @@ int gpufi_h5_io_read(int fd, uint64_t offset, void *bytes, size_t nbytes);
 /* After a failure some of the bytes may have been written. */
 int gpufi_h5_io_write(int fd, uint64_t offset, const void *bytes, size_t nbytes);
 int gpufi_h5_io_truncate(int fd, uint64_t nbytes);
+
+/* A file that is written to, and what it held before, which is overwritten. */
+typedef struct gpufi_h5_target {
+  int fd;
+  uint8_t *old; /* its first bytes, mapped for writing; NULL: none */
+  size_t old_nbytes;
+} gpufi_h5_target;
+
+/* Map what the open file holds. Where that is not possible it is written to as any other. */
+void gpufi_h5_io_map(gpufi_h5_target *target, int fd, uint64_t nbytes);
+void gpufi_h5_io_unmap(gpufi_h5_target *target);
+/* As gpufi_h5_io_write. What the file held before is overwritten through the mapping, in which
+ * several threads do not wait for each other as they do in write(2). The kernel copies the bytes:
+ * where a page cannot be had (a full disk, an I/O error, a file that was cut) it says so, and the
+ * process gets no SIGBUS. */
+int gpufi_h5_io_overwrite(const gpufi_h5_target *target, uint64_t offset, const void *bytes,
+                          size_t nbytes);
 /* flock(2) with an operation that does not wait. */
 int gpufi_h5_io_lock(int fd, int operation);
 

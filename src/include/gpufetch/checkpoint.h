@@ -1,9 +1,10 @@
 /* gpufetch: checkpoints of a simulation, written while it goes on, and restarts from them.
  *
- * A checkpoint is one HDF5 file, DIRECTORY/PREFIX-STEP.h5, with the step in at least 12 digits. Any
- * HDF5 reads it: a dataset for each tensor, as gpuf_h5_write makes them, and an attribute of the
- * root for each value. The dataset "gpufetch_checkpoint" says what belongs to it, with checksums,
- * and docs/checkpoints.md what is promised and how that was shown.
+ * A checkpoint is one HDF5 file, DIRECTORY/PREFIX-STEP.h5, with the step in at least 12 digits, or
+ * such a file and several others beside it ("Shards" below). Any HDF5 reads it: a dataset for each
+ * tensor, as gpuf_h5_write makes them, and an attribute of the root for each value. The dataset
+ * "gpufetch_checkpoint" says what belongs to it, with checksums, and docs/checkpoints.md what is
+ * promised and how that was shown.
  *
  *   gpuf_checkpoint_begin(c, step, NULL, &err);
  *   gpuf_checkpoint_add(c, "u", &u, NULL, &err);
@@ -25,13 +26,32 @@
  *   - The library installs no signal handler. A program that wants a last checkpoint at SIGTERM
  *     sets a flag in its handler, and commits and closes in its main loop.
  *
+ * Shards. With options.shard_count the tensors are spread over so many files, which are written at
+ * once, each by a thread: a system fills one file no faster with several threads. Their names are
+ * PREFIX-STEP.NUMBER.INDEX.h5, with a number that no other checkpoint has, and PREFIX-STEP.h5 is
+ * their master, which is small. It has a virtual dataset for each tensor, by which any HDF5 reads
+ * the whole state as long as all of the files are in one folder, and a manifest of the shards.
+ * Where a shard is missing HDF5 reads fill values, which are NaN for floating-point numbers; a
+ * restart refuses the checkpoint, and names the file. So it does where a shard is not the file that
+ * was written. The master gets its name last and loses it first, and no file's name is that of an
+ * older one but for a master's that is replaced.
+ *
+ * The tensors, one behind the other, are cut into shard_count ranges of as many bytes. A tensor
+ * that is longer than what is left of a range is cut between chunks along its first axis that has
+ * more than one: so one huge tensor and many small ones are both divided evenly, to within one
+ * layer of chunks; a dataset more is made for a cut only, because HDF5 takes time for each that no
+ * two files can take at once; and what a shard has of a tensor is one box. There may be fewer files
+ * than shard_count, and for a state without a chunk there is one.
+ *
  * HDF5. A checkpoint owns its files, and no identifier of the program's is involved. They are
  * written by a thread of the library, with the libhdf5 that gpuf_h5_bind chooses if it was built
  * thread-safe. Otherwise the program's own calls could meet the thread's, so that a second copy of
  * that libhdf5 is loaded, which nothing else uses; GPUF_ERR_UNSUPPORTED where that fails, as for a
  * libhdf5 that is linked statically. A program that makes no HDF5 call of its own calls H5open, so
  * that the linker keeps libhdf5. While a thread forks, it waits until the writer is between two
- * of its HDF5 calls.
+ * of its HDF5 calls. H5close, called by the program with its own thread-safe libhdf5, closes the
+ * library's open files too: the checkpoint that is being written fails, an open restart's reads do,
+ * and HDF5 may print "infinite loop closing library", as it does beside any other thread's calls.
  *
  * Thread-safety: calls on one checkpoint, or on one restart, take turns, and a call waits for those
  * of other threads; gpuf_checkpoint_wait may be called beside any other. No other thread may be in
@@ -60,7 +80,8 @@ typedef enum gpuf_checkpoint_mode {
    */
   GPUF_CHECKPOINT_DEVICE_COPY = 1,
   /* Encoded by the device, into device memory as far as it goes and then into host memory; commit
-   * waits for the stream and for the encoding. */
+   * waits for the stream and for the encoding. Refused with options.uncompressed
+   * (GPUF_ERR_INVALID), with which GPUF_CHECKPOINT_AUTO never chooses it. */
   GPUF_CHECKPOINT_DEVICE_ENCODED = 2,
   /* Encoded by the device in small batches that cross the link to page-locked memory; commit waits
    * for the stream and for the last batch. */
@@ -75,20 +96,34 @@ typedef struct gpuf_checkpoint_options {
    * reserved, and the mode is GPUF_CHECKPOINT_PINNED. */
   gpuf_device device;
   /* What the tensors of one checkpoint take on the device; 0: not known, and nothing is reserved on
-   * it. A tensor that finds no room among what is reserved is kept as by GPUF_CHECKPOINT_PINNED. */
+   * it. A tensor that finds no room among what is reserved is kept as by GPUF_CHECKPOINT_PINNED;
+   * the report's message says how much they take where that is more. */
   size_t state_nbytes;
   size_t device_max_nbytes; /* of device memory to reserve; 0: half of what is free */
   /* Page-locked memory to reserve, in which encoded chunks wait for the writer; 0: 256 MiB. At
    * least 64 MiB; a state that is smaller needs, and takes, twice its size and 1 MiB. Tensors on
    * the CPU, and those that the device cannot encode, take host memory of their size besides. */
   size_t host_max_nbytes;
-  int32_t keep_count;   /* of finished checkpoints to keep; 0: all */
+  /* Of finished checkpoints to keep; 0: all. Only files that end with the library's seal are
+   * counted, and removed. */
+  int32_t keep_count;
   int32_t thread_count; /* that encode; as in gpuf_h5_options */
   gpuf_checkpoint_mode mode;
-  bool uncompressed; /* plain chunks, which need no plugin to be read */
+  /* Plain chunks, which need no plugin to be read. Tensors on the device that find no room for a
+   * copy there are copied to host memory. */
+  bool uncompressed;
   bool unsynced;     /* no fsync: a finished checkpoint survives the process, not a power cut */
   bool replace;      /* a step that exists is replaced; the old file stays until the new is whole */
   bool skip_if_busy; /* begin does not wait for the checkpoint before: GPUF_ERR_TIMEOUT instead */
+  /* A checkpoint that keep_count no longer promises stays until the next one is begun to be
+   * written, and its file is then overwritten, which is faster than a new file is filled: one more
+   * than keep_count (which must be set) is in the folder. A file that any program has open, or that
+   * has another name too, is left alone, and so is every file where the file system cannot tell;
+   * then a new one is made. Readers on other machines may not be seen. */
+  bool recycle;
+  /* How many files the tensors of a checkpoint are spread over, which are written at once, at most
+   * 256; 0 or 1: all is one file. See "Shards" above. */
+  size_t shard_count;
 } gpuf_checkpoint_options;
 
 #define GPUF_CHECKPOINT_OPTIONS_INIT                                                               \
@@ -105,7 +140,9 @@ typedef struct gpuf_checkpoint_options {
    false,                                                                                          \
    false,                                                                                          \
    false,                                                                                          \
-   false}
+   false,                                                                                          \
+   false,                                                                                          \
+   0}
 
 /* How a checkpoint ended, or how far it is. */
 typedef struct gpuf_checkpoint_report {
@@ -115,16 +152,21 @@ typedef struct gpuf_checkpoint_report {
    */
   gpuf_status status;
   gpuf_checkpoint_mode mode;
-  int64_t system_error;   /* errno where one caused the failure, else 0 */
+  int64_t system_error;   /* errno where one caused what the message says, else 0 */
   uint64_t raw_nbytes;    /* of the tensors */
-  uint64_t file_nbytes;   /* of the finished file, else 0 */
+  uint64_t file_nbytes;   /* of the finished file with its shards, else 0 */
   double ratio;           /* raw_nbytes / file_nbytes, or 0 */
   int64_t stall_ns;       /* host time in begin, add and commit */
   int64_t write_ns;       /* from commit to the end */
   uint64_t device_nbytes; /* of device memory that are reserved now */
   uint64_t host_nbytes;   /* of host memory that are reserved now */
-  char path[2048];        /* of the file under its final name; empty if there was none yet */
-  char message[GPUF_ERROR_MESSAGE_NBYTES]; /* of the failure, else empty */
+  /* Of the older files that were overwritten, with options.recycle; 0: all are new ones. */
+  uint64_t recycled_nbytes;
+  char path[2048]; /* of the file, or the master, under its final name; empty if there was none */
+  /* Of the failure. With GPUF_OK, what else did not go well: an older checkpoint that could not be
+   * removed, or a state that is larger than
+   * options.state_nbytes. Otherwise empty. */
+  char message[GPUF_ERROR_MESSAGE_NBYTES];
 } gpuf_checkpoint_report;
 
 #define GPUF_CHECKPOINT_REPORT_INIT                                                                \
@@ -132,6 +174,7 @@ typedef struct gpuf_checkpoint_report {
    0,                                                                                              \
    GPUF_OK,                                                                                        \
    GPUF_CHECKPOINT_AUTO,                                                                           \
+   0,                                                                                              \
    0,                                                                                              \
    0,                                                                                              \
    0,                                                                                              \
@@ -235,15 +278,16 @@ typedef struct gpuf_restart_report {
   int64_t step;                            /* that was opened, or -1 */
   int64_t skipped_count;                   /* newer ones that are damaged or cannot be read */
   int64_t skipped_step;                    /* the newest of them, or -1 */
-  char path[2048];                         /* of the file that was opened, or empty */
+  char path[2048];                         /* of the file or master that was opened, or empty */
   char message[GPUF_ERROR_MESSAGE_NBYTES]; /* why each was skipped, as far as there is room */
 } gpuf_restart_report;
 
 #define GPUF_RESTART_REPORT_INIT {sizeof(gpuf_restart_report), 0, 0, 0, {0}, {0}}
 
 /* Open the newest checkpoint of the prefix whose step is at most `step_max` (negative: any) and
- * that is whole: every chunk of every tensor is read and compared with its checksum. Others are
- * skipped, and *report (may be NULL, filled in any case) says why.
+ * that is whole: every chunk of every tensor is read and compared with its checksum, and all other
+ * bytes of the file with its seal. Others are skipped, and *report (may be NULL, filled in any
+ * case) says why.
  *
  * GPUF_OK with *restart = NULL: there is none yet. GPUF_ERR_CORRUPT: there are some, and none of
  * them is whole. Any other failure, such as a folder that does not exist, too little memory, or a

@@ -25,6 +25,10 @@
  *     calls with pthread_setcancelstate.
  *   - The library does not print, does not exit, and installs no signal handlers. A signal that the
  *     program handles neither ends a call early nor puts off its deadline.
+ *   - Results do not depend on the calling thread's floating-point environment: how it rounds,
+ *     whether it flushes subnormal numbers to zero (as a program linked with -ffast-math does), and
+ *     which exceptions it traps. A call leaves that environment as it is, and raises no flag and no
+ *     trap for the numbers that it works on. HDF5, where a call uses it, computes in the caller's.
  *   - A forked child may make every call that needs host memory alone, though its parent has used a
  *     device and whatever the parent's threads were doing: it reads and writes files and copies
  *     between arrays. Devices, and copies, shares and servers of the parent, are refused there with

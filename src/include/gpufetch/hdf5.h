@@ -5,11 +5,14 @@
  *
  * Thread-safety: within a call, one thread at a time enters HDF5. Two calls at once, or a call
  * beside the caller's own HDF5 calls, are safe only if libhdf5 was built thread-safe or if the
- * options carry a lock that the other callers hold too.
+ * options carry a lock that the other callers hold too. A fork waits until no other thread is in
+ * HDF5 by a call here, for at most 3 s, so that the child may use HDF5; where one stayed longer,
+ * the child's calls here are GPUF_ERR_STATE.
  *
  * Where HDF5 fails with GPUF_ERR_HDF5 since the system refused it something, the error's
  * native_code is errno: ENOSPC for a full disk, EIO, EDQUOT. A file that is read past HDF5
- * (gpuf_h5_read_region) and cannot be read is GPUF_ERR_IO with that errno.
+ * (gpuf_h5_read_region) and cannot be read is GPUF_ERR_IO with that errno. Where HDF5 lacks memory
+ * it is GPUF_ERR_NO_MEMORY.
  *
  * A full disk. HDF5 keeps data and metadata in memory and writes them in its own time: after
  * GPUF_OK HDF5 has the data, and the file has them once H5Dclose and H5Fclose have succeeded. After
@@ -92,10 +95,13 @@ typedef struct gpuf_h5_options {
   void (*lock)(void *lock_arg);
   void (*unlock)(void *lock_arg);
   void *lock_arg;
+  /* What an asynchronous write has encoded, and HDF5 has not got yet, takes at most this much
+   * memory, or one chunk where that is more; 0 = 256 MiB. */
+  size_t async_max_nbytes;
 } gpuf_h5_options;
 
 #define GPUF_H5_OPTIONS_INIT                                                                       \
-  {sizeof(gpuf_h5_options), GPUF_H5_CODEC_GPUFETCH, NULL, 0, NULL, NULL, NULL}
+  {sizeof(gpuf_h5_options), GPUF_H5_CODEC_GPUFETCH, NULL, 0, NULL, NULL, NULL, 0}
 
 /* --- Writing ------------------------------------------------------------- */
 
@@ -130,6 +136,58 @@ GPUF_API gpuf_status gpuf_h5_write_dataset(gpuf_h5_id dataset, const gpuf_tensor
 GPUF_API gpuf_status gpuf_h5_write_region(gpuf_h5_id dataset, const int64_t *start,
                                           const gpuf_tensor *src, const gpuf_h5_options *options,
                                           gpuf_error *err);
+
+/* --- Asynchronous writing ------------------------------------------------ */
+
+/* A write in flight. A thread of the library copies and encodes `src`; it never enters HDF5. What
+ * it has made is handed to HDF5 by the calls of the future, on the thread that calls them, under
+ * the lock of the options. One thread at a time uses a future, and several futures may be in
+ * flight, of one dataset too: where they overlap, the elements of the chunks that are handed over
+ * last stay.
+ *   - `src` must stay valid and unchanged until gpuf_h5_future_wait_copied or _wait has returned
+ *     GPUF_OK, or _wait a failure. The write has what the tensor holds behind the work that is
+ *     pending on its stream when the write begins.
+ *   - The file may be used by others meanwhile, and the dataset may grow; if it shrinks so that the
+ *     region does not lie in it any more, the write fails with GPUF_ERR_INVALID. The future holds
+ *     the dataset open: an H5Fclose closes the file once the future is finished or destroyed. Where
+ *     the file's identifiers are all closed with it (H5F_CLOSE_STRONG, as by h5py), the write fails
+ *     with GPUF_ERR_STATE.
+ *   - A new dataset may get another name meanwhile. Where it was deleted, the write fails with
+ *     GPUF_ERR_STATE; where a group that holds it was, HDF5 may not tell, and the data is lost.
+ *   - A failure is as that of gpuf_h5_write or gpuf_h5_write_region: the first failure of the file
+ *     is remembered, and its errno is in native_code.
+ *   - A program that ends before a future is finished leaves its dataset incomplete.
+ *   - Where the system has no thread for it, the first call of the future writes everything.
+ *   - In a forked child, the calls of its parent's futures are GPUF_ERR_STATE. */
+typedef struct gpuf_h5_future gpuf_h5_future;
+
+/* Begin what gpuf_h5_write and gpuf_h5_write_region do. The call itself enters HDF5 to create or to
+ * inspect the dataset, so that wrong arguments fail at once; it does not wait for `src`. The lock
+ * of the options stays in use until the future is destroyed. End with gpuf_h5_future_destroy. */
+GPUF_API gpuf_status gpuf_h5_write_async(gpuf_h5_id location, const char *name,
+                                         const gpuf_tensor *src, const gpuf_h5_options *options,
+                                         gpuf_h5_future **future, gpuf_error *err);
+GPUF_API gpuf_status gpuf_h5_write_region_async(gpuf_h5_id dataset, const int64_t *start,
+                                                const gpuf_tensor *src,
+                                                const gpuf_h5_options *options,
+                                                gpuf_h5_future **future, gpuf_error *err);
+
+/* Hand to HDF5 what is ready, without waiting for more. *done: the write is finished, or has
+ * failed, as the status says. */
+GPUF_API gpuf_status gpuf_h5_future_poll(gpuf_h5_future *future, bool *done, gpuf_error *err);
+/* Hand everything to HDF5 and close what the write has opened: GPUF_OK where gpuf_h5_write would
+ * return that. GPUF_ERR_TIMEOUT where it is not finished after `timeout_ns` (negative: no limit).
+ */
+GPUF_API gpuf_status gpuf_h5_future_wait(gpuf_h5_future *future, int64_t timeout_ns,
+                                         gpuf_error *err);
+/* The same until `src` may be overwritten, where more may be left to hand over. */
+GPUF_API gpuf_status gpuf_h5_future_wait_copied(gpuf_h5_future *future, int64_t timeout_ns,
+                                                gpuf_error *err);
+/* Free a future. One that is not finished is given up: a dataset that was created for it is
+ * unlinked, which enters HDF5, and a region is left partly written. What others have put under the
+ * dataset's name stays, and so does, incomplete, a dataset that has another name now. NULL is
+ * allowed. */
+GPUF_API void gpuf_h5_future_destroy(gpuf_h5_future *future);
 
 /* --- Reading ------------------------------------------------------------- */
 

@@ -79,8 +79,9 @@ GPUF_API gpuf_dtype gpuf_overview_dtype(gpuf_dtype dtype, gpuf_overview_method m
  *
  * The error of a mean of n finite elements, before it is rounded to its type, is at most n * 2^-53
  * times the mean of their magnitudes; the relative error of a root mean square is at most n *
- * 2^-53. A sum beyond float64's range gives infinity. After a failure the outputs may be partly
- * written. */
+ * 2^-53. Where a sum of elements or squares leaves float64's range on its way, the result may be
+ * infinite or NaN; of magnitudes below 1.5e-154, whose squares are subnormal, a root mean square
+ * has fewer digits, down to 0. After a failure the outputs may be partly written. */
 GPUF_API gpuf_status gpuf_reduce_overview(const gpuf_tensor *src, gpuf_overview_method method,
                                           const int64_t *shape, void *result, void *result_max,
                                           gpuf_counts *counts, gpuf_error *err);
@@ -88,7 +89,8 @@ GPUF_API gpuf_status gpuf_reduce_overview(const gpuf_tensor *src, gpuf_overview_
 /* Statistics of a tensor. For floating-point types a member that has no element to be computed from
  * is NaN: min and max if there is no element but NaN, and the others if there is no finite element.
  * For integers, which lack elements only if the tensor is empty, mean and variance are NaN then and
- * the others 0. */
+ * the others 0. Where sums of finite elements leave float64's range, mean and variance may be
+ * infinite or NaN, too. */
 typedef struct gpuf_stats {
   size_t struct_nbytes;
   uint64_t count; /* of all elements that were read */

@@ -128,9 +128,13 @@ typedef struct gpuf_publish_options {
    */
   const int64_t *global_shape;
   const int64_t *start;
+  /* Where gpuf_attach gave the tensor's memory (gpufetch/share.h), its attachment, which must live
+   * as long as the tensor; NULL for other memory. Reads fail once the exporting process has ended.
+   */
+  struct gpuf_attachment *attachment;
 } gpuf_publish_options;
 
-#define GPUF_PUBLISH_OPTIONS_INIT {sizeof(gpuf_publish_options), NULL, NULL, NULL, NULL}
+#define GPUF_PUBLISH_OPTIONS_INIT {sizeof(gpuf_publish_options), NULL, NULL, NULL, NULL, NULL}
 
 /* Offer `tensor` (a device's or the CPU's, any layout) to clients under `name`: 1 to 200 bytes of
  * UTF-8 without control characters. A tensor that has the name is replaced, so a program that swaps

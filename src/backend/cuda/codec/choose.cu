@@ -1,59 +1,33 @@
 /* Choosing how a chunk is encoded by the cost of a sample, exactly as codec/predict.c and
- * codec/ranked.c. A thread block takes a chunk, and each of its threads a group of the sample. */
+ * codec/ranked.c, and all else that a first look at the sample shows: whether there may be numbers
+ * behind floats, and whether matches may pay. A thread block takes a chunk, and each of its threads
+ * a group of the sample. */
+#include "backend/cuda/codec/numbers.cuh"
 #include "backend/cuda/codec/offset.cuh"
+#include "backend/cuda/codec/repeats.cuh"
 #include "backend/cuda/launch.cuh"
 
 namespace {
 
 using namespace gpufi;
 
-/* What is known of a group's residuals by one transform, along each subset. */
-template <typename T, uint32_t kSubsets> struct group_tallies {
-  group_tally<T> of[kSubsets];
-
-  /* Add one value. values[s] is its neighbour along all of s, 0 if there is none. */
-  __device__ __forceinline__ void add(const T values[kSubsets], T before, uint32_t inside,
-                                      bool has_before, loading how) {
-    T f[kSubsets];
-#pragma unroll
-    for (uint32_t s = 0; s < kSubsets; s++) {
-      f[s] = values[s];
-    }
-    transform_values<T, kSubsets>(f, how); /* which maps 0 to 0 */
-    transform_values<T, 1>(&before, how);
-    const T chained = has_before ? static_cast<T>(f[0] - before) : 0;
-#pragma unroll
-    for (uint32_t bit = 1; bit < kSubsets; bit *= 2) {
-#pragma unroll
-      for (uint32_t s = 0; s < kSubsets; s++) {
-        f[s] = (s & bit) ? static_cast<T>(f[s ^ bit] - f[s]) : f[s];
-      }
-    }
-#pragma unroll
-    for (uint32_t s = 0; s < kSubsets; s++) {
-      of[s].add(s != 0 && (s & inside) == 0 ? chained : f[s]);
-    }
-  }
-};
-
-/* The group of one thread. There are kSubsets, of which those along axes that are not there are not
- * to be chosen. */
+/* The group of one thread by one transform. There are kSubsets, of which those along axes that are
+ * not there are not to be chosen. */
 template <typename T, uint32_t kSubsets> struct sampled_residuals {
-  group_tallies<T, kSubsets> tallies[kTransforms];
+  group_tallies<T, kSubsets> tallies;
+  loading how;
 
-  __device__ __forceinline__ void add(const encode_job &job, const T values[kSubsets], T before,
-                                      uint32_t inside, bool has_before) {
-#pragma unroll
-    for (int t = 0; t < kTransforms; t++) {
-      if (t == 0 || job.grid.is_float) {
-        tallies[t].add(values, before, inside, has_before, {transform_of(job.grid, t), job.swap});
-      }
-    }
+  /* values[s] is the value's neighbour along all of s, 0 if there is none. */
+  __device__ __forceinline__ void add(T values[kSubsets], T before, uint32_t inside,
+                                      bool has_before) {
+    transform_values<T, kSubsets>(values, how); /* which maps 0 to 0 */
+    transform_values<T, 1>(&before, how);
+    const T chained = has_before ? static_cast<T>(values[0] - before) : 0;
+    tallies.add(values, chained, inside);
   }
 
   /* Sampled group k, in any shape. */
-  __device__ __forceinline__ void take_group(const encode_job &job, const T *raw, uint32_t k) {
-    const chunk_grid &grid = job.grid;
+  __device__ __forceinline__ void take_group(const chunk_grid &grid, const T *raw, uint32_t k) {
     for (uint32_t t = 0; t < kGroup; t++) {
       const sampled_value here = sample_value(grid, k, t);
       if (here.valid) {
@@ -64,19 +38,17 @@ template <typename T, uint32_t kSubsets> struct sampled_residuals {
         for (uint32_t s = 0; s < kSubsets; s++) {
           values[s] = (s & ~inside) == 0 ? raw[here.i - grid.offsets[s]] : static_cast<T>(0);
         }
-        add(job, values, before != 0 ? raw[here.i - before] : static_cast<T>(0), inside,
-            before != 0);
+        add(values, before != 0 ? raw[here.i - before] : static_cast<T>(0), inside, before != 0);
       }
     }
   }
 
   /* The same where rows start with a group and elements have one component: the neighbours in each
    * row are loaded side by side. */
-  __device__ __forceinline__ void take_aligned_group(const encode_job &job, const T *raw,
+  __device__ __forceinline__ void take_aligned_group(const chunk_grid &grid, const T *raw,
                                                      uint32_t k) {
     constexpr uint32_t kOuter = kSubsets / 2; /* subsets without axis 0 */
     constexpr uint32_t kSide = kGroup / 2;
-    const chunk_grid &grid = job.grid;
     const sampled_value first = sample_value(grid, k, 0);
     if (!first.valid) {
       return;
@@ -117,7 +89,7 @@ template <typename T, uint32_t kSubsets> struct sampled_residuals {
           values[2 * o + 1] = last[o];
           last[o] = row[o][t];
         }
-        add(job, values, before, inside, has_before);
+        add(values, before, inside, has_before);
         before = row[0][t];
         has_before = true;
         inside |= 1;
@@ -126,81 +98,68 @@ template <typename T, uint32_t kSubsets> struct sampled_residuals {
   }
 };
 
-/* Costs for the groups of a warp: lane 16t + s has those of transform t and subset s. */
+/* Costs of the sample by each transform: costs[16t + s] are those of transform t and subset s. All
+ * threads, which are then synchronized. */
 template <typename T, uint32_t kSubsets>
-__device__ residual_cost cost_groups(const encode_job &job, const T *raw) {
-  sampled_residuals<T, kSubsets> group = {};
-  if (job.grid.row_values % kGroup == 0 && job.grid.component_count == 1) {
-    group.take_aligned_group(job, raw, threadIdx.x);
-  } else {
-    group.take_group(job, raw, threadIdx.x);
+__device__ void cost_sample(const encode_job &job, const T *raw, residual_cost *costs) {
+  const chunk_grid &grid = job.grid;
+  const bool is_aligned = grid.row_values % kGroup == 0 && grid.component_count == 1;
+  if (threadIdx.x < kWarp) {
+    costs[threadIdx.x] = {};
   }
-  residual_cost mine = {};
-#pragma unroll
-  for (int t = 0; t < kTransforms; t++) {
-#pragma unroll
-    for (uint32_t s = 0; s < kSubsets; s++) {
-      const residual_cost cost = warp_cost(group.tallies[t].of[s]);
-      if (threadIdx.x % kWarp == static_cast<uint32_t>(t) * kSubsetsMax + s) {
-        mine = cost;
-      }
+  __syncthreads();
+#pragma unroll 1
+  for (int t = 0; t < (grid.is_float ? kTransforms : 1); t++) {
+    sampled_residuals<T, kSubsets> group = {};
+    group.how = {transform_of(grid, t), job.swap};
+    if (is_aligned) {
+      group.take_aligned_group(grid, raw, threadIdx.x);
+    } else {
+      group.take_group(grid, raw, threadIdx.x);
     }
+    group.tallies.add_to(costs + t * kSubsetsMax);
   }
-  return mine;
+  __syncthreads();
 }
 
-/* By one warp, from the costs of the whole sample: lane 16t + s takes transform t and subset s.
- * Returns the sample's bits. */
-__device__ uint32_t pick(const encode_job &job, const residual_cost *costs, encode_state *state,
-                         int value_bits) {
-  const chunk_grid &grid = job.grid;
-  const uint32_t lane = threadIdx.x, t = lane / kSubsetsMax, s = lane % kSubsetsMax;
-  uint32_t key = UINT32_MAX;
-  if (s < 1u << grid.usable_count && (t == 0 || grid.is_float)) {
-    key = sampled_bits(costs[lane], sample_take(grid), value_bits) * kWarp + lane;
-  }
-  key = UINT32_MAX - warp_max(UINT32_MAX - key);
-  if (lane == 0) {
-    state->subset = static_cast<uint8_t>(key % kSubsetsMax);
-    state->transform = transform_of(grid, static_cast<int>(key % kWarp / kSubsetsMax));
-  }
-  return key / kWarp;
+/* The bits that are 1 in any value of the sample, which the first costs are those of. */
+template <typename T> __device__ T any_bits(const encode_job &job, const sample_shared &shared) {
+  T any = static_cast<T>(shared.costs[0].residual_or);
+  restore_values<T, 1>(&any, {transform_of(job.grid, 0), false});
+  return any;
 }
 
-/* `kSubsets`: at least as many as there are. */
+/* A thread block chooses for a chunk: transform, subset and offset of W8, and whether it is ranked
+ * or left to the CPU. */
 template <typename T, uint32_t kSubsets>
-__global__ void __launch_bounds__(kSampleThreads, sizeof(T) == 8 || kSubsets == kSubsetsMax ? 1 : 2)
-    choose_kernel(const __grid_constant__ encode_job job) {
-  __shared__ sample_shared shared;
+__device__ void choose_prediction(const encode_job &job, const T *raw, encode_state *state,
+                                  sample_shared *shared) {
   const chunk_grid &grid = job.grid;
-  const uint32_t chunk = blockIdx.x;
-  const T *const raw = reinterpret_cast<const T *>(job.raw + chunk * grid.raw_pitch_nbytes);
-  encode_state *const state = &job.states[chunk];
+  cost_sample<T, kSubsets>(job, raw, shared->costs);
   if (threadIdx.x < kWarp) {
-    shared.costs[threadIdx.x] = {};
-  }
-  __syncthreads();
-  cost_groups<T, kSubsets>(job, raw).add_to(&shared.costs[threadIdx.x % kWarp]);
-  __syncthreads();
-  if (threadIdx.x < kWarp) {
-    const uint32_t bits = pick(job, shared.costs, state, kBits<T>);
+    uint32_t t, subset;
+    const uint32_t bits =
+        cheapest<T>(grid, shared->costs, grid.is_float ? kTransforms : 1, &t, &subset);
     if (threadIdx.x == 0) {
-      shared.bits = bits;
-      shared.subset = state->subset;
+      state->subset = static_cast<uint8_t>(subset);
+      state->transform = transform_of(grid, static_cast<int>(t));
+      shared->bits = bits;
+      shared->subset = subset;
     }
   }
   __syncthreads();
-  uint64_t bits = shared.bits;
+  uint64_t bits = shared->bits;
   if (!grid.is_float) {
-    const residual_source<T> from = {{grid, raw, {GPUFI_TRANSFORM_NONE, job.swap}, shared.subset}};
-    bits = choose_offset(from, shared.bits, &shared, &state->offset);
+    const residual_source<T> from = {{grid, raw, {GPUFI_TRANSFORM_NONE, job.swap}, shared->subset}};
+    bits = choose_offset(from, shared->bits, shared, &state->offset);
   }
   bits = bits * group_count(grid) / sample_take(grid);
   const uint64_t w8_bits = bits, raw_bits = static_cast<uint64_t>(grid.value_count) * kBits<T>;
   const uint64_t limit = w8_bits < raw_bits ? w8_bits : raw_bits;
-  const uint64_t ranked_bits = choose_ranks(job, raw, limit, state, &shared);
+  const ranked_sample sample = survey_sample(job, shared->costs[0], any_bits<T>(job, *shared));
+  const uint64_t ranked_bits = choose_ranks(job, raw, sample, limit, state, shared);
   bits = ranked_bits < limit ? ranked_bits : w8_bits;
-  const bool is_left = sizeof(T) > 1 && has_few_values(job, raw, &shared);
+  const bool is_left = sizeof(T) > 1 && has_few_values(job, raw, shared);
   if (threadIdx.x == 0) {
     state->is_left = is_left;
     state->w8_bits = w8_bits;
@@ -210,28 +169,61 @@ __global__ void __launch_bounds__(kSampleThreads, sizeof(T) == 8 || kSubsets == 
       atomicAdd(job.counts[kRankedRuns], 1u);
     }
   }
+  __syncthreads();
 }
+
+/* The shared memory of a thread block, one part after the other. */
+union choose_shared {
+  sample_shared sample;
+  streams_shared streams;
+  numbers_shared numbers;
+};
+
+/* Thread blocks that share a multiprocessor: bounds the registers, where many wait for memory. */
+template <typename T, uint32_t kSubsets>
+constexpr int kThreadBlocksPerSm = 4 / (sizeof(T) == 8 ? 2 : 1) / (kSubsets == kSubsetsMax ? 2 : 1);
+
+/* Two thread blocks a chunk, those that look for numbers behind all others. `kSubsets`: at least as
+ * many as there are. */
+template <typename T, int C, uint32_t kSubsets>
+__global__ void __launch_bounds__(kSampleThreads, kThreadBlocksPerSm<T, kSubsets>)
+    choose_kernel(const __grid_constant__ encode_job job) {
+  __shared__ choose_shared shared;
+  const bool chooses = blockIdx.x < job.chunk_count;
+  const uint32_t chunk = chooses ? blockIdx.x : blockIdx.x - job.chunk_count;
+  const T *const raw = reinterpret_cast<const T *>(job.raw + chunk * job.grid.raw_pitch_nbytes);
+  encode_state *const state = &job.states[chunk];
+  if (!chooses) {
+    const bool found = may_have_numbers(job, raw, &shared.numbers);
+    if (threadIdx.x == 0) {
+      state->may_have_base = found;
+    }
+    return;
+  }
+  choose_prediction<T, kSubsets>(job, raw, state, &shared.sample);
+  if (state->is_left == 0 && job.grid.axis_count != 0) { /* one element is always constant */
+    look_at_streams<T, C>(job, raw, state, &shared.streams);
+  }
+}
+
+struct choose_launch {
+  const encode_job &job;
+  cudaStream_t stream;
+
+  template <typename T, int C> cudaError_t run() const {
+    const bool few = job.grid.usable_count < GPUFI_PREDICT_AXES;
+    return launch_kernel(
+        few ? choose_kernel<T, C, kSubsetsMax / 2> : choose_kernel<T, C, kSubsetsMax>,
+        (job.may_have_base ? 2 : 1) * job.chunk_count, kSampleThreads, 0, stream, job);
+  }
+};
 
 } // namespace
 
 namespace gpufi {
 
 cudaError_t choose_predictions(const encode_job &job, cudaStream_t stream) {
-  const auto choose = [&](void (*kernel)(encode_job)) {
-    return launch_kernel(kernel, job.chunk_count, kSampleThreads, 0, stream, job);
-  };
-  const bool few = job.grid.usable_count < GPUFI_PREDICT_AXES;
-  constexpr uint32_t kFew = kSubsetsMax / 2;
-  switch (job.grid.value_nbytes) {
-  case 1:
-    return choose(few ? choose_kernel<uint8_t, kFew> : choose_kernel<uint8_t, kSubsetsMax>);
-  case 2:
-    return choose(few ? choose_kernel<uint16_t, kFew> : choose_kernel<uint16_t, kSubsetsMax>);
-  case 4:
-    return choose(few ? choose_kernel<uint32_t, kFew> : choose_kernel<uint32_t, kSubsetsMax>);
-  default:
-    return choose(few ? choose_kernel<uint64_t, kFew> : choose_kernel<uint64_t, kSubsetsMax>);
-  }
+  return with_values(job.grid, choose_launch{job, stream});
 }
 
 } // namespace gpufi

@@ -44,14 +44,13 @@ struct base_shared {
   residual_cost costs[kWarp];
   residual_cost cost;
   unsigned long long offset, offset_chosen;
-  uint32_t key;
+  uint32_t bits, transform, subset;
 };
 
-/* What this thread's group costs along each subset, to shared->costs[first + subset]. All threads.
- */
+/* What this thread's group costs along each subset, to costs[subset]. All threads. */
 template <typename T>
-__device__ void cost_subsets(const based_source<T> &from, uint32_t first, base_shared *shared) {
-  group_tally<T> of[kSubsetsMax] = {};
+__device__ void cost_subsets(const based_source<T> &from, residual_cost *costs) {
+  group_tallies<T, kSubsetsMax> tallies = {};
   for (uint32_t t = 0; t < kGroup; t++) {
     const sampled_value here = sample_value(from.grid, threadIdx.x, t);
     if (here.valid) {
@@ -64,26 +63,10 @@ __device__ void cost_subsets(const based_source<T> &from, uint32_t first, base_s
       }
       const T chained =
           before != 0 ? static_cast<T>(f[0] - from.value(here.i - before)) : static_cast<T>(0);
-#pragma unroll
-      for (uint32_t bit = 1; bit < kSubsetsMax; bit *= 2) {
-#pragma unroll
-        for (uint32_t s = 0; s < kSubsetsMax; s++) {
-          f[s] = (s & bit) ? static_cast<T>(f[s ^ bit] - f[s]) : f[s];
-        }
-      }
-#pragma unroll
-      for (uint32_t s = 0; s < kSubsetsMax; s++) {
-        of[s].add(s != 0 && (s & inside) == 0 ? chained : f[s]);
-      }
+      tallies.add(f, chained, inside);
     }
   }
-#pragma unroll
-  for (uint32_t s = 0; s < kSubsetsMax; s++) {
-    const residual_cost cost = warp_cost(of[s]);
-    if (threadIdx.x % kWarp == s) {
-      cost.add_to(&shared->costs[first + s]);
-    }
-  }
+  tallies.add_to(costs);
 }
 
 /* The cost of the sample's corrections; 0 if there are none. All threads, the same answer. */
@@ -125,27 +108,24 @@ __device__ bool try_numbers(const encode_job &job, const T *raw, gpufi_numbers t
   __syncthreads();
   for (uint32_t t = 0; t < (is_number ? 1u : 2u); t++) {
     tried.transform = is_number ? tried.transform : transform_of(grid, static_cast<int>(t));
-    cost_subsets(from, t * kSubsetsMax, shared);
+    cost_subsets(from, shared->costs + t * kSubsetsMax);
   }
   __syncthreads();
-  if (threadIdx.x < kWarp) { /* lane 16t + s takes transform t and subset s */
-    const uint32_t lane = threadIdx.x, t = lane / kSubsetsMax, s = lane % kSubsetsMax;
-    uint32_t key = UINT32_MAX;
-    if (s < 1u << grid.usable_count && (t == 0 || !is_number)) {
-      key = sampled_bits(shared->costs[lane], sample_take(grid), kBits<T>) * kWarp + lane;
-    }
-    key = UINT32_MAX - warp_max(UINT32_MAX - key);
-    if (lane == 0) {
-      shared->key = key;
+  if (threadIdx.x < kWarp) {
+    uint32_t t, subset;
+    const uint32_t bits = cheapest<T>(grid, shared->costs, is_number ? 1 : 2, &t, &subset);
+    if (threadIdx.x == 0) {
+      shared->bits = bits;
+      shared->transform = t;
+      shared->subset = subset;
       shared->offset_chosen = 0;
     }
   }
   __syncthreads();
-  const uint32_t key = shared->key;
-  uint64_t cost = key / kWarp;
-  from.subset = key % kSubsetsMax;
+  uint64_t cost = shared->bits;
+  from.subset = shared->subset;
   if (!is_number) {
-    tried.transform = transform_of(grid, static_cast<int>(key % kWarp / kSubsetsMax));
+    tried.transform = transform_of(grid, static_cast<int>(shared->transform));
   } else if (grid.value_nbytes * grid.component_count <= 8) {
     cost = choose_offset(from, static_cast<uint32_t>(cost), shared, &shared->offset_chosen);
   }
@@ -161,33 +141,31 @@ __device__ bool try_numbers(const encode_job &job, const T *raw, gpufi_numbers t
   return true;
 }
 
+/* A thread block chooses for a chunk that may have a base. */
 template <typename T>
-__global__ void __launch_bounds__(kSampleThreads)
-    choose_base_kernel(const __grid_constant__ encode_job job) {
-  __shared__ base_shared shared;
-  probes_shared *const probes = &shared.search.probes;
-  const uint32_t chunk = blockIdx.x;
+__device__ void choose_base(const encode_job &job, uint32_t chunk, base_shared *shared) {
+  probes_shared *const probes = &shared->search.probes;
   const T *const raw = reinterpret_cast<const T *>(job.raw + chunk * job.grid.raw_pitch_nbytes);
   encode_state *const state = &job.states[chunk];
-  if (state->is_left || !take_probes(job, raw, probes)) {
+  if (!take_probes(job, raw, probes)) {
     return;
   }
   gpufi_numbers tried;
   w8_choice choice = {};
   choice.bits = state->bits;
   bool is_based = false;
-  if (find_numbers<T>(&shared.search, &tried)) {
-    is_based = try_numbers(job, raw, tried, &choice, &shared);
+  if (find_numbers<T>(&shared->search, &tried)) {
+    is_based = try_numbers(job, raw, tried, &choice, shared);
     if (find_fill(*probes, &tried)) {
-      is_based = try_numbers(job, raw, tried, &choice, &shared) || is_based;
+      is_based = try_numbers(job, raw, tried, &choice, shared) || is_based;
     }
   }
   __syncthreads();
   if (find_shift<T>(probes, &tried)) {
-    is_based = try_numbers(job, raw, tried, &choice, &shared) || is_based;
+    is_based = try_numbers(job, raw, tried, &choice, shared) || is_based;
   }
   if (find_fill(*probes, &tried)) {
-    is_based = try_numbers(job, raw, tried, &choice, &shared) || is_based;
+    is_based = try_numbers(job, raw, tried, &choice, shared) || is_based;
   }
   if (is_based && threadIdx.x == 0) {
     atomicAdd(job.based_count, 1u);
@@ -199,6 +177,18 @@ __global__ void __launch_bounds__(kSampleThreads)
     state->parameters_nbytes = static_cast<uint32_t>(gpufi_round_up_16(
         (gpufi_transform_has_parameters(choice.numbers.transform) ? GPUFI_PARAMETERS_NBYTES : 0) +
         (choice.numbers.has_fill ? GPUFI_FILL_NBYTES : 0)));
+  }
+}
+
+template <typename T>
+__global__ void __launch_bounds__(kSampleThreads)
+    choose_base_kernel(const __grid_constant__ encode_job job) {
+  __shared__ base_shared shared;
+  for (uint32_t chunk = blockIdx.x; chunk < job.chunk_count; chunk += gridDim.x) {
+    if (job.states[chunk].may_have_base && job.states[chunk].is_left == 0) {
+      choose_base<T>(job, chunk, &shared);
+      __syncthreads(); /* what is shared is for the next chunk */
+    }
   }
 }
 
@@ -258,7 +248,8 @@ struct choose_launch {
   cudaStream_t stream;
 
   template <typename T, int C> cudaError_t run() const {
-    return launch_kernel(choose_base_kernel<T>, job.chunk_count, kSampleThreads, 0, stream, job);
+    return launch_kernel(choose_base_kernel<T>, rare_thread_blocks(job.chunk_count), kSampleThreads,
+                         0, stream, job);
   }
 };
 

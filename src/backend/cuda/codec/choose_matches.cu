@@ -1,5 +1,5 @@
-/* Choosing matches; codec/matches_choose.c is the reference. A thread block looks at the sample of
- * a chunk; warps then try what is worth it, and when all have done so it is decided. */
+/* Choosing matches; codec/matches_choose.c is the reference. Warps try what is worth it by the
+ * sample of a chunk, and the last of them decides. */
 #include "backend/cuda/codec/match_window.cuh"
 #include "backend/cuda/codec/repeats.cuh"
 #include "backend/cuda/launch.cuh"
@@ -11,25 +11,6 @@ using namespace gpufi;
 constexpr uint32_t kPieceNbytes = 8192; /* what is tried of a block */
 constexpr uint32_t kPieces = 3, kManyBlocks = 24;
 constexpr uint32_t kTrials = kMatchTrials + 1; /* the last one tries W8 on the same pieces */
-constexpr uint32_t kDecideThreads = 128;
-
-/* --- what is worth trying --- */
-
-template <typename T, int C>
-__global__ void __launch_bounds__(kSampleThreads)
-    look_kernel(const __grid_constant__ encode_job job) {
-  __shared__ stream_signs signs;
-  const uint32_t chunk = blockIdx.x;
-  const T *const raw = reinterpret_cast<const T *>(job.raw + chunk * job.grid.raw_pitch_nbytes);
-  encode_state *const state = &job.states[chunk];
-  if (state->is_left || job.grid.axis_count == 0) { /* one element is always constant */
-    return;
-  }
-  const uint32_t tries = matches_to_try<T, C>(job, raw, *state, &signs);
-  if (threadIdx.x == 0) {
-    state->tries = static_cast<uint8_t>(tries);
-  }
-}
 
 /* --- trials --- */
 
@@ -102,37 +83,34 @@ struct trial_shared {
 
 /* A warp tries the pieces in one way, after the first block if they are not that. */
 template <typename T, int C>
-__global__ void __launch_bounds__(kWarp) trial_kernel(const __grid_constant__ encode_job job) {
-  __shared__ trial_shared shared;
-  const uint32_t lane = threadIdx.x, chunk = blockIdx.x / kTrials, trial = blockIdx.x % kTrials;
+__device__ void try_pieces(const encode_job &job, uint32_t chunk, uint32_t trial,
+                           trial_shared *shared) {
   encode_state *const state = &job.states[chunk];
+  const uint32_t lane = threadIdx.x;
   const bool is_w8 = trial == kMatchTrials;
-  if (state->tries == 0 || !(is_w8 || (state->tries >> trial & 1))) {
-    return;
-  }
   const match_pieces<T> pieces(job.grid);
   match_stream stream = is_w8 ? w8_stream(*state) : stream_of(*state, trial);
   stream.arrangement = is_w8 ? static_cast<uint8_t>(GPUFI_ARRANGED_BYTES) : stream.arrangement;
   uint64_t first_bits = 0, bits = 0;
   w8_tally<T> w8 = {};
-  shared.first.clear(lane);
+  shared->first.clear(lane);
   for (uint32_t k = pieces.are_first || is_w8 ? 1 : 0; k <= pieces.count; k++) { /* 0: the first */
     const uint32_t first = k == 0 ? 0 : pieces.first(k - 1);
     const uint32_t total = k == 0 ? kMatchValues<T> : pieces.values;
     const uint32_t nbytes = total * static_cast<uint32_t>(sizeof(T));
     const uint32_t begin = k == 0 || pieces.are_first || is_w8 ? 0 : GPUFI_MATCHES_NBYTES_MAX;
-    arrange_residuals<T, C>(job, chunk, stream, first, total, shared.window.bytes() + begin, lane);
+    arrange_residuals<T, C>(job, chunk, stream, first, total, shared->window.bytes() + begin, lane);
     if (is_w8) {
-      w8.add(reinterpret_cast<const T *>(shared.window.raw), total, lane);
+      w8.add(reinterpret_cast<const T *>(shared->window.raw), total, lane);
       continue;
     }
-    shared.table.copy(shared.first.words, lane);
-    const uint32_t used =
-        lz4_encode_after(shared.window.raw, begin, begin + nbytes, &shared.table, nullptr, 0, lane);
+    shared->table.copy(shared->first.words, lane);
+    const uint32_t used = lz4_encode_after(shared->window.raw, begin, begin + nbytes,
+                                           &shared->table, nullptr, 0, lane);
     const uint64_t taken = 8 * static_cast<uint64_t>(used < nbytes ? used : nbytes);
     if (k == 0) {
       first_bits = taken;
-      shared.first.copy(shared.table.words, lane);
+      shared->first.copy(shared->table.words, lane);
     } else {
       bits += taken + 32 * total / kMatchValues<T>; /* and its size */
     }
@@ -144,21 +122,23 @@ __global__ void __launch_bounds__(kWarp) trial_kernel(const __grid_constant__ en
     state->first_bits[trial] = first_bits;
     state->tried_bits[trial] = bits;
   }
+  __syncwarp(); /* what is shared is for the next */
 }
 
 /* --- the decision --- */
 
 /* The trial whose estimate is least, if it is less than what the chunk takes otherwise; else
  * kMatchTrials. */
-__device__ uint32_t best_trial(const encode_job &job, const encode_state &state) {
+__device__ uint32_t best_trial(const encode_job &job, const encode_state &state, uint32_t tries) {
   const uint32_t blocks = match_block_count(job.grid, GPUFI_MATCHES_LOG2);
   const uint64_t rest = state.w8_bits - (blocks <= 2 ? 0 : state.w8_bits / blocks);
+  const uint64_t pieces_bits = __ldcg(&state.pieces_bits);
   uint64_t least = UINT64_MAX;
   uint32_t best = kMatchTrials;
-  for (uint32_t t = 0; t < kMatchTrials && state.pieces_bits != 0; t++) {
-    if (state.tries >> t & 1) {
+  for (uint32_t t = 0; t < kMatchTrials && pieces_bits != 0; t++) {
+    if (tries >> t & 1) {
       const uint64_t estimate =
-          state.first_bits[t] + rest * state.tried_bits[t] / state.pieces_bits;
+          __ldcg(&state.first_bits[t]) + rest * __ldcg(&state.tried_bits[t]) / pieces_bits;
       best = estimate < least ? t : best;
       least = estimate < least ? estimate : least;
     }
@@ -166,15 +146,9 @@ __device__ uint32_t best_trial(const encode_job &job, const encode_state &state)
   return least < state.bits - state.bits / 32 ? best : kMatchTrials;
 }
 
-/* A thread takes a chunk. */
-__global__ void __launch_bounds__(kDecideThreads)
-    decide_kernel(const __grid_constant__ encode_job job) {
-  const uint32_t chunk = blockIdx.x * kDecideThreads + threadIdx.x;
-  if (chunk >= job.chunk_count) {
-    return;
-  }
-  encode_state *const state = &job.states[chunk];
-  const uint32_t best = best_trial(job, *state);
+/* One thread, when all trials of the chunk are done. */
+__device__ void decide(const encode_job &job, encode_state *state, uint32_t tries) {
+  const uint32_t best = best_trial(job, *state, tries);
   if (best != kMatchTrials) {
     const match_stream stream = stream_of(*state, best);
     state->is_match = true;
@@ -193,20 +167,41 @@ __global__ void __launch_bounds__(kDecideThreads)
   }
 }
 
+/* A trial of a chunk, the last of which decides; of a chunk without trials, the first one does. All
+ * lanes. */
+template <typename T, int C>
+__device__ void take_trial(const encode_job &job, uint32_t chunk, uint32_t trial,
+                           trial_shared *shared) {
+  encode_state *const state = &job.states[chunk];
+  const uint32_t tries = matches_to_try(job.grid, *state), others = tries != 0 ? kTrials - 1 : 0;
+  if (tries != 0 && (trial == kMatchTrials || (tries >> trial & 1))) {
+    try_pieces<T, C>(job, chunk, trial, shared);
+  }
+  if (threadIdx.x == 0 && (tries != 0 || trial == 0)) {
+    __threadfence();
+    const bool is_last = atomicAdd(&state->tried_count, 1u) == others;
+    __threadfence();
+    if (is_last) {
+      decide(job, state, tries);
+    }
+  }
+}
+
+template <typename T, int C>
+__global__ void __launch_bounds__(kWarp) trial_kernel(const __grid_constant__ encode_job job) {
+  __shared__ trial_shared shared;
+  for (uint32_t index = blockIdx.x; index < job.chunk_count * kTrials; index += gridDim.x) {
+    take_trial<T, C>(job, index / kTrials, index % kTrials, &shared);
+  }
+}
+
 struct launch {
   const encode_job &job;
   cudaStream_t stream;
 
   template <typename T, int C> cudaError_t run() const {
-    cudaError_t code =
-        launch_kernel(look_kernel<T, C>, job.chunk_count, kSampleThreads, 0, stream, job);
-    if (code == cudaSuccess) {
-      code = launch_kernel(trial_kernel<T, C>, job.chunk_count * kTrials, kWarp, 0, stream, job);
-    }
-    return code == cudaSuccess
-               ? launch_kernel(decide_kernel, (job.chunk_count - 1) / kDecideThreads + 1,
-                               kDecideThreads, 0, stream, job)
-               : code;
+    return launch_kernel(trial_kernel<T, C>, rare_thread_blocks(job.chunk_count * kTrials), kWarp,
+                         0, stream, job);
   }
 };
 

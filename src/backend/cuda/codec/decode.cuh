@@ -55,14 +55,6 @@ struct decode_counts {
   uint32_t general_taken, predicted_taken;
 };
 
-/* The launches that most batches have no chunks for have at most as many thread blocks, a few times
- * what a large GPU holds, which go through the batch. */
-constexpr uint32_t kRareThreadBlocks = 2048;
-
-inline uint32_t rare_thread_blocks(uint64_t wanted) {
-  return static_cast<uint32_t>(wanted < kRareThreadBlocks ? wanted : kRareThreadBlocks);
-}
-
 /* The least plane of a chunk with strips, in values: so few begin in a run. */
 #define GPUFI_STRIP_PLANE_MIN 512
 

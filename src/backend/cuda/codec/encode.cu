@@ -25,15 +25,11 @@ __global__ void __launch_bounds__(kThreads<kPlainRuns>, kThreadBlocksPerSm<T>)
 constexpr uint32_t kRawThreads = 256;
 constexpr uint64_t kRangeNbytes = 1 << 18;
 
-__global__ void __launch_bounds__(kRawThreads)
-    raw_kernel(const __grid_constant__ encode_job job, uint32_t range_count) {
-  __shared__ chunk_sum partial[kRawThreads / kWarp];
+/* Range `range` of a raw chunk's `range_count`. All threads. */
+__device__ void copy_range(const encode_job &job, uint32_t chunk, uint32_t range,
+                           uint32_t range_count, chunk_sum *partial) {
   const chunk_grid &grid = job.grid;
-  const uint32_t chunk = blockIdx.x / range_count, range = blockIdx.x % range_count;
   encode_state *const state = &job.states[chunk];
-  if (!state->is_raw) {
-    return;
-  }
   const uint8_t *const from = job.original + chunk * grid.raw_pitch_nbytes;
   uint8_t *const to = job.encoded + (state->start - 1);
   const uint64_t end = gpufi_round_up_16(grid.raw_nbytes);
@@ -60,6 +56,18 @@ __global__ void __launch_bounds__(kRawThreads)
       header_coding coding = {};
       coding.payload_nbytes = end;
       write_header(grid, to, coding, {__ldcg(&state->plain), __ldcg(&state->mixed)});
+    }
+  }
+  __syncthreads(); /* what is shared is for the next range */
+}
+
+__global__ void __launch_bounds__(kRawThreads)
+    raw_kernel(const __grid_constant__ encode_job job, uint32_t range_count) {
+  __shared__ chunk_sum partial[kRawThreads / kWarp];
+  for (uint32_t index = blockIdx.x; index < job.chunk_count * range_count; index += gridDim.x) {
+    const uint32_t chunk = index / range_count;
+    if (job.states[chunk].is_raw) {
+      copy_range(job, chunk, index - chunk * range_count, range_count, partial);
     }
   }
 }
@@ -104,8 +112,8 @@ struct launch {
     if (code == cudaSuccess) {
       const uint32_t range_count =
           static_cast<uint32_t>((job.grid.raw_nbytes + kRangeNbytes - 1) / kRangeNbytes);
-      code = launch_kernel(raw_kernel, job.chunk_count * range_count, kRawThreads, 0, stream, job,
-                           range_count);
+      code = launch_kernel(raw_kernel, rare_thread_blocks(job.chunk_count * range_count),
+                           kRawThreads, 0, stream, job, range_count);
     }
     return code;
   }

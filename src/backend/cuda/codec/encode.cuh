@@ -12,8 +12,10 @@ extern "C" {
 
 namespace gpufi {
 
-constexpr uint32_t kMatchTrials = 4; /* ways of encoding matches: see encode_state::tries */
-constexpr int kTransforms = 2;       /* that compete: rotate and order, or none alone */
+constexpr uint32_t kStreams = 2; /* that may be encoded as matches: values and residuals */
+constexpr uint32_t kMatchTrials =
+    4;                         /* ways of encoding them: each stream as bytes, in bit planes */
+constexpr int kTransforms = 2; /* that compete: rotate and order, or none alone */
 
 /* How the runs of a chunk are encoded: those of each kind by a launch of its own, and behind those
  * of the kinds before. */
@@ -42,6 +44,12 @@ struct residual_cost {
   }
 };
 
+/* What the sample shows of a stream. */
+struct stream_signs {
+  bool is_there, repeats;
+  uint32_t busy; /* bits that a group has neither all 0 nor all 1 */
+};
+
 /* The state of a chunk while it is encoded. */
 struct encode_state {
   uint8_t transform, subset; /* chosen */
@@ -58,11 +66,12 @@ struct encode_state {
   unsigned long long base_offset;
   uint32_t parameters_nbytes; /* in the payload, with the fill */
   uint32_t has_corrections;
-  uint32_t is_lost; /* to the CPU as well: there was no place for a run */
-  /* Matches may be tried of the values and of W8's residuals, each of them as bytes and in bit
-   * planes: bit t for trial number t. Then what W8 takes of the pieces that are tried, and what
-   * each trial takes of the first block and of the pieces; in bits. */
-  uint8_t tries;
+  uint32_t is_lost;             /* to the CPU as well: there was no place for a run */
+  bool may_have_base;           /* choose_bases() is to look */
+  stream_signs signs[kStreams]; /* of the values, and of W8's residuals if they differ */
+  uint32_t tried_count;         /* trials that are done, with W8's */
+  /* What W8 takes of the pieces that are tried, and what each trial takes of the first block and of
+   * the pieces; in bits. */
   unsigned long long pieces_bits, first_bits[kMatchTrials], tried_bits[kMatchTrials];
   bool is_match;       /* with transform, subset and offset, and */
   uint8_t arrangement; /* of its blocks */
@@ -126,14 +135,6 @@ struct encode_job {
   first_block *first_blocks;
 };
 
-/* Kernels that most batches have no chunks for are launched with at most as many thread blocks, a
- * few times what a large GPU holds, which go through the batch. */
-constexpr uint32_t kRareThreadBlocks = 4096;
-
-inline uint32_t rare_thread_blocks(uint64_t wanted) {
-  return static_cast<uint32_t>(wanted < kRareThreadBlocks ? wanted : kRareThreadBlocks);
-}
-
 /* Where the chunks of a kind begin in the batch, when those of the kinds before are encoded: a
  * launch without chunks of its kind does nothing. */
 template <run_kind kKind> __device__ inline unsigned long long front_of(const encode_job &job) {
@@ -152,10 +153,11 @@ template <run_kind kKind> __device__ inline uint32_t descriptors_nbytes(const ch
       gpufi_round_up_16(4 * kStreams * static_cast<size_t>(grid.block_count)));
 }
 
-/* In choose.cu: set transform, subset, offset and is_left of every chunk. */
+/* In choose.cu: set transform, subset, offset, is_left and signs of every chunk, and whether it may
+ * have a base. */
 cudaError_t choose_predictions(const encode_job &job, cudaStream_t stream);
-/* In choose_base.cu: then find the base of floats; and, when all is chosen, fill in `work`, and
- * has_corrections. */
+/* In choose_base.cu: then find the base of those that may have one; and, when all is chosen, fill
+ * in `work`, and has_corrections. */
 cudaError_t choose_bases(const encode_job &job, cudaStream_t stream);
 cudaError_t convert_bases(const encode_job &job, cudaStream_t stream);
 /* In choose_matches.cu: after choose_bases(), decide between matches and what is chosen so far. */

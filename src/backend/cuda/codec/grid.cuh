@@ -53,6 +53,14 @@ struct chunk_grid {
 /* Of the chunks as they are, or, where planes fit their shape, as they are coded with planes. */
 chunk_grid make_grid(const gpufi_chunks *chunks, bool has_planes = false);
 
+/* Kernels that most batches have no chunks for are launched with at most as many thread blocks, a
+ * few times what a large GPU holds, which go through the batch. */
+constexpr uint32_t kRareThreadBlocks = 4096;
+
+inline uint32_t rare_thread_blocks(uint64_t wanted) {
+  return static_cast<uint32_t>(wanted < kRareThreadBlocks ? wanted : kRareThreadBlocks);
+}
+
 /* What the header has as the `axes` of a subset. */
 __device__ inline uint32_t header_axes(const chunk_grid &grid, uint32_t subset) {
   uint32_t axes = 0;

@@ -35,7 +35,7 @@ __device__ inline match_stream w8_stream(const encode_state &state) {
           state.offset};
 }
 
-/* What trial number `trial` encodes, of those in encode_state::tries. */
+/* What trial number `trial` encodes, of those that matches_to_try() is of. */
 __device__ inline match_stream stream_of(const encode_state &state, uint32_t trial) {
   match_stream stream =
       trial < 2 ? match_stream{GPUFI_TRANSFORM_NONE, 0, GPUFI_ARRANGED_BITS, 0} : w8_stream(state);

@@ -134,24 +134,52 @@ __device__ inline double power_of_ten(uint32_t e) {
   return power;
 }
 
-/* The best quotient by a power of 2 or of 10; false if there is none. All threads, the same answer.
- */
-template <typename T> __device__ bool find_quotient(numbers_shared *shared, gpufi_numbers *found) {
+/* Where eight threads try candidate number k, a power of 2 or of 10: the thread's k, its divisor,
+ * and whether it explains as many of the first probes as explain() asks for. All threads; the
+ * probes' lowest exponents are sorted on the way. */
+struct tried_power {
+  uint32_t k;
+  double a;
+  bool explains;
+};
+
+template <typename T> __device__ tried_power try_powers(probes_shared *probes) {
   constexpr uint32_t kCount = (sizeof(T) == 8 ? kDecimalsMax : kDecimalsMax / 2) + 1;
-  probes_shared *const probes = &shared->probes;
   if (threadIdx.x < probes->count) {
     probes->unsorted[threadIdx.x] = lowest_exponent(probes->values[threadIdx.x]);
   }
   __syncthreads();
   sort_doubles(probes->unsorted, probes->count, probes->sorted);
-  if (threadIdx.x < kCount) {
-    const int k = static_cast<int>(probes->sorted[probes->count / 16]);
-    const double power_of_2 = gpufi_double_of_bits(static_cast<uint64_t>(1023 - k) << 52);
-    try_quotient<T>(shared, threadIdx.x, threadIdx.x == 0 ? power_of_2 : power_of_ten(threadIdx.x));
+  const int least = static_cast<int>(probes->sorted[probes->count / 16]);
+  gpufi_numbers tried = {};
+  tried_power power = {threadIdx.x / kProbesMin, 0, false};
+  tried.transform = GPUFI_TRANSFORM_QUOTIENT;
+  tried.a = power.k == 0 ? gpufi_double_of_bits(static_cast<uint64_t>(1023 - least) << 52)
+                         : power_of_ten(power.k);
+  int64_t p;
+  const bool is = power.k < kCount && gpufi_parameters_are_good(tried.transform, tried.a, 0) &&
+                  explain_one<T>(tried, probes->values[threadIdx.x % kProbesMin], &p);
+  const uint32_t first = threadIdx.x % kWarp / kProbesMin * kProbesMin;
+  const uint32_t are = __ballot_sync(kAllLanes, is) >> first & ((1u << kProbesMin) - 1);
+  power.a = tried.a;
+  power.explains = 2 * static_cast<uint32_t>(__popc(are)) >= kProbesMin;
+  return power;
+}
+
+/* The best quotient by a power of 2 or of 10; false if there is none. All threads, the same answer.
+ */
+template <typename T> __device__ bool find_quotient(numbers_shared *shared, gpufi_numbers *found) {
+  const tried_power power = try_powers<T>(&shared->probes);
+  if (threadIdx.x < kQuotients) {
+    shared->costs[threadIdx.x] = UINT64_MAX;
+  }
+  __syncthreads();
+  if (power.explains && threadIdx.x % kProbesMin == 0) {
+    try_quotient<T>(shared, power.k, power.a);
   }
   __syncthreads();
   uint64_t cost = UINT64_MAX;
-  for (uint32_t k = 0; k < kCount; k++) {
+  for (uint32_t k = 0; k < kQuotients; k++) {
     if (shared->costs[k] < cost) {
       cost = shared->costs[k];
       *found = shared->quotients[k];
@@ -237,6 +265,29 @@ __device__ inline bool find_fill(const probes_shared &probes, gpufi_numbers *num
   numbers->fill = fill;
   numbers->filler = probes.bits[probes.bits[0] == fill ? 1 : 0];
   return true;
+}
+
+/* Whether there may be anything that find_numbers(), find_shift() or find_fill() find; true also
+ * for some chunks of which they find nothing. All threads, the same answer. */
+template <typename T>
+__device__ bool may_have_numbers(const encode_job &job, const T *raw, numbers_shared *shared) {
+  probes_shared *const probes = &shared->probes;
+  gpufi_numbers found = {};
+  if (!take_probes(job, raw, probes)) {
+    return false;
+  }
+  if (find_fill(*probes, &found) || find_shift<T>(probes, &found)) {
+    return true;
+  }
+  if constexpr (sizeof(T) < 4) {
+    return false;
+  } else {
+    if (__syncthreads_or(try_powers<T>(probes).explains) != 0) {
+      return true;
+    }
+    sort_doubles(probes->values, probes->count, probes->sorted);
+    return find_step<T>(probes->sorted, probes, &shared->steps) != 0;
+  }
 }
 
 } // namespace gpufi

@@ -3,7 +3,7 @@
 #ifndef GPUFI_BACKEND_CUDA_CODEC_OFFSET_CUH
 #define GPUFI_BACKEND_CUDA_CODEC_OFFSET_CUH
 
-#include "backend/cuda/codec/sample.cuh"
+#include "backend/cuda/codec/tallies.cuh"
 
 namespace gpufi {
 

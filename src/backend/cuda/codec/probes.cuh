@@ -107,6 +107,19 @@ template <typename T> __device__ inline void sort_out_probes(probes_shared *shar
   }
 }
 
+/* Whether the first kProbes values that are looked at are all probes, and no two the same, as most
+ * are: four threads each compare one with the others. All threads, the same answer. */
+template <typename T> __device__ inline bool all_are_probes(const probes_shared &shared) {
+  constexpr uint32_t kOthers = kProbes * kProbes / kProbedValues;
+  const uint32_t j = threadIdx.x % kProbes, others = threadIdx.x / kProbes * kOthers;
+  const uint64_t bits = shared.looked[j];
+  bool is_one = shared.there[j] != 0 && is_probe<T>(bits);
+  for (uint32_t k = others; k < others + kOthers; k++) {
+    is_one = is_one && (k == j || shared.looked[k] != bits);
+  }
+  return __syncthreads_or(!is_one) == 0;
+}
+
 /* False if there are too few. All threads, the same answer. */
 template <typename T>
 __device__ bool take_probes(const encode_job &job, const T *raw, probes_shared *shared) {
@@ -115,7 +128,20 @@ __device__ bool take_probes(const encode_job &job, const T *raw, probes_shared *
   shared->looked[threadIdx.x] =
       here.valid ? load_value(raw, here.i, {GPUFI_TRANSFORM_NONE, job.swap}) : 0;
   __syncthreads();
-  if (threadIdx.x < kWarp) {
+  if (all_are_probes<T>(*shared)) {
+    const uint64_t bits = shared->looked[threadIdx.x % kProbes];
+    if (threadIdx.x < kProbes) {
+      shared->bits[threadIdx.x] = bits;
+      shared->values[threadIdx.x] = number_of_bits<T>(bits);
+    }
+    if (threadIdx.x == 0) {
+      shared->count = shared->looked_at = kProbes;
+      shared->common_hits = 1;
+      shared->odd_hits = 0;
+      shared->common = bits;
+      shared->odd = 0;
+    }
+  } else if (threadIdx.x < kWarp) {
     sort_out_probes<T>(shared);
   }
   __syncthreads();

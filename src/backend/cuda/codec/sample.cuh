@@ -44,8 +44,6 @@ struct sample_shared {
   uint32_t counts[kSymbolsMax];
   uint32_t keys[kSymbolsMax]; /* count and symbol of those that occur */
   uint32_t key_count;
-  uint32_t value_count, used_count, used_groups;
-  unsigned long long any; /* the bits that are 1 in any value */
   tried_codes tried[GPUFI_CUTS_MAX];
   /* For dictionaries: the distinct values, by hash. */
   unsigned long long buckets[kBuckets];
@@ -90,47 +88,22 @@ __device__ inline sampled_value sample_value(const chunk_grid &grid, uint32_t k)
   return sample_value(grid, k, threadIdx.x % kGroup);
 }
 
+/* Values of the sample, and its groups of eight values: all but the chunk's last group are whole.
+ */
+__device__ inline uint32_t sampled_values(const chunk_grid &grid) {
+  const uint32_t take = sample_take(grid), last = sampled_group(grid, take - 1);
+  const uint32_t left = grid.value_count - last;
+  return (take - 1) * kGroup + (left < kGroup ? left : kGroup);
+}
+
+__device__ inline uint32_t sampled_whole_groups(const chunk_grid &grid) {
+  return sampled_values(grid) / kGroup;
+}
+
 __device__ inline uint8_t transform_of(const chunk_grid &grid, int t) {
   return !grid.is_float ? GPUFI_TRANSFORM_NONE
          : t == 0       ? GPUFI_TRANSFORM_ROTATE
                         : GPUFI_TRANSFORM_ORDER;
-}
-
-/* What the residuals of a group have in common. */
-template <typename T> struct group_tally {
-  T any, zigzags;
-  uint32_t used_count; /* that are not 0 */
-
-  __device__ __forceinline__ void add(T r) {
-    any |= r;
-    zigzags |= zigzagged(r);
-    used_count += r != 0 ? 1 : 0;
-  }
-};
-
-/* Costs of one group of each lane. All lanes, the same answer. */
-template <typename T> __device__ inline residual_cost warp_cost(const group_tally<T> &group) {
-  residual_cost cost;
-  const uint32_t width = bit_length(group.zigzags); /* at most 64: sums of 32 fit the words */
-  const uint32_t widths = warp_add(width | (width != 0 ? 1u << 16 : 0u));
-  const uint32_t used = warp_add(width * group.used_count | group.used_count << 16);
-  cost.residual_or = warp_or(group.any);
-  cost.width_sum = widths & 0xffff;
-  cost.group_count = widths >> 16;
-  cost.used_width_sum = used & 0xffff;
-  cost.used_count = used >> 16;
-  return cost;
-}
-
-/* Bits of the sampled groups: three of a code and the values, or, sparse, the mask's and only the
- * values that are not 0. */
-__device__ inline uint32_t sampled_bits(const residual_cost &cost, uint32_t take, int value_bits) {
-  const uint64_t bits = cost.residual_or;
-  const uint32_t less = trailing_zeros(bits) + (bits >> (value_bits - 1) & 1 ? 0 : 1);
-  const uint32_t dense = 3 * take + kGroup * (cost.width_sum - less * cost.group_count);
-  const uint32_t sparse =
-      take + kGroup * cost.group_count + cost.used_width_sum - less * cost.used_count;
-  return dense < sparse ? dense : sparse;
 }
 
 /* What the values of the sample that are to be ranked have in common: all of them or, where a mask
@@ -153,39 +126,18 @@ __device__ __forceinline__ void each_sampled_value(const encode_job &job, const 
   }
 }
 
-/* All threads, the same answer. */
+/* From the cost of the values themselves, `any` being the bits that are 1 in any of them. */
 template <typename T>
-__device__ ranked_sample survey_sample(const encode_job &job, const T *raw, sample_shared *shared) {
-  if (threadIdx.x == 0) {
-    shared->value_count = shared->used_count = shared->used_groups = 0;
-    shared->any = 0;
-  }
-  __syncthreads();
-  each_sampled_value(job, raw, [&](T v, bool is_valid) {
-    const uint32_t used = __ballot_sync(kAllLanes, v != 0);
-    const uint32_t valid = __ballot_sync(kAllLanes, is_valid);
-    const unsigned long long any = warp_or(v);
-    if (threadIdx.x % kWarp == 0) {
-      uint32_t groups = 0;
-      for (int g = 0; g < kWarp / kGroup; g++) {
-        groups += used >> g * kGroup & 0xff ? 1 : 0;
-      }
-      atomicAdd(&shared->value_count, static_cast<uint32_t>(__popc(valid)));
-      atomicAdd(&shared->used_count, static_cast<uint32_t>(__popc(used)));
-      atomicAdd(&shared->used_groups, groups);
-      atomicOr(&shared->any, any);
-    }
-  });
-  __syncthreads();
+__device__ ranked_sample survey_sample(const encode_job &job, const residual_cost &values, T any) {
   ranked_sample sample;
-  const uint32_t used = shared->used_count;
-  sample.sparse = used != 0 && 4 * used <= 3 * shared->value_count;
-  sample.value_count = sample.sparse ? used : shared->value_count;
+  const uint32_t used = values.used_count, all = sampled_values(job.grid);
+  sample.sparse = used != 0 && 4 * used <= 3 * all;
+  sample.value_count = sample.sparse ? used : all;
   sample.mask_bits =
-      sample.sparse ? sample_take(job.grid) + static_cast<uint64_t>(kGroup) * shared->used_groups
+      sample.sparse ? sample_take(job.grid) + static_cast<uint64_t>(kGroup) * values.group_count
                     : 0;
-  const uint64_t any = shared->any;
-  sample.zeros = any != 0 ? trailing_zeros(any) : kBits<T>;
+  const uint64_t bits = any;
+  sample.zeros = any != 0 ? trailing_zeros(bits) : kBits<T>;
   return sample;
 }
 
@@ -333,13 +285,12 @@ __device__ inline symbol_place place_at(const gpufi_cuts &cuts, uint32_t k, uint
 }
 
 /* What the chunk costs: `bits`, or less if ranked is cheaper by enough; then the codes and the
- * symbols are set. All threads, the same answer. */
+ * symbols are set. `sample` is what survey_sample() found. All threads, the same answer. */
 template <typename T>
-__device__ uint64_t choose_ranks(const encode_job &job, const T *raw, uint64_t bits,
-                                 encode_state *state, sample_shared *shared) {
+__device__ uint64_t choose_ranks(const encode_job &job, const T *raw, const ranked_sample &sample,
+                                 uint64_t bits, encode_state *state, sample_shared *shared) {
   const uint64_t groups = group_count(job.grid), take = sample_take(job.grid);
   const uint32_t place_count = job.cuts.more / job.cuts.step + 1u;
-  const ranked_sample sample = survey_sample(job, raw, shared);
   for (uint32_t k = 0; k < place_count; k++) {
     tried_codes *const to = &shared->tried[k];
     const symbol_place place = place_at(job.cuts, k, sample.zeros);

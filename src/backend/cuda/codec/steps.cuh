@@ -48,15 +48,15 @@ __device__ double find_step(const double *sorted, probes_shared *probes, steps_s
   const double range = GPUFI_NUMBER_ADD(last, -first);
   const double unit = unit_near<T>(-first > last ? first : last);
   if (threadIdx.x == 0) {
-    uint32_t count = 0;
-    for (uint32_t i = 0; i + 1 < probes->count; i++) {
-      const double gap = GPUFI_NUMBER_ADD(sorted[i + 1], -sorted[i]);
-      if (gap >= 16 * unit) { /* else they may be one number, rounded twice */
-        probes->unsorted[count++] = gap;
-      }
-    }
-    probes->gap_count = count;
+    probes->gap_count = 0;
     steps->first_m = UINT32_MAX;
+  }
+  __syncthreads();
+  if (threadIdx.x + 1 < probes->count) {
+    const double gap = GPUFI_NUMBER_ADD(sorted[threadIdx.x + 1], -sorted[threadIdx.x]);
+    if (gap >= 16 * unit) { /* else they may be one number, rounded twice */
+      probes->unsorted[atomicAdd(&probes->gap_count, 1u)] = gap; /* in any order: they are sorted */
+    }
   }
   __syncthreads();
   const uint32_t count = probes->gap_count, m = threadIdx.x + 1;

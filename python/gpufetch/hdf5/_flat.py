@@ -1,9 +1,14 @@
-"""Trees of tensors as datasets and a text that says how they were nested."""
+"""Trees of tensors as datasets, and a text of JSON that says how they were nested.
+
+`Checkpoint.save` and :func:`gpufetch.hdf5.save` write trees so, and docs/checkpoints.md describes
+the text for other readers.
+"""
 
 from __future__ import annotations
 
 import base64
 import json
+import math
 import struct
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
@@ -13,9 +18,13 @@ from gpufetch._checks import check_text
 from gpufetch.hdf5._nested import descend, is_tree, kind_of_keys, kind_of_sequence
 from gpufetch.hdf5._numbers import as_tensor
 
-__all__ = ["Flat", "restore"]
+__all__ = ["TREE", "Flat", "restore"]
 
-_RESERVED = "gpufetch_checkpoint"  # the file's own dataset
+TREE = "gpufetch_state"
+"""The attribute that has the text; checkpoints have it at the root."""
+
+_RESERVED = "gpufetch_checkpoint"  # the dataset of a checkpoint's file itself
+_INT_END = 2**63  # from there on integers are written as text, which no reader rounds
 
 Read = Callable[[str, Any], Any]
 """Read a tensor by its name: into another one, or for None into a fresh array."""
@@ -31,7 +40,8 @@ class Flat:
             )
         self.names: list[str] = []
         self.tensors: list[Any] = []
-        self.text = json.dumps(self._node(tree, "tree", (), ()), separators=(",", ":"))
+        node = self._node(tree, "tree", (), ())
+        self.text = json.dumps(node, separators=(",", ":"), ensure_ascii=False, allow_nan=False)
 
     def _node(self, x: Any, path: str, keys: tuple[str, ...], above: tuple[int, ...]) -> Any:
         if not is_tree(x):
@@ -54,6 +64,8 @@ class Flat:
 
     def _leaf(self, x: Any, path: str, name: str) -> Any:
         try:
+            if _is_plain(x):
+                return x
             if type(x) in _TO_TEXT:
                 return {type(x).__name__: _TO_TEXT[type(x)](x)}
             if isinstance(x, int | float | complex | str) and not hasattr(x, "dtype"):
@@ -71,9 +83,17 @@ class Flat:
         return {"tensor": name}
 
 
-def _text(x: str) -> str:
-    check_text(x, "the text")
-    return x
+def _is_plain(x: Any) -> bool:
+    """Whether JSON has the value itself, of the same type and to the bit."""
+    if type(x) is str:
+        check_text(x, "the text")
+        return True
+    return (
+        x is None
+        or type(x) is bool
+        or (type(x) is int and abs(x) < _INT_END)
+        or (type(x) is float and math.isfinite(x))
+    )
 
 
 def _bits(x: float) -> str:
@@ -85,23 +105,17 @@ def _from_bits(text: str) -> float:
     return float(x)
 
 
-# Types of Python that the text holds, and how. Floats keep their bits, which NaNs have, too.
+# What JSON has no value for, and how it is written. NaNs keep their bits.
 _TO_TEXT: dict[type, Callable[[Any], Any]] = {
-    type(None): lambda x: None,
-    bool: lambda x: x,
     int: hex,
     float: _bits,
     complex: lambda x: [_bits(x.real), _bits(x.imag)],
-    str: _text,
     bytes: lambda x: base64.b64encode(x).decode(),
 }
 _FROM_TEXT: dict[str, Callable[[Any], Any]] = {
-    "NoneType": lambda x: None,
-    "bool": bool,
     "int": lambda x: int(x, 16),
     "float": _from_bits,
     "complex": lambda x: complex(*map(_from_bits, x)),
-    "str": str,
     "bytes": base64.b64decode,
 }
 
@@ -114,15 +128,19 @@ def restore(text: str, read: Read, out: Any = None) -> Any:
     try:
         node = json.loads(text)
     except ValueError as error:
-        raise ValueError(f"the checkpoint's tree is damaged: {error}") from error
+        raise ValueError(f"the text of the tree is damaged: {error}") from error
     return _restore(node, read, out, "out")
 
 
 def _restore(node: Any, read: Read, out: Any, path: str) -> Any:
+    if node is None or isinstance(node, bool | int | float | str):
+        return node
     if not isinstance(node, dict) or len(node) != 1:
-        raise ValueError("the checkpoint's tree is damaged")
+        raise ValueError("the text of the tree is damaged")
     ((kind, content),) = node.items()
     if kind == "tensor":
+        if not isinstance(content, str):
+            raise ValueError("the text of the tree is damaged")
         return read(content, out)
     if kind in ("dict", "dict of int"):
         pairs = [(int(key) if kind == "dict of int" else key, child) for key, child in content]
@@ -139,7 +157,7 @@ def _restore(node: Any, read: Read, out: Any, path: str) -> Any:
         ]
         return found if kind == "list" else tuple(found)
     if kind not in _FROM_TEXT:
-        raise ValueError(f"the checkpoint's tree has {kind!r} in it: a newer gpufetch wrote it")
+        raise ValueError(f"the tree has {kind!r} in it: a newer gpufetch wrote it")
     return _FROM_TEXT[kind](content)
 
 
@@ -149,9 +167,10 @@ def _children(out: Any, keys: list[Any], path: str, kind: Any) -> Iterator[Any]:
         return iter([None] * len(keys))
     if not isinstance(out, kind) or len(out) != len(keys):
         raise ValueError(
-            f"{path} is nested otherwise than the checkpoint, which has {len(keys)} items there"
+            f"{path} is nested otherwise than the tree that was saved, which has {len(keys)} items "
+            "there"
         )
     try:
         return iter([out[key] for key in keys])
     except (IndexError, KeyError) as error:
-        raise ValueError(f"{path} has no {error}, which the checkpoint has") from error
+        raise ValueError(f"{path} has no {error}, which the tree that was saved has") from error

@@ -1,0 +1,1602 @@
+// The page of `gpufetch.view`: one module, loaded by anywidget as it is.
+//
+// The kernel sends values, not pictures. The page asks for tiles of a pyramid: first the coarsest
+// level, which is one tile (the overview), and where the view stays, those of the level whose cells
+// are one to two pixels. Two requests at most are unanswered, and what waits is decided anew for
+// each drawing, so that nothing is asked for a view that has passed. Colours are made here, by
+// WebGL2 or, without it, on the CPU. docs/notebook.md describes the viewer, and
+// python/gpufetch/_viewer/messages.py the messages.
+//
+// A window is [left, right, top, bottom] in fractions of the axes; panels share it.
+
+const IN_FLIGHT_MAX = 2;
+const BUSY_MS = 800; // without an answer, after which the kernel counts as busy
+const LOST_MS = 60000; // after which a request is asked again
+const SETTLE_MS = 90; // for which a view stays before its details are asked for
+const SAVE_MS = 250;
+const PLAY_MS = 400;
+const CACHE_NBYTES = 96 << 20; // tiles of one viewer
+const TEXTURES_MAX = 160; // tiles that the page's WebGL context holds
+const PERCENTILES = [0.5, 99.5];
+const HEIGHT_MIN = 120;
+const HEIGHT_MAX = 460;
+const LINE_HEIGHT = 240;
+const CHART_HEIGHT = 110;
+const FILLS_ABOVE = 8; // an image that is so many times longer than high fills the space
+const COLOURS = 255;
+const NARROW = 1e-3; // of the offset, below which a range is as good as linear on every scale
+
+// --- Windows ------------------------------------------------------------------------------------
+
+/** The whole of an image of [rows, columns] in a space of [width, height], with square elements. */
+export function fitted(shape, size, fills) {
+  if (shape.length < 2 || fills) return [0, 1, 0, 1];
+  const [rows, columns] = shape;
+  const perPixel = Math.max(columns / size[0], rows / size[1]);
+  const across = (perPixel * size[0]) / columns / 2;
+  const down = (perPixel * size[1]) / rows / 2;
+  return [0.5 - across, 0.5 + across, 0.5 - down, 0.5 + down];
+}
+
+/** A window made smaller by a factor below 1, or larger, with a point of it left where it is. */
+export function zoomed([left, right, top, bottom], x, y, factor) {
+  return [
+    x + (left - x) * factor, x + (right - x) * factor, y + (top - y) * factor,
+    y + (bottom - y) * factor,
+  ];
+}
+
+export function panned([left, right, top, bottom], x, y) {
+  return [left + x, right + x, top + y, bottom + y];
+}
+
+/** The window, or the nearest to it that is no smaller than a few elements and not out of sight. */
+export function kept(window, shape) {
+  const lengths = shape.length < 2 ? [shape[0], 1] : [shape[1], shape[0]];
+  const result = [];
+  for (const axis of [0, 1]) {
+    let [low, high] = window.slice(2 * axis, 2 * axis + 2);
+    const least = Math.min(4 / lengths[axis], 1);
+    const span = Math.min(Math.max(high - low, least), 64);
+    const middle = Math.min(1, Math.max(0, (low + high) / 2));
+    low = middle - span / 2;
+    high = middle + span / 2;
+    result.push(low, high);
+  }
+  return result;
+}
+
+/** Each axis's part of the window, in the order of the axes: rows first. */
+function axisWindows(window, ndim) {
+  return ndim < 2 ? [window.slice(0, 2)] : [window.slice(2, 4), window.slice(0, 2)];
+}
+
+// --- Tiles --------------------------------------------------------------------------------------
+
+/** The level whose cells are a pixel long or up to two: then no cell is left out. */
+export function levelFor(elementsPerPixel, levels) {
+  const level = Math.ceil(Math.log2(Math.max(1, elementsPerPixel)) - 1e-9);
+  return Math.min(levels - 1, Math.max(0, level));
+}
+
+/** The levels of a panel's axes for a window in so many pixels along each axis. */
+export function levelsFor(panel, window, pixels) {
+  const windows = axisWindows(window, panel.shape.length);
+  return panel.shape.map((length, axis) =>
+    levelFor(((windows[axis][1] - windows[axis][0]) * length) / pixels[axis], panel.levels[axis]));
+}
+
+/** The places of the tiles that a window shows along one axis: the first, and behind the last. */
+function placesIn([low, high], length, step) {
+  const first = Math.max(0, Math.floor((low * length) / step));
+  const end = Math.min(Math.ceil(length / step), Math.ceil((high * length) / step));
+  return [first, Math.max(first, end)];
+}
+
+/** The places of all tiles of some levels that a window shows, those in the middle first. */
+export function tilesIn(panel, window, levels) {
+  const windows = axisWindows(window, panel.shape.length);
+  const ranges = panel.shape.map(
+    (length, axis) => placesIn(windows[axis], length, panel.tile * 2 ** levels[axis])
+  );
+  let places = [[]];
+  for (const [first, end] of ranges) {
+    places = places.flatMap(
+      (place) => Array.from({ length: end - first }, (_, i) => [...place, first + i])
+    );
+  }
+  const distance = (place) =>
+    place.reduce(
+      (sum, number, axis) => sum + (number - (ranges[axis][0] + ranges[axis][1] - 1) / 2) ** 2, 0,
+    );
+  return places.sort((a, b) => distance(a) - distance(b));
+}
+
+/** The first index of a tile and the one behind its last, for each axis. */
+export function tileBox(panel, levels, place) {
+  return panel.shape.map((length, axis) => {
+    const step = panel.tile * 2 ** levels[axis];
+    return [place[axis] * step, Math.min(length, (place[axis] + 1) * step)];
+  });
+}
+
+/** A tile's name: what it is of, without when it was read. */
+export function tileKey(number, index, levels, place) {
+  return [number, index.join(), levels.join(), place.join()].join("/");
+}
+
+/** Levels and place of the overview. */
+function overviewOf(panel) {
+  return [panel.levels.map((count) => count - 1), panel.shape.map(() => 0)];
+}
+
+/** The tile one level up along each axis that has one, or null for the overview. */
+function parentOf(panel, levels, place) {
+  const up = levels.map((level, axis) => Math.min(panel.levels[axis] - 1, level + 1));
+  if (up.every((level, axis) => level === levels[axis])) return null;
+  return { levels: up, place: place.map((n, axis) => (up[axis] > levels[axis] ? n >> 1 : n)) };
+}
+
+/** Tiles by name, those that were not used for longest going first. */
+export class Cache {
+  constructor(most) {
+    this.most = most;
+    this.nbytes = 0;
+    this.tiles = new Map();
+  }
+
+  get(key) {
+    const tile = this.tiles.get(key);
+    if (tile) {
+      this.tiles.delete(key);
+      this.tiles.set(key, tile);
+    }
+    return tile;
+  }
+
+  put(key, tile) {
+    this.nbytes += tile.values.byteLength - (this.tiles.get(key)?.values.byteLength ?? 0);
+    this.tiles.delete(key);
+    this.tiles.set(key, tile);
+    for (const [oldest, other] of this.tiles) {
+      if (this.nbytes <= this.most || oldest === key) break;
+      this.tiles.delete(oldest);
+      this.nbytes -= other.values.byteLength;
+    }
+  }
+}
+
+/** The requests to the kernel: two at most are unanswered, and only the newest wishes wait. */
+export class Requests {
+  /** `send(content)` sends one; `now()` is in milliseconds. */
+  constructor(send, now) {
+    this.send = send;
+    this.now = now;
+    this.prefix = Math.random().toString(36).slice(2);
+    this.count = 0;
+    this.waiting = [];
+    this.unanswered = new Map(); // by id: the wish, and when it was sent
+  }
+
+  /** Let these wait, and no others: { key, content, done(reply, buffers) }, the first one first. */
+  want(wishes) {
+    this.waiting = wishes;
+    this.sendNext();
+  }
+
+  has(key) {
+    return [...this.unanswered.values()].some(({ wish }) => wish.key === key);
+  }
+
+  sendNext() {
+    while (this.unanswered.size < IN_FLIGHT_MAX && this.waiting.length) {
+      const wish = this.waiting.shift();
+      if (this.has(wish.key)) continue;
+      const id = `${this.prefix}-${++this.count}`;
+      this.unanswered.set(id, { wish, at: this.now() });
+      this.send({ id, ...wish.content });
+    }
+  }
+
+  /** Take an answer; false if it is not one to these requests. */
+  receive(reply, buffers) {
+    const found = this.unanswered.get(reply?.id);
+    if (!found) return false;
+    this.unanswered.delete(reply.id);
+    found.wish.done(reply, buffers);
+    this.sendNext();
+    return true;
+  }
+
+  /** For how long the oldest has waited. */
+  age() {
+    return Math.max(0, ...[...this.unanswered.values()].map(({ at }) => this.now() - at));
+  }
+
+  /** Ask again for what was not answered for a minute: a message may be lost. */
+  forgetLost() {
+    for (const [id, { at }] of this.unanswered) {
+      if (this.now() - at > LOST_MS) this.unanswered.delete(id);
+    }
+  }
+}
+
+// --- Values and colours -------------------------------------------------------------------------
+
+/** Percentiles of the finite values, between neighbours as NumPy has them; null without any. */
+export function percentiles(values, percents) {
+  const sorted = Float64Array.from(values).filter(Number.isFinite).sort();
+  if (!sorted.length) return null;
+  return percents.map((percent) => {
+    const place = (percent / 100) * (sorted.length - 1);
+    const below = sorted[Math.floor(place)];
+    return below + (sorted[Math.ceil(place)] - below) * (place % 1);
+  });
+}
+
+/** Limits for values on a scale: percentiles, or the extremes where these are equal. */
+export function automaticLimits(values, scale, percents = PERCENTILES) {
+  const shown = scale === "log" ? values.filter((value) => value > 0) : values;
+  const found = percentiles(shown, percents);
+  if (!found) return scale === "log" ? [1, 10] : [0, 1];
+  return found[0] < found[1] ? found : percentiles(shown, [0, 100]);
+}
+
+/** A tile's values as they are in the tensor. */
+export function trueValues(tile) {
+  return Float64Array.from(tile.values, (value) => value * tile.unit + tile.offset);
+}
+
+/** What makes positions of a tile's numbers: shared by the shader and the loop on the CPU. */
+export function colouring(tile, limits, scale) {
+  const [low, high] = limits;
+  // In so narrow a range a logarithm is linear, and float32 does not hold a number plus its offset.
+  const isNarrow = high - low < NARROW * Math.abs(tile.offset);
+  if (scale === "linear" || isNarrow) {
+    return {
+      scale: 0,
+      low: (low - tile.offset) / tile.unit,
+      high: (high - tile.offset) / tile.unit,
+      shift: 0,
+      linear: 1,
+    };
+  }
+  const shift = tile.offset / tile.unit;
+  if (scale === "log") {
+    const least = Math.max(low, Number.MIN_VALUE) / tile.unit;
+    return {
+      scale: 1,
+      low: Math.log(least),
+      high: Math.log(Math.max(high / tile.unit, least)),
+      shift,
+      linear: 1,
+    };
+  }
+  const linear = Math.max(Math.abs(low), Math.abs(high), 1e-300) / 100 / tile.unit;
+  return {
+    scale: 2,
+    low: Math.asinh(low / tile.unit / linear),
+    high: Math.asinh(high / tile.unit / linear),
+    shift,
+    linear,
+  };
+}
+
+/** A value on the scale of a colouring. */
+export function onScale(value, { scale, shift, linear }) {
+  if (scale === 0) return value;
+  const moved = value + shift;
+  if (scale === 1) return moved > 0 ? Math.log(moved) : -Infinity;
+  return Math.asinh(moved / linear);
+}
+
+/** The index in a palette: 0 for NaN, 1 to 255 from the lower limit to the upper one. */
+export function paletteIndex(value, how) {
+  if (Number.isNaN(value)) return 0;
+  const place = onScale(value, how);
+  if (how.high > how.low) {
+    const position = Math.min(1, Math.max(0, (place - how.low) / (how.high - how.low)));
+    return 1 + Math.floor((COLOURS - 1) * position + 0.5);
+  }
+  return place > how.high ? COLOURS : place < how.low ? 1 : 128;
+}
+
+// --- Drawing tiles ------------------------------------------------------------------------------
+
+/**
+ * Where a tile lies on a canvas: `clip` are the pixels [left, right, top, bottom] whose middles are
+ * in it, and in `within`; `first` and `step` are the cell of the first pixel's middle, and cells
+ * from one pixel to the next, for columns and rows. Null where there is no such pixel.
+ */
+export function placed(tile, edges, within) {
+  const [left, right, top, bottom] = edges;
+  const ends = [left, right, top, bottom].map((edge) => Math.ceil(edge - 0.5));
+  const clip = [
+    Math.max(ends[0], within[0]), Math.min(ends[1], within[1]), Math.max(ends[2], within[2]),
+    Math.min(ends[3], within[3]),
+  ];
+  if (clip[0] >= clip[1] || clip[2] >= clip[3]) return null;
+  const [rows, columns] = tile.cells;
+  const step = [columns / (right - left), rows / (bottom - top)];
+  const first = [(clip[0] + 0.5 - left) * step[0], (clip[2] + 0.5 - top) * step[1]];
+  return { tile, clip, first, step };
+}
+
+/** The cell of a pixel, counted from the clip's first one. */
+function cellOf(first, step, pixel, count) {
+  return Math.min(count - 1, Math.max(0, Math.floor(first + step * pixel)));
+}
+
+/** Draws tiles on the CPU. */
+export class Canvas2dRenderer {
+  draw(context, placements, colours) {
+    const { width, height } = context.canvas;
+    context.clearRect(0, 0, width, height);
+    for (const placement of placements) this.drawTile(context, placement, colours);
+  }
+
+  drawTile(context, { tile, clip, first, step }, { limits, scale, palette }) {
+    const [left, right, top, bottom] = clip;
+    const image = context.createImageData(right - left, bottom - top);
+    const pixels = new Uint32Array(image.data.buffer);
+    const table = tile.isPicture ? this.pictureTable(tile) : this.valueTable(
+      tile, limits, scale, palette,
+    );
+    const [rows, columns] = tile.cells;
+    const across = Int32Array.from(
+      { length: right - left }, (_, x) => cellOf(first[0], step[0], x, columns),
+    );
+    for (let y = 0, at = 0; y < bottom - top; y++) {
+      const row = cellOf(first[1], step[1], y, rows) * columns;
+      for (let x = 0; x < across.length; x++) pixels[at++] = table[row + across[x]];
+    }
+    context.putImageData(image, left, top);
+  }
+
+  /** The pixel of each cell, as RGBA in the machine's order of bytes. */
+  valueTable(tile, limits, scale, palette) {
+    const how = colouring(tile, limits, scale);
+    const colours = new Uint32Array(palette.buffer);
+    return Uint32Array.from(tile.values, (value) => colours[paletteIndex(value, how)]);
+  }
+
+  pictureTable(tile) {
+    const bytes = new Uint8ClampedArray(tile.values.length);
+    for (let i = 0; i < bytes.length; i++) {
+      const alpha = tile.values[i | 3] / 255;
+      bytes[i] = (i & 3) === 3 ? 255 : tile.values[i] * alpha + 255 * (1 - alpha);
+    }
+    return new Uint32Array(bytes.buffer);
+  }
+}
+
+const VERTICES = `#version 300 es
+void main() { gl_Position = vec4(vec2(gl_VertexID & 1, gl_VertexID >> 1) * 4.0 - 1.0, 0.0, 1.0); }`;
+
+// Pixels are counted from the clip's upper left one. NaN and infinities are told by their bits,
+// since GLSL leaves arithmetic with them open.
+const FRAGMENTS = `#version 300 es
+precision highp float;
+precision highp sampler2D;
+uniform sampler2D values, palette;
+uniform vec2 first, step_;
+uniform vec2 corner; // of the clip, from the lower left of the canvas
+uniform vec2 limits;
+uniform float shift, linear;
+uniform int scale, isPicture;
+out vec4 colour;
+float onScale(float value) {
+  if (scale == 0) return value;
+  float moved = value + shift;
+  if (scale == 1) return moved > 0.0 ? log(moved) : -3.4e38;
+  float x = abs(moved) / linear;
+  return sign(moved) * log(x + sqrt(x * x + 1.0));
+}
+int paletteIndex(float value) {
+  uint bits = floatBitsToUint(value);
+  if ((bits & 0x7fffffffu) > 0x7f800000u) return 0;
+  if (bits == 0x7f800000u) return ${COLOURS};
+  if (bits == 0xff800000u) return 1;
+  float place = onScale(value);
+  if (limits.y > limits.x) {
+    float position = clamp((place - limits.x) / (limits.y - limits.x), 0.0, 1.0);
+    return 1 + int(floor(${COLOURS - 1}.0 * position + 0.5));
+  }
+  return place > limits.y ? ${COLOURS} : place < limits.x ? 1 : 128;
+}
+void main() {
+  vec2 pixel = vec2(gl_FragCoord.x - corner.x, corner.y - gl_FragCoord.y) - 0.5;
+  ivec2 cell = clamp(ivec2(floor(first + step_ * pixel)), ivec2(0), textureSize(values, 0) - 1);
+  vec4 found = texelFetch(values, cell, 0);
+  if (isPicture == 1) colour = vec4(found.rgb * found.a + (1.0 - found.a), 1.0);
+  else colour = vec4(texelFetch(palette, ivec2(paletteIndex(found.r), 0), 0).rgb, 1.0);
+}`;
+
+/** Draws tiles with WebGL2. One is enough for all viewers of a page, which have 16 contexts. */
+export class WebGlRenderer {
+  /** Throws where there is no WebGL2. */
+  constructor() {
+    this.canvas = document.createElement("canvas");
+    this.gl = this.canvas.getContext(
+      "webgl2", { antialias: false, depth: false, premultipliedAlpha: false },
+    );
+    if (!this.gl) throw new Error("no WebGL2");
+    this.textures = new Map(); // of tiles, in the order of their last use
+    this.program = this.linked();
+    this.places = {};
+    for (
+      const name of [
+        "values", "palette", "first", "step_", "corner", "limits", "shift", "linear", "scale",
+        "isPicture",
+      ]
+    ) {
+      this.places[name] = this.gl.getUniformLocation(this.program, name);
+    }
+    this.paletteTexture = this.texture();
+  }
+
+  get isLost() {
+    return this.gl.isContextLost();
+  }
+
+  linked() {
+    const { gl } = this;
+    const program = gl.createProgram();
+    for (const [kind, source] of [[gl.VERTEX_SHADER, VERTICES], [gl.FRAGMENT_SHADER, FRAGMENTS]]) {
+      const shader = gl.createShader(kind);
+      gl.shaderSource(shader, source);
+      gl.compileShader(shader);
+      gl.attachShader(program, shader);
+    }
+    gl.linkProgram(program);
+    if (!gl.getProgramParameter(program, gl.LINK_STATUS)) {
+      throw new Error(gl.getProgramInfoLog(program) || "lost");
+    }
+    return program;
+  }
+
+  texture() {
+    const { gl } = this;
+    const texture = gl.createTexture();
+    gl.bindTexture(gl.TEXTURE_2D, texture);
+    for (const side of [gl.TEXTURE_MIN_FILTER, gl.TEXTURE_MAG_FILTER]) {
+      gl.texParameteri(gl.TEXTURE_2D, side, gl.NEAREST);
+    }
+    return texture;
+  }
+
+  /** The texture of a tile, which is uploaded when it is drawn first. */
+  textureOf(tile) {
+    const { gl } = this;
+    let texture = this.textures.get(tile);
+    if (texture) {
+      this.textures.delete(tile);
+    } else {
+      texture = this.texture();
+      const [rows, columns] = tile.cells;
+      const [inside, format, type] = tile.isPicture ? [
+        gl.RGBA8, gl.RGBA, gl.UNSIGNED_BYTE,
+      ] : [gl.R32F, gl.RED, gl.FLOAT];
+      gl.texImage2D(gl.TEXTURE_2D, 0, inside, columns, rows, 0, format, type, tile.values);
+    }
+    this.textures.set(tile, texture);
+    for (const [oldest, other] of this.textures) {
+      if (this.textures.size <= TEXTURES_MAX) break;
+      gl.deleteTexture(other);
+      this.textures.delete(oldest);
+    }
+    return texture;
+  }
+
+  /** Draw on the shared canvas, in its lower left corner, and copy that to a viewer's. */
+  draw(context, placements, { limits, scale, palette }) {
+    const { gl, places } = this;
+    const { width, height } = context.canvas;
+    this.canvas.width = Math.max(this.canvas.width, width);
+    this.canvas.height = Math.max(this.canvas.height, height);
+    gl.viewport(0, 0, width, height);
+    gl.useProgram(this.program);
+    gl.enable(gl.SCISSOR_TEST);
+    gl.uniform1i(places.palette, 1);
+    gl.activeTexture(gl.TEXTURE1);
+    gl.bindTexture(gl.TEXTURE_2D, this.paletteTexture);
+    gl.texImage2D(
+      gl.TEXTURE_2D, 0, gl.RGBA8, palette.length / 4, 1, 0, gl.RGBA, gl.UNSIGNED_BYTE, palette,
+    );
+    gl.activeTexture(gl.TEXTURE0);
+    for (const placement of placements) this.drawTile(placement, height, limits, scale);
+    context.clearRect(0, 0, width, height);
+    for (const { clip: [left, right, top, bottom] } of placements) {
+      const from = this.canvas.height - height + top;
+      context.drawImage(
+        this.canvas, left, from, right - left, bottom - top, left, top, right - left, bottom - top,
+      );
+    }
+  }
+
+  drawTile({ tile, clip, first, step }, height, limits, scale) {
+    const { gl, places } = this;
+    const how = tile.isPicture ? {
+      scale: 0, low: 0, high: 1, shift: 0, linear: 1,
+    } : colouring(tile, limits, scale);
+    gl.scissor(clip[0], height - clip[3], clip[1] - clip[0], clip[3] - clip[2]);
+    gl.bindTexture(gl.TEXTURE_2D, this.textureOf(tile));
+    gl.uniform1i(places.values, 0);
+    gl.uniform2f(places.first, ...first);
+    gl.uniform2f(places.step_, ...step);
+    gl.uniform2f(places.corner, clip[0], height - clip[2]);
+    gl.uniform2f(places.limits, how.low, how.high);
+    gl.uniform1f(places.shift, how.shift);
+    gl.uniform1f(places.linear, how.linear);
+    gl.uniform1i(places.scale, how.scale);
+    gl.uniform1i(places.isPicture, tile.isPicture ? 1 : 0);
+    gl.drawArrays(gl.TRIANGLES, 0, 3);
+  }
+}
+
+/** The page's renderer, which all viewers share though each has loaded this module for itself. */
+function sharedRenderer() {
+  const name = Symbol.for("gpufetch.viewer.renderer");
+  const shared = globalThis[name];
+  if (shared && !shared.isLost) return shared;
+  try {
+    globalThis[name] = new WebGlRenderer();
+  } catch {
+    globalThis[name] = new Canvas2dRenderer();
+  }
+  return globalThis[name];
+}
+
+// --- Export -------------------------------------------------------------------------------------
+
+/** An .npy file of float64. */
+export function npyFile(values, shape) {
+  const lengths = shape.map((length) => `${length},`).join(" ");
+  const head = `{'descr': '<f8', 'fortran_order': False, 'shape': (${lengths}), }`;
+  const length = Math.ceil((head.length + 11) / 64) * 64;
+  const bytes = new Uint8Array(length + values.length * 8);
+  bytes.set([0x93, 0x4e, 0x55, 0x4d, 0x50, 0x59, 1, 0, (length - 10) & 255, (length - 10) >> 8]);
+  bytes.set(new TextEncoder().encode(head.padEnd(length - 11) + "\n"), 10);
+  const view = new DataView(bytes.buffer, length);
+  values.forEach((value, i) => view.setFloat64(8 * i, value, true));
+  return bytes;
+}
+
+function download(blob, name) {
+  const link = document.createElement("a");
+  link.href = URL.createObjectURL(blob);
+  link.download = name;
+  link.click();
+  setTimeout(() => URL.revokeObjectURL(link.href), 1000);
+}
+
+// --- Elements -----------------------------------------------------------------------------------
+
+const STYLE = `
+.gpufetch-viewer {
+  color: var(--jp-ui-font-color1, CanvasText);
+  font: 12px var(--jp-ui-font-family, system-ui, sans-serif);
+}
+.gpufetch-viewer .gf-bar {
+  display: flex;
+  flex-wrap: wrap;
+  gap: 4px 6px;
+  align-items: center;
+  margin-bottom: 4px;
+}
+.gpufetch-viewer button, .gpufetch-viewer select, .gpufetch-viewer input[type=text] {
+  color: inherit; background: var(--jp-layout-color1, Canvas); font: inherit; padding: 1px 6px;
+  border: 1px solid var(--jp-border-color1, GrayText); border-radius: 2px; }
+.gpufetch-viewer input[type=text] { width: 6.5em; }
+.gpufetch-viewer button[aria-pressed=true] {
+  background: var(--jp-brand-color1, Highlight);
+  color: var(--jp-ui-inverse-font-color1, HighlightText);
+}
+.gpufetch-viewer :focus-visible {
+  outline: 2px solid var(--jp-brand-color1, Highlight);
+  outline-offset: 1px;
+}
+.gpufetch-viewer .gf-panels { display: flex; gap: 6px; }
+.gpufetch-viewer figure { margin: 0; flex: 1 1 0; min-width: 0; }
+.gpufetch-viewer figcaption, .gpufetch-viewer .gf-note {
+  color: var(--jp-ui-font-color2, GrayText);
+}
+.gpufetch-viewer figcaption { overflow: hidden; white-space: nowrap; text-overflow: ellipsis; }
+.gpufetch-viewer canvas {
+  display: block;
+  width: 100%;
+  box-sizing: border-box;
+  border: 1px solid var(--jp-border-color2, GrayText);
+}
+.gpufetch-viewer [hidden] { display: none; }
+.gpufetch-viewer .gf-view {
+  touch-action: none;
+  cursor: crosshair;
+  background: var(--jp-layout-color2, Canvas);
+}
+.gpufetch-viewer .gf-range { width: 110px; height: 12px; }
+.gpufetch-viewer .gf-status { min-height: 1.4em; font-variant-numeric: tabular-nums; }
+.gpufetch-viewer .gf-alert:not(:empty) {
+  border: 1px solid;
+  border-left-width: 4px;
+  padding: 0 6px;
+  margin: 2px 0;
+  font-weight: 600;
+}
+@media (forced-colors: active) {
+  .gpufetch-viewer canvas { forced-color-adjust: none; border-color: CanvasText; }
+  .gpufetch-viewer canvas.gf-view { background: Canvas; }
+  .gpufetch-viewer button[aria-pressed=true] {
+    forced-color-adjust: none;
+    background: Highlight;
+    color: HighlightText;
+  }
+}
+@media (prefers-contrast: more) {
+  .gpufetch-viewer figcaption, .gpufetch-viewer .gf-note { color: inherit; }
+  .gpufetch-viewer canvas, .gpufetch-viewer button, .gpufetch-viewer select {
+    border-color: currentColor;
+  }
+}`;
+
+const DEAD =
+  "The kernel has ended or was restarted, and does not know this viewer: run the cell again.";
+const BUSY = "Kernel busy: what is missing here comes when its cell has ended.";
+const KEYS = [
+  ["arrows", "pan"],
+  ["+ −", "zoom"],
+  ["0", "show all"],
+  ["1", "an element a pixel"],
+  ["f", "fill the space"],
+  ["[ ]", "previous or next index of the last slider"],
+  ["c", "next colour map"],
+  ["l", "next scale"],
+  ["a", "limits from percentiles"],
+  ["h", "histogram"],
+  ["p", "profile"],
+  ["space", "play or pause"],
+  ["s", "save a PNG"],
+  ["?", "these keys"],
+];
+
+/** An element with properties and children; properties with a dash are attributes. */
+function element(tag, properties = {}, ...children) {
+  const made = document.createElement(tag);
+  for (const [name, value] of Object.entries(properties)) {
+    if (name.includes("-") || name === "role") made.setAttribute(name, value);
+    else made[name] = value;
+  }
+  made.append(...children);
+  return made;
+}
+
+/** A number in few digits, as a person would write it. */
+export function numberText(value) {
+  if (!Number.isFinite(value)) return Number.isNaN(value) ? "NaN" : value > 0 ? "+inf" : "-inf";
+  const short = Number(value.toPrecision(8));
+  return short !== 0 && Math.abs(short) < 1e-4 ? short.toExponential() : String(short);
+}
+
+// --- Charts -------------------------------------------------------------------------------------
+
+/** The place of a value between two ends, on a scale; 0 to 1. */
+function place(value, [low, high], how) {
+  const [from, to] = [onScale(low, how), onScale(high, how)];
+  return (onScale(value, how) - from) / (to - from || 1);
+}
+
+/** Draw bars of counts, and where the limits of colours are. */
+function drawHistogram(context, { counts, range }, limits, ink) {
+  const { width, height } = context.canvas;
+  context.clearRect(0, 0, width, height);
+  const top = Math.log1p(Math.max(...counts));
+  context.fillStyle = ink;
+  counts.forEach((count, i) => {
+    const tall = count ? Math.max(1, (Math.log1p(count) / top) * (height - 14)) : 0;
+    context.fillRect(
+      (i * width) / counts.length,
+      height - 12 - tall,
+      Math.max(1, width / counts.length - 0.5),
+      tall,
+    );
+  });
+  context.font = "10px sans-serif";
+  context.fillText(numberText(range[0]), 2, height - 2);
+  context.textAlign = "right";
+  context.fillText(`${numberText(range[1])}, log counts`, width - 2, height - 2);
+  context.textAlign = "left";
+  context.strokeStyle = "#d03030";
+  for (const limit of limits) {
+    const x = ((limit - range[0]) / (range[1] - range[0])) * width;
+    context.strokeRect(x, 0, 0, height - 12);
+  }
+}
+
+/** Draw lines of values, one for each panel, with their extremes; NaN is a gap. */
+function drawProfile(context, lines, ink) {
+  const { width, height } = context.canvas;
+  context.clearRect(0, 0, width, height);
+  const finite = lines.flat().filter(Number.isFinite);
+  if (!finite.length) return;
+  const [low, high] = [
+    finite.reduce((a, b) => Math.min(a, b)), finite.reduce((a, b) => Math.max(a, b)),
+  ];
+  context.strokeStyle = context.fillStyle = ink;
+  lines.forEach((values, number) => {
+    context.setLineDash([[], [6, 3], [2, 3]][number % 3]);
+    context.beginPath();
+    let isDown = false;
+    values.forEach((value, i) => {
+      const at = [
+        (i / (values.length - 1)) * width,
+        height - 4 - ((value - low) / (high - low || 1)) * (height - 8),
+      ];
+      if (Number.isFinite(value)) isDown ? context.lineTo(...at) : context.moveTo(...at);
+      isDown = Number.isFinite(value);
+    });
+    context.stroke();
+  });
+  context.font = "10px sans-serif";
+  context.fillText(numberText(high), 2, 10);
+  context.fillText(numberText(low), 2, height - 3);
+}
+
+/** Draw the lowest and highest values of tiles of one axis, between the limits. */
+function drawLine(context, placements, limits, scale, ink) {
+  const { width, height } = context.canvas;
+  const how = colouring({ offset: 0, unit: 1 }, limits, scale);
+  context.clearRect(0, 0, width, height);
+  context.strokeStyle = ink;
+  context.lineWidth = Math.max(1, devicePixelRatio);
+  const y = (value) => Math.min(
+    2 * height, Math.max(-height, height * (0.96 - 0.92 * place(value, limits, how))),
+  );
+  for (const { tile, edges, clip } of placements) {
+    context.save();
+    context.beginPath();
+    context.rect(clip[0], 0, clip[1] - clip[0], height);
+    context.clip();
+    context.beginPath();
+    const count = tile.cells[0];
+    const step = (edges[1] - edges[0]) / count;
+    const first = Math.max(0, Math.floor((clip[0] - edges[0]) / step) - 1);
+    const last = Math.min(count, Math.ceil((clip[1] - edges[0]) / step) + 1);
+    for (let i = first, isDown = false; i < last; i++) {
+      const [low, high] = [
+        tile.values[2 * i], tile.values[2 * i + 1],
+      ].map((value) => value * tile.unit + tile.offset);
+      const x = edges[0] + (i + 0.5) * step;
+      if (Number.isNaN(low)) {
+        isDown = false;
+        continue;
+      }
+      if (isDown) context.lineTo(x, y(low));
+      else context.moveTo(x, y(low));
+      context.lineTo(x, y(high) - (low === high ? 0 : 0.5));
+      isDown = true;
+    }
+    context.stroke();
+    context.restore();
+  }
+}
+
+// --- The viewer ---------------------------------------------------------------------------------
+
+/** One output area that shows a viewer: several may show the same one. */
+class Output {
+  constructor(model, root) {
+    this.model = model;
+    this.root = root;
+    this.infos = model.get("_panels");
+    this.state = { ...model.get("state") };
+    this.palettes = {};
+    for (const [name, bytes] of Object.entries(model.get("_palettes"))) {
+      this.palettes[name] = rgba(bytes);
+    }
+    this.cache = new Cache(CACHE_NBYTES);
+    this.requests = new Requests((content) => model.send(content), () => performance.now());
+    this.revision = 0; // of the contents; tiles of an older one are shown until newer ones come
+    this.failed = new Map(); // by the key of a wish: the revision at which it was refused
+    this.isVisible = false;
+    this.isSettled = true;
+    this.automatic = null; // limits from percentiles, when they were found
+    this.pointer = null;
+    this.step = undefined;
+    this.lastTick = 0;
+    this.error = "";
+    this.undo = [];
+    this.build();
+    this.listen();
+  }
+
+  get isLine() {
+    return this.infos[0].kind === "line";
+  }
+
+  // --- What there is on the page ---
+
+  build() {
+    this.panels = this.infos.map((info, number) => this.panelElements(info, number));
+    this.status = element("div", { className: "gf-status" });
+    this.alert = element("div", { className: "gf-alert", role: "status" });
+    this.note = element("div", { className: "gf-note" });
+    this.chart = element("canvas", { hidden: true, role: "img" });
+    this.profileChart = element(
+      "canvas", { hidden: true, role: "img", "aria-label": "values along the profile" },
+    );
+    this.help = element(
+      "div",
+      { className: "gf-note", hidden: true },
+      KEYS.map(([key, what]) => `${key}: ${what}`).join(" · "),
+    );
+    this.root.classList.add("gpufetch-viewer");
+    this.root.append(
+      element("style", { textContent: STYLE }), this.toolbar(), ...this.sliders(),
+      element("div", { className: "gf-panels" }, ...this.panels.map((panel) => panel.figure)),
+      this.status, this.note, this.alert, this.chart, this.profileChart, this.help);
+  }
+
+  panelElements(info, number) {
+    const canvas = element("canvas", { className: "gf-view", tabIndex: 0, role: "img" });
+    canvas.setAttribute(
+      "aria-label", `${info.name || "tensor"}, ${info.dtype}, shape ${info.shape.join(" by ")}`,
+    );
+    const title = [
+      info.name, info.dtype, `(${[...info.leading, ...info.shape].join(", ")})`, info.device,
+    ];
+    const caption = element("figcaption", {}, title.filter(Boolean).join("  "));
+    const context = canvas.getContext("2d", { willReadFrequently: false });
+    return {
+      info, number, canvas, context, placements: [], levels: [],
+      figure: element("figure", {}, caption, canvas),
+    };
+  }
+
+  button(text, title, act) {
+    const made = element("button", { type: "button", textContent: text, title, onclick: act });
+    made.setAttribute("aria-label", title);
+    return made;
+  }
+
+  choice(title, options, name) {
+    const made = element("select", { title, onchange: () => this.update({ [name]: made.value }) });
+    made.append(
+      ...options.map((option) => element("option", { value: option, textContent: option }))
+    );
+    made.setAttribute("aria-label", title);
+    return made;
+  }
+
+  limitInput(side, title) {
+    const made = element(
+      "input", { type: "text", title, onchange: () => this.setLimit(side, made.value) },
+    );
+    made.setAttribute("aria-label", title);
+    return made;
+  }
+
+  toolbar() {
+    this.cmap = this.choice("colour map", Object.keys(this.palettes), "cmap");
+    this.scale = this.choice("scale", ["linear", "log", "symlog"], "scale");
+    this.low = this.limitInput(0, "lower limit");
+    this.high = this.limitInput(1, "upper limit");
+    this.range = element(
+      "canvas",
+      { className: "gf-range", width: COLOURS, height: 1, role: "img", "aria-label": "colours" },
+    );
+    this.automaticButton = this.button(
+      "auto", "limits from percentiles (a)", () => this.automateLimits(),
+    );
+    this.histogramButton = this.button(
+      "histogram", "histogram (h)", () => this.update({ histogram: !this.state.histogram }),
+    );
+    this.profileButton = this.button(
+      "profile", "line profile: drag with Shift (p)", () => this.toggleProfile(),
+    );
+    this.playButton = this.button(
+      "play", "follow changes (space)", () => this.update({ playing: !this.state.playing }),
+    );
+    const bar = [
+      this.button("all", "show all (0)", () => this.showAll()),
+      this.button("1:1", "an element a pixel (1)", () => this.showElements()),
+      this.button("−", "zoom out (-)", () => this.zoom(1.5)),
+      this.button("+", "zoom in (+)", () => this.zoom(1 / 1.5)),
+      this.cmap, this.scale, this.low, this.range, this.high,
+      this.automaticButton, this.histogramButton, this.profileButton,
+      this.playButton,
+      this.button("PNG", "save what is shown as PNG (s)", () => this.savePng()),
+      this.button("NPY", "save the cells that are shown as NumPy file", () => this.saveNpy()),
+      this.button("?", "keys (?)", () => this.toggleHelp()),
+    ];
+    const ofColours = [this.cmap, this.range];
+    const ofValues = [this.scale, this.low, this.high, this.automaticButton, this.histogramButton];
+    const isPicture = this.infos.every(({ kind }) => kind === "colour");
+    for (const control of [...ofColours, this.profileButton]) {
+      control.hidden = this.isLine || isPicture;
+    }
+    for (const control of ofValues) control.hidden = isPicture;
+    return element("div", { className: "gf-bar", role: "toolbar", "aria-label": "viewer" }, ...bar);
+  }
+
+  sliders() {
+    this.sliderInputs = this.infos[0].leading.map((length, axis) => {
+      const input = element(
+        "input", { type: "range", min: 0, max: length - 1, value: this.state.index[axis] },
+      );
+      input.setAttribute("aria-label", `index of ${this.infos[0].labels[axis]}`);
+      input.oninput = () => this.setIndex(axis, Number(input.value));
+      return { input, text: element("output") };
+    });
+    return this.sliderInputs.map(({ input, text }, axis) =>
+      element("label", { className: "gf-bar" }, this.infos[0].labels[axis], input, text));
+  }
+
+  // --- Events ---
+
+  on(target, name, act, options) {
+    target.addEventListener(name, act, options);
+    this.undo.push(() => target.removeEventListener(name, act, options));
+  }
+
+  listen() {
+    for (const panel of this.panels) this.listenTo(panel);
+    this.on(document, "visibilitychange", () => this.changedVisibility());
+    this.on(this.root, "keydown", (event) => this.pressed(event));
+    const seen = new IntersectionObserver((entries) => {
+      this.isSeen = entries.at(-1).isIntersecting;
+      this.changedVisibility();
+    });
+    seen.observe(this.root);
+    const sized = new ResizeObserver(() => this.resized());
+    sized.observe(this.root);
+    const timer = setInterval(() => this.tick(), 200);
+    this.undo.push(() => seen.disconnect(), () => sized.disconnect(), () => clearInterval(timer));
+    this.model.on("msg:custom", (reply, buffers) => this.requests.receive(reply, buffers));
+    this.model.on("change:state", () => this.stateChanged());
+    this.model.on("change:_revision", () => this.renew());
+    this.model.on("comm_live_update", () => this.lostKernel());
+  }
+
+  listenTo({ canvas, number }) {
+    this.on(canvas, "wheel", (event) => this.wheeled(event), { passive: false });
+    this.on(canvas, "pointerdown", (event) => this.grabbed(event));
+    this.on(canvas, "pointermove", (event) => this.moved(event, number));
+    this.on(canvas, "pointerup", () => (this.drag = null));
+    this.on(canvas, "pointercancel", () => (this.drag = null));
+    this.on(canvas, "pointerleave", () => this.point(null));
+    this.on(canvas, "dblclick", (event) => this.zoom(0.5, this.fraction(event)));
+  }
+
+  /** Stop everything, when the output is removed. */
+  dispose() {
+    for (const undo of this.undo) undo();
+    cancelAnimationFrame(this.frame);
+    clearTimeout(this.settling);
+    this.save();
+  }
+
+  changedVisibility() {
+    const isVisible = Boolean(this.isSeen) && document.visibilityState === "visible";
+    if (isVisible === this.isVisible) return;
+    this.isVisible = isVisible;
+    if (isVisible) this.resized();
+    else this.requests.want([]);
+  }
+
+  /** The point of the window under an event, in fractions of the axes. */
+  fraction(event) {
+    const box = event.target.getBoundingClientRect();
+    const [left, right, top, bottom] = this.window;
+    return [
+      left + ((event.clientX - box.left) / box.width) * (right - left),
+      top + ((event.clientY - box.top) / box.height) * (bottom - top),
+    ];
+  }
+
+  /** The wheel zooms if the viewer has the focus or Ctrl is pressed; else it scrolls the page. */
+  wheeled(event) {
+    if (!event.ctrlKey && !this.root.contains(document.activeElement)) return;
+    event.preventDefault();
+    this.zoom(
+      Math.exp(Math.sign(event.deltaY) * Math.min(0.2, Math.abs(event.deltaY) / 400)),
+      this.fraction(event),
+    );
+  }
+
+  grabbed(event) {
+    if (event.button !== 0) return;
+    event.target.focus();
+    event.target.setPointerCapture(event.pointerId);
+    const from = this.fraction(event);
+    const isProfile = event.shiftKey && !this.isLine;
+    this.drag = { isProfile, from, x: event.clientX, y: event.clientY };
+  }
+
+  moved(event, number) {
+    if (this.drag?.isProfile) {
+      this.update({ profile: [...this.drag.from, ...this.fraction(event)] });
+    } else if (this.drag) {
+      const box = event.target.getBoundingClientRect();
+      const [left, right, top, bottom] = this.window;
+      this.look(
+        panned(
+          this.window,
+          ((this.drag.x - event.clientX) / box.width) * (right - left),
+          ((this.drag.y - event.clientY) / box.height) * (bottom - top),
+        )
+      );
+      [this.drag.x, this.drag.y] = [event.clientX, event.clientY];
+    }
+    this.point({ number, at: this.fraction(event) });
+  }
+
+  pressed(event) {
+    if (event.target.matches("select, input, button") && !["[", "]"].includes(event.key)) return;
+    if (event.ctrlKey || event.metaKey || event.altKey) return;
+    const act = this.keyAction(event.key);
+    if (!act) return;
+    act();
+    // Notebooks have keys of their own.
+    event.preventDefault();
+    event.stopPropagation();
+  }
+
+  keyAction(key) {
+    const pan = (x, y) => () => this.look(
+      panned(
+        this.window,
+        (x * (this.window[1] - this.window[0])) / 8,
+        (y * (this.window[3] - this.window[2])) / 8,
+      )
+    );
+    const last = this.state.index.length - 1;
+    const along = (by) => () => last >= 0 && this.setIndex(last, this.state.index[last] + by);
+    const next = (name, options) => () => this.update(
+      { [name]: options[(options.indexOf(this.state[name]) + 1) % options.length] }
+    );
+    return {
+      ArrowLeft: pan(-1, 0),
+      ArrowRight: pan(1, 0),
+      ArrowUp: pan(0, -1),
+      ArrowDown: pan(0, 1),
+      "+": () => this.zoom(1 / 1.5),
+      "=": () => this.zoom(1 / 1.5),
+      "-": () => this.zoom(1.5),
+      0: () => this.showAll(),
+      1: () => this.showElements(),
+      f: () => this.update({ fills: !this.state.fills, window: null }),
+      "[": along(-1),
+      "]": along(1),
+      c: next("cmap", Object.keys(this.palettes)),
+      l: next("scale", ["linear", "log", "symlog"]),
+      a: () => this.automateLimits(),
+      h: () => this.update({ histogram: !this.state.histogram }),
+      p: () => this.toggleProfile(),
+      " ": () => this.update({ playing: !this.state.playing }),
+      s: () => this.savePng(),
+      "?": () => this.toggleHelp(),
+    }[key];
+  }
+
+  // --- The state ---
+
+  /** Change what is shown, here and, a little later, in the kernel. */
+  update(changes) {
+    if ("scale" in changes) this.automatic = null;
+    this.state = { ...this.state, ...changes };
+    this.model.set("state", this.state);
+    clearTimeout(this.saving);
+    this.saving = setTimeout(() => this.save(), SAVE_MS);
+    this.render();
+  }
+
+  save() {
+    clearTimeout(this.saving);
+    if (this.saving && !this.isDead) this.model.save_changes();
+    this.saving = 0;
+  }
+
+  /** The kernel, or another output of this viewer, has changed the state. */
+  stateChanged() {
+    const changed = this.model.get("state");
+    if (changed === this.state) return;
+    this.state = { ...changed };
+    this.render();
+  }
+
+  get window() {
+    const { info, canvas } = this.panels[0];
+    const size = [canvas.width || 1, canvas.height || 1];
+    const [rows, columns] = info.shape;
+    const isLong = this.isLine || Math.max(rows / columns, columns / rows) > FILLS_ABOVE;
+    return this.state.window ?? fitted(info.shape, size, this.state.fills || isLong);
+  }
+
+  look(window) {
+    clearTimeout(this.settling);
+    this.isSettled = false;
+    this.settling = setTimeout(() => {
+      this.isSettled = true;
+      this.plan();
+    }, SETTLE_MS);
+    const shown = this.isLine ? [...window.slice(0, 2), 0, 1] : window;
+    this.update({ window: kept(shown, this.infos[0].shape) });
+  }
+
+  zoom(factor, at) {
+    const [left, right, top, bottom] = this.window;
+    this.look(zoomed(this.window, ...(at ?? [(left + right) / 2, (top + bottom) / 2]), factor));
+  }
+
+  showAll() {
+    this.update({ window: null });
+  }
+
+  showElements() {
+    const { canvas, info } = this.panels[0];
+    const [left, right, top, bottom] = this.window;
+    const lengths = this.isLine ? [info.shape[0], 1] : [info.shape[1], info.shape[0]];
+    const half = [canvas.width / lengths[0] / 2, canvas.height / lengths[1] / 2];
+    const middle = [(left + right) / 2, (top + bottom) / 2];
+    this.look([middle[0] - half[0], middle[0] + half[0], middle[1] - half[1], middle[1] + half[1]]);
+  }
+
+  setIndex(axis, number) {
+    const index = [...this.state.index];
+    index[axis] = Math.min(this.infos[0].leading[axis] - 1, Math.max(0, number));
+    this.update({ index });
+  }
+
+  setLimit(side, text) {
+    const limits = [...this.state.limits];
+    const number = Number(text);
+    limits[side] = text.trim() === "" || !Number.isFinite(number) ? null : number;
+    this.update({ limits });
+  }
+
+  automateLimits() {
+    this.automatic = null;
+    this.update({ limits: [null, null] });
+  }
+
+  toggleHelp() {
+    this.help.hidden = !this.help.hidden;
+  }
+
+  toggleProfile() {
+    const [left, right, top, bottom] = this.window;
+    const middle = (top + bottom) / 2;
+    const across = [Math.max(0, left), middle, Math.min(1, right), middle];
+    this.update({ profile: this.state.profile ? null : across });
+  }
+
+  /** Limits of colours: those that were set, else percentiles of the overviews. */
+  get limits() {
+    const overviews = this.panels.map(
+      (panel) => this.cache.get(this.overviewKey(panel))
+    ).filter((tile) => tile && !tile.isPicture);
+    if ((!this.automatic || this.automatic.count < overviews.length) && overviews.length) {
+      const values = overviews.flatMap((tile) => Array.from(trueValues(tile)));
+      const limits = automaticLimits(
+        values, this.state.scale, this.isLine ? [0, 100] : PERCENTILES,
+      );
+      this.automatic = { count: overviews.length, limits };
+    }
+    const found = this.automatic?.limits ?? [0, 1];
+    // A logarithm has no limit at 0 or below.
+    const isUsable = (limit) => limit !== null && (this.state.scale !== "log" || limit > 0);
+    return this.state.limits.map((limit, side) => (isUsable(limit) ? limit : found[side]));
+  }
+
+  // --- What is asked of the kernel ---
+
+  overviewKey({ info, number }) {
+    return tileKey(number, this.state.index, ...overviewOf(info));
+  }
+
+  tileWish(panel, levels, place) {
+    const key = tileKey(panel.number, this.state.index, levels, place);
+    const cached = this.cache.tiles.get(key);
+    const revision = this.revision;
+    if ((cached && cached.revision === revision) || this.failed.get(key) === revision) return [];
+    const content = { op: "tile", panel: panel.number, index: this.state.index, levels, place };
+    const done = (reply, buffers) => this.takeTile(key, panel, revision, reply, buffers);
+    return [{ key, content, done }];
+  }
+
+  takeTile(key, panel, revision, reply, buffers) {
+    if (this.refused(key, reply)) return;
+    const isPicture = panel.info.kind === "colour";
+    const { buffer, byteOffset, byteLength } = buffers[0];
+    const bytes = buffer.slice(byteOffset, byteOffset + byteLength);
+    const values = isPicture ? new Uint8Array(bytes) : new Float32Array(bytes);
+    this.cache.put(key, { ...reply, values, isPicture, revision });
+    this.error = "";
+    this.render();
+  }
+
+  /** Whether a reply is an error, which is shown. It is asked again when the contents change. */
+  refused(key, reply) {
+    if (!reply.error) return false;
+    this.failed.set(key, this.revision);
+    this.error = reply.error;
+    this.render();
+    return true;
+  }
+
+  /** Ask for what is seen and not here, the most urgent first; for nothing while it is hidden. */
+  plan() {
+    if (!this.isVisible || this.isDead) return;
+    const wishes = this.valueWish();
+    for (const panel of this.panels) {
+      wishes.push(...this.tileWish(panel, ...overviewOf(panel.info)));
+    }
+    if (this.isSettled) {
+      for (const panel of this.panels) {
+        for (const place of tilesIn(panel.info, this.window, panel.levels)) {
+          wishes.push(...this.tileWish(panel, panel.levels, place));
+        }
+      }
+      wishes.push(...this.histogramWish());
+    }
+    wishes.push(...this.stepWish(wishes.length));
+    this.requests.want(wishes);
+  }
+
+  valueWish() {
+    const pointed = this.drag ? null : this.pointed();
+    if (!pointed || this.exact?.key === pointed.key) return [];
+    if (this.failed.get(pointed.key) === this.revision) return [];
+    const { key, number, at } = pointed;
+    const done = (reply) => {
+      if (this.refused(key, reply)) return;
+      this.exact = { key, text: reply.text };
+      this.render();
+    };
+    return [{ key, content: { op: "value", panel: number, index: this.state.index, at }, done }];
+  }
+
+  histogramWish() {
+    const key = ["histogram", this.state.index.join(), this.revision].join("/");
+    if (!this.state.histogram || this.counted?.key === key) return [];
+    if (this.failed.get(key) === this.revision) return [];
+    const done = (reply) => {
+      if (this.refused(key, reply)) return;
+      this.counted = { key, ...reply };
+      this.render();
+    };
+    return [{ key, content: { op: "histogram", panel: 0, index: this.state.index }, done }];
+  }
+
+  /** While it plays, and everything is here, ask whether the contents have changed. */
+  stepWish(others) {
+    if (!this.state.playing || others || performance.now() - this.lastTick < PLAY_MS) return [];
+    const done = (reply) => {
+      this.lastTick = performance.now();
+      if (reply.error) this.error = reply.error;
+      else if (reply.step === null || reply.step !== this.step) this.renew();
+      this.step = reply.step ?? undefined;
+      this.render();
+    };
+    return [{ key: "step", content: { op: "step", panel: 0 }, done }];
+  }
+
+  /** The contents may have changed: read what is shown anew, and show what is here until then. */
+  renew() {
+    this.revision += 1;
+    this.failed.clear();
+    this.exact = null;
+    this.plan();
+  }
+
+  tick() {
+    if (!this.isVisible || this.isDead) return;
+    this.requests.forgetLost();
+    this.plan();
+    this.tell();
+    if (this.ink() !== this.drawnInk) this.render(); // the page has another theme now
+  }
+
+  /** The kernel has no such viewer any more. */
+  lostKernel() {
+    this.isDead = true;
+    this.requests.want([]);
+    this.tell();
+  }
+
+  // --- The pointer ---
+
+  point(pointer) {
+    this.pointer = pointer;
+    this.render();
+  }
+
+  /** The element under the pointer: its panel and place, and a key of both. */
+  pointed() {
+    if (!this.pointer) return null;
+    const { number, at } = this.pointer;
+    const { shape } = this.infos[number];
+    const place = (shape.length < 2 ? at.slice(0, 1) : [at[1], at[0]]).map(
+      (fraction, axis) => Math.floor(fraction * shape[axis])
+    );
+    if (place.some((n, axis) => n < 0 || n >= shape[axis])) return null;
+    return {
+      number,
+      at: place,
+      key: ["value", number, this.state.index.join(), place.join(), this.revision].join("/"),
+    };
+  }
+
+  // --- Drawing ---
+
+  /** Take in another size: as wide as the output, and high enough for all of the first panel. */
+  resized() {
+    for (const { canvas, info } of this.panels) {
+      const width = Math.round(canvas.clientWidth * devicePixelRatio);
+      if (!width) return;
+      const [rows, columns] = this.infos[0].shape;
+      const wanted = this.isLine ? LINE_HEIGHT : (canvas.clientWidth * rows) / columns;
+      const height = Math.round(
+        Math.min(HEIGHT_MAX, Math.max(HEIGHT_MIN, wanted)) * devicePixelRatio
+      );
+      if (canvas.width !== width || canvas.height !== height) {
+        [canvas.width, canvas.height] = [width, height];
+      }
+      canvas.style.height = `${height / devicePixelRatio}px`;
+      canvas.style.aspectRatio = info.shape.length < 2 ? "" : "auto";
+    }
+    this.render();
+  }
+
+  /** Draw before the next frame, and ask for what is missing. */
+  render() {
+    if (!this.isVisible || this.frame) return;
+    this.frame = requestAnimationFrame(() => {
+      this.frame = 0;
+      this.drawnInk = this.ink();
+      for (const panel of this.panels) this.drawPanel(panel);
+      this.drawCharts();
+      this.tell();
+      this.plan();
+    });
+  }
+
+  drawPanel(panel) {
+    const { canvas, context, info } = panel;
+    panel.levels = levelsFor(
+      info, this.window, this.isLine ? [canvas.width] : [canvas.height, canvas.width],
+    );
+    const placements = this.placements(panel);
+    // Nothing of another index is here yet: what was shown stays for a moment.
+    const isHere = placements.length || this.cache.get(this.overviewKey(panel));
+    if (!isHere && panel.placements.length) return;
+    panel.placements = placements;
+    const colours = {
+      limits: this.limits, scale: this.state.scale, palette: this.palettes[this.state.cmap],
+    };
+    if (this.isLine) drawLine(context, placements, this.limits, this.state.scale, this.ink());
+    else sharedRenderer().draw(context, placements, colours);
+    this.drawMarks(panel);
+  }
+
+  ink() {
+    return getComputedStyle(this.root).color;
+  }
+
+  /** Where a point of the axes, in fractions of them, lies on a canvas. */
+  pixel({ width, height }, x, y) {
+    const [left, right, top, bottom] = this.window;
+    return [((x - left) / (right - left)) * width, ((y - top) / (bottom - top)) * height];
+  }
+
+  /** Where a tile lies on a panel's canvas, in pixels: left, right, top, bottom. */
+  edges({ canvas, info }, levels, place) {
+    const [left, right, top, bottom] = this.window;
+    const box = tileBox(info, levels, place);
+    const [rows, columns] = this.isLine ? [null, box[0]] : box;
+    const lengths = this.isLine ? [1, info.shape[0]] : info.shape;
+    const x = columns.map((index) => ((index / lengths[1] - left) / (right - left)) * canvas.width);
+    const y = rows ? rows.map(
+      (index) => ((index / lengths[0] - top) / (bottom - top)) * canvas.height
+    ) : [0, canvas.height];
+    return [...x, ...y];
+  }
+
+  /** The tiles to draw, coarse ones first: those stand for finer ones that are not here yet. */
+  placements(panel) {
+    const { info, canvas, number } = panel;
+    const whole = [0, canvas.width, 0, canvas.height];
+    const fine = [];
+    const coarse = [];
+    const put = (list, tile, levels, place, within) => {
+      const edges = this.edges(panel, levels, place);
+      const found = placed(
+        this.isLine ? { ...tile, cells: [1, tile.cells[0]] } : tile, edges, within,
+      );
+      if (found) list.push({ ...found, tile, edges });
+    };
+    for (const wanted of tilesIn(info, this.window, panel.levels)) {
+      const tile = this.cache.get(tileKey(number, this.state.index, panel.levels, wanted));
+      if (tile) {
+        put(fine, tile, panel.levels, wanted, whole);
+        continue;
+      }
+      const edges = this.edges(panel, panel.levels, wanted).map((edge) => Math.ceil(edge - 0.5));
+      const within = whole.map(
+        (edge, i) => (i % 2 ? Math.min(edge, edges[i]) : Math.max(edge, edges[i]))
+      );
+      for (
+        let up = parentOf(info, panel.levels, wanted); up; up = parentOf(info, up.levels, up.place)
+      ) {
+        const parent = this.cache.get(tileKey(number, this.state.index, up.levels, up.place));
+        if (!parent) continue;
+        put(coarse, parent, up.levels, up.place, within);
+        break;
+      }
+    }
+    return [...coarse, ...fine];
+  }
+
+  /** Draw the profile's line, and where the pointer is in the other panels. */
+  drawMarks({ canvas, context, number }) {
+    context.lineWidth = Math.max(1, devicePixelRatio);
+    context.strokeStyle = "#ff40ff";
+    if (this.state.profile && !this.isLine) {
+      const [x0, y0, x1, y1] = this.state.profile;
+      context.beginPath();
+      context.moveTo(...this.pixel(canvas, x0, y0));
+      context.lineTo(...this.pixel(canvas, x1, y1));
+      context.stroke();
+    }
+    if (this.pointer && this.pointer.number !== number) {
+      const [x, y] = this.pixel(canvas, ...this.pointer.at);
+      context.strokeRect(x, 0, 0, canvas.height);
+      if (!this.isLine) context.strokeRect(0, y, canvas.width, 0);
+    }
+  }
+
+  /** The value of the cell that is drawn at a pixel; NaN where there is none. */
+  shownAt({ placements }, x, y) {
+    for (let i = placements.length - 1; i >= 0; i--) {
+      const { tile, clip, first, step } = placements[i];
+      if (x < clip[0] || x >= clip[1] || y < clip[2] || y >= clip[3] || tile.isPicture) continue;
+      const [rows, columns] = tile.cells;
+      const cell = cellOf(first[1], step[1], Math.floor(y - clip[2]), rows) * columns + cellOf(
+        first[0], step[0], Math.floor(x - clip[0]), columns,
+      );
+      return tile.values[cell] * tile.unit + tile.offset;
+    }
+    return NaN;
+  }
+
+  drawCharts() {
+    this.sizeChart(this.chart, this.state.histogram);
+    if (this.state.histogram && this.counted?.counts) {
+      drawHistogram(this.chart.getContext("2d"), this.counted, this.limits, this.ink());
+      const [low, high] = this.counted.range.map(numberText);
+      this.chart.setAttribute("aria-label", `histogram from ${low} to ${high}`);
+    }
+    const hasProfile = this.state.profile && !this.isLine;
+    this.sizeChart(this.profileChart, hasProfile);
+    if (hasProfile) {
+      const lines = this.panels.map((panel) => this.profileOf(panel));
+      drawProfile(this.profileChart.getContext("2d"), lines, this.ink());
+    }
+  }
+
+  sizeChart(chart, isShown) {
+    chart.hidden = !isShown;
+    if (isShown && chart.width !== chart.clientWidth) {
+      [chart.width, chart.height] = [chart.clientWidth || 1, CHART_HEIGHT];
+    }
+  }
+
+  /** The values that are shown along the profile, one for each pixel of it. */
+  profileOf(panel) {
+    const { canvas } = panel;
+    const [x0, y0, x1, y1] = this.state.profile;
+    const from = this.pixel(canvas, x0, y0);
+    const to = this.pixel(canvas, x1, y1);
+    const count = Math.max(
+      2, Math.min(4096, Math.ceil(Math.hypot(to[0] - from[0], to[1] - from[1]))),
+    );
+    return Array.from({ length: count }, (_, i) => {
+      const t = i / (count - 1);
+      return this.shownAt(panel, from[0] + (to[0] - from[0]) * t, from[1] + (to[1] - from[1]) * t);
+    });
+  }
+
+  // --- Words ---
+
+  tell() {
+    this.tellPointer();
+    const tile = this.panels[0].placements.at(-1)?.tile;
+    const step = this.step === undefined ? "" : `step ${this.step}`;
+    this.note.textContent = [tile?.note, step, this.sampleText()].filter(Boolean).join(" · ");
+    this.alert.textContent = this.alertText();
+    this.tellControls();
+  }
+
+  sampleText() {
+    if (!this.state.histogram || !(this.counted?.sample > 1)) return "";
+    return `histogram of a sample of 1/${this.counted.sample}`;
+  }
+
+  tellPointer() {
+    const pointed = this.pointed();
+    if (!pointed) {
+      this.status.textContent = "";
+      return;
+    }
+    const index = [...this.state.index, ...pointed.at].join(", ");
+    const text = this.exact?.key === pointed.key ? `= ${this.exact.text}` : "…";
+    this.status.textContent = `${this.infos[pointed.number].name}[${index}] ${text}`;
+  }
+
+  alertText() {
+    if (this.isDead) return DEAD;
+    if (this.requests.age() > BUSY_MS) return BUSY;
+    return this.error;
+  }
+
+  tellControls() {
+    this.cmap.value = this.state.cmap;
+    this.scale.value = this.state.scale;
+    const limits = this.limits;
+    for (const [side, input] of [this.low, this.high].entries()) {
+      if (document.activeElement !== input) input.value = numberText(limits[side]);
+    }
+    const pixels = new Uint8ClampedArray(this.palettes[this.state.cmap].buffer, 4, 4 * COLOURS);
+    this.range.getContext("2d").putImageData(new ImageData(pixels, COLOURS, 1), 0, 0);
+    this.histogramButton.setAttribute("aria-pressed", this.state.histogram);
+    this.profileButton.setAttribute("aria-pressed", Boolean(this.state.profile));
+    this.playButton.setAttribute("aria-pressed", this.state.playing);
+    this.playButton.textContent = this.state.playing ? "pause" : "play";
+    this.sliderInputs.forEach(({ input, text }, axis) => {
+      if (Number(input.value) !== this.state.index[axis]) input.value = this.state.index[axis];
+      text.textContent = this.state.index[axis];
+    });
+  }
+
+  // --- Files ---
+
+  /** All panels beside each other, as they are drawn. */
+  savePng() {
+    const widths = this.panels.map(({ canvas }) => canvas.width);
+    const all = element(
+      "canvas", { width: widths.reduce((a, b) => a + b), height: this.panels[0].canvas.height },
+    );
+    this.panels.forEach(
+      ({ canvas }, i) => all.getContext("2d").drawImage(
+        canvas, widths.slice(0, i).reduce((a, b) => a + b, 0), 0,
+      )
+    );
+    all.toBlob((blob) => download(blob, `${this.infos[0].name || "tensor"}.png`));
+  }
+
+  /** The first panel's cells, one for each pixel: all that is shown, and NaN where nothing is. */
+  saveNpy() {
+    const [panel] = this.panels;
+    const { width, height } = panel.canvas;
+    const values = new Float64Array(width * height);
+    for (let y = 0; y < height; y++) {
+      for (let x = 0; x < width; x++) values[y * width + x] = this.shownAt(panel, x, y);
+    }
+    download(new Blob([npyFile(values, [height, width])]), `${panel.info.name || "tensor"}.npy`);
+  }
+}
+
+/** A palette's RGB as RGBA. */
+function rgba(view) {
+  const rgb = new Uint8Array(view.buffer, view.byteOffset, view.byteLength);
+  const result = new Uint8Array((rgb.length / 3) * 4).fill(255);
+  for (let i = 0; i < rgb.length; i++) result[Math.floor(i / 3) * 4 + (i % 3)] = rgb[i];
+  return result;
+}
+
+export default {
+  render({ model, el }) {
+    const output = new Output(model, el);
+    return () => output.dispose();
+  },
+};

@@ -1,0 +1,126 @@
+"""What the page asks a viewer, and the answers. Everything that the page sends is untrusted.
+
+A request is `{"id": ..., "op": ..., "panel": n, ...}` and has one answer, with the same id:
+
+- `tile`, with `index` (one integer for each leading axis), `levels` and `place` (one for each axis
+  that is shown): the members of a `Tile`, and its data as the only buffer;
+- `value`, with `index` and `at`, one integer for each axis that is shown: the element as `text`;
+- `histogram`, with `index`: `counts`, their `range`, and `sample`;
+- `step`: the last `step` of the program that the tensor belongs to, null if it says none.
+
+A request that does not fit, and one whose read fails, is answered by `error`, a text for people.
+The page keeps two requests unanswered at most and asks for what it shows by then, so that nothing
+is read for a view that has passed but those two.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from gpufetch._checks import check_int
+from gpufetch._viewer.tiles import Panel
+
+__all__ = ["Answer", "answer"]
+
+Answer = tuple[dict[str, Any], list[bytes]]
+
+_ID_MAX = 64
+_MEMBERS = {
+    "tile": {"index", "levels", "place"},
+    "value": {"index", "at"},
+    "histogram": {"index"},
+    "step": set(),
+}
+
+
+def answer(panels: Sequence[Panel], content: object, buffers: Sequence[object]) -> Answer:
+    """Answer one request; raises nothing but what is no Exception."""
+    name: str | None = None
+    try:
+        if not isinstance(content, dict):
+            raise TypeError(f"the request is {content!r:.80}, no object")
+        name = _checked_id(content.get("id"))
+        if buffers:
+            raise ValueError(f"the request has {len(buffers)} buffers; requests have none")
+        reply, data = _answered(panels, content)
+    except Exception as error:
+        reply, data = {"error": f"{type(error).__name__}: {' '.join(str(error).split())}"}, []
+    return {"id": name, **reply}, data
+
+
+def _checked_id(value: object) -> str:
+    if not isinstance(value, str) or not 0 < len(value) <= _ID_MAX:
+        raise ValueError(f"id is {value!r:.80}: give text of 1 to {_ID_MAX} characters")
+    return value
+
+
+def _answered(panels: Sequence[Panel], content: dict[Any, Any]) -> Answer:
+    op = content.get("op")
+    if not isinstance(op, str) or op not in _MEMBERS:
+        raise ValueError(f"op is {op!r:.80}: give one of {', '.join(_MEMBERS)}")
+    unknown = content.keys() - {"id", "op", "panel"} - _MEMBERS[op]
+    if unknown:
+        raise ValueError(f"{op} has the unknown member {sorted(map(repr, unknown))[0]:.80}")
+    number = _int(content.get("panel"), "panel", len(panels))
+    return _OPERATIONS[op](panels[number], content)
+
+
+def _int(value: object, what: str, count: int) -> int:
+    """An integer from 0 to `count` - 1. JSON's true and 1.0 are none."""
+    if isinstance(value, bool):
+        raise TypeError(f"{what} is {value!r}: give an integer")
+    return check_int(value, what, 0, count - 1)
+
+
+def _ints(content: dict[Any, Any], name: str, counts: Sequence[int]) -> list[int]:
+    """An integer for each of the counts, below it."""
+    values = content.get(name)
+    if not isinstance(values, list) or len(values) != len(counts):
+        raise ValueError(f"{name} is {values!r:.80}: give a list of {len(counts)} integers")
+    return [
+        _int(value, f"{name}[{axis}]", count)
+        for axis, (value, count) in enumerate(zip(values, counts, strict=True))
+    ]
+
+
+def _index(panel: Panel, content: dict[Any, Any]) -> list[int]:
+    return _ints(content, "index", panel.leading)
+
+
+def _tile(panel: Panel, content: dict[Any, Any]) -> Answer:
+    index = _index(panel, content)
+    levels = _ints(content, "levels", panel.levels)
+    places = [
+        -(-length // (panel.tile_cells << level))
+        for length, level in zip(panel.shape, levels, strict=True)
+    ]
+    tile = panel.tile(index, levels, _ints(content, "place", places))
+    reply = tile._asdict()
+    del reply["data"]
+    return {**reply, "cells": list(tile.cells)}, [tile.data]
+
+
+def _value(panel: Panel, content: dict[Any, Any]) -> Answer:
+    index = _index(panel, content)
+    at = _ints(content, "at", panel.shape)
+    element = panel.values(index, [(n, n + 1) for n in at])
+    # A picture's is the list of its channels.
+    element = element.reshape(element.shape[len(at) :])
+    return {"text": str(element[()])}, []
+
+
+def _histogram(panel: Panel, content: dict[Any, Any]) -> Answer:
+    return panel.histogram(_index(panel, content)), []
+
+
+def _step(panel: Panel, content: dict[Any, Any]) -> Answer:
+    return {"step": panel.last_step()}, []
+
+
+_OPERATIONS: dict[str, Callable[[Panel, dict[Any, Any]], Answer]] = {
+    "tile": _tile,
+    "value": _value,
+    "histogram": _histogram,
+    "step": _step,
+}

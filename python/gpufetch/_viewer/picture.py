@@ -1,0 +1,108 @@
+"""The picture that stands for a viewer where there are no widgets: what it shows, in few pixels."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from gpufetch._display.palettes import PALETTES
+from gpufetch._display.thumbnail import colour_limits, coloured, palette_png
+from gpufetch._viewer.tiles import Panel
+
+__all__ = ["scaled", "shown_box", "viewer_png"]
+
+_PIXELS_MAX = 30_000  # 90 KB where they cannot be compressed
+_SIDE_MIN = 160  # fewer cells are drawn larger
+_LINE_SHAPE = (150, 200)
+_GAP = 4
+_PAPER = 255
+
+
+def shown_box(shape: Sequence[int], window: Sequence[float] | None) -> list[tuple[int, int]]:
+    """For each axis the first index in a window and the one behind the last; at least one index."""
+    if window is None:
+        return [(0, length) for length in shape]
+    edges = [window[2:], window[:2]] if len(shape) == 2 else [window[:2]]
+    box = []
+    for length, (low, high) in zip(shape, edges, strict=True):
+        first = min(length - 1, max(0, math.floor(low * length)))
+        box.append((first, max(first + 1, min(length, math.ceil(high * length)))))
+    return box
+
+
+def scaled(values: npt.NDArray[Any], scale: str, linear: float) -> npt.NDArray[np.float64]:
+    """Values on a scale, as the page has them: "symlog" is linear up to `linear`."""
+    numbers = np.asarray(values, np.float64)
+    with np.errstate(all="ignore"):
+        if scale == "log":
+            return np.where(numbers > 0, np.log10(numbers), np.where(numbers <= 0, -np.inf, np.nan))
+        if scale == "symlog":
+            return np.asarray(np.arcsinh(numbers / linear))
+    return numbers
+
+
+def viewer_png(panels: Sequence[Panel], state: dict[str, Any]) -> bytes:
+    """The panels of a viewer beside each other. Raises what reading them raises."""
+    pictures = [_pixels(panel, state, _PIXELS_MAX // len(panels)) for panel in panels]
+    height = max(len(picture) for picture in pictures)
+    columns = []
+    for picture in pictures:
+        padding = ((0, height - len(picture)), (0, _GAP), (0, 0))
+        columns.append(np.pad(picture, padding, constant_values=_PAPER))
+    return palette_png(np.hstack(columns)[:, :-_GAP], None)
+
+
+def _pixels(panel: Panel, state: dict[str, Any], most: int) -> npt.NDArray[np.uint8]:
+    """Red, green and blue of what one panel shows."""
+    box = shown_box(panel.shape, state["window"])
+    source = panel.at(state["index"])
+    lengths = [last - first for first, last in box]
+    if panel.kind == "line":
+        cells = min(lengths[0], _LINE_SHAPE[1])
+        tile = panel.read(source, [(*box[0], cells)])
+        return _line(np.frombuffer(tile.data, np.float32).reshape(-1, 2))
+    scale = min(1.0, math.sqrt(most / math.prod(lengths)))
+    rows, columns = (max(1, min(n, int(n * scale), most)) for n in lengths)
+    tile = panel.read(source, [(*box[0], rows), (*box[1], columns)])
+    if panel.kind == "colour":
+        rgb = np.frombuffer(tile.data, np.uint8).reshape(*tile.cells, 4)[..., :3]
+    else:
+        cells_read = np.frombuffer(tile.data, np.float32).reshape(tile.cells)
+        rgb = _coloured(cells_read.astype(np.float64) * tile.unit + tile.offset, state)
+    larger = max(1, _SIDE_MIN // max(rgb.shape[:2]))
+    return np.repeat(np.repeat(rgb, larger, axis=0), larger, axis=1)
+
+
+def _coloured(values: npt.NDArray[np.float64], state: dict[str, Any]) -> npt.NDArray[np.uint8]:
+    is_log = state["scale"] == "log"
+    found = colour_limits(values[values > 0] if is_log else values) or (0.0, 1.0)
+    low, high = (
+        # A logarithm has no limit at 0 or below.
+        a if b is None or (is_log and b <= 0) else b
+        for a, b in zip(found, state["limits"], strict=True)
+    )
+    linear = max(abs(low), abs(high), 1e-300) / 100
+    ends = scaled(np.array([low, high]), state["scale"], linear)
+    places = scaled(values, state["scale"], linear)
+    return coloured(places, (float(ends[0]), float(ends[1])), PALETTES[state["cmap"]])
+
+
+def _line(pairs: npt.NDArray[np.float32]) -> npt.NDArray[np.uint8]:
+    """A black line of the lowest and highest values on white."""
+    height, width = _LINE_SHAPE
+    result = np.full((height, width, 3), _PAPER, np.uint8)
+    finite = pairs[np.isfinite(pairs)].astype(np.float64)
+    if finite.size == 0:
+        return result
+    low, span = float(finite.min()), float(finite.max() - finite.min()) or 1.0
+    of_columns = pairs[np.arange(width) * len(pairs) // width].astype(np.float64)
+    with np.errstate(all="ignore"):
+        rows = np.rint((1 - (np.nan_to_num(of_columns, nan=-1e300) - low) / span) * (height - 1))
+    down = np.arange(height)[:, None]
+    drawn = (down >= rows[None, :, 1]) & (down <= np.maximum(rows[None, :, 0], rows[None, :, 1]))
+    result[drawn & ~np.isnan(of_columns).any(axis=1)] = 0
+    return result

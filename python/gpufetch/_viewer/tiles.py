@@ -1,0 +1,319 @@
+"""Tiles of a tensor: boxes of a pyramid whose cells are reduced where the tensor lies.
+
+Along each axis, level n has a cell for 2**n elements, and a tile has so many cells that it crosses
+the comm in a few milliseconds. The coarsest level is one tile, the overview. Tiles at the end of an
+axis are shorter; where their elements are no multiple of 2**n, their cells share them evenly.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from abc import ABC, abstractmethod
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+
+from gpufetch._display.palettes import NAN_COLOUR
+from gpufetch._display.summary import bins_of, sample
+from gpufetch._lazy.array import LazyArray
+from gpufetch._planes.picture import picture
+from gpufetch._planes.plane import Box, Plane, colour_axis
+from gpufetch._planes.samples import Samples, envelope
+from gpufetch._planes.source import Source, part_view
+from gpufetch._view import View
+
+__all__ = ["ColourPanel", "ImagePanel", "LinePanel", "Options", "Panel", "Tile", "make_panels"]
+
+IMAGE_CELLS = 256  # along each axis of a tile: 256 KiB
+LINE_CELLS = 4096  # of a tile of one axis, two values each: 32 KiB
+_BINS = 128
+_COLOURS = 256
+_FLOAT32_STEP = 2.0**-24  # at least, as a fraction of the number
+_FLOAT32_LARGEST = 1e38
+_FLOAT32_SMALLEST = 1e-36  # below that there are fewer and fewer digits
+
+
+class Options(NamedTuple):
+    """How elements are shown; as in `gpufetch.view`."""
+
+    method: str | None = None
+    part: str | None = None
+    channels: str | None = None
+    limits: tuple[float | None, float | None] = (None, None)
+
+
+class Tile(NamedTuple):
+    """Cells as they travel. A cell's value is `unit` times the number that is sent plus `offset`.
+
+    `cells` is the number of cells along each axis. The bytes of a line's are float32 pairs, lowest
+    and highest, those of a picture's are RGBA, and all others are float32 in C order.
+    """
+
+    cells: tuple[int, ...]
+    data: bytes
+    offset: float
+    unit: float
+    note: str
+
+
+def level_count(length: int, cells: int) -> int:
+    """How many levels an axis has: the last one has one tile."""
+    return 1 + max(0, (-(-length // cells) - 1).bit_length())
+
+
+def tile_range(length: int, level: int, place: int, cells: int) -> tuple[int, int, int]:
+    """The first index of a tile, the one behind its last, and the number of its cells."""
+    first = place * (cells << level)
+    last = min(length, first + (cells << level))
+    return first, last, -(-(last - first) >> level)
+
+
+def compact(values: npt.NDArray[Any]) -> tuple[npt.NDArray[np.float32], float, float]:
+    """Numbers as float32, and their offset and unit.
+
+    These are 0 and 1 unless float32 would not tell the numbers apart, or not hold them.
+    """
+    numbers = np.asarray(values, np.float64)
+    finite = numbers[np.isfinite(numbers)]
+    if finite.size == 0:
+        return numbers.astype(np.float32), 0.0, 1.0
+    low, high = float(finite.min()), float(finite.max())
+    largest = max(-low, high)
+    offset, unit = 0.0, 1.0
+    # Each is halved first: their difference may be above the largest float.
+    if largest * _FLOAT32_STEP > (high / 2 - low / 2) / _COLOURS:
+        offset = low / 2 + high / 2
+        numbers = numbers - offset
+        largest = max(high - offset, offset - low)
+    if largest > _FLOAT32_LARGEST or 0 < largest < _FLOAT32_SMALLEST:
+        # A normal power of two, so that the quotient and its product are exact.
+        unit = 2.0 ** max(-1000, int(np.frexp(largest)[1]) - 1)
+        numbers = numbers / unit
+    return numbers.astype(np.float32), offset, unit
+
+
+class Panel(ABC):
+    """One tensor of a viewer, in planes or lines of its last axes. Immutable; for any thread.
+
+    Attributes
+    ----------
+    kind
+        "image", "colour" or "line".
+    leading
+        The lengths of the axes that an index chooses.
+    shape, levels
+        The lengths of the axes that are shown, and how many levels each has.
+    """
+
+    kind: str
+    tile_cells = IMAGE_CELLS
+
+    def __init__(self, source: Source, name: str, options: Options, shown: Sequence[int]) -> None:
+        array = source.array
+        self.name = name
+        self.array: LazyArray = array
+        self.options = options
+        self.shape = tuple(array.shape[axis] for axis in shown)
+        self.leading = array.shape[: array.ndim - len(shown) - (self.kind == "colour")]
+        self.levels = tuple(level_count(n, self.tile_cells) for n in self.shape)
+        named = (*range(len(self.leading)), *shown)
+        self._labels = [source.axes[axis].label or f"axis {axis}" for axis in named]
+
+    def describe(self) -> dict[str, Any]:
+        """What the page has to know."""
+        return {
+            "name": self.name,
+            "kind": self.kind,
+            "dtype": str(self.array.dtype),
+            "device": self.array.device,
+            "shape": list(self.shape),
+            "leading": list(self.leading),
+            "labels": self._labels,
+            "levels": list(self.levels),
+            "tile": self.tile_cells,
+        }
+
+    def at(self, index: Sequence[int]) -> Source:
+        """The plane or line at an index of each leading axis."""
+        return Source(self.array[tuple(index)] if index else self.array)
+
+    def tile(self, index: Sequence[int], levels: Sequence[int], place: Sequence[int]) -> Tile:
+        """Read one tile: for each axis that is shown its level, and its place there."""
+        ranges = [
+            tile_range(n, level, number, self.tile_cells)
+            for n, level, number in zip(self.shape, levels, place, strict=True)
+        ]
+        return self.read(self.at(index), ranges)
+
+    def values(self, index: Sequence[int], box: Sequence[tuple[int, int]]) -> npt.NDArray[Any]:
+        """Pull the elements of a box of the axes that are shown."""
+        view = self._elements(self.at(index))
+        return view[tuple(slice(*ends) for ends in box)].fetch()
+
+    def key(self, index: Sequence[int], box: Sequence[tuple[int, int]]) -> tuple[int | slice, ...]:
+        """The tensor's index for a box of the axes that are shown."""
+        return (*index, *(slice(*ends) for ends in box))
+
+    def last_step(self) -> int | None:
+        """The step that the tensor's program completed last; None if no program says steps."""
+        return self.array._gpufetch_view().last_step()
+
+    @abstractmethod
+    def read(self, source: Source, ranges: Sequence[tuple[int, int, int]]) -> Tile:
+        """Read cells: for each axis the first index, the one behind the last, and the cells."""
+
+    @abstractmethod
+    def _elements(self, source: Source) -> View:
+        """The elements of a plane or line, with the axes that are shown first."""
+
+    def histogram(self, index: Sequence[int]) -> dict[str, Any]:
+        """Counts of the finite elements in bins, from the device.
+
+        `counts` is None where there is nothing to count; `sample` is n where one of n elements was.
+        """
+        view, step = sample(part_view(self._elements(self.at(index)), self._histogram_part()))
+        bins = bins_of(view.stats(), view.dtype, _BINS)
+        if bins is None:
+            return {"counts": None, "range": None, "sample": step}
+        counts, edges, _ = view.histogram(*bins)
+        ends = [float(edges[0]), float(edges[-1])]
+        return {"counts": counts.tolist(), "range": ends, "sample": step}
+
+    def _histogram_part(self) -> str | None:
+        if self.array.dtype.kind == "c" and self.options.part not in ("real", "imag"):
+            raise TypeError(
+                f"{self.array.dtype} is complex, of which there is no histogram: view it with "
+                'part="real" or part="imag"'
+            )
+        return self.options.part
+
+
+class ImagePanel(Panel):
+    """Planes of the last two axes, in colours of a map."""
+
+    kind = "image"
+
+    def __init__(self, source: Source, name: str, options: Options) -> None:
+        super().__init__(source, name, options, (source.array.ndim - 2, source.array.ndim - 1))
+        self._plane(self.at((0,) * len(self.leading)))  # refuses what does not fit
+
+    def _plane(self, source: Source) -> Plane:
+        return Plane(
+            source,
+            method=self.options.method,
+            is_labels=False,
+            part=self.options.part,
+            channels=self.options.channels,
+        )
+
+    def _cells(
+        self, source: Source, ranges: Sequence[tuple[int, int, int]]
+    ) -> tuple[npt.NDArray[Any], str]:
+        plane = self._plane(source)
+        (top, bottom, rows), (left, right, columns) = ranges
+        tile = plane.read(plane.view(), Box((top, bottom), (left, right), (rows, columns)))
+        return tile.values, tile.note
+
+    def read(self, source: Source, ranges: Sequence[tuple[int, int, int]]) -> Tile:
+        values, note = self._cells(source, ranges)
+        numbers, offset, unit = compact(values)
+        return Tile(numbers.shape, numbers.tobytes(), offset, unit, note)
+
+    def _elements(self, source: Source) -> View:
+        return source.view()
+
+
+class ColourPanel(ImagePanel):
+    """Pictures in red, green, blue and perhaps opacity."""
+
+    kind = "colour"
+
+    def __init__(self, source: Source, name: str, options: Options) -> None:
+        last = source.array.ndim - 1
+        rows = last - 2 if options.channels == "last" else last - 1
+        Panel.__init__(self, source, name, options, (rows, rows + 1))
+        self._plane(self.at((0,) * len(self.leading)))
+
+    def read(self, source: Source, ranges: Sequence[tuple[int, int, int]]) -> Tile:
+        values, note = self._cells(source, ranges)
+        with np.errstate(all="ignore"):
+            rgba = picture(values, self.array.dtype, *self.options.limits, (*NAN_COLOUR, 255))
+        return Tile(rgba.shape[:2], rgba.tobytes(), 0.0, 1.0, note)
+
+    def _elements(self, source: Source) -> View:
+        view = source.view()
+        return view.transposed((1, 2, 0)) if self.options.channels == "first" else view
+
+    def key(self, index: Sequence[int], box: Sequence[tuple[int, int]]) -> tuple[int | slice, ...]:
+        channels = (slice(None),) if self.options.channels == "first" else ()
+        return (*index, *channels, *(slice(*ends) for ends in box))
+
+
+class LinePanel(Panel):
+    """One axis, as the lowest and the highest value of each cell."""
+
+    kind = "line"
+    tile_cells = LINE_CELLS
+
+    def __init__(self, source: Source, name: str, options: Options) -> None:
+        if options.part is None and source.array.dtype.kind == "c":
+            options = options._replace(part="real")
+        super().__init__(source, name, options, (source.array.ndim - 1,))
+        self._samples(source)
+
+    def _samples(self, source: Source) -> View:
+        return Samples(source, self.options.part, (0.0, 0.0)).view()
+
+    def read(self, source: Source, ranges: Sequence[tuple[int, int, int]]) -> Tile:
+        ((first, last, cells),) = ranges
+        low, high, note = envelope(self._samples(source), first, last, cells)
+        numbers, offset, unit = compact(np.stack([low, low if high is None else high], axis=1))
+        return Tile((cells,), numbers.tobytes(), offset, unit, note)
+
+    def _elements(self, source: Source) -> View:
+        return source.view()
+
+
+def make_panel(x: Any, name: str, options: Options) -> Panel:
+    """The panel of a tensor; ValueError or TypeError for one that cannot be shown."""
+    source = Source(x)
+    shape = source.array.shape
+    if not shape or 0 in shape:
+        raise ValueError(f"shape {shape} has nothing to be seen: give one axis or more, none of 0")
+    if len(shape) == 1:
+        if options.channels is not None:
+            colour_axis(shape, options.channels)  # raises: no picture
+        return LinePanel(source, name, options)
+    if options.channels is None and len(shape) == 3 and source.array.dtype == np.uint8:
+        # Bytes of a picture's shape are a picture; other tensors may have axes of 3 or 4.
+        with contextlib.suppress(ValueError):
+            axis = colour_axis(shape, None)
+            options = options._replace(channels="last" if axis == 2 else "first")
+    if options.channels is None:
+        return ImagePanel(source, name, options)
+    colour_axis(shape[-3:], options.channels)
+    return ColourPanel(source, name, options)
+
+
+def make_panels(
+    arrays: Sequence[Any], names: Sequence[str] | None, options: Options
+) -> list[Panel]:
+    """A panel for each tensor; all are of one kind, and have leading axes of the same lengths."""
+    if not arrays:
+        raise ValueError("view() shows one tensor or more: give one")
+    if names is None:
+        names = [""] * len(arrays)
+    if isinstance(names, str) or len(names) != len(arrays):
+        raise ValueError(f"names are {names!r:.80} for {len(arrays)} tensors: give one for each")
+    panels = [make_panel(x, str(name), options) for x, name in zip(arrays, names, strict=True)]
+    first = panels[0]
+    for number, panel in enumerate(panels):
+        if (panel.kind == "line") != (first.kind == "line") or panel.leading != first.leading:
+            raise ValueError(
+                f"tensor {number} of shape {panel.array.shape} does not fit the first, of shape "
+                f"{first.array.shape}: those that share a viewer are all lines or all images, with "
+                "leading axes of the same lengths"
+            )
+    return panels

@@ -1,0 +1,216 @@
+"""A tree of tensors as one file, or as all that a group has, and back."""
+
+from __future__ import annotations
+
+from functools import partial
+from typing import Any
+
+import h5py
+import numpy as np
+
+from gpufetch import _core
+from gpufetch._lazy.array import LazyArray
+from gpufetch._progress import ProgressBar
+from gpufetch.hdf5._asking import attribute, io_errno, require_object
+from gpufetch.hdf5._binding import phil, require_binding
+from gpufetch.hdf5._files import check_undamaged, write_file
+from gpufetch.hdf5._flat import TREE, Flat, restore
+from gpufetch.hdf5._location import FilePath, as_path, check_open, item_in
+from gpufetch.hdf5._names import remove
+from gpufetch.hdf5._nested import is_stored_tree, read_tree
+from gpufetch.hdf5._new_file import new_file
+from gpufetch.hdf5._read import read_dataset
+from gpufetch.hdf5._watch import Watch
+from gpufetch.hdf5._write import Codec, codec_number
+
+__all__ = ["load", "save"]
+
+_BAR_DELAY_S = 0.5  # what takes less needs no bar
+
+
+def save(
+    dest: h5py.Group | FilePath,
+    tree: Any,
+    *,
+    codec: Codec = "gpufetch",
+    overwrite: bool = False,
+    sync: bool = True,
+    progress: bool = False,
+) -> None:
+    """Save a tree of tensors, as a ``state_dict``, as one HDF5 file.
+
+    Each tensor is a dataset whose name is its keys, with slashes between them, and keeps its dtype,
+    bfloat16 and float8 too. All else, and the nesting, is in the attribute ``gpufetch_state``, as
+    JSON. :func:`load` gives the tree back. :class:`gpufetch.Checkpoint` saves trees in the same
+    way, while the program goes on.
+
+    Parameters
+    ----------
+    dest
+        The path of a file, which is written under another name in the same folder: `dest` is the
+        old file, or none, until the new one is whole and on the disk, also after a crash. Or an
+        open ``h5py.File`` or ``h5py.Group`` with nothing in it.
+    tree
+        A dict, list or tuple, nested at most 100 levels deep, of tensors of any framework or NumPy,
+        numbers, text, bytes and ``None``. It may be changed once this returns.
+    codec
+        As for :func:`write`. ``None`` stores plain chunks, which any HDF5 reads without a plugin.
+    overwrite
+        Whether a file that exists is replaced. It keeps its permissions.
+    sync
+        Whether the file, and its name, are on the disk when this returns. If not, a crash of the
+        process costs nothing, and a power cut may cost the old file and the new one.
+    progress
+        Whether to show a tqdm bar, if tqdm is installed and this takes more than half a second.
+
+    Raises
+    ------
+    FileExistsError
+        `dest` exists and `overwrite` is false.
+    TypeError, ValueError
+        The tree has something in it that cannot be saved; the message says where
+        (``tree['layers'][3]: ...``). Or a group is not empty.
+    OSError, gpufetch.Error
+        The system, HDF5 or the device failed: there is what was there before, and no file of
+        another name. After a failing or full disk, what was in an open file may be damaged.
+    """
+    require_binding()
+    number = codec_number(codec)
+    flat = Flat(tree)
+    if isinstance(dest, h5py.Group):
+        if overwrite:
+            raise ValueError("overwrite is for files that are given by their paths")
+        with Watch(flat.tensors, is_wanted=progress) as watch:
+            _save_group(flat, number, watch, dest)
+        return
+    path = as_path(dest, "dest")
+    with (
+        new_file(path, overwrite=overwrite, sync=sync) as unnamed,
+        Watch(flat.tensors, is_wanted=progress) as watch,
+    ):
+        write_file(str(unnamed), "the tree", partial(_write, flat, number, watch))
+
+
+def _save_group(flat: Flat, codec: int, watch: Watch, group: h5py.Group) -> None:
+    """Write a tree to an empty group, which is empty again after a failure."""
+    check_open(group, "dest")
+    if len(group) or attribute(group, TREE) is not None:
+        raise ValueError(
+            f"{group!r} is not empty: a tree is all that a group has; give create_group() of it"
+        )
+    try:
+        _write(flat, codec, watch, group)
+    except BaseException as error:
+        if not io_errno(error) and group:
+            for name in {name.partition("/")[0] for name in flat.names}:
+                remove(group, name, None, error)
+        raise
+
+
+def _write(flat: Flat, codec: int, watch: Watch, group: h5py.Group) -> None:
+    for name, x in zip(flat.names, flat.tensors, strict=True):
+        with watch.written(group, name, x):
+            _core.h5_write(phil, group.id.id, name, x, codec=codec)
+    group.attrs[TREE] = flat.text
+
+
+def load(
+    src: h5py.Group | FilePath,
+    *,
+    device: str | None = "cpu",
+    lazy: bool = False,
+    out: Any = None,
+    progress: bool = False,
+) -> Any:
+    """Load the tree that :func:`save`, :class:`gpufetch.Checkpoint` or :func:`write` has saved.
+
+    Parameters
+    ----------
+    src
+        The path of a file, or an open ``h5py.File`` or ``h5py.Group``.
+    device
+        Where fresh arrays are made: ``"cpu"`` gives ndarrays, ``"cuda:0"`` DeviceArrays, None those
+        on the default device.
+    lazy
+        Whether the tensors, which lie on a device, come as LazyArrays.
+    out
+        A tree of the same nesting whose tensors are filled and returned, on any device and of any
+        framework; None in it stands for a fresh array. Numbers and text in it are not looked at.
+        After a failure some of them are filled.
+    progress
+        Whether to show a tqdm bar, if tqdm is installed and this takes more than half a second.
+
+    Raises
+    ------
+    ValueError
+        There is no tree, or `out` is nested otherwise or has a tensor of another shape or dtype.
+    OSError, gpufetch.Error
+        The file does not open or is damaged, or HDF5 or the device failed.
+    """
+    require_binding()
+    if lazy and (device == "cpu" or out is not None):
+        raise ValueError(
+            "LazyArrays read tensors on a device: give device='cuda:0', or None for the default "
+            "one, and no out"
+        )
+    if isinstance(src, h5py.Group):
+        check_open(src, "src")
+        return _load(src, device, lazy, out, progress)
+    path = as_path(src, "src")
+    check_undamaged(path)
+    _core.restart_check_shards(path)
+    with h5py.File(path, "r") as file:
+        return _load(file, device, lazy, out, progress)
+
+
+def _load(group: h5py.Group, device: str | None, lazy: bool, out: Any, progress: bool) -> Any:
+    text = attribute(group, TREE)
+    if text is None and not is_stored_tree(group):
+        raise ValueError(
+            f"{group!r} has no tree: gpufetch.hdf5.save and gpufetch.Checkpoint save one; read "
+            "datasets with gpufetch.hdf5.read"
+        )
+    if text is None and out is not None:
+        raise ValueError("out is for trees that gpufetch.hdf5.save or gpufetch.Checkpoint saved")
+    bar = ProgressBar(
+        _nbytes(group, text) if progress else 0, is_wanted=progress, delay_s=_BAR_DELAY_S
+    )
+
+    def read(dataset: h5py.Dataset, where: str | None, into: Any) -> Any:
+        x = read_dataset(dataset, device=None if into is not None else where, out=into)
+        bar.advance(dataset.nbytes)
+        return LazyArray(x) if lazy and into is None and where != "cpu" else x
+
+    try:
+        if text is None:
+            return read_tree(
+                group, lambda item: read(item, device, None), lambda item: read(item, "cpu", None)
+            )
+        return restore(str(text), lambda name, into: read(_dataset(group, name), device, into), out)
+    finally:
+        bar.close()
+
+
+def _dataset(group: h5py.Group, name: str) -> h5py.Dataset:
+    try:
+        found = item_in(group, name)
+    except KeyError:
+        found = None
+    if not isinstance(found, h5py.Dataset):
+        raise ValueError(f"{group!r} lacks the dataset {name!r} of its tree")
+    return found
+
+
+def _nbytes(group: h5py.Group, text: Any) -> int:
+    """Bytes of the tensors' elements; those of numbers may be counted or not."""
+    found: list[int] = []
+
+    def count(x: Any) -> None:
+        if isinstance(x, h5py.Dataset):
+            found.append(x.nbytes)
+
+    if text is None:
+        group.visititems(lambda name, item: count(item))
+    else:
+        restore(str(text), lambda name, into: count(require_object(group, name)))
+    return int(np.sum(found, dtype=np.int64))

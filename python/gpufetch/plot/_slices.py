@@ -1,0 +1,125 @@
+"""Several planes of a tensor, in the same colours."""
+
+from __future__ import annotations
+
+import math
+import operator
+from collections.abc import Sequence
+from typing import Any
+
+from matplotlib.figure import Figure
+
+from gpufetch._lazy.array import lazy
+from gpufetch._planes.plane import Plane
+from gpufetch._planes.source import Axis, Source, is_labelled
+from gpufetch.plot._colours import colour_map, scaled_norm
+from gpufetch.plot._image import DeviceImage, imshow
+
+__all__ = ["slices"]
+
+
+def slices(
+    x: Any,
+    axis: int | str = 0,
+    *,
+    indices: Sequence[int] | None = None,
+    count: int = 9,
+    columns: int | None = None,
+    figure: Figure | None = None,
+    **options: Any,
+) -> list[DeviceImage]:
+    """Show planes across one axis of a tensor of three axes, each as `imshow` does.
+
+    All have the same limits of colours, those of the whole tensor, and are zoomed and panned
+    together.
+
+    Parameters
+    ----------
+    x
+        What `imshow` takes, with one axis more.
+    axis
+        The axis across which planes are taken; its name, where `x` is an xarray.DataArray.
+    indices
+        Which planes; by default `count` of them, evenly spaced from the first to the last.
+    columns
+        How many stand side by side; by default about as many as are below each other.
+    figure
+        An empty figure to draw on; by default a new one of pyplot's.
+    options
+        Those of `imshow`, but for `ax`.
+
+    Returns
+    -------
+    list of DeviceImage
+        One for each plane.
+    """
+    if columns is not None and columns < 1:
+        raise ValueError(f"columns is {columns}; it must be 1 or more")
+    if isinstance(axis, str):
+        names = [str(name) for name in x.dims] if is_labelled(x) else []
+        if axis not in names:
+            raise ValueError(f"axis is {axis!r}; the axes' names are {names}: give a number")
+        axis = list(x.dims).index(axis)
+    shape = tuple(x.shape)
+    axis = operator.index(axis)
+    if not -len(shape) <= axis < len(shape):
+        raise ValueError(f"axis is {axis}; shape {shape} has {len(shape)} axes")
+    axis %= len(shape)
+    chosen = _indices(shape[axis], count) if indices is None else list(indices)
+    if not chosen:
+        raise ValueError("no plane is chosen: give one index or more")
+    x = x if is_labelled(x) else lazy(x)
+    options, kind = _shared_colours(x, axis, dict(options))
+    across = math.ceil(math.sqrt(len(chosen))) if columns is None else columns
+    down = math.ceil(len(chosen) / across)
+    if figure is None:
+        from matplotlib import pyplot
+
+        figure = pyplot.figure(layout="constrained")
+    panels = list(figure.subplots(down, across, sharex=True, sharey=True, squeeze=False).flat)
+    label = Source(x).axes[axis]
+    images = []
+    for panel, index in zip(panels, chosen, strict=False):
+        key = (slice(None),) * axis + (operator.index(index),)
+        panel.set_title(_title(label, axis, index, shape[axis]), fontsize="small")
+        images.append(imshow(x[key], ax=panel, **options))
+    for panel in panels[len(chosen) :]:
+        panel.set_visible(False)
+    for panel in panels:
+        panel.label_outer()
+    if kind not in ("colour", "label"):
+        figure.colorbar(images[0], ax=panels, label=Source(x).label)
+    return images
+
+
+def _indices(length: int, count: int) -> list[int]:
+    """So many indices of an axis, evenly spaced, with both ends."""
+    count = min(count, length)
+    return [i * (length - 1) // max(1, count - 1) for i in range(count)]
+
+
+def _title(axis: Axis, number: int, index: int, length: int) -> str:
+    if axis.first is None:
+        return f"{axis.label or f'axis {number}'} = {index % length}"
+    first, last = axis.ends(length)
+    place = first + (last - first) * (index % length) / max(1, length - 1)
+    return f"{axis.label} = {place:.4g}"
+
+
+def _shared_colours(x: Any, axis: int, options: dict[str, Any]) -> tuple[dict[str, Any], str]:
+    """The options with one norm, which has the limits of all planes, and what the planes are."""
+    source = Source(x)
+    keep = ("method", "part", "channels")
+    named = {name: options.get(name) for name in keep}
+    first = Source(x[(slice(None),) * axis + (0,)])
+    plane = Plane(first, is_labels=options.get("labels", False), **named)
+    limits = {name: options.pop(name, None) for name in ("norm", "vmin", "vmax")}
+    options["norm"] = scaled_norm(
+        plane,
+        limits["norm"],
+        limits["vmin"],
+        limits["vmax"],
+        colour_map(plane, options.get("cmap")),
+        whole=source.array,
+    )
+    return options, plane.kind

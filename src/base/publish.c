@@ -1,0 +1,52 @@
+#include "base/publish.h"
+
+#include <errno.h>
+#include <fcntl.h>
+#include <stdio.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "base/error.h"
+
+gpuf_status gpufi_sync_descriptor(int fd, const char *path, gpuf_error *err) {
+  return TEMP_FAILURE_RETRY(fsync(fd)) == 0
+             ? GPUF_OK
+             : gpufi_fail_system(err, "flushing to the disk of", path, errno);
+}
+
+/* Give the file a name that no other one has. A file system that cannot do so in one step has it
+ * under both names for a moment. */
+static int rename_new(const char *from, const char *to) {
+  const int code = TEMP_FAILURE_RETRY(renameat2(AT_FDCWD, from, AT_FDCWD, to, RENAME_NOREPLACE));
+  if (code == 0 || (errno != EINVAL && errno != ENOSYS)) {
+    return code;
+  }
+  return TEMP_FAILURE_RETRY(link(from, to)) == 0 ? unlink(from) : -1;
+}
+
+/* rename would replace a pipe, a socket or a device. A link's own name is replaced. */
+static gpuf_status check_replaced(const char *to, gpuf_error *err) {
+  struct stat found;
+  return lstat(to, &found) != 0 || S_ISREG(found.st_mode) || S_ISLNK(found.st_mode)
+             ? GPUF_OK
+             : gpufi_fail(err, GPUF_ERR_INVALID, 0,
+                          "'%s' is no regular file, and is not replaced: give another name", to);
+}
+
+gpuf_status gpufi_publish_file(const gpufi_publication *publication, gpuf_error *err) {
+  const char *const from = publication->from;
+  const char *const to = publication->to;
+  gpuf_status status = publication->replaces ? check_replaced(to, err) : GPUF_OK;
+  if (status == GPUF_OK && publication->syncs) {
+    status = gpufi_sync_descriptor(publication->fd, from, err);
+  }
+  if (status != GPUF_OK) {
+    return status;
+  }
+  if ((publication->replaces ? TEMP_FAILURE_RETRY(rename(from, to)) : rename_new(from, to)) != 0) {
+    return gpufi_fail_system(err, "renaming the temporary to", to, errno);
+  }
+  return publication->syncs
+             ? gpufi_sync_descriptor(publication->folder_fd, publication->folder, err)
+             : GPUF_OK;
+}

@@ -1,0 +1,279 @@
+#include "hdf5/checkpoint/opened.h"
+
+#include <inttypes.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+#include "base/error.h"
+#include "base/text.h"
+#include "hdf5/checkpoint/folder.h"
+#include "hdf5/checkpoint/verify.h"
+#include "hdf5/dataset.h"
+
+static gpuf_status no_memory(gpuf_error *err, size_t count) {
+  return gpufi_fail(err, GPUF_ERR_NO_MEMORY, 0, "no memory for %zu shards", count);
+}
+
+/* --- Names ------------------------------------------------------------------- */
+
+/* The path of a file beside the one at `path`. */
+static gpuf_status path_beside(const char *path, const char *name, gpufi_checkpoint_path *beside,
+                               gpuf_error *err) {
+  const char *const slash = strrchr(path, '/');
+  const int folder_nbytes = slash ? (int)(slash + 1 - path) : 0;
+  const int nbytes =
+      snprintf(beside->text, sizeof(beside->text), "%.*s%s", folder_nbytes, path, name);
+  return nbytes >= 0 && (size_t)nbytes < sizeof(beside->text)
+             ? GPUF_OK
+             : gpufi_fail(err, GPUF_ERR_INVALID, 0, "the path of shard '%.200s' is too long", name);
+}
+
+/* --- A shard ----------------------------------------------------------------- */
+
+static bool is_described(const gpufi_checkpoint_tensor *t, const gpufi_checkpoint_shard_part *part,
+                         const gpufi_checkpoint_contents *found) {
+  const gpufi_checkpoint_tensor *const dataset = gpufi_checkpoint_find_tensor(found, part->dataset);
+  const int32_t ndim = t->tensor.ndim;
+  return dataset && !dataset->shard_parts && dataset->tensor.dtype == t->tensor.dtype &&
+         dataset->tensor.ndim == ndim &&
+         memcmp(dataset->tensor.shape, part->shape, (size_t)ndim * sizeof(*part->shape)) == 0 &&
+         dataset->digest.sum == part->digest.sum &&
+         dataset->digest.chunk_count == part->digest.chunk_count &&
+         dataset->digest.stored_nbytes == part->digest.stored_nbytes;
+}
+
+/* Whether the shard says of itself what the master says of it. */
+static gpuf_status compare(const gpufi_checkpoint_contents *master, size_t index,
+                           const gpufi_checkpoint_contents *found, const char *path,
+                           gpuf_error *err) {
+  const gpufi_checkpoint_shard *const shard = &master->shards[index];
+  if (!found->self.name || memcmp(found->self.uuid, shard->uuid, sizeof(shard->uuid)) != 0) {
+    return gpufi_fail(err, GPUF_ERR_CORRUPT, 0,
+                      "'%s' is no shard of this checkpoint, but another file: bring back the one "
+                      "whose UUID is %016" PRIx64 "%016" PRIx64,
+                      path, shard->uuid[0], shard->uuid[1]);
+  }
+  for (size_t i = 0; i < master->tensor_count; i++) {
+    const gpufi_checkpoint_tensor *const t = &master->tensors[i];
+    for (size_t k = 0; k < t->shard_part_count; k++) {
+      if (t->shard_parts[k].shard == index && !is_described(t, &t->shard_parts[k], found)) {
+        return gpufi_fail(err, GPUF_ERR_CORRUPT, 0,
+                          "shard '%s' holds something else of tensor '%s' than its master says",
+                          path, t->name);
+      }
+    }
+  }
+  return GPUF_OK;
+}
+
+static gpuf_status verify_shard(const gpufi_checkpoint_contents *master, size_t index,
+                                const gpufi_checkpoint_file *file, gpufi_h5_session *session,
+                                const char *path, gpuf_error *err) {
+  gpufi_checkpoint_contents found = {0};
+  const gpufi_checkpoint_shard *const shard = &master->shards[index];
+  gpuf_status status =
+      gpufi_checkpoint_read_manifest(session, file->id, (int64_t)shard->nbytes, &found, err);
+  if (status == GPUF_OK) {
+    status = compare(master, index, &found, path, err);
+  }
+  if (status == GPUF_OK) {
+    status = gpufi_checkpoint_verify(session, file->id, &found, err);
+  }
+  gpufi_checkpoint_contents_clear(&found);
+  return status;
+}
+
+static gpuf_status open_shard(gpufi_checkpoint_opened *o, gpufi_h5_session *session,
+                              const char *master_path, size_t index, gpuf_error *err) {
+  const gpufi_checkpoint_shard *const shard = &o->contents.shards[index];
+  gpufi_checkpoint_seal_mark mark;
+  gpufi_checkpoint_path path;
+  gpuf_error why = {0};
+  gpuf_status status = path_beside(master_path, shard->name, &path, err);
+  if (status == GPUF_OK) {
+    status = gpufi_checkpoint_check_shard(path.text, &mark, err);
+  }
+  if (status != GPUF_OK) {
+    return status;
+  }
+  if (mark.nbytes != shard->nbytes) {
+    return gpufi_fail(err, GPUF_ERR_CORRUPT, 0,
+                      "its shard '%s' has %" PRIu64 " bytes, and had %" PRIu64
+                      " when it was written: bring back that file",
+                      path.text, mark.nbytes, shard->nbytes);
+  }
+  status = gpufi_checkpoint_file_open(&o->shards[index], session, path.text, err);
+  if (status != GPUF_OK) {
+    return status;
+  }
+  status = verify_shard(&o->contents, index, &o->shards[index], session, path.text, &why);
+  if (status == GPUF_OK && mark.sum != shard->seal_sum) {
+    return gpufi_fail(err, GPUF_ERR_CORRUPT, 0,
+                      "its shard '%s' is not the file that was written: bring that one back",
+                      path.text);
+  }
+  return status == GPUF_OK ? GPUF_OK
+                           : gpufi_fail(err, status, why.native_code, "its shard '%s': %s",
+                                        path.text, why.message);
+}
+
+static gpuf_status open_shards(gpufi_checkpoint_opened *o, gpufi_h5_session *session,
+                               const char *path, gpuf_error *err) {
+  const size_t count = o->contents.shard_count;
+  gpuf_status status = GPUF_OK;
+  if (count == 0) {
+    return GPUF_OK;
+  }
+  o->shards = calloc(count, sizeof(*o->shards));
+  if (!o->shards) {
+    return no_memory(err, count);
+  }
+  for (size_t i = 0; i < count; i++) {
+    o->shards[i].id = H5I_INVALID_HID;
+  }
+  for (size_t i = 0; i < count && status == GPUF_OK; i++) {
+    status = open_shard(o, session, path, i, err);
+  }
+  return status;
+}
+
+/* --- All --------------------------------------------------------------------- */
+
+gpuf_status gpufi_checkpoint_opened_cause(const gpufi_checkpoint_opened *o, gpuf_status status,
+                                          gpuf_error *err) {
+  gpuf_status cause = gpufi_checkpoint_file_error(&o->master, err);
+  for (size_t i = 0; o->shards && i < o->contents.shard_count && cause == GPUF_OK; i++) {
+    cause = gpufi_checkpoint_file_error(&o->shards[i], err);
+  }
+  return cause == GPUF_OK ? status : cause;
+}
+
+static void close_file(gpufi_checkpoint_file *file, gpufi_h5_session *session) {
+  if (file->id >= 0) {
+    gpufi_checkpoint_file_close(file, session, "", NULL);
+  }
+}
+
+void gpufi_checkpoint_opened_close(gpufi_checkpoint_opened *o, gpufi_h5_session *session) {
+  close_file(&o->master, session);
+  for (size_t i = 0; o->shards && i < o->contents.shard_count; i++) {
+    close_file(&o->shards[i], session);
+  }
+  free(o->shards);
+  o->shards = NULL;
+  gpufi_checkpoint_contents_clear(&o->contents);
+}
+
+gpuf_status gpufi_checkpoint_opened_open(gpufi_checkpoint_opened *o, gpufi_h5_session *session,
+                                         const char *path, int64_t step, gpuf_error *err) {
+  gpufi_checkpoint_seal_mark mark;
+  /* HDF5 need not be entered for that, and cannot be trusted with a damaged file. */
+  gpuf_status status = gpufi_checkpoint_check_file(path, &mark, err);
+  if (status != GPUF_OK) {
+    return status;
+  }
+  status = gpufi_checkpoint_file_open(&o->master, session, path, err);
+  if (status != GPUF_OK) {
+    return status;
+  }
+  status = gpufi_checkpoint_read_manifest(session, o->master.id, (int64_t)mark.nbytes, &o->contents,
+                                          err);
+  if (status == GPUF_OK && (o->contents.step != step || o->contents.self.name)) {
+    status =
+        gpufi_fail(err, GPUF_ERR_CORRUPT, 0, "'%s' is %s of step %" PRId64 ": it was renamed", path,
+                   o->contents.self.name ? "a shard" : "the checkpoint", o->contents.step);
+  }
+  if (status == GPUF_OK) {
+    status = gpufi_checkpoint_verify(session, o->master.id, &o->contents, err);
+  }
+  if (status == GPUF_OK) {
+    status = open_shards(o, session, path, err);
+  }
+  if (status != GPUF_OK) {
+    status = gpufi_checkpoint_opened_cause(o, status, err);
+    gpufi_checkpoint_opened_close(o, session);
+  }
+  return status;
+}
+
+/* --- Reading ----------------------------------------------------------------- */
+
+static gpuf_status read_dataset(gpufi_checkpoint_opened *o, gpufi_h5_session *session, hid_t file,
+                                const char *name, const int64_t *start, const gpuf_tensor *tensor,
+                                gpuf_error *err) {
+  gpuf_status status = GPUF_OK;
+  gpufi_h5_enter(session);
+  const hid_t dataset = session->api->Dopen2(file, name, H5P_DEFAULT);
+  if (dataset < 0) {
+    status = gpufi_h5_fail(session, err, "opening dataset '%s' failed", name);
+  }
+  gpufi_h5_leave(session);
+  if (status != GPUF_OK) {
+    return gpufi_checkpoint_opened_cause(o, status, err);
+  }
+  status = gpuf_h5_read_region(dataset, start, tensor, &session->options, err);
+  if (status == GPUF_ERR_HDF5) {
+    status = gpufi_checkpoint_opened_cause(o, status, err);
+  }
+  gpufi_h5_enter(session);
+  gpufi_h5_close(session, dataset);
+  gpufi_h5_leave(session);
+  return status;
+}
+
+/* What a part and the box of `tensor` at `start` have in common: *in_part is where it begins in the
+ * part, and `box` where it lies in the tensor. False: nothing. */
+static bool intersect(const gpufi_checkpoint_shard_part *part, const int64_t *start,
+                      const gpuf_tensor *tensor, int64_t *in_part, gpufi_h5_box *box) {
+  memset(box, 0, sizeof(*box));
+  for (int32_t axis = 0; axis < tensor->ndim; axis++) {
+    const int64_t begin = part->start[axis] > start[axis] ? part->start[axis] : start[axis];
+    const int64_t part_end = part->start[axis] + part->shape[axis];
+    const int64_t tensor_end = start[axis] + tensor->shape[axis];
+    const int64_t end = part_end < tensor_end ? part_end : tensor_end;
+    if (end <= begin) {
+      return false;
+    }
+    in_part[axis] = begin - part->start[axis];
+    box->start[axis] = begin - start[axis];
+    box->shape[axis] = end - begin;
+  }
+  return true;
+}
+
+static gpuf_status read_parts(gpufi_checkpoint_opened *o, gpufi_h5_session *session,
+                              const gpufi_checkpoint_tensor *stored, const int64_t *start,
+                              const gpuf_tensor *tensor, gpuf_error *err) {
+  gpuf_status status = GPUF_OK;
+  for (size_t i = 0; i < stored->shard_part_count && status == GPUF_OK; i++) {
+    const gpufi_checkpoint_shard_part *const part = &stored->shard_parts[i];
+    int64_t in_part[GPUF_NDIM_MAX];
+    gpuf_tensor place = *tensor;
+    gpufi_h5_box box;
+    if (intersect(part, start, tensor, in_part, &box)) {
+      status = gpufi_h5_narrow(&place, &box, NULL, err);
+      if (status == GPUF_OK) {
+        status = read_dataset(o, session, o->shards[part->shard].id, part->dataset, in_part, &place,
+                              err);
+      }
+    }
+  }
+  return status;
+}
+
+gpuf_status gpufi_checkpoint_opened_read(gpufi_checkpoint_opened *o, gpufi_h5_session *session,
+                                         const gpufi_checkpoint_tensor *stored,
+                                         const int64_t *start, const gpuf_tensor *tensor,
+                                         gpuf_error *err) {
+  gpufi_h5_dataset whole = {.dtype = stored->tensor.dtype, .ndim = stored->tensor.ndim};
+  gpufi_h5_box box;
+  if (!stored->shard_parts) {
+    return read_dataset(o, session, o->master.id, stored->name, start, tensor, err);
+  }
+  snprintf(whole.name, sizeof(whole.name), "%s", stored->name);
+  gpufi_text_make_utf8(whole.name);
+  memcpy(whole.shape, stored->tensor.shape, sizeof(whole.shape));
+  const gpuf_status status = gpufi_h5_dataset_box(&whole, start, tensor, "destination", &box, err);
+  return status == GPUF_OK ? read_parts(o, session, stored, box.start, tensor, err) : status;
+}

@@ -1,0 +1,202 @@
+// Functions of the viewer's module that need no page: viewer_functions.mjs MODULE
+//
+// MODULE is a copy of viewer.js whose name ends in .mjs. Prints the name of each test that passed.
+
+import assert from "node:assert/strict";
+import { pathToFileURL } from "node:url";
+
+const viewer = await import(pathToFileURL(process.argv[2]));
+const IMAGE = { shape: [1000, 3000], levels: [3, 5], tile: 256 };
+const LINE = { shape: [3_000_000], levels: [11], tile: 4096 };
+
+/** Requests whose messages are kept, and a clock. */
+function requestsOf() {
+  const sent = [];
+  const clock = { now: 0 };
+  const requests = new viewer.Requests((content) => sent.push(content), () => clock.now);
+  const wish = (key, taken = []) => (
+    { key, content: { op: key }, done: (reply) => taken.push([key, reply.value]) }
+  );
+  return { sent, clock, requests, wish };
+}
+
+const TESTS = {
+  a_zoom_leaves_the_point_under_the_pointer_where_it_is() {
+    const window = viewer.zoomed([0, 1, 0, 1], 0.25, 0.5, 0.5);
+    assert.deepEqual(window, [0.125, 0.625, 0.25, 0.75]);
+    assert.equal((0.25 - window[0]) / (window[1] - window[0]), 0.25);
+  },
+
+  an_image_is_fitted_with_square_elements() {
+    const [left, right, top, bottom] = viewer.fitted([100, 200], [400, 400], false);
+    assert.deepEqual([left, right], [0, 1]);
+    assert.ok(Math.abs(top + 0.5) < 1e-12 && Math.abs(bottom - 1.5) < 1e-12);
+    assert.deepEqual(viewer.fitted([100, 200], [400, 400], true), [0, 1, 0, 1]);
+  },
+
+  a_window_stays_in_sight_and_above_a_few_elements() {
+    const [left, right, top, bottom] = viewer.kept([7, 7 + 1e-9, -9, -8], [100, 200]);
+    assert.ok(left < 1 && right - left >= 4 / 200 - 1e-12 && bottom > 0 && bottom - top === 1);
+    const wide = viewer.kept([-1e6, 1e6, 0, 1], [100, 200]);
+    assert.ok(wide[1] - wide[0] <= 64);
+  },
+
+  no_cell_is_below_a_pixel_and_none_above_two() {
+    for (const perPixel of [0.1, 0.5, 1, 1.001, 2, 2.5, 4, 1000]) {
+      const cell = 2 ** viewer.levelFor(perPixel, 30);
+      assert.ok(cell >= perPixel && (cell < 2 * perPixel || cell === 1), perPixel);
+    }
+    assert.equal(viewer.levelFor(1e12, 5), 4);
+  },
+
+  the_tiles_of_a_window_are_those_that_it_shows_the_middle_first() {
+    assert.deepEqual(viewer.tilesIn(IMAGE, [0, 1, 0, 1], [2, 4]), [[0, 0]]);
+    const tiles = viewer.tilesIn(IMAGE, [0, 1, 0, 1], [0, 0]);
+    assert.equal(tiles.length, 4 * 12);
+    assert.equal(new Set(tiles.map(String)).size, tiles.length);
+    assert.ok(tiles[0][0] >= 1 && tiles[0][0] <= 2 && tiles[0][1] >= 5 && tiles[0][1] <= 6);
+    assert.deepEqual(viewer.tilesIn(IMAGE, [0, 256 / 3000, 0, 0.256], [0, 0]), [[0, 0]]);
+    assert.deepEqual(viewer.tilesIn(IMAGE, [2, 3, 0, 1], [0, 0]), []);
+    assert.deepEqual(viewer.tilesIn(LINE, [0.5, 0.5001, 0, 1], [0]), [[366]]);
+    assert.deepEqual(viewer.tileBox(IMAGE, [0, 1], [3, 5]), [[768, 1000], [2560, 3000]]);
+  },
+
+  two_requests_at_most_are_unanswered_and_only_the_newest_wishes_wait() {
+    const { sent, requests, wish } = requestsOf();
+    const taken = [];
+    requests.want(["a", "b", "c", "d"].map((key) => wish(key, taken)));
+    assert.deepEqual(sent.map(({ op }) => op), ["a", "b"]);
+    requests.want(["b", "e", "f"].map((key) => wish(key, taken)));
+    assert.equal(sent.length, 2);
+    requests.receive({ id: sent[0].id, value: 1 }, []);
+    assert.deepEqual(sent.map(({ op }) => op), ["a", "b", "e"]); // neither c, d nor b again
+    requests.want([]);
+    requests.receive({ id: sent[1].id, value: 2 }, []);
+    requests.receive({ id: sent[2].id, value: 3 }, []);
+    assert.equal(sent.length, 3);
+    assert.deepEqual(taken, [["a", 1], ["b", 2], ["e", 3]]);
+  },
+
+  an_answer_to_someone_else_and_one_that_comes_twice_are_ignored() {
+    const { sent, requests, wish } = requestsOf();
+    const taken = [];
+    requests.want([wish("a", taken)]);
+    for (
+      const reply of [null, {}, { id: "1" }, { id: 7 }]
+    ) assert.equal(requests.receive(reply, []), false);
+    assert.equal(requests.receive({ id: sent[0].id, value: 1 }, []), true);
+    assert.equal(requests.receive({ id: sent[0].id, value: 1 }, []), false);
+    assert.equal(taken.length, 1);
+  },
+
+  a_request_that_waits_is_told_and_in_the_end_asked_again() {
+    const { sent, clock, requests, wish } = requestsOf();
+    assert.equal(requests.age(), 0);
+    requests.want([wish("a")]);
+    clock.now = 900;
+    assert.equal(requests.age(), 900);
+    requests.forgetLost();
+    requests.want([wish("a")]);
+    assert.equal(sent.length, 1);
+    clock.now = 61000;
+    requests.forgetLost();
+    requests.want([wish("a")]);
+    assert.equal(sent.length, 2);
+  },
+
+  the_cache_keeps_what_was_used_last_within_its_bytes() {
+    const cache = new viewer.Cache(100);
+    const tile = () => ({ values: new Uint8Array(40) });
+    cache.put("a", tile());
+    cache.put("b", tile());
+    cache.get("a");
+    cache.put("c", tile());
+    assert.deepEqual([...cache.tiles.keys()], ["a", "c"]);
+    assert.equal(cache.nbytes, 80);
+    cache.put("c", { values: new Uint8Array(10) });
+    assert.equal(cache.nbytes, 50);
+    cache.put("large", { values: new Uint8Array(1000) });
+    assert.deepEqual([...cache.tiles.keys()], ["large"]);
+  },
+
+  percentiles_are_numpys() {
+    assert.deepEqual(
+      viewer.percentiles([4, NaN, 1, Infinity, 2], [0, 25, 50, 100]), [1, 1.5, 2, 4],
+    );
+    assert.equal(viewer.percentiles([NaN, -Infinity], [50]), null);
+  },
+
+  limits_leave_extremes_out_and_serve_every_scale() {
+    const values = Array.from({ length: 1001 }, (_, i) => (i === 1000 ? 1e9 : i));
+    assert.deepEqual(viewer.automaticLimits(values, "linear"), [5, 995]);
+    assert.ok(viewer.automaticLimits([-5, 0, 1, 10], "log")[0] >= 1);
+    assert.deepEqual(viewer.automaticLimits([-1, 0], "log"), [1, 10]);
+    assert.deepEqual(viewer.automaticLimits([3, 3], "linear"), [3, 3]);
+    assert.deepEqual(viewer.automaticLimits([], "linear"), [0, 1]);
+    assert.deepEqual(viewer.automaticLimits([-1, 1, 9], "log", [0, 100]), [1, 9]);
+  },
+
+  colours_go_from_limit_to_limit_and_nan_has_its_own() {
+    for (const [offset, unit] of [[0, 1], [1e9, 1], [0, 2 ** 900]]) {
+      const linear = viewer.colouring(
+        { offset, unit }, [10 * unit + offset, 20 * unit + offset], "linear",
+      );
+      const found = [9, 10, 15, 20, 21, NaN, Infinity, -Infinity].map(
+        (value) => viewer.paletteIndex(value, linear)
+      );
+      assert.deepEqual(found, [1, 1, 128, 255, 255, 0, 255, 1], `${offset} ${unit}`);
+    }
+    const plain = { offset: 0, unit: 1 };
+    const log = viewer.colouring(plain, [1, 100], "log");
+    assert.deepEqual(
+      [-1, 0, 1, 10, 100].map((value) => viewer.paletteIndex(value, log)), [1, 1, 1, 128, 255],
+    );
+    const symlog = viewer.colouring(plain, [-100, 100], "symlog");
+    assert.deepEqual(
+      [-100, 0, 100].map((value) => viewer.paletteIndex(value, symlog)), [1, 128, 255],
+    );
+    assert.ok(viewer.paletteIndex(10, symlog) > 180);
+    const one = viewer.colouring(plain, [3, 3], "linear");
+    assert.deepEqual(
+      [2, 3, 4, NaN].map((value) => viewer.paletteIndex(value, one)), [1, 128, 255, 0],
+    );
+  },
+
+  tiles_beside_each_other_share_no_pixel_and_leave_none() {
+    const tile = { cells: [10, 10] };
+    const edges = [-3.2, 17.49, 60.5, 100.1];
+    const pixels = [];
+    for (let i = 0; i < 3; i++) {
+      const { clip } = viewer.placed(tile, [edges[i], edges[i + 1], 0, 20], [0, 90, 0, 20]);
+      for (let x = clip[0]; x < clip[1]; x++) pixels.push(x);
+    }
+    assert.deepEqual(pixels, Array.from({ length: 90 }, (_, i) => i));
+    assert.equal(viewer.placed(tile, [100, 120, 0, 20], [0, 90, 0, 20]), null);
+  },
+
+  a_pixel_shows_the_cell_under_its_middle() {
+    const { clip, first, step } = viewer.placed(
+      { cells: [4, 4] }, [-100, 300, 0, 400], [0, 400, 0, 400],
+    );
+    assert.deepEqual(clip, [0, 300, 0, 400]);
+    assert.equal(Math.floor(first[0]), 1);
+    assert.equal(Math.floor(first[0] + step[0] * 99), 1);
+    assert.equal(Math.floor(first[0] + step[0] * 100), 2);
+  },
+
+  numbers_are_short_and_read_back() {
+    const texts = [2097152, 0, -0.5, 6.08e-6, 1e300, NaN, -Infinity].map(viewer.numberText);
+    assert.deepEqual(texts, ["2097152", "0", "-0.5", "6.08e-6", "1e+300", "NaN", "-inf"]);
+  },
+
+  an_npy_file_is_numpys() {
+    const file = viewer.npyFile(Float64Array.of(1, NaN, -2, 3.5, 5, 6), [2, 3]);
+    assert.equal(file.length % 64, 48);
+    process.stdout.write(`npy ${Buffer.from(file).toString("base64")}\n`);
+  },
+};
+
+for (const [name, test] of Object.entries(TESTS)) {
+  test();
+  process.stdout.write(`${name}\n`);
+}

@@ -1,0 +1,513 @@
+"""The viewer's tiles, and its answers to a page that may send anything. No page is needed."""
+
+from __future__ import annotations
+
+import base64
+import io
+import json
+import math
+import re
+import shutil
+import subprocess
+import threading
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import ml_dtypes
+import numpy as np
+import pytest
+from server_build import needs_server
+
+import gpufetch as gf
+from gpufetch._viewer import streams, tiles
+from gpufetch._viewer.messages import answer
+from gpufetch._viewer.picture import shown_box, viewer_png
+from gpufetch._viewer.state import checked_state, first_state
+from gpufetch._viewer.tiles import (
+    Options,
+    Panel,
+    compact,
+    level_count,
+    make_panel,
+    make_panels,
+    tile_range,
+)
+
+FUNCTIONS = Path(__file__).resolve().parents[1] / "jupyterlab" / "viewer_functions.mjs"
+
+
+def panel_of(values: Any, **options: Any) -> Panel:
+    return make_panel(gf.to_device(values), "x", Options(**options))
+
+
+def ask(panel: Panel, op: str = "tile", **members: Any) -> tuple[dict[str, Any], list[bytes]]:
+    reply, buffers = answer([panel], {"id": "1", "op": op, "panel": 0, **members}, [])
+    json.dumps(reply, allow_nan=False)  # what the comm takes
+    assert reply.pop("id") == "1"
+    return reply, buffers
+
+
+def tile_of(panel: Panel, levels: list[int], place: list[int], index: list[int] = []) -> Any:  # noqa: B006
+    """The values of a tile as the page computes them."""
+    reply, (data,) = ask(panel, index=index, levels=levels, place=place)
+    values = np.frombuffer(data, np.float32).astype(np.float64)
+    return (values * reply["unit"] + reply["offset"]).reshape(reply["cells"]), reply
+
+
+# --- Levels and tiles ---
+
+
+@pytest.mark.parametrize(
+    ("length", "count"), [(1, 1), (256, 1), (257, 2), (512, 2), (513, 3), (10**9, 23)]
+)
+def test_the_last_level_is_one_tile(length: int, count: int) -> None:
+    assert level_count(length, 256) == count
+    first, last, cells = tile_range(length, count - 1, 0, 256)
+    assert (first, last) == (0, length) and 0 < cells <= 256
+
+
+def test_the_tiles_of_a_level_cover_an_axis_once() -> None:
+    for length in (1, 255, 256, 257, 1000, 4097):
+        for level in range(level_count(length, 256)):
+            places = range(-(-length // (256 << level)))
+            ranges = [tile_range(length, level, place, 256) for place in places]
+            assert [first for first, _, _ in ranges[1:]] == [last for _, last, _ in ranges[:-1]]
+            assert ranges[0][0] == 0 and ranges[-1][1] == length
+            assert all(0 < cells <= min(256, last - first) for first, last, cells in ranges)
+
+
+REAL = [bool, "u1", "i1", "u2", "i4", "u4", "i8", "u8", "f2", "f4", "f8", ">f4"]
+
+
+@pytest.mark.parametrize(
+    "dtype", [*REAL, ml_dtypes.bfloat16, ml_dtypes.float8_e4m3fn], ids=lambda dtype: str(dtype)
+)
+def test_a_tile_of_elements_has_their_values_for_every_type(dtype: Any) -> None:
+    values = (np.arange(300 * 290).reshape(300, 290) % 97).astype(np.dtype(dtype).newbyteorder("="))
+    found, reply = tile_of(panel_of(values), [0, 0], [1, 1])
+    assert found.shape == (44, 34) and reply["note"] == ""
+    assert np.array_equal(found, values[256:, 256:].astype(np.float64))
+
+
+def test_an_edge_tile_of_a_coarse_level_shares_its_elements_evenly() -> None:
+    values = np.arange(1000 * 700, dtype=np.float64).reshape(1000, 700)
+    panel = panel_of(values)
+    found, reply = tile_of(panel, [1, 2], [1, 0])
+    expected = gf.overview(gf.to_device(values[512:]), (244, 175))
+    assert np.allclose(found, expected.values, rtol=0, atol=0.1)
+    assert reply["note"] == "mean of 2 × 4"
+    overview, _ = tile_of(panel, [2, 2], [0, 0])
+    assert overview.shape == (250, 175) and np.isclose(overview.mean(), values.mean())
+
+
+def test_nan_and_infinities_arrive_and_are_counted() -> None:
+    values = np.ones((512, 512), np.float32)
+    values[:2, :2] = np.nan
+    values[0, 10] = np.inf
+    values[0, 12] = -np.inf
+    panel = panel_of(values)
+    elements, _ = tile_of(panel, [0, 0], [0, 0])
+    assert np.array_equal(elements, values[:256, :256], equal_nan=True)
+    cells, reply = tile_of(panel, [1, 1], [0, 0])
+    assert math.isnan(cells[0, 0]) and np.count_nonzero(np.isnan(cells)) == 1
+    assert reply["note"] == "mean of 2 × 2, 4 NaN, 1 +inf, 1 -inf"
+
+
+@pytest.mark.parametrize(
+    "values",
+    [
+        [1e9, 1e9 + 1],  # float32 has 64 between neighbours there
+        [2**53 - 2, 2**53 - 1],
+        [1e300, -1e300, np.inf, np.nan],
+        [1e-310, 3e-310, 0.0],
+        [5e-40, -5e-40],
+        [1.5, -np.inf],
+        [np.nan, np.nan],
+        [0.0, 0.0],
+        [1.7e308, -1.7e308],
+    ],
+)
+def test_values_that_float32_does_not_hold_travel_with_an_offset_or_a_unit(
+    values: list[float],
+) -> None:
+    with np.errstate(all="raise", under="ignore"):
+        numbers, offset, unit = compact(np.array(values))
+        found = numbers.astype(np.float64) * unit + offset
+    finite = [value / 2 for value in values if math.isfinite(value)] or [0]
+    atol = (max(finite) - min(finite)) * 1e-6
+    assert np.allclose(found, values, rtol=1e-6, atol=atol, equal_nan=True)
+    assert len(set(numbers[np.isfinite(numbers)])) == len({v for v in values if math.isfinite(v)})
+
+
+def test_plain_float32_travels_as_it_is() -> None:
+    values = np.array([0.1, -3e5, 7.25], np.float32)
+    numbers, offset, unit = compact(values)
+    assert (offset, unit) == (0.0, 1.0) and np.array_equal(numbers, values)
+
+
+def test_a_line_keeps_one_spike_at_every_level() -> None:
+    values = np.zeros(1_000_000, np.float32)
+    values[765_432] = 7
+    panel = panel_of(values)
+    for level in range(panel.levels[0]):
+        place = 765_432 // (tiles.LINE_CELLS << level)
+        reply, (data,) = ask(panel, index=[], levels=[level], place=[place])
+        pairs = np.frombuffer(data, np.float32).reshape(*reply["cells"], 2)
+        assert pairs.max() == 7 and np.count_nonzero(pairs[:, 1]) == 1
+        assert (pairs[:, 0] <= pairs[:, 1]).all()
+
+
+def test_pictures_are_bytes_of_colours_whatever_their_channels() -> None:
+    picture = np.random.default_rng(3).integers(0, 256, (20, 30, 3), np.uint8)
+    for values, options in (
+        (picture, {}),
+        (picture.transpose(2, 0, 1), {"channels": "first"}),
+        ((picture / 255).astype(np.float32), {"channels": "last"}),
+    ):
+        panel = panel_of(np.ascontiguousarray(values), **options)
+        reply, (data,) = ask(panel, index=[], levels=[0, 0], place=[0, 0])
+        assert panel.kind == "colour" and reply["cells"] == [20, 30]
+        found = np.frombuffer(data, np.uint8).reshape(20, 30, 4)
+        assert np.array_equal(found[..., :3], picture) and (found[..., 3] == 255).all()
+        text = ask(panel, "value", index=[], at=[4, 5])[0]["text"]
+        assert len(text.strip("[]").split()) == 3
+    assert panel_of(np.zeros((3, 5, 4), np.float32)).kind == "image"
+
+
+def test_leading_axes_are_indexed() -> None:
+    values = np.arange(2 * 3 * 4 * 5, dtype=np.int32).reshape(2, 3, 4, 5)
+    panel = panel_of(values)
+    assert panel.leading == (2, 3) and panel.shape == (4, 5)
+    found, _ = tile_of(panel, [0, 0], [0, 0], [1, 2])
+    assert np.array_equal(found, values[1, 2])
+    assert ask(panel, "value", index=[1, 2], at=[3, 4])[0] == {"text": "119"}
+
+
+def test_values_are_exact_where_tiles_are_not() -> None:
+    values = np.array([[2**62 + 1, 3]], np.int64)
+    assert ask(panel_of(values), "value", index=[], at=[0, 0])[0]["text"] == str(2**62 + 1)
+    deep = np.array([[0.1, np.nan]])
+    assert ask(panel_of(deep), "value", index=[], at=[0, 0])[0]["text"] == "0.1"
+    both = np.array([[1 + 2j]], np.complex64)
+    panel = panel_of(both)
+    assert ask(panel, "value", index=[], at=[0, 0])[0]["text"] == "(1+2j)"
+    assert np.isclose(tile_of(panel, [0, 0], [0, 0])[0][0, 0], math.sqrt(5))
+
+
+def test_histograms_count_on_the_device() -> None:
+    values = np.random.default_rng(1).normal(size=(300, 400)).astype(np.float32)
+    values[0, 0] = np.nan
+    reply, _ = ask(panel_of(values), "histogram", index=[])
+    assert sum(reply["counts"]) == values.size - 1 and reply["sample"] == 1
+    assert reply["range"] == [np.nanmin(values), np.nanmax(values)]
+    assert ask(panel_of(np.full((2, 2), np.nan)), "histogram", index=[])[0]["counts"] is None
+    refused, _ = ask(panel_of(np.ones((2, 2), np.complex64)), "histogram", index=[])
+    assert 'part="real"' in refused["error"]
+
+
+def test_only_the_tile_is_read(monkeypatch: pytest.MonkeyPatch) -> None:
+    from pulling import Traffic
+
+    panel = panel_of(np.zeros((5000, 5000), np.float32))
+    traffic = Traffic(monkeypatch)
+    tile_of(panel, [0, 0], [3, 4])
+    assert traffic.transfers == [256 * 256 * 4]
+    ask(panel, "value", index=[], at=[7, 8])
+    assert traffic.nbytes == 256 * 256 * 4 + 4
+
+
+def test_a_local_tensor_has_no_step() -> None:
+    assert ask(panel_of(np.zeros((3, 4))), "step")[0] == {"step": None}
+
+
+@needs_server
+@pytest.mark.parametrize("joint", [False, True])
+def test_the_step_of_a_servers_tensor_is_that_of_now(joint: bool) -> None:
+    values = np.arange(12, dtype=np.float32).reshape(3, 4)
+    with gf.serve("viewer-steps") as server:
+        server.publish("u", gf.to_device(values))
+        with gf.connect(["viewer-steps"] if joint else "viewer-steps") as run:
+            panel = make_panel(run["u"], "u", Options())
+            assert ask(panel, "step")[0] == {"step": None}
+            for step in (5, 3):
+                server.step(step, 0.5)
+                assert ask(panel, "step")[0] == {"step": step}
+            found, _ = tile_of(panel, [0, 0], [0, 0])
+            assert np.array_equal(found, values)
+            assert ask(panel, "value", index=[], at=[2, 3])[0] == {"text": "11.0"}
+
+
+# --- A page that may send anything ---
+
+GOOD = {"id": "1", "op": "tile", "panel": 0, "index": [0], "levels": [0, 0], "place": [0, 0]}
+
+
+@pytest.mark.parametrize(
+    ("change", "named"),
+    [
+        ({"op": "eval"}, "op is 'eval'"),
+        ({"op": ["tile"]}, "op is ['tile']"),
+        ({"panel": 1}, "panel is 1"),
+        ({"panel": -1}, "panel is -1"),
+        ({"panel": True}, "panel is True"),
+        ({"panel": None}, "panel is None"),
+        ({"panel": 2**80}, "panel is"),
+        ({"index": [3]}, "index[0] is 3"),
+        ({"index": [0, 0]}, "index is [0, 0]"),
+        ({"index": [0.0]}, "index[0] is 0.0"),
+        ({"index": ["0"]}, "index[0] is '0'"),
+        ({"index": None}, "index is None"),
+        ({"levels": [0, 9]}, "levels[1] is 9"),
+        ({"levels": [-1, 0]}, "levels[0] is -1"),
+        ({"levels": [10**30, 0]}, "levels[0] is"),
+        ({"place": [2, 0]}, "place[0] is 2"),
+        ({"levels": [1, 1], "place": [1, 0]}, "place[0] is 1"),
+        ({"place": {"0": 0}}, "place is"),
+        ({"code": "x"}, "unknown member 'code'"),
+        ({"op": "value"}, "unknown member 'levels'"),
+        ({"id": 7}, "id is 7"),
+        ({"id": "x" * 65}, "id is"),
+        ({"id": ""}, "id is ''"),
+    ],
+)
+def test_a_message_that_does_not_fit_is_refused_and_the_value_named(
+    change: dict[str, Any], named: str
+) -> None:
+    panel = panel_of(np.zeros((3, 400, 300), np.float32))
+    assert "error" not in answer([panel], GOOD, [])[0]
+    reply, buffers = answer([panel], {**GOOD, **change}, [])
+    assert named in reply["error"] and buffers == [] and len(reply["error"]) < 300
+    assert json.loads(json.dumps(reply)) == reply
+
+
+@pytest.mark.parametrize("content", [None, [], "tile", 7, {}, {"id": None}, b"\0"])
+def test_what_is_no_request_is_refused(content: Any) -> None:
+    reply, buffers = answer([panel_of(np.zeros((4, 4)))], content, [])
+    assert reply["id"] is None and "error" in reply and buffers == []
+
+
+def test_a_request_with_buffers_is_refused() -> None:
+    panel = panel_of(np.zeros((3, 400, 300), np.float32))
+    assert "1 buffers" in answer([panel], GOOD, [b"x"])[0]["error"]
+
+
+def test_a_read_that_fails_is_answered() -> None:
+    from pulling import ReplaceableTensor
+
+    tensor = ReplaceableTensor(np.zeros((3, 400, 300), np.float32))
+    panel = make_panel(tensor, "x", Options())
+    tensor.replace(np.zeros((2, 2), np.float32))
+    reply, _ = answer([panel], GOOD, [])
+    assert "changed from shape (3, 400, 300)" in reply["error"]
+
+
+@pytest.mark.parametrize(
+    ("change", "named"),
+    [
+        ({"window": [0, 1, 1, 0]}, "window is"),
+        ({"window": [0, 1, 0]}, "window is"),
+        ({"window": [0, 1, 0, float("nan")]}, "window[3] is nan"),
+        ({"window": [0, 1e300, 0, 1]}, "window is"),
+        ({"index": [5]}, "index[0] is 5"),
+        ({"index": "0"}, "index is '0'"),
+        ({"cmap": "jet"}, "cmap is 'jet'"),
+        ({"cmap": ["gray"]}, "cmap is ['gray']"),
+        ({"scale": None}, "scale is None"),
+        ({"limits": [0, "1"]}, "limits[1] is '1'"),
+        ({"limits": [0]}, "limits is [0]"),
+        ({"fills": 1}, "fills is 1"),
+        ({"profile": [1, 2]}, "profile is [1, 2]"),
+        ({"__class__": 1}, "unknown member '__class__'"),
+    ],
+)
+def test_a_state_that_does_not_fit_is_refused_and_the_value_named(
+    change: dict[str, Any], named: str
+) -> None:
+    good = first_state((3,))
+    assert checked_state(good, (3,)) == good
+    with pytest.raises((ValueError, TypeError)) as caught:
+        checked_state({**good, **change}, (3,))
+    assert named in str(caught.value)
+    with pytest.raises(TypeError, match="state is 7"):
+        checked_state(7, (3,))
+
+
+# --- view() ---
+
+
+@pytest.mark.parametrize(
+    ("shapes", "options", "named"),
+    [
+        ([], {}, "give one"),
+        ([()], {}, "shape ()"),
+        ([(0, 3)], {}, "shape (0, 3)"),
+        ([(4, 4), (4,)], {}, "tensor 1 of shape (4,)"),
+        ([(2, 4, 4), (3, 4, 4)], {}, "tensor 1 of shape (3, 4, 4)"),
+        ([(4, 4)], {"channels": "last"}, "shape (4, 4)"),
+        ([(4,)], {"channels": "last"}, "shape (4,)"),
+        ([(4, 4)], {"method": "median"}, "method is 'median'"),
+        ([(4, 4)], {"part": "real"}, "part is 'real'"),
+    ],
+)
+def test_tensors_that_cannot_be_shown_are_refused(
+    shapes: list[tuple[int, ...]], options: dict[str, Any], named: str
+) -> None:
+    arrays = [gf.to_device(np.zeros(shape, np.float32)) for shape in shapes]
+    with pytest.raises(ValueError, match=re.escape(named)):
+        make_panels(arrays, None, Options(**options))
+
+
+def test_without_anywidget_the_error_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
+    import sys
+
+    monkeypatch.setitem(sys.modules, "anywidget", None)
+    with pytest.raises(ImportError, match=r"pip install 'gpufetch\[jupyter\]'"):
+        gf.view(gf.to_device(np.zeros((4, 4), np.float32)))
+
+
+def test_the_windows_box_holds_every_element_that_is_seen() -> None:
+    assert shown_box((100, 200), None) == [(0, 100), (0, 200)]
+    assert shown_box((100, 200), [0.25, 0.5, 0.1, 0.2]) == [(10, 20), (50, 100)]
+    assert shown_box((100, 200), [0.251, 0.4951, -3, 0.0001]) == [(0, 1), (50, 100)]
+    assert shown_box((100, 200), [5, 6, -6, -5]) == [(0, 1), (199, 200)]
+    assert shown_box((100,), [0.5, 0.6, 0, 1]) == [(50, 60)]
+
+
+def decoded(png: bytes) -> Any:
+    image = pytest.importorskip("PIL.Image")
+    return np.asarray(image.open(io.BytesIO(png)).convert("RGB"))
+
+
+def test_the_static_picture_is_small_and_shows_the_window() -> None:
+    noise = np.random.default_rng(1).normal(size=(2000, 3000)).astype(np.float32)
+    panel = panel_of(noise)
+    state = first_state(())
+    png = viewer_png([panel], state)
+    assert len(png) <= 100_000 and decoded(png).shape[1] > 160
+    assert len(viewer_png([panel] * 4, state)) <= 100_000
+    halves = np.repeat(np.float32([[0, 1]]), 50, axis=1).repeat(60, axis=0)
+    left = decoded(viewer_png([panel_of(halves)], {**state, "limits": [0, 1], "cmap": "gray"}))
+    assert (left[:, 0] == 0).all() and (left[:, -1] == 255).all()
+    window = {**state, "window": [0.6, 0.9, 0, 1], "limits": [0, 1], "cmap": "gray"}
+    assert (decoded(viewer_png([panel_of(halves)], window)) == 255).all()
+
+
+@pytest.mark.parametrize("scale", ["linear", "log", "symlog"])
+def test_the_static_picture_has_scales_lines_and_colours(scale: str) -> None:
+    state = {**first_state(()), "scale": scale}
+    values = np.array([[-1.0, 0, 1e-3, 1, 1e3, np.nan, np.inf]])
+    shown = decoded(viewer_png([panel_of(values)], state))
+    middle = shown[shown.shape[0] // 2, 11::22]
+    assert len({tuple(pixel) for pixel in middle}) >= 3 and (middle[5] == (230, 60, 60)).all()
+    below = decoded(viewer_png([panel_of(values)], {**state, "limits": [-1, 1e3]}))
+    assert len(np.unique(below.reshape(-1, 3), axis=0)) >= 3
+    line = decoded(viewer_png([panel_of(np.sin(np.arange(999.0)))], state))
+    assert {0, 255} == set(np.unique(line))
+
+
+class FakeStream:
+    """Stands for a stream of PyTorch's, whose current stream is each thread's own."""
+
+    def __init__(self, log: list[tuple[str, int]]) -> None:
+        self.log = log
+
+    def __enter__(self) -> None:
+        self.log.append(("enter", threading.get_ident()))
+
+    def __exit__(self, *reason: object) -> None:
+        self.log.append(("exit", threading.get_ident()))
+
+
+def test_a_read_on_another_thread_is_ordered_after_the_tensors_stream(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    log: list[tuple[str, int]] = []
+    made = FakeStream(log)
+    cuda = SimpleNamespace(current_stream=lambda device: made, stream=lambda stream: stream)
+    monkeypatch.setitem(__import__("sys").modules, "torch", SimpleNamespace(cuda=cuda))
+    tensor = SimpleNamespace(is_cuda=True, device="cuda:0")
+    found = streams.ProducerStreams([tensor, object()])
+    with found.current():
+        assert log == []  # this thread's stream is the one already
+
+    def read() -> None:
+        with found.current():
+            log.append(("read", threading.get_ident()))
+
+    thread = threading.Thread(target=read)
+    thread.start()
+    thread.join()
+    assert [what for what, _ in log] == ["enter", "read", "exit"]
+    assert len({ident for _, ident in log}) == 1 and log[0][1] != threading.get_ident()
+
+
+# --- The widget ---
+
+
+def make_viewer(*arrays: Any, **options: Any) -> Any:
+    pytest.importorskip("anywidget")
+    return gf.view(*arrays, **options)
+
+
+def test_the_widget_answers_over_its_comm(monkeypatch: pytest.MonkeyPatch) -> None:
+    values = np.arange(12.0).reshape(3, 4)
+    viewer = make_viewer(gf.to_device(values), names=["x"])
+    sent: list[Any] = []
+    monkeypatch.setattr(type(viewer), "send", lambda self, *message: sent.append(message))
+    viewer._handle_custom_msg({**GOOD, "index": []}, [])
+    ((reply, (data,)),) = sent
+    assert reply["cells"] == [3, 4]
+    assert np.array_equal(np.frombuffer(data, np.float32).reshape(3, 4), values)
+
+
+def test_state_and_selection_agree_and_bad_states_are_refused() -> None:
+    values = np.arange(2 * 30 * 40, dtype=np.float32).reshape(2, 30, 40)
+    viewer = make_viewer(gf.to_device(values), vmin=0)
+    viewer.state = {**viewer.state, "index": [1], "window": [0.25, 0.5, 0.1, 0.2]}
+    assert viewer.selection() == (1, slice(3, 6), slice(10, 20))
+    assert np.array_equal(viewer.fetch(), values[viewer.selection()])
+    assert viewer.state["limits"] == [0, None]
+    traitlets = pytest.importorskip("traitlets")
+    with pytest.raises(traitlets.TraitError, match="cmap is 'jet'"):
+        viewer.state = {**viewer.state, "cmap": "jet"}
+    before = viewer.state
+    for wrong in ({"index": [99]}, {"index": b"x"}, {"foo": 1}, {"limits": [10**400, None]}):
+        update = {"method": "update", "state": {"state": {**before, **wrong}}, "buffer_paths": []}
+        viewer._handle_msg({"content": {"data": update}, "buffers": []})  # of the page: logged
+        assert viewer.state == before
+    with pytest.raises(ValueError, match="vmax is inf"):
+        make_viewer(gf.to_device(values), vmax=math.inf)
+    picture = make_viewer(gf.to_device(np.zeros((3, 30, 40), np.uint8)))
+    assert picture.fetch().shape == (3, 30, 40)
+
+
+def test_pages_without_widgets_get_the_picture() -> None:
+    viewer = make_viewer(gf.to_device(np.zeros((3, 4), np.float32)))
+    data, _ = viewer._repr_mimebundle_()
+    assert data["image/png"] and "widget-view" in " ".join(data)
+    assert data["text/plain"].startswith("Viewer(LazyArray(shape=(3, 4)")
+
+
+def test_the_module_is_small_and_loads_nothing() -> None:
+    text = (Path(gf.__file__).parent / "_viewer" / "viewer.js").read_text()
+    assert len(text.encode()) < 150_000
+    assert "http" not in text and "import(" not in text and "\nimport " not in text
+
+
+def test_the_functions_of_the_module_do_what_the_page_relies_on(tmp_path: Path) -> None:
+    node = shutil.which("node")
+    if node is None:
+        pytest.skip("no node")
+    module = tmp_path / "viewer.mjs"
+    shutil.copy(Path(gf.__file__).parent / "_viewer" / "viewer.js", module)
+    done = subprocess.run(
+        [node, FUNCTIONS, module], capture_output=True, text=True, timeout=120, check=False
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    lines = done.stdout.splitlines()
+    names = re.findall(r"^  (\w+)\(\) \{$", FUNCTIONS.read_text(), re.MULTILINE)
+    assert [line for line in lines if " " not in line] == names and len(names) > 12
+    (file,) = (base64.b64decode(line[4:]) for line in lines if line.startswith("npy "))
+    expected = [[1, np.nan, -2], [3.5, 5, 6]]
+    np.testing.assert_array_equal(np.load(io.BytesIO(file)), expected)

@@ -1,0 +1,184 @@
+"""The viewer in the page of a real JupyterLab, in Chromium: what it draws, says and remembers.
+
+`./dev test --jupyterlab` makes the environment; see test_jupyterlab.py.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import shutil
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+pytest.importorskip("jupyter_client")
+pytest.importorskip("anywidget")
+
+from serving import needs_server
+from test_jupyterlab import (
+    PAGE,
+    TOKEN,
+    Lab,
+    folder,  # noqa: F401  (a fixture)
+    notebook_in,
+    python_with_jupyterlab,
+    started_lab,
+)
+
+import gpufetch as gf
+from gpufetch._display.palettes import NAN_COLOUR, PALETTES
+
+pytestmark = needs_server
+
+ROWS, COLUMNS = 1024, 2048
+MODULE = Path(gf.__file__).parent / "_viewer" / "viewer.js"
+
+# Each element is its number, but for NaN in the upper left. The viewer of cell 1 is zoomed.
+# Cells 3 and 4 run until the page's program has made a file, or opened the other end of a pipe: 4
+# keeps the GIL, so that no thread can answer.
+CELLS = (
+    f"""import ctypes, os, time
+import numpy as np
+from IPython.display import display
+import gpufetch as gf
+values = np.arange({ROWS * COLUMNS}, dtype=np.float32).reshape({ROWS}, {COLUMNS})
+values[:400, :800] = np.nan
+u = gf.to_device(values)""",
+    f"""viewer = gf.view(u, u[::-1], names=["u", "mirrored"], vmin=0, vmax={ROWS * COLUMNS})
+viewer""",
+    """[[key.start, key.stop] for key in viewer.selection()], viewer.fetch(1).shape""",
+    """while not os.path.exists("go-on"):
+    time.sleep(0.01)""",
+    """os.mkfifo("waits")
+ctypes.PyDLL(None).open(b"waits", os.O_RDONLY)""",
+    """field = gf.to_device(np.zeros((64, 64), np.float32))
+server = gf.serve("viewer-test")
+server.publish("field", field)
+server.step(1, 0.5)
+run = gf.connect("viewer-test")
+gf.view(run["field"], names=["field"], vmin=0, vmax=1)""",
+    """field = gf.to_device(np.ones((64, 64), np.float32))
+server.publish("field", field)
+server.step(2, 1.0)""",
+    """spike = np.zeros(3_000_000, np.float32)
+spike[2_250_000] = 1
+volume = np.zeros((3, 40, 60), np.float32) + np.arange(3, dtype=np.float32)[:, None, None]
+picture = np.zeros((30, 40, 3), np.uint8)
+picture[...] = [10, 200, 30]
+display(gf.view(gf.to_device(volume), vmin=0, vmax=2, cmap="gray"))
+display(gf.view(gf.to_device(spike)), gf.view(gf.to_device(picture)))""",
+    """for number in range(20):
+    display(gf.view(gf.to_device(np.full((50, 80), number, np.float32)), vmin=0, vmax=19))""",
+    "",
+)
+
+
+def colour(number: float, least: float = 0, most: float = ROWS * COLUMNS) -> list[int]:
+    """What viridis has for a value."""
+    place = min(1.0, max(0.0, (number - least) / (most - least)))
+    return [*map(int, PALETTES["viridis"][int(254 * place + 0.5)]), 255]
+
+
+def pointed(status: str) -> tuple[str, tuple[int, ...], str]:
+    """Name, index and value of what the viewer says of the pointer."""
+    found = re.fullmatch(r"(\w*)\[([\d, ]+)\] = (.*)", status)
+    assert found, status
+    return found[1], tuple(map(int, found[2].split(","))), found[3]
+
+
+def close(found: list[int], expected: list[int], levels: int = 1) -> bool:
+    return bool(np.abs(np.array(found) - np.array(expected)).max() <= levels)
+
+
+@pytest.fixture
+def lab(folder: Path) -> Iterator[Lab]:  # noqa: F811
+    with started_lab(folder, None) as lab:
+        yield lab
+
+
+def test_the_viewer_shows_zooms_follows_and_survives_in_a_notebooks_page(lab: Lab) -> None:
+    if not shutil.which("chromium") or not shutil.which("chromedriver"):
+        pytest.skip("no chromium with its chromedriver")
+    seen = use_page(lab)
+    assert seen["console"] == []
+    check_whole(seen["whole"])
+    window = check_zoomed(seen["zoomed"], seen["state"])
+    assert seen["tools"]["histogram"].startswith("histogram from 800 to")
+    assert seen["reloaded"]["pixels"] == seen["zoomed"]["pixels"], window
+    assert seen["busy"] == {"was_running": True}
+    assert close(seen["followed"]["before"], colour(0, 0, 1))
+    assert close(seen["followed"]["after"], colour(1, 0, 1))
+    check_kinds(seen["kinds"])
+    for number, found in enumerate(seen["many"]["colours"]):
+        assert close(found, colour(number, 0, 19)), number
+    check_renderers(seen["renderers"])
+    assert "run the cell again" in seen["restarted"]["alert"]
+
+
+def use_page(lab: Lab) -> dict[str, Any]:
+    """What the page's program has seen."""
+    name = notebook_in(lab.folder, CELLS)
+    pictures = Path(os.environ.get("GPUFETCH_TEST_PICTURES", lab.folder / "pictures"))
+    pictures.mkdir(exist_ok=True)
+    url = f"{lab.url}lab/tree/{name}?token={TOKEN}"
+    program = PAGE.with_name("viewer_page.py")
+    done = subprocess.run(
+        [python_with_jupyterlab(), program, url, MODULE, pictures, lab.folder],
+        capture_output=True,
+        text=True,
+        timeout=900,
+        check=False,
+    )
+    assert done.returncode == 0, f"{done.stderr}\n{(lab.folder / 'lab.log').read_text()}"
+    seen: dict[str, Any] = json.loads(done.stdout)
+    return seen
+
+
+def check_whole(seen: dict[str, Any]) -> None:
+    """The pixels are those of the values there, NaN in its colour; the second panel is mirrored."""
+    middle, first, *_ = seen["pixels"][:5]
+    assert close(middle, colour(ROWS * COLUMNS / 2), 2)
+    assert first == [*NAN_COLOUR, 255]
+    upper, lower = seen["pixels"][2], seen["pixels"][4]
+    assert close(seen["pixels"][5 + 4], upper, 3) and close(seen["pixels"][5 + 2], lower, 3)
+    assert upper != lower
+    for status, panel in zip(seen["statuses"], ("u", "mirrored"), strict=True):
+        found, (row, column), value = pointed(status)
+        assert found == panel and abs(column - 0.4 * COLUMNS) < 20 and 500 < row < 700
+        source = row if panel == "u" else ROWS - 1 - row
+        assert float(value) == source * COLUMNS + column
+
+
+def check_zoomed(seen: dict[str, Any], state: str) -> Any:
+    """Both panels show the elements in the middle, and the kernel knows which."""
+    for status in seen["statuses"]:
+        name, (row, column), value = pointed(status)
+        source = row if name == "u" else ROWS - 1 - row
+        assert float(value) == source * COLUMNS + column
+        assert abs(row - ROWS / 2) < 8 and abs(column - COLUMNS / 2) < 8
+    numbers = list(map(int, re.findall(r"\d+", state.replace("\n", " "))))[-6:]
+    top, bottom, left, right, *shape = numbers
+    assert 0 < top < ROWS / 2 < bottom < ROWS and 0 < left < COLUMNS / 2 < right < COLUMNS
+    assert shape == [bottom - top, right - left] and bottom - top < 300
+    assert close(seen["pixels"][0], colour(ROWS / 2 * COLUMNS), 1)
+    return numbers
+
+
+def check_kinds(seen: dict[str, Any]) -> None:
+    assert close(seen["volume"], [128, 128, 128, 255], 2)
+    assert seen["spike"] > 0.9  # one sample of three millions
+    assert seen["picture"] == [10, 200, 30, 255]
+
+
+def check_renderers(seen: dict[str, Any]) -> None:
+    """WebGL2 and the CPU give the same pixels, within a level of the map, but for cells' edges."""
+    assert seen["renderer"].startswith("WebGL 2"), seen
+    assert len(seen["results"]) == 9
+    for case, (different, count) in seen["results"].items():
+        assert different < count / 500, case
