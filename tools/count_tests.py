@@ -55,21 +55,29 @@ def count_meson(log: Path) -> Count:
         test = json.loads(line)
         program, result = test["name"], test["result"]
         failed_before = len(count.failed)
-        cases = [m for m in map(TAP_LINE.match, test.get("stdout", "").splitlines()) if m]
-        for case in cases:
+        cases, remarks = [], []
+        for tap_line in test.get("stdout", "").splitlines():
+            case = TAP_LINE.match(tap_line)
+            if not case:
+                remarks.append(tap_line)
+                continue
+            cases.append(case)
             name = f"{program}: {case.group(0)}"
-            if case.group(1):
-                count.failed.append(name)
+            if case.group(1):  # what it printed says which check failed
+                count.failed.append("\n  ".join([name, *remarks[-LINES_MAX:]]))
             elif case.group(2) is not None:
                 count.skipped.append((name, case.group(2).strip()))
             else:
                 count.passed += 1
+            remarks = []
         if result == "SKIP" and not cases:
             count.skipped.append((program, ""))
         elif result in PASSED_RESULTS and not cases:
             count.passed += 1
         elif result not in (*PASSED_RESULTS, "SKIP") and len(count.failed) == failed_before:
-            count.failed.append(f"{program}: {result}")  # crashed, timed out or broke off
+            # It crashed, timed out or broke off.
+            printed = [*remarks, *test.get("stderr", "").splitlines()]
+            count.failed.append("\n  ".join([f"{program}: {result}", *printed[-LINES_MAX:]]))
     return count
 
 
@@ -78,9 +86,11 @@ def count_pytest(report: Path) -> Count:
     count = Count()
     for case in ET.parse(report).getroot().iter("testcase"):
         name = f"{case.get('classname')}::{case.get('name')}"
-        skip = case.find("skipped")
-        if case.find("failure") is not None or case.find("error") is not None:
-            count.failed.append(name)
+        skip, failure = case.find("skipped"), case.find("failure")
+        failure = case.find("error") if failure is None else failure
+        if failure is not None:
+            message = (failure.get("message") or "").splitlines()
+            count.failed.append("\n  ".join([name, *message[:LINES_MAX]]))
         elif skip is not None:
             count.skipped.append((name, skip.get("message") or ""))
         else:
