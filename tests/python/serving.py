@@ -6,6 +6,7 @@ import contextlib
 import json
 import os
 import queue
+import signal
 import subprocess
 import sys
 import textwrap
@@ -158,6 +159,12 @@ def attach(*arguments: str) -> str:
 def resident_nbytes(process_id: int) -> int:
     fields = Path(f"/proc/{process_id}/statm").read_text().split()
     return int(fields[1]) * os.sysconf("SC_PAGE_SIZE")
+
+
+def stop(child: subprocess.Popen[Any]) -> None:
+    """Stop a child's threads; sent alone, the signal leaves them running for a moment."""
+    child.send_signal(signal.SIGSTOP)
+    os.waitpid(child.pid, os.WUNTRACED)
 
 
 def eventually(condition: Any, timeout: float = 10) -> None:

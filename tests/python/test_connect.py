@@ -687,6 +687,23 @@ def test_an_end_in_the_middle_of_a_read_is_an_error_in_time() -> None:
         assert time.monotonic() - began < 10
 
 
+def test_a_server_that_was_killed_is_waited_for_by_one_request_alone() -> None:
+    with process(SERVE_VALUE, "1") as running:
+        run = gf.connect("again", timeout=3)
+        array = run["x"]
+        running.kill()
+        running.wait()
+        with pytest.raises(TimeoutError, match="ended"):
+            array.fetch()
+        run.session.timeout = 600
+        for _ in range(3):
+            with pytest.raises(ConnectionError, match="ended"):
+                array.fetch()
+        with process(SERVE_VALUE, "2"):
+            assert array.fetch().tolist() == [2] * 4
+        run.close()
+
+
 def test_a_large_read_waits_for_a_server_that_is_gone_once() -> None:
     """Not for the shared memory first, and then for the messages."""
     publishing = SERVE_VALUE.replace("np.full(4,", "np.full(2 << 20,")

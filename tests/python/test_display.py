@@ -407,7 +407,7 @@ with gf.serve("test-silent") as server:
 @pytest.mark.parametrize("names", ["test-silent", ["test-silent"]], ids=["one", "joint"])
 def test_a_display_that_gives_up_leaves_no_request_behind(names: Any) -> None:
     """Else the connection is held up until its own time-out, which is 60 s here."""
-    from serving import eventually, process  # imports jupyter_client
+    from serving import eventually, process, stop  # imports jupyter_client
 
     with process(SERVED) as served, gf.connect(names, timeout=60) as run:
         array = run["u"]
@@ -422,7 +422,7 @@ def test_a_display_that_gives_up_leaves_no_request_behind(names: Any) -> None:
             return True
 
         began = time.monotonic()
-        served.send_signal(signal.SIGSTOP)
+        stop(served)
         try:
             for show in (array._repr_html_, run._repr_html_, lambda: pretty(run)):
                 assert "no answer" in show() or "does not answer" in show()

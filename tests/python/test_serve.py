@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import os
 import resource
-import signal
 import stat
 import subprocess
 import sys
@@ -33,6 +32,7 @@ from serving import (
     send,
     simulation,
     socket_url,
+    stop,
     until_idle,
 )
 from test_gray_scott import find_program
@@ -469,7 +469,7 @@ def test_a_subscriber_that_stops_reading_bounds_memory_and_holds_up_nobody_for_l
                 array = run["x"]
                 array[0].fetch()
                 before = resident_nbytes(running.pid)
-                stalled.send_signal(signal.SIGSTOP)
+                stop(stalled)
                 most = 0
                 for row in [*range(64), *range(64)]:
                     array[row].fetch()

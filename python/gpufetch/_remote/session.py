@@ -45,7 +45,8 @@ class Session:
 
     When the server has restarted, or the network failed, the next request connects anew. When the
     server has stopped and removed its connection file, requests raise ConnectionError at once; so
-    does the first request where no server is behind the file.
+    do those that find no server behind the file, but for the first after a server was killed, which
+    waits for its next start.
 
     Attributes
     ----------
@@ -179,6 +180,8 @@ class Session:
                 if isinstance(error, ServerGoneError) and not self._was_connected:
                     raise
                 if time.monotonic() >= deadline:
+                    # One that was killed is waited for once; later requests look for it once.
+                    self._was_connected = not isinstance(error, ServerGoneError)
                     raise TimeoutError(str(error)) from error
                 time.sleep(_CONNECT_PAUSE_S)
         return self._client

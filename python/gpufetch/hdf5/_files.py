@@ -17,7 +17,7 @@ from gpufetch.hdf5._binding import phil
 from gpufetch.hdf5._forked import refusal, watched_close, watched_open
 from gpufetch.hdf5._uninterrupted import uninterrupted
 
-__all__ = ["check_undamaged", "make_error", "write_file"]
+__all__ = ["check_readable", "check_undamaged", "make_error", "write_file"]
 
 _TRIES = 5
 _DAMAGED_MAX = 64
@@ -187,6 +187,12 @@ def make_error(text: str, code: int) -> _core.Error:
     error = _core.Error(text)
     error.status, error.native_code = "GPUF_ERR_HDF5", code
     return error
+
+
+def check_readable(path: str) -> None:
+    """Raise gpufetch.Error for what `check_undamaged` refuses, and for shards that do not fit."""
+    check_undamaged(path)
+    _core.restart_check_shards(path)
 
 
 def check_undamaged(path: str) -> None:

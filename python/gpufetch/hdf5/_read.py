@@ -13,7 +13,7 @@ import numpy.typing as npt
 from gpufetch import _core
 from gpufetch.hdf5._binding import phil, require_binding
 from gpufetch.hdf5._boxes import Box
-from gpufetch.hdf5._files import check_undamaged
+from gpufetch.hdf5._files import check_readable
 from gpufetch.hdf5._location import FilePath, as_path, check_open, item_in
 from gpufetch.hdf5._nested import read_tree
 from gpufetch.hdf5._selection import Selection, select
@@ -159,8 +159,7 @@ def read(
     if isinstance(src, h5py.Group):
         return _read_item(item_in(src, name), selection, device, out, allow_gaps)
     path = as_path(src, "src")
-    check_undamaged(path)
-    _core.restart_check_shards(path)
+    check_readable(path)
     with h5py.File(path, "r") as file:
         return _read_item(item_in(file, name), selection, device, out, allow_gaps)
 

@@ -13,7 +13,7 @@ from gpufetch._lazy.array import LazyArray
 from gpufetch._progress import ProgressBar
 from gpufetch.hdf5._asking import attribute, io_errno, require_object
 from gpufetch.hdf5._binding import phil, require_binding
-from gpufetch.hdf5._files import check_undamaged, write_file
+from gpufetch.hdf5._files import check_readable, write_file
 from gpufetch.hdf5._flat import TREE, Flat, restore
 from gpufetch.hdf5._location import FilePath, as_path, check_open, item_in
 from gpufetch.hdf5._names import remove
@@ -157,8 +157,7 @@ def load(
         check_open(src, "src")
         return _load(src, device, lazy, out, progress)
     path = as_path(src, "src")
-    check_undamaged(path)
-    _core.restart_check_shards(path)
+    check_readable(path)
     with h5py.File(path, "r") as file:
         return _load(file, device, lazy, out, progress)
 
