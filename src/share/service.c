@@ -47,7 +47,10 @@ static void drop(client *c) {
   }
   *link = c->next;
   client_count--;
-  close(c->fd); /* leaves the epoll set by itself */
+  /* A child that has not run its exec yet, or its handlers of fork, may hold the descriptor, too:
+   * with close alone, epoll would report the freed client for as long. */
+  epoll_ctl(epoll_fd, EPOLL_CTL_DEL, c->fd, NULL);
+  close(c->fd);
   pthread_mutex_unlock(&lock);
   while (c->references) {
     reference *r = c->references;

@@ -109,6 +109,32 @@ static void parts_come_back_as_one_array(void) {
   remove_folder();
 }
 
+/* Particles over three domains, of which some have none. */
+static void parts_without_elements_stand_beside_the_others(void) {
+  static const int64_t splits[][3] = {
+      {600, 0, 400}, {1000, 0, 0}, {0, 1000, 0}, {0, 0, 1000}, {0, 0, 0}};
+  const int64_t longest[] = {1000};
+  make_folder();
+  for (size_t i = 0; i < sizeof(splits) / sizeof(*splits); i++) {
+    const int64_t count = splits[i][0] + splits[i][1] + splits[i][2];
+    tiling t = {.whole = create_cpu(GPUF_DTYPE_FLOAT64, 1, longest, i)};
+    t.whole.shape[0] = count;
+    int64_t start[1] = {0};
+    for (int k = 0; k < 3; k++) {
+      add_part(&t, start, &splits[i][k], i % 2);
+      start[0] += splits[i][k];
+    }
+    gpuf_checkpoint_options options = options_in_folder("run");
+    options.device = test_device;
+    write_tiling(&options, &t, (int64_t)i);
+    gpuf_restart *const r = open_restart("run", (int64_t)i);
+    check_restarted(r, "a/u", &t.whole);
+    gpuf_restart_close(r);
+    destroy_tiling(&t);
+  }
+  remove_folder();
+}
+
 /* --- What is refused ------------------------------------------------------------ */
 
 static const int64_t shape[] = {8, 6};
@@ -181,6 +207,7 @@ static void a_gap_costs_that_checkpoint(void) {
 
 int main(void) {
   TEST_ON_DEVICES(parts_come_back_as_one_array);
+  TEST_ON_DEVICES(parts_without_elements_stand_beside_the_others);
   TEST(parts_that_overlap_or_differ_are_refused);
   TEST(a_gap_costs_that_checkpoint);
   return test_finish();

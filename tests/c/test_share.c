@@ -1,5 +1,6 @@
 /* Sharing between processes: what must work, and who may die. */
 #include <pthread.h>
+#include <sys/syscall.h>
 
 #include "base/clock.h"
 #include "share_fixture.h"
@@ -299,6 +300,37 @@ static void a_forked_child_does_not_keep_a_dead_importers_references(void) {
 }
 
 /* Some calls take less time than the way to the handler and back, so there are many. */
+/* A child holds the exporter's descriptors until its exec, and fork's handlers do not run in those
+ * of posix_spawn: this one never comes to it. */
+static void an_importer_ends_while_a_child_of_the_exporter_holds_its_connection(void) {
+  shared s = share_some();
+  int held[2], importer_count = 1;
+  char byte;
+  worker w = worker_start();
+  WORKER_OK(&w, "attach %s", s.text);
+  CHECK(pipe2(held, O_CLOEXEC) == 0);
+  const long child = syscall(SYS_clone, SIGCHLD, NULL, NULL, NULL, NULL);
+  if (child == 0) {
+    close(held[1]);
+    _exit(read(held[0], &byte, 1) == 0 ? 0 : 1);
+  }
+  CHECK(child > 0);
+  worker_kill(&w);
+  const int64_t end_ns = gpufi_clock_ns() + WAIT_NS;
+  while (importer_count > 0 && gpufi_clock_ns() < end_ns) {
+    CHECK_OK(gpuf_share_importer_count(&s.handle, &importer_count, &err));
+  }
+  CHECK(importer_count == 0);
+  worker next = worker_start();
+  WORKER_OK(&next, "attach %s", s.text);
+  check_hash(&next, 0, &s.tensor);
+  worker_stop(&next);
+  close(held[0]);
+  close(held[1]);
+  CHECK(TEMP_FAILURE_RETRY(waitpid((pid_t)child, NULL, 0)) == child);
+  end_share(&s);
+}
+
 static void a_live_exporter_is_not_gone_because_of_signals(void) {
   attached a = attach_to_worker();
   const int64_t end_ns = gpufi_clock_ns() + 300000000;
@@ -345,6 +377,7 @@ int main(int argc, char **argv) {
   TEST_ON_DEVICES(an_exporter_killed_while_attached_is_reported);
   TEST_ON_DEVICES(a_forked_child_does_not_keep_a_dead_exporter_alive);
   TEST_ON_DEVICES(a_forked_child_does_not_keep_a_dead_importers_references);
+  TEST_ON_DEVICES(an_importer_ends_while_a_child_of_the_exporter_holds_its_connection);
   test_device = host_device;
   TEST(a_live_exporter_is_not_gone_because_of_signals);
   TEST(a_stopped_exporter_is_a_timeout_and_may_come_back);

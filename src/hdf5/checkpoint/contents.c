@@ -192,7 +192,7 @@ static bool overlap(const gpufi_checkpoint_part *a, const gpufi_checkpoint_part 
 static gpuf_status check_beside(const gpufi_checkpoint_tensor *t, const gpufi_checkpoint_part *part,
                                 const int64_t *shape, gpuf_error *err) {
   const int32_t ndim = part->tensor.ndim;
-  if (!t->parts) {
+  if (!t->parts && gpuf_tensor_count(&part->tensor) > 0) {
     return gpufi_fail(err, GPUF_ERR_INVALID, 0,
                       "a whole tensor '%s' was added before: choose another name", t->name);
   }
@@ -239,9 +239,6 @@ gpuf_status gpufi_checkpoint_add_part(gpufi_checkpoint_contents *contents, const
   if (status != GPUF_OK) {
     return status;
   }
-  if (is_whole(tensor, part)) {
-    return gpufi_checkpoint_add_tensor(contents, name, tensor, err);
-  }
   memcpy(added.start, part->start, sizeof(added.start));
   gpufi_checkpoint_tensor *t = NULL;
   if (contents->tensor_names.capacity > 0 && *place_of(&contents->tensor_names, hash) == hash) {
@@ -249,6 +246,8 @@ gpuf_status gpufi_checkpoint_add_part(gpufi_checkpoint_contents *contents, const
   }
   if (t) {
     status = check_beside(t, &added, part->shape, err);
+  } else if (is_whole(tensor, part)) {
+    return gpufi_checkpoint_add_tensor(contents, name, tensor, err);
   } else {
     /* Its first part has a place of its own: nothing is to be undone below. */
     gpufi_checkpoint_part *const parts = malloc(sizeof(*parts));
@@ -263,7 +262,7 @@ gpuf_status gpufi_checkpoint_add_part(gpufi_checkpoint_contents *contents, const
     t = &contents->tensors[contents->tensor_count - 1];
     t->parts = parts;
   }
-  if (status != GPUF_OK) {
+  if (status != GPUF_OK || !t->parts) { /* what lies beside all of it is empty */
     return status;
   }
   if (t->part_count > 0 && !grow(&t->parts, t->part_count, sizeof(*t->parts))) {

@@ -228,7 +228,7 @@ GPUF_API gpuf_status gpuf_checkpoint_begin(gpuf_checkpoint *checkpoint, int64_t 
  * the others are added under the same name, in any order and from any device. Together they are one
  * dataset, which restarts read as they do any other. Commit puts them together, within the device
  * where the mode copies there and in host memory otherwise; it fails with GPUF_ERR_INVALID where
- * they leave gaps.
+ * they leave gaps. Parts may be empty, as those of domains without particles.
  *
  * GPUF_ERR_INVALID for a name that was added before, or that a group has, and for a part that lies
  * outside of the array, overlaps another one, or is of another array than they; the checkpoint then
