@@ -7,6 +7,7 @@ import subprocess
 import sys
 from pathlib import Path
 
+import h5py
 import pytest
 from sanitizing import SANITIZED
 
@@ -118,3 +119,50 @@ def test_a_program_ends_in_the_middle_of_its_work(tmp_path: Path, start: str, co
         timeout=280,
     )
     assert done.returncode == 0, done.stderr
+
+
+FINALIZING = """
+import os, sys
+import numpy as np
+import gpufetch.hdf5
+
+os.chdir(sys.argv[1])
+old, new = np.zeros(10), np.ones(10)
+for path in ("save.h5", "write.h5", "repack.h5"):
+    gpufetch.hdf5.save(path, {"x": old})
+gpufetch.hdf5.save("source.h5", {"x": new})
+
+def save(): gpufetch.hdf5.save("save.h5", {"x": new}, overwrite=True)
+def write(): gpufetch.hdf5.write("write.h5", "x", new, overwrite=True)
+def repack(): gpufetch.hdf5.repack("source.h5", "repack.h5", overwrite=True)
+
+class AtTheEnd:
+    def __del__(self, is_finalizing=sys.is_finalizing, works=(save, write, repack)):
+        assert is_finalizing()
+        for work in works:
+            try:
+                work()
+            except Exception as error:
+                print(f"{work.__name__}.h5 failed: {error}", flush=True)
+            else:
+                print(f"{work.__name__}.h5 done", flush=True)
+
+kept = AtTheEnd()
+"""
+
+
+def test_files_that_finalizers_write_at_exit_are_whole_or_as_they_were(tmp_path: Path) -> None:
+    """No other thread runs any more, and waiting for one hung the program."""
+    done = subprocess.run(
+        [sys.executable, "-c", FINALIZING, str(tmp_path)],
+        capture_output=True,
+        text=True,
+        timeout=100,
+        check=True,
+    )
+    lines = done.stdout.splitlines()
+    assert len(lines) == 3, done.stderr
+    for line in lines:
+        path, outcome = line.split()[:2]
+        with h5py.File(tmp_path / path) as file:
+            assert file["x"][()].tolist() == [outcome == "done"] * 10, line

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import _thread
+import sys
 import threading
 from collections.abc import Callable
 from itertools import starmap
@@ -23,9 +24,11 @@ def uninterrupted(work: Callable[[], None]) -> None:
     Python runs signals' handlers in the main thread, so `work` is run by another one while the main
     thread waits. What a handler raises meanwhile is raised once `work` is done. In another thread,
     where the main thread has h5py's lock, which no other thread gets then (a callback of
-    ``visititems``), and where there is no memory for a thread, `work` is simply called.
+    ``visititems``), where there is no memory for a thread, and in finalizers that the interpreter
+    calls while it ends, when no other thread runs any more, `work` is simply called.
     """
-    if threading.current_thread() is not threading.main_thread() or phil._is_owned():
+    is_main = threading.current_thread() is threading.main_thread()
+    if not is_main or phil._is_owned() or sys.is_finalizing():
         work()
         return
     begun = threading.Lock()  # taken by whoever does the work
