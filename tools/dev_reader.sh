@@ -1,5 +1,6 @@
-# ./dev sources this file: the wheels of hdf5-gpufetch, and what tests of them need. It uses say,
-# quietly and the variables that ./dev sets, and functions of dev_setup.sh.
+# ./dev sources this file: the wheels of hdf5-gpufetch, and what tests of them need; and the viewer's
+# decoder, by the same compilers. It uses say, quietly and the variables that ./dev sets, and functions
+# of dev_setup.sh.
 # shellcheck shell=sh disable=SC2154
 
 reader_venv=$root/.venv-reader
@@ -16,6 +17,13 @@ reader_compilers() {
   fi
   # What is compiled once is kept, zig's own C libraries above all.
   export ZIG_GLOBAL_CACHE_DIR="$reader_venv/cache" ZIG_LOCAL_CACHE_DIR="$reader_venv/cache"
+  export GPUFETCH_ZIGLANG="$reader_venv/bin/python"
+}
+
+decoder() {
+  find_python || system_packages
+  reader_compilers
+  "$GPUFETCH_ZIGLANG" tools/build_decoder.py "$@"
 }
 
 reader_wheels() {

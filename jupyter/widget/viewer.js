@@ -4,13 +4,20 @@
 // level, which is one tile (the overview), and where the view stays, those of the level whose cells
 // are one to two pixels. Two requests at most are unanswered, and what waits is decided anew for
 // each drawing, so that nothing is asked for a view that has passed. Colours are made here, by
-// WebGL2 or, without it, on the CPU. docs/notebook.md describes the viewer, and
+// WebGL2 or, without it, on the CPU. Over a slow line, tiles travel encoded by gpufetch's codec, and
+// are decoded here, by its decoder (decoder.c) as WebAssembly. docs/notebook.md describes the viewer, and
 // python/gpufetch/_viewer/messages.py the messages.
 //
 // A window is [left, right, top, bottom] in fractions of the axes; panels share it.
 
 const IN_FLIGHT_MAX = 2;
 const BUSY_MS = 800; // without an answer, after which the kernel counts as busy
+const SLOW = 16e3; // bytes a millisecond: where tiles come slower than that, they are encoded
+const SMALL_NBYTES = 4096; // answers that take as long as the line delays all
+const LARGE_NBYTES = 65536; // answers that tell how many bytes come in a millisecond
+const MEASURED_LEAST = 2; // of each kind, before the line is judged
+const MEASURED_MOST = 8;
+const ECHO_MS = 2000; // after which a small answer is asked for once more
 const LOST_MS = 60000; // after which a request is asked again
 const SETTLE_MS = 90; // for which a view stays before its details are asked for
 const SAVE_MS = 250;
@@ -166,6 +173,40 @@ export class Cache {
   }
 }
 
+/** How fast answers come. What else delays them varies, so the fastest of the last ones count. */
+export class Line {
+  constructor() {
+    this.small = []; // milliseconds
+    this.large = []; // bytes and milliseconds
+    this.echoAt = -Infinity; // when the last small answer came
+  }
+
+  /** Take note of an answer that came now: its bytes, and its time without the kernel's own. */
+  note(nbytes, ms, now) {
+    const isSmall = nbytes < SMALL_NBYTES;
+    const list = isSmall ? this.small : this.large;
+    if (isSmall) this.echoAt = now;
+    if (isSmall || nbytes >= LARGE_NBYTES) list.push(isSmall ? ms : [nbytes, ms]);
+    if (list.length > MEASURED_MOST) list.shift();
+  }
+
+  /** Whether a small answer is to be asked for, to know the line's delay. */
+  wantsEcho(now) {
+    return this.small.length < MEASURED_LEAST || now - this.echoAt > ECHO_MS;
+  }
+
+  /** Bytes a millisecond; Infinity as long as nothing says otherwise. */
+  get speed() {
+    if (Math.min(this.small.length, this.large.length) < MEASURED_LEAST) return Infinity;
+    const delay = Math.min(...this.small);
+    return Math.max(...this.large.map(([nbytes, ms]) => nbytes / Math.max(ms - delay, 1e-3)));
+  }
+
+  get isSlow() {
+    return this.speed < SLOW;
+  }
+}
+
 /** The requests to the kernel: two at most are unanswered, and only the newest wishes wait. */
 export class Requests {
   /** `send(content)` sends one; `now()` is in milliseconds. */
@@ -176,6 +217,7 @@ export class Requests {
     this.count = 0;
     this.waiting = [];
     this.unanswered = new Map(); // by id: the wish, and when it was sent
+    this.line = new Line();
   }
 
   /** Let these wait, and no others: { key, content, done(reply, buffers) }, the first one first. */
@@ -203,6 +245,8 @@ export class Requests {
     const found = this.unanswered.get(reply?.id);
     if (!found) return false;
     this.unanswered.delete(reply.id);
+    const nbytes = (buffers ?? []).reduce((sum, { byteLength }) => sum + byteLength, 0);
+    this.line.note(nbytes, this.now() - found.at - (reply.ms ?? 0), this.now());
     found.wish.done(reply, buffers);
     this.sendNext();
     return true;
@@ -219,6 +263,55 @@ export class Requests {
       if (this.now() - at > LOST_MS) this.unanswered.delete(id);
     }
   }
+}
+
+// --- Encoded tiles ------------------------------------------------------------------------------
+
+/** gpufetch's codec, as far as it decodes. */
+export class Decoder {
+  /** Rejects where there is no WebAssembly, or the page may not have it. */
+  static async from(bytes) {
+    const { instance } = await WebAssembly.instantiate(bytes, {});
+    instance.exports._initialize();
+    return new Decoder(instance.exports);
+  }
+
+  constructor(exports) {
+    this.exports = exports;
+  }
+
+  /** The bytes of a chunk's elements, which are `nbytes`. Throws what is wrong with the chunk. */
+  decode(chunk, nbytes) {
+    const { memory, reserve, release, decode } = this.exports;
+    const offset = Math.ceil(chunk.length / 16) * 16;
+    const at = reserve(offset + nbytes) >>> 0;
+    if (!at) throw new Error(`no memory to decode ${nbytes} bytes`);
+    try {
+      // The memory may move whenever it grows.
+      new Uint8Array(memory.buffer).set(chunk, at);
+      const message = decode(at, chunk.length, at + offset, nbytes) >>> 0;
+      const bytes = new Uint8Array(memory.buffer);
+      if (!message) return bytes.slice(at + offset, at + offset + nbytes);
+      const end = bytes.indexOf(0, message);
+      throw new Error(new TextDecoder().decode(bytes.subarray(message, end)));
+    } finally {
+      release(at);
+    }
+  }
+}
+
+/** How many bytes a tile's values take; throws for cells that no tile of the panel has. */
+export function tileNbytes({ kind, shape, tile }, cells) {
+  const fits = Array.isArray(cells) && cells.length === shape.length && cells.every(
+    (count) => Number.isInteger(count) && count > 0 && count <= tile
+  );
+  if (!fits) throw new Error(`no tile has the cells ${JSON.stringify(cells)}`);
+  return cells.reduce((product, count) => product * count, kind === "line" ? 8 : 4);
+}
+
+/** The page's decoders by their digests: those of viewers whose kernels have the same one. */
+function sharedDecoders() {
+  return (globalThis[Symbol.for("gpufetch.viewer.decoders")] ??= new Map());
 }
 
 // --- Values and colours -------------------------------------------------------------------------
@@ -796,6 +889,7 @@ class Output {
     this.cache = new Cache(CACHE_NBYTES);
     this.requests = new Requests((content) => model.send(content), () => performance.now());
     this.revision = 0; // of the contents; tiles of an older one are shown until newer ones come
+    this.mustBePlain = ""; // why tiles must not be encoded
     this.failed = new Map(); // by the key of a wish: the revision at which it was refused
     this.isVisible = false;
     this.isSettled = true;
@@ -1115,6 +1209,7 @@ class Output {
   look(window) {
     clearTimeout(this.settling);
     this.isSettled = false;
+    delete this.root.dataset.missing;
     this.settling = setTimeout(() => {
       this.isSettled = true;
       this.plan();
@@ -1200,6 +1295,7 @@ class Output {
     const revision = this.revision;
     if ((cached && cached.revision === revision) || this.failed.get(key) === revision) return [];
     const content = { op: "tile", panel: panel.number, index: this.state.index, levels, place };
+    if (this.takesEncoded) content.encoded = true;
     const done = (reply, buffers) => this.takeTile(key, panel, revision, reply, buffers);
     return [{ key, content, done }];
   }
@@ -1207,11 +1303,65 @@ class Output {
   takeTile(key, panel, revision, reply, buffers) {
     if (this.refused(key, reply)) return;
     const isPicture = panel.info.kind === "colour";
-    const { buffer, byteOffset, byteLength } = buffers[0];
-    const bytes = buffer.slice(byteOffset, byteOffset + byteLength);
-    const values = isPicture ? new Uint8Array(bytes) : new Float32Array(bytes);
+    const bytes = this.tileBytes(panel, reply, buffers[0]);
+    if (!bytes) return;
+    const values = isPicture ? bytes : new Float32Array(bytes.buffer);
     this.cache.put(key, { ...reply, values, isPicture, revision });
+    this.root.dataset.tiles = reply.encoded ? "encoded" : "plain";
     this.error = "";
+    this.render();
+  }
+
+  /** A copy of the bytes of a tile's values; null if they cannot be decoded. */
+  tileBytes(panel, reply, { buffer, byteOffset, byteLength }) {
+    const bytes = new Uint8Array(buffer, byteOffset, byteLength);
+    if (!reply.encoded) return bytes.slice();
+    try {
+      return this.decoder.decode(bytes, tileNbytes(panel.info, reply.cells));
+    } catch (error) {
+      this.refuseEncoded(error);
+      return null;
+    }
+  }
+
+  get decoder() {
+    return sharedDecoders().get(this.model.get("_decoder"));
+  }
+
+  /** Whether tiles are to be encoded: the line is slow, and there is a decoder. */
+  get takesEncoded() {
+    return this.requests.line.isSlow && Boolean(this.decoder) && !this.mustBePlain;
+  }
+
+  /** Tiles are plain from now on, and so is what could not be decoded when it is asked for again. */
+  refuseEncoded(reason) {
+    this.mustBePlain = String(reason);
+    this.render();
+  }
+
+  /** What it takes to find out how fast the line is, and the decoder if it is slow. */
+  lineWish() {
+    if (this.requests.line.wantsEcho(performance.now())) {
+      return [{ key: "echo", content: { op: "echo", panel: 0 }, done() {} }];
+    }
+    const isHere = sharedDecoders().has(this.model.get("_decoder"));
+    if (!this.requests.line.isSlow || isHere || this.mustBePlain) return [];
+    const done = (reply, buffers) => this.takeDecoder(reply, buffers);
+    return [{ key: "decoder", content: { op: "decoder", panel: 0 }, done }];
+  }
+
+  async takeDecoder(reply, buffers) {
+    try {
+      if (reply.error) throw new Error(reply.error);
+      // Until it works there is none, and it is not asked for again.
+      sharedDecoders().set(this.model.get("_decoder"), null);
+      // Not every browser takes a DataView.
+      const { buffer, byteOffset, byteLength } = buffers[0];
+      const bytes = new Uint8Array(buffer, byteOffset, byteLength);
+      sharedDecoders().set(this.model.get("_decoder"), await Decoder.from(bytes));
+    } catch (error) {
+      this.refuseEncoded(error);
+    }
     this.render();
   }
 
@@ -1232,13 +1382,16 @@ class Output {
       wishes.push(...this.tileWish(panel, ...overviewOf(panel.info)));
     }
     if (this.isSettled) {
+      const others = wishes.length;
       for (const panel of this.panels) {
         for (const place of tilesIn(panel.info, this.window, panel.levels)) {
           wishes.push(...this.tileWish(panel, panel.levels, place));
         }
       }
+      this.root.dataset.missing = wishes.length - others; // tiles of this view
       wishes.push(...this.histogramWish());
     }
+    if (wishes.length) wishes.unshift(...this.lineWish());
     wishes.push(...this.stepWish(wishes.length));
     this.requests.want(wishes);
   }
@@ -1512,7 +1665,9 @@ class Output {
     this.tellPointer();
     const tile = this.panels[0].placements.at(-1)?.tile;
     const step = this.step === undefined ? "" : `step ${this.step}`;
-    this.note.textContent = [tile?.note, step, this.sampleText()].filter(Boolean).join(" · ");
+    const plain = this.mustBePlain && `tiles are not encoded (${this.mustBePlain})`;
+    const words = [tile?.note, step, this.sampleText(), plain];
+    this.note.textContent = words.filter(Boolean).join(" · ");
     this.alert.textContent = this.alertText();
     this.tellControls();
   }

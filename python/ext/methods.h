@@ -5,6 +5,7 @@
 #include "api.h"
 
 extern PyMethodDef gpufi_py_checkpoint_methods[]; /* checkpoint_create, _save and their kin */
+extern PyMethodDef gpufi_py_chunk_methods[];      /* chunk_encode, chunk_decode */
 extern PyMethodDef gpufi_py_device_methods[];     /* to_device, asdevice, _restride */
 extern PyMethodDef gpufi_py_dispatcher_methods[]; /* dispatcher_create, client_open and their kin */
 extern PyMethodDef gpufi_py_fetch_methods[];      /* fetch, fetch_async */

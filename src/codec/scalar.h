@@ -47,23 +47,36 @@ gpufi_compact_fn gpufi_compact_8_scalar, gpufi_compact_16_scalar, gpufi_compact_
 #define GPUFI_KERNELS(kernel) {kernel##_8, kernel##_16, kernel##_32, kernel##_64}
 
 /* Members of a table: those that every file with a table compiles for its instruction set, from
- * planes_impl.h, number_impl.h and sample_impl.h. */
-#define GPUFI_COMPILED_KERNELS                                                                     \
-  .join_planes = GPUFI_KERNELS(join_planes), .split_planes = GPUFI_KERNELS(split_planes),          \
-  .to_base = GPUFI_KERNELS(to_base), .from_base = GPUFI_KERNELS(from_base),                        \
-  .correct = GPUFI_KERNELS(correct), .corrections = GPUFI_KERNELS(corrections),                    \
-  .find_origins = {NULL, NULL, find_origins_32, find_origins_64},                                  \
-  .sample_costs = GPUFI_KERNELS(sample_costs), .sample_residuals = GPUFI_KERNELS(sample_residuals)
+ * planes_impl.h, number_impl.h and sample_impl.h, and those of which x86-64 alone has other
+ * versions. A build that is GPUFI_DECODE_ONLY, as jupyter/widget/decoder.c, has those of decoding,
+ * and what encodes is not linked. */
+#define GPUFI_COMPILED_DECODING_KERNELS                                                            \
+  .join_planes = GPUFI_KERNELS(join_planes), .from_base = GPUFI_KERNELS(from_base),                \
+  .correct = GPUFI_KERNELS(correct)
 
-/* And those of which x86-64 alone has other versions. */
-#define GPUFI_PLAIN_KERNELS                                                                        \
-  .read_codes = gpufi_read_codes_scalar, .look_at = GPUFI_SCALAR_KERNELS(look_at),                 \
-  .pack = GPUFI_SCALAR_KERNELS(pack), .pack_groups = GPUFI_SCALAR_KERNELS(pack_groups),            \
-  .expand = GPUFI_SCALAR_KERNELS(expand), .compact = GPUFI_SCALAR_KERNELS(compact),                \
+#define GPUFI_PLAIN_DECODING_KERNELS                                                               \
+  .read_codes = gpufi_read_codes_scalar, .expand = GPUFI_SCALAR_KERNELS(expand),                   \
   .from_places_16 = gpufi_from_places_16_scalar, .symbols = gpufi_symbols_scalar,                  \
-  .leaves = gpufi_leaves_scalar, .write_walks = gpufi_write_walks_scalar,                          \
-  .read_walks = gpufi_read_walks_scalar, .split = GPUFI_SCALAR_KERNELS(split),                     \
-  .join = GPUFI_SCALAR_KERNELS(join), .split_bits = gpufi_split_bits_scalar,                       \
+  .read_walks = gpufi_read_walks_scalar, .join = GPUFI_SCALAR_KERNELS(join),                       \
   .join_bits = gpufi_join_bits_scalar
+
+#ifdef GPUFI_DECODE_ONLY
+#define GPUFI_COMPILED_KERNELS GPUFI_COMPILED_DECODING_KERNELS
+#define GPUFI_PLAIN_KERNELS GPUFI_PLAIN_DECODING_KERNELS
+#else
+#define GPUFI_COMPILED_KERNELS                                                                     \
+  GPUFI_COMPILED_DECODING_KERNELS, .split_planes = GPUFI_KERNELS(split_planes),                    \
+      .to_base = GPUFI_KERNELS(to_base), .corrections = GPUFI_KERNELS(corrections),                \
+      .find_origins = {NULL, NULL, find_origins_32, find_origins_64},                              \
+      .sample_costs = GPUFI_KERNELS(sample_costs),                                                 \
+      .sample_residuals = GPUFI_KERNELS(sample_residuals)
+
+#define GPUFI_PLAIN_KERNELS                                                                        \
+  GPUFI_PLAIN_DECODING_KERNELS, .look_at = GPUFI_SCALAR_KERNELS(look_at),                          \
+      .pack = GPUFI_SCALAR_KERNELS(pack), .pack_groups = GPUFI_SCALAR_KERNELS(pack_groups),        \
+      .compact = GPUFI_SCALAR_KERNELS(compact), .leaves = gpufi_leaves_scalar,                     \
+      .write_walks = gpufi_write_walks_scalar, .split = GPUFI_SCALAR_KERNELS(split),               \
+      .split_bits = gpufi_split_bits_scalar
+#endif
 
 #endif

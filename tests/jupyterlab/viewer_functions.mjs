@@ -104,6 +104,50 @@ const TESTS = {
     assert.equal(sent.length, 2);
   },
 
+  a_line_is_slow_where_large_answers_take_longer_than_its_delay() {
+    const line = new viewer.Line();
+    assert.ok(line.wantsEcho(0));
+    line.note(262144, 126, 0);
+    line.note(262144, 900, 0); // something else has delayed it
+    assert.equal(line.speed, Infinity); // it may be the delay alone
+    for (const ms of [130, 100, 400]) line.note(100, ms, 1000);
+    assert.ok(!line.wantsEcho(1500) && line.wantsEcho(4000));
+    assert.equal(line.speed, 262144 / 26);
+    assert.ok(line.isSlow);
+    line.note(20000, 100.1, 0); // too few bytes to tell
+    assert.ok(line.isSlow);
+    line.note(262144, 104, 0);
+    assert.ok(!line.isSlow);
+    for (let i = 0; i < 8; i++) line.note(100, 2, 0); // another line since
+    assert.ok(line.isSlow);
+    for (let i = 0; i < 8; i++) line.note(262144, 6, 0);
+    assert.ok(!line.isSlow);
+  },
+
+  the_kernels_own_time_is_not_the_lines() {
+    const { sent, clock, requests, wish } = requestsOf();
+    requests.want([wish("echo"), wish("a")]);
+    clock.now = 2;
+    requests.receive({ id: sent[0].id, ms: 1 });
+    requests.want([wish("echo"), wish("b"), wish("c")]);
+    clock.now = 906;
+    requests.receive({ id: sent[1].id, ms: 900 }, [new Uint8Array(262144)]);
+    requests.receive({ id: sent[2].id, ms: 800 });
+    assert.equal(requests.line.speed, Infinity); // one says too little
+    clock.now = 910;
+    requests.receive({ id: sent[3].id }, [new Uint8Array(262144)]);
+    assert.equal(requests.line.speed, 262144 / 3);
+  },
+
+  cells_that_no_tile_has_are_refused() {
+    const image = { kind: "image", shape: [1000, 3000], tile: 256 };
+    assert.equal(viewer.tileNbytes(image, [256, 10]), 10240);
+    assert.equal(viewer.tileNbytes({ ...image, kind: "colour" }, [256, 10]), 10240);
+    assert.equal(viewer.tileNbytes({ kind: "line", shape: [9], tile: 4096 }, [9]), 72);
+    const bad = [null, 7, [], [1], [257, 1], [0, 1], [1.5, 1], [-1, 1], ["1", 1], [1, 1, 1]];
+    for (const cells of bad) assert.throws(() => viewer.tileNbytes(image, cells), /no tile has/);
+  },
+
   the_cache_keeps_what_was_used_last_within_its_bytes() {
     const cache = new viewer.Cache(100);
     const tile = () => ({ values: new Uint8Array(40) });

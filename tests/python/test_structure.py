@@ -26,6 +26,7 @@ MAY_INCLUDE = {
     "src/hdf5": {"src/core", "src/backend", "src/codec", "hdf5_filter", "src/base"},
     "jupyter/comm": {"src/base"},
     "jupyter/server": {"jupyter/comm", "src/base"},
+    "jupyter/widget": {"src/codec", "src/base"},
     "python/ext": {
         "src/base",
         "src/codec",
@@ -97,7 +98,7 @@ MAY_IMPORT = {
     "_publish": {"_checks", "jupyter", "_published", "_core"},
     "_info": {"_display", "hdf5", "_core"},
     "_planes": {"_lazy", "_view"},
-    "_viewer": {"_planes", "_display", "_lazy", "_view", "_checks"},
+    "_viewer": {"_planes", "_display", "_lazy", "_view", "_checks", "_core"},
     "plot": {"_planes", "_display", "_lazy", "_view", "_checks", "_threads"},
     "_demo": {"gpufetch", "_text"},
     "__main__": {"gpufetch", "_demo", "_remote", "hdf5", "_text"},

@@ -20,6 +20,7 @@ import pytest
 from server_build import needs_server
 
 import gpufetch as gf
+from gpufetch import _core
 from gpufetch._viewer import streams, tiles
 from gpufetch._viewer.messages import answer
 from gpufetch._viewer.picture import shown_box, viewer_png
@@ -266,6 +267,8 @@ GOOD = {"id": "1", "op": "tile", "panel": 0, "index": [0], "levels": [0, 0], "pl
         ({"place": {"0": 0}}, "place is"),
         ({"code": "x"}, "unknown member 'code'"),
         ({"op": "value"}, "unknown member 'levels'"),
+        ({"encoded": 1}, "encoded is 1"),
+        ({"op": "echo"}, "unknown member 'index'"),
         ({"id": 7}, "id is 7"),
         ({"id": "x" * 65}, "id is"),
         ({"id": ""}, "id is ''"),
@@ -285,6 +288,36 @@ def test_a_message_that_does_not_fit_is_refused_and_the_value_named(
 def test_what_is_no_request_is_refused(content: Any) -> None:
     reply, buffers = answer([panel_of(np.zeros((4, 4)))], content, [])
     assert reply["id"] is None and "error" in reply and buffers == []
+
+
+def kinds_of_panels() -> list[Panel]:
+    smooth = np.sin(np.arange(300 * 300) / 900).reshape(300, 300)
+    picture = (smooth * 100 + 100).astype(np.uint8).repeat(3).reshape(300, 300, 3)
+    return [panel_of(smooth), panel_of(picture), panel_of(smooth.ravel())]
+
+
+def test_an_encoded_tile_is_the_plain_one() -> None:
+    for panel in kinds_of_panels():
+        where = {"index": [], "levels": [0] * len(panel.shape), "place": [0] * len(panel.shape)}
+        plain, (data,) = ask(panel, **where)
+        reply, (chunk,) = ask(panel, **where, encoded=True)
+        assert reply == plain | {"encoded": True} and len(chunk) < len(data), panel.kind
+        assert _core.chunk_decode(chunk, len(data)) == data, panel.kind
+        assert ask(panel, **where, encoded=False) == (plain, [data])
+
+
+def test_a_tile_that_gets_no_smaller_travels_plain() -> None:
+    noise = np.random.default_rng(1).bytes(256 * 256 * 4)
+    panel = panel_of(np.frombuffer(noise, np.uint8).reshape(256, 256, 4))
+    reply, (data,) = ask(panel, index=[], levels=[0, 0], place=[0, 0], encoded=True)
+    assert panel.kind == "colour" and "encoded" not in reply and len(data) == 256 * 256 * 4
+
+
+def test_the_page_gets_the_decoder_and_an_echo() -> None:
+    panel = panel_of(np.zeros((4, 4), np.float32))
+    assert ask(panel, "echo") == ({}, [])
+    reply, (decoder,) = ask(panel, "decoder")
+    assert reply == {} and decoder.startswith(b"\0asm")
 
 
 def test_a_request_with_buffers_is_refused() -> None:

@@ -3,10 +3,13 @@
 A request is `{"id": ..., "op": ..., "panel": n, ...}` and has one answer, with the same id:
 
 - `tile`, with `index` (one integer for each leading axis), `levels` and `place` (one for each axis
-  that is shown): the members of a `Tile`, and its data as the only buffer;
+  that is shown): the members of a `Tile`, and its data as the only buffer; with `encoded` true also
+  as a chunk of docs/format.md, if that is smaller, and then the answer has `encoded`, too;
 - `value`, with `index` and `at`, one integer for each axis that is shown: the element as `text`;
 - `histogram`, with `index`: `counts`, their `range`, and `sample`;
-- `step`: the last `step` of the program that the tensor belongs to, null if it says none.
+- `step`: the last `step` of the program that the tensor belongs to, null if it says none;
+- `echo`: nothing, by which the page finds out how much the line delays;
+- `decoder`: the codec's decoder, a WebAssembly module, as the only buffer.
 
 A request that does not fit, and one whose read fails, is answered by `error`, a text for people.
 The page keeps two requests unanswered at most and asks for what it shows by then, so that nothing
@@ -16,22 +19,27 @@ is read for a view that has passed but those two.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from pathlib import Path
 from typing import Any
 
 from gpufetch._checks import check_int
 from gpufetch._viewer.tiles import Panel
 
-__all__ = ["Answer", "answer"]
+__all__ = ["DECODER", "Answer", "answer"]
 
 Answer = tuple[dict[str, Any], list[bytes]]
 
+DECODER = Path(__file__).with_name("decoder.wasm").read_bytes()
 _ID_MAX = 64
 _MEMBERS = {
     "tile": {"index", "levels", "place"},
     "value": {"index", "at"},
     "histogram": {"index"},
     "step": set(),
+    "echo": set(),
+    "decoder": set(),
 }
+_OPTIONAL = {"tile": {"encoded"}}
 
 
 def answer(panels: Sequence[Panel], content: object, buffers: Sequence[object]) -> Answer:
@@ -59,7 +67,7 @@ def _answered(panels: Sequence[Panel], content: dict[Any, Any]) -> Answer:
     op = content.get("op")
     if not isinstance(op, str) or op not in _MEMBERS:
         raise ValueError(f"op is {op!r:.80}: give one of {', '.join(_MEMBERS)}")
-    unknown = content.keys() - {"id", "op", "panel"} - _MEMBERS[op]
+    unknown = content.keys() - {"id", "op", "panel"} - _MEMBERS[op] - _OPTIONAL.get(op, set())
     if unknown:
         raise ValueError(f"{op} has the unknown member {sorted(map(repr, unknown))[0]:.80}")
     number = _int(content.get("panel"), "panel", len(panels))
@@ -95,10 +103,18 @@ def _tile(panel: Panel, content: dict[Any, Any]) -> Answer:
         -(-length // (panel.tile_cells << level))
         for length, level in zip(panel.shape, levels, strict=True)
     ]
+    wants_encoded = content.get("encoded", False)
+    if not isinstance(wants_encoded, bool):
+        raise TypeError(f"encoded is {wants_encoded!r:.80}: give true or false")
     tile = panel.tile(index, levels, _ints(content, "place", places))
-    reply = tile._asdict()
+    reply = {**tile._asdict(), "cells": list(tile.cells)}
     del reply["data"]
-    return {**reply, "cells": list(tile.cells)}, [tile.data]
+    chunk = panel.encoded(tile) if wants_encoded else tile.data
+    return (
+        (reply | {"encoded": True}, [chunk])
+        if len(chunk) < len(tile.data)
+        else (reply, [tile.data])
+    )
 
 
 def _value(panel: Panel, content: dict[Any, Any]) -> Answer:
@@ -118,9 +134,19 @@ def _step(panel: Panel, content: dict[Any, Any]) -> Answer:
     return {"step": panel.last_step()}, []
 
 
+def _echo(panel: Panel, content: dict[Any, Any]) -> Answer:
+    return {}, []
+
+
+def _decoder(panel: Panel, content: dict[Any, Any]) -> Answer:
+    return {}, [DECODER]
+
+
 _OPERATIONS: dict[str, Callable[[Panel, dict[Any, Any]], Answer]] = {
     "tile": _tile,
     "value": _value,
     "histogram": _histogram,
     "step": _step,
+    "echo": _echo,
+    "decoder": _decoder,
 }

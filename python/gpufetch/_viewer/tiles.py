@@ -15,6 +15,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
+from gpufetch import _core
 from gpufetch._display.palettes import NAN_COLOUR
 from gpufetch._display.summary import bins_of, sample
 from gpufetch._lazy.array import LazyArray
@@ -109,6 +110,8 @@ class Panel(ABC):
 
     kind: str
     tile_cells = IMAGE_CELLS
+    # What a tile's data is: a type of elements, and the lengths of axes after those of the cells.
+    element: tuple[str, tuple[int, ...]] = ("float32", ())
 
     def __init__(self, source: Source, name: str, options: Options, shown: Sequence[int]) -> None:
         array = source.array
@@ -146,6 +149,11 @@ class Panel(ABC):
             for n, level, number in zip(self.shape, levels, place, strict=True)
         ]
         return self.read(self.at(index), ranges)
+
+    def encoded(self, tile: Tile) -> bytes:
+        """The tile's data as a chunk of docs/format.md."""
+        dtype, axes = self.element
+        return _core.chunk_encode(tile.data, dtype, (*tile.cells, *axes))
 
     def values(self, index: Sequence[int], box: Sequence[tuple[int, int]]) -> npt.NDArray[Any]:
         """Pull the elements of a box of the axes that are shown."""
@@ -229,6 +237,7 @@ class ColourPanel(ImagePanel):
     """Pictures in red, green, blue and perhaps opacity."""
 
     kind = "colour"
+    element = ("uint8", (4,))
 
     def __init__(self, source: Source, name: str, options: Options) -> None:
         last = source.array.ndim - 1
@@ -256,6 +265,7 @@ class LinePanel(Panel):
 
     kind = "line"
     tile_cells = LINE_CELLS
+    element = ("float32", (2,))
 
     def __init__(self, source: Source, name: str, options: Options) -> None:
         if options.part is None and source.array.dtype.kind == "c":

@@ -9,6 +9,8 @@ from __future__ import annotations
 
 import base64
 import contextlib
+import hashlib
+import time
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -19,7 +21,7 @@ import numpy.typing as npt
 import traitlets
 
 from gpufetch._display.palettes import NAN_COLOUR, PALETTES
-from gpufetch._viewer.messages import answer
+from gpufetch._viewer.messages import DECODER, answer
 from gpufetch._viewer.picture import shown_box, viewer_png
 from gpufetch._viewer.state import checked_state
 from gpufetch._viewer.streams import ProducerStreams
@@ -43,6 +45,7 @@ class Viewer(anywidget.AnyWidget):  # type: ignore[misc]
     state = traitlets.Dict().tag(sync=True)
     _panels: Any = traitlets.List().tag(sync=True)
     _palettes = traitlets.Dict().tag(sync=True)
+    _decoder = traitlets.Unicode(hashlib.sha256(DECODER).hexdigest()[:16]).tag(sync=True)
     _revision = traitlets.Int(0).tag(sync=True)
 
     def __init__(self, panels: Sequence[Panel], state: dict[str, Any]) -> None:
@@ -64,9 +67,11 @@ class Viewer(anywidget.AnyWidget):  # type: ignore[misc]
             raise traitlets.TraitError(str(error)) from error
 
     def _received(self, widget: Any, content: Any, buffers: Sequence[Any]) -> None:
+        began = time.perf_counter()
         with self._streams.current():
             reply, data = answer(self._shown, content, buffers)
-        self.send(reply, data)
+        # What is left of the time from request to answer is the line's, to the page.
+        self.send(reply | {"ms": (time.perf_counter() - began) * 1e3}, data)
 
     def refresh(self) -> None:
         """Let the page read anew what it shows, after the contents have changed."""
