@@ -9,8 +9,8 @@
 
 int LLVMFuzzerTestOneInput(const uint8_t *data, size_t nbytes);
 
-static void check(const char *text, size_t nbytes) {
-  gpufi_checkpoint_contents contents = {0}, again = {0};
+static void check_as(const char *text, size_t nbytes, bool is_share) {
+  gpufi_checkpoint_contents contents = {.is_share = is_share}, again = {.is_share = is_share};
   gpuf_error err;
   char *first, *second;
   size_t first_nbytes, second_nbytes;
@@ -26,6 +26,12 @@ static void check(const char *text, size_t nbytes) {
   }
   gpufi_checkpoint_contents_clear(&contents);
   gpufi_checkpoint_contents_clear(&again);
+}
+
+/* As a checkpoint's, and as what a rank says of its shards. */
+static void check(const char *text, size_t nbytes) {
+  check_as(text, nbytes, false);
+  check_as(text, nbytes, true);
 }
 
 /* As the lines of a manifest that begins so. */

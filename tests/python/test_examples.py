@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 import subprocess
 from pathlib import Path
 
@@ -14,20 +15,33 @@ import gpufetch  # noqa: F401  lets h5py decode the files
 
 FOLDER = Path(os.environ.get("GPUFETCH_BUILD_DIR", "")) / "examples"
 
-NEEDS = {"restart": "it needs a C++ compiler", "restart_fortran": "it needs gfortran"}
+NEEDS = {
+    "restart": "it needs a C++ compiler",
+    "restart_fortran": "it needs gfortran",
+    "gray_scott_ranks": "it needs an MPI, such as Debian's libopenmpi-dev",
+}
 
 
-def run(name: str, *arguments: object) -> subprocess.CompletedProcess[str]:
+def run(name: str, *arguments: object, ranks: int = 0) -> subprocess.CompletedProcess[str]:
     program = FOLDER / name
+    mpirun = shutil.which("mpirun")
     if not program.is_file():
         needs = NEEDS.get(name, "meson setup build -Dexamples=true")
         pytest.skip(f"$GPUFETCH_BUILD_DIR has no {program.name}: {needs}")
+    if ranks and not mpirun:
+        pytest.skip("there is no mpirun: install an MPI, such as Debian's openmpi-bin")
+    launcher = [mpirun, "--oversubscribe", "-n", str(ranks)] if ranks and mpirun else []
     return subprocess.run(
-        [program, *map(str, arguments)],
+        [*launcher, program, *map(str, arguments)],
         capture_output=True,
         text=True,
         timeout=120,
-        env={**os.environ, "GPUFETCH_BACKEND": "host"},
+        env={
+            **os.environ,
+            "GPUFETCH_BACKEND": "host",
+            "OMPI_ALLOW_RUN_AS_ROOT": "1",  # in containers; other MPIs do not ask
+            "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1",
+        },
     )
 
 
@@ -65,4 +79,26 @@ def test_a_program_goes_on_where_its_checkpoint_left_it(tmp_path: Path, program:
         np.testing.assert_array_equal(one["position"][:], other["position"][:])
     done = run(program, tmp_path / "nowhere", 10)
     assert done.returncode == 1 and f"{program}: " in done.stderr
+    assert "nowhere" in done.stderr
+
+
+def test_mpi_ranks_go_on_in_any_number_with_the_same_bits(tmp_path: Path) -> None:
+    for ranks, steps, before in [(4, 45, 0), (3, 70, 45), (1, 85, 70), (2, 100, 85)]:
+        done = run("gray_scott_ranks", tmp_path, steps, 18, ranks=ranks)
+        assert (done.returncode, done.stdout) == (0, f"{ranks} ranks from step {before}\n"), done
+    whole = tmp_path / "whole"
+    whole.mkdir()
+    assert run("gray_scott_ranks", whole, 100, 18, ranks=1).returncode == 0
+    assert len(list(tmp_path.glob("gray_scott-000000000100.*.0.h5"))) == 1
+    name = "gray_scott-000000000100.h5"
+    with h5py.File(tmp_path / name) as one, h5py.File(whole / name) as other:
+        assert one.attrs["step"] == 100
+        assert one["u"].shape == (18, 18, 18) and np.ptp(one["u"][:]) > 0.1
+        np.testing.assert_array_equal(one["u"][:], other["u"][:])
+        np.testing.assert_array_equal(one["v"][:], other["v"][:])
+
+
+def test_a_failure_of_a_rank_is_told(tmp_path: Path) -> None:
+    done = run("gray_scott_ranks", tmp_path / "nowhere", 1, 8, ranks=2)
+    assert done.returncode != 0 and "gray_scott_ranks: " in done.stderr
     assert "nowhere" in done.stderr

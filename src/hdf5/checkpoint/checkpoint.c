@@ -9,10 +9,44 @@
 #include "base/fork.h"
 #include "base/struct.h"
 #include "hdf5/checkpoint/library.h"
+#include "hdf5/checkpoint/rank_files.h"
+#include "hdf5/checkpoint/settle.h"
 #include "hdf5/checkpoint/shard_files.h"
 #include "hdf5/checkpoint/writer.h"
 
 /* --- Opening ----------------------------------------------------------------- */
+
+/* Whether the other ranks can be told of what is wrong with the rest. */
+static gpuf_status check_ranks(const gpuf_checkpoint_options *options, gpuf_error *err) {
+  const int32_t count = options->rank_count > 0 ? options->rank_count : 1;
+  if (options->rank_count < 0 || options->rank < 0 || options->rank >= count) {
+    return gpufi_fail(err, GPUF_ERR_INVALID, 0,
+                      "options.rank is %d, and options.rank_count %d: ranks count from 0",
+                      (int)options->rank, (int)options->rank_count);
+  }
+  if (count > 1 && !options->agree) {
+    return gpufi_fail(err, GPUF_ERR_INVALID, 0,
+                      "options.rank_count is %d, and options.agree is NULL: set it to a function "
+                      "that gives the minimum over all ranks",
+                      (int)count);
+  }
+  return GPUF_OK;
+}
+
+static gpuf_status check_shards(const gpuf_checkpoint_options *options, gpuf_error *err) {
+  const size_t rank_count = options->rank_count > 1 ? (size_t)options->rank_count : 1;
+  const size_t shard_count = options->shard_count > 0 ? options->shard_count : 1;
+  if (shard_count > GPUFI_CHECKPOINT_SHARDS_MAX) {
+    return gpufi_fail(err, GPUF_ERR_INVALID, 0, "options.shard_count is %zu; at most %zu are made",
+                      shard_count, GPUFI_CHECKPOINT_SHARDS_MAX);
+  }
+  if (rank_count > GPUFI_CHECKPOINT_ALL_SHARDS_MAX / shard_count) {
+    return gpufi_fail(err, GPUF_ERR_INVALID, 0,
+                      "%zu ranks of %zu shards each are more than %zu files: let fewer ranks write",
+                      rank_count, shard_count, GPUFI_CHECKPOINT_ALL_SHARDS_MAX);
+  }
+  return GPUF_OK;
+}
 
 static gpuf_status check_options(const gpuf_checkpoint_options *options, gpuf_error *err) {
   if (options->keep_count < 0 || options->thread_count < 0) {
@@ -24,41 +58,48 @@ static gpuf_status check_options(const gpuf_checkpoint_options *options, gpuf_er
     return gpufi_fail(err, GPUF_ERR_INVALID, 0, "options.mode %d is not a gpuf_checkpoint_mode",
                       (int)options->mode);
   }
-  if (options->shard_count > GPUFI_CHECKPOINT_SHARDS_MAX) {
-    return gpufi_fail(err, GPUF_ERR_INVALID, 0, "options.shard_count is %zu; at most %zu are made",
-                      options->shard_count, GPUFI_CHECKPOINT_SHARDS_MAX);
-  }
   if (options->recycle && options->keep_count == 0) {
     return gpufi_fail(err, GPUF_ERR_INVALID, 0,
                       "options.recycle is set, and options.keep_count is 0: all checkpoints are "
                       "kept, and none expires that could be overwritten");
   }
-  return GPUF_OK;
+  if (options->recycle && options->rank_count > 1) {
+    return gpufi_fail(
+        err, GPUF_ERR_UNSUPPORTED, 0,
+        "options.recycle is set, and options.rank_count is %d: files are written over "
+        "by a writer that is alone; leave options.recycle out",
+        (int)options->rank_count);
+  }
+  return check_shards(options, err);
 }
 
-/* Where checkpoints go, and who may write them. */
+/* Remove what dead owners of the prefix, which is locked, have left. */
+static gpuf_status sweep(const gpufi_checkpoint_folder *folder, gpuf_error *err) {
+  gpuf_status status = gpufi_checkpoint_folder_sweep(folder, err);
+  if (status == GPUF_OK) {
+    status = gpufi_checkpoint_shards_sweep(folder, err);
+  }
+  return status == GPUF_OK ? gpufi_checkpoint_rank_files_sweep(folder, err) : status;
+}
+
+/* Where checkpoints go, and who may write them, which is rank 0 for all. */
 static gpuf_status open_folder(gpuf_checkpoint *c, gpuf_error *err) {
   gpuf_status status =
       gpufi_checkpoint_folder_open(&c->folder, c->options.directory, c->options.prefix, err);
-  if (status == GPUF_OK) {
+  if (status == GPUF_OK && c->ranks.rank == 0) {
     status = gpufi_checkpoint_folder_lock(&c->folder, err);
   }
-  if (status == GPUF_OK) {
-    c->member.lock_fd = c->folder.lock_fd;
-    c->member.give_up = gpufi_checkpoint_give_up;
-    gpufi_checkpoint_member_add(&c->member);
-    status = gpufi_checkpoint_folder_sweep(&c->folder, err);
+  if (status != GPUF_OK) {
+    return status;
   }
-  if (status == GPUF_OK) {
-    status = gpufi_checkpoint_shards_sweep(&c->folder, err);
-  }
-  return status;
+  c->member.lock_fd = c->folder.lock_fd;
+  c->member.give_up = gpufi_checkpoint_give_up;
+  gpufi_checkpoint_member_add(&c->member);
+  return c->ranks.rank == 0 ? sweep(&c->folder, err) : GPUF_OK;
 }
 
 static void destroy(gpuf_checkpoint *c) {
-  if (c->folder.lock_fd >= 0) {
-    gpufi_checkpoint_member_remove(&c->member);
-  }
+  gpufi_checkpoint_member_remove(&c->member);
   gpufi_checkpoint_folder_close(&c->folder);
   gpufi_checkpoint_contents_clear(&c->contents);
   gpufi_checkpoint_snapshot_close(&c->snapshot);
@@ -74,6 +115,10 @@ static gpuf_checkpoint *create(const gpuf_checkpoint_options *options) {
     c->process_id = getpid();
     c->options = *options;
     c->folder.fd = c->folder.lock_fd = -1;
+    c->ranks = (gpufi_checkpoint_ranks){.rank = options->rank,
+                                        .count = options->rank_count > 1 ? options->rank_count : 1,
+                                        .agree = options->agree,
+                                        .arg = options->agree_arg};
     c->writing.codec = options->uncompressed ? GPUF_H5_CODEC_NONE : GPUF_H5_CODEC_GPUFETCH;
     c->writing.thread_count = options->thread_count;
     c->writing.stop = &c->stop;
@@ -84,6 +129,24 @@ static gpuf_checkpoint *create(const gpuf_checkpoint_options *options) {
     gpufi_condition_init(&c->changed);
   }
   return c;
+}
+
+/* What one rank does without the others. */
+static gpuf_status open_alone(gpuf_checkpoint *c, gpuf_error *err) {
+  gpuf_status status = check_options(&c->options, err);
+  if (status == GPUF_OK) {
+    status = gpufi_checkpoint_library(&c->writing.api, err);
+  }
+  if (status == GPUF_OK) {
+    status = gpufi_checkpoint_watch_process(err);
+  }
+  if (status == GPUF_OK) {
+    status = open_folder(c, err);
+  }
+  if (status == GPUF_OK) {
+    status = gpufi_checkpoint_snapshot_open(&c->snapshot, &c->options, err);
+  }
+  return status == GPUF_OK ? gpufi_checkpoint_start_writer(c, err) : status;
 }
 
 gpuf_status gpuf_checkpoint_open(const gpuf_checkpoint_options *options,
@@ -98,7 +161,7 @@ gpuf_status gpuf_checkpoint_open(const gpuf_checkpoint_options *options,
     status = gpufi_checkpoint_check_report(report, err);
   }
   if (status == GPUF_OK) {
-    status = check_options(&own, err);
+    status = check_ranks(&own, err);
   }
   if (status != GPUF_OK) {
     return status;
@@ -107,20 +170,15 @@ gpuf_status gpuf_checkpoint_open(const gpuf_checkpoint_options *options,
   if (!c) {
     return gpufi_fail(err, GPUF_ERR_NO_MEMORY, 0, "no memory for %zu bytes", sizeof(*c));
   }
-  status = gpufi_checkpoint_library(&c->writing.api, err);
-  if (status == GPUF_OK) {
-    status = gpufi_checkpoint_watch_process(err);
-  }
-  if (status == GPUF_OK) {
-    status = open_folder(c, err);
-  }
-  if (status == GPUF_OK) {
-    status = gpufi_checkpoint_snapshot_open(&c->snapshot, &c->options, err);
-  }
-  if (status == GPUF_OK) {
-    status = gpufi_checkpoint_start_writer(c, err);
+  status = open_alone(c, err);
+  const bool has_writer = status == GPUF_OK;
+  if (c->ranks.count > 1) {
+    status = gpufi_checkpoint_agree_to_open(&c->ranks, &own, status, err);
   }
   if (status != GPUF_OK) {
+    if (has_writer) {
+      gpufi_checkpoint_end_writer(c);
+    }
     destroy(c);
     return status;
   }
@@ -147,16 +205,23 @@ gpuf_status gpuf_checkpoint_wait(gpuf_checkpoint *c, int64_t timeout_ns,
   if (timeout_ns >= 0) {
     deadline = gpufi_deadline_after(timeout_ns);
   }
+  if (c->ranks.count > 1) {
+    pthread_mutex_lock(&c->turn); /* the ranks speak of one thing after another */
+  }
+  const bool is_settled = gpufi_checkpoint_settle(c, true, timeout_ns >= 0 ? &deadline : NULL);
   pthread_mutex_lock(&c->lock);
-  if (gpufi_checkpoint_await_writer(c, timeout_ns >= 0 ? &deadline : NULL)) {
+  if (is_settled || c->phase == GPUFI_CHECKPOINT_BEGUN) {
     status = gpufi_checkpoint_outcome(c, err);
   } else {
-    status =
-        gpufi_fail(err, GPUF_ERR_TIMEOUT, 0,
-                   "the checkpoint of step %" PRId64 " is still being written", c->report.step);
+    status = gpufi_fail(err, GPUF_ERR_TIMEOUT, 0,
+                        "the checkpoint of step %" PRId64 " is still being written%s",
+                        c->report.step, c->ranks.count > 1 ? ", here or by another rank" : "");
   }
   gpufi_checkpoint_report_write(c, report);
   pthread_mutex_unlock(&c->lock);
+  if (c->ranks.count > 1) {
+    pthread_mutex_unlock(&c->turn);
+  }
   return status;
 }
 
@@ -173,14 +238,13 @@ gpuf_status gpuf_checkpoint_close(gpuf_checkpoint *c, gpuf_checkpoint_report *re
   if (gpufi_checkpoint_check_report(report, NULL) != GPUF_OK) {
     report = NULL;
   }
+  gpufi_checkpoint_settle(c, true, NULL);
+  gpufi_checkpoint_leave_unsettled(c);
   pthread_mutex_lock(&c->lock);
-  gpufi_checkpoint_await_writer(c, NULL);
   status = gpufi_checkpoint_outcome(c, err);
   gpufi_checkpoint_report_write(c, report);
-  c->ends = true;
-  pthread_cond_broadcast(&c->changed);
   pthread_mutex_unlock(&c->lock);
-  pthread_join(c->thread, NULL);
+  gpufi_checkpoint_end_writer(c);
   destroy(c);
   return status;
 }

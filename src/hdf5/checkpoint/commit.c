@@ -6,6 +6,7 @@
 #include "base/fork.h"
 #include "base/struct.h"
 #include "hdf5/checkpoint/plan.h"
+#include "hdf5/checkpoint/settle.h"
 #include "hdf5/checkpoint/writer.h"
 
 /* Begin a call on `c`: what every one checks, and its turn. */
@@ -25,8 +26,7 @@ static gpufi_checkpoint_phase phase_of(gpuf_checkpoint *c) {
   return found;
 }
 
-static gpuf_status begin(gpuf_checkpoint *c, int64_t step, gpuf_checkpoint_report *report,
-                         gpuf_error *err) {
+static gpuf_status check_call(gpuf_checkpoint *c, int64_t step, gpuf_error *err) {
   if (step < 0) {
     return gpufi_fail(err, GPUF_ERR_INVALID, 0, "step %" PRId64 " is negative", step);
   }
@@ -35,22 +35,44 @@ static gpuf_status begin(gpuf_checkpoint *c, int64_t step, gpuf_checkpoint_repor
                       "the checkpoint of step %" PRId64 " was begun: commit or abort it first",
                       c->contents.step);
   }
+  return GPUF_OK;
+}
+
+/* The folder is looked at by the rank that writes the masters. */
+static gpuf_status check_folder(const gpuf_checkpoint *c, int64_t step, gpuf_error *err) {
+  if (c->ranks.rank > 0) {
+    return GPUF_OK;
+  }
+  const gpuf_status status = gpufi_checkpoint_folder_check(&c->folder, err);
+  return status == GPUF_OK && !c->options.replace
+             ? gpufi_checkpoint_folder_check_new(&c->folder, step, err)
+             : status;
+}
+
+/* Other ranks wait for what this one says, also where its call is wrong. */
+static gpuf_status begin(gpuf_checkpoint *c, int64_t step, gpuf_checkpoint_report *report,
+                         gpuf_error *err) {
+  gpuf_status status = check_call(c, step, err);
+  if (status != GPUF_OK && c->ranks.count <= 1) {
+    return status;
+  }
+  const bool is_settled = gpufi_checkpoint_settle(c, !c->options.skip_if_busy, NULL);
   pthread_mutex_lock(&c->lock);
-  const bool is_free = c->options.skip_if_busy ? c->phase != GPUFI_CHECKPOINT_WRITING
-                                               : gpufi_checkpoint_await_writer(c, NULL);
   gpufi_checkpoint_report_write(c, report);
   const int64_t busy_step = c->report.step;
   pthread_mutex_unlock(&c->lock);
-  if (!is_free) {
-    return gpufi_fail(err, GPUF_ERR_TIMEOUT, 0,
-                      "the checkpoint of step %" PRId64 " is still being written: step %" PRId64
-                      " is skipped",
-                      busy_step, step);
+  if (!is_settled) {
+    return status != GPUF_OK
+               ? status
+               : gpufi_fail(err, GPUF_ERR_TIMEOUT, 0,
+                            "the checkpoint of step %" PRId64
+                            " is still being written%s: step %" PRId64 " is skipped",
+                            busy_step, c->ranks.count > 1 ? ", here or by another rank" : "", step);
   }
-  gpuf_status status = gpufi_checkpoint_folder_check(&c->folder, err);
-  if (status == GPUF_OK && !c->options.replace) {
-    status = gpufi_checkpoint_folder_check_new(&c->folder, step, err);
+  if (status == GPUF_OK) {
+    status = check_folder(c, step, err);
   }
+  status = gpufi_checkpoint_agree_to_begin(&c->ranks, step, status, err);
   if (status != GPUF_OK) {
     return status;
   }
@@ -98,6 +120,21 @@ static gpuf_status enter_begun(gpuf_checkpoint *c, gpuf_error *err) {
   return status;
 }
 
+static gpuf_status add(gpuf_checkpoint *c, const char *name, const gpuf_tensor *tensor,
+                       const gpuf_part *part, gpuf_error *err) {
+  if (c->ranks.rank > 0 && tensor->ndim == 0) {
+    return gpufi_fail(err, GPUF_ERR_INVALID, 0,
+                      "tensor '%s' has no axes, and this is rank %d: add it on rank 0, or as a "
+                      "value",
+                      name, (int)c->ranks.rank);
+  }
+  if (c->ranks.count > 1) {
+    return gpufi_checkpoint_add_piece(&c->contents, name, tensor, part, err);
+  }
+  return part ? gpufi_checkpoint_add_part(&c->contents, name, tensor, part, err)
+              : gpufi_checkpoint_add_tensor(&c->contents, name, tensor, err);
+}
+
 gpuf_status gpuf_checkpoint_add(gpuf_checkpoint *c, const char *name, const gpuf_tensor *tensor,
                                 const gpuf_part *part, gpuf_error *err) {
   const int64_t begin_ns = gpufi_clock_ns();
@@ -114,8 +151,7 @@ gpuf_status gpuf_checkpoint_add(gpuf_checkpoint *c, const char *name, const gpuf
   if (status != GPUF_OK) {
     return status;
   }
-  status = part ? gpufi_checkpoint_add_part(&c->contents, name, tensor, &own, err)
-                : gpufi_checkpoint_add_tensor(&c->contents, name, tensor, err);
+  status = add(c, name, tensor, part ? &own : NULL, err);
   c->stall_ns += gpufi_clock_ns() - begin_ns;
   pthread_mutex_unlock(&c->turn);
   return status;
@@ -181,9 +217,12 @@ static void start(gpuf_checkpoint *c) {
 
 /* Before the writer and the snapshot use them. */
 static gpuf_status prepare(gpuf_checkpoint *c, gpuf_error *err) {
+  const size_t count = c->options.shard_count > 0 ? c->options.shard_count : 1;
+  const gpufi_checkpoint_share share = {
+      .count = count, .first = (size_t)c->ranks.rank * count, .set = c->ranks.set};
   const gpuf_status status = gpufi_checkpoint_check_parts(&c->contents, err);
-  return status == GPUF_OK && c->options.shard_count > 1
-             ? gpufi_checkpoint_plan(&c->contents, c->folder.prefix, c->options.shard_count, err)
+  return status == GPUF_OK && (count > 1 || c->ranks.count > 1)
+             ? gpufi_checkpoint_plan(&c->contents, c->folder.prefix, &share, err)
              : status;
 }
 

@@ -159,8 +159,8 @@ gpuf_status gpufi_checkpoint_add_tensor(gpufi_checkpoint_contents *contents, con
 
 /* --- Parts ------------------------------------------------------------------- */
 
-static gpuf_status check_box(const char *name, const gpuf_tensor *tensor, const gpuf_part *part,
-                             gpuf_error *err) {
+gpuf_status gpufi_checkpoint_check_part(const char *name, const gpuf_tensor *tensor,
+                                        const gpuf_part *part, gpuf_error *err) {
   for (int32_t axis = 0; axis < tensor->ndim; axis++) {
     const int64_t length = tensor->shape[axis];
     const int64_t whole = part->shape[axis];
@@ -235,7 +235,7 @@ gpuf_status gpufi_checkpoint_add_part(gpufi_checkpoint_contents *contents, const
                                       gpuf_error *err) {
   gpufi_checkpoint_part added = {.tensor = *tensor};
   const uint64_t hash = hash_of(without_slash(name), strlen(without_slash(name)));
-  gpuf_status status = check_box(name, tensor, part, err);
+  gpuf_status status = gpufi_checkpoint_check_part(name, tensor, part, err);
   if (status != GPUF_OK) {
     return status;
   }
@@ -324,7 +324,7 @@ gpuf_status gpufi_checkpoint_add_shard(gpufi_checkpoint_contents *contents,
   return GPUF_OK;
 }
 
-static bool lies_in(const gpufi_checkpoint_shard_part *part, const gpuf_tensor *tensor) {
+bool gpufi_checkpoint_lies_in(const gpufi_checkpoint_shard_part *part, const gpuf_tensor *tensor) {
   for (int32_t axis = 0; axis < tensor->ndim; axis++) {
     if (part->start[axis] < 0 || part->shape[axis] < 1 || part->shape[axis] > tensor->shape[axis] ||
         part->start[axis] > tensor->shape[axis] - part->shape[axis]) {
@@ -334,8 +334,8 @@ static bool lies_in(const gpufi_checkpoint_shard_part *part, const gpuf_tensor *
   return true;
 }
 
-static bool boxes_overlap(const gpufi_checkpoint_shard_part *a,
-                          const gpufi_checkpoint_shard_part *b, int32_t ndim) {
+bool gpufi_checkpoint_boxes_overlap(const gpufi_checkpoint_shard_part *a,
+                                    const gpufi_checkpoint_shard_part *b, int32_t ndim) {
   for (int32_t axis = 0; axis < ndim; axis++) {
     if (a->start[axis] + a->shape[axis] <= b->start[axis] ||
         b->start[axis] + b->shape[axis] <= a->start[axis]) {
@@ -345,25 +345,29 @@ static bool boxes_overlap(const gpufi_checkpoint_shard_part *a,
   return true;
 }
 
+int64_t gpufi_checkpoint_part_count(const gpufi_checkpoint_shard_part *part, int32_t ndim) {
+  int64_t count = 1;
+  for (int32_t axis = 0; axis < ndim; axis++) {
+    count *= part->shape[axis];
+  }
+  return count;
+}
+
 /* Parts that lie in the tensor and do not overlap are all of it where they have as many elements.
  */
 static bool parts_fit(const gpufi_checkpoint_tensor *t, size_t shard_count) {
   int64_t count = 0;
   for (size_t i = 0; i < t->shard_part_count; i++) {
     const gpufi_checkpoint_shard_part *const part = &t->shard_parts[i];
-    int64_t part_count = 1;
-    if (part->shard >= shard_count || !lies_in(part, &t->tensor)) {
+    if (part->shard >= shard_count || !gpufi_checkpoint_lies_in(part, &t->tensor)) {
       return false;
     }
-    for (int32_t axis = 0; axis < t->tensor.ndim; axis++) {
-      part_count *= part->shape[axis];
-    }
     for (size_t k = 0; k < i; k++) {
-      if (boxes_overlap(part, &t->shard_parts[k], t->tensor.ndim)) {
+      if (gpufi_checkpoint_boxes_overlap(part, &t->shard_parts[k], t->tensor.ndim)) {
         return false;
       }
     }
-    count += part_count;
+    count += gpufi_checkpoint_part_count(part, t->tensor.ndim);
   }
   return count == gpuf_tensor_count(&t->tensor);
 }
@@ -449,6 +453,10 @@ static void clear_tensor(gpufi_checkpoint_tensor *t) {
   for (size_t i = 0; i < t->shard_part_count; i++) {
     free(t->shard_parts[i].dataset);
   }
+  if (t->piece) {
+    free(t->piece->array);
+  }
+  free(t->piece);
   free(t->shard_parts);
   free(t->parts);
   free(t->name);

@@ -49,6 +49,14 @@ typedef struct gpufi_checkpoint_shard {
   uint64_t seal_sum; /* the checksum in its seal; 0 in a shard's own manifest */
 } gpufi_checkpoint_shard;
 
+/* A box of an array of all ranks: a tensor of its own where it is written. */
+typedef struct gpufi_checkpoint_piece {
+  char *array;   /* its name, which the first piece that a rank adds of it has, too */
+  bool is_first; /* of those that this rank adds */
+  int64_t shape[GPUF_NDIM_MAX]; /* of the array */
+  int64_t start[GPUF_NDIM_MAX];
+} gpufi_checkpoint_piece;
+
 typedef struct gpufi_checkpoint_tensor {
   char *name; /* without a slash at its begin */
   /* Writing: the caller's tensor until the snapshot, and the snapshot's copy from then on. Reading,
@@ -60,6 +68,8 @@ typedef struct gpufi_checkpoint_tensor {
   gpufi_checkpoint_shard_part *shard_parts;
   size_t shard_part_count;
   gpufi_h5_digest digest; /* of what the file itself holds of it */
+  /* With ranks: what the tensor is of an array that all ranks hold; NULL: it is an array. */
+  gpufi_checkpoint_piece *piece;
 } gpufi_checkpoint_tensor;
 
 /* A set of names by their hashes: datasets and the groups that they lie in. */
@@ -81,6 +91,7 @@ typedef struct gpufi_checkpoint_contents {
   gpufi_checkpoint_shard *shards; /* NULL: one file holds everything */
   size_t shard_count;
   gpufi_checkpoint_shard self; /* of a shard's own manifest: which one it is; else zeroed */
+  bool is_share; /* what one rank says of its shards, which may not be all of a tensor */
   /* The tensors by the order in which they are written, of which a snapshot is taken in that order;
    * NULL: as they were added. */
   size_t *order;
@@ -105,6 +116,14 @@ gpuf_status gpufi_checkpoint_add_tensor(gpufi_checkpoint_contents *contents, con
 gpuf_status gpufi_checkpoint_add_part(gpufi_checkpoint_contents *contents, const char *name,
                                       const gpuf_tensor *tensor, const gpuf_part *part,
                                       gpuf_error *err);
+/* GPUF_ERR_INVALID for a part that does not lie within the whole. */
+gpuf_status gpufi_checkpoint_check_part(const char *name, const gpuf_tensor *tensor,
+                                        const gpuf_part *part, gpuf_error *err);
+/* With ranks: add a part (NULL: all) of an array as a tensor of its own. GPUF_ERR_INVALID, and
+ * nothing changes, as for the other two. */
+gpuf_status gpufi_checkpoint_add_piece(gpufi_checkpoint_contents *contents, const char *name,
+                                       const gpuf_tensor *tensor, const gpuf_part *part,
+                                       gpuf_error *err);
 /* GPUF_ERR_INVALID where the parts of a tensor leave gaps. */
 gpuf_status gpufi_checkpoint_check_parts(const gpufi_checkpoint_contents *contents,
                                          gpuf_error *err);
@@ -115,6 +134,12 @@ gpuf_status gpufi_checkpoint_add_shard_part(gpufi_checkpoint_tensor *t,
 /* Whether the shards' parts of each tensor lie in it, do not overlap, and are all of it, and are
  * held by shards that there are. */
 bool gpufi_checkpoint_shard_parts_fit(const gpufi_checkpoint_contents *contents);
+/* Whether a part lies in the tensor, and has elements; and whether two parts have some in common.
+ */
+bool gpufi_checkpoint_lies_in(const gpufi_checkpoint_shard_part *part, const gpuf_tensor *tensor);
+bool gpufi_checkpoint_boxes_overlap(const gpufi_checkpoint_shard_part *a,
+                                    const gpufi_checkpoint_shard_part *b, int32_t ndim);
+int64_t gpufi_checkpoint_part_count(const gpufi_checkpoint_shard_part *part, int32_t ndim);
 /* Add a shard, whose name is copied. */
 gpuf_status gpufi_checkpoint_add_shard(gpufi_checkpoint_contents *contents,
                                        const gpufi_checkpoint_shard *shard, gpuf_error *err);

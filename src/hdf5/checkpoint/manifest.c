@@ -14,7 +14,7 @@
 #define FORMAT_VERSION_SHARDED 2
 #define FIRST_LINE "gpufetch checkpoint "
 #define WORD_NBYTES 32
-#define PARTS_MAX 16384 /* of a tensor, which are compared with each other */
+#define PARTS_MAX GPUFI_CHECKPOINT_PARTS_MAX
 /* "end ", 16 digits and a newline. */
 #define LAST_LINE_NBYTES ((size_t)21)
 
@@ -56,17 +56,17 @@ static void print_digest(FILE *out, const gpufi_h5_digest *digest) {
       digest->sum);
 }
 
-static void print_tensor(FILE *out, const gpufi_checkpoint_tensor *t) {
+static void print_tensor(FILE *out, const gpufi_checkpoint_tensor *t, bool is_sharded) {
   const int32_t ndim = t->tensor.ndim;
-  put(out, "%s %zu %s %s %d", t->shard_parts ? "sharded" : "tensor", strlen(t->name), t->name,
+  put(out, "%s %zu %s %s %d", is_sharded ? "sharded" : "tensor", strlen(t->name), t->name,
       gpuf_dtype_name(t->tensor.dtype), (int)ndim);
   print_numbers(out, ndim, t->tensor.shape);
-  if (!t->shard_parts) {
+  if (!is_sharded) {
     print_digest(out, &t->digest);
     return;
   }
   put(out, " %zu\n", t->shard_part_count);
-  for (size_t i = 0; i < t->shard_part_count; i++) {
+  for (size_t i = 0; t->shard_parts && i < t->shard_part_count; i++) {
     const gpufi_checkpoint_shard_part *const part = &t->shard_parts[i];
     put(out, "part %zu %s %zu", strlen(part->dataset), part->dataset, part->shard);
     print_numbers(out, ndim, part->start);
@@ -99,7 +99,8 @@ gpuf_status gpufi_checkpoint_manifest_format(const gpufi_checkpoint_contents *co
       print_value(out, &contents->values[i]);
     }
     for (size_t i = 0; i < contents->tensor_count; i++) {
-      print_tensor(out, &contents->tensors[i]);
+      const gpufi_checkpoint_tensor *const t = &contents->tensors[i];
+      print_tensor(out, t, t->shard_parts || contents->is_share);
     }
     is_written = fflush(out) == 0 && !ferror(out);
     if (is_written) {
@@ -238,14 +239,14 @@ static gpuf_status take_part(gpufi_checkpoint_tensor *t, cursor *c, bool *is_sho
 
 /* What follows the rank and the shape of a tensor. */
 static gpuf_status take_places(gpufi_checkpoint_tensor *t, cursor *c, bool is_sharded,
-                               bool *is_short, gpuf_error *err) {
+                               int64_t count_min, bool *is_short, gpuf_error *err) {
   gpuf_status status = GPUF_OK;
   if (!is_sharded) {
     t->digest = take_digest(c);
     return GPUF_OK;
   }
   const int64_t count = take_int64(c, '\n');
-  c->is_good = c->is_good && count > 0 && count <= PARTS_MAX;
+  c->is_good = c->is_good && count >= count_min && count <= PARTS_MAX;
   for (int64_t i = 0; i < count && c->is_good && status == GPUF_OK; i++) {
     status = take_part(t, c, is_short, err);
   }
@@ -271,7 +272,7 @@ static gpuf_status take_tensor(gpufi_checkpoint_contents *contents, cursor *c, c
     status = gpufi_checkpoint_add_tensor(contents, name, &tensor, err);
   }
   return status == GPUF_OK ? take_places(&contents->tensors[contents->tensor_count - 1], c,
-                                         is_sharded, is_short, err)
+                                         is_sharded, !contents->is_share, is_short, err)
                            : status;
 }
 
@@ -284,7 +285,7 @@ static gpuf_status take_shard(gpufi_checkpoint_contents *contents, cursor *c, ch
   shard.nbytes = (uint64_t)take_count(c);
   shard.seal_sum = take_bits(c, '\n');
   c->is_good = c->is_good && !strchr(name, '/') &&
-               contents->shard_count < GPUFI_CHECKPOINT_SHARDS_MAX &&
+               contents->shard_count < GPUFI_CHECKPOINT_ALL_SHARDS_MAX &&
                !(is_self && contents->self.name);
   if (!c->is_good || !is_self) {
     return c->is_good ? gpufi_checkpoint_add_shard(contents, &shard, err) : GPUF_OK;
@@ -331,7 +332,7 @@ static gpuf_status take_line(gpufi_checkpoint_contents *contents, cursor *c, boo
   }
   const bool is_sharded = strcmp(word, "sharded") == 0;
   const bool is_self = strcmp(word, "self") == 0;
-  if (is_sharded || strcmp(word, "tensor") == 0) {
+  if (is_sharded || (strcmp(word, "tensor") == 0 && !contents->is_share)) {
     status = take_tensor(contents, c, name, is_sharded, is_short, err);
   } else if (is_self || strcmp(word, "shard") == 0) {
     status = take_shard(contents, c, name, is_self, err);
@@ -400,8 +401,9 @@ gpuf_status gpufi_checkpoint_manifest_parse(gpufi_checkpoint_contents *contents,
     return gpufi_fail(err, GPUF_ERR_NO_MEMORY, 0, "no memory for the checkpoint's manifest");
   }
   const bool is_alone = contents->shard_count == 0 && !contents->self.name;
-  c.is_good = c.is_good && is_alone == (version == FORMAT_VERSION_ALONE) &&
-              (status != GPUF_OK || gpufi_checkpoint_shard_parts_fit(contents));
+  c.is_good =
+      c.is_good && is_alone == (version == FORMAT_VERSION_ALONE) &&
+      (status != GPUF_OK || contents->is_share || gpufi_checkpoint_shard_parts_fit(contents));
   return status == GPUF_OK && !c.is_good ? damaged(err)
          : status == GPUF_ERR_INVALID    ? damaged(err)
                                          : status;

@@ -24,6 +24,10 @@
  * A shard's own manifest has a line for each dataset, as a file has that is alone, and one that
  * begins with "self", as the master's line does with "shard", of which the last two numbers are 0.
  *
+ * What a rank tells rank 0 of its shards (rank_files.h) has the same lines, with its own shards,
+ * whose numbers begin at 0, and each of its tensors as a sharded one of the whole's shape, with the
+ * parts that it holds, of which there may be none.
+ *
  * Each line ends with a newline. Before a name or a text stands its number of bytes. After a
  * tensor's name: dtype, rank, shape, number of chunks, their stored bytes, and the sum of digest.h;
  * a float64 is its bits. Thread-safety: re-entrant. */
@@ -32,13 +36,16 @@
 
 #include "hdf5/checkpoint/contents.h"
 
+#define GPUFI_CHECKPOINT_PARTS_MAX 16384 /* of a tensor, which are compared with each other */
+
 /* Write the text, which the caller frees. */
 gpuf_status gpufi_checkpoint_manifest_format(const gpufi_checkpoint_contents *contents, char **text,
                                              size_t *nbytes, gpuf_error *err);
 
-/* Read it into `contents`, which is empty before and, after a failure, holds something to clear.
- * The text is untrusted, and need not end with a NUL: GPUF_ERR_CORRUPT where it is no manifest, and
- * GPUF_ERR_UNSUPPORTED for one of a newer format. */
+/* Read it into `contents`, which is empty before, but for is_share, which says what it must be,
+ * and, after a failure, holds something to clear. The text is untrusted, and need not end with a
+ * NUL: GPUF_ERR_CORRUPT where it is no manifest, and GPUF_ERR_UNSUPPORTED for one of a newer
+ * format. */
 gpuf_status gpufi_checkpoint_manifest_parse(gpufi_checkpoint_contents *contents, const char *text,
                                             size_t nbytes, gpuf_error *err);
 

@@ -117,14 +117,14 @@ static size_t number(gpufi_checkpoint_contents *contents) {
 }
 
 static gpuf_status name_shards(gpufi_checkpoint_contents *contents, const char *prefix,
-                               size_t count, gpuf_error *err) {
+                               const gpufi_checkpoint_share *share, gpuf_error *err) {
   gpufi_checkpoint_shard shard = {.name = NULL};
   gpuf_status status = GPUF_OK;
-  uint64_t set;
-  bool is_random = gpufi_random_bytes(&set, sizeof(set));
-  for (size_t i = 0; i < count && status == GPUF_OK && is_random; i++) {
+  uint64_t set = share->set;
+  bool is_random = set || gpufi_random_bytes(&set, sizeof(set));
+  for (size_t i = 0; i < share->count && status == GPUF_OK && is_random; i++) {
     gpufi_checkpoint_shard_name name =
-        gpufi_checkpoint_shard_name_of(prefix, contents->step, set, i);
+        gpufi_checkpoint_shard_name_of(prefix, contents->step, set, share->first + i);
     shard.name = name.text;
     shard.uuid[0] = set;
     is_random = gpufi_random_bytes(&shard.uuid[1], sizeof(shard.uuid[1]));
@@ -177,10 +177,12 @@ static gpuf_status order_tensors(gpufi_checkpoint_contents *contents, gpuf_error
 }
 
 gpuf_status gpufi_checkpoint_plan(gpufi_checkpoint_contents *contents, const char *prefix,
-                                  size_t count, gpuf_error *err) {
-  gpuf_status status = cut_all(contents, count, err);
+                                  const gpufi_checkpoint_share *share, gpuf_error *err) {
+  gpufi_checkpoint_share made = *share;
+  gpuf_status status = cut_all(contents, share->count, err);
   if (status == GPUF_OK) {
-    status = name_shards(contents, prefix, number(contents), err);
+    made.count = share->set ? share->count : number(contents);
+    status = name_shards(contents, prefix, &made, err);
   }
   return status == GPUF_OK ? order_tensors(contents, err) : status;
 }

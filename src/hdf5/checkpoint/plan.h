@@ -13,10 +13,18 @@
 
 #include "hdf5/checkpoint/contents.h"
 
-/* Give the tensors parts, and the contents shards with names that no file of the folder has, of
- * which each holds something: there may be fewer than `count`, or none. Also the order in which a
+/* The shards of one writer. */
+typedef struct gpufi_checkpoint_share {
+  size_t count;
+  size_t first; /* the index of its first one among those of all ranks; 0 where it is alone */
+  uint64_t set; /* that of all ranks; 0: it is alone */
+} gpufi_checkpoint_share;
+
+/* Give the tensors parts, and the contents shards with names that no file of the folder has. Of a
+ * writer that is alone each shard holds something: there may be fewer than `share->count`, or none.
+ * One of several makes all, so that the others' indexes are known. Also the order in which a
  * snapshot is taken, in which the shards come in turn, so that all of them are written at once. */
 gpuf_status gpufi_checkpoint_plan(gpufi_checkpoint_contents *contents, const char *prefix,
-                                  size_t count, gpuf_error *err);
+                                  const gpufi_checkpoint_share *share, gpuf_error *err);
 
 #endif

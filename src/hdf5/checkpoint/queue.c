@@ -171,7 +171,8 @@ void gpufi_checkpoint_queue_end(gpufi_checkpoint_queue *queue) {
 /* Whether the writer's next batch of the tensor at `position` is there, or will never be. Called
  * with the mutex held. */
 static bool has_next(const gpufi_checkpoint_queue *queue, size_t writer, size_t position) {
-  return queue->status != GPUF_OK || queue->batches[writer].first || queue->taken_count > position;
+  return queue->status != GPUF_OK || queue->batches[writer].first ||
+         queue->taken_count > position || queue->is_ended;
 }
 
 bool gpufi_checkpoint_queue_has_next(gpufi_checkpoint_queue *queue, size_t writer,

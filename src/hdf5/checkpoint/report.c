@@ -43,7 +43,8 @@ void gpufi_checkpoint_report_end(gpuf_checkpoint *c, gpuf_status status, const g
   if (status == GPUF_OK) {
     report->file_nbytes = sizes->file_nbytes;
     report->recycled_nbytes = sizes->recycled_nbytes;
-    report->ratio = (double)report->raw_nbytes / (double)sizes->file_nbytes;
+    report->ratio =
+        sizes->file_nbytes ? (double)report->raw_nbytes / (double)sizes->file_nbytes : 0;
   }
   if (error->status == GPUF_ERR_IO || error->status == GPUF_ERR_HDF5) {
     report->system_error = error->native_code;

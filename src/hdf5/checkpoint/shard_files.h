@@ -7,7 +7,8 @@
 #include "hdf5/checkpoint/contents.h"
 #include "hdf5/checkpoint/folder.h"
 
-#define GPUFI_CHECKPOINT_SHARDS_MAX ((size_t)256)
+#define GPUFI_CHECKPOINT_SHARDS_MAX ((size_t)256)      /* of one rank */
+#define GPUFI_CHECKPOINT_ALL_SHARDS_MAX ((size_t)4096) /* of all: a restart has them open */
 
 typedef struct gpufi_checkpoint_shard_name {
   char text[GPUFI_CHECKPOINT_FILE_NAME_NBYTES];

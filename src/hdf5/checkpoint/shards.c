@@ -140,6 +140,14 @@ gpuf_status gpufi_checkpoint_shards_write(gpufi_checkpoint_shards *shards,
   return status == GPUF_OK ? write_files(shards, writing, snapshot, contents, err) : status;
 }
 
+uint64_t gpufi_checkpoint_shards_nbytes(const gpufi_checkpoint_contents *contents) {
+  uint64_t nbytes = 0;
+  for (size_t i = 0; i < contents->shard_count; i++) {
+    nbytes += contents->shards[i].nbytes;
+  }
+  return nbytes;
+}
+
 uint64_t gpufi_checkpoint_shards_recycled(const gpufi_checkpoint_shards *shards) {
   uint64_t nbytes = 0;
   for (size_t i = 0; i < shards->count; i++) {

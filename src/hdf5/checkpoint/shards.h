@@ -23,6 +23,8 @@ gpuf_status gpufi_checkpoint_shards_write(gpufi_checkpoint_shards *shards,
 /* Have them, and their names, on the disk. */
 gpuf_status gpufi_checkpoint_shards_sync(const gpufi_checkpoint_shards *shards,
                                          const gpufi_checkpoint_folder *folder, gpuf_error *err);
+/* What the contents' shards take, once they are written. */
+uint64_t gpufi_checkpoint_shards_nbytes(const gpufi_checkpoint_contents *contents);
 /* Of the older files that they were. */
 uint64_t gpufi_checkpoint_shards_recycled(const gpufi_checkpoint_shards *shards);
 /* Close the files; with `removes`, they go. */

@@ -6,6 +6,8 @@
 
 #include "hdf5/checkpoint/folder.h"
 #include "hdf5/checkpoint/process.h"
+#include "hdf5/checkpoint/ranks.h"
+#include "hdf5/checkpoint/shards.h"
 #include "hdf5/checkpoint/snapshot.h"
 #include "hdf5/checkpoint/write.h"
 
@@ -13,7 +15,25 @@ typedef enum gpufi_checkpoint_phase {
   GPUFI_CHECKPOINT_IDLE,    /* no contents */
   GPUFI_CHECKPOINT_BEGUN,   /* contents and snapshot are those of the thread whose turn it is */
   GPUFI_CHECKPOINT_WRITING, /* they are the writer's */
+  /* With ranks: as begun, until all ranks have said how theirs ended; and on rank 0, the writer's
+   * while it writes the master. */
+  GPUFI_CHECKPOINT_WRITTEN,
+  GPUFI_CHECKPOINT_JOINING,
 } gpufi_checkpoint_phase;
+
+/* Of the file that was written, and of the older one that it was before, or 0. */
+typedef struct gpufi_checkpoint_file_sizes {
+  uint64_t file_nbytes, recycled_nbytes;
+} gpufi_checkpoint_file_sizes;
+
+/* With ranks: what the writer has done, for the thread whose turn it is once it has. */
+typedef struct gpufi_checkpoint_written {
+  gpuf_status status;
+  gpuf_error error; /* why it failed, or what did not go well besides */
+  gpufi_checkpoint_file_sizes sizes;
+  gpufi_checkpoint_shards shards;
+  bool is_published; /* the master has its name, also where the status is a failure */
+} gpufi_checkpoint_written;
 
 struct gpuf_checkpoint {
   gpufi_checkpoint_member member; /* first: the process hands it back */
@@ -24,7 +44,9 @@ struct gpuf_checkpoint {
   int64_t finished_step; /* the writer's: that of the last one that it finished, or -1 */
   atomic_bool stop;      /* the process ends: what is being written is given up */
   pthread_t thread;
-  pthread_mutex_t turn; /* held by calls but gpuf_checkpoint_wait, one after another */
+  pthread_mutex_t turn;         /* held by calls, one after another; without ranks, not by a wait */
+  gpufi_checkpoint_ranks ranks; /* of the thread whose turn it is */
+  gpufi_checkpoint_written written;
   gpufi_checkpoint_contents contents;
   gpufi_checkpoint_snapshot snapshot;
   int64_t stall_ns;
@@ -36,11 +58,6 @@ struct gpuf_checkpoint {
   bool is_entered;               /* the writer uses HDF5 or a device */
   gpuf_checkpoint_report report; /* of the one that is being written, or was last */
 };
-
-/* Of the file that was written, and of the older one that it was before, or 0. */
-typedef struct gpufi_checkpoint_file_sizes {
-  uint64_t file_nbytes, recycled_nbytes;
-} gpufi_checkpoint_file_sizes;
 
 /* --- Reports (the lock is held, but where something else is said) ------------- */
 

@@ -1,85 +1,35 @@
 #include "hdf5/checkpoint/writer.h"
 
-#include <errno.h>
 #include <string.h>
-#include <sys/stat.h>
 #include <unistd.h>
 
-#include "base/clock.h"
 #include "base/error.h"
 #include "base/thread.h"
 #include "hdf5/checkpoint/expired.h"
+#include "hdf5/checkpoint/output.h"
 #include "hdf5/checkpoint/shard_files.h"
 #include "hdf5/checkpoint/shards.h"
-
-static gpuf_status fail_at_end(gpuf_error *err) {
-  return gpufi_fail(err, GPUF_ERR_STATE, 0, "the process ended before the checkpoint");
-}
-
-/* Begin to use HDF5 and devices. GPUF_ERR_STATE if the process ends: then neither may be used any
- * more. */
-static gpuf_status enter(gpuf_checkpoint *c, gpuf_error *err) {
-  pthread_mutex_lock(&c->lock);
-  c->is_entered = !atomic_load(&c->stop);
-  const bool is_entered = c->is_entered;
-  pthread_mutex_unlock(&c->lock);
-  return is_entered ? GPUF_OK : fail_at_end(err);
-}
-
-static void leave(gpuf_checkpoint *c) {
-  pthread_mutex_lock(&c->lock);
-  c->is_entered = false;
-  pthread_cond_broadcast(&c->changed);
-  pthread_mutex_unlock(&c->lock);
-}
+#include "hdf5/checkpoint/share.h"
 
 /* Fill the shards, and then the temporary; it is removed unless all are whole. */
-static gpuf_status fill(gpuf_checkpoint *c, gpufi_checkpoint_shards *shards,
-                        const gpufi_checkpoint_temporary *temporary, uint64_t *file_nbytes,
-                        gpuf_error *err) {
-  struct stat file = {.st_size = 0};
+static gpuf_status fill_all(gpuf_checkpoint *c, gpufi_checkpoint_shards *shards,
+                            const gpufi_checkpoint_temporary *temporary, uint64_t *file_nbytes,
+                            gpuf_error *err) {
   gpuf_status status = gpufi_checkpoint_shards_write(shards, &c->writing, &c->folder, temporary,
                                                      &c->snapshot, &c->contents, err);
   if (status == GPUF_OK) {
-    status = gpufi_checkpoint_write(&c->writing, &c->snapshot, &c->contents, temporary, err);
-  }
-  if (status == GPUF_OK && atomic_load(&c->stop)) {
-    status = fail_at_end(err);
-  }
-  if (status == GPUF_OK && fstat(temporary->fd, &file) != 0) {
-    status = gpufi_fail(err, GPUF_ERR_IO, errno, "looking at '%s' failed: %s", temporary->path.text,
-                        strerror(errno));
-  }
-  if (status != GPUF_OK) {
+    status = gpufi_checkpoint_fill(c, &c->contents, temporary, file_nbytes, err);
+  } else {
     gpufi_checkpoint_temporary_remove(&c->folder, c->contents.step);
   }
-  *file_nbytes = (uint64_t)file.st_size;
-  for (size_t i = 0; i < c->contents.shard_count; i++) {
-    *file_nbytes += c->contents.shards[i].nbytes;
-  }
+  *file_nbytes += gpufi_checkpoint_shards_nbytes(&c->contents);
   return status;
-}
-
-/* The committer may still be taking the snapshot: it ends with a failure of the writer's. */
-static void end_snapshot(gpuf_checkpoint *c, gpuf_status status, const gpuf_error *error) {
-  if (status != GPUF_OK) {
-    gpufi_checkpoint_queue_fail(&c->snapshot.queue, status, error);
-    gpufi_checkpoint_queue_await_end(&c->snapshot.queue, NULL);
-  }
-}
-
-/* What is promised once `step` is finished. */
-static gpufi_checkpoint_keeping keeping_of(const gpuf_checkpoint *c, int64_t step) {
-  return (gpufi_checkpoint_keeping){.step = step,
-                                    .count = c->options.keep_count,
-                                    .recycles = c->options.recycle,
-                                    .syncs = !c->options.unsynced};
 }
 
 /* An older file, or a new one. */
 static gpuf_status make_temporary(gpuf_checkpoint *c, gpufi_checkpoint_temporary *temporary,
                                   gpuf_error *err) {
-  const gpufi_checkpoint_keeping keeping = keeping_of(c, c->finished_step);
+  const gpufi_checkpoint_keeping keeping = gpufi_checkpoint_keeping_of(c, c->finished_step);
   return gpufi_checkpoint_recycle(&c->folder, &keeping, c->contents.step, !c->options.unsynced,
                                   temporary)
              ? GPUF_OK
@@ -98,22 +48,22 @@ static void remove_spares(const gpuf_checkpoint *c, const gpufi_checkpoint_tempo
 static gpuf_status write_temporary(gpuf_checkpoint *c, gpufi_checkpoint_shards *shards,
                                    gpufi_checkpoint_temporary *temporary, uint64_t *file_nbytes,
                                    gpuf_error *err) {
-  gpuf_status status = enter(c, err);
+  gpuf_status status = gpufi_checkpoint_enter(c, err);
   if (status != GPUF_OK) {
-    end_snapshot(c, status, err);
+    gpufi_checkpoint_end_snapshot(c, status, err);
     return status;
   }
   status = make_temporary(c, temporary, err);
   if (status == GPUF_OK) {
-    status = fill(c, shards, temporary, file_nbytes, err);
+    status = fill_all(c, shards, temporary, file_nbytes, err);
     remove_spares(c, temporary);
   }
   if (status != GPUF_OK) {
     gpufi_checkpoint_shards_end(shards, true);
   }
-  end_snapshot(c, status, err);
+  gpufi_checkpoint_end_snapshot(c, status, err);
   gpufi_checkpoint_snapshot_release(&c->snapshot);
-  leave(c);
+  gpufi_checkpoint_leave(c);
   return status;
 }
 
@@ -128,28 +78,6 @@ static gpuf_status publish(gpuf_checkpoint *c, const gpufi_checkpoint_shards *sh
                            : status;
 }
 
-/* What the step had before, and what has expired. */
-static void remove_older(gpuf_checkpoint *c, gpuf_error *note) {
-  const gpufi_checkpoint_contents *const contents = &c->contents;
-  const gpufi_checkpoint_keeping keeping = keeping_of(c, contents->step);
-  const uint64_t *const set = contents->shard_count > 0 ? &contents->shards[0].uuid[0] : NULL;
-  gpuf_error error = {0};
-  gpufi_checkpoint_prune(&c->folder, &keeping, note);
-  if (c->options.replace &&
-      gpufi_checkpoint_shards_remove(&c->folder, contents->step, set, &error) != GPUF_OK &&
-      !*note->message) {
-    *note = error;
-  }
-}
-
-/* Whether the master has its name: where that could not be flushed alone, it has. */
-static bool is_published(const gpuf_checkpoint *c, int fd) {
-  struct stat named, open;
-  const gpufi_checkpoint_path path = gpufi_checkpoint_path_of(&c->folder, c->contents.step);
-  return lstat(path.text, &named) == 0 && fstat(fd, &open) == 0 && named.st_dev == open.st_dev &&
-         named.st_ino == open.st_ino;
-}
-
 /* `note` gets what did not go well once the checkpoint was finished. */
 static gpuf_status write_checkpoint(gpuf_checkpoint *c, gpufi_checkpoint_file_sizes *sizes,
                                     gpuf_error *note, gpuf_error *err) {
@@ -161,12 +89,13 @@ static gpuf_status write_checkpoint(gpuf_checkpoint *c, gpufi_checkpoint_file_si
   if (status == GPUF_OK) {
     status = publish(c, &shards, temporary.fd, err);
     if (status == GPUF_OK) {
-      remove_older(c, note);
+      gpufi_checkpoint_remove_older(c, &c->contents, note);
       c->finished_step = step;
     } else {
       gpufi_checkpoint_temporary_remove(&c->folder, step);
     }
-    gpufi_checkpoint_shards_end(&shards, status != GPUF_OK && !is_published(c, temporary.fd));
+    gpufi_checkpoint_shards_end(&shards, status != GPUF_OK &&
+                                             !gpufi_checkpoint_is_published(c, temporary.fd));
   }
   if (temporary.fd >= 0) {
     close(temporary.fd);
@@ -174,25 +103,52 @@ static gpuf_status write_checkpoint(gpuf_checkpoint *c, gpufi_checkpoint_file_si
   return status;
 }
 
+/* Write a checkpoint alone, and report on it. Returns with the lock held. */
+static void write_alone(gpuf_checkpoint *c) {
+  gpuf_error error = {0};
+  gpuf_error note = {0};
+  gpufi_checkpoint_file_sizes sizes = {0, 0};
+  const gpuf_status status = write_checkpoint(c, &sizes, &note, &error);
+  gpufi_checkpoint_contents_clear(&c->contents);
+  pthread_mutex_lock(&c->lock);
+  gpufi_checkpoint_report_end(c, status, status == GPUF_OK ? &note : &error, &sizes);
+  c->phase = GPUFI_CHECKPOINT_IDLE;
+}
+
+/* The same of this rank's share, or of all of them, without the report, which waits for the other
+ * ranks. */
+static void write_with_others(gpuf_checkpoint *c, gpufi_checkpoint_phase phase) {
+  if (phase == GPUFI_CHECKPOINT_WRITING) {
+    gpufi_checkpoint_write_share(c);
+  } else {
+    gpufi_checkpoint_join_shares(c);
+  }
+  pthread_mutex_lock(&c->lock);
+  c->phase = GPUFI_CHECKPOINT_WRITTEN;
+}
+
+/* Whether there is something to do. Called with the lock held. */
+static bool has_work(const gpuf_checkpoint *c) {
+  return c->phase == GPUFI_CHECKPOINT_WRITING || c->phase == GPUFI_CHECKPOINT_JOINING;
+}
+
 static void *writer_main(void *arg) {
   gpuf_checkpoint *const c = arg;
   pthread_mutex_lock(&c->lock);
   while (true) {
-    while (c->phase != GPUFI_CHECKPOINT_WRITING && !c->ends) {
+    while (!has_work(c) && !c->ends) {
       pthread_cond_wait(&c->changed, &c->lock);
     }
-    if (c->phase != GPUFI_CHECKPOINT_WRITING) {
+    if (!has_work(c)) {
       break;
     }
+    const gpufi_checkpoint_phase phase = c->phase;
     pthread_mutex_unlock(&c->lock);
-    gpuf_error error = {0};
-    gpuf_error note = {0};
-    gpufi_checkpoint_file_sizes sizes = {0, 0};
-    const gpuf_status status = write_checkpoint(c, &sizes, &note, &error);
-    gpufi_checkpoint_contents_clear(&c->contents);
-    pthread_mutex_lock(&c->lock);
-    gpufi_checkpoint_report_end(c, status, status == GPUF_OK ? &note : &error, &sizes);
-    c->phase = GPUFI_CHECKPOINT_IDLE;
+    if (c->ranks.count <= 1) {
+      write_alone(c);
+    } else {
+      write_with_others(c, phase);
+    }
     pthread_cond_broadcast(&c->changed);
   }
   pthread_mutex_unlock(&c->lock);
@@ -203,7 +159,7 @@ void gpufi_checkpoint_give_up(gpufi_checkpoint_member *member) {
   gpuf_checkpoint *const c = (gpuf_checkpoint *)member;
   gpuf_error error = {0};
   atomic_store(&c->stop, true);
-  gpufi_checkpoint_queue_fail(&c->snapshot.queue, fail_at_end(&error), &error);
+  gpufi_checkpoint_queue_fail(&c->snapshot.queue, gpufi_checkpoint_fail_at_end(&error), &error);
   pthread_mutex_lock(&c->lock);
   while (c->is_entered) {
     pthread_cond_wait(&c->changed, &c->lock);
@@ -213,11 +169,19 @@ void gpufi_checkpoint_give_up(gpufi_checkpoint_member *member) {
 
 bool gpufi_checkpoint_await_writer(gpuf_checkpoint *c, const struct timespec *deadline) {
   int code = 0;
-  while (c->phase == GPUFI_CHECKPOINT_WRITING && code == 0) {
+  while (has_work(c) && code == 0) {
     code = deadline ? pthread_cond_timedwait(&c->changed, &c->lock, deadline)
                     : pthread_cond_wait(&c->changed, &c->lock);
   }
-  return c->phase != GPUFI_CHECKPOINT_WRITING;
+  return !has_work(c);
+}
+
+void gpufi_checkpoint_end_writer(gpuf_checkpoint *c) {
+  pthread_mutex_lock(&c->lock);
+  c->ends = true;
+  pthread_cond_broadcast(&c->changed);
+  pthread_mutex_unlock(&c->lock);
+  pthread_join(c->thread, NULL);
 }
 
 gpuf_status gpufi_checkpoint_start_writer(gpuf_checkpoint *c, gpuf_error *err) {

@@ -9,6 +9,8 @@ gpuf_status gpufi_checkpoint_start_writer(gpuf_checkpoint *c, gpuf_error *err);
 /* Wait while it has something to do, at most until the deadline (NULL: no limit). False where it
  * still has. Called with the lock held. */
 bool gpufi_checkpoint_await_writer(gpuf_checkpoint *c, const struct timespec *deadline);
+/* Let it return, and wait until it has. */
+void gpufi_checkpoint_end_writer(gpuf_checkpoint *c);
 /* At exit(): as gpufi_checkpoint_member says. */
 void gpufi_checkpoint_give_up(gpufi_checkpoint_member *member);
 

@@ -43,6 +43,28 @@
  * two files can take at once; and what a shard has of a tensor is one box. There may be fewer files
  * than shard_count, and for a state without a chunk there is one.
  *
+ * Ranks. With options.rank_count, so many processes write one checkpoint: each opens a writer of
+ * the same folder, prefix and options, but for its rank, adds what it holds, and writes shard_count
+ * shards of its own (one for 0); rank 0 writes the master, once all shards are whole and on the
+ * disk. What the ranks know of each other goes through one callback, options.agree, the minimum of
+ * an integer over all of them, and through the folder, so that no type of MPI is involved. With
+ * MPI:
+ *
+ *   static int64_t agree(void *comm, int64_t value) {
+ *     MPI_Allreduce(MPI_IN_PLACE, &value, 1, MPI_INT64_T, MPI_MIN, *(MPI_Comm *)comm);
+ *     return value;
+ *   }
+ *
+ * gpuf_checkpoint_open, _begin, _wait and _close are collective: all ranks call them, in the same
+ * order, and each returns once all have called it. The others are not. Of an array each rank adds
+ * its parts; one that is added whole, and one of no axes, which must be rank 0's, is added by one
+ * rank. A value may be added by any rank, or by several alike; the checkpoint has all of them. A
+ * checkpoint is finished by the next of those calls: after it was flushed to the disk, the ranks
+ * wait there until rank 0 has written the master. It is there for all ranks or for none: where one
+ * fails, or has gone, or where their parts overlap or leave gaps, no master appears, and each rank
+ * gets an error that names the rank that failed. The report's numbers are those of the rank. A
+ * restart needs no ranks: any process reads any box from it.
+ *
  * HDF5. A checkpoint owns its files, and no identifier of the program's is involved. They are
  * written by a thread of the library, with the libhdf5 that gpuf_h5_bind chooses if it was built
  * thread-safe. Otherwise the program's own calls could meet the thread's, so that a second copy of
@@ -54,9 +76,10 @@
  * and HDF5 may print "infinite loop closing library", as it does beside any other thread's calls.
  *
  * Thread-safety: calls on one checkpoint, or on one restart, take turns, and a call waits for those
- * of other threads; gpuf_checkpoint_wait may be called beside any other. No other thread may be in
- * a call when gpuf_checkpoint_close or gpuf_restart_close begins. In a forked child every call on
- * an object of the parent is GPUF_ERR_STATE, and the parent's checkpoint is left alone.
+ * of other threads; gpuf_checkpoint_wait may be called beside any other, but with ranks. No other
+ * thread may be in a call when gpuf_checkpoint_close or gpuf_restart_close begins. In a forked
+ * child every call on an object of the parent is GPUF_ERR_STATE, and the parent's checkpoint is
+ * left alone.
  *
  * SPDX-License-Identifier: BSD-3-Clause
  */
@@ -122,8 +145,18 @@ typedef struct gpuf_checkpoint_options {
    * then a new one is made. Readers on other machines may not be seen. */
   bool recycle;
   /* How many files the tensors of a checkpoint are spread over, which are written at once, at most
-   * 256; 0 or 1: all is one file. See "Shards" above. */
+   * 256; 0 or 1: all is one file. With ranks, those of each rank. See "Shards" above. */
   size_t shard_count;
+  /* Of several processes that write one checkpoint, which one this is, from 0, and how many there
+   * are; 0 or 1: it is alone. See "Ranks" above. */
+  int32_t rank;
+  int32_t rank_count;
+  /* The minimum of `value` over all ranks, each of which makes the call; any negative number where
+   * it is not to be had, because a rank or the connection to it is gone. Called with agree_arg, by
+   * gpuf_checkpoint_open, _begin, _wait and _close alone, on the thread that called them; it makes
+   * no call on the checkpoint. */
+  int64_t (*agree)(void *arg, int64_t value);
+  void *agree_arg;
 } gpuf_checkpoint_options;
 
 #define GPUF_CHECKPOINT_OPTIONS_INIT                                                               \
@@ -142,7 +175,11 @@ typedef struct gpuf_checkpoint_options {
    false,                                                                                          \
    false,                                                                                          \
    false,                                                                                          \
-   0}
+   0,                                                                                              \
+   0,                                                                                              \
+   0,                                                                                              \
+   NULL,                                                                                           \
+   NULL}
 
 /* How a checkpoint ended, or how far it is. */
 typedef struct gpuf_checkpoint_report {
@@ -205,7 +242,8 @@ typedef struct gpuf_checkpoint gpuf_checkpoint;
  * of the prefix have left. *report (may be NULL) says which mode was chosen, and what is reserved.
  * While it is open, the file DIRECTORY/.PREFIX.lock is locked: GPUF_ERR_STATE where another writer
  * of the prefix, in this process or another, holds it. GPUF_ERR_IO where the folder does not exist
- * or may not be written to. Close it with gpuf_checkpoint_close. */
+ * or may not be written to. With ranks, rank 0 holds the lock, and all of them fail where one does:
+ * GPUF_ERR_INVALID where their options differ. Close it with gpuf_checkpoint_close. */
 GPUF_API gpuf_status gpuf_checkpoint_open(const gpuf_checkpoint_options *options,
                                           gpuf_checkpoint **checkpoint,
                                           gpuf_checkpoint_report *report, gpuf_error *err);
@@ -216,7 +254,8 @@ GPUF_API gpuf_status gpuf_checkpoint_open(const gpuf_checkpoint_options *options
  * GPUF_ERR_INVALID for a step of which there is a file, unless options.replace is set;
  * GPUF_ERR_STATE where one has been begun and neither committed nor aborted, and where the folder
  * or its lock file was removed or replaced since the writer was opened: close it, and open it
- * again. */
+ * again. With ranks, GPUF_ERR_INVALID where they begin other steps, and GPUF_ERR_STATE where
+ * another rank could not begin; then none has. */
 GPUF_API gpuf_status gpuf_checkpoint_begin(gpuf_checkpoint *checkpoint, int64_t step,
                                            gpuf_checkpoint_report *report, gpuf_error *err);
 
@@ -254,7 +293,8 @@ GPUF_API gpuf_status gpuf_checkpoint_add_text(gpuf_checkpoint *checkpoint, const
 GPUF_API gpuf_status gpuf_checkpoint_commit(gpuf_checkpoint *checkpoint, gpuf_stream stream,
                                             gpuf_error *err);
 
-/* Give up what was begun and not committed, as if it had not been. Does nothing if nothing was. */
+/* Give up what was begun and not committed, as if it had not been. Does nothing if nothing was.
+ * With ranks, the checkpoint of those that go on fails. */
 GPUF_API gpuf_status gpuf_checkpoint_abort(gpuf_checkpoint *checkpoint, gpuf_error *err);
 
 /* Wait for the checkpoint that was committed last, and return how it ended: GPUF_OK too if there
