@@ -22,7 +22,7 @@
  *     removes. exit(), and a return from main, without gpuf_checkpoint_close give the unfinished
  *     one up: they wait until the writer has left HDF5, at most one chunk, and remove the
  *     temporary. Only gpuf_checkpoint_wait and gpuf_checkpoint_close wait for a checkpoint to be
- *     finished.
+ *     finished; destructors of static objects in C++ run too late for them.
  *   - The library installs no signal handler. A program that wants a last checkpoint at SIGTERM
  *     sets a flag in its handler, and commits and closes in its main loop.
  *
