@@ -5,14 +5,17 @@ from __future__ import annotations
 import os
 import shutil
 import subprocess
+import sys
 from pathlib import Path
 
 import h5py
 import numpy as np
 import pytest
+from sanitizing import needs_deepbind
 
-import gpufetch  # noqa: F401  lets h5py decode the files
+import gpufetch
 
+ROOT = Path(__file__).parents[2]
 FOLDER = Path(os.environ.get("GPUFETCH_BUILD_DIR", "")) / "examples"
 
 NEEDS = {
@@ -96,6 +99,28 @@ def test_mpi_ranks_go_on_in_any_number_with_the_same_bits(tmp_path: Path) -> Non
         assert one["u"].shape == (18, 18, 18) and np.ptp(one["u"][:]) > 0.1
         np.testing.assert_array_equal(one["u"][:], other["u"][:])
         np.testing.assert_array_equal(one["v"][:], other["v"][:])
+
+
+@needs_deepbind
+def test_a_series_of_shards_is_analysed_by_dask(tmp_path: Path) -> None:
+    pytest.importorskip("dask.array")
+    rng = np.random.default_rng(1)
+    steps = {step: rng.normal(size=(300, 200, 10)).astype(np.float32) for step in (5, 20, 1000)}
+    with gpufetch.Checkpoint(tmp_path, prefix="run", keep=0, shards=3, sync=False) as checkpoint:
+        for step, values in steps.items():
+            checkpoint.save(step, {"u": values})
+    analyse = [sys.executable, "examples/series_statistics.py", tmp_path, "run", "u"]
+    done = subprocess.run(analyse, cwd=ROOT, capture_output=True, text=True, timeout=120)
+    assert done.returncode == 0, done.stderr
+    for line, (step, values) in zip(done.stdout.splitlines(), steps.items(), strict=True):
+        words = line.replace(":", "").replace(",", "").split()
+        found = [float(words[i]) for i in (1, 2, 4, 6)]
+        expected = [step, values.min(), values.max(), values.mean(dtype=float)]
+        np.testing.assert_allclose(found, expected, rtol=1e-4, atol=1e-6)
+    shard = next(tmp_path.glob("run-000000000020.*.1.h5"))
+    shard.unlink()
+    done = subprocess.run(analyse, cwd=ROOT, capture_output=True, text=True, timeout=120)
+    assert done.returncode != 0 and shard.name in done.stderr and not done.stdout
 
 
 def test_a_failure_of_a_rank_is_told(tmp_path: Path) -> None:

@@ -142,10 +142,12 @@ typedef struct gpuf_checkpoint_options {
    * written, and its file is then overwritten, which is faster than a new file is filled: one more
    * than keep_count (which must be set) is in the folder. A file that any program has open, or that
    * has another name too, is left alone, and so is every file where the file system cannot tell;
-   * then a new one is made. Readers on other machines may not be seen. */
+   * then a new one is made. Readers on other machines may not be seen. Not with ranks
+   * (GPUF_ERR_UNSUPPORTED). */
   bool recycle;
   /* How many files the tensors of a checkpoint are spread over, which are written at once, at most
-   * 256; 0 or 1: all is one file. With ranks, those of each rank. See "Shards" above. */
+   * 256; 0 or 1: all is one file. With ranks, those of each rank, of which all have at most 4096.
+   * See "Shards" above. */
   size_t shard_count;
   /* Of several processes that write one checkpoint, which one this is, from 0, and how many there
    * are; 0 or 1: it is alone. See "Ranks" above. */
