@@ -402,8 +402,10 @@ static void begin_differently(void) {
   if (this_rank != 1) {
     CHECK_OK(gpuf_checkpoint_commit(c, GPUF_STREAM_NONE, &err));
     CHECK_FAILS(gpuf_checkpoint_wait(c, -1, NULL, &err), GPUF_ERR_TIMEOUT, "by another rank");
+    CHECK_FAILS(gpuf_checkpoint_begin(c, 9, NULL, &err), GPUF_ERR_TIMEOUT, "step 9 is skipped");
   } else {
     CHECK_OK(gpuf_checkpoint_wait(c, -1, NULL, &err));
+    CHECK_FAILS(gpuf_checkpoint_begin(c, 9, NULL, &err), GPUF_ERR_STATE, "of step 1 was begun");
     CHECK_OK(gpuf_checkpoint_commit(c, GPUF_STREAM_NONE, &err));
   }
   CHECK_OK(gpuf_checkpoint_wait(c, -1, &report, &err));

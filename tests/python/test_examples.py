@@ -11,7 +11,7 @@ from pathlib import Path
 import h5py
 import numpy as np
 import pytest
-from sanitizing import needs_deepbind
+from sanitizing import SANITIZED, needs_deepbind
 
 import gpufetch
 
@@ -33,6 +33,8 @@ def run(name: str, *arguments: object, ranks: int = 0) -> subprocess.CompletedPr
         pytest.skip(f"$GPUFETCH_BUILD_DIR has no {program.name}: {needs}")
     if ranks and not mpirun:
         pytest.skip("there is no mpirun: install an MPI, such as Debian's openmpi-bin")
+    if ranks and SANITIZED:
+        pytest.skip("a sanitizer watches mpirun, too")
     launcher = [mpirun, "--oversubscribe", "-n", str(ranks)] if ranks and mpirun else []
     return subprocess.run(
         [*launcher, program, *map(str, arguments)],
