@@ -104,13 +104,16 @@ def raw_socket(connection_file: str | Path, name: str, kind: int) -> Iterator[zm
 
 
 @contextlib.contextmanager
-def process(code: str, *arguments: str) -> Iterator[subprocess.Popen[str]]:
+def process(
+    code: str, *arguments: str, stderr: int | None = None
+) -> Iterator[subprocess.Popen[str]]:
     """Run a Python process that serves; its first line of output says that it is ready."""
     source = "import sys, time\nimport numpy as np\nimport gpufetch as gf\n" + textwrap.dedent(code)
     started = subprocess.Popen(
         [sys.executable, "-c", source, *arguments],
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
+        stderr=stderr,
         text=True,
         env={**os.environ, "GPUFETCH_BACKEND": "host"},
     )

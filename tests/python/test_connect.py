@@ -805,6 +805,24 @@ def test_stopping_takes_no_longer_than_is_promised() -> None:
         assert 4 < time.monotonic() - began < 12
 
 
+def test_a_program_that_ends_while_its_memory_is_attached_says_so_in_a_line() -> None:
+    publishing = """
+    server = gf.serve("ending")
+    server.publish("x", gf.to_device(np.ones(2 << 20)))
+    print("ready", flush=True)
+    sys.stdin.read()
+    """
+    with (
+        process(publishing, stderr=subprocess.PIPE) as ending,
+        gf.connect("ending", timeout=60) as run,
+    ):
+        array = run["x"]
+        assert array.fetch()[-1] == 1
+        _, said = ending.communicate(timeout=60)
+        assert ending.returncode == 0
+    assert said.count("\n") == 1 and "other processes still use 1 shares" in said, said
+
+
 class Calling:
     """A tensor whose producer uses the server, and lets another thread use it, meanwhile."""
 

@@ -210,6 +210,30 @@ def test_repack_makes_a_copy_that_any_hdf5_reads(
     assert [path.name for path in tmp_path.iterdir()] == ["copy.h5"]
 
 
+def test_repack_needs_no_hard_links(environment: dict[str, str], tmp_path: Path) -> None:
+    """File systems such as exFAT have none. Nobody's file is replaced without them, either."""
+    code = """
+    import errno, os, sys
+    from pathlib import Path
+    from hdf5_gpufetch import __main__ as program
+    source, made, others = map(Path, sys.argv[1:])
+
+    def refuse(unnamed, path):
+        if Path(path) == others:  # made meanwhile
+            others.write_bytes(b"kept")
+        raise PermissionError(errno.EPERM, os.strerror(errno.EPERM), unnamed, None, path)
+
+    os.link = refuse
+    assert not program.main(["repack", str(source), str(made)])
+    assert program.main(["repack", str(source), str(others)])
+    """
+    made, others = tmp_path / "made.h5", tmp_path / "others.h5"
+    python(environment, code, FIXTURES, made, others)
+    assert h5py.is_hdf5(made)
+    assert others.read_bytes() == b"kept"
+    assert {path.name for path in tmp_path.iterdir()} == {"made.h5", "others.h5"}
+
+
 def test_a_failed_repack_leaves_the_folder_as_it_was(
     environment: dict[str, str], tmp_path: Path
 ) -> None:

@@ -373,6 +373,8 @@ def _stop_all() -> None:
             continue
         try:
             server.stop()
+        except TimeoutError as error:  # the memory ends with this process
+            _logger.warning("server %s: %s", server.name, error)
         except Exception:
             _logger.exception("a server did not stop well")
 

@@ -145,7 +145,9 @@ def load(
     ValueError
         There is no tree, or `out` is nested otherwise or has a tensor of another shape or dtype.
     OSError, gpufetch.Error
-        The file does not open or is damaged, or HDF5 or the device failed.
+        The file does not open or is damaged, or HDF5 or the device failed. Damage in chunks without
+        checksums, those of ``gpufetch.Checkpoint(compress=False)``, is found by `Checkpoint.load`
+        and ``gpufetch verify`` alone.
     """
     require_binding()
     if lazy and (device == "cpu" or out is not None):

@@ -1,18 +1,21 @@
 """A file that is written under another name, and gets its own when it is whole.
 
 gpufetch itself does this in C, and locks the file against those who clean up; here is what every
-system has.
+system has, also with file systems that have no hard links (FAT, exFAT).
 """
 
 from __future__ import annotations
 
 import contextlib
+import errno
 import os
 import uuid
 from collections.abc import Iterator
 from pathlib import Path
 
 __all__ = ["new_file"]
+
+_NO_LINKS = (errno.EPERM, errno.ENOSYS, errno.EOPNOTSUPP, errno.ENOTSUP)
 
 
 @contextlib.contextmanager
@@ -58,6 +61,21 @@ def _give_name(unnamed: Path, path: Path, *, overwrite: bool) -> None:
         os.rename(unnamed, path)  # where there is a file of that name, this fails on Windows alone
     else:
         try:
-            os.link(unnamed, path)
+            _give_new_name(unnamed, path)
         except FileExistsError:
             raise FileExistsError(f"{path} was made by someone else meanwhile") from None
+
+
+def _give_new_name(unnamed: Path, path: Path) -> None:
+    """Raise FileExistsError where another file has the name."""
+    try:
+        os.link(unnamed, path)
+    except OSError as error:
+        if error.errno not in _NO_LINKS:
+            raise
+        path.open("x").close()  # an empty file of this call's, which may be replaced
+        try:
+            os.replace(unnamed, path)
+        except BaseException:
+            path.unlink()
+            raise
