@@ -37,6 +37,7 @@ from cases import (
     simulation,
     tree,
     upload,
+    viewer,
 )
 from harness import Row, Session, commit, cpu_name, markdown, report, today, write_results
 
@@ -57,6 +58,7 @@ CASES: dict[str, ModuleType] = {
     "codec": codec,
     "gpucodec": gpucodec,
     "gpus": gpus,
+    "viewer": viewer,
 }
 
 
