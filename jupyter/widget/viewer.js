@@ -14,10 +14,12 @@ const IN_FLIGHT_MAX = 2;
 const BUSY_MS = 800; // without an answer, after which the kernel counts as busy
 const SLOW = 16e3; // bytes a millisecond: where tiles come slower than that, they are encoded
 const SMALL_NBYTES = 4096; // answers that take as long as the line delays all
-const LARGE_NBYTES = 65536; // answers that tell how many bytes come in a millisecond
-const MEASURED_LEAST = 2; // of each kind, before the line is judged
-const MEASURED_MOST = 8;
-const ECHO_MS = 2000; // after which a small answer is asked for once more
+const LARGE_NBYTES = 196608; // those that tell how many bytes come in a millisecond: plain tiles
+const LARGE_LEAST = 2; // of them, before the line is judged
+const LARGE_MOST = 8;
+const ECHOES_LEAST = 3; // small answers, before the line is judged
+const ECHOES_MOST = 8; // after which no more are asked for
+const ECHO_MS = 2000; // after which one more is
 const LOST_MS = 60000; // after which a request is asked again
 const SETTLE_MS = 90; // for which a view stays before its details are asked for
 const SAVE_MS = 250;
@@ -173,33 +175,41 @@ export class Cache {
   }
 }
 
-/** How fast answers come. What else delays them varies, so the fastest of the last ones count. */
+/**
+ * How fast answers come. Other things delay them, too, among them the answers before on the line:
+ * so the fastest count, of small ones for ever, and of large ones the fastest of the last few.
+ */
 export class Line {
   constructor() {
-    this.small = []; // milliseconds
-    this.large = []; // bytes and milliseconds
+    this.delay = Infinity; // of the fastest small answer, in milliseconds
+    this.echoes = 0;
     this.echoAt = -Infinity; // when the last small answer came
+    this.large = []; // bytes and milliseconds
   }
 
   /** Take note of an answer that came now: its bytes, and its time without the kernel's own. */
   note(nbytes, ms, now) {
-    const isSmall = nbytes < SMALL_NBYTES;
-    const list = isSmall ? this.small : this.large;
-    if (isSmall) this.echoAt = now;
-    if (isSmall || nbytes >= LARGE_NBYTES) list.push(isSmall ? ms : [nbytes, ms]);
-    if (list.length > MEASURED_MOST) list.shift();
+    if (nbytes < SMALL_NBYTES) {
+      this.delay = Math.min(this.delay, ms);
+      this.echoes += 1;
+      this.echoAt = now;
+    } else if (nbytes >= LARGE_NBYTES) {
+      this.large.push([nbytes, ms]);
+      if (this.large.length > LARGE_MOST) this.large.shift();
+    }
   }
 
   /** Whether a small answer is to be asked for, to know the line's delay. */
   wantsEcho(now) {
-    return this.small.length < MEASURED_LEAST || now - this.echoAt > ECHO_MS;
+    return this.echoes < ECHOES_LEAST || (
+      this.echoes < ECHOES_MOST && now - this.echoAt > ECHO_MS
+    );
   }
 
   /** Bytes a millisecond; Infinity as long as nothing says otherwise. */
   get speed() {
-    if (Math.min(this.small.length, this.large.length) < MEASURED_LEAST) return Infinity;
-    const delay = Math.min(...this.small);
-    return Math.max(...this.large.map(([nbytes, ms]) => nbytes / Math.max(ms - delay, 1e-3)));
+    if (this.echoes < ECHOES_LEAST || this.large.length < LARGE_LEAST) return Infinity;
+    return Math.max(...this.large.map(([nbytes, ms]) => nbytes / Math.max(ms - this.delay, 1e-3)));
   }
 
   get isSlow() {

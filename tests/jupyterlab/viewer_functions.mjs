@@ -109,34 +109,36 @@ const TESTS = {
     assert.ok(line.wantsEcho(0));
     line.note(262144, 126, 0);
     line.note(262144, 900, 0); // something else has delayed it
-    assert.equal(line.speed, Infinity); // it may be the delay alone
-    for (const ms of [130, 100, 400]) line.note(100, ms, 1000);
+    for (const ms of [130, 100]) line.note(100, ms, 1000);
+    assert.equal(line.speed, Infinity); // too few small ones to tell
+    line.note(100, 400, 1000);
     assert.ok(!line.wantsEcho(1500) && line.wantsEcho(4000));
     assert.equal(line.speed, 262144 / 26);
     assert.ok(line.isSlow);
-    line.note(20000, 100.1, 0); // too few bytes to tell
-    assert.ok(line.isSlow);
+    line.note(120000, 104, 0); // an encoded tile, too small to tell
+    for (let i = 0; i < 8; i++) line.note(100, 130, 5000); // each behind a tile
+    assert.ok(line.isSlow && !line.wantsEcho(90000));
     line.note(262144, 104, 0);
     assert.ok(!line.isSlow);
-    for (let i = 0; i < 8; i++) line.note(100, 2, 0); // another line since
-    assert.ok(line.isSlow);
+    line.note(100, 2, 0);
+    assert.ok(line.isSlow); // as far as one can tell
     for (let i = 0; i < 8; i++) line.note(262144, 6, 0);
     assert.ok(!line.isSlow);
   },
 
   the_kernels_own_time_is_not_the_lines() {
     const { sent, clock, requests, wish } = requestsOf();
-    requests.want([wish("echo"), wish("a")]);
-    clock.now = 2;
-    requests.receive({ id: sent[0].id, ms: 1 });
-    requests.want([wish("echo"), wish("b"), wish("c")]);
-    clock.now = 906;
-    requests.receive({ id: sent[1].id, ms: 900 }, [new Uint8Array(262144)]);
-    requests.receive({ id: sent[2].id, ms: 800 });
-    assert.equal(requests.line.speed, Infinity); // one says too little
-    clock.now = 910;
-    requests.receive({ id: sent[3].id }, [new Uint8Array(262144)]);
-    assert.equal(requests.line.speed, 262144 / 3);
+    for (const key of ["a", "b", "c"]) {
+      requests.want([wish(key)]);
+      clock.now += 3;
+      requests.receive({ id: sent.at(-1).id, ms: 2 });
+    }
+    for (const key of ["d", "e"]) {
+      requests.want([wish(key)]);
+      clock.now += 906;
+      requests.receive({ id: sent.at(-1).id, ms: 900 }, [new Uint8Array(262144)]);
+    }
+    assert.equal(requests.line.speed, 262144 / 5);
   },
 
   cells_that_no_tile_has_are_refused() {
