@@ -1361,14 +1361,17 @@ class Output {
   }
 
   async takeDecoder(reply, buffers) {
+    const name = this.model.get("_decoder");
+    const shared = sharedDecoders();
     try {
       if (reply.error) throw new Error(reply.error);
+      // A request of this viewer that waited, or another viewer's, may be answered later.
+      if (shared.has(name)) return;
       // Until it works there is none, and it is not asked for again.
-      sharedDecoders().set(this.model.get("_decoder"), null);
+      shared.set(name, null);
       // Not every browser takes a DataView.
       const { buffer, byteOffset, byteLength } = buffers[0];
-      const bytes = new Uint8Array(buffer, byteOffset, byteLength);
-      sharedDecoders().set(this.model.get("_decoder"), await Decoder.from(bytes));
+      shared.set(name, await Decoder.from(new Uint8Array(buffer, byteOffset, byteLength)));
     } catch (error) {
       this.refuseEncoded(error);
     }
