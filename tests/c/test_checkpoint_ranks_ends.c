@@ -53,7 +53,8 @@ static void write_first_steps(void) {
 }
 
 static void note_outcome(gpuf_status status) {
-  strcpy(shared->messages[this_rank], status == GPUF_OK ? "" : err.message);
+  snprintf(shared->messages[this_rank], sizeof(shared->messages[0]), "%s",
+           status == GPUF_OK ? "" : err.message);
   atomic_store(&shared->status[this_rank], status);
 }
 
