@@ -213,9 +213,9 @@ class Client:
             left = deadline - time.monotonic()
             if self._wire.iopub.poll(int(1000 * max(0.0, min(left, _CHECK_S)))):
                 break
+            self._check_alive()
             if left <= 0:
                 raise ServerSilentError(f"the server of {self._path} does not answer")
-            self._check_alive()
         frames = self._wire.iopub.recv_multipart(copy=False)
         try:
             _, rest = self._session.feed_identities(frames, copy=False)

@@ -180,11 +180,14 @@ class Session:
                 if isinstance(error, ServerGoneError) and not self._was_connected:
                     raise
                 if time.monotonic() >= deadline:
-                    # One that was killed is waited for once; later requests look for it once.
-                    self._was_connected = not isinstance(error, ServerGoneError)
-                    raise TimeoutError(str(error)) from error
+                    raise self._timed_out(error) from error
                 time.sleep(_CONNECT_PAUSE_S)
         return self._client
+
+    def _timed_out(self, error: ServerLostError) -> TimeoutError:
+        """The error of a wait; a server that was killed is not waited for a second time."""
+        self._was_connected = not isinstance(error, ServerGoneError)
+        return TimeoutError(str(error))
 
     def connected(self) -> Client:
         """The client, which is connected first if it is not; call it within `hold`."""
@@ -239,7 +242,7 @@ class Session:
                 if isinstance(error, ServerEndedError):
                     raise
                 if time.monotonic() >= deadline:
-                    raise TimeoutError(str(error)) from error
+                    raise self._timed_out(error) from error
 
     def wait_step(self, timeout: float | None = None) -> int:
         """Wait for the next step, and return its number; other requests go on meanwhile."""
