@@ -104,6 +104,7 @@ def test_mpi_ranks_go_on_in_any_number_with_the_same_bits(tmp_path: Path) -> Non
 
 
 @needs_deepbind
+@needs_deepbind
 def test_a_series_of_shards_is_analysed_by_dask(tmp_path: Path) -> None:
     pytest.importorskip("dask.array")
     rng = np.random.default_rng(1)

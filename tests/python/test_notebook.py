@@ -16,12 +16,20 @@ pytest.importorskip("nbclient")
 import nbformat
 from comm_build import needs_comm
 from nbclient import NotebookClient
+from sanitizing import needs_deepbind
 
 import gpufetch as gf
 
 FOLDER = Path(__file__).parents[2] / "notebooks"
 NOTEBOOKS = sorted(FOLDER.glob("*.ipynb"))
 every_notebook = pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda path: path.name)
+every_notebook_that_runs = pytest.mark.parametrize(
+    "path",
+    [
+        pytest.param(path, id=path.name, marks=[needs_deepbind] * (path.stem == "simulation"))
+        for path in NOTEBOOKS
+    ],
+)
 
 
 def read(path: Path) -> Any:
@@ -82,7 +90,7 @@ def test_the_notebook_runs_headless(notebook: Any, tmp_path: Path) -> None:
 
 
 @needs_comm
-@every_notebook
+@every_notebook_that_runs
 def test_a_notebook_runs_alone_and_twice_in_one_kernel(
     path: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
