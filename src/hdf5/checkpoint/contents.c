@@ -216,16 +216,19 @@ static gpuf_status check_beside(const gpufi_checkpoint_tensor *t, const gpufi_ch
   return GPUF_OK;
 }
 
-/* The whole of a first part, which has none yet. */
-static gpuf_status add_whole(gpufi_checkpoint_contents *contents, const char *name,
-                             const gpuf_tensor *tensor, const int64_t *shape, gpuf_error *err) {
+gpuf_status gpufi_checkpoint_add_whole(gpufi_checkpoint_contents *contents, const char *name,
+                                       const gpuf_tensor *like, const int64_t *shape,
+                                       gpufi_checkpoint_tensor **added, gpuf_error *err) {
   static char no_data;
   gpuf_tensor whole;
   gpuf_status status = gpuf_tensor_init(&whole, &no_data, (gpuf_device){GPUF_DEVICE_CPU, 0},
-                                        tensor->dtype, tensor->ndim, shape, err);
+                                        like->dtype, like->ndim, shape, err);
   if (status == GPUF_OK) {
     whole.data = NULL;
     status = gpufi_checkpoint_add_tensor(contents, name, &whole, err);
+  }
+  if (status == GPUF_OK) {
+    *added = &contents->tensors[contents->tensor_count - 1];
   }
   return status;
 }
@@ -254,12 +257,11 @@ gpuf_status gpufi_checkpoint_add_part(gpufi_checkpoint_contents *contents, const
     if (!parts) {
       return no_memory(name, err);
     }
-    status = add_whole(contents, name, tensor, part->shape, err);
+    status = gpufi_checkpoint_add_whole(contents, name, tensor, part->shape, &t, err);
     if (status != GPUF_OK) {
       free(parts);
       return status;
     }
-    t = &contents->tensors[contents->tensor_count - 1];
     t->parts = parts;
   }
   if (status != GPUF_OK || !t->parts) { /* what lies beside all of it is empty */

@@ -110,6 +110,11 @@ void gpufi_checkpoint_contents_clear(gpufi_checkpoint_contents *contents);
  * name that no dataset may have, that is there already, or that a group has. */
 gpuf_status gpufi_checkpoint_add_tensor(gpufi_checkpoint_contents *contents, const char *name,
                                         const gpuf_tensor *tensor, gpuf_error *err);
+/* Add a tensor without data, of another's dtype and number of axes: the whole of parts. `*added` is
+ * valid until the next one is added. */
+gpuf_status gpufi_checkpoint_add_whole(gpufi_checkpoint_contents *contents, const char *name,
+                                       const gpuf_tensor *like, const int64_t *shape,
+                                       gpufi_checkpoint_tensor **added, gpuf_error *err);
 /* Add a part of a tensor, to those that have its name already: GPUF_ERR_INVALID, and nothing
  * changes, also where the part does not lie within the whole, overlaps another one, or where their
  * dtypes or the shapes of their wholes differ. */

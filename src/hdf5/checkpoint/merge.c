@@ -16,24 +16,6 @@ static gpufi_checkpoint_tensor *find(const gpufi_checkpoint_contents *contents, 
              : (gpufi_checkpoint_tensor *)gpufi_checkpoint_find_tensor(contents, name);
 }
 
-/* Add a tensor without data. */
-static gpuf_status add_tensor(gpufi_checkpoint_contents *contents, const char *name,
-                              const gpuf_tensor *like, const int64_t *shape,
-                              gpufi_checkpoint_tensor **added, gpuf_error *err) {
-  static char no_data;
-  gpuf_tensor tensor;
-  gpuf_status status = gpuf_tensor_init(&tensor, &no_data, (gpuf_device){GPUF_DEVICE_CPU, 0},
-                                        like->dtype, like->ndim, shape, err);
-  if (status == GPUF_OK) {
-    tensor.data = NULL;
-    status = gpufi_checkpoint_add_tensor(contents, name, &tensor, err);
-  }
-  if (status == GPUF_OK) {
-    *added = &contents->tensors[contents->tensor_count - 1];
-  }
-  return status;
-}
-
 static gpuf_status add_values(gpufi_checkpoint_contents *to, const gpufi_checkpoint_contents *from,
                               gpuf_error *err) {
   gpuf_status status = GPUF_OK;
@@ -52,7 +34,7 @@ static gpuf_status describe_piece(const gpufi_checkpoint_tensor *t,
   gpuf_status status = GPUF_OK;
   gpufi_checkpoint_tensor *whole = NULL;
   if (piece->is_first) {
-    status = add_tensor(share, piece->array, &t->tensor, piece->shape, &whole, err);
+    status = gpufi_checkpoint_add_whole(share, piece->array, &t->tensor, piece->shape, &whole, err);
   } else {
     whole = find(share, SIZE_MAX, piece->array);
   }
@@ -112,7 +94,7 @@ static gpuf_status merge_tensor(gpufi_checkpoint_contents *all, size_t hint,
   if (t) {
     status = check_alike(t, own, rank, err);
   } else {
-    status = add_tensor(all, own->name, &own->tensor, own->tensor.shape, &t, err);
+    status = gpufi_checkpoint_add_whole(all, own->name, &own->tensor, own->tensor.shape, &t, err);
   }
   for (size_t i = 0; i < own->shard_part_count && status == GPUF_OK; i++) {
     gpufi_checkpoint_shard_part part = own->shard_parts[i];

@@ -73,7 +73,7 @@ void gpufi_checkpoint_remove_older(gpuf_checkpoint *c, const gpufi_checkpoint_co
   }
 }
 
-/* Where that could not be flushed alone, it has. */
+/* It also has its name where nothing but the flush of the folder failed. */
 bool gpufi_checkpoint_is_published(const gpuf_checkpoint *c, int fd) {
   struct stat named, open;
   const gpufi_checkpoint_path path = gpufi_checkpoint_path_of(&c->folder, c->contents.step);

@@ -110,7 +110,7 @@ static gpuf_status read_text(const char *path, int fd, char **text, size_t *nbyt
   return GPUF_OK;
 }
 
-/* Whether it says what it must of itself. */
+/* Whether the file names its own step and shards. */
 static bool is_expected(const gpufi_checkpoint_folder *folder,
                         const gpufi_checkpoint_rank_file *which, size_t shard_count,
                         const gpufi_checkpoint_contents *share) {

@@ -30,7 +30,7 @@ static gpuf_status write_shards(gpuf_checkpoint *c, gpuf_error *err) {
   static const gpufi_checkpoint_temporary no_master = {.fd = -1, .spare_step = -1};
   gpuf_status status = gpufi_checkpoint_shards_write(&c->written.shards, &c->writing, &c->folder,
                                                      &no_master, &c->snapshot, &c->contents, err);
-  /* What failed before there was a plan of shards. */
+  /* The queue also says what failed before there was a plan of shards. */
   return status == GPUF_OK ? gpufi_checkpoint_queue_await_end(&c->snapshot.queue, err) : status;
 }
 
