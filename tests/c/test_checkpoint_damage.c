@@ -360,7 +360,8 @@ static void replace_the_newest(const char *path) {
   }
 }
 
-static void a_file_that_vanishes_after_it_was_listed_has_a_newer_one(void) {
+/* Step 2 is in the folder, and step 3 under another name. */
+static void write_two_steps_and_keep_a_third(void) {
   char path[400];
   write_two_steps();
   const gpuf_checkpoint_options options = options_in_folder("run");
@@ -370,6 +371,10 @@ static void a_file_that_vanishes_after_it_was_listed_has_a_newer_one(void) {
   CHECK(unlink(path_in_folder("run-000000000001.h5")) == 0);
   snprintf(path, sizeof(path), "%s", path_in_folder("run-000000000003.h5"));
   CHECK(rename(path, path_in_folder("kept")) == 0);
+}
+
+static void a_file_that_vanishes_after_it_was_listed_has_a_newer_one(void) {
+  write_two_steps_and_keep_a_third();
   before_open = replace_the_newest;
   check_newest("run", 3);
   CHECK(!before_open);
@@ -404,15 +409,7 @@ static void a_file_that_vanishes_while_it_is_opened_has_a_newer_one(void) {
   int64_t step = 0;
   int newer_count = 0;
   for (int at = 1; atomic_load(&reads_left) <= 0; at++) {
-    char path[400];
-    write_two_steps();
-    const gpuf_checkpoint_options options = options_in_folder("run");
-    gpuf_checkpoint *const c = open_writer(&options);
-    write_step(c, 3);
-    CHECK_OK(gpuf_checkpoint_close(c, NULL, &err));
-    CHECK(unlink(path_in_folder("run-000000000001.h5")) == 0);
-    snprintf(path, sizeof(path), "%s", path_in_folder("run-000000000003.h5"));
-    CHECK(rename(path, path_in_folder("kept")) == 0);
+    write_two_steps_and_keep_a_third();
     atomic_store(&reads_left, at);
     step = open_while_replaced();
     newer_count += step == 3;

@@ -159,16 +159,21 @@ static void an_expired_checkpoint_of_another_number_of_shards_is_used(void) {
   remove_folder();
 }
 
-/* Whoever has opened a checkpoint that has expired goes on reading it. */
-static void shards_that_are_read_are_left_alone(void) {
-  make_folder();
+/* Of two shards, which overwrites what is older than the newest. */
+static gpuf_checkpoint *open_recycling_writer(void) {
   gpuf_checkpoint_options options = options_in_folder("run");
-  state s = huge_state();
-  gpuf_restart *r = NULL;
   options.keep_count = 1;
   options.recycle = true;
   options.shard_count = 2;
-  gpuf_checkpoint *const c = open_writer(&options);
+  return open_writer(&options);
+}
+
+/* Whoever has opened a checkpoint that has expired goes on reading it. */
+static void shards_that_are_read_are_left_alone(void) {
+  make_folder();
+  state s = huge_state();
+  gpuf_restart *r = NULL;
+  gpuf_checkpoint *const c = open_recycling_writer();
   for (int64_t step = 1; step < 4; step++) {
     gpuf_checkpoint_report report = GPUF_CHECKPOINT_REPORT_INIT;
     CHECK_OK(gpuf_checkpoint_begin(c, step, NULL, &err));
@@ -190,12 +195,8 @@ static void shards_that_are_read_are_left_alone(void) {
 /* A master that is opened while it is taken over is not overwritten, and its shards are removed. */
 static void a_master_that_is_opened_at_the_last_moment_is_left_alone(void) {
   make_folder();
-  gpuf_checkpoint_options options = options_in_folder("run");
   state s = huge_state();
-  options.keep_count = 1;
-  options.recycle = true;
-  options.shard_count = 2;
-  gpuf_checkpoint *const c = open_writer(&options);
+  gpuf_checkpoint *const c = open_recycling_writer();
   opened_at_rename = "run-000000000001.h5";
   for (int64_t step = 1; step < 4; step++) {
     gpuf_checkpoint_report report = GPUF_CHECKPOINT_REPORT_INIT;

@@ -651,13 +651,18 @@ SERVE_VALUE = """
 """
 
 
+def kill(running: subprocess.Popen[str]) -> None:
+    """Kill a process, which is gone when this returns."""
+    running.kill()
+    running.wait()
+
+
 def test_a_client_reconnects_after_the_server_restarts() -> None:
     with process(SERVE_VALUE, "1") as first:
         run = gf.connect("again", timeout=20)
         array = run["x"]
         assert array.fetch().tolist() == [1] * 4
-        first.kill()
-        first.wait()
+        kill(first)
         with process(SERVE_VALUE, "2"):
             assert array.fetch().tolist() == [2] * 4
         run.close()
@@ -679,8 +684,7 @@ def test_an_end_in_the_middle_of_a_read_is_an_error_in_time() -> None:
     with process(SERVE_VALUE, "1") as running, gf.connect("again", timeout=1.5) as run:
         array = run["x"]
         array.fetch()
-        running.kill()
-        running.wait()
+        kill(running)
         began = time.monotonic()
         with pytest.raises(TimeoutError, match="ended"):
             array.fetch()
@@ -691,8 +695,7 @@ def test_a_server_that_was_killed_is_waited_for_by_one_request_alone() -> None:
     with process(SERVE_VALUE, "1") as running:
         run = gf.connect("again", timeout=3)
         array = run["x"]
-        running.kill()
-        running.wait()
+        kill(running)
         with pytest.raises(TimeoutError, match="ended"):
             array.fetch()
         run.session.timeout = 600
@@ -711,8 +714,7 @@ def test_a_large_read_waits_for_a_server_that_is_gone_once() -> None:
     with process(publishing, "1") as running, gf.connect("again", timeout=4) as run:
         array = run["x"]
         array.fetch()
-        running.kill()
-        running.wait()
+        kill(running)
         began = time.monotonic()
         with pytest.raises(TimeoutError, match="ended"):
             array.fetch()
@@ -970,8 +972,7 @@ def test_a_name_that_nobody_has_is_an_error_that_lists_those_there_are(server: g
 
 def test_a_dead_servers_file_is_known_at_once(runtime: Path) -> None:
     with process(SERVE_VALUE, "1") as running:
-        running.kill()
-        running.wait()
+        kill(running)
         file = runtime / "kernel-again.json"
         for named in ("again", file, ["again"], str(runtime / "*.json")):
             began = time.monotonic()
