@@ -341,6 +341,41 @@ static void types_whose_values_are_elsewhere_are_refused(void) {
   H5Fclose(file);
 }
 
+/* A dataset whose chunks pass the filter `before` and then gpufetch. */
+static hid_t create_behind(hid_t file, const char *name, H5Z_filter_t before) {
+  const hsize_t dims[] = {20}, chunk[] = {10};
+  const hid_t dcpl = H5Pcreate(H5P_DATASET_CREATE), space = H5Screate_simple(1, dims, NULL);
+  CHECK(H5Pset_chunk(dcpl, 1, chunk) >= 0);
+  CHECK(H5Pset_filter(dcpl, before, H5Z_FLAG_OPTIONAL, 0, NULL) >= 0);
+  CHECK(H5Pset_filter(dcpl, GPUF_H5_FILTER_ID, H5Z_FLAG_MANDATORY, 0, NULL) >= 0);
+  const hid_t dataset =
+      H5Dcreate2(file, name, H5T_NATIVE_INT, space, H5P_DEFAULT, dcpl, H5P_DEFAULT);
+  error_stack_has(""); /* keeps the text for the caller */
+  H5Sclose(space);
+  H5Pclose(dcpl);
+  return dataset;
+}
+
+static void a_filter_before_this_one_that_changes_the_size_is_refused(void) {
+  const hid_t file = open_file();
+  CHECK(create_behind(file, "sums", H5Z_FILTER_FLETCHER32) < 0);
+  CHECK(strstr(error_text, "filter 3 stands before gpufetch"));
+  CHECK(strstr(error_text, "must be the first filter"));
+  const hid_t shuffled = create_behind(file, "shuffled", H5Z_FILTER_SHUFFLE);
+  int data[20], back[20];
+  for (int i = 0; i < 20; i++) {
+    data[i] = i * i;
+  }
+  CHECK(H5Dwrite(shuffled, H5T_NATIVE_INT, H5S_ALL, H5S_ALL, H5P_DEFAULT, data) >= 0);
+  CHECK(H5Fflush(file, H5F_SCOPE_LOCAL) >= 0);
+  H5Dclose(shuffled);
+  const hid_t again = H5Dopen2(file, "shuffled", H5P_DEFAULT);
+  CHECK(H5Dread(again, H5T_NATIVE_INT, H5S_ALL, H5S_ALL, H5P_DEFAULT, back) >= 0);
+  CHECK(memcmp(data, back, sizeof(data)) == 0);
+  H5Dclose(again);
+  H5Fclose(file);
+}
+
 static void a_damaged_chunk_is_an_error_with_its_offset(void) {
   const hsize_t dims[] = {30, 41}, origin[] = {0, 0};
   int32_t data[30 * 41], back[30 * 41];
@@ -475,6 +510,7 @@ int main(void) {
   TEST(other_types_go_as_bytes);
   TEST(more_than_eight_axes_are_folded);
   TEST(types_whose_values_are_elsewhere_are_refused);
+  TEST(a_filter_before_this_one_that_changes_the_size_is_refused);
   TEST(a_damaged_chunk_is_an_error_with_its_offset);
   TEST(a_chunk_of_another_dataset_is_refused);
   TEST(the_filter_works_in_any_environment_and_keeps_it);
