@@ -251,6 +251,31 @@ static void exit_after_the_end(void) {
   exit(7);
 }
 
+/* As HDF5 does on the library's threads, within its calls, where memory runs out. */
+static const char *name_of_exiting_thread;
+
+static void write_until_exit(void) {
+  gpuf_checkpoint *const c = open_writer(&cycle_options);
+  gpuf_tensor u = state_of(3);
+  atomic_store(&exiting_thread, name_of_exiting_thread);
+  commit_tensor(c, 3, &u);
+  gpuf_checkpoint_wait(c, -1, NULL, &err);
+}
+
+static void exit_on_the_writers_own_thread_ends_the_process(void) {
+  make_folder();
+  cycle_options = options_in_folder("run");
+  CHECK(await(start(write_first_steps)) == 0);
+  name_of_exiting_thread = "gpufetch-ckpt";
+  CHECK(await(start(write_until_exit)) == 9);
+  CHECK(check_after_end() == 2);
+  cycle_options.shard_count = 2;
+  name_of_exiting_thread = "gpufetch-shard";
+  CHECK(await(start(write_until_exit)) == 9);
+  CHECK(check_after_end() == 2);
+  remove_folder();
+}
+
 static void exit_without_close_leaves_what_is_finished(void) {
   make_folder();
   cycle_options = options_in_folder("run");
@@ -524,6 +549,7 @@ int main(void) {
   finished = mmap(NULL, 4096, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0);
   TEST(a_kill_at_any_call_loses_nothing);
   TEST(a_signal_at_any_time_loses_nothing);
+  TEST(exit_on_the_writers_own_thread_ends_the_process);
   TEST(exit_without_close_leaves_what_is_finished);
   TEST(a_full_disk_costs_one_checkpoint);
   TEST(a_prefix_has_one_writing_process);

@@ -493,6 +493,42 @@ static void other_options_are_refused_on_all(void) {
   remove_folder();
 }
 
+/* A report that was not initialised, on one rank. */
+static void report_wrongly(void) {
+  gpuf_checkpoint_options options = options_of_rank();
+  gpuf_checkpoint_report report = GPUF_CHECKPOINT_REPORT_INIT;
+  gpuf_checkpoint *c = NULL;
+  const bool is_wrong = this_rank == 1;
+  const gpuf_status expected = is_wrong ? GPUF_ERR_INVALID : GPUF_ERR_STATE;
+  report.struct_nbytes = is_wrong ? 0 : sizeof(report);
+  CHECK_FAILS(gpuf_checkpoint_open(&options, &c, &report, &err), expected,
+              is_wrong ? "GPUF_CHECKPOINT_REPORT_INIT" : "rank 1 could not open its writer");
+  CHECK_FAILS(gpuf_checkpoint_open(&options, is_wrong ? NULL : &c, NULL, &err), expected,
+              is_wrong ? "checkpoint is NULL" : "rank 1 could not open its writer");
+  c = open_writer(&options);
+  CHECK_FAILS(gpuf_checkpoint_begin(c, 2, &report, &err), expected,
+              is_wrong ? "GPUF_CHECKPOINT_REPORT_INIT" : "rank 1 could not begin its checkpoint");
+  write_rows(c, 2);
+  if (is_wrong) {
+    CHECK_FAILS(gpuf_checkpoint_wait(c, -1, &report, &err), GPUF_ERR_INVALID,
+                "GPUF_CHECKPOINT_REPORT_INIT");
+  } else {
+    CHECK_OK(gpuf_checkpoint_wait(c, -1, &report, &err));
+    CHECK(report.step == 2);
+  }
+  write_rows(c, 3);
+  CHECK_OK(gpuf_checkpoint_wait(c, -1, NULL, &err));
+  CHECK_OK(gpuf_checkpoint_close(c, &report, &err));
+  CHECK(report.step == (is_wrong ? 0 : 3));
+}
+
+static void a_report_that_is_wrong_on_one_rank_leaves_no_rank_behind(void) {
+  make_folder();
+  run_ranks(3, report_wrongly, NULL);
+  run_alone(check_third);
+  remove_folder();
+}
+
 /* --- Two jobs ---------------------------------------------------------------------- */
 
 /* The first two ranks are one job, and the other two another, which begins once the first has
@@ -582,6 +618,7 @@ int main(void) {
   TEST(older_ones_expire_and_a_step_is_replaced);
   TEST(what_does_not_fit_together_is_refused_on_all);
   TEST(a_call_that_differs_is_refused_on_all);
+  TEST(a_report_that_is_wrong_on_one_rank_leaves_no_rank_behind);
   TEST(other_options_are_refused_on_all);
   TEST(a_second_job_is_refused);
   TEST(all_ranks_of_a_second_job_are_refused);

@@ -115,10 +115,6 @@ static gpuf_checkpoint *create(const gpuf_checkpoint_options *options) {
     c->process_id = getpid();
     c->options = *options;
     c->folder.fd = c->folder.lock_fd = -1;
-    c->ranks = (gpufi_checkpoint_ranks){.rank = options->rank,
-                                        .count = options->rank_count > 1 ? options->rank_count : 1,
-                                        .agree = options->agree,
-                                        .arg = options->agree_arg};
     c->writing.codec = options->uncompressed ? GPUF_H5_CODEC_NONE : GPUF_H5_CODEC_GPUFETCH;
     c->writing.thread_count = options->thread_count;
     c->writing.stop = &c->stop;
@@ -131,8 +127,19 @@ static gpuf_checkpoint *create(const gpuf_checkpoint_options *options) {
   return c;
 }
 
+static gpuf_status check_results(gpuf_checkpoint *const *checkpoint,
+                                 const gpuf_checkpoint_report *report, gpuf_error *err) {
+  GPUFI_REQUIRE(checkpoint, err);
+  return gpufi_checkpoint_check_report(report, err);
+}
+
 /* What one rank does without the others. */
-static gpuf_status open_alone(gpuf_checkpoint *c, gpuf_error *err) {
+static gpuf_status open_alone(gpuf_checkpoint *c, const gpufi_checkpoint_ranks *ranks,
+                              gpuf_error *err) {
+  if (!c) {
+    return gpufi_fail(err, GPUF_ERR_NO_MEMORY, 0, "no memory for %zu bytes", sizeof(*c));
+  }
+  c->ranks = *ranks;
   gpuf_status status = check_options(&c->options, err);
   if (status == GPUF_OK) {
     status = gpufi_checkpoint_library(&c->writing.api, err);
@@ -154,32 +161,35 @@ gpuf_status gpuf_checkpoint_open(const gpuf_checkpoint_options *options,
                                  gpuf_error *err) {
   gpuf_checkpoint_options own;
   GPUFI_REQUIRE(options, err);
-  GPUFI_REQUIRE(checkpoint, err);
   gpuf_status status =
       gpufi_struct_read(&own, sizeof(own), options, "GPUF_CHECKPOINT_OPTIONS_INIT", err);
-  if (status == GPUF_OK) {
-    status = gpufi_checkpoint_check_report(report, err);
-  }
   if (status == GPUF_OK) {
     status = check_ranks(&own, err);
   }
   if (status != GPUF_OK) {
-    return status;
+    return status; /* the other ranks cannot be told */
   }
-  gpuf_checkpoint *const c = create(&own);
-  if (!c) {
-    return gpufi_fail(err, GPUF_ERR_NO_MEMORY, 0, "no memory for %zu bytes", sizeof(*c));
+  gpufi_checkpoint_ranks ranks = {.rank = own.rank,
+                                  .count = own.rank_count > 1 ? own.rank_count : 1,
+                                  .agree = own.agree,
+                                  .arg = own.agree_arg};
+  gpuf_checkpoint *c = NULL;
+  status = check_results(checkpoint, report, err);
+  if (status == GPUF_OK) {
+    c = create(&own);
+    status = open_alone(c, &ranks, err);
   }
-  status = open_alone(c, err);
   const bool has_writer = status == GPUF_OK;
-  if (c->ranks.count > 1) {
-    status = gpufi_checkpoint_agree_to_open(&c->ranks, &own, status, err);
+  if (ranks.count > 1) {
+    status = gpufi_checkpoint_agree_to_open(&ranks, &own, status, err);
   }
   if (status != GPUF_OK) {
     if (has_writer) {
       gpufi_checkpoint_end_writer(c);
     }
-    destroy(c);
+    if (c) {
+      destroy(c);
+    }
     return status;
   }
   c->options.directory = c->options.prefix = NULL; /* the caller's */
@@ -195,9 +205,10 @@ gpuf_status gpuf_checkpoint_wait(gpuf_checkpoint *c, int64_t timeout_ns,
                                  gpuf_checkpoint_report *report, gpuf_error *err) {
   struct timespec deadline;
   GPUFI_REQUIRE(c, err);
-  gpuf_status status = gpufi_checkpoint_check_report(report, err);
-  if (status == GPUF_OK) {
-    status = gpufi_check_process(c->process_id, err);
+  gpuf_status status = gpufi_check_process(c->process_id, err);
+  const bool has_report = gpufi_checkpoint_check_report(report, NULL) == GPUF_OK;
+  if (status == GPUF_OK && !has_report && c->ranks.count <= 1) {
+    status = gpufi_checkpoint_check_report(report, err);
   }
   if (status != GPUF_OK) {
     return status;
@@ -222,7 +233,7 @@ gpuf_status gpuf_checkpoint_wait(gpuf_checkpoint *c, int64_t timeout_ns,
   if (c->ranks.count > 1) {
     pthread_mutex_unlock(&c->turn);
   }
-  return status;
+  return has_report ? status : gpufi_checkpoint_check_report(report, err);
 }
 
 gpuf_status gpuf_checkpoint_close(gpuf_checkpoint *c, gpuf_checkpoint_report *report,
@@ -235,9 +246,6 @@ gpuf_status gpuf_checkpoint_close(gpuf_checkpoint *c, gpuf_checkpoint_report *re
     return status;
   }
   gpuf_checkpoint_abort(c, NULL);
-  if (gpufi_checkpoint_check_report(report, NULL) != GPUF_OK) {
-    report = NULL;
-  }
   gpufi_checkpoint_settle(c, true, NULL);
   gpufi_checkpoint_leave_unsettled(c);
   pthread_mutex_lock(&c->lock);

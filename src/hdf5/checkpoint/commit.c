@@ -26,7 +26,8 @@ static gpufi_checkpoint_phase phase_of(gpuf_checkpoint *c) {
   return found;
 }
 
-static gpuf_status check_call(gpuf_checkpoint *c, int64_t step, gpuf_error *err) {
+static gpuf_status check_call(gpuf_checkpoint *c, int64_t step,
+                              const gpuf_checkpoint_report *report, gpuf_error *err) {
   if (step < 0) {
     return gpufi_fail(err, GPUF_ERR_INVALID, 0, "step %" PRId64 " is negative", step);
   }
@@ -35,7 +36,7 @@ static gpuf_status check_call(gpuf_checkpoint *c, int64_t step, gpuf_error *err)
                       "the checkpoint of step %" PRId64 " was begun: commit or abort it first",
                       c->contents.step);
   }
-  return GPUF_OK;
+  return gpufi_checkpoint_check_report(report, err);
 }
 
 /* The folder is looked at by the rank that writes the masters. */
@@ -52,7 +53,7 @@ static gpuf_status check_folder(const gpuf_checkpoint *c, int64_t step, gpuf_err
 /* Other ranks wait for what this one says, also where its call is wrong. */
 static gpuf_status begin(gpuf_checkpoint *c, int64_t step, gpuf_checkpoint_report *report,
                          gpuf_error *err) {
-  gpuf_status status = check_call(c, step, err);
+  gpuf_status status = check_call(c, step, report, err);
   if (status != GPUF_OK && c->ranks.count <= 1) {
     return status;
   }
@@ -86,10 +87,7 @@ static gpuf_status begin(gpuf_checkpoint *c, int64_t step, gpuf_checkpoint_repor
 gpuf_status gpuf_checkpoint_begin(gpuf_checkpoint *c, int64_t step, gpuf_checkpoint_report *report,
                                   gpuf_error *err) {
   const int64_t begin_ns = gpufi_clock_ns();
-  gpuf_status status = gpufi_checkpoint_check_report(report, err);
-  if (status == GPUF_OK) {
-    status = enter(c, err);
-  }
+  gpuf_status status = enter(c, err);
   if (status != GPUF_OK) {
     return status;
   }

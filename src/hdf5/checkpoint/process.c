@@ -28,7 +28,19 @@ static void forget(void) {
 }
 GPUFI_AT_FORK(GPUFI_FORK_CHECKPOINT, hold, release, forget);
 
+/* Whether this thread writes a checkpoint. */
+static _Thread_local bool is_writing;
+
+void gpufi_checkpoint_begin_writing(void) {
+  is_writing = true;
+}
+
+/* HDF5 may end the process within a call, where memory runs out: the thread that made the call
+ * would wait here for itself. */
 static void give_up(void) {
+  if (is_writing) {
+    return;
+  }
   pthread_mutex_lock(&mutex);
   for (gpufi_checkpoint_member *m = members; m; m = m->next) {
     m->give_up(m);

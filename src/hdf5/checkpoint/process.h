@@ -16,6 +16,9 @@ typedef struct gpufi_checkpoint_member {
 /* Watch for forks and for the end of the process; called once HDF5 is bound, so that HDF5's own
  * handlers come after. */
 gpuf_status gpufi_checkpoint_watch_process(gpuf_error *err);
+/* The calling thread writes checkpoints from here on, and nothing at the process's end waits for
+ * what it does, should it be the one that ends the process. */
+void gpufi_checkpoint_begin_writing(void);
 void gpufi_checkpoint_member_add(gpufi_checkpoint_member *member);
 void gpufi_checkpoint_member_remove(gpufi_checkpoint_member *member);
 

@@ -60,8 +60,13 @@ void gpufi_checkpoint_report_memory(gpuf_checkpoint *c) {
   c->report.host_nbytes = gpufi_checkpoint_snapshot_host_nbytes(&c->snapshot);
 }
 
+gpuf_status gpufi_checkpoint_check_report(const gpuf_checkpoint_report *report, gpuf_error *err) {
+  return report ? gpufi_struct_check(report, sizeof(*report), "GPUF_CHECKPOINT_REPORT_INIT", err)
+                : GPUF_OK;
+}
+
 void gpufi_checkpoint_report_write(const gpuf_checkpoint *c, gpuf_checkpoint_report *given) {
-  if (given) {
+  if (given && gpufi_checkpoint_check_report(given, NULL) == GPUF_OK) {
     gpufi_struct_write(given, &c->report, sizeof(c->report));
   }
 }
@@ -70,9 +75,4 @@ gpuf_status gpufi_checkpoint_outcome(const gpuf_checkpoint *c, gpuf_error *err) 
   return c->report.status == GPUF_OK
              ? GPUF_OK
              : gpufi_fail(err, c->report.status, c->report.system_error, "%s", c->report.message);
-}
-
-gpuf_status gpufi_checkpoint_check_report(const gpuf_checkpoint_report *report, gpuf_error *err) {
-  return report ? gpufi_struct_check(report, sizeof(*report), "GPUF_CHECKPOINT_REPORT_INIT", err)
-                : GPUF_OK;
 }

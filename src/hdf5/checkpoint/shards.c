@@ -12,6 +12,7 @@
 #include "base/thread.h"
 #include "core/workers.h"
 #include "hdf5/checkpoint/expired.h"
+#include "hdf5/checkpoint/process.h"
 #include "hdf5/checkpoint/shard_files.h"
 
 /* As a session has them where nothing else is said. */
@@ -34,6 +35,7 @@ typedef struct shard_job {
 /* A failure of one ends the snapshot, and so the others. */
 static void *shard_main(void *arg) {
   shard_job *const job = arg;
+  gpufi_checkpoint_begin_writing();
   job->status = gpufi_checkpoint_write_shard(job->writing, job->snapshot, job->contents, job->index,
                                              job->file, &job->error);
   if (job->status != GPUF_OK) {

@@ -69,7 +69,7 @@ void gpufi_checkpoint_report_memory(gpuf_checkpoint *c);
  * message there was nothing. */
 void gpufi_checkpoint_report_end(gpuf_checkpoint *c, gpuf_status status, const gpuf_error *error,
                                  const gpufi_checkpoint_file_sizes *sizes);
-/* Fill the caller's report, which may be NULL and has been checked. */
+/* Fill the caller's report, unless it is NULL or was not initialised. */
 void gpufi_checkpoint_report_write(const gpuf_checkpoint *c, gpuf_checkpoint_report *given);
 /* How the last one ended. */
 gpuf_status gpufi_checkpoint_outcome(const gpuf_checkpoint *c, gpuf_error *err);

@@ -134,6 +134,7 @@ static bool has_work(const gpuf_checkpoint *c) {
 
 static void *writer_main(void *arg) {
   gpuf_checkpoint *const c = arg;
+  gpufi_checkpoint_begin_writing();
   pthread_mutex_lock(&c->lock);
   while (true) {
     while (!has_work(c) && !c->ends) {

@@ -300,7 +300,9 @@ GPUF_API gpuf_status gpuf_checkpoint_commit(gpuf_checkpoint *checkpoint, gpuf_st
 GPUF_API gpuf_status gpuf_checkpoint_abort(gpuf_checkpoint *checkpoint, gpuf_error *err);
 
 /* Wait for the checkpoint that was committed last, and return how it ended: GPUF_OK too if there
- * was none. `timeout_ns` as in gpuf_future_wait. *report (may be NULL) is filled in any case. */
+ * was none. `timeout_ns` as in gpuf_future_wait. *report (may be NULL) is filled in any case. With
+ * ranks, GPUF_ERR_TIMEOUT also without a limit: another rank has begun, and neither committed nor
+ * aborted. */
 GPUF_API gpuf_status gpuf_checkpoint_wait(gpuf_checkpoint *checkpoint, int64_t timeout_ns,
                                           gpuf_checkpoint_report *report, gpuf_error *err);
 
