@@ -270,6 +270,57 @@ static void check_rows(int64_t step) {
   destroy_arrays(&a);
 }
 
+/* --- Many shards ------------------------------------------------------------------- */
+
+#define MANY 65 /* tensors, and shards, of each of 4 ranks: more than one rank may have */
+
+static const int64_t small_shape[] = {3, 50};
+
+static gpuf_tensor small_of(int rank, int index) {
+  return create_cpu(GPUF_DTYPE_FLOAT32, 2, small_shape, (uint64_t)(rank * MANY + index));
+}
+
+static void write_many(void) {
+  gpuf_checkpoint_options options = options_of_rank();
+  gpuf_tensor tensors[MANY];
+  options.shard_count = MANY;
+  gpuf_checkpoint *const c = open_writer(&options);
+  CHECK_OK(gpuf_checkpoint_begin(c, 1, NULL, &err));
+  for (int i = 0; i < MANY; i++) {
+    char name[40];
+    snprintf(name, sizeof(name), "of %d/%d", this_rank, i);
+    tensors[i] = small_of(this_rank, i);
+    CHECK_OK(gpuf_checkpoint_add(c, name, &tensors[i], NULL, &err));
+  }
+  CHECK_OK(gpuf_checkpoint_commit(c, GPUF_STREAM_NONE, &err));
+  CHECK_OK(gpuf_checkpoint_wait(c, -1, NULL, &err));
+  CHECK_OK(gpuf_checkpoint_close(c, NULL, &err));
+  for (int i = 0; i < MANY; i++) {
+    destroy(&tensors[i]);
+  }
+}
+
+static void check_many(void) {
+  test_device = host_device;
+  gpuf_restart *const r = open_restart("run", 1);
+  for (int i = 0; i < 4 * MANY; i++) {
+    char name[40];
+    gpuf_tensor expected = small_of(i / MANY, i % MANY);
+    snprintf(name, sizeof(name), "of %d/%d", i / MANY, i % MANY);
+    check_restarted(r, name, &expected);
+    destroy(&expected);
+  }
+  gpuf_restart_close(r);
+}
+
+static void ranks_have_more_shards_together_than_one_may_have(void) {
+  make_folder();
+  run_ranks(4, write_many, NULL);
+  CHECK(count_files("run-000000000001.", false) == 4 * MANY + 1); /* the master, too */
+  run_alone(check_many);
+  remove_folder();
+}
+
 /* Each begin finishes the one before. */
 static void keep_two(void) {
   gpuf_checkpoint_options options = options_of_rank();
@@ -615,6 +666,7 @@ int main(void) {
   H5Eset_auto2(H5E_DEFAULT, NULL, NULL);
   TEST(any_division_comes_back);
   TEST(a_restart_on_another_number_of_ranks_goes_on);
+  TEST(ranks_have_more_shards_together_than_one_may_have);
   TEST(older_ones_expire_and_a_step_is_replaced);
   TEST(what_does_not_fit_together_is_refused_on_all);
   TEST(a_call_that_differs_is_refused_on_all);

@@ -14,12 +14,14 @@
 #include "hdf5/chunk_shape.h"
 #include "hdf5/grid.h"
 
-#define MASTER GPUFI_CHECKPOINT_WRITER_OF_MASTER
-_Static_assert(GPUFI_CHECKPOINT_SHARDS_MAX <= MASTER, "each shard has a writer");
+/* The number of no shard: with ranks, shards count on over all of them. */
+#define MASTER SIZE_MAX
+_Static_assert(GPUFI_CHECKPOINT_SHARDS_MAX <= GPUFI_CHECKPOINT_WRITER_OF_MASTER,
+               "each shard of a rank has a writer");
 
 /* A file that is being written. Used by the thread that writes it. */
 typedef struct writer {
-  size_t number; /* of the queue's writers: the shard, or MASTER */
+  size_t number; /* the shard, or MASTER */
   gpufi_h5_context context;
   gpuf_h5_options options;
   gpufi_h5_session session; /* for what no public call does */
@@ -27,6 +29,11 @@ typedef struct writer {
   gpufi_checkpoint_contents *contents; /* of the checkpoint */
   gpufi_checkpoint_file file;
 } writer;
+
+/* Of the queue's. */
+static size_t writer_of(const writer *w) {
+  return w->number == MASTER ? GPUFI_CHECKPOINT_WRITER_OF_MASTER : w->number;
+}
 
 static gpuf_status write_value(const writer *w, const gpufi_checkpoint_value *value,
                                gpuf_error *err) {
@@ -63,10 +70,10 @@ static gpuf_status write_part(writer *w, gpufi_checkpoint_tensor *t,
   gpufi_checkpoint_batch *batch;
   gpufi_checkpoint_item item = {.name = part ? part->dataset : t->name,
                                 .first_chunk = part ? part->first_chunk : 0,
-                                .writer = w->number,
+                                .writer = writer_of(w),
                                 .position = position};
   gpuf_status status =
-      gpufi_checkpoint_queue_take(&w->snapshot->queue, w->number, position, &batch, err);
+      gpufi_checkpoint_queue_take(&w->snapshot->queue, writer_of(w), position, &batch, err);
   if (status != GPUF_OK) {
     return status;
   }
