@@ -113,7 +113,7 @@ def run_cases(
 ) -> tuple[list[Row], list[str], set[Path]]:
     """Return the rows, a line for each failure, and the files.
 
-    The rows of each case are written at once, so that a run which is ended early leaves them.
+    Each row is written at once, so that a run which is ended early leaves those that it has.
     """
     rows: list[Row] = []
     failures: list[str] = []
@@ -121,14 +121,15 @@ def run_cases(
     for name in names:
         for label, case in CASES[name].cases(session):
             start = time.perf_counter()
+            fresh: list[Row] = []
             try:
-                fresh = case()
+                for row in case():
+                    fresh.append(row)
+                    written.update(write_results([row], session, folder))
             except Exception as error:  # the other cases go on
                 traceback.print_exc()
                 failures.append(f"{label}: {type(error).__name__}: {error}")
-                continue
             rows += fresh
-            written.update(write_results(fresh, session, folder))
             failures += [
                 f"{row['case']}: {peer}: {why}"
                 for row in fresh

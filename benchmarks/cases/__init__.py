@@ -1,13 +1,16 @@
-"""Benchmark cases. Each module has `cases(session)`, which gives labelled calls that give rows."""
+"""Benchmark cases. Each module has `cases(session)`, which gives labelled calls that give rows.
+
+A call that yields its rows one by one has each of them written as soon as it is there.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from functools import partial
 
 from harness import Row, Session
 
-Case = tuple[str, Callable[[], list[Row]]]
+Case = tuple[str, Callable[[], Iterable[Row]]]
 
 MIB, GIB = 1 << 20, 1 << 30
 

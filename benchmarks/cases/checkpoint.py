@@ -1,38 +1,51 @@
-"""Checkpoints of one large tensor: what the program waits for, new and recycled files, restarts.
+"""Checkpoints of one large array: what the program waits for, files and shards, ranks, restarts.
 
 The program benchmarks/programs/checkpoint.c does and times them, and the raw ways to write and to
-read a file of as many bytes, in the same folder. Files go to and come from the page cache, but for
-the row that says so. Peers save and load a tensor of as many bytes by new files in the same folder.
-Each row has the goal of its speed, and whether it was met.
+read files of as many bytes, in the same folder. Files go to and come from the page cache, but for
+the rows that say so. Peers save and load a tensor of as many bytes by new files in the same folder.
+Each row that has a goal says which, and whether it was met.
 """
 
 from __future__ import annotations
 
 import os
+import shutil
 import statistics
-from collections.abc import Mapping, Sequence
-from functools import partial
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import cache, partial
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 
 from cases import GIB, MIB, Case
-from cases.checkpoint_peers import Times, time_peers
+from cases.checkpoint_peers import H5PY, Times, h5py_peer, time_peers
 from cases.program import BUILD, Program, program_path
 from cases.simulation import PROGRAM as SIMULATION
 from cases.simulation import Simulation
 from harness import MICROSECONDS, Row, Session, Timings, make_row, make_time_row, report
 
-MODES = {1: "copied within the device", 2: "encoded on the device", 3: "encoded, to pinned memory"}
+SCRATCH = 25  # percent of the state, in device memory that is encoded to
+MODES = {  # a gpuf_checkpoint_mode, and percent of the state that it may take on the device, or 0
+    "copied within the device": (1, 0),
+    "encoded on the device": (2, 0),
+    f"encoded, {SCRATCH} % of the state on the device": (2, SCRATCH),
+    "encoded, to pinned memory": (3, 0),
+}
 PROGRAM = "checkpoint"
 SAVE, RESTART = "gpufetch", "gpufetch, restart"
 WRITE, OVERWRITE, MAP, READ = "write(2)", "pwrite over a file", "a mapping of a file", "pread"
 COPY = "process_vm_writev to a mapping"
 LINK = "the link, encoded bytes"
+ALLOCATE = "fallocate and a mapping"
 WAYS = {WRITE: "write", OVERWRITE: "overwrite", MAP: "map", COPY: "copy", READ: "read"}
+WAYS[ALLOCATE] = "allocate"
 ALONE, SAVING = "the last step saved", "every 100th step saved"
 PERIOD = 100  # steps
 STALL_GOAL_S = 15e-3  # of the state in device memory
 FRESH, RECYCLED, READING, PINNED = 0.9, 0.8, 0.8, 1.1  # goals, of the physical limit
+SHARDED_GOAL, H5PY_GOAL = 40.0, 25.0  # GB/s, and times h5py's speed
+RANK_COUNTS = (1, 2, 4)
+MEMORY_FOLDER = Path("/dev/shm")
 RATE_GOAL = 0.97  # of the steps' rate without checkpoints
 
 
@@ -40,29 +53,58 @@ def cases(session: Session) -> list[Case]:
     if not program_path(PROGRAM).is_file():
         report(f"checkpoint is left out: {BUILD} does not name the folder of a build with HDF5")
         return []
-    found: list[Case] = [("checkpoint", partial(checkpoint, session))]
+    found: list[Case] = []
     simulation = os.environ.get(SIMULATION, "")
     if os.path.isfile(simulation):
         found.append(("checkpoint of a simulation", partial(rate, session, simulation)))
     else:
         report(f"checkpoints of a simulation are left out: {SIMULATION} names no gray_scott")
+    others = cache(partial(Others, session))
+    found.append(("checkpoint", partial(checkpoint, session, others)))
+    found.append(("checkpoint in shards", partial(in_shards, session, others)))
+    found.append(("checkpoint of ranks", partial(over_ranks, session)))
     return found
 
 
-class CheckpointProgram(Program):
-    """The program, with its tensor on the device and its files in a folder."""
+def nbytes_of(session: Session) -> int:
+    return 64 * MIB if session.quick else 8 * GIB if session.backend == "cuda" else 512 * MIB
 
-    def __init__(self, session: Session, nbytes: int) -> None:
-        self._folder = session.scratch / "checkpoints"
+
+def rounds_of(session: Session) -> int:
+    return 1 if session.quick else 5
+
+
+def cpu_count() -> int:
+    """CPUs that the raw ways have threads for, and shards: at most as many as the library has."""
+    return min(16, len(os.sched_getaffinity(0)))
+
+
+class CheckpointProgram(Program):
+    """The program, with its array on the devices and its files in a folder."""
+
+    def __init__(self, session: Session, folder: Path | None = None, ranks: int = 1) -> None:
+        self._folder = (folder or session.scratch) / "checkpoints"
         self._folder.mkdir(exist_ok=True)
         backend = {"GPUFETCH_BACKEND": session.backend}
-        super().__init__(PROGRAM, session.device, self._folder, str(nbytes), env=backend)
+        words = [session.backend, self._folder, str(nbytes_of(session)), str(ranks)]
+        super().__init__(PROGRAM, *words, env=backend)
         self.nbytes = int(self.greeting["nbytes"])
+        self.device_count = int(self.greeting["devices"])
 
     def __exit__(self, *_: object) -> None:
         super().__exit__()
         for file in self._folder.iterdir():
             file.unlink()
+
+    def open(
+        self,
+        mode: int = 0,
+        recycle: bool = False,
+        sync: bool = False,
+        shards: int = 1,
+        share: int = 0,
+    ) -> Any:
+        return self.ask(f"open {mode} {int(recycle)} {int(sync)} {shards} {share}")
 
     def link_seconds(self, nbytes: int, direction: str) -> float:
         """What so many bytes take to cross the link, "in" or "out" of the device."""
@@ -71,12 +113,13 @@ class CheckpointProgram(Program):
 
 
 class Others:
-    """The peers' times, and who is left out."""
+    """The peers' times, and who is left out; in a folder of its own h5py's alone."""
 
-    def __init__(self, session: Session, nbytes: int) -> None:
+    def __init__(self, session: Session, folder: Path | None = None) -> None:
         rounds = 1 if session.quick else 3
+        makers = {"h5py": h5py_peer} if folder else None
         self.times: Mapping[str, Times]
-        self.times, left_out = time_peers(session, nbytes, rounds)
+        self.times, left_out = time_peers(session, nbytes_of(session), rounds, makers, folder)
         self.absent = [*session.absent, *left_out]
         for one in left_out:
             report(f"checkpoint: a peer is left out: {one}")
@@ -85,17 +128,14 @@ class Others:
         return {name: getattr(times, which) for name, times in self.times.items()}
 
 
-def checkpoint(session: Session) -> list[Row]:
-    nbytes = 64 * MIB if session.quick else 8 * GIB if session.backend == "cuda" else 512 * MIB
-    rounds = 1 if session.quick else 7
-    others = Others(session, nbytes)
-    with CheckpointProgram(session, nbytes) as program:
-        rows = [stall_row(session, program, rounds, others)]
-        rows.append(file_row(session, program, rounds, others, recycle=False, sync=False))
-        rows.append(file_row(session, program, rounds, others, recycle=True, sync=False))
-        rows.append(file_row(session, program, rounds, others, recycle=True, sync=True))
-        rows.append(restart_row(session, program, rounds, others))
-    return rows
+def checkpoint(session: Session, everyone: Callable[[], Others]) -> Iterator[Row]:
+    others = everyone()
+    with CheckpointProgram(session) as program:
+        yield stall_row(session, program, others)
+        yield file_row(session, program, others)
+        yield file_row(session, program, others, recycle=True)
+        yield file_row(session, program, others, recycle=True, sync=True)
+        yield restart_row(session, program, others)
 
 
 def goal(what: str, found: float, bound: float, *, at_most: bool = False) -> str:
@@ -116,24 +156,28 @@ def told(phases: Mapping[str, float]) -> str:
     return "ms: " + ", ".join(f"{name} {1e3 * seconds:.3g}" for name, seconds in phases.items())
 
 
-def stall_row(session: Session, program: CheckpointProgram, rounds: int, others: Others) -> Row:
-    """Host time in begin, add and commit, in each mode."""
+def stall_row(session: Session, program: CheckpointProgram, others: Others) -> Row:
+    """Host time in begin, add and commit, and until the stream goes on, in each mode."""
     seconds: dict[str, list[float]] = {}
-    notes = []
-    for mode, name in MODES.items():
-        memory = program.ask(f"open {mode} 0 0")
+    delays: dict[str, float] = {}
+    memory: dict[str, float] = {}
+    for name, (mode, share) in MODES.items():
+        memory[name] = program.open(mode, share=share)["device_nbytes"] / program.nbytes
         nbytes = program.ask("save")["file_nbytes"]  # the first one takes memory from the system
-        seconds[name] = [program.ask("save")["stall"] for _ in range(rounds)]
-        notes.append(
-            f"memory on the device, {name}: {memory['device_nbytes'] / program.nbytes:.0%}"
-        )
+        replies = [program.ask("save") for _ in range(rounds_of(session))]
+        seconds[name] = [one["stall"] + one["delay"] for one in replies]
+        delays[name] = statistics.median(one["delay"] for one in replies)
     seconds[LINK] = [program.link_seconds(nbytes, "out")]
-    for number, name in MODES.items():
-        bound = STALL_GOAL_S if number < 3 else PINNED * seconds[LINK][0]
+    notes = []
+    for name, (mode, _) in MODES.items():
+        bound = STALL_GOAL_S if mode < 3 else PINNED * seconds[LINK][0]
         found = statistics.median(seconds[name])
         notes.append(goal(f"{name}, µs", 1e6 * found, 1e6 * bound, at_most=True))
+        notes.append(
+            f"of them {1e6 * delays[name]:.4g} on the stream; {memory[name]:.0%} reserved there"
+        )
     waits = others.seconds("stall")
-    first, *modes = MODES.values()
+    first, *modes = MODES
     return make_row(
         session,
         f"stall of a checkpoint of {program.nbytes / GIB:.3g} GiB, {first}",
@@ -151,72 +195,118 @@ def stall_row(session: Session, program: CheckpointProgram, rounds: int, others:
 def file_row(
     session: Session,
     program: CheckpointProgram,
-    rounds: int,
     others: Others,
     *,
-    recycle: bool,
-    sync: bool,
+    recycle: bool = False,
+    sync: bool = False,
+    shards: int = 1,
+    where: str = "",
 ) -> Row:
-    """From begin to the finished file, beside raw ways to write as many bytes."""
-    program.ask(f"open 0 {int(recycle)} {int(sync)}")
-    for _ in range(3):  # until an older file has expired
-        nbytes = program.ask("save")["file_nbytes"]
-    ways = [OVERWRITE, COPY, MAP] if recycle else [WRITE]
+    """From begin to the finished files, beside raw ways to write as many bytes to as many."""
+    rounds = rounds_of(session)
+    nbytes = warm_up(program, recycle, sync, shards)
+    ways = [OVERWRITE, COPY, MAP] if recycle else [ALLOCATE, WRITE]
     seconds: dict[str, list[float]] = {name: [] for name in (SAVE, *ways)}
     replies = []
     for _ in range(rounds):
-        saved = program.ask("save")
-        if bool(saved["recycled_nbytes"]) != recycle:
-            raise RuntimeError(f"a file was{' not' * recycle} recycled")
-        replies.append(saved)
-        seconds[SAVE].append(saved["seconds"])
+        replies.append(save(program, recycle))
+        seconds[SAVE].append(replies[-1]["seconds"])
         for name in ways:
-            seconds[name].append(raw(program, name, nbytes))
+            seconds[name].append(raw(program, name, nbytes, shards))
+    fewer = [] if sync else [count for count in (shards // 2, shards // 4) if count > 1]
+    for count in fewer:
+        warm_up(program, recycle, sync, count)
+        times = [save(program, recycle)["seconds"] for _ in range(rounds)]
+        seconds[f"{SAVE}, {count} shards"] = times
     peers = {} if sync else others.seconds("save")
-    what = f"a {'recycled' if recycle else 'new'} file{', with fsync' * sync}"
-    share = RECYCLED if recycle else FRESH
     row = make_row(
         session,
-        f"checkpoint of {program.nbytes / GIB:.3g} GiB to {what}",
+        f"checkpoint of {program.nbytes / GIB:.3g} GiB to {files(recycle, sync, shards)}{where}",
         Timings({**seconds, **peers}),
         nbytes=program.nbytes,
         limit=ways[-1],
-        peers=[*ways[:-1], *peers],
+        peers=[*ways[:-1], *(f"{SAVE}, {count} shards" for count in fewer), *peers],
         labels={},
         phases=phases_of(replies),
         absent=others.absent,
     )
-    notes = [f"the file is {program.nbytes / nbytes:.2f} times as small; so is the raw one"]
-    if not sync:
-        notes.append(goal(f"{share} × {ways[-1]}", row["gpufetch"], share * row["limit"]))
+    notes = [f"files and raw files are {program.nbytes / nbytes:.2f} times as small as the state"]
+    notes += ["the raw ways do not sync"] if sync else []
+    notes += [] if sync else file_goals(row, ways, recycle=recycle, shards=shards)
     return {**row, "note": "; ".join([*notes, told(row["phases"])])}
 
 
-def raw(program: CheckpointProgram, name: str, nbytes: int) -> float:
-    """Seconds, by as many threads as the library takes; write(2) by one."""
-    threads = 1 if name == WRITE else min(16, len(os.sched_getaffinity(0)))
-    return float(program.ask(f"raw {WAYS[name]} {threads} {nbytes}")["seconds"])
+def files(recycle: bool, sync: bool, shards: int) -> str:
+    kind = "recycled" if recycle else "new"
+    what = f"a {kind} file" if shards == 1 else f"{shards} {kind} shards"
+    return what + ", with fsync" * sync
 
 
-def restart_row(session: Session, program: CheckpointProgram, rounds: int, others: Others) -> Row:
-    program.ask("open 0 0 0")
+def file_goals(row: Row, ways: Sequence[str], *, recycle: bool, shards: int) -> list[str]:
+    if shards > 1:
+        notes = [goal("GB/s", row["gpufetch"], SHARDED_GOAL)]
+        if H5PY in row["peers"]:
+            times = row["gpufetch"] / row["peers"][H5PY]
+            notes.append(goal("times as fast as h5py", times, H5PY_GOAL))
+        return notes
+    if recycle:
+        return [goal(f"{RECYCLED} × {MAP}", row["gpufetch"], RECYCLED * row["limit"])]
+    best = max(row["limit"], *(row["peers"][name] for name in ways[:-1]))
+    return [goal(f"{FRESH} × the best raw way", row["gpufetch"], FRESH * best)]
+
+
+def warm_up(program: CheckpointProgram, recycle: bool, sync: bool, shards: int) -> int:
+    """Save until older files have expired; the bytes of the last one's files."""
+    program.open(0, recycle, sync, shards)
+    return int([program.ask("save") for _ in range(3)][-1]["file_nbytes"])
+
+
+def save(program: CheckpointProgram, recycle: bool) -> dict[str, Any]:
+    saved = program.ask("save")
+    if bool(saved["recycled_nbytes"]) != recycle:
+        raise RuntimeError(f"a file was{' not' * recycle} recycled")
+    return saved
+
+
+def raw(program: CheckpointProgram, name: str, nbytes: int, count: int = 1) -> float:
+    """Seconds, by as many threads as the library takes; by write(2) one a file."""
+    threads = count if name == WRITE else max(count, cpu_count())
+    return float(program.ask(f"raw {WAYS[name]} {threads} {nbytes} {count}")["seconds"])
+
+
+def restarts(program: CheckpointProgram, rounds: int) -> Iterator[dict[str, Any]]:
+    """The first one, which is not given, and the last one are compared with what was saved."""
+    for number in range(rounds + 1):
+        restarted = program.ask(f"restart {int(number in (0, rounds))}")
+        if not restarted["same"]:
+            raise RuntimeError("what was restarted is not what was saved")
+        restarted["phases"]["open"] = restarted["open"]
+        if number:
+            yield restarted
+
+
+def restart_row(
+    session: Session,
+    program: CheckpointProgram,
+    others: Others,
+    *,
+    shards: int = 1,
+    where: str = "",
+) -> Row:
+    program.open(shards=shards)
     nbytes = program.ask("save")["file_nbytes"]
     seconds: dict[str, list[float]] = {RESTART: [], READ: []}
     replies = []
-    for number in range(rounds + 1):  # the first one is not counted
-        restarted = program.ask("restart")
-        if not restarted["same"]:
-            raise RuntimeError("what was restarted is not what was saved")
-        if number:
-            restarted["phases"]["open"] = restarted["open"]
-            replies.append(restarted)
-            seconds[RESTART].append(restarted["seconds"])
-            seconds[READ].append(raw(program, READ, nbytes))
+    for restarted in restarts(program, rounds_of(session)):
+        replies.append(restarted)
+        seconds[RESTART].append(restarted["seconds"])
+        seconds[READ].append(raw(program, READ, nbytes, shards))
     seconds[LINK] = [program.link_seconds(nbytes, "in")]
     peers = others.seconds("load")
+    source = "" if shards == 1 else f" from {shards} shards{where}"
     row = make_row(
         session,
-        f"restart of {program.nbytes / GIB:.3g} GiB, found whole and read to the device",
+        f"restart of {program.nbytes / GIB:.3g} GiB{source}, found whole and read to the device",
         Timings({**seconds, **peers}),
         nbytes=program.nbytes,
         gpufetch=RESTART,
@@ -231,6 +321,101 @@ def restart_row(session: Session, program: CheckpointProgram, rounds: int, other
     return {**row, "note": "; ".join([line, told(row["phases"])])}
 
 
+# --- Shards ------------------------------------------------------------------------
+
+
+def file_system(folder: Path) -> str:
+    """Its type: "ext4", "tmpfs"."""
+    found = {"/": "disk"}
+    for line in Path("/proc/mounts").read_text().splitlines():
+        _, place, kind, *_ = line.split()
+        found[place] = kind
+    places = [str(one) for one in (folder.resolve(), *folder.resolve().parents)]
+    return next(found[place] for place in places if place in found)
+
+
+def in_shards(session: Session, everyone: Callable[[], Others]) -> Iterator[Row]:
+    """In the session's folder, and in memory where there is a file system that has the room."""
+    kind = file_system(session.scratch)
+    yield from shard_rows(session, everyone(), None, f" on {kind}", sync=kind != "tmpfs")
+    needed = 2 * nbytes_of(session)
+    if kind == "tmpfs" or not MEMORY_FOLDER.is_dir() or file_system(MEMORY_FOLDER) != "tmpfs":
+        report(f"checkpoint in shards: {session.scratch} is all there is: it is on {kind}")
+    elif shutil.disk_usage(MEMORY_FOLDER).free < needed:
+        report(f"checkpoint in shards: {MEMORY_FOLDER} is left out: it has not {needed} bytes free")
+    else:
+        with TemporaryDirectory(prefix="gpufetch-", dir=MEMORY_FOLDER) as folder:
+            others = Others(session, Path(folder))
+            yield from shard_rows(session, others, Path(folder), " on tmpfs", sync=False)
+
+
+def shard_rows(
+    session: Session, others: Others, folder: Path | None, where: str, *, sync: bool
+) -> Iterator[Row]:
+    count = max(2, cpu_count())
+    with CheckpointProgram(session, folder) as program:
+        for recycle in (False, True):
+            yield file_row(session, program, others, recycle=recycle, shards=count, where=where)
+        if sync:
+            yield file_row(session, program, others, sync=True, shards=count, where=where)
+        yield restart_row(session, program, others, shards=count, where=where)
+
+
+# --- Ranks -------------------------------------------------------------------------
+
+
+def over_ranks(session: Session) -> Iterator[Row]:
+    """The same array by 1, 2 and 4 processes, one after the other, in as many shards together."""
+    total = max(4, cpu_count())
+    names = {count: f"{count} rank{'s' * (count > 1)}" for count in RANK_COUNTS}
+    saves: dict[str, list[float]] = {}
+    reads: dict[str, list[float]] = {}
+    stalls = []
+    for count, name in names.items():
+        with CheckpointProgram(session, ranks=count) as program:
+            program.open(shards=total // count)
+            nbytes = [program.ask("save") for _ in range(2)][-1]["file_nbytes"]
+            replies = [program.ask("save") for _ in range(rounds_of(session))]
+            saves[name] = [one["seconds"] for one in replies]
+            stall = statistics.median(one["stall"] + one["delay"] for one in replies)
+            stalls.append(f"{name} {1e3 * stall:.3g}")
+            reads[name] = [one["seconds"] for one in restarts(program, rounds_of(session))]
+            if count == RANK_COUNTS[-1]:
+                rounds = range(rounds_of(session))
+                saves[WRITE] = [raw(program, WRITE, nbytes, total) for _ in rounds]
+                reads[READ] = [raw(program, READ, nbytes, total) for _ in rounds]
+    gpus = min(program.device_count, RANK_COUNTS[-1])
+    shared = "all on one device" if gpus == 1 else f"rank i on device i modulo {gpus}"
+    size = f"{program.nbytes / GIB:.3g} GiB"
+    what = f"forked processes, {shared}, {total} shards together; no goal"
+    *fewer, most = names.values()
+    for case, seconds, limit, note in (
+        (
+            f"checkpoint of {size} by ranks, new files",
+            saves,
+            WRITE,
+            "stall, ms: " + ", ".join(stalls),
+        ),
+        (
+            f"restart of {size} by ranks",
+            reads,
+            READ,
+            "each rank verifies the whole, and reads the rows of the next one",
+        ),
+    ):
+        yield make_row(
+            session,
+            case,
+            Timings(seconds),
+            nbytes=program.nbytes,
+            gpufetch=most,
+            limit=limit,
+            peers=fewer,
+            labels={},
+            note=f"gpufetch is {most}; {what}; {note}",
+        )
+
+
 # --- A simulation ------------------------------------------------------------------
 
 
@@ -240,7 +425,7 @@ def rate(session: Session, program: str) -> list[Row]:
     Path(session.scratch, "gray_scott").mkdir(exist_ok=True)
     steps = PERIOD * (2 if session.quick else 20)
     seconds: dict[str, list[float]] = {ALONE: [], SAVING: []}
-    for number in range(1 if session.quick else 7):
+    for number in range(rounds_of(session)):
         turn = list(seconds.items())
         for name, times in turn if number % 2 else turn[::-1]:
             times.append(trial.run(steps, "no server", every=PERIOD if name == SAVING else 0))

@@ -1,56 +1,68 @@
-/* Times checkpoints of one tensor on a device, and raw ways to write and read a file, for
+/* Times checkpoints of one array on a device, and raw ways to write and read files, for
  * `run.py --case checkpoint`.
  *
- *   checkpoint DEVICE FOLDER NBYTES
+ *   checkpoint DEVICE FOLDER NBYTES RANKS
  *
- * DEVICE is "cuda:0" or "host:0"; the tensor has about NBYTES bytes of float32: waves, and noise
- * that is 10⁵ times smaller. Each line of the input is a request, and each line of the output one
- * JSON object:
+ * DEVICE is "cuda" or "host"; the array has about NBYTES bytes of float32: waves, and noise that is
+ * 10⁵ times smaller. RANKS processes, forked at the beginning, hold as many of its rows each, on
+ * device RANK modulo the number of devices, and do together what is asked of the first. Each line
+ * of the input is a request, and each line of the output one JSON object, of which the first is
+ * {"nbytes": of the array, "devices": how many there are}:
  *
- *   open MODE RECYCLE SYNC  end the writer, and open another one: MODE is a gpuf_checkpoint_mode,
- *                           the others are 0 or 1. {"mode", "device_nbytes", "host_nbytes"}
+ *   open MODE RECYCLE SYNC SHARDS SHARE
+ *                           end the writer, and open another one: MODE is a gpuf_checkpoint_mode,
+ *                           RECYCLE and SYNC are 0 or 1, SHARDS are each rank's, and SHARE
+ *                           percent of the state are what it may take on the device (0: any).
+ *                           {"mode", "device_nbytes", "host_nbytes"}: of rank 0
  *   save                    the next step, until it is finished. {"stall": seconds in begin, add
- *                           and commit, "seconds": of all, "file_nbytes", "recycled_nbytes",
- *                           "phases": seconds by name, see checkpoint_phases.h}
- *   restart                 the newest one, into the device: {"open": seconds until it was found
- *                           whole, "seconds": of all, "same": whether it is the tensor, "phases"}
- *   link DIRECTION          between the tensor and page-locked memory, "in" or "out" of the device:
+ *                           and commit, "delay": seconds after which the stream has done what
+ *                           commit enqueued, both of the rank that takes longest, "seconds": of
+ *                           all, "file_nbytes", "recycled_nbytes", "phases": seconds by name, see
+ *                           checkpoint_phases.h}
+ *   restart CHECK           the newest one, into the device, each rank the rows of the next one:
+ *                           {"open": seconds until it was found whole, "seconds": of all, "same",
+ *                           "phases"}. With CHECK 1 the memory is cleared first and compared
+ *                           afterwards, and "same" says whether it has the array.
+ *   link DIRECTION          between the array and page-locked memory, "in" or "out" of the device:
  *                           {"nbytes", "seconds"}
- *   raw WAY THREADS NBYTES  a file of so many bytes: WAY is "write", "overwrite" (by pwrite; the
- *                           file is there already, or is made first), "map" (the same through a
+ *   raw WAY THREADS NBYTES FILES
+ *                           so many files of so many bytes together: WAY is "write" (new ones),
+ *                           "allocate" (new ones, which get their blocks by posix_fallocate and
+ *                           are filled through a mapping), "overwrite" (by pwrite; the files are
+ *                           there already, or are made first), "map" (the same through a
  *                           mapping), "copy" (the kernel copies to the mapping) or "read".
  *                           {"seconds"}
  *
  * A failure is {"error": "..."}, and the end. */
 #include <errno.h>
-#include <fcntl.h>
 #include <gpufetch/checkpoint.h>
 #include <hdf5.h>
 #include <inttypes.h>
 #include <math.h>
-#include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
-#include <sys/mman.h>
-#include <unistd.h>
 
 #include "base/clock.h"
 #include "base/error.h"
 #include "checkpoint_phases.h"
-#include "hdf5/driver/io.h"
+#include "checkpoint_ranks.h"
+#include "checkpoint_raw.h"
 
 #define LINE_NBYTES 128
 #define COLUMNS 1024
 #define TILE_ROWS ((int64_t)4096)
-#define PIECE_NBYTES ((size_t)1 << 20)
-#define THREADS_MAX 64
 
 typedef struct bench {
+  ranks ranks;
   const char *folder;
   gpuf_device device;
-  gpuf_tensor state, copy; /* on the device */
-  float *tile;             /* TILE_ROWS rows, which the state repeats */
+  int32_t device_count;
+  gpuf_stream stream;
+  int64_t rows;            /* of the whole array */
+  gpuf_tensor state, copy; /* on the device: this rank's rows, and the next one's */
+  float *tile, *next_tile; /* TILE_ROWS rows, which the state repeats, and the next rank's */
+  float *host;             /* as many */
   gpuf_checkpoint *writer;
   int64_t step;
 } bench;
@@ -61,9 +73,9 @@ static double seconds_since(int64_t begin_ns) {
 
 /* --- The state --------------------------------------------------------------- */
 
-static float *make_tile(void) {
+static float *make_tile(int rank) {
   float *const tile = malloc((size_t)TILE_ROWS * COLUMNS * sizeof(*tile));
-  uint32_t noise = 1;
+  uint32_t noise = 1 + (uint32_t)rank;
   for (int64_t i = 0; tile && i < TILE_ROWS * COLUMNS; i++) {
     const float row = (float)(i / COLUMNS) / (float)TILE_ROWS;
     const float column = (float)(i % COLUMNS) / COLUMNS;
@@ -73,11 +85,11 @@ static float *make_tile(void) {
   return tile;
 }
 
-/* Copy each tile of `tensor`, from the host's with `writes`, or compare it with that. */
-static gpuf_status visit_tiles(const bench *b, const gpuf_tensor *tensor, float *host, bool writes,
+/* Copy `host` to each tile of `tensor`; or, with `is_same`, each tile to `host`, and compare it
+ * with `wanted`. */
+static gpuf_status visit_tiles(const gpuf_tensor *tensor, float *host, const float *wanted,
                                bool *is_same, gpuf_error *err) {
   gpuf_status status = GPUF_OK;
-  *is_same = true;
   for (int64_t row = 0; row < tensor->shape[0] && status == GPUF_OK; row += TILE_ROWS) {
     const int64_t left = tensor->shape[0] - row;
     const int64_t shape[] = {left < TILE_ROWS ? left : TILE_ROWS, COLUMNS};
@@ -89,26 +101,54 @@ static gpuf_status visit_tiles(const bench *b, const gpuf_tensor *tensor, float 
     }
     if (status == GPUF_OK) {
       status =
-          writes ? gpuf_copy(&part, &on_host, NULL, err) : gpuf_copy(&on_host, &part, NULL, err);
+          is_same ? gpuf_copy(&on_host, &part, NULL, err) : gpuf_copy(&part, &on_host, NULL, err);
     }
-    *is_same = *is_same && (writes || status != GPUF_OK ||
-                            memcmp(host, b->tile, gpuf_tensor_nbytes(&on_host)) == 0);
+    if (status == GPUF_OK && is_same) {
+      *is_same = *is_same && memcmp(host, wanted, gpuf_tensor_nbytes(&on_host)) == 0;
+    }
   }
   return status;
 }
 
+/* Copy `tile` to each tile of `tensor`. */
+static gpuf_status fill(const gpuf_tensor *tensor, const float *tile, gpuf_error *err) {
+  return visit_tiles(tensor, (float *)tile, NULL, NULL, err);
+}
+
+static int64_t first_row(const bench *b, int rank) {
+  return b->rows * rank / b->ranks.count;
+}
+
+static gpuf_status alloc_rows(bench *b, int rank, gpuf_tensor *tensor, gpuf_error *err) {
+  const int64_t shape[] = {first_row(b, rank + 1) - first_row(b, rank), COLUMNS};
+  return gpuf_tensor_alloc(b->device, GPUF_DTYPE_FLOAT32, 2, shape, tensor, err);
+}
+
+static gpuf_status choose_device(bench *b, const char *name, gpuf_error *err) {
+  const bool is_host = strncmp(name, "host", 4) == 0;
+  b->device.kind = is_host ? GPUF_DEVICE_HOST : GPUF_DEVICE_CUDA;
+  const gpuf_status status = gpuf_device_count(b->device.kind, &b->device_count, err);
+  if (status == GPUF_OK && b->device_count == 0) {
+    return gpufi_fail(err, GPUF_ERR_UNSUPPORTED, 0, "%s: there is no such device", name);
+  }
+  b->device.index = status == GPUF_OK ? b->ranks.rank % b->device_count : 0;
+  return status == GPUF_OK ? gpuf_stream_create(b->device, &b->stream, err) : status;
+}
+
 static gpuf_status make_state(bench *b, size_t nbytes, gpuf_error *err) {
-  const int64_t shape[] = {(int64_t)(nbytes / (COLUMNS * sizeof(float))) + 1, COLUMNS};
-  bool is_same;
-  b->tile = make_tile();
-  if (!b->tile) {
+  const int rank = b->ranks.rank, next = (rank + 1) % b->ranks.count;
+  b->rows = (int64_t)(nbytes / (COLUMNS * sizeof(float))) + 1;
+  b->tile = make_tile(rank);
+  b->next_tile = make_tile(next);
+  b->host = malloc((size_t)TILE_ROWS * COLUMNS * sizeof(*b->host));
+  if (!b->tile || !b->next_tile || !b->host) {
     return gpufi_fail(err, GPUF_ERR_NO_MEMORY, 0, "no memory for a tile");
   }
-  gpuf_status status = gpuf_tensor_alloc(b->device, GPUF_DTYPE_FLOAT32, 2, shape, &b->state, err);
+  gpuf_status status = alloc_rows(b, rank, &b->state, err);
   if (status == GPUF_OK) {
-    status = gpuf_tensor_alloc(b->device, GPUF_DTYPE_FLOAT32, 2, shape, &b->copy, err);
+    status = alloc_rows(b, next, &b->copy, err);
   }
-  return status == GPUF_OK ? visit_tiles(b, &b->state, b->tile, true, &is_same, err) : status;
+  return status == GPUF_OK ? fill(&b->state, b->tile, err) : status;
 }
 
 /* The end of an answer. */
@@ -124,7 +164,7 @@ static void print_phases(void) {
 
 /* --- Checkpoints --------------------------------------------------------------- */
 
-static gpuf_status answer_open(bench *b, int mode, int recycles, int syncs, gpuf_error *err) {
+static gpuf_status answer_open(bench *b, const int numbers[5], gpuf_error *err) {
   gpuf_checkpoint_options options = GPUF_CHECKPOINT_OPTIONS_INIT;
   gpuf_checkpoint_report report = GPUF_CHECKPOINT_REPORT_INIT;
   gpuf_checkpoint_close(b->writer, NULL, NULL);
@@ -133,10 +173,17 @@ static gpuf_status answer_open(bench *b, int mode, int recycles, int syncs, gpuf
   options.prefix = "bench";
   options.device = b->device;
   options.state_nbytes = gpuf_tensor_nbytes(&b->state);
-  options.mode = (gpuf_checkpoint_mode)mode;
+  options.mode = (gpuf_checkpoint_mode)numbers[0];
   options.keep_count = 1;
-  options.recycle = recycles != 0;
-  options.unsynced = syncs == 0;
+  options.recycle = numbers[1] != 0;
+  options.unsynced = numbers[2] == 0;
+  options.shard_count = (size_t)numbers[3];
+  options.device_max_nbytes =
+      numbers[4] ? options.state_nbytes * (size_t)numbers[4] / 100 + 4096 : 0;
+  options.rank = b->ranks.rank;
+  options.rank_count = b->ranks.count;
+  options.agree = ranks_min;
+  options.agree_arg = &b->ranks;
   const gpuf_status status = gpuf_checkpoint_open(&options, &b->writer, &report, err);
   if (status == GPUF_OK) {
     printf("{\"mode\": %d, \"device_nbytes\": %" PRIu64 ", \"host_nbytes\": %" PRIu64 "}\n",
@@ -145,52 +192,98 @@ static gpuf_status answer_open(bench *b, int mode, int recycles, int syncs, gpuf
   return status;
 }
 
-static gpuf_status answer_save(bench *b, gpuf_error *err) {
-  gpuf_checkpoint_report report = GPUF_CHECKPOINT_REPORT_INIT;
-  double before[PHASE_COUNT];
-  phases_take(before);
-  const int64_t begin_ns = gpufi_clock_ns();
+/* Begin, add and commit; *delay is how long the stream then takes for what commit enqueued. */
+static gpuf_status snapshot(bench *b, double *delay, gpuf_error *err) {
+  gpuf_part part = GPUF_PART_INIT;
+  part.shape[0] = b->rows;
+  part.shape[1] = COLUMNS;
+  part.start[0] = first_row(b, b->ranks.rank);
   gpuf_status status = gpuf_checkpoint_begin(b->writer, ++b->step, NULL, err);
   if (status == GPUF_OK) {
-    status = gpuf_checkpoint_add(b->writer, "u", &b->state, NULL, err);
+    status = gpuf_checkpoint_add(b->writer, "u", &b->state, b->ranks.count > 1 ? &part : NULL, err);
   }
   if (status == GPUF_OK) {
-    status = gpuf_checkpoint_commit(b->writer, GPUF_STREAM_NONE, err);
+    status = gpuf_checkpoint_commit(b->writer, b->stream, err);
   }
+  const int64_t begin_ns = gpufi_clock_ns();
+  if (status == GPUF_OK) {
+    status = gpuf_stream_synchronize(b->device, b->stream, err);
+  }
+  *delay = seconds_since(begin_ns);
+  return status;
+}
+
+/* Of the rank that took longest. */
+static double longest(bench *b, double seconds) {
+  const double ns = seconds * (double)GPUFI_NS_PER_S;
+  return (double)-ranks_min(&b->ranks, -(int64_t)ns) / (double)GPUFI_NS_PER_S;
+}
+
+static gpuf_status answer_save(bench *b, gpuf_error *err) {
+  gpuf_checkpoint_report report = GPUF_CHECKPOINT_REPORT_INIT;
+  double before[PHASE_COUNT], delay;
+  phases_take(before);
+  ranks_min(&b->ranks, 0); /* all begin at once */
+  const int64_t begin_ns = gpufi_clock_ns();
+  gpuf_status status = snapshot(b, &delay, err);
   if (status == GPUF_OK) {
     status = gpuf_checkpoint_wait(b->writer, -1, &report, err);
   }
   if (status == GPUF_OK) {
-    printf("{\"stall\": %.9f, \"seconds\": %.9f, \"file_nbytes\": %" PRIu64
-           ", \"recycled_nbytes\": %" PRIu64,
-           (double)report.stall_ns / (double)GPUFI_NS_PER_S, seconds_since(begin_ns),
-           report.file_nbytes, report.recycled_nbytes);
+    const double seconds = longest(b, seconds_since(begin_ns));
+    const double stall = longest(b, (double)report.stall_ns / (double)GPUFI_NS_PER_S);
+    printf("{\"stall\": %.9f, \"delay\": %.9f, \"seconds\": %.9f", stall, longest(b, delay),
+           seconds);
+    printf(", \"file_nbytes\": %" PRId64 ", \"recycled_nbytes\": %" PRIu64,
+           ranks_sum(&b->ranks, (int64_t)report.file_nbytes), report.recycled_nbytes);
     print_phases();
   }
   return status;
 }
 
-static gpuf_status answer_restart(bench *b, gpuf_error *err) {
-  gpuf_restart *restart = NULL;
-  bool is_same = false;
-  double before[PHASE_COUNT];
-  phases_take(before);
+/* The rows of the next rank, so that they are another process's; *open_seconds is until the
+ * checkpoint was found whole. */
+static gpuf_status restart(bench *b, double *open_seconds, gpuf_error *err) {
   const int64_t begin_ns = gpufi_clock_ns();
+  gpuf_restart *restart = NULL;
+  gpuf_part part = GPUF_PART_INIT;
+  part.shape[0] = b->rows;
+  part.shape[1] = COLUMNS;
+  part.start[0] = first_row(b, (b->ranks.rank + 1) % b->ranks.count);
   gpuf_status status = gpuf_restart_open(b->folder, "bench", -1, &restart, NULL, err);
-  const double open_seconds = seconds_since(begin_ns);
+  *open_seconds = seconds_since(begin_ns);
+  if (status == GPUF_OK && restart == NULL) {
+    status = gpufi_fail(err, GPUF_ERR_IO, 0, "%s: no checkpoint is there", b->folder);
+  }
   if (status == GPUF_OK) {
-    status = gpuf_restart_read(restart, "u", &b->copy, NULL, err);
+    status = gpuf_restart_read(restart, "u", &b->copy, &part, err);
   }
-  const double seconds = seconds_since(begin_ns);
-  float *const host = malloc((size_t)TILE_ROWS * COLUMNS * sizeof(*host));
-  if (status == GPUF_OK && host) {
-    status = visit_tiles(b, &b->copy, host, false, &is_same, err);
-  }
-  free(host);
   gpuf_restart_close(restart);
+  return status;
+}
+
+static gpuf_status answer_restart(bench *b, bool checks, gpuf_error *err) {
+  bool is_same = true;
+  double before[PHASE_COUNT], open_seconds;
+  gpuf_status status = GPUF_OK;
+  if (checks) {
+    memset(b->host, 0, (size_t)TILE_ROWS * COLUMNS * sizeof(*b->host));
+    status = fill(&b->copy, b->host, err);
+  }
+  phases_take(before);
+  ranks_min(&b->ranks, 0);
+  const int64_t begin_ns = gpufi_clock_ns();
   if (status == GPUF_OK) {
+    status = restart(b, &open_seconds, err);
+  }
+  const double seconds = longest(b, seconds_since(begin_ns));
+  if (status == GPUF_OK && checks) {
+    status = visit_tiles(&b->copy, b->host, b->next_tile, &is_same, err);
+  }
+  if (status == GPUF_OK) {
+    const bool are_same = ranks_min(&b->ranks, is_same) == 1;
     printf("{\"open\": %.9f, \"seconds\": %.9f, \"same\": %s", open_seconds, seconds,
-           is_same ? "true" : "false");
+           are_same ? "true" : "false");
     print_phases();
   }
   return status;
@@ -198,97 +291,19 @@ static gpuf_status answer_restart(bench *b, gpuf_error *err) {
 
 /* --- Raw files ------------------------------------------------------------------ */
 
-typedef struct raw {
-  int fd;
-  char *mapped; /* NULL: by pwrite, or pread with `reads` */
-  bool by_kernel;
-  char *memory;
-  size_t nbytes, next; /* next is atomic */
-  bool reads;
-  int code; /* atomic: errno of a failure */
-} raw;
-
-static void *do_raw(void *arg) {
-  raw *const r = arg;
-  size_t at;
-  while ((at = __atomic_fetch_add(&r->next, PIECE_NBYTES, __ATOMIC_RELAXED)) < r->nbytes) {
-    const size_t left = r->nbytes - at;
-    const size_t nbytes = left < PIECE_NBYTES ? left : PIECE_NBYTES;
-    ssize_t done = (ssize_t)nbytes;
-    if (r->by_kernel) {
-      const gpufi_h5_target to = {r->fd, (uint8_t *)r->mapped, r->nbytes};
-      done -= gpufi_h5_io_overwrite(&to, at, r->memory + at, nbytes) != 0;
-    } else if (r->mapped) {
-      memcpy(r->mapped + at, r->memory + at, nbytes);
-    } else {
-      done = r->reads ? pread(r->fd, r->memory + at, nbytes, (off_t)at)
-                      : pwrite(r->fd, r->memory + at, nbytes, (off_t)at);
-    }
-    if (done != (ssize_t)nbytes) {
-      __atomic_store_n(&r->code, done < 0 ? errno : ENOSPC, __ATOMIC_RELAXED);
-    }
-  }
-  return NULL;
-}
-
-static double time_raw(raw *r, int threads) {
-  pthread_t others[THREADS_MAX];
-  int started = 0;
-  r->next = 0;
-  const int64_t begin_ns = gpufi_clock_ns();
-  while (started < threads - 1 && pthread_create(&others[started], NULL, do_raw, r) == 0) {
-    started++;
-  }
-  do_raw(r);
-  for (int i = 0; i < started; i++) {
-    pthread_join(others[i], NULL);
-  }
-  return seconds_since(begin_ns);
-}
-
-/* A fresh file, or one that is full already; -1 and errno after a failure. */
-static int open_raw(const bench *b, raw *r, bool is_fresh) {
-  char path[4096];
-  snprintf(path, sizeof(path), "%s/raw", b->folder);
-  r->fd = open(path, O_RDWR | O_CREAT | O_CLOEXEC | (is_fresh ? O_TRUNC : 0), 0666);
-  if (r->fd >= 0 && !is_fresh && lseek(r->fd, 0, SEEK_END) != (off_t)r->nbytes) {
-    time_raw(r, 1);
-  }
-  return r->fd >= 0 && ftruncate(r->fd, is_fresh ? 0 : (off_t)r->nbytes) == 0 ? 0 : -1;
-}
-
 static gpuf_status answer_raw(const bench *b, const char *way, int threads, size_t nbytes,
-                              gpuf_error *err) {
-  raw r = {.fd = -1, .nbytes = nbytes, .memory = malloc(nbytes)};
-  if (!r.memory || threads < 1 || threads > THREADS_MAX) {
-    free(r.memory);
-    return gpufi_fail(err, GPUF_ERR_INVALID, 0, "%zu bytes by %d threads", nbytes, threads);
-  }
-  for (size_t at = 0; at < nbytes; at += sizeof(float)) {
-    memcpy(r.memory + at, &b->tile[at / sizeof(float) % (size_t)(TILE_ROWS * COLUMNS)],
-           nbytes - at < sizeof(float) ? nbytes - at : sizeof(float));
-  }
-  int code = open_raw(b, &r, strcmp(way, "write") == 0) == 0 ? 0 : errno;
-  r.by_kernel = strcmp(way, "copy") == 0;
-  if (code == 0 && (r.by_kernel || strcmp(way, "map") == 0)) {
-    r.mapped = mmap(NULL, nbytes, PROT_READ | PROT_WRITE, MAP_SHARED, r.fd, 0);
-    code = r.mapped == MAP_FAILED ? errno : 0;
-  }
-  r.reads = strcmp(way, "read") == 0;
-  if (code == 0) {
-    const double seconds = time_raw(&r, threads);
-    code = r.code;
-    printf(code == 0 ? "{\"seconds\": %.9f}\n" : "", seconds);
-  }
-  if (r.mapped && r.mapped != MAP_FAILED) {
-    munmap(r.mapped, nbytes);
-  }
-  if (r.fd >= 0) {
-    close(r.fd);
-  }
-  free(r.memory);
-  return code == 0 ? GPUF_OK
-                   : gpufi_fail(err, GPUF_ERR_IO, code, "raw %s: %s", way, strerror(code));
+                              int files, gpuf_error *err) {
+  const raw_work work = {b->folder,
+                         way,
+                         threads,
+                         files,
+                         nbytes,
+                         b->tile,
+                         (size_t)TILE_ROWS * COLUMNS * sizeof(*b->tile)};
+  double seconds = 0;
+  const gpuf_status status = b->ranks.rank == 0 ? raw_time(&work, &seconds, err) : GPUF_OK;
+  printf(status == GPUF_OK ? "{\"seconds\": %.9f}\n" : "", seconds);
+  return status;
 }
 
 /* --- The link --------------------------------------------------------------------- */
@@ -297,7 +312,7 @@ static gpuf_status answer_raw(const bench *b, const char *way, int threads, size
 
 /* The best of a few copies. */
 static gpuf_status answer_link(const bench *b, bool is_in, gpuf_error *err) {
-  const int64_t rows = b->state.shape[0] < LINK_ROWS ? b->state.shape[0] : LINK_ROWS;
+  const int64_t rows = b->copy.shape[0] < LINK_ROWS ? b->copy.shape[0] : LINK_ROWS;
   gpuf_tensor part = b->copy, pinned;
   void *memory = NULL;
   double best = INFINITY;
@@ -324,34 +339,34 @@ static gpuf_status answer_link(const bench *b, bool is_in, gpuf_error *err) {
 /* --- Requests -------------------------------------------------------------------- */
 
 static gpuf_status answer(bench *b, const char *line, gpuf_error *err) {
-  char word[16] = "";
-  char way[16] = "";
-  int mode, recycles, syncs, threads;
+  char word[16] = "", way[16] = "";
+  int numbers[5], threads, files;
   size_t nbytes;
   sscanf(line, "%15s", word);
-  if (sscanf(line, "open %d %d %d", &mode, &recycles, &syncs) == 3) {
-    return answer_open(b, mode, recycles, syncs, err);
+  if (sscanf(line, "open %d %d %d %d %d", &numbers[0], &numbers[1], &numbers[2], &numbers[3],
+             &numbers[4]) == 5) {
+    return answer_open(b, numbers, err);
   }
-  if (sscanf(line, "raw %15s %d %zu", way, &threads, &nbytes) == 3) {
-    return answer_raw(b, way, threads, nbytes, err);
+  if (sscanf(line, "raw %15s %d %zu %d", way, &threads, &nbytes, &files) == 4) {
+    return answer_raw(b, way, threads, nbytes, files, err);
   }
   if (sscanf(line, "link %15s", way) == 1) {
     return answer_link(b, strcmp(way, "in") == 0, err);
   }
-  if (strcmp(word, "save") == 0) {
-    return answer_save(b, err);
+  if (sscanf(line, "restart %d", &numbers[0]) == 1) {
+    return answer_restart(b, numbers[0] != 0, err);
   }
-  return strcmp(word, "restart") == 0
-             ? answer_restart(b, err)
-             : gpufi_fail(err, GPUF_ERR_INVALID, 0, "no request: %s", word);
+  return strcmp(word, "save") == 0 ? answer_save(b, err)
+                                   : gpufi_fail(err, GPUF_ERR_INVALID, 0, "no request: %s", word);
 }
 
 static gpuf_status answer_all(bench *b, gpuf_error *err) {
   char line[LINE_NBYTES];
   gpuf_status status = GPUF_OK;
-  printf("{\"nbytes\": %zu}\n", gpuf_tensor_nbytes(&b->state));
+  printf("{\"nbytes\": %zu, \"devices\": %d}\n", (size_t)b->rows * COLUMNS * sizeof(float),
+         b->device_count);
   fflush(stdout);
-  while (status == GPUF_OK && fgets(line, sizeof(line), stdin)) {
+  while (status == GPUF_OK && ranks_read_line(&b->ranks, line, sizeof(line))) {
     status = answer(b, line, err);
     fflush(stdout);
   }
@@ -366,27 +381,44 @@ static void print_error(const char *message) {
   printf("\"}\n");
 }
 
-int main(int argc, char **argv) {
+static int run(bench *b, char **argv) {
   gpuf_error err = {0};
-  if (argc != 4) {
-    fprintf(stderr, "usage: checkpoint DEVICE FOLDER NBYTES\n");
-    return 2;
-  }
-  H5open(); /* so that the linker keeps libhdf5 */
-  bench b = {.folder = argv[2], .device = {GPUF_DEVICE_CUDA, 0}};
-  if (strncmp(argv[1], "host", 4) == 0) {
-    b.device.kind = GPUF_DEVICE_HOST;
-  }
-  gpuf_status status = make_state(&b, strtoull(argv[3], NULL, 10), &err);
+  gpuf_status status = choose_device(b, argv[1], &err);
   if (status == GPUF_OK) {
-    status = answer_all(&b, &err);
+    status = make_state(b, strtoull(argv[3], NULL, 10), &err);
+  }
+  if (status == GPUF_OK) {
+    status = answer_all(b, &err);
   }
   if (status != GPUF_OK) {
     print_error(err.message);
+    fprintf(stderr, "checkpoint: rank %d: %s\n", b->ranks.rank, err.message);
+    ranks_leave(&b->ranks);
   }
-  gpuf_checkpoint_close(b.writer, NULL, NULL);
-  gpuf_tensor_free(&b.state, NULL);
-  gpuf_tensor_free(&b.copy, NULL);
-  free(b.tile);
+  gpuf_checkpoint_close(b->writer, NULL, NULL);
+  if (b->stream) {
+    gpuf_stream_destroy(b->device, b->stream, NULL);
+  }
+  gpuf_tensor_free(&b->state, NULL);
+  gpuf_tensor_free(&b->copy, NULL);
+  free(b->tile);
+  free(b->next_tile);
+  free(b->host);
   return status == GPUF_OK ? 0 : 1;
+}
+
+int main(int argc, char **argv) {
+  bench b = {.folder = argc == 5 ? argv[2] : ""};
+  const int rank_count = argc == 5 ? atoi(argv[4]) : 0;
+  if (rank_count < 1 || rank_count > RANKS_MAX) {
+    fprintf(stderr, "usage: checkpoint DEVICE FOLDER NBYTES RANKS\n");
+    return 2;
+  }
+  if (!ranks_fork(&b.ranks, rank_count)) { /* before any of them uses a device */
+    fprintf(stderr, "checkpoint: fork: %s\n", strerror(errno));
+    return 1;
+  }
+  H5open(); /* so that the linker keeps libhdf5 */
+  const int outcome = run(&b, argv);
+  return ranks_end(&b.ranks) ? outcome : 1;
 }

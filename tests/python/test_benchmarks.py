@@ -200,22 +200,23 @@ def test_a_run_that_is_ended_early_leaves_what_it_has_measured(
 ) -> None:
     run = importlib.import_module("run")
 
-    def measured() -> list[Any]:
+    def measured(name: str) -> Any:
         timings = harness.Timings({"gf": [1e-6]})
         made = session(harness, tmp_path)
         options: dict[str, Any] = {"nbytes": 1, "unit": "µs", "gpufetch": "gf", "limit": None}
-        return [harness.make_row(made, "a", timings, peers=[], **options)]
+        return harness.make_row(made, name, timings, peers=[], **options)
 
-    def ended() -> list[Any]:
+    def ended() -> Iterator[Any]:
+        yield measured("b")
         raise KeyboardInterrupt
 
     cases = ModuleType("cases")
-    vars(cases)["cases"] = lambda session: [("a", measured), ("b", ended)]
+    vars(cases)["cases"] = lambda session: [("a", lambda: [measured("a")]), ("b", ended)]
     monkeypatch.setitem(run.CASES, "two", cases)
     with pytest.raises(KeyboardInterrupt):
         run.run_cases(session(harness, tmp_path), ["two"], tmp_path / "out")
     (data,) = (tmp_path / "out").glob("*.json")
-    assert [row["case"] for row in json.loads(data.read_text())] == ["a"]
+    assert [row["case"] for row in json.loads(data.read_text())] == ["a", "b"]
 
 
 def test_the_results_that_are_kept_are_what_the_harness_writes(harness: ModuleType) -> None:
