@@ -94,6 +94,23 @@ END
 system_packages() {
   missing=$(missing_packages "${1:-}")
   if [ -n "$missing" ]; then
+    with_apt install_missing "${1:-}" || exit
+  fi
+  find_python
+}
+
+# with_apt COMMAND...: one at a time, since ./dev may run beside itself and apt-get does not wait.
+with_apt() (
+  mkdir -p "$logs"
+  exec 9>"$logs/apt.lock"
+  if command -v flock >/dev/null; then flock 9; fi
+  "$@"
+)
+
+# install_missing [fuzz]: what is still missing.
+install_missing() {
+  missing=$(missing_packages "${1:-}")
+  if [ -n "$missing" ]; then
     is_debian_like || need_by_hand "$missing"
     [ "$(id -u)" -eq 0 ] || command -v sudo >/dev/null || need_by_hand "$missing"
     say "missing system packages, installing with apt-get: $missing"
@@ -107,7 +124,6 @@ system_packages() {
     missing=$(missing_packages "${1:-}")
     [ -z "$missing" ] || need_by_hand "$missing"
   fi
-  find_python
 }
 
 find_nvcc() {
@@ -287,7 +303,7 @@ jupyterlab_environment() {
   if { ! command -v chromium || ! command -v chromedriver; } >/dev/null && [ -r /etc/debian_version ] &&
     grep -q '^ID=debian' /etc/os-release; then
     say 'missing system packages, installing with apt-get: chromium chromium-driver'
-    (install_chromium) || say 'no Chromium: the test of the page is skipped'
+    with_apt install_chromium || say 'no Chromium: the test of the page is skipped'
   fi
 }
 
