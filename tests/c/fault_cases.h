@@ -1,9 +1,9 @@
 /* Running operations while their calls fail (faults.h). `run_operations` is the whole of such a
  * test:
  *
- *   - cold: each call in turn, once and from there on, also with few threads. Each case runs in a
- *     forked child, so that nothing is cached from the case before, and a crash or a hang is its
- *     own.
+ *   - cold: each call in turn, once and from there on, also with few threads; a portion takes each
+ *     call in one of these ways (portion.h). Each case runs in a forked child, so that nothing is
+ *     cached from the case before, and a crash or a hang is its own.
  *   - warm: operations and faults at random, one after another in one process, for 2 seconds or as
  *     many as the environment variable GPUFETCH_TEST_SECONDS says. In the end there must be as much
  *     of everything as in the beginning.
@@ -21,6 +21,7 @@
 
 #include "devices.h"
 #include "faults.h"
+#include "portion.h"
 
 #define CASE_SECONDS_MAX 20
 #define CALLS_MAX 400
@@ -180,11 +181,13 @@ static inline void tell(const operation *op, const fault *f, int outcome) {
 static const operation *current;
 static int64_t reached[FAULT_KIND_COUNT]; /* calls of each kind that failed in some case */
 
-/* Each call of a kind in turn, until there is none so late. Gives the number of bad cases. */
-static inline int fail_each(fault f) {
+/* Each call of a kind in turn, or a portion of them, until there is none so late. Gives the number
+ * of bad cases. */
+static inline int fail_each(fault f, int way) {
+  const portion p = portion_of_cases(way);
   int bad = 0;
   int outcome = CASE_GOOD;
-  for (f.nth = 1; outcome != CASE_NOT_REACHED && bad < BAD_CASES_MAX; f.nth++) {
+  for (f.nth = p.first; outcome != CASE_NOT_REACHED && bad < BAD_CASES_MAX; f.nth += p.step) {
     CHECK(f.nth < CALLS_MAX);
     outcome = run_in_child(current, &f);
     reached[f.kind] += outcome != CASE_NOT_REACHED;
@@ -199,10 +202,11 @@ static inline int fail_each(fault f) {
 static inline void every_failure_is_reported_or_harmless(void) {
   int bad = 0;
   for (int kind = 0; kind < FAULT_KIND_COUNT; kind++) {
-    bad += fail_each((fault){.kind = (fault_kind)kind});
-    bad += fail_each((fault){.kind = (fault_kind)kind, .and_later = true});
+    bad += fail_each((fault){.kind = (fault_kind)kind}, 0);
+    bad += fail_each((fault){.kind = (fault_kind)kind, .and_later = true}, 1);
     if (kind != FAULT_THREAD) {
-      bad += fail_each((fault){.kind = (fault_kind)kind, .and_later = true, .few_threads = true});
+      const fault f = {.kind = (fault_kind)kind, .and_later = true, .few_threads = true};
+      bad += fail_each(f, 2);
     }
   }
   CHECK(bad == 0);

@@ -12,6 +12,7 @@
 #include <time.h>
 
 #include "checkpoint_shards.h"
+#include "portion.h"
 
 #define SECONDS_MAX 60
 #define CALLS_MAX 2000
@@ -136,10 +137,12 @@ static void one_cycle(void) {
   CHECK_OK(gpuf_checkpoint_close(c, NULL, &err));
 }
 
-/* Until the cycle has fewer calls. Returns how many it has. */
-static long end_at_each_call(void) {
+/* Until the cycle has fewer calls. Returns how many kills there were. */
+static long end_at_each_call(int turn) {
+  const portion p = portion_of_cases(turn);
+  long kill_count = -1; /* the last cycle has no such call */
   int outcome = -SIGKILL;
-  for (ends_at = 1; outcome == -SIGKILL; ends_at++) {
+  for (ends_at = p.first; outcome == -SIGKILL; ends_at += p.step) {
     CHECK(ends_at < CALLS_MAX);
     count_files("", true);
     atomic_store(finished, 0);
@@ -148,11 +151,13 @@ static long end_at_each_call(void) {
     CHECK(outcome == 0 || outcome == -SIGKILL);
     const int64_t newest = check_after_end();
     CHECK(newest >= 2 && newest <= (cycle_options.recycle ? 4 : 3));
+    kill_count++;
   }
   const int64_t last = cycle_options.recycle ? 4 : cycle_options.replace ? 2 : 3;
   CHECK(newest_step() == last);
   CHECK(count_files(".h5", false) == 2 * (1 + (int)cycle_options.shard_count));
-  return ends_at - 2;
+  CHECK(kill_count > 0);
+  return kill_count;
 }
 
 static void end_cycles(size_t shard_count) {
@@ -161,15 +166,15 @@ static void end_cycles(size_t shard_count) {
   cycle_options.keep_count = 2;
   cycle_options.thread_count = 1;
   cycle_options.shard_count = shard_count;
-  printf("# %ld calls of a cycle\n", end_at_each_call());
+  printf("# %ld kills in a cycle\n", end_at_each_call(0));
   cycle_options.uncompressed = cycle_options.replace = true;
-  printf("# %ld calls of one that replaces\n", end_at_each_call());
+  printf("# %ld kills in one that replaces\n", end_at_each_call(1));
   cycle_options.uncompressed = cycle_options.replace = false;
   cycle_options.recycle = true;
   cycle_options.keep_count = 1;
   cycle_options.device = host_device;
   cycle_options.state_nbytes = 4 << 20;
-  printf("# %ld calls of one that recycles\n", end_at_each_call());
+  printf("# %ld kills in one that recycles\n", end_at_each_call(2));
 }
 
 /* Shards are written by a thread each, so that the calls come in any order. */

@@ -6,6 +6,7 @@
 #include <sys/resource.h>
 
 #include "checkpoint_ranks.h"
+#include "portion.h"
 
 #define CALLS_MAX 500
 
@@ -127,8 +128,9 @@ static void check_outcomes(int64_t found, const int *ends) {
 static void end_at_each_call(void) {
   int ends[2] = {0, 0};
   int found_count[2] = {0, 0};
+  const portion p = portion_of_cases(ends_rank);
   ends[ends_rank] = -SIGKILL;
-  for (ends_at = 1; ends[ends_rank] == -SIGKILL; ends_at++) {
+  for (ends_at = p.first; ends[ends_rank] == -SIGKILL; ends_at += p.step) {
     CHECK(ends_at < CALLS_MAX);
     count_files("", true);
     atomic_store(&shared->status[0], -1);
@@ -143,8 +145,8 @@ static void end_at_each_call(void) {
   }
   CHECK(atomic_load(&shared->status[0]) == GPUF_OK && atomic_load(&shared->status[1]) == GPUF_OK);
   CHECK(found_count[0] > 0 && found_count[1] > 0);
-  printf("# rank %d: %ld calls, at %d of which the one before stands\n", ends_rank, ends_at - 2,
-         found_count[0]);
+  printf("# rank %d: %d kills, after %d of which the one before stands\n", ends_rank,
+         found_count[0] + found_count[1] - 1, found_count[0]);
 }
 
 static void a_rank_that_is_killed_at_any_call_takes_no_other_with_it(void) {
