@@ -1,8 +1,11 @@
 #include "hdf5/create.h"
 
+#include <errno.h>
+
 #include "base/error.h"
 #include "codec/bitshuffle.h"
 #include "hdf5/chunk_shape.h"
+#include "hdf5/failures.h"
 #include "hdf5/types.h"
 #include "hdf5/writable.h"
 
@@ -121,6 +124,16 @@ done:
   return status;
 }
 
+/* HDF5 1.10 may lose count of what is open where it gets no memory, and close the file later without
+ * writing what it holds: what was written before is flushed now, and nothing is written after. */
+static void give_up_file(gpufi_h5_session *session, hid_t location) {
+  if (session->api->Fflush(location, H5F_SCOPE_LOCAL) < 0) {
+    gpufi_h5_discard_errors(session);
+  }
+  gpufi_h5_failure_note(&session->file,
+                        (gpufi_h5_failure){.has_failed = true, .system_error = ENOMEM});
+}
+
 gpuf_status gpufi_h5_create_as(gpufi_h5_session *session, hid_t location, gpufi_h5_path *path,
                                const gpuf_tensor *src, hid_t plist, hid_t *id, gpuf_error *err) {
   gpuf_status status = check_new_name(session, location, path->text, err);
@@ -134,6 +147,9 @@ gpuf_status gpufi_h5_create_as(gpufi_h5_session *session, hid_t location, gpufi_
   status = create_dataset(session, location, path->text, src, plist, id, err);
   if (status != GPUF_OK) {
     gpufi_h5_path_withdraw(path, session, location);
+  }
+  if (status == GPUF_ERR_NO_MEMORY) {
+    give_up_file(session, location);
   }
   return status;
 }

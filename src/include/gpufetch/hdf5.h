@@ -12,7 +12,8 @@
  * Where HDF5 fails with GPUF_ERR_HDF5 since the system refused it something, the error's
  * native_code is errno: ENOSPC for a full disk, EIO, EDQUOT. A file that is read past HDF5
  * (gpuf_h5_read_region) and cannot be read is GPUF_ERR_IO with that errno. Where HDF5 lacks memory
- * it is GPUF_ERR_NO_MEMORY.
+ * it is GPUF_ERR_NO_MEMORY. Where it does while a dataset is created, the open file is flushed, and
+ * takes no more writes, as after a full disk: HDF5 1.10 may close it without writing what follows.
  *
  * A full disk. HDF5 keeps data and metadata in memory and writes them in its own time: after
  * GPUF_OK HDF5 has the data, and the file has them once H5Dclose and H5Fclose have succeeded. After

@@ -1,0 +1,125 @@
+/* HDF5 without memory: in processes whose n-th allocation fails, HDF5's too, while a dataset is
+ * created, what is reported as written is in the file once that is closed. Loaded with
+ * failing_calls.c. */
+#include "hdf5_files.h"
+
+#include <dlfcn.h>
+#include <errno.h>
+#include <stdlib.h>
+#include <sys/wait.h>
+
+#define ROWS 50
+#define COLUMNS 40
+#define SECONDS_MAX 30
+#define ALLOCATION 1 /* of failing_calls.c */
+
+static void (*fail_from)(int kinds, long first, long count, int code, const char *path);
+static long (*end_failing)(void);
+
+static float values[ROWS * COLUMNS];
+
+static gpuf_tensor tensor_of(float *data) {
+  gpuf_tensor tensor;
+  CHECK_OK(gpuf_tensor_init(&tensor, data, cpu_device, GPUF_DTYPE_FLOAT32, 2,
+                            (int64_t[]){ROWS, COLUMNS}, &err));
+  return tensor;
+}
+
+/* What a child tells: which of its datasets were reported as written, and what its end was like. */
+enum { FIRST = 1, SECOND = 2, THIRD = 4, CLOSED = 8, FAILED_NONE = 16 };
+
+/* The process exits as a program does, so that HDF5 writes what it holds. */
+static void write_three(long failing_call) {
+  const gpuf_tensor src = tensor_of(values);
+  gpuf_h5_options options = GPUF_H5_OPTIONS_INIT;
+  options.thread_count = 1;
+  const hid_t file = H5Fcreate(file_path, H5F_ACC_TRUNC, H5P_DEFAULT, H5P_DEFAULT);
+  int said = gpuf_h5_write(file, "first", &src, &options, &err) == GPUF_OK ? FIRST : 0;
+  fail_from(ALLOCATION, failing_call, 1, ENOMEM, "");
+  said |= gpuf_h5_write(file, "group/second", &src, &options, &err) == GPUF_OK ? SECOND : 0;
+  said |= end_failing() == 0 ? FAILED_NONE : 0;
+  said |= gpuf_h5_write(file, "third", &src, &options, &err) == GPUF_OK ? THIRD : 0;
+  said |= H5Fclose(file) >= 0 ? CLOSED : 0;
+  exit(said);
+}
+
+/* What the child has said; -1 where HDF5 ended it. */
+static int run_child(long failing_call) {
+  int outcome;
+  fflush(stdout);
+  const pid_t child = fork();
+  if (child == 0) {
+    alarm(SECONDS_MAX);
+    H5Eset_auto2(H5E_DEFAULT, NULL, NULL);
+    if (setjmp(test_exit) == 0) {
+      write_three(failing_call);
+    }
+    _exit(255);
+  }
+  CHECK(child > 0 && waitpid(child, &outcome, 0) == child);
+  CHECK(!WIFSIGNALED(outcome) || WTERMSIG(outcome) != SIGALRM);
+  const bool has_said = WIFEXITED(outcome) && WEXITSTATUS(outcome) < 2 * FAILED_NONE;
+  return has_said ? WEXITSTATUS(outcome) : -1;
+}
+
+static void check_what_was_written(hid_t file, const char *name) {
+  static float found[ROWS * COLUMNS];
+  const gpuf_tensor dst = tensor_of(found);
+  memset(found, 0xff, sizeof(found));
+  CHECK_OK(gpuf_h5_read(file, name, &dst, NULL, &err));
+  const void *const bytes = found;
+  CHECK(memcmp(bytes, values, sizeof(found)) == 0);
+}
+
+/* In a process of its own, which has not used HDF5 before its children are forked. */
+static void check_file(int said) {
+  int outcome;
+  const pid_t child = fork();
+  if (child == 0) {
+    if (setjmp(test_exit) == 0) {
+      const hid_t file = H5Fopen(file_path, H5F_ACC_RDONLY, H5P_DEFAULT);
+      CHECK(file >= 0);
+      static const char *const names[] = {"first", "group/second", "third"};
+      for (int i = 0; i < 3; i++) {
+        if (said & 1 << i) {
+          check_what_was_written(file, names[i]);
+        }
+      }
+      _exit(0);
+    }
+    fflush(stdout);
+    _exit(1);
+  }
+  CHECK(child > 0 && waitpid(child, &outcome, 0) == child);
+  CHECK(WIFEXITED(outcome) && WEXITSTATUS(outcome) == 0);
+}
+
+static void what_is_reported_as_written_is_in_the_closed_file(void) {
+  int ended_count = 0, refused_count = 0, said = 0;
+  for (long n = 1; !(said > 0 && said & FAILED_NONE); n++) {
+    said = run_child(n);
+    ended_count += said < 0;
+    refused_count += said >= 0 && !(said & THIRD);
+    if (said >= 0 && said & CLOSED) {
+      check_file(said);
+    }
+    CHECK(said < 0 || (said & FIRST && n < 5000));
+  }
+  CHECK(said == (FIRST | SECOND | THIRD | CLOSED | FAILED_NONE));
+  CHECK(refused_count > 0);
+  printf("# %d times HDF5 ended the process, %d times the file took no more\n", ended_count,
+         refused_count);
+  CHECK(unlink(file_path) == 0);
+}
+
+int main(void) {
+  *(void **)&fail_from = dlsym(RTLD_DEFAULT, "failing_calls_set");
+  *(void **)&end_failing = dlsym(RTLD_DEFAULT, "failing_calls_end");
+  CHECK(fail_from && end_failing);
+  snprintf(file_path, sizeof(file_path), "test_hdf5_memory_%ld.h5", (long)getpid());
+  for (int i = 0; i < ROWS * COLUMNS; i++) {
+    values[i] = (float)(i * i);
+  }
+  TEST(what_is_reported_as_written_is_in_the_closed_file);
+  return test_finish();
+}
