@@ -124,8 +124,9 @@ done:
   return status;
 }
 
-/* HDF5 1.10 may lose count of what is open where it gets no memory, and close the file later without
- * writing what it holds: what was written before is flushed now, and nothing is written after. */
+/* HDF5 1.10 may lose count of what is open where it gets no memory, and close the file later
+ * without writing what it holds: what was written before is flushed now, and nothing is written
+ * after. */
 static void give_up_file(gpufi_h5_session *session, hid_t location) {
   if (session->api->Fflush(location, H5F_SCOPE_LOCAL) < 0) {
     gpufi_h5_discard_errors(session);
