@@ -198,7 +198,7 @@ static void survey(const tensor_list *list, gpuf_checkpoint_options *options) {
   }
 }
 
-/* Without the GIL, and alone. A state without tensors on a device has no mode of one. */
+/* Without the GIL, and alone. A state without elements on a device has no mode of one. */
 static gpuf_status open_writer(writer *w, const tensor_list *tensors, gpuf_error *err) {
   gpuf_checkpoint_options options = w->options;
   gpuf_checkpoint *opened;
@@ -206,7 +206,7 @@ static gpuf_status open_writer(writer *w, const tensor_list *tensors, gpuf_error
     return GPUF_OK;
   }
   survey(tensors, &options);
-  if (options.device.kind == GPUF_DEVICE_CPU) {
+  if (options.state_nbytes == 0) {
     options.mode = GPUF_CHECKPOINT_AUTO;
   }
   const gpuf_status status = gpuf_checkpoint_open(&options, &opened, NULL, err);

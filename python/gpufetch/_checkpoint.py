@@ -149,6 +149,8 @@ class Checkpoint:
         check_text(prefix, "prefix")
         if mode not in _MODES:
             raise ValueError(f"mode {mode!r} is unknown: give one of {', '.join(_MODES)}")
+        if mode == "device-encoded" and not compress:
+            raise ValueError("mode 'device-encoded' encodes, and compress is False: choose one")
         if recycle and check_int(keep, "keep", 0) == 0:
             raise ValueError("recycle is True, and keep is 0: nothing expires where all are kept")
         self._directory = Path(directory).absolute()

@@ -83,6 +83,22 @@ def test_a_tree_comes_back_from_shards(tmp_path: Path, device: str | None) -> No
         gf.Checkpoint(tmp_path, "run", shards=257)
 
 
+def test_a_mode_that_encodes_is_refused_without_compression(tmp_path: Path) -> None:
+    with pytest.raises(ValueError, match="compress is False: choose one"):
+        gf.Checkpoint(tmp_path, mode="device-encoded", compress=False)
+
+
+@pytest.mark.parametrize("mode", ["auto", "device-copy", "device-encoded", "pinned"])
+def test_the_first_tree_may_have_no_elements_on_the_device(tmp_path: Path, mode: Any) -> None:
+    full = np.arange(12, dtype=np.float32)
+    with gf.Checkpoint(tmp_path, mode=mode) as checkpoint:
+        checkpoint.save(1, {"x": gf.to_device(np.zeros((0, 3), np.float32))})
+        checkpoint.save(2, {"x": gf.to_device(full)})
+    restart = gf.Checkpoint(tmp_path).load()
+    assert restart is not None and restart.step == 2
+    np.testing.assert_array_equal(restart.tree["x"], full)
+
+
 @pytest.mark.parametrize("mode", ["device-copy", "device-encoded", "pinned"])
 def test_what_is_saved_may_be_overwritten_at_once(tmp_path: Path, mode: Any) -> None:
     values = np.arange(300_000, dtype=np.float32)
