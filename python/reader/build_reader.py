@@ -100,6 +100,7 @@ SHARED = (
     "hdf5/_forked",
     "hdf5/_ls",
     "hdf5/_mappings",
+    "hdf5/_output_file",
     "hdf5/_repack",
     "hdf5/_source_files",
     "hdf5/_tree",

@@ -471,3 +471,52 @@ def test_groups_of_many_links_and_attributes_are_copied(tmp_path: Path, libver: 
             np.testing.assert_array_equal(copy["deep/t"][name], expected)
             np.testing.assert_array_equal(copy["ordered"][name], expected)
         assert dict(copy["ordered"].attrs) == {f"a{i}": i for i in range(30)}
+
+
+FULL_DISK = """
+import errno, os, resource, sys
+import h5py
+import numpy as np
+import gpufetch as gf
+random = np.random.default_rng(1)
+source, dest = sys.argv[1:]
+kinds = {
+    "numbers": {"data": random.integers(0, 256, (600, 1000), np.uint8), "chunks": (100, 1000)},
+    "big-endian": {"data": random.normal(size=60_000).astype(">f8"), "chunks": (5000,)},
+    "compounds": {"data": random.bytes(600_000), "dtype": [("a", "<i4"), ("b", "S8")]},
+    "text": {"data": [random.bytes(300).hex() for i in range(1000)]},
+    "fixed": {"data": np.frombuffer(random.bytes(600_000), "S100"), "chunks": (500,)},
+}
+kinds["compounds"]["data"] = np.frombuffer(
+    kinds["compounds"]["data"], kinds["compounds"].pop("dtype")
+)
+unlimited = resource.getrlimit(resource.RLIMIT_FSIZE)
+for kind, options in kinds.items():
+    for codec in ["gpufetch", "bitshuffle-lz4", "gzip", "none"]:
+        with h5py.File(source, "w") as file:
+            file.create_dataset("x", **options)
+        for nbytes in [1000, 20_000, 100_000, 250_000]:
+            resource.setrlimit(resource.RLIMIT_FSIZE, (nbytes, unlimited[1]))
+            try:
+                gf.hdf5.repack(source, dest, codec=codec)
+                print("done in", nbytes, kind, codec)
+            except OSError as error:
+                text = f"{os.strerror(errno.EFBIG)}: {dest} cannot be written"
+                if (error.errno, error.strerror) != (errno.EFBIG, text) or os.path.exists(dest):
+                    print(kind, codec, repr(error))
+            resource.setrlimit(resource.RLIMIT_FSIZE, unlimited)
+        gf.hdf5.repack(source, dest, codec=codec)
+        os.remove(dest)
+        os.remove(source)
+print(os.listdir(os.path.dirname(dest)))
+"""
+
+
+def test_a_full_disk_is_an_error_with_its_errno_and_nothing_else(tmp_path: Path) -> None:
+    done = subprocess.run(
+        [sys.executable, "-c", FULL_DISK, tmp_path / "source.h5", tmp_path / "copy.h5"],
+        capture_output=True,
+        text=True,
+        timeout=300,
+    )
+    assert (done.returncode, done.stdout, done.stderr) == (0, "[]\n", "")

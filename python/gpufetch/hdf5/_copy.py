@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import atexit
 import os
 from pathlib import Path
 from typing import Any, Literal, TypeAlias
@@ -9,7 +10,7 @@ from typing import Any, Literal, TypeAlias
 import h5py
 import numpy as np
 import numpy.typing as npt
-from h5py import h5a, h5d, h5f, h5g, h5o, h5p, h5r, h5t, h5z
+from h5py import h5a, h5d, h5f, h5fd, h5g, h5o, h5p, h5r, h5t, h5z
 from h5py._objects import phil
 
 from gpufetch import _core
@@ -19,6 +20,7 @@ from gpufetch.hdf5._boxes import chunk_shape
 from gpufetch.hdf5._dataset import Dataset
 from gpufetch.hdf5._filters import BITSHUFFLE_ID, FILTER_ID
 from gpufetch.hdf5._forked import refusal, watched, watched_open
+from gpufetch.hdf5._output_file import OutputFile
 from gpufetch.hdf5._tree import Entry, Tree
 from gpufetch.hdf5._virtual import checked_sources
 
@@ -56,11 +58,19 @@ def copy_file(
         is_old = creation.get_version()[0] < 2
         low = h5f.LIBVER_EARLIEST if is_old else h5f.LIBVER_V18
         access.set_libver_bounds(low, h5f.LIBVER_LATEST)
-        with phil:
-            made = h5py.File(h5f.create(os.fsencode(dest), h5f.ACC_TRUNC, creation, access))
-            descriptor = watched_open(made)
-        with watched(made, descriptor):
-            _Copy(Tree(file), made, codec, bar, allow_gaps).run()
+        with OutputFile(dest) as output:
+            access.set_fileobj_driver(h5fd.fileobj_driver, output)
+            with phil:
+                made = h5py.File(h5f.create(os.fsencode(dest), h5f.ACC_TRUNC, creation, access))
+                descriptor = watched_open(made, output.fileno())
+            access.close()  # it holds the file object; HDF5 at the end of the process would be late
+            atexit.register(made.close)  # and so it would in a child that is forked meanwhile
+            try:
+                with watched(made, descriptor):
+                    _Copy(Tree(file), made, output, codec, bar, allow_gaps).run()
+            finally:
+                atexit.unregister(made.close)
+            output.check()
         userblock = creation.get_userblock()
     if userblock:
         with source.open("rb") as before, dest.open("r+b") as after:
@@ -89,12 +99,14 @@ class _Copy:
         self,
         tree: Tree,
         made: h5py.File,
+        output: OutputFile,
         codec: RepackCodec,
         bar: ProgressBar,
         allow_gaps: bool,
     ) -> None:
         self._tree = tree
         self._made = made
+        self._output = output
         self._codec = codec
         self._bar = bar
         self._allow_gaps = allow_gaps
@@ -106,12 +118,14 @@ class _Copy:
         """Copy everything but the user block."""
         for entry in self._tree.entries:
             self._create(entry)
+            self._output.check()
         for path in self._tree.paths("dataset"):
             old = Dataset(self._tree.open(path))
             with checked_sources(old.id, None, allow_gaps=self._allow_gaps):
                 self._copy_elements(path, old)
         for path in [b"/", *self._tree.paths("group", "dataset", "type")]:
             self._copy_attributes(path)
+            self._output.check()
         for name in self._types.values():
             self._root.unlink(name)
 
@@ -203,6 +217,7 @@ class _Copy:
                 if old.memory != new.memory:
                     values = values.view(f"V{old.itemsize}")
                 new.write(start, values)
+            self._output.check()
             self._bar.advance(int(np.prod(shape)) * old.itemsize)
 
     def _translated(self, values: npt.NDArray[Any]) -> npt.NDArray[Any]:

@@ -22,14 +22,15 @@ _written: dict[int, tuple[int, int]] = {}
 _inherited: set[tuple[int, int]] = set()
 
 
-def watched_open(file: h5py.File) -> int | None:
+def watched_open(file: h5py.File, descriptor: int | None = None) -> int | None:
     """Let forked children give up a file that was just opened, while h5py's lock is held since.
 
-    Returns what watched_close takes. A file that others in this process have open is theirs.
+    `descriptor` is that of the file, by default HDF5's. Returns what watched_close takes. A file
+    that others in this process have open is theirs.
     """
     if h5f.get_obj_count(file.id, h5f.OBJ_ALL) > 1:
         return None
-    descriptor: int = file.id.get_vfd_handle()
+    descriptor = file.id.get_vfd_handle() if descriptor is None else descriptor
     status = os.fstat(descriptor)
     _written[descriptor] = status.st_dev, status.st_ino
     return descriptor

@@ -117,4 +117,6 @@ def say_name(error: BaseException, new: str, name: str) -> None:
 
     error.args = tuple(map(said, error.args))
     if isinstance(error, OSError) and error.strerror:  # whose text is not made of its args
-        error.strerror, error.filename = said(error.strerror), said(error.filename)
+        error.strerror = said(error.strerror)
+        if error.filename is not None:  # else the message would end with "None"
+            error.filename = said(error.filename)
