@@ -1,7 +1,9 @@
 /* The life of a checkpoint: names, which files stay, who may write, and what is refused; ends of
  * the process. */
 #include <fcntl.h>
+#include <pthread.h>
 #include <signal.h>
+#include <stdatomic.h>
 #include <sys/wait.h>
 
 #include "checkpoint_steps.h"
@@ -200,6 +202,51 @@ static void calls_out_of_order_are_refused(void) {
   CHECK_OK(gpuf_checkpoint_close(c, &report, &err)); /* step 4 was not committed */
   CHECK(report.step == 3 && report.status == GPUF_OK);
   CHECK(count_files(".h5", false) == 1);
+  destroy(&u);
+  remove_folder();
+}
+
+static atomic_bool is_saving;
+
+static void *wait_meanwhile(void *arg) {
+  gpuf_checkpoint *const c = arg;
+  gpuf_error error;
+  while (atomic_load(&is_saving)) {
+    gpuf_checkpoint_report report = GPUF_CHECKPOINT_REPORT_INIT;
+    CHECK(gpuf_checkpoint_wait(c, -1, &report, &error) == GPUF_OK && report.status == GPUF_OK);
+  }
+  return NULL;
+}
+
+/* A wait without a limit meets checkpoints of another thread at any time, and a begin that does not
+ * wait meets one that is just finished. */
+static void a_wait_says_how_one_ended_while_another_thread_saves(void) {
+  pthread_t waiters[2];
+  make_folder();
+  gpuf_checkpoint_options options = options_in_folder("run");
+  options.keep_count = 1;
+  options.unsynced = options.skip_if_busy = true;
+  gpuf_checkpoint *const c = open_writer(&options);
+  gpuf_tensor u = state_of(1);
+  atomic_store(&is_saving, true);
+  for (int i = 0; i < 2; i++) {
+    CHECK(pthread_create(&waiters[i], NULL, wait_meanwhile, c) == 0);
+  }
+  for (int64_t step = 0; step < 500; step++) {
+    gpuf_checkpoint_report report = GPUF_CHECKPOINT_REPORT_INIT;
+    gpuf_status status = GPUF_ERR_TIMEOUT;
+    while (status == GPUF_ERR_TIMEOUT) {
+      status = gpuf_checkpoint_begin(c, step, &report, &err);
+      CHECK(status == report.status);
+    }
+    CHECK_OK(gpuf_checkpoint_add(c, "u", &u, NULL, &err));
+    CHECK_OK(gpuf_checkpoint_commit(c, GPUF_STREAM_NONE, &err));
+  }
+  atomic_store(&is_saving, false);
+  for (int i = 0; i < 2; i++) {
+    CHECK(pthread_join(waiters[i], NULL) == 0);
+  }
+  CHECK_OK(gpuf_checkpoint_close(c, NULL, &err));
   destroy(&u);
   remove_folder();
 }
@@ -476,6 +523,7 @@ int main(void) {
   TEST(a_second_writer_of_a_prefix_is_refused);
   TEST(a_folder_or_lock_that_was_replaced_is_refused);
   TEST(calls_out_of_order_are_refused);
+  TEST(a_wait_says_how_one_ended_while_another_thread_saves);
   TEST(names_are_checked);
   TEST(options_are_checked);
   TEST(a_read_only_folder_is_refused);

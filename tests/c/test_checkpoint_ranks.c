@@ -514,6 +514,10 @@ static void open_differently(void) {
   CHECK_FAILS(gpuf_checkpoint_open(&options, &c, NULL, &err), GPUF_ERR_INVALID,
               "the options of the ranks differ");
   options.shard_count = 2;
+  options.uncompressed = this_rank == 1;
+  CHECK_FAILS(gpuf_checkpoint_open(&options, &c, NULL, &err), GPUF_ERR_INVALID,
+              "unsynced and uncompressed must be the same");
+  options.uncompressed = false;
   options.directory = this_rank ? "nowhere" : folder;
   CHECK_FAILS(gpuf_checkpoint_open(&options, &c, NULL, &err),
               this_rank ? GPUF_ERR_IO : GPUF_ERR_STATE,

@@ -21,6 +21,8 @@ import numpy.typing as npt
 import traitlets
 
 from gpufetch._display.palettes import NAN_COLOUR, PALETTES
+from gpufetch._display.summary import within_deadline
+from gpufetch._view import DeviceView
 from gpufetch._viewer.messages import DECODER, answer
 from gpufetch._viewer.picture import shown_box, viewer_png
 from gpufetch._viewer.state import checked_state
@@ -103,8 +105,15 @@ class Viewer(anywidget.AnyWidget):  # type: ignore[misc]
             getattr(p.array._gpufetch_view(), "is_read_at_steps", False) for p in self._shown
         ):
             with contextlib.suppress(Exception):  # the page says what is wrong
-                data["image/png"] = base64.b64encode(self.png()).decode()
+                data["image/png"] = base64.b64encode(self._png_of_display()).decode()
         return data, metadata
+
+    def _png_of_display(self) -> bytes:
+        """As `png`; of tensors of other processes in a second, or TimeoutError."""
+        views = (panel.array._gpufetch_view() for panel in self._shown)
+        if all(isinstance(view, DeviceView) for view in views):
+            return self.png()
+        return within_deadline(self.png)
 
     def __repr__(self) -> str:
         return f"Viewer({', '.join(repr(panel.array) for panel in self._shown)})"

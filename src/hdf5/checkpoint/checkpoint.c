@@ -220,7 +220,6 @@ gpuf_status gpuf_checkpoint_wait(gpuf_checkpoint *c, int64_t timeout_ns,
     pthread_mutex_lock(&c->turn); /* the ranks speak of one thing after another */
   }
   const bool is_settled = gpufi_checkpoint_settle(c, true, timeout_ns >= 0 ? &deadline : NULL);
-  pthread_mutex_lock(&c->lock);
   if (is_settled || c->phase == GPUFI_CHECKPOINT_BEGUN) {
     status = gpufi_checkpoint_outcome(c, err);
   } else {
@@ -247,6 +246,7 @@ gpuf_status gpuf_checkpoint_close(gpuf_checkpoint *c, gpuf_checkpoint_report *re
   }
   gpuf_checkpoint_abort(c, NULL);
   gpufi_checkpoint_settle(c, true, NULL);
+  pthread_mutex_unlock(&c->lock);
   gpufi_checkpoint_leave_unsettled(c);
   pthread_mutex_lock(&c->lock);
   status = gpufi_checkpoint_outcome(c, err);

@@ -58,7 +58,6 @@ static gpuf_status begin(gpuf_checkpoint *c, int64_t step, gpuf_checkpoint_repor
     return status;
   }
   const bool is_settled = gpufi_checkpoint_settle(c, !c->options.skip_if_busy, NULL);
-  pthread_mutex_lock(&c->lock);
   gpufi_checkpoint_report_write(c, report);
   const int64_t busy_step = c->report.step;
   pthread_mutex_unlock(&c->lock);

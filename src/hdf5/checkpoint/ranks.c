@@ -36,10 +36,10 @@ gpuf_status gpufi_checkpoint_fail_to_agree(gpuf_error *err) {
 /* A number that two ranks have in common where their options are alike; below 2^62. */
 static int64_t sum_options(const gpuf_checkpoint_options *o) {
   char text[400];
-  const int nbytes =
-      snprintf(text, sizeof(text), "%d %d %zu %d %d %d %.*s", (int)o->rank_count,
-               (int)o->keep_count, o->shard_count, o->replace, o->skip_if_busy, o->unsynced,
-               (int)GPUFI_CHECKPOINT_PREFIX_NBYTES_MAX + 1, o->prefix ? o->prefix : "");
+  const int nbytes = snprintf(
+      text, sizeof(text), "%d %d %zu %d %d %d %d %.*s", (int)o->rank_count, (int)o->keep_count,
+      o->shard_count, o->replace, o->skip_if_busy, o->unsynced, o->uncompressed,
+      (int)GPUFI_CHECKPOINT_PREFIX_NBYTES_MAX + 1, o->prefix ? o->prefix : "");
   return (int64_t)(gpufi_h5_hash(text, (size_t)nbytes) >> 2);
 }
 
@@ -74,8 +74,9 @@ gpuf_status gpufi_checkpoint_agree_to_open(gpufi_checkpoint_ranks *ranks,
   return status != GPUF_OK ? status
                            : gpufi_fail(err, GPUF_ERR_INVALID, 0,
                                         "the options of the ranks differ: rank_count, prefix, "
-                                        "shard_count, keep_count, replace, skip_if_busy and "
-                                        "unsynced must be the same on all of them");
+                                        "shard_count, keep_count, replace, skip_if_busy, "
+                                        "unsynced and uncompressed must be the same on all of "
+                                        "them");
 }
 
 /* --- Beginning --------------------------------------------------------------- */

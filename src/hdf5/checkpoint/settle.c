@@ -16,17 +16,6 @@ typedef enum word {
   NONE, /* there is none to speak of */
 } word;
 
-static gpufi_checkpoint_phase await_phase(gpuf_checkpoint *c, bool waits,
-                                          const struct timespec *deadline) {
-  pthread_mutex_lock(&c->lock);
-  if (waits) {
-    gpufi_checkpoint_await_writer(c, deadline);
-  }
-  const gpufi_checkpoint_phase phase = c->phase;
-  pthread_mutex_unlock(&c->lock);
-  return phase;
-}
-
 /* --- Words ------------------------------------------------------------------- */
 
 static word word_of(const gpuf_checkpoint *c, gpufi_checkpoint_phase phase) {
@@ -123,12 +112,25 @@ static bool settle(gpuf_checkpoint *c, gpufi_checkpoint_phase phase) {
 }
 
 bool gpufi_checkpoint_settle(gpuf_checkpoint *c, bool waits, const struct timespec *deadline) {
-  const gpufi_checkpoint_phase phase = await_phase(c, waits, deadline);
-  return c->ranks.count <= 1 ? word_of(c, phase) != BUSY : settle(c, phase);
+  pthread_mutex_lock(&c->lock);
+  if (waits) {
+    gpufi_checkpoint_await_writer(c, deadline);
+  }
+  if (c->ranks.count <= 1) {
+    return word_of(c, c->phase) != BUSY;
+  }
+  const gpufi_checkpoint_phase phase = c->phase;
+  pthread_mutex_unlock(&c->lock);
+  const bool is_settled = settle(c, phase);
+  pthread_mutex_lock(&c->lock);
+  return is_settled;
 }
 
 void gpufi_checkpoint_leave_unsettled(gpuf_checkpoint *c) {
-  const gpufi_checkpoint_phase phase = await_phase(c, true, NULL);
+  pthread_mutex_lock(&c->lock);
+  gpufi_checkpoint_await_writer(c, NULL);
+  const gpufi_checkpoint_phase phase = c->phase;
+  pthread_mutex_unlock(&c->lock);
   if (c->ranks.is_open) {
     end(c, phase, GONE, -1);
   }

@@ -245,7 +245,8 @@ typedef struct gpuf_checkpoint gpuf_checkpoint;
  * While it is open, the file DIRECTORY/.PREFIX.lock is locked: GPUF_ERR_STATE where another writer
  * of the prefix, in this process or another, holds it. GPUF_ERR_IO where the folder does not exist
  * or may not be written to. With ranks, rank 0 holds the lock, and all of them fail where one does:
- * GPUF_ERR_INVALID where their options differ. Close it with gpuf_checkpoint_close. */
+ * GPUF_ERR_INVALID where they differ in rank_count, prefix, shard_count, keep_count, replace,
+ * skip_if_busy, unsynced or uncompressed. Close it with gpuf_checkpoint_close. */
 GPUF_API gpuf_status gpuf_checkpoint_open(const gpuf_checkpoint_options *options,
                                           gpuf_checkpoint **checkpoint,
                                           gpuf_checkpoint_report *report, gpuf_error *err);
