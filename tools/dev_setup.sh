@@ -222,16 +222,21 @@ c_tests() {
   directory=$1
   shift
   rm -f "$directory/meson-logs/testlog.json"
-  meson test -C "$directory" --no-rebuild --print-errorlogs "$@"
+  meson test -C "$directory" --no-rebuild --print-errorlogs --num-processes "$(side_count)" "$@"
 }
 
 python_tests() { "${test_python:-$venv/bin/python}" -m pytest "$@"; }
 
-# Arguments for pytest that run test files side by side, two to four at a time.
+# How many tests run at a time: one more than there are processors, since tests wait for disks and for
+# each other.
+side_count() { echo $(($(nproc) + 1)); }
+
+# Arguments for pytest that run test files side by side, at most four at a time, in the order in which
+# tests/python/conftest.py has them.
 side_by_side() {
-  count=$(nproc)
+  count=$(side_count)
   [ "$count" -le 4 ] || count=4
-  printf '%s' "-n$count --dist=loadfile"
+  printf '%s' "-n$count --dist=loadfile --no-loadscope-reorder"
 }
 
 # --- The frameworks ------------------------------------------------------------------------------

@@ -10,6 +10,7 @@ import interrupts
 import pytest
 from arrays import pool_used_nbytes
 from pulling import Traffic
+from sanitizing import SANITIZED, left_out
 
 import gpufetch as gf
 from gpufetch import _core
@@ -17,6 +18,37 @@ from gpufetch import _core
 interrupts.start_if_asked()
 # Tests interrupt themselves. A process that a shell started in the background ignores SIGINT.
 signal.signal(signal.SIGINT, signal.default_int_handler)
+
+
+# The files that take longest start first: none is what the others' processes wait for in the end.
+LONG_FILES = (
+    "test_hdf5_suites",
+    "test_codebase_install",
+    "test_viewer_slow",
+    "test_viewer_page",
+    "test_jupyterlab",
+    "test_stress",
+    "test_interrupted",
+    "test_connect",
+    "test_notebook",
+    "test_benchmarks",
+    "test_soak",
+    "test_fork",
+    "test_futures_shared",
+    "test_exit",
+    "test_checkpoint",
+    "test_hdf5_failures",
+)
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Order the files, and spare a sanitizer what sanitizing.py names."""
+    rank = {name: number for number, name in enumerate(LONG_FILES)}
+    items.sort(key=lambda item: rank.get(item.path.stem, len(rank)))
+    if SANITIZED:
+        spared = set(left_out(items))
+        config.hook.pytest_deselected(items=list(spared))
+        items[:] = [item for item in items if item not in spared]
 
 
 def _devices() -> list[Any]:

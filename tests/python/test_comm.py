@@ -17,6 +17,7 @@ import pytest
 pytest.importorskip("IPython")
 
 from comm_build import needs_comm
+from sanitizing import fewer
 
 import gpufetch as gf
 from gpufetch.jupyter.comm import MAX_REPLY_NBYTES, TARGET_NAME, CommTarget, Dispatcher
@@ -389,7 +390,7 @@ requests = json_values | st.fixed_dictionaries(
 
 
 @hypothesis.given(request=requests)
-@hypothesis.settings(max_examples=400, deadline=None)
+@hypothesis.settings(max_examples=fewer(400), deadline=None)
 def test_any_request_is_answered(namespace: Any, request: Any) -> None:
     reply, buffers = Asker(Dispatcher(lambda: namespace)).handle(request)
     text = json.dumps(reply, allow_nan=False, ensure_ascii=False).encode()

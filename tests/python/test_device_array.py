@@ -18,6 +18,7 @@ import hypothesis.strategies as st
 import ml_dtypes
 import numpy as np
 import pytest
+from sanitizing import fewer
 
 import gpufetch as gf
 from gpufetch import _core
@@ -50,7 +51,7 @@ def test_repr_copies_nothing(device: str) -> None:
     assert repr(x) == str(x) == expected
 
 
-@hypothesis.settings(deadline=None, max_examples=300)
+@hypothesis.settings(deadline=None, max_examples=fewer(300))
 @hypothesis.given(data=st.data())
 def test_basic_indexing_agrees_with_numpy(data: st.DataObject) -> None:
     shape = data.draw(hnp.array_shapes(min_dims=0, max_dims=5, min_side=0, max_side=6))
@@ -63,7 +64,7 @@ def test_basic_indexing_agrees_with_numpy(data: st.DataObject) -> None:
     np.testing.assert_array_equal(gf.fetch(view.T), expected.T)
 
 
-@hypothesis.settings(deadline=None, max_examples=100)
+@hypothesis.settings(deadline=None, max_examples=fewer(100))
 @hypothesis.given(data=st.data())
 def test_views_of_views_agree_with_numpy(data: st.DataObject) -> None:
     a = np.arange(7 * 5 * 6, dtype=np.uint16).reshape(7, 5, 6)

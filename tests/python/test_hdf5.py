@@ -15,6 +15,7 @@ import pytest
 from arrays import pool_used_nbytes
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from sanitizing import fewer
 
 import gpufetch as gf
 
@@ -90,7 +91,7 @@ def test_h5py_reads_other_small_floats_as_named_bytes(tmp_path: Path, name: str)
     assert same_bits(values.view(dtype_of(name)), x)
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=fewer(40), deadline=None)
 @given(
     data=st.data(),
     name=st.sampled_from(["bool", "uint8", "int16", "float32", "complex128"]),

@@ -18,6 +18,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from sanitizing import fewer
 
 import gpufetch as gf
 from gpufetch import _core
@@ -124,7 +125,7 @@ def containers(children: st.SearchStrategy[Any]) -> st.SearchStrategy[Any]:
     )
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=fewer(150), deadline=None)
 @given(tree=containers(st.recursive(LEAVES, containers, max_leaves=12)))
 def test_any_tree_comes_back(tree: Any) -> None:
     with h5py.File(io.BytesIO(), "w") as file:

@@ -14,6 +14,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from sanitizing import fewer
 
 import gpufetch as gf
 
@@ -74,7 +75,7 @@ def read_into(path: Path, key: Any, out: Any) -> Any:
     return gf.hdf5.read(path, "x", selection=key, out=out)
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=fewer(60), deadline=None)
 @given(data=st.data(), shape=st.lists(st.integers(1, 12), min_size=1, max_size=4))
 def test_any_box_of_any_layout_is_read(data: st.DataObject, shape: list[int]) -> None:
     x = np.arange(np.prod(shape)).reshape(shape).astype(data.draw(st.sampled_from(["<f4", ">i8"])))
@@ -314,7 +315,7 @@ def test_more_than_hdf5_is_asked_for_at_once_is_read(tmp_path: Path, layout: Any
 DTYPES = ["?", "i1", "u2", "i4", "u8", "f2", "f4", "f8", "c8", "c16", "bfloat16", "float8_e4m3fn"]
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=fewer(60), deadline=None)
 @given(data=st.data(), shape=st.lists(st.integers(1, 30), min_size=1, max_size=4))
 def test_workers_read_any_box_for_a_device(
     tmp_path_factory: pytest.TempPathFactory, data: st.DataObject, shape: list[int]

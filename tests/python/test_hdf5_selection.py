@@ -14,6 +14,7 @@ import numpy.typing as npt
 import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
+from sanitizing import fewer
 
 import gpufetch as gf
 
@@ -99,7 +100,7 @@ EMPTY_BETWEEN_ARRAYS = ((4, 4, 3), np.s_[[1, 2], ..., [0, 3]])
 EMPTY_AFTER_A_MASK = ((3, 2, 3), np.s_[:, np.ones(2, bool), ..., [0, 2]])
 
 
-@settings(max_examples=400, deadline=None)
+@settings(max_examples=fewer(400), deadline=None)
 @given(case=subscripts(new_axes=True))
 @example(case=EMPTY_ELLIPSIS)
 @example(case=EMPTY_BETWEEN_ARRAYS)
@@ -130,7 +131,7 @@ def test_any_selection_of_a_dataset_is_what_numpy_indexes(
         assert (gf.fetch(on_device) == expected).all()
 
 
-@settings(max_examples=400, deadline=None)
+@settings(max_examples=fewer(400), deadline=None)
 @given(case=subscripts(new_axes=True))
 @example(case=EMPTY_ELLIPSIS)
 @example(case=EMPTY_BETWEEN_ARRAYS)

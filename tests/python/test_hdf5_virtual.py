@@ -15,6 +15,7 @@ import pytest
 from h5py import h5d, h5f, h5p, h5s, h5t
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from sanitizing import fewer
 
 import gpufetch as gf
 from gpufetch.__main__ import main
@@ -494,7 +495,7 @@ def layouts(draw: st.DrawFn) -> tuple[list[tuple[slice, ...]], tuple[slice, ...]
     return parts, box, draw(st.integers(0, len(parts) - 1))
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=fewer(60), deadline=None)
 @given(layout=layouts(), padding=st.integers(0, 2), nested=st.booleans())
 def test_a_selection_fails_exactly_if_it_needs_what_is_lost(
     tmp_path_factory: pytest.TempPathFactory,

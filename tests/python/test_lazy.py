@@ -14,6 +14,7 @@ import ml_dtypes
 import numpy as np
 import pytest
 from pulling import ReplaceableTensor, Traffic
+from sanitizing import fewer
 
 import gpufetch as gf
 from gpufetch import _core
@@ -38,7 +39,7 @@ def d_field(field: Any) -> Any:
 
 
 @hypothesis.given(key=hnp.basic_indices((6, 5, 7), allow_newaxis=True, max_dims=6))
-@hypothesis.settings(max_examples=150, deadline=None)
+@hypothesis.settings(max_examples=fewer(150), deadline=None)
 def test_every_basic_index_agrees_with_numpy(field: Any, d_field: Any, key: Any) -> None:
     expected = field[key]
     values = gf.lazy(d_field)[key]
@@ -49,7 +50,7 @@ def test_every_basic_index_agrees_with_numpy(field: Any, d_field: Any, key: Any)
 
 
 @hypothesis.given(key=st.tuples(*[st.slices(n) for n in (6, 5, 7)]))
-@hypothesis.settings(max_examples=60, deadline=None)
+@hypothesis.settings(max_examples=fewer(60), deadline=None)
 def test_a_slice_pulls_no_more_than_was_asked(field: Any, d_field: Any, key: Any) -> None:
     with pytest.MonkeyPatch.context() as patch:
         traffic = Traffic(patch)

@@ -17,6 +17,7 @@ import numpy as np
 import pytest
 from arrays import pool_used_nbytes
 from pulling import ReplaceableTensor
+from sanitizing import fewer
 
 import gpufetch as gf
 
@@ -25,7 +26,7 @@ import gpufetch as gf
     shape=hnp.array_shapes(min_dims=0, max_dims=4, min_side=0, max_side=9),
     nbytes=st.integers(4, 2000),
 )
-@hypothesis.settings(max_examples=150, deadline=None)
+@hypothesis.settings(max_examples=fewer(150), deadline=None)
 def test_the_chunks_cover_the_array_once(shape: tuple[int, ...], nbytes: int) -> None:
     x = np.random.default_rng(1).integers(0, 1 << 30, shape, np.int32)
     seen = np.zeros(shape, int)

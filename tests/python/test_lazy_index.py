@@ -12,6 +12,7 @@ import numpy as np
 import numpy.typing as npt
 import pytest
 from pulling import ReplaceableTensor, Traffic
+from sanitizing import fewer
 
 import gpufetch as gf
 from gpufetch import _core
@@ -80,7 +81,7 @@ def apply_step(x: Any, step: Any) -> Any:
 
 
 @hypothesis.given(steps=view_steps())
-@hypothesis.settings(max_examples=300, deadline=None)
+@hypothesis.settings(max_examples=fewer(300), deadline=None)
 def test_every_chain_of_views_agrees_with_numpy(field: Array, d_field: Any, steps: Any) -> None:
     a, expected = gf.lazy(d_field), field
     for step in steps:
@@ -185,7 +186,7 @@ def keys_with_arrays(draw: st.DrawFn) -> tuple[Any, ...]:
 
 
 @hypothesis.given(key=keys_with_arrays(), order=st.permutations(range(3)))
-@hypothesis.settings(max_examples=500, deadline=None)
+@hypothesis.settings(max_examples=fewer(500), deadline=None)
 def test_every_index_with_arrays_agrees_with_numpy(
     field: Array, d_field: Any, key: Any, order: Any
 ) -> None:
@@ -205,7 +206,7 @@ def test_every_index_with_arrays_agrees_with_numpy(
 
 
 @hypothesis.given(data=st.data())
-@hypothesis.settings(max_examples=60, deadline=None)
+@hypothesis.settings(max_examples=fewer(60), deadline=None)
 def test_masks_of_several_axes_agree_with_numpy(field: Array, d_field: Any, data: Any) -> None:
     axes = data.draw(st.sampled_from([slice(0, 2), slice(1, 3), slice(0, 3)]))
     mask = data.draw(hnp.arrays(bool, SHAPE[axes]))

@@ -19,6 +19,7 @@ from hypothesis import strategies as st
 
 pytest.importorskip("jupyter_client")
 
+from sanitizing import fewer
 from serving import attach, eventually, needs_server, process
 from test_gray_scott import find_program
 
@@ -237,7 +238,7 @@ def test_equal_parts_take_one_request_each(monkeypatch: pytest.MonkeyPatch) -> N
         assert len(asked) == 4
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=fewer(200), deadline=None)
 @given(data=st.data())
 def test_ranges_of_cells_are_overviews_of_their_own(data: st.DataObject) -> None:
     length = data.draw(st.integers(1, 3000))
@@ -258,7 +259,7 @@ def test_ranges_of_cells_are_overviews_of_their_own(data: st.DataObject) -> None
             assert (one.begin, one.end) != (edges[0], edges[1])
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=fewer(300), deadline=None)
 @given(data=st.data())
 def test_windows_hold_the_indices_of_the_part(data: st.DataObject) -> None:
     length = data.draw(st.integers(1, 40))

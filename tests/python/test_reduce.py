@@ -12,6 +12,7 @@ import pytest
 from arrays import pool_used_nbytes
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from sanitizing import fewer
 
 import gpufetch as gf
 
@@ -33,7 +34,7 @@ METHODS = ["mean", "rms", "min", "max", "minmax", "first"]
 
 anyone = settings(
     deadline=None,
-    max_examples=60,
+    max_examples=fewer(60),
     suppress_health_check=[HealthCheck.function_scoped_fixture],
 )
 
