@@ -86,7 +86,12 @@ class CheckpointProgram(Program):
         self._folder = (folder or session.scratch) / "checkpoints"
         self._folder.mkdir(exist_ok=True)
         backend = {"GPUFETCH_BACKEND": session.backend}
-        words = [session.backend, self._folder, str(nbytes_of(session)), str(ranks)]
+        words: list[str | Path] = [
+            session.backend,
+            self._folder,
+            str(nbytes_of(session)),
+            str(ranks),
+        ]
         super().__init__(PROGRAM, *words, env=backend)
         self.nbytes = int(self.greeting["nbytes"])
         self.device_count = int(self.greeting["devices"])
