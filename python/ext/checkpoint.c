@@ -100,8 +100,10 @@ static PyObject *checkpoint_check(PyObject *module, PyObject *x) {
 /* The writer is opened by the first save, which says what memory it takes. */
 typedef struct writer {
   gpuf_checkpoint_options options; /* its strings are the writer's */
-  gpuf_checkpoint *checkpoint;     /* atomic; NULL until it is open. Set by the first save alone. */
-  pthread_mutex_t mutex;           /* guards what follows; held for a moment, without the GIL */
+  PyObject *agree;                 /* of ranks; else NULL */
+  bool is_left; /* nothing is agreed on any more: set by the thread that ends the writer */
+  gpuf_checkpoint *checkpoint; /* atomic; NULL until it is open. Set by the first save alone. */
+  pthread_mutex_t mutex;       /* guards what follows; held for a moment, without the GIL */
   tensor_list held; /* of the save before, which may be read still by work on its stream */
   int64_t held_step;
 } writer;
@@ -118,24 +120,48 @@ static tensor_list take_held(writer *w, int64_t step) {
   return held;
 }
 
+/* What the library calls on the thread that called it, without the GIL. What the program's function
+ * raises stays set, and is raised by the call. */
+static int64_t agree(void *arg, int64_t value) {
+  const writer *const w = arg;
+  int64_t least = -1;
+  if (w->is_left) {
+    return -1;
+  }
+  const PyGILState_STATE gil = PyGILState_Ensure();
+  if (!PyErr_Occurred()) {
+    PyObject *const found = PyObject_CallFunction(w->agree, "L", (long long)value);
+    least = found ? (int64_t)PyLong_AsLongLong(found) : -1;
+    Py_XDECREF(found);
+  }
+  least = PyErr_Occurred() ? -1 : least;
+  PyGILState_Release(gil);
+  return least;
+}
+
 /* Without the GIL. */
 static gpuf_status writer_close(writer *w, gpuf_checkpoint_report *report, gpuf_error *err) {
   const gpuf_status status =
       w->checkpoint ? gpuf_checkpoint_close(w->checkpoint, report, err) : GPUF_OK;
   tensor_list held = take_held(w, -1);
-  if (held.count > 0) {
+  if (held.count > 0 || w->agree) {
     const PyGILState_STATE gil = PyGILState_Ensure();
     clear_tensors(&held);
+    Py_CLEAR(w->agree);
     PyGILState_Release(gil);
   }
   pthread_mutex_destroy(&w->mutex);
   free((char *)w->options.directory);
   free((char *)w->options.prefix);
+  free((char *)w->options.application);
   free(w);
   return status;
 }
 
-static void destroy_writer(void *w) {
+/* A finalizer cannot wait for other ranks. */
+static void destroy_writer(void *object) {
+  writer *const w = object;
+  w->is_left = true;
   writer_close(w, NULL, NULL);
 }
 
@@ -143,18 +169,19 @@ PyDoc_STRVAR(
     checkpoint_create_doc,
     "checkpoint_create(directory, prefix, keep, mode, device_max_nbytes,\n"
     "                  host_max_nbytes, compress, sync, replace, recycle, skip_if_busy, shards,\n"
-    "                  /)\n--\n\n"
-    "A capsule of a writer.");
+    "                  application, rank, rank_count, agree, /)\n--\n\n"
+    "A capsule of a writer. `application` and `agree` may be None.");
 
 static PyObject *checkpoint_create(PyObject *module, PyObject *args) {
   gpuf_checkpoint_options options = GPUF_CHECKPOINT_OPTIONS_INIT;
-  PyObject *directory = NULL;
-  const char *prefix;
+  PyObject *directory = NULL, *agrees;
+  const char *prefix, *application;
   Py_ssize_t device_max_nbytes, host_max_nbytes, shards;
-  int keep, mode, compress, sync, replace, recycle, skip_if_busy;
-  if (!PyArg_ParseTuple(args, "O&siinnpppppn:checkpoint_create", PyUnicode_FSConverter, &directory,
-                        &prefix, &keep, &mode, &device_max_nbytes, &host_max_nbytes, &compress,
-                        &sync, &replace, &recycle, &skip_if_busy, &shards)) {
+  int keep, mode, compress, sync, replace, recycle, skip_if_busy, rank, rank_count;
+  if (!PyArg_ParseTuple(args, "O&siinnpppppnziiO:checkpoint_create", PyUnicode_FSConverter,
+                        &directory, &prefix, &keep, &mode, &device_max_nbytes, &host_max_nbytes,
+                        &compress, &sync, &replace, &recycle, &skip_if_busy, &shards, &application,
+                        &rank, &rank_count, &agrees)) {
     return NULL;
   }
   options.keep_count = keep;
@@ -167,15 +194,22 @@ static PyObject *checkpoint_create(PyObject *module, PyObject *args) {
   options.recycle = recycle;
   options.skip_if_busy = skip_if_busy;
   options.shard_count = (size_t)shards;
+  options.rank = rank;
+  options.rank_count = rank_count;
+  options.agree = agree;
   writer *const w = calloc(1, sizeof(*w));
   if (w) {
     pthread_mutex_init(&w->mutex, NULL);
     w->options = options;
     w->options.directory = strdup(PyBytes_AsString(directory));
     w->options.prefix = strdup(prefix);
+    w->options.application = application ? strdup(application) : NULL;
+    w->options.agree_arg = w;
+    w->agree = agrees == Py_None ? NULL : Py_NewRef(agrees);
   }
   Py_DECREF(directory);
-  if (!w || !w->options.directory || !w->options.prefix) {
+  if (!w || !w->options.directory || !w->options.prefix ||
+      (application && !w->options.application)) {
     if (w) {
       destroy_writer(w);
     }
@@ -224,6 +258,8 @@ typedef struct save_call {
   tensor_list before; /* that nothing reads any more */
   gpuf_stream stream;
   const char **names; /* borrowed from the strings of the caller's tuple */
+  gpuf_part *parts;   /* of the tensors; those without a shape are whole */
+  bool *are_parts;
   const char *tree;
 } save_call;
 
@@ -244,6 +280,37 @@ static int parse_names(PyObject *names, save_call *call) {
     if (!call->names[i]) {
       return -1;
     }
+  }
+  return 0;
+}
+
+/* For each tensor None, or a tuple of where it begins in an array and of the array's shape. */
+static int parse_parts(PyObject *parts, save_call *call) {
+  const size_t count = (size_t)call->tensors.count;
+  call->parts = calloc(count + 1, sizeof(*call->parts));
+  call->are_parts = calloc(count + 1, sizeof(*call->are_parts));
+  if (!call->parts || !call->are_parts) {
+    PyErr_NoMemory();
+    return -1;
+  }
+  for (Py_ssize_t i = 0; i < call->tensors.count; i++) {
+    gpuf_part *const part = &call->parts[i];
+    const int32_t ndim = call->tensors.imports[i].tensor.ndim;
+    PyObject *const given = PyTuple_GetItem(parts, i);
+    PyObject *start, *shape;
+    part->struct_nbytes = sizeof(*part);
+    if (!given) {
+      return -1;
+    }
+    if (given == Py_None) {
+      continue;
+    }
+    if (!PyArg_ParseTuple(given, "O!O!", &PyTuple_Type, &start, &PyTuple_Type, &shape) ||
+        gpufi_py_axes(start, "start", ndim, part->start) < 0 ||
+        gpufi_py_axes(shape, "global_shape", ndim, part->shape) < 0) {
+      return -1;
+    }
+    call->are_parts[i] = true;
   }
   return 0;
 }
@@ -272,8 +339,11 @@ static gpuf_status save(writer *w, save_call *call, gpuf_checkpoint_report *repo
   }
   call->before = take_held(w, -1); /* that checkpoint has ended */
   for (Py_ssize_t i = 0; i < call->tensors.count && status == GPUF_OK; i++) {
-    status = gpuf_checkpoint_add(checkpoint, call->names[i], &call->tensors.imports[i].tensor, NULL,
-                                 err);
+    const gpuf_part *const part = call->are_parts[i] ? &call->parts[i] : NULL;
+    if (part || w->options.rank == 0) { /* what all ranks have is rank 0's */
+      status = gpuf_checkpoint_add(checkpoint, call->names[i], &call->tensors.imports[i].tensor,
+                                   part, err);
+    }
   }
   if (status == GPUF_OK) {
     status = gpuf_checkpoint_add_text(checkpoint, "gpufetch_state", call->tree, err);
@@ -290,19 +360,20 @@ static gpuf_status save(writer *w, save_call *call, gpuf_checkpoint_report *repo
 }
 
 PyDoc_STRVAR(checkpoint_save_doc,
-             "checkpoint_save(checkpoint, step, names, tensors, tree, stream, /)\n--\n\n"
+             "checkpoint_save(checkpoint, step, names, tensors, parts, tree, stream, /)\n--\n\n"
              "Commit a checkpoint on a stream (0: none); the report of the one before.");
 
 static PyObject *checkpoint_save(PyObject *module, PyObject *args) {
   gpufi_py_state *const state = gpufi_py_state_of_module(module);
   gpuf_checkpoint_report report = GPUF_CHECKPOINT_REPORT_INIT;
   save_call call = {.step = 0};
-  PyObject *capsule, *names, *tensors;
+  PyObject *capsule, *names, *tensors, *parts;
   unsigned long long stream;
   gpuf_error err;
   gpuf_status status = GPUF_ERR_STATE;
-  if (!PyArg_ParseTuple(args, "OLO!O!sK:checkpoint_save", &capsule, &call.step, &PyTuple_Type,
-                        &names, &PyTuple_Type, &tensors, &call.tree, &stream)) {
+  if (!PyArg_ParseTuple(args, "OLO!O!O!sK:checkpoint_save", &capsule, &call.step, &PyTuple_Type,
+                        &names, &PyTuple_Type, &tensors, &PyTuple_Type, &parts, &call.tree,
+                        &stream)) {
     return NULL;
   }
   call.stream = (gpuf_stream)stream;
@@ -311,7 +382,7 @@ static PyObject *checkpoint_save(PyObject *module, PyObject *args) {
     return NULL;
   }
   PyObject *result = NULL;
-  if (parse_names(names, &call) == 0) {
+  if (parse_names(names, &call) == 0 && parse_parts(parts, &call) == 0) {
     Py_BEGIN_ALLOW_THREADS
       writer *const w = gpufi_py_handle_begin(handle, true, &err);
       if (w) {
@@ -324,6 +395,8 @@ static PyObject *checkpoint_save(PyObject *module, PyObject *args) {
   clear_tensors(&call.tensors);
   clear_tensors(&call.before);
   free(call.names);
+  free(call.parts);
+  free(call.are_parts);
   return result;
 }
 
@@ -361,19 +434,24 @@ static PyObject *checkpoint_wait(PyObject *module, PyObject *args) {
     }
   Py_END_ALLOW_THREADS
   clear_tensors(&written);
-  return status != GPUF_OK && (raises || !w)
+  return status != GPUF_OK && (raises || !w || PyErr_Occurred())
              ? gpufi_py_raise(gpufi_py_state_of_module(module), &err)
              : report_dict(&report);
 }
 
 PyDoc_STRVAR(checkpoint_close_doc,
-             "checkpoint_close(checkpoint, /)\n--\n\n"
+             "checkpoint_close(checkpoint, leaves, /)\n--\n\n"
              "Wait for the last checkpoint, close the writer, and raise its failure. Does nothing\n"
-             "where it was closed before.");
+             "where it was closed before. With `leaves`, other ranks are not waited for.");
 
-static PyObject *checkpoint_close(PyObject *module, PyObject *capsule) {
+static PyObject *checkpoint_close(PyObject *module, PyObject *args) {
+  PyObject *capsule;
+  int leaves;
   gpuf_error err;
   gpuf_status status = GPUF_OK;
+  if (!PyArg_ParseTuple(args, "Op:checkpoint_close", &capsule, &leaves)) {
+    return NULL;
+  }
   gpufi_py_handle *const handle = gpufi_py_handle_of(capsule, checkpoint_kind);
   if (!handle) {
     return NULL;
@@ -381,6 +459,7 @@ static PyObject *checkpoint_close(PyObject *module, PyObject *capsule) {
   Py_BEGIN_ALLOW_THREADS
     writer *const w = gpufi_py_handle_take(handle);
     if (w) {
+      w->is_left = leaves;
       status = writer_close(w, NULL, &err);
     }
   Py_END_ALLOW_THREADS
@@ -392,6 +471,6 @@ PyMethodDef gpufi_py_checkpoint_methods[] = {
     {"checkpoint_create", checkpoint_create, METH_VARARGS, checkpoint_create_doc},
     {"checkpoint_save", checkpoint_save, METH_VARARGS, checkpoint_save_doc},
     {"checkpoint_wait", checkpoint_wait, METH_VARARGS, checkpoint_wait_doc},
-    {"checkpoint_close", checkpoint_close, METH_O, checkpoint_close_doc},
+    {"checkpoint_close", checkpoint_close, METH_VARARGS, checkpoint_close_doc},
     {0},
 };

@@ -4,6 +4,7 @@
 #include <string.h>
 
 #include "adapter.h"
+#include "arguments.h"
 #include "devices.h"
 #include "errors.h"
 #include "handle.h"
@@ -43,12 +44,14 @@ static PyObject *restart_open(PyObject *module, PyObject *args) {
   }
   PyObject *const capsule =
       restart ? gpufi_py_handle_create(restart_kind, restart, close_restart) : Py_NewRef(Py_None);
-  return capsule ? Py_BuildValue("N{s:L,s:L,s:L,s:N,s:N}", capsule, "step", (long long)report.step,
-                                 "skipped_count", (long long)report.skipped_count, "skipped_step",
-                                 (long long)report.skipped_step, "path",
-                                 PyUnicode_DecodeFSDefault(report.path), "message",
-                                 gpufi_py_text(report.message))
-                 : NULL;
+  return capsule
+             ? Py_BuildValue("N{s:L,s:L,s:L,s:N,s:N,s:N}", capsule, "step", (long long)report.step,
+                             "skipped_count", (long long)report.skipped_count, "skipped_step",
+                             (long long)report.skipped_step, "path",
+                             PyUnicode_DecodeFSDefault(report.path), "message",
+                             gpufi_py_text(report.message), "application",
+                             gpufi_py_text(report.application))
+             : NULL;
 }
 
 PyDoc_STRVAR(restart_tree_doc,
@@ -85,11 +88,11 @@ static gpuf_status describe(gpufi_py_handle *handle, const char *name, gpuf_tens
 
 /* Without the GIL. */
 static gpuf_status read_tensor(gpufi_py_handle *handle, const char *name, const gpuf_tensor *tensor,
-                               gpuf_error *err) {
+                               const gpuf_part *part, gpuf_error *err) {
   gpuf_restart *const restart = gpufi_py_handle_begin(handle, false, err);
   gpuf_status status = GPUF_ERR_STATE;
   if (restart) {
-    status = gpuf_restart_read(restart, name, tensor, NULL, err);
+    status = gpuf_restart_read(restart, name, tensor, part, err);
     gpufi_py_handle_end(handle, false);
   }
   return status;
@@ -112,29 +115,43 @@ static PyObject *create_result(const gpufi_py_state *state, gpufi_py_handle *han
                            : gpufi_py_raise(state, &err);
 }
 
-PyDoc_STRVAR(restart_read_doc,
-             "restart_read(restart, name, device, out, /)\n--\n\n"
-             "Read a tensor into `out`, or for None into a fresh array on `device`; returns it.");
+PyDoc_STRVAR(
+    restart_read_doc,
+    "restart_read(restart, name, device, out, part, /)\n--\n\n"
+    "Read a tensor into `out`, or for None into a fresh array on `device`; returns it. With\n"
+    "`part`, which is None or a tuple of start and global shape, that box of it.");
+
+/* A tuple of where a box begins, and of the shape of the whole tensor. */
+static int parse_part(PyObject *given, gpuf_part *part) {
+  PyObject *start, *shape;
+  int32_t ndim;
+  return PyArg_ParseTuple(given, "O!O!", &PyTuple_Type, &start, &PyTuple_Type, &shape) &&
+                 gpufi_py_axes_any(shape, "global_shape", &ndim, part->shape) == 0 &&
+                 gpufi_py_axes(start, "start", ndim, part->start) == 0
+             ? 0
+             : -1;
+}
 
 static PyObject *restart_read(PyObject *module, PyObject *args) {
   gpufi_py_state *const state = gpufi_py_state_of_module(module);
-  PyObject *capsule, *device, *out;
+  PyObject *capsule, *device, *out, *box;
   const char *name;
+  gpuf_part part = GPUF_PART_INIT;
   gpufi_py_import import = {.keepalive = NULL};
   gpuf_error err;
   gpuf_status status;
-  if (!PyArg_ParseTuple(args, "OsOO:restart_read", &capsule, &name, &device, &out)) {
+  if (!PyArg_ParseTuple(args, "OsOOO:restart_read", &capsule, &name, &device, &out, &box)) {
     return NULL;
   }
   gpufi_py_handle *const handle = gpufi_py_handle_of(capsule, restart_kind);
-  if (!handle) {
+  if (!handle || (box != Py_None && parse_part(box, &part) < 0)) {
     return NULL;
   }
   PyObject *result = out == Py_None ? create_result(state, handle, name, device, &import.tensor)
                                     : gpufi_py_result_use(state, out, &import);
   if (result) {
     Py_BEGIN_ALLOW_THREADS
-      status = read_tensor(handle, name, &import.tensor, &err);
+      status = read_tensor(handle, name, &import.tensor, box == Py_None ? NULL : &part, &err);
     Py_END_ALLOW_THREADS
     if (status != GPUF_OK) {
       Py_CLEAR(result);

@@ -32,6 +32,7 @@ from gpufetch._futures import Future, fetch_async
 from gpufetch._info import info
 from gpufetch._lazy.array import LazyArray, lazy
 from gpufetch._lazy.limit import LargeFetchWarning
+from gpufetch._part import Part
 from gpufetch._pool import Pool, pool
 from gpufetch._publish import publish, unpublish
 from gpufetch._reduce import Histogram, Overview, Stats, histogram, overview, stats
@@ -57,6 +58,7 @@ __all__ = [
     "LargeFetchWarning",
     "LazyArray",
     "Overview",
+    "Part",
     "Pool",
     "Restart",
     "Server",

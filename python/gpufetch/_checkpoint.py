@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import os
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
@@ -11,6 +12,7 @@ from typing import Any, Literal, Self, TypeAlias, final
 
 from gpufetch import _core
 from gpufetch._checks import check_int, check_path, check_text, check_timeout
+from gpufetch._part import Part
 from gpufetch.hdf5._binding import require_binding
 from gpufetch.hdf5._flat import Flat, restore
 
@@ -21,6 +23,7 @@ _logger = logging.getLogger("gpufetch")
 Mode: TypeAlias = Literal["auto", "device-copy", "device-encoded", "pinned"]
 
 _SHARDS_MAX = 256  # as in checkpoint.h
+_APPLICATION_NBYTES_MAX = 255  # as in checkpoint.h
 _DEFAULT_STREAM = 1  # as GPUF_STREAM_LEGACY
 _MODES: list[Mode] = ["auto", "device-copy", "device-encoded", "pinned"]  # as in checkpoint.h
 
@@ -69,6 +72,8 @@ class Restart:
     """Of the file."""
     skipped: str
     """Newer checkpoints that are damaged, and why; empty if there are none."""
+    application: str = ""
+    """That wrote it, as its Checkpoint was told; empty if it was not."""
 
 
 @final
@@ -119,14 +124,28 @@ class Checkpoint:
         Whether `save` does nothing, and returns False, while the checkpoint before is written. By
         default it waits.
     device_max_nbytes, host_max_nbytes
-        Memory to reserve at most; 0: half of the device's free memory, and 256 MiB.
+        Memory to reserve at most; 0: half of the device's free memory, and 256 MiB. On the host
+        64 MiB are the least where a device encodes more than that.
     shards
         How many files the tensors of a checkpoint are spread over, at most 256, which is faster
         where one file is slower than the disks. HDF5 reads all of them by the one that has the
-        checkpoint's name, as long as they stay in one folder. 1: all is one file.
+        checkpoint's name, as long as they stay in one folder. 1: all is one file. With ranks, the
+        files of each.
+    application
+        Which program writes, as "name version": at most 255 bytes as UTF-8. It is in the files, and
+        `Restart.application` and ``gpufetch ls`` show it.
+    rank, rank_count, agree
+        Of several processes that write one checkpoint together, which one this is, from 0, and how
+        many there are. ``agree(value)`` gives the minimum of an integer over all of them, or a
+        negative number where a rank is gone: with mpi4py
+        ``lambda value: comm.allreduce(value, op=MPI.MIN)``. It is called on the thread that calls
+        `save`, `wait`, `report` or `close`, which all ranks call in the same order; what it raises
+        they raise. All ranks save a tree of the same nesting and with the same values. Each saves
+        its own box where a :class:`Part` is, and rank 0 alone what other tensors there are. `load`
+        needs no ranks. A `with` that ends by an exception does not wait for the others.
     """
 
-    __slots__ = ("_directory", "_prefix", "_writer")
+    __slots__ = ("_directory", "_has_ranks", "_prefix", "_writer")
 
     def __init__(
         self,
@@ -143,6 +162,10 @@ class Checkpoint:
         device_max_nbytes: int = 0,
         host_max_nbytes: int = 0,
         shards: int = 1,
+        application: str = "",
+        rank: int = 0,
+        rank_count: int = 1,
+        agree: Callable[[int], int] | None = None,
     ) -> None:
         require_binding()
         check_path(directory, "directory")
@@ -153,6 +176,19 @@ class Checkpoint:
             raise ValueError("mode 'device-encoded' encodes, and compress is False: choose one")
         if recycle and check_int(keep, "keep", 0) == 0:
             raise ValueError("recycle is True, and keep is 0: nothing expires where all are kept")
+        check_text(application, "application")
+        if len(application.encode()) > _APPLICATION_NBYTES_MAX:
+            raise ValueError(
+                f"application is {application!r:.80}…: give at most {_APPLICATION_NBYTES_MAX} bytes"
+            )
+        self._has_ranks = check_int(rank_count, "rank_count", 1, 2**31 - 1) > 1
+        if self._has_ranks and not callable(agree):
+            raise TypeError(
+                f"rank_count is {rank_count}, and agree {agree!r:.80}: give a function that gives "
+                "the minimum of an integer over all ranks"
+            )
+        if self._has_ranks and recycle:
+            raise ValueError("recycle is for a program without ranks: leave it out")
         self._directory = Path(directory).absolute()
         if not self._directory.is_dir():
             raise FileNotFoundError(f"the checkpoints' folder {self._directory} does not exist")
@@ -170,13 +206,18 @@ class Checkpoint:
             bool(recycle),
             bool(skip_if_busy),
             check_int(shards, "shards", 1, _SHARDS_MAX),
+            application or None,
+            check_int(rank, "rank", 0, rank_count - 1),
+            rank_count,
+            agree if self._has_ranks else None,
         )
 
     def save(self, step: int, tree: Any, *, stream: Any = None) -> bool:
         """Take a snapshot of `tree`, and write it in the background as the checkpoint of `step`.
 
         The tree is a dict, list or tuple, nested to any depth, of what :func:`gpufetch.hdf5.write`
-        takes in trees: tensors of any framework or NumPy, numbers, text, bytes and None. All of it
+        takes in trees: tensors of any framework or NumPy, numbers, text, bytes and None; and of a
+        :class:`Part` for a tensor that is a box of an array that ranks hold together. All of it
         may be changed once this returns. The snapshot has the work that is pending on the stream
         which each tensor's producer names: for PyTorch, JAX and CuPy that is the calling thread's
         current stream.
@@ -193,11 +234,11 @@ class Checkpoint:
         the object is that cannot be saved. A failure of the checkpoint before is logged.
         """
         step = check_int(step, "step", 0)
-        flat = Flat(tree)
-        names, tensors = tuple(flat.names), tuple(flat.tensors)
+        flat = Flat(tree, with_parts=True)
+        names, tensors, parts = tuple(flat.names), tuple(flat.tensors), tuple(flat.parts)
         try:
             before = _core.checkpoint_save(
-                self._writer, step, names, tensors, flat.text, _handle_of(stream)
+                self._writer, step, names, tensors, parts, flat.text, _handle_of(stream)
             )
         except TimeoutError:
             return False
@@ -233,7 +274,8 @@ class Checkpoint:
             the default device.
         out
             A tree of the same nesting whose tensors are filled and returned, on any device; None
-            in it stands for a fresh array. Numbers and text in it are not looked at.
+            in it stands for a fresh array, and for a :class:`Part` the box is read that it
+            says, of an array of any decomposition. Numbers and text in it are not looked at.
 
         Returns
         -------
@@ -253,10 +295,12 @@ class Checkpoint:
             return None
         tree = restore(
             self._text_of(restart, report["path"]),
-            lambda name, other: _core.restart_read(restart, name, device, other),
+            lambda name, other: _read(restart, name, device, other),
             out,
+            where=report["path"],
         )
-        return Restart(report["step"], tree, Path(report["path"]), report["message"])
+        path = Path(report["path"])
+        return Restart(report["step"], tree, path, report["message"], report["application"])
 
     def _text_of(self, restart: Any, path: str) -> str:
         try:
@@ -272,7 +316,7 @@ class Checkpoint:
 
         Raises the failure of the checkpoint that was saved last. Closing again does nothing.
         """
-        _core.checkpoint_close(self._writer)
+        _core.checkpoint_close(self._writer, False)
 
     def __enter__(self) -> Self:
         return self
@@ -284,7 +328,7 @@ class Checkpoint:
         traceback: TracebackType | None,
     ) -> None:
         try:
-            self.close()
+            _core.checkpoint_close(self._writer, self._has_ranks and error is not None)
         except (OSError, RuntimeError, MemoryError, ValueError, TypeError) as failure:
             if error is None:
                 raise
@@ -309,6 +353,14 @@ def _handle_of(stream: Any) -> int:
             "PyTorch or CuPy, an object with __cuda_stream__, or an integer"
         )
     return check_int(found, "stream", 0) or _DEFAULT_STREAM
+
+
+def _read(restart: Any, name: str, device: str | None, other: Any) -> Any:
+    if not isinstance(other, Part):
+        return _core.restart_read(restart, name, device, other, None)
+    part = other.start, other.global_shape
+    _core.restart_read(restart, name, device, other.tensor, part)
+    return other
 
 
 def _report(values: dict[str, Any]) -> CheckpointReport:

@@ -292,6 +292,10 @@ def checkpoint_create(
     recycle: bool,
     skip_if_busy: bool,
     shards: int,
+    application: str | None,
+    rank: int,
+    rank_count: int,
+    agree: Callable[[int], int] | None,
     /,
 ) -> Any: ...
 def checkpoint_save(
@@ -299,19 +303,27 @@ def checkpoint_save(
     step: int,
     names: tuple[str, ...],
     tensors: tuple[Any, ...],
+    parts: tuple[tuple[tuple[int, ...], tuple[int, ...]] | None, ...],
     tree: str,
     stream: int,
     /,
 ) -> dict[str, Any]: ...
 def checkpoint_wait(checkpoint: Any, timeout_ns: int, raises: bool, /) -> dict[str, Any]: ...
-def checkpoint_close(checkpoint: Any, /) -> None: ...
+def checkpoint_close(checkpoint: Any, leaves: bool, /) -> None: ...
 def restart_open(
     directory: str | os.PathLike[str], prefix: str, step_max: int, /
 ) -> tuple[Any, dict[str, Any]]: ...
 def restart_check_seal(path: str | os.PathLike[str], /) -> bool: ...
 def restart_check_shards(path: str | os.PathLike[str], /) -> None: ...
 def restart_tree(restart: Any, /) -> str: ...
-def restart_read(restart: Any, name: str, device: str | None, out: Any, /) -> Any: ...
+def restart_read(
+    restart: Any,
+    name: str,
+    device: str | None,
+    out: Any,
+    part: tuple[tuple[int, ...], tuple[int, ...]] | None,
+    /,
+) -> Any: ...
 def h5_bind(path: str, /) -> None: ...
 def publish_file(
     from_: os.PathLike[str],

@@ -170,10 +170,69 @@ static void values_come_back_and_are_attributes(void) {
   remove_folder();
 }
 
+/* One that was begun and aborted leaves nothing of it behind. */
+static void write_with(const char *application, int64_t step) {
+  gpuf_checkpoint_options options = options_in_folder("run");
+  options.application = application;
+  gpuf_checkpoint *const c = open_writer(&options);
+  CHECK_FAILS(gpuf_checkpoint_begin(c, -1, NULL, &err), GPUF_ERR_INVALID, "negative");
+  for (int begun = 0; begun < 2; begun++) {
+    CHECK_OK(gpuf_checkpoint_begin(c, step, NULL, &err));
+    if (application) {
+      CHECK_FAILS(gpuf_checkpoint_add_text(c, "gpufetch_application", "another", &err),
+                  GPUF_ERR_INVALID, "gpufetch_application");
+    }
+    if (!begun) {
+      CHECK_OK(gpuf_checkpoint_abort(c, &err));
+    }
+  }
+  CHECK_OK(gpuf_checkpoint_commit(c, GPUF_STREAM_NONE, &err));
+  CHECK_OK(gpuf_checkpoint_close(c, NULL, &err));
+}
+
+static void check_application(int64_t step, const char *application) {
+  gpuf_restart_report report = GPUF_RESTART_REPORT_INIT;
+  gpuf_restart *r = NULL;
+  CHECK_OK(gpuf_restart_open(folder, "run", step, &r, &report, &err));
+  CHECK(r && report.step == step && strcmp(report.application, application) == 0);
+  gpuf_restart_close(r);
+  /* A program that was compiled before there was the member. */
+  memset(report.application, 7, sizeof(report.application));
+  report.struct_nbytes = offsetof(gpuf_restart_report, application);
+  CHECK_OK(gpuf_restart_open(folder, "run", step, &r, &report, &err));
+  CHECK(r && report.application[0] == 7);
+  gpuf_restart_close(r);
+}
+
+static void a_restart_says_which_application_wrote(void) {
+  static char long_name[257];
+  gpuf_checkpoint *c = NULL;
+  make_folder();
+  gpuf_checkpoint_options options = options_in_folder("run");
+  memset(long_name, 'n', 256);
+  options.application = long_name;
+  CHECK_FAILS(gpuf_checkpoint_open(&options, &c, NULL, &err), GPUF_ERR_INVALID,
+              "at most 255 bytes");
+  options.application = "\xff";
+  CHECK_FAILS(gpuf_checkpoint_open(&options, &c, NULL, &err), GPUF_ERR_INVALID, "must be UTF-8");
+  long_name[255] = '\0';
+  write_with(NULL, 1);
+  write_with("waves 1.2 ü", 2);
+  write_with(long_name, 3);
+  check_application(1, "");
+  check_application(2, "waves 1.2 ü");
+  check_application(3, long_name);
+  const hid_t file = H5Fopen(path_in_folder("run-000000000002.h5"), H5F_ACC_RDONLY, H5P_DEFAULT);
+  CHECK(file >= 0 && H5Aexists(file, "gpufetch_application") > 0);
+  CHECK(H5Fclose(file) >= 0);
+  remove_folder();
+}
+
 int main(void) {
   TEST_ON_DEVICES(every_dtype_comes_back);
   TEST_ON_DEVICES(every_shape_comes_back);
   TEST_ON_DEVICES(a_box_is_read_from_any_place);
   TEST(values_come_back_and_are_attributes);
+  TEST(a_restart_says_which_application_wrote);
   return test_finish();
 }

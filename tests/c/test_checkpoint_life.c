@@ -386,14 +386,14 @@ static void pointers_that_are_null_are_refused(void) {
   gpuf_tensor u = state_of(1);
   gpuf_restart *r = NULL;
 #define CHECK_NULL(call, text) CHECK_FAILS(call, GPUF_ERR_INVALID, text)
-  CHECK_NULL(gpuf_checkpoint_begin(NULL, 1, NULL, &err), "NULL");
+  CHECK_NULL(gpuf_checkpoint_begin(NULL, 1, NULL, &err), "argument checkpoint is NULL");
   CHECK_NULL(gpuf_checkpoint_begin(c, 1, &unset, &err), "GPUF_CHECKPOINT_REPORT_INIT");
-  CHECK_NULL(gpuf_checkpoint_wait(NULL, 0, NULL, &err), "NULL");
+  CHECK_NULL(gpuf_checkpoint_wait(NULL, 0, NULL, &err), "argument checkpoint is NULL");
   CHECK_NULL(gpuf_checkpoint_wait(c, 0, &unset, &err), "GPUF_CHECKPOINT_REPORT_INIT");
-  CHECK_NULL(gpuf_checkpoint_abort(NULL, &err), "NULL");
-  CHECK_NULL(gpuf_checkpoint_commit(NULL, GPUF_STREAM_NONE, &err), "NULL");
+  CHECK_NULL(gpuf_checkpoint_abort(NULL, &err), "argument checkpoint is NULL");
+  CHECK_NULL(gpuf_checkpoint_commit(NULL, GPUF_STREAM_NONE, &err), "argument checkpoint is NULL");
   CHECK_OK(gpuf_checkpoint_begin(c, 1, NULL, &err));
-  CHECK_NULL(gpuf_checkpoint_add(NULL, "u", &u, NULL, &err), "NULL");
+  CHECK_NULL(gpuf_checkpoint_add(NULL, "u", &u, NULL, &err), "argument checkpoint is NULL");
   CHECK_NULL(gpuf_checkpoint_add(c, NULL, &u, NULL, &err), "name");
   CHECK_NULL(gpuf_checkpoint_add(c, "u", NULL, NULL, &err), "tensor");
   CHECK_NULL(gpuf_checkpoint_add_int64(c, NULL, 1, &err), "name");

@@ -330,7 +330,8 @@ static void the_mode_is_what_there_is_memory_for(void) {
   gpuf_checkpoint *c = NULL;
   gpuf_checkpoint_options options = device_options(GPUF_CHECKPOINT_PINNED, 0);
   options.host_max_nbytes = 1 << 20;
-  CHECK_FAILS(gpuf_checkpoint_open(&options, &c, NULL, &err), GPUF_ERR_INVALID, "host_max_nbytes");
+  CHECK_FAILS(gpuf_checkpoint_open(&options, &c, NULL, &err), GPUF_ERR_INVALID,
+              "raise it, or leave it 0");
   options = device_options(GPUF_CHECKPOINT_PINNED, 0);
   options.device.index = 77;
   CHECK_FAILS(gpuf_checkpoint_open(&options, &c, NULL, &err), GPUF_ERR_NO_DEVICE, "77");

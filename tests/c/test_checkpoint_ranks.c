@@ -134,6 +134,7 @@ static void write_now(void) {
   options.state_nbytes = now.on_device ? (size_t)8 << 20 : 0;
   options.host_max_nbytes = (size_t)64 << 20;
   options.unsynced = now.step % 2;
+  options.application = this_rank == 0 ? "of the first" : "of another";
   gpuf_checkpoint *const c = open_writer(&options);
   CHECK_OK(gpuf_checkpoint_begin(c, now.step, NULL, &err));
   put_all(c, &a);
@@ -158,6 +159,8 @@ static void check_values(gpuf_restart *r, int count) {
     CHECK_OK(gpuf_restart_get_text(r, name, &text, &err));
     CHECK(strcmp(text, "ü") == 0);
   }
+  CHECK_OK(gpuf_restart_get_text(r, "gpufetch_application", &text, &err));
+  CHECK(strcmp(text, "of the first") == 0);
 }
 
 static int written_by; /* ranks */

@@ -23,6 +23,7 @@ from trees import check_same_tree, tree_of_everything
 
 import gpufetch as gf
 from gpufetch import _core
+from gpufetch.hdf5._ls import ls_lines
 
 pytestmark = needs_deepbind
 
@@ -588,3 +589,51 @@ def test_a_shard_of_another_step_is_read_by_nobody(tmp_path: Path) -> None:
     assert not (tmp_path / "copy.h5").exists()
     found = gf.Checkpoint(tmp_path, "run").load()
     assert found and found.step == 1
+
+
+def test_the_application_is_told_by_a_restart_and_by_ls(tmp_path: Path) -> None:
+    with gf.Checkpoint(tmp_path, "run", application="waves 1.2 ü", shards=2) as checkpoint:
+        checkpoint.save(1, {"x": np.arange(100_000)})
+    with gf.Checkpoint(tmp_path, "none") as checkpoint:
+        checkpoint.save(1, {"x": np.arange(5)})
+    found, none = (gf.Checkpoint(tmp_path, prefix).load() for prefix in ("run", "none"))
+    assert found and found.application == "waves 1.2 ü"
+    assert none and none.application == ""
+    with h5py.File(found.path) as file:
+        assert file.attrs["gpufetch_application"] == "waves 1.2 ü"
+    assert next(ls_lines(found.path)).endswith(", written by 'waves 1.2 ü'")
+    assert "written" not in next(ls_lines(none.path))
+    with pytest.raises(ValueError, match=r"application is 'üüü.*at most 255 bytes"):
+        gf.Checkpoint(tmp_path, application="ü" * 128)
+    with pytest.raises(ValueError, match="application"):
+        gf.Checkpoint(tmp_path, application="a\0b")
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "{",
+        "[1]",
+        '{"dict": 3}',
+        '{"dict": ["ab"]}',
+        '{"dict": [[[], 1]]}',
+        '{"dict of int": [["a", 1]]}',
+        '{"list": {"a": 1}}',
+        '{"tensor": 3}',
+        '{"float": "xyz"}',
+        '{"float": "3ff0"}',
+        '{"complex": ["3ff0000000000000"]}',
+        '{"int": 3}',
+        '{"bytes": "é"}',
+        '{"bytes": "a"}',
+        '{"list": ' * 3000 + "[]" + "}" * 3000,
+    ],
+)
+def test_a_damaged_text_of_the_tree_is_one_error_that_names_file_and_attribute(
+    tmp_path: Path, text: str
+) -> None:
+    path = tmp_path / "file.h5"
+    with h5py.File(path, "w") as file:
+        file.attrs["gpufetch_state"] = text
+    with pytest.raises(ValueError, match=r"file\.h5.*attribute 'gpufetch_state' is damaged"):
+        gf.hdf5.load(path)

@@ -54,6 +54,7 @@ MAY_IMPORT = {
     "_subscript": set(),
     "_text": set(),
     "_outcome": {"_core"},
+    "_part": {"_checks"},
     "_threads": {"_core"},
     "_tracebacks": set(),
     "_frameworks": {"_dtypes", "_core"},
@@ -80,8 +81,8 @@ MAY_IMPORT = {
         "_threads",
         "_core",
     },
-    "hdf5": {"_checks", "_lazy", "_subscript", "_progress", "_text", "_threads", "_core"},
-    "_checkpoint": {"_checks", "hdf5", "_core"},
+    "hdf5": {"_checks", "_part", "_lazy", "_subscript", "_progress", "_text", "_threads", "_core"},
+    "_checkpoint": {"_checks", "_part", "hdf5", "_core"},
     "jupyter": {
         "_display",
         "_remote",

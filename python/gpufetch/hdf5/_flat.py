@@ -7,6 +7,7 @@ the text for other readers.
 from __future__ import annotations
 
 import base64
+import binascii
 import json
 import math
 import struct
@@ -15,6 +16,7 @@ from typing import Any
 
 from gpufetch import _core
 from gpufetch._checks import check_text
+from gpufetch._part import Part
 from gpufetch.hdf5._nested import descend, is_tree, kind_of_keys, kind_of_sequence
 from gpufetch.hdf5._numbers import as_tensor
 
@@ -31,15 +33,20 @@ Read = Callable[[str, Any], Any]
 
 
 class Flat:
-    """The tensors of a tree by the names of their datasets, and the text that nests them again."""
+    """The tensors of a tree by the names of their datasets, and the text that nests them again.
 
-    def __init__(self, tree: Any) -> None:
+    `parts` has for each tensor where it begins in a global array and the shape of that, or None.
+    """
+
+    def __init__(self, tree: Any, *, with_parts: bool = False) -> None:
         if not is_tree(tree):
             raise TypeError(
                 f"the tree is of type {type(tree).__name__}: give a dict, list or tuple of tensors"
             )
         self.names: list[str] = []
         self.tensors: list[Any] = []
+        self.parts: list[tuple[tuple[int, ...], tuple[int, ...]] | None] = []
+        self._with_parts = with_parts
         node = self._node(tree, "tree", (), ())
         self.text = json.dumps(node, separators=(",", ":"), ensure_ascii=False, allow_nan=False)
 
@@ -73,13 +80,21 @@ class Flat:
                     f"{type(x).__name__} would come back as another type: give a plain number or "
                     "text"
                 )
+            part = None
+            if type(x) is Part:
+                if not self._with_parts:
+                    raise TypeError("only Checkpoint.save takes a Part: give the whole array")
+                part, x = (x.start, x.global_shape), x.tensor
             tensor = as_tensor(x)
+            if part and len(part[0]) != len(tensor.shape):
+                raise ValueError(f"the Part at {part[0]} has a tensor of {len(tensor.shape)} axes")
             _core.checkpoint_check(tensor)
         except (TypeError, ValueError) as error:
             kind = TypeError if isinstance(error, TypeError) else ValueError
             raise kind(f"{path}: {error}") from error
         self.names.append(name)
         self.tensors.append(tensor)
+        self.parts.append(part)
         return {"tensor": name}
 
 
@@ -105,6 +120,12 @@ def _from_bits(text: str) -> float:
     return float(x)
 
 
+def _pair(x: Any) -> list[Any]:
+    if not isinstance(x, list) or len(x) != 2:
+        raise ValueError(f"{json.dumps(x):.80} is not a pair")
+    return x
+
+
 # What JSON has no value for, and how it is written. NaNs keep their bits.
 _TO_TEXT: dict[type, Callable[[Any], Any]] = {
     int: hex,
@@ -115,50 +136,84 @@ _TO_TEXT: dict[type, Callable[[Any], Any]] = {
 _FROM_TEXT: dict[str, Callable[[Any], Any]] = {
     "int": lambda x: int(x, 16),
     "float": _from_bits,
-    "complex": lambda x: complex(*map(_from_bits, x)),
+    "complex": lambda x: complex(*map(_from_bits, _pair(x))),
     "bytes": base64.b64decode,
 }
 
 
-def restore(text: str, read: Read, out: Any = None) -> Any:
+def restore(text: str, read: Read, out: Any = None, *, where: str) -> Any:
     """Nest the tensors again; with `out`, a tree of the same nesting, they are read into its own.
 
-    ValueError where `out` is nested otherwise, and for a text that `Flat` does not make.
+    ValueError where `out` is nested otherwise, and for a text that `Flat` does not make, which
+    names `where` it is: the file.
     """
     try:
-        node = json.loads(text)
-    except ValueError as error:
-        raise ValueError(f"the text of the tree is damaged: {error}") from error
+        node = _parsed(json.loads(text))
+    except (TypeError, ValueError, RecursionError, struct.error) as error:
+        raise ValueError(f"{where}: attribute {TREE!r} is damaged: {error}") from error
+    except NotImplementedError as error:
+        raise ValueError(f"{where}: attribute {TREE!r} has {error}") from error
     return _restore(node, read, out, "out")
 
 
-def _restore(node: Any, read: Read, out: Any, path: str) -> Any:
+Node = tuple[str, Any]
+"""A kind, and what it has: a value, the name of a tensor, or nodes, in a dict by their keys."""
+
+
+def _parsed(node: Any) -> Node:
+    """Check what JSON gave; TypeError or ValueError, also struct.error, where it is damaged."""
     if node is None or isinstance(node, bool | int | float | str):
-        return node
+        return "value", node
     if not isinstance(node, dict) or len(node) != 1:
-        raise ValueError("the text of the tree is damaged")
+        raise ValueError(f"{json.dumps(node):.80} is neither a value nor an object of one member")
     ((kind, content),) = node.items()
     if kind == "tensor":
-        if not isinstance(content, str):
-            raise ValueError("the text of the tree is damaged")
-        return read(content, out)
+        check_text(content, "the name of a tensor")
+        return kind, content
     if kind in ("dict", "dict of int"):
-        pairs = [(int(key) if kind == "dict of int" else key, child) for key, child in content]
-        children = _children(out, [key for key, _ in pairs], path, Mapping)
+        pairs = map(_pair, _items(content))
+        key_of = int if kind == "dict of int" else _key
+        return "dict", {key_of(key): _parsed(child) for key, child in pairs}
+    if kind in ("list", "tuple"):
+        return kind, [_parsed(child) for child in _items(content)]
+    if kind not in _FROM_TEXT:
+        raise NotImplementedError(f"{kind!r} in it: a newer gpufetch wrote it")
+    try:
+        return "value", _FROM_TEXT[kind](content)
+    except binascii.Error as error:
+        raise ValueError(f"{kind} {json.dumps(content):.80}: {error}") from error
+
+
+def _items(content: Any) -> list[Any]:
+    if not isinstance(content, list):
+        raise TypeError(f"{json.dumps(content):.80} is not a list")
+    return content
+
+
+def _key(key: Any) -> str:
+    if not isinstance(key, str):
+        raise TypeError(f"{json.dumps(key):.80} is not a key")
+    return key
+
+
+def _restore(node: Node, read: Read, out: Any, path: str) -> Any:
+    kind, content = node
+    if kind == "value":
+        return content
+    if kind == "tensor":
+        return read(content, out)
+    if kind == "dict":
+        children = _children(out, list(content), path, Mapping)
         return {
             key: _restore(child, read, other, f"{path}[{key!r}]")
-            for (key, child), other in zip(pairs, children, strict=True)
+            for (key, child), other in zip(content.items(), children, strict=True)
         }
-    if kind in ("list", "tuple"):
-        others = _children(out, list(range(len(content))), path, list | tuple)
-        found = [
-            _restore(child, read, other, f"{path}[{index}]")
-            for index, (child, other) in enumerate(zip(content, others, strict=True))
-        ]
-        return found if kind == "list" else tuple(found)
-    if kind not in _FROM_TEXT:
-        raise ValueError(f"the tree has {kind!r} in it: a newer gpufetch wrote it")
-    return _FROM_TEXT[kind](content)
+    others = _children(out, list(range(len(content))), path, list | tuple)
+    found = [
+        _restore(child, read, other, f"{path}[{index}]")
+        for index, (child, other) in enumerate(zip(content, others, strict=True))
+    ]
+    return found if kind == "list" else tuple(found)
 
 
 def _children(out: Any, keys: list[Any], path: str, kind: Any) -> Iterator[Any]:

@@ -13,6 +13,7 @@ from h5py import h5d, h5z
 from gpufetch import _core
 from gpufetch._checks import check_path, check_regular
 from gpufetch._text import format_nbytes, table_lines
+from gpufetch.hdf5._asking import attribute
 from gpufetch.hdf5._dataset import Dataset
 from gpufetch.hdf5._filters import filter_name, provider
 from gpufetch.hdf5._tree import Entry, Tree
@@ -23,6 +24,7 @@ __all__ = ["ls_lines"]
 
 _COLUMNS = ("name", "shape", "dtype", "chunks", "filter", "size", "stored", "ratio", "needs")
 _PROBLEMS_SHOWN = 3
+_APPLICATION = "gpufetch_application"  # which program wrote a checkpoint
 
 
 def ls_lines(path: Path) -> Iterator[str]:
@@ -34,9 +36,11 @@ def ls_lines(path: Path) -> Iterator[str]:
             tree = Tree(file)
             table = _Table(tree)
             rows = [_COLUMNS, *map(table.row, tree.entries)]
+            application = attribute(file, _APPLICATION)
     except OSError as error:
         raise OSError(f"{path}: {error}") from error
-    yield f"{path}: {format_nbytes(path.stat().st_size)}"
+    by = f", written by {application!r}" if isinstance(application, str) else ""
+    yield f"{path}: {format_nbytes(path.stat().st_size)}{by}"
     yield from (f"  {line}" for line in table_lines(rows))
     yield from table.summary()
     try:

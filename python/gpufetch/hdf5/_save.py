@@ -187,7 +187,12 @@ def _load(group: h5py.Group, device: str | None, lazy: bool, out: Any, progress:
             return read_tree(
                 group, lambda item: read(item, device, None), lambda item: read(item, "cpu", None)
             )
-        return restore(str(text), lambda name, into: read(_dataset(group, name), device, into), out)
+        return restore(
+            str(text),
+            lambda name, into: read(_dataset(group, name), device, into),
+            out,
+            where=repr(group),
+        )
     finally:
         bar.close()
 
@@ -213,5 +218,5 @@ def _nbytes(group: h5py.Group, text: Any) -> int:
     if text is None:
         group.visititems(lambda name, item: count(item))
     else:
-        restore(str(text), lambda name, into: count(require_object(group, name)))
+        restore(str(text), lambda name, into: count(require_object(group, name)), where=repr(group))
     return int(np.sum(found, dtype=np.int64))

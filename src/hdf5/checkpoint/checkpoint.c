@@ -8,6 +8,7 @@
 #include "base/error.h"
 #include "base/fork.h"
 #include "base/struct.h"
+#include "base/text.h"
 #include "hdf5/checkpoint/library.h"
 #include "hdf5/checkpoint/rank_files.h"
 #include "hdf5/checkpoint/settle.h"
@@ -48,6 +49,16 @@ static gpuf_status check_shards(const gpuf_checkpoint_options *options, gpuf_err
   return GPUF_OK;
 }
 
+static gpuf_status check_application(const char *application, gpuf_error *err) {
+  const size_t nbytes_max = GPUFI_CHECKPOINT_APPLICATION_NBYTES_MAX;
+  return !application || (strnlen(application, nbytes_max + 1) <= nbytes_max &&
+                          gpufi_text_is_utf8(application))
+             ? GPUF_OK
+             : gpufi_fail(err, GPUF_ERR_INVALID, 0,
+                          "options.application '%.250s' must be UTF-8 of at most %zu bytes",
+                          application, nbytes_max);
+}
+
 static gpuf_status check_options(const gpuf_checkpoint_options *options, gpuf_error *err) {
   if (options->keep_count < 0 || options->thread_count < 0) {
     return gpufi_fail(err, GPUF_ERR_INVALID, 0, "options.%s %d is negative",
@@ -70,7 +81,8 @@ static gpuf_status check_options(const gpuf_checkpoint_options *options, gpuf_er
         "by a writer that is alone; leave options.recycle out",
         (int)options->rank_count);
   }
-  return check_shards(options, err);
+  const gpuf_status status = check_application(options->application, err);
+  return status == GPUF_OK ? check_shards(options, err) : status;
 }
 
 /* Remove what dead owners of the prefix, which is locked, have left. */
@@ -106,6 +118,7 @@ static void destroy(gpuf_checkpoint *c) {
   pthread_cond_destroy(&c->changed);
   pthread_mutex_destroy(&c->lock);
   pthread_mutex_destroy(&c->turn);
+  free((char *)c->options.application);
   free(c);
 }
 
@@ -114,6 +127,7 @@ static gpuf_checkpoint *create(const gpuf_checkpoint_options *options) {
   if (c) {
     c->process_id = getpid();
     c->options = *options;
+    c->options.application = NULL;
     c->folder.fd = c->folder.lock_fd = -1;
     c->writing.codec = options->uncompressed ? GPUF_H5_CODEC_NONE : GPUF_H5_CODEC_GPUFETCH;
     c->writing.thread_count = options->thread_count;
@@ -133,14 +147,24 @@ static gpuf_status check_results(gpuf_checkpoint *const *checkpoint,
   return gpufi_checkpoint_check_report(report, err);
 }
 
+static gpuf_status keep_application(gpuf_checkpoint *c, const char *application, gpuf_error *err) {
+  c->options.application = application ? strdup(application) : NULL;
+  return !application || c->options.application
+             ? GPUF_OK
+             : gpufi_fail(err, GPUF_ERR_NO_MEMORY, 0, "no memory to note '%s'", application);
+}
+
 /* What one rank does without the others. */
-static gpuf_status open_alone(gpuf_checkpoint *c, const gpufi_checkpoint_ranks *ranks,
-                              gpuf_error *err) {
+static gpuf_status open_alone(gpuf_checkpoint *c, const gpuf_checkpoint_options *options,
+                              const gpufi_checkpoint_ranks *ranks, gpuf_error *err) {
   if (!c) {
     return gpufi_fail(err, GPUF_ERR_NO_MEMORY, 0, "no memory for %zu bytes", sizeof(*c));
   }
   c->ranks = *ranks;
-  gpuf_status status = check_options(&c->options, err);
+  gpuf_status status = check_options(options, err);
+  if (status == GPUF_OK) {
+    status = keep_application(c, options->application, err);
+  }
   if (status == GPUF_OK) {
     status = gpufi_checkpoint_library(&c->writing.api, err);
   }
@@ -177,7 +201,7 @@ gpuf_status gpuf_checkpoint_open(const gpuf_checkpoint_options *options,
   status = check_results(checkpoint, report, err);
   if (status == GPUF_OK) {
     c = create(&own);
-    status = open_alone(c, &ranks, err);
+    status = open_alone(c, &own, &ranks, err);
   }
   const bool has_writer = status == GPUF_OK;
   if (ranks.count > 1) {
@@ -201,10 +225,11 @@ gpuf_status gpuf_checkpoint_open(const gpuf_checkpoint_options *options,
 
 /* --- Waiting ----------------------------------------------------------------- */
 
-gpuf_status gpuf_checkpoint_wait(gpuf_checkpoint *c, int64_t timeout_ns,
+gpuf_status gpuf_checkpoint_wait(gpuf_checkpoint *checkpoint, int64_t timeout_ns,
                                  gpuf_checkpoint_report *report, gpuf_error *err) {
+  gpuf_checkpoint *const c = checkpoint;
   struct timespec deadline;
-  GPUFI_REQUIRE(c, err);
+  GPUFI_REQUIRE(checkpoint, err);
   gpuf_status status = gpufi_check_process(c->process_id, err);
   const bool has_report = gpufi_checkpoint_check_report(report, NULL) == GPUF_OK;
   if (status == GPUF_OK && !has_report && c->ranks.count <= 1) {

@@ -9,12 +9,12 @@
 #include "hdf5/checkpoint/settle.h"
 #include "hdf5/checkpoint/writer.h"
 
-/* Begin a call on `c`: what every one checks, and its turn. */
-static gpuf_status enter(gpuf_checkpoint *c, gpuf_error *err) {
-  GPUFI_REQUIRE(c, err);
-  const gpuf_status status = gpufi_check_process(c->process_id, err);
+/* Begin a call on a checkpoint: what every one checks, and its turn. */
+static gpuf_status enter(gpuf_checkpoint *checkpoint, gpuf_error *err) {
+  GPUFI_REQUIRE(checkpoint, err);
+  const gpuf_status status = gpufi_check_process(checkpoint->process_id, err);
   if (status == GPUF_OK) {
-    pthread_mutex_lock(&c->turn);
+    pthread_mutex_lock(&checkpoint->turn);
   }
   return status;
 }
@@ -50,6 +50,15 @@ static gpuf_status check_folder(const gpuf_checkpoint *c, int64_t step, gpuf_err
              : status;
 }
 
+/* Of what is begun. */
+static gpuf_status note_application(gpuf_checkpoint *c, gpuf_error *err) {
+  const gpufi_checkpoint_value noted = {.name = (char *)GPUFI_CHECKPOINT_APPLICATION,
+                                        .kind = GPUFI_CHECKPOINT_TEXT,
+                                        .text = (char *)c->options.application};
+  return noted.text && c->ranks.rank == 0 ? gpufi_checkpoint_add_value(&c->contents, &noted, err)
+                                          : GPUF_OK;
+}
+
 /* Other ranks wait for what this one says, also where its call is wrong. */
 static gpuf_status begin(gpuf_checkpoint *c, int64_t step, gpuf_checkpoint_report *report,
                          gpuf_error *err) {
@@ -72,8 +81,15 @@ static gpuf_status begin(gpuf_checkpoint *c, int64_t step, gpuf_checkpoint_repor
   if (status == GPUF_OK) {
     status = check_folder(c, step, err);
   }
+  const bool is_empty = status == GPUF_OK; /* else the contents may be those of a begun one */
+  if (status == GPUF_OK) {
+    status = note_application(c, err);
+  }
   status = gpufi_checkpoint_agree_to_begin(&c->ranks, step, status, err);
   if (status != GPUF_OK) {
+    if (is_empty) {
+      gpufi_checkpoint_contents_clear(&c->contents);
+    }
     return status;
   }
   c->contents.step = step;

@@ -10,6 +10,9 @@
 /* The dataset that says what belongs to the checkpoint. */
 #define GPUFI_CHECKPOINT_MANIFEST "gpufetch_checkpoint"
 #define GPUFI_CHECKPOINT_NAME_NBYTES_MAX ((size_t)1000)
+/* The value that says which program wrote, and the longest one. */
+#define GPUFI_CHECKPOINT_APPLICATION "gpufetch_application"
+#define GPUFI_CHECKPOINT_APPLICATION_NBYTES_MAX ((size_t)255)
 
 typedef enum gpufi_checkpoint_kind {
   GPUFI_CHECKPOINT_INT64,

@@ -29,7 +29,8 @@ static gpuf_status reserve_pinned(gpufi_checkpoint_snapshot *s,
   size_t nbytes = options->host_max_nbytes ? options->host_max_nbytes : PINNED_NBYTES_DEFAULT;
   if (nbytes < least_nbytes) {
     return gpufi_fail(err, GPUF_ERR_INVALID, 0,
-                      "options.host_max_nbytes %zu is below %zu, which encoding on a device takes",
+                      "options.host_max_nbytes %zu is below %zu, which encoding on a device takes: "
+                      "raise it, or leave it 0, or set options.uncompressed",
                       nbytes, least_nbytes);
   }
   nbytes = no_more_than_state(nbytes, options->state_nbytes);

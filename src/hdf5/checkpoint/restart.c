@@ -76,6 +76,16 @@ static bool has_gone(const char *path, const struct stat *before) {
                                   : errno == ENOENT;
 }
 
+/* Of the checkpoint that was opened. */
+static void report_application(const gpuf_restart *r, gpuf_restart_report *report) {
+  const gpufi_checkpoint_value *const value =
+      gpufi_checkpoint_find_value(&r->opened.contents, GPUFI_CHECKPOINT_APPLICATION);
+  if (value && value->kind == GPUFI_CHECKPOINT_TEXT) {
+    snprintf(report->application, sizeof(report->application), "%s", value->text);
+    gpufi_text_make_utf8(report->application); /* a program may have added a longer one by itself */
+  }
+}
+
 /* None of the files can be used: damaged, unless the system refused to read one, whose errno is
  * `code`. */
 static gpuf_status fail_all(const gpufi_checkpoint_folder *folder, size_t count, int64_t code,
@@ -101,6 +111,7 @@ static gpuf_status open_newest(gpuf_restart *r, const gpufi_checkpoint_folder *f
     if (status == GPUF_OK) {
       report->step = steps[i];
       memcpy(report->path, path.text, sizeof(report->path));
+      report_application(r, report);
       return GPUF_OK;
     }
     *has_changed = has_gone(path.text, &before);

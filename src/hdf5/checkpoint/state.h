@@ -38,7 +38,7 @@ typedef struct gpufi_checkpoint_written {
 struct gpuf_checkpoint {
   gpufi_checkpoint_member member; /* first: the process hands it back */
   int64_t process_id;
-  gpuf_checkpoint_options options;
+  gpuf_checkpoint_options options; /* its application is the writer's own */
   gpufi_checkpoint_folder folder;
   gpufi_checkpoint_writing writing;
   int64_t finished_step; /* the writer's: that of the last one that it finished, or -1 */

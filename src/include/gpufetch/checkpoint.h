@@ -159,6 +159,10 @@ typedef struct gpuf_checkpoint_options {
    * no call on the checkpoint. */
   int64_t (*agree)(void *arg, int64_t value);
   void *agree_arg;
+  /* Which program writes, as "name version": UTF-8 of at most 255 bytes, or NULL. It is in the
+   * manifest and the attribute "gpufetch_application" of the root, and restarts report it. With
+   * ranks, rank 0's. */
+  const char *application;
 } gpuf_checkpoint_options;
 
 #define GPUF_CHECKPOINT_OPTIONS_INIT                                                               \
@@ -180,6 +184,7 @@ typedef struct gpuf_checkpoint_options {
    0,                                                                                              \
    0,                                                                                              \
    0,                                                                                              \
+   NULL,                                                                                           \
    NULL,                                                                                           \
    NULL}
 
@@ -325,9 +330,10 @@ typedef struct gpuf_restart_report {
   int64_t skipped_step;                    /* the newest of them, or -1 */
   char path[2048];                         /* of the file or master that was opened, or empty */
   char message[GPUF_ERROR_MESSAGE_NBYTES]; /* why each was skipped, as far as there is room */
+  char application[256]; /* that wrote what was opened, by its options; empty if they had none */
 } gpuf_restart_report;
 
-#define GPUF_RESTART_REPORT_INIT {sizeof(gpuf_restart_report), 0, 0, 0, {0}, {0}}
+#define GPUF_RESTART_REPORT_INIT {sizeof(gpuf_restart_report), 0, 0, 0, {0}, {0}, {0}}
 
 /* Open the newest checkpoint of the prefix whose step is at most `step_max` (negative: any) and
  * that is whole: every chunk of every tensor is read and compared with its checksum, and all other
