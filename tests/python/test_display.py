@@ -183,18 +183,18 @@ def test_a_large_tensor_is_sampled_where_no_gpu_reads_it(reads: Reads) -> None:
     values = noise(64, 100, 100)
     settings.host_nbytes = values.nbytes // 8
     for text in (
-        gf.to_device(values)._repr_html_(),
-        pretty(gf.lazy(gf.to_device(values))),
+        gf.to_device(values, device="host:0")._repr_html_(),
+        pretty(gf.lazy(gf.to_device(values, device="host:0"))),
     ):
         (n,) = set(re.findall(r"sample of 1/(\d+)", text))
         assert int(n) == 8  # 12 of 100 rows
     assert reads.source_nbytes <= settings.host_nbytes
     settings.host_nbytes = values.nbytes
-    assert "sample" not in gf.to_device(values)._repr_html_()
+    assert "sample" not in gf.to_device(values, device="host:0")._repr_html_()
 
 
 def test_a_sample_is_of_all_axes_where_one_is_not_enough() -> None:
-    x = gf.to_device(noise(30, 40, 50))
+    x = gf.to_device(noise(30, 40, 50), device="host:0")
     settings.host_nbytes = 100
     summary = summarize(lambda: DeviceView(x), draws=True)
     assert summary.stats and summary.stats["count"] * 4 <= 100
@@ -348,7 +348,7 @@ def test_a_tensor_that_cannot_be_read_says_why_in_a_line() -> None:
 
 
 def test_a_device_that_fails_is_shown() -> None:
-    x = gf.to_device(noise(300, 400))
+    x = gf.to_device(noise(300, 400), device="host:0")
     _core._host_faults(copy_fail_after_nbytes=0)
     try:
         assert "not readable" in x._repr_html_() and "not readable" in pretty(x)
