@@ -8,8 +8,10 @@ import json
 import math
 import re
 import shutil
+import signal
 import subprocess
 import threading
+import time
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -520,6 +522,30 @@ def test_pages_without_widgets_get_the_picture() -> None:
     data, _ = viewer._repr_mimebundle_()
     assert data["image/png"] and "widget-view" in " ".join(data)
     assert data["text/plain"].startswith("Viewer(LazyArray(shape=(3, 4)")
+
+
+@needs_server
+@pytest.mark.parametrize("joint", [False, True])
+def test_a_stopped_server_holds_the_display_up_for_a_second_only(joint: bool) -> None:
+    from serving import process, stop
+
+    publishing = """
+    server = gf.serve("viewer-stopped")
+    server.publish("u", gf.to_device(np.ones((30, 40), np.float32)))
+    print("ready", flush=True)
+    sys.stdin.read()
+    """
+    names = ["viewer-stopped"] if joint else "viewer-stopped"
+    with process(publishing) as child, gf.connect(names, timeout=20) as run:
+        viewer = make_viewer(run["u"])
+        assert "image/png" in viewer._repr_mimebundle_()[0]
+        stop(child)
+        began = time.monotonic()
+        data, _ = viewer._repr_mimebundle_()
+        took = time.monotonic() - began
+        child.send_signal(signal.SIGCONT)
+        assert took < 10 and "image/png" not in data and "widget-view" in " ".join(data)
+        assert run["u"].fetch().min() == 1  # the request was given up, and the connection was not
 
 
 def test_the_module_is_small_and_loads_nothing() -> None:
