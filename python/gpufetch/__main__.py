@@ -19,7 +19,10 @@ __all__ = ["main"]
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Run the command line; returns the exit status: 0, 1 for a failure, 2 for wrong usage."""
+    """Run the command line; returns the exit status: 0, 1 for a failure, 2 for wrong usage.
+
+    Of `verify`, 1 is damage, and 3 what could not be checked.
+    """
     arguments = _parser().parse_args(argv)
     try:
         return int(arguments.run(arguments))
@@ -96,23 +99,36 @@ def _ls(arguments: argparse.Namespace) -> int:
 
 def _add_verify(commands: Any) -> None:
     parser = commands.add_parser(
-        "verify", help="read every chunk of HDF5 files and checkpoints, and name what is damaged"
+        "verify",
+        help="read every chunk of HDF5 files and checkpoints, and name what is damaged",
+        epilog="The exit status is 0 where all is whole, 1 where something is damaged, 2 for wrong "
+        "usage, and 3 where nothing was found damaged, and something could not be checked: the "
+        "system refused it, or there is nothing.",
     )
     parser.add_argument("path", type=Path, nargs="+", help="a file, or a folder of files")
     parser.set_defaults(run=_verify)
 
 
 def _verify(arguments: argparse.Namespace) -> int:
-    files = [file for path in arguments.path for file in files_of(path)]
-    if not files:
-        raise FileNotFoundError(f"no HDF5 file in {', '.join(map(str, arguments.path))}")
-    damage_count = 0
-    for file in files:
-        verification = Verification(file)
-        for line in verification.lines(progress=sys.stderr.isatty()):
-            print(printable(line))
-        damage_count += verification.damage_count
-    return 1 if damage_count else 0
+    damage_count = refusal_count = 0
+    for path in arguments.path:
+        try:
+            files = files_of(path)
+            if not files:
+                raise FileNotFoundError(f"no HDF5 file in {path}")
+        except OSError as error:
+            print(printable(f"{path}: could not be checked: {error}"))
+            refusal_count += 1
+            continue
+        for file in files:
+            verification = Verification(file)
+            for line in verification.lines(progress=sys.stderr.isatty()):
+                print(printable(line))
+            damage_count += verification.damage_count
+            refusal_count += verification.refusal_count
+    if damage_count:
+        return 1
+    return 3 if refusal_count else 0
 
 
 def _add_repack(commands: Any) -> None:

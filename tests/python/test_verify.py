@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -105,9 +107,58 @@ def test_where_there_is_nothing_it_says_so(
     capsys: pytest.CaptureFixture[str], tmp_path: Path, name: str
 ) -> None:
     (tmp_path / "folder").mkdir()
-    assert main(["verify", str(tmp_path / name)]) == 1
-    captured = capsys.readouterr()
-    assert name in captured.out + captured.err
+    other = tmp_path / "other.h5"
+    write(other)
+    assert main(["verify", str(tmp_path / name), str(other)]) == 3
+    first, *rest = capsys.readouterr().out.splitlines()
+    assert first.startswith(f"{tmp_path / name}: could not be checked: ")
+    assert "damaged" not in first and any(line.endswith(": whole") for line in rest)
+    damage(other, "u", 0)
+    assert main(["verify", str(tmp_path / name), str(other)]) == 1
+
+
+LIMITED = """
+import os, resource, sys
+from gpufetch.__main__ import main
+first = os.open(os.devnull, os.O_RDONLY)
+os.close(first)
+resource.setrlimit(resource.RLIMIT_NOFILE, (first + int(sys.argv[1]), 4096))
+sys.exit(main(["verify", sys.argv[2]]))
+"""
+
+
+@needs_deepbind
+@pytest.mark.parametrize("spare", [1, 2, 3, 4, 6])
+def test_what_the_system_refuses_is_not_called_damaged(tmp_path: Path, spare: int) -> None:
+    """Descriptors run out, at several places, while a checkpoint of shards is checked."""
+    with gf.Checkpoint(tmp_path, "run", shards=3) as checkpoint:
+        checkpoint.save(1, {name: np.arange(10_000) for name in "abc"})
+    path = tmp_path / "run-000000000001.h5"
+    done = subprocess.run(
+        [sys.executable, "-c", LIMITED, str(spare), str(path)],
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=False,
+    )
+    assert done.returncode == 3, done.stdout + done.stderr
+    assert f"{path}: could not be checked: " in done.stdout
+    assert "Too many open files" in done.stdout or "too few descriptors" in done.stdout
+    assert "damaged" not in done.stdout and "whole" not in done.stdout
+
+
+def test_a_dataset_too_large_to_walk_is_named_and_not_called_damaged(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    path = tmp_path / "sparse.h5"
+    with h5py.File(path, "w") as file:
+        file.create_dataset("huge", shape=(1 << 62,), chunks=(16,), dtype="u1")
+        file["small"] = np.arange(3)
+    status, lines = run(capsys, path)
+    assert status == 3 and len(lines) == 2
+    assert lines[0].startswith(f"{path}: could not be checked: dataset '/huge': ")
+    assert "not enough memory for the places of the boxes" in lines[0]
+    assert lines[1].endswith(": 1 could not be checked")
 
 
 def test_a_lost_source_of_a_virtual_dataset_is_named(

@@ -33,7 +33,8 @@ def boxes(
 ) -> Iterator[Box]:
     """Cut an array of `shape` into boxes of whole chunks, in C order.
 
-    A box has at most `box_nbytes` bytes, or one chunk where that is more.
+    A box has at most `box_nbytes` bytes, or one chunk where that is more. MemoryError, which names
+    the shapes, where there are too many of them.
     """
     box = [min(c, n) for c, n in zip(chunk, shape, strict=True)]
     nbytes = int(np.prod(box)) * itemsize
@@ -43,5 +44,12 @@ def boxes(
         nbytes *= count
         box[axis] *= count
     steps = (range(0, n, b) for n, b in zip(shape, box, strict=True))
-    for start in itertools.product(*steps):
+    try:
+        starts = itertools.product(*steps)  # holds the places along each axis
+    except (MemoryError, OverflowError):
+        raise MemoryError(
+            f"there is not enough memory for the places of the boxes of shape {tuple(box)} in an "
+            f"array of shape {shape}"
+        ) from None
+    for start in starts:
         yield start, tuple(min(b, n - s) for b, n, s in zip(box, shape, start, strict=True))

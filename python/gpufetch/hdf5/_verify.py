@@ -1,10 +1,15 @@
-"""What `gpufetch verify` does: read every chunk of HDF5 files, and name what is damaged."""
+"""What `gpufetch verify` does: read every chunk of HDF5 files, and name what is damaged.
+
+What the system refuses (a permission, a descriptor, memory) is no damage, and is told apart.
+"""
 
 from __future__ import annotations
 
+import errno
 import re
 from collections.abc import Iterator
 from pathlib import Path
+from typing import NamedTuple
 
 import h5py
 import numpy as np
@@ -14,6 +19,7 @@ from gpufetch import _core
 from gpufetch._checks import check_path, check_regular
 from gpufetch._progress import ProgressBar
 from gpufetch._text import format_nbytes
+from gpufetch.hdf5._asking import io_errno
 from gpufetch.hdf5._boxes import Box, boxes
 from gpufetch.hdf5._dataset import Dataset
 from gpufetch.hdf5._tree import Tree
@@ -29,6 +35,24 @@ _UNFINISHED = ".gpufetch-new-"  # as in _new_file.py
 _MANIFEST = "gpufetch_checkpoint"  # as in contents.h
 
 _ERRORS = (KeyError, MemoryError, OSError, RuntimeError, TypeError, ValueError)
+_NOWHERE = (errno.ENOENT, errno.ENOTDIR)
+
+
+class _Fault(NamedTuple):
+    """Something that is damaged or, since the system refused it, could not be checked."""
+
+    text: str
+    is_refusal: bool = False
+
+
+def _fault(error: BaseException, where: str = "", *, of_file: bool = False) -> _Fault:
+    """What an error means. A file that a dataset needs and that is not there is damage.
+
+    `of_file`: the error may be of the file itself, and that nothing is there is none.
+    """
+    code = io_errno(error)
+    is_refusal = isinstance(error, MemoryError) or (code != 0 and (of_file or code not in _NOWHERE))
+    return _Fault(where + (str(error) or "there is not enough memory"), is_refusal)
 
 
 def files_of(path: Path) -> list[Path]:
@@ -63,29 +87,36 @@ class Verification:
         self._path = path
         self._dataset_count = self._nbytes = 0
         self._unchecked: list[str] = []
-        self.damage_count = 0
+        self.damage_count = self.refusal_count = 0
 
     def lines(self, *, progress: bool = False) -> Iterator[str]:
-        """A line for each thing that is damaged, and one for the file; damage_count counts."""
-        for line in self._damages(progress):
-            self.damage_count += 1
-            yield f"{self._path}: damaged: {line}"
+        """A line for each thing that is damaged or could not be checked, and one for the file.
+
+        damage_count and refusal_count count.
+        """
+        for fault in self._faults(progress):
+            self.damage_count += not fault.is_refusal
+            self.refusal_count += fault.is_refusal
+            kind = "could not be checked" if fault.is_refusal else "damaged"
+            yield f"{self._path}: {kind}: {fault.text}"
         count = self._dataset_count
         what = f"{count} dataset{'s' * (count != 1)}, {format_nbytes(self._nbytes)}"
-        if self.damage_count:
-            yield f"{self._path}: {what}: {self.damage_count} damaged"
+        counts = {"damaged": self.damage_count, "could not be checked": self.refusal_count}
+        found = ", ".join(f"{count} {kind}" for kind, count in counts.items() if count)
+        if found:
+            yield f"{self._path}: {what}: {found}"
             return
         yield f"{self._path}: {what}: whole"
         if self._unchecked:
             names = ", ".join(self._unchecked[:5]) + (", ..." if self._unchecked[5:] else "")
             yield f"{self._path}: without checksums, so that damage may not show: {names}"
 
-    def _damages(self, progress: bool) -> Iterator[str]:
+    def _faults(self, progress: bool) -> Iterator[_Fault]:
         try:  # libhdf5 may crash on damage that a checkpoint's seal shows
             if self._path.is_file():
                 _core.restart_check_seal(self._path)
         except _ERRORS as error:
-            yield str(error)
+            yield _fault(error, of_file=True)
             return
         try:
             with h5py.File(self._path, "r") as file:
@@ -95,18 +126,18 @@ class Verification:
                     name = path.decode(errors="replace")
                     yield from self._dataset(tree, path, name, progress)
         except _ERRORS as error:
-            yield f"it cannot be opened: {error}"
+            yield _fault(error, "it cannot be opened: ", of_file=True)
             return
         if is_checkpoint:
             self._unchecked.clear()  # the manifest has checksums of all
             yield from self._checkpoint()
 
-    def _dataset(self, tree: Tree, path: bytes, name: str, progress: bool) -> Iterator[str]:
+    def _dataset(self, tree: Tree, path: bytes, name: str, progress: bool) -> Iterator[_Fault]:
         self._dataset_count += 1
         try:
             dataset = Dataset(tree.open(path))
         except _ERRORS as error:
-            yield f"dataset {name!r}: {error}"
+            yield _fault(error, f"dataset {name!r}: ")
             return
         self._nbytes += dataset.nbytes
         if dataset.size and not {number for number, *_ in dataset.filters} & _CHECKED:
@@ -118,11 +149,11 @@ class Verification:
                     yield from self._box(dataset, name, box)
                     bar.advance(int(np.prod(box[1])) * dataset.itemsize)
         except _ERRORS as error:
-            yield f"dataset {name!r}: {error}"
+            yield _fault(error, f"dataset {name!r}: ")
         finally:
             bar.close()
 
-    def _box(self, dataset: Dataset, name: str, box: Box) -> Iterator[str]:
+    def _box(self, dataset: Dataset, name: str, box: Box) -> Iterator[_Fault]:
         """Read a box; where that fails, each chunk of it."""
         start, shape = box
         chunked = dataset.layout == h5d.CHUNKED
@@ -133,7 +164,7 @@ class Verification:
             if all(length <= one for length, one in zip(shape, chunk, strict=True)):
                 at = ", ".join(map(str, start))
                 what = "chunk at" if chunked else "elements from"
-                yield f"dataset {name!r}, {what} ({at}): {error}"
+                yield _fault(error, f"dataset {name!r}, {what} ({at}): ")
                 return
         else:
             return
@@ -141,17 +172,19 @@ class Verification:
             place = tuple(a + b for a, b in zip(start, offset, strict=True))
             yield from self._box(dataset, name, (place, part))
 
-    def _checkpoint(self) -> Iterator[str]:
+    def _checkpoint(self) -> Iterator[_Fault]:
         """Compare a checkpoint with its manifest."""
         found = _CHECKPOINT.fullmatch(self._path.name)
         if not found:
-            yield "a checkpoint under another name than its own: its manifest was not compared"
+            yield _Fault(
+                "a checkpoint under another name than its own: its manifest was not compared"
+            )
             return
         prefix, step = found[1], int(found[2])
         try:
             restart, report = _core.restart_open(self._path.absolute().parent, prefix, step)
         except _ERRORS as error:
-            yield str(error)
+            yield _fault(error)
             return
         if restart is None or report["step"] != step:
-            yield report["message"] or "it is not the checkpoint that its name says"
+            yield _Fault(report["message"] or "it is not the checkpoint that its name says")

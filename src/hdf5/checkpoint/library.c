@@ -97,7 +97,12 @@ static gpuf_status load_copy(const gpufi_h5_api *api, gpufi_h5_api **copy, gpuf_
   }
   const int fd = copy_file(info.dli_fname);
   if (fd < 0) {
-    return fail_copy(info.dli_fname, strerror(errno), err);
+    const int code = errno;
+    return code == EMFILE || code == ENFILE
+               ? gpufi_fail(err, GPUF_ERR_IO, code,
+                            "copying %s, which was not built thread-safe, for checkpoints: %s",
+                            info.dli_fname, strerror(code))
+               : fail_copy(info.dli_fname, strerror(code), err);
   }
   /* The descriptor stays open: the loader knows the library by that name, as does whoever asks it
    * for the library's symbols. */
