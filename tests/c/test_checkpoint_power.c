@@ -6,6 +6,7 @@
  * whole has a checkpoint's name. */
 #include "recorded_calls.h"
 
+#include "checkpoint_rank_threads.h"
 #include "checkpoint_shards.h"
 
 #define SECTOR_NBYTES ((size_t)512)
@@ -42,6 +43,37 @@ static void write_version(gpuf_checkpoint *c, int64_t step, uint64_t version) {
   record_promise(version);
 }
 
+/* --- Ranks ------------------------------------------------------------------------- */
+
+/* Nothing is promised where one of them failed. */
+static bool promise_with_ranks(int64_t step, uint64_t version) {
+  gpuf_tensor whole = state_of(version);
+  const bool are_well = write_with_ranks(step, version, &whole);
+  destroy(&whole);
+  if (are_well) {
+    record_promise(version);
+  }
+  return are_well;
+}
+
+/* The second ones replace a step. */
+static void record_ranks(gpuf_checkpoint_options options, int64_t first_step, uint64_t version) {
+  options.recycle = options.uncompressed = false;
+  for (int count = 2; count <= RANKS_MAX; count++) {
+    options.mode = count == 2 ? GPUF_CHECKPOINT_DEVICE_COPY : GPUF_CHECKPOINT_PINNED;
+    options.shard_count = (size_t)count - 1;
+    options.replace = count == 3;
+    open_ranks(count, &options);
+    for (int i = 0; i < 4; i++) {
+      CHECK(promise_with_ranks(first_step, ++version));
+      first_step += count == 2 || i != 1;
+    }
+    close_ranks();
+  }
+}
+
+/* --- Writers ----------------------------------------------------------------------- */
+
 static void forget_records(void) {
   *recorded_folder = '\0';
   for (int i = 0; i < record_count; i++) {
@@ -50,9 +82,9 @@ static void forget_records(void) {
   record_count = recorded_file_count = recorded_copy_count = mapping_count = 0;
 }
 
-/* Writers one after the other, of whom the second replaces a step, and the third and the fourth
- * overwrite files that have expired. The last three write shards: the first of them replaces a
- * step, and the others overwrite shards. */
+/* Writers one after the other, and then ranks. Of the writers the second replaces a step, and the
+ * third and the fourth overwrite files that have expired. The last three write shards: the first of
+ * them replaces a step, and the others overwrite shards. */
 static void record_cycles(bool is_synced) {
   static const int64_t steps[WRITERS][STEPS] = {
       {0, 1, 2, 3, 4},      {5, 6, 7, 7, 7},      {8, 9, 10, 11, 12},  {13, 14, 14, 15, 15},
@@ -78,6 +110,7 @@ static void record_cycles(bool is_synced) {
     }
     CHECK_OK(gpuf_checkpoint_close(c, NULL, &err));
   }
+  record_ranks(options, steps[WRITERS - 1][STEPS - 1] + 1, version);
   *recorded_folder = '\0';
   CHECK(!record_is_full && record_count > 100 && recorded_copy_count > 5);
   remove_folder();
@@ -344,6 +377,40 @@ static void a_power_cut_after_any_call_loses_nothing(void) {
   printf("# %d calls, %d states\n", record_count, count);
 }
 
+/* The ranks learn of it, nobody removes shards that the master names, and it may be there or not
+ * after a power cut; the next one is promised again. */
+static void a_folder_that_does_not_sync_once_the_master_is_named_takes_nothing(void) {
+  gpuf_checkpoint_options options = options_in_folder("run");
+  gpuf_restart_report report = GPUF_RESTART_REPORT_INIT;
+  gpuf_restart *r = NULL;
+  make_folder();
+  forget_records();
+  CHECK(realpath(folder, recorded_folder));
+  options.unsynced = false;
+  options.keep_count = 2;
+  options.device = host_device;
+  options.state_nbytes = 1 << 20;
+  open_ranks(2, &options);
+  CHECK(promise_with_ranks(1, 1));
+  naming_fails = true;
+  CHECK(!promise_with_ranks(2, 2));
+  naming_fails = false;
+  CHECK(ranks[0].status == GPUF_ERR_IO && ranks[0].error.native_code == EIO);
+  CHECK(ranks[1].status == GPUF_ERR_STATE && strstr(ranks[1].error.message, "rank 0 failed"));
+  CHECK(count_files("run-000000000002", false) == 1 + 2 && count_files(".part", false) == 0);
+  CHECK_OK(gpuf_restart_open(folder, "run", -1, &r, &report, &err));
+  CHECK(r && report.step == 2 && report.skipped_count == 0);
+  gpuf_restart_close(r);
+  CHECK(promise_with_ranks(3, 3) && promise_with_ranks(4, 4));
+  close_ranks();
+  CHECK(count_files("run-", false) == 2 * (1 + 2) && count_orphans() == 0);
+  *recorded_folder = '\0';
+  CHECK(!record_is_full);
+  remove_folder();
+  state = 7;
+  CHECK(try_states(4 * record_count) == 0);
+}
+
 /* Without fsync nothing is promised; and these states would show if it were missing. */
 static void without_fsync_a_power_cut_shows(void) {
   record_cycles(false);
@@ -353,6 +420,7 @@ static void without_fsync_a_power_cut_shows(void) {
 int main(void) {
   test_device = host_device;
   TEST(a_power_cut_after_any_call_loses_nothing);
+  TEST(a_folder_that_does_not_sync_once_the_master_is_named_takes_nothing);
   TEST(without_fsync_a_power_cut_shows);
   forget_records();
   for (int file = 0; file < FILES_MAX; file++) {

@@ -196,6 +196,54 @@ static void check_now(void) {
   destroy_arrays(&a);
 }
 
+/* --- Parts without elements -------------------------------------------------------- */
+
+static const int64_t thin_shape[] = {6, 0};
+
+/* Of arrays that have none, and of one that the last rank holds, at its begin and behind its end.
+ */
+static void write_empty_parts(void) {
+  gpuf_checkpoint_options options = options_of_rank();
+  arrays a = arrays_of(4);
+  gpuf_tensor thin = create_cpu(GPUF_DTYPE_INT8, 2, thin_shape, 1);
+  const int64_t begin[2] = {0}, end[2] = {few_shape[0], 0}, no_rows[] = {0, few_shape[1]};
+  options.shard_count = 2;
+  gpuf_checkpoint *const c = open_writer(&options);
+  CHECK_OK(gpuf_checkpoint_begin(c, 4, NULL, &err));
+  add_box(c, "empty", &a.empty, begin, empty_shape, NULL);
+  add_rows(c, "thin", &thin);
+  if (this_rank == rank_count - 1) {
+    add_box(c, "few", &a.few, begin, few_shape, NULL);
+  } else {
+    add_box(c, "few", &a.few, this_rank == 0 ? end : begin, no_rows, NULL);
+  }
+  CHECK_OK(gpuf_checkpoint_commit(c, GPUF_STREAM_NONE, &err));
+  CHECK_OK(gpuf_checkpoint_close(c, NULL, &err));
+  destroy(&thin);
+  destroy_arrays(&a);
+}
+
+static void check_empty_parts(void) {
+  arrays a = arrays_of(4);
+  gpuf_tensor thin = create_cpu(GPUF_DTYPE_INT8, 2, thin_shape, 1);
+  test_device = host_device;
+  gpuf_restart *const r = open_restart("run", 4);
+  check_restarted(r, "few", &a.few);
+  check_restarted(r, "empty", &a.empty);
+  check_restarted(r, "thin", &thin);
+  CHECK(gpuf_restart_name(r, 2) && !gpuf_restart_name(r, 3));
+  gpuf_restart_close(r);
+  destroy(&thin);
+  destroy_arrays(&a);
+}
+
+static void parts_without_elements_come_back(void) {
+  make_folder();
+  run_ranks(3, write_empty_parts, NULL);
+  run_alone(check_empty_parts);
+  remove_folder();
+}
+
 static void any_division_comes_back(void) {
   static const gpuf_checkpoint_mode modes[] = {
       GPUF_CHECKPOINT_DEVICE_COPY, GPUF_CHECKPOINT_DEVICE_ENCODED, GPUF_CHECKPOINT_PINNED};
@@ -671,6 +719,7 @@ static void other_folders_are_noticed(void) {
 
 int main(void) {
   H5Eset_auto2(H5E_DEFAULT, NULL, NULL);
+  TEST(parts_without_elements_come_back);
   TEST(any_division_comes_back);
   TEST(a_restart_on_another_number_of_ranks_goes_on);
   TEST(ranks_have_more_shards_together_than_one_may_have);
