@@ -91,10 +91,17 @@ def _add_ls(commands: Any) -> None:
 
 
 def _ls(arguments: argparse.Namespace) -> int:
+    status = 0
     for path in arguments.file:
-        for line in ls_lines(path):
-            print(printable(line))
-    return 0
+        try:
+            for line in ls_lines(path):
+                print(printable(line))
+        except OSError as error:
+            if isinstance(error, BrokenPipeError):
+                raise
+            print(f"gpufetch ls: {printable(str(error))}", file=sys.stderr)
+            status = 1
+    return status
 
 
 def _add_verify(commands: Any) -> None:

@@ -10,6 +10,7 @@ from typing import Any
 import h5py
 import numpy as np
 import pytest
+from sanitizing import needs_deepbind
 
 import gpufetch as gf
 from gpufetch.__main__ import main
@@ -77,6 +78,30 @@ def test_ls_of_a_bad_file_names_it(capsys: pytest.CaptureFixture[str], tmp_path:
         assert status == 1
         assert path.name in err
         assert "Traceback" not in err
+
+
+@needs_deepbind
+@pytest.mark.parametrize(
+    ("place", "why"),
+    [(100, "checksum"), (-35, "has version 17592186044417")],  # the root's header; the seal
+)
+def test_ls_of_a_damaged_checkpoint_says_so_and_lists_the_others(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path, place: int, why: str
+) -> None:
+    with gf.Checkpoint(tmp_path, keep=0) as checkpoint:
+        for step in (1, 2):
+            checkpoint.save(step, {"x": np.arange(10_000)})
+    damaged, whole = sorted(tmp_path.glob("*.h5"))
+    content = bytearray(damaged.read_bytes())
+    content[place] ^= 1 if place > 0 else 16
+    damaged.write_bytes(content)
+    status = main(["ls", str(damaged), str(whole)])
+    captured = capsys.readouterr()
+    said = [line for line in (captured.out + captured.err).splitlines() if why in line]
+    assert len(said) == 1 and str(damaged) in said[0]
+    assert status == (1 if place > 0 else 0)  # what HDF5 reads is listed, and called damaged
+    rows = [line for line in captured.out.splitlines() if line.split()[:2] == ["x", "(10000,)"]]
+    assert f"{whole}: " in captured.out and len(rows) == 2 - status
 
 
 # --- The demo ---

@@ -13,7 +13,7 @@ from h5py import h5d, h5z
 from gpufetch import _core
 from gpufetch._checks import check_path, check_regular
 from gpufetch._text import format_nbytes, table_lines
-from gpufetch.hdf5._asking import attribute
+from gpufetch.hdf5._asking import FAILURES, attribute
 from gpufetch.hdf5._dataset import Dataset
 from gpufetch.hdf5._filters import filter_name, provider
 from gpufetch.hdf5._tree import Entry, Tree
@@ -28,7 +28,7 @@ _APPLICATION = "gpufetch_application"  # which program wrote a checkpoint
 
 
 def ls_lines(path: Path) -> Iterator[str]:
-    """Describe every link of a file; OSError, which names it, if it is no HDF5 file."""
+    """Describe every link of a file; OSError, which names it, if HDF5 cannot list it."""
     check_path(path, "file")
     check_regular(path)
     try:
@@ -37,7 +37,7 @@ def ls_lines(path: Path) -> Iterator[str]:
             table = _Table(tree)
             rows = [_COLUMNS, *map(table.row, tree.entries)]
             application = attribute(file, _APPLICATION)
-    except OSError as error:
+    except (*FAILURES, TypeError) as error:
         raise OSError(f"{path}: {error}") from error
     by = f", written by {application!r}" if isinstance(application, str) else ""
     yield f"{path}: {format_nbytes(path.stat().st_size)}{by}"
@@ -46,7 +46,7 @@ def ls_lines(path: Path) -> Iterator[str]:
     try:
         _core.restart_check_seal(path)  # of a checkpoint, and of its shards
         _core.restart_check_shards(path)
-    except (MemoryError, OSError, RuntimeError) as error:
+    except (MemoryError, OSError, RuntimeError, TypeError, ValueError) as error:
         yield f"damaged: {error}"
 
 
@@ -78,7 +78,7 @@ class _Table:
             if entry.kind == "type":
                 return _padded(name, "type", type_name(found))
             return _padded(f"{name}/", "group")
-        except (KeyError, OSError, RuntimeError, ValueError) as error:
+        except (*FAILURES, TypeError) as error:
             return _padded(name, f"unreadable: {error}")
 
     def _dataset(self, name: str, dataset: Dataset) -> tuple[str, ...]:
