@@ -409,12 +409,12 @@ static int run(bench *b, char **argv) {
 
 int main(int argc, char **argv) {
   bench b = {.folder = argc == 5 ? argv[2] : ""};
-  const int rank_count = argc == 5 ? atoi(argv[4]) : 0;
+  const long rank_count = argc == 5 ? strtol(argv[4], NULL, 10) : 0;
   if (rank_count < 1 || rank_count > RANKS_MAX) {
     fprintf(stderr, "usage: checkpoint DEVICE FOLDER NBYTES RANKS\n");
     return 2;
   }
-  if (!ranks_fork(&b.ranks, rank_count)) { /* before any of them uses a device */
+  if (!ranks_fork(&b.ranks, (int)rank_count)) { /* before any of them uses a device */
     fprintf(stderr, "checkpoint: fork: %s\n", strerror(errno));
     return 1;
   }
