@@ -157,9 +157,6 @@ static gpuf_status keep_application(gpuf_checkpoint *c, const char *application,
 /* What one rank does without the others. */
 static gpuf_status open_alone(gpuf_checkpoint *c, const gpuf_checkpoint_options *options,
                               const gpufi_checkpoint_ranks *ranks, gpuf_error *err) {
-  if (!c) {
-    return gpufi_fail(err, GPUF_ERR_NO_MEMORY, 0, "no memory for %zu bytes", sizeof(*c));
-  }
   c->ranks = *ranks;
   gpuf_status status = check_options(options, err);
   if (status == GPUF_OK) {
@@ -174,6 +171,7 @@ static gpuf_status open_alone(gpuf_checkpoint *c, const gpuf_checkpoint_options 
   if (status == GPUF_OK) {
     status = open_folder(c, err);
   }
+  c->options.directory = c->options.prefix = NULL; /* the caller's */
   if (status == GPUF_OK) {
     status = gpufi_checkpoint_snapshot_open(&c->snapshot, &c->options, err);
   }
@@ -201,7 +199,8 @@ gpuf_status gpuf_checkpoint_open(const gpuf_checkpoint_options *options,
   status = check_results(checkpoint, report, err);
   if (status == GPUF_OK) {
     c = create(&own);
-    status = open_alone(c, &own, &ranks, err);
+    status = c ? open_alone(c, &own, &ranks, err)
+               : gpufi_fail(err, GPUF_ERR_NO_MEMORY, 0, "no memory for %zu bytes", sizeof(*c));
   }
   const bool has_writer = status == GPUF_OK;
   if (ranks.count > 1) {
@@ -216,7 +215,6 @@ gpuf_status gpuf_checkpoint_open(const gpuf_checkpoint_options *options,
     }
     return status;
   }
-  c->options.directory = c->options.prefix = NULL; /* the caller's */
   gpufi_checkpoint_report_memory(c);
   gpufi_checkpoint_report_write(c, report);
   *checkpoint = c;
