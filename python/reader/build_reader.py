@@ -112,6 +112,7 @@ OWN = {
     "from gpufetch import _core\n": f"from {PACKAGE} import _core\n",
     "from gpufetch.hdf5._binding import": f"from {PACKAGE}._binding import",
     "from gpufetch.hdf5._new_file import": f"from {PACKAGE}._new_file import",
+    "from gpufetch.hdf5._uninterrupted import": f"from {PACKAGE}._uninterrupted import",
     "from gpufetch.": f"from {PACKAGE}._gpufetch.",
 }
 

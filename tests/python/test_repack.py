@@ -520,3 +520,55 @@ def test_a_full_disk_is_an_error_with_its_errno_and_nothing_else(tmp_path: Path)
         timeout=300,
     )
     assert (done.returncode, done.stdout, done.stderr) == (0, "[]\n", "")
+
+
+INTERRUPTED = """
+import os, signal, sys
+import h5py
+import numpy as np
+import gpufetch as gf
+from gpufetch.hdf5._output_file import OutputFile
+source, dest = sys.argv[1:]
+with h5py.File(source, "w") as file:
+    file["small"] = np.random.default_rng(1).integers(0, 256, (600, 1000), np.uint8)
+    file["text"] = [f"x{i}" for i in range(500)]
+    for i in range(20):
+        file[f"group/{i}"] = np.arange(700, dtype=">f4")
+count = signal_at = 0
+
+def counted(call):
+    def run(self, *arguments):
+        global count
+        count += 1
+        if count == signal_at:
+            signal.raise_signal(signal.SIGINT)
+        return call(self, *arguments)
+    return run
+
+for name in ("write", "seek", "truncate"):
+    setattr(OutputFile, name, counted(getattr(OutputFile, name)))
+gf.hdf5.repack(source, dest, codec="gzip")
+calls, interrupted = count, 0
+for signal_at in [*range(1, calls, max(1, calls // 40)), calls]:
+    os.remove(dest)
+    count = 0
+    try:
+        gf.hdf5.repack(source, dest, codec="gzip")
+    except KeyboardInterrupt:
+        interrupted += 1
+        assert not os.path.exists(dest)
+        signal_at = 0
+        gf.hdf5.repack(source, dest, codec="gzip")
+print(calls > 40 and interrupted > 30, os.listdir(os.path.dirname(dest)))
+"""
+
+
+def test_ctrl_c_while_hdf5_writes_ends_the_copy_and_nothing_else(tmp_path: Path) -> None:
+    done = subprocess.run(
+        [sys.executable, "-c", INTERRUPTED, tmp_path / "source.h5", tmp_path / "copy.h5"],
+        capture_output=True,
+        text=True,
+        timeout=300,
+    )
+    assert (done.returncode, done.stderr) == (0, "")
+    assert done.stdout.split(" ", 1)[0] == "True" and done.stdout.count(".h5") == 2, done.stdout

@@ -22,6 +22,7 @@ from gpufetch.hdf5._filters import BITSHUFFLE_ID, FILTER_ID
 from gpufetch.hdf5._forked import refusal, watched, watched_open
 from gpufetch.hdf5._output_file import OutputFile
 from gpufetch.hdf5._tree import Entry, Tree
+from gpufetch.hdf5._uninterrupted import uninterrupted
 from gpufetch.hdf5._virtual import checked_sources
 
 __all__ = ["CODECS", "RepackCodec", "copy_file"]
@@ -59,18 +60,24 @@ def copy_file(
         low = h5f.LIBVER_EARLIEST if is_old else h5f.LIBVER_V18
         access.set_libver_bounds(low, h5f.LIBVER_LATEST)
         with OutputFile(dest) as output:
-            access.set_fileobj_driver(h5fd.fileobj_driver, output)
-            with phil:
-                made = h5py.File(h5f.create(os.fsencode(dest), h5f.ACC_TRUNC, creation, access))
-                descriptor = watched_open(made, output.fileno())
-            access.close()  # it holds the file object; HDF5 at the end of the process would be late
-            atexit.register(made.close)  # and so it would in a child that is forked meanwhile
-            try:
-                with watched(made, descriptor):
-                    _Copy(Tree(file), made, output, codec, bar, allow_gaps).run()
-            finally:
-                atexit.unregister(made.close)
-            output.check()
+
+            def work() -> None:
+                access.set_fileobj_driver(h5fd.fileobj_driver, output)
+                with phil:
+                    made = h5py.File(h5f.create(os.fsencode(dest), h5f.ACC_TRUNC, creation, access))
+                    descriptor = watched_open(made, output.fileno())
+                # The end of the process is too late for HDF5 to let go of the file object, also in
+                # a child that is forked meanwhile.
+                access.close()
+                atexit.register(made.close)
+                try:
+                    with watched(made, descriptor):
+                        _Copy(Tree(file), made, output, codec, bar, allow_gaps).run()
+                finally:
+                    atexit.unregister(made.close)
+                output.check()
+
+            uninterrupted(work, output.give_up)
         userblock = creation.get_userblock()
     if userblock:
         with source.open("rb") as before, dest.open("r+b") as after:

@@ -18,7 +18,7 @@ class _PendingError(Exception):
     """Stands for the outcome of work that has not ended."""
 
 
-def uninterrupted(work: Callable[[], None]) -> None:
+def uninterrupted(work: Callable[[], None], give_up: Callable[[], None] | None = None) -> None:
     """Run `work` where no signal's handler can raise in the middle of it.
 
     Python runs signals' handlers in the main thread, so `work` is run by another one while the main
@@ -26,6 +26,9 @@ def uninterrupted(work: Callable[[], None]) -> None:
     where the main thread has h5py's lock, which no other thread gets then (a callback of
     ``visititems``), where there is no memory for a thread, and in finalizers that the interpreter
     calls while it ends, when no other thread runs any more, `work` is simply called.
+
+    `give_up` is called, perhaps several times, when a handler has raised; work that takes long may
+    then end by an exception of its own.
     """
     is_main = threading.current_thread() is threading.main_thread()
     if not is_main or phil._is_owned() or sys.is_finalizing():
@@ -58,6 +61,8 @@ def uninterrupted(work: Callable[[], None]) -> None:
         is_mine = not started and begun.acquire(blocking=False)
         while outcome[0] is pending and not is_mine:
             try:
+                if give_up is not None:
+                    give_up()
                 is_running.acquire()
                 is_running.release()
             except BaseException:
