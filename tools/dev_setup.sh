@@ -227,9 +227,8 @@ c_tests() {
 
 python_tests() { "${test_python:-$venv/bin/python}" -m pytest "$@"; }
 
-# How many tests run at a time: one more than there are processors, since tests wait for disks and for
-# each other.
-side_count() { echo $(($(nproc) + 1)); }
+# How many tests run at a time. More than there are processors, tests that measure time fail.
+side_count() { nproc; }
 
 # Arguments for pytest that run test files side by side, at most four at a time, in the order in which
 # tests/python/conftest.py has them.

@@ -91,7 +91,7 @@ def test_what_runs_in_the_first_use_may_wait_for_another_threads_first_use(
 
 
 def test_a_callback_is_called_once_when_the_copy_ends(x: Any, expected: Any) -> None:
-    slow_link(0.1)
+    slow_link(1)
     future = gf.fetch_async(x)
     calls: list[Any] = []
     called = threading.Event()
@@ -188,7 +188,7 @@ def test_a_failure_reaches_everyone_who_asks(x: Any) -> None:
 
 
 def test_exception_has_a_timeout(x: Any) -> None:
-    slow_link(0.4)
+    slow_link(2)
     future = gf.fetch_async(x)
     assert future.running()
     with pytest.raises(TimeoutError, match="still running"):
@@ -332,7 +332,7 @@ starts = pytest.mark.parametrize("start", STARTS.values(), ids=STARTS.keys())
 @starts
 def test_cancel_gives_the_result_up(x: Any, start: Callable[[Any], gf.Future[Any]]) -> None:
     gf.fetch(x)
-    slow_link(0.2)
+    slow_link(1)
     future = start(x)
     told: list[bool] = []
     future.add_done_callback(lambda f: told.append(f.cancelled()))
