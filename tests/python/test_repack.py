@@ -473,6 +473,16 @@ def test_groups_of_many_links_and_attributes_are_copied(tmp_path: Path, libver: 
         assert dict(copy["ordered"].attrs) == {f"a{i}": i for i in range(30)}
 
 
+def run_in_process(program: str, folder: Path) -> subprocess.CompletedProcess[str]:
+    """Run `program` with the paths of a source and of a copy in sys.argv."""
+    return subprocess.run(
+        [sys.executable, "-c", program, folder / "source.h5", folder / "copy.h5"],
+        capture_output=True,
+        text=True,
+        timeout=300,
+    )
+
+
 FULL_DISK = """
 import errno, os, resource, sys
 import h5py
@@ -513,12 +523,7 @@ print(os.listdir(os.path.dirname(dest)))
 
 
 def test_a_full_disk_is_an_error_with_its_errno_and_nothing_else(tmp_path: Path) -> None:
-    done = subprocess.run(
-        [sys.executable, "-c", FULL_DISK, tmp_path / "source.h5", tmp_path / "copy.h5"],
-        capture_output=True,
-        text=True,
-        timeout=300,
-    )
+    done = run_in_process(FULL_DISK, tmp_path)
     assert (done.returncode, done.stdout, done.stderr) == (0, "[]\n", "")
 
 
@@ -564,11 +569,6 @@ print(calls > 40 and interrupted > 30, os.listdir(os.path.dirname(dest)))
 
 
 def test_ctrl_c_while_hdf5_writes_ends_the_copy_and_nothing_else(tmp_path: Path) -> None:
-    done = subprocess.run(
-        [sys.executable, "-c", INTERRUPTED, tmp_path / "source.h5", tmp_path / "copy.h5"],
-        capture_output=True,
-        text=True,
-        timeout=300,
-    )
+    done = run_in_process(INTERRUPTED, tmp_path)
     assert (done.returncode, done.stderr) == (0, "")
     assert done.stdout.split(" ", 1)[0] == "True" and done.stdout.count(".h5") == 2, done.stdout

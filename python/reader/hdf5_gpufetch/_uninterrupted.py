@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 from collections.abc import Callable
 
-from h5py._objects import phil
+from hdf5_gpufetch._binding import phil
 
 __all__ = ["uninterrupted"]
 
