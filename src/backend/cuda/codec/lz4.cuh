@@ -128,7 +128,8 @@ __device__ inline void lz4_put_sequence(uint8_t *out, const uint8_t *literals,
  * synchronized since these bytes were written; `table` is what encoding raw[0 .. begin - 1] left,
  * or zeros if `begin` is 0, and is updated. `raw` has one word more, which is read and not used.
  * Returns the bytes that this takes; if they are more than `capacity`, those of `out` are of no
- * use, and with a capacity of 0 none is written. */
+ * use, and with a capacity of 0 none is written. The warp has synchronized then: `raw` may be
+ * written. */
 __device__ inline uint32_t lz4_encode_after(const uint32_t *raw, uint32_t begin, uint32_t end,
                                             lz4_table *table, uint8_t *out, uint32_t capacity,
                                             uint32_t lane) {
@@ -176,6 +177,7 @@ __device__ inline uint32_t lz4_encode_after(const uint32_t *raw, uint32_t begin,
     tries = 0;
   }
   put(end - anchor, 0, 0);
+  __syncwarp(); /* the bytes and the table are read: votes and shuffles do not order memory */
   return used;
 }
 
