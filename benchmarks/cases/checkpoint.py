@@ -12,6 +12,7 @@ import os
 import shutil
 import statistics
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from functools import cache, partial
 from pathlib import Path
 from tempfile import TemporaryDirectory
@@ -53,16 +54,17 @@ def cases(session: Session) -> list[Case]:
     if not program_path(PROGRAM).is_file():
         report(f"checkpoint is left out: {BUILD} does not name the folder of a build with HDF5")
         return []
-    found: list[Case] = []
+    others = cache(partial(Others, session))
+    found: list[Case] = [
+        ("checkpoint", partial(checkpoint, session, others)),
+        ("checkpoint in shards", partial(in_shards, session, others)),
+        ("checkpoint of ranks", partial(over_ranks, session)),
+    ]
     simulation = os.environ.get(SIMULATION, "")
     if os.path.isfile(simulation):
-        found.append(("checkpoint of a simulation", partial(rate, session, simulation)))
+        found.append(("checkpoint of a simulation", partial(rates, session, simulation)))
     else:
         report(f"checkpoints of a simulation are left out: {SIMULATION} names no gray_scott")
-    others = cache(partial(Others, session))
-    found.append(("checkpoint", partial(checkpoint, session, others)))
-    found.append(("checkpoint in shards", partial(in_shards, session, others)))
-    found.append(("checkpoint of ranks", partial(over_ranks, session)))
     return found
 
 
@@ -343,15 +345,29 @@ def in_shards(session: Session, everyone: Callable[[], Others]) -> Iterator[Row]
     """In the session's folder, and in memory where there is a file system that has the room."""
     kind = file_system(session.scratch)
     yield from shard_rows(session, everyone(), None, f" on {kind}", sync=kind != "tmpfs")
+    with memory_folder(session) as folder:
+        if folder:
+            others = Others(session, folder)
+            yield from shard_rows(session, others, folder, " on tmpfs", sync=False)
+
+
+@contextmanager
+def memory_folder(session: Session) -> Iterator[Path | None]:
+    """A folder on tmpfs, where there is one with the room and the session's is not on one."""
     needed = 2 * nbytes_of(session)
-    if kind == "tmpfs" or not MEMORY_FOLDER.is_dir() or file_system(MEMORY_FOLDER) != "tmpfs":
-        report(f"checkpoint in shards: {session.scratch} is all there is: it is on {kind}")
+    if (
+        file_system(session.scratch) == "tmpfs"
+        or not MEMORY_FOLDER.is_dir()
+        or file_system(MEMORY_FOLDER) != "tmpfs"
+    ):
+        report(f"checkpoint: {session.scratch} alone: there is no tmpfs beside it")
+        yield None
     elif shutil.disk_usage(MEMORY_FOLDER).free < needed:
-        report(f"checkpoint in shards: {MEMORY_FOLDER} is left out: it has not {needed} bytes free")
+        report(f"checkpoint: {MEMORY_FOLDER} is left out: it has not {needed} bytes free")
+        yield None
     else:
         with TemporaryDirectory(prefix="gpufetch-", dir=MEMORY_FOLDER) as folder:
-            others = Others(session, Path(folder))
-            yield from shard_rows(session, others, Path(folder), " on tmpfs", sync=False)
+            yield Path(folder)
 
 
 def shard_rows(
@@ -424,11 +440,17 @@ def over_ranks(session: Session) -> Iterator[Row]:
 # --- A simulation ------------------------------------------------------------------
 
 
-def rate(session: Session, program: str) -> list[Row]:
+def rates(session: Session, program: str) -> Iterator[Row]:
+    yield rate(session, program, session.scratch)
+    with memory_folder(session) as folder:
+        if folder:
+            yield rate(session, program, folder)
+
+
+def rate(session: Session, program: str, folder: Path) -> Row:
     """The time of a step with what its checkpoints cost; both runs save their last step."""
-    trial = Simulation(session, program)
-    Path(session.scratch, "gray_scott").mkdir(exist_ok=True)
-    steps = PERIOD * (2 if session.quick else 20)
+    trial = Simulation(session, program, folder)
+    steps = PERIOD * (2 if session.quick else 10)
     seconds: dict[str, list[float]] = {ALONE: [], SAVING: []}
     for number in range(rounds_of(session)):
         turn = list(seconds.items())
@@ -436,13 +458,12 @@ def rate(session: Session, program: str) -> list[Row]:
             times.append(trial.run(steps, "no server", every=PERIOD if name == SAVING else 0))
     ratios = [one / other for one, other in zip(*seconds.values(), strict=True)]
     share = statistics.median(ratios)
-    return [
-        make_time_row(
-            session,
-            f"checkpoint of a simulation of {'×'.join(map(str, trial.shape))}, {SAVING}",
-            seconds,
-            gpufetch=SAVING,
-            limit=ALONE,
-            note=goal("share of the rate without them", share, RATE_GOAL),
-        )
-    ]
+    shape = "×".join(map(str, trial.shape))
+    return make_time_row(
+        session,
+        f"checkpoint of a simulation of {shape} on {file_system(folder)}, {SAVING}",
+        seconds,
+        gpufetch=SAVING,
+        limit=ALONE,
+        note=goal("share of the rate without them", share, RATE_GOAL),
+    )

@@ -108,7 +108,9 @@ def pinned_stager() -> dict[str, Any]:
         options = staging.StagingOptions(
             use_pinned_memory=True, use_shared_memory=False, use_async_staging=False
         )
-        return {"async_stager": staging.DefaultStager(options)}
+        stager = staging.DefaultStager(options)
+        stager.close = nothing  # PyTorch 2.11 closes it after a save, which ends its use
+        return {"async_stager": stager}
     return {"async_stager": staging.BlockingAsyncStager(cache_staged_state_dict=True)}
 
 

@@ -44,10 +44,11 @@ def shape_of(session: Session) -> tuple[int, int, int]:
 class Simulation:
     """Runs of the program, one after the other, and the time of its steps."""
 
-    def __init__(self, session: Session, program: str) -> None:
+    def __init__(self, session: Session, program: str, folder: Path | None = None) -> None:
         self._session = session
         self._program = program
-        self._output = session.scratch / "gray_scott"
+        self._output = (folder or session.scratch) / "gray_scott"
+        self._output.mkdir(exist_ok=True)
         self.shape = shape_of(session)
         self.pull_count = 0  # overviews that the client got
 
@@ -101,7 +102,6 @@ class Simulation:
 
 def simulation(session: Session, program: str) -> list[Row]:
     trial = Simulation(session, program)
-    Path(session.scratch, "gray_scott").mkdir(exist_ok=True)
     steps = int((1.0 if session.quick else RUN_S) / trial.run(200, ALONE))
     seconds: dict[str, list[float]] = {ALONE: [], SERVED: [], WATCHED: []}
     kinds = list(seconds)
