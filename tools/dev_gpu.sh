@@ -131,6 +131,8 @@ gpu_tests() {
   step 'no test skipped for want of a GPU' gpu_counts
   step simulation logged gpu-simulation "$GPUFETCH_GRAY_SCOTT" --n 64 --steps 200 --every 100 \
     --output "$out/gray_scott"
+  step 'notebook of the frameworks' logged gpu-notebook env MPLBACKEND=Agg "$test_python" \
+    tools/run_notebook.py notebooks/frameworks.ipynb "$out"
 }
 
 gpu_test() {

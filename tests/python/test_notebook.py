@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import os
+import subprocess
+import sys
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -20,7 +23,8 @@ from sanitizing import needs_deepbind
 
 import gpufetch as gf
 
-FOLDER = Path(__file__).parents[2] / "notebooks"
+ROOT = Path(__file__).parents[2]
+FOLDER = ROOT / "notebooks"
 NOTEBOOKS = sorted(FOLDER.glob("*.ipynb"))
 every_notebook = pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda path: path.name)
 every_notebook_that_runs = pytest.mark.parametrize(
@@ -147,3 +151,43 @@ def test_a_future_is_awaited_in_a_cell(tmp_path: Path) -> None:
             for index, cell in enumerate(notebook.cells):
                 client.execute_cell(cell, index)  # raises what the cell raises
     assert [output.text for output in notebook.cells[-1].outputs] == ["too late\n"]
+
+
+# What each cell of frameworks.ipynb that may be left out needs.
+FRAMEWORK_CELLS = {
+    "tensors that require grad": ["torch"],
+    "a model's weights": ["torch"],
+    "bfloat16 and float8": ["torch"],
+    "bfloat16 of JAX": ["jax"],
+    "asynchronous copies": ["torch"],
+    "slices into a mapped file": ["torch"],
+    "CuPy to PyTorch": ["cupy", "torch", "a GPU"],
+    "JAX to PyTorch": ["jax", "torch"],
+    "CuPy to TensorFlow": ["cupy", "tensorflow", "a GPU"],
+    "PyTorch to TensorFlow": ["torch", "tensorflow"],
+    "raw pointers": ["cupy", "torch", "a GPU"],
+    "PyTorch's tensors between processes": ["torch", "a GPU"],
+}
+
+
+def test_cells_that_need_more_than_there_is_say_so_and_all_others_run(tmp_path: Path) -> None:
+    """As a script, which needs no Jupyter: so a GPU node runs it (docs/gpu-nodes.md)."""
+    has_gpu = gf.info()["default_device"].startswith("cuda")
+    expected = []
+    for title, needs in FRAMEWORK_CELLS.items():
+        lacking = [n for n in needs if not (has_gpu if n == "a GPU" else find_spec(n))]
+        if lacking:
+            expected.append(f"{title}: needs {', '.join(lacking)}")
+    done = subprocess.run(
+        [sys.executable, ROOT / "tools/run_notebook.py", FOLDER / "frameworks.ipynb", tmp_path],
+        cwd=tmp_path,
+        env={**os.environ, "MPLBACKEND": "Agg"},
+        capture_output=True,
+        text=True,
+        timeout=120,
+    )
+    assert done.returncode == 0, done.stderr
+    printed, _, end = done.stdout.partition("## What did not run here\n")
+    assert end.splitlines() == (expected or ["Every cell ran."])
+    assert printed.count("NOT RUN HERE") == len(expected)
+    assert [path.name for path in tmp_path.iterdir()] == ["larger-picture-1.png"]
