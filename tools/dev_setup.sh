@@ -267,6 +267,7 @@ framework_tests() {
     tests/python/frameworks tests/python/test_dlpack_exchange.py tests/python/test_tree.py \
     'tests/python/test_pages.py::test_examples_of_a_page_run[frameworks.md]' \
     'tests/python/test_notebook.py::test_a_notebook_runs_alone_and_twice_in_one_kernel[frameworks.ipynb]' \
+    'tests/python/test_notebook.py::test_a_notebook_runs_alone_and_twice_in_one_kernel[segmentation.ipynb]' \
     tests/python/test_notebook.py::test_cells_that_need_more_than_there_is_say_so_and_all_others_run \
     tests/python/test_convert.py "$@"
 }

@@ -19,6 +19,7 @@ pytest.importorskip("nbclient")
 import nbformat
 from comm_build import needs_comm
 from nbclient import NotebookClient
+from nbclient.exceptions import CellExecutionError
 from sanitizing import needs_deepbind
 
 import gpufetch as gf
@@ -27,12 +28,13 @@ ROOT = Path(__file__).parents[2]
 FOLDER = ROOT / "notebooks"
 NOTEBOOKS = sorted(FOLDER.glob("*.ipynb"))
 every_notebook = pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda path: path.name)
+MARKS = {
+    "simulation": [needs_deepbind],
+    "segmentation": [pytest.mark.skipif(not find_spec("torch"), reason="PyTorch is not installed")],
+}
 every_notebook_that_runs = pytest.mark.parametrize(
     "path",
-    [
-        pytest.param(path, id=path.name, marks=[needs_deepbind] * (path.stem == "simulation"))
-        for path in NOTEBOOKS
-    ],
+    [pytest.param(path, id=path.name, marks=MARKS.get(path.stem, [])) for path in NOTEBOOKS],
 )
 
 
@@ -116,6 +118,21 @@ def test_a_notebook_runs_alone_and_twice_in_one_kernel(
         assert errors == []
         assert sum("image/png" in o.get("data", {}) for cell in cells for o in cell.outputs) > 0
     assert list(tmp_path.iterdir()) == []
+
+
+def test_a_notebook_that_needs_pytorch_ends_with_one_line_without_it(tmp_path: Path) -> None:
+    """Also where PyTorch is installed: here it cannot be imported."""
+    notebook = read(FOLDER / "segmentation.ipynb")
+    hidden = nbformat.v4.new_code_cell("import sys; sys.modules['torch'] = None")
+    notebook.cells.insert(0, hidden)
+    client = NotebookClient(
+        notebook, timeout=120, kernel_name="python3", resources={"metadata": {"path": tmp_path}}
+    )
+    with pytest.raises(CellExecutionError, match="this notebook needs PyTorch"):
+        client.execute()
+    outputs = [output for cell in notebook.cells for output in cell.get("outputs", [])]
+    (line,) = outputs[-1].traceback
+    assert line.startswith("NOT RUN HERE: this notebook needs PyTorch (import of torch halted")
 
 
 AWAITS = [
