@@ -480,6 +480,72 @@ static void an_older_one_that_cannot_be_removed_is_reported(void) {
   remove_folder();
 }
 
+static atomic_bool closes_hdf5;
+
+/* By this call the library takes the descriptor of a file of which it reads chunks itself, between
+ * two calls of HDF5's. There, another thread of the program may call H5close. */
+HIDDEN int fcntl64(int fd, int command, ...) {
+  va_list args;
+  va_start(args, command);
+  const long argument = va_arg(args, long);
+  va_end(args);
+  if (command == F_DUPFD_CLOEXEC && atomic_exchange(&closes_hdf5, false)) {
+    CHECK(H5close() >= 0);
+  }
+  return (int)syscall(SYS_fcntl, fd, command, argument);
+}
+
+static void write_large(gpuf_checkpoint *c, int64_t step) {
+  const int64_t large[] = {8, 1024, 1024};
+  gpuf_tensor u = create_cpu(GPUF_DTYPE_FLOAT32, 3, large, (uint64_t)step);
+  CHECK_OK(gpuf_checkpoint_begin(c, step, NULL, &err));
+  CHECK_OK(gpuf_checkpoint_add(c, "u", &u, NULL, &err));
+  CHECK_OK(gpuf_checkpoint_commit(c, GPUF_STREAM_NONE, &err));
+  CHECK_OK(gpuf_checkpoint_wait(c, -1, NULL, &err));
+  destroy(&u);
+}
+
+/* H5close leaves the second copy of libhdf5 alone, where the library uses one. */
+static void hdf5_that_is_closed_meanwhile_is_no_damage(void) {
+  for (int shard_count = 0; shard_count < 3; shard_count += 2) {
+    make_folder();
+    gpuf_checkpoint_options options = options_in_folder("run");
+    options.shard_count = shard_count;
+    gpuf_checkpoint *const c = open_writer(&options);
+    write_large(c, 1);
+    write_large(c, 2);
+    CHECK_OK(gpuf_checkpoint_close(c, NULL, &err));
+    gpuf_restart *r = NULL;
+    gpuf_restart_report report = GPUF_RESTART_REPORT_INIT;
+    atomic_store(&closes_hdf5, true);
+    if (gpuf_restart_open(folder, "run", -1, &r, &report, &err) != GPUF_OK) {
+      CHECK(err.status == GPUF_ERR_STATE && strstr(err.message, "H5close") && !r);
+    }
+    CHECK(!atomic_load(&closes_hdf5) && report.skipped_count == 0);
+    gpuf_restart_close(r);
+    r = open_restart("run", 2);
+    gpuf_restart_close(r);
+    remove_folder();
+  }
+}
+
+/* The identifiers of the program's next files are those that the restart's had. */
+static void a_restart_whose_hdf5_was_closed_reads_no_other_file(void) {
+  write_two_steps();
+  gpuf_restart *const r = open_restart("run", 2);
+  gpuf_tensor u = state_of(-1), expected = state_of(2);
+  CHECK(H5close() >= 0);
+  const hid_t older = H5Fopen(path_in_folder("run-000000000001.h5"), H5F_ACC_RDONLY, H5P_DEFAULT);
+  const gpuf_status status = gpuf_restart_read(r, "u", &u, NULL, &err);
+  CHECK(status == GPUF_OK ? !memcmp(u.data, expected.data, gpuf_tensor_nbytes(&u))
+                          : status == GPUF_ERR_STATE && strstr(err.message, "H5close"));
+  gpuf_restart_close(r);
+  CHECK(H5Iget_type(older) == H5I_FILE && H5Fclose(older) >= 0);
+  destroy(&u);
+  destroy(&expected);
+  remove_folder();
+}
+
 int main(void) {
   test_device = host_device;
   TEST(a_damaged_checkpoint_is_skipped);
@@ -493,6 +559,8 @@ int main(void) {
   TEST(a_locked_file_is_read);
   TEST(a_file_that_vanishes_after_it_was_listed_has_a_newer_one);
   TEST(a_file_that_vanishes_while_it_is_opened_has_a_newer_one);
+  TEST(hdf5_that_is_closed_meanwhile_is_no_damage);
+  TEST(a_restart_whose_hdf5_was_closed_reads_no_other_file);
   TEST(files_of_others_are_kept);
   TEST(an_older_one_that_cannot_be_removed_is_reported);
   return test_finish();

@@ -1,5 +1,7 @@
 #include "hdf5/checkpoint/file.h"
 
+#include "base/error.h"
+
 /* A file access list with the driver, if HDF5 takes it. Entered. */
 static gpuf_status create_access(gpufi_checkpoint_file *file, gpufi_h5_session *session,
                                  hid_t *access, gpuf_error *err) {
@@ -23,6 +25,40 @@ void gpufi_checkpoint_file_note_elements(gpufi_checkpoint_file *file, bool notes
   if (file->driven) {
     gpufi_h5_driver_note_elements(file->driven, notes_elements);
   }
+}
+
+/* Entered. */
+static bool is_open(const gpufi_checkpoint_file *file, const gpufi_h5_session *session) {
+  return file->driven ? gpufi_h5_driver_is_open(file->driven)
+                      : session->api->Iget_type(file->id) == H5I_FILE;
+}
+
+static gpuf_status fail_lost(gpuf_error *err) {
+  return gpufi_fail(err, GPUF_ERR_STATE, 0,
+                    "HDF5 was closed (H5close) while a file of the checkpoint was open: begin "
+                    "again, and let nobody call H5close meanwhile");
+}
+
+gpuf_status gpufi_checkpoint_file_check_open(const gpufi_checkpoint_file *file,
+                                             gpufi_h5_session *session, gpuf_error *err) {
+  gpufi_h5_enter(session);
+  const bool is_lost = !is_open(file, session);
+  gpufi_h5_leave(session);
+  return is_lost ? fail_lost(err) : GPUF_OK;
+}
+
+/* Whether a failure is none of the file's: HDF5 did not come to it. Entered. */
+static bool is_before(const gpufi_checkpoint_file *file, const gpufi_h5_session *session,
+                      hid_t access) {
+  return file->driven ? !file->driven->path[0] : session->api->Iget_type(access) != H5I_GENPROP_LST;
+}
+
+static gpuf_status fail_before(const char *path, gpuf_error *err) {
+  const gpuf_error why = err ? *err : (gpuf_error){.message = {0}};
+  return gpufi_fail(err, GPUF_ERR_STATE, 0,
+                    "HDF5 failed before it came to the file '%s', as it does beside H5close: try "
+                    "again, and let nobody call H5close meanwhile (%s)",
+                    path, why.message);
 }
 
 /* What the driver remembers says more than HDF5. */
@@ -58,6 +94,9 @@ static gpuf_status open_file(gpufi_checkpoint_file *file, gpufi_h5_session *sess
                              creates ? "making" : "opening", path);
     }
   }
+  if (status == GPUF_ERR_HDF5 && is_before(file, session, access)) {
+    status = fail_before(path, err);
+  }
   gpufi_h5_close(session, access);
   gpufi_h5_leave(session);
   return status == GPUF_OK ? GPUF_OK : fail_open(file, status, err);
@@ -79,7 +118,9 @@ gpuf_status gpufi_checkpoint_file_finish(gpufi_checkpoint_file *file, gpufi_h5_s
   gpuf_status status = GPUF_OK;
   *elements = (gpufi_h5_extents){NULL, 0, 0};
   gpufi_h5_enter(session);
-  if (session->api->Fclose(file->id) < 0) {
+  if (!is_open(file, session)) {
+    status = fail_lost(err);
+  } else if (session->api->Fclose(file->id) < 0) {
     status = gpufi_h5_fail(session, err, "closing the file '%s' failed", path);
   }
   gpufi_h5_leave(session);

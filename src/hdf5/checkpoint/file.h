@@ -17,12 +17,17 @@ typedef struct gpufi_checkpoint_file {
  * overwritten. Not entered, before or after. */
 gpuf_status gpufi_checkpoint_file_create(gpufi_checkpoint_file *file, gpufi_h5_session *session,
                                          const char *path, bool recycles, gpuf_error *err);
-/* Open a finished file for reading, without HDF5's lock. GPUF_ERR_IO if the system refuses, and
- * another status for what is no HDF5 file. Not entered, before or after. */
+/* Open a finished file for reading, without HDF5's lock. GPUF_ERR_IO if the system refuses,
+ * GPUF_ERR_STATE if HDF5 has failed before it came to the file, as beside H5close, and another
+ * status for what is no HDF5 file. Not entered, before or after. */
 gpuf_status gpufi_checkpoint_file_open(gpufi_checkpoint_file *file, gpufi_h5_session *session,
                                        const char *path, gpuf_error *err);
 /* What the system has refused so far, as GPUF_ERR_IO with errno, the offset and the path. */
 gpuf_status gpufi_checkpoint_file_error(const gpufi_checkpoint_file *file, gpuf_error *err);
+/* GPUF_ERR_STATE if HDF5 has closed the open file, as H5close does: its identifier is none any
+ * more, or another file's. Not entered, before or after. */
+gpuf_status gpufi_checkpoint_file_check_open(const gpufi_checkpoint_file *file,
+                                             gpufi_h5_session *session, gpuf_error *err);
 /* Whether what is written from now on is elements of tensors. */
 void gpufi_checkpoint_file_note_elements(gpufi_checkpoint_file *file, bool notes_elements);
 /* Close it, and take over where the elements lie, which is empty with HDF5's driver; the caller
@@ -30,8 +35,8 @@ void gpufi_checkpoint_file_note_elements(gpufi_checkpoint_file *file, bool notes
 gpuf_status gpufi_checkpoint_file_finish(gpufi_checkpoint_file *file, gpufi_h5_session *session,
                                          const char *path, gpufi_h5_extents *elements,
                                          gpuf_error *err);
-/* Close it: GPUF_OK if all that was written is in the file, and nothing
- * failed while it was read. Not entered, before or after. */
+/* Close it: GPUF_OK if all that was written is in the file, and nothing failed while it was read;
+ * GPUF_ERR_STATE if HDF5 has closed it before. Not entered, before or after. */
 gpuf_status gpufi_checkpoint_file_close(gpufi_checkpoint_file *file, gpufi_h5_session *session,
                                         const char *path, gpuf_error *err);
 

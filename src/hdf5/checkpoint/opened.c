@@ -140,12 +140,26 @@ static gpuf_status open_shards(gpufi_checkpoint_opened *o, gpufi_h5_session *ses
 
 /* --- All --------------------------------------------------------------------- */
 
-gpuf_status gpufi_checkpoint_opened_cause(const gpufi_checkpoint_opened *o, gpuf_status status,
-                                          gpuf_error *err) {
+static gpuf_status check_open(const gpufi_checkpoint_opened *o, gpufi_h5_session *session,
+                              gpuf_error *err) {
+  gpuf_status status = gpufi_checkpoint_file_check_open(&o->master, session, err);
+  for (size_t i = 0; o->shards && i < o->contents.shard_count && status == GPUF_OK; i++) {
+    if (o->shards[i].id >= 0) {
+      status = gpufi_checkpoint_file_check_open(&o->shards[i], session, err);
+    }
+  }
+  return status;
+}
+
+/* After a failure: what the system refused is the cause, or else that HDF5 was closed. Otherwise
+ * `status`, whose message is in `err`, is. */
+static gpuf_status cause_of(const gpufi_checkpoint_opened *o, gpufi_h5_session *session,
+                            gpuf_status status, gpuf_error *err) {
   gpuf_status cause = gpufi_checkpoint_file_error(&o->master, err);
   for (size_t i = 0; o->shards && i < o->contents.shard_count && cause == GPUF_OK; i++) {
     cause = gpufi_checkpoint_file_error(&o->shards[i], err);
   }
+  cause = cause == GPUF_OK ? check_open(o, session, err) : cause;
   return cause == GPUF_OK ? status : cause;
 }
 
@@ -190,8 +204,8 @@ gpuf_status gpufi_checkpoint_opened_open(gpufi_checkpoint_opened *o, gpufi_h5_se
   if (status == GPUF_OK) {
     status = open_shards(o, session, path, err);
   }
+  status = status == GPUF_OK ? check_open(o, session, err) : cause_of(o, session, status, err);
   if (status != GPUF_OK) {
-    status = gpufi_checkpoint_opened_cause(o, status, err);
     gpufi_checkpoint_opened_close(o, session);
   }
   return status;
@@ -202,7 +216,10 @@ gpuf_status gpufi_checkpoint_opened_open(gpufi_checkpoint_opened *o, gpufi_h5_se
 static gpuf_status read_dataset(gpufi_checkpoint_opened *o, gpufi_h5_session *session, hid_t file,
                                 const char *name, const int64_t *start, const gpuf_tensor *tensor,
                                 gpuf_error *err) {
-  gpuf_status status = GPUF_OK;
+  gpuf_status status = check_open(o, session, err);
+  if (status != GPUF_OK) {
+    return status;
+  }
   gpufi_h5_enter(session);
   const hid_t dataset = session->api->Dopen2(file, name, H5P_DEFAULT);
   if (dataset < 0) {
@@ -210,11 +227,11 @@ static gpuf_status read_dataset(gpufi_checkpoint_opened *o, gpufi_h5_session *se
   }
   gpufi_h5_leave(session);
   if (status != GPUF_OK) {
-    return gpufi_checkpoint_opened_cause(o, status, err);
+    return cause_of(o, session, status, err);
   }
   status = gpuf_h5_read_region(dataset, start, tensor, &session->options, err);
   if (status == GPUF_ERR_HDF5) {
-    status = gpufi_checkpoint_opened_cause(o, status, err);
+    status = cause_of(o, session, status, err);
   }
   gpufi_h5_enter(session);
   gpufi_h5_close(session, dataset);

@@ -15,18 +15,15 @@ typedef struct gpufi_checkpoint_opened {
 
 /* Open the checkpoint of `step` at `path`, and compare all that its files hold with what they say
  * of themselves, and the shards with what the master says of them: GPUF_ERR_CORRUPT where something
- * differs or is missing. Closed after a failure. Not entered, before or after. */
+ * differs or is missing, and GPUF_ERR_STATE where HDF5 was closed meanwhile, which says nothing
+ * about the files. Closed after a failure. Not entered, before or after. */
 gpuf_status gpufi_checkpoint_opened_open(gpufi_checkpoint_opened *opened, gpufi_h5_session *session,
                                          const char *path, int64_t step, gpuf_error *err);
 void gpufi_checkpoint_opened_close(gpufi_checkpoint_opened *opened, gpufi_h5_session *session);
 
-/* After a failed call of HDF5: what the system refused is the cause, and otherwise `status`, whose
- * message is in `err`, is. */
-gpuf_status gpufi_checkpoint_opened_cause(const gpufi_checkpoint_opened *opened, gpuf_status status,
-                                          gpuf_error *err);
-
 /* Read the box of the tensor's shape that begins at `start` (NULL: all) of a tensor of the contents
- * into `tensor`. Not entered, before or after. */
+ * into `tensor`. GPUF_ERR_STATE if HDF5 was closed since they were opened. Not entered, before or
+ * after. */
 gpuf_status gpufi_checkpoint_opened_read(gpufi_checkpoint_opened *opened, gpufi_h5_session *session,
                                          const gpufi_checkpoint_tensor *stored,
                                          const int64_t *start, const gpuf_tensor *tensor,

@@ -194,7 +194,7 @@ static void note_opening(gpufi_h5_driver_file *file, const char *path, int code)
 
 static void attach(open_file *f, gpufi_h5_driver_file *file) {
   gpufi_h5_driver_file_retain(file);
-  file->is_open = true;
+  __atomic_store_n(&file->is_open, true, __ATOMIC_RELAXED);
   f->file = file;
   gpufi_h5_driver_set_target(file, f->fd, file->is_recycled ? f->size : 0);
 }
@@ -245,7 +245,7 @@ static void let_go(open_file *f) {
 /* Give the writer's end back: the next file may have it. */
 static void detach(open_file *f) {
   if (f->file) {
-    f->file->is_open = false;
+    __atomic_store_n(&f->file->is_open, false, __ATOMIC_RELAXED);
     gpufi_h5_driver_file_drop(f->file);
   }
 }

@@ -86,6 +86,10 @@ gpuf_status gpufi_h5_driver_error(const gpufi_h5_driver_file *file, gpuf_error *
   return GPUF_OK;
 }
 
+bool gpufi_h5_driver_is_open(const gpufi_h5_driver_file *file) {
+  return __atomic_load_n(&file->is_open, __ATOMIC_RELAXED);
+}
+
 /* --- Deferred writes ------------------------------------------------------------- */
 
 void gpufi_h5_driver_set_recycled(gpufi_h5_driver_file *file, int32_t thread_count) {

@@ -41,7 +41,7 @@ typedef struct gpufi_h5_driver_file {
   int32_t thread_count; /* for deferred writes */
   gpufi_h5_latch latch;
   /* What follows is used under HDF5's lock, or the caller's own. */
-  bool is_open;
+  bool is_open;              /* atomic: changed there, and asked for by the writer */
   int open_error;            /* errno of the last attempt to open or lock it; 0 if that succeeded */
   bool notes_elements;       /* raw data that is written now is elements */
   gpufi_h5_extents elements; /* where those lie, but for short pieces */
@@ -95,6 +95,10 @@ void gpufi_h5_driver_note_elements(gpufi_h5_driver_file *file, bool notes_elemen
  * the offset and the path in the message, if a system call has, for this file or for the attempt to
  * open it. GPUF_ERR_STATE in a forked child. Any thread, once H5Fcreate or H5Fopen has returned. */
 gpuf_status gpufi_h5_driver_error(const gpufi_h5_driver_file *file, gpuf_error *err);
+
+/* Whether HDF5 has the file open: it closes it without having been asked to where the program calls
+ * H5close. Any thread. */
+bool gpufi_h5_driver_is_open(const gpufi_h5_driver_file *file);
 
 /* The writer is done with it. If the file is still open, HDF5 is told of failures from now on, and
  * of the one that the writer has not heard of. */

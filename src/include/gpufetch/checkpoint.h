@@ -72,8 +72,9 @@
  * libhdf5 that is linked statically. A program that makes no HDF5 call of its own calls H5open, so
  * that the linker keeps libhdf5. While a thread forks, it waits until the writer is between two
  * of its HDF5 calls. H5close, called by the program with its own thread-safe libhdf5, closes the
- * library's open files too: the checkpoint that is being written fails, an open restart's reads do,
- * and HDF5 may print "infinite loop closing library", as it does beside any other thread's calls.
+ * library's open files too: the checkpoint that is being written fails, gpuf_restart_open and an
+ * open restart's reads are GPUF_ERR_STATE, and HDF5 may print "infinite loop closing library", as
+ * it does beside any other thread's calls.
  *
  * Thread-safety: calls on one checkpoint, or on one restart, take turns, and a call waits for those
  * of other threads; gpuf_checkpoint_wait may be called beside any other, but with ranks. No other
@@ -342,8 +343,9 @@ typedef struct gpuf_restart_report {
  *
  * GPUF_OK with *restart = NULL: there is none yet. GPUF_ERR_CORRUPT: there are some, and none of
  * them is whole. Any other failure, such as a folder that does not exist, too little memory, or a
- * file that the system does not let be opened or read (GPUF_ERR_IO, with errno and the path), says
- * nothing about the checkpoints. Close it with gpuf_restart_close. */
+ * file that the system does not let be opened or read (GPUF_ERR_IO, with errno and the path), or
+ * HDF5 that the program closed meanwhile (GPUF_ERR_STATE, naming H5close), says nothing about the
+ * checkpoints. Close it with gpuf_restart_close. */
 GPUF_API gpuf_status gpuf_restart_open(const char *directory, const char *prefix, int64_t step_max,
                                        gpuf_restart **restart, gpuf_restart_report *report,
                                        gpuf_error *err);
