@@ -238,6 +238,21 @@ side_by_side() {
   printf '%s' "-n$count --dist=loadfile --no-loadscope-reorder"
 }
 
+# --- The documentation -------------------------------------------------------------------------
+
+docs_venv=$root/.venv-docs
+
+docs_environment() {
+  want="$(checksum requirements-docs.txt) $("$python" -c 'import sys; print(sys.version)')"
+  if [ "$(cat "$docs_venv/dev-stamp" 2>/dev/null)" != "$want" ]; then
+    say "installing MkDocs into .venv-docs"
+    quietly venv-docs "$python" -m venv --clear "$docs_venv"
+    quietly pip-docs "$docs_venv/bin/python" -m pip install --no-input --no-compile \
+      -r requirements-docs.txt
+    printf '%s\n' "$want" >"$docs_venv/dev-stamp"
+  fi
+}
+
 # --- The frameworks ------------------------------------------------------------------------------
 
 framework_venv=$root/.venv-frameworks

@@ -27,6 +27,7 @@ FILES = {
     "test_codebase": "what it reads is the sources",
     "test_codebase_install": "what it builds is not sanitized",
     "test_display": "text and pictures of what test_connect and test_reduce fetch",
+    "test_docs": "tutorials call what every other file calls; the rest reads text",
     "test_format": "a decoder in Python; the C encoder runs in tests/c/test_codec*.c",
     "test_format_encoder": "an encoder in Python; the C one runs as for test_format",
     "test_notebook": "cells call what every other file calls, in processes of their own",

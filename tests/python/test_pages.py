@@ -1,7 +1,7 @@
 """The Python examples of the pages run, from top to bottom, each page in a process of its own.
 
 An example that cannot run here is named below with the reason; one that needs a framework is run
-where that is installed.
+where that is installed. Tutorials are run by test_docs.py, with their commands and their C.
 """
 
 from __future__ import annotations
@@ -20,6 +20,7 @@ from server_build import needs_server
 
 ROOT = Path(__file__).parents[2]
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
+PAGES = [page for page in PAGES if not page.name.startswith("tutorial-")]
 BLOCK = re.compile(r"^```python\n(.*?)^```", re.MULTILINE | re.DOTALL)
 
 # What the text round an example takes for granted: page -> number of the example -> code before it.
