@@ -38,9 +38,9 @@ def tool(*names: str, remedy: str = "") -> str:
     pytest.skip(f"none of {', '.join(names)} is installed{remedy}")
 
 
-def readme_block(language: str, containing: str) -> str:
-    """The one code block of the README in this language that contains the text."""
-    text = (ROOT / "README.md").read_text()
+def page_block(language: str, containing: str) -> str:
+    """The one code block of docs/c-programs.md in this language that contains the text."""
+    text = (ROOT / "docs" / "c-programs.md").read_text()
     blocks = re.findall(rf"^```{language}\n(.*?)^```", text, re.MULTILINE | re.DOTALL)
     (block,) = [block for block in blocks if containing in block]
     return str(block)
@@ -81,7 +81,7 @@ class Installed:
 
 
 def install(folder: Path) -> Installed:
-    """Build without CUDA and install, as the README says."""
+    """Build without CUDA and install, as docs/c-programs.md says."""
     prefix = folder / "prefix"
     meson = [sys.executable, "-m", "mesonbuild.mesonmain"]
     options = ["-Dcuda=disabled", "-Dbuildtype=debug", "-Dlibdir=lib", f"-Dprefix={prefix}"]

@@ -389,7 +389,7 @@ from IPython.core.interactiveshell import InteractiveShell
 shell = InteractiveShell()
 for cell in sys.argv[1:]:
     shell.run_cell(cell).raise_error()
-assert shell.user_ns["row"].shape == (16, 64), shell.user_ns["row"].shape
+assert shell.user_ns["values"].shape == (16, 64), shell.user_ns["values"].shape
 """
 
 
@@ -399,6 +399,24 @@ def test_readme_python_examples_work(tmp_path: Path) -> None:
     for example in (script, reader):
         run(sys.executable, "-c", example, cwd=tmp_path)
     run(sys.executable, "-c", NOTEBOOK_RUNNER, script, notebook, cwd=tmp_path)
+
+
+def test_readme_c_example_compiles(tmp_path: Path) -> None:
+    (calls,) = readme_blocks("c")
+    source = tmp_path / "calls.c"
+    arguments = "gpuf_checkpoint *checkpoint, gpuf_tensor u, gpuf_stream stream, int64_t step"
+    source.write_text(
+        "#include <gpufetch/checkpoint.h>\nvoid example(void);\n"
+        f"static void save({arguments}) {{\ngpuf_error err;\n{calls}}}\n"
+        "void example(void) { gpuf_tensor u = {0}; save(NULL, u, GPUF_STREAM_NONE, 1); }\n"
+    )
+    warnings = ["-Wall", "-Wextra", "-Werror", "-fsyntax-only"]
+    run(compiler("cc", "gcc", "clang"), "-std=c11", *warnings, f"-I{INCLUDE}", source)
+
+
+def test_readme_is_no_longer_than_one_reads() -> None:
+    text = (ROOT / "README.md").read_text()
+    assert len(text.splitlines()) <= 90 and "![" in text
 
 
 @pytest.mark.skipif(not shutil.which("cc"), reason="needs a C compiler")

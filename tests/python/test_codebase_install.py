@@ -1,7 +1,7 @@
 """The installed C libraries, as programs meet them.
 
-The README's example is built in every way that the README offers, programs run that were compiled
-against an older header, and machines lack the libraries that only serving needs.
+The example of docs/c-programs.md is built in every way that the page offers, programs run that were
+compiled against an older header, and machines lack the libraries that only serving needs.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from pathlib import Path
 import h5py
 import numpy as np
 import pytest
-from installed import ROOT, Installed, install, readme_block, run, tool
+from installed import ROOT, Installed, install, page_block, run, tool
 
 import gpufetch as gf
 
@@ -28,8 +28,8 @@ def installed(tmp_path_factory: pytest.TempPathFactory) -> Installed:
 
 @pytest.fixture
 def example(tmp_path: Path) -> Path:
-    """A folder with the README's C example."""
-    (tmp_path / "checkpoint.c").write_text(readme_block("c", "gpuf_checkpoint_commit"))
+    """A folder with the page's C example."""
+    (tmp_path / "checkpoint.c").write_text(page_block("c", "gpuf_checkpoint_commit"))
     return tmp_path
 
 
@@ -52,8 +52,8 @@ def check_example(installed: Installed, program: Path, needs_library: bool) -> N
 
 
 def shell_lines(containing: str) -> Iterator[str]:
-    """Commands of the README's shell blocks, a continued line as one."""
-    yield from readme_block("sh", containing).replace("\\\n", " ").splitlines()
+    """Commands of the page's shell blocks, a continued line as one."""
+    yield from page_block("sh", containing).replace("\\\n", " ").splitlines()
 
 
 def test_what_is_installed(installed: Installed) -> None:
@@ -107,7 +107,7 @@ def test_example_builds_with_cmake(installed: Installed, example: Path) -> None:
     # The package names no absolute path: the installed tree may move.
     moved = Installed(example / "moved")
     shutil.copytree(installed.prefix, moved.prefix, symlinks=True)
-    project = CMAKE_PROJECT.format(example=readme_block("cmake", "gpufetch::gpufetch"))
+    project = CMAKE_PROJECT.format(example=page_block("cmake", "gpufetch::gpufetch"))
     (example / "CMakeLists.txt").write_text(project)
     run(cmake, "-S", ".", "-B", "build", cwd=example, **moved.environment)
     run(cmake, "--build", "build", cwd=example, **moved.environment)
