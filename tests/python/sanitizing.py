@@ -32,6 +32,7 @@ FILES = {
     "test_format_encoder": "an encoder in Python; the C one runs as for test_format",
     "test_notebook": "cells call what every other file calls, in processes of their own",
     "test_pages": "examples call what every other file calls, in processes of their own",
+    "test_pages_blocks": "a compiler and commands run, in processes of their own",
     "test_plot": "pictures of what test_reduce and test_lazy* read",
     "test_plot_live": "pictures of what test_reduce and test_lazy* read",
     "test_structure": "what it reads is the sources",

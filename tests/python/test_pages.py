@@ -1,7 +1,8 @@
 """The Python examples of the pages run, from top to bottom, each page in a process of its own.
 
 An example that cannot run here is named below with the reason; one that needs a framework is run
-where that is installed. Tutorials are run by test_docs.py, with their commands and their C.
+where that is installed. Tutorials are run by test_docs.py, with their commands and their C;
+test_pages_blocks.py has what is not Python on the other pages.
 """
 
 from __future__ import annotations
