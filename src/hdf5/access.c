@@ -183,7 +183,7 @@ gpuf_status gpufi_h5_create_and_inspect(gpufi_h5_session *session, hid_t locatio
 }
 
 gpuf_status gpufi_h5_finish_dataset(gpufi_h5_session *session, hid_t location, gpufi_h5_path *path,
-                                    hid_t id, gpuf_status status, gpuf_error *err) {
+                                    hid_t id, bool is_number, gpuf_status status, gpuf_error *err) {
   gpufi_h5_enter(session);
   if (status == GPUF_OK && gpufi_h5_object_link_count(session, id) == 0) {
     status = gpufi_fail(err, GPUF_ERR_STATE, 0,
@@ -193,6 +193,9 @@ gpuf_status gpufi_h5_finish_dataset(gpufi_h5_session *session, hid_t location, g
   }
   const bool is_its_own =
       status != GPUF_OK && gpufi_h5_object_is_at(session, id, location, path->text);
+  if (status == GPUF_OK && is_number && session->api->Fflush(id, H5F_SCOPE_LOCAL) < 0) {
+    status = gpufi_h5_fail(session, err, "writing dataset '%s' to the file failed", path->text);
+  }
   if (session->api->Idec_ref(id) < 0) { /* an earlier failure keeps its place in `err` */
     const gpuf_status closed = gpufi_h5_fail(session, status == GPUF_OK ? err : NULL,
                                              "closing dataset '%s' failed", path->text);

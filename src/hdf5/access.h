@@ -24,12 +24,12 @@ gpuf_status gpufi_h5_inspect(gpufi_h5_session *session, hid_t id, bool writes,
 gpuf_status gpufi_h5_create_and_inspect(gpufi_h5_session *session, hid_t location,
                                         gpufi_h5_path *path, const gpuf_tensor *src,
                                         gpufi_h5_dataset *dataset, hid_t *id, gpuf_error *err);
-/* Close the new dataset, and unlink it and its new groups if `status` is a failure; but not if its
- * name leads elsewhere by now, nor if HDF5 cannot close it: HDF5 2.0 crashes in H5Ldelete then.
- * GPUF_ERR_STATE if others have deleted it, or returns the first failure. Not entered, before or
- * after. */
+/* Close the new dataset, one of no axes once the file was flushed, which holds it, and unlink it
+ * and its new groups if `status` is a failure; but not if its name leads elsewhere by now, nor if
+ * HDF5 cannot flush or close it: HDF5 2.0 crashes in H5Ldelete then. GPUF_ERR_STATE if others have
+ * deleted it, or returns the first failure. Not entered, before or after. */
 gpuf_status gpufi_h5_finish_dataset(gpufi_h5_session *session, hid_t location, gpufi_h5_path *path,
-                                    hid_t id, gpuf_status status, gpuf_error *err);
+                                    hid_t id, bool is_number, gpuf_status status, gpuf_error *err);
 
 /* Write or read a box of the dataset, which has the tensor's shape. Chunks are read whole, so it
  * may begin and end anywhere; those that it covers in part are written by HDF5, which keeps their

@@ -48,7 +48,10 @@ static herr_t set_filter(const gpufi_h5_session *session, hid_t plist, const gpu
   }
 }
 
-/* The dataset is chunked unless the tensor is 0-d or empty. */
+/* The dataset is chunked unless the tensor is 0-d or empty. One element is stored with the
+ * dataset's description: apart from it, HDF5 would write it when the dataset is closed, and where
+ * that fails, as on a full disk, HDF5 frees the dataset, keeps its identifier, and ends the process
+ * by a signal when the next link is moved or deleted. */
 static gpuf_status create_plist(gpufi_h5_session *session, const gpuf_tensor *src, hid_t *plist,
                                 gpuf_error *err) {
   const gpufi_h5_api *api = session->api;
@@ -60,7 +63,12 @@ static gpuf_status create_plist(gpufi_h5_session *session, const gpuf_tensor *sr
   if (*plist < 0 || api->Pset_obj_track_times(*plist, false) < 0) {
     return gpufi_h5_fail(session, err, "making a dataset creation property list failed");
   }
-  if (src->ndim == 0 || gpuf_tensor_count(src) == 0) {
+  if (src->ndim == 0) {
+    return api->Pset_layout(*plist, H5D_COMPACT) >= 0
+               ? GPUF_OK
+               : gpufi_h5_fail(session, err, "setting the layout of one element failed");
+  }
+  if (gpuf_tensor_count(src) == 0) {
     return GPUF_OK;
   }
   if (!chunk) {

@@ -49,7 +49,7 @@ gpuf_status gpuf_h5_write(gpuf_h5_id location, const char *name, const gpuf_tens
     status = transfer_elements(&session, &dataset, NULL, src, true, err);
   }
   if (id >= 0) {
-    status = gpufi_h5_finish_dataset(&session, location, &path, id, status, err);
+    status = gpufi_h5_finish_dataset(&session, location, &path, id, src->ndim == 0, status, err);
   }
   gpufi_h5_path_fini(&path);
   return status;

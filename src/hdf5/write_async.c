@@ -121,7 +121,8 @@ static gpuf_h5_future *create(const gpuf_tensor *src, const gpuf_h5_options *opt
 /* What was opened for the write is closed, and what was created is unlinked after a failure. */
 static gpuf_status close_dataset(gpuf_h5_future *f, gpuf_status status, gpuf_error *err) {
   if (f->is_new && f->id >= 0) {
-    status = gpufi_h5_finish_dataset(&f->session, f->location, &f->path, f->id, status, err);
+    status = gpufi_h5_finish_dataset(&f->session, f->location, &f->path, f->id,
+                                     f->dataset.ndim == 0, status, err);
     f->id = H5I_INVALID_HID;
   }
   gpufi_h5_enter(&f->session);

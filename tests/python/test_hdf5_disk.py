@@ -120,6 +120,41 @@ os._exit(0)
 """
 
 
+# Small objects that are overwritten in files that stay open, one after another, each of which may
+# grow to another size.
+OVERWRITTEN = """
+import os, resource, signal, sys
+import h5py, numpy as np, gpufetch as gf
+
+signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+path, what = sys.argv[1:]
+small = {
+    "number": 1.5,
+    "tree": {"lr": 0.1, "steps": [1, 2.5], "x": np.arange(4)},
+    "text": {"name": "u", "none": None, "bytes": b"xy"},
+}[what]
+files = []
+for most in range(100, 8001, 100):
+    resource.setrlimit(resource.RLIMIT_FSIZE, (resource.RLIM_INFINITY, resource.RLIM_INFINITY))
+    files.append(h5py.File(f"{path}.{most}", "w"))
+    files[-1]["keep"] = np.arange(5.0)
+    files[-1].flush()
+    resource.setrlimit(resource.RLIMIT_FSIZE, (most, resource.RLIM_INFINITY))
+    failed = []
+    for name in 8 * ("a", "b", "c"):
+        try:
+            gf.hdf5.write(files[-1], name, small, overwrite=True)
+            failed.append(False)
+        except (OSError, gf.Error):
+            failed.append(True)
+    if failed != sorted(failed):
+        print("written after a failure")
+print("lives")
+sys.stdout.flush()
+os._exit(0)
+"""
+
+
 # A file that takes a number of bytes: "write" to a new one, or "repack" to it.
 SMALL = """
 import errno, os, resource, signal, sys
@@ -181,6 +216,11 @@ def test_a_file_that_cannot_be_closed_is_refused_until_it_is_replaced(
 @pytest.mark.parametrize("what", ["number", "tree"])
 def test_a_number_on_a_full_disk_is_refused_and_ends_nothing(tmp_path: Path, what: str) -> None:
     assert run(tmp_path / "numbers.h5", what, NUMBERS) == ["failed", "failed"]
+
+
+@pytest.mark.parametrize("what", ["number", "tree", "text"])
+def test_overwriting_on_a_full_disk_ends_nothing(tmp_path: Path, what: str) -> None:
+    assert run(tmp_path / "small", what, OVERWRITTEN) == ["lives"]
 
 
 @pytest.mark.parametrize("what", ["write", "repack"])

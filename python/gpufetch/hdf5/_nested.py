@@ -12,7 +12,7 @@ from typing import Any
 
 import h5py
 import numpy as np
-from h5py import h5g, h5o, h5p, h5t
+from h5py import h5d, h5g, h5o, h5p, h5s, h5t
 
 from gpufetch._checks import check_text
 from gpufetch.hdf5._asking import attribute, require_object
@@ -115,8 +115,7 @@ class _Writer:
                 _mark(require_object(group, name), "none")
             elif type(x) is str:
                 check_text(x, "the text")
-                group.create_dataset(name, data=x, dtype=h5py.string_dtype())
-                _mark(require_object(group, name), "str")
+                _mark(_write_text(group, name, x), "str")
             elif type(x) is bytes:
                 self._write_marked(group, name, np.frombuffer(x, np.uint8), "bytes")
             elif type(x) is int:
@@ -140,14 +139,32 @@ class _Writer:
         _mark(require_object(group, name), kind)
 
 
+def _write_text(group: h5py.Group, name: str, x: str) -> h5py.Dataset:
+    """Write text as a dataset of no axes, stored with its description.
+
+    Closing it writes nothing: HDF5 2.0 does not survive that on a full disk (src/hdf5/create.c).
+    """
+    creation = h5p.create(h5p.DATASET_CREATE)
+    creation.set_layout(h5d.COMPACT)
+    kind = h5t.py_create(h5py.string_dtype(), logical=True)
+    space = h5s.create(h5s.SCALAR)
+    made = h5py.Dataset(h5d.create(group.id, name.encode(), kind, space, creation, _link()))
+    made[()] = x
+    return made
+
+
+def _link() -> h5p.PropLCID:
+    link = h5p.create(h5p.LINK_CREATE)
+    link.set_char_encoding(h5t.CSET_UTF8)
+    link.set_create_intermediate_group(True)
+    return link
+
+
 def _create_group(group: h5py.Group, name: str, kind: str) -> h5py.Group:
     """Create a group that remembers the order of its links."""
     creation = h5p.create(h5p.GROUP_CREATE)
     creation.set_link_creation_order(h5p.CRT_ORDER_TRACKED | h5p.CRT_ORDER_INDEXED)
-    link = h5p.create(h5p.LINK_CREATE)
-    link.set_char_encoding(h5t.CSET_UTF8)
-    link.set_create_intermediate_group(True)
-    made = h5py.Group(h5g.create(group.id, name.encode(), link, creation))
+    made = h5py.Group(h5g.create(group.id, name.encode(), _link(), creation))
     _mark(made, kind)
     return made
 

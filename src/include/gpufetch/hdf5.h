@@ -114,7 +114,8 @@ typedef struct gpuf_h5_options {
  * may be overwritten and HDF5 has the data.
  *   - The default chunk shape takes at most 1 MiB. It is the tensor's shape with its longest axis
  *     halved until it fits; the last axis counts a quarter of its length, so that rows stay long.
- *   - A 0-d or empty tensor is stored without chunks or filter.
+ *   - A 0-d or empty tensor is stored without chunks or filter; the element of a 0-d one with the
+ *     dataset's description (compact), and the file is flushed.
  *   - Elements are little-endian. bool is the enumeration {FALSE, TRUE} of int8, complex the
  *     compound {r, i}, as in h5py. bfloat16, float8_e3m4, float8_e4m3 and float8_e5m2 are
  *     floating-point types of those layouts, which HDF5 converts. The other float8 types, which
