@@ -92,6 +92,15 @@ static int parse_strides(PyObject *strides, PyObject *shape, gpuf_tensor *tensor
   return 0;
 }
 
+/* Say which integer it is that does not fit into 64 bits. */
+static int name_overflow(PyObject *value, const char *what) {
+  if (PyErr_ExceptionMatches(PyExc_OverflowError)) {
+    PyErr_Format(PyExc_ValueError,
+                 "__cuda_array_interface__ has %s %R, which is no address of 64 bits", what, value);
+  }
+  return -1;
+}
+
 static int parse_data(PyObject *data, gpufi_py_import *import) {
   if (!data || !PyTuple_Check(data) || PyTuple_Size(data) != 2) {
     PyErr_SetString(PyExc_TypeError,
@@ -100,7 +109,7 @@ static int parse_data(PyObject *data, gpufi_py_import *import) {
   }
   import->tensor.data = PyLong_AsVoidPtr(PyTuple_GetItem(data, 0));
   if (PyErr_Occurred()) {
-    return -1;
+    return name_overflow(PyTuple_GetItem(data, 0), "the pointer");
   }
   const int readonly = PyObject_IsTrue(PyTuple_GetItem(data, 1));
   import->readonly = readonly > 0;
@@ -116,7 +125,7 @@ static int parse_stream(PyObject *stream, gpuf_stream *result) {
   }
   const unsigned long long value = PyLong_AsUnsignedLongLong(stream);
   if (PyErr_Occurred()) {
-    return -1;
+    return name_overflow(stream, "stream");
   }
   if (value == 0) {
     PyErr_SetString(PyExc_ValueError,

@@ -132,6 +132,12 @@ static int64_t agree(void *arg, int64_t value) {
   if (!PyErr_Occurred()) {
     PyObject *const found = PyObject_CallFunction(w->agree, "L", (long long)value);
     least = found ? (int64_t)PyLong_AsLongLong(found) : -1;
+    if (found && PyErr_ExceptionMatches(PyExc_OverflowError)) {
+      PyErr_Format(PyExc_ValueError,
+                   "agree returned %R, and is to return the least of the ranks' values, which are "
+                   "integers of 64 bits",
+                   found);
+    }
     Py_XDECREF(found);
   }
   least = PyErr_Occurred() ? -1 : least;

@@ -477,6 +477,24 @@ static void a_freed_device_tensor_costs_one_checkpoint(void) {
   }
 }
 
+/* The CPU has none, whatever the tensors are. */
+static void a_stream_of_no_device_is_refused(void) {
+  make_folder();
+  const gpuf_checkpoint_options options = options_in_folder("run");
+  gpuf_tensor u = state_of(1);
+  gpuf_checkpoint *const c = open_writer(&options);
+  CHECK_OK(gpuf_checkpoint_begin(c, 1, NULL, &err));
+  CHECK_OK(gpuf_checkpoint_add(c, "u", &u, NULL, &err));
+  CHECK_FAILS(gpuf_checkpoint_commit(c, (gpuf_stream)0x1234, &err), GPUF_ERR_INVALID,
+              "stream is 0x1234");
+  write_step(c, 2);
+  CHECK_OK(gpuf_checkpoint_close(c, NULL, &err));
+  check_newest("run", 2);
+  CHECK(count_files(".h5", false) == 1);
+  destroy(&u);
+  remove_folder();
+}
+
 /* H5close takes what is registered with HDF5 along: the next checkpoint registers it again. */
 static void hdf5_may_be_closed_between_checkpoints(void) {
   make_folder();
@@ -531,6 +549,7 @@ int main(void) {
   TEST(pointers_that_are_null_are_refused);
   TEST(another_dtype_or_shape_is_refused);
   TEST(a_freed_device_tensor_costs_one_checkpoint);
+  TEST(a_stream_of_no_device_is_refused);
   TEST(hdf5_may_be_closed_between_checkpoints);
   TEST(there_is_none_yet_is_not_an_error);
   return test_finish();

@@ -237,6 +237,8 @@ class Interface:
     [
         ({"stream": 0}, ValueError, "stream 0"),
         ({"stream": "1"}, TypeError, "."),
+        ({"stream": 2**64}, ValueError, "stream 18446744073709551616"),
+        ({"data": (2**70, False)}, ValueError, "the pointer 1180591620717411303424"),
         ({"mask": Interface()}, TypeError, "mask"),
         ({"typestr": ">f4"}, TypeError, "byte order.*astype"),
         ({"typestr": "<V2"}, TypeError, "bfloat16.*integer"),

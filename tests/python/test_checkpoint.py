@@ -468,6 +468,11 @@ def test_a_stream_is_that_of_a_framework_or_an_integer(tmp_path: Path) -> None:
                 checkpoint.save(9, {}, stream=wrong)
         with pytest.raises(ValueError, match="stream"):
             checkpoint.save(9, {}, stream=-1)
+    with (
+        pytest.raises(ValueError, match="stream is 0x1234, and device is the CPU"),
+        gf.Checkpoint(tmp_path) as checkpoint,
+    ):
+        checkpoint.save(9, {"x": np.arange(3)}, stream=0x1234)
 
 
 # Calls outcome(number, count) in a process of its own, where the n-th call fails or all from there

@@ -225,6 +225,13 @@ print("told")
     assert len(names) == 5 and not list(tmp_path.glob(".run-*part"))
 
 
+def test_an_agreement_beyond_64_bits_is_named(tmp_path: Path) -> None:
+    with pytest.raises(ValueError, match="agree returned 1180591620717411303424"):
+        gf.Checkpoint(tmp_path, "run", rank=0, rank_count=2, agree=lambda value: 2**70).save(
+            1, {"x": np.arange(3)}
+        )
+
+
 def test_a_with_that_ends_by_an_exception_does_not_wait_for_the_other_ranks(
     tmp_path: Path,
 ) -> None:

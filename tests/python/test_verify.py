@@ -102,6 +102,21 @@ def test_a_checkpoint_whose_metadata_is_damaged_is_not_given_to_hdf5(
     assert lines[-1].endswith(": 1 damaged")
 
 
+@needs_deepbind
+def test_a_checkpoint_of_a_newer_version_is_not_called_damaged(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    with gf.Checkpoint(tmp_path) as checkpoint:
+        checkpoint.save(1, {"x": np.arange(10_000)})
+    path = tmp_path / "checkpoint-000000000001.h5"
+    content = bytearray(path.read_bytes())
+    content[-40] = 9  # of the seal's version
+    path.write_bytes(content)
+    status, lines = run(capsys, path)
+    assert status == 3 and "could not be checked: the seal of" in lines[0]
+    assert "has version 9" in lines[0] and "install a newer one" in lines[0]
+
+
 @pytest.mark.parametrize("name", ["nowhere.h5", "folder"])
 def test_where_there_is_nothing_it_says_so(
     capsys: pytest.CaptureFixture[str], tmp_path: Path, name: str

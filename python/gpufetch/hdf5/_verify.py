@@ -48,10 +48,13 @@ class _Fault(NamedTuple):
 def _fault(error: BaseException, where: str = "", *, of_file: bool = False) -> _Fault:
     """What an error means. A file that a dataset needs and that is not there is damage.
 
-    `of_file`: the error may be of the file itself, and that nothing is there is none.
+    `of_file`: the error may be of the file itself, and that nothing is there is none; nor is a seal
+    that a newer version wrote.
     """
     code = io_errno(error)
-    is_refusal = isinstance(error, MemoryError) or (code != 0 and (of_file or code not in _NOWHERE))
+    is_newer = of_file and isinstance(error, TypeError)  # GPUF_ERR_UNSUPPORTED
+    is_refused = code != 0 and (of_file or code not in _NOWHERE)
+    is_refusal = isinstance(error, MemoryError) or is_newer or is_refused
     return _Fault(where + (str(error) or "there is not enough memory"), is_refusal)
 
 

@@ -1,5 +1,6 @@
 #include "hdf5/checkpoint/snapshot.h"
 
+#include <inttypes.h>
 #include <stdlib.h>
 #include <string.h>
 
@@ -200,7 +201,13 @@ static gpuf_status check_stream(const gpufi_checkpoint_snapshot *s,
                         contents->tensors[i].name);
     }
   }
-  return GPUF_OK;
+  if (stream == GPUF_STREAM_LEGACY || stream == GPUF_STREAM_PER_THREAD) {
+    return GPUF_OK; /* what is given where nobody thinks of streams */
+  }
+  return gpufi_fail(err, GPUF_ERR_INVALID, 0,
+                    "stream is %#" PRIx64 ", and options.device is the CPU, which has no streams: "
+                    "give GPUF_STREAM_NONE, or set options.device to that of the stream",
+                    (uint64_t)stream);
 }
 
 static gpuf_status prepare(gpufi_checkpoint_snapshot *s, const gpufi_checkpoint_contents *contents,

@@ -298,7 +298,8 @@ GPUF_API gpuf_status gpuf_checkpoint_add_text(gpuf_checkpoint *checkpoint, const
  * on `stream`, and on each tensor's own stream, now. When the call returns, CPU tensors may be
  * overwritten, and device tensors by work that is enqueued on `stream` later. `stream` is one of
  * options.device, or GPUF_STREAM_NONE if no work is pending and all is on the CPU or may be waited
- * for. After a failure the checkpoint is given up, and the next report says so too. */
+ * for: where options.device is the CPU, any but a default one is GPUF_ERR_INVALID. After a failure
+ * the checkpoint is given up, and the next report says so too. */
 GPUF_API gpuf_status gpuf_checkpoint_commit(gpuf_checkpoint *checkpoint, gpuf_stream stream,
                                             gpuf_error *err);
 
