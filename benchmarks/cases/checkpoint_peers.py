@@ -109,7 +109,8 @@ def pinned_stager() -> dict[str, Any]:
             use_pinned_memory=True, use_shared_memory=False, use_async_staging=False
         )
         stager = staging.DefaultStager(options)
-        stager.close = nothing  # PyTorch 2.11 closes it after a save, which ends its use
+        # PyTorch 2.11 closes both after a save, which ends their use.
+        stager.close = stager._state_dict_stager.close = nothing
         return {"async_stager": stager}
     return {"async_stager": staging.BlockingAsyncStager(cache_staged_state_dict=True)}
 

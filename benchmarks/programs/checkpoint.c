@@ -9,10 +9,11 @@
  * of the input is a request, and each line of the output one JSON object, of which the first is
  * {"nbytes": of the array, "devices": how many there are}:
  *
- *   open MODE RECYCLE SYNC SHARDS SHARE
+ *   open MODE RECYCLE SYNC SHARDS SHARE HOST
  *                           end the writer, and open another one: MODE is a gpuf_checkpoint_mode,
  *                           RECYCLE and SYNC are 0 or 1, SHARDS are each rank's, and SHARE
- *                           percent of the state are what it may take on the device (0: any).
+ *                           percent of the state are what it may take on the device (0: any),
+ *                           HOST percent of it are its page-locked memory (0: the default).
  *                           {"mode", "device_nbytes", "host_nbytes"}: of rank 0
  *   save                    the next step, until it is finished. {"stall": seconds in begin, add
  *                           and commit, "delay": seconds after which the stream has done what
@@ -52,6 +53,7 @@
 #define LINE_NBYTES 128
 #define COLUMNS 1024
 #define TILE_ROWS ((int64_t)4096)
+#define PINNED_NBYTES_MIN ((size_t)64 << 20) /* what the library takes at least */
 
 typedef struct bench {
   ranks ranks;
@@ -164,7 +166,7 @@ static void print_phases(void) {
 
 /* --- Checkpoints --------------------------------------------------------------- */
 
-static gpuf_status answer_open(bench *b, const int numbers[5], gpuf_error *err) {
+static gpuf_status answer_open(bench *b, const int numbers[6], gpuf_error *err) {
   gpuf_checkpoint_options options = GPUF_CHECKPOINT_OPTIONS_INIT;
   gpuf_checkpoint_report report = GPUF_CHECKPOINT_REPORT_INIT;
   gpuf_checkpoint_close(b->writer, NULL, NULL);
@@ -180,6 +182,9 @@ static gpuf_status answer_open(bench *b, const int numbers[5], gpuf_error *err) 
   options.shard_count = (size_t)numbers[3];
   options.device_max_nbytes =
       numbers[4] ? options.state_nbytes * (size_t)numbers[4] / 100 + 4096 : 0;
+  const size_t host_nbytes = options.state_nbytes / 100 * (size_t)numbers[5];
+  options.host_max_nbytes =
+      numbers[5] && host_nbytes < PINNED_NBYTES_MIN ? PINNED_NBYTES_MIN : host_nbytes;
   options.rank = b->ranks.rank;
   options.rank_count = b->ranks.count;
   options.agree = ranks_min;
@@ -340,11 +345,11 @@ static gpuf_status answer_link(const bench *b, bool is_in, gpuf_error *err) {
 
 static gpuf_status answer(bench *b, const char *line, gpuf_error *err) {
   char word[16] = "", way[16] = "";
-  int numbers[5], threads, files;
+  int numbers[6], threads, files;
   size_t nbytes;
   sscanf(line, "%15s", word);
-  if (sscanf(line, "open %d %d %d %d %d", &numbers[0], &numbers[1], &numbers[2], &numbers[3],
-             &numbers[4]) == 5) {
+  if (sscanf(line, "open %d %d %d %d %d %d", &numbers[0], &numbers[1], &numbers[2], &numbers[3],
+             &numbers[4], &numbers[5]) == 6) {
     return answer_open(b, numbers, err);
   }
   if (sscanf(line, "raw %15s %d %zu %d", way, &threads, &nbytes, &files) == 4) {

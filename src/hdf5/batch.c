@@ -42,7 +42,7 @@ gpuf_status gpufi_h5_batch_init(gpufi_h5_batch *b, const gpufi_backend *backend,
   b->d_verdicts = (uint32_t *)(d_base + verdicts_at);
   b->d_places = (gpufi_chunk_place *)(d_base + places_at);
   b->d_encoded = d_base + encoded_at;
-  b->d_raw = d_base + raw_at;
+  b->d_raw = b->d_chunks = d_base + raw_at;
   b->d_spare = d_base + spare_at;
   b->d_fill = d_base + fill_at;
   b->d_scratch = d_base + scratch_at;
@@ -84,7 +84,7 @@ gpuf_status gpufi_h5_batch_wait(const gpufi_h5_batch *b, gpuf_error *err) {
 
 gpuf_status gpufi_h5_batch_encode(const gpufi_h5_batch *b, gpuf_error *err) {
   gpuf_status status =
-      b->channel->backend->encode(b->channel->device.index, &b->chunks, b->d_raw, b->d_encoded,
+      b->channel->backend->encode(b->channel->device.index, &b->chunks, b->d_chunks, b->d_encoded,
                                   b->d_places, b->d_scratch, b->channel->stream, err);
   if (status == GPUF_OK) {
     status =
@@ -121,7 +121,7 @@ static span span_at(const gpufi_h5_batch *b, size_t first) {
     s.end++;
   }
   if (places[first].nbytes == 0) {
-    s.d_src = b->d_raw + first * pitch;
+    s.d_src = b->d_chunks + first * pitch;
     s.nbytes = (s.end - first - 1) * pitch + b->chunks.raw_nbytes;
   } else {
     s.d_src = b->d_encoded + places[first].offset;
@@ -185,7 +185,7 @@ gpuf_status gpufi_h5_batch_decode(const gpufi_h5_batch *b, gpuf_error *err) {
       copy(b, b->d_places, b->places, gap + b->encoded_nbytes, GPUFI_TO_DEVICE, err);
   if (status == GPUF_OK) {
     status = b->channel->backend->decode(b->channel->device.index, &b->chunks, b->d_encoded,
-                                         b->encoded_nbytes, b->d_places, b->d_raw, b->d_verdicts,
+                                         b->encoded_nbytes, b->d_places, b->d_chunks, b->d_verdicts,
                                          b->d_scratch, b->channel->stream, err);
   }
   return status == GPUF_OK ? copy(b, b->verdicts, b->d_verdicts,

@@ -16,9 +16,10 @@ typedef struct gpufi_h5_batch {
   gpufi_chunks chunks;
   int64_t first;         /* index of the first chunk in the grid */
   size_t encoded_nbytes; /* to decode: of `bytes`, in use */
+  uint8_t *d_chunks;     /* the raw chunks: at d_raw, or where the tensor has them */
   /* On the device, each aligned to 256 bytes. */
-  uint8_t *d_raw;   /* the raw chunks: the caller's to fill before encoding and to take away after
-                       decoding */
+  uint8_t *d_raw;   /* room for the raw chunks: the caller's to fill before encoding and to take
+                       away after decoding */
   uint8_t *d_spare; /* one raw chunk, for the caller to use */
   uint8_t *d_fill;  /* GPUFI_H5_BATCH_FILL_NBYTES, set by gpufi_h5_batch_set_fill */
   gpufi_chunk_place *d_places;
@@ -48,7 +49,7 @@ void gpufi_h5_batch_fini(gpufi_h5_batch *batch);
 gpuf_status gpufi_h5_batch_set_fill(const gpufi_h5_batch *batch, const void *element,
                                     gpuf_error *err);
 
-/* Encode, first step: enqueue encoding the chunks at `d_raw`, behind the work on the channel's
+/* Encode, first step: enqueue encoding the chunks at `d_chunks`, behind the work on the channel's
  * stream. They must stay unchanged until the round has ended. */
 gpuf_status gpufi_h5_batch_encode(const gpufi_h5_batch *batch, gpuf_error *err);
 /* Second step: wait for the encoding, and enqueue the transfer to `bytes`. */
@@ -60,7 +61,7 @@ size_t gpufi_h5_batch_sent_nbytes(const gpufi_h5_batch *batch);
 gpuf_status gpufi_h5_batch_keep(const gpufi_h5_batch *batch, uint8_t *d_dst, gpuf_error *err);
 
 /* Decode: enqueue the transfer of `places` and of the `encoded_nbytes` that they point into;
- * decoding to `d_raw`; and the transfer of the verdicts. The caller may enqueue more on the
+ * decoding to `d_chunks`; and the transfer of the verdicts. The caller may enqueue more on the
  * channel's stream; gpufi_h5_batch_mark ends the round. */
 gpuf_status gpufi_h5_batch_decode(const gpufi_h5_batch *batch, gpuf_error *err);
 gpuf_status gpufi_h5_batch_mark(const gpufi_h5_batch *batch, gpuf_error *err);

@@ -120,16 +120,20 @@ static gpuf_status scatter_chunk(const reader *r, const gpufi_h5_batch *b, size_
   return status == GPUF_OK ? gpufi_h5_batch_copy(&r->all, b, &in_tensor, &in_chunk, err) : status;
 }
 
-/* Enqueue the transfer, decoding, and the copy of what may be the chunks' elements to the tensor:
- * where they are not, end_batch copies them again. */
+/* Enqueue the transfer, decoding, and the copy of what may be the chunks' elements to the tensor,
+ * if they are not decoded there: where they are not right, end_batch copies them again. */
 static gpuf_status decode_batch(void *by, gpufi_h5_batch *b, gpuf_error *err) {
   reader *r = by;
   gpuf_status status = await_batch(r, loader_of(r, b), err);
   if (status != GPUF_OK || b->encoded_nbytes == 0) {
     return status;
   }
-  status = gpufi_h5_batch_decode(b, err);
-  for (size_t i = 0; i < b->chunks.count && status == GPUF_OK; i++) {
+  status = gpufi_h5_batches_find_chunks(&r->all, b, err);
+  if (status == GPUF_OK) {
+    status = gpufi_h5_batch_decode(b, err);
+  }
+  const size_t scattered = b->d_chunks == b->d_raw ? b->chunks.count : 0;
+  for (size_t i = 0; i < scattered && status == GPUF_OK; i++) {
     status = b->places[i].nbytes != 0 ? scatter_chunk(r, b, i, err) : GPUF_OK;
   }
   return status == GPUF_OK ? gpufi_h5_batch_mark(b, err) : status;

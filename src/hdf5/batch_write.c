@@ -49,8 +49,9 @@ static gpuf_status gather_chunk(const gpufi_h5_batches *all, const gpufi_h5_batc
 gpuf_status gpufi_h5_batches_encode(const gpufi_h5_batches *all, gpufi_h5_batch *b,
                                     gpuf_error *err) {
   const gpufi_chunks *chunks = &b->chunks;
-  gpuf_status status = GPUF_OK;
-  for (size_t i = 0; i < chunks->count && status == GPUF_OK; i++) {
+  gpuf_status status = gpufi_h5_batches_find_chunks(all, b, err);
+  const size_t gathered = b->d_chunks == b->d_raw ? chunks->count : 0;
+  for (size_t i = 0; i < gathered && status == GPUF_OK; i++) {
     uint8_t *const d_raw = b->d_raw + i * chunks->raw_pitch_nbytes;
     status = gather_chunk(all, b, b->first + (int64_t)i, d_raw, err);
   }

@@ -5,11 +5,17 @@
 
 #include <string.h>
 
-#define BATCH_NBYTES ((size_t)16 << 20)
+/* A batch has a part of the tensor, within these bounds: larger ones keep the device busier, and
+ * take more memory. */
+#define BATCH_MIN_NBYTES ((size_t)16 << 20)
+#define BATCH_MAX_NBYTES ((size_t)64 << 20)
+#define BATCH_PARTS 64
 /* Of very small chunks, what each needs beside its elements would take the most memory. */
 #define BATCH_CHUNKS_MAX ((size_t)4096)
 /* Longer chunks would take too much of the device's memory. */
 #define CHUNK_NBYTES_MAX ((size_t)32 << 20)
+/* Of the raw chunks that a device encodes or decodes. */
+#define CHUNKS_ALIGNMENT_NBYTES 64
 /* One chunk in so many may be left to the calling thread; where there are more, the ring's workers
  * are faster. */
 #define LEFT_RATIO 8
@@ -63,6 +69,28 @@ static int64_t count_batches(const gpufi_h5_batches *all) {
   return total;
 }
 
+/* Batches of so many bytes of raw chunks, or of one chunk. */
+static gpuf_status init_batches(gpufi_h5_batches *all, size_t nbytes, gpuf_error *err) {
+  const int64_t total = all->transfer->grid.total;
+  size_t count = nbytes / all->chunks.raw_pitch_nbytes;
+  gpuf_status status = GPUF_OK;
+  count = count < 1 ? 1 : count > BATCH_CHUNKS_MAX ? BATCH_CHUNKS_MAX : count;
+  all->chunks.count = count < (size_t)total ? count : (size_t)total;
+  all->total = count_batches(all);
+  while (status == GPUF_OK && all->count < all->total && all->count < GPUFI_H5_BATCH_COUNT) {
+    status = batch_init(&all->batches[all->count++], all, err);
+  }
+  return status;
+}
+
+static size_t batch_nbytes_for(const gpufi_h5_batches *all) {
+  const size_t part =
+      (size_t)all->transfer->grid.total * all->chunks.raw_pitch_nbytes / BATCH_PARTS;
+  const size_t most = all->batch_max_nbytes ? all->batch_max_nbytes : BATCH_MAX_NBYTES;
+  const size_t wanted = gpufi_min_nbytes(gpufi_min_nbytes(part, most), BATCH_MAX_NBYTES);
+  return wanted > BATCH_MIN_NBYTES ? wanted : BATCH_MIN_NBYTES;
+}
+
 gpuf_status gpufi_h5_batches_init(gpufi_h5_batches *all, gpufi_h5_session *session,
                                   const gpufi_h5_transfer *transfer, gpuf_error *err) {
   const gpufi_h5_dataset *dataset = transfer->dataset;
@@ -75,17 +103,16 @@ gpuf_status gpufi_h5_batches_init(gpufi_h5_batches *all, gpufi_h5_session *sessi
   }
   all->session = session;
   all->transfer = transfer;
+  all->range_count = all->range_ends ? all->range_count : 1;
   if (dataset->route == GPUFI_H5_ROUTE_BITSHUFFLE) {
     all->chunks.coding = GPUFI_CODING_BITSHUFFLE;
   }
-  size_t count = BATCH_NBYTES / all->chunks.raw_pitch_nbytes;
-  count = count < 1 ? 1 : count > BATCH_CHUNKS_MAX ? BATCH_CHUNKS_MAX : count;
-  count = count < (size_t)transfer->grid.total ? count : (size_t)transfer->grid.total;
-  all->chunks.count = count;
-  all->range_count = all->range_ends ? all->range_count : 1;
-  all->total = count_batches(all);
-  while (status == GPUF_OK && all->count < all->total && all->count < GPUFI_H5_BATCH_COUNT) {
-    status = batch_init(&all->batches[all->count++], all, err);
+  const size_t nbytes = batch_nbytes_for(all);
+  status = init_batches(all, nbytes, err);
+  if ((status == GPUF_ERR_NO_DEVICE_MEMORY || status == GPUF_ERR_NO_MEMORY) &&
+      nbytes > BATCH_MIN_NBYTES) {
+    gpufi_h5_batches_fini(all);
+    status = init_batches(all, BATCH_MIN_NBYTES, err);
   }
   return status;
 }
@@ -94,6 +121,8 @@ void gpufi_h5_batches_fini(gpufi_h5_batches *all) {
   for (int i = 0; i < all->count; i++) {
     gpufi_h5_batch_fini(&all->batches[i]);
   }
+  memset(all->batches, 0, sizeof(all->batches));
+  all->count = 0;
 }
 
 /* --- Work -------------------------------------------------------------------- */
@@ -101,6 +130,35 @@ void gpufi_h5_batches_fini(gpufi_h5_batches *all) {
 static bool is_packed(const gpufi_strided *layout, const gpuf_tensor *tensor) {
   return gpufi_strided_is_contiguous(layout) &&
          (uintptr_t)tensor->data % GPUFI_STRIDED_UNIT_NBYTES_MAX == 0;
+}
+
+gpuf_status gpufi_h5_batches_find_chunks(const gpufi_h5_batches *all, gpufi_h5_batch *b,
+                                         gpuf_error *err) {
+  uint8_t *first = NULL;
+  b->d_chunks = b->d_raw;
+  if (all->chunks.raw_nbytes != all->chunks.raw_pitch_nbytes) {
+    return GPUF_OK;
+  }
+  for (size_t i = 0; i < b->chunks.count; i++) {
+    gpuf_tensor in_chunk, in_tensor;
+    const gpuf_status status =
+        gpufi_h5_transfer_views(all->transfer, b->first + (int64_t)i, b->d_raw, b->channel->device,
+                                &in_chunk, &in_tensor, err);
+    if (status != GPUF_OK) {
+      return status;
+    }
+    const gpufi_packing whole = gpufi_packing_whole(&in_tensor, b->d_raw);
+    uint8_t *const at = in_tensor.data;
+    first = i == 0 ? at : first;
+    if (gpuf_tensor_nbytes(&in_tensor) != all->chunks.raw_nbytes ||
+        !gpufi_strided_is_contiguous(&whole.layout) ||
+        (uintptr_t)first % CHUNKS_ALIGNMENT_NBYTES != 0 ||
+        (uintptr_t)at - (uintptr_t)first != i * all->chunks.raw_pitch_nbytes) {
+      return GPUF_OK;
+    }
+  }
+  b->d_chunks = first;
+  return GPUF_OK;
 }
 
 gpuf_status gpufi_h5_batch_copy(const gpufi_h5_batches *all, const gpufi_h5_batch *b,

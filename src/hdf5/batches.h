@@ -8,14 +8,15 @@
 
 #define GPUFI_H5_BATCH_COUNT 3
 
-/* Used by one thread. Zeroed before gpufi_h5_batches_init, but for the ranges. */
+/* Used by one thread. Zeroed before gpufi_h5_batches_init, but for what is the caller's. */
 typedef struct gpufi_h5_batches {
   /* Ranges of the grid's chunks, one behind the other, that take turns with their batches, each of
    * which has chunks of one range: where each of them ends. NULL: all is one. The caller's. */
   const int64_t *range_ends;
   size_t range_count;
-  size_t next_range; /* whose turn it is */
-  int64_t round;     /* how many full batches of each have been before */
+  size_t batch_max_nbytes; /* of raw chunks; 0: what suits the tensor. The caller's */
+  size_t next_range;       /* whose turn it is */
+  int64_t round;           /* how many full batches of each have been before */
 
   gpufi_h5_session *session;
   const gpufi_h5_transfer *transfer;
@@ -50,11 +51,16 @@ void gpufi_h5_batches_fini(gpufi_h5_batches *all);
 gpuf_status gpufi_h5_batches_run(gpufi_h5_batches *all, gpuf_status status,
                                  const gpufi_h5_batch_steps *steps, void *by, int64_t *done,
                                  gpuf_error *err);
+/* Let the batch's raw chunks be the tensor's own bytes, if it has them as the device takes them:
+ * one behind the other, whole, in a row. Else they are at d_raw, to be copied. */
+gpuf_status gpufi_h5_batches_find_chunks(const gpufi_h5_batches *all, gpufi_h5_batch *b,
+                                         gpuf_error *err);
 /* Enqueue a copy between two tensors of one shape on the device, on the batch's stream. */
 gpuf_status gpufi_h5_batch_copy(const gpufi_h5_batches *all, const gpufi_h5_batch *b,
                                 const gpuf_tensor *dst, const gpuf_tensor *src, gpuf_error *err);
 
-/* Writing, the first of the steps: gather the batch's chunks from the tensor, and encode them. */
+/* Writing, the first of the steps: gather the batch's chunks from the tensor where they do not lie
+ * there as they are encoded, and encode them. */
 gpuf_status gpufi_h5_batches_encode(const gpufi_h5_batches *all, gpufi_h5_batch *b,
                                     gpuf_error *err);
 

@@ -289,6 +289,53 @@ static void a_destination_that_repeats_an_element_is_refused(void) {
   close_file(file);
 }
 
+/* --- In place ----------------------------------------------------------------------- */
+
+#define PLACE_COLUMNS 256
+#define PLACE_CHUNK_ROWS 16
+
+/* Rows of a tensor on the device that has others before and behind them. */
+static gpuf_tensor rows_of(const gpuf_tensor *whole, int64_t first, int64_t count) {
+  gpuf_tensor rows = *whole;
+  CHECK_OK(gpuf_tensor_slice(&rows, 0, first, 1, count, &err));
+  return rows;
+}
+
+/* Chunks that lie in the tensor as the device takes them are encoded and decoded there, those of a
+ * batch with a part of a chunk, or at an odd address, are not: the bytes are the same, and the rows
+ * around them stay. */
+static void rows_come_and_go_in_place(void) {
+  static const int64_t counts[] = {PLACE_CHUNK_ROWS, 4 * PLACE_CHUNK_ROWS,
+                                   3 * PLACE_CHUNK_ROWS + 5};
+  const int64_t shape[] = {8 * PLACE_CHUNK_ROWS, PLACE_COLUMNS};
+  const int64_t chunk[] = {PLACE_CHUNK_ROWS, PLACE_COLUMNS};
+  const gpuf_h5_options options = {.struct_nbytes = sizeof(options), .chunk_shape = chunk};
+  for (size_t i = 0; i < sizeof(counts) / sizeof(counts[0]); i++) {
+    for (int64_t first = 1; first < 3; first++) {
+      const hid_t file = create_file();
+      gpuf_tensor src = create_cpu(GPUF_DTYPE_FLOAT32, 2, shape, 5);
+      gpuf_tensor expected = create_cpu(GPUF_DTYPE_FLOAT32, 2, shape, 9);
+      gpuf_tensor d_src = copy_to_device(&src), d_dst = copy_to_device(&expected);
+      const gpuf_tensor from = rows_of(&src, first, counts[i]);
+      const gpuf_tensor to = rows_of(&expected, first + 2, counts[i]);
+      const gpuf_tensor d_from = rows_of(&d_src, first, counts[i]);
+      const gpuf_tensor d_to = rows_of(&d_dst, first + 2, counts[i]);
+      CHECK_OK(gpuf_h5_write(file, "x", &d_from, &options, &err));
+      CHECK_OK(gpuf_h5_read(file, "x", &d_to, NULL, &err));
+      CHECK_OK(gpuf_copy(&to, &from, NULL, &err));
+      check_equal(&d_dst, &expected);
+      check_equal(&d_src, &src);
+      CHECK_OK(gpuf_h5_read(file, "x", &to, NULL, &err));
+      check_equal(&d_dst, &expected);
+      destroy(&src);
+      destroy(&expected);
+      destroy(&d_src);
+      destroy(&d_dst);
+      close_file(file);
+    }
+  }
+}
+
 static void a_failed_copy_to_the_device_is_an_error(void) {
   const hid_t file = create_file();
   gpuf_tensor expected;
@@ -415,6 +462,7 @@ int main(void) {
   TEST_ON_DEVICES(the_error_is_the_cpus);
   TEST_ON_DEVICES(a_destination_that_repeats_an_element_is_refused);
   TEST_ON_DEVICES(a_full_pool_leaves_it_to_the_cpu);
+  TEST_ON_DEVICES(rows_come_and_go_in_place);
   test_device = host_device;
   TEST(a_failed_copy_to_the_device_is_an_error);
   TEST(without_device_memory_the_cpu_decodes);

@@ -7,6 +7,9 @@
 #include "hdf5/batches.h"
 #include "hdf5/chunk_shape.h"
 
+/* The queue should hold so many batches at least, so that there is one for the writer. */
+#define BATCHES_IN_QUEUE 4
+
 typedef struct encoder {
   gpufi_h5_batches all;
   gpufi_checkpoint_queue *queue;
@@ -136,6 +139,7 @@ static gpuf_status encode(encoder *e, const gpufi_h5_transfer *transfer, int64_t
   if (status != GPUF_OK) {
     return status;
   }
+  e->all.batch_max_nbytes = gpufi_checkpoint_queue_nbytes(e->queue) / BATCHES_IN_QUEUE;
   status = gpufi_h5_batches_init(&e->all, NULL, transfer, err);
   if (status == GPUF_OK &&
       !gpufi_checkpoint_queue_holds(e->queue, gpufi_chunks_encoded_nbytes(&e->all.chunks))) {

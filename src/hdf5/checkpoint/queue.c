@@ -108,9 +108,14 @@ static bool find_range(gpufi_checkpoint_queue *queue, gpufi_checkpoint_batch *ba
 
 /* --- The committer ------------------------------------------------------------ */
 
+size_t gpufi_checkpoint_queue_nbytes(const gpufi_checkpoint_queue *queue) {
+  const size_t on_device = queue->rings[GPUFI_CHECKPOINT_ON_DEVICE].nbytes;
+  const size_t on_host = queue->rings[GPUFI_CHECKPOINT_ON_HOST].nbytes;
+  return on_device > on_host ? on_device : on_host;
+}
+
 bool gpufi_checkpoint_queue_holds(const gpufi_checkpoint_queue *queue, size_t nbytes) {
-  return nbytes <= queue->rings[GPUFI_CHECKPOINT_ON_DEVICE].nbytes ||
-         nbytes <= queue->rings[GPUFI_CHECKPOINT_ON_HOST].nbytes;
+  return nbytes <= gpufi_checkpoint_queue_nbytes(queue);
 }
 
 gpuf_status gpufi_checkpoint_queue_get(gpufi_checkpoint_queue *queue, size_t count, size_t nbytes,

@@ -68,6 +68,8 @@ void gpufi_checkpoint_queue_reset(gpufi_checkpoint_queue *queue);
 
 /* --- For the committer -------------------------------------------------------- */
 
+/* The longer ring's. */
+size_t gpufi_checkpoint_queue_nbytes(const gpufi_checkpoint_queue *queue);
 /* Whether the rings hold batches of so many bytes at all. */
 bool gpufi_checkpoint_queue_holds(const gpufi_checkpoint_queue *queue, size_t nbytes);
 /* Get a batch with room for `count` chunks and `nbytes` of memory, on the device if it has some.

@@ -3,14 +3,20 @@
 #include <dirent.h>
 #include <errno.h>
 #include <inttypes.h>
+#include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "base/arithmetic.h"
 #include "base/error.h"
+#include "core/workers.h"
 #include "hdf5/checkpoint/seal.h"
+
+/* Threads that remove the shards of a step, with the calling one. */
+#define REMOVERS_MAX 16
 
 /* "-", 20 digits, ".", 16 digits, ".", 5 digits, ".h5". */
 _Static_assert(GPUFI_CHECKPOINT_PREFIX_NBYTES_MAX + 47 < GPUFI_CHECKPOINT_FILE_NAME_NBYTES,
@@ -114,18 +120,62 @@ static gpuf_status remove_shard(const gpufi_checkpoint_folder *folder, const fou
              : gpufi_fail_system(err, "removing the older shard", path.text, errno);
 }
 
-gpuf_status gpufi_checkpoint_shards_remove(const gpufi_checkpoint_folder *folder, int64_t step,
-                                           const uint64_t *kept, gpuf_error *err) {
+/* What several threads remove: the system takes as long for a file as its cached pages are many. */
+typedef struct removing {
+  const gpufi_checkpoint_folder *folder;
   found_shards list;
-  gpuf_status first = list_shards(folder, &list, err);
-  for (size_t i = 0; i < list.count; i++) {
-    if (list.all[i].step == step && (!kept || list.all[i].set != *kept)) {
-      const gpuf_status status = remove_shard(folder, &list.all[i], first == GPUF_OK ? err : NULL);
-      first = first == GPUF_OK ? status : first;
+  size_t next;           /* atomic */
+  pthread_mutex_t mutex; /* guards what follows */
+  gpuf_status status;    /* the first failure */
+  gpuf_error error;
+} removing;
+
+/* Each thread does this. */
+static void remove_shards(void *arg) {
+  removing *const r = arg;
+  size_t i;
+  while ((i = __atomic_fetch_add(&r->next, 1, __ATOMIC_RELAXED)) < r->list.count) {
+    gpuf_error error = {0};
+    const gpuf_status status = remove_shard(r->folder, &r->list.all[i], &error);
+    pthread_mutex_lock(&r->mutex);
+    if (status != GPUF_OK && r->status == GPUF_OK) {
+      r->status = status;
+      r->error = error;
+    }
+    pthread_mutex_unlock(&r->mutex);
+  }
+}
+
+/* Only those of the step, and not those of the set `kept`. */
+static void select_shards(found_shards *list, int64_t step, const uint64_t *kept) {
+  size_t count = 0;
+  for (size_t i = 0; i < list->count; i++) {
+    if (list->all[i].step == step && (!kept || list->all[i].set != *kept)) {
+      list->all[count++] = list->all[i];
     }
   }
-  free(list.all);
-  return first;
+  list->count = count;
+}
+
+gpuf_status gpufi_checkpoint_shards_remove(const gpufi_checkpoint_folder *folder, int64_t step,
+                                           const uint64_t *kept, gpuf_error *err) {
+  gpufi_workers workers = {0};
+  removing r = {.folder = folder};
+  const gpuf_status listed = list_shards(folder, &r.list, err);
+  select_shards(&r.list, step, kept);
+  if (r.list.count > 0) {
+    const size_t others = gpufi_min_nbytes(r.list.count, REMOVERS_MAX) - 1;
+    pthread_mutex_init(&r.mutex, NULL);
+    gpufi_workers_start(&workers, (int32_t)others, remove_shards, &r);
+    remove_shards(&r);
+    gpufi_workers_wait(&workers);
+    pthread_mutex_destroy(&r.mutex);
+  }
+  free(r.list.all);
+  if (listed == GPUF_OK && r.status != GPUF_OK && err) {
+    *err = r.error;
+  }
+  return listed == GPUF_OK ? r.status : listed;
 }
 
 /* Whether the shard belongs to no checkpoint: its step has none, or one of another set. */

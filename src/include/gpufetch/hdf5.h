@@ -217,8 +217,9 @@ GPUF_API gpuf_status gpuf_h5_read_dataset(gpuf_h5_id dataset, const gpuf_tensor 
  *     newer); one thread reads those of other files.
  *   - Several threads decode them. Where `dst` is on a device and the chunks are gpufetch's, of at
  *     most 32 MiB, they cross the link encoded and the device decodes them, except for the forms
- *     that it leaves to the CPU (docs/reading.md). This takes 100 MiB of device memory, or 300 for
- *     chunks of 32 MiB; where they are lacking, the threads decode all chunks. */
+ *     that it leaves to the CPU (docs/reading.md). This takes 100 MiB of device memory, or up to
+ *     500 for more than 1 GiB where there is so much, or 300 for chunks of 32 MiB; where they are
+ *     lacking, the threads decode all chunks. */
 GPUF_API gpuf_status gpuf_h5_read_region(gpuf_h5_id dataset, const int64_t *start,
                                          const gpuf_tensor *dst, const gpuf_h5_options *options,
                                          gpuf_error *err);
