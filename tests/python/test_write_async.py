@@ -189,6 +189,54 @@ def test_a_failure_of_a_thread_is_logged_and_raised(
     file.close()
 
 
+HELD = """
+import sys
+import h5py, numpy as np
+import gpufetch as gf
+from gpufetch.hdf5._binding import phil
+x = np.sin(np.arange(600_000, dtype=np.float32)).reshape(200, 3000)
+with h5py.File(sys.argv[1], "w") as file:
+    file["y"] = 1
+    def wait(*_):
+        future = gf.hdf5.write_async(file, "x", x, thread=True, max_nbytes=1)
+        for call in (future.result, lambda: future.wait_copied(20), future.close):
+            try:
+                call()
+            except RuntimeError as error:
+                print(error)
+        print(future.done())
+        return future
+    if sys.argv[2] == "visititems":
+        future = file.visititems(wait)
+    else:
+        with phil:
+            future = wait()
+    assert np.array_equal(future.result(60)[:], x)
+    with phil:  # which no thread needs any more
+        future.wait_copied()
+        future.result()
+        future.close()
+"""
+
+
+@pytest.mark.parametrize("way", ["visititems", "phil"])
+def test_waiting_for_a_thread_with_the_lock_that_it_needs_is_refused(
+    tmp_path: Path, way: str
+) -> None:
+    done = subprocess.run(
+        [sys.executable, "-c", HELD, tmp_path / "file.h5", way],
+        capture_output=True,
+        text=True,
+        timeout=60,
+    )
+    assert done.returncode == 0, done.stderr
+    *refused, is_done = done.stdout.splitlines()
+    assert len(refused) == 3 and is_done == "False"
+    for line in refused:
+        assert line.startswith("<gpufetch.hdf5.WriteFuture of 'x'> is finished by a thread that")
+        assert line.endswith("wait after that, or write without thread=True")
+
+
 EXIT = """
 import sys
 import h5py, numpy as np

@@ -75,6 +75,15 @@ class _Finisher:
         with contextlib.suppress(MemoryError):  # then those who wait look a moment later
             self._changed.put(None)
 
+    def check_may_wait(self, until_copied: bool = False) -> None:
+        """RuntimeError where what this thread would wait for waits for this thread."""
+        if phil._is_owned() and not (self.is_copied if until_copied else self.is_done):
+            raise RuntimeError(
+                f"{self._what} is finished by a thread that needs h5py's lock, which "
+                "this thread holds, as in a function that visititems calls: wait after that, or "
+                "write without thread=True"
+            )
+
     def wait(self, timeout_ns: int, until_copied: bool) -> bool:
         """As _core.h5_write_wait. An item of the queue only says that it is time to look."""
         end = time.monotonic_ns() + timeout_ns
@@ -90,6 +99,7 @@ class _Finisher:
 
     def wait_done(self) -> None:
         """Wait for the end, whatever it is."""
+        self.check_may_wait()
         while not self.is_done:
             try:
                 self._changed.get(timeout=_SLICE_NS / 1e9)
@@ -102,7 +112,9 @@ class WriteFuture:
     """A write in flight, which :func:`write_async` has begun.
 
     HDF5 is entered by the methods, on the thread that calls them, while h5py's lock is held; with
-    ``thread=True`` by a thread of gpufetch instead. One thread at a time uses a future.
+    ``thread=True`` by a thread of gpufetch instead. Then ``result``, ``wait_copied`` and ``close``
+    of an unfinished write raise RuntimeError on a thread that holds h5py's lock itself, as in a
+    function that ``visititems`` calls. One thread at a time uses a future.
 
     A future that is dropped before it is done is given up, with a ResourceWarning, unless it has a
     thread: a new dataset is removed again, and a region is left partly written. The same holds at
@@ -172,6 +184,8 @@ class WriteFuture:
     def _await(self, timeout: float | None, *, until_copied: bool) -> None:
         check_timeout(timeout)
         _core.check_process(self._process_id)
+        if self._finisher is not None:
+            self._finisher.check_may_wait(until_copied)
         end = None if timeout is None else time.monotonic_ns() + int(min(timeout * 1e9, 2**62))
         while True:
             left = _SLICE_NS if end is None else max(end - time.monotonic_ns(), 0)
