@@ -32,9 +32,8 @@ _logger = logging.getLogger("concurrent.futures")
 _watchers = Workers(64)
 """Each thread waits for one copy that somebody wants to be told of, and calls the callbacks."""
 _settlers = Workers(64)
-"""Each thread waits for one copy of which the base class is to be told. They are apart, and nobody
-waits for them at exit, because they may wait for ever: for a lock that concurrent.futures.wait
-leaves held where Ctrl-C comes while it takes it."""
+"""Each thread waits for one copy of which the base class is to be told. Nobody waits for them at
+exit: they may come to a lock that is held."""
 
 atexit.register(_watchers.end)
 

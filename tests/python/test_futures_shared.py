@@ -238,6 +238,51 @@ def test_more_futures_than_threads_are_all_told(x: Any) -> None:
         np.testing.assert_array_equal(future.result(), np.arange(i + 1))
 
 
+@pytest.mark.parametrize("held", ["future", "waiter", "event"])
+def test_a_lock_that_stays_held_holds_up_no_other_future(held: str) -> None:
+    """As an exception of a signal's handler may leave it, within wait or as_completed."""
+    from gpufetch import _outcome
+
+    small = gf.to_device(np.arange(3), device="host:0")
+    may_end, all_held = threading.Event(), threading.Event()
+    _core._host_faults(latency_us=300e3)
+    futures = [gf.fetch_async(small) for _ in range(70)]
+    install = concurrent.futures._base._create_and_install_waiters  # type: ignore[attr-defined]
+    waiters = [install([future], "_AS_COMPLETED") for future in futures]
+    locks = {
+        "future": [future._condition for future in futures],
+        "waiter": [waiter.lock for waiter in waiters],
+        "event": [waiter.event._cond for waiter in waiters],
+    }[held]
+
+    def hold() -> None:
+        for lock in locks:
+            lock.acquire()
+        all_held.set()
+        may_end.wait(60)
+        for lock in locks:
+            lock.release()
+
+    holder = threading.Thread(target=hold)
+    holder.start()
+    try:
+        assert all_held.wait(60)
+        others = [gf.fetch_async(small) for _ in range(70)]
+        assert len(concurrent.futures.wait(others, timeout=60).done) == 70
+        wait_for_threads()
+        assert not any(waiter.finished_futures for waiter in waiters)
+        dropped = weakref.ref(futures.pop())
+        waiters.pop()
+        wait_until(lambda: gc.collect() >= 0 and dropped() is None)
+    finally:
+        may_end.set()
+        holder.join()
+    for future, waiter in zip(futures, waiters, strict=True):
+        assert waiter.event.wait(60) and waiter.finished_futures == [future]
+    assert concurrent.futures.wait(futures, timeout=60).done == set(futures)
+    wait_until(lambda: not _outcome._retriers._running)
+
+
 def test_without_a_thread_the_caller_waits(x: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     def no_thread(*_: Any) -> None:
         raise RuntimeError("can't start new thread")

@@ -53,7 +53,7 @@ MAY_IMPORT = {
     "_strides": set(),
     "_subscript": set(),
     "_text": set(),
-    "_outcome": {"_core"},
+    "_outcome": {"_threads", "_core"},
     "_part": {"_checks"},
     "_threads": {"_core"},
     "_tracebacks": set(),

@@ -22,7 +22,7 @@ import numpy.typing as npt
 
 from gpufetch import _core
 from gpufetch._checks import check_timeout
-from gpufetch._outcome import settle
+from gpufetch._outcome import LOCK_S, settle
 from gpufetch._subscript import expanded
 from gpufetch._threads import Workers, log_exception
 from gpufetch._view import HistogramResult, OverviewResult, View
@@ -91,17 +91,19 @@ class RemoteFuture(ThreadFuture[npt.NDArray[Any]]):
 
     def _run(self, read: Callable[[], npt.NDArray[Any]]) -> None:
         """On a thread of gpufetch's, which calls this again after a MemoryError."""
-        reads = _core.run_locked(self._condition, -1, "", self._begin)
+        try:
+            reads = _core.run_locked(self._condition, LOCK_S, "", self._begin)
+        except TimeoutError:  # Ctrl-C has left it held, so that nobody cancels
+            reads = self._begin()
         values = error = None
         try:
             values = read() if reads else None
         except BaseException as caught:
             error = caught
         try:
-            settle(self, values, error)
+            settle(self, values, error, self._invoke_callbacks)
         finally:
             del error  # its traceback has this frame
-        self._invoke_callbacks()
 
     def _begin(self) -> bool:
         if self._state == "PENDING":
