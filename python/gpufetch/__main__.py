@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import argparse
+import contextlib
+import io
 import os
 import sys
 from collections.abc import Iterator, Sequence
@@ -21,18 +23,29 @@ __all__ = ["main"]
 def main(argv: Sequence[str] | None = None) -> int:
     """Run the command line; returns the exit status: 0, 1 for a failure, 2 for wrong usage.
 
-    Of `verify`, 1 is damage, and 3 what could not be checked.
+    Of `verify`, 1 is damage, and 3 what could not be checked, or said.
     """
     arguments = _parser().parse_args(argv)
+    if arguments.run is not _plugin_path and isinstance(sys.stdout, io.TextIOWrapper):
+        sys.stdout.reconfigure(errors="backslashreplace")  # of a path, the shell needs the bytes
     try:
-        return int(arguments.run(arguments))
-    except BrokenPipeError:
-        # The reader of a pipe has gone (gpufetch ls FILE | head): let the flush at exit succeed.
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        return 1
+        status = int(arguments.run(arguments))
+        print(end="", flush=True)
     except (MemoryError, OSError, RuntimeError, ValueError) as error:
-        print(f"gpufetch {arguments.command}: {printable(str(error))}", file=sys.stderr)
-        return 1
+        _complain(arguments, error)
+        return int(arguments.failure)
+    return status
+
+
+def _complain(arguments: argparse.Namespace, error: BaseException) -> None:
+    """Print an error; from then on, what cannot be printed goes nowhere."""
+    try:
+        print(end="", flush=True)
+    except OSError:  # else the flush at exit fails again, and the exit status is Python's
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+    if not isinstance(error, BrokenPipeError):  # the reader has gone: gpufetch ls FILE | head
+        with contextlib.suppress(OSError):
+            print(f"gpufetch {arguments.command}: {printable(str(error))}", file=sys.stderr)
 
 
 def _parser() -> argparse.ArgumentParser:
@@ -40,6 +53,7 @@ def _parser() -> argparse.ArgumentParser:
         prog="gpufetch", description="Arrays from GPU memory to NumPy, HDF5 and notebooks."
     )
     parser.add_argument("--version", action="version", version=f"gpufetch {gf.__version__}")
+    parser.set_defaults(failure=1)
     commands = parser.add_subparsers(dest="command", required=True, metavar="COMMAND")
     for add in (
         _add_info,
@@ -94,13 +108,12 @@ def _ls(arguments: argparse.Namespace) -> int:
     status = 0
     for path in arguments.file:
         try:
-            for line in ls_lines(path):
-                print(printable(line))
+            lines = list(ls_lines(path))
         except OSError as error:
-            if isinstance(error, BrokenPipeError):
-                raise
-            print(f"gpufetch ls: {printable(str(error))}", file=sys.stderr)
+            _complain(arguments, error)
             status = 1
+        else:
+            print(*map(printable, lines), sep="\n")
     return status
 
 
@@ -109,28 +122,38 @@ def _add_verify(commands: Any) -> None:
         "verify",
         help="read every chunk of HDF5 files and checkpoints, and name what is damaged",
         epilog="The exit status is 0 where all is whole, 1 where something is damaged, 2 for wrong "
-        "usage, and 3 where nothing was found damaged, and something could not be checked: the "
-        "system refused it, or there is nothing.",
+        "usage, and 3 where nothing was found damaged, and something could not be checked or "
+        "printed: the system refused it, or there is nothing.",
     )
     parser.add_argument("path", type=Path, nargs="+", help="a file, or a folder of files")
-    parser.set_defaults(run=_verify)
+    parser.set_defaults(run=_verify, failure=3)
 
 
 def _verify(arguments: argparse.Namespace) -> int:
     damage_count = refusal_count = 0
+
+    def say(line: str) -> int:
+        """Print a line; 1 where that is refused, and checking goes on."""
+        try:
+            print(printable(line), flush=True)
+        except OSError as error:
+            _complain(arguments, error)
+            return 1
+        return 0
+
     for path in arguments.path:
         try:
             files = files_of(path)
             if not files:
                 raise FileNotFoundError(f"no HDF5 file in {path}")
-        except OSError as error:
-            print(printable(f"{path}: could not be checked: {error}"))
+        except (OSError, ValueError) as error:
+            say(f"{path}: could not be checked: {error}")
             refusal_count += 1
             continue
         for file in files:
             verification = Verification(file)
             for line in verification.lines(progress=sys.stderr.isatty()):
-                print(printable(line))
+                refusal_count += say(line)
             damage_count += verification.damage_count
             refusal_count += verification.refusal_count
     if damage_count:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -251,3 +252,55 @@ def test_names_from_a_file_are_printed_without_control_characters(
     assert "soft\\r" in out
     assert "-> /to\\x07" in out
     assert "é ü/" in out
+
+
+def in_a_shell(command: str, folder: Path, **variables: str) -> subprocess.CompletedProcess[str]:
+    gpufetch = f"{sys.executable} -m gpufetch"
+    return subprocess.run(
+        ["bash", "-o", "pipefail", "-c", command.replace("gpufetch", gpufetch)],
+        capture_output=True,
+        text=True,
+        errors="replace",
+        cwd=folder,
+        env={**os.environ, **variables},
+        timeout=120,
+    )
+
+
+@pytest.fixture
+def umlaut(tmp_path: Path) -> Path:
+    """A folder with two whole files, the first of which has a name beyond ASCII, and a bad one."""
+    for name in ("a.h5", "b.h5", "bad.h5"):
+        with h5py.File(tmp_path / name, "w") as file:
+            file["\u00fc" if name == "a.h5" else "x"] = np.arange(3)
+    content = bytearray((tmp_path / "bad.h5").read_bytes())
+    content[:8] = bytes(8)
+    (tmp_path / "bad.h5").write_bytes(content)
+    return tmp_path
+
+
+@pytest.mark.parametrize("encoding", ["ascii", "latin-1", "utf-8"])
+def test_names_that_stdout_cannot_encode_are_escaped(umlaut: Path, encoding: str) -> None:
+    done = in_a_shell("gpufetch verify a.h5 b.h5", umlaut, PYTHONIOENCODING=f"{encoding}:strict")
+    assert done.returncode == 0, done.stderr
+    assert "a.h5: 1 dataset, 24 B: whole" in done.stdout and "b.h5: 1 dataset" in done.stdout
+    with h5py.File(umlaut / "a.h5", "a") as file:
+        file["\u65e5"] = 1
+    done = in_a_shell("gpufetch ls a.h5 b.h5", umlaut, PYTHONIOENCODING="ascii")
+    assert done.returncode == 0 and done.stderr == ""
+    assert "\n  \\xfc " in done.stdout and "\n  \\u65e5 " in done.stdout
+    assert done.stdout.count("any HDF5 reads every dataset") == 2
+
+
+@pytest.mark.parametrize("where", ["> /dev/full", "| true", ">&-"])
+def test_what_cannot_be_printed_is_not_called_damaged(umlaut: Path, where: str) -> None:
+    """And what follows is checked: the exit status is that of the damage in the last file."""
+    is_closed = where == ">&-"
+    for files, status in (("a.h5 b.h5", 0 if is_closed else 3), ("a.h5 bad.h5", 1)):
+        done = in_a_shell(f"gpufetch verify {files} {where}", umlaut)
+        assert done.returncode == status, done.stderr
+        assert "Traceback" not in done.stderr and "Exception ignored" not in done.stderr
+    done = in_a_shell(f"gpufetch ls a.h5 b.h5 {where}", umlaut)
+    assert done.returncode == 1 - is_closed, done.stderr
+    assert ("No space left" in done.stderr) == (where == "> /dev/full")
+    assert "Traceback" not in done.stderr and "Exception ignored" not in done.stderr

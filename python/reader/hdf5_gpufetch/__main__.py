@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import io
 import os
 import sys
 from collections.abc import Sequence
@@ -20,6 +21,8 @@ _CODECS = ("gzip", "none", "gpufetch")
 def main(argv: Sequence[str] | None = None) -> int:
     """Run the command line; returns the exit status: 0, 1 for a failure, 2 for wrong usage."""
     arguments = _parser().parse_args(argv)
+    if arguments.run is not _plugin_path and isinstance(sys.stdout, io.TextIOWrapper):
+        sys.stdout.reconfigure(errors="backslashreplace")  # of a path, the shell needs the bytes
     try:
         return int(arguments.run(arguments))
     except BrokenPipeError:
