@@ -154,34 +154,20 @@ static bool ignores_disabled_locks(const gpufi_h5_api *api, hid_t fapl) {
          ignores;
 }
 
-/* Learn about the file, of which nothing is left if it `is_cut`. An empty one is not truncated:
- * ext4 begins to write a file to the disk when it is closed if it was truncated to nothing before.
- * 0, or errno. */
-static int learn(open_file *f, bool is_cut) {
-  struct stat status;
-  if (fstat(f->fd, &status) != 0) {
-    return errno;
-  }
-  f->device = status.st_dev;
-  f->inode = status.st_ino;
-  f->size = is_cut ? 0 : (haddr_t)status.st_size;
-  return is_cut && status.st_size > 0 ? gpufi_h5_io_truncate(f->fd, 0) : 0;
-}
-
 /* Open the file and learn about it. 0, or errno. */
 static int open_path(open_file *f, const char *path, unsigned flags, bool is_recycled) {
+  struct stat status;
   int open_flags = flags & FLAG_RDWR ? O_RDWR : O_RDONLY;
   open_flags |= flags & FLAG_CREAT ? O_CREAT : 0;
   open_flags |= flags & FLAG_EXCL ? O_EXCL : 0;
-  f->fd = gpufi_open(path, open_flags, 0666);
-  if (f->fd < 0) {
-    return errno;
-  }
-  const int code = learn(f, flags & FLAG_TRUNC && !is_recycled);
+  const int code =
+      gpufi_h5_io_open(path, open_flags, flags & FLAG_TRUNC && !is_recycled, &f->fd, &status);
   if (code != 0) {
-    close(f->fd);
     return code;
   }
+  f->device = status.st_dev;
+  f->inode = status.st_ino;
+  f->size = (haddr_t)status.st_size;
   f->eof = is_recycled ? 0 : f->size;
   return 0;
 }

@@ -7,6 +7,8 @@
 #include <sys/uio.h>
 #include <unistd.h>
 
+#include "base/system.h"
+
 int gpufi_h5_io_read(int fd, uint64_t offset, void *bytes, size_t nbytes) {
   size_t done = 0;
   while (done < nbytes) {
@@ -54,6 +56,29 @@ int gpufi_h5_io_truncate(int fd, uint64_t nbytes) {
 
 int gpufi_h5_io_lock(int fd, int operation) {
   UNINTERRUPTED(flock(fd, operation | LOCK_NB));
+}
+
+/* An empty file is not truncated: to ext4 that is O_TRUNC, too. */
+static int look_at(int fd, bool is_cut, struct stat *status) {
+  if (fstat(fd, status) != 0) {
+    return errno;
+  }
+  const bool has_bytes = status->st_size > 0;
+  status->st_size = is_cut ? 0 : status->st_size;
+  return is_cut && has_bytes ? gpufi_h5_io_truncate(fd, 0) : 0;
+}
+
+int gpufi_h5_io_open(const char *path, int flags, bool is_cut, int *fd, struct stat *status) {
+  *fd = gpufi_open(path, flags, 0666);
+  if (*fd < 0) {
+    return errno;
+  }
+  const int code = look_at(*fd, is_cut, status);
+  if (code != 0) {
+    close(*fd);
+    *fd = -1;
+  }
+  return code;
 }
 
 void gpufi_h5_io_map(gpufi_h5_target *target, int fd, uint64_t nbytes) {

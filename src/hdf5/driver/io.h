@@ -3,9 +3,14 @@
 #ifndef GPUFI_HDF5_DRIVER_IO_H
 #define GPUFI_HDF5_DRIVER_IO_H
 
+#include <stdbool.h>
 #include <stddef.h>
 #include <stdint.h>
+#include <sys/stat.h>
 
+/* Open the file, with open(2)'s flags but O_TRUNC, which ext4 takes as a request to write the file
+ * to the disk when it is closed; with `is_cut` nothing of it is left. *status says what it is. */
+int gpufi_h5_io_open(const char *path, int flags, bool is_cut, int *fd, struct stat *status);
 /* Bytes behind the end of the file are read as zeros. After a failure the contents of `bytes` are
  * undefined. */
 int gpufi_h5_io_read(int fd, uint64_t offset, void *bytes, size_t nbytes);
