@@ -15,6 +15,7 @@ from sanitizing import needs_deepbind
 import gpufetch as gf
 from gpufetch.__main__ import main
 from gpufetch.hdf5._new_file import new_file
+from gpufetch.hdf5._verify import Verification
 
 
 def run(capsys: pytest.CaptureFixture[str], *paths: Path) -> tuple[int, list[str]]:
@@ -61,6 +62,24 @@ def test_every_damaged_chunk_is_named(capsys: pytest.CaptureFixture[str], tmp_pa
     for part in ("'/u', chunk at (0, 0)", "'/u', chunk at (128, 0)", "'/sum', chunk at (70)"):
         assert sum(part in line and "damaged: dataset" in line for line in lines) == 1
     assert lines[-1].endswith(": 3 damaged")
+
+
+@pytest.mark.parametrize("is_replaced", [False, True])
+def test_a_file_that_loses_its_name_meanwhile_is_not_called_damaged(
+    tmp_path: Path, is_replaced: bool
+) -> None:
+    path = tmp_path / "run.h5"
+    write(path)
+    damage(path, "u", 0, 2)
+    verification = Verification(path)
+    lines = verification.lines()
+    assert "damaged: dataset '/u', chunk at (0, 0)" in next(lines)
+    path.rename(tmp_path / "older.h5")
+    if is_replaced:
+        write(path)
+    assert next(lines) == f"{path}: could not be checked: it was removed or replaced meanwhile"
+    assert "1 damaged, 1 could not be checked" in next(lines)
+    assert next(lines, None) is None
 
 
 @needs_deepbind

@@ -6,6 +6,7 @@ What the system refuses (a permission, a descriptor, memory) is no damage, and i
 from __future__ import annotations
 
 import errno
+import os
 import re
 from collections.abc import Iterator
 from pathlib import Path
@@ -58,6 +59,15 @@ def _fault(error: BaseException, where: str = "", *, of_file: bool = False) -> _
     return _Fault(where + (str(error) or "there is not enough memory"), is_refusal)
 
 
+def _file_at(path: Path) -> tuple[int, int] | None:
+    """Which file has this name, by its device and inode."""
+    try:
+        found = os.stat(path)
+    except OSError:
+        return None
+    return found.st_dev, found.st_ino
+
+
 def files_of(path: Path) -> list[Path]:
     """The file, or the HDF5 files of a folder, by their names.
 
@@ -88,6 +98,7 @@ class Verification:
 
     def __init__(self, path: Path) -> None:
         self._path = path
+        self._file = _file_at(path)
         self._dataset_count = self._nbytes = 0
         self._unchecked: list[str] = []
         self.damage_count = self.refusal_count = 0
@@ -97,7 +108,7 @@ class Verification:
 
         damage_count and refusal_count count.
         """
-        for fault in self._faults(progress):
+        for fault in self._excused(self._faults(progress)):
             self.damage_count += not fault.is_refusal
             self.refusal_count += fault.is_refusal
             kind = "could not be checked" if fault.is_refusal else "damaged"
@@ -113,6 +124,14 @@ class Verification:
         if self._unchecked:
             names = ", ".join(self._unchecked[:5]) + (", ..." if self._unchecked[5:] else "")
             yield f"{self._path}: without checksums, so that damage may not show: {names}"
+
+    def _excused(self, faults: Iterator[_Fault]) -> Iterator[_Fault]:
+        """The faults until the file loses its name, as checkpoints do that expire."""
+        for fault in faults:
+            if self._file and _file_at(self._path) != self._file:
+                yield _Fault("it was removed or replaced meanwhile", is_refusal=True)
+                return
+            yield fault
 
     def _faults(self, progress: bool) -> Iterator[_Fault]:
         try:  # libhdf5 may crash on damage that a checkpoint's seal shows
