@@ -4,11 +4,21 @@
 #include "arguments.h"
 #include "arrays.h"
 #include "attachment.h"
+#include "delegate.h"
 #include "devices.h"
 #include "dlpack_abi.h"
 #include "dlpack_out.h"
 #include "errors.h"
 #include "fetch.h"
+
+/* Make None, True or False of an argument `copy`; they outlive the call. */
+static int check_copy(PyObject **copy) {
+  if (*copy != Py_None && !PyBool_Check(*copy)) {
+    *copy = gpufi_py_delegate("gpufetch._checks", "check_copy", *copy, NULL, NULL);
+    Py_XDECREF(*copy);
+  }
+  return *copy ? 0 : -1;
+}
 
 /* --- NumPy and the CUDA Array Interface ---------------------------------- */
 
@@ -18,7 +28,8 @@ PyObject *gpufi_py_export_array(gpufi_py_device_array *self, PyObject *const *ar
   PyObject *dtype = nargs == 1 ? args[0] : Py_None, *copy = Py_None;
   PyObject *const names[] = {state->names.dtype, state->names.copy, NULL};
   PyObject **values[] = {&dtype, &copy};
-  if (gpufi_py_keywords("__array__", args, nargs, nargs == 1 ? 1 : 0, kwnames, names, values) < 0) {
+  if (gpufi_py_keywords("__array__", args, nargs, nargs == 1 ? 1 : 0, kwnames, names, values) < 0 ||
+      check_copy(&copy) < 0) {
     return NULL;
   }
   if (copy == Py_False) {
@@ -187,7 +198,7 @@ PyObject *gpufi_py_export_dlpack(gpufi_py_device_array *self, PyObject *const *a
                              NULL};
   PyObject **values[] = {&request.stream, &request.max_version, &request.dl_device, &request.copy};
   if (gpufi_py_keywords("__dlpack__", args, nargs, 0, kwnames, known, values) < 0 ||
-      check_request(self, &request) < 0) {
+      check_copy(&request.copy) < 0 || check_request(self, &request) < 0) {
     return NULL;
   }
   if (request.to_cpu) {

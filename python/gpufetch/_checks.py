@@ -5,10 +5,20 @@ from __future__ import annotations
 import operator
 import os
 import stat
-from numbers import Real
+from numbers import Integral, Real
 from typing import Any
 
-__all__ = ["check_int", "check_path", "check_regular", "check_text", "check_timeout", "int_text"]
+import numpy as np
+
+__all__ = [
+    "check_copy",
+    "check_int",
+    "check_path",
+    "check_regular",
+    "check_text",
+    "check_timeout",
+    "int_text",
+]
 
 
 def check_text(text: object, what: str, *, errors: str = "strict") -> None:
@@ -73,6 +83,16 @@ def check_timeout(timeout: Any, *, is_needed: bool = False) -> None:
     seconds = float(timeout)
     if not (seconds > 0 or (seconds == 0 and not is_needed)):  # NaN is neither
         raise ValueError(f"timeout {timeout!r} is not {wanted}")
+
+
+def check_copy(copy: Any) -> bool | None:
+    """The argument `copy` of many protocols: a bool, also NumPy's, 0 or 1, or None. TypeError."""
+    if copy is None or isinstance(copy, bool):
+        return copy
+    if isinstance(copy, np.bool_ | Integral) and copy in (0, 1):
+        return bool(copy)
+    kind = type(copy).__name__
+    raise TypeError(f"copy is {copy!r:.80}, of type {kind}: give True, False or None")
 
 
 def check_int(value: Any, what: str, low: int = -(2**63), high: int = 2**63 - 1) -> int:

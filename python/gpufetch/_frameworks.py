@@ -12,6 +12,7 @@ import numpy as np
 import numpy.typing as npt
 
 from gpufetch import _core
+from gpufetch._checks import check_copy
 from gpufetch._core import DeviceArray
 from gpufetch._dtypes import DTypeLike
 
@@ -273,13 +274,14 @@ def convert(x: Any, framework: Framework, *, copy: bool | None = None) -> Any:
     Raises
     ------
     TypeError
-        The framework has no such dtype.
+        The framework has no such dtype, or `copy` is none of these.
     ImportError
         The framework is not installed.
     ValueError
         `copy` is False and the memory cannot be shared, or the framework is not known. Also what
         `fetch` raises for a tensor that it cannot take.
     """
+    copy = check_copy(copy)
     module = _import(framework)
     if copy is not True and _TARGETS[framework].owns(module, x):
         return x

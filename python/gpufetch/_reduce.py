@@ -11,7 +11,7 @@ from typing import Any, Literal
 import numpy as np
 import numpy.typing as npt
 
-from gpufetch._checks import check_int
+from gpufetch._checks import check_copy, check_int
 from gpufetch._view import as_view
 
 __all__ = ["Histogram", "Method", "Overview", "Stats", "histogram", "overview", "stats"]
@@ -53,7 +53,7 @@ class Overview:
         """`values`; for "minmax", `values` and `high` stacked along a new first axis."""
         if self.high is None:
             return np.array(self.values, dtype=dtype, copy=copy)
-        if copy is False:
+        if check_copy(copy) is False:
             raise ValueError('method="minmax" gives two arrays: leave out copy=False')
         return np.array([self.values, self.high], dtype=dtype)
 

@@ -12,7 +12,7 @@ import numpy as np
 
 from gpufetch import _core
 from gpufetch._address_ranges import AddressRange, range_of
-from gpufetch._checks import check_text, check_timeout
+from gpufetch._checks import check_copy, check_text, check_timeout
 
 __all__ = ["ShareHandle", "Shared", "attach", "share", "shares", "unshare"]
 
@@ -167,7 +167,7 @@ def share(x: Any, *, copy: bool = False) -> ShareHandle:
 
     Releases the GIL; may be called from any thread.
     """
-    handle = ShareHandle(_core.share_export(x, copy=copy))
+    handle = ShareHandle(_core.share_export(x, copy=bool(check_copy(copy))))
     with contextlib.suppress(Exception):  # a listing goes without it; the share is there
         where = None if copy else range_of(_core.asdevice(x))
         _shares[bytes(handle)] = Shared(handle, where, os.getpid())

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import warnings
+from functools import partial
+from typing import Any
 
 import ml_dtypes
 import numpy as np
@@ -83,3 +85,46 @@ def test_to_device_like_an_ndarray_copies_on_the_cpu() -> None:
     a = data((30, 20))
     copy = gf.to_device(a.T, like=a)
     assert_same(copy, np.array(a.T, order="C"))
+
+
+# --- copy= ----------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("true", [True, np.True_, 1, np.int64(1)])
+def test_copy_is_true_however_that_is_said(true: Any) -> None:
+    x = np.arange(3.0)
+    assert not np.shares_memory(gf.convert(x, "numpy", copy=true), x)
+    with pytest.raises(BufferError, match="copy=True"):
+        gf.asdevice(x).__dlpack__(copy=true)
+    d_x = gf.to_device(x, device="host:0")
+    d_x.__dlpack__(copy=true, dl_device=(1, 0))
+    np.testing.assert_array_equal(gf.lazy(d_x).__array__(copy=true), x)
+
+
+@pytest.mark.parametrize("false", [False, np.False_, 0, np.uint8(0)])
+def test_copy_is_false_however_that_is_said(false: Any) -> None:
+    x = gf.to_device(np.arange(3.0), device="host:0")
+    extremes = gf.lazy(x).overview((2,), method="minmax")
+    for use in (x.__array__, gf.lazy(x).__array__, extremes.__array__):
+        with pytest.raises(ValueError, match="copy=False"):
+            use(copy=false)
+    with pytest.raises(BufferError, match="without a copy"):
+        x.__dlpack__(copy=false, dl_device=(1, 0))
+    with pytest.raises(ValueError, match="allow a copy"):
+        gf.convert(x, "numpy", copy=false)
+
+
+@pytest.mark.parametrize("neither", ["yes", 2, 1.0, []])
+def test_a_copy_that_is_neither_is_a_type_error(neither: Any) -> None:
+    x = gf.to_device(np.arange(3.0), device="host:0")
+    extremes = gf.lazy(x).overview((2,), method="minmax")
+    for use in (
+        x.__array__,
+        x.__dlpack__,
+        gf.lazy(x).__array__,
+        extremes.__array__,
+        partial(gf.convert, x, "numpy"),
+        partial(gf.share, x),
+    ):
+        with pytest.raises(TypeError, match=r"copy is .*: give True, False or None"):
+            use(copy=neither)

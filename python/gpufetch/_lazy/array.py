@@ -12,6 +12,7 @@ import numpy as np
 import numpy.typing as npt
 
 from gpufetch import _reduce
+from gpufetch._checks import check_copy
 from gpufetch._lazy.dask_array import to_dask
 from gpufetch._lazy.index_arrays import take
 from gpufetch._lazy.iter_chunks import CHUNK_NBYTES, iter_chunks
@@ -382,7 +383,7 @@ class LazyArray(NumPyFunctions):
 
         ValueError for `copy=False`, and for more than `max_fetch_nbytes` bytes.
         """
-        if copy is False:
+        if check_copy(copy) is False:
             raise ValueError(
                 f"a LazyArray on {self._device} cannot become a NumPy array without a copy: "
                 "leave out copy=False"
