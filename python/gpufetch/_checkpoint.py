@@ -215,12 +215,12 @@ class Checkpoint:
     def save(self, step: int, tree: Any, *, stream: Any = None) -> bool:
         """Take a snapshot of `tree`, and write it in the background as the checkpoint of `step`.
 
-        The tree is a dict, list or tuple, nested to any depth, of what :func:`gpufetch.hdf5.write`
-        takes in trees: tensors of any framework or NumPy, numbers, text, bytes and None; and of a
-        :class:`Part` for a tensor that is a box of an array that ranks hold together. All of it
-        may be changed once this returns. The snapshot has the work that is pending on the stream
-        which each tensor's producer names: for PyTorch, JAX and CuPy that is the calling thread's
-        current stream.
+        The tree is a dict, list or tuple, nested 100 deep at most, of what
+        :func:`gpufetch.hdf5.write` takes in trees: tensors of any framework or NumPy, numbers,
+        text, bytes and None; and of a :class:`Part` for a tensor that is a box of an array that
+        ranks hold together. All of it may be changed once this returns. The snapshot has the work
+        that is pending on the stream which each tensor's producer names: for PyTorch, JAX and CuPy
+        that is the calling thread's current stream.
 
         `stream` is the stream on which other work on the tensors is pending, as that of another
         thread: a stream of PyTorch or CuPy, any object with ``__cuda_stream__``, or an integer as

@@ -420,10 +420,17 @@ gpuf_status gpuf_h5_write_region_async(gpuf_h5_id dataset, const int64_t *start,
 }
 
 gpuf_status gpuf_h5_future_poll(gpuf_h5_future *future, bool *done, gpuf_error *err) {
+  gpuf_error error = {0};
   GPUFI_REQUIRE(done, err);
-  const gpuf_status status = wait_for(future, 0, false, err);
+  const gpuf_status status = wait_for(future, 0, false, &error);
   *done = status != GPUF_ERR_TIMEOUT;
-  return status == GPUF_ERR_TIMEOUT ? GPUF_OK : status;
+  if (!*done) {
+    return GPUF_OK;
+  }
+  if (status != GPUF_OK && err) {
+    *err = error;
+  }
+  return status;
 }
 
 gpuf_status gpuf_h5_future_wait(gpuf_h5_future *future, int64_t timeout_ns, gpuf_error *err) {

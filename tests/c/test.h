@@ -27,15 +27,27 @@ static jmp_buf test_exit;
     }                                                                                              \
   } while (0)
 
-/* `call` is a gpuf_ call whose last argument is &err. */
+/* What `err` has while a call that is to succeed runs. */
+#define CHECK_UNTOUCHED ((gpuf_status)0x5a)
+
+/* `call` is a gpuf_ call whose last argument is &err, which it leaves alone. */
 #define CHECK_OK(call)                                                                             \
   do {                                                                                             \
+    const gpuf_status check_before_ = err.status;                                                  \
+    const bool check_has_error_ = strstr(#call, "&err)") != NULL;                                  \
+    err.status = check_has_error_ ? CHECK_UNTOUCHED : check_before_;                               \
     gpuf_status check_status_ = (call);                                                            \
     if (check_status_ != GPUF_OK) {                                                                \
       printf("# %s:%d: %s gave %s: %s\n", __FILE__, __LINE__, #call,                               \
              gpuf_status_name(check_status_), err.message);                                        \
       longjmp(test_exit, 1);                                                                       \
     }                                                                                              \
+    if (check_has_error_ && err.status != CHECK_UNTOUCHED) {                                       \
+      printf("# %s:%d: %s gave GPUF_OK, and the error '%s'\n", __FILE__, __LINE__, #call,          \
+             err.message);                                                                         \
+      longjmp(test_exit, 1);                                                                       \
+    }                                                                                              \
+    err.status = check_before_;                                                                    \
   } while (0)
 
 /* `call` fails with `expected` and a message that contains `text`. */

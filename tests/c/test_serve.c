@@ -290,16 +290,17 @@ static void publish_again(void *arg) {
   republisher *own = arg;
   const gpuf_publish_options options = {
       .struct_nbytes = sizeof(options), .release = publish_again, .release_arg = own};
+  gpuf_error refused; /* `err` is that of the call which releases */
   const gpuf_status statuses[] = {
-      gpuf_server_publish(own->server, "again", &own->tensor, &options, &err),
-      gpuf_server_publish_int64(own->server, "n", 1, &err),
-      gpuf_server_publish_float64(own->server, "n", 1, &err),
-      gpuf_server_publish_text(own->server, "n", "1", &err),
-      gpuf_server_publish_step(own->server, 1, 1, &err),
+      gpuf_server_publish(own->server, "again", &own->tensor, &options, &refused),
+      gpuf_server_publish_int64(own->server, "n", 1, &refused),
+      gpuf_server_publish_float64(own->server, "n", 1, &refused),
+      gpuf_server_publish_text(own->server, "n", "1", &refused),
+      gpuf_server_publish_step(own->server, 1, 1, &refused),
   };
   own->count++;
   for (size_t i = 0; i < sizeof(statuses) / sizeof(statuses[0]); i++) {
-    own->refused_count += statuses[i] == GPUF_ERR_STATE && strstr(err.message, "stopped");
+    own->refused_count += statuses[i] == GPUF_ERR_STATE && strstr(refused.message, "stopped");
   }
 }
 

@@ -62,7 +62,7 @@ def write(
         and byte order; a number; or a list or tuple of numbers, which is stored as the array that
         NumPy makes of it. It may be changed once this returns.
 
-        Or a tree: a dict, list or tuple with tensors in it, nested to any depth, as a
+        Or a tree: a dict, list or tuple with tensors in it, nested 100 deep at most, as a
         ``state_dict``. It becomes a group, and :func:`read` of the group gives it back. Beside
         tensors it may hold numbers, text, bytes and ``None``, which come back as they were.
         Keys of a dict are text without ``/``, or all of them integers. Mappings of other types

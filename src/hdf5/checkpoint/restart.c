@@ -147,15 +147,19 @@ static gpuf_status open_listed(gpuf_restart *r, const gpufi_checkpoint_folder *f
 static gpuf_status open_from(gpuf_restart *r, const gpufi_checkpoint_folder *folder,
                              int64_t step_max, gpuf_restart_report *report, gpuf_error *err) {
   const gpuf_restart_report empty = *report;
+  gpuf_error error = {0};
   bool has_changed = true;
   gpuf_status status = GPUF_OK;
   gpufi_h5_context_set(&r->context);
   for (int times = 0; has_changed && times < LISTINGS_MAX; times++) {
     *report = empty;
     has_changed = false;
-    status = open_listed(r, folder, step_max, &has_changed, report, err);
+    status = open_listed(r, folder, step_max, &has_changed, report, &error);
   }
   gpufi_h5_context_set(NULL);
+  if (status != GPUF_OK && err) { /* of the last listing */
+    *err = error;
+  }
   return status;
 }
 

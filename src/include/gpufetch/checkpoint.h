@@ -71,10 +71,13 @@
  * that libhdf5 is loaded, which nothing else uses; GPUF_ERR_UNSUPPORTED where that fails, as for a
  * libhdf5 that is linked statically. A program that makes no HDF5 call of its own calls H5open, so
  * that the linker keeps libhdf5. While a thread forks, it waits until the writer is between two
- * of its HDF5 calls. H5close, called by the program with its own thread-safe libhdf5, closes the
- * library's open files too: the checkpoint that is being written fails, gpuf_restart_open and an
- * open restart's reads are GPUF_ERR_STATE, and HDF5 may print "infinite loop closing library", as
- * it does beside any other thread's calls.
+ * of its HDF5 calls. A function that the program's own thread-safe libhdf5 calls, such as that of
+ * H5Literate or H5Ovisit, runs with HDF5's lock held, for which the library's thread waits: there,
+ * gpuf_checkpoint_begin, _wait without a time-out and _close would wait for ever for a checkpoint
+ * that is being written. Call them outside. H5close, called by the program with its own thread-safe
+ * libhdf5, closes the library's open files too: the checkpoint that is being written fails,
+ * gpuf_restart_open and an open restart's reads are GPUF_ERR_STATE, and HDF5 may print "infinite
+ * loop closing library", as it does beside any other thread's calls.
  *
  * Thread-safety: calls on one checkpoint, or on one restart, take turns, and a call waits for those
  * of other threads; gpuf_checkpoint_wait may be called beside any other, but with ranks. No other
