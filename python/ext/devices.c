@@ -49,11 +49,12 @@ int gpufi_py_device_parse(const gpufi_py_state *state, PyObject *object, gpuf_de
     }
     return 0;
   }
-  const char *text = PyUnicode_Check(object) ? PyUnicode_AsUTF8AndSize(object, NULL) : NULL;
+  Py_ssize_t nbytes = 0;
+  const char *text = PyUnicode_Check(object) ? PyUnicode_AsUTF8AndSize(object, &nbytes) : NULL;
   if (PyErr_Occurred()) {
     return -1;
   }
-  if (!text || parse_device_text(text, device) < 0) {
+  if (!text || strlen(text) != (size_t)nbytes || parse_device_text(text, device) < 0) {
     PyErr_Format(text ? PyExc_ValueError : PyExc_TypeError,
                  "device %R is not understood: use \"cuda:0\", \"host:0\" or \"cpu\"", object);
     return -1;

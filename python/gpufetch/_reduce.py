@@ -212,8 +212,18 @@ def histogram(x: Any, bins: int = 64, range: tuple[float, float] | None = None) 
     ValueError
         The range is not finite, or too narrow for so many bins.
     TypeError
-        The tensor is complex.
+        The tensor is complex, or the range is not two numbers.
     """
-    limits = None if range is None else (float(range[0]), float(range[1]))
+    limits = None if range is None else _limits(range)
     counts, edges, rest = as_view(x).histogram(check_int(bins, "bins"), limits)
     return Histogram(counts, edges, *rest)
+
+
+def _limits(range: Any) -> tuple[float, float]:
+    try:
+        low, high = map(float, range)
+    except (TypeError, ValueError, OverflowError):
+        raise TypeError(f"range is {range!r:.80}: give two numbers, (low, high)") from None
+    if not (math.isfinite(low) and math.isfinite(high)):
+        raise ValueError(f"range ({low}, {high}) is not finite: give two finite numbers")
+    return low, high

@@ -210,6 +210,20 @@ def test_an_unknown_codec_is_refused(file: h5py.File) -> None:
         gf.hdf5.write(file, "x", np.arange(5), codec="gzip")  # type: ignore[arg-type]
 
 
+def test_errors_say_what_to_give_instead(file: h5py.File, tmp_path: Path) -> None:
+    x: Any = np.arange(5)
+    write: Any = gf.hdf5.write
+    with pytest.raises(ValueError, match=r"codec \[\] is unknown"):
+        write(file, "x", x, codec=[])
+    with pytest.raises(ValueError, match=r"attrs\[''\] is 1: give it a name"):
+        write(file, "x", x, attrs={"": 1})
+    with pytest.raises(TypeError, match="dest is Dataset: give an h5py File or Group"):
+        write(file.create_dataset("y", data=1), "x", x)
+    with pytest.raises(ValueError, match="names a folder: give the path of a file"):
+        gf.hdf5.save(f"{tmp_path}/new/", {"x": x})
+    assert list(file) == ["y"] and not (tmp_path / "new").exists()
+
+
 @pytest.mark.parametrize("x", [object(), "text", np.array(["a"]), np.array([None])])
 def test_what_is_no_tensor_is_refused(file: h5py.File, x: Any) -> None:
     with pytest.raises(TypeError):

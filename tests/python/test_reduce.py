@@ -361,3 +361,14 @@ def test_threads_reduce_at_once(device: str) -> None:
     for thread in threads:
         thread.join()
     assert found == [expected] * 60
+
+
+@pytest.mark.parametrize("limits", [(0,), 3, ("a", 1), (10**400, 1), (0, 1, 2)])
+def test_a_range_that_is_not_two_numbers_is_a_type_error(limits: Any) -> None:
+    with pytest.raises(TypeError, match=r"range is .*: give two numbers, \(low, high\)"):
+        gf.histogram(np.arange(3.0), 3, limits)
+
+
+def test_a_device_whose_name_has_a_nul_is_refused() -> None:
+    with pytest.raises(ValueError, match=r"device 'host:0\\x00x' is not understood"):
+        gf.to_device([1.0], device="host:0\0x")

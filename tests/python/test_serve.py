@@ -726,6 +726,18 @@ def test_a_read_only_folder_is_an_error_with_a_remedy(runtime: Path) -> None:
         gf.serve("run")
 
 
+def test_a_connection_file_may_be_a_path_and_a_name_is_text(runtime: Path, tmp_path: Path) -> None:
+    file = tmp_path / "here.json"
+    with gf.serve("run", connection_file=file) as server:
+        assert server.connection_file == str(file)
+    bad: Any
+    for bad in (b"run", 3):
+        with pytest.raises(TypeError, match=r"name is .*: give text"):
+            gf.serve(bad)
+    with pytest.raises(ValueError, match=r"connection_file .* is not UTF-8"):
+        gf.serve("run", connection_file="a\udcff.json")
+
+
 def test_a_port_in_use_is_an_error_with_a_remedy(runtime: Path) -> None:
     with gf.serve("test", transport="tcp") as server:
         port = json.loads(Path(server.connection_file).read_text())["shell_port"]

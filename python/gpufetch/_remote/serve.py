@@ -12,7 +12,7 @@ from typing import Any, Literal, NoReturn, final
 
 from gpufetch import _core, _share  # noqa: F401  (the order of what runs at exit)
 from gpufetch._address_ranges import AddressRange, range_of
-from gpufetch._checks import check_int, check_path, check_text, check_timeout
+from gpufetch._checks import check_int, check_text, check_timeout
 
 __all__ = ["Server", "serve", "servers"]
 
@@ -233,7 +233,7 @@ def _succeeds(call: Callable[..., None], *arguments: Any) -> bool:
 def serve(
     name: str | None = None,
     *,
-    connection_file: str | None = None,
+    connection_file: str | os.PathLike[str] | None = None,
     transport: Literal["tcp", "ipc"] | None = None,
     ip: str | None = None,
     port: int = 0,
@@ -291,10 +291,11 @@ def serve(
         A living server has the connection file.
     """
     for what, text in (("name", name), ("transport", transport), ("ip", ip)):
-        if isinstance(text, str):
+        if text is not None:
             check_text(text, what)
     if connection_file is not None:
-        check_path(connection_file, "connection_file")
+        connection_file = os.fspath(connection_file)
+        check_text(connection_file, "connection_file")
     if isinstance(port, bool):
         raise TypeError(f"port is {port}: give the first of five ports, or 0 for any that are free")
     check_int(port, "port, the first of five,", 0, _FIRST_PORT_MAX)

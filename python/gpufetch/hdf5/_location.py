@@ -25,7 +25,9 @@ def as_path(value: Any, role: str) -> str:
         check_path(value, role)
         check_regular(value)
         return os.fspath(value)
-    raise TypeError(f"{role} is {type(value).__name__}: give an h5py object or a file's path")
+    raise TypeError(
+        f"{role} is {type(value).__name__}: give an h5py File or Group, or a file's path"
+    )
 
 
 def check_open(item: h5py.Group | h5py.Dataset, role: str) -> None:

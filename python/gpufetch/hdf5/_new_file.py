@@ -37,8 +37,10 @@ def new_file(
     file's permissions; by default those of the file that it replaces.
 
     Raises FileExistsError where `dest` exists, unless `overwrite`; ValueError where it is no plain
-    file; OSError where the system refuses.
+    file, or ends with a slash as a folder does; OSError where the system refuses.
     """
+    if os.fsdecode(dest).endswith(os.sep):
+        raise ValueError(f"{os.fsdecode(dest)} names a folder: give the path of a file")
     path = Path(os.path.realpath(dest))
     old_mode = _check_replaceable(path, overwrite=overwrite)
     mode = old_mode if mode is None else mode

@@ -135,7 +135,7 @@ def write(
 
 def codec_number(codec: Any) -> int:
     """The gpuf_h5_codec of a codec's name; ValueError for one that is unknown."""
-    if codec not in _CODECS:
+    if not isinstance(codec, str | None) or codec not in _CODECS:
         raise ValueError(
             f"codec {codec!r} is unknown: give 'gpufetch', 'bitshuffle-lz4', or None for plain "
             "chunks"
@@ -147,6 +147,8 @@ def _check_attributes(attrs: Any) -> None:
     if not isinstance(attrs, Mapping):
         raise TypeError(f"attrs is of type {type(attrs).__name__}: give a dict of names and values")
     for key in attrs:
+        if key in ("", b""):
+            raise ValueError(f"attrs[{key!r}] is {attrs[key]!r:.80}: give it a name")
         if key in (MARK, MARK.encode()):
             raise ValueError(
                 f"attrs[{key!r}] is {attrs[key]!r}: that name is reserved, it says what a tree was "
