@@ -12,6 +12,7 @@
 #include <setjmp.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <string.h>
 #include <sys/stat.h>
 #include <unistd.h> /* TEMP_FAILURE_RETRY */
 
@@ -72,8 +73,17 @@ static inline int test_keeps_stdin(const struct stat *before) {
          after.st_ino == before->st_ino;
 }
 
+/* GPUFETCH_TEST_NAME chooses the tests whose names contain it. */
+static inline bool test_is_wanted(const char *name) {
+  const char *text = getenv("GPUFETCH_TEST_NAME");
+  return !text || strstr(name, text);
+}
+
 static inline void test_run(const char *name, void (*function)(void)) {
   static struct stat stdin_before;
+  if (!test_is_wanted(name)) {
+    return;
+  }
   if (test_count == 0 && fstat(STDIN_FILENO, &stdin_before) != 0) {
     test_failed_count++;
     printf("# run this with an open standard input\n");
