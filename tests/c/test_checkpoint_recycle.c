@@ -24,24 +24,31 @@ static gpuf_checkpoint_options recycling_options(void) {
   return options;
 }
 
-/* Write a checkpoint of a tensor on the CPU and the same on the device. */
+/* One without axes is flushed by HDF5 before the others are written. */
+static gpuf_tensor time_of(int64_t step) {
+  return create_cpu(GPUF_DTYPE_FLOAT64, 0, NULL, (uint64_t)step);
+}
+
+/* Write a checkpoint of tensors on the CPU, and of one on the device. */
 static gpuf_checkpoint_report write_step(gpuf_checkpoint *c, int64_t step) {
   gpuf_checkpoint_report report = GPUF_CHECKPOINT_REPORT_INIT;
-  gpuf_tensor u = state_of(step), d_u = copy_to_device(&u);
+  gpuf_tensor t = time_of(step), u = state_of(step), d_u = copy_to_device(&u);
   CHECK_OK(gpuf_checkpoint_begin(c, step, NULL, &err));
+  CHECK_OK(gpuf_checkpoint_add(c, "t", &t, NULL, &err));
   CHECK_OK(gpuf_checkpoint_add(c, "u", &u, NULL, &err));
   CHECK_OK(gpuf_checkpoint_add(c, "d_u", &d_u, NULL, &err));
   CHECK_OK(gpuf_checkpoint_commit(c, GPUF_STREAM_NONE, &err));
   CHECK_OK(gpuf_checkpoint_wait(c, -1, &report, &err));
-  DESTROY(&u, &d_u);
+  DESTROY(&t, &u, &d_u);
   return report;
 }
 
 static void check_step(gpuf_restart *r, int64_t step) {
-  gpuf_tensor expected = state_of(step);
+  gpuf_tensor expected = state_of(step), time = time_of(step);
+  check_restarted(r, "t", &time);
   check_restarted(r, "u", &expected);
   check_restarted(r, "d_u", &expected);
-  destroy(&expected);
+  DESTROY(&expected, &time);
 }
 
 static void check_newest(int64_t step) {

@@ -445,14 +445,22 @@ herr_t gpufi_h5_driver_on_flush(void *opened, hid_t dxpl, bool is_closing) {
   return code == 0 ? 0 : refuse(f, *f->api->E_WRITEERROR, "write", code, 0);
 }
 
+/* A recycled file that is flushed keeps its length until it is closed, and with it the mapping that
+ * it is written through. */
 herr_t gpufi_h5_driver_on_truncate(void *opened, hid_t dxpl, bool is_closing) {
   open_file *const f = opened;
   (void)dxpl;
-  (void)is_closing;
   if (f->file && !is_parents(f)) {
     gpufi_h5_driver_drain(f->file);
+    if (f->file->is_recycled && !is_closing && f->size >= f->eoa) {
+      f->eof = f->eoa;
+      return 0;
+    }
   }
   if (!only_accepts(f) && (f->eoa != f->eof || f->eoa != f->size)) {
+    if (f->file) {
+      gpufi_h5_driver_unmap(f->file);
+    }
     const int code = gpufi_h5_io_truncate(f->fd, f->eoa);
     if (code != 0 && !keep_failure(f, "truncation", code, f->eoa)) {
       return refuse(f, *f->api->E_SEEKERROR, "truncation", code, f->eoa);

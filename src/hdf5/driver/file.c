@@ -172,15 +172,28 @@ void gpufi_h5_driver_drain(gpufi_h5_driver_file *file) {
   pthread_mutex_unlock(&file->deferred.mutex);
 }
 
+/* The mutex is held. */
+static void unmap(gpufi_h5_driver_file *file) {
+  carry_out(file);
+  gpufi_h5_deferred_forget(&file->deferred, &file->target);
+  gpufi_h5_io_unmap(&file->target);
+}
+
+void gpufi_h5_driver_unmap(gpufi_h5_driver_file *file) {
+  pthread_mutex_lock(&file->deferred.mutex);
+  const int fd = file->target.fd;
+  unmap(file);
+  file->target.fd = fd;
+  pthread_mutex_unlock(&file->deferred.mutex);
+}
+
 void gpufi_h5_driver_set_target(gpufi_h5_driver_file *file, int fd, uint64_t old_nbytes) {
   pthread_mutex_lock(&file->deferred.mutex);
   if (fd >= 0) {
     gpufi_h5_io_map(&file->target, fd, old_nbytes);
   } else {
-    carry_out(file);
-    gpufi_h5_deferred_forget(&file->deferred, &file->target);
+    unmap(file);
     gpufi_h5_deferred_dismiss(&file->deferred);
-    gpufi_h5_io_unmap(&file->target);
   }
   pthread_mutex_unlock(&file->deferred.mutex);
 }

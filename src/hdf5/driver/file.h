@@ -113,6 +113,9 @@ void gpufi_h5_driver_file_drop(gpufi_h5_driver_file *file);
 /* The file is open as `fd`, and holds `old_nbytes` bytes that are overwritten; or, with -1, it is
  * about to be closed: all that was deferred is carried out. */
 void gpufi_h5_driver_set_target(gpufi_h5_driver_file *file, int fd, uint64_t old_nbytes);
+/* What the file held before is overwritten no more: its length is about to change. All that was
+ * deferred is carried out. */
+void gpufi_h5_driver_unmap(gpufi_h5_driver_file *file);
 /* Defer a write if it was announced. False where it is to be carried out now. */
 bool gpufi_h5_driver_defer(gpufi_h5_driver_file *file, uint64_t offset, const void *bytes,
                            size_t nbytes);
