@@ -245,7 +245,7 @@ def test_a_lock_that_stays_held_holds_up_no_other_future(held: str) -> None:
 
     small = gf.to_device(np.arange(3), device="host:0")
     may_end, all_held = threading.Event(), threading.Event()
-    _core._host_faults(latency_us=300e3)
+    _core._host_faults(latency_us=2e6)  # all locks are to be held by then, under sanitizers too
     futures = [gf.fetch_async(small) for _ in range(70)]
     install = concurrent.futures._base._create_and_install_waiters  # type: ignore[attr-defined]
     waiters = [install([future], "_AS_COMPLETED") for future in futures]
@@ -267,6 +267,7 @@ def test_a_lock_that_stays_held_holds_up_no_other_future(held: str) -> None:
     holder.start()
     try:
         assert all_held.wait(60)
+        _core._host_faults()
         others = [gf.fetch_async(small) for _ in range(70)]
         assert len(concurrent.futures.wait(others, timeout=60).done) == 70
         wait_for_threads()
