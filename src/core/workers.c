@@ -148,3 +148,48 @@ void gpufi_workers_wait(gpufi_workers *workers) {
   }
   pthread_mutex_unlock(&lock);
 }
+
+/* --- One call for each of many -------------------------------------------------- */
+
+typedef struct turns {
+  gpuf_status (*act)(void *arg, size_t index, gpuf_error *err);
+  void *arg;
+  size_t count;
+  size_t next;           /* atomic */
+  pthread_mutex_t mutex; /* guards what follows */
+  gpuf_status status;    /* the first failure */
+  gpuf_error error;
+} turns;
+
+/* Each thread does this. */
+static void take_turns(void *arg) {
+  turns *const t = arg;
+  size_t i;
+  while ((i = __atomic_fetch_add(&t->next, 1, __ATOMIC_RELAXED)) < t->count) {
+    gpuf_error error = {0};
+    const gpuf_status status = t->act(t->arg, i, &error);
+    pthread_mutex_lock(&t->mutex);
+    if (status != GPUF_OK && t->status == GPUF_OK) {
+      t->status = status;
+      t->error = error;
+    }
+    pthread_mutex_unlock(&t->mutex);
+  }
+}
+
+gpuf_status gpufi_workers_each(size_t count, int32_t thread_max,
+                               gpuf_status (*act)(void *arg, size_t index, gpuf_error *err),
+                               void *arg, gpuf_error *err) {
+  gpufi_workers workers = {0};
+  turns t = {.act = act, .arg = arg, .count = count};
+  const int32_t threads = count < (size_t)thread_max ? (int32_t)count : thread_max;
+  pthread_mutex_init(&t.mutex, NULL);
+  gpufi_workers_start(&workers, threads - 1, take_turns, &t);
+  take_turns(&t);
+  gpufi_workers_wait(&workers);
+  pthread_mutex_destroy(&t.mutex);
+  if (t.status != GPUF_OK && err) {
+    *err = t.error;
+  }
+  return t.status;
+}

@@ -10,6 +10,8 @@
 #ifndef GPUFI_CORE_WORKERS_H
 #define GPUFI_CORE_WORKERS_H
 
+#include <gpufetch/gpufetch.h>
+#include <stddef.h>
 #include <stdint.h>
 
 /* The threads that one call has taken. Zeroed: none. */
@@ -24,5 +26,12 @@ int32_t gpufi_workers_start(gpufi_workers *workers, int32_t count, void (*run)(v
                             void *arg);
 /* Wait until each of them has returned from `run`. `workers` may be used again. */
 void gpufi_workers_wait(gpufi_workers *workers);
+
+/* Call `act` for each index below `count`, on the calling thread and up to thread_max - 1 others.
+ * Returns the first failure, after which the other indices take their turn all the same; `err` may
+ * be NULL. */
+gpuf_status gpufi_workers_each(size_t count, int32_t thread_max,
+                               gpuf_status (*act)(void *arg, size_t index, gpuf_error *err),
+                               void *arg, gpuf_error *err);
 
 #endif

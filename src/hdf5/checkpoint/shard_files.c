@@ -3,14 +3,12 @@
 #include <dirent.h>
 #include <errno.h>
 #include <inttypes.h>
-#include <pthread.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
-#include "base/arithmetic.h"
 #include "base/error.h"
 #include "core/workers.h"
 #include "hdf5/checkpoint/seal.h"
@@ -120,32 +118,6 @@ static gpuf_status remove_shard(const gpufi_checkpoint_folder *folder, const fou
              : gpufi_fail_system(err, "removing the older shard", path.text, errno);
 }
 
-/* What several threads remove: the system takes as long for a file as its cached pages are many. */
-typedef struct removing {
-  const gpufi_checkpoint_folder *folder;
-  found_shards list;
-  size_t next;           /* atomic */
-  pthread_mutex_t mutex; /* guards what follows */
-  gpuf_status status;    /* the first failure */
-  gpuf_error error;
-} removing;
-
-/* Each thread does this. */
-static void remove_shards(void *arg) {
-  removing *const r = arg;
-  size_t i;
-  while ((i = __atomic_fetch_add(&r->next, 1, __ATOMIC_RELAXED)) < r->list.count) {
-    gpuf_error error = {0};
-    const gpuf_status status = remove_shard(r->folder, &r->list.all[i], &error);
-    pthread_mutex_lock(&r->mutex);
-    if (status != GPUF_OK && r->status == GPUF_OK) {
-      r->status = status;
-      r->error = error;
-    }
-    pthread_mutex_unlock(&r->mutex);
-  }
-}
-
 /* Only those of the step, and not those of the set `kept`. */
 static void select_shards(found_shards *list, int64_t step, const uint64_t *kept) {
   size_t count = 0;
@@ -157,25 +129,26 @@ static void select_shards(found_shards *list, int64_t step, const uint64_t *kept
   list->count = count;
 }
 
+/* What several threads remove: the system takes as long for a file as its cached pages are many. */
+typedef struct removing {
+  const gpufi_checkpoint_folder *folder;
+  found_shards list;
+} removing;
+
+static gpuf_status remove_one(void *arg, size_t index, gpuf_error *err) {
+  const removing *const r = arg;
+  return remove_shard(r->folder, &r->list.all[index], err);
+}
+
 gpuf_status gpufi_checkpoint_shards_remove(const gpufi_checkpoint_folder *folder, int64_t step,
                                            const uint64_t *kept, gpuf_error *err) {
-  gpufi_workers workers = {0};
   removing r = {.folder = folder};
   const gpuf_status listed = list_shards(folder, &r.list, err);
   select_shards(&r.list, step, kept);
-  if (r.list.count > 0) {
-    const size_t others = gpufi_min_nbytes(r.list.count, REMOVERS_MAX) - 1;
-    pthread_mutex_init(&r.mutex, NULL);
-    gpufi_workers_start(&workers, (int32_t)others, remove_shards, &r);
-    remove_shards(&r);
-    gpufi_workers_wait(&workers);
-    pthread_mutex_destroy(&r.mutex);
-  }
+  const gpuf_status removed = gpufi_workers_each(r.list.count, REMOVERS_MAX, remove_one, &r,
+                                                 listed == GPUF_OK ? err : NULL);
   free(r.list.all);
-  if (listed == GPUF_OK && r.status != GPUF_OK && err) {
-    *err = r.error;
-  }
-  return listed == GPUF_OK ? r.status : listed;
+  return listed == GPUF_OK ? removed : listed;
 }
 
 /* Whether the shard belongs to no checkpoint: its step has none, or one of another set. */

@@ -173,46 +173,17 @@ void gpufi_checkpoint_shards_end(gpufi_checkpoint_shards *shards, bool removes) 
 
 /* --- Flushing ---------------------------------------------------------------- */
 
-typedef struct flushing {
-  const gpufi_checkpoint_shards *shards;
-  size_t next;           /* atomic */
-  pthread_mutex_t mutex; /* guards what follows */
-  gpuf_status status;    /* the first failure */
-  gpuf_error error;
-} flushing;
-
-/* Each thread does this. */
-static void flush_files(void *arg) {
-  flushing *const f = arg;
-  size_t i;
-  while ((i = __atomic_fetch_add(&f->next, 1, __ATOMIC_RELAXED)) < f->shards->count) {
-    gpuf_error error = {0};
-    const gpufi_checkpoint_temporary *const file = &f->shards->files[i];
-    const gpuf_status status = gpufi_sync_descriptor(file->fd, file->path.text, &error);
-    pthread_mutex_lock(&f->mutex);
-    if (status != GPUF_OK && f->status == GPUF_OK) {
-      f->status = status;
-      f->error = error;
-    }
-    pthread_mutex_unlock(&f->mutex);
-  }
+static gpuf_status flush_file(void *arg, size_t index, gpuf_error *err) {
+  const gpufi_checkpoint_temporary *const files = arg;
+  return gpufi_sync_descriptor(files[index].fd, files[index].path.text, err);
 }
 
 gpuf_status gpufi_checkpoint_shards_sync(const gpufi_checkpoint_shards *shards,
                                          const gpufi_checkpoint_folder *folder, gpuf_error *err) {
-  gpufi_workers workers = {0};
-  flushing f = {.shards = shards};
   if (shards->count == 0) {
     return GPUF_OK;
   }
-  pthread_mutex_init(&f.mutex, NULL);
-  gpufi_workers_start(&workers, (int32_t)shards->count - 1, flush_files, &f);
-  flush_files(&f);
-  gpufi_workers_wait(&workers);
-  pthread_mutex_destroy(&f.mutex);
-  if (f.status != GPUF_OK) {
-    *err = f.error;
-    return f.status;
-  }
-  return gpufi_checkpoint_folder_sync(folder, err);
+  const gpuf_status status =
+      gpufi_workers_each(shards->count, (int32_t)shards->count, flush_file, shards->files, err);
+  return status == GPUF_OK ? gpufi_checkpoint_folder_sync(folder, err) : status;
 }
