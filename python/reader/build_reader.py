@@ -222,6 +222,8 @@ def dist_info_files(target: Platform) -> dict[str, bytes]:
     """Contents of the files of the wheel's .dist-info folder but RECORD."""
     project = tomllib.loads((HERE / "pyproject.toml").read_text())["project"]
     scripts = "".join(f"{name} = {entry}\n" for name, entry in project["scripts"].items())
+    for group, entries in project["entry-points"].items():
+        scripts += f"\n[{group}]\n" + "".join(f"{n} = {entry}\n" for n, entry in entries.items())
     tags = "".join(f"Tag: py3-none-{tag}\n" for tag in target.tag.split("."))
     wheel = f"Wheel-Version: 1.0\nGenerator: build_reader\nRoot-Is-Purelib: false\n{tags}"
     return {
