@@ -174,6 +174,7 @@ static void end_cycles(size_t shard_count) {
   cycle_options.keep_count = 1;
   cycle_options.device = host_device;
   cycle_options.state_nbytes = 4 << 20;
+  cycle_options.thread_count = shard_count > 0 ? 2 * (int32_t)shard_count : 2; /* for a mapping */
   printf("# %ld kills in one that recycles\n", end_at_each_call(2));
 }
 

@@ -14,13 +14,14 @@ from reader_build import build_reader, stage
 
 START = """
     import sys
-    import h5py, hdf5_gpufetch, numcodecs, numpy as np
+    import h5py, numcodecs, numpy as np
+    from hdf5_gpufetch import FILTER_ID
 
     x = np.cumsum(np.random.default_rng(0).standard_normal((50, 70)), 0)
     def stored(dtype):
         with h5py.File(sys.argv[1], "w") as file:
             values = x.astype(dtype)
-            d = file.create_dataset("x", data=values, chunks=(16, 32), compression=49370)
+            d = file.create_dataset("x", data=values, chunks=(16, 32), compression=FILTER_ID)
             cd_values = d.id.get_create_plist().get_filter(0)[2]
             config = {"id": "gpufetch", "cd_values": list(cd_values)}
             chunk = bytes(d.id.read_direct_chunk((16, 32))[1])

@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from functools import lru_cache
 from typing import Any
 
-from hdf5_gpufetch._plugin import filter_classes
+from hdf5_gpufetch._plugin import FILTER_ID, filter_classes
 
 __all__ = ["check_cd_values", "decode_chunk", "encode_chunk"]
 
@@ -67,7 +67,7 @@ def check_cd_values(values: Sequence[int]) -> tuple[int, ...]:
     ):
         raise ValueError(
             f"cd_values {values!r}: give 0, dtype code, bytes of a chunk, rank and the chunk's "
-            "dimensions, as the HDF5 dataset has them for filter 49370"
+            f"dimensions, as the HDF5 dataset has them for filter {FILTER_ID}"
         )
     return found
 

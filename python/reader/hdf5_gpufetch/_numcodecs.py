@@ -14,7 +14,7 @@ __all__ = ["GpufetchCodec"]
 
 
 class GpufetchCodec(Codec):  # type: ignore[misc,unused-ignore]  # numcodecs is not typed
-    """Codes chunks of gpufetch, HDF5's filter 49370.
+    """Codes chunks as the HDF5 filter of gpufetch does.
 
     `cd_values` are the filter's, as the HDF5 dataset has them: 0, dtype code (plus 256 for
     big-endian elements), bytes of a chunk, rank, and the chunk's dimensions. Any thread may use it.

@@ -7,9 +7,13 @@
 
 #include "base/error.h"
 #include "base/text.h"
+#include "core/workers.h"
 #include "hdf5/checkpoint/folder.h"
 #include "hdf5/checkpoint/verify.h"
 #include "hdf5/dataset.h"
+
+/* Parts of one tensor that are read side by side. */
+#define PARTS_AT_ONCE_MAX 4
 
 static gpuf_status no_memory(gpuf_error *err, size_t count) {
   return gpufi_fail(err, GPUF_ERR_NO_MEMORY, 0, "no memory for %zu shards", count);
@@ -259,23 +263,56 @@ static bool intersect(const gpufi_checkpoint_shard_part *part, const int64_t *st
   return true;
 }
 
-static gpuf_status read_parts(gpufi_checkpoint_opened *o, gpufi_h5_session *session,
+/* What the threads that read a tensor's parts share. */
+typedef struct parts_reading {
+  gpufi_checkpoint_opened *opened;
+  const gpufi_h5_context *context;
+  gpuf_h5_options options;
+  const gpufi_checkpoint_tensor *stored;
+  const int64_t *start;
+  const gpuf_tensor *tensor;
+} parts_reading;
+
+static gpuf_status read_part(void *arg, size_t index, gpuf_error *err) {
+  const parts_reading *const r = arg;
+  const gpufi_checkpoint_shard_part *const part = &r->stored->shard_parts[index];
+  gpuf_tensor place = *r->tensor;
+  int64_t in_part[GPUF_NDIM_MAX];
+  gpufi_h5_session session;
+  gpufi_h5_box box;
+  if (!intersect(part, r->start, r->tensor, in_part, &box)) {
+    return GPUF_OK;
+  }
+  gpuf_status status = gpufi_h5_narrow(&place, &box, NULL, err);
+  if (status != GPUF_OK) {
+    return status;
+  }
+  gpufi_h5_context_set(r->context);
+  status = gpufi_h5_session_init(&session, &r->options, err);
+  if (status == GPUF_OK) {
+    status = read_dataset(r->opened, &session, r->opened->shards[part->shard].id, part->dataset,
+                          in_part, &place, err);
+  }
+  gpufi_h5_context_set(NULL);
+  return status;
+}
+
+/* A shard's first chunks come and its last ones leave while another shard's fill the link. */
+static gpuf_status read_parts(gpufi_checkpoint_opened *o, const gpufi_h5_session *session,
                               const gpufi_checkpoint_tensor *stored, const int64_t *start,
                               const gpuf_tensor *tensor, gpuf_error *err) {
-  gpuf_status status = GPUF_OK;
-  for (size_t i = 0; i < stored->shard_part_count && status == GPUF_OK; i++) {
-    const gpufi_checkpoint_shard_part *const part = &stored->shard_parts[i];
-    int64_t in_part[GPUF_NDIM_MAX];
-    gpuf_tensor place = *tensor;
-    gpufi_h5_box box;
-    if (intersect(part, start, tensor, in_part, &box)) {
-      status = gpufi_h5_narrow(&place, &box, NULL, err);
-      if (status == GPUF_OK) {
-        status = read_dataset(o, session, o->shards[part->shard].id, part->dataset, in_part, &place,
-                              err);
-      }
-    }
-  }
+  const int32_t all = gpufi_h5_session_thread_count(session);
+  const int32_t at_once = all < PARTS_AT_ONCE_MAX ? all : PARTS_AT_ONCE_MAX;
+  parts_reading reading = {.opened = o,
+                           .context = session->context,
+                           .options = session->options,
+                           .stored = stored,
+                           .start = start,
+                           .tensor = tensor};
+  reading.options.thread_count = all / at_once;
+  const gpuf_status status =
+      gpufi_workers_each(stored->shard_part_count, at_once, read_part, &reading, err);
+  gpufi_h5_context_set(session->context); /* this thread has read parts, too */
   return status;
 }
 

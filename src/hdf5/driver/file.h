@@ -67,8 +67,9 @@ void gpufi_h5_driver_set_finished(gpufi_h5_driver_file *file);
 
 /* Before the file is made: it is there already, with an older content that nobody else uses. Its
  * blocks are kept and overwritten, by up to `thread_count` threads, which is faster than new ones
- * are allocated. Reading what was not written gives zeros beyond the end that HDF5 knows, and old
- * bytes before it. */
+ * are allocated. More than one thread write through a mapping, since they would wait for each other
+ * otherwise. Reading what was not written gives zeros beyond the end that HDF5 knows, and old bytes
+ * before it. */
 void gpufi_h5_driver_set_recycled(gpufi_h5_driver_file *file, int32_t thread_count);
 
 /* From now on HDF5 writes raw data from `bytes` (NULL: from no place any more). Such writes are
