@@ -18,7 +18,7 @@ from plugin_files import REPOSITORY
 import gpufetch as gf
 
 RUNNER = REPOSITORY / "tests" / "hdf5" / "suites" / "run_suite.py"
-MODES = ["without", "with-gpufetch"]
+MODES = ["without", "with-gpufetch", "accelerated"]
 
 
 @pytest.fixture(scope="module")
@@ -51,16 +51,20 @@ def test_a_suite_gives_the_same_with_gpufetch(
         )
         log.close()
     statuses = [process.wait() for process in processes]
-    assert statuses == [0, 0], [(tmp_path / mode / "log").read_text()[-2000:] for mode in MODES]
-    without, with_gpufetch = (json.loads((tmp_path / f"{mode}.json").read_text()) for mode in MODES)
+    assert statuses == [0] * len(MODES), [
+        (tmp_path / mode / "log").read_text()[-2000:] for mode in MODES
+    ]
+    outcomes = {mode: json.loads((tmp_path / f"{mode}.json").read_text()) for mode in MODES}
+    without = outcomes["without"]
     with capsys.disabled():
-        for mode, outcomes in zip(MODES, (without, with_gpufetch), strict=True):
-            counts = ", ".join(f"{n} {what}" for what, n in Counter(outcomes.values()).items())
+        for mode, found in outcomes.items():
+            counts = ", ".join(f"{n} {what}" for what, n in Counter(found.values()).items())
             print(f"\n{suite}'s suite {mode}: {counts}", end="")
     different = {
-        name: (without.get(name, "not run"), with_gpufetch.get(name, "not run"))
-        for name in {**without, **with_gpufetch}
-        if without.get(name) != with_gpufetch.get(name)
+        (mode, name): (without.get(name, "not run"), found.get(name, "not run"))
+        for mode, found in outcomes.items()
+        for name in {**without, **found}
+        if without.get(name) != found.get(name)
     }
     assert different == {}
     assert Counter(without.values())["passed"] >= passed_min

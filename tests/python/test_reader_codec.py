@@ -91,6 +91,8 @@ def test_damaged_chunks_and_wrong_values_are_errors(site: Path, tmp_path: Path) 
     assert "do not describe" in refused(unknown.encode, bytes(2048))
     for wrong in ([], None, [1, *good[1:]], good[:-1], [0, 12, -1, 1, 4], [0, 12, 2**32, 1, 4]):
         refused(numcodecs.get_codec, {"id": "gpufetch", "cd_values": wrong})
+    for wrong in (1.0, 1.7, "1", float("inf"), None):
+        refused(numcodecs.get_codec, {"id": "gpufetch", "cd_values": [*good[:3], wrong, *good[4:]]})
     """
     python(site, code, tmp_path / "x.h5")
 

@@ -7,6 +7,7 @@ Every function may be called from any thread. HDF5 is entered only while h5py's 
 the GIL and that lock are both free while chunks are copied, encoded and decoded.
 """
 
+from gpufetch.hdf5._accelerate import Acceleration, accelerate
 from gpufetch.hdf5._filters import FILTER_ID, FILTER_IDS, filter_options
 from gpufetch.hdf5._plugin import plugin_path
 from gpufetch.hdf5._read import read
@@ -18,7 +19,9 @@ from gpufetch.hdf5._write_async import WriteFuture, write_async
 __all__ = [
     "FILTER_ID",
     "FILTER_IDS",
+    "Acceleration",
     "WriteFuture",
+    "accelerate",
     "filter_options",
     "load",
     "plugin_path",

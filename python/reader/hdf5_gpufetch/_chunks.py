@@ -6,6 +6,7 @@ Any thread may call these functions; the GIL is free while a chunk is coded.
 from __future__ import annotations
 
 import ctypes
+import operator
 import sys
 from collections.abc import Sequence
 from functools import lru_cache
@@ -56,8 +57,8 @@ def _functions() -> tuple[Any, Any, Any]:
 def check_cd_values(values: Sequence[int]) -> tuple[int, ...]:
     """The filter's values as integers of Python; ValueError unless docs/format.md knows them."""
     try:
-        found = tuple(int(value) for value in values)
-    except (TypeError, ValueError):
+        found = tuple(operator.index(value) for value in values)
+    except TypeError:
         found = ()
     if (
         not 5 <= len(found) <= 12
@@ -75,8 +76,8 @@ def check_cd_values(values: Sequence[int]) -> tuple[int, ...]:
 def decode_chunk(chunk: Any, cd_values: tuple[int, ...]) -> bytes:
     """The bytes of a chunk's elements: cd_values[2] of them.
 
-    Raises ValueError where the chunk is damaged, or another dataset's. No more memory is taken
-    than cd_values[2] and twice the chunk, whatever the chunk claims.
+    Raises ValueError where the chunk is damaged, or decodes to another size. No more memory is
+    taken than cd_values[2] and twice the chunk, whatever the chunk claims.
     """
     data = bytes(chunk)
     if len(data) < _HEADER_NBYTES or data[:4] != b"GPFC":

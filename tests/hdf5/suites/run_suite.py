@@ -1,8 +1,9 @@
 """Runs the test suite of h5py or of hdf5plugin, and writes the outcome of each test as JSON.
 
-    python run_suite.py h5py|hdf5plugin OUT.json [with-gpufetch]
+    python run_suite.py h5py|hdf5plugin OUT.json [with-gpufetch|accelerated]
 
 With gpufetch, it is imported first, so that its filter is registered while the suite runs.
+Accelerated, h5py's subscripts are gpufetch's, too, of however few elements.
 """
 
 import json
@@ -76,13 +77,16 @@ def run_hdf5plugin():
 
 
 def main(suite, out, mode="without"):
-    if mode == "with-gpufetch":
-        import gpufetch  # noqa: F401
+    if mode != "without":
+        import gpufetch.hdf5
+    if mode == "accelerated":
+        gpufetch.hdf5._accelerate._NBYTES_MIN = 1
+        gpufetch.hdf5.accelerate()
     of = {"h5py": run_h5py, "hdf5plugin": run_hdf5plugin}[suite]()
 
     from h5py import h5z
 
-    is_loaded = mode == "with-gpufetch"
+    is_loaded = mode != "without"
     assert bool(h5z.filter_avail(FILTER_ID)) == is_loaded == ("gpufetch" in sys.modules)
     Path(out).write_text(json.dumps(of, indent=1))
 
