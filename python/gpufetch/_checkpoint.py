@@ -8,7 +8,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
-from typing import Any, Literal, Self, TypeAlias, final
+from typing import Any, Literal, NoReturn, Self, TypeAlias, final
 
 from gpufetch import _core
 from gpufetch._checks import check_int, check_path, check_text, check_timeout
@@ -210,6 +210,11 @@ class Checkpoint:
             check_int(rank, "rank", 0, rank_count - 1),
             rank_count,
             agree if self._has_ranks else None,
+        )
+
+    def __reduce__(self) -> NoReturn:
+        raise TypeError(
+            "a Checkpoint cannot be pickled or copied: a prefix has one writer, in one process"
         )
 
     def save(self, step: int, tree: Any, *, stream: Any = None) -> bool:

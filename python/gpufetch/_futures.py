@@ -8,7 +8,7 @@ import concurrent.futures
 import logging
 from collections.abc import Callable, Generator
 from functools import partial
-from typing import Any, Generic, Literal, TypeVar, cast, overload
+from typing import Any, Generic, Literal, NoReturn, TypeVar, cast, overload
 
 import numpy as np
 import numpy.typing as npt
@@ -66,6 +66,11 @@ class Future(concurrent.futures.Future[_T], Generic[_T]):
         self._callbacks: collections.deque[Callable[[Any], object]] = collections.deque()
         # Has an item while a thread waits for the end of the copy, and will call them all then.
         self._watched: list[object] = []
+
+    def __reduce__(self) -> NoReturn:
+        raise TypeError(
+            "a Future cannot be pickled or copied: pass on its result(), or call fetch_async there"
+        )
 
     def __getattr__(self, name: str) -> Any:
         """Set the base class up when one of its attributes is used, and see that it is told."""

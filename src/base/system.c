@@ -21,6 +21,11 @@ int64_t gpufi_env_int64(const char *name, int64_t fallback) {
   return errno != 0 || *end != '\0' || value < 0 ? fallback : (int64_t)value;
 }
 
+bool gpufi_env_is_int64(const char *name) {
+  const char *text = getenv(name);
+  return !text || !*text || gpufi_env_int64(name, -1) >= 0;
+}
+
 int32_t gpufi_cpu_count(void) {
   cpu_set_t set;
   const int count = sched_getaffinity(0, sizeof(set), &set) == 0 ? CPU_COUNT(&set) : 1;

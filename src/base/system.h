@@ -9,6 +9,8 @@
 /* The value of an environment variable that is a count or a size; `fallback` if it is not set or
  * not a whole number. */
 int64_t gpufi_env_int64(const char *name, int64_t fallback);
+/* Whether the variable is not set, empty, or such a whole number. */
+bool gpufi_env_is_int64(const char *name);
 
 /* The number of processors that this process may run on; at least 1. */
 int32_t gpufi_cpu_count(void);

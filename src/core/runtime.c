@@ -9,6 +9,7 @@
 #include "backend/host/stream.h"
 #include "base/error.h"
 #include "base/fork.h"
+#include "base/system.h"
 
 #define STRINGIFY(x) #x
 #define STRING(x) STRINGIFY(x)
@@ -43,6 +44,30 @@ static const gpufi_backend *backend_of(gpuf_device_kind kind) {
   return NULL;
 }
 
+/* What would be taken for unset by the code that reads it, without a word. Looked at once, for
+ * other threads may change the environment later: 0 not yet, 1 all are good, 2 + the index of a bad
+ * one. */
+static gpuf_status check_sizes(gpuf_error *err) {
+  static const char *const sizes[] = {"GPUFETCH_POOL_MAX_NBYTES", "GPUFETCH_SCRATCH_MAX_NBYTES",
+                                      "GPUFETCH_DEVICE_KEEP_MAX_NBYTES"};
+  static atomic_int verdict;
+  int known = atomic_load_explicit(&verdict, memory_order_relaxed);
+  if (known == 0) {
+    known = 1;
+    for (int i = 0; i < (int)(sizeof(sizes) / sizeof(*sizes)); i++) {
+      known = gpufi_env_is_int64(sizes[i]) ? known : 2 + i;
+    }
+    atomic_store_explicit(&verdict, known, memory_order_relaxed);
+  }
+  if (known == 1) {
+    return GPUF_OK;
+  }
+  const char *value = getenv(sizes[known - 2]);
+  return gpufi_fail(err, GPUF_ERR_INVALID, 0,
+                    "%s is \"%.100s\"; it must be a number of bytes, such as 1073741824",
+                    sizes[known - 2], value ? value : "");
+}
+
 gpuf_status gpuf_device_count(gpuf_device_kind kind, int32_t *count, gpuf_error *err) {
   GPUFI_REQUIRE(count, err);
   const gpufi_backend *backend = backend_of(kind);
@@ -53,6 +78,10 @@ gpuf_status gpuf_device_count(gpuf_device_kind kind, int32_t *count, gpuf_error 
   }
   if (gpufi_forked()) {
     return gpufi_refuse_after_fork(err);
+  }
+  const gpuf_status status = check_sizes(err);
+  if (status != GPUF_OK) {
+    return status;
   }
   pthread_once(&fork_once, watch_fork);
   return backend->device_count(count, err);

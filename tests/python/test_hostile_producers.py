@@ -271,6 +271,16 @@ def test_a_message_about_the_environment_is_text(value: str | bytes, shown: str)
     assert shown in printed
 
 
+@pytest.mark.parametrize("name", ["POOL_MAX", "SCRATCH_MAX", "DEVICE_KEEP_MAX"])
+@pytest.mark.parametrize("value", ["8G", "-1", "1e9", "0x10", str(2**63), " "])
+def test_a_size_that_is_no_number_of_bytes_is_refused_by_name(name: str, value: str) -> None:
+    variable = f"GPUFETCH_{name}_NBYTES"
+    expected = (
+        f'ValueError {variable} is "{value}"; it must be a number of bytes, such as 1073741824'
+    )
+    assert run_alone(ENVIRONMENT, **{variable: value}).strip() == expected
+
+
 @needs_comm
 def test_a_list_of_tensors_that_changes_while_it_is_read_is_listed_as_it_was() -> None:
     class Tensor:

@@ -13,7 +13,7 @@ import weakref
 from collections.abc import Sequence
 from functools import partial
 from operator import index
-from typing import Any, final
+from typing import Any, NoReturn, final
 
 import h5py
 
@@ -138,6 +138,12 @@ class WriteFuture:
             self._finisher = finisher
         else:
             _unfinished.add(self)
+
+    def __reduce__(self) -> NoReturn:
+        raise TypeError(
+            "a WriteFuture cannot be pickled or copied: pass on the file's name and the dataset's "
+            "once result() has returned"
+        )
 
     def done(self) -> bool:
         """Hand to HDF5 what is ready, and say whether the write is finished, or has failed."""

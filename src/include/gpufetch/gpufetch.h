@@ -132,7 +132,9 @@ typedef struct gpuf_device_info {
 GPUF_API const char *gpuf_device_kind_name(gpuf_device_kind kind);
 
 /* The number of devices of `kind`, GPUF_DEVICE_CUDA or GPUF_DEVICE_HOST. Where there is none, the
- * call fails with GPUF_ERR_NO_DEVICE and the reason. */
+ * call fails with GPUF_ERR_NO_DEVICE and the reason. Where GPUFETCH_POOL_MAX_NBYTES or another size
+ * in the environment is no number of bytes, this and every call that uses a device is
+ * GPUF_ERR_INVALID. */
 GPUF_API gpuf_status gpuf_device_count(gpuf_device_kind kind, int32_t *count, gpuf_error *err);
 
 /* Fill *info, which GPUF_DEVICE_INFO_INIT has initialized. GPUF_ERR_NO_DEVICE if there is no such
