@@ -19,6 +19,7 @@ from types import ModuleType
 
 import gpufetch as gf
 import peers
+import summary
 from cases import (
     append,
     checkpoint,
@@ -29,6 +30,7 @@ from cases import (
     fetch,
     gpucodec,
     gpus,
+    growth,
     hdf5,
     layout,
     out,
@@ -58,6 +60,7 @@ CASES: dict[str, ModuleType] = {
     "codec": codec,
     "gpucodec": gpucodec,
     "gpus": gpus,
+    "growth": growth,
     "viewer": viewer,
 }
 
@@ -151,6 +154,8 @@ def main(argv: list[str]) -> int:
     print(f"# {session.machine}, {session.date}, {session.commit}\n\n{markdown(rows)}")
     if found := codec_goals.summary(rows):
         print(found)
+    if any(path.parent.resolve() == summary.RESULTS.resolve() for path in written):
+        written.add(summary.write())
     for path in sorted(written):
         report(f"wrote {path}")
     for failure in failures:

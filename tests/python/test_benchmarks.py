@@ -64,7 +64,7 @@ def test_a_quick_run_writes_rows_with_the_agreed_keys(tmp_path: Path) -> None:
     cases = [row["case"] for row in rows]
     assert len(set(cases)) == len(cases)
     words = ["fetch", "first", "write", "read", "upload", "stats", "histogram", "overview", "share"]
-    words += ["decode", "encode", "append"]
+    words += ["decode", "encode", "append", "growth:"]
     words += ["stall", "checkpoint", "restart"] if CHECKPOINT.is_file() else []
     words += ["comm"] if serves() else []
     words += ["simulation"] if serves() and "GPUFETCH_GRAY_SCOTT" in os.environ else []
@@ -302,3 +302,30 @@ def test_the_codec_program_gives_every_chunk_back(device: str, tmp_path: Path) -
     assert status == 0
     assert 96 * len(values) < sizes["encoded_nbytes"] < values.nbytes
     assert [reply["same"] for reply in replies if "same" in reply] == [True] * len(rounds)
+
+
+def test_the_page_of_benchmarks_is_that_of_the_results(monkeypatch: pytest.MonkeyPatch) -> None:
+    """`python benchmarks/summary.py` writes it; its pictures are the files that are there."""
+    monkeypatch.syspath_prepend(str(BENCHMARKS))
+    summary = importlib.import_module("summary")
+    page = (BENCHMARKS.parent / "docs" / "benchmarks.md").read_text()
+    assert page == summary.text()
+    pictures = {name for name, is_drawn in summary.pictures(summary.load()).items() if is_drawn}
+    assert {path.name for path in (summary.DOCS / summary.PICTURES).iterdir()} == pictures
+
+
+def test_every_row_of_the_results_is_on_the_page_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.syspath_prepend(str(BENCHMARKS))
+    summary = importlib.import_module("summary")
+    for rows in summary.load().values():
+        for row in rows:
+            topics = [topic.title for topic in summary.TOPICS if summary.rows_of(topic, [row])]
+            assert len(topics) == 1, (row["case"], topics)
+
+
+def test_growth_is_drawn(harness: ModuleType, tmp_path: Path) -> None:
+    growth, summary = (importlib.import_module(name) for name in ("cases.growth", "summary"))
+    rows = [row for _, case in growth.cases(session(harness, tmp_path)) for row in case()]
+    assert [row["amount"] for row in rows] == [4096, 32768, 1, 10]
+    summary.draw_growth(rows).savefig(tmp_path / "growth.svg")
+    assert "tensors" in (tmp_path / "growth.svg").read_text()
