@@ -5,6 +5,8 @@
  * failing_calls_set(kinds, first, count, native_code, path): of the calls of these kinds from now
  * on, those from number `first` (from 1) on fail, `count` of them. failing_calls_end ends that and
  * returns how many failed. Of a negative native_code, -9 say, the process gets the signal instead.
+ * failing_calls_from(name): from now on, only allocations that are called by a loaded library whose
+ * path has this text in it fail and count; "": those of all.
  * One thread uses these; calls of every thread fail, or with OWN_THREAD among the kinds, its own,
  * or with OTHER_THREADS, those of all but its own.
  */
@@ -37,8 +39,9 @@ static _Atomic int kinds;
 static _Atomic long first, count, seen, failed;
 static int code;
 static pid_t thread;
-static char path_part[256];
+static char path_part[256], caller_part[256];
 
+void failing_calls_from(const char *name);
 void failing_calls_set(int new_kinds, long new_first, long new_count, int native_code,
                        const char *path);
 long failing_calls_end(void);
@@ -57,6 +60,17 @@ void failing_calls_set(int new_kinds, long new_first, long new_count, int native
 long failing_calls_end(void) {
   kinds = 0;
   return failed;
+}
+
+void failing_calls_from(const char *name) {
+  snprintf(caller_part, sizeof(caller_part), "%s", name);
+}
+
+/* Whether an allocation that is called from `address` counts. */
+static bool counts(const void *address) {
+  Dl_info found;
+  return (kinds & ALLOCATION) && (!caller_part[0] || (dladdr(address, &found) && found.dli_fname &&
+                                                      strstr(found.dli_fname, caller_part)));
 }
 
 /* Whether this call, which is of the kind, is to fail. */
@@ -88,20 +102,22 @@ static bool is_of_path(int descriptor) {
   return strstr(path, path_part) != NULL;
 }
 
+#define CALLER __builtin_return_address(0)
+
 extern void *__libc_malloc(size_t nbytes);
 extern void *__libc_calloc(size_t n, size_t nbytes);
 extern void *__libc_realloc(void *old, size_t nbytes);
 
 void *malloc(size_t nbytes) {
-  return fails(ALLOCATION) ? NULL : __libc_malloc(nbytes);
+  return counts(CALLER) && fails(ALLOCATION) ? NULL : __libc_malloc(nbytes);
 }
 
 void *calloc(size_t n, size_t nbytes) {
-  return fails(ALLOCATION) ? NULL : __libc_calloc(n, nbytes);
+  return counts(CALLER) && fails(ALLOCATION) ? NULL : __libc_calloc(n, nbytes);
 }
 
 void *realloc(void *old, size_t nbytes) {
-  return fails(ALLOCATION) ? NULL : __libc_realloc(old, nbytes);
+  return counts(CALLER) && fails(ALLOCATION) ? NULL : __libc_realloc(old, nbytes);
 }
 
 #define REAL(name) ((__typeof__(&name))dlsym(RTLD_NEXT, #name))

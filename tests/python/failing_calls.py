@@ -28,6 +28,7 @@ calls = ctypes.CDLL(os.environ["LD_PRELOAD"])
 calls.failing_calls_set.argtypes = [ctypes.c_int, ctypes.c_long, ctypes.c_long, ctypes.c_int,
                                     ctypes.c_char_p]
 calls.failing_calls_end.restype = ctypes.c_long
+calls.failing_calls_from.argtypes = [ctypes.c_char_p]
 (ALLOCATION, MAPPING, READ, OPEN, WRITE, SYNC, NAME, OWN_THREAD,
  OTHER_THREADS) = (1 << i for i in range(9))
 ALL = 1 << 40

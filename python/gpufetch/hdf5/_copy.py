@@ -292,7 +292,9 @@ def _has_all_chunks(new: Dataset) -> bool:
 
 def _set_filter(plist: Any, codec: str, itemsize: int) -> None:
     if codec == "gpufetch":
-        plist.set_filter(FILTER_ID, h5z.FLAG_MANDATORY, ())
+        # A chunk for whose encoding there is no memory stays as it is. A filter that must not fail
+        # would leave HDF5 a dataset that it cannot close, and ends the process by that.
+        plist.set_filter(FILTER_ID, h5z.FLAG_OPTIONAL, ())
     elif codec == "bitshuffle-lz4":
         # The plugin fills in the first three values; without a plugin they are given here.
         has_plugin = h5z.filter_avail(BITSHUFFLE_ID)

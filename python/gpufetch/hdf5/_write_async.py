@@ -114,7 +114,8 @@ class WriteFuture:
     HDF5 is entered by the methods, on the thread that calls them, while h5py's lock is held; with
     ``thread=True`` by a thread of gpufetch instead. Then ``result``, ``wait_copied`` and ``close``
     of an unfinished write raise RuntimeError on a thread that holds h5py's lock itself, as in a
-    function that ``visititems`` calls. One thread at a time uses a future.
+    function that ``visititems`` calls. One thread at a time uses a future. Where the process has no
+    memory left, the thread tries again until there is some, which a `timeout` of ``result`` bounds.
 
     A future that is dropped before it is done is given up, with a ResourceWarning, unless it has a
     thread: a new dataset is removed again, and a region is left partly written. The same holds at
