@@ -20,6 +20,7 @@ from types import ModuleType
 import gpufetch as gf
 import peers
 from cases import (
+    accelerate,
     append,
     checkpoint,
     codec,
@@ -46,6 +47,7 @@ CASES: dict[str, ModuleType] = {
     "tree": tree,
     "cold": cold,
     "hdf5": hdf5,
+    "accelerate": accelerate,
     "append": append,
     "layout": layout,
     "out": out,
