@@ -21,6 +21,7 @@ import gpufetch as gf
 import peers
 import summary
 from cases import (
+    accelerate,
     append,
     checkpoint,
     codec,
@@ -48,6 +49,7 @@ CASES: dict[str, ModuleType] = {
     "tree": tree,
     "cold": cold,
     "hdf5": hdf5,
+    "accelerate": accelerate,
     "append": append,
     "layout": layout,
     "out": out,

@@ -49,7 +49,8 @@ reader_environments() {
       --only-binary :all: -r tests/install/readers.txt
     rm -rf "$reader_venv/hdf5" "$reader_venv/arm64"
     foreign_hdf5
-    (foreign_programs) || say 'some of qemu-user, Wine, musl and ncdump are missing: their tests are skipped'
+    (foreign_programs) ||
+      say 'some of qemu-user, Wine, musl, ncdump, R, Octave and GDAL are missing: their tests are skipped'
     printf '%s\n' "$want" >"$reader_venv/install-stamp"
   fi
 }
@@ -71,6 +72,10 @@ foreign_programs() {
   command -v qemu-aarch64 >/dev/null || missing="$missing qemu-user"
   [ -e /lib/ld-musl-x86_64.so.1 ] || missing="$missing musl"
   command -v ncdump >/dev/null || missing="$missing netcdf-bin"
+  command -v gdalmdiminfo >/dev/null || missing="$missing gdal-bin"
+  command -v octave-cli >/dev/null || missing="$missing octave"
+  { command -v Rscript && Rscript -e 'library(hdf5r)'; } >/dev/null 2>&1 ||
+    missing="$missing r-cran-hdf5r"
   { command -v wine64 || [ -e /usr/lib/wine/wine64 ]; } >/dev/null || missing="$missing wine64"
   if [ -n "$missing" ]; then
     say "missing system packages, installing with apt-get:$missing"

@@ -1,4 +1,4 @@
-"""The command line: `gpufetch info | ls | verify | repack | plugin-path | demo | attach`."""
+"""The command line: `gpufetch info | ls | verify | repack | refs | plugin-path | demo | attach`."""
 
 from __future__ import annotations
 
@@ -15,6 +15,7 @@ import gpufetch as gf
 from gpufetch._text import format_nbytes, printable
 from gpufetch.hdf5._copy import CODECS
 from gpufetch.hdf5._ls import ls_lines
+from gpufetch.hdf5._refs_command import add_refs, write_refs
 from gpufetch.hdf5._verify import Verification, files_of
 
 __all__ = ["main"]
@@ -60,6 +61,7 @@ def _parser() -> argparse.ArgumentParser:
         _add_ls,
         _add_verify,
         _add_repack,
+        _add_refs,
         _add_plugin_path,
         _add_demo,
         _add_attach,
@@ -194,6 +196,10 @@ def _repack(arguments: argparse.Namespace) -> int:
     before, after = arguments.source.stat().st_size, arguments.dest.stat().st_size
     print(f"{printable(str(arguments.dest))}: {format_nbytes(after)}, was {format_nbytes(before)}")
     return 0
+
+
+def _add_refs(commands: Any) -> None:
+    add_refs(commands).set_defaults(run=write_refs)
 
 
 def _add_plugin_path(commands: Any) -> None:

@@ -99,7 +99,8 @@ static gpuf_status check_write(gpufi_h5_session *session, gpufi_h5_dataset *data
                       "HDF5 writes wrong values through it; write to its sources",
                       dataset->name);
   }
-  if (status == GPUF_OK && gpufi_h5_stored_mask_is_mistaken(session, dataset)) {
+  if (dataset->route == GPUFI_H5_ROUTE_STEPS ||
+      (status == GPUF_OK && gpufi_h5_stored_mask_is_mistaken(session, dataset))) {
     dataset->route = GPUFI_H5_ROUTE_HDF5;
   }
   if (status != GPUF_OK || !gpufi_h5_is_parallel(session, dataset->id)) {

@@ -76,10 +76,11 @@ static herr_t read_chunk(const gpufi_h5_api *api, hid_t dataset, const hsize_t *
   return api->Dread_chunk1(dataset, H5P_DEFAULT, offset, filter_mask, buffer);
 }
 
-/* Chunks that other encoders made of noise in blocks so small that they take more than our bound.
- */
-static bool exceeds_bitshuffle(const gpufi_h5_transfer *transfer, uint64_t stored_nbytes) {
-  return transfer->dataset->route == GPUFI_H5_ROUTE_BITSHUFFLE &&
+/* Chunks that other encoders made of noise, such as in blocks so small that they take more than our
+ * bound: HDF5 reads them. */
+static bool exceeds_bound(const gpufi_h5_transfer *transfer, uint64_t stored_nbytes) {
+  const gpufi_h5_route route = transfer->dataset->route;
+  return (route == GPUFI_H5_ROUTE_BITSHUFFLE || route == GPUFI_H5_ROUTE_STEPS) &&
          stored_nbytes > gpufi_h5_encoded_bound(transfer->dataset);
 }
 
@@ -113,7 +114,7 @@ static gpuf_status get_by_hdf5(gpufi_h5_session *session, const gpufi_h5_transfe
   if (api->Dget_chunk_storage_size(dataset->id, offset, &stored_nbytes) < 0) {
     return get_elements_after_failure(session, transfer, chunk, err);
   }
-  if (exceeds_bitshuffle(transfer, stored_nbytes) || (stored_nbytes == 0 && !api->Dread_chunk2)) {
+  if (exceeds_bound(transfer, stored_nbytes) || (stored_nbytes == 0 && !api->Dread_chunk2)) {
     return get_elements(session, transfer, chunk, err);
   }
   if (stored_nbytes != 0) {
@@ -136,7 +137,7 @@ gpuf_status gpufi_h5_chunk_get(gpufi_h5_session *session, const gpufi_h5_transfe
   const gpufi_h5_place *place = transfer->direct.places ? &transfer->direct.places[index] : NULL;
   chunk->index = index;
   chunk->has_elements = false;
-  if (!place || place->offset == 0 || exceeds_bitshuffle(transfer, place->nbytes)) {
+  if (!place || place->offset == 0 || exceeds_bound(transfer, place->nbytes)) {
     chunk->file_offset = -1;
     gpufi_h5_enter(session);
     return get_by_hdf5(session, transfer, chunk, err);

@@ -13,6 +13,8 @@ size_t gpufi_h5_encoded_bound(const gpufi_h5_dataset *dataset) {
     return gpufi_codec_bound(dataset->chunk_nbytes);
   case GPUFI_H5_ROUTE_BITSHUFFLE:
     return gpufi_bitshuffle_bound(gpuf_dtype_nbytes(dataset->dtype), dataset->chunk_nbytes);
+  case GPUFI_H5_ROUTE_STEPS:
+    return gpufi_h5_steps_bound(dataset->chunk_nbytes);
   default:
     return 0;
   }
@@ -24,6 +26,8 @@ static size_t scratch_nbytes(const gpufi_h5_dataset *dataset) {
     return gpufi_codec_scratch_nbytes(&dataset->chunk_shape);
   case GPUFI_H5_ROUTE_BITSHUFFLE:
     return gpufi_bitshuffle_scratch_nbytes(dataset->chunk_nbytes);
+  case GPUFI_H5_ROUTE_STEPS:
+    return gpufi_h5_steps_scratch_nbytes(dataset->chunk_nbytes);
   default:
     return 0;
   }
@@ -87,16 +91,28 @@ static gpuf_status decode_gpufetch(const gpufi_h5_transfer *transfer, gpufi_h5_c
                             dataset->chunk_nbytes, err);
 }
 
+static gpuf_status decode_by_route(const gpufi_h5_transfer *transfer, gpufi_h5_chunk *chunk,
+                                   void *scratch, gpuf_error *err) {
+  const gpufi_h5_dataset *dataset = transfer->dataset;
+  switch (dataset->route) {
+  case GPUFI_H5_ROUTE_BITSHUFFLE:
+    return gpufi_bitshuffle_decode(gpuf_dtype_nbytes(dataset->dtype), chunk->encoded,
+                                   chunk->encoded_nbytes, chunk->raw, dataset->chunk_nbytes,
+                                   scratch, err);
+  case GPUFI_H5_ROUTE_STEPS:
+    return gpufi_h5_steps_decode(&dataset->steps, chunk->filter_mask, chunk->encoded,
+                                 chunk->encoded_nbytes, chunk->raw, dataset->chunk_nbytes, scratch,
+                                 err);
+  default:
+    return decode_gpufetch(transfer, chunk, err);
+  }
+}
+
 static gpuf_status decode_filtered(const gpufi_h5_transfer *transfer, gpufi_h5_chunk *chunk,
                                    void *scratch, gpuf_error *err) {
   const gpufi_h5_dataset *dataset = transfer->dataset;
   gpuf_error cause = {0};
-  const gpuf_status status =
-      dataset->route == GPUFI_H5_ROUTE_BITSHUFFLE
-          ? gpufi_bitshuffle_decode(gpuf_dtype_nbytes(dataset->dtype), chunk->encoded,
-                                    chunk->encoded_nbytes, chunk->raw, dataset->chunk_nbytes,
-                                    scratch, &cause)
-          : decode_gpufetch(transfer, chunk, &cause);
+  const gpuf_status status = decode_by_route(transfer, chunk, scratch, &cause);
   if (status != GPUF_OK) {
     return gpufi_fail(err, status, 0, "chunk at (%s) of dataset '%s': %s",
                       gpufi_h5_transfer_position(transfer, chunk->index).text, dataset->name,
@@ -125,7 +141,8 @@ gpuf_status gpufi_h5_chunk_decode(const gpufi_h5_transfer *transfer, gpufi_h5_ch
   if (!chunk->encoded || chunk->has_elements) {
     return GPUF_OK;
   }
-  return chunk->filter_mask & GPUFI_H5_FILTER_SKIPPED
+  const bool is_one_filter = transfer->dataset->route != GPUFI_H5_ROUTE_STEPS;
+  return is_one_filter && chunk->filter_mask & GPUFI_H5_FILTER_SKIPPED
              ? copy_unfiltered(transfer, chunk, err)
              : decode_filtered(transfer, chunk, scratch, err);
 }

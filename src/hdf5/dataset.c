@@ -6,6 +6,7 @@
 #include "base/text.h"
 #include "codec/bitshuffle.h"
 #include "hdf5/chunk_shape.h"
+#include "hdf5/inflate.h"
 #include "hdf5/types.h"
 
 #include <inttypes.h>
@@ -152,8 +153,34 @@ static gpuf_status check_filters(const gpufi_h5_dataset *dataset, const pipeline
   return GPUF_OK;
 }
 
+/* Whether the filters are such steps, and a library inflates those of deflate. */
+static bool steps_of(const pipeline *filters, gpufi_h5_steps *steps) {
+  memset(steps, 0, sizeof(*steps));
+  for (int i = 0; i < filters->count && i < GPUFI_H5_STEPS_MAX; i++) {
+    gpufi_h5_step *const step = &steps->step[i];
+    step->element_nbytes = filters->values[i][0];
+    switch (filters->ids[i]) {
+    case H5Z_FILTER_SHUFFLE:
+      step->kind = GPUFI_H5_STEP_SHUFFLE;
+      steps->count += step->element_nbytes > 0;
+      break;
+    case H5Z_FILTER_DEFLATE:
+      step->kind = GPUFI_H5_STEP_DEFLATE;
+      steps->count += gpufi_inflate_name() != NULL;
+      break;
+    case H5Z_FILTER_FLETCHER32:
+      step->kind = GPUFI_H5_STEP_FLETCHER32;
+      steps->count++;
+      break;
+    default:
+      return false;
+    }
+  }
+  return steps->count == filters->count;
+}
+
 /* The route for chunks of this pipeline, which is HDF5's unless gpufetch codes them itself. */
-static gpufi_h5_route route_of(const pipeline *filters, gpuf_dtype dtype) {
+static gpufi_h5_route route_of(const pipeline *filters, gpuf_dtype dtype, gpufi_h5_steps *steps) {
   if (filters->count == 0) {
     return GPUFI_H5_ROUTE_PLAIN;
   }
@@ -165,7 +192,7 @@ static gpufi_h5_route route_of(const pipeline *filters, gpuf_dtype dtype) {
       filters->values[0][BITSHUFFLE_AT_COMPRESSION] == BITSHUFFLE_LZ4) {
     return GPUFI_H5_ROUTE_BITSHUFFLE;
   }
-  return GPUFI_H5_ROUTE_HDF5;
+  return steps_of(filters, steps) ? GPUFI_H5_ROUTE_STEPS : GPUFI_H5_ROUTE_HDF5;
 }
 
 /* Chunks that are read and written whole bypass HDF5's filters, so this takes a pipeline that
@@ -180,7 +207,7 @@ static void choose_route(gpufi_h5_dataset *dataset, hid_t plist, const pipeline 
                                 &dataset->chunk_shape, &dataset->chunk_nbytes, NULL) != GPUF_OK) {
     return;
   }
-  dataset->route = route_of(filters, dataset->dtype);
+  dataset->route = route_of(filters, dataset->dtype, &dataset->steps);
 }
 
 static gpuf_status read_layout(gpufi_h5_dataset *dataset, hid_t plist, gpufi_h5_session *session,

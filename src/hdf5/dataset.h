@@ -5,12 +5,14 @@
 #include "codec/codec.h"
 #include "hdf5/grid.h"
 #include "hdf5/session.h"
+#include "hdf5/steps.h"
 
 typedef enum gpufi_h5_route {
   GPUFI_H5_ROUTE_HDF5,       /* through H5Dread and H5Dwrite, one bounded box after another */
   GPUFI_H5_ROUTE_PLAIN,      /* whole chunks, no filter */
   GPUFI_H5_ROUTE_GPUFETCH,   /* whole chunks, the gpufetch filter alone */
   GPUFI_H5_ROUTE_BITSHUFFLE, /* whole chunks, filter 32008 alone, with LZ4 */
+  GPUFI_H5_ROUTE_STEPS,      /* reading whole chunks of HDF5's own filters; HDF5 writes them */
 } gpufi_h5_route;
 
 /* The longest element. */
@@ -38,6 +40,7 @@ typedef struct gpufi_h5_dataset {
   /* Set for the routes of whole chunks only. */
   gpufi_chunk_shape chunk_shape;
   size_t chunk_nbytes;
+  gpufi_h5_steps steps;                     /* of the route of that name */
   bool has_fill;                            /* the dataset's fill value has a bit that is not 0 */
   unsigned char fill[GPUFI_H5_FILL_NBYTES]; /* an element of it, as the file has it */
 } gpufi_h5_dataset;

@@ -7,6 +7,7 @@ numbers in another type), "other" (other numbers), "crash" (the process died), o
 line. Runs without gpufetch and without hdf5_gpufetch: the plugin is found by HDF5_PLUGIN_PATH.
 """
 
+import io
 import json
 import os
 import sys
@@ -64,6 +65,30 @@ def dask(path):
     return lambda name: dask.array.from_array(file[name], chunks="auto").compute(), file
 
 
+def h5grove(path):
+    """What jupyterlab-h5web's server sends: .npy of numbers, JSON of everything else."""
+    import h5grove
+    import h5py
+
+    file = h5py.File(path)
+
+    def read(name):
+        data = h5grove.create_content(file, name).data()
+        if data.dtype.kind in "biufc":
+            return np.load(io.BytesIO(body_of(h5grove.encode(data, "npy"))))
+        lists = json.loads(body_of(h5grove.encode(data, "json")))
+        if data.dtype.names is None:
+            return np.array(lists, data.dtype)
+        rows = np.array(lists, object).reshape(-1, len(data.dtype.names))
+        return np.array(list(map(tuple, rows)), data.dtype).reshape(data.shape)
+
+    def body_of(response):
+        content = response.content
+        return content if isinstance(content, bytes) else b"".join(content)
+
+    return read, file
+
+
 READERS = {
     "h5py": h5py,
     "netcdf4": netcdf4,
@@ -71,6 +96,7 @@ READERS = {
     "xarray-h5netcdf": xarray_of("h5netcdf"),
     "pytables": pytables,
     "dask": dask,
+    "h5grove": h5grove,
 }
 
 

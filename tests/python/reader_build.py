@@ -7,7 +7,7 @@ from pathlib import Path
 
 from plugin_files import REPOSITORY
 
-__all__ = ["SOURCES", "build_reader", "fixture_list", "stage"]
+__all__ = ["SOURCES", "build_reader", "fixture_list", "install", "stage"]
 
 SOURCES = REPOSITORY / "python" / "reader"
 sys.path.append(str(SOURCES))
@@ -42,3 +42,14 @@ def _fnv_1a(data: bytes) -> int:
     for byte in data:
         found = ((found ^ byte) * 0x100000001B3) & (2**64 - 1)
     return found
+
+
+def install(folder: Path, plugin: Path) -> Path:
+    """As :func:`stage`, with the entry points, as pip would install it."""
+    site = stage(folder, plugin)
+    info = site / f"hdf5_gpufetch-{build_reader.version()}.dist-info"
+    info.mkdir()
+    files = build_reader.dist_info_files(build_reader.PLATFORMS["linux-x86_64"])
+    for name in ("METADATA", "entry_points.txt"):
+        (info / name).write_bytes(files[name])
+    return site

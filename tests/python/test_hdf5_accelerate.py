@@ -2,15 +2,43 @@
 
 from __future__ import annotations
 
+import os
+import threading
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import h5py
 import numpy as np
 import pytest
+from forking import in_child
 
 import gpufetch as gf
 from gpufetch.hdf5 import _accelerate
+
+# More random datasets, of thirty subscripts each, after a change to what is accelerated.
+DATASET_COUNT = int(os.environ.get("GPUFETCH_SUBSCRIPT_DATASETS", "40"))
+
+
+@pytest.fixture(autouse=True)
+def _of_any_size(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(_accelerate, "_NBYTES_MIN", 1)
+
+
+@pytest.fixture
+def taken(monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    """How many elements each accelerated read gave."""
+    counts: list[int] = []
+    read = _accelerate._read
+
+    def counted(dataset: h5py.Dataset, args: Any) -> Any:
+        values = read(dataset, args)
+        if values is not None:
+            counts.append(values.size)
+        return values
+
+    monkeypatch.setattr(_accelerate, "_read", counted)
+    return counts
 
 
 def _outcome(dataset: h5py.Dataset, args: Any) -> Any:
@@ -47,35 +75,35 @@ def _arguments(rng: np.random.Generator, shape: tuple[int, ...]) -> Any:
 def _create(file: h5py.File, rng: np.random.Generator, name: str) -> None:
     ndim = int(rng.integers(1, 4))
     shape = tuple(int(n) for n in rng.integers(1, 40, ndim))
-    dtype = np.dtype(rng.choice(["i1", "<u2", "<i4", ">i4", "<u8", "<f2", "<f4", "<f8", ">f8"]))
+    names = ["?", "i1", "<u2", "<i4", ">i4", "<u8", "<f2", "<f4", "<f8", ">f8", "<c8", "<c16"]
+    dtype = np.dtype(rng.choice(names))
     chunks = tuple(int(rng.integers(1, n + 1)) for n in shape)
     growing = {"maxshape": (None,) * ndim} if rng.random() < 0.3 else {}
-    options = gf.hdf5.filter_options() if rng.random() < 0.8 else {"compression": "gzip"}
     dataset = file.create_dataset(
-        name, shape, dtype, chunks=chunks, fillvalue=rng.integers(0, 9), **growing, **options
+        name,
+        shape,
+        dtype,
+        chunks=chunks,
+        fillvalue=dtype.type(rng.integers(0, 2)),
+        **growing,
+        **_filters(rng),
     )
     rows = int(rng.integers(0, shape[0] + 1))
     dataset[:rows] = rng.integers(0, 100, (rows, *shape[1:])).astype(dtype)
 
 
-def test_random_subscripts_give_what_h5py_gives(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def _filters(rng: np.random.Generator) -> dict[str, Any]:
+    if rng.random() < 0.4:
+        return gf.hdf5.filter_options() | {"fletcher32": bool(rng.random() < 0.1)}
+    kind = [{}, {"compression": "gzip"}, {"compression": "lzf"}][rng.choice(3, p=[0.2, 0.7, 0.1])]
+    return kind | {name: bool(rng.random() < 0.4) for name in ("shuffle", "fletcher32")}
+
+
+def test_random_subscripts_give_what_h5py_gives(tmp_path: Path, taken: list[int]) -> None:
     rng = np.random.default_rng(16)
-    taken = 0
-    read = _accelerate._read
-
-    def counted(dataset: h5py.Dataset, args: Any) -> Any:
-        nonlocal taken
-        values = read(dataset, args)
-        taken += values is not None
-        return values
-
-    monkeypatch.setattr(_accelerate, "_NBYTES_MIN", 1)
-    monkeypatch.setattr(_accelerate, "_read", counted)
     path = tmp_path / "x.h5"
     with h5py.File(path, "w") as file:
-        for i in range(60):
+        for i in range(DATASET_COUNT):
             _create(file, rng, str(i))
     with h5py.File(path) as file:
         for dataset in file.values():
@@ -84,13 +112,10 @@ def test_random_subscripts_give_what_h5py_gives(
                 expected = _outcome(dataset, args)
                 with gf.hdf5.accelerate():
                     assert _outcome(dataset, args) == expected, (dataset, args)
-    assert taken > 200
+    assert len(taken) > 5 * DATASET_COUNT
 
 
-def test_a_file_open_for_writing_gives_what_was_just_written(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(_accelerate, "_NBYTES_MIN", 1)
+def test_a_file_open_for_writing_gives_what_was_just_written(tmp_path: Path) -> None:
     with h5py.File(tmp_path / "x.h5", "w") as file, gf.hdf5.accelerate():
         x = file.create_dataset("x", (64,), "<i4", chunks=(8,), **gf.hdf5.filter_options())
         x[:] = 1
@@ -99,26 +124,141 @@ def test_a_file_open_for_writing_gives_what_was_just_written(
         assert x[:12].tolist() == [1, 1, 1, 2, 2, 2, 2, 2, 2, 1, 1, 1]
 
 
-def test_a_damaged_chunk_is_the_error_of_h5py(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(_accelerate, "_NBYTES_MIN", 1)
+def test_one_handle_reads_what_another_one_of_the_file_has_just_written(tmp_path: Path) -> None:
+    with h5py.File(tmp_path / "x.h5", "w") as file:
+        file.create_dataset("x", (64,), "<i4", chunks=(8,), compression="gzip")[:] = 1
     path = tmp_path / "x.h5"
-    with h5py.File(path, "w") as file:
-        x = file.create_dataset("x", (64,), "<i4", chunks=(8,), **gf.hdf5.filter_options())
-        x[:] = np.arange(64)
-        info = x.id.get_chunk_info(5)
-    with path.open("r+b") as raw:
-        raw.seek(info.byte_offset + info.size - 1)
-        last = raw.read(1)[0]
-        raw.seek(-1, 1)
-        raw.write(bytes([last ^ 255]))
+    with h5py.File(path, "r+") as writer, h5py.File(path) as reader, gf.hdf5.accelerate():
+        assert (reader["x"][:] == 1).all()
+        writer["x"][3:9] = 2
+        assert reader["x"][:12].tolist() == [1, 1, 1, 2, 2, 2, 2, 2, 2, 1, 1, 1]
+
+
+KINDS = {
+    "gpufetch": gf.hdf5.filter_options(),
+    "gzip": {"compression": "gzip"},
+    "shuffle and gzip": {"compression": "gzip", "shuffle": True},
+    "fletcher32": {"fletcher32": True},
+}
+
+
+@pytest.fixture
+def files(tmp_path: Path) -> Iterator[dict[str, Path]]:
+    """A file of each kind of chunks, whose elements are 0, 1, 2, ...; nothing is accelerated."""
+    made = {}
+    for kind, options in KINDS.items():
+        made[kind] = tmp_path / f"{kind}.h5"
+        with h5py.File(made[kind], "w") as file:
+            x = file.create_dataset("x", (4096,), "<i4", chunks=(512,), **options)
+            x[:] = np.arange(4096)
+    yield made
+    assert not _accelerate._running
+
+
+def _damage(path: Path, rng: np.random.Generator) -> None:
+    """Alter a byte of a chunk, or cut the file within one."""
     with h5py.File(path) as file:
-        expected = _outcome(file["x"], slice(None))
-        assert expected[0] is OSError
-        with gf.hdf5.accelerate():
+        info = file["x"].id.get_chunk_info(int(rng.integers(8)))
+    at = info.byte_offset + int(rng.integers(info.size))
+    data = bytearray(path.read_bytes())
+    data[at] ^= 1 << int(rng.integers(8))
+    path.write_bytes(data)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_damaged_chunk_is_the_error_of_h5py(
+    files: dict[str, Path], kind: str, taken: list[int]
+) -> None:
+    rng = np.random.default_rng(5)
+    whole = files[kind].read_bytes()
+    outcomes = set()
+    for _ in range(40):
+        files[kind].write_bytes(whole)
+        _damage(files[kind], rng)
+        with h5py.File(files[kind]) as file:
+            expected = _outcome(file["x"], slice(None))
+        with h5py.File(files[kind]) as file, gf.hdf5.accelerate():
             assert _outcome(file["x"], slice(None)) == expected
-            assert file["x"][:40].tolist() == list(range(40))
+            assert _outcome(file["x"], slice(None)) == expected
+        outcomes.add(expected[0])
+    assert OSError in outcomes
+    assert not taken or np.ndarray in outcomes
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_file_that_was_cut_short_is_the_error_of_h5py(
+    files: dict[str, Path], kind: str, taken: list[int]
+) -> None:
+    path = files[kind]
+    with h5py.File(path) as file, gf.hdf5.accelerate():
+        last = max(file["x"].id.get_chunk_info(i).byte_offset for i in range(8))
+        os.truncate(path, last + 3)
+        with pytest.raises(OSError, match=r"(?i)read"):
+            file["x"][:]
+    assert not taken
+
+
+def test_a_closed_file_is_the_error_of_h5py(files: dict[str, Path], taken: list[int]) -> None:
+    def after_closing() -> Any:
+        with h5py.File(files["gzip"]) as file:
+            x = file["x"]
+            x[:]
+        return _outcome(x, slice(None))
+
+    expected = after_closing()
+    assert issubclass(expected[0], Exception)
+    with gf.hdf5.accelerate():
+        assert after_closing() == expected
+    assert taken == [4096]
+
+
+def test_threads_read_at_once_while_others_start_and_stop_it(
+    files: dict[str, Path], taken: list[int]
+) -> None:
+    wrong: list[Any] = []
+
+    def read(path: Path, seed: int) -> None:
+        rng = np.random.default_rng(seed)
+        with h5py.File(path) as file:
+            x = file["x"]
+            for _ in range(60):
+                low, high = sorted(int(i) for i in rng.integers(0, 4097, 2))
+                with gf.hdf5.accelerate():
+                    if not np.array_equal(x[low:high], np.arange(low, high)):
+                        wrong.append((path, low, high))
+
+    paths = [path for path in files.values() for _ in range(2)]
+    threads = [threading.Thread(target=read, args=(path, i)) for i, path in enumerate(paths)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert wrong == [] and len(taken) > 300
+
+
+def test_a_forked_child_reads_on(files: dict[str, Path], taken: list[int]) -> None:
+    with gf.hdf5.accelerate(), h5py.File(files["gzip"]) as file:
+        x = file["x"]
+        assert x[:].sum() == sum(range(4096))
+
+        def child() -> None:
+            assert np.array_equal(x[1:], np.arange(1, 4096))
+            assert np.array_equal(h5py.File(files["gpufetch"])["x"][:], np.arange(4096))
+
+        in_child(child)
+        assert np.array_equal(x[5:], np.arange(5, 4096))
+    assert taken == [4096, 4091]
+
+
+def test_what_else_reads_a_dataset_is_h5pys(files: dict[str, Path], taken: list[int]) -> None:
+    with gf.hdf5.accelerate(), h5py.File(files["gzip"]) as file:
+        x = file["x"]
+        out = np.zeros(4096, "<i4")
+        x.read_direct(out)
+        assert out[-1] == 4095 and x.astype("f8")[1:].dtype == "f8" and len(list(x)) == 4096
+        assert x[[3, 5]].tolist() == [3, 5] and x[np.arange(4096) < 3].tolist() == [0, 1, 2]
+        assert x[::2].sum() == sum(range(0, 4096, 2)) and x[4095] == 4095
+    assert taken == []
 
 
 def test_it_ends_when_each_of_them_is_stopped() -> None:

@@ -1,4 +1,4 @@
-"""The reader's codec for numcodecs, by its entry point, and in Zarr: in processes of its own."""
+"""The reader's codecs of numcodecs and of Zarr version 3, by their entry points, in processes."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 from plugin_files import plugin_folder
-from reader_build import build_reader, stage
+from reader_build import install
 
 START = """
     import sys
@@ -41,13 +41,7 @@ def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = plugin_folder()
     if folder is None:
         pytest.skip("libh5z_gpufetch.so is not built")
-    site = stage(tmp_path_factory.mktemp("codec"), folder / "libh5z_gpufetch.so")
-    info = site / f"hdf5_gpufetch-{build_reader.version()}.dist-info"
-    info.mkdir()
-    files = build_reader.dist_info_files(build_reader.PLATFORMS["linux-x86_64"])
-    for name in ("METADATA", "entry_points.txt"):
-        (info / name).write_bytes(files[name])
-    return site
+    return install(tmp_path_factory.mktemp("codec"), folder / "libh5z_gpufetch.so")
 
 
 def python(site: Path, code: str, path: Path) -> None:
@@ -115,3 +109,65 @@ def test_threads_and_zarr_get_every_bit(site: Path, tmp_path: Path) -> None:
         assert array[...].dtype == values.dtype and array[...].tobytes() == values.tobytes()
     """
     python(site, code, tmp_path / "x.h5")
+
+
+ZARR = """
+    import warnings, zarr
+    from zarr.core.buffer.cpu import Buffer
+    warnings.simplefilter("ignore")
+    MemoryStore = zarr.storage.MemoryStore
+
+    def made(stored, values, chunks, endian):
+        return zarr.create_array(
+            MemoryStore(stored), shape=values.shape, chunks=chunks,
+            dtype=values.dtype.newbyteorder("="), zarr_format=3, fill_value=None, compressors=None,
+            serializer={"name": "gpufetch", "configuration": {"endian": endian}},
+        )
+    def native(values):
+        return values.astype(values.dtype.newbyteorder("="))
+"""
+
+
+def test_zarr_version_3_has_the_chunks_of_hdf5(site: Path, tmp_path: Path) -> None:
+    code = """
+    names = ["?", "i1", "u2", "i4", "u8", "f2", "f4", "f8", "c8", "c16", ">f4", ">i8", ">c16"]
+    nine = (2, 1, 1, 1, 3, 1, 1, 4, 2)
+    forms = {(50, 70): (16, 32), (3,): (2,), nine: (1, 1, 1, 1, 2, 1, 1, 3, 2)}
+    for dtype in map(np.dtype, [*names, "S3", "V5", [("a", "<i4"), ("b", "<f8")]]):
+        for shape, chunks in forms.items():
+            raw = np.random.default_rng(1).integers(0, 2, np.prod(shape) * dtype.itemsize, "u1")
+            values = raw.view(dtype).reshape(shape)
+            stored, endian = {}, "big" if dtype.byteorder == ">" else "little"
+            made(stored, values, chunks, endian)[...] = native(values)
+            key = "c/" + "/".join("0" * len(shape))
+            with h5py.File("x", "w", driver="core", backing_store=False) as file:
+                d = file.create_dataset("x", data=values, chunks=chunks, compression=FILTER_ID)
+                assert stored[key].to_bytes() == bytes(d.id.read_direct_chunk((0,) * len(shape))[1])
+            found = zarr.open_array(MemoryStore(stored), mode="r")[...]
+            assert native(found).tobytes() == native(values).tobytes(), (dtype, shape)
+    values = np.array(1.5)
+    stored = {}
+    made(stored, values, (), "little")[...] = values
+    assert zarr.open_array(MemoryStore(stored), mode="r")[...] == 1.5
+    """
+    python(site, textwrap.dedent(ZARR) + textwrap.dedent(code), tmp_path / "x.h5")
+
+
+def test_zarr_version_3_refuses_damaged_and_other_chunks(site: Path, tmp_path: Path) -> None:
+    code = """
+    values, stored = x.astype("f4"), {}
+    array = made(stored, values, (16, 32), "little")
+    array[...] = values
+    good = stored["c/1/1"].to_bytes()
+    for at in range(0, len(good), 7):
+        stored["c/1/1"] = Buffer.from_bytes(good[:at] + bytes([good[at] ^ 16]) + good[at + 1 :])
+        refused(lambda: array[16:32, 32:64])
+        stored["c/1/1"] = Buffer.from_bytes(good[:at])
+        refused(lambda: array[16:32, 32:64])
+    other = {}
+    made(other, values, (32, 16), "little")[...] = values
+    stored["c/1/1"] = other["c/1/1"]
+    assert "the chunk has the dimensions (32, 16)" in refused(lambda: array[16:32, 32:64])
+    refused(made, {}, values, (16, 32), "middle")
+    """
+    python(site, textwrap.dedent(ZARR) + textwrap.dedent(code), tmp_path / "x.h5")

@@ -114,7 +114,7 @@ def site_python() -> Path:
     return Path(os.environ["GPUFETCH_READER_WHEELS"]).parent / "site" / "bin" / "python"
 
 
-READERS = ("h5py", "dask", "netcdf4", "xarray-netcdf4", "xarray-h5netcdf", "pytables")
+READERS = ("h5py", "dask", "h5grove", "netcdf4", "xarray-netcdf4", "xarray-h5netcdf", "pytables")
 
 
 @pytest.mark.parametrize("reader", READERS)

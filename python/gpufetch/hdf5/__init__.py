@@ -11,6 +11,7 @@ from gpufetch.hdf5._accelerate import Acceleration, accelerate
 from gpufetch.hdf5._filters import FILTER_ID, FILTER_IDS, filter_options
 from gpufetch.hdf5._plugin import plugin_path
 from gpufetch.hdf5._read import read
+from gpufetch.hdf5._refs import references
 from gpufetch.hdf5._repack import repack
 from gpufetch.hdf5._save import load, save
 from gpufetch.hdf5._write import write
@@ -26,6 +27,7 @@ __all__ = [
     "load",
     "plugin_path",
     "read",
+    "references",
     "repack",
     "save",
     "write",

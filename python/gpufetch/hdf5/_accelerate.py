@@ -9,18 +9,19 @@ from typing import Any
 import h5py
 import numpy as np
 import numpy.typing as npt
-from h5py import h5d, h5t
+from h5py import h5d, h5t, h5z
 
 from gpufetch import _core
 from gpufetch.hdf5._binding import phil, require_binding
-from gpufetch.hdf5._filters import FILTER_IDS
+from gpufetch.hdf5._filters import BITSHUFFLE_ID, FILTER_IDS
 from gpufetch.hdf5._types import is_native
 
 __all__ = ["Acceleration", "accelerate"]
 
 _NBYTES_MIN = 1 << 20
 """Smaller reads are h5py's: starting threads takes longer than it saves."""
-_BITSHUFFLE = 32008
+_STEPS = {h5z.FILTER_DEFLATE, h5z.FILTER_SHUFFLE, h5z.FILTER_FLETCHER32}
+"""Filters of HDF5 itself that gpufetch undoes in any number and order."""
 _KEY = "_gpufetch_reads"
 
 _original = h5py.Dataset.__getitem__
@@ -59,23 +60,19 @@ def accelerate() -> Acceleration:
     It holds for the whole process, until each :class:`Acceleration` that was returned is stopped.
     The elements, their dtype and shape, and the exceptions are those of h5py.
 
-    Accelerated are integers and floats of the CPU's byte order in chunks of gpufetch, or of
-    bitshuffle with LZ4, in a plain file that is open for reading only, where the subscript has
-    integers, slices without a step and ``...``, and takes 1 MiB or more. h5py reads everything
-    else, and what fails.
+    Accelerated are integers, floats, bool and complex numbers of the CPU's byte order in chunks of
+    gpufetch, of bitshuffle with LZ4, or of HDF5's own gzip, shuffle and fletcher32, in a plain file
+    that is open for reading only, where the subscript has integers, slices without a step and
+    ``...``, and takes 1 MiB or more. h5py reads everything else, and what fails. Chunks of gzip are
+    inflated by libdeflate if it is installed, else by zlib.
 
     Raises
     ------
     RuntimeError
-        h5py's HDF5 library could not be bound, or this h5py lacks what the acceleration relies on.
+        h5py's HDF5 library could not be bound.
     """
     global _original
     require_binding()
-    if not hasattr(h5py.Dataset, "_fast_read_ok"):
-        raise RuntimeError(
-            f"h5py {h5py.__version__} cannot be accelerated: it has no Dataset._fast_read_ok; "
-            "use gpufetch.hdf5.read"
-        )
     acceleration = Acceleration()
     with phil:
         if not _is_patched():
@@ -123,28 +120,38 @@ def _read(dataset: h5py.Dataset, args: tuple[Any, ...]) -> npt.NDArray[Any] | No
 def _inspected(dataset: h5py.Dataset) -> tuple[np.dtype[Any]] | None:
     """The dtype of a dataset that may be accelerated."""
     with phil:
-        if not dataset._readonly or not dataset._fast_read_ok or dataset.chunks is None:
-            return None
+        # As its first read does, so that a closed dataset fails as it would have.
+        if getattr(dataset, "_fast_read_ok", False):
+            getattr(dataset, "_fast_reader", None)
         file, plist, tid = dataset.file, dataset.id.get_create_plist(), dataset.id.get_type()
-        filters = [plist.get_filter(i) for i in range(plist.get_nfilters())]
+        if file.mode != "r" or plist.get_layout() != h5d.CHUNKED:
+            return None
+        filters = [plist.get_filter(i)[0] for i in range(plist.get_nfilters())]
         if (
             file.driver != "sec2"
             or file.swmr_mode
-            or len(filters) != 1
-            or filters[0][0] not in (*FILTER_IDS, _BITSHUFFLE)
+            or not _are_undone(filters)
             or plist.get_fill_time() == h5d.FILL_TIME_NEVER
             or plist.fill_value_defined() == h5d.FILL_VALUE_UNDEFINED
             or not is_native(tid)
-            or not isinstance(tid, (h5t.TypeIntegerID, h5t.TypeFloatID))
             or not _same_bits(tid, dataset.dtype)
         ):
             return None
         return (dataset.dtype,)
 
 
+def _are_undone(filters: list[int]) -> bool:
+    """Whether gpufetch itself decodes chunks behind these filters."""
+    return filters in ([number] for number in (*FILTER_IDS, BITSHUFFLE_ID)) or (
+        bool(filters) and _STEPS.issuperset(filters)
+    )
+
+
 def _same_bits(tid: Any, dtype: np.dtype[Any]) -> bool:
     """Whether NumPy's elements are those of the file; h5py widens bfloat16 and float8."""
-    return bool(dtype.kind in "iuf" and dtype.itemsize <= 8 and h5t.py_create(dtype).equal(tid))
+    if dtype.metadata or dtype.char not in "?bBhHiIlLqQefdFD":
+        return False
+    return bool(h5t.py_create(dtype, logical=True).equal(tid))
 
 
 def _box(

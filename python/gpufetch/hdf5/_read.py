@@ -84,9 +84,9 @@ def read(
 ) -> Any:
     """Read a dataset, or a selection of it, into device or host memory.
 
-    The dataset may have any layout and any filter that HDF5 finds. Plain chunks and those encoded
-    by gpufetch or by bitshuffle with LZ4 are read and decoded by several threads at once; HDF5
-    itself reads everything else.
+    The dataset may have any layout and any filter that HDF5 finds. Plain chunks and those of
+    gpufetch, of bitshuffle with LZ4, and of HDF5's own gzip, shuffle and fletcher32 are read and
+    decoded by several threads at once; HDF5 itself reads everything else.
 
     Parameters
     ----------

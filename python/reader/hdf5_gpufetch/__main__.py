@@ -1,4 +1,4 @@
-"""The command line: `hdf5-gpufetch plugin-path | ls | repack`."""
+"""The command line: `hdf5-gpufetch plugin-path | ls | repack | refs`."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import hdf5_gpufetch
+from hdf5_gpufetch._gpufetch.hdf5._refs_command import add_refs, write_refs
 
 __all__ = ["main"]
 
@@ -52,6 +53,7 @@ def _parser() -> argparse.ArgumentParser:
     ls.add_argument("file", type=Path, nargs="+")
     ls.set_defaults(run=_ls)
     _add_repack(commands)
+    add_refs(commands).set_defaults(run=_refs)
     return parser
 
 
@@ -111,6 +113,11 @@ def _repack(arguments: argparse.Namespace) -> int:
     before, after = arguments.source.stat().st_size, arguments.dest.stat().st_size
     print(f"{_shown(str(arguments.dest))}: {format_nbytes(after)}, was {format_nbytes(before)}")
     return 0
+
+
+def _refs(arguments: argparse.Namespace) -> int:
+    _need_h5py()
+    return write_refs(arguments)
 
 
 if __name__ == "__main__":

@@ -14,7 +14,7 @@ from typing import Any
 
 from hdf5_gpufetch._plugin import FILTER_ID, filter_classes
 
-__all__ = ["check_cd_values", "decode_chunk", "encode_chunk"]
+__all__ = ["check_cd_values", "decode_chunk", "encode_chunk", "stored_dims"]
 
 _HEADER_NBYTES = 96
 _REVERSE = 0x100  # H5Z_FLAG_REVERSE: decode
@@ -71,6 +71,12 @@ def check_cd_values(values: Sequence[int]) -> tuple[int, ...]:
             f"dimensions, as the HDF5 dataset has them for filter {FILTER_ID}"
         )
     return found
+
+
+def stored_dims(chunk: bytes) -> tuple[int, ...]:
+    """The dimensions that a chunk says it has, which :func:`decode_chunk` has decoded."""
+    dims = (chunk[at : at + 4] for at in range(32, 32 + 4 * chunk[9], 4))
+    return tuple(int.from_bytes(data, "little") for data in dims)
 
 
 def decode_chunk(chunk: Any, cd_values: tuple[int, ...]) -> bytes:

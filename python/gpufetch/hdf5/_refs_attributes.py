@@ -1,0 +1,124 @@
+"""Attributes and names of dimensions, as Zarr's version 2 and xarray have them."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import h5py
+import numpy as np
+
+from gpufetch.hdf5._asking import FAILURES
+from gpufetch.hdf5._refs_types import Unexpressed
+
+__all__ = ["Dimensions", "attribute_json", "is_dimension_alone", "names_of"]
+
+# HDF5's and netCDF's own, which say how a file is made.
+_HIDDEN = {
+    "CLASS",
+    "DIMENSION_LABELS",
+    "DIMENSION_LIST",
+    "NAME",
+    "REFERENCE_LIST",
+    "_NCProperties",
+    "_Netcdf4Coordinates",
+    "_Netcdf4Dimid",
+    "_nc3_strict",
+}
+_ALONE = b"This is a netCDF dimension but not a netCDF variable"
+
+
+def names_of(item: h5py.Group | h5py.Dataset) -> list[str]:
+    """Names of the attributes that say something of the data."""
+    try:
+        names = list(item.attrs)
+    except FAILURES as error:
+        raise Unexpressed(f"its attributes cannot be listed: {error}") from error
+    is_scale = isinstance(item, h5py.Dataset) and item.is_scale
+    hidden = _HIDDEN if is_scale else _HIDDEN - {"CLASS", "NAME"}
+    return [name for name in names if name not in hidden]
+
+
+def attribute_json(item: h5py.Group | h5py.Dataset, name: str) -> Any:
+    """The value of an attribute as JSON has it; Unexpressed for what it cannot hold.
+
+    An array of one element is a number, as netCDF takes it.
+    """
+    try:
+        value = item.attrs[name]
+    except (*FAILURES, TypeError) as error:
+        raise Unexpressed(f"its attribute {name!r} cannot be read: {error}") from error
+    if isinstance(value, h5py.Empty):
+        if value.dtype.kind in "SO":
+            return ""
+        raise Unexpressed(f"its attribute {name!r} has no value")
+    return _json_of(np.asarray(value), name)
+
+
+def _json_of(value: np.ndarray[Any, Any], name: str) -> Any:
+    if value.dtype.kind in "biuf" and value.dtype.char != "g":
+        made = value.tolist()
+    elif value.dtype.kind in "SUO":
+        made = np.vectorize(lambda x: _text(x, name), otypes=[object])(value).tolist()
+    else:
+        raise Unexpressed(f"JSON has nothing for its attribute {name!r} of {value.dtype}")
+    return made[0] if value.shape == (1,) else made
+
+
+def _text(value: Any, name: str) -> str:
+    try:
+        if isinstance(value, bytes):
+            return value.decode()
+        if isinstance(value, str):
+            value.encode()
+            return str(value)
+    except UnicodeError:
+        raise Unexpressed(f"its attribute {name!r} is no text of UTF-8") from None
+    raise Unexpressed(f"JSON has nothing for its attribute {name!r}, which holds a {type(value)}")
+
+
+def is_dimension_alone(dataset: h5py.Dataset) -> bool:
+    """Whether this is how netCDF stores a dimension that has no variable."""
+    return bool(dataset.is_scale) and np.bytes_(dataset.attrs.get("NAME", b"")).startswith(_ALONE)
+
+
+class Dimensions:
+    """Names for the axes of a group's datasets: of each, all axes have one length in that group."""
+
+    def __init__(self) -> None:
+        self._lengths: dict[tuple[str, str], int] = {}
+        self._phony: dict[tuple[str, int, int], str] = {}
+
+    def names(self, group: str, dataset: h5py.Dataset, extra: tuple[int, ...]) -> list[str]:
+        """A name for each axis, and for those that an array type adds."""
+        wanted = [self._wanted(dataset, axis) for axis in range(dataset.ndim)]
+        wanted += [None] * len(extra)
+        shape = (*dataset.shape, *extra)
+        return [
+            name if name and self._fits(group, name, length) else self._other(group, shape, axis)
+            for axis, (name, length) in enumerate(zip(wanted, shape, strict=True))
+        ]
+
+    def _wanted(self, dataset: h5py.Dataset, axis: int) -> str | None:
+        """The name of the scale along an axis, or its label; None without either."""
+        try:
+            dimension = dataset.dims[axis]
+            name = dimension[0].name if len(dimension) else None
+            label = str(dimension.label)
+        except (*FAILURES, UnicodeError):
+            return None
+        if name is None and not label and dataset.is_scale and dataset.ndim == 1:
+            name = dataset.name
+        return name.rsplit("/", 1)[-1] if name else label or None
+
+    def _fits(self, group: str, name: str, length: int) -> bool:
+        return self._lengths.setdefault((group, name), length) == length
+
+    def _other(self, group: str, shape: tuple[int, ...], axis: int) -> str:
+        """A name as netCDF gives it, one for each length, or more if a dataset has it twice."""
+        key = group, shape[axis], shape[:axis].count(shape[axis])
+        taken = {name for at, name in self._lengths if at == group}
+        taken |= {name for (at, _, _), name in self._phony.items() if at == group}
+        if key not in self._phony:
+            names = (f"phony_dim_{i}" for i in range(len(taken) + 1))
+            self._phony[key] = next(name for name in names if name not in taken)
+        return self._phony[key]

@@ -1,0 +1,233 @@
+"""References by which Zarr reads HDF5 files: every element is h5py's; nothing is left out unsaid.
+
+Zarr reads in processes of its own, with hdf5_gpufetch and without gpufetch. Over HTTP, with xarray
+and with imagecodecs' bitshuffle, `./dev test --install` has the packages.
+"""
+
+from __future__ import annotations
+
+import http.server
+import json
+import os
+import re
+import subprocess
+import sys
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import h5py
+import numpy as np
+import pytest
+from plugin_files import REPOSITORY, plugin_folder
+from reader_build import install
+from reader_files import write_every
+from reference_files import INEXPRESSIBLE, write_expressible, write_inexpressible
+
+import gpufetch as gf
+from gpufetch.__main__ import main
+
+SCRIPT = REPOSITORY / "tests" / "install" / "read_refs.py"
+
+
+@pytest.fixture(scope="module")
+def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The reader as pip would install it."""
+    folder = plugin_folder()
+    if folder is None:
+        pytest.skip("libh5z_gpufetch.so is not built")
+    return install(tmp_path_factory.mktemp("refs"), folder / "libh5z_gpufetch.so")
+
+
+@pytest.fixture(scope="module")
+def expressible(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    path = tmp_path_factory.mktemp("files") / "expressible.h5"
+    write_expressible(path)
+    return path
+
+
+def read(site: Path, python: str | Path, *arguments: str | Path) -> int:
+    """How many arrays read_refs.py found, all of them right."""
+    kept = {name: value for name, value in os.environ.items() if not name.startswith("PYTHON")}
+    done = subprocess.run(
+        [python, SCRIPT, *arguments],
+        env={**kept, "PYTHONPATH": str(site)},
+        capture_output=True,
+        text=True,
+        timeout=250,
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
+    return int(done.stdout)
+
+
+def written(references: dict[str, Any], path: Path) -> Path:
+    path.write_text(json.dumps(references))
+    return path
+
+
+def test_every_dtype_and_mode_of_the_codec_is_what_h5py_reads(site: Path, tmp_path: Path) -> None:
+    path = tmp_path / "every.h5"
+    write_every(path, tmp_path / "every.npz")
+    references = written(gf.hdf5.references(path), tmp_path / "every.json")
+    assert read(site, sys.executable, path, references) > 200
+
+
+def test_every_form_of_chunks_is_what_h5py_reads(
+    site: Path, tmp_path: Path, expressible: Path
+) -> None:
+    references = written(gf.hdf5.references(expressible), tmp_path / "refs.json")
+    assert read(site, sys.executable, expressible, references, "xarray") > 90
+
+
+def test_what_cannot_be_expressed_is_refused_by_name(tmp_path: Path) -> None:
+    path = tmp_path / "x.h5"
+    write_inexpressible(path)
+    with pytest.raises(ValueError, match="cannot have 9 things") as refused:
+        gf.hdf5.references(path)
+    left: list[str] = []
+    made = gf.hdf5.references(path, leave_out=left.append)
+    assert {text.split(":")[0] for text in left} == INEXPRESSIBLE.keys()
+    for text in left:
+        assert text in str(refused.value) and INEXPRESSIBLE[text.split(":")[0]] in text
+    assert "x/.zarray" in made["refs"] and "virtual/.zarray" not in made["refs"]
+
+
+def test_the_limit_of_what_is_held_is_the_callers(tmp_path: Path) -> None:
+    path = tmp_path / "x.h5"
+    with h5py.File(path, "w") as file:
+        file.create_dataset("x", data=np.arange(100), chunks=(10,), compression="lzf")
+    with pytest.raises(ValueError, match="800 bytes are too many"):
+        gf.hdf5.references(path, inline_nbytes=799)
+    assert gf.hdf5.references(path, inline_nbytes=800)["refs"]["x/0"].startswith("base64:")
+
+
+@pytest.mark.parametrize("written", [60, 25, 0])
+def test_places_that_hdf5_misreports_are_not_written(tmp_path: Path, written: int) -> None:
+    path = tmp_path / "x.h5"
+    values = np.zeros((40, 60), "i4")
+    values[:, :written] = np.arange(2400).reshape(40, 60)[:, :written] + 1
+    with h5py.File(path, "w", libver="latest") as file:
+        x = file.create_dataset("x", (40, 60), "i4", chunks=(10, 10), maxshape=(40, None))
+        if written:
+            x[:, :written] = values[:, :written]
+    left: list[str] = []
+    made = gf.hdf5.references(path, inline_nbytes=0, leave_out=left.append)["refs"]
+    assert "x/.zarray" in made or "does not say where its chunks lie" in left[0]
+    data = path.read_bytes()
+    for i, j in np.ndindex(4, 6 if "x/.zarray" in made else 0):
+        chunk = np.zeros((10, 10), "<i4")
+        if f"x/{i}.{j}" in made:
+            _, offset, nbytes = made[f"x/{i}.{j}"]
+            chunk = np.frombuffer(data[offset : offset + nbytes], "<i4").reshape(10, 10)
+        assert (chunk == values[10 * i : 10 * i + 10, 10 * j : 10 * j + 10]).all()
+
+
+@pytest.mark.parametrize("options", [{"chunks": (3,)}, {}])
+def test_a_user_block_shifts_every_place(tmp_path: Path, options: dict[str, Any]) -> None:
+    path = tmp_path / "x.h5"
+    with h5py.File(path, "w", userblock_size=1024) as file:
+        file.create_dataset("x", data=np.arange(3) + 7, **options)
+    _, offset, nbytes = gf.hdf5.references(path)["refs"]["x/0"]
+    assert np.frombuffer(path.read_bytes()[offset : offset + nbytes], "i8").tolist() == [7, 8, 9]
+
+
+def test_a_block_that_imagecodecs_would_take_for_a_stored_one_is_refused(tmp_path: Path) -> None:
+    """An LZ4 block that has as many bytes as the elements: 64 of them, found by trying."""
+    path = tmp_path / "x.h5"
+    rng = np.random.default_rng(0)
+    for _ in range(4000):
+        x = rng.integers(0, 256, 256, "u1")
+        x[: rng.integers(0, 256)] &= 15
+        gf.hdf5.write(path, "x", x, chunks=(256,), codec="bitshuffle-lz4", overwrite=True)
+        with h5py.File(path) as file:
+            chunk = file["x"].id.read_direct_chunk((0,))[1]
+        is_alike = int.from_bytes(chunk[12:16], "big") == 256
+        if is_alike:
+            with pytest.raises(ValueError, match="decode one of its chunks of bitshuffle wrongly"):
+                gf.hdf5.references(path, inline_nbytes=0)
+            return
+        path.unlink()
+    raise AssertionError("no such block was found")
+
+
+def test_the_commands_write_the_same(
+    site: Path, tmp_path: Path, expressible: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    url = "https://example.org/x.h5"
+    arguments = ["refs", str(expressible), "--url", url]
+    assert main(arguments) == 0
+    printed = json.loads(capsys.readouterr().out)
+    assert printed == json.loads(json.dumps(gf.hdf5.references(expressible, url=url)))
+    assert main([*arguments, "-o", str(tmp_path / "a.json")]) == 0
+    assert main([*arguments, "-o", str(tmp_path / "a.json")]) == 1
+    assert "exists already" in capsys.readouterr().err
+    subprocess.run(
+        [sys.executable, "-m", "hdf5_gpufetch", *arguments, "-o", tmp_path / "b.json"],
+        env={**os.environ, "PYTHONPATH": str(site)},
+        check=True,
+        timeout=120,
+    )
+    assert json.loads((tmp_path / "a.json").read_text()) == printed
+    assert json.loads((tmp_path / "b.json").read_text()) == printed
+
+
+def test_the_command_says_what_it_leaves_out(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    write_inexpressible(tmp_path / "x.h5")
+    assert main(["refs", str(tmp_path / "x.h5")]) == 1
+    assert main(["refs", "--skip", str(tmp_path / "x.h5")]) == 0
+    assert capsys.readouterr().err.count("left out: /") == len(INEXPRESSIBLE)
+
+
+# --- Over HTTP -------------------------------------------------------------------------------
+
+
+class _Ranges(http.server.BaseHTTPRequestHandler):
+    """Serves one file, by ranges of bytes alone; counts them."""
+
+    data = b""
+    counts: list[int] = []  # noqa: RUF012  # each test has a class of its own
+
+    def do_GET(self) -> None:
+        wanted = re.fullmatch(r"bytes=(\d+)-(\d+)", self.headers.get("Range", ""))
+        if wanted is None:
+            self.send_error(416)
+            return
+        first, last = int(wanted[1]), int(wanted[2])
+        part = self.data[first : last + 1]
+        self.send_response(206)
+        self.send_header("Content-Length", str(len(part)))
+        self.send_header("Content-Range", f"bytes {first}-{last}/{len(self.data)}")
+        self.end_headers()
+        self.wfile.write(part)
+        self.counts.append(len(part))
+
+    def log_message(self, *arguments: Any) -> None:
+        """Say nothing."""
+
+
+@pytest.fixture
+def server(expressible: Path) -> Iterator[tuple[str, list[int]]]:
+    """The URL of the file on a server of this machine, and the sizes of the parts it sent."""
+    counts: list[int] = []
+    handler = type("Ranges", (_Ranges,), {"data": expressible.read_bytes(), "counts": counts})
+    with http.server.ThreadingHTTPServer(("127.0.0.1", 0), handler) as server:
+        thread = threading.Thread(target=server.serve_forever)
+        thread.start()
+        yield f"http://127.0.0.1:{server.server_address[1]}/x.h5", counts
+        server.shutdown()
+        thread.join()
+
+
+def test_zarr_and_xarray_read_over_http_by_ranges(
+    site: Path, tmp_path: Path, expressible: Path, server: tuple[str, list[int]]
+) -> None:
+    if "GPUFETCH_READER_WHEELS" not in os.environ:
+        pytest.skip("made and run by ./dev test --install")
+    python = Path(os.environ["GPUFETCH_READER_WHEELS"]).parent / "site" / "bin" / "python"
+    url, counts = server
+    references = written(gf.hdf5.references(expressible, url=url), tmp_path / "refs.json")
+    assert read(site, python, expressible, references, "xarray") > 90
+    assert len(counts) > 1000 and max(counts) <= 32 << 20
