@@ -227,8 +227,13 @@ gpuf_status gpuf_checkpoint_wait(gpuf_checkpoint *checkpoint, int64_t timeout_ns
                                  gpuf_checkpoint_report *report, gpuf_error *err) {
   gpuf_checkpoint *const c = checkpoint;
   struct timespec deadline;
+gpuf_status gpufi_checkpoint_check_caller(const gpuf_checkpoint *c, gpuf_error *err) {
+  const gpuf_status status = gpufi_check_process(c->process_id, err);
+  return status == GPUF_OK ? gpufi_checkpoint_check_outside(&c->ranks, err) : status;
+}
+
   GPUFI_REQUIRE(checkpoint, err);
-  gpuf_status status = gpufi_check_process(c->process_id, err);
+  gpuf_status status = gpufi_checkpoint_check_caller(c, err);
   const bool has_report = gpufi_checkpoint_check_report(report, NULL) == GPUF_OK;
   if (status == GPUF_OK && !has_report && c->ranks.count <= 1) {
     status = gpufi_checkpoint_check_report(report, err);
@@ -263,7 +268,7 @@ gpuf_status gpuf_checkpoint_close(gpuf_checkpoint *c, gpuf_checkpoint_report *re
   if (!c) {
     return GPUF_OK;
   }
-  gpuf_status status = gpufi_check_process(c->process_id, err);
+  gpuf_status status = gpufi_checkpoint_check_caller(c, err);
   if (status != GPUF_OK) {
     return status;
   }

@@ -60,6 +60,9 @@ struct gpuf_checkpoint {
 };
 
 /* --- Reports (the lock is held, but where something else is said) ------------- */
+/* Whether a call may be made here: not in a forked child, nor in the ranks' own agree. */
+gpuf_status gpufi_checkpoint_check_caller(const gpuf_checkpoint *c, gpuf_error *err);
+
 
 /* The checkpoint that is being committed is the one to report on, and is being written. */
 void gpufi_checkpoint_report_begin(gpuf_checkpoint *c);
