@@ -139,6 +139,7 @@ static gpuf_status encode(encoder *e, const gpufi_h5_transfer *transfer, int64_t
   if (status != GPUF_OK) {
     return status;
   }
+  e->all.has_memory = true;
   e->all.batch_max_nbytes = gpufi_checkpoint_queue_nbytes(e->queue) / BATCHES_IN_QUEUE;
   status = gpufi_h5_batches_init(&e->all, NULL, transfer, err);
   if (status == GPUF_OK &&
@@ -172,4 +173,44 @@ gpuf_status gpufi_checkpoint_encode(gpufi_checkpoint_queue *queue, const gpufi_c
   }
   gpufi_h5_transfer_fini(&transfer);
   return status;
+}
+
+/* --- Beforehand --------------------------------------------------------------- */
+
+/* What one writer takes. The transfer's tensor stays as long as the batches. */
+typedef struct rehearsal {
+  gpuf_tensor tensor;
+  gpufi_h5_dataset dataset;
+  gpufi_h5_transfer transfer;
+  gpufi_h5_batches all;
+} rehearsal;
+
+static void rehearse(rehearsal *r, gpuf_device device, size_t nbytes, bool keeps) {
+  const size_t columns = 1024;
+  const int64_t shape[] = {(int64_t)(nbytes / (columns * sizeof(float)) + 1), (int64_t)columns};
+  void *const nowhere = (void *)(uintptr_t)4096; /* nothing is enqueued */
+  gpufi_h5_box box = {{0}, {0}};
+  gpuf_status status =
+      gpuf_tensor_init(&r->tensor, nowhere, device, GPUF_DTYPE_FLOAT32, 2, shape, NULL);
+  if (status == GPUF_OK) {
+    status = describe(&r->tensor, &r->dataset, NULL);
+  }
+  if (status == GPUF_OK) {
+    memcpy(box.shape, shape, sizeof(shape));
+    gpufi_h5_transfer_init(&r->transfer, NULL, &r->dataset, &box, &r->tensor, true);
+    r->all.has_memory = keeps;
+    gpufi_h5_batches_init(&r->all, NULL, &r->transfer, NULL);
+  }
+}
+
+void gpufi_checkpoint_encode_prepare(gpuf_device device, size_t nbytes, size_t writer_count,
+                                     bool keeps) {
+  rehearsal *const all = calloc(writer_count, sizeof(*all));
+  for (size_t i = 0; all && i < writer_count; i++) {
+    rehearse(&all[i], device, nbytes, keeps);
+  }
+  for (size_t i = 0; all && i < writer_count; i++) {
+    gpufi_h5_batches_fini(&all[i].all);
+  }
+  free(all);
 }
