@@ -7,8 +7,11 @@
 #include "hdf5/batches.h"
 #include "hdf5/chunk_shape.h"
 
-/* The queue should hold so many batches at least, so that there is one for the writer. */
+/* The queue should hold so many batches at least, so that there is one for the writer. Larger ones
+ * than this are for a queue that holds many of them. */
 #define BATCHES_IN_QUEUE 4
+#define BATCH_NBYTES ((size_t)64 << 20)
+#define LARGE_BATCHES_IN_QUEUE 64
 
 typedef struct encoder {
   gpufi_h5_batches all;
@@ -132,6 +135,12 @@ static gpuf_status end_batch(void *by, gpufi_h5_batch *b, size_t *left_count, gp
   return e->source == b ? put_pending(e, err) : GPUF_OK;
 }
 
+static size_t batch_max_nbytes_for(size_t queue_nbytes) {
+  const size_t few = gpufi_min_nbytes(queue_nbytes / BATCHES_IN_QUEUE, BATCH_NBYTES);
+  const size_t large = queue_nbytes / LARGE_BATCHES_IN_QUEUE;
+  return large > few ? large : few;
+}
+
 static gpuf_status encode(encoder *e, const gpufi_h5_transfer *transfer, int64_t *done,
                           gpuf_error *err) {
   static const gpufi_h5_batch_steps steps = {start_batch, keep_batch, end_batch};
@@ -140,7 +149,7 @@ static gpuf_status encode(encoder *e, const gpufi_h5_transfer *transfer, int64_t
     return status;
   }
   e->all.has_memory = true;
-  e->all.batch_max_nbytes = gpufi_checkpoint_queue_nbytes(e->queue) / BATCHES_IN_QUEUE;
+  e->all.batch_max_nbytes = batch_max_nbytes_for(gpufi_checkpoint_queue_nbytes(e->queue));
   status = gpufi_h5_batches_init(&e->all, NULL, transfer, err);
   if (status == GPUF_OK &&
       !gpufi_checkpoint_queue_holds(e->queue, gpufi_chunks_encoded_nbytes(&e->all.chunks))) {
