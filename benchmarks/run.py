@@ -70,6 +70,7 @@ CASES: dict[str, ModuleType] = {
 def parse(argv: list[str]) -> argparse.Namespace:
     parser = argparse.ArgumentParser(description="Time gpufetch and its peers side by side.")
     parser.add_argument("--case", default=",".join(CASES), help="comma-separated (%(default)s)")
+    parser.add_argument("--only", default="", metavar="TEXT", help="parts of a case that say so")
     parser.add_argument("--quick", action="store_true", help="small sizes, few rounds")
     parser.add_argument(
         "--out", type=Path, default=Path(__file__).parent / "results", help="(%(default)s)"
@@ -114,7 +115,7 @@ def open_session(arguments: argparse.Namespace, scratch: Path) -> Session:
 
 
 def run_cases(
-    session: Session, names: list[str], folder: Path
+    session: Session, names: list[str], only: str, folder: Path
 ) -> tuple[list[Row], list[str], set[Path]]:
     """Return the rows, a line for each failure, and the files.
 
@@ -125,6 +126,8 @@ def run_cases(
     written: set[Path] = set()
     for name in names:
         for label, case in CASES[name].cases(session):
+            if only not in label:
+                continue
             start = time.perf_counter()
             fresh: list[Row] = []
             try:
@@ -152,7 +155,7 @@ def main(argv: list[str]) -> int:
             report("No GPU: these rows are of the host backend, and say nothing about a GPU.")
         if session.absent:
             report(f"Not installed, so left out: {', '.join(session.absent)}")
-        rows, failures, written = run_cases(session, arguments.case, arguments.out)
+        rows, failures, written = run_cases(session, arguments.case, arguments.only, arguments.out)
     print(f"# {session.machine}, {session.date}, {session.commit}\n\n{markdown(rows)}")
     if found := codec_goals.summary(rows):
         print(found)

@@ -1,14 +1,17 @@
 #include "checkpoint_phases.h"
 
 #include "base/clock.h"
+#include "hdf5/batches.h"
 #include "hdf5/checkpoint/expired.h"
 #include "hdf5/checkpoint/file.h"
 #include "hdf5/checkpoint/seal.h"
 #include "hdf5/checkpoint/verify.h"
+#include "hdf5/chunk.h"
 #include "hdf5/direct.h"
 
-const char *const phase_names[PHASE_COUNT] = {"take",  "close", "seal",   "publish",
-                                              "prune", "check", "verify", "places"};
+const char *const phase_names[PHASE_COUNT] = {"take",   "close",  "seal",   "publish",
+                                              "prune",  "check",  "verify", "places",
+                                              "memory", "device", "put",    "write"};
 
 static int64_t spent_ns[PHASE_COUNT]; /* atomic */
 
@@ -59,6 +62,22 @@ TIMED(gpuf_status, gpufi_checkpoint_verify, PHASE_VERIFY,
       (gpufi_h5_session * session, hid_t file, const gpufi_checkpoint_contents *contents,
        gpuf_error *err),
       (session, file, contents, err))
+
+TIMED(gpuf_status, gpufi_h5_batches_init, PHASE_MEMORY,
+      (gpufi_h5_batches * all, gpufi_h5_session *session, const gpufi_h5_transfer *transfer,
+       gpuf_error *err),
+      (all, session, transfer, err))
+TIMED(gpuf_status, gpufi_h5_batch_wait, PHASE_DEVICE, (const gpufi_h5_batch *b, gpuf_error *err),
+      (b, err))
+TIMED(gpuf_status, gpufi_h5_batch_send, PHASE_DEVICE, (const gpufi_h5_batch *b, gpuf_error *err),
+      (b, err))
+TIMED(gpuf_status, gpufi_h5_chunk_put, PHASE_PUT,
+      (gpufi_h5_session * session, const gpufi_h5_transfer *transfer, const gpufi_h5_chunk *chunk,
+       gpuf_error *err),
+      (session, transfer, chunk, err))
+TIMED(gpuf_status, gpufi_h5_chunks_begin, PHASE_WRITE,
+      (const gpufi_h5_session *session, gpuf_status status, gpuf_error *err),
+      (session, status, err))
 
 void __real_gpufi_h5_direct_init(gpufi_h5_direct *direct, gpufi_h5_session *session,
                                  const gpufi_h5_dataset *dataset, const gpufi_h5_grid *grid);

@@ -13,6 +13,10 @@ typedef enum phase {
   PHASE_CHECK,   /* compare a file with its seal */
   PHASE_VERIFY,  /* compare all chunks with the manifest */
   PHASE_PLACES,  /* find where chunks lie; a part of verifying, and of reading */
+  PHASE_MEMORY,  /* take memory for batches */
+  PHASE_DEVICE,  /* wait for the device, which encodes and sends batches, or keeps them */
+  PHASE_PUT,     /* tell HDF5 of chunks */
+  PHASE_WRITE,   /* wait until the chunks of the batch before are in the file */
   PHASE_COUNT,
 } phase;
 

@@ -126,6 +126,18 @@ int gpufi_py_axes(PyObject *tuple, const char *what, int32_t count, int64_t *val
   return fill_axes(tuple, what, count, values);
 }
 
+int gpufi_py_part(PyObject *pair, int32_t ndim, gpuf_part *part) {
+  static const char what[] = "global_shape";
+  PyObject *start, *shape;
+  *part = (gpuf_part)GPUF_PART_INIT;
+  if (!PyArg_ParseTuple(pair, "O!O!:Part", &PyTuple_Type, &start, &PyTuple_Type, &shape)) {
+    return -1;
+  }
+  const int code = ndim < 0 ? gpufi_py_axes_any(shape, what, &ndim, part->shape)
+                            : gpufi_py_axes(shape, what, ndim, part->shape);
+  return code < 0 ? -1 : gpufi_py_axes(start, "start", ndim, part->start);
+}
+
 PyObject *gpufi_py_tuple_of(const int64_t *values, int32_t count) {
   PyObject *tuple = PyTuple_New(count);
   for (int32_t i = 0; tuple && i < count; i++) {

@@ -2,6 +2,8 @@
 #ifndef GPUFI_PY_ARGUMENTS_H
 #define GPUFI_PY_ARGUMENTS_H
 
+#include <gpufetch/checkpoint.h>
+
 #include "api.h"
 
 /* Collect keyword arguments of a METH_FASTCALL | METH_KEYWORDS call. `names` ends with NULL;
@@ -20,6 +22,9 @@ int gpufi_py_choice(PyObject *object, const char *what, const char *const *choic
 int gpufi_py_axes(PyObject *tuple, const char *what, int32_t count, int64_t *values);
 /* The same for a tuple of any length up to GPUF_NDIM_MAX, which goes to *count. */
 int gpufi_py_axes_any(PyObject *tuple, const char *what, int32_t *count, int64_t *values);
+/* Fill `part` from a tuple of where a box begins and of the global shape, each a tuple of `ndim`
+ * ints; -1: of as many as the shape has. TypeError or ValueError. */
+int gpufi_py_part(PyObject *pair, int32_t ndim, gpuf_part *part);
 /* A tuple of `count` Python ints. */
 PyObject *gpufi_py_tuple_of(const int64_t *values, int32_t count);
 

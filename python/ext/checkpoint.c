@@ -5,10 +5,11 @@
 #include <stdlib.h>
 
 #include "adapter.h"
-#include "arguments.h"
+#include "base/error.h"
 #include "errors.h"
 #include "handle.h"
 #include "methods.h"
+#include "tensor_list.h"
 
 static const char checkpoint_kind[] = "gpufetch.checkpoint";
 
@@ -48,40 +49,6 @@ static PyObject *raise_checkpoint(const gpufi_py_state *state, gpuf_error *err) 
 
 /* --- Tensors ----------------------------------------------------------------- */
 
-typedef struct tensor_list {
-  gpufi_py_import *imports;
-  Py_ssize_t count;
-} tensor_list;
-
-static void clear_tensors(tensor_list *list) {
-  for (Py_ssize_t i = 0; i < list->count; i++) {
-    gpufi_py_import_clear(&list->imports[i]);
-  }
-  free(list->imports);
-}
-
-/* Import each tensor of a tuple. */
-static int import_tensors(gpufi_py_state *state, PyObject *tuple, tensor_list *list) {
-  const Py_ssize_t count = PyTuple_Size(tuple);
-  *list = (tensor_list){NULL, 0};
-  if (count < 0) {
-    return -1;
-  }
-  list->imports = calloc((size_t)count + 1, sizeof(*list->imports));
-  if (!list->imports) {
-    PyErr_NoMemory();
-    return -1;
-  }
-  for (; list->count < count; list->count++) {
-    PyObject *const x = PyTuple_GetItem(tuple, list->count);
-    if (!x || gpufi_py_adapter_import(state, x, &list->imports[list->count]) < 0) {
-      clear_tensors(list);
-      return -1;
-    }
-  }
-  return 0;
-}
-
 PyDoc_STRVAR(checkpoint_check_doc,
              "checkpoint_check(x, /)\n--\n\n"
              "TypeError or ValueError where x is no tensor that a checkpoint may have.");
@@ -100,24 +67,60 @@ static PyObject *checkpoint_check(PyObject *module, PyObject *x) {
 /* The writer is opened by the first save, which says what memory it takes. */
 typedef struct writer {
   gpuf_checkpoint_options options; /* its strings are the writer's */
+  const gpufi_py_handle *handle;   /* that has the writer */
   PyObject *agree;                 /* of ranks; else NULL */
   bool is_left; /* nothing is agreed on any more: set by the thread that ends the writer */
   gpuf_checkpoint *checkpoint; /* atomic; NULL until it is open. Set by the first save alone. */
   pthread_mutex_t mutex;       /* guards what follows; held for a moment, without the GIL */
-  tensor_list held; /* of the save before, which may be read still by work on its stream */
+  gpufi_py_tensor_list held; /* of the save before, which may be read still by work on its stream */
   int64_t held_step;
 } writer;
 
 /* Without the GIL: take out what is held for a step, or for any (-1). */
-static tensor_list take_held(writer *w, int64_t step) {
-  tensor_list held = {NULL, 0};
+static gpufi_py_tensor_list take_held(writer *w, int64_t step) {
+  gpufi_py_tensor_list held = {NULL, 0};
   pthread_mutex_lock(&w->mutex);
   if (step < 0 || step == w->held_step) {
     held = w->held;
-    w->held = (tensor_list){NULL, 0};
+    w->held = (gpufi_py_tensor_list){NULL, 0};
   }
   pthread_mutex_unlock(&w->mutex);
   return held;
+}
+
+/* The programs' agree that this thread is in. */
+typedef struct agreement {
+  const gpufi_py_handle *handle;
+  const struct agreement *outer;
+} agreement;
+
+static _Thread_local const agreement *innermost;
+
+/* A handle whose writer this thread may use. NULL, and an exception, where `capsule` has none, or
+ * its agree makes the call, which would wait for the one that it is called by. */
+static gpufi_py_handle *handle_to_use(const gpufi_py_state *state, PyObject *capsule) {
+  gpufi_py_handle *const handle = gpufi_py_handle_of(capsule, checkpoint_kind);
+  const agreement *a = innermost;
+  gpuf_error err;
+  while (a && a->handle != handle) {
+    a = a->outer;
+  }
+  if (!handle || !a) {
+    return handle;
+  }
+  gpufi_fail(&err, GPUF_ERR_STATE, 0,
+             "agree calls the checkpoint that it agrees for, and would wait for itself: let it "
+             "give the minimum over the ranks, and nothing else");
+  gpufi_py_raise(state, &err);
+  return NULL;
+}
+
+static PyObject *call_agree(const writer *w, int64_t value) {
+  const agreement own = {w->handle, innermost};
+  innermost = &own;
+  PyObject *const found = PyObject_CallFunction(w->agree, "L", (long long)value);
+  innermost = own.outer;
+  return found;
 }
 
 /* What the library calls on the thread that called it, without the GIL. What the program's function
@@ -130,7 +133,7 @@ static int64_t agree(void *arg, int64_t value) {
   }
   const PyGILState_STATE gil = PyGILState_Ensure();
   if (!PyErr_Occurred()) {
-    PyObject *const found = PyObject_CallFunction(w->agree, "L", (long long)value);
+    PyObject *const found = call_agree(w, value);
     least = found ? (int64_t)PyLong_AsLongLong(found) : -1;
     if (found && PyErr_ExceptionMatches(PyExc_OverflowError)) {
       PyErr_Format(PyExc_ValueError,
@@ -149,10 +152,10 @@ static int64_t agree(void *arg, int64_t value) {
 static gpuf_status writer_close(writer *w, gpuf_checkpoint_report *report, gpuf_error *err) {
   const gpuf_status status =
       w->checkpoint ? gpuf_checkpoint_close(w->checkpoint, report, err) : GPUF_OK;
-  tensor_list held = take_held(w, -1);
+  gpufi_py_tensor_list held = take_held(w, -1);
   if (held.count > 0 || w->agree) {
     const PyGILState_STATE gil = PyGILState_Ensure();
-    clear_tensors(&held);
+    gpufi_py_tensors_clear(&held);
     Py_CLEAR(w->agree);
     PyGILState_Release(gil);
   }
@@ -221,11 +224,15 @@ static PyObject *checkpoint_create(PyObject *module, PyObject *args) {
     }
     return PyErr_NoMemory();
   }
-  return gpufi_py_handle_create(checkpoint_kind, w, destroy_writer);
+  PyObject *const capsule = gpufi_py_handle_create(checkpoint_kind, w, destroy_writer);
+  if (capsule) {
+    w->handle = gpufi_py_handle_of(capsule, checkpoint_kind);
+  }
+  return capsule;
 }
 
 /* The first device of the tensors, and how many bytes lie on it. */
-static void survey(const tensor_list *list, gpuf_checkpoint_options *options) {
+static void survey(const gpufi_py_tensor_list *list, gpuf_checkpoint_options *options) {
   for (Py_ssize_t i = 0; i < list->count; i++) {
     const gpuf_tensor *const tensor = &list->imports[i].tensor;
     if (tensor->device.kind != GPUF_DEVICE_CPU && options->device.kind == GPUF_DEVICE_CPU) {
@@ -239,7 +246,7 @@ static void survey(const tensor_list *list, gpuf_checkpoint_options *options) {
 }
 
 /* Without the GIL, and alone. A state without elements on a device has no mode of one. */
-static gpuf_status open_writer(writer *w, const tensor_list *tensors, gpuf_error *err) {
+static gpuf_status open_writer(writer *w, const gpufi_py_tensor_list *tensors, gpuf_error *err) {
   gpuf_checkpoint_options options = w->options;
   gpuf_checkpoint *opened;
   if (w->checkpoint) {
@@ -256,70 +263,68 @@ static gpuf_status open_writer(writer *w, const tensor_list *tensors, gpuf_error
   return status;
 }
 
+/* --- Refusing ---------------------------------------------------------------- */
+
+/* Without the GIL, and alone: make the call that the other ranks make with arguments that are
+ * wrong, so that it fails on all of them, and names this rank. */
+static void fail_on_all(writer *w) {
+  gpuf_checkpoint_options options = w->options;
+  gpuf_checkpoint *none;
+  if (w->checkpoint) {
+    gpuf_checkpoint_begin(w->checkpoint, -1, NULL, NULL);
+  } else {
+    options.keep_count = -1;
+    gpuf_checkpoint_open(&options, &none, NULL, NULL);
+  }
+}
+
+/* An exception says why this rank cannot save: let the save of the other ranks fail, too. What
+ * agree raises meanwhile takes the exception's place, and has it as context. */
+static void refuse(gpufi_py_handle *handle) {
+  const gpufi_py_exception why = gpufi_py_exception_take();
+  gpuf_error err;
+  Py_BEGIN_ALLOW_THREADS
+    writer *const w = gpufi_py_handle_begin(handle, true, &err);
+    if (w) {
+      if (w->agree) {
+        fail_on_all(w);
+      }
+      gpufi_py_handle_end(handle, true);
+    }
+  Py_END_ALLOW_THREADS
+  if (PyErr_Occurred()) {
+    gpufi_py_exception_chain(why);
+  } else {
+    gpufi_py_exception_restore(why);
+  }
+}
+
+PyDoc_STRVAR(
+    checkpoint_refuse_doc,
+    "checkpoint_refuse(checkpoint, /)\n--\n\n"
+    "Where there are other ranks, let their checkpoint_save fail, which this one does not\n"
+    "make. Raises what agree does.");
+
+static PyObject *checkpoint_refuse(PyObject *module, PyObject *capsule) {
+  gpufi_py_handle *const handle = handle_to_use(gpufi_py_state_of_module(module), capsule);
+  if (!handle) {
+    return NULL;
+  }
+  refuse(handle);
+  return PyErr_Occurred() ? NULL : Py_NewRef(Py_None);
+}
+
 /* --- Saving ------------------------------------------------------------------ */
 
 typedef struct save_call {
   long long step;
-  tensor_list tensors;
-  tensor_list before; /* that nothing reads any more */
+  gpufi_py_tensor_list tensors;
+  gpufi_py_tensor_list before; /* that nothing reads any more */
   gpuf_stream stream;
-  const char **names; /* borrowed from the strings of the caller's tuple */
-  gpuf_part *parts;   /* of the tensors; those without a shape are whole */
-  bool *are_parts;
+  const char **names; /* of the tensors, borrowed from the strings of the caller's tuple */
+  gpufi_py_part_list parts;
   const char *tree;
 } save_call;
-
-/* Names are str in a tuple as long as that of the tensors. */
-static int parse_names(PyObject *names, save_call *call) {
-  if (PyTuple_Size(names) != call->tensors.count) {
-    PyErr_SetString(PyExc_ValueError, "there must be a name for each tensor");
-    return -1;
-  }
-  call->names = calloc((size_t)call->tensors.count + 1, sizeof(*call->names));
-  if (!call->names) {
-    PyErr_NoMemory();
-    return -1;
-  }
-  for (Py_ssize_t i = 0; i < call->tensors.count; i++) {
-    PyObject *const name = PyTuple_GetItem(names, i);
-    call->names[i] = name ? PyUnicode_AsUTF8AndSize(name, NULL) : NULL;
-    if (!call->names[i]) {
-      return -1;
-    }
-  }
-  return 0;
-}
-
-/* For each tensor None, or a tuple of where it begins in an array and of the array's shape. */
-static int parse_parts(PyObject *parts, save_call *call) {
-  const size_t count = (size_t)call->tensors.count;
-  call->parts = calloc(count + 1, sizeof(*call->parts));
-  call->are_parts = calloc(count + 1, sizeof(*call->are_parts));
-  if (!call->parts || !call->are_parts) {
-    PyErr_NoMemory();
-    return -1;
-  }
-  for (Py_ssize_t i = 0; i < call->tensors.count; i++) {
-    gpuf_part *const part = &call->parts[i];
-    const int32_t ndim = call->tensors.imports[i].tensor.ndim;
-    PyObject *const given = PyTuple_GetItem(parts, i);
-    PyObject *start, *shape;
-    part->struct_nbytes = sizeof(*part);
-    if (!given) {
-      return -1;
-    }
-    if (given == Py_None) {
-      continue;
-    }
-    if (!PyArg_ParseTuple(given, "O!O!", &PyTuple_Type, &start, &PyTuple_Type, &shape) ||
-        gpufi_py_axes(start, "start", ndim, part->start) < 0 ||
-        gpufi_py_axes(shape, "global_shape", ndim, part->shape) < 0) {
-      return -1;
-    }
-    call->are_parts[i] = true;
-  }
-  return 0;
-}
 
 /* Work on the call's stream may read the tensors until the checkpoint is written: the writer holds
  * them. */
@@ -328,7 +333,7 @@ static void hold_tensors(writer *w, save_call *call) {
   w->held = call->tensors;
   w->held_step = call->step;
   pthread_mutex_unlock(&w->mutex);
-  call->tensors = (tensor_list){NULL, 0};
+  call->tensors = (gpufi_py_tensor_list){NULL, 0};
 }
 
 /* Without the GIL. Without a stream, nothing orders what the caller does next to the tensors behind
@@ -345,7 +350,7 @@ static gpuf_status save(writer *w, save_call *call, gpuf_checkpoint_report *repo
   }
   call->before = take_held(w, -1); /* that checkpoint has ended */
   for (Py_ssize_t i = 0; i < call->tensors.count && status == GPUF_OK; i++) {
-    const gpuf_part *const part = call->are_parts[i] ? &call->parts[i] : NULL;
+    const gpuf_part *const part = call->parts.are_parts[i] ? &call->parts.all[i] : NULL;
     if (part || w->options.rank == 0) { /* what all ranks have is rank 0's */
       status = gpuf_checkpoint_add(checkpoint, call->names[i], &call->tensors.imports[i].tensor,
                                    part, err);
@@ -383,12 +388,16 @@ static PyObject *checkpoint_save(PyObject *module, PyObject *args) {
     return NULL;
   }
   call.stream = (gpuf_stream)stream;
-  gpufi_py_handle *const handle = gpufi_py_handle_of(capsule, checkpoint_kind);
-  if (!handle || import_tensors(state, tensors, &call.tensors) < 0) {
+  gpufi_py_handle *const handle = handle_to_use(state, capsule);
+  if (!handle) {
     return NULL;
   }
   PyObject *result = NULL;
-  if (parse_names(names, &call) == 0 && parse_parts(parts, &call) == 0) {
+  if (gpufi_py_tensors_import(state, tensors, &call.tensors) < 0 ||
+      gpufi_py_tensors_names(names, &call.tensors, &call.names) < 0 ||
+      gpufi_py_tensors_parts(parts, &call.tensors, &call.parts) < 0) {
+    refuse(handle);
+  } else {
     Py_BEGIN_ALLOW_THREADS
       writer *const w = gpufi_py_handle_begin(handle, true, &err);
       if (w) {
@@ -398,11 +407,10 @@ static PyObject *checkpoint_save(PyObject *module, PyObject *args) {
     Py_END_ALLOW_THREADS
     result = status == GPUF_OK ? report_dict(&report) : raise_checkpoint(state, &err);
   }
-  clear_tensors(&call.tensors);
-  clear_tensors(&call.before);
+  gpufi_py_tensors_clear(&call.tensors);
+  gpufi_py_tensors_clear(&call.before);
   free(call.names);
-  free(call.parts);
-  free(call.are_parts);
+  gpufi_py_parts_clear(&call.parts);
   return result;
 }
 
@@ -416,14 +424,14 @@ static PyObject *checkpoint_wait(PyObject *module, PyObject *args) {
   PyObject *capsule;
   long long timeout_ns;
   int raises;
-  tensor_list written = {NULL, 0};
+  gpufi_py_tensor_list written = {NULL, 0};
   gpuf_error err;
   writer *w;
   gpuf_status status = GPUF_ERR_STATE;
   if (!PyArg_ParseTuple(args, "OLp:checkpoint_wait", &capsule, &timeout_ns, &raises)) {
     return NULL;
   }
-  gpufi_py_handle *const handle = gpufi_py_handle_of(capsule, checkpoint_kind);
+  gpufi_py_handle *const handle = handle_to_use(gpufi_py_state_of_module(module), capsule);
   if (!handle) {
     return NULL;
   }
@@ -439,7 +447,7 @@ static PyObject *checkpoint_wait(PyObject *module, PyObject *args) {
       gpufi_py_handle_end(handle, false);
     }
   Py_END_ALLOW_THREADS
-  clear_tensors(&written);
+  gpufi_py_tensors_clear(&written);
   return status != GPUF_OK && (raises || !w || PyErr_Occurred())
              ? gpufi_py_raise(gpufi_py_state_of_module(module), &err)
              : report_dict(&report);
@@ -458,7 +466,7 @@ static PyObject *checkpoint_close(PyObject *module, PyObject *args) {
   if (!PyArg_ParseTuple(args, "Op:checkpoint_close", &capsule, &leaves)) {
     return NULL;
   }
-  gpufi_py_handle *const handle = gpufi_py_handle_of(capsule, checkpoint_kind);
+  gpufi_py_handle *const handle = handle_to_use(gpufi_py_state_of_module(module), capsule);
   if (!handle) {
     return NULL;
   }
@@ -475,6 +483,7 @@ static PyObject *checkpoint_close(PyObject *module, PyObject *args) {
 PyMethodDef gpufi_py_checkpoint_methods[] = {
     {"checkpoint_check", checkpoint_check, METH_O, checkpoint_check_doc},
     {"checkpoint_create", checkpoint_create, METH_VARARGS, checkpoint_create_doc},
+    {"checkpoint_refuse", checkpoint_refuse, METH_O, checkpoint_refuse_doc},
     {"checkpoint_save", checkpoint_save, METH_VARARGS, checkpoint_save_doc},
     {"checkpoint_wait", checkpoint_wait, METH_VARARGS, checkpoint_wait_doc},
     {"checkpoint_close", checkpoint_close, METH_VARARGS, checkpoint_close_doc},

@@ -137,6 +137,17 @@ static gpufi_py_exception take_normalized(void) {
   return taken;
 }
 
+void gpufi_py_exception_chain(gpufi_py_exception exception) {
+  const gpufi_py_exception raised = take_normalized();
+  gpufi_py_exception_restore(exception);
+  const gpufi_py_exception context = take_normalized();
+  if (raised.value && context.value) {
+    PyException_SetContext(raised.value, Py_NewRef(context.value)); /* steals */
+  }
+  gpufi_py_exception_drop(context);
+  gpufi_py_exception_restore(raised);
+}
+
 PyObject *gpufi_py_exception_take_instance(void) {
   const gpufi_py_exception taken = take_normalized();
   PyObject *instance = Py_XNewRef(taken.value ? taken.value : taken.type);

@@ -35,5 +35,7 @@ PyObject *gpufi_py_exception_take_instance(void);
 void gpufi_py_exception_restore(gpufi_py_exception exception);
 /* Release `exception`. Leaves the one that is set, if any. */
 void gpufi_py_exception_drop(gpufi_py_exception exception);
+/* Make it the context of the exception that is set. Takes it over. */
+void gpufi_py_exception_chain(gpufi_py_exception exception);
 
 #endif

@@ -121,17 +121,6 @@ PyDoc_STRVAR(
     "Read a tensor into `out`, or for None into a fresh array on `device`; returns it. With\n"
     "`part`, which is None or a tuple of start and global shape, that box of it.");
 
-/* A tuple of where a box begins, and of the shape of the whole tensor. */
-static int parse_part(PyObject *given, gpuf_part *part) {
-  PyObject *start, *shape;
-  int32_t ndim;
-  return PyArg_ParseTuple(given, "O!O!", &PyTuple_Type, &start, &PyTuple_Type, &shape) &&
-                 gpufi_py_axes_any(shape, "global_shape", &ndim, part->shape) == 0 &&
-                 gpufi_py_axes(start, "start", ndim, part->start) == 0
-             ? 0
-             : -1;
-}
-
 static PyObject *restart_read(PyObject *module, PyObject *args) {
   gpufi_py_state *const state = gpufi_py_state_of_module(module);
   PyObject *capsule, *device, *out, *box;
@@ -144,7 +133,7 @@ static PyObject *restart_read(PyObject *module, PyObject *args) {
     return NULL;
   }
   gpufi_py_handle *const handle = gpufi_py_handle_of(capsule, restart_kind);
-  if (!handle || (box != Py_None && parse_part(box, &part) < 0)) {
+  if (!handle || (box != Py_None && gpufi_py_part(box, -1, &part) < 0)) {
     return NULL;
   }
   PyObject *result = out == Py_None ? create_result(state, handle, name, device, &import.tensor)

@@ -141,8 +141,9 @@ class Checkpoint:
         ``lambda value: comm.allreduce(value, op=MPI.MIN)``. It is called on the thread that calls
         `save`, `wait`, `report` or `close`, which all ranks call in the same order; what it raises
         they raise. All ranks save a tree of the same nesting and with the same values. Each saves
-        its own box where a :class:`Part` is, and rank 0 alone what other tensors there are. `load`
-        needs no ranks. A `with` that ends by an exception does not wait for the others.
+        its own box where a :class:`Part` is, and rank 0 alone what other tensors there are. Where
+        one cannot save, `save` raises on all, and names that rank. `load` needs no ranks. A `with`
+        that ends by an exception does not wait for the others.
     """
 
     __slots__ = ("_directory", "_has_ranks", "_prefix", "_writer")
@@ -190,7 +191,8 @@ class Checkpoint:
         if self._has_ranks and recycle:
             raise ValueError("recycle is for a program without ranks: leave it out")
         self._directory = Path(directory).absolute()
-        if not self._directory.is_dir():
+        # With ranks, `save` says so to all of them.
+        if not self._has_ranks and not self._directory.is_dir():
             raise FileNotFoundError(f"the checkpoints' folder {self._directory} does not exist")
         self._prefix = prefix
         self._writer = _core.checkpoint_create(
@@ -238,12 +240,17 @@ class Checkpoint:
         ValueError, also for a step of which there is a file, and TypeError say where in the tree
         the object is that cannot be saved. A failure of the checkpoint before is logged.
         """
-        step = check_int(step, "step", 0)
-        flat = Flat(tree, with_parts=True)
+        try:
+            step = check_int(step, "step", 0)
+            flat = Flat(tree, with_parts=True)
+            handle = _handle_of(stream)
+        except Exception:
+            _core.checkpoint_refuse(self._writer)
+            raise
         names, tensors, parts = tuple(flat.names), tuple(flat.tensors), tuple(flat.parts)
         try:
             before = _core.checkpoint_save(
-                self._writer, step, names, tensors, parts, flat.text, _handle_of(stream)
+                self._writer, step, names, tensors, parts, flat.text, handle
             )
         except TimeoutError:
             return False
@@ -256,7 +263,12 @@ class Checkpoint:
 
         Raises the checkpoint's failure, and TimeoutError while it is still being written.
         """
-        check_timeout(timeout)
+        try:
+            check_timeout(timeout)
+        except (TypeError, ValueError):
+            if self._has_ranks:  # the others wait
+                _core.checkpoint_wait(self._writer, -1, False)
+            raise
         timeout_ns = -1 if timeout is None else int(min(timeout * 1e9, 2**62))
         return _report(_core.checkpoint_wait(self._writer, timeout_ns, True))
 

@@ -298,6 +298,7 @@ def checkpoint_create(
     agree: Callable[[int], int] | None,
     /,
 ) -> Any: ...
+def checkpoint_refuse(checkpoint: Any, /) -> None: ...
 def checkpoint_save(
     checkpoint: Any,
     step: int,

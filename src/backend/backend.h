@@ -60,7 +60,10 @@ typedef struct gpufi_backend {
   gpuf_status (*pin)(int32_t device, void *ptr, size_t nbytes, gpuf_error *err);
   void (*unpin)(int32_t device, void *ptr);
 
-  gpuf_status (*stream_create)(int32_t device, gpuf_stream *stream, gpuf_error *err);
+  /* The work of an `is_urgent` stream comes before that of others which waits for the same
+   * processors. */
+  gpuf_status (*stream_create)(int32_t device, bool is_urgent, gpuf_stream *stream,
+                               gpuf_error *err);
   gpuf_status (*stream_destroy)(int32_t device, gpuf_stream stream, gpuf_error *err);
   gpuf_status (*stream_synchronize)(int32_t device, gpuf_stream stream, gpuf_error *err);
 

@@ -47,7 +47,9 @@ static gpuf_status channel_create(const gpufi_backend *backend, gpuf_device devi
   }
   channel->backend = backend;
   channel->device = device;
-  gpuf_status status = backend->stream_create(device.index, &channel->stream, err);
+  /* Its kernels are short: behind those of a program that keeps the device full, each would wait
+   * for its turn. */
+  gpuf_status status = backend->stream_create(device.index, true, &channel->stream, err);
   if (status == GPUF_OK) {
     status = backend->event_create(device.index, &channel->joined, err);
   }

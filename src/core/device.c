@@ -119,7 +119,7 @@ gpuf_status gpuf_stream_create(gpuf_device device, gpuf_stream *stream, gpuf_err
   GPUFI_REQUIRE(stream, err);
   const gpufi_backend *backend;
   const gpuf_status status = gpufi_backend_for(device, &backend, err);
-  return status == GPUF_OK ? backend->stream_create(device.index, stream, err) : status;
+  return status == GPUF_OK ? backend->stream_create(device.index, false, stream, err) : status;
 }
 
 gpuf_status gpuf_stream_destroy(gpuf_device device, gpuf_stream stream, gpuf_error *err) {

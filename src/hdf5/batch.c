@@ -12,18 +12,19 @@ static size_t take(size_t *at, size_t nbytes) {
 }
 
 gpuf_status gpufi_h5_batch_init(gpufi_h5_batch *b, const gpufi_backend *backend, gpuf_device device,
-                                const gpufi_chunks *chunks, bool encodes, gpuf_error *err) {
+                                const gpufi_chunks *chunks, const gpufi_h5_batch_use *use,
+                                gpuf_error *err) {
   size_t nbytes = 0;
   const size_t verdicts_at = take(&nbytes, chunks->count * sizeof(*b->verdicts));
   const size_t places_at =
       take(&nbytes, GPUFI_CHUNKS_PLACE_COUNT(chunks->count) * sizeof(*b->places));
   const size_t encoded_at = take(&nbytes, gpufi_chunks_encoded_nbytes(chunks));
-  const size_t pinned_nbytes = nbytes;
-  const size_t raw_at = take(&nbytes, chunks->count * chunks->raw_pitch_nbytes);
+  const size_t pinned_nbytes = use->has_bytes ? nbytes : encoded_at;
+  const size_t raw_at = take(&nbytes, use->has_raw ? chunks->count * chunks->raw_pitch_nbytes : 0);
   const size_t spare_at = take(&nbytes, chunks->raw_nbytes);
   const size_t fill_at = take(&nbytes, GPUFI_H5_BATCH_FILL_NBYTES);
-  const size_t scratch_at = take(&nbytes, encodes ? backend->encode_scratch_nbytes(chunks)
-                                                  : backend->decode_scratch_nbytes(chunks));
+  const size_t scratch_at = take(&nbytes, use->encodes ? backend->encode_scratch_nbytes(chunks)
+                                                       : backend->decode_scratch_nbytes(chunks));
   gpuf_status status = gpufi_channel_acquire(backend, device, &b->channel, err);
   if (status == GPUF_OK) {
     status = gpufi_channel_need_workspace(b->channel, nbytes, err);
@@ -104,20 +105,20 @@ typedef struct span {
 
 /* Whether chunk i can cross in one transfer with the one before it: both are raw, or both are
  * encoded and no further apart than the encoder's reserve for a chunk. */
-static bool follows(const gpufi_h5_batch *b, size_t i) {
+static bool follows(const gpufi_h5_batch *b, size_t i, size_t reserved) {
   const gpufi_chunk_place before = b->places[i - 1], here = b->places[i];
   if (before.nbytes == 0 || here.nbytes == 0) {
     return before.nbytes == here.nbytes;
   }
-  const size_t reserved = gpufi_chunks_encoded_nbytes(&b->chunks) / b->chunks.count;
   return here.offset > before.offset && here.offset - before.offset <= reserved;
 }
 
 static span span_at(const gpufi_h5_batch *b, size_t first) {
   const gpufi_chunk_place *const places = b->places;
   const size_t pitch = b->chunks.raw_pitch_nbytes;
+  const size_t reserved = gpufi_chunks_encoded_nbytes(&b->chunks) / b->chunks.count;
   span s = {.first = first, .end = first + 1};
-  while (s.end < b->chunks.count && follows(b, s.end)) {
+  while (s.end < b->chunks.count && follows(b, s.end, reserved)) {
     s.end++;
   }
   if (places[first].nbytes == 0) {

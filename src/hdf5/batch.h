@@ -35,12 +35,19 @@ typedef struct gpufi_h5_batch {
   uint8_t *bytes; /* gpufi_chunks_encoded_nbytes() */
 } gpufi_h5_batch;
 
-/* Allocate memory for rounds of at most `chunks`, to encode or to decode. The pinned buffer may go
- * over the pool's cap. The batch, which is zeroed before, must be ended with gpufi_h5_batch_fini
+/* What memory a batch has. */
+typedef struct gpufi_h5_batch_use {
+  bool encodes;   /* or decodes */
+  bool has_raw;   /* room for raw chunks at d_raw; else they lie elsewhere on the device */
+  bool has_bytes; /* pinned room for encoded chunks at `bytes` */
+} gpufi_h5_batch_use;
+
+/* Allocate memory for rounds of at most `chunks`. The pinned buffer may go over the pool's cap. The
+ * batch, which is zeroed before, must be ended with gpufi_h5_batch_fini
  * even if this fails. */
 gpuf_status gpufi_h5_batch_init(gpufi_h5_batch *batch, const gpufi_backend *backend,
-                                gpuf_device device, const gpufi_chunks *chunks, bool encodes,
-                                gpuf_error *err);
+                                gpuf_device device, const gpufi_chunks *chunks,
+                                const gpufi_h5_batch_use *use, gpuf_error *err);
 /* Waits for the batch's work. A zeroed batch is allowed. */
 void gpufi_h5_batch_fini(gpufi_h5_batch *batch);
 

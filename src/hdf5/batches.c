@@ -9,6 +9,8 @@
  * take more memory. */
 #define BATCH_MIN_NBYTES ((size_t)16 << 20)
 #define BATCH_MAX_NBYTES ((size_t)64 << 20)
+/* Where no host memory is taken for it. */
+#define KEPT_MAX_NBYTES ((size_t)128 << 20)
 #define BATCH_PARTS 64
 /* Of very small chunks, what each needs beside its elements would take the most memory. */
 #define BATCH_CHUNKS_MAX ((size_t)4096)
@@ -42,8 +44,11 @@ bool gpufi_h5_batches_suit(const gpufi_h5_transfer *transfer) {
 static gpuf_status batch_init(gpufi_h5_batch *b, const gpufi_h5_batches *all, gpuf_error *err) {
   const gpufi_h5_transfer *transfer = all->transfer;
   const gpuf_tensor *tensor = transfer->tensor;
+  const gpufi_h5_batch_use use = {.encodes = transfer->writes,
+                                  .has_raw = all->in_row_count < transfer->grid.total,
+                                  .has_bytes = !all->has_memory};
   gpuf_status status =
-      gpufi_h5_batch_init(b, all->backend, tensor->device, &all->chunks, transfer->writes, err);
+      gpufi_h5_batch_init(b, all->backend, tensor->device, &all->chunks, &use, err);
   if (status == GPUF_OK) {
     status = gpufi_channel_join(b->channel, tensor->stream, err);
   }
@@ -86,9 +91,35 @@ static gpuf_status init_batches(gpufi_h5_batches *all, size_t nbytes, gpuf_error
 static size_t batch_nbytes_for(const gpufi_h5_batches *all) {
   const size_t part =
       (size_t)all->transfer->grid.total * all->chunks.raw_pitch_nbytes / BATCH_PARTS;
-  const size_t most = all->batch_max_nbytes ? all->batch_max_nbytes : BATCH_MAX_NBYTES;
-  const size_t wanted = gpufi_min_nbytes(gpufi_min_nbytes(part, most), BATCH_MAX_NBYTES);
+  const size_t bound = all->has_memory ? KEPT_MAX_NBYTES : BATCH_MAX_NBYTES;
+  const size_t most = all->batch_max_nbytes ? all->batch_max_nbytes : bound;
+  const size_t wanted = gpufi_min_nbytes(gpufi_min_nbytes(part, most), bound);
   return wanted > BATCH_MIN_NBYTES ? wanted : BATCH_MIN_NBYTES;
+}
+
+/* How many chunks of the grid, from the first on, lie whole in the tensor, each behind the one
+ * before, as far as that follows from the shapes. Looking at each of them takes longer than a
+ * device does to encode it. */
+static int64_t count_in_row(const gpufi_h5_transfer *transfer, const gpufi_chunks *chunks) {
+  const gpufi_h5_grid *const grid = &transfer->grid;
+  int32_t axis = grid->ndim - 1; /* the first one from behind of which a chunk is a part */
+  int64_t before = 1;            /* chunks along the axes before it */
+  if (!gpuf_tensor_is_contiguous(transfer->tensor) ||
+      (uintptr_t)transfer->tensor->data % CHUNKS_ALIGNMENT_NBYTES != 0 ||
+      chunks->raw_nbytes % CHUNKS_ALIGNMENT_NBYTES != 0) {
+    return 0;
+  }
+  while (axis > 0 && grid->tile[axis] == grid->box.shape[axis]) {
+    axis--;
+  }
+  for (int32_t i = 0; i < grid->ndim; i++) {
+    if (grid->first[i] != grid->box.start[i] || (i < axis && grid->tile[i] != 1)) {
+      return 0;
+    }
+    before *= i < axis ? grid->counts[i] : 1;
+  }
+  const bool are_whole = axis >= 0 && grid->box.shape[axis] % grid->tile[axis] == 0;
+  return are_whole ? grid->total : before == 1 ? grid->total - 1 : 0;
 }
 
 gpuf_status gpufi_h5_batches_init(gpufi_h5_batches *all, gpufi_h5_session *session,
@@ -104,6 +135,7 @@ gpuf_status gpufi_h5_batches_init(gpufi_h5_batches *all, gpufi_h5_session *sessi
   all->session = session;
   all->transfer = transfer;
   all->range_count = all->range_ends ? all->range_count : 1;
+  all->in_row_count = count_in_row(transfer, &all->chunks);
   if (dataset->route == GPUFI_H5_ROUTE_BITSHUFFLE) {
     all->chunks.coding = GPUFI_CODING_BITSHUFFLE;
   }
@@ -137,6 +169,11 @@ gpuf_status gpufi_h5_batches_find_chunks(const gpufi_h5_batches *all, gpufi_h5_b
   uint8_t *first = NULL;
   b->d_chunks = b->d_raw;
   if (all->chunks.raw_nbytes != all->chunks.raw_pitch_nbytes) {
+    return GPUF_OK;
+  }
+  if (b->first + (int64_t)b->chunks.count <= all->in_row_count) {
+    b->d_chunks =
+        (uint8_t *)all->transfer->tensor->data + (size_t)b->first * all->chunks.raw_nbytes;
     return GPUF_OK;
   }
   for (size_t i = 0; i < b->chunks.count; i++) {

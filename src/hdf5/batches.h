@@ -15,15 +15,19 @@ typedef struct gpufi_h5_batches {
   const int64_t *range_ends;
   size_t range_count;
   size_t batch_max_nbytes; /* of raw chunks; 0: what suits the tensor. The caller's */
-  size_t next_range;       /* whose turn it is */
-  int64_t round;           /* how many full batches of each have been before */
+  /* Encoded chunks go to memory of the caller's, by gpufi_h5_batch_keep or with another `bytes`.
+   * The batches have none on the host, and may be larger. The caller's */
+  bool has_memory;
+  size_t next_range; /* whose turn it is */
+  int64_t round;     /* how many full batches of each have been before */
 
   gpufi_h5_session *session;
   const gpufi_h5_transfer *transfer;
   const gpufi_backend *backend;
-  gpufi_chunks chunks; /* a full batch */
-  int64_t total;       /* batches of the grid, or of all ranges */
-  int count;           /* in flight at once, at most; batch i is batches[i % count] */
+  gpufi_chunks chunks;  /* a full batch */
+  int64_t in_row_count; /* so many chunks, from the first on, lie in the tensor in a row, whole */
+  int64_t total;        /* batches of the grid, or of all ranges */
+  int count;            /* in flight at once, at most; batch i is batches[i % count] */
   gpufi_h5_batch batches[GPUFI_H5_BATCH_COUNT];
 } gpufi_h5_batches;
 

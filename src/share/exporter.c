@@ -56,7 +56,7 @@ static gpuf_status pack(const gpufi_backend *backend, const gpuf_tensor *tensor,
                         gpuf_error *err) {
   const gpufi_packing packing = gpufi_packing_whole(tensor, d_copy);
   gpuf_stream stream;
-  gpuf_status status = backend->stream_create(tensor->device.index, &stream, err);
+  gpuf_status status = backend->stream_create(tensor->device.index, false, &stream, err);
   if (status != GPUF_OK) {
     return status;
   }

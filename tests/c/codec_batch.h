@@ -208,7 +208,7 @@ static inline void fixture_init(fixture *f, const gpufi_chunk_shape *shape, size
                                 bool big_endian, gpufi_coding coding) {
   memset(f, 0, sizeof(*f));
   f->backend = find_backend();
-  CHECK_OK(f->backend->stream_create(test_device.index, &f->stream, &err));
+  CHECK_OK(f->backend->stream_create(test_device.index, false, &f->stream, &err));
   CHECK_OK(gpufi_chunks_init(&f->chunks, shape, count, &err));
   f->chunks.big_endian = big_endian;
   f->chunks.coding = coding;

@@ -87,9 +87,9 @@ HIDDEN ssize_t pwrite64(int fd, const void *bytes, size_t nbytes, off64_t offset
 }
 
 /* To a mapping of a file, in two parts as well. */
-HIDDEN ssize_t process_vm_writev(pid_t process, const struct iovec *from, unsigned long from_count,
-                                 const struct iovec *to, unsigned long to_count,
-                                 unsigned long flags) {
+HIDDEN ssize_t process_vm_readv(pid_t process, const struct iovec *to, unsigned long to_count,
+                                const struct iovec *from, unsigned long from_count,
+                                unsigned long flags) {
   const size_t nbytes = to->iov_len > 1 ? to->iov_len / 2 : to->iov_len;
   const struct iovec half = {from->iov_base, nbytes};
   const struct iovec place = {to->iov_base, nbytes};
@@ -98,7 +98,7 @@ HIDDEN ssize_t process_vm_writev(pid_t process, const struct iovec *from, unsign
   }
   count_call();
   atomic_fetch_add(&copy_count, 1);
-  return syscall(SYS_process_vm_writev, process, &half, from_count, &place, to_count, flags);
+  return syscall(SYS_process_vm_readv, process, &place, to_count, &half, from_count, flags);
 }
 
 HIDDEN int ftruncate64(int fd, off64_t nbytes) {

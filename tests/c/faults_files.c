@@ -27,10 +27,10 @@ WRAP_FILE(int, renameat2,
 WRAP_FILE(int, unlink, (const char *path), (path), EIO)
 WRAP_FILE(int, flock, (int fd, int operation), (fd, operation), EIO)
 
-WRAP_FILE(ssize_t, process_vm_writev,
-          (pid_t process, const struct iovec *from, unsigned long from_count,
-           const struct iovec *to, unsigned long to_count, unsigned long flags),
-          (process, from, from_count, to, to_count, flags), EFAULT)
+WRAP_FILE(ssize_t, process_vm_readv,
+          (pid_t process, const struct iovec *to, unsigned long to_count, const struct iovec *from,
+           unsigned long from_count, unsigned long flags),
+          (process, to, to_count, from, from_count, flags), EFAULT)
 
 int __real_fcntl64(int fd, int command, ...);
 int __wrap_fcntl64(int fd, int command, ...);

@@ -162,12 +162,12 @@ static inline const mapping *mapping_at(const char *at) {
   return i > 0 ? &mappings[i - 1] : NULL;
 }
 
-HIDDEN ssize_t process_vm_writev(pid_t process, const struct iovec *from, unsigned long from_count,
-                                 const struct iovec *to, unsigned long to_count,
-                                 unsigned long flags) {
+HIDDEN ssize_t process_vm_readv(pid_t process, const struct iovec *to, unsigned long to_count,
+                                const struct iovec *from, unsigned long from_count,
+                                unsigned long flags) {
   pthread_mutex_lock(&record_mutex);
   const ssize_t done =
-      syscall(SYS_process_vm_writev, process, from, from_count, to, to_count, flags);
+      syscall(SYS_process_vm_readv, process, to, to_count, from, from_count, flags);
   const mapping *const m = mapping_at(to->iov_base);
   if (done > 0 && *recorded_folder && m) {
     record *const r = add_record(RECORD_WRITE, m->file);

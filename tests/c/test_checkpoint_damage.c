@@ -6,6 +6,7 @@
 
 #include "checkpoint_steps.h"
 #include "codec/format.h"
+#include "hdf5/checkpoint/library.h"
 #include "hdf5/checkpoint/seal.h"
 #include "hdf5/digest.h"
 
@@ -529,6 +530,57 @@ static void hdf5_that_is_closed_meanwhile_is_no_damage(void) {
   }
 }
 
+static __typeof__(H5Eget_auto2) *get_printing;
+static atomic_int entries_left;
+
+/* The library makes this call first whenever it is about to enter HDF5. There, another thread of
+ * the program may call H5close. */
+static herr_t close_and_get_printing(hid_t stack, H5E_auto2_t *print, void **arg) {
+  if (atomic_fetch_sub(&entries_left, 1) == 1) {
+    CHECK(H5close() >= 0);
+  }
+  return get_printing(stack, print, arg);
+}
+
+/* Whether HDF5 was entered so often that it was closed. */
+static bool read_and_close_at(int entry) {
+  const int64_t large[] = {8, 1024, 1024};
+  gpuf_tensor u = create_cpu(GPUF_DTYPE_FLOAT32, 3, large, 0);
+  gpuf_tensor expected = create_cpu(GPUF_DTYPE_FLOAT32, 3, large, 2);
+  gpuf_restart *const r = open_restart("run", 2);
+  gpufi_h5_api *api;
+  CHECK_OK(gpufi_checkpoint_library(&api, &err));
+  get_printing = api->Eget_auto2;
+  atomic_store(&entries_left, entry);
+  api->Eget_auto2 = close_and_get_printing;
+  const gpuf_status status = gpuf_restart_read(r, "u", &u, NULL, &err);
+  api->Eget_auto2 = get_printing;
+  CHECK(status == GPUF_OK ? !memcmp(u.data, expected.data, gpuf_tensor_nbytes(&u))
+                          : status == GPUF_ERR_STATE && strstr(err.message, "H5close"));
+  gpuf_restart_close(r);
+  destroy(&u);
+  destroy(&expected);
+  return atomic_load(&entries_left) <= 0;
+}
+
+static void a_read_beside_h5close_is_never_called_a_wrong_one(void) {
+  for (int shard_count = 0; shard_count < 3; shard_count += 2) {
+    int entry = 1;
+    make_folder();
+    gpuf_checkpoint_options options = options_in_folder("run");
+    options.shard_count = shard_count;
+    gpuf_checkpoint *const c = open_writer(&options);
+    write_large(c, 2);
+    CHECK_OK(gpuf_checkpoint_close(c, NULL, &err));
+    while (read_and_close_at(entry)) {
+      entry++;
+    }
+    CHECK(entry > 3);
+    printf("# %d entries of HDF5\n", entry - 1);
+    remove_folder();
+  }
+}
+
 /* The identifiers of the program's next files are those that the restart's had. */
 static void a_restart_whose_hdf5_was_closed_reads_no_other_file(void) {
   write_two_steps();
@@ -560,6 +612,7 @@ int main(void) {
   TEST(a_file_that_vanishes_after_it_was_listed_has_a_newer_one);
   TEST(a_file_that_vanishes_while_it_is_opened_has_a_newer_one);
   TEST(hdf5_that_is_closed_meanwhile_is_no_damage);
+  TEST(a_read_beside_h5close_is_never_called_a_wrong_one);
   TEST(a_restart_whose_hdf5_was_closed_reads_no_other_file);
   TEST(files_of_others_are_kept);
   TEST(an_older_one_that_cannot_be_removed_is_reported);

@@ -635,6 +635,48 @@ static void a_report_that_is_wrong_on_one_rank_leaves_no_rank_behind(void) {
   remove_folder();
 }
 
+/* --- An agree that calls its own checkpoint ------------------------------------------ */
+
+static gpuf_checkpoint *of_agree; /* that it calls; NULL: none */
+
+static int64_t agree_and_call(void *arg, int64_t value) {
+  gpuf_checkpoint *const c = of_agree;
+  const gpuf_error before = err;
+  if (c) {
+    static const char text[] = "calls the checkpoint that it agrees for";
+    const int64_t shape[] = {3};
+    gpuf_tensor x = create_cpu(GPUF_DTYPE_INT32, 1, shape, 1);
+    CHECK_FAILS(gpuf_checkpoint_begin(c, 9, NULL, &err), GPUF_ERR_STATE, text);
+    CHECK_FAILS(gpuf_checkpoint_add(c, "x", &x, NULL, &err), GPUF_ERR_STATE, text);
+    CHECK_FAILS(gpuf_checkpoint_add_int64(c, "n", 1, &err), GPUF_ERR_STATE, text);
+    CHECK_FAILS(gpuf_checkpoint_commit(c, GPUF_STREAM_NONE, &err), GPUF_ERR_STATE, text);
+    CHECK_FAILS(gpuf_checkpoint_abort(c, &err), GPUF_ERR_STATE, text);
+    CHECK_FAILS(gpuf_checkpoint_wait(c, 0, NULL, &err), GPUF_ERR_STATE, text);
+    CHECK_FAILS(gpuf_checkpoint_close(c, NULL, &err), GPUF_ERR_STATE, text);
+    destroy(&x);
+  }
+  err = before;
+  return agree(arg, value);
+}
+
+static void write_with_calls(void) {
+  gpuf_checkpoint_options options = options_of_rank();
+  options.agree = agree_and_call;
+  gpuf_checkpoint *const c = open_writer(&options);
+  of_agree = this_rank < 2 ? c : NULL;
+  write_rows(c, 2);
+  CHECK_OK(gpuf_checkpoint_wait(c, -1, NULL, &err));
+  write_rows(c, 3);
+  CHECK_OK(gpuf_checkpoint_close(c, NULL, &err));
+}
+
+static void an_agree_that_calls_its_own_checkpoint_is_refused(void) {
+  make_folder();
+  run_ranks(3, write_with_calls, NULL);
+  run_alone(check_third);
+  remove_folder();
+}
+
 /* --- Two jobs ---------------------------------------------------------------------- */
 
 /* The first two ranks are one job, and the other two another, which begins once the first has
@@ -727,6 +769,7 @@ int main(void) {
   TEST(what_does_not_fit_together_is_refused_on_all);
   TEST(a_call_that_differs_is_refused_on_all);
   TEST(a_report_that_is_wrong_on_one_rank_leaves_no_rank_behind);
+  TEST(an_agree_that_calls_its_own_checkpoint_is_refused);
   TEST(other_options_are_refused_on_all);
   TEST(a_second_job_is_refused);
   TEST(all_ranks_of_a_second_job_are_refused);

@@ -25,7 +25,8 @@ static void transfer(void *d_data, void *data, size_t nbytes, bool to_device) {
 /* Encode the raw chunks, and bring them over. */
 static gpufi_h5_batch send(const gpufi_backend *backend, const gpufi_chunks *chunks, void *raw) {
   gpufi_h5_batch b = {0};
-  CHECK_OK(gpufi_h5_batch_init(&b, backend, test_device, chunks, true, &err));
+  CHECK_OK(gpufi_h5_batch_init(&b, backend, test_device, chunks,
+                               &(gpufi_h5_batch_use){true, true, true}, &err));
   transfer(b.d_raw, raw, chunks->count * chunks->raw_pitch_nbytes, true);
   CHECK_OK(gpufi_h5_batch_encode(&b, &err));
   CHECK_OK(gpufi_h5_batch_send(&b, &err));
@@ -65,7 +66,8 @@ static void check_returned(const gpufi_backend *backend, const gpufi_h5_batch *a
   gpufi_h5_batch b = {0};
   uint8_t *const decoded = malloc(nbytes);
   CHECK(decoded);
-  CHECK_OK(gpufi_h5_batch_init(&b, backend, test_device, chunks, false, &err));
+  CHECK_OK(gpufi_h5_batch_init(&b, backend, test_device, chunks,
+                               &(gpufi_h5_batch_use){false, true, true}, &err));
   memcpy(b.places, arrived->places, chunks->count * sizeof(*b.places));
   memcpy(b.bytes, arrived->bytes, arrived->encoded_nbytes);
   b.encoded_nbytes = arrived->encoded_nbytes;

@@ -113,8 +113,22 @@ static cudaError_t check_event(cudaEvent_t event) {
   return event && event->is_alive ? cudaSuccess : cudaErrorInvalidResourceHandle;
 }
 
+cudaError_t cudaDeviceGetStreamPriorityRange(int *least, int *greatest) {
+  *least = 0;
+  *greatest = -5;
+  return cudaSuccess;
+}
+
 cudaError_t cudaStreamCreateWithFlags(cudaStream_t *stream, unsigned int flags) {
+  return cudaStreamCreateWithPriority(stream, flags, 0);
+}
+
+/* Work is done by the call that enqueues it, whatever its priority. */
+cudaError_t cudaStreamCreateWithPriority(cudaStream_t *stream, unsigned int flags, int priority) {
   (void)flags;
+  if (priority < -5 || priority > 0) {
+    return cudaErrorInvalidValue;
+  }
   *stream = malloc(sizeof(**stream));
   if (!*stream) {
     return cudaErrorMemoryAllocation;

@@ -191,6 +191,130 @@ print("closed")
     ]
 
 
+@pytest.mark.parametrize("first", [True, False])
+@pytest.mark.parametrize(
+    ("call", "kind", "text"),
+    [
+        ('save(2, {"u": rows_of(2), "x": object()})', "TypeError", r"tree\['x'\]"),
+        ('save(-2, {"u": rows_of(2)})', "ValueError", "step is -2"),
+        ('save("two", {"u": rows_of(2)})', "TypeError", "step"),
+        ('save(2, {"u": rows_of(2)}, stream="none")', "TypeError", "stream is 'none'"),
+        ('save(2, {"u": Raising()})', "KeyError", "of its own"),
+        ('save(2, {"u": Ends()})', "gf.Error", "it has ended"),
+    ],
+)
+def test_a_tree_that_one_rank_cannot_save_is_refused_on_all(
+    tmp_path: Path, call: str, kind: str, text: str, first: bool
+) -> None:
+    body = f"""
+import re
+class Raising:
+    shape, dtype = (3,), np.dtype("f4")
+    def __dlpack_device__(self):
+        raise KeyError("of its own")
+    def __dlpack__(self, **kwargs):
+        raise KeyError("of its own")
+class Ends:  # is looked at, and then gone
+    count = 0
+    shape, dtype = (3,), np.dtype("f4")
+    def __dlpack_device__(self):
+        return 1, 0
+    def __dlpack__(self, **kwargs):
+        Ends.count += 1
+        if Ends.count > 1:
+            raise gf.Error("it has ended")
+        return np.zeros(3, np.float32).__dlpack__(**kwargs)
+checkpoint = writer()
+if not {first}:
+    checkpoint.save(1, {{"u": rows_of(1)}})
+try:
+    if rank == 1:
+        checkpoint.{call}
+    else:
+        checkpoint.save(2, {{"u": rows_of(2)}})
+except {kind} as error:
+    named = "rank 1 could not (open its writer|begin its checkpoint)"
+    assert re.search({text!r} if rank == 1 else named, str(error)), error
+except gf.Error as error:
+    assert rank != 1 and re.search("rank 1 could not", str(error)), error
+else:
+    raise AssertionError("it was saved")
+checkpoint.save(3, {{"u": rows_of(3)}})
+checkpoint.close()
+print("closed")
+"""
+    check_all(run_ranks(tmp_path, 3, body), "closed")
+    names = [path.name for path in sorted(tmp_path.glob("run-????????????.h5"))]
+    assert names == [*["run-000000000001.h5"][first:], "run-000000000003.h5"]
+    found = gf.Checkpoint(tmp_path, "run").load()
+    assert found and found.step == 3
+    whole = np.arange(90 * 700, dtype=np.float32).reshape(SHAPE) * 3
+    np.testing.assert_array_equal(found.tree["u"], whole)
+
+
+def test_a_time_out_that_makes_no_sense_on_one_rank_leaves_no_rank_behind(tmp_path: Path) -> None:
+    body = """
+checkpoint = writer()
+checkpoint.save(1, {"u": rows_of(1)})
+try:
+    report = checkpoint.wait("soon" if rank == 1 else None)
+    assert rank != 1 and report.state == "written"
+except TypeError as error:
+    assert rank == 1 and "timeout" in str(error), error
+checkpoint.close()
+print("closed")
+"""
+    check_all(run_ranks(tmp_path, 3, body), "closed")
+
+
+def test_a_folder_that_one_rank_does_not_have_is_refused_on_all(tmp_path: Path) -> None:
+    body = """
+if rank == 1:
+    folder += "/none"
+checkpoint = writer()
+try:
+    checkpoint.save(1, {"u": rows_of(1)})
+except FileNotFoundError as error:
+    assert rank == 1 and "none" in str(error), error
+except gf.Error as error:
+    assert rank != 1 and "rank 1 could not open its writer" in str(error), error
+else:
+    raise AssertionError("it was saved")
+print("refused")
+"""
+    check_all(run_ranks(tmp_path, 3, body), "refused")
+
+
+@pytest.mark.parametrize(
+    "call", ["save(9, {})", "wait()", "wait(0)", "report", "close()", "__exit__(None, None, None)"]
+)
+def test_an_agree_that_calls_its_own_checkpoint_is_refused(tmp_path: Path, call: str) -> None:
+    body = f"""
+calls = 0
+def agree_and_call(value):
+    global calls
+    if rank != 2 and "checkpoint" in globals():
+        calls += 1
+        try:
+            checkpoint.{call}
+        except gf.Error as error:
+            assert "agree calls the checkpoint that it agrees for" in str(error), error
+        else:
+            raise AssertionError("it was called")
+    return agree(value)
+checkpoint = writer(agree=agree_and_call)
+checkpoint.save(1, {{"u": rows_of(1)}})
+checkpoint.wait()
+checkpoint.save(2, {{"u": rows_of(2)}})
+checkpoint.close()
+assert calls > 3 or rank == 2, calls
+print("closed")
+"""
+    check_all(run_ranks(tmp_path, 3, body), "closed")
+    found = gf.Checkpoint(tmp_path, "run").load()
+    assert found and found.step == 2
+
+
 def test_what_agree_raises_is_raised_by_the_call_and_the_others_learn_of_it(
     tmp_path: Path,
 ) -> None:

@@ -60,7 +60,7 @@ def test_memory_that_is_page_locked_in_two_halves_is_copied_whole() -> None:
 
 
 ONE_OF_TWO = """
-import ctypes, threading
+import ctypes, tempfile, threading
 import numpy as np
 import gpufetch as gf
 
@@ -88,6 +88,16 @@ def work():
     assert gf.fetch_async(x).result(timeout=60)[-1, -1] == a[-1, -1]
     assert gf.stats(x).max == a.max()
     gf.unshare(gf.share(x))
+    with tempfile.TemporaryDirectory() as folder:
+        gf.hdf5.write(folder + "/x.h5", "x", x)
+        assert (gf.fetch(gf.hdf5.read(folder + "/x.h5", "x", device="cuda:1")) == a).all()
+        for mode in ("device-copy", "device-encoded", "pinned"):
+            with gf.Checkpoint(folder, mode, mode=mode, shards=2) as checkpoint:
+                checkpoint.save(1, {"x": x})
+                checkpoint.wait()
+                found = checkpoint.load(device="cuda:1")
+            assert (gf.fetch(found.tree["x"]) == a).all()
+            del found
     del x
     gf.pool.trim()
     seen.append((has_context(0), has_context(1), current_context()))

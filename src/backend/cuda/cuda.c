@@ -123,10 +123,18 @@ static void unpin(int32_t device, void *ptr) {
   }
 }
 
-static gpuf_status stream_create(int32_t device, gpuf_stream *stream, gpuf_error *err) {
+static cudaError_t create_with_priority(cudaStream_t *stream, bool is_urgent) {
+  int least, greatest;
+  const cudaError_t code = cudaDeviceGetStreamPriorityRange(&least, &greatest);
+  return code == cudaSuccess ? cudaStreamCreateWithPriority(stream, cudaStreamNonBlocking,
+                                                            is_urgent ? greatest : least)
+                             : code;
+}
+
+static gpuf_status stream_create(int32_t device, bool is_urgent, gpuf_stream *stream,
+                                 gpuf_error *err) {
   cudaStream_t created = NULL;
-  const gpuf_status status =
-      CUDA_CALL_ON(device, cudaStreamCreateWithFlags(&created, cudaStreamNonBlocking));
+  const gpuf_status status = CUDA_CALL_ON(device, create_with_priority(&created, is_urgent));
   if (status == GPUF_OK) {
     *stream = (gpuf_stream)created;
   }

@@ -182,8 +182,10 @@ static gpuf_status stream_start(int32_t device, stream **out, gpuf_error *err) {
   return GPUF_OK;
 }
 
-gpuf_status gpufi_host_stream_create(int32_t device, gpuf_stream *handle, gpuf_error *err) {
+gpuf_status gpufi_host_stream_create(int32_t device, bool is_urgent, gpuf_stream *handle,
+                                     gpuf_error *err) {
   stream *s = NULL;
+  (void)is_urgent; /* each stream has a thread */
   pthread_mutex_lock(&streams_lock);
   const gpuf_status status = stream_start(device, &s, err);
   pthread_mutex_unlock(&streams_lock);

@@ -8,7 +8,8 @@
 void gpufi_host_device_synchronize(int32_t device);
 
 /* As the backend's entries. */
-gpuf_status gpufi_host_stream_create(int32_t device, gpuf_stream *stream, gpuf_error *err);
+gpuf_status gpufi_host_stream_create(int32_t device, bool is_urgent, gpuf_stream *stream,
+                                     gpuf_error *err);
 gpuf_status gpufi_host_stream_destroy(int32_t device, gpuf_stream stream, gpuf_error *err);
 gpuf_status gpufi_host_stream_synchronize(int32_t device, gpuf_stream stream, gpuf_error *err);
 gpuf_status gpufi_host_event_create(int32_t device, gpufi_event **event, gpuf_error *err);

@@ -105,6 +105,7 @@ static gpuf_status open_folder(gpuf_checkpoint *c, gpuf_error *err) {
     return status;
   }
   c->member.lock_fd = c->folder.lock_fd;
+  c->member.leftovers = &c->leftovers;
   c->member.give_up = gpufi_checkpoint_give_up;
   gpufi_checkpoint_member_add(&c->member);
   return c->ranks.rank == 0 ? sweep(&c->folder, err) : GPUF_OK;
@@ -115,6 +116,7 @@ static void destroy(gpuf_checkpoint *c) {
   gpufi_checkpoint_folder_close(&c->folder);
   gpufi_checkpoint_contents_clear(&c->contents);
   gpufi_checkpoint_snapshot_close(&c->snapshot);
+  gpufi_checkpoint_leftovers_fini(&c->leftovers);
   pthread_cond_destroy(&c->changed);
   pthread_mutex_destroy(&c->lock);
   pthread_mutex_destroy(&c->turn);
@@ -132,6 +134,8 @@ static gpuf_checkpoint *create(const gpuf_checkpoint_options *options) {
     c->writing.codec = options->uncompressed ? GPUF_H5_CODEC_NONE : GPUF_H5_CODEC_GPUFETCH;
     c->writing.thread_count = options->thread_count;
     c->writing.stop = &c->stop;
+    c->writing.leftovers = &c->leftovers;
+    gpufi_checkpoint_leftovers_init(&c->leftovers);
     c->report.struct_nbytes = sizeof(c->report);
     c->report.step = c->finished_step = -1;
     pthread_mutex_init(&c->turn, NULL);
@@ -223,12 +227,17 @@ gpuf_status gpuf_checkpoint_open(const gpuf_checkpoint_options *options,
 
 /* --- Waiting ----------------------------------------------------------------- */
 
+gpuf_status gpufi_checkpoint_check_caller(const gpuf_checkpoint *c, gpuf_error *err) {
+  const gpuf_status status = gpufi_check_process(c->process_id, err);
+  return status == GPUF_OK ? gpufi_checkpoint_check_outside(&c->ranks, err) : status;
+}
+
 gpuf_status gpuf_checkpoint_wait(gpuf_checkpoint *checkpoint, int64_t timeout_ns,
                                  gpuf_checkpoint_report *report, gpuf_error *err) {
   gpuf_checkpoint *const c = checkpoint;
   struct timespec deadline;
   GPUFI_REQUIRE(checkpoint, err);
-  gpuf_status status = gpufi_check_process(c->process_id, err);
+  gpuf_status status = gpufi_checkpoint_check_caller(c, err);
   const bool has_report = gpufi_checkpoint_check_report(report, NULL) == GPUF_OK;
   if (status == GPUF_OK && !has_report && c->ranks.count <= 1) {
     status = gpufi_checkpoint_check_report(report, err);
@@ -263,7 +272,7 @@ gpuf_status gpuf_checkpoint_close(gpuf_checkpoint *c, gpuf_checkpoint_report *re
   if (!c) {
     return GPUF_OK;
   }
-  gpuf_status status = gpufi_check_process(c->process_id, err);
+  gpuf_status status = gpufi_checkpoint_check_caller(c, err);
   if (status != GPUF_OK) {
     return status;
   }

@@ -3,7 +3,6 @@
 
 #include "base/clock.h"
 #include "base/error.h"
-#include "base/fork.h"
 #include "base/struct.h"
 #include "hdf5/checkpoint/plan.h"
 #include "hdf5/checkpoint/settle.h"
@@ -12,7 +11,7 @@
 /* Begin a call on a checkpoint: what every one checks, and its turn. */
 static gpuf_status enter(gpuf_checkpoint *checkpoint, gpuf_error *err) {
   GPUFI_REQUIRE(checkpoint, err);
-  const gpuf_status status = gpufi_check_process(checkpoint->process_id, err);
+  const gpuf_status status = gpufi_checkpoint_check_caller(checkpoint, err);
   if (status == GPUF_OK) {
     pthread_mutex_lock(&checkpoint->turn);
   }

@@ -7,8 +7,11 @@
 #include "hdf5/batches.h"
 #include "hdf5/chunk_shape.h"
 
-/* The queue should hold so many batches at least, so that there is one for the writer. */
+/* The queue should hold so many batches at least, so that there is one for the writer. Larger ones
+ * than this are for a queue that holds many of them. */
 #define BATCHES_IN_QUEUE 4
+#define BATCH_NBYTES ((size_t)64 << 20)
+#define LARGE_BATCHES_IN_QUEUE 64
 
 typedef struct encoder {
   gpufi_h5_batches all;
@@ -132,6 +135,12 @@ static gpuf_status end_batch(void *by, gpufi_h5_batch *b, size_t *left_count, gp
   return e->source == b ? put_pending(e, err) : GPUF_OK;
 }
 
+static size_t batch_max_nbytes_for(size_t queue_nbytes) {
+  const size_t few = gpufi_min_nbytes(queue_nbytes / BATCHES_IN_QUEUE, BATCH_NBYTES);
+  const size_t large = queue_nbytes / LARGE_BATCHES_IN_QUEUE;
+  return large > few ? large : few;
+}
+
 static gpuf_status encode(encoder *e, const gpufi_h5_transfer *transfer, int64_t *done,
                           gpuf_error *err) {
   static const gpufi_h5_batch_steps steps = {start_batch, keep_batch, end_batch};
@@ -139,7 +148,8 @@ static gpuf_status encode(encoder *e, const gpufi_h5_transfer *transfer, int64_t
   if (status != GPUF_OK) {
     return status;
   }
-  e->all.batch_max_nbytes = gpufi_checkpoint_queue_nbytes(e->queue) / BATCHES_IN_QUEUE;
+  e->all.has_memory = true;
+  e->all.batch_max_nbytes = batch_max_nbytes_for(gpufi_checkpoint_queue_nbytes(e->queue));
   status = gpufi_h5_batches_init(&e->all, NULL, transfer, err);
   if (status == GPUF_OK &&
       !gpufi_checkpoint_queue_holds(e->queue, gpufi_chunks_encoded_nbytes(&e->all.chunks))) {
@@ -172,4 +182,44 @@ gpuf_status gpufi_checkpoint_encode(gpufi_checkpoint_queue *queue, const gpufi_c
   }
   gpufi_h5_transfer_fini(&transfer);
   return status;
+}
+
+/* --- Beforehand --------------------------------------------------------------- */
+
+/* What one writer takes. The transfer's tensor stays as long as the batches. */
+typedef struct rehearsal {
+  gpuf_tensor tensor;
+  gpufi_h5_dataset dataset;
+  gpufi_h5_transfer transfer;
+  gpufi_h5_batches all;
+} rehearsal;
+
+static void rehearse(rehearsal *r, gpuf_device device, size_t nbytes, bool keeps) {
+  const size_t columns = 1024;
+  const int64_t shape[] = {(int64_t)(nbytes / (columns * sizeof(float)) + 1), (int64_t)columns};
+  void *const nowhere = (void *)(uintptr_t)4096; /* nothing is enqueued */
+  gpufi_h5_box box = {{0}, {0}};
+  gpuf_status status =
+      gpuf_tensor_init(&r->tensor, nowhere, device, GPUF_DTYPE_FLOAT32, 2, shape, NULL);
+  if (status == GPUF_OK) {
+    status = describe(&r->tensor, &r->dataset, NULL);
+  }
+  if (status == GPUF_OK) {
+    memcpy(box.shape, shape, sizeof(shape));
+    gpufi_h5_transfer_init(&r->transfer, NULL, &r->dataset, &box, &r->tensor, true);
+    r->all.has_memory = keeps;
+    gpufi_h5_batches_init(&r->all, NULL, &r->transfer, NULL);
+  }
+}
+
+void gpufi_checkpoint_encode_prepare(gpuf_device device, size_t nbytes, size_t writer_count,
+                                     bool keeps) {
+  rehearsal *const all = calloc(writer_count, sizeof(*all));
+  for (size_t i = 0; all && i < writer_count; i++) {
+    rehearse(&all[i], device, nbytes, keeps);
+  }
+  for (size_t i = 0; all && i < writer_count; i++) {
+    gpufi_h5_batches_fini(&all[i].all);
+  }
+  free(all);
 }

@@ -12,4 +12,11 @@
 gpuf_status gpufi_checkpoint_encode(gpufi_checkpoint_queue *queue, const gpufi_checkpoint_tensor *t,
                                     bool *is_encoded, gpuf_error *err);
 
+/* Have the library take now what it takes of a device while it encodes `writer_count` tensors of
+ * `nbytes` side by side, and keep it for later: a device that has a simulation's work to do may let
+ * whoever takes memory wait for it. `keeps` as where gpufi_checkpoint_encode does it. Where
+ * there is too little memory it is taken later. */
+void gpufi_checkpoint_encode_prepare(gpuf_device device, size_t nbytes, size_t writer_count,
+                                     bool keeps);
+
 #endif

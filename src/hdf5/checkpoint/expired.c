@@ -44,20 +44,22 @@ static gpuf_status list_expired(const gpufi_checkpoint_folder *folder,
 
 /* A master goes first, so that there never is one without its shards; with `syncs`, from the disk
  * as well. Shards that are left are removed by the next writer. */
-static gpuf_status remove_step(const gpufi_checkpoint_folder *folder, int64_t step, bool syncs,
+static gpuf_status remove_step(const gpufi_checkpoint_folder *folder,
+                               const gpufi_checkpoint_keeping *keeping, int64_t step,
                                gpuf_error *err) {
   const gpufi_checkpoint_path path = gpufi_checkpoint_path_of(folder, step);
   gpufi_checkpoint_set set = {0, 0, 0};
   gpufi_checkpoint_read_set(path.text, &set);
-  if (unlink(path.text) != 0 && errno != ENOENT) {
-    return gpufi_fail_system(err, "removing the older checkpoint", path.text, errno);
+  const int code = gpufi_checkpoint_leftovers_unlink(keeping->leftovers, path.text);
+  if (code != 0) {
+    return gpufi_fail_system(err, "removing the older checkpoint", path.text, code);
   }
   gpuf_status status = GPUF_OK;
-  if (set.count > 0 && syncs) {
+  if (set.count > 0 && keeping->syncs) {
     status = gpufi_checkpoint_folder_sync(folder, err);
   }
   return set.count > 0 && status == GPUF_OK
-             ? gpufi_checkpoint_shards_remove(folder, step, NULL, err)
+             ? gpufi_checkpoint_shards_remove(folder, step, NULL, keeping->leftovers, err)
              : status;
 }
 
@@ -68,7 +70,7 @@ gpuf_status gpufi_checkpoint_prune(const gpufi_checkpoint_folder *folder,
   gpuf_status first = list_expired(folder, keeping, &steps, &count, err);
   for (size_t i = keeping->recycles; i < count; i++) {
     const gpuf_status status =
-        remove_step(folder, steps[i], keeping->syncs, first == GPUF_OK ? err : NULL);
+        remove_step(folder, keeping, steps[i], first == GPUF_OK ? err : NULL);
     first = first == GPUF_OK ? status : first;
   }
   free(steps);
@@ -127,7 +129,7 @@ static void remove_rest(const gpufi_checkpoint_folder *folder, int64_t step, boo
   struct stat file;
   if (lstat(gpufi_checkpoint_path_of(folder, step).text, &file) != 0 && errno == ENOENT &&
       (!syncs || gpufi_checkpoint_folder_sync(folder, NULL) == GPUF_OK)) {
-    gpufi_checkpoint_shards_remove(folder, step, NULL, NULL);
+    gpufi_checkpoint_shards_remove(folder, step, NULL, NULL, NULL);
   }
 }
 

@@ -5,14 +5,16 @@
 #define GPUFI_HDF5_CHECKPOINT_EXPIRED_H
 
 #include "hdf5/checkpoint/folder.h"
+#include "hdf5/checkpoint/leftovers.h"
 
 /* What is promised: of the finished checkpoints up to `step`, the `count` (0: all) of the highest
  * steps are there. Those of higher steps are not touched. */
 typedef struct gpufi_checkpoint_keeping {
   int64_t step; /* -1: not known yet, so that nothing has expired */
   int32_t count;
-  bool recycles; /* one more stays, for gpufi_checkpoint_recycle */
-  bool syncs;    /* a master is gone from the disk before its shards are */
+  bool recycles;                         /* one more stays, for gpufi_checkpoint_recycle */
+  bool syncs;                            /* a master is gone from the disk before its shards are */
+  gpufi_checkpoint_leftovers *leftovers; /* get what is removed */
 } gpufi_checkpoint_keeping;
 
 /* Remove what has expired. What cannot be removed stays, and is tried again the next time; the

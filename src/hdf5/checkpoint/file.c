@@ -117,6 +117,7 @@ gpuf_status gpufi_checkpoint_file_finish(gpufi_checkpoint_file *file, gpufi_h5_s
                                          gpuf_error *err) {
   gpuf_status status = GPUF_OK;
   *elements = (gpufi_h5_extents){NULL, 0, 0};
+  file->mapping = (gpufi_h5_mapping){NULL, 0};
   gpufi_h5_enter(session);
   if (!is_open(file, session)) {
     status = fail_lost(err);
@@ -128,6 +129,7 @@ gpuf_status gpufi_checkpoint_file_finish(gpufi_checkpoint_file *file, gpufi_h5_s
   if (file->driven) {
     *elements = file->driven->elements;
     file->driven->elements = (gpufi_h5_extents){NULL, 0, 0};
+    file->mapping = gpufi_h5_driver_take_mapping(file->driven);
     gpufi_h5_driver_release(file->driven);
   }
   file->id = H5I_INVALID_HID;
@@ -140,5 +142,6 @@ gpuf_status gpufi_checkpoint_file_close(gpufi_checkpoint_file *file, gpufi_h5_se
   gpufi_h5_extents elements;
   const gpuf_status status = gpufi_checkpoint_file_finish(file, session, path, &elements, err);
   gpufi_h5_extents_fini(&elements);
+  gpufi_h5_io_unmap(&file->mapping);
   return status;
 }

@@ -11,6 +11,7 @@
 typedef struct gpufi_checkpoint_file {
   hid_t id;
   gpufi_h5_driver_file *driven; /* NULL with HDF5's driver */
+  gpufi_h5_mapping mapping;     /* once it is finished: through which it was written, or none */
 } gpufi_checkpoint_file;
 
 /* Make the file at `path`, or empty the one that is there; with `recycles`, its blocks are
@@ -30,8 +31,8 @@ gpuf_status gpufi_checkpoint_file_check_open(const gpufi_checkpoint_file *file,
                                              gpufi_h5_session *session, gpuf_error *err);
 /* Whether what is written from now on is elements of tensors. */
 void gpufi_checkpoint_file_note_elements(gpufi_checkpoint_file *file, bool notes_elements);
-/* Close it, and take over where the elements lie, which is empty with HDF5's driver; the caller
- * frees that. As gpufi_checkpoint_file_close. */
+/* Close it, and take over where the elements lie, which is empty with HDF5's driver, and the
+ * mapping; the caller frees both. As gpufi_checkpoint_file_close. */
 gpuf_status gpufi_checkpoint_file_finish(gpufi_checkpoint_file *file, gpufi_h5_session *session,
                                          const char *path, gpufi_h5_extents *elements,
                                          gpuf_error *err);

@@ -12,8 +12,8 @@
 #include "hdf5/checkpoint/verify.h"
 #include "hdf5/dataset.h"
 
-/* Parts of one tensor that are read side by side. */
-#define PARTS_AT_ONCE_MAX 4
+/* Shards that are verified, and parts of one tensor that are read, side by side. */
+#define SHARDS_AT_ONCE_MAX 4
 
 static gpuf_status no_memory(gpuf_error *err, size_t count) {
   return gpufi_fail(err, GPUF_ERR_NO_MEMORY, 0, "no memory for %zu shards", count);
@@ -122,10 +122,39 @@ static gpuf_status open_shard(gpufi_checkpoint_opened *o, gpufi_h5_session *sess
                                         path.text, why.message);
 }
 
-static gpuf_status open_shards(gpufi_checkpoint_opened *o, gpufi_h5_session *session,
+/* What the threads that open shards share. */
+typedef struct opening {
+  gpufi_checkpoint_opened *opened;
+  const gpufi_h5_context *context;
+  gpuf_h5_options options;
+  const char *master_path;
+} opening;
+
+static gpuf_status open_one(void *arg, size_t index, gpuf_error *err) {
+  const opening *const all = arg;
+  gpufi_h5_session session;
+  gpufi_h5_context_set(all->context);
+  gpuf_status status = gpufi_h5_session_init(&session, &all->options, err);
+  if (status == GPUF_OK) {
+    status = open_shard(all->opened, &session, all->master_path, index, err);
+  }
+  gpufi_h5_context_set(NULL);
+  return status;
+}
+
+/* How many shards at once, and by how many threads each. */
+static int32_t share_threads(const gpufi_h5_session *session, gpuf_h5_options *options) {
+  const int32_t all = gpufi_h5_session_thread_count(session);
+  const int32_t at_once = all < SHARDS_AT_ONCE_MAX ? all : SHARDS_AT_ONCE_MAX;
+  *options = session->options;
+  options->thread_count = all / at_once;
+  return at_once;
+}
+
+/* While HDF5 says of one shard where its chunks lie, those of others are read. */
+static gpuf_status open_shards(gpufi_checkpoint_opened *o, const gpufi_h5_session *session,
                                const char *path, gpuf_error *err) {
   const size_t count = o->contents.shard_count;
-  gpuf_status status = GPUF_OK;
   if (count == 0) {
     return GPUF_OK;
   }
@@ -136,9 +165,10 @@ static gpuf_status open_shards(gpufi_checkpoint_opened *o, gpufi_h5_session *ses
   for (size_t i = 0; i < count; i++) {
     o->shards[i].id = H5I_INVALID_HID;
   }
-  for (size_t i = 0; i < count && status == GPUF_OK; i++) {
-    status = open_shard(o, session, path, i, err);
-  }
+  opening all = {.opened = o, .context = session->context, .master_path = path};
+  const int32_t at_once = share_threads(session, &all.options);
+  const gpuf_status status = gpufi_workers_each(count, at_once, open_one, &all, err);
+  gpufi_h5_context_set(session->context); /* this thread has opened shards, too */
   return status;
 }
 
@@ -217,6 +247,21 @@ gpuf_status gpufi_checkpoint_opened_open(gpufi_checkpoint_opened *o, gpufi_h5_se
 
 /* --- Reading ----------------------------------------------------------------- */
 
+/* Where HDF5 was closed meanwhile, its identifier may be that of something else by now: reading
+ * fails in any way, and there is nothing to close. */
+static gpuf_status end_reading(const gpufi_checkpoint_opened *o, gpufi_h5_session *session,
+                               hid_t dataset, gpuf_status status, gpuf_error *err) {
+  gpuf_error lost;
+  if (check_open(o, session, &lost) != GPUF_OK) {
+    return status == GPUF_OK ? GPUF_OK
+                             : gpufi_fail(err, lost.status, lost.native_code, "%s", lost.message);
+  }
+  gpufi_h5_enter(session);
+  gpufi_h5_close(session, dataset);
+  gpufi_h5_leave(session);
+  return status == GPUF_ERR_HDF5 ? cause_of(o, session, status, err) : status;
+}
+
 static gpuf_status read_dataset(gpufi_checkpoint_opened *o, gpufi_h5_session *session, hid_t file,
                                 const char *name, const int64_t *start, const gpuf_tensor *tensor,
                                 gpuf_error *err) {
@@ -234,13 +279,7 @@ static gpuf_status read_dataset(gpufi_checkpoint_opened *o, gpufi_h5_session *se
     return cause_of(o, session, status, err);
   }
   status = gpuf_h5_read_region(dataset, start, tensor, &session->options, err);
-  if (status == GPUF_ERR_HDF5) {
-    status = cause_of(o, session, status, err);
-  }
-  gpufi_h5_enter(session);
-  gpufi_h5_close(session, dataset);
-  gpufi_h5_leave(session);
-  return status;
+  return end_reading(o, session, dataset, status, err);
 }
 
 /* What a part and the box of `tensor` at `start` have in common: *in_part is where it begins in the
@@ -301,15 +340,9 @@ static gpuf_status read_part(void *arg, size_t index, gpuf_error *err) {
 static gpuf_status read_parts(gpufi_checkpoint_opened *o, const gpufi_h5_session *session,
                               const gpufi_checkpoint_tensor *stored, const int64_t *start,
                               const gpuf_tensor *tensor, gpuf_error *err) {
-  const int32_t all = gpufi_h5_session_thread_count(session);
-  const int32_t at_once = all < PARTS_AT_ONCE_MAX ? all : PARTS_AT_ONCE_MAX;
-  parts_reading reading = {.opened = o,
-                           .context = session->context,
-                           .options = session->options,
-                           .stored = stored,
-                           .start = start,
-                           .tensor = tensor};
-  reading.options.thread_count = all / at_once;
+  parts_reading reading = {
+      .opened = o, .context = session->context, .stored = stored, .start = start, .tensor = tensor};
+  const int32_t at_once = share_threads(session, &reading.options);
   const gpuf_status status =
       gpufi_workers_each(stored->shard_part_count, at_once, read_part, &reading, err);
   gpufi_h5_context_set(session->context); /* this thread has read parts, too */

@@ -53,11 +53,12 @@ void gpufi_checkpoint_end_snapshot(gpuf_checkpoint *c, gpuf_status status,
   }
 }
 
-gpufi_checkpoint_keeping gpufi_checkpoint_keeping_of(const gpuf_checkpoint *c, int64_t step) {
+gpufi_checkpoint_keeping gpufi_checkpoint_keeping_of(gpuf_checkpoint *c, int64_t step) {
   return (gpufi_checkpoint_keeping){.step = step,
                                     .count = c->options.keep_count,
                                     .recycles = c->options.recycle,
-                                    .syncs = !c->options.unsynced};
+                                    .syncs = !c->options.unsynced,
+                                    .leftovers = &c->leftovers};
 }
 
 void gpufi_checkpoint_remove_older(gpuf_checkpoint *c, const gpufi_checkpoint_contents *contents,
@@ -67,7 +68,8 @@ void gpufi_checkpoint_remove_older(gpuf_checkpoint *c, const gpufi_checkpoint_co
   gpuf_error error = {0};
   gpufi_checkpoint_prune(&c->folder, &keeping, note);
   if (c->options.replace &&
-      gpufi_checkpoint_shards_remove(&c->folder, contents->step, set, &error) != GPUF_OK &&
+      gpufi_checkpoint_shards_remove(&c->folder, contents->step, set, &c->leftovers, &error) !=
+          GPUF_OK &&
       !*note->message) {
     *note = error;
   }

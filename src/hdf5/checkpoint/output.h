@@ -22,7 +22,7 @@ gpuf_status gpufi_checkpoint_fill(gpuf_checkpoint *c, gpufi_checkpoint_contents 
 void gpufi_checkpoint_end_snapshot(gpuf_checkpoint *c, gpuf_status status, const gpuf_error *error);
 
 /* What is promised once `step` is finished. */
-gpufi_checkpoint_keeping gpufi_checkpoint_keeping_of(const gpuf_checkpoint *c, int64_t step);
+gpufi_checkpoint_keeping gpufi_checkpoint_keeping_of(gpuf_checkpoint *c, int64_t step);
 /* Remove what the step of `contents` had before, and what has expired. */
 void gpufi_checkpoint_remove_older(gpuf_checkpoint *c, const gpufi_checkpoint_contents *contents,
                                    gpuf_error *note);

@@ -22,6 +22,7 @@ static void release(void) {
 static void forget(void) {
   for (const gpufi_checkpoint_member *m = members; m; m = m->next) {
     close(m->lock_fd);
+    gpufi_checkpoint_leftovers_forget(m->leftovers);
   }
   members = NULL;
   pthread_mutex_unlock(&mutex);

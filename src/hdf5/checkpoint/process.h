@@ -4,10 +4,13 @@
 
 #include <gpufetch/gpufetch.h>
 
+#include "hdf5/checkpoint/leftovers.h"
+
 /* An open writer. The members are constant while it is one. */
 typedef struct gpufi_checkpoint_member {
   struct gpufi_checkpoint_member *next;
   int lock_fd; /* closed in forked children, which would hold the lock otherwise */
+  const gpufi_checkpoint_leftovers *leftovers; /* whose descriptors are closed there, too */
   /* At exit(): give up what is being written, and return once neither HDF5 nor a device is in use.
    */
   void (*give_up)(struct gpufi_checkpoint_member *member);

@@ -10,11 +10,33 @@
 #include "hdf5/checkpoint/folder.h"
 #include "hdf5/digest.h"
 
+/* The calls of agree that this thread is in. */
+typedef struct agreement {
+  const gpufi_checkpoint_ranks *ranks;
+  const struct agreement *outer;
+} agreement;
+
+static _Thread_local const agreement *innermost;
+
+gpuf_status gpufi_checkpoint_check_outside(const gpufi_checkpoint_ranks *ranks, gpuf_error *err) {
+  const agreement *a = innermost;
+  while (a && a->ranks != ranks) {
+    a = a->outer;
+  }
+  return !a ? GPUF_OK
+            : gpufi_fail(err, GPUF_ERR_STATE, 0,
+                         "options.agree calls the checkpoint that it agrees for, and would wait "
+                         "for itself: let it give the minimum over the ranks, and nothing else");
+}
+
 int64_t gpufi_checkpoint_agree(gpufi_checkpoint_ranks *ranks, int64_t value) {
+  const agreement own = {ranks, innermost};
   if (ranks->count <= 1) {
     return value;
   }
+  innermost = &own;
   const int64_t least = ranks->agree(ranks->arg, ranks->is_broken ? -1 : value);
+  innermost = own.outer;
   if (least < 0) {
     ranks->is_broken = true;
   }

@@ -18,6 +18,9 @@ typedef struct gpufi_checkpoint_ranks {
 
 /* The minimum over the ranks of a value that is not negative, or -1. */
 int64_t gpufi_checkpoint_agree(gpufi_checkpoint_ranks *ranks, int64_t value);
+/* GPUF_ERR_STATE where this thread is in the ranks' agree, which is to make no call on their
+ * checkpoint: it would wait for the turn that it holds. */
+gpuf_status gpufi_checkpoint_check_outside(const gpufi_checkpoint_ranks *ranks, gpuf_error *err);
 /* The lowest rank that has failed; INT64_MAX: none has. -1 as gpufi_checkpoint_agree. */
 int64_t gpufi_checkpoint_agree_on_failed(gpufi_checkpoint_ranks *ranks, bool has_failed);
 /* GPUF_ERR_STATE where the ranks could not agree. */

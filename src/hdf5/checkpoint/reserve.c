@@ -5,6 +5,7 @@
 #include "base/error.h"
 #include "core/pinned.h"
 #include "core/runtime.h"
+#include "hdf5/checkpoint/encode.h"
 #include "hdf5/checkpoint/snapshot.h"
 
 #define PAGE_NBYTES ((size_t)4096)
@@ -14,6 +15,8 @@
 #define HEADERS_NBYTES ((size_t)1 << 20)
 /* Copies begin at multiples of 256 bytes. */
 #define ALIGNMENT_RESERVE_NBYTES ((size_t)1 << 20)
+/* So many have what they encode by before the first checkpoint. */
+#define WRITERS_MAX 16
 /* Less would hold too little of the state to be worth it. */
 #define ENCODED_RATIO_MAX 4
 
@@ -118,6 +121,16 @@ static gpuf_status choose(gpufi_checkpoint_snapshot *s, const gpuf_checkpoint_op
   return is_auto && status == GPUF_ERR_NO_DEVICE_MEMORY ? GPUF_OK : status;
 }
 
+/* Copies within the device are encoded by the writers, each of which has a part of the state. */
+static void prepare_batches(const gpufi_checkpoint_snapshot *s,
+                            const gpuf_checkpoint_options *options) {
+  const bool is_copy = s->mode == GPUF_CHECKPOINT_DEVICE_COPY;
+  const size_t shard_count = options->shard_count > 0 ? options->shard_count : 1;
+  const size_t writer_count = is_copy ? gpufi_min_nbytes(shard_count, WRITERS_MAX) : 1;
+  gpufi_checkpoint_encode_prepare(s->device, options->state_nbytes / writer_count, writer_count,
+                                  !is_copy);
+}
+
 gpuf_status gpufi_checkpoint_snapshot_open(gpufi_checkpoint_snapshot *s,
                                            const gpuf_checkpoint_options *options,
                                            gpuf_error *err) {
@@ -140,7 +153,13 @@ gpuf_status gpufi_checkpoint_snapshot_open(gpufi_checkpoint_snapshot *s,
   if (status == GPUF_OK) {
     status = choose(s, options, err);
   }
-  return status == GPUF_OK && s->encodes ? reserve_pinned(s, options, err) : status;
+  if (status == GPUF_OK && s->encodes) {
+    status = reserve_pinned(s, options, err);
+  }
+  if (status == GPUF_OK && s->encodes && options->state_nbytes > 0) {
+    prepare_batches(s, options);
+  }
+  return status;
 }
 
 void gpufi_checkpoint_host_free(gpufi_checkpoint_host *host) {

@@ -144,21 +144,32 @@ static gpuf_status open_listed(gpuf_restart *r, const gpufi_checkpoint_folder *f
   return status;
 }
 
-static gpuf_status open_from(gpuf_restart *r, const gpufi_checkpoint_folder *folder,
-                             int64_t step_max, gpuf_restart_report *report, gpuf_error *err) {
-  const gpuf_restart_report empty = *report;
-  gpuf_error error = {0};
+/* What opening takes besides; not on the stack, which may be that of a small thread. */
+typedef struct search {
+  gpufi_checkpoint_folder folder;
+  gpuf_restart_report report;
+  gpuf_error error;
+} search;
+
+static void forget_findings(search *s) {
+  memset(&s->report, 0, sizeof(s->report));
+  memset(&s->error, 0, sizeof(s->error));
+  s->report.struct_nbytes = sizeof(s->report);
+  s->report.step = s->report.skipped_step = -1;
+}
+
+static gpuf_status open_from(gpuf_restart *r, search *s, int64_t step_max, gpuf_error *err) {
   bool has_changed = true;
   gpuf_status status = GPUF_OK;
   gpufi_h5_context_set(&r->context);
   for (int times = 0; has_changed && times < LISTINGS_MAX; times++) {
-    *report = empty;
+    forget_findings(s);
     has_changed = false;
-    status = open_listed(r, folder, step_max, &has_changed, report, &error);
+    status = open_listed(r, &s->folder, step_max, &has_changed, &s->report, &s->error);
   }
   gpufi_h5_context_set(NULL);
   if (status != GPUF_OK && err) { /* of the last listing */
-    *err = error;
+    *err = s->error;
   }
   return status;
 }
@@ -180,8 +191,6 @@ static gpuf_status restart_init(gpuf_restart *r, gpuf_error *err) {
 gpuf_status gpuf_restart_open(const char *directory, const char *prefix, int64_t step_max,
                               gpuf_restart **restart, gpuf_restart_report *report,
                               gpuf_error *err) {
-  gpuf_restart_report own = GPUF_RESTART_REPORT_INIT;
-  gpufi_checkpoint_folder folder;
   GPUFI_REQUIRE(restart, err);
   gpuf_status status =
       report ? gpufi_struct_check(report, sizeof(*report), "GPUF_RESTART_REPORT_INIT", err)
@@ -189,22 +198,27 @@ gpuf_status gpuf_restart_open(const char *directory, const char *prefix, int64_t
   if (status != GPUF_OK) {
     return status;
   }
-  own.step = own.skipped_step = -1;
   gpuf_restart *const r = calloc(1, sizeof(*r));
-  if (!r) {
-    return gpufi_fail(err, GPUF_ERR_NO_MEMORY, 0, "no memory for %zu bytes", sizeof(*r));
+  search *const s = malloc(sizeof(*s));
+  if (!r || !s) {
+    free(r);
+    free(s);
+    return gpufi_fail(err, GPUF_ERR_NO_MEMORY, 0, "no memory for %zu bytes",
+                      sizeof(*r) + sizeof(*s));
   }
+  forget_findings(s);
   status = restart_init(r, err);
   if (status == GPUF_OK) {
-    status = gpufi_checkpoint_folder_open(&folder, directory, prefix, err);
+    status = gpufi_checkpoint_folder_open(&s->folder, directory, prefix, err);
   }
   if (status == GPUF_OK) {
-    status = open_from(r, &folder, step_max, &own, err);
-    gpufi_checkpoint_folder_close(&folder);
+    status = open_from(r, s, step_max, err);
+    gpufi_checkpoint_folder_close(&s->folder);
   }
   if (report) {
-    gpufi_struct_write(report, &own, sizeof(own));
+    gpufi_struct_write(report, &s->report, sizeof(s->report));
   }
+  free(s);
   const bool is_open = status == GPUF_OK && r->opened.master.id >= 0;
   if (!is_open) {
     gpuf_restart_close(r);

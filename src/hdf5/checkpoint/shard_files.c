@@ -109,13 +109,12 @@ static gpuf_status list_shards(const gpufi_checkpoint_folder *folder, found_shar
 /* --- Removing ---------------------------------------------------------------- */
 
 static gpuf_status remove_shard(const gpufi_checkpoint_folder *folder, const found_shard *shard,
-                                gpuf_error *err) {
+                                gpufi_checkpoint_leftovers *leftovers, gpuf_error *err) {
   const gpufi_checkpoint_shard_name name =
       gpufi_checkpoint_shard_name_of(folder->prefix, shard->step, shard->set, shard->index);
   const gpufi_checkpoint_path path = gpufi_checkpoint_path_in(folder, name.text);
-  return unlink(path.text) == 0 || errno == ENOENT
-             ? GPUF_OK
-             : gpufi_fail_system(err, "removing the older shard", path.text, errno);
+  const int code = gpufi_checkpoint_leftovers_unlink(leftovers, path.text);
+  return code == 0 ? GPUF_OK : gpufi_fail_system(err, "removing the older shard", path.text, code);
 }
 
 /* Only those of the step, and not those of the set `kept`. */
@@ -133,16 +132,18 @@ static void select_shards(found_shards *list, int64_t step, const uint64_t *kept
 typedef struct removing {
   const gpufi_checkpoint_folder *folder;
   found_shards list;
+  gpufi_checkpoint_leftovers *leftovers;
 } removing;
 
 static gpuf_status remove_one(void *arg, size_t index, gpuf_error *err) {
   const removing *const r = arg;
-  return remove_shard(r->folder, &r->list.all[index], err);
+  return remove_shard(r->folder, &r->list.all[index], r->leftovers, err);
 }
 
 gpuf_status gpufi_checkpoint_shards_remove(const gpufi_checkpoint_folder *folder, int64_t step,
-                                           const uint64_t *kept, gpuf_error *err) {
-  removing r = {.folder = folder};
+                                           const uint64_t *kept,
+                                           gpufi_checkpoint_leftovers *leftovers, gpuf_error *err) {
+  removing r = {.folder = folder, .leftovers = leftovers};
   const gpuf_status listed = list_shards(folder, &r.list, err);
   select_shards(&r.list, step, kept);
   const gpuf_status removed = gpufi_workers_each(r.list.count, REMOVERS_MAX, remove_one, &r,
@@ -167,7 +168,7 @@ gpuf_status gpufi_checkpoint_shards_sweep(const gpufi_checkpoint_folder *folder,
   const gpuf_status status = list_shards(folder, &list, err);
   for (size_t i = 0; i < list.count; i++) {
     if (is_orphan(folder, &list.all[i])) {
-      remove_shard(folder, &list.all[i], NULL);
+      remove_shard(folder, &list.all[i], NULL, NULL);
     }
   }
   free(list.all);

@@ -41,6 +41,7 @@ struct gpuf_checkpoint {
   gpuf_checkpoint_options options; /* its application is the writer's own */
   gpufi_checkpoint_folder folder;
   gpufi_checkpoint_writing writing;
+  gpufi_checkpoint_leftovers leftovers; /* given back after each checkpoint */
   int64_t finished_step; /* the writer's: that of the last one that it finished, or -1 */
   atomic_bool stop;      /* the process ends: what is being written is given up */
   pthread_t thread;
@@ -58,6 +59,9 @@ struct gpuf_checkpoint {
   bool is_entered;               /* the writer uses HDF5 or a device */
   gpuf_checkpoint_report report; /* of the one that is being written, or was last */
 };
+
+/* Whether a call may be made here: not in a forked child, nor in the ranks' own agree. */
+gpuf_status gpufi_checkpoint_check_caller(const gpuf_checkpoint *c, gpuf_error *err);
 
 /* --- Reports (the lock is held, but where something else is said) ------------- */
 

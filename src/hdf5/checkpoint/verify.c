@@ -333,8 +333,11 @@ gpuf_status gpufi_checkpoint_verify(gpufi_h5_session *session, hid_t file,
   const int32_t thread_count = threads_for(session, contents);
   gpuf_status status = GPUF_OK;
   gpufi_crew crew;
-  summing sums[2] = {{.t = NULL}, {.t = NULL}};
   int turn = 0;
+  summing *const sums = calloc(2, sizeof(*sums)); /* large for a stack */
+  if (!sums) {
+    return gpufi_fail(err, GPUF_ERR_NO_MEMORY, 0, "no memory for %zu bytes", 2 * sizeof(*sums));
+  }
   gpufi_crew_init(&crew, thread_count - 1);
   for (size_t i = 0; i < contents->tensor_count && status == GPUF_OK; i++) {
     summing *const s = &sums[turn];
@@ -353,5 +356,6 @@ gpuf_status gpufi_checkpoint_verify(gpufi_h5_session *session, hid_t file,
   status = end_tensor(&sums[turn], &crew, status, err);
   status = end_tensor(&sums[!turn], &crew, status, err);
   gpufi_crew_fini(&crew);
+  free(sums);
   return status;
 }

@@ -27,6 +27,7 @@ typedef struct writer {
   gpufi_h5_session session; /* for what no public call does */
   gpufi_checkpoint_snapshot *snapshot;
   gpufi_checkpoint_contents *contents; /* of the checkpoint */
+  gpufi_checkpoint_leftovers *leftovers;
   gpufi_checkpoint_file file;
 } writer;
 
@@ -236,6 +237,7 @@ static gpuf_status write_file(writer *w, const gpufi_checkpoint_temporary *tempo
   w->context.file = NULL;
   const gpuf_status closed =
       gpufi_checkpoint_file_finish(&w->file, &w->session, path, &elements, &close_error);
+  gpufi_checkpoint_leftovers_add(w->leftovers, w->file.mapping);
   if (closed != GPUF_OK && (status == GPUF_OK || status == GPUF_ERR_HDF5)) {
     status = closed; /* what the driver remembers is the cause of what HDF5 said */
     *err = close_error;
@@ -254,7 +256,8 @@ static gpuf_status write_as(const gpufi_checkpoint_writing *writing, size_t numb
   writer w = {.number = number,
               .context = {.api = writing->api, .stop = writing->stop},
               .snapshot = snapshot,
-              .contents = contents};
+              .contents = contents,
+              .leftovers = writing->leftovers};
   w.options = gpufi_checkpoint_h5_options();
   w.options.codec = writing->codec;
   w.options.thread_count = writing->thread_count;

@@ -3,13 +3,15 @@
 #define GPUFI_HDF5_CHECKPOINT_WRITE_H
 
 #include "hdf5/checkpoint/folder.h"
+#include "hdf5/checkpoint/leftovers.h"
 #include "hdf5/checkpoint/snapshot.h"
 
 typedef struct gpufi_checkpoint_writing {
   gpufi_h5_api *api; /* gpufi_checkpoint_library() */
   gpuf_h5_codec codec;
-  int32_t thread_count;    /* as in gpuf_h5_options */
-  const atomic_bool *stop; /* once it is true, writing fails with GPUF_ERR_STATE */
+  int32_t thread_count;                  /* as in gpuf_h5_options */
+  const atomic_bool *stop;               /* once it is true, writing fails with GPUF_ERR_STATE */
+  gpufi_checkpoint_leftovers *leftovers; /* get the files' mappings */
 } gpufi_checkpoint_writing;
 
 /* Write everything that shards do not hold into the temporary, which is overwritten: each tensor as

@@ -40,7 +40,7 @@ static gpuf_status make_temporary(gpuf_checkpoint *c, gpufi_checkpoint_temporary
  * again by the next writer. */
 static void remove_spares(const gpuf_checkpoint *c, const gpufi_checkpoint_temporary *temporary) {
   if (temporary->spare_step >= 0) {
-    gpufi_checkpoint_shards_remove(&c->folder, temporary->spare_step, NULL, NULL);
+    gpufi_checkpoint_shards_remove(&c->folder, temporary->spare_step, NULL, NULL, NULL);
   }
 }
 
@@ -151,6 +151,9 @@ static void *writer_main(void *arg) {
       write_with_others(c, phase);
     }
     pthread_cond_broadcast(&c->changed);
+    pthread_mutex_unlock(&c->lock);
+    gpufi_checkpoint_leftovers_release(&c->leftovers);
+    pthread_mutex_lock(&c->lock);
   }
   pthread_mutex_unlock(&c->lock);
   return NULL;

@@ -459,7 +459,7 @@ herr_t gpufi_h5_driver_on_truncate(void *opened, hid_t dxpl, bool is_closing) {
   }
   if (!only_accepts(f) && (f->eoa != f->eof || f->eoa != f->size)) {
     if (f->file) {
-      gpufi_h5_driver_unmap(f->file);
+      gpufi_h5_driver_end_mapping(f->file);
     }
     const int code = gpufi_h5_io_truncate(f->fd, f->eoa);
     if (code != 0 && !keep_failure(f, "truncation", code, f->eoa)) {

@@ -1,12 +1,9 @@
 #include "hdf5/driver/deferred.h"
 
 #include <stdlib.h>
-#include <sys/mman.h>
 
 /* A thread takes so much at a time: a chunk of many MiB is no work for one thread alone. */
 #define PIECE_NBYTES ((size_t)1 << 20)
-/* And forgets so many of the mapping. */
-#define FORGOTTEN_NBYTES ((size_t)32 << 20)
 
 bool gpufi_h5_deferred_add(gpufi_h5_deferred *d, const gpufi_h5_write *write) {
   gpufi_h5_writes *const noted = &d->noted;
@@ -90,27 +87,6 @@ void gpufi_h5_deferred_begin(gpufi_h5_deferred *d, const gpufi_h5_target *to,
   }
   d->job = (gpufi_job){.run = carry_out, .arg = d, .thread_max = thread_count};
   gpufi_crew_post(&d->crew, &d->job);
-}
-
-/* Each thread does this. The file keeps its bytes: the mapping alone forgets its pages. */
-static void forget(void *arg) {
-  gpufi_h5_deferred *const d = arg;
-  const size_t nbytes = d->target->old_nbytes;
-  size_t at;
-  while ((at = __atomic_fetch_add(&d->at, FORGOTTEN_NBYTES, __ATOMIC_RELAXED)) < nbytes) {
-    const size_t left = nbytes - at;
-    madvise(d->target->old + at, left < FORGOTTEN_NBYTES ? left : FORGOTTEN_NBYTES, MADV_DONTNEED);
-  }
-}
-
-void gpufi_h5_deferred_forget(gpufi_h5_deferred *d, const gpufi_h5_target *to) {
-  if (d->has_crew && to->old_nbytes > FORGOTTEN_NBYTES) {
-    d->target = to;
-    d->at = 0;
-    d->job.run = forget;
-    gpufi_crew_post(&d->crew, &d->job);
-    gpufi_crew_finish(&d->crew, &d->job);
-  }
 }
 
 int gpufi_h5_deferred_end(gpufi_h5_deferred *d, uint64_t *offset) {

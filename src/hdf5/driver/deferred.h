@@ -45,9 +45,6 @@ void gpufi_h5_deferred_begin(gpufi_h5_deferred *d, const gpufi_h5_target *to, in
 /* Wait for those that are under way; `under_way` is then the caller's to empty. 0, or errno of the
  * first failure, which was at *offset of the file. */
 int gpufi_h5_deferred_end(gpufi_h5_deferred *d, uint64_t *offset);
-/* Let the threads take the mapping's pages out of it, which munmap does one after the other.
- * Nothing is under way. */
-void gpufi_h5_deferred_forget(gpufi_h5_deferred *d, const gpufi_h5_target *to);
 /* The threads end. Nothing is under way. */
 void gpufi_h5_deferred_dismiss(gpufi_h5_deferred *d);
 /* A forked child leaves the threads alone, which are its parent's. */

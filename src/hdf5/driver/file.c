@@ -32,6 +32,9 @@ void gpufi_h5_driver_file_drop(gpufi_h5_driver_file *file) {
   if (__atomic_sub_fetch(&file->reference_count, 1, __ATOMIC_ACQ_REL) > 0) {
     return;
   }
+  if (file->process_id == getpid()) { /* a forked child has not got it */
+    gpufi_h5_io_unmap(&file->mapping);
+  }
   gpufi_h5_extents_fini(&file->elements);
   gpufi_h5_deferred_fini(&file->deferred);
   free(file);
@@ -173,27 +176,34 @@ void gpufi_h5_driver_drain(gpufi_h5_driver_file *file) {
 }
 
 /* The mutex is held. */
-static void unmap(gpufi_h5_driver_file *file) {
+static void end_mapping(gpufi_h5_driver_file *file) {
   carry_out(file);
-  gpufi_h5_deferred_forget(&file->deferred, &file->target);
-  gpufi_h5_io_unmap(&file->target);
+  if (file->target.old) {
+    file->mapping = gpufi_h5_io_take_mapping(&file->target);
+  }
 }
 
-void gpufi_h5_driver_unmap(gpufi_h5_driver_file *file) {
+void gpufi_h5_driver_end_mapping(gpufi_h5_driver_file *file) {
   pthread_mutex_lock(&file->deferred.mutex);
-  const int fd = file->target.fd;
-  unmap(file);
-  file->target.fd = fd;
+  end_mapping(file);
   pthread_mutex_unlock(&file->deferred.mutex);
+}
+
+gpufi_h5_mapping gpufi_h5_driver_take_mapping(gpufi_h5_driver_file *file) {
+  const gpufi_h5_mapping taken = file->mapping;
+  file->mapping = (gpufi_h5_mapping){NULL, 0};
+  return taken;
 }
 
 void gpufi_h5_driver_set_target(gpufi_h5_driver_file *file, int fd, uint64_t old_nbytes) {
   pthread_mutex_lock(&file->deferred.mutex);
   if (fd >= 0) {
+    gpufi_h5_io_unmap(&file->mapping);
     /* One thread writes as fast without a mapping, whose end takes its time. */
     gpufi_h5_io_map(&file->target, fd, file->thread_count > 1 ? old_nbytes : 0);
   } else {
-    unmap(file);
+    end_mapping(file);
+    file->target.fd = -1;
     gpufi_h5_deferred_dismiss(&file->deferred);
   }
   pthread_mutex_unlock(&file->deferred.mutex);

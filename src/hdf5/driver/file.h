@@ -52,8 +52,9 @@ typedef struct gpufi_h5_driver_file {
   char path[GPUFI_H5_DRIVER_PATH_NBYTES]; /* as given to HDF5; cut if it is longer */
   /* Its mutex guards what follows, too. */
   gpufi_h5_deferred deferred;
-  gpufi_h5_target target; /* the open file; fd is -1 while there is none */
-  gpufi_h5_extent lost;   /* where deferred writes were not carried out, after a failure */
+  gpufi_h5_target target;   /* the open file; fd is -1 while there is none */
+  gpufi_h5_mapping mapping; /* that was used, and is not any more */
+  gpufi_h5_extent lost;     /* where deferred writes were not carried out, after a failure */
 } gpufi_h5_driver_file;
 
 /* --- For the writer ---------------------------------------------------------------
@@ -101,6 +102,10 @@ gpuf_status gpufi_h5_driver_error(const gpufi_h5_driver_file *file, gpuf_error *
  * H5close. Any thread. */
 bool gpufi_h5_driver_is_open(const gpufi_h5_driver_file *file);
 
+/* Once the file is closed: the mapping through which it was written, which the caller ends when it
+ * has the time. Else gpufi_h5_driver_release does. */
+gpufi_h5_mapping gpufi_h5_driver_take_mapping(gpufi_h5_driver_file *file);
+
 /* The writer is done with it. If the file is still open, HDF5 is told of failures from now on, and
  * of the one that the writer has not heard of. */
 void gpufi_h5_driver_release(gpufi_h5_driver_file *file);
@@ -114,9 +119,9 @@ void gpufi_h5_driver_file_drop(gpufi_h5_driver_file *file);
 /* The file is open as `fd`, and holds `old_nbytes` bytes that are overwritten; or, with -1, it is
  * about to be closed: all that was deferred is carried out. */
 void gpufi_h5_driver_set_target(gpufi_h5_driver_file *file, int fd, uint64_t old_nbytes);
-/* What the file held before is overwritten no more: its length is about to change. All that was
- * deferred is carried out. */
-void gpufi_h5_driver_unmap(gpufi_h5_driver_file *file);
+/* What the file held before is not overwritten through a mapping any more: its length is about to
+ * change. All that was deferred is carried out. */
+void gpufi_h5_driver_end_mapping(gpufi_h5_driver_file *file);
 /* Defer a write if it was announced. False where it is to be carried out now. */
 bool gpufi_h5_driver_defer(gpufi_h5_driver_file *file, uint64_t offset, const void *bytes,
                            size_t nbytes);

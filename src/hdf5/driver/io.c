@@ -86,21 +86,30 @@ void gpufi_h5_io_map(gpufi_h5_target *target, int fd, uint64_t nbytes) {
   if (nbytes > 0 && nbytes <= SIZE_MAX / 2) {
     void *const old = mmap(NULL, (size_t)nbytes, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
     if (old != MAP_FAILED) {
+      madvise(old, (size_t)nbytes, MADV_DONTFORK);
       target->old = old;
       target->old_nbytes = (size_t)nbytes;
     }
   }
 }
 
-void gpufi_h5_io_unmap(gpufi_h5_target *target) {
-  if (target->old) {
-    munmap(target->old, target->old_nbytes);
+gpufi_h5_mapping gpufi_h5_io_take_mapping(gpufi_h5_target *target) {
+  const gpufi_h5_mapping mapping = {target->old, target->old_nbytes};
+  *target = (gpufi_h5_target){.fd = target->fd};
+  return mapping;
+}
+
+void gpufi_h5_io_unmap(gpufi_h5_mapping *mapping) {
+  if (mapping->bytes) {
+    munmap(mapping->bytes, mapping->nbytes);
   }
-  *target = (gpufi_h5_target){.fd = -1};
+  *mapping = (gpufi_h5_mapping){NULL, 0};
 }
 
 /* How many bytes were written through the mapping: those before the first page that could not be
- * had, or none where the system forbids the call. */
+ * had, or none where the system forbids the call. The mapping is the side of the call that the
+ * kernel touches as the process would: of the other one it looks up every page while all threads
+ * wait for the lock of the process's memory. */
 static size_t write_mapped(const gpufi_h5_target *target, uint64_t offset, const void *bytes,
                            size_t nbytes) {
   size_t done = 0;
@@ -112,7 +121,7 @@ static size_t write_mapped(const gpufi_h5_target *target, uint64_t offset, const
   while (done < nbytes) {
     const struct iovec from = {(char *)bytes + done, nbytes - done};
     const struct iovec to = {target->old + offset + done, nbytes - done};
-    const ssize_t count = process_vm_writev(getpid(), &from, 1, &to, 1, 0);
+    const ssize_t count = process_vm_readv(getpid(), &to, 1, &from, 1, 0);
     if (count <= 0) {
       break;
     }

@@ -25,13 +25,23 @@ typedef struct gpufi_h5_target {
   size_t old_nbytes;
 } gpufi_h5_target;
 
-/* Map what the open file holds. Where that is not possible it is written to as any other. */
+/* A mapping of a file that is written to through it no more. */
+typedef struct gpufi_h5_mapping {
+  void *bytes; /* NULL: none */
+  size_t nbytes;
+} gpufi_h5_mapping;
+
+/* Map what the open file holds. Where that is not possible it is written to as any other. Forked
+ * children do not have the mapping. */
 void gpufi_h5_io_map(gpufi_h5_target *target, int fd, uint64_t nbytes);
-void gpufi_h5_io_unmap(gpufi_h5_target *target);
+/* From now on the file is written to as any other; the caller ends the mapping. */
+gpufi_h5_mapping gpufi_h5_io_take_mapping(gpufi_h5_target *target);
+/* Takes the longer the more was written through it. */
+void gpufi_h5_io_unmap(gpufi_h5_mapping *mapping);
 /* As gpufi_h5_io_write. What the file held before is overwritten through the mapping, in which
- * several threads do not wait for each other as they do in write(2). The kernel copies the bytes:
- * where a page cannot be had (a full disk, an I/O error, a file that was cut) it says so, and the
- * process gets no SIGBUS. */
+ * several threads do not wait for each other as they do in write(2). The kernel copies the bytes,
+ * by process_vm_readv of the process's own memory: where a page cannot be had (a full disk, an I/O
+ * error, a file that was cut) it says so, and the process gets no SIGBUS. */
 int gpufi_h5_io_overwrite(const gpufi_h5_target *target, uint64_t offset, const void *bytes,
                           size_t nbytes);
 /* flock(2) with an operation that does not wait. */

@@ -159,8 +159,9 @@ typedef struct gpuf_checkpoint_options {
   int32_t rank_count;
   /* The minimum of `value` over all ranks, each of which makes the call; any negative number where
    * it is not to be had, because a rank or the connection to it is gone. Called with agree_arg, by
-   * gpuf_checkpoint_open, _begin, _wait and _close alone, on the thread that called them; it makes
-   * no call on the checkpoint. */
+   * gpuf_checkpoint_open, _begin, _wait and _close alone, on the thread that called them. A call on
+   * the checkpoint that it makes there is GPUF_ERR_STATE, also gpuf_checkpoint_close, which then
+   * frees nothing; it must not wait for another thread that makes one. */
   int64_t (*agree)(void *arg, int64_t value);
   void *agree_arg;
   /* Which program writes, as "name version": UTF-8 of at most 255 bytes, or NULL. It is in the
