@@ -3,9 +3,13 @@
 from __future__ import annotations
 
 import os
+import signal
+import subprocess
+import sys
 import threading
 from collections.abc import Iterator
 from pathlib import Path
+from types import FrameType
 from typing import Any
 
 import h5py
@@ -291,3 +295,74 @@ def test_a_function_that_another_package_puts_over_it_stays(
     with h5py.File(tmp_path / "x.h5") as file:
         assert file["x"][1:3].tolist() == [1, 2]
     assert calls == [slice(1, 3)]
+
+
+@pytest.mark.parametrize("kind", [TimeoutError, RuntimeError, LookupError])
+def test_what_a_signals_handler_raises_comes_through(kind: type[Exception], tmp_path: Path) -> None:
+    raised = 0
+
+    def handler(number: int, frame: FrameType | None) -> None:
+        nonlocal raised
+        # Elsewhere, as in a weak reference's callback, Python itself may ignore what it raises.
+        if frame is not None and frame.f_code is _accelerate._read.__code__:
+            raised += 1
+            raise kind("the handler's")
+
+    values = np.arange(1 << 20, dtype="<i4").reshape(64, -1)
+    with h5py.File(tmp_path / "x.h5", "w") as file:
+        file.create_dataset("x", data=values, chunks=(1, 1 << 12), **gf.hdf5.filter_options())
+    caught = 0
+    before = signal.signal(signal.SIGALRM, handler)
+    try:
+        with gf.hdf5.accelerate(), h5py.File(tmp_path / "x.h5") as file:
+            x = file["x"]
+            for number in range(400):
+                try:
+                    signal.setitimer(signal.ITIMER_REAL, 1e-4 + 2e-5 * (number % 100))
+                    found = x[...]
+                    signal.setitimer(signal.ITIMER_REAL, 0)
+                    assert np.array_equal(found, values)
+                except kind as error:
+                    caught += str(error) == "the handler's"
+                signal.setitimer(signal.ITIMER_REAL, 0)
+    finally:
+        signal.signal(signal.SIGALRM, before)
+    assert caught == raised > 0
+
+
+def test_a_filter_that_h5py_lacks_is_missing_when_accelerated_too(tmp_path: Path) -> None:
+    """Where h5py finds no plugin of bitshuffle, it reads no chunk of it, large or small."""
+    path = tmp_path / "x.h5"
+    gf.hdf5.write(path, "x", np.arange(4096.0), codec="bitshuffle-lz4")
+    program = (
+        "import sys, h5py, numpy as np, gpufetch as gf\n"
+        "from gpufetch.hdf5 import _accelerate\n"
+        "_accelerate._NBYTES_MIN = 1\n"
+        "for file in h5py.File(sys.argv[1]), h5py.File(sys.argv[1]):\n"
+        "    try:\n"
+        "        print(file['x'][:].sum())\n"
+        "    except OSError as error:\n"
+        "        print(error)\n"
+        "    gf.hdf5.accelerate()\n"
+    )
+    environment = {**os.environ, "HDF5_PLUGIN_PATH": str(tmp_path)}
+    done = subprocess.run(
+        [sys.executable, "-c", program, str(path)],
+        capture_output=True,
+        text=True,
+        check=True,
+        env=environment,
+    )
+    plain, accelerated = done.stdout.splitlines()
+    assert plain == accelerated
+
+
+def test_a_subclass_of_tuple_is_as_h5py_has_it(files: dict[str, Path], taken: list[int]) -> None:
+    class Index(tuple[Any, ...]):
+        pass
+
+    with h5py.File(files["gzip"]) as file:
+        expected = _outcome(file["x"], Index((slice(2, 4),)))
+        with gf.hdf5.accelerate():
+            assert _outcome(file["x"], Index((slice(2, 4),))) == expected
+    assert taken == []

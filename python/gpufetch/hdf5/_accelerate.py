@@ -89,7 +89,7 @@ def _is_patched() -> bool:
 
 def _getitem(self: h5py.Dataset, args: Any, new_dtype: Any = None) -> Any:
     if _running and new_dtype is None:
-        values = _read(self, args if isinstance(args, tuple) else (args,))
+        values = _read(self, args if type(args) is tuple else (args,))
         if values is not None:
             return values
     return _original(self, args, new_dtype)
@@ -112,9 +112,20 @@ def _read(dataset: h5py.Dataset, args: tuple[Any, ...]) -> npt.NDArray[Any] | No
             return None
         values = np.empty(shape, known[0])
         _core.h5_read(phil, dataset.id.id, region=box, out=values)
-    except Exception:
+    except Exception as error:
+        if not _is_of_read(error):
+            raise
         return None
     return values
+
+
+def _is_of_read(error: Exception) -> bool:
+    """Whether the reading has raised it, and no handler of a signal that came meanwhile."""
+    trace = error.__traceback__
+    while trace is not None and trace.tb_next is not None:
+        trace = trace.tb_next
+    name = trace.tb_frame.f_globals.get("__name__", "") if trace is not None else ""
+    return str(name).partition(".")[0] in ("gpufetch", "h5py", "numpy")
 
 
 def _inspected(dataset: h5py.Dataset) -> tuple[np.dtype[Any]] | None:
@@ -131,6 +142,7 @@ def _inspected(dataset: h5py.Dataset) -> tuple[np.dtype[Any]] | None:
             file.driver != "sec2"
             or file.swmr_mode
             or not _are_undone(filters)
+            or not all(map(h5z.filter_avail, filters))
             or plist.get_fill_time() == h5d.FILL_TIME_NEVER
             or plist.fill_value_defined() == h5d.FILL_VALUE_UNDEFINED
             or not is_native(tid)
