@@ -25,6 +25,19 @@ FORMS: dict[str, dict[str, Any]] = {
     "gpufetch fletcher32": {"chunks": (13, 7), "fletcher32": True, **gf.hdf5.filter_options()},
     "lzf": {"chunks": (16, 24), "compression": "lzf"},  # decoded by h5py, and held
 }
+# Of arrays that were not written, or partly.
+FILLS: list[tuple[Any, Any]] = [
+    ("?", True),
+    (">i4", -7),
+    ("u8", 2**63 + 5),
+    ("f2", np.nan),
+    (">f8", -0.0),
+    ("f4", np.inf),
+    (">c16", complex(np.nan, 1)),
+    ("S3", b"ab"),
+    ([("a", "<i2"), ("b", ">f4")], (3, 2.5)),
+    ("V4", np.void(b"abcd")),
+]
 
 
 def write_expressible(path: Path) -> None:
@@ -73,6 +86,12 @@ def _write_unwritten(group: h5py.Group) -> None:
                 f"{name} {fill}", (60, 50), "f4", chunks=(16, 50), fillvalue=fill, **options
             )
             sparse[:16] = 1
+    for number, (dtype, fill) in enumerate(FILLS):
+        value = np.array(fill, dtype)
+        chunks = {"chunks": (10, 40), "compression": "gzip"}
+        partly = group.create_dataset(f"é%20 {number}", (50, 40), dtype, fillvalue=value, **chunks)
+        partly[:10] = np.zeros((10, 40), dtype)
+        group.create_dataset(f"late {number}", (50, 40), dtype, fillvalue=value)
     large = group.create_dataset("large", (6000, 500), "f4", chunks=(60, 500), fillvalue=3)
     large[:60] = 1
     group.create_dataset("all", (6, 5), "f8", fillvalue=np.nan)

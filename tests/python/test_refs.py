@@ -80,6 +80,17 @@ def test_every_form_of_chunks_is_what_h5py_reads(
     assert read(site, sys.executable, expressible, references, "xarray") > 90
 
 
+def test_elements_that_were_never_written_come_from_the_fill_value(
+    site: Path, tmp_path: Path, expressible: Path
+) -> None:
+    left: list[str] = []
+    made = gf.hdf5.references(expressible, inline_nbytes=0, leave_out=left.append)
+    held = ("/bits/", "/types/", "/noise", "/soft")  # what the references hold otherwise
+    assert left and all(text.startswith(held) for text in left), left
+    assert sum("unwritten" in key and key.endswith(".zarray") for key in made["refs"]) > 20
+    assert read(site, sys.executable, expressible, written(made, tmp_path / "refs.json")) > 60
+
+
 def test_what_cannot_be_expressed_is_refused_by_name(tmp_path: Path) -> None:
     path = tmp_path / "x.h5"
     write_inexpressible(path)

@@ -195,8 +195,12 @@ class _References:
         array = _Array(dtype, shape, split_rows(shape, dtype.itemsize))
         offset = dataset.id.get_offset()
         nbytes = dtype.itemsize * int(np.prod(array.chunk, dtype=object))
-        if offset is None:
-            array.is_sparse = 0 not in shape
+        if offset is None:  # no element was written
+            count = int(np.prod(shape, dtype=object))
+            array.is_sparse = dtype.itemsize * count > self._inline_nbytes
+            if count and not array.is_sparse:
+                data = _fill_of(dataset, array).tobytes() * count
+                array.chunks[(0,) * len(shape)] = inline(data)
             return array
         counts = [n // c for n, c in zip(shape, array.chunk, strict=True)]
         for index, at in enumerate(np.ndindex(*counts)):

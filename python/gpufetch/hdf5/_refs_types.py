@@ -66,7 +66,7 @@ def fill_json(dtype: np.dtype[Any], value: np.ndarray[Any, Any]) -> Any:
         return base64.b64encode(value.tobytes()).decode()
     if dtype.kind == "c":
         parts = np.atleast_1d(value).view(f"{dtype.byteorder}f{dtype.itemsize // 2}")
-        return [fill_json(parts.dtype, part) for part in parts]
+        return [fill_json(parts.dtype, parts[i, ...]) for i in (0, 1)]
     if dtype.kind == "f":
         return _float_json(dtype, value)
     return int(value.view("i8")) if dtype.kind in "mM" else value.item()
