@@ -89,6 +89,7 @@ def _create(file: h5py.File, rng: np.random.Generator, name: str) -> None:
         dtype,
         chunks=chunks,
         fillvalue=dtype.type(rng.integers(0, 2)),
+        fill_time=rng.choice(["alloc", "ifset", "never"]),
         **growing,
         **_filters(rng),
     )
@@ -328,6 +329,18 @@ def test_what_a_signals_handler_raises_comes_through(kind: type[Exception], tmp_
     finally:
         signal.signal(signal.SIGALRM, before)
     assert caught == raised > 0
+
+
+@pytest.mark.parametrize("codec", ["gpufetch", "bitshuffle-lz4"])
+def test_what_gpufetch_writes_is_accelerated(
+    codec: Any, tmp_path: Path, taken: list[int], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(_accelerate.h5z, "filter_avail", lambda number: True)
+    values = np.arange(4096.0)
+    gf.hdf5.write(tmp_path / "x.h5", "x", values, codec=codec)
+    with gf.hdf5.accelerate(), h5py.File(tmp_path / "x.h5") as file:
+        assert np.array_equal(file["x"][:], values)
+    assert taken == [4096]
 
 
 def test_a_filter_that_h5py_lacks_is_missing_when_accelerated_too(tmp_path: Path) -> None:

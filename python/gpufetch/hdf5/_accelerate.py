@@ -143,8 +143,6 @@ def _inspected(dataset: h5py.Dataset) -> tuple[np.dtype[Any]] | None:
             or file.swmr_mode
             or not _are_undone(filters)
             or not all(map(h5z.filter_avail, filters))
-            or plist.get_fill_time() == h5d.FILL_TIME_NEVER
-            or plist.fill_value_defined() == h5d.FILL_VALUE_UNDEFINED
             or not is_native(tid)
             or not _same_bits(tid, dataset.dtype)
         ):
