@@ -140,10 +140,11 @@ class Checkpoint:
         negative number where a rank is gone: with mpi4py
         ``lambda value: comm.allreduce(value, op=MPI.MIN)``. It is called on the thread that calls
         `save`, `wait`, `report` or `close`, which all ranks call in the same order; what it raises
-        they raise. All ranks save a tree of the same nesting and with the same values. Each saves
-        its own box where a :class:`Part` is, and rank 0 alone what other tensors there are. Where
-        one cannot save, `save` raises on all, and names that rank. `load` needs no ranks. A `with`
-        that ends by an exception does not wait for the others.
+        they raise. A call on this checkpoint that it makes is an error. All ranks save a tree of
+        the same nesting and with the same values. Each saves its own box where a :class:`Part` is,
+        and rank 0 alone what other tensors there are. Where one cannot save, `save` raises on all,
+        and names that rank. `load` needs no ranks. A `with` that ends by an exception does not wait
+        for the others.
     """
 
     __slots__ = ("_directory", "_has_ranks", "_prefix", "_writer")

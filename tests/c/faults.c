@@ -188,7 +188,8 @@ WRAP(FAULT_DEVICE, gpuf_status, gpufi_host_alloc,
      (int32_t device, size_t nbytes, void **d_ptr, gpuf_error *err), (device, nbytes, d_ptr, err),
      gpufi_fail(err, GPUF_ERR_NO_DEVICE_MEMORY, 2, "injected: no device memory"))
 WRAP(FAULT_DEVICE, gpuf_status, gpufi_host_stream_create,
-     (int32_t device, gpuf_stream *stream, gpuf_error *err), (device, stream, err), DEVICE_FAILURE)
+     (int32_t device, bool is_urgent, gpuf_stream *stream, gpuf_error *err),
+     (device, is_urgent, stream, err), DEVICE_FAILURE)
 WRAP(FAULT_DEVICE, gpuf_status, gpufi_host_stream_synchronize,
      (int32_t device, gpuf_stream stream, gpuf_error *err), (device, stream, err), DEVICE_FAILURE)
 WRAP(FAULT_DEVICE, gpuf_status, gpufi_host_event_create,

@@ -194,32 +194,57 @@ typedef struct rehearsal {
   gpufi_h5_batches all;
 } rehearsal;
 
-static void rehearse(rehearsal *r, gpuf_device device, size_t nbytes, bool keeps) {
-  const size_t columns = 1024;
-  const int64_t shape[] = {(int64_t)(nbytes / (columns * sizeof(float)) + 1), (int64_t)columns};
-  void *const nowhere = (void *)(uintptr_t)4096; /* nothing is enqueued */
+/* Take the memory for a tensor of so many bytes at `memory`. */
+static gpuf_status rehearse(rehearsal *r, const gpuf_tensor *memory, gpuf_dtype dtype,
+                            size_t nbytes) {
+  const int64_t columns = 1024;
+  const size_t row_nbytes = (size_t)columns * gpuf_dtype_nbytes(dtype);
+  const int64_t shape[] = {(int64_t)(nbytes / row_nbytes), columns};
   gpufi_h5_box box = {{0}, {0}};
+  if (shape[0] == 0) {
+    return GPUF_ERR_INVALID; /* so small a state needs no preparation */
+  }
   gpuf_status status =
-      gpuf_tensor_init(&r->tensor, nowhere, device, GPUF_DTYPE_FLOAT32, 2, shape, NULL);
+      gpuf_tensor_init(&r->tensor, memory->data, memory->device, dtype, 2, shape, NULL);
   if (status == GPUF_OK) {
     status = describe(&r->tensor, &r->dataset, NULL);
   }
   if (status == GPUF_OK) {
     memcpy(box.shape, shape, sizeof(shape));
     gpufi_h5_transfer_init(&r->transfer, NULL, &r->dataset, &box, &r->tensor, true);
-    r->all.has_memory = keeps;
-    gpufi_h5_batches_init(&r->all, NULL, &r->transfer, NULL);
+    status = gpufi_h5_batches_init(&r->all, NULL, &r->transfer, NULL);
+  }
+  return status;
+}
+
+/* Encode a batch of what the memory holds, which is cleared. */
+static void perform(rehearsal *r) {
+  gpufi_h5_batch *const b = &r->all.batches[0];
+  const size_t nbytes =
+      gpufi_min_nbytes(b->chunks.count * b->chunks.raw_nbytes, gpuf_tensor_nbytes(&r->tensor));
+  const gpufi_channel *const channel = b->channel;
+  b->first = 0;
+  if (channel->backend->clear(channel->device.index, r->tensor.data, nbytes, channel->stream,
+                              NULL) == GPUF_OK &&
+      gpufi_h5_batches_encode(&r->all, b, NULL) == GPUF_OK) {
+    gpufi_h5_batch_wait(b, NULL);
   }
 }
 
-void gpufi_checkpoint_encode_prepare(gpuf_device device, size_t nbytes, size_t writer_count,
-                                     bool keeps) {
+void gpufi_checkpoint_encode_prepare(const gpuf_tensor *memory, size_t writer_count) {
+  static const gpuf_dtype dtypes[] = {GPUF_DTYPE_FLOAT32, GPUF_DTYPE_FLOAT64};
+  const size_t nbytes = gpuf_tensor_nbytes(memory) / writer_count;
   rehearsal *const all = calloc(writer_count, sizeof(*all));
-  for (size_t i = 0; all && i < writer_count; i++) {
-    rehearse(&all[i], device, nbytes, keeps);
-  }
-  for (size_t i = 0; all && i < writer_count; i++) {
-    gpufi_h5_batches_fini(&all[i].all);
+  for (size_t dtype = 0; all && dtype < sizeof(dtypes) / sizeof(dtypes[0]); dtype++) {
+    for (size_t i = 0; i < writer_count; i++) {
+      if (rehearse(&all[i], memory, dtypes[dtype], nbytes) == GPUF_OK && i == 0) {
+        perform(&all[i]);
+      }
+    }
+    for (size_t i = 0; i < writer_count; i++) {
+      gpufi_h5_batches_fini(&all[i].all);
+      memset(&all[i], 0, sizeof(all[i]));
+    }
   }
   free(all);
 }

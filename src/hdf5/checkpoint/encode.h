@@ -12,11 +12,11 @@
 gpuf_status gpufi_checkpoint_encode(gpufi_checkpoint_queue *queue, const gpufi_checkpoint_tensor *t,
                                     bool *is_encoded, gpuf_error *err);
 
-/* Have the library take now what it takes of a device while it encodes `writer_count` tensors of
- * `nbytes` side by side, and keep it for later: a device that has a simulation's work to do may let
- * whoever takes memory wait for it. `keeps` as where gpufi_checkpoint_encode does it. Where
- * there is too little memory it is taken later. */
-void gpufi_checkpoint_encode_prepare(gpuf_device device, size_t nbytes, size_t writer_count,
-                                     bool keeps);
+/* Do beforehand what the first of `writer_count` writers of equal parts of a state would do beside
+ * a simulation that keeps the device full: take the memory for batches, which the library keeps for
+ * later, and encode one, of float32 and of float64. The system loads a kernel when it is launched
+ * for the first time, and may wait for all that is enqueued before. `memory`, as large as the
+ * state, is on the device, and is partly cleared. What fails here is done later. */
+void gpufi_checkpoint_encode_prepare(const gpuf_tensor *memory, size_t writer_count);
 
 #endif

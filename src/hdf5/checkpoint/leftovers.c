@@ -2,11 +2,11 @@
 
 #include <errno.h>
 #include <fcntl.h>
+#include <string.h>
 #include <sys/statfs.h>
 #include <unistd.h>
 
 #include "base/system.h"
-#include "core/workers.h"
 
 /* Threads that give files back, with the calling one: each takes as long as it has pages. */
 #define THREADS_MAX 16
@@ -16,10 +16,12 @@ void gpufi_checkpoint_leftovers_init(gpufi_checkpoint_leftovers *l) {
     atomic_init(&l->fds[i], -1);
   }
   pthread_mutex_init(&l->mutex, NULL);
-  l->mapping_count = 0;
+  l->mapping_count = l->ending_count = 0;
+  l->unmapping = (gpufi_workers){0};
 }
 
 void gpufi_checkpoint_leftovers_fini(gpufi_checkpoint_leftovers *l) {
+  gpufi_workers_wait(&l->unmapping);
   pthread_mutex_destroy(&l->mutex);
 }
 
@@ -96,18 +98,32 @@ static gpuf_status release_file(void *arg, size_t index, gpuf_error *err) {
   return GPUF_OK;
 }
 
+static void unmap_all(void *arg) {
+  gpufi_checkpoint_leftovers *const l = arg;
+  for (size_t i = 0; i < l->ending_count; i++) {
+    gpufi_h5_io_unmap(&l->ending[i]);
+  }
+}
+
+static void begin_unmapping(gpufi_checkpoint_leftovers *l) {
+  gpufi_workers_wait(&l->unmapping); /* of the checkpoint before */
+  pthread_mutex_lock(&l->mutex);
+  memcpy(l->ending, l->mappings, sizeof(l->ending));
+  l->ending_count = l->mapping_count;
+  l->mapping_count = 0;
+  pthread_mutex_unlock(&l->mutex);
+  if (l->ending_count > 0 && gpufi_workers_start(&l->unmapping, 1, unmap_all, l) == 0) {
+    unmap_all(l);
+  }
+}
+
 void gpufi_checkpoint_leftovers_release(gpufi_checkpoint_leftovers *l) {
   size_t count = 0;
   while (count < GPUFI_CHECKPOINT_LEFTOVERS_MAX && atomic_load(&l->fds[count]) >= 0) {
     count++;
   }
   gpufi_workers_each(count, THREADS_MAX, release_file, l, NULL);
-  pthread_mutex_lock(&l->mutex);
-  for (size_t i = 0; i < l->mapping_count; i++) {
-    gpufi_h5_io_unmap(&l->mappings[i]);
-  }
-  l->mapping_count = 0;
-  pthread_mutex_unlock(&l->mutex);
+  begin_unmapping(l);
 }
 
 void gpufi_checkpoint_leftovers_forget(const gpufi_checkpoint_leftovers *l) {

@@ -7,6 +7,7 @@
 #include <pthread.h>
 #include <stdatomic.h>
 
+#include "core/workers.h"
 #include "hdf5/driver/io.h"
 
 /* What does not find a place is given back at once. */
@@ -18,10 +19,14 @@ typedef struct gpufi_checkpoint_leftovers {
   pthread_mutex_t mutex; /* guards the mappings */
   gpufi_h5_mapping mappings[GPUFI_CHECKPOINT_LEFTOVERS_MAX];
   size_t mapping_count;
+  /* Those that a thread ends, which were the others: it uses them until it has. */
+  gpufi_workers unmapping;
+  gpufi_h5_mapping ending[GPUFI_CHECKPOINT_LEFTOVERS_MAX];
+  size_t ending_count;
 } gpufi_checkpoint_leftovers;
 
 void gpufi_checkpoint_leftovers_init(gpufi_checkpoint_leftovers *leftovers);
-/* Nothing is left: gpufi_checkpoint_leftovers_release was called. */
+/* After gpufi_checkpoint_leftovers_release: wait until nothing is left. */
 void gpufi_checkpoint_leftovers_fini(gpufi_checkpoint_leftovers *leftovers);
 
 /* Take the name of a file away. 0, also where there is none; or errno. On the file systems of one
@@ -31,7 +36,8 @@ int gpufi_checkpoint_leftovers_unlink(gpufi_checkpoint_leftovers *leftovers, con
 void gpufi_checkpoint_leftovers_add(gpufi_checkpoint_leftovers *leftovers,
                                     gpufi_h5_mapping mapping);
 
-/* Give all of it back. */
+/* Give all of it back. Mappings take no room on a disk: what is left of them when this returns is
+ * ended while the next checkpoint is written. */
 void gpufi_checkpoint_leftovers_release(gpufi_checkpoint_leftovers *leftovers);
 /* In a forked child: close the descriptors, by which it would keep the files. */
 void gpufi_checkpoint_leftovers_forget(const gpufi_checkpoint_leftovers *leftovers);

@@ -121,14 +121,18 @@ static gpuf_status choose(gpufi_checkpoint_snapshot *s, const gpuf_checkpoint_op
   return is_auto && status == GPUF_ERR_NO_DEVICE_MEMORY ? GPUF_OK : status;
 }
 
-/* Copies within the device are encoded by the writers, each of which has a part of the state. */
-static void prepare_batches(const gpufi_checkpoint_snapshot *s,
+/* Copies within the device are encoded by the writers, each of which has a part of the state, while
+ * the program goes on. In the other modes commit encodes, once the device has done what it had. */
+static void prepare_writers(const gpufi_checkpoint_snapshot *s,
                             const gpuf_checkpoint_options *options) {
-  const bool is_copy = s->mode == GPUF_CHECKPOINT_DEVICE_COPY;
+  const int64_t shape[] = {(int64_t)options->state_nbytes};
   const size_t shard_count = options->shard_count > 0 ? options->shard_count : 1;
-  const size_t writer_count = is_copy ? gpufi_min_nbytes(shard_count, WRITERS_MAX) : 1;
-  gpufi_checkpoint_encode_prepare(s->device, options->state_nbytes / writer_count, writer_count,
-                                  !is_copy);
+  gpuf_tensor memory;
+  if (s->mode == GPUF_CHECKPOINT_DEVICE_COPY &&
+      gpuf_tensor_init(&memory, s->d_memory, s->device, GPUF_DTYPE_UINT8, 1, shape, NULL) ==
+          GPUF_OK) {
+    gpufi_checkpoint_encode_prepare(&memory, gpufi_min_nbytes(shard_count, WRITERS_MAX));
+  }
 }
 
 gpuf_status gpufi_checkpoint_snapshot_open(gpufi_checkpoint_snapshot *s,
@@ -156,8 +160,8 @@ gpuf_status gpufi_checkpoint_snapshot_open(gpufi_checkpoint_snapshot *s,
   if (status == GPUF_OK && s->encodes) {
     status = reserve_pinned(s, options, err);
   }
-  if (status == GPUF_OK && s->encodes && options->state_nbytes > 0) {
-    prepare_batches(s, options);
+  if (status == GPUF_OK && s->encodes) {
+    prepare_writers(s, options);
   }
   return status;
 }
