@@ -431,20 +431,61 @@ static void corrections_are_left_where_they_do_not_fit(void) {
 
 /* Where by the sample nothing makes the chunk smaller, W8 is what is tried, though symbols would
  * take fewer bits than its groups. */
+/* Noise in the sampled groups of chunk i, whatever the others are. */
+static void hide_from_the_sample(fixture *f, size_t i) {
+  gpufi_geometry g;
+  gpufi_geometry_init(&g, &f->chunks.shape);
+  for (size_t k = 0; k < gpufi_sample_count(&g); k++) {
+    const size_t past = gpufi_sample_first(&g, k) * g.value_nbytes;
+    size_t nbytes = GPUFI_GROUP_VALUES * g.value_nbytes;
+    nbytes = f->chunks.raw_nbytes - past < nbytes ? f->chunks.raw_nbytes - past : nbytes;
+    fill_random(f->raw + i * f->chunks.raw_pitch_nbytes + past, nbytes, ++random_state);
+  }
+}
+
 static void noise_by_the_sample_is_tried_as_w8(void) {
   const gpufi_chunk_shape shape = {GPUF_DTYPE_UINT8, 1, {200000}};
-  gpufi_geometry g;
   fixture f;
-  gpufi_geometry_init(&g, &shape);
   fixture_init(&f, &shape, 1, false, GPUFI_CODING_GPUFETCH);
   fill(&f, SPARSE);
-  for (size_t k = 0; k < gpufi_sample_count(&g); k++) {
-    fill_random(f.raw + gpufi_sample_first(&g, k), GPUFI_GROUP_VALUES, ++random_state);
-  }
+  hide_from_the_sample(&f, 0);
   check_encoding_as_filled(&f);
   CHECK(f.places[0].nbytes != 0 && f.encoded[GPUFI_AT_MODE] == GPUFI_MODE_W8);
   check_decoding_as_filled(&f);
   fixture_fini(&f);
+}
+
+/* Of each batch some chunks are raw, some only seem so, and some do not; in rows of any length, and
+ * with a last run that is not whole. */
+static void chunks_that_seem_raw_keep_their_bits(void) {
+  const gpufi_chunk_shape shapes[] = {
+      {GPUF_DTYPE_UINT8, 2, {97, 1001}},          {GPUF_DTYPE_INT16, 3, {3, 157, 160}},
+      {GPUF_DTYPE_FLOAT32, 2, {256, 256}},        {GPUF_DTYPE_FLOAT32, 1, {40003}},
+      {GPUF_DTYPE_FLOAT64, 3, {5, 63, 129}},      {GPUF_DTYPE_COMPLEX64, 2, {129, 129}},
+      {GPUF_DTYPE_COMPLEX128, 4, {3, 5, 33, 17}}, {GPUF_DTYPE_BFLOAT16, 2, {255, 256}},
+      {GPUF_DTYPE_UINT32, 2, {8192, 3}},
+  };
+  for (size_t k = 0; k < sizeof(shapes) / sizeof(*shapes); k++) {
+    fixture f;
+    size_t seeming_count = 0;
+    fixture_init(&f, &shapes[k], 7, k % 3 == 1, GPUFI_CODING_GPUFETCH);
+    for (size_t i = 0; i < f.chunks.count; i++) {
+      const pattern kind = i % 3 == 0 ? NOISE : i % 3 == 1 ? SPARSE : WAVES;
+      fill_chunk(f.raw + i * f.chunks.raw_pitch_nbytes, &shapes[k], kind);
+      if (i % 3 == 1) {
+        hide_from_the_sample(&f, i);
+      }
+    }
+    check_encoding_as_filled(&f);
+    for (size_t i = 0; i < f.chunks.count; i++) {
+      const uint8_t *const chunk = f.encoded + f.places[i].offset;
+      seeming_count +=
+          i % 3 == 1 && f.places[i].nbytes != 0 && chunk[GPUFI_AT_MODE] == GPUFI_MODE_W8;
+    }
+    CHECK(seeming_count == 2);
+    check_decoding_as_filled(&f);
+    fixture_fini(&f);
+  }
 }
 
 /* By the sample the values are decimals, or a fill; between the sampled groups is noise, and
@@ -655,6 +696,7 @@ int main(void) {
   TEST_ON_DEVICES(chunks_with_a_base_keep_their_bits);
   TEST_ON_DEVICES(a_fill_that_is_its_own_base_keeps_its_bits);
   TEST_ON_DEVICES(noise_by_the_sample_is_tried_as_w8);
+  TEST_ON_DEVICES(chunks_that_seem_raw_keep_their_bits);
   TEST_ON_DEVICES(planes_keep_their_bits);
   TEST_ON_DEVICES(matches_keep_their_bits);
   TEST_ON_DEVICES(matches_of_many_blocks_keep_their_bits);

@@ -164,6 +164,10 @@ __device__ void decide(const encode_job &job, encode_state *state, uint32_t trie
     state->subset = state->base_subset;
     state->offset = state->base_offset;
     state->is_ranked = false;
+  } else if (!state->is_ranked && state->is_left == 0 && !job.has_planes &&
+             job.grid.axis_count != 0 && state->bits >= 8 * job.grid.raw_nbytes) {
+    state->seems_raw = true;
+    state->slot = atomicAdd(job.counts[kRawRuns], 1u);
   }
 }
 

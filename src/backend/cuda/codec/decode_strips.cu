@@ -18,7 +18,6 @@ using namespace gpufi;
 
 template <typename T> struct strips_shared {
   run_blocks blocks;
-  chunk_sum partial[kWarps];
   row_fronts<T> rows;
   column_sums<T> columns;
 };
@@ -28,7 +27,7 @@ template <typename T> constexpr size_t dynamic_nbytes() {
 }
 
 /* Chunks that take turns: so many that a run seldom waits for the one before. */
-constexpr uint32_t kStripChunksAtOnce = 512;
+constexpr uint32_t kStripChunksAtOnce = 256;
 
 /* Thread blocks that share a multiprocessor: bounds the registers. */
 template <typename T> constexpr int kStripThreadBlocks = sizeof(T) == 8 ? 2 : 4;
@@ -42,12 +41,14 @@ __device__ inline uint32_t chunk_of(const strip_plan &plan, uint32_t index, uint
   return turn * plan.width + in_turn - *run * width.d;
 }
 
-/* All bytes of the run's blocks to shared memory; adds them to the sum. All threads. */
-__device__ __forceinline__ void load_bytes(const decode_state &state, uint32_t begin, uint32_t end,
-                                           uint4 *to, chunk_sum *sum) {
+/* All bytes of the run's blocks to shared memory, and to the chunk's checksum: each warp adds its
+ * share by itself, which needs no registers and no barrier at the end. All threads. */
+__device__ __forceinline__ void load_bytes(decode_state *state, uint32_t begin, uint32_t end,
+                                           uint4 *to) {
   constexpr uint32_t kAhead = 4;
-  const uint4 *const from = reinterpret_cast<const uint4 *>(state.chunk) + begin;
+  const uint4 *const from = reinterpret_cast<const uint4 *>(state->chunk) + begin;
   const uint32_t count = end - begin;
+  chunk_sum sum = {0, 0};
   for (uint32_t u = threadIdx.x; u < count; u += kAhead * kThreads) {
     uint4 units[kAhead];
 #pragma unroll
@@ -60,9 +61,15 @@ __device__ __forceinline__ void load_bytes(const decode_state &state, uint32_t b
     for (uint32_t k = 0; k < kAhead; k++) {
       if (u + k * kThreads < count) {
         to[u + k * kThreads] = units[k];
-        sum->add(2 * static_cast<uint64_t>(begin + u + k * kThreads), units[k]);
+        sum.add(2 * static_cast<uint64_t>(begin + u + k * kThreads), units[k]);
       }
     }
+  }
+  sum.plain = warp_add(sum.plain);
+  sum.mixed = warp_add(sum.mixed);
+  if (threadIdx.x % kWarp == 0 && (sum.plain != 0 || sum.mixed != 0)) {
+    atomicAdd(&state->plain, static_cast<unsigned long long>(sum.plain));
+    atomicAdd(&state->mixed, static_cast<unsigned long long>(sum.mixed));
   }
 }
 
@@ -99,25 +106,29 @@ __device__ __forceinline__ void groups_to_strips(const warp_mask *mask, uint32_t
 /* The run's strips of residuals. Marks the chunk if anything is not right. All threads, which are
  * then synchronized. */
 template <typename T>
-__device__ __forceinline__ void
-unpack_run_strips(const decode_job &job, uint32_t chunk, const run_place<T> &at, uint4 *run_bytes,
-                  run_blocks *blocks, chunk_sum *sum, T r[kStripGroups][kGroup]) {
+__device__ __forceinline__ void unpack_run_strips(const decode_job &job, uint32_t chunk,
+                                                  const run_place<T> &at, uint4 *run_bytes,
+                                                  run_blocks *blocks, T r[kStripGroups][kGroup]) {
+  constexpr uint32_t kUnitsMax = (kRunNbytes<T> + 15) / 16;
   decode_state *const state = &job.states[chunk];
   const int lane = threadIdx.x % kWarp, warp = static_cast<int>(threadIdx.x) / kWarp;
   const uint32_t *const runs =
       job.run_offsets + static_cast<size_t>(chunk) * (job.grid.run_count + 1) + at.run;
   const uint32_t begin = runs[0], end = runs[1];
-  load_descriptors(job.grid, *state, at.run, 0, blocks);
+  bool good = end - begin <= kUnitsMax, in_groups = false;
+  read_descriptors(job.grid, *state, at.run, 0, blocks);
+  if (good) { /* meanwhile: open.cu has added up the same descriptors */
+    load_bytes(state, begin, end, run_bytes);
+  }
+  __syncthreads();
   const uint32_t nbytes = blocks->offsets[GPUFI_RUN_BLOCKS];
   clear_groups(r);
-  bool good = nbytes <= kRunNbytes<T>, in_groups = false;
+  good = good && nbytes <= kRunNbytes<T>;
   warp_mask mask;
   uint32_t list_count = 0;
   const uint32_t past = static_cast<uint32_t>(warp) * GPUFI_BLOCK_VALUES;
   const block_fields block(blocks->descriptors[warp]);
   if (good) {
-    load_bytes(*state, begin, end, run_bytes, sum);
-    __syncthreads();
     const uint32_t *const words = reinterpret_cast<const uint32_t *>(run_bytes);
     const uint8_t *const bytes = reinterpret_cast<const uint8_t *>(run_bytes);
     if (threadIdx.x < 16 && nbytes + threadIdx.x < 16 * (end - begin)) { /* padding */
@@ -243,13 +254,12 @@ __global__ void __launch_bounds__(kThreads, kStripThreadBlocks<T>)
   uint32_t run;
   const uint32_t chunk = chunk_of(job.strips, blockIdx.x, &run);
   decode_state *const state = &job.states[chunk];
-  if (!state->is_open || !state->has_strips) {
+  if (!(state->is_open & state->has_strips)) { /* both on their way at once */
     return;
   }
   const run_place<T> at = place_in_chunk<T>(job, chunk, run);
-  chunk_sum share = {0, 0};
   T r[kStripGroups][kGroup];
-  unpack_run_strips(job, chunk, at, run_bytes, &shared.blocks, &share, r);
+  unpack_run_strips(job, chunk, at, run_bytes, &shared.blocks, r);
   complete_residuals(state, at, r[0]);
   uint32_t *const run_done = job.run_done + static_cast<size_t>(chunk) * job.grid.run_count;
   const size_t first_run = static_cast<size_t>(chunk) * job.grid.run_count;
@@ -266,7 +276,6 @@ __global__ void __launch_bounds__(kThreads, kStripThreadBlocks<T>)
   if (threadIdx.x % kWarp == 0) {
     set_release(run_done + at.run, 1u << threadIdx.x / kWarp);
   }
-  add_to_sum(state, share, shared.partial);
 }
 
 template <typename T> cudaError_t launch_strips(const decode_job &job, cudaStream_t stream) {

@@ -101,6 +101,9 @@ struct launch {
       code = launch_runs<T, kPlainRuns>(job, encode_kernel<T, C>, stream);
     }
     if (code == cudaSuccess) {
+      code = encode_raw_runs(job, stream);
+    }
+    if (code == cudaSuccess) {
       code = encode_ranked_runs(job, stream);
     }
     if (code == cudaSuccess) {

@@ -4,6 +4,8 @@
 
 #include <cuda_runtime_api.h>
 
+#include <cstddef>
+
 #include "backend/cuda/codec/ranks.cuh"
 
 extern "C" {
@@ -21,6 +23,7 @@ constexpr int kTransforms = 2; /* that compete: rotate and order, or none alone 
  * of the kinds before. */
 enum run_kind {
   kPlainRuns,
+  kRawRuns, /* of chunks that seem raw by their sample */
   kRankedRuns,
   kMatches,       /* which have no runs, and lie between those that have */
   kCorrectedRuns, /* of W8 with corrections */
@@ -51,34 +54,39 @@ struct stream_signs {
 };
 
 /* The state of a chunk while it is encoded. */
-struct encode_state {
+struct alignas(32) encode_state {
+  /* What every run asks for, and so in one sector of memory. */
   uint8_t transform, subset; /* chosen */
-  uint32_t is_left; /* to the CPU, unless it is constant: it may be one for a form that the kernels
-                       do not write */
-  bool is_ranked;   /* then transform, subset and offset are those that W8 would have */
-  rank_codes ranks; /* of a ranked chunk; and its symbol table */
-  uint16_t symbols[GPUFI_TREE_LEAVES_MAX];
+  bool is_ranked;            /* then transform, subset and offset are those that W8 would have */
+  bool is_match;             /* with transform, subset and offset, and */
+  uint8_t arrangement;       /* of its blocks */
   /* W8 by way of a base: what is predicted is then in job.based, with transform none, along
    * `base_subset`, less `base_offset`. */
   bool is_based;
   uint8_t base_subset;
-  gpufi_numbers numbers;
-  unsigned long long base_offset;
-  uint32_t parameters_nbytes; /* in the payload, with the fill */
+  bool seems_raw;   /* by the sample, W8 takes no less than the raw bytes: see encode_raw.cu */
+  uint32_t is_left; /* to the CPU, unless it is constant: it may be one for a form that the kernels
+                       do not write */
   uint32_t has_corrections;
-  uint32_t is_lost;             /* to the CPU as well: there was no place for a run */
+  unsigned long long offset;  /* that each residual is less by */
+  uint32_t parameters_nbytes; /* in the payload, with the fill */
+  uint32_t is_lost;           /* to the CPU as well: there was no place for a run */
+  /* Of a ranked chunk; and its symbol table. */
+  rank_codes ranks;
+  uint16_t symbols[GPUFI_TREE_LEAVES_MAX];
+  gpufi_numbers numbers; /* of the base */
+  unsigned long long base_offset;
   bool may_have_base;           /* choose_bases() is to look */
   stream_signs signs[kStreams]; /* of the values, and of W8's residuals if they differ */
   uint32_t tried_count;         /* trials that are done, with W8's */
   /* What W8 takes of the pieces that are tried, and what each trial takes of the first block and of
    * the pieces; in bits. */
   unsigned long long pieces_bits, first_bits[kMatchTrials], tried_bits[kMatchTrials];
-  bool is_match;       /* with transform, subset and offset, and */
-  uint8_t arrangement; /* of its blocks */
-  uint32_t varies;     /* there are several values: only of matches */
-  bool is_raw;
+  uint32_t varies;                 /* there are several values: only of matches */
+  bool is_raw;                     /* still to be copied */
   uint32_t done_count;             /* runs, or ranges of a raw chunk, that are written and summed */
-  unsigned long long offset;       /* that each residual is less by */
+  uint32_t slot;                   /* where it seems raw: which of those it is, in any order, */
+  unsigned long long measured;     /* and what its blocks would take in W8 */
   unsigned long long w8_bits;      /* what W8 takes of values as they are, by the sample */
   unsigned long long bits;         /* what the form chosen so far takes by the sample */
   unsigned long long start;        /* of the chunk in the batch, plus one; 0 = not known yet */
@@ -89,9 +97,11 @@ struct encode_state {
     return is_match                      ? kMatches
            : is_ranked                   ? kRankedRuns
            : has_corrections && !is_left ? kCorrectedRuns
+           : seems_raw                   ? kRawRuns
                                          : kPlainRuns;
   }
 };
+static_assert(offsetof(encode_state, ranks) == 32, "what every run asks for");
 
 /* The first block of a chunk of matches, arranged, and the table that encoding it left. */
 struct first_block {
@@ -164,7 +174,8 @@ cudaError_t convert_bases(const encode_job &job, cudaStream_t stream);
 cudaError_t choose_matches(const encode_job &job, cudaStream_t stream);
 /* In encode_matches.cu: encode the chunks of matches. */
 cudaError_t encode_matches(const encode_job &job, cudaStream_t stream);
-/* In encode_ranked.cu and encode_corrected.cu: encode the runs of these kinds. */
+/* In encode_raw.cu, encode_ranked.cu and encode_corrected.cu: encode the runs of these kinds. */
+cudaError_t encode_raw_runs(const encode_job &job, cudaStream_t stream);
 cudaError_t encode_ranked_runs(const encode_job &job, cudaStream_t stream);
 cudaError_t encode_corrected_runs(const encode_job &job, cudaStream_t stream);
 /* Shared memory that a thread block takes for them. */

@@ -48,8 +48,9 @@ __device__ void finish_chunk(const encode_job &job, uint32_t chunk, encode_state
   header_coding coding = {};
   coding.payload_nbytes = end - start - GPUFI_HEADER_NBYTES;
   /* Those with corrections have several values. */
-  const bool all_zero = kKind == kPlainRuns && state->offset == 0 &&
-                        coding.payload_nbytes == descriptors_nbytes<kPlainRuns>(grid);
+  constexpr bool kPlain = kKind == kPlainRuns || kKind == kRawRuns;
+  const bool all_zero =
+      kPlain && state->offset == 0 && coding.payload_nbytes == descriptors_nbytes<kPlainRuns>(grid);
   coding.flags = coded_flags(job);
   if (kKind == kRankedRuns && coding.payload_nbytes < capacity) {
     coding.mode = GPUFI_MODE_RANKED;
@@ -60,7 +61,7 @@ __device__ void finish_chunk(const encode_job &job, uint32_t chunk, encode_state
       coding.seed[(j - 1) / 8] |= static_cast<uint64_t>(state->ranks.leaves_of(j))
                                   << (j - 1) % 8 * 8;
     }
-  } else if (all_zero || (kKind == kPlainRuns && grid.axis_count == 0)) {
+  } else if (all_zero || (kPlain && grid.axis_count == 0)) {
     /* Every residual is 0 just where all elements equal the first, which may be the only one. */
     coding.mode = GPUFI_MODE_CONSTANT;
     coding.payload_nbytes = 0;

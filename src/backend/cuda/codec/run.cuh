@@ -31,8 +31,8 @@ template <typename T>
 constexpr size_t kSharedNbytes = (kRunNbytes<T> + kMaskNbytesMax + 47) / 16 * 16;
 
 /* The descriptors of a run's blocks, or, in stream 1, of those of its corrections, which follow.
- * All threads, which are then synchronized. */
-__device__ inline void load_descriptors(const chunk_grid &grid, const decode_state &state,
+ * All threads, which have to be synchronized. */
+__device__ inline void read_descriptors(const chunk_grid &grid, const decode_state &state,
                                         uint32_t run, uint32_t stream, run_blocks *blocks) {
   if (threadIdx.x < kWarp) {
     const int lane = static_cast<int>(threadIdx.x);
@@ -52,6 +52,12 @@ __device__ inline void load_descriptors(const chunk_grid &grid, const decode_sta
       blocks->offsets[0] = before % 16;
     }
   }
+}
+
+/* The same; all threads are then synchronized. */
+__device__ inline void load_descriptors(const chunk_grid &grid, const decode_state &state,
+                                        uint32_t run, uint32_t stream, run_blocks *blocks) {
+  read_descriptors(grid, state, run, stream, blocks);
   __syncthreads();
 }
 

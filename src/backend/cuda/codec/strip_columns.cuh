@@ -117,7 +117,7 @@ template <bool kDeep, typename T> struct column_walk {
   using pack = value_pack<T>;
   static constexpr uint32_t kCount = pack_of<pack>::kCount;
   /* Steps whose loads are on their way at once. */
-  static constexpr uint32_t kAhead = kDeep && sizeof(T) == 4 ? 8 : 4;
+  static constexpr uint32_t kAhead = 4;
 
   const strip_run<T> &run;
   const pack *packs;
@@ -365,8 +365,12 @@ __device__ __forceinline__ void finish_columns(const strip_run<T> &run, const st
     }
     if (tells) { /* the last row, which is stored once more below */
       const uint32_t index = (kRunValues - run.grid.row_values) / walk::kCount + column;
-      pack last = add(begins ? pack{} : sum, own);
-      if (!kDeep && begins) {
+      const bool begins_here = shared->has_begun[threadIdx.x]; /* not kept in a register, */
+      pack last = shared->sums[threadIdx.x];                   /* nor are the sums */
+      if (!begins_here) {
+        last = add(sum, last);
+      }
+      if (!kDeep && begins_here) {
         T of_plane = front;
         for (uint32_t p = part.plane; p + 1 < part.plane + planes_begun(part, plane_rows); p++) {
           of_plane = static_cast<T>(of_plane + shared->starts[p - first_plane]);
