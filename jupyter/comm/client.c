@@ -102,5 +102,6 @@ void gpufi_client_close(gpufi_dispatcher *dispatcher, uint64_t client) {
   if (client != 0 && gpufi_clients_remove(&dispatcher->clients, client)) {
     gpufi_requests_free(gpufi_queues_take(&dispatcher->queues, &own));
     gpufi_shares_withdraw(&dispatcher->shares, client, NULL, NULL);
+    gpufi_holds_end_of_client(dispatcher->registry, client);
   }
 }

@@ -1,5 +1,6 @@
 #include "comm/dispatcher.h"
 
+#include "base/clock.h"
 #include "base/error.h"
 #include "base/system.h"
 #include "comm/publish.h"
@@ -23,6 +24,9 @@ static gpuf_status set_defaults(gpufi_dispatcher_options *options, gpuf_error *e
                         *limits[i].limit);
     }
     *limits[i].limit = *limits[i].limit > 0 ? *limits[i].limit : limits[i].fallback;
+  }
+  if (options->hold_ns == 0) {
+    options->hold_ns = 10 * GPUFI_NS_PER_S;
   }
   if (options->reply_memory_nbytes == 0) {
     options->reply_memory_nbytes = (size_t)64 << 20;
@@ -68,7 +72,8 @@ static bool init(gpufi_dispatcher *dispatcher, const gpufi_dispatcher_options *o
   gpufi_steps_init(&dispatcher->steps);
   gpufi_queues_init(&dispatcher->queues, options->waiting_max);
   dispatcher->budget = gpufi_budget_create(options->reply_memory_nbytes);
-  dispatcher->registry = gpufi_registry_create(options->tensor_max, options->resolve, options->arg);
+  dispatcher->registry =
+      gpufi_registry_create(options->tensor_max, options->hold_ns, options->resolve, options->arg);
   return dispatcher->budget && dispatcher->registry;
 }
 

@@ -218,6 +218,7 @@ static const struct {
   unsigned ops;
 } integers[] = {
     {"generation", offsetof(gpufi_request, generation), 1, INT64_MAX, READS | BIT(OP_SHARE)},
+    {"publication", offsetof(gpufi_request, publication), 1, INT64_MAX, BIT(OP_READ)},
     {"fragment", offsetof(gpufi_request, fragment), 0, INT64_MAX, BIT(OP_READ)},
     {"bins", offsetof(gpufi_request, bins), 1, GPUF_HISTOGRAM_BINS_MAX, BIT(OP_HISTOGRAM)},
     {"skip", offsetof(gpufi_request, skip), 0, INT64_MAX, BIT(OP_LIST)},

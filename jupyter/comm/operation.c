@@ -57,6 +57,19 @@ static gpufi_code copy_out(const operation *o, const gpuf_tensor *src, gpuf_dtyp
   return gpufi_code_of_status(status, "read", o->request->name, &cause, err);
 }
 
+/* The first fragment that was read holds the tensor for the others, and the last one lets it go. */
+static void hold(const operation *o, int64_t index, int64_t count) {
+  const uint64_t client = o->request->client;
+  gpufi_dispatcher *dispatcher = o->dispatcher;
+  if (index == 0 && !o->request->at_step) {
+    gpufi_holds_begin(o->entry, client);
+  }
+  /* Whoever closes the client removes it first and then ends its hold. */
+  if (index == count - 1 || !gpufi_clients_has(&dispatcher->clients, client)) {
+    gpufi_holds_end_of_client(dispatcher->registry, client);
+  }
+}
+
 static gpufi_code run_read(operation *o, gpuf_error *err) {
   const gpuf_dtype dtype = o->request->dtype ? o->request->dtype : o->view.dtype;
   const size_t element_nbytes = gpuf_dtype_nbytes(dtype);
@@ -77,6 +90,7 @@ static gpufi_code run_read(operation *o, gpuf_error *err) {
                   "for it in fragments, with \"fragment\" from 0 to %" PRId64 ", or for less",
                   o->request->name, total, GPUFI_REPLY_MAX_NBYTES, fragment.count - 1);
   }
+  set(o, "publication", json_integer(o->entry->publication));
   set(o, "dtype", json_string(gpuf_dtype_name(dtype)));
   set(o, "shape", gpufi_json_shape(o->view.shape, o->view.ndim));
   set(o, "nbytes", json_integer(total));
@@ -84,7 +98,11 @@ static gpufi_code run_read(operation *o, gpuf_error *err) {
   set(o, "fragment", json_integer(index));
   set(o, "fragments", json_integer(fragment.count));
   set(o, "offset", json_integer((json_int_t)fragment.offset_nbytes));
-  return copy_out(o, &selected, dtype, err);
+  code = copy_out(o, &selected, dtype, err);
+  if (code == CODE_OK && fragment.count > 1) {
+    hold(o, index, fragment.count);
+  }
+  return code;
 }
 
 /* --- overview ------------------------------------------------------------------ */
@@ -266,6 +284,7 @@ static gpufi_code run_on_tensor(gpufi_dispatcher *dispatcher, const gpufi_reques
       [OP_HISTOGRAM] = run_histogram, [OP_SHARE] = run_share,
   };
   operation o = {.dispatcher = dispatcher, .request = request, .draft = draft};
+  gpufi_holds_end_unused(dispatcher->registry);
   gpufi_code code = gpufi_entry_acquire(dispatcher->registry, request, &o.entry, &o.view, err);
   if (code != CODE_OK) {
     return code;

@@ -28,6 +28,7 @@ gpuf_status gpufi_dispatcher_publish(gpufi_dispatcher *dispatcher, const char *n
   if (replaced) {
     let_go(dispatcher, replaced);
   }
+  gpufi_holds_end_unused(dispatcher->registry);
   return status;
 }
 
@@ -35,6 +36,7 @@ static bool withdraw(gpufi_dispatcher *dispatcher, const char *name) {
   gpufi_entry *entry = gpufi_registry_take(dispatcher->registry, name);
   const bool known = entry != NULL;
   if (known) {
+    gpufi_holds_end_of_withdrawn(dispatcher->registry, name);
     let_go(dispatcher, entry);
   }
   return known;
@@ -69,11 +71,13 @@ gpuf_status gpufi_dispatcher_await_unpublished(gpufi_dispatcher *dispatcher, con
 gpuf_status gpufi_unpublish_all(gpufi_dispatcher *dispatcher, int64_t timeout_ns, gpuf_error *err) {
   while (withdraw(dispatcher, NULL)) {
   }
+  gpufi_holds_end_of_withdrawn(dispatcher->registry, NULL); /* also of what was found */
   return gpufi_registry_wait(dispatcher->registry, NULL, timeout_ns, err);
 }
 
 void gpufi_dispatcher_end_stale_shares(gpufi_dispatcher *dispatcher) {
   gpufi_shares_withdraw_stale(&dispatcher->shares, dispatcher->registry);
+  gpufi_holds_end_unused(dispatcher->registry);
 }
 
 gpuf_status gpufi_dispatcher_publish_int64(gpufi_dispatcher *dispatcher, const char *name,

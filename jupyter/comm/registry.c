@@ -9,13 +9,14 @@
 
 /* --- Lifetime ------------------------------------------------------------------ */
 
-gpufi_registry *gpufi_registry_create(int32_t tensor_max, gpufi_resolver *resolve,
+gpufi_registry *gpufi_registry_create(int32_t tensor_max, int64_t hold_ns, gpufi_resolver *resolve,
                                       void *resolve_arg) {
   pthread_condattr_t attributes;
   gpufi_registry *registry = calloc(1, sizeof(*registry));
   if (registry) {
     atomic_init(&registry->reference_count, 1);
     registry->tensor_max = tensor_max;
+    registry->hold_ns = hold_ns;
     registry->resolve = resolve;
     registry->resolve_arg = resolve_arg;
     pthread_condattr_init(&attributes);
@@ -62,7 +63,8 @@ static void entry_free(gpufi_entry *entry) {
 }
 
 static bool entry_is_over(const gpufi_entry *entry) {
-  return !entry->published && entry->reader_count == 0 && entry->share_count == 0;
+  return !entry->published && entry->reader_count == 0 && entry->share_count == 0 &&
+         entry->hold_count == 0;
 }
 
 /* Under the lock. */
@@ -113,6 +115,10 @@ void gpufi_entry_begin_share(gpufi_entry *entry) {
 void gpufi_entry_end_share(void *arg) {
   gpufi_entry *entry = arg;
   entry_drop(entry, &entry->share_count);
+}
+
+void gpufi_entry_end_hold(gpufi_entry *entry) {
+  entry_drop(entry, &entry->hold_count);
 }
 
 bool gpufi_entry_is_current(gpufi_entry *entry) {
@@ -172,9 +178,28 @@ static gpufi_code entry_resolve(gpufi_registry *registry, const char *name, gpuf
   pthread_mutex_lock(&registry->lock);
   gpufi_entry **link = entry_link(registry, name);
   (*entry)->reader_count = 1;
+  (*entry)->publication = ++registry->last_publication;
   (*entry)->next = *link;
   *link = *entry;
   pthread_mutex_unlock(&registry->lock);
+  return CODE_OK;
+}
+
+/* Whether an entry is the one that a request names. */
+static gpufi_code check_numbers(const gpufi_request *request, const gpufi_entry *entry,
+                                gpuf_error *err) {
+  if (request->generation != 0 && entry->generation != request->generation) {
+    return REFUSE(err, CODE_STALE,
+                  "%s is of generation %" PRId64 ", not %" PRId64
+                  ": its shape, type or place has changed, look at it again with list",
+                  request->name, entry->generation, request->generation);
+  }
+  if (request->publication != 0 && entry->publication != request->publication) {
+    return REFUSE(err, CODE_STALE,
+                  "%s is publication %" PRId64 ", and %" PRId64
+                  " is not held: read again from fragment 0",
+                  request->name, entry->publication, request->publication);
+  }
   return CODE_OK;
 }
 
@@ -183,7 +208,10 @@ gpufi_code gpufi_entry_acquire(gpufi_registry *registry, const gpufi_request *re
   gpuf_error cause = {0};
   gpufi_code code = CODE_OK;
   pthread_mutex_lock(&registry->lock);
-  gpufi_entry *found = entry_find(registry, request->name);
+  gpufi_entry *found = gpufi_holds_find(registry, request);
+  if (!found) {
+    found = entry_find(registry, request->name);
+  }
   /* Under the lock, since publishing the memory again may end the attachment. */
   if (found && gpufi_source_check(&found->source, &cause) != GPUF_OK) {
     pthread_mutex_unlock(&registry->lock);
@@ -203,12 +231,11 @@ gpufi_code gpufi_entry_acquire(gpufi_registry *registry, const gpufi_request *re
       *tensor = found->source.tensor;
     }
   }
-  if (code == CODE_OK && request->generation != 0 && found->generation != request->generation) {
-    code = REFUSE(err, CODE_STALE,
-                  "%s is of generation %" PRId64 ", not %" PRId64
-                  ": its shape, type or place has changed, look at it again with list",
-                  request->name, found->generation, request->generation);
-    gpufi_entry_release(found);
+  if (code == CODE_OK) {
+    code = check_numbers(request, found, err);
+    if (code != CODE_OK) {
+      gpufi_entry_release(found);
+    }
   }
   *entry = code == CODE_OK ? found : NULL;
   return code;
@@ -227,6 +254,7 @@ static bool entry_install(gpufi_registry *registry, gpufi_entry *entry, gpufi_en
   entry->generation = *old && gpufi_source_same_type(&(*old)->source, &entry->source)
                           ? (*old)->generation
                           : ++registry->last_generation;
+  entry->publication = ++registry->last_publication;
   registry->tensor_count += *old == NULL;
   entry->published = true;
   entry->next = *link;

@@ -1,5 +1,5 @@
-/* Tensors by name. An entry lives until it is not published any more and nobody reads or imports
- * it; then its owner's release is called, on the thread that ended the last use.
+/* Tensors by name. An entry lives until it is not published any more and nobody reads, imports or
+ * holds it; then its owner's release is called, on the thread that ended the last use.
  *
  * The registry itself lives until its creator and its last entry are gone: importers in other
  * processes may keep an entry longer than the dispatcher lives.
@@ -26,38 +26,53 @@ typedef struct gpufi_entry {
   struct gpufi_registry *registry;
   gpufi_source source;
   int64_t generation;   /* constant; 0 = found by the resolver */
+  int64_t publication;  /* constant; of this entry alone, from 1 */
   bool published;       /* it is what its name stands for */
+  bool withdrawn;       /* by its name, and not by another entry of that name: nobody may hold it */
   int32_t reader_count; /* operations that use it now */
   int32_t share_count;  /* shares that have not ended */
+  int32_t hold_count;
   /* A wait for its shares timed out: it stays in the list, with nothing in use any more, so that
    * its name is known until a wait has told that they ended. */
   bool is_awaited;
   char name[GPUFI_TENSOR_NAME_MAX_NBYTES + 1];
 } gpufi_entry;
 
+/* A client's read in fragments is under way: it goes on in the entry that it began with, also where
+ * another one has the name by then. */
+typedef struct gpufi_hold {
+  struct gpufi_hold *next;
+  uint64_t client;
+  gpufi_entry *entry;
+  int64_t used_ns; /* when a fragment was asked for last, by gpufi_clock_ns */
+} gpufi_hold;
+
 typedef struct gpufi_registry {
   atomic_int reference_count; /* its creator and each entry */
   int32_t tensor_max;
+  int64_t hold_ns;         /* how long a hold that is not used lasts at least */
   gpufi_resolver *resolve; /* or NULL */
   void *resolve_arg;
 
   pthread_mutex_t lock;   /* guards what follows, and `next`, `published` and the entries' counts */
   pthread_cond_t changed; /* an entry's count went down */
   gpufi_entry *entries;   /* by name; also those in use that are replaced or withdrawn */
-  int64_t last_generation;
+  gpufi_hold *holds;      /* one of a client at most */
+  int64_t last_generation, last_publication;
   int32_t tensor_count; /* published entries */
 } gpufi_registry;
 
 /* NULL where there is no memory. */
-gpufi_registry *gpufi_registry_create(int32_t tensor_max, gpufi_resolver *resolve,
+gpufi_registry *gpufi_registry_create(int32_t tensor_max, int64_t hold_ns, gpufi_resolver *resolve,
                                       void *resolve_arg);
 void gpufi_registry_unref(gpufi_registry *registry);
 int32_t gpufi_registry_tensor_count(gpufi_registry *registry);
 
 /* --- Using entries ------------------------------------------------------------- */
 
-/* Find a request's tensor, published or by the resolver, and count a reader of it. tensor->stream
- * is the one that the read has to wait for: none for a live read of a published tensor. */
+/* Find a request's tensor, held for its client, published or by the resolver, and count a reader of
+ * it. tensor->stream is the one that the read has to wait for: none for a live read of a published
+ * or held tensor. */
 gpufi_code gpufi_entry_acquire(gpufi_registry *registry, const gpufi_request *request,
                                gpufi_entry **entry, gpuf_tensor *tensor, gpuf_error *err);
 void gpufi_entry_release(gpufi_entry *entry);
@@ -67,6 +82,24 @@ void gpufi_entry_begin_share(gpufi_entry *entry);
 void gpufi_entry_end_share(void *entry);
 /* False once a published entry is withdrawn or replaced. */
 bool gpufi_entry_is_current(gpufi_entry *entry);
+
+/* --- Holding entries ------------------------------------------------------------ */
+
+/* Hold an entry that the caller reads for the rest of a client's read in fragments, which takes the
+ * place of the client's hold so far. Nothing is held where the entry was withdrawn, or without
+ * memory. The hold ends by one of the calls below. */
+void gpufi_holds_begin(gpufi_entry *entry, uint64_t client);
+/* Under the lock: what is held for a request, NULL if nothing is; its time begins anew. */
+gpufi_entry *gpufi_holds_find(gpufi_registry *registry, const gpufi_request *request);
+/* End the hold of a client. */
+void gpufi_holds_end_of_client(gpufi_registry *registry, uint64_t client);
+/* End all holds of the entries that had a name (NULL = any) and are not published, none of which
+ * can be held again. */
+void gpufi_holds_end_of_withdrawn(gpufi_registry *registry, const char *name);
+/* End the holds that have not been used for `hold_ns`. */
+void gpufi_holds_end_unused(gpufi_registry *registry);
+/* A use by a hold that was taken out of the list ends. */
+void gpufi_entry_end_hold(gpufi_entry *entry);
 
 /* --- Publishing ---------------------------------------------------------------- */
 

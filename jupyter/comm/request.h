@@ -54,10 +54,11 @@ typedef struct gpufi_request {
   char supersede[GPUFI_TOKEN_MAX_NBYTES + 1]; /* "" = no key */
   bool at_step;
   bool has_after, has_range;
-  int64_t generation; /* 0 = any */
-  int64_t after;      /* subscribe: a step */
-  int64_t skip;       /* list */
-  int64_t fragment;   /* read; -1 = not given */
+  int64_t generation;  /* 0 = any */
+  int64_t publication; /* read; 0 = any */
+  int64_t after;       /* subscribe: a step */
+  int64_t skip;        /* list */
+  int64_t fragment;    /* read; -1 = not given */
   int64_t bins;
   double range[2];
   gpuf_dtype dtype; /* read; 0 = the tensor's */

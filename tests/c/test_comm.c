@@ -375,6 +375,108 @@ static void count_release(void *arg) {
   __atomic_fetch_add((int *)arg, 1, __ATOMIC_SEQ_CST);
 }
 
+/* A tensor of two fragments, each of whose elements is `value`. */
+static gpuf_tensor put_large(uint8_t value) {
+  const int64_t shape[2] = {2, 1 << 22};
+  uint8_t *bytes = malloc((size_t)2 << 22);
+  memset(bytes, value, (size_t)2 << 22);
+  gpuf_tensor tensor = put(bytes, GPUF_DTYPE_UINT8, 2, shape);
+  free(bytes);
+  return tensor;
+}
+
+/* Ask a client's fragment of "large", of that publication (0 = any). Gives the publication that it
+ * is of, and its first element; -1 if the request is stale. */
+static int64_t read_fragment(uint64_t asking, int fragment, int64_t publication, int *value) {
+  char request[160], more[60] = "";
+  if (publication > 0) {
+    snprintf(more, sizeof(more), ", \"publication\": %d", (int)publication);
+  }
+  snprintf(request, sizeof(request), "{\"op\": \"read\", \"name\": \"large\", \"fragment\": %d%s}",
+           fragment, more);
+  CHECK(gpufi_dispatcher_message(dispatcher, asking, request, strlen(request), 0, 0));
+  while (gpufi_dispatcher_run(dispatcher)) {
+  }
+  answer a = next_answer();
+  json_t *json = json_of(&a);
+  const json_t *error = json_object_get(json, "error");
+  int64_t found = -1;
+  if (error) {
+    CHECK(text_is(error, "code", "stale"));
+  } else {
+    found = int_of(json, "publication");
+    *value = *(const uint8_t *)a.reply->buffers[0];
+  }
+  json_decref(json);
+  gpufi_reply_free(a.reply);
+  return found;
+}
+
+static void publish_large(const gpuf_tensor *tensor) {
+  const gpuf_publish_options options = {.release = count_release, .release_arg = &released};
+  CHECK_OK(gpufi_dispatcher_publish(dispatcher, "large", tensor, &options, &err));
+}
+
+static void a_read_in_fragments_goes_on_in_what_it_began_with(void) {
+  int value = 0;
+  released = 0;
+  start((gpufi_dispatcher_options){0});
+  gpuf_tensor tensors[3] = {put_large(1), put_large(2), put_large(3)};
+  publish_large(&tensors[0]);
+  const int64_t first = read_fragment(client, 0, 0, &value);
+  CHECK(value == 1);
+  publish_large(&tensors[1]);
+  CHECK(released == 0 && read_fragment(client, 1, first, &value) == first && value == 1);
+  CHECK(released == 1); /* the last fragment lets go */
+  CHECK(read_fragment(client, 1, first, &value) == -1);
+  const int64_t second = read_fragment(client, 0, 0, &value);
+  CHECK(second != first && value == 2);
+  publish_large(&tensors[1]); /* the same memory is the same publication */
+  CHECK(released == 2 && read_fragment(client, 1, second, &value) == second && value == 2);
+  CHECK(read_fragment(client, 0, 0, &value) == second);
+  CHECK_OK(gpufi_dispatcher_unpublish(dispatcher, "large", 0, &err));
+  CHECK(released == 3); /* nothing is held */
+  publish_large(&tensors[2]);
+  CHECK(read_fragment(client, 1, second, &value) == -1);
+  finish();
+  CHECK(released == 4);
+  for (int i = 0; i < 3; i++) {
+    drop(&tensors[i]);
+  }
+}
+
+static void what_is_held_is_let_go_of(void) {
+  int value = 0;
+  uint64_t other;
+  gpuf_tensor tensors[2] = {put_large(1), put_large(2)};
+  released = 0;
+  start((gpufi_dispatcher_options){.hold_ns = 1});
+  publish_large(&tensors[0]);
+  int64_t held = read_fragment(client, 0, 0, &value);
+  publish_large(&tensors[1]);
+  CHECK(released == 1); /* unused for too long */
+  CHECK(read_fragment(client, 1, held, &value) == -1);
+  finish();
+  released = 0;
+  start((gpufi_dispatcher_options){0});
+  open_client(&other);
+  publish_large(&tensors[0]);
+  held = read_fragment(client, 0, 0, &value);
+  CHECK(read_fragment(other, 0, 0, &value) == held);
+  publish_large(&tensors[1]);
+  gpufi_client_close(dispatcher, other);
+  CHECK(released == 0 && read_fragment(client, 0, 0, &value) != held && value == 2);
+  CHECK(released == 1); /* a client holds one tensor */
+  publish_large(&tensors[0]);
+  gpufi_client_close(dispatcher, client);
+  CHECK(released == 2);
+  open_client(&client);
+  finish();
+  for (int i = 0; i < 2; i++) {
+    drop(&tensors[i]);
+  }
+}
+
 static void a_share_ends_with_its_tensor(void) {
   gpuf_share_handle handle;
   gpuf_attachment *attachment;
@@ -524,6 +626,8 @@ int main(void) {
   TEST_ON_DEVICES(a_part_is_listed_with_its_place_in_the_array);
   TEST_ON_DEVICES(a_part_outside_its_array_is_refused);
   TEST_ON_DEVICES(a_generation_tells_when_the_shape_has_changed);
+  TEST_ON_DEVICES(a_read_in_fragments_goes_on_in_what_it_began_with);
+  TEST_ON_DEVICES(what_is_held_is_let_go_of);
   TEST_ON_DEVICES(a_share_ends_with_its_tensor);
   TEST_ON_DEVICES(publishing_the_same_memory_again_leaves_its_shares);
   TEST_ON_DEVICES(a_share_ends_with_its_client_or_by_unshare);

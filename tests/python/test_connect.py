@@ -11,7 +11,8 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Iterator
+import weakref
+from collections.abc import Callable, Iterator
 from concurrent.futures import CancelledError, Future, ThreadPoolExecutor, wait
 from pathlib import Path
 from typing import Any
@@ -606,30 +607,109 @@ def test_a_tensor_of_another_shape_is_never_read_as_the_old_one(
             assert array.fetch().max() == 6 and array.stats().max == 6
 
 
-def test_fragments_of_two_tensors_are_never_mixed(
-    server: gf.Server, monkeypatch: pytest.MonkeyPatch
+def after_first_fragment(
+    monkeypatch: pytest.MonkeyPatch, change: Callable[[], object], times: int = 1
 ) -> None:
-    """Another tensor takes the name's place after the first fragment."""
+    """Call `change` after the first fragment of each of the next `times` reads."""
     from gpufetch._remote.session import Session
 
-    first, second = np.full((3, 1 << 20), 1.0), np.full((4, 1 << 20), 2.0)
-    server.publish("x", first)
     given = Session.requests
-    replaced: list[None] = []
+    left = list(range(times))
 
     def requests(self: Session, wanted: list[Any], take: Any, timeout: float | None = None) -> None:
-        if wanted and wanted[0].get("fragment", 0) > 0 and not replaced:
-            replaced.append(None)
-            server.publish("x", second)
+        if wanted and wanted[0].get("fragment", 0) > 0 and left:
+            left.pop()
+            change()
         given(self, wanted, take, timeout)
 
     monkeypatch.setattr(Session, "requests", requests)
+
+
+@pytest.mark.parametrize("length", [3, 4])
+def test_a_read_in_fragments_goes_on_in_the_tensor_it_began_with(
+    server: gf.Server, monkeypatch: pytest.MonkeyPatch, length: int
+) -> None:
+    """Another tensor takes the name's place after the first fragment, of the same shape or not."""
+    held = np.full((3, 1 << 20), 1.0)
+    server.publish("x", held)
+    gone = weakref.ref(held)
+    del held
+    second = np.full((length, 1 << 20), 2.0)
+    after_first_fragment(monkeypatch, lambda: server.publish("x", second))
     with gf.connect("test", timeout=20) as run:
         array = run["x"]
-        with pytest.raises(RuntimeError, match="look it up anew"):
-            array.fetch()
-        assert replaced == [None]
+        assert (array.fetch() == 1).all()
+        eventually(lambda: gone() is None)  # with the last fragment
+        if length == 3:
+            assert (array.fetch() == 2).all()
+        else:
+            with pytest.raises(RuntimeError, match="look it up anew"):
+                array.fetch()
         assert (run["x"].fetch() == 2).all()
+
+
+@pytest.mark.parametrize("length", [3, 4])
+def test_fragments_of_two_tensors_are_never_mixed(
+    server: gf.Server, monkeypatch: pytest.MonkeyPatch, length: int
+) -> None:
+    """The tensor is withdrawn after the first fragment, and another one published by its name."""
+    second = np.full((length, 1 << 20), 2.0)
+
+    def change() -> None:
+        server.unpublish("x", timeout=20)
+        server.publish("x", second)
+
+    server.publish("x", np.full((3, 1 << 20), 1.0))
+    after_first_fragment(monkeypatch, change)
+    with gf.connect("test", timeout=20) as run:
+        array = run["x"]
+        if length == 3:
+            assert (array.fetch() == 2).all()
+        else:
+            with pytest.raises(RuntimeError, match="look it up anew"):
+                array.fetch()
+        assert (run["x"].fetch() == 2).all()
+
+
+def test_a_tensor_that_is_withdrawn_at_each_read_in_fragments_is_an_error(
+    server: gf.Server, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    arrays = [np.full((3, 1 << 20), value) for value in (1.0, 2.0)]
+
+    def change() -> None:
+        server.unpublish("x", timeout=20)
+        arrays.reverse()
+        server.publish("x", arrays[0])
+
+    server.publish("x", arrays[0])
+    after_first_fragment(monkeypatch, change, times=1000)
+    with gf.connect("test", timeout=20) as run:
+        array = run["x"]
+        with pytest.raises(RuntimeError, match="published anew at each of"):
+            array.fetch()
+
+
+PUBLISHING = """
+    with gf.serve("steps") as server:
+        server.publish("u", np.full(1500000, 0, np.float32))
+        print("ready", flush=True)
+        for step in range(1, 1 << 24):
+            server.publish("u", np.full(1500000, step, np.float32))
+            server.step(step)
+"""
+
+
+def test_a_program_that_publishes_a_new_tensor_at_each_step_is_read_whole() -> None:
+    """As JAX's do. Nothing writes to a tensor that was published."""
+    with process(PUBLISHING), gf.connect("steps", timeout=20) as run:
+        array = run["u"]
+        began = time.monotonic()
+        values = []
+        while len(values) < 40 or (len(set(values)) < 10 and time.monotonic() < began + 60):
+            read = array.fetch()
+            assert (read == read[0]).all(), "fragments of two tensors"
+            values.append(read[0])
+        assert len(set(values)) >= 10 and values == sorted(values)
 
 
 def test_many_names_are_listed_whole(server: gf.Server) -> None:

@@ -60,9 +60,30 @@ class _Wire:
         self._process_id = os.getpid()
         # Not the session's id, which is published with every reply: over tcp, someone without the
         # key could take this client's place by connecting under the same identity.
-        self.shell = kernel_client.connect_shell(identity=uuid.uuid4().hex.encode())
+        self.shell = self._connect_shell()
         self.iopub = kernel_client.connect_iopub()
         self.is_at_rest = True
+
+    def _connect_shell(self) -> Any:
+        import zmq
+
+        shell = self._kernel_client.connect_shell(identity=uuid.uuid4().hex.encode())
+        # A server that refuses ZeroMQ's handshake leaves the socket without anyone to send to, for
+        # ever, and a send would wait for that.
+        shell.setsockopt(zmq.SNDTIMEO, 0)
+        return shell
+
+    def send(self, kind: str, content: dict[str, Any]) -> bool:
+        """Send a message about the comm; False where none can be sent now."""
+        import zmq
+
+        try:
+            self._kernel_client.session.send(
+                self.shell, kind, {"comm_id": self._comm_id, **content}
+            )
+        except zmq.Again:
+            return False
+        return True
 
     def detach(self) -> None:
         """Close the comm and the sockets."""
@@ -70,9 +91,8 @@ class _Wire:
             return
         if not self.is_at_rest:  # half a message may be sent, which another one would continue
             self.shell.close(linger=0)
-            self.shell = self._kernel_client.connect_shell(identity=uuid.uuid4().hex.encode())
-        content = {"comm_id": self._comm_id, "data": {}}
-        self._kernel_client.session.send(self.shell, "comm_close", content)
+            self.shell = self._connect_shell()
+        self.send("comm_close", {"data": {}})
         self.shell.close(linger=200)
         self.iopub.close(linger=0)
         self._kernel_client.context.destroy(linger=200)
@@ -148,7 +168,8 @@ class Client:
         while self._receive(deadline)["msg_type"] != "iopub_welcome":
             pass
         self._wire.is_at_rest = False
-        self._send("comm_open", {"target_name": "gpufetch", "data": {"protocol": PROTOCOL}})
+        opening = {"target_name": "gpufetch", "data": {"protocol": PROTOCOL}}
+        self._send("comm_open", opening, deadline)
         hello: dict[str, Any] = self._receive(deadline)["content"]["data"]
         self._wire.is_at_rest = True
         if "error" in hello:
@@ -167,8 +188,16 @@ class Client:
         """Close the comm; may be called again."""
         self._finish()
 
-    def _send(self, kind: str, content: dict[str, Any]) -> None:
-        self._session.send(self._wire.shell, kind, {"comm_id": self._comm_id, **content})
+    def _send(self, kind: str, content: dict[str, Any], deadline: float) -> None:
+        import zmq
+
+        while not self._wire.send(kind, content):
+            is_ready = self._poll(self._wire.shell, zmq.POLLOUT, deadline)
+            if not is_ready or time.monotonic() >= deadline:
+                raise ServerSilentError(
+                    f"the server of {self._path} takes no messages: it may have other ports or "
+                    "other keys of CurveZMQ than the file says"
+                )
 
     def _load(self) -> dict[str, Any]:
         try:
@@ -205,17 +234,24 @@ class Client:
         if self._server is not None and is_alive(self._server) is False:
             raise self._gone()
 
-    def _receive(self, deadline: float) -> dict[str, Any]:
+    def _poll(self, socket: Any, event: int, deadline: float) -> bool:
+        """Wait until a socket is ready; False if it is not in time."""
         while True:
             if self._is_abandoned():
                 raise ValueError("this connection is closed: connect() again")
             self._check_open()
             left = deadline - time.monotonic()
-            if self._wire.iopub.poll(int(1000 * max(0.0, min(left, _CHECK_S)))):
-                break
+            if socket.poll(int(1000 * max(0.0, min(left, _CHECK_S))), event):
+                return True
             self._check_alive()
             if left <= 0:
-                raise ServerSilentError(f"the server of {self._path} does not answer")
+                return False
+
+    def _receive(self, deadline: float) -> dict[str, Any]:
+        import zmq
+
+        if not self._poll(self._wire.iopub, zmq.POLLIN, deadline):
+            raise ServerSilentError(f"the server of {self._path} does not answer")
         frames = self._wire.iopub.recv_multipart(copy=False)
         try:
             _, rest = self._session.feed_identities(frames, copy=False)
@@ -248,7 +284,8 @@ class Client:
         except ServerSilentError:
             if request["op"] != "subscribe" and request.get("at") != "step":
                 raise
-            self._reply(self._ask({"op": "list"}), time.monotonic() + _PROBE_S)
+            deadline = time.monotonic() + _PROBE_S
+            self._reply(self._ask({"op": "list"}, deadline), deadline)
         if request_id in self._ready:
             return self._ready.pop(request_id)
         raise NoStepError(
@@ -256,9 +293,9 @@ class Client:
             'server answers: wait longer (timeout=), or read live (at = "live")'
         )
 
-    def _ask(self, request: dict[str, Any]) -> int:
+    def _ask(self, request: dict[str, Any], deadline: float) -> int:
         self._last_id += 1
-        self._send("comm_msg", {"data": {**request, "id": self._last_id}})
+        self._send("comm_msg", {"data": {**request, "id": self._last_id}}, deadline)
         return self._last_id
 
     def request(self, requests: list[dict[str, Any]], timeout: float) -> Iterator[Reply]:
@@ -271,18 +308,19 @@ class Client:
         """
         self._ready.clear()
         self._wire.is_at_rest = False
-        ids = [self._ask(request) for request in requests[: self._under_way_max]]
+        deadline = time.monotonic() + timeout
+        ids = [self._ask(request, deadline) for request in requests[: self._under_way_max]]
         for done, request in enumerate(requests):
             deadline = time.monotonic() + timeout
             reply = self._reply_at(ids[done], request, timeout)
             while reply[0].get("error", {}).get("code") == "busy" and time.monotonic() < deadline:
                 time.sleep(_BUSY_PAUSE_S)
-                reply = self._reply(self._ask(request), deadline)
+                reply = self._reply(self._ask(request, deadline), deadline)
             if "error" in reply[0]:
                 self._wire.is_at_rest = True
                 raise_error(reply[0]["error"])
             if len(ids) < len(requests):
-                ids.append(self._ask(requests[len(ids)]))
+                ids.append(self._ask(requests[len(ids)], time.monotonic() + timeout))
             if done == len(requests) - 1:
                 self._wire.is_at_rest = True
             yield reply

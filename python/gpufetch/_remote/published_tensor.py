@@ -102,12 +102,29 @@ class PublishedTensor:
 
     def _read_messages(self, slices: Slices, generation: int, values: npt.NDArray[Any]) -> None:
         """Pull elements into `values`, which is in C order."""
-        done = self._session.hold(lambda: self._read_fragments(slices, generation, values))
+
+        def read() -> int | None:
+            return self._read_fragments(slices, generation, values)
+
+        for _ in range(_LOOKUPS_MAX):
+            done = self._session.hold(read)
+            if done is not None:
+                break
+        else:
+            raise self._always_anew()
         if done != values.nbytes:
             raise RuntimeError(f"{self.name}: {done} of {values.nbytes} bytes came: read it again")
 
-    def _read_fragments(self, slices: Slices, generation: int, values: npt.NDArray[Any]) -> int:
-        """Pull elements into `values` with the session held; how many bytes came."""
+    def _always_anew(self) -> RuntimeError:
+        return RuntimeError(f"{self.name} was published anew at each of {_LOOKUPS_MAX} reads of it")
+
+    def _read_fragments(
+        self, slices: Slices, generation: int, values: npt.NDArray[Any]
+    ) -> int | None:
+        """Pull elements into `values` with the session held; how many bytes came.
+
+        None where the server does not have the memory any more that the first of them are of.
+        """
         flat, shape = values.reshape(-1).view(np.uint8), values.shape
         most = self._session.connected().max_reply_nbytes
         request = self._request("read", slices, generation, fragment=0)
@@ -130,8 +147,15 @@ class PublishedTensor:
             flat[start : start + len(buffer)] = np.frombuffer(buffer, np.uint8)
             done += len(buffer)
 
+        # The server holds the memory that fragment 0 is of, whatever is published meanwhile.
+        request["publication"] = first["publication"]
         rest = [{**request, "fragment": index} for index in range(1, first["fragments"])]
-        self._session.requests(rest, take)
+        try:
+            self._session.requests(rest, take)
+        except ReplyError as error:
+            if error.code != "stale":
+                raise
+            return None
         return done
 
     def _check_unchanged(
@@ -208,7 +232,7 @@ class PublishedTensor:
                         f"{self._session.label} has started anew: look {self.name} up again"
                     )
             self._look_up()
-        raise RuntimeError(f"{self.name} was published anew at each of {_LOOKUPS_MAX} reads of it")
+        raise self._always_anew()
 
     def _look_up(self) -> None:
         """Find out of which generation the tensor is now; RuntimeError if it is another one."""

@@ -1,0 +1,99 @@
+#include "base/clock.h"
+#include "comm/registry.h"
+
+#include <stdlib.h>
+#include <string.h>
+
+void gpufi_holds_begin(gpufi_entry *entry, uint64_t client) {
+  gpufi_registry *registry = entry->registry;
+  gpufi_holds_end_of_client(registry, client);
+  gpufi_hold *hold = calloc(1, sizeof(*hold));
+  pthread_mutex_lock(&registry->lock);
+  /* Under one lock, so that whoever withdraws the entry either finds the hold or forbids it. */
+  if (hold && !entry->withdrawn) {
+    *hold = (gpufi_hold){registry->holds, client, entry, gpufi_clock_ns()};
+    registry->holds = hold;
+    entry->hold_count++;
+    hold = NULL;
+  }
+  pthread_mutex_unlock(&registry->lock);
+  free(hold);
+}
+
+gpufi_entry *gpufi_holds_find(gpufi_registry *registry, const gpufi_request *request) {
+  if (request->publication == 0 || request->at_step) { /* its stream may be gone */
+    return NULL;
+  }
+  for (gpufi_hold *hold = registry->holds; hold; hold = hold->next) {
+    if (hold->client == request->client && hold->entry->publication == request->publication &&
+        strcmp(hold->entry->name, request->name) == 0) {
+      hold->used_ns = gpufi_clock_ns();
+      return hold->entry;
+    }
+  }
+  return NULL;
+}
+
+/* Which holds are meant: those for which every member that is set holds. */
+typedef struct hold_filter {
+  uint64_t client;   /* 0 = any */
+  bool is_withdrawn; /* of entries that are */
+  int64_t before_ns; /* not used since; INT64_MAX = any */
+} hold_filter;
+
+/* Under the lock: take the holds that fit out of the list. */
+static gpufi_hold *take(gpufi_registry *registry, const hold_filter *filter) {
+  gpufi_hold *taken = NULL;
+  for (gpufi_hold **link = &registry->holds; *link;) {
+    gpufi_hold *hold = *link;
+    if ((filter->client == 0 || hold->client == filter->client) &&
+        (!filter->is_withdrawn || hold->entry->withdrawn) && hold->used_ns < filter->before_ns) {
+      *link = hold->next;
+      hold->next = taken;
+      taken = hold;
+    } else {
+      link = &hold->next;
+    }
+  }
+  return taken;
+}
+
+/* Without the lock: an owner's release may be called. */
+static void end(gpufi_hold *taken) {
+  while (taken) {
+    gpufi_hold *next = taken->next;
+    gpufi_entry_end_hold(taken->entry);
+    free(taken);
+    taken = next;
+  }
+}
+
+static void end_matching(gpufi_registry *registry, const hold_filter *filter) {
+  pthread_mutex_lock(&registry->lock);
+  gpufi_hold *taken = take(registry, filter);
+  pthread_mutex_unlock(&registry->lock);
+  end(taken);
+}
+
+void gpufi_holds_end_of_client(gpufi_registry *registry, uint64_t client) {
+  const hold_filter filter = {.client = client, .before_ns = INT64_MAX};
+  end_matching(registry, &filter);
+}
+
+void gpufi_holds_end_unused(gpufi_registry *registry) {
+  const hold_filter filter = {.before_ns = gpufi_clock_ns() - registry->hold_ns};
+  end_matching(registry, &filter);
+}
+
+void gpufi_holds_end_of_withdrawn(gpufi_registry *registry, const char *name) {
+  const hold_filter filter = {.is_withdrawn = true, .before_ns = INT64_MAX};
+  pthread_mutex_lock(&registry->lock);
+  for (gpufi_entry *entry = registry->entries; entry; entry = entry->next) {
+    if (!entry->published && (!name || strcmp(entry->name, name) == 0)) {
+      entry->withdrawn = true;
+    }
+  }
+  gpufi_hold *taken = take(registry, &filter);
+  pthread_mutex_unlock(&registry->lock);
+  end(taken);
+}
