@@ -309,23 +309,26 @@ hdf5_environments() {
 
 # --- JupyterLab ----------------------------------------------------------------------------------
 
-# JupyterLab has an environment of its own. Its page is opened by Chromium, which Debian has; where
-# Chromium cannot be installed, as on Ubuntu without snaps, the test of the page is skipped.
+# JupyterLab has an environment of its own; beside it lies an older ipykernel, for a kernel that finds it
+# first. The page is opened by Chromium, which Debian has; where Chromium cannot be installed, as on
+# Ubuntu without snaps, the tests of pages are skipped.
 jupyterlab_environment() {
   export GPUFETCH_JUPYTERLAB="$root/.venv-jupyterlab"
-  list=tests/jupyterlab/requirements.txt
-  want="$(checksum "$list") $("$python" -c 'import sys; print(sys.version)')"
+  list=tests/jupyterlab/requirements.txt older=tests/jupyterlab/ipykernel6.txt
+  want="$(checksum "$list" "$older") $("$python" -c 'import sys; print(sys.version)')"
   if [ "$(cat "$GPUFETCH_JUPYTERLAB/dev-stamp" 2>/dev/null)" != "$want" ]; then
     say "installing the packages of $list into .venv-jupyterlab"
     quietly venv-jupyterlab "$python" -m venv --clear "$GPUFETCH_JUPYTERLAB"
     quietly pip-jupyterlab "$GPUFETCH_JUPYTERLAB/bin/python" -m pip install --no-input --no-compile \
       -r "$list"
+    quietly pip-ipykernel6 "$GPUFETCH_JUPYTERLAB/bin/python" -m pip install --no-input --no-compile \
+      --no-deps --target "$GPUFETCH_JUPYTERLAB/ipykernel6" -r "$older"
     printf '%s\n' "$want" >"$GPUFETCH_JUPYTERLAB/dev-stamp"
   fi
   if { ! command -v chromium || ! command -v chromedriver; } >/dev/null && [ -r /etc/debian_version ] &&
     grep -q '^ID=debian' /etc/os-release; then
     say 'missing system packages, installing with apt-get: chromium chromium-driver'
-    with_apt install_chromium || say 'no Chromium: the test of the page is skipped'
+    with_apt install_chromium || say 'no Chromium: the tests of pages are skipped'
   fi
 }
 

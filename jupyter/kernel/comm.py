@@ -21,6 +21,7 @@ from typing import TYPE_CHECKING, Any
 
 from gpufetch import _core
 from gpufetch._published import published
+from gpufetch._subshells import handle_where_asked
 from gpufetch.jupyter.namespace import framework_of, is_device_tensor, problem_of, visible_variables
 
 if TYPE_CHECKING:
@@ -172,6 +173,7 @@ class CommTarget:
         for other in unused:
             other.close()
         if client != 0:
+            handle_where_asked(comm)
             comm.on_msg(lambda message: self._received(comm, client, message))
             comm.on_close(lambda message: self._closed(comm))
         comm.send(reply)

@@ -11,7 +11,7 @@
 // A window is [left, right, top, bottom] in fractions of the axes; panels share it.
 
 const IN_FLIGHT_MAX = 2;
-const BUSY_MS = 800; // without an answer, after which the kernel counts as busy
+const BUSY_MS = 700; // without an answer, after which the kernel counts as busy
 const SLOW = 16e3; // bytes a millisecond: where tiles come slower than that, they are encoded
 const SMALL_NBYTES = 4096; // answers that take as long as the line delays all
 const LARGE_NBYTES = 196608; // those that tell how many bytes come in a millisecond: plain tiles
@@ -230,7 +230,7 @@ export class Requests {
     this.line = new Line();
   }
 
-  /** Let these wait, and no others: { key, content, done(reply, buffers) }, the first one first. */
+  /** Let these wait, and no others, in order: { key, content, done(reply, buffers, sentAt) }. */
   want(wishes) {
     this.waiting = wishes;
     this.sendNext();
@@ -257,7 +257,7 @@ export class Requests {
     this.unanswered.delete(reply.id);
     const nbytes = (buffers ?? []).reduce((sum, { byteLength }) => sum + byteLength, 0);
     this.line.note(nbytes, this.now() - found.at - (reply.ms ?? 0), this.now());
-    found.wish.done(reply, buffers);
+    found.wish.done(reply, buffers, found.at);
     this.sendNext();
     return true;
   }
@@ -704,7 +704,12 @@ const STYLE = `
 .gpufetch-viewer figcaption, .gpufetch-viewer .gf-note {
   color: var(--jp-ui-font-color2, GrayText);
 }
-.gpufetch-viewer figcaption { overflow: hidden; white-space: nowrap; text-overflow: ellipsis; }
+.gpufetch-viewer figcaption {
+  margin-bottom: 3px;
+  overflow: hidden;
+  white-space: nowrap;
+  text-overflow: ellipsis;
+}
 .gpufetch-viewer canvas {
   display: block;
   width: 100%;
@@ -780,6 +785,8 @@ export function numberText(value) {
   return short !== 0 && Math.abs(short) < 1e-4 ? short.toExponential() : String(short);
 }
 
+const DASHES = [[], [6, 3], [2, 3]]; // of a profile's lines
+
 // --- Charts -------------------------------------------------------------------------------------
 
 /** The place of a value between two ends, on a scale; 0 to 1. */
@@ -815,8 +822,8 @@ function drawHistogram(context, { counts, range }, limits, ink) {
   }
 }
 
-/** Draw lines of values, one for each panel, with their extremes; NaN is a gap. */
-function drawProfile(context, lines, ink) {
+/** Draw lines of values, one for each panel, with names and extremes below; NaN is a gap. */
+function drawProfile(context, lines, names, ink) {
   const { width, height } = context.canvas;
   context.clearRect(0, 0, width, height);
   const finite = lines.flat().filter(Number.isFinite);
@@ -826,13 +833,13 @@ function drawProfile(context, lines, ink) {
   ];
   context.strokeStyle = context.fillStyle = ink;
   lines.forEach((values, number) => {
-    context.setLineDash([[], [6, 3], [2, 3]][number % 3]);
+    context.setLineDash(DASHES[number % DASHES.length]);
     context.beginPath();
     let isDown = false;
     values.forEach((value, i) => {
       const at = [
         (i / (values.length - 1)) * width,
-        height - 4 - ((value - low) / (high - low || 1)) * (height - 8),
+        height - 17 - ((value - low) / (high - low || 1)) * (height - 20),
       ];
       if (Number.isFinite(value)) isDown ? context.lineTo(...at) : context.moveTo(...at);
       isDown = Number.isFinite(value);
@@ -840,8 +847,25 @@ function drawProfile(context, lines, ink) {
     context.stroke();
   });
   context.font = "10px sans-serif";
-  context.fillText(numberText(high), 2, 10);
-  context.fillText(numberText(low), 2, height - 3);
+  context.fillText(`${numberText(low)} to ${numberText(high)}`, 2, height - 2);
+  if (lines.length > 1) drawNames(context, names);
+}
+
+/** Write the names of a profile's lines at the lower right, each behind a piece of its line. */
+function drawNames(context, names) {
+  const { width, height } = context.canvas;
+  let right = width - 2;
+  for (let number = names.length - 1; number >= 0; number--) {
+    right -= context.measureText(names[number]).width;
+    context.fillText(names[number], right, height - 2);
+    right -= 28;
+    context.setLineDash(DASHES[number % DASHES.length]);
+    context.beginPath();
+    context.moveTo(right, height - 5);
+    context.lineTo(right + 24, height - 5);
+    context.stroke();
+    right -= 10;
+  }
 }
 
 /** Draw the lowest and highest values of tiles of one axis, between the limits. */
@@ -1306,12 +1330,21 @@ class Output {
     if ((cached && cached.revision === revision) || this.failed.get(key) === revision) return [];
     const content = { op: "tile", panel: panel.number, index: this.state.index, levels, place };
     if (this.takesEncoded) content.encoded = true;
-    const done = (reply, buffers) => this.takeTile(key, panel, revision, reply, buffers);
+    const done = (reply, buffers, sentAt) => {
+      if (this.refused(key, reply)) return;
+      this.takeTile(key, panel, revision, reply, buffers);
+      this.tellTile(performance.now() - sentAt, buffers[0].byteLength);
+    };
     return [{ key, content, done }];
   }
 
+  /** Tell who measures how long a tile took from its request until it was here. */
+  tellTile(ms, nbytes) {
+    const detail = { ms, nbytes };
+    this.root.dispatchEvent(new CustomEvent("gpufetch:tile", { bubbles: true, detail }));
+  }
+
   takeTile(key, panel, revision, reply, buffers) {
-    if (this.refused(key, reply)) return;
     const isPicture = panel.info.kind === "colour";
     const bytes = this.tileBytes(panel, reply, buffers[0]);
     if (!bytes) return;
@@ -1605,19 +1638,26 @@ class Output {
 
   /** Draw the profile's line, and where the pointer is in the other panels. */
   drawMarks({ canvas, context, number }) {
-    context.lineWidth = Math.max(1, devicePixelRatio);
-    context.strokeStyle = "#ff40ff";
+    context.beginPath();
     if (this.state.profile && !this.isLine) {
       const [x0, y0, x1, y1] = this.state.profile;
-      context.beginPath();
       context.moveTo(...this.pixel(canvas, x0, y0));
       context.lineTo(...this.pixel(canvas, x1, y1));
-      context.stroke();
     }
     if (this.pointer && this.pointer.number !== number) {
       const [x, y] = this.pixel(canvas, ...this.pointer.at);
-      context.strokeRect(x, 0, 0, canvas.height);
-      if (!this.isLine) context.strokeRect(0, y, canvas.width, 0);
+      context.moveTo(x, 0);
+      context.lineTo(x, canvas.height);
+      if (!this.isLine) {
+        context.moveTo(0, y);
+        context.lineTo(canvas.width, y);
+      }
+    }
+    // White within black is seen on every colour.
+    for (const [colour, width] of [["#000", 3], ["#fff", 1]]) {
+      context.strokeStyle = colour;
+      context.lineWidth = width * Math.max(1, devicePixelRatio);
+      context.stroke();
     }
   }
 
@@ -1646,7 +1686,8 @@ class Output {
     this.sizeChart(this.profileChart, hasProfile);
     if (hasProfile) {
       const lines = this.panels.map((panel) => this.profileOf(panel));
-      drawProfile(this.profileChart.getContext("2d"), lines, this.ink());
+      const names = this.infos.map(({ name }, number) => name || `tensor ${number}`);
+      drawProfile(this.profileChart.getContext("2d"), lines, names, this.ink());
     }
   }
 

@@ -1,4 +1,4 @@
-"""A notebook in JupyterLab's page in Chromium, used as a person does: cells, completion, a zoom.
+"""A notebook in a page of JupyterLab or Notebook 7, used as a person does.
 
     notebook_page.py URL COUNT FOLDER
 
@@ -25,10 +25,8 @@ from typing import Any
 
 from page import Page
 from selenium.common.exceptions import TimeoutException
-from selenium.webdriver.common.action_chains import ActionChains
 from selenium.webdriver.common.by import By
 from selenium.webdriver.common.keys import Keys
-from selenium.webdriver.support.ui import WebDriverWait
 
 SIZE = (1300, 5200)  # all cells at once: JupyterLab detaches those that are not in view
 CELL = '.jp-Notebook .jp-Cell[data-windowed-list-index="{}"]'
@@ -56,6 +54,7 @@ class Notebook:
         self.page = page
         self.token = token
         self.folder = folder
+        self.own: list[str] = []  # messages of the application itself
 
     def wait_for_kernel(self) -> None:
         """Wait until the page is connected to its kernel, before which a cell is run in vain."""
@@ -66,6 +65,11 @@ class Notebook:
             return any(k["connections"] and k["execution_state"] == "idle" for k in kernels)
 
         self.page.until("its connection", is_connected)
+        self.own += self.page.messages()
+
+    def messages(self) -> list[str]:
+        """What the console has said since, but for what it says without us."""
+        return [message for message in self.page.messages() if message not in self.own]
 
     def cell(self, number: int) -> Any:
         return self.page.find(CELL.format(number))
@@ -74,7 +78,7 @@ class Notebook:
         self.page.click(f"{CELL.format(number)} .cm-content")
 
     def keys(self, *keys: str) -> None:
-        ActionChains(self.page.driver).send_keys(*keys).perform()
+        self.page.actions().send_keys(*keys).perform()
 
     def prompt(self, number: int) -> str:
         return str(self.page.find(f"{CELL.format(number)} .jp-InputPrompt").text)
@@ -88,11 +92,10 @@ class Notebook:
             if self.page.has(DIALOG):  # which asks for a kernel, before the notebook's has started
                 self.keys(Keys.ESCAPE)
             self.edit(number)
-            shift = ActionChains(self.page.driver).key_down(Keys.SHIFT)
+            shift = self.page.actions().key_down(Keys.SHIFT)
             shift.send_keys(Keys.ENTER).key_up(Keys.SHIFT).perform()
-            seen = WebDriverWait(self.page.driver, RUN_S)
             with contextlib.suppress(TimeoutException):
-                seen.until(lambda _: self.prompt(number) != before)
+                self.page.until("", lambda: self.prompt(number) != before, RUN_S)
             return self.prompt(number) != before
 
         self.page.until(f"cell {number} begins", has_begun)
@@ -117,13 +120,30 @@ class Notebook:
         self.keys(Keys.ESCAPE)
         return names
 
+    def save(self) -> None:
+        control = self.page.actions().key_down(Keys.CONTROL)
+        control.send_keys("s").key_up(Keys.CONTROL).perform()
+        self.page.until("it is saved", lambda: not self.page.has(".jp-mod-dirty"))
+
+    def choose_theme(self, name: str) -> None:
+        """Choose what pages look like when they are loaded next."""
+        url = urllib.parse.urlsplit(self.page.driver.current_url)
+        request = urllib.request.Request(
+            f"{url.scheme}://{url.netloc}/{THEMES}",
+            method="PUT",
+            data=json.dumps({"raw": json.dumps({"theme": name})}).encode(),
+            headers={"Authorization": f"token {self.token}", "Content-Type": "application/json"},
+        )
+        with urllib.request.urlopen(request, timeout=60):
+            pass
+
     def zoom(self, number: int) -> None:
         """Drag a rectangle over the middle of a cell's figure."""
         at = CELL.format(number)
         self.page.until("a figure", lambda: self.page.find(f"{at} {CANVAS}").size["width"] > 100)
         self.page.click(f"{at} .jupyter-widgets button:has(.fa-square-o)")
         canvas = self.page.find(f"{at} {CANVAS}")
-        drag = ActionChains(self.page.driver).move_to_element_with_offset(canvas, -40, -30)
+        drag = self.page.actions().move_to_element_with_offset(canvas, -40, -30)
         drag.click_and_hold().move_by_offset(30, 20).move_by_offset(30, 20).release().perform()
 
 
@@ -143,7 +163,7 @@ def use(notebook: Notebook, count: int) -> dict[str, Any]:
     colour = page.driver.execute_script(COLOUR, f"{CELL.format(count - 1)} {CANVAS}")
     notebook.cell(count - 1).screenshot(str(notebook.folder / "zoomed.png"))
     load_dark(notebook)
-    console = [entry["message"] for entry in page.driver.get_log("browser")]
+    console = notebook.messages()
     return {
         "outputs": outputs,
         "completed": completed,
@@ -156,31 +176,24 @@ def use(notebook: Notebook, count: int) -> dict[str, Any]:
 def load_dark(notebook: Notebook) -> None:
     """Save the notebook, load it again in the dark theme, and take its picture."""
     page = notebook.page
-    url = urllib.parse.urlsplit(page.driver.current_url)
-    control = ActionChains(page.driver).key_down(Keys.CONTROL)
-    control.send_keys("s").key_up(Keys.CONTROL).perform()
-    page.until("it is saved", lambda: not page.has(".jp-mod-dirty"))
-    root = f"{url.scheme}://{url.netloc}{url.path.partition('lab/')[0]}"
-    request = urllib.request.Request(
-        root + THEMES,
-        method="PUT",
-        data=json.dumps({"raw": json.dumps({"theme": "JupyterLab Dark"})}).encode(),
-        headers={"Authorization": f"token {notebook.token}", "Content-Type": "application/json"},
-    )
-    with urllib.request.urlopen(request, timeout=60):
-        pass
+    notebook.save()
+    notebook.choose_theme("JupyterLab Dark")
     page.driver.refresh()
     page.until("the dark theme", lambda: page.has('body[data-jp-theme-light="false"]'))
     page.until("its displays", lambda: page.has(".gpufetch-display svg"))
     page.driver.save_screenshot(str(notebook.folder / "dark.png"))
+    notebook.choose_theme("JupyterLab Light")
+
+
+def token_of(url: str) -> str:
+    return urllib.parse.parse_qs(urllib.parse.urlsplit(url).query)["token"][0]
 
 
 def main(url: str, count: str, folder: str) -> None:
     page = Page(url)
     page.driver.set_window_size(*SIZE)
     try:
-        token = urllib.parse.parse_qs(urllib.parse.urlsplit(url).query)["token"][0]
-        print(json.dumps(use(Notebook(page, Path(folder), token), int(count))))
+        print(json.dumps(use(Notebook(page, Path(folder), token_of(url)), int(count))))
     except Exception:
         page.driver.save_screenshot(str(Path(folder) / "failed.png"))
         raise

@@ -11,22 +11,25 @@ Runs in the environment of requirements.txt, which knows nothing of gpufetch.
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import shutil
 import sys
+import time
 from collections.abc import Callable
 from typing import Any
 
 from selenium import webdriver
-from selenium.common.exceptions import WebDriverException
+from selenium.common.exceptions import TimeoutException, WebDriverException
 from selenium.webdriver.chrome.service import Service
 from selenium.webdriver.common.action_chains import ActionChains
 from selenium.webdriver.common.by import By
 from selenium.webdriver.common.keys import Keys
-from selenium.webdriver.support.ui import WebDriverWait
 
 TIMEOUT_S = 90
+POLL_S = 0.05
+MOVE_MS = 30  # of the pointer, where Selenium takes 250
 KERNEL = "#jp-running-sessions .jp-mod-kernel .jp-RunningSessions-itemLabel"
 CONSOLE = ".jp-CodeConsole"
 ACCEPT = ".jp-Dialog-button.jp-mod-accept"
@@ -36,10 +39,13 @@ INPUT = f"{CONSOLE}-input .cm-content"
 class Page:
     """The page; every step is tried until it works or TIMEOUT_S is over."""
 
-    def __init__(self, url: str) -> None:
+    def __init__(self, url: str, *arguments: str) -> None:
+        """`arguments` are Chromium's."""
         options = webdriver.ChromeOptions()
         options.binary_location = shutil.which("chromium") or ""
         for argument in ("--headless=new", "--disable-dev-shm-usage", "--window-size=1400,900"):
+            options.add_argument(argument)
+        for argument in arguments:
             options.add_argument(argument)
         options.add_argument("--host-resolver-rules=MAP * ~NOTFOUND, EXCLUDE 127.0.0.1")
         options.set_capability("goog:loggingPrefs", {"browser": "SEVERE"})
@@ -48,12 +54,31 @@ class Page:
         self.driver = webdriver.Chrome(
             options=options, service=Service(shutil.which("chromedriver"))
         )
+        self.url = url
         self.driver.get(url)
 
-    def until(self, what: str, condition: Callable[[], Any]) -> Any:
-        """Wait until `condition` holds; elements come, go and have no size yet meanwhile."""
-        wait = WebDriverWait(self.driver, TIMEOUT_S, ignored_exceptions=[WebDriverException])
-        return wait.until(lambda _: condition(), f"not within {TIMEOUT_S} s: {what}")
+    def until(self, what: str, condition: Callable[[], Any], timeout_s: float = TIMEOUT_S) -> Any:
+        """Wait until `condition` holds; elements come, go and have no size yet meanwhile.
+
+        Asking takes the page's time, too: it has twice as long for itself.
+        """
+        end = time.monotonic() + timeout_s
+        while True:
+            began = time.monotonic()
+            with contextlib.suppress(WebDriverException):
+                if found := condition():
+                    return found
+            now = time.monotonic()
+            if now > end:
+                raise TimeoutException(f"not within {timeout_s} s: {what}")
+            time.sleep(max(POLL_S, 2 * (now - began)))
+
+    def messages(self) -> list[str]:
+        """What the console has said of errors since this was asked last."""
+        return [str(entry["message"]) for entry in self.driver.get_log("browser")]
+
+    def actions(self) -> ActionChains:
+        return ActionChains(self.driver, MOVE_MS)
 
     def find(self, selector: str) -> Any:
         return self.driver.find_element(By.CSS_SELECTOR, selector)
@@ -68,7 +93,7 @@ class Page:
         """Choose a command of an element's context menu."""
 
         def open_menu() -> bool:
-            ActionChains(self.driver).context_click(self.find(selector)).perform()
+            self.actions().context_click(self.find(selector)).perform()
             return self.has(f'.lm-Menu-item[data-command="{command}"]')
 
         self.until(f"the menu of {selector}", open_menu)
@@ -88,7 +113,7 @@ def use(page: Page, label: str, code: str, picture: str) -> dict[str, Any]:
     page.choose(KERNEL, "running:kernel-new-console")
     opened = page.text("serves the tensors")
     page.click(INPUT)
-    keys = ActionChains(page.driver).send_keys(code)
+    keys = page.actions().send_keys(code)
     keys.key_down(Keys.SHIFT).send_keys(Keys.ENTER).key_up(Keys.SHIFT).perform()
     answered = page.text("Tensors published")
     page.driver.save_screenshot(picture)

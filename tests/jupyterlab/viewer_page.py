@@ -1,29 +1,32 @@
-"""The viewer in JupyterLab's page in Chromium: it is looked at, zoomed, followed, loaded again.
+"""The viewer in a page of JupyterLab or Notebook 7, used as a person does.
 
-    viewer_page.py URL MODULE FOLDER KERNEL
+    viewer_page.py URL MODULE FOLDER KERNEL CONFIG
 
 URL opens the notebook of test_viewer_page.py; MODULE is the viewer's module. Prints a JSON object
 of what was seen in each step, by the step's name; `console` is what the browser's console has said
-of errors. FOLDER gets a screenshot of each step; KERNEL is the folder in which the
-kernel runs.
+of errors that it does not say of a notebook which was not used yet. FOLDER gets a screenshot of
+each step; KERNEL is the folder in which the kernel runs, and CONFIG that of Jupyter's settings.
 
 Runs in the environment of requirements.txt, which knows nothing of gpufetch.
 """
 
 from __future__ import annotations
 
+import base64
+import io
 import json
 import sys
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from notebook_page import CELL, Notebook
+import numpy as np
+from notebook_page import CELL, Notebook, token_of
 from page import Page
-from selenium.webdriver.common.action_chains import ActionChains
+from PIL import Image
+from selenium.webdriver.common.actions.action_builder import ActionBuilder
 from selenium.webdriver.common.actions.wheel_input import ScrollOrigin
 from selenium.webdriver.common.by import By
-from selenium.webdriver.common.keys import Keys
 
 SIZE = (1300, 2400)
 VIEWS = "{} .gf-view"
@@ -86,6 +89,24 @@ const [source, done] = arguments;
 """
 
 
+# Which renderer the viewers share, and whether the page has WebGL2.
+RENDERER = """
+const shared = globalThis[Symbol.for("gpufetch.viewer.renderer")];
+const gl = document.createElement("canvas").getContext("webgl2");
+return { renderer: shared.constructor.name, webgl2: Boolean(gl) };
+"""
+
+# Pixels and bytes of an image that is loaded; null before.
+IMAGE_SIZE = """
+const image = document.querySelector(arguments[0]);
+if (!image?.naturalWidth) return null;
+const nbytes = atob(image.src.split(",")[1]).length;
+return { width: image.naturalWidth, height: image.naturalHeight, nbytes };
+"""
+
+WIDGETS = "@jupyter-widgets/jupyterlab-manager"
+
+
 class ViewerPage(Notebook):
     """The notebook, and the viewers in its cells."""
 
@@ -98,6 +119,12 @@ class ViewerPage(Notebook):
         """Colours of each panel at five places."""
         places = ((0.5, 0.5), (0.3, 0.3), (0.7, 0.3), (0.3, 0.7), (0.7, 0.7))
         return [self.pixel(cell, panel, *place) for panel in range(count) for place in places]
+
+    def pictures(self, cell: int) -> list[str]:
+        """The cell's images as addresses of PNGs."""
+        script = "return [...document.querySelectorAll(arguments[0])].map((c) => c.toDataURL())"
+        found: list[str] = self.page.driver.execute_script(script, VIEWS.format(CELL.format(cell)))
+        return found
 
     def view(self, cell: int, panel: int = 0) -> Any:
         views = VIEWS.format(CELL.format(cell))
@@ -135,6 +162,12 @@ class ViewerPage(Notebook):
         self.page.driver.execute_script(scroll, self.view(cell, panel))
         self.page.until(f"panel {panel}", lambda: self.is_drawn(cell, panel))
 
+    def see_all(self, cell: int) -> None:
+        """Wait until the whole is shown, with all of its tiles."""
+        complete = f'{CELL.format(cell)} .gpufetch-viewer[data-missing="0"]'
+        self.says(cell, "note", "mean of 4 × 4")
+        self.page.until("the whole", lambda: self.page.has(complete))
+
     def point(self, cell: int, x: float, y: float, panel: int = 0) -> str:
         """Move the pointer to a fraction of a panel, and return what is said of the value."""
         self.hover(cell, x, y, panel)
@@ -144,7 +177,7 @@ class ViewerPage(Notebook):
         view = self.view(cell, panel)
         size = view.size
         offset = int((x - 0.5) * size["width"]), int((y - 0.5) * size["height"])
-        ActionChains(self.page.driver).move_to_element_with_offset(view, *offset).perform()
+        self.page.actions().move_to_element_with_offset(view, *offset).perform()
 
     def press(self, cell: int, *keys: str) -> None:
         view = self.view(cell)
@@ -156,7 +189,9 @@ class ViewerPage(Notebook):
 
     def leave(self) -> None:
         """Take the pointer off the viewers, which mark its place."""
-        ActionChains(self.page.driver).move_to_element(self.page.find("#jp-top-panel")).perform()
+        corner = ActionBuilder(self.page.driver)
+        corner.pointer_action.move_to_location(2, 2)
+        corner.perform()
         self.page.until("no pointer", lambda: not any(self.statuses()))
 
     def statuses(self) -> list[str]:
@@ -179,12 +214,13 @@ def zoom(page: ViewerPage, cell: int) -> dict[str, Any]:
     view = page.view(cell)
     page.page.driver.execute_script("arguments[0].focus()", view)
     for _ in range(16):
-        wheel = ActionChains(page.page.driver)
+        wheel = page.page.actions()
         wheel.scroll_from_origin(ScrollOrigin.from_element(view), 0, -120).perform()
     page.page.until("the elements", lambda: not page.text(cell, "note"))
     statuses = [page.point(cell, 0.5, 0.5), page.point(cell, 0.5, 0.5, 1)]
     page.leave()
     page.shoot("zoomed")
+    page.page.driver.execute_script("document.activeElement.blur()")
     return {"pixels": page.pixels(cell, 2), "statuses": statuses}
 
 
@@ -201,15 +237,32 @@ def use_tools(page: ViewerPage, cell: int) -> dict[str, Any]:
 
 
 def load_again(page: ViewerPage, cell: int) -> dict[str, Any]:
-    """The page is loaded again, and shows what it did."""
-    control = ActionChains(page.page.driver).key_down(Keys.CONTROL)
-    control.send_keys("s").key_up(Keys.CONTROL).perform()
-    page.page.until("it is saved", lambda: not page.page.has(".jp-mod-dirty"))
+    """The page is loaded again, in the dark theme, and shows what it did."""
+    page.save()
+    page.choose_theme("JupyterLab Dark")
     page.page.driver.refresh()
     page.page.until("the viewer", lambda: page.is_drawn(cell, 1))
     page.page.until("the elements", lambda: not page.text(cell, "note"))
+    page.choose_theme("JupyterLab Light")
+    seen = {"pixels": page.pixels(cell, 2)}
+    page.press(cell, "h", "p")
     page.shoot("reloaded")
-    return {"pixels": page.pixels(cell, 2)}
+    page.press(cell, "h", "p")
+    return seen
+
+
+def show_contrasts(page: ViewerPage, cell: int) -> dict[str, Any]:
+    """In forced colours, and where more contrast is wanted, the image has the same pixels."""
+    pixels = {}
+    for name, value in (("forced-colors", "active"), ("prefers-contrast", "more")):
+        features = {"features": [{"name": name, "value": value}]}
+        page.page.driver.execute_cdp_cmd("Emulation.setEmulatedMedia", features)
+        pixels[name] = page.pixels(cell, 2)
+        page.press(cell, "h", "p")
+        page.shoot(name)
+        page.press(cell, "h", "p")
+    page.page.driver.execute_cdp_cmd("Emulation.setEmulatedMedia", {"features": []})
+    return pixels
 
 
 def go_on_while_busy(page: ViewerPage, kernel: Path, viewer: int, cell: int) -> dict[str, Any]:
@@ -272,6 +325,72 @@ def show_many(page: ViewerPage, cell: int) -> dict[str, Any]:
     return {"colours": colours}
 
 
+def show_plain(page: ViewerPage, cell: int, config: Path) -> dict[str, Any]:
+    """The notebook in a browser without WebGL2, and then in a page without widgets."""
+    page.see(cell, 0)
+    page.press(cell, "0")
+    page.see_all(cell)
+    page.save()
+    with_webgl = page.pictures(cell)
+    other = Page(page.page.url, "--disable-3d-apis")
+    other.driver.set_window_size(*SIZE)
+    other.driver.set_script_timeout(60)
+    plain = ViewerPage(other, page.folder, page.token)
+    try:
+        other.until("the viewer", lambda: plain.is_drawn(cell, 1))
+        plain.see_all(cell)
+        seen = {"different": different(with_webgl, plain.pictures(cell))}
+        seen |= other.driver.execute_script(RENDERER)
+        plain.shoot("plain")
+        seen |= {"messages": other.messages()} | use_plain(plain, cell)
+        return seen | without_widgets(plain, cell, config)
+    except Exception:
+        plain.shoot("failed-plain")
+        raise
+    finally:
+        other.driver.quit()
+
+
+def different(some: list[str], others: list[str]) -> list[list[int]]:
+    """How many bytes of pictures differ by more than a level, and how many there are."""
+    counts = []
+    for pair in zip(some, others, strict=True):
+        one, other = (
+            np.asarray(Image.open(io.BytesIO(base64.b64decode(url.partition(",")[2]))), np.int16)
+            for url in pair
+        )
+        counts.append([int(np.count_nonzero(np.abs(one - other) > 1)), one.size])
+    return counts
+
+
+def use_plain(page: ViewerPage, cell: int) -> dict[str, Any]:
+    """Zooming, and the exact value, where the CPU draws."""
+    page.press(cell, "1")
+    page.page.until("the elements", lambda: not page.text(cell, "note"))
+    page.press(cell, "0")
+    page.see_all(cell)
+    seen = {"status": page.point(cell, 0.4, 0.6), "pixels": page.pixels(cell, 2)}
+    page.leave()
+    return seen
+
+
+def without_widgets(page: ViewerPage, cell: int, config: Path) -> dict[str, Any]:
+    """Pages that have no widgets show the picture."""
+    settings = config / "labconfig" / "page_config.json"
+    settings.parent.mkdir(exist_ok=True)
+    settings.write_text(json.dumps({"disabledExtensions": {WIDGETS: True}}))
+    try:
+        page.page.driver.refresh()
+        image = f"{CELL.format(cell)} .jp-OutputArea img"
+        size = page.page.until(
+            "the picture", lambda: page.page.driver.execute_script(IMAGE_SIZE, image)
+        )
+        page.shoot("without-widgets")
+        return {"picture": size}
+    finally:
+        settings.unlink()
+
+
 def restart(page: ViewerPage, cell: int) -> dict[str, Any]:
     page.page.click('button[data-command="notebook:restart-kernel"], [title*="Restart the kernel"]')
     page.page.click(".jp-Dialog-button.jp-mod-accept")
@@ -280,12 +399,13 @@ def restart(page: ViewerPage, cell: int) -> dict[str, Any]:
     return {"alert": says}
 
 
-def use(page: ViewerPage, module: str, kernel: Path) -> dict[str, Any]:
+def use(page: ViewerPage, module: str, kernel: Path, config: Path) -> dict[str, Any]:
     page.page.until("the notebook", lambda: page.page.has(CELL.format(9)))
     page.wait_for_kernel()
     page.run(0)
     seen: dict[str, Any] = {"whole": look(page, 1), "zoomed": zoom(page, 1)}
     seen["state"] = page.run(2)
+    seen["contrasts"] = show_contrasts(page, 1)
     seen["tools"] = use_tools(page, 1)
     seen["reloaded"] = load_again(page, 1)
     seen["busy"] = go_on_while_busy(page, kernel, 1, 3)
@@ -293,18 +413,19 @@ def use(page: ViewerPage, module: str, kernel: Path) -> dict[str, Any]:
     seen["kinds"] = show_kinds(page, 7)
     seen["many"] = show_many(page, 8)
     seen["renderers"] = page.page.driver.execute_async_script(COMPARE, module)
-    seen["console"] = [entry["message"] for entry in page.page.driver.get_log("browser")]
+    seen["plain"] = show_plain(page, 1, config)
+    seen["console"] = page.messages()
     seen["restarted"] = restart(page, 1)
     return seen
 
 
-def main(url: str, module: str, folder: str, kernel: str) -> None:
+def main(url: str, module: str, folder: str, kernel: str, config: str) -> None:
     page = Page(url)
     page.driver.set_window_size(*SIZE)
     page.driver.set_script_timeout(60)
     try:
-        viewer = ViewerPage(page, Path(folder), "")
-        print(json.dumps(use(viewer, Path(module).read_text(), Path(kernel))))
+        viewer = ViewerPage(page, Path(folder), token_of(url))
+        print(json.dumps(use(viewer, Path(module).read_text(), Path(kernel), Path(config))))
     except Exception:
         page.driver.save_screenshot(str(Path(folder) / "viewer-failed.png"))
         raise

@@ -165,9 +165,7 @@ def test_comms_are_served_from_the_main_thread_and_a_subshell(channels: Any, sub
 
 def test_a_subshell_answers_while_a_cell_runs(channels: Any, subshell: str) -> None:
     client = Client(channels, "busy")
-    client.open(
-        subshell=subshell
-    )  # ipykernel 7.4 handles a comm on the thread that handled it last
+    client.open()
     cell = "running = True\nwhile running:\n    time.sleep(0.01)\n"
     message_id = channels.execute(cell)
     reply, buffers = client.ask({"op": "read", "name": "d_field"}, subshell)
@@ -184,6 +182,43 @@ def test_a_subshell_answers_while_a_cell_runs(channels: Any, subshell: str) -> N
         ended[reply["parent_header"]["msg_id"]] = reply["content"]["status"]
     assert set(ended.values()) == {"ok"}
     client.close()
+
+
+def test_a_viewer_answers_beside_the_cell_that_refreshes_it(channels: Any, subshell: str) -> None:
+    """Also if it was not asked before the cell began."""
+    pytest.importorskip("anywidget")
+    comm_id = run(channels, "viewer = gf.view(d_field); print(viewer.comm.comm_id)").strip()
+    cell = "running = True\nwhile running:\n    viewer.refresh()\n    time.sleep(0.01)\n"
+    running = channels.execute(cell)
+    request = {"id": "1", "op": "tile", "panel": 0, "index": [1], "levels": [0, 0], "place": [0, 0]}
+    data = {"comm_id": comm_id, "data": {"method": "custom", "content": request}}
+    for _ in range(3):
+        sent = send_aside(channels, subshell, "comm_msg", data)
+        (reply,) = [one for one in until_idle(channels, sent) if one["msg_type"] == "comm_msg"]
+        values = np.frombuffer(bytes(reply["buffers"][0]), np.float32)
+        assert np.array_equal(values.reshape(SHAPE[1:]), FIELD[1])
+    send_aside(channels, subshell, "execute_request", {"code": "running = False", "silent": True})
+    until_idle(channels, running)
+    kept = run(channels, "print(len(getattr(viewer.comm, '_reply_subshell_ids', ())))")
+    assert int(kept) <= 1
+
+
+def send_aside(channels: Any, subshell: str, kind: str, content: dict[str, Any]) -> str:
+    """Send a message to a subshell, and return its id."""
+    message = channels.session.msg(kind, content)
+    message["header"]["subshell_id"] = subshell
+    channels.shell_channel.send(message)
+    return str(message["header"]["msg_id"])
+
+
+def until_idle(channels: Any, sent: str) -> list[Any]:
+    """The messages that belong to one that was sent, until it has been handled."""
+    answers: list[Any] = []
+    while not answers or answers[-1]["content"].get("execution_state") != "idle":
+        answer = channels.get_iopub_msg(timeout=TIMEOUT_S)
+        if answer["parent_header"].get("msg_id") == sent:
+            answers.append(answer)
+    return answers
 
 
 def run(channels: Any, code: str) -> str:

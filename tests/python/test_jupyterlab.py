@@ -1,27 +1,19 @@
 """JupyterLab, unchanged, lists a C simulation that serves and opens a console on it.
 
-The suite by which Jupyter tests kernels passes on it too.
-
-`./dev test --jupyterlab` makes an environment with JupyterLab and names it in GPUFETCH_JUPYTERLAB;
-without that, the JupyterLab of this Python is used.
+The suite by which Jupyter tests kernels passes on it too. jupyter_pages.py says which JupyterLab.
 """
 
 from __future__ import annotations
 
 import asyncio
-import contextlib
-import importlib.util
 import itertools
 import json
 import os
 import shutil
-import socket
 import struct
 import subprocess
-import sys
-import urllib.request
 import uuid
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -31,6 +23,16 @@ import pytest
 
 pytest.importorskip("jupyter_client")
 
+from jupyter_pages import (
+    PROGRAMS,
+    TIMEOUT_S,
+    TOKEN,
+    Lab,
+    jupyters,
+    needs_browser,
+    python_with_jupyterlab,
+    started_lab,
+)
 from serving import eventually, needs_server, simulation
 from test_gray_scott import find_program
 from tornado.httpclient import HTTPRequest
@@ -40,49 +42,15 @@ import gpufetch as gf
 
 pytestmark = needs_server
 
-PAGE = Path(__file__).resolve().parents[1] / "jupyterlab" / "page.py"
-SUITE = PAGE.with_name("kernel_suite.py")
-SPECIFICATION = PAGE.parents[2] / "examples" / "kernels" / "gray_scott"
-TIMEOUT_S = 120
-TOKEN = "a-token-for-this-test"
-
-
-def python_with_jupyterlab() -> str:
-    """The interpreter of an environment that has JupyterLab."""
-    if named := os.environ.get("GPUFETCH_JUPYTERLAB"):
-        found = Path(named, "bin", "python")
-        assert found.exists(), f"GPUFETCH_JUPYTERLAB={named} is no environment"
-        return str(found)
-    if importlib.util.find_spec("jupyterlab") is None:
-        pytest.skip("no JupyterLab: made and run by ./dev test --jupyterlab")
-    return sys.executable
-
-
-def free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
+SUITE = PROGRAMS / "kernel_suite.py"
+SPECIFICATION = PROGRAMS.parents[1] / "examples" / "kernels" / "gray_scott"
 
 
 @dataclass
-class Lab:
-    """A running JupyterLab, and the simulation that it lists, if there is one."""
+class SimulationLab(Lab):
+    """JupyterLab beside a simulation, which it lists."""
 
-    url: str
-    simulation: subprocess.Popen[str] | None
-    folder: Path
-
-    def ask(self, path: str, method: str = "GET", body: Any = None) -> Any:
-        """Return the answer of its REST interface; None for one without content."""
-        request = urllib.request.Request(
-            f"{self.url}api/{path}",
-            method=method,
-            data=None if body is None else json.dumps(body).encode(),
-            headers={"Authorization": f"token {TOKEN}"},
-        )
-        with urllib.request.urlopen(request, timeout=TIMEOUT_S) as reply:
-            text = reply.read()
-        return json.loads(text) if text else None
+    simulation: subprocess.Popen[str]
 
     def kernel_ids(self) -> list[str]:
         """Return the kernels that it lists by the simulation's name."""
@@ -97,57 +65,19 @@ class Lab:
     def assert_simulation_goes_on(self) -> None:
         before = self.step()
         eventually(lambda: self.step() > before, TIMEOUT_S)
-        assert self.simulation is not None and self.simulation.poll() is None
+        assert self.simulation.poll() is None
 
 
 @pytest.fixture
-def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """Return the folder that holds all of Jupyter's, for every process of a test."""
-    for name in ("runtime", "data", "config"):
-        monkeypatch.setenv(f"JUPYTER_{name.upper()}_DIR", str(tmp_path / name))
-    monkeypatch.setenv("HOME", str(tmp_path))
-    return tmp_path
+def folder(tmp_path: Path) -> Iterator[Path]:
+    with jupyters(tmp_path):
+        yield tmp_path
 
 
 @pytest.fixture
-def running_simulation(folder: Path) -> Iterator[subprocess.Popen[str]]:
-    with simulation(find_program(), folder) as (started, _):
-        yield started
-
-
-@contextlib.contextmanager
-def started_lab(folder: Path, running: subprocess.Popen[str] | None) -> Iterator[Lab]:
-    """JupyterLab, started as docs/serving.md says; perhaps beside a simulation."""
-    kept = {name: value for name, value in os.environ.items() if not name.startswith("PYTHON")}
-    command = [python_with_jupyterlab(), "-m", "jupyterlab", "--no-browser", "--allow-root"]
-    command += ["--ServerApp.allow_external_kernels=True", f"--IdentityProvider.token={TOKEN}"]
-    command += ["--ip=127.0.0.1", f"--port={free_port()}", f"--ServerApp.root_dir={folder}"]
-    with (folder / "lab.log").open("w") as log:
-        started = subprocess.Popen(command, stdout=log, stderr=log, env=kept, cwd=folder)
-    lab = Lab("", running, folder)
-
-    def is_up() -> bool:
-        """Whether it listens: it writes the file before that."""
-        assert started.poll() is None, (folder / "lab.log").read_text()
-        for file in folder.glob("runtime/jpserver-*.json"):
-            with contextlib.suppress(OSError, ValueError):
-                lab.url = json.loads(file.read_text())["url"]
-                lab.ask("status")
-                return True
-        return False
-
-    try:
-        eventually(is_up, TIMEOUT_S)
-        yield lab
-    finally:
-        started.kill()
-        started.wait()
-
-
-@pytest.fixture
-def lab(folder: Path, running_simulation: subprocess.Popen[str]) -> Iterator[Lab]:
-    with started_lab(folder, running_simulation) as lab:
-        yield lab
+def lab(folder: Path) -> Iterator[SimulationLab]:
+    with simulation(find_program(), folder) as (running, _), started_lab(folder) as lab:
+        yield SimulationLab(lab.url, lab.folder, running)
 
 
 # --- The web socket that its page uses ---
@@ -194,7 +124,7 @@ class Channels:
             self.received.append(unpacked(frame))
 
 
-async def use_channels(lab: Lab, kernel_id: str) -> None:
+async def use_channels(lab: SimulationLab, kernel_id: str) -> None:
     """Do what a console does, and what a viewer in the page would do."""
     url = f"{lab.url.replace('http', 'ws')}api/kernels/{kernel_id}/channels"
     headers = {"Authorization": f"token {TOKEN}"}
@@ -227,7 +157,7 @@ async def use_channels(lab: Lab, kernel_id: str) -> None:
 
 
 def test_a_console_of_jupyterlab_reaches_the_simulation_and_its_end_is_not_the_simulations(
-    lab: Lab,
+    lab: SimulationLab,
 ) -> None:
     (kernel_id,) = lab.kernel_ids()
     console = {"path": "console", "type": "console", "name": "", "kernel": {"id": kernel_id}}
@@ -240,7 +170,7 @@ def test_a_console_of_jupyterlab_reaches_the_simulation_and_its_end_is_not_the_s
     lab.assert_simulation_goes_on()
 
 
-def test_a_simulation_that_ends_leaves_jupyterlabs_list(lab: Lab) -> None:
+def test_a_simulation_that_ends_leaves_jupyterlabs_list(lab: SimulationLab) -> None:
     assert len(lab.kernel_ids()) == 1
     with gf.serve("gs", jupyterlab=True):
         assert {"gpufetch-gs", "gpufetch-gs-2"} == {found["name"] for found in lab.ask("kernels")}
@@ -270,118 +200,12 @@ def test_jupyter_kernel_tests_suite_passes_on_the_sample_kernel_specification(
     assert len(passed) == 6, done.stderr
 
 
-# A notebook: the last cell but two makes a figure that is zoomed, of which the last one tells; in
-# the one between, a name is completed.
-CELLS = (
-    """%load_ext gpufetch
-import warnings
-import numpy as np
-import matplotlib.pyplot as plt
-import gpufetch as gf
-values = np.arange(4_000_000, dtype=np.float32).reshape(2000, 2000)
-values[:100, :100] = np.nan
-state = {"w": gf.to_device(values)}
-bias = gf.to_device(np.zeros(512, np.float32))""",
-    "%gpufetch",
-    "state['w']",
-    """x_host = %gpufetch state["w"][::2]
-x_host""",
-    """%matplotlib inline
-figure, (left, right) = plt.subplots(1, 2, figsize=(8, 3), layout="constrained")
-gf.plot.imshow(state["w"], ax=left)
-gf.plot.hist(state["w"], ax=right)
-plt.show()""",
-    """%matplotlib ipympl
-figure, axes = plt.subplots()
-image = gf.plot.imshow(state["w"], ax=axes)
-figure.canvas.toolbar_visible = True
-plt.show()""",
-    "",
-    """import json
-view = [*axes.get_xlim(), *axes.get_ylim()]
-print("whole" if image.note else "zoomed", image.get_array().shape[0], json.dumps(view))""",
-)
-
-
-def notebook_in(folder: Path, codes: Sequence[str]) -> str:
-    """A notebook of code cells, and a kernel for it that is this Python's; the notebook's name."""
-    kernel = folder / "data" / "kernels" / "of-this-test"
-    kernel.mkdir(parents=True)
-    command = [sys.executable, "-m", "ipykernel_launcher", "-f", "{connection_file}"]
-    search = os.environ.get("PYTHONPATH", "")
-    environment = {"PYTHONPATH": search, "GPUFETCH_BACKEND": "host"}
-    facts = {"argv": command, "display_name": "this", "language": "python", "env": environment}
-    (kernel / "kernel.json").write_text(json.dumps(facts))
-    cells = [
-        {"cell_type": "code", "id": f"c{i}", "source": source, "metadata": {}, "outputs": []}
-        for i, source in enumerate(codes)
-    ]
-    for cell in cells:
-        cell["execution_count"] = None
-    metadata = {"kernelspec": {"name": "of-this-test", "display_name": "this"}}
-    notebook = {"cells": cells, "metadata": metadata, "nbformat": 4, "nbformat_minor": 5}
-    (folder / "test.ipynb").write_text(json.dumps(notebook))
-    return "test.ipynb"
-
-
-def test_displays_completion_and_plots_work_in_a_notebooks_page(lab: Lab) -> None:
-    if not shutil.which("chromium") or not shutil.which("chromedriver"):
-        pytest.skip("no chromium with its chromedriver")
-    for module in ("ipykernel", "ipympl"):
-        pytest.importorskip(module)
-    from matplotlib import colormaps  # of the extra that ipympl needs
-
-    name = notebook_in(lab.folder, CELLS)
-    pictures = Path(os.environ.get("GPUFETCH_TEST_PICTURES", lab.folder / "pictures"))
-    pictures.mkdir(exist_ok=True)
-    done = subprocess.run(
-        [
-            python_with_jupyterlab(),
-            PAGE.with_name("notebook_page.py"),
-            f"{lab.url}lab/tree/{name}?token={TOKEN}",
-            str(len(CELLS) - 2),
-            pictures,
-        ],
-        capture_output=True,
-        text=True,
-        timeout=600,
-        check=False,
-    )
-    assert done.returncode == 0, f"{done.stderr}\n{(lab.folder / 'lab.log').read_text()}"
-    seen = json.loads(done.stdout)
-    assert seen["console"] == []
-    _, listed, shown, view, *_ = seen["outputs"]
-    assert "state['w'] gpufetch (2000, 2000) float32 15.3 MiB" in listed
-    assert "2 device tensors, 15.3 MiB; nothing was copied" in listed
-    assert "DeviceArray" in shown and "NaN 10,000" in shown and "layout C order" in shown
-    assert "LazyArray" in view and "shape (1000, 2000)" in view
-    assert seen["completed"] == ["state", "state['w']"]
-    _, rows, view = seen["zoomed"].split(maxsplit=2)
-    left, right, bottom, top = json.loads(view)
-    assert int(rows) < 600 and 0 < left < right < 2000 and 0 < top < bottom < 2000
-    place = ((top + bottom) / 2 * 2000 + (left + right) / 2) / 4_000_000
-    expected = colormaps["viridis"](place, bytes=True)
-    np.testing.assert_allclose(seen["colour"], expected, atol=6)
-    for number in (*range(len(CELLS) - 2), "zoomed", "dark", "completion"):
-        picture = f"cell-{number}.png" if isinstance(number, int) else f"{number}.png"
-        assert (pictures / picture).stat().st_size > 2000
-
-
-def test_the_page_opens_a_console_on_the_simulation_and_shuts_it_down(lab: Lab) -> None:
-    if not shutil.which("chromium") or not shutil.which("chromedriver"):
-        pytest.skip("no chromium with its chromedriver")
+def test_the_page_opens_a_console_on_the_simulation_and_shuts_it_down(lab: SimulationLab) -> None:
+    needs_browser()
     assert len(lab.kernel_ids()) == 1
     picture = lab.folder / "page.png"
     url = f"{lab.url}lab?token={TOKEN}"
-    done = subprocess.run(
-        [python_with_jupyterlab(), PAGE, url, "gpufetch-gs", "u.mean()", picture],
-        capture_output=True,
-        text=True,
-        timeout=600,
-        check=False,
-    )
-    assert done.returncode == 0, f"{done.stderr}\n{(lab.folder / 'lab.log').read_text()}"
-    seen = json.loads(done.stdout)
+    seen = lab.use("page.py", url, "gpufetch-gs", "u.mean()", picture)
     assert "serves the tensors of 'gs'" in seen["opened"]
     answer = seen["answered"].removeprefix(seen["opened"].split("[")[0])
     assert "u.mean()" in answer and "It runs no code" in answer

@@ -1,16 +1,12 @@
-"""The viewer in the page of a real JupyterLab, in Chromium: what it draws, says and remembers.
+"""The viewer in pages of JupyterLab and Notebook 7: what it draws, says and remembers.
 
-`./dev test --jupyterlab` makes the environment; see test_jupyterlab.py.
+jupyter_pages.py says which JupyterLab.
 """
 
 from __future__ import annotations
 
-import json
 import os
 import re
-import shutil
-import subprocess
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -20,16 +16,16 @@ import pytest
 pytest.importorskip("jupyter_client")
 pytest.importorskip("anywidget")
 
-from serving import needs_server
-from test_jupyterlab import (
-    PAGE,
-    TOKEN,
+from jupyter_pages import (
+    APPLICATIONS,
+    ENVIRONMENT,
     Lab,
-    folder,  # noqa: F401  (a fixture)
+    add_kernel,
     notebook_in,
-    python_with_jupyterlab,
-    started_lab,
+    notebook_lab,  # noqa: F401  (a fixture)
+    pictures_of,
 )
+from serving import needs_server
 
 import gpufetch as gf
 from gpufetch._display.palettes import NAN_COLOUR, PALETTES
@@ -78,6 +74,18 @@ display(gf.view(gf.to_device(spike)), gf.view(gf.to_device(picture)))""",
     "",
 )
 
+OLDER_CELLS = (
+    f"""import os, time
+import ipykernel
+import numpy as np
+import gpufetch as gf
+assert ipykernel.__version__.startswith("6.")
+values = np.arange({ROWS * COLUMNS}, dtype=np.float32).reshape({ROWS}, {COLUMNS})""",
+    f"gf.view(gf.to_device(values), vmin=0, vmax={ROWS * COLUMNS})",
+    """while not os.path.exists("go-on"):
+    time.sleep(0.01)""",
+)
+
 
 def colour(number: float, least: float = 0, most: float = ROWS * COLUMNS) -> list[int]:
     """What viridis has for a value."""
@@ -96,21 +104,18 @@ def close(found: list[int], expected: list[int], levels: int = 1) -> bool:
     return bool(np.abs(np.array(found) - np.array(expected)).max() <= levels)
 
 
-@pytest.fixture
-def lab(folder: Path) -> Iterator[Lab]:  # noqa: F811
-    with started_lab(folder, None) as lab:
-        yield lab
-
-
-def test_the_viewer_shows_zooms_follows_and_survives_in_a_notebooks_page(lab: Lab) -> None:
-    if not shutil.which("chromium") or not shutil.which("chromedriver"):
-        pytest.skip("no chromium with its chromedriver")
-    seen = use_page(lab)
+@pytest.mark.parametrize("application", APPLICATIONS)
+def test_the_viewer_shows_zooms_follows_and_survives_in_a_notebooks_page(
+    application: str,
+    notebook_lab: Lab,  # noqa: F811
+) -> None:
+    seen = seen_in(application, notebook_lab)
     assert seen["console"] == []
     check_whole(seen["whole"])
     window = check_zoomed(seen["zoomed"], seen["state"])
     assert seen["tools"]["histogram"].startswith("histogram from 800 to")
-    assert seen["reloaded"]["pixels"] == seen["zoomed"]["pixels"], window
+    for pixels in (seen["reloaded"]["pixels"], *seen["contrasts"].values()):
+        assert pixels == seen["zoomed"]["pixels"], window
     assert seen["busy"] == {"was_running": True}
     assert close(seen["followed"]["before"], colour(0, 0, 1))
     assert close(seen["followed"]["after"], colour(1, 0, 1))
@@ -118,26 +123,38 @@ def test_the_viewer_shows_zooms_follows_and_survives_in_a_notebooks_page(lab: La
     for number, found in enumerate(seen["many"]["colours"]):
         assert close(found, colour(number, 0, 19)), number
     check_renderers(seen["renderers"])
+    check_plain(seen["plain"], seen["whole"])
     assert "run the cell again" in seen["restarted"]["alert"]
 
 
-def use_page(lab: Lab) -> dict[str, Any]:
+def test_without_subshells_the_viewer_says_that_the_kernel_is_busy_and_goes_on_after(
+    notebook_lab: Lab,  # noqa: F811
+) -> None:
+    older = Path(os.environ.get(ENVIRONMENT, ""), "ipykernel6")
+    if not older.is_dir():
+        pytest.skip("no older ipykernel: laid aside and used by ./dev test --jupyterlab")
+    add_kernel(notebook_lab.folder, "ipykernel6", older)
+    path = notebook_in(notebook_lab.folder / "busy", OLDER_CELLS, "ipykernel6")
+    name = f"{path.parent.name}/{path.name}"
+    with notebook_lab.session(name, "ipykernel6"):
+        url = notebook_lab.page("lab", name)
+        pictures = pictures_of(notebook_lab.folder)
+        seen = notebook_lab.use("busy_page.py", url, pictures, path.parent)
+    assert 500 < seen["said"] <= 1000 + 2 * seen["lag"] and seen["prompt"] == "[*]:"
+    _, (row, column), value = pointed(seen["status"])
+    assert float(value) == row * COLUMNS + column and abs(row - ROWS / 2) < 8
+    assert close(seen["pixel"], colour(ROWS / 2 * COLUMNS), 2)
+
+
+def seen_in(application: str, lab: Lab) -> Any:
     """What the page's program has seen."""
-    name = notebook_in(lab.folder, CELLS)
-    pictures = Path(os.environ.get("GPUFETCH_TEST_PICTURES", lab.folder / "pictures"))
+    path = notebook_in(lab.folder / f"{application}-viewer", CELLS)
+    name = f"{path.parent.name}/{path.name}"
+    pictures = pictures_of(lab.folder) / application
     pictures.mkdir(exist_ok=True)
-    url = f"{lab.url}lab/tree/{name}?token={TOKEN}"
-    program = PAGE.with_name("viewer_page.py")
-    done = subprocess.run(
-        [python_with_jupyterlab(), program, url, MODULE, pictures, lab.folder],
-        capture_output=True,
-        text=True,
-        timeout=900,
-        check=False,
-    )
-    assert done.returncode == 0, f"{done.stderr}\n{(lab.folder / 'lab.log').read_text()}"
-    seen: dict[str, Any] = json.loads(done.stdout)
-    return seen
+    with lab.session(name):
+        url = lab.page(application, name)
+        return lab.use("viewer_page.py", url, MODULE, pictures, path.parent, lab.folder / "config")
 
 
 def check_whole(seen: dict[str, Any]) -> None:
@@ -182,3 +199,17 @@ def check_renderers(seen: dict[str, Any]) -> None:
     assert len(seen["results"]) == 9
     for case, (different, count) in seen["results"].items():
         assert different < count / 500, case
+
+
+def check_plain(seen: dict[str, Any], whole: dict[str, Any]) -> None:
+    """Without WebGL2 the CPU draws the same; without widgets there is a picture."""
+    assert seen["renderer"] == "Canvas2dRenderer" and not seen["webgl2"]
+    assert len(seen["different"]) == 2
+    for different, count in seen["different"]:
+        assert different < count / 500 and count > 100_000
+    for pixels, expected in zip(seen["pixels"], whole["pixels"], strict=True):
+        assert close(pixels, expected, 2)
+    name, (row, column), value = pointed(seen["status"])
+    assert name == "u" and float(value) == row * COLUMNS + column
+    picture = seen["picture"]
+    assert picture["width"] >= 160 and picture["height"] >= 80 and picture["nbytes"] <= 100_000

@@ -1,18 +1,13 @@
 """The viewer over a slow line: its tiles travel encoded, and are decoded in the page to their bits.
 
-`./dev test --jupyterlab` makes the environment; see test_jupyterlab.py.
+jupyter_pages.py says which JupyterLab.
 """
 
 from __future__ import annotations
 
-import json
 import os
-import shutil
-import subprocess
 import sys
 import urllib.parse
-from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -20,26 +15,24 @@ import pytest
 pytest.importorskip("jupyter_client")
 pytest.importorskip("anywidget")
 
-from serving import needs_server
-from test_jupyterlab import (
-    PAGE,
-    TOKEN,
+from jupyter_pages import (
+    PROGRAMS,
     Lab,
-    folder,  # noqa: F401  (a fixture)
     notebook_in,
-    python_with_jupyterlab,
-    started_lab,
+    notebook_lab,  # noqa: F401  (a fixture)
+    pictures_of,
 )
+from serving import needs_server
 from test_viewer_page import close, colour, pointed
 
-sys.path.append(str(PAGE.parent))
+sys.path.append(str(PROGRAMS))
 from slow_line import slow_line
 
 pytestmark = needs_server
 
 ROWS, COLUMNS = 1 << 15, 2048
 NBYTES_PER_S = float(os.environ.get("GPUFETCH_TEST_LINE", "2e6"))
-VIEWS = int(os.environ.get("GPUFETCH_TEST_VIEWS", "3"))
+VIEWS = int(os.environ.get("GPUFETCH_TEST_VIEWS", "1"))
 CELLS = (
     f"""import numpy as np
 import gpufetch as gf
@@ -50,47 +43,24 @@ x = gf.to_device(np.sin(row / 300) * np.cos(column / 500))""",
 )
 
 
-@pytest.fixture
-def lab(folder: Path) -> Iterator[Lab]:  # noqa: F811
-    with started_lab(folder, None) as lab:
-        yield lab
-
-
-def seen_over(port: int, lab: Lab, name: str, *plain: str) -> Any:
-    pictures = Path(os.environ.get("GPUFETCH_TEST_PICTURES", lab.folder / "pictures"))
-    pictures.mkdir(exist_ok=True)
-    url = f"http://127.0.0.1:{port}/lab/tree/{name}?token={TOKEN}"
-    done = subprocess.run(
-        [
-            python_with_jupyterlab(),
-            PAGE.with_name("slow_page.py"),
-            url,
-            pictures,
-            str(VIEWS),
-            *plain,
-        ],
-        capture_output=True,
-        text=True,
-        timeout=600,
-        check=False,
-    )
-    assert done.returncode == 0, f"{done.stderr}\n{(lab.folder / 'lab.log').read_text()}"
-    seen = json.loads(done.stdout)
+def seen_over(port: int, lab: Lab, url: str, *plain: str) -> Any:
+    over = urllib.parse.urlsplit(url)._replace(netloc=f"127.0.0.1:{port}").geturl()
+    seen = lab.use("slow_page.py", over, pictures_of(lab.folder), VIEWS, *plain)
     print(plain or "encoded", [round(ms) for ms in seen["views"]])
     return seen
 
 
 def test_tiles_travel_encoded_over_a_slow_line_and_plain_where_there_is_no_webassembly(
-    lab: Lab,
+    notebook_lab: Lab,  # noqa: F811
 ) -> None:
-    if not shutil.which("chromium") or not shutil.which("chromedriver"):
-        pytest.skip("no chromium with its chromedriver")
-    name = notebook_in(lab.folder, CELLS)
-    to_port = urllib.parse.urlsplit(lab.url).port
+    path = notebook_in(notebook_lab.folder / "slow", CELLS)
+    name = f"{path.parent.name}/{path.name}"
+    url = notebook_lab.page("lab", name)
+    to_port = urllib.parse.urlsplit(url).port
     assert to_port is not None
-    with slow_line(to_port, NBYTES_PER_S, 0.1) as port:
-        encoded = seen_over(port, lab, name)
-        plain = seen_over(port, lab, name, "plain")
+    with notebook_lab.session(name), slow_line(to_port, NBYTES_PER_S, 0.1) as port:
+        encoded = seen_over(port, notebook_lab, url)
+        plain = seen_over(port, notebook_lab, url, "plain")
     assert (encoded["tiles"], plain["tiles"]) == ("encoded", "plain")
     assert "not encoded" in plain["note"] and "WebAssembly" in plain["note"]
     assert encoded["note"] == ""

@@ -22,6 +22,7 @@ import traitlets
 
 from gpufetch._display.palettes import NAN_COLOUR, PALETTES
 from gpufetch._display.summary import within_deadline
+from gpufetch._subshells import handle_where_asked
 from gpufetch._view import DeviceView
 from gpufetch._viewer.messages import DECODER, answer
 from gpufetch._viewer.picture import shown_box, viewer_png
@@ -67,6 +68,11 @@ class Viewer(anywidget.AnyWidget):  # type: ignore[misc]
         except (OverflowError, TypeError, ValueError) as error:
             # The page's updates are undone for this exception alone.
             raise traitlets.TraitError(str(error)) from error
+
+    def open(self) -> None:
+        """Open the comm; ipywidgets calls this."""
+        super().open()
+        handle_where_asked(self.comm)
 
     def _received(self, widget: Any, content: Any, buffers: Sequence[Any]) -> None:
         began = time.perf_counter()
