@@ -163,7 +163,10 @@ class Future(concurrent.futures.Future[_T], Generic[_T]):
 
         It is called once, on a thread of gpufetch's or, if the copy has ended, on this one. What it
         raises is logged. After Ctrl-C here `fn` may not be called; those of other calls are.
+        TypeError where `fn` cannot be called.
         """
+        if not callable(fn):
+            raise TypeError(f"fn is {fn!r:.80}, which cannot be called: give a function")
         if self._copy.done():
             self._call(fn, Exception)
             return

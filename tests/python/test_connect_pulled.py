@@ -197,3 +197,10 @@ def test_an_array_of_several_servers_is_pulled(
             assert same(gf.fetch(run["u"].T, dtype="float64"), CUBE.T.astype(np.float64))
             gf.hdf5.write(tmp_path / "joint.h5", "u", run["u"])
     assert same(gf.hdf5.read(tmp_path / "joint.h5", "u", device="cpu"), CUBE)
+
+
+def test_a_callback_that_cannot_be_called_is_not_registered(run: gf.Connection) -> None:
+    for future in (gf.fetch_async(CUBE), gf.fetch_async(run["u"])):
+        with pytest.raises(TypeError, match="fn is None, which cannot be called"):
+            future.add_done_callback(None)  # type: ignore[arg-type]
+        assert same(future.result(timeout=20), CUBE)

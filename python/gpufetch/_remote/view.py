@@ -159,6 +159,8 @@ class RemoteFuture(ThreadFuture[npt.NDArray[Any]]):
 
     def add_done_callback(self, fn: Callable[[ThreadFuture[npt.NDArray[Any]]], object]) -> None:
         """Call `fn` with this future when it is done; on any thread."""
+        if not callable(fn):
+            raise TypeError(f"fn is {fn!r:.80}, which cannot be called: give a function")
         self._check_process()
         super().add_done_callback(fn)
 
