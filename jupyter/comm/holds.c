@@ -20,20 +20,6 @@ void gpufi_holds_begin(gpufi_entry *entry, uint64_t client) {
   free(hold);
 }
 
-gpufi_entry *gpufi_holds_find(gpufi_registry *registry, const gpufi_request *request) {
-  if (request->publication == 0 || request->at_step) { /* its stream may be gone */
-    return NULL;
-  }
-  for (gpufi_hold *hold = registry->holds; hold; hold = hold->next) {
-    if (hold->client == request->client && hold->entry->publication == request->publication &&
-        strcmp(hold->entry->name, request->name) == 0) {
-      hold->used_ns = gpufi_clock_ns();
-      return hold->entry;
-    }
-  }
-  return NULL;
-}
-
 /* Which holds are meant: those for which every member that is set holds. */
 typedef struct hold_filter {
   uint64_t client;   /* 0 = any */

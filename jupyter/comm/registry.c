@@ -185,6 +185,21 @@ static gpufi_code entry_resolve(gpufi_registry *registry, const char *name, gpuf
   return CODE_OK;
 }
 
+/* Under the lock: what is held for a request, NULL if nothing is; its time begins anew. */
+static gpufi_entry *find_held(gpufi_registry *registry, const gpufi_request *request) {
+  if (request->publication == 0 || request->at_step) { /* its stream may be gone */
+    return NULL;
+  }
+  for (gpufi_hold *hold = registry->holds; hold; hold = hold->next) {
+    if (hold->client == request->client && hold->entry->publication == request->publication &&
+        strcmp(hold->entry->name, request->name) == 0) {
+      hold->used_ns = gpufi_clock_ns();
+      return hold->entry;
+    }
+  }
+  return NULL;
+}
+
 /* Whether an entry is the one that a request names. */
 static gpufi_code check_numbers(const gpufi_request *request, const gpufi_entry *entry,
                                 gpuf_error *err) {
@@ -208,7 +223,7 @@ gpufi_code gpufi_entry_acquire(gpufi_registry *registry, const gpufi_request *re
   gpuf_error cause = {0};
   gpufi_code code = CODE_OK;
   pthread_mutex_lock(&registry->lock);
-  gpufi_entry *found = gpufi_holds_find(registry, request);
+  gpufi_entry *found = find_held(registry, request);
   if (!found) {
     found = entry_find(registry, request->name);
   }

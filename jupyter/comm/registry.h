@@ -89,8 +89,6 @@ bool gpufi_entry_is_current(gpufi_entry *entry);
  * place of the client's hold so far. Nothing is held where the entry was withdrawn, or without
  * memory. The hold ends by one of the calls below. */
 void gpufi_holds_begin(gpufi_entry *entry, uint64_t client);
-/* Under the lock: what is held for a request, NULL if nothing is; its time begins anew. */
-gpufi_entry *gpufi_holds_find(gpufi_registry *registry, const gpufi_request *request);
 /* End the hold of a client. */
 void gpufi_holds_end_of_client(gpufi_registry *registry, uint64_t client);
 /* End all holds of the entries that had a name (NULL = any) and are not published, none of which

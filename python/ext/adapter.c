@@ -5,6 +5,7 @@
 #include "attachment.h"
 #include "cai.h"
 #include "device_array.h"
+#include "errors.h"
 #include "jax.h"
 #include "producer.h"
 #include "tensorflow.h"
@@ -75,6 +76,41 @@ int gpufi_py_adapter_import(gpufi_py_state *state, PyObject *object, gpufi_py_im
     refuse(object, !is_class && gpufi_py_is_jax((PyObject *)Py_TYPE(object)));
   }
   return found > 0 ? 0 : -1;
+}
+
+/* The elements of a tensor in another process as an ndarray; NULL without an exception where
+ * `object` is none. */
+static PyObject *pulled(PyObject *object) {
+  PyObject *method = PyObject_GetAttrString((PyObject *)Py_TYPE(object), "_gpufetch_pull");
+  if (!method) {
+    PyErr_Clear();
+    return NULL;
+  }
+  PyObject *array = PyObject_CallFunctionObjArgs(method, object, NULL);
+  Py_DECREF(method);
+  if (array == Py_None) {
+    Py_CLEAR(array);
+  }
+  return array;
+}
+
+int gpufi_py_adapter_pull(gpufi_py_state *state, PyObject *object, gpufi_py_import *import) {
+  if (gpufi_py_adapter_import(state, object, import) == 0) {
+    return 0;
+  }
+  if (!PyErr_ExceptionMatches(PyExc_BufferError)) {
+    return -1;
+  }
+  const gpufi_py_exception refusal = gpufi_py_exception_take();
+  PyObject *array = pulled(object);
+  if (!array && !PyErr_Occurred()) {
+    gpufi_py_exception_restore(refusal);
+    return -1;
+  }
+  gpufi_py_exception_drop(refusal);
+  const int status = array ? gpufi_py_adapter_import(state, array, import) : -1;
+  Py_XDECREF(array);
+  return status;
 }
 
 int gpufi_py_adapter_refuse_copy(gpufi_py_import *import, const char *what) {

@@ -11,6 +11,9 @@
  * producer's pending work. End it with gpufi_py_import_clear; a failure leaves nothing to clear.
  * TypeError, naming what to call instead, for anything else. */
 int gpufi_py_adapter_import(gpufi_py_state *state, PyObject *object, gpufi_py_import *import);
+/* As gpufi_py_adapter_import, for what only reads the elements: those of another process's tensor,
+ * which a LazyArray may stand for, are pulled into an ndarray first. */
+int gpufi_py_adapter_pull(gpufi_py_state *state, PyObject *object, gpufi_py_import *import);
 /* For what reads the tensor later or writes to it: refuse an import whose memory is a copy, with a
  * TypeError that says why, and clear it. `what` begins the message. */
 int gpufi_py_adapter_refuse_copy(gpufi_py_import *import, const char *what);

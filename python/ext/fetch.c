@@ -153,7 +153,7 @@ static PyObject *py_fetch(PyObject *module, PyObject *const *args, Py_ssize_t na
     return NULL;
   }
   const int is_tree = gpufi_py_is_tree(state, args[0]);
-  if (is_tree == 0 && gpufi_py_adapter_import(state, args[0], &source) < 0) {
+  if (is_tree == 0 && gpufi_py_adapter_pull(state, args[0], &source) < 0) {
     return NULL;
   }
   if (is_tree != 0) {
@@ -243,8 +243,9 @@ PyDoc_STRVAR(
     "fetch(x, *, out=None, dtype=None, order=None)\n--\n\n"
     "Copy a tensor to the host: a writable ndarray of its shape and dtype in C order.\n\n"
     "x is a tensor of PyTorch, CuPy, Numba, JAX ..., a DeviceArray, or anything with\n"
-    "__dlpack__ or __cuda_array_interface__; an array on the CPU is copied too. The\n"
-    "copy starts after the work that is pending on x. bfloat16 and float8 become\n"
+    "__dlpack__ or __cuda_array_interface__; an array on the CPU is copied too, and a\n"
+    "LazyArray of another process's tensor is pulled, and converted here. The copy starts\n"
+    "after the work that is pending on x. bfloat16 and float8 become\n"
     "ml_dtypes' dtypes. The result owns its memory, which is pinned and returns to a\n"
     "pool with the array; when the pool is at its cap, the memory is pageable.\n\n"
     "out: a writable ndarray of x's shape and dtype, in any layout, that shares no memory\n"

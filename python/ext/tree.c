@@ -254,9 +254,9 @@ static PyObject *build_node(builder *b) {
 
 /* Read the tree and allocate the results. End it with tree_fini even when this fails. */
 static int tree_init(tree *t, gpufi_py_state *state, PyObject *object,
-                     const gpufi_py_request *wanted) {
+                     const gpufi_py_request *wanted, bool may_pull) {
   *t = (tree){.wanted = wanted};
-  if (gpufi_py_nodes_init(&t->nodes, state, object) < 0 || alloc_lists(t) < 0 ||
+  if (gpufi_py_nodes_init(&t->nodes, state, object, may_pull) < 0 || alloc_lists(t) < 0 ||
       describe_targets(t) < 0) {
     return -1;
   }
@@ -273,7 +273,7 @@ PyObject *gpufi_py_fetch_tree(gpufi_py_state *state, PyObject *object,
                               const gpufi_py_request *wanted) {
   tree t;
   PyObject *result = NULL;
-  if (tree_init(&t, state, object, wanted) == 0 && copy_leaves(&t) == 0) {
+  if (tree_init(&t, state, object, wanted, true) == 0 && copy_leaves(&t) == 0) {
     result = build(&t);
   }
   tree_fini(&t);
@@ -310,7 +310,7 @@ PyObject *gpufi_py_fetch_tree_async(gpufi_py_state *state, PyObject *object,
                                     const gpufi_py_request *wanted) {
   tree t;
   PyObject *result = NULL, *keepalive = NULL, *future = NULL;
-  if (tree_init(&t, state, object, wanted) == 0) {
+  if (tree_init(&t, state, object, wanted, false) == 0) {
     result = build(&t);
     keepalive = keepalive_of(&t);
   }

@@ -107,7 +107,8 @@ static int add_leaf(gpufi_py_nodes *t, PyObject *object) {
     }
     t->leaf_capacity = capacities[0];
   }
-  if (gpufi_py_adapter_import(t->state, object, &import) < 0) {
+  if ((t->may_pull ? gpufi_py_adapter_pull : gpufi_py_adapter_import)(t->state, object, &import) <
+      0) {
     return -1;
   }
   if (gpuf_tensor_check(&import.tensor, &err) != GPUF_OK) {
@@ -232,8 +233,9 @@ static void name_failed_leaf(const gpufi_py_nodes *t) {
   }
 }
 
-int gpufi_py_nodes_init(gpufi_py_nodes *nodes, gpufi_py_state *state, PyObject *object) {
-  *nodes = (gpufi_py_nodes){.state = state};
+int gpufi_py_nodes_init(gpufi_py_nodes *nodes, gpufi_py_state *state, PyObject *object,
+                        bool may_pull) {
+  *nodes = (gpufi_py_nodes){.state = state, .may_pull = may_pull};
   if (read_node(nodes, object) < 0) {
     name_failed_leaf(nodes);
     return -1;

@@ -30,15 +30,18 @@ typedef struct gpufi_py_nodes {
   gpuf_tensor *sources;  /* of the leaves, in their order; checked */
   PyObject **keepalives; /* of the leaves; strong */
   size_t leaf_count, leaf_capacity;
+  bool may_pull;
   PyObject *path;         /* "['a'][3]" of what could not be read */
   PyObject *mapping_type; /* collections.abc.Mapping and collections.OrderedDict, when needed */
   PyObject *ordered_type;
   PyTypeObject *leaf_type; /* of the last tensor; NULL before the first */
 } gpufi_py_nodes;
 
-/* Read the tree. TypeError or ValueError says where in it an object could not be read. End it with
- * gpufi_py_nodes_fini even when this fails. */
-int gpufi_py_nodes_init(gpufi_py_nodes *nodes, gpufi_py_state *state, PyObject *object);
+/* Read the tree. TypeError or ValueError says where in it an object could not be read. `may_pull`:
+ * whether tensors of other processes are pulled. End it with gpufi_py_nodes_fini even when this
+ * fails. */
+int gpufi_py_nodes_init(gpufi_py_nodes *nodes, gpufi_py_state *state, PyObject *object,
+                        bool may_pull);
 void gpufi_py_nodes_fini(gpufi_py_nodes *nodes);
 
 /* 1 if `object` is a container that fetch looks into, 0 if not, -1 with an exception set. */

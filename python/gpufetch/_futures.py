@@ -6,7 +6,7 @@ import atexit
 import collections
 import concurrent.futures
 import logging
-from collections.abc import Callable, Generator
+from collections.abc import Callable, Generator, Mapping
 from functools import partial
 from typing import Any, Generic, Literal, NoReturn, TypeVar, cast, overload
 
@@ -163,7 +163,10 @@ class Future(concurrent.futures.Future[_T], Generic[_T]):
 
         It is called once, on a thread of gpufetch's or, if the copy has ended, on this one. What it
         raises is logged. After Ctrl-C here `fn` may not be called; those of other calls are.
+        TypeError where `fn` cannot be called.
         """
+        if not callable(fn):
+            raise TypeError(f"fn is {fn!r:.80}, which cannot be called: give a function")
         if self._copy.done():
             self._call(fn, Exception)
             return
@@ -295,5 +298,25 @@ def fetch_async(
 
     The Future keeps x and the destination alive. Until it is done, do not change x nor read `out`.
     Both hold after `cancel`, too.
+
+    Where x is or holds a LazyArray of another process's tensor, it is a future of `LazyArray`'s
+    `fetch_async`, and also the errors of the arguments are raised by `result`.
     """
-    return Future(_core.fetch_async(x, out=out, dtype=dtype, order=order))
+    try:
+        return Future(_core.fetch_async(x, out=out, dtype=dtype, order=order))
+    except BufferError:
+        future = _pull_async(x, partial(_core.fetch, x, out=out, dtype=dtype, order=order))
+        if future is None:
+            raise
+        return future
+
+
+def _pull_async(x: Any, read: Callable[[], Any]) -> Future[Any] | None:
+    """Have a thread call `read`, which pulls x; None where no other process has a tensor of it."""
+    if hasattr(type(x), "_gpufetch_pull_async"):
+        return cast("Future[Any] | None", x._gpufetch_pull_async(read))
+    if isinstance(x, Mapping):
+        x = list(x.values())
+    if not isinstance(x, list | tuple):
+        return None
+    return next(filter(None, (_pull_async(item, read) for item in x)), None)

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from abc import ABC, abstractmethod
-from collections.abc import Generator, Sequence
+from collections.abc import Callable, Generator, Sequence
 from typing import Any, Protocol, TypeAlias
 
 import numpy as np
@@ -153,6 +153,17 @@ class View(ArrayFacts):
     @abstractmethod
     def histogram(self, bins: int, limits: tuple[float, float] | None) -> HistogramResult:
         """Count elements in bins where the tensor is."""
+
+    def pulled(self) -> npt.NDArray[Any] | None:
+        """The elements of another process's tensor, with its order of the axes in memory.
+
+        None for a tensor of this process, whose memory can be had.
+        """
+        return None
+
+    def pull_async(self, read: Callable[[], Any]) -> Future | None:
+        """Call `read`, which pulls this view, on a thread; None for a tensor of this process."""
+        return None
 
     def last_step(self) -> int | None:
         """The step that the tensor's program completed last; None if no program says steps."""

@@ -1107,6 +1107,23 @@ def test_what_is_no_connection_file_is_named_as_such_at_once(
     assert [found.name for found in servers.running()] == ["test"]
 
 
+def test_an_ip_that_is_no_address_is_named(server: gf.Server, runtime: Path) -> None:
+    whole = json.loads(Path(server.connection_file).read_text())
+    changed = whole | {"ip": "no address!", "transport": "tcp"}
+    (runtime / "kernel-ip.json").write_text(json.dumps(changed))
+    with pytest.raises(ConnectionError, match=r"ip\.json is no .*connect to its ip 'no address!'"):
+        gf.connect("ip", timeout=60)
+
+
+def test_links_in_a_circle_are_named(runtime: Path) -> None:
+    (runtime / "a.json").symlink_to("b.json")
+    (runtime / "b.json").symlink_to("a.json")
+    with pytest.raises(OSError, match=r"symbolic links.*[ab]\.json"):
+        gf.connect(f"{runtime}/*.json", timeout=60)
+    with pytest.raises(FileNotFoundError, match="file nope, and no server nope or any other is ru"):
+        gf.connect("nope")
+
+
 def test_what_is_no_file_is_named_as_such_at_once(server: gf.Server, runtime: Path) -> None:
     os.mkfifo(runtime / "kernel-pipe.json")
     with pytest.raises(FileNotFoundError, match="these are: test"):

@@ -572,3 +572,11 @@ def test_ctrl_c_while_hdf5_writes_ends_the_copy_and_nothing_else(tmp_path: Path)
     done = run_in_process(INTERRUPTED, tmp_path)
     assert (done.returncode, done.stderr) == (0, "")
     assert done.stdout.split(" ", 1)[0] == "True" and done.stdout.count(".h5") == 2, done.stdout
+
+
+def test_a_folder_that_there_is_not_is_named(tmp_path: Path) -> None:
+    source = tmp_path / "in.h5"
+    with h5py.File(source, "w") as file:
+        file["x"] = np.arange(3)
+    with pytest.raises(FileNotFoundError, match=r"there is no such folder: '.*nope'$"):
+        gf.hdf5.repack(source, tmp_path / "nope" / "out.h5")

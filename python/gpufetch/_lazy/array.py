@@ -460,6 +460,14 @@ class LazyArray(NumPyFunctions):
         """What the functions that take a tensor read: `gpufetch.stats(x)` as `x.stats()`."""
         return self._view()
 
+    def _gpufetch_pull(self) -> npt.NDArray[Any] | None:
+        """The elements for what reads memory, if they are another process's: see `View.pulled`."""
+        return self._view().pulled()
+
+    def _gpufetch_pull_async(self, read: Callable[[], Any]) -> Future | None:
+        """See `View.pull_async`."""
+        return self._view().pull_async(read)
+
     def _view(self) -> View:
         # The tensor is asked for its memory at every access, so that the framework orders this
         # read after the work that it has enqueued by now.

@@ -134,7 +134,7 @@ class Client:
         self._client = BlockingKernelClient(connection_file=str(path))
         self._client.load_connection_info(content)
         self._session = self._client.session
-        self._wire = _Wire(self._client, self._comm_id)
+        self._wire = self._wired(content)
         # Called by close(), else when this object is collected or the interpreter ends.
         self._finish = weakref.finalize(self, self._wire.detach)
         try:
@@ -142,6 +142,18 @@ class Client:
         except BaseException:
             self.close()
             raise
+
+    def _wired(self, content: dict[str, Any]) -> _Wire:
+        import zmq
+
+        try:
+            return _Wire(self._client, self._comm_id)
+        except zmq.ZMQError as error:
+            self._client.context.destroy(linger=0)
+            raise ServerGoneError(
+                f"{self._path} is no connection file: ZeroMQ cannot connect to its ip "
+                f"{content.get('ip')!r} ({error})"
+            ) from error
 
     def _read_file(self) -> Any:
         content = self._load()

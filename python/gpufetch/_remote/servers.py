@@ -179,7 +179,7 @@ def find(name: str | os.PathLike[str]) -> Path:
     if path.is_dir():
         raise IsADirectoryError(f"{path} is a folder: name a connection file in it, or a server")
     if path.exists():
-        return path.resolve()
+        return _resolved(path)
     raise _not_found(name)
 
 
@@ -193,8 +193,10 @@ def _is_whole(path: Path) -> bool:
 
 def _not_found(name: str | os.PathLike[str], more: str = "") -> FileNotFoundError:
     names = [server.name for server in running() if server.is_alive is not False]
-    there = f"these are: {', '.join(names)}" if names else "none is"
-    return FileNotFoundError(f"no server or connection file {name!s} is running: {there}{more}")
+    there = f"is running: these are: {', '.join(names)}" if names else "or any other is running"
+    return FileNotFoundError(
+        f"there is no connection file {name!s}, and no server {name!s} {there}{more}"
+    )
 
 
 Names = str | os.PathLike[str] | Sequence[str | os.PathLike[str]]
@@ -223,7 +225,12 @@ def _matching(pattern: str) -> list[Path]:
         ]
     if not found:
         raise _not_found(pattern)
-    return sorted((path.resolve() for path in found), key=_by_number)
+    return sorted(map(_resolved, found), key=_by_number)
+
+
+def _resolved(path: Path) -> Path:
+    """Without links; of a circle of links itself, which reading it names, as far as it leads."""
+    return Path(os.path.realpath(path))
 
 
 def find_all(name: Names) -> list[Path]:
@@ -235,7 +242,7 @@ def find_all(name: Names) -> list[Path]:
             f"server is {name!r:.80}, of type {type(name).__name__}: give a name, the path of a "
             "connection file, or a list of these"
         )
-    paths = [path.resolve() for one in name for path in find_all(one)]
+    paths = [_resolved(path) for one in name for path in find_all(one)]
     if not paths:
         raise ValueError("no server is named: the list is empty")
     return list(dict.fromkeys(paths))

@@ -159,6 +159,8 @@ class RemoteFuture(ThreadFuture[npt.NDArray[Any]]):
 
     def add_done_callback(self, fn: Callable[[ThreadFuture[npt.NDArray[Any]]], object]) -> None:
         """Call `fn` with this future when it is done; on any thread."""
+        if not callable(fn):
+            raise TypeError(f"fn is {fn!r:.80}, which cannot be called: give a function")
         self._check_process()
         super().add_done_callback(fn)
 
@@ -298,6 +300,8 @@ class RemoteView(View):
         return values.transpose(kept)[key]
 
     def fetch(self, *, out: npt.NDArray[Any] | None = None) -> npt.NDArray[Any]:
+        if out is not None and not isinstance(out, np.ndarray):
+            raise TypeError(f"out is of type {type(out)}; it must be a numpy.ndarray")
         if out is not None and (out.shape != self.shape or out.dtype != self.dtype):
             raise ValueError(
                 f"out has shape {out.shape}, dtype {out.dtype}; the source has shape "
@@ -313,6 +317,13 @@ class RemoteView(View):
             return np.ascontiguousarray(values).reshape(self.shape)
         out[...] = values
         return out
+
+    def pulled(self) -> npt.NDArray[Any]:
+        shape = self._in_source_order(self.shape)
+        return np.asarray(self._arranged(self.tensor.read(self.slices(), shape, None)), self.dtype)
+
+    def pull_async(self, read: Callable[[], Any]) -> RemoteFuture:
+        return RemoteFuture(read)
 
     def fetch_async(self, *, out: npt.NDArray[Any] | None = None) -> RemoteFuture:
         return RemoteFuture(lambda: self.fetch(out=out))

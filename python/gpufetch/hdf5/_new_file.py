@@ -7,6 +7,7 @@ while its process lives: what dead processes have left is removed by the next on
 from __future__ import annotations
 
 import contextlib
+import errno
 import fcntl
 import io
 import os
@@ -42,6 +43,8 @@ def new_file(
     if os.fsdecode(dest).endswith(os.sep):
         raise ValueError(f"{os.fsdecode(dest)} names a folder: give the path of a file")
     path = Path(os.path.realpath(dest))
+    if not path.parent.exists():
+        raise FileNotFoundError(errno.ENOENT, "there is no such folder", str(path.parent))
     old_mode = _check_replaceable(path, overwrite=overwrite)
     mode = old_mode if mode is None else mode
     _sweep(path.parent)

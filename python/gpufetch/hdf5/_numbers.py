@@ -34,13 +34,17 @@ def is_numbers(x: Any, ndim: int = 0) -> bool:
 def as_tensor(x: Any) -> Any:
     """What to store for `x`: an array for numbers and lists of them, in native byte order.
 
-    Other objects are returned as they are. Raises ValueError for a list that is no array of
+    A LazyArray of another process's tensor is pulled. Other objects are returned as they are.
+    Raises ValueError for a list that is no array of
     numbers, as a ragged one or one with an integer that no 64 bits hold.
     """
     if is_numbers(x):
         return _array(x)
     if isinstance(x, np.ndarray) and not x.dtype.isnative:
         return x.astype(x.dtype.newbyteorder("="))
+    if hasattr(type(x), "_gpufetch_pull"):
+        pulled = x._gpufetch_pull()
+        return x if pulled is None else pulled
     return x
 
 

@@ -77,14 +77,14 @@ def repack(
     source, dest = Path(source), Path(dest)
     if dest.exists() and dest.samefile(source):
         raise ValueError(f"{dest} is the source itself: give another name")
-    bar = ProgressBar(2 * _elements_nbytes(source) if progress else 0, is_wanted=progress)
-    try:
-        mode = stat.S_IMODE(source.stat().st_mode)
-        with new_file(dest, overwrite=overwrite, mode=mode) as unnamed:
+    mode = stat.S_IMODE(source.stat().st_mode)
+    with new_file(dest, overwrite=overwrite, mode=mode) as unnamed:
+        bar = ProgressBar(2 * _elements_nbytes(source) if progress else 0, is_wanted=progress)
+        try:
             copy_file(source, unnamed, codec, bar, allow_gaps=allow_gaps)
             compare_files(source, unnamed, bar, allow_gaps=allow_gaps)
-    finally:
-        bar.close()
+        finally:
+            bar.close()
 
 
 def _elements_nbytes(path: Path) -> int:
