@@ -28,6 +28,7 @@ NOTEBOOKS = sorted((ROOT / "notebooks").glob("*.ipynb"))
 PAGES = {
     ROOT / "README.md": "index.md",
     ROOT / "CONTRIBUTING.md": "contributing.md",
+    ROOT / "SECURITY.md": "security.md",
     ROOT / "CHANGELOG.md": "changelog.md",
     ROOT / "benchmarks" / "README.md": "measuring.md",
     ROOT / "packaging" / "README.md": "recipes.md",
