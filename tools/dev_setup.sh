@@ -44,7 +44,7 @@ fuzzer_compiles() {
   return "$status"
 }
 
-# missing_packages [fuzz]: print the Debian names of the packages that this system lacks.
+# missing_packages [fuzz|wheel]: print the Debian names of the packages that this system lacks.
 missing_packages() {
   compiles "${CC:-cc}" c || printf 'gcc libc6-dev '
   compiles "${CXX:-c++}" cc || printf 'g++ '
@@ -58,6 +58,15 @@ missing_packages() {
   find_python || printf 'python3 python3-venv python3-dev '
   if [ "${1:-}" = fuzz ]; then
     fuzzer_compiles || printf 'clang '
+  fi
+  if [ "${1:-}" = wheel ]; then
+    command -v dpkg-source >/dev/null || printf 'dpkg-dev '
+    command -v autoreconf >/dev/null || printf 'autoconf '
+    command -v automake >/dev/null || printf 'automake '
+    command -v libtoolize >/dev/null || printf 'libtool '
+    command -v make >/dev/null || printf 'make '
+    command -v perl >/dev/null || printf 'perl '
+    [ -e /usr/share/keyrings/debian-archive-keyring.gpg ] || printf 'debian-archive-keyring '
   fi
 }
 
@@ -107,7 +116,7 @@ with_apt() (
   "$@"
 )
 
-# install_missing [fuzz]: what is still missing.
+# install_missing [fuzz|wheel]: what is still missing.
 install_missing() {
   missing=$(missing_packages "${1:-}")
   if [ -n "$missing" ]; then

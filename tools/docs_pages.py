@@ -28,8 +28,10 @@ NOTEBOOKS = sorted((ROOT / "notebooks").glob("*.ipynb"))
 PAGES = {
     ROOT / "README.md": "index.md",
     ROOT / "CONTRIBUTING.md": "contributing.md",
+    ROOT / "SECURITY.md": "security.md",
     ROOT / "CHANGELOG.md": "changelog.md",
     ROOT / "benchmarks" / "README.md": "measuring.md",
+    ROOT / "packaging" / "README.md": "recipes.md",
     **{page: page.name for page in (ROOT / "docs").glob("*.md")},
     **{path: f"notebooks/{path.stem}.md" for path in NOTEBOOKS},
     **{path: f"reference/{path.name}.md" for path in HEADERS},

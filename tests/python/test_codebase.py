@@ -92,10 +92,10 @@ def test_the_filter_id_stands_in_its_header_and_in_the_docs_alone() -> None:
 def test_the_repository_is_named_in_one_place() -> None:
     url = "github.com/" + "gpufetch"  # in two parts, so that this file does not name it
     files = [path for name in CODE_FOLDERS for path in (ROOT / name).rglob("*")]
+    files += [path for name in (".github", "packaging") for path in (ROOT / name).rglob("*")]
     files += [*ROOT.glob("*.*"), *(ROOT / "docs").glob("*.md"), ROOT / "dev"]
-    texts = [
-        path for path in files if path.suffix in {*CODE_SUFFIXES, ".md", ".toml", ".build", ""}
-    ]
+    suffixes = {*CODE_SUFFIXES, ".md", ".toml", ".build", ".yml", ".yaml", ""}
+    texts = [path for path in files if path.suffix in suffixes]
     naming = [path for path in texts if path.is_file() and url in path.read_text(errors="replace")]
     assert naming == [ROOT / "meson.build"]
 

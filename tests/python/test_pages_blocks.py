@@ -88,6 +88,7 @@ NAMED = {
     ("CONTRIBUTING.md", "sh"): "./dev test, and what takes minutes",
     ("benchmarks/README.md", "sh"): "test_benchmarks.py calls its cases",
     ("gpu-nodes.md", "sh"): "needs a node with a GPU",
+    ("release.md", "sh"): "test_install.py: ./dev test --install runs these commands first",
     ("serving.md", "sh"): "test_jupyterlab.py starts JupyterLab so",
 }
 
