@@ -98,7 +98,7 @@ static void check(const gpufi_h5_steps *steps, uint32_t mask, const chunk *encod
 
 static void chunks_of_every_size_come_back(void) {
   for (uint32_t element_nbytes = 1; element_nbytes <= 17; element_nbytes++) {
-    for (size_t nbytes = 1; nbytes < 700; nbytes += nbytes < 300 ? 1 : 37) {
+    for (size_t nbytes = 1; nbytes < 700; nbytes += nbytes < 70 ? 1 : 29) {
       const chunk raw = ramp(nbytes);
       const chunk planes = shuffled(&raw, element_nbytes);
       const chunk stream = stored(&planes);

@@ -12,7 +12,7 @@ import gpufetch as gf
 
 __all__ = ["INEXPRESSIBLE", "write_expressible", "write_inexpressible"]
 
-DTYPES = ("?", ">i2", "<u4", "f2", "f4", "f8", ">c16")
+DTYPES = ("?", ">i2", "<u4", "f8", ">c16")
 FORMS: dict[str, dict[str, Any]] = {
     "contiguous": {},
     "plain": {"chunks": (16, 50)},
