@@ -558,6 +558,7 @@ static bool read_and_close_at(int entry) {
   CHECK(status == GPUF_OK ? !memcmp(u.data, expected.data, gpuf_tensor_nbytes(&u))
                           : status == GPUF_ERR_STATE && strstr(err.message, "H5close"));
   gpuf_restart_close(r);
+  H5Eclear2(H5E_DEFAULT);
   destroy(&u);
   destroy(&expected);
   return atomic_load(&entries_left) <= 0;
