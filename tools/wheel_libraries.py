@@ -85,6 +85,15 @@ def build_with_cmake(source: Path, prefix: Path, options: dict[str, str]) -> Non
     run("cmake", "--install", "build", cwd=source)
 
 
+def build_zmq(source: Path, prefix: Path) -> None:
+    build_with_cmake(source, prefix, ZMQ_OPTIONS)
+    # Its C++ library is zig's, where CMake wrote down gcc's.
+    package = prefix / "lib" / "pkgconfig" / "libzmq.pc"
+    text = package.read_text()
+    assert "-lstdc++" in text
+    package.write_text(text.replace("-lstdc++", "-lc++"))
+
+
 def build_sodium(source: Path, prefix: Path) -> None:
     options = ["--disable-shared", "--enable-static", "--with-pic", f"--prefix={prefix}"]
     run("autoreconf", "--force", "--install", cwd=source)
@@ -124,7 +133,7 @@ LIBRARIES = (
         "LGPL-3.0-or-later WITH LGPL-3.0-linking-exception",
         "COPYING.LESSER",
         True,
-        lambda source, prefix: build_with_cmake(source, prefix, ZMQ_OPTIONS),
+        build_zmq,
     ),
     Library(
         "jansson",
