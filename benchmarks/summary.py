@@ -62,7 +62,7 @@ TOPICS = [
     ),
     Topic(
         "HDF5",
-        r"(write|read) 1 GiB .* HDF5|append",
+        r"(write|read) 1 GiB .* HDF5|read \d+ [KMG]iB of .* in chunks of|append",
         "Device to closed file and back, in the page cache. Files that gpufetch encodes are "
         "smaller than the tensor: rates are of the tensor's bytes.",
     ),
@@ -89,7 +89,7 @@ TOPICS = [
         r"share |read 1 GiB of another|comm |simulation ",
         "Device memory shared by handle, messages of the comm, and what serving costs a program.",
     ),
-    Topic("The viewer", r"viewer |display |tile |picture |training ", "In a real page.", False),
+    Topic("The notebook", r"(viewer|picture|interaction|watched|page)\b", "In real pages.", False),
 ]
 
 

