@@ -30,14 +30,18 @@ from cases import (
     gpucodec,
     gpus,
     hdf5,
+    interaction,
     layout,
     out,
+    page,
+    picture,
     reduce,
     share,
     simulation,
     tree,
     upload,
     viewer,
+    watched,
 )
 from harness import Row, Session, commit, cpu_name, markdown, report, today, write_results
 
@@ -58,6 +62,10 @@ CASES: dict[str, ModuleType] = {
     "codec": codec,
     "gpucodec": gpucodec,
     "gpus": gpus,
+    "picture": picture,
+    "interaction": interaction,
+    "watched": watched,
+    "page": page,
     "viewer": viewer,
 }
 
