@@ -33,7 +33,6 @@ from cases import (
     interaction,
     layout,
     out,
-    page,
     picture,
     reduce,
     share,
@@ -65,7 +64,6 @@ CASES: dict[str, ModuleType] = {
     "picture": picture,
     "interaction": interaction,
     "watched": watched,
-    "page": page,
     "viewer": viewer,
 }
 
