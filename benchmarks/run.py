@@ -33,14 +33,17 @@ from cases import (
     gpus,
     growth,
     hdf5,
+    interaction,
     layout,
     out,
+    picture,
     reduce,
     share,
     simulation,
     tree,
     upload,
     viewer,
+    watched,
 )
 from harness import Row, Session, commit, cpu_name, markdown, report, today, write_results
 
@@ -63,6 +66,9 @@ CASES: dict[str, ModuleType] = {
     "gpucodec": gpucodec,
     "gpus": gpus,
     "growth": growth,
+    "picture": picture,
+    "interaction": interaction,
+    "watched": watched,
     "viewer": viewer,
 }
 

@@ -8,7 +8,7 @@ bundle_packages='meson-python pyproject-metadata packaging ipykernel comm
   ipython ipython_pygments_lexers Pygments asttokens executing pure_eval stack-data jedi parso
   prompt_toolkit wcwidth pexpect ptyprocess python-dateutil tzdata platformdirs
   typing_extensions nbclient nbformat fastjsonschema jsonschema jsonschema-specifications
-  referencing rpds-py attrs'
+  referencing rpds-py attrs anywidget ipywidgets jupyterlab_widgets widgetsnbextension psygnal'
 
 gpu_bundle() {
   version='' nvcomp=''

@@ -9,6 +9,7 @@ import os
 import subprocess
 import sys
 from collections.abc import Iterator
+from importlib.util import find_spec
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -64,7 +65,9 @@ def test_a_quick_run_writes_rows_with_the_agreed_keys(tmp_path: Path) -> None:
     cases = [row["case"] for row in rows]
     assert len(set(cases)) == len(cases)
     words = ["fetch", "first", "write", "read", "upload", "stats", "histogram", "overview", "share"]
-    words += ["decode", "encode", "append", "growth:"]
+    words += ["decode", "encode", "append", "growth:", "interaction"]
+    words += ["picture"] if all(map(find_spec, ("ipykernel", "matplotlib"))) else []
+    words += ["watched"] if all(map(find_spec, ("ipykernel", "anywidget"))) else []
     words += ["stall", "checkpoint", "restart"] if CHECKPOINT.is_file() else []
     words += ["comm"] if serves() else []
     words += ["simulation"] if serves() and "GPUFETCH_GRAY_SCOTT" in os.environ else []
