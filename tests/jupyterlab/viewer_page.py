@@ -165,7 +165,9 @@ class ViewerPage(Notebook):
     def see_all(self, cell: int) -> None:
         """Wait until the whole is shown, with all of its tiles."""
         complete = f'{CELL.format(cell)} .gpufetch-viewer[data-missing="0"]'
-        self.says(cell, "note", "mean of 4 × 4")
+        drawn = "requestAnimationFrame(() => requestAnimationFrame(arguments[0]))"
+        self.page.driver.execute_async_script(drawn)
+        self.says(cell, "note", "mean of")
         self.page.until("the whole", lambda: self.page.has(complete))
 
     def point(self, cell: int, x: float, y: float, panel: int = 0) -> str:
