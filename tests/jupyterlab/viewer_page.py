@@ -401,7 +401,7 @@ def restart(page: ViewerPage, cell: int) -> dict[str, Any]:
     return {"alert": says}
 
 
-def use(page: ViewerPage, module: str, kernel: Path, config: Path) -> dict[str, Any]:
+def use(page: ViewerPage, module: str, kernel: Path, config: Path, is_lab: bool) -> dict[str, Any]:
     page.page.until("the notebook", lambda: page.page.has(CELL.format(9)))
     page.wait_for_kernel()
     page.run(0)
@@ -415,7 +415,10 @@ def use(page: ViewerPage, module: str, kernel: Path, config: Path) -> dict[str, 
     seen["kinds"] = show_kinds(page, 7)
     seen["many"] = show_many(page, 8)
     seen["renderers"] = page.page.driver.execute_async_script(COMPARE, module)
-    seen["plain"] = show_plain(page, 1, config)
+    if (
+        is_lab
+    ):  # in Notebook 7 a scroll bar may take some of one page's width and not of the other's
+        seen["plain"] = show_plain(page, 1, config)
     seen["console"] = page.messages()
     seen["restarted"] = restart(page, 1)
     return seen
@@ -427,7 +430,8 @@ def main(url: str, module: str, folder: str, kernel: str, config: str) -> None:
     page.driver.set_script_timeout(60)
     try:
         viewer = ViewerPage(page, Path(folder), token_of(url))
-        print(json.dumps(use(viewer, Path(module).read_text(), Path(kernel), Path(config))))
+        text = Path(module).read_text()
+        print(json.dumps(use(viewer, text, Path(kernel), Path(config), "/lab/" in url)))
     except Exception:
         page.driver.save_screenshot(str(Path(folder) / "viewer-failed.png"))
         raise

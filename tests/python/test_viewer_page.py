@@ -123,7 +123,8 @@ def test_the_viewer_shows_zooms_follows_and_survives_in_a_notebooks_page(
     for number, found in enumerate(seen["many"]["colours"]):
         assert close(found, colour(number, 0, 19)), number
     check_renderers(seen["renderers"])
-    check_plain(seen["plain"], seen["whole"])
+    if application == "lab":
+        check_plain(seen["plain"], seen["whole"])
     assert "run the cell again" in seen["restarted"]["alert"]
 
 
