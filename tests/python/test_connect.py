@@ -190,9 +190,9 @@ def test_no_more_requests_are_under_way_than_the_server_allows(
     under_way: list[int] = []
     ask, reply = Client._ask, Client._reply
 
-    def counted_ask(client: Client, request: dict[str, Any]) -> int:
+    def counted_ask(client: Client, request: dict[str, Any], deadline: float) -> int:
         under_way.append(under_way[-1] + 1 if under_way else 1)
-        return ask(client, request)
+        return ask(client, request, deadline)
 
     def counted_reply(client: Client, request_id: int, deadline: float) -> Any:
         got = reply(client, request_id, deadline)
