@@ -44,9 +44,9 @@ static const gpufi_backend *backend_of(gpuf_device_kind kind) {
   return NULL;
 }
 
-/* What would be taken for unset by the code that reads it, without a word. Looked at once, for
- * other threads may change the environment later: 0 not yet, 1 all are good, 2 + the index of a bad
- * one. */
+/* Refuse a size that is no number; the code that reads it would take it for unset. The verdict is
+ * reached once, for other threads may change the environment later: 0 is not yet, 1 is good, and 2
+ * and above is 2 + the index of the first variable that is wrong. */
 static gpuf_status check_sizes(gpuf_error *err) {
   static const char *const sizes[] = {"GPUFETCH_POOL_MAX_NBYTES", "GPUFETCH_SCRATCH_MAX_NBYTES",
                                       "GPUFETCH_DEVICE_KEEP_MAX_NBYTES"};
@@ -54,7 +54,7 @@ static gpuf_status check_sizes(gpuf_error *err) {
   int known = atomic_load_explicit(&verdict, memory_order_relaxed);
   if (known == 0) {
     known = 1;
-    for (int i = 0; i < (int)(sizeof(sizes) / sizeof(*sizes)); i++) {
+    for (int i = (int)(sizeof(sizes) / sizeof(*sizes)) - 1; i >= 0; i--) {
       known = gpufi_env_is_int64(sizes[i]) ? known : 2 + i;
     }
     atomic_store_explicit(&verdict, known, memory_order_relaxed);
