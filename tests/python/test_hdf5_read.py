@@ -440,7 +440,7 @@ def test_the_examples_of_the_page_work(tmp_path: Path, monkeypatch: pytest.Monke
     page = Path(__file__).parents[2] / "docs" / "reading.md"
     names: dict[str, Any] = {}
     for block in re.findall(r"^```python\n(.*?)^```", page.read_text(), re.M | re.S):
-        if "import zarr" not in block:  # test_pages.py runs those, where the reader is installed
+        if "import zarr" not in block:  # test_reader_codec.py runs those
             exec(block, names)
     assert names["rows"].shape == (10, 500) and (names["values"][10:20, ::2] == names["rows"]).all()
     assert isinstance(names["on_device"], gf.DeviceArray)

@@ -61,8 +61,8 @@ NOT_RUN = {
     ("frameworks.md", 2): "is of a GPU, as the next is; frameworks/ has both",
     ("frameworks.md", 3): "is of a GPU",
     ("frameworks.md", 6): "is of a GPU's address; test_dlpack.py has such owners",
-    ("reading.md", 2): "needs hdf5-gpufetch; test_reader_codec.py has such arrays",
-    ("reading.md", 3): "needs hdf5-gpufetch; tests/install/read_refs.py does so",
+    ("reading.md", 2): "needs hdf5-gpufetch; test_reader_codec.py runs it",
+    ("reading.md", 3): "needs hdf5-gpufetch; test_reader_codec.py runs it",
     ("serving.md", 4): "runs until a client ends it; test_serve_stop.py has one",
     ("sharing.md", 0): "is of two processes; test_share.py has both",
 }

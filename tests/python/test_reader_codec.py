@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import importlib.util
 import os
+import re
 import subprocess
 import sys
 import textwrap
@@ -171,3 +173,33 @@ def test_zarr_version_3_refuses_damaged_and_other_chunks(site: Path, tmp_path: P
     refused(made, {}, values, (16, 32), "middle")
     """
     python(site, textwrap.dedent(ZARR) + textwrap.dedent(code), tmp_path / "x.h5")
+
+
+def test_the_examples_of_the_page_work(site: Path, tmp_path: Path) -> None:
+    page = Path(__file__).parents[2] / "docs" / "reading.md"
+    blocks = re.findall(r"^```python\n(.*?)^```", page.read_text(), re.M | re.S)
+    made, grid, by_references = blocks[1:4]
+    assert "cd_values" in made and "serializer" in grid and "reference" in by_references
+    code = f"""{made}
+import numcodecs
+assert numcodecs.get_codec(compressor).cd_values == list(cd_values)
+{grid}
+assert (zarr.open_array("grid.zarr", mode="r")[...] == np.eye(64)).all()
+"""
+    if all(map(importlib.util.find_spec, ("fsspec", "xarray", "dask"))):
+        code += f"""
+import json
+with open("run.json", "w") as file:
+    json.dump(gpufetch.hdf5.references("grid.h5"), file)
+{by_references}
+assert (run["x"].to_numpy() == np.eye(64)).all()
+"""
+    done = subprocess.run(
+        [sys.executable, "-c", code],
+        env={**os.environ, "PYTHONPATH": os.pathsep.join([str(site), *filter(None, sys.path)])},
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+        timeout=120,
+    )
+    assert done.returncode == 0, done.stdout + done.stderr
