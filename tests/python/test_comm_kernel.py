@@ -293,3 +293,37 @@ def test_publishing_alone_makes_a_comm_target() -> None:
     finally:
         channels.stop_channels()
         kernel.shutdown_kernel(now=True)
+
+
+def test_connect_reads_the_tensors_of_a_kernel() -> None:
+    kernel, channels = start_new_kernel(kernel_name="python3", startup_timeout=TIMEOUT_S)
+    field = np.arange(60, dtype=np.float32).reshape(3, 4, 5)
+
+    def run_cell(code: str) -> None:
+        reply = channels.execute_interactive(code, timeout=TIMEOUT_S)
+        assert reply["content"]["status"] == "ok", reply["content"]
+
+    try:
+        run_cell(SETUP)
+        with gf.connect(kernel.connection_file, timeout=TIMEOUT_S) as run:
+            assert {"d_field", "d_large", "model/weight"} <= set(run)
+            d_field = run["d_field"]
+            assert (d_field[:, None, 1:, ::2].fetch() == field[:, None, 1:, ::2]).all()
+            assert d_field.stats().mean == field.mean()
+            large = run["d_large"]  # in several fragments, or through shared memory
+            assert not large.fetch().any() and large.shape == (3, 1 << 22)
+            assert (run["model/weight"].fetch() == 1).all()
+            # As soon as the name stands for a tensor of another shape, its indices mean something
+            # else; one of the same shape is what the name stands for.
+            run_cell("d_field = gf.to_device(np.full((3, 4, 5), 7, np.float32))")
+            assert (d_field[1:].fetch() == 7).all()
+            run_cell("d_field = gf.to_device(np.zeros((6, 4, 5), np.float32))")
+            for read in (d_field[1:2].fetch, d_field.stats, lambda: d_field.overview((1, 1, 1))):
+                with pytest.raises(RuntimeError, match="look it up anew"):
+                    read()
+            run_cell("del d_field")
+            with pytest.raises(KeyError, match="d_field"):
+                d_field.fetch()
+    finally:
+        channels.stop_channels()
+        kernel.shutdown_kernel(now=True)

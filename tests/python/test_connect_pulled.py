@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -30,6 +30,7 @@ def run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[gf.Connecti
         server.publish("u", gf.to_device(CUBE, device="host:0"))
         server.publish("b", gf.to_device(CUBE.astype(ml_dtypes.bfloat16), device="host:0"))
         server.publish("i", np.arange(7, dtype=np.int16))
+        server.publish("0-d", gf.to_device(np.array(2.5), device="host:0"))
         with gf.connect("pulled", timeout=20) as connection:
             yield connection
 
@@ -204,3 +205,52 @@ def test_a_callback_that_cannot_be_called_is_not_registered(run: gf.Connection) 
         with pytest.raises(TypeError, match="fn is None, which cannot be called"):
             future.add_done_callback(None)  # type: ignore[arg-type]
         assert same(future.result(timeout=20), CUBE)
+
+
+def random_step(rng: np.random.Generator, shape: tuple[int, ...]) -> Callable[[Any], Any]:
+    """Basic indexing, another order of the axes, or axes of length 1 more or fewer."""
+    kind = rng.integers(8)
+    if kind == 0:
+        order = tuple(map(int, rng.permutation(len(shape))))
+        return lambda a: a.transpose(order)
+    if kind == 1 and 0 not in shape:
+        ones = [length for length in shape if length != 1]
+        for _ in range(int(rng.integers(3))):
+            ones.insert(int(rng.integers(len(ones) + 1)), 1)
+        return lambda a: a.reshape(tuple(ones))
+    key: list[Any] = []
+    for length in shape:
+        if len(key) < 7 and rng.integers(3) == 0:
+            key.append(None)
+        step = int(rng.choice([1, 1, 1, 2, -1, -2, 10**30, -(2**62)]))
+        ends = [None if rng.integers(2) else int(rng.integers(-2, length + 2)) for _ in "ab"]
+        is_index = length > 0 and rng.integers(4) == 0
+        key.append(int(rng.integers(-length, length)) if is_index else slice(*ends, step))
+    if rng.integers(2):
+        del key[int(rng.integers(len(key) + 1)) :]
+    return lambda a: a[(*key, ...)]  # and so never a scalar
+
+
+@pytest.mark.parametrize("seed", range(8))
+def test_a_random_view_is_what_numpy_makes_of_it(run: gf.Connection, seed: int) -> None:
+    """Axes that None made are sliced, emptied, and moved, too."""
+    rng = np.random.default_rng(seed)
+    tensors = {"u": CUBE, "i": np.arange(7, dtype=np.int16), "0-d": np.array(2.5)}
+    emptied = 0
+    for _ in range(60):
+        name = str(rng.choice(list(tensors)))
+        found, expected = run[name], tensors[name]
+        for _ in range(int(rng.integers(1, 5))):
+            step = random_step(rng, expected.shape)
+            found, expected = step(found), step(expected)
+            assert found.shape == expected.shape
+        emptied += expected.size == 0
+        assert same(gf.fetch(found), expected) and same(found.fetch(), expected)
+        assert same(np.asarray(found), expected) and same(found.fetch_async().result(60), expected)
+        assert same(found.fetch(out=np.full_like(expected, 9, order="C")), expected)
+        assert same(gf.fetch(found, dtype="float64"), expected.astype("float64"))
+        assert found.stats().count == expected.size
+        assert found.histogram(3, range=(0, 1)).counts.sum() <= expected.size
+        cells = found.overview(tuple(max(1, length) for length in expected.shape), "max").values
+        assert cells.shape == expected.shape and (cells == expected).all()
+    assert emptied

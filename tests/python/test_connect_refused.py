@@ -8,6 +8,7 @@ import subprocess
 import sys
 import time
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -144,3 +145,27 @@ def test_an_attached_client_that_the_next_server_refuses_ends_in_time(
     lines = said.splitlines()
     assert len(lines) == 2
     assert all(line.startswith("TimeoutError the server of ") for line in lines)
+
+
+def test_a_server_that_is_busy_for_the_whole_time_is_no_silent_one(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    from gpufetch._remote.client import Client
+    from gpufetch._remote.replies import ReplyError
+
+    timeout = 0.2
+    client = Client.__new__(Client)
+    client._ready, client._under_way_max = {}, 1
+    client._wire = SimpleNamespace(is_at_rest=True)  # type: ignore[assignment]
+    left: list[float] = []
+
+    def ask(request: Any, deadline: float) -> int:
+        left.append(deadline - time.monotonic())
+        return len(left)
+
+    answer = {"error": {"code": "busy", "message": "replies fill what is allowed"}}
+    monkeypatch.setattr(client, "_ask", ask)
+    monkeypatch.setattr(client, "_reply", lambda number, deadline: (answer, []))
+    with pytest.raises(ReplyError, match="replies fill what is allowed"):
+        list(client.request([{"op": "list"}], timeout))
+    assert len(left) > 1 and min(left) > 0.9 * timeout and client.is_at_rest

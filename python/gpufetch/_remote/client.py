@@ -327,7 +327,8 @@ class Client:
             reply = self._reply_at(ids[done], request, timeout)
             while reply[0].get("error", {}).get("code") == "busy" and time.monotonic() < deadline:
                 time.sleep(_BUSY_PAUSE_S)
-                reply = self._reply(self._ask(request, deadline), deadline)
+                again = self._ask(request, time.monotonic() + timeout)
+                reply = self._reply_at(again, request, timeout)
             if "error" in reply[0]:
                 self._wire.is_at_rest = True
                 raise_error(reply[0]["error"])

@@ -48,8 +48,9 @@ class PublishedTensor:
         self.dtype: np.dtype[Any] = dtype_of(item["dtype"])
         self.device: str = item["device"]
         self._is_part = "global_shape" in item
-        # The start of the server, and the generation there, of which the above is true.
-        self._known: tuple[str, int] = (session.instance, item["generation"])
+        # The start of the server, and the generation there, of which the above is true. 0: it is a
+        # variable of an IPython kernel, which has none.
+        self._known: tuple[str, int] = (session.instance, item.get("generation", 0))
 
     def _gpufetch_view(self) -> RemoteView:
         return RemoteView(self)
@@ -206,7 +207,7 @@ class PublishedTensor:
     # --- Requests ---
 
     def _request(self, op: str, slices: Slices, generation: int, **more: Any) -> dict[str, Any]:
-        if generation > 0:  # a variable of an IPython kernel has none
+        if generation > 0:
             more["generation"] = generation
         return {"op": op, "name": self.name, "slices": slices, **more}
 
@@ -226,6 +227,8 @@ class PublishedTensor:
                     raise
             else:
                 if self._session.instance == instance:
+                    if generation == 0:
+                        self._look_up()  # the request could not say what it is of
                     return answer
                 if self._is_part:
                     raise RuntimeError(
@@ -252,4 +255,4 @@ class PublishedTensor:
         if problem := item.get("problem"):
             raise ReplyError("unreadable", f"{self.name} cannot be read: {problem}")
         self._check_unchanged(tuple(item["shape"]), dtype_of(item["dtype"]), self.shape)
-        self._known = instance, item["generation"]
+        self._known = instance, item.get("generation", 0)

@@ -301,7 +301,7 @@ class Session:
             except (ConnectionError, TimeoutError) as error:
                 lost = error  # not for want of shared memory: messages would wait as long again
             else:
-                if generation not in (None, reply["generation"]):
+                if generation not in (None, reply.get("generation", 0)):
                     return None  # the read in messages that follows says so
                 return self._attach(str(reply["handle"]))
         except KeyError:

@@ -25,7 +25,7 @@ from gpufetch._checks import check_timeout
 from gpufetch._outcome import LOCK_S, settle
 from gpufetch._subscript import expanded
 from gpufetch._threads import Workers, log_exception
-from gpufetch._view import HistogramResult, OverviewResult, View
+from gpufetch._view import HistogramResult, OverviewResult, View, as_view
 
 __all__ = ["RemoteTensor", "RemoteView", "Slices"]
 
@@ -274,6 +274,12 @@ class RemoteView(View):
 
     # --- Requests ---
 
+    def _without_elements(self) -> View | None:
+        """An empty array of this shape, where an axis that None made is: no request can say so."""
+        if all(axis.source >= 0 or axis.length for axis in self._axes):
+            return None
+        return as_view(np.empty(self.shape, self.dtype))
+
     def slices(self) -> Slices:
         """The selection of the tensor's elements that this is a view of."""
         slices: Slices = []
@@ -307,6 +313,8 @@ class RemoteView(View):
                 f"out has shape {out.shape}, dtype {out.dtype}; the source has shape "
                 f"{self.shape}, dtype {self.dtype}"
             )
+        if (empty := self._without_elements()) is not None:
+            return empty.fetch(out=out)
         shape = self._in_source_order(self.shape)
         sources = [axis.source for axis in self._axes if axis.source >= 0]
         if out is not None and out.flags.c_contiguous and sources == sorted(sources):
@@ -319,6 +327,8 @@ class RemoteView(View):
         return out
 
     def pulled(self) -> npt.NDArray[Any]:
+        if (empty := self._without_elements()) is not None:
+            return empty.fetch()
         shape = self._in_source_order(self.shape)
         return np.asarray(self._arranged(self.tensor.read(self.slices(), shape, None)), self.dtype)
 
@@ -340,14 +350,20 @@ class RemoteView(View):
                     f"the overview's shape is {shape}, {length} cells along axis {axis}; give 1 or "
                     "more for each axis"
                 )
+        if (empty := self._without_elements()) is not None:
+            return empty.overview(shape, method)
         lengths = self._in_source_order(shape)
         values, high, counts = self.tensor.overview(self.slices(), lengths, method)
         return self._arranged(values), None if high is None else self._arranged(high), counts
 
     def stats(self) -> dict[str, Any]:
+        if (empty := self._without_elements()) is not None:
+            return empty.stats()
         return self.tensor.stats(self.slices())
 
     def histogram(self, bins: int, limits: tuple[float, float] | None) -> HistogramResult:
+        if (empty := self._without_elements()) is not None:
+            return empty.histogram(bins, limits)
         return self.tensor.histogram(self.slices(), bins, limits)
 
     def __dlpack_device__(self) -> tuple[int, int]:
@@ -366,4 +382,6 @@ class RemoteView(View):
 def _sliced(axis: _Axis, item: slice) -> _Axis:
     start, stop, step = item.indices(axis.length)
     length = len(range(start, stop, step))
+    if length < 2:
+        step = 1  # it leads nowhere, and may be more than a request can say
     return _Axis(axis.source, axis.start + start * axis.step, step * axis.step, length)
