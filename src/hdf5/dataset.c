@@ -92,8 +92,7 @@ static gpuf_status read_pipeline(const gpufi_h5_dataset *dataset, hid_t plist, p
   const int count = session->api->Pget_nfilters(plist);
   memset(filters, 0, sizeof(*filters));
   if (count < 0 || count > FILTERS_MAX) {
-    return gpufi_h5_fail(session, err, "reading the %d filters of dataset '%s' failed", count,
-                         dataset->name);
+    return gpufi_h5_fail(session, err, "reading the filters of dataset '%s' failed", dataset->name);
   }
   for (int i = 0; i < count; i++) {
     unsigned flags = 0;

@@ -3,6 +3,7 @@
 #include "base/error.h"
 #include "base/struct.h"
 #include "base/system.h"
+#include "base/thread.h"
 #include "hdf5/section.h"
 
 #include <stdarg.h>
@@ -14,7 +15,7 @@
 #define THREADS_DEFAULT_MAX 16
 #define THREADS_MAX 64
 
-static _Thread_local const gpufi_h5_context *thread_context;
+static GPUFI_THREAD_LOCAL const gpufi_h5_context *thread_context;
 
 void gpufi_h5_context_set(const gpufi_h5_context *context) {
   thread_context = context;

@@ -6,6 +6,7 @@ and with imagecodecs' bitshuffle, `./dev test --install` has the packages.
 
 from __future__ import annotations
 
+import base64
 import http.server
 import json
 import os
@@ -141,6 +142,28 @@ def test_a_user_block_shifts_every_place(tmp_path: Path, options: dict[str, Any]
         file.create_dataset("x", data=np.arange(3) + 7, **options)
     _, offset, nbytes = gf.hdf5.references(path)["refs"]["x/0"]
     assert np.frombuffer(path.read_bytes()[offset : offset + nbytes], "i8").tolist() == [7, 8, 9]
+
+
+@pytest.mark.parametrize("user_block", [512, 4096])
+def test_a_user_block_is_not_guessed_from_chunks_that_are_alike(
+    tmp_path: Path, user_block: int
+) -> None:
+    """The first chunks are zeros, beside zeros; the contiguous dataset was never written."""
+    path = tmp_path / "x.h5"
+    values = np.random.default_rng(1).normal(size=(64, 64))
+    values[:32] = 0
+    with h5py.File(path, "w", userblock_size=user_block) as file:
+        file.create_dataset("x", data=values, chunks=(16, 16))
+        file.create_dataset("never", (64, 64), "f8", fillvalue=3)
+        file["after"] = np.arange(5000.0)
+    refs = gf.hdf5.references(path)["refs"]
+    data = path.read_bytes()
+    for i, j in np.ndindex(4, 4):
+        _, offset, nbytes = refs[f"x/{i}.{j}"]
+        chunk = np.frombuffer(data[offset : offset + nbytes]).reshape(16, 16)
+        assert (chunk == values[16 * i : 16 * i + 16, 16 * j : 16 * j + 16]).all()
+    held = refs["never/0.0"]
+    assert (np.frombuffer(base64.b64decode(held.removeprefix("base64:"))) == 3).all()
 
 
 def test_a_block_that_imagecodecs_would_take_for_a_stored_one_is_refused(tmp_path: Path) -> None:

@@ -195,7 +195,8 @@ class _References:
         array = _Array(dtype, shape, split_rows(shape, dtype.itemsize))
         offset = dataset.id.get_offset()
         nbytes = dtype.itemsize * int(np.prod(array.chunk, dtype=object))
-        if offset is None:  # no element was written
+        # Where no element was written HDF5 adds the user block to an address that is none.
+        if offset is None or offset < dataset.file.userblock_size:
             count = int(np.prod(shape, dtype=object))
             array.is_sparse = dtype.itemsize * count > self._inline_nbytes
             if count and not array.is_sparse:

@@ -77,18 +77,27 @@ class Places:
         """HDF5 up to 2.0 misplaces chunks if the one unlimited axis is not the first."""
         shape = self._dataset.maxshape
         is_doubtful = shape.count(None) == 1 and shape[0] is not None
-        user_block = self._dataset.file.userblock_size
-        first = list(itertools.islice(self.of, 1))
-        if user_block and first and self._is_at(first[0], user_block):
-            self.of = {at: (o + user_block, n) for at, (o, n) in self.of.items()}
-        is_right = self._listed_count == len(self.of) + len(self.past)
-        is_right = is_right and all(
-            self._is_at(at, 0) for at in (self.of if is_doubtful else first)
-        )
+        shift = self._shift()
+        if shift:
+            self.of = {at: (offset + shift, nbytes) for at, (offset, nbytes) in self.of.items()}
+        is_right = shift is not None and self._listed_count == len(self.of) + len(self.past)
         if is_doubtful:
+            is_right = is_right and all(self._is_at(at, 0) for at in self.of)
             is_right = is_right and not any(self._stored(at) for at in self.missing())
         if not is_right:
             raise Unexpressed("this HDF5 does not say where its chunks lie: repack the file")
+
+    def _shift(self) -> int | None:
+        """What HDF5 leaves out of every offset: 0, or before 2.0 the user block. None for neither.
+
+        The first chunk whose bytes are not at both places says which.
+        """
+        shifts = {0, self._dataset.file.userblock_size}
+        for at in self.of:
+            found = {shift for shift in shifts if self._is_at(at, shift)}
+            if len(found) < 2:
+                return found.pop() if found else None
+        return 0
 
     def _stored(self, at: tuple[int, ...]) -> bytes | None:
         """The bytes of a chunk that HDF5 finds by its place in the dataset; None for no chunk."""

@@ -72,7 +72,9 @@ def save(
         (``tree['layers'][3]: ...``). Or a group is not empty.
     OSError, gpufetch.Error
         The system, HDF5 or the device failed: there is what was there before, and no file of
-        another name. After a failing or full disk, what was in an open file may be damaged.
+        another name. Where all was written, and the system then failed to have the new name on the
+        disk or to close the file, the new one is there, whole. After a failing or full disk, what
+        was in an open file may be damaged.
     """
     require_binding()
     number = codec_number(codec)

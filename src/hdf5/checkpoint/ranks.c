@@ -7,6 +7,7 @@
 
 #include "base/error.h"
 #include "base/system.h"
+#include "base/thread.h"
 #include "hdf5/checkpoint/folder.h"
 #include "hdf5/digest.h"
 
@@ -16,7 +17,7 @@ typedef struct agreement {
   const struct agreement *outer;
 } agreement;
 
-static _Thread_local const agreement *innermost;
+static GPUFI_THREAD_LOCAL const agreement *innermost;
 
 gpuf_status gpufi_checkpoint_check_outside(const gpufi_checkpoint_ranks *ranks, gpuf_error *err) {
   const agreement *a = innermost;
