@@ -106,7 +106,7 @@ class _Finder:
 def _listed(name: str, obj: Any) -> tuple[str, str, _core.DeviceArray | None, str | None]:
     try:
         return name, framework_of(obj), _core.asdevice(obj), None
-    except Exception as error:  # of any framework
+    except (Exception, SystemExit) as error:  # of any framework
         return name, framework_of(obj), None, problem_of(error)
 
 

@@ -43,7 +43,7 @@ def is_device_tensor(obj: object) -> bool:
     return False
 
 
-def problem_of(error: Exception) -> str:
+def problem_of(error: BaseException) -> str:
     """Say in one line why a tensor cannot be read."""
     problem = str(error).strip() or type(error).__name__
     return problem.splitlines()[0][:_MAX_PROBLEM_LENGTH]

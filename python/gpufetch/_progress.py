@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 import warnings
 from typing import Any
 
@@ -9,7 +10,7 @@ __all__ = ["ProgressBar"]
 
 
 class ProgressBar:
-    """A tqdm bar, or nothing where none is wanted or tqdm is not installed.
+    """A tqdm bar, or nothing where none is wanted, tqdm is not installed, or there is no stderr.
 
     It is shown once `delay_s` seconds have passed, so that short work shows none.
 
@@ -39,6 +40,8 @@ def _tqdm_bar(nbytes: int, delay_s: float) -> Any:
         "unit_divisor": 1024,
         "delay": delay_s,
     }
+    if sys.stderr is None:  # as where it was closed, and in programs without a console
+        return None
     try:
         from tqdm import std
     except ImportError:

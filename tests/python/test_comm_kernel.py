@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterator
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
 import pytest
+import zmq
 
 pytest.importorskip("ipykernel")
 pytest.importorskip("jupyter_client")
@@ -327,3 +330,52 @@ def test_connect_reads_the_tensors_of_a_kernel() -> None:
     finally:
         channels.stop_channels()
         kernel.shutdown_kernel(now=True)
+
+
+def test_connect_finds_a_kernel_again_that_was_restarted() -> None:
+    kernel, channels = start_new_kernel(kernel_name="python3", startup_timeout=TIMEOUT_S)
+    cell = (
+        "%load_ext gpufetch\nimport gpufetch as gf, numpy as np\nx = gf.to_device(np.ones(3) * {})"
+    )
+    try:
+        channels.execute_interactive(cell.format(1), timeout=TIMEOUT_S)
+        with gf.connect(kernel.connection_file, timeout=TIMEOUT_S) as run:
+            x = run["x"]
+            assert x.fetch().tolist() == [1, 1, 1]
+            kernel.restart_kernel(now=True)
+            channels.wait_for_ready(timeout=TIMEOUT_S)
+            channels.execute_interactive(cell.format(2), timeout=TIMEOUT_S)
+            assert x.fetch().tolist() == [2, 2, 2]
+    finally:
+        channels.stop_channels()
+        kernel.shutdown_kernel(now=True)
+
+
+def test_a_subscription_that_a_kernel_overlooked_is_made_again(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    from gpufetch._remote.client import Client, ServerSilentError
+
+    options: list[int] = []
+    client = Client.__new__(Client)
+    iopub = SimpleNamespace(setsockopt=lambda option, value: options.append(option))
+    client._wire = SimpleNamespace(iopub=iopub, is_at_rest=True)  # type: ignore[assignment]
+    client._comm_id = "1"
+    hello = {"limits": {"reply_nbytes": 1, "in_flight": 1}, "instance": "i"}
+    messages: list[Any] = [
+        None,  # nothing, for a second
+        {"msg_type": "iopub_welcome"},
+        {"msg_type": "iopub_welcome"},  # the one that was overlooked
+        {"msg_type": "comm_msg", "content": {"data": hello}},
+    ]
+
+    def receive(deadline: float) -> Any:
+        message = messages.pop(0)
+        if message is None:
+            raise ServerSilentError("nothing came")
+        return message
+
+    monkeypatch.setattr(client, "_receive", receive)
+    monkeypatch.setattr(client, "_send", lambda *arguments: None)
+    client._attach(time.monotonic() + TIMEOUT_S)
+    assert options.count(zmq.SUBSCRIBE) == 2 and client.instance == "i" and not messages

@@ -175,6 +175,36 @@ def test_zarr_version_3_refuses_damaged_and_other_chunks(site: Path, tmp_path: P
     python(site, textwrap.dedent(ZARR) + textwrap.dedent(code), tmp_path / "x.h5")
 
 
+def test_a_thread_in_h5py_that_waits_for_the_import_gets_it(site: Path, tmp_path: Path) -> None:
+    """As where it reads by references: Zarr imports the codec on a thread of its own."""
+    code = """
+import sys, threading, h5py
+done = threading.Event()
+def load():
+    import hdf5_gpufetch
+    done.set()
+with h5py._objects.phil:
+    thread = threading.Thread(target=load)
+    thread.start()
+    assert done.wait(60)
+thread.join()
+for other in threading.enumerate():
+    if other.name == "hdf5_gpufetch":
+        other.join()
+import hdf5_gpufetch
+assert h5py.h5z.filter_avail(hdf5_gpufetch.FILTER_ID)
+"""
+    done = subprocess.run(
+        [sys.executable, "-c", code],
+        env={**os.environ, "PYTHONPATH": str(site)},
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+        timeout=120,
+    )
+    assert done.returncode == 0, done.stderr
+
+
 def test_the_examples_of_the_page_work(site: Path, tmp_path: Path) -> None:
     page = Path(__file__).parents[2] / "docs" / "reading.md"
     blocks = re.findall(r"^```python\n(.*?)^```", page.read_text(), re.M | re.S)

@@ -9,6 +9,7 @@ from __future__ import annotations
 import base64
 import http.server
 import json
+import math
 import os
 import re
 import subprocess
@@ -28,6 +29,7 @@ from reference_files import INEXPRESSIBLE, write_expressible, write_inexpressibl
 
 import gpufetch as gf
 from gpufetch.__main__ import main
+from gpufetch.hdf5._refs_chunks import split_rows
 
 SCRIPT = REPOSITORY / "tests" / "install" / "read_refs.py"
 
@@ -213,6 +215,45 @@ def test_the_command_says_what_it_leaves_out(
     assert main(["refs", str(tmp_path / "x.h5")]) == 1
     assert main(["refs", "--skip", str(tmp_path / "x.h5")]) == 0
     assert capsys.readouterr().err.count("left out: /") == len(INEXPRESSIBLE)
+
+
+@pytest.mark.parametrize("link", ["", "symlink_to", "hardlink_to"])
+def test_references_never_replace_their_own_file(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], link: str
+) -> None:
+    path = out = tmp_path / "x.h5"
+    with h5py.File(path, "w") as file:
+        file["x"] = np.arange(9)
+    if link:
+        out = tmp_path / "y.h5"
+        getattr(out, link)(path)
+    before = path.read_bytes()
+    assert main(["refs", str(path), "-o", str(out), "--overwrite"]) == 1
+    assert "is the source itself: give another name" in capsys.readouterr().err
+    assert path.read_bytes() == before
+
+
+def test_elements_in_a_row_are_few_references_whatever_their_number() -> None:
+    most = 32 << 20
+    for shape in [(8388617,), (8388593,), (1_000_000_007,), (2039, 4099, 3), (7, 1009, 8209)]:
+        chunk = split_rows(shape, 4)
+        nbytes, whole = 4 * math.prod(chunk), 4 * math.prod(shape)
+        assert all(n % c == 0 for n, c in zip(shape, chunk, strict=True))
+        assert nbytes == whole or most // 64 <= nbytes, (shape, chunk)
+    assert split_rows((1 << 25,), 4) == (1 << 23,) and split_rows((4, 1 << 24), 4) == (1, 1 << 23)
+
+
+def test_what_would_mislead_zarr_is_named(tmp_path: Path) -> None:
+    path = tmp_path / "x.h5"
+    with h5py.File(path, "w") as file:
+        file["a\\b"] = np.arange(3)
+        file["t"] = np.arange(3)
+        file["t"].attrs["_FillValue"] = "by hand"
+    with pytest.raises(ValueError, match="backslash of its name") as raised:
+        gf.hdf5.references(path)
+    assert "its attribute _FillValue is text, 'by hand'" in str(raised.value)
+    with pytest.raises(ValueError, match="inline_nbytes is -5: give an integer from 0"):
+        gf.hdf5.references(path, inline_nbytes=-5)
 
 
 # --- Over HTTP -------------------------------------------------------------------------------

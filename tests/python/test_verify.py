@@ -264,3 +264,41 @@ def test_shards_are_compared_by_their_master(
             assert main(["ls", str(master)]) == 0
             assert "is missing: bring it back" in capsys.readouterr().out
             shards[0].write_bytes(b"")
+
+
+def test_chunks_stored_past_their_filter_are_named_as_without_checksums(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    path = tmp_path / "run.h5"
+    pipelines: dict[str, dict[str, Any]] = {
+        "gzip": {"compression": "gzip"},
+        "sum": {"fletcher32": True},
+        "both": {"compression": "gzip", "fletcher32": True},
+        "gpufetch": gf.hdf5.filter_options(),
+    }
+    masks = {"gzip": 1, "sum": 1, "both": 2, "gpufetch": 1}
+    values = np.arange(64.0)
+    with h5py.File(path, "w") as file:
+        for name, options in pipelines.items():
+            for last in ("whole", "past"):
+                x = file.create_dataset(f"{name}-{last}", data=values, chunks=(16,), **options)
+                # fletcher32 is the first of "both": gzip alone is skipped
+                if last == "past" and name != "both":
+                    x.id.write_direct_chunk((32,), values[32:48].tobytes(), masks[name])
+    status, lines = run(capsys, path)
+    assert status == 0 and lines[0].endswith(": whole")
+    named = lines[1].partition("may not show: ")[2].split(", ")
+    assert named == ["/gpufetch-past", "/gzip-past", "/sum-past"]
+
+
+def test_a_folder_is_searched_for_hdf5_files_of_any_name(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    write(tmp_path / "run.backup")
+    (tmp_path / "junk.HE5").write_bytes(b"no HDF5 file any more")
+    (tmp_path / "notes.txt").write_text("no HDF5 file")
+    status, lines = run(capsys, tmp_path)
+    assert status == 1
+    assert any(line.startswith(f"{tmp_path / 'run.backup'}: ") for line in lines)
+    assert any(line.startswith(f"{tmp_path / 'junk.HE5'}: ") for line in lines)
+    assert not any("notes" in line for line in lines)

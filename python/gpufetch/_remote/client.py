@@ -25,6 +25,7 @@ __all__ = [
 PROTOCOL = 1
 _CHECK_S = 0.25  # time between checks, while waiting, that the server still lives
 _BUSY_PAUSE_S = 0.05
+_WELCOME_S = 1.0
 _PROBE_S = 2.0  # what a server has to show that it answers, when no step has come
 
 Reply = tuple[dict[str, Any], list[Any]]
@@ -176,13 +177,22 @@ class Client:
 
         # Receive what is published for this comm alone, not for those of other clients.
         self._wire.iopub.setsockopt(zmq.UNSUBSCRIBE, b"")
-        self._wire.iopub.setsockopt(zmq.SUBSCRIBE, f"comm-{self._comm_id}".encode())
-        while self._receive(deadline)["msg_type"] != "iopub_welcome":
-            pass
+        topic = f"comm-{self._comm_id}".encode()
+        self._wire.iopub.setsockopt(zmq.SUBSCRIBE, topic)
+        self._welcomes_due = 1
+        while not self._is_welcome(min(deadline, time.monotonic() + _WELCOME_S)):
+            if time.monotonic() >= deadline:
+                raise self._silent()
+            # An IPython kernel may overlook a subscription until another one comes.
+            self._wire.iopub.setsockopt(zmq.UNSUBSCRIBE, topic)
+            self._wire.iopub.setsockopt(zmq.SUBSCRIBE, topic)
+            self._welcomes_due += 1
         self._wire.is_at_rest = False
         opening = {"target_name": "gpufetch", "data": {"protocol": PROTOCOL}}
         self._send("comm_open", opening, deadline)
-        hello: dict[str, Any] = self._receive(deadline)["content"]["data"]
+        while (message := self._receive(deadline))["msg_type"] == "iopub_welcome":
+            pass
+        hello: dict[str, Any] = message["content"]["data"]
         self._wire.is_at_rest = True
         if "error" in hello:
             raise_error(hello["error"])
@@ -190,6 +200,15 @@ class Client:
         self.max_reply_nbytes = int(hello["limits"]["reply_nbytes"])
         self._under_way_max = max(1, int(hello["limits"]["in_flight"]))
         self.instance = str(hello["instance"])
+
+    def _is_welcome(self, deadline: float) -> bool:
+        """Wait until the subscription is in force; False if it is not in time."""
+        try:
+            while self._receive(deadline)["msg_type"] != "iopub_welcome":
+                pass
+        except ServerSilentError:
+            return False
+        return True
 
     @property
     def is_at_rest(self) -> bool:
@@ -221,6 +240,9 @@ class Client:
             ) from error
         except ConnectionFileError as error:
             raise ServerGoneError(str(error)) from error
+
+    def _silent(self) -> ServerSilentError:
+        return ServerSilentError(f"the server of {self._path} does not answer")
 
     def _gone(self) -> ServerGoneError:
         return ServerGoneError(
@@ -263,7 +285,7 @@ class Client:
         import zmq
 
         if not self._poll(self._wire.iopub, zmq.POLLIN, deadline):
-            raise ServerSilentError(f"the server of {self._path} does not answer")
+            raise self._silent()
         frames = self._wire.iopub.recv_multipart(copy=False)
         try:
             _, rest = self._session.feed_identities(frames, copy=False)
@@ -272,6 +294,10 @@ class Client:
             raise ServerLostError(
                 f"another server has the address of {self._path} now ({error})"
             ) from error
+        if message["msg_type"] == "iopub_welcome":
+            self._welcomes_due -= 1
+            if self._welcomes_due < 0:  # the sockets have found a new start by themselves
+                raise ServerLostError(f"the server of {self._path} has started anew")
         if message["msg_type"] == "comm_close":
             if self._server is None and not self._is_open:
                 raise ServerGoneError(

@@ -151,5 +151,6 @@ def _keep_extreme(
 ) -> None:
     """Keep the lower (or higher) of two values for each cell; any value is better than NaN."""
     old = kept[key]
-    better = (values < old) if lowest else (values > old)
+    with np.errstate(invalid="ignore"):  # NaN of bfloat16
+        better = (values < old) if lowest else (values > old)
     kept[key] = np.where(is_new | better | (old != old), values, old)

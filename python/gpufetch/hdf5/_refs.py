@@ -12,7 +12,7 @@ import h5py
 import numpy as np
 from h5py import h5d, h5t
 
-from gpufetch._checks import check_path, check_regular
+from gpufetch._checks import check_int, check_path, check_regular
 from gpufetch.hdf5._asking import FAILURES
 from gpufetch.hdf5._refs_attributes import (
     Dimensions,
@@ -77,6 +77,7 @@ def references(
     """
     check_path(path, "path")
     check_regular(path)
+    check_int(inline_nbytes, "inline_nbytes", 0)
     try:
         with h5py.File(path, "r") as file, open(path, "rb") as raw:
             made = _References(file, raw, url or os.path.abspath(os.fsdecode(path)), inline_nbytes)
@@ -299,7 +300,10 @@ class _References:
             return
         marked = None
         if "_FillValue" in attributes and np.size(dataset.attrs["_FillValue"]) == 1:
-            marked = np.asarray(dataset.attrs["_FillValue"]).reshape(()).astype(array.dtype)
+            value = np.asarray(dataset.attrs["_FillValue"]).reshape(())
+            if value.dtype.kind in "OSU" and array.dtype.kind in "biufc":
+                raise Unexpressed(f"its attribute _FillValue is text, {str(value[()])!r}")
+            marked = value.astype(array.dtype)
         if array.is_sparse:
             fill = _fill_of(dataset, array)
             if marked is not None and marked.tobytes() != fill.tobytes():
@@ -357,4 +361,6 @@ def _key(path: bytes) -> str:
         raise Unexpressed("its name is not UTF-8") from None
     if any(part.startswith(".") for part in name.split("/")):
         raise Unexpressed("a name that begins with a dot is Zarr's own")
+    if "\\" in name:
+        raise Unexpressed("Zarr takes the backslash of its name for a slash")
     return name

@@ -22,6 +22,9 @@ __all__ = ["Places", "encoded", "inline", "split_rows"]
 _SPLIT_NBYTES = 32 << 20
 """Unfiltered elements in a row are cut into chunks of at most this, where rows divide them."""
 
+_SMALLER_MAX = 32
+"""How many times as small a chunk may be for want of a divisor."""
+
 
 def inline(data: bytes) -> str:
     """Bytes as a reference holds them."""
@@ -168,7 +171,11 @@ def _has_unlike_blocks(chunk: bytes) -> bool:
 
 
 def split_rows(shape: tuple[int, ...], itemsize: int) -> tuple[int, ...]:
-    """A chunk shape that divides the shape, for elements that lie in a row in the file."""
+    """A chunk shape that divides the shape, for elements that lie in a row in the file.
+
+    Pieces are not much smaller than the most that one may have: an axis that has no such divisor
+    stays whole.
+    """
     chunk = list(shape)
     nbytes = itemsize * int(np.prod(shape, dtype=object))
     for axis, length in enumerate(shape):
@@ -176,7 +183,8 @@ def split_rows(shape: tuple[int, ...], itemsize: int) -> tuple[int, ...]:
             break
         row = nbytes // length
         most = max(_SPLIT_NBYTES // row, 1)
-        chunk[axis] = next(n for n in range(min(most, length), 0, -1) if length % n == 0)
+        pieces = range(min(most, length), max(most // _SMALLER_MAX, 1) - 1, -1)
+        chunk[axis] = next((n for n in pieces if length % n == 0), length)
         nbytes = row * chunk[axis]
         if chunk[axis] > 1:
             break

@@ -43,17 +43,20 @@ def write_refs(arguments: argparse.Namespace) -> int:
     from gpufetch.hdf5._new_file import new_file
     from gpufetch.hdf5._refs import INLINE_NBYTES, references
 
+    file, out = arguments.file, arguments.out
+    if out is not None and out.exists() and file.exists() and out.samefile(file):
+        raise ValueError(f"{out} is the source itself: give another name")
     made = references(
-        arguments.file,
+        file,
         url=arguments.url,
         inline_nbytes=INLINE_NBYTES if arguments.inline is None else arguments.inline,
         leave_out=_say if arguments.skip else None,
     )
     text = json.dumps(made)
-    if arguments.out is None:
+    if out is None:
         print(text)
         return 0
-    with new_file(arguments.out, overwrite=arguments.overwrite) as path:
+    with new_file(out, overwrite=arguments.overwrite) as path:
         path.write_text(text)
     return 0
 

@@ -10,7 +10,7 @@ import os
 import re
 from collections.abc import Iterator
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import h5py
 import numpy as np
@@ -28,7 +28,7 @@ from gpufetch.hdf5._virtual import checked_sources
 
 __all__ = ["Verification", "files_of"]
 
-_SUFFIXES = {".h5", ".hdf5", ".nc", ".nc4"}
+_SUFFIXES = {".h5", ".hdf5", ".he5", ".hdf", ".nc", ".nc4"}
 _CHECKED = {1, 3, *_core.H5_FILTER_IDS}  # gzip, fletcher32, gpufetch: their chunks have checksums
 _CHECKPOINT = re.compile(r"(.+)-([0-9]{12,})\.h5")
 _SHARD = re.compile(r"(.+-[0-9]{12,})\.[0-9a-f]{16}\.[0-9]+\.h5")  # as in shard_files.c
@@ -68,8 +68,34 @@ def _file_at(path: Path) -> tuple[int, int] | None:
     return found.st_dev, found.st_ino
 
 
+def _has_checksums(dataset: Dataset) -> bool:
+    """Whether each chunk that is stored went through a filter that notices damage."""
+    numbers = [number for number, *_ in dataset.filters]
+    if not _CHECKED & set(numbers):
+        return False
+    chunk = dataset.plist.get_chunk()
+    nbytes = dataset.itemsize * int(np.prod(chunk, dtype=object))
+
+    def is_checked(info: Any) -> bool:
+        ends = zip(info.chunk_offset, chunk, dataset.shape, strict=True)
+        # HDF5 may leave filters out at the edge, without a mask that says so.
+        if info.size == nbytes and any(start + length > end for start, length, end in ends):
+            return False
+        passed = (n for i, n in enumerate(numbers) if not info.filter_mask >> i & 1)
+        return not _CHECKED.isdisjoint(passed)
+
+    found = dataset.id
+    try:
+        if hasattr(found, "chunk_iter"):
+            # What is not None ends the iteration.
+            return found.chunk_iter(lambda info: None if is_checked(info) else True) is None
+        return all(is_checked(found.get_chunk_info(i)) for i in range(found.get_num_chunks()))
+    except _ERRORS:  # reading says what is damaged
+        return False
+
+
 def files_of(path: Path) -> list[Path]:
-    """The file, or the HDF5 files of a folder, by their names.
+    """The file, or the HDF5 files of a folder, which their names or their first bytes say they are.
 
     Shards of checkpoints are left out, which their masters stand for; those without a master, too,
     which a writer may be about to finish. So are the temporary files of save and repack, which a
@@ -82,8 +108,8 @@ def files_of(path: Path) -> list[Path]:
     return sorted(
         file
         for file in path.iterdir()
-        if file.suffix in _SUFFIXES
-        and file.is_file()
+        if file.is_file()
+        and (file.suffix.lower() in _SUFFIXES or h5py.is_hdf5(file))
         and not _SHARD.fullmatch(file.name)
         and not file.name.startswith(_UNFINISHED)
     )
@@ -162,7 +188,7 @@ class Verification:
             yield _fault(error, f"dataset {name!r}: ")
             return
         self._nbytes += dataset.nbytes
-        if dataset.size and not {number for number, *_ in dataset.filters} & _CHECKED:
+        if dataset.size and not _has_checksums(dataset):
             self._unchecked.append(name)
         bar = ProgressBar(dataset.nbytes, is_wanted=progress)
         try:

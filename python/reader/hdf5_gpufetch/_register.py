@@ -11,13 +11,18 @@ import ctypes
 import importlib
 import os
 import sys
+import threading
+import time
 from importlib.util import find_spec
 from typing import Any
 
 from hdf5_gpufetch._loaded import loaded_libraries
 from hdf5_gpufetch._plugin import filter_classes, plugin_path
 
-__all__ = ["register"]
+__all__ = ["register", "register_on_import"]
+
+_WAIT_S = 5.0
+_PAUSE_S = 0.005
 
 
 def register() -> list[str]:
@@ -37,6 +42,27 @@ def register() -> list[str]:
         _register_with_h5py(h5py, addresses)
     with _lock_of(h5py):
         return [path for path in loaded_libraries() if _register_with(path, addresses)]
+
+
+def register_on_import() -> None:
+    """As `register`, without waiting for ever for a thread that is in h5py.
+
+    That one may itself wait for this import: where it reads by references, Zarr imports the codec
+    on another thread.
+    """
+    h5py = sys.modules.get("h5py")
+    lock = None if h5py is None else h5py._objects.phil
+    deadline = time.monotonic() + _WAIT_S
+    while lock is not None and not lock.acquire(blocking=False):
+        if time.monotonic() > deadline:
+            threading.Thread(target=register, name="hdf5_gpufetch", daemon=True).start()
+            return
+        time.sleep(_PAUSE_S)
+    try:
+        register()
+    finally:
+        if lock is not None:
+            lock.release()
 
 
 def _register_with_h5py(h5py: Any, addresses: list[int]) -> None:
