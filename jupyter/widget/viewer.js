@@ -230,9 +230,12 @@ export class Requests {
     this.line = new Line();
   }
 
-  /** Let these wait, and no others, in order: { key, content, done(reply, buffers, sentAt) }. */
+  /**
+   * Let these wait, and no others, in order: { key, content, done(reply, buffers, sentAt) }. What was
+   * asked already does not wait once more: its answer lets the page decide anew what it wants.
+   */
   want(wishes) {
-    this.waiting = wishes;
+    this.waiting = wishes.filter(({ key }) => !this.has(key));
     this.sendNext();
   }
 
@@ -1220,7 +1223,10 @@ class Output {
 
   save() {
     clearTimeout(this.saving);
-    if (this.saving && !this.isDead) this.model.save_changes();
+    if (this.saving && !this.isDead) {
+      this.saved = JSON.stringify(this.state);
+      this.model.save_changes();
+    }
     this.saving = 0;
   }
 
@@ -1228,6 +1234,11 @@ class Output {
   stateChanged() {
     const changed = this.model.get("state");
     if (changed === this.state) return;
+    if (this.saving && JSON.stringify({ ...this.state, ...changed }) === this.saved) {
+      // The kernel repeats what it was sent last; it was used since.
+      this.model.set("state", this.state);
+      return;
+    }
     this.state = { ...changed };
     this.render();
   }
@@ -1331,7 +1342,7 @@ class Output {
     const content = { op: "tile", panel: panel.number, index: this.state.index, levels, place };
     if (this.takesEncoded) content.encoded = true;
     const done = (reply, buffers, sentAt) => {
-      if (this.refused(key, reply)) return;
+      if (this.refused(key, reply, revision)) return;
       this.takeTile(key, panel, revision, reply, buffers);
       this.tellTile(performance.now() - sentAt, buffers[0].byteLength);
     };
@@ -1412,9 +1423,9 @@ class Output {
   }
 
   /** Whether a reply is an error, which is shown. It is asked again when the contents change. */
-  refused(key, reply) {
+  refused(key, reply, revision = this.revision) {
     if (!reply.error) return false;
-    this.failed.set(key, this.revision);
+    this.failed.set(key, revision);
     this.error = reply.error;
     this.render();
     return true;

@@ -77,6 +77,16 @@ const TESTS = {
     assert.deepEqual(taken, [["a", 1], ["b", 2], ["e", 3]]);
   },
 
+  what_is_wanted_while_it_is_on_its_way_is_not_asked_for_twice() {
+    const { sent, requests, wish } = requestsOf();
+    for (let times = 0; times < 3; times++) requests.want([wish("a"), wish("b")]);
+    requests.receive({ id: sent[0].id }, []);
+    requests.receive({ id: sent[1].id }, []);
+    assert.deepEqual(sent.map(({ op }) => op), ["a", "b"]);
+    requests.want([wish("a")]); // its answer was of no use
+    assert.equal(sent.length, 3);
+  },
+
   an_answer_to_someone_else_and_one_that_comes_twice_are_ignored() {
     const { sent, requests, wish } = requestsOf();
     const taken = [];
