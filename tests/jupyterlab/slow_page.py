@@ -8,7 +8,8 @@ object: how the last tile travelled (tiles), what the viewer said below the imag
 milliseconds until each view was complete (views), the pixel in the middle of the last one (pixel),
 and the element there (status). Then it is panned back by half a view, by another half when the
 kernel was told but has not answered, and by a third one when it has: the element in the middle
-after that (back), and the rows of a view (rows). FOLDER gets a screenshot.
+after that (back), the rows of a view (rows), and what draws (renderer, webgl). FOLDER gets a
+screenshot.
 
 Runs in the environment of requirements.txt, which knows nothing of gpufetch.
 """
@@ -23,7 +24,7 @@ from typing import Any
 from notebook_page import CELL
 from page import Page
 from traffic import HOOK
-from viewer_page import SIZE, ViewerPage
+from viewer_page import RENDERER, SIZE, ViewerPage
 
 # Pan by a view, and wait until all its tiles are here.
 PAN = """
@@ -91,6 +92,7 @@ def use(page: ViewerPage, count: int) -> dict[str, Any]:
     views = [page.page.driver.execute_async_script(PAN, root) for _ in range(count)]
     tiles = page.page.find(root).get_attribute("data-tiles")
     seen = {"tiles": tiles, "note": page.text(1, "note"), "views": views}
+    seen |= page.page.driver.execute_script(RENDERER)
     seen |= {"status": page.point(1, 0.5, 0.5)}
     page.leave()
     page.shoot(f"slow-{tiles}")

@@ -67,6 +67,8 @@ def test_over_a_slow_line_tiles_are_encoded_or_plain_and_no_use_of_the_page_is_u
     assert encoded["pixel"] == plain["pixel"]
     _, (row, column), value = pointed(encoded["status"])
     assert pointed(plain["status"])[1:] == ((row, column), value)
+    is_software = "SwiftShader" in encoded["webgl"] or "llvmpipe" in encoded["webgl"]
+    assert (encoded["renderer"] == "Canvas2dRenderer") == is_software
     for seen in (encoded, plain):  # what the kernel repeats has not undone what came after it
         _, (before, same), _ = pointed(seen["back"])
         assert same == column and 1.45 < (row - before) / seen["rows"] < 1.55
