@@ -82,7 +82,7 @@ def picture(session: Session, kind: str, nbytes: int) -> list[Row]:
         first = run(code, mimetype)
         first_s = time.perf_counter() - began
         contenders = [contender("gpufetch", partial(run, code, mimetype), first)]
-        if kind == "plot" and nbytes <= PEER_NBYTES_MAX:
+        if nbytes <= PEER_NBYTES_MAX:
             contenders += [
                 contender(name, partial(run, f"plt.imshow(pulls[{name!r}](x)); plt.show()"))
                 for name in pulls

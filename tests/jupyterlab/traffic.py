@@ -18,22 +18,33 @@ POLL_S = 0.1
 # a picture or values, not words alone; a picture counts as drawn when two frames have come after
 # the last of them.
 HOOK = """
+const afterTwoFrames = (act) => requestAnimationFrame(
+  () => requestAnimationFrame(() => act(performance.now())),
+);
 const NOTHING = {
   in: 0, out: 0, sent: 0, updates: 0, repeated: 0, large: 0, began: 0, came: 0, first: 0, last: 0,
+  used: 0, heard: 0,
 };
 globalThis.traffic = {
   LARGE: 4096, ...NOTHING,
   clear() { Object.assign(this, NOTHING); },
-  began_now() { this.began ||= performance.now(); },
+  began_now() {
+    if (this.began) return;
+    this.began = performance.now();
+    afterTwoFrames((now) => (this.used = now));
+  },
   received(nbytes) {
     this.in += nbytes;
     this.came = performance.now();
-    if (!this.began || nbytes < this.LARGE) return;
-    this.large += 1;
-    requestAnimationFrame(() => requestAnimationFrame(() => {
-      this.last = performance.now();
-      this.first ||= this.last;
-    }));
+    if (!this.began) return;
+    const isLarge = nbytes >= this.LARGE;
+    this.large += isLarge;
+    afterTwoFrames((now) => {
+      this.heard = now;
+      if (!isLarge) return;
+      this.last = now;
+      this.first ||= now;
+    });
   },
 };
 const decoder = new TextDecoder();
@@ -70,9 +81,11 @@ document.addEventListener("wheel", () => traffic.began_now(), true);
 """
 
 SEEN = """
-const { in: received, out, sent, large, began, first, last, came } = traffic;
-const quiet = performance.now() - Math.max(came, began, last);
-return { received, out, sent, large, quiet, began, first: first - began, last: last - began };
+const { in: received, out, sent, large, began, came, used, heard } = traffic;
+const quiet = performance.now() - Math.max(came, began, heard);
+const [first, last] = large ? [traffic.first, traffic.last] : [used || heard, used || heard];
+const is_drawn = first > 0 && last > 0;
+return { received, out, sent, large, quiet, is_drawn, first: first - began, last: last - began };
 """
 
 
@@ -90,15 +103,16 @@ class Traffic:
         return found
 
     def when_quiet(self, quiet_ms: float) -> dict[str, Any]:
-        """What was seen when a picture has come and nothing more for so long.
+        """What was seen when a picture has come, then nothing for so long, or for thrice as long.
 
-        `first` and `last` are the milliseconds from the use of the page until the first and the
-        last large message was drawn; `received` and `out` bytes, `sent` and `large` messages.
+        The latter where no large message came. `first` and `last` are the milliseconds from the use
+        of the page until the first and the last change was drawn; `received` and `out` bytes,
+        `sent` and `large` messages.
         """
         end = time.monotonic() + TIMEOUT_S
         while True:
             seen = self.seen()
-            if seen["large"] and seen["quiet"] > quiet_ms and seen["last"] > 0:
+            if seen["is_drawn"] and seen["quiet"] > quiet_ms * (1 if seen["large"] else 3):
                 return seen
             if time.monotonic() > end:
                 raise TimeoutError(f"no picture came from the kernel: {seen}")
