@@ -213,11 +213,11 @@ def compared_row(session: Session, case: str, use: str, seen: Any, absent: list[
     """A row of one use: milliseconds until nothing changes any more, and the bytes."""
     if VIEWER in seen["failed"]:
         raise RuntimeError(seen["failed"][VIEWER])
-    found = {name: uses[use] for name, uses in seen["seen"].items() if uses[use]}
+    failed: dict[str, str] = seen["failed"]  # such a way has no times
+    found = {name: uses[use] for name, uses in seen["seen"].items() if name not in failed}
     seconds = {name: in_seconds([one["last"] for one in of]) for name, of in found.items()}
     said = {name: said_of(of) for name, of in found.items()}
     others = [name for name in found if name != VIEWER]
-    failed = {name: why for name, why in seen["failed"].items() if name not in others}
     made = row(
         session,
         case,

@@ -97,7 +97,6 @@ class Compared:
         if self.way["pan"] is not None:
             return self.run(self.way["pan"])
         cover = self.page.find(self.cover)
-        self.page.driver.execute_script(SCROLL, cover)
         drag = ActionChains(self.page.driver, 0)
         drag.move_to_element_with_offset(cover, SIDE // 4, 0).click_and_hold()
         drag.pause(PAUSE_S).move_by_offset(-SIDE // 2, 0).pause(PAUSE_S).release().perform()
@@ -105,6 +104,7 @@ class Compared:
 
     def picture(self, use: str) -> Any:
         """The brightness of its pixels."""
+        self.page.driver.execute_script(SCROLL, self.page.find(self.cover))
         shown = self.page.until("a picture", lambda: self.page.find(self.cover).screenshot_as_png)
         (self.notebook.folder / f"{self.way['name']}-{use}.png").write_bytes(shown)
         return np.asarray(Image.open(io.BytesIO(shown)).convert("L"), np.float64) / 255

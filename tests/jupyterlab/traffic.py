@@ -13,17 +13,17 @@ from page import TIMEOUT_S, Page
 
 POLL_S = 0.1
 
-# `traffic.updates` counts the changes of widgets that the page has told its kernel, and `repeated`
-# those that the kernel has repeated to it. `traffic.large` are messages from the kernel that carry
-# a picture or values, not words alone; a picture counts as drawn when two frames have come after
-# the last of them.
+# `traffic.answered` counts the kernel's ends of what it was sent, `updates` the changes of widgets
+# that the page has told its kernel, and `repeated` those that the kernel has repeated to it.
+# `traffic.large` are messages from the kernel that carry a picture or values, not words alone; a
+# picture counts as drawn when two frames have come after the last of them.
 HOOK = """
 const afterTwoFrames = (act) => requestAnimationFrame(
   () => requestAnimationFrame(() => act(performance.now())),
 );
 const NOTHING = {
   in: 0, out: 0, sent: 0, updates: 0, repeated: 0, large: 0, began: 0, came: 0, first: 0, last: 0,
-  used: 0, heard: 0,
+  used: 0, heard: 0, answered: 0,
 };
 globalThis.traffic = {
   LARGE: 4096, ...NOTHING,
@@ -59,6 +59,7 @@ globalThis.WebSocket = class extends WebSocket {
     if (!this.isKernels) return;
     this.addEventListener("message", ({ data }) => {
       traffic.repeated += has(data, "echo_update");
+      traffic.answered += has(data, '"execution_state": "idle"');
       traffic.received(nbytesOf(data));
     });
   }
@@ -81,11 +82,12 @@ document.addEventListener("wheel", () => traffic.began_now(), true);
 """
 
 SEEN = """
-const { in: received, out, sent, large, began, came, used, heard } = traffic;
+const { in: received, out, sent, large, answered, began, came, used, heard } = traffic;
 const quiet = performance.now() - Math.max(came, began, heard);
 const [first, last] = large ? [traffic.first, traffic.last] : [used || heard, used || heard];
 const is_drawn = first > 0 && last > 0;
-return { received, out, sent, large, quiet, is_drawn, first: first - began, last: last - began };
+const seen = { received, out, sent, large, answered, quiet, is_drawn };
+return { ...seen, first: first - began, last: last - began };
 """
 
 
@@ -103,16 +105,18 @@ class Traffic:
         return found
 
     def when_quiet(self, quiet_ms: float) -> dict[str, Any]:
-        """What was seen when a picture has come, then nothing for so long, or for thrice as long.
+        """What was seen when a picture has come, and then nothing for so long or thrice as long.
 
-        The latter where no large message came. `first` and `last` are the milliseconds from the use
-        of the page until the first and the last change was drawn; `received` and `out` bytes,
-        `sent` and `large` messages.
+        The latter where no large message came; and for ten times as long where the kernel has not
+        ended all that it was sent. `first` and `last` are the milliseconds from the use of the page
+        until the first and the last change was drawn; `received` and `out` bytes, `sent` and
+        `large` messages.
         """
         end = time.monotonic() + TIMEOUT_S
         while True:
             seen = self.seen()
-            if seen["is_drawn"] and seen["quiet"] > quiet_ms * (1 if seen["large"] else 3):
+            times = 10 if seen["answered"] < seen["sent"] else 1 if seen["large"] else 3
+            if seen["is_drawn"] and seen["quiet"] > quiet_ms * times:
                 return seen
             if time.monotonic() > end:
                 raise TimeoutError(f"no picture came from the kernel: {seen}")
