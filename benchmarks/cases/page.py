@@ -203,9 +203,8 @@ def cells_of(
         described[-1]["show"] = len(cells)
         cells.append(f"ways.{way.show.__name__}(x)")
     for found, way in zip(described, ways.values(), strict=True):
-        for use, act in (("zoom", way.zoom), ("pan", way.pan)):
-            found[use] = len(cells) if act else None
-            cells += [f"ways.{act.__name__}()"] if act else []
+        found["zoom"] = len(cells) if way.zoom else None
+        cells += [f"ways.{way.zoom.__name__}()"] if way.zoom else []
     return cells, described
 
 

@@ -21,12 +21,11 @@ kept: dict[str, Any] = {}  # what the cells have shown, by function
 
 
 class Way(NamedTuple):
-    """How to show a tensor, and to zoom and to pan (None: by the mouse); the picture's selector."""
+    """How to show a tensor and to zoom into it (None: by the wheel), and the picture's selector."""
 
     show: Callable[[Any], Any]
     zoom: Callable[[], None] | None
     cover: str
-    pan: Callable[[], None] | None = None
 
 
 # --- gpufetch ---------------------------------------------------------------------------------
@@ -158,14 +157,9 @@ def show_resampler(x: Any) -> Any:
     return figure
 
 
-def zoom_resampler(by: float = 0) -> None:
+def zoom_resampler() -> None:
     length = kept["shape"][0]
-    kept["resampler"].layout.xaxis.range = [(edge + by) * length for edge in WINDOW]
-
-
-def pan_resampler() -> None:
-    """Plotly takes no drag of the driver's mouse for one."""
-    zoom_resampler((WINDOW[1] - WINDOW[0]) / 2)
+    kept["resampler"].layout.xaxis.range = [edge * length for edge in WINDOW]
 
 
 # --- All of them ------------------------------------------------------------------------------
@@ -183,5 +177,5 @@ IMAGES = {
 LINES = {
     "gpufetch.view": VIEWER,
     "plt.plot": CANVAS,
-    "plotly-resampler": Way(show_resampler, zoom_resampler, ".js-plotly-plot", pan_resampler),
+    "plotly-resampler": Way(show_resampler, zoom_resampler, ".js-plotly-plot .main-svg"),
 }

@@ -6,11 +6,10 @@ URL opens a notebook; FOLDER/ways.json has a list of the ways to look: `name`, t
 the cell that shows all of the array, `zoom` of the one that shows an eighth of it along each axis
 (or null, where the wheel does it), `cover`, a selector of what has the picture, SIDE pixels of CSS
 wide and high, in its middle, and `levels`, the brightness that the picture's middle must have after
-each of the three uses, or null. Each way is used ROUNDS times and once before, in turns: its cell
-`show` is run, then `zoom`, and then the picture is dragged by half of its width to the left, or its
-cell `pan` run. Prints a JSON object: for each name and use, a list of what traffic.py's
-`when_quiet` says; `failed` has the reason by name. FOLDER gets a screenshot of each way after each
-use.
+each of the three uses, or null for a wave. Each way is used ROUNDS times and once before, in turns:
+its cell `show` is run, then `zoom`, and then the picture is dragged by half of its width to the
+left. Prints a JSON object: for each name and use, a list of what traffic.py's `when_quiet` says;
+`failed` has the reason by name. FOLDER gets a screenshot of each way after each use.
 
 Runs in the environment of requirements.txt, which knows nothing of gpufetch.
 """
@@ -39,6 +38,7 @@ RATIO = 2
 QUIET_MS = 1500
 WHEEL = -525  # by which Bokeh zooms to an eighth
 PAUSE_S = 0.05  # before and after a move that drags
+DARK = 0.55  # a brightness that a line's pixels are below
 TOLERANCE = 0.06  # of the brightness, from 0 to 1
 USES = ("show", "zoom", "pan")
 
@@ -93,14 +93,11 @@ class Compared:
         return None
 
     def pan(self) -> None:
-        """Drag the picture by half of its width, in one move, or run the cell that pans."""
-        if self.way["pan"] is not None:
-            return self.run(self.way["pan"])
+        """Drag the picture by half of its width, in one move."""
         cover = self.page.find(self.cover)
         drag = ActionChains(self.page.driver, 0)
         drag.move_to_element_with_offset(cover, SIDE // 4, 0).click_and_hold()
         drag.pause(PAUSE_S).move_by_offset(-SIDE // 2, 0).pause(PAUSE_S).release().perform()
-        return None
 
     def picture(self, use: str) -> Any:
         """The brightness of its pixels."""
@@ -114,12 +111,22 @@ class Compared:
         if before is not None and np.array_equal(picture, before):
             raise ValueError(f"{use} has changed nothing")
         if self.way["levels"] is None:
-            return
+            return check_line(use, picture)
         row, column = (length // 2 for length in picture.shape)
         found = float(picture[row - 4 : row + 4, column - 4 : column + 4].mean())
         expected = self.way["levels"][number]
         if abs(found - expected) > TOLERANCE:
             raise ValueError(f"{use}: the middle is {found:.2f}, not {expected:.2f} bright")
+        return None
+
+
+def check_line(use: str, picture: Any) -> None:
+    """A wave goes up and down from column to column; axes without one do not."""
+    dark = picture < DARK
+    highest = dark.argmax(axis=0)[dark.any(axis=0)]
+    low, high = np.percentile(highest, (10, 90)) if len(highest) else (0, 0)
+    if len(highest) < picture.shape[1] / 2 or high - low < picture.shape[0] / 5:
+        raise ValueError(f"{use}: there is no wave")
 
 
 def use(notebook: Notebook, ways: list[dict[str, Any]], rounds: int) -> dict[str, Any]:
