@@ -200,7 +200,7 @@ def cells_of(
     described: list[dict[str, Any]] = []
     for name, way in ways.items():
         described.append({"name": name, "cover": way.cover, "levels": levels})
-        described[-1]["show"] = len(cells)
+        described[-1] |= {"show": len(cells), "quiet_ms": way.quiet_ms}
         cells.append(f"ways.{way.show.__name__}(x)")
     for found, way in zip(described, ways.values(), strict=True):
         found["zoom"] = len(cells) if way.zoom else None

@@ -26,6 +26,7 @@ class Way(NamedTuple):
     show: Callable[[Any], Any]
     zoom: Callable[[], None] | None
     cover: str
+    quiet_ms: int = 1500  # without a change, after which a picture counts as complete
 
 
 # --- gpufetch ---------------------------------------------------------------------------------
@@ -177,5 +178,6 @@ IMAGES = {
 LINES = {
     "gpufetch.view": VIEWER,
     "plt.plot": CANVAS,
-    "plotly-resampler": Way(show_resampler, zoom_resampler, ".js-plotly-plot .main-svg"),
+    # Plotly draws axes alone first, and what is in them a while later.
+    "plotly-resampler": Way(show_resampler, zoom_resampler, ".js-plotly-plot .main-svg", 5000),
 }

@@ -6,10 +6,11 @@ URL opens a notebook; FOLDER/ways.json has a list of the ways to look: `name`, t
 the cell that shows all of the array, `zoom` of the one that shows an eighth of it along each axis
 (or null, where the wheel does it), `cover`, a selector of what has the picture, SIDE pixels of CSS
 wide and high, in its middle, and `levels`, the brightness that the picture's middle must have after
-each of the three uses, or null for a wave. Each way is used ROUNDS times and once before, in turns:
-its cell `show` is run, then `zoom`, and then the picture is dragged by half of its width to the
-left. Prints a JSON object: for each name and use, a list of what traffic.py's `when_quiet` says;
-`failed` has the reason by name. FOLDER gets a screenshot of each way after each use.
+each of the three uses, or null for a wave, and `quiet_ms`, after how many milliseconds without a
+change it counts as complete. Each way is used ROUNDS times and once before, in turns: its cell
+`show` is run, then `zoom`, and then the picture is dragged by half of its width to the left. Prints
+a JSON object: for each name and use, a list of what traffic.py's `when_quiet` says; `failed` has
+the reason by name. FOLDER gets a screenshot of each way after each use.
 
 Runs in the environment of requirements.txt, which knows nothing of gpufetch.
 """
@@ -35,7 +36,6 @@ from traffic import HOOK, Traffic
 WINDOW = (1300, 2400)
 SIDE = 256  # of CSS, on a screen with RATIO pixels for each
 RATIO = 2
-QUIET_MS = 1500
 WHEEL = -525  # by which Bokeh zooms to an eighth
 PAUSE_S = 0.05  # before and after a move that drags
 DARK = 0.55  # a brightness that a line's pixels are below
@@ -71,7 +71,8 @@ class Compared:
             self.traffic.clear()
             act: Callable[[], None] = getattr(self, name)
             act()
-            seen[name] = self.traffic.when_quiet(QUIET_MS)
+            self.page.until("what has the picture", lambda: self.page.has(self.cover))
+            seen[name] = self.traffic.when_quiet(self.way["quiet_ms"])
             picture = self.picture(name)
             self.check(name, picture, before, number)
             before = picture

@@ -72,6 +72,15 @@ globalThis.WebSocket = class extends WebSocket {
     super.send(data);
   }
 };
+// Plotly's picture is made of elements, some of them a while after its last message.
+new MutationObserver((changes) => {
+  const isPicture = ({ target }) => target.closest?.(".js-plotly-plot");
+  if (!traffic.began || !changes.some(isPicture)) return;
+  afterTwoFrames((now) => {
+    traffic.heard = now;
+    if (traffic.large) traffic.last = now;
+  });
+}).observe(document, { childList: true, subtree: true });
 document.addEventListener("keydown", (event) => {
   if (event.key === "Enter" && event.shiftKey) traffic.began = performance.now();
 }, true);
