@@ -18,7 +18,7 @@ import numpy as np
 from cases import Case
 from cases.page_ways import IMAGES, LINES, Way
 from cases.viewer_lab import seen_in_page, started_lab, why_not
-from harness import MICROSECONDS, Array, Row, Session, Timings, make_row, report
+from harness import MICROSECONDS, Array, Row, Session, Timings, load, make_row, report
 
 ROUNDS = 2
 TILES, SECONDS = 60, 10.0
@@ -253,7 +253,6 @@ def row(
     gpufetch: str = "gpufetch",
     **extra: Any,
 ) -> Row:
-    load = f"load {os.getloadavg()[0]:.1f} of {os.cpu_count()} CPUs"
     return make_row(
         session,
         case,
@@ -263,7 +262,7 @@ def row(
         gpufetch=gpufetch,
         peers=peers,
         labels=labels,
-        note="; ".join([*notes, load]),
+        note="; ".join([*notes, load()]),
         **extra,
     )
 
