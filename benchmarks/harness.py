@@ -274,6 +274,11 @@ def cpu_name() -> str:
     return f"{name}, {len(os.sched_getaffinity(0))} CPUs"
 
 
+def load() -> str:
+    """How busy the machine has been for a minute."""
+    return f"load {os.getloadavg()[0]:.1f} of {os.cpu_count()} CPUs"
+
+
 def today() -> str:
     return datetime.datetime.now(datetime.UTC).date().isoformat()
 

@@ -36,6 +36,7 @@ from cases import (
     interaction,
     layout,
     out,
+    page,
     picture,
     reduce,
     share,
@@ -70,6 +71,7 @@ CASES: dict[str, ModuleType] = {
     "interaction": interaction,
     "watched": watched,
     "viewer": viewer,
+    "page": page,
 }
 
 

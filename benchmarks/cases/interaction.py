@@ -19,7 +19,7 @@ import gpufetch as gf
 from cases import Case
 from cases.interaction_ours import IMAGES, LINES, VIEWER
 from cases.interaction_peers import IMAGE_PEERS, LINE_PEERS, PIXELS, Window
-from harness import MICROSECONDS, Array, Row, Session, Timings, make_row
+from harness import MICROSECONDS, Array, Row, Session, Timings, load, make_row
 
 ROUNDS = 5
 TOLERANCE = 0.05  # of what is shown, between -1 and 1
@@ -138,7 +138,7 @@ def row_of(session: Session, case: str, step: str, log: Log, pull_is: str) -> Ro
         labels={name: f"{name}: {bytes_text(moved[name])}" for name in others},
         moved={"gpufetch" if name == VIEWER else name: list(n) for name, n in moved.items()},
         note=f"gpufetch is {VIEWER}: {bytes_text(moved[VIEWER])}. Those that are not gpufetch's "
-        f"have the tensor on the host, by {pull_is}",
+        f"have the tensor on the host, by {pull_is}; {load()}",
     )
     return {**row, "absent": log.absent}
 

@@ -21,7 +21,7 @@ import numpy as np
 
 import gpufetch as gf
 from cases import Case
-from harness import MICROSECONDS, Array, Contender, Row, Session, make_row, measure, report
+from harness import MICROSECONDS, Array, Contender, Row, Session, load, make_row, measure, report
 
 GIB, MIB = 1 << 30, 1 << 20
 BANDS = 8
@@ -82,7 +82,7 @@ def picture(session: Session, kind: str, nbytes: int) -> list[Row]:
         first = run(code, mimetype)
         first_s = time.perf_counter() - began
         contenders = [contender("gpufetch", partial(run, code, mimetype), first)]
-        if kind == "plot" and nbytes <= PEER_NBYTES_MAX:
+        if nbytes <= PEER_NBYTES_MAX:
             contenders += [
                 contender(name, partial(run, f"plt.imshow(pulls[{name!r}](x)); plt.show()"))
                 for name in pulls
@@ -111,7 +111,7 @@ def note_of(session: Session, nbytes: int, seconds: list[float], first_s: float)
         notes.append(f"goal of {GOAL_S * 1e3:.0f} ms: {outcome}")
     if nbytes > PEER_NBYTES_MAX:
         notes.append("plt.imshow is left out: it would take several times the tensor on the host")
-    return "; ".join(notes)
+    return "; ".join([*notes, load()])
 
 
 # --- The tensor -------------------------------------------------------------------------------

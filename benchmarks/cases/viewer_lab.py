@@ -59,6 +59,9 @@ def started_lab(folder: Path, codes: Sequence[str]) -> Iterator[int]:
         probe.bind(("127.0.0.1", 0))
         port = int(probe.getsockname()[1])
     places = {f"JUPYTER_{n.upper()}_DIR": str(folder / n) for n in ("runtime", "data", "config")}
+    # The extensions of JupyterLab that packages of the kernel's Python bring.
+    paths = [str(Path(sys.prefix, "share", "jupyter")), os.environ.get("JUPYTER_PATH", "")]
+    places["JUPYTER_PATH"] = os.pathsep.join(filter(None, paths))
     python = str(Path(os.environ[ENVIRONMENT], "bin", "python"))
     command = [python, "-m", "jupyterlab", "--no-browser", "--allow-root", "--ip=127.0.0.1"]
     command += [f"--IdentityProvider.token={TOKEN}", f"--port={port}"]

@@ -25,6 +25,8 @@ const SETTLE_MS = 90; // for which a view stays before its details are asked for
 const SAVE_MS = 250;
 const PLAY_MS = 400;
 const CACHE_NBYTES = 96 << 20; // tiles of one viewer
+const TABLES_NBYTES = 40 << 20; // the pixels of tiles that are drawn on the CPU, of a page
+const SOFTWARE = /swiftshader|llvmpipe|softpipe|swrast|basic render/i; // WebGL on the CPU
 const TEXTURES_MAX = 160; // tiles that the page's WebGL context holds
 const PERCENTILES = [0.5, 99.5];
 const HEIGHT_MIN = 120;
@@ -230,9 +232,12 @@ export class Requests {
     this.line = new Line();
   }
 
-  /** Let these wait, and no others, in order: { key, content, done(reply, buffers, sentAt) }. */
+  /**
+   * Let these wait, and no others, in order: { key, content, done(reply, buffers, sentAt) }. What was
+   * asked already does not wait once more: its answer lets the page decide anew what it wants.
+   */
   want(wishes) {
-    this.waiting = wishes;
+    this.waiting = wishes.filter(({ key }) => !this.has(key));
     this.sendNext();
   }
 
@@ -430,21 +435,23 @@ function cellOf(first, step, pixel, count) {
   return Math.min(count - 1, Math.max(0, Math.floor(first + step * pixel)));
 }
 
-/** Draws tiles on the CPU. */
+/** Draws tiles on the CPU. The pixels of their cells are kept, so that panning copies them alone. */
 export class Canvas2dRenderer {
+  constructor() {
+    this.tables = new Cache(TABLES_NBYTES); // by tile
+  }
+
   draw(context, placements, colours) {
     const { width, height } = context.canvas;
     context.clearRect(0, 0, width, height);
     for (const placement of placements) this.drawTile(context, placement, colours);
   }
 
-  drawTile(context, { tile, clip, first, step }, { limits, scale, palette }) {
+  drawTile(context, { tile, clip, first, step }, colours) {
     const [left, right, top, bottom] = clip;
     const image = context.createImageData(right - left, bottom - top);
     const pixels = new Uint32Array(image.data.buffer);
-    const table = tile.isPicture ? this.pictureTable(tile) : this.valueTable(
-      tile, limits, scale, palette,
-    );
+    const table = this.tableOf(tile, colours);
     const [rows, columns] = tile.cells;
     const across = Int32Array.from(
       { length: right - left }, (_, x) => cellOf(first[0], step[0], x, columns),
@@ -457,6 +464,17 @@ export class Canvas2dRenderer {
   }
 
   /** The pixel of each cell, as RGBA in the machine's order of bytes. */
+  tableOf(tile, { limits, scale, palette }) {
+    const colours = tile.isPicture ? "" : [scale, ...limits].join();
+    const kept = this.tables.get(tile);
+    if (kept && kept.colours === colours && kept.palette === palette) return kept.values;
+    const values = tile.isPicture ? this.pictureTable(tile) : this.valueTable(
+      tile, limits, scale, palette,
+    );
+    this.tables.put(tile, { values, colours, palette });
+    return values;
+  }
+
   valueTable(tile, limits, scale, palette) {
     const how = colouring(tile, limits, scale);
     const colours = new Uint32Array(palette.buffer);
@@ -542,6 +560,13 @@ export class WebGlRenderer {
     return this.gl.isContextLost();
   }
 
+  /** Whether the CPU does what is asked of WebGL, as far as the browser says. */
+  get isSoftware() {
+    const { gl } = this;
+    const unmasked = gl.getExtension("WEBGL_debug_renderer_info")?.UNMASKED_RENDERER_WEBGL;
+    return SOFTWARE.test(gl.getParameter(unmasked ?? gl.RENDERER));
+  }
+
   linked() {
     const { gl } = this;
     const program = gl.createProgram();
@@ -600,6 +625,9 @@ export class WebGlRenderer {
     gl.viewport(0, 0, width, height);
     gl.useProgram(this.program);
     gl.enable(gl.SCISSOR_TEST);
+    gl.scissor(0, 0, width, height);
+    gl.clearColor(0, 0, 0, 0);
+    gl.clear(gl.COLOR_BUFFER_BIT);
     gl.uniform1i(places.palette, 1);
     gl.activeTexture(gl.TEXTURE1);
     gl.bindTexture(gl.TEXTURE_2D, this.paletteTexture);
@@ -608,13 +636,11 @@ export class WebGlRenderer {
     );
     gl.activeTexture(gl.TEXTURE0);
     for (const placement of placements) this.drawTile(placement, height, limits, scale);
+    // Once, since the browser brings the pixels anew for each of these calls.
     context.clearRect(0, 0, width, height);
-    for (const { clip: [left, right, top, bottom] } of placements) {
-      const from = this.canvas.height - height + top;
-      context.drawImage(
-        this.canvas, left, from, right - left, bottom - top, left, top, right - left, bottom - top,
-      );
-    }
+    context.drawImage(
+      this.canvas, 0, this.canvas.height - height, width, height, 0, 0, width, height,
+    );
   }
 
   drawTile({ tile, clip, first, step }, height, limits, scale) {
@@ -637,13 +663,17 @@ export class WebGlRenderer {
   }
 }
 
-/** The page's renderer, which all viewers share though each has loaded this module for itself. */
+/**
+ * The page's renderer, which all viewers share though each has loaded this module for itself. Where
+ * the CPU does what WebGL asks for, a frame takes several times as long as on the CPU alone.
+ */
 function sharedRenderer() {
   const name = Symbol.for("gpufetch.viewer.renderer");
   const shared = globalThis[name];
   if (shared && !shared.isLost) return shared;
   try {
-    globalThis[name] = new WebGlRenderer();
+    const renderer = new WebGlRenderer();
+    globalThis[name] = renderer.isSoftware ? new Canvas2dRenderer() : renderer;
   } catch {
     globalThis[name] = new Canvas2dRenderer();
   }
@@ -1220,7 +1250,10 @@ class Output {
 
   save() {
     clearTimeout(this.saving);
-    if (this.saving && !this.isDead) this.model.save_changes();
+    if (this.saving && !this.isDead) {
+      this.saved = JSON.stringify(this.state);
+      this.model.save_changes();
+    }
     this.saving = 0;
   }
 
@@ -1228,6 +1261,11 @@ class Output {
   stateChanged() {
     const changed = this.model.get("state");
     if (changed === this.state) return;
+    if (this.saving && JSON.stringify({ ...this.state, ...changed }) === this.saved) {
+      // The kernel repeats what it was sent last; it was used since.
+      this.model.set("state", this.state);
+      return;
+    }
     this.state = { ...changed };
     this.render();
   }
@@ -1331,7 +1369,7 @@ class Output {
     const content = { op: "tile", panel: panel.number, index: this.state.index, levels, place };
     if (this.takesEncoded) content.encoded = true;
     const done = (reply, buffers, sentAt) => {
-      if (this.refused(key, reply)) return;
+      if (this.refused(key, reply, revision)) return;
       this.takeTile(key, panel, revision, reply, buffers);
       this.tellTile(performance.now() - sentAt, buffers[0].byteLength);
     };
@@ -1412,9 +1450,9 @@ class Output {
   }
 
   /** Whether a reply is an error, which is shown. It is asked again when the contents change. */
-  refused(key, reply) {
+  refused(key, reply, revision = this.revision) {
     if (!reply.error) return false;
-    this.failed.set(key, this.revision);
+    this.failed.set(key, revision);
     this.error = reply.error;
     this.render();
     return true;

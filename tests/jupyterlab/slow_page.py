@@ -6,7 +6,10 @@ URL opens a notebook whose cell 1 shows a viewer of one image. The viewer is pan
 each of tiles that were not seen yet. With `plain`, the page has no WebAssembly. Prints a JSON
 object: how the last tile travelled (tiles), what the viewer said below the image (note), the
 milliseconds until each view was complete (views), the pixel in the middle of the last one (pixel),
-and the element there (status). FOLDER gets a screenshot.
+and the element there (status). Then it is panned back by half a view, by another half when the
+kernel was told but has not answered, and by a third one when it has: the element in the middle
+after that (back), the rows of a view (rows), and what draws (renderer, webgl). FOLDER gets a
+screenshot.
 
 Runs in the environment of requirements.txt, which knows nothing of gpufetch.
 """
@@ -20,7 +23,8 @@ from typing import Any
 
 from notebook_page import CELL
 from page import Page
-from viewer_page import SIZE, ViewerPage
+from traffic import HOOK
+from viewer_page import RENDERER, SIZE, ViewerPage
 
 # Pan by a view, and wait until all its tiles are here.
 PAN = """
@@ -34,6 +38,34 @@ for (let i = 0; i < 8; i++) {
 const look = () => {
   if (root.dataset.missing === "0") done(performance.now() - began);
   else setTimeout(look, 2);
+};
+look();
+"""
+
+
+# Pan back by half a view, over tiles that are here; once more as soon as the page has told its
+# kernel, and a third time when the kernel has repeated that.
+PAN_BACK = """
+const [selector, done] = arguments;
+const view = document.querySelector(`${selector} .gf-view`);
+const half = () => {
+  for (let i = 0; i < 4; i++) {
+    view.dispatchEvent(new KeyboardEvent("keydown", { key: "ArrowUp", bubbles: true }));
+  }
+};
+traffic.clear();
+half();
+const look = () => {
+  if (!traffic.updates) return setTimeout(look, 2);
+  half();
+  const wait = () => {
+    if (!traffic.repeated) return setTimeout(wait, 2);
+    setTimeout(() => {
+      half();
+      done();
+    }, 100);
+  };
+  wait();
 };
 look();
 """
@@ -60,19 +92,23 @@ def use(page: ViewerPage, count: int) -> dict[str, Any]:
     views = [page.page.driver.execute_async_script(PAN, root) for _ in range(count)]
     tiles = page.page.find(root).get_attribute("data-tiles")
     seen = {"tiles": tiles, "note": page.text(1, "note"), "views": views}
+    seen |= page.page.driver.execute_script(RENDERER)
     seen |= {"status": page.point(1, 0.5, 0.5)}
     page.leave()
     page.shoot(f"slow-{tiles}")
-    return seen | {"pixel": page.pixel(1, 0, 0.5, 0.5)}
+    height = page.page.find(f"{root} .gf-view").get_property("height")
+    seen |= {"pixel": page.pixel(1, 0, 0.5, 0.5), "rows": height}
+    page.page.driver.execute_async_script(PAN_BACK, root)
+    page.page.until("the view before", lambda: page.page.has(complete))
+    return seen | {"back": page.point(1, 0.5, 0.5)}
 
 
 def main(url: str, folder: str, views: str, *plain: str) -> None:
     page = Page("about:blank")
     page.driver.set_window_size(*SIZE)
     page.driver.set_script_timeout(60)
-    if plain:
-        command = "Page.addScriptToEvaluateOnNewDocument"
-        page.driver.execute_cdp_cmd(command, {"source": "delete globalThis.WebAssembly"})
+    source = HOOK + ("delete globalThis.WebAssembly;" if plain else "")
+    page.driver.execute_cdp_cmd("Page.addScriptToEvaluateOnNewDocument", {"source": source})
     page.driver.get(url)
     try:
         print(json.dumps(use(ViewerPage(page, Path(folder), ""), int(views))))

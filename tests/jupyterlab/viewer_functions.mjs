@@ -77,6 +77,16 @@ const TESTS = {
     assert.deepEqual(taken, [["a", 1], ["b", 2], ["e", 3]]);
   },
 
+  what_is_wanted_while_it_is_on_its_way_is_not_asked_for_twice() {
+    const { sent, requests, wish } = requestsOf();
+    for (let times = 0; times < 3; times++) requests.want([wish("a"), wish("b")]);
+    requests.receive({ id: sent[0].id }, []);
+    requests.receive({ id: sent[1].id }, []);
+    assert.deepEqual(sent.map(({ op }) => op), ["a", "b"]);
+    requests.want([wish("a")]); // its answer was of no use
+    assert.equal(sent.length, 3);
+  },
+
   an_answer_to_someone_else_and_one_that_comes_twice_are_ignored() {
     const { sent, requests, wish } = requestsOf();
     const taken = [];
@@ -218,6 +228,37 @@ const TESTS = {
     }
     assert.deepEqual(pixels, Array.from({ length: 90 }, (_, i) => i));
     assert.equal(viewer.placed(tile, [100, 120, 0, 20], [0, 90, 0, 20]), null);
+  },
+
+  pixels_of_cells_are_kept_on_the_cpu_until_the_colours_change() {
+    const cpu = new viewer.Canvas2dRenderer();
+    const made = [];
+    const table = cpu.valueTable;
+    cpu.valueTable = function (tile, ...colours) {
+      made.push(tile);
+      return table.call(this, tile, ...colours);
+    };
+    const shown = [];
+    const context = {
+      canvas: { width: 2, height: 1 },
+      clearRect() {},
+      createImageData: (width, height) => ({ data: new Uint8ClampedArray(4 * width * height) }),
+      putImageData: ({ data }) => shown.push([data[0], data[4]]),
+    };
+    const palette = Uint8Array.from({ length: 1024 }, (_, i) => i >> 2);
+    const other = palette.map((level) => 255 - level);
+    const one = { cells: [1, 2], values: Float32Array.of(0, 1), offset: 0, unit: 1 };
+    const placements = [viewer.placed(one, [0, 2, 0, 1], [0, 2, 0, 1])];
+    const draw = (limits, scale, colours) =>
+      cpu.draw(context, placements, { limits, scale, palette: colours });
+    for (let times = 0; times < 3; times++) draw([0, 1], "linear", palette);
+    assert.equal(made.length, 1);
+    draw([0, 2], "linear", palette);
+    draw([0, 2], "symlog", palette);
+    draw([0, 2], "symlog", other);
+    assert.equal(made.length, 4);
+    assert.deepEqual(shown.slice(0, 4), [[1, 255], [1, 255], [1, 255], [1, 128]]);
+    assert.deepEqual(shown[5], shown[4].map((level) => 255 - level));
   },
 
   a_pixel_shows_the_cell_under_its_middle() {

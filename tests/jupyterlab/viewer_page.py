@@ -89,11 +89,21 @@ const [source, done] = arguments;
 """
 
 
-# Which renderer the viewers share, and whether the page has WebGL2.
+# Let viewers draw by WebGL where the CPU does it, too, as on a machine without a GPU.
+ANY_WEBGL = """
+const extension = WebGL2RenderingContext.prototype.getExtension;
+WebGL2RenderingContext.prototype.getExtension = function (name) {
+  return name === "WEBGL_debug_renderer_info" ? null : extension.call(this, name);
+};
+"""
+
+# Which renderer the viewers share, whether the page has WebGL2, and what does its work.
 RENDERER = """
 const shared = globalThis[Symbol.for("gpufetch.viewer.renderer")];
 const gl = document.createElement("canvas").getContext("webgl2");
-return { renderer: shared.constructor.name, webgl2: Boolean(gl) };
+const kind = gl?.getExtension("WEBGL_debug_renderer_info");
+const webgl = kind ? gl.getParameter(kind.UNMASKED_RENDERER_WEBGL) : "unknown";
+return { renderer: shared.constructor.name, webgl2: Boolean(gl), webgl };
 """
 
 # Pixels and bytes of an image that is loaded; null before.
@@ -414,6 +424,7 @@ def use(page: ViewerPage, module: str, kernel: Path, config: Path, is_lab: bool)
     seen["followed"] = follow(page, 5)
     seen["kinds"] = show_kinds(page, 7)
     seen["many"] = show_many(page, 8)
+    seen["renderer"] = page.page.driver.execute_script(RENDERER)["renderer"]
     seen["renderers"] = page.page.driver.execute_async_script(COMPARE, module)
     if (
         is_lab
@@ -425,9 +436,13 @@ def use(page: ViewerPage, module: str, kernel: Path, config: Path, is_lab: bool)
 
 
 def main(url: str, module: str, folder: str, kernel: str, config: str) -> None:
-    page = Page(url)
+    page = Page("about:blank")
+    page.url = url
     page.driver.set_window_size(*SIZE)
     page.driver.set_script_timeout(60)
+    command = "Page.addScriptToEvaluateOnNewDocument"
+    page.driver.execute_cdp_cmd(command, {"source": ANY_WEBGL})
+    page.driver.get(url)
     try:
         viewer = ViewerPage(page, Path(folder), token_of(url))
         text = Path(module).read_text()

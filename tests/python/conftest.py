@@ -26,6 +26,7 @@ LONG_FILES = (
     "test_codebase_install",
     "test_viewer_slow",
     "test_viewer_page",
+    "test_viewer_timed",
     "test_jupyterlab",
     "test_stress",
     "test_interrupted",

@@ -40,6 +40,7 @@ FILES = {
     "test_viewer_decoder": "WebAssembly runs",
     "test_viewer_page": "JavaScript runs",
     "test_viewer_slow": "JavaScript runs",
+    "test_viewer_timed": "JavaScript runs",
 }
 
 # In the names of tests: Debian's h5ls and h5repack, and sometimes h5dump, hang at their exit under

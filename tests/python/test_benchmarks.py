@@ -79,8 +79,9 @@ def test_a_quick_run_writes_rows_with_the_agreed_keys(tmp_path: Path) -> None:
         assert agreed <= row.keys()
         assert "host backend" in row["machine"]
         assert row["unit"] in ("µs", "GB/s")
-        own = row["case"].startswith(("picture", "interaction", "watched"))  # peers may be absent
-        assert row["gpufetch"] > 0 and (row["peers"] or row["limit_is"] or own)
+        # All that the viewer is compared with needs Matplotlib.
+        alone = row["case"].startswith("interaction") and find_spec("matplotlib") is None
+        assert row["gpufetch"] > 0 and (row["peers"] or row["limit_is"] or alone)
         assert (row["limit"] or 0) > 0 or row["limit_is"] is None
         assert all(value > 0 for value in row["peers"].values())
         low, high = row["spread"]["gpufetch"]

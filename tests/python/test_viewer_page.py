@@ -122,6 +122,7 @@ def test_the_viewer_shows_zooms_follows_and_survives_in_a_notebooks_page(
     check_kinds(seen["kinds"])
     for number, found in enumerate(seen["many"]["colours"]):
         assert close(found, colour(number, 0, 19)), number
+    assert seen["renderer"] == "WebGlRenderer"
     check_renderers(seen["renderers"])
     if application == "lab":
         check_plain(seen["plain"], seen["whole"])

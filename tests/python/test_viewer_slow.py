@@ -50,7 +50,7 @@ def seen_over(port: int, lab: Lab, url: str, *plain: str) -> Any:
     return seen
 
 
-def test_tiles_travel_encoded_over_a_slow_line_and_plain_where_there_is_no_webassembly(
+def test_over_a_slow_line_tiles_are_encoded_or_plain_and_no_use_of_the_page_is_undone(
     notebook_lab: Lab,  # noqa: F811
 ) -> None:
     path = notebook_in(notebook_lab.folder / "slow", CELLS)
@@ -67,4 +67,9 @@ def test_tiles_travel_encoded_over_a_slow_line_and_plain_where_there_is_no_webas
     assert encoded["pixel"] == plain["pixel"]
     _, (row, column), value = pointed(encoded["status"])
     assert pointed(plain["status"])[1:] == ((row, column), value)
+    is_software = "SwiftShader" in encoded["webgl"] or "llvmpipe" in encoded["webgl"]
+    assert (encoded["renderer"] == "Canvas2dRenderer") == is_software
+    for seen in (encoded, plain):  # what the kernel repeats has not undone what came after it
+        _, (before, same), _ = pointed(seen["back"])
+        assert same == column and 1.45 < (row - before) / seen["rows"] < 1.55
     assert close(encoded["pixel"], colour(float(value), -1, 1), 2)
