@@ -1,8 +1,6 @@
 #include "server/inside.h"
 
-#include "base/thread.h"
-
-static GPUFI_THREAD_LOCAL const gpufi_inside *innermost;
+static _Thread_local const gpufi_inside *innermost;
 
 void gpufi_inside_enter(gpufi_inside *inside, const gpuf_server *server) {
   *inside = (gpufi_inside){server, innermost};

@@ -6,7 +6,6 @@
 
 #include "adapter.h"
 #include "base/error.h"
-#include "base/thread.h"
 #include "errors.h"
 #include "handle.h"
 #include "methods.h"
@@ -95,7 +94,7 @@ typedef struct agreement {
   const struct agreement *outer;
 } agreement;
 
-static GPUFI_THREAD_LOCAL const agreement *innermost;
+static _Thread_local const agreement *innermost;
 
 /* A handle whose writer this thread may use. NULL, and an exception, where `capsule` has none, or
  * its agree makes the call, which would wait for the one that it is called by. */

@@ -1,20 +1,10 @@
-/* Starting a thread of the library's own, what each thread has, and what signals may not interrupt.
- */
+/* Starting a thread of the library's own, and what signals may not interrupt. */
 #ifndef GPUFI_BASE_THREAD_H
 #define GPUFI_BASE_THREAD_H
 
 #include <pthread.h>
 #include <signal.h>
 #include <stddef.h>
-
-/* Storage of each thread's own that is there when the thread starts. Otherwise a library that was
- * loaded by dlopen, as Python's modules are, has it allocated at the thread's first use, and glibc
- * ends the process where there is no memory. Other C libraries cannot load such a library. */
-#ifdef __GLIBC__
-#define GPUFI_THREAD_LOCAL __attribute__((tls_model("initial-exec"))) _Thread_local
-#else
-#define GPUFI_THREAD_LOCAL _Thread_local
-#endif
 
 /* As pthread_create, for a thread named `name` (at most 15 characters). All signals are blocked in
  * it, because the program's handlers must not run there, except those that report a fault of the

@@ -15,6 +15,7 @@
  * macros. */
 #define GPUFI_H5F_ACC_RDONLY 0x0000u
 #define GPUFI_H5F_ACC_RDWR 0x0001u
+#define GPUFI_H5O_INFO_BASIC 0x1u
 #define GPUFI_H5F_ACC_TRUNC 0x0002u
 
 /* clang-format off */
@@ -79,10 +80,12 @@ typedef struct gpufi_h5_api {
   herr_t (*Dread_chunk2)(hid_t dataset, hid_t dxpl, const hsize_t *offset, uint32_t *filter_mask,
                          void *buffer, size_t *buffer_nbytes);
   /* The number of the open file, which no other one of the process gets, also when it is closed and
-   * opened again. Fget_fileno is NULL in older releases, which have Oget_info1: `info` begins with
-   * that number, and takes less than GPUFI_H5_INFO_NBYTES. */
+   * opened again. Fget_fileno is NULL in older releases, which have Oget_info1 and, from 1.10.3 on,
+   * Oget_info2, which reads less of the file: `info` begins with that number, and takes less than
+   * GPUFI_H5_INFO_NBYTES. */
   herr_t (*Fget_fileno)(hid_t file, unsigned long *number);
   herr_t (*Oget_info1)(hid_t object, void *info);
+  herr_t (*Oget_info2)(hid_t object, void *info, unsigned fields);
   /* 1.12 and newer, else NULL. */
   herr_t (*Oget_info3)(hid_t object, void *info, unsigned fields);
   /* H5Lget_info, or what 1.12 and newer have instead: `info` begins with the link's type in each of

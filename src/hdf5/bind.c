@@ -55,6 +55,7 @@ static gpuf_status resolve(gpufi_h5_api *api, void *handle, gpuf_error *err) {
   *(void **)&api->Tcomplex_create = dlsym(handle, "H5Tcomplex_create");
   *(void **)&api->Fget_fileno = dlsym(handle, "H5Fget_fileno");
   *(void **)&api->Oget_info1 = dlsym(handle, "H5Oget_info1");
+  *(void **)&api->Oget_info2 = dlsym(handle, "H5Oget_info2");
   *(void **)&api->Oget_info3 = dlsym(handle, "H5Oget_info3");
   *(void **)&api->Lget_info = dlsym(handle, "H5Lget_info2");
   if (!api->Lget_info) {

@@ -99,11 +99,17 @@ static bool is_ascii(const char *name) {
 
 /* A group of the oldest form has no room for the encoding. For a link that names UTF-8 HDF5 turns
  * it into a newer one, and where memory runs out meanwhile, nothing in the group is found any more.
- */
+ * Releases before 1.12 have to read the root group to say which file one is, and on a full disk
+ * they can do that only of the newer form (failures.c). */
+static bool needs_encoding(const gpufi_h5_api *api, const char *name) {
+  return !api->Fget_fileno || !is_ascii(name);
+}
+
 static hid_t create_link_plist(const gpufi_h5_api *api, const char *name) {
   const hid_t plist = api->Pcreate(*api->P_CLS_LINK_CREATE_ID);
-  if (plist >= 0 && (api->Pset_create_intermediate_group(plist, 1) < 0 ||
-                     (!is_ascii(name) && api->Pset_char_encoding(plist, H5T_CSET_UTF8) < 0))) {
+  if (plist >= 0 &&
+      (api->Pset_create_intermediate_group(plist, 1) < 0 ||
+       (needs_encoding(api, name) && api->Pset_char_encoding(plist, H5T_CSET_UTF8) < 0))) {
     api->Idec_ref(plist);
     return H5I_INVALID_HID;
   }

@@ -22,18 +22,15 @@ gpufi_h5_file gpufi_h5_file_of(const gpufi_h5_api *api, hid_t id) {
   gpufi_h5_file found = {NULL, 0};
   _Alignas(16) unsigned char info[GPUFI_H5_INFO_NBYTES];
   bool is_known = false;
-  const hid_t file = api->Iget_file_id(id);
-  if (file < 0) {
-    api->Eclear2(H5E_DEFAULT);
-    return found;
-  }
   if (api->Fget_fileno) {
-    is_known = api->Fget_fileno(file, &found.number) >= 0;
-  } else if (api->Oget_info1) {
-    is_known = api->Oget_info1(file, info) >= 0;
+    const hid_t file = api->Iget_file_id(id);
+    is_known = file >= 0 && api->Fget_fileno(file, &found.number) >= 0;
+    api->Idec_ref(file);
+  } else if (api->Oget_info2 || api->Oget_info1) {
+    is_known = (api->Oget_info2 ? api->Oget_info2(id, info, GPUFI_H5O_INFO_BASIC)
+                                : api->Oget_info1(id, info)) >= 0;
     memcpy(&found.number, info, sizeof(found.number));
   }
-  api->Idec_ref(file);
   found.api = is_known ? api : NULL;
   return found;
 }

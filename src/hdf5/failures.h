@@ -15,7 +15,8 @@ typedef struct gpufi_h5_file {
   unsigned long number;
 } gpufi_h5_file;
 
-/* The file of an open identifier of any kind. Entered. */
+/* The file of an open identifier of any kind. Where HDF5 cannot say it, its errors are left to be
+ * quoted. Entered. */
 gpufi_h5_file gpufi_h5_file_of(const gpufi_h5_api *api, hid_t id);
 
 typedef struct gpufi_h5_failure {

@@ -17,8 +17,6 @@ typedef struct info_3 {
   unsigned link_count;
 } info_3;
 
-#define INFO_BASIC 0x1u /* H5O_INFO_BASIC */
-
 typedef struct facts {
   unsigned long file_number;
   uint8_t place[16]; /* in the file */
@@ -28,7 +26,7 @@ typedef struct facts {
 static bool look(const gpufi_h5_api *api, hid_t object, facts *found) {
   _Alignas(16) unsigned char bytes[GPUFI_H5_INFO_NBYTES];
   memset(found, 0, sizeof(*found));
-  if (api->Oget_info3 && api->Oget_info3(object, bytes, INFO_BASIC) >= 0) {
+  if (api->Oget_info3 && api->Oget_info3(object, bytes, GPUFI_H5O_INFO_BASIC) >= 0) {
     info_3 info;
     memcpy(&info, bytes, sizeof(info));
     found->file_number = info.file_number;

@@ -18,7 +18,7 @@ static int section_count; /* of all threads */
 static bool is_forking;   /* no section begins; those that have begun end */
 static bool is_cut_off;   /* this process's copy of HDF5 may be in the middle of a call */
 
-static GPUFI_THREAD_LOCAL int thread_section_count;
+static _Thread_local int thread_section_count;
 
 static void fork_prepare(void) {
   const struct timespec deadline = gpufi_deadline_after(FORK_WAIT_NS);

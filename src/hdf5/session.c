@@ -3,7 +3,6 @@
 #include "base/error.h"
 #include "base/struct.h"
 #include "base/system.h"
-#include "base/thread.h"
 #include "hdf5/section.h"
 
 #include <stdarg.h>
@@ -15,7 +14,7 @@
 #define THREADS_DEFAULT_MAX 16
 #define THREADS_MAX 64
 
-static GPUFI_THREAD_LOCAL const gpufi_h5_context *thread_context;
+static _Thread_local const gpufi_h5_context *thread_context;
 
 void gpufi_h5_context_set(const gpufi_h5_context *context) {
   thread_context = context;
@@ -114,10 +113,6 @@ void gpufi_h5_leave(gpufi_h5_session *session) {
   unlock(session);
 }
 
-void gpufi_h5_use_file(gpufi_h5_session *session, hid_t id) {
-  session->file = gpufi_h5_file_of(session->api, id);
-}
-
 /* What the error stack says, innermost first: the cause before its consequences. */
 typedef struct quote {
   const gpufi_h5_api *api;
@@ -186,6 +181,19 @@ static void quote_errors(gpufi_h5_session *session, quote *quoted) {
                               .has_lost = quoted->read_failed || session->uses_chunk_cache,
                               .system_error = quoted->system_error,
                           });
+  }
+}
+
+/* Releases before 1.12 read the file to say which one it is, for which they may have to make room
+ * in their cache first. Where the system refuses that, it is the file that the call dealt with
+ * before. */
+void gpufi_h5_use_file(gpufi_h5_session *session, hid_t id) {
+  const gpufi_h5_file found = gpufi_h5_file_of(session->api, id);
+  if (found.api || !session->file.api) {
+    session->file = found;
+  } else {
+    quote quoted;
+    quote_errors(session, &quoted);
   }
 }
 

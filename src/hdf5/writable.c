@@ -40,6 +40,9 @@ gpuf_status gpufi_h5_check_writable(gpufi_h5_session *session, hid_t id, const c
                       what, name);
   }
   gpufi_h5_use_file(session, id);
+  if (!session->file.api && (session->api->Fget_fileno || session->api->Oget_info1)) {
+    return gpufi_h5_fail(session, err, "looking for the file of %s '%s' failed", what, name);
+  }
   const gpufi_h5_failure failure = gpufi_h5_failure_find(&session->file);
   return failure.has_failed ? refuse(&failure, what, name, "written", err) : GPUF_OK;
 }

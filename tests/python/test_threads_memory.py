@@ -80,7 +80,7 @@ for count in (1, 5):
             os._exit(status)
         status = os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
         tried += status != 3
-        if status not in (0, 3):
+        if status not in (0, 3, 127):  # glibc ends a process that has no memory for a thread's data
             print(number, count, status, flush=True)
             wrong += 1
 print(tried > 0, wrong)

@@ -48,10 +48,10 @@ static pthread_mutex_t streams_lock = PTHREAD_MUTEX_INITIALIZER;
 static stream *streams;
 static stream *default_streams[GPUFI_HOST_DEVICE_COUNT];
 /* GPUF_STREAM_PER_THREAD of the calling thread, of each device; ends with the thread. */
-static GPUFI_THREAD_LOCAL stream *thread_streams[GPUFI_HOST_DEVICE_COUNT];
+static _Thread_local stream *thread_streams[GPUFI_HOST_DEVICE_COUNT];
 static pthread_once_t thread_streams_once = PTHREAD_ONCE_INIT;
 static pthread_key_t thread_streams_key;
-static GPUFI_THREAD_LOCAL bool in_kernel;
+static _Thread_local bool in_kernel;
 
 static void event_release(gpufi_event *event) {
   pthread_mutex_lock(&event->lock);

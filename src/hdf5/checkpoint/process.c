@@ -6,7 +6,6 @@
 
 #include "base/error.h"
 #include "base/fork.h"
-#include "base/thread.h"
 
 static pthread_mutex_t mutex = PTHREAD_MUTEX_INITIALIZER; /* guards all below */
 static gpufi_checkpoint_member *members;
@@ -31,7 +30,7 @@ static void forget(void) {
 GPUFI_AT_FORK(GPUFI_FORK_CHECKPOINT, hold, release, forget);
 
 /* Whether this thread writes a checkpoint. */
-static GPUFI_THREAD_LOCAL bool is_writing;
+static _Thread_local bool is_writing;
 
 void gpufi_checkpoint_begin_writing(void) {
   is_writing = true;

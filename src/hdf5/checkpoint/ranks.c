@@ -7,7 +7,6 @@
 
 #include "base/error.h"
 #include "base/system.h"
-#include "base/thread.h"
 #include "hdf5/checkpoint/folder.h"
 #include "hdf5/digest.h"
 
@@ -17,7 +16,7 @@ typedef struct agreement {
   const struct agreement *outer;
 } agreement;
 
-static GPUFI_THREAD_LOCAL const agreement *innermost;
+static _Thread_local const agreement *innermost;
 
 gpuf_status gpufi_checkpoint_check_outside(const gpufi_checkpoint_ranks *ranks, gpuf_error *err) {
   const agreement *a = innermost;
