@@ -24,8 +24,10 @@ gpufi_h5_file gpufi_h5_file_of(const gpufi_h5_api *api, hid_t id) {
   bool is_known = false;
   if (api->Fget_fileno) {
     const hid_t file = api->Iget_file_id(id);
-    is_known = file >= 0 && api->Fget_fileno(file, &found.number) >= 0;
-    api->Idec_ref(file);
+    if (file >= 0) {
+      is_known = api->Fget_fileno(file, &found.number) >= 0;
+      api->Idec_ref(file);
+    }
   } else if (api->Oget_info2 || api->Oget_info1) {
     is_known = (api->Oget_info2 ? api->Oget_info2(id, info, GPUFI_H5O_INFO_BASIC)
                                 : api->Oget_info1(id, info)) >= 0;
