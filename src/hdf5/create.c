@@ -90,26 +90,10 @@ static gpuf_status create_plist(gpufi_h5_session *session, const gpuf_tensor *sr
   return GPUF_OK;
 }
 
-static bool is_ascii(const char *name) {
-  while ((unsigned char)(*name - 1) < 0x7f) {
-    name++;
-  }
-  return *name == '\0';
-}
-
-/* A group of the oldest form has no room for the encoding. For a link that names UTF-8 HDF5 turns
- * it into a newer one, and where memory runs out meanwhile, nothing in the group is found any more.
- * Releases before 1.12 have to read the root group to say which file one is, and on a full disk
- * they can do that only of the newer form (failures.c). */
-static bool needs_encoding(const gpufi_h5_api *api, const char *name) {
-  return !api->Fget_fileno || !is_ascii(name);
-}
-
-static hid_t create_link_plist(const gpufi_h5_api *api, const char *name) {
+static hid_t create_link_plist(const gpufi_h5_api *api) {
   const hid_t plist = api->Pcreate(*api->P_CLS_LINK_CREATE_ID);
-  if (plist >= 0 &&
-      (api->Pset_create_intermediate_group(plist, 1) < 0 ||
-       (needs_encoding(api, name) && api->Pset_char_encoding(plist, H5T_CSET_UTF8) < 0))) {
+  if (plist >= 0 && (api->Pset_create_intermediate_group(plist, 1) < 0 ||
+                     api->Pset_char_encoding(plist, H5T_CSET_UTF8) < 0)) {
     api->Idec_ref(plist);
     return H5I_INVALID_HID;
   }
@@ -135,7 +119,7 @@ static gpuf_status create_dataset(gpufi_h5_session *session, hid_t location, con
     goto done;
   }
   space = create_space(api, src);
-  links = space < 0 ? H5I_INVALID_HID : create_link_plist(api, name);
+  links = space < 0 ? H5I_INVALID_HID : create_link_plist(api);
   *id = links < 0 ? H5I_INVALID_HID
                   : api->Dcreate2(location, name, type, space, links, plist, H5P_DEFAULT);
   if (*id < 0) {

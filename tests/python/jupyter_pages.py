@@ -14,6 +14,7 @@ import shutil
 import socket
 import subprocess
 import sys
+import urllib.error
 import urllib.request
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -95,7 +96,8 @@ class Lab:
         try:
             yield
         finally:
-            self.ask(f"sessions/{session['id']}", "DELETE")
+            with contextlib.suppress(urllib.error.HTTPError):  # where the kernel ends too slowly
+                self.ask(f"sessions/{session['id']}", "DELETE")
 
     def use(self, program: str, *arguments: Any) -> Any:
         """What a program of PROGRAMS has seen in a page: the object that it prints."""

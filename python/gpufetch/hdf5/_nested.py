@@ -148,15 +148,14 @@ def _write_text(group: h5py.Group, name: str, x: str) -> h5py.Dataset:
     creation.set_layout(h5d.COMPACT)
     kind = h5t.py_create(h5py.string_dtype(), logical=True)
     space = h5s.create(h5s.SCALAR)
-    made = h5py.Dataset(h5d.create(group.id, name.encode(), kind, space, creation, _link(name)))
+    made = h5py.Dataset(h5d.create(group.id, name.encode(), kind, space, creation, _link()))
     made[()] = x
     return made
 
 
-def _link(name: str) -> h5p.PropLCID:
+def _link() -> h5p.PropLCID:
     link = h5p.create(h5p.LINK_CREATE)
-    if not name.isascii():  # src/hdf5/create.c says what becomes of old groups
-        link.set_char_encoding(h5t.CSET_UTF8)
+    link.set_char_encoding(h5t.CSET_UTF8)
     link.set_create_intermediate_group(True)
     return link
 
@@ -165,7 +164,7 @@ def _create_group(group: h5py.Group, name: str, kind: str) -> h5py.Group:
     """Create a group that remembers the order of its links."""
     creation = h5p.create(h5p.GROUP_CREATE)
     creation.set_link_creation_order(h5p.CRT_ORDER_TRACKED | h5p.CRT_ORDER_INDEXED)
-    made = h5py.Group(h5g.create(group.id, name.encode(), _link(name), creation))
+    made = h5py.Group(h5g.create(group.id, name.encode(), _link(), creation))
     _mark(made, kind)
     return made
 

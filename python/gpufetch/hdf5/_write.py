@@ -106,15 +106,17 @@ def write(
         HDF5 or the device failed; HDF5's own messages are quoted.
 
     After an error there is what was there before: what this call created is removed again, and so
-    is a file that it created. Two things are otherwise. Ctrl-C that comes, or memory that runs out,
-    when all is written may leave the new one, complete, in the old one's place. And where the
+    is a file that it created. Three things are otherwise. Ctrl-C that comes, or memory that runs
+    out, when all is written may leave the new one, complete, in the old one's place. Where the
     system fails to read or to write the file, as on a full or a failing disk, what was in the file
     before may be damaged, too, even where HDF5 can close it: do not rely on such a file. The error
     is a gpufetch.Error with errno as ``native_code`` that says so. Nothing more is done to the file
     then: the new one may stay in it under a name that begins with ``.gpufetch-new-``, and the old
     one under one with ``.gpufetch-old-``; the error says which. A file that HDF5 cannot close may
     be unreadable, and this process refuses to read and write it by its path until it is replaced.
-    To be safe from that, write to a new file.
+    To be safe from that, write to a new file. And a group of HDF5's oldest form, in which h5py
+    makes files by default, becomes one of a newer form with the first new name: where HDF5 gets no
+    memory at that moment, the names in that group may be lost.
     """
     require_binding()
     codec_number(codec)
