@@ -14,6 +14,7 @@ import pytest
 
 pytest.importorskip("jupyter_client")
 
+from sanitizing import needs_deepbind
 from serving import needs_server
 
 import gpufetch as gf
@@ -178,6 +179,7 @@ def test_files_take_what_another_process_has(run: gf.Connection, tmp_path: Path)
         assert same(file["u"][...], CUBE)
 
 
+@needs_deepbind
 def test_checkpoints_take_what_another_process_has(run: gf.Connection, tmp_path: Path) -> None:
     with gf.Checkpoint(tmp_path, "run") as checkpoint:
         checkpoint.save(1, {"u": run["u"], "b": [run["b"][::2]]})
