@@ -15,8 +15,8 @@
  * macros. */
 #define GPUFI_H5F_ACC_RDONLY 0x0000u
 #define GPUFI_H5F_ACC_RDWR 0x0001u
-#define GPUFI_H5O_INFO_BASIC 0x1u
 #define GPUFI_H5F_ACC_TRUNC 0x0002u
+#define GPUFI_H5O_INFO_BASIC 0x0001u
 
 /* clang-format off */
 

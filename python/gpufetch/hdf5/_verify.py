@@ -108,10 +108,10 @@ def files_of(path: Path) -> list[Path]:
     return sorted(
         file
         for file in path.iterdir()
-        if file.is_file()
-        and (file.suffix.lower() in _SUFFIXES or h5py.is_hdf5(file))
-        and not _SHARD.fullmatch(file.name)
+        if not _SHARD.fullmatch(file.name)
         and not file.name.startswith(_UNFINISHED)
+        and file.is_file()
+        and (file.suffix.lower() in _SUFFIXES or h5py.is_hdf5(file))
     )
 
 
