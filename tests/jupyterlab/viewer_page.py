@@ -125,8 +125,14 @@ class ViewerPage(Notebook):
         colour: list[int] = self.page.driver.execute_script(PIXEL, views, panel, x, y)
         return colour
 
+    def wait_for_frame(self) -> None:
+        """Until what keys and messages have changed is drawn."""
+        drawn = "requestAnimationFrame(() => requestAnimationFrame(arguments[0]))"
+        self.page.driver.execute_async_script(drawn)
+
     def pixels(self, cell: int, count: int) -> list[list[int]]:
-        """Colours of each panel at five places."""
+        """Colours of each panel at five places, as they are in the next frame."""
+        self.wait_for_frame()
         places = ((0.5, 0.5), (0.3, 0.3), (0.7, 0.3), (0.3, 0.7), (0.7, 0.7))
         return [self.pixel(cell, panel, *place) for panel in range(count) for place in places]
 
@@ -175,8 +181,7 @@ class ViewerPage(Notebook):
     def see_all(self, cell: int) -> None:
         """Wait until the whole is shown, with all of its tiles."""
         complete = f'{CELL.format(cell)} .gpufetch-viewer[data-missing="0"]'
-        drawn = "requestAnimationFrame(() => requestAnimationFrame(arguments[0]))"
-        self.page.driver.execute_async_script(drawn)
+        self.wait_for_frame()
         self.says(cell, "note", "mean of")
         self.page.until("the whole", lambda: self.page.has(complete))
 
