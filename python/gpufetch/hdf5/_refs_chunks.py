@@ -16,6 +16,7 @@ from h5py import h5d, h5p, h5s, h5t
 
 from gpufetch.hdf5._filters import FILTER_ID
 from gpufetch.hdf5._refs_types import Codec, Unexpressed
+from gpufetch.hdf5._stored import edge_may_be_plain, stored_chunks
 
 __all__ = ["Places", "encoded", "inline", "split_rows"]
 
@@ -46,32 +47,18 @@ class Places:
         self.of: dict[tuple[int, ...], tuple[int, int]] = {}
         self.past: list[tuple[int, ...]] = []
         self._is_filtered = dataset.id.get_create_plist().get_nfilters() > 0
-        itemsize = dataset.id.get_type().get_size()
-        self._nbytes = itemsize * int(np.prod(self.chunk, dtype=object))
+        self._may_be_plain = edge_may_be_plain(dataset.id)
         self._listed_count = 0
-        for info in self._infos():
+        for info in stored_chunks(dataset.id):
             self._note(info)
         self._check()
-
-    def _infos(self) -> Iterator[Any]:
-        found = self._dataset.id
-        if hasattr(found, "chunk_iter"):
-            listed: list[Any] = []
-            found.chunk_iter(listed.append)
-            return iter(listed)
-        return (found.get_chunk_info(i) for i in range(found.get_num_chunks()))
 
     def _note(self, info: Any) -> None:
         self._listed_count += 1
         at = tuple(o // c for o, c in zip(info.chunk_offset, self.chunk, strict=True))
         if any(i >= n for i, n in zip(at, self.counts, strict=True)):
             return
-        is_edge = any(
-            (i + 1) * c > n for i, c, n in zip(at, self.chunk, self._dataset.shape, strict=True)
-        )
-        # HDF5 may leave filters out at the edge, without a mask that says so.
-        is_past = info.filter_mask or (self._is_filtered and is_edge and info.size == self._nbytes)
-        if is_past:
+        if info.filter_mask or (self._is_filtered and self._may_be_plain(info)):
             self.past.append(at)
         else:
             self.of[at] = (info.byte_offset, info.size)

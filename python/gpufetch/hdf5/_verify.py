@@ -23,6 +23,7 @@ from gpufetch._text import format_nbytes
 from gpufetch.hdf5._asking import io_errno
 from gpufetch.hdf5._boxes import Box, boxes
 from gpufetch.hdf5._dataset import Dataset
+from gpufetch.hdf5._stored import edge_may_be_plain, stored_chunks
 from gpufetch.hdf5._tree import Tree
 from gpufetch.hdf5._virtual import checked_sources
 
@@ -73,23 +74,14 @@ def _has_checksums(dataset: Dataset) -> bool:
     numbers = [number for number, *_ in dataset.filters]
     if not _CHECKED & set(numbers):
         return False
-    chunk = dataset.plist.get_chunk()
-    nbytes = dataset.itemsize * int(np.prod(chunk, dtype=object))
+    may_be_plain = edge_may_be_plain(dataset.id)
 
     def is_checked(info: Any) -> bool:
-        ends = zip(info.chunk_offset, chunk, dataset.shape, strict=True)
-        # HDF5 may leave filters out at the edge, without a mask that says so.
-        if info.size == nbytes and any(start + length > end for start, length, end in ends):
-            return False
         passed = (n for i, n in enumerate(numbers) if not info.filter_mask >> i & 1)
-        return not _CHECKED.isdisjoint(passed)
+        return not may_be_plain(info) and not _CHECKED.isdisjoint(passed)
 
-    found = dataset.id
     try:
-        if hasattr(found, "chunk_iter"):
-            # What is not None ends the iteration.
-            return found.chunk_iter(lambda info: None if is_checked(info) else True) is None
-        return all(is_checked(found.get_chunk_info(i)) for i in range(found.get_num_chunks()))
+        return all(map(is_checked, stored_chunks(dataset.id)))
     except _ERRORS:  # reading says what is damaged
         return False
 

@@ -1,0 +1,36 @@
+"""The chunks of a dataset that its file has, as HDF5 lists them."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator
+from typing import Any
+
+from h5py import h5d
+
+__all__ = ["edge_may_be_plain", "stored_chunks"]
+
+
+def stored_chunks(dataset: h5d.DatasetID) -> Iterator[Any]:
+    """Yield h5py's StoreInfo of each chunk: its offsets in dataset and file, mask and size."""
+    if hasattr(dataset, "chunk_iter"):
+        listed: list[Any] = []
+        dataset.chunk_iter(listed.append)
+        return iter(listed)
+    return (dataset.get_chunk_info(i) for i in range(dataset.get_num_chunks()))
+
+
+def edge_may_be_plain(dataset: h5d.DatasetID) -> Callable[[Any], bool]:
+    """Whether a chunk of `stored_chunks` may have been stored past the filters, without a mask.
+
+    HDF5 may leave filters out at the dataset's edge. Such a chunk has all of its elements' bytes.
+    """
+    chunk = dataset.get_create_plist().get_chunk()
+    shape = dataset.shape
+    nbytes = dataset.get_type().get_size() * math.prod(chunk)
+
+    def may_be_plain(info: Any) -> bool:
+        ends = zip(info.chunk_offset, chunk, shape, strict=True)
+        return info.size == nbytes and any(start + length > end for start, length, end in ends)
+
+    return may_be_plain
