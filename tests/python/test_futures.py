@@ -180,10 +180,14 @@ def test_a_signal_interrupts_the_wait_and_not_the_copy() -> None:
     # Not SIGALRM: interrupts.py has a timer for that.
     timer = threading.Timer(0.05, signal.pthread_kill, (main, signal.SIGUSR1))
     old = signal.signal(signal.SIGUSR1, interrupt)
+
+    def wait() -> None:
+        timer.start()
+        future.result()
+
     try:
         with pytest.raises(SignalError):
-            timer.start()
-            future.result()
+            wait()
         assert not future.done()
     finally:
         timer.join()

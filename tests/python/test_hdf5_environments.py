@@ -15,6 +15,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from plugin_files import REPOSITORY, plugin_folder
+from reader_build import stage
 
 import gpufetch as gf
 
@@ -184,6 +185,25 @@ def test_netcdf4_and_xarray_read_and_write(environment: dict[str, str], folder: 
     exchange(environment, "netcdf", "xarray_write", xarray)
     exchange(environment, "netcdf", "netcdf_read", netcdf, xarray)
     exchange(environment, "netcdf", "xarray_read", netcdf, xarray)
+
+
+@pytest.mark.parametrize("engine", ["netcdf4", "h5netcdf"])
+def test_xarray_reads_with_the_readers_import_alone(
+    environment: dict[str, str], tmp_path: Path, engine: str
+) -> None:
+    """The library of netCDF4, which xarray imports after the reader, gets the filter, too."""
+    path = tmp_path / "x.nc"
+    exchange(environment, "netcdf", "netcdf_write", path)
+    site = stage(tmp_path / "site", Path(environment["HDF5_PLUGIN_PATH"]) / "libh5z_gpufetch.so")
+    names = {"PYTHONPATH": str(site), "HDF5_PLUGIN_PATH": str(tmp_path)}
+    code = """
+import sys
+import hdf5_gpufetch, xarray
+assert "netCDF4" not in sys.modules
+found = xarray.open_dataset(sys.argv[1], engine=sys.argv[2])
+assert sum(variable.load().size for variable in found.variables.values()) > 1000
+"""
+    run({**environment, **names}, python_of("netcdf"), "-c", code, path, engine)
 
 
 def test_two_libhdf5_in_one_process_both_use_the_plugin(

@@ -72,6 +72,27 @@ SUM = """
 """
 
 
+def test_a_library_of_a_package_that_is_imported_later_gets_the_filter(
+    environment: dict[str, str], tmp_path: Path
+) -> None:
+    """As netCDF4's, which xarray imports when it opens a file; test_reader_wheels.py has that."""
+    found = sorted(Path("/usr/lib/x86_64-linux-gnu").glob("libhdf5_serial.so.[0-9]*"))
+    if not found:
+        pytest.skip("no second HDF5 library: Debian's libhdf5-dev has one")
+    package = f"import ctypes\nlibrary = ctypes.CDLL({str(found[0])!r})"
+    (tmp_path / "netCDF4.py").write_text(package)
+    code = """
+    import sys
+    import hdf5_gpufetch
+    assert "netCDF4" not in sys.modules
+    sys.path.append(sys.argv[1])
+    import netCDF4
+    assert netCDF4.library.H5Zfilter_avail(hdf5_gpufetch.FILTER_ID) == 1
+    assert netCDF4.__spec__.loader.get_source("netCDF4").startswith("import ctypes")
+    """
+    python(environment, code, tmp_path)
+
+
 def test_the_import_alone_makes_h5py_read_every_fixture(environment: dict[str, str]) -> None:
     code = f"""
     import sys, hashlib, json

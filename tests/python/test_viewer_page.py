@@ -114,8 +114,9 @@ def test_the_viewer_shows_zooms_follows_and_survives_in_a_notebooks_page(
     check_whole(seen["whole"])
     window = check_zoomed(seen["zoomed"], seen["state"])
     assert seen["tools"]["histogram"].startswith("histogram from 800 to")
-    for pixels in (seen["reloaded"]["pixels"], *seen["contrasts"].values()):
-        assert pixels == seen["zoomed"]["pixels"], window
+    drawn = {"reloaded": seen["reloaded"]["pixels"], **seen["contrasts"]}
+    for step, pixels in drawn.items():
+        assert pixels == seen["zoomed"]["pixels"], (step, window)
     assert seen["busy"] == {"was_running": True}
     assert close(seen["followed"]["before"], colour(0, 0, 1))
     assert close(seen["followed"]["after"], colour(1, 0, 1))

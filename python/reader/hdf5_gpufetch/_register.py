@@ -30,9 +30,9 @@ def register() -> list[str]:
 
     h5py is imported first, if it is installed. Returns the libraries' paths.
 
-    ``import hdf5_gpufetch`` calls this. Call it again after importing a package that brings an HDF5
-    library of its own, such as netCDF4, while no other thread is in that library. Registering twice
-    does no harm.
+    ``import hdf5_gpufetch`` calls this, and so does a later import of netCDF4 or PyTables. After
+    importing another package that brings an HDF5 library of its own, such as GDAL, call it again,
+    while no other thread is in that library. Registering twice does no harm.
 
     Raises ImportError where the plugin, or a library that refuses it, is of another platform.
     """
