@@ -510,6 +510,52 @@ static void hdf5_may_be_closed_between_checkpoints(void) {
   remove_folder();
 }
 
+static void *restart_again_and_again(void *arg) {
+  const gpuf_tensor *const expected = arg;
+  for (int i = 0; i < 10; i++) {
+    gpuf_error error;
+    gpuf_restart *r = NULL;
+    gpuf_tensor u = create_cpu(GPUF_DTYPE_FLOAT32, 2, shape, 0);
+    CHECK(gpuf_restart_open(folder, "run", -1, &r, NULL, &error) == GPUF_OK && r);
+    CHECK(gpuf_restart_read(r, "u", &u, NULL, &error) == GPUF_OK);
+    gpuf_restart_close(r);
+    CHECK(!memcmp(u.data, expected->data, gpuf_tensor_nbytes(&u)));
+    destroy(&u);
+  }
+  return NULL;
+}
+
+/* To HDF5 their files are files of their own. */
+static void restarts_of_one_checkpoint_are_open_side_by_side(void) {
+  for (size_t shard_count = 0; shard_count <= 3; shard_count += 3) {
+    pthread_t threads[3];
+    make_folder();
+    gpuf_checkpoint_options options = options_in_folder("run");
+    options.shard_count = shard_count;
+    gpuf_checkpoint *const c = open_writer(&options);
+    write_step(c, 7);
+    CHECK_OK(gpuf_checkpoint_close(c, NULL, &err));
+    gpuf_tensor expected = state_of(7);
+    gpuf_restart *const first = open_restart("run", 7);
+    gpuf_restart *const second = open_restart("run", 7);
+    check_restarted(second, "u", &expected);
+    check_restarted(first, "u", &expected);
+    gpuf_restart_close(first);
+    check_restarted(second, "u", &expected);
+    for (int i = 0; i < 3; i++) {
+      CHECK(pthread_create(&threads[i], NULL, restart_again_and_again, &expected) == 0);
+    }
+    for (int i = 0; i < 3; i++) {
+      CHECK(pthread_join(threads[i], NULL) == 0);
+    }
+    check_restarted(second, "u", &expected);
+    gpuf_restart_close(second);
+    check_newest("run", 7);
+    destroy(&expected);
+    remove_folder();
+  }
+}
+
 static void there_is_none_yet_is_not_an_error(void) {
   gpuf_restart *r = NULL;
   gpuf_restart_report report = GPUF_RESTART_REPORT_INIT;
@@ -551,6 +597,7 @@ int main(void) {
   TEST(a_freed_device_tensor_costs_one_checkpoint);
   TEST(a_stream_of_no_device_is_refused);
   TEST(hdf5_may_be_closed_between_checkpoints);
+  TEST(restarts_of_one_checkpoint_are_open_side_by_side);
   TEST(there_is_none_yet_is_not_an_error);
   return test_finish();
 }

@@ -38,6 +38,7 @@ typedef struct open_file {
   _Alignas(16) unsigned char of_hdf5[H5FD_NBYTES];
   const gpufi_h5_api *api;
   gpufi_h5_driver_file *file; /* NULL: nobody asks for failures, HDF5 is told */
+  uint64_t restart;           /* number of the writer's end of a finished file; 0 of others */
   int64_t process_id;         /* that opened it */
   int fd;
   dev_t device;
@@ -206,6 +207,7 @@ void *gpufi_h5_driver_on_open(const gpufi_h5_api *api, const char *path, unsigne
     return NULL;
   }
   f->api = api;
+  f->restart = file && file->is_finished ? file->number : 0;
   f->process_id = getpid();
   f->ignores_disabled_locks = ignores_disabled_locks(api, fapl);
   snprintf(f->path, sizeof(f->path), "%s", path);
@@ -278,7 +280,8 @@ herr_t gpufi_h5_driver_on_delete(const char *path, hid_t fapl) {
 
 /* To HDF5, files that compare equal are one open file. In a forked child, a file that its parent
  * had open has the contents of then for ever, and another process may have finished it: it is none
- * that the child opens, whatever its inode. */
+ * that the child opens, whatever its inode. Each restart has its files for itself: it is told of
+ * their failures, and whether they are open. */
 int gpufi_h5_driver_on_compare(const void *opened, const void *other) {
   const open_file *const f = opened;
   const open_file *const g = other;
@@ -288,7 +291,13 @@ int gpufi_h5_driver_on_compare(const void *opened, const void *other) {
   if (f->device != g->device) {
     return f->device < g->device ? -1 : 1;
   }
-  return f->inode < g->inode ? -1 : f->inode > g->inode;
+  if (f->inode != g->inode) {
+    return f->inode < g->inode ? -1 : 1;
+  }
+  if (f->restart == 0 || g->restart == 0) {
+    return 0;
+  }
+  return f->restart < g->restart ? -1 : f->restart > g->restart;
 }
 
 herr_t gpufi_h5_driver_on_query(const void *opened, unsigned long *features) {

@@ -79,11 +79,11 @@
  * gpuf_restart_open and an open restart's reads are GPUF_ERR_STATE, and HDF5 may print "infinite
  * loop closing library", as it does beside any other thread's calls.
  *
- * Thread-safety: calls on one checkpoint, or on one restart, take turns, and a call waits for those
- * of other threads; gpuf_checkpoint_wait may be called beside any other, but with ranks. No other
- * thread may be in a call when gpuf_checkpoint_close or gpuf_restart_close begins. In a forked
- * child every call on an object of the parent is GPUF_ERR_STATE, and the parent's checkpoint is
- * left alone.
+ * Thread-safety: several restarts may be open at a time, of one checkpoint, too. Calls on one
+ * checkpoint, or on one restart, take turns, and a call waits for those of other threads;
+ * gpuf_checkpoint_wait may be called beside any other, but with ranks. No other thread may be in a
+ * call when gpuf_checkpoint_close or gpuf_restart_close begins. In a forked child every call on an
+ * object of the parent is GPUF_ERR_STATE, and the parent's checkpoint is left alone.
  *
  * SPDX-License-Identifier: BSD-3-Clause
  */
