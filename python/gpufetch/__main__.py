@@ -179,7 +179,7 @@ def _add_repack(commands: Any) -> None:
         "--codec",
         choices=CODECS,
         default="gpufetch",
-        help="none and gzip: any HDF5 reads it; bitshuffle-lz4: hdf5plugin does (%(default)s)",
+        help="none and gzip: any HDF5 reads it; bitshuffle-lz4: hdf5plugin (default: %(default)s)",
     )
     parser.set_defaults(run=_repack)
 

@@ -108,6 +108,7 @@ SHARED = (
     "hdf5/_refs_types",
     "hdf5/_repack",
     "hdf5/_source_files",
+    "hdf5/_stored",
     "hdf5/_tree",
     "hdf5/_types",
     "hdf5/_virtual",

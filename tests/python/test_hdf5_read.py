@@ -439,6 +439,7 @@ def test_the_examples_of_the_page_work(tmp_path: Path, monkeypatch: pytest.Monke
     monkeypatch.chdir(tmp_path)
     page = Path(__file__).parents[2] / "docs" / "reading.md"
     names: dict[str, Any] = {}
+    gf.hdf5.write("run.h5", "x", np.arange(100_000).reshape(100, 1000))
     for block in re.findall(r"^```python\n(.*?)^```", page.read_text(), re.M | re.S):
         if "import zarr" not in block:  # test_reader_codec.py runs those
             exec(block, names)

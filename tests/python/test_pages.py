@@ -38,6 +38,9 @@ GIVEN = {
         4: "import numpy as np; import gpufetch as gf; x = array = np.ones((4, 3), np.float32)",
         5: "import tensorflow as tf",
     },
+    "reading.md": {
+        3: "gpufetch.hdf5.write('run.h5', 'x', np.zeros((100, 1000)))",
+    },
     "serving.md": {
         0: "import types; import numpy as np; import gpufetch as gf; epoch = 3\n"
         "model = types.SimpleNamespace(weight=gf.to_device(np.ones((4, 3), np.float32)))",
@@ -61,8 +64,8 @@ NOT_RUN = {
     ("frameworks.md", 2): "is of a GPU, as the next is; frameworks/ has both",
     ("frameworks.md", 3): "is of a GPU",
     ("frameworks.md", 6): "is of a GPU's address; test_dlpack.py has such owners",
+    ("reading.md", 0): "needs hdf5-gpufetch; test_reader_codec.py runs it",
     ("reading.md", 2): "needs hdf5-gpufetch; test_reader_codec.py runs it",
-    ("reading.md", 3): "needs hdf5-gpufetch; test_reader_codec.py runs it",
     ("serving.md", 4): "runs until a client ends it; test_serve_stop.py has one",
     ("sharing.md", 0): "is of two processes; test_share.py has both",
 }

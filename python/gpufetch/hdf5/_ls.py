@@ -131,15 +131,15 @@ class _Table:
         if not self._needs:
             yield "  any HDF5 reads every dataset"
         for need, is_here in self._needs.items():
-            missing = "" if is_here else f"; {_why_missing(need)}"
+            found = f"; {'it is found here' if is_here else _why_missing(need)}"
             if need == "gpufetch":
                 yield (
                     "  needs gpufetch: import gpufetch, or hdf5_gpufetch (pip install "
                     "hdf5-gpufetch), or set HDF5_PLUGIN_PATH to what `gpufetch plugin-path` or "
-                    f"`hdf5-gpufetch plugin-path` prints{missing}"
+                    f"`hdf5-gpufetch plugin-path` prints{found}"
                 )
             else:
-                yield f"  needs {need}{missing}"
+                yield f"  needs {need}{found}"
         yield from (f"  {problem}" for problem in self._problems[:_PROBLEMS_SHOWN])
         if len(self._problems) > _PROBLEMS_SHOWN:
             yield f"  and {len(self._problems) - _PROBLEMS_SHOWN} more such sources"

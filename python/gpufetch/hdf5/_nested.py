@@ -2,7 +2,7 @@
 
 A dict is a group whose links are the keys, in the dict's order. A list or tuple is a group with the
 links "0", "1", ... An attribute says what a group or dataset was made of; a tensor's dataset has
-none. docs/reading.md describes the layout for other readers.
+none. docs/writing.md describes the layout for other readers.
 """
 
 from __future__ import annotations

@@ -71,7 +71,7 @@ def _add_repack(commands: Any) -> None:
         "--codec",
         choices=_CODECS,
         default="gzip",
-        help="gzip and none: any HDF5 reads it; gpufetch: smaller and faster (%(default)s)",
+        help="gzip, none: any HDF5 reads it; gpufetch: smaller and faster (default: %(default)s)",
     )
     parser.set_defaults(run=_repack)
 

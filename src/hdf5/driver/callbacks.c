@@ -98,24 +98,14 @@ static bool keep_failure(open_file *f, const char *operation, int code, uint64_t
   return is_kept;
 }
 
-static void add_extent(gpufi_h5_extent *all, uint64_t offset, size_t nbytes) {
-  const bool is_empty = all->begin == all->end;
-  all->begin = is_empty || offset < all->begin ? offset : all->begin;
-  all->end = is_empty || offset + nbytes > all->end ? offset + nbytes : all->end;
-}
-
-static bool overlaps(const gpufi_h5_extent *e, uint64_t offset, size_t nbytes) {
-  return offset < e->end && e->begin < offset + nbytes;
-}
-
 /* Accept a write: keep metadata in memory, and drop data. */
 static void accept(open_file *f, int kind, uint64_t offset, const void *bytes, size_t nbytes) {
   if (kind == H5FD_MEM_DRAW) {
-    add_extent(&f->lost_data, offset, nbytes);
+    gpufi_h5_extent_grow(&f->lost_data, offset, nbytes);
     return;
   }
   if (!gpufi_h5_overlay_put(&f->overlay, KEPT_NBYTES_MAX, f->fd, offset, bytes, nbytes)) {
-    add_extent(&f->lost_metadata, offset, nbytes);
+    gpufi_h5_extent_grow(&f->lost_metadata, offset, nbytes);
   }
 }
 
@@ -278,6 +268,10 @@ herr_t gpufi_h5_driver_on_delete(const char *path, hid_t fapl) {
 
 /* --- Facts ---------------------------------------------------------------------- */
 
+static int order_of(uint64_t a, uint64_t b) {
+  return a < b ? -1 : a > b;
+}
+
 /* To HDF5, files that compare equal are one open file. In a forked child, a file that its parent
  * had open has the contents of then for ever, and another process may have finished it: it is none
  * that the child opens, whatever its inode. Each restart has its files for itself: it is told of
@@ -285,19 +279,12 @@ herr_t gpufi_h5_driver_on_delete(const char *path, hid_t fapl) {
 int gpufi_h5_driver_on_compare(const void *opened, const void *other) {
   const open_file *const f = opened;
   const open_file *const g = other;
-  if (f->process_id != g->process_id) {
-    return f->process_id < g->process_id ? -1 : 1;
-  }
-  if (f->device != g->device) {
-    return f->device < g->device ? -1 : 1;
-  }
-  if (f->inode != g->inode) {
-    return f->inode < g->inode ? -1 : 1;
-  }
-  if (f->restart == 0 || g->restart == 0) {
-    return 0;
-  }
-  return f->restart < g->restart ? -1 : f->restart > g->restart;
+  const bool are_restarts = f->restart != 0 && g->restart != 0;
+  const int by_process = order_of((uint64_t)f->process_id, (uint64_t)g->process_id);
+  const int by_device = order_of(f->device, g->device);
+  const int by_inode = order_of(f->inode, g->inode);
+  const int by_restart = are_restarts ? order_of(f->restart, g->restart) : 0;
+  return by_process ? by_process : by_device ? by_device : by_inode ? by_inode : by_restart;
 }
 
 herr_t gpufi_h5_driver_on_query(const void *opened, unsigned long *features) {
@@ -382,7 +369,7 @@ herr_t gpufi_h5_driver_on_read(void *opened, int kind, hid_t dxpl, haddr_t offse
     f->file->probed = (gpufi_h5_extent){offset, offset + nbytes};
     return 0;
   }
-  if (overlaps(lost, offset, nbytes) || !settle(f, offset, nbytes)) {
+  if (gpufi_h5_extent_overlaps(lost, offset, nbytes) || !settle(f, offset, nbytes)) {
     const int code = f->file ? f->file->latch.system_error : 0;
     return refuse(f, *f->api->E_READERROR, "read", code ? code : EPERM, offset);
   }

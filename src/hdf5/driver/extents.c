@@ -3,6 +3,16 @@
 #include <stdlib.h>
 #include <string.h>
 
+void gpufi_h5_extent_grow(gpufi_h5_extent *extent, uint64_t offset, size_t nbytes) {
+  const bool is_empty = extent->begin == extent->end;
+  extent->begin = is_empty || offset < extent->begin ? offset : extent->begin;
+  extent->end = is_empty || offset + nbytes > extent->end ? offset + nbytes : extent->end;
+}
+
+bool gpufi_h5_extent_overlaps(const gpufi_h5_extent *extent, uint64_t offset, size_t nbytes) {
+  return offset < extent->end && extent->begin < offset + nbytes;
+}
+
 /* The first range that ends at `at` or later. Most bytes are added behind all others. */
 static size_t first_ending(const gpufi_h5_extents *e, uint64_t at) {
   size_t low = e->count > 0 && e->ranges[e->count - 1].end < at ? e->count : 0;

@@ -11,6 +11,10 @@ typedef struct gpufi_h5_extent {
   uint64_t begin, end;
 } gpufi_h5_extent;
 
+/* Let the extent, which may be empty, reach over `nbytes` from `offset` on, too. */
+void gpufi_h5_extent_grow(gpufi_h5_extent *extent, uint64_t offset, size_t nbytes);
+bool gpufi_h5_extent_overlaps(const gpufi_h5_extent *extent, uint64_t offset, size_t nbytes);
+
 /* Zeroed: empty. */
 typedef struct gpufi_h5_extents {
   gpufi_h5_extent *ranges; /* in order; none touches the next one */
