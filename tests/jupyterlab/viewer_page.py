@@ -241,15 +241,20 @@ def zoom(page: ViewerPage, cell: int) -> dict[str, Any]:
     return {"pixels": page.pixels(cell, 2), "statuses": statuses}
 
 
-def use_tools(page: ViewerPage, cell: int) -> dict[str, Any]:
-    """The histogram, the profile, other colours and scales, by their keys."""
+def use_tools(page: ViewerPage, cell: int, state: int) -> dict[str, Any]:
+    """The histogram, the profile, other colours and scales, by their keys.
+
+    Until the kernel has heard of each change, as the cell `state` says.
+    """
     page.press(cell, "h", "p", "c")
+    page.page.until("the profile in the kernel", lambda: "(False" in page.run(state))
     chart = f"{CELL.format(cell)} .gf-panels ~ canvas[role=img]"
     page.page.until("charts", lambda: all(c.is_displayed() for c in page.elements(chart)))
     page.page.until("a histogram", lambda: page.elements(chart)[0].get_attribute("aria-label"))
     page.shoot("tools")
     label = page.elements(chart)[0].get_attribute("aria-label")
     page.press(cell, "h", "p", *"cccc")
+    page.page.until("no profile in the kernel", lambda: "(True" in page.run(state))
     return {"histogram": label}
 
 
@@ -423,7 +428,7 @@ def use(page: ViewerPage, module: str, kernel: Path, config: Path, is_lab: bool)
     seen: dict[str, Any] = {"whole": look(page, 1), "zoomed": zoom(page, 1)}
     seen["state"] = page.run(2)
     seen["contrasts"] = show_contrasts(page, 1)
-    seen["tools"] = use_tools(page, 1)
+    seen["tools"] = use_tools(page, 1, 2)
     seen["reloaded"] = load_again(page, 1)
     seen["busy"] = go_on_while_busy(page, kernel, 1, 3)
     seen["followed"] = follow(page, 5)

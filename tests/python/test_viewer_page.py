@@ -48,7 +48,8 @@ values[:400, :800] = np.nan
 u = gf.to_device(values)""",
     f"""viewer = gf.view(u, u[::-1], names=["u", "mirrored"], vmin=0, vmax={ROWS * COLUMNS})
 viewer""",
-    """[[key.start, key.stop] for key in viewer.selection()], viewer.fetch(1).shape""",
+    """keys = viewer.selection()
+viewer.state["profile"] is None, [[key.start, key.stop] for key in keys], viewer.fetch(1).shape""",
     """while not os.path.exists("go-on"):
     time.sleep(0.01)""",
     """os.mkfifo("waits")
