@@ -294,7 +294,8 @@ framework_environment() {
 # framework_tests ARGUMENTS...: run the tests that use the frameworks, with the package as built.
 framework_tests() {
   install_package "$build" "$build/site-frameworks"
-  PYTHONPATH=$build/site-frameworks "$framework_venv/bin/python" -m pytest \
+  # shellcheck disable=SC2046 # a list of words
+  PYTHONPATH=$build/site-frameworks "$framework_venv/bin/python" -m pytest $(side_by_side) \
     tests/python/frameworks tests/python/test_dlpack_exchange.py tests/python/test_tree.py \
     'tests/python/test_pages.py::test_examples_of_a_page_run[frameworks.md]' \
     'tests/python/test_notebook.py::test_a_notebook_runs_alone_and_twice_in_one_kernel[frameworks.ipynb]' \
