@@ -1099,6 +1099,7 @@ class Output {
   listen() {
     for (const panel of this.panels) this.listenTo(panel);
     this.on(document, "visibilitychange", () => this.changedVisibility());
+    this.on(window, "pagehide", () => this.save());
     this.on(this.root, "keydown", (event) => this.pressed(event));
     const seen = new IntersectionObserver((entries) => {
       this.isSeen = entries.at(-1).isIntersecting;
