@@ -232,3 +232,23 @@ def test_what_selects_no_elements_is_named(tmp_path: Path) -> None:
                 gf.hdf5.read(file, name, selection=key, device="cpu")
         scalar = file.create_dataset("s", data=np.zeros((), MIXED))
         assert gf.hdf5.read(scalar, selection=(None,), device="cpu").shape == (1,)
+
+
+def test_new_axes_of_a_scalar_stand_before_the_axes_of_its_elements(tmp_path: Path) -> None:
+    with h5py.File(tmp_path / "x.h5", "w") as file:
+        pair = np.dtype(("<i2", (2,)))
+        file.create_dataset("pair", (), pair)[...] = [7, 8]
+        file.create_dataset("fields", (), [("pair", pair), ("text", h5py.string_dtype())])
+        file.create_dataset("many", (), h5py.vlen_dtype("i4"))[()] = np.arange(3, dtype="i4")
+        for name, key, shape in [
+            ("pair", (..., None), (1, 2)),
+            ("pair", (None, ..., None), (1, 1, 2)),
+            ("fields", ("pair", ..., None), (1, 2)),
+            ("fields", ("text", ..., None), (1,)),
+            ("fields", (..., None), (1,)),
+            ("many", (..., None), (1,)),
+        ]:
+            assert gf.hdf5.read(file, name, selection=key, device="cpu").shape == shape, name
+        assert gf.hdf5.read(file, "pair", selection=(..., None), device="cpu").tolist() == [[7, 8]]
+        many = gf.hdf5.read(file, "many", selection=(None,), device="cpu")
+        assert many[0].tolist() == [0, 1, 2]

@@ -308,8 +308,9 @@ def _as_h5py_gives(
     """Read elements that gpufetch has no dtype for. h5py has another rule for several arrays."""
     source = dataset if fields is None else dataset.fields(fields)
     if dataset.shape == () and selected is not None and selected.rest is not None:
-        whole = source[()]
-        return np.asarray(whole, getattr(whole, "dtype", object))[selected.rest]
+        return _repeated(source[()], dataset.dtype if fields is None else dataset.dtype[fields])[
+            np.zeros((), int)[selected.rest]
+        ]
     if selected is None or dataset.shape == ():
         return source[() if selection is None else selection]
     around = source[
@@ -326,6 +327,15 @@ def _as_h5py_gives(
     shape = around.shape[: dataset.ndim]
     places = np.arange(math.prod(shape)).reshape(shape)[selected.rest]
     return around.reshape(math.prod(shape), *around.shape[dataset.ndim :])[places]
+
+
+def _repeated(element: Any, dtype: np.dtype[Any]) -> npt.NDArray[Any]:
+    """An array along whose first axis there is one element, which may be an array itself."""
+    if dtype.kind != "O":
+        return np.asarray(element, getattr(element, "dtype", dtype))[np.newaxis]
+    made = np.empty(1, object)
+    made[0] = element
+    return made
 
 
 def _check_out(out: Any) -> None:
