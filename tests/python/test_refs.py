@@ -283,6 +283,39 @@ class _Ranges(http.server.BaseHTTPRequestHandler):
         """Say nothing."""
 
 
+@pytest.mark.parametrize("bits", [0x7FC00000, 0xFFC00000, 0x7FC007A2])
+def test_a_nan_with_a_sign_or_a_payload_is_held_or_refused(tmp_path: Path, bits: int) -> None:
+    path = tmp_path / "x.h5"
+    nan = np.array(bits, "<u4").view("<f4")
+    with h5py.File(path, "w") as file:
+        plist = h5py.h5p.create(h5py.h5p.DATASET_CREATE)
+        plist.set_chunk((4,))
+        plist.set_fill_value(nan)
+        space = h5py.h5s.create_simple((400,))
+        h5py.h5d.create(file.id, b"x", h5py.h5t.IEEE_F32LE, space, plist)
+        file["x"][:4] = 1
+        file["marked"] = np.ones(3, "<f4")
+        file["marked"].attrs["_FillValue"] = nan
+    refs = gf.hdf5.references(path)["refs"]
+    assert json.loads(refs["marked/.zarray"])["fill_value"] == "NaN"
+    held = base64.b64decode(refs["x/99"].removeprefix("base64:"))
+    assert np.frombuffer(held, "<u4").tolist() == [bits] * 4
+    if bits == 0x7FC00000:
+        refs = gf.hdf5.references(path, inline_nbytes=0)["refs"]
+        assert json.loads(refs["x/.zarray"])["fill_value"] == "NaN"
+    else:
+        with pytest.raises(ValueError, match="/x: its fill value is a NaN with a sign or"):
+            gf.hdf5.references(path, inline_nbytes=0)
+
+
+def test_a_second_link_to_a_group_is_named_as_one(tmp_path: Path) -> None:
+    with h5py.File(tmp_path / "x.h5", "w") as file:
+        file.create_group("a/b")
+        file["c"] = file["a/b"]
+    with pytest.raises(ValueError, match="second link to a group, which is there as /"):
+        gf.hdf5.references(tmp_path / "x.h5")
+
+
 @pytest.fixture
 def server(expressible: Path) -> Iterator[tuple[str, list[int]]]:
     """The URL of the file on a server of this machine, and the sizes of the parts it sent."""

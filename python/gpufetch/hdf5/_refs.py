@@ -143,6 +143,9 @@ class _References:
         if entry.kind == "group":
             return self._file[entry.path]
         item = None if entry.kind in ("external", "other") else self._file.get(entry.path)
+        if entry.kind == "hard" and isinstance(item, h5py.Group):
+            first = entry.target.decode(errors="backslashreplace")
+            raise Unexpressed(f"it is a second link to a group, which is there as {first}")
         if not isinstance(item, h5py.Dataset):
             raise Unexpressed(f"Zarr has nothing for such a link ({entry.kind}), or it is broken")
         return item
@@ -312,7 +315,9 @@ class _References:
                 )
             array.fill = fill_json(array.dtype, fill)
         elif marked is not None:
-            array.fill = fill_json(array.dtype, marked)
+            # xarray takes every NaN for a missing element: the bits of this one matter to nobody.
+            is_nan = array.dtype.kind == "f" and bool(np.isnan(marked))
+            array.fill = "NaN" if is_nan else fill_json(array.dtype, marked)
         if marked is not None:
             del attributes["_FillValue"]
 

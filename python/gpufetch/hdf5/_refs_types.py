@@ -74,11 +74,15 @@ def fill_json(dtype: np.dtype[Any], value: np.ndarray[Any, Any]) -> Any:
 
 def _float_json(dtype: np.dtype[Any], value: Any) -> Any:
     number = float(value)
-    if np.array(number, dtype).tobytes() != value.tobytes():
-        raise Unexpressed("its fill value is a NaN that JSON has no text for")
     if math.isfinite(number):
         return number
-    return "NaN" if math.isnan(number) else "Infinity" if number > 0 else "-Infinity"
+    if not math.isnan(number):
+        return "Infinity" if number > 0 else "-Infinity"
+    if np.array(np.nan, dtype).tobytes() != value.tobytes():
+        raise Unexpressed(
+            "its fill value is a NaN with a sign or a payload, which JSON has no text for"
+        )
+    return "NaN"
 
 
 def codecs_of(filters: list[Filter], dtype: np.dtype[Any], chunk_nbytes: int) -> list[Codec]:
