@@ -7,6 +7,7 @@ import json
 import signal
 import subprocess
 import sys
+import zlib
 from pathlib import Path
 from typing import Any
 
@@ -167,6 +168,21 @@ def test_a_damaged_text_is_told(tmp_path: Path, text: str, said: str) -> None:
         file.attrs["gpufetch_state"] = text
         with pytest.raises((ValueError, TypeError), match=said):
             gf.hdf5.load(file)
+
+
+@pytest.mark.parametrize("damaged", ["gpufetch_state", "gpufetch_state_crc32"])
+def test_another_text_than_was_saved_is_refused(tmp_path: Path, damaged: str) -> None:
+    path = tmp_path / "state.h5"
+    gf.hdf5.save(path, {"a": np.arange(3), "b": 12})
+    with h5py.File(path, "a") as file:
+        text = file.attrs["gpufetch_state"]
+        assert file.attrs["gpufetch_state_crc32"] == zlib.crc32(text.encode())
+        file.attrs[damaged] = text.replace("12", "13") if damaged == "gpufetch_state" else 0
+    with pytest.raises(ValueError, match=r"state\.h5.*attribute 'gpufetch_state' is damaged"):
+        gf.hdf5.load(path)
+    with h5py.File(path, "a") as file:  # as files of versions before
+        del file.attrs["gpufetch_state_crc32"]
+    assert gf.hdf5.load(path)["b"] == (13 if damaged == "gpufetch_state" else 12)
 
 
 def test_a_bar_shows_the_bytes_of_the_tensors(

@@ -6,7 +6,7 @@ from functools import partial
 from typing import Any
 
 import h5py
-from h5py import h5l
+from h5py import h5a, h5l
 
 from gpufetch.hdf5._asking import FAILURES, io_errno, link_class, require_object
 from gpufetch.hdf5._binding import phil
@@ -14,7 +14,7 @@ from gpufetch.hdf5._location import missing_link
 from gpufetch.hdf5._nested import is_stored_tree
 from gpufetch.hdf5._uninterrupted import uninterrupted
 
-__all__ = ["check_replaceable", "give_name", "remove", "say_name"]
+__all__ = ["check_replaceable", "give_name", "remove", "remove_attributes", "say_name"]
 
 
 def check_replaceable(group: h5py.Group, name: str) -> None:
@@ -98,6 +98,21 @@ def _remove(group: h5py.Group, name: str, missing: str | None, error: BaseExcept
                 del group[name]
     except FAILURES as second:
         error.add_note(f"{name!r} could not be deleted again: {second}")
+
+
+def remove_attributes(group: h5py.Group, names: tuple[str, ...], error: BaseException) -> None:
+    """Delete the attributes that are there. What cannot be deleted is noted in `error`."""
+    uninterrupted(partial(_remove_attributes, group, names, error))
+
+
+def _remove_attributes(group: h5py.Group, names: tuple[str, ...], error: BaseException) -> None:
+    try:
+        with phil:
+            for name in names:
+                if h5a.exists(group.id, name.encode()):
+                    h5a.delete(group.id, name.encode())
+    except FAILURES as second:
+        error.add_note(f"attribute {name!r} could not be deleted again: {second}")
 
 
 def _say_closed(error: BaseException, name: str) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import zlib
 from functools import partial
 from typing import Any
 
@@ -16,14 +17,17 @@ from gpufetch.hdf5._binding import phil, require_binding
 from gpufetch.hdf5._files import check_readable, write_file
 from gpufetch.hdf5._flat import TREE, Flat, restore
 from gpufetch.hdf5._location import FilePath, as_path, check_open, item_in
-from gpufetch.hdf5._names import remove
+from gpufetch.hdf5._names import remove, remove_attributes
 from gpufetch.hdf5._nested import is_stored_tree, read_tree
 from gpufetch.hdf5._new_file import new_file
 from gpufetch.hdf5._read import read_dataset
 from gpufetch.hdf5._watch import Watch
 from gpufetch.hdf5._write import Codec, codec_number
 
-__all__ = ["load", "save"]
+__all__ = ["SUM", "dataset_of_tree", "load", "save", "text_of_tree"]
+
+SUM = "gpufetch_state_crc32"
+"""The attribute that has the CRC-32 of the text; checkpoints have none, and a seal."""
 
 _BAR_DELAY_S = 0.5  # what takes less needs no bar
 
@@ -41,8 +45,8 @@ def save(
 
     Each tensor is a dataset whose name is its keys, with slashes between them, and keeps its dtype,
     bfloat16 and float8 too. All else, and the nesting, is in the attribute ``gpufetch_state``, as
-    JSON. :func:`load` gives the tree back. :class:`gpufetch.Checkpoint` saves trees in the same
-    way, while the program goes on.
+    JSON, whose CRC-32 is in ``gpufetch_state_crc32``. :func:`load` gives the tree back.
+    :class:`gpufetch.Checkpoint` saves trees in the same way, while the program goes on.
 
     Parameters
     ----------
@@ -106,6 +110,7 @@ def _save_group(flat: Flat, codec: int, watch: Watch, group: h5py.Group) -> None
         if not io_errno(error) and group:
             for name in {name.partition("/")[0] for name in flat.names}:
                 remove(group, name, None, error)
+            remove_attributes(group, (TREE, SUM), error)
         raise
 
 
@@ -114,6 +119,26 @@ def _write(flat: Flat, codec: int, watch: Watch, group: h5py.Group) -> None:
         with watch.written(group, name, x):
             _core.h5_write(phil, group.id.id, name, x, codec=codec)
     group.attrs[TREE] = flat.text
+    group.attrs[SUM] = _sum(flat.text)
+
+
+def _sum(text: str) -> np.uint32:
+    """CRC-32 of a text, of damaged ones too, as h5py decodes them."""
+    return np.uint32(zlib.crc32(text.encode(errors="surrogateescape")))
+
+
+def text_of_tree(group: h5py.Group) -> str | None:
+    """The text that nests the tensors of a group, None if there is none.
+
+    ValueError where it is not the one that :func:`save` wrote, OSError if HDF5 cannot read it.
+    """
+    text, stored = attribute(group, TREE), attribute(group, SUM)
+    if stored is not None and (text is None or not np.array_equal(stored, _sum(str(text)))):
+        what = "missing" if text is None else "not the text that was written"
+        raise ValueError(
+            f"{group!r}: attribute {TREE!r} is damaged: by {SUM!r}, its CRC-32, it is {what}"
+        )
+    return None if text is None else str(text)
 
 
 def load(
@@ -145,7 +170,8 @@ def load(
     Raises
     ------
     ValueError
-        There is no tree, or `out` is nested otherwise or has a tensor of another shape or dtype.
+        There is no tree, or one whose attribute is damaged; or `out` is nested otherwise or has a
+        tensor of another shape or dtype.
     OSError, gpufetch.Error
         The file does not open or is damaged, or HDF5 or the device failed. Damage in chunks without
         checksums, those of ``gpufetch.Checkpoint(compress=False)``, is found by `Checkpoint.load`
@@ -167,7 +193,7 @@ def load(
 
 
 def _load(group: h5py.Group, device: str | None, lazy: bool, out: Any, progress: bool) -> Any:
-    text = attribute(group, TREE)
+    text = text_of_tree(group)
     if text is None and not is_stored_tree(group):
         raise ValueError(
             f"{group!r} has no tree: gpufetch.hdf5.save and gpufetch.Checkpoint save one; read "
@@ -190,8 +216,8 @@ def _load(group: h5py.Group, device: str | None, lazy: bool, out: Any, progress:
                 group, lambda item: read(item, device, None), lambda item: read(item, "cpu", None)
             )
         return restore(
-            str(text),
-            lambda name, into: read(_dataset(group, name), device, into),
+            text,
+            lambda name, into: read(dataset_of_tree(group, name), device, into),
             out,
             where=repr(group),
         )
@@ -199,7 +225,8 @@ def _load(group: h5py.Group, device: str | None, lazy: bool, out: Any, progress:
         bar.close()
 
 
-def _dataset(group: h5py.Group, name: str) -> h5py.Dataset:
+def dataset_of_tree(group: h5py.Group, name: str) -> h5py.Dataset:
+    """The dataset of a tensor; ValueError where there is none of that name."""
     try:
         found = item_in(group, name)
     except KeyError:
@@ -209,7 +236,7 @@ def _dataset(group: h5py.Group, name: str) -> h5py.Dataset:
     return found
 
 
-def _nbytes(group: h5py.Group, text: Any) -> int:
+def _nbytes(group: h5py.Group, text: str | None) -> int:
     """Bytes of the tensors' elements; those of numbers may be counted or not."""
     found: list[int] = []
 
@@ -220,5 +247,5 @@ def _nbytes(group: h5py.Group, text: Any) -> int:
     if text is None:
         group.visititems(lambda name, item: count(item))
     else:
-        restore(str(text), lambda name, into: count(require_object(group, name)), where=repr(group))
+        restore(text, lambda name, into: count(require_object(group, name)), where=repr(group))
     return int(np.sum(found, dtype=np.int64))
