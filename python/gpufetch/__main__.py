@@ -16,7 +16,7 @@ from gpufetch._text import format_nbytes, printable
 from gpufetch.hdf5._copy import CODECS
 from gpufetch.hdf5._ls import ls_lines
 from gpufetch.hdf5._refs_command import add_refs, write_refs
-from gpufetch.hdf5._verify import Verification, files_of
+from gpufetch.hdf5._verify import Verification, files_of, passed_over
 
 __all__ = ["main"]
 
@@ -122,7 +122,7 @@ def _ls(arguments: argparse.Namespace) -> int:
 def _add_verify(commands: Any) -> None:
     parser = commands.add_parser(
         "verify",
-        help="read every chunk of HDF5 files and checkpoints, and name what is damaged",
+        help="read all of HDF5 files and checkpoints, and name what is damaged",
         epilog="The exit status is 0 where all is whole, 1 where something is damaged, 2 for wrong "
         "usage, and 3 where nothing was found damaged, and something could not be checked or "
         "printed: the system refused it, or there is nothing.",
@@ -146,6 +146,8 @@ def _verify(arguments: argparse.Namespace) -> int:
     for path in arguments.path:
         try:
             files = files_of(path)
+            for line in passed_over(path):
+                refusal_count += say(line)
             if not files:
                 raise FileNotFoundError(f"no HDF5 file in {path}")
         except (OSError, ValueError) as error:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 from pathlib import Path
@@ -23,8 +24,12 @@ def run(capsys: pytest.CaptureFixture[str], *paths: Path) -> tuple[int, list[str
     return status, capsys.readouterr().out.splitlines()
 
 
+OLDEST = "the metadata (HDF5's oldest format)"
+
+
 def write(path: Path) -> None:
-    with h5py.File(path, "w") as file:
+    """In a format whose metadata has checksums."""
+    with h5py.File(path, "w", libver="v108") as file:
         gf.hdf5.write(file, "u", np.arange(40_000.0).reshape(200, 200), chunks=(64, 200))
         gf.hdf5.write(file, "plain", np.arange(9), codec=None)
         gf.hdf5.write(file, "group/tree", {"a": [1, 2.5], "b": np.zeros((3, 0))})
@@ -220,11 +225,9 @@ def test_what_a_killed_process_left_unfinished_is_not_called_damaged(
     with new_file(tmp_path / "other.h5", overwrite=False) as unnamed:
         unnamed.write_bytes(b"half")
         status, lines = run(capsys, tmp_path)
-        assert (
-            status == 0
-            and len(lines) == 1
-            and lines[0].endswith("state.h5: 1 dataset, 40 B: whole")
-        )
+        assert status == 0 and len(lines) == 2
+        assert lines[0].endswith("state.h5: 1 dataset, 40 B: whole")
+        assert lines[1].endswith(f"may not show: {OLDEST}")
         assert run(capsys, unnamed)[0] == 1  # by its name it is looked at
         with h5py.File(unnamed, "w"):
             pass
@@ -278,7 +281,7 @@ def test_chunks_stored_past_their_filter_are_named_as_without_checksums(
     }
     masks = {"gzip": 1, "sum": 1, "both": 2, "gpufetch": 1}
     values = np.arange(64.0)
-    with h5py.File(path, "w") as file:
+    with h5py.File(path, "w", libver="v108") as file:
         for name, options in pipelines.items():
             for last in ("whole", "past"):
                 x = file.create_dataset(f"{name}-{last}", data=values, chunks=(16,), **options)
@@ -302,3 +305,86 @@ def test_a_folder_is_searched_for_hdf5_files_of_any_name(
     assert any(line.startswith(f"{tmp_path / 'run.backup'}: ") for line in lines)
     assert any(line.startswith(f"{tmp_path / 'junk.HE5'}: ") for line in lines)
     assert not any("notes" in line for line in lines)
+
+
+TREE = {"a": np.arange(300.0), "l": [np.zeros(3, np.float32), 1.5], "text": "text"}
+
+
+@needs_deepbind
+def test_every_flipped_bit_of_a_saved_trees_text_and_a_lost_chunk_are_told(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    path = tmp_path / "state.h5"
+    gf.hdf5.save(path, TREE)
+    status, lines = run(capsys, path)
+    assert status == 0 and lines[0].endswith(": whole") and OLDEST in lines[1]
+    whole = path.read_bytes()
+    begin = whole.index(b'{"dict":[["a"')
+    # The chunks of "a" are in a B-tree of version 1, which is to have no entries.
+    node = whole.index(b"TREE\x01\x00\x01\x00")
+    flips = [(at, bit) for at in range(begin, whole.index(b"\0", begin)) for bit in (0, 3, 6)]
+    for at, bit in [*flips, (node + 6, 0), (node + 6, 1)]:
+        changed = bytearray(whole)
+        changed[at] ^= 1 << bit
+        path.write_bytes(changed)
+        status, lines = run(capsys, path)
+        said = "lacks chunks" if at > node > begin or at < begin else "gpufetch_state"
+        assert status == 1 and any(said in line for line in lines), (at, bit, lines)
+
+
+@needs_deepbind
+def test_what_a_saved_tree_lacks_is_named(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    path = tmp_path / "state.h5"
+    gf.hdf5.save(path, TREE)
+    with h5py.File(path, "a") as file:
+        file.move("l/0", "other")
+        file.create_group("group")
+        gf.hdf5.save(file["group"], TREE)
+        del file["group"].attrs["gpufetch_state"]
+    status, lines = run(capsys, path)
+    assert status == 1 and len(lines) == 3
+    assert "damaged: tree '/': " in lines[0] and "lacks the dataset 'l/0'" in lines[0]
+    assert "damaged: tree '/group': " in lines[1] and "is missing" in lines[1]
+
+
+def test_damaged_attributes_and_trees_of_write_are_told(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    path = tmp_path / "run.h5"
+    with h5py.File(path, "w", libver="earliest") as file:
+        file["x"] = np.arange(3)
+        file["x"].attrs["note"] = "some text that is long enough to be found"
+        gf.hdf5.write(file, "group/tree", {"a": [1, 2.5], "b": {"c": np.zeros(3)}})
+    whole = path.read_bytes()
+    status, lines = run(capsys, path)
+    assert status == 0 and OLDEST in lines[1]
+    changed = bytearray(whole)
+    changed[whole.index(b"GCOL")] ^= 1  # the heap of texts
+    path.write_bytes(changed)
+    status, lines = run(capsys, path)
+    assert status == 1 and any("attributes of '/x': " in line for line in lines)
+    path.write_bytes(whole)
+    for name, kind in [("group/tree/b", "set"), ("group/tree/a", "dict of int")]:
+        with h5py.File(path, "a") as file:
+            file[name].attrs["gpufetch_tree"] = kind
+    with h5py.File(path, "a") as file:
+        file["group/tree/a"].move("0", "zero")
+    status, lines = run(capsys, path)
+    assert status == 1 and len(lines) == 2 and "damaged: tree '/group/tree': " in lines[0]
+
+
+def test_what_a_folder_has_that_is_no_file_is_named(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    write(tmp_path / "run.h5")
+    (tmp_path / "link.h5").symlink_to("run.h5")
+    (tmp_path / "lost.h5").symlink_to("nowhere.h5")
+    (tmp_path / "lost.txt").symlink_to("nowhere.h5")
+    (tmp_path / "folder.h5").mkdir()
+    os.mkfifo(tmp_path / "pipe.nc")
+    status, lines = run(capsys, tmp_path)
+    assert status == 0 and len(lines) == 6
+    assert lines[0] == f"{tmp_path / 'lost.h5'}: not looked at: it is a link that leads to nothing"
+    assert lines[1] == f"{tmp_path / 'pipe.nc'}: not looked at: it is a pipe, a socket or a device"

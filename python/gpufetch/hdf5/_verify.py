@@ -1,4 +1,4 @@
-"""What `gpufetch verify` does: read every chunk of HDF5 files, and name what is damaged.
+"""What `gpufetch verify` does: read all of HDF5 files, and name what is damaged.
 
 What the system refuses (a permission, a descriptor, memory) is no damage, and is told apart.
 """
@@ -25,9 +25,10 @@ from gpufetch.hdf5._boxes import Box, boxes
 from gpufetch.hdf5._dataset import Dataset
 from gpufetch.hdf5._stored import edge_may_be_plain, stored_chunks
 from gpufetch.hdf5._tree import Tree
+from gpufetch.hdf5._verify_trees import ERRORS, has_checksums, read_attributes, tree_errors
 from gpufetch.hdf5._virtual import checked_sources
 
-__all__ = ["Verification", "files_of"]
+__all__ = ["Verification", "files_of", "passed_over"]
 
 _SUFFIXES = {".h5", ".hdf5", ".he5", ".hdf", ".nc", ".nc4"}
 _CHECKED = {1, 3, *_core.H5_FILTER_IDS}  # gzip, fletcher32, gpufetch: their chunks have checksums
@@ -36,7 +37,6 @@ _SHARD = re.compile(r"(.+-[0-9]{12,})\.[0-9a-f]{16}\.[0-9]+\.h5")  # as in shard
 _UNFINISHED = ".gpufetch-new-"  # as in _new_file.py
 _MANIFEST = "gpufetch_checkpoint"  # as in contents.h
 
-_ERRORS = (KeyError, MemoryError, OSError, RuntimeError, TypeError, ValueError)
 _NOWHERE = (errno.ENOENT, errno.ENOTDIR)
 
 
@@ -51,12 +51,12 @@ def _fault(error: BaseException, where: str = "", *, of_file: bool = False) -> _
     """What an error means. A file that a dataset needs and that is not there is damage.
 
     `of_file`: the error may be of the file itself, and that nothing is there is none; nor is a seal
-    that a newer version wrote.
+    that a newer version wrote, or an attribute that NumPy has no type for.
     """
     code = io_errno(error)
-    is_newer = of_file and isinstance(error, TypeError)  # GPUF_ERR_UNSUPPORTED
+    is_unknown = of_file and isinstance(error, TypeError)  # for a seal: GPUF_ERR_UNSUPPORTED
     is_refused = code != 0 and (of_file or code not in _NOWHERE)
-    is_refusal = isinstance(error, MemoryError) or is_newer or is_refused
+    is_refusal = isinstance(error, MemoryError) or is_unknown or is_refused
     return _Fault(where + (str(error) or "there is not enough memory"), is_refusal)
 
 
@@ -82,7 +82,7 @@ def _has_checksums(dataset: Dataset) -> bool:
 
     try:
         return all(map(is_checked, stored_chunks(dataset.id)))
-    except _ERRORS:  # reading says what is damaged
+    except ERRORS:  # reading says what is damaged
         return False
 
 
@@ -100,15 +100,40 @@ def files_of(path: Path) -> list[Path]:
     return sorted(
         file
         for file in path.iterdir()
-        if not _SHARD.fullmatch(file.name)
-        and not file.name.startswith(_UNFINISHED)
+        if _is_wanted(file)
         and file.is_file()
         and (file.suffix.lower() in _SUFFIXES or h5py.is_hdf5(file))
     )
 
 
+def _is_wanted(file: Path) -> bool:
+    return not _SHARD.fullmatch(file.name) and not file.name.startswith(_UNFINISHED)
+
+
+def passed_over(path: Path) -> list[str]:
+    """What a folder has under names of HDF5 files that is no file, a line for each."""
+    if not path.is_dir():
+        return []
+    files = [file for file in path.iterdir() if file.suffix.lower() in _SUFFIXES]
+    found = ((file, _why_no_file(file)) for file in sorted(filter(_is_wanted, files)))
+    return [f"{file}: not looked at: {why}" for file, why in found if why]
+
+
+def _why_no_file(file: Path) -> str | None:
+    """Why there is nothing to look at; None for a file, a folder, and what is gone meanwhile."""
+    try:
+        check_regular(file)
+    except OSError:
+        return "it is a pipe, a socket or a device"
+    return "it is a link that leads to nothing" if file.is_symlink() and not file.exists() else None
+
+
 class Verification:
-    """Reads every element of a file, chunk by chunk where that fails.
+    """Reads every element of a file, chunk by chunk where that fails, every attribute and tree.
+
+    Every bit of a sealed checkpoint goes into checksums. In other files, damage that HDF5 reads
+    over shows where there are checksums: of chunks by some filters, of metadata in HDF5's newer
+    formats, of the text of a tree of save. What has none is named.
 
     Several threads read and check the chunks of gpufetch's filter and plain ones, a box of 32 MiB
     at a time; HDF5 itself reads everything else.
@@ -152,33 +177,48 @@ class Verification:
             yield fault
 
     def _faults(self, progress: bool) -> Iterator[_Fault]:
+        is_sealed = False
         try:  # libhdf5 may crash on damage that a checkpoint's seal shows
             if self._path.is_file():
-                _core.restart_check_seal(self._path)
-        except _ERRORS as error:
+                is_sealed = _core.restart_check_seal(self._path)
+        except ERRORS as error:
             yield _fault(error, of_file=True)
             return
         try:
             with h5py.File(self._path, "r") as file:
+                if not is_sealed and not has_checksums(file):
+                    self._unchecked.append("the metadata (HDF5's oldest format)")
                 tree = Tree(file)
                 is_checkpoint = _MANIFEST in file and not _SHARD.fullmatch(self._path.name)
                 for path in tree.paths("dataset"):
                     name = path.decode(errors="replace")
                     yield from self._dataset(tree, path, name, progress)
-        except _ERRORS as error:
+                for path in (b"/", *tree.paths("group", "type")):
+                    yield from self._attributes(tree.open(path), path.decode(errors="replace"))
+                for path in (b"/", *tree.paths("group")):
+                    where = f"tree {path.decode(errors='replace')!r}: "
+                    yield from (_fault(error, where) for error in tree_errors(tree, path))
+        except ERRORS as error:
             yield _fault(error, "it cannot be opened: ", of_file=True)
             return
         if is_checkpoint:
             self._unchecked.clear()  # the manifest has checksums of all
             yield from self._checkpoint()
 
+    def _attributes(self, identifier: Any, name: str) -> Iterator[_Fault]:
+        try:
+            read_attributes(identifier)
+        except ERRORS as error:
+            yield _fault(error, f"attributes of {name!r}: ", of_file=True)
+
     def _dataset(self, tree: Tree, path: bytes, name: str, progress: bool) -> Iterator[_Fault]:
         self._dataset_count += 1
         try:
             dataset = Dataset(tree.open(path))
-        except _ERRORS as error:
+        except ERRORS as error:
             yield _fault(error, f"dataset {name!r}: ")
             return
+        yield from self._attributes(dataset.id, name)
         self._nbytes += dataset.nbytes
         if dataset.size and not _has_checksums(dataset):
             self._unchecked.append(name)
@@ -188,7 +228,7 @@ class Verification:
                 for box in dataset.boxes():
                     yield from self._box(dataset, name, box)
                     bar.advance(int(np.prod(box[1])) * dataset.itemsize)
-        except _ERRORS as error:
+        except ERRORS as error:
             yield _fault(error, f"dataset {name!r}: ")
         finally:
             bar.close()
@@ -200,7 +240,7 @@ class Verification:
         chunk = dataset.plist.get_chunk() if chunked else shape
         try:
             dataset.read(start, shape)
-        except _ERRORS as error:
+        except ERRORS as error:
             if all(length <= one for length, one in zip(shape, chunk, strict=True)):
                 at = ", ".join(map(str, start))
                 what = "chunk at" if chunked else "elements from"
@@ -223,7 +263,7 @@ class Verification:
         prefix, step = found[1], int(found[2])
         try:
             restart, report = _core.restart_open(self._path.absolute().parent, prefix, step)
-        except _ERRORS as error:
+        except ERRORS as error:
             yield _fault(error)
             return
         if restart is None or report["step"] != step:
