@@ -185,6 +185,22 @@ def test_another_text_than_was_saved_is_refused(tmp_path: Path, damaged: str) ->
     assert gf.hdf5.load(path)["b"] == (13 if damaged == "gpufetch_state" else 12)
 
 
+def test_a_group_is_empty_again_where_the_sum_of_the_text_cannot_be_written(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail(text: str) -> None:
+        raise RuntimeError("no sum")
+
+    with h5py.File(tmp_path / "x.h5", "w") as file:
+        monkeypatch.setattr("gpufetch.hdf5._save._sum", fail)
+        with pytest.raises(RuntimeError, match="no sum"):
+            gf.hdf5.save(file, {"a": np.arange(3)})
+        assert not file.attrs and not len(file)
+        monkeypatch.undo()
+        gf.hdf5.save(file, {"a": np.arange(3)})
+        assert gf.hdf5.load(file)["a"].tolist() == [0, 1, 2]
+
+
 def test_a_bar_shows_the_bytes_of_the_tensors(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
