@@ -24,6 +24,7 @@ __all__ = [
     "Future",
     "HistogramResult",
     "OverviewResult",
+    "PublishedAnewError",
     "View",
     "as_view",
 ]
@@ -38,6 +39,10 @@ HistogramResult: TypeAlias = tuple[
     npt.NDArray[np.uint64], npt.NDArray[np.float64], tuple[int, int, int]
 ]
 """Counts, edges, and the elements that are NaN, under and over the range."""
+
+
+class PublishedAnewError(RuntimeError):
+    """A tensor was published anew between two reads that belong together."""
 
 
 class Future(Protocol):
@@ -165,9 +170,22 @@ class View(ArrayFacts):
         """Call `read`, which pulls this view, on a thread; None for a tensor of this process."""
         return None
 
+    @property
+    def is_read_at_steps(self) -> bool:
+        """Whether each read waits for a step of a program's, so that two are of different ones."""
+        return False
+
     def last_step(self) -> int | None:
         """The step that the tensor's program completed last; None if no program says steps."""
         return None
+
+    def together(self, nbytes: int) -> View:
+        """View of the same elements, whose reads are all of what the name stands for at the first.
+
+        They are about `nbytes` bytes. PublishedAnewError where it stands for another tensor before
+        the last. Of a tensor of this process, all reads are of the same memory.
+        """
+        return self
 
     @abstractmethod
     def __dlpack__(self, **options: Any) -> Any: ...

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import gc
+import itertools
 import json
 import os
 import subprocess
@@ -687,6 +688,117 @@ def test_a_tensor_that_is_withdrawn_at_each_read_in_fragments_is_an_error(
         array = run["x"]
         with pytest.raises(RuntimeError, match="published anew at each of"):
             array.fetch()
+
+
+def after_reads(
+    monkeypatch: pytest.MonkeyPatch, change: Callable[[], object], times: int = 1
+) -> None:
+    """Call `change` after each of the next `times` reads or attachments have begun."""
+    from gpufetch._remote.session import Session
+
+    given = Session.request, Session.shared
+    left = list(range(times))
+
+    def changed(reply: Any) -> Any:
+        if left:
+            left.pop()
+            change()
+        return reply
+
+    def request(self: Session, wanted: Any, timeout: float | None = None) -> Any:
+        reply = given[0](self, wanted, timeout)
+        return changed(reply) if wanted["op"] == "read" else reply
+
+    def shared(self: Session, name: str, generation: int | None) -> Any:
+        memory = given[1](self, name, generation)
+        return memory if memory is None else changed(memory)
+
+    monkeypatch.setattr(Session, "request", request)
+    monkeypatch.setattr(Session, "shared", shared)
+
+
+ROWS = [0, 2999, 1000, 1700, 1000]
+
+
+@pytest.mark.parametrize("is_device", [False, True])
+@pytest.mark.parametrize("times", [1, 1000])
+@pytest.mark.parametrize(
+    ("shape", "key"),
+    [
+        ((3000, 100), (ROWS,)),  # the box around them is small
+        ((3000, 1000), (ROWS,)),
+        ((3000, 1000), (slice(None), [999, 0, 500])),
+        ((3000, 100, 10), (ROWS, slice(None), [0, 9, 5, 2, 2])),
+        ((3000, 1000), (np.sin(np.arange(3000)) < 0.5,)),  # shared, on a device
+    ],
+)
+def test_an_index_by_arrays_is_of_one_publication(
+    server: gf.Server,
+    monkeypatch: pytest.MonkeyPatch,
+    shape: tuple[int, ...],
+    key: Any,
+    times: int,
+    is_device: bool,
+) -> None:
+    values = np.arange(np.prod(shape), dtype=np.float64).reshape(shape)
+    current = [values]
+
+    def change() -> None:
+        current[0] = current[0] + 1.0
+        at = gf.to_device(current[0], device="host:0") if is_device else current[0]
+        server.publish("x", at)
+
+    change()
+    after_reads(monkeypatch, change, times)
+    with gf.connect("test", timeout=20) as run:
+        read = run["x"][key]
+        more = read - values[key]
+        assert np.unique(more).size == 1, "rows of several tensors"
+        assert read.flags.c_contiguous and read.shape == values[key].shape
+
+
+def test_indices_that_only_a_box_beyond_the_limit_has_are_refused(
+    server: gf.Server, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The tensor is published anew between any two ranges."""
+    after_reads(monkeypatch, lambda: server.publish("x", np.zeros((3000, 1000))), 1000)
+    server.publish("x", np.zeros((3000, 1000)))
+    with gf.connect("test", timeout=20) as run:
+        array = gf.lazy(run["x"], max_fetch_nbytes=20 << 20)
+        with pytest.raises(ValueError, match=r"the box around the indices.*22\.9 MiB, more than"):
+            array[ROWS]
+        assert array[1000:1700][[0, 3, 699]].shape == (3, 1000)
+
+
+def test_an_index_by_arrays_is_of_one_step(server: gf.Server) -> None:
+    stop = threading.Event()
+
+    def publish(step: int) -> None:
+        server.publish("x", gf.to_device(np.full((1200, 1300), step, "f4"), device="host:0"))
+        server.step(step)
+
+    def simulate() -> None:
+        for step in itertools.count(1):
+            if stop.wait(0.002):
+                return
+            publish(step)
+
+    publish(0)
+    mask = np.isin(np.arange(1200), [100, 180, 600])
+    thread = threading.Thread(target=simulate)
+    thread.start()
+    try:
+        with gf.connect("test", timeout=20, at="step") as run:
+            array = run["x"]
+            for key in ([0, 300, 590], [0, 1199], ([3, 700, 1], [0, 5, 9]), mask):
+                assert np.unique(array[key]).tolist() == [run.session.step]
+            with pytest.raises(ValueError, match=r"index arrays read the box.*read live"):
+                array[[0, 600, 1199]]
+            run.at = "live"
+            assert np.unique(array[[0, 600, 1199]]).size == 1
+    finally:
+        stop.set()
+        thread.join()
 
 
 PUBLISHING = """

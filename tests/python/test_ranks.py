@@ -400,6 +400,38 @@ def test_reads_at_a_step_are_of_one_step_of_all_ranks() -> None:
             thread.join()
 
 
+def test_an_index_by_arrays_is_of_one_step_of_all_ranks_or_of_one_publication_of_each() -> None:
+    """Rows 0 to 2 are one rank's, the others the next one's; each row is a range of its own."""
+    shape = (6, 20000)
+    parts = cut(shape, [[3], []])
+    stop = threading.Event()
+    with ranks(np.zeros(shape), parts) as servers:
+
+        def simulate() -> None:
+            for step in itertools.count(1):
+                if stop.wait(0.01):
+                    return
+                for server, part in zip(servers, parts, strict=True):
+                    publish(server, "u", np.full(shape, float(step)), part)
+                for server in servers:
+                    server.step(step)
+
+        thread = threading.Thread(target=simulate)
+        thread.start()
+        try:
+            with gf.connect("rank-*", at="step", timeout=60) as run:
+                array = run["u"]
+                for _ in range(3):
+                    assert np.unique(array[[0, 1, 3, 5]]).size == 1
+                run.at = "live"
+                for _ in range(30):
+                    read = array[[0, 2, 3, 5]]
+                    assert np.unique(read[:2]).size == np.unique(read[2:]).size == 1
+        finally:
+            stop.set()
+            thread.join()
+
+
 # --- Names, failures and the end ---
 
 

@@ -73,7 +73,7 @@ def summarize(make_view: Callable[[], View], *, draws: bool) -> Summary:
             )
         elif isinstance(view, DeviceView):
             _fill(summary, view, draws)
-        elif getattr(view, "is_read_at_steps", False):
+        elif view.is_read_at_steps:
             summary.notes.append(
                 "not read, since each read waits for a step: call stats() or fetch(), or set "
                 'at = "live" on the connection'

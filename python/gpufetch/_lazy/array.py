@@ -73,7 +73,8 @@ class LazyArray(NumPyFunctions):
       of a tensor, `a + 1`, they raise TypeError: write `a[...]` or `a.fetch()`;
     - an integer for each axis, `a[3, 4]`, which gives a NumPy scalar;
     - integer arrays and boolean masks among the indices, which give an array in C order with the
-      axes as NumPy arranges them. Few other elements are pulled with those that are named;
+      axes as NumPy arranges them. Few other elements are pulled with those that are named, unless
+      that takes several reads of a connection's tensor, which would be of several times;
     - `iter_chunks()`, box by box, for tensors that are larger than the host's memory.
 
     Except for `fetch()`, `fetch_async()` and `iter_chunks()`, they raise ValueError instead of
@@ -452,8 +453,8 @@ class LazyArray(NumPyFunctions):
         """The text that xarray shows in its repr; pulls nothing."""
         return f"LazyArray {self._device} {format_nbytes(self.nbytes)}"[:max_width]
 
-    def _check_nbytes(self, nbytes: int) -> None:
-        what = f"this access to a LazyArray of shape {self._shape}"
+    def _check_nbytes(self, nbytes: int, what: str = "this access to") -> None:
+        what = f"{what} a LazyArray of shape {self._shape}"
         check_nbytes(nbytes, self.max_fetch_nbytes, what)
 
     def _gpufetch_view(self) -> View:

@@ -8,6 +8,10 @@ host.
 
 Several index arrays name points. Two indexed axes that are one in memory are indexed as one;
 otherwise the points are grouped by their first index.
+
+Ranges of another process's tensor are all of one publication. Where that is not to be had, since
+each read waits for a step or the tensor is published anew between two, the box around all indices
+is pulled in one read.
 """
 
 from __future__ import annotations
@@ -20,7 +24,7 @@ import numpy as np
 import numpy.typing as npt
 
 from gpufetch._subscript import Indices, checked_indices, expanded, joint_shape
-from gpufetch._view import View
+from gpufetch._view import PublishedAnewError, View
 
 __all__ = ["GAP_NBYTES_MAX", "RANGE_NBYTES_MAX", "take"]
 
@@ -28,13 +32,17 @@ GAP_NBYTES_MAX = 64 << 10
 RANGE_NBYTES_MAX = 16 << 20
 # A single row of at least this size is pulled straight to its place, without scratch.
 _DIRECT_NBYTES_MIN = 1 << 20
+_MORE_TRIES = 3  # of pulling ranges, before a large box is pulled for them
+
+Check = Callable[[int, str], None]
+"""Refuses to pull too many bytes; the text says what would."""
 
 
-def take(view: View, items: tuple[Any, ...], check: Callable[[int], None]) -> npt.NDArray[Any]:
+def take(view: View, items: tuple[Any, ...], check: Check) -> npt.NDArray[Any]:
     """Index `view` by items of which at least one is an array; returns a new array in C order.
 
-    `check` is called with the bytes of the result before anything is allocated or copied. Raises
-    IndexError where NumPy does.
+    `check` is called with the bytes of the result before anything is allocated or copied, and with
+    those of a large box before it is. Raises IndexError where NumPy does.
     """
     plan = _Plan(view.shape, items)
     base = view[tuple(plan.basic)]
@@ -51,14 +59,14 @@ def take(view: View, items: tuple[Any, ...], check: Callable[[int], None]) -> np
     around = [next(lengths) if kept else 1 for kept in plan.around]
     before, after = around[: plan.position], around[plan.position :]
     shape = (*before, *plan.points_shape, *after)
-    check(math.prod(shape) * view.dtype.itemsize)
+    check(math.prod(shape) * view.dtype.itemsize, "this access to")
     out = np.empty(shape, view.dtype)
     if out.size > 0:
         count = math.prod(plan.points_shape)
         kept_before = sum(plan.around[: plan.position])
         place = out.reshape((*rest_shape[:kept_before], count, *rest_shape[kept_before:]))
         place = np.moveaxis(place, kept_before, 0)
-        _pull_points(ordered, [indices for _, indices in by_stride], place, np.arange(count))
+        _pull(ordered, [indices for _, indices in by_stride], place, check)
     return out
 
 
@@ -103,6 +111,38 @@ class _Plan:
             arrays = [(checked_indices(item, axis, shape[axis]), axis) for item, axis in arrays]
         joined = np.broadcast_arrays(*(array for array, _ in arrays))
         self.indices = [array.reshape(-1) for array in joined]
+
+
+def _pull(view: View, indices: list[Indices], place: npt.NDArray[Any], check: Check) -> None:
+    """Put view[indices[0][i], indices[1][i], ...] into place[i] for each i, of one publication."""
+    tries = 0 if view.is_read_at_steps else 1 + _MORE_TRIES
+    if tries and _pull_ranges(view, indices, place):
+        return
+    around = [_around(index) for index in indices]
+    box = view[tuple(around)]
+    if box.nbytes > RANGE_NBYTES_MAX:
+        if any(_pull_ranges(view, indices, place) for _ in range(1, tries)):
+            return
+        check(box.nbytes, "the box around the indices, which is pulled in one read, of")
+    pairs = zip(indices, around, strict=True)
+    inside = tuple((index - span.start) // span.step for index, span in pairs)
+    place[...] = box.fetch()[inside]
+
+
+def _around(indices: Indices) -> slice:
+    """The fewest indices at equal steps that have all of these among them."""
+    first = int(indices.min())
+    step = int(np.gcd.reduce(indices - first))
+    return slice(first, int(indices.max()) + 1, step or 1)
+
+
+def _pull_ranges(view: View, indices: list[Indices], place: npt.NDArray[Any]) -> bool:
+    """Put each element into its place; False where the ranges cannot be of one publication."""
+    try:
+        _pull_points(view.together(place.nbytes), indices, place, np.arange(len(place)))
+    except PublishedAnewError:
+        return False
+    return True
 
 
 def _pull_points(

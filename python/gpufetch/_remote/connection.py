@@ -25,7 +25,8 @@ class Connection(Mapping[str, LazyArray], ABC):
     From `connect`. `run["u"]` is a LazyArray like a local one: slices, `overview`, `stats`,
     `histogram`, NumPy functions and Dask pull what they need, when they need it. Contents are live;
     with `at="step"` each read is done when the program completes a step
-    (`gpuf_server_publish_step`, `Server.step`), and is of at most 4 MiB from each server.
+    (`gpuf_server_publish_step`, `Server.step`), and is of at most 4 MiB from each server. Index
+    arrays read the box around their indices then.
 
     When a server restarts, or the network fails, the next access connects anew. When it has
     stopped, access raises ConnectionError.

@@ -16,8 +16,9 @@ from gpufetch._remote.joint_reductions import JointOverview, Tile, joint_stats, 
 from gpufetch._remote.parts import Box, Window, local_slices, selection, uncovered, window
 from gpufetch._remote.published_tensor import PublishedTensor
 from gpufetch._remote.session import Session
+from gpufetch._remote.together import Together
 from gpufetch._remote.view import RemoteView, Slices
-from gpufetch._view import HistogramResult, OverviewResult
+from gpufetch._view import HistogramResult, OverviewResult, as_view
 
 __all__ = ["Gather", "JointTensor", "Part"]
 
@@ -130,7 +131,11 @@ class JointTensor:
     # --- Elements ---
 
     def read(
-        self, slices: Slices, shape: tuple[int, ...], out: npt.NDArray[Any] | None
+        self,
+        slices: Slices,
+        shape: tuple[int, ...],
+        out: npt.NDArray[Any] | None,
+        together: Together | None,
     ) -> npt.NDArray[Any]:
         """Pull the elements of a selection."""
         taken = selection(slices, self.shape)
@@ -141,7 +146,7 @@ class JointTensor:
             local = local_slices(slices, taken, part.box, windows)
             axes = itertools.compress(windows, kept)
             key: tuple[Any, ...] = (*(slice(*axis) for axis in axes), ...)
-            job = functools.partial(_read_into, part.tensor, local, values[key])
+            job = functools.partial(_read_into, part.tensor, local, values[key], together)
             jobs.append((part.session, job))
         self._gather(jobs)
         return values
@@ -189,12 +194,17 @@ class JointTensor:
         return counts, found[0][1], (nan_count, under_count, over_count)
 
 
-def _read_into(tensor: PublishedTensor, slices: Slices, place: npt.NDArray[Any]) -> None:
+def _read_into(
+    tensor: PublishedTensor,
+    slices: Slices,
+    place: npt.NDArray[Any],
+    together: Together | None,
+) -> None:
     """Pull into a view of an array, without another copy if it is in C order."""
     if place.flags.c_contiguous:
-        tensor.read(slices, place.shape, place)
+        tensor.read(slices, place.shape, place, together)
     else:
-        place[...] = tensor.read(slices, place.shape, None)
+        place[...] = tensor.read(slices, place.shape, None, together)
 
 
 def _tile_slices(

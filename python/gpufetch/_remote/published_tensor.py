@@ -13,9 +13,10 @@ from gpufetch import _core
 from gpufetch._remote.client import Reply
 from gpufetch._remote.replies import ReplyError, counts_of, dtype_of, number
 from gpufetch._remote.session import Session
+from gpufetch._remote.together import Publication, Together
 from gpufetch._remote.view import RemoteView, Slices
 from gpufetch._text import format_nbytes
-from gpufetch._view import HistogramResult, OverviewResult
+from gpufetch._view import HistogramResult, OverviewResult, PublishedAnewError
 
 __all__ = ["PublishedTensor"]
 
@@ -76,21 +77,28 @@ class PublishedTensor:
     # --- Elements ---
 
     def read(
-        self, slices: Slices, shape: tuple[int, ...], out: npt.NDArray[Any] | None
+        self,
+        slices: Slices,
+        shape: tuple[int, ...],
+        out: npt.NDArray[Any] | None,
+        together: Together | None = None,
     ) -> npt.NDArray[Any]:
         """Pull elements: through shared memory where that pays and works, else in messages."""
+        together = together or Together(math.prod(shape) * self.dtype.itemsize)
+        of = together.publications.get(self)
+        is_large = together.nbytes >= _SHARE_NBYTES_MIN
 
-        def pull(generation: int) -> npt.NDArray[Any]:
-            if math.prod(shape) * self.dtype.itemsize >= _SHARE_NBYTES_MIN:
-                shared = self._shared(generation)
-                if shared is not None:
-                    key = tuple(i if isinstance(i, int) else slice(*i) for i in slices)
-                    return _core.fetch(shared[key], out=out)
+        def pull(generation: int) -> tuple[npt.NDArray[Any], Publication]:
+            memory = of.memory if of else self._shared(generation) if is_large else None
+            if memory is not None:
+                key = tuple(i if isinstance(i, int) else slice(*i) for i in slices)
+                return _core.fetch(memory[key], out=out), Publication(memory, "", 0)
             values = np.empty(shape, self.dtype) if out is None else out
-            self._read_messages(slices, generation, values)
-            return values
+            publication = self._read_messages(slices, generation, values, of)
+            return values, Publication(None, self._session.instance, publication)
 
-        return self._of_same(pull)
+        values, together.publications[self] = self._of_same(pull)
+        return values
 
     def _shared(self, generation: int) -> _core.DeviceArray | None:
         """The tensor's memory, where this process can open it."""
@@ -101,41 +109,56 @@ class PublishedTensor:
             self._check_unchanged(shared.shape, shared.dtype, self.shape)
         return shared
 
-    def _read_messages(self, slices: Slices, generation: int, values: npt.NDArray[Any]) -> None:
-        """Pull elements into `values`, which is in C order."""
+    def _read_messages(
+        self,
+        slices: Slices,
+        generation: int,
+        values: npt.NDArray[Any],
+        of: Publication | None,
+    ) -> int:
+        """Pull elements into `values`, which is in C order; the publication that they are of.
 
-        def read() -> int | None:
-            return self._read_fragments(slices, generation, values)
-
+        PublishedAnewError where that cannot be `of`.
+        """
+        request = self._request("read", slices, generation)
+        if of is not None:
+            if of.instance != self._session.instance:
+                raise self._anew()
+            request["publication"] = of.number
         for _ in range(_LOOKUPS_MAX):
-            done = self._session.hold(read)
-            if done is not None:
-                break
-        else:
-            raise self._always_anew()
-        if done != values.nbytes:
-            raise RuntimeError(f"{self.name}: {done} of {values.nbytes} bytes came: read it again")
+            try:
+                publication = self._session.hold(lambda: self._read_fragments(request, values))
+            except ReplyError as error:
+                if of is None or error.code != "stale":
+                    raise
+                raise self._anew() from error
+            if publication is not None:
+                return publication
+        raise self._always_anew()
+
+    def _anew(self) -> PublishedAnewError:
+        return PublishedAnewError(
+            f"{self.name} was published anew between reads that belong together: read it again"
+        )
 
     def _always_anew(self) -> RuntimeError:
         return RuntimeError(f"{self.name} was published anew at each of {_LOOKUPS_MAX} reads of it")
 
-    def _read_fragments(
-        self, slices: Slices, generation: int, values: npt.NDArray[Any]
-    ) -> int | None:
-        """Pull elements into `values` with the session held; how many bytes came.
+    def _read_fragments(self, request: dict[str, Any], values: npt.NDArray[Any]) -> int | None:
+        """Pull elements into `values` with the session held; the publication that they are of.
 
         None where the server does not have the memory any more that the first of them are of.
         """
         flat, shape = values.reshape(-1).view(np.uint8), values.shape
         most = self._session.connected().max_reply_nbytes
-        request = self._request("read", slices, generation, fragment=0)
-        first, (buffer,) = self._session.request(request)
+        first, (buffer,) = self._session.request({**request, "fragment": 0})
         self._check_unchanged(tuple(first["shape"]), dtype_of(first["dtype"]), shape)
         if first["fragments"] > 1 and self.is_read_at_steps:
             raise ValueError(
                 f"{format_nbytes(values.nbytes)} of {self.name} do not fit one reply, and "
-                f"fragments would be of several steps: index {format_nbytes(most)} at most, "
-                'take an overview, or read live (at = "live")'
+                "fragments would be of several steps (index arrays read the box around their "
+                f"indices): index {format_nbytes(most)} at most, take an overview, or read live "
+                '(at = "live")'
             )
         flat[: len(buffer)] = np.frombuffer(buffer, np.uint8)
         done = len(buffer)
@@ -149,15 +172,18 @@ class PublishedTensor:
             done += len(buffer)
 
         # The server holds the memory that fragment 0 is of, whatever is published meanwhile.
-        request["publication"] = first["publication"]
-        rest = [{**request, "fragment": index} for index in range(1, first["fragments"])]
+        publication: int = first["publication"]
+        same = {**request, "publication": publication}
+        rest = [{**same, "fragment": index} for index in range(1, first["fragments"])]
         try:
             self._session.requests(rest, take)
         except ReplyError as error:
             if error.code != "stale":
                 raise
             return None
-        return done
+        if done != values.nbytes:
+            raise RuntimeError(f"{self.name}: {done} of {values.nbytes} bytes came: read it again")
+        return publication
 
     def _check_unchanged(
         self, shape: tuple[int, ...], dtype: np.dtype[Any], expected: tuple[int, ...]

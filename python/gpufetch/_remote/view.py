@@ -23,6 +23,7 @@ import numpy.typing as npt
 from gpufetch import _core
 from gpufetch._checks import check_timeout
 from gpufetch._outcome import LOCK_S, settle
+from gpufetch._remote.together import Together
 from gpufetch._subscript import expanded
 from gpufetch._threads import Workers, log_exception
 from gpufetch._view import HistogramResult, OverviewResult, View, as_view
@@ -52,7 +53,8 @@ class RemoteTensor(Protocol):
 
     `server` is the name of who holds it. `shape` and the arrays have their axes in the tensor's
     order, without those that an integer indexes. `out` is None, or an array in C order of `shape`
-    and the tensor's dtype to fill.
+    and the tensor's dtype to fill. Reads with the same `together` are of one publication, or raise
+    PublishedAnewError.
     """
 
     @property
@@ -69,7 +71,11 @@ class RemoteTensor(Protocol):
     @property
     def device(self) -> str: ...
     def read(
-        self, slices: Slices, shape: tuple[int, ...], out: npt.NDArray[Any] | None
+        self,
+        slices: Slices,
+        shape: tuple[int, ...],
+        out: npt.NDArray[Any] | None,
+        together: Together | None,
     ) -> npt.NDArray[Any]: ...
     def overview(self, slices: Slices, shape: tuple[int, ...], method: str) -> OverviewResult: ...
     def stats(self, slices: Slices) -> dict[str, Any]: ...
@@ -186,19 +192,21 @@ class _Axis(NamedTuple):
 class RemoteView(View):
     """A view of a RemoteTensor."""
 
-    __slots__ = ("_axes", "_fixed", "tensor")
+    __slots__ = ("_axes", "_fixed", "_together", "tensor")
 
     def __init__(self, tensor: RemoteTensor) -> None:
         self.tensor = tensor
         self._axes = tuple(_Axis(i, 0, 1, length) for i, length in enumerate(tensor.shape))
         # The index taken along each axis of the tensor that the view does not have.
         self._fixed: dict[int, int] = {}
+        self._together: Together | None = None
 
     def _with(self, axes: Sequence[_Axis], fixed: dict[int, int] | None = None) -> RemoteView:
         view = RemoteView.__new__(RemoteView)
         view.tensor = self.tensor
         view._axes = tuple(axes)
         view._fixed = self._fixed if fixed is None else fixed
+        view._together = self._together
         return view
 
     @property
@@ -226,11 +234,15 @@ class RemoteView(View):
 
     @property
     def is_read_at_steps(self) -> bool:
-        """Whether each read waits for a step of the program's."""
         return self.tensor.is_read_at_steps
 
     def last_step(self) -> int | None:
         return self.tensor.last_step()
+
+    def together(self, nbytes: int) -> RemoteView:
+        view = self._with(self._axes)
+        view._together = Together(nbytes)
+        return view
 
     # --- Views ---
 
@@ -305,6 +317,9 @@ class RemoteView(View):
         key = tuple(slice(None) if axis.source >= 0 else None for axis in self._axes)
         return values.transpose(kept)[key]
 
+    def _read(self, shape: tuple[int, ...], out: npt.NDArray[Any] | None) -> npt.NDArray[Any]:
+        return self.tensor.read(self.slices(), shape, out, self._together)
+
     def fetch(self, *, out: npt.NDArray[Any] | None = None) -> npt.NDArray[Any]:
         if out is not None and not isinstance(out, np.ndarray):
             raise TypeError(f"out is of type {type(out)}; it must be a numpy.ndarray")
@@ -318,9 +333,9 @@ class RemoteView(View):
         shape = self._in_source_order(self.shape)
         sources = [axis.source for axis in self._axes if axis.source >= 0]
         if out is not None and out.flags.c_contiguous and sources == sorted(sources):
-            self.tensor.read(self.slices(), shape, out.reshape(shape))
+            self._read(shape, out.reshape(shape))
             return out
-        values = self._arranged(self.tensor.read(self.slices(), shape, None))
+        values = self._arranged(self._read(shape, None))
         if out is None:
             return np.ascontiguousarray(values).reshape(self.shape)
         out[...] = values
@@ -330,7 +345,7 @@ class RemoteView(View):
         if (empty := self._without_elements()) is not None:
             return empty.fetch()
         shape = self._in_source_order(self.shape)
-        return np.asarray(self._arranged(self.tensor.read(self.slices(), shape, None)), self.dtype)
+        return np.asarray(self._arranged(self._read(shape, None)), self.dtype)
 
     def pull_async(self, read: Callable[[], Any]) -> RemoteFuture:
         return RemoteFuture(read)

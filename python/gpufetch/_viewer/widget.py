@@ -107,9 +107,7 @@ class Viewer(anywidget.AnyWidget):  # type: ignore[misc]
         if bundle is None:
             return None
         data, metadata = bundle
-        if not any(
-            getattr(p.array._gpufetch_view(), "is_read_at_steps", False) for p in self._shown
-        ):
+        if not any(p.array._gpufetch_view().is_read_at_steps for p in self._shown):
             with contextlib.suppress(Exception):  # the page says what is wrong
                 data["image/png"] = base64.b64encode(self._png_of_display()).decode()
         return data, metadata
