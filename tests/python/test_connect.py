@@ -221,7 +221,50 @@ def test_large_reads_on_one_machine_go_through_shared_memory() -> None:
     with process(code), gf.connect("other") as run:
         np.testing.assert_array_equal(run["x"].fetch(), expected)
         np.testing.assert_array_equal(run["x"][1:, ::2].T.fetch(), expected[1:, ::2].T)
-        assert run.data_path == "shared memory" and len(run.session._attached) == 1
+        assert run.data_path == "shared memory" and run.session._attached.is_kept
+
+
+def test_a_client_that_reads_no_more_lets_go_of_the_memory() -> None:
+    """It stays connected, and keeps its array."""
+    code = """
+    server = gf.serve("other")
+    server.publish("x", gf.to_device(np.ones(2 << 20)))
+    print("ready", flush=True)
+    for line in sys.stdin:
+        server.unpublish("x", timeout=20)
+        server.publish("x", gf.to_device(np.full(2 << 20, 2.0)))
+        print("free", flush=True)
+    """
+    with process(code) as other, gf.connect("other", timeout=60) as run:
+        assert other.stdin is not None and other.stdout is not None
+        array = run["x"]
+        assert array.fetch()[-1] == 1 and run.session._attached.is_kept
+        other.stdin.write("unpublish\n")
+        other.stdin.flush()
+        assert other.stdout.readline() == "free\n"
+        for _ in range(2):  # attached anew, and let go of anew
+            assert array.fetch()[-1] == 2 and run.session._attached.is_kept
+            eventually(lambda: not run.session._attached.is_kept)
+
+
+def test_memory_that_no_thread_would_let_go_of_is_not_kept(monkeypatch: pytest.MonkeyPatch) -> None:
+    from gpufetch._remote import attached
+
+    code = """
+    with gf.serve("other") as server:
+        server.publish("x", gf.to_device(np.ones(2 << 20)))
+        print("ready", flush=True)
+        sys.stdin.read()
+    """
+
+    def start(*arguments: Any) -> None:
+        raise RuntimeError("can't start new thread")
+
+    monkeypatch.setattr(attached._releases, "start", start)
+    with process(code), gf.connect("other", timeout=60) as run:
+        for _ in range(2):
+            assert run["x"].fetch()[-1] == 1 and not run.session._attached.is_kept
+        assert run.data_path == "shared memory"
 
 
 def test_large_reads_of_buffers_that_change_places_find_a_way() -> None:
@@ -1010,8 +1053,8 @@ def test_a_program_that_ends_while_its_memory_is_attached_says_so_in_a_line() ->
         process(publishing, stderr=subprocess.PIPE) as ending,
         gf.connect("ending", timeout=60) as run,
     ):
-        array = run["x"]
-        assert array.fetch()[-1] == 1
+        held = run.session.shared("x", None)
+        assert held is not None
         _, said = ending.communicate(timeout=60)
         assert ending.returncode == 0
     assert said.count("\n") == 1 and "other processes still use 1 shares" in said, said

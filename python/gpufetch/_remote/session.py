@@ -10,9 +10,10 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any, Literal, TypeVar
 
-from gpufetch import _core, _share
+from gpufetch import _core
 from gpufetch._checks import check_timeout
 from gpufetch._deadline import shortened
+from gpufetch._remote.attached import Attached
 from gpufetch._remote.client import (
     Client,
     NoStepError,
@@ -80,7 +81,7 @@ class Session:
         self._client: Client | None = None
         # Whether there was a server, for whose next start a lost connection waits.
         self._was_connected = False
-        self._attached: dict[str, _core.DeviceArray] = {}  # shared memory in use, by its handle
+        self._attached = Attached()
         self._of_thread = threading.local()  # .step: that of the last reply to this thread
         # Sessions for requests that wait for a step, each of one thread at a time: nobody else
         # waits for those. All of them, and those that no thread uses; changed by single operations
@@ -155,7 +156,7 @@ class Session:
 
     def _drop(self) -> None:
         client, self._client = self._client, None  # so also where closing it is interrupted
-        self._attached.clear()
+        self._attached.release()
         if client is not None:
             client.close()
 
@@ -303,7 +304,7 @@ class Session:
             else:
                 if generation not in (None, reply.get("generation", 0)):
                     return None  # the read in messages that follows says so
-                return self._attach(str(reply["handle"]))
+                return self._attached.attach(str(reply["handle"]))
         except KeyError:
             return None  # unpublished, or the name was given to another tensor meanwhile
         except _core.Error as error:
@@ -314,10 +315,3 @@ class Session:
             self.sharing_problem = str(error)
             return None
         raise lost
-
-    def _attach(self, handle: str) -> _core.DeviceArray:
-        """Attach to one tensor at a time; what was attached before is released."""
-        if handle not in self._attached:
-            self._attached.clear()
-            self._attached[handle] = _share.attach(handle)
-        return self._attached[handle]
