@@ -107,6 +107,8 @@ def test_views_of_views_and_other_orders_of_axes(run: gf.Connection) -> None:
     np.testing.assert_array_equal(rows, CUBE[3])
     with pytest.raises(ValueError, match="without a copy"):
         array.reshape(30, 7)
+    nothing = array[:, :0].reshape(0, 5)[:, 1:].T
+    assert nothing.fetch().shape == (4, 0) and nothing.stats().count == 0
 
 
 def test_numpy_dask_and_chunks(run: gf.Connection) -> None:

@@ -61,8 +61,10 @@ def test_the_limit_goes_with_views_and_can_be_changed(monkeypatch: pytest.Monkey
     monkeypatch.setattr(gf.LazyArray, "default_max_fetch_nbytes", 799)
     with pytest.raises(ValueError, match="799 B"):
         np.asarray(b)
-    with pytest.raises(ValueError, match="below 0"):
+    with pytest.raises(ValueError, match="max_fetch_nbytes is -1"):
         gf.lazy(d_x, max_fetch_nbytes=-1)
+    with pytest.raises(TypeError, match="max_fetch_nbytes is 'a', of type str: give an integer"):
+        gf.lazy(d_x, max_fetch_nbytes="a")  # type: ignore[arg-type]
 
 
 # --- NumPy functions ---

@@ -226,6 +226,18 @@ def test_a_mean_stays_within_the_values_and_a_variance_may_be_infinite(
         assert stats.mean == pytest.approx(mean, rel=1e-15) and stats.variance == variance
 
 
+def test_an_overview_of_nothing_takes_the_methods_of_any_other(run: gf.Connection) -> None:
+    for array in (run["u"], run["u"][:0], run["u"][:, None, 3:3]):
+        with pytest.raises(ValueError, match="absmax"):
+            array.overview((1,) * array.ndim, "absmax")  # type: ignore[arg-type]
+    for method in ("mean", "first", "minmax"):
+        nothing = run["u"][:0].overview((2, 3, 1), method)
+        near = gf.to_device(CUBE, device="host:0")[:0]
+        expected = gf.overview(near, (2, 3, 1), method)
+        assert nothing.values.shape == expected.values.shape == (0, 3, 1)
+        assert (nothing.values.dtype, nothing.count) == (expected.values.dtype, 0)
+
+
 def test_equal_parts_take_one_request_each(monkeypatch: pytest.MonkeyPatch) -> None:
     whole = RNG.normal(size=(1000, 30)).astype(np.float32)
     with ranks(whole, cut(whole.shape, [[250, 500, 750], []])), gf.connect("rank-*") as run:

@@ -12,7 +12,7 @@ import numpy as np
 import numpy.typing as npt
 
 from gpufetch import _reduce
-from gpufetch._checks import check_copy
+from gpufetch._checks import check_copy, check_int
 from gpufetch._lazy.dask_array import to_dask
 from gpufetch._lazy.index_arrays import take
 from gpufetch._lazy.iter_chunks import CHUNK_NBYTES, iter_chunks
@@ -139,9 +139,7 @@ class LazyArray(NumPyFunctions):
             self._source_facts: tuple[tuple[int, ...], np.dtype[Any]] = (view.shape, view.dtype)
             self._set_facts(view)
         if max_fetch_nbytes is not None:
-            if max_fetch_nbytes < 0:
-                raise ValueError(f"max_fetch_nbytes is {max_fetch_nbytes}, below 0")
-            self._max_fetch_nbytes = max_fetch_nbytes
+            self._max_fetch_nbytes = check_int(max_fetch_nbytes, "max_fetch_nbytes", low=0)
 
     def _copy_origin(self, other: LazyArray) -> None:
         self._source = other._source

@@ -272,7 +272,12 @@ class RemoteView(View):
         return self._with([self._axes[i] for i in order])
 
     def reshaped(self, shape: tuple[int, ...]) -> RemoteView:
-        """View with other axes of length 1; ValueError for any other change of the shape."""
+        """View with other axes of length 1; ValueError for any other change of the shape.
+
+        Without elements, every shape can be had.
+        """
+        if 0 in shape:
+            return self._with([_Axis(-1, 0, 1, length) for length in shape])
         long = [axis for axis in self._axes if axis.length != 1]
         if [axis.length for axis in long] != [length for length in shape if length != 1]:
             raise ValueError(
