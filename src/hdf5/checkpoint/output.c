@@ -31,6 +31,9 @@ gpuf_status gpufi_checkpoint_fill(gpuf_checkpoint *c, gpufi_checkpoint_contents 
                                   gpuf_error *err) {
   struct stat file = {.st_size = 0};
   gpuf_status status = gpufi_checkpoint_write(&c->writing, &c->snapshot, contents, temporary, err);
+  if (status == GPUF_OK) {
+    status = gpufi_checkpoint_snapshot_check(&c->snapshot, err);
+  }
   if (status == GPUF_OK && atomic_load(&c->stop)) {
     status = gpufi_checkpoint_fail_at_end(err);
   }

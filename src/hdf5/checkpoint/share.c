@@ -31,7 +31,10 @@ static gpuf_status write_shards(gpuf_checkpoint *c, gpuf_error *err) {
   gpuf_status status = gpufi_checkpoint_shards_write(&c->written.shards, &c->writing, &c->folder,
                                                      &no_master, &c->snapshot, &c->contents, err);
   /* The queue also says what failed before there was a plan of shards. */
-  return status == GPUF_OK ? gpufi_checkpoint_queue_await_end(&c->snapshot.queue, err) : status;
+  if (status == GPUF_OK) {
+    status = gpufi_checkpoint_queue_await_end(&c->snapshot.queue, err);
+  }
+  return status == GPUF_OK ? gpufi_checkpoint_snapshot_check(&c->snapshot, err) : status;
 }
 
 void gpufi_checkpoint_write_share(gpuf_checkpoint *c) {

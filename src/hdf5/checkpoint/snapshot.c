@@ -238,6 +238,20 @@ gpuf_status gpufi_checkpoint_snapshot_take(gpufi_checkpoint_snapshot *s,
   /* Without a stream, nothing orders the program's next work behind the copies. */
   if (status == GPUF_OK && s->channel && stream == GPUF_STREAM_NONE) {
     status = s->backend->stream_synchronize(s->device.index, s->channel->stream, err);
+  } else if (status == GPUF_OK && s->channel) {
+    status = gpufi_channel_join(s->channel, stream, err);
+    s->is_joined = status == GPUF_OK;
   }
   return status;
+}
+
+gpuf_status gpufi_checkpoint_snapshot_check(const gpufi_checkpoint_snapshot *s, gpuf_error *err) {
+  if (!s->channel) {
+    return GPUF_OK;
+  }
+  const gpuf_status status =
+      s->is_joined ? s->backend->event_wait(s->device.index, s->channel->joined, err) : GPUF_OK;
+  return status == GPUF_OK
+             ? s->backend->stream_synchronize(s->device.index, s->channel->stream, err)
+             : status;
 }

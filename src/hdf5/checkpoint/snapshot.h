@@ -39,6 +39,7 @@ typedef struct gpufi_checkpoint_snapshot {
   gpufi_checkpoint_host host;            /* kept for the next snapshot */
   struct gpufi_checkpoint_spill *spills; /* for what was to be encoded and could not be */
   gpufi_channel *channel; /* its stream is behind the snapshot; NULL between snapshots */
+  bool is_joined;         /* the channel's event `joined` is behind the copies */
   gpufi_checkpoint_queue queue;
 } gpufi_checkpoint_snapshot;
 
@@ -53,6 +54,10 @@ void gpufi_checkpoint_snapshot_close(gpufi_checkpoint_snapshot *snapshot);
 gpuf_status gpufi_checkpoint_snapshot_take(gpufi_checkpoint_snapshot *snapshot,
                                            gpufi_checkpoint_contents *contents, gpuf_stream stream,
                                            gpuf_error *err);
+/* Whether the copies on the device, which are enqueued, have taken place: before the checkpoint
+ * gets its name. Once the queue has ended. */
+gpuf_status gpufi_checkpoint_snapshot_check(const gpufi_checkpoint_snapshot *snapshot,
+                                            gpuf_error *err);
 /* Once it is written, or given up: let the next one use the memory. */
 void gpufi_checkpoint_snapshot_release(gpufi_checkpoint_snapshot *snapshot);
 
