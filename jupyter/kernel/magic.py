@@ -80,7 +80,7 @@ class GpufetchMagics(Magics):
         Options come first. What follows them is the expression; -- ends the options. A file whose
         name has spaces is quoted. %config GpufetchMagics shows what can be set.
         """
-        with shortened():
+        with shortened:
             return self._run(parse(line), local_ns)
 
     def _run(self, line: Line, local_ns: Mapping[str, Any] | None) -> Any:

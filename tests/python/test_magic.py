@@ -2,8 +2,14 @@
 
 from __future__ import annotations
 
+import contextlib
+import gc
 import math
+import os
 import re
+import signal
+import threading
+import weakref
 from pathlib import Path
 from typing import Any
 
@@ -441,6 +447,12 @@ def shown(shell: Any, monkeypatch: pytest.MonkeyPatch) -> list[list[str]]:
         ("%gpufetch np.ones(3)", "%gpufetch: np.ones(3) is NumPy data"),
         ("%gpufetch 'text'", "%gpufetch: 'text' cannot be wrapped"),
         ("%gpufetch x +", "%gpufetch takes one Python expression"),
+        ("lz[:2].fetch(out=np.ones(3))", "ValueError: out has shape (3,)"),
+        ("lz.reshape(5)", "ValueError: "),
+        ("gf.hdf5.read('nosuch.h5', 'u')", "FileNotFoundError: "),
+        ("gf.hdf5.write('/nosuch/run.h5', 'u', x)", "FileNotFoundError: "),
+        ("gf.hdf5.load('nosuch.h5')", "FileNotFoundError: "),
+        ("gf.connect('no-such-server')", "FileNotFoundError: "),
     ],
 )
 def test_an_error_is_shown_in_three_lines_at_most(
@@ -454,6 +466,76 @@ def test_an_error_is_shown_in_three_lines_at_most(
         where = next(text for text in cell.splitlines() if text != "1")
         assert "Cell In[" in lines[0] and f"line {len(cell.splitlines())}" in lines[0]
         assert where.removeprefix("h = ") in lines[0] or "run_line_magic" in lines[0]
+
+
+@pytest.mark.parametrize("call", ["imshow({'w': x})", "slices(lz)", "line(lz)", "hist(1)"])
+def test_an_error_of_a_plot_is_shown_in_two_lines(
+    shell: Any, shown: list[list[str]], call: str
+) -> None:
+    pytest.importorskip("matplotlib")
+    shell.run_cell(f"gf.plot.{call}", store_history=True)
+    ((where, what),) = shown
+    assert where.endswith(f"gf.plot.{call}") and what.startswith(("TypeError: ", "ValueError: "))
+
+
+def test_an_error_of_a_viewer_is_shown_in_two_lines(shell: Any, shown: list[list[str]]) -> None:
+    pytest.importorskip("anywidget")
+    shell.run_cell("gf.view({'w': x})", store_history=True)
+    ((where, what),) = shown
+    assert where.endswith("gf.view({'w': x})") and what.startswith("TypeError: ")
+
+
+@needs_server
+@pytest.mark.parametrize("names", ["'errors'", "['errors']"], ids=["one server", "several"])
+def test_an_error_of_a_connection_is_shown_in_three_lines_at_most(
+    shell: Any,
+    shown: list[list[str]],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    names: str,
+) -> None:
+    pytest.importorskip("jupyter_client")
+    monkeypatch.setenv("JUPYTER_RUNTIME_DIR", str(tmp_path))
+    with gf.serve("errors") as server:
+        server.publish("u", gf.to_device(np.ones((3, 4))))
+        shell.run_cell(f"run = gf.connect({names})\nu = run['u']", store_history=True)
+        shell.run_cell("run['v']", store_history=True)
+        shell.run_cell("run.wait_step(timeout=0)", store_history=True)
+        shell.run_cell("run.wait_step(at_least=3, timeout=0)", store_history=True)
+        stopping = threading.Timer(0.5, os.kill, (os.getpid(), signal.SIGINT))
+        stopping.start()
+        shell.run_cell("run.wait_step()", store_history=True)
+        stopping.join()
+    calls = ("u[0, :2].fetch()", "u.stats()", "run['u']", "list(run)", "len(run)", "run.step")
+    for call in (*calls, "run.steps", "run.time", "run.scalars", "run.wait_step()"):
+        shell.run_cell(call, store_history=True)
+    shell.run_cell("run.close()")
+    said = ["no tensor is published as", *["no step was completed"] * 2, "KeyboardInterrupt"]
+    for lines, text in zip(shown, [*said, *["has ended: start it again"] * 10], strict=True):
+        assert 2 <= len(lines) <= 3 and "Cell In[" in lines[0] and text in lines[-1], lines
+
+
+def test_an_error_that_is_shown_short_keeps_nothing_alive() -> None:
+    """A circle of it and its frames would keep arrays until the collector runs."""
+
+    class Held:
+        pass
+
+    def fail() -> Any:
+        held = Held()
+        held_by_frame = weakref.ref(held)
+        with pytest.raises(IndexError):
+            lz[99]
+        with contextlib.suppress(ValueError):
+            lz.fetch(out=np.ones(5))
+        return held_by_frame
+
+    lz = gf.lazy(gf.to_device(np.ones(3)))
+    gc.disable()
+    try:
+        assert fail()() is None
+    finally:
+        gc.enable()
 
 
 def test_an_error_in_a_function_shows_the_cell_and_the_function(

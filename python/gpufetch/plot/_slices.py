@@ -12,12 +12,14 @@ from matplotlib.figure import Figure
 from gpufetch._lazy.array import lazy
 from gpufetch._planes.plane import Plane
 from gpufetch._planes.source import Axis, Source, is_labelled
+from gpufetch._tracebacks import shortened
 from gpufetch.plot._colours import colour_map, scaled_norm
 from gpufetch.plot._image import DeviceImage, imshow
 
 __all__ = ["slices"]
 
 
+@shortened
 def slices(
     x: Any,
     axis: int | str = 0,
@@ -100,7 +102,7 @@ def slices(
 
 
 def _check_axes(shape: tuple[int, ...], channels: str | None) -> None:
-    """Refuse other than three axes, since one more of 3 or 4 may be no colours unless it is said."""
+    """Refuse other than three axes: one more is of colours only where `channels` says so."""
     count = 3 if channels is None else 4
     if len(shape) == count:
         return
