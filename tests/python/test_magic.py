@@ -103,6 +103,24 @@ def test_a_listing_has_the_device_tensors_alone(namespace: dict[str, Any]) -> No
     assert [tensor.name for tensor in found] == ["d_x"]
 
 
+def test_a_listing_says_what_is_in_host_memory() -> None:
+    namespace: dict[str, Any] = {
+        "on_cpu": OnCpu(),
+        "array": np.zeros(3),
+        "lazy": gf.lazy(np.zeros(3)),
+    }
+    listing = TensorListing(inventory(namespace))
+    note = "2 tensors are in host memory, and not counted: on_cpu, lazy"
+    assert len(listing) == 0 and repr(listing).startswith(f"{note}\nNo device tensors")
+    assert note in listing._repr_html_()
+    namespace = {"x": gf.to_device(np.zeros(3)), "held": [OnCpu() for _ in range(8)]}
+    lines = repr(TensorListing(inventory(namespace))).splitlines()
+    names = ", ".join(f"held[{i}]" for i in range(5))
+    assert lines[-2] == f"8 tensors are in host memory, and not counted: {names} and 3 more"
+    assert lines[-1].startswith("1 device tensor")
+    assert "host memory" not in repr(TensorListing(inventory({"x": gf.to_device(np.zeros(3))})))
+
+
 def test_a_listing_copies_nothing(
     namespace: dict[str, Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -201,7 +219,19 @@ def test_the_magic_sees_local_variables(shell: Any) -> None:
         ("--overwrite=1 d_elevation", "--overwrite takes no value"),
         ("--from run.h5:/u x", "--from takes FILE:/PATH alone: leave out 'x'"),
         ("--attach run x", "--attach takes NAME alone"),
-        ("held", "held holds tensors and is none: name one of them, as held\\[NAME\\]"),
+        ("held", r"held is a dict of tensors: take one, as held\['w'\]"),
+        ("held['n']", r"held\['n'\] is a list of tensors: take one, as held\['n'\]\[0\]"),
+        ("on_host", r"on_host is a tuple of tensors: take one, as on_host\[1\]"),
+        ("held, array", r"\(held, array\) is a tuple of .* as \(held, array\)\[0\]\['w'\]"),
+        ("(array, held)", r": \(array, held\) is a tuple of .* as \(array, held\)\[1\]\['w'\]"),
+        ("[] + [held]", r"as \(\[\] \+ \[held\]\)\[0\]\['w'\]"),
+        ("{}", "{} is a dict without a tensor"),
+        ("held --to run.h5:/q", "options come first: %gpufetch --to run.h5:/q held"),
+        ("a b --overwrite", "options come first: %gpufetch --overwrite a b"),
+        (
+            "held['w'] --to='a b.h5:/q' --overwrite",
+            "%gpufetch --to='a b.h5:/q' --overwrite h",
+        ),
         ("number", "number cannot be wrapped: "),
         ("array", "NumPy data in host memory"),
         ("liar", "to_dense"),
@@ -214,7 +244,8 @@ def test_a_wrong_line_is_refused_with_a_remedy(shell: Any, line: str, message: s
             "number": 3,
             "array": np.zeros(2),
             "liar": Liar(),
-            "held": {},
+            "held": {"w": gf.to_device(np.zeros(2)), "n": [gf.to_device(np.zeros(2))]},
+            "on_host": (3, OnCpu()),
         }
     )
     with pytest.raises(UsageError, match=message) as raised:
@@ -330,8 +361,11 @@ def test_a_server_is_attached_to_and_its_name_completed(shell: Any) -> None:
 
 
 def test_help_is_the_text_of_the_magic(shell: Any, capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(shell, "%gpufetch -h") is None
+    short = capsys.readouterr().out
     assert run(shell, "%gpufetch --help") is None
     text = capsys.readouterr().out
+    assert short == text
     assert all(option in text for option in OPTIONS if option != "--help")
     assert "x_host = %gpufetch x\n" in text
 

@@ -23,7 +23,7 @@ from gpufetch._lazy.limit import (
     warn,
 )
 from gpufetch._lazy.numpy_functions import NumPyFunctions
-from gpufetch._lazy.remedies import method_remedy
+from gpufetch._lazy.remedies import TO_HOST, method_remedy
 from gpufetch._lazy.scalars import converted
 from gpufetch._lazy.shapes import (
     axis_order,
@@ -368,6 +368,10 @@ class LazyArray(NumPyFunctions):
         return converted(operator.index, self, self.fetch)
 
     def __getattr__(self, name: str) -> Any:
+        if name in TO_HOST:
+            raise AttributeError(
+                f"a LazyArray has no {name}: fetch() gives it as a NumPy array", name=name, obj=self
+            )
         if hasattr(np.ndarray, name):
             remedy = method_remedy(name)
             raise AttributeError(
