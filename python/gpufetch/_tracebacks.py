@@ -42,7 +42,9 @@ shortened = _Shortened()
 
 def _render_shown() -> list[str]:
     """Render the exception that IPython shows, which it has put there."""
-    return _render(sys.last_value)
+    error = sys.last_value
+    assert error is not None
+    return _render(error)
 
 
 def _render(error: BaseException) -> list[str]:
